@@ -1,0 +1,384 @@
+package domain
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// JobSpec is the part of a job that its owners write: what to run, when, where and how. Its JSON form is the
+// job of the REST API, of job files, and of the versions kept in Postgres.
+type JobSpec struct {
+	Group         string       `json:"group"`
+	Name          string       `json:"name"`
+	Description   string       `json:"description"`
+	Author        string       `json:"author"`
+	Tags          []string     `json:"tags"`
+	Enabled       bool         `json:"enabled"`
+	Schedule      Schedule     `json:"schedule"`
+	Misfire       Misfire      `json:"misfire"`
+	Handler       string       `json:"handler,omitempty"`
+	Script        *Script      `json:"script,omitempty"`
+	Param         string       `json:"param"`
+	Route         Route        `json:"route"`
+	RouteKey      string       `json:"route_key,omitempty"`
+	Shards        int          `json:"shards"`
+	Block         Block        `json:"block"`
+	BlockScope    BlockScope   `json:"block_scope"`
+	Timeout       Duration     `json:"timeout"`
+	StartDeadline Duration     `json:"start_deadline"`
+	Retries       int          `json:"retries"`
+	RetryBackoff  RetryBackoff `json:"retry_backoff"`
+	Children      []Child      `json:"children"`
+	Alert         Alert        `json:"alert"`
+	Retention     Duration     `json:"retention"`
+}
+
+// Job is a job as it stands in Postgres.
+type Job struct {
+	ID JobID `json:"id"`
+	JobSpec
+	LastFireTime *Instant `json:"last_fire_time"`
+	NextFireTime *Instant `json:"next_fire_time"`
+	CreatedAt    Instant  `json:"created_at"`
+	UpdatedAt    Instant  `json:"updated_at"`
+	Version      int      `json:"version"`
+	// Note says in words what an owner should know, such as that an enabled job has no next fire time.
+	Note string `json:"note,omitempty"`
+}
+
+// Schedule says when a job fires. Which fields apply follows from Kind; package schedule compiles it.
+type Schedule struct {
+	Kind     ScheduleKind `json:"kind"`
+	Expr     string       `json:"expr,omitempty"`
+	Dialect  Dialect      `json:"dialect,omitempty"`
+	Every    Duration     `json:"every,omitzero"`
+	Delay    Duration     `json:"delay,omitzero"`
+	At       *Instant     `json:"at,omitempty"`
+	TimeZone string       `json:"time_zone,omitempty"`
+	StartAt  *Instant     `json:"start_at,omitempty"`
+	EndAt    *Instant     `json:"end_at,omitempty"`
+	Jitter   Duration     `json:"jitter,omitzero"`
+}
+
+// ScheduleKind is the kind of a schedule.
+type ScheduleKind string
+
+// The kinds of schedule.
+const (
+	ScheduleNone       ScheduleKind = "none"        // only by hand, API, event or parent
+	ScheduleCron       ScheduleKind = "cron"        // a cron expression
+	ScheduleFixedRate  ScheduleKind = "fixed_rate"  // a grid of instants that does not drift
+	ScheduleFixedDelay ScheduleKind = "fixed_delay" // a pause after the end of the previous run
+	ScheduleOnce       ScheduleKind = "once"        // one instant
+)
+
+// Dialect is the dialect of a cron expression.
+type Dialect string
+
+// The cron dialects.
+const (
+	DialectStandard Dialect = "standard" // crontab(5), optionally with leading seconds
+	DialectQuartz   Dialect = "quartz"   // the Quartz scheduler's, 6 or 7 fields
+)
+
+// Misfire says what becomes of fire times that passed unserved by more than the tolerance.
+type Misfire string
+
+// The misfire policies.
+const (
+	MisfireSkip     Misfire = "skip"
+	MisfireFireOnce Misfire = "fire_once"
+	MisfireFireAll  Misfire = "fire_all"
+)
+
+// Route says which instance of the group gets a run.
+type Route string
+
+// The routes.
+const (
+	RouteAny                 Route = "any"
+	RouteFirst               Route = "first"
+	RouteLast                Route = "last"
+	RouteRoundRobin          Route = "round_robin"
+	RouteRandom              Route = "random"
+	RouteConsistentHash      Route = "consistent_hash"
+	RouteLeastFrequentlyUsed Route = "least_frequently_used"
+	RouteLeastRecentlyUsed   Route = "least_recently_used"
+	RouteFailover            Route = "failover"
+	RouteBusyover            Route = "busyover"
+	RouteBroadcast           Route = "broadcast"
+)
+
+// Block says what happens to a run that comes due while another run of its job is unfinished.
+type Block string
+
+// The block policies.
+const (
+	BlockSerial       Block = "serial"
+	BlockDiscardLater Block = "discard_later"
+	BlockCoverEarly   Block = "cover_early"
+	BlockParallel     Block = "parallel"
+)
+
+// BlockScope says which runs of the job block it: those anywhere, or those on the chosen instance.
+type BlockScope string
+
+// The block scopes.
+const (
+	ScopeCluster  BlockScope = "cluster"
+	ScopeInstance BlockScope = "instance"
+)
+
+// Script is source code that an executor runs instead of a handler.
+type Script struct {
+	Language string `json:"language"`
+	Code     string `json:"code"`
+	Remark   string `json:"remark"`
+}
+
+// RetryBackoff is the wait before a retry: Initial, multiplied by Factor each time, at most Max.
+type RetryBackoff struct {
+	Initial Duration `json:"initial"`
+	Factor  float64  `json:"factor"`
+	Max     Duration `json:"max"`
+}
+
+// Child names a job that runs when this one's run is final and On matches.
+type Child struct {
+	JobID JobID   `json:"job_id"`
+	On    ChildOn `json:"on"`
+}
+
+// ChildOn is the condition of a child.
+type ChildOn string
+
+// The conditions of a child.
+const (
+	OnSuccess ChildOn = "success"
+	OnFailure ChildOn = "failure"
+	OnAlways  ChildOn = "always"
+)
+
+// Matches reports whether a parent that ended in the given final state starts the child.
+func (on ChildOn) Matches(s State) bool {
+	switch on {
+	case OnSuccess:
+		return s == Succeeded
+	case OnFailure:
+		return s == Failed
+	case OnAlways:
+		return s.Final()
+	}
+	return false
+}
+
+// Alert says which channels hear of which turns of the job.
+type Alert struct {
+	Channels []string `json:"channels"`
+	On       []string `json:"on"`
+}
+
+// The defaults and bounds of a job's fields.
+const (
+	DefaultStartDeadline = 10 * time.Minute
+	MaxParamBytes        = 64 << 10
+	MaxMessageBytes      = 16 << 10
+	MaxOutputBytes       = 64 << 10
+	MaxHeldRuns          = 1000 // per job, then queue_full
+	MaxRetries           = 100
+	MaxTags              = 16
+	MaxChildren          = 100
+	MaxShards            = 1000
+)
+
+// DefaultJobSpec returns a spec with every optional field at its default. Decoding JSON over it gives absent
+// fields their defaults.
+func DefaultJobSpec() JobSpec {
+	return JobSpec{
+		Tags: []string{}, Enabled: true, Misfire: MisfireSkip, Route: RouteAny,
+		Block: BlockSerial, BlockScope: ScopeCluster,
+		StartDeadline: Duration(DefaultStartDeadline),
+		RetryBackoff:  RetryBackoff{Initial: Duration(time.Second), Factor: 2, Max: Duration(5 * time.Minute)},
+		Children:      []Child{}, Alert: Alert{Channels: []string{}, On: []string{}},
+	}
+}
+
+var groupName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+
+// GroupNameRule says in words what a group name is.
+const GroupNameRule = "a group name is 1 to 63 characters, a-z, 0-9, _ or -, and starts with a letter or digit"
+
+// ValidGroupName reports whether s may name a group. Group names are NATS subject tokens, so nothing that NATS
+// gives a meaning to is let in.
+func ValidGroupName(s string) bool { return groupName.MatchString(s) }
+
+// Normalize fills empty optional values with their defaults, so that equal jobs are stored equal.
+func (s *JobSpec) Normalize() {
+	d := DefaultJobSpec()
+	setIfZero(&s.Misfire, d.Misfire)
+	setIfZero(&s.Route, d.Route)
+	setIfZero(&s.Block, d.Block)
+	setIfZero(&s.BlockScope, d.BlockScope)
+	setIfZero(&s.StartDeadline, d.StartDeadline)
+	setIfZero(&s.RetryBackoff.Initial, d.RetryBackoff.Initial)
+	setIfZero(&s.RetryBackoff.Factor, d.RetryBackoff.Factor)
+	setIfZero(&s.RetryBackoff.Max, d.RetryBackoff.Max)
+	if s.Schedule.Kind == ScheduleCron {
+		setIfZero(&s.Schedule.Dialect, DialectStandard)
+	}
+	for i := range s.Children {
+		setIfZero(&s.Children[i].On, OnSuccess)
+	}
+	if s.Tags == nil {
+		s.Tags = []string{}
+	}
+	if s.Children == nil {
+		s.Children = []Child{}
+	}
+	if s.Alert.Channels == nil {
+		s.Alert.Channels = []string{}
+	}
+	if s.Alert.On == nil {
+		s.Alert.On = []string{}
+	}
+}
+
+func setIfZero[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+// Validate names every faulty field at once, as an Invalid error. It does not compile the schedule (package
+// schedule does) and does not know which groups and jobs exist (the store does).
+func (s *JobSpec) Validate() error {
+	var f Faults
+	if s.Group == "" {
+		f.Add("group", "is required: the executor group that runs the job")
+	} else if !ValidGroupName(s.Group) {
+		f.Add("group", GroupNameRule)
+	}
+	text := func(field, v string, lo, hi int) {
+		switch n := utf8.RuneCountInString(v); {
+		case !utf8.ValidString(v) || strings.ContainsRune(v, 0):
+			f.Add(field, "must be text in UTF-8 without NUL")
+		case n < lo:
+			f.Add(field, "is required")
+		case n > hi:
+			f.Add(field, fmt.Sprintf("is %d characters long; at most %d are allowed", n, hi))
+		}
+	}
+	text("name", s.Name, 1, 128)
+	text("description", s.Description, 0, 1024)
+	text("author", s.Author, 0, 64)
+	text("handler", s.Handler, 0, 128)
+	text("route_key", s.RouteKey, 0, 256)
+	if len(s.Tags) > MaxTags {
+		f.Add("tags", fmt.Sprintf("has %d tags; at most %d are allowed", len(s.Tags), MaxTags))
+	}
+	for i, t := range s.Tags {
+		text(fmt.Sprintf("tags[%d]", i), t, 1, 64)
+	}
+	if len(s.Param) > MaxParamBytes {
+		f.Add("param", fmt.Sprintf("is %d bytes long; at most %d are allowed", len(s.Param), MaxParamBytes))
+	} else {
+		text("param", s.Param, 0, MaxParamBytes)
+	}
+	s.validatePolicies(&f)
+	s.validateTarget(&f)
+	return f.Err("the job is not valid")
+}
+
+func (s *JobSpec) validateTarget(f *Faults) {
+	switch {
+	case s.Handler == "" && s.Script == nil:
+		f.Add("handler", "is required unless script is given")
+	case s.Handler != "" && s.Script != nil:
+		f.Add("script", "give either handler or script, not both")
+	}
+	if s.Script != nil {
+		oneOf(f, "script.language", s.Script.Language, ScriptLanguages...)
+		if s.Script.Code == "" {
+			f.Add("script.code", "is required")
+		} else if len(s.Script.Code) > 256<<10 {
+			f.Add("script.code", "is over 256 KiB")
+		}
+	}
+	for i, c := range s.Children {
+		at := fmt.Sprintf("children[%d].", i)
+		if c.JobID <= 0 {
+			f.Add(at+"job_id", "is required: the id of the job to run")
+		}
+		oneOf(f, at+"on", c.On, OnSuccess, OnFailure, OnAlways)
+	}
+	if len(s.Children) > MaxChildren {
+		f.Add("children", fmt.Sprintf("at most %d are allowed", MaxChildren))
+	}
+	for i, on := range s.Alert.On {
+		oneOf(f, fmt.Sprintf("alert.on[%d]", i), on, "failed", "recovered", "missed", "late")
+	}
+}
+
+// ScriptLanguages are the languages a script may be written in.
+var ScriptLanguages = []string{"bash", "sh", "python", "node", "php", "powershell", "go"}
+
+func (s *JobSpec) validatePolicies(f *Faults) {
+	oneOf(f, "misfire", s.Misfire, MisfireSkip, MisfireFireOnce, MisfireFireAll)
+	oneOf(f, "route", s.Route, Routes...)
+	oneOf(f, "block", s.Block, BlockSerial, BlockDiscardLater, BlockCoverEarly, BlockParallel)
+	oneOf(f, "block_scope", s.BlockScope, ScopeCluster, ScopeInstance)
+	if s.Shards < 0 || s.Shards > MaxShards {
+		f.Add("shards", fmt.Sprintf("must be 0 (one per live instance) to %d", MaxShards))
+	}
+	if s.Retries < 0 || s.Retries > MaxRetries {
+		f.Add("retries", fmt.Sprintf("must be 0 to %d", MaxRetries))
+	}
+	between := func(field string, d Duration, lo, hi time.Duration) {
+		if d.Std() < lo || d.Std() > hi {
+			f.Add(field, fmt.Sprintf("must be between %s and %s", lo, hi))
+		}
+	}
+	between("timeout", s.Timeout, 0, 365*24*time.Hour)
+	between("start_deadline", s.StartDeadline, time.Second, 365*24*time.Hour)
+	between("retention", s.Retention, 0, 10*365*24*time.Hour)
+	between("retry_backoff.initial", s.RetryBackoff.Initial, time.Millisecond, 24*time.Hour)
+	between("retry_backoff.max", s.RetryBackoff.Max, time.Millisecond, 7*24*time.Hour)
+	if !(s.RetryBackoff.Factor >= 1 && s.RetryBackoff.Factor <= 100) { // written so that NaN is refused
+		f.Add("retry_backoff.factor", "must be 1 to 100")
+	}
+}
+
+// Routes are all routes, in the order of the documentation.
+var Routes = []Route{
+	RouteAny, RouteFirst, RouteLast, RouteRoundRobin, RouteRandom, RouteConsistentHash,
+	RouteLeastFrequentlyUsed, RouteLeastRecentlyUsed, RouteFailover, RouteBusyover, RouteBroadcast,
+}
+
+func oneOf[T ~string](f *Faults, field string, v T, allowed ...T) {
+	names := make([]string, len(allowed))
+	for i, a := range allowed {
+		if v == a {
+			return
+		}
+		names[i] = string(a)
+	}
+	f.Add(field, fmt.Sprintf("%q is not known; use one of %s", v, strings.Join(names, ", ")))
+}
+
+// Backoff returns the wait before the attempt that follows the given one (counted from 1), with ±10% jitter
+// drawn from random, a number in [0, 1).
+func (b RetryBackoff) Backoff(attempt int, random float64) time.Duration {
+	d := float64(b.Initial)
+	for i := 1; i < attempt && d < float64(b.Max); i++ {
+		d *= b.Factor
+	}
+	d = min(d, float64(b.Max))
+	return time.Duration(d * (0.9 + 0.2*random))
+}
+
+// NeedsSlot reports whether runs of the job take a block slot. Parallel ones and, for now, nobody else do without.
+func (s *JobSpec) NeedsSlot() bool { return s.Block != BlockParallel }

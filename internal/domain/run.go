@@ -1,0 +1,104 @@
+package domain
+
+// Run is the durable record of one firing, or of one shard of it, as the REST API shows it.
+type Run struct {
+	ID           RunID     `json:"id"`
+	JobID        JobID     `json:"job_id"`
+	JobName      string    `json:"job_name"`
+	JobVersion   int       `json:"job_version"`
+	Group        string    `json:"group"`
+	Cause        Cause     `json:"cause"`
+	State        State     `json:"state"`
+	Reason       Reason    `json:"reason"`
+	Message      string    `json:"message"`
+	Output       string    `json:"output"`
+	Param        string    `json:"param"`
+	FireTime     *Instant  `json:"fire_time"`
+	DueAt        *Instant  `json:"due_at"`
+	CreatedAt    Instant   `json:"created_at"`
+	DispatchedAt *Instant  `json:"dispatched_at"`
+	StartedAt    *Instant  `json:"started_at"`
+	FinishedAt   *Instant  `json:"finished_at"`
+	LatenessMS   *int64    `json:"lateness_ms"` // first start minus due instant, by the database's clock
+	DurationMS   *int64    `json:"duration_ms"` // of the last attempt
+	Attempt      int       `json:"attempt"`
+	MaxAttempts  int       `json:"max_attempts"`
+	Instance     string    `json:"instance"`
+	Route        string    `json:"route"`             // what was decided and why, in words
+	Waiting      string    `json:"waiting,omitempty"` // why no executor has started it yet
+	HeldBy       *RunID    `json:"held_by,omitempty"`
+	Shard        *Shard    `json:"shard"`
+	BroadcastID  *RunID    `json:"broadcast_id"`
+	ParentRunID  *RunID    `json:"parent_run_id"`
+	EventID      string    `json:"event_id,omitempty"`
+	KillAskedAt  *Instant  `json:"kill_requested_at,omitempty"`
+	Note         string    `json:"note,omitempty"` // such as that a kill was requested and the handler still runs
+	Attempts     []Attempt `json:"attempts,omitempty"`
+}
+
+// Attempt is one try of a run, counted from 1.
+type Attempt struct {
+	Attempt      int      `json:"attempt"`
+	Instance     string   `json:"instance"`
+	DispatchedAt *Instant `json:"dispatched_at"`
+	StartedAt    *Instant `json:"started_at"`
+	FinishedAt   *Instant `json:"finished_at"`
+	Outcome      string   `json:"outcome"` // succeeded, failed, cancelled; empty while it runs
+	Reason       Reason   `json:"reason"`
+	Message      string   `json:"message"`
+	// LateOutcome is the result that arrived after the attempt had been ended, such as after it was named lost.
+	LateOutcome string `json:"late_outcome,omitempty"`
+}
+
+// Shard is one part of a broadcast.
+type Shard struct {
+	Index int `json:"index"`
+	Total int `json:"total"`
+}
+
+// Group is an executor group: the shared name of executors that serve the same handlers.
+type Group struct {
+	Name        string   `json:"name"`
+	Description string   `json:"description"`
+	CreatedAt   Instant  `json:"created_at"`
+	UpdatedAt   Instant  `json:"updated_at"`
+	Jobs        int      `json:"jobs"`
+	Instances   int      `json:"instances"`
+	PausedAt    *Instant `json:"paused_at,omitempty"`
+}
+
+// Missed is one entry of a job's missed ledger: fire times that were dropped, and why.
+type Missed struct {
+	First  Instant `json:"first"`
+	Last   Instant `json:"last"`
+	Count  int     `json:"count"`
+	Why    string  `json:"why"`
+	Policy Misfire `json:"policy"`
+	At     Instant `json:"at"` // when it was decided
+}
+
+// LogLine is one line of a run's log.
+type LogLine struct {
+	N       int64   `json:"n"`
+	At      Instant `json:"at"`
+	Level   string  `json:"level"`
+	Attempt int     `json:"attempt"`
+	Text    string  `json:"text"`
+}
+
+// Instance is one executor process of a group, as its heartbeat shows it.
+type Instance struct {
+	ID        string            `json:"id"`
+	Group     string            `json:"group"`
+	BootID    string            `json:"boot_id"`
+	Handlers  []string          `json:"handlers"`
+	Languages []string          `json:"script_languages"`
+	Capacity  int               `json:"capacity"`
+	Running   int               `json:"running"`
+	Draining  bool              `json:"draining"`
+	Labels    map[string]string `json:"labels"`
+	Version   string            `json:"version"`
+	Host      string            `json:"host"`
+	StartedAt Instant           `json:"started_at"`
+	SeenAt    Instant           `json:"seen_at"`
+}

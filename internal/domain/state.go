@@ -1,0 +1,99 @@
+package domain
+
+// State is where a run stands.
+type State string
+
+// The states of a run. The last four are final and never change.
+const (
+	Pending   State = "pending"   // planned: not yet due, or held by its block policy
+	Queued    State = "queued"    // due; no executor has started it yet
+	Running   State = "running"   // an executor runs its handler
+	Retrying  State = "retrying"  // waits for its next attempt
+	Succeeded State = "succeeded" // the handler returned without an error
+	Failed    State = "failed"    // it failed, and no retry is left
+	Cancelled State = "cancelled" // killed, covered by a newer run, or its job was deleted
+	Skipped   State = "skipped"   // its block policy dropped it before it started
+)
+
+// States are all states in the order of a run's life.
+var States = []State{Pending, Queued, Running, Retrying, Succeeded, Failed, Cancelled, Skipped}
+
+// Final reports whether the state never changes again.
+func (s State) Final() bool {
+	switch s {
+	case Succeeded, Failed, Cancelled, Skipped:
+		return true
+	}
+	return false
+}
+
+// transitions is the whole state machine. A state that is missing as a key is final.
+//
+//   - pending → queued is Fire; → final when it is killed, its job is deleted, or its policy drops it.
+//   - queued → queued is a new binding of the same attempt, which is no transition and not listed.
+//   - queued → final without running in between is the rule for short runs: `running` is only written for
+//     those that last over a second.
+//   - running → queued happens when an instance reports that it could not start what it had accepted.
+var transitions = map[State][]State{
+	Pending:  {Queued, Failed, Cancelled, Skipped},
+	Queued:   {Running, Retrying, Succeeded, Failed, Cancelled, Skipped},
+	Running:  {Queued, Retrying, Succeeded, Failed, Cancelled},
+	Retrying: {Queued, Failed, Cancelled},
+}
+
+// CanBecome reports whether a run in state s may change to state t.
+func (s State) CanBecome(t State) bool {
+	for _, next := range transitions[s] {
+		if next == t {
+			return true
+		}
+	}
+	return false
+}
+
+// Reason says why a run ended or retries, beyond its state.
+type Reason string
+
+// The reasons of a final or retrying run.
+const (
+	NoReason              Reason = ""
+	ReasonHandlerError    Reason = "handler_error"
+	ReasonHandlerPanic    Reason = "handler_panic"
+	ReasonHandlerNotFound Reason = "handler_not_found"
+	ReasonTimeout         Reason = "timeout"
+	ReasonLost            Reason = "lost" // its instance died
+	ReasonNoExecutor      Reason = "no_executor"
+	ReasonQueueFull       Reason = "queue_full"
+	ReasonKilled          Reason = "killed"
+	ReasonDiscarded       Reason = "discarded"
+	ReasonCovered         Reason = "covered"
+	ReasonJobDeleted      Reason = "job_deleted"
+	ReasonBadScript       Reason = "bad_script"
+	ReasonUnsupported     Reason = "unsupported"
+)
+
+// Cause says why a run exists.
+type Cause string
+
+// The causes of a run.
+const (
+	CauseSchedule Cause = "schedule"
+	CauseMisfire  Cause = "misfire"
+	CauseManual   Cause = "manual"
+	CauseAPI      Cause = "api"
+	CauseEvent    Cause = "event"
+	CauseChild    Cause = "child"
+	CauseBackfill Cause = "backfill"
+)
+
+// Outcome is what an executor reports of an attempt.
+type Outcome string
+
+// The outcomes of an attempt. Unstarted means that what was accepted could not be started, and the same
+// attempt is routed again.
+const (
+	OutcomeSucceeded Outcome = "succeeded"
+	OutcomeFailed    Outcome = "failed"
+	OutcomeCancelled Outcome = "cancelled"
+	OutcomeUnstarted Outcome = "unstarted"
+)

@@ -1,0 +1,76 @@
+package domain
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Duration is a time.Duration that is written as a Go duration string, such as "1m30s", in JSON and YAML.
+type Duration time.Duration
+
+// MarshalText writes the Go form.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText reads the Go form; the empty string is 0.
+func (d *Duration) UnmarshalText(b []byte) error {
+	if len(b) == 0 {
+		*d = 0
+		return nil
+	}
+	v, err := time.ParseDuration(string(b))
+	if err != nil {
+		return fmt.Errorf("%q is not a duration; write it like \"90s\" or \"1h30m\"", b)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// Std returns the standard library's form.
+func (d Duration) Std() time.Duration { return time.Duration(d) }
+
+// InstantLayout is RFC 3339 with milliseconds, in which every instant leaves Belfry, in UTC.
+const InstantLayout = "2006-01-02T15:04:05.000Z07:00"
+
+// Instant is a moment in time, kept to the millisecond, written in UTC.
+type Instant struct{ time.Time }
+
+// At makes an Instant of t.
+func At(t time.Time) Instant { return Instant{t.UTC().Truncate(time.Millisecond)} }
+
+// AtPtr makes an Instant of t, nil where t is zero.
+func AtPtr(t time.Time) *Instant {
+	if t.IsZero() {
+		return nil
+	}
+	i := At(t)
+	return &i
+}
+
+// MarshalText writes RFC 3339 with milliseconds in UTC.
+func (i Instant) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
+
+// MarshalJSON writes RFC 3339 with milliseconds in UTC.
+func (i Instant) MarshalJSON() ([]byte, error) { return []byte(`"` + i.String() + `"`), nil }
+
+// String returns RFC 3339 with milliseconds in UTC.
+func (i Instant) String() string { return i.UTC().Format(InstantLayout) }
+
+// UnmarshalText reads RFC 3339 with any zone and any fraction, and keeps milliseconds.
+func (i *Instant) UnmarshalText(b []byte) error {
+	t, err := time.Parse(time.RFC3339, string(b))
+	if err != nil {
+		return fmt.Errorf("%q is not an instant; write it like \"2026-03-29T01:30:00Z\" or with an offset", b)
+	}
+	*i = At(t)
+	return nil
+}
+
+// UnmarshalJSON reads a JSON string as UnmarshalText does.
+func (i *Instant) UnmarshalJSON(b []byte) error {
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil {
+		return fmt.Errorf("%s is not an instant; write it as a string like \"2026-03-29T01:30:00Z\"", b)
+	}
+	return i.UnmarshalText([]byte(s))
+}
