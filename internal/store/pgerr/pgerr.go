@@ -1,0 +1,151 @@
+// Package pgerr turns what pgx and Postgres report into domain errors, at the one border where SQLSTATEs and
+// constraint names are known. Callers above it ask errors for their domain.Code and never for their text.
+package pgerr
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// The SQLSTATEs that have a meaning of their own. Classes are compared by their first two characters.
+const (
+	uniqueViolation     = "23505"
+	foreignKeyViolation = "23503"
+	notNullViolation    = "23502"
+	checkViolation      = "23514"
+	textTooLong         = "22001"
+	badUTF8             = "22021"
+	nulInText           = "22P05"
+	readOnly            = "25006" // a standby, in a failover
+	tooManyConnections  = "53300"
+	serializationFailed = "40001"
+	deadlock            = "40P01"
+	idleTimeout         = "25P03"
+	transactionTimeout  = "25P04"
+	objectInUse         = "55006"
+
+	classConnection = "08"
+	classResources  = "53" // disk full, out of memory
+	classOperator   = "57" // shutting down, starting up, cancelled
+	classSystem     = "58" // an input or output error
+)
+
+// conflicts names, for each unique constraint that a caller's input can break, the field at fault and what is
+// wrong with it.
+var conflicts = map[string]domain.FieldError{
+	"groups_pkey":                 {Location: "name", Message: "a group of this name exists"},
+	"jobs_name_key":               {Location: "name", Message: "the group has a job of this name"},
+	"users_name_key":              {Location: "username", Message: "a user of this name exists"},
+	"api_tokens_user_id_name_key": {Location: "name", Message: "you have a token of this name"},
+}
+
+// Translate maps err to a domain error whose code says what the caller can do about it:
+//
+//   - no row: NotFound
+//   - a unique constraint: Conflict, with the field where the constraint names one
+//   - an unknown group or child job: Invalid, with the field
+//   - a value that Postgres refuses: Invalid
+//   - Postgres cannot be reached, starts, stops, is full, or gave up a lock: Unavailable
+//   - everything else: Internal
+//
+// A nil err, a context's error and an error that is a domain error already come back as they are.
+func Translate(err error) error { return translate(err, false) }
+
+// TranslateDelete is Translate for a statement that deletes: a foreign key that forbids it is a Conflict.
+func TranslateDelete(err error) error { return translate(err, true) }
+
+func translate(err error, deleting bool) error {
+	if err == nil {
+		return nil
+	}
+	var de *domain.Error
+	if errors.As(err, &de) {
+		return err
+	}
+	var pe *pgconn.PgError
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return domain.WrapError(domain.NotFound, "there is no such thing", err)
+	case errors.As(err, &pe):
+		return translateServer(pe, deleting, err)
+	case unreachable(err):
+		return domain.WrapError(domain.Unavailable, "Postgres cannot be reached", err)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	return domain.WrapError(domain.Internal, "the database call went wrong", err)
+}
+
+func translateServer(pe *pgconn.PgError, deleting bool, err error) error {
+	switch pe.Code {
+	case uniqueViolation:
+		e := domain.WrapError(domain.Conflict, "it exists already", err)
+		if f, ok := conflicts[pe.ConstraintName]; ok {
+			e.Message, e.Fields = f.Message, []domain.FieldError{f}
+		}
+		return e
+	case foreignKeyViolation:
+		return translateReference(pe, deleting, err)
+	case notNullViolation, checkViolation, textTooLong, badUTF8, nulInText:
+		return domain.WrapError(domain.Invalid, "a value is not allowed", err)
+	case readOnly, tooManyConnections, serializationFailed, deadlock, idleTimeout, transactionTimeout, objectInUse:
+		return domain.WrapError(domain.Unavailable, "Postgres could not do it now", err)
+	}
+	switch pe.Code[:min(2, len(pe.Code))] {
+	case classConnection, classResources, classOperator, classSystem:
+		return domain.WrapError(domain.Unavailable, "Postgres is not available", err)
+	}
+	return domain.WrapError(domain.Internal, "the database call went wrong", err)
+}
+
+// references says, for each foreign key that a caller's input can break, which field names the unknown thing, and
+// what stands in the way of a deletion.
+var references = map[string]struct {
+	unknown domain.FieldError
+	inUse   string
+}{
+	"jobs_group_fkey": {
+		domain.FieldError{Location: "group", Message: "there is no group of this name"},
+		"the group has jobs; delete them first",
+	},
+	"job_children_child_fkey": {
+		domain.FieldError{Location: "children", Message: "a child names a job that does not exist"},
+		"the job is a child of other jobs; take it out of them first",
+	},
+}
+
+// translateReference cannot see from the error whether the statement wrote the key or deleted what it points
+// to: Postgres reports both alike but for the text. So the caller says it.
+func translateReference(pe *pgconn.PgError, deleting bool, err error) error {
+	ref, known := references[pe.ConstraintName]
+	switch {
+	case deleting && known:
+		return domain.WrapError(domain.Conflict, ref.inUse, err)
+	case deleting:
+		return domain.WrapError(domain.Conflict, "it is still in use", err)
+	case known:
+		e := domain.WrapError(domain.Invalid, ref.unknown.Message, err)
+		e.Fields = []domain.FieldError{ref.unknown}
+		return e
+	}
+	return domain.WrapError(domain.Invalid, "it refers to something that does not exist", err)
+}
+
+// unreachable reports whether the connection could not be made or broke. A context that ended while a healthy
+// server was working does not count.
+func unreachable(err error) bool {
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) {
+		return !errors.Is(err, context.Canceled)
+	}
+	var op *net.OpError
+	return errors.As(err, &op) || errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed)
+}
