@@ -1,0 +1,247 @@
+package embedpg
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// elsewhere is where the cluster lies when root's Postgres runs as an account
+// that cannot reach the data directory. Only root can write there.
+const elsewhere = "/var/lib/belfry"
+
+// cluster is the directory of one Postgres, locked by the caller.
+type cluster struct {
+	base      string // holds data and all the rest
+	link      string // DataDir/postgres; another path than base only where that lies elsewhere
+	account   account
+	bin       binaries
+	ephemeral bool
+}
+
+func (c *cluster) data() string       { return filepath.Join(c.base, "data") }
+func (c *cluster) freshData() string  { return filepath.Join(c.base, "data.new") }
+func (c *cluster) configFile() string { return filepath.Join(c.base, "postgresql.conf") }
+func (c *cluster) hbaFile() string    { return filepath.Join(c.base, "pg_hba.conf") }
+
+// openCluster prepares the cluster under dir for a start: it decides as whom to
+// run, ends what an earlier owner left running, finds the binaries and makes
+// the cluster if there is none.
+func openCluster(ctx context.Context, dir string, cfg Config) (*cluster, error) {
+	c := &cluster{link: filepath.Join(dir, "postgres"), ephemeral: cfg.Ephemeral}
+	if err := c.openBase(); err != nil {
+		return nil, err
+	}
+	major, owner, err := c.existing()
+	if err != nil {
+		return nil, err
+	}
+	if c.account, err = chooseAccount(owner, cfg.noNamespaces); err != nil {
+		return nil, err
+	}
+	cfg.Log.Debug("Postgres runs "+string(c.account.mode), "account", c.account.name)
+	if err := stopOrphans(ctx, c.data(), cfg.Log); err != nil {
+		return nil, err
+	}
+	if err := c.letAccountIn(owner); err != nil {
+		return nil, err
+	}
+	if c.bin, err = findBinaries(ctx, cfg.BinDir, major, c.downloadDir(), cfg.Log); err != nil {
+		return nil, err
+	}
+	cfg.Log.Debug("found Postgres", "directory", c.bin.dir, "major", c.bin.major)
+	if major == 0 {
+		if err := c.initialise(ctx, cfg.Log); err != nil {
+			return nil, fmt.Errorf("make a Postgres cluster in %s: %w", c.base, err)
+		}
+	}
+	return c, nil
+}
+
+func (c *cluster) openBase() error {
+	if err := os.Mkdir(c.link, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make the directory for Postgres: %w", err)
+	}
+	base, err := filepath.EvalSymlinks(c.link)
+	if err != nil {
+		return fmt.Errorf("find the directory for Postgres: %w", err)
+	}
+	c.base = base
+	return nil
+}
+
+// existing returns the major version and the owner of the cluster, 0 and -1 if
+// there is none.
+func (c *cluster) existing() (major, owner int, err error) {
+	info, err := os.Lstat(c.data())
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, -1, nil
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("look at the Postgres cluster: %w", err)
+	}
+	content, err := os.ReadFile(filepath.Join(c.data(), "PG_VERSION"))
+	if err != nil {
+		return 0, 0, fmt.Errorf("%s is not a Postgres cluster, and is left alone: %w", c.data(), err)
+	}
+	if major, err = strconv.Atoi(strings.TrimSpace(string(content))); err != nil {
+		return 0, 0, fmt.Errorf("read the version of the Postgres cluster %s: %w", c.data(), err)
+	}
+	if owner, err = ownerOf(info); err != nil {
+		return 0, 0, err
+	}
+	return major, owner, nil
+}
+
+// letAccountIn makes the cluster's directories reachable for another account
+// than the caller's, and an existing cluster its own.
+func (c *cluster) letAccountIn(owner int) error {
+	if c.account.mode != asOther {
+		return nil
+	}
+	// The account may pass through to what is its own. It owns neither the
+	// directory nor the settings in it, so it cannot lay traps for root.
+	if err := os.Chmod(c.base, 0o711); err != nil {
+		return fmt.Errorf("open the way to the Postgres cluster: %w", err)
+	}
+	exists := owner >= 0
+	if !c.account.reaches(c.base) {
+		if exists {
+			return fmt.Errorf("the kernel refuses user namespaces, so Postgres must run as %s, which cannot reach %s: move the data directory to where it can", c.account.name, c.base)
+		}
+		if err := c.moveElsewhere(); err != nil {
+			return err
+		}
+	}
+	if exists && owner != c.account.uid {
+		if err := c.account.giveTree(c.data()); err != nil {
+			return fmt.Errorf("hand the Postgres cluster to %s: %w", c.account.name, err)
+		}
+	}
+	return nil
+}
+
+// moveElsewhere puts the base of a cluster that does not exist yet where every
+// account can pass, and leaves a link to it.
+func (c *cluster) moveElsewhere() error {
+	parent := elsewhere
+	if c.ephemeral {
+		parent = os.TempDir()
+	} else if err := os.MkdirAll(parent, 0o711); err != nil {
+		return fmt.Errorf("make a directory for Postgres: %w", err)
+	}
+	base, err := os.MkdirTemp(parent, "postgres-")
+	if err != nil {
+		return fmt.Errorf("make a directory for Postgres: %w", err)
+	}
+	if err := os.Chmod(base, 0o711); err != nil {
+		return fmt.Errorf("make a directory for Postgres: %w", err)
+	}
+	if !c.account.reaches(base) {
+		return fmt.Errorf("the kernel refuses user namespaces, so Postgres must run as %s, which can reach neither %s nor %s", c.account.name, c.base, base)
+	}
+	if err := os.RemoveAll(c.base); err != nil {
+		return fmt.Errorf("replace the directory for Postgres: %w", err)
+	}
+	if err := os.Symlink(base, c.link); err != nil {
+		return fmt.Errorf("replace the directory for Postgres: %w", err)
+	}
+	c.base = base
+	return nil
+}
+
+// downloadDir is the user's cache. Another account cannot enter that, and a
+// user without a home has none: then downloads lie beside the cluster.
+func (c *cluster) downloadDir() string {
+	cache, err := os.UserCacheDir()
+	if err != nil || c.account.mode == asOther {
+		return filepath.Join(c.base, "download")
+	}
+	return filepath.Join(cache, "belfry")
+}
+
+// initialise makes the cluster beside its place and moves it there as the last
+// step, so that one cut off at any moment is seen and made anew.
+func (c *cluster) initialise(ctx context.Context, log *slog.Logger) error {
+	began := time.Now()
+	fresh := c.freshData()
+	if err := os.RemoveAll(fresh); err != nil {
+		return err
+	}
+	if err := os.Mkdir(fresh, 0o700); err != nil {
+		return err
+	}
+	if err := c.account.give(fresh); err != nil {
+		return err
+	}
+	// Locale C keeps the order of text the same on every machine, also after an
+	// upgrade of the system's libraries, which would corrupt indexes.
+	err := c.run(ctx, "initdb", "--pgdata="+fresh, "--username="+superuser, "--encoding=UTF8", "--locale=C",
+		"--auth-local=trust", "--auth-host=reject", "--no-instructions", "--no-sync")
+	if err != nil {
+		return err
+	}
+	if !c.ephemeral {
+		if err := c.run(ctx, "initdb", "--pgdata="+fresh, "--sync-only"); err != nil {
+			return err
+		}
+	}
+	if err := os.Rename(fresh, c.data()); err != nil {
+		return err
+	}
+	if !c.ephemeral {
+		if err := syncDir(c.base); err != nil {
+			return err
+		}
+	}
+	log.Info("made a Postgres cluster", "directory", c.data(), "major", c.bin.major, "took", time.Since(began))
+	return nil
+}
+
+// run executes one of the programs and waits for it.
+func (c *cluster) run(ctx context.Context, program string, args ...string) error {
+	// As in supervise: the death signal is bound to this thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd := c.account.command(syscall.SIGKILL, c.bin.path(program), args...)
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	cmd.WaitDelay = immediateTimeout // a child of its own may keep its output open
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	release := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	defer release()
+	if err := cmd.Wait(); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return fmt.Errorf("%s ended with %w: %s", program, err, bytes.TrimSpace(output.Bytes()))
+	}
+	return nil
+}
+
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// remove deletes the cluster and all that belongs to it.
+func (c *cluster) remove(log *slog.Logger) {
+	if err := errors.Join(os.RemoveAll(c.base), os.RemoveAll(c.link)); err != nil {
+		log.Warn("an ephemeral Postgres cluster was not removed", "error", err)
+	}
+}

@@ -1,0 +1,103 @@
+package embedpg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const orphanFastTimeout = 20 * time.Second // for an orphan's checkpoint before harder means
+
+// stopOrphans ends every Postgres process that still runs on the cluster. The
+// caller holds the data directory's lock, so none of them has an owner.
+func stopOrphans(ctx context.Context, data string, log *slog.Logger) error {
+	orphans, err := processesOf(ctx, data)
+	if err != nil {
+		return fmt.Errorf("look for a Postgres left running on %s: %w", data, err)
+	}
+	if len(orphans) > 0 {
+		log.Info("stopping a Postgres that outlived its owner", "processes", orphans)
+		if err := endOrphans(ctx, data, orphans); err != nil {
+			return err
+		}
+	}
+	if !seesBackends {
+		return nil
+	}
+	// With nobody on the cluster its pid file is stale. Postgres would find so
+	// itself, unless the process id has been given to another process since.
+	if err := os.Remove(pidFile(data)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove a stale pid file: %w", err)
+	}
+	return nil
+}
+
+// endOrphans begins with what loses the least: the postmaster's fast shutdown,
+// then every process's immediate one, then SIGKILL, after which Postgres
+// recovers as after a crash.
+func endOrphans(ctx context.Context, data string, orphans []int) error {
+	if postmaster := recordedPID(data); slices.Contains(orphans, postmaster) {
+		gone, err := endAndWait(ctx, data, []int{postmaster}, syscall.SIGINT, orphanFastTimeout)
+		if gone || err != nil {
+			return err
+		}
+	}
+	for _, signal := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGKILL} {
+		left, err := processesOf(ctx, data)
+		if err != nil {
+			return err
+		}
+		gone, err := endAndWait(ctx, data, left, signal, immediateTimeout)
+		if gone || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("a Postgres that nobody owns still runs on %s and cannot be stopped: processes %v", data, orphans)
+}
+
+func endAndWait(ctx context.Context, data string, pids []int, signal syscall.Signal, timeout time.Duration) (gone bool, err error) {
+	for _, pid := range pids {
+		if err := signalProcess(pid, signal); err != nil {
+			return false, fmt.Errorf("stop the orphaned Postgres with process id %d: %w", pid, err)
+		}
+	}
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); {
+		left, err := processesOf(ctx, data)
+		if err != nil || len(left) == 0 {
+			return err == nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return false, fmt.Errorf("wait for an orphaned Postgres to end: %w", context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
+	return false, nil
+}
+
+func pidFile(data string) string { return filepath.Join(data, "postmaster.pid") }
+
+// recordedPID returns the postmaster that last wrote its pid file, or 0.
+func recordedPID(data string) int {
+	content, err := os.ReadFile(pidFile(data))
+	if err != nil {
+		return 0
+	}
+	first, _, _ := strings.Cut(string(content), "\n")
+	pid, err := strconv.Atoi(strings.TrimSpace(first))
+	if err != nil || pid < 2 {
+		return 0
+	}
+	return pid
+}

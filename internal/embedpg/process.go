@@ -1,0 +1,188 @@
+package embedpg
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	tailLines   = 12                     // of Postgres's log, kept for the error when it ends by itself
+	maxLogLine  = 64 << 10               // longer ones are cut into pieces
+	logDeadline = 200 * time.Millisecond // how long backends may outlive the postmaster before their log is let go
+)
+
+// process is a running postmaster.
+type process struct {
+	log  *slog.Logger
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the postmaster has ended and tail is complete
+
+	mu       sync.Mutex
+	expected bool     // guarded by mu: the end was asked for
+	tail     []string // guarded by mu: the last lines of the log
+	exit     error    // written before done is closed
+}
+
+// startProcess starts the postmaster and a goroutine that waits for its end.
+func startProcess(c *cluster, cfg Config) (*process, error) {
+	// A test's data is thrown away: there is nothing to flush for.
+	deathSignal := syscall.SIGINT
+	if cfg.Ephemeral {
+		deathSignal = syscall.SIGQUIT
+	}
+	cmd := c.account.command(deathSignal, c.bin.path("postgres"), "-D", c.data(), "-c", "config_file="+c.configFile())
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("open a pipe for Postgres's log: %w", err)
+	}
+	cmd.Stdout, cmd.Stderr = writer, writer
+	p := &process{log: cfg.Log, cmd: cmd, done: make(chan struct{})}
+	started := make(chan error)
+	go p.supervise(deathSignal, reader, started)
+	err = <-started
+	closeQuietly(writer)
+	if err != nil {
+		closeQuietly(reader)
+		return nil, fmt.Errorf("start Postgres: %w", err)
+	}
+	return p, nil
+}
+
+// supervise starts the postmaster and waits for its end on one locked thread:
+// the kernel sends the death signal when the thread that forked ends, not the
+// process, and the Go runtime may end threads at any time.
+func (p *process) supervise(deathSignal syscall.Signal, reader *os.File, started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := p.cmd.Start(); err != nil {
+		started <- err
+		return
+	}
+	releaseWatchdog, err := startWatchdog(p.cmd.Process.Pid, deathSignal)
+	if err != nil {
+		p.log.Warn("Postgres would outlive a killed Belfry until the next start", "error", err)
+	}
+	started <- nil
+
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		p.copyLog(reader)
+	}()
+	p.exit = p.cmd.Wait()
+	releaseWatchdog()
+	if err := reader.SetReadDeadline(time.Now().Add(logDeadline)); err != nil {
+		closeQuietly(reader) // ends the copying too
+	}
+	<-copied
+	closeQuietly(reader)
+	close(p.done)
+}
+
+// copyLog logs what Postgres writes until it ends or the deadline has passed.
+func (p *process) copyLog(reader io.Reader) {
+	lines := bufio.NewScanner(reader)
+	lines.Buffer(make([]byte, 0, 4<<10), maxLogLine)
+	lines.Split(scanLinesOrPieces)
+	for lines.Scan() {
+		line := lines.Text()
+		// Postgres calls an ordinary refused connection FATAL; only a panic
+		// deserves an operator's eye.
+		if strings.HasPrefix(line, "PANIC:") {
+			p.log.Error("Postgres panicked", "line", line)
+		} else {
+			p.log.Debug("Postgres", "line", line)
+		}
+		p.mu.Lock()
+		if len(p.tail) == tailLines {
+			p.tail = append(p.tail[:0], p.tail[1:]...)
+		}
+		p.tail = append(p.tail, line)
+		p.mu.Unlock()
+	}
+}
+
+// scanLinesOrPieces splits at line ends, and a line that does not fit the
+// buffer into pieces: a scanner that gave up would block Postgres for ever.
+func scanLinesOrPieces(data []byte, atEOF bool) (int, []byte, error) {
+	advance, token, err := bufio.ScanLines(data, atEOF)
+	if advance == 0 && err == nil && len(data) >= maxLogLine {
+		return len(data), data, nil
+	}
+	return advance, token, err
+}
+
+func (p *process) kill(signal syscall.Signal) {
+	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.log.Warn("Postgres could not be signalled", "signal", signal.String(), "error", err)
+	}
+}
+
+// awaitOrKill waits for the end, and after the timeout enforces it.
+func (p *process) awaitOrKill(timeout time.Duration) {
+	select {
+	case <-p.done:
+	case <-time.After(timeout):
+		p.kill(syscall.SIGKILL)
+		<-p.done
+	}
+}
+
+func (p *process) expectEnd() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.done: // It ended before it was asked to; that stays an error.
+	default:
+		p.expected = true
+	}
+}
+
+// exitError is how the postmaster exited; call it only after done is closed.
+func (p *process) exitError() error {
+	if p.exit == nil {
+		return nil
+	}
+	return fmt.Errorf("Postgres ended with %w; its last words: %s", p.exit, p.lastWords())
+}
+
+func (p *process) unexpectedEnd() error {
+	select {
+	case <-p.done:
+	default:
+		return nil
+	}
+	p.mu.Lock()
+	expected := p.expected
+	p.mu.Unlock()
+	switch {
+	case expected:
+		return nil
+	case p.exit == nil:
+		return fmt.Errorf("Postgres was shut down by somebody else; its last words: %s", p.lastWords())
+	default:
+		return p.exitError()
+	}
+}
+
+func (p *process) lastWords() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.tail) == 0 {
+		return "none"
+	}
+	return strings.Join(p.tail, " | ")
+}
+
+// closeQuietly closes a pipe of which nothing more is expected.
+func closeQuietly(c io.Closer) { _ = c.Close() }
