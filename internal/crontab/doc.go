@@ -1,0 +1,24 @@
+// Package crontab turns crontabs, as cron(8) of Debian and cronie read them, into jobs for the stock agent's
+// handler `command`, and says of every line what became of it.
+//
+// # Which crontab it is
+//
+// A system crontab (/etc/crontab, /etc/cron.d/*) names a user between schedule and command, a user crontab does
+// not. The path decides: etc/crontab, files in a directory cron.d and files below /etc are system crontabs; a
+// file in a directory crontabs, or directly in /var/spool/cron, is the crontab of the user it is named after;
+// all others are crontabs of the user that the agent runs as. Options.Kind overrides the first decision.
+//
+// # What a line becomes
+//
+//   - An entry becomes a job: `sh -c command`, or the SHELL set above it. Environment lines above it go into
+//     the command's environment; HOME is its directory too, CRON_TZ the time zone of its schedule.
+//   - Runs of a job may overlap (block policy parallel) and missed ones are dropped, because cron does so.
+//   - `%` outside of `\%` ends the command; what follows is its standard input, handed over by printf.
+//   - An entry of another user, `@reboot`, and what cron or the schedule compiler would not understand is not
+//     imported. It is a Problem with Kept false. What is imported with a change is a Problem with Kept true.
+//
+// # Names
+//
+// A job's name comes from the file's base name and the command alone, so that importing the file again, with
+// lines moved or schedules edited, updates the same jobs.
+package crontab
