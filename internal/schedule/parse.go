@@ -195,6 +195,9 @@ func (f *field) base(text string, offset int) (item, *errAt) {
 		return item{single: true, lo: lo, hi: lo}, nil
 	}
 	hi, err := f.value(to, offset+len(from)+1)
+	if hi == 0 && lo > 0 && f.max == 7 {
+		hi = 7 // SAT-SUN: a range can only mean the Sunday at the end of the week
+	}
 	if err == nil && hi < lo && !f.wraps {
 		hint := fmt.Sprintf("write %s-%d,%d-%s", from, f.max, f.min, to)
 		return item{}, wrong(offset, hint, "%s %s is a range that ends before it begins", f.name, text)
