@@ -33,6 +33,7 @@ func TestAsOrdinaryUser(t *testing.T) {
 			owner := startChild(t, binary, dir, user)
 			execute(t, owner.url, writeRow) // root may pass
 			owner.kill(t)
+			eventually(t, "the orphaned Postgres ends by itself", func() bool { return len(processesOn(t, dir)) == 0 })
 			owner = startChild(t, binary, dir, user)
 			if got := query(t, owner.url, readRow); got != "tenor" {
 				t.Errorf("after its owner was killed: %q", got)

@@ -14,8 +14,7 @@ import (
 // lockDataDir makes the calling process the owner of dir until the returned
 // file is closed.
 func lockDataDir(dir string) (*os.File, error) {
-	path := filepath.Join(dir, "postgres.lock")
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|openNoFollow, 0o600)
+	file, err := os.OpenFile(lockPath(dir), os.O_RDWR|os.O_CREATE|openNoFollow, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock on the data directory: %w", err)
 	}
@@ -81,3 +80,15 @@ func readPID(file *os.File) int {
 	}
 	return pid
 }
+
+// Free reports whether dir is a data directory that no live process owns.
+func Free(dir string) (bool, error) {
+	file, err := os.OpenFile(lockPath(dir), os.O_RDWR|openNoFollow, 0)
+	if err != nil {
+		return false, fmt.Errorf("open the lock on the data directory: %w", err)
+	}
+	defer closeQuietly(file)
+	return tryLock(file)
+}
+
+func lockPath(dir string) string { return filepath.Join(dir, "postgres.lock") }

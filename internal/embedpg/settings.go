@@ -42,8 +42,8 @@ func ephemeralSettings() []setting {
 		{"wal_level", "minimal", "Nobody replicates a test."},
 		{"max_wal_senders", "0", "Nobody replicates a test."},
 		{"shared_buffers", "64MB", "Several test binaries run at once."},
-		{"max_wal_size", "4GB", "No checkpoint shall disturb a measurement."},
-		{"checkpoint_timeout", "1h", "No checkpoint shall disturb a measurement."},
+		{"max_wal_size", "1GB", "The files may lie in memory."},
+		{"checkpoint_timeout", "1h", "There is nothing to recover."},
 		{"autovacuum", "off", "Statistics, and so plans, change when a test says so."},
 	}
 }

@@ -1,0 +1,55 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/embedpg"
+)
+
+const (
+	dirPrefix = "belfry-pgtest-"
+
+	// litterAge is how old a directory must be before it can be litter: one
+	// that another test binary has just made is not locked yet.
+	litterAge = 10 * time.Minute
+)
+
+// startEphemeral starts a server in a new temporary directory.
+func startEphemeral(ctx context.Context) (url string, stop func(context.Context) error, err error) {
+	parent := tempDir()
+	removeLitter(parent, time.Now())
+	dir, err := os.MkdirTemp(parent, dirPrefix)
+	if err != nil {
+		return "", nil, err
+	}
+	server, err := embedpg.Start(ctx, embedpg.Config{DataDir: dir, Ephemeral: true})
+	if err != nil {
+		return "", nil, errors.Join(fmt.Errorf("start Postgres: %w", err), os.RemoveAll(dir))
+	}
+	return server.URL(), func(ctx context.Context) error {
+		return errors.Join(server.Stop(ctx), os.RemoveAll(dir))
+	}, nil
+}
+
+// removeLitter deletes what test binaries that were killed have left. Whatever
+// cannot be deleted, such as another user's, is no concern of this run.
+func removeLitter(parent string, now time.Time) {
+	dirs, err := filepath.Glob(filepath.Join(parent, dirPrefix+"*"))
+	if err != nil {
+		panic(err) // the pattern itself is malformed
+	}
+	for _, dir := range dirs {
+		info, err := os.Lstat(dir)
+		if err != nil || !info.IsDir() || now.Sub(info.ModTime()) < litterAge {
+			continue
+		}
+		if free, err := embedpg.Free(dir); err == nil && free {
+			_ = os.RemoveAll(dir)
+		}
+	}
+}
