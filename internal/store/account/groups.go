@@ -1,0 +1,104 @@
+package account
+
+import (
+	"context"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account/sqlcgen"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+)
+
+// CreateGroup makes an executor group and returns the token that its executors connect with, which cannot be had
+// again. Conflict: the name is taken.
+func (s *Store) CreateGroup(ctx context.Context, name, description string) (domain.Group, string, error) {
+	token, digest := newToken(GroupPrefix)
+	g, err := s.q.InsertGroup(ctx, sqlcgen.InsertGroupParams{Name: name, Description: description, TokenSha256: digest})
+	if err != nil {
+		return domain.Group{}, "", pgerr.Translate(err)
+	}
+	return domain.Group{Name: g.Name, Description: g.Description,
+		CreatedAt: domain.At(g.CreatedAt), UpdatedAt: domain.At(g.UpdatedAt)}, token, nil
+}
+
+// EnsureGroup makes the group if it is missing, with a token that nobody knows until RotateGroupToken replaces it.
+func (s *Store) EnsureGroup(ctx context.Context, name, description string) (created bool, err error) {
+	_, digest := newToken(GroupPrefix)
+	n, err := s.q.EnsureGroup(ctx, sqlcgen.EnsureGroupParams{Name: name, Description: description, TokenSha256: digest})
+	return n == 1, pgerr.Translate(err)
+}
+
+// RotateGroupToken replaces the group's token and returns the new one. The old one admits nobody from then on;
+// connections that it opened stay. NotFound: there is no such group.
+func (s *Store) RotateGroupToken(ctx context.Context, name string) (string, error) {
+	token, digest := newToken(GroupPrefix)
+	n, err := s.q.SetGroupToken(ctx, sqlcgen.SetGroupTokenParams{Name: name, TokenSha256: digest})
+	if err != nil {
+		return "", pgerr.Translate(err)
+	}
+	if n == 0 {
+		return "", noGroup()
+	}
+	return token, nil
+}
+
+// GroupOfToken returns the name of the group whose token this is. ErrCredentials: nobody's.
+func (s *Store) GroupOfToken(ctx context.Context, token string) (string, error) {
+	if !looksLike(token, GroupPrefix) {
+		return "", ErrCredentials
+	}
+	name, err := s.q.GroupOfToken(ctx, tokenDigest(token))
+	if err != nil {
+		return "", credentialError(err)
+	}
+	return name, nil
+}
+
+// Group returns a group. Its Instances are not counted here: the roster knows them. NotFound: there is none.
+func (s *Store) Group(ctx context.Context, name string) (domain.Group, error) {
+	g, err := s.q.Group(ctx, name)
+	if err != nil {
+		if err = pgerr.Translate(err); domain.CodeOf(err) == domain.NotFound {
+			err = noGroup()
+		}
+		return domain.Group{}, err
+	}
+	return toGroup(sqlcgen.GroupsRow(g)), nil
+}
+
+// Groups lists groups by name, after the given one; only restricts them to those named, nil is all.
+func (s *Store) Groups(ctx context.Context, only []string, after string, limit int) ([]domain.Group, error) {
+	rows, err := s.q.Groups(ctx, sqlcgen.GroupsParams{After: after, Only: only, MaxRows: int32(limit)})
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	groups := make([]domain.Group, len(rows))
+	for i, r := range rows {
+		groups[i] = toGroup(r)
+	}
+	return groups, nil
+}
+
+// DescribeGroup changes a group's description. NotFound: there is no such group.
+func (s *Store) DescribeGroup(ctx context.Context, name, description string) error {
+	n, err := s.q.SetGroupDescription(ctx, sqlcgen.SetGroupDescriptionParams{Name: name, Description: description})
+	if err == nil && n == 0 {
+		return noGroup()
+	}
+	return pgerr.Translate(err)
+}
+
+// DeleteGroup deletes a group. Conflict: it has jobs. NotFound: there is no such group.
+func (s *Store) DeleteGroup(ctx context.Context, name string) error {
+	n, err := s.q.DeleteGroup(ctx, name)
+	if err == nil && n == 0 {
+		return noGroup()
+	}
+	return pgerr.TranslateDelete(err)
+}
+
+func noGroup() error { return domain.NewError(domain.NotFound, "there is no group of this name") }
+
+func toGroup(r sqlcgen.GroupsRow) domain.Group {
+	return domain.Group{Name: r.Name, Description: r.Description, Jobs: int(r.Jobs),
+		CreatedAt: domain.At(r.CreatedAt), UpdatedAt: domain.At(r.UpdatedAt)}
+}

@@ -1,0 +1,129 @@
+package account
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/crypto/argon2"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// The cost of a hash: the second recommendation of RFC 9106 with less memory and more passes, which keeps a log-in
+// under some 50 ms and a burst of them within maxHashing times hashMemoryKiB.
+const (
+	hashMemoryKiB = 32 << 10
+	hashPasses    = 3
+	hashLanes     = 1
+	hashBytes     = 32
+	saltBytes     = 16
+	maxHashing    = 4
+)
+
+// The bounds of a password, in characters. The upper one only keeps the hash's work bounded.
+const (
+	MinPasswordChars = 10
+	MaxPasswordChars = 256
+)
+
+// CheckPassword returns a domain error that says what is wrong with a new password, at the given location.
+func CheckPassword(location, password string) error {
+	var f domain.Faults
+	switch n := utf8.RuneCountInString(password); {
+	case !utf8.ValidString(password):
+		f.Add(location, "must be text in UTF-8")
+	case n < MinPasswordChars:
+		f.Add(location, fmt.Sprintf("has %d characters; at least %d are needed", n, MinPasswordChars))
+	case n > MaxPasswordChars:
+		f.Add(location, fmt.Sprintf("has %d characters; at most %d are allowed", n, MaxPasswordChars))
+	}
+	return f.Err("the password is not accepted")
+}
+
+// generatePassword draws a password of 120 random bits without characters that are easily confused.
+func generatePassword() string {
+	const alphabet = "abcdefghijkmnpqrstuvwxyz23456789" // 32 of them: 5 bits each
+	b := make([]byte, 24)
+	rand.Read(b)
+	for i := range b {
+		b[i] = alphabet[b[i]%32]
+	}
+	return string(b)
+}
+
+// hash returns the PHC string of a password. It waits for its turn; err is ctx's.
+func (s *Store) hash(ctx context.Context, password string) (string, error) {
+	if err := s.takeTurn(ctx); err != nil {
+		return "", err
+	}
+	defer s.endTurn()
+	salt := make([]byte, saltBytes)
+	rand.Read(salt)
+	key := argon2.IDKey([]byte(password), salt, hashPasses, hashMemoryKiB, hashLanes, hashBytes)
+	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, hashMemoryKiB, hashPasses, hashLanes,
+		base64.RawStdEncoding.EncodeToString(salt), base64.RawStdEncoding.EncodeToString(key)), nil
+}
+
+// verify reports whether password is the one of the PHC string, and whether that should be made anew with today's
+// parameters. For the empty string it does the same work and says no, so that the time taken does not tell whether
+// a user exists.
+func (s *Store) verify(ctx context.Context, phc, password string) (ok, stale bool, err error) {
+	if err := s.takeTurn(ctx); err != nil {
+		return false, false, err
+	}
+	defer s.endTurn()
+	if phc == "" {
+		argon2.IDKey([]byte(password), make([]byte, saltBytes), hashPasses, hashMemoryKiB, hashLanes, hashBytes)
+		return false, false, nil
+	}
+	h, err := parsePHC(phc)
+	if err != nil {
+		return false, false, err
+	}
+	key := argon2.IDKey([]byte(password), h.salt, h.passes, h.memory, h.lanes, uint32(len(h.key)))
+	ok = subtle.ConstantTimeCompare(key, h.key) == 1
+	return ok, h.memory != hashMemoryKiB || h.passes != hashPasses || h.lanes != hashLanes, nil
+}
+
+func (s *Store) takeTurn(ctx context.Context) error {
+	select {
+	case s.hashing <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return domain.WrapError(domain.Unavailable, "too many log-ins at once", ctx.Err())
+	}
+}
+
+func (s *Store) endTurn() { <-s.hashing }
+
+type parsedHash struct {
+	memory, passes uint32
+	lanes          uint8
+	salt, key      []byte
+}
+
+func parsePHC(phc string) (h parsedHash, err error) {
+	bad := domain.NewError(domain.Internal, "a stored password hash is damaged")
+	parts := strings.Split(phc, "$")
+	if len(parts) != 6 || parts[1] != "argon2id" || parts[2] != fmt.Sprintf("v=%d", argon2.Version) {
+		return h, bad
+	}
+	if _, err := fmt.Sscanf(parts[3], "m=%d,t=%d,p=%d", &h.memory, &h.passes, &h.lanes); err != nil {
+		return h, bad
+	}
+	if h.salt, err = base64.RawStdEncoding.DecodeString(parts[4]); err != nil {
+		return h, bad
+	}
+	if h.key, err = base64.RawStdEncoding.DecodeString(parts[5]); err != nil {
+		return h, bad
+	}
+	if h.passes == 0 || h.lanes == 0 || h.memory == 0 || h.memory > 1<<20 || len(h.key) < 16 {
+		return h, bad
+	}
+	return h, nil
+}

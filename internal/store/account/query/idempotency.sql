@@ -1,0 +1,25 @@
+-- name: BeginIdempotent :execrows
+-- Takes the key if nobody has it, if it is older than a day, or if its first request has been under way for so
+-- long that its process must have died.
+INSERT INTO idempotency_keys (actor, route, key, body_sha256)
+VALUES (@actor, @route, @key, @body_sha256)
+ON CONFLICT (actor, route, key) DO UPDATE
+   SET body_sha256 = excluded.body_sha256, status = NULL, response = NULL, created_at = now()
+ WHERE idempotency_keys.created_at < now() - interval '24 hours'
+    OR (idempotency_keys.status IS NULL AND idempotency_keys.created_at < now() - interval '2 minutes'
+        AND idempotency_keys.body_sha256 = excluded.body_sha256);
+
+-- name: Idempotent :one
+SELECT body_sha256, status, response FROM idempotency_keys
+ WHERE actor = @actor AND route = @route AND key = @key;
+
+-- name: FinishIdempotent :exec
+UPDATE idempotency_keys SET status = @status::integer, response = @response
+ WHERE actor = @actor AND route = @route AND key = @key AND body_sha256 = @body_sha256;
+
+-- name: ForgetIdempotent :exec
+DELETE FROM idempotency_keys
+ WHERE actor = @actor AND route = @route AND key = @key AND status IS NULL;
+
+-- name: DeleteOldIdempotent :execrows
+DELETE FROM idempotency_keys WHERE created_at < now() - interval '24 hours';

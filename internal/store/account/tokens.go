@@ -1,0 +1,64 @@
+package account
+
+import (
+	"context"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/store/account/sqlcgen"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+)
+
+// Token is an API token, without its secret.
+type Token struct {
+	ID         int64
+	User       string // the owner's name
+	Name       string
+	Role       Role
+	Groups     []string
+	CreatedAt  time.Time
+	ExpiresAt  *time.Time // nil: never
+	LastUsedAt *time.Time // exact to the minute
+}
+
+// CreateToken makes an API token of the owner and returns its secret, which cannot be had again. The caller has
+// checked that role and groups are within the owner's. Conflict: the owner has a token of this name.
+func (s *Store) CreateToken(ctx context.Context, owner Principal, name string, role Role, groups []string, expiresAt *time.Time) (Token, string, error) {
+	secret, digest := newToken(TokenPrefix)
+	t, err := s.q.InsertToken(ctx, sqlcgen.InsertTokenParams{
+		UserID: owner.UserID, Name: name, TokenSha256: digest, Role: string(role),
+		Groups: append([]string{}, groups...), ExpiresAt: expiresAt,
+	})
+	if err != nil {
+		return Token{}, "", pgerr.Translate(err)
+	}
+	return fromRow(t, owner.User), secret, nil
+}
+
+// Tokens lists the tokens of a user, or of all users where userID is 0, by id, after the given one.
+func (s *Store) Tokens(ctx context.Context, userID, after int64, limit int) ([]Token, error) {
+	rows, err := s.q.Tokens(ctx, sqlcgen.TokensParams{UserID: userID, After: after, MaxRows: int32(limit)})
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	tokens := make([]Token, len(rows))
+	for i, r := range rows {
+		tokens[i] = Token{ID: r.ID, User: r.UserName, Name: r.Name, Role: Role(r.Role), Groups: r.Groups,
+			CreatedAt: r.CreatedAt, ExpiresAt: r.ExpiresAt, LastUsedAt: r.LastUsedAt}
+	}
+	return tokens, nil
+}
+
+// DeleteToken deletes a token of a user, or anybody's where userID is 0. It stops working at once. NotFound: there
+// is none.
+func (s *Store) DeleteToken(ctx context.Context, userID, id int64) (Token, error) {
+	t, err := s.q.DeleteToken(ctx, sqlcgen.DeleteTokenParams{ID: id, UserID: userID})
+	if err != nil {
+		return Token{}, pgerr.Translate(err)
+	}
+	return fromRow(t, ""), nil
+}
+
+func fromRow(t sqlcgen.ApiToken, user string) Token {
+	return Token{ID: t.ID, User: user, Name: t.Name, Role: Role(t.Role), Groups: t.Groups,
+		CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, LastUsedAt: t.LastUsedAt}
+}

@@ -1,0 +1,231 @@
+package account
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account/sqlcgen"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+)
+
+// ErrCredentials means that a password or token is wrong, expired or unknown; which of these is not told.
+var ErrCredentials = errors.New("the credentials are not valid")
+
+// Role is what a user may do.
+type Role string
+
+// The roles. Operators and viewers are confined to their groups.
+const (
+	Viewer   Role = "viewer"   // reads
+	Operator Role = "operator" // also jobs, triggers and kills
+	Admin    Role = "admin"    // everything
+)
+
+// Roles are all roles, from the least.
+var Roles = []Role{Viewer, Operator, Admin}
+
+// AtLeast reports whether r may do all that other may. An unknown role may do nothing.
+func (r Role) AtLeast(other Role) bool {
+	return slices.Contains(Roles, r) && slices.Index(Roles, r) >= slices.Index(Roles, other)
+}
+
+// Lesser returns the role with fewer rights.
+func Lesser(a, b Role) Role {
+	if a.AtLeast(b) {
+		return b
+	}
+	return a
+}
+
+// User is somebody who can log in.
+type User struct {
+	ID        int64
+	Name      string
+	Role      Role
+	Groups    []string // of operators and viewers
+	CreatedAt time.Time
+}
+
+// Principal is who a request acts for.
+type Principal struct {
+	UserID    int64
+	User      string
+	Role      Role
+	Groups    []string  // of operators and viewers
+	TokenID   int64     // of the API token that was shown; 0 for a log-in
+	TokenName string    //
+	ExpiresAt time.Time // zero: never
+}
+
+// Actor names the principal in the audit log.
+func (p Principal) Actor() string {
+	if p.TokenID != 0 {
+		return p.User + " (token " + p.TokenName + ")"
+	}
+	return p.User
+}
+
+// Sees reports whether things of the group exist for the principal.
+func (p Principal) Sees(group string) bool {
+	return p.Role == Admin || slices.Contains(p.Groups, group)
+}
+
+// Only returns the groups that the principal is confined to, nil where it sees all.
+func (p Principal) Only() []string {
+	if p.Role == Admin {
+		return nil
+	}
+	return append([]string{}, p.Groups...) // never nil, which would mean all
+}
+
+// EnsureAdmin makes the user admin if there is no user yet, with the given password, or one that it generates and
+// returns where that is empty. An Invalid error says that the password is too weak.
+func (s *Store) EnsureAdmin(ctx context.Context, password string) (created bool, generated string, err error) {
+	has, err := s.q.HasUsers(ctx)
+	if err != nil || has {
+		return false, "", pgerr.Translate(err)
+	}
+	if password == "" {
+		generated = generatePassword()
+		password = generated
+	}
+	if err := CheckPassword("password", password); err != nil {
+		return false, "", err
+	}
+	hash, err := s.hash(ctx, password)
+	if err != nil {
+		return false, "", err
+	}
+	n, err := s.q.InsertFirstUser(ctx, sqlcgen.InsertFirstUserParams{Name: "admin", PasswordHash: hash})
+	if err != nil || n == 0 { // 0: another process was first, and its password holds
+		return false, "", pgerr.Translate(err)
+	}
+	return true, generated, nil
+}
+
+// CreateUser makes a user. Conflict: the name is taken.
+func (s *Store) CreateUser(ctx context.Context, name, password string, role Role, groups []string) (User, error) {
+	if err := CheckPassword("password", password); err != nil {
+		return User{}, err
+	}
+	hash, err := s.hash(ctx, password)
+	if err != nil {
+		return User{}, err
+	}
+	u, err := s.q.InsertUser(ctx, sqlcgen.InsertUserParams{
+		Name: name, PasswordHash: hash, Role: string(role), Groups: append([]string{}, groups...),
+	})
+	return toUser(u), pgerr.Translate(err)
+}
+
+// Users lists users by id, after the given one.
+func (s *Store) Users(ctx context.Context, after int64, limit int) ([]User, error) {
+	rows, err := s.q.Users(ctx, sqlcgen.UsersParams{After: after, MaxRows: int32(limit)})
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	users := make([]User, len(rows))
+	for i, r := range rows {
+		users[i] = toUser(r)
+	}
+	return users, nil
+}
+
+func toUser(u sqlcgen.User) User {
+	return User{ID: u.ID, Name: u.Name, Role: Role(u.Role), Groups: u.Groups, CreatedAt: u.CreatedAt}
+}
+
+// SessionLifetime is how long a log-in lasts.
+const SessionLifetime = 7 * 24 * time.Hour
+
+// LogIn checks a password and returns a new session's token and end. ErrCredentials: no such user and password.
+func (s *Store) LogIn(ctx context.Context, name, password, remote string) (token string, expiresAt time.Time, err error) {
+	u, err := s.q.UserByName(ctx, name)
+	if err = pgerr.Translate(err); err != nil && domain.CodeOf(err) != domain.NotFound {
+		return "", time.Time{}, err
+	}
+	ok, stale, err := s.verify(ctx, u.PasswordHash, password)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	if !ok {
+		return "", time.Time{}, ErrCredentials
+	}
+	if stale {
+		if hash, err := s.hash(ctx, password); err == nil {
+			err = s.q.SetPasswordHash(ctx, sqlcgen.SetPasswordHashParams{ID: u.ID, PasswordHash: hash})
+			if err != nil {
+				return "", time.Time{}, pgerr.Translate(err)
+			}
+		}
+	}
+	token, digest := newToken(SessionPrefix)
+	expiresAt, err = s.q.InsertSession(ctx, sqlcgen.InsertSessionParams{
+		TokenSha256: digest, UserID: u.ID, Lifetime: SessionLifetime, Remote: remote,
+	})
+	return token, expiresAt, pgerr.Translate(err)
+}
+
+// LogOut ends the session of the token, if there is one.
+func (s *Store) LogOut(ctx context.Context, token string) error {
+	_, err := s.q.DeleteSession(ctx, tokenDigest(token))
+	return pgerr.Translate(err)
+}
+
+// Authenticate says for whom a session's or an API token stands. ErrCredentials: for nobody.
+func (s *Store) Authenticate(ctx context.Context, token string) (Principal, error) {
+	switch {
+	case looksLike(token, SessionPrefix):
+		return s.ofSession(ctx, token)
+	case looksLike(token, TokenPrefix):
+		return s.ofToken(ctx, token)
+	}
+	return Principal{}, ErrCredentials
+}
+
+func (s *Store) ofSession(ctx context.Context, token string) (Principal, error) {
+	r, err := s.q.PrincipalOfSession(ctx, tokenDigest(token))
+	if err != nil {
+		return Principal{}, credentialError(err)
+	}
+	return Principal{UserID: r.ID, User: r.Name, Role: Role(r.Role), Groups: r.Groups, ExpiresAt: r.ExpiresAt}, nil
+}
+
+func (s *Store) ofToken(ctx context.Context, token string) (Principal, error) {
+	r, err := s.q.PrincipalOfToken(ctx, tokenDigest(token))
+	if err != nil {
+		return Principal{}, credentialError(err)
+	}
+	p := Principal{UserID: r.ID, User: r.Name, Role: Lesser(Role(r.Role), Role(r.TokenRole)),
+		Groups: commonGroups(r), TokenID: r.TokenID, TokenName: r.TokenName}
+	if r.ExpiresAt != nil {
+		p.ExpiresAt = *r.ExpiresAt
+	}
+	if r.Touch { // at most one write a minute, however often the token is used
+		if err := s.q.TouchToken(ctx, r.TokenID); err != nil {
+			return Principal{}, pgerr.Translate(err)
+		}
+	}
+	return p, nil
+}
+
+// commonGroups returns the groups of both owner and token, where an admin counts as a member of all.
+func commonGroups(r sqlcgen.PrincipalOfTokenRow) []string {
+	switch {
+	case Role(r.Role) == Admin:
+		return r.TokenGroups
+	case Role(r.TokenRole) == Admin:
+		return r.Groups
+	}
+	return slices.DeleteFunc(r.TokenGroups, func(g string) bool { return !slices.Contains(r.Groups, g) })
+}
+
+func credentialError(err error) error {
+	if err = pgerr.Translate(err); domain.CodeOf(err) == domain.NotFound {
+		return ErrCredentials
+	}
+	return err
+}

@@ -1,0 +1,137 @@
+package view
+
+import (
+	"context"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/logchunk"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
+)
+
+// LinesPerAttempt is the distance between the line numbers of two attempts. No attempt writes so many lines, and
+// the numbers of a hundred attempts are exact in a JavaScript number.
+const LinesPerAttempt = 1_000_000_000
+
+// Position returns the number that line n of an attempt has in the run's log.
+func Position(attempt int, n int64) int64 {
+	return int64(attempt-1)*LinesPerAttempt + min(n, LinesPerAttempt-1)
+}
+
+// place undoes Position.
+func place(position int64) (attempt int32, n int64) {
+	position = max(position, 1)
+	return int32(min(position/LinesPerAttempt, 1<<20)) + 1, position % LinesPerAttempt
+}
+
+const (
+	// logSettleTime is how long after a run's end lines are still waited for.
+	logSettleTime = 5 * time.Second
+	chunkBatch    = 16
+	maxPageBytes  = 1 << 20 // of text; a page has at least one line
+)
+
+// LogPage is a part of a run's log. The lines' N is their Position.
+type LogPage struct {
+	Lines []domain.LogLine
+	Next  int64 // where the next page starts
+	End   bool  // no line will follow
+	State RunState
+}
+
+// RunState is where a run stands, as far as a reader of its log cares.
+type RunState struct {
+	Group   string
+	State   domain.State
+	Reason  domain.Reason
+	Attempt int
+}
+
+// State returns where a run stands. NotFound: there is none.
+func (s *Store) State(ctx context.Context, id domain.RunID) (RunState, error) {
+	r, err := s.state(ctx, id)
+	return toState(r), err
+}
+
+func (s *Store) state(ctx context.Context, id domain.RunID) (sqlcgen.RunStateRow, error) {
+	r, err := s.q.RunState(ctx, id)
+	if err = pgerr.Translate(err); err != nil && domain.CodeOf(err) == domain.NotFound {
+		return r, noRun()
+	}
+	return r, err
+}
+
+func toState(r sqlcgen.RunStateRow) RunState {
+	return RunState{r.GroupName, domain.State(r.State), domain.Reason(r.Reason), int(r.Attempt)}
+}
+
+// Log returns up to limit lines of a run's log, from the given position on. NotFound: there is no such run.
+func (s *Store) Log(ctx context.Context, id domain.RunID, from int64, limit int) (LogPage, error) {
+	// The state comes first: what is stored after a final state was read is a line more, not a line less.
+	run, err := s.state(ctx, id)
+	if err != nil {
+		return LogPage{}, err
+	}
+	settled := run.FinishedAt != nil && run.Now.Sub(*run.FinishedAt) > logSettleTime
+	page := LogPage{Lines: []domain.LogLine{}, Next: max(from, 1), State: toState(run)}
+	exhausted, err := s.fill(ctx, id, &page, limit, settled)
+	if err != nil || !exhausted || run.FinishedAt == nil {
+		return page, err
+	}
+	page.End = settled
+	if !settled {
+		stored, err := s.q.StoredLines(ctx, sqlcgen.StoredLinesParams{RunID: id, Attempt: run.Attempt})
+		if err != nil {
+			return LogPage{}, pgerr.Translate(err)
+		}
+		// What arrived between the two reads would be skipped by an end, so the page must have it all.
+		page.End = stored >= run.LastLine && (run.LastLine == 0 || page.Next > Position(int(run.Attempt), run.LastLine))
+	}
+	return page, nil
+}
+
+// fill appends lines to the page until it is full. exhausted says that nothing more is stored, or nothing that may
+// be shown yet.
+func (s *Store) fill(ctx context.Context, id domain.RunID, page *LogPage, limit int, settled bool) (exhausted bool, err error) {
+	bytes := 0
+	for {
+		attempt, line := place(page.Next)
+		chunks, err := s.q.LogChunks(ctx, sqlcgen.LogChunksParams{RunID: id, Attempt: attempt, Line: line, MaxRows: chunkBatch})
+		if err != nil {
+			return false, pgerr.Translate(err)
+		}
+		for _, c := range chunks {
+			expected := page.Next
+			if _, n := place(expected); c.Attempt > attempt || n == 0 {
+				expected = Position(int(c.Attempt), 1)
+			}
+			if c.Fresh && !settled && Position(int(c.Attempt), c.FirstLine) > expected {
+				return true, nil
+			}
+			lines, err := logchunk.Decode(c.Lines)
+			if err != nil {
+				return false, domain.WrapError(domain.Internal, "a stored log cannot be read", err)
+			}
+			for _, l := range lines {
+				at := Position(int(c.Attempt), l.N)
+				if at < page.Next { // chunks may overlap
+					continue
+				}
+				if len(page.Lines) == limit || bytes > 0 && bytes+len(l.Text) > maxPageBytes {
+					return false, nil
+				}
+				bytes += len(l.Text) + 1
+				l.N, l.Attempt = at, int(c.Attempt)
+				page.Lines = append(page.Lines, l)
+				page.Next = at + 1
+			}
+			// A damaged or empty chunk must not stop the reader.
+			page.Next = max(page.Next, Position(int(c.Attempt), c.LastLine)+1)
+			attempt = c.Attempt
+		}
+		if len(chunks) < chunkBatch {
+			return true, nil
+		}
+	}
+}

@@ -1,0 +1,21 @@
+-- name: Jobs :many
+-- Ordered by id, after the given one. `only` restricts the groups that the caller may see; null is all.
+SELECT j.id, j.group_name, j.name, j.enabled, j.spec, j.version, j.created_at, j.updated_at,
+       d.next_fire_time, d.decided_through
+  FROM jobs j LEFT JOIN job_due d ON d.job_id = j.id
+ WHERE j.id > @after
+   AND (sqlc.narg('only')::text[] IS NULL OR j.group_name = ANY (sqlc.narg('only')::text[]))
+   AND (sqlc.narg('group_name')::text IS NULL OR j.group_name = sqlc.narg('group_name'))
+   AND (sqlc.narg('kind')::text IS NULL OR j.kind = sqlc.narg('kind'))
+   AND (sqlc.narg('enabled')::boolean IS NULL OR j.enabled = sqlc.narg('enabled'))
+   AND (sqlc.narg('tag')::text IS NULL OR sqlc.narg('tag') = ANY (j.tags))
+   AND (sqlc.narg('needle')::text IS NULL OR strpos(lower(j.name), sqlc.narg('needle')) > 0
+        OR strpos(lower(j.spec->>'description'), sqlc.narg('needle')) > 0
+        OR strpos(lower(coalesce(j.spec->>'handler', '')), sqlc.narg('needle')) > 0)
+ ORDER BY j.id LIMIT @max_rows;
+
+-- name: MissedOfJob :many
+-- Newest first, before the given entry (0: from the newest on).
+SELECT * FROM missed
+ WHERE job_id = @job_id AND (@before_id::bigint = 0 OR id < @before_id)
+ ORDER BY id DESC LIMIT @max_rows;

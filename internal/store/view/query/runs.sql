@@ -1,0 +1,91 @@
+-- The lists of runs are read in two steps. The first walks one index from new to old between two ids and says of
+-- each run whether it fits the other filters; the second fetches the page. So that each statement keeps one plan
+-- whatever the filters are, there is one first step for each index.
+
+-- name: RunKeys :many
+SELECT r.id, ((sqlc.narg('only')::text[] IS NULL OR r.group_name = ANY (sqlc.narg('only')::text[]))
+       AND (sqlc.narg('states')::text[] IS NULL OR r.state = ANY (sqlc.narg('states')::text[]))
+       AND (sqlc.narg('cause')::text IS NULL OR r.cause = sqlc.narg('cause'))
+       AND (sqlc.narg('reason')::text IS NULL OR r.reason = sqlc.narg('reason'))
+       AND (sqlc.narg('instance')::text IS NULL OR r.instance = sqlc.narg('instance')))::boolean AS fits
+  FROM runs r
+ WHERE r.id >= @lo AND r.id < @hi
+ ORDER BY r.id DESC LIMIT @max_rows;
+
+-- name: RunKeysOfJob :many
+SELECT r.id, ((sqlc.narg('only')::text[] IS NULL OR r.group_name = ANY (sqlc.narg('only')::text[]))
+       AND (sqlc.narg('states')::text[] IS NULL OR r.state = ANY (sqlc.narg('states')::text[]))
+       AND (sqlc.narg('cause')::text IS NULL OR r.cause = sqlc.narg('cause'))
+       AND (sqlc.narg('reason')::text IS NULL OR r.reason = sqlc.narg('reason'))
+       AND (sqlc.narg('instance')::text IS NULL OR r.instance = sqlc.narg('instance')))::boolean AS fits
+  FROM runs r
+ WHERE r.job_id = @job_id AND r.id >= @lo AND r.id < @hi
+ ORDER BY r.id DESC LIMIT @max_rows;
+
+-- name: RunKeysOfGroup :many
+SELECT r.id, ((sqlc.narg('states')::text[] IS NULL OR r.state = ANY (sqlc.narg('states')::text[]))
+       AND (sqlc.narg('cause')::text IS NULL OR r.cause = sqlc.narg('cause'))
+       AND (sqlc.narg('reason')::text IS NULL OR r.reason = sqlc.narg('reason'))
+       AND (sqlc.narg('instance')::text IS NULL OR r.instance = sqlc.narg('instance')))::boolean AS fits
+  FROM runs r
+ WHERE r.group_name = @group_name AND r.id >= @lo AND r.id < @hi
+ ORDER BY r.id DESC LIMIT @max_rows;
+
+-- name: RunKeysFailed :many
+SELECT r.id, ((sqlc.narg('only')::text[] IS NULL OR r.group_name = ANY (sqlc.narg('only')::text[]))
+       AND (sqlc.narg('cause')::text IS NULL OR r.cause = sqlc.narg('cause'))
+       AND (sqlc.narg('reason')::text IS NULL OR r.reason = sqlc.narg('reason'))
+       AND (sqlc.narg('instance')::text IS NULL OR r.instance = sqlc.narg('instance')))::boolean AS fits
+  FROM runs_history r
+ WHERE r.state = 'failed' AND r.id >= @lo AND r.id < @hi
+ ORDER BY r.id DESC LIMIT @max_rows;
+
+-- name: RunKeysLive :many
+-- For filters that ask for unfinished states alone. The live table is small.
+SELECT r.id FROM runs_live r
+ WHERE r.id >= @lo AND r.id < @hi
+   AND (sqlc.narg('job_id')::bigint IS NULL OR r.job_id = sqlc.narg('job_id'))
+   AND (sqlc.narg('group_name')::text IS NULL OR r.group_name = sqlc.narg('group_name'))
+   AND (sqlc.narg('only')::text[] IS NULL OR r.group_name = ANY (sqlc.narg('only')::text[]))
+   AND r.state = ANY (@states::text[])
+   AND (sqlc.narg('cause')::text IS NULL OR r.cause = sqlc.narg('cause'))
+   AND (sqlc.narg('reason')::text IS NULL OR r.reason = sqlc.narg('reason'))
+   AND (sqlc.narg('instance')::text IS NULL OR r.instance = sqlc.narg('instance'))
+ ORDER BY r.id DESC LIMIT @max_rows;
+
+-- name: RunsByID :many
+-- For lists: long texts are cut to text_chars characters.
+SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.reason,
+       left(r.message, @text_chars::integer) AS message, left(r.output, @text_chars) AS output,
+       left(coalesce(r.param, v.spec->>'param', ''), @text_chars)::text AS param,
+       r.attempt, r.fire_time, r.due_at, r.created_at, r.dispatched_at, r.started_at, r.finished_at,
+       r.kill_requested_at, r.lateness_ms, r.instance, r.route, r.waiting, r.held_by, r.shard_index, r.shard_total,
+       r.broadcast_id, r.parent_run_id, r.event_id, r.last_line,
+       coalesce(v.spec->>'name', '')::text AS job_name,
+       coalesce((v.spec->>'retries')::integer, 0)::integer AS retries
+  FROM runs r LEFT JOIN job_versions v ON v.job_id = r.job_id AND v.version = r.job_version
+ WHERE r.id = ANY (@ids::uuid[])
+ ORDER BY r.id DESC;
+
+-- name: AttemptsOfRun :many
+SELECT a.attempt, a.instance, a.dispatched_at, a.started_at, a.finished_at, a.outcome, a.reason, a.message
+  FROM run_attempts a WHERE a.run_id = @run_id
+ ORDER BY a.attempt;
+
+-- name: LateResultsOfRun :many
+SELECT attempt, outcome FROM late_results WHERE run_id = @run_id ORDER BY attempt;
+
+-- name: RunState :one
+SELECT group_name, state, reason, attempt, finished_at, last_line, now()::timestamptz AS now
+  FROM runs WHERE id = @id ORDER BY finished_at NULLS LAST LIMIT 1;
+
+-- name: LogChunks :many
+-- The chunks that hold lines from the given one of the given attempt on.
+SELECT attempt, first_line, last_line, lines, (now() - stored_at < interval '2 seconds')::boolean AS fresh
+  FROM run_logs
+ WHERE run_id = @run_id AND (attempt > @attempt OR (attempt = @attempt AND last_line >= @line))
+ ORDER BY attempt, first_line LIMIT @max_rows;
+
+-- name: StoredLines :one
+SELECT coalesce(sum(last_line - first_line + 1), 0)::bigint FROM run_logs
+ WHERE run_id = @run_id AND attempt = @attempt;

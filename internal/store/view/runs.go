@@ -1,0 +1,276 @@
+package view
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
+)
+
+// RunFilter selects runs; a zero field selects all.
+type RunFilter struct {
+	Only     []string // the groups that the caller may see; nil: all, empty: none
+	JobID    domain.JobID
+	Group    string
+	States   []domain.State
+	Cause    domain.Cause
+	Reason   domain.Reason
+	Instance string
+	From, To time.Time // of the id: the fire time of scheduled runs, the creation of others. To is exclusive
+	Before   domain.RunID
+	Limit    int
+}
+
+const (
+	scanRows = 5000        // runs looked at by one statement
+	scanTime = time.Second // after which a page ends as it is
+	listText = 1024        // characters of the long texts in lists
+)
+
+// lastRunID is above every id that a run has.
+var lastRunID = domain.RunID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+
+// Runs lists runs from new to old. Message, output and param are cut to 1,024 characters. next is the Before of
+// the next page, zero when there is none.
+func (s *Store) Runs(ctx context.Context, f RunFilter) (runs []domain.Run, next domain.RunID, err error) {
+	lo, hi := idRange(f)
+	limit := f.Limit
+	var ids []domain.RunID
+	deadline := time.Now().Add(scanTime)
+	for more := true; more; {
+		var keys []key
+		if keys, more, err = s.keys(ctx, f, lo, hi, limit); err != nil {
+			return nil, next, pgerr.Translate(err)
+		}
+		for _, k := range keys {
+			if !k.fits {
+				continue
+			}
+			if len(ids) == limit {
+				next = ids[limit-1]
+				more = false
+				break
+			}
+			ids = append(ids, k.id)
+		}
+		if more {
+			hi = keys[len(keys)-1].id
+			if time.Now().After(deadline) {
+				next = hi
+				break
+			}
+		}
+	}
+	runs, err = s.byID(ctx, ids, listText)
+	return runs, next, err
+}
+
+// idRange turns instants and cursor into a range of ids, lo inclusive, hi exclusive.
+func idRange(f RunFilter) (lo, hi domain.RunID) {
+	hi = lastRunID
+	if !f.From.IsZero() {
+		lo = domain.FirstRunID(f.From)
+	}
+	if !f.To.IsZero() {
+		hi = domain.FirstRunID(f.To)
+	}
+	if !f.Before.IsZero() && slices.Compare(f.Before[:], hi[:]) < 0 {
+		hi = f.Before
+	}
+	return lo, hi
+}
+
+type key struct {
+	id   domain.RunID
+	fits bool
+}
+
+// keys walks the index that suits the filter best. more says that the walk stopped at its bound of rows.
+func (s *Store) keys(ctx context.Context, f RunFilter, lo, hi domain.RunID, limit int) (keys []key, more bool, err error) {
+	rows := int32(scanRows)
+	if f.plain() {
+		rows = int32(limit + 1)
+	}
+	cause, reason, instance := nonZero(string(f.Cause)), nonZero(string(f.Reason)), nonZero(f.Instance)
+	switch states := f.states(); {
+	case f.unfinished():
+		ids, err := s.q.RunKeysLive(ctx, sqlcgen.RunKeysLiveParams{Lo: lo, Hi: hi, JobID: nonZero(int64(f.JobID)),
+			GroupName: nonZero(f.Group), Only: f.Only, States: states, Cause: cause, Reason: reason, Instance: instance,
+			MaxRows: int32(limit + 1)})
+		return convert(ids, func(id domain.RunID) key { return key{id, true} }), false, err
+	case f.JobID != 0:
+		got, err := s.q.RunKeysOfJob(ctx, sqlcgen.RunKeysOfJobParams{JobID: int64(f.JobID), Lo: lo, Hi: hi,
+			Only: f.groups(), States: states, Cause: cause, Reason: reason, Instance: instance, MaxRows: rows})
+		keys = convert(got, func(r sqlcgen.RunKeysOfJobRow) key { return key{r.ID, r.Fits} })
+		return keys, len(keys) == int(rows), err
+	case f.oneGroup() != "":
+		got, err := s.q.RunKeysOfGroup(ctx, sqlcgen.RunKeysOfGroupParams{GroupName: f.oneGroup(), Lo: lo, Hi: hi,
+			States: states, Cause: cause, Reason: reason, Instance: instance, MaxRows: rows})
+		keys = convert(got, func(r sqlcgen.RunKeysOfGroupRow) key { return key{r.ID, r.Fits} })
+		return keys, len(keys) == int(rows), err
+	case len(f.States) == 1 && f.States[0] == domain.Failed:
+		got, err := s.q.RunKeysFailed(ctx, sqlcgen.RunKeysFailedParams{Lo: lo, Hi: hi,
+			Only: f.groups(), Cause: cause, Reason: reason, Instance: instance, MaxRows: rows})
+		keys = convert(got, func(r sqlcgen.RunKeysFailedRow) key { return key{r.ID, r.Fits} })
+		return keys, len(keys) == int(rows), err
+	default:
+		got, err := s.q.RunKeys(ctx, sqlcgen.RunKeysParams{Lo: lo, Hi: hi,
+			Only: f.groups(), States: states, Cause: cause, Reason: reason, Instance: instance, MaxRows: rows})
+		keys = convert(got, func(r sqlcgen.RunKeysRow) key { return key{r.ID, r.Fits} })
+		return keys, len(keys) == int(rows), err
+	}
+}
+
+// plain reports whether every run on the chosen index fits, so that no more than a page needs to be looked at.
+func (f RunFilter) plain() bool {
+	return len(f.States) == 0 && f.Cause == "" && f.Reason == "" && f.Instance == "" &&
+		(f.Only == nil || f.JobID == 0 && f.oneGroup() != "")
+}
+
+func (f RunFilter) unfinished() bool {
+	return len(f.States) > 0 && !slices.ContainsFunc(f.States, domain.State.Final)
+}
+
+// oneGroup returns the only group that runs may be of, if there is exactly one.
+func (f RunFilter) oneGroup() string {
+	if g := f.groups(); len(g) == 1 {
+		return g[0]
+	}
+	return ""
+}
+
+// groups returns the groups that runs may be of, nil for all.
+func (f RunFilter) groups() []string {
+	switch {
+	case f.Group == "":
+		return f.Only
+	case f.Only == nil || slices.Contains(f.Only, f.Group):
+		return []string{f.Group}
+	}
+	return []string{}
+}
+
+func (f RunFilter) states() []string {
+	if len(f.States) == 0 {
+		return nil
+	}
+	return convert(f.States, func(s domain.State) string { return string(s) })
+}
+
+func convert[T, U any](in []T, to func(T) U) []U {
+	out := make([]U, len(in))
+	for i, v := range in {
+		out[i] = to(v)
+	}
+	return out
+}
+
+func (s *Store) byID(ctx context.Context, ids []domain.RunID, chars int32) ([]domain.Run, error) {
+	runs := make([]domain.Run, 0, len(ids))
+	if len(ids) == 0 {
+		return runs, nil
+	}
+	rows, err := s.q.RunsByID(ctx, sqlcgen.RunsByIDParams{TextChars: chars, Ids: ids})
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	for _, r := range rows {
+		run := toRun(r)
+		// While a run is being moved to history it may be seen on both sides; the final row is the truth.
+		if n := len(runs); n > 0 && runs[n-1].ID == run.ID {
+			if run.State.Final() {
+				runs[n-1] = run
+			}
+			continue
+		}
+		runs = append(runs, run)
+	}
+	return runs, nil
+}
+
+// Run returns a run with all its attempts. NotFound: there is none, or it is older than the retention.
+func (s *Store) Run(ctx context.Context, id domain.RunID) (domain.Run, error) {
+	const whole = 1 << 30
+	runs, err := s.byID(ctx, []domain.RunID{id}, whole)
+	if err != nil {
+		return domain.Run{}, err
+	}
+	if len(runs) == 0 {
+		return domain.Run{}, noRun()
+	}
+	run := runs[0]
+	earlier, err := s.q.AttemptsOfRun(ctx, id)
+	if err != nil {
+		return domain.Run{}, pgerr.Translate(err)
+	}
+	late, err := s.q.LateResultsOfRun(ctx, id)
+	if err != nil {
+		return domain.Run{}, pgerr.Translate(err)
+	}
+	run.Attempts = attempts(run, earlier)
+	for _, l := range late {
+		for i := range run.Attempts {
+			if run.Attempts[i].Attempt == int(l.Attempt) {
+				run.Attempts[i].LateOutcome = l.Outcome
+			}
+		}
+	}
+	return run, nil
+}
+
+func noRun() error { return domain.NewError(domain.NotFound, "there is no such run") }
+
+// attempts returns the ended attempts and then the run's current or last one, which stands in the run itself. A
+// retrying run's current attempt has ended and is among the former; a run that ended without a start has none.
+func attempts(run domain.Run, earlier []sqlcgen.AttemptsOfRunRow) []domain.Attempt {
+	all := make([]domain.Attempt, 0, len(earlier)+1)
+	for _, a := range earlier {
+		all = append(all, domain.Attempt{
+			Attempt: int(a.Attempt), Instance: orZero(a.Instance), DispatchedAt: instant(a.DispatchedAt),
+			StartedAt: instant(a.StartedAt), FinishedAt: domain.AtPtr(a.FinishedAt),
+			Outcome: a.Outcome, Reason: domain.Reason(a.Reason), Message: a.Message,
+		})
+	}
+	if n := len(all); n > 0 && all[n-1].Attempt >= run.Attempt {
+		return all
+	}
+	if run.DispatchedAt == nil && run.StartedAt == nil && run.Instance == "" {
+		return all
+	}
+	last := domain.Attempt{
+		Attempt: run.Attempt, Instance: run.Instance, DispatchedAt: run.DispatchedAt,
+		StartedAt: run.StartedAt, FinishedAt: run.FinishedAt,
+	}
+	if run.State.Final() {
+		last.Outcome, last.Reason, last.Message = string(run.State), run.Reason, run.Message
+	}
+	return append(all, last)
+}
+
+func toRun(r sqlcgen.RunsByIDRow) domain.Run {
+	run := domain.Run{
+		ID: r.ID, JobID: domain.JobID(r.JobID), JobName: r.JobName, JobVersion: int(r.JobVersion), Group: r.GroupName,
+		Cause: domain.Cause(r.Cause), State: domain.State(r.State), Reason: domain.Reason(r.Reason),
+		Message: r.Message, Output: r.Output, Param: r.Param,
+		FireTime: instant(r.FireTime), DueAt: domain.AtPtr(r.DueAt), CreatedAt: domain.At(r.CreatedAt),
+		DispatchedAt: instant(r.DispatchedAt), StartedAt: instant(r.StartedAt), FinishedAt: instant(r.FinishedAt),
+		LatenessMS: r.LatenessMs, Attempt: int(r.Attempt), MaxAttempts: int(r.Retries) + 1,
+		Instance: orZero(r.Instance), Route: r.Route, Waiting: orZero(r.Waiting), HeldBy: r.HeldBy,
+		BroadcastID: r.BroadcastID, ParentRunID: r.ParentRunID, EventID: orZero(r.EventID),
+		KillAskedAt: instant(r.KillRequestedAt),
+	}
+	if r.ShardIndex != nil && r.ShardTotal != nil {
+		run.Shard = &domain.Shard{Index: int(*r.ShardIndex), Total: int(*r.ShardTotal)}
+	}
+	if r.StartedAt != nil && r.FinishedAt != nil {
+		ms := r.FinishedAt.Sub(*r.StartedAt).Milliseconds()
+		run.DurationMS = &ms
+	}
+	if r.KillRequestedAt != nil && run.State == domain.Running && r.StartedAt != nil {
+		run.Note = "kill requested, still running since " + domain.At(*r.StartedAt).String()
+	}
+	return run
+}
