@@ -1,0 +1,338 @@
+// Package config holds the settings of each role. Its field tags name, once for all, the flag, the environment
+// variable and the default; package cli fills the fields from them, and Default… return what it fills in when
+// nothing is given. Validate names every fault at once, by flag. Secrets never print.
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// Log says what is logged and how.
+type Log struct {
+	Level  string `name:"log-level" env:"BELFRY_LOG_LEVEL" default:"info" help:"Least severe records to log: debug, info, warn or error." group:"log"`
+	Format string `name:"log-format" env:"BELFRY_LOG_FORMAT" default:"auto" help:"text, json, or auto: text on a terminal and json elsewhere." group:"log"`
+}
+
+// Database says where Postgres is.
+type Database struct {
+	DatabaseURL URL `name:"database-url" env:"BELFRY_DATABASE_URL" placeholder:"postgres://…" help:"Postgres to keep all state in, as a URL or in libpq's keyword form." group:"servers"`
+}
+
+// NATS says where NATS is and how the system side (scheduler, dispatcher, console) logs in.
+type NATS struct {
+	NATSURL        URL    `name:"nats-url" env:"BELFRY_NATS_URL" placeholder:"nats://…" help:"NATS servers, with commas between them; user and password may stand in the URL." group:"servers"`
+	NATSCreds      string `name:"nats-creds" env:"BELFRY_NATS_CREDS" placeholder:"FILE" help:"Credentials file to log in to NATS with." group:"servers"`
+	NATSIssuerSeed string `name:"nats-issuer-seed" env:"BELFRY_NATS_ISSUER_SEED" placeholder:"FILE" help:"File with the account seed that signs executors' log-ins (NATS auth callout)." group:"servers"`
+	NATSAccount    string `name:"nats-account" env:"BELFRY_NATS_ACCOUNT" default:"BELFRY" help:"NATS account that executors are placed in." group:"servers"`
+	NATSReplicas   int    `name:"nats-replicas" env:"BELFRY_NATS_REPLICAS" default:"1" help:"Copies of each JetStream stream, 1 to 5; 3 in a cluster." group:"servers"`
+}
+
+// Timing is how schedules are read and what counts as missed.
+type Timing struct {
+	TimeZone          string        `name:"time-zone" env:"BELFRY_TIME_ZONE" default:"UTC" help:"IANA time zone of schedules that name none." group:"engine"`
+	MisfireTolerance  time.Duration `name:"misfire-tolerance" env:"BELFRY_MISFIRE_TOLERANCE" default:"5s" help:"A fire time later than this is a misfire, 1s to 24h. Below 4s the death of a scheduler can make misfires." group:"engine"`
+	MisfireFireAllMax int           `name:"misfire-fire-all-max" env:"BELFRY_MISFIRE_FIRE_ALL_MAX" default:"100" help:"Most missed fire times that the misfire policy fire_all makes up, 1 to 10000." group:"engine"`
+}
+
+// Keeping is when silence counts as death, and how long records are kept.
+type Keeping struct {
+	LostAfter    time.Duration `name:"lost-after" env:"BELFRY_LOST_AFTER" default:"15s" help:"Within this time of an executor's death its runs are named lost, 12s to 1h." group:"engine"`
+	LogRetention time.Duration `name:"log-retention" env:"BELFRY_LOG_RETENTION" default:"168h" help:"How long run logs are kept, 1h to 10 years." group:"engine"`
+	RunRetention time.Duration `name:"run-retention" env:"BELFRY_RUN_RETENTION" default:"720h" help:"How long finished runs are kept where the job does not say, 1h to 10 years." group:"engine"`
+}
+
+// Web is what the console serves.
+type Web struct {
+	HTTP          string `name:"http" env:"BELFRY_HTTP" default:"127.0.0.1:8080" help:"Address of the console and the REST API; port 0 takes a free one."`
+	AdminPassword Secret `name:"admin-password" env:"BELFRY_ADMIN_PASSWORD" placeholder:"SECRET" help:"Password of the user admin when that is made, at the first start; drawn and printed once if it is not given. Better set in the environment than as a flag."`
+}
+
+// Metrics is where a role without a console serves /metrics, /healthz and /readyz.
+type Metrics struct {
+	Metrics string `name:"metrics" env:"BELFRY_METRICS" placeholder:"HOST:PORT" help:"Address of /metrics, /healthz and /readyz; port 0 takes a free one. None are served without it."`
+}
+
+// Standalone is all roles in one process. Without DatabaseURL and NATSURL it starts both inside.
+type Standalone struct {
+	DataDir    string `name:"data-dir" env:"BELFRY_DATA_DIR" default:"belfry-data" help:"Directory for all that is kept: Postgres, NATS, spooled results."`
+	Web        `embed:""`
+	NATSListen string `name:"nats" env:"BELFRY_NATS" default:"127.0.0.1:4222" help:"Address at which executors reach the NATS inside; port 0 takes a free one."`
+	Demo       bool   `name:"demo" env:"BELFRY_DEMO" help:"Add an executor (group demo) and jobs that fire at once."`
+	Database   `embed:""`
+	NATS       `embed:""`
+	Timing     `embed:""`
+	Keeping    `embed:""`
+	Log        `embed:""`
+}
+
+// Scheduler is the role that decides when.
+type Scheduler struct {
+	Database `embed:""`
+	NATS     `embed:""`
+	Timing   `embed:""`
+	Metrics  `embed:""`
+	Log      `embed:""`
+}
+
+// Dispatcher is the role that settles results, assigns waiting runs and reconciles.
+type Dispatcher struct {
+	Database `embed:""`
+	NATS     `embed:""`
+	Timing   `embed:""`
+	Keeping  `embed:""`
+	Metrics  `embed:""`
+	Log      `embed:""`
+}
+
+// Console is the role that serves the REST API and the web UI.
+type Console struct {
+	Web      `embed:""`
+	Database `embed:""`
+	NATS     `embed:""`
+	Timing   `embed:""`
+	Log      `embed:""`
+}
+
+// Executor is the stock agent.
+type Executor struct {
+	Group        string            `name:"group" short:"g" env:"BELFRY_GROUP" placeholder:"NAME" help:"Executor group to join. Required."`
+	NATSURL      URL               `name:"nats-url" env:"BELFRY_NATS_URL" default:"nats://127.0.0.1:4222" help:"NATS servers, with commas between them."`
+	Token        Secret            `name:"token" env:"BELFRY_TOKEN" placeholder:"SECRET" help:"The group's token, as shown when the group was made. Better set in the environment than as a flag."`
+	Instance     string            `name:"instance" env:"BELFRY_INSTANCE" placeholder:"NAME" help:"Name of this process within its group, stable over restarts; by default one that is kept in the spool directory."`
+	Capacity     int               `name:"capacity" env:"BELFRY_CAPACITY" default:"256" help:"Runs at once, 1 to 65536."`
+	Labels       map[string]string `name:"label" env:"BELFRY_LABELS" mapsep:"," placeholder:"KEY=VALUE" help:"Labels shown beside the instance."`
+	AllowCommand bool              `name:"allow-command" env:"BELFRY_ALLOW_COMMAND" help:"Serve the handler command, which runs any command line that a job names, as this user."`
+	AllowScript  []string          `name:"allow-script" env:"BELFRY_ALLOW_SCRIPT" placeholder:"LANGUAGE" help:"Script languages to run, as this user: bash, sh, python, node, php, powershell, go."`
+	SpoolDir     string            `name:"spool-dir" env:"BELFRY_SPOOL_DIR" placeholder:"DIR" help:"Directory for results until they are settled; by default belfry/executor in the user's cache directory."`
+	DrainTimeout time.Duration     `name:"drain-timeout" env:"BELFRY_DRAIN_TIMEOUT" default:"30s" help:"How long running handlers may go on after SIGTERM, up to 24h."`
+	Metrics      `embed:""`
+	Log          `embed:""`
+}
+
+// Migrate is the command that brings the database up to date.
+type Migrate struct {
+	Database `embed:""`
+	Log      `embed:""`
+}
+
+func defaultTiming() Timing {
+	return Timing{TimeZone: "UTC", MisfireTolerance: 5 * time.Second, MisfireFireAllMax: 100}
+}
+
+func defaultKeeping() Keeping {
+	return Keeping{LostAfter: 15 * time.Second, LogRetention: 7 * 24 * time.Hour, RunRetention: 30 * 24 * time.Hour}
+}
+
+func defaultLog() Log   { return Log{Level: "info", Format: "auto"} }
+func defaultNATS() NATS { return NATS{NATSAccount: "BELFRY", NATSReplicas: 1} }
+func defaultWeb() Web   { return Web{HTTP: "127.0.0.1:8080"} }
+
+// DefaultStandalone returns the settings of `belfry standalone` without flags.
+func DefaultStandalone() Standalone {
+	return Standalone{DataDir: "belfry-data", NATSListen: "127.0.0.1:4222",
+		Web: defaultWeb(), NATS: defaultNATS(), Timing: defaultTiming(), Keeping: defaultKeeping(), Log: defaultLog()}
+}
+
+// DefaultScheduler returns the settings of `belfry scheduler` without flags, which lack the servers' URLs.
+func DefaultScheduler() Scheduler {
+	return Scheduler{NATS: defaultNATS(), Timing: defaultTiming(), Log: defaultLog()}
+}
+
+// DefaultDispatcher returns the settings of `belfry dispatcher` without flags, which lack the servers' URLs.
+func DefaultDispatcher() Dispatcher {
+	return Dispatcher{NATS: defaultNATS(), Timing: defaultTiming(), Keeping: defaultKeeping(), Log: defaultLog()}
+}
+
+// DefaultConsole returns the settings of `belfry console` without flags, which lack the servers' URLs.
+func DefaultConsole() Console {
+	return Console{Web: defaultWeb(), NATS: defaultNATS(), Timing: defaultTiming(), Log: defaultLog()}
+}
+
+// DefaultExecutor returns the settings of `belfry executor` without flags, which lack the group.
+func DefaultExecutor() Executor {
+	return Executor{NATSURL: "nats://127.0.0.1:4222", Capacity: 256, DrainTimeout: 30 * time.Second, Log: defaultLog()}
+}
+
+// DefaultMigrate returns the settings of `belfry migrate` without flags, which lack the database's URL.
+func DefaultMigrate() Migrate { return Migrate{Log: defaultLog()} }
+
+// Location returns the zone of TimeZone. It may be called after Validate only.
+func (t Timing) Location() *time.Location {
+	zone, err := time.LoadLocation(t.TimeZone)
+	if err != nil {
+		return time.UTC
+	}
+	return zone
+}
+
+// Validate names every fault at once, as an Invalid error whose locations are flags.
+func (c Standalone) Validate() error {
+	var f domain.Faults
+	if c.DataDir == "" && (c.DatabaseURL == "" || c.NATSURL == "") {
+		f.Add("--data-dir", "is required: the directory for Postgres and NATS")
+	}
+	c.Web.check(&f)
+	checkAddress(&f, "--nats", c.NATSListen)
+	c.Database.check(&f, false)
+	c.NATS.check(&f, false)
+	c.Timing.check(&f)
+	c.Keeping.check(&f)
+	c.Log.check(&f)
+	return f.Err("")
+}
+
+// Validate names every fault at once, as an Invalid error whose locations are flags.
+func (c Scheduler) Validate() error {
+	var f domain.Faults
+	c.Database.check(&f, true)
+	c.NATS.check(&f, true)
+	c.Timing.check(&f)
+	c.Metrics.check(&f)
+	c.Log.check(&f)
+	return f.Err("")
+}
+
+// Validate names every fault at once, as an Invalid error whose locations are flags.
+func (c Dispatcher) Validate() error {
+	var f domain.Faults
+	c.Database.check(&f, true)
+	c.NATS.check(&f, true)
+	c.Timing.check(&f)
+	c.Keeping.check(&f)
+	c.Metrics.check(&f)
+	c.Log.check(&f)
+	return f.Err("")
+}
+
+// Validate names every fault at once, as an Invalid error whose locations are flags.
+func (c Console) Validate() error {
+	var f domain.Faults
+	c.Web.check(&f)
+	c.Database.check(&f, true)
+	c.NATS.check(&f, true)
+	c.Timing.check(&f)
+	c.Log.check(&f)
+	return f.Err("")
+}
+
+// Validate names every fault at once, as an Invalid error whose locations are flags.
+func (c Migrate) Validate() error {
+	var f domain.Faults
+	c.Database.check(&f, true)
+	c.Log.check(&f)
+	return f.Err("")
+}
+
+// Validate names every fault at once, as an Invalid error whose locations are flags. Instance and labels are
+// package executor's to judge.
+func (c Executor) Validate() error {
+	var f domain.Faults
+	if c.Group == "" {
+		f.Add("--group", "is required: the executor group to join")
+	} else if !domain.ValidGroupName(c.Group) {
+		f.Add("--group", domain.GroupNameRule)
+	}
+	checkNATSURL(&f, c.NATSURL, true)
+	between(&f, "--capacity", c.Capacity, 1, 65536)
+	for _, language := range c.AllowScript {
+		checkOneOf(&f, "--allow-script", language, domain.ScriptLanguages...)
+	}
+	between(&f, "--drain-timeout", c.DrainTimeout, 0, 24*time.Hour)
+	c.Metrics.check(&f)
+	c.Log.check(&f)
+	return f.Err("")
+}
+
+func (d Database) check(f *domain.Faults, required bool) {
+	if required && d.DatabaseURL == "" {
+		f.Add("--database-url", "is required: the Postgres that holds all state, such as postgres://belfry@db/belfry")
+	}
+}
+
+func (n NATS) check(f *domain.Faults, required bool) {
+	checkNATSURL(f, n.NATSURL, required)
+	between(f, "--nats-replicas", n.NATSReplicas, 1, 5)
+	if n.NATSAccount == "" {
+		f.Add("--nats-account", "is required: the NATS account that executors are placed in")
+	}
+}
+
+func checkNATSURL(f *domain.Faults, u URL, required bool) {
+	if u == "" {
+		if required {
+			f.Add("--nats-url", "is required, such as nats://127.0.0.1:4222")
+		}
+		return
+	}
+	for one := range strings.SplitSeq(string(u), ",") {
+		parsed, err := url.Parse(strings.TrimSpace(one))
+		if err != nil || parsed.Host == "" {
+			f.Add("--nats-url", "is not a URL such as nats://127.0.0.1:4222") // without the text, which may hold a password
+			return
+		}
+		checkOneOf(f, "--nats-url", parsed.Scheme, "nats", "tls", "ws", "wss")
+	}
+}
+
+func (t Timing) check(f *domain.Faults) {
+	// "Local" and "" would load, and mean another zone on every machine.
+	if _, err := time.LoadLocation(t.TimeZone); err != nil || t.TimeZone == "" || t.TimeZone == "Local" {
+		f.Add("--time-zone", fmt.Sprintf("%q is not the IANA name of a time zone, such as Europe/Berlin", t.TimeZone))
+	}
+	between(f, "--misfire-tolerance", t.MisfireTolerance, time.Second, 24*time.Hour)
+	between(f, "--misfire-fire-all-max", t.MisfireFireAllMax, 1, 10_000)
+}
+
+const tenYears = 10 * 365 * 24 * time.Hour
+
+func (k Keeping) check(f *domain.Faults) {
+	// An executor's lease is 10 s; nobody may call it dead while it may still start what it holds.
+	between(f, "--lost-after", k.LostAfter, 12*time.Second, time.Hour)
+	between(f, "--log-retention", k.LogRetention, time.Hour, tenYears)
+	between(f, "--run-retention", k.RunRetention, time.Hour, tenYears)
+}
+
+func (w Web) check(f *domain.Faults) { checkAddress(f, "--http", w.HTTP) }
+
+func (m Metrics) check(f *domain.Faults) {
+	if m.Metrics != "" {
+		checkAddress(f, "--metrics", m.Metrics)
+	}
+}
+
+func (l Log) check(f *domain.Faults) {
+	checkOneOf(f, "--log-level", l.Level, "debug", "info", "warn", "error")
+	checkOneOf(f, "--log-format", l.Format, "auto", "text", "json")
+}
+
+func checkAddress(f *domain.Faults, flag, address string) {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		f.Add(flag, fmt.Sprintf("%q is not an address such as 127.0.0.1:8080", address))
+	}
+}
+
+func between[T int | time.Duration](f *domain.Faults, flag string, v, lo, hi T) {
+	if v < lo || v > hi {
+		f.Add(flag, fmt.Sprintf("is %v; it must be %v to %v", v, lo, hi))
+	}
+}
+
+func checkOneOf(f *domain.Faults, flag, v string, allowed ...string) {
+	for _, a := range allowed {
+		if v == a {
+			return
+		}
+	}
+	f.Add(flag, fmt.Sprintf("%q is not known; use one of %s", v, strings.Join(allowed, ", ")))
+}

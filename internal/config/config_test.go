@@ -1,0 +1,135 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+func TestDefaultsAreValid(t *testing.T) {
+	withServers := func(d *Database, n *NATS) { d.DatabaseURL, n.NATSURL = "postgres://db/belfry", "nats://nats:4222" }
+	standalone, scheduler, dispatcher := DefaultStandalone(), DefaultScheduler(), DefaultDispatcher()
+	console, executor, migrate := DefaultConsole(), DefaultExecutor(), DefaultMigrate()
+	withServers(&scheduler.Database, &scheduler.NATS)
+	withServers(&dispatcher.Database, &dispatcher.NATS)
+	withServers(&console.Database, &console.NATS)
+	migrate.DatabaseURL = "host=db dbname=belfry"
+	executor.Group = "default"
+	for _, c := range []interface{ Validate() error }{standalone, scheduler, dispatcher, console, executor, migrate} {
+		if err := c.Validate(); err != nil {
+			t.Errorf("%T: %v", c, err)
+		}
+	}
+}
+
+func TestValidateNamesAllFaults(t *testing.T) {
+	executor := DefaultExecutor()
+	executor.Group, executor.NATSURL, executor.Capacity, executor.DrainTimeout = "Big", "://", 0, -1
+	executor.AllowScript, executor.Metrics.Metrics, executor.Level, executor.Format = []string{"sh", "perl"}, "x", "loud", "xml"
+	standalone := DefaultStandalone()
+	standalone.DataDir, standalone.HTTP, standalone.NATSListen = "", "8080", "127.0.0.1:70000"
+	standalone.TimeZone, standalone.MisfireTolerance, standalone.MisfireFireAllMax = "Local", 0, 0
+	standalone.LostAfter, standalone.LogRetention, standalone.RunRetention = 1, 1, 1
+	standalone.NATSReplicas, standalone.NATSAccount, standalone.NATSURL = 0, "", "http://x"
+	for _, c := range []struct {
+		settings interface{ Validate() error }
+		flags    string
+	}{
+		{executor, "--group --nats-url --capacity --allow-script --drain-timeout --metrics --log-level --log-format"},
+		{standalone, "--data-dir --http --nats --nats-url --nats-replicas --nats-account --time-zone --misfire-tolerance --misfire-fire-all-max --lost-after --log-retention --run-retention"},
+		{DefaultScheduler(), "--database-url --nats-url"},
+		{DefaultDispatcher(), "--database-url --nats-url"},
+		{DefaultConsole(), "--database-url --nats-url"},
+		{DefaultMigrate(), "--database-url"},
+		{DefaultExecutor(), "--group"},
+	} {
+		var e *domain.Error
+		if !errors.As(c.settings.Validate(), &e) || e.Code != domain.Invalid {
+			t.Errorf("%T: not an Invalid error", c.settings)
+			continue
+		}
+		var flags []string
+		for _, f := range e.Fields {
+			flags = append(flags, f.Location)
+		}
+		if got := strings.Join(flags, " "); got != c.flags {
+			t.Errorf("%T: got %s\nwant %s", c.settings, got, c.flags)
+		}
+	}
+}
+
+func TestSecretsNeverPrint(t *testing.T) {
+	const secret = "hunter2"
+	settings := DefaultStandalone()
+	settings.AdminPassword = secret
+	settings.DatabaseURL = "postgres://belfry:" + secret + "@db/belfry?sslpassword=" + secret
+	settings.NATSURL = "nats://" + secret + "@a:1,nats://u:" + secret + "@b:2"
+	executor := DefaultExecutor()
+	executor.Token = secret
+	keywords := URL("host=db password=" + secret)
+	for _, v := range []any{settings, &settings, executor, &executor, settings.AdminPassword, keywords, map[string]any{"a": executor.Token}} {
+		var logged bytes.Buffer
+		slog.New(slog.NewTextHandler(&logged, nil)).Info("settings", "v", v)
+		slog.New(slog.NewJSONHandler(&logged, nil)).Info("settings", "v", v)
+		encoded, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for how, text := range map[string]string{
+			"%v": fmt.Sprintf("%v", v), "%+v": fmt.Sprintf("%+v", v), "%#v": fmt.Sprintf("%#v", v), "%s": fmt.Sprintf("%s", v),
+			"slog": logged.String(), "json": string(encoded), "error": fmt.Sprint(settings.Validate()),
+		} {
+			if strings.Contains(text, secret) {
+				t.Errorf("%T: %s prints the secret: %s", v, how, text)
+			}
+		}
+	}
+	if settings.AdminPassword.Reveal() != secret || !strings.Contains(settings.DatabaseURL.Reveal(), secret) {
+		t.Error("Reveal hides the secret too")
+	}
+	if got := settings.DatabaseURL.String(); got != "postgres://db/belfry" {
+		t.Errorf("the URL prints as %s", got)
+	}
+}
+
+func TestURLPrintsNoPartOfAPassword(t *testing.T) {
+	for in, want := range map[URL]string{
+		"":                         "",
+		"nats://a:4222,nats://b":   "nats://a:4222,nats://b",
+		"nats://token@a:4222":      "nats://a:4222",
+		"postgres://u:12,3@h/db":   redacted,
+		"postgres://u:12/3@h/db":   redacted,
+		"postgres://u:12?3@h/db":   redacted,
+		"postgres://u:12#3@h/db":   redacted,
+		"host=h password=12":       redacted,
+		"postgres:///db?host=/run": redacted,
+		"nats://u:12@a,nats://b":   redacted,
+	} {
+		if got := in.String(); got != want {
+			t.Errorf("%s prints as %s, want %s", in.Reveal(), got, want)
+		}
+	}
+}
+
+// TestEveryFieldIsAFlag keeps names, environment variables and help complete and of one form.
+func TestEveryFieldIsAFlag(t *testing.T) {
+	for _, v := range []any{Standalone{}, Scheduler{}, Dispatcher{}, Console{}, Executor{}, Migrate{}} {
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {
+			if f.Anonymous {
+				continue
+			}
+			name, env, help := f.Tag.Get("name"), f.Tag.Get("env"), f.Tag.Get("help")
+			want := "BELFRY_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+			if name == "" || help == "" || env != want && f.Name != "Labels" {
+				t.Errorf("%T.%s: name %q, env %q, help %q", v, f.Name, name, env, help)
+			}
+		}
+	}
+}
