@@ -142,6 +142,7 @@ type Result struct {
 	BootID       string `json:"boot_id"` // of the boot that ran it, also when a later one reports it
 	RunID        string `json:"run_id"`
 	Attempt      int    `json:"attempt"`
+	Bind         int    `json:"bind,omitempty"` // the highest bind seen; unstarted answers that binding alone
 	Outcome      string `json:"outcome"`
 	Reason       string `json:"reason,omitempty"`
 	Message      string `json:"message,omitempty"`
