@@ -210,6 +210,9 @@ func (f *field) value(text string, offset int) (int, *errAt) {
 	if i := slices.Index(f.names, strings.ToUpper(text)); i >= 0 {
 		return f.min + i, nil
 	}
+	if text == "" {
+		return 0, wrong(offset, "", "%s lacks a value", f.name)
+	}
 	n, err := f.digits(text, offset)
 	if err != nil {
 		return 0, err

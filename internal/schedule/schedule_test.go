@@ -8,7 +8,13 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-func compile(t testing.TB, expr string, dialect domain.Dialect, zone string) *Schedule {
+// fataler is what testing.TB and rapid.T have in common.
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+func compile(t fataler, expr string, dialect domain.Dialect, zone string) *Schedule {
 	t.Helper()
 	s, err := Compile(domain.Schedule{Kind: domain.ScheduleCron, Expr: expr, Dialect: dialect, TimeZone: zone}, Options{})
 	if err != nil {
@@ -19,7 +25,7 @@ func compile(t testing.TB, expr string, dialect domain.Dialect, zone string) *Sc
 
 // TestNext lists, for each expression, the fire times that follow an instant, in local time.
 func TestNext(t *testing.T) {
-	const std, quartz = domain.DialectStandard, domain.DialectQuartz
+	const std = standard
 	tests := []struct {
 		name, expr string
 		dialect    domain.Dialect
