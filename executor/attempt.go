@@ -1,0 +1,234 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+// attempt is an accepted attempt, from its slot being taken until its result is in the spool.
+type attempt struct {
+	key     attemptKey
+	offer   wire.Offer
+	handler *registered
+	stop    chan struct{} // closed when it is not to start any more: a kill, a drain
+
+	// Guarded by the executor's mutex.
+	stopped bool
+	killed  string                  // reason of a kill
+	cancel  context.CancelCauseFunc // of the handler's context, while it runs
+}
+
+// registered is a handler with what its optional methods need.
+type registered struct {
+	handler Handler
+
+	mu    sync.Mutex // held while Init runs
+	ready bool       // Init is not needed, or has succeeded
+}
+
+func newRegistered(h Handler) *registered {
+	_, needsInit := h.(Initializer)
+	return &registered{handler: h, ready: !needsInit}
+}
+
+// init makes the handler ready. Runs that come meanwhile wait for the one that does it.
+func (h *registered) init(ctx context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ready {
+		return nil
+	}
+	if err := h.handler.(Initializer).Init(ctx); err != nil {
+		return fmt.Errorf("make the handler ready: %w", err)
+	}
+	h.ready = true
+	return nil
+}
+
+// close closes a handler that can be closed and was made ready.
+func (h *registered) close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c, ok := h.handler.(io.Closer); ok && h.ready {
+		return c.Close()
+	}
+	return nil
+}
+
+// perform waits until the attempt is due, runs its handler and hands its result to the reporter. The slot is given
+// back when the result is in the spool.
+func (x *engine) perform(a *attempt) {
+	if wait := a.offer.DueAt.Sub(x.databaseNow()); wait > 0 && !a.offer.DueAt.IsZero() {
+		due := time.NewTimer(wait)
+		select {
+		case <-due.C:
+		case <-a.stop:
+			due.Stop()
+		}
+	}
+	ctx, cancel := context.WithCancelCause(x.work)
+	defer cancel(nil)
+	started, why, at := x.begin(a, cancel)
+	res := wire.Result{
+		Instance: x.instance, BootID: x.boot, RunID: a.key.run, Attempt: a.key.attempt,
+		StartedAt: wire.Time{Time: at}, FinishedAt: wire.Time{Time: at},
+	}
+	if started {
+		x.handle(ctx, a, at, &res)
+	} else {
+		res.Outcome, res.Message, res.StartedAt = wire.Unstarted, why, wire.Time{}
+	}
+	x.finish(a, &res)
+}
+
+// begin asks the ledger whether the attempt may start, at the instant that it returns.
+func (x *engine) begin(a *attempt, cancel context.CancelCauseFunc) (ok bool, why string, at time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	now := x.now()
+	at = x.db.now(now)
+	ok, why = x.ledger.start(a.key, x.lease.over(now), at)
+	if ok {
+		a.cancel = cancel
+	}
+	return ok, why, at
+}
+
+// handle runs the handler and fills in what came of it.
+func (x *engine) handle(ctx context.Context, a *attempt, startedAt time.Time, res *wire.Result) {
+	timeout := time.Duration(a.offer.TimeoutMS) * time.Millisecond
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, ErrTimeout)
+		defer cancel()
+	}
+	start := time.Now()
+	now := func() time.Time { return startedAt.Add(time.Since(start)) }
+	lines := &attemptLog{key: a.key}
+	run := NewRun(runInfo(&a.offer), func(l Line) { x.logLine(lines, l) }, now)
+
+	end := x.invoke(ctx, a.handler, run)
+
+	res.FinishedAt = wire.Time{Time: now()}
+	res.LastLine = run.End()
+	res.Output = run.Output()
+	x.logs.end(lines)
+	x.mu.Lock()
+	killed := a.killed
+	x.mu.Unlock()
+	end.describe(context.Cause(ctx), killed, timeout, res)
+}
+
+// ending is how a call of a handler ended.
+type ending struct {
+	err      error
+	panicked bool
+	text     string // of err, or the panic with its stack
+}
+
+// invoke calls the handler on a goroutine of its own, so that runtime.Goexit in it ends nothing else.
+func (x *engine) invoke(ctx context.Context, h *registered, run Run) (end ending) {
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		returned := false
+		defer func() {
+			if p := recover(); p != nil {
+				end = ending{panicked: true, text: fmt.Sprintf("panic: %v\n\n%s", p, debug.Stack())}
+			} else if !returned {
+				end = ending{panicked: true, text: "the handler called runtime.Goexit"}
+			}
+		}()
+		err := h.init(x.work)
+		if err == nil {
+			err = h.handler.Handle(ctx, run)
+		}
+		if err != nil {
+			end = ending{err: err, text: err.Error()}
+		}
+		returned = true
+	}()
+	<-finished
+	return end
+}
+
+// describe puts the ending into a result. cause is why the context was cancelled, if it was; a timeout counts
+// whatever the handler returned, a kill only where it did not still succeed.
+func (e ending) describe(cause error, killed string, timeout time.Duration, res *wire.Result) {
+	res.Message = clip(clean(e.text), MaxMessage)
+	timedOut := errors.Is(cause, ErrTimeout) || killed == reasonTimeout
+	switch {
+	case e.panicked:
+		res.Outcome, res.Reason = wire.Failed, reasonPanic
+	case timedOut:
+		res.Outcome, res.Reason = wire.Failed, reasonTimeout
+		if text := e.text; text == "" {
+			res.Message = fmt.Sprintf("the timeout of %v had passed when the handler returned without an error", timeout)
+		} else {
+			res.Message = clip(fmt.Sprintf("timeout after %v: %s", timeout, clean(text)), MaxMessage)
+		}
+	case e.err == nil:
+		res.Outcome = wire.Succeeded
+	case killed != "":
+		res.Outcome, res.Reason = wire.Cancelled, killed
+	default:
+		res.Outcome, res.Reason = wire.Failed, reasonError
+		if errors.Is(cause, ErrDrained) {
+			res.Message = clip("cancelled because its executor shut down: "+clean(e.text), MaxMessage)
+		}
+	}
+	if res.Outcome == wire.Failed && e.err != nil {
+		res.Permanent = IsPermanent(e.err)
+		if d, ok := RetryDelay(e.err); ok {
+			res.RetryAfterMS = d.Milliseconds()
+		}
+	}
+}
+
+// The reasons of a result.
+const (
+	reasonError   = "handler_error"
+	reasonPanic   = "handler_panic"
+	reasonTimeout = "timeout"
+	reasonKilled  = "killed"
+	reasonCovered = "covered"
+)
+
+// finish marks the attempt as ended and hands its result over.
+func (x *engine) finish(a *attempt, res *wire.Result) {
+	x.mu.Lock()
+	if a.killed != "" && res.Outcome == wire.Unstarted {
+		res.Reason = a.killed
+	}
+	res.Bind = x.ledger.finish(a.key)
+	delete(x.attempts, a.key)
+	x.reports.add(*res) // before the mutex is given back, so that status never misses it
+	x.mu.Unlock()
+	x.log.Debug("attempt ended", "run_id", a.key.run, "attempt", a.key.attempt, "job_id", a.offer.JobID,
+		"outcome", res.Outcome, "reason", res.Reason)
+}
+
+func (x *engine) logLine(a *attemptLog, l Line) {
+	x.logs.add(a, wire.LogLine{N: l.N, At: wire.Time{Time: l.At}, Level: l.Level, Text: l.Text})
+	x.log.Debug("run log", "run_id", a.key.run, "attempt", a.key.attempt, "n", l.N, "level", l.Level, "text", l.Text)
+}
+
+func runInfo(o *wire.Offer) RunInfo {
+	info := RunInfo{
+		ID: o.RunID, JobID: o.JobID, JobName: o.JobName, Group: o.Group, Handler: o.Handler, Param: o.Param,
+		Cause: o.Cause, FireTime: o.FireTime.Time, DueAt: o.DueAt.Time, Attempt: o.Attempt,
+		ShardIndex: o.Shard.Index, ShardTotal: max(o.Shard.Total, 1),
+		Timeout: time.Duration(o.TimeoutMS) * time.Millisecond,
+	}
+	if o.Parent != nil {
+		info.ParentRunID, info.ParentOutput = o.Parent.RunID, o.Parent.Output
+	}
+	return info
+}

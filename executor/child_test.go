@@ -1,0 +1,3 @@
+package executor
+
+func childMain(dir string) {}

@@ -1,0 +1,143 @@
+package executor
+
+import (
+	"time"
+
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+// instant is one reading of both local clocks. They are kept apart because each can fail alone: the wall clock is
+// set, the monotonic clock stands still while a machine is suspended.
+type instant struct {
+	wall time.Time     // without a monotonic reading
+	mono time.Duration // since an arbitrary origin
+}
+
+// since is the time from a to b, the larger of what the two clocks say: safe for leases and ages, where
+// believing that less time has passed is the dangerous error.
+func since(a, b instant) time.Duration { return max(b.wall.Sub(a.wall), b.mono-a.mono) }
+
+// systemClock returns a function that reads both clocks.
+func systemClock() func() instant {
+	origin := time.Now()
+	return func() instant {
+		t := time.Now()
+		return instant{wall: t.Round(0), mono: t.Sub(origin)}
+	}
+}
+
+// lease is the right to start handlers.
+type lease struct {
+	held      bool    // a heartbeat was confirmed in this boot
+	confirmed instant // sending of the newest confirmed heartbeat
+	renewed   instant // sending of the heartbeat that ended the latest lapse
+	lapsed    bool    // there was a lapse, so renewed means something
+	// overSeen is set by over, so that a lapse counts even when only a glance in between noticed it: the wall
+	// clock may have jumped there and back.
+	overSeen bool
+}
+
+// over reports whether nothing may be started at now.
+func (l *lease) over(now instant) bool {
+	if !l.held {
+		return true
+	}
+	if since(l.confirmed, now) > wire.LeaseTTL {
+		l.overSeen = true
+	}
+	return l.overSeen
+}
+
+// confirm notes that the heartbeat sent at the given instant was confirmed, at now. It reports whether that ended
+// a lapse.
+func (l *lease) confirm(sent, now instant) (ended bool) {
+	if l.held && sent.mono <= l.confirmed.mono {
+		return false // a confirmation that was overtaken
+	}
+	ended = l.held && l.over(now)
+	if since(sent, now) > wire.LeaseTTL {
+		return false // too late: it confirms a lease that is over again
+	}
+	if ended {
+		l.lapsed, l.renewed, l.overSeen = true, sent, false
+	}
+	l.held, l.confirmed = true, sent
+	return ended
+}
+
+const (
+	// clockDrift is how far two healthy clocks run apart, as a fraction: the estimate decays by it, so that a fresh
+	// reading soon replaces an old one.
+	clockDrift = 0.0002
+	// A database whose clock was set back is believed when readings have said so for lowFor, lowCount times.
+	lowFor   = 30 * time.Second
+	lowCount = 3
+	lowBy    = time.Second
+)
+
+// dbClock estimates the database's clock from the readings that offers carry. A reading is always late, by its way
+// to here, so the highest is the best, and one late message alone cannot turn the estimate back.
+type dbClock struct {
+	known bool
+	at    instant
+	db    time.Time
+
+	lowN     int // readings in a row that were lower than the estimate by over lowBy
+	lowSince instant
+	lowBest  time.Time // the best of them, carried on to lowAt
+	lowAt    instant
+}
+
+// sample takes a reading that arrived at now.
+func (c *dbClock) sample(db time.Time, now instant) {
+	if db.IsZero() {
+		return
+	}
+	estimate := c.now(now)
+	if !c.known || db.After(estimate) {
+		*c = dbClock{known: true, at: now, db: db}
+		return
+	}
+	if estimate.Sub(db) <= lowBy {
+		c.lowN = 0
+		return
+	}
+	if c.lowN == 0 {
+		c.lowSince = now
+	}
+	if c.lowN == 0 || db.After(c.lowBest.Add(now.mono-c.lowAt.mono)) {
+		c.lowBest, c.lowAt = db, now
+	}
+	c.lowN++
+	if c.lowN >= lowCount && now.mono-c.lowSince.mono >= lowFor {
+		*c = dbClock{known: true, at: c.lowAt, db: c.lowBest}
+	}
+}
+
+// now estimates the database's clock for starting at a due instant: by the monotonic clock, as timers go by it.
+func (c *dbClock) now(now instant) time.Time {
+	if !c.known {
+		return now.wall
+	}
+	return c.db.Add(decayed(now.mono - c.at.mono))
+}
+
+// latest estimates the database's clock for judging ages: by whichever local clock went on further.
+func (c *dbClock) latest(now instant) time.Time {
+	if !c.known {
+		return now.wall
+	}
+	return c.db.Add(decayed(since(c.at, now)))
+}
+
+// lapse forgets the estimate if the two local clocks disagree on the time since it was made, for then nobody
+// knows which to believe. It is called when a lapse of the lease ended.
+func (c *dbClock) lapse(now instant) {
+	if d := now.wall.Sub(c.at.wall) - (now.mono - c.at.mono); d > time.Second || d < -time.Second {
+		*c = dbClock{}
+	}
+}
+
+func decayed(d time.Duration) time.Duration {
+	return d - time.Duration(float64(d)*clockDrift)
+}

@@ -1,0 +1,253 @@
+package executor
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+// engine is one boot of an instance: it answers offers and control requests, and runs what it accepted. It knows
+// nothing of NATS.
+type engine struct {
+	group    string
+	instance string
+	boot     string
+	log      *slog.Logger
+	handlers map[string]*registered
+	now      func() instant // both clocks; a seam for tests
+	reports  *reporter
+	logs     *logShipper
+	work     context.Context // of handlers; cancelled when a drain has lasted long enough
+	stopWork context.CancelCauseFunc
+	drained  chan struct{}  // closed when draining began
+	running  sync.WaitGroup // of attempts
+
+	// mu guards what follows. It is held for work in memory only.
+	mu       sync.Mutex
+	ledger   *ledger
+	lease    lease
+	db       dbClock
+	attempts map[attemptKey]*attempt
+	// barrier is the last message of offers that arrived before the lease was renewed after a lapse: up to it they
+	// waited in this process or its socket while it was frozen.
+	barrier int64
+}
+
+// answerOffers decides on a message of offers, the nth that arrived, and starts what it accepts.
+func (x *engine) answerOffers(m *wire.Offers, nth int64) wire.Answer {
+	ans := wire.Answer{V: wire.Version, Instance: x.instance, BootID: x.boot}
+	var fresh []*attempt
+	x.mu.Lock()
+	now := x.now()
+	stale := nth <= x.barrier
+	if m.BootID == x.boot && !stale && len(m.Offers) > 0 {
+		x.db.sample(m.Offers[0].Now.Time, now)
+	}
+	for i := range m.Offers {
+		o := &m.Offers[i]
+		v := verdict{reason: wire.RefusedStale}
+		if m.BootID == x.boot { // what was offered to another boot says nothing of this one, and is not remembered
+			v = x.judge(o, now, stale)
+		}
+		if v.fresh {
+			a := &attempt{key: attemptKey{o.RunID, o.Attempt}, offer: *o, handler: x.handlers[o.Handler], stop: make(chan struct{})}
+			x.attempts[a.key] = a
+			x.running.Add(1)
+			fresh = append(fresh, a)
+		}
+		if !v.silent {
+			ans.Verdicts = append(ans.Verdicts, wireVerdict(o, v))
+		}
+	}
+	ans.Load = x.ledger.load()
+	x.mu.Unlock()
+	for _, a := range fresh {
+		go func() {
+			defer x.running.Done()
+			x.perform(a)
+		}()
+	}
+	return ans
+}
+
+// judge is called with mu held.
+func (x *engine) judge(o *wire.Offer, now instant, stale bool) verdict {
+	latest := x.db.latest(now)
+	b := bid{
+		key: attemptKey{o.RunID, o.Attempt}, bind: o.Bind, now: now,
+		stale:     stale || latest.Sub(o.BoundAt.Time) > offerAge || o.Now.Sub(o.BoundAt.Time) > offerAge,
+		leaseOver: x.lease.over(now),
+		spoolFull: x.reports.full.Load(),
+	}
+	if x.lease.lapsed {
+		renewed := latest.Add(-since(x.lease.renewed, now))
+		b.stale = b.stale || o.BoundAt.Before(renewed)
+	}
+	switch {
+	case o.Script != nil:
+		b.refuse = wire.RefusedUnsupported
+	case x.handlers[o.Handler] == nil:
+		b.refuse = wire.RefusedNoHandler
+	}
+	return x.ledger.judge(b)
+}
+
+func wireVerdict(o *wire.Offer, v verdict) wire.Verdict {
+	w := wire.Verdict{RunID: o.RunID, Attempt: o.Attempt, Verdict: wire.Accepted}
+	if !v.accepted {
+		w.Verdict, w.Reason = wire.Refused, v.reason
+	}
+	return w
+}
+
+// answerControl does what a control request asks and answers it.
+func (x *engine) answerControl(m *wire.Control) wire.ControlReply {
+	rep := wire.ControlReply{V: wire.Version, Instance: x.instance, BootID: x.boot}
+	switch m.Op {
+	case wire.OpPing:
+	case wire.OpStatus:
+		rep.Statuses = x.statuses(m.Runs)
+	case wire.OpKill:
+		x.kill(m.Runs, m.Reason)
+		rep.Statuses = x.statuses(m.Runs)
+	case wire.OpDrain:
+		x.drain()
+	case wire.OpSettled:
+		x.settle(m.Runs)
+	case wire.OpScript:
+		rep.Error = "unsupported: this executor runs no scripts"
+	default:
+		rep.Error = "unknown operation"
+	}
+	rep.Load = x.load()
+	return rep
+}
+
+func (x *engine) statuses(refs []wire.Ref) []wire.Status {
+	out := make([]wire.Status, 0, len(refs))
+	for _, ref := range refs {
+		key := attemptKey{ref.RunID, ref.Attempt}
+		x.mu.Lock()
+		state, startedAt := x.ledger.known(key)
+		x.mu.Unlock()
+		st := wire.Status{RunID: ref.RunID, Attempt: ref.Attempt, Status: string(state), StartedAt: wire.Time{Time: startedAt}}
+		if state == done {
+			if res, ok := x.reports.result(key, x.boot); ok {
+				st.Result, st.StartedAt = &res, res.StartedAt
+			}
+		}
+		out = append(out, st)
+	}
+	return out
+}
+
+// kill ends attempts, or bars them where they have not come yet.
+func (x *engine) kill(refs []wire.Ref, reason string) {
+	if reason != reasonCovered && reason != reasonTimeout {
+		reason = reasonKilled
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	now := x.now()
+	for _, ref := range refs {
+		key := attemptKey{ref.RunID, ref.Attempt}
+		x.ledger.kill(key, reason, now)
+		if a := x.attempts[key]; a != nil && a.killed == "" {
+			a.killed = reason
+			a.abort(killCause(reason))
+		}
+	}
+}
+
+func killCause(reason string) error {
+	if reason == reasonTimeout {
+		return ErrTimeout
+	}
+	return ErrKilled
+}
+
+// abort ends an attempt, started or not. The executor's mutex is held.
+func (a *attempt) abort(cause error) {
+	if a.cancel != nil {
+		a.cancel(cause)
+	} else if !a.stopped {
+		a.stopped = true
+		close(a.stop)
+	}
+}
+
+// settle forgets results that are in the database.
+func (x *engine) settle(refs []wire.Ref) {
+	x.mu.Lock()
+	now := x.now()
+	for _, ref := range refs {
+		x.ledger.settle(attemptKey{ref.RunID, ref.Attempt}, now)
+	}
+	x.mu.Unlock()
+	x.reports.settled(refs)
+}
+
+// drain takes and starts nothing more. What was accepted and is not due yet is handed back at once.
+func (x *engine) drain() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.ledger.draining {
+		return
+	}
+	x.ledger.drain()
+	for _, a := range x.attempts {
+		if a.cancel == nil {
+			a.abort(ErrDrained)
+		}
+	}
+	close(x.drained)
+}
+
+// spooled gives back the slots of attempts whose results are in the spool.
+func (x *engine) spooled(keys []spoolKey) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, k := range keys {
+		x.ledger.free(k.attemptKey)
+	}
+}
+
+// confirmed notes that the heartbeat sent at the given instant was confirmed. It reports whether that ended a lapse
+// of the lease; then messages of offers that arrived up to the given one are stale.
+func (x *engine) confirmed(sent instant, arrived int64) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	now := x.now()
+	ended := x.lease.confirm(sent, now)
+	if ended {
+		x.db.lapse(now)
+		x.barrier = arrived
+	}
+	return ended
+}
+
+func (x *engine) load() wire.Load {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.ledger.load()
+}
+
+func (x *engine) databaseNow() time.Time {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.db.now(x.now())
+}
+
+// unfinished names the attempts whose handlers have not returned.
+func (x *engine) unfinished() []attemptKey {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	keys := make([]attemptKey, 0, len(x.attempts))
+	for k := range x.attempts {
+		keys = append(keys, k)
+	}
+	return keys
+}

@@ -1,0 +1,236 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+const (
+	// cancelGrace is how long handlers may take to return once a drain has cancelled their contexts.
+	cancelGrace = 10 * time.Second
+	// flushTimeout bounds the sending of results and logs at the end, when NATS may be away.
+	flushTimeout = 5 * time.Second
+	// goodbyeTimeout bounds the taking back of the heartbeat at the end.
+	goodbyeTimeout = 2 * time.Second
+)
+
+// Executor is one instance of an executor group. Make it with New.
+type Executor struct {
+	config   Config
+	handlers map[string]*registered
+	now      func() instant
+	started  atomic.Bool
+	ready    chan struct{}
+	instance atomic.Pointer[string]
+}
+
+// New checks the configuration; the error names every fault. Nothing is connected or written before Run.
+func New(c Config) (*Executor, error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	e := &Executor{config: c, handlers: make(map[string]*registered), now: systemClock(), ready: make(chan struct{})}
+	e.instance.Store(&c.Instance)
+	return e, nil
+}
+
+// Handle names a function as a handler. It panics when the name is empty, over 128 bytes or taken, or when Run was
+// called: those are faults of the program.
+func (e *Executor) Handle(name string, h HandlerFunc) {
+	if h == nil {
+		panic("executor: handler " + name + " is nil")
+	}
+	e.Register(name, h)
+}
+
+// Register names an object as a handler; see Handler. It panics as Handle does.
+func (e *Executor) Register(name string, h Handler) {
+	switch {
+	case e.started.Load():
+		panic("executor: handler " + name + " comes after Run")
+	case name == "" || len(name) > 128:
+		panic(fmt.Sprintf("executor: %q cannot name a handler: a name has 1 to 128 bytes", name))
+	case h == nil:
+		panic("executor: handler " + name + " is nil")
+	case e.handlers[name] != nil:
+		panic("executor: handler " + name + " is there already")
+	}
+	e.handlers[name] = newRegistered(h)
+}
+
+// Instance is the name under which this instance is known. Without Config.Instance it is empty until Run has found
+// a name.
+func (e *Executor) Instance() string { return *e.instance.Load() }
+
+// Ready is closed when the instance can take its first run: it is connected, and its heartbeat was confirmed.
+func (e *Executor) Ready() <-chan struct{} { return e.ready }
+
+// Run connects, takes runs and reports them until ctx is cancelled; then it drains and returns nil. It keeps trying
+// while NATS cannot be reached. It returns an error when it is called twice, when the spool cannot be opened (such
+// as by another process with the same instance name), when results could be brought neither to NATS nor to disk, and
+// when a handler has not returned 10 s after its context was cancelled: then that handler still runs, and Belfry
+// takes its run as lost once the lease is over.
+func (e *Executor) Run(ctx context.Context) error {
+	if e.started.Swap(true) {
+		return errors.New("executor: Run was called before")
+	}
+	name, spool, left, err := findSpool(e.config.SpoolDir, e.config.Group, e.config.Instance, e.config.Logger)
+	if err != nil {
+		return fmt.Errorf("executor: %w", err)
+	}
+	e.instance.Store(&name)
+	b := e.newBoot(name, spool, left)
+	err = b.run(ctx)
+	return errors.Join(err, spool.close(), e.closeHandlers(err))
+}
+
+// closeHandlers closes every handler that can be closed, unless one of them may still be running.
+func (e *Executor) closeHandlers(err error) error {
+	var stuck *stuckError
+	if errors.As(err, &stuck) {
+		return nil
+	}
+	var errs []error
+	for _, name := range e.names() {
+		if err := e.handlers[name].close(); err != nil {
+			errs = append(errs, fmt.Errorf("executor: close handler %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (e *Executor) names() []string {
+	names := make([]string, 0, len(e.handlers))
+	for name := range e.handlers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// boot is one call of Run: an engine, and its connection.
+type boot struct {
+	*engine
+	link  *link
+	drain time.Duration
+}
+
+func (e *Executor) newBoot(name string, s *spool, left []wire.Result) *boot {
+	log := e.config.Logger.With("group", e.config.Group, "instance", name)
+	s.log = log
+	x := &engine{
+		group: e.config.Group, instance: name, boot: randomHex(16), log: log, handlers: e.handlers, now: e.now,
+		reports: newReporter(s, left, e.config.SpoolBytes, log), logs: newLogShipper(log),
+		drained: make(chan struct{}), ledger: newLedger(e.config.Capacity), attempts: make(map[attemptKey]*attempt),
+	}
+	x.work, x.stopWork = context.WithCancelCause(context.Background())
+	for i := range left {
+		x.ledger.restore(attemptKey{left[i].RunID, left[i].Attempt}, left[i].Outcome == wire.Unstarted)
+	}
+	if len(left) > 0 {
+		log.Info("results of an earlier process are in the spool", "results", len(left))
+	}
+	l := newLink(e.config, x, e.names(), e.ready)
+	x.reports.ready, x.reports.publish, x.reports.written = l.ready, l.publishResults, x.spooled
+	x.logs.ready, x.logs.publish = l.ready, l.publishLogs
+	return &boot{engine: x, link: l, drain: max(e.config.DrainTimeout, 0)}
+}
+
+// run works in this order at the end: take nothing more; let handlers finish; send what they left; leave the
+// roster; disconnect.
+func (b *boot) run(ctx context.Context) error {
+	// The helpers outlive ctx, for draining needs them.
+	helpers, stopHelpers := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { b.reports.run(helpers) })
+	wg.Go(func() { b.logs.run(helpers) })
+	wg.Go(func() { b.drainer(helpers) })
+
+	beats, stopBeats := context.WithCancel(helpers)
+	var beating sync.WaitGroup
+	if b.link.connect(ctx) {
+		beating.Go(func() { b.link.beat(beats) })
+		wg.Go(func() { b.link.serve(helpers) })
+		<-ctx.Done()
+	}
+	err := b.shutdown(helpers)
+	stopBeats()
+	beating.Wait()
+	if err == nil {
+		b.link.goodbye(helpers)
+	}
+	b.stopWork(ErrDrained)
+	stopHelpers()
+	b.link.close()
+	wg.Wait()
+	if n := b.reports.unsent(); n > 0 && b.reports.full.Load() && b.reports.spool.broken {
+		err = errors.Join(err, fmt.Errorf("executor: %d results could be brought neither to NATS nor to disk", n))
+	}
+	return err
+}
+
+// drainer cancels what still runs when a drain has lasted long enough, whoever asked for it.
+func (b *boot) drainer(ctx context.Context) {
+	select {
+	case <-b.drained:
+	case <-ctx.Done():
+		return
+	}
+	b.link.beatNow()
+	timer := time.NewTimer(b.drain)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		b.stopWork(ErrDrained)
+	case <-ctx.Done():
+	}
+}
+
+// shutdown drains and sends what is left.
+func (b *boot) shutdown(ctx context.Context) error {
+	b.engine.drain()
+	ended := make(chan struct{})
+	go func() { b.running.Wait(); close(ended) }()
+	patience := time.NewTimer(b.drain + cancelGrace)
+	defer patience.Stop()
+	var err error
+	select {
+	case <-ended:
+	case <-patience.C:
+		if keys := b.unfinished(); len(keys) > 0 {
+			err = &stuckError{keys}
+			b.log.Error("handlers have not returned although their contexts were cancelled", "runs", len(keys), "error", err)
+		}
+	}
+	if connected, _ := b.link.ready(); connected {
+		flush, cancel := context.WithTimeout(ctx, flushTimeout)
+		defer cancel()
+		b.logs.awaitSent(flush)
+		b.reports.awaitSent(flush)
+	}
+	if n := b.reports.unsent(); n > 0 {
+		b.log.Warn("results could not be sent; they stay in the spool for the next start", "results", n, "dir", b.reports.spool.dir)
+	}
+	return err
+}
+
+// stuckError says which attempts' handlers have not returned.
+type stuckError struct{ keys []attemptKey }
+
+func (e *stuckError) Error() string {
+	var names []string
+	for _, k := range e.keys[:min(len(e.keys), 10)] {
+		names = append(names, fmt.Sprintf("%s (attempt %d)", k.run, k.attempt))
+	}
+	return fmt.Sprintf("executor: the handlers of %d runs still run although their contexts were cancelled: %s",
+		len(e.keys), strings.Join(names, ", "))
+}

@@ -1,0 +1,91 @@
+package executor
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+// beat sends heartbeats until ctx is done.
+func (l *link) beat(ctx context.Context) {
+	tick := time.NewTicker(wire.HeartbeatEvery)
+	defer tick.Stop()
+	healthy := true
+	for {
+		err := l.sendBeat(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && healthy:
+			l.log.Warn("a heartbeat was not confirmed; nothing is started once the lease is over", "error", err)
+		case err == nil && !healthy:
+			l.log.Info("heartbeats are confirmed again")
+		}
+		healthy = err == nil
+		select {
+		case <-tick.C:
+		case <-l.beatSoon:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// beatNow sends a heartbeat without waiting for its time.
+func (l *link) beatNow() { wake(l.beatSoon) }
+
+func (l *link) sendBeat(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
+	defer cancel()
+	sent := l.engine.now()
+	if err := l.store(ctx, l.keySubject(), nil, wire.Encode(l.heartbeat())); err != nil {
+		return err
+	}
+	// What the server sent before this confirmation is in the channel by now, and only that: the connection keeps
+	// its order. One more is counted for a message between the channel and taken.
+	arrived := l.taken.Load() + int64(len(l.offers)) + 1
+	if l.engine.confirmed(sent, arrived) {
+		l.log.Warn("the lease had lapsed and is held again; offers bound before this are refused")
+	}
+	l.once.Do(func() { close(l.first) })
+	return nil
+}
+
+func (l *link) heartbeat() wire.Heartbeat {
+	load := l.engine.load()
+	return wire.Heartbeat{
+		V: wire.Version, Instance: l.engine.instance, Group: l.config.Group, BootID: l.engine.boot, Handlers: l.names,
+		Languages: []string{}, Capacity: load.Capacity, Running: load.Running, Seq: load.Seq, Labels: l.config.Labels,
+		Version: l.config.Version, Host: l.host, StartedAt: wire.Time{Time: l.started}, Draining: load.Draining,
+	}
+}
+
+// goodbye takes the heartbeat back, so that the roster learns at once that this instance is gone. It comes after
+// every result was sent.
+func (l *link) goodbye(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, goodbyeTimeout)
+	defer cancel()
+	if connected, _ := l.ready(); !connected {
+		return
+	}
+	if err := l.store(ctx, l.keySubject(), nats.Header{"KV-Operation": []string{"DEL"}}, nil); err != nil {
+		l.log.Warn("the heartbeat could not be taken back; it runs out by itself", "error", err)
+	}
+}
+
+// keySubject is where the bucket takes this instance's key.
+func (l *link) keySubject() string {
+	return "$KV." + wire.BucketInstances + "." + wire.InstanceKey(l.config.Group, l.engine.instance)
+}
+
+// close ends the connection.
+func (l *link) close() {
+	if conn := l.connection(); conn != nil {
+		conn.Close()
+	}
+}
+
+func (l *link) connection() *nats.Conn { return l.conn.Load() }

@@ -1,0 +1,311 @@
+package executor
+
+import (
+	"time"
+
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+// attemptKey names an attempt of a run.
+type attemptKey struct {
+	run     string
+	attempt int
+}
+
+const (
+	// offerAge is how old a binding may be, on the database's clock, for its offer to be taken.
+	offerAge = 10 * time.Second
+	// memory is how long the ledger remembers an attempt that needs nothing more: settled, refused or barred. It
+	// must exceed offerAge by far, so that a late duplicate finds either the memory or the age against it.
+	memory = 60 * time.Second
+	// maxRemembered bounds those memories. Beyond it the oldest are dropped, yet none younger than minMemory:
+	// rather than that, offers are refused.
+	maxRemembered = 1 << 19
+	minMemory     = 2 * offerAge
+)
+
+// entryState is what the ledger knows of an attempt; its values are the wire's.
+type entryState string
+
+const (
+	accepted entryState = wire.StatusAccepted
+	running  entryState = wire.StatusRunning
+	done     entryState = wire.StatusDone
+	refused  entryState = wire.StatusRefused
+	barred   entryState = wire.StatusBarred
+	unknown  entryState = wire.StatusUnknown
+)
+
+// entry is the ledger's record of one attempt.
+type entry struct {
+	state     entryState
+	bind      int    // the highest seen
+	reason    string // of a refusal
+	killed    string // reason of a kill that came after the acceptance
+	startedAt time.Time
+	slot      bool // holds a slot
+	unstarted bool // done without having been started
+	foreign   bool // done in an earlier boot
+	settled   bool
+	forgetAt  time.Duration // on the monotonic clock; 0 is never
+}
+
+// ledger decides which offers are taken and which attempts start. It is a pure state machine: it reads no clock,
+// holds no lock and does no I/O. Its owner guards it.
+type ledger struct {
+	capacity int
+	taken    int
+	draining bool
+	seq      int64
+	entries  map[attemptKey]*entry
+	// fading holds what is to be forgotten, by time. An item counts only while its entry still names that time.
+	fading []fade
+}
+
+type fade struct {
+	key attemptKey
+	at  time.Duration
+}
+
+func newLedger(capacity int) *ledger {
+	return &ledger{capacity: capacity, entries: make(map[attemptKey]*entry)}
+}
+
+// bid is what the ledger must know of an offer and of the moment it is judged in.
+type bid struct {
+	key       attemptKey
+	bind      int
+	now       instant
+	stale     bool // another boot's, bound too long ago, or bound before the lease was renewed after a lapse
+	leaseOver bool
+	spoolFull bool   // there may be no room for the result
+	refuse    string // no_handler or unsupported, where there is nobody to run it
+}
+
+// verdict is the answer to a bid. Fresh says that a slot was taken just now, and that the attempt is to be started
+// at its due instant. Silent says that no answer may be given: a refusal that cannot be remembered could be followed
+// by an acceptance of the same offer, so it is left to Belfry to ask and to offer anew.
+type verdict struct {
+	accepted bool
+	reason   string
+	fresh    bool
+	silent   bool
+}
+
+// judge answers an offer.
+func (l *ledger) judge(b bid) verdict {
+	l.sweep(b.now)
+	e := l.entries[b.key]
+	if e != nil {
+		if v, known := e.answer(b); known {
+			if e.state != done {
+				e.bind = max(e.bind, b.bind) // the result of what is done has named its bind already
+			}
+			return v
+		}
+		e.bind = b.bind
+	}
+	reason := l.refusal(b)
+	if reason == "" {
+		l.entries[b.key] = &entry{state: accepted, bind: b.bind, slot: true}
+		l.taken++
+		l.seq++
+		return verdict{accepted: true, fresh: true}
+	}
+	if e == nil {
+		if len(l.entries)-l.taken >= maxRemembered {
+			return verdict{reason: reason, silent: true}
+		}
+		e = &entry{bind: b.bind}
+		l.entries[b.key] = e
+	}
+	e.state, e.reason, e.unstarted, e.settled = refused, reason, false, false
+	l.fade(b.key, e, b.now)
+	return verdict{reason: reason}
+}
+
+// answer is the verdict on an attempt that the ledger knows; known is false where it is to be judged anew.
+func (e *entry) answer(b bid) (v verdict, known bool) {
+	stale := verdict{reason: wire.RefusedStale}
+	switch e.state {
+	case barred:
+		return stale, true
+	case refused:
+		if b.bind > e.bind {
+			return verdict{}, false
+		}
+		if b.bind < e.bind {
+			return stale, true
+		}
+		return verdict{reason: e.reason}, true
+	case done:
+		if e.foreign {
+			return stale, true // bound to this boot, but it ended in an earlier one: its result will tell
+		}
+		if e.unstarted {
+			return e.answerHandedBack(b)
+		}
+	}
+	return verdict{accepted: true}, true
+}
+
+// answerHandedBack answers an offer of an attempt that was accepted and reported as unstarted. That report names the
+// bind it answers. An offer under that bind is answered as before, its report is on the way. One under a higher bind
+// is a new binding: it may be taken when the report is settled, so that there is never more than one to tell apart.
+func (e *entry) answerHandedBack(b bid) (v verdict, known bool) {
+	switch {
+	case e.settled && !e.slot && e.killed == "" && b.bind > e.bind:
+		return verdict{}, false
+	case !e.settled && b.bind <= e.bind:
+		return verdict{accepted: true}, true
+	}
+	return verdict{reason: wire.RefusedStale}, true
+}
+
+// refusal says why a new offer is not taken, or "".
+func (l *ledger) refusal(b bid) string {
+	switch {
+	case b.stale:
+		return wire.RefusedStale
+	case l.draining:
+		return wire.RefusedDraining
+	case b.leaseOver:
+		return wire.RefusedLease
+	case b.refuse != "":
+		return b.refuse
+	case b.spoolFull, l.taken >= l.capacity, len(l.entries)-l.taken >= maxRemembered:
+		return wire.RefusedFull
+	}
+	return ""
+}
+
+// start says whether an accepted attempt may start, now that it is due, and why not.
+func (l *ledger) start(key attemptKey, leaseOver bool, at time.Time) (ok bool, why string) {
+	e := l.entries[key]
+	switch {
+	case e == nil || e.state != accepted:
+		return false, "the ledger does not hold it as accepted"
+	case e.killed != "":
+		return false, "the run was killed before it started"
+	case l.draining:
+		return false, "the instance is draining"
+	case leaseOver:
+		return false, "the instance's lease was over when the run was due"
+	}
+	e.state, e.startedAt = running, at
+	return true, ""
+}
+
+// finish notes that an accepted attempt ended, started or not. Its slot stays taken until free. It returns the
+// highest bind that was seen of it, which the result is to name.
+func (l *ledger) finish(key attemptKey) (bind int) {
+	e := l.entries[key]
+	if e == nil {
+		return 0
+	}
+	e.unstarted = e.state == accepted
+	e.state = done
+	return e.bind
+}
+
+// free gives the slot of an ended attempt back.
+func (l *ledger) free(key attemptKey) {
+	if e := l.entries[key]; e != nil && e.slot {
+		e.slot = false
+		l.taken--
+		l.seq++
+	}
+}
+
+// restore notes an attempt that ended in an earlier boot and whose result is not settled yet.
+func (l *ledger) restore(key attemptKey, unstarted bool) {
+	l.entries[key] = &entry{state: done, foreign: true, unstarted: unstarted}
+}
+
+// settle notes that an attempt's result is in the database.
+func (l *ledger) settle(key attemptKey, now instant) {
+	e := l.entries[key]
+	if e == nil || e.state != done || e.settled {
+		return
+	}
+	if e.foreign && e.unstarted && e.killed == "" {
+		delete(l.entries, key) // it may be routed to this boot as well as to any
+		return
+	}
+	e.settled = true
+	l.fade(key, e, now)
+}
+
+// kill ends or bars an attempt and returns the state it found. For accepted and running the caller ends it.
+func (l *ledger) kill(key attemptKey, reason string, now instant) entryState {
+	l.sweep(now)
+	e := l.entries[key]
+	switch {
+	case e == nil:
+		e = &entry{}
+		l.entries[key] = e
+		fallthrough
+	case e.state == refused:
+		e.state = barred
+		l.fade(key, e, now)
+	case e.state == accepted || e.state == running:
+		if e.killed == "" {
+			e.killed = reason
+		}
+	case e.state == done && e.unstarted:
+		e.killed = reason // it may not be routed here again
+	}
+	return e.state
+}
+
+// known is what the ledger knows of an attempt.
+func (l *ledger) known(key attemptKey) (entryState, time.Time) {
+	if e := l.entries[key]; e != nil {
+		return e.state, e.startedAt
+	}
+	return unknown, time.Time{}
+}
+
+// drain makes the ledger take and start nothing more.
+func (l *ledger) drain() {
+	if !l.draining {
+		l.draining = true
+		l.seq++
+	}
+}
+
+// load is the use of the slots.
+func (l *ledger) load() wire.Load {
+	return wire.Load{Capacity: l.capacity, Running: l.taken, Seq: l.seq, Draining: l.draining}
+}
+
+// fade plans that an entry be forgotten. Only the monotonic clock counts here: the wall clock, set forward, would
+// make the ledger forget what it must still know.
+func (l *ledger) fade(key attemptKey, e *entry, now instant) {
+	e.forgetAt = now.mono + memory
+	l.fading = append(l.fading, fade{key, e.forgetAt})
+}
+
+// sweep forgets what is due to be forgotten.
+func (l *ledger) sweep(now instant) {
+	n := 0
+	for n < len(l.fading) {
+		f := l.fading[n]
+		crowded := len(l.entries)-l.taken >= maxRemembered && f.at-now.mono < memory-minMemory
+		if f.at > now.mono && !crowded {
+			break
+		}
+		if e := l.entries[f.key]; e != nil && e.forgetAt == f.at {
+			if e.slot { // its result has waited for the disk all this time
+				l.fade(f.key, e, now)
+			} else {
+				delete(l.entries, f.key)
+			}
+		}
+		n++
+	}
+	l.fading = l.fading[n:]
+	if len(l.fading) == 0 {
+		l.fading = nil // so that the array of a busy hour is given back
+	}
+}

@@ -1,0 +1,264 @@
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+const (
+	// Messages that wait to be taken up; beyond it they are dropped, which their sender takes as no answer.
+	offersWaiting   = 128
+	controlsWaiting = 1024
+	// The pace of reconnecting: doubling from the first to the last, with up to half of it as jitter.
+	reconnectFirst = 50 * time.Millisecond
+	reconnectLast  = 2 * time.Second
+	pingEvery      = 2 * time.Second
+	beatTimeout    = 2500 * time.Millisecond
+)
+
+// link is the engine's connection to NATS.
+type link struct {
+	config   Config
+	engine   *engine
+	log      *slog.Logger
+	names    []string // of handlers
+	host     string
+	started  time.Time
+	beatSoon chan struct{}
+	first    chan struct{} // closed when the first heartbeat was confirmed
+	once     sync.Once
+
+	conn     atomic.Pointer[nats.Conn] // set by connect
+	offers   chan *nats.Msg
+	controls chan *nats.Msg
+	taken    atomic.Int64 // messages taken from offers
+}
+
+func newLink(c Config, x *engine, names []string, first chan struct{}) *link {
+	host, err := os.Hostname()
+	if err != nil {
+		host = ""
+	}
+	return &link{
+		config: c, engine: x, log: x.log, names: names, host: host, started: time.Now(), first: first,
+		beatSoon: make(chan struct{}, 1),
+		offers:   make(chan *nats.Msg, offersWaiting), controls: make(chan *nats.Msg, controlsWaiting),
+	}
+}
+
+// connect connects and subscribes; it tries until ctx is done, and is false then.
+func (l *link) connect(ctx context.Context) bool {
+	for try := 0; ctx.Err() == nil; try++ {
+		conn, err := nats.Connect(l.config.NATSURL, l.options()...)
+		if err == nil {
+			if err = l.subscribe(conn); err == nil {
+				l.conn.Store(conn)
+				l.log.Info("connected to NATS", "server", conn.ConnectedUrlRedacted())
+				return true
+			}
+			conn.Close()
+		}
+		wait := reconnectDelay(try)
+		l.complain(err, wait)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
+	return false
+}
+
+// complain logs why there is no connection.
+func (l *link) complain(err error, wait time.Duration) {
+	if errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked) {
+		l.log.Error("NATS refuses the token of this group; trying again, as it may be issued anew", "in", wait, "error", err)
+		return
+	}
+	l.log.Warn("NATS cannot be reached; trying again", "in", wait, "error", err)
+}
+
+func (l *link) options() []nats.Option {
+	opts := append([]nats.Option{nats.Token(l.config.Token)}, l.config.NATSOptions...)
+	return append(opts,
+		nats.Name("belfry executor "+l.config.Group+"."+l.engine.instance),
+		nats.CustomInboxPrefix("_INBOX_"+l.config.Group),
+		nats.MaxReconnects(-1),
+		nats.IgnoreAuthErrorAbort(),
+		nats.CustomReconnectDelay(reconnectDelay),
+		// What cannot be sent now is not sent: an answer or heartbeat that waited would lie.
+		nats.ReconnectBufSize(-1),
+		nats.PingInterval(pingEvery),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				l.log.Warn("the connection to NATS is lost; reconnecting", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(c *nats.Conn) {
+			l.log.Info("connected to NATS again", "server", c.ConnectedUrlRedacted())
+			l.beatNow()
+			l.engine.reports.resend()
+		}),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { l.complain(err, reconnectLast) }),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			subject := ""
+			if sub != nil {
+				subject = sub.Subject
+			}
+			l.log.Error("NATS reports an error", "subject", subject, "error", err)
+		}),
+	)
+}
+
+func reconnectDelay(try int) time.Duration {
+	d := min(reconnectFirst<<min(try, 10), reconnectLast)
+	return d/2 + rand.N(d/2+1)
+}
+
+// subscribe returns when the server knows both subscriptions, so that a heartbeat that follows promises no more
+// than there is.
+func (l *link) subscribe(conn *nats.Conn) error {
+	group, instance := l.config.Group, l.engine.instance
+	if _, err := conn.ChanSubscribe(wire.TriggerSubject(group, instance), l.offers); err != nil {
+		return fmt.Errorf("subscribe to offers: %w", err)
+	}
+	if _, err := conn.ChanSubscribe(wire.ControlSubject(group, instance), l.controls); err != nil {
+		return fmt.Errorf("subscribe to control requests: %w", err)
+	}
+	if err := conn.FlushTimeout(5 * time.Second); err != nil {
+		return fmt.Errorf("await the subscriptions: %w", err)
+	}
+	return nil
+}
+
+// serve takes offers and control requests, each kind one after the other, until ctx is done.
+func (l *link) serve(ctx context.Context) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case msg := <-l.offers:
+				l.takeOffers(msg, l.taken.Add(1))
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	wg.Go(func() {
+		for {
+			select {
+			case msg := <-l.controls:
+				l.takeControl(msg)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	wg.Wait()
+}
+
+func (l *link) takeOffers(msg *nats.Msg, nth int64) {
+	var m wire.Offers
+	err := wire.Decode(msg.Data, &m)
+	if err == nil {
+		err = validOffers(&m)
+	}
+	if err != nil { // no answer: the sender asks for the attempts' status
+		l.log.Warn("offers that cannot be understood were left unanswered", "error", err)
+		return
+	}
+	ans := l.engine.answerOffers(&m, nth)
+	l.respond(msg, ans)
+}
+
+func validOffers(m *wire.Offers) error {
+	if len(m.Offers) > wire.MaxOffers {
+		return fmt.Errorf("%d offers in one message; at most %d are taken", len(m.Offers), wire.MaxOffers)
+	}
+	for _, o := range m.Offers {
+		if o.RunID == "" || len(o.RunID) > 64 || o.Attempt < 1 || o.TimeoutMS < 0 || o.TimeoutMS > int64(1<<62/time.Millisecond) {
+			return fmt.Errorf("an offer without a sound run_id, attempt or timeout_ms: %.80q, %d, %d", o.RunID, o.Attempt, o.TimeoutMS)
+		}
+	}
+	return nil
+}
+
+func (l *link) takeControl(msg *nats.Msg) {
+	var m wire.Control
+	if err := wire.Decode(msg.Data, &m); err != nil {
+		l.log.Warn("a control request cannot be understood", "error", err)
+		l.respond(msg, wire.ControlReply{V: wire.Version, Instance: l.engine.instance, BootID: l.engine.boot,
+			Load: l.engine.load(), Error: err.Error()})
+		return
+	}
+	l.respond(msg, l.engine.answerControl(&m))
+}
+
+func (l *link) respond(msg *nats.Msg, answer any) {
+	if msg.Reply == "" {
+		return
+	}
+	if err := msg.Respond(wire.Encode(answer)); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+		l.log.Warn("an answer could not be sent", "subject", msg.Subject, "error", err)
+	}
+}
+
+// ready reports whether there is a connection, and the most bytes that a message may have on it.
+func (l *link) ready() (connected bool, maxPayload int64) {
+	conn := l.connection()
+	if conn == nil || !conn.IsConnected() {
+		return false, 0
+	}
+	return true, conn.MaxPayload()
+}
+
+func (l *link) publishResults(ctx context.Context, results []wire.Result) error {
+	return l.store(ctx, wire.ResultSubject(l.config.Group), nil,
+		wire.Encode(wire.Results{V: wire.Version, Load: l.engine.load(), Results: results}))
+}
+
+func (l *link) publishLogs(ctx context.Context, key attemptKey, lines []wire.LogLine) error {
+	return l.store(ctx, wire.LogSubject(l.config.Group), nil,
+		wire.Encode(wire.Logs{V: wire.Version, Instance: l.engine.instance, RunID: key.run, Attempt: key.attempt, Lines: lines}))
+}
+
+// store publishes into a stream and returns when the stream has acknowledged it. It asks nothing else of
+// JetStream, so an executor needs no permission beyond its subjects.
+func (l *link) store(ctx context.Context, subject string, header nats.Header, data []byte) error {
+	conn := l.connection()
+	if conn == nil {
+		return nats.ErrConnectionClosed
+	}
+	reply, err := conn.RequestMsgWithContext(ctx, &nats.Msg{Subject: subject, Header: header, Data: data})
+	if err != nil {
+		return fmt.Errorf("publish on %s: %w", subject, err)
+	}
+	var ack struct {
+		Stream string `json:"stream"`
+		Error  *struct {
+			Code        int    `json:"err_code"`
+			Description string `json:"description"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(reply.Data, &ack); err != nil {
+		return fmt.Errorf("read the acknowledgement on %s: %w", subject, err)
+	}
+	if ack.Error != nil {
+		return fmt.Errorf("publish on %s: the stream refused it: %s (%d)", subject, ack.Error.Description, ack.Error.Code)
+	}
+	if ack.Stream == "" {
+		return fmt.Errorf("publish on %s: the answer is no acknowledgement of a stream", subject)
+	}
+	return nil
+}

@@ -1,0 +1,259 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+const (
+	logDelay      = 200 * time.Millisecond // lines of a running attempt gather this long
+	logBatch      = 100                    // or until there are so many
+	logsAtOnce    = 4
+	logBytes      = 16 << 20 // of lines that wait, over all attempts
+	logRunBytes   = 1 << 20  // of one attempt
+	lineOverhead  = 80       // of a line in JSON, beside its text
+	logEnvelope   = 1024     // of a message, beside its lines
+	logLineEscape = 6        // the most bytes that JSON needs for one
+)
+
+// logShipper sends the lines of runs' logs, in order within an attempt. What it cannot send waits in bounded
+// memory; the oldest lines of an attempt give way, and a line in their place says how many.
+type logShipper struct {
+	log     *slog.Logger
+	ready   func() (connected bool, maxPayload int64)
+	publish func(ctx context.Context, key attemptKey, lines []wire.LogLine) error
+	changed chan struct{} // something was sent
+
+	mu      sync.Mutex
+	work    *sync.Cond    // due is not empty, or stopped
+	due     []*attemptLog // to be sent now
+	waiting []*attemptLog // to be sent at the next tick
+	bytes   int
+	inHand  int       // attempts that workers are sending
+	pause   time.Time // nothing is sent before, as a publish failed
+	stopped bool
+}
+
+// attemptLog holds the lines of one attempt that are not acknowledged yet. The shipper's mutex guards it.
+type attemptLog struct {
+	key    attemptKey
+	chunk  []wire.LogLine // on its way; sent again unchanged, so that a repeat can be known by its first line
+	lines  []wire.LogLine
+	bytes  int // of lines
+	cut    int64
+	cutEnd wire.LogLine // the last line that was cut
+	place  logPlace
+	ended  bool
+}
+
+// logPlace says which list holds an attempt's log.
+type logPlace int
+
+const (
+	nowhere logPlace = iota
+	inWaiting
+	inDue // or in a worker's hands
+)
+
+func newLogShipper(log *slog.Logger) *logShipper {
+	s := &logShipper{log: log, changed: make(chan struct{}, 1)}
+	s.work = sync.NewCond(&s.mu)
+	return s
+}
+
+// run works until ctx is done.
+func (s *logShipper) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for range logsAtOnce {
+		wg.Go(func() { s.worker(ctx) })
+	}
+	tick := time.NewTicker(logDelay)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case now := <-tick.C:
+			s.tick(now)
+		case <-ctx.Done():
+		}
+	}
+	s.mu.Lock()
+	s.stopped = true
+	s.mu.Unlock()
+	s.work.Broadcast()
+	wg.Wait()
+}
+
+// add takes a line. It never blocks for longer than memory takes.
+func (s *logShipper) add(a *attemptLog, line wire.LogLine) {
+	size := lineBytes(line)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.lines = append(a.lines, line)
+	a.bytes += size
+	s.bytes += size
+	for len(a.lines) > 0 && (a.bytes > logRunBytes || s.bytes > logBytes) {
+		s.cutOldest(a)
+	}
+	s.list(a)
+}
+
+func (s *logShipper) cutOldest(a *attemptLog) {
+	size := lineBytes(a.lines[0])
+	a.cut++
+	a.cutEnd = a.lines[0]
+	a.lines = a.lines[1:]
+	a.bytes -= size
+	s.bytes -= size
+}
+
+// end notes that no further line comes, so that the last ones are sent at once.
+func (s *logShipper) end(a *attemptLog) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a.ended = true
+	s.list(a)
+}
+
+// list puts an attempt where it belongs: due when it has a batch or has ended, else waiting. Called with mu held.
+func (s *logShipper) list(a *attemptLog) {
+	empty := len(a.chunk) == 0 && len(a.lines) == 0 && a.cut == 0
+	if empty {
+		return
+	}
+	prompt := (a.ended || len(a.lines) >= logBatch) && s.pause.IsZero()
+	switch {
+	case a.place == inDue, a.place == inWaiting && !prompt: // its turn comes
+	case prompt: // it may stay in waiting too, where tick passes over it
+		a.place = inDue
+		s.due = append(s.due, a)
+		s.work.Signal()
+	default:
+		a.place = inWaiting
+		s.waiting = append(s.waiting, a)
+	}
+}
+
+// tick makes due what waits.
+func (s *logShipper) tick(now time.Time) {
+	connected, _ := s.ready()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !connected || now.Before(s.pause) {
+		return
+	}
+	s.pause = time.Time{}
+	for _, a := range s.waiting {
+		if a.place == inWaiting {
+			a.place = inDue
+			s.due = append(s.due, a)
+		}
+	}
+	s.waiting = nil
+	s.work.Broadcast()
+}
+
+func (s *logShipper) worker(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		for len(s.due) == 0 && !s.stopped {
+			s.work.Wait()
+		}
+		if s.stopped {
+			return
+		}
+		a := s.due[0]
+		s.due = s.due[1:]
+		s.inHand++
+		s.fill(a)
+		chunk := a.chunk
+		s.mu.Unlock()
+		err := s.send(ctx, a.key, chunk)
+		s.mu.Lock()
+		s.inHand--
+		a.place = nowhere
+		if err != nil {
+			s.pause = time.Now().Add(retryEvery)
+		} else {
+			a.chunk = nil
+		}
+		s.list(a)
+		wake(s.changed)
+	}
+}
+
+// fill makes the next chunk of what waits, unless one is still to be sent again.
+func (s *logShipper) fill(a *attemptLog) {
+	if len(a.chunk) > 0 {
+		return
+	}
+	room := wire.MaxLogBytes - logEnvelope
+	if a.cut > 0 {
+		a.chunk = append(a.chunk, wire.LogLine{N: a.cutEnd.N, At: a.cutEnd.At, Level: "warn",
+			Text: fmt.Sprintf("… %d lines were cut here: they could not be sent in time", a.cut)})
+		a.cut = 0
+		room -= lineBytes(a.chunk[0])
+	}
+	n := 0
+	for n < len(a.lines) && len(a.chunk) < wire.MaxLogLines {
+		size := lineBytes(a.lines[n])
+		if size > room && len(a.chunk) > 0 {
+			break
+		}
+		room -= size
+		a.bytes -= size
+		s.bytes -= size
+		a.chunk = append(a.chunk, a.lines[n])
+		n++
+	}
+	a.lines = a.lines[n:]
+	if len(a.lines) == 0 {
+		a.lines = nil
+	}
+}
+
+func (s *logShipper) send(ctx context.Context, key attemptKey, chunk []wire.LogLine) error {
+	if len(chunk) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	err := s.publish(ctx, key, chunk)
+	if err != nil {
+		s.log.Debug("log lines could not be sent; they are sent again", "run_id", key.run, "attempt", key.attempt, "error", err)
+	}
+	return err
+}
+
+// awaitSent waits until every line was sent, or ctx is done.
+func (s *logShipper) awaitSent(ctx context.Context) {
+	for {
+		s.mu.Lock()
+		idle := len(s.due) == 0 && len(s.waiting) == 0 && s.inHand == 0
+		s.mu.Unlock()
+		if idle {
+			return
+		}
+		select {
+		case <-s.changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// lineBytes bounds the size of a line in JSON.
+func lineBytes(l wire.LogLine) int {
+	n := lineOverhead + len(l.Text)
+	for i := range len(l.Text) {
+		if c := l.Text[i]; c < 0x20 || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' || c == 0x7f {
+			n += logLineEscape - 1
+		}
+	}
+	return n
+}

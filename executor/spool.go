@@ -1,0 +1,347 @@
+package executor
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+// The files of a spool.
+const (
+	spoolFile = "results"
+	spoolLock = "lock"
+	spoolNew  = "results.new" // a rewrite that was not finished
+)
+
+// spoolSlack is how much of the file may be dead before it is rewritten, beyond as much again as lives.
+const spoolSlack = 4 << 20
+
+var errSpoolLocked = errors.New("another process holds the spool")
+
+// spoolKey names a result. The boot is part of it, for the same attempt may be handed back by one boot and be run by
+// the next.
+type spoolKey struct {
+	attemptKey
+	boot string
+}
+
+func keyOf(r *wire.Result) spoolKey {
+	return spoolKey{attemptKey{r.RunID, r.Attempt}, r.BootID}
+}
+
+// spool keeps unsettled results on disk. It is one file of lines, each a checksum and a record: a result that came
+// in, or the name of one that was settled. A line that does not check out, such as the last one of a process that
+// died while writing, is moved to a file beside it and costs nothing but itself. When half the file is dead it is
+// written anew. Only its owner's goroutine may call it.
+type spool struct {
+	dir  string
+	lock io.Closer
+	log  *slog.Logger
+	file *os.File
+	size int64 // of the file, as far as it is sound
+
+	live      map[spoolKey][]byte // the lines of what is not settled
+	liveBytes int64
+	broken    bool // the file did not take a write; it must be written anew before it takes another
+}
+
+// record is the content of a line: one of the two.
+type record struct {
+	Put *wire.Result `json:"put,omitempty"`
+	Del *wire.Ref    `json:"del,omitempty"`
+}
+
+// openSpool locks the directory, making it if need be, and reads what an earlier process left. errSpoolLocked is
+// returned when another process holds it.
+func openSpool(dir string, log *slog.Logger) (*spool, []wire.Result, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, nil, fmt.Errorf("make the spool: %w", err)
+	}
+	lock, err := lockFile(filepath.Join(dir, spoolLock))
+	if err != nil {
+		return nil, nil, fmt.Errorf("lock the spool %s: %w", dir, err)
+	}
+	s := &spool{dir: dir, lock: lock, log: log, live: make(map[spoolKey][]byte)}
+	results, err := s.load()
+	if err == nil {
+		err = s.rewrite()
+	}
+	if err != nil {
+		lock.Close()
+		return nil, nil, fmt.Errorf("open the spool %s: %w", dir, err)
+	}
+	return s, results, nil
+}
+
+// load reads the file. Unsound lines are set aside.
+func (s *spool) load() ([]wire.Result, error) {
+	f, err := os.Open(filepath.Join(s.dir, spoolFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	results := make(map[spoolKey]wire.Result)
+	var order []spoolKey
+	var bad bytes.Buffer
+	in := bufio.NewReaderSize(f, 1<<16)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil && err != io.EOF {
+			return nil, err
+		}
+		if len(line) > 0 {
+			rec, ok := parseLine(line)
+			switch {
+			case !ok:
+				bad.Write(line)
+			case rec.Put != nil:
+				key := keyOf(rec.Put)
+				if _, twice := results[key]; !twice {
+					order = append(order, key)
+				}
+				results[key] = *rec.Put
+				s.keep(key, line)
+			case rec.Del != nil:
+				key := spoolKey{attemptKey{rec.Del.RunID, rec.Del.Attempt}, rec.Del.BootID}
+				delete(results, key)
+				s.drop(key)
+			}
+		}
+		if err == io.EOF {
+			break
+		}
+	}
+	s.setAside(bad.Bytes())
+	out := make([]wire.Result, 0, len(results))
+	for _, key := range order {
+		if r, ok := results[key]; ok {
+			out = append(out, r)
+			delete(results, key)
+		}
+	}
+	return out, nil
+}
+
+// setAside keeps unsound lines for whoever wants to look; that it may fail stops nothing.
+func (s *spool) setAside(bad []byte) {
+	if len(bad) == 0 {
+		return
+	}
+	name := filepath.Join(s.dir, spoolFile+".bad-"+time.Now().UTC().Format("20060102T150405.000"))
+	err := os.WriteFile(name, bad, 0o600)
+	s.log.Warn("the spool held lines that do not check out; they were set aside", "file", name, "bytes", len(bad), "error", err)
+}
+
+// add writes results and returns when they are on disk. After an error they are kept in memory, and written when
+// the disk takes them again.
+func (s *spool) add(results []wire.Result) error {
+	var lines []byte
+	for i := range results {
+		line := formatLine(record{Put: &results[i]})
+		s.keep(keyOf(&results[i]), line)
+		lines = append(lines, line...)
+	}
+	return s.append(lines, true)
+}
+
+// remove notes that results are settled. It does not wait for the disk: what a crash brings back is sent again,
+// and settled again.
+func (s *spool) remove(keys []spoolKey) error {
+	var lines []byte
+	for _, k := range keys {
+		if _, ok := s.live[k]; ok {
+			s.drop(k)
+			lines = append(lines, formatLine(record{Del: &wire.Ref{RunID: k.run, Attempt: k.attempt, BootID: k.boot}})...)
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return s.append(lines, false)
+}
+
+// mend writes the file anew if it did not take a write before.
+func (s *spool) mend() error {
+	if !s.broken {
+		return nil
+	}
+	return s.rewrite()
+}
+
+func (s *spool) append(lines []byte, sync bool) error {
+	if s.broken || s.size > 2*s.liveBytes+spoolSlack {
+		return s.rewrite()
+	}
+	_, err := s.file.Write(lines)
+	if err == nil && sync {
+		err = s.file.Sync()
+	}
+	if err != nil {
+		s.broken = true // after a failed write or sync nobody knows what the file holds
+		return fmt.Errorf("write the spool: %w", err)
+	}
+	s.size += int64(len(lines))
+	return nil
+}
+
+// rewrite replaces the file by one that holds what lives.
+func (s *spool) rewrite() (err error) {
+	s.broken = true
+	name := filepath.Join(s.dir, spoolNew)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("rewrite the spool: %w", err)
+	}
+	defer func() {
+		f.Close() // a second close does no harm
+		if err != nil {
+			err = fmt.Errorf("rewrite the spool: %w", err)
+		}
+	}()
+	out := bufio.NewWriterSize(f, 1<<16)
+	var size int64
+	for _, line := range s.live {
+		n, _ := out.Write(line) // an error stays, and Flush returns it
+		size += int64(n)
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if s.file != nil {
+		s.file.Close() // both are closed before the rename, for some systems refuse it otherwise
+		s.file = nil
+	}
+	target := filepath.Join(s.dir, spoolFile)
+	if err := os.Rename(name, target); err != nil {
+		return err
+	}
+	if err := syncDir(s.dir); err != nil {
+		return err
+	}
+	if s.file, err = os.OpenFile(target, os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+		return err
+	}
+	s.size, s.broken = size, false
+	return nil
+}
+
+// close gives the spool up.
+func (s *spool) close() error {
+	var err error
+	if s.file != nil {
+		err = s.file.Close()
+	}
+	return errors.Join(err, s.lock.Close())
+}
+
+func (s *spool) keep(key spoolKey, line []byte) {
+	s.drop(key)
+	s.live[key] = line
+	s.liveBytes += int64(len(line))
+}
+
+func (s *spool) drop(key spoolKey) {
+	s.liveBytes -= int64(len(s.live[key]))
+	delete(s.live, key)
+}
+
+// formatLine writes a record as a line: CRC-32C in eight hexadecimal digits, a space, JSON, a line break.
+func formatLine(r record) []byte {
+	body, err := json.Marshal(r)
+	if err != nil {
+		panic(fmt.Sprintf("executor: encode a spool record: %v", err)) // every record has a JSON form
+	}
+	return fmt.Appendf(nil, "%08x %s\n", crc32.Checksum(body, castagnoli()), body)
+}
+
+func parseLine(line []byte) (r record, ok bool) {
+	sum, body, cut := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(" "))
+	if !cut || fmt.Sprintf("%08x", crc32.Checksum(body, castagnoli())) != string(sum) {
+		return record{}, false
+	}
+	if json.Unmarshal(body, &r) != nil {
+		return record{}, false
+	}
+	return r, r.Put != nil || r.Del != nil
+}
+
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
+
+// findSpool opens the spool of the named instance, or of a name that this host used before and that no living
+// process holds, or of a new one.
+func findSpool(base, group, instance string, log *slog.Logger) (name string, s *spool, left []wire.Result, err error) {
+	if instance != "" {
+		s, left, err = openSpool(filepath.Join(base, group+"."+instance), log)
+		return instance, s, left, err
+	}
+	host := hostToken()
+	dirs, err := os.ReadDir(base)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", nil, nil, fmt.Errorf("look for spools: %w", err)
+	}
+	for _, dir := range dirs {
+		suffix, ours := strings.CutPrefix(dir.Name(), group+"."+host+"-")
+		if !ours || len(suffix) != suffixDigits || !wire.ValidInstance(suffix) {
+			continue
+		}
+		name = host + "-" + suffix
+		s, left, err = openSpool(filepath.Join(base, dir.Name()), log)
+		if errors.Is(err, errSpoolLocked) {
+			continue
+		}
+		return name, s, left, err
+	}
+	name = host + "-" + randomHex(suffixDigits/2)
+	s, left, err = openSpool(filepath.Join(base, group+"."+name), log)
+	return name, s, left, err
+}
+
+const suffixDigits = 6
+
+// hostToken is the host's name as part of an instance name.
+func hostToken() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "host"
+	}
+	host, _, _ = strings.Cut(host, ".")
+	token := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' {
+			return r
+		}
+		return '-'
+	}, host)
+	token = strings.Trim(token, "-")
+	if token == "" {
+		token = "host"
+	}
+	return token[:min(len(token), 64)]
+}
+
+func randomHex(n int) string {
+	b := make([]byte, n)
+	rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}
