@@ -1,0 +1,267 @@
+package natsauth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nkeys"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+type verifierFunc func(token string) (string, error)
+
+func (f verifierFunc) GroupOfToken(_ context.Context, token string) (string, error) { return f(token) }
+
+func newResponder(t testing.TB, verify verifierFunc) *Responder {
+	t.Helper()
+	issuer, err := NewIssuer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(Config{Verifier: verify, Issuer: issuer, CacheSize: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// request is what a server sends for a log-in, before and after change.
+func request(t testing.TB, change func(*jwt.AuthorizationRequestClaims)) []byte {
+	t.Helper()
+	server, err := nkeys.CreateServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	userKey, err := user.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims := jwt.NewAuthorizationRequestClaims("subject")
+	claims.Audience = authAudience
+	claims.UserNkey = userKey
+	claims.Server.ID = "SERVER"
+	claims.Expires = time.Now().Add(time.Minute).Unix()
+	claims.ConnectOptions.Token = "token"
+	if change != nil {
+		change(claims)
+	}
+	data, err := claims.Encode(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []byte(data)
+}
+
+func TestAnswer(t *testing.T) {
+	r := newResponder(t, func(token string) (string, error) {
+		switch token {
+		case "token":
+			return "a", nil
+		case "wild":
+			return "a.>", nil
+		}
+		return "", domain.NewError(domain.NotFound, "no token "+token)
+	})
+	tests := []struct {
+		name   string
+		change func(*jwt.AuthorizationRequestClaims)
+		want   string // the error told to the server
+	}{
+		{"valid", nil, ""},
+		{"no token", func(c *jwt.AuthorizationRequestClaims) { c.ConnectOptions.Token = "" }, "no group token"},
+		{"password instead", func(c *jwt.AuthorizationRequestClaims) {
+			c.ConnectOptions.Token, c.ConnectOptions.Password = "", "token"
+		}, "no group token"},
+		{"long token", func(c *jwt.AuthorizationRequestClaims) { c.ConnectOptions.Token = strings.Repeat("x", 257) }, "no group token"},
+		{"wrong token", func(c *jwt.AuthorizationRequestClaims) { c.ConnectOptions.Token = "secret" }, "token refused"},
+		{"a group with wildcards", func(c *jwt.AuthorizationRequestClaims) { c.ConnectOptions.Token = "wild" }, `"a.>" is not a group name`},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			now := time.Now()
+			data, err := r.answer(context.Background(), request(t, test.change), now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, err := jwt.DecodeAuthorizationResponseClaims(string(data))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if response.Error != test.want || (response.Jwt == "") != (test.want != "") || response.Audience != "SERVER" {
+				t.Fatalf("got %+v", response)
+			}
+			if test.want != "" {
+				return
+			}
+			user, err := jwt.DecodeUserClaims(response.Jwt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			life := time.Unix(user.Expires, 0).Sub(now)
+			if user.Name != "a" || user.Audience != DefaultAccount || life > DefaultLifetime || life < DefaultLifetime*9/10-time.Second {
+				t.Errorf("got %+v for %s", user, life)
+			}
+		})
+	}
+}
+
+// A request that is none is nobody's: it gets no answer, is counted, and harms nothing.
+func TestAnswerMalformed(t *testing.T) {
+	r := newResponder(t, func(string) (string, error) { return "a", nil })
+	user, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	account, err := NewIssuer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	userKey, err := user.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := jwt.NewUserClaims(userKey).Encode(account)
+	if err != nil {
+		t.Fatal(err)
+	}
+	valid := string(request(t, nil))
+	for name, data := range map[string]string{
+		"empty":           "",
+		"zeroes":          strings.Repeat("\x00", 100),
+		"dots":            "...",
+		"not base64":      "a.b.c",
+		"too large":       strings.Repeat("a", maxRequestBytes+1),
+		"cut":             valid[:len(valid)-5],
+		"another jwt":     other,
+		"wrong signature": valid[:strings.LastIndexByte(valid, '.')+1] + strings.Repeat("A", 86),
+		"another service": string(request(t, func(c *jwt.AuthorizationRequestClaims) { c.Audience = "other" })),
+		"no server":       string(request(t, func(c *jwt.AuthorizationRequestClaims) { c.Server.ID = "" })),
+		"no user":         string(request(t, func(c *jwt.AuthorizationRequestClaims) { c.UserNkey = "x" })),
+		"expired":         string(request(t, func(c *jwt.AuthorizationRequestClaims) { c.Expires = 1 })),
+	} {
+		if answer, err := r.answer(context.Background(), []byte(data), time.Now()); err == nil {
+			t.Errorf("%s: answered %s", name, answer)
+		}
+	}
+}
+
+func FuzzAnswer(f *testing.F) {
+	r := newResponder(f, func(string) (string, error) { return "a", nil })
+	f.Add(request(f, nil))
+	f.Add([]byte("eyJ.eyJ.x"))
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		_, _ = r.answer(context.Background(), data, time.Now()) // must not panic
+	})
+}
+
+func TestMemoryOfTokens(t *testing.T) {
+	var err error
+	r := newResponder(t, func(token string) (string, error) {
+		if err != nil {
+			return "", err
+		}
+		group, _, _ := strings.Cut(token, ":")
+		return group, nil
+	})
+	away := domain.NewError(domain.Unavailable, "Postgres is away")
+	ask := func(token string) string {
+		t.Helper()
+		data, e := r.answer(context.Background(), request(t, func(c *jwt.AuthorizationRequestClaims) { c.ConnectOptions.Token = token }), time.Now())
+		if e != nil {
+			t.Fatal(e)
+		}
+		response, e := jwt.DecodeAuthorizationResponseClaims(string(data))
+		if e != nil {
+			t.Fatal(e)
+		}
+		return response.Error
+	}
+	expect := func(token, want string) {
+		t.Helper()
+		if got := ask(token); got != want {
+			t.Errorf("%s: got %q, want %q", token, got, want)
+		}
+	}
+	const unknown = "tokens cannot be verified now"
+
+	expect("a:1", "")
+	err = away
+	expect("a:1", "")
+	expect("a:2", unknown)
+	err = fmt.Errorf("query: %w", context.DeadlineExceeded)
+	expect("a:1", "")
+
+	// A bug is neither an outage nor a verdict.
+	err = errors.New("broken")
+	expect("a:1", "token refused")
+	err = away
+	expect("a:1", "")
+
+	// A new token puts the old one out of memory.
+	err = nil
+	expect("a:2", "")
+	err = away
+	expect("a:1", unknown)
+	expect("a:2", "")
+
+	// So do a verdict and a word from those who replaced it.
+	err = domain.NewError(domain.NotFound, "no such token")
+	expect("a:2", "token refused")
+	err = away
+	expect("a:2", unknown)
+	err = nil
+	expect("a:3", "")
+	r.Forget("a")
+	err = away
+	expect("a:3", unknown)
+
+	// Memory is bounded: the least recently used goes.
+	err = nil
+	for _, token := range []string{"a:1", "b:1", "c:1", "d:1", "e:1"} {
+		expect(token, "")
+	}
+	err = away
+	expect("a:1", unknown)
+	expect("e:1", "")
+
+	want := Stats{Allowed: 8, FromCache: 5, Refused: 2, Unavailable: 5}
+	if got := r.Stats(); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestNewNamesAllFaults(t *testing.T) {
+	user, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = New(Config{Issuer: user, Lifetime: time.Second, CacheSize: -1})
+	var e *domain.Error
+	if !errors.As(err, &e) || e.Code != domain.Invalid || len(e.Fields) != 4 {
+		t.Errorf("got %v", err)
+	}
+	if _, err := ParseIssuer("SUAXXXSECRET"); err == nil || strings.Contains(err.Error(), "SECRET") {
+		t.Errorf("got %v", err)
+	}
+	issuer, err := NewIssuer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, err := issuer.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ParseIssuer(string(seed) + "\n"); err != nil {
+		t.Error(err)
+	}
+}
