@@ -1,0 +1,173 @@
+// Package natsinfra creates the JetStream streams and the instance bucket that Belfry uses, and keeps their
+// settings as this version wants them.
+//
+// NATS carries the truth and does not hold it, so all of this can be wiped: call Ensure at start and again
+// after each reconnect, and executors send again what was not settled.
+//
+// Executors publish into three of the streams, and JetStream obeys headers that publishers set. The settings
+// keep one group's headers from reaching another's messages: roll-ups (Nats-Rollup: all would purge the stream)
+// and message TTLs are off, and where executors publish, the window of duplicates is the shortest there is,
+// because Nats-Msg-Id is compared over all subjects, and a guessed one would swallow somebody else's message.
+// Settling is idempotent and needs no such window.
+package natsinfra
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// Names of the streams and the bucket.
+const (
+	Results   = "BELFRY_RESULTS"
+	Logs      = "BELFRY_LOGS"
+	Events    = "BELFRY_EVENTS"
+	Dead      = "BELFRY_DEAD"
+	Instances = "belfry_instances" // bucket; its stream is KV_belfry_instances
+)
+
+// InstanceTTL is how long a heartbeat stays in the bucket. No marker tells watchers that one has gone: markers
+// need roll-ups, and those would let one executor wipe every group's heartbeats. Who watches keeps its own
+// deadline for each key.
+const InstanceTTL = 10 * time.Second
+
+const (
+	kib = 1 << 10
+	mib = 1 << 20
+
+	// The server's own bound on a message, max_payload, is 1 MiB unless raised.
+	maxMessageBytes = mib
+	// A group whose results or logs nobody drains is held back before it fills the stream for all others.
+	maxMessagesPerGroup = 50_000
+	noDuplicates        = 100 * time.Millisecond // the least that the server takes
+
+	attempts   = 5
+	retryAfter = 200 * time.Millisecond
+)
+
+// StorageBytes is the sum of all streams' bounds. A server with less JetStream storage refuses to create them.
+const StorageBytes = 2*1024*mib + 512*mib + 256*mib + 64*mib
+
+// Ensure creates what is missing and updates what differs. Any number of processes may call it at once. Replicas
+// is 1 or, in a cluster, 3. The error has code unavailable while NATS cannot answer, else invalid where the
+// server refuses a setting.
+func Ensure(ctx context.Context, js jetstream.JetStream, replicas int) error {
+	for _, config := range streams(replicas) {
+		if err := ensure(ctx, js, config); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func ensure(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig) error {
+	var err error
+	for try := range attempts {
+		if try > 0 {
+			select {
+			case <-ctx.Done():
+				return domain.WrapError(domain.Unavailable, "create stream "+config.Name, ctx.Err())
+			case <-time.After(retryAfter):
+			}
+		}
+		if _, err = js.CreateOrUpdateStream(ctx, config); err == nil {
+			return nil
+		}
+		// Between the look-up and the creation another process may have created it with older settings; a
+		// leader may also be on the move. Both pass; what the server finds wrong with the settings does not.
+		if refused(err) {
+			return domain.WrapError(domain.Invalid, "create stream "+config.Name, err)
+		}
+	}
+	return domain.WrapError(domain.Unavailable, "create stream "+config.Name, err)
+}
+
+func refused(err error) bool {
+	var api *jetstream.APIError
+	if !errors.As(err, &api) {
+		return false
+	}
+	switch api.ErrorCode {
+	case jetstream.JSErrCodeStreamNameInUse, jetstream.JSErrCodeStreamNotFound:
+		return false
+	}
+	return api.Code >= 400 && api.Code < 500
+}
+
+func streams(replicas int) []jetstream.StreamConfig {
+	return []jetstream.StreamConfig{
+		fromExecutors(Results, "belfry.v1.result.*", "Results that executors report, until they are settled.", replicas),
+		fromExecutors(Logs, "belfry.v1.log.*", "Run log lines, until they are stored.", replicas),
+		{
+			Name:        Events,
+			Description: "Events that may trigger jobs, until they are matched.",
+			Subjects:    []string{"belfry.v1.event.>"},
+			Retention:   jetstream.WorkQueuePolicy,
+			Storage:     jetstream.FileStorage,
+			Discard:     jetstream.DiscardNew,
+			MaxBytes:    512 * mib,
+			MaxMsgSize:  maxMessageBytes,
+			// Publishers outside may repeat an event after a lost acknowledgement.
+			Duplicates: 5 * time.Minute,
+			DenyDelete: false, // a work queue deletes what is acknowledged
+			Replicas:   replicas,
+		},
+		{
+			Name:        Dead,
+			Description: "Messages that could not be understood, with the error.",
+			Subjects:    []string{"belfry.v1.dead.>"},
+			Retention:   jetstream.LimitsPolicy,
+			Storage:     jetstream.FileStorage,
+			Discard:     jetstream.DiscardOld,
+			MaxAge:      14 * 24 * time.Hour,
+			MaxBytes:    256 * mib,
+			MaxMsgSize:  maxMessageBytes,
+			Duplicates:  2 * time.Minute,
+			Replicas:    replicas,
+		},
+		instances(replicas),
+	}
+}
+
+func fromExecutors(name, subject, description string, replicas int) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:                 name,
+		Description:          description,
+		Subjects:             []string{subject},
+		Retention:            jetstream.WorkQueuePolicy,
+		Storage:              jetstream.FileStorage,
+		Discard:              jetstream.DiscardNew,
+		DiscardNewPerSubject: true,
+		MaxMsgsPerSubject:    maxMessagesPerGroup,
+		MaxBytes:             1024 * mib,
+		MaxMsgSize:           maxMessageBytes,
+		Duplicates:           noDuplicates,
+		Replicas:             replicas,
+	}
+}
+
+// instances is the key-value bucket. It is written as the stream that it is, since nats.go's bucket settings
+// always allow roll-ups. It stays on disk although heartbeats are worthless after a restart: a single server
+// forgets a stream in memory altogether, and executors would have nowhere to send until somebody made it anew.
+func instances(replicas int) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:              "KV_" + Instances,
+		Description:       "Heartbeats of executor instances, key <group>.<instance>.",
+		Subjects:          []string{"$KV." + Instances + ".>"},
+		Retention:         jetstream.LimitsPolicy,
+		Storage:           jetstream.FileStorage,
+		Discard:           jetstream.DiscardNew,
+		MaxMsgsPerSubject: 1,
+		MaxAge:            InstanceTTL,
+		MaxBytes:          64 * mib,
+		MaxMsgSize:        64 * kib,
+		Duplicates:        noDuplicates,
+		AllowDirect:       true,
+		DenyDelete:        true,
+		Replicas:          replicas,
+	}
+}
