@@ -26,6 +26,7 @@ type cluster struct {
 	link      string // DataDir/postgres; another path than base only where that lies elsewhere
 	account   account
 	bin       binaries
+	running   *os.File // the running lock, until the postmaster has inherited it
 	ephemeral bool
 }
 
@@ -37,8 +38,13 @@ func (c *cluster) hbaFile() string    { return filepath.Join(c.base, "pg_hba.con
 // openCluster prepares the cluster under dir for a start: it decides as whom to
 // run, ends what an earlier owner left running, finds the binaries and makes
 // the cluster if there is none.
-func openCluster(ctx context.Context, dir string, cfg Config) (*cluster, error) {
+func openCluster(ctx context.Context, dir string, cfg Config) (_ *cluster, err error) {
 	c := &cluster{link: filepath.Join(dir, "postgres"), ephemeral: cfg.Ephemeral}
+	defer func() {
+		if err != nil {
+			c.letGo()
+		}
+	}()
 	if err := c.openBase(); err != nil {
 		return nil, err
 	}
@@ -56,6 +62,9 @@ func openCluster(ctx context.Context, dir string, cfg Config) (*cluster, error) 
 	if err := c.letAccountIn(owner); err != nil {
 		return nil, err
 	}
+	if c.running, err = c.takeCluster(ctx); err != nil {
+		return nil, err
+	}
 	if c.bin, err = findBinaries(ctx, cfg.BinDir, major, c.downloadDir(), cfg.Log); err != nil {
 		return nil, err
 	}
@@ -66,6 +75,15 @@ func openCluster(ctx context.Context, dir string, cfg Config) (*cluster, error) 
 		}
 	}
 	return c, nil
+}
+
+// letGo closes our copy of the running lock. Copies that a postmaster has
+// inherited keep it locked.
+func (c *cluster) letGo() {
+	if c.running != nil {
+		closeQuietly(c.running)
+		c.running = nil
+	}
 }
 
 func (c *cluster) openBase() error {

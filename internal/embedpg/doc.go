@@ -18,6 +18,7 @@
 //	postgres/postgresql.conf  written anew at each start
 //	postgres/local.conf       the operator's own settings, read if present
 //	postgres/pg_hba.conf      written anew at each start
+//	postgres/running.lock     locked while any process of Postgres lives
 //	postgres/run/             0700, the only socket
 //
 // # Who gets in

@@ -171,6 +171,7 @@ func (s *Server) stop(ctx context.Context) error {
 // cleanUp gives back what Start took. Of an ephemeral server nothing stays.
 func (s *Server) cleanUp(ephemeral bool) {
 	if s.cluster != nil {
+		s.cluster.letGo()
 		s.socket.remove(s.log)
 		if ephemeral {
 			s.cluster.remove(s.log)

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -164,8 +165,8 @@ func TestStopsAnOrphan(t *testing.T) {
 }
 
 func TestStopsOrphanedBackends(t *testing.T) {
-	if !seesBackends {
-		t.Skip("NOT COVERED: on this system Postgres itself waits for orphaned backends")
+	if runtime.GOOS != "linux" {
+		t.Skip("NOT COVERED: on this system orphaned backends cannot be seen, only waited for")
 	}
 	dir := t.TempDir()
 	server := start(t, Config{DataDir: dir})
@@ -190,10 +191,31 @@ func TestStopsOrphanedBackends(t *testing.T) {
 	stop(t, next)
 }
 
-func TestStalePIDFileOfALiveStranger(t *testing.T) {
-	if !seesBackends {
-		t.Skip("NOT COVERED: on this system the pid file is left to Postgres")
+// A Postgres in another container that shares the directory cannot be seen, but
+// holds the running lock.
+func TestUnseenPostgresIsWaitedFor(t *testing.T) {
+	dir := t.TempDir()
+	server := start(t, Config{DataDir: dir, Ephemeral: true})
+	running := filepath.Join(dir, "postgres", "running.lock")
+	short, cancel := context.WithTimeout(t.Context(), 20*pollInterval)
+	defer cancel()
+	if lock, err := waitLock(short, running); err == nil {
+		closeQuietly(lock)
+		t.Error("a running Postgres does not hold its lock")
 	}
+	server.process.kill(syscall.SIGKILL)
+	<-server.Done()
+	patient, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	lock, err := waitLock(patient, running)
+	if err != nil {
+		t.Fatalf("after the end of Postgres: %v", err)
+	}
+	closeQuietly(lock)
+	_ = server.Stop(t.Context()) // says that it was killed
+}
+
+func TestStalePIDFileOfALiveStranger(t *testing.T) {
 	dir := t.TempDir()
 	stop(t, start(t, Config{DataDir: dir}))
 	// This very process has the id: Postgres by itself would refuse to start.

@@ -15,30 +15,43 @@ import (
 	"time"
 )
 
-const orphanFastTimeout = 20 * time.Second // for an orphan's checkpoint before harder means
+const (
+	orphanFastTimeout = 20 * time.Second // for an orphan's checkpoint before harder means
+	unseenTimeout     = 30 * time.Second // for processes on the cluster that cannot be seen from here
+)
 
-// stopOrphans ends every Postgres process that still runs on the cluster. The
-// caller holds the data directory's lock, so none of them has an owner.
+// takeCluster returns the cluster's running lock, which shows that no Postgres
+// process is on it. The postmaster inherits the lock, and its backends from it,
+// so it also tells of processes that stopOrphans cannot see: those in another container that shares the
+// directory, and on systems other than Linux backends without a postmaster.
+func (c *cluster) takeCluster(ctx context.Context) (*os.File, error) {
+	bounded, cancel := context.WithTimeoutCause(ctx, unseenTimeout, errors.New("processes that cannot be seen from here still use it"))
+	defer cancel()
+	running, err := waitLock(bounded, filepath.Join(c.base, "running.lock"))
+	if err != nil {
+		return nil, fmt.Errorf("take over the Postgres cluster %s: %w", c.base, err)
+	}
+	// With nobody on the cluster its pid file is stale. Postgres would find so
+	// itself, unless the process id has been given to another process since.
+	if err := os.Remove(pidFile(c.data())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		closeQuietly(running)
+		return nil, fmt.Errorf("remove a stale pid file: %w", err)
+	}
+	return running, nil
+}
+
+// stopOrphans ends every process on the cluster that can be seen. The caller
+// holds the data directory's lock, so none of them has an owner.
 func stopOrphans(ctx context.Context, data string, log *slog.Logger) error {
 	orphans, err := processesOf(ctx, data)
 	if err != nil {
 		return fmt.Errorf("look for a Postgres left running on %s: %w", data, err)
 	}
-	if len(orphans) > 0 {
-		log.Info("stopping a Postgres that outlived its owner", "processes", orphans)
-		if err := endOrphans(ctx, data, orphans); err != nil {
-			return err
-		}
-	}
-	if !seesBackends {
+	if len(orphans) == 0 {
 		return nil
 	}
-	// With nobody on the cluster its pid file is stale. Postgres would find so
-	// itself, unless the process id has been given to another process since.
-	if err := os.Remove(pidFile(data)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove a stale pid file: %w", err)
-	}
-	return nil
+	log.Info("stopping a Postgres that outlived its owner", "processes", orphans)
+	return endOrphans(ctx, data, orphans)
 }
 
 // endOrphans begins with what loses the least: the postmaster's fast shutdown,

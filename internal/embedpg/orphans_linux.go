@@ -11,9 +11,6 @@ import (
 	"strings"
 )
 
-// seesBackends: processesOf finds backends too, not only their postmaster.
-const seesBackends = true
-
 // processesOf returns the Postgres processes on the cluster. Each of them has
 // its data directory as working directory. Processes that we may not look at
 // are not ours.

@@ -10,12 +10,9 @@ import (
 	"strings"
 )
 
-// seesBackends: backends without a postmaster stay unseen. The pid file leads
-// Postgres to them, so it must stay.
-const seesBackends = false
-
 // processesOf returns the postmaster on the cluster if it runs. Its command
-// line names the cluster, which tells it from a stranger with its old id.
+// line names the cluster, which tells it from a stranger with its old id. Backends without
+// a postmaster stay unseen here; takeCluster waits for them.
 func processesOf(ctx context.Context, data string) ([]int, error) {
 	pid := recordedPID(data)
 	if pid == 0 {

@@ -13,10 +13,7 @@ import (
 // start there.
 var errWindows = errors.New("running an own Postgres is not supported on Windows: name one with --database-url")
 
-const (
-	openNoFollow = 0
-	seesBackends = false
-)
+const openNoFollow = 0
 
 func tryLock(*os.File) (bool, error) { return false, errWindows }
 

@@ -46,11 +46,13 @@ func startProcess(c *cluster, cfg Config) (*process, error) {
 		return nil, fmt.Errorf("open a pipe for Postgres's log: %w", err)
 	}
 	cmd.Stdout, cmd.Stderr = writer, writer
+	cmd.ExtraFiles = []*os.File{c.running}
 	p := &process{log: cfg.Log, cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go p.supervise(deathSignal, reader, started)
 	err = <-started
 	closeQuietly(writer)
+	c.letGo()
 	if err != nil {
 		closeQuietly(reader)
 		return nil, fmt.Errorf("start Postgres: %w", err)
