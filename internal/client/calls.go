@@ -1,0 +1,273 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// Session is what a log-in gives.
+type Session struct {
+	Token     string         `json:"token"`
+	ExpiresAt domain.Instant `json:"expires_at"`
+}
+
+// Login exchanges a user's password for a token. The client itself goes on with the token it has.
+func (c *Client) Login(ctx context.Context, username, password string) (Session, error) {
+	var s Session
+	err := c.call(ctx, http.MethodPost, "/auth/login", nil, map[string]string{"username": username, "password": password}, &s)
+	if err == nil && s.Token == "" {
+		err = errors.New("the server answered without a token")
+	}
+	return s, err
+}
+
+// JobFilter selects jobs; an empty field selects all.
+type JobFilter struct {
+	Group   string
+	Query   string // a part of the name or description
+	Tag     string
+	Kind    string
+	Enabled *bool
+}
+
+// Jobs lists up to most jobs.
+func (c *Client) Jobs(ctx context.Context, f JobFilter, most int) ([]domain.Job, error) {
+	q := values("group", f.Group, "q", f.Query, "tag", f.Tag, "kind", f.Kind)
+	if f.Enabled != nil {
+		q.Set("enabled", strconv.FormatBool(*f.Enabled))
+	}
+	return list[domain.Job](ctx, c, "/jobs", q, most)
+}
+
+// Job returns the job of an id.
+func (c *Client) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
+	return answer[domain.Job](ctx, c, http.MethodGet, jobPath(id), nil, nil)
+}
+
+// ErrNoJob means that no job of this group and name is visible.
+var ErrNoJob = errors.New("there is no such job")
+
+// maxSameName bounds the search for one name: so many jobs of a group may contain it.
+const maxSameName = 10_000
+
+// JobByName returns the job of a name in a group, ErrNoJob if there is none.
+func (c *Client) JobByName(ctx context.Context, group, name string) (domain.Job, error) {
+	jobs, err := c.Jobs(ctx, JobFilter{Group: group, Query: name}, maxSameName)
+	if err != nil {
+		return domain.Job{}, err
+	}
+	for _, j := range jobs {
+		if j.Group == group && j.Name == name {
+			return j, nil
+		}
+	}
+	return domain.Job{}, fmt.Errorf("%s/%s: %w", group, name, ErrNoJob)
+}
+
+// CreateJob makes a job of a spec: a domain.JobSpec, or any value that encodes to its JSON.
+func (c *Client) CreateJob(ctx context.Context, spec any) (domain.Job, error) {
+	return answer[domain.Job](ctx, c, http.MethodPost, "/jobs", nil, spec)
+}
+
+// ReplaceJob puts a spec, as CreateJob takes it, in the place of a job's. If spec carries a version, and the
+// job has another one by now, the answer is 409.
+func (c *Client) ReplaceJob(ctx context.Context, id domain.JobID, spec any) (domain.Job, error) {
+	return answer[domain.Job](ctx, c, http.MethodPut, jobPath(id), nil, spec)
+}
+
+// DeleteJob deletes a job.
+func (c *Client) DeleteJob(ctx context.Context, id domain.JobID) error {
+	return c.call(ctx, http.MethodDelete, jobPath(id), nil, nil, nil)
+}
+
+// SetJobEnabled enables or disables a job.
+func (c *Client) SetJobEnabled(ctx context.Context, id domain.JobID, enabled bool) error {
+	action := "/disable"
+	if enabled {
+		action = "/enable"
+	}
+	return c.call(ctx, http.MethodPost, jobPath(id)+action, nil, struct{}{}, nil)
+}
+
+// Trigger asks for a run of a job now. A nil field leaves it to the job.
+type Trigger struct {
+	Param    *string         `json:"param,omitempty"`
+	Instance string          `json:"instance,omitempty"`
+	FireTime *domain.Instant `json:"fire_time,omitempty"`
+}
+
+type runIDs struct {
+	RunIDs []domain.RunID `json:"run_ids"`
+	ID     domain.RunID   `json:"id"`
+}
+
+// TriggerJob triggers a job and returns the ids of the planned runs.
+func (c *Client) TriggerJob(ctx context.Context, id domain.JobID, t Trigger) ([]domain.RunID, error) {
+	var out runIDs
+	err := c.callRuns(ctx, jobPath(id)+"/trigger", t, &out)
+	return out.RunIDs, err
+}
+
+// callRuns posts body and fails if the answer names no run.
+func (c *Client) callRuns(ctx context.Context, path string, body any, out *runIDs) error {
+	if err := c.call(ctx, http.MethodPost, path, nil, body, out); err != nil {
+		return err
+	}
+	if len(out.RunIDs) == 0 && !out.ID.IsZero() {
+		out.RunIDs = []domain.RunID{out.ID}
+	}
+	if len(out.RunIDs) == 0 {
+		return errors.New("the server answered without a run id")
+	}
+	return nil
+}
+
+// Preview is when a schedule fires next, and what it says in words.
+type Preview struct {
+	FireTimes   []domain.Instant `json:"fire_times"`
+	Description string           `json:"description"`
+}
+
+// NextFireTimes returns the next fire times of a job.
+func (c *Client) NextFireTimes(ctx context.Context, id domain.JobID, count int) (Preview, error) {
+	return answer[Preview](ctx, c, http.MethodGet, jobPath(id)+"/next", values("count", strconv.Itoa(count)), nil)
+}
+
+// RunFilter selects runs; an empty field selects all.
+type RunFilter struct {
+	JobID    domain.JobID
+	Group    string
+	State    string
+	Cause    string
+	Reason   string
+	Instance string
+	From, To *domain.Instant
+}
+
+// Runs lists up to most runs, newest first.
+func (c *Client) Runs(ctx context.Context, f RunFilter, most int) ([]domain.Run, error) {
+	q := values("group", f.Group, "state", f.State, "cause", f.Cause, "reason", f.Reason, "instance", f.Instance)
+	if f.JobID != 0 {
+		q.Set("job_id", strconv.FormatInt(int64(f.JobID), 10))
+	}
+	if f.From != nil {
+		q.Set("from", f.From.String())
+	}
+	if f.To != nil {
+		q.Set("to", f.To.String())
+	}
+	return list[domain.Run](ctx, c, "/runs", q, most)
+}
+
+// Run returns one run with its attempts.
+func (c *Client) Run(ctx context.Context, id domain.RunID) (domain.Run, error) {
+	return answer[domain.Run](ctx, c, http.MethodGet, "/runs/"+id.String(), nil, nil)
+}
+
+// KillRun asks for the end of an unfinished run.
+func (c *Client) KillRun(ctx context.Context, id domain.RunID) error {
+	return c.call(ctx, http.MethodPost, "/runs/"+id.String()+"/kill", nil, struct{}{}, nil)
+}
+
+// RetryRun runs a final run again, as a new run whose id it returns.
+func (c *Client) RetryRun(ctx context.Context, id domain.RunID) ([]domain.RunID, error) {
+	var out runIDs
+	err := c.callRuns(ctx, "/runs/"+id.String()+"/retry", struct{}{}, &out)
+	return out.RunIDs, err
+}
+
+// Groups lists up to most groups.
+func (c *Client) Groups(ctx context.Context, most int) ([]domain.Group, error) {
+	return list[domain.Group](ctx, c, "/groups", nil, most)
+}
+
+// Group returns one group.
+func (c *Client) Group(ctx context.Context, name string) (domain.Group, error) {
+	return answer[domain.Group](ctx, c, http.MethodGet, groupPath(name), nil, nil)
+}
+
+// NewGroup is a group that was just made, with the token of its executors, which is shown this once.
+type NewGroup struct {
+	domain.Group
+	Token string `json:"token"`
+}
+
+// CreateGroup makes a group.
+func (c *Client) CreateGroup(ctx context.Context, name, description string) (NewGroup, error) {
+	return answer[NewGroup](ctx, c, http.MethodPost, "/groups", nil, map[string]string{"name": name, "description": description})
+}
+
+// ReplaceGroupToken gives a group's executors a new token; the old one ends.
+func (c *Client) ReplaceGroupToken(ctx context.Context, name string) (string, error) {
+	var out struct {
+		Token string `json:"token"`
+	}
+	err := c.call(ctx, http.MethodPost, groupPath(name)+"/token", nil, struct{}{}, &out)
+	return out.Token, err
+}
+
+// DeleteGroup deletes a group without jobs.
+func (c *Client) DeleteGroup(ctx context.Context, name string) error {
+	return c.call(ctx, http.MethodDelete, groupPath(name), nil, nil, nil)
+}
+
+// Instances lists up to most live instances of a group.
+func (c *Client) Instances(ctx context.Context, group string, most int) ([]domain.Instance, error) {
+	return list[domain.Instance](ctx, c, groupPath(group)+"/instances", nil, most)
+}
+
+// Token is an API token. Secret is set in the answer that makes it and never again.
+type Token struct {
+	ID         int64           `json:"id"`
+	User       string          `json:"user,omitempty"`
+	Name       string          `json:"name"`
+	Role       string          `json:"role"`
+	Groups     []string        `json:"groups"`
+	CreatedAt  *domain.Instant `json:"created_at"`
+	ExpiresAt  *domain.Instant `json:"expires_at"`
+	LastUsedAt *domain.Instant `json:"last_used_at"`
+	Secret     string          `json:"token,omitempty"`
+}
+
+// NewToken is what a token is made of; empty fields are left to the server.
+type NewToken struct {
+	Name      string          `json:"name"`
+	Role      string          `json:"role,omitempty"`
+	Groups    []string        `json:"groups,omitempty"`
+	ExpiresAt *domain.Instant `json:"expires_at,omitempty"`
+}
+
+// Tokens lists up to most API tokens.
+func (c *Client) Tokens(ctx context.Context, most int) ([]Token, error) {
+	return list[Token](ctx, c, "/tokens", nil, most)
+}
+
+// CreateToken makes an API token.
+func (c *Client) CreateToken(ctx context.Context, t NewToken) (Token, error) {
+	return answer[Token](ctx, c, http.MethodPost, "/tokens", nil, t)
+}
+
+// DeleteToken ends an API token.
+func (c *Client) DeleteToken(ctx context.Context, id int64) error {
+	return c.call(ctx, http.MethodDelete, "/tokens/"+strconv.FormatInt(id, 10), nil, nil, nil)
+}
+
+func jobPath(id domain.JobID) string { return "/jobs/" + strconv.FormatInt(int64(id), 10) }
+func groupPath(name string) string   { return "/groups/" + url.PathEscape(name) }
+
+// values makes query parameters of the pairs whose value is not empty.
+func values(pairs ...string) url.Values {
+	v := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			v.Set(pairs[i], pairs[i+1])
+		}
+	}
+	return v
+}
