@@ -22,8 +22,9 @@ const (
 
 // takeCluster returns the cluster's running lock, which shows that no Postgres
 // process is on it. The postmaster inherits the lock, and its backends from it,
-// so it also tells of processes that stopOrphans cannot see: those in another container that shares the
-// directory, and on systems other than Linux backends without a postmaster.
+// so it also tells of processes that stopOrphans cannot see: those in another
+// container that shares the directory, and on systems other than Linux backends
+// without a postmaster.
 func (c *cluster) takeCluster(ctx context.Context) (*os.File, error) {
 	bounded, cancel := context.WithTimeoutCause(ctx, unseenTimeout, errors.New("processes that cannot be seen from here still use it"))
 	defer cancel()
