@@ -34,7 +34,7 @@ type logShipper struct {
 	due     []*attemptLog // to be sent now
 	waiting []*attemptLog // to be sent at the next tick
 	bytes   int
-	inHand  int       // attempts that workers are sending
+	active  int       // attempts whose place is not nowhere
 	pause   time.Time // nothing is sent before, as a publish failed
 	stopped bool
 }
@@ -126,6 +126,9 @@ func (s *logShipper) list(a *attemptLog) {
 		return
 	}
 	prompt := (a.ended || len(a.lines) >= logBatch) && s.pause.IsZero()
+	if a.place == nowhere {
+		s.active++
+	}
 	switch {
 	case a.place == inDue, a.place == inWaiting && !prompt: // its turn comes
 	case prompt: // it may stay in waiting too, where tick passes over it
@@ -169,14 +172,13 @@ func (s *logShipper) worker(ctx context.Context) {
 		}
 		a := s.due[0]
 		s.due = s.due[1:]
-		s.inHand++
 		s.fill(a)
 		chunk := a.chunk
 		s.mu.Unlock()
 		err := s.send(ctx, a.key, chunk)
 		s.mu.Lock()
-		s.inHand--
 		a.place = nowhere
+		s.active--
 		if err != nil {
 			s.pause = time.Now().Add(retryEvery)
 		} else {
@@ -234,7 +236,7 @@ func (s *logShipper) send(ctx context.Context, key attemptKey, chunk []wire.LogL
 func (s *logShipper) awaitSent(ctx context.Context) {
 	for {
 		s.mu.Lock()
-		idle := len(s.due) == 0 && len(s.waiting) == 0 && s.inHand == 0
+		idle := s.active == 0
 		s.mu.Unlock()
 		if idle {
 			return

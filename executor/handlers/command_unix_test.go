@@ -1,0 +1,97 @@
+//go:build unix
+
+package handlers_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfryhq/belfry/executor"
+	"github.com/belfryhq/belfry/executor/executortest"
+	"github.com/belfryhq/belfry/executor/handlers"
+)
+
+func shell(t *testing.T, script string) string {
+	t.Helper()
+	b, err := json.Marshal([]string{"sh", "-c", script})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestCommand(t *testing.T) {
+	res := executortest.RunFunc(t.Context(), handlers.Command, executor.RunInfo{
+		ID: "run-1", JobID: 7, Attempt: 2, FireTime: time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC),
+		Param: shell(t, `echo "$BELFRY_RUN_ID $BELFRY_JOB_ID $BELFRY_ATTEMPT $BELFRY_FIRE_TIME"; echo oops >&2; echo ::output first; echo '::output the last'; printf end`),
+	})
+	if res.Err != nil || res.Output != "the last" {
+		t.Errorf("output %q, error %v", res.Output, res.Err)
+	}
+	if text := res.Text(); !strings.Contains(text, "run-1 7 2 2026-01-02T03:04:05.006Z\n") || !strings.Contains(text, "oops\n") || !strings.Contains(text, "end\n") {
+		t.Errorf("log %q", text)
+	}
+	for _, l := range res.Lines {
+		if want := map[bool]string{true: "stderr", false: "stdout"}[l.Text == "oops"]; l.Level != want {
+			t.Errorf("line %q has level %s", l.Text, l.Level)
+		}
+	}
+	dir := t.TempDir()
+	res = executortest.RunFunc(t.Context(), handlers.Command, executor.RunInfo{
+		Param: `{"argv": ["sh", "-c", "pwd; echo $A"], "env": {"A": "b"}, "dir": "` + dir + `"}`})
+	if res.Err != nil || res.Text() != dir+"\nb\n" {
+		t.Errorf("log %q, error %v", res.Text(), res.Err)
+	}
+	res = executortest.RunFunc(t.Context(), handlers.Command, executor.RunInfo{Param: shell(t, "exit 3")})
+	if res.Err == nil || res.Err.Error() != "exit status 3" || res.Permanent {
+		t.Errorf("exit 3: %v", res.Err)
+	}
+	res = executortest.RunFunc(t.Context(), handlers.Command, executor.RunInfo{Param: shell(t, "kill -9 $$")})
+	if res.Err == nil || res.Err.Error() != "signal: killed" {
+		t.Errorf("killed: %v", res.Err)
+	}
+	for _, param := range []string{"", "date", "[]", `[""]`, `{"argv": []}`, `{"argv": ["a"], "shell": true}`, `["a", "b\u0000"]`, `{"argv": ["a"], "env": {"A=B": ""}}`, `["a"] ["b"]`} {
+		if res := executortest.RunFunc(t.Context(), handlers.Command, executor.RunInfo{Param: param}); res.Err == nil || !res.Permanent {
+			t.Errorf("param %s: %v, want a permanent error", param, res.Err)
+		}
+	}
+	if res := executortest.RunFunc(t.Context(), handlers.Command, executor.RunInfo{Param: `["/no/such/program"]`}); res.Err == nil {
+		t.Error("a program that is not there succeeded")
+	}
+}
+
+func TestCommandIsCancelledAsAGroup(t *testing.T) {
+	// run kills the program when it has written a line, which it does once its traps are set.
+	run := func(script string) (text string, took time.Duration, err error) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		var begin time.Time
+		r := executor.NewRun(executor.RunInfo{Param: shell(t, script)}, func(l executor.Line) {
+			if l.Text == "ready" {
+				begin = time.Now()
+				cancel(executor.ErrKilled)
+				return
+			}
+			text += l.Text
+		}, nil)
+		err = handlers.Command(ctx, r)
+		r.End()
+		return text, time.Since(begin), err
+	}
+	_, took, err := run("sleep 60 & echo ready; wait")
+	if !errors.Is(err, executor.ErrKilled) || took > 3*time.Second {
+		t.Errorf("a group that obeys: %v after %v", err, took)
+	}
+	text, _, err := run("trap 'echo bye; exit 0' TERM; sleep 60 & echo ready; wait")
+	if !errors.Is(err, executor.ErrKilled) || text != "bye" {
+		t.Errorf("a program that says good-bye: %v, %q", err, text)
+	}
+	_, took, err = run("trap '' TERM; sleep 60 & echo ready; wait")
+	if !errors.Is(err, executor.ErrKilled) || took < 5*time.Second || took > 10*time.Second {
+		t.Errorf("a group that ignores SIGTERM: %v after %v", err, took)
+	}
+}

@@ -1,0 +1,97 @@
+// Package handlers holds the handlers of the stock agent, which any executor may register too: http, command,
+// sleep and echo. What a param cannot mean fails permanently, for no retry mends it.
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/executor"
+)
+
+// Options say which handlers Register registers.
+type Options struct {
+	// AllowCommand registers command too, which lets whoever may edit a job of the group run any program with the
+	// rights of this process.
+	AllowCommand bool
+}
+
+// Register registers http, sleep and echo under these names, and command where it is allowed.
+func Register(e *executor.Executor, o Options) {
+	e.Handle("http", HTTP)
+	e.Handle("sleep", Sleep)
+	e.Handle("echo", Echo)
+	if o.AllowCommand {
+		e.Handle("command", Command)
+	}
+}
+
+// Echo writes its param into the run's log and sets it as the output. A param over executor.MaxOutput bytes is
+// logged alone.
+func Echo(_ context.Context, run executor.Run) error {
+	run.Log().Info(run.Param())
+	if len(run.Param()) > executor.MaxOutput {
+		return nil
+	}
+	return run.SetOutput(run.Param())
+}
+
+// Sleep waits as long as its param says: a duration such as "2s", or a JSON number of seconds. An empty param is 1 s.
+func Sleep(ctx context.Context, run executor.Run) error {
+	d, err := sleepDuration(run.Param())
+	if err != nil {
+		return executor.Permanent(err)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func sleepDuration(param string) (time.Duration, error) {
+	param = strings.TrimSpace(param)
+	if param == "" {
+		return time.Second, nil
+	}
+	var text string
+	var seconds float64
+	switch {
+	case json.Unmarshal([]byte(param), &seconds) == nil:
+		const maxSeconds = 1e9
+		if seconds < 0 || seconds > maxSeconds {
+			return 0, fmt.Errorf("param: %s seconds is not from 0 to %.0f", param, maxSeconds)
+		}
+		return time.Duration(seconds * float64(time.Second)), nil
+	case json.Unmarshal([]byte(param), &text) != nil:
+		text = param
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf(`param: %.100q is neither a duration such as "2s" nor a number of seconds`, param)
+	}
+	return d, nil
+}
+
+// decodeParam reads a JSON object strictly, so that a misspelt field does not go unnoticed.
+func decodeParam(param string, v any) error {
+	if strings.TrimSpace(param) == "" {
+		return errors.New("param: it is empty; a JSON value is needed")
+	}
+	dec := json.NewDecoder(strings.NewReader(param))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return fmt.Errorf("param: %w", err)
+	}
+	if dec.More() {
+		return errors.New("param: more than one JSON value")
+	}
+	return nil
+}
