@@ -51,9 +51,11 @@ CREATE TABLE job_due (
     version         integer NOT NULL,
     next_fire_time  timestamptz,
     next_due_at     timestamptz, -- next_fire_time plus jitter; null when there is none or the job is disabled
-    decided_through timestamptz  -- the newest fire time that has a run or a ledger entry
+    decided_through timestamptz, -- the newest fire time that has a run or a ledger entry
+    chained         boolean NOT NULL DEFAULT false -- enabled fixed_delay: the end of a run sets the next fire
 ) WITH (fillfactor = 70);
 CREATE INDEX job_due_next ON job_due (next_due_at) WHERE next_due_at IS NOT NULL;
+CREATE INDEX job_due_chained ON job_due (job_id) WHERE chained AND next_due_at IS NULL;
 
 -- The missed ledger: fire times that were dropped, and why.
 CREATE TABLE missed (
@@ -95,6 +97,7 @@ CREATE TABLE runs_live (
     held              boolean NOT NULL DEFAULT false,
     admitted          boolean NOT NULL DEFAULT false, -- Fire has decided about it once, such as by holding it
     attempt           integer NOT NULL DEFAULT 1,
+    replanned         boolean NOT NULL DEFAULT true, -- false: retrying, and its River job has not been worked yet
     bind              integer NOT NULL DEFAULT 0, -- raised by every offer round
     fire_time         timestamptz,
     due_at            timestamptz NOT NULL,
@@ -251,6 +254,20 @@ LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
 $$;
 -- +goose StatementEnd
 
+-- child_path returns a path of child edges from one job to another, empty where there is none.
+-- +goose StatementBegin
+CREATE FUNCTION child_path(from_id bigint, to_id bigint) RETURNS bigint[]
+LANGUAGE sql STABLE STRICT AS $$
+    WITH RECURSIVE p (job_id, path) AS (
+        SELECT from_id, ARRAY[from_id]
+        UNION ALL
+        SELECT c.child_id, p.path || c.child_id FROM p JOIN job_children c ON c.parent_id = p.job_id
+         WHERE NOT c.child_id = ANY (p.path) AND cardinality(p.path) < 1000 AND p.job_id <> to_id
+    )
+    SELECT COALESCE((SELECT path FROM p WHERE job_id = to_id LIMIT 1), '{}')
+$$;
+-- +goose StatementEnd
+
 -- make_day makes the partitions of a UTC day. A partition is made apart and then attached, because that takes a
 -- lock which readers and writers of the other days do not feel.
 -- +goose StatementBegin
@@ -275,7 +292,7 @@ $$;
 -- +goose StatementEnd
 
 -- +goose Down
-DROP FUNCTION make_day(date);
+DROP FUNCTION make_day(date), child_path(bigint, bigint);
 DROP VIEW runs;
 DROP FUNCTION first_run_id(timestamptz) CASCADE;
 DROP TABLE run_logs, late_results, run_attempts, runs_history, broadcasts, runs_waiting, runs_live, block_slots,

@@ -96,4 +96,6 @@ const (
 	OutcomeFailed    Outcome = "failed"
 	OutcomeCancelled Outcome = "cancelled"
 	OutcomeUnstarted Outcome = "unstarted"
+	// OutcomeSkipped is no executor's: the block policy dropped the run before it started.
+	OutcomeSkipped Outcome = "skipped"
 )

@@ -1,0 +1,157 @@
+package domain
+
+import "time"
+
+// Definition is one version of a job, which never changes.
+type Definition struct {
+	JobID     JobID
+	Version   int
+	CreatedAt time.Time // of the job, the anchor of fixed_rate
+	JobSpec
+}
+
+// Target names what an instance must offer to run the job: a handler, or a script language.
+func (d *JobSpec) Target() string {
+	if d.Script != nil {
+		return ScriptTarget(d.Script.Language)
+	}
+	return d.Handler
+}
+
+// ScriptTarget is the target of scripts in a language. Handler names cannot collide with it, as an instance
+// reports handlers and languages apart.
+func ScriptTarget(language string) string { return "script:" + language }
+
+// Trigger asks for runs of a job outside its schedule.
+type Trigger struct {
+	Param    *string    // nil: the job's
+	Instance string     // "": routed as usual
+	FireTime *time.Time // nil: now; the nominal instant that the handler sees
+	Cause    Cause      // CauseManual or CauseAPI
+}
+
+// Due is what a ring holds of a planned run: its id, and what Fire's compare-and-set checks, so that a run that
+// was edited, killed or taken by another since is left alone.
+type Due struct {
+	RunID      RunID
+	JobID      JobID
+	JobVersion int
+	Attempt    int
+	DueAt      time.Time
+	Pin        string // the only instance that may take it
+	Avoid      string // the instance that just lost it
+	Broadcast  RunID  // of a shard: its broadcast, which owns the block slot
+	AtDue      bool   // it was fired ahead of due and found its block slot taken: fire it at due
+}
+
+// Owner is who owns the run's block slot: the run, or the broadcast that it is a shard of.
+func (d *Due) Owner() RunID {
+	if !d.Broadcast.IsZero() {
+		return d.Broadcast
+	}
+	return d.RunID
+}
+
+// Binding is the decision to give a run to an instance, or, where Instance is empty, the reason to wait.
+type Binding struct {
+	Instance string
+	BootID   string
+	Route    string // in words, for people
+	Waiting  string
+}
+
+// LiveRun is an unfinished run as Postgres holds it.
+type LiveRun struct {
+	ID            RunID
+	JobID         JobID
+	JobVersion    int
+	Group         string
+	Cause         Cause
+	State         State
+	Attempt       int
+	Bind          int
+	FireTime      *time.Time
+	DueAt         time.Time
+	BoundAt       *time.Time
+	StartedAt     *time.Time
+	Instance      string
+	BootID        string
+	Pin           string
+	Avoid         string
+	Param         *string // nil: the definition's
+	Shard         *Shard
+	BroadcastID   *RunID
+	ParentRunID   *RunID
+	KillRequested bool
+	KillReason    Reason
+}
+
+// Due returns what a ring holds of the run.
+func (r *LiveRun) Due() Due {
+	var broadcast RunID
+	if r.BroadcastID != nil {
+		broadcast = *r.BroadcastID
+	}
+	return Due{
+		RunID: r.ID, JobID: r.JobID, JobVersion: r.JobVersion, Attempt: r.Attempt, DueAt: r.DueAt,
+		Pin: r.Pin, Avoid: r.Avoid, Broadcast: broadcast, AtDue: true,
+	}
+}
+
+// Ended says how an attempt ended, whoever says so: the instance that ran it, or a reconciler. Settling acts only
+// if the run still is in exactly this attempt, bound to exactly this boot of this instance (both empty: unbound).
+type Ended struct {
+	RunID      RunID
+	Attempt    int
+	Bind       int // the offer round that an unstarted one hands back; 0: not said
+	Instance   string
+	BootID     string
+	Group      string // "" when a reconciler says it
+	Outcome    Outcome
+	Reason     Reason
+	Message    string
+	Output     string
+	RetryAfter time.Duration // 0: the job's backoff
+	Permanent  bool          // no retry
+	StartedAt  time.Time     // zero: never started
+	FinishedAt time.Time
+	LastLine   int64
+}
+
+// Disposition is what settling did with an Ended.
+type Disposition string
+
+// The dispositions. All of them free the executor of the result.
+const (
+	Settled    Disposition = "settled"     // it changed the run
+	Repeat     Disposition = "repeat"      // it had been settled before
+	Late       Disposition = "late"        // its attempt had been ended without it; kept beside the attempt
+	UnknownRun Disposition = "unknown_run" // there is no such run: a dead letter
+	Raced      Disposition = "raced"       // a reconciler's finding that was no longer true
+	WrongGroup Disposition = "wrong_group" // the run is another group's: a dead letter
+)
+
+// Change tells that a run came into a state.
+type Change struct {
+	RunID      RunID
+	JobID      JobID
+	JobVersion int
+	Group      string
+	Cause      Cause
+	State      State
+	Reason     Reason
+	FireTime   *time.Time
+	Attempt    int
+	LatenessMS *int64 // of a final run
+}
+
+// FollowUp is work that a settled result causes. It becomes a River job in the transaction that settles.
+type FollowUp struct {
+	// Retry re-plans RunID after its Attempt, which has ended.
+	Retry   bool
+	RunID   RunID
+	Attempt int
+	// Otherwise ChildJob is to run because the parent RunID ended at EndedAt.
+	ChildJob JobID
+	EndedAt  time.Time
+}

@@ -1,0 +1,238 @@
+// Package plan decides which runs a job's fire times become: which are due within the horizon, which were
+// missed and what the misfire policy makes of them, and when the job is to be looked at next. It is pure: values
+// in, a Decision out. The store calls it under the lock of the job's job_due row, for the pre-read as well as for
+// edits, so that both decide alike.
+//
+// The rule that everything rests on: a fire time at or before Decision.DecidedThrough has its run or its ledger
+// entry in the same transaction, and one after it has neither.
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/schedule"
+)
+
+// Settings are the server's rules about time. The zero value is not useful; see DefaultSettings.
+type Settings struct {
+	Horizon    time.Duration // how far ahead runs are planned
+	Tolerance  time.Duration // up to this late, a fire time is served as if nothing had happened
+	FireAllMax int           // how many missed fire times fire_all makes up for, the latest ones
+}
+
+// DefaultSettings returns the contract's defaults.
+func DefaultSettings() Settings {
+	return Settings{Horizon: 5 * time.Second, Tolerance: 5 * time.Second, FireAllMax: 100}
+}
+
+// scanMax bounds the missed fire times that one decision walks over, so that a job whose scheduler was away for
+// a year does not hold its lock for long; the next pass goes on where this one stopped.
+const scanMax = 10_000
+
+// runMax bounds the runs that one decision makes, beyond what a horizon of one-second fires and a full
+// fire_all need.
+const runMax = 1_000
+
+// Job is what a decision needs to know of a job and of how far its planning has come.
+type Job struct {
+	ID       domain.JobID
+	Schedule *schedule.Schedule
+	Misfire  domain.Misfire
+	NextFire time.Time // the first undecided fire time; zero when there is none
+	Decided  time.Time // the newest decided fire time; zero when there is none
+	// Stranded are runs that were planned and that no Fire has ever admitted, although they are past due by more
+	// than the tolerance: their scheduler died. In order of fire time, all before NextFire.
+	Stranded []Stranded
+}
+
+// Stranded is a planned run that was never admitted.
+type Stranded struct {
+	RunID    domain.RunID
+	FireTime time.Time
+}
+
+// Decision is what becomes of the job's fire times.
+type Decision struct {
+	Runs           []Run          // to insert
+	Revive         []domain.RunID // stranded runs to fire now, as misfires
+	Drop           []domain.RunID // stranded runs to delete: the ledger has them
+	Missed         *domain.Missed // to add to the ledger
+	NextFire       time.Time      // the first undecided fire time; zero when there is none
+	NextDue        time.Time      // its due instant
+	DecidedThrough time.Time      // zero when nothing was ever decided
+}
+
+// Run is a run to insert.
+type Run struct {
+	ID       domain.RunID
+	FireTime time.Time
+	DueAt    time.Time
+	Cause    domain.Cause
+}
+
+// Decide looks at every fire time of the job that is due up to now+Horizon.
+func Decide(j Job, now time.Time, set Settings) Decision {
+	now = now.Truncate(time.Millisecond) // the precision of every instant that a compare-and-set checks
+	d := Decision{DecidedThrough: j.Decided}
+	missed := missedTimes{stranded: j.Stranded}
+	fire := j.NextFire
+	for !fire.IsZero() && len(d.Runs) < runMax {
+		due := j.Schedule.Due(j.ID, fire)
+		if due.After(now.Add(set.Horizon)) {
+			break
+		}
+		if due.Before(now.Add(-set.Tolerance)) {
+			if len(missed.fresh) >= scanMax {
+				break
+			}
+			missed.fresh = append(missed.fresh, fire)
+		} else {
+			d.Runs = append(d.Runs, Run{
+				ID: domain.ScheduledRunID(j.ID, fire, 0), FireTime: fire, DueAt: due, Cause: domain.CauseSchedule,
+			})
+		}
+		d.DecidedThrough = fire
+		fire = next(j.Schedule, fire)
+	}
+	// Where the scan stopped in the middle of the missed ones, the tail that fire_once and fire_all may still want
+	// stays undecided for the next pass.
+	if full := len(missed.fresh) == scanMax && !fire.IsZero() && len(d.Runs) == 0; full {
+		keep := scanMax - set.FireAllMax
+		fire = missed.fresh[keep]
+		missed.fresh = missed.fresh[:keep]
+		d.DecidedThrough = missed.fresh[keep-1]
+		missed.more = true
+	}
+	d.judge(j, missed, now, set)
+	d.NextFire = fire
+	if j.Schedule.Kind() == domain.ScheduleFixedDelay && fire.IsZero() && len(d.Runs) == 0 && len(missed.fresh) > 0 && !d.firesMissed() {
+		// A dropped fire of fixed_delay has no end that could set the next one, so the chain goes on from here.
+		d.NextFire = now.Add(j.Schedule.Delay()).Truncate(time.Millisecond)
+	}
+	if !d.NextFire.IsZero() {
+		d.NextDue = j.Schedule.Due(j.ID, d.NextFire)
+	}
+	return d
+}
+
+func next(s *schedule.Schedule, after time.Time) time.Time {
+	t, ok := s.Next(after)
+	if !ok {
+		return time.Time{}
+	}
+	return t
+}
+
+func (d *Decision) firesMissed() bool {
+	if len(d.Revive) > 0 {
+		return true
+	}
+	for _, r := range d.Runs {
+		if r.Cause == domain.CauseMisfire {
+			return true
+		}
+	}
+	return false
+}
+
+// missedTimes are fire times that passed unserved, in order: first those that had a run already, then those
+// that had none yet.
+type missedTimes struct {
+	stranded []Stranded
+	fresh    []time.Time
+	more     bool // later ones follow in the next pass
+}
+
+func (m missedTimes) len() int { return len(m.stranded) + len(m.fresh) }
+
+func (m missedTimes) at(i int) time.Time {
+	if i < len(m.stranded) {
+		return m.stranded[i].FireTime
+	}
+	return m.fresh[i-len(m.stranded)]
+}
+
+// judge applies the misfire policy to the missed fire times: the latest few fire now, in order, before what is
+// due later; the rest goes to the ledger.
+func (d *Decision) judge(j Job, m missedTimes, now time.Time, set Settings) {
+	if m.len() == 0 {
+		return
+	}
+	fires := 0
+	switch j.Misfire {
+	case domain.MisfireFireOnce:
+		fires = 1
+	case domain.MisfireFireAll:
+		fires = set.FireAllMax
+	case domain.MisfireSkip:
+	}
+	if m.more {
+		fires = 0
+	}
+	dropped := max(m.len()-fires, 0)
+	if dropped > 0 {
+		d.Missed = &domain.Missed{
+			First: domain.At(m.at(0)), Last: domain.At(m.at(dropped - 1)), Count: dropped, Policy: j.Misfire,
+			At: domain.At(now), Why: why(j.Misfire, now.Sub(m.at(0)), set),
+		}
+	}
+	var made []Run
+	for i := range m.len() {
+		switch {
+		case i < len(m.stranded) && i < dropped:
+			d.Drop = append(d.Drop, m.stranded[i].RunID)
+		case i < len(m.stranded):
+			d.Revive = append(d.Revive, m.stranded[i].RunID)
+		case i >= dropped:
+			fire := m.at(i)
+			made = append(made, Run{
+				ID: domain.ScheduledRunID(j.ID, fire, 0), FireTime: fire, DueAt: now, Cause: domain.CauseMisfire,
+			})
+		}
+	}
+	d.Runs = append(made, d.Runs...)
+}
+
+func why(policy domain.Misfire, late time.Duration, set Settings) string {
+	late = late.Truncate(time.Second)
+	switch policy {
+	case domain.MisfireFireOnce:
+		return fmt.Sprintf("no scheduler served them in time (up to %s late); fire_once made up for the latest", late)
+	case domain.MisfireFireAll:
+		return fmt.Sprintf("no scheduler served them in time (up to %s late); fire_all makes up for the latest %d", late, set.FireAllMax)
+	case domain.MisfireSkip:
+	}
+	return fmt.Sprintf("no scheduler served them within %s of their due instant (up to %s late); the policy is skip", set.Tolerance, late)
+}
+
+// First returns the fire time and due instant from which a job is planned that is created, enabled or edited at
+// now: the first fire time after decided, the newest one that keeps its run or ledger entry, whose due instant is
+// after now. Zero times when there is none.
+func First(id domain.JobID, s *schedule.Schedule, jitter time.Duration, decided, now time.Time) (fire, due time.Time) {
+	if s.Kind() == domain.ScheduleFixedDelay {
+		start, end := s.Window()
+		fire = now
+		if start.After(now) {
+			fire = start
+		}
+		if !end.IsZero() && fire.After(end) {
+			return time.Time{}, time.Time{}
+		}
+		fire = fire.Truncate(time.Millisecond)
+		return fire, s.Due(id, fire)
+	}
+	// Jitter puts a due instant after its fire time, but by less than the gap between two fire times, so that the
+	// search may begin one jitter ago.
+	from := now.Add(-jitter - time.Millisecond)
+	if decided.After(from) {
+		from = decided
+	}
+	for fire = next(s, from); !fire.IsZero(); fire = next(s, fire) {
+		if due = s.Due(id, fire); due.After(now) {
+			return fire, due
+		}
+	}
+	return time.Time{}, time.Time{}
+}

@@ -1,0 +1,411 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+	"github.com/belfryhq/belfry/internal/store/sqlcgen"
+)
+
+// WaitingKey names runs that wait for the same kind of room.
+type WaitingKey struct {
+	Group  string
+	Target string // as domain.JobSpec.Target
+	Pin    string
+}
+
+// WaitingKeys returns for which kinds of room runs wait.
+func (s *Store) WaitingKeys(ctx context.Context) ([]WaitingKey, error) {
+	rows, err := s.q.WaitingKeys(ctx)
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	keys := make([]WaitingKey, len(rows))
+	for i, r := range rows {
+		keys[i] = WaitingKey{r.GroupName, r.Handler, r.Pin}
+	}
+	return keys, nil
+}
+
+// Waiting is a run that AssignWaiting offers to its caller's choice.
+type Waiting struct {
+	domain.LiveRun
+	Def *domain.Definition
+}
+
+// AssignWaiting takes up to limit waiting runs in due order, asks choose where they go (a Binding without an
+// instance leaves one waiting), and binds them. Dispatchers share the waiting runs by SKIP LOCKED. Broadcasts that
+// have not been expanded come back in expand: their turn is ExpandBroadcast's.
+func (s *Store) AssignWaiting(ctx context.Context, key WaitingKey, limit int, choose func([]Waiting) []domain.Binding) (bound []domain.LiveRun, expand []domain.LiveRun, err error) {
+	err = s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error {
+		bound, expand = nil, nil
+		ids, err := q.ClaimWaiting(ctx, sqlcgen.ClaimWaitingParams{
+			GroupName: key.Group, Handler: key.Target, Pin: key.Pin, Batch: int32(limit),
+		})
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		rows, err := q.LiveRuns(ctx, ids)
+		if err != nil {
+			return err
+		}
+		waiting, err := s.withDefinitions(ctx, q, inOrder(ids, rows))
+		if err != nil {
+			return err
+		}
+		var single []Waiting
+		for _, w := range waiting {
+			if w.Def.Route == domain.RouteBroadcast && w.BroadcastID == nil {
+				expand = append(expand, w.LiveRun)
+			} else {
+				single = append(single, w)
+			}
+		}
+		bound, err = s.bindWaiting(ctx, q, single, choose(single))
+		return err
+	})
+	return bound, expand, err
+}
+
+// inOrder returns the rows in the order of ids.
+func inOrder(ids []domain.RunID, rows []sqlcgen.RunsLive) []domain.LiveRun {
+	byID := make(map[domain.RunID]sqlcgen.RunsLive, len(rows))
+	for _, r := range rows {
+		byID[r.ID] = r
+	}
+	out := make([]domain.LiveRun, 0, len(rows))
+	for _, id := range ids {
+		if r, ok := byID[id]; ok && r.KillRequestedAt == nil {
+			out = append(out, liveRun(r))
+		}
+	}
+	return out
+}
+
+func (s *Store) withDefinitions(ctx context.Context, q *sqlcgen.Queries, runs []domain.LiveRun) ([]Waiting, error) {
+	keys := make([]versionKey, len(runs))
+	for i, r := range runs {
+		keys[i] = versionKey{r.JobID, r.JobVersion}
+	}
+	defs, err := s.load(ctx, q, keys)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Waiting, 0, len(runs))
+	for i, r := range runs {
+		if d := defs[keys[i]]; d != nil {
+			out = append(out, Waiting{r, &d.Definition})
+		}
+	}
+	return out, nil
+}
+
+func (s *Store) bindWaiting(ctx context.Context, q *sqlcgen.Queries, runs []Waiting, to []domain.Binding) ([]domain.LiveRun, error) {
+	var keys []slotKey
+	for i, r := range runs {
+		if to[i].Instance != "" && r.Def.NeedsSlot() && r.Def.BlockScope == domain.ScopeInstance {
+			keys = append(keys, slotOf(r.Def, to[i].Instance))
+		}
+	}
+	slots, err := lockSlots(ctx, q, keys, true)
+	if err != nil {
+		return nil, err
+	}
+	if err := slots.forget(ctx, q); err != nil {
+		return nil, err
+	}
+	var p sqlcgen.BindWaitingParams
+	for i, r := range runs {
+		if to[i].Instance == "" {
+			continue
+		}
+		due := r.Due()
+		if r.Def.NeedsSlot() && r.Def.BlockScope == domain.ScopeInstance && !slots.take(slotOf(r.Def, to[i].Instance), due.Owner()) {
+			continue // another run of the job has that instance: it goes on waiting
+		}
+		p.Ids = append(p.Ids, r.ID)
+		p.Attempts = append(p.Attempts, int32(r.Attempt))
+		p.Instances = append(p.Instances, to[i].Instance)
+		p.Boots = append(p.Boots, to[i].BootID)
+		p.Routes = append(p.Routes, to[i].Route)
+		p.GiveUps = append(p.GiveUps, s.giveUp(r.Def, r.DueAt))
+	}
+	if len(p.Ids) == 0 {
+		return nil, nil
+	}
+	if err := slots.save(ctx, q); err != nil {
+		return nil, err
+	}
+	rows, err := q.BindWaiting(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	if len(keys) > 0 && len(rows) != len(p.Ids) {
+		return nil, domain.WrapError(domain.Conflict, "assign", errRepeat) // or a slot would leak
+	}
+	done := make([]domain.RunID, len(rows))
+	for i, r := range rows {
+		done[i] = r.ID
+	}
+	return liveRuns(rows), q.DeleteWaiting(ctx, done)
+}
+
+// Refusal is an attempt that its instance surely will not start, in the offer round Bind.
+type Refusal struct {
+	RunID   domain.RunID
+	Attempt int
+	Bind    int
+	Why     string // for people, while it waits
+	Avoid   string // an instance to pass over, if another one qualifies
+}
+
+// Unbind takes attempts from instances that refused them, and makes them wait for another. It returns those whose
+// kill was requested meanwhile apart: nobody will start them, so that they can end.
+func (s *Store) Unbind(ctx context.Context, refused []Refusal) (waiting, killed []domain.LiveRun, err error) {
+	err = s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error {
+		waiting, killed = nil, nil
+		ids := make([]domain.RunID, len(refused))
+		var p sqlcgen.UnbindParams
+		for i, r := range refused {
+			ids[i] = r.RunID
+			p.Ids = append(p.Ids, r.RunID)
+			p.Attempts = append(p.Attempts, int32(r.Attempt))
+			p.Binds = append(p.Binds, int32(r.Bind))
+			p.Waitings = append(p.Waitings, r.Why)
+			p.Avoids = append(p.Avoids, r.Avoid)
+		}
+		before, err := q.LiveRuns(ctx, ids)
+		if err != nil {
+			return err
+		}
+		slots, err := s.instanceSlots(ctx, q, before)
+		if err != nil {
+			return err
+		}
+		if _, err := q.LockRuns(ctx, ids); err != nil { // in order, so that two dispatchers do not wait in a ring
+			return err
+		}
+		rows, err := q.Unbind(ctx, p)
+		if err != nil {
+			return err
+		}
+		runs, err := s.withDefinitions(ctx, q, liveRuns(rows))
+		if err != nil {
+			return err
+		}
+		var wait waitingRows
+		for _, r := range runs {
+			if r.KillRequested {
+				killed = append(killed, r.LiveRun)
+				continue
+			}
+			wait.add(&r.LiveRun, r.Def, s.Now())
+			waiting = append(waiting, r.LiveRun)
+		}
+		freeSlots(slots, rows)
+		if err := slots.save(ctx, q); err != nil {
+			return err
+		}
+		return wait.insert(ctx, q)
+	})
+	return waiting, killed, err
+}
+
+// instanceSlots locks the slots of scope instance that bound runs own.
+func (s *Store) instanceSlots(ctx context.Context, q *sqlcgen.Queries, rows []sqlcgen.RunsLive) (*slotSet, error) {
+	runs, err := s.withDefinitions(ctx, q, liveRuns(rows))
+	if err != nil {
+		return nil, err
+	}
+	var keys []slotKey
+	for _, r := range runs {
+		if r.Def.NeedsSlot() && r.Def.BlockScope == domain.ScopeInstance && r.Instance != "" {
+			keys = append(keys, slotOf(r.Def, r.Instance))
+		}
+	}
+	return lockSlots(ctx, q, keys, false)
+}
+
+// freeSlots frees what the given runs own in scope instance; a held run behind one is found by the reconciler.
+func freeSlots(slots *slotSet, rows []sqlcgen.RunsLive) {
+	for k, owner := range slots.owners {
+		for _, r := range rows {
+			if k.instance != "" && owner == r.ID && int64(k.job) == r.JobID {
+				slots.set(k, domain.NilRunID)
+			}
+		}
+	}
+}
+
+// RaiseBinds begins a new offer round of attempts to the boots that they are bound to.
+func (s *Store) RaiseBinds(ctx context.Context, runs []domain.LiveRun) ([]domain.LiveRun, error) {
+	var p sqlcgen.RaiseBindsParams
+	for _, r := range runs {
+		p.Ids = append(p.Ids, r.ID)
+		p.Attempts = append(p.Attempts, int32(r.Attempt))
+		p.Binds = append(p.Binds, int32(r.Bind))
+	}
+	rows, err := s.q.RaiseBinds(ctx, p)
+	return liveRuns(rows), pgerr.Translate(err)
+}
+
+// Started is an attempt whose handler runs.
+type Started struct {
+	RunID     domain.RunID
+	Attempt   int
+	Instance  string
+	BootID    string
+	StartedAt time.Time
+}
+
+// MarkRunning writes that attempts run. Those that have ended meanwhile stay as they are.
+func (s *Store) MarkRunning(ctx context.Context, started []Started) ([]domain.Change, error) {
+	var p sqlcgen.MarkRunningParams
+	for _, r := range started {
+		p.Ids = append(p.Ids, r.RunID)
+		p.Attempts = append(p.Attempts, int32(r.Attempt))
+		p.Instances = append(p.Instances, r.Instance)
+		p.Boots = append(p.Boots, r.BootID)
+		p.StartedAts = append(p.StartedAts, r.StartedAt)
+	}
+	rows, err := s.q.MarkRunning(ctx, p)
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	out := make([]domain.Change, len(rows))
+	for i, r := range rows {
+		out[i] = change(r)
+	}
+	return out, nil
+}
+
+// ShardBinding is where one shard of a broadcast goes.
+type ShardBinding struct {
+	domain.Binding
+	Pin string // the shard may run there only
+}
+
+// ExpandBroadcast turns a fired or waiting broadcast into its shards, one for each of to, in one transaction. An
+// entry that somebody else has taken changes nothing and yields nothing.
+func (s *Store) ExpandBroadcast(ctx context.Context, run domain.Due, def *domain.Definition, to []ShardBinding) (Admitted, error) {
+	var out Admitted
+	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
+		out = Admitted{}
+		if err := q.LockWaiting(ctx, []domain.RunID{run.RunID}); err != nil {
+			return err
+		}
+		if def.NeedsSlot() && def.BlockScope == domain.ScopeCluster {
+			taken, err := s.takeForBroadcast(ctx, tx, q, run, def, &out)
+			if err != nil || !taken {
+				return err
+			}
+		}
+		first, err := q.ExpandFirst(ctx, sqlcgen.ExpandFirstParams{
+			ID: run.RunID, DueAt: run.DueAt, Attempt: int32(run.Attempt), Total: ptr(int32(len(to))),
+			Pin: to[0].Pin, Instance: to[0].Instance, Boot: to[0].BootID, Route: to[0].Route, Waiting: to[0].Waiting,
+			GiveUp: s.giveUp(def, run.DueAt), Tolerance: s.plan.Tolerance,
+		})
+		if err != nil {
+			return err
+		}
+		if len(first) == 0 {
+			return domain.WrapError(domain.Conflict, "expand", errRepeat)
+		}
+		shards := first
+		if len(to) > 1 {
+			rest, err := s.insertShards(ctx, q, run.RunID, def, to)
+			if err != nil {
+				return err
+			}
+			shards = append(shards, rest...)
+		}
+		if err := q.InsertBroadcast(ctx, sqlcgen.InsertBroadcastParams{ID: run.RunID, JobID: int64(run.JobID), Total: int32(len(to))}); err != nil {
+			return err
+		}
+		if err := q.DeleteWaiting(ctx, []domain.RunID{run.RunID}); err != nil {
+			return err
+		}
+		var wait waitingRows
+		for _, r := range liveRuns(shards) {
+			if r.Instance != "" {
+				out.Bound = append(out.Bound, r)
+				continue
+			}
+			out.Waiting = append(out.Waiting, r)
+			wait.add(&r, def, s.Now())
+		}
+		return wait.insert(ctx, q)
+	})
+	if domain.CodeOf(err) == domain.Conflict {
+		return Admitted{}, nil
+	}
+	return out, err
+}
+
+// takeForBroadcast takes the job's slot for a broadcast, or applies the block policy.
+func (s *Store) takeForBroadcast(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, run domain.Due, def *domain.Definition, out *Admitted) (bool, error) {
+	k := slotOf(def, "")
+	slots, err := lockSlots(ctx, q, []slotKey{k}, true)
+	if err != nil {
+		return false, err
+	}
+	if err := slots.forget(ctx, q); err != nil {
+		return false, err
+	}
+	if !slots.take(k, run.RunID) {
+		return false, s.blocked(ctx, tx, q, []Admission{{Due: run, Def: def}}, slots, out)
+	}
+	return true, slots.save(ctx, q)
+}
+
+func (s *Store) insertShards(ctx context.Context, q *sqlcgen.Queries, first domain.RunID, def *domain.Definition, to []ShardBinding) ([]sqlcgen.RunsLive, error) {
+	p := sqlcgen.InsertShardsParams{FirstID: first, GiveUp: s.giveUp(def, s.Now())}
+	for i, b := range to[1:] {
+		p.Ids = append(p.Ids, domain.ShardRunID(first, i+1))
+		p.Shards = append(p.Shards, int32(i+1))
+		p.Instances = append(p.Instances, b.Instance)
+		p.Boots = append(p.Boots, b.BootID)
+		p.Pins = append(p.Pins, b.Pin)
+		p.Routes = append(p.Routes, b.Route)
+		p.Waitings = append(p.Waitings, b.Waiting)
+	}
+	return q.InsertShards(ctx, p)
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// CountRoutes raises the shared counters of round_robin jobs by n runs each, and returns the values before.
+func (s *Store) CountRoutes(ctx context.Context, n map[domain.JobID]int) (map[domain.JobID]int64, error) {
+	var p sqlcgen.CountRoutesParams
+	for id, k := range n {
+		p.JobIds = append(p.JobIds, int64(id))
+		p.Ns = append(p.Ns, int64(k))
+	}
+	rows, err := s.q.CountRoutes(ctx, p)
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	out := make(map[domain.JobID]int64, len(rows))
+	for _, r := range rows {
+		id := domain.JobID(r.JobID)
+		out[id] = r.Counter - int64(n[id])
+	}
+	return out, nil
+}
+
+// ParentOutputs returns what the handlers of child runs may read of their parents' outputs.
+func (s *Store) ParentOutputs(ctx context.Context, parents []domain.RunID) (map[domain.RunID]string, error) {
+	rows, err := s.q.ParentOutputs(ctx, parents)
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	out := make(map[domain.RunID]string, len(rows))
+	for _, r := range rows {
+		out[r.ID] = r.Output
+	}
+	return out, nil
+}

@@ -1,0 +1,71 @@
+package store
+
+import (
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/sqlcgen"
+)
+
+// epoch stands for NULL in arrays of instants.
+func epoch(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Unix(0, 0).UTC()
+	}
+	return t
+}
+
+// fromEpoch undoes epoch.
+func fromEpoch(t time.Time) time.Time {
+	if t.Unix() == 0 {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// nullable makes NULL of the zero time.
+func nullable(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+func orZero[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}
+
+func liveRun(r sqlcgen.RunsLive) domain.LiveRun {
+	out := domain.LiveRun{
+		ID: r.ID, JobID: domain.JobID(r.JobID), JobVersion: int(r.JobVersion), Group: r.GroupName,
+		Cause: domain.Cause(r.Cause), State: domain.State(r.State), Attempt: int(r.Attempt), Bind: int(r.Bind),
+		FireTime: r.FireTime, DueAt: r.DueAt, BoundAt: r.BoundAt, StartedAt: r.StartedAt,
+		Instance: orZero(r.Instance), BootID: orZero(r.BootID), Pin: orZero(r.Pin), Avoid: orZero(r.Avoid),
+		Param: r.Param, BroadcastID: r.BroadcastID, ParentRunID: r.ParentRunID,
+		KillRequested: r.KillRequestedAt != nil, KillReason: domain.Reason(orZero(r.KillReason)),
+	}
+	if r.ShardIndex != nil && r.ShardTotal != nil {
+		out.Shard = &domain.Shard{Index: int(*r.ShardIndex), Total: int(*r.ShardTotal)}
+	}
+	return out
+}
+
+func liveRuns(rows []sqlcgen.RunsLive) []domain.LiveRun {
+	out := make([]domain.LiveRun, len(rows))
+	for i, r := range rows {
+		out[i] = liveRun(r)
+	}
+	return out
+}
+
+func change(r sqlcgen.RunsLive) domain.Change {
+	return domain.Change{
+		RunID: r.ID, JobID: domain.JobID(r.JobID), JobVersion: int(r.JobVersion), Group: r.GroupName,
+		Cause: domain.Cause(r.Cause), State: domain.State(r.State), Reason: domain.Reason(r.Reason),
+		FireTime: r.FireTime, Attempt: int(r.Attempt),
+	}
+}

@@ -1,0 +1,126 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/schedule"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+	"github.com/belfryhq/belfry/internal/store/sqlcgen"
+)
+
+type versionKey struct {
+	job     domain.JobID
+	version int
+}
+
+// definition is a job version with its schedule, compiled when it is first asked for.
+type definition struct {
+	domain.Definition
+	once     sync.Once
+	schedule *schedule.Schedule
+	err      error
+}
+
+func (s *Store) compiled(d *definition) (*schedule.Schedule, error) {
+	d.once.Do(func() {
+		d.schedule, d.err = schedule.Compile(d.Schedule, schedule.Options{DefaultZone: s.zone, CreatedAt: d.CreatedAt})
+	})
+	return d.schedule, d.err
+}
+
+// Definitions returns the given versions of jobs, by job and version. Versions never change, so those that were
+// read before come from a bounded cache. One that does not exist is missing in the result.
+func (s *Store) Definitions(ctx context.Context, runs []domain.Due) (map[domain.JobID]map[int]*domain.Definition, error) {
+	keys := make([]versionKey, len(runs))
+	for i, r := range runs {
+		keys[i] = versionKey{r.JobID, r.JobVersion}
+	}
+	defs, err := s.load(ctx, s.q, keys)
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	out := make(map[domain.JobID]map[int]*domain.Definition, len(defs))
+	for k, d := range defs {
+		if out[k.job] == nil {
+			out[k.job] = make(map[int]*domain.Definition, 1)
+		}
+		out[k.job][k.version] = &d.Definition
+	}
+	return out, nil
+}
+
+// Definition returns one version of a job, NotFound if there is none.
+func (s *Store) Definition(ctx context.Context, job domain.JobID, version int) (*domain.Definition, error) {
+	d, err := s.one(ctx, s.q, versionKey{job, version})
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	return &d.Definition, nil
+}
+
+func (s *Store) one(ctx context.Context, q *sqlcgen.Queries, k versionKey) (*definition, error) {
+	defs, err := s.load(ctx, q, []versionKey{k})
+	if err != nil {
+		return nil, err
+	}
+	d := defs[k]
+	if d == nil {
+		return nil, domain.NewError(domain.NotFound, fmt.Sprintf("job %d has no version %d", k.job, k.version))
+	}
+	return d, nil
+}
+
+// load reads through the cache. Its errors are not translated.
+func (s *Store) load(ctx context.Context, q *sqlcgen.Queries, keys []versionKey) (map[versionKey]*definition, error) {
+	out := make(map[versionKey]*definition, len(keys))
+	var ids []int64
+	var versions []int32
+	for _, k := range keys {
+		if _, seen := out[k]; seen {
+			continue
+		}
+		if d, ok := s.definitions.Get(k); ok {
+			out[k] = d
+			continue
+		}
+		out[k] = nil // asked for once
+		ids = append(ids, int64(k.job))
+		versions = append(versions, int32(k.version))
+	}
+	if len(ids) == 0 {
+		return out, nil
+	}
+	rows, err := q.Definitions(ctx, sqlcgen.DefinitionsParams{JobIds: ids, Versions: versions})
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range rows {
+		k := versionKey{domain.JobID(r.JobID), int(r.Version)}
+		d, err := newDefinition(k, r.Spec, r.CreatedAt)
+		if err != nil {
+			return nil, err
+		}
+		s.definitions.Add(k, d)
+		out[k] = d
+	}
+	for k, d := range out {
+		if d == nil {
+			delete(out, k)
+		}
+	}
+	return out, nil
+}
+
+func newDefinition(k versionKey, spec []byte, createdAt time.Time) (*definition, error) {
+	d := &definition{Definition: domain.Definition{JobID: k.job, Version: k.version, CreatedAt: createdAt.UTC()}}
+	d.JobSpec = domain.DefaultJobSpec()
+	if err := json.Unmarshal(spec, &d.JobSpec); err != nil {
+		return nil, fmt.Errorf("read version %d of job %d: %w", k.version, k.job, err)
+	}
+	return d, nil
+}

@@ -1,0 +1,439 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/sqlcgen"
+)
+
+// TimeoutGrace is how long after its timeout a run is ended by the dispatcher if its instance never reports.
+const TimeoutGrace = 30 * time.Second
+
+// Admission is a routed ring entry: a binding, or a reason to wait.
+type Admission struct {
+	domain.Due
+	domain.Binding
+	Def *domain.Definition
+}
+
+// Admitted is what Admit did. An entry that is in none of the lists was taken, changed or ended by somebody else.
+type Admitted struct {
+	Bound   []domain.LiveRun // offer them
+	Waiting []domain.LiveRun // queued; no instance could take them
+	Held    []domain.RunID   // an earlier run of the job is unfinished
+	Later   []domain.Due     // not yet due, and the slot is taken: try again at due
+	Ended   []domain.Change  // dropped by the block policy
+}
+
+// Admit fires runs: pending to queued, bound to the chosen instance before anybody offers it. Runs of jobs whose
+// block policy needs it take their slot in the same transaction. Ahead of due a run may only take a free slot.
+func (s *Store) Admit(ctx context.Context, in []Admission) (Admitted, error) {
+	var free, slotted []Admission
+	for _, a := range in {
+		if a.Def.NeedsSlot() {
+			slotted = append(slotted, a)
+		} else {
+			free = append(free, a)
+		}
+	}
+	var out Admitted
+	if len(free) > 0 {
+		err := s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error {
+			out = Admitted{}
+			return s.admit(ctx, q, free, &out)
+		})
+		if err != nil {
+			return out, err
+		}
+	}
+	if len(slotted) == 0 {
+		return out, nil
+	}
+	slots, err := s.admitSlotted(ctx, slotted)
+	out.Bound = append(out.Bound, slots.Bound...)
+	out.Waiting = append(out.Waiting, slots.Waiting...)
+	out.Held, out.Later, out.Ended = slots.Held, slots.Later, slots.Ended
+	return out, err
+}
+
+// admit writes the admissions and counts on the caller that those which need a slot have it.
+func (s *Store) admit(ctx context.Context, q *sqlcgen.Queries, in []Admission, out *Admitted) error {
+	p := sqlcgen.AdmitRunsParams{Tolerance: s.plan.Tolerance}
+	at := make(map[domain.RunID]int, len(in))
+	for i, a := range in {
+		at[a.RunID] = i
+		p.Ids = append(p.Ids, a.RunID)
+		p.DueAts = append(p.DueAts, a.DueAt)
+		p.Versions = append(p.Versions, int32(a.JobVersion))
+		p.Attempts = append(p.Attempts, int32(a.Attempt))
+		p.Instances = append(p.Instances, a.Instance)
+		p.Boots = append(p.Boots, a.BootID)
+		p.Routes = append(p.Routes, a.Route)
+		p.Waitings = append(p.Waitings, a.Waiting)
+		p.GiveUps = append(p.GiveUps, s.giveUp(a.Def, a.DueAt))
+	}
+	rows, err := q.AdmitRuns(ctx, p)
+	if err != nil {
+		return err
+	}
+	var wait waitingRows
+	for _, r := range rows {
+		run := liveRun(r)
+		if run.Instance != "" {
+			out.Bound = append(out.Bound, run)
+			continue
+		}
+		out.Waiting = append(out.Waiting, run)
+		wait.add(&run, in[at[run.ID]].Def, s.Now())
+	}
+	return wait.insert(ctx, q)
+}
+
+func (s *Store) giveUp(def *domain.Definition, due time.Time) time.Time {
+	if def.Timeout == 0 {
+		return epoch(time.Time{})
+	}
+	start := due
+	if now := s.Now(); now.After(start) {
+		start = now
+	}
+	return start.Add(def.Timeout.Std() + TimeoutGrace)
+}
+
+// waitingRows gathers rows of runs_waiting.
+type waitingRows struct{ p sqlcgen.InsertWaitingParams }
+
+func (w *waitingRows) add(r *domain.LiveRun, def *domain.Definition, now time.Time) {
+	from := r.DueAt // the start deadline counts from due or release
+	if from.Before(now.Add(-def.StartDeadline.Std())) {
+		// What was admitted late, after an outage, has a fair time to find an executor all the same.
+		from = now
+	}
+	w.p.RunIds = append(w.p.RunIds, r.ID)
+	w.p.JobIds = append(w.p.JobIds, int64(r.JobID))
+	w.p.Groups = append(w.p.Groups, r.Group)
+	w.p.Handlers = append(w.p.Handlers, def.Target())
+	w.p.Pins = append(w.p.Pins, r.Pin)
+	w.p.DueAts = append(w.p.DueAts, r.DueAt)
+	w.p.Deadlines = append(w.p.Deadlines, from.Add(def.StartDeadline.Std()))
+}
+
+func (w *waitingRows) insert(ctx context.Context, q *sqlcgen.Queries) error {
+	if len(w.p.RunIds) == 0 {
+		return nil
+	}
+	return q.InsertWaiting(ctx, w.p)
+}
+
+// slotKey names a block slot.
+type slotKey struct {
+	job      domain.JobID
+	instance string // "" in scope cluster
+}
+
+func slotOf(def *domain.Definition, instance string) slotKey {
+	if def.BlockScope == domain.ScopeInstance {
+		return slotKey{def.JobID, instance}
+	}
+	return slotKey{def.JobID, ""}
+}
+
+// takes reports whether an admission takes a slot at all: in scope instance, a run that waits for an instance
+// owns none.
+func (a *Admission) takes() bool {
+	return a.Def.BlockScope == domain.ScopeCluster || a.Instance != ""
+}
+
+// admitSlotted takes the slots, then admits those that got theirs; the others are held, dropped, or told to come
+// back at due.
+func (s *Store) admitSlotted(ctx context.Context, in []Admission) (Admitted, error) {
+	var out Admitted
+	for range 3 {
+		err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
+			out = Admitted{}
+			return s.admitUnderSlots(ctx, tx, q, in, &out)
+		})
+		if domain.CodeOf(err) != domain.Conflict {
+			return out, err
+		}
+	}
+	// Somebody keeps being faster; one at a time each loses only its own race. What still loses is left to the
+	// reconcilers.
+	var all Admitted
+	for i := range in {
+		err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
+			out = Admitted{}
+			return s.admitUnderSlots(ctx, tx, q, in[i:i+1], &out)
+		})
+		if domain.CodeOf(err) == domain.Conflict {
+			continue
+		}
+		if err != nil {
+			return all, err
+		}
+		all.Bound = append(all.Bound, out.Bound...)
+		all.Waiting = append(all.Waiting, out.Waiting...)
+		all.Held = append(all.Held, out.Held...)
+		all.Later = append(all.Later, out.Later...)
+		all.Ended = append(all.Ended, out.Ended...)
+	}
+	return all, nil
+}
+
+func (s *Store) admitUnderSlots(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []Admission, out *Admitted) error {
+	var keys []slotKey
+	for i := range in {
+		if in[i].takes() {
+			keys = append(keys, slotOf(in[i].Def, in[i].Instance))
+		}
+	}
+	slots, err := lockSlots(ctx, q, keys, true)
+	if err != nil {
+		return err
+	}
+	if err := slots.forget(ctx, q); err != nil {
+		return err
+	}
+	fireable, err := s.fireable(ctx, q, in)
+	if err != nil {
+		return err
+	}
+	winners, losers := share(in, fireable, slots)
+	if err := slots.save(ctx, q); err != nil {
+		return err
+	}
+	if err := s.admit(ctx, q, winners, out); err != nil {
+		return err
+	}
+	if len(out.Bound)+len(out.Waiting) != len(winners) {
+		// A compare-and-set lost to a kill or an edit: roll back, or the slot it took would leak.
+		return domain.WrapError(domain.Conflict, "fire", errRepeat)
+	}
+	return s.blocked(ctx, tx, q, losers, slots, out)
+}
+
+func (s *Store) fireable(ctx context.Context, q *sqlcgen.Queries, in []Admission) (map[domain.RunID]bool, error) {
+	p := sqlcgen.FireableParams{Tolerance: s.plan.Tolerance}
+	for _, a := range in {
+		p.Ids = append(p.Ids, a.RunID)
+		p.DueAts = append(p.DueAts, a.DueAt)
+		p.Versions = append(p.Versions, int32(a.JobVersion))
+		p.Attempts = append(p.Attempts, int32(a.Attempt))
+	}
+	ids, err := q.Fireable(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	ok := make(map[domain.RunID]bool, len(ids))
+	for _, id := range ids {
+		ok[id] = true
+	}
+	return ok, nil
+}
+
+// share gives free slots to the runs that are due first, and to owners what is theirs.
+func share(in []Admission, fireable map[domain.RunID]bool, slots *slotSet) (winners, losers []Admission) {
+	in = slices.Clone(in)
+	slices.SortStableFunc(in, func(a, b Admission) int {
+		if c := a.DueAt.Compare(b.DueAt); c != 0 {
+			return c
+		}
+		return slices.Compare(a.RunID[:], b.RunID[:])
+	})
+	for _, a := range in {
+		switch {
+		case !fireable[a.RunID]:
+		case !a.takes():
+			winners = append(winners, a)
+		case slots.take(slotOf(a.Def, a.Instance), a.Owner()):
+			winners = append(winners, a)
+		default:
+			losers = append(losers, a)
+		}
+	}
+	return winners, losers
+}
+
+// blocked applies the block policy to due runs whose slot is taken. The slots' locks are held, so that an owner
+// that ends meanwhile finds them held.
+func (s *Store) blocked(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, losers []Admission, slots *slotSet, out *Admitted) error {
+	now := s.Now()
+	var hold []Admission
+	var ended []domain.Ended
+	for _, a := range losers {
+		switch {
+		case a.DueAt.After(now):
+			later := a.Due
+			later.AtDue = true
+			out.Later = append(out.Later, later)
+		case a.Def.Block == domain.BlockDiscardLater:
+			ended = append(ended, domain.Ended{
+				RunID: a.RunID, Attempt: a.Attempt, Outcome: domain.OutcomeSkipped, Reason: domain.ReasonDiscarded,
+				Message:    "run " + slots.owners[slotOf(a.Def, a.Instance)].String() + " of the job was unfinished when this one came due",
+				FinishedAt: now,
+			})
+		default:
+			hold = append(hold, a)
+		}
+	}
+	full, err := s.hold(ctx, q, hold, slots, out)
+	if err != nil {
+		return err
+	}
+	for _, a := range full {
+		ended = append(ended, domain.Ended{
+			RunID: a.RunID, Attempt: a.Attempt, Outcome: domain.OutcomeFailed, Reason: domain.ReasonQueueFull, Permanent: true,
+			Message: "1000 runs of the job are held back already", FinishedAt: now,
+		})
+	}
+	if len(ended) == 0 {
+		return nil
+	}
+	settled, err := s.settle(ctx, tx, q, ended)
+	out.Ended = settled.Changes
+	return err
+}
+
+// hold holds runs back and returns those for which there is no place left.
+func (s *Store) hold(ctx context.Context, q *sqlcgen.Queries, in []Admission, slots *slotSet, out *Admitted) (full []Admission, err error) {
+	if len(in) == 0 {
+		return nil, nil
+	}
+	var jobs []int64
+	for _, a := range in {
+		jobs = append(jobs, int64(a.JobID))
+	}
+	counts, err := q.HeldCounts(ctx, jobs)
+	if err != nil {
+		return nil, err
+	}
+	held := make(map[domain.JobID]int64, len(counts))
+	for _, c := range counts {
+		held[domain.JobID(c.JobID)] = c.Held
+	}
+	var p sqlcgen.HoldRunsParams
+	for _, a := range in {
+		if held[a.JobID] >= domain.MaxHeldRuns {
+			full = append(full, a)
+			continue
+		}
+		held[a.JobID]++
+		p.Ids = append(p.Ids, a.RunID)
+		p.DueAts = append(p.DueAts, a.DueAt)
+		p.Attempts = append(p.Attempts, int32(a.Attempt))
+		p.Owners = append(p.Owners, slots.owners[slotOf(a.Def, a.Instance)])
+	}
+	rows, err := q.HoldRuns(ctx, p)
+	for _, r := range rows {
+		out.Held = append(out.Held, r.ID)
+	}
+	return full, err
+}
+
+// slotSet is the locked slots of one transaction and what it makes of them.
+type slotSet struct {
+	owners  map[slotKey]domain.RunID // NilRunID: free
+	changed map[slotKey]bool
+}
+
+// lockSlots locks slots in order. Missing ones are made first if make is set, else they are left out.
+func lockSlots(ctx context.Context, q *sqlcgen.Queries, keys []slotKey, makeMissing bool) (*slotSet, error) {
+	set := &slotSet{owners: make(map[slotKey]domain.RunID, len(keys)), changed: make(map[slotKey]bool)}
+	if len(keys) == 0 {
+		return set, nil
+	}
+	keys = slices.Clone(keys)
+	slices.SortFunc(keys, func(a, b slotKey) int {
+		if a.job != b.job {
+			return int(min(max(a.job-b.job, -1), 1))
+		}
+		return slices.Compare([]byte(a.instance), []byte(b.instance))
+	})
+	keys = slices.Compact(keys)
+	var jobs []int64
+	var instances []string
+	for _, k := range keys {
+		jobs = append(jobs, int64(k.job))
+		instances = append(instances, k.instance)
+	}
+	rows, err := q.LockSlots(ctx, sqlcgen.LockSlotsParams{JobIds: jobs, Instances: instances})
+	if err == nil && makeMissing && len(rows) < len(keys) {
+		if err = q.EnsureSlots(ctx, sqlcgen.EnsureSlotsParams{JobIds: jobs, Instances: instances}); err == nil {
+			rows, err = q.LockSlots(ctx, sqlcgen.LockSlotsParams{JobIds: jobs, Instances: instances})
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range rows {
+		set.owners[slotKey{domain.JobID(r.JobID), r.Instance}] = orZero(r.Owner)
+	}
+	return set, nil
+}
+
+// forget frees the slots whose owner is no longer live. It must run after the slots are locked, with a newer
+// snapshot: an owner that this transaction cannot see yet must not be taken for dead.
+func (s *slotSet) forget(ctx context.Context, q *sqlcgen.Queries) error {
+	var owners []domain.RunID
+	for _, o := range s.owners {
+		if !o.IsZero() {
+			owners = append(owners, o)
+		}
+	}
+	if len(owners) == 0 {
+		return nil
+	}
+	live, err := q.LiveOwners(ctx, owners)
+	if err != nil {
+		return err
+	}
+	alive := make(map[domain.RunID]bool, len(live))
+	for _, o := range live {
+		alive[o] = true
+	}
+	for k, o := range s.owners {
+		if !o.IsZero() && !alive[o] {
+			s.set(k, domain.NilRunID)
+		}
+	}
+	return nil
+}
+
+func (s *slotSet) set(k slotKey, owner domain.RunID) {
+	s.owners[k] = owner
+	s.changed[k] = true
+}
+
+// take gives the slot to owner if it is free or already its own.
+func (s *slotSet) take(k slotKey, owner domain.RunID) bool {
+	current, locked := s.owners[k]
+	switch {
+	case !locked:
+		return false
+	case current == owner:
+		return true
+	case current.IsZero():
+		s.set(k, owner)
+		return true
+	}
+	return false
+}
+
+func (s *slotSet) save(ctx context.Context, q *sqlcgen.Queries) error {
+	var p sqlcgen.SetSlotOwnersParams
+	for k := range s.changed {
+		p.JobIds = append(p.JobIds, int64(k.job))
+		p.Instances = append(p.Instances, k.instance)
+		p.Owners = append(p.Owners, s.owners[k])
+	}
+	clear(s.changed)
+	if len(p.JobIds) == 0 {
+		return nil
+	}
+	return q.SetSlotOwners(ctx, p)
+}

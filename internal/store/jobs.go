@@ -1,0 +1,417 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/plan"
+	"github.com/belfryhq/belfry/internal/schedule"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+	"github.com/belfryhq/belfry/internal/store/sqlcgen"
+)
+
+// CreateJob stores a new job and plans its first fire. An Invalid error names every faulty field; Conflict means
+// that the group has a job of this name.
+func (s *Store) CreateJob(ctx context.Context, spec domain.JobSpec, by string) (domain.Job, error) {
+	spec.Normalize()
+	var id domain.JobID
+	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
+		now, err := q.Now(ctx)
+		if err != nil {
+			return err
+		}
+		now = now.UTC().Truncate(time.Millisecond)
+		compiled, err := s.check(&spec, now)
+		if err != nil {
+			return err
+		}
+		body, err := json.Marshal(spec)
+		if err != nil {
+			return fmt.Errorf("write the job: %w", err)
+		}
+		raw, err := q.InsertJob(ctx, sqlcgen.InsertJobParams{
+			GroupName: spec.Group, Name: spec.Name, Enabled: spec.Enabled, Kind: string(spec.Schedule.Kind),
+			Tags: spec.Tags, Spec: body, Now: now,
+		})
+		if err != nil {
+			return err
+		}
+		id = domain.JobID(raw)
+		if err := setChildren(ctx, q, id, spec.Children); err != nil {
+			return err
+		}
+		due := sqlcgen.InsertDueParams{JobID: raw, Version: 1, Chained: chained(&spec)}
+		if spec.Enabled {
+			due.NextFireTime, due.NextDueAt = instants(plan.First(id, compiled, spec.Schedule.Jitter.Std(), time.Time{}, now))
+		}
+		if err := q.InsertDue(ctx, due); err != nil {
+			return err
+		}
+		if err := insertVersion(ctx, q, id, 1, body, now, now, by, "created"); err != nil {
+			return err
+		}
+		if spec.NeedsSlot() && spec.BlockScope == domain.ScopeCluster {
+			if err := q.EnsureClusterSlot(ctx, raw); err != nil {
+				return err
+			}
+		}
+		return notify(ctx, tx)
+	})
+	if err != nil {
+		return domain.Job{}, err
+	}
+	return s.Job(ctx, id)
+}
+
+// chained reports whether the end of the job's scheduled runs sets its next fire time.
+func chained(spec *domain.JobSpec) bool {
+	return spec.Enabled && spec.Schedule.Kind == domain.ScheduleFixedDelay
+}
+
+func instants(fire, due time.Time) (f, d *time.Time) {
+	if fire.IsZero() {
+		return nil, nil
+	}
+	return &fire, &due
+}
+
+func insertVersion(ctx context.Context, q *sqlcgen.Queries, id domain.JobID, version int, body []byte, created, now time.Time, by, change string) error {
+	return q.InsertVersion(ctx, sqlcgen.InsertVersionParams{
+		JobID: int64(id), Version: int32(version), Spec: body, CreatedAt: created, ValidFrom: now, ChangedBy: by, Change: change,
+	})
+}
+
+// check validates a spec as a whole and returns its compiled schedule.
+func (s *Store) check(spec *domain.JobSpec, createdAt time.Time) (*schedule.Schedule, error) {
+	var f domain.Faults
+	f.AddAll("", spec.Validate())
+	compiled, err := schedule.Compile(spec.Schedule, schedule.Options{DefaultZone: s.zone, CreatedAt: createdAt})
+	f.AddAll("schedule", err)
+	return compiled, f.Err("the job is not valid")
+}
+
+// setChildren replaces a job's edges and refuses a cycle with the path that closes it.
+func setChildren(ctx context.Context, q *sqlcgen.Queries, id domain.JobID, children []domain.Child) error {
+	if len(children) == 0 {
+		return q.DeleteChildren(ctx, int64(id))
+	}
+	if err := q.LockChildren(ctx); err != nil {
+		return err
+	}
+	ids := make([]int64, len(children))
+	var f domain.Faults
+	for i, c := range children {
+		ids[i] = int64(c.JobID)
+		at := fmt.Sprintf("children[%d].job_id", i)
+		if c.JobID == id {
+			f.Add(at, fmt.Sprintf("closes a cycle: %d → %d", id, id))
+			continue
+		}
+		paths, err := q.PathTo(ctx, sqlcgen.PathToParams{FromID: ids[i], ToID: int64(id)})
+		if err != nil {
+			return err
+		}
+		if len(paths) > 0 && len(paths[0]) > 0 {
+			f.Add(at, fmt.Sprintf("closes a cycle: %d → %s", id, arrows(paths[0])))
+		}
+	}
+	names, err := q.JobNames(ctx, ids)
+	if err != nil {
+		return err
+	}
+	for i, c := range children {
+		known := slices.ContainsFunc(names, func(n sqlcgen.JobNamesRow) bool { return n.ID == ids[i] })
+		if !known && c.JobID != id {
+			f.Add(fmt.Sprintf("children[%d].job_id", i), fmt.Sprintf("there is no job %d", c.JobID))
+		}
+	}
+	if err := f.Err("the children are not valid"); err != nil {
+		return err
+	}
+	if err := q.DeleteChildren(ctx, int64(id)); err != nil {
+		return err
+	}
+	return q.InsertChildren(ctx, sqlcgen.InsertChildrenParams{ParentID: int64(id), ChildIds: ids})
+}
+
+func arrows(path []int64) string {
+	parts := make([]string, len(path))
+	for i, p := range path {
+		parts[i] = fmt.Sprint(p)
+	}
+	return strings.Join(parts, " → ")
+}
+
+// Job returns a job as it stands, NotFound if there is none.
+func (s *Store) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
+	r, err := s.q.Job(ctx, int64(id))
+	if err != nil {
+		return domain.Job{}, pgerr.Translate(err)
+	}
+	job, err := jobOf(r.ID, r.Spec, r.Version, r.CreatedAt, r.UpdatedAt)
+	if err != nil {
+		return domain.Job{}, err
+	}
+	last := r.LiveFire
+	if r.PastFire.After(last) {
+		last = r.PastFire
+	}
+	job.LastFireTime = domain.AtPtr(fromEpoch(last))
+	// What is planned ahead has left job_due, but has not fired yet.
+	switch {
+	case !fromEpoch(r.PlannedFire).IsZero():
+		job.NextFireTime = domain.AtPtr(r.PlannedFire)
+	case r.NextDueAt != nil:
+		job.NextFireTime = domain.AtPtr(orZero(r.NextFireTime))
+	}
+	job.Note = s.note(&job)
+	return job, nil
+}
+
+// note says in words why an enabled job has no next fire time.
+func (s *Store) note(j *domain.Job) string {
+	if !j.Enabled || j.NextFireTime != nil {
+		return ""
+	}
+	compiled, err := schedule.Compile(j.Schedule, schedule.Options{DefaultZone: s.zone, CreatedAt: j.CreatedAt.Time})
+	if err != nil {
+		return "its schedule no longer compiles: " + err.Error()
+	}
+	return compiled.Note(s.Now())
+}
+
+func jobOf(id int64, spec []byte, version int32, created, updated time.Time) (domain.Job, error) {
+	j := domain.Job{
+		ID: domain.JobID(id), Version: int(version), CreatedAt: domain.At(created), UpdatedAt: domain.At(updated),
+		JobSpec: domain.DefaultJobSpec(),
+	}
+	if err := json.Unmarshal(spec, &j.JobSpec); err != nil {
+		return j, fmt.Errorf("read job %d: %w", id, err)
+	}
+	return j, nil
+}
+
+// EditJob changes a job by edit, which gets a copy of its spec. A version other than 0 must be the current one,
+// else Conflict and nothing changes. The change takes effect at once, also on fires that are planned and not yet due.
+func (s *Store) EditJob(ctx context.Context, id domain.JobID, version int, by string, edit func(*domain.JobSpec) error) (before, after domain.Job, err error) {
+	return s.edit(ctx, id, version, by, "edited", edit)
+}
+
+// SetEnabled enables or disables a job. One that is so already stays at its version.
+func (s *Store) SetEnabled(ctx context.Context, id domain.JobID, enabled bool, version int, by string) (before, after domain.Job, err error) {
+	change := "disabled"
+	if enabled {
+		change = "enabled"
+	}
+	return s.edit(ctx, id, version, by, change, func(spec *domain.JobSpec) error {
+		spec.Enabled = enabled
+		return nil
+	})
+}
+
+func (s *Store) edit(ctx context.Context, id domain.JobID, version int, by, change string, edit func(*domain.JobSpec) error) (before, after domain.Job, err error) {
+	err = s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
+		locked, err := s.lockForEdit(ctx, q, id, version)
+		if err != nil {
+			return err
+		}
+		before = locked.job
+		spec := cloneSpec(before.JobSpec)
+		if err := edit(&spec); err != nil {
+			return err
+		}
+		spec.Normalize()
+		old, err := json.Marshal(before.JobSpec)
+		if err != nil {
+			return fmt.Errorf("write the job: %w", err)
+		}
+		body, err := json.Marshal(spec)
+		if err != nil {
+			return fmt.Errorf("write the job: %w", err)
+		}
+		if string(old) == string(body) {
+			return nil // nothing to do, and no new version
+		}
+		return s.replan(ctx, tx, q, locked, &spec, body, by, change)
+	})
+	if err != nil {
+		return before, after, err
+	}
+	after, err = s.Job(ctx, id)
+	return before, after, err
+}
+
+func cloneSpec(spec domain.JobSpec) domain.JobSpec {
+	spec.Tags = slices.Clone(spec.Tags)
+	spec.Children = slices.Clone(spec.Children)
+	spec.Alert.Channels = slices.Clone(spec.Alert.Channels)
+	spec.Alert.On = slices.Clone(spec.Alert.On)
+	if spec.Script != nil {
+		script := *spec.Script
+		spec.Script = &script
+	}
+	return spec
+}
+
+// lockedEdit is a job whose job_due row an edit holds.
+type lockedEdit struct {
+	job  domain.Job
+	due  sqlcgen.LockJobRow
+	now  time.Time
+	plan lockedJob
+}
+
+func (s *Store) lockForEdit(ctx context.Context, q *sqlcgen.Queries, id domain.JobID, version int) (*lockedEdit, error) {
+	due, err := q.LockJob(ctx, int64(id))
+	if err != nil {
+		return nil, err
+	}
+	row, err := q.JobRow(ctx, int64(id))
+	if err != nil {
+		return nil, err
+	}
+	job, err := jobOf(row.ID, row.Spec, row.Version, row.CreatedAt, row.UpdatedAt)
+	if err != nil {
+		return nil, err
+	}
+	if version != 0 && version != job.Version {
+		return nil, &domain.Error{Code: domain.Conflict, Message: fmt.Sprintf(
+			"the job is at version %d, not %d: somebody changed it; read it again and repeat your change", job.Version, version)}
+	}
+	l := &lockedEdit{job: job, due: due, now: due.Now.UTC().Truncate(time.Millisecond)}
+	l.plan = lockedJob{key: versionKey{id, job.Version}, decided: orZero(due.DecidedThrough).UTC(), disabled: due.NextDueAt == nil}
+	if due.NextDueAt != nil {
+		l.plan.next = orZero(due.NextFireTime).UTC()
+	}
+	return l, nil
+}
+
+// takeBack decides by the old version what is already due, and deletes what it had planned beyond now.
+func (s *Store) takeBack(ctx context.Context, q *sqlcgen.Queries, l *lockedEdit) error {
+	if !l.plan.next.IsZero() && !orZero(l.due.NextDueAt).After(l.now) {
+		// The pre-read is behind: what is due by now belongs to the version that held then.
+		if _, err := s.decide(ctx, q, []lockedJob{l.plan}, l.now); err != nil {
+			return err
+		}
+	}
+	return q.DeletePlanned(ctx, sqlcgen.DeletePlannedParams{JobID: int64(l.job.ID), Now: l.now})
+}
+
+// replan makes spec the job's next version, and plans it from the first fire time that no earlier version has
+// decided and whose due instant is still to come.
+func (s *Store) replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lockedEdit, spec *domain.JobSpec, body []byte, by, change string) error {
+	id, next := l.job.ID, l.job.Version+1
+	compiled, err := s.check(spec, l.job.CreatedAt.Time)
+	if err != nil {
+		return err
+	}
+	if err := setChildren(ctx, q, id, spec.Children); err != nil {
+		return err
+	}
+	if err := s.takeBack(ctx, q, l); err != nil {
+		return err
+	}
+	through, err := q.KeptThrough(ctx, int64(id))
+	if err != nil {
+		return err
+	}
+	through = fromEpoch(through)
+	due := sqlcgen.SetDueParams{JobID: int64(id), Version: int32(next), DecidedThrough: nullable(through), Chained: chained(spec)}
+	waitForEnd := false
+	if due.Chained && l.job.Schedule.Kind == domain.ScheduleFixedDelay {
+		// The end of the run that is live sets the next fire.
+		if waitForEnd, err = q.LiveScheduled(ctx, int64(id)); err != nil {
+			return err
+		}
+	}
+	if spec.Enabled && !waitForEnd {
+		due.NextFireTime, due.NextDueAt = instants(plan.First(id, compiled, spec.Schedule.Jitter.Std(), through, l.now))
+	}
+	if err := q.SetDue(ctx, due); err != nil {
+		return err
+	}
+	if err := q.UpdateJob(ctx, sqlcgen.UpdateJobParams{
+		ID: int64(id), GroupName: spec.Group, Name: spec.Name, Enabled: spec.Enabled, Kind: string(spec.Schedule.Kind),
+		Tags: spec.Tags, Spec: body, Version: int32(next), Now: l.now,
+	}); err != nil {
+		return err
+	}
+	if err := q.CloseVersion(ctx, sqlcgen.CloseVersionParams{JobID: int64(id), Version: int32(l.job.Version), At: &l.now}); err != nil {
+		return err
+	}
+	if err := insertVersion(ctx, q, id, next, body, l.job.CreatedAt.Time, l.now, by, change); err != nil {
+		return err
+	}
+	if spec.NeedsSlot() && spec.BlockScope == domain.ScopeCluster {
+		if err := q.EnsureClusterSlot(ctx, int64(id)); err != nil {
+			return err
+		}
+	}
+	return notify(ctx, tx)
+}
+
+// DeleteJob deletes a job. Its runs that have not started end as cancelled/job_deleted; those that an instance
+// may already have go on, and its past runs stay. Conflict when it is the child of another job.
+func (s *Store) DeleteJob(ctx context.Context, id domain.JobID, version int, by string) (domain.Job, error) {
+	var job domain.Job
+	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
+		l, err := s.lockForEdit(ctx, q, id, version)
+		if err != nil {
+			return err
+		}
+		job = l.job
+		parents, err := q.ParentsOf(ctx, int64(id))
+		if err != nil {
+			return err
+		}
+		if len(parents) > 0 {
+			return &domain.Error{Code: domain.Conflict, Message: fmt.Sprintf(
+				"job %d is a child of job %d (%s); remove it from that job's children first", id, parents[0].ParentID, parents[0].Name)}
+		}
+		if err := s.takeBack(ctx, q, l); err != nil {
+			return err
+		}
+		unstarted, err := q.UnstartedOf(ctx, int64(id))
+		if err != nil {
+			return err
+		}
+		ended := make([]domain.Ended, len(unstarted))
+		for i, r := range unstarted {
+			ended[i] = domain.Ended{
+				RunID: r.ID, Attempt: int(r.Attempt), Outcome: domain.OutcomeCancelled, Reason: domain.ReasonJobDeleted,
+				Message: "the job was deleted", FinishedAt: l.now,
+			}
+		}
+		if _, err = s.settle(ctx, tx, q, ended); err != nil {
+			return err
+		}
+		if err := q.CloseVersion(ctx, sqlcgen.CloseVersionParams{JobID: int64(id), Version: int32(job.Version), At: &l.now}); err != nil {
+			return err
+		}
+		body, err := json.Marshal(job.JobSpec)
+		if err != nil {
+			return fmt.Errorf("write the job: %w", err)
+		}
+		if err := insertVersion(ctx, q, id, job.Version+1, body, job.CreatedAt.Time, l.now, by, "deleted"); err != nil {
+			return err
+		}
+		if err := q.DeleteJobRow(ctx, int64(id)); err != nil {
+			return err
+		}
+		if err := q.DeleteRouteState(ctx, int64(id)); err != nil {
+			return err
+		}
+		if err := q.DeleteSlots(ctx, int64(id)); err != nil {
+			return err
+		}
+		return notify(ctx, tx)
+	})
+	return job, err
+}

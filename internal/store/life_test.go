@@ -1,0 +1,122 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store"
+)
+
+// admissions binds every due run to one instance.
+func admissions(t *testing.T, s *store.Store, runs []domain.Due) []store.Admission {
+	t.Helper()
+	defs, err := s.Definitions(t.Context(), runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := make([]store.Admission, len(runs))
+	for i, r := range runs {
+		in[i] = store.Admission{Due: r, Def: defs[r.JobID][r.JobVersion], Binding: domain.Binding{Instance: "i1", BootID: "b1", Route: "test"}}
+	}
+	return in
+}
+
+func TestLifeOfARun(t *testing.T) {
+	s, ups := open(t)
+	job, err := s.CreateJob(t.Context(), spec("a", func(sp *domain.JobSpec) {
+		sp.Schedule = domain.Schedule{Kind: domain.ScheduleFixedRate, Every: domain.Duration(time.Second)}
+		sp.Retries = 1
+	}), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if job.NextFireTime == nil {
+		t.Fatal("no next fire time")
+	}
+	planned, err := s.PlanDue(t.Context(), 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(planned.Runs) < 4 {
+		t.Fatalf("planned %d runs in a horizon of 5 s", len(planned.Runs))
+	}
+	out, err := s.Admit(t.Context(), admissions(t, s, planned.Runs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out.Bound) != 1 || len(out.Later)+len(out.Held) != len(planned.Runs)-1 {
+		t.Fatalf("a serial job's runs: %d bound, %d later, %d held", len(out.Bound), len(out.Later), len(out.Held))
+	}
+	run := out.Bound[0]
+	end := domain.Ended{RunID: run.ID, Attempt: 1, Instance: "i1", BootID: "b1", Group: "g", Outcome: domain.OutcomeFailed,
+		Reason: domain.ReasonHandlerError, Message: "boom\x00", StartedAt: s.Now(), FinishedAt: s.Now(), LastLine: 3}
+	res, err := s.Settle(t.Context(), []domain.Ended{end, end})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Dispositions[0] != domain.Settled || res.Dispositions[1] != domain.Repeat || len(ups.ups) != 1 || !ups.ups[0].Retry {
+		t.Fatalf("first failure: %+v, follow-ups %+v", res, ups.ups)
+	}
+	if n, err := s.Replan(t.Context(), []domain.RunID{run.ID}, []int{1}); err != nil || n != 1 {
+		t.Fatalf("replan: %d, %v", n, err)
+	}
+	near, _, err := s.ClaimNear(t.Context(), 100)
+	if err != nil || len(near) != 1 || near[0].Attempt != 2 {
+		t.Fatalf("claim: %+v, %v", near, err)
+	}
+	out, err = s.Admit(t.Context(), admissions(t, s, near))
+	if err != nil || len(out.Bound) != 1 {
+		t.Fatalf("second attempt: %+v, %v", out, err)
+	}
+	end.Attempt, end.Outcome, end.Reason = 2, domain.OutcomeSucceeded, ""
+	res, err = s.Settle(t.Context(), []domain.Ended{end})
+	if err != nil || res.Dispositions[0] != domain.Settled || res.Changes[0].State != domain.Succeeded {
+		t.Fatalf("success: %+v, %v", res, err)
+	}
+	if res, err = s.Settle(t.Context(), []domain.Ended{end}); err != nil || res.Dispositions[0] != domain.Repeat {
+		t.Fatalf("repeat: %+v, %v", res, err)
+	}
+}
+
+func TestHeldRunIsReleasedInOrder(t *testing.T) {
+	s, _ := open(t)
+	job, err := s.CreateJob(t.Context(), spec("a"), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := s.Trigger(t.Context(), job.ID, domain.Trigger{Cause: domain.CauseManual}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	near, _, err := s.ClaimNear(t.Context(), 100)
+	if err != nil || len(near) != 3 {
+		t.Fatalf("claim: %+v, %v", near, err)
+	}
+	out, err := s.Admit(t.Context(), admissions(t, s, near))
+	if err != nil || len(out.Bound) != 1 || len(out.Held) != 2 {
+		t.Fatalf("admit: %+v, %v", out, err)
+	}
+	for i := range 3 {
+		res, err := s.Settle(t.Context(), []domain.Ended{{
+			RunID: out.Bound[0].ID, Attempt: 1, Instance: "i1", BootID: "b1", Group: "g", Outcome: domain.OutcomeSucceeded,
+			StartedAt: s.Now(), FinishedAt: s.Now(),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 2 {
+			if len(res.Released) != 0 {
+				t.Fatalf("released %+v after the last", res.Released)
+			}
+			break
+		}
+		if len(res.Released) != 1 {
+			t.Fatalf("released %+v", res.Released)
+		}
+		if out, err = s.Admit(t.Context(), admissions(t, s, res.Released)); err != nil || len(out.Bound) != 1 {
+			t.Fatalf("admit the released: %+v, %v", out, err)
+		}
+	}
+}

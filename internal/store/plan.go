@@ -1,0 +1,236 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/plan"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+	"github.com/belfryhq/belfry/internal/store/sqlcgen"
+)
+
+// StrandedAfter is how long past due a planned run is before another scheduler takes it over. It lies inside the
+// misfire tolerance, so that the death of a scheduler makes fires late but not missed.
+const StrandedAfter = 3 * time.Second
+
+// Planned is what one pass of planning made.
+type Planned struct {
+	Runs   []domain.Due // for the ring of the scheduler that planned them
+	Jobs   int          // how many were taken; a full batch means that there may be more
+	Missed int          // how many fire times went to the ledger
+}
+
+// PlanDue takes up to batch jobs that are due within the horizon, makes their runs and ledger entries, and
+// advances them. Schedulers share the due jobs by SKIP LOCKED.
+func (s *Store) PlanDue(ctx context.Context, batch int) (Planned, error) {
+	var out Planned
+	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
+		rows, err := q.LockDueJobs(ctx, sqlcgen.LockDueJobsParams{Horizon: s.plan.Horizon, Batch: int32(batch)})
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		jobs := make([]lockedJob, len(rows))
+		for i, r := range rows {
+			jobs[i] = lockedJob{
+				key:  versionKey{domain.JobID(r.JobID), int(r.Version)},
+				next: orZero(r.NextFireTime).UTC(), decided: orZero(r.DecidedThrough).UTC(),
+			}
+		}
+		out, err = s.decide(ctx, q, jobs, rows[0].Now)
+		out.Jobs = len(rows)
+		return err
+	})
+	return out, err
+}
+
+// PlanStranded judges jobs whose planned runs nobody admitted within the tolerance: their scheduler died, or
+// Postgres was away. Stranded and unplanned fire times are judged together, so that fire_once fires once.
+func (s *Store) PlanStranded(ctx context.Context, batch int) (Planned, error) {
+	var out Planned
+	ids, err := s.q.StrandedJobs(ctx, sqlcgen.StrandedJobsParams{Tolerance: s.plan.Tolerance, Batch: int32(batch)})
+	if err != nil || len(ids) == 0 {
+		return out, pgerr.Translate(err)
+	}
+	err = s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
+		rows, err := q.LockJobs(ctx, ids)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		jobs := make([]lockedJob, len(rows))
+		locked := make([]int64, len(rows))
+		at := make(map[int64]int, len(rows))
+		for i, r := range rows {
+			jobs[i] = lockedJob{
+				key:     versionKey{domain.JobID(r.JobID), int(r.Version)},
+				decided: orZero(r.DecidedThrough).UTC(), disabled: r.NextDueAt == nil,
+			}
+			if r.NextDueAt != nil {
+				jobs[i].next = orZero(r.NextFireTime).UTC()
+			}
+			locked[i], at[r.JobID] = r.JobID, i
+		}
+		stranded, err := q.StrandedRuns(ctx, sqlcgen.StrandedRunsParams{JobIds: locked, Tolerance: s.plan.Tolerance})
+		if err != nil {
+			return err
+		}
+		for _, r := range stranded {
+			j := &jobs[at[r.JobID]]
+			j.stranded = append(j.stranded, plan.Stranded{RunID: r.ID, FireTime: orZero(r.FireTime)})
+		}
+		out, err = s.decide(ctx, q, jobs, rows[0].Now)
+		out.Jobs = len(rows)
+		return err
+	})
+	return out, err
+}
+
+// lockedJob is a job whose job_due row the transaction holds.
+type lockedJob struct {
+	key      versionKey
+	next     time.Time
+	decided  time.Time
+	stranded []plan.Stranded
+	disabled bool
+}
+
+// decide runs the pure decision for each job and writes what it says. The caller holds the jobs' locks.
+func (s *Store) decide(ctx context.Context, q *sqlcgen.Queries, jobs []lockedJob, now time.Time) (Planned, error) {
+	keys := make([]versionKey, len(jobs))
+	for i, j := range jobs {
+		keys[i] = j.key
+	}
+	defs, err := s.load(ctx, q, keys)
+	if err != nil {
+		return Planned{}, err
+	}
+	var w planWriter
+	for _, j := range jobs {
+		def := defs[j.key]
+		if def == nil {
+			return Planned{}, domain.NewError(domain.Internal, "a job has no version row")
+		}
+		compiled, err := s.compiled(def)
+		if err != nil {
+			// A stored schedule that no longer compiles, such as one whose zone has left the zone database, must not
+			// stop the others: it gets no next fire time, and the console shows why.
+			w.advance(j, plan.Decision{DecidedThrough: j.decided})
+			continue
+		}
+		d := plan.Decide(plan.Job{
+			ID: j.key.job, Schedule: compiled, Misfire: def.Misfire, NextFire: j.next, Decided: j.decided, Stranded: j.stranded,
+		}, now.UTC(), s.plan)
+		w.add(j, def, d)
+	}
+	return w.write(ctx, q, now.UTC().Truncate(time.Millisecond))
+}
+
+// planWriter gathers the decisions of many jobs into one statement of each kind.
+type planWriter struct {
+	out     Planned
+	runs    sqlcgen.InsertScheduledParams
+	missed  sqlcgen.InsertMissedParams
+	due     sqlcgen.AdvanceDueParams
+	revive  []domain.RunID
+	drop    []domain.RunID
+	planned []domain.Due
+}
+
+func (w *planWriter) add(j lockedJob, def *definition, d plan.Decision) {
+	for _, r := range d.Runs {
+		w.runs.Ids = append(w.runs.Ids, r.ID)
+		w.runs.JobIds = append(w.runs.JobIds, int64(j.key.job))
+		w.runs.Versions = append(w.runs.Versions, int32(j.key.version))
+		w.runs.Groups = append(w.runs.Groups, def.Group)
+		w.runs.Causes = append(w.runs.Causes, string(r.Cause))
+		w.runs.FireTimes = append(w.runs.FireTimes, r.FireTime)
+		w.runs.DueAts = append(w.runs.DueAts, r.DueAt)
+		w.out.Runs = append(w.out.Runs, domain.Due{
+			RunID: r.ID, JobID: j.key.job, JobVersion: j.key.version, Attempt: 1, DueAt: r.DueAt,
+		})
+	}
+	if m := d.Missed; m != nil {
+		w.out.Missed += m.Count
+		w.missed.JobIds = append(w.missed.JobIds, int64(j.key.job))
+		w.missed.Firsts = append(w.missed.Firsts, m.First.Time)
+		w.missed.Lasts = append(w.missed.Lasts, m.Last.Time)
+		w.missed.Counts = append(w.missed.Counts, int64(m.Count))
+		w.missed.Policies = append(w.missed.Policies, string(m.Policy))
+		w.missed.Whys = append(w.missed.Whys, m.Why)
+	}
+	w.revive = append(w.revive, d.Revive...)
+	w.drop = append(w.drop, d.Drop...)
+	w.advance(j, d)
+}
+
+func (w *planWriter) advance(j lockedJob, d plan.Decision) {
+	if j.disabled {
+		d.NextFire, d.NextDue = time.Time{}, time.Time{}
+	}
+	w.due.JobIds = append(w.due.JobIds, int64(j.key.job))
+	w.due.NextFires = append(w.due.NextFires, epoch(d.NextFire))
+	w.due.NextDues = append(w.due.NextDues, epoch(d.NextDue))
+	w.due.Decideds = append(w.due.Decideds, epoch(d.DecidedThrough))
+}
+
+func (w *planWriter) write(ctx context.Context, q *sqlcgen.Queries, now time.Time) (Planned, error) {
+	if len(w.runs.Ids) > 0 {
+		if err := q.InsertScheduled(ctx, w.runs); err != nil {
+			return w.out, err
+		}
+		if err := q.DeleteFinished(ctx, w.runs.Ids); err != nil {
+			return w.out, err
+		}
+	}
+	if len(w.missed.JobIds) > 0 {
+		if err := q.InsertMissed(ctx, w.missed); err != nil {
+			return w.out, err
+		}
+	}
+	if len(w.drop) > 0 {
+		if err := q.DropStranded(ctx, w.drop); err != nil {
+			return w.out, err
+		}
+	}
+	if len(w.revive) > 0 {
+		rows, err := q.ReviveStranded(ctx, sqlcgen.ReviveStrandedParams{Ids: w.revive, Now: now})
+		if err != nil {
+			return w.out, err
+		}
+		for _, r := range rows {
+			w.out.Runs = append(w.out.Runs, domain.Due{
+				RunID: r.ID, JobID: domain.JobID(r.JobID), JobVersion: int(r.JobVersion), Attempt: int(r.Attempt),
+				DueAt: r.DueAt.UTC(), Pin: orZero(r.Pin), Avoid: orZero(r.Avoid),
+			})
+		}
+	}
+	return w.out, q.AdvanceDue(ctx, w.due)
+}
+
+// ClaimNear takes up to batch planned runs that are due within the horizon and in no ring: those that somebody
+// else planned, and those whose scheduler died (stranded counts them).
+func (s *Store) ClaimNear(ctx context.Context, batch int) (runs []domain.Due, stranded int, err error) {
+	rows, err := s.q.ClaimNear(ctx, sqlcgen.ClaimNearParams{
+		Horizon: s.plan.Horizon, StrandedAfter: StrandedAfter, Tolerance: s.plan.Tolerance, Batch: int32(batch),
+	})
+	if err != nil {
+		return nil, 0, pgerr.Translate(err)
+	}
+	runs = make([]domain.Due, len(rows))
+	for i, r := range rows {
+		runs[i] = domain.Due{
+			RunID: r.ID, JobID: domain.JobID(r.JobID), JobVersion: int(r.JobVersion), Attempt: int(r.Attempt),
+			DueAt: r.DueAt.UTC(), Pin: orZero(r.Pin), Avoid: orZero(r.Avoid), Broadcast: orZero(r.BroadcastID),
+		}
+		if r.Stranded {
+			stranded++
+		}
+	}
+	return runs, stranded, nil
+}
+
+// errRepeat tells a transaction's caller that another one was faster and that trying again helps.
+var errRepeat = errors.New("another transaction was faster")

@@ -1,0 +1,189 @@
+-- name: AdmitRuns :many
+-- Fire: pending (or retrying) to queued, bound where an instance was chosen. It checks all that a ring entry
+-- promised, and leaves a scheduled fire that is later than the tolerance to the misfire policy.
+UPDATE runs_live r
+   SET state = 'queued', admitted = true, waiting = NULLIF(w.waiting, ''), route = w.route,
+       instance = NULLIF(w.instance, ''), boot_id = NULLIF(w.boot, ''),
+       bind = r.bind + (w.instance <> '')::int,
+       bound_at = CASE WHEN w.instance <> '' THEN clock_timestamp() END,
+       dispatched_at = CASE WHEN w.instance <> '' THEN clock_timestamp() END,
+       give_up_at = NULLIF(w.give_up, 'epoch')
+  FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@due_ats::timestamptz[]) AS due_at,
+               unnest(@versions::int[]) AS version, unnest(@attempts::int[]) AS attempt,
+               unnest(@instances::text[]) AS instance, unnest(@boots::text[]) AS boot,
+               unnest(@routes::text[]) AS route, unnest(@waitings::text[]) AS waiting,
+               unnest(@give_ups::timestamptz[]) AS give_up) w
+ WHERE r.id = w.id AND r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
+   AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
+   AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= clock_timestamp() - @tolerance::interval)
+RETURNING r.*;
+
+-- name: Fireable :many
+-- Those of the given ring entries that AdmitRuns would admit.
+SELECT r.id
+  FROM runs_live r
+  JOIN (SELECT unnest(@ids::uuid[]) AS id, unnest(@due_ats::timestamptz[]) AS due_at,
+               unnest(@versions::int[]) AS version, unnest(@attempts::int[]) AS attempt) w
+    ON r.id = w.id
+ WHERE r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
+   AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
+   AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= clock_timestamp() - @tolerance::interval);
+
+-- name: EnsureSlots :exec
+INSERT INTO block_slots (job_id, instance)
+SELECT w.job_id, w.instance
+  FROM (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@instances::text[]) AS instance) w
+ ORDER BY w.job_id, w.instance
+    ON CONFLICT DO NOTHING;
+
+-- name: LockSlots :many
+-- Whether an owner is live is asked afterwards, by a statement of its own: this one's snapshot may be older than
+-- the owner.
+SELECT s.job_id, s.instance, s.owner
+  FROM block_slots s
+  JOIN (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@instances::text[]) AS instance) w
+    ON s.job_id = w.job_id AND s.instance = w.instance
+ ORDER BY s.job_id, s.instance
+   FOR UPDATE OF s;
+
+-- name: LiveOwners :many
+SELECT o.id::uuid AS id
+  FROM (SELECT unnest(@owners::uuid[]) AS id) o
+ WHERE EXISTS (SELECT 1 FROM runs_live l WHERE l.id = o.id)
+    OR EXISTS (SELECT 1 FROM broadcasts b WHERE b.id = o.id);
+
+-- name: SetSlotOwners :exec
+UPDATE block_slots s SET owner = NULLIF(w.owner, '00000000-0000-0000-0000-000000000000')
+  FROM (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@instances::text[]) AS instance,
+               unnest(@owners::uuid[]) AS owner) w
+ WHERE s.job_id = w.job_id AND s.instance = w.instance;
+
+-- name: HoldRuns :many
+-- A run that is due while its job's slot is taken waits for its turn. The caller holds the slot's lock, so that
+-- the owner's end cannot pass between.
+UPDATE runs_live r
+   SET held = true, admitted = true, held_by = w.owner, waiting = 'an earlier run of the job is unfinished'
+  FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@due_ats::timestamptz[]) AS due_at,
+               unnest(@attempts::int[]) AS attempt, unnest(@owners::uuid[]) AS owner) w
+ WHERE r.id = w.id AND r.due_at = w.due_at AND r.attempt = w.attempt
+   AND r.state IN ('pending', 'retrying') AND NOT r.held AND r.kill_requested_at IS NULL
+RETURNING r.id, r.job_id;
+
+-- name: HeldCounts :many
+SELECT job_id, count(*) AS held FROM runs_live WHERE held AND job_id = ANY(@job_ids::bigint[]) GROUP BY job_id;
+
+-- name: InsertWaiting :exec
+INSERT INTO runs_waiting (run_id, job_id, group_name, handler, pin, due_at, deadline_at)
+SELECT unnest(@run_ids::uuid[]), unnest(@job_ids::bigint[]), unnest(@groups::text[]), unnest(@handlers::text[]),
+       unnest(@pins::text[]), unnest(@due_ats::timestamptz[]), unnest(@deadlines::timestamptz[])
+    ON CONFLICT (run_id) DO NOTHING;
+
+-- name: WaitingKeys :many
+-- Which kinds of runs wait, not how many: a loose scan over the index's first columns.
+WITH RECURSIVE k AS (
+    (SELECT group_name, handler, pin FROM runs_waiting ORDER BY group_name, handler, pin LIMIT 1)
+    UNION ALL
+    SELECT n.group_name, n.handler, n.pin FROM k, LATERAL (
+        SELECT w.group_name, w.handler, w.pin FROM runs_waiting w
+         WHERE (w.group_name, w.handler, w.pin) > (k.group_name, k.handler, k.pin)
+         ORDER BY w.group_name, w.handler, w.pin LIMIT 1) n
+)
+SELECT group_name::text, handler::text, pin::text FROM k LIMIT 10000;
+
+-- name: ClaimWaiting :many
+SELECT run_id FROM runs_waiting
+ WHERE group_name = @group_name AND handler = @handler AND pin = @pin
+ ORDER BY due_at, run_id LIMIT @batch FOR UPDATE SKIP LOCKED;
+
+-- name: LiveRuns :many
+SELECT * FROM runs_live WHERE id = ANY(@ids::uuid[]);
+
+-- name: BindWaiting :many
+UPDATE runs_live r
+   SET instance = w.instance, boot_id = w.boot, bind = r.bind + 1, bound_at = clock_timestamp(),
+       dispatched_at = clock_timestamp(), route = w.route, waiting = NULL, give_up_at = NULLIF(w.give_up, 'epoch')
+  FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@attempts::int[]) AS attempt,
+               unnest(@instances::text[]) AS instance, unnest(@boots::text[]) AS boot,
+               unnest(@routes::text[]) AS route, unnest(@give_ups::timestamptz[]) AS give_up) w
+ WHERE r.id = w.id AND r.attempt = w.attempt AND r.state = 'queued' AND r.instance IS NULL
+   AND r.kill_requested_at IS NULL
+RETURNING r.*;
+
+-- name: DeleteWaiting :exec
+DELETE FROM runs_waiting WHERE run_id = ANY(@ids::uuid[]);
+
+-- name: Unbind :many
+-- Takes attempts from instances that surely will not start them. Each acts only on the offer round it knows.
+UPDATE runs_live r
+   SET instance = NULL, boot_id = NULL, bound_at = NULL, give_up_at = NULL, waiting = w.waiting,
+       avoid = COALESCE(NULLIF(w.avoid, ''), r.avoid)
+  FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@attempts::int[]) AS attempt, unnest(@binds::int[]) AS bind,
+               unnest(@waitings::text[]) AS waiting, unnest(@avoids::text[]) AS avoid) w
+ WHERE r.id = w.id AND r.attempt = w.attempt AND r.bind = w.bind AND r.state = 'queued' AND r.instance IS NOT NULL
+RETURNING r.*;
+
+-- name: RaiseBinds :many
+-- Offers the same attempts to the same boots again.
+UPDATE runs_live r SET bind = r.bind + 1, bound_at = clock_timestamp()
+  FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@attempts::int[]) AS attempt, unnest(@binds::int[]) AS bind) w
+ WHERE r.id = w.id AND r.attempt = w.attempt AND r.bind = w.bind AND r.state = 'queued' AND r.instance IS NOT NULL
+RETURNING r.*;
+
+-- name: MarkRunning :many
+UPDATE runs_live r
+   SET state = 'running', started_at = w.started_at, waiting = NULL,
+       lateness_ms = COALESCE(r.lateness_ms, (extract(epoch FROM w.started_at - r.due_at) * 1000)::bigint)
+  FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@attempts::int[]) AS attempt,
+               unnest(@instances::text[]) AS instance, unnest(@boots::text[]) AS boot,
+               unnest(@started_ats::timestamptz[]) AS started_at) w
+ WHERE r.id = w.id AND r.attempt = w.attempt AND r.instance = w.instance AND r.boot_id = w.boot AND r.state = 'queued'
+RETURNING r.*;
+
+-- name: ExpandFirst :many
+-- Turns an admitted broadcast into its shard 0.
+UPDATE runs_live r
+   SET state = 'queued', admitted = true, replanned = true, shard_index = 0, shard_total = @total, broadcast_id = r.id,
+       pin = NULLIF(@pin::text, ''), route = @route, waiting = NULLIF(@waiting::text, ''),
+       instance = NULLIF(@instance::text, ''), boot_id = NULLIF(@boot::text, ''),
+       bind = r.bind + (@instance::text <> '')::int,
+       bound_at = CASE WHEN @instance::text <> '' THEN clock_timestamp() END,
+       dispatched_at = CASE WHEN @instance::text <> '' THEN clock_timestamp() END,
+       give_up_at = NULLIF(@give_up::timestamptz, 'epoch')
+ WHERE r.id = @id AND r.due_at = @due_at AND r.attempt = @attempt AND NOT r.held AND r.kill_requested_at IS NULL
+   AND r.broadcast_id IS NULL
+   AND (r.state = 'pending' OR (r.state = 'queued' AND r.instance IS NULL))
+   AND (r.cause <> 'schedule' OR r.admitted OR r.due_at >= clock_timestamp() - @tolerance::interval)
+RETURNING r.*;
+
+-- name: InsertShards :many
+INSERT INTO runs_live (id, job_id, job_version, group_name, cause, state, admitted, bind, fire_time, due_at, created_at,
+       rung_at, bound_at, dispatched_at, give_up_at, instance, boot_id, pin, waiting, route, param,
+       shard_index, shard_total, broadcast_id, parent_run_id, event_id)
+SELECT w.id, f.job_id, f.job_version, f.group_name, f.cause, 'queued', true, (w.instance <> '')::int, f.fire_time,
+       f.due_at, f.created_at, f.rung_at, CASE WHEN w.instance <> '' THEN clock_timestamp() END,
+       CASE WHEN w.instance <> '' THEN clock_timestamp() END, CASE WHEN w.instance <> '' THEN NULLIF(@give_up::timestamptz, 'epoch') END,
+       NULLIF(w.instance, ''), NULLIF(w.boot, ''), NULLIF(w.pin, ''), NULLIF(w.waiting, ''), w.route, f.param,
+       w.shard, f.shard_total, f.id, f.parent_run_id, f.event_id
+  FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@shards::int[]) AS shard, unnest(@instances::text[]) AS instance,
+               unnest(@boots::text[]) AS boot, unnest(@pins::text[]) AS pin, unnest(@routes::text[]) AS route,
+               unnest(@waitings::text[]) AS waiting) w
+  JOIN runs_live f ON f.id = @first_id
+RETURNING *;
+
+-- name: InsertBroadcast :exec
+INSERT INTO broadcasts (id, job_id, total, remaining) VALUES (@id, @job_id, @total, @total);
+
+-- name: CountRoutes :many
+-- Raises the shared counters of round_robin jobs by the number of runs about to be routed.
+INSERT INTO route_state AS s (job_id, counter)
+SELECT w.job_id, w.n FROM (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@ns::bigint[]) AS n) w ORDER BY w.job_id
+    ON CONFLICT (job_id) DO UPDATE SET counter = s.counter + excluded.counter
+RETURNING s.job_id, s.counter;
+
+-- name: ParentOutputs :many
+-- What the handler of a child may read: the parent's output, of a broadcast a JSON array by shard index.
+SELECT p.id,
+       (CASE WHEN p.broadcast_id IS NULL THEN p.output
+             ELSE (SELECT json_agg(s.output ORDER BY s.shard_index)::text FROM runs_history s
+                    WHERE s.broadcast_id = p.broadcast_id) END)::text AS output
+  FROM runs_history p WHERE p.id = ANY(@ids::uuid[]);

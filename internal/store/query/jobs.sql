@@ -1,0 +1,95 @@
+-- name: InsertJob :one
+INSERT INTO jobs (group_name, name, enabled, kind, tags, spec, version, created_at, updated_at)
+VALUES (@group_name, @name, @enabled, @kind, @tags, @spec, 1, @now, @now)
+RETURNING id;
+
+-- name: InsertVersion :exec
+INSERT INTO job_versions (job_id, version, spec, created_at, valid_from, changed_by, change)
+VALUES (@job_id, @version, @spec, @created_at, @valid_from, @changed_by, @change);
+
+-- name: CloseVersion :exec
+UPDATE job_versions SET valid_to = @at WHERE job_id = @job_id AND version = @version;
+
+-- name: InsertDue :exec
+INSERT INTO job_due (job_id, version, next_fire_time, next_due_at, chained)
+VALUES (@job_id, @version, @next_fire_time, @next_due_at, @chained);
+
+-- name: Job :one
+SELECT j.id, j.spec, j.version, j.created_at, j.updated_at, d.next_fire_time, d.next_due_at, d.decided_through,
+       COALESCE((SELECT max(l.fire_time) FROM runs_live l WHERE l.job_id = j.id AND l.state <> 'pending' AND l.cause IN ('schedule', 'misfire')), 'epoch')::timestamptz AS live_fire,
+       COALESCE((SELECT h.fire_time FROM runs_history h WHERE h.job_id = j.id ORDER BY h.id DESC LIMIT 1), 'epoch')::timestamptz AS past_fire,
+       COALESCE((SELECT min(l.fire_time) FROM runs_live l WHERE l.job_id = j.id AND l.state = 'pending' AND NOT l.held AND l.cause = 'schedule'), 'epoch')::timestamptz AS planned_fire
+  FROM jobs j JOIN job_due d ON d.job_id = j.id WHERE j.id = @id;
+
+-- name: JobRow :one
+SELECT id, spec, version, created_at, updated_at FROM jobs WHERE id = @id;
+
+-- name: UpdateJob :exec
+UPDATE jobs SET group_name = @group_name, name = @name, enabled = @enabled, kind = @kind, tags = @tags, spec = @spec,
+       version = @version, updated_at = @now WHERE id = @id;
+
+-- name: SetDue :exec
+UPDATE job_due SET version = @version, next_fire_time = @next_fire_time, next_due_at = @next_due_at,
+       decided_through = @decided_through, chained = @chained WHERE job_id = @job_id;
+
+-- name: DeletePlanned :exec
+-- An edit takes back what is planned and not yet due. What Fire has admitted, and what is due, stays.
+DELETE FROM runs_live WHERE job_id = @job_id AND state = 'pending' AND attempt = 1 AND NOT held AND NOT admitted
+   AND cause = 'schedule' AND due_at > @now;
+
+-- name: KeptThrough :one
+-- The newest fire time of the job that keeps its run or its ledger entry.
+SELECT COALESCE(GREATEST(
+    (SELECT max(l.fire_time) FROM runs_live l WHERE l.job_id = @job_id AND l.cause IN ('schedule', 'misfire')),
+    (SELECT h.fire_time FROM runs_history h WHERE h.job_id = @job_id AND h.cause IN ('schedule', 'misfire') ORDER BY h.id DESC LIMIT 1),
+    (SELECT m.last_fire_time FROM missed m WHERE m.job_id = @job_id ORDER BY m.id DESC LIMIT 1)), 'epoch')::timestamptz AS through;
+
+-- name: LiveScheduled :one
+SELECT EXISTS (SELECT 1 FROM runs_live WHERE job_id = @job_id AND cause IN ('schedule', 'misfire'));
+
+-- name: DeleteChildren :exec
+DELETE FROM job_children WHERE parent_id = @parent_id;
+
+-- name: InsertChildren :exec
+INSERT INTO job_children (parent_id, child_id) SELECT @parent_id, unnest(@child_ids::bigint[]) ON CONFLICT DO NOTHING;
+
+-- name: LockChildren :exec
+-- One writer of edges at a time, so that two edits cannot close a cycle together.
+SELECT pg_advisory_xact_lock(hashtextextended('belfry.job_children', 0));
+
+-- name: PathTo :many
+-- A path of child edges from one job to another, if there is one: a new edge back would close a cycle.
+SELECT child_path(@from_id::bigint, @to_id::bigint)::bigint[] AS path;
+
+-- name: ParentsOf :many
+SELECT c.parent_id, j.name FROM job_children c JOIN jobs j ON j.id = c.parent_id WHERE c.child_id = @child_id AND c.parent_id <> @child_id LIMIT 10;
+
+-- name: JobNames :many
+SELECT id, name FROM jobs WHERE id = ANY(@ids::bigint[]);
+
+-- name: DeleteJobRow :exec
+DELETE FROM jobs WHERE id = @id;
+
+-- name: EnsureClusterSlot :exec
+INSERT INTO block_slots (job_id) VALUES (@job_id) ON CONFLICT DO NOTHING;
+
+-- name: DeleteSlots :exec
+DELETE FROM block_slots WHERE job_id = @job_id AND owner IS NULL;
+
+-- name: DeleteRouteState :exec
+DELETE FROM route_state WHERE job_id = @job_id;
+
+-- name: UnstartedOf :many
+SELECT * FROM runs_live
+ WHERE job_id = @job_id AND (state IN ('pending', 'retrying') OR (state = 'queued' AND instance IS NULL)) ORDER BY id;
+
+-- name: InsertRun :exec
+INSERT INTO runs_live (id, job_id, job_version, group_name, cause, fire_time, due_at, pin, param, parent_run_id, event_id)
+VALUES (@id, @job_id, @job_version, @group_name, @cause, @fire_time, @due_at, @pin, @param, @parent_run_id, @event_id)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: RunForRetry :one
+SELECT id, job_id, cause, state, param, fire_time FROM runs WHERE id = @id;
+
+-- name: JobOfRun :one
+SELECT job_id FROM runs WHERE id = @id;

@@ -1,0 +1,92 @@
+-- name: Now :one
+SELECT clock_timestamp()::timestamptz AS now;
+
+-- name: LockDueJobs :many
+-- Takes due jobs without waiting for those that another scheduler is planning.
+SELECT job_id, version, next_fire_time, decided_through, clock_timestamp()::timestamptz AS now
+  FROM job_due
+ WHERE next_due_at <= clock_timestamp() + @horizon::interval
+ ORDER BY next_due_at
+ LIMIT @batch
+   FOR UPDATE SKIP LOCKED;
+
+-- name: LockJob :one
+SELECT job_id, version, next_fire_time, next_due_at, decided_through, clock_timestamp()::timestamptz AS now
+  FROM job_due WHERE job_id = @job_id FOR UPDATE;
+
+-- name: StrandedJobs :many
+-- Jobs with planned runs that nobody admitted within the tolerance: their scheduler died.
+SELECT DISTINCT job_id FROM runs_live
+ WHERE NOT held AND due_at < clock_timestamp() - @tolerance::interval
+   AND state = 'pending' AND NOT admitted AND attempt = 1 AND cause = 'schedule'
+ LIMIT @batch;
+
+-- name: LockJobs :many
+SELECT job_id, version, next_fire_time, next_due_at, decided_through, clock_timestamp()::timestamptz AS now
+  FROM job_due WHERE job_id = ANY(@job_ids::bigint[]) ORDER BY job_id FOR UPDATE SKIP LOCKED;
+
+-- name: StrandedRuns :many
+SELECT id, job_id, fire_time FROM runs_live
+ WHERE job_id = ANY(@job_ids::bigint[])
+   AND NOT held AND due_at < clock_timestamp() - @tolerance::interval
+   AND state = 'pending' AND NOT admitted AND attempt = 1 AND cause = 'schedule'
+ ORDER BY id FOR UPDATE;
+
+-- name: ReviveStranded :many
+UPDATE runs_live SET cause = 'misfire', due_at = @now, rung_at = clock_timestamp()
+ WHERE id = ANY(@ids::uuid[]) AND state = 'pending' AND NOT admitted
+RETURNING id, job_id, job_version, attempt, due_at, pin, avoid;
+
+-- name: DropStranded :exec
+DELETE FROM runs_live WHERE id = ANY(@ids::uuid[]) AND state = 'pending' AND NOT admitted;
+
+-- name: InsertScheduled :exec
+-- The computed id forbids a second run of a fire time.
+INSERT INTO runs_live (id, job_id, job_version, group_name, cause, fire_time, due_at, rung_at)
+SELECT unnest(@ids::uuid[]), unnest(@job_ids::bigint[]), unnest(@versions::int[]), unnest(@groups::text[]),
+       unnest(@causes::text[]), unnest(@fire_times::timestamptz[]), unnest(@due_ats::timestamptz[]), clock_timestamp()
+    ON CONFLICT (id) DO NOTHING;
+
+-- name: DeleteFinished :exec
+-- Runs after an insert into runs_live, as a statement of its own: the insert's snapshot may be older than the
+-- commit that moved the same run into the history.
+DELETE FROM runs_live l WHERE l.id = ANY(@ids::uuid[])
+   AND (EXISTS (SELECT 1 FROM runs_history h WHERE h.id = l.id)) IS TRUE;
+
+-- name: InsertMissed :exec
+INSERT INTO missed (job_id, first_fire_time, last_fire_time, count, policy, why)
+SELECT unnest(@job_ids::bigint[]), unnest(@firsts::timestamptz[]), unnest(@lasts::timestamptz[]),
+       unnest(@counts::bigint[]), unnest(@policies::text[]), unnest(@whys::text[]);
+
+-- name: AdvanceDue :exec
+-- The epoch stands for null, as arrays of the driver's plain times have none.
+UPDATE job_due d
+   SET next_fire_time = NULLIF(w.next_fire, 'epoch'), next_due_at = NULLIF(w.next_due, 'epoch'),
+       decided_through = NULLIF(w.decided, 'epoch')
+  FROM (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@next_fires::timestamptz[]) AS next_fire,
+               unnest(@next_dues::timestamptz[]) AS next_due, unnest(@decideds::timestamptz[]) AS decided) w
+ WHERE d.job_id = w.job_id;
+
+-- name: ClaimNear :many
+-- Takes runs that others planned (by hand, API, a parent, a retry), and those whose ring has not fired them
+-- although they are past due: each is in one ring at a time, by the mark rung_at.
+UPDATE runs_live SET rung_at = clock_timestamp()
+ WHERE (id IN (
+    SELECT c.id FROM runs_live c
+     WHERE NOT c.held AND c.due_at <= clock_timestamp() + @horizon::interval
+       AND c.state IN ('pending', 'retrying') AND c.replanned AND c.kill_requested_at IS NULL
+       AND (c.rung_at IS NULL
+            OR (c.due_at < clock_timestamp() - @stranded_after::interval
+                AND c.rung_at < clock_timestamp() - @stranded_after::interval))
+       AND (c.cause <> 'schedule' OR c.admitted OR c.attempt > 1 OR c.due_at >= clock_timestamp() - @tolerance::interval)
+     ORDER BY c.due_at LIMIT @batch FOR UPDATE SKIP LOCKED)) IS TRUE
+RETURNING id, job_id, job_version, attempt, due_at, pin, avoid, broadcast_id, (due_at < clock_timestamp() - @stranded_after::interval)::bool AS stranded;
+
+-- name: Definitions :many
+SELECT v.job_id, v.version, v.spec, v.created_at
+  FROM job_versions v
+  JOIN (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@versions::int[]) AS version) w
+    ON v.job_id = w.job_id AND v.version = w.version;
+
+-- name: Notify :exec
+SELECT pg_notify('belfry_plan', '');

@@ -1,0 +1,73 @@
+-- name: SilentRuns :many
+-- Bound, and nobody has heard for a while whether it was accepted: its dispatcher died, or an answer was lost.
+SELECT * FROM runs_live
+ WHERE state = 'queued' AND instance IS NOT NULL AND kill_requested_at IS NULL
+   AND GREATEST(bound_at, due_at) < clock_timestamp() - @after::interval
+ LIMIT @batch;
+
+-- name: BoundTo :many
+-- What is bound to boots of instances, to be asked about or named lost.
+SELECT r.* FROM runs_live r
+ WHERE r.state IN ('queued', 'running') AND r.instance IS NOT NULL
+ ORDER BY r.group_name, r.instance LIMIT @batch;
+
+-- name: BoundInstances :many
+SELECT group_name, instance::text AS instance, boot_id::text AS boot_id, count(*) AS runs
+  FROM runs_live WHERE instance IS NOT NULL AND state IN ('queued', 'running')
+ GROUP BY group_name, instance, boot_id;
+
+-- name: RunsOfBoot :many
+SELECT * FROM runs_live
+ WHERE group_name = @group_name AND instance = @instance::text AND boot_id = @boot_id::text AND state IN ('queued', 'running')
+ ORDER BY id LIMIT @batch;
+
+-- name: PastDeadline :many
+SELECT r.* FROM runs_waiting w JOIN runs_live r ON r.id = w.run_id
+ WHERE w.deadline_at < clock_timestamp() AND r.state = 'queued' AND r.instance IS NULL
+ ORDER BY w.deadline_at LIMIT @batch;
+
+-- name: PastGiveUp :many
+SELECT * FROM runs_live WHERE give_up_at < clock_timestamp() AND state IN ('queued', 'running') LIMIT @batch;
+
+-- name: UnconfirmedKills :many
+SELECT * FROM runs_live WHERE kill_requested_at < clock_timestamp() - @after::interval LIMIT @batch;
+
+-- name: UnheldHeld :many
+-- Held runs whose holder is gone: a crash came between.
+SELECT DISTINCT ON (r.job_id) r.job_id, r.job_version, r.id, COALESCE(r.held_by, '00000000-0000-0000-0000-000000000000')::uuid AS held_by
+  FROM runs_live r
+  LEFT JOIN block_slots s ON s.job_id = r.job_id AND s.instance = ''
+ WHERE r.held
+   AND NOT EXISTS (SELECT 1 FROM runs_live l WHERE l.id = COALESCE(s.owner, r.held_by) AND l.id <> r.id)
+   AND NOT EXISTS (SELECT 1 FROM broadcasts b WHERE b.id = COALESCE(s.owner, r.held_by))
+ ORDER BY r.job_id, r.due_at, r.id LIMIT @batch;
+
+-- name: RequestKill :many
+UPDATE runs_live SET kill_requested_at = COALESCE(kill_requested_at, clock_timestamp()), kill_reason = COALESCE(kill_reason, @reason)
+ WHERE id = ANY(@ids::uuid[])
+RETURNING *;
+
+-- name: LateWaiting :many
+-- Queued and unbound, but not among those that wait: a bug or somebody's SQL; they are put back.
+SELECT r.id, r.job_id, r.job_version, r.group_name, r.due_at, r.pin FROM runs_live r
+ WHERE r.state = 'queued' AND r.instance IS NULL
+   AND NOT EXISTS (SELECT 1 FROM runs_waiting w WHERE w.run_id = r.id)
+ LIMIT @batch;
+
+-- name: WaitingCounts :many
+SELECT COALESCE(r.waiting, '')::text AS waiting, count(*) AS runs
+  FROM (SELECT run_id FROM runs_waiting LIMIT 10000) w JOIN runs_live r ON r.id = w.run_id GROUP BY 1;
+
+-- name: MakeDays :exec
+SELECT make_day(d) FROM unnest(@days::date[]) d;
+
+-- name: StoreLogs :exec
+INSERT INTO run_logs (run_id, attempt, first_line, last_line, lines)
+SELECT unnest(@run_ids::uuid[]), unnest(@attempts::int[]), unnest(@first_lines::bigint[]), unnest(@last_lines::bigint[]),
+       unnest(@chunks::bytea[])
+    ON CONFLICT DO NOTHING;
+
+-- name: GroupsOfRuns :many
+SELECT id, group_name FROM runs_live WHERE id = ANY(@ids::uuid[])
+UNION ALL
+SELECT id, group_name FROM runs_history WHERE id = ANY(@ids::uuid[]);

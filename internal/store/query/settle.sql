@@ -1,0 +1,137 @@
+-- name: HistoryOutcomes :many
+SELECT id, job_id, job_version, group_name, state, reason, attempt, COALESCE(instance, '')::text AS instance, COALESCE(boot_id, '')::text AS boot_id, started_at
+  FROM runs_history WHERE id = ANY(@ids::uuid[]);
+
+-- name: AttemptOutcomes :many
+SELECT run_id, attempt, COALESCE(instance, '')::text AS instance, COALESCE(boot_id, '')::text AS boot_id, outcome, reason
+  FROM run_attempts WHERE run_id = ANY(@ids::uuid[]);
+
+-- name: LockWaiting :exec
+SELECT run_id FROM runs_waiting WHERE run_id = ANY(@ids::uuid[]) ORDER BY run_id FOR UPDATE;
+
+-- name: LockBroadcasts :exec
+SELECT id FROM broadcasts WHERE id = ANY(@ids::uuid[]) ORDER BY id FOR UPDATE;
+
+-- name: LockRuns :many
+-- By id, so that two settlers, or a settler and a Fire, cannot wait for each other in a ring.
+SELECT * FROM runs_live WHERE id = ANY(@ids::uuid[]) ORDER BY id FOR UPDATE;
+
+-- name: DeleteLive :exec
+DELETE FROM runs_live WHERE id = ANY(@ids::uuid[]);
+
+-- name: MoveToHistory :many
+-- The caller holds the rows' locks and has compared; what it gives is moved, with DeleteLive after it.
+WITH e AS (
+    SELECT unnest(@ids::uuid[]) AS id, unnest(@states::text[]) AS state, unnest(@reasons::text[]) AS reason,
+           unnest(@messages::text[]) AS message, unnest(@outputs::text[]) AS output,
+           unnest(@started_ats::timestamptz[]) AS started_at, unnest(@finished_ats::timestamptz[]) AS finished_at,
+           unnest(@last_lines::bigint[]) AS last_line
+)
+INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, output, param,
+       attempt, fire_time, due_at, created_at, dispatched_at, started_at, finished_at, kill_requested_at, lateness_ms,
+       last_line, instance, boot_id, route, shard_index, shard_total, broadcast_id, parent_run_id, event_id)
+SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, e.state, e.reason, e.message, e.output, r.param,
+       r.attempt, r.fire_time, r.due_at, r.created_at, r.dispatched_at,
+       COALESCE(NULLIF(e.started_at, 'epoch'), r.started_at), e.finished_at, r.kill_requested_at,
+       COALESCE(r.lateness_ms, (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint),
+       e.last_line, r.instance, r.boot_id, r.route, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
+  FROM e JOIN runs_live r ON r.id = e.id
+RETURNING id, lateness_ms;
+
+-- name: RetryRuns :many
+-- Ends an attempt whose run goes on: the attempt is kept, the run waits for its next one.
+WITH e AS (
+    SELECT unnest(@ids::uuid[]) AS id, unnest(@due_ats::timestamptz[]) AS due_at, unnest(@outcomes::text[]) AS outcome,
+           unnest(@reasons::text[]) AS reason, unnest(@messages::text[]) AS message, unnest(@avoids::text[]) AS avoid,
+           unnest(@started_ats::timestamptz[]) AS started_at, unnest(@finished_ats::timestamptz[]) AS finished_at,
+           unnest(@last_lines::bigint[]) AS last_line
+), kept AS (
+    INSERT INTO run_attempts (run_id, attempt, instance, boot_id, dispatched_at, started_at, finished_at, outcome,
+           reason, message, last_line)
+    SELECT r.id, r.attempt, r.instance, r.boot_id, r.dispatched_at,
+           COALESCE(NULLIF(e.started_at, 'epoch'), r.started_at), e.finished_at, e.outcome, e.reason, e.message, e.last_line
+      FROM e JOIN runs_live r ON r.id = e.id
+)
+UPDATE runs_live r
+   SET state = 'retrying', replanned = false, rung_at = NULL, due_at = e.due_at, reason = e.reason,
+       message = e.message, avoid = NULLIF(e.avoid, ''), instance = NULL, boot_id = NULL, bound_at = NULL,
+       give_up_at = NULL, waiting = NULL, started_at = NULL, dispatched_at = NULL,
+       lateness_ms = COALESCE(r.lateness_ms, (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint)
+  FROM e WHERE r.id = e.id
+RETURNING r.*;
+
+-- name: RequeueRuns :many
+-- The instance accepted the attempt but could not start it: the same attempt is routed again.
+UPDATE runs_live r
+   SET state = 'queued', instance = NULL, boot_id = NULL, bound_at = NULL, give_up_at = NULL, started_at = NULL,
+       waiting = 'the instance that had accepted it could not start it', avoid = r.instance
+ WHERE r.id = ANY(@ids::uuid[])
+RETURNING r.*;
+
+-- name: ReplanRetry :many
+-- The River worker's part: the next attempt may be rung. A repeat changes nothing.
+UPDATE runs_live r SET replanned = true, attempt = r.attempt + 1, rung_at = NULL
+  FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@attempts::int[]) AS attempt) w
+ WHERE r.id = w.id AND r.attempt = w.attempt AND r.state = 'retrying' AND NOT r.replanned
+RETURNING r.id, r.due_at;
+
+-- name: OverdueRetries :many
+SELECT id, attempt FROM runs_live
+ WHERE NOT held AND due_at < clock_timestamp() AND state = 'retrying' AND NOT replanned
+ ORDER BY due_at LIMIT @batch;
+
+-- name: HandSlots :many
+-- The next held run of each freed slot, in order. In scope cluster the slot passes to it, so that no newcomer
+-- slips in; in scope instance it is routed anew and takes a slot then.
+SELECT f.job_id::bigint AS job_id, f.instance::text AS instance, f.owner::uuid AS owner, n.id AS next_id
+  FROM (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@instances::text[]) AS instance, unnest(@owners::uuid[]) AS owner) f
+  CROSS JOIN LATERAL (
+    SELECT r.id FROM runs_live r
+     WHERE r.held AND r.job_id = f.job_id AND (f.instance = '' OR r.held_by = f.owner)
+     ORDER BY r.due_at, r.id LIMIT 1) n;
+
+-- name: Release :many
+-- Due is the instant of release.
+UPDATE runs_live r SET held = false, held_by = NULL, waiting = NULL, rung_at = clock_timestamp(),
+       due_at = date_trunc('milliseconds', clock_timestamp())
+ WHERE r.id = ANY(@ids::uuid[]) AND r.held
+RETURNING r.*;
+
+-- name: CountDown :many
+UPDATE broadcasts b SET remaining = b.remaining - w.n, succeeded = b.succeeded + w.succeeded, cancelled = b.cancelled + w.cancelled
+  FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@ns::int[]) AS n, unnest(@succeededs::int[]) AS succeeded,
+               unnest(@cancelleds::int[]) AS cancelled) w
+ WHERE b.id = w.id
+RETURNING b.id, b.job_id, b.total, b.remaining, b.succeeded, b.cancelled;
+
+-- name: DeleteBroadcasts :exec
+DELETE FROM broadcasts WHERE id = ANY(@ids::uuid[]) AND remaining = 0;
+
+-- name: IdleDelayJobs :many
+-- Jobs without a next fire time whose chain has to go on: nothing scheduled of them is live. The caller holds
+-- their locks.
+SELECT d.job_id, d.version FROM job_due d
+ WHERE d.job_id = ANY(@job_ids::bigint[]) AND d.chained AND d.next_due_at IS NULL
+   AND NOT EXISTS (SELECT 1 FROM runs_live r WHERE r.job_id = d.job_id AND r.cause IN ('schedule', 'misfire'));
+
+-- name: ChainNext :exec
+UPDATE job_due d SET next_fire_time = NULLIF(w.next_fire, 'epoch'), next_due_at = NULLIF(w.next_due, 'epoch')
+  FROM (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@next_fires::timestamptz[]) AS next_fire,
+               unnest(@next_dues::timestamptz[]) AS next_due) w
+ WHERE d.job_id = w.job_id;
+
+-- name: LostChains :many
+SELECT d.job_id FROM job_due d
+ WHERE d.chained AND d.next_due_at IS NULL
+   AND NOT EXISTS (SELECT 1 FROM runs_live r WHERE r.job_id = d.job_id AND r.cause IN ('schedule', 'misfire'))
+ LIMIT @batch;
+
+-- name: LockDue :many
+SELECT job_id, chained FROM job_due WHERE job_id = ANY(@job_ids::bigint[]) ORDER BY job_id FOR UPDATE;
+
+-- name: InsertLate :exec
+INSERT INTO late_results (run_id, attempt, instance, outcome, reason, message, output, started_at, finished_at)
+SELECT unnest(@ids::uuid[]), unnest(@attempts::int[]), unnest(@instances::text[]), unnest(@outcomes::text[]),
+       unnest(@reasons::text[]), unnest(@messages::text[]), unnest(@outputs::text[]),
+       NULLIF(unnest(@started_ats::timestamptz[]), 'epoch'), NULLIF(unnest(@finished_ats::timestamptz[]), 'epoch')
+    ON CONFLICT DO NOTHING;

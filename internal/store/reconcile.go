@@ -1,0 +1,290 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+	"github.com/belfryhq/belfry/internal/store/sqlcgen"
+)
+
+// The queries by which reconcilers find what an arrow lost. Each only reads; what is done about a finding is done
+// by compare-and-set, so that any number of dispatchers may find the same.
+
+// Silent returns bound runs of which nobody has known for the given time whether they were accepted.
+func (s *Store) Silent(ctx context.Context, after time.Duration, limit int) ([]domain.LiveRun, error) {
+	rows, err := s.q.SilentRuns(ctx, sqlcgen.SilentRunsParams{After: after, Batch: int32(limit)})
+	return liveRuns(rows), pgerr.Translate(err)
+}
+
+// BoundBoot is a boot of an instance that runs are bound to.
+type BoundBoot struct {
+	Group, Instance, BootID string
+	Runs                    int
+}
+
+// BoundBoots returns every boot that unfinished runs are bound to.
+func (s *Store) BoundBoots(ctx context.Context) ([]BoundBoot, error) {
+	rows, err := s.q.BoundInstances(ctx)
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	out := make([]BoundBoot, len(rows))
+	for i, r := range rows {
+		out[i] = BoundBoot{r.GroupName, r.Instance, r.BootID, int(r.Runs)}
+	}
+	return out, nil
+}
+
+// RunsOf returns runs that are bound to a boot.
+func (s *Store) RunsOf(ctx context.Context, b BoundBoot, limit int) ([]domain.LiveRun, error) {
+	rows, err := s.q.RunsOfBoot(ctx, sqlcgen.RunsOfBootParams{
+		GroupName: b.Group, Instance: b.Instance, BootID: b.BootID, Batch: int32(limit),
+	})
+	return liveRuns(rows), pgerr.Translate(err)
+}
+
+// PastDeadline returns waiting runs whose start deadline has passed.
+func (s *Store) PastDeadline(ctx context.Context, limit int) ([]domain.LiveRun, error) {
+	rows, err := s.q.PastDeadline(ctx, int32(limit))
+	return liveRuns(rows), pgerr.Translate(err)
+}
+
+// PastGiveUp returns runs whose timeout and its grace have passed without a result.
+func (s *Store) PastGiveUp(ctx context.Context, limit int) ([]domain.LiveRun, error) {
+	rows, err := s.q.PastGiveUp(ctx, int32(limit))
+	return liveRuns(rows), pgerr.Translate(err)
+}
+
+// UnconfirmedKills returns runs whose kill was requested at least after ago and that have not ended.
+func (s *Store) UnconfirmedKills(ctx context.Context, after time.Duration, limit int) ([]domain.LiveRun, error) {
+	rows, err := s.q.UnconfirmedKills(ctx, sqlcgen.UnconfirmedKillsParams{After: after, Batch: int32(limit)})
+	return liveRuns(rows), pgerr.Translate(err)
+}
+
+// Replan makes attempts that wait for their River job ready to be rung, and wakes the schedulers. Repeats change
+// nothing. It returns how many there were.
+func (s *Store) Replan(ctx context.Context, runs []domain.RunID, attempts []int) (int, error) {
+	var n int
+	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) (err error) {
+		n, err = replan(ctx, tx, q, runs, attempts)
+		return err
+	})
+	return n, err
+}
+
+// ReplanTx is Replan inside the transaction that completes a River job.
+func (s *Store) ReplanTx(ctx context.Context, tx pgx.Tx, run domain.RunID, attempt int) error {
+	_, err := replan(ctx, tx, s.q.WithTx(tx), []domain.RunID{run}, []int{attempt})
+	return pgerr.Translate(err)
+}
+
+func replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, runs []domain.RunID, attempts []int) (int, error) {
+	p := sqlcgen.ReplanRetryParams{Ids: runs}
+	for _, a := range attempts {
+		p.Attempts = append(p.Attempts, int32(a))
+	}
+	rows, err := q.ReplanRetry(ctx, p)
+	if err != nil || len(rows) == 0 {
+		return 0, err
+	}
+	return len(rows), notify(ctx, tx)
+}
+
+// ReplanOverdue re-plans retries whose River job was not worked by their due instant, and returns how many.
+func (s *Store) ReplanOverdue(ctx context.Context, limit int) (int, error) {
+	rows, err := s.q.OverdueRetries(ctx, int32(limit))
+	if err != nil || len(rows) == 0 {
+		return 0, pgerr.Translate(err)
+	}
+	ids := make([]domain.RunID, len(rows))
+	attempts := make([]int, len(rows))
+	for i, r := range rows {
+		ids[i], attempts[i] = r.ID, int(r.Attempt)
+	}
+	return s.Replan(ctx, ids, attempts)
+}
+
+// GoOnChains plans the next fire of fixed_delay jobs that have none although nothing of them is live.
+func (s *Store) GoOnChains(ctx context.Context, limit int) (int, error) {
+	jobs, err := s.q.LostChains(ctx, int32(limit))
+	if err != nil || len(jobs) == 0 {
+		return 0, pgerr.Translate(err)
+	}
+	err = s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error {
+		if _, err := q.LockDue(ctx, jobs); err != nil {
+			return err
+		}
+		return s.chainNext(ctx, q, jobs, s.Now())
+	})
+	return len(jobs), err
+}
+
+// ReleaseOrphans releases the next held run of jobs whose holder is gone, and returns what to fire.
+func (s *Store) ReleaseOrphans(ctx context.Context, limit int) ([]domain.Due, error) {
+	rows, err := s.q.UnheldHeld(ctx, int32(limit))
+	if err != nil || len(rows) == 0 {
+		return nil, pgerr.Translate(err)
+	}
+	var out []domain.Due
+	err = s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error {
+		out = nil
+		var keys []slotKey
+		for _, r := range rows {
+			keys = append(keys, slotKey{domain.JobID(r.JobID), ""})
+		}
+		slots, err := lockSlots(ctx, q, keys, false)
+		if err != nil {
+			return err
+		}
+		if err := slots.forget(ctx, q); err != nil {
+			return err
+		}
+		var ids []domain.RunID
+		for _, r := range rows {
+			k := slotKey{domain.JobID(r.JobID), ""}
+			if owner, exists := slots.owners[k]; exists && !owner.IsZero() {
+				continue // somebody took it since
+			} else if exists {
+				slots.set(k, r.ID)
+			}
+			ids = append(ids, r.ID)
+		}
+		if err := slots.save(ctx, q); err != nil {
+			return err
+		}
+		released, err := q.Release(ctx, ids)
+		for _, r := range released {
+			run := liveRun(r)
+			out = append(out, run.Due())
+		}
+		return err
+	})
+	return out, err
+}
+
+// ReturnStrays makes queued, unbound runs wait that are not among those that wait, and returns how many.
+func (s *Store) ReturnStrays(ctx context.Context, limit int) (int, error) {
+	rows, err := s.q.LateWaiting(ctx, int32(limit))
+	if err != nil || len(rows) == 0 {
+		return 0, pgerr.Translate(err)
+	}
+	err = s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error {
+		var wait waitingRows
+		for _, r := range rows {
+			def, err := s.one(ctx, q, versionKey{domain.JobID(r.JobID), int(r.JobVersion)})
+			if err != nil {
+				return err
+			}
+			wait.add(&domain.LiveRun{
+				ID: r.ID, JobID: domain.JobID(r.JobID), JobVersion: int(r.JobVersion), Group: r.GroupName, DueAt: r.DueAt, Pin: orZero(r.Pin),
+			}, &def.Definition, s.Now())
+		}
+		return wait.insert(ctx, q)
+	})
+	return len(rows), err
+}
+
+// Kill is what a request to kill came to.
+type Kill struct {
+	Bound  []domain.LiveRun // an instance has them: tell it
+	Result SettleResult     // of those that no instance has: they have ended
+}
+
+// RequestKill asks that an unfinished run ends. One that no instance has ends at once; of one that an instance has
+// the request is kept until it is confirmed. NotFound, or Conflict when the run is final.
+func (s *Store) RequestKill(ctx context.Context, id domain.RunID, reason domain.Reason, by string) (Kill, error) {
+	var out Kill
+	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
+		out = Kill{}
+		rows, err := q.LiveRuns(ctx, []domain.RunID{id})
+		if err != nil {
+			return err
+		}
+		if len(rows) == 0 {
+			return finalOrUnknown(ctx, q, id)
+		}
+		r := rows[0]
+		if r.Instance == nil {
+			out.Result, err = s.settle(ctx, tx, q, []domain.Ended{{
+				RunID: id, Attempt: int(r.Attempt), Outcome: domain.OutcomeCancelled, Reason: reason,
+				Message: "killed by " + by, FinishedAt: s.Now(),
+			}})
+			if err == nil && out.Result.Dispositions[0] != domain.Settled {
+				return domain.WrapError(domain.Unavailable, "the run is changing hands; try again", errRepeat)
+			}
+			return err
+		}
+		marked, err := q.RequestKill(ctx, sqlcgen.RequestKillParams{Ids: []domain.RunID{id}, Reason: ptr(string(reason))})
+		out.Bound = liveRuns(marked)
+		if err == nil && len(marked) == 0 {
+			return finalOrUnknown(ctx, q, id)
+		}
+		return err
+	})
+	return out, err
+}
+
+func finalOrUnknown(ctx context.Context, q *sqlcgen.Queries, id domain.RunID) error {
+	past, err := q.HistoryOutcomes(ctx, []domain.RunID{id})
+	if err != nil {
+		return err
+	}
+	if len(past) == 0 {
+		return domain.NewError(domain.NotFound, fmt.Sprintf("there is no run %s", id))
+	}
+	return domain.NewError(domain.Conflict, fmt.Sprintf("the run has ended already: it is %s", past[0].State))
+}
+
+// LogChunk is a run of consecutive log lines, encoded by package logchunk.
+type LogChunk struct {
+	RunID       domain.RunID
+	Attempt     int
+	First, Last int64
+	Lines       []byte
+}
+
+// StoreLogs keeps chunks of run logs. A chunk that is there already stays as it is.
+func (s *Store) StoreLogs(ctx context.Context, chunks []LogChunk) error {
+	var p sqlcgen.StoreLogsParams
+	var days []domain.Ended
+	for _, c := range chunks {
+		p.RunIds = append(p.RunIds, c.RunID)
+		p.Attempts = append(p.Attempts, int32(c.Attempt))
+		p.FirstLines = append(p.FirstLines, c.First)
+		p.LastLines = append(p.LastLines, c.Last)
+		p.Chunks = append(p.Chunks, c.Lines)
+		days = append(days, domain.Ended{RunID: c.RunID})
+	}
+	err := s.q.StoreLogs(ctx, p)
+	if err != nil && isNoPartition(err) {
+		if err := s.makeDaysOf(ctx, days); err != nil {
+			return err
+		}
+		err = s.q.StoreLogs(ctx, p)
+	}
+	return pgerr.Translate(err)
+}
+
+// GroupsOf returns the groups of runs; unknown runs are missing in the result.
+func (s *Store) GroupsOf(ctx context.Context, runs []domain.RunID) (map[domain.RunID]string, error) {
+	rows, err := s.q.GroupsOfRuns(ctx, runs)
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	out := make(map[domain.RunID]string, len(rows))
+	for _, r := range rows {
+		out[r.ID] = r.GroupName
+	}
+	return out, nil
+}
+
+// Vacuum cleans the hot tables. Autovacuum would come too late: they turn over completely within seconds.
+func (s *Store) Vacuum(ctx context.Context) error {
+	_, err := s.pool.Exec(ctx, `VACUUM (INDEX_CLEANUP ON, TRUNCATE OFF) runs_live, job_due, block_slots, runs_waiting`)
+	return pgerr.Translate(err)
+}

@@ -1,0 +1,658 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+	"github.com/belfryhq/belfry/internal/store/sqlcgen"
+)
+
+// SettleResult is what Settle did.
+type SettleResult struct {
+	Dispositions []domain.Disposition // one for each Ended, in order
+	Changes      []domain.Change
+	Released     []domain.Due // held runs whose turn has come: fire them
+	Waiting      bool         // attempts were put back to wait for an instance
+	Joined       int          // broadcasts whose last shard ended
+}
+
+// Settle writes how attempts ended, with all that follows from it, in one transaction: the move to history or the
+// retry, the follow-ups as River jobs, the block slots and the next held runs, the next fire of fixed_delay, the
+// count of a broadcast. Repeats change nothing.
+func (s *Store) Settle(ctx context.Context, ended []domain.Ended) (SettleResult, error) {
+	var out SettleResult
+	settle := func() error {
+		return s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) (err error) {
+			out, err = s.settle(ctx, tx, q, ended)
+			return err
+		})
+	}
+	err := settle()
+	if err != nil && isNoPartition(err) {
+		if err := s.makeDaysOf(ctx, ended); err != nil {
+			return out, err
+		}
+		err = settle()
+	}
+	return out, err
+}
+
+func (s *Store) makeDaysOf(ctx context.Context, ended []domain.Ended) error {
+	seen := make(map[time.Time]bool)
+	var days []time.Time
+	for _, e := range ended {
+		if day := e.RunID.Time().Truncate(24 * time.Hour); !seen[day] {
+			seen[day] = true
+			days = append(days, day)
+		}
+	}
+	return s.MakeDays(ctx, days)
+}
+
+// MakeDays makes the history partitions of the given UTC days where they are missing.
+func (s *Store) MakeDays(ctx context.Context, days []time.Time) error {
+	for _, day := range days {
+		if _, err := s.pool.Exec(ctx, `SELECT make_day($1::date)`, day); err != nil {
+			return pgerr.Translate(err)
+		}
+	}
+	return nil
+}
+
+// settling is the work of one settle transaction.
+type settling struct {
+	s     *Store
+	q     *sqlcgen.Queries
+	now   time.Time
+	in    []domain.Ended
+	out   SettleResult
+	defs  map[versionKey]*definition
+	slots *slotSet
+
+	finals   []final
+	retries  sqlcgen.RetryRunsParams
+	requeue  []domain.RunID
+	ups      []domain.FollowUp
+	freed    map[slotKey]domain.RunID // slots whose owner ends with this transaction
+	unbound  []domain.RunID
+	chains   []int64
+	toClass  []int                             // results whose run is not in exactly that attempt any more
+	liveRows map[domain.RunID]sqlcgen.RunsLive // locked
+	matched  map[domain.RunID]bool             // settled by this batch already
+}
+
+// final is a run on its way into the history.
+type final struct {
+	row   sqlcgen.RunsLive
+	ended domain.Ended
+	state domain.State
+	def   *definition
+}
+
+func (s *Store) settle(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []domain.Ended) (SettleResult, error) {
+	w := &settling{
+		s: s, q: q, now: s.Now(), in: in, freed: make(map[slotKey]domain.RunID), matched: make(map[domain.RunID]bool),
+	}
+	w.out.Dispositions = make([]domain.Disposition, len(in))
+	for _, step := range []func(context.Context) error{
+		w.lock, w.compare, w.classify, w.move, w.retry, w.putBack, w.countDown, w.handSlots, w.goOn,
+	} {
+		if err := step(ctx); err != nil {
+			return w.out, err
+		}
+	}
+	if len(w.ups) > 0 {
+		if err := s.followUps.InsertTx(ctx, tx, w.ups); err != nil {
+			return w.out, fmt.Errorf("enqueue follow-ups: %w", err)
+		}
+	}
+	return w.out, nil
+}
+
+// lock takes every lock that the batch needs, in the order that doc.go gives.
+func (w *settling) lock(ctx context.Context) error {
+	ids := make([]domain.RunID, len(w.in))
+	for i, e := range w.in {
+		ids[i] = e.RunID
+		if e.Instance == "" {
+			w.unbound = append(w.unbound, e.RunID)
+		}
+	}
+	peek, err := w.q.LiveRuns(ctx, ids) // without locks: only to learn what to lock
+	if err != nil {
+		return err
+	}
+	keys := make([]versionKey, len(peek))
+	for i, r := range peek {
+		keys[i] = versionKey{domain.JobID(r.JobID), int(r.JobVersion)}
+	}
+	if w.defs, err = w.s.load(ctx, w.q, keys); err != nil {
+		return err
+	}
+	var slots []slotKey
+	var broadcasts []domain.RunID
+	for i, r := range peek {
+		def := w.defs[keys[i]]
+		if def == nil {
+			return domain.NewError(domain.Internal, fmt.Sprintf("run %s has no version row", r.ID))
+		}
+		if def.NeedsSlot() {
+			slots = append(slots, slotOf(&def.Definition, orZero(r.Instance)))
+		}
+		if r.BroadcastID != nil {
+			broadcasts = append(broadcasts, *r.BroadcastID)
+		}
+		if def.Schedule.Kind == domain.ScheduleFixedDelay {
+			w.chains = append(w.chains, r.JobID)
+		}
+	}
+	if len(w.chains) > 0 {
+		if _, err := w.q.LockDue(ctx, w.chains); err != nil {
+			return err
+		}
+	}
+	if len(w.unbound) > 0 {
+		if err := w.q.LockWaiting(ctx, w.unbound); err != nil {
+			return err
+		}
+	}
+	if w.slots, err = lockSlots(ctx, w.q, slots, false); err != nil {
+		return err
+	}
+	if len(broadcasts) > 0 {
+		if err := w.q.LockBroadcasts(ctx, broadcasts); err != nil {
+			return err
+		}
+	}
+	rows, err := w.q.LockRuns(ctx, ids)
+	if err != nil {
+		return err
+	}
+	w.liveRows = make(map[domain.RunID]sqlcgen.RunsLive, len(rows))
+	for _, r := range rows {
+		w.liveRows[r.ID] = r
+	}
+	return nil
+}
+
+// compare decides, for each Ended whose run still is in exactly that attempt on exactly that boot, what becomes
+// of the run. The rest goes to classify.
+func (w *settling) compare(ctx context.Context) error {
+	var retried []int
+	for i, e := range w.in {
+		r, live := w.liveRows[e.RunID]
+		def := w.defs[versionKey{domain.JobID(r.JobID), int(r.JobVersion)}]
+		switch {
+		case !live || w.matched[e.RunID] || def == nil || int(r.Attempt) != e.Attempt || orZero(r.Instance) != e.Instance || orZero(r.BootID) != e.BootID:
+			w.toClass = append(w.toClass, i)
+			continue
+		case e.Outcome == domain.OutcomeUnstarted && e.Bind != 0 && e.Bind != int(r.Bind):
+			w.toClass = append(w.toClass, i) // it hands an earlier offer round back
+			continue
+		case e.Group != "" && e.Group != r.GroupName:
+			w.out.Dispositions[i] = domain.WrongGroup
+			continue
+		}
+		w.matched[e.RunID] = true // a second Ended of this batch for the same attempt is a repeat
+		w.out.Dispositions[i] = domain.Settled
+		clean(&e)
+		killed := r.KillRequestedAt != nil
+		switch {
+		case e.Outcome == domain.OutcomeUnstarted && !killed:
+			w.requeue = append(w.requeue, e.RunID)
+			w.free(def, &r, false)
+		case w.tryAgain(def, &r, &e, killed):
+			retried = append(retried, i)
+		default:
+			w.end(def, r, e, killed)
+		}
+	}
+	return w.planRetries(ctx, retried)
+}
+
+// tryAgain reports whether the retry policy gives the run another attempt.
+func (w *settling) tryAgain(def *definition, r *sqlcgen.RunsLive, e *domain.Ended, killed bool) bool {
+	if e.Outcome != domain.OutcomeFailed || killed || e.Permanent || int(r.Attempt) > def.Retries {
+		return false
+	}
+	return e.Instance != "" // what never had an instance has missed its start deadline or its place: no try failed
+}
+
+// planRetries turns ends into retries, unless the job was deleted meanwhile: then nothing starts any more.
+func (w *settling) planRetries(ctx context.Context, retried []int) error {
+	if len(retried) == 0 {
+		return nil
+	}
+	var jobs []int64
+	for _, i := range retried {
+		jobs = append(jobs, w.rowOf(i).JobID)
+	}
+	names, err := w.q.JobNames(ctx, jobs)
+	if err != nil {
+		return err
+	}
+	exists := make(map[int64]bool, len(names))
+	for _, n := range names {
+		exists[n.ID] = true
+	}
+	for _, i := range retried {
+		r, e := w.rowOf(i), w.in[i]
+		clean(&e)
+		def := w.defs[versionKey{domain.JobID(r.JobID), int(r.JobVersion)}]
+		if !exists[r.JobID] {
+			w.end(def, r, e, false)
+			continue
+		}
+		wait := e.RetryAfter
+		if wait <= 0 {
+			wait = def.RetryBackoff.Backoff(e.Attempt, rand.Float64())
+		}
+		p := &w.retries
+		p.Ids = append(p.Ids, e.RunID)
+		p.DueAts = append(p.DueAts, w.now.Add(wait).Truncate(time.Millisecond))
+		p.Outcomes = append(p.Outcomes, string(e.Outcome))
+		p.Reasons = append(p.Reasons, string(e.Reason))
+		p.Messages = append(p.Messages, e.Message)
+		avoid := ""
+		if e.Reason == domain.ReasonLost {
+			avoid = e.Instance
+		}
+		p.Avoids = append(p.Avoids, avoid)
+		p.StartedAts = append(p.StartedAts, epoch(e.StartedAt))
+		p.FinishedAts = append(p.FinishedAts, e.FinishedAt)
+		p.LastLines = append(p.LastLines, e.LastLine)
+		w.ups = append(w.ups, domain.FollowUp{Retry: true, RunID: e.RunID, Attempt: e.Attempt})
+		w.free(def, &r, false)
+	}
+	return nil
+}
+
+// rowOf returns the row that compare matched with input i.
+func (w *settling) rowOf(i int) sqlcgen.RunsLive { return w.liveRows[w.in[i].RunID] }
+
+// end sends a run into the history.
+func (w *settling) end(def *definition, r sqlcgen.RunsLive, e domain.Ended, killed bool) {
+	state := domain.Failed
+	switch e.Outcome {
+	case domain.OutcomeSucceeded:
+		state = domain.Succeeded
+	case domain.OutcomeCancelled, domain.OutcomeUnstarted:
+		state = domain.Cancelled
+	case domain.OutcomeSkipped:
+		state = domain.Skipped
+	case domain.OutcomeFailed:
+	}
+	if killed && state != domain.Succeeded {
+		// Whatever the handler made of the kill, the run was cancelled, and by whom is known.
+		state = domain.Cancelled
+		e.Reason = domain.Reason(orZero(r.KillReason))
+	}
+	w.finals = append(w.finals, final{row: r, ended: e, state: state, def: def})
+	w.free(def, &r, true)
+}
+
+// free notes that the run gives its slot up: at its end, and in scope instance whenever it loses its instance. A
+// broadcast's slot is freed when its last shard has ended.
+func (w *settling) free(def *definition, r *sqlcgen.RunsLive, ended bool) {
+	if !def.NeedsSlot() || r.BroadcastID != nil || (!ended && def.BlockScope == domain.ScopeCluster) {
+		return
+	}
+	k := slotOf(&def.Definition, orZero(r.Instance))
+	if owner, locked := w.slots.owners[k]; locked && owner == r.ID {
+		w.freed[k] = r.ID
+	}
+}
+
+// clean makes text that Postgres can hold, within the contract's bounds.
+func clean(e *domain.Ended) {
+	e.Message = cut(e.Message, domain.MaxMessageBytes)
+	e.Output = cut(e.Output, domain.MaxOutputBytes)
+}
+
+const cutMark = "\n… cut"
+
+func cut(text string, limit int) string {
+	if strings.IndexByte(text, 0) >= 0 {
+		text = strings.ReplaceAll(text, "\x00", "�")
+	}
+	text = strings.ToValidUTF8(text, "�")
+	if len(text) <= limit {
+		return text
+	}
+	text = text[:limit-len(cutMark)]
+	for len(text) > 0 && !utf8.ValidString(text[max(0, len(text)-utf8.UTFMax):]) {
+		text = text[:len(text)-1]
+	}
+	return text + cutMark
+}
+
+func (w *settling) move(ctx context.Context) error {
+	if len(w.finals) == 0 {
+		return nil
+	}
+	var p sqlcgen.MoveToHistoryParams
+	for _, f := range w.finals {
+		p.Ids = append(p.Ids, f.row.ID)
+		p.States = append(p.States, string(f.state))
+		p.Reasons = append(p.Reasons, string(f.ended.Reason))
+		p.Messages = append(p.Messages, f.ended.Message)
+		p.Outputs = append(p.Outputs, f.ended.Output)
+		p.StartedAts = append(p.StartedAts, epoch(f.ended.StartedAt))
+		p.FinishedAts = append(p.FinishedAts, f.ended.FinishedAt)
+		p.LastLines = append(p.LastLines, f.ended.LastLine)
+	}
+	rows, err := w.q.MoveToHistory(ctx, p)
+	if err != nil {
+		return err
+	}
+	if err := w.q.DeleteLive(ctx, p.Ids); err != nil {
+		return err
+	}
+	lateness := make(map[domain.RunID]*int64, len(rows))
+	for _, r := range rows {
+		lateness[r.ID] = r.LatenessMs
+	}
+	for _, f := range w.finals {
+		c := change(f.row)
+		c.State, c.Reason, c.LatenessMS = f.state, f.ended.Reason, lateness[f.row.ID]
+		w.out.Changes = append(w.out.Changes, c)
+		if f.row.BroadcastID == nil {
+			w.children(f.def, f.row.ID, f.state, f.ended.FinishedAt)
+		}
+	}
+	if len(w.unbound) > 0 {
+		return w.q.DeleteWaiting(ctx, p.Ids)
+	}
+	return nil
+}
+
+func (w *settling) children(def *definition, parent domain.RunID, state domain.State, at time.Time) {
+	for _, c := range def.Children {
+		if c.On.Matches(state) {
+			w.ups = append(w.ups, domain.FollowUp{RunID: parent, ChildJob: c.JobID, EndedAt: at})
+		}
+	}
+}
+
+func (w *settling) retry(ctx context.Context) error {
+	if len(w.retries.Ids) == 0 {
+		return nil
+	}
+	rows, err := w.q.RetryRuns(ctx, w.retries)
+	for _, r := range rows {
+		w.out.Changes = append(w.out.Changes, change(r))
+	}
+	return err
+}
+
+// putBack makes attempts wait for an instance again.
+func (w *settling) putBack(ctx context.Context) error {
+	if len(w.requeue) == 0 {
+		return nil
+	}
+	rows, err := w.q.RequeueRuns(ctx, w.requeue)
+	if err != nil {
+		return err
+	}
+	var wait waitingRows
+	for _, r := range rows {
+		run := liveRun(r)
+		wait.add(&run, &w.defs[versionKey{run.JobID, run.JobVersion}].Definition, w.now)
+		w.out.Changes = append(w.out.Changes, change(r))
+	}
+	w.out.Waiting = true
+	return wait.insert(ctx, w.q)
+}
+
+// countDown counts ended shards. Whoever brings a broadcast to zero joins it: its children, its slot.
+func (w *settling) countDown(ctx context.Context) error {
+	type count struct{ n, succeeded, cancelled int32 }
+	counts := make(map[domain.RunID]*count)
+	last := make(map[domain.RunID]final)
+	for _, f := range w.finals {
+		if f.row.BroadcastID == nil {
+			continue
+		}
+		c := counts[*f.row.BroadcastID]
+		if c == nil {
+			c = &count{}
+			counts[*f.row.BroadcastID] = c
+		}
+		c.n++
+		switch f.state {
+		case domain.Succeeded:
+			c.succeeded++
+		case domain.Cancelled:
+			c.cancelled++
+		case domain.Pending, domain.Queued, domain.Running, domain.Retrying, domain.Failed, domain.Skipped:
+		}
+		last[*f.row.BroadcastID] = f
+	}
+	if len(counts) == 0 {
+		return nil
+	}
+	var p sqlcgen.CountDownParams
+	for id, c := range counts {
+		p.Ids = append(p.Ids, id)
+		p.Ns = append(p.Ns, c.n)
+		p.Succeededs = append(p.Succeededs, c.succeeded)
+		p.Cancelleds = append(p.Cancelleds, c.cancelled)
+	}
+	rows, err := w.q.CountDown(ctx, p)
+	if err != nil {
+		return err
+	}
+	var joined []domain.RunID
+	for _, b := range rows {
+		if b.Remaining > 0 {
+			continue
+		}
+		joined = append(joined, b.ID)
+		f := last[b.ID]
+		w.children(f.def, b.ID, joinedState(b), f.ended.FinishedAt)
+		if f.def.NeedsSlot() {
+			k := slotOf(&f.def.Definition, orZero(f.row.Instance))
+			if w.slots.owners[k] == b.ID {
+				w.freed[k] = b.ID
+			}
+		}
+	}
+	w.out.Joined = len(joined)
+	if len(joined) == 0 {
+		return nil
+	}
+	return w.q.DeleteBroadcasts(ctx, joined)
+}
+
+// joinedState is the state of a broadcast as a whole: success is that all its shards succeeded.
+func joinedState(b sqlcgen.Broadcast) domain.State {
+	switch {
+	case b.Succeeded == b.Total:
+		return domain.Succeeded
+	case b.Cancelled > 0 && b.Succeeded+b.Cancelled == b.Total:
+		return domain.Cancelled
+	}
+	return domain.Failed
+}
+
+// handSlots passes freed slots on. The slots' locks have been held since before the runs ended, so nobody was
+// held back by an owner that had just gone.
+func (w *settling) handSlots(ctx context.Context) error {
+	if len(w.freed) == 0 {
+		return nil
+	}
+	var p sqlcgen.HandSlotsParams
+	for k, owner := range w.freed {
+		p.JobIds = append(p.JobIds, int64(k.job))
+		p.Instances = append(p.Instances, k.instance)
+		p.Owners = append(p.Owners, owner)
+		w.slots.set(k, domain.NilRunID)
+	}
+	next, err := w.q.HandSlots(ctx, p)
+	if err != nil {
+		return err
+	}
+	var released []domain.RunID
+	for _, n := range next {
+		released = append(released, n.NextID)
+		if n.Instance == "" {
+			w.slots.set(slotKey{domain.JobID(n.JobID), ""}, n.NextID)
+		}
+	}
+	if err := w.slots.save(ctx, w.q); err != nil || len(released) == 0 {
+		return err
+	}
+	rows, err := w.q.Release(ctx, released)
+	for _, r := range rows {
+		run := liveRun(r)
+		w.out.Released = append(w.out.Released, run.Due())
+	}
+	return err
+}
+
+// goOn sets the next fire of fixed_delay jobs of which nothing scheduled is live any more.
+func (w *settling) goOn(ctx context.Context) error {
+	if len(w.chains) == 0 {
+		return nil
+	}
+	return w.s.chainNext(ctx, w.q, w.chains, w.now)
+}
+
+// chainNext plans the next fire of those of the given fixed_delay jobs that have none. The caller holds their locks.
+func (s *Store) chainNext(ctx context.Context, q *sqlcgen.Queries, jobs []int64, now time.Time) error {
+	idle, err := q.IdleDelayJobs(ctx, jobs)
+	if err != nil || len(idle) == 0 {
+		return err
+	}
+	keys := make([]versionKey, len(idle))
+	for i, d := range idle {
+		keys[i] = versionKey{domain.JobID(d.JobID), int(d.Version)}
+	}
+	defs, err := s.load(ctx, q, keys)
+	if err != nil {
+		return err
+	}
+	var p sqlcgen.ChainNextParams
+	for _, k := range keys {
+		def := defs[k]
+		if def == nil {
+			continue
+		}
+		compiled, err := s.compiled(def)
+		if err != nil {
+			continue
+		}
+		next := now.Add(compiled.Delay()).Truncate(time.Millisecond)
+		if !compiled.InWindow(next) {
+			continue
+		}
+		p.JobIds = append(p.JobIds, int64(k.job))
+		p.NextFires = append(p.NextFires, next)
+		p.NextDues = append(p.NextDues, compiled.Due(k.job, next))
+	}
+	if len(p.JobIds) == 0 {
+		return nil
+	}
+	if err := q.ChainNext(ctx, p); err != nil {
+		return err
+	}
+	return q.Notify(ctx) // the delay may be shorter than the pre-read's period
+}
+
+// classify says what became of results that no run waited for.
+func (w *settling) classify(ctx context.Context) error {
+	if len(w.toClass) == 0 {
+		return nil
+	}
+	ids := make([]domain.RunID, len(w.toClass))
+	for j, i := range w.toClass {
+		ids[j] = w.in[i].RunID
+	}
+	past, err := w.q.HistoryOutcomes(ctx, ids)
+	if err != nil {
+		return err
+	}
+	attempts, err := w.q.AttemptOutcomes(ctx, ids)
+	if err != nil {
+		return err
+	}
+	var late sqlcgen.InsertLateParams
+	for _, i := range w.toClass {
+		e := w.in[i]
+		w.out.Dispositions[i] = w.disposition(e, past, attempts)
+		if w.out.Dispositions[i] != domain.Late {
+			continue
+		}
+		clean(&e)
+		late.Ids = append(late.Ids, e.RunID)
+		late.Attempts = append(late.Attempts, int32(e.Attempt))
+		late.Instances = append(late.Instances, e.Instance)
+		late.Outcomes = append(late.Outcomes, string(e.Outcome))
+		late.Reasons = append(late.Reasons, string(e.Reason))
+		late.Messages = append(late.Messages, e.Message)
+		late.Outputs = append(late.Outputs, e.Output)
+		late.StartedAts = append(late.StartedAts, epoch(e.StartedAt))
+		late.FinishedAts = append(late.FinishedAts, epoch(e.FinishedAt))
+	}
+	if len(late.Ids) == 0 {
+		return nil
+	}
+	return w.q.InsertLate(ctx, late)
+}
+
+func (w *settling) disposition(e domain.Ended, past []sqlcgen.HistoryOutcomesRow, attempts []sqlcgen.AttemptOutcomesRow) domain.Disposition {
+	if e.Group == "" {
+		return domain.Raced // a reconciler's finding that was no longer true
+	}
+	known := false
+	for _, h := range past {
+		if h.ID != e.RunID {
+			continue
+		}
+		if h.GroupName != e.Group {
+			return domain.WrongGroup
+		}
+		known = true
+		if int(h.Attempt) == e.Attempt {
+			return repeatOrLate(e, h.Instance, h.BootID, h.State, h.Reason)
+		}
+	}
+	if r, live := w.liveRows[e.RunID]; live {
+		if r.GroupName != e.Group {
+			return domain.WrongGroup
+		}
+		if w.matched[e.RunID] && int(r.Attempt) == e.Attempt {
+			return domain.Repeat
+		}
+		known = true
+	}
+	for _, a := range attempts {
+		if a.RunID == e.RunID && int(a.Attempt) == e.Attempt {
+			return repeatOrLate(e, a.Instance, a.BootID, a.Outcome, a.Reason)
+		}
+	}
+	switch {
+	case !known:
+		return domain.UnknownRun
+	case e.Outcome == domain.OutcomeUnstarted:
+		return domain.Repeat
+	}
+	return domain.Late
+}
+
+// repeatOrLate tells a result that had been settled before from one whose attempt was ended without it.
+func repeatOrLate(e domain.Ended, instance, boot, outcome, reason string) domain.Disposition {
+	same := string(e.Outcome) == outcome || (outcome == string(domain.Cancelled) && e.Outcome != domain.OutcomeSucceeded)
+	if e.Outcome == domain.OutcomeUnstarted || (instance == e.Instance && boot == e.BootID && same && reason != string(domain.ReasonLost)) {
+		return domain.Repeat
+	}
+	return domain.Late
+}

@@ -1,0 +1,118 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/sqlcgen"
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+// Trigger plans a run of a job now, whether or not the job is enabled.
+func (s *Store) Trigger(ctx context.Context, id domain.JobID, t domain.Trigger) ([]domain.RunID, error) {
+	var f domain.Faults
+	if t.Param != nil && len(*t.Param) > domain.MaxParamBytes {
+		f.Add("param", fmt.Sprintf("is %d bytes long; at most %d are allowed", len(*t.Param), domain.MaxParamBytes))
+	}
+	if t.Instance != "" && !wire.ValidInstance(t.Instance) {
+		f.Add("instance", "is not the name of an instance; the group's instances are listed at GET /api/v1/groups/{name}/instances")
+	}
+	if err := f.Err("the trigger is not valid"); err != nil {
+		return nil, err
+	}
+	var run domain.RunID
+	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
+		row, err := q.JobRow(ctx, int64(id))
+		if err != nil {
+			return err
+		}
+		now := s.Now()
+		fire := now
+		if t.FireTime != nil {
+			fire = t.FireTime.UTC().Truncate(time.Millisecond)
+		}
+		run = domain.NewRunID(now)
+		return s.insertRun(ctx, tx, q, row, sqlcgen.InsertRunParams{
+			ID: run, Cause: string(t.Cause), FireTime: &fire, DueAt: now, Param: t.Param, Pin: nullText(t.Instance),
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []domain.RunID{run}, nil
+}
+
+func nullText(v string) *string {
+	if v == "" {
+		return nil
+	}
+	return &v
+}
+
+// insertRun plans a run of the job as it stands, and wakes the schedulers.
+func (s *Store) insertRun(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, job sqlcgen.JobRowRow, p sqlcgen.InsertRunParams) error {
+	var spec struct {
+		Group string `json:"group"`
+	}
+	if err := json.Unmarshal(job.Spec, &spec); err != nil {
+		return fmt.Errorf("read job %d: %w", job.ID, err)
+	}
+	p.JobID, p.JobVersion, p.GroupName = job.ID, job.Version, spec.Group
+	if err := q.InsertRun(ctx, p); err != nil {
+		return err
+	}
+	if err := q.DeleteFinished(ctx, []domain.RunID{p.ID}); err != nil {
+		return err
+	}
+	return notify(ctx, tx)
+}
+
+// RetryRun plans a new run of a final run's job, with the same param and fire time.
+func (s *Store) RetryRun(ctx context.Context, id domain.RunID, _ string) (domain.RunID, error) {
+	var run domain.RunID
+	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
+		old, err := q.RunForRetry(ctx, id)
+		if err != nil {
+			return err
+		}
+		if !domain.State(old.State).Final() {
+			return domain.NewError(domain.Conflict, fmt.Sprintf("the run is %s; only a run that has ended can be retried", old.State))
+		}
+		row, err := q.JobRow(ctx, old.JobID)
+		if err != nil {
+			if domain.CodeOf(err) == domain.Internal {
+				return domain.WrapError(domain.Conflict, "the run's job is gone", err)
+			}
+			return err
+		}
+		now := s.Now()
+		run = domain.NewRunID(now)
+		return s.insertRun(ctx, tx, q, row, sqlcgen.InsertRunParams{
+			ID: run, Cause: string(domain.CauseManual), FireTime: old.FireTime, DueAt: now, Param: old.Param,
+		})
+	})
+	return run, err
+}
+
+// PlanChildTx plans the run of a child in the transaction that completes its River job. A repeat changes nothing,
+// as the run's id is computed. A child that was deleted meanwhile has no run.
+func (s *Store) PlanChildTx(ctx context.Context, tx pgx.Tx, parent domain.RunID, child domain.JobID, endedAt time.Time) error {
+	q := s.q.WithTx(tx)
+	names, err := q.JobNames(ctx, []int64{int64(child)})
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	row, err := q.JobRow(ctx, int64(child))
+	if err != nil {
+		return err
+	}
+	now := s.Now()
+	return s.insertRun(ctx, tx, q, row, sqlcgen.InsertRunParams{
+		ID: domain.ChildRunID(parent, child, endedAt), Cause: string(domain.CauseChild), FireTime: &now, DueAt: now, ParentRunID: &parent,
+	})
+}
