@@ -149,6 +149,7 @@ func TestFieldErrors(t *testing.T) {
 		{"at too late", domain.Schedule{Kind: "once", At: at("2200-01-01T00:00:00Z")}, map[string]string{"schedule.at": "1970 to 2199"}},
 		{"end before start", domain.Schedule{Kind: "none", StartAt: at("2026-01-01T00:00:01Z"), EndAt: at("2026-01-01T00:00:00Z")},
 			map[string]string{"schedule.end_at": "must not be before start_at"}},
+		{"start too late", domain.Schedule{Kind: "none", StartAt: at("2200-01-01T00:00:00Z")}, map[string]string{"schedule.start_at": "before the year 2200"}},
 		{"jitter negative", domain.Schedule{Kind: "none", Jitter: -ms}, map[string]string{"schedule.jitter": "negative"}},
 		{"jitter too fine", domain.Schedule{Kind: "none", Jitter: 1}, map[string]string{"schedule.jitter": "whole milliseconds"}},
 		{"jitter of once", domain.Schedule{Kind: "once", At: at("2026-01-01T00:00:00Z"), Jitter: 25 * hour}, map[string]string{"schedule.jitter": "at most 24h"}},

@@ -147,18 +147,10 @@ func daysIn(year int, month time.Month) int {
 // next returns the first Unix second after sec that fires, false if there is none before the year 2200.
 func (c *cron) next(zone *time.Location, sec int64) (int64, bool) {
 	sec = max(sec, firstSecond-1)
-	for {
-		var ok bool
-		if c.fixed {
-			sec, ok = c.nextFixed(zone, sec)
-		} else {
-			sec, ok = c.nextElapsed(zone, sec)
-		}
-		// East of Greenwich 1970 began, by its clocks, before firstSecond.
-		if !ok || sec >= firstSecond {
-			return sec, ok
-		}
+	if c.fixed {
+		return c.nextFixed(zone, sec)
 	}
+	return c.nextElapsed(zone, sec)
 }
 
 // nextFixed implements the rule of fixed expressions. The instant of a local second is the first one at which
@@ -166,13 +158,14 @@ func (c *cron) next(zone *time.Location, sec int64) (int64, bool) {
 // the instant of the first match past all that the clocks have shown up to sec.
 func (c *cron) nextFixed(zone *time.Location, sec int64) (int64, bool) {
 	local, ok := c.nextLocal(highestLocal(zone, sec) + 1)
-	for ok && !dateShown(zone, local) {
+	for ok {
+		at := firstAtOrPast(zone, local)
+		if offset, _, _ := span(zone, at); at+offset == local || dateShown(zone, local) {
+			return at, true
+		}
 		local, ok = c.nextLocal(floorDay(local) + 86400)
 	}
-	if !ok {
-		return 0, false
-	}
-	return firstAtOrPast(zone, local), true
+	return 0, false
 }
 
 // nextElapsed implements the rule of all other expressions: it looks for a match in one span of constant offset
@@ -203,41 +196,35 @@ func (c *cron) nextElapsed(zone *time.Location, sec int64) (int64, bool) {
 
 // nextLocal returns the first local second at or after local that matches, whether or not clocks show it.
 func (c *cron) nextLocal(local int64) (int64, bool) {
+	local = max(local, firstSecond)
 	day := floorDay(local)
-	timeOfDay, ok := c.timeAt(int(local - day))
 	year, month, dom := time.Unix(day, 0).UTC().Date()
-	if !ok {
-		dom++ // may be past the end of the month, which then has no such bit
-		timeOfDay, _ = c.timeAt(0)
+	if c.daysOf(year, month)&(1<<dom) != 0 {
+		if second, ok := c.timeAt(int(local - day)); ok {
+			return day + int64(second), true
+		}
 	}
-	if year < minYear {
-		year, month, dom = minYear, time.January, 1
-		timeOfDay, _ = c.timeAt(0)
-	}
-	later := func() {
-		dom = 1
-		timeOfDay, _ = c.timeAt(0)
-	}
-	for ; year <= maxYear; year, month = year+1, time.January {
+	first, _ := c.timeAt(0)
+	for ; year <= maxYear; year, month, dom = year+1, time.January, 0 {
 		if !c.years.has(year) {
-			later()
 			continue
 		}
-		for ; month <= time.December; month++ {
-			if c.months&(1<<month) != 0 {
-				days := c.days.in(year, month) &^ (1<<dom - 1)
-				if days != 0 {
-					match := bits.TrailingZeros64(days)
-					if match > dom {
-						timeOfDay, _ = c.timeAt(0)
-					}
-					return time.Date(year, month, match, 0, 0, 0, 0, time.UTC).Unix() + int64(timeOfDay), true
-				}
+		for ; month <= time.December; month, dom = month+1, 0 {
+			if later := c.daysOf(year, month) &^ (1<<(dom+1) - 1); later != 0 {
+				match := bits.TrailingZeros64(later)
+				return time.Date(year, month, match, 0, 0, first, 0, time.UTC).Unix(), true
 			}
-			later()
 		}
 	}
 	return 0, false
+}
+
+// daysOf returns the days of a month that match, as a bit set from 1 to 31.
+func (c *cron) daysOf(year int, month time.Month) uint64 {
+	if c.months&(1<<month) == 0 || !c.years.has(year) {
+		return 0
+	}
+	return c.days.in(year, month)
 }
 
 // timeAt returns the first matching second of a day at or after second, false if the day has none left. From 0

@@ -62,6 +62,8 @@ func TestKinds(t *testing.T) {
 		{"cron past its window", domain.Schedule{Kind: "cron", Expr: "* * * * * *", EndAt: end}, created, "2026-01-01T00:00:03Z", []string{"never"}},
 		{"before 1970", domain.Schedule{Kind: "cron", Expr: "0 0 1 1 *"}, created, "1066-10-14T00:00:00Z", []string{"1970-01-01T00:00:00.000Z"}},
 		{"before 1970, east", domain.Schedule{Kind: "cron", Expr: "0 0 * * *", TimeZone: "Asia/Tokyo"}, created, "1066-10-14T00:00:00Z", []string{"1970-01-01T15:00:00.000Z"}},
+		{"before 1970, west", domain.Schedule{Kind: "cron", Expr: "0 0 * * *", TimeZone: "America/New_York"}, created, "1066-10-14T00:00:00Z", []string{"1970-01-01T05:00:00.000Z"}},
+		{"1970 in the west begins in 1969", domain.Schedule{Kind: "cron", Expr: "0 * * * *", TimeZone: "America/New_York"}, created, "1066-10-14T00:00:00Z", []string{"1970-01-01T05:00:00.000Z"}},
 		{"after 2199", domain.Schedule{Kind: "cron", Expr: "* * * * *"}, created, "9999-01-01T00:00:00Z", []string{"never"}},
 	}
 	for _, test := range tests {

@@ -42,8 +42,6 @@ type errAt struct {
 	hint    string
 }
 
-func (e *errAt) Error() string { return e.message }
-
 func wrong(offset int, hint, format string, args ...any) *errAt {
 	return &errAt{offset: offset, message: fmt.Sprintf(format, args...), hint: hint}
 }

@@ -40,7 +40,8 @@ type Schedule struct {
 	at         time.Time     // of once
 }
 
-// Compile checks s and compiles it. The error is a *domain.Error of code Invalid that names every faulty field
+// Compile checks s and compiles it. It reads the zone's rules from disk, so compile a job's schedule once for
+// each of its versions, not for each question. The error is a *domain.Error of code Invalid that names every faulty field
 // as "schedule.expr" and the like; a faulty cron expression is reported field by field, with columns.
 func Compile(s domain.Schedule, o Options) (*Schedule, error) {
 	var f domain.Faults
@@ -69,6 +70,9 @@ func Compile(s domain.Schedule, o Options) (*Schedule, error) {
 func (s *Schedule) compileWindow(in domain.Schedule, f *domain.Faults) {
 	if in.StartAt != nil {
 		s.start = domain.At(in.StartAt.Time).Time
+		if s.start.Unix() >= endSecond {
+			f.Add("schedule.start_at", "must lie before the year 2200")
+		}
 	}
 	if in.EndAt != nil {
 		s.end = domain.At(in.EndAt.Time).Time
@@ -107,12 +111,12 @@ func (s *Schedule) compileKind(in domain.Schedule, o Options, f *domain.Faults) 
 	switch in.Kind {
 	case domain.ScheduleNone:
 	case domain.ScheduleCron:
-		var faults []string
-		s.cron, faults = parseCron(in.Expr, in.Dialect)
 		if !knownDialect(in.Dialect) {
 			f.Add("schedule.dialect", fmt.Sprintf("%q is not known; use standard or quartz", in.Dialect))
 			return
 		}
+		var faults []string
+		s.cron, faults = parseCron(in.Expr, in.Dialect)
 		for _, message := range faults {
 			f.Add("schedule.expr", message)
 		}
