@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
@@ -44,7 +45,7 @@ func toJob(r sqlcgen.JobsRow) (domain.Job, error) {
 	j := domain.Job{
 		ID: domain.JobID(r.ID), Version: int(r.Version),
 		CreatedAt: domain.At(r.CreatedAt), UpdatedAt: domain.At(r.UpdatedAt),
-		LastFireTime: instant(r.DecidedThrough), NextFireTime: instant(r.NextFireTime),
+		LastFireTime: fireTime(r.LastFireTime), NextFireTime: fireTime(r.NextFireTime),
 	}
 	if err := json.Unmarshal(r.Spec, &j.JobSpec); err != nil {
 		return j, domain.WrapError(domain.Internal, "a stored job cannot be read", err)
@@ -52,6 +53,14 @@ func toJob(r sqlcgen.JobsRow) (domain.Job, error) {
 	j.Normalize()
 	j.Group, j.Name, j.Enabled = r.GroupName, r.Name, r.Enabled
 	return j, nil
+}
+
+// fireTime reads a fire time for which the epoch stands where there is none.
+func fireTime(t time.Time) *domain.Instant {
+	if t.Unix() == 0 {
+		return nil
+	}
+	return domain.AtPtr(t)
 }
 
 // MissedEntry is an entry of the missed ledger with its id, by which lists go on.

@@ -25,9 +25,10 @@ type RunFilter struct {
 }
 
 const (
-	scanRows = 5000        // runs looked at by one statement
-	scanTime = time.Second // after which a page ends as it is
-	listText = 1024        // characters of the long texts in lists
+	scanRows  = 5000        // runs looked at by one statement
+	scanTime  = time.Second // after which a page ends as it is; an empty one after emptyTime
+	emptyTime = 5 * time.Second
+	listText  = 1024 // characters of the long texts in lists
 )
 
 // lastRunID is above every id that a run has.
@@ -39,7 +40,7 @@ func (s *Store) Runs(ctx context.Context, f RunFilter) (runs []domain.Run, next 
 	lo, hi := idRange(f)
 	limit := f.Limit
 	var ids []domain.RunID
-	deadline := time.Now().Add(scanTime)
+	start := time.Now()
 	for more := true; more; {
 		var keys []key
 		if keys, more, err = s.keys(ctx, f, lo, hi, limit); err != nil {
@@ -58,7 +59,7 @@ func (s *Store) Runs(ctx context.Context, f RunFilter) (runs []domain.Run, next 
 		}
 		if more {
 			hi = keys[len(keys)-1].id
-			if time.Now().After(deadline) {
+			if spent := time.Since(start); spent > emptyTime || spent > scanTime && len(ids) > 0 {
 				next = hi
 				break
 			}

@@ -5,8 +5,8 @@
 //
 // Lists are paged by key, never by offset: a page goes on after the last id of the one before. What a page costs
 // follows what it shows, not what is stored. Runs are walked along an index from new to old within a range of
-// ids; where other filters let little through, a page stops after a second with what it found and says where to go
-// on, so a page may be short, or empty, and still not be the last.
+// ids; where other filters let little through, a page stops after a second with what it found, or after five without
+// having found anything, and says where to go on: a page may be short, or empty, and still not be the last.
 //
 // # Log lines
 //

@@ -1,7 +1,16 @@
 -- name: Jobs :many
--- Ordered by id, after the given one. `only` restricts the groups that the caller may see; null is all.
+-- Ordered by id, after the given one. `only` restricts the groups that the caller may see; null is all. Fire times
+-- come as the epoch where there is none. What is planned ahead has left job_due, but has not fired yet.
 SELECT j.id, j.group_name, j.name, j.enabled, j.spec, j.version, j.created_at, j.updated_at,
-       d.next_fire_time, d.decided_through
+       coalesce(greatest(
+           (SELECT max(l.fire_time) FROM runs_live l
+             WHERE l.job_id = j.id AND l.state <> 'pending' AND l.cause IN ('schedule', 'misfire')),
+           (SELECT h.fire_time FROM runs_history h WHERE h.job_id = j.id ORDER BY h.id DESC LIMIT 1)
+       ), 'epoch')::timestamptz AS last_fire_time,
+       coalesce(
+           (SELECT min(l.fire_time) FROM runs_live l
+             WHERE l.job_id = j.id AND l.state = 'pending' AND NOT l.held AND l.cause = 'schedule'),
+           CASE WHEN d.next_due_at IS NOT NULL THEN d.next_fire_time END, 'epoch')::timestamptz AS next_fire_time
   FROM jobs j LEFT JOIN job_due d ON d.job_id = j.id
  WHERE j.id > @after
    AND (sqlc.narg('only')::text[] IS NULL OR j.group_name = ANY (sqlc.narg('only')::text[]))

@@ -12,7 +12,15 @@ import (
 
 const jobs = `-- name: Jobs :many
 SELECT j.id, j.group_name, j.name, j.enabled, j.spec, j.version, j.created_at, j.updated_at,
-       d.next_fire_time, d.decided_through
+       coalesce(greatest(
+           (SELECT max(l.fire_time) FROM runs_live l
+             WHERE l.job_id = j.id AND l.state <> 'pending' AND l.cause IN ('schedule', 'misfire')),
+           (SELECT h.fire_time FROM runs_history h WHERE h.job_id = j.id ORDER BY h.id DESC LIMIT 1)
+       ), 'epoch')::timestamptz AS last_fire_time,
+       coalesce(
+           (SELECT min(l.fire_time) FROM runs_live l
+             WHERE l.job_id = j.id AND l.state = 'pending' AND NOT l.held AND l.cause = 'schedule'),
+           CASE WHEN d.next_due_at IS NOT NULL THEN d.next_fire_time END, 'epoch')::timestamptz AS next_fire_time
   FROM jobs j LEFT JOIN job_due d ON d.job_id = j.id
  WHERE j.id > $1
    AND ($2::text[] IS NULL OR j.group_name = ANY ($2::text[]))
@@ -38,19 +46,20 @@ type JobsParams struct {
 }
 
 type JobsRow struct {
-	ID             int64
-	GroupName      string
-	Name           string
-	Enabled        bool
-	Spec           []byte
-	Version        int32
-	CreatedAt      time.Time
-	UpdatedAt      time.Time
-	NextFireTime   *time.Time
-	DecidedThrough *time.Time
+	ID           int64
+	GroupName    string
+	Name         string
+	Enabled      bool
+	Spec         []byte
+	Version      int32
+	CreatedAt    time.Time
+	UpdatedAt    time.Time
+	LastFireTime time.Time
+	NextFireTime time.Time
 }
 
-// Ordered by id, after the given one. `only` restricts the groups that the caller may see; null is all.
+// Ordered by id, after the given one. `only` restricts the groups that the caller may see; null is all. Fire times
+// come as the epoch where there is none. What is planned ahead has left job_due, but has not fired yet.
 func (q *Queries) Jobs(ctx context.Context, arg JobsParams) ([]JobsRow, error) {
 	rows, err := q.db.Query(ctx, jobs,
 		arg.After,
@@ -78,8 +87,8 @@ func (q *Queries) Jobs(ctx context.Context, arg JobsParams) ([]JobsRow, error) {
 			&i.Version,
 			&i.CreatedAt,
 			&i.UpdatedAt,
+			&i.LastFireTime,
 			&i.NextFireTime,
-			&i.DecidedThrough,
 		); err != nil {
 			return nil, err
 		}

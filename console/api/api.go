@@ -1,0 +1,309 @@
+// Package api is the REST API of Belfry: handlers, what they demand of the caller, and the contract that describes
+// them, OpenAPI 3.1.
+//
+// # Every request
+//
+// It is authenticated before it is routed; open says what is not. An operation names the least role it needs, in
+// the one place where it is registered, and handlers ask the one function may whether a thing's group exists for
+// the caller: what one may not see does not exist, and is answered as such.
+//
+// # Bodies
+//
+// Bodies are decoded strictly by this package (decodeStrict), not by huma, whose part is parameters, routing and the
+// description. All errors, wherever they come from, leave as Problem. Locations of errors are plain paths: a field
+// of the body ("schedule.expr"), a parameter ("limit"), a header ("If-Match"); "body" is the body as a whole.
+//
+// # Changes
+//
+// Each change is written to the audit log after it is committed. A POST with an Idempotency-Key takes effect once.
+// A job's version is its ETag; a change that names another version is refused with 409.
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
+	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/view"
+)
+
+// Engine changes and reads jobs, and plans runs. Errors are domain errors: Invalid names the faulty fields,
+// Conflict says that the version is stale or the name is taken.
+type Engine interface {
+	CreateJob(ctx context.Context, spec domain.JobSpec, by string) (domain.Job, error)
+	// EditJob lets edit change the spec under the job's lock. Version 0 is any version.
+	EditJob(ctx context.Context, id domain.JobID, version int, by string, edit func(*domain.JobSpec) error) (before, after domain.Job, err error)
+	SetEnabled(ctx context.Context, id domain.JobID, enabled bool, version int, by string) (before, after domain.Job, err error)
+	DeleteJob(ctx context.Context, id domain.JobID, version int, by string) (domain.Job, error)
+	Job(ctx context.Context, id domain.JobID) (domain.Job, error)
+	Trigger(ctx context.Context, id domain.JobID, t domain.Trigger) ([]domain.RunID, error)
+	// RetryRun makes a new run of a final one.
+	RetryRun(ctx context.Context, id domain.RunID, by string) (domain.RunID, error)
+}
+
+// Dispatcher knows the instances, and reaches them.
+type Dispatcher interface {
+	// Kill asks for the end of an unfinished run. Conflict: it is final. NotFound: there is none.
+	Kill(ctx context.Context, id domain.RunID, by string) error
+	Instances(group string) []domain.Instance
+	Drain(ctx context.Context, group, instance string) error
+}
+
+// Accounts keeps users, tokens, groups, the audit log and idempotency keys.
+type Accounts interface {
+	auth.Accounts
+	LogIn(ctx context.Context, name, password, remote string) (token string, expiresAt time.Time, err error)
+	LogOut(ctx context.Context, token string) error
+	Users(ctx context.Context, after int64, limit int) ([]account.User, error)
+	CreateUser(ctx context.Context, name, password string, role account.Role, groups []string) (account.User, error)
+	CreateToken(ctx context.Context, owner account.Principal, name string, role account.Role, groups []string, expiresAt *time.Time) (account.Token, string, error)
+	Tokens(ctx context.Context, userID, after int64, limit int) ([]account.Token, error)
+	DeleteToken(ctx context.Context, userID, id int64) (account.Token, error)
+	CreateGroup(ctx context.Context, name, description string) (domain.Group, string, error)
+	Group(ctx context.Context, name string) (domain.Group, error)
+	Groups(ctx context.Context, only []string, after string, limit int) ([]domain.Group, error)
+	DescribeGroup(ctx context.Context, name, description string) error
+	DeleteGroup(ctx context.Context, name string) error
+	RotateGroupToken(ctx context.Context, name string) (string, error)
+	Record(ctx context.Context, actor, remote, action, object string, before, after any) error
+	Audit(ctx context.Context, f account.AuditFilter, limit int) ([]account.Change, error)
+	Begin(ctx context.Context, k account.Key) (*account.Answer, error)
+	Finish(ctx context.Context, k account.Key, a account.Answer) error
+	Forget(ctx context.Context, k account.Key) error
+}
+
+// Views reads lists, runs and logs.
+type Views interface {
+	Jobs(ctx context.Context, f view.JobFilter) ([]domain.Job, error)
+	Missed(ctx context.Context, job domain.JobID, before int64, limit int) ([]view.MissedEntry, error)
+	Runs(ctx context.Context, f view.RunFilter) ([]domain.Run, domain.RunID, error)
+	Run(ctx context.Context, id domain.RunID) (domain.Run, error)
+	State(ctx context.Context, id domain.RunID) (view.RunState, error)
+	Log(ctx context.Context, id domain.RunID, from int64, limit int) (view.LogPage, error)
+}
+
+// Config is what the API is made of. All fields but Zone, Home and Version must be set.
+type Config struct {
+	Engine     Engine
+	Dispatcher Dispatcher
+	Accounts   Accounts
+	Views      Views
+	Ready      []Check // what must answer for /readyz to be well
+	Registerer prometheus.Registerer
+	Gatherer   prometheus.Gatherer // of /metrics
+	Log        *slog.Logger
+	Zone       *time.Location // of schedules that name none; nil: UTC
+	Home       http.Handler   // of /, open to all; nil: not found
+	Version    string         // of Belfry, in the contract
+}
+
+// Check asks whether a part that Belfry needs is there. Name is postgres or nats.
+type Check struct {
+	Name  string
+	Probe func(ctx context.Context) error
+}
+
+// API is the REST API, an http.Handler.
+type API struct {
+	Config
+	router  *chi.Mux
+	huma    huma.API
+	guesses *auth.Limiter
+	metrics *metrics
+	streams chan struct{} // a slot for each log stream
+	closing chan struct{} // closed when streams are to end
+}
+
+// Prefix begins every path of the API proper.
+const Prefix = "/api/v1"
+
+// open lists the only paths that need no credentials: health for load balancers, the way in, and the page that
+// says where to go.
+var open = []string{"/", "/healthz", "/readyz", Prefix + "/auth/login"}
+
+// New makes the API. It panics if metrics of its names are registered already.
+func New(c Config) *API {
+	if c.Zone == nil {
+		c.Zone = time.UTC
+	}
+	a := &API{
+		Config: c, router: chi.NewMux(), guesses: auth.NewLimiter(), metrics: newMetrics(c.Registerer),
+		streams: make(chan struct{}, maxStreams), closing: make(chan struct{}),
+	}
+	a.router.Use(a.observe, a.recoverPanics, secureHeaders, a.authenticate, a.onceOnly)
+	a.router.NotFound(func(w http.ResponseWriter, r *http.Request) {
+		writeProblem(w, newProblem(http.StatusNotFound, "there is nothing at this path"))
+	})
+	a.router.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
+		writeProblem(w, newProblem(http.StatusMethodNotAllowed, "this path does not know "+r.Method))
+	})
+	a.huma = humachi.New(a.router, a.humaConfig())
+	a.registerAuth()
+	a.registerUsers()
+	a.registerGroups()
+	a.registerJobs()
+	a.registerSchedules()
+	a.registerRuns()
+	a.registerLogs()
+	a.finishContract()
+	a.mountSystem()
+	return a
+}
+
+// ServeHTTP implements http.Handler.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.router.ServeHTTP(w, r) }
+
+// CloseStreams ends all log streams, so that a server can shut down. Call it once.
+func (a *API) CloseStreams() { close(a.closing) }
+
+// maxBodyBytes bounds every body.
+const (
+	maxBodyBytes    = 1 << 20
+	bodyReadTimeout = 10 * time.Second
+)
+
+// operation describes one operation of the API.
+type operation struct {
+	method, path string // path below Prefix
+	summary      string
+	description  string
+	tag          string
+	status       int          // of success; 0: 200
+	needs        account.Role // the least role; "": open to all
+	body         reflect.Type // of the request's body; nil: none
+	bodyOptional bool
+	responses    map[string]*huma.Response // where the answer is not JSON
+}
+
+// register adds an operation: I is its huma input, O its huma output.
+func register[I, O any](a *API, o operation, handle func(context.Context, auth.Identity, *I) (*O, error)) {
+	op := huma.Operation{
+		OperationID: operationID(o.method, o.path), Method: o.method, Path: Prefix + o.path,
+		Summary: o.summary, Description: o.description, Tags: []string{o.tag}, DefaultStatus: o.status,
+		MaxBodyBytes: maxBodyBytes + 1, BodyReadTimeout: bodyReadTimeout, SkipValidateBody: true,
+		Responses: o.responses,
+	}
+	if op.Responses == nil {
+		op.Responses = map[string]*huma.Response{}
+	}
+	op.Responses["default"] = &huma.Response{Description: "Problem", Content: map[string]*huma.MediaType{
+		problemType: {Schema: a.schema(reflect.TypeFor[Problem]())}}}
+	if o.needs != "" {
+		op.Middlewares = huma.Middlewares{a.demand(o.needs)}
+		op.Security = []map[string][]string{{"token": {}}, {"session": {}}}
+		op.Description += "\n\nNeeds role " + string(o.needs) + "."
+	}
+	if o.body != nil {
+		op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{}}
+	}
+	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := handle(ctx, auth.FromContext(ctx), in)
+		if err != nil {
+			p := toProblem(ctx, a.Log, err)
+			return nil, huma.ErrorWithHeaders(p, p.GetHeaders())
+		}
+		return out, nil
+	})
+	if o.body != nil {
+		// huma takes the raw body for a string; the contract says what is in it.
+		op.RequestBody.Content["application/json"].Schema = a.schema(o.body)
+		op.RequestBody.Required = !o.bodyOptional
+	}
+}
+
+// demand refuses callers below the role, before anything of the request is looked at.
+func (a *API) demand(role account.Role) func(huma.Context, func(huma.Context)) {
+	return func(ctx huma.Context, next func(huma.Context)) {
+		if !auth.FromContext(ctx.Context()).Role.AtLeast(role) {
+			_, w := humachi.Unwrap(ctx)
+			writeProblem(w, newProblem(http.StatusForbidden, "this needs the role "+string(role)))
+			return
+		}
+		next(ctx)
+	}
+}
+
+// may returns nil where things of the group exist for the caller, else the error that says they do not.
+func may(id auth.Identity, group string, missing string) error {
+	if id.Sees(group) {
+		return nil
+	}
+	return domain.NewError(domain.NotFound, missing)
+}
+
+// audit records a change that has been made. The change stands whether or not it can be recorded, so that a
+// failure is logged and not answered.
+func (a *API) audit(ctx context.Context, id auth.Identity, action, object string, before, after any) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := a.Accounts.Record(ctx, id.Actor(), id.Remote, action, object, before, after); err != nil {
+		a.metrics.auditFailures.Inc()
+		a.Log.ErrorContext(ctx, "a change is missing in the audit log", "error", err,
+			"actor", id.Actor(), "action", action, "object", object)
+	}
+}
+
+// body is embedded by the inputs of operations that have a body.
+type body struct {
+	ContentType string `header:"Content-Type" hidden:"true"`
+	RawBody     []byte `contentType:"application/json"`
+}
+
+// decode decodes the body strictly over dst. Only JSON is taken: a form that another site makes a browser send
+// cannot claim to be that without being asked first.
+func (b *body) decode(dst any) error {
+	if err := b.check(); err != nil {
+		return err
+	}
+	return decodeStrict(b.RawBody, dst)
+}
+
+func (b *body) check() error {
+	if !jsonType(b.ContentType) {
+		return newProblem(http.StatusUnsupportedMediaType, "the body must be application/json",
+			domain.FieldError{Location: "Content-Type", Message: "must be application/json"})
+	}
+	return nil
+}
+
+// page is the answer of every list.
+type page[T any] struct {
+	Items      []T    `json:"items" nullable:"false"`
+	NextCursor string `json:"next_cursor" doc:"Give it as cursor to go on; empty when there is nothing more"`
+}
+
+// list is embedded by the inputs of lists.
+type list struct {
+	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50" doc:"How many items at most"`
+	Cursor string `query:"cursor" doc:"next_cursor of the page before"`
+}
+
+type output[T any] struct{ Body T }
+
+// versioned is the answer that is a job.
+type versioned struct {
+	ETag string `header:"ETag" doc:"The job's version, for If-Match"`
+	Body domain.Job
+}
+
+// cut returns at most limit items and, where there are more, the cursor after the last of them.
+func cut[T any](items []T, limit int, cursor func(T) string) page[T] {
+	if len(items) <= limit {
+		return page[T]{Items: items}
+	}
+	items = items[:limit]
+	return page[T]{Items: items, NextCursor: cursor(items[limit-1])}
+}
+
+// Routes returns every route, for tests that must not miss one.
+func (a *API) Routes() chi.Routes { return a.router }

@@ -1,0 +1,137 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// humaConfig is huma without what Belfry does itself: documents, pages and schema links.
+func (a *API) humaConfig() huma.Config {
+	version := a.Version
+	if version == "" {
+		version = "dev"
+	}
+	c := huma.DefaultConfig("Belfry", version)
+	c.Info.Description = "A distributed job scheduler. Errors are application/problem+json (RFC 9457) and name every faulty field at once."
+	c.OpenAPIPath, c.DocsPath, c.SchemasPath, c.CreateHooks = "", "", "", nil
+	c.Transformers = []huma.Transformer{asProblem}
+	c.RejectUnknownQueryParameters = true
+	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"token":   {Type: "http", Scheme: "bearer", Description: "An API token, or the token of a log-in"},
+		"session": {Type: "apiKey", In: "cookie", Name: auth.CookieName, Description: "Set by the log-in"},
+	}
+	return c
+}
+
+// Markers of request bodies whose contract differs from the Go type they are decoded into.
+type (
+	jobBodyType  struct{}
+	jobPatchType struct{}
+)
+
+var (
+	jobBody  = reflect.TypeFor[jobBodyType]()
+	jobPatch = reflect.TypeFor[jobPatchType]()
+)
+
+// schema returns a reference to the type's schema in the contract.
+func (a *API) schema(t reflect.Type) *huma.Schema {
+	switch t {
+	case jobBody:
+		return a.derived("JobInput", "group", "name", "schedule")
+	case jobPatch:
+		return a.derived("JobPatch")
+	}
+	return a.huma.OpenAPI().Components.Schemas.Schema(t, true, t.Name())
+}
+
+// derived returns a reference to the schema of a job as it is written: all that a client may leave out is optional.
+func (a *API) derived(name string, required ...string) *huma.Schema {
+	registry := a.huma.OpenAPI().Components.Schemas
+	registry.Schema(reflect.TypeFor[domain.Job](), true, "Job")
+	if registry.Map()[name] == nil {
+		s := *registry.Map()["Job"]
+		s.Required = required
+		registry.Map()[name] = &s
+	}
+	return &huma.Schema{Ref: "#/components/schemas/" + name}
+}
+
+// operationID makes an id such as get-jobs-id-next.
+func operationID(method, path string) string {
+	words := strings.FieldsFunc(path, func(r rune) bool { return strings.ContainsRune("/{}.", r) })
+	return strings.ToLower(method) + "-" + strings.Join(words, "-")
+}
+
+// finishContract adds what Go types do not say, and drops huma's own error model, which never leaves.
+func (a *API) finishContract() {
+	schemas := a.huma.OpenAPI().Components.Schemas.Map()
+	delete(schemas, "ErrorModel")
+	delete(schemas, "ErrorDetail")
+	for schema, fields := range enumerations() {
+		s := schemas[schema]
+		if s == nil {
+			panic("api: the contract has no schema " + schema)
+		}
+		for field, values := range fields {
+			if s.Properties[field] == nil {
+				panic(fmt.Sprintf("api: schema %s has no field %s", schema, field))
+			}
+			s.Properties[field].Enum = values
+		}
+	}
+	for _, name := range []string{"Schedule", "RetryBackoff", "Child", "Alert", "Script"} {
+		schemas[name].Required = slices.DeleteFunc(slices.Clone(schemas[name].Required), func(f string) bool {
+			return f != "kind" && f != "job_id" && f != "language" && f != "code"
+		})
+	}
+}
+
+// enumerations are the values of fields whose Go types are plain strings to huma, by schema and field.
+func enumerations() map[string]map[string][]any {
+	misfire := names(domain.MisfireSkip, domain.MisfireFireOnce, domain.MisfireFireAll)
+	states := names(domain.States...)
+	causes := names(domain.CauseSchedule, domain.CauseMisfire, domain.CauseManual, domain.CauseAPI, domain.CauseEvent,
+		domain.CauseChild, domain.CauseBackfill)
+	return map[string]map[string][]any{
+		"Job": {
+			"misfire": misfire, "route": names(domain.Routes...),
+			"block":       names(domain.BlockSerial, domain.BlockDiscardLater, domain.BlockCoverEarly, domain.BlockParallel),
+			"block_scope": names(domain.ScopeCluster, domain.ScopeInstance),
+		},
+		"Schedule": {
+			"kind": names(domain.ScheduleNone, domain.ScheduleCron, domain.ScheduleFixedRate,
+				domain.ScheduleFixedDelay, domain.ScheduleOnce),
+			"dialect": names(domain.DialectStandard, domain.DialectQuartz),
+		},
+		"Child":     {"on": names(domain.OnSuccess, domain.OnFailure, domain.OnAlways)},
+		"Missed":    {"policy": misfire},
+		"Run":       {"state": states, "cause": causes},
+		"RunDetail": {"state": states, "cause": causes},
+	}
+}
+
+func names[T ~string](values ...T) []any {
+	out := make([]any, len(values))
+	for i, v := range values {
+		out[i] = string(v)
+	}
+	return out
+}
+
+// contract returns the OpenAPI document.
+func (a *API) contract() ([]byte, error) {
+	b, err := json.MarshalIndent(a.huma.OpenAPI(), "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode the contract: %w", err)
+	}
+	return append(b, '\n'), nil
+}

@@ -1,0 +1,352 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/view"
+)
+
+const noJob = "there is no such job"
+
+type jobInput struct {
+	ID domain.JobID `path:"id" minimum:"1"`
+}
+
+// conditional is embedded by the inputs of changes to a job.
+type conditional struct {
+	IfMatch string `header:"If-Match" doc:"The version that the change is meant for, as the ETag said; another one answers 409"`
+}
+
+// version returns the version in If-Match, 0 for any. ETags of jobs are their versions in quotes.
+func (c conditional) version() (int, error) {
+	s := strings.TrimSpace(c.IfMatch)
+	if s == "" || s == "*" {
+		return 0, nil
+	}
+	v, err := strconv.Atoi(strings.Trim(strings.TrimPrefix(s, "W/"), `"`))
+	if err != nil || v < 1 {
+		return 0, invalidField("If-Match", `must be a job's version, such as "3"`)
+	}
+	return v, nil
+}
+
+type jobsInput struct {
+	list
+	Group   string              `query:"group" doc:"Only jobs of this group"`
+	Q       string              `query:"q" maxLength:"128" doc:"Occurs in name, description or handler"`
+	Tag     string              `query:"tag"`
+	Enabled string              `query:"enabled" enum:"true,false"`
+	Kind    domain.ScheduleKind `query:"kind" enum:"none,cron,fixed_rate,fixed_delay,once"`
+}
+
+func (a *API) registerJobs() {
+	const tag = "Jobs"
+	register(a, operation{method: "GET", path: "/jobs", tag: tag, summary: "List jobs", needs: account.Viewer}, a.jobs)
+	register(a, operation{method: "POST", path: "/jobs", tag: tag, summary: "Create a job", needs: account.Operator,
+		status: 201, body: jobBody}, a.createJob)
+	register(a, operation{method: "GET", path: "/jobs/{id}", tag: tag, summary: "Show a job", needs: account.Viewer}, a.job)
+	register(a, operation{method: "PUT", path: "/jobs/{id}", tag: tag, summary: "Replace a job", needs: account.Operator,
+		description: "Absent fields get their defaults. Read-only fields may be there and are ignored, save version: another one than the job's answers 409.",
+		body:        jobBody}, a.replaceJob)
+	register(a, operation{method: "PATCH", path: "/jobs/{id}", tag: tag, summary: "Change a job", needs: account.Operator,
+		description: "A JSON merge patch (RFC 7396): absent fields stay, null gives a field its default.",
+		body:        jobPatch}, a.patchJob)
+	register(a, operation{method: "DELETE", path: "/jobs/{id}", tag: tag, summary: "Delete a job", needs: account.Operator,
+		description: "Its held, waiting and retrying runs are cancelled; running ones finish."}, a.deleteJob)
+	register(a, operation{method: "POST", path: "/jobs/{id}/enable", tag: tag, summary: "Enable a job", needs: account.Operator}, a.enable)
+	register(a, operation{method: "POST", path: "/jobs/{id}/disable", tag: tag, summary: "Disable a job", needs: account.Operator,
+		description: "It fires no more by its schedule; its held, waiting and retrying runs stay."}, a.disable)
+	register(a, operation{method: "POST", path: "/jobs/{id}/trigger", tag: tag, summary: "Run a job now", needs: account.Operator,
+		status: 202, body: reflect.TypeFor[triggerBody](), bodyOptional: true}, a.trigger)
+	register(a, operation{method: "GET", path: "/jobs/{id}/missed", tag: tag, summary: "List a job's missed fire times, newest first", needs: account.Viewer}, a.missed)
+}
+
+// readJob returns a job that the caller may see, NotFound for any other.
+func (a *API) readJob(ctx context.Context, id auth.Identity, job domain.JobID) (domain.Job, error) {
+	j, err := a.Engine.Job(ctx, job)
+	switch {
+	case err == nil:
+		return j, may(id, j.Group, noJob)
+	case domain.CodeOf(err) == domain.NotFound:
+		return j, domain.WrapError(domain.NotFound, noJob, err)
+	}
+	return j, err
+}
+
+func answerJob(j domain.Job) *versioned {
+	return &versioned{ETag: strconv.Quote(strconv.Itoa(j.Version)), Body: j}
+}
+
+func jobObject(id domain.JobID) string { return fmt.Sprintf("job/%d", id) }
+
+func (a *API) jobs(ctx context.Context, id auth.Identity, in *jobsInput) (*output[page[domain.Job]], error) {
+	after, err := decodeNumberCursor("job", in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	f := view.JobFilter{Only: id.Only(), Group: in.Group, Query: in.Q, Tag: in.Tag, Kind: in.Kind,
+		After: domain.JobID(after), Limit: in.Limit + 1}
+	if in.Enabled != "" {
+		enabled := in.Enabled == "true"
+		f.Enabled = &enabled
+	}
+	jobs, err := a.Views.Jobs(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	return &output[page[domain.Job]]{cut(jobs, in.Limit, func(j domain.Job) string { return numberCursor("job", int64(j.ID)) })}, nil
+}
+
+func (a *API) job(ctx context.Context, id auth.Identity, in *jobInput) (*versioned, error) {
+	j, err := a.readJob(ctx, id, in.ID)
+	return answerJob(j), err
+}
+
+func (a *API) createJob(ctx context.Context, id auth.Identity, in *struct{ body }) (*versioned, error) {
+	spec := domain.DefaultJobSpec()
+	if err := in.decode(&spec); err != nil {
+		return nil, err
+	}
+	if !id.Sees(spec.Group) && domain.ValidGroupName(spec.Group) {
+		return nil, unknownGroup()
+	}
+	if err := a.checkChildren(ctx, id, spec.Children); err != nil {
+		return nil, err
+	}
+	j, err := a.Engine.CreateJob(ctx, spec, id.Actor())
+	if err != nil {
+		return nil, err
+	}
+	a.audit(ctx, id, "job.create", jobObject(j.ID), nil, j)
+	return answerJob(j), nil
+}
+
+// unknownGroup answers a group that is not there and one that the caller may not see alike.
+func unknownGroup() error { return invalidField("group", noGroup) }
+
+// checkChildren refuses children that the caller may not see: to name one is to let it run.
+func (a *API) checkChildren(ctx context.Context, id auth.Identity, children []domain.Child) error {
+	if id.Role == account.Admin || len(children) > domain.MaxChildren {
+		return nil // all may be seen, or the engine refuses the number
+	}
+	var f domain.Faults
+	for i, c := range children {
+		if c.JobID <= 0 {
+			continue // the engine names it
+		}
+		_, err := a.readJob(ctx, id, c.JobID)
+		if err != nil && domain.CodeOf(err) != domain.NotFound {
+			return err
+		}
+		if err != nil {
+			f.Add(fmt.Sprintf("children[%d].job_id", i), noJob)
+		}
+	}
+	return f.Err("the job is not valid")
+}
+
+func (a *API) replaceJob(ctx context.Context, id auth.Identity, in *struct {
+	jobInput
+	conditional
+	body
+}) (*versioned, error) {
+	if err := in.check(); err != nil {
+		return nil, err
+	}
+	return a.edit(ctx, id, in.ID, in.conditional, in.RawBody, func(domain.JobSpec) (json.RawMessage, error) {
+		return in.RawBody, nil
+	})
+}
+
+func (a *API) patchJob(ctx context.Context, id auth.Identity, in *struct {
+	jobInput
+	conditional
+	body
+}) (*versioned, error) {
+	if err := in.check(); err != nil {
+		return nil, err
+	}
+	return a.edit(ctx, id, in.ID, in.conditional, in.RawBody, func(now domain.JobSpec) (json.RawMessage, error) {
+		doc, err := json.Marshal(now)
+		if err != nil {
+			return nil, fmt.Errorf("encode the job as it stands: %w", err)
+		}
+		return mergePatch(doc, in.RawBody), nil
+	})
+}
+
+// edit changes a job to the document that next makes of its present spec. sent is what the client sent: its shape
+// is checked first, so that also a null at an unknown name is refused, and its version and children are read.
+func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c conditional, sent json.RawMessage,
+	next func(domain.JobSpec) (json.RawMessage, error)) (*versioned, error) {
+	if _, err := a.readJob(ctx, id, job); err != nil {
+		return nil, err
+	}
+	var asked domain.Job
+	if err := decodeStrict(sent, &asked); err != nil {
+		return nil, err
+	}
+	version, err := oneVersion(c, asked.Version)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.checkChildren(ctx, id, asked.Children); err != nil {
+		return nil, err
+	}
+	before, after, err := a.Engine.EditJob(ctx, job, version, id.Actor(), func(spec *domain.JobSpec) error {
+		if err := may(id, spec.Group, noJob); err != nil { // it may have moved since it was read
+			return err
+		}
+		doc, err := next(*spec)
+		if err != nil {
+			return err
+		}
+		changed := domain.Job{JobSpec: domain.DefaultJobSpec()}
+		if err := decodeStrict(doc, &changed); err != nil {
+			return err
+		}
+		if !id.Sees(changed.Group) && domain.ValidGroupName(changed.Group) {
+			return unknownGroup()
+		}
+		*spec = changed.JobSpec
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.audit(ctx, id, "job.update", jobObject(job), before, after)
+	return answerJob(after), nil
+}
+
+// oneVersion returns the version that a change is meant for, from the header or the body, 0 for any.
+func oneVersion(c conditional, inBody int) (int, error) {
+	version, err := c.version()
+	switch {
+	case err != nil:
+		return 0, err
+	case inBody < 0:
+		return 0, invalidField("version", "must be a job's version")
+	case version != 0 && inBody != 0 && version != inBody:
+		return 0, invalidField("version", "is another one than If-Match says")
+	}
+	return max(version, inBody), nil
+}
+
+func (a *API) deleteJob(ctx context.Context, id auth.Identity, in *struct {
+	jobInput
+	conditional
+}) (*struct{}, error) {
+	version, err := in.version()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := a.readJob(ctx, id, in.ID); err != nil {
+		return nil, err
+	}
+	before, err := a.Engine.DeleteJob(ctx, in.ID, version, id.Actor())
+	if err != nil {
+		return nil, err
+	}
+	a.audit(ctx, id, "job.delete", jobObject(in.ID), before, nil)
+	return nil, nil
+}
+
+type switchInput struct {
+	jobInput
+	conditional
+}
+
+func (a *API) enable(ctx context.Context, id auth.Identity, in *switchInput) (*versioned, error) {
+	return a.setEnabled(ctx, id, in, true, "job.enable")
+}
+
+func (a *API) disable(ctx context.Context, id auth.Identity, in *switchInput) (*versioned, error) {
+	return a.setEnabled(ctx, id, in, false, "job.disable")
+}
+
+func (a *API) setEnabled(ctx context.Context, id auth.Identity, in *switchInput, enabled bool, action string) (*versioned, error) {
+	version, err := in.version()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := a.readJob(ctx, id, in.ID); err != nil {
+		return nil, err
+	}
+	before, after, err := a.Engine.SetEnabled(ctx, in.ID, enabled, version, id.Actor())
+	if err != nil {
+		return nil, err
+	}
+	if before.Version != after.Version { // enabling what is enabled changes nothing
+		a.audit(ctx, id, action, jobObject(in.ID), before, after)
+	}
+	return answerJob(after), nil
+}
+
+type triggerBody struct {
+	Param    *string         `json:"param,omitempty" doc:"Default: the job's"`
+	Instance string          `json:"instance,omitempty" doc:"The only instance that may run it"`
+	FireTime *domain.Instant `json:"fire_time,omitempty" doc:"The nominal instant that the handler sees; default: now"`
+}
+
+func (a *API) trigger(ctx context.Context, id auth.Identity, in *struct {
+	jobInput
+	body
+}) (*output[accepted], error) {
+	var b triggerBody
+	if len(in.RawBody) > 0 {
+		if err := in.decode(&b); err != nil {
+			return nil, err
+		}
+	}
+	if b.Param != nil && len(*b.Param) > domain.MaxParamBytes {
+		return nil, invalidField("param", fmt.Sprintf("is %d bytes long; at most %d are allowed", len(*b.Param), domain.MaxParamBytes))
+	}
+	if b.Param != nil && strings.ContainsRune(*b.Param, 0) {
+		return nil, invalidField("param", "must not have a NUL")
+	}
+	if _, err := a.readJob(ctx, id, in.ID); err != nil {
+		return nil, err
+	}
+	t := domain.Trigger{Param: b.Param, Instance: b.Instance, Cause: domain.CauseAPI}
+	if id.Interactive() {
+		t.Cause = domain.CauseManual
+	}
+	if b.FireTime != nil {
+		t.FireTime = &b.FireTime.Time
+	}
+	runs, err := a.Engine.Trigger(ctx, in.ID, t)
+	if err != nil {
+		return nil, err
+	}
+	answer := accepted{RunIDs: append([]domain.RunID{}, runs...)}
+	a.audit(ctx, id, "job.trigger", jobObject(in.ID), nil, answer)
+	return &output[accepted]{answer}, nil
+}
+
+func (a *API) missed(ctx context.Context, id auth.Identity, in *struct {
+	jobInput
+	list
+}) (*output[page[domain.Missed]], error) {
+	before, err := decodeNumberCursor("missed", in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := a.readJob(ctx, id, in.ID); err != nil {
+		return nil, err
+	}
+	rows, err := a.Views.Missed(ctx, in.ID, before, in.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	p := cut(rows, in.Limit, func(m view.MissedEntry) string { return numberCursor("missed", m.ID) })
+	items := each(p.Items, func(m view.MissedEntry) domain.Missed { return m.Missed })
+	return &output[page[domain.Missed]]{page[domain.Missed]{items, p.NextCursor}}, nil
+}

@@ -1,0 +1,224 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/belfryhq/belfry/console/api"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/pgtest"
+	"github.com/belfryhq/belfry/internal/store"
+	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/view"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+const adminPassword = "a-good-password"
+
+// world is an API on a real database, with an admin logged in and the group default.
+type world struct {
+	t        *testing.T
+	api      *api.API
+	store    *store.Store
+	pool     *pgxpool.Pool
+	accounts *account.Store
+	fleet    *fleet
+	ready    map[string]error // what the probes answer
+	admin    string           // a bearer token of a log-in
+	log      *syncBuffer
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	s, err := store.Open(t.Context(), store.Config{URL: pgtest.Database(t, store.Migrate)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	w := &world{t: t, store: s, pool: s.Pool(), accounts: account.New(s.Pool()), fleet: &fleet{store: s},
+		ready: map[string]error{}, log: &syncBuffer{}}
+	metrics := prometheus.NewRegistry()
+	probe := func(name string) api.Check {
+		return api.Check{Name: name, Probe: func(context.Context) error { return w.ready[name] }}
+	}
+	w.api = api.New(api.Config{
+		Engine: s, Dispatcher: w.fleet, Accounts: w.accounts, Views: view.New(s.Pool()),
+		Ready:      []api.Check{probe("postgres"), probe("nats")},
+		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.NewTextHandler(w.log, nil)),
+		Home: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "home") }),
+	})
+	if _, _, err := w.accounts.EnsureAdmin(t.Context(), adminPassword); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.accounts.EnsureGroup(t.Context(), "default", ""); err != nil {
+		t.Fatal(err)
+	}
+	w.admin = w.logIn("admin", adminPassword)
+	return w
+}
+
+// fleet stands in for the dispatcher.
+type fleet struct {
+	store *store.Store
+	mu    sync.Mutex
+	ended []domain.RunID
+}
+
+func (f *fleet) Kill(_ context.Context, id domain.RunID, _ string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended = append(f.ended, id)
+	return nil
+}
+
+func (f *fleet) Instances(group string) []domain.Instance {
+	if group != "default" {
+		return nil
+	}
+	return []domain.Instance{{ID: "one", Group: group, Capacity: 4}}
+}
+
+func (f *fleet) Drain(_ context.Context, _, instance string) error {
+	if instance != "one" {
+		return domain.NewError(domain.NotFound, "there is no such instance")
+	}
+	return nil
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// answer is what a request got.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// field returns a value of the JSON body by a path such as items.0.name, nil where there is none.
+func (a answer) field(path string) any {
+	var v any
+	if json.Unmarshal([]byte(a.body), &v) != nil {
+		return nil
+	}
+	for _, step := range strings.Split(path, ".") {
+		switch x := v.(type) {
+		case map[string]any:
+			v = x[step]
+		case []any:
+			i := int(step[0] - '0')
+			if i >= len(x) {
+				return nil
+			}
+			v = x[i]
+		default:
+			return nil
+		}
+	}
+	return v
+}
+
+// locations returns the locations that a problem names.
+func (a answer) locations() []string {
+	var p api.Problem
+	json.Unmarshal([]byte(a.body), &p)
+	out := make([]string, len(p.Errors))
+	for i, e := range p.Errors {
+		out[i] = e.Location
+	}
+	return out
+}
+
+// do sends a request with the bearer token, "" for none. Headers come in pairs.
+func (w *world) do(token, method, path, body string, headers ...string) answer {
+	w.t.Helper()
+	r := httptest.NewRequestWithContext(w.t.Context(), method, path, strings.NewReader(body))
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	rec := httptest.NewRecorder()
+	w.api.ServeHTTP(rec, r)
+	return answer{rec.Code, rec.Result().Header, rec.Body.String()}
+}
+
+// must is do as the admin, with the status that it must have.
+func (w *world) must(status int, method, path, body string, headers ...string) answer {
+	w.t.Helper()
+	a := w.do(w.admin, method, path, body, headers...)
+	if a.status != status {
+		w.t.Fatalf("%s %s: %d, want %d: %s", method, path, a.status, status, a.body)
+	}
+	return a
+}
+
+func (w *world) logIn(name, password string) string {
+	w.t.Helper()
+	a := w.do("", "POST", "/api/v1/auth/login", `{"username":"`+name+`","password":"`+password+`"}`)
+	token, _ := a.field("token").(string)
+	if a.status != http.StatusOK || token == "" {
+		w.t.Fatalf("log in as %s: %d %s", name, a.status, a.body)
+	}
+	return token
+}
+
+const simpleJob = `{"group":"default","name":"nightly","handler":"echo","schedule":{"kind":"cron","expr":"0 2 * * *"}}`
+
+// job creates a job from a JSON object and returns its path.
+func (w *world) job(spec string) string {
+	w.t.Helper()
+	a := w.must(201, "POST", "/api/v1/jobs", spec)
+	id, _ := json.Marshal(a.field("id"))
+	return "/api/v1/jobs/" + string(id)
+}
+
+func (w *world) exec(sql string, args ...any) {
+	w.t.Helper()
+	if _, err := w.pool.Exec(w.t.Context(), sql, args...); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// eventually polls until ok, for five seconds at most.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
+		if ok() {
+			return
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	t.Fatalf("%s did not come", what)
+}

@@ -1,0 +1,235 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account"
+)
+
+// metrics are of the API itself.
+type metrics struct {
+	requests      *prometheus.CounterVec
+	seconds       *prometheus.HistogramVec
+	auditFailures prometheus.Counter
+	streams       prometheus.Gauge
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "belfry_http_requests_total", Help: "Requests by route, method and status."},
+			[]string{"route", "method", "status"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "belfry_http_request_seconds", Help: "How long requests took, by route and method; log streams are left out.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}},
+			[]string{"route", "method"}),
+		auditFailures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "belfry_audit_failures_total", Help: "Changes that could not be written to the audit log."}),
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "belfry_http_log_streams", Help: "Log streams that are open."}),
+	}
+	r.MustRegister(m.requests, m.seconds, m.auditFailures, m.streams)
+	return m
+}
+
+// observe counts and times requests by the pattern of their route, never by their path, of which there is no end.
+func (a *API) observe(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+		defer func() {
+			route := chi.RouteContext(r.Context()).RoutePattern()
+			if route == "" || ww.Status() == http.StatusNotFound && !slices.Contains(open, route) && strings.HasSuffix(route, "*") {
+				route = "none"
+			}
+			method := r.Method
+			if !slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}, method) {
+				method = "other"
+			}
+			a.metrics.requests.WithLabelValues(route, method, strconv.Itoa(max(ww.Status(), 200))).Inc()
+			if !strings.HasSuffix(route, "/stream") {
+				a.metrics.seconds.WithLabelValues(route, method).Observe(time.Since(start).Seconds())
+			}
+		}()
+		next.ServeHTTP(ww, r)
+	})
+}
+
+// recoverPanics answers a handler's panic with a problem and logs its stack.
+func (a *API) recoverPanics(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			switch v := recover(); v {
+			case nil:
+			case http.ErrAbortHandler:
+				panic(v)
+			default:
+				a.Log.ErrorContext(r.Context(), "a handler panicked", "panic", v, "method", r.Method,
+					"path", r.URL.Path, "stack", string(debug.Stack()))
+				writeProblem(w, newProblem(http.StatusInternalServerError, "something is wrong on this side; the server's log says what"))
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// secureHeaders forbids browsers to guess types, to frame, and to load anything from elsewhere, and all caches to
+// keep answers.
+func secureHeaders(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+		h.Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// authenticate lets nothing through that has no credentials, save the open paths. It runs before routing, so that
+// not even the existence of a path is told, and a route cannot be forgotten.
+func (a *API) authenticate(next http.Handler) http.Handler {
+	protection := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := protection.Check(r); err != nil {
+			writeProblem(w, newProblem(http.StatusForbidden, "a browser sent this from another site"))
+			return
+		}
+		if slices.Contains(open, r.URL.Path) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		id, err := auth.Identify(r, a.Accounts)
+		if err != nil {
+			writeProblem(w, toProblem(r.Context(), a.Log, err))
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), id)))
+	})
+}
+
+const maxKeyChars = 255
+
+// onceOnly makes a POST with an Idempotency-Key take effect once: a repetition gets the first answer, kept for 24
+// hours, with the header Idempotency-Replayed. Only successes are kept; after an error the key is free again.
+// Tokens are not kept: a repetition of a request that made one finds it empty.
+func (a *API) onceOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key := r.Header.Get("Idempotency-Key")
+		if r.Method != http.MethodPost || key == "" || slices.Contains(open, r.URL.Path) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if len(key) > maxKeyChars || strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' }) {
+			err := invalidField("Idempotency-Key", "must be 1 to 255 printable ASCII characters")
+			writeProblem(w, toProblem(r.Context(), a.Log, err))
+			return
+		}
+		content, err := readBody(w, r)
+		if err != nil {
+			writeProblem(w, toProblem(r.Context(), a.Log, err))
+			return
+		}
+		digest := sha256.Sum256(content)
+		k := account.Key{Actor: auth.FromContext(r.Context()).User, Route: r.Method + " " + r.URL.Path,
+			Key: key, BodySHA256: digest[:]}
+		kept, err := a.Accounts.Begin(r.Context(), k)
+		if err != nil {
+			writeProblem(w, toProblem(r.Context(), a.Log, err))
+			return
+		}
+		if kept != nil {
+			w.Header().Set("Idempotency-Replayed", "true")
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(kept.Status)
+			w.Write(kept.Body) //nolint:errcheck // the client is gone
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(content))
+		a.serveOnce(w, r, k, next)
+	})
+}
+
+func (a *API) serveOnce(w http.ResponseWriter, r *http.Request, k account.Key, next http.Handler) {
+	var copied bytes.Buffer
+	ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+	ww.Tee(&copied)
+	finished := false
+	defer func() {
+		// The key must not stay taken because the client went away or the handler panicked.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 5*time.Second)
+		defer cancel()
+		var err error
+		if status := ww.Status(); finished && status >= 200 && status < 300 {
+			err = a.Accounts.Finish(ctx, k, account.Answer{Status: status, Body: withoutToken(copied.Bytes())})
+		} else {
+			err = a.Accounts.Forget(ctx, k)
+		}
+		if err != nil {
+			a.Log.WarnContext(ctx, "the answer under an idempotency key could not be kept", "error", err)
+		}
+	}()
+	next.ServeHTTP(ww, r)
+	finished = true
+}
+
+// withoutToken empties the token in an answer that shows one, as it must not be stored.
+func withoutToken(answer []byte) []byte {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(answer, &fields) != nil || fields["token"] == nil {
+		return answer
+	}
+	fields["token"] = json.RawMessage(`""`)
+	b, err := json.Marshal(fields)
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// readBody reads a body within the bounds that huma sets for those it reads itself.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	// Without a deadline the server's own holds.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyReadTimeout))
+	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
+	var tooLarge *http.MaxBytesError
+	var timeout net.Error
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, newProblem(http.StatusRequestEntityTooLarge, "the body is over 1 MiB")
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return nil, newProblem(http.StatusRequestTimeout, "the body came too slowly")
+	case err != nil:
+		return nil, newProblem(http.StatusBadRequest, "the body could not be read",
+			domain.FieldError{Location: "body", Message: "ended early"})
+	}
+	return content, nil
+}
+
+func jsonType(contentType string) bool {
+	if contentType == "" {
+		return true
+	}
+	t, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (t == "application/json" || strings.HasSuffix(t, "+json"))
+}

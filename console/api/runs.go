@@ -1,0 +1,122 @@
+package api
+
+import (
+	"context"
+	"slices"
+
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/view"
+)
+
+const noRun = "there is no such run"
+
+type runInput struct {
+	ID domain.RunID `path:"id" format:"uuid"`
+}
+
+type runsInput struct {
+	list
+	JobID    domain.JobID   `query:"job_id" minimum:"1"`
+	Group    string         `query:"group"`
+	State    []string       `query:"state" enum:"pending,queued,running,retrying,succeeded,failed,cancelled,skipped" doc:"One or several, separated by commas"`
+	Cause    domain.Cause   `query:"cause" enum:"schedule,misfire,manual,api,event,child,backfill"`
+	Reason   domain.Reason  `query:"reason"`
+	Instance string         `query:"instance"`
+	From     domain.Instant `query:"from" doc:"Runs from this instant on: by fire time, those without one by creation"`
+	To       domain.Instant `query:"to" doc:"Runs before this instant"`
+}
+
+func (a *API) registerRuns() {
+	const tag = "Runs"
+	register(a, operation{method: "GET", path: "/runs", tag: tag, summary: "List runs, newest first", needs: account.Viewer,
+		description: "Message, output and param are cut to 1,024 characters here; the run itself has them whole. " +
+			"Where a filter lets little through, a page may be short or empty and still have a next_cursor."}, a.runs)
+	register(a, operation{method: "GET", path: "/runs/{id}", tag: tag, summary: "Show a run", needs: account.Viewer}, a.run)
+	register(a, operation{method: "POST", path: "/runs/{id}/kill", tag: tag, summary: "Kill a run", needs: account.Operator, status: 202,
+		description: "Works in every unfinished state. It is cancelled once its handler has returned or its process is gone."}, a.kill)
+	register(a, operation{method: "POST", path: "/runs/{id}/retry", tag: tag, summary: "Run a final run again", needs: account.Operator, status: 202,
+		description: "Makes a new run."}, a.retry)
+}
+
+func (a *API) runs(ctx context.Context, id auth.Identity, in *runsInput) (*output[page[domain.Run]], error) {
+	f := view.RunFilter{Only: id.Only(), JobID: in.JobID, Group: in.Group, Cause: in.Cause, Reason: in.Reason,
+		Instance: in.Instance, From: in.From.Time, To: in.To.Time, Limit: in.Limit}
+	key, err := decodeCursor("run", in.Cursor)
+	if err == nil && key != "" {
+		if f.Before, err = domain.ParseRunID(key); err != nil {
+			err = badCursor()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range in.State {
+		if !slices.Contains(domain.States, domain.State(s)) {
+			return nil, invalidField("state", "is not known: "+clip(s))
+		}
+		f.States = append(f.States, domain.State(s))
+	}
+	runs, next, err := a.Views.Runs(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	p := page[domain.Run]{Items: runs}
+	if !next.IsZero() {
+		p.NextCursor = encodeCursor("run", next.String())
+	}
+	return &output[page[domain.Run]]{p}, nil
+}
+
+// runDetail is a run that always has its list of attempts.
+type runDetail struct {
+	domain.Run
+	Attempts []domain.Attempt `json:"attempts" nullable:"false"`
+}
+
+func (a *API) run(ctx context.Context, id auth.Identity, in *runInput) (*output[runDetail], error) {
+	r, err := a.Views.Run(ctx, in.ID)
+	if err == nil {
+		err = may(id, r.Group, noRun)
+	}
+	return &output[runDetail]{runDetail{r, append([]domain.Attempt{}, r.Attempts...)}}, err
+}
+
+// runState returns where a run stands that the caller may see, NotFound for any other.
+func (a *API) runState(ctx context.Context, id auth.Identity, run domain.RunID) (view.RunState, error) {
+	s, err := a.Views.State(ctx, run)
+	if err != nil {
+		return s, err
+	}
+	return s, may(id, s.Group, noRun)
+}
+
+// accepted names the runs that an action made, or that it is under way for.
+type accepted struct {
+	RunIDs []domain.RunID `json:"run_ids" nullable:"false"`
+}
+
+func (a *API) kill(ctx context.Context, id auth.Identity, in *runInput) (*output[accepted], error) {
+	if _, err := a.runState(ctx, id, in.ID); err != nil {
+		return nil, err
+	}
+	if err := a.Dispatcher.Kill(ctx, in.ID, id.Actor()); err != nil {
+		return nil, err
+	}
+	a.audit(ctx, id, "run.kill", "run/"+in.ID.String(), nil, nil)
+	return &output[accepted]{accepted{[]domain.RunID{in.ID}}}, nil
+}
+
+func (a *API) retry(ctx context.Context, id auth.Identity, in *runInput) (*output[accepted], error) {
+	if _, err := a.runState(ctx, id, in.ID); err != nil {
+		return nil, err
+	}
+	run, err := a.Engine.RetryRun(ctx, in.ID, id.Actor())
+	if err != nil {
+		return nil, err
+	}
+	answer := accepted{[]domain.RunID{run}}
+	a.audit(ctx, id, "run.retry", "run/"+in.ID.String(), nil, answer)
+	return &output[accepted]{answer}, nil
+}

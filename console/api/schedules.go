@@ -1,0 +1,91 @@
+package api
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/schedule"
+	"github.com/belfryhq/belfry/internal/store/account"
+)
+
+const maxPreview = 100 // fire times in one answer
+
+type previewBody struct {
+	Schedule domain.Schedule `json:"schedule"`
+	Count    int             `json:"count,omitempty" minimum:"1" maximum:"100" doc:"Default: 5"`
+	From     *domain.Instant `json:"from,omitempty" doc:"Default: now"`
+}
+
+type preview struct {
+	FireTimes   []domain.Instant `json:"fire_times" nullable:"false"`
+	Description string           `json:"description" example:"At 02:00 every day, Asia/Shanghai"`
+}
+
+func (a *API) registerSchedules() {
+	const tag = "Schedules"
+	register(a, operation{method: "GET", path: "/jobs/{id}/next", tag: tag, summary: "Show a job's next fire times", needs: account.Viewer,
+		description: "Those of its schedule, also while it is disabled. Of kind fixed_delay at most one is known."}, a.next)
+	register(a, operation{method: "POST", path: "/schedules/preview", tag: tag, summary: "Show the fire times of a schedule", needs: account.Viewer,
+		body: reflect.TypeFor[previewBody]()}, a.preview)
+}
+
+func (a *API) next(ctx context.Context, id auth.Identity, in *struct {
+	jobInput
+	Count int `query:"count" minimum:"1" maximum:"100" default:"5"`
+}) (*output[preview], error) {
+	j, err := a.readJob(ctx, id, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	p, err := a.fireTimes(j.Schedule, j.CreatedAt.Time, time.Now(), in.Count)
+	if err != nil {
+		return nil, err
+	}
+	if j.Schedule.Kind == domain.ScheduleFixedDelay && j.NextFireTime != nil {
+		p.FireTimes = []domain.Instant{*j.NextFireTime}
+	}
+	return &output[preview]{p}, nil
+}
+
+func (a *API) preview(_ context.Context, _ auth.Identity, in *struct{ body }) (*output[preview], error) {
+	b := previewBody{Count: 5}
+	if err := in.decode(&b); err != nil {
+		return nil, err
+	}
+	if b.Count < 1 || b.Count > maxPreview {
+		return nil, invalidField("count", "must be 1 to 100")
+	}
+	from := time.Now()
+	if b.From != nil {
+		from = b.From.Time
+	}
+	p, err := a.fireTimes(b.Schedule, from, from, b.Count)
+	if err != nil {
+		return nil, err
+	}
+	return &output[preview]{p}, nil
+}
+
+func (a *API) fireTimes(s domain.Schedule, createdAt, from time.Time, count int) (preview, error) {
+	p := preview{FireTimes: []domain.Instant{}}
+	if s.Kind == domain.ScheduleCron && s.Dialect == "" {
+		s.Dialect = domain.DialectStandard
+	}
+	compiled, err := schedule.Compile(s, schedule.Options{DefaultZone: a.Zone, CreatedAt: createdAt})
+	if err != nil {
+		return p, err
+	}
+	p.Description = compiled.Describe()
+	for t := from; len(p.FireTimes) < count; {
+		next, ok := compiled.Next(t)
+		if !ok {
+			break
+		}
+		p.FireTimes = append(p.FireTimes, domain.At(next))
+		t = next
+	}
+	return p, nil
+}

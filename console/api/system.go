@@ -1,0 +1,130 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// mountSystem adds what lies outside the prefix.
+func (a *API) mountSystem() {
+	contract, err := a.contract()
+	if err != nil {
+		panic("api: " + err.Error()) // the golden test meets it first
+	}
+	a.router.Get("/healthz", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintln(w, `{"status":"ok"}`)
+	})
+	a.router.Get("/readyz", a.ready)
+	a.router.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(a.Gatherer, promhttp.HandlerOpts{}))
+	a.router.Get("/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/openapi+json")
+		w.Write(contract) //nolint:errcheck // the client is gone
+	})
+	a.router.Get("/docs", a.docs)
+	a.router.Get("/docs/style.css", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/css; charset=utf-8")
+		fmt.Fprint(w, docsStyle)
+	})
+	if a.Home != nil {
+		a.router.Method(http.MethodGet, "/", a.Home)
+	}
+}
+
+const probeTimeout = 2 * time.Second
+
+// ready answers 503 while a part that Belfry needs is away, and says which.
+func (a *API) ready(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
+	defer cancel()
+	errs := make([]error, len(a.Ready))
+	done := make(chan struct{}, len(a.Ready))
+	for i, c := range a.Ready {
+		go func() {
+			errs[i] = c.Probe(ctx)
+			done <- struct{}{}
+		}()
+	}
+	for range a.Ready {
+		<-done
+	}
+	var away []string
+	for i, err := range errs {
+		if err != nil {
+			away = append(away, a.Ready[i].Name)
+			a.Log.WarnContext(ctx, "not ready", "part", a.Ready[i].Name, "error", err)
+		}
+	}
+	if len(away) > 0 {
+		p := newProblem(http.StatusServiceUnavailable, "away: "+strings.Join(away, ", "))
+		p.retryAfter = time.Second
+		writeProblem(w, p)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintln(w, `{"status":"ready"}`)
+}
+
+//go:embed docs.html
+var docsPage string
+
+//go:embed docs.css
+var docsStyle string
+
+type docOperation struct {
+	Method, Path, Summary, Description string
+	Parameters                         []*huma.Param
+}
+
+type docGroup struct {
+	Tag        string
+	Operations []docOperation
+}
+
+// docs shows the operations as a page without scripts, made of nothing but what this process has.
+func (a *API) docs(w http.ResponseWriter, _ *http.Request) {
+	t, err := template.New("docs").Parse(docsPage)
+	if err != nil {
+		panic("api: " + err.Error())
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	if err := t.Execute(w, a.docGroups()); err != nil {
+		a.Log.Warn("the documentation page broke off", "error", err)
+	}
+}
+
+func (a *API) docGroups() []docGroup {
+	var groups []docGroup
+	paths := a.huma.OpenAPI().Paths
+	for path, item := range paths {
+		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Patch, item.Delete} {
+			if op == nil {
+				continue
+			}
+			i := slices.IndexFunc(groups, func(g docGroup) bool { return g.Tag == op.Tags[0] })
+			if i < 0 {
+				i = len(groups)
+				groups = append(groups, docGroup{Tag: op.Tags[0]})
+			}
+			groups[i].Operations = append(groups[i].Operations,
+				docOperation{op.Method, path, op.Summary, strings.TrimSpace(op.Description), op.Parameters})
+		}
+	}
+	slices.SortFunc(groups, func(x, y docGroup) int { return cmp.Compare(x.Tag, y.Tag) })
+	for _, g := range groups {
+		slices.SortFunc(g.Operations, func(x, y docOperation) int {
+			return cmp.Or(cmp.Compare(x.Path, y.Path), cmp.Compare(x.Method, y.Method))
+		})
+	}
+	return groups
+}

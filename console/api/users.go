@@ -1,0 +1,265 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account"
+)
+
+type user struct {
+	ID        int64          `json:"id"`
+	Username  string         `json:"username"`
+	Role      account.Role   `json:"role" enum:"admin,operator,viewer"`
+	Groups    []string       `json:"groups" nullable:"false"`
+	CreatedAt domain.Instant `json:"created_at"`
+}
+
+type userBody struct {
+	Username string       `json:"username"`
+	Password string       `json:"password" format:"password" doc:"At least 10 characters"`
+	Role     account.Role `json:"role" enum:"admin,operator,viewer"`
+	Groups   []string     `json:"groups,omitempty" doc:"Of operators and viewers"`
+}
+
+type token struct {
+	ID         int64           `json:"id"`
+	User       string          `json:"user" doc:"Its owner"`
+	Name       string          `json:"name"`
+	Role       account.Role    `json:"role" enum:"admin,operator,viewer"`
+	Groups     []string        `json:"groups" nullable:"false"`
+	CreatedAt  domain.Instant  `json:"created_at"`
+	ExpiresAt  *domain.Instant `json:"expires_at"`
+	LastUsedAt *domain.Instant `json:"last_used_at"`
+}
+
+type newToken struct {
+	token
+	Token string `json:"token" doc:"The token itself, shown this once"`
+}
+
+type tokenBody struct {
+	Name      string          `json:"name"`
+	Role      account.Role    `json:"role,omitempty" enum:"admin,operator,viewer" doc:"Default: the caller's"`
+	Groups    []string        `json:"groups,omitempty" doc:"Default: the caller's"`
+	ExpiresAt *domain.Instant `json:"expires_at,omitempty" doc:"Default: never"`
+}
+
+type change struct {
+	ID     int64           `json:"id"`
+	At     domain.Instant  `json:"at"`
+	Actor  string          `json:"actor"`
+	Remote string          `json:"remote" doc:"The client's address"`
+	Action string          `json:"action" example:"job.update"`
+	Object string          `json:"object" example:"job/7"`
+	Before json.RawMessage `json:"before"`
+	After  json.RawMessage `json:"after"`
+}
+
+func (a *API) registerUsers() {
+	const tag = "Users and tokens"
+	register(a, operation{method: "GET", path: "/users", tag: tag, summary: "List users", needs: account.Admin}, a.users)
+	register(a, operation{method: "POST", path: "/users", tag: tag, summary: "Create a user", needs: account.Admin,
+		status: 201, body: reflect.TypeFor[userBody]()}, a.createUser)
+	register(a, operation{method: "GET", path: "/tokens", tag: tag, summary: "List API tokens",
+		description: "One's own; an admin sees all.", needs: account.Viewer}, a.tokens)
+	register(a, operation{method: "POST", path: "/tokens", tag: tag, summary: "Create an API token",
+		description: "It acts for the caller, with the caller's rights or less.", needs: account.Viewer,
+		status: 201, body: reflect.TypeFor[tokenBody]()}, a.createToken)
+	register(a, operation{method: "DELETE", path: "/tokens/{id}", tag: tag, summary: "Delete an API token", needs: account.Viewer,
+		description: "It stops working at once."}, a.deleteToken)
+	register(a, operation{method: "GET", path: "/audit", tag: tag, summary: "List changes, newest first", needs: account.Admin}, a.changes)
+}
+
+func (a *API) users(ctx context.Context, _ auth.Identity, in *struct{ list }) (*output[page[user]], error) {
+	after, err := decodeNumberCursor("user", in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := a.Accounts.Users(ctx, after, in.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	return &output[page[user]]{cut(each(rows, toUser), in.Limit, func(u user) string { return numberCursor("user", u.ID) })}, nil
+}
+
+func toUser(u account.User) user {
+	return user{u.ID, u.Name, u.Role, append([]string{}, u.Groups...), domain.At(u.CreatedAt)}
+}
+
+func (a *API) createUser(ctx context.Context, id auth.Identity, in *struct{ body }) (*output[user], error) {
+	var b userBody
+	if err := in.decode(&b); err != nil {
+		return nil, err
+	}
+	var f domain.Faults
+	if !domain.ValidGroupName(b.Username) {
+		f.Add("username", "must be 1 to 63 characters, a-z, 0-9, _ or -, and start with a letter or digit")
+	}
+	f.AddAll("password", account.CheckPassword("password", b.Password))
+	if !b.Role.AtLeast(account.Viewer) {
+		f.Add("role", "must be one of admin, operator, viewer")
+	}
+	checkGroups(&f, b.Groups)
+	if err := f.Err("the user is not valid"); err != nil {
+		return nil, err
+	}
+	u, err := a.Accounts.CreateUser(ctx, b.Username, b.Password, b.Role, b.Groups)
+	if err != nil {
+		return nil, err
+	}
+	a.audit(ctx, id, "user.create", "user/"+u.Name, nil, toUser(u))
+	return &output[user]{toUser(u)}, nil
+}
+
+func checkGroups(f *domain.Faults, groups []string) {
+	for i, g := range groups {
+		if !domain.ValidGroupName(g) {
+			f.Add(fmt.Sprintf("groups[%d]", i), domain.GroupNameRule)
+		}
+	}
+	if len(groups) > 100 {
+		f.Add("groups", "at most 100 are allowed")
+	}
+}
+
+// ownTokens returns the user whose tokens the caller deals with: himself, or everybody (0) for an admin.
+func ownTokens(id auth.Identity) int64 {
+	if id.Role == account.Admin {
+		return 0
+	}
+	return id.UserID
+}
+
+func (a *API) tokens(ctx context.Context, id auth.Identity, in *struct{ list }) (*output[page[token]], error) {
+	after, err := decodeNumberCursor("token", in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := a.Accounts.Tokens(ctx, ownTokens(id), after, in.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	return &output[page[token]]{cut(each(rows, toToken), in.Limit, func(t token) string { return numberCursor("token", t.ID) })}, nil
+}
+
+func toToken(t account.Token) token {
+	out := token{ID: t.ID, User: t.User, Name: t.Name, Role: t.Role, Groups: append([]string{}, t.Groups...),
+		CreatedAt: domain.At(t.CreatedAt)}
+	if t.ExpiresAt != nil {
+		out.ExpiresAt = domain.AtPtr(*t.ExpiresAt)
+	}
+	if t.LastUsedAt != nil {
+		out.LastUsedAt = domain.AtPtr(*t.LastUsedAt)
+	}
+	return out
+}
+
+func (a *API) createToken(ctx context.Context, id auth.Identity, in *struct{ body }) (*output[newToken], error) {
+	b := tokenBody{Role: id.Role, Groups: id.Groups}
+	if err := in.decode(&b); err != nil {
+		return nil, err
+	}
+	if err := checkToken(id, b); err != nil {
+		return nil, err
+	}
+	var expires *time.Time
+	if b.ExpiresAt != nil {
+		expires = &b.ExpiresAt.Time
+	}
+	t, secret, err := a.Accounts.CreateToken(ctx, id.Principal, b.Name, b.Role, b.Groups, expires)
+	if err != nil {
+		return nil, err
+	}
+	a.audit(ctx, id, "token.create", tokenObject(t.ID), nil, toToken(t))
+	return &output[newToken]{newToken{toToken(t), secret}}, nil
+}
+
+// checkToken refuses a token with more rights than the caller's own.
+func checkToken(id auth.Identity, b tokenBody) error {
+	var f domain.Faults
+	if n := len([]rune(b.Name)); n < 1 || n > 64 {
+		f.Add("name", "must be 1 to 64 characters")
+	}
+	switch {
+	case !b.Role.AtLeast(account.Viewer):
+		f.Add("role", "must be one of admin, operator, viewer")
+	case !id.Role.AtLeast(b.Role):
+		f.Add("role", "is more than yours, which is "+string(id.Role))
+	}
+	checkGroups(&f, b.Groups)
+	for i, g := range b.Groups {
+		if !id.Sees(g) {
+			f.Add(fmt.Sprintf("groups[%d]", i), "is not one of your groups")
+		}
+	}
+	if b.ExpiresAt != nil && !b.ExpiresAt.After(time.Now()) {
+		f.Add("expires_at", "is past")
+	}
+	if !id.ExpiresAt.IsZero() && id.TokenID != 0 && (b.ExpiresAt == nil || b.ExpiresAt.After(id.ExpiresAt)) {
+		f.Add("expires_at", "must not be later than the end of the token that you show")
+	}
+	return f.Err("the token is not valid")
+}
+
+func tokenObject(id int64) string { return "token/" + strconv.FormatInt(id, 10) }
+
+type idInput struct {
+	ID int64 `path:"id" minimum:"1"`
+}
+
+func (a *API) deleteToken(ctx context.Context, id auth.Identity, in *idInput) (*struct{}, error) {
+	t, err := a.Accounts.DeleteToken(ctx, ownTokens(id), in.ID)
+	if domain.CodeOf(err) == domain.NotFound && err != nil {
+		return nil, domain.NewError(domain.NotFound, "there is no such token")
+	}
+	if err != nil {
+		return nil, err
+	}
+	a.audit(ctx, id, "token.delete", tokenObject(t.ID), toToken(t), nil)
+	return nil, nil
+}
+
+type auditInput struct {
+	list
+	Object string `query:"object" doc:"Such as job/7"`
+	Actor  string `query:"actor"`
+	Action string `query:"action" doc:"Such as job.update"`
+}
+
+func (a *API) changes(ctx context.Context, _ auth.Identity, in *auditInput) (*output[page[change]], error) {
+	before, err := decodeNumberCursor("audit", in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	f := account.AuditFilter{Object: in.Object, Actor: in.Actor, Action: in.Action, Before: before}
+	rows, err := a.Accounts.Audit(ctx, f, in.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	items := each(rows, func(c account.Change) change {
+		return change{c.ID, domain.At(c.At), c.Actor, c.Remote, c.Action, c.Object, orNull(c.Before), orNull(c.After)}
+	})
+	return &output[page[change]]{cut(items, in.Limit, func(c change) string { return numberCursor("audit", c.ID) })}, nil
+}
+
+func orNull(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return json.RawMessage("null")
+	}
+	return raw
+}
+
+func each[T, U any](in []T, to func(T) U) []U {
+	out := make([]U, len(in))
+	for i, v := range in {
+		out[i] = to(v)
+	}
+	return out
+}

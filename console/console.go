@@ -1,0 +1,109 @@
+// Package console is the HTTP server of Belfry: the REST API, and the page that says where to find it.
+//
+// A console keeps nothing: any number of them serve the same Postgres and NATS side by side.
+package console
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/belfryhq/belfry/console/api"
+)
+
+// Config is what a console is made of.
+type Config struct {
+	API      api.Config   // its Home is set by New
+	Listener net.Listener // Run serves it and closes it; nil: Run must not be called
+	// ShutdownTimeout is how long requests under way may take once Run's context has ended; 0: 10 s. Log streams
+	// end at once.
+	ShutdownTimeout time.Duration
+}
+
+// Bounds on how long a client may take, so that slow ones cannot hold connections. Log streams set their own.
+const (
+	readHeaderTimeout = 5 * time.Second
+	readTimeout       = 20 * time.Second
+	writeTimeout      = 60 * time.Second
+	idleTimeout       = 2 * time.Minute
+	maxHeaderBytes    = 32 << 10
+)
+
+// Server is the console's HTTP server.
+type Server struct {
+	api      *api.API
+	listener net.Listener
+	shutdown time.Duration
+	log      *slog.Logger
+}
+
+// New makes a Server. It names everything that the configuration lacks.
+func New(c Config) (*Server, error) {
+	if err := validate(c); err != nil {
+		return nil, err
+	}
+	c.API.Home = http.HandlerFunc(home)
+	s := &Server{api: api.New(c.API), listener: c.Listener, shutdown: c.ShutdownTimeout, log: c.API.Log}
+	if s.shutdown == 0 {
+		s.shutdown = 10 * time.Second
+	}
+	return s, nil
+}
+
+func validate(c Config) error {
+	var faults []error
+	for _, part := range []struct {
+		name    string
+		missing bool
+	}{
+		{"Engine", c.API.Engine == nil}, {"Dispatcher", c.API.Dispatcher == nil}, {"Accounts", c.API.Accounts == nil},
+		{"Views", c.API.Views == nil}, {"Registerer", c.API.Registerer == nil}, {"Gatherer", c.API.Gatherer == nil},
+		{"Log", c.API.Log == nil},
+	} {
+		if part.missing {
+			faults = append(faults, errors.New("console: API."+part.name+" is missing"))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// Handler returns what the server serves.
+func (s *Server) Handler() http.Handler { return s.api }
+
+// Run serves until ctx ends; then it takes nothing more, ends the log streams, lets the other requests finish, and
+// returns nil. An error means that the listener broke. Call it once.
+func (s *Server) Run(ctx context.Context) error {
+	server := &http.Server{
+		Handler: s.api, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(s.listener) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve HTTP: %w", err)
+	case <-ctx.Done():
+	}
+	s.api.CloseStreams()
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.shutdown)
+	defer cancel()
+	if err := server.Shutdown(stop); err != nil {
+		s.log.Warn("requests under way were cut off", "error", err)
+		server.Close()
+	}
+	<-ended
+	return nil
+}
+
+//go:embed home.html
+var homePage []byte
+
+func home(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Write(homePage) //nolint:errcheck // the client is gone
+}
