@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -10,13 +9,6 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
-
-// WaitingKey names runs that wait for the same kind of room.
-type WaitingKey struct {
-	Group  string
-	Target string // as domain.JobSpec.Target
-	Pin    string
-}
 
 // WaitingKeys returns for which kinds of room runs wait.
 func (s *Store) WaitingKeys(ctx context.Context) ([]WaitingKey, error) {
@@ -26,15 +18,9 @@ func (s *Store) WaitingKeys(ctx context.Context) ([]WaitingKey, error) {
 	}
 	keys := make([]WaitingKey, len(rows))
 	for i, r := range rows {
-		keys[i] = WaitingKey{r.GroupName, r.Handler, r.Pin}
+		keys[i] = WaitingKey{Group: r.GroupName, Target: r.Handler, Pin: r.Pin}
 	}
 	return keys, nil
-}
-
-// Waiting is a run that AssignWaiting offers to its caller's choice.
-type Waiting struct {
-	domain.LiveRun
-	Def *domain.Definition
 }
 
 // AssignWaiting takes up to limit waiting runs in due order, asks choose where they go (a Binding without an
@@ -98,7 +84,7 @@ func (s *Store) withDefinitions(ctx context.Context, q *sqlcgen.Queries, runs []
 	out := make([]Waiting, 0, len(runs))
 	for i, r := range runs {
 		if d := defs[keys[i]]; d != nil {
-			out = append(out, Waiting{r, &d.Definition})
+			out = append(out, Waiting{LiveRun: r, Def: &d.Definition})
 		}
 	}
 	return out, nil
@@ -152,15 +138,6 @@ func (s *Store) bindWaiting(ctx context.Context, q *sqlcgen.Queries, runs []Wait
 		done[i] = r.ID
 	}
 	return liveRuns(rows), q.DeleteWaiting(ctx, done)
-}
-
-// Refusal is an attempt that its instance surely will not start, in the offer round Bind.
-type Refusal struct {
-	RunID   domain.RunID
-	Attempt int
-	Bind    int
-	Why     string // for people, while it waits
-	Avoid   string // an instance to pass over, if another one qualifies
 }
 
 // Unbind takes attempts from instances that refused them, and makes them wait for another. It returns those whose
@@ -253,15 +230,6 @@ func (s *Store) RaiseBinds(ctx context.Context, runs []domain.LiveRun) ([]domain
 	return liveRuns(rows), pgerr.Translate(err)
 }
 
-// Started is an attempt whose handler runs.
-type Started struct {
-	RunID     domain.RunID
-	Attempt   int
-	Instance  string
-	BootID    string
-	StartedAt time.Time
-}
-
 // MarkRunning writes that attempts run. Those that have ended meanwhile stay as they are.
 func (s *Store) MarkRunning(ctx context.Context, started []Started) ([]domain.Change, error) {
 	var p sqlcgen.MarkRunningParams
@@ -281,12 +249,6 @@ func (s *Store) MarkRunning(ctx context.Context, started []Started) ([]domain.Ch
 		out[i] = change(r)
 	}
 	return out, nil
-}
-
-// ShardBinding is where one shard of a broadcast goes.
-type ShardBinding struct {
-	domain.Binding
-	Pin string // the shard may run there only
 }
 
 // ExpandBroadcast turns a fired or waiting broadcast into its shards, one for each of to, in one transaction. An

@@ -14,22 +14,6 @@ import (
 // TimeoutGrace is how long after its timeout a run is ended by the dispatcher if its instance never reports.
 const TimeoutGrace = 30 * time.Second
 
-// Admission is a routed ring entry: a binding, or a reason to wait.
-type Admission struct {
-	domain.Due
-	domain.Binding
-	Def *domain.Definition
-}
-
-// Admitted is what Admit did. An entry that is in none of the lists was taken, changed or ended by somebody else.
-type Admitted struct {
-	Bound   []domain.LiveRun // offer them
-	Waiting []domain.LiveRun // queued; no instance could take them
-	Held    []domain.RunID   // an earlier run of the job is unfinished
-	Later   []domain.Due     // not yet due, and the slot is taken: try again at due
-	Ended   []domain.Change  // dropped by the block policy
-}
-
 // Admit fires runs: pending to queued, bound to the chosen instance before anybody offers it. Runs of jobs whose
 // block policy needs it take their slot in the same transaction. Ahead of due a run may only take a free slot.
 func (s *Store) Admit(ctx context.Context, in []Admission) (Admitted, error) {
@@ -145,7 +129,7 @@ func slotOf(def *domain.Definition, instance string) slotKey {
 
 // takes reports whether an admission takes a slot at all: in scope instance, a run that waits for an instance
 // owns none.
-func (a *Admission) takes() bool {
+func takes(a *Admission) bool {
 	return a.Def.BlockScope == domain.ScopeCluster || a.Instance != ""
 }
 
@@ -188,7 +172,7 @@ func (s *Store) admitSlotted(ctx context.Context, in []Admission) (Admitted, err
 func (s *Store) admitUnderSlots(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []Admission, out *Admitted) error {
 	var keys []slotKey
 	for i := range in {
-		if in[i].takes() {
+		if takes(&in[i]) {
 			keys = append(keys, slotOf(in[i].Def, in[i].Instance))
 		}
 	}
@@ -248,7 +232,7 @@ func share(in []Admission, fireable map[domain.RunID]bool, slots *slotSet) (winn
 	for _, a := range in {
 		switch {
 		case !fireable[a.RunID]:
-		case !a.takes():
+		case !takes(&a):
 			winners = append(winners, a)
 		case slots.take(slotOf(a.Def, a.Instance), a.Owner()):
 			winners = append(winners, a)

@@ -17,13 +17,6 @@ import (
 // misfire tolerance, so that the death of a scheduler makes fires late but not missed.
 const StrandedAfter = 3 * time.Second
 
-// Planned is what one pass of planning made.
-type Planned struct {
-	Runs   []domain.Due // for the ring of the scheduler that planned them
-	Jobs   int          // how many were taken; a full batch means that there may be more
-	Missed int          // how many fire times went to the ledger
-}
-
 // PlanDue takes up to batch jobs that are due within the horizon, makes their runs and ledger entries, and
 // advances them. Schedulers share the due jobs by SKIP LOCKED.
 func (s *Store) PlanDue(ctx context.Context, batch int) (Planned, error) {

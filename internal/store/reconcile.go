@@ -21,12 +21,6 @@ func (s *Store) Silent(ctx context.Context, after time.Duration, limit int) ([]d
 	return liveRuns(rows), pgerr.Translate(err)
 }
 
-// BoundBoot is a boot of an instance that runs are bound to.
-type BoundBoot struct {
-	Group, Instance, BootID string
-	Runs                    int
-}
-
 // BoundBoots returns every boot that unfinished runs are bound to.
 func (s *Store) BoundBoots(ctx context.Context) ([]BoundBoot, error) {
 	rows, err := s.q.BoundInstances(ctx)
@@ -35,7 +29,7 @@ func (s *Store) BoundBoots(ctx context.Context) ([]BoundBoot, error) {
 	}
 	out := make([]BoundBoot, len(rows))
 	for i, r := range rows {
-		out[i] = BoundBoot{r.GroupName, r.Instance, r.BootID, int(r.Runs)}
+		out[i] = BoundBoot{Group: r.GroupName, Instance: r.Instance, BootID: r.BootID, Runs: int(r.Runs)}
 	}
 	return out, nil
 }
@@ -189,12 +183,6 @@ func (s *Store) ReturnStrays(ctx context.Context, limit int) (int, error) {
 	return len(rows), err
 }
 
-// Kill is what a request to kill came to.
-type Kill struct {
-	Bound  []domain.LiveRun // an instance has them: tell it
-	Result SettleResult     // of those that no instance has: they have ended
-}
-
 // RequestKill asks that an unfinished run ends. One that no instance has ends at once; of one that an instance has
 // the request is kept until it is confirmed. NotFound, or Conflict when the run is final.
 func (s *Store) RequestKill(ctx context.Context, id domain.RunID, reason domain.Reason, by string) (Kill, error) {
@@ -238,14 +226,6 @@ func finalOrUnknown(ctx context.Context, q *sqlcgen.Queries, id domain.RunID) er
 		return domain.NewError(domain.NotFound, fmt.Sprintf("there is no run %s", id))
 	}
 	return domain.NewError(domain.Conflict, fmt.Sprintf("the run has ended already: it is %s", past[0].State))
-}
-
-// LogChunk is a run of consecutive log lines, encoded by package logchunk.
-type LogChunk struct {
-	RunID       domain.RunID
-	Attempt     int
-	First, Last int64
-	Lines       []byte
 }
 
 // StoreLogs keeps chunks of run logs. A chunk that is there already stays as it is.

@@ -15,15 +15,6 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// SettleResult is what Settle did.
-type SettleResult struct {
-	Dispositions []domain.Disposition // one for each Ended, in order
-	Changes      []domain.Change
-	Released     []domain.Due // held runs whose turn has come: fire them
-	Waiting      bool         // attempts were put back to wait for an instance
-	Joined       int          // broadcasts whose last shard ended
-}
-
 // Settle writes how attempts ended, with all that follows from it, in one transaction: the move to history or the
 // retry, the follow-ups as River jobs, the block slots and the next held runs, the next fire of fixed_delay, the
 // count of a broadcast. Repeats change nothing.

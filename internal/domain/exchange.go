@@ -1,0 +1,94 @@
+package domain
+
+import "time"
+
+// The values that the engine's roles and the store exchange.
+
+// Planned is what one pass of planning made.
+type Planned struct {
+	Runs   []Due // for the ring of the scheduler that planned them
+	Jobs   int   // how many were taken; a full batch means that there may be more
+	Missed int   // how many fire times went to the ledger
+}
+
+// Admission is a routed ring entry: a binding, or a reason to wait.
+type Admission struct {
+	Due
+	Binding
+	Def *Definition
+}
+
+// Admitted is what Admit did. An entry that is in none of the lists was taken, changed or ended by somebody else.
+type Admitted struct {
+	Bound   []LiveRun // offer them
+	Waiting []LiveRun // queued; no instance could take them
+	Held    []RunID   // an earlier run of the job is unfinished
+	Later   []Due     // not yet due, and the slot is taken: try again at due
+	Ended   []Change  // dropped by the block policy
+}
+
+// SettleResult is what Settle did.
+type SettleResult struct {
+	Dispositions []Disposition // one for each Ended, in order
+	Changes      []Change
+	Released     []Due // held runs whose turn has come: fire them
+	Waiting      bool  // attempts were put back to wait for an instance
+	Joined       int   // broadcasts whose last shard ended
+}
+
+// WaitingKey names runs that wait for the same kind of room.
+type WaitingKey struct {
+	Group  string
+	Target string // as JobSpec.Target
+	Pin    string
+}
+
+// WaitingRun is a run that AssignWaiting offers to its caller's choice.
+type WaitingRun struct {
+	LiveRun
+	Def *Definition
+}
+
+// Refusal is an attempt that its instance surely will not start, in the offer round Bind.
+type Refusal struct {
+	RunID   RunID
+	Attempt int
+	Bind    int
+	Why     string // for people, while it waits
+	Avoid   string // an instance to pass over, if another one qualifies
+}
+
+// Started is an attempt whose handler runs.
+type Started struct {
+	RunID     RunID
+	Attempt   int
+	Instance  string
+	BootID    string
+	StartedAt time.Time
+}
+
+// ShardBinding is where one shard of a broadcast goes.
+type ShardBinding struct {
+	Binding
+	Pin string // the shard may run there only
+}
+
+// BoundBoot is a boot of an instance that runs are bound to.
+type BoundBoot struct {
+	Group, Instance, BootID string
+	Runs                    int
+}
+
+// KillResult is what a request to kill came to.
+type KillResult struct {
+	Bound  []LiveRun    // an instance has them: tell it
+	Result SettleResult // of those that no instance has: they have ended
+}
+
+// LogChunk is a run of consecutive log lines, encoded by package logchunk.
+type LogChunk struct {
+	RunID       RunID
+	Attempt     int
+	First, Last int64
+	Lines       []byte
+}
