@@ -1,0 +1,115 @@
+package scheduler
+
+import (
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// ringSlots is how many seconds the ring spans. The horizon of the pre-read is far shorter.
+const ringSlots = 60
+
+// ring is a time ring of one-second slots. An entry carries its exact due instant; its slot only says where to
+// look. It is not safe for concurrent use and knows no clock.
+type ring struct {
+	slots [ringSlots][]domain.Due
+	tick  int64 // the second whose slot was looked at last; entries of earlier seconds are gone
+	size  int
+	limit int
+}
+
+func newRing(now time.Time, limit int) *ring {
+	return &ring{tick: now.Unix(), limit: limit}
+}
+
+// room returns how many entries more it takes.
+func (r *ring) room() int { return r.limit - r.size }
+
+func (r *ring) slot(second int64) *[]domain.Due { return &r.slots[second%ringSlots] }
+
+// add puts an entry in. What is past due goes into the slot that is drained next. What is further away than the
+// ring spans is refused, as is everything while the ring is full.
+func (r *ring) add(d domain.Due) bool {
+	second := max(d.DueAt.Unix(), r.tick)
+	if second >= r.tick+ringSlots || r.room() <= 0 {
+		return false
+	}
+	slot := r.slot(second)
+	*slot = append(*slot, d)
+	r.size++
+	return true
+}
+
+// take removes and returns, in due order, at most limit entries that are due up to now+lead; entries marked AtDue
+// only once they are due. Every slot since the last tick is looked at, so that a stall skips none.
+func (r *ring) take(now time.Time, lead time.Duration, limit int) []domain.Due {
+	until := now.Add(lead)
+	var out []domain.Due
+	// After a stall of more than a lap every slot is looked at, once.
+	for second := r.tick; second <= min(until.Unix(), r.tick+ringSlots-1); second++ {
+		slot := r.slot(second)
+		kept := (*slot)[:0]
+		for _, d := range *slot {
+			if ready(d, now, until) {
+				out = append(out, d)
+			} else {
+				kept = append(kept, d)
+			}
+		}
+		clear((*slot)[len(kept):])
+		*slot = kept
+	}
+	r.size -= len(out)
+	// The slot of now may still get, or keep, entries that are due later in this second.
+	r.tick = max(r.tick, now.Unix())
+	slices.SortFunc(out, func(a, b domain.Due) int { return a.DueAt.Compare(b.DueAt) })
+	if len(out) > limit {
+		for _, d := range out[limit:] {
+			r.add(d)
+		}
+		out = out[:limit]
+	}
+	return out
+}
+
+func ready(d domain.Due, now, until time.Time) bool {
+	if d.AtDue {
+		return !d.DueAt.After(now)
+	}
+	return !d.DueAt.After(until)
+}
+
+// near counts the entries that are due up to until, by which Fire is given its head start.
+func (r *ring) near(until time.Time) int {
+	n := 0
+	for second := r.tick; second <= min(until.Unix(), r.tick+ringSlots-1); second++ {
+		for _, d := range *r.slot(second) {
+			if !d.DueAt.After(until) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// next returns when the ring wants to be looked at: the earliest due instant, less lead for entries that may be
+// fired ahead. False when it is empty.
+func (r *ring) next(lead time.Duration) (time.Time, bool) {
+	var best time.Time
+	for second := r.tick; second < r.tick+ringSlots; second++ {
+		if !best.IsZero() && second > best.Add(lead).Unix() {
+			break // what follows is due later than what was found
+		}
+		for _, d := range *r.slot(second) {
+			at := d.DueAt
+			if !d.AtDue {
+				at = at.Add(-lead)
+			}
+			if best.IsZero() || at.Before(best) {
+				best = at
+			}
+		}
+	}
+	return best, !best.IsZero()
+}
