@@ -64,7 +64,7 @@ func (s *Schedule) Note(now time.Time) string {
 	if _, ever := s.nextUnbounded(time.Unix(firstSecond-1, 0)); !ever {
 		return "No next fire time: no date ever matches the expression."
 	}
-	if next, later := s.nextUnbounded(later(now, s.start.Add(-1))); later && !s.end.IsZero() {
+	if next, ok := s.nextUnbounded(later(now, s.start.Add(-1))); ok && !s.end.IsZero() {
 		return fmt.Sprintf("No next fire time: the next one, %s, would lie past end_at.", domain.At(next))
 	}
 	return "No next fire time: the last one has passed."
