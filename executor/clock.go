@@ -69,9 +69,10 @@ const (
 	// clockDrift is how far two healthy clocks run apart, as a fraction: the estimate decays by it, so that a fresh
 	// reading soon replaces an old one.
 	clockDrift = 0.0002
-	// A database whose clock was set back is believed when readings have said so for lowFor, lowCount times.
+	// A database whose clock was set back is believed when lowCount readings that agree with one another have said so,
+	// over lowFor. Until then its offers look stale and are routed anew.
 	lowFor   = 30 * time.Second
-	lowCount = 3
+	lowCount = 8
 	lowBy    = time.Second
 )
 
@@ -84,8 +85,9 @@ type dbClock struct {
 
 	lowN     int // readings in a row that were lower than the estimate by over lowBy
 	lowSince instant
-	lowBest  time.Time // the best of them, carried on to lowAt
+	lowBest  time.Time // the best of them, and when it came
 	lowAt    instant
+	lowLast  time.Time // the latest of them
 }
 
 // sample takes a reading that arrived at now.
@@ -102,10 +104,16 @@ func (c *dbClock) sample(db time.Time, now instant) {
 		c.lowN = 0
 		return
 	}
-	if c.lowN == 0 {
-		c.lowSince = now
+	// Messages that were merely late differ from one another in how late, and may be one message that came again;
+	// readings of a clock agree, and go on.
+	if c.lowN > 0 && !db.After(c.lowLast) {
+		return
 	}
-	if c.lowN == 0 || db.After(c.lowBest.Add(now.mono-c.lowAt.mono)) {
+	c.lowLast = db
+	apart := db.Sub(c.lowBest) - (now.mono - c.lowAt.mono)
+	if c.lowN == 0 || apart > lowBy || apart < -lowBy {
+		c.lowN, c.lowSince, c.lowBest, c.lowAt = 0, now, db, now
+	} else if apart > 0 {
 		c.lowBest, c.lowAt = db, now
 	}
 	c.lowN++
@@ -130,11 +138,12 @@ func (c *dbClock) latest(now instant) time.Time {
 	return c.db.Add(decayed(since(c.at, now)))
 }
 
-// lapse forgets the estimate if the two local clocks disagree on the time since it was made, for then nobody
-// knows which to believe. It is called when a lapse of the lease ended.
+// lapse is called when a lapse of the lease ended: the clocks may have jumped. The monotonic clock may have stood
+// still but never runs ahead, so what it says is a safe lower bound, which the next reading raises. The wall clock's
+// word up to here is forgotten: set forward by hand, it would make every offer look stale.
 func (c *dbClock) lapse(now instant) {
-	if d := now.wall.Sub(c.at.wall) - (now.mono - c.at.mono); d > time.Second || d < -time.Second {
-		*c = dbClock{}
+	if c.known {
+		*c = dbClock{known: true, at: now, db: c.now(now)}
 	}
 }
 

@@ -38,9 +38,21 @@ type engine struct {
 
 // answerOffers decides on a message of offers, the nth that arrived, and starts what it accepts.
 func (x *engine) answerOffers(m *wire.Offers, nth int64) wire.Answer {
-	ans := wire.Answer{V: wire.Version, Instance: x.instance, BootID: x.boot}
-	var fresh []*attempt
+	ans, fresh := x.decide(m, nth)
+	for _, a := range fresh {
+		go func() {
+			defer x.running.Done()
+			x.perform(a)
+		}()
+	}
+	return ans
+}
+
+// decide answers offers and returns what is to be started, each counted in running.
+func (x *engine) decide(m *wire.Offers, nth int64) (ans wire.Answer, fresh []*attempt) {
+	ans = wire.Answer{V: wire.Version, Instance: x.instance, BootID: x.boot}
 	x.mu.Lock()
+	defer x.mu.Unlock()
 	now := x.now()
 	stale := nth <= x.barrier
 	if m.BootID == x.boot && !stale && len(m.Offers) > 0 {
@@ -63,14 +75,7 @@ func (x *engine) answerOffers(m *wire.Offers, nth int64) wire.Answer {
 		}
 	}
 	ans.Load = x.ledger.load()
-	x.mu.Unlock()
-	for _, a := range fresh {
-		go func() {
-			defer x.running.Done()
-			x.perform(a)
-		}()
-	}
-	return ans
+	return ans, fresh
 }
 
 // judge is called with mu held.

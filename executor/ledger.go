@@ -16,7 +16,9 @@ const (
 	// offerAge is how old a binding may be, on the database's clock, for its offer to be taken.
 	offerAge = 10 * time.Second
 	// memory is how long the ledger remembers an attempt that needs nothing more: settled, refused or barred. It
-	// must exceed offerAge by far, so that a late duplicate finds either the memory or the age against it.
+	// must exceed offerAge by far, so that a late duplicate finds either the memory or the age against it. Only a
+	// message over this late, after a suspension and before any newer message has told the database's clock, finds
+	// neither.
 	memory = 60 * time.Second
 	// maxRemembered bounds those memories. Beyond it the oldest are dropped, yet none younger than minMemory:
 	// rather than that, offers are refused.
@@ -40,6 +42,7 @@ const (
 type entry struct {
 	state     entryState
 	bind      int    // the highest seen
+	reported  int    // the bind that its result names
 	reason    string // of a refusal
 	killed    string // reason of a kill that came after the acceptance
 	startedAt time.Time
@@ -98,9 +101,7 @@ func (l *ledger) judge(b bid) verdict {
 	e := l.entries[b.key]
 	if e != nil {
 		if v, known := e.answer(b); known {
-			if e.state != done {
-				e.bind = max(e.bind, b.bind) // the result of what is done has named its bind already
-			}
+			e.bind = max(e.bind, b.bind)
 			return v
 		}
 		e.bind = b.bind
@@ -156,7 +157,7 @@ func (e *entry) answerHandedBack(b bid) (v verdict, known bool) {
 	switch {
 	case e.settled && !e.slot && e.killed == "" && b.bind > e.bind:
 		return verdict{}, false
-	case !e.settled && b.bind <= e.bind:
+	case !e.settled && b.bind <= e.reported:
 		return verdict{accepted: true}, true
 	}
 	return verdict{reason: wire.RefusedStale}, true
@@ -204,8 +205,8 @@ func (l *ledger) finish(key attemptKey) (bind int) {
 		return 0
 	}
 	e.unstarted = e.state == accepted
-	e.state = done
-	return e.bind
+	e.state, e.reported = done, e.bind
+	return e.reported
 }
 
 // free gives the slot of an ended attempt back.

@@ -51,7 +51,7 @@ func Run(ctx context.Context, h executor.Handler, info executor.RunInfo) (res Re
 		ctx, cancel = context.WithTimeoutCause(ctx, info.Timeout, executor.ErrTimeout)
 		defer cancel()
 	}
-	err, panicked, stack := call(ctx, h, run)
+	panicked, stack, err := call(ctx, h, run)
 	run.End()
 	res.Err, res.Panic, res.Stack, res.Output = err, panicked, stack, run.Output()
 	res.Permanent = executor.IsPermanent(err)
@@ -64,7 +64,7 @@ func RunFunc(ctx context.Context, h executor.HandlerFunc, info executor.RunInfo)
 	return Run(ctx, h, info)
 }
 
-func call(ctx context.Context, h executor.Handler, run executor.Run) (err error, panicked any, stack string) {
+func call(ctx context.Context, h executor.Handler, run executor.Run) (panicked any, stack string, err error) {
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
@@ -77,7 +77,7 @@ func call(ctx context.Context, h executor.Handler, run executor.Run) (err error,
 		err = handle(ctx, h, run)
 	}()
 	<-finished
-	return err, panicked, stack
+	return panicked, stack, err
 }
 
 func handle(ctx context.Context, h executor.Handler, run executor.Run) error {

@@ -1,0 +1,353 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+func TestLedgerVerdicts(t *testing.T) {
+	key := attemptKey{"r", 1}
+	offer := func(bind int) bid { return bid{key: key, bind: bind} }
+	settled := func(l *ledger) { l.finish(key); l.free(key); l.settle(key, instant{}) }
+	const ok, stale, full = "", wire.RefusedStale, wire.RefusedFull
+	tests := []struct {
+		name   string
+		before func(*ledger)
+		bid    bid
+		reason string // ok for accepted
+		fresh  bool
+	}{
+		{"new", func(*ledger) {}, offer(1), ok, true},
+		{"accepted before", func(l *ledger) { l.judge(offer(1)) }, offer(1), ok, false},
+		{"accepted before, higher bind", func(l *ledger) { l.judge(offer(1)) }, offer(2), ok, false},
+		{"accepted before, now stale", func(l *ledger) { l.judge(offer(1)) }, bid{key: key, bind: 1, stale: true}, ok, false},
+		{"running", func(l *ledger) { l.judge(offer(1)); l.start(key, false, time.Time{}) }, offer(2), ok, false},
+		{"ran, settled", func(l *ledger) { l.judge(offer(1)); l.start(key, false, time.Time{}); settled(l) }, offer(2), ok, false},
+		{"stale", func(*ledger) {}, bid{key: key, bind: 1, stale: true}, stale, false},
+		{"lease over", func(*ledger) {}, bid{key: key, leaseOver: true}, wire.RefusedLease, false},
+		{"no handler", func(*ledger) {}, bid{key: key, refuse: wire.RefusedNoHandler}, wire.RefusedNoHandler, false},
+		{"spool full", func(*ledger) {}, bid{key: key, spoolFull: true}, full, false},
+		{"no slot", func(l *ledger) { l.judge(bid{key: attemptKey{"other", 1}}) }, offer(1), full, false},
+		{"draining", func(l *ledger) { l.drain() }, offer(1), wire.RefusedDraining, false},
+		{"refused before, same bind", func(l *ledger) { l.judge(bid{key: key, bind: 1, leaseOver: true}) }, offer(1), wire.RefusedLease, false},
+		{"refused before, higher bind", func(l *ledger) { l.judge(bid{key: key, bind: 1, leaseOver: true}) }, offer(2), ok, true},
+		{"refused before, lower bind", func(l *ledger) { l.judge(bid{key: key, bind: 3, leaseOver: true}) }, offer(2), stale, false},
+		{"barred", func(l *ledger) { l.kill(key, "killed", instant{}) }, offer(9), stale, false},
+		{"refused, then barred", func(l *ledger) { l.judge(bid{key: key, leaseOver: true}); l.kill(key, "killed", instant{}) }, offer(9), stale, false},
+		{"handed back, not settled, same bind", func(l *ledger) { l.judge(offer(1)); l.finish(key); l.free(key) }, offer(1), ok, false},
+		{"handed back, not settled, higher bind", func(l *ledger) { l.judge(offer(1)); l.finish(key); l.free(key) }, offer(2), stale, false},
+		{"handed back, settled, same bind", func(l *ledger) { l.judge(offer(1)); settled(l) }, offer(1), stale, false},
+		{"handed back, settled, higher bind", func(l *ledger) { l.judge(offer(1)); settled(l) }, offer(2), ok, true},
+		{"handed back, refused before it was settled", func(l *ledger) {
+			l.judge(offer(1))
+			l.finish(key)
+			l.free(key)
+			l.judge(offer(2))
+			l.settle(key, instant{})
+		}, offer(2), stale, false},
+		{"handed back, killed", func(l *ledger) { l.judge(offer(1)); l.kill(key, "killed", instant{}); settled(l) }, offer(2), stale, false},
+		{"ended in an earlier boot", func(l *ledger) { l.restore(key, false) }, offer(2), stale, false},
+		{"handed back by an earlier boot", func(l *ledger) { l.restore(key, true) }, offer(2), stale, false},
+		{"handed back by an earlier boot, settled", func(l *ledger) { l.restore(key, true); l.settle(key, instant{}) }, offer(2), ok, true},
+		{"forgotten", func(l *ledger) { l.judge(bid{key: key, leaseOver: true}) }, bid{key: key, now: instant{mono: memory}}, ok, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			l := newLedger(1)
+			tt.before(l)
+			v := l.judge(tt.bid)
+			if v.accepted != (tt.reason == ok) || v.reason != tt.reason || v.fresh != tt.fresh || v.silent {
+				t.Errorf("%+v, want reason %q, fresh %t", v, tt.reason, tt.fresh)
+			}
+		})
+	}
+}
+
+func TestLedgerStart(t *testing.T) {
+	key := attemptKey{"r", 1}
+	tests := []struct {
+		name   string
+		before func(*ledger)
+		lease  bool
+		want   bool
+	}{
+		{"accepted", func(*ledger) {}, true, true},
+		{"lease over", func(*ledger) {}, false, false},
+		{"draining", func(l *ledger) { l.drain() }, true, false},
+		{"killed", func(l *ledger) { l.kill(key, "killed", instant{}) }, true, false},
+		{"started before", func(l *ledger) { l.start(key, false, time.Time{}) }, true, false},
+	}
+	for _, tt := range tests {
+		l := newLedger(1)
+		l.judge(bid{key: key})
+		tt.before(l)
+		if ok, why := l.start(key, !tt.lease, time.Time{}); ok != tt.want || ok != (why == "") {
+			t.Errorf("%s: %t %q", tt.name, ok, why)
+		}
+	}
+}
+
+// TestLedgerMemoryIsBounded fills the ledger: beyond the bound nothing is taken, nothing unremembered is answered,
+// and what is old enough gives way.
+func TestLedgerMemoryIsBounded(t *testing.T) {
+	l := newLedger(10)
+	for n := range maxRemembered {
+		l.judge(bid{key: attemptKey{"r", n}, stale: true})
+	}
+	if v := l.judge(bid{key: attemptKey{"s", 1}}); v.accepted || !v.silent {
+		t.Errorf("beyond the bound: %+v", v)
+	}
+	if v := l.judge(bid{key: attemptKey{"s", 1}, now: instant{mono: minMemory + 1}}); !v.accepted {
+		t.Errorf("when the oldest may give way: %+v", v)
+	}
+	if n := len(l.entries); n > maxRemembered {
+		t.Errorf("%d entries", n)
+	}
+}
+
+// model drives an engine by hand against clocks that misbehave and a network that repeats and delays, and knows the
+// truth: the database's clock and what was started.
+type model struct {
+	x         *engine
+	truth     time.Duration // the database's clock
+	mono      time.Duration
+	wall      time.Duration
+	runs      int
+	binds     map[string]int
+	flight    []flying
+	accepted  []*attempt // not begun
+	started   []*attempt // not ended
+	ended     []attemptKey
+	spooled   []attemptKey // slots free, not settled
+	starts    map[attemptKey]int
+	killed    map[attemptKey]bool
+	final     map[attemptKey]bool // settled as started: it is bound no more
+	refused   map[string]bool     // key and bind
+	confirmed time.Duration       // truth at the sending of the last confirmed heartbeat
+	prompt    bool                // the database's clock is known since the last lapse, from a message without delay
+}
+
+// flying is a message of one offer on its way. frozen ones wait in this process's socket while its lease lapses.
+type flying struct {
+	offer  wire.Offer
+	sent   time.Duration
+	frozen bool
+}
+
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+const modelCapacity = 3
+
+func newModel() *model {
+	m := &model{
+		binds: make(map[string]int), starts: make(map[attemptKey]int), killed: make(map[attemptKey]bool), final: make(map[attemptKey]bool),
+		refused:   make(map[string]bool),
+		confirmed: -time.Hour,
+	}
+	m.x = &engine{
+		boot: "boot", handlers: map[string]*registered{"h": {}}, ledger: newLedger(modelCapacity), reports: &reporter{},
+		attempts: make(map[attemptKey]*attempt), log: quietLogger(),
+		now: func() instant { return instant{wall: epoch.Add(m.wall), mono: m.mono} },
+	}
+	m.heartbeat()
+	return m
+}
+
+func (m *model) heartbeat() {
+	if m.x.confirmed(m.x.now(), 0) {
+		m.prompt = false // what is known of the database's clock from here on is a lower bound
+		for i := range m.flight {
+			m.flight[i].frozen = true
+		}
+	}
+	m.confirmed = m.truth
+}
+
+func (m *model) bind(run string) {
+	m.binds[run]++
+	at := wire.Time{Time: epoch.Add(m.truth)}
+	m.flight = append(m.flight, flying{sent: m.truth, offer: wire.Offer{
+		RunID: run, Attempt: 1, Bind: m.binds[run], BoundAt: at, Now: at, DueAt: at, Handler: "h"}})
+}
+
+func (m *model) deliver(t *rapid.T, n int) {
+	f := m.flight[n]
+	if !m.prompt && m.truth-f.sent >= memory {
+		return // so late a message is known by its age alone, and no clock tells it now
+	}
+	key := attemptKey{f.offer.RunID, 1}
+	nth := int64(1)
+	if f.frozen {
+		nth = 0
+	}
+	m.prompt = m.prompt || nth > 0 && m.truth-f.sent < time.Second
+	ans, fresh := m.x.decide(&wire.Offers{V: 1, BootID: "boot", Offers: []wire.Offer{f.offer}}, nth)
+	id := fmt.Sprint(f.offer.RunID, "/", f.offer.Bind)
+	if len(fresh) == 0 {
+		if ans.Verdicts[0].Verdict == wire.Refused {
+			m.refused[id] = true
+		}
+		return
+	}
+	if m.refused[id] {
+		t.Fatalf("%s was refused, then taken", id)
+	}
+	if m.killed[key] {
+		t.Fatalf("%s was barred, then taken", id)
+	}
+	if age := m.truth - f.sent; m.prompt && age > offerAge+2*time.Second {
+		t.Fatalf("%s was bound %v ago and taken", id, age)
+	}
+	m.accepted = append(m.accepted, fresh...)
+}
+
+func (m *model) begin(t *rapid.T, a *attempt) {
+	_, cancel := context.WithCancelCause(context.Background())
+	if ok, _, _ := m.x.begin(a, cancel); ok {
+		m.starts[a.key]++
+		if since := m.truth - m.confirmed; since > wire.LeaseTTL {
+			t.Fatalf("started %v after the last confirmed heartbeat", since)
+		}
+		m.started = append(m.started, a)
+		return
+	}
+	m.finish(a)
+}
+
+func (m *model) finish(a *attempt) {
+	m.x.ledger.finish(a.key)
+	delete(m.x.attempts, a.key)
+	m.x.running.Done()
+	m.ended = append(m.ended, a.key)
+}
+
+// pick removes one of a list.
+func pick[T any](t *rapid.T, list *[]T) T {
+	n := rapid.IntRange(0, len(*list)-1).Draw(t, "which")
+	v := (*list)[n]
+	*list = append((*list)[:n], (*list)[n+1:]...)
+	return v
+}
+
+func (m *model) check(t *rapid.T) {
+	for key, n := range m.starts {
+		if n > 1 {
+			t.Fatalf("%v was started %d times", key, n)
+		}
+	}
+	held := len(m.accepted) + len(m.started) + len(m.ended)
+	if load := m.x.ledger.load(); load.Running != held || held > modelCapacity {
+		t.Fatalf("%d slots are taken, %d attempts hold one, of %d", load.Running, held, modelCapacity)
+	}
+}
+
+// actions are what may happen. A machine that is suspended has a wall clock that goes on; one whose wall clock is
+// set back is not suspended at the same time: against both at once no local clock helps.
+func (m *model) actions(suspends bool) map[string]func(*rapid.T) {
+	some := func(list int, do func(*rapid.T)) func(*rapid.T) {
+		return func(t *rapid.T) {
+			if list == 0 {
+				return
+			}
+			do(t)
+		}
+	}
+	advance := func(d time.Duration) { m.truth += d; m.mono += d; m.wall += d }
+	seconds := func(t *rapid.T, most int) time.Duration {
+		return time.Duration(rapid.IntRange(1, most*1000).Draw(t, "ms")) * time.Millisecond
+	}
+	return map[string]func(*rapid.T){
+		"": m.check,
+		"bind": func(t *rapid.T) {
+			run := fmt.Sprint("r", m.runs)
+			if m.runs > 0 && rapid.Bool().Draw(t, "again") {
+				run = fmt.Sprint("r", rapid.IntRange(0, m.runs-1).Draw(t, "run"))
+			} else {
+				m.runs++
+			}
+			if key := (attemptKey{run, 1}); !m.killed[key] && !m.final[key] {
+				m.bind(run)
+			}
+		},
+		"deliver": func(t *rapid.T) {
+			if len(m.flight) > 0 {
+				m.deliver(t, rapid.IntRange(0, len(m.flight)-1).Draw(t, "message")) // it stays: it may come again
+			}
+		},
+		"deliver the newest": func(t *rapid.T) {
+			if len(m.flight) > 0 {
+				m.deliver(t, len(m.flight)-1)
+			}
+		},
+		"begin":  func(t *rapid.T) { some(len(m.accepted), func(t *rapid.T) { m.begin(t, pick(t, &m.accepted)) })(t) },
+		"finish": func(t *rapid.T) { some(len(m.started), func(t *rapid.T) { m.finish(pick(t, &m.started)) })(t) },
+		"free": func(t *rapid.T) {
+			some(len(m.ended), func(t *rapid.T) { k := pick(t, &m.ended); m.x.ledger.free(k); m.spooled = append(m.spooled, k) })(t)
+		},
+		"settle": func(t *rapid.T) {
+			if len(m.spooled) > 0 {
+				key := pick(t, &m.spooled)
+				m.x.ledger.settle(key, m.x.now())
+				m.final[key] = m.starts[key] > 0
+			}
+		},
+		"heart":    func(*rapid.T) { m.heartbeat() },
+		"a moment": func(t *rapid.T) { advance(seconds(t, 3)); m.heartbeat() },
+		"a while": func(t *rapid.T) {
+			for range rapid.IntRange(1, 40).Draw(t, "beats") {
+				advance(3 * time.Second)
+				m.heartbeat()
+			}
+		},
+		"no heartbeat": func(t *rapid.T) { advance(seconds(t, 100)) },
+		"kill": func(t *rapid.T) {
+			if m.runs == 0 {
+				return
+			}
+			key := attemptKey{fmt.Sprint("r", rapid.IntRange(0, m.runs-1).Draw(t, "run")), 1}
+			if m.x.ledger.kill(key, "killed", m.x.now()) == barred {
+				m.killed[key] = true
+			}
+		},
+		"clock": func(t *rapid.T) {
+			d := seconds(t, 3600)
+			switch {
+			case !suspends && rapid.Bool().Draw(t, "back"):
+				m.wall -= d
+			case suspends && rapid.Bool().Draw(t, "suspend"):
+				m.truth += d
+				m.wall += d
+			default:
+				m.wall += d
+			}
+		},
+	}
+}
+
+func TestLedgerNeverStartsTwice(t *testing.T) {
+	for _, suspends := range []bool{false, true} {
+		t.Run(fmt.Sprint("suspends=", suspends), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				m := newModel()
+				t.Repeat(m.actions(suspends))
+				for len(m.accepted) > 0 {
+					m.begin(t, pick(t, &m.accepted))
+				}
+				for len(m.started) > 0 {
+					m.finish(pick(t, &m.started))
+				}
+				for _, k := range m.ended {
+					m.x.ledger.free(k)
+				}
+				m.ended = nil
+				m.check(t)
+			})
+		})
+	}
+}

@@ -1,0 +1,159 @@
+package executor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+// shipped is a stream that takes log lines, or fails.
+type shipped struct {
+	mu    sync.Mutex
+	away  bool
+	fails int
+	lines []wire.LogLine
+	sizes []int
+}
+
+func (s *shipped) ready() (bool, int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.away, 1 << 20
+}
+
+func (s *shipped) publish(_ context.Context, _ attemptKey, lines []wire.LogLine) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.away || s.fails > 0 {
+		s.fails--
+		return errors.New("away")
+	}
+	s.lines = append(s.lines, lines...)
+	s.sizes = append(s.sizes, len(wire.Encode(wire.Logs{Lines: lines})))
+	return nil
+}
+
+// ship runs a shipper in a bubble: fill adds lines.
+func ship(t *testing.T, stream *shipped, fill func(add func(text string), come func())) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLogShipper(quietLogger())
+		s.ready, s.publish = stream.ready, stream.publish
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { s.run(ctx) })
+		a := &attemptLog{key: attemptKey{"r", 1}}
+		n := int64(0)
+		fill(func(text string) {
+			n++
+			s.add(a, wire.LogLine{N: n, Level: "info", Text: text})
+		}, func() {
+			stream.mu.Lock()
+			stream.away = false
+			stream.mu.Unlock()
+		})
+		s.end(a)
+		s.awaitSent(ctx)
+		if s.bytes != 0 || a.bytes != 0 || s.active != 0 {
+			t.Errorf("%d bytes, %d of the attempt, %d attempts are left", s.bytes, a.bytes, s.active)
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
+func TestLogLinesComeInOrder(t *testing.T) {
+	stream := &shipped{fails: 3}
+	const lines = 5000
+	ship(t, stream, func(add func(string), _ func()) {
+		for n := range lines {
+			add(fmt.Sprint("line ", n+1))
+			if n%700 == 0 {
+				time.Sleep(50 * time.Millisecond)
+			}
+		}
+	})
+	if len(stream.lines) != lines {
+		t.Fatalf("%d lines came", len(stream.lines))
+	}
+	for n, l := range stream.lines {
+		if l.N != int64(n+1) || l.Text != fmt.Sprint("line ", n+1) {
+			t.Fatalf("line %d is %+v", n+1, l)
+		}
+	}
+}
+
+func TestLogLinesGiveWay(t *testing.T) {
+	stream := &shipped{away: true}
+	const lines = 400
+	text := strings.Repeat(`"`, MaxLine) // the worst to encode
+	ship(t, stream, func(add func(string), come func()) {
+		for range lines {
+			add(text)
+		}
+		time.Sleep(3 * time.Second)
+		come()
+	})
+	first, last := stream.lines[0], stream.lines[len(stream.lines)-1]
+	cut := lines - (len(stream.lines) - 1)
+	if want := fmt.Sprintf("… %d lines were cut here", cut); first.N != int64(cut) || !strings.HasPrefix(first.Text, want) {
+		t.Errorf("the first line is %d %.80s, want number %d and %q", first.N, first.Text, cut, want)
+	}
+	if last.N != lines || stream.lines[1].N != int64(cut)+1 {
+		t.Errorf("lines %d to %d came", stream.lines[1].N, last.N)
+	}
+	for _, size := range stream.sizes {
+		if size > wire.MaxLogBytes {
+			t.Errorf("a message of %d bytes", size)
+		}
+	}
+}
+
+func TestRunLog(t *testing.T) {
+	var lines []Line
+	run := NewRun(RunInfo{}, func(l Line) { lines = append(lines, l) }, nil)
+	run.Log().With("a", 1).WithGroup("g").Error("two\nlines", "b", "c d", slog.Group("h", "level", "x"))
+	run.Log().Debug("", "level", "mine", "msg", "mine too", "time", 3)
+	run.Log().Warn("NUL \x00 and \xff")
+	fmt.Fprint(run.Stdout(), "a\r\n\nb")
+	_, _ = run.Stderr().Write(bytes.Repeat([]byte("x"), MaxLine+100))
+	run.Progress(1, 4)
+	run.Progress(2, 4) // too soon
+	run.Progress(4, 4)
+	if last := run.End(); last != int64(len(lines)) {
+		t.Errorf("last line %d of %d", last, len(lines))
+	}
+	run.Log().Info("too late")
+	fmt.Fprintln(run.Stdout(), "too late")
+	var got []string
+	for n, l := range lines {
+		if l.N != int64(n+1) {
+			t.Errorf("line %d has number %d", n+1, l.N)
+		}
+		if len(l.Text) > 100 {
+			if len(l.Text) > MaxLine || !strings.HasSuffix(l.Text, cutMark) {
+				t.Errorf("a long line has %d bytes", len(l.Text))
+			}
+			l.Text = "long"
+		}
+		got = append(got, l.Level+" "+l.Text)
+	}
+	want := []string{
+		"error two", `error lines a=1 g.b="c d" g.h.level=x`, `debug  level=mine msg="mine too" time=3`, "warn NUL \uFFFD and \uFFFD",
+		"stdout a", "stdout ", "info progress 1/4 (25%)", "info progress 4/4 (100%)", "stdout b", "stderr long",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if err := run.SetOutput(strings.Repeat("x", MaxOutput+1)); err == nil {
+		t.Error("an output beyond the bound is taken")
+	}
+}

@@ -1,0 +1,142 @@
+package executor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+func spoolResult(n int) wire.Result {
+	return wire.Result{Instance: "i", BootID: "b", RunID: fmt.Sprint("r", n), Attempt: 1, Outcome: wire.Succeeded, Output: "line\nbreak"}
+}
+
+func mustOpen(t *testing.T, dir string) (*spool, []wire.Result) {
+	t.Helper()
+	s, left, err := openSpool(dir, quietLogger())
+	must(t, err)
+	return s, left
+}
+
+func TestSpoolKeepsWhatIsNotSettled(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "g.i")
+	s, left := mustOpen(t, dir)
+	if len(left) != 0 {
+		t.Fatalf("a new spool holds %v", left)
+	}
+	must(t, s.add([]wire.Result{spoolResult(1), spoolResult(2)}))
+	must(t, s.add([]wire.Result{spoolResult(3)}))
+	two := spoolResult(2)
+	must(t, s.remove([]spoolKey{keyOf(&two)}))
+	if _, _, err := openSpool(dir, quietLogger()); !errors.Is(err, errSpoolLocked) {
+		t.Errorf("opened twice: %v", err)
+	}
+	must(t, s.close())
+	s, left = mustOpen(t, dir)
+	if asJSON(left) != asJSON([]wire.Result{spoolResult(1), spoolResult(3)}) {
+		t.Errorf("left: %s", asJSON(left))
+	}
+	must(t, s.close())
+}
+
+// TestSpoolSurvivesDamage cuts the file at every byte, and spoils lines in its midst.
+func TestSpoolSurvivesDamage(t *testing.T) {
+	one := formatLine(record{Put: ptr(spoolResult(1))})
+	two := formatLine(record{Put: ptr(spoolResult(2))})
+	three := formatLine(record{Put: ptr(spoolResult(3))})
+	load := func(data []byte) (n int, bad bool) {
+		dir := t.TempDir()
+		must(t, os.WriteFile(filepath.Join(dir, spoolFile), data, 0o600))
+		s, left := mustOpen(t, dir)
+		defer s.close()
+		must(t, s.add([]wire.Result{spoolResult(9)}))
+		aside, err := filepath.Glob(filepath.Join(dir, spoolFile+".bad-*"))
+		must(t, err)
+		return len(left), len(aside) > 0
+	}
+	for cut := range two {
+		n, bad := load(append(append([]byte{}, one...), two[:cut]...))
+		if wantBad := cut > 0 && cut < len(two)-1; (n != 1 || bad != wantBad) && cut != len(two)-1 {
+			t.Fatalf("cut at byte %d: %d results, set aside: %t", cut, n, bad)
+		}
+	}
+	spoilt := []byte(strings.Replace(string(two), "r2", "r7", 1))
+	if n, bad := load(append(append(append([]byte{}, one...), spoilt...), three...)); n != 2 || !bad {
+		t.Errorf("a spoilt line among others: %d results, set aside: %t", n, bad)
+	}
+	if n, bad := load([]byte("\x00\x00\n\n\xff")); n != 0 || !bad {
+		t.Errorf("rubbish: %d results, set aside: %t", n, bad)
+	}
+}
+
+func TestSpoolIsRewritten(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := mustOpen(t, dir)
+	big := spoolResult(0)
+	big.Output = strings.Repeat("x", MaxOutput)
+	for n := range 3 * spoolSlack / MaxOutput {
+		big.RunID = fmt.Sprint("r", n)
+		must(t, s.add([]wire.Result{big}))
+		must(t, s.remove([]spoolKey{keyOf(&big)}))
+	}
+	info, err := os.Stat(filepath.Join(dir, spoolFile))
+	must(t, err)
+	if info.Size() > spoolSlack+2*MaxOutput || info.Size() != s.size || s.liveBytes != 0 {
+		t.Errorf("the file has %d bytes (%d counted), %d live", info.Size(), s.size, s.liveBytes)
+	}
+	must(t, s.close())
+}
+
+// TestSpoolWithoutDisk closes the file under the spool: what comes then is kept in memory and written when the disk
+// takes it again.
+func TestSpoolWithoutDisk(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := mustOpen(t, dir)
+	must(t, s.file.Close())
+	if err := s.add([]wire.Result{spoolResult(1)}); err == nil || !s.broken {
+		t.Fatalf("a write into a closed file: %v", err)
+	}
+	must(t, os.Mkdir(filepath.Join(dir, spoolNew), 0o700)) // so that a rewrite fails
+	if err := s.mend(); err == nil {
+		t.Fatal("mended without a disk")
+	}
+	must(t, os.Remove(filepath.Join(dir, spoolNew)))
+	must(t, s.mend())
+	must(t, s.close())
+	if s, left := mustOpen(t, dir); len(left) != 1 {
+		t.Errorf("after mending: %v", left)
+	} else {
+		must(t, s.close())
+	}
+}
+
+func TestReporterRefusesWhenFull(t *testing.T) {
+	s, _ := mustOpen(t, t.TempDir())
+	defer s.close()
+	r := newReporter(s, nil, 1000, quietLogger())
+	r.written = func([]spoolKey) {}
+	big := spoolResult(1)
+	big.Output = strings.Repeat("x", 1000)
+	r.add(big)
+	r.write()
+	if !r.full.Load() {
+		t.Error("not full")
+	}
+	r.settled([]wire.Ref{{RunID: "r1", Attempt: 1}})
+	r.write()
+	if r.full.Load() {
+		t.Error("still full")
+	}
+	must(t, s.file.Close())
+	r.add(spoolResult(2))
+	r.write()
+	if _, ok := r.result(attemptKey{"r2", 1}, "b"); !ok || !r.full.Load() || r.unsent() != 1 {
+		t.Error("a result that the disk did not take is not kept, or offers are still taken")
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
