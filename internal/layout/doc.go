@@ -1,0 +1,10 @@
+// Package layout holds no code but tests: they read the source tree and fail when it leaves the layout that
+// ARCHITECTURE.md describes.
+//
+//   - matrix_test.go: which package may import which. A package without an entry fails too, so that a new one is
+//     placed on purpose.
+//   - rules_test.go: names of packages, init functions, sleeping and skipping tests, marks of unfinished work.
+//   - surface_test.go: the exported API of package executor names nothing from an internal package.
+//
+// Every rule is also run on a small tree that breaks it, so that none of them passes because it looks at nothing.
+package layout

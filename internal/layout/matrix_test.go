@@ -1,0 +1,203 @@
+package layout
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// entry says what the code of a package, tests aside, may import.
+type entry struct {
+	// pkg is a directory below the module's root; "x/..." is x and all below it. The longest that matches counts.
+	pkg string
+	// ours lists packages of this module, in the same notation.
+	ours []string
+	// others lists prefixes of third-party modules; nil means any, an empty list the standard library only.
+	others []string
+}
+
+var standardOnly = []string{}
+
+// matrix is the order of the packages: arrows point toward domain. Whoever changes it says why in the commit.
+var matrix = []entry{
+	// The bottom: values and decisions, without a database, a network or a clock of their own.
+	{pkg: "internal/domain", others: standardOnly},
+	{pkg: "internal/wire", others: standardOnly},
+	{pkg: "internal/lifecycle", others: standardOnly},
+	{pkg: "internal/schedule", ours: []string{"internal/domain"}, others: []string{"github.com/robfig/cron/v3"}},
+	{pkg: "internal/plan", ours: []string{"internal/domain", "internal/schedule"}, others: standardOnly},
+	{pkg: "migrations", others: standardOnly},
+
+	// Postgres. The view's and the accounts' stores stand beside the engine's and do not know it.
+	{pkg: "internal/store", ours: []string{"internal/domain", "internal/schedule", "internal/plan", "internal/wire", "internal/store/...", "migrations"}},
+	{pkg: "internal/store/view/...", ours: []string{"internal/domain", "internal/schedule", "internal/store/logchunk", "internal/store/pgerr", "internal/store/view/..."}},
+	{pkg: "internal/store/account/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/account/..."}},
+	{pkg: "internal/store/logchunk", ours: []string{"internal/domain"}},
+	{pkg: "internal/store/pgerr", ours: []string{"internal/domain"}},
+	{pkg: "internal/store/sqlcgen", ours: []string{"internal/domain"}},
+
+	// The roles know the bottom and each other not at all; what they need they declare as interfaces.
+	{pkg: "scheduler/...", ours: []string{"scheduler/...", "internal/domain", "internal/schedule", "internal/plan", "internal/lifecycle"}},
+	{pkg: "dispatcher/...", ours: []string{"dispatcher/...", "internal/domain", "internal/schedule", "internal/wire", "internal/lifecycle"}},
+	{pkg: "dispatcher/route", ours: []string{"internal/domain"}},
+	{pkg: "console/...", ours: []string{"console/...", "internal/domain", "internal/schedule", "internal/wire", "internal/lifecycle"}},
+	// Lists and accounts have no rules to hide behind an interface: the console speaks of the stores' own types.
+	{pkg: "console/api", ours: []string{"console/auth", "internal/domain", "internal/schedule", "internal/wire", "internal/store/view", "internal/store/account"}},
+	{pkg: "console/auth", ours: []string{"internal/domain", "internal/store/account"}},
+
+	// The SDK lands in other people's programs: nothing but the wire, and no module but the NATS client.
+	{pkg: "executor/...", ours: []string{"executor/...", "internal/wire"}, others: []string{"github.com/nats-io/nats.go"}},
+
+	// What a process is made of.
+	{pkg: "internal/embedpg"},
+	{pkg: "internal/embednats", ours: []string{"internal/domain", "internal/natsauth", "internal/natsinfra"}},
+	{pkg: "internal/natsauth", ours: []string{"internal/domain", "internal/wire"}},
+	{pkg: "internal/natsinfra", ours: []string{"internal/domain", "internal/wire"}},
+	{pkg: "internal/config", ours: []string{"internal/domain"}},
+	{pkg: "internal/client", ours: []string{"internal/domain"}},
+	{pkg: "internal/crontab", ours: []string{"internal/domain", "internal/schedule"}},
+	{pkg: "internal/cli", ours: []string{"internal/client", "internal/config", "internal/crontab", "internal/domain", "internal/schedule"}},
+
+	// Only app knows everyone, and nobody but main knows app.
+	{pkg: "internal/app/...", ours: []string{
+		"internal/app/...", "scheduler/...", "dispatcher/...", "console/...", "executor/...", "migrations",
+		"internal/domain", "internal/schedule", "internal/plan", "internal/wire", "internal/lifecycle", "internal/store/...",
+		"internal/embedpg", "internal/embednats", "internal/natsauth", "internal/natsinfra", "internal/config",
+	}},
+	{pkg: ".", ours: []string{"internal/app", "internal/cli"}},
+
+	// Test support: no entry above names it, so only tests can import it.
+	{pkg: "internal/pgtest", ours: []string{"internal/embedpg", "internal/store", "migrations"}},
+	{pkg: "internal/storetest/...", ours: everything},
+	{pkg: "internal/sim/...", ours: everything},
+	{pkg: "internal/e2e/...", ours: everything},
+	{pkg: "internal/layout"},
+}
+
+var everything = []string{"..."}
+
+// covers reports whether pattern names the package in dir.
+func covers(pattern, dir string) bool {
+	if pattern == "..." {
+		return true
+	}
+	if tree, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return dir == tree || strings.HasPrefix(dir, tree+"/")
+	}
+	return pattern == dir
+}
+
+// entryOf returns the entry that counts for a package.
+func entryOf(matrix []entry, dir string) (entry, bool) {
+	var best entry
+	found := false
+	for _, e := range matrix {
+		if covers(e.pkg, dir) && (!found || len(strings.TrimSuffix(e.pkg, "/...")) > len(strings.TrimSuffix(best.pkg, "/..."))) {
+			best, found = e, true
+		}
+	}
+	return best, found
+}
+
+// checkImports returns each import that the matrix forbids, and each package that it does not know.
+func checkImports(files []sourceFile, matrix []entry) []string {
+	var faults []string
+	for _, f := range files {
+		if f.test { // tests may bring servers, and packages above their own
+			continue
+		}
+		e, ok := entryOf(matrix, f.dir)
+		if !ok {
+			faults = append(faults, fmt.Sprintf("%s: package %s has no entry in the import matrix", f.path, f.dir))
+			continue
+		}
+		imports := f.imports()
+		for _, imported := range slices.Sorted(maps.Keys(imports)) {
+			if !e.allows(imported) {
+				faults = append(faults, fmt.Sprintf("%s: %s must not import %s", f.at(imports[imported]), f.dir, imported))
+			}
+		}
+	}
+	return faults
+}
+
+func (e entry) allows(imported string) bool {
+	if imported == module || strings.HasPrefix(imported, module+"/") {
+		dir := strings.TrimPrefix(strings.TrimPrefix(imported, module), "/")
+		return slices.ContainsFunc(e.ours, func(pattern string) bool { return covers(pattern, dir) })
+	}
+	first, _, _ := strings.Cut(imported, "/")
+	if !strings.Contains(first, ".") { // the standard library
+		return true
+	}
+	return e.others == nil || slices.ContainsFunc(e.others, func(prefix string) bool {
+		return imported == prefix || strings.HasPrefix(imported, prefix+"/")
+	})
+}
+
+func TestImports(t *testing.T) {
+	for _, fault := range checkImports(repository(t), matrix) {
+		t.Error(fault)
+	}
+}
+
+func TestImportsCanFail(t *testing.T) {
+	const m = module + "/"
+	tests := []struct {
+		name    string
+		file    string
+		imports string
+		want    string // "" for none
+	}{
+		{"allowed", "internal/plan/a.go", m + "internal/schedule", ""},
+		{"standard library", "internal/domain/a.go", "encoding/json", ""},
+		{"allowed module", "executor/a.go", "github.com/nats-io/nats.go/jetstream", ""},
+		{"test file", "executor/a_test.go", m + "internal/embednats", ""},
+		{"app knows the roles", "internal/app/a.go", m + "dispatcher/results", ""},
+		{"domain imports ours", "internal/domain/a.go", m + "internal/wire", "internal/domain/a.go:2: internal/domain must not import " + m + "internal/wire"},
+		{"domain imports a module", "internal/domain/a.go", "github.com/google/uuid", "internal/domain must not import github.com/google/uuid"},
+		{"scheduler to dispatcher", "scheduler/a.go", m + "dispatcher", "scheduler must not import " + m + "dispatcher"},
+		{"scheduler to store", "scheduler/ring/a.go", m + "internal/store", "scheduler/ring must not import " + m + "internal/store"},
+		{"dispatcher to scheduler", "dispatcher/results/a.go", m + "scheduler", "must not import"},
+		{"dispatcher to console", "dispatcher/a.go", m + "console/api", "must not import"},
+		{"pure route", "dispatcher/route/a.go", m + "internal/wire", "must not import"},
+		{"console to the engine's store", "console/api/a.go", m + "internal/store", "must not import"},
+		{"executor to domain", "executor/handlers/a.go", m + "internal/domain", "must not import"},
+		{"executor to another module", "executor/a.go", "github.com/nats-io/nats.go-clone", "must not import"},
+		{"code to test support", "internal/app/a.go", m + "internal/pgtest", "must not import"},
+		{"anybody to app", "internal/cli/a.go", m + "internal/app", "must not import"},
+		{"a build constraint hides nothing", "internal/wire/a_plan9.go", m + "internal/domain", "must not import"},
+		{"new package", "internal/novelty/a.go", "fmt", "package internal/novelty has no entry"},
+		{"prefix of a name", "internal/domainx/a.go", "fmt", "package internal/domainx has no entry"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			faults := checkImports(fixture(t, test.file, "package a\nimport _ \""+test.imports+"\"\n"), matrix)
+			expectFaults(t, faults, test.want)
+		})
+	}
+}
+
+// fixture is a tree of one file.
+func fixture(t *testing.T, name, source string) []sourceFile {
+	t.Helper()
+	files, err := readTree(fstest.MapFS{name: &fstest.MapFile{Data: []byte(source)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// expectFaults wants one fault that contains want, or none where want is empty.
+func expectFaults(t *testing.T, faults []string, want string) {
+	t.Helper()
+	switch {
+	case want == "" && len(faults) > 0:
+		t.Errorf("got %q, want none", faults)
+	case want != "" && (len(faults) != 1 || !strings.Contains(faults[0], want)):
+		t.Errorf("got %q, want one with %q", faults, want)
+	}
+}

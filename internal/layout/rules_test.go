@@ -1,0 +1,178 @@
+package layout
+
+import (
+	"go/ast"
+	"go/token"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// rules are what every Go file must hold. Each returns what is wrong with one file.
+var rules = map[string]func(sourceFile) []string{
+	"package names": saysWhatItProvides,
+	"init":          hasNoInit,
+	"sleep":         doesNotSleep,
+	"skip":          skipsAloud,
+	"marks":         isFinished,
+}
+
+func TestRules(t *testing.T) {
+	files := repository(t)
+	for name, rule := range rules {
+		t.Run(name, func(t *testing.T) {
+			for _, f := range files {
+				for _, fault := range rule(f) {
+					t.Error(fault)
+				}
+			}
+		})
+	}
+}
+
+// nameless are names that say nothing about what a package provides.
+var nameless = []string{"base", "common", "helper", "helpers", "misc", "shared", "types", "util", "utils"}
+
+func saysWhatItProvides(f sourceFile) []string {
+	name := strings.TrimSuffix(f.syntax.Name.Name, "_test")
+	for _, n := range []string{name, path.Base(f.dir)} {
+		if slices.Contains(nameless, n) {
+			return []string{f.path + ": a package is named for what it provides, which " + n + " does not say"}
+		}
+	}
+	return nil
+}
+
+// hasNoInit: what runs at import cannot be configured, ordered or tested.
+func hasNoInit(f sourceFile) []string {
+	var faults []string
+	for _, d := range f.syntax.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
+			faults = append(faults, f.at(fn)+": func init does work that no caller asked for")
+		}
+	}
+	return faults
+}
+
+// doesNotSleep: outside a synctest bubble a test that sleeps is slow, and still fails on a busy machine.
+func doesNotSleep(f sourceFile) []string {
+	imports := f.imports()
+	if !f.test || imports["time"] == nil || imports["testing/synctest"] != nil {
+		return nil
+	}
+	local := "time"
+	if n := imports["time"].Name; n != nil {
+		local = n.Name
+	}
+	var faults []string
+	ast.Inspect(f.syntax, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok && s.Sel.Name == "Sleep" {
+			if x, ok := s.X.(*ast.Ident); ok && x.Name == local {
+				faults = append(faults, f.at(s)+": a test sleeps; wait for a signal, or poll with a bound")
+			}
+		}
+		return true
+	})
+	return faults
+}
+
+// skipWord begins the message of every skip, so that a reader and CI find what was not tested.
+const skipWord = "NOT COVERED: "
+
+func skipsAloud(f sourceFile) []string {
+	if f.imports()["testing"] == nil {
+		return nil
+	}
+	var faults []string
+	ast.Inspect(f.syntax, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		s, ok := call.Fun.(*ast.SelectorExpr)
+		if !ok || !slices.Contains([]string{"Skip", "Skipf", "SkipNow"}, s.Sel.Name) {
+			return true
+		}
+		if s.Sel.Name == "SkipNow" || len(call.Args) == 0 || !beginsWith(call.Args[0], skipWord) {
+			faults = append(faults, f.at(call)+`: a skip says what was not tested, beginning with "`+skipWord+`"`)
+		}
+		return true
+	})
+	return faults
+}
+
+// beginsWith reports whether e is a string literal, or a sum that starts with one, that begins with prefix.
+func beginsWith(e ast.Expr, prefix string) bool {
+	switch e := e.(type) {
+	case *ast.BinaryExpr:
+		return e.Op == token.ADD && beginsWith(e.X, prefix)
+	case *ast.BasicLit:
+		text, err := strconv.Unquote(e.Value)
+		return err == nil && strings.HasPrefix(text, prefix)
+	}
+	return false
+}
+
+var mark = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME)\b`)
+
+func isFinished(f sourceFile) []string {
+	var faults []string
+	for _, group := range f.syntax.Comments {
+		for _, c := range group.List {
+			if m := mark.FindString(c.Text); m != "" && !f.generated {
+				faults = append(faults, f.at(c)+": "+m+" belongs into an issue")
+			}
+		}
+	}
+	return faults
+}
+
+func TestRulesCanFail(t *testing.T) {
+	const inTest = "package a\nimport (\"testing\"; \"time\")\n"
+	tests := []struct {
+		rule, name, file, source string
+		want                     string // "" for none
+	}{
+		{"package names", "good", "internal/store/a.go", "package store", ""},
+		{"package names", "package", "internal/store/a.go", "package util", "util does not say"},
+		{"package names", "test package", "internal/store/a_test.go", "package helpers_test", "helpers does not say"},
+		{"package names", "directory", "internal/common/a.go", "package store", "common does not say"},
+		{"init", "good", "a.go", "package a\nfunc start() {}\ntype t int\nfunc (t) init() {}", ""},
+		{"init", "init", "a.go", "package a\nfunc init() { println() }", "a.go:2: func init"},
+		{"sleep", "in code", "a.go", "package a\nimport \"time\"\nfunc f() { time.Sleep(1) }", ""},
+		{"sleep", "in a bubble", "a_test.go", "package a\nimport (\"time\"; \"testing/synctest\")\nfunc f() { synctest.Wait(); time.Sleep(1) }", ""},
+		{"sleep", "another Sleep", "a_test.go", inTest + "func f(b bed) { b.Sleep(1) }", ""},
+		{"sleep", "in a test", "a_test.go", inTest + "func TestA(t *testing.T) { time.Sleep(1) }", "a_test.go:3: a test sleeps"},
+		{"sleep", "as a value", "a_test.go", inTest + "var pause = time.Sleep", "a test sleeps"},
+		{"sleep", "under another name", "a_test.go", "package a\nimport clock \"time\"\nfunc f() { clock.Sleep(1) }", "a test sleeps"},
+		{"skip", "aloud", "a_test.go", inTest + "func TestA(t *testing.T) { t.Skip(\"NOT COVERED: x\") }", ""},
+		{"skip", "aloud, a sum", "a_test.go", inTest + "func TestA(t *testing.T) { t.Skip(\"NOT COVERED: \" + x) }", ""},
+		{"skip", "aloud, formatted", "a_test.go", inTest + "func TestA(t *testing.T) { t.Skipf(\"NOT COVERED: %d\", 1) }", ""},
+		{"skip", "in silence", "a_test.go", inTest + "func TestA(t *testing.T) { t.Skip(\"short\") }", "a_test.go:3: a skip says"},
+		{"skip", "without a word", "a_test.go", inTest + "func TestA(t *testing.T) { t.SkipNow() }", "a skip says"},
+		{"skip", "in code for tests", "a.go", inTest + "func Need(tb testing.TB) { tb.Skip() }", "a skip says"},
+		{"marks", "good", "a.go", "package a\n// Todos lists what is to be done.\nconst s = \"TO" + "DO\"", ""},
+		{"marks", "generated", "a.go", "// Code generated by x. DO NOT EDIT.\n\npackage a\n// TO" + "DO: x", ""},
+		{"marks", "line", "a.go", "package a\n// TO" + "DO: later", "a.go:2: TO" + "DO belongs"},
+		{"marks", "block", "a.go", "package a\n/* so\nFIX" + "ME */", "FIX" + "ME belongs"},
+	}
+	tried := make(map[string]bool)
+	for _, test := range tests {
+		t.Run(test.rule+"/"+test.name, func(t *testing.T) {
+			var faults []string
+			for _, f := range fixture(t, test.file, test.source) {
+				faults = append(faults, rules[test.rule](f)...)
+			}
+			expectFaults(t, faults, test.want)
+		})
+		tried[test.rule] = tried[test.rule] || test.want != ""
+	}
+	for name := range rules {
+		if !tried[name] {
+			t.Errorf("no fixture breaks the rule %q", name)
+		}
+	}
+}
