@@ -1,0 +1,152 @@
+// Package cli is the belfry command line: it parses arguments, runs roles that it is given, and talks to the
+// REST API for everything else. It never exits the process; Main returns the exit code.
+//
+// Results go to stdout, all else to stderr. Tables are for people and may change; -o json and -o yaml have the
+// field names of the API and are for programs.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/belfryhq/belfry/internal/client"
+	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// The exit codes.
+const (
+	ExitDone   = 0
+	ExitFailed = 1
+	ExitUsage  = 2
+)
+
+// Roles is what the commands that are no clients do. Each blocks until its work is done or ctx is cancelled,
+// and returns nil after an ordinary stop. The settings were validated.
+type Roles interface {
+	Standalone(ctx context.Context, settings config.Standalone) error
+	Scheduler(ctx context.Context, settings config.Scheduler) error
+	Dispatcher(ctx context.Context, settings config.Dispatcher) error
+	Console(ctx context.Context, settings config.Console) error
+	Executor(ctx context.Context, settings config.Executor) error
+	MigrateUp(ctx context.Context, settings config.Migrate) error
+	MigrateStatus(ctx context.Context, settings config.Migrate) error
+}
+
+// Main runs the command that args name, without the program's own name, and returns the exit code.
+func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, roles Roles) int {
+	a := &app{ctx: ctx, stdin: stdin, stdout: stdout, stderr: stderr, roles: roles}
+	var grammar root
+	helped := false
+	parser, err := kong.New(&grammar,
+		kong.Name("belfry"),
+		kong.Description("Belfry is a distributed job scheduler: it rings on time and once.\n\n"+
+			"Try it with `belfry standalone --demo`, then open the address that it prints. "+
+			"Every flag can also be set by the environment variable named beside it."),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(int) { helped = true }), // only --help and --version call it
+		kong.Vars{"version": version()},
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+		kong.ExplicitGroups(groups),
+	)
+	if err != nil {
+		fmt.Fprintf(stderr, "belfry: %v\n", err) // a fault in the grammar, which every test meets first
+		return ExitFailed
+	}
+	parsed, err := parser.Parse(args)
+	if helped {
+		return ExitDone
+	}
+	if err != nil {
+		a.printError(err)
+		fmt.Fprintf(stderr, "Run \"%s --help\" to learn more.\n", failedCommand(err))
+		return ExitUsage
+	}
+	return a.exitCode(parsed.Run(a))
+}
+
+// app is what commands share.
+type app struct {
+	ctx            context.Context //nolint:containedctx // it lives as long as the one command
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	roles          Roles
+}
+
+// usageError is a fault in the arguments that only the command itself could see.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+// errReported means that the command failed and has already said why.
+var errReported = errors.New("reported")
+
+func (a *app) exitCode(err error) int {
+	switch {
+	case err == nil:
+		return ExitDone
+	case errors.Is(err, errReported):
+		return ExitFailed
+	case a.ctx.Err() != nil && errors.Is(err, context.Canceled):
+		fmt.Fprintln(a.stderr, "belfry: interrupted")
+		return ExitFailed
+	}
+	a.printError(err)
+	if errors.As(err, new(*usageError)) {
+		return ExitUsage
+	}
+	if client.StatusOf(err) == 401 {
+		fmt.Fprintln(a.stderr, "Log in with \"belfry login\", or give a token with --token or BELFRY_TOKEN.")
+	}
+	return ExitFailed
+}
+
+// printError prints an error, and the faulty fields that it carries one by one.
+func (a *app) printError(err error) {
+	var fields []domain.FieldError
+	var fromServer *client.Error
+	var local *domain.Error
+	text := err.Error()
+	switch {
+	case errors.As(err, &fromServer) && len(fromServer.Fields) > 0:
+		fields = fromServer.Fields
+		short := *fromServer
+		short.Fields = nil
+		text = strings.Replace(text, fromServer.Error(), short.Error(), 1)
+	case errors.As(err, &local) && len(local.Fields) > 0:
+		fields = local.Fields
+		text = local.Message
+		if text == "" {
+			text = "the settings are not valid"
+		}
+	}
+	fmt.Fprintf(a.stderr, "belfry: %s\n", printable(text))
+	for _, f := range fields {
+		fmt.Fprintf(a.stderr, "  %s: %s\n", printable(f.Location), printable(f.Message))
+	}
+}
+
+// failedCommand returns how to call the command in which parsing failed.
+func failedCommand(err error) string {
+	var e *kong.ParseError
+	if errors.As(err, &e) && e.Context != nil {
+		if node := e.Context.Selected(); node != nil {
+			return node.FullPath()
+		}
+	}
+	return "belfry"
+}
+
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "belfry (unknown version)"
+	}
+	return "belfry " + info.Main.Version
+}

@@ -1,0 +1,623 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"go.uber.org/goleak"
+
+	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeRoles notes which role ran with which settings.
+type fakeRoles struct {
+	ran      string
+	settings any
+	err      error
+}
+
+func (r *fakeRoles) note(role string, settings any) error {
+	r.ran, r.settings = role, settings
+	return r.err
+}
+
+func (r *fakeRoles) Standalone(_ context.Context, s config.Standalone) error {
+	return r.note("standalone", s)
+}
+func (r *fakeRoles) Scheduler(_ context.Context, s config.Scheduler) error {
+	return r.note("scheduler", s)
+}
+func (r *fakeRoles) Dispatcher(_ context.Context, s config.Dispatcher) error {
+	return r.note("dispatcher", s)
+}
+func (r *fakeRoles) Console(_ context.Context, s config.Console) error { return r.note("console", s) }
+func (r *fakeRoles) Executor(_ context.Context, s config.Executor) error {
+	return r.note("executor", s)
+}
+func (r *fakeRoles) MigrateUp(_ context.Context, s config.Migrate) error {
+	return r.note("migrate up", s)
+}
+func (r *fakeRoles) MigrateStatus(_ context.Context, s config.Migrate) error {
+	return r.note("migrate status", s)
+}
+
+// result is what a command line did.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// isolate gives the test an environment without settings and log-ins.
+func isolate(t *testing.T) {
+	t.Helper()
+	for _, entry := range os.Environ() {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "BELFRY_") {
+			t.Setenv(name, "") // restores it afterwards
+			os.Unsetenv(name)
+		}
+	}
+	dir := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", dir)
+	t.Setenv("HOME", dir)
+	t.Setenv("AppData", dir)
+}
+
+func belfry(t *testing.T, stdin string, args ...string) result {
+	t.Helper()
+	return belfryWith(t, &fakeRoles{}, stdin, args...)
+}
+
+func belfryWith(t *testing.T, roles Roles, stdin string, args ...string) result {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code := Main(t.Context(), args, strings.NewReader(stdin), &out, &errs, roles)
+	return result{code, out.String(), errs.String()}
+}
+
+func (r result) want(t *testing.T, code int, stdout ...string) {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("exit code %d, want %d", r.code, code)
+	}
+	for _, s := range stdout {
+		if !strings.Contains(r.stdout, s) {
+			t.Errorf("stdout lacks %q", s)
+		}
+	}
+	if t.Failed() {
+		t.Logf("stdout:\n%s\nstderr:\n%s", r.stdout, r.stderr)
+	}
+}
+
+func TestRolesWithoutFlagsGetDefaults(t *testing.T) {
+	isolate(t)
+	scheduler, dispatcher, console := config.DefaultScheduler(), config.DefaultDispatcher(), config.DefaultConsole()
+	scheduler.DatabaseURL, scheduler.NATSURL = "postgres://db/b", "nats://n"
+	dispatcher.DatabaseURL, dispatcher.NATSURL = "postgres://db/b", "nats://n"
+	console.DatabaseURL, console.NATSURL = "postgres://db/b", "nats://n"
+	migrate, executor := config.DefaultMigrate(), config.DefaultExecutor()
+	migrate.DatabaseURL, executor.Group = "postgres://db/b", "g"
+	servers := []string{"--database-url", "postgres://db/b", "--nats-url", "nats://n"}
+	for _, c := range []struct {
+		args []string
+		want any
+	}{
+		{[]string{"standalone"}, config.DefaultStandalone()},
+		{append([]string{"scheduler"}, servers...), scheduler},
+		{append([]string{"dispatcher"}, servers...), dispatcher},
+		{append([]string{"console"}, servers...), console},
+		{[]string{"executor", "-g", "g"}, executor},
+		{[]string{"migrate", "up", "--database-url", "postgres://db/b"}, migrate},
+		{[]string{"migrate", "status", "--database-url", "postgres://db/b"}, migrate},
+	} {
+		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			var roles fakeRoles
+			belfryWith(t, &roles, "", c.args...).want(t, ExitDone)
+			if !strings.HasPrefix(strings.Join(c.args, " "), roles.ran) || !reflect.DeepEqual(roles.settings, c.want) {
+				t.Errorf("%s ran with\n%#v, want\n%#v", roles.ran, roles.settings, c.want)
+			}
+		})
+	}
+}
+
+func TestRoleSettings(t *testing.T) {
+	isolate(t)
+	t.Setenv("BELFRY_TOKEN", "secret")
+	t.Setenv("BELFRY_ALLOW_SCRIPT", "sh,bash")
+	var roles fakeRoles
+	belfryWith(t, &roles, "", "executor", "--group", "g", "--label", "zone=a,rack=b", "--allow-command", "--drain-timeout", "5s").want(t, ExitDone)
+	got := roles.settings.(config.Executor)
+	if got.Token.Reveal() != "secret" || !reflect.DeepEqual(got.AllowScript, []string{"sh", "bash"}) || !got.AllowCommand ||
+		got.DrainTimeout != 5*time.Second || got.Labels["zone"] != "a" || got.Labels["rack"] != "b" {
+		t.Errorf("got %+v", got)
+	}
+	roles.err = domain.NewError(domain.Conflict, "the data directory is in use")
+	if r := belfryWith(t, &roles, "", "standalone", "--demo"); r.code != ExitFailed || r.stderr != "belfry: the data directory is in use\n" {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestWrongUsage(t *testing.T) {
+	isolate(t)
+	for _, c := range []struct{ args, want string }{
+		{"", "expected one of"},
+		{"nonsense", "unexpected argument nonsense"},
+		{"standalone --nonsense", "unknown flag --nonsense"},
+		{"standalone --misfire-tolerance soon", "misfire-tolerance"},
+		{"standalone --http x --nats y --time-zone Mars", "\n  --nats: \"y\""},
+		{"scheduler", "\n  --nats-url: is required"},
+		{"executor --group Big", "--group: a group name is"},
+		{"job apply", "--file"},
+		{"job get", "<job>"},
+		{"job get report", "give its id, or group/name"},
+		{"job list --kind odd", "--kind"},
+		{"job list -o xml", "--output"},
+		{"job list --enabled --disabled", "enabled"},
+		{"run get 7", "a run id is a UUID"},
+		{"token delete x", "not the id of a token"},
+		{"login", "--username is required"},
+		{"login -u ann", "--password-stdin is required"},
+		{"job list --server ftp://x", "--server"},
+	} {
+		r := belfry(t, "", strings.Fields(c.args)...)
+		if r.code != ExitUsage || !strings.Contains(r.stderr, c.want) || r.stdout != "" {
+			t.Errorf("belfry %s: %+v", c.args, r)
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	isolate(t)
+	belfry(t, "", "--help").want(t, ExitDone, "standalone", "job trigger", "import crontab", "Everything in one process:")
+	belfry(t, "", "standalone", "--help").want(t, ExitDone, `--data-dir="belfry-data"`, "$BELFRY_DATA_DIR", "belfry standalone --demo")
+	belfry(t, "", "job", "trigger", "--help").want(t, ExitDone, "--follow", "Examples:", "$BELFRY_SERVER")
+	belfry(t, "", "--version").want(t, ExitDone, "belfry")
+}
+
+// TestEveryCommandTeaches keeps each command's help complete: an example, and for each flag a help text and an
+// environment variable that no other flag of the command has.
+func TestEveryCommandTeaches(t *testing.T) {
+	parser, err := kong.New(&root{}, kong.Vars{"version": ""})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaves := parser.Model.Leaves(false)
+	if len(leaves) < 30 {
+		t.Errorf("only %d commands", len(leaves))
+	}
+	for _, leaf := range leaves {
+		if !strings.Contains(leaf.Detail, "    belfry "+strings.TrimSuffix(leaf.Path(), " ")) && !strings.Contains(leaf.Detail, "belfry "+leaf.Path()) {
+			t.Errorf("%s has no example of itself:\n%s", leaf.Path(), leaf.Detail)
+		}
+		seen := make(map[string]bool)
+		for _, flags := range leaf.AllFlags(false) {
+			for _, f := range flags {
+				if f.Name == "help" || f.Name == "version" {
+					continue
+				}
+				if f.Help == "" || len(f.Envs) != 1 || !strings.HasPrefix(f.Envs[0], "BELFRY_") || seen[f.Envs[0]] {
+					t.Errorf("%s --%s: help %q, environment %v", leaf.Path(), f.Name, f.Help, f.Envs)
+				}
+				seen[f.Envs[0]] = true
+			}
+		}
+	}
+}
+
+// console is a REST API with jobs and runs in memory. It refuses what the contract does not know.
+type console struct {
+	t  *testing.T
+	mu sync.Mutex
+	*httptest.Server
+	jobs     []domain.Job
+	requests []string // method and path of what changed something
+	ends     domain.State
+	polls    int
+}
+
+func newConsole(t *testing.T) *console {
+	isolate(t)
+	c := &console{t: t, ends: domain.Succeeded}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /api/v1/auth/login", c.login)
+	mux.HandleFunc("GET /api/v1/jobs", c.listJobs)
+	mux.HandleFunc("POST /api/v1/jobs", c.createJob)
+	mux.HandleFunc("GET /api/v1/jobs/{id}", func(w http.ResponseWriter, r *http.Request) { c.withJob(w, r, func(j *domain.Job) any { return j }) })
+	mux.HandleFunc("PUT /api/v1/jobs/{id}", c.replaceJob)
+	for _, action := range []string{"enable", "disable"} {
+		mux.HandleFunc("POST /api/v1/jobs/{id}/"+action, func(w http.ResponseWriter, r *http.Request) {
+			c.withJob(w, r, func(j *domain.Job) any { j.Enabled = action == "enable"; return j })
+		})
+	}
+	mux.HandleFunc("DELETE /api/v1/jobs/{id}", func(w http.ResponseWriter, r *http.Request) {
+		c.withJob(w, r, func(*domain.Job) any { return nil })
+	})
+	mux.HandleFunc("GET /api/v1/jobs/{id}/next", func(w http.ResponseWriter, r *http.Request) {
+		c.withJob(w, r, func(*domain.Job) any {
+			return json.RawMessage(`{"fire_times":["2026-03-29T01:30:00.000Z"],"description":"At 01:30 every day, UTC"}`)
+		})
+	})
+	mux.HandleFunc("POST /api/v1/jobs/{id}/trigger", func(w http.ResponseWriter, r *http.Request) {
+		c.withJob(w, r, func(*domain.Job) any { return json.RawMessage(`{"run_ids":["` + someRun + `"]}`) })
+	})
+	mux.HandleFunc("GET /api/v1/runs/{id}", c.run)
+	mux.HandleFunc("GET /api/v1/runs/{id}/log", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("from") == "1" {
+			io.WriteString(w, `{"lines":[{"n":1,"at":"2026-03-29T01:30:00.000Z","level":"info","attempt":1,"text":"one"}],"next":2,"end":false}`)
+			return
+		}
+		io.WriteString(w, `{"lines":[{"n":2,"at":"2026-03-29T01:30:01.000Z","level":"info","attempt":1,"text":"two"}],"next":3,"end":true}`)
+	})
+	mux.HandleFunc("GET /api/v1/runs/{id}/log/stream", func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "event: line\ndata: {\"n\":1,\"text\":\"one\"}\n\nevent: end\ndata: {}\n\n")
+	})
+	mux.HandleFunc("POST /api/v1/groups", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"name":"tools","token":"blf_g"}`) })
+	mux.HandleFunc("POST /api/v1/tokens", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"id":3,"token":"blf_t"}`) })
+	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if r.Method != http.MethodGet && r.URL.Path != "/api/v1/auth/login" {
+			c.requests = append(c.requests, r.Method+" "+strings.TrimPrefix(r.URL.Path, "/api/v1"))
+		}
+		if r.Header.Get("Authorization") != "Bearer sesame" && r.URL.Path != "/api/v1/auth/login" {
+			problem(w, 401, "the token is not valid")
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}))
+	t.Cleanup(c.Close)
+	t.Setenv("BELFRY_SERVER", c.URL)
+	t.Setenv("BELFRY_TOKEN", "sesame")
+	return c
+}
+
+const someRun = "019a9d2c-7b40-8000-8000-0123456789ab"
+
+func problem(w http.ResponseWriter, status int, detail string, fields ...domain.FieldError) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	json.NewEncoder(w).Encode(map[string]any{"title": http.StatusText(status), "status": status, "detail": detail, "errors": fields})
+}
+
+func (c *console) login(w http.ResponseWriter, r *http.Request) {
+	var in struct{ Username, Password string }
+	json.NewDecoder(r.Body).Decode(&in)
+	if in.Username != "ann" || in.Password != "hunter2 " {
+		problem(w, 401, "user or password is wrong")
+		return
+	}
+	fmt.Fprintf(w, `{"token":"sesame","expires_at":"%s"}`, domain.At(time.Now().Add(time.Hour)))
+}
+
+func (c *console) listJobs(w http.ResponseWriter, r *http.Request) {
+	items := []domain.Job{}
+	q := r.URL.Query()
+	for _, j := range c.jobs {
+		if (q.Get("group") == "" || q.Get("group") == j.Group) && strings.Contains(j.Name, q.Get("q")) {
+			items = append(items, j)
+		}
+	}
+	json.NewEncoder(w).Encode(map[string]any{"items": items, "next_cursor": ""})
+}
+
+// decodeJob reads a job as strictly as the contract asks.
+func decodeJob(w http.ResponseWriter, r *http.Request) (domain.JobSpec, int, bool) {
+	in := struct {
+		domain.JobSpec
+		Version int `json:"version"`
+	}{JobSpec: domain.DefaultJobSpec()}
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&in); err != nil {
+		problem(w, 422, "the body is not valid", domain.FieldError{Location: "body", Message: err.Error()})
+		return in.JobSpec, 0, false
+	}
+	in.Normalize()
+	if err := in.Validate(); err != nil {
+		problem(w, 422, "the job is not valid", err.(*domain.Error).Fields...)
+		return in.JobSpec, 0, false
+	}
+	return in.JobSpec, in.Version, true
+}
+
+func (c *console) createJob(w http.ResponseWriter, r *http.Request) {
+	if spec, _, ok := decodeJob(w, r); ok {
+		j := domain.Job{ID: domain.JobID(len(c.jobs) + 1), JobSpec: spec, Version: 1}
+		c.jobs = append(c.jobs, j)
+		w.WriteHeader(201)
+		json.NewEncoder(w).Encode(j)
+	}
+}
+
+func (c *console) replaceJob(w http.ResponseWriter, r *http.Request) {
+	c.withJob(w, r, func(j *domain.Job) any {
+		spec, version, ok := decodeJob(w, r)
+		if !ok {
+			return w
+		}
+		if version != j.Version {
+			c.t.Errorf("version %d was sent, the job has %d", version, j.Version)
+		}
+		j.JobSpec = spec
+		j.Version++
+		return j
+	})
+}
+
+func (c *console) withJob(w http.ResponseWriter, r *http.Request, do func(*domain.Job) any) {
+	for i := range c.jobs {
+		if fmt.Sprint(c.jobs[i].ID) == r.PathValue("id") {
+			if out := do(&c.jobs[i]); out != any(w) && out != nil {
+				json.NewEncoder(w).Encode(out)
+			}
+			return
+		}
+	}
+	problem(w, 404, "there is no such job")
+}
+
+func (c *console) run(w http.ResponseWriter, r *http.Request) {
+	id, _ := domain.ParseRunID(r.PathValue("id"))
+	run := domain.Run{ID: id, JobID: 1, Group: "default", JobName: "report", State: domain.Running, Attempt: 1, MaxAttempts: 1}
+	if c.polls++; c.polls > 1 {
+		run.State = c.ends
+		if c.ends == domain.Failed {
+			run.Reason, run.Message = domain.ReasonHandlerError, "exit status 3\x1b[2J"
+		}
+	}
+	json.NewEncoder(w).Encode(run)
+}
+
+const reportYAML = `
+group: default
+name: report
+schedule: {kind: cron, expr: "0 2 * * *"}
+handler: echo
+param: |
+  two
+  lines
+`
+
+func TestApply(t *testing.T) {
+	c := newConsole(t)
+	belfry(t, reportYAML, "job", "apply", "-f", "-", "--dry-run").want(t, ExitDone, "created  default/report")
+	if len(c.requests) != 0 {
+		t.Errorf("a dry run sent %v", c.requests)
+	}
+	belfry(t, reportYAML, "job", "apply", "-f", "-").want(t, ExitDone, "created  default/report")
+	belfry(t, reportYAML, "job", "apply", "-f", "-").want(t, ExitDone, "unchanged  default/report")
+	edited := strings.Replace(reportYAML, "0 2", "0 3", 1) + "---\ngroup: default\nname: other\nschedule: {kind: none}\nhandler: echo\n"
+	belfry(t, edited, "job", "apply", "-f", "-").want(t, ExitDone, "updated  default/report", "created  default/other")
+	if got := strings.Join(c.requests, ", "); got != "POST /jobs, PUT /jobs/1, POST /jobs" {
+		t.Errorf("sent %s", got)
+	}
+	if c.jobs[0].Schedule.Expr != "0 3 * * *" || c.jobs[0].Param != "two\nlines\n" {
+		t.Errorf("got %+v", c.jobs[0])
+	}
+}
+
+// TestPrintedJobsApply holds that what get and list print is understood by apply, and changes nothing.
+func TestPrintedJobsApply(t *testing.T) {
+	c := newConsole(t)
+	belfry(t, reportYAML, "job", "apply", "-f", "-").want(t, ExitDone)
+	at := domain.At(time.Date(2026, 3, 29, 1, 30, 0, 0, time.UTC))
+	c.jobs[0].NextFireTime, c.jobs[0].Note, c.jobs[0].Param = &at, "a note", "tab\t\"quote\" \u2028 # no comment: \n\n trailing \n"
+	for _, args := range [][]string{{"job", "get", "1", "-o", "yaml"}, {"job", "get", "default/report", "-o", "json"}, {"job", "list", "-o", "yaml"}, {"job", "list", "-o", "json"}} {
+		printed := belfry(t, "", args...)
+		printed.want(t, ExitDone)
+		r := belfry(t, printed.stdout, "job", "apply", "-f", "-")
+		if r.want(t, ExitDone, "unchanged  default/report"); t.Failed() {
+			t.Fatalf("%v printed:\n%s", args, printed.stdout)
+		}
+	}
+}
+
+func TestApplyFaults(t *testing.T) {
+	c := newConsole(t)
+	for _, text := range []string{"", "- 7\n", "name: x\n", "a: [\n", "- [1]\n", "text\n"} {
+		if r := belfry(t, text, "job", "apply", "-f", "-"); r.code != ExitFailed || r.stderr == "" {
+			t.Errorf("%q: %+v", text, r)
+		}
+	}
+	two := reportYAML + "nonsense: 1\n---\n" + strings.ReplaceAll(reportYAML, "report", "good")
+	r := belfry(t, two, "job", "apply", "-f", "-")
+	r.want(t, ExitFailed, "refused  default/report", "created  default/good")
+	if !strings.Contains(r.stderr, "nonsense") || len(c.jobs) != 1 {
+		t.Errorf("stderr %q, %d jobs", r.stderr, len(c.jobs))
+	}
+	r = belfry(t, strings.Replace(reportYAML, "handler: echo", "retries: -1", 1), "job", "apply", "-f", "-")
+	r.want(t, ExitFailed)
+	if !strings.Contains(r.stderr, "\n  retries: must be 0 to 100\n") || !strings.Contains(r.stderr, "\n  handler: is required") {
+		t.Errorf("stderr %q", r.stderr)
+	}
+	belfry(t, "", "job", "apply", "-f", "no such file").want(t, ExitFailed)
+}
+
+func TestJobCommands(t *testing.T) {
+	c := newConsole(t)
+	belfry(t, reportYAML, "job", "apply", "-f", "-").want(t, ExitDone)
+	belfry(t, "", "job", "list").want(t, ExitDone, "ID  GROUP", "0 2 * * *", "report")
+	belfry(t, "", "job", "get", "default/report").want(t, ExitDone, "name      report")
+	belfry(t, "", "job", "next", "1").want(t, ExitDone, "At 01:30 every day", "2026-03-29")
+	belfry(t, "", "job", "next", "1", "-o", "json").want(t, ExitDone, `"2026-03-29T01:30:00.000Z"`)
+	belfry(t, "", "job", "disable", "default/report").want(t, ExitDone, "default/report disabled")
+	belfry(t, "", "job", "enable", "1", "7").want(t, ExitFailed, "default/report enabled")
+	belfry(t, "", "job", "delete", "1").want(t, ExitDone, "deleted")
+	belfry(t, "", "job", "get", "default/none").want(t, ExitFailed)
+	if got := strings.Join(c.requests, ", "); got != "POST /jobs, POST /jobs/1/disable, POST /jobs/1/enable, DELETE /jobs/1" {
+		t.Errorf("sent %s", got)
+	}
+}
+
+func TestTrigger(t *testing.T) {
+	c := newConsole(t)
+	belfry(t, reportYAML, "job", "apply", "-f", "-").want(t, ExitDone)
+	if r := belfry(t, "", "job", "trigger", "1"); r.code != ExitDone || r.stdout != someRun+"\n" {
+		t.Errorf("got %+v", r)
+	}
+	belfry(t, "", "job", "trigger", "1", "-o", "yaml").want(t, ExitDone, "run_ids:\n  - "+someRun)
+	belfry(t, "", "job", "trigger", "default/report", "--wait", "--param", "x").want(t, ExitDone, someRun+" succeeded")
+	c.polls, c.ends = 0, domain.Failed
+	r := belfry(t, "", "job", "trigger", "1", "--wait")
+	r.want(t, ExitFailed, "failed (handler_error): exit status 3\ufffd")
+	c.polls, c.ends = 0, domain.Succeeded
+	r = belfry(t, "", "job", "trigger", "1", "--follow")
+	if r.want(t, ExitDone); r.stdout != "one\n" || !strings.Contains(r.stderr, "succeeded") {
+		t.Errorf("got %+v", r)
+	}
+	c.polls, c.ends = 0, domain.Running
+	if r := belfry(t, "", "job", "trigger", "1", "--wait", "--timeout", "150ms"); r.code != ExitFailed || !strings.Contains(r.stderr, "not finished within 150ms") {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestRunCommands(t *testing.T) {
+	newConsole(t)
+	belfry(t, "", "run", "get", someRun).want(t, ExitDone, "default/report (1)")
+	if r := belfry(t, "", "run", "log", someRun); r.code != ExitDone || r.stdout != "one\ntwo\n" {
+		t.Errorf("got %+v", r)
+	}
+	belfry(t, "", "run", "log", someRun, "-t").want(t, ExitDone, "2026-03-29T01:30:00.000Z info  1 one\n")
+	belfry(t, "", "run", "log", someRun, "-o", "json").want(t, ExitDone, `{"n":1,"at":"2026-03-29T01:30:00.000Z","level":"info","attempt":1,"text":"one"}`)
+	if r := belfry(t, "", "run", "log", "-f", someRun); r.code != ExitDone || r.stdout != "one\n" {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestSecretsStandAlone(t *testing.T) {
+	newConsole(t)
+	if r := belfry(t, "", "group", "create", "tools"); r.code != ExitDone || r.stdout != "blf_g\n" {
+		t.Errorf("got %+v", r)
+	}
+	if r := belfry(t, "", "token", "create", "ci", "--role", "viewer", "-g", "default"); r.code != ExitDone || r.stdout != "blf_t\n" {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestLogin(t *testing.T) {
+	c := newConsole(t)
+	os.Unsetenv("BELFRY_TOKEN")
+	if r := belfry(t, "", "job", "list"); r.code != ExitFailed || !strings.Contains(r.stderr, "belfry login") {
+		t.Errorf("got %+v", r)
+	}
+	belfry(t, "wrong\n", "login", "-u", "ann", "--password-stdin").want(t, ExitFailed)
+	r := belfry(t, "hunter2 \n", "login", "-u", "ann", "--password-stdin")
+	if r.want(t, ExitDone); strings.Contains(r.stdout+r.stderr, "sesame") {
+		t.Error("the token was printed")
+	}
+	path, err := loginPath()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	os.Unsetenv("BELFRY_SERVER")
+	belfry(t, "", "job", "list").want(t, ExitDone, "ID")
+	belfry(t, "", "job", "list", "--server", strings.TrimPrefix(c.URL, "http://")+"/").want(t, ExitDone, "ID")
+
+	// The token must not go to another server.
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" {
+			t.Error("the token went to another server")
+		}
+	}))
+	defer other.Close()
+	belfry(t, "", "job", "list", "--server", other.URL).want(t, ExitDone)
+
+	if err := (savedLogin{Server: c.URL, Token: "sesame", ExpiresAt: domain.At(time.Now().Add(-time.Hour))}).saveOnly(); err != nil {
+		t.Fatal(err)
+	}
+	if r := belfry(t, "", "job", "list"); r.code != ExitFailed || !strings.Contains(r.stderr, "expired") {
+		t.Errorf("got %+v", r)
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := belfry(t, "", "job", "list"); r.code != ExitFailed || !strings.Contains(r.stderr, "damaged") {
+		t.Errorf("got %+v", r)
+	}
+	if files, _ := os.ReadDir(filepath.Dir(path)); len(files) != 1 {
+		t.Errorf("left behind %v", files)
+	}
+}
+
+func (s savedLogin) saveOnly() error { _, err := s.save(); return err }
+
+func TestImportCrontab(t *testing.T) {
+	c := newConsole(t)
+	dir := filepath.Join(t.TempDir(), "cron.d")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "tools")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("MAILTO=root\n0 2 * * * root backup\n@reboot root start\n0 3 * * * root report\n")
+	r := belfry(t, "", "import", "crontab", file, "--dry-run")
+	r.want(t, ExitDone, "found", "default/tools-backup-")
+	if len(c.requests) != 0 || !strings.Contains(r.stderr, "tools:3: @reboot has no fire time") {
+		t.Errorf("sent %v, stderr %s", c.requests, r.stderr)
+	}
+	belfry(t, "", "import", "crontab", file).want(t, ExitDone, "created", "default/tools-backup-", "default/tools-report-")
+	if len(c.jobs) != 2 || !c.jobs[0].Enabled || c.jobs[0].Handler != "command" {
+		t.Fatalf("got %+v", c.jobs)
+	}
+
+	// A second import changes what the file says, and nothing else.
+	c.jobs[0].Enabled, c.jobs[0].Retries = false, 3
+	write("0 4 * * * root backup\nMAILTO=root\n# moved\n0 3 * * * root report\n")
+	r = belfry(t, "", "import", "crontab", file, "-o", "json")
+	r.want(t, ExitDone)
+	var out imported
+	if err := json.Unmarshal([]byte(r.stdout), &out); err != nil || len(out.Jobs) != 2 || out.Jobs[0].Action != updated {
+		t.Fatalf("%v: %+v", err, out)
+	}
+	if len(c.jobs) != 2 || c.jobs[0].Enabled || c.jobs[0].Retries != 3 || c.jobs[0].Schedule.Expr != "0 4 * * *" {
+		t.Errorf("got %+v", c.jobs[0])
+	}
+	belfry(t, "", "import", "crontab", file).want(t, ExitDone, "unchanged  default/tools-backup-", "unchanged  default/tools-report-")
+
+	r = belfry(t, "", "import", "crontab", file, file)
+	if r.want(t, ExitDone); !strings.Contains(r.stderr, "is the same entry as") {
+		t.Errorf("got %+v", r)
+	}
+	belfry(t, "0 1 * * * mine\n", "import", "crontab", "-", "--user", "ann", "--disabled").want(t, ExitDone, "created", "default/stdin-mine-")
+	if c.jobs[2].Enabled {
+		t.Error("the job is enabled")
+	}
+	belfry(t, "", "import", "crontab", filepath.Join(dir, "none")).want(t, ExitFailed)
+}
+
+func TestNothingSteersTheTerminal(t *testing.T) {
+	if got := printable("a\x1b[2Jb\nc\u202ed"); got != "a\ufffd[2Jb c\ufffdd" {
+		t.Errorf("got %q", got)
+	}
+	if got := logText("\x1b[31mred\x1b[0m\t\x1b[2J\x07", true); !regexp.MustCompile("^\x1b\\[31mred\x1b\\[0m\t\ufffd\\[2J\ufffd").MatchString(got) {
+		t.Errorf("got %q", got)
+	}
+	if got := logText("\x1b[2J", false); got != "\x1b[2J" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"github.com/alecthomas/kong"
+
+	"github.com/belfryhq/belfry/internal/config"
+)
+
+// groups are the titles under which help lists commands and flags.
+var groups = []kong.Group{
+	{Key: "try", Title: "Everything in one process:"},
+	{Key: "roles", Title: "One role each, any number of each:"},
+	{Key: "client", Title: "Talking to a console:"},
+	{Key: "connection", Title: "Which console, and how to print:"},
+	{Key: "servers", Title: "Servers:"},
+	{Key: "engine", Title: "Engine:"},
+	{Key: "log", Title: "Logging:"},
+}
+
+// root is the grammar of the command line.
+type root struct {
+	Version kong.VersionFlag `help:"Print the version."`
+
+	Standalone standaloneCmd `cmd:"" group:"try" help:"Run all roles in one process, with Postgres and NATS inside."`
+	Scheduler  schedulerCmd  `cmd:"" group:"roles" help:"Run the role that decides when."`
+	Dispatcher dispatcherCmd `cmd:"" group:"roles" help:"Run the role that settles results, assigns waiting runs and reconciles."`
+	Console    consoleCmd    `cmd:"" group:"roles" help:"Run the role that serves the REST API and the web UI."`
+	Executor   executorCmd   `cmd:"" group:"roles" help:"Run the stock agent: handlers http, command, sleep and echo, and scripts."`
+	Migrate    migrateCmd    `cmd:"" group:"roles" help:"Bring the database up to date."`
+
+	Login  loginCmd  `cmd:"" group:"client" help:"Log in to a console and remember it."`
+	Job    jobCmd    `cmd:"" group:"client" help:"Jobs: list, apply, trigger and more."`
+	Run    runCmd    `cmd:"" group:"client" help:"Runs: list, read logs, kill, retry."`
+	Group  groupCmd  `cmd:"" group:"client" help:"Executor groups, their tokens and their instances."`
+	Token  tokenCmd  `cmd:"" group:"client" help:"API tokens."`
+	Import importCmd `cmd:"" group:"client" help:"Make jobs of what other schedulers run."`
+}
+
+type standaloneCmd struct{ config.Standalone }
+
+func (*standaloneCmd) Help() string {
+	return "It keeps its data in --data-dir. The first start prints the user admin and its password, once.\n\nExamples:\n\n" +
+		"    belfry standalone --demo\n    belfry standalone --data-dir /var/lib/belfry --http 0.0.0.0:8080"
+}
+func (c *standaloneCmd) Run(a *app) error { return a.roles.Standalone(a.ctx, c.Standalone) }
+
+type schedulerCmd struct{ config.Scheduler }
+
+func (*schedulerCmd) Help() string {
+	return "Schedulers share the jobs that are due; with one left alive no fire time is lost.\n\nExample:\n\n" +
+		"    belfry scheduler --database-url postgres://belfry@db/belfry --nats-url nats://nats:4222"
+}
+func (c *schedulerCmd) Run(a *app) error { return a.roles.Scheduler(a.ctx, c.Scheduler) }
+
+type dispatcherCmd struct{ config.Dispatcher }
+
+func (*dispatcherCmd) Help() string {
+	return "Example:\n\n    belfry dispatcher --database-url postgres://belfry@db/belfry --nats-url nats://nats:4222 --metrics 127.0.0.1:9100"
+}
+func (c *dispatcherCmd) Run(a *app) error { return a.roles.Dispatcher(a.ctx, c.Dispatcher) }
+
+type consoleCmd struct{ config.Console }
+
+func (*consoleCmd) Help() string {
+	return "Example:\n\n    belfry console --database-url postgres://belfry@db/belfry --nats-url nats://nats:4222 --http 0.0.0.0:8080"
+}
+func (c *consoleCmd) Run(a *app) error { return a.roles.Console(a.ctx, c.Console) }
+
+type executorCmd struct{ config.Executor }
+
+func (*executorCmd) Help() string {
+	return "It connects to NATS alone and listens on no port. `belfry group create` shows a group's token.\n\nExamples:\n\n" +
+		"    BELFRY_TOKEN=… belfry executor --group default --nats-url nats://nats:4222\n" +
+		"    belfry executor -g tools --allow-command --allow-script bash,python"
+}
+func (c *executorCmd) Run(a *app) error { return a.roles.Executor(a.ctx, c.Executor) }
+
+type migrateCmd struct {
+	Up     migrateUpCmd     `cmd:"" help:"Apply all migrations that are missing."`
+	Status migrateStatusCmd `cmd:"" help:"Say which migrations are applied and which are missing."`
+}
+
+type migrateUpCmd struct{ config.Migrate }
+
+func (*migrateUpCmd) Help() string {
+	return "It may run beside the binaries of the release before.\n\nExample:\n\n    belfry migrate up --database-url postgres://belfry@db/belfry"
+}
+func (c *migrateUpCmd) Run(a *app) error { return a.roles.MigrateUp(a.ctx, c.Migrate) }
+
+type migrateStatusCmd struct{ config.Migrate }
+
+func (*migrateStatusCmd) Help() string {
+	return "Example:\n\n    belfry migrate status --database-url postgres://belfry@db/belfry"
+}
+func (c *migrateStatusCmd) Run(a *app) error { return a.roles.MigrateStatus(a.ctx, c.Migrate) }

@@ -1,0 +1,254 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/client"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// mostListed bounds lists that nobody pages through.
+const mostListed = 10_000
+
+type groupCmd struct {
+	connection
+	List      groupListCmd      `cmd:"" help:"List groups."`
+	Get       groupGetCmd       `cmd:"" help:"Show one group."`
+	Create    groupCreateCmd    `cmd:"" help:"Make a group and show its executors' token."`
+	Token     groupTokenCmd     `cmd:"" help:"Replace the token of a group's executors."`
+	Delete    groupDeleteCmd    `cmd:"" help:"Delete a group without jobs."`
+	Instances groupInstancesCmd `cmd:"" help:"List the live instances of a group."`
+}
+
+type groupListCmd struct{}
+
+func (*groupListCmd) Help() string { return "Example:\n\n    belfry group list" }
+
+func (c *groupListCmd) Run(a *app, parent *groupCmd) error {
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	groups, err := cl.Groups(a.ctx, mostListed)
+	if err != nil {
+		return err
+	}
+	return a.print(parent.Output, groups, func(t *table) {
+		t.row("NAME", "JOBS", "INSTANCES", "PAUSED", "DESCRIPTION")
+		for _, g := range groups {
+			t.row(g.Name, g.Jobs, g.Instances, g.PausedAt, shown(g.Description, 80))
+		}
+	})
+}
+
+type groupGetCmd struct {
+	Name string `arg:"" help:"The group's name."`
+}
+
+func (*groupGetCmd) Help() string { return "Example:\n\n    belfry group get default" }
+
+func (c *groupGetCmd) Run(a *app, parent *groupCmd) error {
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	g, err := cl.Group(a.ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	return a.print(parent.Output, g, func(t *table) {
+		t.pair("name", g.Name)
+		t.pair("description", g.Description)
+		t.pair("jobs", g.Jobs)
+		t.pair("instances", g.Instances)
+		t.pair("paused", g.PausedAt)
+		t.pair("created", g.CreatedAt)
+		t.pair("updated", g.UpdatedAt)
+	})
+}
+
+type groupCreateCmd struct {
+	Name        string `arg:"" help:"The group's name: a-z, 0-9, _ and -."`
+	Description string `env:"BELFRY_DESCRIPTION" placeholder:"TEXT" help:"What the group is for."`
+}
+
+func (*groupCreateCmd) Help() string {
+	return "The token is printed on standard output, this once.\n\nExample:\n\n    belfry group create tools --description \"hosts with the tools\" > tools.token"
+}
+
+func (c *groupCreateCmd) Run(a *app, parent *groupCmd) error {
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	g, err := cl.CreateGroup(a.ctx, c.Name, c.Description)
+	if err != nil {
+		return err
+	}
+	return a.printSecret(parent.Output, g, g.Token, "Group "+g.Name+" created. Its executors' token, shown this once:")
+}
+
+// printSecret prints a secret alone on stdout, and on stderr what it is.
+func (a *app) printSecret(form string, v any, secret, what string) error {
+	if form == "table" {
+		fmt.Fprintln(a.stderr, what)
+	}
+	return a.print(form, v, func(t *table) { t.row(secret) })
+}
+
+type groupTokenCmd struct {
+	Name string `arg:"" help:"The group's name."`
+}
+
+func (*groupTokenCmd) Help() string {
+	return "The old token opens no new connection from then on. The new one is printed on standard output, this once.\n\nExample:\n\n    belfry group token tools > tools.token"
+}
+
+func (c *groupTokenCmd) Run(a *app, parent *groupCmd) error {
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	token, err := cl.ReplaceGroupToken(a.ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	return a.printSecret(parent.Output, map[string]string{"token": token}, token, "The new token of group "+c.Name+"'s executors, shown this once:")
+}
+
+type groupDeleteCmd struct {
+	Names []string `arg:"" name:"name" help:"Names of groups."`
+}
+
+func (*groupDeleteCmd) Help() string { return "Example:\n\n    belfry group delete tools" }
+
+func (c *groupDeleteCmd) Run(a *app, parent *groupCmd) error {
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	return a.each(c.Names, func(name string) error {
+		if err := cl.DeleteGroup(a.ctx, name); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.stdout, "%s deleted\n", printable(name))
+		return nil
+	})
+}
+
+type groupInstancesCmd struct {
+	Name string `arg:"" help:"The group's name."`
+}
+
+func (*groupInstancesCmd) Help() string { return "Example:\n\n    belfry group instances default" }
+
+func (c *groupInstancesCmd) Run(a *app, parent *groupCmd) error {
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	instances, err := cl.Instances(a.ctx, c.Name, mostListed)
+	if err != nil {
+		return err
+	}
+	return a.print(parent.Output, instances, func(t *table) {
+		t.row("INSTANCE", "HOST", "RUNNING", "CAPACITY", "DRAINING", "HANDLERS", "SCRIPTS", "STARTED")
+		for _, i := range instances {
+			t.row(i.ID, i.Host, i.Running, i.Capacity, i.Draining, shown(cell(i.Handlers), 60), i.Languages, i.StartedAt)
+		}
+	})
+}
+
+type tokenCmd struct {
+	connection
+	Create tokenCreateCmd `cmd:"" help:"Make an API token and show it."`
+	List   tokenListCmd   `cmd:"" help:"List API tokens."`
+	Delete tokenDeleteCmd `cmd:"" help:"End API tokens."`
+}
+
+type tokenCreateCmd struct {
+	Name      string        `arg:"" help:"What the token is for."`
+	Role      string        `env:"BELFRY_ROLE" enum:",admin,operator,viewer" default:"" help:"What it may do: admin, operator or viewer; by default what its owner may."`
+	Groups    []string      `name:"group" short:"g" env:"BELFRY_TOKEN_GROUPS" placeholder:"NAME" help:"Groups that an operator or viewer is confined to."`
+	ExpiresIn time.Duration `env:"BELFRY_EXPIRES_IN" placeholder:"DURATION" help:"How long it is good for, such as 720h; without it, for ever."`
+}
+
+func (*tokenCreateCmd) Help() string {
+	return "The token is printed on standard output, this once.\n\nExample:\n\n    belfry token create ci --role operator --group default --expires-in 720h > ci.token"
+}
+
+func (c *tokenCreateCmd) Run(a *app, parent *tokenCmd) error {
+	if c.ExpiresIn < 0 {
+		return &usageError{"--expires-in must not be negative"}
+	}
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	spec := client.NewToken{Name: c.Name, Role: c.Role, Groups: c.Groups}
+	if c.ExpiresIn > 0 {
+		at := domain.At(time.Now().Add(c.ExpiresIn))
+		spec.ExpiresAt = &at
+	}
+	token, err := cl.CreateToken(a.ctx, spec)
+	if err != nil {
+		return err
+	}
+	return a.printSecret(parent.Output, token, token.Secret, "Token "+printable(c.Name)+" created, shown this once:")
+}
+
+type tokenListCmd struct{}
+
+func (*tokenListCmd) Help() string { return "Example:\n\n    belfry token list" }
+
+func (c *tokenListCmd) Run(a *app, parent *tokenCmd) error {
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	tokens, err := cl.Tokens(a.ctx, mostListed)
+	if err != nil {
+		return err
+	}
+	return a.print(parent.Output, tokens, func(t *table) {
+		t.row("ID", "NAME", "USER", "ROLE", "GROUPS", "CREATED", "EXPIRES", "LAST USED")
+		for _, k := range tokens {
+			t.row(k.ID, k.Name, k.User, k.Role, k.Groups, k.CreatedAt, k.ExpiresAt, k.LastUsedAt)
+		}
+	})
+}
+
+type tokenDeleteCmd struct {
+	IDs []string `arg:"" name:"id" help:"Ids of tokens, as belfry token list shows them."`
+}
+
+func (*tokenDeleteCmd) Help() string { return "Example:\n\n    belfry token delete 3" }
+
+func (c *tokenDeleteCmd) Run(a *app, parent *tokenCmd) error {
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	return a.each(c.IDs, func(ref string) error {
+		id, err := strconv.ParseInt(ref, 10, 64)
+		if err != nil || id <= 0 {
+			return &usageError{fmt.Sprintf("%q is not the id of a token", ref)}
+		}
+		if err := cl.DeleteToken(a.ctx, id); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.stdout, "%d deleted\n", id)
+		return nil
+	})
+}

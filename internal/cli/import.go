@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/belfryhq/belfry/internal/client"
+	"github.com/belfryhq/belfry/internal/crontab"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+type importCmd struct {
+	connection
+	Crontab importCrontabCmd `cmd:"" help:"Make jobs of crontabs."`
+}
+
+type importCrontabCmd struct {
+	Files    []string `arg:"" name:"file" help:"Crontabs, such as /etc/crontab and /etc/cron.d/*; - is standard input."`
+	Group    string   `short:"g" env:"BELFRY_IMPORT_GROUP" default:"default" help:"Group of the jobs; its agents need --allow-command."`
+	User     string   `env:"BELFRY_IMPORT_USER" default:"root" help:"User that the group's agents run as; entries of other users are not imported."`
+	Kind     string   `env:"BELFRY_IMPORT_KIND" enum:"auto,system,user" default:"auto" help:"system: entries name a user; user: they do not; auto: the path tells."`
+	TimeZone string   `env:"BELFRY_IMPORT_TIME_ZONE" placeholder:"ZONE" help:"IANA time zone of entries without CRON_TZ, such as the zone of cron's machine; by default the server's."`
+	Disabled bool     `env:"BELFRY_IMPORT_DISABLED" help:"Create the jobs disabled."`
+	DryRun   bool     `env:"BELFRY_DRY_RUN" help:"Say what the files hold, without talking to a console."`
+}
+
+func (*importCrontabCmd) Help() string {
+	return "Each entry becomes a job for the handler command. Importing a file again updates the jobs' schedules and commands and leaves the rest as it was edited. " +
+		"What cannot be kept, such as another user's entry, @reboot or MAILTO, is reported with file, line and reason. " +
+		"Cron goes on with its own until you remove it there.\n\nExamples:\n\n" +
+		"    belfry import crontab /etc/crontab /etc/cron.d/* --dry-run\n    crontab -l | belfry import crontab - --user ann --group ann-hosts"
+}
+
+// imported is the answer for programs.
+type imported struct {
+	Jobs     []applied         `json:"jobs"`
+	Problems []crontab.Problem `json:"problems"`
+}
+
+func (c *importCrontabCmd) Run(a *app, parent *importCmd) error {
+	out := imported{Jobs: []applied{}, Problems: []crontab.Problem{}}
+	var jobs []crontab.Job
+	from := make(map[string]string) // name → source
+	for _, file := range c.Files {
+		r, err := c.parse(a, file)
+		if err != nil {
+			return err
+		}
+		out.Problems = append(out.Problems, r.Problems...)
+		for _, j := range r.Jobs {
+			source := fmt.Sprintf("%s:%d", file, j.Line)
+			if first, twice := from[j.Spec.Name]; twice {
+				out.Problems = append(out.Problems, crontab.Problem{File: file, Line: j.Line, Text: j.Spec.Description,
+					Reason: "is the same entry as " + first + ", by file name and command"})
+				continue
+			}
+			from[j.Spec.Name] = source
+			jobs = append(jobs, j)
+			out.Jobs = append(out.Jobs, applied{Action: "found", Group: c.Group, Name: j.Spec.Name, Source: source})
+		}
+	}
+	failed := false
+	if !c.DryRun && len(jobs) > 0 {
+		var err error
+		if failed, err = c.apply(a, parent, jobs, out.Jobs); err != nil {
+			return err
+		}
+	}
+	if err := a.printApplied(parent.Output, out, out.Jobs, c.DryRun); err != nil {
+		return err
+	}
+	if parent.Output == "table" {
+		a.printProblems(out.Problems)
+	}
+	if failed {
+		return errReported
+	}
+	return nil
+}
+
+func (c *importCrontabCmd) parse(a *app, file string) (crontab.Result, error) {
+	data, err := a.readFile(file)
+	if err != nil {
+		return crontab.Result{}, err
+	}
+	o := crontab.Options{Group: c.Group, AgentUser: c.User, TimeZone: c.TimeZone}
+	switch c.Kind {
+	case "system":
+		o.Kind = crontab.System
+	case "user":
+		o.Kind = crontab.User
+	}
+	path := file
+	if file == "-" {
+		path = "stdin"
+	}
+	return crontab.Parse(path, data, o), nil
+}
+
+// apply creates and updates jobs and writes into results what became of each.
+func (c *importCrontabCmd) apply(a *app, parent *importCmd, jobs []crontab.Job, results []applied) (failed bool, err error) {
+	cl, err := parent.dial()
+	if err != nil {
+		return false, err
+	}
+	defer cl.Close()
+	index := newJobIndex(cl, make([]fileSpec, 0))
+	index.wanted[c.Group] = len(jobs)
+	for i, j := range jobs {
+		r := &results[i]
+		r.Action, r.ID, err = c.applyJob(a, cl, index, j.Spec)
+		if err != nil {
+			if a.ctx.Err() != nil {
+				return true, err
+			}
+			failed, r.Action, r.Error = true, refused, err.Error()
+			a.printError(fmt.Errorf("%s: %w", r.Source, err))
+			if status := client.StatusOf(err); status == 0 || status == 401 || status == 403 {
+				return true, err // nothing will come of the others either
+			}
+		}
+	}
+	return failed, nil
+}
+
+// applyJob puts what the crontab says into the job, and leaves alone what was set beside it.
+func (c *importCrontabCmd) applyJob(a *app, cl *client.Client, index *jobIndex, spec domain.JobSpec) (string, domain.JobID, error) {
+	existing, err := index.find(a.ctx, spec.Group, spec.Name)
+	known := &existing
+	switch {
+	case err == nil:
+		merged := existing.JobSpec
+		merged.Description, merged.Handler, merged.Script, merged.Param = spec.Description, spec.Handler, nil, spec.Param
+		s := merged.Schedule
+		merged.Schedule = spec.Schedule
+		merged.Schedule.StartAt, merged.Schedule.EndAt, merged.Schedule.Jitter = s.StartAt, s.EndAt, s.Jitter
+		spec = merged
+	case errors.Is(err, client.ErrNoJob):
+		known = nil
+		spec.Enabled = !c.Disabled
+	default:
+		return "", 0, err
+	}
+	fields, err := toFields(spec)
+	if err != nil {
+		return "", 0, err
+	}
+	return a.writeJob(cl, index, known, fields, false)
+}
+
+func toFields(spec domain.JobSpec) (map[string]any, error) {
+	data, err := json.Marshal(spec)
+	if err != nil {
+		return nil, err
+	}
+	var fields map[string]any
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	err = d.Decode(&fields)
+	return fields, err
+}
+
+// printProblems tells people what is not imported, and what is with a change.
+func (a *app) printProblems(problems []crontab.Problem) {
+	for _, kept := range []bool{false, true} {
+		titled := false
+		for _, p := range problems {
+			if p.Kept != kept {
+				continue
+			}
+			if !titled {
+				titled = true
+				title := "Not kept:"
+				if kept {
+					title = "Kept with a change:"
+				}
+				fmt.Fprintln(a.stderr, title)
+			}
+			fmt.Fprintf(a.stderr, "  %s:%d: %s\n      %s\n", printable(p.File), p.Line, printable(p.Reason), printable(shown(p.Text, 120)))
+		}
+	}
+}

@@ -1,0 +1,278 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/belfryhq/belfry/internal/client"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+type jobCmd struct {
+	connection
+	List    jobListCmd    `cmd:"" help:"List jobs."`
+	Get     jobGetCmd     `cmd:"" help:"Show one job."`
+	Apply   jobApplyCmd   `cmd:"" help:"Create or update jobs from files."`
+	Enable  jobEnableCmd  `cmd:"" help:"Let jobs fire by their schedule."`
+	Disable jobDisableCmd `cmd:"" help:"Stop jobs from firing by their schedule."`
+	Trigger jobTriggerCmd `cmd:"" help:"Run a job now."`
+	Next    jobNextCmd    `cmd:"" help:"Show when a job fires next."`
+	Delete  jobDeleteCmd  `cmd:"" help:"Delete jobs."`
+}
+
+// findJob returns the job that ref names: an id, or group/name.
+func findJob(ctx context.Context, cl *client.Client, ref string) (domain.Job, error) {
+	id, err := strconv.ParseInt(ref, 10, 64)
+	if err == nil && id > 0 {
+		return cl.Job(ctx, domain.JobID(id))
+	}
+	group, name, found := strings.Cut(ref, "/")
+	if !found || group == "" || name == "" {
+		return domain.Job{}, &usageError{fmt.Sprintf("%q names no job; give its id, or group/name", ref)}
+	}
+	return cl.JobByName(ctx, group, name)
+}
+
+// eachJob does the same to each job that refs name. All are tried; each failure is printed.
+func (a *app) eachJob(c *connection, refs []string, do func(*client.Client, domain.Job) (done string, err error)) error {
+	cl, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	return a.each(refs, func(ref string) error {
+		job, err := findJob(a.ctx, cl, ref)
+		if err != nil {
+			return err
+		}
+		done, err := do(cl, job)
+		if err == nil {
+			fmt.Fprintf(a.stdout, "%s/%s %s\n", job.Group, printable(job.Name), done)
+		}
+		return err
+	})
+}
+
+// each calls do for all refs. One failure is returned as it is; of several each is printed.
+func (a *app) each(refs []string, do func(ref string) error) error {
+	if len(refs) == 1 {
+		return do(refs[0])
+	}
+	failed := false
+	for _, ref := range refs {
+		err := do(ref)
+		if err != nil && a.ctx.Err() != nil || errors.As(err, new(*usageError)) {
+			return err
+		}
+		if err != nil {
+			failed = true
+			a.printError(fmt.Errorf("%s: %w", ref, err))
+		}
+	}
+	if failed {
+		return errReported
+	}
+	return nil
+}
+
+type jobListCmd struct {
+	Group    string `short:"g" env:"BELFRY_JOB_GROUP" placeholder:"NAME" help:"Only jobs of this group."`
+	Query    string `short:"q" env:"BELFRY_JOB_QUERY" placeholder:"TEXT" help:"Only jobs whose name or description contains this."`
+	Tag      string `env:"BELFRY_JOB_TAG" placeholder:"TAG" help:"Only jobs with this tag."`
+	Kind     string `env:"BELFRY_JOB_KIND" enum:",none,cron,fixed_rate,fixed_delay,once" default:"" help:"Only jobs with this kind of schedule: none, cron, fixed_rate, fixed_delay or once."`
+	Enabled  bool   `env:"BELFRY_JOB_ENABLED" xor:"enabled" help:"Only enabled jobs."`
+	Disabled bool   `env:"BELFRY_JOB_DISABLED" xor:"enabled" help:"Only disabled jobs."`
+	Limit    int    `env:"BELFRY_LIMIT" default:"1000" help:"Most jobs to list."`
+}
+
+func (*jobListCmd) Help() string {
+	return "Examples:\n\n    belfry job list\n    belfry job list --group default --tag crontab\n    belfry job list -o yaml > jobs.yaml"
+}
+
+func (c *jobListCmd) Run(a *app, parent *jobCmd) error {
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	filter := client.JobFilter{Group: c.Group, Query: c.Query, Tag: c.Tag, Kind: c.Kind}
+	if c.Enabled || c.Disabled {
+		filter.Enabled = &c.Enabled
+	}
+	jobs, err := cl.Jobs(a.ctx, filter, c.Limit)
+	if err != nil {
+		return err
+	}
+	a.noteLimit(len(jobs), c.Limit)
+	return a.print(parent.Output, jobs, func(t *table) {
+		t.row("ID", "GROUP", "NAME", "SCHEDULE", "ENABLED", "LAST FIRE", "NEXT FIRE")
+		for _, j := range jobs {
+			t.row(j.ID, j.Group, shown(j.Name, 60), shown(scheduleText(j.Schedule), 40), j.Enabled, j.LastFireTime, j.NextFireTime)
+		}
+	})
+}
+
+// noteLimit tells that a list may have been cut.
+func (a *app) noteLimit(got, limit int) {
+	if got >= limit && got > 0 {
+		fmt.Fprintf(a.stderr, "The first %d; there may be more (--limit).\n", got)
+	}
+}
+
+type jobGetCmd struct {
+	Job string `arg:"" help:"The job's id, or group/name."`
+}
+
+func (*jobGetCmd) Help() string {
+	return "Examples:\n\n    belfry job get 7\n    belfry job get default/report -o yaml"
+}
+
+func (c *jobGetCmd) Run(a *app, parent *jobCmd) error {
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	j, err := findJob(a.ctx, cl, c.Job)
+	if err != nil {
+		return err
+	}
+	return a.print(parent.Output, j, func(t *table) { jobTable(t, j) })
+}
+
+func jobTable(t *table, j domain.Job) {
+	t.pair("id", j.ID)
+	t.pair("group", j.Group)
+	t.pair("name", j.Name)
+	t.pair("description", j.Description)
+	t.pair("author", j.Author)
+	t.pair("tags", j.Tags)
+	t.pair("enabled", j.Enabled)
+	t.pair("schedule", scheduleText(j.Schedule))
+	t.pair("misfire", j.Misfire)
+	t.pair("handler", j.Handler)
+	if j.Script != nil {
+		t.pair("script", fmt.Sprintf("%s, %d bytes", j.Script.Language, len(j.Script.Code)))
+	}
+	t.pair("param", shown(j.Param, 200))
+	t.pair("route", j.Route)
+	t.pair("block", fmt.Sprintf("%s, %s", j.Block, j.BlockScope))
+	if j.Timeout > 0 {
+		t.pair("timeout", j.Timeout.Std())
+	}
+	t.pair("retries", j.Retries)
+	for _, child := range j.Children {
+		t.pair("child", fmt.Sprintf("job %d on %s", child.JobID, child.On))
+	}
+	t.pair("last fire", j.LastFireTime)
+	t.pair("next fire", j.NextFireTime)
+	t.pair("version", j.Version)
+	t.pair("updated", j.UpdatedAt)
+	t.pair("note", j.Note)
+}
+
+type jobEnableCmd struct {
+	Jobs []string `arg:"" name:"job" help:"Ids, or group/name."`
+}
+
+func (*jobEnableCmd) Help() string {
+	return "Example:\n\n    belfry job enable default/report"
+}
+
+func (c *jobEnableCmd) Run(a *app, parent *jobCmd) error {
+	return a.eachJob(&parent.connection, c.Jobs, func(cl *client.Client, j domain.Job) (string, error) {
+		return "enabled", cl.SetJobEnabled(a.ctx, j.ID, true)
+	})
+}
+
+type jobDisableCmd struct {
+	Jobs []string `arg:"" name:"job" help:"Ids, or group/name."`
+}
+
+func (*jobDisableCmd) Help() string {
+	return "A disabled job can still be triggered. What already waits or runs goes on.\n\nExample:\n\n    belfry job disable 7 8 default/report"
+}
+
+func (c *jobDisableCmd) Run(a *app, parent *jobCmd) error {
+	return a.eachJob(&parent.connection, c.Jobs, func(cl *client.Client, j domain.Job) (string, error) {
+		return "disabled", cl.SetJobEnabled(a.ctx, j.ID, false)
+	})
+}
+
+type jobDeleteCmd struct {
+	Jobs []string `arg:"" name:"job" help:"Ids, or group/name."`
+}
+
+func (*jobDeleteCmd) Help() string {
+	return "Runs that wait are cancelled, running ones finish; finished runs stay until their retention ends.\n\nExample:\n\n    belfry job delete default/report"
+}
+
+func (c *jobDeleteCmd) Run(a *app, parent *jobCmd) error {
+	return a.eachJob(&parent.connection, c.Jobs, func(cl *client.Client, j domain.Job) (string, error) {
+		return "deleted", cl.DeleteJob(a.ctx, j.ID)
+	})
+}
+
+type jobNextCmd struct {
+	Job   string `arg:"" help:"The job's id, or group/name."`
+	Count int    `short:"n" env:"BELFRY_COUNT" default:"5" help:"How many fire times."`
+}
+
+func (*jobNextCmd) Help() string {
+	return "Example:\n\n    belfry job next default/report --count 10"
+}
+
+func (c *jobNextCmd) Run(a *app, parent *jobCmd) error {
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	job, err := findJob(a.ctx, cl, c.Job)
+	if err != nil {
+		return err
+	}
+	p, err := cl.NextFireTimes(a.ctx, job.ID, c.Count)
+	if err != nil {
+		return err
+	}
+	return a.print(parent.Output, p, func(t *table) {
+		t.row(p.Description)
+		for _, at := range p.FireTimes {
+			t.row(at)
+		}
+	})
+}
+
+type jobTriggerCmd struct {
+	Job      string          `arg:"" help:"The job's id, or group/name."`
+	Param    *string         `short:"p" env:"BELFRY_TRIGGER_PARAM" placeholder:"TEXT" help:"Parameter of this run; by default the job's."`
+	Instance string          `env:"BELFRY_TRIGGER_INSTANCE" placeholder:"NAME" help:"Only instance that may run it."`
+	FireTime *domain.Instant `env:"BELFRY_TRIGGER_FIRE_TIME" placeholder:"INSTANT" help:"Fire time that the handler sees, in RFC 3339; by default now."`
+	waiting
+}
+
+func (*jobTriggerCmd) Help() string {
+	return "It prints the run's id. With --wait the exit code is 0 only if every run succeeded.\n\nExamples:\n\n" +
+		"    belfry job trigger 7\n    belfry job trigger default/report --param 2026-03 --follow"
+}
+
+func (c *jobTriggerCmd) Run(a *app, parent *jobCmd) error {
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	job, err := findJob(a.ctx, cl, c.Job)
+	if err != nil {
+		return err
+	}
+	ids, err := cl.TriggerJob(a.ctx, job.ID, client.Trigger{Param: c.Param, Instance: c.Instance, FireTime: c.FireTime})
+	if err != nil {
+		return err
+	}
+	return a.await(cl, parent.Output, ids, c.waiting)
+}

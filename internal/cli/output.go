@@ -1,0 +1,247 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/goccy/go-yaml"
+	"golang.org/x/term"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// print writes v in the asked form: JSON, YAML, or what write puts into a table.
+func (a *app) print(form string, v any, write func(t *table)) error {
+	switch form {
+	case "json":
+		e := json.NewEncoder(a.stdout)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		return e.Encode(v)
+	case "yaml":
+		text, err := toYAML(v)
+		if err != nil {
+			return err
+		}
+		_, err = a.stdout.Write(text)
+		return err
+	}
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	write(&table{w})
+	return w.Flush()
+}
+
+// toYAML writes the JSON form of v as YAML, so that names, order and values are the API's.
+func toYAML(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(&b)
+	d.UseNumber()
+	ordered, err := decodeOrdered(d)
+	if err != nil {
+		return nil, err
+	}
+	return yaml.MarshalWithOptions(ordered, yaml.UseLiteralStyleIfMultiline(true), yaml.IndentSequence(true))
+}
+
+// decodeOrdered reads one JSON value and keeps the order of its fields.
+func decodeOrdered(d *json.Decoder) (any, error) {
+	token, err := d.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch t := token.(type) {
+	case json.Delim:
+		if t == '[' {
+			list := []any{}
+			for d.More() {
+				v, err := decodeOrdered(d)
+				if err != nil {
+					return nil, err
+				}
+				list = append(list, v)
+			}
+			_, err := d.Token()
+			return list, err
+		}
+		fields := yaml.MapSlice{}
+		for d.More() {
+			key, err := d.Token()
+			if err != nil {
+				return nil, err
+			}
+			v, err := decodeOrdered(d)
+			if err != nil {
+				return nil, err
+			}
+			fields = append(fields, yaml.MapItem{Key: key, Value: v})
+		}
+		_, err := d.Token()
+		return fields, err
+	case json.Number:
+		if n, err := t.Int64(); err == nil {
+			return n, nil
+		}
+		return t.Float64()
+	}
+	return token, nil
+}
+
+// table writes aligned columns.
+type table struct{ w io.Writer }
+
+// row writes one line. Cells come from the server, so nothing in them may steer the terminal.
+func (t *table) row(cells ...any) {
+	for i, c := range cells {
+		if i > 0 {
+			fmt.Fprint(t.w, "\t")
+		}
+		fmt.Fprint(t.w, cell(c))
+	}
+	fmt.Fprintln(t.w)
+}
+
+// pair writes a name and a value, unless the value is empty.
+func (t *table) pair(name string, value any) {
+	if text := cell(value); text != "-" {
+		fmt.Fprintf(t.w, "%s\t%s\n", name, text)
+	}
+}
+
+func cell(v any) string {
+	var text string
+	switch v := v.(type) {
+	case *domain.Instant:
+		if v != nil {
+			text = people(v.Time)
+		}
+	case domain.Instant:
+		text = people(v.Time)
+	case bool:
+		text = "no"
+		if v {
+			text = "yes"
+		}
+	case []string:
+		text = strings.Join(v, ", ")
+	default:
+		text = fmt.Sprint(v)
+	}
+	if text == "" {
+		return "-"
+	}
+	return printable(text)
+}
+
+// people writes an instant in the local zone, with its offset.
+func people(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05Z07:00") }
+
+// printable replaces what a terminal would obey instead of show.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return ' '
+		case unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r):
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
+}
+
+var colour = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// logText makes a line of a log safe for a terminal: tabs and colours stay. Elsewhere it stays as it is.
+func logText(s string, terminal bool) string {
+	if !terminal {
+		return s
+	}
+	var b strings.Builder
+	clean := func(s string) {
+		for i, part := range strings.Split(s, "\t") {
+			if i > 0 {
+				b.WriteByte('\t')
+			}
+			b.WriteString(printable(part))
+		}
+	}
+	last := 0
+	for _, at := range colour.FindAllStringIndex(s, -1) {
+		clean(s[last:at[0]])
+		b.WriteString(s[at[0]:at[1]])
+		last = at[1]
+	}
+	clean(s[last:])
+	if last > 0 {
+		b.WriteString("\x1b[0m")
+	}
+	return b.String()
+}
+
+// fileOf returns the terminal behind a reader or writer, false where there is none.
+func fileOf(v any) (*os.File, bool) {
+	f, ok := v.(*os.File)
+	return f, ok && term.IsTerminal(int(f.Fd()))
+}
+
+// shown cuts a long text for a table.
+func shown(s string, most int) string {
+	r := []rune(s)
+	if len(r) <= most {
+		return s
+	}
+	return string(r[:most-1]) + "…"
+}
+
+// scheduleText says a schedule in a few words.
+func scheduleText(s domain.Schedule) string {
+	switch s.Kind {
+	case domain.ScheduleCron:
+		text := s.Expr
+		if s.Dialect == domain.DialectQuartz {
+			text += " (quartz)"
+		}
+		if s.TimeZone != "" {
+			text += " " + s.TimeZone
+		}
+		return text
+	case domain.ScheduleFixedRate:
+		return "every " + s.Every.Std().String()
+	case domain.ScheduleFixedDelay:
+		return s.Delay.Std().String() + " after the end"
+	case domain.ScheduleOnce:
+		if s.At != nil {
+			return "once at " + people(s.At.Time)
+		}
+	case domain.ScheduleNone:
+		return "by hand"
+	}
+	return string(s.Kind)
+}
+
+func milliseconds(n *int64) string {
+	if n == nil {
+		return "-"
+	}
+	return (time.Duration(*n) * time.Millisecond).String()
+}
+
+func count(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + one + "s"
+}

@@ -1,0 +1,207 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/belfryhq/belfry/internal/client"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// waiting are the flags of commands that start runs.
+type waiting struct {
+	Wait    bool          `short:"w" env:"BELFRY_WAIT" help:"Wait until the run is finished; exit 1 if it did not succeed."`
+	Follow  bool          `short:"f" env:"BELFRY_FOLLOW" help:"Print the run's log while it goes on, and wait."`
+	Timeout time.Duration `env:"BELFRY_WAIT_TIMEOUT" default:"0s" help:"Longest wait; 0s is no limit. The run itself goes on."`
+}
+
+const (
+	firstPoll   = 100 * time.Millisecond
+	slowestPoll = time.Second
+	// mostShards is more than a broadcast has, with other runs of the job among them.
+	mostShards = 5000
+)
+
+// await prints the ids of runs and, where asked to, waits for their ends.
+func (a *app) await(cl *client.Client, form string, ids []domain.RunID, w waiting) error {
+	if !w.Wait && !w.Follow {
+		return a.print(form, map[string]any{"run_ids": ids}, func(t *table) {
+			for _, id := range ids {
+				t.row(id)
+			}
+		})
+	}
+	ctx := a.ctx
+	if w.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, w.Timeout, fmt.Errorf("not finished within %s", w.Timeout))
+		defer cancel()
+	}
+	if w.Follow {
+		if err := a.followAll(ctx, cl, form, ids); err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			a.printError(fmt.Errorf("follow the log: %w", err)) // the run's end still counts
+		}
+	}
+	runs, err := waitAll(ctx, cl, ids)
+	if err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return err
+	}
+	if err := a.printEnds(form, runs, w.Follow); err != nil {
+		return err
+	}
+	for _, r := range runs {
+		if r.State != domain.Succeeded {
+			return errNotSucceeded
+		}
+	}
+	return nil
+}
+
+// printEnds says how runs ended. Beside a followed log people's form goes to stderr and the others are left out.
+func (a *app) printEnds(form string, runs []domain.Run, followed bool) error {
+	if followed && form != "table" {
+		return nil
+	}
+	if form != "table" {
+		return a.print(form, runs, nil)
+	}
+	w := a.stdout
+	if followed {
+		w = a.stderr
+	}
+	for _, r := range runs {
+		text := fmt.Sprintf("%s %s", r.ID, r.State)
+		if r.Reason != domain.NoReason {
+			text += " (" + string(r.Reason) + ")"
+		}
+		if r.DurationMS != nil {
+			text += " in " + milliseconds(r.DurationMS)
+		}
+		if r.Message != "" {
+			text += ": " + printable(r.Message)
+		}
+		if _, err := fmt.Fprintln(w, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitAll waits until all runs, and all shards of their broadcasts, are final.
+func waitAll(ctx context.Context, cl *client.Client, ids []domain.RunID) ([]domain.Run, error) {
+	var runs []domain.Run
+	seen, listed := make(map[domain.RunID]bool), make(map[domain.RunID]bool)
+	for len(ids) > 0 {
+		id := ids[0]
+		ids = ids[1:]
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
+		r, err := waitFinal(ctx, cl, id)
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, r)
+		if r.BroadcastID != nil && !listed[*r.BroadcastID] {
+			listed[*r.BroadcastID] = true
+			shards, err := cl.Runs(ctx, client.RunFilter{JobID: r.JobID}, mostShards)
+			if err != nil {
+				return nil, err
+			}
+			for _, s := range shards {
+				if s.BroadcastID != nil && *s.BroadcastID == *r.BroadcastID {
+					ids = append(ids, s.ID)
+				}
+			}
+		}
+	}
+	return runs, nil
+}
+
+func waitFinal(ctx context.Context, cl *client.Client, id domain.RunID) (domain.Run, error) {
+	for poll := firstPoll; ; poll = min(poll*3/2, slowestPoll) {
+		r, err := cl.Run(ctx, id)
+		if err != nil || r.State.Final() {
+			return r, err
+		}
+		t := time.NewTimer(poll)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return r, ctx.Err()
+		}
+	}
+}
+
+// followAll prints the logs of runs side by side; with several, each line names its run by a number.
+func (a *app) followAll(ctx context.Context, cl *client.Client, form string, ids []domain.RunID) error {
+	w := a.logWriter(form, false)
+	g, ctx := errgroup.WithContext(ctx)
+	for i, id := range ids {
+		g.Go(func() error {
+			return cl.FollowLog(ctx, id, 1, func(l domain.LogLine) error {
+				if len(ids) > 1 && form == "table" {
+					l.Text = fmt.Sprintf("[%d] %s", i, l.Text)
+				}
+				return w.line(l)
+			})
+		})
+	}
+	return g.Wait()
+}
+
+// logWriter prints log lines; goroutines may share it.
+type logWriter struct {
+	mu         sync.Mutex
+	w          io.Writer
+	form       string
+	timestamps bool
+	terminal   bool
+}
+
+func (a *app) logWriter(form string, timestamps bool) *logWriter {
+	_, terminal := fileOf(a.stdout)
+	return &logWriter{w: a.stdout, form: form, timestamps: timestamps, terminal: terminal}
+}
+
+func (w *logWriter) line(l domain.LogLine) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch w.form {
+	case "json":
+		e := json.NewEncoder(w.w)
+		e.SetEscapeHTML(false)
+		return e.Encode(l)
+	case "yaml":
+		text, err := toYAML(l)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(w.w, "---\n%s", text)
+		return err
+	}
+	text := logText(l.Text, w.terminal)
+	if w.timestamps {
+		text = fmt.Sprintf("%s %-5s %d %s", l.At, l.Level, l.Attempt, text)
+	}
+	_, err := fmt.Fprintln(w.w, text)
+	if err != nil {
+		return errors.Join(errReported, err) // nobody reads any more
+	}
+	return nil
+}
