@@ -24,6 +24,7 @@ import (
 	"log/slog"
 	"net/http"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -201,7 +202,11 @@ func register[I, O any](a *API, o operation, handle func(context.Context, auth.I
 	if o.needs != "" {
 		op.Middlewares = huma.Middlewares{a.demand(o.needs)}
 		op.Security = []map[string][]string{{"token": {}}, {"session": {}}}
-		op.Description += "\n\nNeeds role " + string(o.needs) + "."
+		op.Description = strings.TrimSpace(op.Description + "\n\nNeeds role " + string(o.needs) + ".")
+	}
+	if o.method == http.MethodPost && o.needs != "" {
+		op.Parameters = []*huma.Param{{Name: "Idempotency-Key", In: "header", Schema: &huma.Schema{Type: huma.TypeString},
+			Description: "Makes a repetition within 24 hours get the first answer and change nothing"}}
 	}
 	if o.body != nil {
 		op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{}}
@@ -253,22 +258,24 @@ func (a *API) audit(ctx context.Context, id auth.Identity, action, object string
 	}
 }
 
-// body is embedded by the inputs of operations that have a body.
-type body struct {
+// The types that inputs embed are exported because huma looks into no others.
+
+// JSONBody is embedded by the inputs of operations that have a body.
+type JSONBody struct {
 	ContentType string `header:"Content-Type" hidden:"true"`
 	RawBody     []byte `contentType:"application/json"`
 }
 
 // decode decodes the body strictly over dst. Only JSON is taken: a form that another site makes a browser send
 // cannot claim to be that without being asked first.
-func (b *body) decode(dst any) error {
+func (b *JSONBody) decode(dst any) error {
 	if err := b.check(); err != nil {
 		return err
 	}
 	return decodeStrict(b.RawBody, dst)
 }
 
-func (b *body) check() error {
+func (b *JSONBody) check() error {
 	if !jsonType(b.ContentType) {
 		return newProblem(http.StatusUnsupportedMediaType, "the body must be application/json",
 			domain.FieldError{Location: "Content-Type", Message: "must be application/json"})
@@ -282,8 +289,8 @@ type page[T any] struct {
 	NextCursor string `json:"next_cursor" doc:"Give it as cursor to go on; empty when there is nothing more"`
 }
 
-// list is embedded by the inputs of lists.
-type list struct {
+// List is embedded by the inputs of lists.
+type List struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50" doc:"How many items at most"`
 	Cursor string `query:"cursor" doc:"next_cursor of the page before"`
 }

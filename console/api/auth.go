@@ -19,18 +19,18 @@ type loginBody struct {
 }
 
 type loginInput struct {
-	body
-	client
+	JSONBody
+	Client
 }
 
-// client is what the operations that set a cookie know of the connection.
-type client struct {
+// Client is what the operations that set a cookie know of the connection.
+type Client struct {
 	remote string
 	secure bool
 }
 
 // Resolve implements huma.Resolver.
-func (c *client) Resolve(ctx huma.Context) []error {
+func (c *Client) Resolve(ctx huma.Context) []error {
 	host := http.Request{RemoteAddr: ctx.RemoteAddr()}
 	c.remote, c.secure = auth.Remote(&host), ctx.TLS() != nil
 	return nil
@@ -103,7 +103,7 @@ func (a *API) logIn(ctx context.Context, _ auth.Identity, in *loginInput) (*logi
 	}, nil
 }
 
-func (a *API) logOut(ctx context.Context, id auth.Identity, in *struct{ client }) (*logoutOutput, error) {
+func (a *API) logOut(ctx context.Context, id auth.Identity, in *struct{ Client }) (*logoutOutput, error) {
 	if err := a.Accounts.LogOut(ctx, id.Token); err != nil {
 		return nil, err
 	}

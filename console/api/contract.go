@@ -88,6 +88,18 @@ func (a *API) finishContract() {
 			s.Properties[field].Enum = values
 		}
 	}
+	for _, schema := range schemas {
+		for _, property := range schema.Properties {
+			if property.Type == huma.TypeArray {
+				property.Nullable = false // lists are never null in answers
+			}
+		}
+	}
+	for _, schema := range []string{"Run", "RunDetail"} {
+		schemas[schema].Properties["broadcast_id"].Nullable = true
+		schemas[schema].Properties["parent_run_id"].Nullable = true
+		schemas[schema].Properties["shard"] = &huma.Schema{OneOf: []*huma.Schema{schemas[schema].Properties["shard"], {Type: "null"}}}
+	}
 	for _, name := range []string{"Schedule", "RetryBackoff", "Child", "Alert", "Script"} {
 		schemas[name].Required = slices.DeleteFunc(slices.Clone(schemas[name].Required), func(f string) bool {
 			return f != "kind" && f != "job_id" && f != "language" && f != "code"

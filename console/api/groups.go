@@ -28,7 +28,7 @@ type groupToken struct {
 	Token string `json:"token" doc:"The group's new token, shown this once"`
 }
 
-type groupInput struct {
+type GroupPath struct {
 	Name string `path:"name"`
 }
 
@@ -52,7 +52,7 @@ func (a *API) registerGroups() {
 		description: "It takes nothing more and ends what it runs.", status: 202}, a.drain)
 }
 
-func (a *API) groups(ctx context.Context, id auth.Identity, in *struct{ list }) (*output[page[domain.Group]], error) {
+func (a *API) groups(ctx context.Context, id auth.Identity, in *struct{ List }) (*output[page[domain.Group]], error) {
 	after, err := decodeCursor("group", in.Cursor)
 	if err != nil {
 		return nil, err
@@ -80,12 +80,12 @@ func (a *API) readGroup(ctx context.Context, id auth.Identity, name string) (dom
 	return g, err
 }
 
-func (a *API) group(ctx context.Context, id auth.Identity, in *groupInput) (*output[domain.Group], error) {
+func (a *API) group(ctx context.Context, id auth.Identity, in *GroupPath) (*output[domain.Group], error) {
 	g, err := a.readGroup(ctx, id, in.Name)
 	return &output[domain.Group]{g}, err
 }
 
-func (a *API) createGroup(ctx context.Context, id auth.Identity, in *struct{ body }) (*output[newGroup], error) {
+func (a *API) createGroup(ctx context.Context, id auth.Identity, in *struct{ JSONBody }) (*output[newGroup], error) {
 	var b groupBody
 	if err := in.decode(&b); err != nil {
 		return nil, err
@@ -119,8 +119,8 @@ func checkDescription(f *domain.Faults, s string) {
 }
 
 func (a *API) changeGroup(ctx context.Context, id auth.Identity, in *struct {
-	groupInput
-	body
+	GroupPath
+	JSONBody
 }) (*output[domain.Group], error) {
 	before, err := a.readGroup(ctx, id, in.Name)
 	if err != nil {
@@ -146,7 +146,7 @@ func (a *API) changeGroup(ctx context.Context, id auth.Identity, in *struct {
 	return &output[domain.Group]{after}, nil
 }
 
-func (a *API) deleteGroup(ctx context.Context, id auth.Identity, in *groupInput) (*struct{}, error) {
+func (a *API) deleteGroup(ctx context.Context, id auth.Identity, in *GroupPath) (*struct{}, error) {
 	before, err := a.readGroup(ctx, id, in.Name)
 	if err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func (a *API) deleteGroup(ctx context.Context, id auth.Identity, in *groupInput)
 	return nil, nil
 }
 
-func (a *API) replaceGroupToken(ctx context.Context, id auth.Identity, in *groupInput) (*output[groupToken], error) {
+func (a *API) replaceGroupToken(ctx context.Context, id auth.Identity, in *GroupPath) (*output[groupToken], error) {
 	token, err := a.Accounts.RotateGroupToken(ctx, in.Name)
 	if err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (a *API) replaceGroupToken(ctx context.Context, id auth.Identity, in *group
 	return &output[groupToken]{groupToken{token}}, nil
 }
 
-func (a *API) instances(ctx context.Context, id auth.Identity, in *groupInput) (*output[page[domain.Instance]], error) {
+func (a *API) instances(ctx context.Context, id auth.Identity, in *GroupPath) (*output[page[domain.Instance]], error) {
 	if _, err := a.readGroup(ctx, id, in.Name); err != nil {
 		return nil, err
 	}
@@ -185,7 +185,7 @@ func (a *API) instances(ctx context.Context, id auth.Identity, in *groupInput) (
 }
 
 func (a *API) drain(ctx context.Context, id auth.Identity, in *struct {
-	groupInput
+	GroupPath
 	Instance string `path:"id"`
 }) (*struct{}, error) {
 	if _, err := a.readGroup(ctx, id, in.Name); err != nil {

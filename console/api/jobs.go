@@ -16,17 +16,17 @@ import (
 
 const noJob = "there is no such job"
 
-type jobInput struct {
+type JobPath struct {
 	ID domain.JobID `path:"id" minimum:"1"`
 }
 
-// conditional is embedded by the inputs of changes to a job.
-type conditional struct {
+// Conditional is embedded by the inputs of changes to a job.
+type Conditional struct {
 	IfMatch string `header:"If-Match" doc:"The version that the change is meant for, as the ETag said; another one answers 409"`
 }
 
 // version returns the version in If-Match, 0 for any. ETags of jobs are their versions in quotes.
-func (c conditional) version() (int, error) {
+func (c Conditional) version() (int, error) {
 	s := strings.TrimSpace(c.IfMatch)
 	if s == "" || s == "*" {
 		return 0, nil
@@ -39,7 +39,7 @@ func (c conditional) version() (int, error) {
 }
 
 type jobsInput struct {
-	list
+	List
 	Group   string              `query:"group" doc:"Only jobs of this group"`
 	Q       string              `query:"q" maxLength:"128" doc:"Occurs in name, description or handler"`
 	Tag     string              `query:"tag"`
@@ -105,12 +105,12 @@ func (a *API) jobs(ctx context.Context, id auth.Identity, in *jobsInput) (*outpu
 	return &output[page[domain.Job]]{cut(jobs, in.Limit, func(j domain.Job) string { return numberCursor("job", int64(j.ID)) })}, nil
 }
 
-func (a *API) job(ctx context.Context, id auth.Identity, in *jobInput) (*versioned, error) {
+func (a *API) job(ctx context.Context, id auth.Identity, in *JobPath) (*versioned, error) {
 	j, err := a.readJob(ctx, id, in.ID)
 	return answerJob(j), err
 }
 
-func (a *API) createJob(ctx context.Context, id auth.Identity, in *struct{ body }) (*versioned, error) {
+func (a *API) createJob(ctx context.Context, id auth.Identity, in *struct{ JSONBody }) (*versioned, error) {
 	spec := domain.DefaultJobSpec()
 	if err := in.decode(&spec); err != nil {
 		return nil, err
@@ -154,27 +154,27 @@ func (a *API) checkChildren(ctx context.Context, id auth.Identity, children []do
 }
 
 func (a *API) replaceJob(ctx context.Context, id auth.Identity, in *struct {
-	jobInput
-	conditional
-	body
+	JobPath
+	Conditional
+	JSONBody
 }) (*versioned, error) {
 	if err := in.check(); err != nil {
 		return nil, err
 	}
-	return a.edit(ctx, id, in.ID, in.conditional, in.RawBody, func(domain.JobSpec) (json.RawMessage, error) {
+	return a.edit(ctx, id, in.ID, in.Conditional, in.RawBody, func(domain.JobSpec) (json.RawMessage, error) {
 		return in.RawBody, nil
 	})
 }
 
 func (a *API) patchJob(ctx context.Context, id auth.Identity, in *struct {
-	jobInput
-	conditional
-	body
+	JobPath
+	Conditional
+	JSONBody
 }) (*versioned, error) {
 	if err := in.check(); err != nil {
 		return nil, err
 	}
-	return a.edit(ctx, id, in.ID, in.conditional, in.RawBody, func(now domain.JobSpec) (json.RawMessage, error) {
+	return a.edit(ctx, id, in.ID, in.Conditional, in.RawBody, func(now domain.JobSpec) (json.RawMessage, error) {
 		doc, err := json.Marshal(now)
 		if err != nil {
 			return nil, fmt.Errorf("encode the job as it stands: %w", err)
@@ -185,7 +185,7 @@ func (a *API) patchJob(ctx context.Context, id auth.Identity, in *struct {
 
 // edit changes a job to the document that next makes of its present spec. sent is what the client sent: its shape
 // is checked first, so that also a null at an unknown name is refused, and its version and children are read.
-func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c conditional, sent json.RawMessage,
+func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c Conditional, sent json.RawMessage,
 	next func(domain.JobSpec) (json.RawMessage, error)) (*versioned, error) {
 	if _, err := a.readJob(ctx, id, job); err != nil {
 		return nil, err
@@ -227,7 +227,7 @@ func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c co
 }
 
 // oneVersion returns the version that a change is meant for, from the header or the body, 0 for any.
-func oneVersion(c conditional, inBody int) (int, error) {
+func oneVersion(c Conditional, inBody int) (int, error) {
 	version, err := c.version()
 	switch {
 	case err != nil:
@@ -241,8 +241,8 @@ func oneVersion(c conditional, inBody int) (int, error) {
 }
 
 func (a *API) deleteJob(ctx context.Context, id auth.Identity, in *struct {
-	jobInput
-	conditional
+	JobPath
+	Conditional
 }) (*struct{}, error) {
 	version, err := in.version()
 	if err != nil {
@@ -260,8 +260,8 @@ func (a *API) deleteJob(ctx context.Context, id auth.Identity, in *struct {
 }
 
 type switchInput struct {
-	jobInput
-	conditional
+	JobPath
+	Conditional
 }
 
 func (a *API) enable(ctx context.Context, id auth.Identity, in *switchInput) (*versioned, error) {
@@ -297,8 +297,8 @@ type triggerBody struct {
 }
 
 func (a *API) trigger(ctx context.Context, id auth.Identity, in *struct {
-	jobInput
-	body
+	JobPath
+	JSONBody
 }) (*output[accepted], error) {
 	var b triggerBody
 	if len(in.RawBody) > 0 {
@@ -332,8 +332,8 @@ func (a *API) trigger(ctx context.Context, id auth.Identity, in *struct {
 }
 
 func (a *API) missed(ctx context.Context, id auth.Identity, in *struct {
-	jobInput
-	list
+	JobPath
+	List
 }) (*output[page[domain.Missed]], error) {
 	before, err := decodeNumberCursor("missed", in.Cursor)
 	if err != nil {

@@ -59,7 +59,7 @@ func textResponse(contentType, description string) map[string]*huma.Response {
 }
 
 func (a *API) log(ctx context.Context, id auth.Identity, in *struct {
-	runInput
+	RunPath
 	From  int64 `query:"from" minimum:"0" default:"1" doc:"The number of the first line"`
 	Limit int   `query:"limit" minimum:"1" maximum:"10000" default:"1000"`
 }) (*output[logPage], error) {
@@ -79,7 +79,7 @@ func (a *API) readLog(ctx context.Context, id auth.Identity, run domain.RunID, f
 // streamed is an answer that is written bit by bit.
 type streamed struct{ Body func(huma.Context) }
 
-func (a *API) logText(ctx context.Context, id auth.Identity, in *runInput) (*streamed, error) {
+func (a *API) logText(ctx context.Context, id auth.Identity, in *RunPath) (*streamed, error) {
 	first, err := a.readLog(ctx, id, in.ID, 1, streamLines)
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (a *API) logText(ctx context.Context, id auth.Identity, in *runInput) (*str
 }
 
 func (a *API) logStream(ctx context.Context, id auth.Identity, in *struct {
-	runInput
+	RunPath
 	From        int64  `query:"from" minimum:"0" default:"1" doc:"The number of the first line"`
 	LastEventID string `header:"Last-Event-ID" doc:"The number of the last line that was seen"`
 }) (*streamed, error) {

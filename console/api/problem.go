@@ -127,6 +127,9 @@ func asProblem(_ huma.Context, _ string, v any) (any, error) {
 			p.Errors = append(p.Errors, domain.FieldError{Location: plainLocation(d.Location), Message: d.Message})
 		}
 	}
+	if m.Status == http.StatusBadRequest && len(p.Errors) == 0 { // huma says so of a body that is not there
+		p.Errors = []domain.FieldError{{Location: "body", Message: m.Detail}}
+	}
 	return p, nil
 }
 

@@ -12,12 +12,12 @@ import (
 
 const noRun = "there is no such run"
 
-type runInput struct {
+type RunPath struct {
 	ID domain.RunID `path:"id" format:"uuid"`
 }
 
 type runsInput struct {
-	list
+	List
 	JobID    domain.JobID   `query:"job_id" minimum:"1"`
 	Group    string         `query:"group"`
 	State    []string       `query:"state" enum:"pending,queued,running,retrying,succeeded,failed,cancelled,skipped" doc:"One or several, separated by commas"`
@@ -75,7 +75,7 @@ type runDetail struct {
 	Attempts []domain.Attempt `json:"attempts" nullable:"false"`
 }
 
-func (a *API) run(ctx context.Context, id auth.Identity, in *runInput) (*output[runDetail], error) {
+func (a *API) run(ctx context.Context, id auth.Identity, in *RunPath) (*output[runDetail], error) {
 	r, err := a.Views.Run(ctx, in.ID)
 	if err == nil {
 		err = may(id, r.Group, noRun)
@@ -97,7 +97,7 @@ type accepted struct {
 	RunIDs []domain.RunID `json:"run_ids" nullable:"false"`
 }
 
-func (a *API) kill(ctx context.Context, id auth.Identity, in *runInput) (*output[accepted], error) {
+func (a *API) kill(ctx context.Context, id auth.Identity, in *RunPath) (*output[accepted], error) {
 	if _, err := a.runState(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (a *API) kill(ctx context.Context, id auth.Identity, in *runInput) (*output
 	return &output[accepted]{accepted{[]domain.RunID{in.ID}}}, nil
 }
 
-func (a *API) retry(ctx context.Context, id auth.Identity, in *runInput) (*output[accepted], error) {
+func (a *API) retry(ctx context.Context, id auth.Identity, in *RunPath) (*output[accepted], error) {
 	if _, err := a.runState(ctx, id, in.ID); err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ func (a *API) registerSchedules() {
 }
 
 func (a *API) next(ctx context.Context, id auth.Identity, in *struct {
-	jobInput
+	JobPath
 	Count int `query:"count" minimum:"1" maximum:"100" default:"5"`
 }) (*output[preview], error) {
 	j, err := a.readJob(ctx, id, in.ID)
@@ -50,7 +50,7 @@ func (a *API) next(ctx context.Context, id auth.Identity, in *struct {
 	return &output[preview]{p}, nil
 }
 
-func (a *API) preview(_ context.Context, _ auth.Identity, in *struct{ body }) (*output[preview], error) {
+func (a *API) preview(_ context.Context, _ auth.Identity, in *struct{ JSONBody }) (*output[preview], error) {
 	b := previewBody{Count: 5}
 	if err := in.decode(&b); err != nil {
 		return nil, err

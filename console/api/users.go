@@ -77,7 +77,7 @@ func (a *API) registerUsers() {
 	register(a, operation{method: "GET", path: "/audit", tag: tag, summary: "List changes, newest first", needs: account.Admin}, a.changes)
 }
 
-func (a *API) users(ctx context.Context, _ auth.Identity, in *struct{ list }) (*output[page[user]], error) {
+func (a *API) users(ctx context.Context, _ auth.Identity, in *struct{ List }) (*output[page[user]], error) {
 	after, err := decodeNumberCursor("user", in.Cursor)
 	if err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func toUser(u account.User) user {
 	return user{u.ID, u.Name, u.Role, append([]string{}, u.Groups...), domain.At(u.CreatedAt)}
 }
 
-func (a *API) createUser(ctx context.Context, id auth.Identity, in *struct{ body }) (*output[user], error) {
+func (a *API) createUser(ctx context.Context, id auth.Identity, in *struct{ JSONBody }) (*output[user], error) {
 	var b userBody
 	if err := in.decode(&b); err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func ownTokens(id auth.Identity) int64 {
 	return id.UserID
 }
 
-func (a *API) tokens(ctx context.Context, id auth.Identity, in *struct{ list }) (*output[page[token]], error) {
+func (a *API) tokens(ctx context.Context, id auth.Identity, in *struct{ List }) (*output[page[token]], error) {
 	after, err := decodeNumberCursor("token", in.Cursor)
 	if err != nil {
 		return nil, err
@@ -161,7 +161,7 @@ func toToken(t account.Token) token {
 	return out
 }
 
-func (a *API) createToken(ctx context.Context, id auth.Identity, in *struct{ body }) (*output[newToken], error) {
+func (a *API) createToken(ctx context.Context, id auth.Identity, in *struct{ JSONBody }) (*output[newToken], error) {
 	b := tokenBody{Role: id.Role, Groups: id.Groups}
 	if err := in.decode(&b); err != nil {
 		return nil, err
@@ -210,11 +210,11 @@ func checkToken(id auth.Identity, b tokenBody) error {
 
 func tokenObject(id int64) string { return "token/" + strconv.FormatInt(id, 10) }
 
-type idInput struct {
+type IDPath struct {
 	ID int64 `path:"id" minimum:"1"`
 }
 
-func (a *API) deleteToken(ctx context.Context, id auth.Identity, in *idInput) (*struct{}, error) {
+func (a *API) deleteToken(ctx context.Context, id auth.Identity, in *IDPath) (*struct{}, error) {
 	t, err := a.Accounts.DeleteToken(ctx, ownTokens(id), in.ID)
 	if domain.CodeOf(err) == domain.NotFound && err != nil {
 		return nil, domain.NewError(domain.NotFound, "there is no such token")
@@ -227,7 +227,7 @@ func (a *API) deleteToken(ctx context.Context, id auth.Identity, in *idInput) (*
 }
 
 type auditInput struct {
-	list
+	List
 	Object string `query:"object" doc:"Such as job/7"`
 	Actor  string `query:"actor"`
 	Action string `query:"action" doc:"Such as job.update"`

@@ -1,0 +1,183 @@
+package api_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Each row is an input of the contract's chapter on bad input, with the status it gets and the fields it names.
+// Nothing may be stored by any of them.
+func TestBadInput(t *testing.T) {
+	w := newWorld(t)
+	job := w.job(simpleJob)
+	second := w.job(`{"group":"default","name":"second","handler":"echo","schedule":{"kind":"none"},"children":[{"job_id":1}]}`)
+	const jobs, post, put, patch, get = "/api/v1/jobs", "POST", "PUT", "PATCH", "GET"
+	with := func(fields string) string {
+		return `{"group":"default","name":"bad","handler":"echo","schedule":{"kind":"none"},` + fields + `}`
+	}
+	cron := func(fields string) string {
+		return `{"group":"default","name":"bad","handler":"echo","schedule":{"kind":"cron",` + fields + `}}`
+	}
+	long := strings.Repeat("x", 2000)
+	rows := []struct {
+		name         string
+		method, path string
+		body         string
+		status       int
+		locations    []string
+		says         string // somewhere in the answer
+	}{
+		{"malformed JSON", post, jobs, "{\n  \"group\": default\n}", 400, []string{"body"}, "line 2, column 12"},
+		{"JSON cut off", post, jobs, `{"group":`, 400, []string{"body"}, "unexpected end"},
+		{"garbage after the JSON", post, jobs, simpleJob + `{}`, 400, []string{"body"}, "after top-level value"},
+		{"not UTF-8", post, jobs, "{\"group\":\"\xff\"}", 400, []string{"body"}, "UTF-8"},
+		{"no body", post, jobs, "", 400, []string{"body"}, ""},
+		{"blank body", post, jobs, "  ", 400, []string{"body"}, ""},
+		{"an array", post, jobs, `[]`, 422, []string{"body"}, "must be an object, not an array"},
+		{"null", post, jobs, `null`, 422, []string{"body"}, ""},
+		{"deep nesting", post, jobs, strings.Repeat("[", 100_000), 400, []string{"body"}, ""},
+		{"unknown field", post, jobs, with(`"shedule":1`), 422, []string{"shedule"}, "known are group, name"},
+		{"unknown field within", post, jobs, cron(`"expr":"* * * * *","timezone":"UTC"`), 422, []string{"schedule.timezone"}, "time_zone"},
+		{"unknown field in a list", post, jobs, with(`"children":[{"job_id":1,"when":"x"}]`), 422, []string{"children[0].when"}, ""},
+		{"another case", post, jobs, with(`"Retries":1`), 422, []string{"Retries"}, ""},
+		{"a field twice", post, jobs, with(`"retries":1,"retries":2`), 422, []string{"retries"}, "twice"},
+		{"read-only field in a new job", post, jobs, with(`"id":3`), 422, []string{"id"}, ""},
+		{"many faults at once", post, jobs, `{"group":1,"name":[],"retries":"3","timeout":90,"nosuch":0,"schedule":{"kind":5,"at":1},"tags":["a",2]}`, 422,
+			[]string{"group", "name", "retries", "timeout", "nosuch", "schedule.kind", "schedule.at", "tags[1]"}, ""},
+		{"many values at once", post, jobs, `{"group":"No Group","name":"","retries":-1,"route":"somewhere","block":"x","start_deadline":"0.1s","schedule":{"kind":"none"}}`, 422,
+			[]string{"group", "name", "retries", "route", "block", "start_deadline", "handler"}, ""},
+		{"fraction for a whole number", post, jobs, with(`"retries":1.5`), 422, []string{"retries"}, "whole number"},
+		{"number out of range", post, jobs, with(`"retries":1e99`), 422, []string{"retries"}, ""},
+		{"bad duration", post, jobs, with(`"timeout":"90 seconds"`), 422, []string{"timeout"}, "90s"},
+		{"bad instant", post, jobs, `{"group":"default","name":"bad","handler":"echo","schedule":{"kind":"once","at":"tomorrow"}}`, 422, []string{"schedule.at"}, ""},
+		{"too long", post, jobs, with(`"description":"` + long + `"`), 422, []string{"description"}, "1024"},
+		{"param over 64 KiB", post, jobs, with(`"param":"` + strings.Repeat("x", 64<<10+1) + `"`), 422, []string{"param"}, "65536"},
+		{"NUL in a text", post, jobs, with(`"description":"a\u0000b"`), 422, []string{"description"}, ""},
+		{"no group", post, jobs, `{"name":"bad","handler":"echo","schedule":{"kind":"none"}}`, 422, []string{"group"}, "required"},
+		{"unknown group", post, jobs, `{"group":"nowhere","name":"bad","handler":"echo","schedule":{"kind":"none"}}`, 422, []string{"group"}, "there is no group"},
+		{"handler and script", post, jobs, with(`"script":{"language":"sh","code":"true"}`), 422, []string{"script"}, ""},
+		{"bad cron", post, jobs, cron(`"expr":"61 * * * *"`), 422, []string{"schedule.expr"}, ""},
+		{"cron with TZ", post, jobs, cron(`"expr":"TZ=UTC 0 * * * *"`), 422, []string{"schedule.expr"}, "time_zone"},
+		{"unknown zone", post, jobs, cron(`"expr":"0 * * * *","time_zone":"Mars/Olympus"`), 422, []string{"schedule.time_zone"}, ""},
+		{"unknown child", post, jobs, with(`"children":[{"job_id":999}]`), 422, []string{"children[0].job_id"}, ""},
+		{"a cycle", patch, job, `{"children":[{"job_id":2}]}`, 422, []string{"children[0].job_id"}, "→"},
+		{"the name is taken", post, jobs, simpleJob, 409, []string{"name"}, ""},
+		{"stale version in the body", put, job, `{"group":"default","name":"nightly","handler":"x","schedule":{"kind":"none"},"version":7}`, 409, nil, "version"},
+		{"version out of range", patch, job, `{"version":-1}`, 422, []string{"version"}, ""},
+		{"unknown field in a patch", patch, job, `{"nosuch":null}`, 422, []string{"nosuch"}, ""},
+		{"patch that is no object", patch, job, `3`, 422, []string{"body"}, ""},
+		{"patch to a bad value", patch, second, `{"retries":500,"route":"x"}`, 422, []string{"retries", "route"}, ""},
+		{"unknown job", get, jobs + "/999", "", 404, nil, "there is no such job"},
+		{"id that is no number", get, jobs + "/first", "", 422, []string{"id"}, ""},
+		{"id out of range", get, jobs + "/0", "", 422, []string{"id"}, ""},
+		{"trigger with a wrong type", post, job + "/trigger", `{"param":5}`, 422, []string{"param"}, ""},
+		{"trigger with a long param", post, job + "/trigger", `{"param":"` + strings.Repeat("x", 64<<10+1) + `"}`, 422, []string{"param"}, ""},
+		{"trigger on no instance", post, job + "/trigger", `{"instance":"a.b"}`, 422, []string{"instance"}, ""},
+		{"trigger of an unknown job", post, jobs + "/999/trigger", "", 404, nil, ""},
+		{"preview of nothing", post, "/api/v1/schedules/preview", `{}`, 422, []string{"schedule.kind"}, ""},
+		{"preview of too many", post, "/api/v1/schedules/preview", `{"schedule":{"kind":"none"},"count":101}`, 422, []string{"count"}, ""},
+		{"limit too large", get, jobs + "?limit=501", "", 422, []string{"limit"}, ""},
+		{"limit no number", get, jobs + "?limit=many", "", 422, []string{"limit"}, ""},
+		{"several bad parameters", get, "/api/v1/runs?state=done&from=yesterday&cause=x&limit=0", "", 422, []string{"limit", "state[0]", "cause", "from"}, ""},
+		{"unknown parameter", get, jobs + "?grop=default", "", 422, []string{"grop"}, ""},
+		{"made-up cursor", get, jobs + "?cursor=abc", "", 422, []string{"cursor"}, ""},
+		{"cursor of another list", get, "/api/v1/runs?cursor=am9iOjE", "", 422, []string{"cursor"}, ""},
+		{"run id that is none", get, "/api/v1/runs/xyz", "", 422, []string{"id"}, ""},
+		{"unknown run", get, "/api/v1/runs/019a9d2c-7b40-8000-8000-0123456789ab", "", 404, nil, "there is no such run"},
+		{"log of an unknown run", get, "/api/v1/runs/019a9d2c-7b40-8000-8000-0123456789ab/log", "", 404, nil, ""},
+		{"kill of an unknown run", post, "/api/v1/runs/019a9d2c-7b40-8000-8000-0123456789ab/kill", "", 404, nil, ""},
+		{"retry of an unknown run", post, "/api/v1/runs/019a9d2c-7b40-8000-8000-0123456789ab/retry", "", 404, nil, ""},
+		{"bad group name", post, "/api/v1/groups", `{"name":"a.b"}`, 422, []string{"name"}, ""},
+		{"group is there", post, "/api/v1/groups", `{"name":"default"}`, 409, []string{"name"}, ""},
+		{"group with jobs", "DELETE", "/api/v1/groups/default", "", 409, nil, "jobs"},
+		{"unknown group's token", post, "/api/v1/groups/nowhere/token", "", 404, nil, ""},
+		{"unknown instance", post, "/api/v1/groups/default/instances/two/drain", "", 404, nil, ""},
+		{"weak password", post, "/api/v1/users", `{"username":"eve","password":"short","role":"god"}`, 422, []string{"password", "role"}, ""},
+		{"token that is past", post, "/api/v1/tokens", `{"name":"","expires_at":"2001-01-01T00:00:00Z"}`, 422, []string{"name", "expires_at"}, ""},
+		{"unknown token", "DELETE", "/api/v1/tokens/99", "", 404, nil, ""},
+		{"path that is not there", get, "/api/v1/nothing", "", 404, nil, ""},
+		{"method that is not there", "DELETE", "/api/v1/auth/me", "", 405, nil, ""},
+	}
+	before := w.must(200, get, jobs, "").body
+	for _, r := range rows {
+		t.Run(r.name, func(t *testing.T) {
+			a := w.do(w.admin, r.method, r.path, r.body)
+			if a.status != r.status {
+				t.Fatalf("%d, want %d: %s", a.status, r.status, a.body)
+			}
+			if ct := a.header.Get("Content-Type"); ct != "application/problem+json" {
+				t.Errorf("the content type is %q", ct)
+			}
+			if a.field("status") != float64(r.status) || a.field("title") == "" {
+				t.Errorf("the problem is %s", a.body)
+			}
+			for _, want := range r.locations {
+				if !slices.Contains(a.locations(), want) {
+					t.Errorf("%s is not named: %s", want, a.body)
+				}
+			}
+			if len(r.locations) == 0 && len(a.locations()) > 0 {
+				t.Errorf("fields are named: %s", a.body)
+			}
+			if !strings.Contains(a.body, r.says) {
+				t.Errorf("%q is not said: %s", r.says, a.body)
+			}
+			if len(a.body) > 4000 {
+				t.Errorf("the problem has %d bytes", len(a.body))
+			}
+		})
+	}
+	if after := w.must(200, get, jobs, "").body; after != before {
+		t.Errorf("something was stored:\n%s\nwas\n%s", after, before)
+	}
+	if strings.Contains(w.log.String(), "level=ERROR") {
+		t.Errorf("bad input was logged as an error of the server: %s", w.log)
+	}
+}
+
+func TestBadHeaders(t *testing.T) {
+	w := newWorld(t)
+	job := w.job(simpleJob)
+	for _, r := range []struct {
+		name, method, path, body, header, value string
+		status                                  int
+		location                                string
+	}{
+		{"a form", "POST", "/api/v1/jobs", simpleJob, "Content-Type", "application/x-www-form-urlencoded", 415, "Content-Type"},
+		{"plain text", "PATCH", job, `{}`, "Content-Type", "text/plain", 415, "Content-Type"},
+		{"a merge patch", "PATCH", job, `{}`, "Content-Type", "application/merge-patch+json", 200, ""},
+		{"stale If-Match", "DELETE", job, "", "If-Match", `"7"`, 409, ""},
+		{"If-Match no version", "DELETE", job, "", "If-Match", `"abc"`, 422, "If-Match"},
+		{"two versions", "PUT", job, strings.Replace(simpleJob, "{", `{"version":1,`, 1), "If-Match", `"2"`, 422, "version"},
+		{"bad Last-Event-ID", "GET", "/api/v1/runs/019a9d2c-7b40-8000-8000-0123456789ab/log/stream", "", "Last-Event-ID", "x", 422, "Last-Event-ID"},
+		{"long Idempotency-Key", "POST", job + "/trigger", "", "Idempotency-Key", strings.Repeat("k", 256), 422, "Idempotency-Key"},
+		{"strange Idempotency-Key", "POST", job + "/trigger", "", "Idempotency-Key", "a\tb", 422, "Idempotency-Key"},
+		{"from another site", "POST", job + "/trigger", "", "Sec-Fetch-Site", "cross-site", 403, ""},
+		{"from another origin", "POST", job + "/trigger", "", "Origin", "https://evil.example", 403, ""},
+	} {
+		t.Run(r.name, func(t *testing.T) {
+			a := w.do(w.admin, r.method, r.path, r.body, r.header, r.value)
+			if a.status != r.status {
+				t.Fatalf("%d, want %d: %s", a.status, r.status, a.body)
+			}
+			if r.location != "" && !slices.Contains(a.locations(), r.location) {
+				t.Errorf("%s is not named: %s", r.location, a.body)
+			}
+		})
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	w := newWorld(t)
+	body := `{"name":"` + strings.Repeat("x", 1<<20) + `"}`
+	for _, headers := range [][]string{nil, {"Idempotency-Key", "k"}} {
+		if a := w.do(w.admin, "POST", "/api/v1/jobs", body, headers...); a.status != 413 ||
+			a.header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("with %v: %d %s", headers, a.status, a.body)
+		}
+	}
+	if a := w.do("", "POST", "/api/v1/auth/login", body); a.status != 413 {
+		t.Errorf("a log-in: %d", a.status)
+	}
+}
