@@ -203,13 +203,14 @@ const (
 
 // finish marks the attempt as ended and hands its result over.
 func (x *engine) finish(a *attempt, res *wire.Result) {
+	bytes := len(wire.Encode(res)) + 32 // with what is still to be filled in
 	x.mu.Lock()
 	if a.killed != "" && res.Outcome == wire.Unstarted {
 		res.Reason = a.killed
 	}
 	res.Bind = x.ledger.finish(a.key)
 	delete(x.attempts, a.key)
-	x.reports.add(*res) // before the mutex is given back, so that status never misses it
+	x.reports.add(*res, bytes) // before the mutex is given back, so that status never misses it
 	x.mu.Unlock()
 	x.log.Debug("attempt ended", "run_id", a.key.run, "attempt", a.key.attempt, "job_id", a.offer.JobID,
 		"outcome", res.Outcome, "reason", res.Reason)

@@ -215,3 +215,62 @@ func TestDrainHandsBackAndCancels(t *testing.T) {
 		t.Errorf("running when the drain was over: %s", asJSON(res))
 	}
 }
+
+// TestManyRuns offers far more than there are slots, as a dispatcher does: what is refused is offered again. Every
+// run is run once and reported, in batches, and every slot comes back.
+func TestManyRuns(t *testing.T) {
+	const runs, capacity = 5000, 64
+	w := newWorld(t)
+	c := w.config()
+	c.Capacity = capacity
+	var started, now, most atomic.Int32
+	i := w.start(c, map[string]HandlerFunc{"h": func(_ context.Context, run Run) error {
+		started.Add(1)
+		n := now.Add(1)
+		defer now.Add(-1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		return nil
+	}})
+	var waiting []wire.Offer
+	for n := range runs {
+		waiting = append(waiting, newOffer(fmt.Sprint("r", n), "h"))
+	}
+	begin := time.Now()
+	for len(waiting) > 0 && time.Since(begin) < patience {
+		batch := waiting[:min(capacity, len(waiting))]
+		waiting = waiting[len(batch):]
+		at := wire.Time{Time: time.Now()}
+		for n := range batch {
+			batch[n].Bind++
+			batch[n].BoundAt, batch[n].Now, batch[n].DueAt = at, at, at
+		}
+		for n, v := range i.offer(batch...).Verdicts {
+			if v.Verdict == wire.Refused {
+				waiting = append(waiting, batch[n])
+			}
+		}
+	}
+	seen := make(map[string]bool)
+	messages := 0
+	w.await("every result", func() bool {
+		messages = len(w.results)
+		for _, m := range w.results {
+			for _, r := range m.Results {
+				seen[r.RunID] = true
+			}
+		}
+		return len(seen) == runs
+	})
+	if started.Load() != runs || most.Load() > capacity {
+		t.Errorf("%d starts, up to %d at once; want %d and at most %d", started.Load(), most.Load(), runs, capacity)
+	}
+	if messages > runs/4 {
+		t.Errorf("%d results took %d messages", runs, messages)
+	}
+	if rep := i.control(wire.Control{Op: wire.OpPing}); rep.Load.Running != 0 {
+		t.Errorf("slots leaked: %+v", rep.Load)
+	}
+	t.Logf("%d runs in %v, %d messages", runs, time.Since(begin).Round(time.Millisecond), messages)
+	must(t, i.end())
+}

@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,6 +40,7 @@ type reporter struct {
 
 	mu      sync.Mutex
 	pending map[spoolKey]*pending
+	boots   map[attemptKey][]string // under which pending has an attempt; hardly ever more than one
 	writing []wire.Result // not in the spool yet; at most one for each slot
 	removal []spoolKey    // settled, still in the spool
 	queue   []spoolKey    // to be sent, in order
@@ -59,12 +61,11 @@ func newReporter(s *spool, left []wire.Result, spoolBytes int64, log *slog.Logge
 	r := &reporter{
 		spool: s, spoolBytes: spoolBytes, log: log,
 		writeNow: make(chan struct{}, 1), sendNow: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		pending: make(map[spoolKey]*pending),
+		pending: make(map[spoolKey]*pending), boots: make(map[attemptKey][]string),
 	}
 	for _, res := range left {
-		key := keyOf(&res)
-		r.pending[key] = &pending{result: res, bytes: len(wire.Encode(res)), queued: true}
-		r.queue = append(r.queue, key)
+		r.hold(res, len(wire.Encode(res)))
+		r.queue = append(r.queue, keyOf(&res))
 	}
 	r.full.Store(s.liveBytes >= spoolBytes)
 	return r
@@ -79,28 +80,35 @@ func (r *reporter) run(ctx context.Context) {
 	r.write()
 }
 
-// add takes the result of an attempt that holds a slot.
-func (r *reporter) add(res wire.Result) {
+// add takes the result of an attempt that holds a slot, and the result's size in JSON.
+func (r *reporter) add(res wire.Result, bytes int) {
 	r.mu.Lock()
-	r.pending[keyOf(&res)] = &pending{result: res, bytes: len(wire.Encode(res)), queued: true}
+	r.hold(res, bytes)
 	r.writing = append(r.writing, res)
 	r.mu.Unlock()
 	wake(r.writeNow)
 }
 
-// result returns an attempt's unsettled result, of whichever boot; the newest boot's where there are two.
+func (r *reporter) hold(res wire.Result, bytes int) {
+	key := keyOf(&res)
+	if r.pending[key] == nil {
+		r.boots[key.attemptKey] = append(r.boots[key.attemptKey], key.boot)
+	}
+	r.pending[key] = &pending{result: res, bytes: bytes, queued: true}
+}
+
+// result returns an attempt's unsettled result: this boot's, or else an earlier one's.
 func (r *reporter) result(key attemptKey, boot string) (res wire.Result, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if p := r.pending[spoolKey{key, boot}]; p != nil {
-		return p.result, true
+	p := r.pending[spoolKey{key, boot}]
+	if boots := r.boots[key]; p == nil && len(boots) > 0 {
+		p = r.pending[spoolKey{key, boots[len(boots)-1]}]
 	}
-	for k, p := range r.pending {
-		if k.attemptKey == key {
-			return p.result, true
-		}
+	if p == nil {
+		return wire.Result{}, false
 	}
-	return wire.Result{}, false
+	return p.result, true
 }
 
 // settled forgets the results of these attempts. A ref without a boot means every boot's.
@@ -108,14 +116,12 @@ func (r *reporter) settled(refs []wire.Ref) {
 	r.mu.Lock()
 	for _, ref := range refs {
 		key := attemptKey{ref.RunID, ref.Attempt}
-		if ref.BootID != "" {
-			r.settle(spoolKey{key, ref.BootID})
-			continue
+		boots := []string{ref.BootID}
+		if ref.BootID == "" {
+			boots = slices.Clone(r.boots[key])
 		}
-		for k := range r.pending {
-			if k.attemptKey == key {
-				r.settle(k)
-			}
+		for _, boot := range boots {
+			r.settle(spoolKey{key, boot})
 		}
 	}
 	r.mu.Unlock()
@@ -124,9 +130,14 @@ func (r *reporter) settled(refs []wire.Ref) {
 }
 
 func (r *reporter) settle(key spoolKey) {
-	if _, ok := r.pending[key]; ok {
-		delete(r.pending, key)
-		r.removal = append(r.removal, key)
+	if r.pending[key] == nil {
+		return
+	}
+	delete(r.pending, key)
+	r.removal = append(r.removal, key)
+	left := slices.DeleteFunc(r.boots[key.attemptKey], func(boot string) bool { return boot == key.boot })
+	if r.boots[key.attemptKey] = left; len(left) == 0 {
+		delete(r.boots, key.attemptKey)
 	}
 }
 

@@ -121,7 +121,7 @@ func TestReporterRefusesWhenFull(t *testing.T) {
 	r.written = func([]spoolKey) {}
 	big := spoolResult(1)
 	big.Output = strings.Repeat("x", 1000)
-	r.add(big)
+	r.add(big, 1100)
 	r.write()
 	if !r.full.Load() {
 		t.Error("not full")
@@ -132,7 +132,7 @@ func TestReporterRefusesWhenFull(t *testing.T) {
 		t.Error("still full")
 	}
 	must(t, s.file.Close())
-	r.add(spoolResult(2))
+	r.add(spoolResult(2), 100)
 	r.write()
 	if _, ok := r.result(attemptKey{"r2", 1}, "b"); !ok || !r.full.Load() || r.unsent() != 1 {
 		t.Error("a result that the disk did not take is not kept, or offers are still taken")
