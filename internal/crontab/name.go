@@ -18,7 +18,7 @@ func (p *parser) name(command, stdin string, hasStdin bool) string {
 		whole += "%" + stdin
 	}
 	sum := sha256.Sum256([]byte(whole))
-	parts := []string{clipSlug(slug(filepath.Base(filepath.ToSlash(p.path))), 48), clipSlug(slug(command), 56), hex.EncodeToString(sum[:3])}
+	parts := []string{clipSlug(slug(filepath.Base(filepath.ToSlash(p.path))), 40), clipSlug(slug(command), 40), hex.EncodeToString(sum[:3])}
 	name := strings.Join(parts, "-")
 	return strings.Trim(strings.ReplaceAll(name, "--", "-"), "-")
 }
