@@ -222,7 +222,9 @@ func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c Co
 	if err != nil {
 		return nil, err
 	}
-	a.audit(ctx, id, "job.update", jobObject(job), before, after)
+	if before.Version != after.Version { // an edit that changes nothing makes no version
+		a.audit(ctx, id, "job.update", jobObject(job), before, after)
+	}
 	return answerJob(after), nil
 }
 
@@ -284,7 +286,7 @@ func (a *API) setEnabled(ctx context.Context, id auth.Identity, in *switchInput,
 	if err != nil {
 		return nil, err
 	}
-	if before.Version != after.Version { // enabling what is enabled changes nothing
+	if before.Version != after.Version {
 		a.audit(ctx, id, action, jobObject(in.ID), before, after)
 	}
 	return answerJob(after), nil

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"time"
 
@@ -162,7 +163,7 @@ func toToken(t account.Token) token {
 }
 
 func (a *API) createToken(ctx context.Context, id auth.Identity, in *struct{ JSONBody }) (*output[newToken], error) {
-	b := tokenBody{Role: id.Role, Groups: id.Groups}
+	b := tokenBody{Role: id.Role, Groups: slices.Clone(id.Groups)} // decoding writes into what it is given
 	if err := in.decode(&b); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,185 @@
+package api_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// A row is a request and what its answer must be. Rows run in order on one database: later ones see what earlier
+// ones did.
+type row struct {
+	name         string
+	method, path string
+	body         string
+	status       int
+	fields       map[string]any // of the answer, by path
+	headers      []string       // sent, in pairs
+}
+
+func (w *world) rows(rows []row) {
+	for _, r := range rows {
+		w.t.Run(r.name, func(t *testing.T) {
+			a := w.do(w.admin, r.method, r.path, r.body, r.headers...)
+			if a.status != r.status {
+				t.Fatalf("%s %s: %d, want %d: %s", r.method, r.path, a.status, r.status, a.body)
+			}
+			for path, want := range r.fields {
+				if got := a.field(path); fmt.Sprint(got) != fmt.Sprint(want) {
+					t.Errorf("%s is %v, want %v: %s", path, got, want, a.body)
+				}
+			}
+			if r.status < 300 && r.status != 204 && strings.Contains(a.body, ":null,") && strings.Contains(a.body, `"items":null`) {
+				t.Errorf("a list is null: %s", a.body)
+			}
+		})
+	}
+}
+
+func TestJobs(t *testing.T) {
+	const jobs = "/api/v1/jobs"
+	put := `{"group":"default","name":"nightly","handler":"echo","schedule":{"kind":"fixed_rate","every":"1h"},"version":2,"id":99,"created_at":"2001-01-01T00:00:00Z","note":"x","last_fire_time":null}`
+	newWorld(t).rows([]row{
+		{"none", "GET", jobs, "", 200, map[string]any{"items": "[]", "next_cursor": ""}, nil},
+		{"create with defaults", "POST", jobs, simpleJob, 201, map[string]any{
+			"id": 1, "version": 1, "enabled": true, "tags": "[]", "children": "[]", "misfire": "skip", "route": "any", "block": "serial",
+			"block_scope": "cluster", "timeout": "0s", "start_deadline": "10m0s", "retries": 0, "param": "",
+			"retry_backoff.initial": "1s", "retry_backoff.factor": 2, "retry_backoff.max": "5m0s", "schedule.dialect": "standard",
+			"alert.channels": "[]", "alert.on": "[]", "last_fire_time": nil}, nil},
+		{"show", "GET", jobs + "/1", "", 200, map[string]any{"name": "nightly"}, nil},
+		{"patch some", "PATCH", jobs + "/1", `{"retries":3,"tags":["a","b"],"retry_backoff":{"max":"1m"},"param":"p"}`, 200, map[string]any{
+			"version": 2, "retries": 3, "tags.1": "b", "retry_backoff.max": "1m0s", "retry_backoff.initial": "1s", "schedule.expr": "0 2 * * *"}, nil},
+		{"patch nothing", "PATCH", jobs + "/1", `{}`, 200, map[string]any{"version": 2, "retries": 3}, nil},
+		{"patch to the default", "PATCH", jobs + "/1", `{"retries":null,"retry_backoff":null,"tags":null}`, 200, map[string]any{
+			"version": 3, "retries": 0, "retry_backoff.max": "5m0s", "tags": "[]", "param": "p"}, nil},
+		{"patch another kind of schedule", "PATCH", jobs + "/1", `{"schedule":{"kind":"none","expr":null,"dialect":null}}`, 200, map[string]any{
+			"version": 4, "schedule.kind": "none", "schedule.expr": nil, "next_fire_time": nil}, nil},
+		{"put a stale version", "PUT", jobs + "/1", put, 409, nil, nil},
+		{"put with what may only be read", "PUT", jobs + "/1", strings.Replace(put, `"version":2`, `"version":4`, 1), 200, map[string]any{
+			"id": 1, "version": 5, "schedule.every": "1h0m0s", "param": "", "note": nil}, nil},
+		{"patch with If-Match", "PATCH", jobs + "/1", `{"author":"me"}`, 200, map[string]any{"version": 6}, []string{"If-Match", `"5"`}},
+		{"the same again", "PATCH", jobs + "/1", `{"author":"you"}`, 409, nil, []string{"If-Match", `"5"`}},
+		{"disable", "POST", jobs + "/1/disable", "", 200, map[string]any{"enabled": false, "version": 7, "next_fire_time": nil}, nil},
+		{"disable again", "POST", jobs + "/1/disable", "{}", 200, map[string]any{"enabled": false, "version": 7}, nil},
+		{"enable a stale one", "POST", jobs + "/1/enable", "", 409, nil, []string{"If-Match", `"6"`}},
+		{"enable", "POST", jobs + "/1/enable", "", 200, map[string]any{"enabled": true, "version": 8}, []string{"If-Match", `"7"`}},
+		{"a second", "POST", jobs, `{"group":"default","name":"Weekly Report","handler":"report","tags":["x"],"enabled":false,"schedule":{"kind":"cron","expr":"0 0 * * 7"}}`, 201, map[string]any{"id": 2, "enabled": false}, nil},
+		{"a first page", "GET", jobs + "?limit=1", "", 200, map[string]any{"items.0.id": 1, "items.1": nil}, nil},
+		{"by group", "GET", jobs + "?group=default", "", 200, map[string]any{"items.0.id": 1, "items.1.id": 2, "next_cursor": ""}, nil},
+		{"by no group", "GET", jobs + "?group=other", "", 200, map[string]any{"items": "[]"}, nil},
+		{"by words", "GET", jobs + "?q=REPORT", "", 200, map[string]any{"items.0.id": 2, "items.1": nil}, nil},
+		{"by tag", "GET", jobs + "?tag=x", "", 200, map[string]any{"items.0.id": 2, "items.1": nil}, nil},
+		{"by enabled", "GET", jobs + "?enabled=false", "", 200, map[string]any{"items.0.id": 2, "items.1": nil}, nil},
+		{"by kind", "GET", jobs + "?kind=fixed_rate", "", 200, map[string]any{"items.0.id": 1, "items.1": nil}, nil},
+		{"no missed", "GET", jobs + "/1/missed", "", 200, map[string]any{"items": "[]"}, nil},
+		{"next", "GET", jobs + "/2/next?count=3", "", 200, map[string]any{"fire_times.3": nil}, nil},
+		{"preview", "POST", "/api/v1/schedules/preview", `{"schedule":{"kind":"cron","expr":"0 2 * * *","time_zone":"Asia/Shanghai"},"count":2,"from":"2026-01-01T00:00:00Z"}`, 200,
+			map[string]any{"fire_times.0": "2026-01-01T18:00:00.000Z", "fire_times.1": "2026-01-02T18:00:00.000Z", "description": "At 02:00 every day, Asia/Shanghai"}, nil},
+		{"preview of what never fires", "POST", "/api/v1/schedules/preview", `{"schedule":{"kind":"cron","expr":"0 0 30 2 *"}}`, 200, map[string]any{"fire_times": "[]"}, nil},
+		{"delete", "DELETE", jobs + "/2", "", 204, nil, nil},
+		{"deleted", "GET", jobs + "/2", "", 404, nil, nil},
+		{"delete again", "DELETE", jobs + "/2", "", 404, nil, nil},
+	})
+}
+
+func TestPages(t *testing.T) {
+	w := newWorld(t)
+	for i := range 7 {
+		w.job(fmt.Sprintf(`{"group":"default","name":"job %d","handler":"echo","schedule":{"kind":"none"}}`, i))
+	}
+	var ids []any
+	path := "/api/v1/jobs?limit=3"
+	for cursor := ""; ; {
+		a := w.must(200, "GET", path+"&cursor="+cursor, "")
+		for _, item := range a.field("items").([]any) {
+			ids = append(ids, item.(map[string]any)["id"])
+		}
+		if cursor, _ = a.field("next_cursor").(string); cursor == "" {
+			break
+		}
+	}
+	if fmt.Sprint(ids) != "[1 2 3 4 5 6 7]" {
+		t.Errorf("the pages hold %v", ids)
+	}
+}
+
+func TestTrigger(t *testing.T) {
+	w := newWorld(t)
+	job := w.job(simpleJob)
+	token := w.must(201, "POST", "/api/v1/tokens", `{"name":"ci"}`).field("token").(string)
+	causes := map[string]string{w.admin: "manual", token: "api"}
+	for who, cause := range causes {
+		a := w.do(who, "POST", job+"/trigger", `{"param":"hello","fire_time":"2026-03-01T00:00:00Z"}`)
+		if a.status != 202 {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+		run := w.must(200, "GET", "/api/v1/runs/"+a.field("run_ids.0").(string), "")
+		for path, want := range map[string]any{"cause": cause, "param": "hello", "state": "pending", "job_name": "nightly", "group": "default",
+			"fire_time": "2026-03-01T00:00:00.000Z", "max_attempts": 1.0, "attempt": 1.0, "shard": nil, "broadcast_id": nil} {
+			if got := run.field(path); got != want {
+				t.Errorf("%s is %v, want %v", path, got, want)
+			}
+		}
+		if list, ok := run.field("attempts").([]any); !ok || len(list) != 0 {
+			t.Errorf("attempts are %v", run.field("attempts"))
+		}
+	}
+	// Without a body the job's own param holds.
+	w.must(200, "PATCH", job, `{"param":"own","retries":4}`)
+	a := w.must(202, "POST", job+"/trigger", "")
+	run := w.must(200, "GET", "/api/v1/runs/"+a.field("run_ids.0").(string), "")
+	if run.field("param") != "own" || run.field("max_attempts") != 5.0 {
+		t.Errorf("the run is %s", run.body)
+	}
+	list := w.must(200, "GET", "/api/v1/runs?job_id=1&state=pending,queued&cause=manual", "")
+	if n := len(list.field("items").([]any)); n != 2 {
+		t.Errorf("%d runs by hand, want 2", n)
+	}
+	w.must(202, "POST", "/api/v1/runs/"+a.field("run_ids.0").(string)+"/kill", "")
+	if len(w.fleet.ended) != 1 {
+		t.Error("the kill did not reach the dispatcher")
+	}
+	w.must(409, "POST", "/api/v1/runs/"+a.field("run_ids.0").(string)+"/retry", "")
+}
+
+func TestIdempotency(t *testing.T) {
+	w := newWorld(t)
+	job := w.job(simpleJob)
+	key := []string{"Idempotency-Key", "one"}
+	first := w.must(202, "POST", job+"/trigger", `{"param":"a"}`, key...)
+	again := w.must(202, "POST", job+"/trigger", `{"param":"a"}`, key...)
+	if first.body != again.body || again.header.Get("Idempotency-Replayed") != "true" || first.header.Get("Idempotency-Replayed") != "" {
+		t.Errorf("repeated: %s %v, first %s", again.body, again.header, first.body)
+	}
+	if a := w.must(422, "POST", job+"/trigger", `{"param":"b"}`, key...); a.locations()[0] != "Idempotency-Key" {
+		t.Errorf("another body: %s", a.body)
+	}
+	// Another user's key and another route's key are other keys.
+	w.must(201, "POST", "/api/v1/users", `{"username":"ann","password":"long enough","role":"admin"}`)
+	if a := w.do(w.logIn("ann", "long enough"), "POST", job+"/trigger", `{"param":"a"}`, key...); a.status != 202 || a.body == first.body {
+		t.Errorf("another user: %d %s", a.status, a.body)
+	}
+	// What fails gives its key back.
+	w.must(422, "POST", "/api/v1/jobs", `{"name":"x"}`, key...)
+	made := w.must(201, "POST", "/api/v1/jobs", strings.Replace(simpleJob, "nightly", "other", 1), key...)
+	if a := w.must(201, "POST", "/api/v1/jobs", strings.Replace(simpleJob, "nightly", "other", 1), key...); a.field("id") != made.field("id") {
+		t.Errorf("a second job was made: %s", a.body)
+	}
+	// Secrets are not kept.
+	secret := w.must(201, "POST", "/api/v1/groups", `{"name":"g"}`, key...).field("token").(string)
+	if a := w.must(201, "POST", "/api/v1/groups", `{"name":"g"}`, key...); a.field("token") != "" || a.field("name") != "g" {
+		t.Errorf("the kept answer is %s", a.body)
+	}
+	var kept int
+	if err := w.pool.QueryRow(t.Context(), `SELECT count(*) FROM idempotency_keys WHERE convert_from(response, 'utf8') LIKE '%' || $1 || '%'`, secret).Scan(&kept); err != nil || kept != 0 {
+		t.Errorf("the token is kept in %d rows (%v)", kept, err)
+	}
+	// A first request under way, and one whose process died.
+	w.exec(`UPDATE idempotency_keys SET status = NULL, response = NULL WHERE route LIKE '%trigger' AND actor = 'admin'`)
+	w.must(409, "POST", job+"/trigger", `{"param":"a"}`, key...)
+	w.exec(`UPDATE idempotency_keys SET created_at = now() - interval '3 minutes'`)
+	w.must(202, "POST", job+"/trigger", `{"param":"a"}`, key...)
+	// After a day the key is free.
+	w.exec(`UPDATE idempotency_keys SET created_at = now() - interval '25 hours'`)
+	w.must(202, "POST", job+"/trigger", `{"param":"b"}`, key...)
+}
