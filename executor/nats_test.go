@@ -23,12 +23,7 @@ func TestMain(m *testing.M) {
 		childMain(dir)
 		return
 	}
-	// The embedded server keeps a few goroutines after its shutdown; they are not the executor's.
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*Server).startGoRoutine.func1"),
-		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.init.0.func1"),
-		goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server.(*ipQueue[...]).push"),
-	)
+	goleak.VerifyTestMain(m)
 }
 
 const patience = 15 * time.Second

@@ -41,10 +41,11 @@ type reporter struct {
 	mu      sync.Mutex
 	pending map[spoolKey]*pending
 	boots   map[attemptKey][]string // under which pending has an attempt; hardly ever more than one
-	writing []wire.Result // not in the spool yet; at most one for each slot
-	removal []spoolKey    // settled, still in the spool
-	queue   []spoolKey    // to be sent, in order
-	flying  int           // messages not acknowledged yet
+	writing []wire.Result           // not in the spool yet; at most one for each slot
+	removal []spoolKey              // settled, still in the spool
+	queue   []spoolKey              // to be sent, in order
+	flying  int                     // messages not acknowledged yet
+	failing bool                    // the last message was not acknowledged
 }
 
 // pending is a result that is not settled.
@@ -78,6 +79,9 @@ func (r *reporter) run(ctx context.Context) {
 	wg.Go(func() { r.sendLoop(ctx) })
 	wg.Wait()
 	r.write()
+	if err := r.spool.mend(); err != nil {
+		r.log.Error("the result spool could not be written", "dir", r.spool.dir, "error", err)
+	}
 }
 
 // add takes the result of an attempt that holds a slot, and the result's size in JSON.
@@ -354,12 +358,13 @@ func (r *reporter) send(ctx context.Context, batch []wire.Result) {
 		err = r.publish(sendCtx, batch)
 		cancel()
 	}
-	if err != nil && ctx.Err() == nil {
-		r.log.Warn("results could not be sent; they stay in the spool and are sent again", "results", len(batch), "error", err)
-	}
 	now := time.Now()
 	r.mu.Lock()
 	r.flying--
+	news := len(batch) > 0 && ctx.Err() == nil && r.failing != (err != nil)
+	if news {
+		r.failing = err != nil
+	}
 	for i := range batch {
 		p := r.pending[keyOf(&batch[i])]
 		if p == nil {
@@ -376,6 +381,12 @@ func (r *reporter) send(ctx context.Context, batch []wire.Result) {
 	}
 	r.mu.Unlock()
 	wake(r.changed)
+	switch {
+	case news && err != nil:
+		r.log.Warn("results could not be sent; they stay in the spool and are sent again", "results", len(batch), "error", err)
+	case news:
+		r.log.Info("results are sent again")
+	}
 }
 
 // wake signals a channel of capacity one.

@@ -29,7 +29,10 @@ const (
 // spoolSlack is how much of the file may be dead before it is rewritten, beyond as much again as lives.
 const spoolSlack = 4 << 20
 
-var errSpoolLocked = errors.New("another process holds the spool")
+var (
+	errSpoolLocked = errors.New("another process holds the spool")
+	errSpoolBroken = errors.New("the spool did not take an earlier write")
+)
 
 // spoolKey names a result. The boot is part of it, for the same attempt may be handed back by one boot and be run by
 // the next.
@@ -185,7 +188,10 @@ func (s *spool) mend() error {
 }
 
 func (s *spool) append(lines []byte, sync bool) error {
-	if s.broken || s.size > 2*s.liveBytes+spoolSlack {
+	switch {
+	case s.broken:
+		return errSpoolBroken // mend writes it anew, at its own pace
+	case s.size > 2*s.liveBytes+spoolSlack:
 		return s.rewrite()
 	}
 	_, err := s.file.Write(lines)
