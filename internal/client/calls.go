@@ -217,9 +217,13 @@ func (c *Client) DeleteGroup(ctx context.Context, name string) error {
 	return c.call(ctx, http.MethodDelete, groupPath(name), nil, nil, nil)
 }
 
-// Instances lists up to most live instances of a group.
-func (c *Client) Instances(ctx context.Context, group string, most int) ([]domain.Instance, error) {
-	return list[domain.Instance](ctx, c, groupPath(group)+"/instances", nil, most)
+// Instances lists the live instances of a group, all at once.
+func (c *Client) Instances(ctx context.Context, group string) ([]domain.Instance, error) {
+	type list struct {
+		Items []domain.Instance `json:"items"`
+	}
+	out, err := answer[list](ctx, c, http.MethodGet, groupPath(group)+"/instances", nil, nil)
+	return append([]domain.Instance{}, out.Items...), err
 }
 
 // Token is an API token. Secret is set in the answer that makes it and never again.

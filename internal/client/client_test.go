@@ -110,7 +110,7 @@ func TestRequests(t *testing.T) {
 		}},
 		{`POST /groups/g/token {}`, `{"token":"t"}`, func(ctx context.Context, c *Client) error { _, err := c.ReplaceGroupToken(ctx, "g"); return err }},
 		{`DELETE /groups/g`, ``, func(ctx context.Context, c *Client) error { return c.DeleteGroup(ctx, "g") }},
-		{`GET /groups/g/instances?limit=5`, `{"items":[{"id":"i"}]}`, func(ctx context.Context, c *Client) error { _, err := c.Instances(ctx, "g", 5); return err }},
+		{`GET /groups/g/instances`, `{"items":[{"id":"i"}]}`, func(ctx context.Context, c *Client) error { _, err := c.Instances(ctx, "g"); return err }},
 		{`GET /tokens?limit=5`, `{"items":[{"id":1}]}`, func(ctx context.Context, c *Client) error { _, err := c.Tokens(ctx, 5); return err }},
 		{`POST /tokens {"name":"ci","role":"viewer","groups":["g"]}`, `{"token":"t"}`, func(ctx context.Context, c *Client) error {
 			_, err := c.CreateToken(ctx, NewToken{Name: "ci", Role: "viewer", Groups: []string{"g"}})

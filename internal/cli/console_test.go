@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/belfryhq/belfry/console/api"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/pgtest"
+	"github.com/belfryhq/belfry/internal/store"
+	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/view"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(leakChecked{m}) }
+
+// leakChecked fails a run that leaves goroutines behind.
+type leakChecked struct{ *testing.M }
+
+func (m leakChecked) Run() int {
+	code := m.M.Run()
+	if err := goleak.Find(pgtest.IgnoreServer()...); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+// fleet stands in for the dispatcher.
+type fleet struct{ killed []domain.RunID }
+
+func (f *fleet) Kill(_ context.Context, id domain.RunID, _ string) error {
+	f.killed = append(f.killed, id)
+	return nil
+}
+func (*fleet) Instances(group string) []domain.Instance {
+	return []domain.Instance{{ID: "one", Group: group, Handlers: []string{"command", "echo"}, Capacity: 4}}
+}
+func (*fleet) Drain(context.Context, string, string) error { return nil }
+
+// newRealConsole serves the REST API on a database of its own and logs the command line in as its admin.
+func newRealConsole(t *testing.T) *fleet {
+	t.Helper()
+	isolate(t)
+	s, err := store.Open(t.Context(), store.Config{URL: pgtest.Database(t, store.Migrate)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	const password = "a-good-password"
+	accounts := account.New(s.Pool())
+	if _, _, err := accounts.EnsureAdmin(t.Context(), password); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := accounts.EnsureGroup(t.Context(), "default", ""); err != nil {
+		t.Fatal(err)
+	}
+	f := &fleet{}
+	metrics := prometheus.NewRegistry()
+	server := httptest.NewServer(api.New(api.Config{Engine: s, Dispatcher: f, Accounts: accounts, Views: view.New(s.Pool()),
+		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.DiscardHandler)}))
+	t.Cleanup(server.Close)
+	belfry(t, password+"\n", "login", "--server", server.URL, "-u", "admin", "--password-stdin").want(t, ExitDone)
+	return f
+}
+
+// TestAgainstTheRealAPI runs each client command against the handlers and stores that a console has.
+func TestAgainstTheRealAPI(t *testing.T) {
+	fleet := newRealConsole(t)
+	ok := func(stdin, args string, want ...string) string {
+		t.Helper()
+		r := belfry(t, stdin, strings.Fields(args)...)
+		if r.want(t, ExitDone, want...); t.Failed() {
+			t.Fatalf("belfry %s", args)
+		}
+		return r.stdout
+	}
+
+	ok("", "group create tools --description Tools", "bfg_")
+	ok("", "group token tools", "bfg_")
+	ok("", "group list", "tools", "default")
+	ok("", "group get tools -o yaml", "description: Tools")
+	ok("", "group instances tools", "one", "command, echo")
+
+	ok(reportYAML, "job apply -f -", "created  default/report")
+	ok(reportYAML, "job apply -f -", "unchanged  default/report")
+	ok(strings.Replace(reportYAML, "0 2", "0 3", 1), "job apply -f -", "updated  default/report")
+	for _, args := range []string{"job get default/report -o yaml", "job get default/report -o json", "job list -o yaml", "job list -o json"} {
+		ok(ok("", args), "job apply -f -", "unchanged  default/report")
+	}
+	ok("", "job list --kind cron --enabled -g default -q rep", "report", "0 3 * * *")
+	ok("", "job next default/report -n 2", "At 03:00 every day, UTC", "03:00:00")
+	ok("", "job disable default/report", "disabled")
+	ok("", "job list --disabled", "report")
+	ok("", "job enable default/report", "enabled")
+
+	run := strings.TrimSpace(ok("", "job trigger default/report --param x"))
+	ok("", "run list --job default/report --since 1h", run)
+	ok("", "run get "+run, "default/report")
+	ok("", "run get "+run+" -o json", `"param": "x"`)
+	if got := ok("", "run log "+run); got != "" {
+		t.Errorf("the run has the log %q", got)
+	}
+	ok("", "run kill "+run, "kill requested")
+	if len(fleet.killed) != 1 || fleet.killed[0].String() != run {
+		t.Errorf("killed %v", fleet.killed)
+	}
+
+	token := strings.TrimSpace(ok("", "token create ci --role viewer -g default --expires-in 1h"))
+	ok("", "token list", "ci", "viewer")
+	if r := belfry(t, "", "job", "delete", "default/report", "--token", token); r.code != ExitFailed || !strings.Contains(r.stderr, "Forbidden") {
+		t.Errorf("a viewer: %+v", r)
+	}
+	ok("", "token delete 1", "1 deleted")
+	if r := belfry(t, "", "job", "list", "--token", token); r.code != ExitFailed || !strings.Contains(r.stderr, "Unauthorized") {
+		t.Errorf("a deleted token: %+v", r)
+	}
+
+	if r := belfry(t, "", "group", "delete", "default"); r.code != ExitFailed {
+		t.Errorf("a group with jobs: %+v", r)
+	}
+	ok("", "group delete tools", "tools deleted")
+	ok("", "job delete default/report", "deleted")
+}
+
+func TestFaultsOfTheRealAPI(t *testing.T) {
+	newRealConsole(t)
+	bad := "group: nowhere\nname: x\nschedule: {kind: cron, expr: 61 * * * *}\nhandler: echo\nretries: -1\nnonsense: 1\n"
+	r := belfry(t, bad, "job", "apply", "-f", "-")
+	r.want(t, ExitFailed, "refused")
+	if !strings.Contains(r.stderr, "\n  nonsense: ") {
+		t.Errorf("stderr %q", r.stderr)
+	}
+	r = belfry(t, strings.Replace(bad, "nonsense: 1\n", "", 1), "job", "apply", "-f", "-")
+	for _, field := range []string{"schedule.expr", "retries"} {
+		if !strings.Contains(r.stderr, "\n  "+field+": ") {
+			t.Errorf("%s is not named: %q", field, r.stderr)
+		}
+	}
+}
+
+func TestImportIntoTheRealAPI(t *testing.T) {
+	newRealConsole(t)
+	files := []string{"import", "crontab", "../crontab/testdata/etc/crontab", "../crontab/testdata/etc/cron.d/collector", "../crontab/testdata/user"}
+	belfry(t, "", files...).want(t, ExitDone, "created  default/collector-")
+	r := belfry(t, "", append(files, "-o", "json")...)
+	r.want(t, ExitDone)
+	var out imported
+	if err := json.Unmarshal([]byte(r.stdout), &out); err != nil {
+		t.Fatal(err)
+	}
+	if len(out.Jobs) != 9 || len(out.Problems) != 7 {
+		t.Errorf("%d jobs, %d problems", len(out.Jobs), len(out.Problems))
+	}
+	for _, j := range out.Jobs {
+		if j.Action != unchanged {
+			t.Errorf("the second import: %+v", j)
+		}
+	}
+	if r := belfry(t, "", "job", "list", "--tag", "crontab", "-o", "json"); strings.Count(r.stdout, `"id"`) != 9 {
+		t.Errorf("got %+v", r)
+	}
+}
