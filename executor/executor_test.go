@@ -216,6 +216,49 @@ func TestDrainHandsBackAndCancels(t *testing.T) {
 	}
 }
 
+// TestDrainByRequest drains an executor that goes on running: it says so in its heartbeat, and what runs is cancelled
+// when the drain has lasted long enough.
+func TestDrainByRequest(t *testing.T) {
+	w := newWorld(t)
+	running := make(chan struct{})
+	i := w.start(w.config(), map[string]HandlerFunc{"h": func(ctx context.Context, _ Run) error {
+		close(running)
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}})
+	kv, err := w.js.KeyValue(t.Context(), wire.BucketInstances)
+	must(t, err)
+	watch, err := kv.Watch(t.Context(), "g.i1")
+	must(t, err)
+	defer func() { must(t, watch.Stop()) }()
+	wantVerdict(t, i.offer(newOffer("r1", "h")), wire.Accepted, "")
+	<-running
+	if rep := i.control(wire.Control{Op: wire.OpDrain}); !rep.Load.Draining {
+		t.Errorf("answered %s", asJSON(rep))
+	}
+	for draining := false; !draining; {
+		select {
+		case entry := <-watch.Updates():
+			var beat wire.Heartbeat
+			if entry != nil {
+				must(t, wire.Decode(entry.Value(), &beat))
+			}
+			draining = beat.Draining
+		case <-time.After(patience):
+			t.Fatal("no heartbeat says that it drains")
+		}
+	}
+	if res := w.result("r1"); res.Outcome != wire.Failed || res.Message != "cancelled because its executor shut down: "+ErrDrained.Error() {
+		t.Errorf("result %s", asJSON(res))
+	}
+	select {
+	case err := <-i.done:
+		t.Errorf("Run ended: %v", err)
+	default:
+	}
+	must(t, i.end())
+}
+
 // TestManyRuns offers far more than there are slots, as a dispatcher does: what is refused is offered again. Every
 // run is run once and reported, in batches, and every slot comes back.
 func TestManyRuns(t *testing.T) {

@@ -48,7 +48,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, dir: t.TempDir(), port: -1, news: make(chan struct{})}
 	w.startServer()
 	var err error
-	w.nc, err = nats.Connect(w.srv.ClientURL(), nats.Token("secret"), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
+	w.nc, err = nats.Connect(w.srv.ClientURL(), nats.Token("system"), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
 	must(t, err)
 	t.Cleanup(w.nc.Close)
 	w.js, err = jetstream.New(w.nc)
@@ -76,7 +76,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) startServer() {
 	w.t.Helper()
 	srv, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: w.port, JetStream: true, StoreDir: w.dir, NoSigs: true, NoLog: true, Authorization: "secret",
+		Host: "127.0.0.1", Port: w.port, JetStream: true, StoreDir: w.dir, NoSigs: true, NoLog: true, CustomClientAuthentication: tokens{},
 	})
 	must(w.t, err)
 	srv.Start()
@@ -88,6 +88,26 @@ func (w *world) startServer() {
 	}
 	w.srv = srv
 	w.t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
+}
+
+// tokens lets a dispatcher do everything, and an executor of group g what an executor may do.
+type tokens struct{}
+
+// Check implements server.Authentication.
+func (tokens) Check(c server.ClientAuthentication) bool {
+	switch c.GetOpts().Token {
+	case "system":
+		c.RegisterUser(&server.User{Username: "system"})
+		return true
+	case "secret":
+		c.RegisterUser(&server.User{Username: "g", Permissions: &server.Permissions{
+			Publish:   &server.SubjectPermission{Allow: []string{"belfry.v1.result.g", "belfry.v1.log.g", "$KV.belfry_instances.g.*"}},
+			Subscribe: &server.SubjectPermission{Allow: []string{"belfry.v1.trigger.g.>", "belfry.v1.control.g.>", "_INBOX_g.>"}},
+			Response:  &server.ResponsePermission{MaxMsgs: 1, Expires: 30 * time.Second},
+		}})
+		return true
+	}
+	return false
 }
 
 func (w *world) stopServer() { w.srv.Shutdown(); w.srv.WaitForShutdown() }
