@@ -27,8 +27,9 @@ func DefaultSettings() Settings {
 	return Settings{Horizon: 5 * time.Second, Tolerance: 5 * time.Second, FireAllMax: 100}
 }
 
-// scanMax bounds the missed fire times that one decision walks over, so that a job whose scheduler was away for
-// a year does not hold its lock for long; the next pass goes on where this one stopped.
+// scanMax bounds the missed fire times that one decision drops, beyond those that fire_all may still want, so that
+// a job whose scheduler was away for a year does not hold its lock for long; the next pass goes on where this one
+// stopped.
 const scanMax = 10_000
 
 // runMax bounds the runs that one decision makes, beyond what a horizon of one-second fires and a full
@@ -77,6 +78,7 @@ func Decide(j Job, now time.Time, set Settings) Decision {
 	now = now.Truncate(time.Millisecond) // the precision of every instant that a compare-and-set checks
 	d := Decision{DecidedThrough: j.Decided}
 	missed := missedTimes{stranded: j.Stranded}
+	scan := scanMax + set.FireAllMax
 	fire := j.NextFire
 	for !fire.IsZero() && len(d.Runs) < runMax {
 		due := j.Schedule.Due(j.ID, fire)
@@ -84,7 +86,7 @@ func Decide(j Job, now time.Time, set Settings) Decision {
 			break
 		}
 		if due.Before(now.Add(-set.Tolerance)) {
-			if len(missed.fresh) >= scanMax {
+			if len(missed.fresh) >= scan {
 				break
 			}
 			missed.fresh = append(missed.fresh, fire)
@@ -98,18 +100,17 @@ func Decide(j Job, now time.Time, set Settings) Decision {
 	}
 	// Where the scan stopped in the middle of the missed ones, the tail that fire_once and fire_all may still want
 	// stays undecided for the next pass.
-	if full := len(missed.fresh) == scanMax && !fire.IsZero() && len(d.Runs) == 0; full {
-		keep := scanMax - set.FireAllMax
-		fire = missed.fresh[keep]
-		missed.fresh = missed.fresh[:keep]
-		d.DecidedThrough = missed.fresh[keep-1]
+	if full := len(missed.fresh) == scan && !fire.IsZero() && len(d.Runs) == 0; full {
+		fire = missed.fresh[scanMax]
+		missed.fresh = missed.fresh[:scanMax]
+		d.DecidedThrough = missed.fresh[scanMax-1]
 		missed.more = true
 	}
 	d.judge(j, missed, now, set)
 	d.NextFire = fire
 	if j.Schedule.Kind() == domain.ScheduleFixedDelay && fire.IsZero() && len(d.Runs) == 0 && len(missed.fresh) > 0 && !d.firesMissed() {
 		// A dropped fire of fixed_delay has no end that could set the next one, so the chain goes on from here.
-		d.NextFire = now.Add(j.Schedule.Delay()).Truncate(time.Millisecond)
+		d.NextFire = After(j.Schedule, now)
 	}
 	if !d.NextFire.IsZero() {
 		d.NextDue = j.Schedule.Due(j.ID, d.NextFire)
@@ -205,6 +206,20 @@ func why(policy domain.Misfire, late time.Duration, set Settings) string {
 	case domain.MisfireSkip:
 	}
 	return fmt.Sprintf("no scheduler served them within %s of their due instant (up to %s late); the policy is skip", set.Tolerance, late)
+}
+
+// After returns the fire time of a fixed_delay job that follows a run which ended at end: one delay later, not
+// before the window opens. Zero when the window closes before that.
+func After(s *schedule.Schedule, end time.Time) time.Time {
+	start, last := s.Window()
+	fire := end.Add(s.Delay()).UTC().Truncate(time.Millisecond)
+	if start.After(fire) {
+		fire = start
+	}
+	if !last.IsZero() && fire.After(last) {
+		return time.Time{}
+	}
+	return fire
 }
 
 // First returns the fire time and due instant from which a job is planned that is created, enabled or edited at

@@ -1,0 +1,224 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/schedule"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+func compile(t fataler, s domain.Schedule) *schedule.Schedule {
+	t.Helper()
+	c, err := schedule.Compile(s, schedule.Options{CreatedAt: noon})
+	if err != nil {
+		t.Fatalf("compile %+v: %v", s, err)
+	}
+	return c
+}
+
+func everySecond(t fataler) *schedule.Schedule {
+	return compile(t, domain.Schedule{Kind: domain.ScheduleFixedRate, Every: domain.Duration(time.Second)})
+}
+
+func TestDecide(t *testing.T) {
+	second := everySecond(t)
+	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
+	stranded := func(seconds ...int) []Stranded {
+		var out []Stranded
+		for _, s := range seconds {
+			out = append(out, Stranded{domain.ScheduledRunID(7, at(s), 0), at(s)})
+		}
+		return out
+	}
+	tests := []struct {
+		name     string
+		misfire  domain.Misfire
+		next     int // seconds after noon
+		stranded []Stranded
+		now      int
+
+		misfired, onTime        []int
+		revived, dropped        []int
+		missedFirst, missedLast int
+		missed                  int
+		wantNext                int
+	}{
+		{name: "a horizon ahead", next: 1, now: 0, onTime: []int{1, 2, 3, 4, 5}, wantNext: 6},
+		{name: "nothing due", next: 6, now: 0, wantNext: 6},
+		{name: "late within the tolerance", next: 1, now: 6, onTime: []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, wantNext: 12},
+		{name: "skip", misfire: domain.MisfireSkip, next: 1, now: 9, onTime: []int{4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14},
+			missedFirst: 1, missedLast: 3, missed: 3, wantNext: 15},
+		{name: "fire_once takes the latest", misfire: domain.MisfireFireOnce, next: 1, now: 9, misfired: []int{3},
+			onTime: []int{4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}, missedFirst: 1, missedLast: 2, missed: 2, wantNext: 15},
+		{name: "fire_all in order", misfire: domain.MisfireFireAll, next: 1, now: 9, misfired: []int{1, 2, 3},
+			onTime: []int{4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}, wantNext: 15},
+		{name: "skip drops stranded runs", misfire: domain.MisfireSkip, next: 20, stranded: stranded(1, 2), now: 9,
+			dropped: []int{1, 2}, missedFirst: 1, missedLast: 2, missed: 2, wantNext: 20},
+		{name: "fire_once revives the latest stranded", misfire: domain.MisfireFireOnce, next: 20, stranded: stranded(1, 2), now: 9,
+			dropped: []int{1}, revived: []int{2}, missedFirst: 1, missedLast: 1, missed: 1, wantNext: 20},
+		{name: "stranded and unplanned are judged together", misfire: domain.MisfireFireOnce, next: 3, stranded: stranded(1, 2), now: 9,
+			dropped: []int{1, 2}, misfired: []int{3}, onTime: []int{4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14},
+			missedFirst: 1, missedLast: 2, missed: 2, wantNext: 15},
+		{name: "fire_all revives the stranded", misfire: domain.MisfireFireAll, next: 3, stranded: stranded(1, 2), now: 9,
+			revived: []int{1, 2}, misfired: []int{3}, onTime: []int{4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}, wantNext: 15},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			d := Decide(Job{ID: 7, Schedule: second, Misfire: tt.misfire, NextFire: at(tt.next), Decided: at(tt.next - 1), Stranded: tt.stranded},
+				at(tt.now), DefaultSettings())
+			var want []Run
+			for _, s := range tt.misfired {
+				want = append(want, Run{domain.ScheduledRunID(7, at(s), 0), at(s), at(tt.now), domain.CauseMisfire})
+			}
+			for _, s := range tt.onTime {
+				want = append(want, Run{domain.ScheduledRunID(7, at(s), 0), at(s), at(s), domain.CauseSchedule})
+			}
+			equal(t, "runs", d.Runs, want)
+			var revived, dropped []domain.RunID
+			for _, s := range tt.revived {
+				revived = append(revived, domain.ScheduledRunID(7, at(s), 0))
+			}
+			for _, s := range tt.dropped {
+				dropped = append(dropped, domain.ScheduledRunID(7, at(s), 0))
+			}
+			equal(t, "revived", d.Revive, revived)
+			equal(t, "dropped", d.Drop, dropped)
+			switch {
+			case tt.missed == 0 && d.Missed != nil:
+				t.Errorf("ledger entry %+v", d.Missed)
+			case tt.missed > 0 && (d.Missed == nil || d.Missed.Count != tt.missed || !d.Missed.First.Equal(at(tt.missedFirst)) ||
+				!d.Missed.Last.Equal(at(tt.missedLast)) || d.Missed.Policy != tt.misfire || d.Missed.Why == ""):
+				t.Errorf("ledger entry %+v; want %d from %d to %d", d.Missed, tt.missed, tt.missedFirst, tt.missedLast)
+			}
+			if !d.NextFire.Equal(at(tt.wantNext)) || !d.NextDue.Equal(at(tt.wantNext)) || !d.DecidedThrough.Equal(at(tt.wantNext-1)) {
+				t.Errorf("next %s due %s decided %s; want next %s", d.NextFire, d.NextDue, d.DecidedThrough, at(tt.wantNext))
+			}
+		})
+	}
+}
+
+func equal[T comparable](t *testing.T, what string, got, want []T) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("%s: %v; want %v", what, got, want)
+		return
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			t.Errorf("%s[%d]: %v; want %v", what, i, got[i], want[i])
+		}
+	}
+}
+
+// The largest setting that the configuration allows once indexed the missed fire times by -1.
+func TestDecideLongOutageWithLargestFireAll(t *testing.T) {
+	set := DefaultSettings()
+	set.FireAllMax = scanMax
+	j := Job{ID: 7, Schedule: everySecond(t), Misfire: domain.MisfireFireAll, NextFire: noon}
+	now := noon.Add(3 * scanMax * time.Second)
+	dropped, passes := 0, 0
+	for ; j.NextFire.Before(now); passes++ {
+		if passes > 10 {
+			t.Fatal("does not come to an end")
+		}
+		d := Decide(j, now, set)
+		if !d.NextFire.After(j.NextFire) {
+			t.Fatalf("pass %d goes from %s to %s", passes, j.NextFire, d.NextFire)
+		}
+		j.NextFire, j.Decided = d.NextFire, d.DecidedThrough
+		if d.Missed != nil {
+			dropped += d.Missed.Count
+		}
+	}
+	if want := 2*scanMax - 5; dropped != want {
+		t.Errorf("dropped %d fire times, want %d", dropped, want)
+	}
+}
+
+func TestFixedDelay(t *testing.T) {
+	hour := domain.Schedule{Kind: domain.ScheduleFixedDelay, Delay: domain.Duration(time.Hour)}
+	end := domain.At(noon.Add(90 * time.Minute))
+	ending := hour
+	ending.EndAt = &end
+	start := domain.At(noon.Add(3 * time.Hour))
+	starting := hour
+	starting.StartAt = &start
+	t.Run("a served fire waits for its run's end", func(t *testing.T) {
+		d := Decide(Job{ID: 7, Schedule: compile(t, hour), NextFire: noon}, noon, DefaultSettings())
+		if len(d.Runs) != 1 || !d.NextFire.IsZero() || !d.NextDue.IsZero() || !d.DecidedThrough.Equal(noon) {
+			t.Errorf("%+v", d)
+		}
+	})
+	t.Run("a dropped fire goes on by itself", func(t *testing.T) {
+		d := Decide(Job{ID: 7, Schedule: compile(t, hour), NextFire: noon}, noon.Add(time.Minute), DefaultSettings())
+		if len(d.Runs) != 0 || d.Missed == nil || !d.NextFire.Equal(noon.Add(61*time.Minute)) {
+			t.Errorf("%+v", d)
+		}
+	})
+	t.Run("a made-up fire does not", func(t *testing.T) {
+		d := Decide(Job{ID: 7, Schedule: compile(t, hour), Misfire: domain.MisfireFireOnce, NextFire: noon}, noon.Add(time.Minute), DefaultSettings())
+		if len(d.Runs) != 1 || d.Missed != nil || !d.NextFire.IsZero() {
+			t.Errorf("%+v", d)
+		}
+	})
+	t.Run("no dropped fire goes on past the end", func(t *testing.T) {
+		d := Decide(Job{ID: 7, Schedule: compile(t, ending), NextFire: noon}, noon.Add(time.Hour), DefaultSettings())
+		if d.Missed == nil || !d.NextFire.IsZero() {
+			t.Errorf("next %s after end_at %s", d.NextFire, end)
+		}
+	})
+	t.Run("After", func(t *testing.T) {
+		if got := After(compile(t, hour), noon.Add(time.Microsecond)); !got.Equal(noon.Add(time.Hour)) {
+			t.Errorf("open: %s", got)
+		}
+		if got := After(compile(t, ending), noon.Add(time.Hour)); !got.IsZero() {
+			t.Errorf("past the end: %s", got)
+		}
+		if got := After(compile(t, starting), noon); !got.Equal(start.Time) {
+			t.Errorf("before the start: %s", got)
+		}
+	})
+	t.Run("First", func(t *testing.T) {
+		if fire, due := First(7, compile(t, hour), 0, time.Time{}, noon); !fire.Equal(noon) || !due.Equal(noon) {
+			t.Errorf("open: %s, %s", fire, due)
+		}
+		if fire, _ := First(7, compile(t, starting), 0, time.Time{}, noon); !fire.Equal(start.Time) {
+			t.Errorf("before the start: %s", fire)
+		}
+		if fire, _ := First(7, compile(t, ending), 0, time.Time{}, noon.Add(2*time.Hour)); !fire.IsZero() {
+			t.Errorf("past the end: %s", fire)
+		}
+	})
+}
+
+func TestNoFireTimes(t *testing.T) {
+	for _, s := range []domain.Schedule{
+		{Kind: domain.ScheduleNone},
+		{Kind: domain.ScheduleCron, Expr: "0 0 30 2 *"},
+	} {
+		c := compile(t, s)
+		if fire, due := First(7, c, 0, time.Time{}, noon); !fire.IsZero() || !due.IsZero() {
+			t.Errorf("%s: first %s due %s", s.Kind, fire, due)
+		}
+		if d := Decide(Job{ID: 7, Schedule: c}, noon, DefaultSettings()); len(d.Runs) != 0 || d.Missed != nil || !d.DecidedThrough.IsZero() {
+			t.Errorf("%s: %+v", s.Kind, d)
+		}
+	}
+}
+
+func TestWhyNamesThePolicy(t *testing.T) {
+	for _, m := range []domain.Misfire{domain.MisfireSkip, domain.MisfireFireOnce, domain.MisfireFireAll} {
+		if w := why(m, 90*time.Second, DefaultSettings()); !strings.Contains(w, string(m)) || !strings.Contains(w, "1m30s") {
+			t.Errorf("%s: %q", m, w)
+		}
+	}
+}
