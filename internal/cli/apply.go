@@ -109,7 +109,7 @@ type fileSpec struct {
 const maxFileBytes = 16 << 20
 
 func (a *app) readFile(file string) ([]byte, error) {
-	var r io.Reader = a.stdin
+	r := a.stdin
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {

@@ -167,6 +167,7 @@ func TestWrongUsage(t *testing.T) {
 		{"job list --kind odd", "--kind"},
 		{"job list -o xml", "--output"},
 		{"job list --enabled --disabled", "enabled"},
+		{"import crontab x --group Big", "--group: a group name is"},
 		{"run get 7", "a run id is a UUID"},
 		{"token delete x", "not the id of a token"},
 		{"login", "--username is required"},
@@ -605,6 +606,10 @@ func TestImportCrontab(t *testing.T) {
 		t.Error("the job is enabled")
 	}
 	belfry(t, "", "import", "crontab", filepath.Join(dir, "none")).want(t, ExitFailed)
+	r = belfry(t, "", "import", "crontab", file, "--token", "wrong")
+	if r.want(t, ExitFailed); strings.Count(r.stderr, "the token is not valid") != 1 {
+		t.Errorf("stderr %q", r.stderr)
+	}
 }
 
 func TestNothingSteersTheTerminal(t *testing.T) {

@@ -40,6 +40,9 @@ type imported struct {
 }
 
 func (c *importCrontabCmd) Run(a *app, parent *importCmd) error {
+	if !domain.ValidGroupName(c.Group) {
+		return &usageError{"--group: " + domain.GroupNameRule}
+	}
 	out := imported{Jobs: []applied{}, Problems: []crontab.Problem{}}
 	var jobs []crontab.Job
 	from := make(map[string]string) // name → source
@@ -115,11 +118,12 @@ func (c *importCrontabCmd) apply(a *app, parent *importCmd, jobs []crontab.Job, 
 			if a.ctx.Err() != nil {
 				return true, err
 			}
-			failed, r.Action, r.Error = true, refused, err.Error()
-			a.printError(fmt.Errorf("%s: %w", r.Source, err))
+			err = fmt.Errorf("%s: %w", r.Source, err)
 			if status := client.StatusOf(err); status == 0 || status == 401 || status == 403 {
 				return true, err // nothing will come of the others either
 			}
+			failed, r.Action, r.Error = true, refused, err.Error()
+			a.printError(err)
 		}
 	}
 	return failed, nil

@@ -108,13 +108,14 @@ func awaitReady(ctx context.Context, ready <-chan struct{}, ended <-chan *runnin
 
 // early is the error of a component that returned before it was told to.
 func (r *running) early(ctx context.Context) error {
-	if r.err != nil {
-		return fmt.Errorf("%s: %w", r.Name, r.err)
+	err := r.err
+	if err == nil && ctx.Err() == nil {
+		err = errors.New("ended by itself")
 	}
-	if ctx.Err() != nil {
-		return nil
+	if err == nil {
+		return nil // both came at once
 	}
-	return fmt.Errorf("%s: ended by itself", r.Name)
+	return fmt.Errorf("%s: %w", r.Name, err)
 }
 
 // stop cancels components from the last to the first and waits for each. The error of the one that is already
