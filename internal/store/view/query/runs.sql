@@ -7,7 +7,7 @@ SELECT r.id, ((sqlc.narg('only')::text[] IS NULL OR r.group_name = ANY (sqlc.nar
        AND (sqlc.narg('states')::text[] IS NULL OR r.state = ANY (sqlc.narg('states')::text[]))
        AND (sqlc.narg('cause')::text IS NULL OR r.cause = sqlc.narg('cause'))
        AND (sqlc.narg('reason')::text IS NULL OR r.reason = sqlc.narg('reason'))
-       AND (sqlc.narg('instance')::text IS NULL OR r.instance = sqlc.narg('instance')))::boolean AS fits
+       AND (sqlc.narg('instance')::text IS NULL OR coalesce(r.instance, '') = sqlc.narg('instance')))::boolean AS fits
   FROM runs r
  WHERE r.id >= @lo AND r.id < @hi
  ORDER BY r.id DESC LIMIT @max_rows;
@@ -17,7 +17,7 @@ SELECT r.id, ((sqlc.narg('only')::text[] IS NULL OR r.group_name = ANY (sqlc.nar
        AND (sqlc.narg('states')::text[] IS NULL OR r.state = ANY (sqlc.narg('states')::text[]))
        AND (sqlc.narg('cause')::text IS NULL OR r.cause = sqlc.narg('cause'))
        AND (sqlc.narg('reason')::text IS NULL OR r.reason = sqlc.narg('reason'))
-       AND (sqlc.narg('instance')::text IS NULL OR r.instance = sqlc.narg('instance')))::boolean AS fits
+       AND (sqlc.narg('instance')::text IS NULL OR coalesce(r.instance, '') = sqlc.narg('instance')))::boolean AS fits
   FROM runs r
  WHERE r.job_id = @job_id AND r.id >= @lo AND r.id < @hi
  ORDER BY r.id DESC LIMIT @max_rows;
@@ -26,7 +26,7 @@ SELECT r.id, ((sqlc.narg('only')::text[] IS NULL OR r.group_name = ANY (sqlc.nar
 SELECT r.id, ((sqlc.narg('states')::text[] IS NULL OR r.state = ANY (sqlc.narg('states')::text[]))
        AND (sqlc.narg('cause')::text IS NULL OR r.cause = sqlc.narg('cause'))
        AND (sqlc.narg('reason')::text IS NULL OR r.reason = sqlc.narg('reason'))
-       AND (sqlc.narg('instance')::text IS NULL OR r.instance = sqlc.narg('instance')))::boolean AS fits
+       AND (sqlc.narg('instance')::text IS NULL OR coalesce(r.instance, '') = sqlc.narg('instance')))::boolean AS fits
   FROM runs r
  WHERE r.group_name = @group_name AND r.id >= @lo AND r.id < @hi
  ORDER BY r.id DESC LIMIT @max_rows;
@@ -35,7 +35,7 @@ SELECT r.id, ((sqlc.narg('states')::text[] IS NULL OR r.state = ANY (sqlc.narg('
 SELECT r.id, ((sqlc.narg('only')::text[] IS NULL OR r.group_name = ANY (sqlc.narg('only')::text[]))
        AND (sqlc.narg('cause')::text IS NULL OR r.cause = sqlc.narg('cause'))
        AND (sqlc.narg('reason')::text IS NULL OR r.reason = sqlc.narg('reason'))
-       AND (sqlc.narg('instance')::text IS NULL OR r.instance = sqlc.narg('instance')))::boolean AS fits
+       AND (sqlc.narg('instance')::text IS NULL OR coalesce(r.instance, '') = sqlc.narg('instance')))::boolean AS fits
   FROM runs_history r
  WHERE r.state = 'failed' AND r.id >= @lo AND r.id < @hi
  ORDER BY r.id DESC LIMIT @max_rows;

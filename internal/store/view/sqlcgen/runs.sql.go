@@ -147,7 +147,7 @@ SELECT r.id, (($1::text[] IS NULL OR r.group_name = ANY ($1::text[]))
        AND ($2::text[] IS NULL OR r.state = ANY ($2::text[]))
        AND ($3::text IS NULL OR r.cause = $3)
        AND ($4::text IS NULL OR r.reason = $4)
-       AND ($5::text IS NULL OR r.instance = $5))::boolean AS fits
+       AND ($5::text IS NULL OR coalesce(r.instance, '') = $5))::boolean AS fits
   FROM runs r
  WHERE r.id >= $6 AND r.id < $7
  ORDER BY r.id DESC LIMIT $8
@@ -205,7 +205,7 @@ const runKeysFailed = `-- name: RunKeysFailed :many
 SELECT r.id, (($1::text[] IS NULL OR r.group_name = ANY ($1::text[]))
        AND ($2::text IS NULL OR r.cause = $2)
        AND ($3::text IS NULL OR r.reason = $3)
-       AND ($4::text IS NULL OR r.instance = $4))::boolean AS fits
+       AND ($4::text IS NULL OR coalesce(r.instance, '') = $4))::boolean AS fits
   FROM runs_history r
  WHERE r.state = 'failed' AND r.id >= $5 AND r.id < $6
  ORDER BY r.id DESC LIMIT $7
@@ -316,7 +316,7 @@ const runKeysOfGroup = `-- name: RunKeysOfGroup :many
 SELECT r.id, (($1::text[] IS NULL OR r.state = ANY ($1::text[]))
        AND ($2::text IS NULL OR r.cause = $2)
        AND ($3::text IS NULL OR r.reason = $3)
-       AND ($4::text IS NULL OR r.instance = $4))::boolean AS fits
+       AND ($4::text IS NULL OR coalesce(r.instance, '') = $4))::boolean AS fits
   FROM runs r
  WHERE r.group_name = $5 AND r.id >= $6 AND r.id < $7
  ORDER BY r.id DESC LIMIT $8
@@ -372,7 +372,7 @@ SELECT r.id, (($1::text[] IS NULL OR r.group_name = ANY ($1::text[]))
        AND ($2::text[] IS NULL OR r.state = ANY ($2::text[]))
        AND ($3::text IS NULL OR r.cause = $3)
        AND ($4::text IS NULL OR r.reason = $4)
-       AND ($5::text IS NULL OR r.instance = $5))::boolean AS fits
+       AND ($5::text IS NULL OR coalesce(r.instance, '') = $5))::boolean AS fits
   FROM runs r
  WHERE r.job_id = $6 AND r.id >= $7 AND r.id < $8
  ORDER BY r.id DESC LIMIT $9
