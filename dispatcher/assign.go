@@ -1,0 +1,155 @@
+package dispatcher
+
+import (
+	"context"
+	"time"
+
+	"github.com/belfryhq/belfry/dispatcher/route"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+const (
+	assignPoll  = time.Second
+	assignBatch = 500
+	// assignExtra is how many runs more than there is room are looked at, so that a few which may not run now, such
+	// as those whose instance runs another of their job, do not keep the others from the room.
+	assignExtra = 100
+)
+
+// assignLoop gives waiting runs to instances when there is room: at once when somebody begins to wait, an instance
+// joins or says that it has more room, and every second.
+func (d *Dispatcher) assignLoop(ctx context.Context) {
+	for ctx.Err() == nil {
+		if d.steady.connected() {
+			if err := d.assignAll(ctx); err != nil {
+				d.logUnlessDone(ctx, "assigning waiting runs; trying again", err)
+			}
+		}
+		timer := time.NewTimer(assignPoll)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-d.waiting:
+		case <-d.roster.Room():
+		}
+		timer.Stop()
+	}
+}
+
+func (d *Dispatcher) assignAll(ctx context.Context) error {
+	keys, err := d.store.WaitingKeys(ctx)
+	if err != nil {
+		return err
+	}
+	waits := make(map[domain.WaitingKey]bool, len(keys))
+	for _, k := range keys {
+		waits[k] = true
+	}
+	d.mu.Lock()
+	d.waits = waits
+	d.mu.Unlock()
+	d.metrics.waiting.Reset()
+	for _, k := range keys {
+		for more := true; more && ctx.Err() == nil; {
+			if more, err = d.assign(ctx, k); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// assign binds and offers waiting runs of one kind while there is room, and reports whether it is worth going on.
+func (d *Dispatcher) assign(ctx context.Context, k domain.WaitingKey) (more bool, err error) {
+	r := d.newRouting()
+	cands := r.candidates(k.Group, k.Target)
+	room := 0
+	for _, c := range cands {
+		if k.Pin == "" || c.Instance == k.Pin {
+			room += c.Room()
+		}
+	}
+	if room == 0 {
+		d.endLostShards(ctx, k, cands)
+		return false, nil
+	}
+	limit := min(room+assignExtra, assignBatch)
+	looked := 0
+	bound, expand, err := d.store.AssignWaiting(ctx, k, limit, func(runs []domain.WaitingRun) []domain.Binding {
+		looked = len(runs)
+		out := make([]domain.Binding, len(runs))
+		for i, w := range runs {
+			out[i] = r.pick(w.Due(), w.Def)
+		}
+		return out
+	})
+	if err != nil {
+		return false, err
+	}
+	if looked+len(expand) < limit {
+		d.mu.Lock()
+		delete(d.waits, k) // all of them were looked at: newcomers need not queue behind them
+		d.mu.Unlock()
+	}
+	d.offer(ctx, bound, true)
+	for _, b := range expand {
+		d.expandWaiting(ctx, b)
+	}
+	return len(bound) == limit, nil
+}
+
+// endLostShards ends shards that may run on one instance only, which is gone: they wait for nobody.
+func (d *Dispatcher) endLostShards(ctx context.Context, k domain.WaitingKey, cands []*route.Candidate) {
+	if k.Pin == "" || !d.steady.forLong() {
+		return
+	}
+	for _, c := range cands {
+		if c.Instance == k.Pin {
+			return // only full
+		}
+	}
+	if _, alive := d.roster.Boot(k.Group, k.Pin); alive {
+		return // draining, or about to register the handler
+	}
+	var ended []domain.Ended
+	_, _, err := d.store.AssignWaiting(ctx, k, assignBatch, func(runs []domain.WaitingRun) []domain.Binding {
+		ended = nil
+		for _, w := range runs {
+			if w.BroadcastID != nil && w.Def.Shards == 0 {
+				ended = append(ended, domain.Ended{
+					RunID: w.ID, Attempt: w.Attempt, Outcome: domain.OutcomeFailed, Reason: domain.ReasonNoExecutor, Permanent: true,
+					Message: "the shard was for " + k.Pin + ", which is gone", FinishedAt: d.store.Now(),
+				})
+			}
+		}
+		return make([]domain.Binding, len(runs))
+	})
+	if err != nil {
+		d.logUnlessDone(ctx, "looking for shards of gone instances", err)
+		return
+	}
+	d.settleOurs(ctx, "shard_of_gone_instance", ended)
+}
+
+// expandWaiting expands a broadcast that found no instance when it fired.
+func (d *Dispatcher) expandWaiting(ctx context.Context, run domain.LiveRun) {
+	defs, err := d.store.Definitions(ctx, []domain.Due{run.Due()})
+	if err != nil {
+		d.logUnlessDone(ctx, "reading the job of a waiting broadcast", err)
+		return
+	}
+	def := defs[run.JobID][run.JobVersion]
+	if def == nil {
+		return
+	}
+	to := route.Shards(d.candidates(def.Group, def.Target()), def.Shards)
+	if len(to) == 0 {
+		return
+	}
+	out, err := d.store.ExpandBroadcast(ctx, run.Due(), def, to)
+	if err != nil {
+		d.logUnlessDone(ctx, "expanding a waiting broadcast", err)
+		return
+	}
+	d.admitted(ctx, out)
+}

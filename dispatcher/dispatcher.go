@@ -1,0 +1,186 @@
+package dispatcher
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/belfryhq/belfry/dispatcher/roster"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// Store is what the dispatcher asks of Postgres.
+type Store interface {
+	Now() time.Time // the database's clock
+	Definitions(ctx context.Context, runs []domain.Due) (map[domain.JobID]map[int]*domain.Definition, error)
+	CountRoutes(ctx context.Context, n map[domain.JobID]int) (map[domain.JobID]int64, error)
+	ParentOutputs(ctx context.Context, parents []domain.RunID) (map[domain.RunID]string, error)
+
+	Admit(ctx context.Context, in []domain.Admission) (domain.Admitted, error)
+	ExpandBroadcast(ctx context.Context, run domain.Due, def *domain.Definition, to []domain.ShardBinding) (domain.Admitted, error)
+	WaitingKeys(ctx context.Context) ([]domain.WaitingKey, error)
+	AssignWaiting(ctx context.Context, key domain.WaitingKey, limit int, choose func([]domain.WaitingRun) []domain.Binding) (bound, expand []domain.LiveRun, err error)
+	Unbind(ctx context.Context, refused []domain.Refusal) (waiting, killed []domain.LiveRun, err error)
+	RaiseBinds(ctx context.Context, runs []domain.LiveRun) ([]domain.LiveRun, error)
+	MarkRunning(ctx context.Context, started []domain.Started) ([]domain.Change, error)
+	Settle(ctx context.Context, ended []domain.Ended) (domain.SettleResult, error)
+	RequestKill(ctx context.Context, id domain.RunID, reason domain.Reason, by string) (domain.KillResult, error)
+
+	Silent(ctx context.Context, after time.Duration, limit int) ([]domain.LiveRun, error)
+	BoundBoots(ctx context.Context) ([]domain.BoundBoot, error)
+	RunsOf(ctx context.Context, b domain.BoundBoot, limit int) ([]domain.LiveRun, error)
+	PastDeadline(ctx context.Context, limit int) ([]domain.LiveRun, error)
+	PastGiveUp(ctx context.Context, limit int) ([]domain.LiveRun, error)
+	UnconfirmedKills(ctx context.Context, after time.Duration, limit int) ([]domain.LiveRun, error)
+	ReplanOverdue(ctx context.Context, limit int) (int, error)
+	GoOnChains(ctx context.Context, limit int) (int, error)
+	ReleaseOrphans(ctx context.Context, limit int) ([]domain.Due, error)
+	ReturnStrays(ctx context.Context, limit int) (int, error)
+
+	SyncClock(ctx context.Context) error
+	MakeDays(ctx context.Context, days []time.Time) error
+	Vacuum(ctx context.Context) error
+}
+
+// Config says what a dispatcher works with. All fields but Registry are required.
+type Config struct {
+	Store    Store
+	Conn     *nats.Conn // without a reconnect buffer: an offer is sent now or not at all
+	Log      *slog.Logger
+	Registry prometheus.Registerer
+}
+
+// Dispatcher fires, offers and kills in every process that does so, and with Run does a dispatcher's whole work.
+type Dispatcher struct {
+	store   Store
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	log     *slog.Logger
+	metrics metrics
+	roster  *roster.Roster
+	steady  *steadiness
+	started *tracker
+
+	offers   sync.WaitGroup // offers whose answer is awaited
+	inFlight chan struct{}  // bounds them
+
+	mu      sync.Mutex
+	waits   map[domain.WaitingKey]bool // kinds of room that runs wait for; a hint, guarded by mu
+	waiting chan struct{}              // capacity 1: somebody began to wait
+}
+
+// offersInFlight bounds the offers whose answer is awaited. Past it, bound runs are left to the reconciler that
+// asks about silent ones.
+const offersInFlight = 1024
+
+// New returns a dispatcher that can Fire and Kill once Watch runs.
+func New(cfg Config) (*Dispatcher, error) {
+	js, err := jetstream.New(cfg.Conn)
+	if err != nil {
+		return nil, domain.WrapError(domain.Internal, "use JetStream", err)
+	}
+	d := &Dispatcher{
+		store: cfg.Store, nc: cfg.Conn, js: js, log: cfg.Log, metrics: newMetrics(cfg.Registry),
+		roster: roster.New(js, cfg.Log), inFlight: make(chan struct{}, offersInFlight),
+		waits: make(map[domain.WaitingKey]bool), waiting: make(chan struct{}, 1),
+	}
+	d.steady = newSteadiness(cfg.Conn, d.roster.Reconnected)
+	d.started = newTracker()
+	return d, nil
+}
+
+// Watch keeps the roster and the state of the connection, which Fire, Kill and Instances need, and writes which
+// accepted attempts run. It blocks until ctx ends and the answers to all offers are in.
+func (d *Dispatcher) Watch(ctx context.Context) error {
+	d.together(ctx, d.watchRoster, d.steady.run, d.markLoop)
+	d.offers.Wait()
+	return nil
+}
+
+func (d *Dispatcher) watchRoster(ctx context.Context) {
+	if err := d.roster.Run(ctx); err != nil {
+		d.log.ErrorContext(ctx, "the roster ended", "err", err)
+	}
+}
+
+// Run does the work of the dispatcher role beside Watch: results, waiting runs, reconcilers. It blocks until ctx
+// ends and what was taken is done.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	d.together(ctx, d.resultLoop, d.assignLoop, d.reconcileLoops, d.upkeepLoop)
+	return nil
+}
+
+func (d *Dispatcher) together(ctx context.Context, parts ...func(context.Context)) {
+	var wg sync.WaitGroup
+	for _, part := range parts {
+		wg.Go(func() { part(ctx) })
+	}
+	wg.Wait()
+}
+
+// Instances lists the live instances of a group; of all groups where it is "".
+func (d *Dispatcher) Instances(group string) []domain.Instance { return d.roster.Instances(group) }
+
+// CheckNATS reports whether NATS is there.
+func (d *Dispatcher) CheckNATS(context.Context) error {
+	if s := d.nc.Status(); s != nats.CONNECTED {
+		return domain.NewError(domain.Unavailable, "NATS cannot be reached: the connection is "+s.String())
+	}
+	return nil
+}
+
+// upkeepLoop keeps the database fit: partitions for the days to come, and the hot tables small.
+func (d *Dispatcher) upkeepLoop(ctx context.Context) {
+	const period = 10 * time.Second
+	var days time.Time
+	for pause(ctx, period) {
+		if err := d.store.SyncClock(ctx); err != nil {
+			d.logUnlessDone(ctx, "reading the database's clock", err)
+			continue
+		}
+		if now := d.store.Now(); now.Sub(days) > time.Hour {
+			var ahead []time.Time
+			for i := range 4 {
+				ahead = append(ahead, now.AddDate(0, 0, i))
+			}
+			if err := d.store.MakeDays(ctx, ahead); err != nil {
+				d.logUnlessDone(ctx, "making the partitions of the next days", err)
+				continue
+			}
+			days = now
+		}
+		if err := d.store.Vacuum(ctx); err != nil {
+			d.logUnlessDone(ctx, "vacuuming the hot tables", err)
+		}
+	}
+}
+
+func (d *Dispatcher) logUnlessDone(ctx context.Context, what string, err error) {
+	if ctx.Err() == nil {
+		d.log.WarnContext(ctx, what, "err", err)
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// pause waits for d or the end of ctx, and reports whether ctx goes on.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

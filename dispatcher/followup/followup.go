@@ -1,0 +1,151 @@
+// Package followup turns what a settled result causes, retries and child runs, into River jobs, and works them.
+//
+// They are enqueued in the transaction that settles the result, so that there is a follow-up exactly when there is
+// a result. Workers are idempotent and complete their job in the transaction of its effect. River's own scheduling
+// wakes every few seconds only, so that a retry is enqueued to be worked at once: its worker re-plans the run for
+// its due instant, and the time ring does the timing.
+package followup
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// Store plans what follow-ups ask for, inside the transaction that completes them.
+type Store interface {
+	ReplanTx(ctx context.Context, tx pgx.Tx, run domain.RunID, attempt int) error
+	PlanChildTx(ctx context.Context, tx pgx.Tx, parent domain.RunID, child domain.JobID, endedAt time.Time) error
+}
+
+// The queue and the bounds of one process.
+const (
+	queue      = "followup"
+	workers    = 20
+	jobTimeout = 20 * time.Second
+	rescue     = 60 * time.Second
+)
+
+type retryArgs struct {
+	RunID   domain.RunID `json:"run_id"`
+	Attempt int          `json:"attempt"` // the one that ended
+}
+
+// Kind implements river.JobArgs.
+func (retryArgs) Kind() string { return "retry" }
+
+type childArgs struct {
+	ParentRunID domain.RunID   `json:"parent_run_id"`
+	JobID       domain.JobID   `json:"job_id"`
+	EndedAt     domain.Instant `json:"ended_at"`
+}
+
+// Kind implements river.JobArgs.
+func (childArgs) Kind() string { return "child" }
+
+// Queue enqueues follow-ups.
+type Queue struct{ client *river.Client[pgx.Tx] }
+
+// NewQueue returns a queue that enqueues and does not work.
+func NewQueue(pool *pgxpool.Pool, schema string, log *slog.Logger) (*Queue, error) {
+	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{Schema: schema, Logger: quiet(log)})
+	if err != nil {
+		return nil, fmt.Errorf("make the follow-up queue: %w", err)
+	}
+	return &Queue{client}, nil
+}
+
+// InsertTx enqueues follow-ups in the caller's transaction.
+func (q *Queue) InsertTx(ctx context.Context, tx pgx.Tx, ups []domain.FollowUp) error {
+	params := make([]river.InsertManyParams, len(ups))
+	for i, u := range ups {
+		var args river.JobArgs = childArgs{ParentRunID: u.RunID, JobID: u.ChildJob, EndedAt: domain.At(u.EndedAt)}
+		if u.Retry {
+			args = retryArgs{RunID: u.RunID, Attempt: u.Attempt}
+		}
+		params[i] = river.InsertManyParams{Args: args, InsertOpts: &river.InsertOpts{Queue: queue}}
+	}
+	_, err := q.client.InsertManyFastTx(ctx, tx, params)
+	return err
+}
+
+// Workers work follow-ups. Make them with NewWorkers and Run them.
+type Workers struct {
+	client *river.Client[pgx.Tx]
+}
+
+// NewWorkers returns workers that do nothing until Run.
+func NewWorkers(pool *pgxpool.Pool, schema string, store Store, log *slog.Logger) (*Workers, error) {
+	all := river.NewWorkers()
+	river.AddWorker(all, &retryWorker{pool: pool, store: store})
+	river.AddWorker(all, &childWorker{pool: pool, store: store})
+	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
+		Schema: schema, Logger: quiet(log), Workers: all, Queues: map[string]river.QueueConfig{queue: {MaxWorkers: workers}},
+		JobTimeout: jobTimeout, RescueStuckJobsAfter: rescue, FetchCooldown: 50 * time.Millisecond,
+		FetchPollInterval: 500 * time.Millisecond, CompletedJobRetentionPeriod: time.Hour,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the follow-up workers: %w", err)
+	}
+	return &Workers{client}, nil
+}
+
+// Run works follow-ups until ctx ends, and returns when those under way have ended.
+func (w *Workers) Run(ctx context.Context) error {
+	// Start's context ends jobs under way; Stop ends the taking of new ones.
+	if err := w.client.Start(context.WithoutCancel(ctx)); err != nil {
+		return fmt.Errorf("start the follow-up workers: %w", err)
+	}
+	<-ctx.Done()
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), jobTimeout)
+	defer cancel()
+	if err := w.client.Stop(stop); err != nil {
+		return fmt.Errorf("stop the follow-up workers: %w", err)
+	}
+	return nil
+}
+
+// quiet keeps River's routine chatter at debug out of the log.
+func quiet(log *slog.Logger) *slog.Logger { return log.With("part", "river") }
+
+type retryWorker struct {
+	river.WorkerDefaults[retryArgs]
+	pool  *pgxpool.Pool
+	store Store
+}
+
+// Work re-plans a run for its next attempt.
+func (w *retryWorker) Work(ctx context.Context, job *river.Job[retryArgs]) error {
+	return pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
+		if err := w.store.ReplanTx(ctx, tx, job.Args.RunID, job.Args.Attempt); err != nil {
+			return err
+		}
+		_, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job)
+		return err
+	})
+}
+
+type childWorker struct {
+	river.WorkerDefaults[childArgs]
+	pool  *pgxpool.Pool
+	store Store
+}
+
+// Work plans the run of a child.
+func (w *childWorker) Work(ctx context.Context, job *river.Job[childArgs]) error {
+	return pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
+		if err := w.store.PlanChildTx(ctx, tx, job.Args.ParentRunID, job.Args.JobID, job.Args.EndedAt.Time); err != nil {
+			return err
+		}
+		_, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job)
+		return err
+	})
+}

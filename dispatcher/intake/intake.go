@@ -1,0 +1,85 @@
+// Package intake takes messages from a JetStream consumer in batches, as results and logs are settled: a batch is
+// whatever has come while the one before was worked on. What was fetched when the context ends is still handed on,
+// so that nothing has to wait for its redelivery.
+package intake
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// AckWait is how long a fetched message may stay unacknowledged before it is given to somebody else.
+const AckWait = 30 * time.Second
+
+// gatherTime is how long the first message of a batch waits for others.
+const gatherTime = 2 * time.Millisecond
+
+// prefetch bounds the messages that are fetched and not yet handed on.
+const prefetch = 500
+
+// Run hands batches of up to limit messages of the durable consumer to handle, one batch at a time, until ctx ends.
+// Handle acknowledges what it is done with. The error says why the consumer cannot be read.
+func Run(ctx context.Context, js jetstream.JetStream, stream, durable string, limit int, handle func(context.Context, []jetstream.Msg)) error {
+	cons, err := js.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{
+		Durable: durable, AckPolicy: jetstream.AckExplicitPolicy, AckWait: AckWait, MaxAckPending: 8 * prefetch,
+	})
+	if err != nil {
+		return err
+	}
+	iter, err := cons.Messages(jetstream.PullMaxMessages(prefetch), jetstream.PullHeartbeat(5*time.Second))
+	if err != nil {
+		return err
+	}
+	msgs := make(chan jetstream.Msg, prefetch)
+	ended := make(chan error, 1)
+	go func() {
+		defer close(msgs)
+		for {
+			m, err := iter.Next()
+			if err != nil {
+				ended <- err
+				return
+			}
+			msgs <- m
+		}
+	}()
+	stop := context.AfterFunc(ctx, iter.Drain)
+	defer stop()
+	for open := true; open; {
+		var batch []jetstream.Msg
+		if batch, open = gather(msgs, limit); len(batch) > 0 {
+			handle(context.WithoutCancel(ctx), batch)
+		}
+	}
+	iter.Stop()
+	if err := <-ended; !errors.Is(err, jetstream.ErrMsgIteratorClosed) {
+		return err
+	}
+	return nil
+}
+
+// gather waits for one message and takes what has come by then. It reports whether there will be more.
+func gather(msgs <-chan jetstream.Msg, limit int) (batch []jetstream.Msg, open bool) {
+	m, ok := <-msgs
+	if !ok {
+		return nil, false
+	}
+	batch = append(batch, m)
+	timer := time.NewTimer(gatherTime)
+	defer timer.Stop()
+	for len(batch) < limit {
+		select {
+		case m, ok := <-msgs:
+			if !ok {
+				return batch, false
+			}
+			batch = append(batch, m)
+		case <-timer.C:
+			return batch, true
+		}
+	}
+	return batch, true
+}

@@ -1,0 +1,276 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+// The reconcilers' periods and patience.
+const (
+	silentAfter    = 2500 * time.Millisecond // the offer's own timeout, and a little
+	killAfter      = 3 * time.Second
+	reconcileBatch = 500
+)
+
+// reconcileLoops runs every reconciler beside the others, so that one which waits for an answer delays none.
+func (d *Dispatcher) reconcileLoops(ctx context.Context) {
+	every := func(period time.Duration, what string, f func(context.Context) error) func(context.Context) {
+		return func(ctx context.Context) {
+			for pause(ctx, period) {
+				if err := f(ctx); err != nil {
+					d.logUnlessDone(ctx, "reconciling "+what+"; trying again", err)
+				}
+			}
+		}
+	}
+	d.together(ctx,
+		every(time.Second, "silent offers", d.askSilent),
+		every(time.Second, "dead instances", d.judgeDeaths),
+		every(time.Second, "start deadlines", d.endWaiting),
+		every(time.Second, "timeouts", d.endOverdue),
+		every(time.Second, "kills", d.repeatKills),
+		every(time.Second, "retries", d.counted("retry_not_replanned", d.store.ReplanOverdue)),
+		every(2*time.Second, "held runs", d.releaseOrphans),
+		every(5*time.Second, "running runs", d.askRunning),
+		every(5*time.Second, "fixed delays", d.counted("fixed_delay_stopped", d.store.GoOnChains)),
+		every(5*time.Second, "stray runs", d.returnStrays),
+		every(2*time.Second, "the lag of results", d.measure),
+	)
+}
+
+func (d *Dispatcher) counted(kind string, f func(context.Context, int) (int, error)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		n, err := f(ctx, reconcileBatch)
+		d.metrics.reconciled.WithLabelValues(kind).Add(float64(n))
+		return err
+	}
+}
+
+func (d *Dispatcher) returnStrays(ctx context.Context) error {
+	n, err := d.store.ReturnStrays(ctx, reconcileBatch)
+	if n > 0 {
+		d.metrics.reconciled.WithLabelValues("stray").Add(float64(n))
+		signal(d.waiting)
+	}
+	return err
+}
+
+func (d *Dispatcher) releaseOrphans(ctx context.Context) error {
+	runs, err := d.store.ReleaseOrphans(ctx, reconcileBatch)
+	if err != nil {
+		return err
+	}
+	d.metrics.reconciled.WithLabelValues("held_by_nobody").Add(float64(len(runs)))
+	d.fireReleased(ctx, runs)
+	return nil
+}
+
+func (d *Dispatcher) measure(ctx context.Context) error {
+	if !d.steady.connected() {
+		return nil
+	}
+	info, err := d.js.Stream(ctx, wire.StreamResults)
+	if err != nil {
+		return err
+	}
+	d.metrics.lag.Set(float64(info.CachedInfo().State.Msgs))
+	return nil
+}
+
+// endWaiting ends runs that nobody could take by their start deadline. While NATS is away, and for as long
+// afterwards as executors need to come back, deadlines pause.
+func (d *Dispatcher) endWaiting(ctx context.Context) error {
+	if !d.steady.forLong() {
+		return nil
+	}
+	runs, err := d.store.PastDeadline(ctx, reconcileBatch)
+	if err != nil {
+		return err
+	}
+	defs, _, err := d.context(ctx, runs)
+	if err != nil {
+		return err
+	}
+	var ended []domain.Ended
+	for _, r := range runs {
+		if def := defs[r.JobID][r.JobVersion]; def != nil {
+			ended = append(ended, domain.Ended{
+				RunID: r.ID, Attempt: r.Attempt, Outcome: domain.OutcomeFailed, Reason: domain.ReasonNoExecutor, Permanent: true,
+				Message:    fmt.Sprintf("no instance of group %s that offers %s took it within %s", r.Group, def.Target(), def.StartDeadline.Std()),
+				FinishedAt: d.store.Now(),
+			})
+		}
+	}
+	d.settleOurs(ctx, "start_deadline", ended)
+	return nil
+}
+
+// endOverdue ends runs whose instance never reported, a grace after their timeout. The instance is told as well.
+func (d *Dispatcher) endOverdue(ctx context.Context) error {
+	runs, err := d.store.PastGiveUp(ctx, reconcileBatch)
+	if err != nil {
+		return err
+	}
+	for b, runs := range byBoot(runs) {
+		reply, err := d.control(ctx, b.group, b.instance, wire.Control{Op: wire.OpStatus, Runs: refs(runs)})
+		var known map[string]wire.Status
+		if err == nil {
+			known = statuses(reply)
+		}
+		var ended []domain.Ended
+		for _, r := range runs {
+			if st := known[r.ID.String()]; st.Status == wire.StatusDone && st.Result != nil {
+				ended = append(ended, d.fromSpool(&r, st)...)
+				continue
+			}
+			ended = append(ended, domain.Ended{
+				RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Outcome: domain.OutcomeFailed,
+				Reason: domain.ReasonTimeout, Message: "its instance did not report its end in time", FinishedAt: d.store.Now(),
+			})
+		}
+		d.settleOurs(ctx, "timeout", ended)
+		if err == nil {
+			d.sendKills(ctx, runs, string(domain.ReasonTimeout))
+		}
+	}
+	return nil
+}
+
+// repeatKills sends kills again that are not confirmed.
+func (d *Dispatcher) repeatKills(ctx context.Context) error {
+	runs, err := d.store.UnconfirmedKills(ctx, killAfter, reconcileBatch)
+	if err != nil {
+		return err
+	}
+	var unbound []domain.Ended
+	for _, r := range runs {
+		if r.Instance == "" {
+			unbound = append(unbound, domain.Ended{
+				RunID: r.ID, Attempt: r.Attempt, Outcome: domain.OutcomeCancelled, Reason: r.KillReason,
+				Message: "killed before it started", FinishedAt: d.store.Now(),
+			})
+		}
+	}
+	d.settleOurs(ctx, "kill", unbound)
+	var wg sync.WaitGroup
+	for _, runs := range byBoot(runs) {
+		d.metrics.reconciled.WithLabelValues("kill").Add(float64(len(runs)))
+		wg.Go(func() { d.sendKills(ctx, runs, string(runs[0].KillReason)) })
+	}
+	wg.Wait()
+	return nil
+}
+
+// askSilent asks instances about attempts that were offered, or were to be, and of which nothing is known.
+func (d *Dispatcher) askSilent(ctx context.Context) error {
+	if !d.steady.connected() {
+		return nil
+	}
+	runs, err := d.store.Silent(ctx, silentAfter, reconcileBatch)
+	if err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	for b, runs := range byBoot(runs) {
+		wg.Go(func() { d.askAbout(ctx, b, runs, true) })
+	}
+	wg.Wait()
+	return nil
+}
+
+// askRunning asks live instances about what they are said to run, so that a run whose result was lost together with
+// what the instance knew of it does not stay running for ever.
+func (d *Dispatcher) askRunning(ctx context.Context) error {
+	if !d.steady.forLong() {
+		return nil
+	}
+	boots, err := d.store.BoundBoots(ctx)
+	if err != nil {
+		return err
+	}
+	for _, b := range boots {
+		if id, alive := d.roster.Boot(b.Group, b.Instance); !alive || id != b.BootID {
+			continue // for the death verdict
+		}
+		runs, err := d.store.RunsOf(ctx, b, controlBatch)
+		if err != nil {
+			return err
+		}
+		long := runs[:0]
+		for _, r := range runs {
+			if r.State == domain.Running {
+				long = append(long, r)
+			}
+		}
+		if len(long) > 0 {
+			d.askAbout(ctx, boot{b.Group, b.Instance, b.BootID}, long, false)
+		}
+	}
+	return nil
+}
+
+// askAbout asks an instance what it knows of attempts that are bound to its boot, and acts on the answer. Those that
+// it does not know are offered again if they were silent; if they were said to run, they are lost.
+func (d *Dispatcher) askAbout(ctx context.Context, b boot, runs []domain.LiveRun, silent bool) {
+	reply, err := d.control(ctx, b.group, b.instance, wire.Control{Op: wire.OpStatus, Runs: refs(runs)})
+	if err != nil || reply.BootID != b.id {
+		return // no answer, or the boot is dead: that is for the death verdict
+	}
+	d.roster.Load(b.group, b.instance, b.id, reply.Load)
+	known := statuses(reply)
+	var ended []domain.Ended
+	var running []domain.Started
+	var again, refused []domain.LiveRun
+	for _, r := range runs {
+		st := known[r.ID.String()]
+		switch st.Status {
+		case wire.StatusRunning:
+			at := st.StartedAt.Time
+			if at.IsZero() {
+				at = d.store.Now()
+			}
+			running = append(running, domain.Started{RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, StartedAt: at})
+		case wire.StatusDone:
+			ended = append(ended, d.fromSpool(&r, st)...)
+		case wire.StatusRefused, wire.StatusBarred:
+			refused = append(refused, r)
+		case wire.StatusUnknown:
+			if silent {
+				again = append(again, r)
+				continue
+			}
+			ended = append(ended, domain.Ended{
+				RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Outcome: domain.OutcomeFailed,
+				Reason: domain.ReasonLost, Message: "its instance lives, but knows nothing of it", FinishedAt: d.store.Now(),
+			})
+		}
+	}
+	kind := "unanswered_offer"
+	if !silent {
+		kind = "unknown_to_instance"
+	}
+	d.settleOurs(ctx, kind, ended)
+	if silent && len(running) > 0 {
+		d.metrics.reconciled.WithLabelValues(kind).Add(float64(len(running)))
+		d.markRunning(ctx, running)
+	}
+	if silent && len(refused) > 0 {
+		d.metrics.reconciled.WithLabelValues(kind).Add(float64(len(refused)))
+		d.refused(ctx, refused, func(domain.RunID) string { return b.instance + " had refused it" })
+	}
+	if len(again) == 0 {
+		return
+	}
+	d.metrics.reconciled.WithLabelValues(kind).Add(float64(len(again)))
+	raised, err := d.store.RaiseBinds(ctx, again)
+	if err != nil {
+		d.logUnlessDone(ctx, "offering again; trying again", err)
+		return
+	}
+	d.offer(ctx, raised, false)
+}

@@ -1,0 +1,301 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/belfryhq/belfry/dispatcher/intake"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+// The consumer that all dispatchers share, and the bounds of one.
+const (
+	resultsConsumer = "settle"
+	settleBatch     = 1000 // results a transaction
+	settleMessages  = 100  // messages a batch; each carries up to wire.MaxResults
+)
+
+// resultLoop takes results from the stream, settles them, and only then acknowledges them.
+func (d *Dispatcher) resultLoop(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := intake.Run(ctx, d.js, wire.StreamResults, resultsConsumer, settleMessages, d.settleBatchOf); err != nil && ctx.Err() == nil {
+			d.log.WarnContext(ctx, "taking results; trying again", "err", err)
+			pause(ctx, time.Second)
+		}
+	}
+}
+
+// received is a result and the message that brought it.
+type received struct {
+	domain.Ended
+	msg int
+}
+
+// settleBatchOf settles what messages carry, sets aside what cannot be taken, and acknowledges all. While Postgres
+// is away it waits: the messages are kept from redelivery, and the executors keep their spools.
+func (d *Dispatcher) settleBatchOf(ctx context.Context, msgs []jetstream.Msg) {
+	var in []received
+	for i, m := range msgs {
+		results, err := decodeResults(m)
+		if err != nil {
+			d.DeadLetter(ctx, "result", m.Subject(), m.Data(), err)
+			continue
+		}
+		for _, r := range results.ended {
+			in = append(in, received{r, i})
+		}
+		if len(results.ended) > 0 {
+			e := results.ended[0]
+			d.roster.Load(e.Group, e.Instance, e.BootID, results.load)
+		}
+	}
+	deadline := time.Now().Add(intake.AckWait)
+	for len(in) > 0 {
+		n := min(len(in), settleBatch)
+		if !d.settleUntil(ctx, in[:n], msgs, deadline) {
+			return // they come again
+		}
+		in = in[n:]
+	}
+	for _, m := range msgs {
+		if err := m.Ack(); err != nil {
+			d.log.WarnContext(ctx, "acknowledging a settled result; it comes again and changes nothing", "err", err)
+		}
+	}
+}
+
+// settleUntil settles one batch, trying again while Postgres is away, and reports whether it did.
+func (d *Dispatcher) settleUntil(ctx context.Context, in []received, msgs []jetstream.Msg, deadline time.Time) bool {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		err := d.settleReceived(ctx, in, msgs)
+		if err == nil {
+			return true
+		}
+		d.log.WarnContext(ctx, "settling results; trying again", "results", len(in), "err", err)
+		if time.Now().Add(wait).After(deadline) {
+			return false
+		}
+		pause(ctx, wait)
+	}
+}
+
+// settleReceived settles a batch. One that Postgres cannot take for a reason that trying again does not mend is
+// halved until the poisonous result stands alone, which goes to the dead letters.
+func (d *Dispatcher) settleReceived(ctx context.Context, in []received, msgs []jetstream.Msg) error {
+	ended := make([]domain.Ended, len(in))
+	for i, r := range in {
+		ended[i] = r.Ended
+	}
+	ctx2, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	out, err := d.store.Settle(ctx2, ended)
+	switch code := domain.CodeOf(err); {
+	case err == nil:
+	case code == domain.Unavailable || errors.Is(err, context.DeadlineExceeded):
+		return err
+	case len(in) == 1:
+		m := msgs[in[0].msg]
+		d.DeadLetter(ctx, "result", m.Subject(), m.Data(), fmt.Errorf("run %s: %w", in[0].RunID, err))
+		d.tellSettled(ended)
+		return nil
+	default:
+		half := len(in) / 2
+		if err := d.settleReceived(ctx, in[:half], msgs); err != nil {
+			return err
+		}
+		return d.settleReceived(ctx, in[half:], msgs)
+	}
+	for i, disposition := range out.Dispositions {
+		d.metrics.settled.WithLabelValues(string(disposition)).Inc()
+		if disposition == domain.UnknownRun || disposition == domain.WrongGroup {
+			m := msgs[in[i].msg]
+			d.DeadLetter(ctx, "result", m.Subject(), m.Data(), fmt.Errorf("run %s attempt %d: %s", in[i].RunID, in[i].Attempt, disposition))
+		}
+	}
+	d.tellSettled(ended)
+	d.started.forget(ended)
+	d.after(ctx, out)
+	return nil
+}
+
+// after does what a settling transaction asks for once it has committed.
+func (d *Dispatcher) after(ctx context.Context, out domain.SettleResult) {
+	d.tell(out.Changes)
+	for _, c := range out.Changes {
+		if !c.State.Final() {
+			continue
+		}
+		d.metrics.finished.WithLabelValues(string(c.State)).Inc()
+		if c.LatenessMS != nil {
+			d.metrics.lateness.Observe(float64(max(*c.LatenessMS, 0)) / 1000)
+		}
+	}
+	if out.Waiting {
+		signal(d.waiting)
+	}
+	d.fireReleased(ctx, out.Released)
+}
+
+// fireReleased fires held runs whose turn has come. What goes wrong is found by the schedulers, as stranded.
+func (d *Dispatcher) fireReleased(ctx context.Context, runs []domain.Due) {
+	if len(runs) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	if _, err := d.Fire(ctx, runs); err != nil {
+		d.log.WarnContext(ctx, "firing released runs; a scheduler does", "runs", len(runs), "err", err)
+	}
+}
+
+// settleOurs settles what this dispatcher found by itself, counts under kind what was true, and reports how many.
+func (d *Dispatcher) settleOurs(ctx context.Context, kind string, ended []domain.Ended) int {
+	if len(ended) == 0 {
+		return 0
+	}
+	out, err := d.store.Settle(ctx, ended)
+	if err != nil {
+		d.logUnlessDone(ctx, "settling findings; they are found again", err)
+		return 0
+	}
+	n := 0
+	for _, disposition := range out.Dispositions {
+		if disposition == domain.Settled {
+			n++
+		}
+	}
+	if kind != "" {
+		d.metrics.reconciled.WithLabelValues(kind).Add(float64(n))
+	}
+	d.started.forget(ended)
+	d.after(ctx, out)
+	return n
+}
+
+// tellSettled lets executors forget results. It is said of every disposition; one that does not hear it publishes
+// the result again, which is a repeat.
+func (d *Dispatcher) tellSettled(ended []domain.Ended) {
+	type instance struct{ group, name string }
+	refs := make(map[instance][]wire.Ref)
+	for _, e := range ended {
+		k := instance{e.Group, e.Instance}
+		refs[k] = append(refs[k], wire.Ref{RunID: e.RunID.String(), Attempt: e.Attempt, BootID: e.BootID})
+	}
+	for k, runs := range refs {
+		msg := wire.Encode(wire.Control{V: wire.Version, Op: wire.OpSettled, Runs: runs})
+		if err := d.nc.Publish(wire.ControlSubject(k.group, k.name), msg); err != nil {
+			d.log.Debug("telling an instance what is settled", "instance", k.name, "err", err)
+		}
+	}
+}
+
+// decoded is a message of results in our own words.
+type decoded struct {
+	load  wire.Load
+	ended []domain.Ended
+}
+
+func decodeResults(m jetstream.Msg) (decoded, error) {
+	var msg wire.Results
+	if err := wire.Decode(m.Data(), &msg); err != nil {
+		return decoded{}, err
+	}
+	if len(msg.Results) > settleBatch {
+		return decoded{}, fmt.Errorf("the message has %d results; at most %d are taken", len(msg.Results), wire.MaxResults)
+	}
+	out := decoded{load: msg.Load}
+	group := wire.GroupOfSubject(m.Subject())
+	for _, r := range msg.Results {
+		e, err := endedOf(group, r)
+		if err != nil {
+			return decoded{}, err
+		}
+		out.ended = append(out.ended, e)
+	}
+	return out, nil
+}
+
+// endedOf checks a result. The group is the subject's, which the executor's token vouches for.
+func endedOf(group string, r wire.Result) (domain.Ended, error) {
+	id, err := domain.ParseRunID(r.RunID)
+	if err != nil {
+		return domain.Ended{}, fmt.Errorf("run_id %q: %w", r.RunID, err)
+	}
+	e := domain.Ended{
+		RunID: id, Attempt: r.Attempt, Bind: r.Bind, Instance: r.Instance, BootID: r.BootID, Group: group,
+		Outcome: domain.Outcome(r.Outcome), Reason: domain.Reason(r.Reason), Message: r.Message, Output: r.Output,
+		RetryAfter: time.Duration(r.RetryAfterMS) * time.Millisecond, Permanent: r.Permanent,
+		StartedAt: r.StartedAt.Time, FinishedAt: r.FinishedAt.Time, LastLine: r.LastLine,
+	}
+	switch e.Outcome {
+	case domain.OutcomeSucceeded, domain.OutcomeFailed, domain.OutcomeCancelled, domain.OutcomeUnstarted:
+	case domain.OutcomeSkipped:
+		return e, fmt.Errorf("run %s: outcome %q is not an executor's", id, r.Outcome)
+	default:
+		return e, fmt.Errorf("run %s: outcome %q is not known", id, r.Outcome)
+	}
+	if !wire.ValidInstance(r.Instance) || r.BootID == "" || r.Attempt < 1 || e.LastLine < 0 || e.RetryAfter < 0 {
+		return e, fmt.Errorf("run %s: instance, boot_id, attempt, last_line or retry_after_ms is missing or out of range", id)
+	}
+	if e.FinishedAt.IsZero() {
+		return e, fmt.Errorf("run %s: finished_at is missing", id)
+	}
+	return e, nil
+}
+
+// DeadLetter sets a message aside with the reason it could not be taken for.
+func (d *Dispatcher) DeadLetter(ctx context.Context, kind, subject string, data []byte, reason error) {
+	d.metrics.dead.WithLabelValues(kind).Inc()
+	d.log.WarnContext(ctx, "a message was set aside", "kind", kind, "subject", subject, "err", reason)
+	letter := wire.Encode(wire.DeadLetter{
+		V: wire.Version, At: wire.Time{Time: d.store.Now()}, Subject: subject, Error: reason.Error(), Data: data,
+	})
+	if _, err := d.js.Publish(ctx, wire.DeadSubject(kind), letter); err != nil {
+		d.log.ErrorContext(ctx, "a message could not be set aside and is lost", "subject", subject, "err", err)
+	}
+}
+
+// tellMax bounds the changes of one message.
+const tellMax = 500
+
+// tell publishes changes of state for whoever watches. They are a courtesy: nothing waits for them.
+func (d *Dispatcher) tell(changes []domain.Change) {
+	if len(changes) == 0 || !d.steady.connected() {
+		return
+	}
+	keys := make([]domain.Due, len(changes))
+	for i, c := range changes {
+		keys[i] = domain.Due{JobID: c.JobID, JobVersion: c.JobVersion}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	defs, err := d.store.Definitions(ctx, keys)
+	if err != nil {
+		return
+	}
+	byGroup := make(map[string][]wire.RunChange)
+	for _, c := range changes {
+		def := defs[c.JobID][c.JobVersion]
+		if def == nil {
+			continue
+		}
+		byGroup[c.Group] = append(byGroup[c.Group], wire.RunChange{
+			RunID: c.RunID.String(), JobID: int64(c.JobID), JobName: def.Name, State: string(c.State), Reason: string(c.Reason),
+			Cause: string(c.Cause), FireTime: wireTime(c.FireTime), Attempt: c.Attempt,
+		})
+	}
+	for group, runs := range byGroup {
+		for len(runs) > 0 {
+			n := min(len(runs), tellMax)
+			if err := d.nc.Publish(wire.RunSubject(group), wire.Encode(wire.RunChanges{V: wire.Version, Runs: runs[:n]})); err != nil {
+				return
+			}
+			runs = runs[n:]
+		}
+	}
+}

@@ -1,0 +1,267 @@
+// Package roster knows which instances live and how loaded they are, from their heartbeats in the instance bucket
+// and from the load that every answer and result carries.
+//
+// It is a view, never the truth: an instance that it shows may be dead, and Postgres decides what is bound to
+// whom. It times instances out by itself, on its own monotonic clock, because the bucket tells its watchers of
+// goodbyes but not of expiries. A value that is no heartbeat of a known version changes nothing: an executor can
+// have JetStream's acknowledgement of its own publish delivered to another group's key.
+package roster
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/belfryhq/belfry/dispatcher/route"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+// Roster is a live view of all instances. Make one with New and Run it. Safe for concurrent use.
+type Roster struct {
+	js   jetstream.JetStream
+	log  *slog.Logger
+	wake chan struct{} // capacity 1: an instance joined, or has more room
+	redo chan struct{} // capacity 1: begin the watch anew
+
+	mu        sync.Mutex
+	instances map[key]*instance // guarded by mu
+	since     time.Time         // when the watch had all values; zero while there is none
+}
+
+type key struct{ group, name string }
+
+type instance struct {
+	beat    wire.Heartbeat
+	load    wire.Load // the newest by Seq
+	offered int       // slots offered since load was said
+	seen    time.Time // of the last heartbeat, monotonic
+}
+
+// New returns an empty roster.
+func New(js jetstream.JetStream, log *slog.Logger) *Roster {
+	return &Roster{
+		js: js, log: log, wake: make(chan struct{}, 1), redo: make(chan struct{}, 1), instances: make(map[key]*instance),
+	}
+}
+
+// Room signals that an instance joined or has more room than before.
+func (r *Roster) Room() <-chan struct{} { return r.wake }
+
+// Reconnected makes the roster watch anew. The connection's owner calls it when NATS is back, as the bucket may
+// have been made anew.
+func (r *Roster) Reconnected() { signal(r.redo) }
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Run watches the bucket until ctx ends.
+func (r *Roster) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := r.watch(ctx); err != nil && ctx.Err() == nil {
+			r.log.WarnContext(ctx, "watching the instances; trying again", "err", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			case <-r.redo:
+			}
+		}
+	}
+	return nil
+}
+
+func (r *Roster) watch(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	kv, err := r.js.KeyValue(ctx, wire.BucketInstances)
+	if err != nil {
+		return err
+	}
+	w, err := kv.WatchAll(ctx)
+	if err != nil {
+		return err
+	}
+	defer w.Stop() //nolint:errcheck // the subscription ends with ctx as well
+	defer r.setSince(time.Time{})
+	sweep := time.NewTicker(time.Second)
+	defer sweep.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.redo:
+			return nil
+		case <-sweep.C:
+			r.sweep()
+		case e, ok := <-w.Updates():
+			switch {
+			case !ok:
+				return nil
+			case e == nil:
+				r.setSince(time.Now())
+			case e.Operation() == jetstream.KeyValuePut:
+				r.beat(e.Key(), e.Value())
+			default:
+				r.gone(e.Key())
+			}
+		}
+	}
+}
+
+func (r *Roster) setSince(t time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.since = t
+}
+
+// Since returns since when the watch is complete, the zero time while it is not.
+func (r *Roster) Since() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.since
+}
+
+func (r *Roster) beat(k string, value []byte) {
+	group, name, ok := wire.SplitInstanceKey(k)
+	var b wire.Heartbeat
+	if err := wire.Decode(value, &b); !ok || err != nil || b.Group != group || b.Instance != name || b.BootID == "" {
+		r.log.Debug("a value in the instance bucket is no heartbeat", "key", k, "err", err)
+		return
+	}
+	load := wire.Load{Capacity: b.Capacity, Running: b.Running, Seq: b.Seq, Draining: b.Draining}
+	r.mu.Lock()
+	old := r.instances[key{group, name}]
+	if old == nil || old.beat.BootID != b.BootID {
+		r.instances[key{group, name}] = &instance{beat: b, load: load, seen: time.Now()}
+		r.mu.Unlock()
+		signal(r.wake)
+		return
+	}
+	old.beat, old.seen = b, time.Now()
+	r.mu.Unlock()
+	r.Load(group, name, b.BootID, load)
+}
+
+func (r *Roster) gone(k string) {
+	group, name, ok := wire.SplitInstanceKey(k)
+	if !ok {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.instances, key{group, name})
+}
+
+func (r *Roster) sweep() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for k, i := range r.instances {
+		if time.Since(i.seen) > wire.LeaseTTL {
+			delete(r.instances, k)
+		}
+	}
+}
+
+// Load takes what an instance says of its slots, unless something newer of the same boot is known.
+func (r *Roster) Load(group, name, boot string, load wire.Load) {
+	r.mu.Lock()
+	i := r.instances[key{group, name}]
+	if i == nil || i.beat.BootID != boot || load.Seq < i.load.Seq {
+		r.mu.Unlock()
+		return
+	}
+	before := i.load.Capacity - i.load.Running - i.offered
+	i.load, i.offered = load, 0
+	more := load.Capacity-load.Running > before
+	r.mu.Unlock()
+	if more {
+		signal(r.wake)
+	}
+}
+
+// Offered notes that n slots of an instance were offered, until it says its load itself.
+func (r *Roster) Offered(group, name, boot string, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := r.instances[key{group, name}]; i != nil && i.beat.BootID == boot {
+		i.offered += n
+	}
+}
+
+// Drop forgets an instance that nobody answered for. Its next heartbeat brings it back.
+func (r *Roster) Drop(group, name, boot string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := r.instances[key{group, name}]; i != nil && i.beat.BootID == boot {
+		delete(r.instances, key{group, name})
+	}
+}
+
+// Candidates returns the live, not draining instances of a group that offer the target (domain.JobSpec.Target).
+// The caller owns the result.
+func (r *Roster) Candidates(group, target string) []*route.Candidate {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []*route.Candidate
+	for k, i := range r.instances {
+		if k.group != group || i.load.Draining || i.beat.Draining || time.Since(i.seen) > wire.LeaseTTL || !offers(&i.beat, target) {
+			continue
+		}
+		out = append(out, &route.Candidate{
+			Instance: k.name, BootID: i.beat.BootID, Capacity: i.load.Capacity, Running: i.load.Running + i.offered,
+		})
+	}
+	return out
+}
+
+func offers(b *wire.Heartbeat, target string) bool {
+	if language, isScript := strings.CutPrefix(target, domain.ScriptTarget("")); isScript {
+		return slices.Contains(b.Languages, language)
+	}
+	return slices.Contains(b.Handlers, target)
+}
+
+// Boot returns the boot of an instance that lives, as far as is known here.
+func (r *Roster) Boot(group, name string) (boot string, alive bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := r.instances[key{group, name}]
+	if i == nil || time.Since(i.seen) > wire.LeaseTTL {
+		return "", false
+	}
+	return i.beat.BootID, true
+}
+
+// Instances lists the live instances of a group, of all groups where it is "", by group and name.
+func (r *Roster) Instances(group string) []domain.Instance {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := []domain.Instance{}
+	for k, i := range r.instances {
+		if (group != "" && k.group != group) || time.Since(i.seen) > wire.LeaseTTL {
+			continue
+		}
+		out = append(out, domain.Instance{
+			ID: k.name, Group: k.group, BootID: i.beat.BootID, Handlers: i.beat.Handlers, Languages: i.beat.Languages,
+			Capacity: i.load.Capacity, Running: i.load.Running, Draining: i.load.Draining || i.beat.Draining,
+			Labels: i.beat.Labels, Version: i.beat.Version, Host: i.beat.Host, StartedAt: domain.At(i.beat.StartedAt.Time),
+			SeenAt: domain.At(time.Now().Add(-time.Since(i.seen))),
+		})
+	}
+	slices.SortFunc(out, func(a, b domain.Instance) int {
+		if c := strings.Compare(a.Group, b.Group); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return out
+}

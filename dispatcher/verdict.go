@@ -1,0 +1,168 @@
+package dispatcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+// judgeDeaths names attempts lost whose boot is dead. A verdict needs, in this order:
+//
+//  1. that this process has heard NATS without a break for longer than a lease, so that the silence is the
+//     instance's and not its own;
+//  2. a read from the bucket's leader that shows no lease, or another boot's;
+//  3. no answer to a ping, or one of another boot;
+//  4. that the results which the stream held at that moment are settled: the attempt's may be among them;
+//  5. where another boot of the instance lives, what its spool says.
+func (d *Dispatcher) judgeDeaths(ctx context.Context) error {
+	if !d.steady.forLong() {
+		return nil
+	}
+	boots, err := d.store.BoundBoots(ctx)
+	if err != nil {
+		return err
+	}
+	for _, b := range boots {
+		if id, alive := d.roster.Boot(b.Group, b.Instance); alive && id == b.BootID {
+			continue
+		}
+		if err := d.judge(ctx, b); err != nil {
+			return fmt.Errorf("instance %s: %w", b.Instance, err)
+		}
+	}
+	return nil
+}
+
+// judge decides about one boot that the roster does not show. An error means no verdict.
+func (d *Dispatcher) judge(ctx context.Context, b domain.BoundBoot) error {
+	leased, err := d.leasedBoot(ctx, b)
+	if err != nil || leased == b.BootID {
+		return err
+	}
+	reply, err := d.control(ctx, b.Group, b.Instance, wire.Control{Op: wire.OpPing})
+	if err == nil && reply.BootID == b.BootID {
+		return nil // it lives, and will have a lease again
+	}
+	successor := err == nil
+	last, err := d.lastResult(ctx)
+	if err != nil {
+		return err
+	}
+	if settled, err := d.settledUpTo(ctx, last); err != nil || !settled {
+		return err
+	}
+	for {
+		runs, err := d.store.RunsOf(ctx, b, controlBatch)
+		if err != nil || len(runs) == 0 {
+			return err
+		}
+		known := map[string]wire.Status{}
+		if successor {
+			reply, err := d.control(ctx, b.Group, b.Instance, wire.Control{Op: wire.OpStatus, Runs: refs(runs)})
+			if err != nil {
+				return err
+			}
+			known = statuses(reply)
+		}
+		if !d.steady.forLong() {
+			return nil // something broke while we looked
+		}
+		if d.endDead(ctx, b, runs, known) == 0 {
+			return nil // all of it was out of date: look anew
+		}
+	}
+}
+
+func (d *Dispatcher) endDead(ctx context.Context, b domain.BoundBoot, runs []domain.LiveRun, known map[string]wire.Status) int {
+	var ended []domain.Ended
+	for _, r := range runs {
+		if st := known[r.ID.String()]; st.Status == wire.StatusDone && st.Result != nil && st.Result.BootID == b.BootID {
+			ended = append(ended, d.fromSpool(&r, st)...)
+			continue
+		}
+		ended = append(ended, domain.Ended{
+			RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Outcome: domain.OutcomeFailed,
+			Reason: domain.ReasonLost, Message: "instance " + b.Instance + " died", FinishedAt: d.store.Now(),
+		})
+	}
+	d.log.WarnContext(ctx, "an instance died with runs", "group", b.Group, "instance", b.Instance, "runs", len(runs))
+	return d.settleOurs(ctx, "dead_instance", ended)
+}
+
+// leasedBoot returns the boot whose lease the bucket's leader shows, "" when there is none. It asks the stream and
+// not a replica of the bucket, which may lag.
+func (d *Dispatcher) leasedBoot(ctx context.Context, b domain.BoundBoot) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	req, err := json.Marshal(map[string]string{
+		"last_by_subj": "$KV." + wire.BucketInstances + "." + wire.InstanceKey(b.Group, b.Instance),
+	})
+	if err != nil {
+		return "", err
+	}
+	msg, err := d.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.KV_"+wire.BucketInstances, req)
+	if err != nil {
+		return "", err
+	}
+	var reply struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message *struct {
+			Header []byte `json:"hdrs"`
+			Data   []byte `json:"data"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(msg.Data, &reply); err != nil {
+		return "", fmt.Errorf("read the bucket's answer: %w", err)
+	}
+	switch {
+	case reply.Error != nil && reply.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		return "", nil
+	case reply.Error != nil:
+		return "", reply.Error
+	case reply.Message == nil:
+		return "", errors.New("the bucket's answer has neither a message nor an error")
+	case len(reply.Message.Header) > 0 && len(reply.Message.Data) == 0:
+		return "", nil // a goodbye
+	}
+	var beat wire.Heartbeat
+	if err := wire.Decode(reply.Message.Data, &beat); err != nil {
+		// Not a heartbeat: it says nothing about the instance, for or against.
+		return "", fmt.Errorf("read the lease: %w", err)
+	}
+	return beat.BootID, nil
+}
+
+// lastResult returns the sequence of the newest result in the stream.
+func (d *Dispatcher) lastResult(ctx context.Context) (uint64, error) {
+	s, err := d.js.Stream(ctx, wire.StreamResults)
+	if err != nil {
+		return 0, err
+	}
+	return s.CachedInfo().State.LastSeq, nil
+}
+
+// settledUpTo waits a little until the results up to a sequence are settled, and reports whether they are. Whoever
+// settles them acknowledges them after his commit, so that a work queue without them means just that.
+func (d *Dispatcher) settledUpTo(ctx context.Context, last uint64) (bool, error) {
+	const tries = 20
+	for range tries {
+		s, err := d.js.Stream(ctx, wire.StreamResults)
+		if err != nil {
+			return false, err
+		}
+		if st := s.CachedInfo().State; st.Msgs == 0 || st.FirstSeq > last {
+			return true, nil
+		}
+		if !pause(ctx, 100*time.Millisecond) {
+			return false, nil
+		}
+	}
+	return false, nil
+}
