@@ -262,10 +262,9 @@ func cloneSpec(spec domain.JobSpec) domain.JobSpec {
 
 // lockedEdit is a job whose job_due row an edit holds.
 type lockedEdit struct {
-	job  domain.Job
-	due  sqlcgen.LockJobRow
-	now  time.Time
-	plan lockedJob
+	job domain.Job
+	due sqlcgen.LockJobRow
+	now time.Time
 }
 
 func (s *Store) lockForEdit(ctx context.Context, q *sqlcgen.Queries, id domain.JobID, version int) (*lockedEdit, error) {
@@ -285,19 +284,26 @@ func (s *Store) lockForEdit(ctx context.Context, q *sqlcgen.Queries, id domain.J
 		return nil, &domain.Error{Code: domain.Conflict, Message: fmt.Sprintf(
 			"the job is at version %d, not %d: somebody changed it; read it again and repeat your change", job.Version, version)}
 	}
-	l := &lockedEdit{job: job, due: due, now: due.Now.UTC().Truncate(time.Millisecond)}
-	l.plan = lockedJob{key: versionKey{id, job.Version}, decided: orZero(due.DecidedThrough).UTC(), disabled: due.NextDueAt == nil}
-	if due.NextDueAt != nil {
-		l.plan.next = orZero(due.NextFireTime).UTC()
-	}
-	return l, nil
+	return &lockedEdit{job: job, due: due, now: due.Now.UTC().Truncate(time.Millisecond)}, nil
 }
 
 // takeBack decides by the old version what is already due, and deletes what it had planned beyond now.
 func (s *Store) takeBack(ctx context.Context, q *sqlcgen.Queries, l *lockedEdit) error {
-	if !l.plan.next.IsZero() && !orZero(l.due.NextDueAt).After(l.now) {
-		// The pre-read is behind: what is due by now belongs to the version that held then.
-		if _, err := s.decide(ctx, q, []lockedJob{l.plan}, l.now); err != nil {
+	due := l.due
+	for due.NextDueAt != nil && !due.NextDueAt.After(l.now) {
+		// The pre-read is behind: what is due by now belongs to the version that held then. One decision is bounded, so
+		// that a long outage takes several.
+		jobs := []lockedJob{{
+			key: versionKey{l.job.ID, l.job.Version}, next: orZero(due.NextFireTime).UTC(), decided: orZero(due.DecidedThrough).UTC(),
+		}}
+		if err := s.addStranded(ctx, q, jobs, l.now); err != nil {
+			return err
+		}
+		if _, err := s.decide(ctx, q, jobs, l.now); err != nil {
+			return err
+		}
+		var err error
+		if due, err = q.LockJob(ctx, int64(l.job.ID)); err != nil {
 			return err
 		}
 	}

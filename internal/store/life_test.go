@@ -9,7 +9,7 @@ import (
 )
 
 // admissions binds every due run to one instance.
-func admissions(t *testing.T, s *store.Store, runs []domain.Due) []store.Admission {
+func admissions(t testing.TB, s *store.Store, runs []domain.Due) []store.Admission {
 	t.Helper()
 	defs, err := s.Definitions(t.Context(), runs)
 	if err != nil {

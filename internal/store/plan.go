@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,6 +35,9 @@ func (s *Store) PlanDue(ctx context.Context, batch int) (Planned, error) {
 				next: orZero(r.NextFireTime).UTC(), decided: orZero(r.DecidedThrough).UTC(),
 			}
 		}
+		if err := s.addStranded(ctx, q, jobs, rows[0].Now); err != nil {
+			return err
+		}
 		out, err = s.decide(ctx, q, jobs, rows[0].Now)
 		out.Jobs = len(rows)
 		return err
@@ -54,7 +59,6 @@ func (s *Store) PlanStranded(ctx context.Context, batch int) (Planned, error) {
 			return err
 		}
 		jobs := make([]lockedJob, len(rows))
-		locked := make([]int64, len(rows))
 		at := make(map[int64]int, len(rows))
 		for i, r := range rows {
 			jobs[i] = lockedJob{
@@ -64,15 +68,10 @@ func (s *Store) PlanStranded(ctx context.Context, batch int) (Planned, error) {
 			if r.NextDueAt != nil {
 				jobs[i].next = orZero(r.NextFireTime).UTC()
 			}
-			locked[i], at[r.JobID] = r.JobID, i
+			at[r.JobID] = i
 		}
-		stranded, err := q.StrandedRuns(ctx, sqlcgen.StrandedRunsParams{JobIds: locked, Tolerance: s.plan.Tolerance})
-		if err != nil {
+		if err := s.lockStranded(ctx, q, jobs, at); err != nil {
 			return err
-		}
-		for _, r := range stranded {
-			j := &jobs[at[r.JobID]]
-			j.stranded = append(j.stranded, plan.Stranded{RunID: r.ID, FireTime: orZero(r.FireTime)})
 		}
 		out, err = s.decide(ctx, q, jobs, rows[0].Now)
 		out.Jobs = len(rows)
@@ -88,6 +87,33 @@ type lockedJob struct {
 	decided  time.Time
 	stranded []plan.Stranded
 	disabled bool
+}
+
+// addStranded finds the stranded runs of those jobs whose next fire time was missed: a misfire policy that saw the
+// two apart would serve each of them.
+func (s *Store) addStranded(ctx context.Context, q *sqlcgen.Queries, jobs []lockedJob, now time.Time) error {
+	late := make(map[int64]int)
+	for i, j := range jobs {
+		if !j.next.IsZero() && j.next.Before(now.Add(-s.plan.Tolerance)) { // if its due instant is not, nothing is lost
+			late[int64(j.key.job)] = i
+		}
+	}
+	if len(late) == 0 {
+		return nil
+	}
+	return s.lockStranded(ctx, q, jobs, late)
+}
+
+// lockStranded locks the stranded runs of the jobs in at, which holds their places in jobs, and adds them there.
+func (s *Store) lockStranded(ctx context.Context, q *sqlcgen.Queries, jobs []lockedJob, at map[int64]int) error {
+	rows, err := q.StrandedRuns(ctx, sqlcgen.StrandedRunsParams{
+		JobIds: slices.Sorted(maps.Keys(at)), Tolerance: s.plan.Tolerance,
+	})
+	for _, r := range rows {
+		j := &jobs[at[r.JobID]]
+		j.stranded = append(j.stranded, plan.Stranded{RunID: r.ID, FireTime: orZero(r.FireTime).UTC()})
+	}
+	return err
 }
 
 // decide runs the pure decision for each job and writes what it says. The caller holds the jobs' locks.

@@ -1,0 +1,243 @@
+package account_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/pgtest"
+	"github.com/belfryhq/belfry/internal/store"
+	"github.com/belfryhq/belfry/internal/store/account"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+func open(t *testing.T) (*account.Store, *pgxpool.Pool) {
+	t.Helper()
+	s, err := store.Open(t.Context(), store.Config{URL: pgtest.Database(t, store.Migrate)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return account.New(s.Pool()), s.Pool()
+}
+
+func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEnsureAdmin(t *testing.T) {
+	s, _ := open(t)
+	if _, _, err := s.EnsureAdmin(t.Context(), "too short"); domain.CodeOf(err) != domain.Invalid {
+		t.Errorf("a weak password: %v", err)
+	}
+	// Several processes may start at once; one makes the admin, and only its password holds.
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var passwords []string
+	for range 4 {
+		wg.Go(func() {
+			created, generated, err := s.EnsureAdmin(t.Context(), "")
+			if err != nil {
+				t.Error(err)
+			}
+			if created != (generated != "") {
+				t.Errorf("created is %v, the password %q", created, generated)
+			}
+			if created {
+				mu.Lock()
+				defer mu.Unlock()
+				passwords = append(passwords, generated)
+			}
+		})
+	}
+	wg.Wait()
+	if len(passwords) != 1 {
+		t.Fatalf("%d processes made the admin", len(passwords))
+	}
+	token, expires, err := s.LogIn(t.Context(), "admin", passwords[0], "127.0.0.1")
+	if err != nil || time.Until(expires) < 6*24*time.Hour {
+		t.Fatalf("log in: until %v, %v", expires, err)
+	}
+	p, err := s.Authenticate(t.Context(), token)
+	if err != nil || p.Role != account.Admin || p.User != "admin" || p.Only() != nil || !p.Sees("any") {
+		t.Errorf("I am %+v, %v", p, err)
+	}
+	if created, _, err := s.EnsureAdmin(t.Context(), "another password"); created || err != nil {
+		t.Errorf("a second time: %v, %v", created, err)
+	}
+	for name, password := range map[string]string{"admin": "another password", "nobody": passwords[0]} {
+		if _, _, err := s.LogIn(t.Context(), name, password, ""); !errors.Is(err, account.ErrCredentials) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestPasswordHashIsRenewed(t *testing.T) {
+	s, pool := open(t)
+	if _, _, err := s.EnsureAdmin(t.Context(), "correct horse"); err != nil {
+		t.Fatal(err)
+	}
+	// argon2id of "correct horse" with one pass over 8 KiB, as an earlier version might have stored it.
+	const weak = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHRzb21lc2FsdA$"
+	exec(t, pool, `UPDATE users SET password_hash = $1`, weak+account.WeakKey())
+	if _, _, err := s.LogIn(t.Context(), "admin", "correct horse", ""); err != nil {
+		t.Fatal(err)
+	}
+	var hash string
+	if err := pool.QueryRow(t.Context(), `SELECT password_hash FROM users`).Scan(&hash); err != nil || strings.HasPrefix(hash, weak[:20]) {
+		t.Errorf("the hash is %s (%v)", hash, err)
+	}
+	if _, _, err := s.LogIn(t.Context(), "admin", "correct horse", ""); err != nil {
+		t.Errorf("with the new hash: %v", err)
+	}
+	for _, damaged := range []string{"x", "$argon2id$v=19$m=8,t=0,p=1$c29tZXNhbHQ$c29tZXNhbHRzb21lc2FsdA", "$argon2i$v=19$m=8,t=1,p=1$c29tZXNhbHQ$c29tZXNhbHQ",
+		"$argon2id$v=19$m=99999999,t=1,p=1$c29tZXNhbHQ$c29tZXNhbHRzb21lc2FsdA", weak} {
+		exec(t, pool, `UPDATE users SET password_hash = $1`, damaged)
+		if _, _, err := s.LogIn(t.Context(), "admin", "correct horse", ""); domain.CodeOf(err) != domain.Internal || errors.Is(err, account.ErrCredentials) {
+			t.Errorf("with the damaged hash %q: %v", damaged, err)
+		}
+	}
+}
+
+// A token never has more rights than its owner has at that moment.
+func TestTokenRights(t *testing.T) {
+	s, pool := open(t)
+	if _, err := s.CreateUser(t.Context(), "ann", "long enough", account.Operator, []string{"a", "b"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.CreateUser(t.Context(), "ann", "long enough", account.Viewer, nil); domain.CodeOf(err) != domain.Conflict {
+		t.Errorf("a second ann: %v", err)
+	}
+	session, _, err := s.LogIn(t.Context(), "ann", "long enough", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner, err := s.Authenticate(t.Context(), session)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, secret, err := s.CreateToken(t.Context(), owner, "all", account.Admin, []string{"b", "c"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, role account.Role, groups string) {
+		t.Helper()
+		p, err := s.Authenticate(t.Context(), secret)
+		if err != nil || p.Role != role || strings.Join(p.Groups, " ") != groups {
+			t.Errorf("%s: %s of %v (%v), want %s of %s", what, p.Role, p.Groups, err, role, groups)
+		}
+	}
+	check("an admin's token of an operator", account.Operator, "a b")
+	exec(t, pool, `UPDATE api_tokens SET role = 'operator'`)
+	check("common groups", account.Operator, "b")
+	exec(t, pool, `UPDATE users SET role = 'viewer', groups = '{c}'`)
+	check("after the owner lost rights", account.Viewer, "c")
+	exec(t, pool, `UPDATE users SET role = 'admin'`)
+	check("after the owner became admin", account.Operator, "b c")
+	exec(t, pool, `DELETE FROM users`)
+	for _, token := range []string{secret, session} {
+		if _, err := s.Authenticate(t.Context(), token); !errors.Is(err, account.ErrCredentials) {
+			t.Errorf("without its owner: %v", err)
+		}
+	}
+}
+
+func TestTokensOfOtherKinds(t *testing.T) {
+	s, _ := open(t)
+	_, group, err := s.CreateGroup(t.Context(), "g", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Authenticate(t.Context(), group); !errors.Is(err, account.ErrCredentials) {
+		t.Errorf("a group's token logs in: %v", err)
+	}
+	if created, err := s.EnsureGroup(t.Context(), "g", ""); created || err != nil {
+		t.Errorf("ensuring what is there: %v, %v", created, err)
+	}
+	for _, token := range []string{"", "bfg_", group[:len(group)-1], group + "x", "bfs_" + group[4:], "bfg_" + strings.Repeat("\x00", 43)} {
+		if _, err := s.GroupOfToken(t.Context(), token); !errors.Is(err, account.ErrCredentials) {
+			t.Errorf("%q: %v", token, err)
+		}
+	}
+	if name, err := s.GroupOfToken(t.Context(), group); name != "g" || err != nil {
+		t.Errorf("the group is %q, %v", name, err)
+	}
+}
+
+func TestSweep(t *testing.T) {
+	s, pool := open(t)
+	if _, _, err := s.EnsureAdmin(t.Context(), "long enough"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, _, err := s.LogIn(t.Context(), "admin", "long enough", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(t, pool, `UPDATE sessions SET expires_at = now() WHERE ctid = (SELECT min(ctid) FROM sessions)`)
+	exec(t, pool, `INSERT INTO idempotency_keys VALUES ('a', 'r', 'old', '', 200, '', now() - interval '25 hours'), ('a', 'r', 'new', '', 200, '', now())`)
+	if n, err := s.Sweep(t.Context()); n != 2 || err != nil {
+		t.Errorf("%d rows went, %v", n, err)
+	}
+}
+
+func TestOneRequestHoldsAKey(t *testing.T) {
+	s, _ := open(t)
+	k := account.Key{Actor: "a", Route: "r", Key: "k", BodySHA256: []byte("digest")}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	first := 0
+	for range 8 {
+		wg.Go(func() {
+			kept, err := s.Begin(t.Context(), k)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil && kept == nil {
+				first++
+			} else if domain.CodeOf(err) != domain.Conflict {
+				t.Errorf("the others get %v, %v", kept, err)
+			}
+		})
+	}
+	wg.Wait()
+	if first != 1 {
+		t.Errorf("%d requests hold the key", first)
+	}
+	if err := s.Finish(t.Context(), k, account.Answer{Status: 201, Body: []byte("{}")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Forget(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	if kept, err := s.Begin(t.Context(), k); err != nil || kept == nil || kept.Status != 201 || string(kept.Body) != "{}" {
+		t.Errorf("afterwards: %v, %v", kept, err)
+	}
+}
+
+func TestPostgresAway(t *testing.T) {
+	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	s := account.New(pool)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	token := "bfs_" + strings.Repeat("A", 43)
+	if _, err := s.Authenticate(ctx, token); domain.CodeOf(err) != domain.Unavailable {
+		t.Errorf("authenticate: %v", err)
+	}
+	if _, _, err := s.LogIn(ctx, "admin", "x", ""); domain.CodeOf(err) != domain.Unavailable {
+		t.Errorf("log in: %v", err)
+	}
+}

@@ -1,0 +1,177 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store"
+)
+
+// fates returns what became of a job's fire times before a minute ago.
+func fates(t *testing.T, s *store.Store, job domain.JobID) (runs, ledgered int64) {
+	t.Helper()
+	return query[int64](t, s, `SELECT count(*) FROM runs WHERE job_id = $1 AND fire_time < now() - interval '1 minute'`, job),
+		query[int64](t, s, `SELECT COALESCE(sum(count), 0)::bigint FROM missed WHERE job_id = $1`, job)
+}
+
+func TestStrandedAndUnplannedAreJudgedTogether(t *testing.T) {
+	for name, plan := range map[string]func(*store.Store) (store.Planned, error){
+		"by the pre-read":    func(s *store.Store) (store.Planned, error) { return s.PlanDue(t.Context(), 10) },
+		"by the stranded":    func(s *store.Store) (store.Planned, error) { return s.PlanStranded(t.Context(), 10) },
+		"by an edit of them": func(s *store.Store) (store.Planned, error) { return store.Planned{}, edit(t, s, "edited") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := open(t)
+			job := create(t, s, "a", everySecond, func(sp *domain.JobSpec) { sp.Misfire = domain.MisfireFireOnce })
+			planned, err := s.PlanDue(t.Context(), 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rewind(t, s, job.ID, 10*time.Minute)
+			if _, err := plan(s); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // whoever comes next has nothing left to judge
+				if _, err := s.PlanDue(t.Context(), 10); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.PlanStranded(t.Context(), 10); err != nil {
+					t.Fatal(err)
+				}
+			}
+			misfires := query[int64](t, s, `SELECT count(*) FROM runs_live WHERE cause = 'misfire'`)
+			missed := query[int64](t, s, `SELECT sum(count)::bigint FROM missed`)
+			runs := query[int64](t, s, `SELECT count(*) FROM runs_live`)
+			first, next := planned.Runs[0].DueAt.Add(-10*time.Minute), query[time.Time](t, s, `SELECT next_fire_time FROM job_due`)
+			if misfires != 1 {
+				t.Errorf("fire_once fired %d times", misfires)
+			}
+			if all := int64(next.Sub(first) / time.Second); runs+missed != all {
+				t.Errorf("of %d fire times, %d have a run and %d are in the ledger", all, runs, missed)
+			}
+		})
+	}
+}
+
+// edit changes the description of job 1.
+func edit(t *testing.T, s *store.Store, description string) error {
+	t.Helper()
+	_, _, err := s.EditJob(t.Context(), 1, 0, "test", func(sp *domain.JobSpec) error {
+		sp.Description = description
+		return nil
+	})
+	return err
+}
+
+// One decision is bounded. An edit that comes before the pre-read, after a long outage, must take as many as it
+// needs, or the rest of the missed fire times would be in no ledger.
+func TestEditAfterALongOutageLosesNothing(t *testing.T) {
+	for _, change := range []string{"edit", "disable", "delete"} {
+		t.Run(change, func(t *testing.T) {
+			s, _ := open(t)
+			job := create(t, s, "a", everySecond)
+			from := job.NextFireTime.Add(-7 * time.Hour)
+			rewind(t, s, job.ID, 7*time.Hour)
+			var err error
+			switch change {
+			case "edit":
+				err = edit(t, s, "edited")
+			case "disable":
+				_, _, err = s.SetEnabled(t.Context(), job.ID, false, 0, "test")
+			case "delete":
+				_, err = s.DeleteJob(t.Context(), job.ID, 0, "test")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, missed := fates(t, s, job.ID)
+			runs := query[int64](t, s, `SELECT count(*) FROM runs WHERE cause = 'schedule'`)
+			changed := query[time.Time](t, s, `SELECT max(valid_from) FROM job_versions`)
+			if all := int64(changed.Sub(from)/time.Second) + 1; missed+runs != all {
+				t.Errorf("of %d fire times before the change, %d are in the ledger and %d have a run", all, missed, runs)
+			}
+		})
+	}
+}
+
+func TestDueJobsAreShared(t *testing.T) {
+	s, _ := open(t)
+	for i := range 10 {
+		create(t, s, string(rune('a'+i)), everySecond)
+	}
+	seen := make(map[domain.RunID]bool)
+	for range 3 {
+		planned, err := s.PlanDue(t.Context(), 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range planned.Runs {
+			if seen[r.RunID] {
+				t.Errorf("run %s was planned twice", r.RunID)
+			}
+			seen[r.RunID] = true
+		}
+	}
+	if n := query[int64](t, s, `SELECT count(DISTINCT job_id) FROM runs_live`); n != 10 {
+		t.Errorf("%d of 10 jobs were planned in batches of 4", n)
+	}
+	if again := claim(t, s); len(again) != 0 {
+		t.Errorf("runs that are in a ring were claimed: %+v", again)
+	}
+}
+
+// A run whose ring died is taken over after StrandedAfter, once, and no longer when it is past the tolerance.
+func TestClaimNearTakesOver(t *testing.T) {
+	s, _ := open(t)
+	job := create(t, s, "a", everySecond)
+	if _, err := s.PlanDue(t.Context(), 10); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, s, `DELETE FROM runs_live WHERE fire_time > (SELECT min(fire_time) FROM runs_live)`)
+	exec(t, s, `UPDATE runs_live SET due_at = now() - interval '2 s', rung_at = now() - interval '4 s'`)
+	if got := claim(t, s); len(got) != 0 {
+		t.Errorf("claimed %+v, 2 s after due", got)
+	}
+	exec(t, s, `UPDATE runs_live SET due_at = date_trunc('ms', now()) - interval '3.5 s'`)
+	got, stranded, err := s.ClaimNear(t.Context(), 10)
+	if err != nil || len(got) != 1 || stranded != 1 || got[0].JobID != job.ID {
+		t.Fatalf("claimed %+v, %d stranded, %v", got, stranded, err)
+	}
+	if again := claim(t, s); len(again) != 0 {
+		t.Errorf("claimed again: %+v", again)
+	}
+	exec(t, s, `UPDATE runs_live SET due_at = date_trunc('ms', now()) - interval '6 s', rung_at = now() - interval '4 s'`)
+	if late := claim(t, s); len(late) != 0 {
+		t.Errorf("claimed %+v, which is the misfire policy's", late)
+	}
+	if out := admit(t, s, got); len(out.Bound)+len(out.Held)+len(out.Waiting) != 0 {
+		t.Errorf("admitted past the tolerance: %+v", out)
+	}
+}
+
+// A ring entry acts only on exactly the run that it was made for.
+func TestStaleRingEntry(t *testing.T) {
+	s, _ := open(t)
+	create(t, s, "a", everySecond, parallel)
+	planned, err := s.PlanDue(t.Context(), 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := planned.Runs[len(planned.Runs)-1:]
+	if err := edit(t, s, "new"); err != nil {
+		t.Fatal(err)
+	}
+	if out := admit(t, s, last); len(out.Bound) != 0 {
+		t.Errorf("an entry of the old version was admitted before the new one was planned: %+v", out)
+	}
+	if _, err := s.PlanDue(t.Context(), 10); err != nil {
+		t.Fatal(err)
+	}
+	if out := admit(t, s, last); len(out.Bound) != 0 {
+		t.Errorf("an entry of the old version was admitted: %+v", out)
+	}
+	if n := query[int64](t, s, `SELECT count(*) FROM runs_live WHERE id = $1 AND job_version = 2`, last[0].RunID); n != 1 {
+		t.Errorf("%d runs of the new version", n)
+	}
+}
