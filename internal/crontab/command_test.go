@@ -22,7 +22,7 @@ func TestTheAgentRunsWhatTheCrontabSays(t *testing.T) {
 	}{
 		{"plain", "* * * * * echo '::output' $((1+2)) \"a  b\"\n", "3 a  b", ""},
 		{"exit status", "* * * * * exit 3\n", "", "exit status 3"},
-		{"escaped percent", `* * * * * echo "::output `+`$(printf '\%s' x)"` + "\n", "x", ""},
+		{"escaped percent", `* * * * * echo "::output ` + `$(printf '\%s' x)"` + "\n", "x", ""},
 		{"environment", "A='x  y'\nPATH=/usr/bin:/bin\n* * * * * echo \"::output $A $PATH\"\n", "x  y /usr/bin:/bin", ""},
 		{"home", "HOME=" + home + "\n* * * * * echo \"::output $(pwd -P) $HOME\"\n", physical(t, home) + " " + home, ""},
 		{"shell", "SHELL=/bin/sh\n* * * * * echo \"::output $0\"\n", "sh", ""},
