@@ -1,0 +1,105 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/belfryhq/belfry/console/api"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/view"
+)
+
+func TestHealth(t *testing.T) {
+	w := newWorld(t)
+	for _, path := range []string{"/healthz", "/readyz", "/"} {
+		if a := w.do("", "GET", path, ""); a.status != 200 {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+	w.ready["nats"] = errors.New("nats://secret@host: connection refused")
+	a := w.do("", "GET", "/readyz", "")
+	if a.status != 503 || a.header.Get("Content-Type") != "application/problem+json" || !strings.Contains(a.body, "away: nats\"") {
+		t.Errorf("without NATS: %d %s", a.status, a.body)
+	}
+	w.ready["postgres"] = errors.New("away")
+	if a := w.do("", "GET", "/readyz", ""); !strings.Contains(a.body, "postgres, nats") {
+		t.Errorf("without both: %s", a.body)
+	}
+	if a := w.do("", "GET", "/healthz", ""); a.status != 200 {
+		t.Errorf("health must not follow readiness: %d", a.status)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	w := newWorld(t)
+	w.job(simpleJob)
+	w.must(404, "GET", "/api/v1/jobs/77", "")
+	w.must(404, "GET", "/api/v1/made/up", "")
+	w.do(w.admin, "BREW", "/api/v1/jobs", "")
+	body := w.must(200, "GET", "/metrics", "").body
+	for _, want := range []string{
+		`belfry_http_requests_total{method="POST",route="/api/v1/jobs",status="201"} 1`,
+		`belfry_http_requests_total{method="GET",route="/api/v1/jobs/{id}",status="404"} 1`,
+		`belfry_http_requests_total{method="GET",route="none",status="404"} 1`,
+		`belfry_http_request_seconds_count{method="POST",route="/api/v1/auth/login"} 1`,
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("%s is missing", want)
+		}
+	}
+	for _, bad := range []string{"/77", "made", "BREW"} {
+		if strings.Contains(body, bad) {
+			t.Errorf("a label is made of what a client sent: %s", bad)
+		}
+	}
+}
+
+// With Postgres away every answer is a 503 problem that says nothing of the inside.
+func TestPostgresAway(t *testing.T) {
+	pool, err := pgxpool.New(t.Context(), "postgres://belfry:hunter22@127.0.0.1:1/none")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	metrics := prometheus.NewRegistry()
+	w := &world{t: t, admin: "bfs_" + strings.Repeat("A", 43)}
+	w.api = api.New(api.Config{Engine: away{}, Dispatcher: &fleet{}, Accounts: account.New(pool), Views: view.New(pool),
+		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	for _, a := range []answer{
+		w.do(w.admin, "GET", "/api/v1/jobs", ""),
+		w.do(w.admin, "POST", "/api/v1/jobs", simpleJob),
+		w.do("", "POST", "/api/v1/auth/login", `{"username":"admin","password":"whatever it is"}`),
+	} {
+		if a.status != 503 || a.header.Get("Retry-After") == "" || a.header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("the answer is %d %v %s", a.status, a.header, a.body)
+		}
+		if strings.Contains(a.body, "hunter22") || strings.Contains(a.body, "127.0.0.1") {
+			t.Errorf("the answer tells of the inside: %s", a.body)
+		}
+	}
+}
+
+// What goes wrong inside is logged, and not told.
+func TestInternalErrors(t *testing.T) {
+	w := newWorld(t)
+	w.exec(`UPDATE users SET password_hash = 'damaged'`)
+	a := w.do("", "POST", "/api/v1/auth/login", `{"username":"admin","password":"`+adminPassword+`"}`)
+	if a.status != 500 || strings.Contains(a.body, "damaged") || !strings.Contains(w.log.String(), "damaged") {
+		t.Errorf("the answer is %d %s, the log %s", a.status, a.body, w.log)
+	}
+}
+
+// away is an engine without Postgres. A nil Engine inside makes any other call a panic, which the last test wants.
+type away struct{ api.Engine }
+
+func (away) Job(context.Context, domain.JobID) (domain.Job, error) {
+	return domain.Job{}, domain.NewError(domain.Unavailable, "away")
+}

@@ -1,0 +1,142 @@
+package console_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/belfryhq/belfry/console"
+	"github.com/belfryhq/belfry/console/api"
+	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/view"
+)
+
+type nothing struct {
+	api.Engine
+	api.Dispatcher
+}
+
+// start serves a console without Postgres, and returns its address and what stops it and returns Run's error.
+// The probe of /readyz calls probe.
+func start(t *testing.T, probe func()) (address string, stop func() error) {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics := prometheus.NewRegistry()
+	s, err := console.New(console.Config{Listener: listener, API: api.Config{
+		Engine: nothing{}, Dispatcher: nothing{}, Accounts: account.New(pool), Views: view.New(pool),
+		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Ready: []api.Check{{Name: "postgres", Probe: func(context.Context) error { probe(); return nil }}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	return listener.Addr().String(), func() error {
+		cancel()
+		err := <-ended
+		pool.Close()
+		return err
+	}
+}
+
+func TestRunStopsInOrder(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	underWay, goOn := make(chan struct{}), make(chan struct{})
+	address, stop := start(t, func() { close(underWay); <-goOn })
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	home, err := client.Get("http://" + address + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := io.ReadAll(home.Body)
+	home.Body.Close()
+	if err != nil || !strings.Contains(string(page), "/docs") || strings.Contains(string(page), "<script") ||
+		home.Header.Get("Content-Security-Policy") == "" {
+		t.Errorf("the page is %s, %v", page, err)
+	}
+	// A request under way is answered although the server stops meanwhile.
+	status := make(chan int, 1)
+	go func() {
+		resp, err := client.Get("http://" + address + "/readyz")
+		if err != nil {
+			t.Error(err)
+			status <- 0
+			return
+		}
+		resp.Body.Close()
+		status <- resp.StatusCode
+	}()
+	<-underWay
+	stopped := make(chan error, 1)
+	go func() { stopped <- stop() }()
+	for { // until it takes nothing more
+		conn, err := net.DialTimeout("tcp", address, time.Second)
+		if err != nil {
+			break
+		}
+		conn.Close()
+	}
+	close(goOn)
+	if got := <-status; got != http.StatusOK {
+		t.Errorf("the request under way got %d", got)
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("Run returned %v", err)
+	}
+}
+
+// A client that sends its header byte by byte is cut off.
+func TestSlowClient(t *testing.T) {
+	if testing.Short() {
+		t.Log("runs only without -short: it waits for a timeout of five seconds")
+		return
+	}
+	t.Parallel()
+	address, stop := start(t, nil)
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(15 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if rest, err := io.ReadAll(bufio.NewReader(conn)); err != nil {
+		t.Errorf("after %q: %v", rest, err)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConfigNamesAllThatIsMissing(t *testing.T) {
+	_, err := console.New(console.Config{})
+	for _, part := range []string{"Engine", "Dispatcher", "Accounts", "Views", "Registerer", "Gatherer", "Log"} {
+		if err == nil || !strings.Contains(err.Error(), "API."+part) {
+			t.Errorf("%s is not named: %v", part, err)
+		}
+	}
+}
