@@ -93,7 +93,7 @@ type Views interface {
 	Log(ctx context.Context, id domain.RunID, from int64, limit int) (view.LogPage, error)
 }
 
-// Config is what the API is made of. All fields but Zone, Home and Version must be set.
+// Config is what the API is made of. Engine to Views, Registerer, Gatherer and Log must be set.
 type Config struct {
 	Engine     Engine
 	Dispatcher Dispatcher
@@ -106,6 +106,9 @@ type Config struct {
 	Zone       *time.Location // of schedules that name none; nil: UTC
 	Home       http.Handler   // of /, open to all; nil: not found
 	Version    string         // of Belfry, in the contract
+	// SecureCookies marks session cookies as Secure also where this process does not speak TLS itself: behind a
+	// proxy that does.
+	SecureCookies bool
 }
 
 // Check asks whether a part that Belfry needs is there. Name is postgres or nats.
@@ -121,7 +124,7 @@ type API struct {
 	huma    huma.API
 	guesses *auth.Limiter
 	metrics *metrics
-	streams chan struct{} // a slot for each log stream
+	streams *streamSlots
 	closing chan struct{} // closed when streams are to end
 }
 
@@ -139,9 +142,9 @@ func New(c Config) *API {
 	}
 	a := &API{
 		Config: c, router: chi.NewMux(), guesses: auth.NewLimiter(), metrics: newMetrics(c.Registerer),
-		streams: make(chan struct{}, maxStreams), closing: make(chan struct{}),
+		streams: &streamSlots{users: map[string]int{}}, closing: make(chan struct{}),
 	}
-	a.router.Use(a.observe, a.recoverPanics, secureHeaders, a.authenticate, a.onceOnly)
+	a.router.Use(a.observe, a.recoverPanics, secureHeaders, a.authenticate, bound, a.onceOnly)
 	a.router.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, newProblem(http.StatusNotFound, "there is nothing at this path"))
 	})

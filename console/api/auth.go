@@ -98,7 +98,7 @@ func (a *API) logIn(ctx context.Context, _ auth.Identity, in *loginInput) (*logi
 	}
 	a.audit(ctx, auth.Identity{Principal: account.Principal{User: b.Username}, Remote: in.remote}, "auth.login", "user/"+b.Username, nil, nil)
 	return &loginOutput{
-		SetCookie: auth.SessionCookie(token, expires, in.secure),
+		SetCookie: auth.SessionCookie(token, expires, in.secure || a.SecureCookies),
 		Body:      loginAnswer{token, domain.At(expires)},
 	}, nil
 }
@@ -107,7 +107,7 @@ func (a *API) logOut(ctx context.Context, id auth.Identity, in *struct{ Client }
 	if err := a.Accounts.LogOut(ctx, id.Token); err != nil {
 		return nil, err
 	}
-	return &logoutOutput{SetCookie: auth.SessionCookie("", time.Unix(1, 0), in.secure)}, nil
+	return &logoutOutput{SetCookie: auth.SessionCookie("", time.Unix(1, 0), in.secure || a.SecureCookies)}, nil
 }
 
 func (a *API) whoAmI(_ context.Context, id auth.Identity, _ *struct{}) (*output[me], error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -19,7 +20,8 @@ import (
 )
 
 const (
-	maxStreams     = 200                    // log streams of this process
+	maxStreams     = 400                    // log streams of this process
+	maxUserStreams = 100                    // and of one user
 	streamPoll     = 250 * time.Millisecond // how often a stream looks for new lines
 	streamBeat     = 15 * time.Second       // a comment after so long a silence, so that proxies keep the connection
 	streamLifetime = time.Hour              // then the client connects again, and its rights are looked at again
@@ -69,6 +71,8 @@ func (a *API) log(ctx context.Context, id auth.Identity, in *struct {
 
 // readLog returns a page of the log of a run that the caller may see, NotFound for any other.
 func (a *API) readLog(ctx context.Context, id auth.Identity, run domain.RunID, from int64, limit int) (view.LogPage, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	p, err := a.Views.Log(ctx, run, from, limit)
 	if err == nil {
 		err = may(id, p.State.Group, noRun)
@@ -97,7 +101,7 @@ func (a *API) logText(ctx context.Context, id auth.Identity, in *RunPath) (*stre
 			if _, err := w.Write(text.Bytes()); err != nil || len(p.Lines) == 0 {
 				return
 			}
-			if p, err = a.Views.Log(r.Context(), in.ID, p.Next, streamLines); err != nil {
+			if p, err = a.readLog(r.Context(), id, in.ID, p.Next, streamLines); err != nil {
 				// The status has been sent: only a broken connection still tells that something is missing.
 				a.Log.WarnContext(r.Context(), "a log could not be read to its end", "error", err, "run_id", in.ID)
 				panic(http.ErrAbortHandler)
@@ -123,26 +127,51 @@ func (a *API) logStream(ctx context.Context, id auth.Identity, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case a.streams <- struct{}{}:
-	default:
+	if !a.streams.take(id.User) {
 		p := newProblem(http.StatusServiceUnavailable, "too many log streams are open")
 		p.retryAfter = 5 * time.Second
 		return nil, p
 	}
 	return &streamed{func(hc huma.Context) {
 		a.metrics.streams.Inc()
-		defer func() { a.metrics.streams.Dec(); <-a.streams }()
+		defer func() { a.metrics.streams.Dec(); a.streams.free(id.User) }()
 		r, w := humachi.Unwrap(hc)
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.Header().Set("X-Accel-Buffering", "no")
 		s := stream{w: w, out: http.NewResponseController(w)}
-		a.follow(r.Context(), &s, in.ID, first)
+		a.follow(r.Context(), &s, id, in.ID, first)
 	}}, nil
 }
 
+// streamSlots bounds the log streams, so that one user cannot take all of them.
+type streamSlots struct {
+	mu    sync.Mutex
+	all   int
+	users map[string]int
+}
+
+func (s *streamSlots) take(user string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == maxStreams || s.users[user] == maxUserStreams {
+		return false
+	}
+	s.all++
+	s.users[user]++
+	return true
+}
+
+func (s *streamSlots) free(user string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all--
+	if s.users[user]--; s.users[user] == 0 {
+		delete(s.users, user)
+	}
+}
+
 // follow sends pages until the log has ended, the client has gone, or the server closes.
-func (a *API) follow(ctx context.Context, s *stream, run domain.RunID, p view.LogPage) {
+func (a *API) follow(ctx context.Context, s *stream, id auth.Identity, run domain.RunID, p view.LogPage) {
 	ctx, cancel := context.WithTimeout(ctx, streamLifetime)
 	defer cancel()
 	poll := time.NewTicker(streamPoll)
@@ -165,7 +194,7 @@ func (a *API) follow(ctx context.Context, s *stream, run domain.RunID, p view.Lo
 				return
 			}
 		}
-		if p, err = a.Views.Log(ctx, run, p.Next, streamLines); err != nil {
+		if p, err = a.readLog(ctx, id, run, p.Next, streamLines); err != nil {
 			// The client connects again and goes on after the last line it saw.
 			a.Log.WarnContext(ctx, "a log stream broke off", "error", err, "run_id", run)
 			return

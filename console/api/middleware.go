@@ -119,12 +119,30 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		id, err := auth.Identify(r, a.Accounts)
+		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+		id, err := auth.Identify(r.WithContext(ctx), a.Accounts)
+		cancel()
 		if err != nil {
 			writeProblem(w, toProblem(r.Context(), a.Log, err))
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), id)))
+	})
+}
+
+// requestTimeout bounds what a request waits for Postgres and NATS, so that it gets its 503 when one of them hangs.
+const requestTimeout = 15 * time.Second
+
+// bound gives every request its timeout, save those that are written bit by bit, which bound each read themselves.
+func bound(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/log/stream") || strings.HasSuffix(r.URL.Path, "/log.txt") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 

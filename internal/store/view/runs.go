@@ -37,6 +37,9 @@ var lastRunID = domain.RunID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xf
 // Runs lists runs from new to old. Message, output and param are cut to 1,024 characters. next is the Before of
 // the next page, zero when there is none.
 func (s *Store) Runs(ctx context.Context, f RunFilter) (runs []domain.Run, next domain.RunID, err error) {
+	if g := f.groups(); g != nil && len(g) == 0 {
+		return []domain.Run{}, next, nil
+	}
 	lo, hi := idRange(f)
 	limit := f.Limit
 	var ids []domain.RunID
