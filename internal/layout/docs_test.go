@@ -1,0 +1,220 @@
+package layout
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/go/packages"
+
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+const root = "../.."
+
+// pages returns the pages for people, by their path below the root.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	found := make(map[string]string)
+	for _, pattern := range []string{"*.md", "docs/*.md"} {
+		names, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found[strings.TrimPrefix(filepath.ToSlash(name), root+"/")] = string(text)
+		}
+	}
+	if found["README.md"] == "" || found["docs/wire.md"] == "" {
+		t.Fatalf("pages are missing; found %d", len(found))
+	}
+	return found
+}
+
+// wireExample is a JSON block of docs/wire.md that says which message it is.
+var wireExample = regexp.MustCompile("(?s)<!-- wire: (\\w+) -->\n```json\n(.*?)\n```")
+
+// wireMessages are the messages that docs/wire.md shows.
+var wireMessages = map[string]func() any{
+	"Heartbeat":    func() any { return new(wire.Heartbeat) },
+	"Offers":       func() any { return new(wire.Offers) },
+	"Answer":       func() any { return new(wire.Answer) },
+	"Results":      func() any { return new(wire.Results) },
+	"Logs":         func() any { return new(wire.Logs) },
+	"Control":      func() any { return new(wire.Control) },
+	"ControlReply": func() any { return new(wire.ControlReply) },
+	"RunChanges":   func() any { return new(wire.RunChanges) },
+	"DeadLetter":   func() any { return new(wire.DeadLetter) },
+}
+
+// TestWirePage: whoever writes an executor from docs/wire.md copies its examples.
+func TestWirePage(t *testing.T) {
+	shown := make(map[string]bool)
+	for _, m := range wireExample.FindAllStringSubmatch(pages(t)["docs/wire.md"], -1) {
+		shown[m[1]] = true
+		if err := checkWireExample(m[1], m[2]); err != nil {
+			t.Errorf("%s: %v", m[1], err)
+		}
+	}
+	for name := range wireMessages {
+		if !shown[name] {
+			t.Errorf("docs/wire.md has no example of %s", name)
+		}
+	}
+}
+
+// checkWireExample reads an example strictly: it has no field that the message does not know.
+func checkWireExample(name, example string) error {
+	blank, ok := wireMessages[name]
+	if !ok {
+		return errors.New("there is no such message")
+	}
+	dec := json.NewDecoder(strings.NewReader(example))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(blank()); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return errors.New("something follows the message")
+	}
+	var head struct{ V int }
+	if err := json.Unmarshal([]byte(example), &head); err != nil {
+		return err
+	}
+	if head.V != wire.Version {
+		return fmt.Errorf("it says version %d", head.V)
+	}
+	return nil
+}
+
+func TestWirePageCanFail(t *testing.T) {
+	for _, test := range []struct {
+		name, example string
+		ok            bool
+	}{
+		{"Control", `{"v": 1, "op": "ping"}`, true},
+		{"Control", `{"v": 2, "op": "ping"}`, false},
+		{"Control", `{"v": 1, "operation": "ping"}`, false},
+		{"Control", `{"v": 1} {}`, false},
+		{"Other", `{"v": 1}`, false},
+	} {
+		if err := checkWireExample(test.name, test.example); (err == nil) != test.ok {
+			t.Errorf("%s %s: got %v", test.name, test.example, err)
+		}
+	}
+}
+
+var goBlock = regexp.MustCompile("(?s)```go\n(.*?)\n```")
+
+// TestGoSnippets: what people paste from the pages must compile.
+func TestGoSnippets(t *testing.T) {
+	imports := importMap{}
+	loaded, err := packages.Load(&packages.Config{
+		Mode: packages.NeedName | packages.NeedImports | packages.NeedDeps | packages.NeedTypes, Dir: root,
+	}, "./executor/...", "std")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range loaded {
+		imports[p.PkgPath] = p.Types
+	}
+	snippets := 0
+	for page, text := range pages(t) {
+		for _, m := range goBlock.FindAllStringSubmatch(text, -1) {
+			snippets++
+			if err := checkSnippet(imports, m[1]); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+		}
+	}
+	if snippets < 2 {
+		t.Errorf("%d snippets were found; there were at least 2", snippets)
+	}
+	if err := checkSnippet(imports, "package a\nimport \"time\"\nvar d time.Duration = \"x\""); err == nil {
+		t.Error("a snippet that does not compile was taken")
+	}
+}
+
+func checkSnippet(imports types.Importer, source string) error {
+	positions := token.NewFileSet()
+	file, err := parser.ParseFile(positions, "snippet.go", source, 0)
+	if err != nil {
+		return err
+	}
+	_, err = (&types.Config{Importer: imports}).Check("snippet", positions, []*ast.File{file}, nil)
+	return err
+}
+
+var (
+	link   = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	scheme = regexp.MustCompile(`^[a-z]+:`)
+)
+
+func TestLinks(t *testing.T) {
+	for page, text := range pages(t) {
+		for _, target := range brokenLinks(os.DirFS(root), page, text) {
+			t.Errorf("%s: the link to %s leads nowhere", page, target)
+		}
+	}
+	if broken := brokenLinks(os.DirFS(root), "docs/a.md", "[a](../README.md#x) [b](nowhere.md) [c](https://belfry.example)"); len(broken) != 1 {
+		t.Errorf("got %q, want the one to nowhere.md", broken)
+	}
+}
+
+// brokenLinks returns the relative links of a page that name no file.
+func brokenLinks(tree fs.FS, page, text string) []string {
+	var broken []string
+	for _, m := range link.FindAllStringSubmatch(text, -1) {
+		name, _, _ := strings.Cut(m[1], "#")
+		if name == "" || scheme.MatchString(name) {
+			continue
+		}
+		if _, err := fs.Stat(tree, filepath.ToSlash(filepath.Join(filepath.Dir(page), name))); err != nil {
+			broken = append(broken, m[1])
+		}
+	}
+	return broken
+}
+
+var envTag = regexp.MustCompile(`env:"(BELFRY_\w+)"`)
+
+// TestSettingsPage: every variable that a role reads is on the page for operators.
+func TestSettingsPage(t *testing.T) {
+	source, err := os.ReadFile(filepath.Join(root, "internal/config/config.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := envTag.FindAllStringSubmatch(string(source), -1)
+	if len(found) < 20 {
+		t.Fatalf("only %d settings were found", len(found))
+	}
+	page := pages(t)["docs/operations.md"]
+	for _, m := range found {
+		if !strings.Contains(page, "`"+m[1]+"`") {
+			t.Errorf("docs/operations.md does not tell of %s", m[1])
+		}
+	}
+}
+
+// TestReadmeCommand: .ci/run takes the test command from between these marks.
+func TestReadmeCommand(t *testing.T) {
+	marked := regexp.MustCompile("(?s)<!-- ci:test -->\n```sh\ngo test [^\n]+\n```\n<!-- /ci:test -->")
+	if !marked.MatchString(pages(t)["README.md"]) {
+		t.Error("README.md has no test command between its ci:test marks")
+	}
+}
