@@ -169,8 +169,14 @@ func (d *Dispatcher) answered(ctx context.Context, b boot, runs []domain.LiveRun
 			why[r.ID] = b.instance + " refused: " + knownRefusal(v.Reason)
 		}
 	}
+	if len(refused) > 0 && a.Load.Running < a.Load.Capacity {
+		d.roster.Shun(b.group, b.instance, b.id, shunFor)
+	}
 	d.refused(ctx, refused, func(id domain.RunID) string { return why[id] })
 }
+
+// shunFor is how long an instance that refuses although it has room gets nothing.
+const shunFor = 500 * time.Millisecond
 
 // knownRefusal keeps what an executor says out of labels and texts, unless it is one of the contract's words.
 func knownRefusal(reason string) string {

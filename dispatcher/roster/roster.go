@@ -41,6 +41,7 @@ type instance struct {
 	load    wire.Load // the newest by Seq
 	offered int       // slots offered since load was said
 	seen    time.Time // of the last heartbeat, monotonic
+	shunned time.Time // until then it gets nothing: it refused although it seemed to have room
 }
 
 // New returns an empty roster.
@@ -197,6 +198,16 @@ func (r *Roster) Offered(group, name, boot string, n int) {
 	}
 }
 
+// Shun keeps an instance from being chosen for a while, so that one which refuses although it seems to have room is
+// not asked again and again.
+func (r *Roster) Shun(group, name, boot string, d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := r.instances[key{group, name}]; i != nil && i.beat.BootID == boot {
+		i.shunned = time.Now().Add(d)
+	}
+}
+
 // Drop forgets an instance that nobody answered for. Its next heartbeat brings it back.
 func (r *Roster) Drop(group, name, boot string) {
 	r.mu.Lock()
@@ -213,7 +224,8 @@ func (r *Roster) Candidates(group, target string) []*route.Candidate {
 	defer r.mu.Unlock()
 	var out []*route.Candidate
 	for k, i := range r.instances {
-		if k.group != group || i.load.Draining || i.beat.Draining || time.Since(i.seen) > wire.LeaseTTL || !offers(&i.beat, target) {
+		if k.group != group || i.load.Draining || i.beat.Draining || time.Since(i.seen) > wire.LeaseTTL || !offers(&i.beat, target) ||
+			time.Now().Before(i.shunned) {
 			continue
 		}
 		out = append(out, &route.Candidate{

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -39,6 +41,9 @@ func (s *Store) AssignWaiting(ctx context.Context, key WaitingKey, limit int, ch
 		if err != nil {
 			return err
 		}
+		if err := deleteStale(ctx, q, ids, rows); err != nil {
+			return err
+		}
 		waiting, err := s.withDefinitions(ctx, q, inOrder(ids, rows))
 		if err != nil {
 			return err
@@ -57,7 +62,28 @@ func (s *Store) AssignWaiting(ctx context.Context, key WaitingKey, limit int, ch
 	return bound, expand, err
 }
 
-// inOrder returns the rows in the order of ids.
+// waits reports whether a run is to be bound.
+func waits(r *sqlcgen.RunsLive) bool { return r.State == string(domain.Queued) && r.Instance == nil }
+
+// deleteStale deletes claimed entries whose run does not wait any more. They would stand in front of the others for
+// ever. Whoever makes such a run wait again inserts its entry after this transaction.
+func deleteStale(ctx context.Context, q *sqlcgen.Queries, ids []domain.RunID, rows []sqlcgen.RunsLive) error {
+	stale := make(map[domain.RunID]bool, len(ids))
+	for _, id := range ids {
+		stale[id] = true
+	}
+	for _, r := range rows {
+		if waits(&r) {
+			delete(stale, r.ID)
+		}
+	}
+	if len(stale) == 0 {
+		return nil
+	}
+	return q.DeleteWaiting(ctx, slices.Collect(maps.Keys(stale)))
+}
+
+// inOrder returns the rows of runs that wait, in the order of ids.
 func inOrder(ids []domain.RunID, rows []sqlcgen.RunsLive) []domain.LiveRun {
 	byID := make(map[domain.RunID]sqlcgen.RunsLive, len(rows))
 	for _, r := range rows {
@@ -65,7 +91,7 @@ func inOrder(ids []domain.RunID, rows []sqlcgen.RunsLive) []domain.LiveRun {
 	}
 	out := make([]domain.LiveRun, 0, len(rows))
 	for _, id := range ids {
-		if r, ok := byID[id]; ok && r.KillRequestedAt == nil {
+		if r, ok := byID[id]; ok && waits(&r) && r.KillRequestedAt == nil {
 			out = append(out, liveRun(r))
 		}
 	}
@@ -267,7 +293,7 @@ func (s *Store) ExpandBroadcast(ctx context.Context, run domain.Due, def *domain
 			}
 		}
 		first, err := q.ExpandFirst(ctx, sqlcgen.ExpandFirstParams{
-			ID: run.RunID, DueAt: run.DueAt, Attempt: int32(run.Attempt), Total: ptr(int32(len(to))),
+			ID: run.RunID, DueAt: run.DueAt, Version: int32(run.JobVersion), Attempt: int32(run.Attempt), Total: ptr(int32(len(to))),
 			Pin: to[0].Pin, Instance: to[0].Instance, Boot: to[0].BootID, Route: to[0].Route, Waiting: to[0].Waiting,
 			GiveUp: s.giveUp(def, run.DueAt), Tolerance: s.plan.Tolerance,
 		})
@@ -319,7 +345,12 @@ func (s *Store) takeForBroadcast(ctx context.Context, tx pgx.Tx, q *sqlcgen.Quer
 		return false, err
 	}
 	if !slots.take(k, run.RunID) {
-		return false, s.blocked(ctx, tx, q, []Admission{{Due: run, Def: def}}, slots, out)
+		in := []Admission{{Due: run, Def: def}}
+		fireable, err := s.fireable(ctx, q, in)
+		if err != nil || !fireable[run.RunID] {
+			return false, err
+		}
+		return false, s.blocked(ctx, tx, q, in, slots, out)
 	}
 	return true, slots.save(ctx, q)
 }

@@ -310,7 +310,9 @@ func (s *Store) hold(ctx context.Context, q *sqlcgen.Queries, in []Admission, sl
 		p.Ids = append(p.Ids, a.RunID)
 		p.DueAts = append(p.DueAts, a.DueAt)
 		p.Attempts = append(p.Attempts, int32(a.Attempt))
-		p.Owners = append(p.Owners, slots.owners[slotOf(a.Def, a.Instance)])
+		k := slotOf(a.Def, a.Instance)
+		p.Owners = append(p.Owners, slots.owners[k])
+		p.Instances = append(p.Instances, k.instance)
 	}
 	rows, err := q.HoldRuns(ctx, p)
 	for _, r := range rows {

@@ -338,7 +338,18 @@ func (s *Store) replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lo
 		}
 	}
 	if spec.Enabled && !waitForEnd {
-		due.NextFireTime, due.NextDueAt = instants(plan.First(id, compiled, spec.Schedule.Jitter.Std(), through, l.now))
+		fire, at := plan.First(id, compiled, spec.Schedule.Jitter.Std(), through, l.now)
+		if due.Chained && !fire.IsZero() {
+			ended, err := q.LastEnd(ctx, int64(id))
+			if err != nil {
+				return err
+			}
+			// An edit does not shorten the pause since the last run.
+			if after := plan.After(compiled, ended); after.IsZero() || after.After(fire) {
+				fire, at = after, compiled.Due(id, after)
+			}
+		}
+		due.NextFireTime, due.NextDueAt = instants(fire, at)
 	}
 	if err := q.SetDue(ctx, due); err != nil {
 		return err
@@ -420,4 +431,10 @@ func (s *Store) DeleteJob(ctx context.Context, id domain.JobID, version int, by 
 		return notify(ctx, tx)
 	})
 	return job, err
+}
+
+// GroupHadJobs reports whether the group has, or ever had, a job.
+func (s *Store) GroupHadJobs(ctx context.Context, group string) (bool, error) {
+	had, err := s.q.GroupHadJobs(ctx, group)
+	return had, pgerr.Translate(err)
 }

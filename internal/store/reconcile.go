@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -118,7 +119,7 @@ func (s *Store) GoOnChains(ctx context.Context, limit int) (int, error) {
 	return len(jobs), err
 }
 
-// ReleaseOrphans releases the next held run of jobs whose holder is gone, and returns what to fire.
+// ReleaseOrphans releases the next held run of each slot that nobody owns, and returns what to fire.
 func (s *Store) ReleaseOrphans(ctx context.Context, limit int) ([]domain.Due, error) {
 	rows, err := s.q.UnheldHeld(ctx, int32(limit))
 	if err != nil || len(rows) == 0 {
@@ -129,7 +130,7 @@ func (s *Store) ReleaseOrphans(ctx context.Context, limit int) ([]domain.Due, er
 		out = nil
 		var keys []slotKey
 		for _, r := range rows {
-			keys = append(keys, slotKey{domain.JobID(r.JobID), ""})
+			keys = append(keys, slotKey{domain.JobID(r.JobID), r.HeldOn})
 		}
 		slots, err := lockSlots(ctx, q, keys, false)
 		if err != nil {
@@ -140,11 +141,13 @@ func (s *Store) ReleaseOrphans(ctx context.Context, limit int) ([]domain.Due, er
 		}
 		var ids []domain.RunID
 		for _, r := range rows {
-			k := slotKey{domain.JobID(r.JobID), ""}
-			if owner, exists := slots.owners[k]; exists && !owner.IsZero() {
+			k := slotKey{domain.JobID(r.JobID), r.HeldOn}
+			owner, exists := slots.owners[k]
+			if exists && !owner.IsZero() && owner != r.ID {
 				continue // somebody took it since
-			} else if exists {
-				slots.set(k, r.ID)
+			}
+			if exists && k.instance == "" {
+				slots.set(k, r.ID) // in scope instance it is routed anew and takes a slot then
 			}
 			ids = append(ids, r.ID)
 		}
@@ -212,6 +215,9 @@ func (s *Store) RequestKill(ctx context.Context, id domain.RunID, reason domain.
 		if err == nil && len(marked) == 0 {
 			return finalOrUnknown(ctx, q, id)
 		}
+		if err == nil && marked[0].Instance == nil { // refused since it was read: nobody would confirm the kill
+			return domain.WrapError(domain.Unavailable, "the run is changing hands; try again", errRepeat)
+		}
 		return err
 	})
 	return out, err
@@ -267,4 +273,33 @@ func (s *Store) GroupsOf(ctx context.Context, runs []domain.RunID) (map[domain.R
 func (s *Store) Vacuum(ctx context.Context) error {
 	_, err := s.pool.Exec(ctx, `VACUUM (INDEX_CLEANUP ON, TRUNCATE OFF) runs_live, job_due, block_slots, runs_waiting`)
 	return pgerr.Translate(err)
+}
+
+// DropDays drops the partitions of days whose runs, and whose logs, nobody keeps any more.
+func (s *Store) DropDays(ctx context.Context, runs, logs time.Duration) error {
+	rows, err := s.pool.Query(ctx, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+		JOIN pg_class p ON p.oid = i.inhparent WHERE p.relname IN ('runs_history', 'run_attempts', 'late_results', 'run_logs')
+		AND p.relnamespace = current_schema()::regnamespace ORDER BY 1`)
+	if err != nil {
+		return pgerr.Translate(err)
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return pgerr.Translate(err)
+	}
+	now := s.Now()
+	for _, name := range names {
+		keep := runs
+		if strings.HasPrefix(name, "run_logs_") {
+			keep = logs
+		}
+		day, err := time.Parse("20060102", name[strings.LastIndexByte(name, '_')+1:])
+		if err != nil || now.Sub(day.AddDate(0, 0, 1)) < keep {
+			continue
+		}
+		if _, err := s.pool.Exec(ctx, `DROP TABLE `+pgx.Identifier{name}.Sanitize()); err != nil {
+			return pgerr.Translate(err)
+		}
+	}
+	return nil
 }

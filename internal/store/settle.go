@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/plan"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
@@ -37,9 +38,20 @@ func (s *Store) Settle(ctx context.Context, ended []domain.Ended) (SettleResult,
 }
 
 func (s *Store) makeDaysOf(ctx context.Context, ended []domain.Ended) error {
+	ids := make([]domain.RunID, len(ended))
+	for i, e := range ended {
+		ids[i] = e.RunID
+	}
+	known, err := s.GroupsOf(ctx, ids) // or whoever invents run ids makes tables
+	if err != nil {
+		return err
+	}
 	seen := make(map[time.Time]bool)
 	var days []time.Time
 	for _, e := range ended {
+		if known[e.RunID] == "" {
+			continue
+		}
 		if day := e.RunID.Time().Truncate(24 * time.Hour); !seen[day] {
 			seen[day] = true
 			days = append(days, day)
@@ -72,7 +84,7 @@ type settling struct {
 	retries  sqlcgen.RetryRunsParams
 	requeue  []domain.RunID
 	ups      []domain.FollowUp
-	freed    map[slotKey]domain.RunID // slots whose owner ends with this transaction
+	freed    map[slotKey]bool // slots whose owner ends with this transaction
 	unbound  []domain.RunID
 	chains   []int64
 	toClass  []int                             // results whose run is not in exactly that attempt any more
@@ -90,7 +102,7 @@ type final struct {
 
 func (s *Store) settle(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []domain.Ended) (SettleResult, error) {
 	w := &settling{
-		s: s, q: q, now: s.Now(), in: in, freed: make(map[slotKey]domain.RunID), matched: make(map[domain.RunID]bool),
+		s: s, q: q, now: s.Now(), in: in, freed: make(map[slotKey]bool), matched: make(map[domain.RunID]bool),
 	}
 	w.out.Dispositions = make([]domain.Disposition, len(in))
 	for _, step := range []func(context.Context) error{
@@ -194,7 +206,7 @@ func (w *settling) compare(ctx context.Context) error {
 		}
 		w.matched[e.RunID] = true // a second Ended of this batch for the same attempt is a repeat
 		w.out.Dispositions[i] = domain.Settled
-		clean(&e)
+		w.clean(&e, &r)
 		killed := r.KillRequestedAt != nil
 		switch {
 		case e.Outcome == domain.OutcomeUnstarted && !killed:
@@ -236,7 +248,7 @@ func (w *settling) planRetries(ctx context.Context, retried []int) error {
 	}
 	for _, i := range retried {
 		r, e := w.rowOf(i), w.in[i]
-		clean(&e)
+		w.clean(&e, &r)
 		def := w.defs[versionKey{domain.JobID(r.JobID), int(r.JobVersion)}]
 		if !exists[r.JobID] {
 			w.end(def, r, e, false)
@@ -298,14 +310,36 @@ func (w *settling) free(def *definition, r *sqlcgen.RunsLive, ended bool) {
 	}
 	k := slotOf(&def.Definition, orZero(r.Instance))
 	if owner, locked := w.slots.owners[k]; locked && owner == r.ID {
-		w.freed[k] = r.ID
+		w.freed[k] = true
 	}
 }
 
-// clean makes text that Postgres can hold, within the contract's bounds.
-func clean(e *domain.Ended) {
+// clean holds what an instance reports within the contract's bounds, and its instants within the run's life: they
+// come from a foreign clock, and a child's run id begins with its parent's end.
+func (w *settling) clean(e *domain.Ended, r *sqlcgen.RunsLive) {
+	cleanText(e)
+	within := func(t time.Time) time.Time {
+		switch {
+		case t.IsZero() || t.After(w.now):
+			return w.now
+		case t.Before(r.CreatedAt):
+			return r.CreatedAt.UTC()
+		}
+		return t
+	}
+	e.FinishedAt = within(e.FinishedAt)
+	if !e.StartedAt.IsZero() {
+		e.StartedAt = within(e.StartedAt)
+	}
+}
+
+// cleanText makes text that Postgres can hold. Reasons and names are as long as they are known to be.
+func cleanText(e *domain.Ended) {
 	e.Message = cut(e.Message, domain.MaxMessageBytes)
 	e.Output = cut(e.Output, domain.MaxOutputBytes)
+	e.Reason = domain.Reason(cut(string(e.Reason), 64))
+	e.Outcome = domain.Outcome(cut(string(e.Outcome), 64))
+	e.Instance = cut(e.Instance, 128)
 }
 
 const cutMark = "\n… cut"
@@ -452,7 +486,7 @@ func (w *settling) countDown(ctx context.Context) error {
 		if f.def.NeedsSlot() {
 			k := slotOf(&f.def.Definition, orZero(f.row.Instance))
 			if w.slots.owners[k] == b.ID {
-				w.freed[k] = b.ID
+				w.freed[k] = true
 			}
 		}
 	}
@@ -481,10 +515,9 @@ func (w *settling) handSlots(ctx context.Context) error {
 		return nil
 	}
 	var p sqlcgen.HandSlotsParams
-	for k, owner := range w.freed {
+	for k := range w.freed {
 		p.JobIds = append(p.JobIds, int64(k.job))
 		p.Instances = append(p.Instances, k.instance)
-		p.Owners = append(p.Owners, owner)
 		w.slots.set(k, domain.NilRunID)
 	}
 	next, err := w.q.HandSlots(ctx, p)
@@ -541,13 +574,14 @@ func (s *Store) chainNext(ctx context.Context, q *sqlcgen.Queries, jobs []int64,
 		if err != nil {
 			continue
 		}
-		next := now.Add(compiled.Delay()).Truncate(time.Millisecond)
-		if !compiled.InWindow(next) {
-			continue
+		var due time.Time
+		next := plan.After(compiled, now)
+		if !next.IsZero() {
+			due = compiled.Due(k.job, next)
 		}
 		p.JobIds = append(p.JobIds, int64(k.job))
-		p.NextFires = append(p.NextFires, next)
-		p.NextDues = append(p.NextDues, compiled.Due(k.job, next))
+		p.NextFires = append(p.NextFires, epoch(next))
+		p.NextDues = append(p.NextDues, epoch(due))
 	}
 	if len(p.JobIds) == 0 {
 		return nil
@@ -582,7 +616,7 @@ func (w *settling) classify(ctx context.Context) error {
 		if w.out.Dispositions[i] != domain.Late {
 			continue
 		}
-		clean(&e)
+		cleanText(&e)
 		late.Ids = append(late.Ids, e.RunID)
 		late.Attempts = append(late.Attempts, int32(e.Attempt))
 		late.Instances = append(late.Instances, e.Instance)
@@ -612,9 +646,6 @@ func (w *settling) disposition(e domain.Ended, past []sqlcgen.HistoryOutcomesRow
 			return domain.WrongGroup
 		}
 		known = true
-		if int(h.Attempt) == e.Attempt {
-			return repeatOrLate(e, h.Instance, h.BootID, h.State, h.Reason)
-		}
 	}
 	if r, live := w.liveRows[e.RunID]; live {
 		if r.GroupName != e.Group {
@@ -628,6 +659,12 @@ func (w *settling) disposition(e domain.Ended, past []sqlcgen.HistoryOutcomesRow
 	for _, a := range attempts {
 		if a.RunID == e.RunID && int(a.Attempt) == e.Attempt {
 			return repeatOrLate(e, a.Instance, a.BootID, a.Outcome, a.Reason)
+		}
+	}
+	// After the attempts: a run that was killed while it waited for a retry keeps that attempt in both places.
+	for _, h := range past {
+		if h.ID == e.RunID && int(h.Attempt) == e.Attempt {
+			return repeatOrLate(e, h.Instance, h.BootID, h.State, h.Reason)
 		}
 	}
 	switch {

@@ -62,9 +62,10 @@ UPDATE block_slots s SET owner = NULLIF(w.owner, '00000000-0000-0000-0000-000000
 -- A run that is due while its job's slot is taken waits for its turn. The caller holds the slot's lock, so that
 -- the owner's end cannot pass between.
 UPDATE runs_live r
-   SET held = true, admitted = true, held_by = w.owner, waiting = 'an earlier run of the job is unfinished'
+   SET held = true, admitted = true, held_by = w.owner, held_on = w.instance, waiting = 'an earlier run of the job is unfinished'
   FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@due_ats::timestamptz[]) AS due_at,
-               unnest(@attempts::int[]) AS attempt, unnest(@owners::uuid[]) AS owner) w
+               unnest(@attempts::int[]) AS attempt, unnest(@owners::uuid[]) AS owner,
+               unnest(@instances::text[]) AS instance) w
  WHERE r.id = w.id AND r.due_at = w.due_at AND r.attempt = w.attempt
    AND r.state IN ('pending', 'retrying') AND NOT r.held AND r.kill_requested_at IS NULL
 RETURNING r.id, r.job_id;
@@ -149,7 +150,7 @@ UPDATE runs_live r
        bound_at = CASE WHEN @instance::text <> '' THEN clock_timestamp() END,
        dispatched_at = CASE WHEN @instance::text <> '' THEN clock_timestamp() END,
        give_up_at = NULLIF(@give_up::timestamptz, 'epoch')
- WHERE r.id = @id AND r.due_at = @due_at AND r.attempt = @attempt AND NOT r.held AND r.kill_requested_at IS NULL
+ WHERE r.id = @id AND r.due_at = @due_at AND r.job_version = @version AND r.attempt = @attempt AND NOT r.held AND r.kill_requested_at IS NULL
    AND r.broadcast_id IS NULL
    AND (r.state = 'pending' OR (r.state = 'queued' AND r.instance IS NULL))
    AND (r.cause <> 'schedule' OR r.admitted OR r.due_at >= clock_timestamp() - @tolerance::interval)

@@ -47,6 +47,11 @@ SELECT COALESCE(GREATEST(
 -- name: LiveScheduled :one
 SELECT EXISTS (SELECT 1 FROM runs_live WHERE job_id = @job_id AND cause IN ('schedule', 'misfire'));
 
+-- name: LastEnd :one
+-- When the newest scheduled run that is final ended.
+SELECT COALESCE((SELECT h.finished_at FROM runs_history h WHERE h.job_id = @job_id AND h.cause IN ('schedule', 'misfire')
+                  ORDER BY h.id DESC LIMIT 1), 'epoch')::timestamptz AS ended_at;
+
 -- name: DeleteChildren :exec
 DELETE FROM job_children WHERE parent_id = @parent_id;
 
@@ -93,3 +98,6 @@ SELECT id, job_id, cause, state, param, fire_time FROM runs WHERE id = @id;
 
 -- name: JobOfRun :one
 SELECT job_id FROM runs WHERE id = @id;
+
+-- name: GroupHadJobs :one
+SELECT EXISTS (SELECT 1 FROM job_versions WHERE spec ->> 'group' = @group_name::text);

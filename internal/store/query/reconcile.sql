@@ -33,14 +33,14 @@ SELECT * FROM runs_live WHERE give_up_at < clock_timestamp() AND state IN ('queu
 SELECT * FROM runs_live WHERE kill_requested_at < clock_timestamp() - @after::interval LIMIT @batch;
 
 -- name: UnheldHeld :many
--- Held runs whose holder is gone: a crash came between.
-SELECT DISTINCT ON (r.job_id) r.job_id, r.job_version, r.id, COALESCE(r.held_by, '00000000-0000-0000-0000-000000000000')::uuid AS held_by
+-- The first run held for each slot that nobody owns: a crash came between, or who had been released went elsewhere.
+SELECT DISTINCT ON (r.job_id, r.held_on) r.job_id, r.id, COALESCE(r.held_on, '')::text AS held_on
   FROM runs_live r
-  LEFT JOIN block_slots s ON s.job_id = r.job_id AND s.instance = ''
+  LEFT JOIN block_slots s ON s.job_id = r.job_id AND s.instance = r.held_on
  WHERE r.held
-   AND NOT EXISTS (SELECT 1 FROM runs_live l WHERE l.id = COALESCE(s.owner, r.held_by) AND l.id <> r.id)
-   AND NOT EXISTS (SELECT 1 FROM broadcasts b WHERE b.id = COALESCE(s.owner, r.held_by))
- ORDER BY r.job_id, r.due_at, r.id LIMIT @batch;
+   AND NOT EXISTS (SELECT 1 FROM runs_live l WHERE l.id = s.owner AND l.id <> r.id)
+   AND NOT EXISTS (SELECT 1 FROM broadcasts b WHERE b.id = s.owner)
+ ORDER BY r.job_id, r.held_on, r.id LIMIT @batch;
 
 -- name: RequestKill :many
 UPDATE runs_live SET kill_requested_at = COALESCE(kill_requested_at, clock_timestamp()), kill_reason = COALESCE(kill_reason, @reason)

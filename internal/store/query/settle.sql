@@ -83,16 +83,16 @@ SELECT id, attempt FROM runs_live
 -- name: HandSlots :many
 -- The next held run of each freed slot, in order. In scope cluster the slot passes to it, so that no newcomer
 -- slips in; in scope instance it is routed anew and takes a slot then.
-SELECT f.job_id::bigint AS job_id, f.instance::text AS instance, f.owner::uuid AS owner, n.id AS next_id
-  FROM (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@instances::text[]) AS instance, unnest(@owners::uuid[]) AS owner) f
+SELECT f.job_id::bigint AS job_id, f.instance::text AS instance, n.id AS next_id
+  FROM (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@instances::text[]) AS instance) f
   CROSS JOIN LATERAL (
     SELECT r.id FROM runs_live r
-     WHERE r.held AND r.job_id = f.job_id AND (f.instance = '' OR r.held_by = f.owner)
-     ORDER BY r.due_at, r.id LIMIT 1) n;
+     WHERE r.held AND r.job_id = f.job_id AND r.held_on = f.instance
+     ORDER BY r.id LIMIT 1) n;
 
 -- name: Release :many
 -- Due is the instant of release.
-UPDATE runs_live r SET held = false, held_by = NULL, waiting = NULL, rung_at = clock_timestamp(),
+UPDATE runs_live r SET held = false, held_by = NULL, held_on = NULL, waiting = NULL, rung_at = clock_timestamp(),
        due_at = date_trunc('milliseconds', clock_timestamp())
  WHERE r.id = ANY(@ids::uuid[]) AND r.held
 RETURNING r.*;
@@ -115,7 +115,9 @@ SELECT d.job_id, d.version FROM job_due d
    AND NOT EXISTS (SELECT 1 FROM runs_live r WHERE r.job_id = d.job_id AND r.cause IN ('schedule', 'misfire'));
 
 -- name: ChainNext :exec
-UPDATE job_due d SET next_fire_time = NULLIF(w.next_fire, 'epoch'), next_due_at = NULLIF(w.next_due, 'epoch')
+-- A chain whose window has closed ends here.
+UPDATE job_due d SET next_fire_time = NULLIF(w.next_fire, 'epoch'), next_due_at = NULLIF(w.next_due, 'epoch'),
+       chained = w.next_fire <> 'epoch'
   FROM (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@next_fires::timestamptz[]) AS next_fire,
                unnest(@next_dues::timestamptz[]) AS next_due) w
  WHERE d.job_id = w.job_id;

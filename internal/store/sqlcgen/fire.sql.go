@@ -28,7 +28,7 @@ UPDATE runs_live r
  WHERE r.id = w.id AND r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
    AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
    AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= clock_timestamp() - $1::interval)
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
 `
 
 type AdmitRunsParams struct {
@@ -94,6 +94,7 @@ func (q *Queries) AdmitRuns(ctx context.Context, arg AdmitRunsParams) ([]RunsLiv
 			&i.Pin,
 			&i.Avoid,
 			&i.HeldBy,
+			&i.HeldOn,
 			&i.Reason,
 			&i.Message,
 			&i.Waiting,
@@ -124,7 +125,7 @@ UPDATE runs_live r
                unnest($5::text[]) AS route, unnest($6::timestamptz[]) AS give_up) w
  WHERE r.id = w.id AND r.attempt = w.attempt AND r.state = 'queued' AND r.instance IS NULL
    AND r.kill_requested_at IS NULL
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
 `
 
 type BindWaitingParams struct {
@@ -180,6 +181,7 @@ func (q *Queries) BindWaiting(ctx context.Context, arg BindWaitingParams) ([]Run
 			&i.Pin,
 			&i.Avoid,
 			&i.HeldBy,
+			&i.HeldOn,
 			&i.Reason,
 			&i.Message,
 			&i.Waiting,
@@ -308,11 +310,11 @@ UPDATE runs_live r
        bound_at = CASE WHEN $5::text <> '' THEN clock_timestamp() END,
        dispatched_at = CASE WHEN $5::text <> '' THEN clock_timestamp() END,
        give_up_at = NULLIF($7::timestamptz, 'epoch')
- WHERE r.id = $8 AND r.due_at = $9 AND r.attempt = $10 AND NOT r.held AND r.kill_requested_at IS NULL
+ WHERE r.id = $8 AND r.due_at = $9 AND r.job_version = $10 AND r.attempt = $11 AND NOT r.held AND r.kill_requested_at IS NULL
    AND r.broadcast_id IS NULL
    AND (r.state = 'pending' OR (r.state = 'queued' AND r.instance IS NULL))
-   AND (r.cause <> 'schedule' OR r.admitted OR r.due_at >= clock_timestamp() - $11::interval)
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
+   AND (r.cause <> 'schedule' OR r.admitted OR r.due_at >= clock_timestamp() - $12::interval)
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
 `
 
 type ExpandFirstParams struct {
@@ -325,6 +327,7 @@ type ExpandFirstParams struct {
 	GiveUp    time.Time
 	ID        domain.RunID
 	DueAt     time.Time
+	Version   int32
 	Attempt   int32
 	Tolerance time.Duration
 }
@@ -341,6 +344,7 @@ func (q *Queries) ExpandFirst(ctx context.Context, arg ExpandFirstParams) ([]Run
 		arg.GiveUp,
 		arg.ID,
 		arg.DueAt,
+		arg.Version,
 		arg.Attempt,
 		arg.Tolerance,
 	)
@@ -379,6 +383,7 @@ func (q *Queries) ExpandFirst(ctx context.Context, arg ExpandFirstParams) ([]Run
 			&i.Pin,
 			&i.Avoid,
 			&i.HeldBy,
+			&i.HeldOn,
 			&i.Reason,
 			&i.Message,
 			&i.Waiting,
@@ -477,19 +482,21 @@ func (q *Queries) HeldCounts(ctx context.Context, jobIds []int64) ([]HeldCountsR
 
 const holdRuns = `-- name: HoldRuns :many
 UPDATE runs_live r
-   SET held = true, admitted = true, held_by = w.owner, waiting = 'an earlier run of the job is unfinished'
+   SET held = true, admitted = true, held_by = w.owner, held_on = w.instance, waiting = 'an earlier run of the job is unfinished'
   FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::timestamptz[]) AS due_at,
-               unnest($3::int[]) AS attempt, unnest($4::uuid[]) AS owner) w
+               unnest($3::int[]) AS attempt, unnest($4::uuid[]) AS owner,
+               unnest($5::text[]) AS instance) w
  WHERE r.id = w.id AND r.due_at = w.due_at AND r.attempt = w.attempt
    AND r.state IN ('pending', 'retrying') AND NOT r.held AND r.kill_requested_at IS NULL
 RETURNING r.id, r.job_id
 `
 
 type HoldRunsParams struct {
-	Ids      []domain.RunID
-	DueAts   []time.Time
-	Attempts []int32
-	Owners   []domain.RunID
+	Ids       []domain.RunID
+	DueAts    []time.Time
+	Attempts  []int32
+	Owners    []domain.RunID
+	Instances []string
 }
 
 type HoldRunsRow struct {
@@ -505,6 +512,7 @@ func (q *Queries) HoldRuns(ctx context.Context, arg HoldRunsParams) ([]HoldRunsR
 		arg.DueAts,
 		arg.Attempts,
 		arg.Owners,
+		arg.Instances,
 	)
 	if err != nil {
 		return nil, err
@@ -552,7 +560,7 @@ SELECT w.id, f.job_id, f.job_version, f.group_name, f.cause, 'queued', true, (w.
                unnest($5::text[]) AS boot, unnest($6::text[]) AS pin, unnest($7::text[]) AS route,
                unnest($8::text[]) AS waiting) w
   JOIN runs_live f ON f.id = $9
-RETURNING id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id
+RETURNING id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id
 `
 
 type InsertShardsParams struct {
@@ -614,6 +622,7 @@ func (q *Queries) InsertShards(ctx context.Context, arg InsertShardsParams) ([]R
 			&i.Pin,
 			&i.Avoid,
 			&i.HeldBy,
+			&i.HeldOn,
 			&i.Reason,
 			&i.Message,
 			&i.Waiting,
@@ -693,7 +702,7 @@ func (q *Queries) LiveOwners(ctx context.Context, owners []domain.RunID) ([]doma
 }
 
 const liveRuns = `-- name: LiveRuns :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live WHERE id = ANY($1::uuid[])
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live WHERE id = ANY($1::uuid[])
 `
 
 func (q *Queries) LiveRuns(ctx context.Context, ids []domain.RunID) ([]RunsLive, error) {
@@ -733,6 +742,7 @@ func (q *Queries) LiveRuns(ctx context.Context, ids []domain.RunID) ([]RunsLive,
 			&i.Pin,
 			&i.Avoid,
 			&i.HeldBy,
+			&i.HeldOn,
 			&i.Reason,
 			&i.Message,
 			&i.Waiting,
@@ -798,7 +808,7 @@ UPDATE runs_live r
                unnest($3::text[]) AS instance, unnest($4::text[]) AS boot,
                unnest($5::timestamptz[]) AS started_at) w
  WHERE r.id = w.id AND r.attempt = w.attempt AND r.instance = w.instance AND r.boot_id = w.boot AND r.state = 'queued'
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
 `
 
 type MarkRunningParams struct {
@@ -852,6 +862,7 @@ func (q *Queries) MarkRunning(ctx context.Context, arg MarkRunningParams) ([]Run
 			&i.Pin,
 			&i.Avoid,
 			&i.HeldBy,
+			&i.HeldOn,
 			&i.Reason,
 			&i.Message,
 			&i.Waiting,
@@ -911,7 +922,7 @@ const raiseBinds = `-- name: RaiseBinds :many
 UPDATE runs_live r SET bind = r.bind + 1, bound_at = clock_timestamp()
   FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::int[]) AS attempt, unnest($3::int[]) AS bind) w
  WHERE r.id = w.id AND r.attempt = w.attempt AND r.bind = w.bind AND r.state = 'queued' AND r.instance IS NOT NULL
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
 `
 
 type RaiseBindsParams struct {
@@ -958,6 +969,7 @@ func (q *Queries) RaiseBinds(ctx context.Context, arg RaiseBindsParams) ([]RunsL
 			&i.Pin,
 			&i.Avoid,
 			&i.HeldBy,
+			&i.HeldOn,
 			&i.Reason,
 			&i.Message,
 			&i.Waiting,
@@ -1004,7 +1016,7 @@ UPDATE runs_live r
   FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::int[]) AS attempt, unnest($3::int[]) AS bind,
                unnest($4::text[]) AS waiting, unnest($5::text[]) AS avoid) w
  WHERE r.id = w.id AND r.attempt = w.attempt AND r.bind = w.bind AND r.state = 'queued' AND r.instance IS NOT NULL
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
 `
 
 type UnbindParams struct {
@@ -1059,6 +1071,7 @@ func (q *Queries) Unbind(ctx context.Context, arg UnbindParams) ([]RunsLive, err
 			&i.Pin,
 			&i.Avoid,
 			&i.HeldBy,
+			&i.HeldOn,
 			&i.Reason,
 			&i.Message,
 			&i.Waiting,

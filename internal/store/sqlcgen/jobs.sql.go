@@ -88,6 +88,17 @@ func (q *Queries) EnsureClusterSlot(ctx context.Context, jobID int64) error {
 	return err
 }
 
+const groupHadJobs = `-- name: GroupHadJobs :one
+SELECT EXISTS (SELECT 1 FROM job_versions WHERE spec ->> 'group' = $1::text)
+`
+
+func (q *Queries) GroupHadJobs(ctx context.Context, groupName string) (bool, error) {
+	row := q.db.QueryRow(ctx, groupHadJobs, groupName)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
 const insertChildren = `-- name: InsertChildren :exec
 INSERT INTO job_children (parent_id, child_id) SELECT $1, unnest($2::bigint[]) ON CONFLICT DO NOTHING
 `
@@ -343,6 +354,19 @@ func (q *Queries) KeptThrough(ctx context.Context, jobID int64) (time.Time, erro
 	return through, err
 }
 
+const lastEnd = `-- name: LastEnd :one
+SELECT COALESCE((SELECT h.finished_at FROM runs_history h WHERE h.job_id = $1 AND h.cause IN ('schedule', 'misfire')
+                  ORDER BY h.id DESC LIMIT 1), 'epoch')::timestamptz AS ended_at
+`
+
+// When the newest scheduled run that is final ended.
+func (q *Queries) LastEnd(ctx context.Context, jobID int64) (time.Time, error) {
+	row := q.db.QueryRow(ctx, lastEnd, jobID)
+	var ended_at time.Time
+	err := row.Scan(&ended_at)
+	return ended_at, err
+}
+
 const liveScheduled = `-- name: LiveScheduled :one
 SELECT EXISTS (SELECT 1 FROM runs_live WHERE job_id = $1 AND cause IN ('schedule', 'misfire'))
 `
@@ -477,7 +501,7 @@ func (q *Queries) SetDue(ctx context.Context, arg SetDueParams) error {
 }
 
 const unstartedOf = `-- name: UnstartedOf :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live
  WHERE job_id = $1 AND (state IN ('pending', 'retrying') OR (state = 'queued' AND instance IS NULL)) ORDER BY id
 `
 
@@ -518,6 +542,7 @@ func (q *Queries) UnstartedOf(ctx context.Context, jobID int64) ([]RunsLive, err
 			&i.Pin,
 			&i.Avoid,
 			&i.HeldBy,
+			&i.HeldOn,
 			&i.Reason,
 			&i.Message,
 			&i.Waiting,

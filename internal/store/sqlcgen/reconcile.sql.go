@@ -52,7 +52,7 @@ func (q *Queries) BoundInstances(ctx context.Context) ([]BoundInstancesRow, erro
 }
 
 const boundTo = `-- name: BoundTo :many
-SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id FROM runs_live r
+SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id FROM runs_live r
  WHERE r.state IN ('queued', 'running') AND r.instance IS NOT NULL
  ORDER BY r.group_name, r.instance LIMIT $1
 `
@@ -95,6 +95,7 @@ func (q *Queries) BoundTo(ctx context.Context, batch int32) ([]RunsLive, error) 
 			&i.Pin,
 			&i.Avoid,
 			&i.HeldBy,
+			&i.HeldOn,
 			&i.Reason,
 			&i.Message,
 			&i.Waiting,
@@ -201,7 +202,7 @@ func (q *Queries) MakeDays(ctx context.Context, days []pgtype.Date) error {
 }
 
 const pastDeadline = `-- name: PastDeadline :many
-SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id FROM runs_waiting w JOIN runs_live r ON r.id = w.run_id
+SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id FROM runs_waiting w JOIN runs_live r ON r.id = w.run_id
  WHERE w.deadline_at < clock_timestamp() AND r.state = 'queued' AND r.instance IS NULL
  ORDER BY w.deadline_at LIMIT $1
 `
@@ -243,6 +244,7 @@ func (q *Queries) PastDeadline(ctx context.Context, batch int32) ([]RunsLive, er
 			&i.Pin,
 			&i.Avoid,
 			&i.HeldBy,
+			&i.HeldOn,
 			&i.Reason,
 			&i.Message,
 			&i.Waiting,
@@ -265,7 +267,7 @@ func (q *Queries) PastDeadline(ctx context.Context, batch int32) ([]RunsLive, er
 }
 
 const pastGiveUp = `-- name: PastGiveUp :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live WHERE give_up_at < clock_timestamp() AND state IN ('queued', 'running') LIMIT $1
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live WHERE give_up_at < clock_timestamp() AND state IN ('queued', 'running') LIMIT $1
 `
 
 func (q *Queries) PastGiveUp(ctx context.Context, batch int32) ([]RunsLive, error) {
@@ -305,6 +307,7 @@ func (q *Queries) PastGiveUp(ctx context.Context, batch int32) ([]RunsLive, erro
 			&i.Pin,
 			&i.Avoid,
 			&i.HeldBy,
+			&i.HeldOn,
 			&i.Reason,
 			&i.Message,
 			&i.Waiting,
@@ -329,7 +332,7 @@ func (q *Queries) PastGiveUp(ctx context.Context, batch int32) ([]RunsLive, erro
 const requestKill = `-- name: RequestKill :many
 UPDATE runs_live SET kill_requested_at = COALESCE(kill_requested_at, clock_timestamp()), kill_reason = COALESCE(kill_reason, $1)
  WHERE id = ANY($2::uuid[])
-RETURNING id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id
+RETURNING id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id
 `
 
 type RequestKillParams struct {
@@ -374,6 +377,7 @@ func (q *Queries) RequestKill(ctx context.Context, arg RequestKillParams) ([]Run
 			&i.Pin,
 			&i.Avoid,
 			&i.HeldBy,
+			&i.HeldOn,
 			&i.Reason,
 			&i.Message,
 			&i.Waiting,
@@ -396,7 +400,7 @@ func (q *Queries) RequestKill(ctx context.Context, arg RequestKillParams) ([]Run
 }
 
 const runsOfBoot = `-- name: RunsOfBoot :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live
  WHERE group_name = $1 AND instance = $2::text AND boot_id = $3::text AND state IN ('queued', 'running')
  ORDER BY id LIMIT $4
 `
@@ -450,6 +454,7 @@ func (q *Queries) RunsOfBoot(ctx context.Context, arg RunsOfBootParams) ([]RunsL
 			&i.Pin,
 			&i.Avoid,
 			&i.HeldBy,
+			&i.HeldOn,
 			&i.Reason,
 			&i.Message,
 			&i.Waiting,
@@ -472,7 +477,7 @@ func (q *Queries) RunsOfBoot(ctx context.Context, arg RunsOfBootParams) ([]RunsL
 }
 
 const silentRuns = `-- name: SilentRuns :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live
  WHERE state = 'queued' AND instance IS NOT NULL AND kill_requested_at IS NULL
    AND GREATEST(bound_at, due_at) < clock_timestamp() - $1::interval
  LIMIT $2
@@ -521,6 +526,7 @@ func (q *Queries) SilentRuns(ctx context.Context, arg SilentRunsParams) ([]RunsL
 			&i.Pin,
 			&i.Avoid,
 			&i.HeldBy,
+			&i.HeldOn,
 			&i.Reason,
 			&i.Message,
 			&i.Waiting,
@@ -569,7 +575,7 @@ func (q *Queries) StoreLogs(ctx context.Context, arg StoreLogsParams) error {
 }
 
 const unconfirmedKills = `-- name: UnconfirmedKills :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live WHERE kill_requested_at < clock_timestamp() - $1::interval LIMIT $2
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live WHERE kill_requested_at < clock_timestamp() - $1::interval LIMIT $2
 `
 
 type UnconfirmedKillsParams struct {
@@ -614,6 +620,7 @@ func (q *Queries) UnconfirmedKills(ctx context.Context, arg UnconfirmedKillsPara
 			&i.Pin,
 			&i.Avoid,
 			&i.HeldBy,
+			&i.HeldOn,
 			&i.Reason,
 			&i.Message,
 			&i.Waiting,
@@ -636,23 +643,22 @@ func (q *Queries) UnconfirmedKills(ctx context.Context, arg UnconfirmedKillsPara
 }
 
 const unheldHeld = `-- name: UnheldHeld :many
-SELECT DISTINCT ON (r.job_id) r.job_id, r.job_version, r.id, COALESCE(r.held_by, '00000000-0000-0000-0000-000000000000')::uuid AS held_by
+SELECT DISTINCT ON (r.job_id, r.held_on) r.job_id, r.id, COALESCE(r.held_on, '')::text AS held_on
   FROM runs_live r
-  LEFT JOIN block_slots s ON s.job_id = r.job_id AND s.instance = ''
+  LEFT JOIN block_slots s ON s.job_id = r.job_id AND s.instance = r.held_on
  WHERE r.held
-   AND NOT EXISTS (SELECT 1 FROM runs_live l WHERE l.id = COALESCE(s.owner, r.held_by) AND l.id <> r.id)
-   AND NOT EXISTS (SELECT 1 FROM broadcasts b WHERE b.id = COALESCE(s.owner, r.held_by))
- ORDER BY r.job_id, r.due_at, r.id LIMIT $1
+   AND NOT EXISTS (SELECT 1 FROM runs_live l WHERE l.id = s.owner AND l.id <> r.id)
+   AND NOT EXISTS (SELECT 1 FROM broadcasts b WHERE b.id = s.owner)
+ ORDER BY r.job_id, r.held_on, r.id LIMIT $1
 `
 
 type UnheldHeldRow struct {
-	JobID      int64
-	JobVersion int32
-	ID         domain.RunID
-	HeldBy     domain.RunID
+	JobID  int64
+	ID     domain.RunID
+	HeldOn string
 }
 
-// Held runs whose holder is gone: a crash came between.
+// The first run held for each slot that nobody owns: a crash came between, or who had been released went elsewhere.
 func (q *Queries) UnheldHeld(ctx context.Context, batch int32) ([]UnheldHeldRow, error) {
 	rows, err := q.db.Query(ctx, unheldHeld, batch)
 	if err != nil {
@@ -662,12 +668,7 @@ func (q *Queries) UnheldHeld(ctx context.Context, batch int32) ([]UnheldHeldRow,
 	var items []UnheldHeldRow
 	for rows.Next() {
 		var i UnheldHeldRow
-		if err := rows.Scan(
-			&i.JobID,
-			&i.JobVersion,
-			&i.ID,
-			&i.HeldBy,
-		); err != nil {
+		if err := rows.Scan(&i.JobID, &i.ID, &i.HeldOn); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

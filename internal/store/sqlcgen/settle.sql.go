@@ -54,7 +54,8 @@ func (q *Queries) AttemptOutcomes(ctx context.Context, ids []domain.RunID) ([]At
 }
 
 const chainNext = `-- name: ChainNext :exec
-UPDATE job_due d SET next_fire_time = NULLIF(w.next_fire, 'epoch'), next_due_at = NULLIF(w.next_due, 'epoch')
+UPDATE job_due d SET next_fire_time = NULLIF(w.next_fire, 'epoch'), next_due_at = NULLIF(w.next_due, 'epoch'),
+       chained = w.next_fire <> 'epoch'
   FROM (SELECT unnest($1::bigint[]) AS job_id, unnest($2::timestamptz[]) AS next_fire,
                unnest($3::timestamptz[]) AS next_due) w
  WHERE d.job_id = w.job_id
@@ -66,6 +67,7 @@ type ChainNextParams struct {
 	NextDues  []time.Time
 }
 
+// A chain whose window has closed ends here.
 func (q *Queries) ChainNext(ctx context.Context, arg ChainNextParams) error {
 	_, err := q.db.Exec(ctx, chainNext, arg.JobIds, arg.NextFires, arg.NextDues)
 	return err
@@ -137,31 +139,29 @@ func (q *Queries) DeleteLive(ctx context.Context, ids []domain.RunID) error {
 }
 
 const handSlots = `-- name: HandSlots :many
-SELECT f.job_id::bigint AS job_id, f.instance::text AS instance, f.owner::uuid AS owner, n.id AS next_id
-  FROM (SELECT unnest($1::bigint[]) AS job_id, unnest($2::text[]) AS instance, unnest($3::uuid[]) AS owner) f
+SELECT f.job_id::bigint AS job_id, f.instance::text AS instance, n.id AS next_id
+  FROM (SELECT unnest($1::bigint[]) AS job_id, unnest($2::text[]) AS instance) f
   CROSS JOIN LATERAL (
     SELECT r.id FROM runs_live r
-     WHERE r.held AND r.job_id = f.job_id AND (f.instance = '' OR r.held_by = f.owner)
-     ORDER BY r.due_at, r.id LIMIT 1) n
+     WHERE r.held AND r.job_id = f.job_id AND r.held_on = f.instance
+     ORDER BY r.id LIMIT 1) n
 `
 
 type HandSlotsParams struct {
 	JobIds    []int64
 	Instances []string
-	Owners    []domain.RunID
 }
 
 type HandSlotsRow struct {
 	JobID    int64
 	Instance string
-	Owner    domain.RunID
 	NextID   domain.RunID
 }
 
 // The next held run of each freed slot, in order. In scope cluster the slot passes to it, so that no newcomer
 // slips in; in scope instance it is routed anew and takes a slot then.
 func (q *Queries) HandSlots(ctx context.Context, arg HandSlotsParams) ([]HandSlotsRow, error) {
-	rows, err := q.db.Query(ctx, handSlots, arg.JobIds, arg.Instances, arg.Owners)
+	rows, err := q.db.Query(ctx, handSlots, arg.JobIds, arg.Instances)
 	if err != nil {
 		return nil, err
 	}
@@ -169,12 +169,7 @@ func (q *Queries) HandSlots(ctx context.Context, arg HandSlotsParams) ([]HandSlo
 	var items []HandSlotsRow
 	for rows.Next() {
 		var i HandSlotsRow
-		if err := rows.Scan(
-			&i.JobID,
-			&i.Instance,
-			&i.Owner,
-			&i.NextID,
-		); err != nil {
+		if err := rows.Scan(&i.JobID, &i.Instance, &i.NextID); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -341,7 +336,7 @@ func (q *Queries) LockDue(ctx context.Context, jobIds []int64) ([]LockDueRow, er
 }
 
 const lockRuns = `-- name: LockRuns :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE
 `
 
 // By id, so that two settlers, or a settler and a Fire, cannot wait for each other in a ring.
@@ -382,6 +377,7 @@ func (q *Queries) LockRuns(ctx context.Context, ids []domain.RunID) ([]RunsLive,
 			&i.Pin,
 			&i.Avoid,
 			&i.HeldBy,
+			&i.HeldOn,
 			&i.Reason,
 			&i.Message,
 			&i.Waiting,
@@ -536,10 +532,10 @@ func (q *Queries) OverdueRetries(ctx context.Context, batch int32) ([]OverdueRet
 }
 
 const release = `-- name: Release :many
-UPDATE runs_live r SET held = false, held_by = NULL, waiting = NULL, rung_at = clock_timestamp(),
+UPDATE runs_live r SET held = false, held_by = NULL, held_on = NULL, waiting = NULL, rung_at = clock_timestamp(),
        due_at = date_trunc('milliseconds', clock_timestamp())
  WHERE r.id = ANY($1::uuid[]) AND r.held
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
 `
 
 // Due is the instant of release.
@@ -580,6 +576,7 @@ func (q *Queries) Release(ctx context.Context, ids []domain.RunID) ([]RunsLive, 
 			&i.Pin,
 			&i.Avoid,
 			&i.HeldBy,
+			&i.HeldOn,
 			&i.Reason,
 			&i.Message,
 			&i.Waiting,
@@ -644,7 +641,7 @@ UPDATE runs_live r
    SET state = 'queued', instance = NULL, boot_id = NULL, bound_at = NULL, give_up_at = NULL, started_at = NULL,
        waiting = 'the instance that had accepted it could not start it', avoid = r.instance
  WHERE r.id = ANY($1::uuid[])
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
 `
 
 // The instance accepted the attempt but could not start it: the same attempt is routed again.
@@ -685,6 +682,7 @@ func (q *Queries) RequeueRuns(ctx context.Context, ids []domain.RunID) ([]RunsLi
 			&i.Pin,
 			&i.Avoid,
 			&i.HeldBy,
+			&i.HeldOn,
 			&i.Reason,
 			&i.Message,
 			&i.Waiting,
@@ -725,7 +723,7 @@ UPDATE runs_live r
        give_up_at = NULL, waiting = NULL, started_at = NULL, dispatched_at = NULL,
        lateness_ms = COALESCE(r.lateness_ms, (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint)
   FROM e WHERE r.id = e.id
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
 `
 
 type RetryRunsParams struct {
@@ -788,6 +786,7 @@ func (q *Queries) RetryRuns(ctx context.Context, arg RetryRunsParams) ([]RunsLiv
 			&i.Pin,
 			&i.Avoid,
 			&i.HeldBy,
+			&i.HeldOn,
 			&i.Reason,
 			&i.Message,
 			&i.Waiting,

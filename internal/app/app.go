@@ -1,0 +1,194 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/lmittmann/tint"
+	"github.com/mattn/go-isatty"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/lifecycle"
+	"github.com/belfryhq/belfry/internal/natsinfra"
+	"github.com/belfryhq/belfry/internal/plan"
+	"github.com/belfryhq/belfry/internal/store"
+)
+
+// App runs the commands that start a role. It implements cli.Roles.
+type App struct {
+	Stdout  io.Writer // what a person or a script waits for, such as "console: http://…"
+	Stderr  io.Writer // the log
+	Version string
+}
+
+// process is what the parts of one process share.
+type process struct {
+	app      *App
+	log      *slog.Logger
+	registry *prometheus.Registry
+	group    lifecycle.Group
+}
+
+func (a *App) process(c config.Log) *process {
+	p := &process{app: a, log: newLog(a.Stderr, c), registry: prometheus.NewRegistry()}
+	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return p
+}
+
+func newLog(w io.Writer, c config.Log) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
+		level = slog.LevelInfo // config.Validate refuses others
+	}
+	text := c.Format == "text"
+	color := false
+	if f, ok := w.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
+		color = true
+		text = text || c.Format == "auto"
+	}
+	if text {
+		return slog.New(tint.NewHandler(w, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !color}))
+	}
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
+}
+
+// add appends a part that runs until its context ends.
+func (p *process) add(name string, run func(context.Context) error) {
+	p.group.Add(lifecycle.Component{Name: name, Run: run})
+}
+
+// hold appends a part that was started already, to be closed in its turn.
+func (p *process) hold(name string, stop func(context.Context) error) {
+	p.add(name, func(ctx context.Context) error {
+		<-ctx.Done()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+		return stop(ctx)
+	})
+}
+
+// poolSize is how many Postgres connections one process takes: its parts do one thing at a time each, and the API
+// and River's workers share the rest.
+const poolSize = 24
+
+func storeConfig(url string, t config.Timing, role string) store.Config {
+	set := plan.DefaultSettings()
+	set.Tolerance, set.FireAllMax = t.MisfireTolerance, t.MisfireFireAllMax
+	return store.Config{URL: url, MaxConns: poolSize, Plan: set, Zone: t.Location(), AppName: "belfry " + role}
+}
+
+// openStore connects to a database that somebody else migrates. It waits for the database and for the migrations,
+// saying so, as the processes of a fleet start in any order.
+func (p *process) openStore(ctx context.Context, c store.Config) (*store.Store, error) {
+	for wait := 200 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := migrated(ctx, c.URL)
+		if err == nil {
+			var s *store.Store
+			if s, err = store.Open(ctx, c); err == nil {
+				return s, nil
+			}
+		}
+		if code := domain.CodeOf(err); code != domain.Unavailable && code != domain.Conflict {
+			return nil, err
+		}
+		p.log.WarnContext(ctx, "the database is not ready; waiting", "err", err)
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+// migrated returns a Conflict while the database lacks migrations of this binary.
+func migrated(ctx context.Context, url string) error {
+	steps, err := store.MigrationStatus(ctx, url)
+	if err != nil {
+		return err
+	}
+	for _, s := range steps {
+		if s.AppliedAt.IsZero() {
+			return domain.NewError(domain.Conflict, "the database lacks migration "+s.Name+"; run: belfry migrate up")
+		}
+	}
+	return nil
+}
+
+// systemOptions are the NATS options of the system side. Nothing is buffered for a time without a server: an offer
+// is sent now or not at all.
+func systemOptions(name string, log *slog.Logger) []nats.Option {
+	return []nats.Option{
+		nats.Name("belfry " + name), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.RetryOnFailedConnect(true),
+		nats.ReconnectWait(100 * time.Millisecond), nats.ReconnectJitter(200*time.Millisecond, 200*time.Millisecond),
+		nats.PingInterval(2 * time.Second), nats.MaxPingsOutstanding(2), nats.IgnoreAuthErrorAbort(),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { log.Warn("NATS is away", "err", err) }),
+		nats.ReconnectHandler(func(c *nats.Conn) { log.Info("NATS is back", "server", c.ConnectedUrlRedacted()) }),
+		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
+			subject := ""
+			if s != nil {
+				subject = s.Subject
+			}
+			log.Warn("NATS reports an error", "subject", subject, "err", err)
+		}),
+	}
+}
+
+func (p *process) connect(name, url string, extra ...nats.Option) (*nats.Conn, error) {
+	nc, err := nats.Connect(url, append(systemOptions(name, p.log), extra...)...)
+	if err != nil {
+		return nil, domain.WrapError(domain.Unavailable, "connect to NATS", err)
+	}
+	return nc, nil
+}
+
+// natsOptions are the log-in of a process whose NATS is not its own.
+func natsOptions(c config.NATS) []nats.Option {
+	if c.NATSCreds == "" {
+		return nil
+	}
+	return []nats.Option{nats.UserCredentials(c.NATSCreds)}
+}
+
+// addStreams appends the part that makes the streams: at the start, and whenever NATS is back, as its storage may
+// have been wiped meanwhile. What comes after it starts when they are there.
+func (p *process) addStreams(nc *nats.Conn, replicas int) error {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return fmt.Errorf("use JetStream: %w", err)
+	}
+	ready := make(chan struct{})
+	p.group.Add(lifecycle.Component{Name: "streams", Ready: ready, Run: func(ctx context.Context) error {
+		back := nc.StatusChanged(nats.CONNECTED)
+		defer nc.RemoveStatusListener(back)
+		made := false
+		for {
+			retry := time.Minute // a wiped storage does not always break the connection
+			if err := natsinfra.Ensure(ctx, js, replicas); err != nil {
+				if ctx.Err() != nil {
+					return nil
+				}
+				p.log.WarnContext(ctx, "making the streams; trying again", "err", err)
+				retry = time.Second
+			} else if !made {
+				made = true
+				close(ready)
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-back:
+			case <-time.After(retry):
+			}
+		}
+	}})
+	return nil
+}

@@ -1,0 +1,191 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
+
+	"github.com/belfryhq/belfry/console"
+	"github.com/belfryhq/belfry/console/api"
+	"github.com/belfryhq/belfry/dispatcher"
+	"github.com/belfryhq/belfry/dispatcher/followup"
+	"github.com/belfryhq/belfry/dispatcher/logs"
+	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/lifecycle"
+	"github.com/belfryhq/belfry/internal/natsauth"
+	"github.com/belfryhq/belfry/internal/store"
+	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/logchunk"
+	"github.com/belfryhq/belfry/internal/store/view"
+	"github.com/belfryhq/belfry/migrations"
+	"github.com/belfryhq/belfry/scheduler"
+)
+
+// useFollowUps lets the store enqueue River jobs.
+func (p *process) useFollowUps(s *store.Store) error {
+	q, err := followup.NewQueue(s.Pool(), migrations.RiverSchema, p.log)
+	if err != nil {
+		return err
+	}
+	s.UseFollowUps(q)
+	return nil
+}
+
+// addDispatcher appends the part that fires, offers and kills, which every role but the executor has.
+func (p *process) addDispatcher(s *store.Store, nc *nats.Conn) (*dispatcher.Dispatcher, error) {
+	if err := p.useFollowUps(s); err != nil {
+		return nil, err
+	}
+	d, err := dispatcher.New(dispatcher.Config{Store: s, Conn: nc, Log: p.log, Registry: p.registry})
+	if err != nil {
+		return nil, err
+	}
+	p.add("roster and offers", d.Watch)
+	return d, nil
+}
+
+// addSettling appends the dispatcher role's own work.
+func (p *process) addSettling(d *dispatcher.Dispatcher, s *store.Store, nc *nats.Conn, keep config.Keeping) error {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return fmt.Errorf("use JetStream: %w", err)
+	}
+	lines, err := logs.New(js, s, logchunk.Encode, d.DeadLetter, p.log)
+	if err != nil {
+		return err
+	}
+	workers, err := followup.NewWorkers(s.Pool(), migrations.RiverSchema, s, p.log)
+	if err != nil {
+		return err
+	}
+	p.add("run logs", lines.Run)
+	p.add("follow-ups", workers.Run)
+	p.add("retention", func(ctx context.Context) error { return p.retain(ctx, s, keep) })
+	p.add("dispatcher", d.Run)
+	return nil
+}
+
+// retain drops the days that nobody keeps any more.
+func (p *process) retain(ctx context.Context, s *store.Store, keep config.Keeping) error {
+	tick := time.NewTicker(time.Hour)
+	defer tick.Stop()
+	for {
+		if err := s.DropDays(ctx, keep.RunRetention, keep.LogRetention); err != nil && ctx.Err() == nil {
+			p.log.WarnContext(ctx, "dropping old days; trying again", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (p *process) addScheduler(s *store.Store, d *dispatcher.Dispatcher) {
+	p.add("scheduler", scheduler.New(scheduler.Config{Store: s, Firer: d, Log: p.log, Registry: p.registry}).Run)
+}
+
+// addAuth appends the part that lets executors in by their group's token.
+func (p *process) addAuth(nc *nats.Conn, accounts natsauth.Verifier, issuer nkeys.KeyPair, accountName string) (*natsauth.Responder, error) {
+	r, err := natsauth.New(natsauth.Config{Verifier: accounts, Issuer: issuer, Account: accountName, Log: p.log})
+	if err != nil {
+		return nil, err
+	}
+	p.group.Add(lifecycle.Component{Name: "executor log-ins", Ready: r.Ready(), Run: func(ctx context.Context) error {
+		return r.Run(ctx, nc)
+	}})
+	return r, nil
+}
+
+// readIssuer reads the account seed that signs executors' log-ins; nil when none is named, as then the NATS server
+// lets executors in by rules of its own.
+func readIssuer(c config.NATS) (nkeys.KeyPair, error) {
+	if c.NATSIssuerSeed == "" {
+		return nil, nil
+	}
+	seed, err := os.ReadFile(c.NATSIssuerSeed)
+	if err != nil {
+		return nil, fmt.Errorf("read --nats-issuer-seed: %w", err)
+	}
+	return natsauth.ParseIssuer(string(seed))
+}
+
+// groupAccounts makes a changed group token count at once: for log-ins to come, and for connections that stand.
+type groupAccounts struct {
+	*account.Store
+	forget func(group string)
+}
+
+// RotateGroupToken replaces a group's token.
+func (g groupAccounts) RotateGroupToken(ctx context.Context, name string) (string, error) {
+	token, err := g.Store.RotateGroupToken(ctx, name)
+	if err == nil {
+		g.forget(name)
+	}
+	return token, err
+}
+
+// DeleteGroup deletes a group.
+func (g groupAccounts) DeleteGroup(ctx context.Context, name string) error {
+	err := g.Store.DeleteGroup(ctx, name)
+	if err == nil {
+		g.forget(name)
+	}
+	return err
+}
+
+// addConsole appends the REST API on a listener of its own, and returns its address.
+func (p *process) addConsole(address string, s *store.Store, d *dispatcher.Dispatcher, accounts groupAccounts) (string, error) {
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		return "", fmt.Errorf("listen on --http %s: %w", address, err)
+	}
+	server, err := console.New(console.Config{Listener: ln, API: api.Config{
+		Engine: s, Dispatcher: d, Accounts: accounts, Views: view.New(s.Pool()), Zone: s.Zone(), Log: p.log,
+		Ready:      []api.Check{{Name: "postgres", Probe: s.Check}, {Name: "nats", Probe: d.CheckNATS}},
+		Registerer: p.registry, Gatherer: p.registry, Version: p.app.Version,
+	}})
+	if err != nil {
+		ln.Close()
+		return "", err
+	}
+	p.add("console", server.Run)
+	p.add("account sweep", func(ctx context.Context) error { return p.sweep(ctx, accounts) })
+	return "http://" + ln.Addr().String(), nil
+}
+
+// sweep forgets expired log-ins and old idempotency keys.
+func (p *process) sweep(ctx context.Context, accounts groupAccounts) error {
+	tick := time.NewTicker(account.SweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if _, err := accounts.Sweep(ctx); err != nil && ctx.Err() == nil {
+			p.log.WarnContext(ctx, "forgetting expired log-ins; trying again", "err", err)
+		}
+	}
+}
+
+// ensureAdmin makes the first user where there is none, and prints its password, once, if nobody chose it.
+func (p *process) ensureAdmin(ctx context.Context, accounts *account.Store, password config.Secret) error {
+	created, generated, err := accounts.EnsureAdmin(ctx, password.Reveal())
+	if err != nil || !created {
+		return err
+	}
+	if generated == "" {
+		fmt.Fprintln(p.app.Stdout, "user: admin (password from BELFRY_ADMIN_PASSWORD)")
+		return nil
+	}
+	fmt.Fprintf(p.app.Stdout, "user: admin\npassword: %s (shown this once)\n", generated)
+	return nil
+}

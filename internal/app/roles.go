@@ -1,0 +1,243 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"text/tabwriter"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/belfryhq/belfry/executor"
+	"github.com/belfryhq/belfry/executor/handlers"
+	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/lifecycle"
+	"github.com/belfryhq/belfry/internal/store"
+	"github.com/belfryhq/belfry/internal/store/account"
+)
+
+// role is what scheduler, dispatcher and console have in common: a store, a connection, the streams.
+type role struct {
+	*process
+	store *store.Store
+	nc    *nats.Conn
+}
+
+func (a *App) role(ctx context.Context, name string, db config.Database, n config.NATS, t config.Timing, l config.Log) (*role, error) {
+	p := a.process(l)
+	s, err := p.openStore(ctx, storeConfig(db.DatabaseURL.Reveal(), t, name))
+	if err != nil {
+		return nil, err
+	}
+	p.hold("postgres connections", func(context.Context) error { s.Close(); return nil })
+	nc, err := p.connect(name, n.NATSURL.Reveal(), natsOptions(n)...)
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	p.hold("NATS connection", func(context.Context) error { nc.Close(); return nil })
+	return &role{process: p, store: s, nc: nc}, p.addStreams(nc, n.NATSReplicas)
+}
+
+// run runs the group. The end of ctx while the role was still waiting for its servers is an ordinary end.
+func (r *role) run(ctx context.Context, what string) error {
+	r.add("announcement", func(ctx context.Context) error {
+		r.log.InfoContext(ctx, "ready", "role", what)
+		<-ctx.Done()
+		return nil
+	})
+	return r.group.Run(ctx)
+}
+
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
+}
+
+// Scheduler runs the scheduler role.
+func (a *App) Scheduler(ctx context.Context, c config.Scheduler) error {
+	r, err := a.role(ctx, "scheduler", c.Database, c.NATS, c.Timing, c.Log)
+	if err != nil {
+		return interrupted(ctx, err)
+	}
+	d, err := r.addDispatcher(r.store, r.nc)
+	if err != nil {
+		return err
+	}
+	r.addScheduler(r.store, d)
+	if err := r.addMetrics(c.Metrics.Metrics); err != nil {
+		return err
+	}
+	return r.run(ctx, "scheduler")
+}
+
+// Dispatcher runs the dispatcher role.
+func (a *App) Dispatcher(ctx context.Context, c config.Dispatcher) error {
+	r, err := a.role(ctx, "dispatcher", c.Database, c.NATS, c.Timing, c.Log)
+	if err != nil {
+		return interrupted(ctx, err)
+	}
+	if err := r.addIssuer(c.NATS); err != nil {
+		return err
+	}
+	d, err := r.addDispatcher(r.store, r.nc)
+	if err != nil {
+		return err
+	}
+	if err := r.addSettling(d, r.store, r.nc, c.Keeping); err != nil {
+		return err
+	}
+	if err := r.addMetrics(c.Metrics.Metrics); err != nil {
+		return err
+	}
+	return r.run(ctx, "dispatcher")
+}
+
+// addIssuer lets executors in by their group's token, if this process was given the seed to sign with.
+func (r *role) addIssuer(c config.NATS) error {
+	issuer, err := readIssuer(c)
+	if err != nil || issuer == nil {
+		return err
+	}
+	_, err = r.addAuth(r.nc, account.New(r.store.Pool()), issuer, c.NATSAccount)
+	return err
+}
+
+// Console runs the console role.
+func (a *App) Console(ctx context.Context, c config.Console) error {
+	r, err := a.role(ctx, "console", c.Database, c.NATS, c.Timing, c.Log)
+	if err != nil {
+		return interrupted(ctx, err)
+	}
+	accounts := account.New(r.store.Pool())
+	if err := r.ensureAdmin(ctx, accounts, c.AdminPassword); err != nil {
+		return err
+	}
+	if _, err := accounts.EnsureGroup(ctx, "default", "The group that is there from the start."); err != nil {
+		return err
+	}
+	if err := r.addIssuer(c.NATS); err != nil {
+		return err
+	}
+	d, err := r.addDispatcher(r.store, r.nc)
+	if err != nil {
+		return err
+	}
+	address, err := r.addConsole(c.HTTP, r.store, d, groupAccounts{accounts, func(string) {}})
+	if err != nil {
+		return err
+	}
+	r.add("address", func(ctx context.Context) error {
+		fmt.Fprintf(a.Stdout, "console: %s\n", address)
+		<-ctx.Done()
+		return nil
+	})
+	return r.run(ctx, "console")
+}
+
+// addMetrics serves what a role without a console has to show.
+func (r *role) addMetrics(address string) error {
+	if address == "" {
+		return nil
+	}
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("listen on --metrics %s: %w", address, err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(r.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, req *http.Request) {
+		switch {
+		case r.store.Check(req.Context()) != nil:
+			http.Error(w, "postgres is away", http.StatusServiceUnavailable)
+		case r.nc.Status() != nats.CONNECTED:
+			http.Error(w, "nats is away", http.StatusServiceUnavailable)
+		default:
+			fmt.Fprintln(w, "ok")
+		}
+	})
+	r.add("metrics", func(ctx context.Context) error { return serve(ctx, ln, mux) })
+	fmt.Fprintf(r.app.Stdout, "metrics: http://%s\n", ln.Addr())
+	return nil
+}
+
+// serve serves HTTP until ctx ends and the requests under way are done.
+func serve(ctx context.Context, ln net.Listener, h http.Handler) error {
+	s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second}
+	stop := context.AfterFunc(ctx, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if s.Shutdown(ctx) != nil {
+			s.Close()
+		}
+	})
+	defer stop()
+	if err := s.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Executor runs the stock agent.
+func (a *App) Executor(ctx context.Context, c config.Executor) error {
+	p := a.process(c.Log)
+	e, err := executor.New(executor.Config{
+		NATSURL: c.NATSURL.Reveal(), Token: c.Token.Reveal(), Group: c.Group, Instance: c.Instance, Capacity: c.Capacity,
+		Labels: c.Labels, SpoolDir: c.SpoolDir, DrainTimeout: c.DrainTimeout, Logger: p.log, Version: a.Version,
+	})
+	if err != nil {
+		return domain.WrapError(domain.Invalid, "the executor's settings are not valid", err)
+	}
+	if len(c.AllowScript) > 0 {
+		return domain.NewError(domain.Invalid, "--allow-script: this version runs no scripts yet; leave it out")
+	}
+	handlers.Register(e, handlers.Options{AllowCommand: c.AllowCommand})
+	if c.Metrics.Metrics != "" {
+		ln, err := net.Listen("tcp", c.Metrics.Metrics)
+		if err != nil {
+			return fmt.Errorf("listen on --metrics %s: %w", c.Metrics.Metrics, err)
+		}
+		mux := http.NewServeMux()
+		mux.Handle("/metrics", promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{}))
+		mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+		p.add("metrics", func(ctx context.Context) error { return serve(ctx, ln, mux) })
+		fmt.Fprintf(a.Stdout, "metrics: http://%s\n", ln.Addr())
+	}
+	p.group.Add(lifecycle.Component{Name: "executor", Run: e.Run, StopTimeout: c.DrainTimeout + 30*time.Second})
+	return p.group.Run(ctx)
+}
+
+// MigrateUp brings the database up to date.
+func (a *App) MigrateUp(ctx context.Context, c config.Migrate) error {
+	if err := store.Migrate(ctx, c.DatabaseURL.Reveal()); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.Stdout, "The database is up to date.")
+	return nil
+}
+
+// MigrateStatus lists which migrations are applied.
+func (a *App) MigrateStatus(ctx context.Context, c config.Migrate) error {
+	steps, err := store.MigrationStatus(ctx, c.DatabaseURL.Reveal())
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(a.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "MIGRATION\tAPPLIED")
+	for _, s := range steps {
+		applied := "no"
+		if !s.AppliedAt.IsZero() {
+			applied = domain.At(s.AppliedAt).String()
+		}
+		fmt.Fprintf(w, "%s\t%s\n", s.Name, applied)
+	}
+	return w.Flush()
+}

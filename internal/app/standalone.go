@@ -1,0 +1,205 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+
+	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/embednats"
+	"github.com/belfryhq/belfry/internal/embedpg"
+	"github.com/belfryhq/belfry/internal/store"
+	"github.com/belfryhq/belfry/internal/store/account"
+)
+
+// Standalone runs all roles in one process, with a Postgres and a NATS of its own unless the settings name others.
+func (a *App) Standalone(ctx context.Context, c config.Standalone) error {
+	p := a.process(c.Log)
+	s := &standalone{process: p, c: c}
+	if err := s.build(ctx); err != nil {
+		return errors.Join(err, s.undo())
+	}
+	return p.group.Run(ctx)
+}
+
+// standalone is what is being built; undo stops what was started before the group runs.
+type standalone struct {
+	*process
+	c       config.Standalone
+	started []func(context.Context) error
+
+	nats     *embednats.Server // nil with --nats-url
+	store    *store.Store
+	accounts *account.Store
+}
+
+func (s *standalone) undo() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var errs []error
+	for i := len(s.started) - 1; i >= 0; i-- {
+		errs = append(errs, s.started[i](ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// own holds a started part: the group stops it in its turn, or undo does if the group never runs.
+func (s *standalone) own(name string, stop func(context.Context) error) {
+	s.started = append(s.started, stop)
+	s.hold(name, stop)
+}
+
+func (s *standalone) build(ctx context.Context) error {
+	if s.c.DatabaseURL == "" || s.c.NATSURL == "" {
+		if err := os.MkdirAll(s.c.DataDir, 0o700); err != nil {
+			return fmt.Errorf("make --data-dir: %w", err)
+		}
+	}
+	url, err := s.postgres(ctx)
+	if err != nil {
+		return err
+	}
+	if err := store.Migrate(ctx, url); err != nil {
+		return err
+	}
+	if s.store, err = store.Open(ctx, storeConfig(url, s.c.Timing, "standalone")); err != nil {
+		return err
+	}
+	s.own("postgres connections", func(context.Context) error { s.store.Close(); return nil })
+	s.accounts = account.New(s.store.Pool())
+	if err := s.ensureAdmin(ctx, s.accounts, s.c.AdminPassword); err != nil {
+		return err
+	}
+	if _, err := s.accounts.EnsureGroup(ctx, "default", "The group that is there from the start."); err != nil {
+		return err
+	}
+	return s.roles(ctx)
+}
+
+// postgres starts the Postgres inside, unless one is named, and returns its URL.
+func (s *standalone) postgres(ctx context.Context) (string, error) {
+	if s.c.DatabaseURL != "" {
+		return s.c.DatabaseURL.Reveal(), nil
+	}
+	cfg := embedpg.Config{DataDir: s.c.DataDir, Log: s.log}
+	pg, err := embedpg.Start(ctx, cfg)
+	if err != nil {
+		return "", err
+	}
+	url := pg.URL()
+	stop := func(ctx context.Context) error { return pg.Stop(ctx) }
+	s.started = append(s.started, stop)
+	s.add("postgres", func(ctx context.Context) error {
+		for {
+			select {
+			case <-ctx.Done():
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+				defer cancel()
+				return pg.Stop(ctx)
+			case <-pg.Done():
+			}
+			// It was killed, or it crashed. Its data survive that, and so do the connections' owners.
+			s.log.ErrorContext(ctx, "Postgres ended; starting it again", "err", pg.Err())
+			if err := pg.Stop(ctx); err != nil {
+				s.log.WarnContext(ctx, "clearing up after Postgres", "err", err)
+			}
+			again, err := embedpg.Start(ctx, cfg)
+			if err != nil {
+				return fmt.Errorf("start Postgres again: %w", err)
+			}
+			if pg = again; pg.URL() != url {
+				return errors.New("the restarted Postgres has another address")
+			}
+		}
+	})
+	return url, nil
+}
+
+// roles starts NATS and adds every role, those that hand out work last, so that they stop first.
+func (s *standalone) roles(ctx context.Context) error {
+	url, options, issuer, accountName, err := s.natsServer(ctx)
+	if err != nil {
+		return err
+	}
+	nc, err := s.connect("standalone", url, options...)
+	if err != nil {
+		return err
+	}
+	s.own("NATS connection", func(context.Context) error { nc.Close(); return nil })
+	if err := s.addStreams(nc, s.c.NATSReplicas); err != nil {
+		return err
+	}
+	forget := func(string) {}
+	if issuer != nil {
+		responder, err := s.addAuth(nc, s.accounts, issuer, accountName)
+		if err != nil {
+			return err
+		}
+		forget = func(group string) {
+			responder.Forget(group)
+			if s.nats == nil {
+				return
+			}
+			if _, err := s.nats.DropGroup(group); err != nil {
+				s.log.Warn("ending connections that used a replaced token", "group", group, "err", err)
+			}
+		}
+	}
+	d, err := s.addDispatcher(s.store, nc)
+	if err != nil {
+		return err
+	}
+	if err := s.addSettling(d, s.store, nc, s.c.Keeping); err != nil {
+		return err
+	}
+	if s.c.Demo {
+		if err := s.addDemo(ctx, url); err != nil {
+			return err
+		}
+	}
+	s.addScheduler(s.store, d)
+	address, err := s.addConsole(s.c.HTTP, s.store, d, groupAccounts{s.accounts, forget})
+	if err != nil {
+		return err
+	}
+	s.add("announcement", func(ctx context.Context) error {
+		fmt.Fprintf(s.app.Stdout, "console: %s\nnats: %s\n", address, url)
+		s.log.InfoContext(ctx, "ready")
+		<-ctx.Done()
+		return nil
+	})
+	return nil
+}
+
+// natsServer starts the NATS inside, unless one is named.
+func (s *standalone) natsServer(ctx context.Context) (url string, options []nats.Option, issuer nkeys.KeyPair, accountName string, err error) {
+	if s.c.NATSURL != "" {
+		issuer, err = readIssuer(s.c.NATS)
+		return s.c.NATSURL.Reveal(), natsOptions(s.c.NATS), issuer, s.c.NATSAccount, err
+	}
+	host, portText, err := net.SplitHostPort(s.c.NATSListen)
+	if err != nil {
+		return "", nil, nil, "", domain.WrapError(domain.Invalid, "--nats is not host:port", err)
+	}
+	port, err := strconv.Atoi(portText)
+	if err != nil {
+		return "", nil, nil, "", domain.WrapError(domain.Invalid, "--nats has no numeric port", err)
+	}
+	s.nats, err = embednats.Start(ctx, embednats.Config{
+		StoreDir: filepath.Join(s.c.DataDir, "nats"), Host: host, Port: port, Log: s.log,
+	})
+	if err != nil {
+		return "", nil, nil, "", err
+	}
+	s.own("nats", s.nats.Stop)
+	return s.nats.URL(), s.nats.SystemOptions(), s.nats.Issuer(), s.nats.Account(), nil
+}

@@ -1,0 +1,389 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/pgtest"
+	"github.com/belfryhq/belfry/internal/store"
+)
+
+func instanceScope(sp *domain.JobSpec) { sp.BlockScope = domain.ScopeInstance }
+
+// drain settles what is bound and fires what that releases, until nothing is left, and returns the order of starts.
+func drain(t testing.TB, s *store.Store, out store.Admitted) []domain.RunID {
+	t.Helper()
+	var order []domain.RunID
+	for len(out.Bound) > 0 {
+		var released []domain.Due
+		for _, r := range out.Bound {
+			order = append(order, r.ID)
+			res := settle(t, s, settled, result(s, r, domain.OutcomeSucceeded))
+			released = append(released, res.Released...)
+		}
+		out = admit(t, s, released)
+	}
+	return order
+}
+
+// In both scopes each end lets the next held run in, without a reconciler's help, and in order.
+func TestHeldRunsFollowInOrder(t *testing.T) {
+	for _, scope := range []domain.BlockScope{domain.ScopeCluster, domain.ScopeInstance} {
+		t.Run(string(scope), func(t *testing.T) {
+			s, _ := open(t)
+			job := create(t, s, "a", func(sp *domain.JobSpec) { sp.BlockScope = scope })
+			ids := trigger(t, s, job.ID, 20)
+			slices.SortFunc(ids, func(a, b domain.RunID) int { return slices.Compare(a[:], b[:]) })
+			out := admit(t, s, claim(t, s))
+			if len(out.Bound) != 1 || len(out.Held) != 19 {
+				t.Fatalf("%d bound, %d held", len(out.Bound), len(out.Held))
+			}
+			if got := drain(t, s, out); !slices.Equal(got, ids) {
+				t.Errorf("%d of %d ran, in the order %v; want %v", len(got), len(ids), got, ids)
+			}
+		})
+	}
+}
+
+func TestRetryKeepsTheSlot(t *testing.T) {
+	s, _ := open(t)
+	job := create(t, s, "a", func(sp *domain.JobSpec) { sp.Retries = 1 })
+	run := start(t, s, job.ID)
+	trigger(t, s, job.ID, 1)
+	if out := admit(t, s, claim(t, s)); len(out.Held) != 1 {
+		t.Fatalf("the second run: %+v", out)
+	}
+	if res := settle(t, s, settled, result(s, run, domain.OutcomeFailed)); len(res.Released) != 0 {
+		t.Fatalf("a retry let %+v in", res.Released)
+	}
+	exec(t, s, `UPDATE runs_live SET due_at = date_trunc('ms', now()) WHERE id = $1`, run.ID)
+	if n, err := s.ReplanOverdue(t.Context(), 10); err != nil || n != 1 {
+		t.Fatalf("replan: %d, %v", n, err)
+	}
+	out := admit(t, s, claim(t, s))
+	if len(out.Bound) != 1 || out.Bound[0].ID != run.ID || out.Bound[0].Attempt != 2 {
+		t.Fatalf("the retry: %+v", out)
+	}
+	if res := settle(t, s, settled, result(s, out.Bound[0], domain.OutcomeFailed)); len(res.Released) != 1 {
+		t.Errorf("after the last attempt: %+v", res)
+	}
+}
+
+func TestQueueFullAndDiscardLater(t *testing.T) {
+	s, _ := open(t)
+	job := create(t, s, "a")
+	trigger(t, s, job.ID, 1)
+	out := admit(t, s, claim(t, s))
+	exec(t, s, `INSERT INTO runs_live (id, job_id, job_version, group_name, cause, due_at, fire_time, rung_at)
+		SELECT gen_random_uuid(), job_id, job_version, group_name, cause, date_trunc('ms', now()), now(), NULL
+		  FROM runs_live, generate_series(1, 1010)`)
+	exec(t, s, `SELECT make_day(d::date) FROM generate_series(now() - interval '1 d', now() + interval '1 d', '1 d') d`)
+	exec(t, s, `UPDATE runs_live SET id = overlay(id::text placing substr($1::uuid::text, 1, 9) from 1)::uuid WHERE state = 'pending'`, out.Bound[0].ID)
+	full := admit(t, s, claim(t, s))
+	if len(full.Held) != domain.MaxHeldRuns || len(full.Ended) != 10 {
+		t.Fatalf("%d held, %d ended", len(full.Held), len(full.Ended))
+	}
+	for _, c := range full.Ended {
+		if c.State != domain.Failed || c.Reason != domain.ReasonQueueFull {
+			t.Fatalf("ended as %s/%s", c.State, c.Reason)
+		}
+	}
+
+	later := create(t, s, "b", func(sp *domain.JobSpec) { sp.Block = domain.BlockDiscardLater })
+	run := start(t, s, later.ID)
+	trigger(t, s, later.ID, 2)
+	out = admit(t, s, claim(t, s))
+	if len(out.Ended) != 2 || out.Ended[0].State != domain.Skipped || out.Ended[0].Reason != domain.ReasonDiscarded {
+		t.Fatalf("discard_later: %+v", out)
+	}
+	settle(t, s, settled, result(s, run, domain.OutcomeSucceeded))
+	start(t, s, later.ID)
+}
+
+// Ahead of due a run takes a free slot and nothing else.
+func TestAheadOfDue(t *testing.T) {
+	s, _ := open(t)
+	job := create(t, s, "a")
+	run := start(t, s, job.ID)
+	trigger(t, s, job.ID, 1)
+	exec(t, s, `UPDATE runs_live SET due_at = due_at + interval '3 s' WHERE state = 'pending'`)
+	near := claim(t, s)
+	out := admit(t, s, near)
+	if len(out.Later) != 1 || !out.Later[0].AtDue || len(out.Held) != 0 {
+		t.Fatalf("ahead of due, the slot taken: %+v", out)
+	}
+	settle(t, s, settled, result(s, run, domain.OutcomeSucceeded))
+	if out = admit(t, s, near); len(out.Bound) != 1 {
+		t.Fatalf("ahead of due, the slot free: %+v", out)
+	}
+}
+
+// bells checks from outside that no two runs of a serial job are in hand at once.
+type bells struct {
+	mu     sync.Mutex
+	inHand map[string]domain.RunID // by job and, in scope instance, instance
+	bad    []string
+}
+
+func (b *bells) took(key string, id domain.RunID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if other, taken := b.inHand[key]; taken && other != id {
+		b.bad = append(b.bad, fmt.Sprintf("%s: %s beside %s", key, id, other))
+	}
+	b.inHand[key] = id
+}
+
+func (b *bells) gave(key string, id domain.RunID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.inHand[key] == id {
+		delete(b.inHand, key)
+	}
+}
+
+// TestSlotsUnderFire has many goroutines on two stores trigger, admit, settle, fail, hand back and kill runs of
+// serial jobs of both scopes. No two runs are ever in hand at once, and in the end all have ended: no slot leaks.
+func TestSlotsUnderFire(t *testing.T) {
+	url := pgtest.Database(t, store.Migrate)
+	a, _ := openAt(t, url)
+	b, _ := openAt(t, url)
+	exec(t, a, `INSERT INTO groups (name, token_sha256) VALUES ('g', 'x')`)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	var jobs []domain.JobID
+	scope := make(map[domain.JobID]domain.BlockScope)
+	for i := range 4 {
+		job := create(t, a, string(rune('a'+i)), func(sp *domain.JobSpec) {
+			sp.Retries = 1
+			sp.RetryBackoff.Initial = domain.Duration(time.Millisecond)
+			if i%2 == 1 {
+				sp.BlockScope = domain.ScopeInstance
+			}
+		})
+		jobs, scope[job.ID] = append(jobs, job.ID), job.BlockScope
+	}
+	const total = 400
+	check := &bells{inHand: make(map[string]domain.RunID)}
+	work := make(chan domain.LiveRun, total*4)
+	fire := make(chan []domain.Due, total*4)
+	var g errgroup.Group
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	f := &fray{t: t, ctx: ctx, check: check, scope: scope, work: work, fire: fire}
+	for i, s := range []*store.Store{a, b, a, b} {
+		rng := rand.New(rand.NewPCG(seed, uint64(i)))
+		g.Go(func() error { return f.triggerRuns(s, rng, jobs, total/4) })
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range []*store.Store{a, b, a, b, a, b} {
+		rng := rand.New(rand.NewPCG(seed, uint64(100+i)))
+		switch {
+		case i < 2:
+			g.Go(func() error { return f.ring(s, rng) })
+		default:
+			g.Go(func() error { return f.settleRuns(s, rng) })
+		}
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if len(check.bad) > 0 {
+		t.Errorf("%d times two runs at once: %s", len(check.bad), check.bad[0])
+	}
+	if ctx.Err() != nil {
+		t.Fatalf("runs are left: %v", column[string](t, a, `SELECT job_id || ' ' || state || ' held ' || held || ' by ' || COALESCE(held_by::text, '')
+			|| ' on ' || COALESCE(instance, '') FROM runs_live LIMIT 10`))
+	}
+	if n := query[int64](t, a, `SELECT count(*) FROM runs_history`); n != total {
+		t.Errorf("%d of %d runs in the history", n, total)
+	}
+	if n := query[int64](t, a, `SELECT count(*) FROM block_slots s WHERE owner IS NOT NULL`); n != 0 {
+		t.Errorf("%d slots have an owner in the end", n)
+	}
+}
+
+// fray is what the goroutines of TestSlotsUnderFire share.
+type fray struct {
+	t     *testing.T
+	ctx   context.Context
+	check *bells
+	scope map[domain.JobID]domain.BlockScope
+	work  chan domain.LiveRun // bound
+	fire  chan []domain.Due   // released
+}
+
+func (f *fray) key(r domain.LiveRun) string {
+	if f.scope[r.JobID] == domain.ScopeInstance {
+		return fmt.Sprint(r.JobID, r.Instance)
+	}
+	return fmt.Sprint(r.JobID)
+}
+
+func (f *fray) triggerRuns(s *store.Store, rng *rand.Rand, jobs []domain.JobID, n int) error {
+	for range n {
+		if _, err := s.Trigger(f.ctx, jobs[rng.IntN(len(jobs))], domain.Trigger{Cause: domain.CauseManual}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// passing reports whether an error is one that callers meet by trying again.
+func passing(err error) bool {
+	c := domain.CodeOf(err)
+	return err == nil || c == domain.Unavailable || c == domain.Conflict || c == domain.NotFound
+}
+
+// left reports whether runs are left to end.
+func (f *fray) left(s *store.Store) bool {
+	var n int
+	err := s.Pool().QueryRow(f.ctx, `SELECT count(*) FROM runs_live`).Scan(&n)
+	return err == nil && n > 0 && f.ctx.Err() == nil
+}
+
+// ring is a scheduler with the reconcilers in it.
+func (f *fray) ring(s *store.Store, rng *rand.Rand) error {
+	for f.left(s) {
+		var due []domain.Due
+		select {
+		case due = <-f.fire:
+		default:
+			near, _, err := s.ClaimNear(f.ctx, 20)
+			if !passing(err) {
+				return err
+			}
+			orphans, err := s.ReleaseOrphans(f.ctx, 10)
+			if !passing(err) {
+				return err
+			}
+			if _, err := s.ReplanOverdue(f.ctx, 10); !passing(err) {
+				return err
+			}
+			due = append(near, orphans...)
+		}
+		if err := f.admit(s, rng, due); err != nil {
+			return err
+		}
+		keys, err := s.WaitingKeys(f.ctx)
+		if !passing(err) {
+			return err
+		}
+		for _, k := range keys {
+			bound, _, err := s.AssignWaiting(f.ctx, k, 5, func(w []store.Waiting) []domain.Binding {
+				to := make([]domain.Binding, len(w))
+				for i := range to {
+					to[i] = domain.Binding{Instance: fmt.Sprintf("i%d", rng.IntN(2)), BootID: "b1"}
+				}
+				return to
+			})
+			if !passing(err) {
+				return err
+			}
+			f.bound(bound)
+		}
+	}
+	return nil
+}
+
+func (f *fray) bound(runs []domain.LiveRun) {
+	for _, r := range runs {
+		f.check.took(f.key(r), r.ID)
+		f.work <- r
+	}
+}
+
+func (f *fray) admit(s *store.Store, rng *rand.Rand, due []domain.Due) error {
+	if len(due) == 0 {
+		return nil
+	}
+	defs, err := s.Definitions(f.ctx, due)
+	if err != nil {
+		return err
+	}
+	var in []store.Admission
+	for _, d := range due {
+		a := store.Admission{Due: d, Def: defs[d.JobID][d.JobVersion]}
+		if rng.IntN(5) > 0 {
+			a.Binding = domain.Binding{Instance: fmt.Sprintf("i%d", rng.IntN(2)), BootID: "b1", Route: "test"}
+		} else {
+			a.Waiting = "no room"
+		}
+		in = append(in, a)
+	}
+	out, err := s.Admit(f.ctx, in)
+	f.bound(out.Bound)
+	if err != nil && passing(err) {
+		f.fire <- due // as a ring would
+		return nil
+	}
+	if len(out.Later) > 0 {
+		f.fire <- out.Later
+	}
+	return err
+}
+
+// settleRuns is executors and their dispatcher.
+func (f *fray) settleRuns(s *store.Store, rng *rand.Rand) error {
+	for f.left(s) {
+		var r domain.LiveRun
+		select {
+		case r = <-f.work:
+		case <-time.After(20 * time.Millisecond):
+			continue
+		}
+		f.check.gave(f.key(r), r.ID)
+		e := result(s, r, domain.OutcomeSucceeded)
+		switch rng.IntN(6) {
+		case 0:
+			e = result(s, r, domain.OutcomeFailed)
+		case 1:
+			e = result(s, r, domain.OutcomeUnstarted)
+		case 2:
+			_, killed, err := s.Unbind(f.ctx, []store.Refusal{{RunID: r.ID, Attempt: r.Attempt, Bind: r.Bind, Why: "full"}})
+			if err == nil && len(killed) == 0 {
+				continue
+			}
+			if !passing(err) {
+				return err
+			}
+			r.Instance, r.BootID = "", ""
+			if err != nil {
+				f.check.took(f.key(r), r.ID)
+				f.work <- r
+				continue
+			}
+		case 3:
+			if _, err := s.RequestKill(f.ctx, r.ID, domain.ReasonKilled, "test"); !passing(err) {
+				return err
+			}
+		}
+		for {
+			res, err := s.Settle(f.ctx, []domain.Ended{e})
+			if err == nil {
+				if len(res.Released) > 0 {
+					f.fire <- res.Released
+				}
+				break
+			}
+			if !errors.Is(err, context.DeadlineExceeded) && !passing(err) {
+				return err
+			}
+			if f.ctx.Err() != nil {
+				return nil
+			}
+		}
+	}
+	return nil
+}
