@@ -96,7 +96,9 @@ func (s *Server) Run(ctx context.Context) error {
 		s.log.Warn("requests under way were cut off", "error", err)
 		server.Close()
 	}
-	<-ended
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve HTTP: %w", err)
+	}
 	return nil
 }
 

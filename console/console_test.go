@@ -41,7 +41,7 @@ func start(t *testing.T, probe func()) (address string, stop func() error) {
 	metrics := prometheus.NewRegistry()
 	s, err := console.New(console.Config{Listener: listener, API: api.Config{
 		Engine: nothing{}, Dispatcher: nothing{}, Accounts: account.New(pool), Views: view.New(pool),
-		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.DiscardHandler),
 		Ready: []api.Check{{Name: "postgres", Probe: func(context.Context) error { probe(); return nil }}},
 	}})
 	if err != nil {

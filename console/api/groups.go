@@ -28,6 +28,7 @@ type groupToken struct {
 	Token string `json:"token" doc:"The group's new token, shown this once"`
 }
 
+// GroupPath names a group in the path.
 type GroupPath struct {
 	Name string `path:"name"`
 }

@@ -16,6 +16,7 @@ import (
 
 const noJob = "there is no such job"
 
+// JobPath names a job in the path.
 type JobPath struct {
 	ID domain.JobID `path:"id" minimum:"1"`
 }

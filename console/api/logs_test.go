@@ -74,7 +74,7 @@ type event struct{ id, name, data string }
 // follow opens a log stream on a real server and hands on its events; the channel is closed at its end.
 func (w *world) follow(ctx context.Context, url string, headers ...string) (*http.Response, <-chan event) {
 	w.t.Helper()
-	r, err := http.NewRequestWithContext(ctx, "GET", url, nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 const noRun = "there is no such run"
 
+// RunPath names a run in the path.
 type RunPath struct {
 	ID domain.RunID `path:"id" format:"uuid"`
 }
@@ -83,13 +84,13 @@ func (a *API) run(ctx context.Context, id auth.Identity, in *RunPath) (*output[r
 	return &output[runDetail]{runDetail{r, append([]domain.Attempt{}, r.Attempts...)}}, err
 }
 
-// runState returns where a run stands that the caller may see, NotFound for any other.
-func (a *API) runState(ctx context.Context, id auth.Identity, run domain.RunID) (view.RunState, error) {
+// maySee returns nil for a run that the caller may see, NotFound for any other.
+func (a *API) maySee(ctx context.Context, id auth.Identity, run domain.RunID) error {
 	s, err := a.Views.State(ctx, run)
 	if err != nil {
-		return s, err
+		return err
 	}
-	return s, may(id, s.Group, noRun)
+	return may(id, s.Group, noRun)
 }
 
 // accepted names the runs that an action made, or that it is under way for.
@@ -98,7 +99,7 @@ type accepted struct {
 }
 
 func (a *API) kill(ctx context.Context, id auth.Identity, in *RunPath) (*output[accepted], error) {
-	if _, err := a.runState(ctx, id, in.ID); err != nil {
+	if err := a.maySee(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
 	if err := a.Dispatcher.Kill(ctx, in.ID, id.Actor()); err != nil {
@@ -109,7 +110,7 @@ func (a *API) kill(ctx context.Context, id auth.Identity, in *RunPath) (*output[
 }
 
 func (a *API) retry(ctx context.Context, id auth.Identity, in *RunPath) (*output[accepted], error) {
-	if _, err := a.runState(ctx, id, in.ID); err != nil {
+	if err := a.maySee(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
 	run, err := a.Engine.RetryRun(ctx, in.ID, id.Actor())

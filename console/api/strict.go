@@ -138,7 +138,7 @@ func checkObject(path string, raw json.RawMessage, t reflect.Type, f *domain.Fau
 		token, _ := dec.Token()
 		name, _ := token.(string)
 		var value json.RawMessage
-		dec.Decode(&value) //nolint:errcheck
+		dec.Decode(&value) //nolint:errcheck // as above
 		at := strings.TrimPrefix(path+"."+name, ".")
 		ft, known := fields[name]
 		switch {

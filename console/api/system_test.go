@@ -3,7 +3,6 @@ package api_test
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -72,7 +71,7 @@ func TestPostgresAway(t *testing.T) {
 	metrics := prometheus.NewRegistry()
 	w := &world{t: t, admin: "bfs_" + strings.Repeat("A", 43)}
 	w.api = api.New(api.Config{Engine: away{}, Dispatcher: &fleet{}, Accounts: account.New(pool), Views: view.New(pool),
-		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.DiscardHandler)})
 	for _, a := range []answer{
 		w.do(w.admin, "GET", "/api/v1/jobs", ""),
 		w.do(w.admin, "POST", "/api/v1/jobs", simpleJob),

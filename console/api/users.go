@@ -211,6 +211,7 @@ func checkToken(id auth.Identity, b tokenBody) error {
 
 func tokenObject(id int64) string { return "token/" + strconv.FormatInt(id, 10) }
 
+// IDPath names a token in the path.
 type IDPath struct {
 	ID int64 `path:"id" minimum:"1"`
 }

@@ -52,7 +52,7 @@ func TestLimiter(t *testing.T) {
 
 func TestRemote(t *testing.T) {
 	for address, want := range map[string]string{"192.0.2.1:1234": "192.0.2.1", "[2001:db8::1]:80": "2001:db8::1", "odd": "odd"} {
-		r := httptest.NewRequest("GET", "/", nil)
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.RemoteAddr = address
 		r.Header.Set("X-Forwarded-For", "203.0.113.9")
 		if got := auth.Remote(r); got != want {

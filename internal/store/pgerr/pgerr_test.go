@@ -67,7 +67,7 @@ func TestTranslateLeavesAlone(t *testing.T) {
 	if Translate(nil) != nil {
 		t.Error("nil became an error")
 	}
-	if err := Translate(context.Canceled); err != context.Canceled { //nolint:errorlint // identity is the promise
+	if err := Translate(context.Canceled); !errors.Is(err, context.Canceled) || domain.CodeOf(err) != domain.Internal {
 		t.Errorf("a cancelled context became %v", err)
 	}
 }
