@@ -115,6 +115,7 @@ CREATE TABLE runs_live (
     pin               text, -- the only instance that may take it
     avoid             text, -- the instance that just lost it
     held_by           uuid,
+    held_on           text, -- the instance whose slot it waits for; '' in scope cluster
     reason            text NOT NULL DEFAULT '', -- of the attempt before, while retrying
     message           text NOT NULL DEFAULT '',
     waiting           text,
@@ -128,7 +129,7 @@ CREATE TABLE runs_live (
 ) WITH (fillfactor = 50);
 CREATE INDEX runs_live_job ON runs_live (job_id);
 CREATE INDEX runs_live_due ON runs_live (due_at) WHERE NOT held;
-CREATE INDEX runs_live_held ON runs_live (job_id, due_at, id) WHERE held;
+CREATE INDEX runs_live_held ON runs_live (job_id, id) WHERE held;
 
 -- Queued runs that no instance could take yet. It is empty while there is room everywhere.
 CREATE TABLE runs_waiting (

@@ -343,9 +343,13 @@ func (f *fray) settleRuns(s *store.Store, rng *rand.Rand) error {
 		case <-time.After(20 * time.Millisecond):
 			continue
 		}
-		f.check.gave(f.key(r), r.ID)
 		e := result(s, r, domain.OutcomeSucceeded)
-		switch rng.IntN(6) {
+		dice := rng.IntN(6)
+		// In scope cluster the slot stays with a run that is tried or routed again.
+		if again := dice == 0 && r.Attempt == 1 || dice == 1 || dice == 2; !again || f.scope[r.JobID] == domain.ScopeInstance {
+			f.check.gave(f.key(r), r.ID)
+		}
+		switch dice {
 		case 0:
 			e = result(s, r, domain.OutcomeFailed)
 		case 1:

@@ -248,6 +248,7 @@ type RunsLive struct {
 	Pin             *string
 	Avoid           *string
 	HeldBy          *domain.RunID
+	HeldOn          *string
 	Reason          string
 	Message         string
 	Waiting         *string
