@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
@@ -103,7 +104,22 @@ func (a *API) jobs(ctx context.Context, id auth.Identity, in *jobsInput) (*outpu
 	if err != nil {
 		return nil, err
 	}
+	for i := range jobs {
+		jobs[i].Note = a.note(jobs[i])
+	}
 	return &output[page[domain.Job]]{cut(jobs, in.Limit, func(j domain.Job) string { return numberCursor("job", int64(j.ID)) })}, nil
+}
+
+// note says why an enabled job has no next fire time, as the job itself does.
+func (a *API) note(j domain.Job) string {
+	if !j.Enabled || j.NextFireTime != nil {
+		return ""
+	}
+	compiled, err := a.compile(j.Schedule, j.CreatedAt.Time)
+	if err != nil {
+		return "its schedule no longer compiles: " + err.Error()
+	}
+	return compiled.Note(time.Now())
 }
 
 func (a *API) job(ctx context.Context, id auth.Identity, in *JobPath) (*versioned, error) {

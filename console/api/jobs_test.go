@@ -103,6 +103,29 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// A job in a list is the job itself.
+func TestListedJobs(t *testing.T) {
+	w := newWorld(t)
+	w.job(simpleJob)
+	w.job(`{"group":"default","name":"past","handler":"echo","schedule":{"kind":"once","at":"2001-01-01T00:00:00Z"}}`)
+	w.job(`{"group":"default","name":"off","handler":"echo","enabled":false,"schedule":{"kind":"fixed_rate","every":"1s"}}`)
+	fired := w.running()
+	w.exec(`UPDATE runs_live SET cause = 'schedule', fire_time = now() WHERE id = $1`, fired)
+	list := w.must(200, "GET", "/api/v1/jobs", "").field("items").([]any)
+	for i, listed := range list {
+		single := w.must(200, "GET", fmt.Sprintf("/api/v1/jobs/%d", i+1), "")
+		for name, value := range listed.(map[string]any) {
+			if fmt.Sprint(single.field(name)) != fmt.Sprint(value) {
+				t.Errorf("job %d: %s is %v in the list, %v alone", i+1, name, value, single.field(name))
+			}
+		}
+	}
+	first, past := list[0].(map[string]any), list[1].(map[string]any)
+	if first["next_fire_time"] == nil || first["last_fire_time"] == nil || past["note"] == nil {
+		t.Errorf("the jobs are %v and %v", first, past)
+	}
+}
+
 func TestTrigger(t *testing.T) {
 	w := newWorld(t)
 	job := w.job(simpleJob)

@@ -71,10 +71,7 @@ func (a *API) preview(_ context.Context, _ auth.Identity, in *struct{ JSONBody }
 
 func (a *API) fireTimes(s domain.Schedule, createdAt, from time.Time, count int) (preview, error) {
 	p := preview{FireTimes: []domain.Instant{}}
-	if s.Kind == domain.ScheduleCron && s.Dialect == "" {
-		s.Dialect = domain.DialectStandard
-	}
-	compiled, err := schedule.Compile(s, schedule.Options{DefaultZone: a.Zone, CreatedAt: createdAt})
+	compiled, err := a.compile(s, createdAt)
 	if err != nil {
 		return p, err
 	}
@@ -88,4 +85,11 @@ func (a *API) fireTimes(s domain.Schedule, createdAt, from time.Time, count int)
 		t = next
 	}
 	return p, nil
+}
+
+func (a *API) compile(s domain.Schedule, createdAt time.Time) (*schedule.Schedule, error) {
+	if s.Kind == domain.ScheduleCron && s.Dialect == "" {
+		s.Dialect = domain.DialectStandard
+	}
+	return schedule.Compile(s, schedule.Options{DefaultZone: a.Zone, CreatedAt: createdAt})
 }

@@ -1,0 +1,70 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"testing"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// The examples of RFC 7396, appendix A.
+func TestMergePatch(t *testing.T) {
+	for _, c := range [][3]string{
+		{`{"a":"b"}`, `{"a":"c"}`, `{"a":"c"}`},
+		{`{"a":"b"}`, `{"b":"c"}`, `{"a":"b","b":"c"}`},
+		{`{"a":"b"}`, `{"a":null}`, `{}`},
+		{`{"a":"b","b":"c"}`, `{"a":null}`, `{"b":"c"}`},
+		{`{"a":["b"]}`, `{"a":"c"}`, `{"a":"c"}`},
+		{`{"a":"c"}`, `{"a":["b"]}`, `{"a":["b"]}`},
+		{`{"a":{"b":"c"}}`, `{"a":{"b":"d","c":null}}`, `{"a":{"b":"d"}}`},
+		{`{"a":[{"b":"c"}]}`, `{"a":[1]}`, `{"a":[1]}`},
+		{`["a","b"]`, `["c","d"]`, `["c","d"]`},
+		{`{"a":"b"}`, `["c"]`, `["c"]`},
+		{`{"a":"foo"}`, `null`, `null`},
+		{`{"a":"foo"}`, `"bar"`, `"bar"`},
+		{`{"e":null}`, `{"a":1}`, `{"e":null,"a":1}`},
+		{`[1,2]`, `{"a":"b","c":null}`, `{"a":"b"}`},
+		{`{}`, `{"a":{"bb":{"ccc":null}}}`, `{"a":{"bb":{}}}`},
+	} {
+		var got, want any
+		if err := json.Unmarshal(mergePatch([]byte(c[0]), []byte(c[1])), &got); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal([]byte(c[2]), &want); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s patched by %s is %v, want %v", c[0], c[1], got, want)
+		}
+	}
+}
+
+// What decodeStrict takes, encoding/json takes too, unknown fields forbidden, and with the same meaning; and no
+// input makes it panic or refuse without a word.
+func FuzzDecodeStrict(f *testing.F) {
+	for _, seed := range []string{
+		`{"group":"default","name":"n","schedule":{"kind":"cron","expr":"* * * * *","at":null},"tags":["a"]}`,
+		`{"children":[{"job_id":1,"on":"always"}],"retry_backoff":{"factor":1e2},"script":{"code":""}}`,
+		`{"schedule":{"at":"2026-03-29T01:30:00+02:00","every":"90s"},"version":3,"last_fire_time":null,"alert":{"on":[]}}`,
+		`{"retries":1.5}`, `{"":{}}`, `{"name":"\ud800"}`, ` {} `, `{"timeout":""}`, `null`, `[]`, `{"a"`, "{\"\xff\":1}",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got := domain.Job{JobSpec: domain.DefaultJobSpec()}
+		if err := decodeStrict(data, &got); err != nil {
+			if err.Error() == "" {
+				t.Error("it is refused without a word")
+			}
+			return
+		}
+		want := domain.Job{JobSpec: domain.DefaultJobSpec()}
+		dec := json.NewDecoder(bytes.NewReader(data))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&want); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("taken as %+v; encoding/json says %+v, %v", got, want, err)
+		}
+	})
+}
