@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -114,7 +115,7 @@ func parseInvocation(param string) (inv invocation, err error) {
 }
 
 func (inv invocation) environ(run executor.Run) []string {
-	env := os.Environ()
+	env := inherited()
 	names := make([]string, 0, len(inv.Env))
 	for k := range inv.Env {
 		names = append(names, k)
@@ -124,6 +125,12 @@ func (inv invocation) environ(run executor.Run) []string {
 		env = append(env, k+"="+inv.Env[k])
 	}
 	return append(env, runEnviron(run)...)
+}
+
+// inherited is the agent's own environment without its settings: the group's token, and what else the agent was
+// given in BELFRY_ variables, is not for whoever may write a job.
+func inherited() []string {
+	return slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "BELFRY_") })
 }
 
 // runEnviron tells a program of its run.

@@ -95,3 +95,12 @@ func TestCommandIsCancelledAsAGroup(t *testing.T) {
 		t.Errorf("a group that ignores SIGTERM: %v after %v", err, took)
 	}
 }
+
+func TestCommandKeepsTheAgentsSettingsToItself(t *testing.T) {
+	t.Setenv("BELFRY_TOKEN", "bfg_secret")
+	t.Setenv("NOT_OURS", "kept")
+	res := executortest.RunFunc(t.Context(), handlers.Command, executor.RunInfo{Param: shell(t, `echo "::output [$BELFRY_TOKEN] $NOT_OURS"`)})
+	if res.Err != nil || res.Output != "[] kept" {
+		t.Fatalf("output %q, error %v", res.Output, res.Err)
+	}
+}
