@@ -92,9 +92,27 @@ func insertVersion(ctx context.Context, q *sqlcgen.Queries, id domain.JobID, ver
 func (s *Store) check(spec *domain.JobSpec, createdAt time.Time) (*schedule.Schedule, error) {
 	var f domain.Faults
 	f.AddAll("", spec.Validate())
+	unbuilt(&f, spec)
 	compiled, err := schedule.Compile(spec.Schedule, schedule.Options{DefaultZone: s.zone, CreatedAt: createdAt})
 	f.AddAll("schedule", err)
 	return compiled, f.Err("the job is not valid")
+}
+
+// unbuilt refuses what the contract names and this version does not do yet. To take such a job and run it by
+// another policy would be worse.
+func unbuilt(f *domain.Faults, spec *domain.JobSpec) {
+	switch spec.Route {
+	case domain.RouteLeastFrequentlyUsed, domain.RouteLeastRecentlyUsed, domain.RouteFailover, domain.RouteBusyover:
+		f.Add("route", fmt.Sprintf("%s is not in this version yet; use any, first, last, round_robin, random, consistent_hash or broadcast", spec.Route))
+	case domain.RouteAny, domain.RouteFirst, domain.RouteLast, domain.RouteRoundRobin, domain.RouteRandom,
+		domain.RouteConsistentHash, domain.RouteBroadcast:
+	}
+	if spec.Block == domain.BlockCoverEarly {
+		f.Add("block", "cover_early is not in this version yet; use serial, discard_later or parallel")
+	}
+	if spec.Script != nil {
+		f.Add("script", "scripts are not in this version yet; use a handler, such as command")
+	}
 }
 
 // setChildren replaces a job's edges and refuses a cycle with the path that closes it.
