@@ -1,13 +1,13 @@
 package console_test
 
 import (
-	"bufio"
 	"context"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -105,28 +105,38 @@ func TestRunStopsInOrder(t *testing.T) {
 	}
 }
 
-// A client that sends its header byte by byte is cut off.
+// A client that does not go on with its header or its body is cut off.
 func TestSlowClient(t *testing.T) {
 	if testing.Short() {
-		t.Log("runs only without -short: it waits for a timeout of five seconds")
+		t.Log("runs only without -short: it waits for timeouts of up to ten seconds")
 		return
 	}
 	t.Parallel()
 	address, stop := start(t, nil)
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
+	var wg sync.WaitGroup
+	for sent, want := range map[string]string{
+		"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: ":                                      "",
+		"POST /api/v1/auth/login HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{": "HTTP/1.1 408 ",
+	} {
+		wg.Go(func() {
+			conn, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			if _, err := io.WriteString(conn, sent); err != nil {
+				t.Error(err)
+			}
+			if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+				t.Error(err)
+			}
+			if got, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(got), want) {
+				t.Errorf("%q gets %q, %v", sent, got, err)
+			}
+		})
 	}
-	defer conn.Close()
-	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "); err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.SetReadDeadline(time.Now().Add(15 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	if rest, err := io.ReadAll(bufio.NewReader(conn)); err != nil {
-		t.Errorf("after %q: %v", rest, err)
-	}
+	wg.Wait()
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
