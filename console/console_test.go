@@ -115,7 +115,7 @@ func TestSlowClient(t *testing.T) {
 	address, stop := start(t, nil)
 	var wg sync.WaitGroup
 	for sent, want := range map[string]string{
-		"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: ":                                      "",
+		"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: ":                                     "",
 		"POST /api/v1/auth/login HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{": "HTTP/1.1 408 ",
 	} {
 		wg.Go(func() {
