@@ -113,8 +113,21 @@ func (w *Workers) Run(ctx context.Context) error {
 	return nil
 }
 
-// quiet keeps River's routine chatter at debug out of the log.
-func quiet(log *slog.Logger) *slog.Logger { return log.With("part", "river") }
+// quiet keeps River's routine reports out of the log, unless everything is asked for.
+func quiet(log *slog.Logger) *slog.Logger { return slog.New(quietHandler{log.Handler()}).With("part", "river") }
+
+type quietHandler struct{ slog.Handler }
+
+// Enabled lets warnings pass, and everything where debug does.
+func (h quietHandler) Enabled(ctx context.Context, l slog.Level) bool {
+	return h.Handler.Enabled(ctx, l) && (l >= slog.LevelWarn || h.Handler.Enabled(ctx, slog.LevelDebug))
+}
+
+// WithAttrs implements slog.Handler.
+func (h quietHandler) WithAttrs(attrs []slog.Attr) slog.Handler { return quietHandler{h.Handler.WithAttrs(attrs)} }
+
+// WithGroup implements slog.Handler.
+func (h quietHandler) WithGroup(name string) slog.Handler { return quietHandler{h.Handler.WithGroup(name)} }
 
 type retryWorker struct {
 	river.WorkerDefaults[retryArgs]

@@ -130,7 +130,11 @@ func systemOptions(name string, log *slog.Logger) []nats.Option {
 		nats.Name("belfry " + name), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.RetryOnFailedConnect(true),
 		nats.ReconnectWait(100 * time.Millisecond), nats.ReconnectJitter(200*time.Millisecond, 200*time.Millisecond),
 		nats.PingInterval(2 * time.Second), nats.MaxPingsOutstanding(2), nats.IgnoreAuthErrorAbort(),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { log.Warn("NATS is away", "err", err) }),
+		nats.DisconnectErrHandler(func(c *nats.Conn, err error) {
+			if !c.IsClosed() { // our own end is no news
+				log.Warn("NATS is away", "err", err)
+			}
+		}),
 		nats.ReconnectHandler(func(c *nats.Conn) { log.Info("NATS is back", "server", c.ConnectedUrlRedacted()) }),
 		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
 			subject := ""
@@ -159,17 +163,22 @@ func natsOptions(c config.NATS) []nats.Option {
 }
 
 // addStreams appends the part that makes the streams: at the start, and whenever NATS is back, as its storage may
-// have been wiped meanwhile. What comes after it starts when they are there.
-func (p *process) addStreams(nc *nats.Conn, replicas int) error {
+// have been wiped meanwhile. With wait, what comes after it starts when they are there; a role whose NATS is
+// somebody else's must not wait for it, as it has work to do meanwhile: planning, answering.
+func (p *process) addStreams(nc *nats.Conn, replicas int, wait bool) error {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return fmt.Errorf("use JetStream: %w", err)
 	}
-	ready := make(chan struct{})
+	made := make(chan struct{})
+	ready := made
+	if !wait {
+		ready = nil
+	}
 	p.group.Add(lifecycle.Component{Name: "streams", Ready: ready, Run: func(ctx context.Context) error {
 		back := nc.StatusChanged(nats.CONNECTED)
 		defer nc.RemoveStatusListener(back)
-		made := false
+		first := true
 		for {
 			retry := time.Minute // a wiped storage does not always break the connection
 			if err := natsinfra.Ensure(ctx, js, replicas); err != nil {
@@ -178,9 +187,9 @@ func (p *process) addStreams(nc *nats.Conn, replicas int) error {
 				}
 				p.log.WarnContext(ctx, "making the streams; trying again", "err", err)
 				retry = time.Second
-			} else if !made {
-				made = true
-				close(ready)
+			} else if first {
+				first = false
+				close(made)
 			}
 			select {
 			case <-ctx.Done():

@@ -91,15 +91,18 @@ func (p *process) addScheduler(s *store.Store, d *dispatcher.Dispatcher) {
 	p.add("scheduler", scheduler.New(scheduler.Config{Store: s, Firer: d, Log: p.log, Registry: p.registry}).Run)
 }
 
-// addAuth appends the part that lets executors in by their group's token.
-func (p *process) addAuth(nc *nats.Conn, accounts natsauth.Verifier, issuer nkeys.KeyPair, accountName string) (*natsauth.Responder, error) {
+// addAuth appends the part that lets executors in by their group's token. With wait, what comes after it starts
+// when it does.
+func (p *process) addAuth(nc *nats.Conn, accounts natsauth.Verifier, issuer nkeys.KeyPair, accountName string, wait bool) (*natsauth.Responder, error) {
 	r, err := natsauth.New(natsauth.Config{Verifier: accounts, Issuer: issuer, Account: accountName, Log: p.log})
 	if err != nil {
 		return nil, err
 	}
-	p.group.Add(lifecycle.Component{Name: "executor log-ins", Ready: r.Ready(), Run: func(ctx context.Context) error {
-		return r.Run(ctx, nc)
-	}})
+	part := lifecycle.Component{Name: "executor log-ins", Run: func(ctx context.Context) error { return r.Run(ctx, nc) }}
+	if wait {
+		part.Ready = r.Ready()
+	}
+	p.group.Add(part)
 	return r, nil
 }
 

@@ -41,7 +41,7 @@ func (a *App) role(ctx context.Context, name string, db config.Database, n confi
 		return nil, err
 	}
 	p.hold("NATS connection", func(context.Context) error { nc.Close(); return nil })
-	return &role{process: p, store: s, nc: nc}, p.addStreams(nc, n.NATSReplicas)
+	return &role{process: p, store: s, nc: nc}, p.addStreams(nc, n.NATSReplicas, false)
 }
 
 // run runs the group. The end of ctx while the role was still waiting for its servers is an ordinary end.
@@ -106,7 +106,7 @@ func (r *role) addIssuer(c config.NATS) error {
 	if err != nil || issuer == nil {
 		return err
 	}
-	_, err = r.addAuth(r.nc, account.New(r.store.Pool()), issuer, c.NATSAccount)
+	_, err = r.addAuth(r.nc, account.New(r.store.Pool()), issuer, c.NATSAccount, false)
 	return err
 }
 

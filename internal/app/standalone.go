@@ -135,12 +135,12 @@ func (s *standalone) roles(ctx context.Context) error {
 		return err
 	}
 	s.own("NATS connection", func(context.Context) error { nc.Close(); return nil })
-	if err := s.addStreams(nc, s.c.NATSReplicas); err != nil {
+	if err := s.addStreams(nc, s.c.NATSReplicas, s.nats != nil); err != nil {
 		return err
 	}
 	forget := func(string) {}
 	if issuer != nil {
-		responder, err := s.addAuth(nc, s.accounts, issuer, accountName)
+		responder, err := s.addAuth(nc, s.accounts, issuer, accountName, s.nats != nil)
 		if err != nil {
 			return err
 		}
