@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/dispatcher/route"
@@ -15,6 +16,38 @@ const (
 	// as those whose instance runs another of their job, do not keep the others from the room.
 	assignExtra = 100
 )
+
+// Why a run waits, where it is not an instance's or the route's word.
+const (
+	natsAway     = "NATS is away"
+	behindOthers = "behind runs that wait already"
+)
+
+// waitClass sorts what waiting runs say into the few labels of the metric.
+func waitClass(waiting string) string {
+	for prefix, class := range map[string]string{
+		natsAway: "nats_away", behindOthers: "behind_others", route.NoInstance: "no_instance", route.NoSlot: "no_slot",
+		route.NotThere: "pinned_instance_gone",
+	} {
+		if strings.HasPrefix(waiting, prefix) {
+			return class
+		}
+	}
+	return "refused"
+}
+
+// countWaiting sets the metric of waiting runs.
+func (d *Dispatcher) countWaiting(ctx context.Context) error {
+	counts, err := d.store.WaitingCounts(ctx)
+	if err != nil {
+		return err
+	}
+	d.metrics.waiting.Reset()
+	for waiting, n := range counts {
+		d.metrics.waiting.WithLabelValues(waitClass(waiting)).Add(float64(n))
+	}
+	return nil
+}
 
 // assignLoop gives waiting runs to instances when there is room: at once when somebody begins to wait, an instance
 // joins or says that it has more room, and every second.
@@ -48,7 +81,6 @@ func (d *Dispatcher) assignAll(ctx context.Context) error {
 	d.mu.Lock()
 	d.waits = waits
 	d.mu.Unlock()
-	d.metrics.waiting.Reset()
 	for _, k := range keys {
 		for more := true; more && ctx.Err() == nil; {
 			if more, err = d.assign(ctx, k); err != nil {

@@ -76,7 +76,7 @@ func (d *Dispatcher) fireBroadcast(ctx context.Context, run domain.Due, def *dom
 	if len(to) == 0 {
 		// Nobody to expand over: it waits whole.
 		out, err := d.store.Admit(ctx, []domain.Admission{{Due: run, Def: def, Binding: domain.Binding{
-			Waiting: "no live instance offers the handler", Route: "broadcast, not expanded yet",
+			Waiting: route.NoInstance, Route: "broadcast, not expanded yet",
 		}}})
 		if err == nil {
 			d.admitted(ctx, out)
@@ -144,9 +144,9 @@ func (r *routing) candidates(group, target string) []*route.Candidate {
 func (r *routing) choose(run domain.Due, def *domain.Definition) domain.Binding {
 	switch {
 	case !r.d.steady.connected():
-		return domain.Binding{Waiting: "NATS is away"}
+		return domain.Binding{Waiting: natsAway}
 	case r.d.waitsFor(domain.WaitingKey{Group: def.Group, Target: def.Target(), Pin: run.Pin}):
-		return domain.Binding{Waiting: "behind runs that wait already"}
+		return domain.Binding{Waiting: behindOthers}
 	}
 	return r.pick(run, def)
 }

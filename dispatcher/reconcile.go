@@ -40,6 +40,7 @@ func (d *Dispatcher) reconcileLoops(ctx context.Context) {
 		every(5*time.Second, "fixed delays", d.counted("fixed_delay_stopped", d.store.GoOnChains)),
 		every(5*time.Second, "stray runs", d.returnStrays),
 		every(2*time.Second, "the lag of results", d.measure),
+		every(2*time.Second, "the count of waiting runs", d.countWaiting),
 	)
 }
 

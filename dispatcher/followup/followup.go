@@ -114,7 +114,9 @@ func (w *Workers) Run(ctx context.Context) error {
 }
 
 // quiet keeps River's routine reports out of the log, unless everything is asked for.
-func quiet(log *slog.Logger) *slog.Logger { return slog.New(quietHandler{log.Handler()}).With("part", "river") }
+func quiet(log *slog.Logger) *slog.Logger {
+	return slog.New(quietHandler{log.Handler()}).With("part", "river")
+}
 
 type quietHandler struct{ slog.Handler }
 
@@ -124,10 +126,14 @@ func (h quietHandler) Enabled(ctx context.Context, l slog.Level) bool {
 }
 
 // WithAttrs implements slog.Handler.
-func (h quietHandler) WithAttrs(attrs []slog.Attr) slog.Handler { return quietHandler{h.Handler.WithAttrs(attrs)} }
+func (h quietHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return quietHandler{h.Handler.WithAttrs(attrs)}
+}
 
 // WithGroup implements slog.Handler.
-func (h quietHandler) WithGroup(name string) slog.Handler { return quietHandler{h.Handler.WithGroup(name)} }
+func (h quietHandler) WithGroup(name string) slog.Handler {
+	return quietHandler{h.Handler.WithGroup(name)}
+}
 
 type retryWorker struct {
 	river.WorkerDefaults[retryArgs]

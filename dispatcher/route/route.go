@@ -33,6 +33,13 @@ type Request struct {
 	Random  *rand.Rand
 }
 
+// The beginnings of what a Binding says about waiting, by which waiting runs are counted.
+const (
+	NoInstance = "no live instance offers the handler"
+	NoSlot     = "no free slot"
+	NotThere   = "it may only run on "
+)
+
 // Choose picks one of the candidates and takes a slot of it. Without one that qualifies and has room, the Binding
 // has no instance and says why the run waits. The order of the candidates does not matter.
 func Choose(candidates []*Candidate, r Request) domain.Binding {
@@ -42,7 +49,7 @@ func Choose(candidates []*Candidate, r Request) domain.Binding {
 	}
 	open := slices.DeleteFunc(slices.Clone(fit), func(c *Candidate) bool { return c.Room() == 0 })
 	if len(open) == 0 {
-		return domain.Binding{Waiting: fmt.Sprintf("no free slot: %s", slots(fit))}
+		return domain.Binding{Waiting: fmt.Sprintf("%s: %s", NoSlot, slots(fit))}
 	}
 	slices.SortFunc(open, func(a, b *Candidate) int { return strings.Compare(a.Instance, b.Instance) })
 	c, why := pick(open, r)
@@ -56,7 +63,7 @@ func Choose(candidates []*Candidate, r Request) domain.Binding {
 // qualify narrows the candidates by pin and avoid. The note says why nobody is left, or what was passed over.
 func qualify(candidates []*Candidate, r Request) ([]*Candidate, string) {
 	if len(candidates) == 0 && r.Pin == "" {
-		return nil, "no live instance offers the handler"
+		return nil, NoInstance
 	}
 	if r.Pin != "" {
 		for _, c := range candidates {
@@ -64,7 +71,7 @@ func qualify(candidates []*Candidate, r Request) ([]*Candidate, string) {
 				return []*Candidate{c}, ""
 			}
 		}
-		return nil, fmt.Sprintf("it may only run on %s, which is not there or does not offer the handler", r.Pin)
+		return nil, fmt.Sprintf("%s%s, which is not there or does not offer the handler", NotThere, r.Pin)
 	}
 	if r.Avoid == "" || len(candidates) < 2 {
 		return candidates, ""
@@ -169,7 +176,7 @@ func Shards(candidates []*Candidate, total int) []domain.ShardBinding {
 			b.Instance, b.BootID = c.Instance, c.BootID
 			c.Running++
 		} else {
-			b.Waiting = fmt.Sprintf("no free slot: %s", slots([]*Candidate{c}))
+			b.Waiting = fmt.Sprintf("%s: %s", NoSlot, slots([]*Candidate{c}))
 		}
 		out[i] = domain.ShardBinding{Binding: b}
 		if pinned {

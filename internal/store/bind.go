@@ -25,6 +25,19 @@ func (s *Store) WaitingKeys(ctx context.Context) ([]WaitingKey, error) {
 	return keys, nil
 }
 
+// WaitingCounts counts waiting runs by what they say about why they wait: the first 10,000 of them.
+func (s *Store) WaitingCounts(ctx context.Context) (map[string]int, error) {
+	rows, err := s.q.WaitingCounts(ctx)
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	out := make(map[string]int, len(rows))
+	for _, r := range rows {
+		out[r.Waiting] = int(r.Runs)
+	}
+	return out, nil
+}
+
 // AssignWaiting takes up to limit waiting runs in due order, asks choose where they go (a Binding without an
 // instance leaves one waiting), and binds them. Dispatchers share the waiting runs by SKIP LOCKED. Broadcasts that
 // have not been expanded come back in expand: their turn is ExpandBroadcast's.
@@ -152,6 +165,9 @@ func (s *Store) bindWaiting(ctx context.Context, q *sqlcgen.Queries, runs []Wait
 	if err := slots.save(ctx, q); err != nil {
 		return nil, err
 	}
+	if err := q.LockRunIDs(ctx, p.Ids); err != nil {
+		return nil, err
+	}
 	rows, err := q.BindWaiting(ctx, p)
 	if err != nil {
 		return nil, err
@@ -189,7 +205,7 @@ func (s *Store) Unbind(ctx context.Context, refused []Refusal) (waiting, killed 
 		if err != nil {
 			return err
 		}
-		if _, err := q.LockRuns(ctx, ids); err != nil { // in order, so that two dispatchers do not wait in a ring
+		if err := q.LockRunIDs(ctx, ids); err != nil {
 			return err
 		}
 		rows, err := q.Unbind(ctx, p)
@@ -252,8 +268,15 @@ func (s *Store) RaiseBinds(ctx context.Context, runs []domain.LiveRun) ([]domain
 		p.Attempts = append(p.Attempts, int32(r.Attempt))
 		p.Binds = append(p.Binds, int32(r.Bind))
 	}
-	rows, err := s.q.RaiseBinds(ctx, p)
-	return liveRuns(rows), pgerr.Translate(err)
+	var rows []sqlcgen.RunsLive
+	err := s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) (err error) {
+		if err := q.LockRunIDs(ctx, p.Ids); err != nil {
+			return err
+		}
+		rows, err = q.RaiseBinds(ctx, p)
+		return err
+	})
+	return liveRuns(rows), err
 }
 
 // MarkRunning writes that attempts run. Those that have ended meanwhile stay as they are.
@@ -266,9 +289,16 @@ func (s *Store) MarkRunning(ctx context.Context, started []Started) ([]domain.Ch
 		p.Boots = append(p.Boots, r.BootID)
 		p.StartedAts = append(p.StartedAts, r.StartedAt)
 	}
-	rows, err := s.q.MarkRunning(ctx, p)
+	var rows []sqlcgen.RunsLive
+	err := s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) (err error) {
+		if err := q.LockRunIDs(ctx, p.Ids); err != nil {
+			return err
+		}
+		rows, err = q.MarkRunning(ctx, p)
+		return err
+	})
 	if err != nil {
-		return nil, pgerr.Translate(err)
+		return nil, err
 	}
 	out := make([]domain.Change, len(rows))
 	for i, r := range rows {
