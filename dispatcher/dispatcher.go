@@ -54,6 +54,9 @@ type Config struct {
 	Conn     *nats.Conn // without a reconnect buffer: an offer is sent now or not at all
 	Log      *slog.Logger
 	Registry prometheus.Registerer
+	// LostAfter is within which time of an instance's death its attempts are named lost, give or take its lease:
+	// 15 s at least, which 0 means.
+	LostAfter time.Duration
 }
 
 // Dispatcher fires, offers and kills in every process that does so, and with Run does a dispatcher's whole work.
@@ -66,6 +69,8 @@ type Dispatcher struct {
 	roster  *roster.Roster
 	steady  *steadiness
 	started *tracker
+	missing map[domain.BoundBoot]time.Time // since when a boot with runs is gone; judgeDeaths alone uses it
+	patient time.Duration                  // how long it is waited for beyond what a verdict needs anyway
 
 	offers   sync.WaitGroup // offers whose answer is awaited
 	inFlight chan struct{}  // bounds them
@@ -92,6 +97,8 @@ func New(cfg Config) (*Dispatcher, error) {
 	}
 	d.steady = newSteadiness(cfg.Conn, d.roster.Reconnected)
 	d.started = newTracker()
+	d.missing = make(map[domain.BoundBoot]time.Time)
+	d.patient = max(cfg.LostAfter-lostSoonest, 0)
 	return d, nil
 }
 

@@ -237,6 +237,15 @@ func (d *Dispatcher) askAbout(ctx context.Context, b boot, runs []domain.LiveRun
 			}
 			running = append(running, domain.Started{RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, StartedAt: at})
 		case wire.StatusDone:
+			if st.Result == nil {
+				// It was told that the result is settled, and that is said after the commit. Where the run still is
+				// in this attempt, the result is gone; where it is not, settling finds that out.
+				ended = append(ended, domain.Ended{
+					RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Outcome: domain.OutcomeFailed,
+					Reason: domain.ReasonLost, Message: "its instance is done with it, and its result is gone", FinishedAt: d.store.Now(),
+				})
+				continue
+			}
 			ended = append(ended, d.fromSpool(&r, st)...)
 		case wire.StatusRefused, wire.StatusBarred:
 			refused = append(refused, r)

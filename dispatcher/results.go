@@ -99,10 +99,7 @@ func (d *Dispatcher) settleReceived(ctx context.Context, in []received, msgs []j
 	case code == domain.Unavailable || errors.Is(err, context.DeadlineExceeded):
 		return err
 	case len(in) == 1:
-		m := msgs[in[0].msg]
-		d.DeadLetter(ctx, "result", m.Subject(), m.Data(), fmt.Errorf("run %s: %w", in[0].RunID, err))
-		d.tellSettled(ended)
-		return nil
+		return d.settlePoison(ctx, in[0], msgs[in[0].msg], err)
 	default:
 		half := len(in) / 2
 		if err := d.settleReceived(ctx, in[:half], msgs); err != nil {
@@ -119,6 +116,21 @@ func (d *Dispatcher) settleReceived(ctx context.Context, in []received, msgs []j
 	}
 	d.tellSettled(ended)
 	d.started.forget(ended)
+	d.after(ctx, out)
+	return nil
+}
+
+// settlePoison sets a result aside that Postgres cannot take, and ends its run without what the handler had to say,
+// so that it does not stay unfinished.
+func (d *Dispatcher) settlePoison(ctx context.Context, r received, m jetstream.Msg, cause error) error {
+	bare := r.Ended
+	bare.Output, bare.Message = "", "its result could not be stored and stands among the dead letters"
+	out, err := d.store.Settle(ctx, []domain.Ended{bare})
+	if domain.CodeOf(err) == domain.Unavailable {
+		return err
+	}
+	d.DeadLetter(ctx, "result", m.Subject(), m.Data(), fmt.Errorf("run %s: %w", r.RunID, errors.Join(cause, err)))
+	d.tellSettled([]domain.Ended{r.Ended})
 	d.after(ctx, out)
 	return nil
 }

@@ -29,8 +29,20 @@ func (d *Dispatcher) judgeDeaths(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	gone := make(map[domain.BoundBoot]time.Time)
 	for _, b := range boots {
 		if id, alive := d.roster.Boot(b.Group, b.Instance); alive && id == b.BootID {
+			continue
+		}
+		k := domain.BoundBoot{Group: b.Group, Instance: b.Instance, BootID: b.BootID}
+		gone[k] = d.missing[k]
+		if gone[k].IsZero() {
+			gone[k] = time.Now()
+		}
+	}
+	d.missing = gone
+	for b, since := range gone {
+		if time.Since(since) < d.patient {
 			continue
 		}
 		if err := d.judge(ctx, b); err != nil {
@@ -39,6 +51,10 @@ func (d *Dispatcher) judgeDeaths(ctx context.Context) error {
 	}
 	return nil
 }
+
+// lostSoonest is within which time of its death an instance is named dead without any patience: its lease, a ping,
+// and the reconcilers' period.
+const lostSoonest = 15 * time.Second
 
 // judge decides about one boot that the roster does not show. An error means no verdict.
 func (d *Dispatcher) judge(ctx context.Context, b domain.BoundBoot) error {

@@ -95,6 +95,7 @@ func (r *Roster) watch(ctx context.Context) error {
 	defer r.setSince(time.Time{})
 	sweep := time.NewTicker(time.Second)
 	defer sweep.Stop()
+	heard := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -103,7 +104,12 @@ func (r *Roster) watch(ctx context.Context) error {
 			return nil
 		case <-sweep.C:
 			r.sweep()
+			if time.Since(heard) > wire.LeaseTTL {
+				// Nobody lives, or the bucket was made anew and the watch waits for a sequence that is far away.
+				return nil
+			}
 		case e, ok := <-w.Updates():
+			heard = time.Now()
 			switch {
 			case !ok:
 				return nil

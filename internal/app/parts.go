@@ -38,11 +38,11 @@ func (p *process) useFollowUps(s *store.Store) error {
 }
 
 // addDispatcher appends the part that fires, offers and kills, which every role but the executor has.
-func (p *process) addDispatcher(s *store.Store, nc *nats.Conn) (*dispatcher.Dispatcher, error) {
+func (p *process) addDispatcher(s *store.Store, nc *nats.Conn, lostAfter time.Duration) (*dispatcher.Dispatcher, error) {
 	if err := p.useFollowUps(s); err != nil {
 		return nil, err
 	}
-	d, err := dispatcher.New(dispatcher.Config{Store: s, Conn: nc, Log: p.log, Registry: p.registry})
+	d, err := dispatcher.New(dispatcher.Config{Store: s, Conn: nc, Log: p.log, Registry: p.registry, LostAfter: lostAfter})
 	if err != nil {
 		return nil, err
 	}

@@ -67,7 +67,7 @@ func (a *App) Scheduler(ctx context.Context, c config.Scheduler) error {
 	if err != nil {
 		return interrupted(ctx, err)
 	}
-	d, err := r.addDispatcher(r.store, r.nc)
+	d, err := r.addDispatcher(r.store, r.nc, 0)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (a *App) Dispatcher(ctx context.Context, c config.Dispatcher) error {
 	if err := r.addIssuer(c.NATS); err != nil {
 		return err
 	}
-	d, err := r.addDispatcher(r.store, r.nc)
+	d, err := r.addDispatcher(r.store, r.nc, c.LostAfter)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (a *App) Console(ctx context.Context, c config.Console) error {
 	if err := r.addIssuer(c.NATS); err != nil {
 		return err
 	}
-	d, err := r.addDispatcher(r.store, r.nc)
+	d, err := r.addDispatcher(r.store, r.nc, 0)
 	if err != nil {
 		return err
 	}

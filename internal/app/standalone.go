@@ -154,7 +154,7 @@ func (s *standalone) roles(ctx context.Context) error {
 			}
 		}
 	}
-	d, err := s.addDispatcher(s.store, nc)
+	d, err := s.addDispatcher(s.store, nc, s.c.LostAfter)
 	if err != nil {
 		return err
 	}
