@@ -21,6 +21,7 @@ CREATE TABLE jobs (
     updated_at timestamptz NOT NULL,
     CONSTRAINT jobs_name_key UNIQUE (group_name, name)
 );
+CREATE INDEX jobs_group ON jobs (group_name, id);
 
 -- Every version of every job, for ever: what runs refer to and what the audit recomputes from. Rows of deleted
 -- jobs stay, so there is no foreign key to jobs.

@@ -249,7 +249,7 @@ func list[T any](ctx context.Context, c *Client, path string, query url.Values, 
 			return nil, err
 		}
 		items = append(items, page.Items...)
-		if page.NextCursor == "" || len(page.Items) == 0 {
+		if page.NextCursor == "" { // a page may be empty and still not be the last
 			break
 		}
 		q.Set("cursor", page.NextCursor)
