@@ -29,6 +29,9 @@ func (s *Store) Admit(ctx context.Context, in []Admission) (Admitted, error) {
 	if len(free) > 0 {
 		err := s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error {
 			out = Admitted{}
+			if _, err := s.fireable(ctx, q, free); err != nil { // for the order of the locks
+				return err
+			}
 			return s.admit(ctx, q, free, &out)
 		})
 		if err != nil {

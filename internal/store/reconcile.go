@@ -83,6 +83,9 @@ func replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, runs []domain.Ru
 	for _, a := range attempts {
 		p.Attempts = append(p.Attempts, int32(a))
 	}
+	if err := q.LockRunIDs(ctx, runs); err != nil {
+		return 0, err
+	}
 	rows, err := q.ReplanRetry(ctx, p)
 	if err != nil || len(rows) == 0 {
 		return 0, err

@@ -19,7 +19,8 @@ UPDATE runs_live r
 RETURNING r.*;
 
 -- name: Fireable :many
--- Those of the given ring entries that AdmitRuns would admit.
+-- Those of the given ring entries that AdmitRuns would admit, locked by id: AdmitRuns itself would lock them in
+-- whatever order its join finds them.
 SELECT r.id
   FROM runs_live r
   JOIN (SELECT unnest(@ids::uuid[]) AS id, unnest(@due_ats::timestamptz[]) AS due_at,
@@ -27,7 +28,8 @@ SELECT r.id
     ON r.id = w.id
  WHERE r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
    AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
-   AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= clock_timestamp() - @tolerance::interval);
+   AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= clock_timestamp() - @tolerance::interval)
+ ORDER BY r.id FOR UPDATE OF r;
 
 -- name: EnsureSlots :exec
 INSERT INTO block_slots (job_id, instance)

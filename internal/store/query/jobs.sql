@@ -34,8 +34,11 @@ UPDATE job_due SET version = @version, next_fire_time = @next_fire_time, next_du
 
 -- name: DeletePlanned :exec
 -- An edit takes back what is planned and not yet due. What Fire has admitted, and what is due, stays.
-DELETE FROM runs_live WHERE job_id = @job_id AND state = 'pending' AND attempt = 1 AND NOT held AND NOT admitted
-   AND cause = 'schedule' AND due_at > @now;
+DELETE FROM runs_live WHERE id = ANY(ARRAY(
+    SELECT l.id FROM runs_live l
+     WHERE l.job_id = @job_id AND l.state = 'pending' AND l.attempt = 1 AND NOT l.held AND NOT l.admitted
+       AND l.cause = 'schedule' AND l.due_at > @now
+     ORDER BY l.id FOR UPDATE));
 
 -- name: KeptThrough :one
 -- The newest fire time of the job that keeps its run or its ledger entry.

@@ -69,9 +69,10 @@ UPDATE job_due d
 
 -- name: ClaimNear :many
 -- Takes runs that others planned (by hand, API, a parent, a retry), and those whose ring has not fired them
--- although they are past due: each is in one ring at a time, by the mark rung_at.
+-- although they are past due: each is in one ring at a time, by the mark rung_at. The array is made once and looked
+-- up by the primary key; IN would read all live runs.
 UPDATE runs_live SET rung_at = clock_timestamp()
- WHERE (id IN (
+ WHERE id = ANY(ARRAY(
     SELECT c.id FROM runs_live c
      WHERE NOT c.held AND c.due_at <= clock_timestamp() + @horizon::interval
        AND c.state IN ('pending', 'retrying') AND c.replanned AND c.kill_requested_at IS NULL
@@ -79,7 +80,7 @@ UPDATE runs_live SET rung_at = clock_timestamp()
             OR (c.due_at < clock_timestamp() - @stranded_after::interval
                 AND c.rung_at < clock_timestamp() - @stranded_after::interval))
        AND (c.cause <> 'schedule' OR c.admitted OR c.attempt > 1 OR c.due_at >= clock_timestamp() - @tolerance::interval)
-     ORDER BY c.due_at LIMIT @batch FOR UPDATE SKIP LOCKED)) IS TRUE
+     ORDER BY c.due_at LIMIT @batch FOR UPDATE SKIP LOCKED))
 RETURNING id, job_id, job_version, attempt, due_at, pin, avoid, broadcast_id, (due_at < clock_timestamp() - @stranded_after::interval)::bool AS stranded;
 
 -- name: Definitions :many

@@ -16,6 +16,10 @@ SELECT id FROM broadcasts WHERE id = ANY(@ids::uuid[]) ORDER BY id FOR UPDATE;
 -- By id, so that two settlers, or a settler and a Fire, cannot wait for each other in a ring.
 SELECT * FROM runs_live WHERE id = ANY(@ids::uuid[]) ORDER BY id FOR UPDATE;
 
+-- name: LockRunIDs :exec
+-- LockRuns for those who need no more than the order, before an update that joins.
+SELECT id FROM runs_live WHERE id = ANY(@ids::uuid[]) ORDER BY id FOR UPDATE;
+
 -- name: DeleteLive :exec
 DELETE FROM runs_live WHERE id = ANY(@ids::uuid[]);
 

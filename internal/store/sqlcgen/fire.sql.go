@@ -414,6 +414,7 @@ SELECT r.id
  WHERE r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
    AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
    AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= clock_timestamp() - $5::interval)
+ ORDER BY r.id FOR UPDATE OF r
 `
 
 type FireableParams struct {
@@ -424,7 +425,8 @@ type FireableParams struct {
 	Tolerance time.Duration
 }
 
-// Those of the given ring entries that AdmitRuns would admit.
+// Those of the given ring entries that AdmitRuns would admit, locked by id: AdmitRuns itself would lock them in
+// whatever order its join finds them.
 func (q *Queries) Fireable(ctx context.Context, arg FireableParams) ([]domain.RunID, error) {
 	rows, err := q.db.Query(ctx, fireable,
 		arg.Ids,

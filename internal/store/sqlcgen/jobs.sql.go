@@ -46,8 +46,11 @@ func (q *Queries) DeleteJobRow(ctx context.Context, id int64) error {
 }
 
 const deletePlanned = `-- name: DeletePlanned :exec
-DELETE FROM runs_live WHERE job_id = $1 AND state = 'pending' AND attempt = 1 AND NOT held AND NOT admitted
-   AND cause = 'schedule' AND due_at > $2
+DELETE FROM runs_live WHERE id = ANY(ARRAY(
+    SELECT l.id FROM runs_live l
+     WHERE l.job_id = $1 AND l.state = 'pending' AND l.attempt = 1 AND NOT l.held AND NOT l.admitted
+       AND l.cause = 'schedule' AND l.due_at > $2
+     ORDER BY l.id FOR UPDATE))
 `
 
 type DeletePlannedParams struct {

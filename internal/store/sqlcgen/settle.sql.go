@@ -335,6 +335,16 @@ func (q *Queries) LockDue(ctx context.Context, jobIds []int64) ([]LockDueRow, er
 	return items, nil
 }
 
+const lockRunIDs = `-- name: LockRunIDs :exec
+SELECT id FROM runs_live WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE
+`
+
+// LockRuns for those who need no more than the order, before an update that joins.
+func (q *Queries) LockRunIDs(ctx context.Context, ids []domain.RunID) error {
+	_, err := q.db.Exec(ctx, lockRunIDs, ids)
+	return err
+}
+
 const lockRuns = `-- name: LockRuns :many
 SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE
 `

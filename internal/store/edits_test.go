@@ -1,0 +1,352 @@
+package store_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/pgtest"
+	"github.com/belfryhq/belfry/internal/schedule"
+	"github.com/belfryhq/belfry/internal/store"
+)
+
+// slack is how long before its due instant a fire may already be admitted.
+const slack = 250 * time.Millisecond
+
+// TestEditsAgainstPlanning edits, disables, enables, deletes and reschedules jobs that fire every second or two,
+// while two schedulers plan and fire them. Afterwards the versions alone say which fire times must have a run, of
+// which version.
+func TestEditsAgainstPlanning(t *testing.T) {
+	const seconds, jobs = 6, 40
+	url := pgtest.Database(t, store.Migrate)
+	stores := make([]*store.Store, 3)
+	for i := range stores {
+		stores[i], _ = openAt(t, url)
+	}
+	s := stores[2]
+	exec(t, s, `INSERT INTO groups (name, token_sha256) VALUES ('g', 'x')`)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	var ids []domain.JobID
+	for i := range jobs {
+		ids = append(ids, create(t, s, fmt.Sprint("j", i), everySecond, func(sp *domain.JobSpec) {
+			sp.Enabled = i%4 > 0
+			if i%2 == 0 {
+				parallel(sp)
+			}
+			sp.Misfire = []domain.Misfire{domain.MisfireSkip, domain.MisfireFireOnce, domain.MisfireFireAll}[i%3]
+			if i%3 == 0 {
+				sp.Schedule.Jitter = domain.Duration(700 * time.Millisecond)
+			}
+		}).ID)
+	}
+	var g errgroup.Group
+	schedulers, stop := context.WithCancel(t.Context())
+	defer stop()
+	for _, s := range stores[:2] {
+		g.Go(func() error { return scheduler(schedulers, s, seed) })
+	}
+	var editors errgroup.Group
+	editing, cancel := context.WithTimeout(t.Context(), seconds*time.Second)
+	defer cancel()
+	for i := range 3 {
+		rng := rand.New(rand.NewPCG(seed, uint64(i+1)))
+		editors.Go(func() error { return editAtRandom(editing, s, rng, ids) })
+	}
+	if err := editors.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids { // so that the last fire times are known
+		if _, _, err := s.SetEnabled(t.Context(), id, false, 0, "test"); err != nil && domain.CodeOf(err) != domain.NotFound {
+			t.Fatal(err)
+		}
+	}
+	waitUntil(t, 20*time.Second, func() bool { return query[int64](t, s, `SELECT count(*) FROM runs_live`) == 0 })
+	stop()
+	if err := g.Wait(); err != nil {
+		var pe *pgconn.PgError
+		if errors.As(err, &pe) {
+			t.Log(pe.Detail, pe.Where)
+		}
+		t.Fatal(err)
+	}
+	fires := 0
+	for _, id := range ids {
+		fires += checkFires(t, s, id)
+	}
+	t.Logf("%d fires of %d versions", fires, query[int64](t, s, `SELECT count(*) FROM job_versions`))
+	if fires < jobs*seconds/4 {
+		t.Errorf("only %d fires", fires)
+	}
+}
+
+// waitUntil polls a condition.
+func waitUntil(t *testing.T, limit time.Duration, done func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(limit); !done(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatal("waited in vain")
+		}
+	}
+}
+
+// scheduler plans, rings and fires, and has every run succeed at once.
+func scheduler(ctx context.Context, s *store.Store, seed uint64) error {
+	rng := rand.New(rand.NewPCG(seed, 99))
+	var ring []domain.Due
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		work := context.WithoutCancel(ctx)
+		if rng.IntN(10) == 0 {
+			planned, err := s.PlanDue(work, 1+rng.IntN(10))
+			if err != nil {
+				return err
+			}
+			near, _, err := s.ClaimNear(work, 100)
+			if err != nil {
+				return err
+			}
+			stranded, err := s.PlanStranded(work, 100)
+			if err != nil {
+				return err
+			}
+			ring = slices.Concat(ring, planned.Runs, near, stranded.Runs)
+		}
+		if rng.IntN(400) == 0 {
+			ring = nil // it dies, and another one takes its place
+		}
+		now := s.Now()
+		var due []domain.Due
+		ring = slices.DeleteFunc(ring, func(d domain.Due) bool {
+			ahead := 200 * time.Millisecond
+			if d.AtDue {
+				ahead = 0
+			}
+			if d.DueAt.After(now.Add(ahead)) {
+				return false
+			}
+			due = append(due, d)
+			return true
+		})
+		again, err := fireAndSettle(work, s, due)
+		if err != nil {
+			return err
+		}
+		ring = append(ring, again...)
+	}
+}
+
+func fireAndSettle(ctx context.Context, s *store.Store, due []domain.Due) (again []domain.Due, err error) {
+	if len(due) == 0 {
+		return nil, nil
+	}
+	defs, err := s.Definitions(ctx, due)
+	if err != nil {
+		return nil, err
+	}
+	var in []store.Admission
+	for _, d := range due {
+		in = append(in, store.Admission{Due: d, Def: defs[d.JobID][d.JobVersion], Binding: domain.Binding{Instance: "i1", BootID: "b1"}})
+	}
+	out, err := s.Admit(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	var ended []domain.Ended
+	for _, r := range out.Bound {
+		ended = append(ended, result(s, r, domain.OutcomeSucceeded))
+	}
+	if len(ended) == 0 {
+		return out.Later, nil
+	}
+	res, err := s.Settle(ctx, ended)
+	return append(out.Later, res.Released...), err
+}
+
+func editAtRandom(ctx context.Context, s *store.Store, rng *rand.Rand, ids []domain.JobID) error {
+	for n := 0; ctx.Err() == nil; n++ {
+		id := ids[rng.IntN(len(ids))]
+		var err error
+		work := context.WithoutCancel(ctx)
+		switch dice := rng.IntN(20); {
+		case dice < 6:
+			_, _, err = s.EditJob(work, id, 0, "test", func(sp *domain.JobSpec) error {
+				sp.Param = fmt.Sprint(n)
+				return nil
+			})
+		case dice < 10:
+			_, _, err = s.SetEnabled(work, id, false, 0, "test")
+		case dice < 15:
+			_, _, err = s.SetEnabled(work, id, true, 0, "test")
+		case dice == 15 && rng.IntN(10) == 0:
+			_, err = s.DeleteJob(work, id, 0, "test")
+		default:
+			_, _, err = s.EditJob(work, id, 0, "test", func(sp *domain.JobSpec) error {
+				everySecond(sp)
+				sp.Schedule.Every = domain.Duration(time.Duration(1+rng.IntN(2)) * time.Second)
+				begin := domain.At(sp.Schedule.StartAt.Add(time.Duration(rng.IntN(4)) * 250 * time.Millisecond))
+				sp.Schedule.StartAt = &begin
+				sp.Schedule.Jitter = domain.Duration(time.Duration(rng.IntN(2)) * 700 * time.Millisecond)
+				return nil
+			})
+		}
+		if err != nil && domain.CodeOf(err) != domain.NotFound {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(rng.IntN(150)) * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// held is a version of a job and when it held.
+type held struct {
+	version  int
+	from, to time.Time
+	dues     map[int64]time.Time // of its fire times, by Unix milliseconds; empty when disabled or deleted
+}
+
+// checkFires compares a job's runs with what its versions say, and returns how many fire times had to have one.
+func checkFires(t *testing.T, s *store.Store, job domain.JobID) (fires int) {
+	t.Helper()
+	versions := versionsOf(t, s, job)
+	rows, err := s.Pool().Query(t.Context(), `SELECT fire_time, job_version, 1 FROM runs WHERE job_id = $1
+		UNION ALL SELECT f, 0, 0 FROM missed, generate_series(first_fire_time, last_fire_time, interval '1 ms') f
+		 WHERE job_id = $1`, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	runs := make(map[int64][]int)
+	missed := make(map[int64]bool)
+	for rows.Next() {
+		var fire time.Time
+		var version, isRun int
+		if err := rows.Scan(&fire, &version, &isRun); err != nil {
+			t.Fatal(err)
+		}
+		if isRun == 1 {
+			runs[fire.UnixMilli()] = append(runs[fire.UnixMilli()], version)
+		} else {
+			missed[fire.UnixMilli()] = true
+		}
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[int64]bool)
+	for _, v := range versions {
+		for fire, due := range v.dues {
+			if !seen[fire] && !due.Before(v.from) && due.Before(v.to) {
+				seen[fire] = true
+				fires += checkFire(t, job, fire, due, versions, runs[fire], missed[fire])
+			}
+		}
+	}
+	for fire, got := range runs {
+		if !seen[fire] { // it must be one that an edit within the slack took the version of
+			edited := slices.ContainsFunc(versions, func(v held) bool {
+				due, ok := v.dues[fire]
+				return ok && slices.Contains(got, v.version) && due.Before(v.to.Add(slack)) && !due.Before(v.from)
+			})
+			if !edited || len(got) > 1 {
+				t.Errorf("job %d at %s: runs of versions %v, and no version says so", job, time.UnixMilli(fire).UTC(), got)
+			}
+		}
+	}
+	return fires
+}
+
+// checkFire judges one fire time by the versions that held from slack before its due instant to that instant.
+func checkFire(t *testing.T, job domain.JobID, fire int64, due time.Time, versions []held, got []int, missed bool) int {
+	t.Helper()
+	var may []int
+	sure := true // all of them want it, at this very instant
+	for _, v := range versions {
+		if v.from.After(due) || !v.to.After(due.Add(-slack)) {
+			continue
+		}
+		if d, ok := v.dues[fire]; ok && d.Equal(due) {
+			may = append(may, v.version)
+		} else {
+			sure = false
+		}
+	}
+	at := time.UnixMilli(fire).UTC()
+	switch {
+	case len(got) > 1:
+		t.Errorf("job %d at %s: runs of versions %v", job, at, got)
+	case len(got) == 1 && !sure && len(may) > 0: // an edit came within the slack, of the due instant too
+	case len(got) == 1 && !slices.Contains(may, got[0]):
+		t.Errorf("job %d at %s: a run of version %d, want one of %v", job, at, got[0], may)
+	case len(got) == 1 && missed:
+		t.Errorf("job %d at %s: a run and a ledger entry", job, at)
+	case len(got) == 0 && sure && !missed:
+		t.Errorf("job %d at %s, due %s: no run; versions %v", job, at, due, may)
+	}
+	if sure {
+		return 1
+	}
+	return 0
+}
+
+func versionsOf(t *testing.T, s *store.Store, job domain.JobID) []held {
+	t.Helper()
+	rows, err := s.Pool().Query(t.Context(), `SELECT version, spec, created_at, valid_from, COALESCE(valid_to, now()), change
+		FROM job_versions WHERE job_id = $1 ORDER BY version`, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var out []held
+	for rows.Next() {
+		v := held{dues: make(map[int64]time.Time)}
+		var body []byte
+		var created time.Time
+		var change string
+		if err := rows.Scan(&v.version, &body, &created, &v.from, &v.to, &change); err != nil {
+			t.Fatal(err)
+		}
+		sp := domain.DefaultJobSpec()
+		if err := json.Unmarshal(body, &sp); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(out); n > 0 && !out[n-1].to.Equal(v.from) {
+			t.Errorf("job %d: version %d holds from %s, the one before to %s", job, v.version, v.from, out[n-1].to)
+		}
+		compiled, err := schedule.Compile(sp.Schedule, schedule.Options{CreatedAt: created})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sp.Enabled && change != "deleted" {
+			begin := v.from.Add(-2 * time.Second)
+			for f, ok := compiled.Next(begin); ok && f.Before(v.to.Add(2*time.Second)); f, ok = compiled.Next(f) {
+				v.dues[f.UnixMilli()] = compiled.Due(job, f)
+			}
+		}
+		out = append(out, v)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
