@@ -651,7 +651,7 @@ func (w *settling) disposition(e domain.Ended, past []sqlcgen.HistoryOutcomesRow
 		if r.GroupName != e.Group {
 			return domain.WrongGroup
 		}
-		if w.matched[e.RunID] && int(r.Attempt) == e.Attempt {
+		if w.matched[e.RunID] && int(r.Attempt) == e.Attempt && orZero(r.Instance) == e.Instance && orZero(r.BootID) == e.BootID {
 			return domain.Repeat
 		}
 		known = true
