@@ -211,6 +211,35 @@ func TestSettingsPage(t *testing.T) {
 	}
 }
 
+// TestMetricsPage: every metric that the roles keep is on the page for operators.
+func TestMetricsPage(t *testing.T) {
+	page := pages(t)["docs/operations.md"]
+	names := make(map[string]bool)
+	for _, f := range repository(t) {
+		first, _, _ := strings.Cut(f.dir, "/")
+		if f.test || (first != "scheduler" && first != "dispatcher" && first != "console") {
+			continue
+		}
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && metricName.MatchString(lit.Value) {
+				names[strings.Trim(lit.Value, `"`)] = true
+			}
+			return true
+		})
+	}
+	if len(names) < 10 {
+		t.Fatalf("only %d metrics were found", len(names))
+	}
+	for name := range names {
+		if !strings.Contains(page, "`"+name+"`") && !strings.Contains(page, "`"+name+"{") {
+			t.Errorf("docs/operations.md does not tell of %s", name)
+		}
+	}
+}
+
+// metricName is a literal that names a metric: its last word is a unit or says what is counted.
+var metricName = regexp.MustCompile(`^"belfry(_[a-z]+)+_(total|seconds|bytes|size|lag|runs|streams|ratio|info)"$`)
+
 // TestReadmeCommand: .ci/run takes the test command from between these marks.
 func TestReadmeCommand(t *testing.T) {
 	marked := regexp.MustCompile("(?s)<!-- ci:test -->\n```sh\ngo test [^\n]+\n```\n<!-- /ci:test -->")
