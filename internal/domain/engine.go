@@ -11,11 +11,11 @@ type Definition struct {
 }
 
 // Target names what an instance must offer to run the job: a handler, or a script language.
-func (d *JobSpec) Target() string {
-	if d.Script != nil {
-		return ScriptTarget(d.Script.Language)
+func (s *JobSpec) Target() string {
+	if s.Script != nil {
+		return ScriptTarget(s.Script.Language)
 	}
-	return d.Handler
+	return s.Handler
 }
 
 // ScriptTarget is the target of scripts in a language. Handler names cannot collide with it, as an instance

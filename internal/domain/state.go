@@ -23,6 +23,7 @@ func (s State) Final() bool {
 	switch s {
 	case Succeeded, Failed, Cancelled, Skipped:
 		return true
+	case Pending, Queued, Running, Retrying:
 	}
 	return false
 }

@@ -155,7 +155,6 @@ type planWriter struct {
 	due     sqlcgen.AdvanceDueParams
 	revive  []domain.RunID
 	drop    []domain.RunID
-	planned []domain.Due
 }
 
 func (w *planWriter) add(j lockedJob, def *definition, d plan.Decision) {

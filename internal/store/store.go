@@ -143,7 +143,10 @@ func Migrate(ctx context.Context, url string) error {
 	if _, err := conn.ExecContext(ctx, `SELECT pg_advisory_lock(hashtextextended('belfry.migrate', 0))`); err != nil {
 		return pgerr.Translate(err)
 	}
-	defer conn.ExecContext(context.WithoutCancel(ctx), `SELECT pg_advisory_unlock(hashtextextended('belfry.migrate', 0))`)
+	defer func() {
+		// The end of the session would free the lock as well; the pool may keep the session for a while.
+		_, _ = conn.ExecContext(context.WithoutCancel(ctx), `SELECT pg_advisory_unlock(hashtextextended('belfry.migrate', 0))`)
+	}()
 	for _, schema := range []string{migrations.Schema, migrations.RiverSchema} {
 		if _, err := conn.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS `+schema); err != nil {
 			return fmt.Errorf("make schema %s: %w", schema, pgerr.Translate(err))
@@ -302,10 +305,12 @@ func (s *Store) Listen(ctx context.Context, wake func()) error {
 
 // ctxErr hides the error that the end of ctx itself caused.
 func ctxErr(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	select {
+	case <-ctx.Done():
 		return nil
+	default:
+		return err
 	}
-	return err
 }
 
 // isNoPartition reports whether an insert found no partition for its day.
