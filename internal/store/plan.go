@@ -149,12 +149,12 @@ func (s *Store) decide(ctx context.Context, q *sqlcgen.Queries, jobs []lockedJob
 
 // planWriter gathers the decisions of many jobs into one statement of each kind.
 type planWriter struct {
-	out     Planned
-	runs    sqlcgen.InsertScheduledParams
-	missed  sqlcgen.InsertMissedParams
-	due     sqlcgen.AdvanceDueParams
-	revive  []domain.RunID
-	drop    []domain.RunID
+	out    Planned
+	runs   sqlcgen.InsertScheduledParams
+	missed sqlcgen.InsertMissedParams
+	due    sqlcgen.AdvanceDueParams
+	revive []domain.RunID
+	drop   []domain.RunID
 }
 
 func (w *planWriter) add(j lockedJob, def *definition, d plan.Decision) {
