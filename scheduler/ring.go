@@ -31,42 +31,70 @@ func (r *ring) slot(second int64) *[]domain.Due { return &r.slots[second%ringSlo
 // add puts an entry in. What is past due goes into the slot that is drained next. What is further away than the
 // ring spans is refused, as is everything while the ring is full.
 func (r *ring) add(d domain.Due) bool {
-	second := max(d.DueAt.Unix(), r.tick)
-	if second >= r.tick+ringSlots || r.room() <= 0 {
+	if d.DueAt.Unix() >= r.tick+ringSlots || r.room() <= 0 {
 		return false
 	}
-	slot := r.slot(second)
+	r.put(d)
+	return true
+}
+
+// put files an entry under its second, or the nearest one that the ring spans: there it is looked at, and filed anew
+// if it is not due yet.
+func (r *ring) put(d domain.Due) {
+	slot := r.slot(min(max(d.DueAt.Unix(), r.tick), r.tick+ringSlots-1))
 	*slot = append(*slot, d)
 	r.size++
-	return true
+}
+
+// rewind files everything anew for a clock that was set back. Otherwise nothing would be looked at until the clock
+// has caught up.
+func (r *ring) rewind(now time.Time) {
+	var all []domain.Due
+	for i := range r.slots {
+		all = append(all, r.slots[i]...)
+		r.slots[i] = nil
+	}
+	r.tick, r.size = now.Unix(), 0
+	for _, d := range all {
+		r.put(d)
+	}
 }
 
 // take removes and returns, in due order, at most limit entries that are due up to now+lead; entries marked AtDue
 // only once they are due. Every slot since the last tick is looked at, so that a stall skips none.
 func (r *ring) take(now time.Time, lead time.Duration, limit int) []domain.Due {
+	if now.Unix() < r.tick {
+		r.rewind(now)
+	}
 	until := now.Add(lead)
-	var out []domain.Due
+	var out, early []domain.Due
 	// After a stall of more than a lap every slot is looked at, once.
 	for second := r.tick; second <= min(until.Unix(), r.tick+ringSlots-1); second++ {
 		slot := r.slot(second)
 		kept := (*slot)[:0]
 		for _, d := range *slot {
-			if ready(d, now, until) {
+			switch {
+			case ready(d, now, until):
 				out = append(out, d)
-			} else {
+			case d.DueAt.Unix() > second: // filed here by rewind
+				early = append(early, d)
+			default:
 				kept = append(kept, d)
 			}
 		}
 		clear((*slot)[len(kept):])
 		*slot = kept
 	}
-	r.size -= len(out)
+	r.size -= len(out) + len(early)
 	// The slot of now may still get, or keep, entries that are due later in this second.
 	r.tick = max(r.tick, now.Unix())
+	for _, d := range early {
+		r.put(d)
+	}
 	slices.SortFunc(out, func(a, b domain.Due) int { return a.DueAt.Compare(b.DueAt) })
 	if len(out) > limit {
 		for _, d := range out[limit:] {
-			r.add(d)
+			r.put(d)
 		}
 		out = out[:limit]
 	}
