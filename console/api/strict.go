@@ -120,7 +120,7 @@ func checkText(path string, raw json.RawMessage, got string, t reflect.Type, f *
 
 func example(t reflect.Type) string {
 	switch t {
-	case reflect.TypeFor[domain.Duration]():
+	case reflect.TypeFor[domain.Duration](), reflect.TypeFor[domain.OptionalDuration]():
 		return ` like "90s" or "1h30m"`
 	case reflect.TypeFor[domain.Instant]():
 		return ` like "2026-03-29T01:30:00Z"`

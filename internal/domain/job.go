@@ -11,29 +11,29 @@ import (
 // JobSpec is the part of a job that its owners write: what to run, when, where and how. Its JSON form is the
 // job of the REST API, of job files, and of the versions kept in Postgres.
 type JobSpec struct {
-	Group         string       `json:"group"`
-	Name          string       `json:"name"`
-	Description   string       `json:"description"`
-	Author        string       `json:"author"`
-	Tags          []string     `json:"tags"`
-	Enabled       bool         `json:"enabled"`
-	Schedule      Schedule     `json:"schedule"`
-	Misfire       Misfire      `json:"misfire"`
-	Handler       string       `json:"handler,omitempty"`
-	Script        *Script      `json:"script,omitempty"`
-	Param         string       `json:"param"`
-	Route         Route        `json:"route"`
-	RouteKey      string       `json:"route_key,omitempty"`
-	Shards        int          `json:"shards"`
-	Block         Block        `json:"block"`
-	BlockScope    BlockScope   `json:"block_scope"`
-	Timeout       Duration     `json:"timeout"`
-	StartDeadline Duration     `json:"start_deadline"`
-	Retries       int          `json:"retries"`
-	RetryBackoff  RetryBackoff `json:"retry_backoff"`
-	Children      []Child      `json:"children"`
-	Alert         Alert        `json:"alert"`
-	Retention     Duration     `json:"retention"`
+	Group         string           `json:"group"`
+	Name          string           `json:"name"`
+	Description   string           `json:"description"`
+	Author        string           `json:"author"`
+	Tags          []string         `json:"tags"`
+	Enabled       bool             `json:"enabled"`
+	Schedule      Schedule         `json:"schedule"`
+	Misfire       Misfire          `json:"misfire"`
+	Handler       string           `json:"handler,omitempty"`
+	Script        *Script          `json:"script,omitempty"`
+	Param         string           `json:"param"`
+	Route         Route            `json:"route"`
+	RouteKey      string           `json:"route_key,omitempty"`
+	Shards        int              `json:"shards"`
+	Block         Block            `json:"block"`
+	BlockScope    BlockScope       `json:"block_scope"`
+	Timeout       Duration         `json:"timeout"`
+	StartDeadline Duration         `json:"start_deadline"`
+	Retries       int              `json:"retries"`
+	RetryBackoff  RetryBackoff     `json:"retry_backoff"`
+	Children      []Child          `json:"children"`
+	Alert         Alert            `json:"alert"`
+	Retention     OptionalDuration `json:"retention"`
 }
 
 // Job is a job as it stands in Postgres.
@@ -344,7 +344,7 @@ func (s *JobSpec) validatePolicies(f *Faults) {
 	}
 	between("timeout", s.Timeout, 0, 365*24*time.Hour)
 	between("start_deadline", s.StartDeadline, time.Second, 365*24*time.Hour)
-	between("retention", s.Retention, 0, 10*365*24*time.Hour)
+	between("retention", Duration(s.Retention), 0, 10*365*24*time.Hour)
 	between("retry_backoff.initial", s.RetryBackoff.Initial, time.Millisecond, 24*time.Hour)
 	between("retry_backoff.max", s.RetryBackoff.Max, time.Millisecond, 7*24*time.Hour)
 	if !(s.RetryBackoff.Factor >= 1 && s.RetryBackoff.Factor <= 100) { // written so that NaN is refused

@@ -30,7 +30,7 @@ type Run struct {
 	Shard        *Shard    `json:"shard"`
 	BroadcastID  *RunID    `json:"broadcast_id"`
 	ParentRunID  *RunID    `json:"parent_run_id"`
-	EventID      string    `json:"event_id,omitempty"`
+	EventID      string    `json:"event_id"`
 	KillAskedAt  *Instant  `json:"kill_requested_at,omitempty"`
 	Note         string    `json:"note,omitempty"` // such as that a kill was requested and the handler still runs
 	Attempts     []Attempt `json:"attempts,omitempty"`

@@ -29,6 +29,20 @@ func (d *Duration) UnmarshalText(b []byte) error {
 // Std returns the standard library's form.
 func (d Duration) Std() time.Duration { return time.Duration(d) }
 
+// OptionalDuration is a Duration whose zero is written as the empty string: the server's setting holds.
+type OptionalDuration Duration
+
+// MarshalText writes the Go form, and nothing for 0.
+func (d OptionalDuration) MarshalText() ([]byte, error) {
+	if d == 0 {
+		return []byte{}, nil
+	}
+	return Duration(d).MarshalText()
+}
+
+// UnmarshalText reads the Go form; the empty string is 0.
+func (d *OptionalDuration) UnmarshalText(b []byte) error { return (*Duration)(d).UnmarshalText(b) }
+
 // InstantLayout is RFC 3339 with milliseconds, in which every instant leaves Belfry, in UTC.
 const InstantLayout = "2006-01-02T15:04:05.000Z07:00"
 

@@ -28,7 +28,7 @@ func (s *Store) CreateJob(ctx context.Context, spec domain.JobSpec, by string) (
 			return err
 		}
 		now = now.UTC().Truncate(time.Millisecond)
-		compiled, err := s.check(&spec, now)
+		compiled, err := s.check(ctx, q, &spec, now)
 		if err != nil {
 			return err
 		}
@@ -88,13 +88,22 @@ func insertVersion(ctx context.Context, q *sqlcgen.Queries, id domain.JobID, ver
 	})
 }
 
-// check validates a spec as a whole and returns its compiled schedule.
-func (s *Store) check(spec *domain.JobSpec, createdAt time.Time) (*schedule.Schedule, error) {
+// check validates a spec as a whole, so that all its faults are told at once, and returns its compiled schedule.
+func (s *Store) check(ctx context.Context, q *sqlcgen.Queries, spec *domain.JobSpec, createdAt time.Time) (*schedule.Schedule, error) {
 	var f domain.Faults
 	f.AddAll("", spec.Validate())
 	unbuilt(&f, spec)
 	compiled, err := schedule.Compile(spec.Schedule, schedule.Options{DefaultZone: s.zone, CreatedAt: createdAt})
 	f.AddAll("schedule", err)
+	if domain.ValidGroupName(spec.Group) {
+		known, err := q.GroupExists(ctx, spec.Group)
+		if err != nil {
+			return nil, err
+		}
+		if !known {
+			f.Add("group", "there is no group of this name")
+		}
+	}
 	return compiled, f.Err("the job is not valid")
 }
 
@@ -332,7 +341,7 @@ func (s *Store) takeBack(ctx context.Context, q *sqlcgen.Queries, l *lockedEdit)
 // decided and whose due instant is still to come.
 func (s *Store) replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lockedEdit, spec *domain.JobSpec, body []byte, by, change string) error {
 	id, next := l.job.ID, l.job.Version+1
-	compiled, err := s.check(spec, l.job.CreatedAt.Time)
+	compiled, err := s.check(ctx, q, spec, l.job.CreatedAt.Time)
 	if err != nil {
 		return err
 	}

@@ -104,3 +104,6 @@ SELECT job_id FROM runs WHERE id = @id;
 
 -- name: GroupHadJobs :one
 SELECT EXISTS (SELECT 1 FROM job_versions WHERE spec ->> 'group' = @group_name::text);
+
+-- name: GroupExists :one
+SELECT EXISTS (SELECT 1 FROM groups WHERE name = @name);

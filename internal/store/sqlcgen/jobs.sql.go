@@ -91,6 +91,17 @@ func (q *Queries) EnsureClusterSlot(ctx context.Context, jobID int64) error {
 	return err
 }
 
+const groupExists = `-- name: GroupExists :one
+SELECT EXISTS (SELECT 1 FROM groups WHERE name = $1)
+`
+
+func (q *Queries) GroupExists(ctx context.Context, name string) (bool, error) {
+	row := q.db.QueryRow(ctx, groupExists, name)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
 const groupHadJobs = `-- name: GroupHadJobs :one
 SELECT EXISTS (SELECT 1 FROM job_versions WHERE spec ->> 'group' = $1::text)
 `
