@@ -57,6 +57,9 @@ type Config struct {
 	// LostAfter is within which time of an instance's death its attempts are named lost, give or take its lease:
 	// 15 s at least, which 0 means.
 	LostAfter time.Duration
+	// Trace, if set, is called at named points, so that a test can end the process there: "bound" when bindings
+	// are committed and nothing is offered yet, "offered" when an answer has come and nothing was done about it.
+	Trace func(point string)
 }
 
 // Dispatcher fires, offers and kills in every process that does so, and with Run does a dispatcher's whole work.
@@ -66,6 +69,7 @@ type Dispatcher struct {
 	js      jetstream.JetStream
 	log     *slog.Logger
 	metrics metrics
+	trace   func(point string)
 	roster  *roster.Roster
 	steady  *steadiness
 	started *tracker
@@ -93,7 +97,10 @@ func New(cfg Config) (*Dispatcher, error) {
 	d := &Dispatcher{
 		store: cfg.Store, nc: cfg.Conn, js: js, log: cfg.Log, metrics: newMetrics(cfg.Registry),
 		roster: roster.New(js, cfg.Log), inFlight: make(chan struct{}, offersInFlight),
-		waits: make(map[domain.WaitingKey]bool), waiting: make(chan struct{}, 1),
+		waits: make(map[domain.WaitingKey]bool), waiting: make(chan struct{}, 1), trace: cfg.Trace,
+	}
+	if d.trace == nil {
+		d.trace = func(string) {}
 	}
 	d.steady = newSteadiness(cfg.Conn, d.roster.Reconnected)
 	d.started = newTracker()

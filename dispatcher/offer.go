@@ -25,6 +25,7 @@ func (d *Dispatcher) offer(ctx context.Context, runs []domain.LiveRun, first boo
 	if len(runs) == 0 {
 		return
 	}
+	d.trace("bound")
 	defs, parents, err := d.context(ctx, runs)
 	if err != nil {
 		d.logUnlessDone(ctx, "preparing offers; the reconciler makes them", err)
@@ -113,6 +114,7 @@ func (d *Dispatcher) await(ctx context.Context, b boot, runs []domain.LiveRun, m
 	ask, cancel := context.WithTimeout(ctx, offerTimeout)
 	reply, err := d.nc.RequestWithContext(ask, wire.TriggerSubject(b.group, b.instance), msg)
 	cancel()
+	d.trace("offered")
 	act, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	switch {

@@ -28,6 +28,7 @@ type App struct {
 	Stdout  io.Writer // what a person or a script waits for, such as "console: http://…"
 	Stderr  io.Writer // the log
 	Version string
+	Trace   func(point string) // see dispatcher.Config; nil but in tests
 }
 
 // process is what the parts of one process share.

@@ -42,7 +42,9 @@ func (p *process) addDispatcher(s *store.Store, nc *nats.Conn, lostAfter time.Du
 	if err := p.useFollowUps(s); err != nil {
 		return nil, err
 	}
-	d, err := dispatcher.New(dispatcher.Config{Store: s, Conn: nc, Log: p.log, Registry: p.registry, LostAfter: lostAfter})
+	d, err := dispatcher.New(dispatcher.Config{
+		Store: s, Conn: nc, Log: p.log, Registry: p.registry, LostAfter: lostAfter, Trace: p.app.Trace,
+	})
 	if err != nil {
 		return nil, err
 	}
