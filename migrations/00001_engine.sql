@@ -142,7 +142,7 @@ CREATE TABLE runs_waiting (
     due_at      timestamptz NOT NULL,
     deadline_at timestamptz NOT NULL
 );
-CREATE INDEX runs_waiting_turn ON runs_waiting (group_name, handler, pin, due_at);
+CREATE INDEX runs_waiting_turn ON runs_waiting (group_name, handler, pin, due_at, run_id);
 CREATE INDEX runs_waiting_deadline ON runs_waiting (deadline_at);
 
 -- A broadcast whose shards are not all final.

@@ -1,0 +1,277 @@
+package store_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/pgtest"
+	"github.com/belfryhq/belfry/internal/store"
+)
+
+// The size of the world, and of a batch.
+const (
+	manyJobs = 1_000_000
+	manyPast = 1_000_000
+	manyLive = 50_000
+	batch    = 1000
+)
+
+// TestQueriesScale runs the hot methods on a million jobs, a million past and fifty thousand live runs: with the
+// statistics of empty tables, then with true ones, eight full batches each on one connection. Postgres' own counters
+// say how many rows sequential scans have read. Full batches that joined by nested loops would take seconds.
+func TestQueriesScale(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: the plans of the hot queries are NOT tested with -short")
+	}
+	s, err := store.Open(t.Context(), store.Config{URL: pgtest.Database(t, store.Migrate), MaxConns: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	s.UseFollowUps(&recorded{})
+	begin := time.Now()
+	fillWorld(t, s)
+	t.Logf("filled in %s", time.Since(begin).Truncate(time.Millisecond))
+	w := &scale{t: t, s: s, slowest: make(map[string]time.Duration)}
+	before := w.read(bigTables)
+	if n := query[int64](t, s, `SELECT count(*) FROM job_due WHERE version > 0`); w.read(bigTables)-before < n {
+		t.Fatal("the counters do not count, so this test would not fail")
+	}
+	t.Run("statistics of empty tables", func(t *testing.T) { w.t = t; w.rounds() })
+	exec(t, s, `ANALYZE`)
+	exec(t, s, `DISCARD PLANS`)
+	t.Run("true statistics", func(t *testing.T) { w.t = t; w.rounds() })
+	for name, d := range w.slowest {
+		t.Logf("%-16s at most %s", name, d.Truncate(100*time.Microsecond))
+	}
+}
+
+func fillWorld(t *testing.T, s *store.Store) {
+	t.Helper()
+	for _, table := range column[string](t, s, `SELECT relname::text FROM pg_class WHERE relkind = 'r' AND relnamespace = 'belfry'::regnamespace`) {
+		exec(t, s, `ALTER TABLE `+pgx.Identifier{table}.Sanitize()+` SET (autovacuum_enabled = false)`)
+	}
+	exec(t, s, `ANALYZE`)
+	const jobSpec = `{"group": "g", "name": "n", "handler": "echo", "enabled": true, "retries": 1, "block": "serial",
+		"schedule": {"kind": "fixed_rate", "every": "1h0m0s", "start_at": "2020-01-01T00:00:00Z"}}`
+	exec(t, s, `INSERT INTO groups (name, token_sha256) VALUES ('g', 'x')`)
+	// Checking two million foreign keys one by one takes longest. A role that may not leave it out has to wait.
+	_, _ = s.Pool().Exec(t.Context(), `SET session_replication_role = replica`)
+	exec(t, s, `INSERT INTO jobs (group_name, name, enabled, kind, spec, version, created_at, updated_at)
+		SELECT 'g', 'j' || i, true, 'fixed_rate', $1::jsonb, 1, now(), now() FROM generate_series(1, $2) i`, jobSpec, manyJobs)
+	exec(t, s, `INSERT INTO job_versions (job_id, version, spec, created_at, valid_from, changed_by, change)
+		SELECT i, 1, $1::jsonb, now(), now(), 'test', 'created' FROM generate_series(1, $2) i`, jobSpec, manyJobs)
+	// Every 40th job is due now; a thousand have lost their chain.
+	exec(t, s, `INSERT INTO job_due (job_id, version, next_fire_time, next_due_at)
+		SELECT i, 1, f, f FROM (SELECT i, date_trunc('ms', now()) + CASE WHEN i % 40 = 0 THEN interval '4 s' ELSE i * interval '0.1 s' + interval '1 h' END AS f
+		  FROM generate_series(1, $1::int) i) x`, manyJobs)
+	exec(t, s, `INSERT INTO block_slots (job_id) SELECT generate_series(1, $1)`, manyJobs)
+	exec(t, s, `INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, output, attempt,
+		fire_time, due_at, created_at, finished_at, last_line, route)
+		SELECT overlay(gen_random_uuid()::text placing substr(first_run_id(now() - i * interval '70 ms')::text, 1, 14) from 1)::uuid,
+		       1 + i % 100000, 1, 'g', 'schedule', 'succeeded', '', '', '', 1, now(), now(), now(), now(), 0, ''
+		  FROM generate_series(1, $1) i`, manyPast)
+	exec(t, s, `RESET session_replication_role`)
+	// Live: a third runs, a third waits for an instance, a third is held by one job after another.
+	exec(t, s, `INSERT INTO runs_live (id, job_id, job_version, group_name, cause, state, admitted, held, held_on, instance, boot_id, due_at, rung_at)
+		SELECT overlay(gen_random_uuid()::text placing substr(first_run_id(now())::text, 1, 14) from 1)::uuid,
+		       1 + i, 1, 'g', 'manual', CASE i % 3 WHEN 0 THEN 'running' WHEN 1 THEN 'queued' ELSE 'pending' END, true,
+		       i % 3 = 2, CASE WHEN i % 3 = 2 THEN '' END, CASE WHEN i % 3 = 0 THEN 'i' || i % 100 END, CASE WHEN i % 3 = 0 THEN 'b' END,
+		       date_trunc('ms', now()), now()
+		  FROM generate_series(1, $1) i`, manyLive)
+	exec(t, s, `INSERT INTO runs_waiting (run_id, job_id, group_name, handler, due_at, deadline_at)
+		SELECT id, job_id, 'g', 'echo', due_at, now() + interval '1 h' FROM runs_live WHERE state = 'queued'`)
+}
+
+// scale calls methods and measures them.
+type scale struct {
+	t       *testing.T
+	s       *store.Store
+	slowest map[string]time.Duration
+}
+
+// bigTables are those of which no hot method may read much in sequence; live ones are small, and reconcilers may.
+const bigTables = `relname IN ('jobs', 'job_due', 'job_versions', 'block_slots') OR relname LIKE 'runs_history%'`
+
+func (w *scale) read(condition string) int64 {
+	w.t.Helper()
+	exec(w.t, w.s, `SELECT pg_stat_force_next_flush()`)
+	return query[int64](w.t, w.s, `SELECT COALESCE(sum(seq_tup_read), 0)::bigint FROM pg_stat_user_tables WHERE schemaname = 'belfry' AND (`+condition+`)`)
+}
+
+// hot measures a method that runs all the time, reconciler one that may look at all live runs.
+func (w *scale) hot(name string, call func() error)        { w.measure(name, true, call) }
+func (w *scale) reconciler(name string, call func() error) { w.measure(name, false, call) }
+
+func (w *scale) measure(name string, hot bool, call func() error) {
+	w.t.Helper()
+	big, live := w.read(bigTables), w.read(`relname IN ('runs_live', 'runs_waiting')`)
+	begin := time.Now()
+	if err := call(); err != nil {
+		w.t.Fatalf("%s: %v", name, err)
+	}
+	took := time.Since(begin)
+	w.slowest[name] = max(w.slowest[name], took)
+	if n := w.read(bigTables) - big; n > batch {
+		w.t.Errorf("%s read %d rows of big tables in sequence", name, n)
+	}
+	if n := w.read(`relname IN ('runs_live', 'runs_waiting')`) - live; hot && n > 5*batch {
+		w.t.Errorf("%s read %d live rows in sequence", name, n)
+	}
+	if took > 5*time.Second {
+		w.t.Errorf("%s took %s", name, took)
+	}
+}
+
+func (w *scale) rounds() {
+	for range 8 {
+		w.round()
+	}
+}
+
+func (w *scale) round() {
+	ctx, s := w.t.Context(), w.s
+	var planned store.Planned
+	w.hot("PlanDue", func() (err error) {
+		planned, err = s.PlanDue(ctx, batch)
+		return err
+	})
+	if planned.Jobs != batch || len(planned.Runs)+planned.Missed != batch {
+		w.t.Fatalf("planned %d runs of %d jobs, %d missed", len(planned.Runs), planned.Jobs, planned.Missed)
+	}
+	// Those of rounds late in the test are past the tolerance; what follows needs them due now.
+	exec(w.t, s, `INSERT INTO runs_live (id, job_id, job_version, group_name, cause, due_at)
+		SELECT overlay(gen_random_uuid()::text placing substr(first_run_id(now())::text, 1, 14) from 1)::uuid,
+		       100000 + i * 40, 1, 'g', 'manual', date_trunc('ms', now()) FROM generate_series(1, $1) i`, batch)
+	var near []domain.Due
+	w.hot("ClaimNear", func() (err error) {
+		near, _, err = s.ClaimNear(ctx, batch)
+		return err
+	})
+	if len(near) != batch {
+		w.t.Fatalf("claimed %d", len(near))
+	}
+	in := admissions(w.t, s, near)
+	var out store.Admitted
+	w.hot("Admit", func() (err error) {
+		out, err = s.Admit(ctx, in)
+		return err
+	})
+	if len(out.Bound) != batch {
+		w.t.Fatalf("%d bound, %d held, %d later", len(out.Bound), len(out.Held), len(out.Later))
+	}
+	var started []store.Started
+	var ended []domain.Ended
+	for i, r := range out.Bound {
+		started = append(started, store.Started{RunID: r.ID, Attempt: 1, Instance: r.Instance, BootID: r.BootID, StartedAt: s.Now()})
+		ended = append(ended, result(s, r, domain.OutcomeSucceeded))
+		if i%10 == 0 {
+			ended[i].Outcome, ended[i].Reason = domain.OutcomeFailed, domain.ReasonHandlerError
+		}
+	}
+	w.hot("MarkRunning", func() error {
+		_, err := s.MarkRunning(ctx, started)
+		return err
+	})
+	w.hot("Settle", func() error {
+		_, err := s.Settle(ctx, ended)
+		return err
+	})
+	w.hot("Settle a repeat", func() error {
+		res, err := s.Settle(ctx, ended)
+		if slices.ContainsFunc(res.Dispositions, func(d domain.Disposition) bool { return d != domain.Repeat }) {
+			return fmt.Errorf("dispositions %v", res.Dispositions[:10])
+		}
+		return err
+	})
+	w.reconciler("ReplanOverdue", func() error {
+		exec(w.t, s, `UPDATE runs_live SET due_at = now() WHERE state = 'retrying'`)
+		n, err := s.ReplanOverdue(ctx, batch)
+		if n != batch/10 {
+			return fmt.Errorf("replanned %d", n)
+		}
+		return err
+	})
+	again, _, err := s.ClaimNear(ctx, batch)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if out, err = s.Admit(ctx, admissions(w.t, s, again)); err != nil || len(out.Bound) < batch/10 {
+		w.t.Fatalf("%d of the retries bound, %v", len(out.Bound), err)
+	}
+	ended = nil
+	for _, r := range out.Bound {
+		ended = append(ended, result(s, r, domain.OutcomeSucceeded))
+	}
+	if _, err := s.Settle(ctx, ended); err != nil {
+		w.t.Fatal(err)
+	}
+	w.waiting()
+	w.readers()
+}
+
+func (w *scale) waiting() {
+	ctx, s := w.t.Context(), w.s
+	w.hot("WaitingKeys", func() error {
+		keys, err := s.WaitingKeys(ctx)
+		if len(keys) != 1 {
+			return fmt.Errorf("keys %v", keys)
+		}
+		return err
+	})
+	var bound []domain.LiveRun
+	w.hot("AssignWaiting", func() (err error) {
+		bound, _, err = s.AssignWaiting(ctx, store.WaitingKey{Group: "g", Target: "echo"}, batch, func(runs []store.Waiting) []domain.Binding {
+			to := make([]domain.Binding, len(runs))
+			for i := range to {
+				to[i] = domain.Binding{Instance: "i1", BootID: "b"}
+			}
+			return to
+		})
+		return err
+	})
+	if len(bound) != batch {
+		w.t.Fatalf("assigned %d", len(bound))
+	}
+	var refused []store.Refusal
+	for _, r := range bound {
+		refused = append(refused, store.Refusal{RunID: r.ID, Attempt: 1, Bind: r.Bind, Why: "full"})
+	}
+	w.hot("Unbind", func() error {
+		_, _, err := s.Unbind(ctx, refused)
+		return err
+	})
+}
+
+// readers are the reconcilers, and what the console asks.
+func (w *scale) readers() {
+	ctx, s := w.t.Context(), w.s
+	for name, call := range map[string]func() error{
+		"PlanStranded": func() error { _, err := s.PlanStranded(ctx, batch); return err },
+		"Silent":       func() error { _, err := s.Silent(ctx, time.Second, batch); return err },
+		"BoundBoots":   func() error { _, err := s.BoundBoots(ctx); return err },
+		"RunsOf": func() error {
+			_, err := s.RunsOf(ctx, store.BoundBoot{Group: "g", Instance: "i3", BootID: "b"}, batch)
+			return err
+		},
+		"PastDeadline":     func() error { _, err := s.PastDeadline(ctx, batch); return err },
+		"PastGiveUp":       func() error { _, err := s.PastGiveUp(ctx, batch); return err },
+		"UnconfirmedKills": func() error { _, err := s.UnconfirmedKills(ctx, time.Second, batch); return err },
+		"ReturnStrays":     func() error { _, err := s.ReturnStrays(ctx, batch); return err },
+		"ReleaseOrphans":   func() error { _, err := s.ReleaseOrphans(ctx, 10); return err },
+		"GoOnChains":       func() error { _, err := s.GoOnChains(ctx, batch); return err },
+		"Job":              func() error { _, err := s.Job(ctx, 77); return err },
+		"EditJob": func() error {
+			_, _, err := s.EditJob(ctx, 77, 0, "test", func(sp *domain.JobSpec) error { sp.Description += "x"; return nil })
+			return err
+		},
+	} {
+		w.reconciler(strings.TrimSpace(name), call)
+	}
+}
