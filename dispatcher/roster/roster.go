@@ -144,7 +144,7 @@ func (r *Roster) beat(k string, value []byte) {
 		r.log.Debug("a value in the instance bucket is no heartbeat", "key", k, "err", err)
 		return
 	}
-	load := wire.Load{Capacity: b.Capacity, Running: b.Running, Seq: b.Seq, Draining: b.Draining}
+	load := possible(wire.Load{Capacity: b.Capacity, Running: b.Running, Seq: b.Seq, Draining: b.Draining})
 	r.mu.Lock()
 	old := r.instances[key{group, name}]
 	if old == nil || old.beat.BootID != b.BootID {
@@ -178,8 +178,18 @@ func (r *Roster) sweep() {
 	}
 }
 
+// slotsMax is more slots than an instance can have. What it says is cut to it, so that sums do not overflow.
+const slotsMax = 1 << 20
+
+func possible(l wire.Load) wire.Load {
+	l.Capacity = min(max(l.Capacity, 0), slotsMax)
+	l.Running = min(max(l.Running, 0), slotsMax)
+	return l
+}
+
 // Load takes what an instance says of its slots, unless something newer of the same boot is known.
 func (r *Roster) Load(group, name, boot string, load wire.Load) {
+	load = possible(load)
 	r.mu.Lock()
 	i := r.instances[key{group, name}]
 	if i == nil || i.beat.BootID != boot || load.Seq < i.load.Seq {
