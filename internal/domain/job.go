@@ -262,16 +262,7 @@ func (s *JobSpec) Validate() error {
 	} else if !ValidGroupName(s.Group) {
 		f.Add("group", GroupNameRule)
 	}
-	text := func(field, v string, lo, hi int) {
-		switch n := utf8.RuneCountInString(v); {
-		case !utf8.ValidString(v) || strings.ContainsRune(v, 0):
-			f.Add(field, "must be text in UTF-8 without NUL")
-		case n < lo:
-			f.Add(field, "is required")
-		case n > hi:
-			f.Add(field, fmt.Sprintf("is %d characters long; at most %d are allowed", n, hi))
-		}
-	}
+	text := f.text
 	text("name", s.Name, 1, 128)
 	text("description", s.Description, 0, 1024)
 	text("author", s.Author, 0, 64)
@@ -293,6 +284,18 @@ func (s *JobSpec) Validate() error {
 	return f.Err("the job is not valid")
 }
 
+// text notes what keeps v from being text of lo to hi characters that Postgres can hold.
+func (f *Faults) text(field, v string, lo, hi int) {
+	switch n := utf8.RuneCountInString(v); {
+	case !utf8.ValidString(v) || strings.ContainsRune(v, 0):
+		f.Add(field, "must be text in UTF-8 without NUL")
+	case n < lo:
+		f.Add(field, "is required")
+	case n > hi:
+		f.Add(field, fmt.Sprintf("is %d characters long; at most %d are allowed", n, hi))
+	}
+}
+
 func (s *JobSpec) validateTarget(f *Faults) {
 	switch {
 	case s.Handler == "" && s.Script == nil:
@@ -302,11 +305,12 @@ func (s *JobSpec) validateTarget(f *Faults) {
 	}
 	if s.Script != nil {
 		oneOf(f, "script.language", s.Script.Language, ScriptLanguages...)
-		if s.Script.Code == "" {
-			f.Add("script.code", "is required")
-		} else if len(s.Script.Code) > 256<<10 {
+		if len(s.Script.Code) > 256<<10 {
 			f.Add("script.code", "is over 256 KiB")
+		} else {
+			f.text("script.code", s.Script.Code, 1, 256<<10)
 		}
+		f.text("script.remark", s.Script.Remark, 0, 1024)
 	}
 	for i, c := range s.Children {
 		at := fmt.Sprintf("children[%d].", i)
@@ -317,6 +321,9 @@ func (s *JobSpec) validateTarget(f *Faults) {
 	}
 	if len(s.Children) > MaxChildren {
 		f.Add("children", fmt.Sprintf("at most %d are allowed", MaxChildren))
+	}
+	for i, name := range s.Alert.Channels {
+		f.text(fmt.Sprintf("alert.channels[%d]", i), name, 1, 128)
 	}
 	for i, on := range s.Alert.On {
 		oneOf(f, fmt.Sprintf("alert.on[%d]", i), on, "failed", "recovered", "missed", "late")
