@@ -1,0 +1,55 @@
+package store
+
+import (
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/sqlcgen"
+)
+
+// clean holds what an instance reports within the contract's bounds, and its instants within the run's life: they
+// come from a foreign clock, and a child's run id begins with its parent's end.
+func (w *settling) clean(e *domain.Ended, r *sqlcgen.RunsLive) {
+	cleanText(e)
+	within := func(t time.Time) time.Time {
+		switch {
+		case t.IsZero() || t.After(w.now):
+			return w.now
+		case t.Before(r.CreatedAt):
+			return r.CreatedAt.UTC()
+		}
+		return t
+	}
+	e.FinishedAt = within(e.FinishedAt)
+	if !e.StartedAt.IsZero() {
+		e.StartedAt = within(e.StartedAt)
+	}
+}
+
+// cleanText makes text that Postgres can hold. Reasons and names are as long as they are known to be.
+func cleanText(e *domain.Ended) {
+	e.Message = cut(e.Message, domain.MaxMessageBytes)
+	e.Output = cut(e.Output, domain.MaxOutputBytes)
+	e.Reason = domain.Reason(cut(string(e.Reason), 64))
+	e.Outcome = domain.Outcome(cut(string(e.Outcome), 64))
+	e.Instance = cut(e.Instance, 128)
+}
+
+const cutMark = "\n… cut"
+
+func cut(text string, limit int) string {
+	if strings.IndexByte(text, 0) >= 0 {
+		text = strings.ReplaceAll(text, "\x00", "�")
+	}
+	text = strings.ToValidUTF8(text, "�")
+	if len(text) <= limit {
+		return text
+	}
+	text = text[:limit-len(cutMark)]
+	for len(text) > 0 && !utf8.ValidString(text[max(0, len(text)-utf8.UTFMax):]) {
+		text = text[:len(text)-1]
+	}
+	return text + cutMark
+}
