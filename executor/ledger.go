@@ -146,6 +146,7 @@ func (e *entry) answer(b bid) (v verdict, known bool) {
 		if e.unstarted {
 			return e.answerHandedBack(b)
 		}
+	case unknown, accepted, running:
 	}
 	return verdict{accepted: true}, true
 }
