@@ -27,7 +27,7 @@ const (
 // say how many rows sequential scans have read. Full batches that joined by nested loops would take seconds.
 func TestQueriesScale(t *testing.T) {
 	if testing.Short() {
-		t.Skip("SKIPPED: the plans of the hot queries are NOT tested with -short")
+		t.Skip("NOT COVERED: the plans of the hot queries, with -short")
 	}
 	s, err := store.Open(t.Context(), store.Config{URL: pgtest.Database(t, store.Migrate), MaxConns: 1})
 	if err != nil {
