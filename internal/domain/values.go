@@ -76,6 +76,9 @@ func (i *Instant) UnmarshalText(b []byte) error {
 	if err != nil {
 		return fmt.Errorf("%q is not an instant; write it like \"2026-03-29T01:30:00Z\" or with an offset", b)
 	}
+	if year := t.UTC().Year(); year < 1 || year > 9999 { // what UTC makes of it could not be read back
+		return fmt.Errorf("%q lies outside the years 1 to 9999 in UTC", b)
+	}
 	*i = At(t)
 	return nil
 }

@@ -44,7 +44,8 @@ func TestInstant(t *testing.T) {
 			t.Errorf("%s: %s, %v; want %s", in, out, err, want)
 		}
 	}
-	for _, bad := range []string{`""`, `"now"`, `"2026-03-29"`, `1774747800`, `"2026-03-29 01:30:00"`, `"2026-02-30T00:00:00Z"`, `{}`} {
+	for _, bad := range []string{`""`, `"now"`, `"2026-03-29"`, `1774747800`, `"2026-03-29 01:30:00"`, `"2026-02-30T00:00:00Z"`, `{}`,
+		`"9999-12-31T23:59:59-01:00"`, `"0000-01-01T00:00:00+01:00"`} {
 		var i Instant
 		if err := json.Unmarshal([]byte(bad), &i); err == nil {
 			t.Errorf("%s is read as %s", bad, i)

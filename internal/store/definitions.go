@@ -101,10 +101,7 @@ func (s *Store) load(ctx context.Context, q *sqlcgen.Queries, keys []versionKey)
 	}
 	for _, r := range rows {
 		k := versionKey{domain.JobID(r.JobID), int(r.Version)}
-		d, err := newDefinition(k, r.Spec, r.CreatedAt)
-		if err != nil {
-			return nil, err
-		}
+		d := newDefinition(k, r.Spec, r.CreatedAt)
 		s.definitions.Add(k, d)
 		out[k] = d
 	}
@@ -116,11 +113,13 @@ func (s *Store) load(ctx context.Context, q *sqlcgen.Queries, keys []versionKey)
 	return out, nil
 }
 
-func newDefinition(k versionKey, spec []byte, createdAt time.Time) (*definition, error) {
+// newDefinition reads a version. One that cannot be read, after somebody's SQL or a downgrade, must not stop the jobs
+// that are in a batch with it, so it has no schedule, and compiled says why.
+func newDefinition(k versionKey, spec []byte, createdAt time.Time) *definition {
 	d := &definition{Definition: domain.Definition{JobID: k.job, Version: k.version, CreatedAt: createdAt.UTC()}}
 	d.JobSpec = domain.DefaultJobSpec()
 	if err := json.Unmarshal(spec, &d.JobSpec); err != nil {
-		return nil, fmt.Errorf("read version %d of job %d: %w", k.version, k.job, err)
+		d.once.Do(func() { d.err = fmt.Errorf("read version %d of job %d: %w", k.version, k.job, err) })
 	}
-	return d, nil
+	return d
 }

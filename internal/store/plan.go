@@ -11,6 +11,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/plan"
+	"github.com/belfryhq/belfry/internal/schedule"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
@@ -129,11 +130,11 @@ func (s *Store) decide(ctx context.Context, q *sqlcgen.Queries, jobs []lockedJob
 	var w planWriter
 	for _, j := range jobs {
 		def := defs[j.key]
-		if def == nil {
-			return Planned{}, domain.NewError(domain.Internal, "a job has no version row")
+		var compiled *schedule.Schedule
+		if def != nil {
+			compiled, _ = s.compiled(def)
 		}
-		compiled, err := s.compiled(def)
-		if err != nil {
+		if compiled == nil {
 			// A stored schedule that no longer compiles, such as one whose zone has left the zone database, must not
 			// stop the others: it gets no next fire time, and the console shows why.
 			w.advance(j, plan.Decision{DecidedThrough: j.decided})

@@ -175,3 +175,30 @@ func TestStaleRingEntry(t *testing.T) {
 		t.Errorf("%d runs of the new version", n)
 	}
 }
+
+// A version that nobody can read stops its own job and no other.
+func TestUnreadableVersion(t *testing.T) {
+	s, _ := open(t)
+	for name, spec := range map[string]string{
+		"odd type": `{"schedule": 7}`, "odd instant": `{"schedule": {"kind": "none", "end_at": "10000-01-01T00:59:59.000Z"}}`,
+		"odd zone": `{"schedule": {"kind": "cron", "expr": "* * * * *", "time_zone": "Nowhere/Land"}}`,
+	} {
+		bad := create(t, s, name, everySecond)
+		exec(t, s, `UPDATE job_versions SET spec = $2::jsonb WHERE job_id = $1`, bad.ID, spec)
+	}
+	gone := create(t, s, "gone", everySecond)
+	exec(t, s, `DELETE FROM job_versions WHERE job_id = $1`, gone.ID)
+	good := create(t, s, "good", everySecond)
+	planned, err := s.PlanDue(t.Context(), 10)
+	if err != nil || len(planned.Runs) == 0 {
+		t.Fatalf("%+v, %v", planned, err)
+	}
+	for _, r := range planned.Runs {
+		if r.JobID != good.ID {
+			t.Errorf("a run of job %d", r.JobID)
+		}
+	}
+	if again, err := s.PlanDue(t.Context(), 10); err != nil || again.Jobs != 0 {
+		t.Errorf("it is planned again and again: %+v, %v", again, err)
+	}
+}

@@ -28,7 +28,13 @@ func (t *Time) UnmarshalJSON(b []byte) error {
 		t.Time = time.Time{}
 		return nil
 	}
-	return t.Time.UnmarshalJSON(b)
+	if err := t.Time.UnmarshalJSON(b); err != nil {
+		return err
+	}
+	if year := t.UTC().Year(); year < 1 || year > 9999 { // what UTC makes of it could not be read back
+		return fmt.Errorf("%s lies outside the years 1 to 9999 in UTC", b)
+	}
+	return nil
 }
 
 // Offers is a request on TriggerSubject: at most MaxOffers attempts, each already bound in Postgres to this
