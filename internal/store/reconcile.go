@@ -272,9 +272,10 @@ func (s *Store) GroupsOf(ctx context.Context, runs []domain.RunID) (map[domain.R
 	return out, nil
 }
 
-// Vacuum cleans the hot tables. Autovacuum would come too late: they turn over completely within seconds.
+// Vacuum cleans the hot tables. Autovacuum would come too late: they turn over completely within seconds. What
+// another process is cleaning at the moment is left to it.
 func (s *Store) Vacuum(ctx context.Context) error {
-	_, err := s.pool.Exec(ctx, `VACUUM (INDEX_CLEANUP ON, TRUNCATE OFF) runs_live, job_due, block_slots, runs_waiting`)
+	_, err := s.pool.Exec(ctx, `VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) runs_live, job_due, block_slots, runs_waiting`)
 	return pgerr.Translate(err)
 }
 
