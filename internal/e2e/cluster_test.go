@@ -1,0 +1,299 @@
+//go:build unix
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/internal/client"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/natsauth"
+	"github.com/belfryhq/belfry/internal/pgtest"
+	"github.com/belfryhq/belfry/internal/store"
+)
+
+const (
+	adminPassword = "a-password-for-tests-alone"
+	natsPassword  = "system-side-password-of-a-test"
+	group         = "g"
+)
+
+// cluster is Belfry as an operator runs it: each role a process, on a Postgres and a NATS server of its own.
+type cluster struct {
+	t       testing.TB
+	dir     string
+	dbURL   string
+	db      *pgxpool.Pool // for looking, past all roles
+	api     *client.Client
+	token   string // of the API
+	server  string // the console's address
+	join    string // the token of group
+	natsEnv []string
+	natsURL string // with the system side's password
+	natsFor string // for executors
+	store   string // NATS's directory
+	nats    *process
+	console *process
+}
+
+// newCluster starts the servers and a console, and makes the group.
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{t: t, dir: t.TempDir(), dbURL: pgtest.Database(t, store.Migrate)}
+	c.db = openPool(t, c.dbURL)
+	c.prepareNATS()
+	c.startNATS()
+	c.console = c.role("console", nil, "--http", "127.0.0.1:0")
+	c.server = c.console.says("console: ")
+	c.logIn()
+	made, err := c.api.CreateGroup(t.Context(), group, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.join = made.Token
+	return c
+}
+
+// openPool connects to a database of Belfry's.
+func openPool(t testing.TB, url string) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.RuntimeParams["search_path"] = "belfry,river,public"
+	cfg.MaxConns = 3
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func (c *cluster) prepareNATS() {
+	c.t.Helper()
+	issuer, err := natsauth.NewIssuer()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	public, err := issuer.PublicKey()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	seed, err := issuer.Seed()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(c.dir, "issuer.seed"), seed, 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	conf, err := filepath.Abs(filepath.Join("..", "..", "deploy", "nats", "nats.conf"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.store = filepath.Join(c.dir, "nats")
+	port := freePort(c.t)
+	c.natsURL = "nats://belfry:" + natsPassword + "@127.0.0.1:" + port
+	c.natsFor = "nats://127.0.0.1:" + port
+	c.natsEnv = []string{
+		envConf + "=" + conf, envPort + "=" + port, "BELFRY_NATS_ISSUER=" + public, "BELFRY_NATS_PASSWORD=" + natsPassword,
+		"BELFRY_NATS_SYS_PASSWORD=sys-password-of-a-test", "BELFRY_NATS_STORE=" + c.store,
+	}
+}
+
+// freePort returns a port that is free now. A server that is killed and started again needs the one it had.
+func freePort(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return strconv.Itoa(ln.Addr().(*net.TCPAddr).Port)
+}
+
+func (c *cluster) startNATS() {
+	c.t.Helper()
+	c.nats = launch(c.t, "nats", "nats", c.dir, c.natsEnv)
+	c.nats.says("ready")
+}
+
+func (c *cluster) logIn() {
+	c.t.Helper()
+	c.api, c.token = logIn(c.t, c.server, adminPassword)
+}
+
+// logIn returns a client of a console, and its token.
+func logIn(t testing.TB, server, password string) (*client.Client, string) {
+	t.Helper()
+	guest, err := client.New(server, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer guest.Close()
+	session, err := guest.Login(t.Context(), "admin", password)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, err := client.New(server, session.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(user.Close)
+	return user, session.Token
+}
+
+// role starts a role of the system side and waits until it is ready.
+func (c *cluster) role(role string, env []string, args ...string) *process {
+	c.t.Helper()
+	env = append([]string{
+		"BELFRY_DATABASE_URL=" + c.dbURL, "BELFRY_NATS_URL=" + c.natsURL, "BELFRY_LOG_FORMAT=json",
+		"BELFRY_NATS_ISSUER_SEED=" + filepath.Join(c.dir, "issuer.seed"), "BELFRY_ADMIN_PASSWORD=" + adminPassword,
+	}, env...)
+	p := launch(c.t, role, "belfry", c.dir, env, append([]string{role}, args...)...)
+	p.logs(`"msg":"ready"`)
+	return p
+}
+
+func (c *cluster) scheduler(env ...string) *process  { c.t.Helper(); return c.role("scheduler", env) }
+func (c *cluster) dispatcher(env ...string) *process { c.t.Helper(); return c.role("dispatcher", env) }
+
+// executor starts an agent and waits until the console lists it.
+func (c *cluster) executor(instance string, args ...string) *process {
+	c.t.Helper()
+	p := c.agent(instance, args...)
+	eventually(c.t, patience, "the executor "+instance+" is listed", func() bool { return c.listed(instance) })
+	return p
+}
+
+func (c *cluster) agent(instance string, args ...string) *process {
+	c.t.Helper()
+	args = append([]string{"executor", "--group", group, "--instance", instance, "--nats-url", c.natsFor, "--allow-command",
+		"--spool-dir", filepath.Join(c.dir, "spool-"+instance), "--log-format", "json"}, args...)
+	return launch(c.t, instance, "belfry", c.dir, []string{"BELFRY_TOKEN=" + c.join}, args...)
+}
+
+func (c *cluster) listed(instance string) bool {
+	list, err := c.api.Instances(c.t.Context(), group)
+	for _, i := range list {
+		if err == nil && i.ID == instance {
+			return true
+		}
+	}
+	return false
+}
+
+// job makes a job of the group that runs by hand, as edit changes it.
+func (c *cluster) job(name string, edit ...func(*domain.JobSpec)) domain.Job {
+	c.t.Helper()
+	spec := domain.DefaultJobSpec()
+	spec.Group, spec.Name, spec.Handler, spec.Schedule = group, name, "echo", domain.Schedule{Kind: domain.ScheduleNone}
+	for _, e := range edit {
+		e(&spec)
+	}
+	job, err := c.api.CreateJob(c.t.Context(), spec)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return job
+}
+
+// handler has a job run a handler with a param.
+func handler(name, param string) func(*domain.JobSpec) {
+	return func(s *domain.JobSpec) { s.Handler, s.Param = name, param }
+}
+
+// shell has a job run a line of sh.
+func shell(script string) func(*domain.JobSpec) {
+	return handler("command", fmt.Sprintf(`["sh", "-c", %q]`, script))
+}
+
+func retries(n int) func(*domain.JobSpec) { return func(s *domain.JobSpec) { s.Retries = n } }
+
+// trigger runs a job now.
+func (c *cluster) trigger(job domain.JobID) domain.RunID {
+	c.t.Helper()
+	ids, err := c.api.TriggerJob(c.t.Context(), job, client.Trigger{})
+	if err != nil || len(ids) != 1 {
+		c.t.Fatalf("trigger: %v %v", ids, err)
+	}
+	return ids[0]
+}
+
+func (c *cluster) run(id domain.RunID) domain.Run {
+	c.t.Helper()
+	r, err := c.api.Run(c.t.Context(), id)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return r
+}
+
+// reaches waits until a run is as wanted.
+func (c *cluster) reaches(id domain.RunID, bound time.Duration, what string, ok func(domain.Run) bool) domain.Run {
+	c.t.Helper()
+	var r domain.Run
+	defer func() {
+		if c.t.Failed() {
+			c.t.Logf("the run at last: %+v", r)
+		}
+	}()
+	eventually(c.t, bound, "the run "+what, func() bool { r = c.run(id); return ok(r) })
+	return r
+}
+
+// finishes waits for the end of a run.
+func (c *cluster) finishes(id domain.RunID, bound time.Duration) domain.Run {
+	c.t.Helper()
+	return c.reaches(id, bound, "is final", func(r domain.Run) bool { return r.State.Final() })
+}
+
+// now is the database's clock.
+func (c *cluster) now() time.Time {
+	c.t.Helper()
+	return queryOne[time.Time](c.t, c.db, `SELECT clock_timestamp()`)
+}
+
+// queryOne returns the one value that sql selects.
+func queryOne[T any](t testing.TB, db *pgxpool.Pool, sql string, args ...any) T {
+	t.Helper()
+	return query[T](t, db, pgx.RowTo[T], sql, args...)[0]
+}
+
+// query returns the rows that sql selects.
+func query[T any](t testing.TB, db *pgxpool.Pool, as pgx.RowToFunc[T], sql string, args ...any) []T {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	defer cancel()
+	rows, err := db.Query(ctx, sql, args...)
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	out, err := pgx.CollectRows(rows, as)
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return out
+}
+
+// linesOf reads what jobs appended to a file; none where there is no file yet.
+func linesOf(t testing.TB, path string) []string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(data))
+}

@@ -1,0 +1,10 @@
+// Package e2e tests Belfry from outside: real processes of every role, a real Postgres and a real NATS server, killed
+// with SIGKILL at the worst moments. Each test is named after the promise that it tries.
+//
+// There is no binary to build: the test binary starts itself again, and TestMain then runs the belfry command line, or
+// an external NATS server with the configuration of deploy/nats. A role may be told to kill itself at a named point
+// of its work (see dispatcher.Config.Trace), so that the moment between two steps can be met every time.
+//
+// Nothing here asserts how fast the machine is. Bounds are those of the contract (a fire at most 5 s late, a death
+// named within 15 s), and what is compared with them was measured by the database's clock.
+package e2e

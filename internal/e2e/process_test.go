@@ -1,0 +1,196 @@
+//go:build unix
+
+package e2e
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// process is a started belfry or NATS server. It is killed at the end of its test at the latest.
+type process struct {
+	name   string
+	t      testing.TB
+	cmd    *exec.Cmd
+	stdout *lines
+	stderr *lines
+	ended  chan struct{} // closed when it is gone and all that it said has been read
+}
+
+// launch starts the test binary as something else. extra are environment entries.
+func launch(t testing.TB, name, as, dir string, extra []string, args ...string) *process {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{name: name, t: t, cmd: exec.Command(self, args...), stdout: newLines(), stderr: newLines(), ended: make(chan struct{})}
+	p.cmd.Dir = dir
+	p.cmd.Env = append(cleanEnv(), "HOME="+dir, envAs+"="+as)
+	p.cmd.Env = append(p.cmd.Env, extra...)
+	// A group of its own, so that a Ctrl-C for the test does not end what the test is about to end itself.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	dieWithTest(p.cmd.SysProcAttr)
+	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
+	p.cmd.WaitDelay = 2 * time.Second // something that it left behind may hold its output
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = p.cmd.Wait() // its status is looked at by who asks
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("%s said, last of all:\n%s", name, p.stderr.tail(60))
+		}
+	})
+	return p
+}
+
+// cleanEnv is this process's environment without settings of Belfry.
+func cleanEnv() []string {
+	var env []string
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "BELFRY_") && !strings.HasPrefix(e, "E2E_") {
+			env = append(env, e)
+		}
+	}
+	return env
+}
+
+// kill is kill -9. It returns when the process is gone.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // it may be gone already
+	<-p.ended
+}
+
+// signal sends a signal.
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatalf("%s: %v", p.name, err)
+	}
+}
+
+// exit waits for the process to end by itself and returns its exit code, -1 if a signal ended it.
+func (p *process) exit() int {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		p.t.Fatalf("%s does not end", p.name)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// says waits for a line of standard output that begins with prefix, and returns what follows.
+func (p *process) says(prefix string) string {
+	p.t.Helper()
+	return strings.TrimPrefix(p.await(p.stdout, "say "+prefix, func(l string) bool { return strings.HasPrefix(l, prefix) }), prefix)
+}
+
+// logs waits for a line of the log that contains text.
+func (p *process) logs(text string) {
+	p.t.Helper()
+	p.await(p.stderr, "log "+text, func(l string) bool { return strings.Contains(l, text) })
+}
+
+func (p *process) await(from *lines, what string, match func(string) bool) string {
+	p.t.Helper()
+	deadline := time.After(patience)
+	for {
+		line, found, more := from.find(match)
+		if found {
+			return line
+		}
+		select {
+		case <-more:
+		case <-p.ended:
+			if line, found, _ := from.find(match); found {
+				return line
+			}
+			p.t.Fatalf("%s ended (%v) and did not %s", p.name, p.cmd.ProcessState, what)
+		case <-deadline:
+			p.t.Fatalf("%s did not %s", p.name, what)
+		}
+	}
+}
+
+// lines keeps what a process says.
+type lines struct {
+	mu   sync.Mutex
+	all  []string      // guarded by mu
+	rest []byte        // guarded by mu; an unfinished line
+	more chan struct{} // guarded by mu; closed and made anew with each line
+}
+
+func newLines() *lines { return &lines{more: make(chan struct{})} }
+
+// Write takes what a process writes, in pieces of any size.
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rest = append(l.rest, p...)
+	for {
+		i := bytes.IndexByte(l.rest, '\n')
+		if i < 0 {
+			return len(p), nil
+		}
+		l.all = append(l.all, string(l.rest[:i]))
+		l.rest = l.rest[i+1:]
+		close(l.more)
+		l.more = make(chan struct{})
+	}
+}
+
+func (l *lines) find(match func(string) bool) (line string, found bool, more <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.all {
+		if match(line) {
+			return line, true, l.more
+		}
+	}
+	return "", false, l.more
+}
+
+func (l *lines) text() string { return l.tail(1 << 30) }
+
+func (l *lines) tail(n int) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.all[max(0, len(l.all)-n):], "\n")
+}
+
+// eventually polls until ok, and fails the test after the bound.
+func eventually(t testing.TB, bound time.Duration, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(25 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(bound)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("not within %v: %s", bound, what)
+		}
+	}
+}
+
+// every calls do at each instant of a grid, n times. It sets the pace of a test that disturbs what runs beside it.
+func every(period time.Duration, n int, do func(i int)) {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for i := range n {
+		<-tick.C
+		do(i)
+	}
+}
