@@ -57,7 +57,9 @@ func killWhileAssigning(t *testing.T, at string) {
 }
 
 // startsIn has a job append a line to a file, and last longer than a silent attempt is left unasked after.
-func startsIn(file string) func(*domain.JobSpec) { return shell("echo started >> " + file + "; exec sleep 4") }
+func startsIn(file string) func(*domain.JobSpec) {
+	return shell("echo started >> " + file + "; exec sleep 4")
+}
 
 // startsOnce waits for the end of a run of such a job.
 func (c *cluster) startsOnce(id domain.RunID, file string) {
