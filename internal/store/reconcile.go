@@ -301,7 +301,7 @@ func (s *Store) DropDays(ctx context.Context, runs, logs time.Duration) error {
 		if err != nil || now.Sub(day.AddDate(0, 0, 1)) < keep {
 			continue
 		}
-		if _, err := s.pool.Exec(ctx, `DROP TABLE `+pgx.Identifier{name}.Sanitize()); err != nil {
+		if _, err := s.pool.Exec(ctx, `DROP TABLE IF EXISTS `+pgx.Identifier{name}.Sanitize()); err != nil {
 			return pgerr.Translate(err)
 		}
 	}
