@@ -1,0 +1,133 @@
+//go:build unix
+
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/schedule"
+)
+
+// latest is how late a fire may be while a scheduler lives.
+const latest = 5 * time.Second
+
+// fired is a run by schedule, as far as promise 1 speaks of it.
+type fired struct {
+	FireTime   time.Time
+	Cause      domain.Cause
+	State      domain.State
+	Param      *string
+	LatenessMS *int64
+}
+
+func firedBy(t testing.TB, db *pgxpool.Pool, job domain.JobID, until time.Time) []fired {
+	t.Helper()
+	return query(t, db, pgx.RowToStructByPos[fired], `
+		SELECT fire_time, cause, state, coalesce(param, v.spec->>'param'), lateness_ms
+		  FROM runs JOIN job_versions v ON (v.job_id, v.version) = (runs.job_id, runs.job_version)
+		 WHERE runs.job_id = $1 AND cause IN ('schedule', 'misfire') AND fire_time <= $2 ORDER BY fire_time`, job, until)
+}
+
+// settles waits until no run of a fire time up to until is unfinished.
+func settles(t testing.TB, db *pgxpool.Pool, until time.Time, bound time.Duration) {
+	t.Helper()
+	eventually(t, bound, "all runs that are due have ended", func() bool {
+		return queryOne[time.Time](t, db, `SELECT clock_timestamp()`).After(until.Add(latest)) &&
+			queryOne[int](t, db, `SELECT count(*) FROM runs_live WHERE fire_time <= $1`, until) == 0
+	})
+}
+
+// firesExactly checks that each fire time of a job that was never edited, after its creation and up to until, has
+// exactly one run, which started in time and succeeded.
+func firesExactly(t testing.TB, db *pgxpool.Pool, job domain.Job, until time.Time) (count int, worst time.Duration) {
+	t.Helper()
+	compiled, err := schedule.Compile(job.Schedule, schedule.Options{DefaultZone: time.UTC, CreatedAt: job.CreatedAt.Time})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := make(map[int64]int)
+	for f, ok := compiled.Next(job.CreatedAt.Time); ok && !f.After(until); f, ok = compiled.Next(f) {
+		want[f.UnixMilli()] = 0
+		count++
+	}
+	for _, r := range firedBy(t, db, job.ID, until) {
+		at := r.FireTime.UTC().Format("15:04:05.000")
+		n, due := want[r.FireTime.UnixMilli()]
+		switch {
+		case !due:
+			t.Errorf("%s: a run at %s, which is no fire time", job.Name, at)
+			continue
+		case n > 0:
+			t.Errorf("%s: fire time %s has more than one run", job.Name, at)
+		case r.Cause != domain.CauseSchedule || r.State != domain.Succeeded || r.LatenessMS == nil:
+			t.Errorf("%s: fire time %s: a run of cause %s is %s", job.Name, at, r.Cause, r.State)
+			continue
+		}
+		want[r.FireTime.UnixMilli()]++
+		late := time.Duration(*r.LatenessMS) * time.Millisecond
+		if worst = max(worst, late); late > latest {
+			t.Errorf("%s: fire time %s was %v late, by the database's clock", job.Name, at, late)
+		}
+	}
+	for f, n := range want {
+		if n == 0 {
+			t.Errorf("%s: fire time %s has no run", job.Name, time.UnixMilli(f).UTC().Format("15:04:05.000"))
+		}
+	}
+	if missed := queryOne[int](t, db, `SELECT coalesce(sum(count), 0)::int FROM missed WHERE job_id = $1`, job.ID); missed > 0 {
+		t.Errorf("%s: %d fire times in the missed ledger", job.Name, missed)
+	}
+	return count, worst
+}
+
+// Of two schedulers always one is killed in mid-second. No fire time is lost or doubled, none is later than 5 s.
+func TestSchedulerKilledMidSecond(t *testing.T) {
+	c := newCluster(t)
+	c.dispatcher()
+	c.executor("i1")
+	c.executor("i2")
+	alive := [2]*process{c.scheduler(), c.scheduler()}
+
+	var jobs []domain.Job
+	for i := range 20 {
+		jobs = append(jobs, c.job(fmt.Sprintf("tick-%02d", i), func(s *domain.JobSpec) {
+			s.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * * *"}
+			switch {
+			case i%5 == 1: // due in mid-second too
+				s.Schedule.Jitter = domain.Duration(900 * time.Millisecond)
+			case i%5 == 2:
+				s.Schedule.Expr = "*/2 * * * * *"
+			case i%5 == 3:
+				s.Schedule = domain.Schedule{Kind: domain.ScheduleFixedRate, Every: domain.Duration(1100 * time.Millisecond)}
+			}
+			if i%2 == 0 { // serial takes block slots, which a dead scheduler may leave behind
+				s.Block = domain.BlockParallel
+			}
+		}))
+	}
+
+	// 4 s are enough for the new one to have taken its share of what is due.
+	every(3700*time.Millisecond, 6, func(i int) {
+		alive[i%2].kill()
+		alive[i%2] = c.scheduler()
+	})
+	until := c.now()
+	settles(t, c.db, until, patience)
+
+	fires, worst := 0, time.Duration(0)
+	for _, job := range jobs {
+		n, late := firesExactly(t, c.db, job, until)
+		fires += n
+		worst = max(worst, late)
+	}
+	t.Logf("%d fire times, the latest %v late", fires, worst)
+	if fires < 20*10 {
+		t.Errorf("only %d fire times were tried", fires)
+	}
+}
