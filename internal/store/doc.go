@@ -15,7 +15,7 @@
 //
 // # Locks
 //
-// Everywhere in this order, and by id within each: job_due, runs_waiting, block_slots, broadcasts, runs_live.
+// Everywhere in this order, and by id within each: job_due, jobs, runs_waiting, block_slots, broadcasts, runs_live.
 // Transactions are short; a frozen process loses its locks to idle_in_transaction_session_timeout.
 //
 // # Crash, delay, duplicate

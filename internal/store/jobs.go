@@ -411,6 +411,9 @@ func (s *Store) DeleteJob(ctx context.Context, id domain.JobID, version int, by 
 			return err
 		}
 		job = l.job
+		if err := q.LockJobRow(ctx, int64(id)); err != nil {
+			return err
+		}
 		parents, err := q.ParentsOf(ctx, int64(id))
 		if err != nil {
 			return err

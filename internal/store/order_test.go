@@ -1,9 +1,12 @@
 package store_test
 
 import (
+	"context"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/belfryhq/belfry/internal/domain"
@@ -96,4 +99,64 @@ func TestLocksAreTakenInOrder(t *testing.T) {
 			t.Fatalf("%d runs were settled %d times", len(runs), n)
 		}
 	}
+}
+
+// A run that is planned, or tried again, while its job is being deleted ends with the others.
+func TestDeleteSeesConcurrentRuns(t *testing.T) {
+	for _, what := range []string{"a new run", "a retry"} {
+		t.Run(what, func(t *testing.T) {
+			s, ups := open(t)
+			job := create(t, s, "a", func(sp *domain.JobSpec) { sp.Retries = 1 })
+			conn := other(t, s)
+			deleted := make(chan error, 1)
+			remove := func() { // begins to delete while a transaction is open, and waits until it is stuck behind it
+				go func() {
+					_, err := s.DeleteJob(t.Context(), job.ID, 0, "test")
+					deleted <- err
+				}()
+				waitUntil(t, 5*time.Second, func() bool {
+					var n int
+					err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE NOT granted`).Scan(&n)
+					return err != nil || n > 0 || len(deleted) > 0
+				})
+			}
+			if what == "a new run" {
+				tx, err := s.Pool().Begin(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := s.PlanChildTx(t.Context(), tx, domain.NewRunID(s.Now()), job.ID, s.Now()); err != nil {
+					t.Fatal(err)
+				}
+				remove()
+				if err := tx.Commit(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				run := start(t, s, job.ID)
+				s.UseFollowUps(during{ups, remove})
+				settle(t, s, settled, result(s, run, domain.OutcomeFailed))
+			}
+			if err := <-deleted; err != nil {
+				t.Fatal(err)
+			}
+			if n := query[int64](t, s, `SELECT count(*) FROM runs_live`); n != 0 {
+				t.Errorf("%d runs of the deleted job are left", n)
+			}
+			if reason := query[string](t, s, `SELECT reason FROM runs_history`); reason != "job_deleted" {
+				t.Errorf("the run ended for %s", reason)
+			}
+		})
+	}
+}
+
+// during does something in the middle of a settling transaction.
+type during struct {
+	*recorded
+	do func()
+}
+
+func (d during) InsertTx(ctx context.Context, tx pgx.Tx, ups []domain.FollowUp) error {
+	d.do()
+	return d.recorded.InsertTx(ctx, tx, ups)
 }

@@ -86,6 +86,7 @@ type settling struct {
 	chains   []int64
 	toClass  []int                             // results whose run is not in exactly that attempt any more
 	liveRows map[domain.RunID]sqlcgen.RunsLive // locked
+	exists   map[int64]bool                    // jobs that may be tried again: they are not deleted before the commit
 	matched  map[domain.RunID]bool             // settled by this batch already
 }
 
@@ -159,6 +160,9 @@ func (w *settling) lock(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := w.lockRetried(ctx, peek); err != nil {
+		return err
+	}
 	if len(w.unbound) > 0 {
 		if err := w.q.LockWaiting(ctx, w.unbound); err != nil {
 			return err
@@ -183,9 +187,34 @@ func (w *settling) lock(ctx context.Context) error {
 	return nil
 }
 
+// lockRetried keeps the jobs of failed runs from being deleted before what is decided about their retries is seen.
+func (w *settling) lockRetried(ctx context.Context, peek []sqlcgen.RunsLive) error {
+	failed := make(map[domain.RunID]bool)
+	for _, e := range w.in {
+		if e.Outcome == domain.OutcomeFailed && !e.Permanent {
+			failed[e.RunID] = true
+		}
+	}
+	var jobs []int64
+	for _, r := range peek {
+		if failed[r.ID] && w.defs[versionKey{domain.JobID(r.JobID), int(r.JobVersion)}].Retries > 0 {
+			jobs = append(jobs, r.JobID)
+		}
+	}
+	w.exists = make(map[int64]bool, len(jobs))
+	if len(jobs) == 0 {
+		return nil
+	}
+	ids, err := w.q.JobsForRetry(ctx, jobs)
+	for _, id := range ids {
+		w.exists[id] = true
+	}
+	return err
+}
+
 // compare decides, for each Ended whose run still is in exactly that attempt on exactly that boot, what becomes
 // of the run. The rest goes to classify.
-func (w *settling) compare(ctx context.Context) error {
+func (w *settling) compare(context.Context) error {
 	var retried []int
 	for i, e := range w.in {
 		r, live := w.liveRows[e.RunID]
@@ -215,7 +244,8 @@ func (w *settling) compare(ctx context.Context) error {
 			w.end(def, r, e, killed)
 		}
 	}
-	return w.planRetries(ctx, retried)
+	w.planRetries(retried)
+	return nil
 }
 
 // tryAgain reports whether the retry policy gives the run another attempt.
@@ -227,27 +257,12 @@ func (w *settling) tryAgain(def *definition, r *sqlcgen.RunsLive, e *domain.Ende
 }
 
 // planRetries turns ends into retries, unless the job was deleted meanwhile: then nothing starts any more.
-func (w *settling) planRetries(ctx context.Context, retried []int) error {
-	if len(retried) == 0 {
-		return nil
-	}
-	var jobs []int64
-	for _, i := range retried {
-		jobs = append(jobs, w.rowOf(i).JobID)
-	}
-	names, err := w.q.JobNames(ctx, jobs)
-	if err != nil {
-		return err
-	}
-	exists := make(map[int64]bool, len(names))
-	for _, n := range names {
-		exists[n.ID] = true
-	}
+func (w *settling) planRetries(retried []int) {
 	for _, i := range retried {
 		r, e := w.rowOf(i), w.in[i]
 		w.clean(&e, &r)
 		def := w.defs[versionKey{domain.JobID(r.JobID), int(r.JobVersion)}]
-		if !exists[r.JobID] {
+		if !w.exists[r.JobID] {
 			w.end(def, r, e, false)
 			continue
 		}
@@ -272,7 +287,6 @@ func (w *settling) planRetries(ctx context.Context, retried []int) error {
 		w.ups = append(w.ups, domain.FollowUp{Retry: true, RunID: e.RunID, Attempt: e.Attempt})
 		w.free(def, &r, false)
 	}
-	return nil
 }
 
 // rowOf returns the row that compare matched with input i.

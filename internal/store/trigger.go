@@ -27,7 +27,7 @@ func (s *Store) Trigger(ctx context.Context, id domain.JobID, t domain.Trigger) 
 	}
 	var run domain.RunID
 	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
-		row, err := q.JobRow(ctx, int64(id))
+		row, err := q.JobRowForRun(ctx, int64(id))
 		if err != nil {
 			return err
 		}
@@ -55,7 +55,7 @@ func nullText(v string) *string {
 }
 
 // insertRun plans a run of the job as it stands, and wakes the schedulers.
-func (s *Store) insertRun(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, job sqlcgen.JobRowRow, p sqlcgen.InsertRunParams) error {
+func (s *Store) insertRun(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, job sqlcgen.JobRowForRunRow, p sqlcgen.InsertRunParams) error {
 	var spec struct {
 		Group string `json:"group"`
 	}
@@ -83,7 +83,7 @@ func (s *Store) RetryRun(ctx context.Context, id domain.RunID, _ string) (domain
 		if !domain.State(old.State).Final() {
 			return domain.NewError(domain.Conflict, fmt.Sprintf("the run is %s; only a run that has ended can be retried", old.State))
 		}
-		row, err := q.JobRow(ctx, old.JobID)
+		row, err := q.JobRowForRun(ctx, old.JobID)
 		if err != nil {
 			if domain.CodeOf(err) == domain.Internal {
 				return domain.WrapError(domain.Conflict, "the run's job is gone", err)
@@ -107,7 +107,7 @@ func (s *Store) PlanChildTx(ctx context.Context, tx pgx.Tx, parent domain.RunID,
 	if err != nil || len(names) == 0 {
 		return err
 	}
-	row, err := q.JobRow(ctx, int64(child))
+	row, err := q.JobRowForRun(ctx, int64(child))
 	if err != nil {
 		return err
 	}

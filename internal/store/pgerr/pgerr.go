@@ -30,6 +30,7 @@ const (
 	idleTimeout         = "25P03"
 	transactionTimeout  = "25P04"
 	objectInUse         = "55006"
+	lockNotAvailable    = "55P03" // lock_timeout
 
 	classConnection = "08"
 	classResources  = "53" // disk full, out of memory
@@ -95,7 +96,7 @@ func translateServer(pe *pgconn.PgError, deleting bool, err error) error {
 		return translateReference(pe, deleting, err)
 	case notNullViolation, checkViolation, textTooLong, badUTF8, nulInText:
 		return domain.WrapError(domain.Invalid, "a value is not allowed", err)
-	case readOnly, tooManyConnections, serializationFailed, deadlock, idleTimeout, transactionTimeout, objectInUse:
+	case readOnly, tooManyConnections, serializationFailed, deadlock, idleTimeout, transactionTimeout, objectInUse, lockNotAvailable:
 		return domain.WrapError(domain.Unavailable, "Postgres could not do it now", err)
 	}
 	switch pe.Code[:min(2, len(pe.Code))] {

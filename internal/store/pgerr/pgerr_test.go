@@ -34,6 +34,7 @@ func TestTranslate(t *testing.T) {
 		{"shut down", state("57P01", ""), domain.Unavailable, ""},
 		{"disk full", state("53100", ""), domain.Unavailable, ""},
 		{"idle in transaction", state("25P03", ""), domain.Unavailable, ""},
+		{"lock timeout", state("55P03", ""), domain.Unavailable, ""},
 		{"syntax error", state("42601", ""), domain.Internal, ""},
 		{"refused", &net.OpError{Op: "dial", Err: errors.New("connection refused")}, domain.Unavailable, ""},
 		{"broken connection", fmt.Errorf("read: %w", io.ErrUnexpectedEOF), domain.Unavailable, ""},

@@ -24,6 +24,17 @@ SELECT j.id, j.spec, j.version, j.created_at, j.updated_at, d.next_fire_time, d.
 -- name: JobRow :one
 SELECT id, spec, version, created_at, updated_at FROM jobs WHERE id = @id;
 
+-- name: JobRowForRun :one
+-- The lock keeps the job from being deleted until its new run can be seen, and ended, by whoever deletes it.
+SELECT id, spec, version, created_at, updated_at FROM jobs WHERE id = @id FOR KEY SHARE;
+
+-- name: JobsForRetry :many
+-- As JobRowForRun, for runs that are to be tried again.
+SELECT id FROM jobs WHERE id = ANY(@ids::bigint[]) ORDER BY id FOR KEY SHARE;
+
+-- name: LockJobRow :exec
+SELECT id FROM jobs WHERE id = @id FOR UPDATE;
+
 -- name: UpdateJob :exec
 UPDATE jobs SET group_name = @group_name, name = @name, enabled = @enabled, kind = @kind, tags = @tags, spec = @spec,
        version = @version, updated_at = @now WHERE id = @id;

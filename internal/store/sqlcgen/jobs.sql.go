@@ -353,6 +353,57 @@ func (q *Queries) JobRow(ctx context.Context, id int64) (JobRowRow, error) {
 	return i, err
 }
 
+const jobRowForRun = `-- name: JobRowForRun :one
+SELECT id, spec, version, created_at, updated_at FROM jobs WHERE id = $1 FOR KEY SHARE
+`
+
+type JobRowForRunRow struct {
+	ID        int64
+	Spec      []byte
+	Version   int32
+	CreatedAt time.Time
+	UpdatedAt time.Time
+}
+
+// The lock keeps the job from being deleted until its new run can be seen, and ended, by whoever deletes it.
+func (q *Queries) JobRowForRun(ctx context.Context, id int64) (JobRowForRunRow, error) {
+	row := q.db.QueryRow(ctx, jobRowForRun, id)
+	var i JobRowForRunRow
+	err := row.Scan(
+		&i.ID,
+		&i.Spec,
+		&i.Version,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+	)
+	return i, err
+}
+
+const jobsForRetry = `-- name: JobsForRetry :many
+SELECT id FROM jobs WHERE id = ANY($1::bigint[]) ORDER BY id FOR KEY SHARE
+`
+
+// As JobRowForRun, for runs that are to be tried again.
+func (q *Queries) JobsForRetry(ctx context.Context, ids []int64) ([]int64, error) {
+	rows, err := q.db.Query(ctx, jobsForRetry, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const keptThrough = `-- name: KeptThrough :one
 SELECT COALESCE(GREATEST(
     (SELECT max(l.fire_time) FROM runs_live l WHERE l.job_id = $1 AND l.cause IN ('schedule', 'misfire')),
@@ -399,6 +450,15 @@ SELECT pg_advisory_xact_lock(hashtextextended('belfry.job_children', 0))
 // One writer of edges at a time, so that two edits cannot close a cycle together.
 func (q *Queries) LockChildren(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, lockChildren)
+	return err
+}
+
+const lockJobRow = `-- name: LockJobRow :exec
+SELECT id FROM jobs WHERE id = $1 FOR UPDATE
+`
+
+func (q *Queries) LockJobRow(ctx context.Context, id int64) error {
+	_, err := q.db.Exec(ctx, lockJobRow, id)
 	return err
 }
 
