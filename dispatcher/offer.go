@@ -122,7 +122,7 @@ func (d *Dispatcher) await(ctx context.Context, b boot, runs []domain.LiveRun, m
 		d.metrics.offers.WithLabelValues("no_responders").Add(float64(len(runs)))
 		d.roster.Drop(b.group, b.instance, b.id)
 		if first {
-			d.refused(act, runs, func(domain.RunID) string { return b.instance + " was not there" })
+			d.refused(act, runs, func(domain.RunID) string { return b.instance + " was not there" }, false)
 		}
 		return
 	case err != nil:
@@ -146,7 +146,7 @@ func (d *Dispatcher) answered(ctx context.Context, b boot, runs []domain.LiveRun
 		d.metrics.offers.WithLabelValues("other_boot").Add(float64(len(runs)))
 		d.roster.Drop(b.group, b.instance, b.id)
 		if first {
-			d.refused(ctx, runs, func(domain.RunID) string { return b.instance + " had been started anew" })
+			d.refused(ctx, runs, func(domain.RunID) string { return b.instance + " had been started anew" }, false)
 		}
 		return
 	}
@@ -155,7 +155,7 @@ func (d *Dispatcher) answered(ctx context.Context, b boot, runs []domain.LiveRun
 	for _, v := range a.Verdicts {
 		verdicts[v.RunID] = v
 	}
-	var refused []domain.LiveRun
+	var momentary, lasting []domain.LiveRun
 	why := make(map[domain.RunID]string)
 	for _, r := range runs {
 		v, said := verdicts[r.ID.String()]
@@ -166,15 +166,23 @@ func (d *Dispatcher) answered(ctx context.Context, b boot, runs []domain.LiveRun
 			d.metrics.offers.WithLabelValues(wire.Accepted).Inc()
 			d.started.accepted(&r, d.store.Now())
 		case v.Verdict == wire.Refused:
-			d.metrics.offers.WithLabelValues("refused_" + knownRefusal(v.Reason)).Inc()
-			refused = append(refused, r)
-			why[r.ID] = b.instance + " refused: " + knownRefusal(v.Reason)
+			reason := knownRefusal(v.Reason)
+			d.metrics.offers.WithLabelValues("refused_" + reason).Inc()
+			why[r.ID] = b.instance + " refused: " + reason
+			switch reason {
+			case wire.RefusedFull, wire.RefusedLease, wire.RefusedStale:
+				momentary = append(momentary, r)
+			default:
+				lasting = append(lasting, r)
+			}
 		}
 	}
-	if len(refused) > 0 && a.Load.Running < a.Load.Capacity {
+	if len(momentary)+len(lasting) > 0 && a.Load.Running < a.Load.Capacity {
 		d.roster.Shun(b.group, b.instance, b.id, shunFor)
 	}
-	d.refused(ctx, refused, func(id domain.RunID) string { return why[id] })
+	because := func(id domain.RunID) string { return why[id] }
+	d.refused(ctx, momentary, because, false)
+	d.refused(ctx, lasting, because, true)
 }
 
 // shunFor is how long an instance that refuses although it has room gets nothing.
@@ -189,14 +197,18 @@ func knownRefusal(reason string) string {
 	return "other"
 }
 
-// refused takes runs from an instance that surely will not start them, so that they are routed again.
-func (d *Dispatcher) refused(ctx context.Context, runs []domain.LiveRun, why func(domain.RunID) string) {
+// refused takes runs from an instance that surely will not start them, so that they are routed again. Avoid keeps
+// them from it while another one lives, be that one full for hours: for refusals that will not pass.
+func (d *Dispatcher) refused(ctx context.Context, runs []domain.LiveRun, why func(domain.RunID) string, avoid bool) {
 	if len(runs) == 0 {
 		return
 	}
 	in := make([]domain.Refusal, len(runs))
 	for i, r := range runs {
-		in[i] = domain.Refusal{RunID: r.ID, Attempt: r.Attempt, Bind: r.Bind, Why: why(r.ID), Avoid: r.Instance}
+		in[i] = domain.Refusal{RunID: r.ID, Attempt: r.Attempt, Bind: r.Bind, Why: why(r.ID)}
+		if avoid {
+			in[i].Avoid = r.Instance
+		}
 	}
 	_, killed, err := d.store.Unbind(ctx, in)
 	if err != nil {

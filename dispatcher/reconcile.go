@@ -237,27 +237,30 @@ func (d *Dispatcher) askAbout(ctx context.Context, b boot, runs []domain.LiveRun
 			}
 			running = append(running, domain.Started{RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, StartedAt: at})
 		case wire.StatusDone:
-			if st.Result == nil {
+			switch {
+			case st.Result != nil:
+				ended = append(ended, d.fromSpool(&r, st)...)
+			case silent:
+				again = append(again, r) // it may be done with an earlier round, which it handed back
+			default:
 				// It was told that the result is settled, and that is said after the commit. Where the run still is
 				// in this attempt, the result is gone; where it is not, settling finds that out.
-				ended = append(ended, domain.Ended{
-					RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Outcome: domain.OutcomeFailed,
-					Reason: domain.ReasonLost, Message: "its instance is done with it, and its result is gone", FinishedAt: d.store.Now(),
-				})
+				ended = append(ended, lost(&r, "its instance is done with it, and its result is gone", d.store.Now()))
+			}
+		case wire.StatusBarred:
+			if silent {
+				refused = append(refused, r)
 				continue
 			}
-			ended = append(ended, d.fromSpool(&r, st)...)
-		case wire.StatusRefused, wire.StatusBarred:
-			refused = append(refused, r)
-		case wire.StatusUnknown:
+			ended = append(ended, lost(&r, "its instance lives, but will not start it", d.store.Now()))
+		case wire.StatusRefused, wire.StatusUnknown:
+			// A refusal may be of an earlier round, while the offer of this one is still on its way. What the
+			// instance says to a new round counts.
 			if silent {
 				again = append(again, r)
 				continue
 			}
-			ended = append(ended, domain.Ended{
-				RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Outcome: domain.OutcomeFailed,
-				Reason: domain.ReasonLost, Message: "its instance lives, but knows nothing of it", FinishedAt: d.store.Now(),
-			})
+			ended = append(ended, lost(&r, "its instance lives, but knows nothing of it", d.store.Now()))
 		}
 	}
 	kind := "unanswered_offer"
@@ -271,7 +274,7 @@ func (d *Dispatcher) askAbout(ctx context.Context, b boot, runs []domain.LiveRun
 	}
 	if silent && len(refused) > 0 {
 		d.metrics.reconciled.WithLabelValues(kind).Add(float64(len(refused)))
-		d.refused(ctx, refused, func(domain.RunID) string { return b.instance + " had refused it" })
+		d.refused(ctx, refused, func(domain.RunID) string { return b.instance + " will not start it" }, true)
 	}
 	if len(again) == 0 {
 		return
@@ -283,4 +286,12 @@ func (d *Dispatcher) askAbout(ctx context.Context, b boot, runs []domain.LiveRun
 		return
 	}
 	d.offer(ctx, raised, false)
+}
+
+// lost ends the attempt that a run is in.
+func lost(r *domain.LiveRun, why string, now time.Time) domain.Ended {
+	return domain.Ended{
+		RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Outcome: domain.OutcomeFailed,
+		Reason: domain.ReasonLost, Message: why, FinishedAt: now,
+	}
 }

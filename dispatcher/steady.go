@@ -15,9 +15,11 @@ import (
 type steadiness struct {
 	nc          *nats.Conn
 	reconnected func()
+	enough      time.Duration // steadyEnough
 
-	mu    sync.Mutex
-	since time.Time // monotonic; zero while NATS is away
+	mu      sync.Mutex
+	since   time.Time // monotonic; zero while NATS is away
+	checked time.Time // when run last looked
 }
 
 // steadyEnough is how long the quiet of an instance must have been heard: its lease, and the time that its client
@@ -30,7 +32,7 @@ const (
 )
 
 func newSteadiness(nc *nats.Conn, reconnected func()) *steadiness {
-	return &steadiness{nc: nc, reconnected: reconnected}
+	return &steadiness{nc: nc, reconnected: reconnected, enough: steadyEnough}
 }
 
 func (s *steadiness) run(ctx context.Context) {
@@ -39,8 +41,7 @@ func (s *steadiness) run(ctx context.Context) {
 	reconnects := s.nc.Stats().Reconnects
 	for {
 		now := time.Now()
-		// The larger of both clocks: one stands still while a machine sleeps, the other can be set.
-		gap := max(now.Sub(last), now.Round(0).Sub(last.Round(0)))
+		gap := between(last, now)
 		up := s.nc.Status() == nats.CONNECTED
 		again := s.nc.Stats().Reconnects
 		s.mu.Lock()
@@ -50,6 +51,7 @@ func (s *steadiness) run(ctx context.Context) {
 		case !connected, gap > stall, again != reconnects:
 			s.since = now
 		}
+		s.checked = now
 		s.mu.Unlock()
 		if up && (!connected || again != reconnects) {
 			s.reconnected()
@@ -61,12 +63,18 @@ func (s *steadiness) run(ctx context.Context) {
 	}
 }
 
+// between is the larger of both clocks' difference: one stands still while a machine sleeps, the other can be set.
+func between(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
+}
+
 // connected reports whether NATS is there.
 func (s *steadiness) connected() bool { return s.nc.Status() == nats.CONNECTED }
 
-// forLong reports whether an instance that was not heard for its whole lease would have been, were it alive.
+// forLong reports whether an instance that was not heard for its whole lease would have been, were it alive. After a
+// freeze whoever asks may be faster than run, so that the gap is looked for here as well.
 func (s *steadiness) forLong() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.since.IsZero() && time.Since(s.since) > steadyEnough
+	return !s.since.IsZero() && time.Since(s.since) > s.enough && between(s.checked, time.Now()) <= stall
 }

@@ -1,0 +1,309 @@
+package dispatcher
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+func TestAcceptedAndSucceeded(t *testing.T) {
+	w := newWorld(t, option{})
+	changes := make(chan wire.RunChanges, 100)
+	sub, err := w.admin.Subscribe(wire.RunSubject("g"), func(m *nats.Msg) {
+		var c wire.RunChanges
+		if wire.Decode(m.Data, &c) == nil {
+			changes <- c
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	a := w.join("a")
+	id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.Param, s.Timeout = "p", domain.Duration(90*time.Second) }))
+	o := a.got(id, 1)
+	if o.Bind != 1 || o.Handler != "echo" || o.JobName != "j" || o.Group != "g" || o.Param != "p" || o.Cause != "manual" || o.TimeoutMS != 90_000 ||
+		o.Shard != (wire.Shard{Total: 1}) || o.DueAt.IsZero() || o.FireTime.IsZero() || o.BoundAt.IsZero() || o.Now.Before(o.DueAt.Time) {
+		t.Errorf("offer %+v", o)
+	}
+	if r := w.becomes(id, "running"); r.Instance != "a" || r.Boot != "boot-a" { // it lasts over a second
+		t.Errorf("run %+v", r)
+	}
+	a.report(o, wire.Succeeded, func(r *wire.Result) { r.Output = "out" })
+	if r := w.becomes(id, "succeeded"); r.Output != "out" || r.Attempt != 1 {
+		t.Errorf("run %+v", r)
+	}
+	a.toldSettled(id, 1)
+	var states []string
+	for len(states) < 3 {
+		select {
+		case c := <-changes:
+			for _, r := range c.Runs {
+				if r.RunID == id.String() && r.JobName == "j" {
+					states = append(states, r.State)
+				}
+			}
+		case <-time.After(patience):
+			t.Fatalf("told of %v", states)
+		}
+	}
+	if !slices.Equal(states, []string{"queued", "running", "succeeded"}) {
+		t.Errorf("told of %v", states)
+	}
+}
+
+// A refusal sends the run to another instance, in the same attempt.
+func TestRefused(t *testing.T) {
+	for _, reason := range []string{wire.RefusedFull, wire.RefusedDraining, wire.RefusedStale, wire.RefusedLease, wire.RefusedNoHandler, "mood"} {
+		t.Run(reason, func(t *testing.T) {
+			w := newWorld(t, option{})
+			a, b := w.join("a", func(p *puppet) { p.refuse = reason }), w.join("b", auto)
+			id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.Route = domain.RouteFirst }))
+			begin := time.Now()
+			if r := w.becomes(id, "succeeded"); r.Instance != "b" || r.Attempt != 1 {
+				t.Errorf("run %+v", r)
+			}
+			if took := time.Since(begin); took > 2*time.Second {
+				t.Errorf("took %s", took)
+			}
+			if first, second := a.offersOf(id), b.offersOf(id); len(first) != 1 || len(second) != 1 || first[0].Bind != 1 || second[0].Bind != 2 {
+				t.Errorf("offered to a: %+v, to b: %+v", first, second)
+			}
+		})
+	}
+}
+
+// An instance that refused is asked again when it has room, although another one lives, which is full.
+func TestRefusedFullComesBack(t *testing.T) {
+	w := newWorld(t, option{})
+	a, _ := w.join("a", capacity(1)), w.join("b", capacity(0))
+	a.set(func() { a.taken = 0; a.refuse = wire.RefusedFull })
+	id := w.trigger(w.job("j"))
+	a.got(id, 1)
+	w.eventually("it waits", func() bool { return w.run(id).Instance == "" })
+	a.set(func() { a.refuse = ""; a.auto = true })
+	if r := w.becomes(id, "succeeded"); r.Instance != "a" {
+		t.Errorf("run %+v", r)
+	}
+}
+
+// Nobody listens where the roster still shows an instance: the run is routed again at once.
+func TestNoResponders(t *testing.T) {
+	w := newWorld(t, option{})
+	a, b := w.join("a"), w.join("b", auto)
+	a.leave() // its lease lasts
+	id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.Route = domain.RouteFirst }))
+	begin := time.Now()
+	if r := w.becomes(id, "succeeded"); r.Instance != "b" || r.Attempt != 1 {
+		t.Errorf("run %+v", r)
+	}
+	if took := time.Since(begin); took > 2*time.Second {
+		t.Errorf("took %s", took)
+	}
+	if n := len(b.offersOf(id)); n != 1 {
+		t.Errorf("offered %d times", n)
+	}
+}
+
+// Another boot answers: the one that the run is bound to is no more, and had never heard of it.
+func TestAnotherBootAnswers(t *testing.T) {
+	w := newWorld(t, option{})
+	a := w.join("a")
+	a.set(func() { a.boot = "newer"; a.auto = true }) // before its next heartbeat
+	id := w.trigger(w.job("j"))
+	if r := w.becomes(id, "succeeded"); r.Boot != "newer" || r.Attempt != 1 {
+		t.Errorf("run %+v", r)
+	}
+}
+
+// The instance has the run, but its answer got lost: it is asked, and keeps it.
+func TestAnswerLostInstanceKnows(t *testing.T) {
+	w := newWorld(t, option{})
+	a, b := w.join("a"), w.join("b")
+	a.set(func() { a.mute = true })
+	id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.Route = domain.RouteFirst }))
+	o := a.got(id, 1)
+	a.set(func() { a.known[attempt{id.String(), 1}] = wire.StatusRunning })
+	if r := w.becomes(id, "running"); r.Instance != "a" || r.Bind != 1 {
+		t.Errorf("run %+v", r)
+	}
+	a.report(o, wire.Succeeded)
+	w.becomes(id, "succeeded")
+	if len(a.offersOf(id)) != 1 || len(b.offersOf(id)) != 0 {
+		t.Errorf("offered %d times, and %d times to another", len(a.offersOf(id)), len(b.offersOf(id)))
+	}
+}
+
+// The instance never got the offer: it is offered again, to the same boot, in a new round.
+func TestAnswerLostInstanceDoesNotKnow(t *testing.T) {
+	w := newWorld(t, option{})
+	a, b := w.join("a"), w.join("b")
+	a.set(func() { a.mute = true })
+	id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.Route = domain.RouteFirst }))
+	a.got(id, 1)
+	a.set(func() { a.mute, a.auto = false, true })
+	if r := w.becomes(id, "succeeded"); r.Instance != "a" || r.Attempt != 1 {
+		t.Errorf("run %+v", r)
+	}
+	var binds []int
+	for _, o := range a.offersOf(id) {
+		binds = append(binds, o.Bind)
+	}
+	if !slices.Equal(binds, []int{1, 2}) || len(b.offersOf(id)) != 0 {
+		t.Errorf("rounds %v, and %d offers to another", binds, len(b.offersOf(id)))
+	}
+	startedOnce(t, a, b)
+}
+
+// What an instance says of an earlier round says nothing about the current one, whose offer may still be on its way:
+// the run must not go to somebody else on that word alone.
+func TestOldRefusalFreesNothing(t *testing.T) {
+	w := newWorld(t, option{})
+	a, b := w.join("a"), w.join("b", auto)
+	a.set(func() { a.mute = true })
+	id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.Route = domain.RouteFirst }))
+	a.got(id, 1)
+	a.set(func() { // it refused a round before this one, whose offer it will see late
+		a.known[attempt{id.String(), 1}] = wire.StatusRefused
+		a.mute, a.auto = false, true
+	})
+	w.becomes(id, "succeeded")
+	if n := len(b.offersOf(id)); n != 0 {
+		t.Errorf("offered to another %d times", n)
+	}
+	if offers := a.offersOf(id); len(offers) != 2 || offers[1].Bind != 2 {
+		t.Errorf("offers %+v", offers)
+	}
+}
+
+// A dispatcher died between bind and offer: the run is bound and silent, and another dispatcher offers it.
+func TestBoundButNeverOffered(t *testing.T) {
+	w := newWorld(t, option{still: true})
+	a := w.join("a", auto)
+	id := w.trigger(w.job("j"))
+	w.bind(id, a)
+	if r := w.becomes(id, "succeeded"); r.Attempt != 1 {
+		t.Errorf("run %+v", r)
+	}
+	if offers := a.offersOf(id); len(offers) != 1 || offers[0].Bind != 2 {
+		t.Errorf("offers %+v", offers)
+	}
+}
+
+// bind binds a run in Postgres and offers it to nobody.
+func (w *world) bind(id domain.RunID, p *puppet) domain.LiveRun {
+	w.t.Helper()
+	runs, _, err := w.pg.ClaimNear(w.t.Context(), 1000)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	at := slices.IndexFunc(runs, func(d domain.Due) bool { return d.RunID == id })
+	if at < 0 {
+		w.t.Fatalf("run %s is not planned", id)
+	}
+	defs, err := w.pg.Definitions(w.t.Context(), runs[at:at+1])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	out, err := w.pg.Admit(w.t.Context(), []domain.Admission{{
+		Due: runs[at], Def: defs[runs[at].JobID][runs[at].JobVersion], Binding: domain.Binding{Instance: p.name, BootID: p.boot, Route: "test"},
+	}})
+	if err != nil || len(out.Bound) != 1 {
+		w.t.Fatalf("bind: %+v, %v", out, err)
+	}
+	return out.Bound[0]
+}
+
+// Answers about a round that is over change nothing.
+func TestLateAnswers(t *testing.T) {
+	w := newWorld(t, option{quiet: true, still: true})
+	a := w.join("a")
+	id := w.trigger(w.job("j"))
+	old := w.bind(id, a)
+	raised, err := w.pg.RaiseBinds(t.Context(), []domain.LiveRun{old})
+	if err != nil || len(raised) != 1 {
+		t.Fatal(raised, err)
+	}
+	b := bootOf(&old)
+	refusal := wire.Answer{V: wire.Version, Instance: "a", BootID: "boot-a", Verdicts: []wire.Verdict{{
+		RunID: id.String(), Attempt: 1, Verdict: wire.Refused, Reason: wire.RefusedFull,
+	}}}
+	w.answered(t.Context(), b, []domain.LiveRun{old}, &refusal, true)
+	other := refusal
+	other.BootID = "newer"
+	w.answered(t.Context(), b, []domain.LiveRun{old}, &other, true)
+	unsaid := refusal
+	unsaid.Verdicts = []wire.Verdict{{RunID: id.String(), Attempt: 2, Verdict: wire.Refused}, {RunID: "?", Attempt: 1, Verdict: wire.Refused}}
+	w.answered(t.Context(), b, raised, &unsaid, false)
+	// To an offer that was not the first, another boot's word frees nothing: the old boot may have heard an earlier one.
+	w.answered(t.Context(), b, raised, &other, false)
+	if r := w.run(id); r.State != "queued" || r.Instance != "a" || r.Boot != "boot-a" || r.Bind != 2 {
+		t.Errorf("run %+v", r)
+	}
+	// The current round's does.
+	w.answered(t.Context(), b, raised, &refusal, false)
+	if r := w.run(id); r.Instance != "" || r.Waiting != "a refused: full" {
+		t.Errorf("run %+v", r)
+	}
+}
+
+// An answer that cannot be read, or is another instance's, says nothing: the instance is asked.
+func TestUnreadableAnswer(t *testing.T) {
+	w := newWorld(t, option{})
+	a := w.join("a", func(p *puppet) { p.mute = true })
+	sub, err := a.nc.Subscribe(wire.TriggerSubject("g", "a"), func(m *nats.Msg) { _ = m.Respond([]byte("garbage")) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := w.trigger(w.job("j"))
+	a.got(id, 1)
+	if err := sub.Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
+	a.set(func() { a.mute, a.auto = false, true })
+	if r := w.becomes(id, "succeeded"); r.Attempt != 1 {
+		t.Errorf("run %+v", r)
+	}
+	startedOnce(t, a)
+}
+
+// An instance accepted a run and could not start it: the same attempt goes elsewhere.
+func TestUnstarted(t *testing.T) {
+	w := newWorld(t, option{})
+	a, b := w.join("a"), w.join("b", auto)
+	id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.Route = domain.RouteFirst }))
+	a.report(a.got(id, 1), wire.Unstarted)
+	if r := w.becomes(id, "succeeded"); r.Instance != "b" || r.Attempt != 1 {
+		t.Errorf("run %+v", r)
+	}
+	a.toldSettled(id, 1)
+	if n := len(b.offersOf(id)); n != 1 {
+		t.Errorf("offered %d times to b", n)
+	}
+}
+
+// Handed back and settled, bound to the same boot again, and then its dispatcher died: the instance is done with the
+// attempt and has no result, but that was of the round before. It is offered again, not lost.
+func TestBoundAgainAfterUnstarted(t *testing.T) {
+	w := newWorld(t, option{still: true})
+	a := w.join("a")
+	id := w.trigger(w.job("j"))
+	w.bind(id, a)
+	k := attempt{id.String(), 1}
+	offeredAnew := make(chan struct{}, 10)
+	a.set(func() {
+		a.auto = true
+		a.status = func(r wire.Ref) (wire.Status, bool) {
+			return wire.Status{RunID: r.RunID, Attempt: r.Attempt, Status: wire.StatusDone}, a.started[k] == 0
+		}
+		a.onOffer = func(wire.Offer) { offeredAnew <- struct{}{} }
+	})
+	if r := w.becomes(id, "succeeded"); r.Attempt != 1 || len(offeredAnew) != 1 {
+		t.Errorf("run %+v after %d offers", r, len(offeredAnew))
+	}
+}

@@ -1,0 +1,684 @@
+package dispatcher
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/natsinfra"
+	"github.com/belfryhq/belfry/internal/pgtest"
+	"github.com/belfryhq/belfry/internal/store"
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+func TestMain(m *testing.M) {
+	// These tests wait for seconds to pass far more than they work.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "10"); err != nil {
+		panic(err)
+	}
+	pgtest.Main(m)
+}
+
+// world is a dispatcher with a Postgres database and a NATS server of its own, and a scheduler that only rings.
+type world struct {
+	*Dispatcher
+	t      *testing.T
+	pg     *store.Store
+	dir    string
+	server *server.Server
+	nc     *nats.Conn // of the dispatcher
+	admin  *nats.Conn // of the test
+	js     jetstream.JetStream
+	ups    *followUps
+	stop   func() // ends the dispatcher and waits for it
+}
+
+// followUps keeps follow-ups instead of making River jobs of them. The reconciler re-plans the retries.
+type followUps struct {
+	mu  sync.Mutex
+	all []domain.FollowUp
+}
+
+func (f *followUps) InsertTx(_ context.Context, _ pgx.Tx, ups []domain.FollowUp) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.all = append(f.all, ups...)
+	return nil
+}
+
+// children returns which child jobs were asked for.
+func (f *followUps) children() []domain.JobID {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []domain.JobID
+	for _, u := range f.all {
+		if !u.Retry {
+			out = append(out, u.ChildJob)
+		}
+	}
+	return out
+}
+
+// option changes what newWorld makes.
+type option struct {
+	wrap  func(Store) Store
+	quiet bool          // watch only: fire and offer, but settle, assign and reconcile nothing
+	still bool          // do not ring
+	after time.Duration // how long NATS must have been there for verdicts and deadlines
+}
+
+func newWorld(t *testing.T, o option) *world {
+	t.Helper()
+	t.Parallel()
+	w := &world{t: t, dir: t.TempDir(), ups: &followUps{}}
+	var err error
+	w.pg, err = store.Open(context.Background(), store.Config{URL: pgtest.Database(t, store.Migrate), MaxConns: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.pg.Close)
+	w.pg.UseFollowUps(w.ups)
+	w.exec(`INSERT INTO groups (name, token_sha256) VALUES ('g', 'g'), ('h', 'h')`)
+	w.serve(server.RANDOM_PORT)
+	t.Cleanup(func() { w.stopServer() })
+	w.nc = w.connect(nats.ReconnectBufSize(-1))
+	w.admin = w.connect()
+	if w.js, err = jetstream.New(w.admin); err != nil {
+		t.Fatal(err)
+	}
+	w.ensure()
+	var s Store = w.pg
+	if o.wrap != nil {
+		s = o.wrap(s)
+	}
+	w.Dispatcher, err = New(Config{Store: s, Conn: w.nc, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.after == 0 {
+		o.after = 300 * time.Millisecond
+	}
+	w.steady.enough = o.after
+	w.begin(o)
+	return w
+}
+
+// begin runs the dispatcher and rings for it until the test ends.
+func (w *world) begin(o option) {
+	watching, stopWatching := context.WithCancel(context.Background())
+	working, stopWorking := context.WithCancel(context.Background())
+	var watch, work sync.WaitGroup
+	watch.Go(func() {
+		if err := w.Watch(watching); err != nil {
+			w.t.Error(err)
+		}
+	})
+	if !o.quiet {
+		work.Go(func() {
+			if err := w.Run(working); err != nil {
+				w.t.Error(err)
+			}
+		})
+	}
+	if !o.still {
+		work.Go(func() { w.ring(working) })
+	}
+	w.stop = sync.OnceFunc(func() {
+		stopWorking()
+		work.Wait()
+		stopWatching()
+		watch.Wait()
+	})
+	w.t.Cleanup(w.stop)
+}
+
+// ring fires what is due, as a scheduler does.
+func (w *world) ring(ctx context.Context) {
+	var later []domain.Due
+	for pause(ctx, 10*time.Millisecond) {
+		runs, _, err := w.pg.ClaimNear(ctx, 1000)
+		if err != nil {
+			continue
+		}
+		now := w.pg.Now()
+		later = append(later, runs...)
+		due := slices.DeleteFunc(slices.Clone(later), func(d domain.Due) bool { return d.DueAt.After(now) })
+		later = slices.DeleteFunc(later, func(d domain.Due) bool { return !d.DueAt.After(now) })
+		if len(due) == 0 {
+			continue
+		}
+		back, err := w.Fire(context.WithoutCancel(ctx), due)
+		if err != nil {
+			back = due
+		}
+		later = append(later, back...)
+	}
+}
+
+// serve starts a NATS server that takes everybody, so that it can be restarted under its clients.
+func (w *world) serve(port int) {
+	w.t.Helper()
+	s, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: w.dir, NoSigs: true, NoLog: true, JetStreamMaxStore: natsinfra.StorageBytes,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	go s.Start()
+	if !s.ReadyForConnections(10 * time.Second) {
+		w.t.Fatal("NATS does not start")
+	}
+	w.server = s
+}
+
+func (w *world) stopServer() {
+	w.server.Shutdown()
+	w.server.WaitForShutdown()
+}
+
+func (w *world) port() int { return w.server.Addr().(*net.TCPAddr).Port }
+
+func (w *world) connect(more ...nats.Option) *nats.Conn {
+	w.t.Helper()
+	nc, err := nats.Connect(w.server.ClientURL(), append([]nats.Option{
+		nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond), nats.ReconnectJitter(0, 0),
+	}, more...)...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(nc.Close)
+	return nc
+}
+
+func (w *world) ensure() {
+	w.t.Helper()
+	w.eventually("the streams are there", func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		return natsinfra.Ensure(ctx, w.js, 1) == nil
+	})
+}
+
+// patience bounds what is waited for. The machine may be busy with other tests.
+const patience = 20 * time.Second
+
+func (w *world) eventually(what string, ok func() bool) {
+	w.t.Helper()
+	deadline := time.Now().Add(patience)
+	for tick := time.NewTicker(10 * time.Millisecond); !ok(); <-tick.C {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}
+
+// holds checks that something stays true for a while.
+func (w *world) holds(d time.Duration, what string, ok func() bool) {
+	w.t.Helper()
+	end := time.After(d)
+	for tick := time.NewTicker(10 * time.Millisecond); ; {
+		if !ok() {
+			w.t.Fatalf("does not hold: %s", what)
+		}
+		select {
+		case <-end:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (w *world) exec(sql string, args ...any) {
+	w.t.Helper()
+	if _, err := w.pg.Pool().Exec(context.Background(), sql, args...); err != nil {
+		w.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func (w *world) count(sql string, args ...any) int {
+	w.t.Helper()
+	var n int
+	if err := w.pg.Pool().QueryRow(context.Background(), sql, args...).Scan(&n); err != nil {
+		w.t.Fatalf("%s: %v", sql, err)
+	}
+	return n
+}
+
+// job stores a job of group g with handler echo.
+func (w *world) job(name string, edit ...func(*domain.JobSpec)) domain.JobID {
+	w.t.Helper()
+	sp := domain.DefaultJobSpec()
+	sp.Group, sp.Name, sp.Handler, sp.Block = "g", name, "echo", domain.BlockParallel
+	sp.Schedule = domain.Schedule{Kind: domain.ScheduleNone}
+	sp.RetryBackoff.Initial = domain.Duration(10 * time.Millisecond)
+	for _, e := range edit {
+		e(&sp)
+	}
+	job, err := w.pg.CreateJob(context.Background(), sp, "test")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return job.ID
+}
+
+func (w *world) trigger(job domain.JobID) domain.RunID {
+	w.t.Helper()
+	ids, err := w.pg.Trigger(context.Background(), job, domain.Trigger{Cause: domain.CauseManual})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return ids[0]
+}
+
+// row is what Postgres holds of a run, live or final.
+type row struct {
+	State, Reason, Instance, Boot, Waiting, Message, Output string
+	Attempt, Bind                                           int
+}
+
+func (w *world) run(id domain.RunID) row {
+	w.t.Helper()
+	rows, err := w.pg.Pool().Query(context.Background(), `
+		SELECT state, reason, COALESCE(instance, ''), COALESCE(boot_id, ''), COALESCE(waiting, ''), message, '', attempt, bind FROM runs_live WHERE id = $1
+		UNION ALL
+		SELECT state, reason, COALESCE(instance, ''), COALESCE(boot_id, ''), '', message, output, attempt, 0 FROM runs_history WHERE id = $1`, id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	got, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if len(got) != 1 {
+		w.t.Fatalf("run %s is there %d times: %+v", id, len(got), got)
+	}
+	return got[0]
+}
+
+// becomes waits until a run is in a state, "failed/lost" with its reason.
+func (w *world) becomes(id domain.RunID, want string) row {
+	w.t.Helper()
+	var last row
+	deadline := time.Now().Add(patience)
+	for tick := time.NewTicker(10 * time.Millisecond); ; <-tick.C {
+		last = w.run(id)
+		if got := last.State; got == want || got+"/"+last.Reason == want {
+			return last
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("run %s is not %s, but %+v", id, want, last)
+		}
+	}
+}
+
+// letters returns why messages were set aside.
+func (w *world) letters(kind string) []string {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	s, err := w.js.Stream(ctx, wire.StreamDead)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var out []string
+	for seq := uint64(1); seq <= s.CachedInfo().State.LastSeq; seq++ {
+		m, err := s.GetMsg(ctx, seq)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if m.Subject == wire.DeadSubject(kind) {
+			out = append(out, string(m.Data))
+		}
+	}
+	return out
+}
+
+// unsettled returns how many result messages nobody has acknowledged.
+func (w *world) unsettled() int {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	s, err := w.js.Stream(ctx, wire.StreamResults)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return int(s.CachedInfo().State.Msgs)
+}
+
+func (w *world) publish(subject string, data []byte) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if _, err := w.js.Publish(ctx, subject, data); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// attempt names an attempt of a run.
+type attempt struct {
+	run string
+	n   int
+}
+
+// puppet is an instance made of subscriptions: it answers as the test says.
+type puppet struct {
+	w         *world
+	nc        *nats.Conn
+	js        jetstream.JetStream
+	group     string
+	name      string
+	boot      string
+	handlers  []string
+	capacity  int
+	leave     func() // says goodbye, or dies: the dispatcher sees the same, but for the time it takes
+	heartbeat bool
+
+	mu      sync.Mutex
+	refuse  string                             // the reason of all refusals; "" accepts
+	mute    bool                               // answers no offer
+	deaf    bool                               // answers no control request
+	auto    bool                               // runs succeed at once
+	onOffer func(wire.Offer)                   // called with each accepted offer
+	status  func(wire.Ref) (wire.Status, bool) // instead of what it knows
+	known   map[attempt]string                 // wire.Status…
+	results map[attempt]wire.Result            // not settled yet
+	offers  []wire.Offer                       // all that came
+	kills   []wire.Ref
+	settled map[attempt]int
+	started map[attempt]int // accepted for the first time
+	seq     int64
+	taken   int
+	drained bool
+}
+
+// join makes an instance of group g, or of the group that edit sets, and waits until the dispatcher knows it.
+func (w *world) join(name string, edit ...func(*puppet)) *puppet {
+	w.t.Helper()
+	p := &puppet{
+		w: w, group: "g", name: name, boot: "boot-" + name, handlers: []string{"echo"}, capacity: 100, heartbeat: true,
+		known: make(map[attempt]string), results: make(map[attempt]wire.Result), settled: make(map[attempt]int), started: make(map[attempt]int),
+	}
+	for _, e := range edit {
+		e(p)
+	}
+	p.nc = w.connect()
+	var err error
+	if p.js, err = jetstream.New(p.nc); err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := p.nc.Subscribe(wire.TriggerSubject(p.group, name), p.offered); err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := p.nc.Subscribe(wire.ControlSubject(p.group, name), p.asked); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := p.nc.Flush(); err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var beats sync.WaitGroup
+	if p.heartbeat {
+		beats.Go(func() {
+			for p.beat(); pause(ctx, time.Second); {
+				p.beat()
+			}
+		})
+		w.eventually(name+" joins", func() bool { boot, _ := w.roster.Boot(p.group, name); return boot == p.boot })
+	}
+	p.leave = sync.OnceFunc(func() {
+		cancel()
+		beats.Wait()
+		p.nc.Close()
+	})
+	w.t.Cleanup(p.leave)
+	return p
+}
+
+// auto makes runs succeed at once.
+func auto(p *puppet) { p.auto = true }
+
+func capacity(n int) func(*puppet) { return func(p *puppet) { p.capacity = n } }
+
+// die ends the instance as its lease does when nobody renews it.
+func (p *puppet) die() {
+	p.w.t.Helper()
+	p.leave()
+	kv, err := p.w.js.KeyValue(context.Background(), wire.BucketInstances)
+	if err != nil {
+		p.w.t.Fatal(err)
+	}
+	if err := kv.Delete(context.Background(), wire.InstanceKey(p.group, p.name)); err != nil {
+		p.w.t.Fatal(err)
+	}
+	p.w.eventually(p.name+" is gone", func() bool { _, alive := p.w.roster.Boot(p.group, p.name); return !alive })
+}
+
+func (p *puppet) beat() {
+	p.mu.Lock()
+	p.seq++
+	h := wire.Heartbeat{
+		V: wire.Version, Instance: p.name, Group: p.group, BootID: p.boot, Handlers: p.handlers, Capacity: p.capacity, Running: p.taken,
+		Seq: p.seq, Draining: p.drained,
+	}
+	p.mu.Unlock()
+	// What gets lost, because NATS is away, is said again.
+	_ = p.nc.Publish("$KV."+wire.BucketInstances+"."+wire.InstanceKey(p.group, p.name), wire.Encode(h))
+}
+
+// set changes the instance's manners.
+func (p *puppet) set(change func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
+}
+
+func (p *puppet) load() wire.Load {
+	p.seq++
+	return wire.Load{Capacity: p.capacity, Running: p.taken, Seq: p.seq, Draining: p.drained}
+}
+
+func (p *puppet) offered(m *nats.Msg) {
+	var msg wire.Offers
+	if err := wire.Decode(m.Data, &msg); err != nil {
+		p.w.t.Errorf("an offer cannot be read: %v", err)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := wire.Answer{V: wire.Version, Instance: p.name, BootID: p.boot}
+	var ended []wire.Offer
+	for _, o := range msg.Offers {
+		p.offers = append(p.offers, o)
+		k := attempt{o.RunID, o.Attempt}
+		v := wire.Verdict{RunID: o.RunID, Attempt: o.Attempt, Verdict: wire.Accepted}
+		switch {
+		case msg.BootID != p.boot:
+			v.Verdict, v.Reason = wire.Refused, wire.RefusedStale
+		case p.known[k] == wire.StatusAccepted || p.known[k] == wire.StatusRunning || p.known[k] == wire.StatusDone:
+		case p.refuse != "":
+			v.Verdict, v.Reason = wire.Refused, p.refuse
+			p.known[k] = wire.StatusRefused
+		case p.taken >= p.capacity:
+			v.Verdict, v.Reason = wire.Refused, wire.RefusedFull
+			p.known[k] = wire.StatusRefused
+		case p.mute:
+			continue // it never heard of it
+		default:
+			p.known[k] = wire.StatusRunning
+			p.started[k]++
+			p.taken++
+			if p.auto {
+				ended = append(ended, o)
+			}
+			if p.onOffer != nil {
+				p.onOffer(o)
+			}
+		}
+		a.Verdicts = append(a.Verdicts, v)
+	}
+	a.Load = p.load()
+	if !p.mute {
+		if err := m.Respond(wire.Encode(a)); err != nil {
+			p.w.t.Errorf("answer: %v", err)
+		}
+	}
+	for len(ended) > 0 {
+		n := min(len(ended), wire.MaxResults)
+		p.send(ended[:n], wire.Succeeded)
+		ended = ended[n:]
+	}
+}
+
+// send publishes results without waiting for their acknowledgement. The caller holds mu.
+func (p *puppet) send(offers []wire.Offer, outcome string, edit ...func(*wire.Result)) {
+	now := wire.Time{Time: time.Now()}
+	msg := wire.Results{V: wire.Version}
+	for _, o := range offers {
+		r := wire.Result{
+			Instance: p.name, BootID: p.boot, RunID: o.RunID, Attempt: o.Attempt, Bind: o.Bind, Outcome: outcome, StartedAt: now, FinishedAt: now,
+		}
+		if outcome == wire.Failed {
+			r.Reason = string(domain.ReasonHandlerError)
+		}
+		if outcome == wire.Unstarted {
+			r.StartedAt = wire.Time{}
+		}
+		for _, e := range edit {
+			e(&r)
+		}
+		k := attempt{o.RunID, o.Attempt}
+		p.results[k] = r
+		if p.known[k] == wire.StatusRunning {
+			p.taken--
+		}
+		p.known[k] = wire.StatusDone
+		msg.Results = append(msg.Results, r)
+	}
+	msg.Load = p.load()
+	if _, err := p.js.PublishAsync(wire.ResultSubject(p.group), wire.Encode(msg)); err != nil {
+		p.w.t.Errorf("publish results: %v", err)
+	}
+}
+
+// report publishes how an attempt ended.
+func (p *puppet) report(o wire.Offer, outcome string, edit ...func(*wire.Result)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.send([]wire.Offer{o}, outcome, edit...)
+}
+
+func (p *puppet) asked(m *nats.Msg) {
+	var c wire.Control
+	if err := wire.Decode(m.Data, &c); err != nil {
+		p.w.t.Errorf("a control request cannot be read: %v", err)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	reply := wire.ControlReply{V: wire.Version, Instance: p.name, BootID: p.boot, Load: p.load()}
+	for _, r := range c.Runs {
+		k := attempt{r.RunID, r.Attempt}
+		switch c.Op {
+		case wire.OpSettled:
+			p.settled[k]++
+			delete(p.results, k)
+			continue
+		case wire.OpKill:
+			p.kills = append(p.kills, r)
+			if p.known[k] == "" || p.known[k] == wire.StatusRefused {
+				p.known[k] = wire.StatusBarred
+			}
+		}
+		st := wire.Status{RunID: r.RunID, Attempt: r.Attempt, Status: p.known[k]}
+		if st.Status == "" {
+			st.Status = wire.StatusUnknown
+		}
+		if res, ok := p.results[k]; ok {
+			st.Result = &res
+		}
+		if p.status != nil {
+			if s, ok := p.status(r); ok {
+				st = s
+			}
+		}
+		reply.Statuses = append(reply.Statuses, st)
+	}
+	if c.Op == wire.OpDrain {
+		p.drained = true
+	}
+	if m.Reply != "" && !p.deaf {
+		if err := m.Respond(wire.Encode(reply)); err != nil {
+			p.w.t.Errorf("answer: %v", err)
+		}
+	}
+}
+
+// got waits for the offer of a run's attempt.
+func (p *puppet) got(id domain.RunID, n int) wire.Offer {
+	p.w.t.Helper()
+	var o wire.Offer
+	p.w.eventually(fmt.Sprintf("%s is offered attempt %d of %s", p.name, n, id), func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		at := slices.IndexFunc(p.offers, func(o wire.Offer) bool { return o.RunID == id.String() && o.Attempt == n })
+		if at >= 0 {
+			o = p.offers[at]
+		}
+		return at >= 0
+	})
+	return o
+}
+
+// offersOf returns all offers of a run.
+func (p *puppet) offersOf(id domain.RunID) []wire.Offer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []wire.Offer
+	for _, o := range p.offers {
+		if o.RunID == id.String() {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// toldSettled waits until the instance was told that the result of an attempt is settled.
+func (p *puppet) toldSettled(id domain.RunID, n int) {
+	p.w.t.Helper()
+	p.w.eventually(fmt.Sprintf("%s is told that attempt %d of %s is settled", p.name, n, id), func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.settled[attempt{id.String(), n}] > 0
+	})
+}
+
+// startedOnce checks that no attempt was accepted twice, on whichever of the instances.
+func startedOnce(t *testing.T, puppets ...*puppet) {
+	t.Helper()
+	all := make(map[attempt]int)
+	for _, p := range puppets {
+		p.mu.Lock()
+		for k, n := range p.started {
+			all[k] += n
+		}
+		p.mu.Unlock()
+	}
+	for k, n := range all {
+		if n > 1 {
+			t.Errorf("attempt %d of run %s was started %d times", k.n, k.run, n)
+		}
+	}
+}
