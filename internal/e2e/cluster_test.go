@@ -291,9 +291,5 @@ func query[T any](t testing.TB, db *pgxpool.Pool, as pgx.RowToFunc[T], sql strin
 // linesOf reads what jobs appended to a file; none where there is no file yet.
 func linesOf(t testing.TB, path string) []string {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil && !os.IsNotExist(err) {
-		t.Fatal(err)
-	}
-	return strings.Fields(string(data))
+	return strings.Fields(read(t, path))
 }
