@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -36,15 +37,26 @@ type received struct {
 	msg int
 }
 
+// batch is messages that are settled together.
+type batch struct {
+	msgs  []jetstream.Msg
+	again map[int]bool // those to be delivered again, as not all of their results could be settled
+}
+
+// A result that Postgres refuses for no fault of its own is left to a later delivery, so many times.
+const (
+	deliveriesMax = 20
+	deliverAgain  = time.Second
+)
+
 // settleBatchOf settles what messages carry, sets aside what cannot be taken, and acknowledges all. While Postgres
-// is away it waits: the messages are kept from redelivery, and the executors keep their spools.
+// is away it waits, and the executors keep their spools.
 func (d *Dispatcher) settleBatchOf(ctx context.Context, msgs []jetstream.Msg) {
 	var in []received
 	for i, m := range msgs {
 		results, err := decodeResults(m)
 		if err != nil {
 			d.DeadLetter(ctx, "result", m.Subject(), m.Data(), err)
-			continue
 		}
 		for _, r := range results.ended {
 			in = append(in, received{r, i})
@@ -54,25 +66,30 @@ func (d *Dispatcher) settleBatchOf(ctx context.Context, msgs []jetstream.Msg) {
 			d.roster.Load(e.Group, e.Instance, e.BootID, results.load)
 		}
 	}
+	b := &batch{msgs: msgs, again: make(map[int]bool)}
 	deadline := time.Now().Add(intake.AckWait)
 	for len(in) > 0 {
 		n := min(len(in), settleBatch)
-		if !d.settleUntil(ctx, in[:n], msgs, deadline) {
+		if !d.settleUntil(ctx, in[:n], b, deadline) {
 			return // they come again
 		}
 		in = in[n:]
 	}
-	for _, m := range msgs {
-		if err := m.Ack(); err != nil {
+	for i, m := range msgs {
+		done := m.Ack
+		if b.again[i] {
+			done = func() error { return m.NakWithDelay(deliverAgain) }
+		}
+		if err := done(); err != nil {
 			d.log.WarnContext(ctx, "acknowledging a settled result; it comes again and changes nothing", "err", err)
 		}
 	}
 }
 
 // settleUntil settles one batch, trying again while Postgres is away, and reports whether it did.
-func (d *Dispatcher) settleUntil(ctx context.Context, in []received, msgs []jetstream.Msg, deadline time.Time) bool {
+func (d *Dispatcher) settleUntil(ctx context.Context, in []received, b *batch, deadline time.Time) bool {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-		err := d.settleReceived(ctx, in, msgs)
+		err := d.settleReceived(ctx, in, b)
 		if err == nil {
 			return true
 		}
@@ -84,9 +101,9 @@ func (d *Dispatcher) settleUntil(ctx context.Context, in []received, msgs []jets
 	}
 }
 
-// settleReceived settles a batch. One that Postgres cannot take for a reason that trying again does not mend is
-// halved until the poisonous result stands alone, which goes to the dead letters.
-func (d *Dispatcher) settleReceived(ctx context.Context, in []received, msgs []jetstream.Msg) error {
+// settleReceived settles a batch. One that Postgres does not take, though it is there, is halved until the result at
+// fault stands alone.
+func (d *Dispatcher) settleReceived(ctx context.Context, in []received, b *batch) error {
 	ended := make([]domain.Ended, len(in))
 	for i, r := range in {
 		ended[i] = r.Ended
@@ -94,25 +111,28 @@ func (d *Dispatcher) settleReceived(ctx context.Context, in []received, msgs []j
 	ctx2, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	out, err := d.store.Settle(ctx2, ended)
-	switch code := domain.CodeOf(err); {
+	switch {
 	case err == nil:
-	case code == domain.Unavailable || errors.Is(err, context.DeadlineExceeded):
+	case passing(err):
 		return err
 	case len(in) == 1:
-		return d.settlePoison(ctx, in[0], msgs[in[0].msg], err)
+		return d.settlePoison(ctx, in[0], b, err)
 	default:
 		half := len(in) / 2
-		if err := d.settleReceived(ctx, in[:half], msgs); err != nil {
+		if err := d.settleReceived(ctx, in[:half], b); err != nil {
 			return err
 		}
-		return d.settleReceived(ctx, in[half:], msgs)
+		return d.settleReceived(ctx, in[half:], b)
 	}
+	strange := make(map[int][]error)
 	for i, disposition := range out.Dispositions {
 		d.metrics.settled.WithLabelValues(string(disposition)).Inc()
 		if disposition == domain.UnknownRun || disposition == domain.WrongGroup {
-			m := msgs[in[i].msg]
-			d.DeadLetter(ctx, "result", m.Subject(), m.Data(), fmt.Errorf("run %s attempt %d: %s", in[i].RunID, in[i].Attempt, disposition))
+			strange[in[i].msg] = append(strange[in[i].msg], fmt.Errorf("run %s attempt %d: %s", in[i].RunID, in[i].Attempt, disposition))
 		}
+	}
+	for i, reasons := range strange {
+		d.DeadLetter(ctx, "result", b.msgs[i].Subject(), b.msgs[i].Data(), errors.Join(reasons...))
 	}
 	d.tellSettled(ended)
 	d.started.forget(ended)
@@ -120,16 +140,31 @@ func (d *Dispatcher) settleReceived(ctx context.Context, in []received, msgs []j
 	return nil
 }
 
+// passing reports whether Postgres is away, rather than at odds with what it was given.
+func passing(err error) bool {
+	return domain.CodeOf(err) == domain.Unavailable || errors.Is(err, context.DeadlineExceeded)
+}
+
 // settlePoison sets a result aside that Postgres cannot take, and ends its run without what the handler had to say,
-// so that it does not stay unfinished.
-func (d *Dispatcher) settlePoison(ctx context.Context, r received, m jetstream.Msg, cause error) error {
+// so that it does not stay unfinished. What is not surely the result's fault, such as a lock that somebody keeps, is
+// tried again first: a result that was reported is not given up lightly.
+func (d *Dispatcher) settlePoison(ctx context.Context, r received, b *batch, cause error) error {
+	m := b.msgs[r.msg]
+	if meta, err := m.Metadata(); domain.CodeOf(cause) != domain.Invalid && err == nil && meta.NumDelivered < deliveriesMax {
+		d.log.WarnContext(ctx, "settling a result; it comes again", "run_id", r.RunID, "err", cause)
+		b.again[r.msg] = true
+		return nil
+	}
 	bare := r.Ended
 	bare.Output, bare.Message = "", "its result could not be stored and stands among the dead letters"
 	out, err := d.store.Settle(ctx, []domain.Ended{bare})
-	if domain.CodeOf(err) == domain.Unavailable {
+	if err != nil && passing(err) {
 		return err
 	}
 	d.DeadLetter(ctx, "result", m.Subject(), m.Data(), fmt.Errorf("run %s: %w", r.RunID, errors.Join(cause, err)))
+	if err != nil {
+		return nil // the executor keeps it, and answers for it
+	}
 	d.tellSettled([]domain.Ended{r.Ended})
 	d.after(ctx, out)
 	return nil
@@ -212,6 +247,8 @@ type decoded struct {
 	ended []domain.Ended
 }
 
+// decodeResults reads a message. Its error names what cannot be taken; the other results of the message are returned
+// beside it.
 func decodeResults(m jetstream.Msg) (decoded, error) {
 	var msg wire.Results
 	if err := wire.Decode(m.Data(), &msg); err != nil {
@@ -222,14 +259,16 @@ func decodeResults(m jetstream.Msg) (decoded, error) {
 	}
 	out := decoded{load: msg.Load}
 	group := wire.GroupOfSubject(m.Subject())
+	var faults []error
 	for _, r := range msg.Results {
 		e, err := endedOf(group, r)
 		if err != nil {
-			return decoded{}, err
+			faults = append(faults, err)
+			continue
 		}
 		out.ended = append(out.ended, e)
 	}
-	return out, nil
+	return out, errors.Join(faults...)
 }
 
 // endedOf checks a result. The group is the subject's, which the executor's token vouches for.
@@ -260,13 +299,26 @@ func endedOf(group string, r wire.Result) (domain.Ended, error) {
 	return e, nil
 }
 
+// What is kept of a message that is set aside, and of the reason: the letter must fit into a message itself, in
+// which its data grow by a third.
+const (
+	letterData   = 600 << 10
+	letterReason = 2 << 10
+)
+
 // DeadLetter sets a message aside with the reason it could not be taken for.
 func (d *Dispatcher) DeadLetter(ctx context.Context, kind, subject string, data []byte, reason error) {
 	d.metrics.dead.WithLabelValues(kind).Inc()
-	d.log.WarnContext(ctx, "a message was set aside", "kind", kind, "subject", subject, "err", reason)
-	letter := wire.Encode(wire.DeadLetter{
-		V: wire.Version, At: wire.Time{Time: d.store.Now()}, Subject: subject, Error: reason.Error(), Data: data,
-	})
+	why := reason.Error()
+	if len(why) > letterReason {
+		why = strings.ToValidUTF8(why[:letterReason], "") + "… cut"
+	}
+	if len(data) > letterData {
+		why += fmt.Sprintf(" (the first %d of its %d bytes are kept)", letterData, len(data))
+		data = data[:letterData]
+	}
+	d.log.WarnContext(ctx, "a message was set aside", "kind", kind, "subject", subject, "err", why)
+	letter := wire.Encode(wire.DeadLetter{V: wire.Version, At: wire.Time{Time: d.store.Now()}, Subject: subject, Error: why, Data: data})
 	if _, err := d.js.Publish(ctx, wire.DeadSubject(kind), letter); err != nil {
 		d.log.ErrorContext(ctx, "a message could not be set aside and is lost", "subject", subject, "err", err)
 	}

@@ -1,0 +1,301 @@
+package dispatcher
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+func TestFailedIsRetriedThenFinal(t *testing.T) {
+	w := newWorld(t, option{})
+	a := w.join("a")
+	id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.Retries = 1 }))
+	a.report(a.got(id, 1), wire.Failed)
+	a.report(a.got(id, 2), wire.Failed, func(r *wire.Result) { r.Message = "again" })
+	if r := w.becomes(id, "failed/handler_error"); r.Attempt != 2 || r.Message != "again" {
+		t.Errorf("run %+v", r)
+	}
+	if n := w.count(`SELECT count(*) FROM run_attempts WHERE run_id = $1`, id); n != 1 {
+		t.Errorf("%d earlier attempts are kept", n)
+	}
+	startedOnce(t, a)
+}
+
+func TestPermanentAndRetryAfter(t *testing.T) {
+	w := newWorld(t, option{})
+	a := w.join("a")
+	job := w.job("j", func(s *domain.JobSpec) {
+		s.Retries = 5
+		s.RetryBackoff = domain.RetryBackoff{Initial: domain.Duration(time.Hour), Factor: 2, Max: domain.Duration(time.Hour)}
+	})
+	id := w.trigger(job)
+	a.report(a.got(id, 1), wire.Failed, func(r *wire.Result) { r.RetryAfterMS = 1 })
+	a.report(a.got(id, 2), wire.Failed, func(r *wire.Result) { r.Permanent = true })
+	if r := w.becomes(id, "failed"); r.Attempt != 2 {
+		t.Errorf("run %+v", r)
+	}
+}
+
+func TestResultRepeated(t *testing.T) {
+	w := newWorld(t, option{})
+	a := w.join("a")
+	id := w.trigger(w.job("j"))
+	o := a.got(id, 1)
+	a.report(o, wire.Succeeded)
+	w.becomes(id, "succeeded")
+	a.toldSettled(id, 1)
+	a.report(o, wire.Succeeded)
+	w.eventually("every repeat is told settled", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return a.settled[attempt{id.String(), 1}] >= 2
+	})
+	if r := w.run(id); r.State != "succeeded" {
+		t.Errorf("run %+v", r)
+	}
+	if n := w.count(`SELECT count(*) FROM late_results`); n != 0 {
+		t.Errorf("%d late results", n)
+	}
+}
+
+// What cannot be taken is set aside with its reason, once, and never comes again.
+func TestDeadLetters(t *testing.T) {
+	w := newWorld(t, option{})
+	a := w.join("a")
+	good := func(edit ...func(*wire.Result)) []byte {
+		now := wire.Time{Time: time.Now()}
+		r := wire.Result{
+			Instance: "a", BootID: "boot-a", RunID: domain.NewRunID(time.Now()).String(), Attempt: 1, Outcome: wire.Succeeded, FinishedAt: now,
+		}
+		for _, e := range edit {
+			e(&r)
+		}
+		return wire.Encode(wire.Results{V: wire.Version, Results: []wire.Result{r}})
+	}
+	for _, tt := range []struct {
+		name string
+		data []byte
+		why  string
+	}{
+		{"garbage", []byte("garbage"), "decode"},
+		{"nothing", nil, "decode"},
+		{"large garbage", []byte(strings.Repeat("x", 900<<10)), "decode"},
+		{"unknown version", wire.Encode(wire.Results{V: 7}), "version 7"},
+		{"no version", []byte(`{"results":[]}`), "version 0"},
+		{"unknown run", good(), "unknown_run"},
+		{"no run id", good(func(r *wire.Result) { r.RunID = "x" }), "run_id"},
+		{"unknown outcome", good(func(r *wire.Result) { r.Outcome = "maybe" }), "is not known"},
+		{"not an executor's outcome", good(func(r *wire.Result) { r.Outcome = "skipped" }), "not an executor's"},
+		{"no instance", good(func(r *wire.Result) { r.Instance = "" }), "out of range"},
+		{"an instance that is a wildcard", good(func(r *wire.Result) { r.Instance = ">" }), "out of range"},
+		{"no boot", good(func(r *wire.Result) { r.BootID = "" }), "out of range"},
+		{"attempt 0", good(func(r *wire.Result) { r.Attempt = 0 }), "out of range"},
+		{"no end", good(func(r *wire.Result) { r.FinishedAt = wire.Time{} }), "finished_at"},
+		{"too many", wire.Encode(wire.Results{V: 1, Results: make([]wire.Result, settleBatch+1)}), "at most"},
+	} {
+		before := len(w.letters("result"))
+		w.publish(wire.ResultSubject("g"), tt.data)
+		w.eventually(tt.name+" is set aside", func() bool { return len(w.letters("result")) > before })
+		letters := w.letters("result")
+		if len(letters) != before+1 || !strings.Contains(letters[before], tt.why) || !strings.Contains(letters[before], "belfry.v1.result.g") {
+			t.Errorf("%s: %d letters: %.300s", tt.name, len(letters)-before, letters[len(letters)-1])
+		}
+	}
+	w.eventually("all are acknowledged", func() bool { return w.unsettled() == 0 })
+	// Another group's executor says that a run of ours ended.
+	id := w.trigger(w.job("j"))
+	o := a.got(id, 1)
+	before := len(w.letters("result"))
+	w.publish(wire.ResultSubject("h"), good(func(r *wire.Result) { r.RunID = id.String() }))
+	w.eventually("it is set aside", func() bool { return len(w.letters("result")) == before+1 })
+	if l := w.letters("result")[before]; !strings.Contains(l, "wrong_group") {
+		t.Errorf("letter %s", l)
+	}
+	a.report(o, wire.Succeeded)
+	w.becomes(id, "succeeded")
+}
+
+// A result that is malformed keeps none of those that came with it.
+func TestOneBadResultOfMany(t *testing.T) {
+	w := newWorld(t, option{})
+	a := w.join("a")
+	job := w.job("j")
+	ids := []domain.RunID{w.trigger(job), w.trigger(job), w.trigger(job)}
+	var offers []wire.Offer
+	for _, id := range ids {
+		offers = append(offers, a.got(id, 1))
+	}
+	a.set(func() {
+		a.deaf = true // so that nobody asks it instead
+		a.send(offers, wire.Succeeded, func(r *wire.Result) {
+			if r.RunID == ids[1].String() {
+				r.FinishedAt = wire.Time{}
+			}
+		})
+	})
+	w.becomes(ids[0], "succeeded")
+	w.becomes(ids[2], "succeeded")
+	w.eventually("the bad one is set aside", func() bool { return len(w.letters("result")) == 1 })
+	a.report(offers[1], wire.Succeeded)
+	w.becomes(ids[1], "succeeded")
+}
+
+// fussy is a store that settles as it is told.
+type fussy struct {
+	Store
+	mu     sync.Mutex
+	settle func(ctx context.Context, ended []domain.Ended) error // before the real one
+	after  func() error                                          // in place of its success
+}
+
+func (f *fussy) Settle(ctx context.Context, ended []domain.Ended) (domain.SettleResult, error) {
+	f.mu.Lock()
+	before, after := f.settle, f.after
+	f.mu.Unlock()
+	if before != nil {
+		if err := before(ctx, ended); err != nil {
+			return domain.SettleResult{}, err
+		}
+	}
+	out, err := f.Store.Settle(ctx, ended)
+	if err == nil && after != nil {
+		if err := after(); err != nil {
+			return domain.SettleResult{}, err
+		}
+	}
+	return out, err
+}
+
+// A result that Postgres does not take is found among the others, which are settled; its run ends without it.
+func TestPoisonIsBisected(t *testing.T) {
+	f := &fussy{settle: func(_ context.Context, ended []domain.Ended) error {
+		for _, e := range ended {
+			if strings.Contains(e.Output, "poison") {
+				return domain.NewError(domain.Invalid, "a value is not allowed")
+			}
+		}
+		return nil
+	}}
+	w := newWorld(t, option{wrap: func(s Store) Store { f.Store = s; return f }})
+	a := w.join("a")
+	job := w.job("j")
+	var ids []domain.RunID
+	var offers []wire.Offer
+	for range 9 {
+		ids = append(ids, w.trigger(job))
+	}
+	for _, id := range ids {
+		offers = append(offers, a.got(id, 1))
+	}
+	a.set(func() {
+		a.send(offers, wire.Succeeded, func(r *wire.Result) {
+			if r.Output = "fine"; r.RunID == ids[4].String() {
+				r.Output = "poison"
+			}
+		})
+	})
+	for i, id := range ids {
+		want := "fine"
+		if i == 4 {
+			want = ""
+		}
+		if r := w.becomes(id, "succeeded"); r.Output != want {
+			t.Errorf("run %d: %+v", i, r)
+		}
+		a.toldSettled(id, 1)
+	}
+	if letters := w.letters("result"); len(letters) != 1 || !strings.Contains(letters[0], ids[4].String()) {
+		t.Errorf("letters %v", letters)
+	}
+}
+
+// An error that may pass, of whatever kind, loses no result.
+func TestPassingErrorsLoseNothing(t *testing.T) {
+	for _, code := range []domain.Code{domain.Unavailable, domain.Internal, domain.Conflict} {
+		t.Run(string(code), func(t *testing.T) {
+			var failed atomic.Int32
+			f := &fussy{}
+			w := newWorld(t, option{wrap: func(s Store) Store { f.Store = s; return f }})
+			a := w.join("a")
+			id := w.trigger(w.job("j"))
+			o := a.got(id, 1)
+			f.mu.Lock()
+			f.settle = func(context.Context, []domain.Ended) error {
+				if failed.Add(1) <= 4 {
+					return domain.NewError(code, "not now")
+				}
+				return nil
+			}
+			f.mu.Unlock()
+			a.report(o, wire.Succeeded, func(r *wire.Result) { r.Output = "precious" })
+			w.eventually("settling has failed", func() bool { return failed.Load() > 0 })
+			if code == domain.Unavailable {
+				if n := w.unsettled(); n != 1 && failed.Load() <= 4 {
+					t.Errorf("%d messages are unacknowledged before the commit", n)
+				}
+			}
+			if r := w.becomes(id, "succeeded"); r.Output != "precious" {
+				t.Errorf("run %+v", r)
+			}
+			a.toldSettled(id, 1)
+			w.eventually("it is acknowledged", func() bool { return w.unsettled() == 0 })
+			if l := w.letters("result"); len(l) != 0 {
+				t.Errorf("letters %v", l)
+			}
+		})
+	}
+}
+
+// The commit succeeded, its confirmation got lost: settling again changes nothing, and the executor is told.
+func TestCommitOfUnknownOutcome(t *testing.T) {
+	var once sync.Once
+	f := &fussy{}
+	w := newWorld(t, option{wrap: func(s Store) Store { f.Store = s; return f }})
+	a := w.join("a")
+	child := w.job("child")
+	id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.Children = []domain.Child{{JobID: child, On: domain.OnSuccess}} }))
+	o := a.got(id, 1)
+	f.mu.Lock()
+	f.after = func() (err error) {
+		once.Do(func() { err = domain.NewError(domain.Unavailable, "the connection broke") })
+		return err
+	}
+	f.mu.Unlock()
+	a.report(o, wire.Succeeded)
+	a.toldSettled(id, 1)
+	w.becomes(id, "succeeded")
+	if got := w.ups.children(); len(got) != 1 {
+		t.Errorf("children %v", got)
+	}
+}
+
+// A dispatcher that ends settles what it has fetched, and leaves the rest to the next one.
+func TestEndLosesNoResult(t *testing.T) {
+	w := newWorld(t, option{})
+	a := w.join("a", auto, capacity(1000))
+	job := w.job("j")
+	var ids []domain.RunID
+	for range 300 {
+		ids = append(ids, w.trigger(job))
+	}
+	w.eventually("some have ended", func() bool { return w.count(`SELECT count(*) FROM runs_history`) > 20 })
+	w.stop()
+	again, err := New(Config{Store: w.pg, Conn: w.nc, Log: w.log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Dispatcher = again
+	w.begin(option{})
+	for _, id := range ids {
+		if r := w.becomes(id, "succeeded"); r.Attempt != 1 {
+			t.Errorf("run %+v", r)
+		}
+	}
+	startedOnce(t, a)
+}
