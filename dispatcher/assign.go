@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -81,14 +82,18 @@ func (d *Dispatcher) assignAll(ctx context.Context) error {
 	d.mu.Lock()
 	d.waits = waits
 	d.mu.Unlock()
+	var errs []error // of one kind; the others are assigned all the same
 	for _, k := range keys {
 		for more := true; more && ctx.Err() == nil; {
 			if more, err = d.assign(ctx, k); err != nil {
-				return err
+				errs = append(errs, err)
 			}
 		}
+		if domain.CodeOf(err) == domain.Unavailable {
+			break
+		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // assign binds and offers waiting runs of one kind while there is room, and reports whether it is worth going on.

@@ -111,8 +111,12 @@ func (d *Dispatcher) endWaiting(ctx context.Context) error {
 	return nil
 }
 
-// endOverdue ends runs whose instance never reported, a grace after their timeout. The instance is told as well.
+// endOverdue ends runs whose instance never reported, a grace after their timeout. The instance is told as well. While
+// NATS is away nobody can report; afterwards what was reported meanwhile is settled first.
 func (d *Dispatcher) endOverdue(ctx context.Context) error {
+	if !d.steady.forLong() {
+		return nil
+	}
 	runs, err := d.store.PastGiveUp(ctx, reconcileBatch)
 	if err != nil {
 		return err
@@ -122,6 +126,10 @@ func (d *Dispatcher) endOverdue(ctx context.Context) error {
 		var known map[string]wire.Status
 		if err == nil {
 			known = statuses(reply)
+		} else if settled, err := d.settledAll(ctx); err != nil {
+			return err
+		} else if !settled {
+			continue
 		}
 		var ended []domain.Ended
 		for _, r := range runs {

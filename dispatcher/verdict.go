@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -41,16 +42,31 @@ func (d *Dispatcher) judgeDeaths(ctx context.Context) error {
 		}
 	}
 	d.missing = gone
+	// Side by side, as each waits for answers, and one without a verdict must not keep the others from theirs.
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	slots := make(chan struct{}, judgesMax)
 	for b, since := range gone {
 		if time.Since(since) < d.patient {
 			continue
 		}
-		if err := d.judge(ctx, b); err != nil {
-			return fmt.Errorf("instance %s: %w", b.Instance, err)
-		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if err := d.judge(ctx, b); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, fmt.Errorf("instance %s: %w", b.Instance, err))
+			}
+		})
 	}
-	return nil
+	wg.Wait()
+	return errors.Join(errs...)
 }
+
+// judgesMax bounds the verdicts under way.
+const judgesMax = 16
 
 // lostSoonest is within which time of its death an instance is named dead without any patience: its lease, a ping,
 // and the reconcilers' period.
@@ -67,11 +83,7 @@ func (d *Dispatcher) judge(ctx context.Context, b domain.BoundBoot) error {
 		return nil // it lives, and will have a lease again
 	}
 	successor := err == nil
-	last, err := d.lastResult(ctx)
-	if err != nil {
-		return err
-	}
-	if settled, err := d.settledUpTo(ctx, last); err != nil || !settled {
+	if settled, err := d.settledAll(ctx); err != nil || !settled {
 		return err
 	}
 	for {
@@ -153,6 +165,15 @@ func (d *Dispatcher) leasedBoot(ctx context.Context, b domain.BoundBoot) (string
 		return "", fmt.Errorf("read the lease: %w", err)
 	}
 	return beat.BootID, nil
+}
+
+// settledAll reports whether the results that the stream holds now are settled within a short time.
+func (d *Dispatcher) settledAll(ctx context.Context) (bool, error) {
+	last, err := d.lastResult(ctx)
+	if err != nil {
+		return false, err
+	}
+	return d.settledUpTo(ctx, last)
 }
 
 // lastResult returns the sequence of the newest result in the stream.

@@ -1,0 +1,256 @@
+package dispatcher
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+// An instance dies while it runs: lost, and tried again elsewhere, as the job says.
+func TestDeadInstance(t *testing.T) {
+	w := newWorld(t, option{})
+	a, b := w.join("a"), w.join("b")
+	first := func(s *domain.JobSpec) { s.Route = domain.RouteFirst }
+	once := w.trigger(w.job("once", first))
+	twice := w.trigger(w.job("twice", first, func(s *domain.JobSpec) { s.Retries = 1 }))
+	a.got(once, 1)
+	a.got(twice, 1)
+	w.becomes(twice, "running")
+	a.die()
+	w.becomes(once, "failed/lost")
+	b.report(b.got(twice, 2), wire.Succeeded)
+	if r := w.becomes(twice, "succeeded"); r.Instance != "b" || r.Attempt != 2 {
+		t.Errorf("run %+v", r)
+	}
+	startedOnce(t, a, b)
+}
+
+// A retry never goes to the instance that just lost the run if another one qualifies, even where that one is full.
+func TestRetryAvoidsWhoLostIt(t *testing.T) {
+	w := newWorld(t, option{})
+	a := w.join("a")
+	id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.Route, s.Retries = domain.RouteFirst, 1 }))
+	a.got(id, 1)
+	a.die()
+	w.becomes(id, "retrying/lost")
+	again := w.join("a", func(p *puppet) { p.boot = "newer" })
+	b := w.join("b")
+	b.got(id, 2)
+	if n := len(again.offersOf(id)); n != 0 {
+		t.Errorf("offered to the one that lost it %d times", n)
+	}
+}
+
+// Another boot of the instance lives: what its spool says of the old boot's runs counts, the rest is lost.
+func TestRestartedInstance(t *testing.T) {
+	w := newWorld(t, option{})
+	a := w.join("a")
+	job := w.job("j")
+	kept, lost := w.trigger(job), w.trigger(job)
+	o := a.got(kept, 1)
+	a.got(lost, 1)
+	a.leave()
+	now := wire.Time{Time: time.Now()}
+	w.join("a", func(p *puppet) {
+		p.boot = "newer"
+		p.known[attempt{kept.String(), 1}] = wire.StatusDone
+		p.results[attempt{kept.String(), 1}] = wire.Result{
+			Instance: "a", BootID: "boot-a", RunID: o.RunID, Attempt: 1, Outcome: wire.Succeeded, Output: "from the spool", StartedAt: now, FinishedAt: now,
+		}
+	})
+	if r := w.becomes(kept, "succeeded"); r.Output != "from the spool" || r.Boot != "boot-a" {
+		t.Errorf("run %+v", r)
+	}
+	w.becomes(lost, "failed/lost")
+}
+
+// The instance lives, but knows nothing of what it is said to run.
+func TestRunningButUnknown(t *testing.T) {
+	w := newWorld(t, option{})
+	a := w.join("a")
+	for _, status := range []string{wire.StatusUnknown, wire.StatusRefused, wire.StatusBarred, wire.StatusDone} {
+		id := w.trigger(w.job(status))
+		a.got(id, 1)
+		w.becomes(id, "running")
+		a.set(func() { a.known[attempt{id.String(), 1}] = status })
+		w.becomes(id, "failed/lost")
+	}
+}
+
+// The last result of a dead instance lies in the stream when the verdict is due: it counts.
+func TestResultBeforeDeath(t *testing.T) {
+	f := &fussy{}
+	w := newWorld(t, option{wrap: func(s Store) Store { f.Store = s; return f }})
+	a := w.join("a")
+	id := w.trigger(w.job("j"))
+	o := a.got(id, 1)
+	hold := make(chan struct{})
+	f.mu.Lock()
+	f.settle = func(ctx context.Context, ended []domain.Ended) error {
+		if ended[0].Group == "" {
+			return nil // the verdict itself
+		}
+		select {
+		case <-hold:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	f.mu.Unlock()
+	a.report(o, wire.Succeeded)
+	w.eventually("the result is in the stream", func() bool { return w.unsettled() == 1 })
+	a.die()
+	w.holds(3*time.Second, "no verdict", func() bool { return w.run(id).State != "failed" })
+	close(hold)
+	w.becomes(id, "succeeded")
+	if n := w.count(`SELECT count(*) FROM late_results`); n != 0 {
+		t.Errorf("%d late results", n)
+	}
+}
+
+// The result of an attempt that was named lost is kept beside it and changes no state.
+func TestResultAfterLost(t *testing.T) {
+	w := newWorld(t, option{})
+	a := w.join("a")
+	id := w.trigger(w.job("j"))
+	o := a.got(id, 1)
+	a.die()
+	w.becomes(id, "failed/lost")
+	now := wire.Time{Time: time.Now()}
+	w.publish(wire.ResultSubject("g"), wire.Encode(wire.Results{V: 1, Results: []wire.Result{{
+		Instance: "a", BootID: "boot-a", RunID: o.RunID, Attempt: 1, Outcome: wire.Succeeded, StartedAt: now, FinishedAt: now,
+	}}}))
+	w.eventually("it is kept", func() bool { return w.count(`SELECT count(*) FROM late_results WHERE run_id = $1`, id) == 1 })
+	if r := w.run(id); r.State != "failed" || r.Reason != "lost" {
+		t.Errorf("run %+v", r)
+	}
+}
+
+// No verdict while the instance has its lease, or answers.
+func TestNoVerdict(t *testing.T) {
+	w := newWorld(t, option{})
+	leased, answering := w.join("leased"), w.join("answering")
+	for _, p := range []*puppet{leased, answering} {
+		p := p
+		id, err := w.pg.Trigger(t.Context(), w.job(p.name), domain.Trigger{Cause: domain.CauseManual, Instance: p.name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.got(id[0], 1)
+		w.becomes(id[0], "running")
+		defer func() {
+			if r := w.run(id[0]); r.State != "running" {
+				t.Errorf("%s: run %+v", p.name, r)
+			}
+		}()
+	}
+	leased.nc.Close() // no answer, but the lease is in the bucket
+	w.roster.Drop("g", "leased", "boot-leased")
+	kv, err := w.js.KeyValue(t.Context(), wire.BucketInstances)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 30 { // whatever its heartbeats say: no lease, but answers
+		if err := kv.Delete(t.Context(), "g.answering"); err != nil {
+			t.Fatal(err)
+		}
+		w.holds(100*time.Millisecond, "leased", func() bool { return true })
+	}
+}
+
+// One instance about which no verdict can be given keeps nobody from getting theirs.
+func TestOneUnclearLease(t *testing.T) {
+	w := newWorld(t, option{})
+	job := func(n string) domain.JobID { return w.job(n, func(s *domain.JobSpec) { s.Handler = n }) }
+	var ids []domain.RunID
+	var all []*puppet
+	for _, name := range []string{"a", "b", "c", "d"} {
+		p := w.join(name, func(p *puppet) { p.handlers = []string{name} })
+		id := w.trigger(job(name))
+		p.got(id, 1)
+		ids, all = append(ids, id), append(all, p)
+	}
+	for i, p := range all {
+		p.leave()
+		if i > 0 && i < 3 {
+			w.publish("$KV."+wire.BucketInstances+".g."+p.name, []byte("garbage"))
+			w.roster.Drop("g", p.name, p.boot)
+		} else {
+			p.die()
+		}
+	}
+	w.becomes(ids[0], "failed/lost")
+	w.becomes(ids[3], "failed/lost")
+	for _, id := range ids[1:3] {
+		if r := w.run(id); r.State == "failed" {
+			t.Errorf("run %+v", r)
+		}
+	}
+}
+
+func TestStartDeadline(t *testing.T) {
+	w := newWorld(t, option{})
+	w.join("other", func(p *puppet) { p.handlers = []string{"other"} })
+	second := func(s *domain.JobSpec) { s.StartDeadline = domain.Duration(time.Second) }
+	short, long := w.trigger(w.job("short", second)), w.trigger(w.job("long"))
+	if r := w.becomes(short, "failed/no_executor"); r.Attempt != 1 || r.Message != "no instance of group g that offers echo took it within 1s" {
+		t.Errorf("run %+v", r)
+	}
+	if r := w.run(long); r.State != "queued" || r.Waiting == "" {
+		t.Errorf("run %+v", r)
+	}
+	w.join("a", auto)
+	w.becomes(long, "succeeded")
+}
+
+// Deadlines count only once executors have had the time to come back.
+func TestStartDeadlinePauses(t *testing.T) {
+	w := newWorld(t, option{after: time.Hour})
+	id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.StartDeadline = domain.Duration(time.Second) }))
+	w.becomes(id, "queued")
+	w.holds(3*time.Second, "it waits", func() bool { return w.run(id).State == "queued" })
+}
+
+// A run whose instance never reports ends a grace after its timeout, and the instance is told.
+func TestTimeoutGrace(t *testing.T) {
+	w := newWorld(t, option{})
+	a := w.join("a")
+	limited := func(s *domain.JobSpec) { s.Timeout = domain.Duration(time.Minute) }
+	id := w.trigger(w.job("j", limited))
+	a.got(id, 1)
+	w.exec(`UPDATE runs_live SET give_up_at = now() - interval '1 s' WHERE id = $1`, id)
+	w.becomes(id, "failed/timeout")
+	w.eventually("the instance is told", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return len(a.kills) == 1 && a.kills[0].RunID == id.String()
+	})
+	// One that is done, but whose result has not come yet, is taken from its instance.
+	id = w.trigger(w.job("k", limited))
+	o := a.got(id, 1)
+	now := wire.Time{Time: time.Now()}
+	a.set(func() {
+		k := attempt{id.String(), 1}
+		a.known[k] = wire.StatusDone
+		a.results[k] = wire.Result{Instance: "a", BootID: "boot-a", RunID: o.RunID, Attempt: 1, Outcome: wire.Succeeded, FinishedAt: now}
+	})
+	w.exec(`UPDATE runs_live SET give_up_at = now() - interval '1 s' WHERE id = $1`, id)
+	w.becomes(id, "succeeded")
+}
+
+// While NATS is away nobody can report, and what was reported before may still lie in the stream.
+func TestNoTimeoutWithoutHearing(t *testing.T) {
+	w := newWorld(t, option{after: time.Hour})
+	a := w.join("a")
+	a.set(func() { a.deaf = true })
+	id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.Timeout = domain.Duration(time.Minute) }))
+	o := a.got(id, 1)
+	w.exec(`UPDATE runs_live SET give_up_at = now() - interval '1 s' WHERE id = $1`, id)
+	w.holds(2500*time.Millisecond, "it is not given up", func() bool { s := w.run(id).State; return s == "queued" || s == "running" })
+	a.report(o, wire.Succeeded)
+	w.becomes(id, "succeeded")
+}

@@ -1,0 +1,181 @@
+package dispatcher
+
+import (
+	"testing"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+func (w *world) kill(id domain.RunID) {
+	w.t.Helper()
+	w.eventually("the kill is taken", func() bool {
+		err := w.Kill(w.t.Context(), id, "test")
+		if err != nil && domain.CodeOf(err) != domain.Unavailable {
+			w.t.Fatal(err)
+		}
+		return err == nil
+	})
+}
+
+func TestKillWithoutInstance(t *testing.T) {
+	serial := func(s *domain.JobSpec) { s.Block = domain.BlockSerial }
+	t.Run("pending", func(t *testing.T) {
+		w := newWorld(t, option{still: true})
+		id := w.trigger(w.job("j"))
+		w.kill(id)
+		w.becomes(id, "cancelled/killed")
+		if err := w.Kill(t.Context(), id, "test"); domain.CodeOf(err) != domain.Conflict {
+			t.Errorf("a second kill: %v", err)
+		}
+		if err := w.Kill(t.Context(), domain.NewRunID(time.Now()), "test"); domain.CodeOf(err) != domain.NotFound {
+			t.Errorf("an unknown run: %v", err)
+		}
+	})
+	t.Run("held", func(t *testing.T) {
+		w := newWorld(t, option{})
+		a := w.join("a")
+		job := w.job("j", serial)
+		owner := w.trigger(job)
+		o := a.got(owner, 1)
+		held, next := w.trigger(job), w.trigger(job)
+		w.eventually("both are held", func() bool { return w.count(`SELECT count(*) FROM runs_live WHERE held`) == 2 })
+		w.kill(held)
+		w.becomes(held, "cancelled/killed")
+		a.report(o, wire.Succeeded)
+		a.got(next, 1) // the turn passes over the killed one
+	})
+	t.Run("waiting", func(t *testing.T) {
+		w := newWorld(t, option{})
+		job := w.job("j", serial)
+		id := w.trigger(job)
+		w.becomes(id, "queued")
+		w.kill(id)
+		w.becomes(id, "cancelled/killed")
+		a := w.join("a")
+		next := w.trigger(job)
+		a.got(next, 1) // its slot was freed
+		if len(a.offersOf(id)) != 0 {
+			t.Error("a killed run was offered")
+		}
+	})
+	t.Run("retrying", func(t *testing.T) {
+		w := newWorld(t, option{})
+		a := w.join("a")
+		job := w.job("j", serial, func(s *domain.JobSpec) {
+			s.Retries, s.RetryBackoff.Initial = 3, domain.Duration(time.Hour)
+			s.RetryBackoff.Max = domain.Duration(time.Hour)
+		})
+		id := w.trigger(job)
+		a.report(a.got(id, 1), wire.Failed)
+		w.becomes(id, "retrying/handler_error")
+		w.kill(id)
+		w.becomes(id, "cancelled/killed")
+		a.got(w.trigger(job), 1)
+	})
+}
+
+func TestKillRunning(t *testing.T) {
+	w := newWorld(t, option{})
+	a := w.join("a")
+	for name, end := range map[string]struct{ outcome, want string }{
+		"it returns cancelled": {wire.Cancelled, "cancelled/killed"},
+		"it fails":             {wire.Failed, "cancelled/killed"},
+		"it had succeeded":     {wire.Succeeded, "succeeded"},
+		"it never started":     {wire.Unstarted, "cancelled/killed"},
+	} {
+		id := w.trigger(w.job(name, func(s *domain.JobSpec) { s.Retries = 5 }))
+		o := a.got(id, 1)
+		w.kill(id)
+		w.eventually("it is told", func() bool {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return len(a.kills) > 0 && a.kills[len(a.kills)-1].RunID == id.String()
+		})
+		if r := w.run(id); r.State != "queued" && r.State != "running" {
+			t.Errorf("%s: the end is not confirmed, but %+v", name, r)
+		}
+		a.report(o, end.outcome)
+		if r := w.becomes(id, end.want); r.Attempt != 1 {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
+// Bound, and nothing was heard of it: the instance bars it, so that it never starts.
+func TestKillSilent(t *testing.T) {
+	w := newWorld(t, option{still: true})
+	a := w.join("a")
+	id := w.trigger(w.job("j"))
+	w.bind(id, a)
+	w.kill(id)
+	w.becomes(id, "cancelled/killed")
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.known[attempt{id.String(), 1}] != wire.StatusBarred || len(a.offers) != 0 {
+		t.Errorf("known as %v, %d offers", a.known, len(a.offers))
+	}
+}
+
+// The instance does not hear the first kill: it is said again until the end is confirmed.
+func TestKillIsRepeated(t *testing.T) {
+	w := newWorld(t, option{})
+	a := w.join("a")
+	id := w.trigger(w.job("j"))
+	o := a.got(id, 1)
+	a.set(func() { a.deaf = true })
+	w.kill(id)
+	w.eventually("it was said three times", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return len(a.kills) >= 3
+	})
+	a.set(func() { a.deaf = false; a.known[attempt{o.RunID, 1}] = wire.StatusBarred })
+	w.becomes(id, "cancelled/killed")
+}
+
+// The instance of a run to be killed dies: the run is cancelled, not lost, and not tried again.
+func TestKillThenDeath(t *testing.T) {
+	w := newWorld(t, option{})
+	a := w.join("a")
+	id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.Retries = 3 }))
+	a.got(id, 1)
+	w.kill(id)
+	a.die()
+	w.becomes(id, "cancelled/killed")
+}
+
+// The offer of a run to be killed is refused: nobody will start it.
+func TestKillThenRefused(t *testing.T) {
+	w := newWorld(t, option{quiet: true, still: true})
+	a := w.join("a")
+	id := w.trigger(w.job("j"))
+	r := w.bind(id, a)
+	a.set(func() { a.deaf = true })
+	w.kill(id)
+	w.answered(t.Context(), bootOf(&r), []domain.LiveRun{r}, &wire.Answer{
+		V: 1, Instance: "a", BootID: "boot-a", Verdicts: []wire.Verdict{{RunID: id.String(), Attempt: 1, Verdict: wire.Refused, Reason: wire.RefusedFull}},
+	}, true)
+	w.becomes(id, "cancelled/killed")
+}
+
+func TestDrain(t *testing.T) {
+	w := newWorld(t, option{})
+	a := w.join("a")
+	if err := w.Drain(t.Context(), "g", "a"); err != nil {
+		t.Fatal(err)
+	}
+	a.mu.Lock()
+	if !a.drained {
+		t.Error("the instance was not told")
+	}
+	a.mu.Unlock()
+	w.eventually("it is no candidate", func() bool { return len(w.roster.Candidates("g", "echo")) == 0 })
+	if n := len(w.Instances("g")); n != 1 {
+		t.Errorf("%d instances are listed", n)
+	}
+	if err := w.Drain(t.Context(), "g", "nobody"); domain.CodeOf(err) != domain.Unavailable {
+		t.Errorf("drain of nobody: %v", err)
+	}
+}
