@@ -1,0 +1,167 @@
+package dispatcher
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+// Many runs wait for few slots: all of them run, in due order, each once.
+func TestWaitingRunInDueOrder(t *testing.T) {
+	const runs = 500
+	w := newWorld(t, option{})
+	job := w.job("j")
+	ids := make([]domain.RunID, runs)
+	for i := range ids {
+		ids[i] = w.trigger(job)
+	}
+	// Due one by one, backwards.
+	slices.Reverse(ids)
+	w.eventually("all wait", func() bool { return w.count(`SELECT count(*) FROM runs_waiting`) == runs })
+	for i, id := range ids {
+		w.exec(`UPDATE runs_waiting SET due_at = now() - $2::interval WHERE run_id = $1`, id, time.Duration(runs-i)*time.Second)
+	}
+	a := w.join("a", auto, capacity(2))
+	w.eventually("all have run", func() bool {
+		return w.count(`SELECT count(*) FROM runs_history WHERE state = 'succeeded' AND attempt = 1`) == runs
+	})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.offers) != runs {
+		t.Errorf("%d offers", len(a.offers))
+	}
+	for i, o := range a.offers {
+		// The two slots may be offered in either order.
+		if at := slices.IndexFunc(ids, func(id domain.RunID) bool { return id.String() == o.RunID }); at < i-2 || at > i+2 {
+			t.Fatalf("offer %d is run %d", i, at)
+		}
+	}
+	if n := w.count(`SELECT count(*) FROM runs_waiting`); n != 0 {
+		t.Errorf("%d wait still", n)
+	}
+}
+
+// Runs that nobody can take delay no others, of their group or of another.
+func TestGroupWithoutExecutors(t *testing.T) {
+	w := newWorld(t, option{})
+	orphan := w.job("orphan", func(s *domain.JobSpec) { s.Group = "h" })
+	unknown := w.job("unknown", func(s *domain.JobSpec) { s.Handler = "aaa" })
+	for range 50 {
+		w.trigger(orphan)
+		w.trigger(unknown)
+	}
+	w.eventually("they wait", func() bool { return w.count(`SELECT count(*) FROM runs_waiting`) == 100 })
+	w.join("a", auto, capacity(1))
+	begin := time.Now()
+	var ids []domain.RunID
+	job := w.job("j")
+	for range 10 {
+		ids = append(ids, w.trigger(job))
+	}
+	for _, id := range ids {
+		w.becomes(id, "succeeded")
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("took %s", took)
+	}
+}
+
+// A claim of more slots than there are numbers keeps nobody from being assigned.
+func TestAbsurdCapacity(t *testing.T) {
+	w := newWorld(t, option{})
+	huge := w.trigger(w.job("huge", func(s *domain.JobSpec) { s.Handler = "aaa" }))
+	id := w.trigger(w.job("j"))
+	w.becomes(id, "queued")
+	w.becomes(huge, "queued")
+	aaa := func(p *puppet) { p.handlers, p.capacity, p.auto = []string{"aaa"}, 1<<62, true }
+	w.join("a", aaa)
+	w.join("b", aaa)
+	w.join("c", auto)
+	w.becomes(id, "succeeded")
+	w.becomes(huge, "succeeded")
+}
+
+// New runs queue behind those that wait already.
+func TestNewRunsQueueBehind(t *testing.T) {
+	w := newWorld(t, option{})
+	a := w.join("a", capacity(1))
+	job := w.job("j")
+	first := w.trigger(job)
+	o := a.got(first, 1)
+	second := w.trigger(job)
+	w.becomes(second, "queued")
+	w.eventually("it is known that somebody waits", func() bool { return w.waitsFor(domain.WaitingKey{Group: "g", Target: "echo"}) })
+	third := w.trigger(job)
+	w.becomes(third, "queued")
+	a.report(o, wire.Succeeded)
+	a.report(a.got(second, 1), wire.Succeeded)
+	a.report(a.got(third, 1), wire.Succeeded)
+	w.becomes(third, "succeeded")
+	w.eventually("it is known that nobody waits", func() bool { return !w.waitsFor(domain.WaitingKey{Group: "g", Target: "echo"}) })
+}
+
+// A serial job's runs follow each other at once, in order, also over instances.
+func TestSerial(t *testing.T) {
+	w := newWorld(t, option{})
+	var puppets []*puppet
+	for _, name := range []string{"a", "b"} {
+		puppets = append(puppets, w.join(name, auto))
+	}
+	job := w.job("j", func(s *domain.JobSpec) { s.Block = domain.BlockSerial })
+	var ids []domain.RunID
+	for range 40 {
+		ids = append(ids, w.trigger(job))
+	}
+	begin := time.Now()
+	for _, id := range ids {
+		w.becomes(id, "succeeded")
+	}
+	if took := time.Since(begin); took > 10*time.Second {
+		t.Errorf("took %s", took)
+	}
+	if n := w.count(`SELECT count(*) FROM (SELECT started_at, lag(finished_at) OVER (ORDER BY id) AS before FROM runs_history) h WHERE started_at < before`); n != 0 {
+		t.Errorf("%d runs overlap", n)
+	}
+	startedOnce(t, puppets...)
+}
+
+// In scope instance runs of a job run side by side on different instances, never on the same one.
+func TestInstanceScope(t *testing.T) {
+	w := newWorld(t, option{})
+	a, b := w.join("a"), w.join("b")
+	job := w.job("j", func(s *domain.JobSpec) {
+		s.Block, s.BlockScope, s.Route = domain.BlockSerial, domain.ScopeInstance, domain.RouteRoundRobin
+	})
+	var ids []domain.RunID
+	for range 4 {
+		ids = append(ids, w.trigger(job))
+	}
+	w.eventually("two run, two are held", func() bool { return w.count(`SELECT count(*) FROM runs_live WHERE held`) == 2 })
+	for ended := 0; ended < 4; {
+		for _, p := range []*puppet{a, b} {
+			p.mu.Lock()
+			if p.taken > 1 {
+				t.Errorf("%s runs %d of the job", p.name, p.taken)
+			}
+			var open []wire.Offer
+			for _, o := range p.offers {
+				if p.known[attempt{o.RunID, o.Attempt}] == wire.StatusRunning {
+					open = append(open, o)
+				}
+			}
+			if len(open) > 0 {
+				p.send(open[:1], wire.Succeeded)
+				ended++
+			}
+			p.mu.Unlock()
+		}
+		w.holds(20*time.Millisecond, "a moment", func() bool { return true })
+	}
+	for _, id := range ids {
+		w.becomes(id, "succeeded")
+	}
+	startedOnce(t, a, b)
+}
