@@ -60,7 +60,7 @@ func firesExactly(t testing.TB, db *pgxpool.Pool, job domain.Job, until time.Tim
 		t.Fatal(err)
 	}
 	want := make(map[int64]int)
-	for f, ok := compiled.Next(job.CreatedAt.Time); ok && !f.After(until); f, ok = compiled.Next(f) {
+	for _, f := range fireTimes(job, compiled, until) {
 		want[f.UnixMilli()] = 0
 		count++
 	}
@@ -92,6 +92,17 @@ func firesExactly(t testing.TB, db *pgxpool.Pool, job domain.Job, until time.Tim
 		t.Errorf("%s: %d fire times in the missed ledger", job.Name, missed)
 	}
 	return count, worst
+}
+
+// fireTimes returns the fire times up to until of a job that keeps its schedule. It is the due instant, fire time and
+// jitter, that has to come after the job's creation.
+func fireTimes(job domain.Job, s *schedule.Schedule, until time.Time) (all []time.Time) {
+	for f, ok := s.Next(job.CreatedAt.Add(-job.Schedule.Jitter.Std())); ok && !f.After(until); f, ok = s.Next(f) {
+		if s.Due(job.ID, f).After(job.CreatedAt.Time) {
+			all = append(all, f)
+		}
+	}
+	return all
 }
 
 // Of two schedulers always one is killed in mid-second. No fire time is lost or doubled, none is later than 5 s.
