@@ -15,11 +15,13 @@ import (
 // which fires, and the dispatcher, which assigns what waited.
 
 func TestDispatcherKilledBetweenBindAndOffer(t *testing.T) {
+	t.Parallel()
 	t.Run("firing", func(t *testing.T) { t.Parallel(); killWhileFiring(t, "bound:1") })
 	t.Run("assigning", func(t *testing.T) { t.Parallel(); killWhileAssigning(t, "bound:1") })
 }
 
 func TestDispatcherKilledBetweenOfferAndAnswer(t *testing.T) {
+	t.Parallel()
 	t.Run("firing", func(t *testing.T) { t.Parallel(); killWhileFiring(t, "offered:1") })
 	t.Run("assigning", func(t *testing.T) { t.Parallel(); killWhileAssigning(t, "offered:1") })
 }

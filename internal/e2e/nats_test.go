@@ -1,0 +1,87 @@
+//go:build unix
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/client"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// NATS is killed with runs under way and is away for ten seconds. Nothing is lost, nothing starts twice, and all ends
+// well; also when its storage is gone for good.
+func TestNATSAway(t *testing.T) {
+	t.Parallel()
+	t.Run("storage kept", func(t *testing.T) { t.Parallel(); natsAway(t, false) })
+	t.Run("storage wiped", func(t *testing.T) { t.Parallel(); natsAway(t, true) })
+}
+
+func natsAway(t *testing.T, wipe bool) {
+	c := newCluster(t)
+	c.dispatcher()
+	c.scheduler()
+	c.executor("i1")
+	c.executor("i2")
+	starts := c.dir + "/starts"
+	var ticks []domain.Job
+	for i := range 4 {
+		ticks = append(ticks, c.job(fmt.Sprintf("tick-%d", i), func(s *domain.JobSpec) {
+			s.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * * *"}
+			if i%2 == 0 {
+				s.Block = domain.BlockParallel
+			}
+		}))
+	}
+	work := c.job("work", handler("command", ""), func(s *domain.JobSpec) { s.Block = domain.BlockParallel })
+	var runs []domain.RunID
+	start := func(seconds int) {
+		t.Helper()
+		param := fmt.Sprintf(`["sh", "-c", "echo $BELFRY_RUN_ID >> %s; exec sleep %d"]`, starts, seconds)
+		ids, err := c.api.TriggerJob(t.Context(), work.ID, client.Trigger{Param: &param})
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, ids...)
+	}
+	for _, seconds := range []int{1, 3, 5, 8, 14, 18} { // some end before, some during, some after the outage
+		start(seconds)
+	}
+	eventually(t, patience, "all of the work has started", func() bool { return len(linesOf(t, starts)) == len(runs) })
+
+	c.nats.kill()
+	gone := time.Now()
+	every(2*time.Second, 5, func(int) { start(1) }) // work that comes meanwhile has to wait
+	if wipe {
+		if err := os.RemoveAll(c.store); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("NATS was away for %v", time.Since(gone).Round(time.Millisecond))
+	c.startNATS()
+	back := time.Now()
+	for _, id := range runs {
+		r := c.finishes(id, patience)
+		if r.State != domain.Succeeded || r.Attempt != 1 {
+			t.Errorf("a run ended %s/%s at attempt %d", r.State, r.Reason, r.Attempt)
+		}
+	}
+	t.Logf("all of the work was done %v after NATS was back", time.Since(back).Round(time.Millisecond))
+	until := c.now()
+	settles(t, c.db, until, patience)
+	for _, job := range ticks {
+		firesExactly(t, c.db, job, until, afterOutage)
+	}
+	times := make(map[string]int)
+	for _, id := range linesOf(t, starts) {
+		times[id]++
+	}
+	for _, id := range runs {
+		if times[id.String()] != 1 {
+			t.Errorf("the run %s started %d times", id, times[id.String()])
+		}
+	}
+}
