@@ -169,7 +169,7 @@ func (s *Scheduler) plan(ctx context.Context) error {
 		}
 		s.metrics.missed.Add(float64(planned.Missed))
 		s.add(planned.Runs)
-		full = planned.Jobs == planBatch
+		full = planned.Jobs == planBatch || planned.More
 	}
 	for full := true; full; {
 		if !s.waitForRoom(ctx, claimBatch) {
@@ -183,13 +183,19 @@ func (s *Scheduler) plan(ctx context.Context) error {
 		s.add(runs)
 		full = len(runs) == claimBatch
 	}
-	planned, err := s.cfg.Store.PlanStranded(ctx, planBatch)
-	if err != nil {
-		return err
+	for more := true; more; {
+		if !s.waitForRoom(ctx, planBatch) {
+			return nil
+		}
+		planned, err := s.cfg.Store.PlanStranded(ctx, planBatch)
+		if err != nil {
+			return err
+		}
+		s.metrics.missed.Add(float64(planned.Missed))
+		s.metrics.misfired.Add(float64(len(planned.Runs)))
+		s.add(planned.Runs)
+		more = planned.More
 	}
-	s.metrics.missed.Add(float64(planned.Missed))
-	s.metrics.misfired.Add(float64(len(planned.Runs)))
-	s.add(planned.Runs)
 	return nil
 }
 

@@ -8,6 +8,7 @@ import "time"
 type Planned struct {
 	Runs   []Due // for the ring of the scheduler that planned them
 	Jobs   int   // how many were taken; a full batch means that there may be more
+	More   bool  // there is more to decide now: the batch, or a job's outage, was too long for one pass
 	Missed int   // how many fire times went to the ledger
 }
 
