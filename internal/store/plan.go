@@ -117,6 +117,10 @@ func (s *Store) lockStranded(ctx context.Context, q *sqlcgen.Queries, jobs []loc
 	return err
 }
 
+// decideBudget bounds the time that the decisions of one batch take: the transaction holds its locks meanwhile, and is
+// ended by Postgres if it idles for a second. What is left over is the next batch's.
+const decideBudget = 150 * time.Millisecond
+
 // decide runs the pure decision for each job and writes what it says. The caller holds the jobs' locks.
 func (s *Store) decide(ctx context.Context, q *sqlcgen.Queries, jobs []lockedJob, now time.Time) (Planned, error) {
 	keys := make([]versionKey, len(jobs))
@@ -128,7 +132,12 @@ func (s *Store) decide(ctx context.Context, q *sqlcgen.Queries, jobs []lockedJob
 		return Planned{}, err
 	}
 	var w planWriter
-	for _, j := range jobs {
+	begun := time.Now()
+	for i, j := range jobs {
+		if i > 0 && time.Since(begun) > decideBudget {
+			w.out.More = true
+			break
+		}
 		def := defs[j.key]
 		var compiled *schedule.Schedule
 		if def != nil {
@@ -144,6 +153,9 @@ func (s *Store) decide(ctx context.Context, q *sqlcgen.Queries, jobs []lockedJob
 			ID: j.key.job, Schedule: compiled, Misfire: def.Misfire, NextFire: j.next, Decided: j.decided, Stranded: j.stranded,
 		}, now.UTC(), s.plan)
 		w.add(j, def, d)
+		if !d.NextDue.IsZero() && !d.NextDue.After(now) {
+			w.out.More = true // the job's outage was too long for one decision
+		}
 	}
 	return w.write(ctx, q, now.UTC().Truncate(time.Millisecond))
 }

@@ -240,23 +240,14 @@ func finalOrUnknown(ctx context.Context, q *sqlcgen.Queries, id domain.RunID) er
 // StoreLogs keeps chunks of run logs. A chunk that is there already stays as it is.
 func (s *Store) StoreLogs(ctx context.Context, chunks []LogChunk) error {
 	var p sqlcgen.StoreLogsParams
-	var days []domain.Ended
 	for _, c := range chunks {
 		p.RunIds = append(p.RunIds, c.RunID)
 		p.Attempts = append(p.Attempts, int32(c.Attempt))
 		p.FirstLines = append(p.FirstLines, c.First)
 		p.LastLines = append(p.LastLines, c.Last)
 		p.Chunks = append(p.Chunks, c.Lines)
-		days = append(days, domain.Ended{RunID: c.RunID})
 	}
-	err := s.q.StoreLogs(ctx, p)
-	if err != nil && isNoPartition(err) {
-		if err := s.makeDaysOf(ctx, days); err != nil {
-			return err
-		}
-		err = s.q.StoreLogs(ctx, p)
-	}
-	return pgerr.Translate(err)
+	return s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error { return q.StoreLogs(ctx, p) })
 }
 
 // GroupsOf returns the groups of runs; unknown runs are missing in the result.

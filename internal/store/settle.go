@@ -18,43 +18,11 @@ import (
 // count of a broadcast. Repeats change nothing.
 func (s *Store) Settle(ctx context.Context, ended []domain.Ended) (SettleResult, error) {
 	var out SettleResult
-	settle := func() error {
-		return s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) (err error) {
-			out, err = s.settle(ctx, tx, q, ended)
-			return err
-		})
-	}
-	err := settle()
-	if err != nil && isNoPartition(err) {
-		if err := s.makeDaysOf(ctx, ended); err != nil {
-			return out, err
-		}
-		err = settle()
-	}
-	return out, err
-}
-
-func (s *Store) makeDaysOf(ctx context.Context, ended []domain.Ended) error {
-	ids := make([]domain.RunID, len(ended))
-	for i, e := range ended {
-		ids[i] = e.RunID
-	}
-	known, err := s.GroupsOf(ctx, ids) // or whoever invents run ids makes tables
-	if err != nil {
+	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) (err error) {
+		out, err = s.settle(ctx, tx, q, ended)
 		return err
-	}
-	seen := make(map[time.Time]bool)
-	var days []time.Time
-	for _, e := range ended {
-		if known[e.RunID] == "" {
-			continue
-		}
-		if day := e.RunID.Time().Truncate(24 * time.Hour); !seen[day] {
-			seen[day] = true
-			days = append(days, day)
-		}
-	}
-	return s.MakeDays(ctx, days)
+	})
+	return out, err
 }
 
 // MakeDays makes the history partitions of the given UTC days where they are missing.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -120,10 +121,23 @@ func (s *Store) Settings() plan.Settings { return s.plan }
 // Zone returns the zone of schedules that name none.
 func (s *Store) Zone() *time.Location { return s.zone }
 
-// tx runs f in a transaction and translates its errors.
+// missingDaysMax bounds the days that one transaction may find missing: fire_all makes up for that many at most, by
+// default, and each attempt of the transaction finds one.
+const missingDaysMax = 200
+
+// tx runs f in a transaction and translates its errors. Where a row belongs to a day that has no partition, such as a
+// fire time that an outage of days is made up for, the day is made and f runs again; f may thus run several times.
 func (s *Store) tx(ctx context.Context, f func(tx pgx.Tx, q *sqlcgen.Queries) error) error {
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return f(tx, s.q.WithTx(tx)) })
-	return pgerr.Translate(err)
+	for try := 0; ; try++ {
+		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return f(tx, s.q.WithTx(tx)) })
+		id, missing := dayMissing(err)
+		if !missing || try == missingDaysMax {
+			return pgerr.Translate(err)
+		}
+		if err := s.MakeDays(ctx, []time.Time{id.Time()}); err != nil {
+			return err
+		}
+	}
 }
 
 // Migrate brings the database's schema up to date: Belfry's tables, then River's. Several processes may call it at
@@ -313,8 +327,14 @@ func ctxErr(ctx context.Context, err error) error {
 	}
 }
 
-// isNoPartition reports whether an insert found no partition for its day.
-func isNoPartition(err error) bool {
+// dayMissing reports whether an insert found no partition for its day, and for which run id.
+func dayMissing(err error) (domain.RunID, bool) {
 	var pe *pgconn.PgError
-	return errors.As(err, &pe) && pe.Code == "23514" && pe.TableName != "" && pe.ConstraintName == ""
+	if !errors.As(err, &pe) || pe.Code != "23514" || pe.ConstraintName != "" {
+		return domain.NilRunID, false
+	}
+	// Partition key of the failing row contains (id) = (019a…).
+	_, value, found := strings.Cut(pe.Detail, ") = (")
+	id, err := domain.ParseRunID(strings.TrimRight(value, ")."))
+	return id, found && err == nil
 }

@@ -7,7 +7,7 @@ UPDATE runs_live r
        bind = r.bind + (w.instance <> '')::int,
        bound_at = CASE WHEN w.instance <> '' THEN clock_timestamp() END,
        dispatched_at = CASE WHEN w.instance <> '' THEN clock_timestamp() END,
-       give_up_at = NULLIF(w.give_up, 'epoch')
+       give_up_at = CASE WHEN w.instance <> '' THEN NULLIF(w.give_up, 'epoch') END
   FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@due_ats::timestamptz[]) AS due_at,
                unnest(@versions::int[]) AS version, unnest(@attempts::int[]) AS attempt,
                unnest(@instances::text[]) AS instance, unnest(@boots::text[]) AS boot,
@@ -151,7 +151,7 @@ UPDATE runs_live r
        bind = r.bind + (@instance::text <> '')::int,
        bound_at = CASE WHEN @instance::text <> '' THEN clock_timestamp() END,
        dispatched_at = CASE WHEN @instance::text <> '' THEN clock_timestamp() END,
-       give_up_at = NULLIF(@give_up::timestamptz, 'epoch')
+       give_up_at = CASE WHEN @instance::text <> '' THEN NULLIF(@give_up::timestamptz, 'epoch') END
  WHERE r.id = @id AND r.due_at = @due_at AND r.job_version = @version AND r.attempt = @attempt AND NOT r.held AND r.kill_requested_at IS NULL
    AND r.broadcast_id IS NULL
    AND (r.state = 'pending' OR (r.state = 'queued' AND r.instance IS NULL))

@@ -1,9 +1,10 @@
 -- name: SilentRuns :many
--- Bound, and nobody has heard for a while whether it was accepted: its dispatcher died, or an answer was lost.
+-- Bound, and nobody has heard for a while whether it was accepted: its dispatcher died, or an answer was lost. Which
+-- come first is drawn, so that those whose instance does not answer cannot keep the others from being asked about.
 SELECT * FROM runs_live
  WHERE state = 'queued' AND instance IS NOT NULL AND kill_requested_at IS NULL
    AND GREATEST(bound_at, due_at) < clock_timestamp() - @after::interval
- LIMIT @batch;
+ ORDER BY random() LIMIT @batch;
 
 -- name: BoundTo :many
 -- What is bound to boots of instances, to be asked about or named lost.
@@ -27,10 +28,13 @@ SELECT r.* FROM runs_waiting w JOIN runs_live r ON r.id = w.run_id
  ORDER BY w.deadline_at LIMIT @batch;
 
 -- name: PastGiveUp :many
-SELECT * FROM runs_live WHERE give_up_at < clock_timestamp() AND state IN ('queued', 'running') LIMIT @batch;
+SELECT * FROM runs_live
+ WHERE give_up_at < clock_timestamp() AND state IN ('queued', 'running') AND instance IS NOT NULL
+ ORDER BY give_up_at LIMIT @batch;
 
 -- name: UnconfirmedKills :many
-SELECT * FROM runs_live WHERE kill_requested_at < clock_timestamp() - @after::interval LIMIT @batch;
+-- In drawn order, so that handlers which ignore their kill cannot keep the others from hearing theirs.
+SELECT * FROM runs_live WHERE kill_requested_at < clock_timestamp() - @after::interval ORDER BY random() LIMIT @batch;
 
 -- name: UnheldHeld :many
 -- The first run held for each slot that nobody owns: a crash came between, or who had been released went elsewhere.

@@ -19,7 +19,7 @@ UPDATE runs_live r
        bind = r.bind + (w.instance <> '')::int,
        bound_at = CASE WHEN w.instance <> '' THEN clock_timestamp() END,
        dispatched_at = CASE WHEN w.instance <> '' THEN clock_timestamp() END,
-       give_up_at = NULLIF(w.give_up, 'epoch')
+       give_up_at = CASE WHEN w.instance <> '' THEN NULLIF(w.give_up, 'epoch') END
   FROM (SELECT unnest($2::uuid[]) AS id, unnest($3::timestamptz[]) AS due_at,
                unnest($4::int[]) AS version, unnest($5::int[]) AS attempt,
                unnest($6::text[]) AS instance, unnest($7::text[]) AS boot,
@@ -309,7 +309,7 @@ UPDATE runs_live r
        bind = r.bind + ($5::text <> '')::int,
        bound_at = CASE WHEN $5::text <> '' THEN clock_timestamp() END,
        dispatched_at = CASE WHEN $5::text <> '' THEN clock_timestamp() END,
-       give_up_at = NULLIF($7::timestamptz, 'epoch')
+       give_up_at = CASE WHEN $5::text <> '' THEN NULLIF($7::timestamptz, 'epoch') END
  WHERE r.id = $8 AND r.due_at = $9 AND r.job_version = $10 AND r.attempt = $11 AND NOT r.held AND r.kill_requested_at IS NULL
    AND r.broadcast_id IS NULL
    AND (r.state = 'pending' OR (r.state = 'queued' AND r.instance IS NULL))

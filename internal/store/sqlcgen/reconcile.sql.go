@@ -267,7 +267,9 @@ func (q *Queries) PastDeadline(ctx context.Context, batch int32) ([]RunsLive, er
 }
 
 const pastGiveUp = `-- name: PastGiveUp :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live WHERE give_up_at < clock_timestamp() AND state IN ('queued', 'running') LIMIT $1
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live
+ WHERE give_up_at < clock_timestamp() AND state IN ('queued', 'running') AND instance IS NOT NULL
+ ORDER BY give_up_at LIMIT $1
 `
 
 func (q *Queries) PastGiveUp(ctx context.Context, batch int32) ([]RunsLive, error) {
@@ -480,7 +482,7 @@ const silentRuns = `-- name: SilentRuns :many
 SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live
  WHERE state = 'queued' AND instance IS NOT NULL AND kill_requested_at IS NULL
    AND GREATEST(bound_at, due_at) < clock_timestamp() - $1::interval
- LIMIT $2
+ ORDER BY random() LIMIT $2
 `
 
 type SilentRunsParams struct {
@@ -488,7 +490,8 @@ type SilentRunsParams struct {
 	Batch int32
 }
 
-// Bound, and nobody has heard for a while whether it was accepted: its dispatcher died, or an answer was lost.
+// Bound, and nobody has heard for a while whether it was accepted: its dispatcher died, or an answer was lost. Which
+// come first is drawn, so that those whose instance does not answer cannot keep the others from being asked about.
 func (q *Queries) SilentRuns(ctx context.Context, arg SilentRunsParams) ([]RunsLive, error) {
 	rows, err := q.db.Query(ctx, silentRuns, arg.After, arg.Batch)
 	if err != nil {
@@ -575,7 +578,7 @@ func (q *Queries) StoreLogs(ctx context.Context, arg StoreLogsParams) error {
 }
 
 const unconfirmedKills = `-- name: UnconfirmedKills :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live WHERE kill_requested_at < clock_timestamp() - $1::interval LIMIT $2
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live WHERE kill_requested_at < clock_timestamp() - $1::interval ORDER BY random() LIMIT $2
 `
 
 type UnconfirmedKillsParams struct {
@@ -583,6 +586,7 @@ type UnconfirmedKillsParams struct {
 	Batch int32
 }
 
+// In drawn order, so that handlers which ignore their kill cannot keep the others from hearing theirs.
 func (q *Queries) UnconfirmedKills(ctx context.Context, arg UnconfirmedKillsParams) ([]RunsLive, error) {
 	rows, err := q.db.Query(ctx, unconfirmedKills, arg.After, arg.Batch)
 	if err != nil {
