@@ -26,7 +26,7 @@ import (
 func TestMain(m *testing.M) {
 	// These tests wait for seconds to pass far more than they work.
 	flag.Parse()
-	if err := flag.Set("test.parallel", "10"); err != nil {
+	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
 	}
 	pgtest.Main(m)
@@ -77,15 +77,18 @@ type option struct {
 	wrap  func(Store) Store
 	quiet bool          // watch only: fire and offer, but settle, assign and reconcile nothing
 	still bool          // do not ring
+	alone bool          // beside no other test
 	after time.Duration // how long NATS must have been there for verdicts and deadlines
 }
 
 func newWorld(t *testing.T, o option) *world {
 	t.Helper()
-	t.Parallel()
+	if !o.alone {
+		t.Parallel()
+	}
 	w := &world{t: t, dir: t.TempDir(), ups: &followUps{}}
 	var err error
-	w.pg, err = store.Open(context.Background(), store.Config{URL: pgtest.Database(t, store.Migrate), MaxConns: 7})
+	w.pg, err = store.Open(context.Background(), store.Config{URL: pgtest.Database(t, store.Migrate), MaxConns: 5})
 	if err != nil {
 		t.Fatal(err)
 	}

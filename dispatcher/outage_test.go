@@ -1,0 +1,207 @@
+package dispatcher
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/pgtest"
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+// NATS goes and comes back: what runs goes on and is settled later, what comes due waits, nobody is lost. With wiped
+// storage the streams are made anew, and executors say again what was not settled.
+func TestNATSAway(t *testing.T) {
+	for name, wiped := range map[string]bool{"kept": false, "wiped": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, option{after: 3 * time.Second})
+			a := w.join("a")
+			job := w.job("j", func(s *domain.JobSpec) { s.Retries = 3 })
+			running, reported := w.trigger(job), w.trigger(job)
+			o, r := a.got(running, 1), a.got(reported, 1)
+			w.becomes(running, "running")
+			port := w.port()
+			w.stopServer()
+			w.eventually("NATS is away", func() bool { return w.nc.Status() != nats.CONNECTED })
+			if err := w.CheckNATS(t.Context()); domain.CodeOf(err) != domain.Unavailable {
+				t.Errorf("check: %v", err)
+			}
+			waiting := w.trigger(job)
+			if r := w.becomes(waiting, "queued"); r.Waiting != "NATS is away" || r.Instance != "" {
+				t.Errorf("run %+v", r)
+			}
+			if wiped {
+				if err := os.RemoveAll(filepath.Join(w.dir, "jetstream")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.holds(2*time.Second, "nobody is lost", func() bool { return w.run(running).State == "running" })
+			w.serve(port)
+			w.ensure()
+			w.eventually("NATS is back", func() bool { return w.CheckNATS(t.Context()) == nil && a.nc.Status() == nats.CONNECTED })
+			a.report(o, wire.Succeeded)
+			a.report(r, wire.Succeeded)
+			a.report(a.got(waiting, 1), wire.Succeeded)
+			for _, id := range []domain.RunID{running, reported, waiting} {
+				if r := w.becomes(id, "succeeded"); r.Attempt != 1 {
+					t.Errorf("run %+v", r)
+				}
+			}
+			startedOnce(t, a)
+		})
+	}
+}
+
+// An instance that dies while NATS is away is found out afterwards.
+func TestDeathDuringOutage(t *testing.T) {
+	w := newWorld(t, option{})
+	a := w.join("a")
+	id := w.trigger(w.job("j"))
+	a.got(id, 1)
+	port := w.port()
+	w.stopServer()
+	a.leave()
+	if err := os.RemoveAll(filepath.Join(w.dir, "jetstream")); err != nil {
+		t.Fatal(err)
+	}
+	w.serve(port)
+	w.ensure()
+	w.roster.Drop("g", "a", "boot-a") // as its lease would end in ten seconds
+	w.becomes(id, "failed/lost")
+}
+
+// Postgres refuses everything for a while: results stay in the stream, and nothing is acknowledged or forgotten.
+func TestPostgresAway(t *testing.T) {
+	var away atomic.Bool
+	f := &fussy{settle: func(context.Context, []domain.Ended) error {
+		if away.Load() {
+			return domain.NewError(domain.Unavailable, "Postgres is away")
+		}
+		return nil
+	}}
+	w := newWorld(t, option{wrap: func(s Store) Store { f.Store = s; return f }})
+	a := w.join("a")
+	job := w.job("j")
+	var ids []domain.RunID
+	var offers []wire.Offer
+	for range 20 {
+		ids = append(ids, w.trigger(job))
+	}
+	for _, id := range ids {
+		offers = append(offers, a.got(id, 1))
+	}
+	away.Store(true)
+	for _, o := range offers {
+		a.report(o, wire.Succeeded)
+	}
+	w.eventually("all are in the stream", func() bool { return w.unsettled() == 20 })
+	w.holds(time.Second, "they stay there", func() bool { return w.unsettled() == 20 })
+	a.mu.Lock()
+	if len(a.settled) != 0 {
+		t.Errorf("told settled: %v", a.settled)
+	}
+	a.mu.Unlock()
+	away.Store(false)
+	for _, id := range ids {
+		w.becomes(id, "succeeded")
+		a.toldSettled(id, 1)
+	}
+	w.eventually("all are acknowledged", func() bool { return w.unsettled() == 0 })
+}
+
+// Steadiness begins anew with every break, and ends with a freeze that nobody has noticed yet.
+func TestSteadiness(t *testing.T) {
+	w := newWorld(t, option{quiet: true, still: true, after: 400 * time.Millisecond})
+	w.eventually("it is steady", w.steady.forLong)
+	w.steady.mu.Lock()
+	w.steady.checked = time.Now().Add(-stall - time.Second) // as if the process had been stopped
+	stale := w.steady.checked
+	w.steady.mu.Unlock()
+	if w.steady.forLong() {
+		w.steady.mu.Lock()
+		again := w.steady.checked != stale
+		w.steady.mu.Unlock()
+		if !again {
+			t.Error("steady over a freeze")
+		}
+	}
+	w.eventually("it is steady again", w.steady.forLong)
+	port := w.port()
+	w.stopServer()
+	w.eventually("not while NATS is away", func() bool { return !w.steady.forLong() })
+	w.serve(port)
+	w.eventually("NATS is back", func() bool { return w.steady.connected() })
+	if w.steady.forLong() {
+		t.Error("steady at once after an outage")
+	}
+	w.eventually("it is steady after a while", w.steady.forLong)
+}
+
+func TestBetween(t *testing.T) {
+	now := time.Now()
+	for _, tt := range []struct {
+		from, to time.Time
+		want     time.Duration
+	}{
+		{now, now.Add(time.Second), time.Second},
+		{now.Round(0), now.Add(time.Second).Round(0), time.Second},
+		{now, now, 0},
+	} {
+		if got := between(tt.from, tt.to); got != tt.want {
+			t.Errorf("between %v and %v: %s", tt.from, tt.to, got)
+		}
+	}
+}
+
+// Run and Watch end with their contexts and leave nothing running. Not parallel: what others start would be seen.
+func TestLeaksNothing(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	w := newWorld(t, option{still: true, quiet: true, alone: true})
+	nc, err := nats.Connect(w.server.ClientURL(), nats.ReconnectBufSize(-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg := prometheus.NewRegistry()
+	d, err := New(Config{Store: w.pg, Conn: nc, Log: slog.New(slog.DiscardHandler), Registry: reg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 2)
+	go func() { ended <- d.Watch(ctx) }()
+	go func() { ended <- d.Run(ctx) }()
+	w.eventually("it settles", func() bool {
+		_, err := w.js.Consumer(t.Context(), wire.StreamResults, resultsConsumer)
+		return err == nil
+	})
+	if _, err := reg.Gather(); err != nil {
+		t.Errorf("metrics: %v", err)
+	}
+	cancel()
+	for range 2 {
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(patience):
+			t.Fatal("it does not end")
+		}
+	}
+	w.stop()
+	for _, c := range []*nats.Conn{nc, w.nc, w.admin} {
+		c.Close()
+	}
+	w.stopServer()
+	w.pg.Close()
+	goleak.VerifyNone(t, append(pgtest.IgnoreServer(), before)...)
+}
