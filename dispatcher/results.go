@@ -290,7 +290,7 @@ func endedOf(group string, r wire.Result) (domain.Ended, error) {
 	default:
 		return e, fmt.Errorf("run %s: outcome %q is not known", id, r.Outcome)
 	}
-	if !wire.ValidInstance(r.Instance) || r.BootID == "" || r.Attempt < 1 || e.LastLine < 0 || e.RetryAfter < 0 {
+	if !wire.ValidInstance(r.Instance) || r.BootID == "" || r.Attempt < 1 || r.Attempt > domain.MaxRetries+1 || e.LastLine < 0 || e.RetryAfter < 0 {
 		return e, fmt.Errorf("run %s: instance, boot_id, attempt, last_line or retry_after_ms is missing or out of range", id)
 	}
 	if e.FinishedAt.IsZero() {

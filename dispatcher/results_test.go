@@ -96,6 +96,7 @@ func TestDeadLetters(t *testing.T) {
 		{"an instance that is a wildcard", good(func(r *wire.Result) { r.Instance = ">" }), "out of range"},
 		{"no boot", good(func(r *wire.Result) { r.BootID = "" }), "out of range"},
 		{"attempt 0", good(func(r *wire.Result) { r.Attempt = 0 }), "out of range"},
+		{"an attempt beyond all bounds", good(func(r *wire.Result) { r.Attempt = 1<<32 + 1 }), "out of range"},
 		{"no end", good(func(r *wire.Result) { r.FinishedAt = wire.Time{} }), "finished_at"},
 		{"too many", wire.Encode(wire.Results{V: 1, Results: make([]wire.Result, settleBatch+1)}), "at most"},
 	} {

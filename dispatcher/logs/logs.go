@@ -5,6 +5,7 @@ package logs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -66,30 +67,41 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return nil
 }
 
-func wait(ctx context.Context, d time.Duration) {
+// wait waits for d or the end of ctx, and reports whether ctx goes on.
+func wait(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
+		return false
 	case <-t.C:
+		return true
 	}
 }
 
-// keep stores a batch of messages and acknowledges them. While Postgres is away nothing is acknowledged, and the
-// messages come again.
+// keep stores a batch of messages and acknowledges them. While Postgres is away it tries for a while, so that lines
+// stay in order; then nothing is acknowledged, and the messages come again.
 func (c *Consumer) keep(ctx context.Context, msgs []jetstream.Msg) {
-	ctx, cancel := context.WithTimeout(ctx, intake.AckWait/2)
+	tries, cancel := context.WithTimeout(ctx, keepTries)
 	defer cancel()
-	chunks, bad, err := c.chunks(ctx, msgs)
-	if err == nil {
-		err = c.store.StoreLogs(ctx, chunks)
-	}
-	if err != nil {
-		if domain.CodeOf(err) == domain.Unavailable || len(msgs) == 1 {
-			c.log.WarnContext(ctx, "storing log lines; they come again", "err", err)
-			wait(ctx, time.Second)
+	var bad map[int]error
+	var err error
+	for pause := 100 * time.Millisecond; ; pause *= 2 {
+		if bad, err = c.keepOnce(ctx, msgs); err == nil || !passing(err) {
+			break
+		}
+		c.log.WarnContext(ctx, "storing log lines; trying again", "err", err)
+		if !wait(tries, pause) {
+			for _, m := range msgs {
+				_ = m.NakWithDelay(comeAgain) // or they come when nobody has acknowledged them for long
+			}
 			return
 		}
+	}
+	switch {
+	case err != nil && len(msgs) == 1:
+		bad = map[int]error{0: err}
+	case err != nil:
 		// One message that Postgres does not take must not keep the others.
 		for i := range msgs {
 			c.keep(ctx, msgs[i:i+1])
@@ -104,6 +116,27 @@ func (c *Consumer) keep(ctx context.Context, msgs []jetstream.Msg) {
 			c.log.DebugContext(ctx, "acknowledging log lines; they come again and change nothing", "err", err)
 		}
 	}
+}
+
+const (
+	keepTries = 5 * time.Second
+	comeAgain = 2 * time.Second
+)
+
+// passing reports whether Postgres is away, rather than at odds with what it was given.
+func passing(err error) bool {
+	return domain.CodeOf(err) == domain.Unavailable || errors.Is(err, context.DeadlineExceeded)
+}
+
+// keepOnce stores what can be taken of a batch, in one transaction. What cannot is in bad, by the message's index.
+func (c *Consumer) keepOnce(ctx context.Context, msgs []jetstream.Msg) (bad map[int]error, err error) {
+	ctx, cancel := context.WithTimeout(ctx, intake.AckWait/2)
+	defer cancel()
+	chunks, bad, err := c.chunks(ctx, msgs)
+	if err != nil || len(chunks) == 0 {
+		return bad, err
+	}
+	return bad, c.store.StoreLogs(ctx, chunks)
 }
 
 // chunks decodes messages. What cannot be taken is in bad, by the message's index.
@@ -154,6 +187,9 @@ func (c *Consumer) learn(ctx context.Context, ids []domain.RunID) error {
 	return err
 }
 
+// lineMax is a higher number than any line has.
+const lineMax = 1 << 40
+
 // decode reads a message and checks that its lines are consecutive.
 func decode(data []byte, l *wire.Logs, id *domain.RunID) error {
 	if err := wire.Decode(data, l); err != nil {
@@ -164,7 +200,8 @@ func decode(data []byte, l *wire.Logs, id *domain.RunID) error {
 		return fmt.Errorf("run_id %q: %w", l.RunID, err)
 	}
 	*id = run
-	if l.Attempt < 1 || len(l.Lines) == 0 || len(l.Lines) > 10*wire.MaxLogLines || l.Lines[0].N < 1 {
+	if l.Attempt < 1 || l.Attempt > domain.MaxRetries+1 || len(l.Lines) == 0 || len(l.Lines) > 10*wire.MaxLogLines ||
+		l.Lines[0].N < 1 || l.Lines[0].N > lineMax {
 		return fmt.Errorf("run %s: attempt or lines are missing or out of range", run)
 	}
 	for i, line := range l.Lines {

@@ -1,0 +1,322 @@
+package logs_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/belfryhq/belfry/dispatcher/logs"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/embednats"
+	"github.com/belfryhq/belfry/internal/natsinfra"
+	"github.com/belfryhq/belfry/internal/pgtest"
+	"github.com/belfryhq/belfry/internal/store"
+	"github.com/belfryhq/belfry/internal/store/logchunk"
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// bench is a consumer on a database and a NATS server of its own.
+type bench struct {
+	t    *testing.T
+	pg   *store.Store
+	js   jetstream.JetStream
+	run  domain.RunID
+	fail *failing
+
+	mu      sync.Mutex
+	letters []string
+}
+
+// failing is a store that refuses what it is told to.
+type failing struct {
+	logs.Store
+	mu     sync.Mutex
+	refuse func([]domain.LogChunk) error
+	asked  int
+}
+
+func (f *failing) StoreLogs(ctx context.Context, chunks []domain.LogChunk) error {
+	f.mu.Lock()
+	f.asked++
+	refuse := f.refuse
+	f.mu.Unlock()
+	if refuse != nil {
+		if err := refuse(chunks); err != nil {
+			return err
+		}
+	}
+	return f.Store.StoreLogs(ctx, chunks)
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	t.Parallel()
+	ctx := context.Background()
+	b := &bench{t: t}
+	var err error
+	if b.pg, err = store.Open(ctx, store.Config{URL: pgtest.Database(t, store.Migrate), MaxConns: 4}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.pg.Close)
+	if _, err := b.pg.Pool().Exec(ctx, `INSERT INTO groups (name, token_sha256) VALUES ('g', 'g'), ('h', 'h')`); err != nil {
+		t.Fatal(err)
+	}
+	sp := domain.DefaultJobSpec()
+	sp.Group, sp.Name, sp.Handler, sp.Schedule = "g", "j", "echo", domain.Schedule{Kind: domain.ScheduleNone}
+	job, err := b.pg.CreateJob(ctx, sp, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := b.pg.Trigger(ctx, job.ID, domain.Trigger{Cause: domain.CauseManual})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.run = ids[0]
+	server, err := embednats.Start(ctx, embednats.Config{StoreDir: t.TempDir(), MaxStoreBytes: natsinfra.StorageBytes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Stop(ctx) })
+	nc, err := nats.Connect(server.URL(), server.SystemOptions()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if b.js, err = jetstream.New(nc); err != nil {
+		t.Fatal(err)
+	}
+	if err := natsinfra.Ensure(ctx, b.js, 1); err != nil {
+		t.Fatal(err)
+	}
+	b.fail = &failing{Store: b.pg}
+	return b
+}
+
+// begin runs the consumer until the test ends.
+func (b *bench) begin() {
+	b.t.Helper()
+	c, err := logs.New(b.js, b.fail, logchunk.Encode, func(_ context.Context, kind, subject string, _ []byte, reason error) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.letters = append(b.letters, kind+" "+subject+" "+reason.Error())
+	}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	b.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			b.t.Error(err)
+		}
+	})
+}
+
+func (b *bench) dead() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]string(nil), b.letters...)
+}
+
+func (b *bench) eventually(what string, ok func() bool) {
+	b.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for tick := time.NewTicker(10 * time.Millisecond); !ok(); <-tick.C {
+		if time.Now().After(deadline) {
+			b.t.Fatalf("in vain: %s", what)
+		}
+	}
+}
+
+func (b *bench) publish(group string, data []byte) {
+	b.t.Helper()
+	if _, err := b.js.Publish(context.Background(), wire.LogSubject(group), data); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// lines makes a message of consecutive lines from first on.
+func (b *bench) lines(first int64, texts ...string) wire.Logs {
+	l := wire.Logs{V: wire.Version, Instance: "a", RunID: b.run.String(), Attempt: 1}
+	for i, text := range texts {
+		l.Lines = append(l.Lines, wire.LogLine{N: first + int64(i), At: wire.Time{Time: time.Now()}, Level: "info", Text: text})
+	}
+	return l
+}
+
+// pending returns how many messages are not acknowledged.
+func (b *bench) pending() int {
+	b.t.Helper()
+	s, err := b.js.Stream(context.Background(), wire.StreamLogs)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return int(s.CachedInfo().State.Msgs)
+}
+
+// stored returns the lines that Postgres holds, in order.
+func (b *bench) stored() []domain.LogLine {
+	b.t.Helper()
+	rows, err := b.pg.Pool().Query(context.Background(), `SELECT lines FROM run_logs WHERE run_id = $1 ORDER BY attempt, first_line`, b.run)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer rows.Close()
+	var out []domain.LogLine
+	for rows.Next() {
+		var chunk []byte
+		if err := rows.Scan(&chunk); err != nil {
+			b.t.Fatal(err)
+		}
+		lines, err := logchunk.Decode(chunk)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		out = append(out, lines...)
+	}
+	if err := rows.Err(); err != nil {
+		b.t.Fatal(err)
+	}
+	return out
+}
+
+func (b *bench) texts() string {
+	var out []string
+	for _, l := range b.stored() {
+		out = append(out, l.Text)
+	}
+	return strings.Join(out, ",")
+}
+
+func TestStored(t *testing.T) {
+	b := newBench(t)
+	b.begin()
+	b.publish("g", wire.Encode(b.lines(1, "one", "two")))
+	b.publish("g", wire.Encode(b.lines(3, "three", strings.Repeat("x", wire.MaxLogLineBytes+10), "with \x00 and \xff")))
+	b.eventually("all are stored", func() bool { return len(b.stored()) == 5 })
+	got := b.stored()
+	if got[0].Text != "one" || got[2].N != 3 || got[2].Level != "info" {
+		t.Errorf("lines %+v", got[:3])
+	}
+	if len(got[3].Text) > wire.MaxLogLineBytes+20 || !strings.HasSuffix(got[3].Text, "… cut") {
+		t.Errorf("a long line has %d bytes", len(got[3].Text))
+	}
+	// A batch that comes again changes nothing.
+	b.publish("g", wire.Encode(b.lines(1, "one", "TWO")))
+	b.publish("g", wire.Encode(b.lines(6, "six")))
+	b.eventually("the one after it is stored", func() bool { return len(b.stored()) >= 6 })
+	b.eventually("all are acknowledged", func() bool { return b.pending() == 0 })
+	if text := b.texts(); !strings.HasPrefix(text, "one,two,three,") || len(b.stored()) != 6 {
+		t.Errorf("stored %.80s", text)
+	}
+	if l := b.dead(); len(l) != 0 {
+		t.Errorf("dead letters %v", l)
+	}
+}
+
+func TestSetAside(t *testing.T) {
+	b := newBench(t)
+	b.begin()
+	edit := func(f func(*wire.Logs)) []byte {
+		l := b.lines(1, "one", "two", "three")
+		f(&l)
+		return wire.Encode(l)
+	}
+	for _, tt := range []struct {
+		name  string
+		group string
+		data  []byte
+		why   string
+	}{
+		{"garbage", "g", []byte("{"), "decode"},
+		{"unknown version", "g", edit(func(l *wire.Logs) { l.V = 2 }), "version 2"},
+		{"another group's run", "h", edit(func(*wire.Logs) {}), "another group's"},
+		{"unknown run", "g", edit(func(l *wire.Logs) { l.RunID = domain.NewRunID(time.Now()).String() }), "unknown"},
+		{"no run", "g", edit(func(l *wire.Logs) { l.RunID = "" }), "run_id"},
+		{"no lines", "g", edit(func(l *wire.Logs) { l.Lines = nil }), "out of range"},
+		{"attempt 0", "g", edit(func(l *wire.Logs) { l.Attempt = 0 }), "out of range"},
+		{"attempt beyond all bounds", "g", edit(func(l *wire.Logs) { l.Attempt = 1 << 40 }), "out of range"},
+		{"line 0", "g", edit(func(l *wire.Logs) { l.Lines[0].N, l.Lines[1].N, l.Lines[2].N = 0, 1, 2 }), "out of range"},
+		{"a gap", "g", edit(func(l *wire.Logs) { l.Lines[2].N = 4 }), "line 4 follows line 2"},
+		{"backwards", "g", edit(func(l *wire.Logs) { l.Lines[1].N = 1 }), "line 1 follows line 1"},
+		{"lines beyond all numbers", "g", edit(func(l *wire.Logs) {
+			const most = 1<<63 - 1
+			l.Lines[0].N, l.Lines[1].N, l.Lines[2].N = most, -most-1, -most
+		}), "out of range"},
+	} {
+		before := len(b.dead())
+		b.publish(tt.group, tt.data)
+		b.eventually(tt.name+" is set aside", func() bool { return len(b.dead()) > before })
+		if l := b.dead(); len(l) != before+1 || !strings.Contains(l[before], tt.why) || !strings.HasPrefix(l[before], "log "+wire.LogSubject(tt.group)) {
+			t.Errorf("%s: %q", tt.name, l[before:])
+		}
+	}
+	b.publish("g", wire.Encode(b.lines(1, "good")))
+	b.eventually("the good one is stored", func() bool { return b.texts() == "good" })
+	b.eventually("all are acknowledged", func() bool { return b.pending() == 0 })
+}
+
+func TestPostgresAway(t *testing.T) {
+	b := newBench(t)
+	b.fail.refuse = func([]domain.LogChunk) error { return domain.NewError(domain.Unavailable, "Postgres is away") }
+	b.begin()
+	for i := range 10 {
+		b.publish("g", wire.Encode(b.lines(int64(i+1), "line")))
+	}
+	b.eventually("it was tried", func() bool {
+		b.fail.mu.Lock()
+		defer b.fail.mu.Unlock()
+		return b.fail.asked > 1
+	})
+	if n := b.pending(); n != 10 || len(b.dead()) != 0 {
+		t.Errorf("%d of 10 messages are left, %d set aside", n, len(b.dead()))
+	}
+	b.fail.mu.Lock()
+	b.fail.refuse = nil
+	b.fail.mu.Unlock()
+	b.eventually("all are stored", func() bool { return len(b.stored()) == 10 })
+	b.eventually("all are acknowledged", func() bool { return b.pending() == 0 })
+}
+
+// One message that Postgres does not take is set aside, and keeps no other.
+func TestPoison(t *testing.T) {
+	b := newBench(t)
+	b.fail.refuse = func(chunks []domain.LogChunk) error {
+		for _, c := range chunks {
+			if c.First == 5 {
+				return domain.NewError(domain.Invalid, "a value is not allowed")
+			}
+		}
+		return nil
+	}
+	for i := range 10 {
+		b.publish("g", wire.Encode(b.lines(int64(i+1), "line")))
+	}
+	b.begin()
+	b.eventually("the others are stored", func() bool { return len(b.stored()) == 9 })
+	b.eventually("it is set aside", func() bool { return len(b.dead()) == 1 })
+	b.eventually("all are acknowledged", func() bool { return b.pending() == 0 })
+}
+
+// Lines of a run that has ended are taken too.
+func TestAfterTheEnd(t *testing.T) {
+	b := newBench(t)
+	b.begin()
+	b.publish("g", wire.Encode(b.lines(1, "one")))
+	b.eventually("the first is stored", func() bool { return b.texts() == "one" })
+	if _, err := b.pg.RequestKill(t.Context(), b.run, domain.ReasonKilled, "test"); err != nil {
+		t.Fatal(err)
+	}
+	b.publish("g", wire.Encode(b.lines(2, "two")))
+	b.eventually("the last is stored", func() bool { return b.texts() == "one,two" })
+}
