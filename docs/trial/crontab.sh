@@ -79,7 +79,7 @@ start_belfry() {
     > "$work/standalone.out" 2> "$work/standalone.log" &
   pids+=($!)
   for ((i = 0; i < 300; i++)); do
-    grep -q '^nats: ' "$work/standalone.out" && break
+    grep -qs '^nats: ' "$work/standalone.out" && break
     kill -0 "${pids[0]}" || fail "standalone ended: $(tail -n 3 "$work/standalone.log")"
     sleep 0.1
   done
