@@ -5,7 +5,6 @@ package e2e
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"sync"
 	"testing"
@@ -29,15 +28,7 @@ func TestEditsAreExact(t *testing.T) {
 		period = 3 * time.Second
 		length = 36 * time.Second
 	)
-	seed := rand.Uint64()
-	if text := os.Getenv("E2E_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("E2E_SEED=%d repeats the edits, though not their timing", seed)
-
+	seed := seedOf(t)
 	c := newCluster(t)
 	c.dispatcher()
 	c.executor("i1")

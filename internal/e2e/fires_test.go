@@ -22,6 +22,7 @@ type fired struct {
 	FireTime   time.Time
 	Cause      domain.Cause
 	State      domain.State
+	Reason     domain.Reason
 	Param      *string
 	LatenessMS *int64
 }
@@ -29,7 +30,7 @@ type fired struct {
 func firedBy(t testing.TB, db *pgxpool.Pool, job domain.JobID, until time.Time) []fired {
 	t.Helper()
 	return query(t, db, pgx.RowToStructByPos[fired], `
-		SELECT fire_time, cause, state, coalesce(param, v.spec->>'param'), lateness_ms
+		SELECT fire_time, cause, state, reason, coalesce(param, v.spec->>'param'), lateness_ms
 		  FROM runs JOIN job_versions v ON (v.job_id, v.version) = (runs.job_id, runs.job_version)
 		 WHERE runs.job_id = $1 AND cause IN ('schedule', 'misfire') AND fire_time <= $2 ORDER BY fire_time`, job, until)
 }
@@ -47,8 +48,9 @@ func settles(t testing.TB, db *pgxpool.Pool, until time.Time, bound time.Duratio
 type promise int
 
 const (
-	inTime      promise = iota // it started at most 5 s late
-	afterOutage                // Postgres or NATS was away: it succeeded, some time
+	inTime         promise = iota // it started at most 5 s late
+	afterOutage                   // Postgres or NATS was away: it succeeded, some time
+	anythingKilled                // it ended, lost at the worst
 )
 
 // firesExactly checks that each fire time of a job that was never edited, after its creation and up to until, has
@@ -67,17 +69,27 @@ func firesExactly(t testing.TB, db *pgxpool.Pool, job domain.Job, until time.Tim
 	for _, r := range firedBy(t, db, job.ID, until) {
 		at := r.FireTime.UTC().Format("15:04:05.000")
 		n, due := want[r.FireTime.UnixMilli()]
+		good := r.State == domain.Succeeded && r.LatenessMS != nil
+		switch p {
+		case inTime:
+			good = good && r.Cause == domain.CauseSchedule
+		case afterOutage:
+		case anythingKilled:
+			good = r.Cause == domain.CauseSchedule && (good || r.State == domain.Failed && r.Reason == domain.ReasonLost)
+		}
 		switch {
 		case !due:
 			t.Errorf("%s: a run at %s, which is no fire time", job.Name, at)
 			continue
 		case n > 0:
 			t.Errorf("%s: fire time %s has more than one run", job.Name, at)
-		case p == inTime && r.Cause != domain.CauseSchedule || r.State != domain.Succeeded || r.LatenessMS == nil:
-			t.Errorf("%s: fire time %s: a run of cause %s is %s", job.Name, at, r.Cause, r.State)
-			continue
+		case !good:
+			t.Errorf("%s: fire time %s: a run of cause %s is %s/%s", job.Name, at, r.Cause, r.State, r.Reason)
 		}
 		want[r.FireTime.UnixMilli()]++
+		if r.LatenessMS == nil {
+			continue
+		}
 		late := time.Duration(*r.LatenessMS) * time.Millisecond
 		if worst = max(worst, late); p == inTime && late > latest {
 			t.Errorf("%s: fire time %s was %v late, by the database's clock", job.Name, at, late)
