@@ -70,18 +70,35 @@ func (d *Dispatcher) assignLoop(ctx context.Context) {
 	}
 }
 
-func (d *Dispatcher) assignAll(ctx context.Context) error {
-	keys, err := d.store.WaitingKeys(ctx)
-	if err != nil {
-		return err
+// waitsLoop keeps the hint of what runs wait for in processes that fire and do not assign, so that their runs queue
+// behind those that wait.
+func (d *Dispatcher) waitsLoop(ctx context.Context) {
+	for pause(ctx, assignPoll) {
+		keys, err := d.store.WaitingKeys(ctx)
+		if err != nil {
+			d.logUnlessDone(ctx, "reading what runs wait for; trying again", err)
+			continue
+		}
+		d.setWaits(keys)
 	}
+}
+
+func (d *Dispatcher) setWaits(keys []domain.WaitingKey) {
 	waits := make(map[domain.WaitingKey]bool, len(keys))
 	for _, k := range keys {
 		waits[k] = true
 	}
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.waits = waits
-	d.mu.Unlock()
+}
+
+func (d *Dispatcher) assignAll(ctx context.Context) error {
+	keys, err := d.store.WaitingKeys(ctx)
+	if err != nil {
+		return err
+	}
+	d.setWaits(keys)
 	var errs []error // of one kind; the others are assigned all the same
 	for _, k := range keys {
 		for more := true; more && ctx.Err() == nil; {
@@ -147,6 +164,10 @@ func (d *Dispatcher) endLostShards(ctx context.Context, k domain.WaitingKey, can
 	}
 	if _, alive := d.roster.Boot(k.Group, k.Pin); alive {
 		return // draining, or about to register the handler
+	}
+	// The roster forgets who did not answer for a moment; the lease does not.
+	if leased, err := d.leasedBoot(ctx, domain.BoundBoot{Group: k.Group, Instance: k.Pin}); err != nil || leased != "" {
+		return
 	}
 	var ended []domain.Ended
 	_, _, err := d.store.AssignWaiting(ctx, k, assignBatch, func(runs []domain.WaitingRun) []domain.Binding {

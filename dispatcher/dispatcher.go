@@ -34,7 +34,7 @@ type Store interface {
 
 	Silent(ctx context.Context, after time.Duration, limit int) ([]domain.LiveRun, error)
 	BoundBoots(ctx context.Context) ([]domain.BoundBoot, error)
-	RunsOf(ctx context.Context, b domain.BoundBoot, limit int) ([]domain.LiveRun, error)
+	RunsOf(ctx context.Context, b domain.BoundBoot, after domain.RunID, limit int) ([]domain.LiveRun, error)
 	PastDeadline(ctx context.Context, limit int) ([]domain.LiveRun, error)
 	PastGiveUp(ctx context.Context, limit int) ([]domain.LiveRun, error)
 	UnconfirmedKills(ctx context.Context, after time.Duration, limit int) ([]domain.LiveRun, error)
@@ -112,7 +112,7 @@ func New(cfg Config) (*Dispatcher, error) {
 // Watch keeps the roster and the state of the connection, which Fire, Kill and Instances need, and writes which
 // accepted attempts run. It blocks until ctx ends and the answers to all offers are in.
 func (d *Dispatcher) Watch(ctx context.Context) error {
-	d.together(ctx, d.watchRoster, d.steady.run, d.markLoop)
+	d.together(ctx, d.watchRoster, d.steady.run, d.markLoop, d.waitsLoop)
 	d.offers.Wait()
 	return nil
 }

@@ -172,3 +172,38 @@ func TestFiredTwiceAtOnce(t *testing.T) {
 		t.Errorf("%d offers", len(a.offers))
 	}
 }
+
+// A transaction that fails at its commit has bound nothing, so that nothing of it may be offered: the runs are fired
+// again, and could go to somebody else.
+func TestNothingUncommittedIsOffered(t *testing.T) {
+	for _, block := range []domain.Block{domain.BlockParallel, domain.BlockSerial} {
+		t.Run(string(block), func(t *testing.T) {
+			w := newWorld(t, option{quiet: true, still: true})
+			a := w.join("a")
+			id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.Block = block }))
+			w.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$`)
+			w.exec(`CREATE CONSTRAINT TRIGGER refuse AFTER UPDATE ON runs_live DEFERRABLE INITIALLY DEFERRED
+				FOR EACH ROW WHEN (NEW.state = 'queued') EXECUTE FUNCTION refuse()`)
+			runs, _, err := w.pg.ClaimNear(t.Context(), 10)
+			if err != nil || len(runs) != 1 {
+				t.Fatal(runs, err)
+			}
+			if _, err := w.Fire(t.Context(), runs); err == nil {
+				t.Fatal("the commit was to fail")
+			}
+			w.offers.Wait()
+			if r := w.run(id); r.State != "pending" || len(a.offersOf(id)) != 0 {
+				t.Fatalf("run %+v was offered %d times", r, len(a.offersOf(id)))
+			}
+			w.exec(`DROP TRIGGER refuse ON runs_live`)
+			if _, err := w.Fire(t.Context(), runs); err != nil {
+				t.Fatal(err)
+			}
+			a.got(id, 1)
+			w.offers.Wait()
+			if n := len(a.offersOf(id)); n != 1 {
+				t.Errorf("offered %d times", n)
+			}
+		})
+	}
+}

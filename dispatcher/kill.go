@@ -68,7 +68,7 @@ func (d *Dispatcher) sendKills(ctx context.Context, runs []domain.LiveRun, reaso
 		switch st := byID[r.ID.String()]; st.Status {
 		case wire.StatusBarred, wire.StatusRefused:
 			ended = append(ended, domain.Ended{
-				RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Outcome: domain.OutcomeCancelled,
+				RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Bind: r.Bind, Outcome: domain.OutcomeCancelled,
 				Reason: r.KillReason, Message: "killed before it started", FinishedAt: d.store.Now(),
 			})
 		case wire.StatusDone:

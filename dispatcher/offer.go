@@ -2,7 +2,9 @@ package dispatcher
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -38,25 +40,29 @@ func (d *Dispatcher) offer(ctx context.Context, runs []domain.LiveRun, first boo
 		}
 	}
 	for b, runs := range byBoot {
-		for len(runs) > 0 {
-			n := min(len(runs), wire.MaxOffers)
-			batch := runs[:n]
-			runs = runs[n:]
-			select {
-			case d.inFlight <- struct{}{}:
-			default:
-				d.metrics.offers.WithLabelValues("unsent").Add(float64(n))
-				continue
-			}
-			d.roster.Offered(b.group, b.instance, b.id, n)
-			msg := d.offerMessage(b, batch, defs, parents)
-			// The answer must be heard also when whoever fired has gone: ctx ends what is taken, not what is under way.
-			d.offers.Go(func() {
-				defer func() { <-d.inFlight }()
-				d.await(context.WithoutCancel(ctx), b, batch, msg, first)
-			})
+		batches, oversized := d.batches(b, runs, defs, parents)
+		d.settleOurs(ctx, "", oversized)
+		for _, batch := range batches {
+			d.send(ctx, b, batch, first)
 		}
 	}
+}
+
+// send sends one message of offers, unless too many wait for their answers: then the reconciler makes the offer.
+func (d *Dispatcher) send(ctx context.Context, b boot, batch offerBatch, first bool) {
+	n := len(batch.runs)
+	select {
+	case d.inFlight <- struct{}{}:
+	default:
+		d.metrics.offers.WithLabelValues("unsent").Add(float64(n))
+		return
+	}
+	d.roster.Offered(b.group, b.instance, b.id, n)
+	// The answer must be heard also when whoever fired has gone: ctx ends what is taken, not what is under way.
+	d.offers.Go(func() {
+		defer func() { <-d.inFlight }()
+		d.await(context.WithoutCancel(ctx), b, batch.runs, batch.message(b), first)
+	})
 }
 
 // context reads what offers carry besides the runs.
@@ -77,29 +83,74 @@ func (d *Dispatcher) context(ctx context.Context, runs []domain.LiveRun) (map[do
 	return defs, parents, err
 }
 
-func (d *Dispatcher) offerMessage(b boot, runs []domain.LiveRun, defs map[domain.JobID]map[int]*domain.Definition, parents map[domain.RunID]string) []byte {
-	msg := wire.Offers{V: wire.Version, BootID: b.id, Offers: make([]wire.Offer, len(runs))}
-	now := wire.Time{Time: d.store.Now()}
-	for i, r := range runs {
-		def := defs[r.JobID][r.JobVersion]
-		o := wire.Offer{
-			RunID: r.ID.String(), Attempt: r.Attempt, Bind: r.Bind, BoundAt: wireTime(r.BoundAt), JobID: int64(r.JobID),
-			JobName: def.Name, Group: r.Group, Handler: def.Handler, Param: def.Param, Cause: string(r.Cause),
-			FireTime: wireTime(r.FireTime), DueAt: wire.Time{Time: r.DueAt}, Now: now,
-			TimeoutMS: def.Timeout.Std().Milliseconds(), Shard: wire.Shard{Total: 1},
+// The most that one message of offers holds, in bytes: half of what a NATS server takes by default. An offer that
+// alone is larger than offerMax cannot be sent at all.
+const (
+	batchBytes = 512 << 10
+	offerMax   = 960 << 10
+)
+
+// offerBatch is what one message of offers holds.
+type offerBatch struct {
+	runs   []domain.LiveRun
+	offers []json.RawMessage
+	bytes  int
+}
+
+func (o *offerBatch) message(b boot) []byte {
+	return wire.Encode(struct {
+		V      int               `json:"v"`
+		BootID string            `json:"boot_id"`
+		Offers []json.RawMessage `json:"offers"`
+	}{wire.Version, b.id, o.offers})
+}
+
+// batches encodes the offers of runs that are bound to one boot and cuts them into messages. Those that fit into none
+// come back as ended: they could never be sent.
+func (d *Dispatcher) batches(b boot, runs []domain.LiveRun, defs map[domain.JobID]map[int]*domain.Definition, parents map[domain.RunID]string) (out []offerBatch, oversized []domain.Ended) {
+	now := d.store.Now()
+	var batch offerBatch
+	for _, r := range runs {
+		offer := wire.Encode(offerOf(&r, defs[r.JobID][r.JobVersion], parents, now))
+		if len(offer) > offerMax {
+			oversized = append(oversized, domain.Ended{
+				RunID: r.ID, Attempt: r.Attempt, Instance: b.instance, BootID: b.id, Bind: r.Bind, Outcome: domain.OutcomeFailed,
+				Reason: domain.ReasonUnsupported, Permanent: true, FinishedAt: now,
+				Message: fmt.Sprintf("its param and its parent's output make an offer of %d bytes; at most %d can be sent", len(offer), offerMax),
+			})
+			continue
 		}
-		if r.Param != nil {
-			o.Param = *r.Param
+		if len(batch.runs) == wire.MaxOffers || (len(batch.runs) > 0 && batch.bytes+len(offer) > batchBytes) {
+			out = append(out, batch)
+			batch = offerBatch{}
 		}
-		if r.Shard != nil {
-			o.Shard = wire.Shard{Index: r.Shard.Index, Total: r.Shard.Total}
-		}
-		if r.ParentRunID != nil {
-			o.Parent = &wire.Parent{RunID: r.ParentRunID.String(), Output: parents[*r.ParentRunID]}
-		}
-		msg.Offers[i] = o
+		batch.runs = append(batch.runs, r)
+		batch.offers = append(batch.offers, offer)
+		batch.bytes += len(offer)
 	}
-	return wire.Encode(msg)
+	if len(batch.runs) > 0 {
+		out = append(out, batch)
+	}
+	return out, oversized
+}
+
+func offerOf(r *domain.LiveRun, def *domain.Definition, parents map[domain.RunID]string, now time.Time) wire.Offer {
+	o := wire.Offer{
+		RunID: r.ID.String(), Attempt: r.Attempt, Bind: r.Bind, BoundAt: wireTime(r.BoundAt), JobID: int64(r.JobID),
+		JobName: def.Name, Group: r.Group, Handler: def.Handler, Param: def.Param, Cause: string(r.Cause),
+		FireTime: wireTime(r.FireTime), DueAt: wire.Time{Time: r.DueAt}, Now: wire.Time{Time: now},
+		TimeoutMS: def.Timeout.Std().Milliseconds(), Shard: wire.Shard{Total: 1},
+	}
+	if r.Param != nil {
+		o.Param = *r.Param
+	}
+	if r.Shard != nil {
+		o.Shard = wire.Shard{Index: r.Shard.Index, Total: r.Shard.Total}
+	}
+	if r.ParentRunID != nil {
+		o.Parent = &wire.Parent{RunID: r.ParentRunID.String(), Output: parents[*r.ParentRunID]}
+	}
+	return o
 }
 
 func wireTime(t *time.Time) wire.Time {
@@ -142,10 +193,11 @@ func (d *Dispatcher) await(ctx context.Context, b boot, runs []domain.LiveRun, m
 // answered acts on an instance's verdicts.
 func (d *Dispatcher) answered(ctx context.Context, b boot, runs []domain.LiveRun, a *wire.Answer, first bool) {
 	if a.BootID != b.id {
-		// The boot that the runs are bound to is no more. It had heard of them only by an earlier offer.
+		// The boot that the runs are bound to is no more, if the lease is the answering one's too: it had heard of them
+		// only by an earlier offer. Otherwise two of one name may live, and nothing is known.
 		d.metrics.offers.WithLabelValues("other_boot").Add(float64(len(runs)))
 		d.roster.Drop(b.group, b.instance, b.id)
-		if first {
+		if first && d.comesToLease(ctx, b, a.BootID) {
 			d.refused(ctx, runs, func(domain.RunID) string { return b.instance + " had been started anew" }, false)
 		}
 		return
@@ -183,6 +235,21 @@ func (d *Dispatcher) answered(ctx context.Context, b boot, runs []domain.LiveRun
 	because := func(id domain.RunID) string { return why[id] }
 	d.refused(ctx, momentary, because, false)
 	d.refused(ctx, lasting, because, true)
+}
+
+// comesToLease reports whether the bucket's leader shows the given boot as the instance's, now or at its next heartbeat.
+func (d *Dispatcher) comesToLease(ctx context.Context, b boot, id string) bool {
+	const every = 250 * time.Millisecond
+	for range int(wire.HeartbeatEvery/every) + 2 {
+		leased, err := d.leasedBoot(ctx, domain.BoundBoot{Group: b.group, Instance: b.instance})
+		if err == nil && leased == id {
+			return true
+		}
+		if !pause(ctx, every) {
+			return false
+		}
+	}
+	return false
 }
 
 // shunFor is how long an instance that refuses although it has room gets nothing.

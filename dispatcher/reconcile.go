@@ -138,7 +138,7 @@ func (d *Dispatcher) endOverdue(ctx context.Context) error {
 				continue
 			}
 			ended = append(ended, domain.Ended{
-				RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Outcome: domain.OutcomeFailed,
+				RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Bind: r.Bind, Outcome: domain.OutcomeFailed,
 				Reason: domain.ReasonTimeout, Message: "its instance did not report its end in time", FinishedAt: d.store.Now(),
 			})
 		}
@@ -206,18 +206,25 @@ func (d *Dispatcher) askRunning(ctx context.Context) error {
 		if id, alive := d.roster.Boot(b.Group, b.Instance); !alive || id != b.BootID {
 			continue // for the death verdict
 		}
-		runs, err := d.store.RunsOf(ctx, b, controlBatch)
-		if err != nil {
-			return err
-		}
-		long := runs[:0]
-		for _, r := range runs {
-			if r.State == domain.Running {
-				long = append(long, r)
+		var after domain.RunID
+		for {
+			runs, err := d.store.RunsOf(ctx, b, after, controlBatch)
+			if err != nil {
+				return err
 			}
-		}
-		if len(long) > 0 {
-			d.askAbout(ctx, boot{b.Group, b.Instance, b.BootID}, long, false)
+			var long []domain.LiveRun
+			for _, r := range runs {
+				if r.State == domain.Running {
+					long = append(long, r)
+				}
+			}
+			if len(long) > 0 {
+				d.askAbout(ctx, boot{b.Group, b.Instance, b.BootID}, long, false)
+			}
+			if len(runs) < controlBatch {
+				break
+			}
+			after = runs[len(runs)-1].ID
 		}
 	}
 	return nil
@@ -243,7 +250,7 @@ func (d *Dispatcher) askAbout(ctx context.Context, b boot, runs []domain.LiveRun
 			if at.IsZero() {
 				at = d.store.Now()
 			}
-			running = append(running, domain.Started{RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, StartedAt: at})
+			running = append(running, domain.Started{RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Bind: r.Bind, StartedAt: at})
 		case wire.StatusDone:
 			switch {
 			case st.Result != nil:
@@ -299,7 +306,7 @@ func (d *Dispatcher) askAbout(ctx context.Context, b boot, runs []domain.LiveRun
 // lost ends the attempt that a run is in.
 func lost(r *domain.LiveRun, why string, now time.Time) domain.Ended {
 	return domain.Ended{
-		RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Outcome: domain.OutcomeFailed,
+		RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Bind: r.Bind, Outcome: domain.OutcomeFailed,
 		Reason: domain.ReasonLost, Message: why, FinishedAt: now,
 	}
 }

@@ -34,7 +34,7 @@ func (t *tracker) accepted(r *domain.LiveRun, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.runs) < trackedMax {
-		t.runs[r.ID] = domain.Started{RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, StartedAt: at}
+		t.runs[r.ID] = domain.Started{RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Bind: r.Bind, StartedAt: at}
 	}
 }
 

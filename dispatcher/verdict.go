@@ -54,7 +54,7 @@ func (d *Dispatcher) judgeDeaths(ctx context.Context) error {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			if err := d.judge(ctx, b); err != nil {
+			if err := d.judge(ctx, b, since); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				errs = append(errs, fmt.Errorf("instance %s: %w", b.Instance, err))
@@ -66,15 +66,25 @@ func (d *Dispatcher) judgeDeaths(ctx context.Context) error {
 }
 
 // judgesMax bounds the verdicts under way.
-const judgesMax = 16
+const judgesMax = 64
 
 // lostSoonest is within which time of its death an instance is named dead without any patience: its lease, a ping,
 // and the reconcilers' period.
 const lostSoonest = 15 * time.Second
 
+// errUnclearLease says that the value at an instance's key is no heartbeat: an executor can have the acknowledgement of
+// a publish delivered to another one's key. A living instance writes over it within seconds. So it says nothing at
+// first; where it stays, somebody keeps writing it, and after unclearMax the ping alone decides.
+var errUnclearLease = errors.New("the value in the instance bucket is no heartbeat")
+
+const unclearMax = 3 * wire.LeaseTTL
+
 // judge decides about one boot that the roster does not show. An error means no verdict.
-func (d *Dispatcher) judge(ctx context.Context, b domain.BoundBoot) error {
+func (d *Dispatcher) judge(ctx context.Context, b domain.BoundBoot, since time.Time) error {
 	leased, err := d.leasedBoot(ctx, b)
+	if errors.Is(err, errUnclearLease) && time.Since(since) > unclearMax {
+		leased, err = "", nil
+	}
 	if err != nil || leased == b.BootID {
 		return err
 	}
@@ -87,7 +97,7 @@ func (d *Dispatcher) judge(ctx context.Context, b domain.BoundBoot) error {
 		return err
 	}
 	for {
-		runs, err := d.store.RunsOf(ctx, b, controlBatch)
+		runs, err := d.store.RunsOf(ctx, b, domain.NilRunID, controlBatch)
 		if err != nil || len(runs) == 0 {
 			return err
 		}
@@ -102,21 +112,25 @@ func (d *Dispatcher) judge(ctx context.Context, b domain.BoundBoot) error {
 		if !d.steady.forLong() {
 			return nil // something broke while we looked
 		}
-		if d.endDead(ctx, b, runs, known) == 0 {
+		if d.endDead(ctx, b, runs, successor, known) == 0 {
 			return nil // all of it was out of date: look anew
 		}
 	}
 }
 
-func (d *Dispatcher) endDead(ctx context.Context, b domain.BoundBoot, runs []domain.LiveRun, known map[string]wire.Status) int {
+func (d *Dispatcher) endDead(ctx context.Context, b domain.BoundBoot, runs []domain.LiveRun, successor bool, known map[string]wire.Status) int {
 	var ended []domain.Ended
 	for _, r := range runs {
-		if st := known[r.ID.String()]; st.Status == wire.StatusDone && st.Result != nil && st.Result.BootID == b.BootID {
+		st, said := known[r.ID.String()]
+		if successor && !said {
+			continue // its answer had no room for all; the rest is asked again
+		}
+		if st.Status == wire.StatusDone && st.Result != nil && st.Result.BootID == b.BootID {
 			ended = append(ended, d.fromSpool(&r, st)...)
 			continue
 		}
 		ended = append(ended, domain.Ended{
-			RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Outcome: domain.OutcomeFailed,
+			RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Bind: r.Bind, Outcome: domain.OutcomeFailed,
 			Reason: domain.ReasonLost, Message: "instance " + b.Instance + " died", FinishedAt: d.store.Now(),
 		})
 	}
@@ -161,8 +175,7 @@ func (d *Dispatcher) leasedBoot(ctx context.Context, b domain.BoundBoot) (string
 	}
 	var beat wire.Heartbeat
 	if err := wire.Decode(reply.Message.Data, &beat); err != nil {
-		// Not a heartbeat: it says nothing about the instance, for or against.
-		return "", fmt.Errorf("read the lease: %w", err)
+		return "", fmt.Errorf("%w: %w", errUnclearLease, err)
 	}
 	return beat.BootID, nil
 }

@@ -131,8 +131,13 @@ func (x *engine) answerControl(m *wire.Control) wire.ControlReply {
 	return rep
 }
 
+// statusBytes bounds the results in one answer. Attempts for which there is no room are left out of it, and asked
+// about again.
+const statusBytes = 512 << 10
+
 func (x *engine) statuses(refs []wire.Ref) []wire.Status {
 	out := make([]wire.Status, 0, len(refs))
+	room := statusBytes
 	for _, ref := range refs {
 		key := attemptKey{ref.RunID, ref.Attempt}
 		x.mu.Lock()
@@ -141,6 +146,9 @@ func (x *engine) statuses(refs []wire.Ref) []wire.Status {
 		st := wire.Status{RunID: ref.RunID, Attempt: ref.Attempt, Status: string(state), StartedAt: wire.Time{Time: startedAt}}
 		if state == done {
 			if res, ok := x.reports.result(key, x.boot); ok {
+				if room -= len(wire.Encode(res)); room < 0 && len(out) > 0 {
+					continue
+				}
 				st.Result, st.StartedAt = &res, res.StartedAt
 			}
 		}

@@ -20,6 +20,9 @@ const gatherTime = 2 * time.Millisecond
 // prefetch bounds the messages that are fetched and not yet handed on.
 const prefetch = 500
 
+// prefetchBytes bounds them in bytes: a message may have a megabyte.
+const prefetchBytes = 32 << 20
+
 // Run hands batches of up to limit messages of the durable consumer to handle, one batch at a time, until ctx ends.
 // Handle acknowledges what it is done with. The error says why the consumer cannot be read.
 func Run(ctx context.Context, js jetstream.JetStream, stream, durable string, limit int, handle func(context.Context, []jetstream.Msg)) error {
@@ -29,7 +32,7 @@ func Run(ctx context.Context, js jetstream.JetStream, stream, durable string, li
 	if err != nil {
 		return err
 	}
-	iter, err := cons.Messages(jetstream.PullMaxMessages(prefetch), jetstream.PullHeartbeat(5*time.Second))
+	iter, err := cons.Messages(jetstream.PullMaxMessagesWithBytesLimit(prefetch, prefetchBytes), jetstream.PullHeartbeat(5*time.Second))
 	if err != nil {
 		return err
 	}

@@ -103,7 +103,7 @@ func (r *LiveRun) Due() Due {
 type Ended struct {
 	RunID      RunID
 	Attempt    int
-	Bind       int // the offer round that an unstarted one hands back; 0: not said
+	Bind       int // the offer round that is meant; 0: not said
 	Instance   string
 	BootID     string
 	Group      string // "" when a reconciler says it

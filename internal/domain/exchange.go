@@ -65,6 +65,7 @@ type Started struct {
 	Attempt   int
 	Instance  string
 	BootID    string
+	Bind      int
 	StartedAt time.Time
 }
 

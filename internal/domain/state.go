@@ -31,13 +31,14 @@ func (s State) Final() bool {
 // transitions is the whole state machine. A state that is missing as a key is final.
 //
 //   - pending → queued is Fire; → final when it is killed, its job is deleted, or its policy drops it.
+//   - queued → pending is a run without an instance that finds the one chosen for it taken by its own job: it is held.
 //   - queued → queued is a new binding of the same attempt, which is no transition and not listed.
 //   - queued → final without running in between is the rule for short runs: `running` is only written for
 //     those that last over a second.
 //   - running → queued happens when an instance reports that it could not start what it had accepted.
 var transitions = map[State][]State{
 	Pending:  {Queued, Failed, Cancelled, Skipped},
-	Queued:   {Running, Retrying, Succeeded, Failed, Cancelled, Skipped},
+	Queued:   {Pending, Running, Retrying, Succeeded, Failed, Cancelled, Skipped},
 	Running:  {Queued, Retrying, Succeeded, Failed, Cancelled},
 	Retrying: {Queued, Failed, Cancelled},
 }

@@ -14,7 +14,7 @@ func TestTransitions(t *testing.T) {
 	table := map[State]string{
 		//           pqrR SFCX
 		Pending:   ".q.. .fcx",
-		Queued:    "..rR sfcx",
+		Queued:    "p.rR sfcx",
 		Running:   ".q.R sfc.",
 		Retrying:  ".q.. .fc.",
 		Succeeded: ".... ....",

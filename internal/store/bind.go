@@ -42,7 +42,7 @@ func (s *Store) WaitingCounts(ctx context.Context) (map[string]int, error) {
 // instance leaves one waiting), and binds them. Dispatchers share the waiting runs by SKIP LOCKED. Broadcasts that
 // have not been expanded come back in expand: their turn is ExpandBroadcast's.
 func (s *Store) AssignWaiting(ctx context.Context, key WaitingKey, limit int, choose func([]Waiting) []domain.Binding) (bound []domain.LiveRun, expand []domain.LiveRun, err error) {
-	err = s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error {
+	err = s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
 		bound, expand = nil, nil
 		ids, err := q.ClaimWaiting(ctx, sqlcgen.ClaimWaitingParams{
 			GroupName: key.Group, Handler: key.Target, Pin: key.Pin, Batch: int32(limit),
@@ -69,7 +69,7 @@ func (s *Store) AssignWaiting(ctx context.Context, key WaitingKey, limit int, ch
 				single = append(single, w)
 			}
 		}
-		bound, err = s.bindWaiting(ctx, q, single, choose(single))
+		bound, err = s.bindWaiting(ctx, tx, q, single, choose(single))
 		return err
 	})
 	return bound, expand, err
@@ -129,7 +129,7 @@ func (s *Store) withDefinitions(ctx context.Context, q *sqlcgen.Queries, runs []
 	return out, nil
 }
 
-func (s *Store) bindWaiting(ctx context.Context, q *sqlcgen.Queries, runs []Waiting, to []domain.Binding) ([]domain.LiveRun, error) {
+func (s *Store) bindWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, runs []Waiting, to []domain.Binding) ([]domain.LiveRun, error) {
 	var keys []slotKey
 	for i, r := range runs {
 		if to[i].Instance != "" && r.Def.NeedsSlot() && r.Def.BlockScope == domain.ScopeInstance {
@@ -144,13 +144,15 @@ func (s *Store) bindWaiting(ctx context.Context, q *sqlcgen.Queries, runs []Wait
 		return nil, err
 	}
 	var p sqlcgen.BindWaitingParams
+	var blocked []Admission
 	for i, r := range runs {
 		if to[i].Instance == "" {
 			continue
 		}
 		due := r.Due()
 		if r.Def.NeedsSlot() && r.Def.BlockScope == domain.ScopeInstance && !slots.take(slotOf(r.Def, to[i].Instance), due.Owner()) {
-			continue // another run of the job has that instance: it goes on waiting
+			blocked = append(blocked, Admission{Due: due, Def: r.Def, Binding: to[i]})
+			continue
 		}
 		p.Ids = append(p.Ids, r.ID)
 		p.Attempts = append(p.Attempts, int32(r.Attempt))
@@ -159,8 +161,8 @@ func (s *Store) bindWaiting(ctx context.Context, q *sqlcgen.Queries, runs []Wait
 		p.Routes = append(p.Routes, to[i].Route)
 		p.GiveUps = append(p.GiveUps, s.giveUp(r.Def, r.DueAt))
 	}
-	if len(p.Ids) == 0 {
-		return nil, nil
+	if err := s.blockWaiting(ctx, tx, q, blocked, slots); err != nil || len(p.Ids) == 0 {
+		return nil, err
 	}
 	if err := slots.save(ctx, q); err != nil {
 		return nil, err
@@ -180,6 +182,19 @@ func (s *Store) bindWaiting(ctx context.Context, q *sqlcgen.Queries, runs []Wait
 		done[i] = r.ID
 	}
 	return liveRuns(rows), q.DeleteWaiting(ctx, done)
+}
+
+// blockWaiting applies the block policy to waiting runs whose chosen instance runs another run of their job. They
+// leave the waiting, or they would stand in front of those that could be bound.
+func (s *Store) blockWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []Admission, slots *slotSet) error {
+	if len(in) == 0 {
+		return nil
+	}
+	var out Admitted
+	if err := s.blocked(ctx, tx, q, in, slots, &out); err != nil {
+		return err
+	}
+	return q.DeleteWaiting(ctx, out.Held)
 }
 
 // Unbind takes attempts from instances that refused them, and makes them wait for another. It returns those whose
@@ -287,6 +302,7 @@ func (s *Store) MarkRunning(ctx context.Context, started []Started) ([]domain.Ch
 		p.Attempts = append(p.Attempts, int32(r.Attempt))
 		p.Instances = append(p.Instances, r.Instance)
 		p.Boots = append(p.Boots, r.BootID)
+		p.Binds = append(p.Binds, int32(r.Bind))
 		p.StartedAts = append(p.StartedAts, r.StartedAt)
 	}
 	var rows []sqlcgen.RunsLive

@@ -101,7 +101,7 @@ func (s *Store) check(ctx context.Context, q *sqlcgen.Queries, spec *domain.JobS
 			return nil, err
 		}
 		if !known {
-			f.Add("group", "there is no group of this name")
+			f.Add("group", fmt.Sprintf("there is no group %q; make it first, with belfry group create or POST /api/v1/groups", spec.Group))
 		}
 	}
 	return compiled, f.Err("the job is not valid")
@@ -118,6 +118,12 @@ func unbuilt(f *domain.Faults, spec *domain.JobSpec) {
 	}
 	if spec.Block == domain.BlockCoverEarly {
 		f.Add("block", "cover_early is not in this version yet; use serial, discard_later or parallel")
+	}
+	if spec.Route == domain.RouteBroadcast && spec.BlockScope == domain.ScopeInstance && spec.NeedsSlot() {
+		f.Add("block_scope", "instance is not in this version yet for a broadcast; use cluster, or block parallel")
+	}
+	if len(spec.Alert.Channels)+len(spec.Alert.On) > 0 {
+		f.Add("alert", "alerts are not in this version yet; leave it out")
 	}
 	if spec.Script != nil {
 		f.Add("script", "scripts are not in this version yet; use a handler, such as command")

@@ -74,7 +74,7 @@ func TestLocksAreTakenInOrder(t *testing.T) {
 		both(func(s *store.Store, backwards bool) error {
 			var in []store.Started
 			for _, r := range pick(backwards) {
-				in = append(in, store.Started{RunID: r.ID, Attempt: 1, Instance: r.Instance, BootID: r.BootID, StartedAt: s.Now()})
+				in = append(in, store.Started{RunID: r.ID, Attempt: 1, Instance: r.Instance, BootID: r.BootID, Bind: r.Bind, StartedAt: s.Now()})
 			}
 			_, err := s.MarkRunning(t.Context(), in)
 			return err

@@ -35,10 +35,10 @@ func (s *Store) BoundBoots(ctx context.Context) ([]BoundBoot, error) {
 	return out, nil
 }
 
-// RunsOf returns runs that are bound to a boot.
-func (s *Store) RunsOf(ctx context.Context, b BoundBoot, limit int) ([]domain.LiveRun, error) {
+// RunsOf returns runs that are bound to a boot, by id, those after the given one.
+func (s *Store) RunsOf(ctx context.Context, b BoundBoot, after domain.RunID, limit int) ([]domain.LiveRun, error) {
 	rows, err := s.q.RunsOfBoot(ctx, sqlcgen.RunsOfBootParams{
-		GroupName: b.Group, Instance: b.Instance, BootID: b.BootID, Batch: int32(limit),
+		GroupName: b.Group, Instance: b.Instance, BootID: b.BootID, After: after, Batch: int32(limit),
 	})
 	return liveRuns(rows), pgerr.Translate(err)
 }
@@ -177,6 +177,9 @@ func (s *Store) ReturnStrays(ctx context.Context, limit int) (int, error) {
 		var wait waitingRows
 		for _, r := range rows {
 			def, err := s.one(ctx, q, versionKey{domain.JobID(r.JobID), int(r.JobVersion)})
+			if domain.CodeOf(err) == domain.NotFound {
+				continue // without its definition nobody can run it, and the others must not wait for that
+			}
 			if err != nil {
 				return err
 			}
@@ -292,9 +295,25 @@ func (s *Store) DropDays(ctx context.Context, runs, logs time.Duration) error {
 		if err != nil || now.Sub(day.AddDate(0, 0, 1)) < keep {
 			continue
 		}
-		if _, err := s.pool.Exec(ctx, `DROP TABLE IF EXISTS `+pgx.Identifier{name}.Sanitize()); err != nil {
-			return pgerr.Translate(err)
+		if err := s.dropDay(ctx, name); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// dropDay drops one partition. That takes a lock for which all readers and writers of the table must wait, so that it
+// is only tried for a moment: whoever reads a long report at this hour is not waited for, and the next hour comes.
+func (s *Store) dropDay(ctx context.Context, name string) error {
+	return s.tx(ctx, func(tx pgx.Tx, _ *sqlcgen.Queries) error {
+		// One at a time: two that drop the same partition, or one beside make_day, meet in the catalogue.
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('belfry.make_day', 0))`); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '200ms'`); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `DROP TABLE IF EXISTS `+pgx.Identifier{name}.Sanitize())
+		return err
+	})
 }

@@ -17,7 +17,7 @@ func TestReconcilersFindTheirOwn(t *testing.T) {
 	bound := func() domain.RunID { return start(t, s, job.ID).ID }
 	running := func() domain.RunID {
 		r := start(t, s, job.ID)
-		if c, err := s.MarkRunning(t.Context(), []store.Started{{RunID: r.ID, Attempt: 1, Instance: "i1", BootID: "b1", StartedAt: s.Now()}}); err != nil || len(c) != 1 {
+		if c, err := s.MarkRunning(t.Context(), []store.Started{{RunID: r.ID, Attempt: 1, Instance: "i1", BootID: "b1", Bind: r.Bind, StartedAt: s.Now()}}); err != nil || len(c) != 1 {
 			t.Fatalf("%v, %v", c, err)
 		}
 		return r.ID
@@ -94,10 +94,10 @@ func TestReconcilersFindTheirOwn(t *testing.T) {
 	if err != nil || !slices.Equal(boots, want) {
 		t.Errorf("BoundBoots: %+v, %v", boots, err)
 	}
-	if runs, err := s.RunsOf(t.Context(), want[0], 100); err != nil || len(runs) != 7 {
+	if runs, err := s.RunsOf(t.Context(), want[0], domain.NilRunID, 100); err != nil || len(runs) != 7 {
 		t.Errorf("RunsOf: %d, %v", len(runs), err)
 	}
-	if runs, err := s.RunsOf(t.Context(), store.BoundBoot{Group: "g", Instance: "i1", BootID: "b0"}, 100); err != nil || len(runs) != 0 {
+	if runs, err := s.RunsOf(t.Context(), store.BoundBoot{Group: "g", Instance: "i1", BootID: "b0"}, domain.NilRunID, 100); err != nil || len(runs) != 0 {
 		t.Errorf("RunsOf another boot: %d, %v", len(runs), err)
 	}
 }

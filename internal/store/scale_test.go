@@ -169,7 +169,7 @@ func (w *scale) round() {
 	var started []store.Started
 	var ended []domain.Ended
 	for i, r := range out.Bound {
-		started = append(started, store.Started{RunID: r.ID, Attempt: 1, Instance: r.Instance, BootID: r.BootID, StartedAt: s.Now()})
+		started = append(started, store.Started{RunID: r.ID, Attempt: 1, Instance: r.Instance, BootID: r.BootID, Bind: r.Bind, StartedAt: s.Now()})
 		ended = append(ended, result(s, r, domain.OutcomeSucceeded))
 		if i%10 == 0 {
 			ended[i].Outcome, ended[i].Reason = domain.OutcomeFailed, domain.ReasonHandlerError
@@ -257,7 +257,7 @@ func (w *scale) readers() {
 		"Silent":       func() error { _, err := s.Silent(ctx, time.Second, batch); return err },
 		"BoundBoots":   func() error { _, err := s.BoundBoots(ctx); return err },
 		"RunsOf": func() error {
-			_, err := s.RunsOf(ctx, store.BoundBoot{Group: "g", Instance: "i3", BootID: "b"}, batch)
+			_, err := s.RunsOf(ctx, store.BoundBoot{Group: "g", Instance: "i3", BootID: "b"}, domain.NilRunID, batch)
 			return err
 		},
 		"PastDeadline":     func() error { _, err := s.PastDeadline(ctx, batch); return err },

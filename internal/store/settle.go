@@ -191,8 +191,8 @@ func (w *settling) compare(context.Context) error {
 		case !live || w.matched[e.RunID] || def == nil || int(r.Attempt) != e.Attempt || orZero(r.Instance) != e.Instance || orZero(r.BootID) != e.BootID:
 			w.toClass = append(w.toClass, i)
 			continue
-		case e.Outcome == domain.OutcomeUnstarted && e.Bind != 0 && e.Bind != int(r.Bind):
-			w.toClass = append(w.toClass, i) // it hands an earlier offer round back
+		case !sameRound(&e, &r):
+			w.toClass = append(w.toClass, i) // it speaks of an earlier binding
 			continue
 		case e.Group != "" && e.Group != r.GroupName:
 			w.out.Dispositions[i] = domain.WrongGroup
@@ -214,6 +214,22 @@ func (w *settling) compare(context.Context) error {
 	}
 	w.planRetries(retried)
 	return nil
+}
+
+// sameRound reports whether an Ended speaks of the offer round that the run is in. A result of the handler does in any
+// round: who started it has it. But that an attempt was handed back, or what a reconciler found, is true of the binding
+// that it was said of alone. An executor that does not say the round can only have meant the first.
+func sameRound(e *domain.Ended, r *sqlcgen.RunsLive) bool {
+	bind := e.Bind
+	switch {
+	case e.Instance == "":
+		return true
+	case e.Outcome == domain.OutcomeUnstarted && bind == 0:
+		bind = 1
+	case e.Outcome != domain.OutcomeUnstarted && (e.Group != "" || bind == 0):
+		return true
+	}
+	return bind == int(r.Bind)
 }
 
 // tryAgain reports whether the retry policy gives the run another attempt.

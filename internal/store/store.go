@@ -77,6 +77,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	if c.AppName != "" {
 		params["application_name"] = c.AppName
 	}
+	pc.ConnConfig.DialFunc = dial
 	pc.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		registerTypes(conn.TypeMap())
 		return nil
@@ -125,11 +126,25 @@ func (s *Store) Zone() *time.Location { return s.zone }
 // default, and each attempt of the transaction finds one.
 const missingDaysMax = 200
 
+// txMax bounds a transaction as its client sees it: a server that is frozen, or has vanished without a word, must not
+// hold its callers for longer. It is longer than lock_timeout, which says why something waits.
+const txMax = 15 * time.Second
+
+func (s *Store) once(ctx context.Context, f func(tx pgx.Tx, q *sqlcgen.Queries) error) error {
+	bounded, cancel := context.WithTimeout(ctx, txMax)
+	defer cancel()
+	err := pgx.BeginFunc(bounded, s.pool, func(tx pgx.Tx) error { return f(tx, s.q.WithTx(tx)) })
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return domain.WrapError(domain.Unavailable, "Postgres did not answer in time", err)
+	}
+	return err
+}
+
 // tx runs f in a transaction and translates its errors. Where a row belongs to a day that has no partition, such as a
 // fire time that an outage of days is made up for, the day is made and f runs again; f may thus run several times.
 func (s *Store) tx(ctx context.Context, f func(tx pgx.Tx, q *sqlcgen.Queries) error) error {
 	for try := 0; ; try++ {
-		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return f(tx, s.q.WithTx(tx)) })
+		err := s.once(ctx, f)
 		id, missing := dayMissing(err)
 		if !missing || try == missingDaysMax {
 			return pgerr.Translate(err)

@@ -64,12 +64,14 @@ UPDATE block_slots s SET owner = NULLIF(w.owner, '00000000-0000-0000-0000-000000
 -- A run that is due while its job's slot is taken waits for its turn. The caller holds the slot's lock, so that
 -- the owner's end cannot pass between.
 UPDATE runs_live r
-   SET held = true, admitted = true, held_by = w.owner, held_on = w.instance, waiting = 'an earlier run of the job is unfinished'
+   SET state = CASE WHEN r.state = 'queued' THEN 'pending' ELSE r.state END,
+       held = true, admitted = true, held_by = w.owner, held_on = w.instance, waiting = 'an earlier run of the job is unfinished'
   FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@due_ats::timestamptz[]) AS due_at,
                unnest(@attempts::int[]) AS attempt, unnest(@owners::uuid[]) AS owner,
                unnest(@instances::text[]) AS instance) w
  WHERE r.id = w.id AND r.due_at = w.due_at AND r.attempt = w.attempt
-   AND r.state IN ('pending', 'retrying') AND NOT r.held AND r.kill_requested_at IS NULL
+   AND (r.state IN ('pending', 'retrying') OR (r.state = 'queued' AND r.instance IS NULL))
+   AND NOT r.held AND r.kill_requested_at IS NULL
 RETURNING r.id, r.job_id;
 
 -- name: HeldCounts :many
@@ -137,9 +139,9 @@ UPDATE runs_live r
    SET state = 'running', started_at = w.started_at, waiting = NULL,
        lateness_ms = COALESCE(r.lateness_ms, (extract(epoch FROM w.started_at - r.due_at) * 1000)::bigint)
   FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@attempts::int[]) AS attempt,
-               unnest(@instances::text[]) AS instance, unnest(@boots::text[]) AS boot,
+               unnest(@instances::text[]) AS instance, unnest(@boots::text[]) AS boot, unnest(@binds::int[]) AS bind,
                unnest(@started_ats::timestamptz[]) AS started_at) w
- WHERE r.id = w.id AND r.attempt = w.attempt AND r.instance = w.instance AND r.boot_id = w.boot AND r.state = 'queued'
+ WHERE r.id = w.id AND r.attempt = w.attempt AND r.instance = w.instance AND r.boot_id = w.boot AND r.bind = w.bind AND r.state = 'queued'
 RETURNING r.*;
 
 -- name: ExpandFirst :many

@@ -19,7 +19,7 @@ SELECT group_name, instance::text AS instance, boot_id::text AS boot_id, count(*
 
 -- name: RunsOfBoot :many
 SELECT * FROM runs_live
- WHERE group_name = @group_name AND instance = @instance::text AND boot_id = @boot_id::text AND state IN ('queued', 'running')
+ WHERE group_name = @group_name AND instance = @instance::text AND boot_id = @boot_id::text AND id > @after AND state IN ('queued', 'running')
  ORDER BY id LIMIT @batch;
 
 -- name: PastDeadline :many

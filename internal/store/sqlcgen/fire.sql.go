@@ -484,12 +484,14 @@ func (q *Queries) HeldCounts(ctx context.Context, jobIds []int64) ([]HeldCountsR
 
 const holdRuns = `-- name: HoldRuns :many
 UPDATE runs_live r
-   SET held = true, admitted = true, held_by = w.owner, held_on = w.instance, waiting = 'an earlier run of the job is unfinished'
+   SET state = CASE WHEN r.state = 'queued' THEN 'pending' ELSE r.state END,
+       held = true, admitted = true, held_by = w.owner, held_on = w.instance, waiting = 'an earlier run of the job is unfinished'
   FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::timestamptz[]) AS due_at,
                unnest($3::int[]) AS attempt, unnest($4::uuid[]) AS owner,
                unnest($5::text[]) AS instance) w
  WHERE r.id = w.id AND r.due_at = w.due_at AND r.attempt = w.attempt
-   AND r.state IN ('pending', 'retrying') AND NOT r.held AND r.kill_requested_at IS NULL
+   AND (r.state IN ('pending', 'retrying') OR (r.state = 'queued' AND r.instance IS NULL))
+   AND NOT r.held AND r.kill_requested_at IS NULL
 RETURNING r.id, r.job_id
 `
 
@@ -807,9 +809,9 @@ UPDATE runs_live r
    SET state = 'running', started_at = w.started_at, waiting = NULL,
        lateness_ms = COALESCE(r.lateness_ms, (extract(epoch FROM w.started_at - r.due_at) * 1000)::bigint)
   FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::int[]) AS attempt,
-               unnest($3::text[]) AS instance, unnest($4::text[]) AS boot,
-               unnest($5::timestamptz[]) AS started_at) w
- WHERE r.id = w.id AND r.attempt = w.attempt AND r.instance = w.instance AND r.boot_id = w.boot AND r.state = 'queued'
+               unnest($3::text[]) AS instance, unnest($4::text[]) AS boot, unnest($5::int[]) AS bind,
+               unnest($6::timestamptz[]) AS started_at) w
+ WHERE r.id = w.id AND r.attempt = w.attempt AND r.instance = w.instance AND r.boot_id = w.boot AND r.bind = w.bind AND r.state = 'queued'
 RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
 `
 
@@ -818,6 +820,7 @@ type MarkRunningParams struct {
 	Attempts   []int32
 	Instances  []string
 	Boots      []string
+	Binds      []int32
 	StartedAts []time.Time
 }
 
@@ -827,6 +830,7 @@ func (q *Queries) MarkRunning(ctx context.Context, arg MarkRunningParams) ([]Run
 		arg.Attempts,
 		arg.Instances,
 		arg.Boots,
+		arg.Binds,
 		arg.StartedAts,
 	)
 	if err != nil {

@@ -403,14 +403,15 @@ func (q *Queries) RequestKill(ctx context.Context, arg RequestKillParams) ([]Run
 
 const runsOfBoot = `-- name: RunsOfBoot :many
 SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live
- WHERE group_name = $1 AND instance = $2::text AND boot_id = $3::text AND state IN ('queued', 'running')
- ORDER BY id LIMIT $4
+ WHERE group_name = $1 AND instance = $2::text AND boot_id = $3::text AND id > $4 AND state IN ('queued', 'running')
+ ORDER BY id LIMIT $5
 `
 
 type RunsOfBootParams struct {
 	GroupName string
 	Instance  string
 	BootID    string
+	After     domain.RunID
 	Batch     int32
 }
 
@@ -419,6 +420,7 @@ func (q *Queries) RunsOfBoot(ctx context.Context, arg RunsOfBootParams) ([]RunsL
 		arg.GroupName,
 		arg.Instance,
 		arg.BootID,
+		arg.After,
 		arg.Batch,
 	)
 	if err != nil {
