@@ -135,7 +135,6 @@ func TestNoVerdict(t *testing.T) {
 	w := newWorld(t, option{})
 	leased, answering := w.join("leased"), w.join("answering")
 	for _, p := range []*puppet{leased, answering} {
-		p := p
 		id, err := w.pg.Trigger(t.Context(), w.job(p.name), domain.Trigger{Cause: domain.CauseManual, Instance: p.name})
 		if err != nil {
 			t.Fatal(err)

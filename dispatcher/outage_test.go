@@ -128,7 +128,7 @@ func TestSteadiness(t *testing.T) {
 	w.steady.mu.Unlock()
 	if w.steady.forLong() {
 		w.steady.mu.Lock()
-		again := w.steady.checked != stale
+		again := !w.steady.checked.Equal(stale)
 		w.steady.mu.Unlock()
 		if !again {
 			t.Error("steady over a freeze")

@@ -163,7 +163,7 @@ func (d *Dispatcher) settlePoison(ctx context.Context, r received, b *batch, cau
 	}
 	d.DeadLetter(ctx, "result", m.Subject(), m.Data(), fmt.Errorf("run %s: %w", r.RunID, errors.Join(cause, err)))
 	if err != nil {
-		return nil // the executor keeps it, and answers for it
+		return nil //nolint:nilerr // it was set aside; the executor keeps it, and answers for it
 	}
 	d.tellSettled([]domain.Ended{r.Ended})
 	d.after(ctx, out)
