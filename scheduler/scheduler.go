@@ -41,7 +41,7 @@ const (
 	claimBatch  = 500     // runs a statement
 	fireBatch   = 500     // runs a Fire
 	fireWorkers = 4       // Fires at a time
-	fireTries   = 3       // of one batch; what then fails is found by another scheduler, stranded
+	fireTries   = 7       // of one batch, within a second or so; what then fails is found as stranded, 3 s after due
 )
 
 // Firing begins a little before due, as routing and binding take time: leadBase, and leadEach a run.
@@ -278,7 +278,9 @@ func (s *Scheduler) due() ([]domain.Due, time.Duration) {
 	return nil, min(max(next.Sub(now), time.Millisecond), quantum)
 }
 
-// fire hands a batch to Fire. The work outlives the end of ctx, which means to take no more, by its own deadline.
+// fire hands a batch to Fire. The work outlives the end of ctx, which means to take no more, by its own deadline. It is
+// tried for about a second, which mends a pool full of broken connections: a run that was late already, as its first
+// scheduler died, would else be given up to be found again past the tolerance.
 func (s *Scheduler) fire(ctx context.Context, batch []domain.Due) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()

@@ -380,7 +380,7 @@ func TestFireFails(t *testing.T) {
 		fails int
 		fired int
 		tries int
-	}{{1, 1, 2}, {2, 1, 3}, {3, 0, 3}} {
+	}{{1, 1, 2}, {6, 1, 7}, {7, 0, 7}} {
 		t.Run(fmt.Sprintf("%d times", tt.fails), func(t *testing.T) {
 			var d domain.Due
 			inBubble(t, func(s *fakeStore, f *fakeFirer) {
