@@ -62,6 +62,14 @@ func newLog(w io.Writer, c config.Log) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
+// run runs the parts until ctx ends and all have stopped.
+func (p *process) run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() {
+		p.log.Info("stopping: what runs may end; a second signal ends all at once")
+	})()
+	return p.group.Run(ctx)
+}
+
 // add appends a part that runs until its context ends.
 func (p *process) add(name string, run func(context.Context) error) {
 	p.group.Add(lifecycle.Component{Name: name, Run: run})

@@ -17,6 +17,7 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/followup"
 	"github.com/belfryhq/belfry/dispatcher/logs"
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/natsauth"
 	"github.com/belfryhq/belfry/internal/store"
@@ -145,19 +146,32 @@ func (g groupAccounts) DeleteGroup(ctx context.Context, name string) error {
 	return err
 }
 
-// addConsole appends the REST API on a listener of its own, and returns its address.
-func (p *process) addConsole(address string, s *store.Store, d *dispatcher.Dispatcher, accounts groupAccounts) (string, error) {
+// listen takes the console's address. It is done before anything else is started, so that a port in use leaves
+// nothing behind.
+func listen(address string) (net.Listener, error) {
 	ln, err := net.Listen("tcp", address)
 	if err != nil {
-		return "", fmt.Errorf("listen on --http %s: %w", address, err)
+		return nil, domain.WrapError(domain.Conflict, "listen on --http "+address+"; another port is taken by --http host:port, 0 is a free one", err)
 	}
+	return ln, nil
+}
+
+// checkAdminPassword refuses a weak one before anything is started.
+func checkAdminPassword(password config.Secret) error {
+	if password == "" {
+		return nil
+	}
+	return account.CheckPassword("--admin-password (BELFRY_ADMIN_PASSWORD)", password.Reveal())
+}
+
+// addConsole appends the REST API, and returns its address.
+func (p *process) addConsole(ln net.Listener, s *store.Store, d *dispatcher.Dispatcher, accounts groupAccounts) (string, error) {
 	server, err := console.New(console.Config{Listener: ln, API: api.Config{
 		Engine: s, Dispatcher: d, Accounts: accounts, Views: view.New(s.Pool()), Zone: s.Zone(), Log: p.log,
 		Ready:      []api.Check{{Name: "postgres", Probe: s.Check}, {Name: "nats", Probe: d.CheckNATS}},
 		Registerer: p.registry, Gatherer: p.registry, Version: p.app.Version,
 	}})
 	if err != nil {
-		ln.Close()
 		return "", err
 	}
 	p.add("console", server.Run)

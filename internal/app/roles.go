@@ -51,7 +51,7 @@ func (r *role) run(ctx context.Context, what string) error {
 		<-ctx.Done()
 		return nil
 	})
-	return r.group.Run(ctx)
+	return r.process.run(ctx)
 }
 
 func interrupted(ctx context.Context, err error) error {
@@ -112,6 +112,14 @@ func (r *role) addIssuer(c config.NATS) error {
 
 // Console runs the console role.
 func (a *App) Console(ctx context.Context, c config.Console) error {
+	if err := checkAdminPassword(c.AdminPassword); err != nil {
+		return err
+	}
+	ln, err := listen(c.HTTP)
+	if err != nil {
+		return err
+	}
+	defer ln.Close() // closed by the console already, if it ran
 	r, err := a.role(ctx, "console", c.Database, c.NATS, c.Timing, c.Log)
 	if err != nil {
 		return interrupted(ctx, err)
@@ -130,7 +138,7 @@ func (a *App) Console(ctx context.Context, c config.Console) error {
 	if err != nil {
 		return err
 	}
-	address, err := r.addConsole(c.HTTP, r.store, d, groupAccounts{accounts, func(string) {}})
+	address, err := r.addConsole(ln, r.store, d, groupAccounts{accounts, func(string) {}})
 	if err != nil {
 		return err
 	}
@@ -212,7 +220,7 @@ func (a *App) Executor(ctx context.Context, c config.Executor) error {
 		fmt.Fprintf(a.Stdout, "metrics: http://%s\n", ln.Addr())
 	}
 	p.group.Add(lifecycle.Component{Name: "executor", Run: e.Run, StopTimeout: c.DrainTimeout + 30*time.Second})
-	return p.group.Run(ctx)
+	return p.run(ctx)
 }
 
 // MigrateUp brings the database up to date.

@@ -28,7 +28,7 @@ func (a *App) Standalone(ctx context.Context, c config.Standalone) error {
 	if err := s.build(ctx); err != nil {
 		return errors.Join(err, s.undo())
 	}
-	return p.group.Run(ctx)
+	return p.run(ctx)
 }
 
 // standalone is what is being built; undo stops what was started before the group runs.
@@ -59,11 +59,22 @@ func (s *standalone) own(name string, stop func(context.Context) error) {
 }
 
 func (s *standalone) build(ctx context.Context) error {
+	if err := checkAdminPassword(s.c.AdminPassword); err != nil {
+		return err
+	}
 	if s.c.DatabaseURL == "" || s.c.NATSURL == "" {
 		if err := os.MkdirAll(s.c.DataDir, 0o700); err != nil {
 			return fmt.Errorf("make --data-dir: %w", err)
 		}
+		if err := checkOwner(s.c.DataDir); err != nil {
+			return err
+		}
 	}
+	ln, err := listen(s.c.HTTP)
+	if err != nil {
+		return err
+	}
+	s.started = append(s.started, func(context.Context) error { ln.Close(); return nil })
 	url, err := s.postgres(ctx)
 	if err != nil {
 		return err
@@ -76,13 +87,10 @@ func (s *standalone) build(ctx context.Context) error {
 	}
 	s.own("postgres connections", func(context.Context) error { s.store.Close(); return nil })
 	s.accounts = account.New(s.store.Pool())
-	if err := s.ensureAdmin(ctx, s.accounts, s.c.AdminPassword); err != nil {
-		return err
-	}
 	if _, err := s.accounts.EnsureGroup(ctx, "default", "The group that is there from the start."); err != nil {
 		return err
 	}
-	return s.roles(ctx)
+	return s.roles(ctx, ln)
 }
 
 // postgres starts the Postgres inside, unless one is named, and returns its URL.
@@ -125,7 +133,7 @@ func (s *standalone) postgres(ctx context.Context) (string, error) {
 }
 
 // roles starts NATS and adds every role, those that hand out work last, so that they stop first.
-func (s *standalone) roles(ctx context.Context) error {
+func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 	url, options, issuer, accountName, err := s.natsServer(ctx)
 	if err != nil {
 		return err
@@ -167,8 +175,12 @@ func (s *standalone) roles(ctx context.Context) error {
 		}
 	}
 	s.addScheduler(s.store, d)
-	address, err := s.addConsole(s.c.HTTP, s.store, d, groupAccounts{s.accounts, forget})
+	address, err := s.addConsole(ln, s.store, d, groupAccounts{s.accounts, forget})
 	if err != nil {
+		return err
+	}
+	// Last, so that a password which is shown once belongs to a start that succeeded.
+	if err := s.ensureAdmin(ctx, s.accounts, s.c.AdminPassword); err != nil {
 		return err
 	}
 	s.add("announcement", func(ctx context.Context) error {
