@@ -110,13 +110,27 @@ func TestNoResponders(t *testing.T) {
 	}
 }
 
-// Another boot answers: the one that the run is bound to is no more, and had never heard of it.
+// Another boot answers, and comes to have the lease: the one that the run is bound to is no more, and had never heard
+// of it. No verdict is needed for that.
 func TestAnotherBootAnswers(t *testing.T) {
-	w := newWorld(t, option{})
+	w := newWorld(t, option{after: time.Hour})
 	a := w.join("a")
 	a.set(func() { a.boot = "newer"; a.auto = true }) // before its next heartbeat
 	id := w.trigger(w.job("j"))
 	if r := w.becomes(id, "succeeded"); r.Boot != "newer" || r.Attempt != 1 {
+		t.Errorf("run %+v", r)
+	}
+}
+
+// Two of one name live, and the other one is faster to answer: the run stays bound to the boot that has the lease, as
+// that one may have taken it.
+func TestTwoOfOneName(t *testing.T) {
+	w := newWorld(t, option{quiet: true, still: true})
+	a := w.join("a")
+	id := w.trigger(w.job("j"))
+	r := w.bind(id, a)
+	w.answered(t.Context(), bootOf(&r), []domain.LiveRun{r}, &wire.Answer{V: wire.Version, Instance: "a", BootID: "twin"}, true)
+	if r := w.run(id); r.State != "queued" || r.Boot != "boot-a" || r.Bind != 1 {
 		t.Errorf("run %+v", r)
 	}
 }
