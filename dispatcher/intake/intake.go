@@ -11,8 +11,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// AckWait is how long a fetched message may stay unacknowledged before it is given to somebody else.
-const AckWait = 30 * time.Second
+// AckWait is how long a fetched message may stay unacknowledged before it is given to somebody else. Settling twice does
+// no harm, and the results that a dead dispatcher had fetched keep verdicts about instances waiting for so long.
+const AckWait = 10 * time.Second
 
 // gatherTime is how long the first message of a batch waits for others.
 const gatherTime = 2 * time.Millisecond

@@ -329,6 +329,9 @@ func (s *Store) ExpandBroadcast(ctx context.Context, run domain.Due, def *domain
 	var out Admitted
 	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
 		out = Admitted{}
+		if err := lockChains(ctx, q, []*domain.Definition{def}); err != nil {
+			return err
+		}
 		if err := q.LockWaiting(ctx, []domain.RunID{run.RunID}); err != nil {
 			return err
 		}

@@ -174,10 +174,15 @@ func (s *Store) admitSlotted(ctx context.Context, in []Admission) (Admitted, err
 
 func (s *Store) admitUnderSlots(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []Admission, out *Admitted) error {
 	var keys []slotKey
+	defs := make([]*domain.Definition, len(in))
 	for i := range in {
+		defs[i] = in[i].Def
 		if takes(&in[i]) {
 			keys = append(keys, slotOf(in[i].Def, in[i].Instance))
 		}
+	}
+	if err := lockChains(ctx, q, defs); err != nil {
+		return err
 	}
 	slots, err := lockSlots(ctx, q, keys, true)
 	if err != nil {
@@ -202,6 +207,22 @@ func (s *Store) admitUnderSlots(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queri
 		return domain.WrapError(domain.Conflict, "fire", errRepeat)
 	}
 	return s.blocked(ctx, tx, q, losers, slots, out)
+}
+
+// lockChains locks the planning of fixed_delay jobs before anything else, as a run that the block policy ends sets its
+// job's next fire.
+func lockChains(ctx context.Context, q *sqlcgen.Queries, defs []*domain.Definition) error {
+	var jobs []int64
+	for _, d := range defs {
+		if d.Schedule.Kind == domain.ScheduleFixedDelay {
+			jobs = append(jobs, int64(d.JobID))
+		}
+	}
+	if len(jobs) == 0 {
+		return nil
+	}
+	_, err := q.LockDue(ctx, jobs)
+	return err
 }
 
 func (s *Store) fireable(ctx context.Context, q *sqlcgen.Queries, in []Admission) (map[domain.RunID]bool, error) {
