@@ -41,10 +41,10 @@ func (d *Dispatcher) Fire(ctx context.Context, runs []domain.Due) (later []domai
 		return later, nil
 	}
 	out, err := d.store.Admit(ctx, single)
+	d.admitted(ctx, out) // also beside an error: a part of the batch may be committed
 	if err != nil {
-		return nil, err // what was committed all the same is silent, and its instance is asked
+		return nil, err
 	}
-	d.admitted(ctx, out)
 	return append(later, out.Later...), nil
 }
 

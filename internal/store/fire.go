@@ -15,7 +15,8 @@ import (
 const TimeoutGrace = 30 * time.Second
 
 // Admit fires runs: pending to queued, bound to the chosen instance before anybody offers it. Runs of jobs whose
-// block policy needs it take their slot in the same transaction. Ahead of due a run may only take a free slot.
+// block policy needs it take their slot in the same transaction. Ahead of due a run may only take a free slot. Beside an
+// error the result holds what was committed all the same.
 func (s *Store) Admit(ctx context.Context, in []Admission) (Admitted, error) {
 	var free, slotted []Admission
 	for _, a := range in {
@@ -35,7 +36,7 @@ func (s *Store) Admit(ctx context.Context, in []Admission) (Admitted, error) {
 			return s.admit(ctx, q, free, &out)
 		})
 		if err != nil {
-			return out, err
+			return Admitted{}, err
 		}
 	}
 	if len(slotted) == 0 {
@@ -145,8 +146,11 @@ func (s *Store) admitSlotted(ctx context.Context, in []Admission) (Admitted, err
 			out = Admitted{}
 			return s.admitUnderSlots(ctx, tx, q, in, &out)
 		})
+		if err == nil {
+			return out, nil
+		}
 		if domain.CodeOf(err) != domain.Conflict {
-			return out, err
+			return Admitted{}, err
 		}
 	}
 	// Somebody keeps being faster; one at a time each loses only its own race. What still loses is left to the
