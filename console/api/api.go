@@ -269,13 +269,14 @@ type JSONBody struct {
 	RawBody     []byte `contentType:"application/json"`
 }
 
-// decode decodes the body strictly over dst. Only JSON is taken: a form that another site makes a browser send
-// cannot claim to be that without being asked first.
+// decode decodes the body strictly over dst, and what is sound of it also where it fails. Only JSON is taken: a form
+// that another site makes a browser send cannot claim to be that without being asked first.
 func (b *JSONBody) decode(dst any) error {
 	if err := b.check(); err != nil {
 		return err
 	}
-	return decodeStrict(b.RawBody, dst)
+	_, err := decodeStrict(b.RawBody, dst)
+	return err
 }
 
 func (b *JSONBody) check() error {

@@ -88,15 +88,13 @@ func (a *API) group(ctx context.Context, id auth.Identity, in *GroupPath) (*outp
 
 func (a *API) createGroup(ctx context.Context, id auth.Identity, in *struct{ JSONBody }) (*output[newGroup], error) {
 	var b groupBody
-	if err := in.decode(&b); err != nil {
-		return nil, err
-	}
+	shape := in.decode(&b)
 	var f domain.Faults
 	if !domain.ValidGroupName(b.Name) {
 		f.Add("name", domain.GroupNameRule)
 	}
 	checkDescription(&f, b.Description)
-	if err := f.Err("the group is not valid"); err != nil {
+	if err := alsoFaulty(shape, f.Err("the group is not valid")); err != nil {
 		return nil, err
 	}
 	g, token, err := a.Accounts.CreateGroup(ctx, b.Name, b.Description)

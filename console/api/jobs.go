@@ -130,7 +130,7 @@ func (a *API) job(ctx context.Context, id auth.Identity, in *JobPath) (*versione
 func (a *API) createJob(ctx context.Context, id auth.Identity, in *struct{ JSONBody }) (*versioned, error) {
 	spec := domain.DefaultJobSpec()
 	if err := in.decode(&spec); err != nil {
-		return nil, err
+		return nil, alsoFaulty(err, a.checkSpec(err, spec))
 	}
 	if !id.Sees(spec.Group) && domain.ValidGroupName(spec.Group) {
 		return nil, unknownGroup()
@@ -144,6 +144,22 @@ func (a *API) createJob(ctx context.Context, id auth.Identity, in *struct{ JSONB
 	}
 	a.audit(ctx, id, "job.create", jobObject(j.ID), nil, j)
 	return answerJob(j), nil
+}
+
+// checkSpec returns what is wrong with the values of a spec, as far as can be said without the database. It is for
+// bodies of which some fields have the wrong shape, as that error says; the engine checks all others, and in whole.
+func (a *API) checkSpec(shape error, spec domain.JobSpec) error {
+	var f domain.Faults
+	if namesFault(shape, "script") { // it is there, whatever it is, so that no handler is missed
+		spec.Script = &domain.Script{Language: "sh", Code: ":"}
+	}
+	spec.Normalize()
+	f.AddAll("", spec.Validate())
+	if !namesFault(shape, "schedule.kind") { // without it no other field of a schedule means anything
+		_, err := a.compile(spec.Schedule, time.Now())
+		f.AddAll("schedule", err)
+	}
+	return f.Err("the job is not valid")
 }
 
 // unknownGroup answers a group that is not there and one that the caller may not see alike.
@@ -178,8 +194,8 @@ func (a *API) replaceJob(ctx context.Context, id auth.Identity, in *struct {
 	if err := in.check(); err != nil {
 		return nil, err
 	}
-	return a.edit(ctx, id, in.ID, in.Conditional, in.RawBody, func(domain.JobSpec) (json.RawMessage, error) {
-		return in.RawBody, nil
+	return a.edit(ctx, id, in.ID, in.Conditional, in.RawBody, func(_ domain.JobSpec, sent json.RawMessage) (json.RawMessage, error) {
+		return sent, nil
 	})
 }
 
@@ -191,25 +207,28 @@ func (a *API) patchJob(ctx context.Context, id auth.Identity, in *struct {
 	if err := in.check(); err != nil {
 		return nil, err
 	}
-	return a.edit(ctx, id, in.ID, in.Conditional, in.RawBody, func(now domain.JobSpec) (json.RawMessage, error) {
+	return a.edit(ctx, id, in.ID, in.Conditional, in.RawBody, func(now domain.JobSpec, sent json.RawMessage) (json.RawMessage, error) {
 		doc, err := json.Marshal(now)
 		if err != nil {
 			return nil, fmt.Errorf("encode the job as it stands: %w", err)
 		}
-		return mergePatch(doc, in.RawBody), nil
+		return mergePatch(doc, sent), nil
 	})
 }
 
-// edit changes a job to the document that next makes of its present spec. sent is what the client sent: its shape
-// is checked first, so that also a null at an unknown name is refused, and its version and children are read.
+// edit changes a job to the document that next makes of its present spec and of what the client sent. The shape of
+// that is checked first, so that also a null at an unknown name is refused, and its version and children are read.
 func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c Conditional, sent json.RawMessage,
-	next func(domain.JobSpec) (json.RawMessage, error)) (*versioned, error) {
-	if _, err := a.readJob(ctx, id, job); err != nil {
+	next func(now domain.JobSpec, sent json.RawMessage) (json.RawMessage, error)) (*versioned, error) {
+	present, err := a.readJob(ctx, id, job)
+	if err != nil {
 		return nil, err
 	}
 	var asked domain.Job
-	if err := decodeStrict(sent, &asked); err != nil {
-		return nil, err
+	sound, err := decodeStrict(sent, &asked)
+	if err != nil {
+		spec, _ := edited(present.JobSpec, sound, next)
+		return nil, alsoFaulty(err, a.checkSpec(err, spec))
 	}
 	version, err := oneVersion(c, asked.Version)
 	if err != nil {
@@ -222,18 +241,14 @@ func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c Co
 		if err := may(id, spec.Group, noJob); err != nil { // it may have moved since it was read
 			return err
 		}
-		doc, err := next(*spec)
+		changed, err := edited(*spec, sent, next)
 		if err != nil {
-			return err
-		}
-		changed := domain.Job{JobSpec: domain.DefaultJobSpec()}
-		if err := decodeStrict(doc, &changed); err != nil {
 			return err
 		}
 		if !id.Sees(changed.Group) && domain.ValidGroupName(changed.Group) {
 			return unknownGroup()
 		}
-		*spec = changed.JobSpec
+		*spec = changed
 		return nil
 	})
 	if err != nil {
@@ -243,6 +258,17 @@ func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c Co
 		a.audit(ctx, id, "job.update", jobObject(job), before, after)
 	}
 	return answerJob(after), nil
+}
+
+// edited returns the spec that the document of next says, over the defaults.
+func edited(now domain.JobSpec, sent json.RawMessage,
+	next func(domain.JobSpec, json.RawMessage) (json.RawMessage, error)) (domain.JobSpec, error) {
+	j := domain.Job{JobSpec: domain.DefaultJobSpec()}
+	doc, err := next(now, sent)
+	if err == nil {
+		_, err = decodeStrict(doc, &j)
+	}
+	return j.JobSpec, err
 }
 
 // oneVersion returns the version that a change is meant for, from the header or the body, 0 for any.

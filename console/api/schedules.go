@@ -52,15 +52,21 @@ func (a *API) next(ctx context.Context, id auth.Identity, in *struct {
 
 func (a *API) preview(_ context.Context, _ auth.Identity, in *struct{ JSONBody }) (*output[preview], error) {
 	b := previewBody{Count: 5}
-	if err := in.decode(&b); err != nil {
-		return nil, err
-	}
-	if b.Count < 1 || b.Count > maxPreview {
-		return nil, invalidField("count", "must be 1 to 100")
-	}
+	shape := in.decode(&b)
 	from := time.Now()
 	if b.From != nil {
 		from = b.From.Time
+	}
+	var f domain.Faults
+	if b.Count < 1 || b.Count > maxPreview {
+		f.Add("count", "must be 1 to 100")
+	}
+	if !namesFault(shape, "schedule.kind") {
+		_, err := a.compile(b.Schedule, from)
+		f.AddAll("schedule", err)
+	}
+	if err := alsoFaulty(shape, f.Err("the preview is not valid")); err != nil {
+		return nil, err
 	}
 	p, err := a.fireTimes(b.Schedule, from, from, b.Count)
 	if err != nil {

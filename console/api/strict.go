@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -17,21 +19,54 @@ import (
 // decodeStrict decodes a JSON object into dst, a pointer to a struct, over what dst holds. Unlike encoding/json it
 // names every unknown, doubled or wrongly typed field at once, by its path, and it compares names exactly. A null
 // leaves its field as it is.
-func decodeStrict(data []byte, dst any) error {
+//
+// Where it refuses the shape of some fields, dst and sound hold the rest: what is not known is left out, and what has
+// the wrong type counts as null. Thus the values of the rest can be checked too, and alsoFaulty names all at once.
+func decodeStrict(data []byte, dst any) (sound json.RawMessage, err error) {
 	if err := checkSyntax(data); err != nil {
-		return err
+		return nil, err
 	}
 	var f domain.Faults
-	checkShape("", data, reflect.TypeOf(dst).Elem(), &f)
-	if err := f.Err("the body is not valid"); err != nil {
-		return err
+	sound = checkShape("", data, reflect.TypeOf(dst).Elem(), &f)
+	err = f.Err("the body is not valid")
+	if err == nil {
+		sound = data
 	}
-	if err := json.Unmarshal(data, dst); err != nil {
+	if misfit := json.Unmarshal(sound, dst); misfit != nil && err == nil {
 		// checkShape sees all that Unmarshal can refuse; should a type be added that it does not understand,
 		// the client still hears something.
-		f.Add("body", "does not fit: "+err.Error())
+		err = invalidField("body", "does not fit: "+misfit.Error())
 	}
-	return f.Err("the body is not valid")
+	return sound, err
+}
+
+// alsoFaulty joins the error of a body's values to that of its shape, either of which may be nil. A fault at or below
+// a field whose shape is wrong goes without saying.
+func alsoFaulty(shape, values error) error {
+	var s, v *domain.Error
+	switch {
+	case shape == nil:
+		return values
+	case !errors.As(shape, &s) || !errors.As(values, &v):
+		return shape
+	}
+	both := *s
+	both.Fields = slices.Clone(s.Fields)
+	for _, field := range v.Fields {
+		if !namesFault(shape, field.Location) {
+			both.Fields = append(both.Fields, field)
+		}
+	}
+	return &both
+}
+
+// namesFault reports whether an error names a location or what it is a part of.
+func namesFault(err error, location string) bool {
+	var e *domain.Error
+	return errors.As(err, &e) && slices.ContainsFunc(e.Fields, func(f domain.FieldError) bool {
+		rest, within := strings.CutPrefix(location, f.Location)
+		return f.Location == "body" || within && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	})
 }
 
 // checkSyntax refuses what is not one JSON value in UTF-8, and says where it goes wrong.
@@ -66,16 +101,15 @@ var (
 	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// checkShape compares a value, whose syntax is good, with a type.
-func checkShape(path string, raw json.RawMessage, t reflect.Type, f *domain.Faults) {
+// checkShape compares a value, whose syntax is good, with a type, and returns what is sound of it.
+func checkShape(path string, raw json.RawMessage, t reflect.Type, f *domain.Faults) json.RawMessage {
 	raw = bytes.TrimSpace(raw)
 	got := kindOf(raw)
 	if got == "null" && path != "" {
-		return
+		return raw
 	}
 	if reflect.PointerTo(t).Implements(jsonUnmarshaler) || reflect.PointerTo(t).Implements(textUnmarshaler) {
-		checkText(path, raw, got, t, f)
-		return
+		return soundIf(checkText(path, raw, got, t, f), raw)
 	}
 	expect := func(want string) bool {
 		if got != want {
@@ -83,39 +117,53 @@ func checkShape(path string, raw json.RawMessage, t reflect.Type, f *domain.Faul
 		}
 		return got == want
 	}
+	sound := true
 	switch t.Kind() {
 	case reflect.Pointer:
-		checkShape(path, raw, t.Elem(), f)
+		return checkShape(path, raw, t.Elem(), f)
 	case reflect.Struct:
-		if expect("object") {
-			checkObject(path, raw, t, f)
+		if sound = expect("object"); sound {
+			return checkObject(path, raw, t, f)
 		}
 	case reflect.Slice:
-		if expect("array") {
-			for i, e := range elements(raw) {
-				checkShape(fmt.Sprintf("%s[%d]", path, i), e, t.Elem(), f)
-			}
+		if sound = expect("array"); sound {
+			return checkElements(path, raw, t, f)
 		}
 	case reflect.String:
-		expect("string")
+		sound = expect("string")
 	case reflect.Bool:
-		expect("boolean")
+		sound = expect("boolean")
 	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Float64:
-		if expect("number") && json.Unmarshal(raw, reflect.New(t).Interface()) != nil {
+		sound = expect("number")
+		if sound && json.Unmarshal(raw, reflect.New(t).Interface()) != nil {
+			sound = false
 			f.Add(path, map[bool]string{true: "is out of range", false: "must be a whole number in range"}[t.Kind() == reflect.Float64])
 		}
 	case reflect.Interface:
 	default:
 		panic(fmt.Sprintf("api: a body holds a %s, which checkShape does not know", t)) // caught by the first test
 	}
+	return soundIf(sound, raw)
 }
 
-func checkText(path string, raw json.RawMessage, got string, t reflect.Type, f *domain.Faults) {
+// soundIf returns the value where it is sound, else null, which stands for the default.
+func soundIf(sound bool, raw json.RawMessage) json.RawMessage {
+	if sound {
+		return raw
+	}
+	return json.RawMessage("null")
+}
+
+func checkText(path string, raw json.RawMessage, got string, t reflect.Type, f *domain.Faults) (sound bool) {
 	if got != "string" {
 		f.Add(orBody(path), fmt.Sprintf("must be a string%s, not %s", example(t), withArticle(got)))
-	} else if err := json.Unmarshal(raw, reflect.New(t).Interface()); err != nil {
+		return false
+	}
+	err := json.Unmarshal(raw, reflect.New(t).Interface())
+	if err != nil {
 		f.Add(path, err.Error())
 	}
+	return err == nil
 }
 
 func example(t reflect.Type) string {
@@ -128,10 +176,10 @@ func example(t reflect.Type) string {
 	return ""
 }
 
-func checkObject(path string, raw json.RawMessage, t reflect.Type, f *domain.Faults) {
+func checkObject(path string, raw json.RawMessage, t reflect.Type, f *domain.Faults) json.RawMessage {
 	fields := map[string]reflect.Type{}
-	names := fieldNames(t, fields)
-	seen := map[string]bool{}
+	known := strings.Join(fieldNames(t, fields), ", ")
+	seen := map[string]json.RawMessage{}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.Token() //nolint:errcheck // the syntax has been checked, here and below
 	for dec.More() {
@@ -140,17 +188,36 @@ func checkObject(path string, raw json.RawMessage, t reflect.Type, f *domain.Fau
 		var value json.RawMessage
 		dec.Decode(&value) //nolint:errcheck // as above
 		at := strings.TrimPrefix(path+"."+name, ".")
-		ft, known := fields[name]
+		ft, isKnown := fields[name]
+		_, twice := seen[name]
 		switch {
-		case seen[name]:
-			f.Add(at, "is given twice")
-		case !known:
-			f.Add(clip(at), "is not a known field; known are "+strings.Join(names, ", "))
+		case twice:
+			f.Add(clip(at), "is given twice")
+		case !isKnown:
+			f.Add(clip(at), "is not a known field; known are "+known)
+			seen[name] = nil
 		default:
-			checkShape(at, value, ft, f)
+			seen[name] = checkShape(at, value, ft, f)
 		}
-		seen[name] = true
 	}
+	maps.DeleteFunc(seen, func(_ string, sound json.RawMessage) bool { return sound == nil })
+	return encodeSound(seen)
+}
+
+func checkElements(path string, raw json.RawMessage, t reflect.Type, f *domain.Faults) json.RawMessage {
+	sound := elements(raw)
+	for i, e := range sound {
+		sound[i] = checkShape(fmt.Sprintf("%s[%d]", path, i), e, t.Elem(), f)
+	}
+	return encodeSound(sound)
+}
+
+func encodeSound(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("api: encode a checked document: %v", err)) // raw JSON always has a JSON form
+	}
+	return b
 }
 
 // clip bounds a name that a client made up.
@@ -234,9 +301,5 @@ func mergePatch(doc, patch json.RawMessage) json.RawMessage {
 			target[name] = mergePatch(target[name], value)
 		}
 	}
-	merged, err := json.Marshal(target)
-	if err != nil {
-		panic(fmt.Sprintf("api: encode a merged document: %v", err)) // raw JSON always has a JSON form
-	}
-	return merged
+	return encodeSound(target)
 }

@@ -3,7 +3,9 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/belfryhq/belfry/internal/domain"
@@ -41,6 +43,39 @@ func TestMergePatch(t *testing.T) {
 	}
 }
 
+// A fault of a value is not told where a fault of the shape explains it.
+func TestAlsoFaulty(t *testing.T) {
+	var shape, values domain.Faults
+	for _, at := range []string{"name", "schedule.kind", "tags[1]", "script"} {
+		shape.Add(at, "shape")
+	}
+	for _, at := range []string{"name", "names", "schedule", "schedule.kind", "tags[1]", "tags[10]", "script.code", "group"} {
+		values.Add(at, "value")
+	}
+	var got []string
+	var e *domain.Error
+	if !errors.As(alsoFaulty(shape.Err("bad"), values.Err("bad too")), &e) {
+		t.Fatal("no domain error came back")
+	}
+	for _, f := range e.Fields {
+		got = append(got, f.Location+" "+f.Message)
+	}
+	want := []string{"name shape", "schedule.kind shape", "tags[1] shape", "script shape", "names value", "schedule value", "tags[10] value", "group value"}
+	if !slices.Equal(got, want) {
+		t.Errorf("named are %q, want %q", got, want)
+	}
+	if len(shape.Err("").(*domain.Error).Fields) != 4 {
+		t.Error("the error of the shape was changed")
+	}
+	if err := alsoFaulty(nil, nil); err != nil {
+		t.Errorf("of nothing: %v", err)
+	}
+	syntax := badSyntax("cut off")
+	if err := alsoFaulty(syntax, values.Err("bad")); err != syntax {
+		t.Errorf("beside bad syntax: %v", err)
+	}
+}
+
 // What decodeStrict takes, encoding/json takes too, unknown fields forbidden, and with the same meaning; and no
 // input makes it panic or refuse without a word.
 func FuzzDecodeStrict(f *testing.F) {
@@ -54,7 +89,7 @@ func FuzzDecodeStrict(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		got := domain.Job{JobSpec: domain.DefaultJobSpec()}
-		if err := decodeStrict(data, &got); err != nil {
+		if _, err := decodeStrict(data, &got); err != nil {
 			if err.Error() == "" {
 				t.Error("it is refused without a word")
 			}

@@ -96,9 +96,7 @@ func toUser(u account.User) user {
 
 func (a *API) createUser(ctx context.Context, id auth.Identity, in *struct{ JSONBody }) (*output[user], error) {
 	var b userBody
-	if err := in.decode(&b); err != nil {
-		return nil, err
-	}
+	shape := in.decode(&b)
 	var f domain.Faults
 	if !domain.ValidGroupName(b.Username) {
 		f.Add("username", "must be 1 to 63 characters, a-z, 0-9, _ or -, and start with a letter or digit")
@@ -108,7 +106,7 @@ func (a *API) createUser(ctx context.Context, id auth.Identity, in *struct{ JSON
 		f.Add("role", "must be one of admin, operator, viewer")
 	}
 	checkGroups(&f, b.Groups)
-	if err := f.Err("the user is not valid"); err != nil {
+	if err := alsoFaulty(shape, f.Err("the user is not valid")); err != nil {
 		return nil, err
 	}
 	u, err := a.Accounts.CreateUser(ctx, b.Username, b.Password, b.Role, b.Groups)
@@ -164,10 +162,8 @@ func toToken(t account.Token) token {
 
 func (a *API) createToken(ctx context.Context, id auth.Identity, in *struct{ JSONBody }) (*output[newToken], error) {
 	b := tokenBody{Role: id.Role, Groups: slices.Clone(id.Groups)} // decoding writes into what it is given
-	if err := in.decode(&b); err != nil {
-		return nil, err
-	}
-	if err := checkToken(id, b); err != nil {
+	shape := in.decode(&b)
+	if err := alsoFaulty(shape, checkToken(id, b)); err != nil {
 		return nil, err
 	}
 	var expires *time.Time
