@@ -144,11 +144,12 @@ func New(c Config) *API {
 		Config: c, router: chi.NewMux(), guesses: auth.NewLimiter(), metrics: newMetrics(c.Registerer),
 		streams: &streamSlots{users: map[string]int{}}, closing: make(chan struct{}),
 	}
-	a.router.Use(a.observe, a.recoverPanics, secureHeaders, a.authenticate, bound, a.onceOnly)
+	a.router.Use(a.observe, a.recoverPanics, secureHeaders, a.authenticate, bound, headAsGet, a.onceOnly)
 	a.router.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, newProblem(http.StatusNotFound, "there is nothing at this path"))
 	})
 	a.router.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Allow", a.allowed(r.URL.Path))
 		writeProblem(w, newProblem(http.StatusMethodNotAllowed, "this path does not know "+r.Method))
 	})
 	a.huma = humachi.New(a.router, a.humaConfig())
@@ -173,6 +174,7 @@ func (a *API) CloseStreams() { close(a.closing) }
 // maxBodyBytes bounds every body.
 const (
 	maxBodyBytes    = 1 << 20
+	tooLarge        = "the body is over 1 MiB (1048576 bytes)"
 	bodyReadTimeout = 10 * time.Second
 )
 

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -181,11 +182,50 @@ func TestTooLarge(t *testing.T) {
 	body := `{"name":"` + strings.Repeat("x", 1<<20) + `"}`
 	for _, headers := range [][]string{nil, {"Idempotency-Key", "k"}} {
 		if a := w.do(w.admin, "POST", "/api/v1/jobs", body, headers...); a.status != 413 ||
-			a.header.Get("Content-Type") != "application/problem+json" {
+			a.header.Get("Content-Type") != "application/problem+json" ||
+			a.field("detail") != "the body is over 1 MiB (1048576 bytes)" || !slices.Equal(a.locations(), []string{"body"}) {
 			t.Errorf("with %v: %d %s", headers, a.status, a.body)
 		}
 	}
 	if a := w.do("", "POST", "/api/v1/auth/login", body); a.status != 413 {
 		t.Errorf("a log-in: %d", a.status)
+	}
+	if a := w.do(w.admin, "POST", "/api/v1/jobs", body[:1<<20-2]+`"}`); a.status != 422 {
+		t.Errorf("1 MiB exactly: %d %.200s", a.status, a.body)
+	}
+}
+
+// A body that is nothing but faults does not get an answer of many times its size.
+func TestManyFaults(t *testing.T) {
+	w := newWorld(t)
+	var body strings.Builder
+	for i := range 50_000 {
+		fmt.Fprintf(&body, `,"f%d":0`, i)
+	}
+	a := w.do(w.admin, "POST", "/api/v1/jobs", "{"+body.String()[1:]+"}")
+	if a.status != 422 || len(a.body) > 100_000 || !strings.Contains(a.body, "more faults") {
+		t.Errorf("%d, %d bytes", a.status, len(a.body))
+	}
+}
+
+func TestMethods(t *testing.T) {
+	w := newWorld(t)
+	for _, path := range []string{"/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/api/v1/jobs", "/api/v1/auth/me"} {
+		if a := w.do(w.admin, "HEAD", path, ""); a.status != 200 {
+			t.Errorf("HEAD %s: %d %s", path, a.status, a.body)
+		}
+	}
+	if a := w.do("", "HEAD", "/api/v1/jobs", ""); a.status != 401 {
+		t.Errorf("HEAD without credentials: %d", a.status)
+	}
+	for path, allow := range map[string]string{
+		"/api/v1/auth/me": "GET, HEAD", "/api/v1/jobs": "GET, HEAD, POST", "/api/v1/jobs/1": "GET, HEAD, PUT, PATCH, DELETE",
+		"/api/v1/auth/login": "POST", "/api/v1/runs/x/log/stream": "GET"} {
+		if a := w.do(w.admin, "OPTIONS", path, ""); a.status != 405 || a.header.Get("Allow") != allow {
+			t.Errorf("OPTIONS %s: %d, allowed are %q", path, a.status, a.header.Get("Allow"))
+		}
+	}
+	if a := w.do(w.admin, "HEAD", "/api/v1/runs/019a9d2c-7b40-8000-8000-0123456789ab/log/stream", ""); a.status != 405 {
+		t.Errorf("HEAD of a stream: %d", a.status)
 	}
 }

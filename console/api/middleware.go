@@ -136,7 +136,7 @@ const requestTimeout = 15 * time.Second
 // bound gives every request its timeout, save those that are written bit by bit, which bound each read themselves.
 func bound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/log/stream") || strings.HasSuffix(r.URL.Path, "/log.txt") {
+		if isStream(r.URL.Path) || strings.HasSuffix(r.URL.Path, "/log.txt") {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -144,6 +144,35 @@ func bound(next http.Handler) http.Handler {
 		defer cancel()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
+}
+
+// headAsGet lets each GET be asked for its headers alone. A log stream has no end to its body, which would be
+// produced for nobody.
+func headAsGet(next http.Handler) http.Handler {
+	asGet := middleware.GetHead(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if isStream(r.URL.Path) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		asGet.ServeHTTP(w, r)
+	})
+}
+
+func isStream(path string) bool { return strings.HasSuffix(path, "/log/stream") }
+
+// allowed returns the methods that a path knows, as the header Allow lists them.
+func (a *API) allowed(path string) string {
+	var methods []string
+	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		if a.router.Match(chi.NewRouteContext(), m, path) {
+			methods = append(methods, m)
+			if m == http.MethodGet && !isStream(path) {
+				methods = append(methods, http.MethodHead)
+			}
+		}
+	}
+	return strings.Join(methods, ", ")
 }
 
 const maxKeyChars = 255
@@ -230,11 +259,11 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	// Without a deadline the server's own holds.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyReadTimeout))
 	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
-	var tooLarge *http.MaxBytesError
+	var over *http.MaxBytesError
 	var timeout net.Error
 	switch {
-	case errors.As(err, &tooLarge):
-		return nil, newProblem(http.StatusRequestEntityTooLarge, "the body is over 1 MiB")
+	case errors.As(err, &over):
+		return nil, newProblem(http.StatusRequestEntityTooLarge, tooLarge, domain.FieldError{Location: "body", Message: tooLarge})
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return nil, newProblem(http.StatusRequestTimeout, "the body came too slowly")
 	case err != nil:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -101,8 +102,16 @@ func toProblem(ctx context.Context, log *slog.Logger, err error) *Problem {
 		p.retryAfter = time.Second
 		return p
 	}
-	return newProblem(status, e.Message, e.Fields...)
+	fields := e.Fields
+	if more := len(fields) - maxFaults; more > 0 {
+		fields = append(slices.Clone(fields[:maxFaults]), domain.FieldError{Location: "body", Message: fmt.Sprintf("has %d more faults", more)})
+	}
+	return newProblem(status, e.Message, fields...)
 }
+
+// maxFaults bounds the faults that one answer names, or a body made of nothing else would be answered by many times
+// its size.
+const maxFaults = 100
 
 // writeProblem answers outside a huma operation.
 func writeProblem(w http.ResponseWriter, p *Problem) {
@@ -122,6 +131,9 @@ func asProblem(_ huma.Context, _ string, v any) (any, error) {
 		return v, nil
 	}
 	p := newProblem(m.Status, m.Detail)
+	if m.Status == http.StatusRequestEntityTooLarge {
+		p = newProblem(m.Status, tooLarge, domain.FieldError{Location: "body", Message: tooLarge})
+	}
 	for _, d := range m.Errors {
 		if d != nil {
 			p.Errors = append(p.Errors, domain.FieldError{Location: plainLocation(d.Location), Message: d.Message})
