@@ -70,4 +70,9 @@
 // this group and host is taken with its name, else a new one is made with a random ending: so the name stays the
 // same for as long as the spool directory does, and two processes on one host get two names. In a container, give
 // SpoolDir a volume that outlives the container, and Instance a stable name such as that of the stateful set's pod.
+//
+// No two processes of a group may have one name. The first heartbeat of a boot takes the name over, so that a restart
+// need not wait; each later one is stored only if the last one under the name is this boot's own, or there is none. So
+// the later process of two gets the runs; the earlier one logs an error every 10 s, its lease runs out, it starts
+// nothing more, leaves what is asked of the other unanswered, and comes back when that one is gone. What it ran when the name was taken ends as lost.
 package executor

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -9,16 +10,27 @@ import (
 	"github.com/belfryhq/belfry/internal/wire"
 )
 
+// takenEvery is how often it is said again that another process holds this instance's name.
+const takenEvery = 10 * time.Second
+
 // beat sends heartbeats until ctx is done.
 func (l *link) beat(ctx context.Context) {
 	tick := time.NewTicker(wire.HeartbeatEvery)
 	defer tick.Stop()
 	healthy := true
+	var told time.Time
 	for {
-		err := l.sendBeat(ctx)
+		// One that is on its way at the end is waited for: the goodbye needs its sequence number.
+		err := l.sendBeat(context.WithoutCancel(ctx))
 		switch {
 		case ctx.Err() != nil:
 			return
+		case errors.Is(err, errNameTaken):
+			if time.Since(told) >= takenEvery {
+				told = time.Now()
+				l.log.Error("another process of this group runs under this instance's name; this one starts nothing until that one "+
+					"is gone: give each process its own name (Config.Instance; belfry executor: --instance)", "error", err)
+			}
 		case err != nil && healthy:
 			l.log.Warn("a heartbeat was not confirmed; nothing is started once the lease is over", "error", err)
 		case err == nil && !healthy:
@@ -41,7 +53,7 @@ func (l *link) sendBeat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
 	sent := l.engine.now()
-	if err := l.store(ctx, l.keySubject(), nil, wire.Encode(l.heartbeat())); err != nil {
+	if err := l.write(ctx, sent, wire.Encode(l.heartbeat())); err != nil {
 		return err
 	}
 	// What the server sent before this confirmation is in the channel by now, and only that: the connection keeps
@@ -64,14 +76,16 @@ func (l *link) heartbeat() wire.Heartbeat {
 }
 
 // goodbye takes the heartbeat back, so that the roster learns at once that this instance is gone. It comes after
-// every result was sent.
+// every result was sent. What another boot put under the name since is left alone.
 func (l *link) goodbye(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, goodbyeTimeout)
 	defer cancel()
-	if connected, _ := l.ready(); !connected {
+	if connected, _ := l.ready(); !connected || l.hold.seq == 0 {
 		return
 	}
-	if err := l.store(ctx, l.keySubject(), nats.Header{"KV-Operation": []string{"DEL"}}, nil); err != nil {
+	header := expecting(int64(l.hold.seq))
+	header.Set("KV-Operation", "DEL")
+	if _, err := l.store(ctx, l.keySubject(), header, nil); err != nil && !isWrongSequence(err) {
 		l.log.Warn("the heartbeat could not be taken back; it runs out by itself", "error", err)
 	}
 }

@@ -39,6 +39,8 @@ type link struct {
 	beatSoon chan struct{}
 	first    chan struct{} // closed when the first heartbeat was confirmed
 	once     sync.Once
+	hold     hold
+	silent   atomic.Bool // another boot holds the name, and what is asked under it is asked of that one
 
 	conn     atomic.Pointer[nats.Conn] // set by connect
 	offers   chan *nats.Msg
@@ -179,6 +181,12 @@ func (l *link) takeOffers(msg *nats.Msg, nth int64) {
 		return
 	}
 	ans := l.engine.answerOffers(&m, nth)
+	if m.BootID != l.engine.boot {
+		if l.silent.Load() {
+			return
+		}
+		l.beatNow() // perhaps the name was taken: the next heartbeat tells
+	}
 	l.respond(msg, ans)
 }
 
@@ -200,6 +208,12 @@ func (l *link) takeControl(msg *nats.Msg) {
 		l.log.Warn("a control request cannot be understood", "error", err)
 		l.respond(msg, wire.ControlReply{V: wire.Version, Instance: l.engine.instance, BootID: l.engine.boot,
 			Load: l.engine.load(), Error: err.Error()})
+		return
+	}
+	if l.silent.Load() {
+		if m.Op == wire.OpKill || m.Op == wire.OpSettled { // they may be about runs that go on here; the other boot answers
+			l.engine.answerControl(&m)
+		}
 		return
 	}
 	l.respond(msg, l.engine.answerControl(&m))
@@ -224,41 +238,54 @@ func (l *link) ready() (connected bool, maxPayload int64) {
 }
 
 func (l *link) publishResults(ctx context.Context, results []wire.Result) error {
-	return l.store(ctx, wire.ResultSubject(l.config.Group), nil,
+	_, err := l.store(ctx, wire.ResultSubject(l.config.Group), nil,
 		wire.Encode(wire.Results{V: wire.Version, Load: l.engine.load(), Results: results}))
+	return err
 }
 
 func (l *link) publishLogs(ctx context.Context, key attemptKey, lines []wire.LogLine) error {
-	return l.store(ctx, wire.LogSubject(l.config.Group), nil,
+	_, err := l.store(ctx, wire.LogSubject(l.config.Group), nil,
 		wire.Encode(wire.Logs{V: wire.Version, Instance: l.engine.instance, RunID: key.run, Attempt: key.attempt, Lines: lines}))
+	return err
 }
 
-// store publishes into a stream and returns when the stream has acknowledged it. It asks nothing else of
-// JetStream, so an executor needs no permission beyond its subjects.
-func (l *link) store(ctx context.Context, subject string, header nats.Header, data []byte) error {
+// streamError is a stream's refusal of a message.
+type streamError struct {
+	code        int
+	description string
+}
+
+func (e *streamError) Error() string {
+	return fmt.Sprintf("the stream refused it: %s (%d)", e.description, e.code)
+}
+
+// store publishes into a stream and returns the message's sequence number when the stream has acknowledged it; its
+// refusal is a *streamError. It asks nothing else of JetStream, so an executor needs no permission beyond its subjects.
+func (l *link) store(ctx context.Context, subject string, header nats.Header, data []byte) (seq uint64, err error) {
 	conn := l.connection()
 	if conn == nil {
-		return nats.ErrConnectionClosed
+		return 0, nats.ErrConnectionClosed
 	}
 	reply, err := conn.RequestMsgWithContext(ctx, &nats.Msg{Subject: subject, Header: header, Data: data})
 	if err != nil {
-		return fmt.Errorf("publish on %s: %w", subject, err)
+		return 0, fmt.Errorf("publish on %s: %w", subject, err)
 	}
 	var ack struct {
 		Stream string `json:"stream"`
+		Seq    uint64 `json:"seq"`
 		Error  *struct {
 			Code        int    `json:"err_code"`
 			Description string `json:"description"`
 		} `json:"error"`
 	}
 	if err := json.Unmarshal(reply.Data, &ack); err != nil {
-		return fmt.Errorf("read the acknowledgement on %s: %w", subject, err)
+		return 0, fmt.Errorf("read the acknowledgement on %s: %w", subject, err)
 	}
 	if ack.Error != nil {
-		return fmt.Errorf("publish on %s: the stream refused it: %s (%d)", subject, ack.Error.Description, ack.Error.Code)
+		return 0, fmt.Errorf("publish on %s: %w", subject, &streamError{ack.Error.Code, ack.Error.Description})
 	}
 	if ack.Stream == "" {
-		return fmt.Errorf("publish on %s: the answer is no acknowledgement of a stream", subject)
+		return 0, fmt.Errorf("publish on %s: the answer is no acknowledgement of a stream", subject)
 	}
-	return nil
+	return ack.Seq, nil
 }
