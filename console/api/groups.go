@@ -81,6 +81,19 @@ func (a *API) readGroup(ctx context.Context, id auth.Identity, name string) (dom
 	return g, err
 }
 
+// checkGroup refuses the group that a list was to be restricted to, if it is not there for the caller. It is asked
+// about empty lists only: the runs of a group that was deleted are still to be seen.
+func (a *API) checkGroup(ctx context.Context, id auth.Identity, name string) error {
+	if name == "" {
+		return nil
+	}
+	_, err := a.readGroup(ctx, id, name)
+	if err != nil && domain.CodeOf(err) == domain.NotFound {
+		return unknownGroup(name)
+	}
+	return err
+}
+
 func (a *API) group(ctx context.Context, id auth.Identity, in *GroupPath) (*output[domain.Group], error) {
 	g, err := a.readGroup(ctx, id, in.Name)
 	return &output[domain.Group]{g}, err

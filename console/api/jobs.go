@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -107,6 +108,11 @@ func (a *API) jobs(ctx context.Context, id auth.Identity, in *jobsInput) (*outpu
 	for i := range jobs {
 		jobs[i].Note = a.note(jobs[i])
 	}
+	if len(jobs) == 0 && in.Cursor == "" {
+		if err := a.checkGroup(ctx, id, in.Group); err != nil {
+			return nil, err
+		}
+	}
 	return &output[page[domain.Job]]{cut(jobs, in.Limit, func(j domain.Job) string { return numberCursor("job", int64(j.ID)) })}, nil
 }
 
@@ -133,7 +139,7 @@ func (a *API) createJob(ctx context.Context, id auth.Identity, in *struct{ JSONB
 		return nil, alsoFaulty(err, a.checkSpec(err, spec))
 	}
 	if !id.Sees(spec.Group) && domain.ValidGroupName(spec.Group) {
-		return nil, unknownGroup()
+		return nil, unknownGroup(spec.Group)
 	}
 	if err := a.checkChildren(ctx, id, spec.Children); err != nil {
 		return nil, err
@@ -163,7 +169,9 @@ func (a *API) checkSpec(shape error, spec domain.JobSpec) error {
 }
 
 // unknownGroup answers a group that is not there and one that the caller may not see alike.
-func unknownGroup() error { return invalidField("group", noGroup) }
+func unknownGroup(name string) error {
+	return invalidField("group", fmt.Sprintf("there is no group %q", clip(name)))
+}
 
 // checkChildren refuses children that the caller may not see: to name one is to let it run.
 func (a *API) checkChildren(ctx context.Context, id auth.Identity, children []domain.Child) error {
@@ -246,7 +254,7 @@ func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c Co
 			return err
 		}
 		if !id.Sees(changed.Group) && domain.ValidGroupName(changed.Group) {
-			return unknownGroup()
+			return unknownGroup(changed.Group)
 		}
 		*spec = changed
 		return nil
@@ -345,19 +353,15 @@ func (a *API) trigger(ctx context.Context, id auth.Identity, in *struct {
 	JobPath
 	JSONBody
 }) (*output[accepted], error) {
+	j, err := a.readJob(ctx, id, in.ID)
+	if err != nil {
+		return nil, err
+	}
 	var b triggerBody
 	if len(in.RawBody) > 0 {
-		if err := in.decode(&b); err != nil {
-			return nil, err
-		}
+		err = in.decode(&b)
 	}
-	if b.Param != nil && len(*b.Param) > domain.MaxParamBytes {
-		return nil, invalidField("param", fmt.Sprintf("is %d bytes long; at most %d are allowed", len(*b.Param), domain.MaxParamBytes))
-	}
-	if b.Param != nil && strings.ContainsRune(*b.Param, 0) {
-		return nil, invalidField("param", "must not have a NUL")
-	}
-	if _, err := a.readJob(ctx, id, in.ID); err != nil {
+	if err := alsoFaulty(err, a.checkTrigger(j.Group, b)); err != nil {
 		return nil, err
 	}
 	t := domain.Trigger{Param: b.Param, Instance: b.Instance, Cause: domain.CauseAPI}
@@ -374,6 +378,42 @@ func (a *API) trigger(ctx context.Context, id auth.Identity, in *struct {
 	answer := accepted{RunIDs: append([]domain.RunID{}, runs...)}
 	a.audit(ctx, id, "job.trigger", jobObject(in.ID), nil, answer)
 	return &output[accepted]{answer}, nil
+}
+
+func (a *API) checkTrigger(group string, b triggerBody) error {
+	var f domain.Faults
+	switch {
+	case b.Param == nil:
+	case len(*b.Param) > domain.MaxParamBytes:
+		f.Add("param", fmt.Sprintf("is %d bytes long; at most %d are allowed", len(*b.Param), domain.MaxParamBytes))
+	case strings.ContainsRune(*b.Param, 0):
+		f.Add("param", "must not have a NUL")
+	}
+	if b.Instance != "" {
+		a.checkInstance(&f, group, b.Instance)
+	}
+	return f.Err("the trigger is not valid")
+}
+
+// checkInstance refuses an instance that is not there: its run would wait for it until the start deadline, and all
+// runs of a serial job behind that one.
+func (a *API) checkInstance(f *domain.Faults, group, instance string) {
+	const most = 10
+	live := each(a.Dispatcher.Instances(group), func(i domain.Instance) string { return i.ID })
+	if slices.Contains(live, instance) {
+		return
+	}
+	slices.Sort(live)
+	text := fmt.Sprintf("group %s has no live instance %q; ", group, clip(instance))
+	switch n := len(live); {
+	case n == 0:
+		text += "none is live"
+	case n > most:
+		text += fmt.Sprintf("live are %s and %d more", strings.Join(live[:most], ", "), n-most)
+	default:
+		text += "live: " + strings.Join(live, ", ")
+	}
+	f.Add("instance", text)
 }
 
 func (a *API) missed(ctx context.Context, id auth.Identity, in *struct {

@@ -66,7 +66,7 @@ func TestJobs(t *testing.T) {
 		{"a second", "POST", jobs, `{"group":"default","name":"Weekly Report","handler":"report","tags":["x"],"enabled":false,"schedule":{"kind":"cron","expr":"0 0 * * 7"}}`, 201, map[string]any{"id": 2, "enabled": false}, nil},
 		{"a first page", "GET", jobs + "?limit=1", "", 200, map[string]any{"items.0.id": 1, "items.1": nil}, nil},
 		{"by group", "GET", jobs + "?group=default", "", 200, map[string]any{"items.0.id": 1, "items.1.id": 2, "next_cursor": ""}, nil},
-		{"by no group", "GET", jobs + "?group=other", "", 200, map[string]any{"items": "[]"}, nil},
+		{"by no group", "GET", jobs + "?group=other", "", 422, map[string]any{"errors.0.location": "group", "errors.0.message": `there is no group "other"`}, nil},
 		{"by words", "GET", jobs + "?q=REPORT", "", 200, map[string]any{"items.0.id": 2, "items.1": nil}, nil},
 		{"by tag", "GET", jobs + "?tag=x", "", 200, map[string]any{"items.0.id": 2, "items.1": nil}, nil},
 		{"by enabled", "GET", jobs + "?enabled=false", "", 200, map[string]any{"items.0.id": 2, "items.1": nil}, nil},
@@ -205,4 +205,43 @@ func TestIdempotency(t *testing.T) {
 	// After a day the key is free.
 	w.exec(`UPDATE idempotency_keys SET created_at = now() - interval '25 hours'`)
 	w.must(202, "POST", job+"/trigger", `{"param":"b"}`, key...)
+}
+
+// A trigger for an instance that is not there says which are, and makes no run that would stand in others' way.
+func TestTriggerOnAnInstance(t *testing.T) {
+	w := newWorld(t)
+	job := w.job(simpleJob)
+	many := []string{}
+	for i := range 12 {
+		many = append(many, fmt.Sprintf("i%02d", 11-i))
+	}
+	for _, c := range []struct {
+		live []string
+		says string
+	}{
+		{[]string{}, "none is live"}, {nil, "live: one"},
+		{many, "live are i00, i01, i02, i03, i04, i05, i06, i07, i08, i09 and 2 more"},
+	} {
+		w.fleet.live = c.live
+		if a := w.must(422, "POST", job+"/trigger", `{"instance":"nope"}`); !strings.Contains(a.body, c.says) || !strings.Contains(a.body, "nope") {
+			t.Errorf("with %v: %s", c.live, a.body)
+		}
+	}
+	w.must(202, "POST", job+"/trigger", `{"instance":"i03"}`)
+	if n := len(w.must(200, "GET", "/api/v1/runs", "").field("items").([]any)); n != 1 {
+		t.Errorf("%d runs were made", n)
+	}
+}
+
+// The runs of a group outlive it, and can still be asked for by its name.
+func TestRunsOfADeletedGroup(t *testing.T) {
+	w := newWorld(t)
+	w.must(201, "POST", "/api/v1/groups", `{"name":"gone"}`)
+	job := w.job(strings.Replace(simpleJob, "default", "gone", 1))
+	w.must(202, "POST", job+"/trigger", "")
+	w.must(204, "DELETE", job, "")
+	w.must(204, "DELETE", "/api/v1/groups/gone", "")
+	if a := w.must(200, "GET", "/api/v1/runs?group=gone", ""); a.field("items.0.group") != "gone" {
+		t.Errorf("the runs are %s", a.body)
+	}
 }

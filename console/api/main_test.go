@@ -75,6 +75,7 @@ type fleet struct {
 	store *store.Store
 	mu    sync.Mutex
 	ended []domain.RunID
+	live  []string // instances of the group default; nil: one
 }
 
 func (f *fleet) Kill(_ context.Context, id domain.RunID, _ string) error {
@@ -88,7 +89,14 @@ func (f *fleet) Instances(group string) []domain.Instance {
 	if group != "default" {
 		return nil
 	}
-	return []domain.Instance{{ID: "one", Group: group, Capacity: 4}}
+	var live []domain.Instance
+	for _, id := range f.live {
+		live = append(live, domain.Instance{ID: id, Group: group, Capacity: 4})
+	}
+	if f.live == nil {
+		live = []domain.Instance{{ID: "one", Group: group, Capacity: 4}}
+	}
+	return live
 }
 
 func (f *fleet) Drain(_ context.Context, _, instance string) error {

@@ -63,6 +63,11 @@ func (a *API) runs(ctx context.Context, id auth.Identity, in *runsInput) (*outpu
 	if err != nil {
 		return nil, err
 	}
+	if len(runs) == 0 && next.IsZero() && in.Cursor == "" {
+		if err := a.checkGroup(ctx, id, in.Group); err != nil {
+			return nil, err
+		}
+	}
 	p := page[domain.Run]{Items: runs}
 	if !next.IsZero() {
 		p.NextCursor = encodeCursor("run", next.String())

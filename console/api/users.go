@@ -109,6 +109,9 @@ func (a *API) createUser(ctx context.Context, id auth.Identity, in *struct{ JSON
 	if err := alsoFaulty(shape, f.Err("the user is not valid")); err != nil {
 		return nil, err
 	}
+	if err := a.checkGroupsExist(ctx, b.Groups, nil); err != nil {
+		return nil, err
+	}
 	u, err := a.Accounts.CreateUser(ctx, b.Username, b.Password, b.Role, b.Groups)
 	if err != nil {
 		return nil, err
@@ -126,6 +129,26 @@ func checkGroups(f *domain.Faults, groups []string) {
 	if len(groups) > 100 {
 		f.Add("groups", "at most 100 are allowed")
 	}
+}
+
+// checkGroupsExist refuses groups that are not there, save those that the caller has already: they were there once.
+func (a *API) checkGroupsExist(ctx context.Context, groups, has []string) error {
+	asked := slices.DeleteFunc(slices.Clone(groups), func(g string) bool { return slices.Contains(has, g) })
+	if len(asked) == 0 {
+		return nil
+	}
+	found, err := a.Accounts.Groups(ctx, asked, "", len(asked))
+	if err != nil {
+		return err
+	}
+	var f domain.Faults
+	for i, g := range groups {
+		known := slices.ContainsFunc(found, func(k domain.Group) bool { return k.Name == g })
+		if !known && !slices.Contains(has, g) {
+			f.Add(fmt.Sprintf("groups[%d]", i), fmt.Sprintf("there is no group %q", g))
+		}
+	}
+	return f.Err("there are unknown groups")
 }
 
 // ownTokens returns the user whose tokens the caller deals with: himself, or everybody (0) for an admin.
@@ -164,6 +187,9 @@ func (a *API) createToken(ctx context.Context, id auth.Identity, in *struct{ JSO
 	b := tokenBody{Role: id.Role, Groups: slices.Clone(id.Groups)} // decoding writes into what it is given
 	shape := in.decode(&b)
 	if err := alsoFaulty(shape, checkToken(id, b)); err != nil {
+		return nil, err
+	}
+	if err := a.checkGroupsExist(ctx, b.Groups, id.Groups); err != nil {
 		return nil, err
 	}
 	var expires *time.Time
