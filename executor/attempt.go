@@ -162,6 +162,10 @@ func (x *engine) invoke(ctx context.Context, h *registered, run Run) (end ending
 // describe puts the ending into a result. cause is why the context was cancelled, if it was; a timeout counts
 // whatever the handler returned, a kill only where it did not still succeed.
 func (e ending) describe(cause error, killed string, timeout time.Duration, res *wire.Result) {
+	text := clean(e.text)
+	if isContextError(e.err) {
+		text = "" // it says no more than the outcome does
+	}
 	res.Message = clip(clean(e.text), MaxMessage)
 	timedOut := errors.Is(cause, ErrTimeout) || killed == reasonTimeout
 	switch {
@@ -169,10 +173,10 @@ func (e ending) describe(cause error, killed string, timeout time.Duration, res 
 		res.Outcome, res.Reason = wire.Failed, reasonPanic
 	case timedOut:
 		res.Outcome, res.Reason = wire.Failed, reasonTimeout
-		if text := e.text; text == "" {
+		if e.err == nil {
 			res.Message = fmt.Sprintf("the timeout of %v had passed when the handler returned without an error", timeout)
 		} else {
-			res.Message = clip(fmt.Sprintf("timeout after %v: %s", timeout, clean(text)), MaxMessage)
+			res.Message = clip(joinText(fmt.Sprintf("timeout after %v", timeout), text), MaxMessage)
 		}
 	case e.err == nil:
 		res.Outcome = wire.Succeeded
@@ -181,7 +185,7 @@ func (e ending) describe(cause error, killed string, timeout time.Duration, res 
 	default:
 		res.Outcome, res.Reason = wire.Failed, reasonError
 		if errors.Is(cause, ErrDrained) {
-			res.Message = clip("cancelled because its executor shut down: "+clean(e.text), MaxMessage)
+			res.Message = clip(joinText("cancelled because its executor shut down", text), MaxMessage)
 		}
 	}
 	if res.Outcome == wire.Failed && e.err != nil {
@@ -190,6 +194,23 @@ func (e ending) describe(cause error, killed string, timeout time.Duration, res 
 			res.RetryAfterMS = d.Milliseconds()
 		}
 	}
+}
+
+// isContextError reports whether err says that the handler's context was done, and nothing else.
+func isContextError(err error) bool {
+	for _, done := range []error{ErrTimeout, ErrKilled, ErrDrained, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, done) && err.Error() == done.Error() {
+			return true
+		}
+	}
+	return false
+}
+
+func joinText(what, more string) string {
+	if more == "" {
+		return what
+	}
+	return what + ": " + more
 }
 
 // The reasons of a result.

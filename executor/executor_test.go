@@ -158,6 +158,35 @@ func TestEndings(t *testing.T) {
 	must(t, i.end())
 }
 
+// TestStoppedRunsSayItOnce shows that a message does not repeat why the handler's context was cancelled.
+func TestStoppedRunsSayItOnce(t *testing.T) {
+	tests := []struct {
+		err, cause error
+		message    string
+	}{
+		{ErrTimeout, ErrTimeout, "timeout after 2s"},
+		{context.DeadlineExceeded, ErrTimeout, "timeout after 2s"},
+		{RetryAfter(Permanent(context.Canceled), time.Second), ErrTimeout, "timeout after 2s"},
+		{errors.New("half is written"), ErrTimeout, "timeout after 2s: half is written"},
+		{fmt.Errorf("dial: %w", context.DeadlineExceeded), ErrTimeout, "timeout after 2s: dial: context deadline exceeded"},
+		{nil, ErrTimeout, "the timeout of 2s had passed when the handler returned without an error"},
+		{ErrDrained, ErrDrained, "cancelled because its executor shut down"},
+		{errors.New("half is written"), ErrDrained, "cancelled because its executor shut down: half is written"},
+		{context.Canceled, nil, "context canceled"},
+	}
+	for _, tt := range tests {
+		end := ending{err: tt.err}
+		if tt.err != nil {
+			end.text = tt.err.Error()
+		}
+		var res wire.Result
+		end.describe(tt.cause, "", 2*time.Second, &res)
+		if res.Message != tt.message {
+			t.Errorf("%v for %v: %q, want %q", tt.err, tt.cause, res.Message, tt.message)
+		}
+	}
+}
+
 func TestKill(t *testing.T) {
 	w := newWorld(t)
 	running := make(chan struct{})
@@ -248,7 +277,7 @@ func TestDrainByRequest(t *testing.T) {
 			t.Fatal("no heartbeat says that it drains")
 		}
 	}
-	if res := w.result("r1"); res.Outcome != wire.Failed || res.Message != "cancelled because its executor shut down: "+ErrDrained.Error() {
+	if res := w.result("r1"); res.Outcome != wire.Failed || res.Message != "cancelled because its executor shut down" {
 		t.Errorf("result %s", asJSON(res))
 	}
 	select {

@@ -80,7 +80,7 @@ func commandError(ctx context.Context, cmd *exec.Cmd, err error) error {
 	}
 	switch {
 	case ctx.Err() != nil && (err != nil || !cmd.ProcessState.Success()):
-		return fmt.Errorf("%w (%s)", context.Cause(ctx), status)
+		return &stoppedError{status, context.Cause(ctx)}
 	case errors.Is(err, exec.ErrWaitDelay):
 		return nil // it succeeded, and something it left behind holds its output
 	case err != nil && cmd.ProcessState != nil && !cmd.ProcessState.Success():
@@ -88,6 +88,16 @@ func commandError(ctx context.Context, cmd *exec.Cmd, err error) error {
 	}
 	return err
 }
+
+// stoppedError is the end of a program whose context was done. Its text leaves out why that was, for whoever cancelled
+// the context says that.
+type stoppedError struct {
+	status string
+	cause  error
+}
+
+func (e *stoppedError) Error() string { return "stopped the program (" + e.status + ")" }
+func (e *stoppedError) Unwrap() error { return e.cause }
 
 func parseInvocation(param string) (inv invocation, err error) {
 	if strings.HasPrefix(strings.TrimSpace(param), "[") {
