@@ -81,16 +81,24 @@ func (e *Executor) Ready() <-chan struct{} { return e.ready }
 // takes its run as lost once the lease is over.
 func (e *Executor) Run(ctx context.Context) error {
 	if e.started.Swap(true) {
-		return errors.New("executor: Run was called before")
+		return errors.New("Run was called before")
 	}
 	name, spool, left, err := findSpool(e.config.SpoolDir, e.config.Group, e.config.Instance, e.config.Logger)
 	if err != nil {
-		return fmt.Errorf("executor: %w", err)
+		return spoolError(err)
 	}
 	e.instance.Store(&name)
 	b := e.newBoot(name, spool, left)
 	err = b.run(ctx)
 	return errors.Join(err, spool.close(), e.closeHandlers(err))
+}
+
+// spoolError adds what the user can do.
+func spoolError(err error) error {
+	if errors.Is(err, errSpoolLocked) {
+		return fmt.Errorf("%w: give each process a name of its own (Config.Instance; belfry executor: --instance)", err)
+	}
+	return fmt.Errorf("%w: results need a directory to wait in (Config.SpoolDir; belfry executor: --spool-dir)", err)
 }
 
 // closeHandlers closes every handler that can be closed, unless one of them may still be running.
@@ -102,7 +110,7 @@ func (e *Executor) closeHandlers(err error) error {
 	var errs []error
 	for _, name := range e.names() {
 		if err := e.handlers[name].close(); err != nil {
-			errs = append(errs, fmt.Errorf("executor: close handler %s: %w", name, err))
+			errs = append(errs, fmt.Errorf("close handler %s: %w", name, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -173,7 +181,7 @@ func (b *boot) run(ctx context.Context) error {
 	b.link.close()
 	wg.Wait()
 	if n := b.reports.unsent(); n > 0 && b.reports.full.Load() && b.reports.spool.broken {
-		err = errors.Join(err, fmt.Errorf("executor: %d results could be brought neither to NATS nor to disk", n))
+		err = errors.Join(err, fmt.Errorf("%d results could be brought neither to NATS nor to disk", n))
 	}
 	return err
 }
@@ -231,6 +239,6 @@ func (e *stuckError) Error() string {
 	for _, k := range e.keys[:min(len(e.keys), 10)] {
 		names = append(names, fmt.Sprintf("%s (attempt %d)", k.run, k.attempt))
 	}
-	return fmt.Sprintf("executor: the handlers of %d runs still run although their contexts were cancelled: %s",
+	return fmt.Sprintf("the handlers of %d runs still run although their contexts were cancelled: %s",
 		len(e.keys), strings.Join(names, ", "))
 }

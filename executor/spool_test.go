@@ -140,3 +140,21 @@ func TestReporterRefusesWhenFull(t *testing.T) {
 }
 
 func ptr[T any](v T) *T { return &v }
+
+// TestSpoolErrorsSayWhatToDo shows that an error of Run names the setting, and leaves its prefix to the caller.
+func TestSpoolErrorsSayWhatToDo(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(file, nil, 0o600))
+	locked := t.TempDir()
+	s, _ := mustOpen(t, filepath.Join(locked, "g.i"))
+	defer func() { must(t, s.close()) }()
+	for dir, remedy := range map[string]string{file: "--spool-dir", locked: "--instance"} {
+		e, err := New(Config{NATSURL: "nats://127.0.0.1:1", Group: "g", Instance: "i", SpoolDir: dir, Logger: quietLogger()})
+		must(t, err)
+		err = e.Run(t.Context())
+		if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), remedy) ||
+			strings.HasPrefix(err.Error(), "executor: ") {
+			t.Errorf("spool in %s: %v", dir, err)
+		}
+	}
+}
