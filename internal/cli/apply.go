@@ -276,7 +276,7 @@ func (i *jobIndex) find(ctx context.Context, group, name string) (domain.Job, er
 	byName, listed := i.groups[group]
 	if !listed {
 		jobs, err := i.cl.Jobs(ctx, client.JobFilter{Group: group}, mostIndexed)
-		if err != nil {
+		if err != nil && !client.NoGroup(err) { // creating the job says so, with all else that is wrong with it
 			return domain.Job{}, err
 		}
 		if len(jobs) == mostIndexed {

@@ -137,14 +137,33 @@ func TestFaultsOfTheRealAPI(t *testing.T) {
 	bad := "group: nowhere\nname: x\nschedule: {kind: cron, expr: 61 * * * *}\nhandler: echo\nretries: -1\nnonsense: 1\n"
 	r := belfry(t, bad, "job", "apply", "-f", "-")
 	r.want(t, ExitFailed, "refused")
-	if !strings.Contains(r.stderr, "\n  nonsense: ") {
-		t.Errorf("stderr %q", r.stderr)
-	}
-	r = belfry(t, strings.Replace(bad, "nonsense: 1\n", "", 1), "job", "apply", "-f", "-")
-	for _, field := range []string{"schedule.expr", "retries"} {
-		if !strings.Contains(r.stderr, "\n  "+field+": ") {
-			t.Errorf("%s is not named: %q", field, r.stderr)
+	named := func(fields ...string) {
+		t.Helper()
+		for _, field := range fields {
+			if !strings.Contains(r.stderr, "\n  "+field+": ") {
+				t.Errorf("%s is not named: %q", field, r.stderr)
+			}
 		}
+	}
+	named("nonsense", "schedule.expr", "retries")
+	bad = strings.Replace(bad, "nonsense: 1\n", "", 1)
+	r = belfry(t, bad, "job", "apply", "-f", "-")
+	named("group", "schedule.expr", "retries")
+	var many strings.Builder
+	for i := range fewNames + 1 {
+		many.WriteString("---\n" + strings.Replace(bad, "name: x", fmt.Sprintf("name: x%d", i), 1))
+	}
+	r = belfry(t, many.String(), "job", "apply", "-f", "-")
+	named("group", "schedule.expr", "retries")
+
+	for _, args := range []string{"job list -g nix", "run list -g nix", "token create x --role viewer -g nix", "job get nix/a"} {
+		if r := belfry(t, "", strings.Fields(args)...); r.code != ExitFailed || !strings.Contains(r.stderr, `there is no group "nix"`) {
+			t.Errorf("%s: %+v", args, r)
+		}
+	}
+	belfry(t, reportYAML, "job", "apply", "-f", "-").want(t, ExitDone)
+	if r := belfry(t, "", "job", "trigger", "default/report", "--instance", "nope"); r.code != ExitFailed || !strings.Contains(r.stderr, "live: one") {
+		t.Errorf("got %+v", r)
 	}
 }
 

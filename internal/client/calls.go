@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
 )
@@ -59,6 +60,9 @@ const maxSameName = 10_000
 // JobByName returns the job of a name in a group, ErrNoJob if there is none.
 func (c *Client) JobByName(ctx context.Context, group, name string) (domain.Job, error) {
 	jobs, err := c.Jobs(ctx, JobFilter{Group: group, Query: name}, maxSameName)
+	if NoGroup(err) {
+		return domain.Job{}, fmt.Errorf("%s/%s: %w: %w", group, name, ErrNoJob, err)
+	}
 	if err != nil {
 		return domain.Job{}, err
 	}
@@ -68,6 +72,13 @@ func (c *Client) JobByName(ctx context.Context, group, name string) (domain.Job,
 		}
 	}
 	return domain.Job{}, fmt.Errorf("%s/%s: %w", group, name, ErrNoJob)
+}
+
+// NoGroup reports whether err is the answer that the group of a filter is not there.
+func NoGroup(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Status == http.StatusUnprocessableEntity &&
+		len(e.Fields) == 1 && e.Fields[0].Location == "group"
 }
 
 // CreateJob makes a job of a spec: a domain.JobSpec, or any value that encodes to its JSON.
@@ -148,6 +159,9 @@ type RunFilter struct {
 	Reason   string
 	Instance string
 	From, To *domain.Instant
+	// Unplanned leaves out runs that are planned and not yet due, by this machine's clock. Those held by another run
+	// stay.
+	Unplanned bool
 }
 
 // Runs lists up to most runs, newest first.
@@ -162,7 +176,13 @@ func (c *Client) Runs(ctx context.Context, f RunFilter, most int) ([]domain.Run,
 	if f.To != nil {
 		q.Set("to", f.To.String())
 	}
-	return list[domain.Run](ctx, c, "/runs", q, most)
+	if !f.Unplanned {
+		return list[domain.Run](ctx, c, "/runs", q, most)
+	}
+	now := time.Now()
+	return listThose(ctx, c, "/runs", q, most, func(r domain.Run) bool {
+		return r.State != domain.Pending || r.HeldBy != nil || r.DueAt == nil || !r.DueAt.After(now)
+	})
 }
 
 // Run returns one run with its attempts.

@@ -234,13 +234,23 @@ func problem(resp *http.Response) *Error {
 
 // list reads a list page by page, up to most items.
 func list[T any](ctx context.Context, c *Client, path string, query url.Values, most int) ([]T, error) {
+	return listThose(ctx, c, path, query, most, func(T) bool { return true })
+}
+
+// maxDropped bounds how many items listThose passes over: the runs planned for the next seconds on a server at its
+// limit.
+const maxDropped = 100_000
+
+// listThose is list with only the items that keep says. Pages grow while it drops items.
+func listThose[T any](ctx context.Context, c *Client, path string, query url.Values, most int, keep func(T) bool) ([]T, error) {
 	items := []T{}
+	dropped := 0
 	q := url.Values{}
 	for k, v := range query {
 		q[k] = v
 	}
 	for len(items) < most {
-		q.Set("limit", strconv.Itoa(min(most-len(items), pageSize)))
+		q.Set("limit", strconv.Itoa(min(most-len(items)+dropped, pageSize)))
 		var page struct {
 			Items      []T    `json:"items"`
 			NextCursor string `json:"next_cursor"`
@@ -248,8 +258,14 @@ func list[T any](ctx context.Context, c *Client, path string, query url.Values, 
 		if err := c.call(ctx, http.MethodGet, path, q, nil, &page); err != nil {
 			return nil, err
 		}
-		items = append(items, page.Items...)
-		if page.NextCursor == "" { // a page may be empty and still not be the last
+		for _, item := range page.Items {
+			if keep(item) {
+				items = append(items, item)
+			} else {
+				dropped++
+			}
+		}
+		if page.NextCursor == "" || dropped > maxDropped { // a page may be empty and still not be the last
 			break
 		}
 		q.Set("cursor", page.NextCursor)

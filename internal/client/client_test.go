@@ -216,6 +216,58 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// Planned runs do not crowd out what happened, and a server that has nothing else is not asked for ever.
+func TestUnplannedRuns(t *testing.T) {
+	later, before := domain.At(time.Now().Add(time.Hour)), domain.At(time.Now().Add(-time.Hour))
+	holder := domain.NewRunID(time.Now())
+	kept := []domain.Run{
+		{State: domain.Pending, DueAt: &later, HeldBy: &holder}, {State: domain.Pending, DueAt: &before},
+		{State: domain.Running, DueAt: &before}, {State: domain.Succeeded, DueAt: &before}, {State: domain.Failed, DueAt: &before},
+	}
+	planned, requests := 3000, 0
+	client := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		requests++
+		first, _ := strconv.Atoi(r.URL.Query().Get("cursor"))
+		limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+		var page struct {
+			Items []domain.Run `json:"items"`
+			Next  string       `json:"next_cursor"`
+		}
+		for n := first; n < min(first+limit, planned+len(kept)); n++ {
+			if n < planned {
+				page.Items = append(page.Items, domain.Run{State: domain.Pending, DueAt: &later})
+			} else {
+				page.Items = append(page.Items, kept[n-planned])
+			}
+		}
+		if first+limit < planned+len(kept) {
+			page.Next = strconv.Itoa(first + limit)
+		}
+		json.NewEncoder(w).Encode(page)
+	})
+	runs, err := client.Runs(t.Context(), RunFilter{Unplanned: true}, 4)
+	if err != nil || len(runs) != 4 || runs[0].HeldBy == nil || runs[3].State != domain.Succeeded || requests > 20 {
+		t.Errorf("%d runs after %d requests: %v", len(runs), requests, err)
+	}
+	if runs, err := client.Runs(t.Context(), RunFilter{}, 4); err != nil || len(runs) != 4 || runs[3].HeldBy != nil {
+		t.Errorf("with the planned: %+v, %v", runs, err)
+	}
+	planned, requests = 1<<30, 0
+	if runs, err := client.Runs(t.Context(), RunFilter{Unplanned: true}, 4); err != nil || len(runs) != 0 || requests > maxDropped/pageSize+20 {
+		t.Errorf("%d runs after %d requests: %v", len(runs), requests, err)
+	}
+}
+
+func TestUnknownGroup(t *testing.T) {
+	client := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(422)
+		io.WriteString(w, `{"errors":[{"location":"group","message":"there is no group \"nix\""}]}`)
+	})
+	if _, err := client.JobByName(t.Context(), "nix", "a"); !errors.Is(err, ErrNoJob) || !strings.Contains(err.Error(), `no group "nix"`) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestFollowLog(t *testing.T) {
 	line := func(n int) string { return fmt.Sprintf("event: line\ndata: {\"n\":%d,\"text\":\"line %d\"}\n\n", n, n) }
 	requests := 0
