@@ -317,6 +317,14 @@ func TestTrigger(t *testing.T) {
 	if r := belfry(t, "", "job", "trigger", "1", "--wait", "--timeout", "150ms"); r.code != ExitFailed || !strings.Contains(r.stderr, "not finished within 150ms") {
 		t.Errorf("got %+v", r)
 	}
+	c.ends, c.waiting = domain.Queued, "no live instance has the handler echo\x1b[2J"
+	for _, flag := range []string{"--wait", "--follow"} {
+		c.polls = 0
+		if r := belfry(t, "", "job", "trigger", "1", flag, "--timeout", "150ms"); r.code != ExitFailed ||
+			!strings.Contains(r.stderr, "run "+someRun+" is queued: no live instance has the handler echo\ufffd") {
+			t.Errorf("%s: %+v", flag, r)
+		}
+	}
 }
 
 func TestRunCommands(t *testing.T) {
@@ -329,6 +337,39 @@ func TestRunCommands(t *testing.T) {
 	belfry(t, "", "run", "log", someRun, "-o", "json").want(t, ExitDone, `{"n":1,"at":"2026-03-29T01:30:00.000Z","level":"info","attempt":1,"text":"one"}`)
 	if r := belfry(t, "", "run", "log", "-f", someRun); r.code != ExitDone || r.stdout != "one\n" {
 		t.Errorf("got %+v", r)
+	}
+}
+
+func TestPlannedRuns(t *testing.T) {
+	c := newConsole(t)
+	later, zero := domain.At(time.Now().Add(time.Hour)), int64(0)
+	c.runs = []domain.Run{
+		{ID: domain.NewRunID(time.Now()), JobName: "soon", State: domain.Pending, DueAt: &later},
+		{ID: domain.NewRunID(time.Now()), JobName: "quick", State: domain.Succeeded, DurationMS: &zero},
+	}
+	if r := belfry(t, "", "run", "list"); !strings.Contains(r.stdout, "quick") || !strings.Contains(r.stdout, " <1ms ") || strings.Contains(r.stdout, "soon") {
+		t.Errorf("got %+v", r)
+	}
+	for _, args := range []string{"--planned", "--state pending"} {
+		belfry(t, "", append([]string{"run", "list"}, strings.Fields(args)...)...).want(t, ExitDone, "soon")
+	}
+}
+
+func TestAttempts(t *testing.T) {
+	at := domain.At(time.Now())
+	for _, c := range []struct {
+		attempt domain.Attempt
+		want    string
+	}{
+		{domain.Attempt{}, "not started yet"},
+		{domain.Attempt{StartedAt: &at}, "running since " + people(at.Time)},
+		{domain.Attempt{StartedAt: &at, Outcome: "succeeded"}, "succeeded"},
+		{domain.Attempt{Outcome: "failed", Reason: domain.ReasonLost, Message: "instance x died", LateOutcome: "succeeded"},
+			"failed (lost): instance x died; its instance reported succeeded later"},
+	} {
+		if got := attemptText(c.attempt); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
 	}
 }
 
@@ -348,7 +389,10 @@ func TestLogin(t *testing.T) {
 	if r := belfry(t, "", "job", "list"); r.code != ExitFailed || !strings.Contains(r.stderr, "belfry login") {
 		t.Errorf("got %+v", r)
 	}
-	belfry(t, "wrong\n", "login", "-u", "ann", "--password-stdin").want(t, ExitFailed)
+	if r := belfry(t, "wrong\n", "login", "-u", "ann", "--password-stdin"); r.code != ExitFailed ||
+		!strings.Contains(r.stderr, "user or password is wrong") || strings.Contains(r.stderr, "belfry login") {
+		t.Errorf("got %+v", r)
+	}
 	r := belfry(t, "hunter2 \n", "login", "-u", "ann", "--password-stdin")
 	if r.want(t, ExitDone); strings.Contains(r.stdout+r.stderr, "sesame") {
 		t.Error("the token was printed")
@@ -438,7 +482,14 @@ func TestImportCrontab(t *testing.T) {
 	if c.jobs[2].Enabled {
 		t.Error("the job is enabled")
 	}
-	belfry(t, "", "import", "crontab", filepath.Join(dir, "none")).want(t, ExitFailed)
+	none := filepath.Join(dir, "none")
+	belfry(t, "", "import", "crontab", none).want(t, ExitFailed)
+	for _, files := range [][]string{{none, file}, {file, none}} {
+		r = belfry(t, "", append([]string{"import", "crontab"}, files...)...)
+		if r.want(t, ExitFailed, "unchanged  default/tools-backup-"); strings.Count(r.stderr, none+": no such file") != 1 {
+			t.Errorf("stderr %q", r.stderr)
+		}
+	}
 	r = belfry(t, "", "import", "crontab", file, "--token", "wrong")
 	if r.want(t, ExitFailed); strings.Count(r.stderr, "the token is not valid") != 1 {
 		t.Errorf("stderr %q", r.stderr)

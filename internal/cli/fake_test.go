@@ -23,6 +23,8 @@ type console struct {
 	requests []string // method and path of what changed something
 	ends     domain.State
 	polls    int
+	waiting  string
+	runs     []domain.Run
 }
 
 func newConsole(t *testing.T) *console {
@@ -49,6 +51,9 @@ func newConsole(t *testing.T) *console {
 	})
 	mux.HandleFunc("POST /api/v1/jobs/{id}/trigger", func(w http.ResponseWriter, r *http.Request) {
 		c.withJob(w, r, func(*domain.Job) any { return json.RawMessage(`{"run_ids":["` + someRun + `"]}`) })
+	})
+	mux.HandleFunc("GET /api/v1/runs", func(w http.ResponseWriter, _ *http.Request) {
+		json.NewEncoder(w).Encode(map[string]any{"items": c.runs, "next_cursor": ""})
 	})
 	mux.HandleFunc("GET /api/v1/runs/{id}", c.run)
 	mux.HandleFunc("GET /api/v1/runs/{id}/log", func(w http.ResponseWriter, r *http.Request) {
@@ -170,7 +175,7 @@ func (c *console) run(w http.ResponseWriter, r *http.Request) {
 	id, _ := domain.ParseRunID(r.PathValue("id"))
 	run := domain.Run{ID: id, JobID: 1, Group: "default", JobName: "report", State: domain.Running, Attempt: 1, MaxAttempts: 1}
 	if c.polls++; c.polls > 1 {
-		run.State = c.ends
+		run.State, run.Waiting = c.ends, c.waiting
 		if c.ends == domain.Failed {
 			run.Reason, run.Message = domain.ReasonHandlerError, "exit status 3\x1b[2J"
 		}

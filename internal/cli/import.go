@@ -46,11 +46,15 @@ func (c *importCrontabCmd) Run(a *app, parent *importCmd) error {
 	out := imported{Jobs: []applied{}, Problems: []crontab.Problem{}}
 	var jobs []crontab.Job
 	from := make(map[string]string) // name → source
+	failed, read := false, 0
 	for _, file := range c.Files {
 		r, err := c.parse(a, file)
-		if err != nil {
-			return err
+		if err != nil { // such as an /etc/crontab that is not there; the other files are worth it all the same
+			failed = true
+			a.printError(err)
+			continue
 		}
+		read++
 		out.Problems = append(out.Problems, r.Problems...)
 		for _, j := range r.Jobs {
 			source := fmt.Sprintf("%s:%d", file, j.Line)
@@ -64,12 +68,15 @@ func (c *importCrontabCmd) Run(a *app, parent *importCmd) error {
 			out.Jobs = append(out.Jobs, applied{Action: "found", Group: c.Group, Name: j.Spec.Name, Source: source})
 		}
 	}
-	failed := false
+	if read == 0 {
+		return errReported
+	}
 	if !c.DryRun && len(jobs) > 0 {
-		var err error
-		if failed, err = c.apply(a, parent, jobs, out.Jobs); err != nil {
+		refusals, err := c.apply(a, parent, jobs, out.Jobs)
+		if err != nil {
 			return err
 		}
+		failed = failed || refusals
 	}
 	if err := a.printApplied(parent.Output, out, out.Jobs, c.DryRun); err != nil {
 		return err

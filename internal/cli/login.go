@@ -2,12 +2,14 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -171,6 +173,10 @@ func (c *loginCmd) Run(a *app) error {
 		return err
 	}
 	session, err := cl.Login(a.ctx, username, password)
+	if refusal := new(client.Error); errors.As(err, &refusal) && refusal.Status == http.StatusUnauthorized {
+		// Not the error itself: who is told to log in by others is doing so.
+		return fmt.Errorf("%s refuses the log-in of %s: %s", c.Server, username, cmp.Or(refusal.Detail, "the user or the password is wrong"))
+	}
 	if err != nil {
 		return err
 	}

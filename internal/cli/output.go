@@ -232,8 +232,11 @@ func scheduleText(s domain.Schedule) string {
 }
 
 func milliseconds(n *int64) string {
-	if n == nil {
+	switch {
+	case n == nil:
 		return "-"
+	case *n == 0:
+		return "<1ms"
 	}
 	return (time.Duration(*n) * time.Millisecond).String()
 }

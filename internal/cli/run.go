@@ -34,11 +34,13 @@ type runListCmd struct {
 	Reason   string        `env:"BELFRY_REASON" placeholder:"REASON" help:"Only runs with this reason, such as lost or timeout."`
 	Instance string        `env:"BELFRY_RUN_INSTANCE" placeholder:"NAME" help:"Only runs on this instance."`
 	Since    time.Duration `env:"BELFRY_SINCE" placeholder:"DURATION" help:"Only runs of this last stretch of time, such as 24h."`
+	Planned  bool          `env:"BELFRY_PLANNED" help:"Also runs that are planned and not yet due, as --state pending lists them."`
 	Limit    int           `env:"BELFRY_LIMIT" default:"50" help:"Most runs to list."`
 }
 
 func (*runListCmd) Help() string {
-	return "Examples:\n\n    belfry run list --job default/report\n    belfry run list --state failed --since 24h -o json"
+	return "Runs planned for the next seconds are left out, unless --planned or --state pending asks for them.\n\n" +
+		"Examples:\n\n    belfry run list --job default/report\n    belfry run list --state failed --since 24h -o json"
 }
 
 func (c *runListCmd) Run(a *app, parent *runCmd) error {
@@ -47,7 +49,8 @@ func (c *runListCmd) Run(a *app, parent *runCmd) error {
 		return err
 	}
 	defer cl.Close()
-	f := client.RunFilter{Group: c.Group, State: c.State, Cause: c.Cause, Reason: c.Reason, Instance: c.Instance}
+	f := client.RunFilter{Group: c.Group, State: c.State, Cause: c.Cause, Reason: c.Reason, Instance: c.Instance,
+		Unplanned: !c.Planned && c.State == ""}
 	if c.Job != "" {
 		job, err := findJob(a.ctx, cl, c.Job)
 		if err != nil {
@@ -127,17 +130,42 @@ func runTable(t *table, r domain.Run) {
 	if r.Shard != nil {
 		t.pair("shard", fmt.Sprintf("%d of %d", r.Shard.Index, r.Shard.Total))
 	}
+	if r.BroadcastID != nil {
+		t.pair("broadcast", *r.BroadcastID)
+	}
 	if r.ParentRunID != nil {
 		t.pair("parent", *r.ParentRunID)
 	}
 	t.pair("attempt", fmt.Sprintf("%d of %d", r.Attempt, r.MaxAttempts))
 	for _, at := range r.Attempts {
-		text := fmt.Sprintf("%s %s %s", at.Outcome, at.Reason, at.Message)
+		text := attemptText(at)
 		if at.Instance != "" {
 			text = "on " + at.Instance + ": " + text
 		}
 		t.pair(fmt.Sprintf("attempt %d", at.Attempt), text)
 	}
+}
+
+// attemptText says how an attempt ended, or how far it has come.
+func attemptText(at domain.Attempt) string {
+	var text string
+	switch {
+	case at.Outcome == "" && at.StartedAt == nil:
+		return "not started yet"
+	case at.Outcome == "":
+		return "running since " + people(at.StartedAt.Time)
+	case at.Reason == domain.NoReason:
+		text = at.Outcome
+	default:
+		text = fmt.Sprintf("%s (%s)", at.Outcome, at.Reason)
+	}
+	if at.Message != "" {
+		text += ": " + at.Message
+	}
+	if at.LateOutcome != "" {
+		text += "; its instance reported " + at.LateOutcome + " later"
+	}
+	return text
 }
 
 type runLogCmd struct {

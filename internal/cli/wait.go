@@ -47,7 +47,7 @@ func (a *app) await(cl *client.Client, form string, ids []domain.RunID, w waitin
 	if w.Follow {
 		if err := a.followAll(ctx, cl, form, ids); err != nil {
 			if ctx.Err() != nil {
-				return context.Cause(ctx)
+				return a.gaveUp(ctx, cl, ids)
 			}
 			a.printError(fmt.Errorf("follow the log: %w", err)) // the run's end still counts
 		}
@@ -55,7 +55,7 @@ func (a *app) await(cl *client.Client, form string, ids []domain.RunID, w waitin
 	runs, err := waitAll(ctx, cl, ids)
 	if err != nil {
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return a.gaveUp(ctx, cl, ids)
 		}
 		return err
 	}
@@ -68,6 +68,43 @@ func (a *app) await(cl *client.Client, form string, ids []domain.RunID, w waitin
 		}
 	}
 	return nil
+}
+
+// lastLook is how long gaveUp may take.
+const lastLook = 5 * time.Second
+
+// gaveUp returns why a wait ended before its runs did; where time was up, with what each of them waits for.
+func (a *app) gaveUp(ctx context.Context, cl *client.Client, ids []domain.RunID) error {
+	err := context.Cause(ctx)
+	if a.ctx.Err() != nil {
+		return err // an interrupt wants no more words
+	}
+	look, cancel := context.WithTimeout(a.ctx, lastLook)
+	defer cancel()
+	for _, id := range ids[:min(len(ids), 10)] {
+		if r, seen := cl.Run(look, id); seen == nil && !r.State.Final() {
+			err = fmt.Errorf("%w; %s", err, unfinished(r))
+		}
+	}
+	return err
+}
+
+// unfinished says how far a run has come and what it waits for.
+func unfinished(r domain.Run) string {
+	text := fmt.Sprintf("run %s is %s", r.ID, r.State)
+	switch {
+	case r.HeldBy != nil:
+		text += fmt.Sprintf(", held by run %s", *r.HeldBy)
+	case r.Waiting != "":
+		text += ": " + r.Waiting
+	case r.Note != "":
+		text += ": " + r.Note
+	case r.State == domain.Running && r.StartedAt != nil:
+		text += fmt.Sprintf(" on %s since %s", r.Instance, people(r.StartedAt.Time))
+	case (r.State == domain.Pending || r.State == domain.Retrying) && r.DueAt != nil:
+		text += ", due at " + people(r.DueAt.Time)
+	}
+	return text
 }
 
 // printEnds says how runs ended. Beside a followed log people's form goes to stderr and the others are left out.
