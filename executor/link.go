@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -24,8 +23,10 @@ const (
 	// The pace of reconnecting: doubling from the first to the last, with up to half of it as jitter.
 	reconnectFirst = 50 * time.Millisecond
 	reconnectLast  = 2 * time.Second
-	pingEvery      = 2 * time.Second
-	beatTimeout    = 2500 * time.Millisecond
+	// The last pace after refused log-ins: what is wrong then is mended by a person.
+	refusedLast = 30 * time.Second
+	pingEvery   = 2 * time.Second
+	beatTimeout = 2500 * time.Millisecond
 )
 
 // link is the engine's connection to NATS.
@@ -46,6 +47,7 @@ type link struct {
 	offers   chan *nats.Msg
 	controls chan *nats.Msg
 	taken    atomic.Int64 // messages taken from offers
+	refused  atomic.Int64 // log-ins in a row
 }
 
 func newLink(c Config, x *engine, names []string, first chan struct{}) *link {
@@ -67,28 +69,20 @@ func (l *link) connect(ctx context.Context) bool {
 		if err == nil {
 			if err = l.subscribe(conn); err == nil {
 				l.conn.Store(conn)
+				l.refused.Store(0)
 				l.log.Info("connected to NATS", "server", conn.ConnectedUrlRedacted())
 				return true
 			}
 			conn.Close()
 		}
-		wait := reconnectDelay(try)
-		l.complain(err, wait)
+		l.complain(err)
+		wait := l.delay(try)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
 		}
 	}
 	return false
-}
-
-// complain logs why there is no connection.
-func (l *link) complain(err error, wait time.Duration) {
-	if errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked) {
-		l.log.Error("NATS refuses the token of this group; trying again, as it may be issued anew", "in", wait, "error", err)
-		return
-	}
-	l.log.Warn("NATS cannot be reached; trying again", "in", wait, "error", err)
 }
 
 func (l *link) options() []nats.Option {
@@ -98,7 +92,7 @@ func (l *link) options() []nats.Option {
 		nats.CustomInboxPrefix("_INBOX_"+l.config.Group),
 		nats.MaxReconnects(-1),
 		nats.IgnoreAuthErrorAbort(),
-		nats.CustomReconnectDelay(reconnectDelay),
+		nats.CustomReconnectDelay(l.delay),
 		// What cannot be sent now is not sent: an answer or heartbeat that waited would lie.
 		nats.ReconnectBufSize(-1),
 		nats.PingInterval(pingEvery),
@@ -108,24 +102,14 @@ func (l *link) options() []nats.Option {
 			}
 		}),
 		nats.ReconnectHandler(func(c *nats.Conn) {
+			l.refused.Store(0)
 			l.log.Info("connected to NATS again", "server", c.ConnectedUrlRedacted())
 			l.beatNow()
 			l.engine.reports.resend()
 		}),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { l.complain(err, reconnectLast) }),
-		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
-			subject := ""
-			if sub != nil {
-				subject = sub.Subject
-			}
-			l.log.Error("NATS reports an error", "subject", subject, "error", err)
-		}),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { l.complain(err) }),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { l.natsError(sub, err) }),
 	)
-}
-
-func reconnectDelay(try int) time.Duration {
-	d := min(reconnectFirst<<min(try, 10), reconnectLast)
-	return d/2 + rand.N(d/2+1)
 }
 
 // subscribe returns when the server knows both subscriptions, so that a heartbeat that follows promises no more

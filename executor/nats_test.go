@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,6 +37,8 @@ type world struct {
 	srv  *server.Server
 	nc   *nats.Conn
 	js   jetstream.JetStream
+
+	refuse atomic.Bool // log-ins of executors
 
 	mu      sync.Mutex
 	results []wire.Results
@@ -76,7 +79,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) startServer() {
 	w.t.Helper()
 	srv, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: w.port, JetStream: true, StoreDir: w.dir, NoSigs: true, NoLog: true, CustomClientAuthentication: tokens{},
+		Host: "127.0.0.1", Port: w.port, JetStream: true, StoreDir: w.dir, NoSigs: true, NoLog: true, CustomClientAuthentication: tokens{&w.refuse},
 	})
 	must(w.t, err)
 	srv.Start()
@@ -91,15 +94,18 @@ func (w *world) startServer() {
 }
 
 // tokens lets a dispatcher do everything, and an executor of group g what an executor may do.
-type tokens struct{}
+type tokens struct{ refuse *atomic.Bool }
 
 // Check implements server.Authentication.
-func (tokens) Check(c server.ClientAuthentication) bool {
+func (a tokens) Check(c server.ClientAuthentication) bool {
 	switch c.GetOpts().Token {
 	case "system":
 		c.RegisterUser(&server.User{Username: "system"})
 		return true
 	case "secret":
+		if a.refuse.Load() {
+			return false
+		}
 		c.RegisterUser(&server.User{Username: "g", Permissions: &server.Permissions{
 			Publish:   &server.SubjectPermission{Allow: []string{"belfry.v1.result.g", "belfry.v1.log.g", "$KV.belfry_instances.g.*"}},
 			Subscribe: &server.SubjectPermission{Allow: []string{"belfry.v1.trigger.g.>", "belfry.v1.control.g.>", "_INBOX_g.>"}},

@@ -1,0 +1,90 @@
+package executor
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// complain logs why there is no connection, and counts refused log-ins.
+func (l *link) complain(err error) {
+	switch {
+	case isRefusal(err):
+		n := l.refused.Add(1)
+		switch {
+		case !l.noToken():
+			l.log.Error("NATS refuses the token of this group; trying again, as it may be issued anew", "within", l.slowest(), "error", err)
+		case n == 1:
+			l.log.Error("no token was given, and NATS refuses the log-in: set BELFRY_TOKEN or --token of belfry executor, "+
+				"or Config.Token, to the token that was shown when the group was made", "error", err)
+		default:
+			l.log.Warn("NATS still refuses the log-in without a token; trying again", "within", l.slowest(), "error", err)
+		}
+	default:
+		l.refused.Store(0)
+		l.log.Warn("NATS cannot be reached; trying again", "within", l.slowest(), "error", err)
+	}
+}
+
+func isRefusal(err error) bool {
+	for _, refusal := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired} {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return false
+}
+
+// noToken reports whether nothing was given to log in with, as far as can be seen.
+func (l *link) noToken() bool {
+	if l.config.Token != "" || len(l.config.NATSOptions) > 0 {
+		return false
+	}
+	for one := range strings.SplitSeq(l.config.NATSURL, ",") {
+		if u, err := url.Parse(strings.TrimSpace(one)); err == nil && u.User != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// natsError takes what nats.go says beside the calls that are made, such as while it reconnects.
+func (l *link) natsError(sub *nats.Subscription, err error) {
+	switch {
+	case errors.Is(err, nats.ErrAuthExpired) && l.refused.Load() == 0:
+		l.log.Info("the log-in has run out, as each does after a while; logging in again")
+	case isRefusal(err):
+		l.complain(err)
+	default:
+		subject := ""
+		if sub != nil {
+			subject = sub.Subject
+		}
+		l.log.Error("NATS reports an error", "subject", subject, "error", err)
+	}
+}
+
+// delay is how long to wait before the next try to connect: longer and longer, up to slowest.
+func (l *link) delay(try int) time.Duration {
+	if n := l.refused.Load(); n > 0 {
+		return backoff(int(n-1), refusedLast)
+	}
+	return backoff(try, reconnectLast)
+}
+
+// slowest is the longest delay at present, as text: logs in JSON would show a bare number.
+func (l *link) slowest() string {
+	if n := l.refused.Load(); n > 0 {
+		return min(reconnectFirst<<min(n-1, 10), refusedLast).String()
+	}
+	return reconnectLast.String()
+}
+
+func backoff(try int, last time.Duration) time.Duration {
+	d := min(reconnectFirst<<min(try, 10), last)
+	return d/2 + rand.N(d/2+1)
+}
