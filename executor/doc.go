@@ -53,7 +53,7 @@
 //     spool are sent by the next process with the same Instance and SpoolDir, under the boot id they ran under.
 //   - NATS is away, at the start or later: Run keeps trying for ever. Handlers that run go on; their results wait
 //     in the spool, their log lines in a bounded buffer whose oldest lines give way, with a line saying how many.
-//   - The token is missing or wrong: an error says so, and Run keeps trying, every 30 s in the end, for
+//   - The token is missing, wrong or another group's: an error says so, and Run keeps trying, every 30 s in the end, for
 //     a token may be issued anew.
 //   - The disk is full, or the spool is: offers are refused until there is room again; results are kept in memory
 //     and sent from there.

@@ -125,6 +125,10 @@ func (l *link) subscribe(conn *nats.Conn) error {
 	if err := conn.FlushTimeout(5 * time.Second); err != nil {
 		return fmt.Errorf("await the subscriptions: %w", err)
 	}
+	// Both subjects are the group's own, and nothing else was asked for yet.
+	if err := conn.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
+		return &foreignTokenError{group, err}
+	}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/url"
 	"strings"
@@ -10,9 +11,25 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
+// foreignTokenError says that NATS took the token, and permits it another group's subjects than ours.
+type foreignTokenError struct {
+	group string
+	err   error
+}
+
+func (e *foreignTokenError) Error() string {
+	return fmt.Sprintf("this token is not group %s's: %v", e.group, e.err)
+}
+func (e *foreignTokenError) Unwrap() error { return e.err }
+
 // complain logs why there is no connection, and counts refused log-ins.
 func (l *link) complain(err error) {
+	var foreign *foreignTokenError
 	switch {
+	case errors.As(err, &foreign):
+		l.refused.Add(1)
+		l.log.Error("the token is another group's: give the one that was shown when this group was made, or the name of its group; trying again",
+			"within", l.slowest(), "error", err)
 	case isRefusal(err):
 		n := l.refused.Add(1)
 		switch {
@@ -59,6 +76,8 @@ func (l *link) natsError(sub *nats.Subscription, err error) {
 		l.log.Info("the log-in has run out, as each does after a while; logging in again")
 	case isRefusal(err):
 		l.complain(err)
+	case errors.Is(err, nats.ErrPermissionViolation) && l.connection() == nil:
+		l.log.Debug("NATS permits a subject not", "error", err) // connect says what it means
 	default:
 		subject := ""
 		if sub != nil {

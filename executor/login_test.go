@@ -62,6 +62,19 @@ func TestNoToken(t *testing.T) {
 	}
 }
 
+// TestTokenOfAnotherGroup gives group g's token to an executor of group other.
+func TestTokenOfAnotherGroup(t *testing.T) {
+	w := newWorld(t)
+	c := w.config()
+	c.Group = "other"
+	runLogged(t, c, func(book *logbook) {
+		book.await(t, `"level":"ERROR"`, "this token is not group other's", `"within":"200ms"`)
+		if raw := book.lines("NATS reports an error"); len(raw) > 0 {
+			t.Errorf("logged besides: %q", raw)
+		}
+	})
+}
+
 // TestRefusedWhileReconnecting takes the token away during an outage and gives it back.
 func TestRefusedWhileReconnecting(t *testing.T) {
 	w := newWorld(t)
