@@ -5,6 +5,8 @@
 // an external NATS server with the configuration of deploy/nats. A role may be told to kill itself at a named point
 // of its work (see dispatcher.Config.Trace), so that the moment between two steps can be met every time.
 //
+// Random tests print their seed, and take one from E2E_SEED.
+//
 // Nothing here asserts how fast the machine is. Bounds are those of the contract (a fire at most 5 s late, a death
 // named within 15 s), and what is compared with them was measured by the database's clock.
 package e2e
