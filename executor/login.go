@@ -27,9 +27,12 @@ func (l *link) complain(err error) {
 	var foreign *foreignTokenError
 	switch {
 	case errors.As(err, &foreign):
-		l.refused.Add(1)
-		l.log.Error("the token is another group's: give the one that was shown when this group was made, or the name of its group; trying again",
-			"within", l.slowest(), "error", err)
+		if l.refused.Add(1) == 1 {
+			l.log.Error("the token is another group's: give the one that was shown when this group was made, or the name of its group",
+				"error", err)
+		} else {
+			l.log.Warn("the token is still another group's; trying again", "within", l.slowest(), "error", err)
+		}
 	case isRefusal(err):
 		n := l.refused.Add(1)
 		switch {
