@@ -13,7 +13,7 @@
 //
 // # Crash, delay, duplicate
 //
-// A scheduler that dies leaves planned runs behind: another one takes those that are three seconds past due, which
+// A scheduler that dies leaves planned runs behind: another one takes those that are two seconds past due, which
 // is inside the misfire tolerance. A scheduler that stalls, or whose process is stopped, drains every slot since
 // its last tick when it goes on, so that a stall makes runs late by the stall and never by a lap of the ring. A full
 // ring makes the pre-read wait.

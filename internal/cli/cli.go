@@ -101,6 +101,9 @@ func (a *app) exitCode(err error) int {
 	if errors.As(err, new(*usageError)) {
 		return ExitUsage
 	}
+	if local := new(domain.Error); errors.As(err, &local) && local.Code == domain.Invalid {
+		return ExitUsage // a role's settings that only the role itself could judge
+	}
 	if client.StatusOf(err) == 401 {
 		fmt.Fprintln(a.stderr, "Log in with \"belfry login\", or give a token with --token or BELFRY_TOKEN.")
 	}

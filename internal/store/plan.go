@@ -18,7 +18,7 @@ import (
 
 // StrandedAfter is how long past due a planned run is before another scheduler takes it over. It lies inside the
 // misfire tolerance, so that the death of a scheduler makes fires late but not missed.
-const StrandedAfter = 3 * time.Second
+const StrandedAfter = 2 * time.Second
 
 // PlanDue takes up to batch jobs that are due within the horizon, makes their runs and ledger entries, and
 // advances them. Schedulers share the due jobs by SKIP LOCKED.

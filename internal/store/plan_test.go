@@ -129,9 +129,9 @@ func TestClaimNearTakesOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	exec(t, s, `DELETE FROM runs_live WHERE fire_time > (SELECT min(fire_time) FROM runs_live)`)
-	exec(t, s, `UPDATE runs_live SET due_at = now() - interval '2 s', rung_at = now() - interval '4 s'`)
+	exec(t, s, `UPDATE runs_live SET due_at = now() - interval '1 s', rung_at = now() - interval '4 s'`)
 	if got := claim(t, s); len(got) != 0 {
-		t.Errorf("claimed %+v, 2 s after due", got)
+		t.Errorf("claimed %+v, 1 s after due", got)
 	}
 	exec(t, s, `UPDATE runs_live SET due_at = date_trunc('ms', now()) - interval '3.5 s'`)
 	got, stranded, err := s.ClaimNear(t.Context(), 10)
