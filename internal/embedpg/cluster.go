@@ -222,7 +222,7 @@ func (c *cluster) initialise(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 	}
-	log.Info("made a Postgres cluster", "directory", c.data(), "major", c.bin.major, "took", time.Since(began))
+	log.Info("made a Postgres cluster", "directory", c.data(), "major", c.bin.major, "took", time.Since(began).String())
 	return nil
 }
 
