@@ -138,7 +138,7 @@ func (s *Scheduler) planLoop(ctx context.Context) {
 			return
 		case err != nil:
 			backoff = min(max(2*backoff, 100*time.Millisecond), slowest)
-			s.cfg.Log.WarnContext(ctx, "pre-reading due jobs; trying again", "err", err, "after", backoff)
+			s.cfg.Log.WarnContext(ctx, "pre-reading due jobs; trying again", "err", err, "after", backoff.String())
 			if !pause(ctx, backoff) {
 				return
 			}
