@@ -26,19 +26,55 @@ func TestDispatcherKilledBetweenOfferAndAnswer(t *testing.T) {
 	t.Run("assigning", func(t *testing.T) { t.Parallel(); killWhileAssigning(t, "offered:1") })
 }
 
-// killWhileFiring has the scheduler die that fires a triggered run; another dispatcher process goes on.
+// killWhileFiring has the scheduler die that fires a triggered run; another dispatcher process goes on. A scheduler that
+// has just started may not know the executor yet: then the run waits, the dispatcher assigns it, and the next one is
+// triggered.
 func killWhileFiring(t *testing.T, at string) {
 	c := newCluster(t)
 	c.dispatcher()
 	c.executor("i1")
 	file := filepath.Join(c.dir, "starts")
-	job := c.job("once", startsIn(file))
+	job := c.job("parallel", startsIn(file), func(s *domain.JobSpec) { s.Block = domain.BlockParallel })
 	dying := c.scheduler(envCrashAt + "=" + at)
-	id := c.trigger(job.ID)
+	var ids []domain.RunID
+	for deadline := time.Now().Add(patience); ; {
+		if time.Now().After(deadline) {
+			t.Fatalf("the scheduler fired none of %d runs", len(ids))
+		}
+		id := c.trigger(job.ID)
+		ids = append(ids, id)
+		if !c.bindsUnless(dying, id) {
+			break
+		}
+	}
 	if code := dying.exit(); code != -1 {
 		t.Fatalf("the scheduler ended with code %d, not by its signal", code)
 	}
-	c.startsOnce(id, file)
+	c.startsOnce(file, ids...)
+}
+
+// bindsUnless waits until a run is bound while the process lives, and reports whether it does; false means that the
+// process has died.
+func (c *cluster) bindsUnless(dying *process, id domain.RunID) bool {
+	c.t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	grace := 0
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		select {
+		case <-dying.ended:
+			return false
+		case <-tick.C:
+		}
+		// Its own binding may be seen before its death: that follows within a moment.
+		if c.run(id).Instance != "" {
+			if grace++; grace > 40 {
+				return true
+			}
+		}
+	}
+	c.t.Fatalf("run %s is not bound, and the process lives", id)
+	return false
 }
 
 // killWhileAssigning has the dispatcher die that assigns a run which waited for an executor.
@@ -55,23 +91,31 @@ func killWhileAssigning(t *testing.T, at string) {
 		t.Fatalf("the dispatcher ended with code %d, not by its signal", code)
 	}
 	c.dispatcher()
-	c.startsOnce(id, file)
+	c.startsOnce(file, id)
 }
 
-// startsIn has a job append a line to a file, and last longer than a silent attempt is left unasked after.
+// startsIn has a job append its run's id to a file, and last longer than a silent attempt is left unasked after.
 func startsIn(file string) func(*domain.JobSpec) {
-	return shell("echo started >> " + file + "; exec sleep 4")
+	return shell("echo $BELFRY_RUN_ID >> " + file + "; exec sleep 4")
 }
 
-// startsOnce waits for the end of a run of such a job.
-func (c *cluster) startsOnce(id domain.RunID, file string) {
+// startsOnce waits for the ends of runs of such a job, and holds each to one start.
+func (c *cluster) startsOnce(file string, ids ...domain.RunID) {
 	c.t.Helper()
-	run := c.finishes(id, 30*time.Second)
-	if run.State != domain.Succeeded || run.Attempt != 1 || run.Reason != domain.NoReason {
-		c.t.Errorf("the run ended %s/%s at attempt %d, want succeeded at the first", run.State, run.Reason, run.Attempt)
+	for _, id := range ids {
+		run := c.finishes(id, 30*time.Second)
+		if run.State != domain.Succeeded || run.Attempt != 1 || run.Reason != domain.NoReason {
+			c.t.Errorf("run %s ended %s/%s at attempt %d, want succeeded at the first", id, run.State, run.Reason, run.Attempt)
+		}
+		c.t.Logf("from creation to start: %v", run.StartedAt.Sub(run.CreatedAt.Time))
 	}
-	if got := linesOf(c.t, file); len(got) != 1 {
-		c.t.Errorf("the handler started %d times", len(got))
+	starts := make(map[string]int)
+	for _, line := range linesOf(c.t, file) {
+		starts[line]++
 	}
-	c.t.Logf("from creation to start: %v", run.StartedAt.Sub(run.CreatedAt.Time))
+	for _, id := range ids {
+		if n := starts[id.String()]; n != 1 {
+			c.t.Errorf("the handler of run %s started %d times", id, n)
+		}
+	}
 }
