@@ -70,11 +70,15 @@ func (d *Dispatcher) assignLoop(ctx context.Context) {
 	}
 }
 
-// waitsLoop keeps the hint of what runs wait for in processes that fire and do not assign, so that their runs queue
-// behind those that wait.
+// longWait is how long a run has been due before newcomers queue behind it in a process that does not assign. It is
+// longer than a run waits that was only queued by this rule itself, or the rule would keep itself in force for ever.
+const longWait = 3 * assignPoll
+
+// waitsLoop keeps the hint of what runs wait for in processes that fire and do not assign, so that their runs do not
+// overtake those that wait for room.
 func (d *Dispatcher) waitsLoop(ctx context.Context) {
 	for pause(ctx, assignPoll) {
-		keys, err := d.store.WaitingKeys(ctx)
+		keys, err := d.store.LongWaiting(ctx, longWait)
 		if err != nil {
 			d.logUnlessDone(ctx, "reading what runs wait for; trying again", err)
 			continue

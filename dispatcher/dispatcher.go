@@ -24,6 +24,7 @@ type Store interface {
 	Admit(ctx context.Context, in []domain.Admission) (domain.Admitted, error)
 	ExpandBroadcast(ctx context.Context, run domain.Due, def *domain.Definition, to []domain.ShardBinding) (domain.Admitted, error)
 	WaitingKeys(ctx context.Context) ([]domain.WaitingKey, error)
+	LongWaiting(ctx context.Context, d time.Duration) ([]domain.WaitingKey, error)
 	WaitingCounts(ctx context.Context) (map[string]int, error)
 	AssignWaiting(ctx context.Context, key domain.WaitingKey, limit int, choose func([]domain.WaitingRun) []domain.Binding) (bound, expand []domain.LiveRun, err error)
 	Unbind(ctx context.Context, refused []domain.Refusal) (waiting, killed []domain.LiveRun, err error)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -14,13 +15,25 @@ import (
 
 // WaitingKeys returns for which kinds of room runs wait.
 func (s *Store) WaitingKeys(ctx context.Context) ([]WaitingKey, error) {
+	return s.waitingKeys(ctx, func(time.Time) bool { return true })
+}
+
+// LongWaiting returns the kinds of which a run has been due for the given time and still waits.
+func (s *Store) LongWaiting(ctx context.Context, d time.Duration) ([]WaitingKey, error) {
+	before := s.Now().Add(-d)
+	return s.waitingKeys(ctx, func(due time.Time) bool { return due.Before(before) })
+}
+
+func (s *Store) waitingKeys(ctx context.Context, keep func(due time.Time) bool) ([]WaitingKey, error) {
 	rows, err := s.q.WaitingKeys(ctx)
 	if err != nil {
 		return nil, pgerr.Translate(err)
 	}
-	keys := make([]WaitingKey, len(rows))
-	for i, r := range rows {
-		keys[i] = WaitingKey{Group: r.GroupName, Target: r.Handler, Pin: r.Pin}
+	keys := make([]WaitingKey, 0, len(rows))
+	for _, r := range rows {
+		if keep(r.DueAt) {
+			keys = append(keys, WaitingKey{Group: r.GroupName, Target: r.Handler, Pin: r.Pin})
+		}
 	}
 	return keys, nil
 }

@@ -144,3 +144,24 @@ func TestWaitingRunsAreNotOverdue(t *testing.T) {
 		t.Errorf("%+v, %v", over, err)
 	}
 }
+
+// Newcomers queue behind runs that found no room for long, not behind those that wait for the next look.
+func TestLongWaiting(t *testing.T) {
+	s, _ := open(t)
+	for name, age := range map[string]string{"long": "5 s", "short": "1 s"} {
+		job := create(t, s, name, parallel, func(sp *domain.JobSpec) { sp.Handler = name })
+		trigger(t, s, job.ID, 1)
+		in := admissions(t, s, claim(t, s))
+		in[0].Binding = domain.Binding{Waiting: "no room"}
+		if _, err := s.Admit(t.Context(), in); err != nil {
+			t.Fatal(err)
+		}
+		exec(t, s, `UPDATE runs_waiting SET due_at = now() - $2::interval WHERE job_id = $1`, job.ID, age)
+	}
+	if keys, err := s.LongWaiting(t.Context(), 3*time.Second); err != nil || len(keys) != 1 || keys[0].Target != "long" {
+		t.Errorf("%+v, %v", keys, err)
+	}
+	if keys, err := s.WaitingKeys(t.Context()); err != nil || len(keys) != 2 {
+		t.Errorf("%+v, %v", keys, err)
+	}
+}

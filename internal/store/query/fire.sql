@@ -84,16 +84,16 @@ SELECT unnest(@run_ids::uuid[]), unnest(@job_ids::bigint[]), unnest(@groups::tex
     ON CONFLICT (run_id) DO NOTHING;
 
 -- name: WaitingKeys :many
--- Which kinds of runs wait, not how many: a loose scan over the index's first columns.
+-- Which kinds of runs wait, not how many, and since when the one in front is due: a loose scan over the index.
 WITH RECURSIVE k AS (
-    (SELECT group_name, handler, pin FROM runs_waiting ORDER BY group_name, handler, pin LIMIT 1)
+    (SELECT group_name, handler, pin, due_at FROM runs_waiting ORDER BY group_name, handler, pin, due_at LIMIT 1)
     UNION ALL
-    SELECT n.group_name, n.handler, n.pin FROM k, LATERAL (
-        SELECT w.group_name, w.handler, w.pin FROM runs_waiting w
+    SELECT n.group_name, n.handler, n.pin, n.due_at FROM k, LATERAL (
+        SELECT w.group_name, w.handler, w.pin, w.due_at FROM runs_waiting w
          WHERE (w.group_name, w.handler, w.pin) > (k.group_name, k.handler, k.pin)
-         ORDER BY w.group_name, w.handler, w.pin LIMIT 1) n
+         ORDER BY w.group_name, w.handler, w.pin, w.due_at LIMIT 1) n
 )
-SELECT group_name::text, handler::text, pin::text FROM k LIMIT 10000;
+SELECT group_name::text, handler::text, pin::text, due_at::timestamptz AS due_at FROM k LIMIT 10000;
 
 -- name: ClaimWaiting :many
 SELECT run_id FROM runs_waiting
