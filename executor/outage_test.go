@@ -101,14 +101,18 @@ func TestLeaseLapse(t *testing.T) {
 		t.Errorf("came due without a lease: %s", asJSON(res))
 	}
 	// The next heartbeat renews the lease, within 3 s.
-	for deadline := time.Now().Add(patience); ; {
-		o := newOffer("r2", "h")
-		o.Bind = int(time.Since(real().wall.Add(-time.Hour)) / time.Microsecond) // ever higher
-		if i.offer(o).Verdicts[0].Verdict == wire.Accepted {
+	asks := time.NewTicker(20 * time.Millisecond)
+	defer asks.Stop()
+	for o, deadline := newOffer("r2", "h"), time.Now().Add(4*patience); ; <-asks.C {
+		next := newOffer("r2", "h")
+		next.Bind = o.Bind + 1
+		o = next
+		ans := i.offer(o)
+		if ans.Verdicts[0].Verdict == wire.Accepted {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("nothing is taken after the lease was renewed")
+			t.Fatalf("nothing is taken after the lease was renewed: %s", asJSON(ans))
 		}
 	}
 	wantVerdict(t, i.offer(before), wire.Refused, wire.RefusedStale)

@@ -42,7 +42,7 @@ func TestBadInputTable(t *testing.T) {
 		{"from the environment", "BELFRY_CAPACITY=0", []string{"executor", "--group", "g"}, 2, []string{"--capacity"}},
 		{"no group", "", []string{"executor"}, 2, []string{"--group"}},
 		{"a group that is none", "", []string{"executor", "--group", "a.>"}, 2, []string{"--group"}},
-		{"a URL that is none, with a password", "", []string{"migrate", "up", "--database-url", "postgres://u:hush@%zz/"}, 1, []string{"database URL"}},
+		{"a URL that is none, with a password", "", []string{"migrate", "up", "--database-url", "postgres://u:hush@%zz/"}, 2, []string{"database URL"}},
 		{"nobody there", "BELFRY_SERVER=http://127.0.0.1:1", []string{"job", "list"}, 1, []string{"127.0.0.1:1"}},
 		{"a wrong token", "BELFRY_TOKEN=hush", []string{"job", "list"}, 1, []string{"Unauthorized", "belfry login"}},
 		{"no job by id", "", []string{"job", "get", "999999"}, 1, []string{"no such job"}},
