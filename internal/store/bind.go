@@ -204,7 +204,7 @@ func (s *Store) blockWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries,
 		return nil
 	}
 	var out Admitted
-	if err := s.blocked(ctx, tx, q, in, slots, &out); err != nil {
+	if err := s.blocked(ctx, tx, q, in, slots, s.Now(), &out); err != nil {
 		return err
 	}
 	return q.DeleteWaiting(ctx, out.Held)
@@ -253,7 +253,10 @@ func (s *Store) Unbind(ctx context.Context, refused []Refusal) (waiting, killed 
 			wait.add(&r.LiveRun, r.Def, s.Now())
 			waiting = append(waiting, r.LiveRun)
 		}
-		freeSlots(slots, rows)
+		// A held run behind a slot that is free now is found by the reconciler.
+		if err := slots.forget(ctx, q); err != nil {
+			return err
+		}
 		if err := slots.save(ctx, q); err != nil {
 			return err
 		}
@@ -275,17 +278,6 @@ func (s *Store) instanceSlots(ctx context.Context, q *sqlcgen.Queries, rows []sq
 		}
 	}
 	return lockSlots(ctx, q, keys, false)
-}
-
-// freeSlots frees what the given runs own in scope instance; a held run behind one is found by the reconciler.
-func freeSlots(slots *slotSet, rows []sqlcgen.RunsLive) {
-	for k, owner := range slots.owners {
-		for _, r := range rows {
-			if k.instance != "" && owner == r.ID && int64(k.job) == r.JobID {
-				slots.set(k, domain.NilRunID)
-			}
-		}
-	}
 }
 
 // RaiseBinds begins a new offer round of attempts to the boots that they are bound to.
@@ -354,6 +346,19 @@ func (s *Store) ExpandBroadcast(ctx context.Context, run domain.Due, def *domain
 				return err
 			}
 		}
+		to, blocked, slots, err := s.takeForShards(ctx, q, run.RunID, def, to)
+		if err != nil {
+			return err
+		}
+		now := s.Now()
+		if len(blocked) > 0 && run.DueAt.After(now) {
+			run.AtDue = true
+			out.Later = append(out.Later, run) // ahead of due it may only take what is free
+			return nil
+		}
+		if err := slots.save(ctx, q); err != nil {
+			return err
+		}
 		first, err := q.ExpandFirst(ctx, sqlcgen.ExpandFirstParams{
 			ID: run.RunID, DueAt: run.DueAt, Version: int32(run.JobVersion), Attempt: int32(run.Attempt), Total: ptr(int32(len(to))),
 			Pin: to[0].Pin, Instance: to[0].Instance, Boot: to[0].BootID, Route: to[0].Route, Waiting: to[0].Waiting,
@@ -380,15 +385,22 @@ func (s *Store) ExpandBroadcast(ctx context.Context, run domain.Due, def *domain
 			return err
 		}
 		var wait waitingRows
+		var losers []Admission
 		for _, r := range liveRuns(shards) {
-			if r.Instance != "" {
+			switch on, held := blocked[r.Shard.Index]; {
+			case r.Instance != "":
 				out.Bound = append(out.Bound, r)
-				continue
+			case held:
+				losers = append(losers, Admission{Due: r.Due(), Def: def, Binding: domain.Binding{Instance: on}})
+			default:
+				out.Waiting = append(out.Waiting, r)
+				wait.add(&r, def, now)
 			}
-			out.Waiting = append(out.Waiting, r)
-			wait.add(&r, def, s.Now())
 		}
-		return wait.insert(ctx, q)
+		if err := wait.insert(ctx, q); err != nil {
+			return err
+		}
+		return s.blocked(ctx, tx, q, losers, slots, now, &out)
 	})
 	if domain.CodeOf(err) == domain.Conflict {
 		return Admitted{}, nil
@@ -412,9 +424,40 @@ func (s *Store) takeForBroadcast(ctx context.Context, tx pgx.Tx, q *sqlcgen.Quer
 		if err != nil || !fireable[run.RunID] {
 			return false, err
 		}
-		return false, s.blocked(ctx, tx, q, in, slots, out)
+		return false, s.blocked(ctx, tx, q, in, slots, s.Now(), out)
 	}
 	return true, slots.save(ctx, q)
+}
+
+// takeForShards takes, in scope instance, the slots of the instances that the shards go to. The shards of one broadcast
+// share an instance's slot and keep it while one of them is bound there, so that no broadcast owns a slot while it
+// waits for another one's. Which shards found theirs taken, and where, is returned beside the list without them.
+func (s *Store) takeForShards(ctx context.Context, q *sqlcgen.Queries, broadcast domain.RunID, def *domain.Definition, to []ShardBinding) ([]ShardBinding, map[int]string, *slotSet, error) {
+	if !def.NeedsSlot() || def.BlockScope != domain.ScopeInstance {
+		return to, nil, &slotSet{}, nil
+	}
+	var keys []slotKey
+	for _, b := range to {
+		if b.Instance != "" {
+			keys = append(keys, slotOf(def, b.Instance))
+		}
+	}
+	slots, err := lockSlots(ctx, q, keys, true)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if err := slots.forget(ctx, q); err != nil {
+		return nil, nil, nil, err
+	}
+	to = slices.Clone(to)
+	blocked := make(map[int]string)
+	for i, b := range to {
+		if b.Instance != "" && !slots.take(slotOf(def, b.Instance), broadcast) {
+			blocked[i] = b.Instance
+			to[i].Instance, to[i].BootID = "", ""
+		}
+	}
+	return to, blocked, slots, nil
 }
 
 func (s *Store) insertShards(ctx context.Context, q *sqlcgen.Queries, first domain.RunID, def *domain.Definition, to []ShardBinding) ([]sqlcgen.RunsLive, error) {

@@ -210,7 +210,7 @@ func (s *Store) admitUnderSlots(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queri
 		// A compare-and-set lost to a kill or an edit: roll back, or the slot it took would leak.
 		return domain.WrapError(domain.Conflict, "fire", errRepeat)
 	}
-	return s.blocked(ctx, tx, q, losers, slots, out)
+	return s.blocked(ctx, tx, q, losers, slots, s.Now(), out)
 }
 
 // lockChains locks the planning of fixed_delay jobs before anything else, as a run that the block policy ends sets its
@@ -273,8 +273,7 @@ func share(in []Admission, fireable map[domain.RunID]bool, slots *slotSet) (winn
 
 // blocked applies the block policy to due runs whose slot is taken. The slots' locks are held, so that an owner
 // that ends meanwhile finds them held.
-func (s *Store) blocked(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, losers []Admission, slots *slotSet, out *Admitted) error {
-	now := s.Now()
+func (s *Store) blocked(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, losers []Admission, slots *slotSet, now time.Time, out *Admitted) error {
 	var hold []Admission
 	var ended []domain.Ended
 	for _, a := range losers {
@@ -390,32 +389,57 @@ func lockSlots(ctx context.Context, q *sqlcgen.Queries, keys []slotKey, makeMiss
 	return set, nil
 }
 
-// forget frees the slots whose owner is no longer live. It must run after the slots are locked, with a newer
-// snapshot: an owner that this transaction cannot see yet must not be taken for dead.
+// forget frees the slots whose owner is no longer live, in scope instance: has no run bound there. It must run after the
+// slots are locked, with a newer snapshot: an owner that this transaction cannot see yet must not be taken for dead.
 func (s *slotSet) forget(ctx context.Context, q *sqlcgen.Queries) error {
 	var owners []domain.RunID
-	for _, o := range s.owners {
-		if !o.IsZero() {
+	bound := make(map[slotKey]bool)
+	for k, o := range s.owners {
+		switch {
+		case o.IsZero():
+		case k.instance == "":
 			owners = append(owners, o)
+		default:
+			bound[k] = false
 		}
 	}
-	if len(owners) == 0 {
-		return nil
+	alive := make(map[domain.RunID]bool, len(owners))
+	if len(owners) > 0 {
+		live, err := q.LiveOwners(ctx, owners)
+		if err != nil {
+			return err
+		}
+		for _, o := range live {
+			alive[o] = true
+		}
 	}
-	live, err := q.LiveOwners(ctx, owners)
-	if err != nil {
+	if err := s.askBound(ctx, q, bound); err != nil {
 		return err
 	}
-	alive := make(map[domain.RunID]bool, len(live))
-	for _, o := range live {
-		alive[o] = true
-	}
 	for k, o := range s.owners {
-		if !o.IsZero() && !alive[o] {
+		if !o.IsZero() && !alive[o] && !bound[k] {
 			s.set(k, domain.NilRunID)
 		}
 	}
 	return nil
+}
+
+// askBound says of slots of scope instance whether their owner has a run bound there.
+func (s *slotSet) askBound(ctx context.Context, q *sqlcgen.Queries, slots map[slotKey]bool) error {
+	if len(slots) == 0 {
+		return nil
+	}
+	var p sqlcgen.BoundOwnersParams
+	for k := range slots {
+		p.JobIds = append(p.JobIds, int64(k.job))
+		p.Instances = append(p.Instances, k.instance)
+		p.Owners = append(p.Owners, s.owners[k])
+	}
+	rows, err := q.BoundOwners(ctx, p)
+	for _, r := range rows {
+		slots[slotKey{domain.JobID(r.JobID), r.Instance}] = true
+	}
+	return err
 }
 
 func (s *slotSet) set(k slotKey, owner domain.RunID) {

@@ -119,9 +119,6 @@ func unbuilt(f *domain.Faults, spec *domain.JobSpec) {
 	if spec.Block == domain.BlockCoverEarly {
 		f.Add("block", "cover_early is not in this version yet; use serial, discard_later or parallel")
 	}
-	if spec.Route == domain.RouteBroadcast && spec.BlockScope == domain.ScopeInstance && spec.NeedsSlot() {
-		f.Add("block_scope", "instance is not in this version yet for a broadcast; use cluster, or block parallel")
-	}
 	if len(spec.Alert.Channels)+len(spec.Alert.On) > 0 {
 		f.Add("alert", "alerts are not in this version yet; leave it out")
 	}

@@ -50,6 +50,7 @@ type settling struct {
 	requeue  []domain.RunID
 	ups      []domain.FollowUp
 	freed    map[slotKey]bool // slots whose owner ends with this transaction
+	left     map[slotKey]bool // slots of scope instance that a shard of their owner leaves
 	unbound  []domain.RunID
 	chains   []int64
 	toClass  []int                             // results whose run is not in exactly that attempt any more
@@ -68,7 +69,7 @@ type final struct {
 
 func (s *Store) settle(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []domain.Ended) (SettleResult, error) {
 	w := &settling{
-		s: s, q: q, now: s.Now(), in: in, freed: make(map[slotKey]bool), matched: make(map[domain.RunID]bool),
+		s: s, q: q, now: s.Now(), in: in, freed: make(map[slotKey]bool), left: make(map[slotKey]bool), matched: make(map[domain.RunID]bool),
 	}
 	w.out.Dispositions = make([]domain.Disposition, len(in))
 	for _, step := range []func(context.Context) error{
@@ -298,15 +299,23 @@ func (w *settling) end(def *definition, r sqlcgen.RunsLive, e domain.Ended, kill
 }
 
 // free notes that the run gives its slot up: at its end, and in scope instance whenever it loses its instance. A
-// broadcast's slot is freed when its last shard has ended.
+// broadcast's slot is freed when its last shard has ended, in scope instance: has left the instance.
 func (w *settling) free(def *definition, r *sqlcgen.RunsLive, ended bool) {
-	if !def.NeedsSlot() || r.BroadcastID != nil || (!ended && def.BlockScope == domain.ScopeCluster) {
+	cluster := def.BlockScope == domain.ScopeCluster
+	if !def.NeedsSlot() || (cluster && (!ended || r.BroadcastID != nil)) {
 		return
 	}
 	k := slotOf(&def.Definition, orZero(r.Instance))
-	if owner, locked := w.slots.owners[k]; locked && owner == r.ID {
-		w.freed[k] = true
+	run := liveRun(*r)
+	due := run.Due()
+	if owner, locked := w.slots.owners[k]; !locked || owner != due.Owner() {
+		return
 	}
+	if r.BroadcastID != nil {
+		w.left[k] = false
+		return
+	}
+	w.freed[k] = true
 }
 
 func (w *settling) move(ctx context.Context) error {

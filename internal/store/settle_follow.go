@@ -57,7 +57,7 @@ func (w *settling) countDown(ctx context.Context) error {
 		w.children(f.def, b.ID, joinedState(b), f.ended.FinishedAt)
 		if f.def.NeedsSlot() {
 			k := slotOf(&f.def.Definition, orZero(f.row.Instance))
-			if w.slots.owners[k] == b.ID {
+			if w.slots.owners[k] == b.ID { // in scope instance its shards have left their slots themselves
 				w.freed[k] = true
 			}
 		}
@@ -83,6 +83,14 @@ func joinedState(b sqlcgen.Broadcast) domain.State {
 // handSlots passes freed slots on. The slots' locks have been held since before the runs ended, so nobody was
 // held back by an owner that had just gone.
 func (w *settling) handSlots(ctx context.Context) error {
+	if err := w.slots.askBound(ctx, w.q, w.left); err != nil {
+		return err
+	}
+	for k, bound := range w.left {
+		if !bound {
+			w.freed[k] = true
+		}
+	}
 	if len(w.freed) == 0 {
 		return nil
 	}

@@ -54,6 +54,14 @@ SELECT o.id::uuid AS id
  WHERE EXISTS (SELECT 1 FROM runs_live l WHERE l.id = o.id)
     OR EXISTS (SELECT 1 FROM broadcasts b WHERE b.id = o.id);
 
+-- name: BoundOwners :many
+-- Those of the given slots of scope instance whose owner has a run bound there.
+SELECT w.job_id::bigint AS job_id, w.instance::text AS instance
+  FROM (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@instances::text[]) AS instance,
+               unnest(@owners::uuid[]) AS owner) w
+ WHERE EXISTS (SELECT 1 FROM runs_live r
+                WHERE r.job_id = w.job_id AND r.instance = w.instance AND COALESCE(r.broadcast_id, r.id) = w.owner);
+
 -- name: SetSlotOwners :exec
 UPDATE block_slots s SET owner = NULLIF(w.owner, '00000000-0000-0000-0000-000000000000')
   FROM (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@instances::text[]) AS instance,

@@ -37,14 +37,18 @@ SELECT * FROM runs_live
 SELECT * FROM runs_live WHERE kill_requested_at < clock_timestamp() - @after::interval ORDER BY random() LIMIT @batch;
 
 -- name: UnheldHeld :many
--- The first run held for each slot that nobody owns: a crash came between, or who had been released went elsewhere.
-SELECT DISTINCT ON (r.job_id, r.held_on) r.job_id, r.id, COALESCE(r.held_on, '')::text AS held_on
-  FROM runs_live r
-  LEFT JOIN block_slots s ON s.job_id = r.job_id AND s.instance = r.held_on
- WHERE r.held
-   AND NOT EXISTS (SELECT 1 FROM runs_live l WHERE l.id = s.owner AND l.id <> r.id)
-   AND NOT EXISTS (SELECT 1 FROM broadcasts b WHERE b.id = s.owner)
- ORDER BY r.job_id, r.held_on, r.id LIMIT @batch;
+-- The first run held for each slot that nobody owns: a crash came between, or who had been released went elsewhere. An
+-- owner in scope instance has a run bound there.
+SELECT f.job_id, f.id, COALESCE(f.held_on, '')::text AS held_on
+  FROM (SELECT DISTINCT ON (r.job_id, r.held_on) r.job_id, r.id, r.held_on
+          FROM runs_live r WHERE r.held ORDER BY r.job_id, r.held_on, r.id) f
+  LEFT JOIN block_slots s ON s.job_id = f.job_id AND s.instance = f.held_on
+ WHERE NOT EXISTS (SELECT 1 FROM runs_live l WHERE f.held_on = '' AND l.id = s.owner AND NOT l.held)
+   AND NOT EXISTS (SELECT 1 FROM broadcasts b WHERE f.held_on = '' AND b.id = s.owner)
+   AND NOT EXISTS (SELECT 1 FROM runs_live l
+                    WHERE f.held_on <> '' AND l.job_id = f.job_id AND l.instance = f.held_on
+                      AND COALESCE(l.broadcast_id, l.id) = s.owner)
+ ORDER BY f.job_id, f.held_on LIMIT @batch;
 
 -- name: RequestKill :many
 UPDATE runs_live SET kill_requested_at = COALESCE(kill_requested_at, clock_timestamp()), kill_reason = COALESCE(kill_reason, @reason)

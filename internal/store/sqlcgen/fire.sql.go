@@ -203,6 +203,46 @@ func (q *Queries) BindWaiting(ctx context.Context, arg BindWaitingParams) ([]Run
 	return items, nil
 }
 
+const boundOwners = `-- name: BoundOwners :many
+SELECT w.job_id::bigint AS job_id, w.instance::text AS instance
+  FROM (SELECT unnest($1::bigint[]) AS job_id, unnest($2::text[]) AS instance,
+               unnest($3::uuid[]) AS owner) w
+ WHERE EXISTS (SELECT 1 FROM runs_live r
+                WHERE r.job_id = w.job_id AND r.instance = w.instance AND COALESCE(r.broadcast_id, r.id) = w.owner)
+`
+
+type BoundOwnersParams struct {
+	JobIds    []int64
+	Instances []string
+	Owners    []domain.RunID
+}
+
+type BoundOwnersRow struct {
+	JobID    int64
+	Instance string
+}
+
+// Those of the given slots of scope instance whose owner has a run bound there.
+func (q *Queries) BoundOwners(ctx context.Context, arg BoundOwnersParams) ([]BoundOwnersRow, error) {
+	rows, err := q.db.Query(ctx, boundOwners, arg.JobIds, arg.Instances, arg.Owners)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []BoundOwnersRow
+	for rows.Next() {
+		var i BoundOwnersRow
+		if err := rows.Scan(&i.JobID, &i.Instance); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const claimWaiting = `-- name: ClaimWaiting :many
 SELECT run_id FROM runs_waiting
  WHERE group_name = $1 AND handler = $2 AND pin = $3

@@ -1,0 +1,198 @@
+package store_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store"
+)
+
+// perInstance is a broadcast that looks at its own instance alone.
+func perInstance(sp *domain.JobSpec) {
+	sp.Route, sp.BlockScope = domain.RouteBroadcast, domain.ScopeInstance
+}
+
+// expand triggers a broadcast and expands it over the instances, one shard for each name.
+func expand(t *testing.T, s *store.Store, job domain.Job, on ...string) store.Admitted {
+	t.Helper()
+	trigger(t, s, job.ID, 1)
+	near := claim(t, s)
+	def, err := s.Definition(t.Context(), job.ID, near[0].JobVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var to []store.ShardBinding
+	for _, name := range on {
+		b := store.ShardBinding{Binding: domain.Binding{Instance: name, BootID: "b"}}
+		if job.Shards == 0 {
+			b.Pin = name
+		}
+		to = append(to, b)
+	}
+	out, err := s.ExpandBroadcast(t.Context(), near[0], def, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// fireOn admits released shards on the instance that they are pinned to.
+func fireOn(t *testing.T, s *store.Store, due []domain.Due) store.Admitted {
+	t.Helper()
+	in := admissions(t, s, due)
+	for i := range in {
+		in[i].Binding = domain.Binding{Instance: in[i].Pin, BootID: "b"}
+	}
+	out, err := s.Admit(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func noOwners(t *testing.T, s *store.Store) {
+	t.Helper()
+	if n := query[int64](t, s, `SELECT count(*) FROM block_slots WHERE owner IS NOT NULL`); n != 0 {
+		t.Errorf("%d slots have an owner in the end", n)
+	}
+}
+
+// In scope instance a shard waits for the shard before it on its own instance, not for the whole broadcast: two
+// broadcasts that overlap in opposite orders would else wait for each other for ever.
+func TestShardsWaitOnTheirInstance(t *testing.T) {
+	s, _ := open(t)
+	job := create(t, s, "a", perInstance)
+	first := expand(t, s, job, "i1", "i2")
+	if len(first.Bound) != 2 {
+		t.Fatalf("the first broadcast: %+v", first)
+	}
+	second := expand(t, s, job, "i1", "i2", "i3")
+	if len(second.Bound) != 1 || second.Bound[0].Instance != "i3" || len(second.Held) != 2 {
+		t.Fatalf("the second broadcast: %+v", second)
+	}
+	if due, err := s.ReleaseOrphans(t.Context(), 10); err != nil || len(due) != 0 {
+		t.Fatalf("released %+v, %v, behind live shards", due, err)
+	}
+	res := settle(t, s, settled, result(s, first.Bound[0], domain.OutcomeSucceeded))
+	if len(res.Released) != 1 || res.Released[0].Pin != "i1" {
+		t.Fatalf("the end on i1 released %+v", res.Released)
+	}
+	next := fireOn(t, s, res.Released)
+	if len(next.Bound) != 1 || next.Bound[0].Instance != "i1" {
+		t.Fatalf("fired %+v", next)
+	}
+	res = settle(t, s, settled, result(s, first.Bound[1], domain.OutcomeSucceeded))
+	if res.Joined != 1 || len(res.Released) != 1 {
+		t.Fatalf("the end on i2: %+v", res)
+	}
+	last := fireOn(t, s, res.Released)
+	for i, r := range slices.Concat(second.Bound, next.Bound, last.Bound) {
+		if res := settle(t, s, settled, result(s, r, domain.OutcomeSucceeded)); (res.Joined == 1) != (i == 2) {
+			t.Errorf("shard %d of the second: %+v", i, res)
+		}
+	}
+	noOwners(t, s)
+}
+
+// With a fixed number of shards several share an instance, and its slot until the last of them has left.
+func TestShardsShareAnInstance(t *testing.T) {
+	s, _ := open(t)
+	job := create(t, s, "a", perInstance, func(sp *domain.JobSpec) { sp.Shards = 3 })
+	first := expand(t, s, job, "i1", "i2", "i1")
+	if len(first.Bound) != 3 {
+		t.Fatalf("the first broadcast: %+v", first)
+	}
+	if second := expand(t, s, job, "i1", "i1", "i2"); len(second.Held) != 3 {
+		t.Fatalf("the second broadcast: %+v", second)
+	}
+	if res := settle(t, s, settled, result(s, first.Bound[0], domain.OutcomeSucceeded)); len(res.Released) != 0 {
+		t.Errorf("released %+v beside a shard that goes on there", res.Released)
+	}
+	// The other one on i1 is refused by it. The held shards are found by the reconciler.
+	refused := slices.IndexFunc(first.Bound[1:], func(r domain.LiveRun) bool { return r.Instance == "i1" }) + 1
+	r := first.Bound[refused]
+	if waiting, _, err := s.Unbind(t.Context(), []store.Refusal{{RunID: r.ID, Attempt: 1, Bind: r.Bind, Why: "full"}}); err != nil || len(waiting) != 1 {
+		t.Fatalf("unbind: %+v, %v", waiting, err)
+	}
+	if due, err := s.ReleaseOrphans(t.Context(), 10); err != nil || len(due) != 1 {
+		t.Errorf("released %+v, %v", due, err)
+	}
+}
+
+func TestShardsDiscarded(t *testing.T) {
+	s, ups := open(t)
+	child := create(t, s, "child")
+	job := create(t, s, "a", perInstance, func(sp *domain.JobSpec) {
+		sp.Block = domain.BlockDiscardLater
+		sp.Children = []domain.Child{{JobID: child.ID, On: domain.OnAlways}}
+	})
+	first := expand(t, s, job, "i1", "i2")
+	ups.ups = nil
+	second := expand(t, s, job, "i1", "i2")
+	if len(second.Ended) != 2 || second.Ended[0].State != domain.Skipped || second.Ended[0].Reason != domain.ReasonDiscarded {
+		t.Fatalf("the second broadcast: %+v", second)
+	}
+	if len(ups.ups) != 1 {
+		t.Errorf("%d children of a broadcast that was discarded whole", len(ups.ups))
+	}
+	third := expand(t, s, job, "i2", "i3")
+	if len(third.Ended) != 1 || len(third.Bound) != 1 {
+		t.Fatalf("the third broadcast: %+v", third)
+	}
+	for _, r := range slices.Concat(first.Bound, third.Bound) {
+		settle(t, s, settled, result(s, r, domain.OutcomeSucceeded))
+	}
+	if n := query[int64](t, s, `SELECT count(*) FROM broadcasts`); n != 0 {
+		t.Errorf("%d broadcasts are left", n)
+	}
+	noOwners(t, s)
+}
+
+// Ahead of due a broadcast only takes what is free: whether it is held or discarded is decided at due, for all shards.
+func TestShardsAheadOfDue(t *testing.T) {
+	s, _ := open(t)
+	job := create(t, s, "a", perInstance, func(sp *domain.JobSpec) { sp.Block = domain.BlockDiscardLater })
+	expand(t, s, job, "i1")
+	trigger(t, s, job.ID, 1)
+	exec(t, s, `UPDATE runs_live SET due_at = date_trunc('ms', now()) + interval '3 s' WHERE state = 'pending'`)
+	near := claim(t, s)
+	def, err := s.Definition(t.Context(), job.ID, near[0].JobVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := []store.ShardBinding{
+		{Binding: domain.Binding{Instance: "i1", BootID: "b"}, Pin: "i1"},
+		{Binding: domain.Binding{Instance: "i2", BootID: "b"}, Pin: "i2"},
+	}
+	out, err := s.ExpandBroadcast(t.Context(), near[0], def, to)
+	if err != nil || len(out.Later) != 1 || !out.Later[0].AtDue || len(out.Bound)+len(out.Ended) != 0 {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	if n := query[int64](t, s, `SELECT count(*) FROM block_slots WHERE owner = $1`, near[0].RunID); n != 0 {
+		t.Error("a broadcast that comes back at due owns a slot")
+	}
+}
+
+// A shard that is tried again has left its slot meanwhile, as every run in scope instance.
+func TestShardRetried(t *testing.T) {
+	s, _ := open(t)
+	job := create(t, s, "a", perInstance, func(sp *domain.JobSpec) { sp.Retries = 1 })
+	first := expand(t, s, job, "i1", "i2")
+	expand(t, s, job, "i1", "i2")
+	res := settle(t, s, settled, result(s, first.Bound[0], domain.OutcomeFailed))
+	if len(res.Released) != 1 {
+		t.Fatalf("a failed shard released %+v", res.Released)
+	}
+	next := fireOn(t, s, res.Released)
+	exec(t, s, `UPDATE runs_live SET due_at = date_trunc('ms', now()) WHERE state = 'retrying'`)
+	if n, err := s.ReplanOverdue(t.Context(), 10); err != nil || n != 1 {
+		t.Fatalf("replan: %d, %v", n, err)
+	}
+	if out := fireOn(t, s, claim(t, s)); len(out.Held) != 1 {
+		t.Fatalf("the retry beside the shard that went before it: %+v", out)
+	}
+	if res := settle(t, s, settled, result(s, next.Bound[0], domain.OutcomeSucceeded)); len(res.Released) != 1 || res.Released[0].Attempt != 2 {
+		t.Errorf("then: %+v", res)
+	}
+}
