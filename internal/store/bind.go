@@ -418,8 +418,11 @@ func (s *Store) takeForBroadcast(ctx context.Context, tx pgx.Tx, q *sqlcgen.Quer
 	if err := slots.forget(ctx, q); err != nil {
 		return false, err
 	}
+	in := []Admission{{Due: run, Def: def}}
+	if err := slots.reserve(ctx, q, in); err != nil {
+		return false, err
+	}
 	if !slots.take(k, run.RunID) {
-		in := []Admission{{Due: run, Def: def}}
 		fireable, err := s.fireable(ctx, q, in)
 		if err != nil || !fireable[run.RunID] {
 			return false, err

@@ -195,6 +195,9 @@ func (s *Store) admitUnderSlots(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queri
 	if err := slots.forget(ctx, q); err != nil {
 		return err
 	}
+	if err := slots.reserve(ctx, q, in); err != nil {
+		return err
+	}
 	fireable, err := s.fireable(ctx, q, in)
 	if err != nil {
 		return err
@@ -422,6 +425,40 @@ func (s *slotSet) forget(ctx context.Context, q *sqlcgen.Queries) error {
 		}
 	}
 	return nil
+}
+
+// reserve gives free slots of serial jobs to a run that is due before those which come for them, and that nobody has
+// fired: its scheduler died. So who comes is held behind it, and order is kept until the stranded run is taken over.
+func (s *slotSet) reserve(ctx context.Context, q *sqlcgen.Queries, in []Admission) error {
+	first := make(map[slotKey]domain.Due)
+	var before time.Time
+	for _, a := range in {
+		k := slotOf(a.Def, "")
+		if a.Def.Block != domain.BlockSerial || a.Def.BlockScope != domain.ScopeCluster || !s.owners[k].IsZero() {
+			continue
+		}
+		if due, known := first[k]; !known || a.DueAt.Before(due.DueAt) {
+			first[k] = a.Due
+		}
+		if a.DueAt.After(before) {
+			before = a.DueAt
+		}
+	}
+	if len(first) == 0 {
+		return nil
+	}
+	jobs := make([]int64, 0, len(first))
+	for k := range first {
+		jobs = append(jobs, int64(k.job))
+	}
+	rows, err := q.EarliestPending(ctx, sqlcgen.EarliestPendingParams{JobIds: jobs, Before: before})
+	for _, r := range rows {
+		k := slotKey{job: domain.JobID(r.JobID)}
+		if r.DueAt.Before(first[k].DueAt) {
+			s.set(k, r.ID)
+		}
+	}
+	return err
 }
 
 // askBound says of slots of scope instance whether their owner has a run bound there.

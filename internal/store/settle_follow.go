@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
@@ -104,11 +105,20 @@ func (w *settling) handSlots(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	stranded, err := w.stranded(ctx, next)
+	if err != nil {
+		return err
+	}
 	var released []domain.RunID
 	for _, n := range next {
+		k := slotKey{domain.JobID(n.JobID), n.Instance}
+		if e, found := stranded[k]; found && slices.Compare(e[:], n.NextID[:]) < 0 {
+			w.slots.set(k, e)
+			continue
+		}
 		released = append(released, n.NextID)
 		if n.Instance == "" {
-			w.slots.set(slotKey{domain.JobID(n.JobID), ""}, n.NextID)
+			w.slots.set(k, n.NextID)
 		}
 	}
 	if err := w.slots.save(ctx, w.q); err != nil || len(released) == 0 {
@@ -120,6 +130,26 @@ func (w *settling) handSlots(ctx context.Context) error {
 		w.out.Released = append(w.out.Released, run.Due())
 	}
 	return err
+}
+
+// stranded returns the runs that are due but were not fired by a scheduler that died, of the jobs whose held runs would be
+// next: it may be their turn.
+func (w *settling) stranded(ctx context.Context, next []sqlcgen.HandSlotsRow) (map[slotKey]domain.RunID, error) {
+	var jobs []int64
+	for _, n := range next {
+		if n.Instance == "" {
+			jobs = append(jobs, n.JobID)
+		}
+	}
+	if len(jobs) == 0 {
+		return nil, nil
+	}
+	rows, err := w.q.EarliestPending(ctx, sqlcgen.EarliestPendingParams{JobIds: jobs, Before: w.now})
+	out := make(map[slotKey]domain.RunID, len(rows))
+	for _, r := range rows {
+		out[slotKey{job: domain.JobID(r.JobID)}] = r.ID
+	}
+	return out, err
 }
 
 // goOn sets the next fire of fixed_delay jobs of which nothing scheduled is live any more.

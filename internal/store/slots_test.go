@@ -54,6 +54,74 @@ func TestHeldRunsFollowInOrder(t *testing.T) {
 	}
 }
 
+// The scheduler that had rung the first fires died. What is due later does not overtake them.
+func TestStrandedFiresComeFirst(t *testing.T) {
+	for _, route := range []domain.Route{domain.RouteAny, domain.RouteBroadcast} {
+		t.Run(string(route), func(t *testing.T) {
+			s, _ := open(t)
+			job := create(t, s, "a", func(sp *domain.JobSpec) { sp.Route = route })
+			trigger(t, s, job.ID, 3)
+			runs := claim(t, s)
+			for i, r := range runs {
+				runs[i].DueAt = r.DueAt.Add(time.Duration(i-2) * 100 * time.Millisecond)
+				exec(t, s, `UPDATE runs_live SET due_at = $2 WHERE id = $1`, r.RunID, runs[i].DueAt)
+			}
+			fire := func(r domain.Due) store.Admitted {
+				if route != domain.RouteBroadcast {
+					return admit(t, s, []domain.Due{r})
+				}
+				def, err := s.Definition(t.Context(), job.ID, r.JobVersion)
+				if err != nil {
+					t.Fatal(err)
+				}
+				out, err := s.ExpandBroadcast(t.Context(), r, def, []store.ShardBinding{{Binding: domain.Binding{Instance: "i1", BootID: "b"}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return out
+			}
+			if out := fire(runs[2]); len(out.Held) != 1 {
+				t.Fatalf("the last one overtook: %+v", out)
+			}
+			first := fire(runs[0])
+			if len(first.Bound) != 1 {
+				t.Fatalf("the first one: %+v", first)
+			}
+			// Its end finds the second one stranded still, and the third one held.
+			if res := settle(t, s, settled, result(s, first.Bound[0], domain.OutcomeSucceeded)); len(res.Released) != 0 {
+				t.Fatalf("the third one was released before the second: %+v", res.Released)
+			}
+			second := fire(runs[1])
+			if len(second.Bound) != 1 {
+				t.Fatalf("the second one: %+v", second)
+			}
+			if res := settle(t, s, settled, result(s, second.Bound[0], domain.OutcomeSucceeded)); len(res.Released) != 1 || res.Released[0].RunID != runs[2].RunID {
+				t.Fatalf("at last: %+v", res)
+			}
+		})
+	}
+}
+
+// A stranded run that is dropped, by its misfire policy or an edit, does not keep the slot that was kept for it.
+func TestDroppedStrandedRunFreesItsPlace(t *testing.T) {
+	s, _ := open(t)
+	job := create(t, s, "a")
+	trigger(t, s, job.ID, 2)
+	runs := claim(t, s)
+	exec(t, s, `UPDATE runs_live SET due_at = due_at - interval '1 s' WHERE id = $1`, runs[0].RunID)
+	if out := admit(t, s, runs[1:]); len(out.Held) != 1 {
+		t.Fatalf("%+v", out)
+	}
+	exec(t, s, `DELETE FROM runs_live WHERE id = $1`, runs[0].RunID)
+	due, err := s.ReleaseOrphans(t.Context(), 10)
+	if err != nil || len(due) != 1 {
+		t.Fatalf("released %+v, %v", due, err)
+	}
+	if out := admit(t, s, due); len(out.Bound) != 1 {
+		t.Errorf("then: %+v", out)
+	}
+}
+
 func TestRetryKeepsTheSlot(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a", func(sp *domain.JobSpec) { sp.Retries = 1 })

@@ -62,6 +62,14 @@ SELECT w.job_id::bigint AS job_id, w.instance::text AS instance
  WHERE EXISTS (SELECT 1 FROM runs_live r
                 WHERE r.job_id = w.job_id AND r.instance = w.instance AND COALESCE(r.broadcast_id, r.id) = w.owner);
 
+-- name: EarliestPending :many
+-- Of each job the run that is due first and that no Fire has decided about.
+SELECT DISTINCT ON (r.job_id) r.job_id, r.id, r.due_at
+  FROM runs_live r
+ WHERE r.job_id = ANY(@job_ids::bigint[]) AND r.due_at < @before
+   AND r.state = 'pending' AND NOT r.held AND NOT r.admitted AND r.kill_requested_at IS NULL
+ ORDER BY r.job_id, r.due_at, r.id;
+
 -- name: SetSlotOwners :exec
 UPDATE block_slots s SET owner = NULLIF(w.owner, '00000000-0000-0000-0000-000000000000')
   FROM (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@instances::text[]) AS instance,

@@ -323,6 +323,46 @@ func (q *Queries) DeleteWaiting(ctx context.Context, ids []domain.RunID) error {
 	return err
 }
 
+const earliestPending = `-- name: EarliestPending :many
+SELECT DISTINCT ON (r.job_id) r.job_id, r.id, r.due_at
+  FROM runs_live r
+ WHERE r.job_id = ANY($1::bigint[]) AND r.due_at < $2
+   AND r.state = 'pending' AND NOT r.held AND NOT r.admitted AND r.kill_requested_at IS NULL
+ ORDER BY r.job_id, r.due_at, r.id
+`
+
+type EarliestPendingParams struct {
+	JobIds []int64
+	Before time.Time
+}
+
+type EarliestPendingRow struct {
+	JobID int64
+	ID    domain.RunID
+	DueAt time.Time
+}
+
+// Of each job the run that is due first and that no Fire has decided about.
+func (q *Queries) EarliestPending(ctx context.Context, arg EarliestPendingParams) ([]EarliestPendingRow, error) {
+	rows, err := q.db.Query(ctx, earliestPending, arg.JobIds, arg.Before)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []EarliestPendingRow
+	for rows.Next() {
+		var i EarliestPendingRow
+		if err := rows.Scan(&i.JobID, &i.ID, &i.DueAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ensureSlots = `-- name: EnsureSlots :exec
 INSERT INTO block_slots (job_id, instance)
 SELECT w.job_id, w.instance
