@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/natsauth"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 )
@@ -84,21 +82,7 @@ func openPool(t testing.TB, url string) *pgxpool.Pool {
 
 func (c *cluster) prepareNATS() {
 	c.t.Helper()
-	issuer, err := natsauth.NewIssuer()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	public, err := issuer.PublicKey()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	seed, err := issuer.Seed()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(c.dir, "issuer.seed"), seed, 0o600); err != nil {
-		c.t.Fatal(err)
-	}
+	public := writeIssuer(c.t, filepath.Join(c.dir, "issuer.seed"))
 	conf, err := filepath.Abs(filepath.Join("..", "..", "deploy", "nats", "nats.conf"))
 	if err != nil {
 		c.t.Fatal(err)
@@ -109,7 +93,7 @@ func (c *cluster) prepareNATS() {
 	c.natsFor = "nats://127.0.0.1:" + port
 	c.natsEnv = []string{
 		envConf + "=" + conf, envPort + "=" + port, "BELFRY_NATS_ISSUER=" + public, "BELFRY_NATS_PASSWORD=" + natsPassword,
-		"BELFRY_NATS_SYS_PASSWORD=sys-password-of-a-test", "BELFRY_NATS_STORE=" + c.store,
+		"BELFRY_NATS_SYS_PASSWORD=" + sysPassword, "BELFRY_NATS_STORE=" + c.store,
 	}
 }
 

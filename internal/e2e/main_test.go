@@ -28,6 +28,12 @@ const (
 	envCrashAt = "E2E_CRASH_AT" // "bound:3": SIGKILL itself when it comes to the point for the third time
 	envConf    = "E2E_NATS_CONF"
 	envPort    = "E2E_NATS_PORT"
+	// Of a server in a cluster: its name, its port for the others, their URLs with commas between them, and its port for
+	// questions about its health.
+	envName   = "E2E_NATS_NAME"
+	envRoute  = "E2E_NATS_ROUTE_PORT"
+	envRoutes = "E2E_NATS_ROUTES"
+	envHealth = "E2E_NATS_HEALTH_PORT"
 )
 
 func TestMain(m *testing.M) {
@@ -82,6 +88,10 @@ func natsServer() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	if err := joinCluster(opts); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	ns, err := server.NewServer(opts)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -96,6 +106,26 @@ func natsServer() int {
 	fmt.Println("ready")
 	ns.WaitForShutdown()
 	return 0
+}
+
+// joinCluster makes the server one of a cluster, if it was told to be. It does not tell clients of the others, so that
+// they know only the addresses that the test gave them, which may be those of proxies.
+func joinCluster(opts *server.Options) error {
+	name := os.Getenv(envName)
+	if name == "" {
+		return nil
+	}
+	port, err := strconv.Atoi(os.Getenv(envRoute))
+	if err != nil {
+		return err
+	}
+	opts.ServerName, opts.HTTPHost = name, "127.0.0.1"
+	if opts.HTTPPort, err = strconv.Atoi(os.Getenv(envHealth)); err != nil {
+		return err
+	}
+	opts.Cluster.Name, opts.Cluster.Host, opts.Cluster.Port, opts.Cluster.NoAdvertise = "belfry", "127.0.0.1", port, true
+	opts.Routes = server.RoutesFromStr(os.Getenv(envRoutes))
+	return nil
 }
 
 // patience bounds what has no bound of its own in the contract. A healthy machine needs a second or two.
