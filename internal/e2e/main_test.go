@@ -24,10 +24,11 @@ import (
 
 // What the test binary is told when it starts itself again.
 const (
-	envAs      = "E2E_AS"       // "belfry" or "nats"
-	envCrashAt = "E2E_CRASH_AT" // "bound:3": SIGKILL itself when it comes to the point for the third time
-	envConf    = "E2E_NATS_CONF"
-	envPort    = "E2E_NATS_PORT"
+	envAs       = "E2E_AS"        // "belfry" or "nats"
+	envCrashAt  = "E2E_CRASH_AT"  // "bound:3": SIGKILL itself when it comes to the point for the third time
+	envFreezeAt = "E2E_FREEZE_AT" // "bound:3": SIGSTOP itself there
+	envConf     = "E2E_NATS_CONF"
+	envPort     = "E2E_NATS_PORT"
 	// Of a server in a cluster: its name, its port for the others, their URLs with commas between them, and its port for
 	// questions about its health.
 	envName   = "E2E_NATS_NAME"
@@ -52,27 +53,44 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// belfry is main with a way to die on the spot.
+// belfry is main with a way to die or to freeze on the spot.
 func belfry() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	roles := &app.App{Stdout: os.Stdout, Stderr: os.Stderr, Version: "e2e", Trace: crashAt(os.Getenv(envCrashAt))}
+	roles := &app.App{Stdout: os.Stdout, Stderr: os.Stderr, Version: "e2e", Trace: trace(os.Getenv(envCrashAt), os.Getenv(envFreezeAt))}
 	return cli.Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, roles)
 }
 
-func crashAt(where string) func(string) {
+// trace has the process send itself a signal at a named point of its work, if it is told so.
+func trace(crashAt, freezeAt string) func(string) {
+	crash := signalAt(crashAt, "killing itself at", syscall.SIGKILL)
+	freeze := signalAt(freezeAt, "freezing itself at", syscall.SIGSTOP)
+	return func(at string) {
+		if crash(at) {
+			select {} // the signal may take a moment, in which nothing more may happen
+		}
+		if freeze(at) {
+			<-time.After(100 * time.Millisecond) // as above; once it thaws this has passed
+		}
+	}
+}
+
+// signalAt returns what sends a signal to the process where it comes to a point for the given time, "bound:3", and
+// reports whether it did.
+func signalAt(where, what string, s syscall.Signal) func(string) bool {
 	point, count, found := strings.Cut(where, ":")
 	n, err := strconv.ParseInt(count, 10, 64)
 	if !found || err != nil {
-		return nil
+		return func(string) bool { return false }
 	}
 	var passed atomic.Int64
-	return func(at string) {
-		if at == point && passed.Add(1) == n {
-			fmt.Fprintln(os.Stderr, "killing itself at", where)
-			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-			select {} // the signal may take a moment, in which nothing more may happen
+	return func(at string) bool {
+		if at != point || passed.Add(1) != n {
+			return false
 		}
+		fmt.Fprintln(os.Stderr, what, where)
+		_ = syscall.Kill(os.Getpid(), s)
+		return true
 	}
 }
 

@@ -1,0 +1,217 @@
+//go:build unix
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/belfryhq/belfry/internal/client"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+// long leaves a test out under -short: it waits for minutes of the contract to pass.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("NOT COVERED: it takes a minute or more; -short leaves it out")
+	}
+	t.Parallel()
+}
+
+// An executor is frozen, with offers in its socket, for longer than its lease. They are named lost within the
+// contract's time and tried again elsewhere; on waking it starts nothing of what was given away, what it had running
+// ends beside the record, and soon it serves again.
+func TestScenarioExecutorFrozenWithOffersInItsSocket(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.dispatcher()
+	c.scheduler()
+	frozen := c.executor("i1")
+	c.executor("i2")
+	file := filepath.Join(c.dir, "starts")
+	note := "echo $BELFRY_RUN_ID/$BELFRY_ATTEMPT >> " + file
+	running := c.trigger(c.job("running", shell(note+"; exec sleep 3"), first, retries(1)).ID)
+	c.reaches(running, patience, "runs", func(r domain.Run) bool { return r.State == domain.Running })
+	frozen.signal(syscall.SIGSTOP)
+	since := c.now()
+	var offered []domain.RunID // to the frozen one, whose socket takes them
+	job := c.job("offered", shell(note), first, func(s *domain.JobSpec) { s.Block = domain.BlockParallel }, retries(1))
+	for range 5 {
+		offered = append(offered, c.trigger(job.ID))
+	}
+	for _, id := range append(offered, running) {
+		r := c.finishes(id, patience)
+		if r.State != domain.Succeeded || r.Instance != "i2" || r.Attempt != 2 {
+			t.Fatalf("the run %s ended %s/%s at attempt %d on %s", r.JobName, r.State, r.Reason, r.Attempt, r.Instance)
+		}
+		if a := r.Attempts[0]; a.Reason != domain.ReasonLost || a.Instance != "i1" || a.FinishedAt.Sub(since) > lostWithin {
+			t.Errorf("attempt 1 of %s ended %s on %s, %v after the freeze", r.JobName, a.Reason, a.Instance, a.FinishedAt.Sub(since))
+		}
+	}
+	frozen.signal(syscall.SIGCONT)
+	r := c.reaches(running, patience, "has a late result", func(r domain.Run) bool { return r.Attempts[0].LateOutcome != "" })
+	if r.State != domain.Succeeded || r.Attempt != 2 || r.Attempts[0].Reason != domain.ReasonLost || r.Attempts[0].LateOutcome != "succeeded" {
+		t.Errorf("after the thaw the run is %+v", r)
+	}
+	eventually(t, patience, "the thawed one is listed", func() bool { return c.listed("i1") })
+	// Pinned to it, so that it has surely worked through all that its socket held.
+	ids, err := c.api.TriggerJob(t.Context(), job.ID, client.Trigger{Instance: "i1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := c.finishes(ids[0], patience); r.State != domain.Succeeded || r.Instance != "i1" {
+		t.Errorf("a run after the thaw ended %s/%s on %s", r.State, r.Reason, r.Instance)
+	}
+	c.startedOnce(file)
+	for _, id := range offered {
+		if slices.Contains(linesOf(t, file), id.String()+"/1") {
+			t.Errorf("the frozen executor started %s, which had been given away", id)
+		}
+	}
+}
+
+// jetStream is the test's own view of the streams, with the system side's password.
+func (c *cluster) jetStream() jetstream.JetStream {
+	c.t.Helper()
+	nc, err := nats.Connect(c.natsURL, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return js
+}
+
+// A result is published, and NATS's storage is wiped before anybody has settled it; then the executor is killed and
+// started again. The run has succeeded all the same: the executor's disk holds the result until it is told.
+func TestScenarioResultOutlivesWipedNATS(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.scheduler() // fires; nobody settles, as there is no dispatcher yet
+	file := filepath.Join(c.dir, "starts")
+	job := c.job("once", shell("echo $BELFRY_RUN_ID/$BELFRY_ATTEMPT >> "+file), func(s *domain.JobSpec) { s.Block = domain.BlockParallel })
+	agent, ids := c.executorWithoutDispatcher("i1", job.ID)
+	js := c.jetStream()
+	unsettled := func() int {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		s, err := js.Stream(ctx, wire.StreamResults)
+		if err != nil {
+			return -1
+		}
+		return int(s.CachedInfo().State.Msgs)
+	}
+	eventually(t, patience, "a result is in the stream", func() bool { return unsettled() > 0 })
+	c.nats.kill()
+	if err := os.RemoveAll(c.store); err != nil {
+		t.Fatal(err)
+	}
+	agent.kill() // before it can publish again
+	c.startNATS()
+	eventually(t, patience, "the stream is made anew, and empty", func() bool { return unsettled() == 0 })
+	c.dispatcher()
+	c.agent("i1")
+	for _, id := range ids {
+		r := c.finishes(id, patience)
+		if r.State != domain.Succeeded || r.Attempt != 1 {
+			t.Errorf("the run ended %s/%s at attempt %d", r.State, r.Reason, r.Attempt)
+		}
+	}
+	c.startedOnce(file)
+}
+
+// executorWithoutDispatcher starts an agent and triggers runs until one of them has started there: a run that was fired
+// before the scheduler knew the agent has to wait for a dispatcher.
+func (c *cluster) executorWithoutDispatcher(instance string, job domain.JobID) (*process, []domain.RunID) {
+	c.t.Helper()
+	p := c.executor(instance)
+	var ids []domain.RunID
+	eventually(c.t, patience, "a run is fired", func() bool {
+		ids = append(ids, c.trigger(job))
+		bound := false
+		every(100*time.Millisecond, 10, func(int) { bound = bound || c.run(ids[len(ids)-1]).Instance != "" })
+		return bound
+	})
+	return p, ids
+}
+
+// A hundred handlers run while NATS is away for four lease times: none is lost, all are settled later. Then one executor
+// is killed, and what it runs is named lost within the contract's time.
+func TestScenarioNATSAwayForFourLeases(t *testing.T) {
+	long(t)
+	const (
+		executors = 4
+		each      = 25
+	)
+	c := newCluster(t)
+	c.dispatcher()
+	c.dispatcher()
+	c.scheduler()
+	var agents []*process
+	for i := range executors {
+		agents = append(agents, c.executor(fmt.Sprintf("i%d", i)))
+	}
+	job := c.job("work", handler("sleep", ""), func(s *domain.JobSpec) { s.Block = domain.BlockParallel }, retries(1))
+	start := func(instance, param string) domain.RunID {
+		t.Helper()
+		ids, err := c.api.TriggerJob(t.Context(), job.ID, client.Trigger{Param: &param, Instance: instance})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ids[0]
+	}
+	var ending, lasting []domain.RunID // lasting ones are on the executor that will be killed
+	for i := range executors {
+		for n := range each {
+			if i == executors-1 {
+				lasting = append(lasting, start(fmt.Sprintf("i%d", i), "600s"))
+				continue
+			}
+			// Some end before the outage is noticed, most during it, some after it.
+			ending = append(ending, start(fmt.Sprintf("i%d", i), fmt.Sprintf("%ds", 8+2*n)))
+		}
+	}
+	// Postgres says `running` of those that last over a second, by then their handlers run.
+	all := executors * each
+	eventually(t, patience, "all handlers run", func() bool {
+		return queryOne[int](t, c.db, `SELECT count(*) FROM runs WHERE job_id = $1 AND (state = 'running' OR state = 'succeeded')`, job.ID) == all
+	})
+	c.nats.kill()
+	every(4*wire.LeaseTTL, 1, func(int) {})
+	c.startNATS()
+	for _, id := range ending {
+		if r := c.finishes(id, 2*patience); r.State != domain.Succeeded || r.Attempt != 1 {
+			t.Errorf("a run ended %s/%s at attempt %d", r.State, r.Reason, r.Attempt)
+		}
+	}
+	for _, id := range lasting {
+		if r := c.run(id); r.State != domain.Running || r.Attempt != 1 {
+			t.Errorf("a run that lasts is %s/%s at attempt %d", r.State, r.Reason, r.Attempt)
+		}
+	}
+	agents[executors-1].kill()
+	killed := c.now()
+	worst := time.Duration(0)
+	for _, id := range lasting {
+		r := c.reaches(id, patience, "is named lost", func(r domain.Run) bool { return len(r.Attempts) > 0 && r.Attempts[0].Reason == domain.ReasonLost })
+		worst = max(worst, r.Attempts[0].FinishedAt.Sub(killed))
+	}
+	t.Logf("the last one was named lost %v after the kill", worst)
+	if worst > lostWithin {
+		t.Errorf("a run was named lost %v after the kill by the database's clock", worst)
+	}
+}
