@@ -1,0 +1,234 @@
+//go:build unix
+
+package e2e
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// A dispatcher is frozen after an offer whose answer says refused, and before it has acted on that. Another one offers
+// the attempt again, and it is accepted. When the first one wakes, its old refusal takes nothing away: one start. Both
+// processes that offer are tried, the scheduler and the dispatcher.
+func TestScenarioDispatcherFrozenWithARefusal(t *testing.T) {
+	t.Parallel()
+	t.Run("firing", func(t *testing.T) {
+		t.Parallel()
+		c := newCluster(t)
+		refusing := c.refuseFirst("a-fickle")
+		c.executor("b-steady")
+		frozen := c.scheduler(envFreezeAt + "=offered:1")
+		job, file := c.noted()
+		var id domain.RunID
+		eventually(t, patience, "the scheduler offers, and freezes", func() bool {
+			id = c.trigger(job.ID)
+			fired := c.reaches(id, patience, "is fired", func(r domain.Run) bool { return r.State != domain.Pending })
+			if fired.Waiting == "" {
+				return true
+			}
+			// It does not know the instances yet. This run waits for a dispatcher; it must not be in the next one's way.
+			if err := c.api.KillRun(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+			return false
+		})
+		frozen.logs("freezing itself")
+		c.dispatcher()
+		c.startsOnceThough(frozen, refusing, id, file)
+	})
+	t.Run("assigning", func(t *testing.T) {
+		t.Parallel()
+		c := newCluster(t)
+		c.scheduler()
+		job, file := c.noted()
+		id := c.trigger(job.ID)
+		c.reaches(id, patience, "waits", func(r domain.Run) bool { return r.State == domain.Queued && r.Waiting != "" })
+		refusing := c.refuseFirst("a-fickle")
+		c.executor("b-steady")
+		frozen := c.dispatcher(envFreezeAt + "=offered:1")
+		frozen.logs("freezing itself")
+		c.dispatcher()
+		c.startsOnceThough(frozen, refusing, id, file)
+	})
+}
+
+// noted makes a job that notes each start in a file, and prefers the instance whose name comes first.
+func (c *cluster) noted() (domain.Job, string) {
+	c.t.Helper()
+	file := filepath.Join(c.dir, "starts")
+	note := shell("echo $BELFRY_RUN_ID/$BELFRY_ATTEMPT >> " + file)
+	return c.job("noted", note, first, func(s *domain.JobSpec) { s.Block = domain.BlockParallel }), file
+}
+
+// startsOnceThough wakes the frozen process once the run was accepted in another round, and checks that this changes
+// nothing.
+func (c *cluster) startsOnceThough(frozen *process, refusing *fickle, id domain.RunID, file string) {
+	t := c.t
+	t.Helper()
+	eventually(t, patience, "the attempt is accepted in another round", func() bool { return refusing.has(id.String()) })
+	// At once: within a second the run is marked as running, and then no refusal at all would be believed.
+	frozen.signal(syscall.SIGCONT)
+	// Whatever the woken one does of its own accord, it does within some seconds: its old refusal would have the other
+	// instance start the attempt, as the refusing one has no slot left.
+	every(5*time.Second, 1, func(int) {})
+	refusing.succeed(id.String())
+	if r := c.finishes(id, patience); r.State != domain.Succeeded || r.Attempt != 1 || r.Instance != "a-fickle" {
+		t.Errorf("the run ended %s/%s at attempt %d on %s", r.State, r.Reason, r.Attempt, r.Instance)
+	}
+	if starts := linesOf(t, file); slices.Contains(starts, id.String()+"/1") {
+		t.Errorf("the attempt was accepted by one instance and started by another: %v", starts)
+	}
+	refusing.mu.Lock()
+	defer refusing.mu.Unlock()
+	if !slices.Equal(refusing.binds, []int{1, 2}) {
+		t.Errorf("the refusing instance was offered the rounds %v, want 1 and 2", refusing.binds)
+	}
+}
+
+// A job of 0.9 s that fires every second and discards what comes while it runs has nothing discarded, also where
+// thousands of other runs are due soon after it, so that firing begins well before due, when the run before still goes on.
+func TestScenarioDiscardLaterBarelyFits(t *testing.T) {
+	t.Parallel()
+	const (
+		seconds = 20
+		crowd   = 3000 // due in one instant: firing begins 200 ms ahead
+	)
+	c := newCluster(t)
+	c.dispatcher()
+	c.scheduler()
+	c.executor("i1", "--capacity", strconv.Itoa(2*crowd))
+	other := c.job("crowd", func(s *domain.JobSpec) { s.Block = domain.BlockParallel })
+	job := c.job("fits", handler("sleep", "900ms"), func(s *domain.JobSpec) {
+		s.Block = domain.BlockDiscardLater
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * * *"}
+	})
+	for _, in := range []time.Duration{6, 12} {
+		c.plant(other, crowd, c.now().Truncate(time.Second).Add(in*time.Second+50*time.Millisecond))
+	}
+	until := c.now().Add(seconds * time.Second)
+	settles(t, c.db, until, patience)
+	type run struct {
+		FireTime, DueAt time.Time
+		State           domain.State
+		FinishedAt      time.Time
+	}
+	runs := query(t, c.db, pgx.RowToStructByPos[run], `
+		SELECT fire_time, due_at, state, finished_at FROM runs_history WHERE job_id = $1 AND fire_time <= $2 ORDER BY fire_time`, job.ID, until)
+	at := func(t time.Time) string { return t.Format("05.000") }
+	ran, excused := 0, 0
+	var last run
+	for _, r := range runs {
+		switch {
+		case r.State == domain.Succeeded:
+			ran++
+			last = r
+		case r.State == domain.Skipped && last.FinishedAt.After(r.DueAt.Add(-settleMargin)):
+			excused++ // the machine was too slow for a job that leaves it a tenth of a second
+			t.Logf("%s was discarded: the run before, due %s, ended at %s", at(r.DueAt), at(last.DueAt), at(last.FinishedAt))
+		default:
+			t.Errorf("the run of %s is %s; the one before ended %v before its due instant", r.FireTime.Format("15:04:05"), r.State, r.DueAt.Sub(last.FinishedAt))
+		}
+	}
+	t.Logf("%d ran, %d were discarded because the one before did end too late", ran, excused)
+	if ran < seconds/2 {
+		t.Errorf("only %d of %d fires ran", ran, len(runs))
+	}
+}
+
+// settleMargin is what a result may take from the end of its handler to its commit, on a machine that has other work.
+const settleMargin = 50 * time.Millisecond
+
+// plant plans n runs of a job for one instant, past the API, which plans for now alone.
+func (c *cluster) plant(job domain.Job, n int, due time.Time) {
+	c.t.Helper()
+	planted := queryOne[int](c.t, c.db, `
+		WITH planted AS (
+			INSERT INTO runs_live (id, job_id, job_version, group_name, cause, fire_time, due_at)
+			SELECT encode(set_byte(set_byte(substring(int8send((extract(epoch FROM $3::timestamptz) * 1000)::bigint) FROM 3) || uuid_send(gen_random_uuid()),
+			       6, 112 + n % 16), 8, 128 + n % 64), 'hex')::varchar(32)::uuid, $1, $2, $4, 'manual', $3, $3
+			  FROM generate_series(1, $5) n RETURNING 1)
+		SELECT count(*) FROM planted`, job.ID, job.Version, due, group, n)
+	if planted != n {
+		c.t.Fatalf("planted %d of %d runs", planted, n)
+	}
+}
+
+// One serial job has hundreds of fires held, beside another one that fires every second: the second is never delayed.
+// Then the executor with the run that goes on is killed: only that one is named lost, none that had never started.
+func TestScenarioHeldFiresDelayNobody(t *testing.T) {
+	t.Parallel()
+	const held = 500
+	c := newCluster(t)
+	c.dispatcher()
+	scheduler := c.scheduler()
+	dying := c.executor("i1")
+	c.executor("i2")
+	file := filepath.Join(c.dir, "starts")
+	slow := c.job("slow", shell("echo $BELFRY_RUN_ID/$BELFRY_ATTEMPT >> "+file+"; exec sleep 10"), first)
+	brisk := c.job("brisk", handler("echo", ""), func(s *domain.JobSpec) {
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * * *"}
+		s.Misfire, s.Route = domain.MisfireFireAll, domain.RouteLast // away from the executor that will be killed
+	})
+	var triggering sync.WaitGroup
+	for range 4 {
+		triggering.Go(func() {
+			for range held / 4 {
+				c.trigger(slow.ID)
+			}
+		})
+	}
+	triggering.Wait()
+	eventually(t, patience, "all but one are held", func() bool {
+		return queryOne[int](t, c.db, `SELECT count(*) FROM runs_live WHERE job_id = $1 AND held`, slow.ID) >= held-3 && len(linesOf(t, file)) > 0
+	})
+	every(10*time.Second, 1, func(int) {})
+	scheduler.kill() // held runs outlive whoever fired them, and another one serves the brisk job
+	c.scheduler()
+	every(time.Second, 1, func(int) {})
+	dying.kill()
+	killed := c.now()
+	eventually(t, patience, "the next one runs elsewhere", func() bool {
+		return queryOne[int](t, c.db, `SELECT count(*) FROM runs_live WHERE job_id = $1 AND state = 'running' AND instance = 'i2'`, slow.ID) == 1
+	})
+	lost := query(t, c.db, pgx.RowTo[string], `SELECT id::text FROM runs_history WHERE job_id = $1 AND reason = 'lost'`, slow.ID)
+	if len(lost) != 1 {
+		t.Errorf("%d runs were named lost, want the one that ran", len(lost))
+	}
+	for _, id := range lost {
+		if !slices.Contains(linesOf(t, file), id+"/1") {
+			t.Errorf("the run %s was named lost and had never started", id)
+		}
+	}
+	if odd := query(t, c.db, pgx.RowTo[string], `
+		SELECT format('%s/%s x%s', state, reason, count(*)) FROM runs_history
+		 WHERE job_id = $1 AND NOT (state = 'succeeded' OR state = 'failed' AND reason = 'lost') GROUP BY state, reason`, slow.ID); len(odd) > 0 {
+		t.Errorf("runs of the slow job ended %s", strings.Join(odd, ", "))
+	}
+	until := c.now()
+	settlesJob(t, c, brisk, until)
+	n, worst := firesExactly(t, c.db, brisk, until, afterOutage)
+	t.Logf("%d fires of the brisk job, the latest %v late; the kill was at %s", n, worst, killed.Format("15:04:05.000"))
+	if worst > latest {
+		t.Errorf("a fire of the brisk job was %v late", worst)
+	}
+}
+
+// settlesJob waits until no run of one job whose fire time has come is unfinished.
+func settlesJob(t *testing.T, c *cluster, job domain.Job, until time.Time) {
+	t.Helper()
+	eventually(t, patience, fmt.Sprintf("the runs of %s that are due have ended", job.Name), func() bool {
+		return c.now().After(until.Add(latest)) &&
+			queryOne[int](t, c.db, `SELECT count(*) FROM runs_live WHERE job_id = $1 AND fire_time <= $2`, job.ID, until) == 0
+	})
+}
