@@ -30,9 +30,6 @@ func (s *Store) Admit(ctx context.Context, in []Admission) (Admitted, error) {
 	if len(free) > 0 {
 		err := s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error {
 			out = Admitted{}
-			if _, err := s.fireable(ctx, q, free); err != nil { // for the order of the locks
-				return err
-			}
 			return s.admit(ctx, q, free, &out)
 		})
 		if err != nil {
@@ -49,10 +46,11 @@ func (s *Store) Admit(ctx context.Context, in []Admission) (Admitted, error) {
 	return out, err
 }
 
-// admit writes the admissions and counts on the caller that those which need a slot have it.
+// admit writes the admissions, sorting them by run id, and counts on the caller that those which need a slot have it.
 func (s *Store) admit(ctx context.Context, q *sqlcgen.Queries, in []Admission, out *Admitted) error {
 	p := sqlcgen.AdmitRunsParams{Tolerance: s.plan.Tolerance}
 	at := make(map[domain.RunID]int, len(in))
+	slices.SortFunc(in, func(a, b Admission) int { return slices.Compare(a.RunID[:], b.RunID[:]) })
 	for i, a := range in {
 		at[a.RunID] = i
 		p.Ids = append(p.Ids, a.RunID)

@@ -241,12 +241,27 @@ func (w *planWriter) write(ctx context.Context, q *sqlcgen.Queries, now time.Tim
 	return w.out, q.AdvanceDue(ctx, w.due)
 }
 
+// ClaimNear is called every second and at every trigger. It looks at runs that were due long ago only now and then, as
+// most of them are not planned any more but run.
+const (
+	claimBack       = 15 * time.Second
+	claimSweepEvery = 5 * time.Second
+)
+
 // ClaimNear takes up to batch planned runs that are due within the horizon and in no ring: those that somebody
 // else planned, and those whose scheduler died (stranded counts them).
 func (s *Store) ClaimNear(ctx context.Context, batch int) (runs []domain.Due, stranded int, err error) {
+	back := claimBack
+	sweep := s.lastSweep.Load()
+	if now := time.Now().UnixNano(); now-sweep > int64(claimSweepEvery) && s.lastSweep.CompareAndSwap(sweep, now) {
+		back = 100 * 365 * 24 * time.Hour
+	}
 	rows, err := s.q.ClaimNear(ctx, sqlcgen.ClaimNearParams{
-		Horizon: s.plan.Horizon, StrandedAfter: StrandedAfter, Tolerance: s.plan.Tolerance, Batch: int32(batch),
+		Horizon: s.plan.Horizon, Back: back, StrandedAfter: StrandedAfter, Tolerance: s.plan.Tolerance, Batch: int32(batch),
 	})
+	if back != claimBack && (err != nil || len(rows) == batch) {
+		s.lastSweep.Store(0) // there is more: the next call looks as far back
+	}
 	if err != nil {
 		return nil, 0, pgerr.Translate(err)
 	}

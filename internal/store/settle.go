@@ -96,7 +96,7 @@ func (w *settling) lock(ctx context.Context) error {
 			w.unbound = append(w.unbound, e.RunID)
 		}
 	}
-	peek, err := w.q.LiveRuns(ctx, ids) // without locks: only to learn what to lock
+	peek, err := w.q.PeekRuns(ctx, ids)
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (w *settling) lock(ctx context.Context) error {
 }
 
 // lockRetried keeps the jobs of failed runs from being deleted before what is decided about their retries is seen.
-func (w *settling) lockRetried(ctx context.Context, peek []sqlcgen.RunsLive) error {
+func (w *settling) lockRetried(ctx context.Context, peek []sqlcgen.PeekRunsRow) error {
 	failed := make(map[domain.RunID]bool)
 	for _, e := range w.in {
 		if e.Outcome == domain.OutcomeFailed && !e.Permanent {

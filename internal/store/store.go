@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -43,6 +44,7 @@ type Store struct {
 	clock       clock
 	definitions *lru.Cache[versionKey, *definition]
 	followUps   FollowUps
+	lastSweep   atomic.Int64 // when ClaimNear last looked at all live runs, in Unix nanoseconds
 }
 
 // FollowUps turns follow-ups into River jobs within a transaction.

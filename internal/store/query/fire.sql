@@ -1,6 +1,8 @@
 -- name: AdmitRuns :many
 -- Fire: pending (or retrying) to queued, bound where an instance was chosen. It checks all that a ring entry
--- promised, and leaves a scheduled fire that is later than the tolerance to the misfire policy.
+-- promised, and leaves a scheduled fire that is later than the tolerance to the misfire policy. The ids come sorted, so
+-- that runs are locked by id. Due instants are compared as a truth value: as a condition they would be looked up by
+-- their index, and all runs of a whole second be read for each of them.
 UPDATE runs_live r
    SET state = 'queued', admitted = true, waiting = NULLIF(w.waiting, ''), route = w.route,
        instance = NULLIF(w.instance, ''), boot_id = NULLIF(w.boot, ''),
@@ -13,22 +15,21 @@ UPDATE runs_live r
                unnest(@instances::text[]) AS instance, unnest(@boots::text[]) AS boot,
                unnest(@routes::text[]) AS route, unnest(@waitings::text[]) AS waiting,
                unnest(@give_ups::timestamptz[]) AS give_up) w
- WHERE r.id = w.id AND r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
+ WHERE r.id = w.id AND (r.due_at = w.due_at) IS TRUE AND r.job_version = w.version AND r.attempt = w.attempt
    AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
-   AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= clock_timestamp() - @tolerance::interval)
+   AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - @tolerance::interval)
 RETURNING r.*;
 
 -- name: Fireable :many
--- Those of the given ring entries that AdmitRuns would admit, locked by id: AdmitRuns itself would lock them in
--- whatever order its join finds them.
+-- Those of the given ring entries that AdmitRuns would admit, locked by id.
 SELECT r.id
   FROM runs_live r
   JOIN (SELECT unnest(@ids::uuid[]) AS id, unnest(@due_ats::timestamptz[]) AS due_at,
                unnest(@versions::int[]) AS version, unnest(@attempts::int[]) AS attempt) w
     ON r.id = w.id
- WHERE r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
+ WHERE (r.due_at = w.due_at) IS TRUE AND r.job_version = w.version AND r.attempt = w.attempt
    AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
-   AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= clock_timestamp() - @tolerance::interval)
+   AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - @tolerance::interval)
  ORDER BY r.id FOR UPDATE OF r;
 
 -- name: EnsureSlots :exec
@@ -85,7 +86,7 @@ UPDATE runs_live r
   FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@due_ats::timestamptz[]) AS due_at,
                unnest(@attempts::int[]) AS attempt, unnest(@owners::uuid[]) AS owner,
                unnest(@instances::text[]) AS instance) w
- WHERE r.id = w.id AND r.due_at = w.due_at AND r.attempt = w.attempt
+ WHERE r.id = w.id AND (r.due_at = w.due_at) IS TRUE AND r.attempt = w.attempt
    AND (r.state IN ('pending', 'retrying') OR (r.state = 'queued' AND r.instance IS NULL))
    AND NOT r.held AND r.kill_requested_at IS NULL
 RETURNING r.id, r.job_id;
@@ -173,7 +174,7 @@ UPDATE runs_live r
  WHERE r.id = @id AND r.due_at = @due_at AND r.job_version = @version AND r.attempt = @attempt AND NOT r.held AND r.kill_requested_at IS NULL
    AND r.broadcast_id IS NULL
    AND (r.state = 'pending' OR (r.state = 'queued' AND r.instance IS NULL))
-   AND (r.cause <> 'schedule' OR r.admitted OR r.due_at >= clock_timestamp() - @tolerance::interval)
+   AND (r.cause <> 'schedule' OR r.admitted OR r.due_at >= statement_timestamp() - @tolerance::interval)
 RETURNING r.*;
 
 -- name: InsertShards :many

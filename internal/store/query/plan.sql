@@ -2,10 +2,12 @@
 SELECT clock_timestamp()::timestamptz AS now;
 
 -- name: LockDueJobs :many
--- Takes due jobs without waiting for those that another scheduler is planning.
+-- Takes due jobs without waiting for those that another scheduler is planning. Here and wherever an index is meant to
+-- find what is due, the statement's instant is compared with: clock_timestamp is volatile, and would be compared with
+-- every entry.
 SELECT job_id, version, next_fire_time, decided_through, clock_timestamp()::timestamptz AS now
   FROM job_due
- WHERE next_due_at <= clock_timestamp() + @horizon::interval
+ WHERE next_due_at <= statement_timestamp() + @horizon::interval
  ORDER BY next_due_at
  LIMIT @batch
    FOR UPDATE SKIP LOCKED;
@@ -17,7 +19,7 @@ SELECT job_id, version, next_fire_time, next_due_at, decided_through, clock_time
 -- name: StrandedJobs :many
 -- Jobs with planned runs that nobody admitted within the tolerance: their scheduler died.
 SELECT DISTINCT job_id FROM runs_live
- WHERE NOT held AND due_at < clock_timestamp() - @tolerance::interval
+ WHERE NOT held AND due_at < statement_timestamp() - @tolerance::interval
    AND state = 'pending' AND NOT admitted AND attempt = 1 AND cause = 'schedule'
  LIMIT @batch;
 
@@ -28,7 +30,7 @@ SELECT job_id, version, next_fire_time, next_due_at, decided_through, clock_time
 -- name: StrandedRuns :many
 SELECT id, job_id, fire_time FROM runs_live
  WHERE job_id = ANY(@job_ids::bigint[])
-   AND NOT held AND due_at < clock_timestamp() - @tolerance::interval
+   AND NOT held AND due_at < statement_timestamp() - @tolerance::interval
    AND state = 'pending' AND NOT admitted AND attempt = 1 AND cause = 'schedule'
  ORDER BY id FOR UPDATE;
 
@@ -70,18 +72,18 @@ UPDATE job_due d
 -- name: ClaimNear :many
 -- Takes runs that others planned (by hand, API, a parent, a retry), and those whose ring has not fired them
 -- although they are past due: each is in one ring at a time, by the mark rung_at. The array is made once and looked
--- up by the primary key; IN would read all live runs.
+-- up by the primary key; IN would read all live runs. How far it looks back keeps it from passing over long runs each time.
 UPDATE runs_live SET rung_at = clock_timestamp()
  WHERE id = ANY(ARRAY(
     SELECT c.id FROM runs_live c
-     WHERE NOT c.held AND c.due_at <= clock_timestamp() + @horizon::interval
+     WHERE NOT c.held AND c.due_at <= statement_timestamp() + @horizon::interval AND c.due_at > statement_timestamp() - @back::interval
        AND c.state IN ('pending', 'retrying') AND c.replanned AND c.kill_requested_at IS NULL
        AND (c.rung_at IS NULL
-            OR (c.due_at < clock_timestamp() - @stranded_after::interval
-                AND c.rung_at < clock_timestamp() - @stranded_after::interval))
-       AND (c.cause <> 'schedule' OR c.admitted OR c.attempt > 1 OR c.due_at >= clock_timestamp() - @tolerance::interval)
+            OR (c.due_at < statement_timestamp() - @stranded_after::interval
+                AND c.rung_at < statement_timestamp() - @stranded_after::interval))
+       AND (c.cause <> 'schedule' OR c.admitted OR c.attempt > 1 OR c.due_at >= statement_timestamp() - @tolerance::interval)
      ORDER BY c.due_at LIMIT @batch FOR UPDATE SKIP LOCKED))
-RETURNING id, job_id, job_version, attempt, due_at, pin, avoid, broadcast_id, (due_at < clock_timestamp() - @stranded_after::interval)::bool AS stranded;
+RETURNING id, job_id, job_version, attempt, due_at, pin, avoid, broadcast_id, (due_at < statement_timestamp() - @stranded_after::interval)::bool AS stranded;
 
 -- name: Definitions :many
 SELECT v.job_id, v.version, v.spec, v.created_at

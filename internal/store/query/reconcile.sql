@@ -3,7 +3,7 @@
 -- come first is drawn, so that those whose instance does not answer cannot keep the others from being asked about.
 SELECT * FROM runs_live
  WHERE state = 'queued' AND instance IS NOT NULL AND kill_requested_at IS NULL
-   AND GREATEST(bound_at, due_at) < clock_timestamp() - @after::interval
+   AND GREATEST(bound_at, due_at) < statement_timestamp() - @after::interval
  ORDER BY random() LIMIT @batch;
 
 -- name: BoundTo :many
@@ -24,17 +24,17 @@ SELECT * FROM runs_live
 
 -- name: PastDeadline :many
 SELECT r.* FROM runs_waiting w JOIN runs_live r ON r.id = w.run_id
- WHERE w.deadline_at < clock_timestamp() AND r.state = 'queued' AND r.instance IS NULL
+ WHERE w.deadline_at < statement_timestamp() AND r.state = 'queued' AND r.instance IS NULL
  ORDER BY w.deadline_at LIMIT @batch;
 
 -- name: PastGiveUp :many
 SELECT * FROM runs_live
- WHERE give_up_at < clock_timestamp() AND state IN ('queued', 'running') AND instance IS NOT NULL
+ WHERE give_up_at < statement_timestamp() AND state IN ('queued', 'running') AND instance IS NOT NULL
  ORDER BY give_up_at LIMIT @batch;
 
 -- name: UnconfirmedKills :many
 -- In drawn order, so that handlers which ignore their kill cannot keep the others from hearing theirs.
-SELECT * FROM runs_live WHERE kill_requested_at < clock_timestamp() - @after::interval ORDER BY random() LIMIT @batch;
+SELECT * FROM runs_live WHERE kill_requested_at < statement_timestamp() - @after::interval ORDER BY random() LIMIT @batch;
 
 -- name: UnheldHeld :many
 -- The first run held for each slot that nobody owns: a crash came between, or who had been released went elsewhere. An

@@ -12,6 +12,10 @@ SELECT run_id FROM runs_waiting WHERE run_id = ANY(@ids::uuid[]) ORDER BY run_id
 -- name: LockBroadcasts :exec
 SELECT id FROM broadcasts WHERE id = ANY(@ids::uuid[]) ORDER BY id FOR UPDATE;
 
+-- name: PeekRuns :many
+-- Without locks: only to learn what to lock.
+SELECT id, job_id, job_version, instance, broadcast_id FROM runs_live WHERE id = ANY(@ids::uuid[]);
+
 -- name: LockRuns :many
 -- By id, so that two settlers, or a settler and a Fire, cannot wait for each other in a ring.
 SELECT * FROM runs_live WHERE id = ANY(@ids::uuid[]) ORDER BY id FOR UPDATE;
@@ -81,7 +85,7 @@ RETURNING r.id, r.due_at;
 
 -- name: OverdueRetries :many
 SELECT id, attempt FROM runs_live
- WHERE NOT held AND due_at < clock_timestamp() AND state = 'retrying' AND NOT replanned
+ WHERE NOT held AND due_at < statement_timestamp() AND state = 'retrying' AND NOT replanned
  ORDER BY due_at LIMIT @batch;
 
 -- name: HandSlots :many

@@ -25,9 +25,9 @@ UPDATE runs_live r
                unnest($6::text[]) AS instance, unnest($7::text[]) AS boot,
                unnest($8::text[]) AS route, unnest($9::text[]) AS waiting,
                unnest($10::timestamptz[]) AS give_up) w
- WHERE r.id = w.id AND r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
+ WHERE r.id = w.id AND (r.due_at = w.due_at) IS TRUE AND r.job_version = w.version AND r.attempt = w.attempt
    AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
-   AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= clock_timestamp() - $1::interval)
+   AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - $1::interval)
 RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
 `
 
@@ -45,7 +45,9 @@ type AdmitRunsParams struct {
 }
 
 // Fire: pending (or retrying) to queued, bound where an instance was chosen. It checks all that a ring entry
-// promised, and leaves a scheduled fire that is later than the tolerance to the misfire policy.
+// promised, and leaves a scheduled fire that is later than the tolerance to the misfire policy. The ids come sorted, so
+// that runs are locked by id. Due instants are compared as a truth value: as a condition they would be looked up by
+// their index, and all runs of a whole second be read for each of them.
 func (q *Queries) AdmitRuns(ctx context.Context, arg AdmitRunsParams) ([]RunsLive, error) {
 	rows, err := q.db.Query(ctx, admitRuns,
 		arg.Tolerance,
@@ -393,7 +395,7 @@ UPDATE runs_live r
  WHERE r.id = $8 AND r.due_at = $9 AND r.job_version = $10 AND r.attempt = $11 AND NOT r.held AND r.kill_requested_at IS NULL
    AND r.broadcast_id IS NULL
    AND (r.state = 'pending' OR (r.state = 'queued' AND r.instance IS NULL))
-   AND (r.cause <> 'schedule' OR r.admitted OR r.due_at >= clock_timestamp() - $12::interval)
+   AND (r.cause <> 'schedule' OR r.admitted OR r.due_at >= statement_timestamp() - $12::interval)
 RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
 `
 
@@ -491,9 +493,9 @@ SELECT r.id
   JOIN (SELECT unnest($1::uuid[]) AS id, unnest($2::timestamptz[]) AS due_at,
                unnest($3::int[]) AS version, unnest($4::int[]) AS attempt) w
     ON r.id = w.id
- WHERE r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
+ WHERE (r.due_at = w.due_at) IS TRUE AND r.job_version = w.version AND r.attempt = w.attempt
    AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
-   AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= clock_timestamp() - $5::interval)
+   AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - $5::interval)
  ORDER BY r.id FOR UPDATE OF r
 `
 
@@ -505,8 +507,7 @@ type FireableParams struct {
 	Tolerance time.Duration
 }
 
-// Those of the given ring entries that AdmitRuns would admit, locked by id: AdmitRuns itself would lock them in
-// whatever order its join finds them.
+// Those of the given ring entries that AdmitRuns would admit, locked by id.
 func (q *Queries) Fireable(ctx context.Context, arg FireableParams) ([]domain.RunID, error) {
 	rows, err := q.db.Query(ctx, fireable,
 		arg.Ids,
@@ -569,7 +570,7 @@ UPDATE runs_live r
   FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::timestamptz[]) AS due_at,
                unnest($3::int[]) AS attempt, unnest($4::uuid[]) AS owner,
                unnest($5::text[]) AS instance) w
- WHERE r.id = w.id AND r.due_at = w.due_at AND r.attempt = w.attempt
+ WHERE r.id = w.id AND (r.due_at = w.due_at) IS TRUE AND r.attempt = w.attempt
    AND (r.state IN ('pending', 'retrying') OR (r.state = 'queued' AND r.instance IS NULL))
    AND NOT r.held AND r.kill_requested_at IS NULL
 RETURNING r.id, r.job_id

@@ -43,18 +43,19 @@ const claimNear = `-- name: ClaimNear :many
 UPDATE runs_live SET rung_at = clock_timestamp()
  WHERE id = ANY(ARRAY(
     SELECT c.id FROM runs_live c
-     WHERE NOT c.held AND c.due_at <= clock_timestamp() + $1::interval
+     WHERE NOT c.held AND c.due_at <= statement_timestamp() + $1::interval AND c.due_at > statement_timestamp() - $2::interval
        AND c.state IN ('pending', 'retrying') AND c.replanned AND c.kill_requested_at IS NULL
        AND (c.rung_at IS NULL
-            OR (c.due_at < clock_timestamp() - $2::interval
-                AND c.rung_at < clock_timestamp() - $2::interval))
-       AND (c.cause <> 'schedule' OR c.admitted OR c.attempt > 1 OR c.due_at >= clock_timestamp() - $3::interval)
-     ORDER BY c.due_at LIMIT $4 FOR UPDATE SKIP LOCKED))
-RETURNING id, job_id, job_version, attempt, due_at, pin, avoid, broadcast_id, (due_at < clock_timestamp() - $2::interval)::bool AS stranded
+            OR (c.due_at < statement_timestamp() - $3::interval
+                AND c.rung_at < statement_timestamp() - $3::interval))
+       AND (c.cause <> 'schedule' OR c.admitted OR c.attempt > 1 OR c.due_at >= statement_timestamp() - $4::interval)
+     ORDER BY c.due_at LIMIT $5 FOR UPDATE SKIP LOCKED))
+RETURNING id, job_id, job_version, attempt, due_at, pin, avoid, broadcast_id, (due_at < statement_timestamp() - $3::interval)::bool AS stranded
 `
 
 type ClaimNearParams struct {
 	Horizon       time.Duration
+	Back          time.Duration
 	StrandedAfter time.Duration
 	Tolerance     time.Duration
 	Batch         int32
@@ -74,10 +75,11 @@ type ClaimNearRow struct {
 
 // Takes runs that others planned (by hand, API, a parent, a retry), and those whose ring has not fired them
 // although they are past due: each is in one ring at a time, by the mark rung_at. The array is made once and looked
-// up by the primary key; IN would read all live runs.
+// up by the primary key; IN would read all live runs. How far it looks back keeps it from passing over long runs each time.
 func (q *Queries) ClaimNear(ctx context.Context, arg ClaimNearParams) ([]ClaimNearRow, error) {
 	rows, err := q.db.Query(ctx, claimNear,
 		arg.Horizon,
+		arg.Back,
 		arg.StrandedAfter,
 		arg.Tolerance,
 		arg.Batch,
@@ -236,7 +238,7 @@ func (q *Queries) InsertScheduled(ctx context.Context, arg InsertScheduledParams
 const lockDueJobs = `-- name: LockDueJobs :many
 SELECT job_id, version, next_fire_time, decided_through, clock_timestamp()::timestamptz AS now
   FROM job_due
- WHERE next_due_at <= clock_timestamp() + $1::interval
+ WHERE next_due_at <= statement_timestamp() + $1::interval
  ORDER BY next_due_at
  LIMIT $2
    FOR UPDATE SKIP LOCKED
@@ -255,7 +257,9 @@ type LockDueJobsRow struct {
 	Now            time.Time
 }
 
-// Takes due jobs without waiting for those that another scheduler is planning.
+// Takes due jobs without waiting for those that another scheduler is planning. Here and wherever an index is meant to
+// find what is due, the statement's instant is compared with: clock_timestamp is volatile, and would be compared with
+// every entry.
 func (q *Queries) LockDueJobs(ctx context.Context, arg LockDueJobsParams) ([]LockDueJobsRow, error) {
 	rows, err := q.db.Query(ctx, lockDueJobs, arg.Horizon, arg.Batch)
 	if err != nil {
@@ -422,7 +426,7 @@ func (q *Queries) ReviveStranded(ctx context.Context, arg ReviveStrandedParams) 
 
 const strandedJobs = `-- name: StrandedJobs :many
 SELECT DISTINCT job_id FROM runs_live
- WHERE NOT held AND due_at < clock_timestamp() - $1::interval
+ WHERE NOT held AND due_at < statement_timestamp() - $1::interval
    AND state = 'pending' AND NOT admitted AND attempt = 1 AND cause = 'schedule'
  LIMIT $2
 `
@@ -456,7 +460,7 @@ func (q *Queries) StrandedJobs(ctx context.Context, arg StrandedJobsParams) ([]i
 const strandedRuns = `-- name: StrandedRuns :many
 SELECT id, job_id, fire_time FROM runs_live
  WHERE job_id = ANY($1::bigint[])
-   AND NOT held AND due_at < clock_timestamp() - $2::interval
+   AND NOT held AND due_at < statement_timestamp() - $2::interval
    AND state = 'pending' AND NOT admitted AND attempt = 1 AND cause = 'schedule'
  ORDER BY id FOR UPDATE
 `

@@ -203,7 +203,7 @@ func (q *Queries) MakeDays(ctx context.Context, days []pgtype.Date) error {
 
 const pastDeadline = `-- name: PastDeadline :many
 SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id FROM runs_waiting w JOIN runs_live r ON r.id = w.run_id
- WHERE w.deadline_at < clock_timestamp() AND r.state = 'queued' AND r.instance IS NULL
+ WHERE w.deadline_at < statement_timestamp() AND r.state = 'queued' AND r.instance IS NULL
  ORDER BY w.deadline_at LIMIT $1
 `
 
@@ -268,7 +268,7 @@ func (q *Queries) PastDeadline(ctx context.Context, batch int32) ([]RunsLive, er
 
 const pastGiveUp = `-- name: PastGiveUp :many
 SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live
- WHERE give_up_at < clock_timestamp() AND state IN ('queued', 'running') AND instance IS NOT NULL
+ WHERE give_up_at < statement_timestamp() AND state IN ('queued', 'running') AND instance IS NOT NULL
  ORDER BY give_up_at LIMIT $1
 `
 
@@ -483,7 +483,7 @@ func (q *Queries) RunsOfBoot(ctx context.Context, arg RunsOfBootParams) ([]RunsL
 const silentRuns = `-- name: SilentRuns :many
 SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live
  WHERE state = 'queued' AND instance IS NOT NULL AND kill_requested_at IS NULL
-   AND GREATEST(bound_at, due_at) < clock_timestamp() - $1::interval
+   AND GREATEST(bound_at, due_at) < statement_timestamp() - $1::interval
  ORDER BY random() LIMIT $2
 `
 
@@ -580,7 +580,7 @@ func (q *Queries) StoreLogs(ctx context.Context, arg StoreLogsParams) error {
 }
 
 const unconfirmedKills = `-- name: UnconfirmedKills :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live WHERE kill_requested_at < clock_timestamp() - $1::interval ORDER BY random() LIMIT $2
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live WHERE kill_requested_at < statement_timestamp() - $1::interval ORDER BY random() LIMIT $2
 `
 
 type UnconfirmedKillsParams struct {

@@ -512,7 +512,7 @@ func (q *Queries) MoveToHistory(ctx context.Context, arg MoveToHistoryParams) ([
 
 const overdueRetries = `-- name: OverdueRetries :many
 SELECT id, attempt FROM runs_live
- WHERE NOT held AND due_at < clock_timestamp() AND state = 'retrying' AND NOT replanned
+ WHERE NOT held AND due_at < statement_timestamp() AND state = 'retrying' AND NOT replanned
  ORDER BY due_at LIMIT $1
 `
 
@@ -531,6 +531,45 @@ func (q *Queries) OverdueRetries(ctx context.Context, batch int32) ([]OverdueRet
 	for rows.Next() {
 		var i OverdueRetriesRow
 		if err := rows.Scan(&i.ID, &i.Attempt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const peekRuns = `-- name: PeekRuns :many
+SELECT id, job_id, job_version, instance, broadcast_id FROM runs_live WHERE id = ANY($1::uuid[])
+`
+
+type PeekRunsRow struct {
+	ID          domain.RunID
+	JobID       int64
+	JobVersion  int32
+	Instance    *string
+	BroadcastID *domain.RunID
+}
+
+// Without locks: only to learn what to lock.
+func (q *Queries) PeekRuns(ctx context.Context, ids []domain.RunID) ([]PeekRunsRow, error) {
+	rows, err := q.db.Query(ctx, peekRuns, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []PeekRunsRow
+	for rows.Next() {
+		var i PeekRunsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.JobID,
+			&i.JobVersion,
+			&i.Instance,
+			&i.BroadcastID,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
