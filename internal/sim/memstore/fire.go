@@ -1,0 +1,413 @@
+package memstore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// Admit fires runs: pending to queued, bound to the chosen instance, under their block slots.
+func (s *Store) Admit(_ context.Context, in []domain.Admission) (out domain.Admitted, err error) {
+	db := s.db
+	db.tx(func() {
+		now := db.now()
+		in = slices.Clone(in)
+		slices.SortStableFunc(in, func(a, b domain.Admission) int {
+			if c := a.DueAt.Compare(b.DueAt); c != 0 {
+				return c
+			}
+			return compareID(a.RunID, b.RunID)
+		})
+		var blocked []domain.Admission
+		for _, a := range in {
+			r := db.live[a.RunID]
+			if !db.fireable(r, &a.Due, now) {
+				continue
+			}
+			if k, takes := slotFor(a.Def, a.Instance); takes && !db.takeSlot(k, a.Owner()) {
+				blocked = append(blocked, a)
+				continue
+			}
+			r.State, r.Admitted = domain.Queued, true
+			s.bind(r, a.Def, a.Binding, now)
+			if r.Instance != "" {
+				out.Bound = append(out.Bound, r.LiveRun)
+			} else {
+				out.Waiting = append(out.Waiting, r.LiveRun)
+			}
+		}
+		s.block(blocked, &out)
+	})
+	return out, nil
+}
+
+// fireable reports whether a run still is what a ring entry says.
+func (db *DB) fireable(r *Run, d *domain.Due, now time.Time) bool {
+	return r != nil && r.DueAt.Equal(d.DueAt) && r.JobVersion == d.JobVersion && r.Attempt == d.Attempt &&
+		(r.State == domain.Pending || r.State == domain.Retrying) && r.Replanned && !r.Held && !r.KillRequested && db.inTolerance(r, now)
+}
+
+// bind gives a queued run to an instance, or makes it wait.
+func (s *Store) bind(r *Run, def *domain.Definition, to domain.Binding, now time.Time) {
+	r.Waiting = to.Waiting
+	r.Instance, r.BootID = to.Instance, to.BootID
+	if to.Instance == "" {
+		r.BoundAt, r.GiveUpAt = nil, time.Time{}
+		s.wait(r, def)
+		return
+	}
+	delete(s.db.waiting, r.ID)
+	r.Bind++
+	r.BoundAt = at(now)
+	r.GiveUpAt = s.giveUp(def, r.DueAt)
+}
+
+func (s *Store) giveUp(def *domain.Definition, due time.Time) time.Time {
+	if def.Timeout == 0 {
+		return time.Time{}
+	}
+	if now := s.Now(); now.After(due) {
+		due = now
+	}
+	return due.Add(def.Timeout.Std() + timeoutGrace)
+}
+
+// wait puts a run among those that wait, if it is not there already.
+func (s *Store) wait(r *Run, def *domain.Definition) {
+	if s.db.waiting[r.ID] != nil {
+		return
+	}
+	from, now := r.DueAt, s.Now()
+	if from.Before(now.Add(-def.StartDeadline.Std())) {
+		from = now // what was admitted late, after an outage, has a fair time all the same
+	}
+	s.db.waiting[r.ID] = &waitRow{
+		key: domain.WaitingKey{Group: r.Group, Target: def.Target(), Pin: r.Pin}, dueAt: r.DueAt, deadline: from.Add(def.StartDeadline.Std()),
+	}
+}
+
+func slotOf(def *domain.Definition, instance string) slotKey {
+	if def.BlockScope == domain.ScopeInstance {
+		return slotKey{def.JobID, instance}
+	}
+	return slotKey{def.JobID, ""}
+}
+
+// slotFor returns the slot that a run of the job takes on an instance; none where it needs none, or waits for one.
+func slotFor(def *domain.Definition, instance string) (slotKey, bool) {
+	if !def.NeedsSlot() || (def.BlockScope == domain.ScopeInstance && instance == "") {
+		return slotKey{}, false
+	}
+	return slotOf(def, instance), true
+}
+
+// owner returns who owns a slot. One whose owner is not live any more is free.
+func (db *DB) owner(k slotKey) domain.RunID {
+	o := db.slots[k]
+	if !o.IsZero() && db.live[o] == nil && db.broadcasts[o] == nil {
+		db.slots[k] = domain.NilRunID
+		return domain.NilRunID
+	}
+	return o
+}
+
+func (db *DB) takeSlot(k slotKey, owner domain.RunID) bool {
+	current := db.owner(k)
+	if !current.IsZero() && current != owner {
+		return false
+	}
+	db.slots[k] = owner
+	return true
+}
+
+// block applies the block policy to runs whose slot is taken.
+func (s *Store) block(in []domain.Admission, out *domain.Admitted) {
+	db := s.db
+	now := s.Now()
+	var ended []domain.Ended
+	for _, a := range in {
+		k := slotOf(a.Def, a.Instance)
+		r := db.live[a.RunID]
+		switch {
+		case a.DueAt.After(now):
+			later := a.Due
+			later.AtDue = true
+			out.Later = append(out.Later, later)
+		case a.Def.Block == domain.BlockDiscardLater:
+			ended = append(ended, domain.Ended{
+				RunID: a.RunID, Attempt: a.Attempt, Outcome: domain.OutcomeSkipped, Reason: domain.ReasonDiscarded, FinishedAt: now,
+				Message: "run " + db.owner(k).String() + " of the job was unfinished when this one came due",
+			})
+		case db.heldCount(a.JobID) >= domain.MaxHeldRuns:
+			ended = append(ended, domain.Ended{
+				RunID: a.RunID, Attempt: a.Attempt, Outcome: domain.OutcomeFailed, Reason: domain.ReasonQueueFull, Permanent: true,
+				FinishedAt: now, Message: "1000 runs of the job are held back already",
+			})
+		case r.Held || r.KillRequested || r.Instance != "" && r.State == domain.Queued:
+		default:
+			if r.State == domain.Queued {
+				r.State = domain.Pending
+			}
+			r.Held, r.Admitted, r.HeldBy, r.HeldOn = true, true, db.owner(k), k.instance
+			r.Waiting = "an earlier run of the job is unfinished"
+			out.Held = append(out.Held, r.ID)
+		}
+	}
+	if len(ended) > 0 {
+		out.Ended = s.settle(ended).Changes
+	}
+}
+
+func (db *DB) heldCount(id domain.JobID) (n int) {
+	for _, r := range db.live {
+		if r.Held && r.JobID == id {
+			n++
+		}
+	}
+	return n
+}
+
+// ExpandBroadcast turns a fired or waiting broadcast into its shards.
+func (s *Store) ExpandBroadcast(_ context.Context, run domain.Due, def *domain.Definition, to []domain.ShardBinding) (out domain.Admitted, err error) {
+	db := s.db
+	db.tx(func() {
+		now := db.now()
+		r := db.live[run.RunID]
+		ready := r != nil && r.DueAt.Equal(run.DueAt) && r.JobVersion == run.JobVersion && r.Attempt == run.Attempt && !r.Held &&
+			!r.KillRequested && r.BroadcastID == nil &&
+			(r.State == domain.Pending || (r.State == domain.Queued && r.Instance == "")) &&
+			(r.Cause != domain.CauseSchedule || r.Admitted || !r.DueAt.Before(now.Add(-db.settings.Tolerance)))
+		if k, takes := slotFor(def, ""); takes {
+			if owner := db.owner(k); !owner.IsZero() && owner != run.RunID {
+				if db.fireable(r, &run, now) {
+					s.block([]domain.Admission{{Due: run, Def: def}}, &out)
+				}
+				return
+			}
+			if ready {
+				db.slots[k] = run.RunID
+			}
+		}
+		if !ready {
+			return
+		}
+		delete(db.waiting, r.ID)
+		r.State, r.Admitted, r.Replanned = domain.Queued, true, true
+		r.BroadcastID = &run.RunID
+		db.broadcasts[run.RunID] = &broadcast{total: len(to), remaining: len(to)}
+		for i, b := range to {
+			shard := r
+			if i > 0 {
+				shard = &Run{LiveRun: r.LiveRun, Admitted: true, Replanned: true, RungAt: r.RungAt, CreatedAt: r.CreatedAt}
+				shard.ID, shard.Bind = domain.ShardRunID(run.RunID, i), 0
+				db.live[shard.ID] = shard
+			}
+			shard.Shard = &domain.Shard{Index: i, Total: len(to)}
+			shard.Pin = b.Pin
+			s.bind(shard, def, b.Binding, now)
+			if shard.Instance != "" {
+				out.Bound = append(out.Bound, shard.LiveRun)
+			} else {
+				out.Waiting = append(out.Waiting, shard.LiveRun)
+			}
+		}
+	})
+	return out, nil
+}
+
+// WaitingKeys returns for which kinds of room runs wait.
+func (s *Store) WaitingKeys(ctx context.Context) ([]domain.WaitingKey, error) {
+	return s.waitingKeys(func(time.Time) bool { return true })
+}
+
+// LongWaiting returns the kinds of which a run has been due for the given time and still waits.
+func (s *Store) LongWaiting(_ context.Context, d time.Duration) ([]domain.WaitingKey, error) {
+	before := s.Now().Add(-d)
+	return s.waitingKeys(func(due time.Time) bool { return due.Before(before) })
+}
+
+func (s *Store) waitingKeys(keep func(time.Time) bool) (keys []domain.WaitingKey, err error) {
+	s.db.tx(func() {
+		for _, w := range s.db.waiting {
+			if keep(w.dueAt) && !slices.Contains(keys, w.key) {
+				keys = append(keys, w.key)
+			}
+		}
+	})
+	return keys, nil
+}
+
+// WaitingCounts counts waiting runs by what they say about why they wait.
+func (s *Store) WaitingCounts(context.Context) (map[string]int, error) {
+	out := make(map[string]int)
+	s.db.tx(func() {
+		for id := range s.db.waiting {
+			if r := s.db.live[id]; r != nil {
+				out[r.Waiting]++
+			}
+		}
+	})
+	return out, nil
+}
+
+// AssignWaiting takes waiting runs in due order, asks choose where they go, and binds them.
+func (s *Store) AssignWaiting(_ context.Context, key domain.WaitingKey, limit int, choose func([]domain.WaitingRun) []domain.Binding) (bound, expand []domain.LiveRun, err error) {
+	db := s.db
+	db.tx(func() {
+		now := db.now()
+		var ids []domain.RunID
+		for id, w := range db.waiting {
+			if w.key == key {
+				ids = append(ids, id)
+			}
+		}
+		slices.SortFunc(ids, func(a, b domain.RunID) int {
+			if c := db.waiting[a].dueAt.Compare(db.waiting[b].dueAt); c != 0 {
+				return c
+			}
+			return compareID(a, b)
+		})
+		ids = first(ids, limit)
+		if len(ids) == 0 {
+			return
+		}
+		var single []domain.WaitingRun
+		for _, id := range ids {
+			r := db.live[id]
+			switch {
+			case r == nil || r.State != domain.Queued || r.Instance != "":
+				delete(db.waiting, id)
+			case r.KillRequested:
+			case db.def(r).Route == domain.RouteBroadcast && r.BroadcastID == nil:
+				expand = append(expand, r.LiveRun)
+			default:
+				single = append(single, domain.WaitingRun{LiveRun: r.LiveRun, Def: db.def(r)})
+			}
+		}
+		var blocked []domain.Admission
+		for i, b := range choose(single) {
+			r, def := db.live[single[i].ID], single[i].Def
+			if b.Instance == "" {
+				continue
+			}
+			due := r.Due()
+			// In scope cluster it took its slot when it was admitted.
+			if k, takes := slotFor(def, b.Instance); takes && def.BlockScope == domain.ScopeInstance && !db.takeSlot(k, due.Owner()) {
+				blocked = append(blocked, domain.Admission{Due: due, Def: def, Binding: b})
+				continue
+			}
+			s.bind(r, def, b, now)
+			bound = append(bound, r.LiveRun)
+		}
+		var out domain.Admitted
+		s.block(blocked, &out)
+		for _, id := range out.Held {
+			delete(db.waiting, id)
+		}
+	})
+	return bound, expand, nil
+}
+
+// Unbind takes attempts from instances that refused them.
+func (s *Store) Unbind(_ context.Context, refused []domain.Refusal) (waiting, killed []domain.LiveRun, err error) {
+	db := s.db
+	db.tx(func() {
+		for _, f := range refused {
+			r := db.live[f.RunID]
+			if r == nil || r.Attempt != f.Attempt || r.Bind != f.Bind || r.State != domain.Queued || r.Instance == "" {
+				continue
+			}
+			def := db.def(r)
+			db.freeInstanceSlot(def, r)
+			r.Instance, r.BootID, r.BoundAt, r.GiveUpAt, r.Waiting = "", "", nil, time.Time{}, f.Why
+			if f.Avoid != "" {
+				r.Avoid = f.Avoid
+			}
+			if r.KillRequested {
+				killed = append(killed, r.LiveRun)
+				continue
+			}
+			s.wait(r, def)
+			waiting = append(waiting, r.LiveRun)
+		}
+	})
+	return waiting, killed, nil
+}
+
+// freeInstanceSlot frees the slot that a run owns in scope instance, as it loses its instance.
+func (db *DB) freeInstanceSlot(def *domain.Definition, r *Run) {
+	if def.NeedsSlot() && def.BlockScope == domain.ScopeInstance && r.Instance != "" {
+		if k := slotOf(def, r.Instance); db.slots[k] == r.ID {
+			db.slots[k] = domain.NilRunID
+		}
+	}
+}
+
+// RaiseBinds begins a new offer round of attempts to the boots that they are bound to.
+func (s *Store) RaiseBinds(_ context.Context, runs []domain.LiveRun) (out []domain.LiveRun, err error) {
+	db := s.db
+	db.tx(func() {
+		for _, known := range runs {
+			r := db.live[known.ID]
+			if r == nil || r.Attempt != known.Attempt || r.Bind != known.Bind || r.State != domain.Queued || r.Instance == "" {
+				continue
+			}
+			r.Bind++
+			r.BoundAt = at(db.now())
+			out = append(out, r.LiveRun)
+		}
+	})
+	return out, nil
+}
+
+// MarkRunning writes that attempts run.
+func (s *Store) MarkRunning(_ context.Context, started []domain.Started) (out []domain.Change, err error) {
+	db := s.db
+	db.tx(func() {
+		for _, st := range started {
+			r := db.live[st.RunID]
+			if r == nil || r.Attempt != st.Attempt || r.Instance != st.Instance || r.BootID != st.BootID || r.Bind != st.Bind || r.State != domain.Queued {
+				continue
+			}
+			r.State, r.StartedAt, r.Waiting = domain.Running, at(st.StartedAt), ""
+			r.late(st.StartedAt)
+			out = append(out, change(r))
+		}
+	})
+	return out, nil
+}
+
+// late notes the lateness of the first start.
+func (r *Run) late(start time.Time) {
+	if r.LatenessMS == nil && !start.IsZero() {
+		ms := start.Sub(r.DueAt).Milliseconds()
+		r.LatenessMS = &ms
+	}
+}
+
+// CountRoutes raises the shared counters of round_robin jobs, and returns the values before.
+func (s *Store) CountRoutes(_ context.Context, n map[domain.JobID]int) (map[domain.JobID]int64, error) {
+	out := make(map[domain.JobID]int64)
+	s.db.tx(func() {
+		for id, k := range n {
+			out[id] = s.db.routes[id]
+			s.db.routes[id] += int64(k)
+		}
+	})
+	return out, nil
+}
+
+// ParentOutputs returns what the handlers of child runs may read of their parents' outputs.
+func (s *Store) ParentOutputs(_ context.Context, parents []domain.RunID) (map[domain.RunID]string, error) {
+	out := make(map[domain.RunID]string)
+	s.db.tx(func() {
+		for _, id := range parents {
+			if r := s.db.history[id]; r != nil {
+				out[id] = r.Output
+			}
+		}
+	})
+	return out, nil
+}

@@ -1,0 +1,296 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/plan"
+	"github.com/belfryhq/belfry/internal/schedule"
+)
+
+// CreateJob stores a new job and plans its first fire.
+func (s *Store) CreateJob(_ context.Context, spec domain.JobSpec, _ string) (out domain.Job, err error) {
+	db := s.db
+	db.tx(func() {
+		spec.Normalize()
+		now := db.now().Truncate(time.Millisecond)
+		var compiled *schedule.Schedule
+		if compiled, err = compile(&spec, now); err != nil {
+			return
+		}
+		db.lastJob++
+		id := db.lastJob
+		db.jobs[id] = &job{id: id, spec: spec, version: 1, createdAt: now, updatedAt: now}
+		d := &dueRow{version: 1, chained: chained(&spec)}
+		if spec.Enabled {
+			d.nextFire, d.nextDue = plan.First(id, compiled, spec.Schedule.Jitter.Std(), time.Time{}, now)
+		}
+		db.due[id] = d
+		db.addVersion(db.jobs[id], compiled, now, "created")
+		if spec.NeedsSlot() && spec.BlockScope == domain.ScopeCluster {
+			db.slots[slotKey{id, ""}] = domain.NilRunID
+		}
+		db.notified = true
+		out = db.job(id)
+	})
+	return out, err
+}
+
+func compile(spec *domain.JobSpec, created time.Time) (*schedule.Schedule, error) {
+	return schedule.Compile(spec.Schedule, schedule.Options{DefaultZone: time.UTC, CreatedAt: created})
+}
+
+func chained(spec *domain.JobSpec) bool {
+	return spec.Enabled && spec.Schedule.Kind == domain.ScheduleFixedDelay
+}
+
+func (db *DB) addVersion(j *job, compiled *schedule.Schedule, now time.Time, change string) {
+	db.versions[versionKey{j.id, j.version}] = &Version{
+		Definition: domain.Definition{JobID: j.id, Version: j.version, CreatedAt: j.createdAt, JobSpec: j.spec},
+		From:       now, Change: change, compiled: compiled,
+	}
+}
+
+func (db *DB) job(id domain.JobID) domain.Job {
+	j, d := db.jobs[id], db.due[id]
+	out := domain.Job{ID: id, JobSpec: j.spec, Version: j.version, CreatedAt: domain.At(j.createdAt), UpdatedAt: domain.At(j.updatedAt)}
+	next := d.nextFire
+	if d.nextDue.IsZero() {
+		next = time.Time{}
+	}
+	for _, r := range db.live {
+		if r.JobID == id && r.State == domain.Pending && !r.Held && r.Cause == domain.CauseSchedule && (next.IsZero() || r.FireTime.Before(next)) {
+			next = *r.FireTime
+		}
+	}
+	out.NextFireTime = domain.AtPtr(next)
+	return out
+}
+
+// Job returns a job as it stands, NotFound if there is none.
+func (s *Store) Job(_ context.Context, id domain.JobID) (out domain.Job, err error) {
+	s.db.tx(func() {
+		if s.db.jobs[id] == nil {
+			err = noJob(id)
+			return
+		}
+		out = s.db.job(id)
+	})
+	return out, err
+}
+
+func noJob(id domain.JobID) error {
+	return domain.NewError(domain.NotFound, fmt.Sprintf("there is no job %d", id))
+}
+
+// EditJob changes a job by edit, which gets a copy of its spec.
+func (s *Store) EditJob(_ context.Context, id domain.JobID, version int, _ string, edit func(*domain.JobSpec) error) (before, after domain.Job, err error) {
+	return s.edit(id, version, "edited", edit)
+}
+
+// SetEnabled enables or disables a job. One that is so already stays at its version.
+func (s *Store) SetEnabled(_ context.Context, id domain.JobID, enabled bool, version int, _ string) (before, after domain.Job, err error) {
+	change := "disabled"
+	if enabled {
+		change = "enabled"
+	}
+	return s.edit(id, version, change, func(spec *domain.JobSpec) error {
+		spec.Enabled = enabled
+		return nil
+	})
+}
+
+func (db *DB) lockJob(id domain.JobID, version int) (*job, error) {
+	j := db.jobs[id]
+	switch {
+	case j == nil:
+		return nil, noJob(id)
+	case version != 0 && version != j.version:
+		return nil, domain.NewError(domain.Conflict, fmt.Sprintf("the job is at version %d, not %d", j.version, version))
+	}
+	return j, nil
+}
+
+func (s *Store) edit(id domain.JobID, version int, change string, edit func(*domain.JobSpec) error) (before, after domain.Job, err error) {
+	db := s.db
+	db.tx(func() {
+		var j *job
+		if j, err = db.lockJob(id, version); err != nil {
+			return
+		}
+		before = db.job(id)
+		after = before
+		spec := j.spec
+		spec.Tags, spec.Children = slices.Clone(spec.Tags), slices.Clone(spec.Children)
+		if err = edit(&spec); err != nil {
+			return
+		}
+		spec.Normalize()
+		if reflect.DeepEqual(spec, j.spec) {
+			return
+		}
+		var compiled *schedule.Schedule
+		if compiled, err = compile(&spec, j.createdAt); err != nil {
+			return
+		}
+		db.edit(j, spec, compiled, change)
+		after = db.job(id)
+	})
+	return before, after, err
+}
+
+// takeBack decides by the old version what is already due, and deletes what it had planned beyond now.
+func (db *DB) takeBack(id domain.JobID, now time.Time) {
+	for d := db.due[id]; !d.nextDue.IsZero() && !d.nextDue.After(now); {
+		var stranded []*Run
+		if d.nextFire.Before(now.Add(-db.settings.Tolerance)) {
+			stranded = db.stranded(id, now)
+		}
+		var out domain.Planned
+		db.decide(id, stranded, now, &out)
+	}
+	for _, r := range db.live {
+		if r.JobID == id && r.State == domain.Pending && r.Attempt == 1 && !r.Held && !r.Admitted && r.Cause == domain.CauseSchedule && r.DueAt.After(now) {
+			delete(db.live, r.ID)
+		}
+	}
+}
+
+// edit makes spec the job's next version, and plans it from the first fire time that no earlier version has decided
+// and whose due instant is still to come.
+func (db *DB) edit(j *job, spec domain.JobSpec, compiled *schedule.Schedule, change string) {
+	id, now := j.id, db.now().Truncate(time.Millisecond)
+	wasDelay := j.spec.Schedule.Kind == domain.ScheduleFixedDelay
+	db.takeBack(id, now)
+	through, ended := db.keptThrough(id)
+	d := db.due[id]
+	*d = dueRow{version: j.version + 1, decided: through, chained: chained(&spec)}
+	waitForEnd := d.chained && wasDelay && db.liveScheduled(id)
+	if spec.Enabled && !waitForEnd {
+		d.nextFire, d.nextDue = plan.First(id, compiled, spec.Schedule.Jitter.Std(), through, now)
+		if d.chained && !d.nextFire.IsZero() {
+			// An edit does not shorten the pause since the last run.
+			if after := plan.After(compiled, ended); after.IsZero() || after.After(d.nextFire) {
+				d.nextFire, d.nextDue = after, compiled.Due(id, after)
+			}
+		}
+		if d.nextFire.IsZero() {
+			d.nextDue = time.Time{}
+		}
+	}
+	db.versions[versionKey{id, j.version}].To = now
+	j.spec, j.version, j.updatedAt = spec, j.version+1, now
+	db.addVersion(j, compiled, now, change)
+	if spec.NeedsSlot() && spec.BlockScope == domain.ScopeCluster {
+		if k := (slotKey{id, ""}); db.slots[k].IsZero() {
+			db.slots[k] = domain.NilRunID
+		}
+	}
+	db.notified = true
+}
+
+// keptThrough returns the newest fire time of the job that keeps its run or its ledger entry, and when the newest
+// scheduled run that is final ended.
+func (db *DB) keptThrough(id domain.JobID) (through, ended time.Time) {
+	ended = time.Unix(0, 0).UTC()
+	scheduled := func(r *Run) bool {
+		return r.JobID == id && (r.Cause == domain.CauseSchedule || r.Cause == domain.CauseMisfire)
+	}
+	later := func(t time.Time) {
+		if t.After(through) {
+			through = t
+		}
+	}
+	for _, r := range db.live {
+		if scheduled(r) {
+			later(*r.FireTime)
+		}
+	}
+	var newest *Run
+	for _, r := range db.history {
+		if scheduled(r) && (newest == nil || compareID(r.ID, newest.ID) > 0) {
+			newest = r
+		}
+	}
+	if newest != nil {
+		later(*newest.FireTime)
+		ended = newest.FinishedAt
+	}
+	if m := db.missed[id]; len(m) > 0 {
+		later(m[len(m)-1].Last.Time)
+	}
+	return through, ended
+}
+
+// DeleteJob deletes a job. Its runs that have not started end.
+func (s *Store) DeleteJob(_ context.Context, id domain.JobID, version int, _ string) (out domain.Job, err error) {
+	db := s.db
+	db.tx(func() {
+		var j *job
+		if j, err = db.lockJob(id, version); err != nil {
+			return
+		}
+		for _, other := range db.jobs {
+			if other.id != id && slices.ContainsFunc(other.spec.Children, func(c domain.Child) bool { return c.JobID == id }) {
+				err = domain.NewError(domain.Conflict, fmt.Sprintf("job %d is a child of job %d", id, other.id))
+				return
+			}
+		}
+		out = db.job(id)
+		now := db.now().Truncate(time.Millisecond)
+		db.takeBack(id, now)
+		var ended []domain.Ended
+		for _, r := range db.liveSorted(func(r *Run) bool {
+			return r.JobID == id && (r.State == domain.Pending || r.State == domain.Retrying || (r.State == domain.Queued && r.Instance == ""))
+		}) {
+			ended = append(ended, domain.Ended{
+				RunID: r.ID, Attempt: r.Attempt, Outcome: domain.OutcomeCancelled, Reason: domain.ReasonJobDeleted,
+				Message: "the job was deleted", FinishedAt: now,
+			})
+		}
+		s.settle(ended)
+		old := db.versions[versionKey{id, j.version}]
+		old.To = now
+		j.version++
+		db.addVersion(j, old.compiled, now, "deleted")
+		delete(db.jobs, id)
+		delete(db.due, id)
+		delete(db.routes, id)
+		for k, owner := range db.slots {
+			if k.job == id && owner.IsZero() {
+				delete(db.slots, k)
+			}
+		}
+		db.notified = true
+	})
+	return out, err
+}
+
+// Trigger plans a run of a job now, whether or not the job is enabled.
+func (s *Store) Trigger(_ context.Context, id domain.JobID, t domain.Trigger) (ids []domain.RunID, err error) {
+	db := s.db
+	db.tx(func() {
+		j := db.jobs[id]
+		if j == nil {
+			err = noJob(id)
+			return
+		}
+		now := s.Now()
+		fire := now
+		if t.FireTime != nil {
+			fire = t.FireTime.UTC().Truncate(time.Millisecond)
+		}
+		run := domain.NewRunID(now)
+		db.insert(&Run{LiveRun: domain.LiveRun{
+			ID: run, JobID: id, JobVersion: j.version, Group: j.spec.Group, Cause: t.Cause, FireTime: at(fire), DueAt: now,
+			Param: t.Param, Pin: t.Instance,
+		}}, db.now())
+		db.notified = true
+		ids = []domain.RunID{run}
+	})
+	return ids, err
+}

@@ -1,0 +1,148 @@
+package memstore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/plan"
+)
+
+// PlanDue takes jobs that are due within the horizon, makes their runs and ledger entries, and advances them.
+func (s *Store) PlanDue(_ context.Context, batch int) (out domain.Planned, err error) {
+	db := s.db
+	db.tx(func() {
+		now := db.now()
+		var ids []domain.JobID
+		for id, d := range db.due {
+			if !d.nextDue.IsZero() && !d.nextDue.After(now.Add(db.settings.Horizon)) {
+				ids = append(ids, id)
+			}
+		}
+		slices.SortFunc(ids, func(a, b domain.JobID) int { return db.due[a].nextDue.Compare(db.due[b].nextDue) })
+		ids = first(ids, batch)
+		for _, id := range ids {
+			var stranded []*Run
+			if next := db.due[id].nextFire; !next.IsZero() && next.Before(now.Add(-db.settings.Tolerance)) {
+				stranded = db.stranded(id, now)
+			}
+			db.decide(id, stranded, now, &out)
+		}
+		out.Jobs = len(ids)
+	})
+	return out, nil
+}
+
+// PlanStranded judges jobs whose planned runs nobody admitted within the tolerance.
+func (s *Store) PlanStranded(_ context.Context, batch int) (out domain.Planned, err error) {
+	db := s.db
+	db.tx(func() {
+		now := db.now()
+		var ids []domain.JobID
+		for id := range db.due {
+			if len(db.stranded(id, now)) > 0 {
+				ids = append(ids, id)
+			}
+		}
+		slices.Sort(ids)
+		ids = first(ids, batch)
+		for _, id := range ids {
+			db.decide(id, db.stranded(id, now), now, &out)
+		}
+		out.Jobs = len(ids)
+	})
+	return out, nil
+}
+
+// stranded returns a job's planned runs that are past due by more than the tolerance and were never admitted.
+func (db *DB) stranded(id domain.JobID, now time.Time) []*Run {
+	return db.liveSorted(func(r *Run) bool {
+		return r.JobID == id && !r.Held && r.DueAt.Before(now.Add(-db.settings.Tolerance)) && r.State == domain.Pending &&
+			!r.Admitted && r.Attempt == 1 && r.Cause == domain.CauseSchedule
+	})
+}
+
+// decide runs the pure decision for a job and does what it says.
+func (db *DB) decide(id domain.JobID, stranded []*Run, now time.Time, out *domain.Planned) {
+	due := db.due[id]
+	v := db.versions[versionKey{id, due.version}]
+	enabled := !due.nextDue.IsZero()
+	in := plan.Job{ID: id, Schedule: v.compiled, Misfire: v.Misfire, Decided: due.decided}
+	if enabled {
+		in.NextFire = due.nextFire
+	}
+	for _, r := range stranded {
+		in.Stranded = append(in.Stranded, plan.Stranded{RunID: r.ID, FireTime: *r.FireTime})
+	}
+	d := plan.Decide(in, now, db.settings)
+	for _, r := range d.Runs {
+		db.insert(&Run{
+			LiveRun: domain.LiveRun{
+				ID: r.ID, JobID: id, JobVersion: due.version, Group: v.Group, Cause: r.Cause, FireTime: at(r.FireTime), DueAt: r.DueAt,
+			},
+			RungAt: now,
+		}, now)
+		out.Runs = append(out.Runs, domain.Due{RunID: r.ID, JobID: id, JobVersion: due.version, Attempt: 1, DueAt: r.DueAt})
+	}
+	if m := d.Missed; m != nil {
+		out.Missed += m.Count
+		db.missed[id] = append(db.missed[id], *m)
+	}
+	for _, run := range d.Drop {
+		delete(db.live, run)
+	}
+	for _, run := range d.Revive {
+		r := db.live[run]
+		r.Cause, r.DueAt, r.RungAt = domain.CauseMisfire, now.Truncate(time.Millisecond), now
+		entry := r.Due()
+		entry.AtDue = false
+		out.Runs = append(out.Runs, entry)
+	}
+	if !d.NextDue.IsZero() && !d.NextDue.After(now) {
+		out.More = true
+	}
+	due.decided = d.DecidedThrough
+	if enabled {
+		due.nextFire, due.nextDue = d.NextFire, d.NextDue
+	}
+}
+
+// insert plans a run, unless there is one of its id, unfinished or final.
+func (db *DB) insert(r *Run, now time.Time) {
+	if db.live[r.ID] != nil || db.history[r.ID] != nil {
+		return
+	}
+	r.State, r.Attempt, r.Replanned, r.CreatedAt = domain.Pending, 1, true, now
+	db.live[r.ID] = r
+}
+
+// ClaimNear takes planned runs that are due within the horizon and in no ring, or in that of a dead scheduler.
+func (s *Store) ClaimNear(_ context.Context, batch int) (runs []domain.Due, stranded int, err error) {
+	db := s.db
+	db.tx(func() {
+		now := db.now()
+		old := now.Add(-strandedAfter)
+		near := db.liveSorted(func(r *Run) bool {
+			return !r.Held && !r.DueAt.After(now.Add(db.settings.Horizon)) && (r.State == domain.Pending || r.State == domain.Retrying) &&
+				r.Replanned && !r.KillRequested && (r.RungAt.IsZero() || (r.DueAt.Before(old) && r.RungAt.Before(old))) &&
+				db.inTolerance(r, now)
+		})
+		slices.SortFunc(near, byDue)
+		for _, r := range first(near, batch) {
+			r.RungAt = now
+			entry := r.Due()
+			entry.AtDue = false
+			runs = append(runs, entry)
+			if r.DueAt.Before(old) {
+				stranded++
+			}
+		}
+	})
+	return runs, stranded, nil
+}
+
+// inTolerance is false for what is the misfire policy's: a scheduled fire that is too late and was never admitted.
+func (db *DB) inTolerance(r *Run, now time.Time) bool {
+	return r.Cause != domain.CauseSchedule || r.Admitted || r.Attempt > 1 || !r.DueAt.Before(now.Add(-db.settings.Tolerance))
+}

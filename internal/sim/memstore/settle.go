@@ -1,0 +1,322 @@
+package memstore
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/plan"
+)
+
+// Settle writes how attempts ended, with all that follows from it.
+func (s *Store) Settle(_ context.Context, ended []domain.Ended) (out domain.SettleResult, err error) {
+	s.db.tx(func() { out = s.settle(ended) })
+	return out, nil
+}
+
+// settling is the work of one settle transaction.
+type settling struct {
+	s      *Store
+	db     *DB
+	now    time.Time
+	out    domain.SettleResult
+	freed  []slotKey
+	chains []domain.JobID
+	// matched are the runs that this batch has settled, as they were.
+	matched map[domain.RunID]Run
+	joined  map[domain.RunID]*domain.Definition
+	last    map[domain.RunID]time.Time // when the last shard of a broadcast ended
+}
+
+func (s *Store) settle(in []domain.Ended) domain.SettleResult {
+	w := &settling{
+		s: s, db: s.db, now: s.Now(), matched: make(map[domain.RunID]Run), joined: make(map[domain.RunID]*domain.Definition),
+		last: make(map[domain.RunID]time.Time),
+	}
+	w.out.Dispositions = make([]domain.Disposition, len(in))
+	var rest []int
+	for i, e := range in {
+		if !w.one(i, e) {
+			rest = append(rest, i)
+		}
+	}
+	for _, i := range rest { // in the order of the database: what was settled by this batch is a repeat
+		w.out.Dispositions[i] = w.disposition(in[i])
+		if w.out.Dispositions[i] == domain.Late {
+			if k := (attemptKey{in[i].RunID, in[i].Attempt}); w.db.late[k].RunID.IsZero() {
+				w.db.late[k] = in[i]
+			}
+		}
+	}
+	w.join()
+	w.handSlots()
+	for _, id := range w.chains {
+		w.db.goOn(id, w.now)
+	}
+	return w.out
+}
+
+// one settles a result whose run still is in exactly that attempt on exactly that boot, and reports whether it is.
+func (w *settling) one(i int, e domain.Ended) bool {
+	r := w.db.live[e.RunID]
+	if _, repeated := w.matched[e.RunID]; repeated || r == nil || r.Attempt != e.Attempt || r.Instance != e.Instance || r.BootID != e.BootID ||
+		!sameRound(&e, r) {
+		return false
+	}
+	if e.Group != "" && e.Group != r.Group {
+		w.out.Dispositions[i] = domain.WrongGroup
+		return true
+	}
+	w.matched[e.RunID] = *r
+	w.out.Dispositions[i] = domain.Settled
+	def := w.db.def(r)
+	if def.Schedule.Kind == domain.ScheduleFixedDelay {
+		w.chains = append(w.chains, r.JobID)
+	}
+	w.within(&e, r)
+	switch {
+	case e.Outcome == domain.OutcomeUnstarted && !r.KillRequested:
+		w.requeue(def, r)
+	case e.Outcome == domain.OutcomeFailed && !r.KillRequested && !e.Permanent && r.Attempt <= def.Retries && e.Instance != "" && w.db.jobs[r.JobID] != nil:
+		w.retry(def, r, e)
+	default:
+		w.end(def, r, e)
+	}
+	return true
+}
+
+// sameRound reports whether an Ended speaks of the offer round that the run is in: see internal/store.
+func sameRound(e *domain.Ended, r *Run) bool {
+	switch {
+	case e.Instance == "":
+		return true
+	case e.Outcome == domain.OutcomeUnstarted && e.Bind == 0:
+		return r.Bind == 1
+	case e.Outcome != domain.OutcomeUnstarted && (e.Group != "" || e.Bind == 0):
+		return true
+	}
+	return e.Bind == r.Bind
+}
+
+// within holds the instants of a foreign clock within the run's life.
+func (w *settling) within(e *domain.Ended, r *Run) {
+	clamp := func(t time.Time) time.Time {
+		switch {
+		case t.IsZero() || t.After(w.now):
+			return w.now
+		case t.Before(r.CreatedAt):
+			return r.CreatedAt
+		}
+		return t
+	}
+	e.FinishedAt = clamp(e.FinishedAt)
+	if !e.StartedAt.IsZero() {
+		e.StartedAt = clamp(e.StartedAt)
+	}
+}
+
+// requeue makes an attempt wait for an instance again.
+func (w *settling) requeue(def *domain.Definition, r *Run) {
+	w.free(def, r, false)
+	r.State, r.Avoid = domain.Queued, r.Instance
+	r.Instance, r.BootID, r.BoundAt, r.StartedAt, r.GiveUpAt = "", "", nil, nil, time.Time{}
+	r.Waiting = "the instance that had accepted it could not start it"
+	w.s.wait(r, def)
+	w.out.Waiting = true
+	w.out.Changes = append(w.out.Changes, change(r))
+}
+
+func (w *settling) retry(def *domain.Definition, r *Run, e domain.Ended) {
+	w.free(def, r, false)
+	wait := e.RetryAfter
+	if wait <= 0 {
+		wait = def.RetryBackoff.Backoff(e.Attempt, rand.Float64()) //nolint:gosec // jitter is no secret
+	}
+	w.db.attempts[r.ID] = append(w.db.attempts[r.ID], Attempt{e})
+	r.late(e.StartedAt)
+	r.State, r.Replanned, r.RungAt, r.DueAt = domain.Retrying, false, time.Time{}, w.now.Add(wait).Truncate(time.Millisecond)
+	r.Reason, r.Message, r.Avoid = e.Reason, e.Message, ""
+	if e.Reason == domain.ReasonLost {
+		r.Avoid = e.Instance
+	}
+	r.Instance, r.BootID, r.BoundAt, r.StartedAt, r.GiveUpAt, r.Waiting = "", "", nil, nil, time.Time{}, ""
+	w.db.followUps = append(w.db.followUps, domain.FollowUp{Retry: true, RunID: r.ID, Attempt: e.Attempt})
+	w.out.Changes = append(w.out.Changes, change(r))
+}
+
+// end moves a run into the history.
+func (w *settling) end(def *domain.Definition, r *Run, e domain.Ended) {
+	w.free(def, r, true)
+	state := domain.Failed
+	switch e.Outcome {
+	case domain.OutcomeSucceeded:
+		state = domain.Succeeded
+	case domain.OutcomeCancelled, domain.OutcomeUnstarted:
+		state = domain.Cancelled
+	case domain.OutcomeSkipped:
+		state = domain.Skipped
+	case domain.OutcomeFailed:
+	}
+	if r.KillRequested && state != domain.Succeeded {
+		state = domain.Cancelled
+		e.Reason = r.KillReason
+	}
+	r.late(e.StartedAt)
+	r.State, r.Reason, r.Message, r.Output, r.FinishedAt = state, e.Reason, e.Message, e.Output, e.FinishedAt
+	if !e.StartedAt.IsZero() {
+		r.StartedAt = at(e.StartedAt)
+	}
+	delete(w.db.live, r.ID)
+	delete(w.db.waiting, r.ID)
+	w.db.history[r.ID] = r
+	w.out.Changes = append(w.out.Changes, change(r))
+	if r.BroadcastID == nil {
+		w.children(def, r.ID, state, e.FinishedAt)
+		return
+	}
+	b := w.db.broadcasts[*r.BroadcastID]
+	b.remaining--
+	switch state {
+	case domain.Succeeded:
+		b.succeeded++
+	case domain.Cancelled:
+		b.cancelled++
+	case domain.Pending, domain.Queued, domain.Running, domain.Retrying, domain.Failed, domain.Skipped:
+	}
+	w.last[*r.BroadcastID] = e.FinishedAt
+	if b.remaining == 0 {
+		w.joined[*r.BroadcastID] = def
+	}
+}
+
+func (w *settling) children(def *domain.Definition, parent domain.RunID, state domain.State, ended time.Time) {
+	for _, c := range def.Children {
+		if c.On.Matches(state) {
+			w.db.followUps = append(w.db.followUps, domain.FollowUp{RunID: parent, ChildJob: c.JobID, EndedAt: ended})
+		}
+	}
+}
+
+// free notes that the run gives its slot up: at its end, and in scope instance whenever it loses its instance.
+func (w *settling) free(def *domain.Definition, r *Run, ended bool) {
+	if !def.NeedsSlot() || r.BroadcastID != nil || (!ended && def.BlockScope == domain.ScopeCluster) {
+		return
+	}
+	if k := slotOf(def, r.Instance); w.db.slots[k] == r.ID {
+		w.freed = append(w.freed, k)
+	}
+}
+
+// join ends broadcasts whose last shard has ended.
+func (w *settling) join() {
+	for id, def := range w.joined {
+		b := w.db.broadcasts[id]
+		state := domain.Failed
+		switch {
+		case b.succeeded == b.total:
+			state = domain.Succeeded
+		case b.cancelled > 0 && b.succeeded+b.cancelled == b.total:
+			state = domain.Cancelled
+		}
+		delete(w.db.broadcasts, id)
+		w.out.Joined++
+		w.children(def, id, state, w.last[id])
+		if def.NeedsSlot() {
+			if k := slotOf(def, ""); w.db.slots[k] == id {
+				w.freed = append(w.freed, k)
+			}
+		}
+	}
+}
+
+// handSlots passes freed slots on to the next held runs.
+func (w *settling) handSlots() {
+	for _, k := range w.freed {
+		w.db.slots[k] = domain.NilRunID
+		held := w.db.liveSorted(func(r *Run) bool { return r.Held && r.JobID == k.job && r.HeldOn == k.instance })
+		if len(held) == 0 {
+			continue
+		}
+		if k.instance == "" { // in scope instance it is routed anew and takes a slot then
+			w.db.slots[k] = held[0].ID
+		}
+		w.out.Released = append(w.out.Released, w.db.release(held[0]))
+	}
+}
+
+func (db *DB) release(r *Run) domain.Due {
+	now := db.now()
+	r.Held, r.HeldBy, r.HeldOn, r.Waiting = false, domain.NilRunID, "", ""
+	r.RungAt, r.DueAt = now, now.Truncate(time.Millisecond)
+	return r.Due()
+}
+
+// goOn plans the next fire of a fixed_delay job that has none and of which nothing scheduled is live.
+func (db *DB) goOn(id domain.JobID, now time.Time) bool {
+	d := db.due[id]
+	if d == nil || !d.chained || !d.nextDue.IsZero() || db.liveScheduled(id) {
+		return false
+	}
+	v := db.versions[versionKey{id, d.version}]
+	d.nextFire, d.nextDue = plan.After(v.compiled, now), time.Time{}
+	if !d.nextFire.IsZero() {
+		d.nextDue = v.compiled.Due(id, d.nextFire)
+	}
+	d.chained = !d.nextFire.IsZero()
+	db.notified = true
+	return true
+}
+
+func (db *DB) liveScheduled(id domain.JobID) bool {
+	for _, r := range db.live {
+		if r.JobID == id && (r.Cause == domain.CauseSchedule || r.Cause == domain.CauseMisfire) {
+			return true
+		}
+	}
+	return false
+}
+
+// disposition says what became of a result that no run waited for.
+func (w *settling) disposition(e domain.Ended) domain.Disposition {
+	if e.Group == "" {
+		return domain.Raced
+	}
+	past := w.db.history[e.RunID]
+	if before, ok := w.matched[e.RunID]; ok {
+		if before.Group != e.Group {
+			return domain.WrongGroup
+		}
+		if before.Attempt == e.Attempt && before.Instance == e.Instance && before.BootID == e.BootID {
+			return domain.Repeat
+		}
+	}
+	live := w.db.live[e.RunID]
+	if past != nil && past.Group != e.Group || live != nil && live.Group != e.Group {
+		return domain.WrongGroup
+	}
+	attempts := w.db.attempts[e.RunID]
+	if i := slices.IndexFunc(attempts, func(a Attempt) bool { return a.Attempt == e.Attempt }); i >= 0 {
+		a := attempts[i]
+		return repeatOrLate(e, a.Instance, a.BootID, string(a.Outcome), a.Reason)
+	}
+	if past != nil && past.Attempt == e.Attempt {
+		return repeatOrLate(e, past.Instance, past.BootID, string(past.State), past.Reason)
+	}
+	switch {
+	case past == nil && live == nil:
+		return domain.UnknownRun
+	case e.Outcome == domain.OutcomeUnstarted:
+		return domain.Repeat
+	}
+	return domain.Late
+}
+
+func repeatOrLate(e domain.Ended, instance, boot, outcome string, reason domain.Reason) domain.Disposition {
+	same := string(e.Outcome) == outcome || (outcome == string(domain.Cancelled) && e.Outcome != domain.OutcomeSucceeded)
+	if e.Outcome == domain.OutcomeUnstarted || (instance == e.Instance && boot == e.BootID && same && reason != domain.ReasonLost) {
+		return domain.Repeat
+	}
+	return domain.Late
+}

@@ -1,0 +1,202 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// plan is what a seed decides ahead: the cluster, its jobs, and what happens to them.
+type plan struct {
+	calm     bool // nothing breaks
+	capacity int
+	nodes    []nodePlan
+	jobs     []jobPlan
+	steps    []step
+}
+
+type nodePlan struct {
+	name  string
+	role  role
+	group string
+}
+
+// jobPlan is a job. Its children are places in the list of jobs, before its own.
+type jobPlan struct {
+	spec     domain.JobSpec
+	children []int
+}
+
+// step is something that is done to the cluster.
+type step struct {
+	at time.Duration
+	do func(*World)
+}
+
+func newPlan(seed uint64) plan {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	p := plan{
+		calm: seed%10 == 0, capacity: []int{1, 2, 4, 16}[rng.IntN(4)],
+		nodes: []nodePlan{
+			{"s1", schedulerRole, ""}, {"s2", schedulerRole, ""}, {"d1", dispatcherRole, ""}, {"d2", dispatcherRole, ""},
+			{"e1", executorRole, "g"}, {"e2", executorRole, "g"}, {"e3", executorRole, "h"},
+		},
+	}
+	if p.calm {
+		p.capacity = 16
+	}
+	n := 6 + rng.IntN(5)
+	for i := range n {
+		p.jobs = append(p.jobs, newJob(rng, i))
+	}
+	for range 5 + rng.IntN(10) {
+		p.steps = append(p.steps, p.handStep(rng))
+	}
+	if !p.calm {
+		for range 1 + rng.IntN(7) {
+			p.steps = append(p.steps, p.faultStep(rng))
+		}
+	}
+	return p
+}
+
+func seconds(n int) domain.Duration { return domain.Duration(time.Duration(n) * time.Second) }
+
+// pick draws one of its arguments.
+func pick[T any](rng *rand.Rand, from ...T) T { return from[rng.IntN(len(from))] }
+
+func newJob(rng *rand.Rand, i int) jobPlan {
+	s := domain.DefaultJobSpec()
+	s.Group, s.Name, s.Handler = pick(rng, "g", "g", "h"), fmt.Sprintf("job%d", i), handlerName
+	s.Misfire = pick(rng, domain.MisfireSkip, domain.MisfireFireOnce, domain.MisfireFireAll)
+	s.Block = pick(rng, domain.BlockSerial, domain.BlockSerial, domain.BlockDiscardLater, domain.BlockParallel)
+	s.Route = pick(rng, domain.RouteAny, domain.RouteAny, domain.RouteFirst, domain.RouteLast, domain.RouteRoundRobin, domain.RouteRandom,
+		domain.RouteConsistentHash, domain.RouteBroadcast)
+	if s.Route == domain.RouteBroadcast {
+		s.Shards = pick(rng, 0, 0, 3)
+	} else if rng.IntN(3) == 0 {
+		s.BlockScope = domain.ScopeInstance
+	}
+	s.Retries = pick(rng, 0, 0, 1, 3)
+	s.RetryBackoff = domain.RetryBackoff{Initial: domain.Duration(300 * time.Millisecond), Factor: 2, Max: seconds(2)}
+	s.Timeout = pick(rng, 0, 0, seconds(2), seconds(20))
+	s.StartDeadline = pick(rng, seconds(5), seconds(60), seconds(600))
+	reschedule(rng, &s)
+	p := jobPlan{spec: s}
+	if i > 0 && rng.IntN(3) == 0 {
+		p.children = append(p.children, rng.IntN(i))
+	}
+	return p
+}
+
+// reschedule draws a schedule.
+func reschedule(rng *rand.Rand, s *domain.JobSpec) {
+	begin := domain.At(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(rng.IntN(4)) * 250 * time.Millisecond))
+	switch dice := rng.IntN(12); {
+	case dice < 5:
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleFixedRate, Every: seconds(pick(rng, 1, 2, 3, 5, 8)), StartAt: &begin}
+		if rng.IntN(3) == 0 {
+			s.Schedule.Jitter = domain.Duration(700 * time.Millisecond)
+		}
+	case dice < 8:
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: pick(rng, "* * * * * *", "*/2 * * * * *", "*/5 * * * * *", "7,21,33,48 * * * * *")}
+	case dice < 9:
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleFixedDelay, Delay: seconds(pick(rng, 1, 3))}
+	case dice < 10:
+		at := domain.At(time.Date(2000, 1, 1, 0, 0, 5+rng.IntN(30), 0, time.UTC))
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleOnce, At: &at}
+	default:
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleNone}
+	}
+}
+
+// handStep is what a person or a program does to the jobs.
+func (p *plan) handStep(rng *rand.Rand) step {
+	s := step{at: time.Second + time.Duration(rng.Int64N(int64(loadFor-2*time.Second)))}
+	i := rng.IntN(len(p.jobs))
+	draw := rng.Uint64()
+	switch dice := rng.IntN(20); {
+	case dice < 4:
+		s.do = func(w *World) { w.edit(i, func(sp *domain.JobSpec) { sp.Description += "." }) }
+	case dice < 7:
+		s.do = func(w *World) {
+			w.edit(i, func(sp *domain.JobSpec) { reschedule(rand.New(rand.NewPCG(draw, 4)), sp) })
+		}
+	case dice < 10:
+		s.do = func(w *World) { w.edit(i, func(sp *domain.JobSpec) { sp.Enabled = !sp.Enabled }) }
+	case dice < 17:
+		n := 1 + rng.IntN(5)
+		s.do = func(w *World) { w.trigger(i, n) }
+	case dice < 19:
+		s.do = func(w *World) { w.kill(draw) }
+	default:
+		s.do = func(w *World) { w.remove(i) }
+	}
+	return s
+}
+
+// points are where processes of a role may crash: in their code, and at messages.
+var points = map[role][]string{
+	schedulerRole: {
+		"after PlanDue", "after ClaimNear", "before Admit", "after Admit", "bound", "offered", "after PlanStranded", "hears _INBOX",
+		"sends belfry.v1.trigger",
+	},
+	dispatcherRole: {
+		"before Settle", "after Settle", "after AssignWaiting", "bound", "offered", "after RaiseBinds", "after Unbind", "after Replan",
+		"after PlanChild", "sends $JS.ACK", "hears belfry.v1.result", "sends belfry.v1.control", "sends belfry.v1.trigger", "after MarkRunning",
+	},
+	executorRole: {
+		"hears belfry.v1.trigger", "sends belfry.v1.result", "hears belfry.v1.control", "sends _INBOX", "sends $KV", "hears _INBOX",
+	},
+}
+
+// faultStep is something that breaks.
+func (p *plan) faultStep(rng *rand.Rand) step {
+	s := step{at: 3*time.Second + time.Duration(rng.Int64N(int64(loadFor-8*time.Second)))}
+	n := p.nodes[rng.IntN(len(p.nodes))]
+	short := 100*time.Millisecond + time.Duration(rng.Int64N(int64(3*time.Second)))
+	long := time.Second + time.Duration(rng.Int64N(int64(22*time.Second)))
+	lasts := pick(rng, short, short, long)
+	share := pick(rng, 0.01, 0.05, 0.2)
+	switch dice := rng.IntN(22); {
+	case dice < 3:
+		s.do = func(w *World) { w.crash(n.name, lasts) }
+	case dice < 9:
+		point := points[n.role][rng.IntN(len(points[n.role]))]
+		skip := rng.Int64N(12)
+		s.do = func(w *World) { w.crashAt(n.name, point, skip, lasts) }
+	case dice < 10:
+		s.do = func(w *World) { w.restart(n.name, lasts) }
+	case dice < 13:
+		s.do = func(w *World) { w.freeze(n.name, lasts) }
+	case dice < 16:
+		s.do = func(w *World) { w.cutOff(n.name, lasts) }
+	case dice < 18:
+		wipe := rng.IntN(2) == 0
+		s.do = func(w *World) { w.restartNATS(lasts, wipe) }
+	case dice < 19:
+		s.do = func(w *World) { w.databaseAway(lasts) }
+	case dice < 20:
+		s.do = func(w *World) { w.troubleStore(share/2, share/2, lasts) }
+	case dice < 21:
+		s.do = func(w *World) { w.troubleNetwork(share/2, share, lasts) }
+	default:
+		skew := time.Duration(rng.Int64N(int64(6*time.Second))) - 3*time.Second
+		s.do = func(w *World) { w.skew(n.name, skew) }
+	}
+	return s
+}
+
+// describe says what the cluster and its jobs are; what is done to them, events say as it happens.
+func (p *plan) describe() string {
+	kinds := make([]string, len(p.jobs))
+	for i, j := range p.jobs {
+		kinds[i] = fmt.Sprintf("%d: %s/%s %s %s/%s %s shards %d, misfire %s, retries %d, timeout %s, deadline %s, children %v", i+1, j.spec.Group, j.spec.Name,
+			j.spec.Schedule.Kind, j.spec.Block, j.spec.BlockScope, j.spec.Route, j.spec.Shards, j.spec.Misfire, j.spec.Retries,
+			j.spec.Timeout.Std(), j.spec.StartDeadline.Std(), j.children)
+	}
+	return fmt.Sprintf("calm %v, capacity %d, jobs:\n  %s", p.calm, p.capacity, strings.Join(kinds, "\n  "))
+}

@@ -1,0 +1,191 @@
+package simnats
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// apiError is an error as JetStream's API says it.
+type apiError struct {
+	Code        int    `json:"code"`
+	ErrCode     int    `json:"err_code"`
+	Description string `json:"description"`
+}
+
+var (
+	errStreamNotFound   = &apiError{404, 10059, "stream not found"}
+	errConsumerNotFound = &apiError{404, 10014, "consumer not found"}
+	errNoMessage        = &apiError{404, 10037, "no message found"}
+	errBadRequest       = &apiError{400, 10003, "bad request"}
+)
+
+// api answers a request to JetStream's API.
+func (s *Server) api(m msg) {
+	op := strings.TrimPrefix(m.subject, "$JS.API.")
+	t := strings.Split(op, ".")
+	var answer any
+	var fault *apiError
+	switch {
+	case strings.HasPrefix(op, "STREAM.CREATE.") || strings.HasPrefix(op, "STREAM.UPDATE."):
+		answer, fault = s.makeStream(t[2], m.data, t[1] == "CREATE")
+	case strings.HasPrefix(op, "STREAM.INFO."):
+		answer, fault = s.streamInfo(t[2])
+	case strings.HasPrefix(op, "STREAM.MSG.GET."):
+		answer, fault = s.message(t[3], m.data)
+	case strings.HasPrefix(op, "CONSUMER.CREATE."):
+		answer, fault = s.makeConsumer(t[2], t[3], m.data)
+	case strings.HasPrefix(op, "CONSUMER.INFO."):
+		answer, fault = s.consumerInfo(t[2], t[3])
+	case strings.HasPrefix(op, "CONSUMER.DELETE."):
+		if st := s.streams[t[2]]; st != nil {
+			delete(st.consumers, t[3])
+		}
+		answer = map[string]any{"success": true}
+	case strings.HasPrefix(op, "CONSUMER.MSG.NEXT."):
+		s.pull(t[3], t[4], m)
+		return
+	default:
+		panic("simnats: unknown API request " + m.subject)
+	}
+	if fault != nil {
+		answer = map[string]any{"error": fault}
+	}
+	body, err := json.Marshal(answer)
+	if err != nil {
+		panic(err)
+	}
+	s.send(msg{subject: m.reply, data: body, from: "nats"})
+}
+
+func (s *Server) makeStream(name string, config []byte, create bool) (any, *apiError) {
+	st := s.streams[name]
+	if st == nil && !create {
+		return nil, errStreamNotFound
+	}
+	if st == nil {
+		st = &stream{s: s, name: name, created: time.Now(), consumers: make(map[string]*consumer)}
+	}
+	if st.configure(config) != nil {
+		return nil, errBadRequest
+	}
+	s.streams[name] = st
+	return s.streamInfo(name)
+}
+
+func (s *Server) streamInfo(name string) (any, *apiError) {
+	st := s.streams[name]
+	if st == nil {
+		return nil, errStreamNotFound
+	}
+	first, size := st.last+1, 0
+	if len(st.msgs) > 0 {
+		first = st.msgs[0].seq
+	}
+	for i := range st.msgs {
+		size += len(st.msgs[i].data)
+	}
+	return map[string]any{
+		"config": st.raw, "created": st.created,
+		"state": map[string]any{
+			"messages": len(st.msgs), "bytes": size, "first_seq": first, "last_seq": st.last, "consumer_count": len(st.consumers),
+		},
+	}, nil
+}
+
+func (s *Server) message(name string, request []byte) (any, *apiError) {
+	var r struct {
+		Last string `json:"last_by_subj"`
+	}
+	st := s.streams[name]
+	switch {
+	case st == nil:
+		return nil, errStreamNotFound
+	case json.Unmarshal(request, &r) != nil || r.Last == "":
+		return nil, errBadRequest
+	}
+	m, ok := st.latest(r.Last)
+	if !ok {
+		return nil, errNoMessage
+	}
+	return map[string]any{"message": map[string]any{
+		"subject": m.subject, "seq": m.seq, "hdrs": m.header, "data": m.data, "time": m.at,
+	}}, nil
+}
+
+func (s *Server) makeConsumer(stream, name string, request []byte) (any, *apiError) {
+	st := s.streams[stream]
+	if st == nil {
+		return nil, errStreamNotFound
+	}
+	var r struct {
+		Config json.RawMessage `json:"config"`
+	}
+	var config consumerConfig
+	if json.Unmarshal(request, &r) != nil || json.Unmarshal(r.Config, &config) != nil {
+		return nil, errBadRequest
+	}
+	c := st.consumers[name]
+	if c == nil {
+		c = &consumer{st: st, name: name, created: time.Now(), beat: time.Now(), next: 1, pending: make(map[uint64]*delivery)}
+		st.consumers[name] = c
+	}
+	c.raw, c.config = r.Config, config
+	if config.Filter != "" {
+		c.filter = strings.Split(config.Filter, ".")
+	}
+	answer, fault := s.consumerInfo(stream, name) // what is pending is told before it is delivered
+	if config.DeliverSubject != "" {
+		// The answer is to be on its way before the first message, as the real server does it.
+		time.AfterFunc(0, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.up && st.consumers[name] == c {
+				c.flow()
+			}
+		})
+	}
+	return answer, fault
+}
+
+func (s *Server) consumerInfo(stream, name string) (any, *apiError) {
+	st := s.streams[stream]
+	if st == nil {
+		return nil, errStreamNotFound
+	}
+	c := st.consumers[name]
+	if c == nil {
+		return nil, errConsumerNotFound
+	}
+	return map[string]any{
+		"stream_name": stream, "name": name, "created": c.created, "config": c.raw,
+		"delivered": map[string]any{"consumer_seq": c.delivered, "stream_seq": c.next - 1},
+		"ack_floor": map[string]any{"consumer_seq": 0, "stream_seq": 0}, "num_ack_pending": len(c.pending),
+		"num_pending": c.waiting(), "num_waiting": len(c.pulls),
+	}, nil
+}
+
+// pull notes a client's request for messages.
+func (s *Server) pull(stream, name string, m msg) {
+	st := s.streams[stream]
+	if st == nil || st.consumers[name] == nil {
+		s.send(msg{subject: m.reply, header: []byte("NATS/1.0 503\r\n\r\n"), from: "nats"})
+		return
+	}
+	var r struct {
+		Batch   int           `json:"batch"`
+		Bytes   int           `json:"max_bytes"`
+		Expires time.Duration `json:"expires"`
+		Every   time.Duration `json:"idle_heartbeat"`
+	}
+	if err := json.Unmarshal(m.data, &r); err != nil {
+		panic(fmt.Sprintf("simnats: pull request %s: %v", m.data, err))
+	}
+	c := st.consumers[name]
+	now := time.Now()
+	c.pulls = append(c.pulls, &pull{
+		reply: m.reply, left: max(r.Batch, 1), bytes: r.Bytes, expires: now.Add(r.Expires), every: r.Every, beat: now,
+	})
+	c.flow()
+}

@@ -1,0 +1,312 @@
+package simnats
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Faults says what the network does. It is called under the server's lock, and must not call back.
+type Faults interface {
+	// Delay is how long a chunk of bytes takes on a link, one way.
+	Delay(link string) time.Duration
+	// Lose reports whether a message to a client, or an acknowledgement from one, vanishes.
+	Lose(link, subject string) bool
+}
+
+// Message is what a Server tells its observer.
+type Message struct {
+	At       time.Time
+	From, To string // links; To is "" for what a stream stored
+	Subject  string
+	Data     []byte
+	Lost     bool
+}
+
+// Server is the simulated server. Everything in it is guarded by mu.
+type Server struct {
+	faults  Faults
+	observe func(Message)
+
+	mu       sync.Mutex
+	up       bool
+	ended    bool
+	lastConn int
+	conns    map[*conn]bool
+	subs     map[*sub]bool
+	streams  map[string]*stream
+}
+
+type sub struct {
+	c       *conn
+	sid     string
+	subject string
+	tokens  []string
+	max     int // messages until it ends by itself; 0: never
+	got     int
+}
+
+// New returns a running server without streams. Observe, if not nil, hears of every message; it must be quick.
+func New(f Faults, observe func(Message)) *Server {
+	if observe == nil {
+		observe = func(Message) {}
+	}
+	s := &Server{
+		faults: f, observe: observe, up: true, conns: make(map[*conn]bool), subs: make(map[*sub]bool),
+		streams: make(map[string]*stream),
+	}
+	s.sweep()
+	return s
+}
+
+// Stop ends every connection and refuses new ones. Push consumers are forgotten, streams and durable consumers stay.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.up = false
+	for c := range s.conns {
+		c.drop()
+	}
+}
+
+// Start accepts connections again. With wipe, what was stored is gone.
+func (s *Server) Start(wipe bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.up = true
+	if wipe {
+		s.streams = make(map[string]*stream)
+	}
+}
+
+// Close ends the server for good.
+func (s *Server) Close() {
+	s.Stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+}
+
+// Stored returns how many messages a stream holds.
+func (s *Server) Stored(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.streams[name]; st != nil {
+		return len(st.msgs)
+	}
+	return 0
+}
+
+const sweepEvery = 50 * time.Millisecond
+
+// sweep does what time asks for: ages, acknowledgements that did not come, requests that expire, heartbeats.
+func (s *Server) sweep() {
+	time.AfterFunc(sweepEvery, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.ended {
+			return
+		}
+		if s.up {
+			now := time.Now()
+			for _, st := range s.streams {
+				st.sweep(now)
+			}
+		}
+		s.sweep()
+	})
+}
+
+func info(id int) string {
+	return fmt.Sprintf(`INFO {"server_id":"SIM","server_name":"sim","version":"2.15.2","proto":1,"go":"go","host":"127.0.0.1",`+
+		`"port":4222,"headers":true,"max_payload":1048576,"jetstream":true,"client_id":%d,"client_ip":"127.0.0.1"}`+"\r\n", id)
+}
+
+// receive takes bytes of a client.
+func (c *conn) receive(data []byte) {
+	c.partial = append(c.partial, data...)
+	for !c.gone {
+		n := c.operation(c.partial)
+		if n == 0 {
+			return
+		}
+		c.partial = c.partial[n:]
+	}
+}
+
+// operation does the first operation in b and returns its length; 0 if there is no whole one.
+func (c *conn) operation(b []byte) int {
+	end := bytes.Index(b, []byte("\r\n"))
+	if end < 0 {
+		return 0
+	}
+	line := string(b[:end])
+	n := end + 2
+	verb, rest, _ := strings.Cut(line, " ")
+	args := strings.Fields(rest)
+	switch strings.ToUpper(verb) {
+	case "PUB", "HPUB":
+		size, err := strconv.Atoi(args[len(args)-1])
+		if err != nil {
+			panic("simnats: " + line)
+		}
+		if len(b) < n+size+2 {
+			return 0
+		}
+		m := msg{subject: args[0], from: c.link.Name, data: bytes.Clone(b[n : n+size])}
+		args = args[1 : len(args)-1]
+		if strings.EqualFold(verb, "HPUB") {
+			head, err := strconv.Atoi(args[len(args)-1])
+			if err != nil {
+				panic("simnats: " + line)
+			}
+			m.header, m.data = m.data[:head:head], m.data[head:]
+			args = args[:len(args)-1]
+		}
+		if len(args) > 0 {
+			m.reply = args[0]
+		}
+		c.s.publish(m)
+		return n + size + 2
+	case "SUB":
+		u := &sub{c: c, sid: args[len(args)-1], subject: args[0], tokens: strings.Split(args[0], ".")}
+		c.subs[u.sid] = u
+		c.s.subs[u] = true
+	case "UNSUB":
+		u := c.subs[args[0]]
+		if u == nil {
+			break
+		}
+		if len(args) == 2 {
+			if most, err := strconv.Atoi(args[1]); err == nil && most > u.got {
+				u.max = most
+				break
+			}
+		}
+		c.unsubscribe(args[0])
+	case "PING":
+		c.down.send([]byte("PONG\r\n"))
+	case "PONG", "CONNECT":
+	default:
+		panic("simnats: unknown operation " + line)
+	}
+	return n
+}
+
+func (c *conn) unsubscribe(sid string) {
+	if u := c.subs[sid]; u != nil {
+		delete(c.subs, sid)
+		delete(c.s.subs, u)
+	}
+}
+
+type msg struct {
+	subject, reply string
+	header, data   []byte
+	from           string // link
+}
+
+// publish routes a client's message: to the API, into a stream, to subscribers.
+func (s *Server) publish(m msg) {
+	switch {
+	case strings.HasPrefix(m.subject, "$JS.API."):
+		s.api(m)
+		return
+	case strings.HasPrefix(m.subject, "$JS.ACK."):
+		lost := s.faults.Lose(m.from, m.subject)
+		s.observe(Message{At: time.Now(), From: m.from, Subject: m.subject, Data: m.data, Lost: lost})
+		if !lost {
+			s.acknowledge(m)
+		}
+		return
+	}
+	stored := false
+	for _, st := range s.streams {
+		if st.takes(m.subject) {
+			stored = true
+			s.observe(Message{At: time.Now(), From: m.from, Subject: m.subject, Data: m.data})
+			answer := st.publish(m)
+			if m.reply != "" {
+				s.send(msg{subject: m.reply, data: answer, from: "nats"})
+			}
+		}
+	}
+	if s.send(m) == 0 && !stored && m.reply != "" {
+		s.send(msg{subject: m.reply, header: []byte("NATS/1.0 503\r\n\r\n"), from: "nats"})
+	}
+}
+
+// send gives a message to all who subscribed to its subject, and returns how many they are.
+func (s *Server) send(m msg) int { return s.deliver(m.subject, m) }
+
+// deliver gives a message to all who subscribed to the given subject, which for a consumer is not the message's.
+func (s *Server) deliver(to string, m msg) int {
+	n := 0
+	for u := range s.subs {
+		if !matches(u.tokens, to) {
+			continue
+		}
+		n++
+		lost := s.faults.Lose(u.c.link.Name, m.subject)
+		s.observe(Message{At: time.Now(), From: m.from, To: u.c.link.Name, Subject: m.subject, Data: m.data, Lost: lost})
+		if !lost {
+			u.c.down.send(u.frame(m))
+		}
+		if u.got++; u.max > 0 && u.got >= u.max {
+			u.c.unsubscribe(u.sid)
+		}
+	}
+	return n
+}
+
+func (s *Server) interest(subject string) bool {
+	for u := range s.subs {
+		if matches(u.tokens, subject) {
+			return true
+		}
+	}
+	return false
+}
+
+// frame is a message as it goes to a subscriber.
+func (u *sub) frame(m msg) []byte {
+	var b bytes.Buffer
+	b.Grow(len(m.subject) + len(m.reply) + len(m.header) + len(m.data) + 48)
+	verb := "MSG"
+	if len(m.header) > 0 {
+		verb = "HMSG"
+	}
+	b.WriteString(verb + " " + m.subject + " " + u.sid + " ")
+	if m.reply != "" {
+		b.WriteString(m.reply + " ")
+	}
+	if len(m.header) > 0 {
+		b.WriteString(strconv.Itoa(len(m.header)) + " ")
+	}
+	b.WriteString(strconv.Itoa(len(m.header)+len(m.data)) + "\r\n")
+	b.Write(m.header)
+	b.Write(m.data)
+	b.WriteString("\r\n")
+	return b.Bytes()
+}
+
+// matches reports whether a subject fits a pattern with * and >.
+func matches(pattern []string, subject string) bool {
+	for i, p := range pattern {
+		if p == ">" {
+			return subject != ""
+		}
+		token, rest, more := strings.Cut(subject, ".")
+		if p != "*" && p != token {
+			return false
+		}
+		subject = rest
+		if !more {
+			return i == len(pattern)-1
+		}
+	}
+	return false
+}

@@ -1,0 +1,210 @@
+package sim
+
+import (
+	"context"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/sim/memstore"
+)
+
+// faultyStore is a process's way to the database, on which things go wrong: it is away, a transaction fails, or it
+// commits and its caller does not learn of it, or the process crashes before or after the commit.
+type faultyStore struct {
+	p *process
+	*memstore.Store
+}
+
+var (
+	errAway    = domain.NewError(domain.Unavailable, "sim: Postgres is away")
+	errFailed  = domain.NewError(domain.Unavailable, "sim: the transaction failed")
+	errUnknown = domain.NewError(domain.Unavailable, "sim: the connection broke during the commit")
+)
+
+// before is what happens on the way to a transaction.
+func (s *faultyStore) before(ctx context.Context, name string) error {
+	time.Sleep(s.p.w.between(100*time.Microsecond, 3*time.Millisecond))
+	s.p.thaw()
+	s.p.passes("before " + name)
+	switch {
+	case s.p.isDead() || s.p.w.faults.databaseAway():
+		return errAway
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case s.p.w.chance(s.p.w.faults.storeFails()):
+		return errFailed
+	}
+	return nil
+}
+
+// after is what happens on the way back.
+func (s *faultyStore) after(name string) error {
+	s.p.passes("after " + name)
+	s.p.thaw()
+	switch {
+	case s.p.isDead():
+		return errAway
+	case s.p.w.chance(s.p.w.faults.storeUnknown()):
+		return errUnknown
+	}
+	return nil
+}
+
+// call does a transaction with one result.
+func call[T any](ctx context.Context, s *faultyStore, name string, f func() (T, error)) (T, error) {
+	var none T
+	if err := s.before(ctx, name); err != nil {
+		return none, err
+	}
+	out, err := f()
+	if err != nil {
+		return none, err
+	}
+	if err := s.after(name); err != nil {
+		return none, err
+	}
+	return out, nil
+}
+
+type two[A, B any] struct {
+	a A
+	b B
+}
+
+// call2 does a transaction with two results.
+func call2[A, B any](ctx context.Context, s *faultyStore, name string, f func() (A, B, error)) (A, B, error) {
+	out, err := call(ctx, s, name, func() (two[A, B], error) {
+		a, b, err := f()
+		return two[A, B]{a, b}, err
+	})
+	return out.a, out.b, err
+}
+
+func (s *faultyStore) PlanDue(ctx context.Context, batch int) (domain.Planned, error) {
+	return call(ctx, s, "PlanDue", func() (domain.Planned, error) { return s.Store.PlanDue(ctx, batch) })
+}
+
+func (s *faultyStore) PlanStranded(ctx context.Context, batch int) (domain.Planned, error) {
+	return call(ctx, s, "PlanStranded", func() (domain.Planned, error) { return s.Store.PlanStranded(ctx, batch) })
+}
+
+func (s *faultyStore) ClaimNear(ctx context.Context, batch int) ([]domain.Due, int, error) {
+	return call2(ctx, s, "ClaimNear", func() ([]domain.Due, int, error) { return s.Store.ClaimNear(ctx, batch) })
+}
+
+func (s *faultyStore) SyncClock(ctx context.Context) error {
+	_, err := call(ctx, s, "SyncClock", func() (int, error) { return 0, s.Store.SyncClock(ctx) })
+	return err
+}
+
+func (s *faultyStore) Definitions(ctx context.Context, runs []domain.Due) (map[domain.JobID]map[int]*domain.Definition, error) {
+	if s.p.isDead() { // a cache answers, so that nothing else goes wrong here
+		return nil, errAway
+	}
+	return s.Store.Definitions(ctx, runs)
+}
+
+func (s *faultyStore) CountRoutes(ctx context.Context, n map[domain.JobID]int) (map[domain.JobID]int64, error) {
+	return call(ctx, s, "CountRoutes", func() (map[domain.JobID]int64, error) { return s.Store.CountRoutes(ctx, n) })
+}
+
+func (s *faultyStore) ParentOutputs(ctx context.Context, parents []domain.RunID) (map[domain.RunID]string, error) {
+	return call(ctx, s, "ParentOutputs", func() (map[domain.RunID]string, error) { return s.Store.ParentOutputs(ctx, parents) })
+}
+
+func (s *faultyStore) Admit(ctx context.Context, in []domain.Admission) (domain.Admitted, error) {
+	return call(ctx, s, "Admit", func() (domain.Admitted, error) { return s.Store.Admit(ctx, in) })
+}
+
+func (s *faultyStore) ExpandBroadcast(ctx context.Context, run domain.Due, def *domain.Definition, to []domain.ShardBinding) (domain.Admitted, error) {
+	return call(ctx, s, "ExpandBroadcast", func() (domain.Admitted, error) { return s.Store.ExpandBroadcast(ctx, run, def, to) })
+}
+
+func (s *faultyStore) WaitingKeys(ctx context.Context) ([]domain.WaitingKey, error) {
+	return call(ctx, s, "WaitingKeys", func() ([]domain.WaitingKey, error) { return s.Store.WaitingKeys(ctx) })
+}
+
+func (s *faultyStore) LongWaiting(ctx context.Context, d time.Duration) ([]domain.WaitingKey, error) {
+	return call(ctx, s, "LongWaiting", func() ([]domain.WaitingKey, error) { return s.Store.LongWaiting(ctx, d) })
+}
+
+func (s *faultyStore) WaitingCounts(ctx context.Context) (map[string]int, error) {
+	return call(ctx, s, "WaitingCounts", func() (map[string]int, error) { return s.Store.WaitingCounts(ctx) })
+}
+
+func (s *faultyStore) AssignWaiting(ctx context.Context, key domain.WaitingKey, limit int, choose func([]domain.WaitingRun) []domain.Binding) ([]domain.LiveRun, []domain.LiveRun, error) {
+	return call2(ctx, s, "AssignWaiting", func() ([]domain.LiveRun, []domain.LiveRun, error) {
+		return s.Store.AssignWaiting(ctx, key, limit, choose)
+	})
+}
+
+func (s *faultyStore) Unbind(ctx context.Context, refused []domain.Refusal) ([]domain.LiveRun, []domain.LiveRun, error) {
+	return call2(ctx, s, "Unbind", func() ([]domain.LiveRun, []domain.LiveRun, error) { return s.Store.Unbind(ctx, refused) })
+}
+
+func (s *faultyStore) RaiseBinds(ctx context.Context, runs []domain.LiveRun) ([]domain.LiveRun, error) {
+	return call(ctx, s, "RaiseBinds", func() ([]domain.LiveRun, error) { return s.Store.RaiseBinds(ctx, runs) })
+}
+
+func (s *faultyStore) MarkRunning(ctx context.Context, started []domain.Started) ([]domain.Change, error) {
+	return call(ctx, s, "MarkRunning", func() ([]domain.Change, error) { return s.Store.MarkRunning(ctx, started) })
+}
+
+func (s *faultyStore) Settle(ctx context.Context, ended []domain.Ended) (domain.SettleResult, error) {
+	return call(ctx, s, "Settle", func() (domain.SettleResult, error) { return s.Store.Settle(ctx, ended) })
+}
+
+func (s *faultyStore) RequestKill(ctx context.Context, id domain.RunID, reason domain.Reason, by string) (domain.KillResult, error) {
+	return call(ctx, s, "RequestKill", func() (domain.KillResult, error) { return s.Store.RequestKill(ctx, id, reason, by) })
+}
+
+func (s *faultyStore) Silent(ctx context.Context, after time.Duration, limit int) ([]domain.LiveRun, error) {
+	return call(ctx, s, "Silent", func() ([]domain.LiveRun, error) { return s.Store.Silent(ctx, after, limit) })
+}
+
+func (s *faultyStore) BoundBoots(ctx context.Context) ([]domain.BoundBoot, error) {
+	return call(ctx, s, "BoundBoots", func() ([]domain.BoundBoot, error) { return s.Store.BoundBoots(ctx) })
+}
+
+func (s *faultyStore) RunsOf(ctx context.Context, b domain.BoundBoot, after domain.RunID, limit int) ([]domain.LiveRun, error) {
+	return call(ctx, s, "RunsOf", func() ([]domain.LiveRun, error) { return s.Store.RunsOf(ctx, b, after, limit) })
+}
+
+func (s *faultyStore) PastDeadline(ctx context.Context, limit int) ([]domain.LiveRun, error) {
+	return call(ctx, s, "PastDeadline", func() ([]domain.LiveRun, error) { return s.Store.PastDeadline(ctx, limit) })
+}
+
+func (s *faultyStore) PastGiveUp(ctx context.Context, limit int) ([]domain.LiveRun, error) {
+	return call(ctx, s, "PastGiveUp", func() ([]domain.LiveRun, error) { return s.Store.PastGiveUp(ctx, limit) })
+}
+
+func (s *faultyStore) UnconfirmedKills(ctx context.Context, after time.Duration, limit int) ([]domain.LiveRun, error) {
+	return call(ctx, s, "UnconfirmedKills", func() ([]domain.LiveRun, error) { return s.Store.UnconfirmedKills(ctx, after, limit) })
+}
+
+func (s *faultyStore) ReplanOverdue(ctx context.Context, limit int) (int, error) {
+	return call(ctx, s, "ReplanOverdue", func() (int, error) { return s.Store.ReplanOverdue(ctx, limit) })
+}
+
+func (s *faultyStore) GoOnChains(ctx context.Context, limit int) (int, error) {
+	return call(ctx, s, "GoOnChains", func() (int, error) { return s.Store.GoOnChains(ctx, limit) })
+}
+
+func (s *faultyStore) ReleaseOrphans(ctx context.Context, limit int) ([]domain.Due, error) {
+	return call(ctx, s, "ReleaseOrphans", func() ([]domain.Due, error) { return s.Store.ReleaseOrphans(ctx, limit) })
+}
+
+func (s *faultyStore) ReturnStrays(ctx context.Context, limit int) (int, error) {
+	return call(ctx, s, "ReturnStrays", func() (int, error) { return s.Store.ReturnStrays(ctx, limit) })
+}
+
+// Replan is the transaction of a worker of follow-ups.
+func (s *faultyStore) Replan(ctx context.Context, runs []domain.RunID, attempts []int) (int, error) {
+	return call(ctx, s, "Replan", func() (int, error) { return s.Store.Replan(ctx, runs, attempts) })
+}
+
+// PlanChild is the transaction of a worker of follow-ups.
+func (s *faultyStore) PlanChild(ctx context.Context, parent domain.RunID, child domain.JobID, endedAt time.Time) error {
+	_, err := call(ctx, s, "PlanChild", func() (int, error) { return 0, s.Store.PlanChild(ctx, parent, child, endedAt) })
+	return err
+}
