@@ -37,6 +37,8 @@ type Roles interface {
 	Executor(ctx context.Context, settings config.Executor) error
 	MigrateUp(ctx context.Context, settings config.Migrate) error
 	MigrateStatus(ctx context.Context, settings config.Migrate) error
+	Bench(ctx context.Context, settings config.Bench) error
+	BenchPart(ctx context.Context, orders io.Reader) error
 }
 
 // Main runs the command that args name, without the program's own name, and returns the exit code.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -48,6 +49,8 @@ func (r *fakeRoles) Executor(_ context.Context, s config.Executor) error {
 func (r *fakeRoles) MigrateUp(_ context.Context, s config.Migrate) error {
 	return r.note("migrate up", s)
 }
+func (r *fakeRoles) Bench(_ context.Context, s config.Bench) error { return r.note("bench", s) }
+func (r *fakeRoles) BenchPart(context.Context, io.Reader) error    { return r.note("bench-part", nil) }
 func (r *fakeRoles) MigrateStatus(_ context.Context, s config.Migrate) error {
 	return r.note("migrate status", s)
 }
@@ -108,6 +111,8 @@ func TestRolesWithoutFlagsGetDefaults(t *testing.T) {
 	console.DatabaseURL, console.NATSURL = "postgres://db/b", "nats://n"
 	migrate, executor := config.DefaultMigrate(), config.DefaultExecutor()
 	migrate.DatabaseURL, executor.Group = "postgres://db/b", "g"
+	bench := config.DefaultBench()
+	bench.Mode = "rate"
 	servers := []string{"--database-url", "postgres://db/b", "--nats-url", "nats://n"}
 	for _, c := range []struct {
 		args []string
@@ -120,6 +125,7 @@ func TestRolesWithoutFlagsGetDefaults(t *testing.T) {
 		{[]string{"executor", "-g", "g"}, executor},
 		{[]string{"migrate", "up", "--database-url", "postgres://db/b"}, migrate},
 		{[]string{"migrate", "status", "--database-url", "postgres://db/b"}, migrate},
+		{[]string{"bench", "rate"}, bench},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			var roles fakeRoles

@@ -14,6 +14,7 @@ var groups = []kong.Group{
 	{Key: "connection", Title: "Which console, and how to print:"},
 	{Key: "servers", Title: "Servers:"},
 	{Key: "engine", Title: "Engine:"},
+	{Key: "bench", Title: "Measuring:"},
 	{Key: "log", Title: "Logging:"},
 }
 
@@ -34,6 +35,9 @@ type root struct {
 	Group  groupCmd  `cmd:"" group:"client" help:"Executor groups, their tokens and their instances."`
 	Token  tokenCmd  `cmd:"" group:"client" help:"API tokens."`
 	Import importCmd `cmd:"" group:"client" help:"Make jobs of what other schedulers run."`
+
+	Bench     benchCmd     `cmd:"" group:"bench" help:"Measure throughput, lateness and cost on this machine."`
+	BenchPart benchPartCmd `cmd:"" hidden:"" help:"One process of a measurement; it is told what to be on standard input."`
 }
 
 type standaloneCmd struct{ config.Standalone }
@@ -93,3 +97,27 @@ func (*migrateStatusCmd) Help() string {
 	return "Example:\n\n    belfry migrate status --database-url postgres://belfry@db/belfry"
 }
 func (c *migrateStatusCmd) Run(a *app) error { return a.roles.MigrateStatus(a.ctx, c.Migrate) }
+
+type benchCmd struct{ config.Bench }
+
+func (*benchCmd) Help() string {
+	return "It starts a Postgres (with fsync), a NATS server (with file storage) and the roles by itself, each part a process of " +
+		"its own, loads them, and removes everything. In the same run it measures a yardstick: a bare pipeline without logic " +
+		"on the same servers. Absolute figures are the machine's; ratios to the yardstick are Belfry's.\n\nModes:\n\n" +
+		"    burst     --fires due in one instant: until all have started, until all are settled\n" +
+		"    rate      --rate a second for --span: lateness, CPU, WAL and bytes per run\n" +
+		"    max       the highest rate that is sustained\n" +
+		"    overload  twice the maximum: what is still done, in which order, and the recovery\n" +
+		"    idle      what 1,000,000 idle jobs cost, beside 10,000\n" +
+		"    history   what 20,000,000 past runs cost, beside none\n" +
+		"    all       all of these\n\nExamples:\n\n    belfry bench burst --runs 5\n    belfry bench rate --rate 5000 --span 30s -o json\n" +
+		"    belfry bench max --profile /tmp/profiles"
+}
+func (c *benchCmd) Run(a *app) error { return a.roles.Bench(a.ctx, c.Bench) }
+
+type benchPartCmd struct{}
+
+func (*benchPartCmd) Help() string {
+	return "It is for `belfry bench` alone.\n\nExample:\n\n    belfry bench-part < ORDER"
+}
+func (*benchPartCmd) Run(a *app) error { return a.roles.BenchPart(a.ctx, a.stdin) }

@@ -61,11 +61,14 @@ var matrix = []entry{
 	{pkg: "internal/crontab", ours: []string{"internal/domain", "internal/schedule"}},
 	{pkg: "internal/cli", ours: []string{"internal/client", "internal/config", "internal/crontab", "internal/domain", "internal/schedule"}},
 
+	// It measures the engine from outside, as processes; of the engine's own code it runs the SDK and the migrations.
+	{pkg: "internal/bench", ours: []string{"executor", "internal/config", "internal/domain", "internal/embedpg", "internal/natsauth", "internal/natsinfra", "internal/store", "migrations"}},
+
 	// Only app knows everyone, and nobody but main knows app.
 	{pkg: "internal/app/...", ours: []string{
 		"internal/app/...", "scheduler/...", "dispatcher/...", "console/...", "executor/...", "migrations",
 		"internal/domain", "internal/schedule", "internal/plan", "internal/wire", "internal/lifecycle", "internal/store/...",
-		"internal/embedpg", "internal/embednats", "internal/natsauth", "internal/natsinfra", "internal/config",
+		"internal/embedpg", "internal/embednats", "internal/natsauth", "internal/natsinfra", "internal/config", "internal/bench",
 	}},
 	{pkg: ".", ours: []string{"internal/app", "internal/cli"}},
 

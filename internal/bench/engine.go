@@ -1,0 +1,229 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// hotTables are rewritten by every run; their sizes must not grow.
+var hotTables = []string{"runs_live", "job_due", "runs_waiting", "block_slots", "route_state"}
+
+// engineRun measures the engine once.
+type engineRun struct {
+	*Bench
+	of    func(from time.Time) load
+	stop  time.Duration // give up, and take the load away, when fires are late by this
+	parts []*child
+	execs []*child
+
+	from    time.Time
+	begun   time.Time
+	seconds []second
+	stopped time.Time // when the load was taken away
+}
+
+// second is how the run stood at an instant.
+type second struct {
+	at  time.Time
+	lag time.Duration // how long the oldest unfinished run is past due
+}
+
+func (e *engineRun) run(ctx context.Context) (f Figures, err error) {
+	f = make(Figures)
+	defer func() { err = errors.Join(err, stopAll(e.parts)) }()
+	if err := e.quiet(ctx); err != nil {
+		return nil, err
+	}
+	if err := e.start(ctx); err != nil {
+		return nil, err
+	}
+	l, err := e.loadJobs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.tables(ctx, f, "belfry", hotTables, ".before"); err != nil {
+		return nil, err
+	}
+	pause(ctx, time.Until(e.from.Add(-ahead+time.Second)))
+	before, err := e.read(ctx, e.parts)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.profiled(ctx, e.parts, func() error { return e.await(ctx, f, l) }); err != nil {
+		return nil, err
+	}
+	after, err := e.read(ctx, e.parts)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.figures(ctx, f, l); err != nil {
+		return nil, err
+	}
+	if err := f.lateness(ctx, e.execs); err != nil {
+		return nil, err
+	}
+	if err := e.tables(ctx, f, "belfry", hotTables, ".after"); err != nil {
+		return nil, err
+	}
+	return f, e.cost(ctx, f, before, after, f["ended"])
+}
+
+// start starts the roles and waits until executors are known to NATS.
+func (e *engineRun) start(ctx context.Context) error {
+	e.progress("starting schedulers, dispatchers and executors")
+	order := Order{Database: e.servers.pg.URL(), NATS: e.systemURL(), Profile: e.Config.Profile}
+	add := func(o Order, n int) error {
+		for i := range n {
+			one := o
+			one.Name = o.Part + "-" + strconv.Itoa(i+1)
+			if o.Part == partExecutor {
+				one.NATS, one.Password, one.Capacity = e.servers.natsURL, e.servers.password, e.Config.Capacity
+				one.Dir = filepath.Join(e.servers.dir, "spool")
+			}
+			c, err := startPart(ctx, one, e.Stderr)
+			if err != nil {
+				return err
+			}
+			e.parts = append(e.parts, c)
+			if o.Part == partExecutor {
+				e.execs = append(e.execs, c)
+			}
+		}
+		return nil
+	}
+	for _, kind := range []struct {
+		part string
+		n    int
+	}{{partScheduler, e.Config.Schedulers}, {partDispatcher, e.Config.Dispatchers}, {partExecutor, e.Config.Executors}} {
+		order.Part = kind.part
+		if err := add(order, kind.n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// systemURL is NATS with the system side's log-in.
+func (b *Bench) systemURL() string {
+	const scheme = "nats://"
+	return scheme + systemUser + ":" + b.servers.password + "@" + b.servers.natsURL[len(scheme):]
+}
+
+// loadJobs writes the jobs of the load, in time for the pre-read.
+func (e *engineRun) loadJobs(ctx context.Context) (load, error) {
+	e.begun = time.Now()
+	n := 0
+	for _, s := range e.of(e.begun).Sets {
+		n += s.N
+	}
+	e.from = firstFire(3*time.Second + time.Duration(n)*200*time.Microsecond)
+	l := e.of(e.from)
+	for _, s := range l.Sets {
+		if err := e.addJobs(ctx, s); err != nil {
+			return l, err
+		}
+	}
+	if time.Now().After(e.from.Add(-5 * time.Second)) {
+		return l, fmt.Errorf("writing %d jobs took %v, longer than was foreseen", n, time.Since(e.begun).Round(time.Millisecond))
+	}
+	return l, nil
+}
+
+// await returns when all that was fired has ended.
+func (e *engineRun) await(ctx context.Context, f Figures, l load) error {
+	_, to := l.span()
+	deadline := to.Add(2 * time.Minute)
+	sizes := to.Sub(e.from) >= 2*time.Minute
+	next := e.from
+	for pause(ctx, 250*time.Millisecond) {
+		lag, left, err := e.lag(ctx, to)
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		e.seconds = append(e.seconds, second{now, lag})
+		if sizes && now.After(next) {
+			next = next.Add(to.Sub(e.from) / 10)
+			if err := e.tables(ctx, f, "belfry", hotTables, fmt.Sprintf(".at_%04.0fs", now.Sub(e.from).Seconds())); err != nil {
+				return err
+			}
+		}
+		if e.stop > 0 && lag > e.stop && e.stopped.IsZero() {
+			e.stopped = now
+			if err := e.cut(ctx); err != nil {
+				return err
+			}
+		}
+		switch {
+		case !left && (now.After(to) || !e.stopped.IsZero()):
+			return nil
+		case now.After(deadline):
+			return fmt.Errorf("runs are unfinished %v after the last was due", time.Since(to).Round(time.Second))
+		case now.Before(e.from):
+			e.progress("engine: first fires in %.0f s", time.Until(e.from).Seconds())
+		default:
+			e.progress("engine: %.0f s of %.0f s, the oldest unfinished run is %.1f s past due", now.Sub(e.from).Seconds(), to.Sub(e.from).Seconds(), lag.Seconds())
+		}
+	}
+	return ctx.Err()
+}
+
+// lag returns how long the oldest unfinished run is past due, and whether anything is still to come.
+func (e *engineRun) lag(ctx context.Context, to time.Time) (lag time.Duration, left bool, err error) {
+	var oldest float64
+	err = e.servers.db.QueryRow(ctx, `
+		SELECT COALESCE(extract(epoch FROM clock_timestamp() - (SELECT min(due_at) FROM runs_live WHERE NOT held AND due_at < clock_timestamp())), 0)::float8,
+		       EXISTS (SELECT 1 FROM runs_live WHERE NOT held AND due_at <= $1) OR EXISTS (SELECT 1 FROM job_due WHERE next_due_at <= $1)`,
+		to).Scan(&oldest, &left)
+	return time.Duration(oldest * float64(time.Second)), left, err
+}
+
+// figures reads what the history says of this run's fires.
+func (e *engineRun) figures(ctx context.Context, f Figures, l load) error {
+	_, to := l.span()
+	var started, settled *time.Time
+	var ended, succeeded int64
+	lag, recorded := make([]float64, 4), make([]float64, 4)
+	err := e.servers.db.QueryRow(ctx, `
+		SELECT count(*), count(*) FILTER (WHERE state = 'succeeded'), max(started_at), max(settled_at),
+		       COALESCE(percentile_cont(ARRAY[.5, .99, .999, 1]) WITHIN GROUP (ORDER BY extract(epoch FROM settled_at - due_at)::float8 * 1000), '{0,0,0,0}'),
+		       COALESCE(percentile_disc(ARRAY[.5, .99, .999, 1]) WITHIN GROUP (ORDER BY lateness_ms::float8), '{0,0,0,0}')
+		  FROM (SELECT state, due_at, started_at, lateness_ms, pg_xact_commit_timestamp(xmin) AS settled_at FROM runs_history
+		         WHERE id >= first_run_id($1) AND id < first_run_id($2) AND job_id > $3) h`,
+		e.from, to.Add(time.Second), e.firstJob(l)).Scan(&ended, &succeeded, &started, &settled, &lag, &recorded)
+	if err != nil {
+		return fmt.Errorf("read the history: %w", err)
+	}
+	if started == nil || settled == nil {
+		return errors.New("no run has started")
+	}
+	var missed float64
+	if err := e.servers.db.QueryRow(ctx, `SELECT COALESCE(sum(count), 0)::float8 FROM missed WHERE at >= $1`, e.begun).Scan(&missed); err != nil {
+		return err
+	}
+	f.set("fires", float64(l.fires()))
+	f.set("ended", float64(ended))
+	f.set("succeeded", float64(succeeded))
+	f.set("missed", missed)
+	f.percentiles("recorded_lateness", Percentiles{recorded[0], recorded[1], recorded[2], recorded[3]})
+	f.ends(l, e.from, *started, *settled, ended, lag)
+	if e.stop == 0 && ended+int64(missed) != int64(l.fires()) {
+		return fmt.Errorf("of %d fires %d have ended and %.0f are in the missed ledger: that is a fault of the engine", l.fires(), ended, missed)
+	}
+	return nil
+}
+
+// firstJob is the id before this load's first job.
+func (e *engineRun) firstJob(l load) domain.JobID {
+	n := 0
+	for _, s := range l.Sets {
+		n += s.N
+	}
+	return domain.JobID(e.jobs - int64(n))
+}

@@ -1,0 +1,87 @@
+package bench
+
+import "time"
+
+// load is what is fired: sets of fires on a grid of seconds. The engine gets it as jobs, the yardstick as it is.
+type load struct {
+	Sets []set `json:"sets"`
+	// Closed is how long the yardstick runs as fast as it can, without any instant to keep. Zero: by Sets.
+	Closed time.Duration `json:"closed_ns,omitempty"`
+}
+
+// set is n fires in every second of a time, or in one instant where For is 0.
+type set struct {
+	N      int           `json:"n"`
+	From   time.Time     `json:"from"` // a whole second
+	For    time.Duration `json:"for_ns"`
+	Spread bool          `json:"spread"` // evenly over the second
+}
+
+// seconds is how often each of the set's N fires.
+func (s set) seconds() int { return max(1, int(s.For/time.Second)) }
+
+// phase is how far into the second the i-th of the set fires, in whole milliseconds.
+func (s set) phase(i int) time.Duration {
+	if !s.Spread {
+		return 0
+	}
+	return (time.Duration(i) * time.Second / time.Duration(s.N)).Truncate(time.Millisecond)
+}
+
+func (s set) fires() int { return s.N * s.seconds() }
+
+// fires is how many fires there are in all.
+func (l load) fires() int {
+	n := 0
+	for _, s := range l.Sets {
+		n += s.fires()
+	}
+	return n
+}
+
+// span returns when the first fire is due, and when the last second of fires has passed.
+func (l load) span() (from, to time.Time) {
+	for _, s := range l.Sets {
+		if from.IsZero() || s.From.Before(from) {
+			from = s.From
+		}
+		if end := s.From.Add(s.For); end.After(to) {
+			to = end
+		}
+	}
+	return from, to
+}
+
+// due calls yield for the instants of all fires, second by second, in order, until it returns false.
+func (l load) due(yield func(time.Time) bool) {
+	from, to := l.span()
+	for second := from; !second.After(to); second = second.Add(time.Second) {
+		for ms := range 1000 {
+			at := second.Add(time.Duration(ms) * time.Millisecond)
+			for _, s := range l.Sets {
+				for range s.at(second, ms) {
+					if !yield(at) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// at is how many fires of the set are due in a millisecond of a second.
+func (s set) at(second time.Time, ms int) int {
+	k := int(second.Sub(s.From) / time.Second)
+	if second.Before(s.From) || k >= s.seconds() {
+		return 0
+	}
+	if !s.Spread {
+		if ms == 0 {
+			return s.N
+		}
+		return 0
+	}
+	// The i-th has phase i*1000/N, rounded down: those from ceil(ms*N/1000) to ceil((ms+1)*N/1000).
+	first := func(ms int) int { return (ms*s.N + 999) / 1000 }
+	return first(ms+1) - first(ms)
+}

@@ -1,0 +1,281 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// The search for the maximum: the rate grows by steps until fires become late.
+const (
+	rampStep   = 5 * time.Second
+	rampGrowth = 1.15
+	rampSteps  = 16
+	rampLate   = time.Second     // at the end of a step: it is not sustained
+	rampStop   = 3 * time.Second // the search ends
+	yardClosed = 15 * time.Second
+)
+
+// max finds the highest rate that is sustained: the yardstick's by running as fast as it can, the engine's by steps.
+func (b *Bench) max(ctx context.Context) error { return b.findMax(ctx, b.Config.Rate) }
+
+func (b *Bench) findMax(ctx context.Context, begin int) error {
+	return b.alternate(ctx, "maximum",
+		func(ctx context.Context) (Figures, error) {
+			f, err := b.yardstick(ctx, func(from time.Time) load { return load{Closed: yardClosed} })
+			if err == nil {
+				f.set("max_per_s", f["fires_per_s"])
+			}
+			return f, err
+		},
+		func(ctx context.Context) (Figures, error) {
+			e := engineRun{Bench: b, stop: rampStop, of: func(from time.Time) load { return ramp(from, begin) }}
+			f, err := e.run(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return f, e.sustained(ctx, f, begin)
+		})
+}
+
+// rampRate is the rate of a step.
+func rampRate(begin, step int) int {
+	rate := float64(begin)
+	for range step {
+		rate *= rampGrowth
+	}
+	return int(rate)
+}
+
+// ramp is a load that grows, step by step, evenly over each second.
+func ramp(from time.Time, begin int) load {
+	var l load
+	had := 0
+	for k := range rampSteps {
+		rate := rampRate(begin, k)
+		l.Sets = append(l.Sets, set{
+			N: rate - had, From: from.Add(time.Duration(k) * rampStep), For: time.Duration(rampSteps-k) * rampStep, Spread: true,
+		})
+		had = rate
+	}
+	return l
+}
+
+// sustained adds the maximum: what the last step settled a second whose fires were not late at its end. The peak is
+// the best of any three seconds.
+func (e *engineRun) sustained(ctx context.Context, f Figures, begin int) error {
+	perSecond, err := e.settledBySecond(ctx)
+	if err != nil {
+		return err
+	}
+	for k := range rampSteps {
+		start, end := e.from.Add(time.Duration(k)*rampStep), e.from.Add(time.Duration(k+1)*rampStep)
+		if (!e.stopped.IsZero() && end.After(e.stopped)) || e.lagAt(end) > rampLate {
+			if k == 0 {
+				return fmt.Errorf("already %d/s were not sustained; begin lower, with --rate", begin)
+			}
+			break
+		}
+		first := int(start.Sub(e.from) / time.Second)
+		f.set("max_per_s", mean(perSecond, first+1, first+int(rampStep/time.Second)))
+	}
+	for s := range perSecond {
+		f.set("peak_per_s", max(f["peak_per_s"], mean(perSecond, s, s+3)))
+	}
+	delete(f, "offered_per_s") // of a load that was not all offered
+	delete(f, "fires")
+	return nil
+}
+
+// lagAt returns the largest lag of the second before an instant.
+func (e *engineRun) lagAt(at time.Time) time.Duration {
+	var most time.Duration
+	for _, s := range e.seconds {
+		if s.at.After(at.Add(-time.Second)) && !s.at.After(at) {
+			most = max(most, s.lag)
+		}
+	}
+	return most
+}
+
+// settledBySecond returns how many runs were settled in each second since the first fire.
+func (e *engineRun) settledBySecond(ctx context.Context) ([]float64, error) {
+	rows, err := e.servers.db.Query(ctx, `
+		SELECT floor(extract(epoch FROM settled_at - $1::timestamptz))::int, count(*)
+		  FROM (SELECT pg_xact_commit_timestamp(xmin) AS settled_at FROM runs_history WHERE id >= first_run_id($1)) h
+		 WHERE settled_at >= $1 GROUP BY 1`, e.from)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []float64
+	for rows.Next() {
+		var at int
+		var n float64
+		if err := rows.Scan(&at, &n); err != nil {
+			return nil, err
+		}
+		for len(out) <= at {
+			out = append(out, 0)
+		}
+		out[at] += n
+	}
+	return out, rows.Err()
+}
+
+// mean is of the values from a place up to another.
+func mean(values []float64, from, to int) float64 {
+	if to > len(values) || from >= to {
+		return 0
+	}
+	sum := 0.0
+	for _, v := range values[from:to] {
+		sum += v
+	}
+	return sum / float64(to-from)
+}
+
+// The phases of an overload: half the maximum, then twice, then half again.
+const (
+	beforeOverload = 5 * time.Second
+	afterOverload  = 30 * time.Second
+	overloadStart  = 3 // seconds that are not counted, as queues fill
+)
+
+// overload offers twice the maximum for a span.
+func (b *Bench) overload(ctx context.Context) error {
+	most := b.Config.Max
+	if most == 0 {
+		if err := b.findMax(ctx, b.Config.Rate); err != nil {
+			return err
+		}
+		b.report.summarize()
+		for _, s := range b.report.Summaries {
+			if s.What == "maximum" {
+				most = int(s.Engine["max_per_s"])
+			}
+		}
+	}
+	if most < 2 {
+		return fmt.Errorf("no maximum is known: give it by --max")
+	}
+	span := b.Config.Span.Truncate(time.Second)
+	of := func(from time.Time) load {
+		return load{Sets: []set{
+			{N: most / 2, From: from, For: beforeOverload + span + afterOverload, Spread: true},
+			{N: most * 3 / 2, From: from.Add(beforeOverload), For: span, Spread: true},
+		}}
+	}
+	return b.alternate(ctx, fmt.Sprintf("overload: %s/s offered for %v", thousands(float64(2*most)), span), nil, func(ctx context.Context) (Figures, error) {
+		e := engineRun{Bench: b, of: of}
+		f, err := e.run(ctx)
+		if err != nil {
+			return nil, err
+		}
+		perSecond, err := e.settledBySecond(ctx)
+		if err != nil {
+			return nil, err
+		}
+		first := int(beforeOverload / time.Second)
+		f.set("overload_per_s", mean(perSecond, first+overloadStart, first+int(span/time.Second)))
+		f.set("overload_of_max", f["overload_per_s"]/float64(most))
+		f.set("recovery_s", e.recovery(e.from.Add(beforeOverload+span)).Seconds())
+		return f, e.order(ctx, f)
+	})
+}
+
+// recovery is how long after an instant fires are on time again.
+func (e *engineRun) recovery(since time.Time) time.Duration {
+	last := since
+	for _, s := range e.seconds {
+		if s.at.After(since) && s.lag > rampLate {
+			last = s.at
+		}
+	}
+	return last.Sub(since)
+}
+
+// order adds the share of runs that started although one that was due over a second later had started before.
+func (e *engineRun) order(ctx context.Context, f Figures) error {
+	var share, worst float64
+	err := e.servers.db.QueryRow(ctx, `
+		SELECT COALESCE(avg((newest - due_at > interval '1 second')::int), 0)::float8, COALESCE(max(extract(epoch FROM newest - due_at)), 0)::float8
+		  FROM (SELECT due_at, max(due_at) OVER (ORDER BY started_at, due_at ROWS UNBOUNDED PRECEDING) AS newest FROM runs_history
+		         WHERE id >= first_run_id($1) AND started_at IS NOT NULL) h`, e.from).Scan(&share, &worst)
+	f.set("out_of_order", share)
+	f.set("out_of_order_max_s", worst)
+	return err
+}
+
+// The numbers of jobs and of past runs that are compared.
+const (
+	fewJobs     = 10_000
+	manyJobs    = 1_000_000
+	manyHistory = 20_000_000
+	idleWarmUp  = 10 * time.Second
+)
+
+// idle compares few enabled jobs with many: at rest, and what a fire costs beside them.
+func (b *Bench) idle(ctx context.Context) error {
+	many := b.Config.Jobs
+	if many == 0 {
+		many = manyJobs
+	}
+	have := 0
+	for _, n := range []int{min(fewJobs, many), many} {
+		if err := b.addIdleJobs(ctx, n-have); err != nil {
+			return err
+		}
+		have = n
+		beside := thousands(float64(n)) + " jobs"
+		if err := b.alternate(ctx, "idle, "+beside, nil, b.atRest); err != nil {
+			return err
+		}
+		if err := b.both(ctx, b.rateName()+", beside "+beside, b.rateLoad); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// atRest measures the engine while nothing is due.
+func (b *Bench) atRest(ctx context.Context) (f Figures, err error) {
+	f = make(Figures)
+	e := engineRun{Bench: b}
+	defer func() { err = errors.Join(err, stopAll(e.parts)) }()
+	if err := b.quiet(ctx); err != nil {
+		return nil, err
+	}
+	if err := e.start(ctx); err != nil {
+		return nil, err
+	}
+	pause(ctx, idleWarmUp)
+	before, err := b.read(ctx, e.parts)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.profiled(ctx, e.parts, func() error { pause(ctx, b.Config.Span); return ctx.Err() }); err != nil {
+		return nil, err
+	}
+	after, err := b.read(ctx, e.parts)
+	if err != nil {
+		return nil, err
+	}
+	return f, b.cost(ctx, f, before, after, 0)
+}
+
+// history compares the cost of a fire on an empty history with that on a long one.
+func (b *Bench) history(ctx context.Context) error {
+	many := b.Config.History
+	if many == 0 {
+		many = manyHistory
+	}
+	if err := b.both(ctx, b.rateName()+", no past runs", b.rateLoad); err != nil {
+		return err
+	}
+	if err := b.addHistory(ctx, many); err != nil {
+		return err
+	}
+	return b.both(ctx, b.rateName()+", "+thousands(float64(many))+" past runs", b.rateLoad)
+}

@@ -1,0 +1,217 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/config"
+)
+
+// The sides of a comparison.
+const (
+	sideYardstick = "yardstick"
+	sideEngine    = "engine"
+)
+
+// Figures are what one run showed, by name; the unit is the name's last word, or stands before the last dot. See
+// docs/performance.md.
+type Figures map[string]float64
+
+// Run is one measured run.
+type Run struct {
+	What    string    `json:"what"`
+	Side    string    `json:"side"`
+	At      time.Time `json:"at"`
+	Figures Figures   `json:"figures"`
+}
+
+// Summary holds, for what was measured, the medians of all runs, and the engine's divided by the yardstick's.
+type Summary struct {
+	What      string  `json:"what"`
+	Runs      int     `json:"runs"`
+	Yardstick Figures `json:"yardstick,omitempty"`
+	Engine    Figures `json:"engine,omitempty"`
+	Ratios    Figures `json:"ratios,omitempty"`
+}
+
+// Report is what `belfry bench -o json` prints.
+type Report struct {
+	Version   string       `json:"version"`
+	Machine   Machine      `json:"machine"`
+	Settings  config.Bench `json:"settings"`
+	Summaries []Summary    `json:"summaries"`
+	Runs      []Run        `json:"runs"`
+}
+
+func (f Figures) set(name string, v float64) {
+	if !math.IsNaN(v) && !math.IsInf(v, 0) { // JSON has no word for them
+		f[name] = v
+	}
+}
+
+func (f Figures) percentiles(name string, p Percentiles) {
+	f.set(name+"_p50_ms", p.P50)
+	f.set(name+"_p99_ms", p.P99)
+	f.set(name+"_p99.9_ms", p.P999)
+	f.set(name+"_max_ms", p.Max)
+}
+
+// ends adds when the last had started and was settled, and the rate that follows.
+func (f Figures) ends(l load, from, started, settled time.Time, ended int64, settleLag []float64) {
+	f.set("all_started_ms", milliseconds(started.Sub(from)))
+	f.set("all_settled_ms", milliseconds(settled.Sub(from)))
+	f.set("fires_per_s", float64(ended)/settled.Sub(from).Seconds())
+	if first, to := l.span(); to.After(first) {
+		f.set("offered_per_s", float64(l.fires())/to.Sub(first).Seconds())
+	}
+	f.percentiles("settled_after", Percentiles{settleLag[0], settleLag[1], settleLag[2], settleLag[3]})
+}
+
+// lateness adds how late handlers started, as their own processes noted it.
+func (f Figures) lateness(ctx context.Context, parts []*child) error {
+	var h Histogram
+	for _, c := range parts {
+		data, err := c.ask(ctx, "take")
+		if err != nil {
+			return err
+		}
+		if err := h.Merge(data); err != nil {
+			return err
+		}
+	}
+	f.percentiles("lateness", h.Percentiles())
+	return nil
+}
+
+// headline is what is worth saying of a run while others follow.
+func (f Figures) headline() string {
+	var parts []string
+	for _, name := range []string{"fires_per_s", "max_per_s", "peak_per_s", "overload_per_s", "all_started_ms", "all_settled_ms", "lateness_p50_ms",
+		"lateness_p99_ms", "cpu_us_per_run", "cpu_percent", "wal_bytes_per_run"} {
+		if v, ok := f[name]; ok {
+			parts = append(parts, name+" "+thousands(v))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// summarize computes medians and ratios, in the order in which things were measured.
+func (r *Report) summarize() {
+	r.Summaries = nil
+	for _, run := range r.Runs {
+		at := slices.IndexFunc(r.Summaries, func(s Summary) bool { return s.What == run.What })
+		if at < 0 {
+			r.Summaries = append(r.Summaries, Summary{What: run.What})
+			at = len(r.Summaries) - 1
+		}
+		s := &r.Summaries[at]
+		if run.Side == sideEngine {
+			s.Runs++
+		}
+	}
+	for i := range r.Summaries {
+		s := &r.Summaries[i]
+		s.Yardstick, s.Engine = r.medians(s.What, sideYardstick), r.medians(s.What, sideEngine)
+		for name, v := range s.Engine {
+			if y, ok := s.Yardstick[name]; ok && y != 0 {
+				if s.Ratios == nil {
+					s.Ratios = make(Figures)
+				}
+				s.Ratios.set(name, v/y)
+			}
+		}
+	}
+}
+
+func (r *Report) medians(what, side string) Figures {
+	all := make(map[string][]float64)
+	for _, run := range r.Runs {
+		if run.What == what && run.Side == side {
+			for name, v := range run.Figures {
+				all[name] = append(all[name], v)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	out := make(Figures, len(all))
+	for name, values := range all {
+		out.set(name, median(values))
+	}
+	return out
+}
+
+// shown is the order in which figures are printed; those of parts and tables follow their sum.
+var shown = []string{
+	"fires", "ended", "succeeded", "missed", "offered_per_s", "fires_per_s", "max_per_s", "peak_per_s", "overload_per_s",
+	"overload_of_max", "out_of_order", "recovery_s", "all_started_ms", "all_settled_ms", "lateness", "recorded_lateness", "settled_after",
+	"measured_s", "cpu_us_per_run", "cpu_percent", "memory_bytes", "wal_bytes", "wal_bytes_per_run", "database_bytes_per_run", "nats_bytes_per_run",
+	"table_bytes", "index_bytes",
+}
+
+func rank(name string) int {
+	best, length := len(shown), 0
+	for i, s := range shown {
+		if (name == s || strings.HasPrefix(name, s+".") || strings.HasPrefix(name, s+"_")) && len(s) > length {
+			best, length = i, len(s)
+		}
+	}
+	return best
+}
+
+// sortedNames returns the names of figures as they are printed.
+func sortedNames(sides ...Figures) []string {
+	names := make(map[string]bool)
+	for _, f := range sides {
+		for name := range f {
+			names[name] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(names), func(a, b string) int {
+		if d := rank(a) - rank(b); d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+}
+
+func (r *Report) print(w io.Writer, form string) error {
+	if form == "json" {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	}
+	fmt.Fprintf(w, "belfry %s on %s, %d CPUs %s\n", r.Version, r.Machine.System, r.Machine.CPUs, r.Machine.Model)
+	for _, s := range r.Summaries {
+		fmt.Fprintf(w, "\n%s (medians of %d)\n", s.What, max(1, s.Runs))
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+		fmt.Fprintln(t, "\tyardstick\tengine\tratio\t")
+		for _, name := range sortedNames(s.Yardstick, s.Engine) {
+			if strings.HasPrefix(name, "cpu_percent.") && s.Engine["cpu_us_per_run"] > 0 {
+				continue // the same, in another unit
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\n", name, cell(s.Yardstick, name), cell(s.Engine, name), cell(s.Ratios, name))
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func cell(f Figures, name string) string {
+	v, ok := f[name]
+	if !ok {
+		return "-"
+	}
+	return thousands(v)
+}

@@ -1,0 +1,160 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// The yardstick's subjects and stream.
+const (
+	yardOffers  = "yardstick.offers"
+	yardResults = "yardstick.results"
+	yardStream  = "YARDSTICK"
+)
+
+// yardBoot stands where executors' boot ids do.
+const yardBoot = "019a9d2c7b408000"
+
+// yardOffer is one of the yardstick's runs on its way to the responder: what an executor has to be told.
+type yardOffer struct {
+	RunID    string    `json:"run_id"`
+	Attempt  int       `json:"attempt"`
+	JobID    int64     `json:"job_id"`
+	JobName  string    `json:"job_name"`
+	Group    string    `json:"group"`
+	Handler  string    `json:"handler"`
+	Param    string    `json:"param"`
+	Cause    string    `json:"cause"`
+	FireTime time.Time `json:"fire_time"`
+	DueAt    time.Time `json:"due_at"`
+	Now      time.Time `json:"now"`
+}
+
+// yardResult is what an executor has to tell.
+type yardResult struct {
+	RunID      string    `json:"run_id"`
+	Attempt    int       `json:"attempt"`
+	Instance   string    `json:"instance"`
+	BootID     string    `json:"boot_id"`
+	Outcome    string    `json:"outcome"`
+	StartedAt  time.Time `json:"started_at"`
+	FinishedAt time.Time `json:"finished_at"`
+}
+
+// The responder batches results as an executor does.
+const (
+	resultBatch = 100
+	resultEvery = 20 * time.Millisecond
+)
+
+// runResponder answers offers, starts each at its due instant, does nothing, and publishes results in batches.
+func (p *part) runResponder(ctx context.Context) error {
+	var late Histogram
+	p.take = late.Take
+	nc, js, err := connectNATS(p.order)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	results := make(chan yardResult, 65536)
+	start := func(o yardOffer) {
+		started := time.Now()
+		late.Add(started.Sub(o.DueAt))
+		results <- yardResult{
+			RunID: o.RunID, Attempt: o.Attempt, Instance: "executor-1", BootID: yardBoot, Outcome: "succeeded",
+			StartedAt: started.UTC(), FinishedAt: time.Now().UTC(),
+		}
+	}
+	sub, err := nc.Subscribe(yardOffers, func(m *nats.Msg) {
+		var offers []yardOffer
+		if err := json.Unmarshal(m.Data, &offers); err != nil || m.Respond([]byte(`{"accepted":true}`)) != nil {
+			return // the pipeline waits in vain, and says so
+		}
+		atDue(offers, func(o yardOffer) { go start(o) })
+	})
+	if err != nil {
+		return fmt.Errorf("subscribe to offers: %w", err)
+	}
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return err
+	}
+	p.ready()
+	return shipResults(ctx, js, results)
+}
+
+// atDue starts those that are due now, and the others by one timer for each instant.
+func atDue(offers []yardOffer, start func(yardOffer)) {
+	for len(offers) > 0 {
+		n := 1
+		for n < len(offers) && offers[n].DueAt.Equal(offers[0].DueAt) {
+			n++
+		}
+		same := offers[:n]
+		offers = offers[n:]
+		run := func() {
+			for _, o := range same {
+				start(o)
+			}
+		}
+		if wait := time.Until(same[0].DueAt); wait > 0 {
+			time.AfterFunc(wait, run)
+		} else {
+			run()
+		}
+	}
+}
+
+// shipResults publishes a full batch at once, what is less every resultEvery, and the first after a pause at once.
+func shipResults(ctx context.Context, js jetstream.JetStream, results <-chan yardResult) error {
+	batch := make([]yardResult, 0, resultBatch)
+	var last time.Time
+	var timer <-chan time.Time
+	flush := func() error {
+		timer, last = nil, time.Now()
+		data, err := json.Marshal(batch)
+		if err != nil {
+			return err
+		}
+		batch = batch[:0]
+		_, err = js.PublishAsync(yardResults, data)
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case r := <-results:
+			batch = append(batch, r)
+			if len(batch) < resultBatch && timer == nil {
+				timer = time.After(max(0, resultEvery-time.Since(last)))
+			}
+			if len(batch) < resultBatch {
+				continue
+			}
+		case <-timer:
+		}
+		if err := flush(); err != nil {
+			return fmt.Errorf("publish results: %w", err)
+		}
+	}
+}
+
+// connectNATS connects as the system side.
+func connectNATS(o Order) (*nats.Conn, jetstream.JetStream, error) {
+	nc, err := nats.Connect(o.NATS, nats.UserInfo(systemUser, o.Password), nats.Name("belfry bench "+o.Part))
+	if err != nil {
+		return nil, nil, fmt.Errorf("connect to NATS: %w", err)
+	}
+	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(256))
+	if err != nil {
+		nc.Close()
+		return nil, nil, errors.Join(err)
+	}
+	return nc, js, nil
+}

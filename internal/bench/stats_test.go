@@ -1,0 +1,147 @@
+package bench
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestPercentilesAreWithinABucket(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var parts [3]Histogram
+	var all []time.Duration
+	for i := range 100_000 {
+		d := time.Duration(r.ExpFloat64() * float64(3*time.Millisecond))
+		all = append(all, d)
+		parts[i%3].Add(d)
+	}
+	slices.Sort(all)
+	var h Histogram
+	for i := range parts {
+		taken, err := parts[i].Take()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Merge(taken); err != nil {
+			t.Fatal(err)
+		}
+		if p := parts[i].Percentiles(); p != (Percentiles{}) {
+			t.Errorf("taken, it still says %v", p)
+		}
+	}
+	got := h.Percentiles()
+	for _, c := range []struct {
+		share float64
+		got   float64
+	}{{.5, got.P50}, {.99, got.P99}, {.999, got.P999}, {1, got.Max}} {
+		want := milliseconds(all[int(math.Ceil(c.share*float64(len(all))))-1])
+		if c.got < want || c.got > want*growth {
+			t.Errorf("percentile %v: got %v ms, want %v ms", c.share, c.got, want)
+		}
+	}
+}
+
+func TestHistogramAtItsEnds(t *testing.T) {
+	var h Histogram
+	if p := h.Percentiles(); p != (Percentiles{}) {
+		t.Errorf("empty: %v", p)
+	}
+	h.Add(-time.Second) // started before due, by a clock that is ahead
+	h.Add(0)
+	h.Add(30 * time.Hour)
+	if p := h.Percentiles(); p.P50 > 0.001 || p.Max != milliseconds(30*time.Hour) {
+		t.Errorf("got %v", p)
+	}
+	if h.Merge([]byte("{")) == nil {
+		t.Error("what is no histogram was merged")
+	}
+}
+
+func TestMedian(t *testing.T) {
+	for _, c := range []struct {
+		in   []float64
+		want float64
+	}{{[]float64{3}, 3}, {[]float64{9, 1, 5}, 5}, {[]float64{4, 1, 3, 2}, 2.5}} {
+		if got := median(c.in); got != c.want {
+			t.Errorf("median of %v: %v", c.in, got)
+		}
+	}
+	if !math.IsNaN(median(nil)) {
+		t.Error("nothing has a median")
+	}
+}
+
+func TestThousands(t *testing.T) {
+	for v, want := range map[float64]string{0: "0.00", 9.876: "9.88", 98.76: "98.8", 999.6: "1,000", 1234567: "1,234,567", -1500: "-1,500"} {
+		if got := thousands(v); got != want {
+			t.Errorf("%v: got %s, want %s", v, got, want)
+		}
+	}
+}
+
+func TestSummary(t *testing.T) {
+	r := Report{}
+	add := func(what, side string, f Figures) { r.Runs = append(r.Runs, Run{What: what, Side: side, Figures: f}) }
+	add("a", sideYardstick, Figures{"x": 10, "only": 1})
+	add("a", sideEngine, Figures{"x": 20})
+	add("a", sideYardstick, Figures{"x": 30})
+	add("a", sideEngine, Figures{"x": 40})
+	add("a", sideYardstick, Figures{"x": 20, "zero": 0})
+	add("a", sideEngine, Figures{"x": 90, "zero": 1})
+	add("b", sideEngine, Figures{"x": 1})
+	r.summarize()
+	r.summarize() // again changes nothing
+	if len(r.Summaries) != 2 || r.Summaries[0].Runs != 3 {
+		t.Fatalf("got %+v", r.Summaries)
+	}
+	a, b := r.Summaries[0], r.Summaries[1]
+	if a.Yardstick["x"] != 20 || a.Engine["x"] != 40 || a.Ratios["x"] != 2 || a.Yardstick["only"] != 1 {
+		t.Errorf("got %+v", a)
+	}
+	if _, ok := a.Ratios["zero"]; ok {
+		t.Error("a ratio to zero")
+	}
+	if b.Yardstick != nil || b.Ratios != nil || b.Engine["x"] != 1 {
+		t.Errorf("got %+v", b)
+	}
+}
+
+// TestLoadsAgree: the yardstick's instants are those of the engine's jobs.
+func TestLoadsAgree(t *testing.T) {
+	from := time.Unix(1_800_000_000, 0)
+	for _, l := range []load{
+		{Sets: []set{{N: 7, From: from}}},
+		{Sets: []set{{N: 3, From: from, For: 4 * time.Second}}},
+		{Sets: []set{{N: 1500, From: from, For: 2 * time.Second, Spread: true}, {N: 7, From: from.Add(time.Second), For: time.Second, Spread: true}}},
+		ramp(from, 100),
+	} {
+		want := make(map[time.Time]int)
+		for _, s := range l.Sets {
+			for i := range s.N {
+				for k := range s.seconds() {
+					want[s.From.Add(time.Duration(k)*time.Second+s.phase(i))]++
+				}
+			}
+		}
+		n, last := 0, time.Time{}
+		l.due(func(at time.Time) bool {
+			n++
+			want[at]--
+			if at.Before(last) {
+				t.Errorf("%v comes after %v", at, last)
+			}
+			last = at
+			return true
+		})
+		if n != l.fires() {
+			t.Errorf("%d instants, want %d", n, l.fires())
+		}
+		for at, left := range want {
+			if left != 0 {
+				t.Errorf("%v: %d too few", at, left)
+			}
+		}
+	}
+}

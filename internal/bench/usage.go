@@ -1,0 +1,114 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// usage is what a part has used of the machine.
+type usage struct {
+	cpu    time.Duration // user and system time since its start
+	memory int64         // bytes resident; of several processes, each shared page once where the system tells
+}
+
+// clockTick is the unit of CPU times in /proc: USER_HZ, which is 100 on every Linux.
+const clockTick = time.Second / 100
+
+// canMeter reports whether this system tells what a process uses, in the manner of Linux.
+func canMeter() bool {
+	_, err := readStat(os.Getpid())
+	return err == nil
+}
+
+// stat is what is needed of /proc/<pid>/stat.
+type stat struct {
+	parent   int
+	own      time.Duration // user and system time of the process itself
+	children time.Duration // of its children that have ended and were waited for
+}
+
+func readStat(pid int) (stat, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return stat{}, err
+	}
+	// The second field is the program's name in parentheses, and may hold anything.
+	end := strings.LastIndexByte(string(text), ')')
+	fields := strings.Fields(string(text[end+1:]))
+	if end < 0 || len(fields) < 15 {
+		return stat{}, fmt.Errorf("/proc/%d/stat is not understood", pid)
+	}
+	var n [5]int64 // ppid, utime, stime, cutime, cstime
+	for i, at := range []int{1, 11, 12, 13, 14} {
+		if n[i], err = strconv.ParseInt(fields[at], 10, 64); err != nil {
+			return stat{}, fmt.Errorf("read /proc/%d/stat: %w", pid, err)
+		}
+	}
+	return stat{parent: int(n[0]), own: time.Duration(n[1]+n[2]) * clockTick, children: time.Duration(n[3]+n[4]) * clockTick}, nil
+}
+
+// usageOf returns what one process uses.
+func usageOf(pid int) (usage, error) {
+	s, err := readStat(pid)
+	if err != nil {
+		return usage{}, err
+	}
+	return usage{cpu: s.own, memory: resident(pid)}, nil
+}
+
+// usageOfTree returns what a process and its children use, those that have ended included: Postgres.
+func usageOfTree(root int) (usage, error) {
+	s, err := readStat(root)
+	if err != nil {
+		return usage{}, err
+	}
+	sum := usage{cpu: s.own + s.children, memory: proportional(root)}
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return usage{}, err
+	}
+	for _, path := range stats {
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err != nil {
+			continue
+		}
+		if child, err := readStat(pid); err == nil && child.parent == root {
+			sum.cpu += child.own + child.children
+			sum.memory += proportional(pid)
+		}
+	}
+	return sum, nil
+}
+
+// resident returns the memory of a process, 0 if it is not told.
+func resident(pid int) int64 { return kilobytes(fmt.Sprintf("/proc/%d/status", pid), "VmRSS:") }
+
+// proportional returns the memory of a process with a fair part of what it shares, else the whole of it.
+func proportional(pid int) int64 {
+	if n := kilobytes(fmt.Sprintf("/proc/%d/smaps_rollup", pid), "Pss:"); n > 0 {
+		return n
+	}
+	return resident(pid)
+}
+
+// kilobytes returns the value of a line such as "VmRSS:  12 kB", in bytes.
+func kilobytes(path, key string) int64 {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == key {
+			n, err := strconv.ParseInt(f[1], 10, 64)
+			if err != nil {
+				return 0
+			}
+			return n << 10
+		}
+	}
+	return 0
+}
