@@ -6,7 +6,6 @@ import (
 	"context"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 	_ "time/tzdata" // time zones are known on machines without a zone database
 
@@ -18,15 +17,6 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// Once stopping has begun, a second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
-	roles := &app.App{Stdout: os.Stdout, Stderr: os.Stderr, Version: version()}
+	roles := &app.App{Stdout: os.Stdout, Stderr: os.Stderr, Version: cli.Version()}
 	os.Exit(cli.Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, roles))
-}
-
-// version is the module's version, or the revision it was built from.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	return info.Main.Version
 }

@@ -53,7 +53,7 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 			"Every flag can also be set by the environment variable named beside it."),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(int) { helped = true }), // only --help and --version call it
-		kong.Vars{"version": version()},
+		kong.Vars{"version": "belfry " + Version()},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 		kong.ExplicitGroups(groups),
 	)
@@ -148,10 +148,17 @@ func failedCommand(err error) string {
 	return "belfry"
 }
 
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "belfry (unknown version)"
+// stamp is the version that a build without the repository's history is told, by the linker's
+// -X github.com/belfryhq/belfry/internal/cli.stamp=v1.2.3.
+var stamp string
+
+// Version returns the version that this binary was stamped with, else the module's, else the revision it was built from.
+func Version() string {
+	if stamp != "" {
+		return stamp
 	}
-	return "belfry " + info.Main.Version
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(unknown version)"
 }
