@@ -163,6 +163,28 @@ func (p *process) connect(name, url string, extra ...nats.Option) (*nats.Conn, e
 	return nc, nil
 }
 
+// watchServers shows whether the servers that everything hangs on can be reached, for alerts; /readyz says it to
+// balancers. Postgres is asked when the metric is read.
+func (p *process) watchServers(s *store.Store, nc *nats.Conn) {
+	up := func(server string, check func() bool) {
+		p.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "belfry_server_up", Help: "Whether this process reaches Postgres and NATS: 1 or 0.",
+			ConstLabels: prometheus.Labels{"server": server},
+		}, func() float64 {
+			if check() {
+				return 1
+			}
+			return 0
+		}))
+	}
+	up("postgres", func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		return s.Check(ctx) == nil
+	})
+	up("nats", func() bool { return nc.Status() == nats.CONNECTED })
+}
+
 // natsOptions are the log-in of a process whose NATS is not its own.
 func natsOptions(c config.NATS) []nats.Option {
 	if c.NATSCreds == "" {

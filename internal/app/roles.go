@@ -41,6 +41,7 @@ func (a *App) role(ctx context.Context, name string, db config.Database, n confi
 		return nil, err
 	}
 	p.hold("NATS connection", func(context.Context) error { nc.Close(); return nil })
+	p.watchServers(s, nc)
 	return &role{process: p, store: s, nc: nc}, p.addStreams(nc, n.NATSReplicas, false)
 }
 

@@ -143,6 +143,7 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 		return err
 	}
 	s.own("NATS connection", func(context.Context) error { nc.Close(); return nil })
+	s.watchServers(s.store, nc)
 	if err := s.addStreams(nc, s.c.NATSReplicas, s.nats != nil); err != nil {
 		return err
 	}
