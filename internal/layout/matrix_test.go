@@ -78,6 +78,7 @@ var matrix = []entry{
 	{pkg: "internal/sim/...", ours: everything},
 	{pkg: "internal/e2e/...", ours: everything},
 	{pkg: "internal/layout"},
+	{pkg: "deploy"},
 }
 
 var everything = []string{"..."}

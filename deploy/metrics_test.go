@@ -1,0 +1,360 @@
+package deploy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// prometheusConfig is as much of prometheus.yml as is used.
+type prometheusConfig struct {
+	Global struct {
+		ScrapeInterval     string `yaml:"scrape_interval"`
+		EvaluationInterval string `yaml:"evaluation_interval"`
+	}
+	RuleFiles     []string `yaml:"rule_files"`
+	ScrapeConfigs []struct {
+		JobName       string `yaml:"job_name"`
+		Authorization *struct {
+			CredentialsFile string `yaml:"credentials_file"`
+		}
+		DNS []struct {
+			Names           []string
+			Type            string
+			Port            int
+			RefreshInterval string `yaml:"refresh_interval"`
+		} `yaml:"dns_sd_configs"`
+	} `yaml:"scrape_configs"`
+}
+
+func prometheusSettings(t testing.TB) prometheusConfig {
+	t.Helper()
+	var c prometheusConfig
+	strictYAML(t, "prometheus/prometheus.yml", &c)
+	return c
+}
+
+type alertRules struct {
+	Groups []struct {
+		Name  string
+		Rules []alertRule
+	}
+}
+
+type alertRule struct {
+	Alert       string
+	Expr        string
+	For         string
+	Labels      map[string]string
+	Annotations map[string]string
+}
+
+func rules(t testing.TB) []alertRule {
+	t.Helper()
+	var r alertRules
+	strictYAML(t, "prometheus/belfry.rules.yml", &r)
+	if len(r.Groups) != 1 {
+		t.Fatalf("%d groups", len(r.Groups))
+	}
+	return r.Groups[0].Rules
+}
+
+type dashboard struct {
+	UID    string
+	Panels []struct {
+		ID         int
+		Title      string
+		Datasource struct{ Type, UID string }
+		GridPos    struct{ X, Y, W, H int }
+		Targets    []struct {
+			Expr       string
+			RefID      string
+			Datasource struct{ Type, UID string }
+		}
+	}
+}
+
+func board(t testing.TB) dashboard {
+	t.Helper()
+	text, err := os.ReadFile("grafana/dashboards/belfry.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d dashboard
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// literals are the string literals of the code that keeps metrics.
+func literals(t testing.TB) map[string]bool {
+	t.Helper()
+	found := make(map[string]bool)
+	for _, dir := range []string{"scheduler", "dispatcher", "console", "internal/app", "internal/domain", "internal/wire"} {
+		err := filepath.WalkDir(filepath.Join("..", dir), func(path string, e fs.DirEntry, err error) error {
+			if err != nil || e.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+					if text, err := strconv.Unquote(lit.Value); err == nil {
+						found[text] = true
+					}
+				}
+				return true
+			})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return found
+}
+
+// builtIn are names that Prometheus itself, or the Go client, gives to metrics and labels.
+var builtIn = []string{"up", "process_cpu_seconds_total", "process_resident_memory_bytes", "le", "job", "instance"}
+
+func TestAlertRules(t *testing.T) {
+	code := literals(t)
+	names := make(map[string]bool)
+	for _, r := range rules(t) {
+		if names[r.Alert] || r.Alert == "" {
+			t.Errorf("there are two alerts %q", r.Alert)
+		}
+		names[r.Alert] = true
+		used, err := check(r.Expr, code)
+		if err != nil {
+			t.Errorf("%s: %v", r.Alert, err)
+		}
+		if r.For != "" {
+			if _, err := time.ParseDuration(r.For); err != nil {
+				t.Errorf("%s: %v", r.Alert, err)
+			}
+		}
+		if !slices.Contains([]string{"page", "ticket"}, r.Labels["severity"]) || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+			t.Errorf("%s: severity %q, annotations %q", r.Alert, r.Labels["severity"], r.Annotations)
+		}
+		for _, text := range r.Annotations {
+			for _, m := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(text, -1) {
+				if !slices.Contains(used, m[1]) {
+					t.Errorf("%s: speaks of label %s, which its expression drops", r.Alert, m[1])
+				}
+			}
+		}
+	}
+	for _, want := range []string{
+		"BelfryFiresLate", "BelfryMissed", "BelfryRunsLost", "BelfryResultsLag", "BelfryNoScheduler", "BelfryDeadLetters", "BelfryServerAway",
+	} {
+		if !names[want] {
+			t.Errorf("there is no alert %s", want)
+		}
+	}
+	jobs := make(map[string]bool)
+	for _, s := range prometheusSettings(t).ScrapeConfigs {
+		jobs[s.JobName] = true
+	}
+	text, err := os.ReadFile("prometheus/belfry.rules.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`job="([^"]+)"`).FindAllStringSubmatch(string(text), -1) {
+		if !jobs[m[1]] {
+			t.Errorf("alert rules ask for job %s, which prometheus.yml does not scrape", m[1])
+		}
+	}
+}
+
+func TestDashboard(t *testing.T) {
+	code := literals(t)
+	var sources struct {
+		APIVersion  int `yaml:"apiVersion"`
+		Datasources []struct {
+			Name, UID, Type, Access, URL string
+			IsDefault                    bool              `yaml:"isDefault"`
+			JSONData                     map[string]string `yaml:"jsonData"`
+		}
+	}
+	strictYAML(t, "grafana/provisioning/datasources/prometheus.yaml", &sources)
+	uid := sources.Datasources[0].UID
+	taken := make(map[[2]int]string)
+	ids := make(map[int]bool)
+	d := board(t)
+	if len(d.Panels) < 10 || d.UID == "" {
+		t.Fatalf("%d panels, uid %q", len(d.Panels), d.UID)
+	}
+	shown := make(map[string]bool)
+	for _, p := range d.Panels {
+		if ids[p.ID] || p.Title == "" || len(p.Targets) == 0 || p.Datasource.UID != uid {
+			t.Errorf("panel %d %q: %d targets, datasource %s", p.ID, p.Title, len(p.Targets), p.Datasource.UID)
+		}
+		ids[p.ID] = true
+		for _, target := range p.Targets {
+			if target.Datasource.UID != uid {
+				t.Errorf("%s: datasource %s is not provisioned", p.Title, target.Datasource.UID)
+			}
+			used, err := check(strings.ReplaceAll(target.Expr, "$__rate_interval", "5m"), code)
+			if err != nil {
+				t.Errorf("%s: %v", p.Title, err)
+			}
+			for _, name := range used {
+				shown[name] = true
+			}
+		}
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				if other := taken[[2]int{x, y}]; other != "" || x > 23 {
+					t.Fatalf("%s lies on %q, or past the edge", p.Title, other)
+				}
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+	}
+	// What the operators' page says to watch first is there to be watched.
+	page, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, first, found := strings.Cut(string(page), "Watch these first:")
+	if !found {
+		t.Fatal("docs/operations.md does not say what to watch first")
+	}
+	for _, m := range regexp.MustCompile("`(belfry_[a-z_]+)`").FindAllStringSubmatch(first, -1) {
+		if !shown[m[1]] {
+			t.Errorf("the dashboard does not show %s", m[1])
+		}
+	}
+}
+
+// word is one lexical element of an expression.
+var word = regexp.MustCompile(`^(?:\s+|"[^"\\]*"|[a-zA-Z_:][a-zA-Z0-9_:]*|\d+(?:\.\d+)?(?:[smhdwy][0-9smhdwy]*)?|=~|!~|!=|==|>=|<=|[-+*/%^<>=(){}\[\],:])`)
+
+var (
+	functions  = []string{"absent", "histogram_quantile", "increase", "min_over_time", "rate", "vector"}
+	aggregates = []string{"max", "min", "sum"}
+	joins      = []string{"and", "or", "unless"}
+)
+
+// check judges an expression in PromQL as far as mistakes are likely: its words, its brackets, and that whatever it
+// names is in the code. A parser of all of PromQL would be Prometheus itself, with hundreds of modules. It returns
+// the metrics and labels that the expression names.
+func check(expression string, code map[string]bool) ([]string, error) {
+	var words []string
+	for rest := expression; rest != ""; {
+		w := word.FindString(rest)
+		if w == "" {
+			return nil, fmt.Errorf("cannot read %q in %s", rest, expression)
+		}
+		rest = rest[len(w):]
+		if w = strings.TrimSpace(w); w != "" {
+			words = append(words, w)
+		}
+	}
+	if err := balanced(words); err != nil {
+		return nil, fmt.Errorf("%w in %s", err, expression)
+	}
+	names := make(map[string]bool)
+	var faults []error
+	known := func(what, name string) {
+		names[name] = true
+		if !code[name] && !slices.Contains(builtIn, name) {
+			faults = append(faults, fmt.Errorf("no code has the %s %s", what, name))
+		}
+	}
+	within, labels := "", false // the innermost of {}, and whether the ( is that of by or without
+	for i, w := range words {
+		next := ""
+		if i+1 < len(words) {
+			next = words[i+1]
+		}
+		switch {
+		case w == "{" || w == "}":
+			within = strings.Trim(w, "}")
+		case w == ")":
+			labels = false
+		case w == "by" || w == "without":
+			if labels = next == "("; !labels {
+				faults = append(faults, errors.New(w+" names no labels"))
+			}
+		case w[0] == '"' && within == "{" && !strings.HasPrefix(w, `"belfry-`):
+			for value := range strings.SplitSeq(strings.Trim(w, `"`), "|") {
+				known("value", value)
+			}
+		case w[0] != '_' && (w[0] < 'a' || w[0] > 'z') && (w[0] < 'A' || w[0] > 'Z'):
+		case within == "{" || labels:
+			known("label", w)
+		case slices.Contains(functions, w):
+			if next != "(" {
+				faults = append(faults, fmt.Errorf("%s is not called", w))
+			}
+		case slices.Contains(aggregates, w):
+			if next != "(" && next != "by" && next != "without" {
+				faults = append(faults, fmt.Errorf("%s is not called", w))
+			}
+		case slices.Contains(joins, w) || w == "offset":
+		default:
+			known("metric", strings.TrimSuffix(w, "_bucket"))
+		}
+	}
+	return slices.Sorted(maps.Keys(names)), errors.Join(faults...)
+}
+
+func balanced(words []string) error {
+	var open []string
+	closes := map[string]string{")": "(", "]": "[", "}": "{"}
+	for _, w := range words {
+		switch w {
+		case "(", "[", "{":
+			open = append(open, w)
+		case ")", "]", "}":
+			if len(open) == 0 || open[len(open)-1] != closes[w] {
+				return fmt.Errorf("%s closes nothing", w)
+			}
+			open = open[:len(open)-1]
+		}
+	}
+	if len(open) > 0 {
+		return fmt.Errorf("%s is not closed", open[0])
+	}
+	return nil
+}
+
+func TestCheckCanFail(t *testing.T) {
+	code := map[string]bool{"belfry_a_total": true, "belfry_s": true, "kind": true, "dead": true}
+	for expression, ok := range map[string]bool{
+		`sum by (kind) (rate(belfry_a_total{kind=~"dead|dead"}[5m])) > 0.5`: true,
+		`histogram_quantile(0.99, sum by (le) (rate(belfry_s_bucket[5m])))`: true,
+		`absent(up{job="belfry-x"} == 1)`:                                   true,
+		`belfry_b_total > 0`:                                                false,
+		`sum by (sort) (belfry_a_total)`:                                    false,
+		`belfry_a_total{kind="alive"}`:                                      false,
+		`belfry_a_total{sort="dead"}`:                                       false,
+		`raet(belfry_a_total[5m])`:                                          false,
+		`rate(belfry_a_total[5m)`:                                           false,
+		`sum(belfry_a_total`:                                                false,
+		`sum by kind (belfry_a_total)`:                                      false,
+		`belfry_a_total ! 5`:                                                false,
+	} {
+		if _, err := check(expression, code); (err == nil) != ok {
+			t.Errorf("%s: got %v", expression, err)
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const installed = "/usr/local/bin/belfry"
+
+// unitFiles returns the texts of the units, by name.
+func unitFiles(t testing.TB) map[string]string {
+	t.Helper()
+	names, err := filepath.Glob("systemd/*.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := make(map[string]string)
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[filepath.Base(name)] = string(text)
+	}
+	return found
+}
+
+// settings returns the values of each key of a unit.
+func unitSettings(text string) map[string][]string {
+	found := make(map[string][]string)
+	for line := range strings.Lines(text) {
+		key, value, ok := strings.Cut(strings.TrimSpace(line), "=")
+		if ok && !strings.HasPrefix(key, "#") {
+			found[key] = append(found[key], value)
+		}
+	}
+	return found
+}
+
+func TestUnits(t *testing.T) {
+	roles := make(map[string]bool)
+	for name, text := range unitFiles(t) {
+		t.Run(name, func(t *testing.T) {
+			unit := unitSettings(text)
+			only := func(key string) string {
+				t.Helper()
+				if len(unit[key]) != 1 {
+					t.Fatalf("%s is given %d times", key, len(unit[key]))
+				}
+				return unit[key][0]
+			}
+			args := strings.Fields(only("ExecStart"))
+			if args[0] != installed {
+				t.Errorf("starts %s", args[0])
+			}
+			env := make(map[string]string)
+			for _, e := range unit["Environment"] {
+				key, value, _ := strings.Cut(e, "=")
+				env[key] = value
+			}
+			// The environment file counts more; its example names what must be given, and what may.
+			file := strings.TrimPrefix(only("EnvironmentFile"), "/etc/belfry/")
+			text, err := os.ReadFile(filepath.Join("systemd", file+".example"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			given := map[string]string{
+				"BELFRY_DATABASE_URL": "postgres://belfry:secret@db/belfry", "BELFRY_NATS_URL": "nats://belfry:secret@nats:4222",
+				"BELFRY_ADMIN_PASSWORD": "a-password-for-tests", "BELFRY_GROUP": "tools", "BELFRY_TOKEN": "token",
+			}
+			for key := range assignments(t, string(text)) {
+				if given[key] == "" {
+					t.Errorf("%s.example asks for %s, of which this test knows nothing", file, key)
+				}
+				env[key] = given[key]
+			}
+			for key, value := range assignments(t, strings.ReplaceAll(string(text), "\n#BELFRY_", "\nBELFRY_")) {
+				if value != "" {
+					env[key] = value
+				}
+			}
+			for i, a := range args {
+				args[i] = strings.ReplaceAll(a, "${CREDENTIALS_DIRECTORY}", "/run/credentials/"+name)
+			}
+			role := command(t, args[1:], env)
+			roles[role.role] = true
+			if want := strings.TrimSuffix(strings.TrimPrefix(name, "belfry-"), ".service"); role.role != want {
+				t.Errorf("starts %s", role.role)
+			}
+			own := make(map[string]string)
+			for _, e := range unit["Environment"] {
+				key, value, _ := strings.Cut(e, "=")
+				own[key] = value
+			}
+			flags := slices.DeleteFunc(slices.Clone(args[1:]), func(a string) bool { return strings.Contains(a, "/") })
+			knowsSettings(t, slices.DeleteFunc(flags, func(a string) bool { return a[0] == '-' }), own)
+
+			for key, want := range map[string]string{
+				"DynamicUser": "yes", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "ProtectHome": "yes", "PrivateTmp": "yes",
+				"CapabilityBoundingSet": "", "RestrictNamespaces": "yes", "UMask": "0077",
+			} {
+				if got := only(key); got != want {
+					t.Errorf("%s=%s, want %s", key, got, want)
+				}
+			}
+			if role.role != "migrate" && (only("Restart") != "always" || only("KillMode") != "mixed") {
+				t.Errorf("Restart=%s KillMode=%s", only("Restart"), only("KillMode"))
+			}
+		})
+	}
+	for _, role := range []string{"scheduler", "dispatcher", "console", "executor", "migrate"} {
+		if !roles[role] {
+			t.Errorf("no unit starts %s", role)
+		}
+	}
+}
+
+// TestPageNamesFiles: what docs/deploy.md has people install is there, and all of it is installed.
+func TestPageNamesFiles(t *testing.T) {
+	page, err := os.ReadFile("../docs/deploy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := make(map[string]bool)
+	for _, path := range regexp.MustCompile(`\bdeploy/[a-zA-Z]+/[a-zA-Z.-]+[a-z]`).FindAllString(string(page), -1) {
+		named[path] = true
+		if _, err := os.Stat(filepath.Join("..", path)); err != nil {
+			t.Errorf("the page names a file that is not there: %v", err)
+		}
+	}
+	for unit := range unitFiles(t) {
+		if !named["deploy/systemd/"+unit] {
+			t.Errorf("the page does not install %s", unit)
+		}
+	}
+	for _, rule := range rules(t) {
+		if !strings.Contains(string(page), "`"+rule.Alert+"`") {
+			t.Errorf("the page does not tell of the alert %s", rule.Alert)
+		}
+	}
+}
+
+// TestUnitsVerify has systemd itself read the units, with a program that there is.
+func TestUnitsVerify(t *testing.T) {
+	systemd, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("NOT COVERED: on this system there is no systemd-analyze to verify the units")
+	}
+	verify := func(text string) string {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), "belfry-test.service")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command(systemd, "verify", "--man=no", path).CombinedOutput()
+		// It warns with exit code 0, and may have something to say of units that the machine has anyway.
+		said := strings.TrimSpace(string(out))
+		if !strings.Contains(said, "belfry-test") && err == nil {
+			return ""
+		}
+		return said
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var broken string
+	for name, text := range unitFiles(t) {
+		text = strings.ReplaceAll(text, installed, self)
+		if said := verify(text); said != "" {
+			t.Errorf("%s: %s", name, said)
+		}
+		broken = text
+	}
+	for _, change := range [][2]string{{"UMask=0077", "UMask=rwx"}, {"NoNewPrivileges=yes", "NoSuchSetting=yes"}, {self, "/nowhere/belfry"}} {
+		if verify(strings.ReplaceAll(broken, change[0], change[1])) == "" {
+			t.Errorf("systemd takes %s", change[1])
+		}
+	}
+}
