@@ -15,8 +15,9 @@ import (
 
 // started is a cli.Roles that does nothing but remember what was started with which settings.
 type started struct {
-	role     string
-	settings any
+	cli.Roles // nil: what no file here starts
+	role      string
+	settings  any
 }
 
 func (s *started) note(role string, settings any) error {
