@@ -21,7 +21,7 @@ import (
 // executorEnv and consoleToken are made by the operator once a console is up.
 const (
 	executorEnv  = "secrets/executor.env"
-	consoleToken = "secrets/console.token"
+	consoleToken = "secrets/prometheus/console.token"
 )
 
 // filled are values for every variable of env.example.
@@ -67,7 +67,7 @@ func checkout(t testing.TB) string {
 	if err := os.CopyFS(dir, os.DirFS(".")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(dir, "secrets"), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(consoleToken)), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{executorEnv: "BELFRY_TOKEN=token-of-a-test\n", consoleToken: "token\n"} {
