@@ -117,7 +117,7 @@ func readIssuer(c config.NATS) (nkeys.KeyPair, error) {
 	}
 	seed, err := os.ReadFile(c.NATSIssuerSeed)
 	if err != nil {
-		return nil, fmt.Errorf("read --nats-issuer-seed: %w", err)
+		return nil, domain.WrapError(domain.Invalid, "read --nats-issuer-seed", err)
 	}
 	return natsauth.ParseIssuer(string(seed))
 }

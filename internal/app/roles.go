@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/belfryhq/belfry/executor"
@@ -28,8 +29,12 @@ type role struct {
 	nc    *nats.Conn
 }
 
-func (a *App) role(ctx context.Context, name string, db config.Database, n config.NATS, t config.Timing, l config.Log) (*role, error) {
+// role opens what every role has. While it waits for Postgres, ln is answered; nil for none.
+func (a *App) role(ctx context.Context, ln net.Listener, name string, db config.Database, n config.NATS, t config.Timing, l config.Log) (*role, error) {
 	p := a.process(l)
+	if ln != nil {
+		defer meanwhile(ln)()
+	}
 	s, err := p.openStore(ctx, storeConfig(db.DatabaseURL.Reveal(), t, name))
 	if err != nil {
 		return nil, err
@@ -64,7 +69,11 @@ func interrupted(ctx context.Context, err error) error {
 
 // Scheduler runs the scheduler role.
 func (a *App) Scheduler(ctx context.Context, c config.Scheduler) error {
-	r, err := a.role(ctx, "scheduler", c.Database, c.NATS, c.Timing, c.Log)
+	ln, err := listenMetrics(c.Metrics)
+	if err != nil {
+		return err
+	}
+	r, err := a.role(ctx, ln, "scheduler", c.Database, c.NATS, c.Timing, c.Log)
 	if err != nil {
 		return interrupted(ctx, err)
 	}
@@ -73,19 +82,25 @@ func (a *App) Scheduler(ctx context.Context, c config.Scheduler) error {
 		return err
 	}
 	r.addScheduler(r.store, d)
-	if err := r.addMetrics(c.Metrics.Metrics); err != nil {
-		return err
-	}
+	r.addMetrics(ln)
 	return r.run(ctx, "scheduler")
 }
 
 // Dispatcher runs the dispatcher role.
 func (a *App) Dispatcher(ctx context.Context, c config.Dispatcher) error {
-	r, err := a.role(ctx, "dispatcher", c.Database, c.NATS, c.Timing, c.Log)
+	issuer, err := readIssuer(c.NATS)
+	if err != nil {
+		return err
+	}
+	ln, err := listenMetrics(c.Metrics)
+	if err != nil {
+		return err
+	}
+	r, err := a.role(ctx, ln, "dispatcher", c.Database, c.NATS, c.Timing, c.Log)
 	if err != nil {
 		return interrupted(ctx, err)
 	}
-	if err := r.addIssuer(c.NATS); err != nil {
+	if err := r.addIssuer(issuer, c.NATS); err != nil {
 		return err
 	}
 	d, err := r.addDispatcher(r.store, r.nc, c.LostAfter)
@@ -95,19 +110,16 @@ func (a *App) Dispatcher(ctx context.Context, c config.Dispatcher) error {
 	if err := r.addSettling(d, r.store, r.nc, c.Keeping); err != nil {
 		return err
 	}
-	if err := r.addMetrics(c.Metrics.Metrics); err != nil {
-		return err
-	}
+	r.addMetrics(ln)
 	return r.run(ctx, "dispatcher")
 }
 
 // addIssuer lets executors in by their group's token, if this process was given the seed to sign with.
-func (r *role) addIssuer(c config.NATS) error {
-	issuer, err := readIssuer(c)
-	if err != nil || issuer == nil {
-		return err
+func (r *role) addIssuer(issuer nkeys.KeyPair, c config.NATS) error {
+	if issuer == nil {
+		return nil
 	}
-	_, err = r.addAuth(r.nc, account.New(r.store.Pool()), issuer, c.NATSAccount, false)
+	_, err := r.addAuth(r.nc, account.New(r.store.Pool()), issuer, c.NATSAccount, false)
 	return err
 }
 
@@ -116,12 +128,16 @@ func (a *App) Console(ctx context.Context, c config.Console) error {
 	if err := checkAdminPassword(c.AdminPassword); err != nil {
 		return err
 	}
+	issuer, err := readIssuer(c.NATS)
+	if err != nil {
+		return err
+	}
 	ln, err := listen(c.HTTP)
 	if err != nil {
 		return err
 	}
 	defer ln.Close() // closed by the console already, if it ran
-	r, err := a.role(ctx, "console", c.Database, c.NATS, c.Timing, c.Log)
+	r, err := a.role(ctx, ln, "console", c.Database, c.NATS, c.Timing, c.Log)
 	if err != nil {
 		return interrupted(ctx, err)
 	}
@@ -132,7 +148,7 @@ func (a *App) Console(ctx context.Context, c config.Console) error {
 	if _, err := accounts.EnsureGroup(ctx, "default", "The group that is there from the start."); err != nil {
 		return err
 	}
-	if err := r.addIssuer(c.NATS); err != nil {
+	if err := r.addIssuer(issuer, c.NATS); err != nil {
 		return err
 	}
 	d, err := r.addDispatcher(r.store, r.nc, 0)
@@ -151,14 +167,22 @@ func (a *App) Console(ctx context.Context, c config.Console) error {
 	return r.run(ctx, "console")
 }
 
-// addMetrics serves what a role without a console has to show.
-func (r *role) addMetrics(address string) error {
-	if address == "" {
-		return nil
+// listenMetrics takes the address of a role without a console; nil for none. It is closed with the process.
+func listenMetrics(c config.Metrics) (net.Listener, error) {
+	if c.Metrics == "" {
+		return nil, nil
 	}
-	ln, err := net.Listen("tcp", address)
+	ln, err := net.Listen("tcp", c.Metrics)
 	if err != nil {
-		return fmt.Errorf("listen on --metrics %s: %w", address, err)
+		return nil, fmt.Errorf("listen on --metrics %s: %w", c.Metrics, err)
+	}
+	return ln, nil
+}
+
+// addMetrics serves what a role without a console has to show, if it has an address for it.
+func (r *role) addMetrics(ln net.Listener) {
+	if ln == nil {
+		return
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(r.registry, promhttp.HandlerOpts{}))
@@ -175,7 +199,6 @@ func (r *role) addMetrics(address string) error {
 	})
 	r.add("metrics", func(ctx context.Context) error { return serve(ctx, ln, mux) })
 	fmt.Fprintf(r.app.Stdout, "metrics: http://%s\n", ln.Addr())
-	return nil
 }
 
 // serve serves HTTP until ctx ends and the requests under way are done.
@@ -209,11 +232,11 @@ func (a *App) Executor(ctx context.Context, c config.Executor) error {
 		return domain.NewError(domain.Invalid, "--allow-script: this version runs no scripts yet; leave it out")
 	}
 	handlers.Register(e, handlers.Options{AllowCommand: c.AllowCommand})
-	if c.Metrics.Metrics != "" {
-		ln, err := net.Listen("tcp", c.Metrics.Metrics)
-		if err != nil {
-			return fmt.Errorf("listen on --metrics %s: %w", c.Metrics.Metrics, err)
-		}
+	ln, err := listenMetrics(c.Metrics)
+	if err != nil {
+		return err
+	}
+	if ln != nil {
 		mux := http.NewServeMux()
 		mux.Handle("/metrics", promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{}))
 		mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })

@@ -1,0 +1,123 @@
+package app
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// free returns an address at which nobody listens.
+func free(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+func ask(address, path string) (int, string) {
+	answer, err := http.Get("http://" + address + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return answer.StatusCode, string(text)
+}
+
+// A role that starts while Postgres is away says so, instead of hanging or looking dead.
+func TestAnswersWithoutPostgres(t *testing.T) {
+	nowhere := config.Database{DatabaseURL: config.URL("postgres://" + free(t) + "/belfry")}
+	for name, role := range map[string]func(context.Context, *App, string) error{
+		"scheduler": func(ctx context.Context, a *App, address string) error {
+			c := config.DefaultScheduler()
+			c.Database, c.NATSURL, c.Metrics.Metrics = nowhere, "nats://127.0.0.1:1", address
+			return a.Scheduler(ctx, c)
+		},
+		"dispatcher": func(ctx context.Context, a *App, address string) error {
+			c := config.DefaultDispatcher()
+			c.Database, c.NATSURL, c.Metrics.Metrics = nowhere, "nats://127.0.0.1:1", address
+			return a.Dispatcher(ctx, c)
+		},
+		"console": func(ctx context.Context, a *App, address string) error {
+			c := config.DefaultConsole()
+			c.Database, c.NATSURL, c.HTTP = nowhere, "nats://127.0.0.1:1", address
+			return a.Console(ctx, c)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			address := free(t)
+			ended := make(chan error, 1)
+			go func() { ended <- role(ctx, &App{Stdout: io.Discard, Stderr: io.Discard}, address) }()
+			tick := time.NewTicker(10 * time.Millisecond)
+			defer tick.Stop()
+			deadline := time.After(30 * time.Second)
+			for status := 0; status != http.StatusOK; status, _ = ask(address, "/healthz") {
+				select {
+				case err := <-ended:
+					t.Fatal(err)
+				case <-deadline:
+					t.Fatal("/healthz does not answer")
+				case <-tick.C:
+				}
+			}
+			for _, path := range []string{"/readyz", "/api/v1/jobs"} {
+				if status, text := ask(address, path); status != http.StatusServiceUnavailable || !strings.Contains(text, "postgres") {
+					t.Errorf("%s: %d %s", path, status, text)
+				}
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A seed that cannot be read is said before anything is waited for, as a fault of the settings.
+func TestUnreadableSeed(t *testing.T) {
+	nowhere := config.Database{DatabaseURL: config.URL("postgres://" + free(t) + "/belfry")}
+	dispatcher, console := config.DefaultDispatcher(), config.DefaultConsole()
+	dispatcher.Database, console.Database, console.HTTP = nowhere, nowhere, "127.0.0.1:0"
+	dispatcher.NATSIssuerSeed, console.NATSIssuerSeed = "no-such-file", "no-such-file"
+	a := &App{Stdout: io.Discard, Stderr: io.Discard}
+	for _, err := range []error{a.Dispatcher(t.Context(), dispatcher), a.Console(t.Context(), console)} {
+		if domain.CodeOf(err) != domain.Invalid || !strings.Contains(err.Error(), "--nats-issuer-seed") {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+// The address goes over to who answers for good.
+func TestMeanwhileHandsOver(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := meanwhile(ln)
+	address := ln.Addr().String()
+	if status, _ := ask(address, "/"); status != http.StatusServiceUnavailable {
+		t.Errorf("before: %d", status)
+	}
+	end()
+	s := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Second}
+	go func() { _ = s.Serve(ln) }()
+	defer s.Close()
+	if status, text := ask(address, "/"); status != http.StatusNotFound {
+		t.Errorf("after: %d %s", status, text)
+	}
+}
