@@ -269,13 +269,17 @@ func (s *Store) GroupsOf(ctx context.Context, runs []domain.RunID) (map[domain.R
 // Vacuum cleans the hot tables. Autovacuum would come too late: they turn over completely within seconds. What
 // another process is cleaning at the moment is left to it.
 func (s *Store) Vacuum(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, vacuumMax)
+	defer cancel()
 	_, err := s.pool.Exec(ctx, `VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) runs_live, job_due, block_slots, runs_waiting`)
 	return pgerr.Translate(err)
 }
 
+const vacuumMax = 2 * time.Minute
+
 // DropDays drops the partitions of days whose runs, and whose logs, nobody keeps any more.
 func (s *Store) DropDays(ctx context.Context, runs, logs time.Duration) error {
-	rows, err := s.pool.Query(ctx, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+	rows, err := boundedPool{s.pool}.Query(ctx, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 		JOIN pg_class p ON p.oid = i.inhparent WHERE p.relname IN ('runs_history', 'run_attempts', 'late_results', 'run_logs')
 		AND p.relnamespace = current_schema()::regnamespace ORDER BY 1`)
 	if err != nil {

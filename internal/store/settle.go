@@ -27,8 +27,9 @@ func (s *Store) Settle(ctx context.Context, ended []domain.Ended) (SettleResult,
 
 // MakeDays makes the history partitions of the given UTC days where they are missing.
 func (s *Store) MakeDays(ctx context.Context, days []time.Time) error {
+	db := boundedPool{s.pool}
 	for _, day := range days {
-		if _, err := s.pool.Exec(ctx, `SELECT make_day($1::date)`, day); err != nil {
+		if _, err := db.Exec(ctx, `SELECT make_day($1::date)`, day); err != nil {
 			return pgerr.Translate(err)
 		}
 	}

@@ -92,7 +92,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the definition cache: %w", err)
 	}
-	s := &Store{pool: pool, q: sqlcgen.New(pool), plan: c.Plan, zone: c.Zone, definitions: cache}
+	s := &Store{pool: pool, q: sqlcgen.New(boundedPool{pool}), plan: c.Plan, zone: c.Zone, definitions: cache}
 	if s.plan == (plan.Settings{}) {
 		s.plan = plan.DefaultSettings()
 	}
@@ -128,18 +128,21 @@ func (s *Store) Zone() *time.Location { return s.zone }
 // default, and each attempt of the transaction finds one.
 const missingDaysMax = 200
 
-// txMax bounds a transaction as its client sees it: a server that is frozen, or has vanished without a word, must not
-// hold its callers for longer. It is longer than lock_timeout, which says why something waits.
+// txMax bounds a transaction, or a statement outside one, as its client sees it: a server that is frozen, or has
+// vanished without a word, must not hold its callers for longer. It is longer than lock_timeout, which says why
+// something waits.
 const txMax = 15 * time.Second
 
 func (s *Store) once(ctx context.Context, f func(tx pgx.Tx, q *sqlcgen.Queries) error) error {
-	bounded, cancel := context.WithTimeout(ctx, txMax)
+	l, cancel := limited(ctx)
 	defer cancel()
-	err := pgx.BeginFunc(bounded, s.pool, func(tx pgx.Tx) error { return f(tx, s.q.WithTx(tx)) })
-	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-		return domain.WrapError(domain.Unavailable, "Postgres did not answer in time", err)
-	}
-	return err
+	return l.explain(pgx.BeginFunc(l.ctx, s.pool, func(tx pgx.Tx) error {
+		// Closing what lies under the transaction ends any statement of f's, whichever context it was given.
+		conn := tx.Conn().PgConn().Conn()
+		stop := context.AfterFunc(l.ctx, func() { _ = conn.Close() })
+		defer stop()
+		return f(tx, s.q.WithTx(tx))
+	}))
 }
 
 // tx runs f in a transaction and translates its errors. Where a row belongs to a day that has no partition, such as a
@@ -321,13 +324,17 @@ func (s *Store) Listen(ctx context.Context, wake func()) error {
 		return ctxErr(ctx, pgerr.Translate(err))
 	}
 	raw := conn.Hijack() // a listening connection must not go back among the others
-	defer raw.Close(context.WithoutCancel(ctx))
+	defer func() {
+		bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		raw.Close(bye)
+	}()
 	if _, err := raw.Exec(ctx, `LISTEN `+PlanChannel); err != nil {
 		return ctxErr(ctx, pgerr.Translate(err))
 	}
 	wake()
 	for {
-		if _, err := raw.WaitForNotification(ctx); err != nil {
+		if err := awaitNotification(ctx, raw); err != nil {
 			return ctxErr(ctx, pgerr.Translate(err))
 		}
 		wake()
