@@ -16,11 +16,11 @@ import (
 // well; also when its storage is gone for good.
 func TestNATSAway(t *testing.T) {
 	t.Parallel()
-	t.Run("storage kept", func(t *testing.T) { t.Parallel(); natsAway(t, false) })
-	t.Run("storage wiped", func(t *testing.T) { t.Parallel(); natsAway(t, true) })
+	t.Run("storage kept", func(t *testing.T) { t.Parallel(); natsAway(t, 10*time.Second, false) })
+	t.Run("storage wiped", func(t *testing.T) { t.Parallel(); natsAway(t, 10*time.Second, true) })
 }
 
-func natsAway(t *testing.T, wipe bool) {
+func natsAway(t *testing.T, away time.Duration, wipe bool) {
 	c := newCluster(t)
 	c.dispatcher()
 	c.scheduler()
@@ -54,7 +54,7 @@ func natsAway(t *testing.T, wipe bool) {
 
 	c.nats.kill()
 	gone := time.Now()
-	every(2*time.Second, 5, func(int) { start(1) }) // work that comes meanwhile has to wait
+	every(2*time.Second, int(away/(2*time.Second)), func(int) { start(1) }) // work that comes meanwhile has to wait
 	if wipe {
 		if err := os.RemoveAll(c.store); err != nil {
 			t.Fatal(err)

@@ -21,6 +21,7 @@ type proxy struct {
 	mu      sync.Mutex
 	mode    linkMode              // guarded by mu
 	latency time.Duration         // guarded by mu
+	lost    int                   // guarded by mu; how often all connections have vanished
 	changed chan struct{}         // guarded by mu; closed and made anew when mode or latency changes
 	ends    map[net.Conn]struct{} // guarded by mu; both ends of each connection
 	closed  bool                  // guarded by mu
@@ -66,6 +67,16 @@ func (p *proxy) blackhole() { p.set(linkBlack) }
 
 // heal passes everything again. A latency stays.
 func (p *proxy) heal() { p.set(linkOpen) }
+
+// vanish has nothing pass any more through the connections that there are, for ever: what was sent is lost, and neither
+// side hears of an end. New ones are black-holed until heal, as after a server's host has lost its power.
+func (p *proxy) vanish() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mode = linkBlack
+	p.lost++
+	p.announce()
+}
 
 // delay has everything arrive d later, each way; 0 ends it.
 func (p *proxy) delay(d time.Duration) {
@@ -171,9 +182,10 @@ func (p *proxy) serve(near net.Conn) {
 		return
 	}
 	defer p.remove(far)
+	before := p.vanished()
 	var both sync.WaitGroup
-	both.Go(func() { p.copy(far, near) })
-	both.Go(func() { p.copy(near, far) })
+	both.Go(func() { p.copy(far, near, before) })
+	both.Go(func() { p.copy(near, far, before) })
 	both.Wait()
 }
 
@@ -183,8 +195,15 @@ type piece struct {
 	at   time.Time
 }
 
-// copy passes on what comes from src until it ends, then closes dst.
-func (p *proxy) copy(dst, src net.Conn) {
+// vanished returns how often all connections have vanished.
+func (p *proxy) vanished() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lost
+}
+
+// copy passes on what comes from src until it ends, then closes dst; unless the connection has vanished since before.
+func (p *proxy) copy(dst, src net.Conn, before int) {
 	pieces := make(chan piece, 64) // what is on its way; when it is full, the sender's own buffers fill
 	p.running.Go(func() {
 		defer close(pieces)
@@ -202,6 +221,9 @@ func (p *proxy) copy(dst, src net.Conn) {
 	healthy := true
 	for one := range pieces { // to the end, so that the reader never waits for ever
 		if healthy = healthy && p.pass(one.at); healthy {
+			if p.vanished() != before {
+				continue
+			}
 			_, err := dst.Write(one.data)
 			healthy = err == nil
 		}
@@ -211,7 +233,9 @@ func (p *proxy) copy(dst, src net.Conn) {
 		}
 	}
 	p.pass(time.Now())
-	dst.Close()
+	if p.vanished() == before {
+		dst.Close()
+	}
 }
 
 // pass waits until something sent at an instant may arrive; false when the link was cut.
@@ -327,4 +351,14 @@ func TestProxy(t *testing.T) {
 	three := dial()
 	say(three, "e")
 	hears(three, "e")
+	p.vanish()
+	four := dial()
+	say(three, "f")
+	say(four, "g")
+	silent(four)
+	p.heal()
+	hears(four, "g")
+	silent(three)
+	say(three, "h")
+	silent(three)
 }

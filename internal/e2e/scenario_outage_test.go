@@ -1,0 +1,207 @@
+//go:build unix
+
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/client"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// away is how long the outages of these tests last.
+const away = time.Minute
+
+// throughNATS returns the setting that has a role reach NATS through a proxy of its own.
+func (c *cluster) throughNATS(p *proxy) string {
+	return "BELFRY_NATS_URL=nats://belfry:" + natsPassword + "@" + p.addr()
+}
+
+// natsLink returns a link to the cluster's NATS server.
+func (c *cluster) natsLink() *proxy {
+	c.t.Helper()
+	_, host, _ := strings.Cut(c.natsFor, "//")
+	return newProxy(c.t, host)
+}
+
+// postgresLink returns a link to Postgres, and the setting that has a role go through it.
+func (c *cluster) postgresLink() (*proxy, string) {
+	c.t.Helper()
+	u, err := url.Parse(c.dbURL)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	q := u.Query()
+	target := u.Host
+	if dir := q.Get("host"); dir != "" {
+		port := q.Get("port")
+		if port == "" {
+			port = "5432"
+		}
+		target = filepath.Join(dir, ".s.PGSQL."+port)
+	}
+	p := newProxy(c.t, target)
+	host, port, err := net.SplitHostPort(p.addr())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	q.Del("host")
+	q.Del("port")
+	q.Set("sslmode", "disable")
+	u.Host, u.RawQuery = net.JoinHostPort(host, port), q.Encode()
+	return p, "BELFRY_DATABASE_URL=" + u.String()
+}
+
+// A dispatcher's own link to NATS is black-holed for a minute. It is that dispatcher which hears nothing: no run is named
+// lost, neither by it nor by the other one, and what was running meanwhile ends as it would have.
+func TestScenarioDispatcherCutOffFromNATS(t *testing.T) {
+	long(t)
+	for _, alone := range []bool{false, true} {
+		t.Run(map[bool]string{false: "beside another", true: "alone"}[alone], func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			link := c.natsLink()
+			c.dispatcher(c.throughNATS(link))
+			if !alone {
+				c.dispatcher()
+			}
+			c.scheduler()
+			c.executor("i1")
+			c.executor("i2")
+			file := filepath.Join(c.dir, "starts")
+			job := c.job("work", handler("command", ""), func(s *domain.JobSpec) { s.Block, s.Route = domain.BlockParallel, domain.RouteRoundRobin }, retries(1))
+			var runs []domain.RunID
+			for n := range 24 { // some end before, most in, some after the hole
+				param := fmt.Sprintf(`["sh", "-c", "echo $BELFRY_RUN_ID/$BELFRY_ATTEMPT >> %s; exec sleep %d"]`, file, 4*n)
+				ids, err := c.api.TriggerJob(t.Context(), job.ID, client.Trigger{Param: &param})
+				if err != nil {
+					t.Fatal(err)
+				}
+				runs = append(runs, ids...)
+			}
+			eventually(t, patience, "all have started", func() bool { return len(linesOf(t, file)) == len(runs) })
+			link.blackhole()
+			every(away, 1, func(int) {})
+			link.heal()
+			for _, id := range runs {
+				if r := c.finishes(id, 2*patience); r.State != domain.Succeeded || r.Attempt != 1 {
+					t.Errorf("a run ended %s/%s at attempt %d", r.State, r.Reason, r.Attempt)
+				}
+			}
+			c.startedOnce(file)
+		})
+	}
+}
+
+// NATS is away for a minute: that costs delay only.
+func TestScenarioNATSAwayForAMinute(t *testing.T) {
+	long(t)
+	natsAway(t, away, false)
+}
+
+// Postgres is away for a minute, for every role: that costs delay only. Handlers run on and are reported later, and the
+// fire times that passed are made up for.
+func TestScenarioPostgresAwayForAMinute(t *testing.T) {
+	long(t)
+	c := newCluster(t)
+	link, through := c.postgresLink()
+	c.dispatcher(through)
+	c.dispatcher(through)
+	c.scheduler(through)
+	c.scheduler(through)
+	c.executor("i1")
+	file := filepath.Join(c.dir, "starts")
+	note := shell("echo $BELFRY_RUN_ID/$BELFRY_ATTEMPT >> " + file)
+	var ticks []domain.Job
+	for i := range 4 {
+		ticks = append(ticks, c.job(fmt.Sprintf("tick-%d", i), note, func(s *domain.JobSpec) {
+			s.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * * *"}
+			s.Misfire = domain.MisfireFireAll
+			if i%2 == 0 {
+				s.Block = domain.BlockParallel
+			}
+		}))
+	}
+	work := c.job("work", handler("command", ""), func(s *domain.JobSpec) { s.Block = domain.BlockParallel }, retries(1))
+	var runs []domain.RunID
+	for n := range 10 {
+		param := fmt.Sprintf(`["sh", "-c", "echo $BELFRY_RUN_ID/$BELFRY_ATTEMPT >> %s; exec sleep %d"]`, file, 8*n)
+		ids, err := c.api.TriggerJob(t.Context(), work.ID, client.Trigger{Param: &param})
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, ids...)
+	}
+	eventually(t, patience, "all of the work has started", func() bool { return len(linesOf(t, file)) == len(runs) })
+	link.cut()
+	every(away, 1, func(int) {})
+	link.heal()
+	for _, id := range runs {
+		if r := c.finishes(id, 2*patience); r.State != domain.Succeeded || r.Attempt != 1 {
+			t.Errorf("a run ended %s/%s at attempt %d", r.State, r.Reason, r.Attempt)
+		}
+	}
+	until := c.now()
+	settles(t, c.db, until, 2*patience)
+	for _, job := range ticks {
+		n, worst := firesExactly(t, c.db, job, until, afterOutage)
+		t.Logf("%s: %d fires, the latest %v late", job.Name, n, worst)
+	}
+	if n := queryOne[int](t, c.db, `SELECT count(*) FROM runs WHERE reason <> ''`); n > 0 {
+		t.Errorf("%d runs have a reason, as if they had failed", n)
+	}
+	c.startedOnce(file)
+}
+
+// The host of Postgres vanishes without a word, while every loop of every role waits for an answer from it: connections
+// stay, and nothing ever comes through them again. What is under way is given up, and once a host answers there again
+// every role goes on by itself, on connections that it made anew.
+func TestScenarioPostgresHostVanishes(t *testing.T) {
+	long(t)
+	c := newCluster(t)
+	link, through := c.postgresLink()
+	c.dispatcher(through)
+	c.scheduler(through)
+	dying := c.executor("i1")
+	c.executor("i2")
+	tick := c.job("tick", func(s *domain.JobSpec) {
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * * *"}
+		s.Misfire, s.Block, s.Route = domain.MisfireFireAll, domain.BlockParallel, domain.RouteLast
+	})
+	id := c.trigger(c.job("work", handler("sleep", "600s"), first).ID)
+	c.reaches(id, patience, "runs", func(r domain.Run) bool { return r.State == domain.Running })
+	eventually(t, patience, "it ticks", func() bool {
+		return queryOne[int](t, c.db, `SELECT count(*) FROM runs_history WHERE job_id = $1`, tick.ID) > 0
+	})
+
+	// With the live runs locked, each loop soon has a statement under way.
+	tx, err := c.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `LOCK runs_live, runs_waiting IN ACCESS EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	every(6*time.Second, 1, func(int) {}) // the slowest loop looks every 5 s
+	link.vanish()
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	link.heal()
+
+	// It fires and settles, and finds out about a dead executor.
+	dying.kill()
+	if r := c.finishes(id, 2*patience); r.Reason != domain.ReasonLost {
+		t.Errorf("the run of a dead executor ended %s/%s", r.State, r.Reason)
+	}
+	until := c.now()
+	settles(t, c.db, until, 2*patience)
+	n, worst := firesExactly(t, c.db, tick, until, afterOutage)
+	t.Logf("%d fires, the latest %v late", n, worst)
+}
