@@ -10,6 +10,7 @@ import (
 var groups = []kong.Group{
 	{Key: "try", Title: "Everything in one process:"},
 	{Key: "roles", Title: "One role each, any number of each:"},
+	{Key: "database", Title: "The database:"},
 	{Key: "client", Title: "Talking to a console:"},
 	{Key: "connection", Title: "Which console, and how to print:"},
 	{Key: "servers", Title: "Servers:"},
@@ -27,7 +28,7 @@ type root struct {
 	Dispatcher dispatcherCmd `cmd:"" group:"roles" help:"Run the role that settles results, assigns waiting runs and reconciles."`
 	Console    consoleCmd    `cmd:"" group:"roles" help:"Run the role that serves the REST API and the web UI."`
 	Executor   executorCmd   `cmd:"" group:"roles" help:"Run the stock agent: handlers http, command, sleep and echo, and scripts."`
-	Migrate    migrateCmd    `cmd:"" group:"roles" help:"Bring the database up to date."`
+	Migrate    migrateCmd    `cmd:"" group:"database" help:"Bring the database up to date."`
 
 	Login  loginCmd  `cmd:"" group:"client" help:"Log in to a console and remember it."`
 	Job    jobCmd    `cmd:"" group:"client" help:"Jobs: list, apply, trigger and more."`
@@ -73,7 +74,7 @@ func (c *consoleCmd) Run(a *app) error { return a.roles.Console(a.ctx, c.Console
 type executorCmd struct{ config.Executor }
 
 func (*executorCmd) Help() string {
-	return "It connects to NATS alone and listens on no port. `belfry group create` shows a group's token.\n\nExamples:\n\n" +
+	return "It connects to NATS alone and listens on no port but that of --metrics, if one is given. `belfry group create` shows a group's token.\n\nExamples:\n\n" +
 		"    BELFRY_TOKEN=… belfry executor --group default --nats-url nats://nats:4222\n" +
 		"    belfry executor -g tools --allow-command --allow-script bash,python"
 }

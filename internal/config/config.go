@@ -31,12 +31,12 @@ type NATS struct {
 	NATSCreds      string `name:"nats-creds" env:"BELFRY_NATS_CREDS" placeholder:"FILE" help:"Credentials file to log in to NATS with." group:"servers"`
 	NATSIssuerSeed string `name:"nats-issuer-seed" env:"BELFRY_NATS_ISSUER_SEED" placeholder:"FILE" help:"File with the account seed that signs executors' log-ins (NATS auth callout)." group:"servers"`
 	NATSAccount    string `name:"nats-account" env:"BELFRY_NATS_ACCOUNT" default:"BELFRY" help:"NATS account that executors are placed in." group:"servers"`
-	NATSReplicas   int    `name:"nats-replicas" env:"BELFRY_NATS_REPLICAS" default:"1" help:"Copies of each JetStream stream, 1 to 5; 3 in a cluster." group:"servers"`
+	NATSReplicas   int    `name:"nats-replicas" env:"BELFRY_NATS_REPLICAS" default:"1" help:"Copies of each JetStream stream, 1 to 5; 3 in a cluster. The same for every role." group:"servers"`
 }
 
 // Timing is how schedules are read and what counts as missed.
 type Timing struct {
-	TimeZone          string        `name:"time-zone" env:"BELFRY_TIME_ZONE" default:"UTC" help:"IANA time zone of schedules that name none." group:"engine"`
+	TimeZone          string        `name:"time-zone" env:"BELFRY_TIME_ZONE" default:"UTC" help:"IANA time zone of schedules that name none. The same for every role." group:"engine"`
 	MisfireTolerance  time.Duration `name:"misfire-tolerance" env:"BELFRY_MISFIRE_TOLERANCE" default:"5s" help:"A fire time later than this is a misfire, 1s to 24h. Below 4s the death of a scheduler can make misfires." group:"engine"`
 	MisfireFireAllMax int           `name:"misfire-fire-all-max" env:"BELFRY_MISFIRE_FIRE_ALL_MAX" default:"100" help:"Most missed fire times that the misfire policy fire_all makes up, 1 to 10000." group:"engine"`
 }
