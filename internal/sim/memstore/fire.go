@@ -20,6 +20,7 @@ func (s *Store) Admit(_ context.Context, in []domain.Admission) (out domain.Admi
 			}
 			return compareID(a.RunID, b.RunID)
 		})
+		db.reserve(in)
 		var blocked []domain.Admission
 		for _, a := range in {
 			r := db.live[a.RunID]
@@ -103,14 +104,56 @@ func slotFor(def *domain.Definition, instance string) (slotKey, bool) {
 	return slotOf(def, instance), true
 }
 
-// owner returns who owns a slot. One whose owner is not live any more is free.
+// owner returns who owns a slot. One whose owner is not live any more, in scope instance: has no run bound there, is free.
 func (db *DB) owner(k slotKey) domain.RunID {
 	o := db.slots[k]
-	if !o.IsZero() && db.live[o] == nil && db.broadcasts[o] == nil {
+	switch {
+	case o.IsZero():
+	case k.instance == "" && db.live[o] == nil && db.broadcasts[o] == nil, k.instance != "" && !db.boundThere(k, o):
 		db.slots[k] = domain.NilRunID
-		return domain.NilRunID
 	}
-	return o
+	return db.slots[k]
+}
+
+// boundThere reports whether an owner of a slot of scope instance has a run bound to the instance.
+func (db *DB) boundThere(k slotKey, owner domain.RunID) bool {
+	for _, r := range db.live {
+		if due := r.Due(); r.JobID == k.job && r.Instance == k.instance && due.Owner() == owner {
+			return true
+		}
+	}
+	return false
+}
+
+// reserve gives free slots of serial jobs to a run that is due before those which come for them, and that nobody has
+// fired: its scheduler died. So who comes is held behind it.
+func (db *DB) reserve(in []domain.Admission) {
+	first := make(map[slotKey]time.Time)
+	for _, a := range in {
+		k := slotOf(a.Def, "")
+		if a.Def.Block != domain.BlockSerial || a.Def.BlockScope != domain.ScopeCluster || !db.owner(k).IsZero() {
+			continue
+		}
+		if due, known := first[k]; !known || a.DueAt.Before(due) {
+			first[k] = a.DueAt
+		}
+	}
+	for k, due := range first {
+		if r := db.earliestPending(k.job); r != nil && r.DueAt.Before(due) {
+			db.slots[k] = r.ID
+		}
+	}
+}
+
+// earliestPending returns the job's run that is due first and that no Fire has decided about.
+func (db *DB) earliestPending(id domain.JobID) *Run {
+	pending := db.liveSorted(func(r *Run) bool {
+		return r.JobID == id && r.State == domain.Pending && !r.Held && !r.Admitted && !r.KillRequested
+	})
+	if len(pending) == 0 {
+		return nil
+	}
+	return slices.MinFunc(pending, byDue)
 }
 
 func (db *DB) takeSlot(k slotKey, owner domain.RunID) bool {
@@ -180,6 +223,7 @@ func (s *Store) ExpandBroadcast(_ context.Context, run domain.Due, def *domain.D
 			(r.State == domain.Pending || (r.State == domain.Queued && r.Instance == "")) &&
 			(r.Cause != domain.CauseSchedule || r.Admitted || !r.DueAt.Before(now.Add(-db.settings.Tolerance)))
 		if k, takes := slotFor(def, ""); takes {
+			db.reserve([]domain.Admission{{Due: run, Def: def}})
 			if owner := db.owner(k); !owner.IsZero() && owner != run.RunID {
 				if db.fireable(r, &run, now) {
 					s.block([]domain.Admission{{Due: run, Def: def}}, &out)
@@ -193,10 +237,20 @@ func (s *Store) ExpandBroadcast(_ context.Context, run domain.Due, def *domain.D
 		if !ready {
 			return
 		}
+		free, blocked := db.shardSlots(run.RunID, def, to)
+		if len(blocked) > 0 && run.DueAt.After(s.Now()) {
+			run.AtDue = true
+			out.Later = append(out.Later, run) // ahead of due it may only take what is free
+			return
+		}
+		var losers []domain.Admission
 		delete(db.waiting, r.ID)
 		r.State, r.Admitted, r.Replanned = domain.Queued, true, true
 		r.BroadcastID = &run.RunID
 		db.broadcasts[run.RunID] = &broadcast{total: len(to), remaining: len(to)}
+		for _, k := range free {
+			db.slots[k] = run.RunID
+		}
 		for i, b := range to {
 			shard := r
 			if i > 0 {
@@ -206,6 +260,10 @@ func (s *Store) ExpandBroadcast(_ context.Context, run domain.Due, def *domain.D
 			}
 			shard.Shard = &domain.Shard{Index: i, Total: len(to)}
 			shard.Pin = b.Pin
+			if on, held := blocked[i]; held {
+				losers = append(losers, domain.Admission{Due: shard.Due(), Def: def, Binding: domain.Binding{Instance: on}})
+				continue
+			}
 			s.bind(shard, def, b.Binding, now)
 			if shard.Instance != "" {
 				out.Bound = append(out.Bound, shard.LiveRun)
@@ -213,8 +271,30 @@ func (s *Store) ExpandBroadcast(_ context.Context, run domain.Due, def *domain.D
 				out.Waiting = append(out.Waiting, shard.LiveRun)
 			}
 		}
+		s.block(losers, &out)
 	})
 	return out, nil
+}
+
+// shardSlots tells, in scope instance, which slots the shards of a broadcast take, and which shards find theirs taken.
+// The shards of one broadcast share an instance's slot.
+func (db *DB) shardSlots(id domain.RunID, def *domain.Definition, to []domain.ShardBinding) (free []slotKey, blocked map[int]string) {
+	blocked = make(map[int]string)
+	if !def.NeedsSlot() || def.BlockScope != domain.ScopeInstance {
+		return nil, blocked
+	}
+	for i, b := range to {
+		if b.Instance == "" {
+			continue
+		}
+		k := slotOf(def, b.Instance)
+		if owner := db.owner(k); !owner.IsZero() && owner != id {
+			blocked[i] = b.Instance
+			continue
+		}
+		free = append(free, k)
+	}
+	return free, blocked
 }
 
 // WaitingKeys returns for which kinds of room runs wait.
@@ -319,9 +399,11 @@ func (s *Store) Unbind(_ context.Context, refused []domain.Refusal) (waiting, ki
 			if r == nil || r.Attempt != f.Attempt || r.Bind != f.Bind || r.State != domain.Queued || r.Instance == "" {
 				continue
 			}
-			def := db.def(r)
-			db.freeInstanceSlot(def, r)
+			def, k := db.def(r), slotKey{r.JobID, r.Instance}
 			r.Instance, r.BootID, r.BoundAt, r.GiveUpAt, r.Waiting = "", "", nil, time.Time{}, f.Why
+			if db.slots[k] != domain.NilRunID {
+				db.owner(k) // it may be nobody's now; who is held behind it, the reconciler finds
+			}
 			if f.Avoid != "" {
 				r.Avoid = f.Avoid
 			}
@@ -334,15 +416,6 @@ func (s *Store) Unbind(_ context.Context, refused []domain.Refusal) (waiting, ki
 		}
 	})
 	return waiting, killed, nil
-}
-
-// freeInstanceSlot frees the slot that a run owns in scope instance, as it loses its instance.
-func (db *DB) freeInstanceSlot(def *domain.Definition, r *Run) {
-	if def.NeedsSlot() && def.BlockScope == domain.ScopeInstance && r.Instance != "" {
-		if k := slotOf(def, r.Instance); db.slots[k] == r.ID {
-			db.slots[k] = domain.NilRunID
-		}
-	}
 }
 
 // RaiseBinds begins a new offer round of attempts to the boots that they are bound to.

@@ -137,7 +137,7 @@ func (s *Store) ReleaseOrphans(_ context.Context, limit int) (out []domain.Due, 
 			}
 			seen[k] = true
 			if owner := db.owner(k); !owner.IsZero() && owner != r.ID {
-				continue
+				continue // it may be held itself, and comes first then
 			}
 			if _, exists := db.slots[k]; exists && k.instance == "" {
 				db.slots[k] = r.ID

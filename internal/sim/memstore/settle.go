@@ -23,6 +23,7 @@ type settling struct {
 	now    time.Time
 	out    domain.SettleResult
 	freed  []slotKey
+	left   []slotKey // slots of scope instance that a shard of their owner leaves
 	chains []domain.JobID
 	// matched are the runs that this batch has settled, as they were.
 	matched map[domain.RunID]Run
@@ -199,12 +200,20 @@ func (w *settling) children(def *domain.Definition, parent domain.RunID, state d
 	}
 }
 
-// free notes that the run gives its slot up: at its end, and in scope instance whenever it loses its instance.
+// free notes that the run gives its slot up: at its end, and in scope instance whenever it loses its instance. A
+// broadcast's slot is freed when its last shard has ended, in scope instance: has left the instance.
 func (w *settling) free(def *domain.Definition, r *Run, ended bool) {
-	if !def.NeedsSlot() || r.BroadcastID != nil || (!ended && def.BlockScope == domain.ScopeCluster) {
+	cluster := def.BlockScope == domain.ScopeCluster
+	if !def.NeedsSlot() || (cluster && (!ended || r.BroadcastID != nil)) {
 		return
 	}
-	if k := slotOf(def, r.Instance); w.db.slots[k] == r.ID {
+	due := r.Due()
+	k := slotOf(def, r.Instance)
+	switch {
+	case w.db.slots[k] != due.Owner():
+	case r.BroadcastID != nil:
+		w.left = append(w.left, k)
+	default:
 		w.freed = append(w.freed, k)
 	}
 }
@@ -233,10 +242,20 @@ func (w *settling) join() {
 
 // handSlots passes freed slots on to the next held runs.
 func (w *settling) handSlots() {
+	for _, k := range w.left {
+		if owner := w.db.slots[k]; !owner.IsZero() && !w.db.boundThere(k, owner) {
+			w.freed = append(w.freed, k)
+			w.db.slots[k] = domain.NilRunID // once
+		}
+	}
 	for _, k := range w.freed {
 		w.db.slots[k] = domain.NilRunID
 		held := w.db.liveSorted(func(r *Run) bool { return r.Held && r.JobID == k.job && r.HeldOn == k.instance })
 		if len(held) == 0 {
+			continue
+		}
+		if e := w.db.earliestPending(k.job); k.instance == "" && e != nil && e.DueAt.Before(w.now) && compareID(e.ID, held[0].ID) < 0 {
+			w.db.slots[k] = e.ID // it is due, and its scheduler died: it may be its turn
 			continue
 		}
 		if k.instance == "" { // in scope instance it is routed anew and takes a slot then

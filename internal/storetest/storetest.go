@@ -1,0 +1,255 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/belfryhq/belfry/dispatcher"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/scheduler"
+)
+
+// Store is the methods under test.
+type Store interface {
+	scheduler.Store
+	dispatcher.Store
+	CreateJob(ctx context.Context, spec domain.JobSpec, by string) (domain.Job, error)
+	EditJob(ctx context.Context, id domain.JobID, version int, by string, edit func(*domain.JobSpec) error) (before, after domain.Job, err error)
+	SetEnabled(ctx context.Context, id domain.JobID, enabled bool, version int, by string) (before, after domain.Job, err error)
+	DeleteJob(ctx context.Context, id domain.JobID, version int, by string) (domain.Job, error)
+	Job(ctx context.Context, id domain.JobID) (domain.Job, error)
+	Trigger(ctx context.Context, id domain.JobID, t domain.Trigger) ([]domain.RunID, error)
+	Replan(ctx context.Context, runs []domain.RunID, attempts []int) (int, error)
+}
+
+// Backend is a store and what the suite needs besides, each test with one of its own. The group "g" exists in it.
+type Backend struct {
+	Store
+	// Advance puts the database's clock forward, and has the store know.
+	Advance func(t *testing.T, d time.Duration)
+	// PlanChild plans the run of a child, as the worker of a follow-up does.
+	PlanChild func(ctx context.Context, parent domain.RunID, child domain.JobID, endedAt time.Time) error
+	// FollowUps takes the follow-ups that were enqueued since it was called last.
+	FollowUps func(t *testing.T) []domain.FollowUp
+	// Runs returns all runs of a job by id.
+	Runs func(t *testing.T, job domain.JobID) []Run
+	// Missed returns the ledger of a job, oldest first.
+	Missed func(t *testing.T, job domain.JobID) []domain.Missed
+	// OwnedSlots counts the block slots that have an owner.
+	OwnedSlots func(t *testing.T) int
+	// HasLate reports whether a result was kept for an attempt that had been ended without it.
+	HasLate func(t *testing.T, run domain.RunID, attempt int) bool
+}
+
+// Run is what the suite looks at of a run.
+type Run struct {
+	ID       domain.RunID
+	Version  int
+	State    domain.State
+	Reason   domain.Reason
+	Cause    domain.Cause
+	Attempt  int
+	FireTime time.Time
+	DueAt    time.Time
+	Instance string
+	Parent   domain.RunID
+}
+
+// Test runs the suite.
+func Test(t *testing.T, open func(*testing.T) *Backend) {
+	for _, b := range behaviours {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			b.test(t, &suite{Backend: open(t), t: t})
+		})
+	}
+}
+
+// suite is a backend with the steps that the behaviours are told in.
+type suite struct {
+	*Backend
+	t *testing.T
+}
+
+type edit = func(*domain.JobSpec)
+
+// job creates a job of group g without a schedule.
+func (s *suite) job(name string, edits ...edit) domain.Job {
+	s.t.Helper()
+	sp := domain.DefaultJobSpec()
+	sp.Group, sp.Name, sp.Handler = "g", name, "echo"
+	sp.Schedule = domain.Schedule{Kind: domain.ScheduleNone}
+	for _, e := range edits {
+		e(&sp)
+	}
+	job, err := s.CreateJob(s.t.Context(), sp, "test")
+	s.must(err)
+	return job
+}
+
+func (s *suite) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// everySecond is a schedule whose grid does not depend on when the job was made.
+func everySecond(sp *domain.JobSpec) {
+	begin := domain.At(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))
+	sp.Schedule = domain.Schedule{Kind: domain.ScheduleFixedRate, Every: domain.Duration(time.Second), StartAt: &begin}
+}
+
+func parallel(sp *domain.JobSpec)      { sp.Block = domain.BlockParallel }
+func discardLater(sp *domain.JobSpec)  { sp.Block = domain.BlockDiscardLater }
+func instanceScope(sp *domain.JobSpec) { sp.BlockScope = domain.ScopeInstance }
+func broadcast(sp *domain.JobSpec)     { sp.Route = domain.RouteBroadcast }
+
+func retries(n int) edit {
+	return func(sp *domain.JobSpec) { sp.Retries = n }
+}
+
+func misfire(m domain.Misfire) edit {
+	return func(sp *domain.JobSpec) { sp.Misfire = m }
+}
+
+func child(id domain.JobID, on domain.ChildOn) edit {
+	return func(sp *domain.JobSpec) { sp.Children = append(sp.Children, domain.Child{JobID: id, On: on}) }
+}
+
+// trigger plans n runs by hand, in order.
+func (s *suite) trigger(job domain.JobID, n int) (ids []domain.RunID) {
+	s.t.Helper()
+	for range n {
+		made, err := s.Trigger(s.t.Context(), job, domain.Trigger{Cause: domain.CauseManual})
+		s.must(err)
+		ids = append(ids, made...)
+	}
+	return ids
+}
+
+// plan takes what is due.
+func (s *suite) plan() domain.Planned {
+	s.t.Helper()
+	out, err := s.PlanDue(s.t.Context(), 100)
+	s.must(err)
+	return out
+}
+
+// claim takes what is near and in no ring, in order of due.
+func (s *suite) claim() []domain.Due {
+	s.t.Helper()
+	runs, _, err := s.ClaimNear(s.t.Context(), 1000)
+	s.must(err)
+	slices.SortFunc(runs, func(a, b domain.Due) int {
+		if c := a.DueAt.Compare(b.DueAt); c != 0 {
+			return c
+		}
+		return slices.Compare(a.RunID[:], b.RunID[:])
+	})
+	return runs
+}
+
+// to is a binding to boot b1 of an instance, to "" a reason to wait.
+func to(instance string) domain.Binding {
+	if instance == "" {
+		return domain.Binding{Waiting: "no room"}
+	}
+	return domain.Binding{Instance: instance, BootID: "b1", Route: "test"}
+}
+
+// admit fires runs, all to one instance.
+func (s *suite) admit(runs []domain.Due, instance string) domain.Admitted {
+	s.t.Helper()
+	defs, err := s.Definitions(s.t.Context(), runs)
+	s.must(err)
+	in := make([]domain.Admission, len(runs))
+	for i, r := range runs {
+		in[i] = domain.Admission{Due: r, Def: defs[r.JobID][r.JobVersion], Binding: to(instance)}
+	}
+	out, err := s.Admit(s.t.Context(), in)
+	s.must(err)
+	return out
+}
+
+// start triggers a run and binds it to an instance.
+func (s *suite) start(job domain.JobID, instance string) domain.LiveRun {
+	s.t.Helper()
+	s.trigger(job, 1)
+	return s.one(s.admit(s.claim(), instance).Bound)
+}
+
+func (s *suite) one(runs []domain.LiveRun) domain.LiveRun {
+	s.t.Helper()
+	if len(runs) != 1 {
+		s.t.Fatalf("%d runs, want one: %+v", len(runs), runs)
+	}
+	return runs[0]
+}
+
+// result is what the instance of a bound run reports.
+func (s *suite) result(r domain.LiveRun, outcome domain.Outcome) domain.Ended {
+	e := domain.Ended{
+		RunID: r.ID, Attempt: r.Attempt, Bind: r.Bind, Instance: r.Instance, BootID: r.BootID, Group: "g",
+		Outcome: outcome, StartedAt: s.Now(), FinishedAt: s.Now(), LastLine: 1,
+	}
+	if outcome == domain.OutcomeFailed {
+		e.Reason = domain.ReasonHandlerError
+	}
+	return e
+}
+
+// lost is what a reconciler says of a dead instance's run.
+func (s *suite) lost(r domain.LiveRun) domain.Ended {
+	e := s.result(r, domain.OutcomeFailed)
+	e.Group, e.Reason, e.StartedAt = "", domain.ReasonLost, time.Time{}
+	return e
+}
+
+// settle settles one end and checks its disposition.
+func (s *suite) settle(want domain.Disposition, e domain.Ended) domain.SettleResult {
+	s.t.Helper()
+	out, err := s.Settle(s.t.Context(), []domain.Ended{e})
+	s.must(err)
+	if out.Dispositions[0] != want {
+		s.t.Fatalf("disposition %s, want %s", out.Dispositions[0], want)
+	}
+	return out
+}
+
+// run returns a run of a job.
+func (s *suite) run(job domain.JobID, id domain.RunID) Run {
+	s.t.Helper()
+	for _, r := range s.Runs(s.t, job) {
+		if r.ID == id {
+			return r
+		}
+	}
+	s.t.Fatalf("there is no run %s", id)
+	return Run{}
+}
+
+// is checks a run's state and reason.
+func (s *suite) is(job domain.JobID, id domain.RunID, state domain.State, reason domain.Reason) {
+	s.t.Helper()
+	if r := s.run(job, id); r.State != state || r.Reason != reason {
+		s.t.Fatalf("run is %s/%s, want %s/%s", r.State, r.Reason, state, reason)
+	}
+}
+
+// equal checks a value.
+func equal[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Fatalf("%s: %v, want %v", what, got, want)
+	}
+}
+
+func ids(runs []domain.Due) (out []domain.RunID) {
+	for _, r := range runs {
+		out = append(out, r.RunID)
+	}
+	return out
+}
