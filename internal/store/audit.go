@@ -1,0 +1,156 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+	"github.com/belfryhq/belfry/internal/store/sqlcgen"
+)
+
+// Silence is after how long without a sign of life a scheduler counts as having been away.
+const Silence = 6 * time.Second
+
+// presenceKept is how long it is remembered when schedulers were at work: as long as runs are kept by default, and a
+// little.
+const presenceKept = 32 * 24 * time.Hour
+
+// Attend writes that a scheduler is at work. It goes on with the presence that it returned before, 0 at first, unless
+// that has been silent for too long: then a new one begins.
+func (s *Store) Attend(ctx context.Context, presence int64, scheduler string) (int64, error) {
+	if presence != 0 {
+		n, err := s.q.ExtendPresence(ctx, sqlcgen.ExtendPresenceParams{ID: presence, Silence: Silence})
+		if err != nil || n > 0 {
+			return presence, pgerr.Translate(err)
+		}
+	}
+	id, err := s.q.BeginPresence(ctx, scheduler)
+	if err != nil {
+		return 0, pgerr.Translate(err)
+	}
+	return id, pgerr.Translate(s.q.ForgetPresence(ctx, presenceKept))
+}
+
+// ClaimFireAudit takes the periodic audit of fire times for its lease, or keeps it, and returns how far it has come;
+// false while another owner has it.
+func (s *Store) ClaimFireAudit(ctx context.Context, owner string, lease time.Duration) (round domain.FireRound, now time.Time, ok bool, err error) {
+	rows, err := s.q.ClaimFireAudit(ctx, sqlcgen.ClaimFireAuditParams{Owner: owner, Lease: lease})
+	if err != nil || len(rows) == 0 {
+		return round, now, false, pgerr.Translate(err)
+	}
+	r := rows[0]
+	return domain.FireRound{
+		Through: r.Through.UTC(), Upto: fromEpoch(r.Upto), BeganAt: r.RoundAt.UTC(),
+		Cursor: domain.FireCursor{Job: domain.JobID(r.JobID), Due: fromEpoch(r.DueAt)},
+	}, r.Now.UTC(), true, nil
+}
+
+// SaveFireAudit writes how far the audit has come, unless its owner has lost it. A page that was audited and not saved
+// is audited again, which changes nothing.
+func (s *Store) SaveFireAudit(ctx context.Context, owner string, round domain.FireRound) error {
+	_, err := s.q.SaveFireAudit(ctx, sqlcgen.SaveFireAuditParams{
+		Owner: owner, Through: round.Through, Upto: epoch(round.Upto), JobID: int64(round.Cursor.Job),
+		DueAt: epoch(round.Cursor.Due), RoundAt: round.BeganAt,
+	})
+	return pgerr.Translate(err)
+}
+
+// ReleaseFireAudit leaves the audit to others.
+func (s *Store) ReleaseFireAudit(ctx context.Context, owner string) error {
+	return pgerr.Translate(s.q.ReleaseFireAudit(ctx, owner))
+}
+
+// OldestUndecided returns the due instant that planning has to decide next, zero when there is none.
+func (s *Store) OldestUndecided(ctx context.Context) (time.Time, error) {
+	due, err := s.q.OldestUndecided(ctx)
+	return fromEpoch(due), pgerr.Translate(err)
+}
+
+// LedgerUnexplained enters fire times of which the audit found no trace into the missed ledger, and returns those that
+// it did enter: under the lock of the job's planning it looks again. None of them can get a run afterwards. PlanDue and
+// PlanStranded decide from next_fire_time on, and fire times at or after it are left out here. An edit plans what is
+// due after it (plan.First), and what the audit looks at is past due. All other runs draw their ids.
+func (s *Store) LedgerUnexplained(ctx context.Context, gap domain.FireGap) (entered []time.Time, err error) {
+	err = s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error {
+		entered = nil
+		due, err := q.LockJob(ctx, int64(gap.JobID))
+		if domain.CodeOf(pgerr.Translate(err)) == domain.NotFound {
+			return nil // the job is gone, and with it whoever would read its ledger
+		}
+		if err != nil {
+			return err
+		}
+		open, err := stillOpen(ctx, q, gap, due)
+		if err != nil {
+			return err
+		}
+		p := entries(gap, open)
+		if len(p.JobIds) == 0 {
+			return nil
+		}
+		for _, f := range gap.FireTimes {
+			if open[f.UnixMilli()] {
+				entered = append(entered, f)
+			}
+		}
+		return q.InsertMissed(ctx, p)
+	})
+	return entered, err
+}
+
+// stillOpen returns, by Unix milliseconds, the fire times that planning is past and that have neither run nor entry.
+func stillOpen(ctx context.Context, q *sqlcgen.Queries, gap domain.FireGap, due sqlcgen.LockJobRow) (map[int64]bool, error) {
+	open := make(map[int64]bool, len(gap.FireTimes))
+	ids := make([]domain.RunID, len(gap.FireTimes))
+	times := make(map[domain.RunID]time.Time, len(ids))
+	for i, f := range gap.FireTimes {
+		ids[i] = domain.ScheduledRunID(gap.JobID, f, 0)
+		times[ids[i]] = f
+		decided := due.NextDueAt == nil || orZero(due.NextFireTime).After(f)
+		open[f.UnixMilli()] = decided
+	}
+	last := gap.FireTimes[len(gap.FireTimes)-1]
+	known, err := q.KnownRuns(ctx, sqlcgen.KnownRunsParams{
+		Ids: ids, Lo: domain.FirstRunID(gap.FireTimes[0]), Hi: domain.FirstRunID(last.Add(time.Millisecond)),
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range known {
+		open[times[id].UnixMilli()] = false
+	}
+	ledgered, err := q.LedgeredFires(ctx, sqlcgen.LedgeredFiresParams{JobID: int64(gap.JobID), FireTimes: gap.FireTimes})
+	for _, f := range ledgered {
+		open[f.UnixMilli()] = false
+	}
+	return open, err
+}
+
+// entries makes one ledger entry of each unbroken stretch of open fire times.
+func entries(gap domain.FireGap, open map[int64]bool) (p sqlcgen.InsertMissedParams) {
+	adjoins := false
+	for _, f := range gap.FireTimes {
+		if !open[f.UnixMilli()] {
+			adjoins = false
+			continue
+		}
+		if adjoins {
+			n := len(p.Lasts) - 1
+			p.Lasts[n] = f
+			p.Counts[n]++
+			continue
+		}
+		adjoins = true
+		p.JobIds = append(p.JobIds, int64(gap.JobID))
+		p.Firsts = append(p.Firsts, f)
+		p.Lasts = append(p.Lasts, f)
+		p.Counts = append(p.Counts, 1)
+		p.Policies = append(p.Policies, string(gap.Misfire))
+		p.Whys = append(p.Whys, fmt.Sprintf("unexplained: the audit found neither a run nor an entry, although version %d of the job held", gap.Version))
+	}
+	return p
+}

@@ -1,0 +1,703 @@
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/internal/audit"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/schedule"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
+)
+
+// FireAudit reads what package audit judges. It goes through jobs by id and through each job's fire times by due
+// instant, a batch at a time, so that what it holds is bounded however many jobs and fire times there are. The ids of
+// expected runs are computed and looked up by primary key.
+type FireAudit struct {
+	q         *sqlcgen.Queries
+	zone      *time.Location
+	tolerance time.Duration
+	versions  *lru.Cache[auditVersion, compiled]
+}
+
+type auditVersion struct {
+	job     int64
+	version int32
+}
+
+// compiled is what is kept of a version, which never changes.
+type compiled struct {
+	schedule *schedule.Schedule
+	jitter   time.Duration
+	fault    string
+}
+
+// The bounds of one batch. Compiled versions are kept beyond it.
+const (
+	auditJobsMax     = 200
+	auditFiresMax    = 2000
+	auditVersionsMax = 4000
+	auditShardsMax   = 5000 // ids a statement
+	compiledKept     = 20_000
+)
+
+// The bounds of one page of an audit.
+const (
+	auditItemsMax = 500
+	auditTime     = 1500 * time.Millisecond
+)
+
+// NewFireAudit makes a FireAudit on a pool as New wants it. zone is that of schedules which name none; tolerance is how
+// late a run may be without being called late.
+func NewFireAudit(pool *pgxpool.Pool, zone *time.Location, tolerance time.Duration) *FireAudit {
+	cache, err := lru.New[auditVersion, compiled](compiledKept)
+	if err != nil {
+		panic(err) // the size is a positive constant
+	}
+	return &FireAudit{q: sqlcgen.New(pool), zone: zone, tolerance: tolerance, versions: cache}
+}
+
+// FireScope selects what is audited.
+type FireScope struct {
+	Only         []string     // the groups that the caller may see; nil: all, empty: none
+	Job          domain.JobID // 0: all
+	Since, Until time.Time    // fire times due after Since and not after Until
+}
+
+func (s *FireScope) ids(c domain.FireCursor) (after, last int64) {
+	after, last = int64(c.Job), math.MaxInt64
+	if !c.Due.IsZero() {
+		after--
+	}
+	if s.Job != 0 {
+		after, last = max(after, int64(s.Job)-1), int64(s.Job)
+	}
+	return after, last
+}
+
+// fireBatch is some jobs with their fire times in the span, and where to go on.
+type fireBatch struct {
+	jobs     []jobFires
+	next     domain.FireCursor
+	done     bool
+	finished int // jobs
+}
+
+type jobFires struct {
+	job   *audit.Job
+	fires []audit.Fire
+	whole bool // these are all up to the end of the span
+}
+
+// batch reads planning, then versions, and computes what is expected. Runs, ledger and days must be read after it.
+func (a *FireAudit) batch(ctx context.Context, scope *FireScope, from domain.FireCursor, jobs, fires int) (fireBatch, error) {
+	b := fireBatch{next: from}
+	after, last := scope.ids(from)
+	rows, err := a.q.AuditJobs(ctx, sqlcgen.AuditJobsParams{
+		After: after, Last: last, Only: scope.Only, MaxRows: int32(jobs), Since: scope.Since,
+	})
+	if err != nil || len(rows) == 0 {
+		b.done = true
+		return b, pgerr.Translate(err)
+	}
+	ids := convert(rows, func(r sqlcgen.AuditJobsRow) int64 { return r.ID })
+	versions, full, err := a.versionsOf(ctx, ids, scope.Since)
+	if err != nil {
+		return b, err
+	}
+	b.done = len(rows) < jobs
+	for i, r := range rows {
+		job := &audit.Job{
+			ID: domain.JobID(r.ID), Name: r.Name, Group: r.GroupName, Versions: versions[r.ID], NextFire: fromEpoch(r.NextFireTime),
+		}
+		since, until := scope.Since, scope.Until
+		if i == 0 && int64(from.Job) == r.ID && !from.Due.IsZero() {
+			since = from.Due
+		}
+		if full == r.ID { // not all of its versions were read
+			b.done = false
+			if i > 0 {
+				return b, nil
+			}
+			until = job.Versions[len(job.Versions)-1].From
+		}
+		expected, through := audit.Expected(job, since, until, fires)
+		if expected, through, err = a.addChain(ctx, job, expected, since, through, fires); err != nil {
+			return b, err
+		}
+		fires -= len(expected)
+		whole := through.Equal(scope.Until)
+		b.jobs = append(b.jobs, jobFires{job, expected, whole})
+		if !whole {
+			b.done, b.next = false, domain.FireCursor{Job: job.ID, Due: through}
+			return b, nil
+		}
+		b.finished++
+		b.next = domain.FireCursor{Job: job.ID}
+		if fires <= 0 && i < len(rows)-1 {
+			b.done = false
+			return b, nil
+		}
+	}
+	return b, nil
+}
+
+// versionsOf returns the versions of jobs that held after since. full is the job of which there are more, 0 for none.
+func (a *FireAudit) versionsOf(ctx context.Context, jobs []int64, since time.Time) (out map[int64][]audit.Version, full int64, err error) {
+	rows, err := a.q.AuditVersions(ctx, sqlcgen.AuditVersionsParams{JobIds: jobs, Since: &since, MaxRows: auditVersionsMax})
+	if err != nil {
+		return nil, 0, pgerr.Translate(err)
+	}
+	out = make(map[int64][]audit.Version, len(jobs))
+	for _, r := range rows {
+		c := a.compile(&r)
+		v := audit.Version{
+			Number: int(r.Version), From: r.ValidFrom.UTC(), To: orZero(r.ValidTo).UTC(), Enabled: r.Enabled, Deleted: r.Change == "deleted",
+			Misfire: domain.Misfire(r.Misfire), Schedule: c.schedule, Jitter: c.jitter, Fault: c.fault, By: r.ChangedBy, Change: r.Change,
+		}
+		if d, err := time.ParseDuration(r.Retention); err == nil {
+			v.Retention = d
+		}
+		out[r.JobID] = append(out[r.JobID], v)
+	}
+	if len(rows) == auditVersionsMax {
+		full = rows[len(rows)-1].JobID
+	}
+	return out, full, nil
+}
+
+func (a *FireAudit) compile(r *sqlcgen.AuditVersionsRow) compiled {
+	key := auditVersion{r.JobID, r.Version}
+	if c, ok := a.versions.Get(key); ok {
+		return c
+	}
+	var c compiled
+	var spec domain.Schedule
+	err := json.Unmarshal(r.Schedule, &spec)
+	if err == nil {
+		c.schedule, err = schedule.Compile(spec, schedule.Options{DefaultZone: a.zone, CreatedAt: r.CreatedAt})
+		c.jitter = spec.Jitter.Std()
+	}
+	if err != nil {
+		c.fault = err.Error()
+	}
+	a.versions.Add(key, c)
+	return c
+}
+
+// addChain appends the fire times that a fixed_delay job had: they are known from its runs alone.
+func (a *FireAudit) addChain(ctx context.Context, job *audit.Job, fires []audit.Fire, since, until time.Time, limit int) ([]audit.Fire, time.Time, error) {
+	chained := func(number int) int {
+		for i := range job.Versions {
+			v := &job.Versions[i]
+			if v.Chained() && (number == 0 || v.Number == number) {
+				return i
+			}
+		}
+		return -1
+	}
+	if chained(0) < 0 || len(fires) >= limit {
+		return fires, until, nil
+	}
+	room := limit - len(fires)
+	rows, err := a.q.AuditChain(ctx, sqlcgen.AuditChainParams{
+		JobID: int64(job.ID), Lo: domain.FirstRunID(since.Add(time.Millisecond)), Hi: domain.FirstRunID(until.Add(time.Millisecond)), MaxRows: int32(room),
+	})
+	if err != nil {
+		return nil, until, pgerr.Translate(err)
+	}
+	for _, r := range rows {
+		if i := chained(int(r.JobVersion)); i >= 0 {
+			t := orZero(r.FireTime).UTC()
+			fires = append(fires, audit.Fire{Time: t, Due: job.Versions[i].Schedule.Due(job.ID, t), Version: i, Claim: audit.Owned})
+		}
+	}
+	if len(rows) == room {
+		until = orZero(rows[room-1].FireTime).UTC()
+	}
+	return fires, until, nil
+}
+
+// facts reads what is on record of a batch's fire times, in the order that package audit demands.
+func (a *FireAudit) facts(ctx context.Context, b *fireBatch, now time.Time, away []audit.Gap) ([]*audit.Facts, error) {
+	runs, err := a.runsOf(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*audit.Facts, len(b.jobs))
+	for i, j := range b.jobs {
+		out[i] = &audit.Facts{Job: j.job, Runs: runs, Away: away, Now: now, Tolerance: a.tolerance}
+	}
+	return out, a.reasons(ctx, b, out)
+}
+
+// reasons adds to facts with runs what explains the fire times without one.
+func (a *FireAudit) reasons(ctx context.Context, b *fireBatch, facts []*audit.Facts) error {
+	var jobs []int64
+	var lo, hi time.Time
+	days := make(map[string]bool)
+	for i, j := range b.jobs {
+		bare := false
+		for k := range j.fires {
+			f := &j.fires[k]
+			if f.Claim != audit.Owned || len(facts[i].Runs[f.ID(j.job.ID)]) > 0 {
+				continue
+			}
+			bare = true
+			days[dayOf(f.Time)] = false
+			if lo.IsZero() || f.Time.Before(lo) {
+				lo = f.Time
+			}
+			if f.Time.After(hi) {
+				hi = f.Time
+			}
+			if err := a.addLater(ctx, facts[i], f); err != nil {
+				return err
+			}
+		}
+		if bare {
+			jobs = append(jobs, int64(j.job.ID))
+		}
+	}
+	if len(jobs) == 0 {
+		return nil
+	}
+	rows, err := a.q.AuditMissed(ctx, sqlcgen.AuditMissedParams{JobIds: jobs, Lo: lo, Hi: hi})
+	if err != nil {
+		return pgerr.Translate(err)
+	}
+	entries := make(map[domain.JobID][]audit.Missed)
+	for _, r := range rows {
+		entries[domain.JobID(r.JobID)] = append(entries[domain.JobID(r.JobID)], audit.Missed{ID: r.ID, Missed: domain.Missed{
+			First: domain.At(r.FirstFireTime), Last: domain.At(r.LastFireTime), Count: int(r.Count), Why: r.Why,
+			Policy: domain.Misfire(r.Policy), At: domain.At(r.At),
+		}})
+	}
+	if err := a.markKept(ctx, days); err != nil {
+		return err
+	}
+	for i, j := range b.jobs {
+		facts[i].Missed = entries[j.job.ID]
+		facts[i].Kept = func(t time.Time) bool { return days[dayOf(t)] }
+	}
+	return nil
+}
+
+func dayOf(t time.Time) string { return t.UTC().Format("20060102") }
+
+// markKept marks the days whose history is there.
+func (a *FireAudit) markKept(ctx context.Context, days map[string]bool) error {
+	var ask []string
+	for d := range days {
+		ask = append(ask, d)
+	}
+	kept, err := a.q.HistoryDays(ctx, ask)
+	for _, d := range kept {
+		days[d] = true
+	}
+	return pgerr.Translate(err)
+}
+
+// addLater reads what tells whether a fire time was passed over by an edit. Few may be.
+func (a *FireAudit) addLater(ctx context.Context, facts *audit.Facts, f *audit.Fire) error {
+	if !facts.MayBeOvertaken(f) {
+		return nil
+	}
+	v := &facts.Job.Versions[f.Version]
+	later, err := a.q.LaterFire(ctx, sqlcgen.LaterFireParams{
+		JobID: int64(facts.Job.ID), Lo: domain.FirstRunID(f.Time.Add(time.Millisecond)),
+		Hi: domain.FirstRunID(v.From.Add(audit.Ahead)), Version: int32(v.Number),
+	})
+	if later = fromEpoch(later); err == nil && !later.IsZero() {
+		if facts.Later == nil {
+			facts.Later = make(map[int64]time.Time)
+		}
+		facts.Later[f.Time.UnixMilli()] = later
+	}
+	return pgerr.Translate(err)
+}
+
+// runsOf reads the runs of a batch's fire times, and of broadcasts how many shards are missing.
+func (a *FireAudit) runsOf(ctx context.Context, b *fireBatch) (map[domain.RunID][]audit.Run, error) {
+	ids, lo, hi := b.ids(func(job *audit.Job, f *audit.Fire) bool {
+		// Of a disabled version none is looked for, save what had been admitted just before.
+		return f.Claim != audit.Disabled || f.Time.Sub(job.Versions[f.Version].From) < time.Second
+	})
+	runs := make(map[domain.RunID][]audit.Run, len(ids))
+	if len(ids) == 0 {
+		return runs, nil
+	}
+	rows, err := a.q.AuditRuns(ctx, sqlcgen.AuditRunsParams{Ids: ids, Lo: lo, Hi: hi})
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	for _, r := range rows {
+		runs[r.ID] = append(runs[r.ID], auditRun(r))
+	}
+	return runs, a.countShards(ctx, runs, lo, hi)
+}
+
+// ids returns the ids of the runs that the batch's fire times have, and the range in which they, and their shards, lie.
+func (b *fireBatch) ids(take func(*audit.Job, *audit.Fire) bool) (ids []domain.RunID, lo, hi domain.RunID) {
+	var first, last time.Time
+	for _, j := range b.jobs {
+		for i := range j.fires {
+			f := &j.fires[i]
+			if !take(j.job, f) {
+				continue
+			}
+			ids = append(ids, f.ID(j.job.ID))
+			if first.IsZero() || f.Time.Before(first) {
+				first = f.Time
+			}
+			if f.Time.After(last) {
+				last = f.Time
+			}
+		}
+	}
+	return ids, domain.FirstRunID(first), domain.FirstRunID(last.Add(time.Millisecond))
+}
+
+func (a *FireAudit) countShards(ctx context.Context, runs map[domain.RunID][]audit.Run, lo, hi domain.RunID) error {
+	var ids []domain.RunID
+	of := make(map[domain.RunID]domain.RunID)
+	ask := func() error {
+		known, err := a.q.KnownRunIDs(ctx, sqlcgen.KnownRunIDsParams{Ids: ids, Lo: lo, Hi: hi})
+		if err != nil {
+			return pgerr.Translate(err)
+		}
+		for _, id := range known {
+			delete(of, id)
+		}
+		for _, first := range of {
+			runs[first][0].Missing++
+		}
+		clear(of)
+		ids = ids[:0]
+		return nil
+	}
+	for first, found := range runs {
+		for shard := 1; shard < found[0].Shards; shard++ {
+			id := domain.ShardRunID(first, shard)
+			of[id] = first
+			if ids = append(ids, id); len(ids) == auditShardsMax {
+				if err := ask(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return ask()
+}
+
+func auditRun(r sqlcgen.AuditRunsRow) audit.Run {
+	return audit.Run{
+		ID: r.ID, Version: int(r.JobVersion), Cause: domain.Cause(r.Cause), State: domain.State(r.State), Reason: domain.Reason(r.Reason),
+		Message: r.Message, Waiting: r.Waiting, Instance: r.Instance, Attempt: int(r.Attempt), FireTime: orZero(r.FireTime).UTC(),
+		DueAt: r.DueAt.UTC(), DispatchedAt: orZero(r.DispatchedAt).UTC(), StartedAt: orZero(r.StartedAt).UTC(),
+		FinishedAt: orZero(r.FinishedAt).UTC(), LatenessMS: r.LatenessMs, HeldBy: r.HeldBy, Shards: int(r.Shards),
+	}
+}
+
+// gaps returns the clock, and when since then no scheduler was at work.
+func (a *FireAudit) gaps(ctx context.Context, since time.Time) (now time.Time, away []audit.Gap, err error) {
+	if now, err = a.q.ClockNow(ctx); err != nil {
+		return now, nil, pgerr.Translate(err)
+	}
+	rows, err := a.q.Presence(ctx, since)
+	if err != nil {
+		return now, nil, pgerr.Translate(err)
+	}
+	present := make([]audit.Gap, len(rows))
+	for i, r := range rows {
+		present[i] = audit.Gap{From: r.FromAt.UTC(), To: r.SeenAt.UTC()}
+	}
+	return now.UTC(), audit.Gaps(present, now.UTC()), nil
+}
+
+// Audit explains fire times from the cursor on: as many as it can within a moment. done says that there are no more.
+func (a *FireAudit) Audit(ctx context.Context, scope FireScope, from domain.FireCursor) (out domain.FireAudit, next domain.FireCursor, done bool, err error) {
+	out = domain.FireAudit{
+		Since: domain.At(scope.Since), Until: domain.At(scope.Until), Counts: make(map[domain.FireFate]int), Items: []domain.FireFinding{},
+	}
+	now, away, err := a.gaps(ctx, scope.Since)
+	if err != nil {
+		return out, from, false, err
+	}
+	if from == (domain.FireCursor{}) {
+		after, last := scope.ids(from)
+		n, err := a.q.AuditJobCount(ctx, sqlcgen.AuditJobCountParams{After: after, Last: last, Only: scope.Only})
+		if err != nil {
+			return out, from, false, pgerr.Translate(err)
+		}
+		out.OfJobs = int(n)
+	}
+	begun := time.Now()
+	told := teller{out: &out}
+	for next = from; !done && len(out.Items) < auditItemsMax && time.Since(begun) < auditTime; {
+		b, err := a.batch(ctx, &scope, next, auditJobsMax, auditFiresMax)
+		if err != nil {
+			return out, from, false, err
+		}
+		facts, err := a.facts(ctx, &b, now, away)
+		if err != nil {
+			return out, from, false, err
+		}
+		for i, j := range b.jobs {
+			for _, f := range j.fires {
+				told.add(facts[i], f)
+			}
+			if err := a.brokenOff(ctx, &out, facts[i], j.whole); err != nil {
+				return out, from, false, err
+			}
+		}
+		out.Jobs += b.finished
+		next, done = b.next, b.done
+	}
+	return out, next, done, nil
+}
+
+// teller writes findings to a page.
+type teller struct {
+	out  *domain.FireAudit
+	open bool // the last item may go on
+}
+
+// add adds a finding: to the item before, if that is of the same job, fate and cause, and nothing ran between.
+func (t *teller) add(facts *audit.Facts, f audit.Fire) {
+	found := facts.Explain(f)
+	t.out.Counts[found.Fate]++
+	if found.Fate == domain.FateRan {
+		t.open = false
+		return
+	}
+	item := domain.FireFinding{
+		JobID: facts.Job.ID, JobName: facts.Job.Name, Group: facts.Job.Group, Fate: found.Fate, Cause: found.Cause,
+		First: domain.At(f.Time), Last: domain.At(f.Time), Count: 1, Text: found.Text,
+	}
+	if !found.RunID.IsZero() {
+		item.RunID = &found.RunID
+	}
+	if found.Lateness > facts.Tolerance {
+		ms := found.Lateness.Milliseconds()
+		item.LatenessMS = &ms
+	}
+	if n := len(t.out.Items); t.open && n > 0 {
+		last := &t.out.Items[n-1]
+		if last.JobID == item.JobID && last.Fate == item.Fate && last.Cause == item.Cause {
+			last.Last, last.Count = item.Last, last.Count+1
+			if item.LatenessMS != nil && (last.LatenessMS == nil || *item.LatenessMS > *last.LatenessMS) {
+				last.LatenessMS = item.LatenessMS
+			}
+			return
+		}
+	}
+	t.out.Items = append(t.out.Items, item)
+	t.open = true
+}
+
+// brokenOff tells of a fixed_delay job whose chain of runs has ended although nothing ended it.
+func (a *FireAudit) brokenOff(ctx context.Context, out *domain.FireAudit, facts *audit.Facts, whole bool) error {
+	job := facts.Job
+	if !whole || len(job.Versions) == 0 || !job.NextFire.IsZero() {
+		return nil
+	}
+	v := &job.Versions[len(job.Versions)-1]
+	if !v.Chained() || !v.Enabled || v.Deleted || !v.To.IsZero() {
+		return nil
+	}
+	last, err := a.before(ctx, job.ID, facts.Now.Add(time.Hour))
+	if err != nil || last == nil {
+		return err
+	}
+	due, open := audit.ChainDue(v, last.FinishedAt)
+	if !last.State.Final() || !open || facts.Now.Sub(due) < audit.Settled || facts.Now.Sub(v.From) < audit.Settled {
+		return nil
+	}
+	out.Counts[domain.FateUnexplained]++
+	out.Items = append(out.Items, domain.FireFinding{
+		JobID: job.ID, JobName: job.Name, Group: job.Group, Fate: domain.FateUnexplained, First: domain.At(due), Last: domain.At(due), Count: 1,
+		RunID: &last.ID, Text: fmt.Sprintf("the chain of fixed_delay has stopped: its last run ended at %s, and nothing follows", domain.At(last.FinishedAt)),
+	})
+	return nil
+}
+
+// before returns the newest run of a job's schedule whose fire time is before t, nil where there is none.
+func (a *FireAudit) before(ctx context.Context, job domain.JobID, t time.Time) (*audit.Run, error) {
+	rows, err := a.q.AuditBefore(ctx, sqlcgen.AuditBeforeParams{JobID: int64(job), Hi: domain.FirstRunID(t)})
+	if err != nil || len(rows) == 0 {
+		return nil, pgerr.Translate(err)
+	}
+	r := rows[0]
+	return &audit.Run{
+		ID: r.ID, Version: int(r.JobVersion), Cause: domain.Cause(r.Cause), State: domain.State(r.State),
+		FireTime: orZero(r.FireTime).UTC(), FinishedAt: orZero(r.FinishedAt).UTC(),
+	}, nil
+}
+
+// Unexplained looks for fire times without any explanation from the cursor on: in one batch, of so many jobs and
+// fire times at most. audited counts the fire times that it looked at.
+func (a *FireAudit) Unexplained(ctx context.Context, since, until time.Time, from domain.FireCursor, jobs, fires int) (
+	found []domain.FireGap, audited int, next domain.FireCursor, done bool, err error) {
+	now, _, err := a.gaps(ctx, until)
+	if err != nil {
+		return nil, 0, from, false, err
+	}
+	b, err := a.batch(ctx, &FireScope{Since: since, Until: until}, from, jobs, fires)
+	if err != nil {
+		return nil, 0, from, false, err
+	}
+	owned := func(_ *audit.Job, f *audit.Fire) bool { return f.Claim == audit.Owned }
+	ids, lo, hi := b.ids(owned)
+	known := make(map[domain.RunID][]audit.Run, len(ids))
+	if len(ids) > 0 {
+		rows, err := a.q.KnownRunIDs(ctx, sqlcgen.KnownRunIDsParams{Ids: ids, Lo: lo, Hi: hi})
+		if err != nil {
+			return nil, 0, from, false, pgerr.Translate(err)
+		}
+		for _, id := range rows {
+			known[id] = []audit.Run{{ID: id}}
+		}
+	}
+	if len(known) < len(ids) {
+		facts := make([]*audit.Facts, len(b.jobs))
+		for i, j := range b.jobs {
+			facts[i] = &audit.Facts{Job: j.job, Runs: known, Now: now, Tolerance: a.tolerance}
+		}
+		if err := a.reasons(ctx, &b, facts); err != nil {
+			return nil, 0, from, false, err
+		}
+		for i, j := range b.jobs {
+			found = append(found, gapsOf(facts[i], j.fires)...)
+		}
+	}
+	return found, len(ids), b.next, b.done, nil
+}
+
+// gapsOf gathers what is unexplained into runs of neighbours.
+func gapsOf(facts *audit.Facts, fires []audit.Fire) (gaps []domain.FireGap) {
+	open := false
+	for _, f := range fires {
+		if f.Claim != audit.Owned {
+			continue
+		}
+		if len(facts.Runs[f.ID(facts.Job.ID)]) > 0 {
+			open = false
+			continue
+		}
+		finding := facts.Explain(f)
+		if finding.Fate != domain.FateUnexplained {
+			open = false
+			continue
+		}
+		v := &facts.Job.Versions[f.Version]
+		if !open || gaps[len(gaps)-1].Version != v.Number {
+			gaps = append(gaps, domain.FireGap{
+				JobID: facts.Job.ID, JobName: facts.Job.Name, Group: facts.Job.Group, Version: v.Number, Misfire: v.Misfire, Text: finding.Text,
+			})
+			open = true
+		}
+		g := &gaps[len(gaps)-1]
+		g.FireTimes = append(g.FireTimes, f.Time)
+	}
+	return gaps
+}
+
+// FireSubject returns the group of a job that is, or was before it was deleted. NotFound: there never was one.
+func (a *FireAudit) FireSubject(ctx context.Context, job domain.JobID) (group string, err error) {
+	row, err := a.q.AuditSubject(ctx, int64(job))
+	return row.GroupName, pgerr.Translate(err)
+}
+
+// Why answers what became of an instant of a job: RFC 3339, or a local time in the job's zone. Invalid: it is neither.
+func (a *FireAudit) Why(ctx context.Context, id domain.JobID, at string) (domain.Why, error) {
+	now, err := a.q.ClockNow(ctx)
+	if err != nil {
+		return domain.Why{}, pgerr.Translate(err)
+	}
+	job, err := a.job(ctx, id)
+	if err != nil {
+		return domain.Why{}, err
+	}
+	newest, _, err := a.versionsOf(ctx, []int64{int64(id)}, now)
+	if err != nil {
+		return domain.Why{}, err
+	}
+	job.Versions = newest[int64(id)]
+	t, heard, err := audit.ParseAt(at, job)
+	if err != nil {
+		return domain.Why{}, &domain.Error{Code: domain.Invalid, Message: "the request is not valid",
+			Fields: []domain.FieldError{{Location: "at", Message: err.Error()}}}
+	}
+	versions, _, err := a.versionsOf(ctx, []int64{int64(id)}, t)
+	if err != nil {
+		return domain.Why{}, err
+	}
+	job.Versions = versions[int64(id)]
+	fire, _ := audit.Lookup(job, t)
+	fire.Claim = audit.Owned // whatever it is, look for its run
+	held := fire.Version
+	fire.Version = max(held, 0)
+	b := fireBatch{jobs: []jobFires{{job: job, fires: []audit.Fire{fire}}}}
+	_, away, err := a.gaps(ctx, t.Add(-time.Hour))
+	if err != nil {
+		return domain.Why{}, err
+	}
+	facts, err := a.facts(ctx, &b, now.UTC(), away)
+	if err != nil {
+		return domain.Why{}, err
+	}
+	var chain audit.Chain
+	if held >= 0 && job.Versions[held].Chained() {
+		if chain, err = a.around(ctx, id, t); err != nil {
+			return domain.Why{}, err
+		}
+	}
+	return facts[0].Why(t, heard, chain), nil
+}
+
+// job reads a job's planning, also of one that was deleted.
+func (a *FireAudit) job(ctx context.Context, id domain.JobID) (*audit.Job, error) {
+	rows, err := a.q.AuditJobs(ctx, sqlcgen.AuditJobsParams{After: int64(id) - 1, Last: int64(id), MaxRows: 1, Since: time.Unix(0, 0)})
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	if len(rows) == 0 {
+		return nil, domain.NewError(domain.NotFound, "there is no such job")
+	}
+	r := rows[0]
+	return &audit.Job{ID: id, Name: r.Name, Group: r.GroupName, NextFire: fromEpoch(r.NextFireTime)}, nil
+}
+
+// around reads the runs before and after an instant of a fixed_delay job.
+func (a *FireAudit) around(ctx context.Context, id domain.JobID, t time.Time) (c audit.Chain, err error) {
+	if c.Before, err = a.before(ctx, id, t); err != nil {
+		return c, err
+	}
+	rows, err := a.q.AuditChain(ctx, sqlcgen.AuditChainParams{
+		JobID: int64(id), Lo: domain.FirstRunID(t.Add(time.Millisecond)), Hi: lastRunID, MaxRows: 1,
+	})
+	if len(rows) > 0 {
+		run := auditRun(sqlcgen.AuditRunsRow(rows[0]))
+		c.After = &run
+	}
+	return c, pgerr.Translate(err)
+}
+
+// fromEpoch reads an instant for which the epoch stands where there is none.
+func fromEpoch(t time.Time) time.Time {
+	if t.Unix() == 0 {
+		return time.Time{}
+	}
+	return t.UTC()
+}
