@@ -1,0 +1,193 @@
+// Package audit looks for fire times that nobody can explain, for ever: the last of the reconcilers, for what a bug or
+// somebody's SQL has left behind.
+//
+// # Rounds
+//
+// A round looks at what came due between the end of the round before and a minute ago, job by job. It goes page by
+// page, and where it has come to is written after each page, so that another dispatcher goes on where one died. One of
+// them works at a time, by a lease on a row; there is no leader.
+//
+// Both bounds of a page count: the jobs that it asks about, of which a million may be idle, and the fire times that
+// it computes. After a page it rests nine times as long as that took, and a few seconds where it was the number of jobs
+// that ended it. So the audit takes a tenth of one connection at most, rounds come every minute while there are few
+// jobs, and take longer when there are very many: with a million idle jobs some hours.
+//
+// # What it must not race
+//
+// Fires that are only late. A round ends a minute ago, and before what planning has yet to decide; beyond that only a
+// job that planning is stuck at for a quarter of an hour is passed by. What is found is looked at again under the
+// planning lock of its job before it is entered into the missed ledger (store.LedgerUnexplained).
+package audit
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// Store keeps how far the audit has come, and the missed ledger.
+type Store interface {
+	ClaimFireAudit(ctx context.Context, owner string, lease time.Duration) (round domain.FireRound, now time.Time, ok bool, err error)
+	SaveFireAudit(ctx context.Context, owner string, round domain.FireRound) error
+	ReleaseFireAudit(ctx context.Context, owner string) error
+	OldestUndecided(ctx context.Context) (time.Time, error)
+	LedgerUnexplained(ctx context.Context, gap domain.FireGap) ([]time.Time, error)
+}
+
+// Reader finds unexplained fire times that are due after since and not after until, a page from the cursor on.
+type Reader interface {
+	Unexplained(ctx context.Context, since, until time.Time, from domain.FireCursor, jobs, fires int) (
+		found []domain.FireGap, audited int, next domain.FireCursor, done bool, err error)
+}
+
+// Config says what an auditor works with. All fields but Registry are required.
+type Config struct {
+	Store    Store
+	Reader   Reader
+	Log      *slog.Logger
+	Registry prometheus.Registerer
+}
+
+// The bounds and periods of the audit.
+const (
+	margin    = time.Minute      // what came due since is left to the next round
+	patience  = 15 * time.Minute // for planning that is behind
+	furthest  = 24 * time.Hour   // how far back a round begins after a long absence of all dispatchers
+	period    = time.Minute      // of rounds, while there are few jobs
+	lease     = 2 * time.Minute
+	pageJobs  = 500
+	pageFires = 20_000
+	idleRest  = 10 * time.Second // after a page that was full of jobs
+	restShare = 9                // a page of a second is followed by a rest of nine
+)
+
+// Auditor is the periodic audit. Make one with New and Run it.
+type Auditor struct {
+	cfg   Config
+	owner string
+
+	fires, unexplained prometheus.Counter
+	lag                prometheus.Gauge
+}
+
+// New returns an Auditor that does nothing until Run.
+func New(cfg Config) *Auditor {
+	a := &Auditor{
+		cfg: cfg, owner: rand.Text(),
+		fires:       prometheus.NewCounter(prometheus.CounterOpts{Name: "belfry_audit_fires_total", Help: "Fire times that the periodic audit looked at."}),
+		unexplained: prometheus.NewCounter(prometheus.CounterOpts{Name: "belfry_audit_unexplained_total", Help: "Fire times without a run or a reason, which the audit entered into the missed ledger."}),
+		lag:         prometheus.NewGauge(prometheus.GaugeOpts{Name: "belfry_audit_lag_seconds", Help: "Age of the instant up to which all fire times have been audited, while this dispatcher audits."}),
+	}
+	if cfg.Registry != nil {
+		cfg.Registry.MustRegister(a.fires, a.unexplained, a.lag)
+	}
+	return a
+}
+
+// Run audits until ctx ends.
+func (a *Auditor) Run(ctx context.Context) error {
+	for rest := time.Second; pause(ctx, rest); {
+		var err error
+		if rest, err = a.page(ctx); err != nil && ctx.Err() == nil {
+			a.cfg.Log.WarnContext(ctx, "auditing fire times; trying again", "err", err)
+			rest = idleRest
+		}
+	}
+	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	_ = a.cfg.Store.ReleaseFireAudit(release, a.owner) // else the lease ends by itself
+	return nil
+}
+
+// page audits one page, and returns how long to rest.
+func (a *Auditor) page(ctx context.Context) (time.Duration, error) {
+	round, now, ours, err := a.cfg.Store.ClaimFireAudit(ctx, a.owner, lease)
+	if err != nil {
+		return 0, err
+	}
+	if !ours {
+		a.lag.Set(0) // another one tells it
+		return idleRest, nil
+	}
+	a.lag.Set(now.Sub(round.Through).Seconds())
+	if round.Upto.IsZero() {
+		undecided, err := a.cfg.Store.OldestUndecided(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if !begin(&round, now, undecided) {
+			return idleRest, nil
+		}
+	}
+	begun := time.Now()
+	found, audited, next, done, err := a.cfg.Reader.Unexplained(ctx, round.Through, round.Upto, round.Cursor, pageJobs, pageFires)
+	if err != nil {
+		return 0, err
+	}
+	for _, gap := range found {
+		if err := a.enter(ctx, gap); err != nil {
+			return 0, err
+		}
+	}
+	a.fires.Add(float64(audited))
+	rest := max(restShare*time.Since(begun), 100*time.Millisecond)
+	if audited < pageFires {
+		rest = max(rest, idleRest)
+	}
+	round.Cursor = next
+	if done {
+		rest = max(rest, period-now.Sub(round.BeganAt))
+		round.Through, round.Upto, round.Cursor = round.Upto, time.Time{}, domain.FireCursor{}
+	}
+	return min(rest, period), a.cfg.Store.SaveFireAudit(ctx, a.owner, round)
+}
+
+// begin starts a round, and reports whether there is anything to look at.
+func begin(round *domain.FireRound, now, undecided time.Time) bool {
+	upto := now.Add(-margin)
+	if !undecided.IsZero() && !undecided.After(upto) {
+		upto = undecided.Add(-time.Millisecond)
+		if earliest := now.Add(-patience); upto.Before(earliest) {
+			upto = earliest
+		}
+	}
+	upto = upto.Truncate(time.Millisecond)
+	if !upto.After(round.Through) {
+		return false
+	}
+	if since := upto.Add(-furthest); round.Through.Before(since) {
+		round.Through = since
+	}
+	round.Upto, round.Cursor, round.BeganAt = upto, domain.FireCursor{}, now
+	return true
+}
+
+// enter makes sure that what is unexplained is at least on record.
+func (a *Auditor) enter(ctx context.Context, gap domain.FireGap) error {
+	entered, err := a.cfg.Store.LedgerUnexplained(ctx, gap)
+	if err != nil || len(entered) == 0 {
+		return err
+	}
+	a.unexplained.Add(float64(len(entered)))
+	a.cfg.Log.ErrorContext(ctx, "fire times have neither a run nor a reason; they are in the missed ledger now",
+		"job_id", gap.JobID, "job", gap.JobName, "group", gap.Group, "version", gap.Version, "count", len(entered),
+		"first", domain.At(entered[0]).String(), "last", domain.At(entered[len(entered)-1]).String())
+	return nil
+}
+
+// pause waits for d or the end of ctx, and reports whether ctx goes on.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
