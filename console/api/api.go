@@ -93,12 +93,13 @@ type Views interface {
 	Log(ctx context.Context, id domain.RunID, from int64, limit int) (view.LogPage, error)
 }
 
-// Config is what the API is made of. Engine to Views, Registerer, Gatherer and Log must be set.
+// Config is what the API is made of. Engine to Fires, Registerer, Gatherer and Log must be set.
 type Config struct {
 	Engine     Engine
 	Dispatcher Dispatcher
 	Accounts   Accounts
 	Views      Views
+	Fires      Fires
 	Ready      []Check // what must answer for /readyz to be well
 	Registerer prometheus.Registerer
 	Gatherer   prometheus.Gatherer // of /metrics
@@ -159,6 +160,7 @@ func New(c Config) *API {
 	a.registerJobs()
 	a.registerSchedules()
 	a.registerRuns()
+	a.registerFires()
 	a.registerLogs()
 	a.finishContract()
 	a.mountSystem()

@@ -126,6 +126,7 @@ func TestRoles(t *testing.T) {
 		{"POST", hidden + "/trigger", noJob + "/trigger", ""}, {"POST", hidden + "/enable", noJob + "/enable", ""},
 		{"POST", hidden + "/disable", noJob + "/disable", ""},
 		{"GET", hidden + "/next", noJob + "/next", ""}, {"GET", hidden + "/missed", noJob + "/missed", ""},
+		{"GET", hidden + "/why?at=2026-03-29T01:30:00Z", noJob + "/why?at=2026-03-29T01:30:00Z", ""}, {"GET", hidden + "/why?at=x", noJob + "/why?at=x", ""},
 		{"GET", hiddenRun, noRun, ""}, {"GET", hiddenRun + "/log", noRun + "/log", ""}, {"GET", hiddenRun + "/log.txt", noRun + "/log.txt", ""},
 		{"GET", hiddenRun + "/log/stream", noRun + "/log/stream", ""}, {"POST", hiddenRun + "/kill", noRun + "/kill", ""},
 		{"POST", hiddenRun + "/retry", noRun + "/retry", ""},
@@ -138,12 +139,15 @@ func TestRoles(t *testing.T) {
 		}
 	}
 	for _, list := range []string{"/api/v1/jobs", "/api/v1/runs", "/api/v1/runs?job_id=2",
-		"/api/v1/runs?state=pending", "/api/v1/runs?job_id=2&state=pending", "/api/v1/groups"} {
+		"/api/v1/runs?state=pending", "/api/v1/runs?job_id=2&state=pending", "/api/v1/groups", "/api/v1/audit/fires"} {
 		for _, who := range []string{op, vi} {
 			if a := w.do(who, "GET", list, ""); a.status != 200 || strings.Contains(a.body, "secret") {
 				t.Errorf("%s shows %d %s", list, a.status, a.body)
 			}
 		}
+	}
+	if a, b := w.do(op, "GET", "/api/v1/audit/fires?job_id=2", ""), w.do(op, "GET", "/api/v1/audit/fires?job_id=999", ""); a.status != 422 || a.body != b.body {
+		t.Errorf("the audit of a hidden job: %d %s; of none: %s", a.status, a.body, b.body)
 	}
 	// Neither a new job nor an edit nor a child reaches into another group.
 	alike := func(what, a, b string) {

@@ -124,10 +124,12 @@ func enumerations() map[string]map[string][]any {
 				domain.ScheduleFixedDelay, domain.ScheduleOnce),
 			"dialect": names(domain.DialectStandard, domain.DialectQuartz),
 		},
-		"Child":     {"on": names(domain.OnSuccess, domain.OnFailure, domain.OnAlways)},
-		"Missed":    {"policy": misfire},
-		"Run":       {"state": states, "cause": causes},
-		"RunDetail": {"state": states, "cause": causes},
+		"Child":       {"on": names(domain.OnSuccess, domain.OnFailure, domain.OnAlways)},
+		"Missed":      {"policy": misfire},
+		"FireFinding": {"fate": names(domain.FireFates...)},
+		"Why":         {"fate": names(domain.FireFates...)},
+		"Run":         {"state": states, "cause": causes},
+		"RunDetail":   {"state": states, "cause": causes},
 	}
 }
 

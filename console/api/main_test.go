@@ -56,6 +56,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w.api = api.New(api.Config{
 		Engine: s, Dispatcher: w.fleet, Accounts: w.accounts, Views: view.New(s.Pool()),
+		Fires:      view.NewFireAudit(s.Pool(), s.Zone(), s.Settings().Tolerance),
 		Ready:      []api.Check{probe("postgres"), probe("nats")},
 		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.NewTextHandler(w.log, nil)),
 		Home: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "home") }),

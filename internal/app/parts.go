@@ -14,6 +14,7 @@ import (
 	"github.com/belfryhq/belfry/console"
 	"github.com/belfryhq/belfry/console/api"
 	"github.com/belfryhq/belfry/dispatcher"
+	"github.com/belfryhq/belfry/dispatcher/audit"
 	"github.com/belfryhq/belfry/dispatcher/followup"
 	"github.com/belfryhq/belfry/dispatcher/logs"
 	"github.com/belfryhq/belfry/internal/config"
@@ -71,7 +72,12 @@ func (p *process) addSettling(d *dispatcher.Dispatcher, s *store.Store, nc *nats
 	p.add("follow-ups", workers.Run)
 	p.add("retention", func(ctx context.Context) error { return p.retain(ctx, s, keep) })
 	p.add("dispatcher", d.Run)
+	p.add("audit of fire times", audit.New(audit.Config{Store: s, Reader: fireAudit(s), Log: p.log, Registry: p.registry}).Run)
 	return nil
+}
+
+func fireAudit(s *store.Store) *view.FireAudit {
+	return view.NewFireAudit(s.Pool(), s.Zone(), s.Settings().Tolerance)
 }
 
 // retain drops the days that nobody keeps any more.
@@ -92,7 +98,39 @@ func (p *process) retain(ctx context.Context, s *store.Store, keep config.Keepin
 
 func (p *process) addScheduler(s *store.Store, d *dispatcher.Dispatcher) {
 	p.add("scheduler", scheduler.New(scheduler.Config{Store: s, Firer: d, Log: p.log, Registry: p.registry}).Run)
+	p.add("scheduler presence", func(ctx context.Context) error { return p.attend(ctx, s) })
 }
+
+// attend writes that this scheduler is at work, so that the audit can tell when none was. That it writes does not
+// prove that it plans, but what keeps it from planning keeps it from writing: an end, a stop, Postgres out of reach.
+func (p *process) attend(ctx context.Context, s *store.Store) error {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	name := fmt.Sprintf("%s/%d", host, os.Getpid())
+	tick := time.NewTicker(presencePeriod)
+	defer tick.Stop()
+	for presence, silent := int64(0), false; ; {
+		work, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.Silence)
+		presence, err = s.Attend(work, presence, name) // once more at the end, so that the gap begins there
+		cancel()
+		if err != nil && !silent && ctx.Err() == nil {
+			p.log.WarnContext(ctx, "writing that this scheduler is at work; trying again", "err", err)
+		}
+		silent = err != nil
+		if ctx.Err() != nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// presencePeriod is a third of store.Silence.
+const presencePeriod = 2 * time.Second
 
 // addAuth appends the part that lets executors in by their group's token. With wait, what comes after it starts
 // when it does.
@@ -167,7 +205,7 @@ func checkAdminPassword(password config.Secret) error {
 // addConsole appends the REST API, and returns its address.
 func (p *process) addConsole(ln net.Listener, s *store.Store, d *dispatcher.Dispatcher, accounts groupAccounts) (string, error) {
 	server, err := console.New(console.Config{Listener: ln, API: api.Config{
-		Engine: s, Dispatcher: d, Accounts: accounts, Views: view.New(s.Pool()), Zone: s.Zone(), Log: p.log,
+		Engine: s, Dispatcher: d, Accounts: accounts, Views: view.New(s.Pool()), Fires: fireAudit(s), Zone: s.Zone(), Log: p.log,
 		Ready:      []api.Check{{Name: "postgres", Probe: s.Check}, {Name: "nats", Probe: d.CheckNATS}},
 		Registerer: p.registry, Gatherer: p.registry, Version: p.app.Version,
 	}})

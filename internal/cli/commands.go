@@ -35,6 +35,7 @@ type root struct {
 	Run    runCmd    `cmd:"" group:"client" help:"Runs: list, read logs, kill, retry."`
 	Group  groupCmd  `cmd:"" group:"client" help:"Executor groups, their tokens and their instances."`
 	Token  tokenCmd  `cmd:"" group:"client" help:"API tokens."`
+	Audit  auditCmd  `cmd:"" group:"client" help:"Explain what became of every fire time."`
 	Import importCmd `cmd:"" group:"client" help:"Make jobs of what other schedulers run."`
 
 	Bench     benchCmd     `cmd:"" group:"bench" help:"Measure throughput, lateness and cost on this machine."`

@@ -67,6 +67,7 @@ func newRealConsole(t *testing.T) *fleet {
 	f := &fleet{}
 	metrics := prometheus.NewRegistry()
 	server := httptest.NewServer(api.New(api.Config{Engine: s, Dispatcher: f, Accounts: accounts, Views: view.New(s.Pool()),
+		Fires:      view.NewFireAudit(s.Pool(), s.Zone(), s.Settings().Tolerance),
 		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.DiscardHandler)}))
 	t.Cleanup(server.Close)
 	belfry(t, password+"\n", "login", "--server", server.URL, "-u", "admin", "--password-stdin").want(t, ExitDone)
@@ -102,6 +103,11 @@ func TestAgainstTheRealAPI(t *testing.T) {
 	ok("", "job disable default/report", "disabled")
 	ok("", "job list --disabled", "report")
 	ok("", "job enable default/report", "enabled")
+
+	ok("", "audit", "0 fire times of 1 jobs")
+	ok("", "audit --since 1h --job default/report --all -o json", `"of_jobs": 1`)
+	ok("", "job why default/report --at 2020-03-29T03:00", "The job did not exist yet: version 1")
+	ok("", "job why 1 --at 2199-03-29T03:00:00Z -o yaml", "is_fire_time: true", "fate: not_due")
 
 	run := strings.TrimSpace(ok("", "job trigger default/report --param x"))
 	ok("", "run list --job default/report --since 1h", run)

@@ -20,6 +20,7 @@ type jobCmd struct {
 	Disable jobDisableCmd `cmd:"" help:"Stop jobs from firing by their schedule."`
 	Trigger jobTriggerCmd `cmd:"" help:"Run a job now."`
 	Next    jobNextCmd    `cmd:"" help:"Show when a job fires next."`
+	Why     jobWhyCmd     `cmd:"" help:"Say why a job ran, or did not run, at an instant."`
 	Delete  jobDeleteCmd  `cmd:"" help:"Delete jobs."`
 }
 
@@ -34,6 +35,15 @@ func findJob(ctx context.Context, cl *client.Client, ref string) (domain.Job, er
 		return domain.Job{}, &usageError{fmt.Sprintf("%q names no job; give its id, or group/name", ref)}
 	}
 	return cl.JobByName(ctx, group, name)
+}
+
+// jobID returns the id of the job that ref names. An id is taken as it is, so that it may be that of a deleted job.
+func jobID(a *app, cl *client.Client, ref string) (domain.JobID, error) {
+	if id, err := strconv.ParseInt(ref, 10, 64); err == nil && id > 0 {
+		return domain.JobID(id), nil
+	}
+	job, err := findJob(a.ctx, cl, ref)
+	return job.ID, err
 }
 
 // eachJob does the same to each job that refs name. All are tried; each failure is printed.

@@ -1,0 +1,124 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/view"
+)
+
+// Fires explains what became of fire times.
+type Fires interface {
+	// Audit explains fire times from a cursor on, as many as it can within a moment.
+	Audit(ctx context.Context, scope view.FireScope, from domain.FireCursor) (page domain.FireAudit, next domain.FireCursor, done bool, err error)
+	// Why answers what became of an instant of a job. Invalid: at is none.
+	Why(ctx context.Context, id domain.JobID, at string) (domain.Why, error)
+	// FireSubject returns the group of a job that is, or was before it was deleted. NotFound: there never was one.
+	FireSubject(ctx context.Context, id domain.JobID) (group string, err error)
+}
+
+// auditReach is the span of an audit that names none.
+const auditReach = 24 * time.Hour
+
+type fireAuditInput struct {
+	Since  domain.Instant `query:"since" doc:"Fire times that are due after this instant; default: 24 hours before until"`
+	Until  domain.Instant `query:"until" doc:"Fire times that are due by this instant; default: now"`
+	JobID  domain.JobID   `query:"job_id" minimum:"1"`
+	Cursor string         `query:"cursor" doc:"next_cursor of the page before; the other parameters must be those of its since and until"`
+}
+
+func (a *API) registerFires() {
+	register(a, operation{method: "GET", path: "/audit/fires", tag: "Jobs", summary: "Explain what became of every fire time of a span", needs: account.Viewer,
+		description: "Recomputes the fire times that the jobs' versions say, and compares them with runs and missed ledgers. " +
+			"Each page says of how many fire times what became, and has an item for neighbouring ones that did not simply run. " +
+			"A page takes as much as it can within a second or so: go on until next_cursor is empty."}, a.auditFires)
+	register(a, operation{method: "GET", path: "/jobs/{id}/why", tag: "Jobs", summary: "Say what became of one instant of a job", needs: account.Viewer,
+		description: "Also of an instant that is no fire time, and of a job that was deleted."}, a.why)
+}
+
+// mayAsk returns nil for a job that the caller may see, also one that was deleted, NotFound for any other.
+func (a *API) mayAsk(ctx context.Context, id auth.Identity, job domain.JobID) error {
+	group, err := a.Fires.FireSubject(ctx, job)
+	if domain.CodeOf(err) == domain.NotFound {
+		return domain.WrapError(domain.NotFound, noJob, err)
+	}
+	if err != nil {
+		return err
+	}
+	return may(id, group, noJob)
+}
+
+func (a *API) auditFires(ctx context.Context, id auth.Identity, in *fireAuditInput) (*output[domain.FireAudit], error) {
+	scope := view.FireScope{Only: id.Only(), Job: in.JobID, Since: in.Since.Time, Until: in.Until.Time}
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	if scope.Until.IsZero() || scope.Until.After(now) {
+		scope.Until = now // what is still to come has no history
+	}
+	if scope.Since.IsZero() {
+		scope.Since = scope.Until.Add(-auditReach)
+	}
+	var f domain.Faults
+	if !scope.Since.Before(scope.Until) {
+		f.Add("since", "must be before until, and past")
+	}
+	if err := f.Err("the request is not valid"); err != nil {
+		return nil, err
+	}
+	if in.JobID != 0 {
+		if err := a.mayAsk(ctx, id, in.JobID); domain.CodeOf(err) == domain.NotFound && err != nil {
+			return nil, invalidField("job_id", noJob)
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	from, err := decodeFireCursor(in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	page, next, done, err := a.Fires.Audit(ctx, scope, from)
+	if err == nil && !done {
+		page.Next = encodeFireCursor(next)
+	}
+	return &output[domain.FireAudit]{page}, err
+}
+
+func encodeFireCursor(c domain.FireCursor) string {
+	b, _ := json.Marshal(fireCursor{c.Job, domain.AtPtr(c.Due)}) // numbers and instants can be encoded
+	return encodeCursor("fires", string(b))
+}
+
+type fireCursor struct {
+	Job domain.JobID    `json:"job"`
+	Due *domain.Instant `json:"due,omitempty"`
+}
+
+func decodeFireCursor(cursor string) (domain.FireCursor, error) {
+	key, err := decodeCursor("fires", cursor)
+	if err != nil || key == "" {
+		return domain.FireCursor{}, err
+	}
+	var c fireCursor
+	if err := json.Unmarshal([]byte(key), &c); err != nil || c.Job < 1 {
+		return domain.FireCursor{}, badCursor()
+	}
+	out := domain.FireCursor{Job: c.Job}
+	if c.Due != nil {
+		out.Due = c.Due.Time
+	}
+	return out, nil
+}
+
+func (a *API) why(ctx context.Context, id auth.Identity, in *struct {
+	JobPath
+	At string `query:"at" required:"true" maxLength:"64" doc:"RFC 3339, or a local time in the job's zone such as 2026-03-29T02:30"`
+}) (*output[domain.Why], error) {
+	if err := a.mayAsk(ctx, id, in.ID); err != nil {
+		return nil, err
+	}
+	w, err := a.Fires.Why(ctx, in.ID, in.At)
+	return &output[domain.Why]{w}, err
+}

@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/client"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+type auditCmd struct {
+	connection
+	Since time.Duration   `env:"BELFRY_SINCE" default:"24h" help:"How far back to look, from --until."`
+	Until *domain.Instant `env:"BELFRY_UNTIL" placeholder:"INSTANT" help:"End of the span, in RFC 3339; by default now."`
+	Job   string          `env:"BELFRY_JOB" placeholder:"JOB" help:"Only this job: its id, or group/name."`
+	All   bool            `env:"BELFRY_AUDIT_ALL" help:"List everything that did not simply run, also while a job was disabled or edited."`
+	Limit int             `env:"BELFRY_LIMIT" default:"1000" help:"Most findings to list; those unexplained are listed beyond it."`
+}
+
+func (*auditCmd) Help() string {
+	return "It recomputes every fire time from the versions of the jobs and compares them with the runs: each has run, or has " +
+		"a reason. The exit code is 1 if any is unexplained or doubled.\n\nExamples:\n\n" +
+		"    belfry audit\n    belfry audit --since 1h --job default/report --all\n    belfry audit --since 168h -o json"
+}
+
+func (c *auditCmd) Run(a *app) error {
+	if c.Since <= 0 {
+		return &usageError{fmt.Sprintf("--since: %s is not a time to look back by; use a positive one such as 24h", c.Since)}
+	}
+	cl, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	scope := client.FireScope{}
+	end := time.Now()
+	if c.Until != nil {
+		scope.Until, end = *c.Until, c.Until.Time
+	}
+	scope.Since = domain.At(end.Add(-c.Since))
+	if c.Job != "" {
+		if scope.Job, err = jobID(a, cl, c.Job); err != nil {
+			return err
+		}
+	}
+	whole, dropped, err := c.pages(a, cl, scope)
+	if err != nil {
+		return err
+	}
+	if err := a.print(c.Output, whole, func(t *table) { auditTable(t, whole) }); err != nil {
+		return err
+	}
+	if dropped > 0 {
+		fmt.Fprintf(a.stderr, "The first %d findings; there are %d more (--limit).\n", len(whole.Items), dropped)
+	}
+	if whole.Counts[domain.FateUnexplained]+whole.Counts[domain.FateDoubled] > 0 {
+		return errReported
+	}
+	return nil
+}
+
+// pages gathers all pages of an audit. On a terminal it shows how far it has come.
+func (c *auditCmd) pages(a *app, cl *client.Client, scope client.FireScope) (whole domain.FireAudit, dropped int, err error) {
+	_, terminal := fileOf(a.stderr)
+	whole = domain.FireAudit{Counts: make(map[domain.FireFate]int), Items: []domain.FireFinding{}}
+	for cursor, first := "", true; first || cursor != ""; first = false {
+		page, err := cl.AuditFires(a.ctx, scope, cursor)
+		if err != nil {
+			return whole, dropped, err
+		}
+		if first {
+			whole.Since, whole.Until, whole.OfJobs = page.Since, page.Until, page.OfJobs
+			scope.Since, scope.Until = page.Since, page.Until
+		}
+		for fate, n := range page.Counts {
+			whole.Counts[fate] += n
+		}
+		whole.Jobs += page.Jobs
+		for _, f := range page.Items {
+			dropped += c.keep(&whole, f)
+		}
+		if cursor = page.Next; terminal && cursor != "" {
+			fmt.Fprintf(a.stderr, "\r%d of %d jobs, %d fire times", whole.Jobs, whole.OfJobs, total(whole.Counts))
+		}
+	}
+	if terminal {
+		fmt.Fprint(a.stderr, "\r\x1b[K")
+	}
+	return whole, dropped, nil
+}
+
+// keep adds a finding that is asked for. It returns 1 for one too many.
+func (c *auditCmd) keep(whole *domain.FireAudit, f domain.FireFinding) int {
+	grave := f.Fate == domain.FateUnexplained || f.Fate == domain.FateDoubled
+	if !c.All && !grave && !noteworthy(f.Fate) {
+		return 0
+	}
+	if len(whole.Items) >= c.Limit && !grave {
+		return 1
+	}
+	whole.Items = append(whole.Items, f)
+	return 0
+}
+
+// noteworthy are the fates of fire times that somebody may miss.
+func noteworthy(f domain.FireFate) bool {
+	return slices.Contains([]domain.FireFate{domain.FateMissed, domain.FateSchedulerAway, domain.FateNotStarted, domain.FateLate}, f)
+}
+
+func total(counts map[domain.FireFate]int) (n int) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+func auditTable(t *table, whole domain.FireAudit) {
+	t.row(fmt.Sprintf("%d fire times of %d jobs, due from %s to %s", total(whole.Counts), whole.Jobs, people(whole.Since.Time), people(whole.Until.Time)))
+	t.row("")
+	t.row("FATE", "FIRE TIMES")
+	for _, fate := range domain.FireFates {
+		if n := whole.Counts[fate]; n > 0 {
+			t.row(words(fate), n)
+		}
+	}
+	if len(whole.Items) == 0 {
+		return
+	}
+	t.row("")
+	t.row("FATE", "JOB", "FIRST", "LAST", "COUNT", "WHY")
+	for _, f := range whole.Items {
+		t.row(words(f.Fate), shown(f.Group+"/"+f.JobName, 60), f.First, f.Last, f.Count, f.Text)
+	}
+}
+
+func words(f domain.FireFate) string { return strings.ReplaceAll(string(f), "_", " ") }
+
+type jobWhyCmd struct {
+	Job string `arg:"" help:"The job's id, or group/name; only the id of one that was deleted."`
+	At  string `required:"" env:"BELFRY_AT" placeholder:"TIME" help:"The instant to ask about: RFC 3339, or a local time in the job's zone such as 2026-03-29T02:30."`
+}
+
+func (*jobWhyCmd) Help() string {
+	return "It says whether the instant is a fire time, and what became of it.\n\nExamples:\n\n" +
+		"    belfry job why default/report --at 2026-03-29T02:30\n    belfry job why 7 --at 2026-03-29T00:30:00Z -o json"
+}
+
+func (c *jobWhyCmd) Run(a *app, parent *jobCmd) error {
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	id, err := jobID(a, cl, c.Job)
+	if err != nil {
+		return err
+	}
+	w, err := cl.Why(a.ctx, id, c.At)
+	if err != nil {
+		return err
+	}
+	return a.print(parent.Output, w, func(t *table) {
+		t.row(w.Answer)
+		if w.RunID != nil {
+			t.row("See: belfry run get " + w.RunID.String())
+		}
+	})
+}

@@ -1,0 +1,33 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// FireScope selects what an audit of fire times looks at; job 0 is all.
+type FireScope struct {
+	Since, Until domain.Instant
+	Job          domain.JobID
+}
+
+// AuditFires returns one page of an audit of fire times. The next one begins at its Next, and is the page of the
+// span that this one names.
+func (c *Client) AuditFires(ctx context.Context, f FireScope, cursor string) (domain.FireAudit, error) {
+	q := values("cursor", cursor, "since", f.Since.String())
+	if !f.Until.IsZero() {
+		q.Set("until", f.Until.String())
+	}
+	if f.Job != 0 {
+		q.Set("job_id", strconv.FormatInt(int64(f.Job), 10))
+	}
+	return answer[domain.FireAudit](ctx, c, http.MethodGet, "/audit/fires", q, nil)
+}
+
+// Why asks what became of an instant of a job: RFC 3339, or a local time in the job's zone.
+func (c *Client) Why(ctx context.Context, id domain.JobID, at string) (domain.Why, error) {
+	return answer[domain.Why](ctx, c, http.MethodGet, jobPath(id)+"/why", values("at", at), nil)
+}
