@@ -251,3 +251,26 @@ func First(id domain.JobID, s *schedule.Schedule, jitter time.Duration, decided,
 	}
 	return time.Time{}, time.Time{}
 }
+
+// Carried returns the fire time, if there is one, that an edit at now would let fall between two versions: the old one
+// had it, with a due instant still to come; the new one has it too, with less jitter, and by that its due instant has
+// passed. Its due instant is the new version's, so that up to the tolerance it fires and beyond it the misfire policy
+// decides. Decided is the newest fire time that keeps its run or ledger entry; jitter is the old version's. Zero times
+// when there is none.
+func Carried(id domain.JobID, old, edited *schedule.Schedule, jitter time.Duration, decided, now time.Time) (fire, due time.Time) {
+	if old.Kind() == domain.ScheduleFixedDelay || edited.Kind() == domain.ScheduleFixedDelay {
+		return time.Time{}, time.Time{}
+	}
+	from := now.Add(-jitter - time.Millisecond)
+	if decided.After(from) {
+		from = decided
+	}
+	for fire = next(old, from); !fire.IsZero() && !fire.After(now); fire = next(old, fire) {
+		if old.Due(id, fire).After(now) && next(edited, fire.Add(-time.Millisecond)).Equal(fire) {
+			if due = edited.Due(id, fire); !due.After(now) {
+				return fire, due
+			}
+		}
+	}
+	return time.Time{}, time.Time{}
+}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -220,5 +221,45 @@ func TestWhyNamesThePolicy(t *testing.T) {
 		if w := why(m, 90*time.Second, DefaultSettings()); !strings.Contains(w, string(m)) || !strings.Contains(w, "1m30s") {
 			t.Errorf("%s: %q", m, w)
 		}
+	}
+}
+
+// An edit that takes jitter away must not lose the fire time whose due instant it moves into the past.
+func TestCarried(t *testing.T) {
+	minute := func(second int, jitter time.Duration) *schedule.Schedule {
+		return compile(t, domain.Schedule{
+			Kind: domain.ScheduleCron, Expr: fmt.Sprintf("%d * * * * *", second), Jitter: domain.Duration(jitter),
+		})
+	}
+	const jitter = 50 * time.Second
+	old := minute(0, jitter)
+	due := old.Due(7, noon) // somewhere in the 50 s after noon
+	if late := due.Sub(noon); late < 2*time.Second || late > 48*time.Second {
+		t.Fatalf("job 7 has a jitter of %v at noon, which is no use here", late)
+	}
+	mid := noon.Add(due.Sub(noon) / 2)
+	none := time.Time{}
+	for name, tt := range map[string]struct {
+		edited       *schedule.Schedule
+		decided, now time.Time
+		want         time.Time
+	}{
+		"no jitter any more":              {minute(0, 0), none, mid, noon},
+		"the same jitter: still to come":  {old, none, mid, none},
+		"it had been due by the old one":  {minute(0, 0), none, due, none},
+		"it has its run":                  {minute(0, 0), noon, mid, none},
+		"the new one has it not":          {minute(30, 0), none, mid, none},
+		"before the fire time":            {minute(0, 0), none, noon.Add(-time.Second), none},
+		"at the fire time":                {minute(0, 0), none, noon, noon},
+		"only the old one has a fire now": {minute(1, 0), none, mid, none},
+	} {
+		fire, at := Carried(7, old, tt.edited, jitter, tt.decided, tt.now)
+		if !fire.Equal(tt.want) || !fire.IsZero() && !at.Equal(tt.edited.Due(7, fire)) {
+			t.Errorf("%s: %v due %v, want %v", name, fire, at, tt.want)
+		}
+	}
+	chain := compile(t, domain.Schedule{Kind: domain.ScheduleFixedDelay, Delay: domain.Duration(time.Minute)})
+	if fire, _ := Carried(7, chain, chain, 0, none, mid); !fire.IsZero() {
+		t.Errorf("fixed_delay: %v", fire)
 	}
 }

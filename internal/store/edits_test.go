@@ -284,10 +284,21 @@ func checkFires(t *testing.T, s *store.Store, job domain.JobID) (fires int) {
 // ownFire reports whether the version itself had the fire time, due while it held: an edit that changes the jitter
 // gives a fire time that has been served a new due instant, and no second run.
 func ownFire(versions []held, fire int64, version int) bool {
-	return slices.ContainsFunc(versions, func(v held) bool {
+	for i, v := range versions {
 		due, ok := v.dues[fire]
-		return ok && v.version == version && due.Before(v.to.Add(slack)) && !due.Before(v.from)
-	})
+		if !ok || v.version != version {
+			continue
+		}
+		if due.Before(v.to.Add(slack)) && !due.Before(v.from) {
+			return true
+		}
+		// Less jitter put the due instant before the edit, while by the version before it was still to come.
+		if i > 0 && due.Before(v.from) {
+			before, ok := versions[i-1].dues[fire]
+			return ok && before.After(v.from)
+		}
+	}
+	return false
 }
 
 // checkFire judges one fire time by the versions that held from slack before its due instant to that instant.

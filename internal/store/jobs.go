@@ -368,7 +368,10 @@ func (s *Store) replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lo
 		}
 	}
 	if spec.Enabled && !waitForEnd {
-		fire, at := plan.First(id, compiled, spec.Schedule.Jitter.Std(), through, l.now)
+		fire, at := s.carried(l, compiled, through)
+		if fire.IsZero() {
+			fire, at = plan.First(id, compiled, spec.Schedule.Jitter.Std(), through, l.now)
+		}
 		if due.Chained && !fire.IsZero() {
 			ended, err := q.LastEnd(ctx, int64(id))
 			if err != nil {
@@ -402,6 +405,19 @@ func (s *Store) replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lo
 		}
 	}
 	return notify(ctx, tx)
+}
+
+// carried returns the fire time that fell between the job's version and the edited one, see plan.Carried. A version
+// that was disabled, or whose schedule no longer compiles, had none.
+func (s *Store) carried(l *lockedEdit, edited *schedule.Schedule, through time.Time) (fire, due time.Time) {
+	if !l.job.Enabled {
+		return time.Time{}, time.Time{}
+	}
+	old, err := schedule.Compile(l.job.Schedule, schedule.Options{DefaultZone: s.zone, CreatedAt: l.job.CreatedAt.Time})
+	if err != nil {
+		return time.Time{}, time.Time{}
+	}
+	return plan.Carried(l.job.ID, old, edited, l.job.Schedule.Jitter.Std(), through, l.now)
 }
 
 // DeleteJob deletes a job. Its runs that have not started end as cancelled/job_deleted; those that an instance

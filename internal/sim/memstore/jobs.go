@@ -171,7 +171,10 @@ func (db *DB) edit(j *job, spec domain.JobSpec, compiled *schedule.Schedule, cha
 	*d = dueRow{version: j.version + 1, decided: through, chained: chained(&spec)}
 	waitForEnd := d.chained && wasDelay && db.liveScheduled(id)
 	if spec.Enabled && !waitForEnd {
-		d.nextFire, d.nextDue = plan.First(id, compiled, spec.Schedule.Jitter.Std(), through, now)
+		d.nextFire, d.nextDue = db.carried(j, compiled, through, now)
+		if d.nextFire.IsZero() {
+			d.nextFire, d.nextDue = plan.First(id, compiled, spec.Schedule.Jitter.Std(), through, now)
+		}
 		if d.chained && !d.nextFire.IsZero() {
 			// An edit does not shorten the pause since the last run.
 			if after := plan.After(compiled, ended); after.IsZero() || after.After(d.nextFire) {
@@ -191,6 +194,18 @@ func (db *DB) edit(j *job, spec domain.JobSpec, compiled *schedule.Schedule, cha
 		}
 	}
 	db.notified = true
+}
+
+// carried returns the fire time that fell between the job's version and the edited one, see plan.Carried.
+func (db *DB) carried(j *job, edited *schedule.Schedule, through, now time.Time) (fire, due time.Time) {
+	if !j.spec.Enabled {
+		return time.Time{}, time.Time{}
+	}
+	old, err := compile(&j.spec, j.createdAt)
+	if err != nil {
+		return time.Time{}, time.Time{}
+	}
+	return plan.Carried(j.id, old, edited, j.spec.Schedule.Jitter.Std(), through, now)
 }
 
 // keptThrough returns the newest fire time of the job that keeps its run or its ledger entry, and when the newest
