@@ -178,7 +178,7 @@ func (e *engineRun) await(ctx context.Context, f Figures, l load) error {
 func (e *engineRun) lag(ctx context.Context, to time.Time) (lag time.Duration, left bool, err error) {
 	var oldest float64
 	err = e.servers.db.QueryRow(ctx, `
-		SELECT COALESCE(extract(epoch FROM clock_timestamp() - (SELECT min(due_at) FROM runs_live WHERE NOT held AND due_at < clock_timestamp())), 0)::float8,
+		SELECT COALESCE(extract(epoch FROM clock_timestamp() - (SELECT min(due_at) FROM runs_live WHERE NOT held AND due_at < statement_timestamp())), 0)::float8,
 		       EXISTS (SELECT 1 FROM runs_live WHERE NOT held AND due_at <= $1) OR EXISTS (SELECT 1 FROM job_due WHERE next_due_at <= $1)`,
 		to).Scan(&oldest, &left)
 	return time.Duration(oldest * float64(time.Second)), left, err

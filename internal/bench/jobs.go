@@ -139,7 +139,7 @@ INSERT INTO %s (id, job_id, job_version, group_name, cause, state, reason, messa
 SELECT (lpad(to_hex(floor(extract(epoch FROM at) * 1000)::bigint), 12, '0') || '8' || substr(h, 1, 3) || 'a' || substr(h, 4, 15))::uuid,
        1 + i %% 100000, 1, '` + group + `', 'schedule', CASE WHEN i %% 100 = 0 THEN 'failed' ELSE 'succeeded' END, '', '', '', 1,
        at, at, at, at, at, at, 1, 0, 'executor-1', h, 'any: the least loaded of 1'
-  FROM generate_series(1, $2::bigint) i,
+  FROM generate_series(0, $2::bigint - 1) i,
        LATERAL (SELECT $1::timestamptz + i * ($3::float8 / $2) * interval '1 second' AS at, md5($1::text || i) AS h) w`
 
 func (b *Bench) addDay(ctx context.Context, day time.Time, n int) error {

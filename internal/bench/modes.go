@@ -29,14 +29,26 @@ func (b *Bench) findMax(ctx context.Context, begin int) error {
 			}
 			return f, err
 		},
-		func(ctx context.Context) (Figures, error) {
-			e := engineRun{Bench: b, stop: rampStop, of: func(from time.Time) load { return ramp(from, begin) }}
-			f, err := e.run(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return f, e.sustained(ctx, f, begin)
-		})
+		func(ctx context.Context) (Figures, error) { return b.climb(ctx, begin) })
+}
+
+// climb searches from a rate on; if that is too high already, from half of it.
+func (b *Bench) climb(ctx context.Context, begin int) (Figures, error) {
+	for {
+		e := engineRun{Bench: b, stop: rampStop, of: func(from time.Time) load { return ramp(from, begin, b.Config.Spread) }}
+		f, err := e.run(ctx)
+		if err != nil {
+			return nil, err
+		}
+		err = e.sustained(ctx, f)
+		if err != nil || f["max_per_s"] > 0 {
+			return f, err
+		}
+		if begin /= 2; begin < 10 {
+			return nil, errors.New("not even 10 fires a second were sustained")
+		}
+		b.say("%d/s were not sustained; beginning with %d/s", 2*begin, begin)
+	}
 }
 
 // rampRate is the rate of a step.
@@ -48,14 +60,14 @@ func rampRate(begin, step int) int {
 	return int(rate)
 }
 
-// ramp is a load that grows, step by step, evenly over each second.
-func ramp(from time.Time, begin int) load {
+// ramp is a load that grows, step by step.
+func ramp(from time.Time, begin int, spread bool) load {
 	var l load
 	had := 0
 	for k := range rampSteps {
 		rate := rampRate(begin, k)
 		l.Sets = append(l.Sets, set{
-			N: rate - had, From: from.Add(time.Duration(k) * rampStep), For: time.Duration(rampSteps-k) * rampStep, Spread: true,
+			N: rate - had, From: from.Add(time.Duration(k) * rampStep), For: time.Duration(rampSteps-k) * rampStep, Spread: spread,
 		})
 		had = rate
 	}
@@ -64,7 +76,7 @@ func ramp(from time.Time, begin int) load {
 
 // sustained adds the maximum: what the last step settled a second whose fires were not late at its end. The peak is
 // the best of any three seconds.
-func (e *engineRun) sustained(ctx context.Context, f Figures, begin int) error {
+func (e *engineRun) sustained(ctx context.Context, f Figures) error {
 	perSecond, err := e.settledBySecond(ctx)
 	if err != nil {
 		return err
@@ -72,9 +84,6 @@ func (e *engineRun) sustained(ctx context.Context, f Figures, begin int) error {
 	for k := range rampSteps {
 		start, end := e.from.Add(time.Duration(k)*rampStep), e.from.Add(time.Duration(k+1)*rampStep)
 		if (!e.stopped.IsZero() && end.After(e.stopped)) || e.lagAt(end) > rampLate {
-			if k == 0 {
-				return fmt.Errorf("already %d/s were not sustained; begin lower, with --rate", begin)
-			}
 			break
 		}
 		first := int(start.Sub(e.from) / time.Second)
@@ -163,8 +172,8 @@ func (b *Bench) overload(ctx context.Context) error {
 	span := b.Config.Span.Truncate(time.Second)
 	of := func(from time.Time) load {
 		return load{Sets: []set{
-			{N: most / 2, From: from, For: beforeOverload + span + afterOverload, Spread: true},
-			{N: most * 3 / 2, From: from.Add(beforeOverload), For: span, Spread: true},
+			{N: most / 2, From: from, For: beforeOverload + span + afterOverload, Spread: b.Config.Spread},
+			{N: most * 3 / 2, From: from.Add(beforeOverload), For: span, Spread: b.Config.Spread},
 		}}
 	}
 	return b.alternate(ctx, fmt.Sprintf("overload: %s/s offered for %v", thousands(float64(2*most)), span), nil, func(ctx context.Context) (Figures, error) {

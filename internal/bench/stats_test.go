@@ -115,7 +115,7 @@ func TestLoadsAgree(t *testing.T) {
 		{Sets: []set{{N: 7, From: from}}},
 		{Sets: []set{{N: 3, From: from, For: 4 * time.Second}}},
 		{Sets: []set{{N: 1500, From: from, For: 2 * time.Second, Spread: true}, {N: 7, From: from.Add(time.Second), For: time.Second, Spread: true}}},
-		ramp(from, 100),
+		ramp(from, 100, true), ramp(from, 100, false),
 	} {
 		want := make(map[time.Time]int)
 		for _, s := range l.Sets {
