@@ -34,3 +34,10 @@ func (a *App) BenchDispatcher(ctx context.Context, database, nats config.URL) er
 	c.DatabaseURL, c.NATSURL, c.Level, c.Format = database, nats, "warn", "text"
 	return a.Dispatcher(ctx, c)
 }
+
+// BenchStandalone is standalone as it is measured: with NATS inside, and the measurement's Postgres.
+func (a *App) BenchStandalone(ctx context.Context, database config.URL, dir string) error {
+	c := config.DefaultStandalone()
+	c.DatabaseURL, c.DataDir, c.HTTP, c.NATSListen, c.Level, c.Format = database, dir, "127.0.0.1:0", "127.0.0.1:0", "warn", "text"
+	return a.Standalone(ctx, c)
+}

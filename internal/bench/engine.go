@@ -109,6 +109,17 @@ func (e *engineRun) start(ctx context.Context) error {
 	return nil
 }
 
+// startStandalone starts all roles in one process, which has a NATS of its own.
+func (e *engineRun) startStandalone(ctx context.Context) error {
+	order := Order{Part: partStandalone, Database: e.servers.pg.URL(), Dir: filepath.Join(e.servers.dir, "standalone"), Profile: e.Config.Profile}
+	c, err := startPart(ctx, order, e.Stderr)
+	if err != nil {
+		return err
+	}
+	e.parts = append(e.parts, c)
+	return nil
+}
+
 // systemURL is NATS with the system side's log-in.
 func (b *Bench) systemURL() string {
 	const scheme = "nats://"

@@ -24,7 +24,8 @@ const (
 	partExecutor   = "executor"
 	partPipeline   = "pipeline"  // the yardstick's insert, update, offer and settling
 	partResponder  = "responder" // the yardstick's executor
-	partPostgres   = "postgres"  // no process of this binary
+	partStandalone = "standalone"
+	partPostgres   = "postgres" // no process of this binary
 )
 
 // Order is what a part is told to be: the first line of its standard input, in JSON. It holds passwords, which is why
@@ -33,7 +34,7 @@ type Order struct {
 	Part     string `json:"part"`
 	Database string `json:"database_url,omitempty"`
 	NATS     string `json:"nats_url,omitempty"`
-	Dir      string `json:"dir,omitempty"`      // nats: its storage; executor: its spool
+	Dir      string `json:"dir,omitempty"`      // nats: its storage; executor: its spool; standalone: its data
 	Password string `json:"password,omitempty"` // nats: of the system side and of executors
 	Name     string `json:"name,omitempty"`     // executor: its instance
 	Capacity int    `json:"capacity,omitempty"` // executor
@@ -57,6 +58,7 @@ type reply struct {
 type Roles interface {
 	BenchScheduler(ctx context.Context, database, nats config.URL) error
 	BenchDispatcher(ctx context.Context, database, nats config.URL) error
+	BenchStandalone(ctx context.Context, database config.URL, dir string) error
 }
 
 // part is the running side of a process.
@@ -119,6 +121,9 @@ func (p *part) run(ctx context.Context, roles Roles) error {
 	case partDispatcher:
 		p.ready()
 		return roles.BenchDispatcher(ctx, config.URL(p.order.Database), config.URL(p.order.NATS))
+	case partStandalone:
+		p.ready()
+		return roles.BenchStandalone(ctx, config.URL(p.order.Database), p.order.Dir)
 	}
 	return fmt.Errorf("there is no part %q", p.order.Part)
 }
