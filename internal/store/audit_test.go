@@ -1,13 +1,19 @@
 package store_test
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
@@ -386,5 +392,118 @@ func TestFireAuditClaim(t *testing.T) {
 	got, _, ok, err := s.ClaimFireAudit(t.Context(), "b", time.Minute)
 	if err != nil || !ok || got.Cursor.Job != 7 || !got.Cursor.Due.Equal(round.Cursor.Due) || !got.Through.Equal(round.Through) || got.Upto.IsZero() {
 		t.Errorf("the next owner goes on at %+v, want %+v (%v)", got, round, err)
+	}
+}
+
+// TestAuditAgainstEdits: jobs are edited, disabled, enabled and deleted at random while two schedulers, which die now
+// and then, plan and fire them. The audit, which knows nothing but versions, runs and ledger, explains every fire time.
+func TestAuditAgainstEdits(t *testing.T) {
+	const seconds, jobs = 5, 40
+	url := pgtest.Database(t, store.Migrate)
+	stores := make([]*store.Store, 3)
+	for i := range stores {
+		stores[i], _ = openAt(t, url)
+	}
+	s := stores[2]
+	exec(t, s, `INSERT INTO groups (name, token_sha256) VALUES ('g', 'x')`)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	var ids []domain.JobID
+	for i := range jobs {
+		ids = append(ids, create(t, s, fmt.Sprint("j", i), everySecond, func(sp *domain.JobSpec) {
+			if i%2 == 0 {
+				parallel(sp)
+			}
+			sp.Misfire = []domain.Misfire{domain.MisfireSkip, domain.MisfireFireOnce, domain.MisfireFireAll}[i%3]
+			if i%3 == 0 {
+				sp.Schedule.Jitter = domain.Duration(700 * time.Millisecond)
+			}
+		}).ID)
+	}
+	begun := s.Now()
+	var g errgroup.Group
+	schedulers, stop := context.WithCancel(t.Context())
+	defer stop()
+	for _, s := range stores[:2] {
+		g.Go(func() error { return scheduler(schedulers, s, seed) })
+	}
+	var editors errgroup.Group
+	editing, cancel := context.WithTimeout(t.Context(), seconds*time.Second)
+	defer cancel()
+	for i := range 3 {
+		rng := rand.New(rand.NewPCG(seed, uint64(i+1)))
+		editors.Go(func() error { return editAtRandom(editing, s, rng, ids) })
+	}
+	if err := editors.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids { // so that planning is past every fire time
+		if _, _, err := s.SetEnabled(t.Context(), id, false, 0, "test"); err != nil && domain.CodeOf(err) != domain.NotFound {
+			t.Fatal(err)
+		}
+	}
+	end := s.Now()
+	waitUntil(t, 20*time.Second, func() bool { return query[int64](t, s, `SELECT count(*) FROM runs_live`) == 0 })
+	stop()
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	got := audited(t, s, 0, end)
+	t.Logf("%s, of %d versions", counts(got), query[int64](t, s, `SELECT count(*) FROM job_versions`))
+	for _, f := range got.Items {
+		// A fire time of a moment ago is not called unexplained yet, but nothing is to come any more.
+		if f.Fate == domain.FateUnexplained || f.Fate == domain.FateUndecided || f.Fate == domain.FateDoubled {
+			t.Errorf("job %d from %s to %s: %s: %s", f.JobID, f.First, f.Last, f.Fate, f.Text)
+		}
+	}
+	if got.Counts[domain.FateRan] < jobs*seconds/4 || got.Counts[domain.FateDisabled] == 0 || end.Sub(begun) < seconds*time.Second/2 {
+		t.Errorf("too little was tried: %s", counts(got))
+	}
+	// What ran is neither more nor less than what is on record of the schedule.
+	ran := got.Counts[domain.FateRan] + got.Counts[domain.FateLate] + got.Counts[domain.FateNotStarted]
+	recorded := query[int](t, s, `SELECT count(*) FROM runs WHERE cause IN ('schedule', 'misfire') AND fire_time <= $1`, end)
+	if ran < recorded-jobs || ran > recorded+jobs { // one a job may have been admitted ahead of the last edit
+		t.Errorf("the audit knows %d runs, on record are %d", ran, recorded)
+	}
+}
+
+func TestAuditOfAChain(t *testing.T) {
+	s, _ := open(t)
+	end := aMinuteAgo(s)
+	job, fires := past(t, s, "j", end, 20)
+	chain := func(sp *domain.JobSpec) {
+		sp.Schedule = domain.Schedule{Kind: domain.ScheduleFixedDelay, Delay: domain.Duration(time.Second)}
+	}
+	sp := spec("j", chain)
+	body, err := json.Marshal(sp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec(t, s, `UPDATE job_versions SET spec = $1`, body)
+	exec(t, s, `UPDATE jobs SET spec = $1`, body)
+	audit := func() domain.FireAudit {
+		t.Helper()
+		return audited(t, s, job.ID, end)
+	}
+	if got := counts(audit()); got != "ran 20" {
+		t.Errorf("of a chain: %s", got)
+	}
+	exec(t, s, `UPDATE job_due SET next_fire_time = NULL, next_due_at = NULL, chained = true`)
+	got := audit()
+	if counts(got) != "unexplained 1, ran 20" || !strings.Contains(got.Items[0].Text, "the chain of fixed_delay has stopped") {
+		t.Errorf("of a chain that has stopped: %s %+v", counts(got), got.Items)
+	}
+	w, err := auditor(s).Why(t.Context(), job.ID, domain.At(fires[4].Add(500*time.Millisecond)).String())
+	if err != nil || w.IsFireTime || w.Before == nil || !w.Before.Equal(fires[4]) || w.After == nil || !w.After.Equal(fires[5]) {
+		t.Errorf("between two of its fire times: %+v (%v)", w, err)
+	}
+	if w, err := auditor(s).Why(t.Context(), job.ID, domain.At(fires[4]).String()); err != nil || !w.IsFireTime || w.Fate != domain.FateRan {
+		t.Errorf("at one: %+v (%v)", w, err)
+	}
+	// While a run is live nothing has stopped.
+	exec(t, s, `INSERT INTO runs_live (id, job_id, job_version, group_name, cause, state, fire_time, due_at, instance, started_at)
+		VALUES ($1, $2, 1, 'g', 'schedule', 'running', $3, $3, 'i1', $3)`, domain.ScheduledRunID(job.ID, end.Add(time.Second), 0), job.ID, end.Add(time.Second))
+	if got := counts(audit()); got != "ran 20" {
+		t.Errorf("while a run is live: %s", got)
 	}
 }
