@@ -18,12 +18,9 @@ type instant struct {
 func since(a, b instant) time.Duration { return max(b.wall.Sub(a.wall), b.mono-a.mono) }
 
 // systemClock returns a function that reads both clocks.
-func systemClock() func() instant {
+func systemClock(wall func() time.Time) func() instant {
 	origin := time.Now()
-	return func() instant {
-		t := time.Now()
-		return instant{wall: t.Round(0), mono: t.Sub(origin)}
-	}
+	return func() instant { return instant{wall: wall().Round(0), mono: time.Since(origin)} }
 }
 
 // lease is the right to start handlers.

@@ -45,6 +45,9 @@ type Config struct {
 	// NATSOptions are added to the connection's: TLS, a proxy. Those that the wire contract fixes (inbox prefix,
 	// reconnecting, handlers of connection events) cannot be changed by them.
 	NATSOptions []nats.Option
+	// Clock is the wall clock by which leases and offers are judged, beside the monotonic one. Default: time.Now. It is
+	// there for tests, which set a clock forward and back.
+	Clock func() time.Time
 }
 
 const (
@@ -67,6 +70,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.DrainTimeout == 0 {
 		c.DrainTimeout = defaultDrainTimeout
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

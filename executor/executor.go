@@ -38,7 +38,7 @@ func New(c Config) (*Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Executor{config: c, handlers: make(map[string]*registered), now: systemClock(), ready: make(chan struct{})}
+	e := &Executor{config: c, handlers: make(map[string]*registered), now: systemClock(c.Clock), ready: make(chan struct{})}
 	e.instance.Store(&c.Instance)
 	return e, nil
 }

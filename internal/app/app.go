@@ -29,6 +29,9 @@ type App struct {
 	Stderr  io.Writer // the log
 	Version string
 	Trace   func(point string) // see dispatcher.Config; nil but in tests
+	// Clock is the wall clock by which the engine and executors decide what is due, late, stale or over; nil but in tests,
+	// which set it forward and back. It does not cover what is only logged or only measures elapsed time, nor log-ins.
+	Clock func() time.Time
 }
 
 // process is what the parts of one process share.
@@ -89,10 +92,18 @@ func (p *process) hold(name string, stop func(context.Context) error) {
 // and River's workers share the rest.
 const poolSize = 24
 
-func storeConfig(url string, t config.Timing, role string) store.Config {
+func (a *App) storeConfig(url string, t config.Timing, role string) store.Config {
 	set := plan.DefaultSettings()
 	set.Tolerance, set.FireAllMax = t.MisfireTolerance, t.MisfireFireAllMax
-	return store.Config{URL: url, MaxConns: poolSize, Plan: set, Zone: t.Location(), AppName: "belfry " + role}
+	return store.Config{URL: url, MaxConns: poolSize, Plan: set, Zone: t.Location(), AppName: "belfry " + role, Clock: a.Clock}
+}
+
+// addClock appends the part that knows the database's clock.
+func (p *process) addClock(s *store.Store) {
+	p.add("database clock", func(ctx context.Context) error {
+		s.KeepClock(ctx, func(err error) { p.log.WarnContext(ctx, "reading the database's clock; trying again", "err", err) })
+		return nil
+	})
 }
 
 // openStore connects to a database that somebody else migrates. It waits for the database and for the migrations,

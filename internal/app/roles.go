@@ -35,11 +35,12 @@ func (a *App) role(ctx context.Context, ln net.Listener, name string, db config.
 	if ln != nil {
 		defer meanwhile(ln)()
 	}
-	s, err := p.openStore(ctx, storeConfig(db.DatabaseURL.Reveal(), t, name))
+	s, err := p.openStore(ctx, a.storeConfig(db.DatabaseURL.Reveal(), t, name))
 	if err != nil {
 		return nil, err
 	}
 	p.hold("postgres connections", func(context.Context) error { s.Close(); return nil })
+	p.addClock(s)
 	nc, err := p.connect(name, n.NATSURL.Reveal(), natsOptions(n)...)
 	if err != nil {
 		s.Close()
@@ -223,7 +224,7 @@ func (a *App) Executor(ctx context.Context, c config.Executor) error {
 	p := a.process(c.Log)
 	e, err := executor.New(executor.Config{
 		NATSURL: c.NATSURL.Reveal(), Token: c.Token.Reveal(), Group: c.Group, Instance: c.Instance, Capacity: c.Capacity,
-		Labels: c.Labels, SpoolDir: c.SpoolDir, DrainTimeout: c.DrainTimeout, Logger: p.log, Version: a.Version,
+		Labels: c.Labels, SpoolDir: c.SpoolDir, DrainTimeout: c.DrainTimeout, Logger: p.log, Version: a.Version, Clock: a.Clock,
 	})
 	if err != nil {
 		return domain.WrapError(domain.Invalid, "the executor's settings are not valid", err)

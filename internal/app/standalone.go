@@ -82,10 +82,11 @@ func (s *standalone) build(ctx context.Context) error {
 	if err := store.Migrate(ctx, url); err != nil {
 		return err
 	}
-	if s.store, err = store.Open(ctx, storeConfig(url, s.c.Timing, "standalone")); err != nil {
+	if s.store, err = store.Open(ctx, s.app.storeConfig(url, s.c.Timing, "standalone")); err != nil {
 		return err
 	}
 	s.own("postgres connections", func(context.Context) error { s.store.Close(); return nil })
+	s.addClock(s.store)
 	s.accounts = account.New(s.store.Pool())
 	if _, err := s.accounts.EnsureGroup(ctx, "default", "The group that is there from the start."); err != nil {
 		return err

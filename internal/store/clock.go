@@ -8,32 +8,77 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
-// clock is the database's clock as this process knows it: its own clock plus a measured offset.
-type clock struct{ offset atomic.Int64 }
+// clock is the database's clock as this process knows it: its newest reading, and the time that has passed since by this
+// process's monotonic clock. The wall clock is not believed, because whoever sets it forward would have runs fired
+// before they are due. It serves as an alarm alone: when the two disagree about how much time has passed, then either
+// it was set, or the monotonic one stood still while the machine slept, and the database is asked again.
+type clock struct {
+	wall    func() time.Time // constant
+	reading atomic.Pointer[reading]
+}
+
+// reading is one answer of the database's.
+type reading struct {
+	db   time.Time
+	at   time.Time // with a monotonic reading
+	wall time.Time // without one
+}
+
+const (
+	clockPeriod = 10 * time.Second // between two readings
+	clockCheck  = time.Second      // between two looks at whether the clocks disagree
+	clockApart  = 250 * time.Millisecond
+)
 
 // Now returns the database's clock, to the millisecond, without asking it. SyncClock bounds the error.
 func (s *Store) Now() time.Time {
-	return time.Now().Add(time.Duration(s.clock.offset.Load())).UTC().Truncate(time.Millisecond)
+	r := s.clock.reading.Load()
+	return r.db.Add(time.Since(r.at)).UTC().Truncate(time.Millisecond)
 }
 
-// Offset returns how far the database's clock is ahead of this process's.
-func (s *Store) Offset() time.Duration { return time.Duration(s.clock.offset.Load()) }
-
-// SyncClock measures the offset: the best of three readings, each wrong by half its round trip at most.
+// SyncClock reads the database's clock: the best of three readings, each wrong by half its round trip at most.
 func (s *Store) SyncClock(ctx context.Context) error {
 	best := time.Duration(1<<63 - 1)
+	var chosen *reading
 	for range 3 {
 		sent := time.Now()
 		db, err := s.q.Now(ctx)
 		if err != nil {
 			return pgerr.Translate(err)
 		}
-		trip := time.Since(sent)
-		if trip < best {
+		came := time.Now()
+		if trip := came.Sub(sent); trip < best {
 			best = trip
-			// Round(0) drops the monotonic reading: the offset is between wall clocks.
-			s.clock.offset.Store(int64(db.Sub(sent.Round(0).Add(trip / 2))))
+			chosen = &reading{db: db.UTC().Add(trip / 2), at: came, wall: s.clock.wall().Round(0)}
 		}
 	}
+	s.clock.reading.Store(chosen)
 	return nil
+}
+
+// KeepClock reads the database's clock again and again until ctx ends, and at once when this machine's clocks disagree.
+// It calls failed with what goes wrong.
+func (s *Store) KeepClock(ctx context.Context, failed func(error)) {
+	tick := time.NewTicker(clockCheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if !s.clock.stale(time.Now(), s.clock.wall()) {
+			continue
+		}
+		if err := s.SyncClock(ctx); err != nil && ctx.Err() == nil {
+			failed(err)
+		}
+	}
+}
+
+func (c *clock) stale(now, wall time.Time) bool {
+	r := c.reading.Load()
+	passed := now.Sub(r.at)
+	apart := wall.Round(0).Sub(r.wall) - passed
+	return passed >= clockPeriod || apart.Abs() > clockApart
 }

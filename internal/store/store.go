@@ -29,10 +29,11 @@ import (
 // Config says how to reach Postgres and by which rules of time to plan.
 type Config struct {
 	URL      string
-	MaxConns int32          // of the pool; 0: 16
-	Plan     plan.Settings  // zero: plan.DefaultSettings
-	Zone     *time.Location // of schedules that name none; nil: UTC
-	AppName  string         // seen in pg_stat_activity
+	MaxConns int32            // of the pool; 0: 16
+	Plan     plan.Settings    // zero: plan.DefaultSettings
+	Zone     *time.Location   // of schedules that name none; nil: UTC
+	AppName  string           // seen in pg_stat_activity
+	Clock    func() time.Time // the wall clock; nil: time.Now. Tests set it forward and back
 }
 
 // Store is the engine's side of Postgres. Safe for concurrent use.
@@ -98,6 +99,9 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	}
 	if s.zone == nil {
 		s.zone = time.UTC
+	}
+	if s.clock.wall = c.Clock; s.clock.wall == nil {
+		s.clock.wall = time.Now
 	}
 	if err := s.SyncClock(ctx); err != nil {
 		pool.Close()
