@@ -24,7 +24,7 @@ import (
 
 // What the test binary is told when it starts itself again.
 const (
-	envAs       = "E2E_AS"        // "belfry" or "nats"
+	envAs       = "E2E_AS"        // "belfry", "nats" or "executor"
 	envCrashAt  = "E2E_CRASH_AT"  // "bound:3": SIGKILL itself when it comes to the point for the third time
 	envFreezeAt = "E2E_FREEZE_AT" // "bound:3": SIGSTOP itself there
 	envConf     = "E2E_NATS_CONF"
@@ -35,6 +35,8 @@ const (
 	envRoute  = "E2E_NATS_ROUTE_PORT"
 	envRoutes = "E2E_NATS_ROUTES"
 	envHealth = "E2E_NATS_HEALTH_PORT"
+	envClock  = "E2E_CLOCK" // file with the milliseconds by which the process's wall clock is wrong, at any moment
+	envNotes  = "E2E_NOTES" // file into which an executor of the torture's writes what its handlers do
 )
 
 func TestMain(m *testing.M) {
@@ -43,6 +45,8 @@ func TestMain(m *testing.M) {
 		os.Exit(belfry())
 	case "nats":
 		os.Exit(natsServer())
+	case "executor":
+		os.Exit(torturedExecutor())
 	default:
 		// These tests wait far more than they compute, so that more of them fit beside each other than there are
 		// cores. The flag of that name, if given, still counts, as flags are parsed after this.
@@ -57,7 +61,8 @@ func TestMain(m *testing.M) {
 func belfry() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	roles := &app.App{Stdout: os.Stdout, Stderr: os.Stderr, Version: "e2e", Trace: trace(os.Getenv(envCrashAt), os.Getenv(envFreezeAt))}
+	roles := &app.App{Stdout: os.Stdout, Stderr: os.Stderr, Version: "e2e", Trace: trace(os.Getenv(envCrashAt), os.Getenv(envFreezeAt)),
+		Clock: wrongClock(os.Getenv(envClock))}
 	return cli.Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, roles)
 }
 

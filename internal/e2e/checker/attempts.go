@@ -1,0 +1,283 @@
+package checker
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// early is how far a start may lie before its due instant: executors know the database's clock by an estimate.
+const early = 100 * time.Millisecond
+
+// starts checks promise 2: what the handlers wrote down against what the database says.
+func (c *check) starts() {
+	for t, notes := range c.notes {
+		if len(notes) > 1 {
+			c.fail(RuleStart, "attempt %d of the run %s started %d times: on %s at %s, on %s at %s", t.attempt, t.run, len(notes),
+				notes[0].Instance, clock(notes[0].Start.UnixMilli()), notes[1].Instance, clock(notes[1].Start.UnixMilli()))
+		}
+		r := c.runs[t.run]
+		if r == nil {
+			c.fail(RuleStart, "the run %s started on %s and is not in the database", t.run, notes[0].Instance)
+			continue
+		}
+		a := c.tries[t]
+		if a == nil {
+			c.fail(RuleStart, "attempt %d of the run %s started on %s, and the database knows of none", t.attempt, t.run, notes[0].Instance)
+			continue
+		}
+		for _, n := range notes {
+			if a.Instance != n.Instance {
+				c.fail(RuleStart, "attempt %d of the run %s started on %s, and was %q's", t.attempt, t.run, n.Instance, a.Instance)
+			}
+			if due := r.earliest(a); n.Start.Before(due.Add(-early)) {
+				c.fail(RuleEarly, "attempt %d of the run %s (%s) started %v before it was due, at %s on %s", t.attempt, t.run, r.Cause,
+					due.Sub(n.Start).Round(time.Millisecond), clock(n.Start.UnixMilli()), n.Instance)
+			}
+		}
+	}
+}
+
+// earliest is the first instant at which an attempt of the run may start. A run that ended while it waited for its next
+// attempt has the due instant of that one.
+func (r *Run) earliest(a *Attempt) time.Time {
+	switch {
+	case !r.scheduled():
+		return r.CreatedAt
+	case r.Attempt == 1 && a.last:
+		return r.DueAt
+	}
+	return r.FireTime
+}
+
+// ends checks promise 4, and that a success is one.
+func (c *check) ends() {
+	for i := range c.h.Runs {
+		r := &c.h.Runs[i]
+		if r.State != domain.Succeeded {
+			continue
+		}
+		if notes := c.notes[try{r.ID, r.Attempt}]; len(notes) == 0 || notes[0].Outcome != OK {
+			c.fail(RuleEffect, "the run %s succeeded at attempt %d, and its handler %s", r.ID, r.Attempt, said(notes))
+		}
+	}
+	for t, notes := range c.notes {
+		a, r := c.tries[t], c.runs[t.run]
+		if a == nil || r == nil {
+			continue // told by starts
+		}
+		for _, n := range notes {
+			if !n.End.IsZero() && !c.known(r, a, n) {
+				c.fail(RuleResult, "attempt %d of the run %s ended %s at %s on %s, and the database says %s/%s", t.attempt, t.run,
+					n.Outcome, clock(n.End.UnixMilli()), n.Instance, a.Outcome, a.Reason)
+			}
+		}
+	}
+}
+
+func said(notes []*Note) string {
+	switch {
+	case len(notes) == 0:
+		return "never started"
+	case notes[0].End.IsZero():
+		return "never ended"
+	}
+	return "ended " + notes[0].Outcome
+}
+
+// known reports whether the database says of an attempt what its handler did, or may lawfully not.
+func (c *check) known(r *Run, a *Attempt, n *Note) bool {
+	// Between a handler's last word and its result on disk there is a moment in which a kill takes the result along. With
+	// a frozen process that moment lasts as long as the freeze.
+	const gap = 2 * time.Second
+	switch {
+	case a.Reason == domain.ReasonLost:
+		late := c.late[try{a.Run, a.Attempt}]
+		return late != nil || c.endedWithin(n.Instance, n.End, gap)
+	case a.Reason == domain.ReasonTimeout:
+		return true // counts whatever the handler returned
+	case n.Outcome == OK:
+		return a.Outcome == string(domain.Succeeded)
+	case a.Outcome == string(domain.Succeeded):
+		return false
+	case n.Outcome == Panic:
+		return a.Reason == domain.ReasonHandlerPanic || c.h.Kills[r.ID]
+	}
+	return a.Reason == domain.ReasonHandlerError || a.Reason == domain.ReasonKilled || c.h.Kills[r.ID]
+}
+
+// endedWithin reports whether a process was ended, or frozen and then ended, within d after an instant.
+func (c *check) endedWithin(target string, at time.Time, d time.Duration) bool {
+	return slices.ContainsFunc(c.h.Faults, func(f Fault) bool {
+		return f.Target == target && f.ends() && !f.From.Before(at) && f.From.Before(at.Add(d))
+	})
+}
+
+// named is how long after a fault was healed an attempt may be named lost for it: its verdict takes the lease, and then
+// the servers must be there to tell.
+const named = 60 * time.Second
+
+// losses checks promise 3: an attempt is lost where its instance was ended, frozen, or cut off.
+func (c *check) losses() {
+	for t, a := range c.tries {
+		if a.Reason != domain.ReasonLost {
+			continue
+		}
+		c.report.Lost++
+		from := a.DispatchedAt
+		if from.IsZero() {
+			from = c.runs[t.run].CreatedAt
+		}
+		if !slices.ContainsFunc(c.h.Faults, func(f Fault) bool {
+			return f.Target == a.Instance && f.stops() && !f.From.After(a.FinishedAt) && !f.To.Add(named).Before(from)
+		}) {
+			c.fail(RuleLost, "attempt %d of the run %s was dispatched to %q at %s and named lost at %s, and nothing had been done to that",
+				t.attempt, t.run, a.Instance, clock(from.UnixMilli()), clock(a.FinishedAt.UnixMilli()))
+		}
+	}
+}
+
+// retries checks how often a run was tried.
+func (c *check) retries(r *Run) {
+	j := c.jobs[r.Job]
+	if j == nil || j.version(r.Version) == nil {
+		return
+	}
+	most := 1 + j.version(r.Version).Spec.Retries
+	if r.Attempt > most {
+		c.fail(RuleRetry, "the run %s of %s was tried %d times; %d are allowed", r.ID, j.name(), r.Attempt, most)
+	}
+	for n := 1; n < r.Attempt; n++ {
+		a := c.tries[try{r.ID, n}]
+		switch {
+		case a == nil:
+			c.fail(RuleRetry, "the run %s is at attempt %d, and its attempt %d left no trace", r.ID, r.Attempt, n)
+		case a.Outcome == string(domain.Succeeded):
+			c.fail(RuleRetry, "the run %s was tried again after its attempt %d had succeeded", r.ID, n)
+		}
+	}
+	if r.State != domain.Failed || r.Attempt >= most || j.deleted || c.h.Kills[r.ID] {
+		return
+	}
+	switch r.Reason {
+	case domain.ReasonHandlerError, domain.ReasonHandlerPanic, domain.ReasonTimeout, domain.ReasonLost:
+		if !slices.ContainsFunc(c.notes[try{r.ID, r.Attempt}], func(n *Note) bool { return n.Outcome == Permanent }) {
+			c.fail(RuleRetry, "the run %s of %s failed by %s at attempt %d of %d, and was not tried again", r.ID, j.name(), r.Reason, r.Attempt, most)
+		}
+	case domain.NoReason, domain.ReasonHandlerNotFound, domain.ReasonNoExecutor, domain.ReasonQueueFull, domain.ReasonKilled,
+		domain.ReasonDiscarded, domain.ReasonCovered, domain.ReasonJobDeleted, domain.ReasonBadScript, domain.ReasonUnsupported:
+	}
+}
+
+// reasons checks that an end was caused by what it names.
+func (c *check) reasons(r *Run) {
+	j := c.jobs[r.Job]
+	if j == nil || j.version(r.Version) == nil || !r.State.Final() {
+		return
+	}
+	spec := &j.version(r.Version).Spec
+	wrong := func(why string) {
+		c.fail(RuleReason, "the run %s of %s is %s/%s, and %s", r.ID, j.name(), r.State, r.Reason, why)
+	}
+	notes := c.notes[try{r.ID, r.Attempt}]
+	switch r.Reason {
+	case domain.NoReason:
+		if r.State != domain.Succeeded {
+			wrong("an end other than success has a reason")
+		}
+	case domain.ReasonKilled:
+		if !c.h.Kills[r.ID] {
+			wrong("nobody asked for it")
+		}
+	case domain.ReasonJobDeleted:
+		if !j.deleted {
+			wrong("the job was not deleted")
+		}
+	case domain.ReasonDiscarded:
+		if spec.Block != domain.BlockDiscardLater {
+			wrong("the block policy is " + string(spec.Block))
+		}
+	case domain.ReasonCovered:
+		if spec.Block != domain.BlockCoverEarly {
+			wrong("the block policy is " + string(spec.Block))
+		}
+	case domain.ReasonQueueFull:
+		if spec.Block != domain.BlockSerial {
+			wrong("the block policy is " + string(spec.Block))
+		}
+	case domain.ReasonTimeout:
+		if spec.Timeout == 0 {
+			wrong("the job has no timeout")
+		}
+	case domain.ReasonHandlerError:
+		if len(notes) == 0 || notes[0].Outcome == OK || notes[0].Outcome == Panic {
+			wrong("the handler " + said(notes))
+		}
+	case domain.ReasonHandlerPanic:
+		if len(notes) == 0 || notes[0].Outcome != Panic {
+			wrong("the handler " + said(notes))
+		}
+	case domain.ReasonNoExecutor:
+		pinned := r.Broadcast != "" && spec.Shards == 0 // such a shard ends when its instance is gone
+		if waited := r.FinishedAt.Sub(r.CreatedAt); !pinned && waited < spec.StartDeadline.Std()-time.Second {
+			wrong("it waited for " + waited.String() + " only")
+		}
+		if len(notes) > 0 {
+			wrong("the handler " + said(notes))
+		}
+	case domain.ReasonLost:
+	case domain.ReasonHandlerNotFound, domain.ReasonBadScript, domain.ReasonUnsupported:
+		wrong("every instance has the handler")
+	}
+}
+
+// call is when a handler ran.
+type call struct {
+	note     *Note
+	from, to time.Time
+	owner    string // the run, or the broadcast that it belongs to
+}
+
+// overlaps checks that runs of a job whose policy blocks did not run beside each other, by what the handlers wrote. An
+// attempt that was named lost may go on where nobody sees it, so it does not count; nor does one whose time was up.
+func (c *check) overlaps(j *job) {
+	var calls []call
+	for _, r := range j.runs {
+		v := j.version(r.Version)
+		if v == nil || v.Spec.Block == domain.BlockParallel {
+			continue
+		}
+		for n := 1; n <= r.Attempt; n++ {
+			t := try{r.ID, n}
+			if a := c.tries[t]; a == nil || a.Reason == domain.ReasonLost || a.Reason == domain.ReasonTimeout {
+				continue
+			}
+			for _, note := range c.notes[t] {
+				if note.End.IsZero() {
+					continue // it was killed, or it is told by another rule
+				}
+				calls = append(calls, call{note, note.Start, note.End, cmp.Or(r.Broadcast, r.ID)})
+			}
+		}
+	}
+	slices.SortFunc(calls, func(a, b call) int { return a.from.Compare(b.from) })
+	byInstance := slices.ContainsFunc(j.versions, func(v *Version) bool { return v.Spec.BlockScope == domain.ScopeInstance })
+	latest := make(map[string]call) // by scope: the one that ends last
+	for _, one := range calls {
+		scope := ""
+		if byInstance {
+			scope = one.note.Instance
+		}
+		last, found := latest[scope]
+		if found && one.owner != last.owner && one.from.Before(last.to) {
+			c.fail(RuleOverlap, "%s: the run %s (attempt %d, %s to %s on %s) overlaps %s (attempt %d, %s to %s on %s)", j.name(),
+				last.note.Run, last.note.Attempt, clock(last.from.UnixMilli()), clock(last.to.UnixMilli()), last.note.Instance,
+				one.note.Run, one.note.Attempt, clock(one.from.UnixMilli()), clock(one.to.UnixMilli()), one.note.Instance)
+		}
+		if !found || one.to.After(last.to) {
+			latest[scope] = one
+		}
+	}
+}

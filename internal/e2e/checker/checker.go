@@ -1,0 +1,354 @@
+package checker
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// Rule names what was broken.
+type Rule string
+
+// The rules.
+const (
+	RuleFinal     Rule = "every run ends"
+	RuleFire      Rule = "every fire time has one run or one ledger entry"
+	RuleLedger    Rule = "the ledger names what had no run, and nothing else"
+	RuleMisfire   Rule = "misfires are as the policy says"
+	RuleChain     Rule = "fixed_delay goes on, not before its delay"
+	RuleStart     Rule = "an attempt starts at most once, on its instance"
+	RuleEarly     Rule = "nothing starts before it is due"
+	RuleEffect    Rule = "a success has its effect"
+	RuleResult    Rule = "a handler's end is not forgotten"
+	RuleLost      Rule = "lost is only what was killed, frozen or cut off"
+	RuleRetry     Rule = "tries are as the retry policy says"
+	RuleOverlap   Rule = "runs that block each other do not overlap"
+	RuleChild     Rule = "children run exactly once for a parent that matches"
+	RuleBroadcast Rule = "a broadcast has each of its shards once"
+	RuleReason    Rule = "an end has the reason that it says"
+	RuleAck       Rule = "what REST has acknowledged is there, once"
+	RuleLate      Rule = "without a fault nothing is late by more than 5 s"
+)
+
+// Violation is one breach of a rule.
+type Violation struct {
+	Rule Rule
+	Text string
+}
+
+// Report is the verdict.
+type Report struct {
+	Violations []Violation
+	Jobs       int
+	Fires      int // fire times that were expected, or might have been
+	Ledgered   int // fire times in the ledger
+	Runs       int
+	Starts     int // attempts that a handler noted
+	Lost       int // attempts named lost
+	LateOnes   int // results of attempts that had been ended without them
+	Certain    int // of Runs, those whose lateness the rule about lateness judges
+	Worst      time.Duration
+	WorstCalm  time.Duration // of those that the rule about lateness judges
+	By         map[string]map[string]int
+	Faults     map[string]int // by kind
+}
+
+// OK reports whether no rule was broken.
+func (r *Report) OK() bool { return len(r.Violations) == 0 }
+
+// check is the work on one history.
+type check struct {
+	h      *History
+	end    time.Time // after all that the history tells
+	jobs   map[int64]*job
+	runs   map[string]*Run
+	tries  map[try]*Attempt // every attempt, the last ones of runs too
+	notes  map[try][]*Note
+	late   map[try]*Late
+	report Report
+}
+
+type try struct {
+	run     string
+	attempt int
+}
+
+type job struct {
+	id       int64
+	versions []*Version
+	runs     []*Run
+	ledger   []*Drop
+	deleted  bool
+}
+
+func (j *job) name() string {
+	last := &j.versions[len(j.versions)-1].Spec
+	return fmt.Sprintf("job %d (%s)", j.id, last.Name)
+}
+
+func (j *job) version(n int) *Version {
+	i := slices.IndexFunc(j.versions, func(v *Version) bool { return v.Number == n })
+	if i < 0 {
+		return nil
+	}
+	return j.versions[i]
+}
+
+// Check judges a history.
+func Check(h *History) *Report {
+	c := &check{
+		h: h, jobs: make(map[int64]*job), runs: make(map[string]*Run), tries: make(map[try]*Attempt),
+		notes: make(map[try][]*Note), late: make(map[try]*Late),
+	}
+	c.index()
+	ids := make([]int64, 0, len(c.jobs))
+	for id := range c.jobs {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		j := c.jobs[id]
+		if fixedDelay(j) {
+			c.chain(j)
+		} else {
+			c.fires(j)
+		}
+		c.overlaps(j)
+	}
+	for i := range h.Runs {
+		r := &h.Runs[i]
+		c.final(r)
+		c.reasons(r)
+		c.retries(r)
+	}
+	c.starts()
+	c.ends()
+	c.losses()
+	c.broadcasts()
+	c.children()
+	c.acks()
+	c.lateness()
+	c.count()
+	return &c.report
+}
+
+func (c *check) fail(r Rule, format string, args ...any) {
+	c.report.Violations = append(c.report.Violations, Violation{r, fmt.Sprintf(format, args...)})
+}
+
+func (c *check) index() {
+	later := func(t time.Time) {
+		if t.After(c.end) {
+			c.end = t
+		}
+	}
+	for i := range c.h.Versions {
+		v := &c.h.Versions[i]
+		j := c.jobs[v.Job]
+		if j == nil {
+			j = &job{id: v.Job}
+			c.jobs[v.Job] = j
+		}
+		j.versions = append(j.versions, v)
+		j.deleted = j.deleted || v.Change == "deleted"
+		later(v.From)
+	}
+	for i := range c.h.Runs {
+		r := &c.h.Runs[i]
+		later(r.FinishedAt)
+		if c.runs[r.ID] != nil {
+			c.fail(RuleFinal, "the run %s is there twice, live and in the history", r.ID)
+		}
+		c.runs[r.ID] = r
+		c.tries[try{r.ID, r.Attempt}] = &Attempt{
+			Run: r.ID, Attempt: r.Attempt, Instance: r.Instance, DispatchedAt: r.DispatchedAt, StartedAt: r.StartedAt,
+			FinishedAt: r.FinishedAt, Outcome: string(r.State), Reason: r.Reason, last: true,
+		}
+		if j := c.jobs[r.Job]; j != nil {
+			j.runs = append(j.runs, r)
+		} else {
+			c.fail(RuleFire, "the run %s is of job %d, which never was", r.ID, r.Job)
+		}
+	}
+	for i := range c.h.Attempts {
+		a := &c.h.Attempts[i]
+		c.tries[try{a.Run, a.Attempt}] = a
+	}
+	for i := range c.h.Ledger {
+		d := &c.h.Ledger[i]
+		if j := c.jobs[d.Job]; j != nil {
+			j.ledger = append(j.ledger, d)
+		} else {
+			c.fail(RuleLedger, "the ledger names job %d, which never was", d.Job)
+		}
+	}
+	for i := range c.h.Late {
+		c.late[try{c.h.Late[i].Run, c.h.Late[i].Attempt}] = &c.h.Late[i]
+	}
+	for i := range c.h.Notes {
+		n := &c.h.Notes[i]
+		c.notes[try{n.Run, n.Attempt}] = append(c.notes[try{n.Run, n.Attempt}], n)
+		later(n.Start)
+		later(n.End)
+	}
+}
+
+func fixedDelay(j *job) bool {
+	return slices.ContainsFunc(j.versions, func(v *Version) bool { return v.Spec.Schedule.Kind == domain.ScheduleFixedDelay })
+}
+
+func (c *check) final(r *Run) {
+	if !r.State.Final() {
+		c.fail(RuleFinal, "the run %s of job %d is still %s (attempt %d, due %s, instance %q)", r.ID, r.Job, r.State, r.Attempt, clock(r.DueAt.UnixMilli()), r.Instance)
+	}
+}
+
+// acks checks what REST said.
+func (c *check) acks() {
+	tagged := make(map[string]map[string]bool) // by param: the runs, or broadcasts, that have it
+	for i := range c.h.Runs {
+		r := &c.h.Runs[i]
+		if tagged[r.Param] == nil {
+			tagged[r.Param] = make(map[string]bool)
+		}
+		tagged[r.Param][cmp.Or(r.Broadcast, r.ID)] = true
+	}
+	for _, a := range c.h.Acks {
+		switch a.What {
+		case "version":
+			if j := c.jobs[a.Job]; j == nil || j.version(a.Version) == nil {
+				c.fail(RuleAck, "job %d was said to be at version %d, which is not there", a.Job, a.Version)
+			}
+		case "trigger":
+			if c.runs[a.Run] == nil {
+				c.fail(RuleAck, "the run %s was said to be triggered, and is not there", a.Run)
+			}
+			// A console that dies between a change and its answer cannot tell, later, that it was made.
+			if n := len(tagged[a.Tag]); n != 1 && !a.Again {
+				c.fail(RuleAck, "the trigger %s was said to have one run, and has %d", a.Tag, n)
+			}
+		default:
+			c.fail(RuleAck, "an acknowledgement of %q is not known here", a.What)
+		}
+	}
+}
+
+// calm is how long before a fire and after it there must be no fault for its lateness to be judged: the catching up
+// after an outage takes its time.
+const calm = 30 * time.Second
+
+// lateness judges runs that had no reason to be late: nothing was wrong around them, and nothing of their job was in
+// their way.
+func (c *check) lateness() {
+	var troubled []span
+	for i := range c.h.Faults {
+		f := &c.h.Faults[i]
+		troubled = append(troubled, span{f.From.Add(-tolerance), f.To.Add(calm)})
+	}
+	troubled = merge(troubled)
+	for i := range c.h.Runs {
+		r := &c.h.Runs[i]
+		if r.LatenessMS == nil {
+			continue
+		}
+		late := time.Duration(*r.LatenessMS) * time.Millisecond
+		c.report.Worst = max(c.report.Worst, late)
+		j := c.jobs[r.Job]
+		if j == nil || r.Cause != domain.CauseSchedule || r.Attempt > 1 || inside(troubled, r.DueAt) {
+			continue
+		}
+		if v := j.version(r.Version); v == nil || v.Spec.Block != domain.BlockParallel {
+			continue
+		}
+		c.report.Certain++
+		c.report.WorstCalm = max(c.report.WorstCalm, late)
+		if late > tolerance {
+			c.fail(RuleLate, "the run %s of %s was due at %s and started %v later, with no fault near", r.ID, j.name(), clock(r.DueAt.UnixMilli()), late)
+		}
+	}
+}
+
+type span struct{ from, to time.Time }
+
+// merge sorts spans and joins those that touch.
+func merge(spans []span) (out []span) {
+	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
+	for _, s := range spans {
+		if n := len(out); n > 0 && !s.from.After(out[n-1].to) {
+			if s.to.After(out[n-1].to) {
+				out[n-1].to = s.to
+			}
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func inside(merged []span, at time.Time) bool {
+	i, found := slices.BinarySearchFunc(merged, at, func(s span, at time.Time) int { return s.from.Compare(at) })
+	return found || i > 0 && !at.After(merged[i-1].to)
+}
+
+// count fills in the tables of the report.
+func (c *check) count() {
+	r := &c.report
+	r.Jobs, r.Runs, r.LateOnes, r.Faults = len(c.jobs), len(c.h.Runs), len(c.h.Late), make(map[string]int)
+	r.By = make(map[string]map[string]int)
+	add := func(table, key string) {
+		if r.By[table] == nil {
+			r.By[table] = make(map[string]int)
+		}
+		r.By[table][key]++
+	}
+	for i := range c.h.Faults {
+		r.Faults[c.h.Faults[i].Kind]++
+	}
+	for _, notes := range c.notes {
+		r.Starts += len(notes)
+	}
+	for i := range c.h.Runs {
+		run := &c.h.Runs[i]
+		end := string(run.State)
+		if run.Reason != "" {
+			end += "/" + string(run.Reason)
+		}
+		add("end", end)
+		add("cause", string(run.Cause))
+		add("attempts", fmt.Sprint(run.Attempt))
+		j := c.jobs[run.Job]
+		if j == nil {
+			continue
+		}
+		v := j.version(run.Version)
+		if v == nil {
+			continue
+		}
+		add("route", string(v.Spec.Route))
+		add("block", string(v.Spec.Block)+", scope "+string(v.Spec.BlockScope))
+		add("misfire policy", string(v.Spec.Misfire))
+		kind := string(v.Spec.Schedule.Kind)
+		if v.Spec.Schedule.Dialect != "" {
+			kind += ", " + string(v.Spec.Schedule.Dialect)
+		}
+		if v.Spec.Schedule.Jitter > 0 {
+			kind += ", jitter"
+		}
+		add("schedule", kind)
+	}
+}
+
+// clock writes Unix milliseconds as a time of day.
+func clock(ms int64) string { return time.UnixMilli(ms).UTC().Format("15:04:05.000") }
+
+func ids(runs []*Run) string {
+	names := make([]string, len(runs))
+	for i, r := range runs {
+		names[i] = r.ID
+	}
+	return strings.Join(names, ", ")
+}

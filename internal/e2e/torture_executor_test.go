@@ -1,0 +1,150 @@
+//go:build unix
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/belfryhq/belfry/executor"
+	"github.com/belfryhq/belfry/internal/e2e/checker"
+)
+
+// wrongClock returns a wall clock that is wrong by what a file says, nil where there is none. The file is read again and
+// again, so that the clock of a living process can be set.
+func wrongClock(file string) func() time.Time {
+	if file == "" {
+		return nil
+	}
+	var wrong atomic.Int64
+	read := func() {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return // it is right until somebody says otherwise
+		}
+		if ms, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil {
+			wrong.Store(ms)
+		}
+	}
+	read()
+	go func() {
+		for range time.Tick(50 * time.Millisecond) {
+			read()
+		}
+	}()
+	return func() time.Time {
+		now := time.Now()
+		if ms := wrong.Load(); ms != 0 {
+			return now.Round(0).Add(time.Duration(ms) * time.Millisecond)
+		}
+		return now
+	}
+}
+
+// work is the param of the torture's handler: what it is to do.
+type work struct {
+	MS        int    `json:"ms"`                  // how long it takes, at least
+	MSMax     int    `json:"ms_max,omitempty"`    // and at most
+	Fail      int    `json:"fail,omitempty"`      // percent
+	Permanent int    `json:"permanent,omitempty"` // percent
+	Panic     int    `json:"panic,omitempty"`     // percent
+	Tag       string `json:"tag,omitempty"`
+}
+
+func (w work) String() string {
+	data, err := json.Marshal(w)
+	if err != nil {
+		panic(err) // strings and numbers always encode
+	}
+	return string(data)
+}
+
+// torturedExecutor is an executor whose handler writes down what it does, on the machine's own clock.
+func torturedExecutor() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	notes, err := os.OpenFile(os.Getenv(envNotes), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	e, err := executor.New(executor.Config{
+		NATSURL: os.Getenv("BELFRY_NATS_URL"), Token: os.Getenv("BELFRY_TOKEN"), Group: os.Getenv("BELFRY_GROUP"),
+		Instance: os.Getenv("BELFRY_INSTANCE"), SpoolDir: os.Getenv("BELFRY_SPOOL_DIR"), DrainTimeout: 3 * time.Second,
+		Logger: slog.New(slog.NewJSONHandler(os.Stderr, nil)), Version: "e2e", Clock: wrongClock(os.Getenv(envClock)),
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	boot := strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36)
+	e.Handle("work", func(ctx context.Context, run executor.Run) error { return doWork(ctx, run, notes, boot) })
+	if err := e.Run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+var errBadLuck = errors.New("bad luck")
+
+// doWork does what the param says. What happens by chance is the same whenever the attempt runs.
+func doWork(ctx context.Context, run executor.Run, notes *os.File, boot string) (err error) {
+	if err := checker.WriteStart(notes, run.ID(), run.Attempt(), boot, time.Now()); err != nil {
+		return err
+	}
+	ended := func(outcome string) {
+		err = errors.Join(err, checker.WriteEnd(notes, run.ID(), run.Attempt(), boot, time.Now(), outcome))
+	}
+	var w work
+	if err := json.Unmarshal([]byte(run.Param()), &w); err != nil {
+		ended(checker.Permanent)
+		return executor.Permanent(err)
+	}
+	hash := fnv.New64a()
+	fmt.Fprint(hash, run.ID())
+	random := rand.New(rand.NewPCG(hash.Sum64(), uint64(run.Attempt())))
+	ms := w.MS
+	if w.MSMax > ms {
+		ms += random.IntN(w.MSMax - ms)
+	}
+	if random.IntN(10) == 0 {
+		run.Log().Info("working", "ms", ms)
+	}
+	timer := time.NewTimer(time.Duration(ms) * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		ended(checker.Cancelled)
+		return ctx.Err()
+	}
+	switch luck := random.IntN(100); {
+	case luck < w.Panic:
+		ended(checker.Panic)
+		panic("very bad luck")
+	case luck < w.Panic+w.Permanent:
+		ended(checker.Permanent)
+		return executor.Permanent(errBadLuck)
+	case luck < w.Panic+w.Permanent+w.Fail:
+		ended(checker.Error)
+		return errBadLuck
+	}
+	if err := run.SetOutput(run.ID()); err != nil {
+		return err
+	}
+	ended(checker.OK)
+	return err
+}

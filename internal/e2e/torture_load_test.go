@@ -1,0 +1,492 @@
+//go:build unix
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/client"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/e2e/checker"
+)
+
+// load is the jobs of the torture, and what people and programs do to them meanwhile through REST.
+type load struct {
+	w      *world
+	random *rand.Rand // of making the jobs
+	seed   uint64
+	begin  time.Time
+	length time.Duration
+
+	mu     sync.Mutex
+	jobs   []*torturedJob  // guarded by mu
+	acks   []checker.Ack   // guarded by mu
+	kills  map[string]bool // guarded by mu; runs that were asked to be killed
+	recent []domain.RunID  // guarded by mu; runs that were triggered lately
+	failed int             // guarded by mu; requests without a good answer
+	ops    map[string]int  // guarded by mu
+}
+
+// torturedJob is a job as its editor knows it.
+type torturedJob struct {
+	busy      sync.Mutex
+	id        domain.JobID
+	spec      domain.JobSpec // guarded by busy
+	bound     bool           // it is a parent or a child: not to be deleted
+	triggered bool           // it is triggered: its runs are short
+	edited    bool           // it is edited
+	deleted   bool           // guarded by busy
+}
+
+// blend is how many jobs of each sort there are. Together they make some 190 runs a second.
+const (
+	everySecond   = 60
+	serialSecond  = 25
+	jittered      = 24
+	sparse        = 20
+	broadcasting  = 12
+	delayed       = 14
+	parents       = 6
+	unlucky       = 12
+	tooSlow       = 10
+	discarding    = 10
+	perInstance   = 10
+	windowed      = 12
+	onces         = 40
+	byHand        = 12
+	catchingUp    = 16
+	impatient     = 6
+	triggerPause  = 150 * time.Millisecond
+	editPause     = 350 * time.Millisecond
+	killPause     = 700 * time.Millisecond
+	requestBounds = 8 * time.Second
+)
+
+// prepare makes the jobs.
+func (l *load) prepare() {
+	l.w.t.Helper()
+	second := func(i int) domain.Schedule {
+		switch i % 4 {
+		case 0:
+			return domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * * *"}
+		case 1:
+			return domain.Schedule{Kind: domain.ScheduleCron, Dialect: domain.DialectQuartz, Expr: "* * * * * ?"}
+		case 2:
+			return domain.Schedule{Kind: domain.ScheduleFixedRate, Every: seconds(1)}
+		default:
+			return domain.Schedule{Kind: domain.ScheduleFixedRate, Every: seconds(1.1)}
+		}
+	}
+	parallel := func(s *domain.JobSpec) { s.Block = domain.BlockParallel }
+	l.many("second", everySecond, func(i int, s *domain.JobSpec) {
+		s.Schedule = second(i)
+		parallel(s)
+	})
+	l.many("serial", serialSecond, func(i int, s *domain.JobSpec) {
+		s.Schedule = second(i)
+		s.Param = work{MS: 5, MSMax: 900}.String()
+		s.Retries = i % 2
+	})
+	l.many("jitter", jittered, func(i int, s *domain.JobSpec) {
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: "*/2 * * * * *", Jitter: seconds(1.9)}
+		if i%3 == 0 {
+			s.Schedule = domain.Schedule{Kind: domain.ScheduleFixedRate, Every: seconds(2), Jitter: seconds(0.5)}
+		}
+		if i%2 == 0 {
+			parallel(s)
+		}
+	})
+	l.many("sparse", sparse, func(i int, s *domain.JobSpec) {
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: []string{"*/5 * * * * *", "1,7,20-24 * * * * *", "30 * * * * *", "*/4 */2 * * * *"}[i%4]}
+		if i%2 == 1 {
+			s.Schedule.TimeZone = "Asia/Tokyo"
+		}
+		parallel(s)
+		s.Param = work{MS: 500, MSMax: 4000}.String()
+		s.Retries = 2
+		s.RetryBackoff.Initial = seconds(0.5)
+	})
+	l.many("broadcast", broadcasting, func(i int, s *domain.JobSpec) {
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Dialect: domain.DialectQuartz, Expr: "0/2 * * * * ?"}
+		s.Route, s.Shards = domain.RouteBroadcast, []int{0, 0, 3}[i%3]
+		s.Retries = i % 2
+		s.Param = work{MS: 5, MSMax: 100, Fail: 5}.String()
+		if i%2 == 0 {
+			parallel(s)
+		}
+	})
+	l.many("delay", delayed, func(i int, s *domain.JobSpec) {
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleFixedDelay, Delay: seconds(0.5 + float64(i%3))}
+		s.Param = work{MS: 5, MSMax: 200, Fail: 10}.String()
+		s.Retries = i % 2
+		s.RetryBackoff.Initial = seconds(0.3)
+	})
+	l.family()
+	l.many("unlucky", unlucky, func(i int, s *domain.JobSpec) {
+		s.Schedule = second(i)
+		parallel(s)
+		s.Param = work{MS: 5, MSMax: 60, Fail: 30, Permanent: 3, Panic: 3}.String()
+		s.Retries, s.RetryBackoff = i%4, domain.RetryBackoff{Initial: seconds(0.2), Factor: 2, Max: seconds(2)}
+	})
+	l.many("slow", tooSlow, func(i int, s *domain.JobSpec) {
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleFixedRate, Every: seconds(3)}
+		s.Param = work{MS: 100, MSMax: 2000}.String()
+		s.Timeout, s.Retries = seconds(1), i%2
+		if i%2 == 0 {
+			parallel(s)
+		}
+	})
+	l.many("discard", discarding, func(i int, s *domain.JobSpec) {
+		s.Schedule, s.Block = second(i), domain.BlockDiscardLater
+		s.Param = work{MS: 300, MSMax: 1600}.String()
+	})
+	l.many("instance", perInstance, func(i int, s *domain.JobSpec) {
+		s.Schedule, s.BlockScope = second(i), domain.ScopeInstance
+		s.Param = work{MS: 100, MSMax: 1200}.String()
+		s.Route = []domain.Route{domain.RouteRoundRobin, domain.RouteRandom}[i%2]
+		if i%3 == 0 {
+			s.Block = domain.BlockDiscardLater
+		}
+	})
+	l.many("window", windowed, func(i int, s *domain.JobSpec) {
+		s.Schedule = second(i)
+		parallel(s)
+		from := domain.At(l.begin.Add(time.Duration(l.random.Int64N(int64(l.length / 2)))))
+		to := domain.At(from.Add(time.Duration(l.random.Int64N(int64(l.length / 2)))))
+		s.Schedule.StartAt, s.Schedule.EndAt = &from, &to
+	})
+	l.many("once", onces, func(i int, s *domain.JobSpec) {
+		at := domain.At(l.begin.Add(time.Duration(l.random.Int64N(int64(l.length)))))
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleOnce, At: &at}
+		s.Misfire = domain.MisfireFireOnce
+		s.Retries = 3
+	})
+	l.many("catch-up", catchingUp, func(i int, s *domain.JobSpec) {
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: "*/3 * * * * *"}
+		s.Misfire = []domain.Misfire{domain.MisfireFireAll, domain.MisfireFireOnce}[i%2]
+		if i%4 < 2 {
+			parallel(s)
+		}
+	})
+	l.many("impatient", impatient, func(i int, s *domain.JobSpec) {
+		s.Schedule, s.StartDeadline = second(i), seconds(2)
+		parallel(s)
+	})
+	l.many("hand", byHand, func(i int, s *domain.JobSpec) {
+		if i%2 == 0 {
+			parallel(s)
+		}
+		s.Param = work{MS: 5, MSMax: 50, Fail: 5}.String()
+		s.Retries = 2
+	})
+	for _, j := range l.jobs {
+		byHand, broadcast := j.spec.Schedule.Kind == domain.ScheduleNone, j.spec.Route == domain.RouteBroadcast && !j.bound
+		j.triggered, j.edited = (byHand || broadcast) && !j.bound, !byHand
+	}
+}
+
+func seconds(s float64) domain.Duration { return domain.Duration(s * float64(time.Second)) }
+
+// routes are those that jobs of one run take in turn.
+var torturedRoutes = []domain.Route{
+	domain.RouteAny, domain.RouteFirst, domain.RouteLast, domain.RouteRoundRobin, domain.RouteRandom, domain.RouteConsistentHash,
+}
+
+// many makes n jobs of a sort, in both groups, by all routes and misfire policies in turn.
+func (l *load) many(sort string, n int, edit func(i int, s *domain.JobSpec)) (made []*torturedJob) {
+	l.w.t.Helper()
+	for i := range n {
+		s := domain.DefaultJobSpec()
+		s.Group, s.Name, s.Handler = []string{"red", "blue"}[i%2], fmt.Sprintf("%s-%02d", sort, i), "work"
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleNone}
+		s.Route = torturedRoutes[i%len(torturedRoutes)]
+		s.Misfire = []domain.Misfire{domain.MisfireSkip, domain.MisfireFireOnce, domain.MisfireFireAll}[i%3]
+		s.Param = work{MS: 2, MSMax: 30}.String()
+		edit(i, &s)
+		j, err := l.create(s)
+		if err != nil {
+			l.w.t.Fatal(err)
+		}
+		made = append(made, j)
+	}
+	return made
+}
+
+// family makes parents, of one run and of broadcasts, and their children.
+func (l *load) family() {
+	l.w.t.Helper()
+	children := l.many("child", 3, func(i int, s *domain.JobSpec) { s.Block = domain.BlockParallel })
+	made := l.many("parent", parents, func(i int, s *domain.JobSpec) {
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * * *"}
+		s.Block = domain.BlockParallel
+		s.Param = work{MS: 2, MSMax: 50, Fail: 20}.String()
+		for n, on := range []domain.ChildOn{domain.OnSuccess, domain.OnFailure, domain.OnAlways} {
+			s.Children = append(s.Children, domain.Child{JobID: children[n].id, On: on})
+		}
+		if i%3 == 2 {
+			s.Route, s.Schedule.Expr = domain.RouteBroadcast, "*/3 * * * * *"
+		}
+	})
+	for _, j := range append(made, children...) {
+		j.bound = true
+	}
+}
+
+func (l *load) create(s domain.JobSpec) (*torturedJob, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), requestBounds)
+	defer cancel()
+	job, err := l.w.api.CreateJob(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	j := &torturedJob{id: job.ID, spec: job.JobSpec, edited: true}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.jobs = append(l.jobs, j)
+	l.acks = append(l.acks, checker.Ack{What: "version", Job: int64(job.ID), Version: job.Version})
+	return j, nil
+}
+
+// did counts a request by what came of it.
+func (l *load) did(what string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ops[what]++
+	if err != nil {
+		l.failed++
+	}
+}
+
+// run does all that is done through REST, until stop; then it waits until every trigger is answered for, which needs a
+// healed world.
+func (l *load) run(stop <-chan struct{}) {
+	var all, triggers sync.WaitGroup
+	lane := func(n uint64, pause time.Duration, do func(r *rand.Rand, i int)) {
+		all.Go(func() {
+			r := rand.New(rand.NewPCG(l.seed, n))
+			for i := 0; ; i++ {
+				timer := time.NewTimer(pause/2 + time.Duration(r.Int64N(int64(pause))))
+				select {
+				case <-timer.C:
+					do(r, i)
+				case <-stop:
+					timer.Stop()
+					return
+				}
+			}
+		})
+	}
+	lane(11, editPause, l.edit)
+	lane(12, editPause, l.edit)
+	lane(13, killPause, l.kill)
+	room := make(chan struct{}, 64) // triggers that are asked for again and again while the console is away
+	lane(14, triggerPause, func(r *rand.Rand, i int) {
+		select {
+		case room <- struct{}{}:
+		default:
+			return
+		}
+		job, tag := l.toTrigger(r), fmt.Sprintf("t%d", i)
+		triggers.Go(func() {
+			defer func() { <-room }()
+			l.trigger(job, tag, i%2 == 0)
+		})
+	})
+	all.Wait()
+	triggers.Wait()
+}
+
+func (l *load) pick(r *rand.Rand, ok func(*torturedJob) bool) *torturedJob {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for {
+		if j := l.jobs[r.IntN(len(l.jobs))]; ok(j) {
+			return j
+		}
+	}
+}
+
+func (l *load) toTrigger(r *rand.Rand) *torturedJob {
+	return l.pick(r, func(j *torturedJob) bool { return j.triggered })
+}
+
+// edit changes a job at random, makes one, or deletes one.
+func (l *load) edit(r *rand.Rand, i int) {
+	if r.IntN(12) == 0 {
+		s := domain.DefaultJobSpec()
+		s.Group, s.Name, s.Handler = []string{"red", "blue"}[i%2], fmt.Sprintf("guest-%d-%d", r.Uint32(), i), "work"
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleFixedRate, Every: seconds(1)}
+		s.Param = work{MS: 2, MSMax: 300}.String()
+		s.Retries = r.IntN(2)
+		_, err := l.create(s)
+		l.did("create", err)
+		return
+	}
+	j := l.pick(r, func(j *torturedJob) bool { return j.edited })
+	j.busy.Lock()
+	defer j.busy.Unlock()
+	if j.deleted {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), requestBounds)
+	defer cancel()
+	switch n := r.IntN(20); {
+	case n == 0 && !j.bound && !j.triggered:
+		err := l.w.api.DeleteJob(ctx, j.id)
+		j.deleted = err == nil
+		l.did("delete", err)
+	case n < 7:
+		j.spec.Enabled = false
+		l.did("disable", l.w.api.SetJobEnabled(ctx, j.id, false))
+	case n < 15:
+		j.spec.Enabled = true
+		l.did("enable", l.w.api.SetJobEnabled(ctx, j.id, true))
+	default:
+		s := j.spec
+		s.Description = fmt.Sprint("edit ", i)
+		s.Enabled = r.IntN(4) > 0
+		if s.Route != domain.RouteBroadcast {
+			s.Route = torturedRoutes[r.IntN(len(torturedRoutes))]
+		}
+		if s.Schedule.Jitter == 0 && s.Schedule.Kind == domain.ScheduleFixedRate {
+			s.Schedule.Every = seconds(1 + 0.1*float64(r.IntN(10)))
+		}
+		if s.Schedule.Jitter == 0 && s.Schedule.Dialect == domain.DialectStandard && s.Schedule.TimeZone == "" {
+			s.Schedule.Expr = []string{"* * * * * *", "*/2 * * * * *", "0-20 * * * * *", "1-59/3 * * * * *"}[r.IntN(4)]
+		}
+		job, err := l.w.api.ReplaceJob(ctx, j.id, s)
+		if err == nil {
+			j.spec = job.JobSpec
+			l.mu.Lock()
+			l.acks = append(l.acks, checker.Ack{What: "version", Job: int64(job.ID), Version: job.Version})
+			l.mu.Unlock()
+		}
+		l.did("edit", err)
+	}
+}
+
+// trigger triggers a job under an idempotency key, again and again until it is said to be done. A console that dies
+// between a change and its answer leaves the key taken for two minutes, which is too long to wait for.
+func (l *load) trigger(j *torturedJob, tag string, asPerson bool) {
+	w := work{MS: 2, MSMax: 40, Fail: 10, Tag: tag}
+	param := w.String()
+	token := l.w.key
+	if asPerson {
+		token = l.w.token
+	}
+	for tries, taken := 1, 0; taken < 5; tries++ {
+		ids, status, err := l.post(j.id, param, tag, token)
+		l.did("trigger", err)
+		if err == nil {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			for _, id := range ids {
+				l.acks = append(l.acks, checker.Ack{What: "trigger", Job: int64(j.id), Run: id.String(), Tag: param, Again: tries > 1})
+				l.recent = append(l.recent, id)
+			}
+			l.recent = l.recent[max(0, len(l.recent)-50):]
+			return
+		}
+		if status == http.StatusConflict {
+			taken++
+		} else if status >= 400 && status < 500 && status != http.StatusTooManyRequests {
+			l.w.died(fmt.Sprintf("a trigger of job %d was refused: %v", j.id, err))
+			return
+		}
+		<-time.After(time.Second)
+	}
+}
+
+func (l *load) post(job domain.JobID, param, key, token string) ([]domain.RunID, int, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), requestBounds)
+	defer cancel()
+	body, err := json.Marshal(client.Trigger{Param: &param})
+	if err != nil {
+		return nil, 0, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("%s/api/v1/jobs/%d/trigger", l.w.server, job), bytes.NewReader(body))
+	if err != nil {
+		return nil, 0, err
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", key)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		return nil, 0, err
+	}
+	if res.StatusCode != http.StatusAccepted {
+		return nil, res.StatusCode, fmt.Errorf("%s: %s", res.Status, text)
+	}
+	var out struct {
+		RunIDs []domain.RunID `json:"run_ids"`
+	}
+	return out.RunIDs, res.StatusCode, json.Unmarshal(text, &out)
+}
+
+// kill asks for the end of a run that runs, or of one that was triggered just now, or has a final one run again.
+func (l *load) kill(r *rand.Rand, i int) {
+	ctx, cancel := context.WithTimeout(context.Background(), requestBounds)
+	defer cancel()
+	var id domain.RunID
+	l.mu.Lock()
+	if len(l.recent) > 0 {
+		id = l.recent[r.IntN(len(l.recent))]
+	}
+	l.mu.Unlock()
+	switch i % 3 {
+	case 0:
+		state := []string{"running", "queued", "retrying"}[r.IntN(3)]
+		runs, err := l.w.api.Runs(ctx, client.RunFilter{State: state}, 20)
+		l.did("list", err)
+		if err != nil || len(runs) == 0 {
+			return
+		}
+		id = runs[r.IntN(len(runs))].ID
+	case 1:
+		// Not one that was triggered: its param says which, and there must be one of it.
+		runs, err := l.w.api.Runs(ctx, client.RunFilter{State: "failed", Cause: string(domain.CauseSchedule)}, 20)
+		if err == nil && len(runs) > 0 {
+			_, err = l.w.api.RetryRun(ctx, runs[r.IntN(len(runs))].ID)
+		}
+		l.did("retry", err)
+		return
+	}
+	if id.IsZero() {
+		return
+	}
+	l.mu.Lock()
+	l.kills[id.String()] = true
+	l.mu.Unlock()
+	l.did("kill", l.w.api.KillRun(ctx, id))
+}
+
+// end disables every job, so that all becomes quiet.
+func (l *load) end() {
+	l.w.t.Helper()
+	for _, j := range l.jobs {
+		if j.deleted {
+			continue
+		}
+		eventually(l.w.t, patience, "a job is disabled at the end", func() bool {
+			ctx, cancel := context.WithTimeout(context.Background(), requestBounds)
+			defer cancel()
+			err := l.w.api.SetJobEnabled(ctx, j.id, false)
+			e, told := err.(*client.Error)
+			return err == nil || told && e.Status == http.StatusNotFound // a deletion that was done and not answered
+		})
+	}
+}

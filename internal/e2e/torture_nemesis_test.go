@@ -1,0 +1,316 @@
+//go:build unix
+
+package e2e
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/e2e/checker"
+)
+
+// nemesis does faults, by chance and by a seed, in four lanes beside each other: two for Belfry's processes and their
+// links, one for the NATS servers, one for Postgres. Each lane draws its kinds of fault like cards, so that all of them
+// come equally often, and heals each fault before its next one.
+type nemesis struct {
+	w       *world
+	random  *rand.Rand    // of one lane
+	stop    chan struct{} // closed when there shall be no more
+	kinds   []kind
+	pauseLo time.Duration // between two faults of the lane
+	pauseHi time.Duration
+}
+
+// kind is a kind of fault: it does one, and heals it.
+type kind struct {
+	name string
+	do   func(n *nemesis, name string)
+}
+
+// The kinds of fault, by lane. How long each lasts is drawn from what is given, in milliseconds.
+var (
+	processKinds = []kind{
+		{"kill scheduler", killing("scheduler")},
+		{"kill dispatcher", killing("dispatcher")},
+		{"kill console", killing("console")},
+		{"kill executor", killing("executor")},
+		{"stop process", stopping},
+		{"freeze scheduler", freezing("scheduler", 15_000)},
+		{"freeze dispatcher", freezing("dispatcher", 15_000)},
+		{"freeze console", freezing("console", 8_000)},
+		{"freeze executor", freezing("executor", 25_000)}, // a lease is 10 s
+		{"cut nats", breaking(func(m *member) []*proxy { return m.nats[:] }, (*proxy).cut)},
+		{"blackhole nats", breaking(func(m *member) []*proxy { return m.nats[:] }, (*proxy).blackhole)},
+		{"cut postgres", breaking(toPostgres, (*proxy).cut)},
+		{"blackhole postgres", breaking(toPostgres, (*proxy).blackhole)},
+		{"shift clock", shifting},
+	}
+	natsKinds = []kind{
+		{"kill nats", func(n *nemesis, name string) { n.nats(name, 5_000, false) }},
+		{"wipe nats", func(n *nemesis, name string) { n.nats(name, 3_000, true) }},
+		{"freeze nats", freezingNATS},
+		{"outage nats", outage},
+	}
+	postgresKinds = []kind{
+		{"restart postgres", func(n *nemesis, name string) { n.postgres(name, false) }},
+		{"kill postgres", func(n *nemesis, name string) { n.postgres(name, true) }},
+		{"slow postgres", slowing},
+	}
+)
+
+// lanes returns the nemeses of a seed.
+func lanes(w *world, seed uint64, stop chan struct{}) []*nemesis {
+	lane := func(n uint64, kinds []kind, lo, hi time.Duration) *nemesis {
+		return &nemesis{w: w, random: rand.New(rand.NewPCG(seed, n)), stop: stop, kinds: kinds, pauseLo: lo, pauseHi: hi}
+	}
+	return []*nemesis{
+		lane(1, processKinds, time.Second, 6*time.Second),
+		lane(2, processKinds, time.Second, 6*time.Second),
+		lane(3, natsKinds, 3*time.Second, 12*time.Second),
+		lane(4, postgresKinds, 12*time.Second, 30*time.Second),
+	}
+}
+
+// run does faults until stop.
+func (n *nemesis) run() {
+	var deck []int
+	for n.wait(n.between(n.pauseLo, n.pauseHi)) {
+		if len(deck) == 0 {
+			deck = n.random.Perm(len(n.kinds))
+		}
+		k := n.kinds[deck[0]]
+		deck = deck[1:]
+		k.do(n, k.name)
+	}
+}
+
+// wait waits for d, and reports whether to go on.
+func (n *nemesis) wait(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-n.stop:
+		return false
+	}
+}
+
+func (n *nemesis) between(lo, hi time.Duration) time.Duration {
+	return lo + time.Duration(n.random.Int64N(int64(hi-lo)+1))
+}
+
+func (n *nemesis) upTo(ms int) time.Duration {
+	return n.between(50*time.Millisecond, time.Duration(ms)*time.Millisecond)
+}
+
+// note records a fault that ends now.
+func (n *nemesis) note(kind, target string, from time.Time) {
+	n.w.mu.Lock()
+	defer n.w.mu.Unlock()
+	n.w.faults = append(n.w.faults, checker.Fault{Kind: kind, Target: target, From: from, To: time.Now()})
+}
+
+// victim takes a member of a role, any for "", that nobody else does something to. The caller unlocks its busy.
+func (n *nemesis) victim(role string) *member {
+	var fit []*member
+	for _, m := range n.w.members {
+		if role == "" || m.role == role || role == "with postgres" && m.postgres != nil {
+			fit = append(fit, m)
+		}
+	}
+	for {
+		for _, i := range n.random.Perm(len(fit)) {
+			if fit[i].busy.TryLock() {
+				fit[i].alive()
+				return fit[i]
+			}
+		}
+		if !n.wait(50 * time.Millisecond) {
+			return nil
+		}
+	}
+}
+
+// to does something to a victim, and notes it.
+func (n *nemesis) to(kind, role string, do func(m *member)) {
+	m := n.victim(role)
+	if m == nil {
+		return
+	}
+	defer m.busy.Unlock()
+	from := time.Now()
+	do(m)
+	n.note(kind, m.name, from)
+}
+
+func killing(role string) func(*nemesis, string) {
+	return func(n *nemesis, name string) {
+		n.to(name, role, func(m *member) {
+			m.kill()
+			n.wait(n.upTo(5_000))
+			m.start()
+		})
+	}
+}
+
+func stopping(n *nemesis, name string) {
+	n.to(name, "", func(m *member) {
+		m.stop()
+		m.start()
+	})
+}
+
+func freezing(role string, ms int) func(*nemesis, string) {
+	return func(n *nemesis, name string) {
+		n.to(name, role, func(m *member) {
+			m.signal(syscall.SIGSTOP)
+			n.wait(n.upTo(ms))
+			m.signal(syscall.SIGCONT)
+		})
+	}
+}
+
+func toPostgres(m *member) []*proxy {
+	if m.postgres == nil {
+		return nil
+	}
+	return []*proxy{m.postgres}
+}
+
+func breaking(links func(*member) []*proxy, how func(*proxy)) func(*nemesis, string) {
+	return func(n *nemesis, name string) {
+		role := ""
+		if strings.HasSuffix(name, "postgres") {
+			role = "with postgres"
+		}
+		n.to(name, role, func(m *member) {
+			for _, p := range links(m) {
+				how(p)
+			}
+			n.wait(n.upTo(14_000))
+			for _, p := range links(m) {
+				p.heal()
+			}
+		})
+	}
+}
+
+// shifting sets a process's clock forward or back, by up to a minute, and right again.
+func shifting(n *nemesis, name string) {
+	n.to(name, "", func(m *member) {
+		m.setClock(n.between(-time.Minute, time.Minute))
+		n.wait(n.upTo(20_000))
+		m.setClock(0)
+	})
+}
+
+// current waits until all copies of all streams are up to date.
+func (n *nemesis) current() bool {
+	deadline := time.Now().Add(2 * patience)
+	for !n.w.nats.current() {
+		if time.Now().After(deadline) {
+			n.w.died("the NATS cluster did not catch up within " + (2 * patience).String())
+			return false
+		}
+		if !n.wait(200 * time.Millisecond) {
+			return false
+		}
+	}
+	return true
+}
+
+// nats kills a NATS server while the others have all that it has.
+func (n *nemesis) nats(kind string, ms int, wipe bool) {
+	if !n.current() {
+		return
+	}
+	i := n.random.IntN(replicas)
+	from := time.Now()
+	n.w.nats.nodes[i].process.kill()
+	if wipe {
+		n.w.nats.wipe(i)
+	}
+	n.wait(n.upTo(ms))
+	n.w.nats.launch(i)
+	n.note(kind, n.w.nats.nodes[i].name, from)
+	n.current()
+}
+
+func freezingNATS(n *nemesis, name string) {
+	if !n.current() {
+		return
+	}
+	node := n.w.nats.nodes[n.random.IntN(replicas)]
+	from := time.Now()
+	node.process.signal(syscall.SIGSTOP)
+	n.wait(n.upTo(12_000))
+	node.process.signal(syscall.SIGCONT)
+	n.note(name, node.name, from)
+	n.current()
+}
+
+// outage kills all NATS servers. They keep what they have stored.
+func outage(n *nemesis, name string) {
+	if !n.current() {
+		return
+	}
+	from := time.Now()
+	for _, node := range n.w.nats.nodes {
+		node.process.kill()
+	}
+	n.wait(n.upTo(12_000))
+	for i := range n.w.nats.nodes {
+		n.w.nats.launch(i)
+	}
+	n.note(name, "nats", from)
+	n.current()
+}
+
+// postgres ends Postgres, by its own shutdown or by kill -9 of the postmaster, and starts it again.
+func (n *nemesis) postgres(kind string, kill bool) {
+	n.w.pgMu.Lock()
+	defer n.w.pgMu.Unlock()
+	from := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if kill {
+		first, _, _ := strings.Cut(read(n.w.t, filepath.Join(n.w.dir, "pg", "postgres", "data", "postmaster.pid")), "\n")
+		pid, err := strconv.Atoi(first)
+		if err != nil || pid < 2 {
+			n.w.died("Postgres's pid file says " + strconv.Quote(first))
+			return
+		}
+		if p, err := os.FindProcess(pid); err == nil {
+			_ = p.Kill()
+		}
+		<-n.w.pg.Done()
+	}
+	_ = n.w.pg.Stop(ctx) // it says so when it was killed
+	n.wait(n.upTo(3_000))
+	n.w.startPostgres()
+	n.note(kind, "postgres", from)
+}
+
+// slowing has each statement and commit take up to 200 ms longer, each way.
+func slowing(n *nemesis, name string) {
+	from, d := time.Now(), n.between(20*time.Millisecond, 200*time.Millisecond)
+	for _, m := range n.w.members {
+		for _, p := range toPostgres(m) {
+			p.delay(d)
+		}
+	}
+	n.wait(n.between(3*time.Second, 15*time.Second))
+	for _, m := range n.w.members {
+		for _, p := range toPostgres(m) {
+			p.delay(0)
+		}
+	}
+	n.note(name, "postgres", from)
+}

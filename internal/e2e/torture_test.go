@@ -1,0 +1,306 @@
+//go:build unix
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/e2e/checker"
+	"github.com/belfryhq/belfry/internal/natsinfra"
+)
+
+// The torture's settings, from the environment.
+const (
+	envTortureLength = "TORTURE_DURATION" // how long faults are done, default 2m
+	envTortureSeed   = "TORTURE_SEED"     // repeats what is done, though not its timing
+	envTortureReport = "TORTURE_REPORT"   // file of the report, in Markdown, with the picture beside it
+	envTortureKeep   = "TORTURE_KEEP"     // directory that takes the logs, if something is wrong
+)
+
+// shortTorture is what `go test` does by itself. From longTorture on, the torture must also have been thorough.
+const (
+	shortTorture = 2 * time.Minute
+	longTorture  = 25 * time.Minute
+)
+
+// Hundreds of jobs run while everything under them is killed, frozen, cut off, slowed, wiped and lied to; and afterwards
+// the checker finds each promise kept. See docs/torture.md.
+func TestTorture(t *testing.T) {
+	if testing.Short() {
+		t.Skip("NOT COVERED: the torture takes minutes")
+	}
+	length, seed := shortTorture, rand.Uint64()
+	if text := os.Getenv(envTortureLength); text != "" {
+		var err error
+		if length, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text := os.Getenv(envTortureSeed); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%s=%d repeats what is done, though not its timing", envTortureSeed, seed)
+	w := newWorld(t)
+	l := &load{
+		w: w, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), begin: time.Now(), length: length,
+		kills: make(map[string]bool), ops: make(map[string]int),
+	}
+	l.prepare()
+	begin := time.Now()
+	w.suffer(l, seed, length)
+	h := w.history(t, l)
+	report := checker.Check(h)
+	done := checker.Span{From: begin, To: begin.Add(length)}
+	w.tell(t, l, h, report, seed, done)
+	if length >= longTorture {
+		thorough(t, report)
+	}
+	if t.Failed() {
+		w.keep(t, h)
+	}
+}
+
+// suffer does faults and works for a time, and returns when everything is healed and quiet.
+func (w *world) suffer(l *load, seed uint64, length time.Duration) {
+	w.t.Helper()
+	stopFaults, stopWork := make(chan struct{}), make(chan struct{})
+	var faults, working sync.WaitGroup
+	for _, n := range lanes(w, seed, stopFaults) {
+		faults.Go(n.run)
+	}
+	working.Go(func() { l.run(stopWork) })
+	progress := time.NewTicker(30 * time.Second)
+	defer progress.Stop()
+	begin, over := time.Now(), time.After(length)
+	for going := true; going; {
+		select {
+		case <-progress.C:
+			w.t.Logf("%v: %s", time.Since(begin).Round(time.Second), w.progress())
+		case <-over:
+			going = false
+		}
+	}
+	close(stopFaults)
+	faults.Wait()
+	w.heal()
+	close(stopWork)
+	working.Wait()
+	l.end()
+	ended := time.Now()
+	w.quiet()
+	w.t.Logf("all was quiet %v after the last job was disabled", time.Since(ended).Round(time.Second))
+	for _, m := range w.members {
+		m.busy.Lock()
+		m.alive()
+		m.busy.Unlock()
+	}
+}
+
+// progress says how far it is; while Postgres is away, less.
+func (w *world) progress() string {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	var past, live int
+	err := w.db.QueryRow(ctx, `SELECT (SELECT count(*) FROM runs_history), (SELECT count(*) FROM runs_live)`).Scan(&past, &live)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		return fmt.Sprintf("%d faults", len(w.faults))
+	}
+	return fmt.Sprintf("%d runs ended, %d live, %d faults", past, live, len(w.faults))
+}
+
+// quietAfter bounds the wait for the end of all runs: the start deadline of runs that nobody could take, and more.
+const quietAfter = 4 * time.Minute
+
+// quiet waits until nothing is left to do: no run is live, no follow-up waits, and executors repeat no results. What is
+// not quiet in time is found by the checker.
+func (w *world) quiet() {
+	w.t.Helper()
+	js, err := jetstream.New(w.nats.conn)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	deadline := time.Now().Add(quietAfter)
+	var last uint64
+	still := time.Now()
+	for time.Now().Before(deadline) {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		var live, ups int
+		err := w.db.QueryRow(ctx, `SELECT (SELECT count(*) FROM runs_live),
+			(SELECT count(*) FROM river_job WHERE state NOT IN ('completed', 'cancelled', 'discarded'))`).Scan(&live, &ups)
+		seq := last + 1
+		if s, e := js.Stream(ctx, natsinfra.Results); e == nil && s.CachedInfo().State.Msgs == 0 {
+			seq = s.CachedInfo().State.LastSeq
+		}
+		cancel()
+		if err != nil || live > 0 || ups > 0 || seq != last {
+			last, still = seq, time.Now()
+		}
+		// Executors repeat an unsettled result after 5 s for the first time.
+		if time.Since(still) > 8*time.Second {
+			return
+		}
+		<-time.After(250 * time.Millisecond)
+	}
+	w.t.Errorf("not all was quiet within %v", quietAfter)
+}
+
+// history reads all that is known.
+func (w *world) history(t *testing.T, l *load) *checker.History {
+	t.Helper()
+	h := &checker.History{Faults: w.faults, Acks: l.acks, Kills: l.kills}
+	h.Versions = query(t, w.db, func(r pgx.CollectableRow) (v checker.Version, err error) {
+		var spec []byte
+		var to *time.Time
+		if err := r.Scan(&v.Job, &v.Number, &spec, &v.CreatedAt, &v.From, &to, &v.Change); err != nil {
+			return v, err
+		}
+		v.To, v.Spec = orZero(to), domain.DefaultJobSpec()
+		return v, json.Unmarshal(spec, &v.Spec)
+	}, `SELECT job_id, version, spec, created_at, valid_from, valid_to, change FROM job_versions ORDER BY job_id, version`)
+	h.Runs = query(t, w.db, func(r pgx.CollectableRow) (x checker.Run, err error) {
+		var fire, dispatched, started, finished *time.Time
+		err = r.Scan(&x.ID, &x.Job, &x.Version, &x.Group, &x.Cause, &x.State, &x.Reason, &x.Attempt, &x.Param, &fire, &x.DueAt,
+			&x.CreatedAt, &dispatched, &started, &finished, &x.LatenessMS, &x.Instance, &x.ShardIndex, &x.ShardTotal, &x.Broadcast, &x.Parent)
+		x.FireTime, x.DispatchedAt, x.StartedAt, x.FinishedAt = orZero(fire), orZero(dispatched), orZero(started), orZero(finished)
+		return x, err
+	}, `SELECT id::text, job_id, job_version, group_name, cause, state, reason, attempt, coalesce(param, ''), fire_time, due_at,
+		created_at, dispatched_at, started_at, finished_at, lateness_ms, coalesce(instance, ''), coalesce(shard_index, 0),
+		coalesce(shard_total, 0), coalesce(broadcast_id::text, ''), coalesce(parent_run_id::text, '') FROM runs`)
+	h.Attempts = query(t, w.db, func(r pgx.CollectableRow) (a checker.Attempt, err error) {
+		var dispatched, started *time.Time
+		err = r.Scan(&a.Run, &a.Attempt, &a.Instance, &dispatched, &started, &a.FinishedAt, &a.Outcome, &a.Reason)
+		a.DispatchedAt, a.StartedAt = orZero(dispatched), orZero(started)
+		return a, err
+	}, `SELECT run_id::text, attempt, coalesce(instance, ''), dispatched_at, started_at, finished_at, outcome, reason FROM run_attempts`)
+	h.Ledger = query(t, w.db, pgx.RowToStructByPos[checker.Drop], `SELECT job_id, first_fire_time, last_fire_time, count, policy, at FROM missed`)
+	h.Late = query(t, w.db, pgx.RowToStructByPos[checker.Late], `SELECT run_id::text, attempt, outcome FROM late_results`)
+	for _, m := range w.members {
+		if m.role != "executor" {
+			continue
+		}
+		file, err := os.Open(m.notes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes, err := checker.ReadNotes(file, m.name)
+		file.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Notes = append(h.Notes, notes...)
+	}
+	return h
+}
+
+func orZero(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}
+
+// tell prints the verdict and writes the report.
+func (w *world) tell(t *testing.T, l *load, h *checker.History, r *checker.Report, seed uint64, span checker.Span) {
+	t.Helper()
+	for _, d := range w.deaths {
+		t.Errorf("%s", d)
+	}
+	told := make(map[checker.Rule]int)
+	for _, v := range r.Violations {
+		if told[v.Rule]++; told[v.Rule] <= 10 {
+			t.Errorf("%s: %s", v.Rule, v.Text)
+		}
+	}
+	for rule, n := range told {
+		if n > 10 {
+			t.Errorf("%s: %d more", rule, n-10)
+		}
+	}
+	title := fmt.Sprintf("A torture of %v", span.To.Sub(span.From).Round(time.Second))
+	text := r.Markdown(title, seed, checker.Picture(h, span)) + requests(l)
+	t.Logf("\n%s", text)
+	out := os.Getenv(envTortureReport)
+	if out == "" {
+		return
+	}
+	picture := strings.TrimSuffix(out, filepath.Ext(out)) + ".svg"
+	text = strings.Replace(text, "\n## ", "\n![Fire times, runs and faults]("+filepath.Base(picture)+")\n\n## ", 1)
+	for file, content := range map[string]string{out: text, picture: checker.SVG(h, span)} {
+		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// requests tells what was asked for through REST.
+func requests(l *load) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n## Requests\n\n| Request | Times |\n|---|---:|\n")
+	for _, what := range []string{"create", "edit", "enable", "disable", "delete", "trigger", "kill", "retry", "list"} {
+		fmt.Fprintf(&b, "| %s | %d |\n", what, l.ops[what])
+	}
+	fmt.Fprintf(&b, "| of these, without a good answer | %d |\n", l.failed)
+	return b.String()
+}
+
+// thorough checks that a long torture deserved the name.
+func thorough(t *testing.T, r *checker.Report) {
+	t.Helper()
+	total := 0
+	for _, kinds := range [][]kind{processKinds, natsKinds, postgresKinds} {
+		for _, k := range kinds {
+			total += r.Faults[k.name]
+			if n := r.Faults[k.name]; n < 10 {
+				t.Errorf("only %d faults of the kind %s", n, k.name)
+			}
+		}
+	}
+	if total < 100 || r.Runs < 200_000 {
+		t.Errorf("only %d faults and %d runs", total, r.Runs)
+	}
+}
+
+// keep copies the logs, the notes and the history to where they outlive the test.
+func (w *world) keep(t *testing.T, h *checker.History) {
+	t.Helper()
+	to := os.Getenv(envTortureKeep)
+	if to == "" {
+		return
+	}
+	files, err := filepath.Glob(filepath.Join(w.dir, "*.*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if data, err := os.ReadFile(f); err == nil {
+			_ = os.WriteFile(filepath.Join(to, filepath.Base(f)), data, 0o600)
+		}
+	}
+	history, err := json.Marshal(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = os.WriteFile(filepath.Join(to, "history.json"), history, 0o600)
+}

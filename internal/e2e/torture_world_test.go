@@ -1,0 +1,327 @@
+//go:build unix
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/internal/client"
+	"github.com/belfryhq/belfry/internal/e2e/checker"
+	"github.com/belfryhq/belfry/internal/embedpg"
+	"github.com/belfryhq/belfry/internal/store"
+)
+
+// world is what is tortured: every part a process, every link one that can be broken.
+type world struct {
+	t      testing.TB
+	dir    string
+	server string // the console's address
+	api    *client.Client
+	token  string // of a session: its triggers have cause manual
+	key    string // an API token: its triggers have cause api
+	db     *pgxpool.Pool
+	nats   *natsCluster
+	socket string // Postgres's
+
+	members []*member
+
+	pgMu sync.Mutex
+	pg   *embedpg.Server // guarded by pgMu
+
+	mu     sync.Mutex
+	faults []checker.Fault // guarded by mu
+	deaths []string        // guarded by mu; processes that ended although nobody ended them
+}
+
+// member is one of Belfry's processes, with the links that are its own.
+type member struct {
+	w        *world
+	name     string
+	role     string // scheduler, dispatcher, console, executor
+	env      []string
+	args     []string
+	nats     [replicas]*proxy
+	postgres *proxy // nil for an executor
+	clock    string // file of its clock's error
+	log      string
+	notes    string // of an executor
+
+	busy sync.Mutex // held by who does something to it
+	cmd  *exec.Cmd  // guarded by busy
+	gone chan struct{}
+}
+
+// groups and the executors in them.
+var torturedGroups = map[string][]string{"red": {"r1", "r2"}, "blue": {"b1", "b2"}}
+
+// newWorld starts everything.
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := &world{t: t, dir: t.TempDir()}
+	w.startPostgres()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		_ = w.pg.Stop(ctx) // its data is thrown away
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := store.Migrate(ctx, w.pg.URL()); err != nil {
+		t.Fatal(err)
+	}
+	w.db = openPool(t, w.pg.URL())
+	w.nats = newNATSCluster(t, w.dir)
+
+	port := freePort(t)
+	w.server = "http://127.0.0.1:" + port
+	w.add("con", "console", []string{"BELFRY_ADMIN_PASSWORD=" + adminPassword, "BELFRY_HTTP=127.0.0.1:" + port})
+	w.launchAll()
+	eventually(t, patience, "the console answers", func() bool {
+		c, err := net.Dial("tcp", "127.0.0.1:"+port)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+	w.member("con").awaitReady(patience)
+	w.api, w.token = logIn(t, w.server, adminPassword)
+	key, err := w.api.CreateToken(t.Context(), client.NewToken{Name: "torture", Role: "admin"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.key = key.Secret
+	for _, name := range []string{"s1", "s2"} {
+		w.add(name, "scheduler", nil)
+	}
+	for _, name := range []string{"d1", "d2"} {
+		w.add(name, "dispatcher", nil)
+	}
+	for _, g := range []string{"red", "blue"} {
+		made, err := w.api.CreateGroup(t.Context(), g, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range torturedGroups[g] {
+			w.add(name, "executor", []string{"BELFRY_GROUP=" + g, "BELFRY_TOKEN=" + made.Token})
+		}
+	}
+	w.launchAll()
+	for g, names := range torturedGroups {
+		eventually(t, patience, "the executors are listed", func() bool {
+			list, err := w.api.Instances(t.Context(), g)
+			return err == nil && len(list) == len(names)
+		})
+	}
+	eventually(t, patience, "the NATS cluster has all its copies", w.nats.current)
+	return w
+}
+
+// startPostgres starts Postgres on its data directory: the first time and after each of its ends. What is committed
+// outlives its kill; it need not outlive the machine.
+func (w *world) startPostgres() {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	pg, err := embedpg.Start(ctx, embedpg.Config{
+		DataDir: filepath.Join(w.dir, "pg"), Settings: map[string]string{"fsync": "off", "full_page_writes": "off"},
+	})
+	if err != nil {
+		w.t.Fatalf("start Postgres: %v", err)
+	}
+	u, err := url.Parse(pg.URL())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	socket := filepath.Join(u.Query().Get("host"), ".s.PGSQL."+u.Query().Get("port"))
+	if w.socket != "" && w.socket != socket {
+		w.t.Fatalf("Postgres has moved from %s to %s", w.socket, socket)
+	}
+	w.pg, w.socket = pg, socket
+}
+
+// add makes a member of the world, which launchAll starts.
+func (w *world) add(name, role string, env []string) {
+	w.t.Helper()
+	m := &member{
+		w: w, name: name, role: role, clock: filepath.Join(w.dir, name+".clock"), log: filepath.Join(w.dir, name+".log"),
+		notes: filepath.Join(w.dir, name+".notes"),
+	}
+	for i, n := range w.nats.nodes {
+		m.nats[i] = newProxy(w.t, n.addr())
+	}
+	through := func(i int) string { return m.nats[i].addr() }
+	m.env = append(cleanEnv(), "HOME="+w.dir, envClock+"="+m.clock, "BELFRY_LOG_FORMAT=json")
+	if role == "executor" {
+		m.env = append(m.env, envAs+"=executor", envNotes+"="+m.notes, "BELFRY_INSTANCE="+name,
+			"BELFRY_SPOOL_DIR="+filepath.Join(w.dir, "spool-"+name), "BELFRY_NATS_URL="+w.nats.executorURL(through))
+	} else {
+		m.postgres = newProxy(w.t, w.socket)
+		m.args = []string{role}
+		m.env = append(m.env, envAs+"=belfry", "BELFRY_NATS_URL="+w.nats.systemURL(through), "BELFRY_NATS_REPLICAS=3",
+			"BELFRY_NATS_ISSUER_SEED="+w.nats.seed,
+			"BELFRY_DATABASE_URL=postgres://belfry@"+m.postgres.addr()+"/belfry?sslmode=disable")
+	}
+	m.env = append(m.env, env...)
+	w.members = append(w.members, m)
+	w.t.Cleanup(func() {
+		m.busy.Lock()
+		defer m.busy.Unlock()
+		m.kill()
+	})
+}
+
+func (w *world) launchAll() {
+	w.t.Helper()
+	for _, m := range w.members {
+		m.busy.Lock()
+		if m.cmd == nil {
+			m.start()
+		}
+		m.busy.Unlock()
+	}
+}
+
+func (w *world) member(name string) *member {
+	for _, m := range w.members {
+		if m.name == name {
+			return m
+		}
+	}
+	panic("there is no member " + name)
+}
+
+// start starts the process. busy is held.
+func (m *member) start() {
+	m.w.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		m.w.t.Fatal(err)
+	}
+	log, err := os.OpenFile(m.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		m.w.t.Fatal(err)
+	}
+	defer log.Close()
+	m.cmd = exec.Command(self, m.args...)
+	m.cmd.Dir, m.cmd.Env, m.cmd.Stdout, m.cmd.Stderr = m.w.dir, m.env, log, log
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	dieWithTest(m.cmd.SysProcAttr)
+	if err := m.cmd.Start(); err != nil {
+		m.w.t.Fatal(err)
+	}
+	gone, cmd := make(chan struct{}), m.cmd
+	m.gone = gone
+	go func() {
+		_ = cmd.Wait() // whoever ended it knows why; else alive tells
+		close(gone)
+	}()
+}
+
+// kill is kill -9. busy is held.
+func (m *member) kill() {
+	if m.cmd != nil {
+		_ = m.cmd.Process.Kill() // it may be gone
+		<-m.gone
+	}
+}
+
+// stop asks the process to end, and kills it if it does not. busy is held.
+func (m *member) stop() {
+	_ = m.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-m.gone:
+	case <-time.After(patience):
+		m.w.died(m.name + " did not end within " + patience.String() + " of SIGTERM")
+		m.kill()
+	}
+}
+
+func (m *member) signal(s syscall.Signal) { _ = m.cmd.Process.Signal(s) }
+
+// alive notes a process that ended by itself, and starts it again. busy is held.
+func (m *member) alive() {
+	select {
+	case <-m.gone:
+		m.w.died(fmt.Sprintf("%s ended by itself (%v) and said at last: %s", m.name, m.cmd.ProcessState, tailOf(m.log, 600)))
+		m.start()
+	default:
+	}
+}
+
+func (w *world) died(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deaths = append(w.deaths, what)
+}
+
+func tailOf(file string, n int) string {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data[max(0, len(data)-n):])
+}
+
+// awaitReady waits until the process has said in its first life that it is ready.
+func (m *member) awaitReady(bound time.Duration) bool {
+	said := func() int { return strings.Count(tailOf(m.log, 1<<30), `"msg":"ready"`) }
+	deadline := time.After(bound)
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for said() == 0 {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			return false
+		}
+	}
+	return true
+}
+
+// setClock makes the process's wall clock wrong by d.
+func (m *member) setClock(d time.Duration) {
+	// By a rename, so that the process never reads half of it.
+	fresh := m.clock + ".new"
+	if err := os.WriteFile(fresh, []byte(strconv.FormatInt(d.Milliseconds(), 10)), 0o600); err == nil {
+		_ = os.Rename(fresh, m.clock)
+	}
+}
+
+// heal mends all links and clocks, wakes who sleeps, and starts who is gone. Nobody else does anything any more.
+func (w *world) heal() {
+	w.t.Helper()
+	for _, m := range w.members {
+		m.busy.Lock()
+		for _, p := range m.links() {
+			p.heal()
+			p.delay(0)
+		}
+		m.setClock(0)
+		m.signal(syscall.SIGCONT)
+		m.alive()
+		m.busy.Unlock()
+	}
+	eventually(w.t, 2*patience, "the NATS cluster has all its copies", w.nats.current)
+}
+
+func (m *member) links() []*proxy {
+	links := append([]*proxy{}, m.nats[:]...)
+	if m.postgres != nil {
+		links = append(links, m.postgres)
+	}
+	return links
+}
