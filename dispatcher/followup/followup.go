@@ -82,11 +82,15 @@ type Workers struct {
 	client *river.Client[pgx.Tx]
 }
 
-// NewWorkers returns workers that do nothing until Run.
-func NewWorkers(pool *pgxpool.Pool, schema string, store Store, log *slog.Logger) (*Workers, error) {
+// NewWorkers returns workers that do nothing until Run. Trace, if not nil, is called at named points, so that a test can
+// end the process there: "followed_up" when what a follow-up does is committed, its completion with it.
+func NewWorkers(pool *pgxpool.Pool, schema string, store Store, log *slog.Logger, trace func(point string)) (*Workers, error) {
+	if trace == nil {
+		trace = func(string) {}
+	}
 	all := river.NewWorkers()
-	river.AddWorker(all, &retryWorker{pool: pool, store: store})
-	river.AddWorker(all, &childWorker{pool: pool, store: store})
+	river.AddWorker(all, &retryWorker{pool: pool, store: store, trace: trace})
+	river.AddWorker(all, &childWorker{pool: pool, store: store, trace: trace})
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
 		Schema: schema, Logger: quiet(log), Workers: all, Queues: map[string]river.QueueConfig{queue: {MaxWorkers: workers}},
 		JobTimeout: jobTimeout, RescueStuckJobsAfter: rescue, FetchCooldown: 50 * time.Millisecond,
@@ -139,32 +143,42 @@ type retryWorker struct {
 	river.WorkerDefaults[retryArgs]
 	pool  *pgxpool.Pool
 	store Store
+	trace func(point string)
 }
 
 // Work re-plans a run for its next attempt.
 func (w *retryWorker) Work(ctx context.Context, job *river.Job[retryArgs]) error {
-	return pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
 		if err := w.store.ReplanTx(ctx, tx, job.Args.RunID, job.Args.Attempt); err != nil {
 			return err
 		}
 		_, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job)
 		return err
 	})
+	if err == nil {
+		w.trace("followed_up")
+	}
+	return err
 }
 
 type childWorker struct {
 	river.WorkerDefaults[childArgs]
 	pool  *pgxpool.Pool
 	store Store
+	trace func(point string)
 }
 
 // Work plans the run of a child.
 func (w *childWorker) Work(ctx context.Context, job *river.Job[childArgs]) error {
-	return pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
 		if err := w.store.PlanChildTx(ctx, tx, job.Args.ParentRunID, job.Args.JobID, job.Args.EndedAt.Time); err != nil {
 			return err
 		}
 		_, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job)
 		return err
 	})
+	if err == nil {
+		w.trace("followed_up")
+	}
+	return err
 }

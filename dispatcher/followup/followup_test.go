@@ -46,7 +46,7 @@ func newBench(t *testing.T) *bench {
 // work runs workers until the test ends, or stop is called.
 func (b *bench) work() (stop func()) {
 	b.t.Helper()
-	w, err := followup.NewWorkers(b.pg.Pool(), migrations.RiverSchema, b.pg, slog.New(slog.DiscardHandler))
+	w, err := followup.NewWorkers(b.pg.Pool(), migrations.RiverSchema, b.pg, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func (p *process) addSettling(d *dispatcher.Dispatcher, s *store.Store, nc *nats
 	if err != nil {
 		return err
 	}
-	workers, err := followup.NewWorkers(s.Pool(), migrations.RiverSchema, s, p.log)
+	workers, err := followup.NewWorkers(s.Pool(), migrations.RiverSchema, s, p.log, p.app.Trace)
 	if err != nil {
 		return err
 	}

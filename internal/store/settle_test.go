@@ -449,7 +449,9 @@ func TestStaleEntryOfABroadcast(t *testing.T) {
 	}
 }
 
-// Two dispatchers settle the last two shards in interleaved transactions. One of them joins, whichever is second.
+// Two dispatchers settle the last two shards in interleaved transactions, a thousand times. One of them joins, whichever
+// is second: the children are asked for exactly once. In every other round both transactions are held up until each has
+// begun, so that they surely overlap.
 func TestLastTwoShards(t *testing.T) {
 	url := pgtest.Database(t, store.Migrate)
 	a, upsA := openAt(t, url)
@@ -460,12 +462,21 @@ func TestLastTwoShards(t *testing.T) {
 		sp.Route = domain.RouteBroadcast
 		sp.Children = []domain.Child{{JobID: child.ID, On: domain.OnAlways}, {JobID: child.ID, On: domain.OnSuccess}}
 	})
-	for i := range 200 {
+	gates, _ := openAt(t, url)
+	rounds := 1000
+	if testing.Short() {
+		rounds = 100
+	}
+	for i := range rounds {
 		shards := shardsOf(t, a, job, 2)
 		upsA.ups, upsB.ups = nil, nil
 		outcome := []domain.Outcome{domain.OutcomeSucceeded, domain.OutcomeFailed}[i%2]
 		ended := []domain.Ended{result(a, shards[0], domain.OutcomeSucceeded), result(a, shards[1], outcome)}
 		ended[0].Output, ended[1].Output = "x", `"y"`
+		open := func() {}
+		if i%4 < 2 {
+			open = gate(t, gates, *shards[0].BroadcastID)
+		}
 		var g errgroup.Group
 		for j, s := range []*store.Store{a, b} {
 			g.Go(func() error {
@@ -473,6 +484,7 @@ func TestLastTwoShards(t *testing.T) {
 				return err
 			})
 		}
+		open()
 		if err := g.Wait(); err != nil {
 			t.Fatal(err)
 		}
@@ -487,6 +499,31 @@ func TestLastTwoShards(t *testing.T) {
 		var parts []string
 		if err := json.Unmarshal([]byte(outputs[shards[0].ID]), &parts); err != nil || !slices.Equal(parts, []string{"x", `"y"`}) {
 			t.Fatalf("the children read %s, %v", outputs[shards[0].ID], err)
+		}
+	}
+}
+
+// gate locks a broadcast. The returned function lets two settle transactions pass, once both wait for it.
+func gate(t *testing.T, s *store.Store, broadcast domain.RunID) (open func()) {
+	t.Helper()
+	tx, err := s.Pool().Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `SELECT FROM broadcasts WHERE id = $1 FOR UPDATE`, broadcast); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		// Asked through the gate's own transaction, which must not be idle for a second.
+		for waiting := 0; waiting < 2; {
+			if err := tx.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+				WHERE NOT l.granted AND a.datname = current_database()`).Scan(&waiting); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -1,0 +1,53 @@
+//go:build unix
+
+package e2e
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// A broadcast's children run exactly once, also when the dispatcher that works their follow-up is killed right after its
+// commit: the follow-up is complete in the transaction of its effect, so that nobody works it again. That two dispatchers
+// which settle the last two shards in interleaved transactions ask for the children once is tried a thousand times by
+// TestLastTwoShards of internal/store.
+func TestScenarioChildrenOnceThoughTheWorkerIsKilled(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.scheduler()
+	for i := range 2 {
+		c.executor(fmt.Sprintf("i%d", i))
+	}
+	file := filepath.Join(c.dir, "starts")
+	note := shell("echo $BELFRY_RUN_ID/$BELFRY_ATTEMPT >> " + file)
+	child := c.job("child", note)
+	parent := c.job("parent", note, func(s *domain.JobSpec) {
+		s.Route = domain.RouteBroadcast
+		s.Children = []domain.Child{{JobID: child.ID, On: domain.OnAlways}}
+	})
+	dying := c.dispatcher(envCrashAt + "=followed_up:1")
+	c.trigger(parent.ID)
+	if code := dying.exit(); code != -1 {
+		t.Fatalf("the dispatcher ended with code %d, not by its signal", code)
+	}
+	if state := queryOne[string](t, c.db, `SELECT state::text FROM river_job WHERE kind = 'child'`); state != "completed" {
+		t.Errorf("after the kill the follow-up is %s: it will be worked again", state)
+	}
+	c.dispatcher()
+	eventually(t, patience, "all runs have ended", func() bool {
+		return queryOne[int](t, c.db, `SELECT count(*) FROM runs_live`) == 0
+	})
+	// Another broadcast, whose child comes after whatever is left of the first one.
+	c.trigger(parent.ID)
+	children := func() int {
+		return queryOne[int](t, c.db, `SELECT count(*) FROM runs_history WHERE job_id = $1 AND state = 'succeeded'`, child.ID)
+	}
+	eventually(t, patience, "the second broadcast has its child", func() bool { return children() >= 2 })
+	if n := children(); n != 2 {
+		t.Errorf("two broadcasts have %d children", n)
+	}
+	c.startedOnce(file)
+}
