@@ -458,17 +458,19 @@ func TestLastTwoShards(t *testing.T) {
 	b, upsB := openAt(t, url)
 	exec(t, a, `INSERT INTO groups (name, token_sha256) VALUES ('g', 'x')`)
 	child := create(t, a, "child")
-	job := create(t, a, "a", func(sp *domain.JobSpec) {
+	broadcast := func(sp *domain.JobSpec) {
 		sp.Route = domain.RouteBroadcast
 		sp.Children = []domain.Child{{JobID: child.ID, On: domain.OnAlways}, {JobID: child.ID, On: domain.OnSuccess}}
-	})
+	}
+	// With a slot, which both lock first, and without one, so that they meet at the broadcast itself.
+	jobs := []domain.Job{create(t, a, "serial", broadcast), create(t, a, "parallel", broadcast, parallel)}
 	gates, _ := openAt(t, url)
 	rounds := 1000
 	if testing.Short() {
 		rounds = 100
 	}
 	for i := range rounds {
-		shards := shardsOf(t, a, job, 2)
+		shards := shardsOf(t, a, jobs[i/4%2], 2)
 		upsA.ups, upsB.ups = nil, nil
 		outcome := []domain.Outcome{domain.OutcomeSucceeded, domain.OutcomeFailed}[i%2]
 		ended := []domain.Ended{result(a, shards[0], domain.OutcomeSucceeded), result(a, shards[1], outcome)}
