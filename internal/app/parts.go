@@ -112,7 +112,7 @@ func (p *process) attend(ctx context.Context, s *store.Store) error {
 	tick := time.NewTicker(presencePeriod)
 	defer tick.Stop()
 	for presence, silent := int64(0), false; ; {
-		work, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.Silence)
+		work, cancel := context.WithTimeout(context.WithoutCancel(ctx), presencePeriod)
 		presence, err = s.Attend(work, presence, name) // once more at the end, so that the gap begins there
 		cancel()
 		if err != nil && !silent && ctx.Err() == nil {

@@ -186,7 +186,7 @@ func TestWhyAndTheClocks(t *testing.T) {
 		isFire   bool
 		want     []string
 	}{
-		{"an ordinary day", "2026-03-27T02:30", true, []string{"2026-03-27 02:30:00+01:00 is a fire time of version 1: At 02:30 every day, Europe/Berlin."}},
+		{"an ordinary day", "2026-03-27T02:30", true, []string{"2026-03-27 02:30:00+01:00 is a fire time of version 1 (created by ann at 2025-03-28 13:00:00+01:00): At 02:30 every day, Europe/Berlin."}},
 		{"no fire time", "2026-03-27T02:31", false, []string{"is no fire time", "The nearest fire times are 2026-03-27 02:30:00+01:00 and 2026-03-28 02:30:00+01:00."}},
 		{"skipped", "2026-03-29 02:30", true, []string{"The clocks of Europe/Berlin skipped 2026-03-29 02:30:00", "went forward by 1h0m0s", "2026-03-29 03:00:00+02:00 is a fire time"}},
 		{"the end of the gap", "2026-03-29T01:00:00Z", true, []string{"went forward by 1h0m0s"}},

@@ -106,7 +106,7 @@ func (f *Facts) answerFire(out *domain.Why, fire *Fire) []string {
 	if !finding.RunID.IsZero() {
 		out.RunID = &finding.RunID
 	}
-	say := []string{fmt.Sprintf("%s is a fire time of version %d: %s.", f.say(fire.Time), v.Number, v.Schedule.Describe())}
+	say := []string{fmt.Sprintf("%s is a fire time of %s: %s.", f.say(fire.Time), f.made(v), v.Schedule.Describe())}
 	if moved := f.clocks(v.Schedule, fire.Time, true); moved != "" {
 		say = append(say, moved)
 	}

@@ -43,7 +43,7 @@ func (f *Facts) made(v *Version) string {
 func (f *Facts) held(index int) string {
 	v := &f.Job.Versions[index]
 	if v.To.IsZero() {
-		return f.made(v) + " holds since then"
+		return f.made(v) + ", which has held since then"
 	}
 	return fmt.Sprintf("%s held until %s", f.made(v), f.say(v.To))
 }

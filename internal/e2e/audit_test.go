@@ -63,7 +63,7 @@ func TestWhyDidItNotRun(t *testing.T) {
 	ask := func(job domain.Job, at domain.Instant, want ...string) {
 		t.Helper()
 		code, out, errs := c.command("job", "why", fmt.Sprintf("%s/%s", group, job.Name), "--at", at.String())
-		for _, w := range append(want, "is a fire time of version 1: Every second") {
+		for _, w := range append(want, "is a fire time of version 1 (created by admin at", "): Every second, Asia/Shanghai.") {
 			if !strings.Contains(out, w) {
 				t.Errorf("why %s at %s: %q is missing in:\n%s%s", job.Name, at, w, out, errs)
 			}

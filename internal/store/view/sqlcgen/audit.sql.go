@@ -362,7 +362,7 @@ func (q *Queries) AuditSubject(ctx context.Context, jobID int64) (AuditSubjectRo
 
 const auditVersions = `-- name: AuditVersions :many
 SELECT v.job_id, v.version, v.created_at, v.valid_from, v.valid_to, v.changed_by, v.change, (v.spec->'schedule')::jsonb AS schedule,
-       coalesce((v.spec->>'enabled')::boolean, true)::boolean AS enabled, coalesce(v.spec->>'misfire', '')::text AS misfire,
+       (coalesce(v.spec->>'enabled', 'true') = 'true')::boolean AS enabled, coalesce(v.spec->>'misfire', '')::text AS misfire,
        coalesce(v.spec->>'retention', '')::text AS retention
   FROM job_versions v
  WHERE v.job_id = ANY ($1::bigint[]) AND (v.valid_to IS NULL OR v.valid_to >= $2)
