@@ -200,7 +200,7 @@ func (d *Dispatcher) expandWaiting(ctx context.Context, run domain.LiveRun) {
 		d.logUnlessDone(ctx, "reading the job of a waiting broadcast", err)
 		return
 	}
-	def := defs[run.JobID][run.JobVersion]
+	def := defs.Of(run.JobID, run.JobVersion)
 	if def == nil {
 		return
 	}

@@ -17,7 +17,7 @@ import (
 // Store is what the dispatcher asks of Postgres.
 type Store interface {
 	Now() time.Time // the database's clock
-	Definitions(ctx context.Context, runs []domain.Due) (map[domain.JobID]map[int]*domain.Definition, error)
+	Definitions(ctx context.Context, runs []domain.Due) (domain.Definitions, error)
 	CountRoutes(ctx context.Context, n map[domain.JobID]int) (map[domain.JobID]int64, error)
 	ParentOutputs(ctx context.Context, parents []domain.RunID) (map[domain.RunID]string, error)
 

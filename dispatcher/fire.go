@@ -23,7 +23,7 @@ func (d *Dispatcher) Fire(ctx context.Context, runs []domain.Due) (later []domai
 	}
 	var single []domain.Admission
 	for _, run := range runs {
-		def := defs[run.JobID][run.JobVersion]
+		def := defs.Of(run.JobID, run.JobVersion)
 		switch {
 		case def == nil:
 			d.log.ErrorContext(ctx, "a planned run has no job version", "run_id", run.RunID, "job_id", run.JobID)
@@ -115,10 +115,10 @@ func (d *Dispatcher) newRouting() *routing {
 }
 
 // count reads the shared counters of the round_robin jobs in the batch, one statement for all.
-func (r *routing) count(ctx context.Context, runs []domain.Due, defs map[domain.JobID]map[int]*domain.Definition) error {
+func (r *routing) count(ctx context.Context, runs []domain.Due, defs domain.Definitions) error {
 	n := make(map[domain.JobID]int)
 	for _, run := range runs {
-		if def := defs[run.JobID][run.JobVersion]; def != nil && def.Route == domain.RouteRoundRobin {
+		if def := defs.Of(run.JobID, run.JobVersion); def != nil && def.Route == domain.RouteRoundRobin {
 			n[run.JobID]++
 		}
 	}

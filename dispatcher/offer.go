@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -35,7 +34,7 @@ func (d *Dispatcher) offer(ctx context.Context, runs []domain.LiveRun, first boo
 	}
 	byBoot := make(map[boot][]domain.LiveRun)
 	for _, r := range runs {
-		if defs[r.JobID][r.JobVersion] != nil {
+		if defs.Of(r.JobID, r.JobVersion) != nil {
 			byBoot[bootOf(&r)] = append(byBoot[bootOf(&r)], r)
 		}
 	}
@@ -66,7 +65,7 @@ func (d *Dispatcher) send(ctx context.Context, b boot, batch offerBatch, first b
 }
 
 // context reads what offers carry besides the runs.
-func (d *Dispatcher) context(ctx context.Context, runs []domain.LiveRun) (map[domain.JobID]map[int]*domain.Definition, map[domain.RunID]string, error) {
+func (d *Dispatcher) context(ctx context.Context, runs []domain.LiveRun) (domain.Definitions, map[domain.RunID]string, error) {
 	keys := make([]domain.Due, len(runs))
 	var parentIDs []domain.RunID
 	for i, r := range runs {
@@ -93,25 +92,27 @@ const (
 // offerBatch is what one message of offers holds.
 type offerBatch struct {
 	runs   []domain.LiveRun
-	offers []json.RawMessage
+	offers [][]byte
 	bytes  int
 }
 
-func (o *offerBatch) message(b boot) []byte {
-	return wire.Encode(struct {
-		V      int               `json:"v"`
-		BootID string            `json:"boot_id"`
-		Offers []json.RawMessage `json:"offers"`
-	}{wire.Version, b.id, o.offers})
-}
+func (o *offerBatch) message(b boot) []byte { return wire.EncodeOffers(b.id, o.offers) }
 
 // batches encodes the offers of runs that are bound to one boot and cuts them into messages. Those that fit into none
 // come back as ended: they could never be sent.
-func (d *Dispatcher) batches(b boot, runs []domain.LiveRun, defs map[domain.JobID]map[int]*domain.Definition, parents map[domain.RunID]string) (out []offerBatch, oversized []domain.Ended) {
+func (d *Dispatcher) batches(b boot, runs []domain.LiveRun, defs domain.Definitions, parents map[domain.RunID]string) (out []offerBatch, oversized []domain.Ended) {
 	now := d.store.Now()
 	var batch offerBatch
-	for _, r := range runs {
-		offer := wire.Encode(offerOf(&r, defs[r.JobID][r.JobVersion], parents, now))
+	var buffer []byte // for many offers, so that each costs no allocation of its own
+	for i := range runs {
+		r := &runs[i]
+		o := offerOf(r, defs.Of(r.JobID, r.JobVersion), parents, now)
+		if cap(buffer)-len(buffer) < 512 {
+			buffer = make([]byte, 0, 512*min(len(runs)-i, wire.MaxOffers))
+		}
+		begin := len(buffer)
+		buffer = wire.AppendOffer(buffer, &o)
+		offer := buffer[begin:len(buffer):len(buffer)]
 		if len(offer) > offerMax {
 			oversized = append(oversized, domain.Ended{
 				RunID: r.ID, Attempt: r.Attempt, Instance: b.instance, BootID: b.id, Bind: r.Bind, Outcome: domain.OutcomeFailed,
@@ -124,7 +125,7 @@ func (d *Dispatcher) batches(b boot, runs []domain.LiveRun, defs map[domain.JobI
 			out = append(out, batch)
 			batch = offerBatch{}
 		}
-		batch.runs = append(batch.runs, r)
+		batch.runs = append(batch.runs, *r)
 		batch.offers = append(batch.offers, offer)
 		batch.bytes += len(offer)
 	}

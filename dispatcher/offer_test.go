@@ -225,7 +225,7 @@ func (w *world) bind(id domain.RunID, p *puppet) domain.LiveRun {
 		w.t.Fatal(err)
 	}
 	out, err := w.pg.Admit(w.t.Context(), []domain.Admission{{
-		Due: runs[at], Def: defs[runs[at].JobID][runs[at].JobVersion], Binding: domain.Binding{Instance: p.name, BootID: p.boot, Route: "test"},
+		Due: runs[at], Def: defs.Of(runs[at].JobID, runs[at].JobVersion), Binding: domain.Binding{Instance: p.name, BootID: p.boot, Route: "test"},
 	}})
 	if err != nil || len(out.Bound) != 1 {
 		w.t.Fatalf("bind: %+v, %v", out, err)

@@ -99,7 +99,7 @@ func (d *Dispatcher) endWaiting(ctx context.Context) error {
 	}
 	var ended []domain.Ended
 	for _, r := range runs {
-		if def := defs[r.JobID][r.JobVersion]; def != nil {
+		if def := defs.Of(r.JobID, r.JobVersion); def != nil {
 			ended = append(ended, domain.Ended{
 				RunID: r.ID, Attempt: r.Attempt, Outcome: domain.OutcomeFailed, Reason: domain.ReasonNoExecutor, Permanent: true,
 				Message:    fmt.Sprintf("no instance of group %s that offers %s took it within %s", r.Group, def.Target(), def.StartDeadline.Std()),

@@ -234,8 +234,7 @@ func (d *Dispatcher) tellSettled(ended []domain.Ended) {
 		refs[k] = append(refs[k], wire.Ref{RunID: e.RunID.String(), Attempt: e.Attempt, BootID: e.BootID})
 	}
 	for k, runs := range refs {
-		msg := wire.Encode(wire.Control{V: wire.Version, Op: wire.OpSettled, Runs: runs})
-		if err := d.nc.Publish(wire.ControlSubject(k.group, k.name), msg); err != nil {
+		if err := d.nc.Publish(wire.ControlSubject(k.group, k.name), wire.EncodeSettled(runs)); err != nil {
 			d.log.Debug("telling an instance what is settled", "instance", k.name, "err", err)
 		}
 	}
@@ -344,7 +343,7 @@ func (d *Dispatcher) tell(changes []domain.Change) {
 	}
 	byGroup := make(map[string][]wire.RunChange)
 	for _, c := range changes {
-		def := defs[c.JobID][c.JobVersion]
+		def := defs.Of(c.JobID, c.JobVersion)
 		if def == nil {
 			continue
 		}
@@ -356,7 +355,7 @@ func (d *Dispatcher) tell(changes []domain.Change) {
 	for group, runs := range byGroup {
 		for len(runs) > 0 {
 			n := min(len(runs), tellMax)
-			if err := d.nc.Publish(wire.RunSubject(group), wire.Encode(wire.RunChanges{V: wire.Version, Runs: runs[:n]})); err != nil {
+			if err := d.nc.Publish(wire.RunSubject(group), wire.EncodeRunChanges(runs[:n])); err != nil {
 				return
 			}
 			runs = runs[n:]

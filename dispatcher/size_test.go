@@ -31,7 +31,7 @@ func TestOversizedOfferEnds(t *testing.T) {
 	b := boot{"g", "a", "b"}
 	def := &domain.Definition{JobID: 1, Version: 1}
 	def.Param = strings.Repeat("p", offerMax)
-	defs := map[domain.JobID]map[int]*domain.Definition{1: {1: def}}
+	defs := domain.Definitions{{Job: 1, Version: 1}: def}
 	small := "small"
 	runs := []domain.LiveRun{{JobID: 1, JobVersion: 1, Attempt: 1, Bind: 3}, {JobID: 1, JobVersion: 1, Attempt: 1, Param: &small}}
 	batches, oversized := w.batches(b, runs, defs, nil)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -63,7 +64,8 @@ func (h *registered) close() error {
 }
 
 // perform waits until the attempt is due, runs its handler and hands its result to the reporter. The slot is given
-// back when the result is in the spool.
+// back when the result is in the spool. It has a goroutine of its own, which a handler may end by runtime.Goexit: what
+// follows the handler is deferred.
 func (x *engine) perform(a *attempt) {
 	if wait := a.offer.DueAt.Sub(x.databaseNow()); wait > 0 && !a.offer.DueAt.IsZero() {
 		due := time.NewTimer(wait)
@@ -80,12 +82,12 @@ func (x *engine) perform(a *attempt) {
 		Instance: x.instance, BootID: x.boot, RunID: a.key.run, Attempt: a.key.attempt,
 		StartedAt: wire.Time{Time: at}, FinishedAt: wire.Time{Time: at},
 	}
+	defer x.finish(a, &res)
 	if started {
 		x.handle(ctx, a, at, &res)
 	} else {
 		res.Outcome, res.Message, res.StartedAt = wire.Unstarted, why, wire.Time{}
 	}
-	x.finish(a, &res)
 }
 
 // begin asks the ledger whether the attempt may start, at the instant that it returns.
@@ -113,17 +115,18 @@ func (x *engine) handle(ctx context.Context, a *attempt, startedAt time.Time, re
 	now := func() time.Time { return startedAt.Add(time.Since(start)) }
 	lines := &attemptLog{key: a.key}
 	run := NewRun(runInfo(&a.offer), func(l Line) { x.logLine(lines, l) }, now)
-
-	end := x.invoke(ctx, a.handler, run)
-
-	res.FinishedAt = wire.Time{Time: now()}
-	res.LastLine = run.End()
-	res.Output = run.Output()
-	x.logs.end(lines)
-	x.mu.Lock()
-	killed := a.killed
-	x.mu.Unlock()
-	end.describe(context.Cause(ctx), killed, timeout, res)
+	var end ending
+	defer func() {
+		res.FinishedAt = wire.Time{Time: now()}
+		res.LastLine = run.End()
+		res.Output = run.Output()
+		x.logs.end(lines)
+		x.mu.Lock()
+		killed := a.killed
+		x.mu.Unlock()
+		end.describe(context.Cause(ctx), killed, timeout, res)
+	}()
+	x.invoke(ctx, a.handler, run, &end)
 }
 
 // ending is how a call of a handler ended.
@@ -133,30 +136,24 @@ type ending struct {
 	text     string // of err, or the panic with its stack
 }
 
-// invoke calls the handler on a goroutine of its own, so that runtime.Goexit in it ends nothing else.
-func (x *engine) invoke(ctx context.Context, h *registered, run Run) (end ending) {
-	finished := make(chan struct{})
-	go func() {
-		defer close(finished)
-		returned := false
-		defer func() {
-			if p := recover(); p != nil {
-				end = ending{panicked: true, text: fmt.Sprintf("panic: %v\n\n%s", p, debug.Stack())}
-			} else if !returned {
-				end = ending{panicked: true, text: "the handler called runtime.Goexit"}
-			}
-		}()
-		err := h.init(x.work)
-		if err == nil {
-			err = h.handler.Handle(ctx, run)
+// invoke calls the handler and says in end how that ended, also where the handler ends this goroutine.
+func (x *engine) invoke(ctx context.Context, h *registered, run Run, end *ending) {
+	returned := false
+	defer func() {
+		if p := recover(); p != nil {
+			*end = ending{panicked: true, text: fmt.Sprintf("panic: %v\n\n%s", p, debug.Stack())}
+		} else if !returned {
+			*end = ending{panicked: true, text: "the handler called runtime.Goexit"}
 		}
-		if err != nil {
-			end = ending{err: err, text: err.Error()}
-		}
-		returned = true
 	}()
-	<-finished
-	return end
+	err := h.init(x.work)
+	if err == nil {
+		err = h.handler.Handle(ctx, run)
+	}
+	if err != nil {
+		*end = ending{err: err, text: err.Error()}
+	}
+	returned = true
 }
 
 // describe puts the ending into a result. cause is why the context was cancelled, if it was; a timeout counts
@@ -224,17 +221,18 @@ const (
 
 // finish marks the attempt as ended and hands its result over.
 func (x *engine) finish(a *attempt, res *wire.Result) {
-	bytes := len(wire.Encode(res)) + 32 // with what is still to be filled in
 	x.mu.Lock()
 	if a.killed != "" && res.Outcome == wire.Unstarted {
 		res.Reason = a.killed
 	}
 	res.Bind = x.ledger.finish(a.key)
 	delete(x.attempts, a.key)
-	x.reports.add(*res, bytes) // before the mutex is given back, so that status never misses it
+	x.reports.add(*res) // before the mutex is given back, so that status never misses it
 	x.mu.Unlock()
-	x.log.Debug("attempt ended", "run_id", a.key.run, "attempt", a.key.attempt, "job_id", a.offer.JobID,
-		"outcome", res.Outcome, "reason", res.Reason)
+	if x.log.Enabled(context.Background(), slog.LevelDebug) {
+		x.log.Debug("attempt ended", "run_id", a.key.run, "attempt", a.key.attempt, "job_id", a.offer.JobID,
+			"outcome", res.Outcome, "reason", res.Reason)
+	}
 }
 
 func (x *engine) logLine(a *attemptLog, l Line) {

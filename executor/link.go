@@ -225,9 +225,8 @@ func (l *link) ready() (connected bool, maxPayload int64) {
 	return true, conn.MaxPayload()
 }
 
-func (l *link) publishResults(ctx context.Context, results []wire.Result) error {
-	_, err := l.store(ctx, wire.ResultSubject(l.config.Group), nil,
-		wire.Encode(wire.Results{V: wire.Version, Load: l.engine.load(), Results: results}))
+func (l *link) publishResults(ctx context.Context, results [][]byte) error {
+	_, err := l.store(ctx, wire.ResultSubject(l.config.Group), nil, wire.EncodeResults(l.engine.load(), results))
 	return err
 }
 

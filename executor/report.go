@@ -30,8 +30,8 @@ type reporter struct {
 	spoolBytes int64
 	log        *slog.Logger
 	ready      func() (connected bool, maxPayload int64)
-	publish    func(ctx context.Context, results []wire.Result) error
-	written    func([]spoolKey) // the results are on disk, or will not be: their slots are free
+	publish    func(ctx context.Context, results [][]byte) error // each in JSON
+	written    func([]spoolKey)                                  // the results are on disk, or will not be: their slots are free
 
 	full     atomic.Bool // no room for further results
 	writeNow chan struct{}
@@ -41,7 +41,7 @@ type reporter struct {
 	mu      sync.Mutex
 	pending map[spoolKey]*pending
 	boots   map[attemptKey][]string // under which pending has an attempt; hardly ever more than one
-	writing []wire.Result           // not in the spool yet; at most one for each slot
+	writing []spooled               // not in the spool yet; at most one for each slot
 	removal []spoolKey              // settled, still in the spool
 	queue   []spoolKey              // to be sent, in order
 	flying  int                     // messages not acknowledged yet
@@ -51,7 +51,7 @@ type reporter struct {
 // pending is a result that is not settled.
 type pending struct {
 	result wire.Result
-	bytes  int
+	json   []byte
 	queued bool // in queue, or on its way
 	sent   bool // acknowledged by the stream at least once
 	tries  int
@@ -65,7 +65,7 @@ func newReporter(s *spool, left []wire.Result, spoolBytes int64, log *slog.Logge
 		pending: make(map[spoolKey]*pending), boots: make(map[attemptKey][]string),
 	}
 	for _, res := range left {
-		r.hold(res, len(wire.Encode(res)))
+		r.hold(res, wire.AppendResult(nil, &res))
 		r.queue = append(r.queue, keyOf(&res))
 	}
 	r.full.Store(s.liveBytes >= spoolBytes)
@@ -84,21 +84,22 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// add takes the result of an attempt that holds a slot, and the result's size in JSON.
-func (r *reporter) add(res wire.Result, bytes int) {
+// add takes the result of an attempt that holds a slot.
+func (r *reporter) add(res wire.Result) {
+	json := wire.AppendResult(make([]byte, 0, 384+len(res.Output)+len(res.Message)), &res)
 	r.mu.Lock()
-	r.hold(res, bytes)
-	r.writing = append(r.writing, res)
+	r.hold(res, json)
+	r.writing = append(r.writing, spooled{keyOf(&res), json})
 	r.mu.Unlock()
 	wake(r.writeNow)
 }
 
-func (r *reporter) hold(res wire.Result, bytes int) {
+func (r *reporter) hold(res wire.Result, json []byte) {
 	key := keyOf(&res)
 	if r.pending[key] == nil {
 		r.boots[key.attemptKey] = append(r.boots[key.attemptKey], key.boot)
 	}
-	r.pending[key] = &pending{result: res, bytes: bytes, queued: true}
+	r.pending[key] = &pending{result: res, json: json, queued: true}
 }
 
 // result returns an attempt's unsettled result: this boot's, or else an earlier one's.
@@ -231,7 +232,7 @@ func (r *reporter) write() {
 	}
 	keys := make([]spoolKey, len(results))
 	for i := range results {
-		keys[i] = keyOf(&results[i])
+		keys[i] = results[i].key
 	}
 	r.written(keys)
 	r.mu.Lock()
@@ -290,9 +291,9 @@ func (r *reporter) sendLoop(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			}
-			batch := r.take()
+			keys, batch := r.take()
 			wg.Go(func() {
-				r.send(ctx, batch)
+				r.send(ctx, keys, batch)
 				<-places
 				wake(r.sendNow)
 			})
@@ -325,33 +326,32 @@ func (r *reporter) gather(ctx context.Context) bool {
 }
 
 // take removes the next batch from the queue.
-func (r *reporter) take() []wire.Result {
+func (r *reporter) take() (keys []spoolKey, batch [][]byte) {
 	_, maxPayload := r.ready()
 	room := min(maxBatchBytes, int(maxPayload)-4096)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var batch []wire.Result
 	n := 0
 	for ; n < len(r.queue) && len(batch) < wire.MaxResults; n++ {
 		p := r.pending[r.queue[n]]
 		if p == nil {
 			continue // settled meanwhile
 		}
-		if len(batch) > 0 && p.bytes > room {
+		if len(batch) > 0 && len(p.json) > room {
 			break
 		}
-		room -= p.bytes + 1
-		batch = append(batch, p.result)
+		room -= len(p.json) + 1
+		keys, batch = append(keys, r.queue[n]), append(batch, p.json)
 	}
 	r.queue = r.queue[n:]
 	if len(r.queue) == 0 {
 		r.queue = nil
 	}
 	r.flying++
-	return batch
+	return keys, batch
 }
 
-func (r *reporter) send(ctx context.Context, batch []wire.Result) {
+func (r *reporter) send(ctx context.Context, keys []spoolKey, batch [][]byte) {
 	var err error
 	if len(batch) > 0 {
 		sendCtx, cancel := context.WithTimeout(ctx, publishTimeout)
@@ -365,8 +365,8 @@ func (r *reporter) send(ctx context.Context, batch []wire.Result) {
 	if news {
 		r.failing = err != nil
 	}
-	for i := range batch {
-		p := r.pending[keyOf(&batch[i])]
+	for _, key := range keys {
+		p := r.pending[key]
 		if p == nil {
 			continue
 		}

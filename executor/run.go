@@ -54,9 +54,9 @@ func NewRun(info RunInfo, sink func(Line), now func() time.Time) Run {
 		now = time.Now
 	}
 	s := &runState{info: info, sink: sink, now: now}
-	s.logger = slog.New(newLineHandler(s))
-	s.stdout = &lineWriter{level: "stdout", run: s}
-	s.stderr = &lineWriter{level: "stderr", run: s}
+	s.logger = sync.OnceValue(func() *slog.Logger { return slog.New(newLineHandler(s)) })
+	s.stdout = lineWriter{level: "stdout", run: s}
+	s.stderr = lineWriter{level: "stderr", run: s}
 	return Run{s}
 }
 
@@ -65,8 +65,8 @@ type runState struct {
 	info           RunInfo
 	sink           func(Line)
 	now            func() time.Time
-	logger         *slog.Logger
-	stdout, stderr *lineWriter
+	logger         func() *slog.Logger // many runs log nothing, and need none
+	stdout, stderr lineWriter
 
 	mu       sync.Mutex // held while sink runs, so that lines leave in order; sink must not block
 	lines    int64
@@ -140,14 +140,14 @@ func (r Run) Output() string {
 }
 
 // Log is a logger whose records become lines of the run's log, from level debug on.
-func (r Run) Log() *slog.Logger { return r.state.logger }
+func (r Run) Log() *slog.Logger { return r.state.logger() }
 
 // Stdout is a writer whose lines become lines of the run's log with level stdout. What follows the last line break
 // becomes a line when the handler returns. Writes never fail.
-func (r Run) Stdout() io.Writer { return r.state.stdout }
+func (r Run) Stdout() io.Writer { return &r.state.stdout }
 
 // Stderr is as Stdout, with level stderr.
-func (r Run) Stderr() io.Writer { return r.state.stderr }
+func (r Run) Stderr() io.Writer { return &r.state.stderr }
 
 // Progress writes how far the run is into its log, at most once a second; done = total is always written.
 // A total of 0 or less means that it is not known.

@@ -151,13 +151,23 @@ func (s *spool) setAside(bad []byte) {
 	s.log.Warn("the spool held lines that do not check out; they were set aside", "file", name, "bytes", len(bad), "error", err)
 }
 
+// spooled is a result on its way into the spool, in JSON.
+type spooled struct {
+	key  spoolKey
+	json []byte
+}
+
 // add writes results and returns when they are on disk. After an error they are kept in memory, and written when
 // the disk takes them again.
-func (s *spool) add(results []wire.Result) error {
-	var lines []byte
-	for i := range results {
-		line := formatLine(record{Put: &results[i]})
-		s.keep(keyOf(&results[i]), line)
+func (s *spool) add(results []spooled) error {
+	size := 0
+	for _, r := range results {
+		size += len(r.json) + len(`00000000 {"put":}`+"\n")
+	}
+	lines := make([]byte, 0, size)
+	for _, r := range results {
+		line := putLine(r.json)
+		s.keep(r.key, line)
 		lines = append(lines, line...)
 	}
 	return s.append(lines, true)
@@ -170,7 +180,7 @@ func (s *spool) remove(keys []spoolKey) error {
 	for _, k := range keys {
 		if _, ok := s.live[k]; ok {
 			s.drop(k)
-			lines = append(lines, formatLine(record{Del: &wire.Ref{RunID: k.run, Attempt: k.attempt, BootID: k.boot}})...)
+			lines = append(lines, delLine(k)...)
 		}
 	}
 	if len(lines) == 0 {
@@ -273,13 +283,35 @@ func (s *spool) drop(key spoolKey) {
 	delete(s.live, key)
 }
 
-// formatLine writes a record as a line: CRC-32C in eight hexadecimal digits, a space, JSON, a line break.
-func formatLine(r record) []byte {
-	body, err := json.Marshal(r)
+// A line is CRC-32C in eight hexadecimal digits, a space, the JSON of a record, a line break.
+const sumDigits = 8
+
+// putLine writes the line of a result that came in.
+func putLine(result []byte) []byte {
+	line := make([]byte, sumDigits+1, sumDigits+len(result)+len(` {"put":}`+"\n"))
+	line = append(append(append(line, `{"put":`...), result...), '}')
+	return sealLine(line)
+}
+
+// delLine writes the line of one that was settled.
+func delLine(k spoolKey) []byte {
+	body, err := json.Marshal(record{Del: &wire.Ref{RunID: k.run, Attempt: k.attempt, BootID: k.boot}})
 	if err != nil {
 		panic(fmt.Sprintf("executor: encode a spool record: %v", err)) // every record has a JSON form
 	}
-	return fmt.Appendf(nil, "%08x %s\n", crc32.Checksum(body, castagnoli()), body)
+	return sealLine(append(make([]byte, sumDigits+1, sumDigits+len(body)+2), body...))
+}
+
+// sealLine fills in the checksum, for which there is room in front, and ends the line.
+func sealLine(line []byte) []byte {
+	const digits = "0123456789abcdef"
+	sum := crc32.Checksum(line[sumDigits+1:], castagnoli())
+	for i := sumDigits - 1; i >= 0; i-- {
+		line[i] = digits[sum&0xf]
+		sum >>= 4
+	}
+	line[sumDigits] = ' '
+	return append(line, '\n')
 }
 
 func parseLine(line []byte) (r record, ok bool) {

@@ -15,6 +15,8 @@ func spoolResult(n int) wire.Result {
 	return wire.Result{Instance: "i", BootID: "b", RunID: fmt.Sprint("r", n), Attempt: 1, Outcome: wire.Succeeded, Output: "line\nbreak"}
 }
 
+func spoolItem(r wire.Result) spooled { return spooled{keyOf(&r), wire.AppendResult(nil, &r)} }
+
 func mustOpen(t *testing.T, dir string) (*spool, []wire.Result) {
 	t.Helper()
 	s, left, err := openSpool(dir, quietLogger())
@@ -28,8 +30,8 @@ func TestSpoolKeepsWhatIsNotSettled(t *testing.T) {
 	if len(left) != 0 {
 		t.Fatalf("a new spool holds %v", left)
 	}
-	must(t, s.add([]wire.Result{spoolResult(1), spoolResult(2)}))
-	must(t, s.add([]wire.Result{spoolResult(3)}))
+	must(t, s.add([]spooled{spoolItem(spoolResult(1)), spoolItem(spoolResult(2))}))
+	must(t, s.add([]spooled{spoolItem(spoolResult(3))}))
 	two := spoolResult(2)
 	must(t, s.remove([]spoolKey{keyOf(&two)}))
 	if _, _, err := openSpool(dir, quietLogger()); !errors.Is(err, errSpoolLocked) {
@@ -45,15 +47,15 @@ func TestSpoolKeepsWhatIsNotSettled(t *testing.T) {
 
 // TestSpoolSurvivesDamage cuts the file at every byte, and spoils lines in its midst.
 func TestSpoolSurvivesDamage(t *testing.T) {
-	one := formatLine(record{Put: ptr(spoolResult(1))})
-	two := formatLine(record{Put: ptr(spoolResult(2))})
-	three := formatLine(record{Put: ptr(spoolResult(3))})
+	one := putLine(spoolItem(spoolResult(1)).json)
+	two := putLine(spoolItem(spoolResult(2)).json)
+	three := putLine(spoolItem(spoolResult(3)).json)
 	load := func(data []byte) (n int, bad bool) {
 		dir := t.TempDir()
 		must(t, os.WriteFile(filepath.Join(dir, spoolFile), data, 0o600))
 		s, left := mustOpen(t, dir)
 		defer s.close()
-		must(t, s.add([]wire.Result{spoolResult(9)}))
+		must(t, s.add([]spooled{spoolItem(spoolResult(9))}))
 		aside, err := filepath.Glob(filepath.Join(dir, spoolFile+".bad-*"))
 		must(t, err)
 		return len(left), len(aside) > 0
@@ -80,7 +82,7 @@ func TestSpoolIsRewritten(t *testing.T) {
 	big.Output = strings.Repeat("x", MaxOutput)
 	for n := range 3 * spoolSlack / MaxOutput {
 		big.RunID = fmt.Sprint("r", n)
-		must(t, s.add([]wire.Result{big}))
+		must(t, s.add([]spooled{spoolItem(big)}))
 		must(t, s.remove([]spoolKey{keyOf(&big)}))
 	}
 	info, err := os.Stat(filepath.Join(dir, spoolFile))
@@ -97,7 +99,7 @@ func TestSpoolWithoutDisk(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := mustOpen(t, dir)
 	must(t, s.file.Close())
-	if err := s.add([]wire.Result{spoolResult(1)}); err == nil || !s.broken {
+	if err := s.add([]spooled{spoolItem(spoolResult(1))}); err == nil || !s.broken {
 		t.Fatalf("a write into a closed file: %v", err)
 	}
 	must(t, os.Mkdir(filepath.Join(dir, spoolNew), 0o700)) // so that a rewrite fails
@@ -121,7 +123,7 @@ func TestReporterRefusesWhenFull(t *testing.T) {
 	r.written = func([]spoolKey) {}
 	big := spoolResult(1)
 	big.Output = strings.Repeat("x", 1000)
-	r.add(big, 1100)
+	r.add(big)
 	r.write()
 	if !r.full.Load() {
 		t.Error("not full")
@@ -132,7 +134,7 @@ func TestReporterRefusesWhenFull(t *testing.T) {
 		t.Error("still full")
 	}
 	must(t, s.file.Close())
-	r.add(spoolResult(2), 100)
+	r.add(spoolResult(2))
 	r.write()
 	if _, ok := r.result(attemptKey{"r2", 1}, "b"); !ok || !r.full.Load() || r.unsent() != 1 {
 		t.Error("a result that the disk did not take is not kept, or offers are still taken")

@@ -140,7 +140,7 @@ func (f *firer) Fire(ctx context.Context, runs []domain.Due) ([]domain.Due, erro
 	}
 	in := make([]domain.Admission, len(runs))
 	for i, r := range runs {
-		in[i] = domain.Admission{Due: r, Def: defs[r.JobID][r.JobVersion], Binding: domain.Binding{Instance: "a", BootID: "boot-a"}}
+		in[i] = domain.Admission{Due: r, Def: defs.Of(r.JobID, r.JobVersion), Binding: domain.Binding{Instance: "a", BootID: "boot-a"}}
 	}
 	out, err := f.pg.Admit(ctx, in)
 	if err != nil {

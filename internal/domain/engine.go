@@ -10,6 +10,18 @@ type Definition struct {
 	JobSpec
 }
 
+// VersionKey names one version of a job.
+type VersionKey struct {
+	Job     JobID
+	Version int
+}
+
+// Definitions are versions of jobs.
+type Definitions map[VersionKey]*Definition
+
+// Of returns one version, nil if it is not among them.
+func (d Definitions) Of(job JobID, version int) *Definition { return d[VersionKey{job, version}] }
+
 // Target names what an instance must offer to run the job: a handler, or a script language.
 func (s *JobSpec) Target() string {
 	if s.Script != nil {

@@ -17,14 +17,15 @@ import (
 
 // Settings are the server's rules about time. The zero value is not useful; see DefaultSettings.
 type Settings struct {
-	Horizon    time.Duration // how far ahead runs are planned
+	Horizon    time.Duration // how far ahead due jobs are looked for
+	Ahead      time.Duration // how far ahead runs are planned of a job that is looked at; at least Horizon
 	Tolerance  time.Duration // up to this late, a fire time is served as if nothing had happened
 	FireAllMax int           // how many missed fire times fire_all makes up for, the latest ones
 }
 
 // DefaultSettings returns the contract's defaults.
 func DefaultSettings() Settings {
-	return Settings{Horizon: 5 * time.Second, Tolerance: 5 * time.Second, FireAllMax: 100}
+	return Settings{Horizon: 5 * time.Second, Ahead: 8 * time.Second, Tolerance: 5 * time.Second, FireAllMax: 100}
 }
 
 // scanMax bounds the missed fire times that one decision drops, beyond those that fire_all may still want, so that
@@ -73,7 +74,8 @@ type Run struct {
 	Cause    domain.Cause
 }
 
-// Decide looks at every fire time of the job that is due up to now+Horizon.
+// Decide looks at every fire time of the job that is due up to now+Ahead. A job of one-second fires is so looked at, and its
+// row rewritten, every few seconds instead of every second.
 func Decide(j Job, now time.Time, set Settings) Decision {
 	now = now.Truncate(time.Millisecond) // the precision of every instant that a compare-and-set checks
 	d := Decision{DecidedThrough: j.Decided}
@@ -82,7 +84,7 @@ func Decide(j Job, now time.Time, set Settings) Decision {
 	fire := j.NextFire
 	for !fire.IsZero() && len(d.Runs) < runMax {
 		due := j.Schedule.Due(j.ID, fire)
-		if due.After(now.Add(set.Horizon)) {
+		if due.After(now.Add(max(set.Ahead, set.Horizon))) {
 			break
 		}
 		if due.Before(now.Add(-set.Tolerance)) {

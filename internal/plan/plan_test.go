@@ -30,6 +30,15 @@ func everySecond(t fataler) *schedule.Schedule {
 	return compile(t, domain.Schedule{Kind: domain.ScheduleFixedRate, Every: domain.Duration(time.Second)})
 }
 
+// A job of one-second fires is planned further ahead than due jobs are looked for, or it would be looked at every second.
+func TestDecideAhead(t *testing.T) {
+	set := DefaultSettings()
+	d := Decide(Job{ID: 7, Schedule: everySecond(t), NextFire: noon.Add(time.Second)}, noon, set)
+	if want := int(set.Ahead / time.Second); len(d.Runs) != want || d.NextDue.Sub(noon) <= set.Horizon+2*time.Second {
+		t.Errorf("%d runs, want %d; looked at again for %s", len(d.Runs), want, d.NextDue)
+	}
+}
+
 func TestDecide(t *testing.T) {
 	second := everySecond(t)
 	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
@@ -40,6 +49,8 @@ func TestDecide(t *testing.T) {
 		}
 		return out
 	}
+	set := DefaultSettings()
+	set.Ahead = set.Horizon // for short tables
 	tests := []struct {
 		name     string
 		misfire  domain.Misfire
@@ -75,7 +86,7 @@ func TestDecide(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			d := Decide(Job{ID: 7, Schedule: second, Misfire: tt.misfire, NextFire: at(tt.next), Decided: at(tt.next - 1), Stranded: tt.stranded},
-				at(tt.now), DefaultSettings())
+				at(tt.now), set)
 			var want []Run
 			for _, s := range tt.misfired {
 				want = append(want, Run{domain.ScheduledRunID(7, at(s), 0), at(s), at(tt.now), domain.CauseMisfire})

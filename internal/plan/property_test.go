@@ -203,7 +203,7 @@ func (w *world) expected(now time.Time) (missed, planned []time.Time) {
 	for {
 		f, ok := w.job.Schedule.Next(from)
 		due := w.job.Schedule.Due(w.job.ID, f)
-		if !ok || due.After(now.Add(w.set.Horizon)) {
+		if !ok || due.After(now.Add(max(w.set.Ahead, w.set.Horizon))) {
 			return missed, planned
 		}
 		from = f

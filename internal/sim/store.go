@@ -97,7 +97,7 @@ func (s *faultyStore) SyncClock(ctx context.Context) error {
 	return err
 }
 
-func (s *faultyStore) Definitions(ctx context.Context, runs []domain.Due) (map[domain.JobID]map[int]*domain.Definition, error) {
+func (s *faultyStore) Definitions(ctx context.Context, runs []domain.Due) (domain.Definitions, error) {
 	if s.p.isDead() { // a cache answers, so that nothing else goes wrong here
 		return nil, errAway
 	}

@@ -301,6 +301,7 @@ func (s *Store) RaiseBinds(ctx context.Context, runs []domain.LiveRun) ([]domain
 
 // MarkRunning writes that attempts run. Those that have ended meanwhile stay as they are.
 func (s *Store) MarkRunning(ctx context.Context, started []Started) ([]domain.Change, error) {
+	slices.SortFunc(started, func(a, b Started) int { return slices.Compare(a.RunID[:], b.RunID[:]) })
 	var p sqlcgen.MarkRunningParams
 	for _, r := range started {
 		p.Ids = append(p.Ids, r.RunID)
@@ -312,9 +313,6 @@ func (s *Store) MarkRunning(ctx context.Context, started []Started) ([]domain.Ch
 	}
 	var rows []sqlcgen.RunsLive
 	err := s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) (err error) {
-		if err := q.LockRunIDs(ctx, p.Ids); err != nil {
-			return err
-		}
 		rows, err = q.MarkRunning(ctx, p)
 		return err
 	})

@@ -33,9 +33,9 @@ func (s *Store) compiled(d *definition) (*schedule.Schedule, error) {
 	return d.schedule, d.err
 }
 
-// Definitions returns the given versions of jobs, by job and version. Versions never change, so those that were
+// Definitions returns the given versions of jobs. Versions never change, so those that were
 // read before come from a bounded cache. One that does not exist is missing in the result.
-func (s *Store) Definitions(ctx context.Context, runs []domain.Due) (map[domain.JobID]map[int]*domain.Definition, error) {
+func (s *Store) Definitions(ctx context.Context, runs []domain.Due) (domain.Definitions, error) {
 	keys := make([]versionKey, len(runs))
 	for i, r := range runs {
 		keys[i] = versionKey{r.JobID, r.JobVersion}
@@ -44,12 +44,9 @@ func (s *Store) Definitions(ctx context.Context, runs []domain.Due) (map[domain.
 	if err != nil {
 		return nil, pgerr.Translate(err)
 	}
-	out := make(map[domain.JobID]map[int]*domain.Definition, len(defs))
+	out := make(domain.Definitions, len(defs))
 	for k, d := range defs {
-		if out[k.job] == nil {
-			out[k.job] = make(map[int]*domain.Definition, 1)
-		}
-		out[k.job][k.version] = &d.Definition
+		out[domain.VersionKey{Job: k.job, Version: k.version}] = &d.Definition
 	}
 	return out, nil
 }

@@ -163,7 +163,7 @@ func fireAndSettle(ctx context.Context, s *store.Store, due []domain.Due) (again
 	}
 	var in []store.Admission
 	for _, d := range due {
-		in = append(in, store.Admission{Due: d, Def: defs[d.JobID][d.JobVersion], Binding: domain.Binding{Instance: "i1", BootID: "b1"}})
+		in = append(in, store.Admission{Due: d, Def: defs.Of(d.JobID, d.JobVersion), Binding: domain.Binding{Instance: "i1", BootID: "b1"}})
 	}
 	out, err := s.Admit(ctx, in)
 	if err != nil {

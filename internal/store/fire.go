@@ -69,15 +69,30 @@ func (s *Store) admit(ctx context.Context, q *sqlcgen.Queries, in []Admission, o
 	}
 	var wait waitingRows
 	for _, r := range rows {
-		run := liveRun(r)
+		a := &in[at[r.ID]]
+		run := admitted(a, &r)
 		if run.Instance != "" {
 			out.Bound = append(out.Bound, run)
 			continue
 		}
 		out.Waiting = append(out.Waiting, run)
-		wait.add(&run, in[at[run.ID]].Def, s.Now())
+		wait.add(&run, a.Def, s.Now())
 	}
 	return wait.insert(ctx, q)
+}
+
+// admitted is the run that an admission has made queued: what the admission says, and what only the row does.
+func admitted(a *Admission, r *sqlcgen.AdmitRunsRow) domain.LiveRun {
+	run := domain.LiveRun{
+		ID: r.ID, JobID: a.JobID, JobVersion: a.JobVersion, Group: r.GroupName, Cause: domain.Cause(r.Cause),
+		State: domain.Queued, Attempt: a.Attempt, Bind: int(r.Bind), FireTime: r.FireTime, DueAt: a.DueAt, BoundAt: r.BoundAt,
+		Instance: a.Instance, BootID: a.BootID, Pin: a.Pin, Avoid: a.Avoid, Param: r.Param, BroadcastID: r.BroadcastID,
+		ParentRunID: r.ParentRunID,
+	}
+	if r.ShardIndex != nil && r.ShardTotal != nil {
+		run.Shard = &domain.Shard{Index: int(*r.ShardIndex), Total: int(*r.ShardTotal)}
+	}
+	return run
 }
 
 func (s *Store) giveUp(def *domain.Definition, due time.Time) time.Time {

@@ -196,6 +196,7 @@ func (s *Store) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	job.LastFireTime = domain.AtPtr(fromEpoch(last))
 	// What is planned ahead has left job_due, but has not fired yet.
 	switch {
+	case !job.Enabled: // what was due before may still wait to be fired, but nothing comes next
 	case !fromEpoch(r.PlannedFire).IsZero():
 		job.NextFireTime = domain.AtPtr(r.PlannedFire)
 	case r.NextDueAt != nil:

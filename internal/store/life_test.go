@@ -17,7 +17,7 @@ func admissions(t testing.TB, s *store.Store, runs []domain.Due) []store.Admissi
 	}
 	in := make([]store.Admission, len(runs))
 	for i, r := range runs {
-		in[i] = store.Admission{Due: r, Def: defs[r.JobID][r.JobVersion], Binding: domain.Binding{Instance: "i1", BootID: "b1", Route: "test"}}
+		in[i] = store.Admission{Due: r, Def: defs.Of(r.JobID, r.JobVersion), Binding: domain.Binding{Instance: "i1", BootID: "b1", Route: "test"}}
 	}
 	return in
 }

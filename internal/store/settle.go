@@ -55,7 +55,7 @@ type settling struct {
 	unbound  []domain.RunID
 	chains   []int64
 	toClass  []int                             // results whose run is not in exactly that attempt any more
-	liveRows map[domain.RunID]sqlcgen.RunsLive // locked
+	liveRows map[domain.RunID]sqlcgen.RunsLive // locked; only what LockRuns reads is filled in
 	exists   map[int64]bool                    // jobs that may be tried again: they are not deleted before the commit
 	matched  map[domain.RunID]bool             // settled by this batch already
 }
@@ -152,7 +152,11 @@ func (w *settling) lock(ctx context.Context) error {
 	}
 	w.liveRows = make(map[domain.RunID]sqlcgen.RunsLive, len(rows))
 	for _, r := range rows {
-		w.liveRows[r.ID] = r
+		w.liveRows[r.ID] = sqlcgen.RunsLive{
+			ID: r.ID, JobID: r.JobID, JobVersion: r.JobVersion, GroupName: r.GroupName, Cause: r.Cause, State: r.State,
+			Attempt: r.Attempt, Bind: r.Bind, FireTime: r.FireTime, CreatedAt: r.CreatedAt, KillRequestedAt: r.KillRequestedAt,
+			KillReason: r.KillReason, Instance: r.Instance, BootID: r.BootID, BroadcastID: r.BroadcastID,
+		}
 	}
 	return nil
 }

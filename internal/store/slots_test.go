@@ -382,7 +382,7 @@ func (f *fray) admit(s *store.Store, rng *rand.Rand, due []domain.Due) error {
 	}
 	var in []store.Admission
 	for _, d := range due {
-		a := store.Admission{Due: d, Def: defs[d.JobID][d.JobVersion]}
+		a := store.Admission{Due: d, Def: defs.Of(d.JobID, d.JobVersion)}
 		if rng.IntN(5) > 0 {
 			a.Binding = domain.Binding{Instance: fmt.Sprintf("i%d", rng.IntN(2)), BootID: "b1", Route: "test"}
 		} else {

@@ -140,20 +140,40 @@ const txMax = 15 * time.Second
 func (s *Store) once(ctx context.Context, f func(tx pgx.Tx, q *sqlcgen.Queries) error) error {
 	l, cancel := limited(ctx)
 	defer cancel()
-	return l.explain(pgx.BeginFunc(l.ctx, s.pool, func(tx pgx.Tx) error {
+	var within error
+	err := l.explain(pgx.BeginFunc(l.ctx, s.pool, func(tx pgx.Tx) error {
 		// Closing what lies under the transaction ends any statement of f's, whichever context it was given.
 		conn := tx.Conn().PgConn().Conn()
 		stop := context.AfterFunc(l.ctx, func() { _ = conn.Close() })
 		defer stop()
-		return f(tx, s.q.WithTx(tx))
+		within = f(tx, s.q.WithTx(tx))
+		return within
 	}))
+	if within != nil && l.ctx.Err() == nil && domain.CodeOf(pgerr.Translate(within)) == domain.Unavailable {
+		return brokenError{err}
+	}
+	return err
 }
+
+// brokenError tells that the connection broke before the transaction was to commit, so that nothing has happened: this
+// process was stopped for so long that Postgres freed its rows, or the server went.
+type brokenError struct{ error }
+
+func (e brokenError) Unwrap() error { return e.error }
+
+// brokenTries bounds how often a transaction is begun anew after that. A server that is away refuses the next one.
+const brokenTries = 3
 
 // tx runs f in a transaction and translates its errors. Where a row belongs to a day that has no partition, such as a
 // fire time that an outage of days is made up for, the day is made and f runs again; f may thus run several times.
 func (s *Store) tx(ctx context.Context, f func(tx pgx.Tx, q *sqlcgen.Queries) error) error {
+	broken := 0
 	for try := 0; ; try++ {
 		err := s.once(ctx, f)
+		if e := (brokenError{}); errors.As(err, &e) && broken < brokenTries && ctx.Err() == nil {
+			broken++
+			continue
+		}
 		id, missing := dayMissing(err)
 		if !missing || try == missingDaysMax {
 			return pgerr.Translate(err)

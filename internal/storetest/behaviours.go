@@ -56,7 +56,7 @@ func planOnce(t *testing.T, s *suite) {
 	s.Advance(t, 3*time.Second)
 	out := s.plan()
 	equal(t, "jobs", out.Jobs, 1)
-	if n := len(out.Runs); n < 7 || n > 9 { // three seconds past, five ahead
+	if n := len(out.Runs); n < 10 || n > 12 { // three seconds past, eight ahead
 		t.Fatalf("%d runs", n)
 	}
 	equal(t, "missed", out.Missed, 0)
@@ -101,7 +101,7 @@ func missedFires(t *testing.T, s *suite) {
 			t.Errorf("%s: %d fire times are missed", m, n)
 		}
 		equal(t, string(m)+": missed", out.Missed, s.ledger(job.ID))
-		if n := made[domain.CauseSchedule]; n < 9 || n > 11 { // five seconds past, five ahead
+		if n := made[domain.CauseSchedule]; n < 12 || n > 14 { // five seconds past, eight ahead
 			t.Errorf("%s: %d runs in time", m, n)
 		}
 		for _, r := range s.Runs(t, job.ID) {
@@ -177,7 +177,7 @@ func admitCompares(t *testing.T, s *suite) {
 		change(&old)
 		defs, err := s.Definitions(t.Context(), []domain.Due{due})
 		s.must(err)
-		out, err := s.Admit(t.Context(), []domain.Admission{{Due: old, Def: defs[job.ID][1], Binding: to("i1")}})
+		out, err := s.Admit(t.Context(), []domain.Admission{{Due: old, Def: defs.Of(job.ID, 1), Binding: to("i1")}})
 		s.must(err)
 		equal(t, what, len(out.Bound)+len(out.Waiting)+len(out.Held)+len(out.Later)+len(out.Ended), 0)
 	}
@@ -196,7 +196,7 @@ func admitTooLate(t *testing.T, s *suite) {
 	job := s.job("a", everySecond, parallel)
 	s.Advance(t, time.Second)
 	planned := s.plan().Runs
-	s.Advance(t, 11*time.Second)
+	s.Advance(t, 14*time.Second)
 	out := s.admit(planned, "i1")
 	equal(t, "admitted", len(out.Bound)+len(out.Waiting), 0)
 	by := s.trigger(job.ID, 1)[0]
@@ -344,7 +344,7 @@ func (s *suite) expand(due domain.Due, instances ...string) domain.Admitted {
 	s.t.Helper()
 	defs, err := s.Definitions(s.t.Context(), []domain.Due{due})
 	s.must(err)
-	out, err := s.ExpandBroadcast(s.t.Context(), due, defs[due.JobID][due.JobVersion], shards(instances...))
+	out, err := s.ExpandBroadcast(s.t.Context(), due, defs.Of(due.JobID, due.JobVersion), shards(instances...))
 	s.must(err)
 	return out
 }

@@ -167,7 +167,7 @@ func (s *suite) admit(runs []domain.Due, instance string) domain.Admitted {
 	s.must(err)
 	in := make([]domain.Admission, len(runs))
 	for i, r := range runs {
-		in[i] = domain.Admission{Due: r, Def: defs[r.JobID][r.JobVersion], Binding: to(instance)}
+		in[i] = domain.Admission{Due: r, Def: defs.Of(r.JobID, r.JobVersion), Binding: to(instance)}
 	}
 	out, err := s.Admit(s.t.Context(), in)
 	s.must(err)

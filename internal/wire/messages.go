@@ -13,13 +13,7 @@ const timeLayout = "2006-01-02T15:04:05.000Z07:00"
 
 // MarshalJSON writes RFC 3339 with milliseconds in UTC; the zero time is null.
 func (t Time) MarshalJSON() ([]byte, error) {
-	if t.IsZero() {
-		return []byte("null"), nil
-	}
-	b := make([]byte, 0, len(timeLayout)+2)
-	b = append(b, '"')
-	b = t.UTC().AppendFormat(b, timeLayout)
-	return append(b, '"'), nil
+	return appendTime(make([]byte, 0, len(timeLayout)+2), t), nil
 }
 
 // UnmarshalJSON reads RFC 3339 with any fraction, or null.

@@ -193,18 +193,14 @@ func (s *Store) MakeDays(context.Context, []time.Time) error { return nil }
 func (s *Store) Vacuum(context.Context) error { return nil }
 
 // Definitions returns the given versions of jobs.
-func (s *Store) Definitions(_ context.Context, runs []domain.Due) (map[domain.JobID]map[int]*domain.Definition, error) {
-	out := make(map[domain.JobID]map[int]*domain.Definition)
+func (s *Store) Definitions(_ context.Context, runs []domain.Due) (domain.Definitions, error) {
+	out := make(domain.Definitions)
 	s.db.tx(func() {
 		for _, r := range runs {
 			v := s.db.versions[versionKey{r.JobID, r.JobVersion}]
-			if v == nil {
-				continue
+			if v != nil {
+				out[domain.VersionKey{Job: r.JobID, Version: r.JobVersion}] = &v.Definition
 			}
-			if out[r.JobID] == nil {
-				out[r.JobID] = make(map[int]*domain.Definition)
-			}
-			out[r.JobID][r.JobVersion] = &v.Definition
 		}
 	})
 	return out, nil

@@ -18,7 +18,8 @@ UPDATE runs_live r
  WHERE r.id = w.id AND (r.due_at = w.due_at) IS TRUE AND r.job_version = w.version AND r.attempt = w.attempt
    AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
    AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - @tolerance::interval)
-RETURNING r.*;
+RETURNING r.id, r.group_name, r.cause, r.bind, r.fire_time, r.bound_at, r.param, r.shard_index, r.shard_total,
+          r.broadcast_id, r.parent_run_id;
 
 -- name: Fireable :many
 -- Those of the given ring entries that AdmitRuns would admit, locked by id.
@@ -152,6 +153,7 @@ UPDATE runs_live r SET bind = r.bind + 1, bound_at = clock_timestamp()
 RETURNING r.*;
 
 -- name: MarkRunning :many
+-- Most of the attempts that it is asked about may have ended: who fires does not hear of it. The ids come sorted.
 UPDATE runs_live r
    SET state = 'running', started_at = w.started_at, waiting = NULL,
        lateness_ms = COALESCE(r.lateness_ms, (extract(epoch FROM w.started_at - r.due_at) * 1000)::bigint)

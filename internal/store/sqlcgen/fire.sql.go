@@ -28,7 +28,8 @@ UPDATE runs_live r
  WHERE r.id = w.id AND (r.due_at = w.due_at) IS TRUE AND r.job_version = w.version AND r.attempt = w.attempt
    AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
    AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - $1::interval)
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
+RETURNING r.id, r.group_name, r.cause, r.bind, r.fire_time, r.bound_at, r.param, r.shard_index, r.shard_total,
+          r.broadcast_id, r.parent_run_id
 `
 
 type AdmitRunsParams struct {
@@ -44,11 +45,25 @@ type AdmitRunsParams struct {
 	GiveUps   []time.Time
 }
 
+type AdmitRunsRow struct {
+	ID          domain.RunID
+	GroupName   string
+	Cause       string
+	Bind        int32
+	FireTime    *time.Time
+	BoundAt     *time.Time
+	Param       *string
+	ShardIndex  *int32
+	ShardTotal  *int32
+	BroadcastID *domain.RunID
+	ParentRunID *domain.RunID
+}
+
 // Fire: pending (or retrying) to queued, bound where an instance was chosen. It checks all that a ring entry
 // promised, and leaves a scheduled fire that is later than the tolerance to the misfire policy. The ids come sorted, so
 // that runs are locked by id. Due instants are compared as a truth value: as a condition they would be looked up by
 // their index, and all runs of a whole second be read for each of them.
-func (q *Queries) AdmitRuns(ctx context.Context, arg AdmitRunsParams) ([]RunsLive, error) {
+func (q *Queries) AdmitRuns(ctx context.Context, arg AdmitRunsParams) ([]AdmitRunsRow, error) {
 	rows, err := q.db.Query(ctx, admitRuns,
 		arg.Tolerance,
 		arg.Ids,
@@ -65,48 +80,21 @@ func (q *Queries) AdmitRuns(ctx context.Context, arg AdmitRunsParams) ([]RunsLiv
 		return nil, err
 	}
 	defer rows.Close()
-	var items []RunsLive
+	var items []AdmitRunsRow
 	for rows.Next() {
-		var i RunsLive
+		var i AdmitRunsRow
 		if err := rows.Scan(
 			&i.ID,
-			&i.JobID,
-			&i.JobVersion,
 			&i.GroupName,
 			&i.Cause,
-			&i.State,
-			&i.Held,
-			&i.Admitted,
-			&i.Attempt,
-			&i.Replanned,
 			&i.Bind,
 			&i.FireTime,
-			&i.DueAt,
-			&i.CreatedAt,
-			&i.RungAt,
 			&i.BoundAt,
-			&i.DispatchedAt,
-			&i.StartedAt,
-			&i.GiveUpAt,
-			&i.KillRequestedAt,
-			&i.KillReason,
-			&i.LatenessMs,
-			&i.Instance,
-			&i.BootID,
-			&i.Pin,
-			&i.Avoid,
-			&i.HeldBy,
-			&i.HeldOn,
-			&i.Reason,
-			&i.Message,
-			&i.Waiting,
-			&i.Route,
 			&i.Param,
 			&i.ShardIndex,
 			&i.ShardTotal,
 			&i.BroadcastID,
 			&i.ParentRunID,
-			&i.EventID,
 		); err != nil {
 			return nil, err
 		}
@@ -905,6 +893,7 @@ type MarkRunningParams struct {
 	StartedAts []time.Time
 }
 
+// Most of the attempts that it is asked about may have ended: who fires does not hear of it. The ids come sorted.
 func (q *Queries) MarkRunning(ctx context.Context, arg MarkRunningParams) ([]RunsLive, error) {
 	rows, err := q.db.Query(ctx, markRunning,
 		arg.Ids,

@@ -346,19 +346,39 @@ func (q *Queries) LockRunIDs(ctx context.Context, ids []domain.RunID) error {
 }
 
 const lockRuns = `-- name: LockRuns :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE
+SELECT id, job_id, job_version, group_name, cause, state, attempt, bind, fire_time, created_at, kill_requested_at,
+       kill_reason, instance, boot_id, broadcast_id
+  FROM runs_live WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE
 `
 
+type LockRunsRow struct {
+	ID              domain.RunID
+	JobID           int64
+	JobVersion      int32
+	GroupName       string
+	Cause           string
+	State           string
+	Attempt         int32
+	Bind            int32
+	FireTime        *time.Time
+	CreatedAt       time.Time
+	KillRequestedAt *time.Time
+	KillReason      *string
+	Instance        *string
+	BootID          *string
+	BroadcastID     *domain.RunID
+}
+
 // By id, so that two settlers, or a settler and a Fire, cannot wait for each other in a ring.
-func (q *Queries) LockRuns(ctx context.Context, ids []domain.RunID) ([]RunsLive, error) {
+func (q *Queries) LockRuns(ctx context.Context, ids []domain.RunID) ([]LockRunsRow, error) {
 	rows, err := q.db.Query(ctx, lockRuns, ids)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []RunsLive
+	var items []LockRunsRow
 	for rows.Next() {
-		var i RunsLive
+		var i LockRunsRow
 		if err := rows.Scan(
 			&i.ID,
 			&i.JobID,
@@ -366,38 +386,15 @@ func (q *Queries) LockRuns(ctx context.Context, ids []domain.RunID) ([]RunsLive,
 			&i.GroupName,
 			&i.Cause,
 			&i.State,
-			&i.Held,
-			&i.Admitted,
 			&i.Attempt,
-			&i.Replanned,
 			&i.Bind,
 			&i.FireTime,
-			&i.DueAt,
 			&i.CreatedAt,
-			&i.RungAt,
-			&i.BoundAt,
-			&i.DispatchedAt,
-			&i.StartedAt,
-			&i.GiveUpAt,
 			&i.KillRequestedAt,
 			&i.KillReason,
-			&i.LatenessMs,
 			&i.Instance,
 			&i.BootID,
-			&i.Pin,
-			&i.Avoid,
-			&i.HeldBy,
-			&i.HeldOn,
-			&i.Reason,
-			&i.Message,
-			&i.Waiting,
-			&i.Route,
-			&i.Param,
-			&i.ShardIndex,
-			&i.ShardTotal,
 			&i.BroadcastID,
-			&i.ParentRunID,
-			&i.EventID,
 		); err != nil {
 			return nil, err
 		}
