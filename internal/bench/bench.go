@@ -29,7 +29,9 @@ type Bench struct {
 	line    bool // the terminal shows a line of progress that the next one replaces
 	servers servers
 	jobs    int64 // the newest job's id
-	report  Report
+
+	statements bool // Postgres keeps the costs of statements
+	report     Report
 }
 
 // Run measures, prints the report, and removes all that it made. It returns when every process is gone.

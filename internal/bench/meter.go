@@ -92,7 +92,7 @@ func (b *Bench) tables(ctx context.Context, f Figures, schema string, names []st
 	return nil
 }
 
-// settle brings the database into the same state before each run.
+// quiet brings the database into the same state before each run.
 func (b *Bench) quiet(ctx context.Context) error {
 	for _, sql := range []string{
 		`VACUUM (ANALYZE) runs_live, job_due, block_slots, runs_waiting, route_state, jobs, yardstick.live`, `CHECKPOINT`,
@@ -115,8 +115,10 @@ func (b *Bench) profiled(ctx context.Context, parts []*child, do func() error) e
 			return err
 		}
 	}
-	if _, err := b.servers.db.Exec(ctx, `SELECT public.pg_stat_statements_reset()`); err != nil {
-		return err
+	if b.statements {
+		if _, err := b.servers.db.Exec(ctx, `SELECT public.pg_stat_statements_reset()`); err != nil {
+			return err
+		}
 	}
 	if err := do(); err != nil {
 		return err
@@ -125,6 +127,9 @@ func (b *Bench) profiled(ctx context.Context, parts []*child, do func() error) e
 		if _, err := c.ask(ctx, "unprofile"); err != nil {
 			return err
 		}
+	}
+	if !b.statements {
+		return nil
 	}
 	return b.writeStatements(ctx)
 }

@@ -74,28 +74,37 @@ func ramp(from time.Time, begin int, spread bool) load {
 	return l
 }
 
-// sustained adds the maximum: the most that was settled a second in a step at whose end no fire was late; none where
-// there was no such step. One late step does not end it, as it may have been somebody else on this machine. The peak is
-// the best of any three seconds.
+// sustained adds the maximum and the peak.
 func (e *engineRun) sustained(ctx context.Context, f Figures) error {
 	perSecond, err := e.settledBySecond(ctx)
 	if err != nil {
 		return err
 	}
-	for k := range rampSteps {
-		end := e.from.Add(time.Duration(k+1) * rampStep)
-		if (!e.stopped.IsZero() && end.After(e.stopped)) || e.lagAt(end) > rampLate {
-			continue
-		}
-		first := k * int(rampStep/time.Second)
-		f.set("max_per_s", max(f["max_per_s"], mean(perSecond, first+1, first+int(rampStep/time.Second))))
+	onTime := func(step int) bool {
+		end := e.from.Add(time.Duration(step+1) * rampStep)
+		return (e.stopped.IsZero() || !end.After(e.stopped)) && e.lagAt(end) <= rampLate
 	}
-	for s := range perSecond {
-		f.set("peak_per_s", max(f["peak_per_s"], mean(perSecond, s, s+3)))
-	}
+	most, peak := highest(perSecond, onTime)
+	f.set("max_per_s", most)
+	f.set("peak_per_s", peak)
 	delete(f, "offered_per_s") // of a load that was not all offered
 	delete(f, "fires")
 	return nil
+}
+
+// highest returns the most that was settled a second in a step at whose end no fire was late, zero where there was no
+// such step, and the best of any three seconds. One late step does not end the search, as it may have been somebody
+// else on this machine. The first second of a step is not counted: its results are still to come.
+func highest(perSecond []float64, onTime func(step int) bool) (most, peak float64) {
+	for k := range rampSteps {
+		if first := k * int(rampStep/time.Second); onTime(k) {
+			most = max(most, mean(perSecond, first+1, first+int(rampStep/time.Second)))
+		}
+	}
+	for s := range perSecond {
+		peak = max(peak, mean(perSecond, s, s+3))
+	}
+	return most, peak
 }
 
 // lagAt returns the largest lag of the second before an instant.

@@ -34,12 +34,7 @@ func (b *Bench) startServers(ctx context.Context) (err error) {
 	if s.dir, err = os.MkdirTemp(b.Config.Dir, "belfry-bench-"); err != nil {
 		return fmt.Errorf("make a directory: %w", err)
 	}
-	settings := map[string]string{"track_commit_timestamp": "on"}
-	if b.Config.Profile != "" {
-		settings["shared_preload_libraries"] = "pg_stat_statements"
-		settings["pg_stat_statements.track_planning"] = "on"
-	}
-	if s.pg, err = embedpg.Start(ctx, embedpg.Config{DataDir: filepath.Join(s.dir, "postgres"), Log: b.log, Settings: settings}); err != nil {
+	if err := b.startPostgres(ctx); err != nil {
 		return err
 	}
 	if err := store.Migrate(ctx, s.pg.URL()); err != nil {
@@ -78,6 +73,24 @@ func (b *Bench) startServers(ctx context.Context) (err error) {
 	return natsinfra.Ensure(ctx, js, 1)
 }
 
+// startPostgres starts Postgres; for profiles with the costs of statements, if it has the library for that.
+func (b *Bench) startPostgres(ctx context.Context) (err error) {
+	cfg := embedpg.Config{DataDir: filepath.Join(b.servers.dir, "postgres"), Log: b.log, Settings: map[string]string{"track_commit_timestamp": "on"}}
+	if b.Config.Profile != "" {
+		cfg.Settings["shared_preload_libraries"] = "pg_stat_statements"
+		cfg.Settings["pg_stat_statements.track_planning"] = "on"
+		if b.servers.pg, err = embedpg.Start(ctx, cfg); err == nil || ctx.Err() != nil {
+			b.statements = err == nil
+			return err
+		}
+		b.say("Postgres does not start with pg_stat_statements; the profile will lack the costs of statements: %v", err)
+		delete(cfg.Settings, "shared_preload_libraries")
+		delete(cfg.Settings, "pg_stat_statements.track_planning")
+	}
+	b.servers.pg, err = embedpg.Start(ctx, cfg)
+	return err
+}
+
 func (b *Bench) prepareDatabase(ctx context.Context) error {
 	for _, sql := range []string{
 		yardSchema,
@@ -87,9 +100,9 @@ func (b *Bench) prepareDatabase(ctx context.Context) error {
 			return err
 		}
 	}
-	if b.Config.Profile != "" {
+	if b.statements {
 		if _, err := b.servers.db.Exec(ctx, `CREATE EXTENSION pg_stat_statements SCHEMA public`); err != nil {
-			return fmt.Errorf("profiling needs Postgres's extension pg_stat_statements: %w", err)
+			return fmt.Errorf("make the extension pg_stat_statements: %w", err)
 		}
 	}
 	var backend int

@@ -3,6 +3,7 @@ package bench
 import (
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -144,4 +145,69 @@ func TestLoadsAgree(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestHighest(t *testing.T) {
+	// Steps of five seconds: 100, 115, 132 a second are settled; then it falls behind.
+	var perSecond []float64
+	for _, rate := range []float64{100, 115, 132, 90} {
+		perSecond = append(perSecond, rate-40, rate, rate, rate, rate)
+	}
+	for _, c := range []struct {
+		name       string
+		onTime     map[int]bool
+		most, peak float64
+	}{
+		{"all but the last", map[int]bool{0: true, 1: true, 2: true}, 132, 132},
+		{"somebody else's stall", map[int]bool{0: true, 2: true}, 132, 132},
+		{"only the first", map[int]bool{0: true}, 100, 132},
+		{"none", nil, 0, 132},
+		{"a step that was cut short", map[int]bool{4: true}, 0, 132},
+	} {
+		if most, peak := highest(perSecond, func(step int) bool { return c.onTime[step] }); most != c.most || peak != c.peak {
+			t.Errorf("%s: got %v and %v", c.name, most, peak)
+		}
+	}
+}
+
+func TestRampGrows(t *testing.T) {
+	from := time.Unix(1_800_000_000, 0)
+	l := ramp(from, 1000, false)
+	perSecond := make(map[int64]int)
+	l.due(func(at time.Time) bool { perSecond[at.Unix()-from.Unix()]++; return true })
+	for k := range rampSteps {
+		want := int(1000 * math.Pow(rampGrowth, float64(k)))
+		for s := k * 5; s < k*5+5; s++ {
+			if got := perSecond[int64(s)]; got < want-1 || got > want+1 {
+				t.Errorf("second %d: %d fires, want %d", s, got, want)
+			}
+		}
+	}
+}
+
+func TestOrderOfFigures(t *testing.T) {
+	got := sortedNames(Figures{"wal_bytes_per_run": 1, "unknown": 1, "cpu_us_per_run.nats": 1, "cpu_us_per_run": 1, "ended": 1}, Figures{"fires": 1, "lateness_p50_ms": 1})
+	want := []string{"fires", "ended", "lateness_p50_ms", "cpu_us_per_run", "cpu_us_per_run.nats", "wal_bytes_per_run", "unknown"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestUsageOfThisProcess(t *testing.T) {
+	if !canMeter() {
+		t.Skip("NOT COVERED: what a process uses, which this system does not tell")
+	}
+	before, err := usageOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for sum, begun := 0, time.Now(); time.Since(begun) < 30*time.Second; sum++ { // some work, on a machine of any speed
+		if u, err := usageOf(os.Getpid()); err == nil && u.cpu >= before.cpu+5*clockTick {
+			if u.memory < 1<<20 {
+				t.Errorf("%d bytes are resident", u.memory)
+			}
+			return
+		}
+	}
+	t.Error("working takes no time")
 }

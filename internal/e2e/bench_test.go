@@ -4,8 +4,12 @@ package e2e
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -74,4 +78,83 @@ func TestBench(t *testing.T) {
 			t.Errorf("figures that cannot be: %v", f)
 		}
 	}
+}
+
+// TestBenchOnHistory: past runs are written into their days, and the engine goes on beside them.
+func TestBenchOnHistory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("NOT COVERED: belfry bench history, which takes half a minute")
+	}
+	t.Parallel()
+	dir := t.TempDir()
+	p := launch(t, "bench", "belfry", dir, nil, "bench", "history", "--history", "5000", "--rate", "20", "--span", "2s", "--no-yardstick",
+		"-o", "json", "--dir", dir, "--profile", dir)
+	if code := p.exit(); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	var report benchReport
+	if err := json.Unmarshal([]byte(p.stdout.text()), &report); err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Summaries) != 2 {
+		t.Fatalf("the report is %+v", report)
+	}
+	for _, s := range report.Summaries {
+		if s.Engine["ended"] != 40 || s.Engine["succeeded"] != 40 || s.Yardstick != nil {
+			t.Errorf("%s: got %v", s.What, s.Engine)
+		}
+	}
+	for _, name := range []string{"scheduler-1.cpu.pprof", "executor-1.allocs.pprof", "nats.cpu.pprof"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() == 0 {
+			t.Errorf("the profile %s: %v", name, err)
+		}
+	}
+}
+
+// TestBenchInterrupted: Ctrl-C leaves neither processes nor files.
+func TestBenchInterrupted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p := launch(t, "bench", "belfry", dir, nil, "bench", "burst", "--fires", "10", "--dir", dir)
+	eventually(t, patience, "its servers are started", func() bool {
+		found, err := filepath.Glob(filepath.Join(dir, "belfry-bench-*", "nats", "jetstream"))
+		return err == nil && len(found) > 0
+	})
+	children := childrenOf(t, p.cmd.Process.Pid)
+	p.signal(syscall.SIGINT)
+	if code := p.exit(); code != 1 {
+		t.Errorf("exit code %d", code)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "belfry-bench-*")); err != nil || len(left) > 0 {
+		t.Errorf("it left %v (%v)", left, err)
+	}
+	for _, pid := range children {
+		if syscall.Kill(pid, 0) == nil {
+			t.Errorf("it left process %d", pid)
+		}
+	}
+	if runtime.GOOS == "linux" && len(children) == 0 {
+		t.Error("it had no processes")
+	}
+}
+
+// childrenOf returns the processes that a process has started, none where there is no /proc.
+func childrenOf(t *testing.T, parent int) []int {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	for _, name := range stats {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			continue // it has ended
+		}
+		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil && len(fields) > 1 && fields[1] == strconv.Itoa(parent) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
