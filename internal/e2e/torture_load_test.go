@@ -119,8 +119,11 @@ func (l *load) prepare() {
 		s.Route, s.Shards = domain.RouteBroadcast, []int{0, 0, 3}[i%3]
 		s.Retries = i % 2
 		s.Param = work{MS: 5, MSMax: 100, Fail: 5}.String()
-		if i%2 == 0 {
+		switch i % 4 {
+		case 0:
 			parallel(s)
+		case 1:
+			s.BlockScope = domain.ScopeInstance
 		}
 	})
 	l.many("delay", delayed, func(i int, s *domain.JobSpec) {

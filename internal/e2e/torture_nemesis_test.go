@@ -77,10 +77,19 @@ func lanes(w *world, seed uint64, stop chan struct{}) []*nemesis {
 	}
 }
 
+// From time to time all lanes rest, so that it is seen what Belfry does when nothing is wrong.
+const (
+	toil = 3 * time.Minute
+	rest = time.Minute
+)
+
 // run does faults until stop.
 func (n *nemesis) run() {
 	var deck []int
-	for n.wait(n.between(n.pauseLo, n.pauseHi)) {
+	for begin := time.Now(); n.wait(n.between(n.pauseLo, n.pauseHi)); {
+		if done := time.Since(begin) % (toil + rest); done > toil && !n.wait(toil+rest-done) {
+			return
+		}
 		if len(deck) == 0 {
 			deck = n.random.Perm(len(n.kinds))
 		}

@@ -92,9 +92,10 @@ func (c *check) known(r *Run, a *Attempt, n *Note) bool {
 	// Between a handler's last word and its result on disk there is a moment in which a kill takes the result along. With
 	// a frozen process that moment lasts as long as the freeze.
 	const gap = 2 * time.Second
-	switch {
+	switch late := c.late[try{a.Run, a.Attempt}]; {
+	case a.Reason == domain.ReasonKilled && late != nil: // the kill ended it while its instance could not be reached
+		return true
 	case a.Reason == domain.ReasonLost:
-		late := c.late[try{a.Run, a.Attempt}]
 		return late != nil || c.endedWithin(n.Instance, n.End, gap)
 	case a.Reason == domain.ReasonTimeout:
 		return true // counts whatever the handler returned
@@ -241,7 +242,8 @@ type call struct {
 }
 
 // overlaps checks that runs of a job whose policy blocks did not run beside each other, by what the handlers wrote. An
-// attempt that was named lost may go on where nobody sees it, so it does not count; nor does one whose time was up.
+// attempt that was named lost may go on where nobody sees it, so it does not count; nor does one whose time was up, or
+// that was killed while nobody could reach it.
 func (c *check) overlaps(j *job) {
 	var calls []call
 	for _, r := range j.runs {
@@ -251,7 +253,7 @@ func (c *check) overlaps(j *job) {
 		}
 		for n := 1; n <= r.Attempt; n++ {
 			t := try{r.ID, n}
-			if a := c.tries[t]; a == nil || a.Reason == domain.ReasonLost || a.Reason == domain.ReasonTimeout {
+			if a := c.tries[t]; a == nil || a.Reason == domain.ReasonLost || a.Reason == domain.ReasonTimeout || c.late[t] != nil {
 				continue
 			}
 			for _, note := range c.notes[t] {

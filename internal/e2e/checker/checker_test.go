@@ -245,6 +245,11 @@ func TestRejects(t *testing.T) {
 			p.remove(1, 4)
 			p.drop(1, 3, 4, 1, domain.MisfireSkip)
 		}},
+		{"a fire time that the audit had to enter", RuleFire, func(p *planted) {
+			p.remove(1, 3)
+			p.drop(1, 3, 3, 1, domain.MisfireSkip)
+			p.Ledger[0].Why = "unexplained: the audit found neither a run nor an entry"
+		}},
 		{"a ledger entry that counts too many", RuleLedger, func(p *planted) {
 			p.remove(1, 3)
 			p.drop(1, 3, 3, 2, domain.MisfireSkip)

@@ -3,6 +3,7 @@ package checker
 import (
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
@@ -204,6 +205,10 @@ next:
 
 // policy checks that an entry was allowed by the misfire policy.
 func (c *check) policy(j *job, d *Drop, byFire map[int64][]*Run) {
+	if strings.HasPrefix(d.Why, unexplained) {
+		c.fail(RuleFire, "%s: %d fire times from %s were forgotten until the audit found them", j.name(), d.Count, clock(d.First.UnixMilli()))
+		return
+	}
 	if !slices.ContainsFunc(j.versions, func(v *Version) bool { return v.Spec.Misfire == d.Policy }) {
 		c.fail(RuleMisfire, "%s: the ledger names the policy %s, which no version has", j.name(), d.Policy)
 	}

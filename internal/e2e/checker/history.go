@@ -96,7 +96,11 @@ type Drop struct {
 	Count       int
 	Policy      domain.Misfire
 	At          time.Time
+	Why         string
 }
+
+// unexplained begins the reason of an entry for what the engine's own audit found to have been forgotten.
+const unexplained = "unexplained:"
 
 // Late is a result that changed no state.
 type Late struct {
