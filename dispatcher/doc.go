@@ -27,6 +27,43 @@
 //	NATS is away                         runs wait as queued, unbound; nobody is named lost
 //	Postgres is away                     results stay in the stream and in the executors' spools
 //
+// # Reconcilers
+//
+// Every arrow between processes may lose what it carries. These find that in Postgres and go on; each counts in
+// belfry_reconciled_total under its kind, unless said otherwise, and has a test that breaks its arrow alone. Where none
+// is named, that is the kind's part of TestReconcilers.
+//
+//	finds                                   because                            does                                       kind
+//	planned, due 2 s ago, not held          its scheduler died                 another scheduler fires it; past the       belfry_stranded_total,
+//	                                                                           tolerance the misfire policy decides       belfry_misfired_total (1)
+//	held by a run that is final             a crash, somebody's SQL            releases the next of its job               held_by_nobody
+//	queued, unbound                         it waits for room                  assigns it; past its start deadline it     start_deadline
+//	                                                                           ends no_executor, which NATS's absence
+//	                                                                           puts off
+//	the same, of one instance alone         that instance has no lease         ends it no_executor                        shard_of_gone_instance (2)
+//	the same, not among those that wait     a bug, somebody's SQL              makes it wait                              stray
+//	bound, not known to be accepted         its dispatcher died, the offer     asks the instance: it runs, it has ended,  unanswered_offer (3)
+//	                                        or the answer was lost             or it is offered again
+//	bound to a boot without a lease         the instance died                  after the death verdict (see judgeDeaths)  dead_instance (4)
+//	                                                                           takes what a later boot's spool says,
+//	                                                                           else names it lost
+//	running on a boot that lives            its result was lost, and all that  asks the instance: takes its result, or    unknown_to_instance
+//	                                        the instance knew of it            names it lost
+//	past its timeout and the grace          the handler hangs                  takes its result, or ends it timeout and   timeout
+//	                                                                           kills it
+//	a kill not confirmed                    the message was lost, the handler  says it again                              kill
+//	                                        ignores it
+//	retrying past due                       no worker re-planned it            re-plans it                                retry_not_replanned
+//	a fixed_delay job without a next fire,  a crash                            plans the next one                         fixed_delay_stopped
+//	and nothing of it live
+//	a fire time of a job's versions         a bug, somebody's SQL              ledger, metric; package audit              belfry_audit_unexplained_total (5)
+//	without a run or a ledger entry
+//
+// (1) TestClaimNearTakesOver and TestStrandedAndUnplannedAreJudgedTogether of internal/store,
+// TestSchedulerKilledMidSecond of internal/e2e. (2) Also TestPinnedShardSurvivesABlink. (3) Also
+// TestDispatcherKilledBetweenBindAndOffer and …BetweenOfferAndAnswer of internal/e2e. (4) Also TestExecutorKilled and
+// TestScenarioExecutorFrozenWithOffersInItsSocket of internal/e2e. (5) TestAuditFindsWhatIsTakenAway of internal/store.
+//
 // # Ordered end
 //
 // When its context ends, a dispatcher takes no more, waits for the answers to its offers, and settles what it has
