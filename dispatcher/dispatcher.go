@@ -127,7 +127,7 @@ func (d *Dispatcher) watchRoster(ctx context.Context) {
 // Run does the work of the dispatcher role beside Watch: results, waiting runs, reconcilers. It blocks until ctx
 // ends and what was taken is done.
 func (d *Dispatcher) Run(ctx context.Context) error {
-	d.together(ctx, d.resultLoop, d.assignLoop, d.reconcileLoops, d.upkeepLoop)
+	d.together(ctx, d.resultLoop, d.assignLoop, d.reconcileLoops, d.upkeepLoop, d.vacuumLoop)
 	return nil
 }
 
@@ -150,7 +150,7 @@ func (d *Dispatcher) CheckNATS(context.Context) error {
 	return nil
 }
 
-// upkeepLoop keeps the database fit: partitions for the days to come, and the hot tables small.
+// upkeepLoop keeps the database fit: partitions for the days to come; vacuumLoop keeps the hot tables small.
 func (d *Dispatcher) upkeepLoop(ctx context.Context) {
 	const period = 10 * time.Second
 	var days time.Time
@@ -170,6 +170,11 @@ func (d *Dispatcher) upkeepLoop(ctx context.Context) {
 			}
 			days = now
 		}
+	}
+}
+
+func (d *Dispatcher) vacuumLoop(ctx context.Context) {
+	for pause(ctx, 2*time.Second) {
 		if err := d.store.Vacuum(ctx); err != nil {
 			d.logUnlessDone(ctx, "vacuuming the hot tables", err)
 		}

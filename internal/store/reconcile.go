@@ -266,16 +266,38 @@ func (s *Store) GroupsOf(ctx context.Context, runs []domain.RunID) (map[domain.R
 	return out, nil
 }
 
-// Vacuum cleans the hot tables. Autovacuum would come too late: they turn over completely within seconds. What
-// another process is cleaning at the moment is left to it.
+// Vacuum cleans the hot tables where there is enough to clean, or it was not done for a while. Autovacuum would come too
+// late: they turn over completely within seconds, and whoever looks for what is due passes over what is dead. What
+// another process is cleaning at the moment is left to it. It is to be called every few seconds.
 func (s *Store) Vacuum(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, vacuumMax)
 	defer cancel()
-	_, err := s.pool.Exec(ctx, `VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) runs_live, job_due, block_slots, runs_waiting`)
-	return pgerr.Translate(err)
+	var dead int64
+	if err := s.pool.QueryRow(ctx, `SELECT pg_stat_get_dead_tuples('runs_live'::regclass)`).Scan(&dead); err != nil {
+		return pgerr.Translate(err)
+	}
+	last := s.lastVacuum.Load()
+	now := time.Now().UnixNano()
+	if (dead < vacuumDead && now-last < int64(vacuumEvery)) || !s.lastVacuum.CompareAndSwap(last, now) {
+		return nil
+	}
+	for _, sql := range []string{
+		`VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) runs_live, runs_waiting`,
+		// These hold a row for every job: their indexes are only read whole when a good part of them is dead.
+		`VACUUM (SKIP_LOCKED, TRUNCATE OFF) job_due, block_slots`,
+	} {
+		if _, err := s.pool.Exec(ctx, sql); err != nil {
+			return pgerr.Translate(err)
+		}
+	}
+	return nil
 }
 
-const vacuumMax = 2 * time.Minute
+const (
+	vacuumMax   = 2 * time.Minute
+	vacuumEvery = 10 * time.Second
+	vacuumDead  = 20_000 // dead rows: some 10 MB, which are read within milliseconds
+)
 
 // DropDays drops the partitions of days whose runs, and whose logs, nobody keeps any more.
 func (s *Store) DropDays(ctx context.Context, runs, logs time.Duration) error {

@@ -46,6 +46,7 @@ type Store struct {
 	definitions *lru.Cache[versionKey, *definition]
 	followUps   FollowUps
 	lastSweep   atomic.Int64 // when ClaimNear last looked at all live runs, in Unix nanoseconds
+	lastVacuum  atomic.Int64 // likewise
 }
 
 // FollowUps turns follow-ups into River jobs within a transaction.

@@ -9,7 +9,7 @@ SELECT j.id, j.group_name, j.name, j.enabled, j.spec, j.version, j.created_at, j
        ), 'epoch')::timestamptz AS last_fire_time,
        coalesce(
            (SELECT min(l.fire_time) FROM runs_live l
-             WHERE l.job_id = j.id AND l.state = 'pending' AND NOT l.held AND l.cause = 'schedule'),
+             WHERE l.job_id = j.id AND l.state = 'pending' AND NOT l.held AND l.cause = 'schedule' AND j.enabled),
            CASE WHEN d.next_due_at IS NOT NULL THEN d.next_fire_time END, 'epoch')::timestamptz AS next_fire_time
   FROM jobs j LEFT JOIN job_due d ON d.job_id = j.id
  WHERE j.id > @after
