@@ -5,7 +5,8 @@
 //
 // Expected recomputes fire times from the versions of a job alone. A version that holds from one edit to the next has
 // those fire times whose due instant lies after its beginning and not after its end, as package plan has it: an edit
-// decides by the old version what is due by then, and plans by the new one what comes later. A fire time that a
+// decides by the old version what is due by then, and plans by the new one what comes later. A fire time that both
+// versions have and that falls between them, as the new one has less jitter, is the new one's (plan.Carried). One that a
 // version had in its time, and whose due instant it did not live to see, is Cut; one of a version that was
 // disabled is Disabled. Of the kinds none and fixed_delay nothing follows from the schedule alone.
 //
@@ -109,6 +110,9 @@ func Expected(job *Job, since, until time.Time, limit int) (fires []Fire, throug
 // expectedOf appends what one version has. It lowers until when it comes to the limit.
 func (job *Job) expectedOf(index int, fires []Fire, since, until time.Time, limit int) ([]Fire, time.Time) {
 	v := &job.Versions[index]
+	if f, ok := job.carried(index); ok && f.Due.After(since) && !f.Due.After(until) {
+		fires = append(fires, f)
+	}
 	after := v.From
 	if since.After(after) {
 		after = since
@@ -148,6 +152,8 @@ func (job *Job) claim(f *Fire) (Claim, bool) {
 	for i := range job.Versions {
 		switch w := &job.Versions[i]; {
 		case i == f.Version:
+		case job.carries(i, f.Time):
+			return claim, false
 		case claim == Owned && i > f.Version:
 		case w.From.Add(-w.Jitter).After(f.Time) || !w.To.IsZero() && w.To.Before(f.Time): // far from it
 		case job.owns(i, f.Time):
@@ -155,6 +161,44 @@ func (job *Job) claim(f *Fire) (Claim, bool) {
 		}
 	}
 	return claim, true
+}
+
+// carried returns the fire time that the edit which made the version carried over to it, if there is one: the version
+// before had it still to come, for this one it is past due.
+func (job *Job) carried(index int) (fire Fire, ok bool) {
+	if index == 0 {
+		return fire, false
+	}
+	v, old := &job.Versions[index], &job.Versions[index-1]
+	for _, w := range []*Version{v, old} {
+		if !w.Enabled || w.Deleted || w.Schedule == nil || w.Chained() {
+			return fire, false
+		}
+	}
+	if old.Jitter == 0 {
+		return fire, false
+	}
+	for f, ok := old.Schedule.Next(v.From.Add(-old.Jitter - time.Millisecond)); ok && !f.After(v.From); f, ok = old.Schedule.Next(f) {
+		due := v.Schedule.Due(job.ID, f)
+		if old.Schedule.Due(job.ID, f).After(v.From) && isFire(v.Schedule, f) && !due.After(v.From) {
+			for i := range index {
+				if job.owns(i, f) || job.carries(i, f) {
+					return fire, false // it was decided long before
+				}
+			}
+			return Fire{Time: f, Due: due, Version: index, Claim: Owned}, true
+		}
+	}
+	return fire, false
+}
+
+// carries reports whether f was carried over to the version.
+func (job *Job) carries(index int, f time.Time) bool {
+	if index == 0 || f.After(job.Versions[index].From) || job.Versions[index].From.Sub(f) > job.Versions[index-1].Jitter {
+		return false
+	}
+	carried, ok := job.carried(index)
+	return ok && carried.Time.Equal(f)
 }
 
 // owns reports whether f is a fire time of an enabled version that is due while it holds.

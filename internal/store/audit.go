@@ -72,8 +72,9 @@ func (s *Store) OldestUndecided(ctx context.Context) (time.Time, error) {
 
 // LedgerUnexplained enters fire times of which the audit found no trace into the missed ledger, and returns those that
 // it did enter: under the lock of the job's planning it looks again. None of them can get a run afterwards. PlanDue and
-// PlanStranded decide from next_fire_time on, and fire times at or after it are left out here. An edit plans what is
-// due after it (plan.First), and what the audit looks at is past due. All other runs draw their ids.
+// PlanStranded decide from next_fire_time on, and fire times at or after it are left out here. An edit plans what comes
+// after the newest fire time that has a run or an entry (KeptThrough), which is this one or a later one from now on. All
+// other runs draw their ids.
 func (s *Store) LedgerUnexplained(ctx context.Context, gap domain.FireGap) (entered []time.Time, err error) {
 	err = s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error {
 		entered = nil

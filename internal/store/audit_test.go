@@ -14,6 +14,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/pgtest"
+	"github.com/belfryhq/belfry/internal/schedule"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
@@ -522,5 +523,52 @@ func TestAuditOfAChain(t *testing.T) {
 		VALUES ($1, $2, 1, 'g', 'schedule', 'running', $3, $3, 'i1', $3)`, domain.ScheduledRunID(job.ID, end.Add(time.Second), 0), job.ID, end.Add(time.Second))
 	if got := counts(audit()); got != "ran 20" {
 		t.Errorf("while a run is live: %s", got)
+	}
+}
+
+// TestEntriesOutOfOrder: what the audit enters about long ago must not make an edit forget what was decided since.
+func TestEntriesOutOfOrder(t *testing.T) {
+	s, _ := open(t)
+	job := create(t, s, "j", everySecond)
+	now := s.Now().Truncate(time.Second)
+	for _, ago := range []time.Duration{time.Minute, time.Hour} {
+		exec(t, s, `INSERT INTO missed (job_id, first_fire_time, last_fire_time, count, policy, why) VALUES ($1, $2, $2, 1, 'skip', 'x')`, job.ID, now.Add(-ago))
+	}
+	if _, _, err := s.EditJob(t.Context(), job.ID, 0, "test", func(sp *domain.JobSpec) error { sp.Param = "x"; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if got := query[time.Time](t, s, `SELECT decided_through FROM job_due WHERE job_id = $1`, job.ID); !got.Equal(now.Add(-time.Minute)) {
+		t.Errorf("decided through %s, want %s", got, now.Add(-time.Minute))
+	}
+}
+
+// TestAuditOfACarriedFire: an edit that lessens the jitter carries a fire time over, and the audit knows whose it is.
+func TestAuditOfACarriedFire(t *testing.T) {
+	s, _ := open(t)
+	at := domain.At(s.Now().Add(-10 * time.Second).Truncate(time.Second))
+	once := func(jitter time.Duration) func(*domain.JobSpec) {
+		return func(sp *domain.JobSpec) {
+			sp.Schedule = domain.Schedule{Kind: domain.ScheduleOnce, At: &at, Jitter: domain.Duration(jitter)}
+		}
+	}
+	job := create(t, s, "j", once(24*time.Hour))
+	jittered, err := schedule.Compile(job.Schedule, schedule.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if due := jittered.Due(job.ID, at.Time); !due.After(s.Now().Add(time.Second)) {
+		t.Skipf("NOT COVERED: a fire time that is carried over; the jitter of this one is only %s", due.Sub(at.Time)) // one in 8,000
+	}
+	exec(t, s, `UPDATE job_versions SET valid_from = $1`, at.Add(-time.Minute))
+	exec(t, s, `UPDATE job_due SET next_fire_time = $1, next_due_at = now() + interval '1 hour'`, at.Time)
+	if _, _, err := s.EditJob(t.Context(), job.ID, 0, "test", func(sp *domain.JobSpec) error { once(0)(sp); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.PlanDue(t.Context(), 10); err != nil {
+		t.Fatal(err)
+	}
+	got := audited(t, s, job.ID, s.Now())
+	if counts(got) != "missed 1" || !got.Items[0].First.Equal(at.Time) {
+		t.Errorf("of a fire time that was carried over and dropped: %s %+v", counts(got), got.Items)
 	}
 }

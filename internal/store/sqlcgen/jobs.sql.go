@@ -408,10 +408,11 @@ const keptThrough = `-- name: KeptThrough :one
 SELECT COALESCE(GREATEST(
     (SELECT max(l.fire_time) FROM runs_live l WHERE l.job_id = $1 AND l.cause IN ('schedule', 'misfire')),
     (SELECT h.fire_time FROM runs_history h WHERE h.job_id = $1 AND h.cause IN ('schedule', 'misfire') ORDER BY h.id DESC LIMIT 1),
-    (SELECT m.last_fire_time FROM missed m WHERE m.job_id = $1 ORDER BY m.id DESC LIMIT 1)), 'epoch')::timestamptz AS through
+    (SELECT m.last_fire_time FROM missed m WHERE m.job_id = $1 ORDER BY m.last_fire_time DESC LIMIT 1)), 'epoch')::timestamptz AS through
 `
 
-// The newest fire time of the job that keeps its run or its ledger entry.
+// The newest fire time of the job that keeps its run or its ledger entry. Entries come out of order: the audit writes
+// of long ago.
 func (q *Queries) KeptThrough(ctx context.Context, jobID int64) (time.Time, error) {
 	row := q.db.QueryRow(ctx, keptThrough, jobID)
 	var through time.Time
