@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -26,6 +28,7 @@ type engineRun struct {
 	begun   time.Time
 	seconds []second
 	stopped time.Time // when the load was taken away
+	sizes   []float64 // of the hot tables and their indexes, at ten times of a long run
 }
 
 // second is how the run stood at an instant.
@@ -71,7 +74,27 @@ func (e *engineRun) run(ctx context.Context) (f Figures, err error) {
 	if err := e.tables(ctx, f, "belfry", hotTables, ".after"); err != nil {
 		return nil, err
 	}
+	f.set("hot_growth", growthOf(e.sizes))
 	return f, e.cost(ctx, f, before, after, f["ended"])
+}
+
+// hotBytes is the size of the hot tables and their indexes, as tables noted it under a suffix.
+func (f Figures) hotBytes(suffix string) float64 {
+	sum := 0.0
+	for _, name := range hotTables {
+		sum += f["table_bytes."+name+suffix] + f["index_bytes."+name+suffix]
+	}
+	return sum
+}
+
+// growthOf is how many times the largest of the later half of sizes is as large as the largest of the first half, the
+// very first aside, at which the load begins. NaN where there are too few.
+func growthOf(sizes []float64) float64 {
+	if len(sizes) < 5 {
+		return math.NaN()
+	}
+	half := (len(sizes) + 1) / 2
+	return slices.Max(sizes[half:]) / slices.Max(sizes[1:half])
 }
 
 // start starts the roles and waits until executors are known to NATS.
@@ -164,6 +187,7 @@ func (e *engineRun) await(ctx context.Context, f Figures, l load) error {
 			if err := e.tables(ctx, f, "belfry", hotTables, fmt.Sprintf(".at_%04.0fs", now.Sub(e.from).Seconds())); err != nil {
 				return err
 			}
+			e.sizes = append(e.sizes, f.hotBytes(fmt.Sprintf(".at_%04.0fs", now.Sub(e.from).Seconds())))
 		}
 		if e.stop > 0 && lag > e.stop && e.stopped.IsZero() {
 			e.stopped = now

@@ -155,7 +155,7 @@ var shown = []string{
 	"fires", "ended", "succeeded", "missed", "offered_per_s", "fires_per_s", "max_per_s", "peak_per_s", "overload_per_s",
 	"overload_of_max", "out_of_order", "recovery_s", "all_started_ms", "all_settled_ms", "lateness", "recorded_lateness", "settled_after",
 	"measured_s", "cpu_us_per_run", "cpu_percent", "memory_bytes", "wal_bytes", "wal_bytes_per_run", "database_bytes_per_run", "nats_bytes_per_run",
-	"table_bytes", "index_bytes",
+	"hot_growth", "table_bytes", "index_bytes",
 }
 
 func rank(name string) int {

@@ -211,3 +211,20 @@ func TestUsageOfThisProcess(t *testing.T) {
 	}
 	t.Error("working takes no time")
 }
+
+func TestGrowth(t *testing.T) {
+	for _, c := range []struct {
+		sizes []float64
+		want  float64
+	}{
+		{[]float64{1, 10, 12, 11, 10, 12, 11, 12, 10, 11}, 1},
+		{[]float64{1, 10, 20, 30, 40, 50, 60, 70, 80, 90}, 90.0 / 40},
+	} {
+		if got := growthOf(c.sizes); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%v: got %v, want %v", c.sizes, got, c.want)
+		}
+	}
+	if !math.IsNaN(growthOf([]float64{1, 2, 3, 4})) {
+		t.Error("four sizes tell nothing")
+	}
+}
