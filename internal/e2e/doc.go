@@ -1,9 +1,14 @@
 // Package e2e tests Belfry from outside: real processes of every role, a real Postgres and a real NATS server, killed
-// with SIGKILL at the worst moments. Each test is named after the promise that it tries.
+// with SIGKILL at the worst moments. Each test is named after the promise that it tries; TestScenario… are days as bad as
+// they come, told from beginning to end.
 //
 // There is no binary to build: the test binary starts itself again, and TestMain then runs the belfry command line, or
-// an external NATS server with the configuration of deploy/nats. A role may be told to kill itself at a named point
-// of its work (see dispatcher.Config.Trace), so that the moment between two steps can be met every time.
+// an external NATS server with the configuration of deploy/nats. A role may be told to kill or to stop itself at a
+// named point of its work (see dispatcher.Config.Trace), so that the moment between two steps can be met every time. Links
+// are broken by a proxy of the test's.
+//
+// Tests that wait for minutes of the contract to pass leave themselves out under -short. The others and these together
+// take some minutes, as four run beside each other.
 //
 // Random tests print their seed, and take one from E2E_SEED.
 //
