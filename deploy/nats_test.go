@@ -344,6 +344,10 @@ func (w *world) isReplicated() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	// A role that was started without its setting takes none away.
+	if err := natsinfra.Ensure(w.t.Context(), js, 1); err != nil {
+		w.t.Fatal(err)
+	}
 	for _, name := range []string{natsinfra.Results, natsinfra.Logs, natsinfra.Events, natsinfra.Dead, "KV_" + natsinfra.Instances} {
 		eventually(w.t, name+" has three current replicas", func() bool {
 			stream, err := js.Stream(w.t.Context(), name)

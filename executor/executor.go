@@ -30,6 +30,7 @@ type Executor struct {
 	started  atomic.Bool
 	ready    chan struct{}
 	instance atomic.Pointer[string]
+	engine   atomic.Pointer[engine] // of the boot, once there is one
 }
 
 // New checks the configuration; the error names every fault. Nothing is connected or written before Run.
@@ -73,6 +74,31 @@ func (e *Executor) Instance() string { return *e.instance.Load() }
 
 // Ready is closed when the instance can take its first run: it is connected, and its heartbeat was confirmed.
 func (e *Executor) Ready() <-chan struct{} { return e.ready }
+
+// Status is what an instance is doing, for health checks and metrics.
+type Status struct {
+	Leased    bool // its last confirmed heartbeat is young enough to start runs
+	Draining  bool
+	Capacity  int // slots
+	Running   int // slots taken: accepted, running, or ended and not in the spool yet
+	Unsettled int // results in the spool
+}
+
+// Status says what the instance is doing. Before Run and after it nothing is leased.
+func (e *Executor) Status() Status {
+	x := e.engine.Load()
+	if x == nil {
+		return Status{Capacity: e.config.Capacity}
+	}
+	x.mu.Lock()
+	load, over := x.ledger.load(), x.lease.over(x.now())
+	x.mu.Unlock()
+	x.reports.mu.Lock()
+	defer x.reports.mu.Unlock()
+	return Status{
+		Leased: !over, Draining: load.Draining, Capacity: load.Capacity, Running: load.Running, Unsettled: len(x.reports.pending),
+	}
+}
 
 // Run connects, takes runs and reports them until ctx is cancelled; then it drains and returns nil. It keeps trying
 // while NATS cannot be reached. It returns an error when it is called twice, when the spool cannot be opened (such
@@ -140,6 +166,7 @@ func (e *Executor) newBoot(name string, s *spool, left []wire.Result) *boot {
 		reports: newReporter(s, left, e.config.SpoolBytes, log), logs: newLogShipper(log),
 		drained: make(chan struct{}), ledger: newLedger(e.config.Capacity), attempts: make(map[attemptKey]*attempt),
 	}
+	e.engine.Store(x)
 	x.work, x.stopWork = context.WithCancelCause(context.Background())
 	for i := range left {
 		x.ledger.restore(attemptKey{left[i].RunID, left[i].Attempt}, left[i].Outcome == wire.Unstarted)

@@ -88,6 +88,36 @@ func TestAnswersWithoutPostgres(t *testing.T) {
 	}
 }
 
+// An executor that has no lease is not ready, and says why.
+func TestExecutorWithoutNATS(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	address := free(t)
+	c := config.DefaultExecutor()
+	c.NATSURL, c.Metrics.Metrics, c.Group, c.SpoolDir = "nats://127.0.0.1:1", address, "g", t.TempDir()
+	ended := make(chan error, 1)
+	go func() { ended <- (&App{Stdout: io.Discard, Stderr: io.Discard}).Executor(ctx, c) }()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for status := 0; status != http.StatusOK; status, _ = ask(address, "/healthz") {
+		select {
+		case err := <-ended:
+			t.Fatal(err)
+		case <-tick.C:
+		}
+	}
+	if status, text := ask(address, "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(text, "nats") {
+		t.Errorf("/readyz: %d %s", status, text)
+	}
+	if _, text := ask(address, "/metrics"); !strings.Contains(text, "belfry_executor_slots 256") {
+		t.Errorf("/metrics: %s", text)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // A seed that cannot be read is said before anything is waited for, as a fault of the settings.
 func TestUnreadableSeed(t *testing.T) {
 	nowhere := config.Database{DatabaseURL: config.URL("postgres://" + free(t) + "/belfry")}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/belfryhq/belfry/executor"
@@ -241,11 +242,36 @@ func (a *App) Executor(ctx context.Context, c config.Executor) error {
 		mux := http.NewServeMux()
 		mux.Handle("/metrics", promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{}))
 		mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+		mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
+			switch s := e.Status(); {
+			case !s.Leased:
+				http.Error(w, "nats is away: no heartbeat was confirmed lately", http.StatusServiceUnavailable)
+			case s.Draining:
+				http.Error(w, "draining", http.StatusServiceUnavailable)
+			default:
+				fmt.Fprintln(w, "ok")
+			}
+		})
+		addExecutorMetrics(p.registry, e)
 		p.add("metrics", func(ctx context.Context) error { return serve(ctx, ln, mux) })
 		fmt.Fprintf(a.Stdout, "metrics: http://%s\n", ln.Addr())
 	}
 	p.group.Add(lifecycle.Component{Name: "executor", Run: e.Run, StopTimeout: c.DrainTimeout + 30*time.Second})
 	return p.run(ctx)
+}
+
+func addExecutorMetrics(registry *prometheus.Registry, e *executor.Executor) {
+	for _, g := range []struct {
+		name, help string
+		value      func(executor.Status) int
+	}{
+		{"belfry_executor_slots", "Runs that this instance takes at once.", func(s executor.Status) int { return s.Capacity }},
+		{"belfry_executor_running", "Slots taken.", func(s executor.Status) int { return s.Running }},
+		{"belfry_executor_unsettled", "Results in the spool.", func(s executor.Status) int { return s.Unsettled }},
+	} {
+		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help},
+			func() float64 { return float64(g.value(e.Status())) }))
+	}
 }
 
 // MigrateUp brings the database up to date.

@@ -53,7 +53,8 @@ const (
 const StorageBytes = 2*1024*mib + 512*mib + 256*mib + 64*mib
 
 // Ensure creates what is missing and updates what differs. Any number of processes may call it at once. Replicas
-// is 1 or, in a cluster, 3. The error has code unavailable while NATS cannot answer, else invalid where the
+// is 1 or, in a cluster, 3; a stream that has more keeps them, or one role that was started without its setting would
+// take them from all. The error has code unavailable while NATS cannot answer, else invalid where the
 // server refuses a setting.
 func Ensure(ctx context.Context, js jetstream.JetStream, replicas int) error {
 	for _, config := range streams(replicas) {
@@ -73,6 +74,9 @@ func ensure(ctx context.Context, js jetstream.JetStream, config jetstream.Stream
 				return domain.WrapError(domain.Unavailable, "create stream "+config.Name, ctx.Err())
 			case <-time.After(retryAfter):
 			}
+		}
+		if stream, found := js.Stream(ctx, config.Name); found == nil {
+			config.Replicas = max(config.Replicas, stream.CachedInfo().Config.Replicas)
 		}
 		if _, err = js.CreateOrUpdateStream(ctx, config); err == nil {
 			return nil
