@@ -57,11 +57,10 @@ type Run struct {
 	Parent   domain.RunID
 }
 
-// Test runs the suite.
+// Test runs the suite, one behaviour after the other: they look at the clock, and must not be slowed down.
 func Test(t *testing.T, open func(*testing.T) *Backend) {
 	for _, b := range behaviours {
 		t.Run(b.name, func(t *testing.T) {
-			t.Parallel()
 			b.test(t, &suite{Backend: open(t), t: t})
 		})
 	}
