@@ -355,7 +355,7 @@ func (s *Store) replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lo
 	if err := s.takeBack(ctx, q, l); err != nil {
 		return err
 	}
-	through, err := q.KeptThrough(ctx, int64(id))
+	through, err := q.KeptThrough(ctx, sqlcgen.KeptThroughParams{JobID: int64(id), Now: l.now})
 	if err != nil {
 		return err
 	}

@@ -45,6 +45,7 @@ var behaviours = []struct {
 	{"FixedDelayGoesOnAfterTheEnd", chain},
 	{"HeldBehindNobodyIsReleased", orphans},
 	{"AnEditForgetsNothing", edits},
+	{"AKillBeforeDueHidesNoFireTimeFromAnEdit", killedAhead},
 	{"AnEditServesWhatIsDueByTheOldVersion", lateEdit},
 	{"ADisabledJobFiresByHandOnly", disabled},
 	{"ADeleteEndsWhatHasNotStarted", deletes},
@@ -872,6 +873,27 @@ func edits(t *testing.T, s *suite) {
 	_, same, err := s.EditJob(t.Context(), job.ID, 2, "test", func(*domain.JobSpec) error { return nil })
 	s.must(err)
 	equal(t, "an edit of nothing", same.Version, 2)
+}
+
+func killedAhead(t *testing.T, s *suite) {
+	job := s.job("a", everySecond, parallel)
+	planned := s.plan().Runs
+	last := slices.MaxFunc(planned, func(a, b domain.Due) int { return a.DueAt.Compare(b.DueAt) })
+	_, err := s.RequestKill(t.Context(), last.RunID, domain.ReasonKilled, "test")
+	s.must(err)
+	_, _, err = s.EditJob(t.Context(), job.ID, 0, "test", func(sp *domain.JobSpec) error {
+		sp.Param = "x"
+		return nil
+	})
+	s.must(err)
+	s.plan()
+	now := s.fireTimes(job.ID)
+	for _, d := range planned {
+		if _, there := now[d.DueAt]; !there {
+			t.Errorf("the fire time %s is forgotten", d.DueAt)
+		}
+	}
+	s.is(job.ID, last.RunID, domain.Cancelled, domain.ReasonKilled)
 }
 
 func lateEdit(t *testing.T, s *suite) {

@@ -166,7 +166,7 @@ func (db *DB) edit(j *job, spec domain.JobSpec, compiled *schedule.Schedule, cha
 	id, now := j.id, db.now().Truncate(time.Millisecond)
 	wasDelay := j.spec.Schedule.Kind == domain.ScheduleFixedDelay
 	db.takeBack(id, now)
-	through, ended := db.keptThrough(id)
+	through, ended := db.keptThrough(id, now)
 	d := db.due[id]
 	*d = dueRow{version: j.version + 1, decided: through, chained: chained(&spec)}
 	waitForEnd := d.chained && wasDelay && db.liveScheduled(id)
@@ -209,8 +209,8 @@ func (db *DB) carried(j *job, edited *schedule.Schedule, through, now time.Time)
 }
 
 // keptThrough returns the newest fire time of the job that keeps its run or its ledger entry, and when the newest
-// scheduled run that is final ended.
-func (db *DB) keptThrough(id domain.JobID) (through, ended time.Time) {
+// scheduled run that is final ended. A run that was killed before it was due does not keep its fire time.
+func (db *DB) keptThrough(id domain.JobID, now time.Time) (through, ended time.Time) {
 	ended = time.Unix(0, 0).UTC()
 	scheduled := func(r *Run) bool {
 		return r.JobID == id && (r.Cause == domain.CauseSchedule || r.Cause == domain.CauseMisfire)
@@ -230,9 +230,11 @@ func (db *DB) keptThrough(id domain.JobID) (through, ended time.Time) {
 		if scheduled(r) && (newest == nil || compareID(r.ID, newest.ID) > 0) {
 			newest = r
 		}
+		if scheduled(r) && !r.DueAt.After(now) {
+			later(*r.FireTime)
+		}
 	}
 	if newest != nil {
-		later(*newest.FireTime)
 		ended = newest.FinishedAt
 	}
 	if m := db.missed[id]; len(m) > 0 {

@@ -52,11 +52,12 @@ DELETE FROM runs_live WHERE id = ANY(ARRAY(
      ORDER BY l.id FOR UPDATE));
 
 -- name: KeptThrough :one
--- The newest fire time of the job that keeps its run or its ledger entry. Entries come out of order: the audit writes
--- of long ago.
+-- The newest fire time of the job that keeps its run or its ledger entry. A run that was killed before it was due does
+-- not count: fire times before its own may still be to come. Entries come out of order: the audit writes of long ago.
 SELECT COALESCE(GREATEST(
     (SELECT max(l.fire_time) FROM runs_live l WHERE l.job_id = @job_id AND l.cause IN ('schedule', 'misfire')),
-    (SELECT h.fire_time FROM runs_history h WHERE h.job_id = @job_id AND h.cause IN ('schedule', 'misfire') ORDER BY h.id DESC LIMIT 1),
+    (SELECT h.fire_time FROM runs_history h WHERE h.job_id = @job_id AND h.cause IN ('schedule', 'misfire') AND h.due_at <= @now
+      ORDER BY h.id DESC LIMIT 1),
     (SELECT m.last_fire_time FROM missed m WHERE m.job_id = @job_id ORDER BY m.last_fire_time DESC LIMIT 1)), 'epoch')::timestamptz AS through;
 
 -- name: LiveScheduled :one

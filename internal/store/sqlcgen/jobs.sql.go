@@ -407,14 +407,20 @@ func (q *Queries) JobsForRetry(ctx context.Context, ids []int64) ([]int64, error
 const keptThrough = `-- name: KeptThrough :one
 SELECT COALESCE(GREATEST(
     (SELECT max(l.fire_time) FROM runs_live l WHERE l.job_id = $1 AND l.cause IN ('schedule', 'misfire')),
-    (SELECT h.fire_time FROM runs_history h WHERE h.job_id = $1 AND h.cause IN ('schedule', 'misfire') ORDER BY h.id DESC LIMIT 1),
+    (SELECT h.fire_time FROM runs_history h WHERE h.job_id = $1 AND h.cause IN ('schedule', 'misfire') AND h.due_at <= $2
+      ORDER BY h.id DESC LIMIT 1),
     (SELECT m.last_fire_time FROM missed m WHERE m.job_id = $1 ORDER BY m.last_fire_time DESC LIMIT 1)), 'epoch')::timestamptz AS through
 `
 
-// The newest fire time of the job that keeps its run or its ledger entry. Entries come out of order: the audit writes
-// of long ago.
-func (q *Queries) KeptThrough(ctx context.Context, jobID int64) (time.Time, error) {
-	row := q.db.QueryRow(ctx, keptThrough, jobID)
+type KeptThroughParams struct {
+	JobID int64
+	Now   time.Time
+}
+
+// The newest fire time of the job that keeps its run or its ledger entry. A run that was killed before it was due does
+// not count: fire times before its own may still be to come. Entries come out of order: the audit writes of long ago.
+func (q *Queries) KeptThrough(ctx context.Context, arg KeptThroughParams) (time.Time, error) {
+	row := q.db.QueryRow(ctx, keptThrough, arg.JobID, arg.Now)
 	var through time.Time
 	err := row.Scan(&through)
 	return through, err
