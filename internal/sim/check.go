@@ -1,6 +1,426 @@
 package sim
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/schedule"
+	"github.com/belfryhq/belfry/internal/sim/memstore"
+)
+
+// slack is how long before its due instant a fire may already be admitted, so that an edit does not reach it.
+const slack = 250 * time.Millisecond
+
+// jitterMax is the longest jitter of the plan's jobs.
+const jitterMax = 700 * time.Millisecond
+
+// evidence is what is known of a world at its end.
+type evidence struct {
+	*World
+	runs     []memstore.Run
+	byID     map[domain.RunID]*memstore.Run
+	versions map[domain.JobID][]memstore.Version
+}
+
+// check compares what is known with what must be.
+func (w *World) check() {
+	e := &evidence{World: w, runs: w.db.Runs(), byID: make(map[domain.RunID]*memstore.Run), versions: w.db.Versions()}
+	for i := range e.runs {
+		e.byID[e.runs[i].ID] = &e.runs[i]
+	}
+	e.allFinal()
+	for job := range e.versions {
+		e.fireTimes(job)
+		e.chain(job)
+		e.overlaps(job)
+	}
+	e.attempts()
+	e.results()
+	e.lost()
+	e.children()
+	if w.plan.calm {
+		e.calm()
+	}
+}
+
+// allFinal: no run stays unfinished, and none keeps a block slot.
+func (e *evidence) allFinal() {
+	left := false
+	for _, r := range e.runs {
+		if !r.State.Final() {
+			left = true
+			e.faultOf(r.ID, "it is %s in the end: attempt %d, bind %d, instance %q, held %v, waiting %q", r.State, r.Attempt, r.Bind, r.Instance, r.Held, r.Waiting)
+		}
+	}
+	if n := e.db.OwnedSlots(); n > 0 && !left {
+		e.fault("%d block slots have an owner in the end", n)
+	}
+}
+
+// fires are the fire times of a job by its versions alone, by Unix milliseconds: true where there must be a run or a
+// ledger entry, false where an edit came so close that there may be.
+func (e *evidence) fires(job domain.JobID) map[int64]bool {
+	out := make(map[int64]bool)
+	for i, v := range e.versions[job] {
+		if !v.Enabled || v.Change == "deleted" || v.Schedule.Kind == domain.ScheduleFixedDelay {
+			continue
+		}
+		compiled, err := schedule.Compile(v.Schedule, schedule.Options{DefaultZone: time.UTC, CreatedAt: v.CreatedAt})
+		if err != nil {
+			e.fault("job %d: %v", job, err)
+			continue
+		}
+		to := v.To
+		if to.IsZero() {
+			to = time.Now()
+		}
+		sureFrom := v.From
+		if i > 0 {
+			sureFrom = v.From.Add(slack + jitterMax)
+		}
+		for f, ok := compiled.Next(v.From.Add(-2 * time.Second)); ok && f.Before(to.Add(slack)); f, ok = compiled.Next(f) {
+			due := compiled.Due(job, f)
+			ms := f.UnixMilli()
+			if due.After(v.From) && !due.After(to.Add(slack)) {
+				sure := due.After(sureFrom) && !due.After(to)
+				out[ms] = out[ms] || sure
+			}
+		}
+	}
+	return out
+}
+
+// fireTimes: each fire time has exactly one run, or is in the ledger; never two, never neither.
+func (e *evidence) fireTimes(job domain.JobID) {
+	want := e.fires(job)
+	got := make(map[int64][]*memstore.Run)
+	for i := range e.runs {
+		r := &e.runs[i]
+		if r.JobID != job || (r.Cause != domain.CauseSchedule && r.Cause != domain.CauseMisfire) || (r.Shard != nil && r.Shard.Index > 0) {
+			continue
+		}
+		ms := r.FireTime.UnixMilli()
+		got[ms] = append(got[ms], r)
+		// One that was killed before it was due stays, also when an edit takes its fire time away.
+		if _, known := want[ms]; !known && !e.delayed(job, r.JobVersion) && !e.kills[r.ID] {
+			e.faultOf(r.ID, "no version of job %d has its fire time %s", job, e.since(*r.FireTime))
+		}
+	}
+	ledger := e.db.Missed(job)
+	for ms, sure := range want {
+		missed := slices.ContainsFunc(ledger, func(m domain.Missed) bool { return ms >= m.First.UnixMilli() && ms <= m.Last.UnixMilli() })
+		switch n := len(got[ms]); {
+		case n > 1:
+			e.faultOf(got[ms][0].ID, "job %d has %d runs of the fire time %s", job, n, e.since(time.UnixMilli(ms)))
+		case n == 0 && sure && !missed:
+			e.fault("job %d has neither a run nor a ledger entry of the fire time %s", job, e.since(time.UnixMilli(ms)))
+		}
+	}
+	for _, m := range ledger {
+		if !slices.ContainsFunc(e.versions[job], func(v memstore.Version) bool { return v.Schedule.Kind == domain.ScheduleFixedDelay }) {
+			e.ledger(job, m, want, got)
+		}
+	}
+}
+
+// ledger: an entry counts the fire times between its first and its last that have no run.
+func (e *evidence) ledger(job domain.JobID, m domain.Missed, want map[int64]bool, got map[int64][]*memstore.Run) {
+	n, unsure := 0, 0
+	for ms, sure := range want {
+		if ms < m.First.UnixMilli() || ms > m.Last.UnixMilli() || len(got[ms]) > 0 {
+			continue
+		}
+		n++
+		if !sure {
+			unsure++
+		}
+	}
+	if (m.Count > n || m.Count < n-unsure) && len(want) > 0 {
+		e.fault("job %d: the ledger counts %d fire times from %s to %s, and %d have no run", job, m.Count, e.since(m.First.Time), e.since(m.Last.Time), n)
+	}
+}
+
+func (e *evidence) version(job domain.JobID, version int) *memstore.Version {
+	return &e.versions[job][version-1]
+}
+
+func (e *evidence) delayed(job domain.JobID, version int) bool {
+	return e.version(job, version).Schedule.Kind == domain.ScheduleFixedDelay
+}
+
+// chain: a fixed_delay job fires one delay after the end of its run before, unless a process took the time wrong, and
+// goes on.
+func (e *evidence) chain(job domain.JobID) {
+	var last *memstore.Run
+	ended := make(map[int64]time.Time) // by fire time, the end of the last shard
+	var order []*memstore.Run
+	for i := range e.runs {
+		r := &e.runs[i]
+		if r.JobID != job || (r.Cause != domain.CauseSchedule && r.Cause != domain.CauseMisfire) || !e.delayed(job, r.JobVersion) {
+			continue
+		}
+		ms := r.FireTime.UnixMilli()
+		if _, seen := ended[ms]; !seen {
+			order = append(order, r)
+		}
+		if r.FinishedAt.After(ended[ms]) {
+			ended[ms] = r.FinishedAt
+		}
+	}
+	slices.SortFunc(order, func(a, b *memstore.Run) int { return a.FireTime.Compare(*b.FireTime) })
+	for _, r := range order {
+		v := e.version(job, r.JobVersion)
+		// What an enabling plans begins anew.
+		if last != nil && last.JobVersion == r.JobVersion {
+			end := ended[last.FireTime.UnixMilli()]
+			if !e.skewed.Load() && r.FireTime.Before(end.Add(v.Schedule.Delay.Std()-10*time.Millisecond)) {
+				e.faultOf(r.ID, "it fired %s, though the run before ended only %s and the delay is %s", e.since(*r.FireTime), e.since(end), v.Schedule.Delay.Std())
+			}
+		}
+		last = r
+	}
+	for _, v := range e.versions[job] {
+		if v.Schedule.Kind != domain.ScheduleFixedDelay || !v.Enabled || v.Change == "deleted" || v.To.IsZero() {
+			continue
+		}
+		from := v.From
+		for ms, end := range ended {
+			if fire := time.UnixMilli(ms); !fire.After(v.To) && end.After(from) {
+				from = end
+			}
+		}
+		// After the healing there is nothing that could keep it.
+		if from.Before(e.healedAt) {
+			from = e.healedAt
+		}
+		if gap := v.To.Sub(from); gap > v.Schedule.Delay.Std()+9*time.Second {
+			e.fault("the fixed_delay job %d did nothing for %s before %s", job, gap, e.since(v.To))
+		}
+	}
+}
+
+// outcome is how the database says that an attempt ended.
+type outcome struct {
+	known    bool
+	ok       bool
+	reason   domain.Reason
+	message  string
+	instance string
+	ended    time.Time
+}
+
+func (e *evidence) outcome(a attempt) outcome {
+	r := e.byID[a.run]
+	if r == nil {
+		return outcome{}
+	}
+	if r.Attempt == a.n && r.State != domain.Retrying {
+		return outcome{r.State.Final(), r.State == domain.Succeeded, r.Reason, r.Message, r.Instance, r.FinishedAt}
+	}
+	for _, x := range e.db.Attempts(a.run) {
+		if x.Attempt == a.n {
+			return outcome{true, x.Outcome == domain.OutcomeSucceeded, x.Reason, x.Message, x.Instance, x.FinishedAt}
+		}
+	}
+	return outcome{}
+}
+
+// zombie reports whether an attempt was ended without its handler, which may have gone on.
+func (o outcome) zombie() bool {
+	return o.reason == domain.ReasonLost || (o.reason == domain.ReasonTimeout && o.message == "its instance did not report its end in time") ||
+		o.reason == domain.ReasonKilled || o.reason == domain.ReasonCovered
+}
+
+// overlaps: runs of a job whose block policy says so never overlap, zombies of lost attempts aside.
+func (e *evidence) overlaps(job domain.JobID) {
+	spec := &e.versions[job][0].JobSpec
+	if !spec.NeedsSlot() {
+		return
+	}
+	var all []*start
+	for _, s := range e.starts {
+		if s.job == job && e.byID[s.run] != nil && !e.outcome(s.attempt).zombie() {
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(a, b *start) int { return a.begun.Compare(b.begun) })
+	for i, a := range all {
+		for _, b := range all[i+1:] {
+			if !b.begun.Before(a.ended) {
+				continue
+			}
+			da, db := e.byID[a.run].Due(), e.byID[b.run].Due()
+			if da.Owner() == db.Owner() || (spec.BlockScope == domain.ScopeInstance && a.p.name != b.p.name) {
+				continue
+			}
+			e.faultOf(b.run, "attempt %d began %s on %s while run %s attempt %d of the %s job %d ran on %s, from %s to %s", b.n, e.since(b.begun), b.p.title,
+				a.run, a.n, spec.Block, job, a.p.title, e.since(a.begun), e.since(a.ended))
+		}
+	}
+}
+
+// attempts: what was started is known, and what never had an executor was not started. (That none was started twice, the
+// handlers check themselves.)
+func (e *evidence) attempts() {
+	for a, s := range e.starts {
+		r := e.byID[a.run]
+		switch {
+		case r == nil:
+			e.faultOf(a.run, "attempt %d was started on %s, and there is no such run", a.n, s.p.title)
+		case a.n > r.Attempt:
+			e.faultOf(a.run, "attempt %d was started on %s, and the run has only %d", a.n, s.p.title, r.Attempt)
+		case slices.ContainsFunc(e.db.Attempts(a.run), func(x memstore.Attempt) bool { return x.Attempt == a.n }): // it ended while it waited for the next one
+		case a.n == r.Attempt && (r.State == domain.Skipped || slices.Contains([]domain.Reason{
+			domain.ReasonNoExecutor, domain.ReasonQueueFull, domain.ReasonJobDeleted,
+		}, r.Reason)):
+			e.faultOf(a.run, "attempt %d was started on %s at %s, and the run ended %s as %s/%s", a.n, s.p.title, e.since(s.begun), e.since(r.FinishedAt), r.State, r.Reason)
+		}
+	}
+}
+
+// results: each success that is reported was one, and each that a living executor saw is reported.
+func (e *evidence) results() {
+	for _, r := range e.runs {
+		if r.State == domain.Succeeded {
+			if s := e.starts[attempt{r.ID, r.Attempt}]; s == nil || !s.ok {
+				e.faultOf(r.ID, "it succeeded in attempt %d, and no handler did: %+v", r.Attempt, s)
+			}
+		}
+	}
+	for a, s := range e.starts {
+		died := s.p.diedAt.Load()
+		if !s.ok || !s.sure || (died != 0 && time.Unix(0, died).Before(s.ended.Add(time.Second))) {
+			continue
+		}
+		o := e.outcome(a)
+		if o.ok {
+			continue
+		}
+		if late, ok := e.db.Late(a.run, a.n); !ok || late.Outcome != domain.OutcomeSucceeded {
+			e.faultOf(a.run, "attempt %d succeeded on %s %s, and that is forgotten: it ended as %q (%s)", a.n, s.p.title, e.since(s.ended), o.reason, o.message)
+		}
+	}
+}
+
+// lostWithin is how long after the trouble of its instance an attempt may be named lost.
+const lostWithin = 45 * time.Second
+
+// cutLong is how long an instance must have been frozen or cut off for its lease to have run out.
+const cutLong = 6 * time.Second
+
+// lost: nothing is named lost unless its instance was down, or cut off for longer than its lease.
+func (e *evidence) lost() {
+	for _, r := range e.runs {
+		for n := 1; n <= r.Attempt; n++ {
+			o := e.outcome(attempt{r.ID, n})
+			if !o.known || o.reason != domain.ReasonLost {
+				continue
+			}
+			trouble := false
+			for _, t := range e.node(o.instance).trouble {
+				to := t.to
+				if to.IsZero() {
+					to = o.ended
+				}
+				if t.from.After(o.ended) || to.Before(o.ended.Add(-lostWithin)) {
+					continue
+				}
+				trouble = trouble || t.what == "down" || to.Sub(t.from) >= cutLong
+			}
+			if !trouble {
+				e.faultOf(r.ID, "attempt %d on %s was named lost %s (%s), and nothing had happened to it", n, o.instance, e.since(o.ended), o.message)
+			}
+		}
+	}
+}
+
+// children: a child runs once for each end of its parent that asks for it; for a broadcast once in all.
+func (e *evidence) children() {
+	made := make(map[attemptOfChild]int)
+	for _, r := range e.runs {
+		if r.ParentRunID != nil && (r.Shard == nil || r.Shard.Index == 0) {
+			made[attemptOfChild{*r.ParentRunID, r.JobID}]++
+		}
+	}
+	for _, r := range e.runs {
+		state := r.State
+		if r.BroadcastID != nil {
+			if r.Shard.Index > 0 {
+				continue
+			}
+			state = e.joined(r.ID)
+		}
+		if !state.Final() {
+			continue
+		}
+		for _, c := range e.version(r.JobID, r.JobVersion).Children {
+			want := 0
+			if c.On.Matches(state) {
+				want = 1
+			}
+			gone := e.versions[c.JobID][len(e.versions[c.JobID])-1].Change == "deleted"
+			if n := made[attemptOfChild{r.ID, c.JobID}]; n > want || (n < want && !gone) {
+				e.faultOf(r.ID, "it ended as %s, and its child, job %d, has %d runs", state, c.JobID, n)
+			}
+		}
+	}
+}
+
+type attemptOfChild struct {
+	parent domain.RunID
+	job    domain.JobID
+}
+
+// joined is the state of a broadcast as a whole.
+func (e *evidence) joined(id domain.RunID) domain.State {
+	n, succeeded, cancelled := 0, 0, 0
+	for _, r := range e.runs {
+		if r.BroadcastID == nil || *r.BroadcastID != id {
+			continue
+		}
+		n++
+		switch r.State {
+		case domain.Succeeded:
+			succeeded++
+		case domain.Cancelled:
+			cancelled++
+		case domain.Failed, domain.Skipped:
+		case domain.Pending, domain.Queued, domain.Running, domain.Retrying:
+			return r.State
+		}
+	}
+	switch {
+	case n != e.byID[id].Shard.Total:
+		e.faultOf(id, "the broadcast has %d of its %d shards", n, e.byID[id].Shard.Total)
+	case succeeded == n:
+		return domain.Succeeded
+	case cancelled > 0 && succeeded+cancelled == n:
+		return domain.Cancelled
+	}
+	return domain.Failed
+}
+
+// startUp is how long a cluster may take until it is all there.
+const startUp = 6 * time.Second
+
+// calm: where nothing breaks, nothing is missed, lost or late.
+func (e *evidence) calm() {
+	for job := range e.versions {
+		if m := e.db.Missed(job); len(m) > 0 {
+			e.fault("nothing broke, and job %d has missed %+v", job, m)
+		}
+	}
+	for _, r := range e.runs {
+		late := r.LatenessMS != nil && *r.LatenessMS > 1000 && r.DueAt.After(e.began.Add(startUp))
+		if r.Reason == domain.ReasonLost || (late && r.Attempt == 1) {
+			e.faultOf(r.ID, "nothing broke, and it is %s/%s, late %v", r.State, r.Reason, late)
+		}
+	}
+}
+
+// since is an instant in the world's life.
+func (w *World) since(t time.Time) string { return t.Sub(w.began).Truncate(time.Millisecond).String() }
 
 // checkLoads checks that no instance says that a slot is taken now that nothing runs.
 func (w *World) checkLoads() {

@@ -28,6 +28,7 @@ type start struct {
 	begun time.Time
 	ended time.Time // zero while it runs; of a process that crashed, when it crashed
 	ok    bool      // it returned without an error, and its process lived
+	sure  bool      // nobody had cancelled its context, so that this is what counts
 }
 
 // behaviour is what a handler does with an attempt. It follows from the seed, the run and the attempt.
@@ -83,13 +84,13 @@ func (p *process) handle(ctx context.Context, run executor.Run) error {
 		select {
 		case <-timer.C:
 		case <-done:
-			p.w.finish(s, false)
+			p.w.finish(ctx, s, false)
 			return ctx.Err()
 		case <-p.dead:
 			return errHandler // finish was said by the crash
 		}
 	}
-	p.w.finish(s, !b.fails)
+	p.w.finish(ctx, s, !b.fails)
 	switch {
 	case b.panics:
 		panic("the handler was told to")
@@ -113,16 +114,16 @@ func (w *World) begin(p *process, run executor.Run) *start {
 	w.starts[s.attempt] = s
 	w.mu.Unlock()
 	if before != nil {
-		w.fault("run %s attempt %d was started twice: on %s and on %s", s.run, s.n, before.p.title, p.title)
+		w.faultOf(s.run, "attempt %d was started twice: on %s and on %s", s.n, before.p.title, p.title)
 	}
 	return s
 }
 
-func (w *World) finish(s *start, ok bool) {
+func (w *World) finish(ctx context.Context, s *start, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s.ended.IsZero() {
-		s.ended, s.ok = time.Now(), ok
+		s.ended, s.ok, s.sure = time.Now(), ok, ctx.Err() == nil
 	}
 }
 

@@ -311,8 +311,10 @@ func (p *process) keepStreams(ctx context.Context, nc *nats.Conn) error {
 // together, now and then much later.
 func (p *process) workFollowUps(ctx context.Context) error {
 	for ctx.Err() == nil {
+		p.w.working.Add(1)
 		u, ok := p.w.db.TakeFollowUp()
 		if !ok {
+			p.w.working.Add(-1)
 			select {
 			case <-ctx.Done():
 			case <-time.After(p.w.between(20*time.Millisecond, 500*time.Millisecond)):
@@ -335,6 +337,7 @@ func (p *process) workFollowUps(ctx context.Context) error {
 		if err != nil || again {
 			p.w.db.ReturnFollowUp(u)
 		}
+		p.w.working.Add(-1)
 	}
 	return nil
 }

@@ -1,12 +1,12 @@
 package sim
 
 import (
+	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"testing"
 	"testing/synctest"
-
-	"github.com/belfryhq/belfry/internal/domain"
 )
 
 // spools returns a directory in memory for the files of one world, where the machine has such.
@@ -26,40 +26,58 @@ func spools(t *testing.T) string {
 
 // live lives the world of a seed in a bubble of its own. Worlds cannot live side by side in one process: nats.go keeps
 // timers in a pool for all connections, and one bubble must not get another's.
-func live(t *testing.T, seed uint64, look func(*testing.T, *World)) {
+func live(t *testing.T, seed uint64) (sound bool) {
 	t.Helper()
-	dir := spools(t)
-	runtime.GC() // a pool lets go of what it holds in two collections
-	runtime.GC()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(seed, dir)
-		w.Run()
-		look(t, w)
-		if t.Failed() {
-			t.Log(w.plan.describe())
-		}
+	return t.Run(fmt.Sprint("seed", seed), func(t *testing.T) {
+		dir := spools(t)
+		runtime.GC() // a pool lets go of what it holds in two collections
+		runtime.GC()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(seed, dir)
+			w.Run()
+			if len(w.faulty) > 0 {
+				t.Error(w.report())
+			}
+		})
 	})
 }
 
-// A cluster in which nothing breaks fires, runs and settles.
-func TestCalmWorld(t *testing.T) {
-	live(t, 10, func(t *testing.T, w *World) {
-		for _, f := range w.faulty {
-			t.Error(f)
-		}
-		succeeded := 0
-		for _, r := range w.db.Runs() {
-			switch {
-			case !r.State.Final():
-				t.Errorf("run %s is %s", r.ID, r.State)
-			case r.State == domain.Succeeded:
-				succeeded++
-			case r.Reason == domain.ReasonLost:
-				t.Errorf("run %s was named lost: %s", r.ID, r.Message)
+// setting reads a number from the environment.
+func setting(t *testing.T, name string, otherwise int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// TestSeeds lives many worlds and checks each. SIM_SEED pins one, SIM_TIMES says how often it is lived; SIM_SEEDS says
+// how many there are, SIM_FIRST where they begin.
+func TestSeeds(t *testing.T) {
+	if seed := setting(t, "SIM_SEED", -1); seed >= 0 {
+		for range setting(t, "SIM_TIMES", 1) {
+			if !live(t, uint64(seed)) {
+				return
 			}
 		}
-		if succeeded < 30 {
-			t.Errorf("only %d runs succeeded", succeeded)
+		return
+	}
+	seeds := 200
+	if testing.Short() {
+		seeds = 40
+	}
+	first := setting(t, "SIM_FIRST", 0)
+	failed := 0
+	for seed := first; seed < first+setting(t, "SIM_SEEDS", seeds); seed++ {
+		if !live(t, uint64(seed)) {
+			if failed++; failed == 5 {
+				t.Fatal("enough")
+			}
 		}
-	})
+	}
 }

@@ -202,6 +202,7 @@ func (w *World) troubleNetwork(loss, spikes float64, d time.Duration) {
 func (w *World) skew(name string, d time.Duration) {
 	if p := w.node(name).life(); p != nil && !w.healed.Load() {
 		w.event("nemesis", fmt.Sprintf("%s takes the database's clock for %s fast", p.title, d))
+		w.skewed.Store(true)
 		p.store.Skew(d)
 	}
 }

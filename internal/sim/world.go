@@ -28,16 +28,26 @@ type World struct {
 
 	faults  faults
 	helpers sync.WaitGroup // steps under way
+	working atomic.Int64   // follow-ups that a worker has
 	healed  atomic.Bool    // no step may break anything any more
+	skewed  atomic.Bool    // some process had the database's clock wrong
+	// healedAt is when all was mended for good.
+	healedAt time.Time
 
 	mu       sync.Mutex
 	rng      *rand.Rand
 	events   []event
 	messages []simnats.Message
-	faulty   []string // what must not be, whoever found it
+	faulty   []fault // whoever found them
 	starts   map[attempt]*start
 	kills    map[domain.RunID]bool
 	jobs     []domain.JobID
+}
+
+// fault is something that must not be.
+type fault struct {
+	run  domain.RunID // if it is about one
+	text string
 }
 
 // event is something that happened, for the trace of a failure.
@@ -105,10 +115,13 @@ func (w *World) event(who, what string) {
 }
 
 // fault notes something that must not be.
-func (w *World) fault(format string, args ...any) {
+func (w *World) fault(format string, args ...any) { w.faultOf(domain.NilRunID, format, args...) }
+
+// faultOf notes something about a run that must not be.
+func (w *World) faultOf(run domain.RunID, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.faulty = append(w.faulty, fmt.Sprintf(format, args...))
+	w.faulty = append(w.faulty, fault{run, fmt.Sprintf(format, args...)})
 }
 
 // observe keeps messages for the trace, and springs traps that wait for one.
@@ -191,10 +204,13 @@ func (w *World) Run() {
 	w.heal()
 	w.helpers.Wait()
 	w.heal() // what a step did while it ended
+	w.healedAt = time.Now()
+	time.Sleep(recoverFor)
 	w.disableAll()
 	w.awaitQuiet()
 	w.checkLoads()
 	w.end()
+	w.check()
 }
 
 // heal mends everything, for good.
@@ -222,16 +238,17 @@ func (w *World) heal() {
 
 // The limits of a world's life.
 const (
-	loadFor  = 40 * time.Second
-	quietFor = 3 * time.Second
-	quietMax = 5 * time.Minute
+	loadFor    = 40 * time.Second
+	recoverFor = 10 * time.Second // from the healing to the end of the load: all goes well again
+	quietFor   = 3 * time.Second
+	quietMax   = 5 * time.Minute
 )
 
 // awaitQuiet waits until nothing is left to do.
 func (w *World) awaitQuiet() {
 	quiet := time.Time{}
 	for deadline := time.Now().Add(quietMax); time.Now().Before(deadline); time.Sleep(250 * time.Millisecond) {
-		if w.db.Unfinished() > 0 || w.db.FollowUps() > 0 || w.nats.Stored("BELFRY_RESULTS") > 0 || w.handling() > 0 {
+		if w.db.Unfinished() > 0 || w.db.FollowUps() > 0 || w.working.Load() > 0 || w.nats.Stored("BELFRY_RESULTS") > 0 || w.handling() > 0 {
 			quiet = time.Time{}
 			continue
 		}

@@ -56,7 +56,7 @@ func (s *Server) api(m msg) {
 	if err != nil {
 		panic(err)
 	}
-	s.send(msg{subject: m.reply, data: body, from: "nats"})
+	s.send(msg{subject: m.reply, data: body, from: "nats", sure: true})
 }
 
 func (s *Server) makeStream(name string, config []byte, create bool) (any, *apiError) {

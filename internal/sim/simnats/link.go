@@ -8,13 +8,7 @@ import (
 	"time"
 )
 
-var (
-	errRefused = errors.New("simnats: connection refused")
-	errTimeout = errors.New("simnats: the dial timed out")
-)
-
-// dialTimeout is how long a dial over a cut link takes to fail.
-const dialTimeout = 2 * time.Second
+var errRefused = errors.New("simnats: connection refused")
 
 // Link is the network between one process and the server. The server's mutex guards it.
 type Link struct {
@@ -31,26 +25,16 @@ func (s *Server) Link(name string) *Link {
 	return &Link{s: s, Name: name, conns: make(map[*conn]bool)}
 }
 
-// Dial connects to the server; it is what nats.SetCustomDialer takes.
+// Dial connects to the server; it is what nats.SetCustomDialer takes. It never waits, and neither does the exchange that
+// opens a connection: nats.go holds a lock meanwhile, for which its other goroutines wait in a way that a bubble does not
+// take for waiting, so that its time would stand still.
 func (l *Link) Dial(_, _ string) (net.Conn, error) {
-	deadline := time.Now().Add(dialTimeout)
-	for {
-		l.s.mu.Lock()
-		switch {
-		case l.dead || (!l.cut && !l.s.up):
-			l.s.mu.Unlock()
-			return nil, errRefused
-		case !l.cut:
-			c := l.s.accept(l)
-			l.s.mu.Unlock()
-			return c, nil
-		}
-		l.s.mu.Unlock()
-		if time.Now().After(deadline) {
-			return nil, errTimeout
-		}
-		time.Sleep(50 * time.Millisecond)
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	if l.dead || l.cut || !l.s.up {
+		return nil, errRefused
 	}
+	return l.s.accept(l), nil
 }
 
 // Cut makes bytes wait in both directions, or lets them go on.
@@ -145,6 +129,7 @@ type conn struct {
 	up, down *pipe
 	subs     map[string]*sub // by sid
 	partial  []byte          // of what the client sent, not a whole operation yet
+	open     bool            // the opening exchange is over
 	closed   bool            // by the client
 	gone     bool            // for the server
 	arrived  []byte          // for the client to read
@@ -159,7 +144,7 @@ func (s *Server) accept(l *Link) *conn {
 	c.down = &pipe{link: l, deliver: c.arrive}
 	l.conns[c] = true
 	s.conns[c] = true
-	c.down.send([]byte(info(c.id)))
+	c.arrive([]byte(info(c.id)))
 	return c
 }
 
@@ -232,6 +217,10 @@ func (c *conn) Write(b []byte) (int, error) {
 	}
 	if c.link.held && string(b) == "PING\r\n" {
 		c.arrive([]byte("PONG\r\n"))
+		return len(b), nil
+	}
+	if !c.open {
+		c.receive(b)
 		return len(b), nil
 	}
 	c.up.send(append([]byte(nil), b...))

@@ -188,6 +188,11 @@ func (c *conn) operation(b []byte) int {
 		}
 		c.unsubscribe(args[0])
 	case "PING":
+		if !c.open { // the first one ends the opening exchange
+			c.open = true
+			c.arrive([]byte("PONG\r\n"))
+			break
+		}
 		c.down.send([]byte("PONG\r\n"))
 	case "PONG", "CONNECT":
 	default:
@@ -207,13 +212,20 @@ type msg struct {
 	subject, reply string
 	header, data   []byte
 	from           string // link
+	sure           bool   // it is not lost
 }
 
 // publish routes a client's message: to the API, into a stream, to subscribers.
 func (s *Server) publish(m msg) {
 	switch {
 	case strings.HasPrefix(m.subject, "$JS.API."):
-		s.api(m)
+		// The request may be lost, its answer not: while nats.go waits for a consumer that was made, it holds a lock for
+		// which the first messages wait.
+		lost := s.faults.Lose(m.from, m.subject)
+		s.observe(Message{At: time.Now(), From: m.from, Subject: m.subject, Data: m.data, Lost: lost})
+		if !lost {
+			s.api(m)
+		}
 		return
 	case strings.HasPrefix(m.subject, "$JS.ACK."):
 		lost := s.faults.Lose(m.from, m.subject)
@@ -250,7 +262,7 @@ func (s *Server) deliver(to string, m msg) int {
 			continue
 		}
 		n++
-		lost := s.faults.Lose(u.c.link.Name, m.subject)
+		lost := !m.sure && s.faults.Lose(u.c.link.Name, m.subject)
 		s.observe(Message{At: time.Now(), From: m.from, To: u.c.link.Name, Subject: m.subject, Data: m.data, Lost: lost})
 		if !lost {
 			u.c.down.send(u.frame(m))
