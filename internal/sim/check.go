@@ -75,14 +75,15 @@ func (e *evidence) fires(job domain.JobID) map[int64]bool {
 		if to.IsZero() {
 			to = time.Now()
 		}
-		sureFrom := v.From
+		from, sureFrom := v.From, v.From
 		if i > 0 {
-			sureFrom = v.From.Add(slack + jitterMax)
+			// An edit that shortens the jitter takes over a fire time whose due instant was still to come.
+			from, sureFrom = v.From.Add(-jitterMax), v.From.Add(slack+jitterMax)
 		}
 		for f, ok := compiled.Next(v.From.Add(-2 * time.Second)); ok && f.Before(to.Add(slack)); f, ok = compiled.Next(f) {
 			due := compiled.Due(job, f)
 			ms := f.UnixMilli()
-			if due.After(v.From) && !due.After(to.Add(slack)) {
+			if due.After(from) && !due.After(to.Add(slack)) {
 				sure := due.After(sureFrom) && !due.After(to)
 				out[ms] = out[ms] || sure
 			}
