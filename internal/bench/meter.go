@@ -13,10 +13,11 @@ type reading struct {
 	wal      string           // pg_lsn
 	database int64            // bytes
 	traffic  int64            // bytes through NATS
+	machine  time.Duration    // CPU time of all processes there are, 0 if unknown
 }
 
 func (b *Bench) read(ctx context.Context, parts []*child) (reading, error) {
-	r := reading{at: time.Now(), parts: make(map[string]usage)}
+	r := reading{at: time.Now(), parts: make(map[string]usage), machine: machineBusy()}
 	if err := b.servers.db.QueryRow(ctx, `SELECT pg_current_wal_lsn()::text, pg_database_size(current_database())`).Scan(&r.wal, &r.database); err != nil {
 		return r, fmt.Errorf("read Postgres's counters: %w", err)
 	}
@@ -62,6 +63,9 @@ func (b *Bench) cost(ctx context.Context, f Figures, from, to reading, runs floa
 	}
 	if len(to.parts) > 0 {
 		f["cpu_percent"] = sum / span / 1e4
+		if busy := to.machine - from.machine; busy > 0 {
+			f["others_cpu_percent"] = max(0, float64(busy)/float64(time.Microsecond)-sum) / span / 1e4
+		}
 		f["memory_bytes"] = memory
 	}
 	f["measured_s"] = span

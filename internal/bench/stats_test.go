@@ -228,3 +228,14 @@ func TestGrowth(t *testing.T) {
 		t.Error("four sizes tell nothing")
 	}
 }
+
+func TestBusyOf(t *testing.T) {
+	if got := busyOf("cpu  100 20 30 9999 500 4 5 77 0 0"); got != 1590*time.Millisecond {
+		t.Errorf("got %v", got)
+	}
+	for _, line := range []string{"", "cpu 1 2", "cpu0 1 2 3 4 5 6 7 8", "cpu a b c d e f g h"} {
+		if got := busyOf(line); got != 0 {
+			t.Errorf("%q: got %v", line, got)
+		}
+	}
+}

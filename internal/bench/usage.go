@@ -112,3 +112,31 @@ func kilobytes(path, key string) int64 {
 	}
 	return 0
 }
+
+// machineBusy returns the CPU time that all processes of the machine have used since it started, 0 if it is not told.
+func machineBusy() time.Duration {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	return busyOf(line)
+}
+
+// busyOf sums the line "cpu user nice system idle iowait irq softirq steal …", idle times aside. Time of guests is part
+// of user.
+func busyOf(line string) time.Duration {
+	fields := strings.Fields(line)
+	if len(fields) < 8 || fields[0] != "cpu" {
+		return 0
+	}
+	var busy time.Duration
+	for _, at := range []int{1, 2, 3, 6, 7} {
+		n, err := strconv.ParseInt(fields[at], 10, 64)
+		if err != nil {
+			return 0
+		}
+		busy += time.Duration(n) * clockTick
+	}
+	return busy
+}
