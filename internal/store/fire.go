@@ -19,7 +19,12 @@ const TimeoutGrace = 30 * time.Second
 // error the result holds what was committed all the same.
 func (s *Store) Admit(ctx context.Context, in []Admission) (Admitted, error) {
 	var free, slotted []Admission
+	seen := make(map[domain.RunID]bool, len(in))
 	for _, a := range in {
+		if seen[a.RunID] {
+			continue // a ring may hold a run twice; only one of its routes may count
+		}
+		seen[a.RunID] = true
 		if a.Def.NeedsSlot() {
 			slotted = append(slotted, a)
 		} else {
@@ -81,12 +86,13 @@ func (s *Store) admit(ctx context.Context, q *sqlcgen.Queries, in []Admission, o
 	return wait.insert(ctx, q)
 }
 
-// admitted is the run that an admission has made queued: what the admission says, and what only the row does.
+// admitted is the run that an admission has made queued. Where it is bound to is what the row says and nothing else:
+// whoever is offered it must be who it is bound to.
 func admitted(a *Admission, r *sqlcgen.AdmitRunsRow) domain.LiveRun {
 	run := domain.LiveRun{
 		ID: r.ID, JobID: a.JobID, JobVersion: a.JobVersion, Group: r.GroupName, Cause: domain.Cause(r.Cause),
 		State: domain.Queued, Attempt: a.Attempt, Bind: int(r.Bind), FireTime: r.FireTime, DueAt: a.DueAt, BoundAt: r.BoundAt,
-		Instance: a.Instance, BootID: a.BootID, Pin: a.Pin, Avoid: a.Avoid, Param: r.Param, BroadcastID: r.BroadcastID,
+		Instance: orZero(r.Instance), BootID: orZero(r.BootID), Pin: a.Pin, Avoid: a.Avoid, Param: r.Param, BroadcastID: r.BroadcastID,
 		ParentRunID: r.ParentRunID,
 	}
 	if r.ShardIndex != nil && r.ShardTotal != nil {

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -117,6 +118,34 @@ func TestHeldRunIsReleasedInOrder(t *testing.T) {
 		}
 		if out, err = s.Admit(t.Context(), admissions(t, s, res.Released)); err != nil || len(out.Bound) != 1 {
 			t.Fatalf("admit the released: %+v, %v", out, err)
+		}
+	}
+}
+
+// A ring may hold a run twice, and route it to two instances. Who is offered it is who it is bound to.
+func TestAdmitTheSameRunTwice(t *testing.T) {
+	for _, block := range []domain.Block{domain.BlockParallel, domain.BlockSerial} {
+		s, _ := open(t)
+		job := create(t, s, "a", func(sp *domain.JobSpec) { sp.Block = block })
+		trigger(t, s, job.ID, 20)
+		in := admissions(t, s, claim(t, s))
+		twice := slices.Clone(in)
+		for i := range twice {
+			twice[i].Binding = domain.Binding{Instance: "i2", BootID: "b2", Route: "test"}
+		}
+		for _, batch := range [][]store.Admission{slices.Concat(in[:10], twice[:10]), slices.Concat(twice[10:], in[10:])} {
+			out, err := s.Admit(t.Context(), batch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if block == domain.BlockParallel && len(out.Bound) != 10 {
+				t.Fatalf("%d runs bound", len(out.Bound))
+			}
+			for _, r := range out.Bound {
+				if at := query[string](t, s, `SELECT instance || ' ' || boot_id FROM runs_live WHERE id = $1`, r.ID); at != r.Instance+" "+r.BootID {
+					t.Errorf("%s: bound to %s, and offered to %s", block, at, r.Instance)
+				}
+			}
 		}
 	}
 }

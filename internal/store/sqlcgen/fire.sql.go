@@ -28,7 +28,7 @@ UPDATE runs_live r
  WHERE r.id = w.id AND (r.due_at = w.due_at) IS TRUE AND r.job_version = w.version AND r.attempt = w.attempt
    AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
    AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - $1::interval)
-RETURNING r.id, r.group_name, r.cause, r.bind, r.fire_time, r.bound_at, r.param, r.shard_index, r.shard_total,
+RETURNING r.id, r.group_name, r.cause, r.bind, r.instance, r.boot_id, r.fire_time, r.bound_at, r.param, r.shard_index, r.shard_total,
           r.broadcast_id, r.parent_run_id
 `
 
@@ -50,6 +50,8 @@ type AdmitRunsRow struct {
 	GroupName   string
 	Cause       string
 	Bind        int32
+	Instance    *string
+	BootID      *string
 	FireTime    *time.Time
 	BoundAt     *time.Time
 	Param       *string
@@ -88,6 +90,8 @@ func (q *Queries) AdmitRuns(ctx context.Context, arg AdmitRunsParams) ([]AdmitRu
 			&i.GroupName,
 			&i.Cause,
 			&i.Bind,
+			&i.Instance,
+			&i.BootID,
 			&i.FireTime,
 			&i.BoundAt,
 			&i.Param,
