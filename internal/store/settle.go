@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -146,9 +147,16 @@ func (w *settling) lock(ctx context.Context) error {
 			return err
 		}
 	}
-	rows, err := w.q.LockRuns(ctx, ids)
+	finished, err := w.finish(ctx, peek)
 	if err != nil {
 		return err
+	}
+	ids = slices.DeleteFunc(ids, func(id domain.RunID) bool { return finished[id] })
+	var rows []sqlcgen.LockRunsRow
+	if len(ids) > 0 {
+		if rows, err = w.q.LockRuns(ctx, ids); err != nil {
+			return err
+		}
 	}
 	w.liveRows = make(map[domain.RunID]sqlcgen.RunsLive, len(rows))
 	for _, r := range rows {
@@ -159,6 +167,60 @@ func (w *settling) lock(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// finish settles the ordinary ends, of runs that succeeded, and returns which those were. The rest is left to compare.
+func (w *settling) finish(ctx context.Context, peek []sqlcgen.PeekRunsRow) (map[domain.RunID]bool, error) {
+	ordinary := make(map[domain.RunID]bool, len(peek))
+	for _, r := range peek {
+		ordinary[r.ID] = r.BroadcastID == nil
+	}
+	at := make(map[domain.RunID]int, len(w.in))
+	var first []int // the first result of each such run
+	for i, e := range w.in {
+		if _, seen := at[e.RunID]; seen || e.Outcome != domain.OutcomeSucceeded || e.Group == "" || e.Reason != "" || !ordinary[e.RunID] {
+			continue
+		}
+		at[e.RunID] = i
+		first = append(first, i)
+	}
+	if len(first) == 0 {
+		return nil, nil
+	}
+	slices.SortFunc(first, func(a, b int) int { return slices.Compare(w.in[a].RunID[:], w.in[b].RunID[:]) })
+	var p sqlcgen.FinishRunsParams
+	for _, i := range first {
+		e := w.in[i]
+		w.clean(&e, time.Time{})
+		p.Ids = append(p.Ids, e.RunID)
+		p.Attempts = append(p.Attempts, int32(e.Attempt))
+		p.Instances = append(p.Instances, e.Instance)
+		p.Boots = append(p.Boots, e.BootID)
+		p.Groups = append(p.Groups, e.Group)
+		p.Messages = append(p.Messages, e.Message)
+		p.Outputs = append(p.Outputs, e.Output)
+		p.StartedAts = append(p.StartedAts, epoch(e.StartedAt))
+		p.FinishedAts = append(p.FinishedAts, e.FinishedAt)
+		p.LastLines = append(p.LastLines, e.LastLine)
+	}
+	rows, err := w.q.FinishRuns(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	finished := make(map[domain.RunID]bool, len(rows))
+	for _, r := range rows {
+		finished[r.ID] = true
+		w.matched[r.ID] = true // a second result of this batch for the same attempt is a repeat
+		w.out.Dispositions[at[r.ID]] = domain.Settled
+		w.out.Changes = append(w.out.Changes, domain.Change{
+			RunID: r.ID, JobID: domain.JobID(r.JobID), JobVersion: int(r.JobVersion), Group: r.GroupName, Cause: domain.Cause(r.Cause),
+			State: domain.Succeeded, FireTime: r.FireTime, Attempt: int(r.Attempt), LatenessMS: r.LatenessMs,
+		})
+		def := w.defs[versionKey{domain.JobID(r.JobID), int(r.JobVersion)}]
+		w.children(def, r.ID, domain.Succeeded, r.FinishedAt)
+		w.free(def, &sqlcgen.RunsLive{ID: r.ID, JobID: r.JobID, Instance: r.Instance}, true)
+	}
+	return finished, nil
 }
 
 // lockRetried keeps the jobs of failed runs from being deleted before what is decided about their retries is seen.
@@ -191,6 +253,9 @@ func (w *settling) lockRetried(ctx context.Context, peek []sqlcgen.PeekRunsRow) 
 func (w *settling) compare(context.Context) error {
 	var retried []int
 	for i, e := range w.in {
+		if w.out.Dispositions[i] != "" {
+			continue // finished
+		}
 		r, live := w.liveRows[e.RunID]
 		def := w.defs[versionKey{domain.JobID(r.JobID), int(r.JobVersion)}]
 		switch {
@@ -206,7 +271,7 @@ func (w *settling) compare(context.Context) error {
 		}
 		w.matched[e.RunID] = true // a second Ended of this batch for the same attempt is a repeat
 		w.out.Dispositions[i] = domain.Settled
-		w.clean(&e, &r)
+		w.clean(&e, r.CreatedAt)
 		killed := r.KillRequestedAt != nil
 		switch {
 		case e.Outcome == domain.OutcomeUnstarted && !killed:
@@ -250,7 +315,7 @@ func (w *settling) tryAgain(def *definition, r *sqlcgen.RunsLive, e *domain.Ende
 func (w *settling) planRetries(retried []int) {
 	for _, i := range retried {
 		r, e := w.rowOf(i), w.in[i]
-		w.clean(&e, &r)
+		w.clean(&e, r.CreatedAt)
 		def := w.defs[versionKey{domain.JobID(r.JobID), int(r.JobVersion)}]
 		if !w.exists[r.JobID] {
 			w.end(def, r, e, false)

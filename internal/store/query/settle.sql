@@ -29,8 +29,35 @@ SELECT id FROM runs_live WHERE id = ANY(@ids::uuid[]) ORDER BY id FOR UPDATE;
 -- name: DeleteLive :exec
 DELETE FROM runs_live WHERE id = ANY(@ids::uuid[]);
 
+-- name: FinishRuns :many
+-- The ordinary end, in one go: attempts that succeeded on the boot that they are bound to move into the history. What
+-- does not match, or is a shard, or was to be killed, stays. The ids come sorted and once each, so that runs are locked
+-- by id.
+WITH e AS (
+    SELECT unnest(@ids::uuid[]) AS id, unnest(@attempts::int[]) AS attempt, unnest(@instances::text[]) AS instance,
+           unnest(@boots::text[]) AS boot, unnest(@groups::text[]) AS group_name, unnest(@messages::text[]) AS message,
+           unnest(@outputs::text[]) AS output, unnest(@started_ats::timestamptz[]) AS started_at,
+           unnest(@finished_ats::timestamptz[]) AS finished_at, unnest(@last_lines::bigint[]) AS last_line
+), d AS (
+    DELETE FROM runs_live r USING e
+     WHERE r.id = e.id AND r.attempt = e.attempt AND (r.instance = e.instance) IS TRUE AND (r.boot_id = e.boot) IS TRUE
+       AND r.group_name = e.group_name AND r.kill_requested_at IS NULL AND r.broadcast_id IS NULL AND r.state IN ('queued', 'running')
+    RETURNING r.*
+)
+INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, output, param,
+       attempt, fire_time, due_at, created_at, dispatched_at, started_at, finished_at, lateness_ms,
+       last_line, instance, boot_id, route, parent_run_id, event_id)
+SELECT d.id, d.job_id, d.job_version, d.group_name, d.cause, 'succeeded', '', e.message, e.output, d.param,
+       d.attempt, d.fire_time, d.due_at, d.created_at, d.dispatched_at,
+       GREATEST(COALESCE(NULLIF(e.started_at, 'epoch'), d.started_at), d.created_at), GREATEST(e.finished_at, d.created_at),
+       COALESCE(CASE WHEN d.attempt = 1 THEN (extract(epoch FROM NULLIF(e.started_at, 'epoch') - d.due_at) * 1000)::bigint END, d.lateness_ms),
+       e.last_line, d.instance, d.boot_id, d.route, d.parent_run_id, d.event_id
+  FROM d JOIN e ON e.id = d.id
+RETURNING id, job_id, job_version, group_name, cause, fire_time, attempt, instance, finished_at, lateness_ms;
+
 -- name: MoveToHistory :many
--- The caller holds the rows' locks and has compared; what it gives is moved, with DeleteLive after it.
+-- The caller holds the rows' locks and has compared; what it gives is moved, with DeleteLive after it. Lateness is the
+-- first attempt's; the executor knows best when that started.
 WITH e AS (
     SELECT unnest(@ids::uuid[]) AS id, unnest(@states::text[]) AS state, unnest(@reasons::text[]) AS reason,
            unnest(@messages::text[]) AS message, unnest(@outputs::text[]) AS output,
@@ -43,7 +70,7 @@ INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, rea
 SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, e.state, e.reason, e.message, e.output, r.param,
        r.attempt, r.fire_time, r.due_at, r.created_at, r.dispatched_at,
        COALESCE(NULLIF(e.started_at, 'epoch'), r.started_at), e.finished_at, r.kill_requested_at,
-       COALESCE(r.lateness_ms, (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint),
+       COALESCE(CASE WHEN r.attempt = 1 THEN (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint END, r.lateness_ms),
        e.last_line, r.instance, r.boot_id, r.route, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
   FROM e JOIN runs_live r ON r.id = e.id
 RETURNING id, lateness_ms;
@@ -66,7 +93,7 @@ UPDATE runs_live r
    SET state = 'retrying', replanned = false, rung_at = NULL, due_at = e.due_at, reason = e.reason,
        message = e.message, avoid = NULLIF(e.avoid, ''), instance = NULL, boot_id = NULL, bound_at = NULL,
        give_up_at = NULL, waiting = NULL, started_at = NULL, dispatched_at = NULL,
-       lateness_ms = COALESCE(r.lateness_ms, (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint)
+       lateness_ms = COALESCE(CASE WHEN r.attempt = 1 THEN (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint END, r.lateness_ms)
   FROM e WHERE r.id = e.id
 RETURNING r.*;
 

@@ -138,6 +138,101 @@ func (q *Queries) DeleteLive(ctx context.Context, ids []domain.RunID) error {
 	return err
 }
 
+const finishRuns = `-- name: FinishRuns :many
+WITH e AS (
+    SELECT unnest($1::uuid[]) AS id, unnest($2::int[]) AS attempt, unnest($3::text[]) AS instance,
+           unnest($4::text[]) AS boot, unnest($5::text[]) AS group_name, unnest($6::text[]) AS message,
+           unnest($7::text[]) AS output, unnest($8::timestamptz[]) AS started_at,
+           unnest($9::timestamptz[]) AS finished_at, unnest($10::bigint[]) AS last_line
+), d AS (
+    DELETE FROM runs_live r USING e
+     WHERE r.id = e.id AND r.attempt = e.attempt AND (r.instance = e.instance) IS TRUE AND (r.boot_id = e.boot) IS TRUE
+       AND r.group_name = e.group_name AND r.kill_requested_at IS NULL AND r.broadcast_id IS NULL AND r.state IN ('queued', 'running')
+    RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
+)
+INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, output, param,
+       attempt, fire_time, due_at, created_at, dispatched_at, started_at, finished_at, lateness_ms,
+       last_line, instance, boot_id, route, parent_run_id, event_id)
+SELECT d.id, d.job_id, d.job_version, d.group_name, d.cause, 'succeeded', '', e.message, e.output, d.param,
+       d.attempt, d.fire_time, d.due_at, d.created_at, d.dispatched_at,
+       GREATEST(COALESCE(NULLIF(e.started_at, 'epoch'), d.started_at), d.created_at), GREATEST(e.finished_at, d.created_at),
+       COALESCE(CASE WHEN d.attempt = 1 THEN (extract(epoch FROM NULLIF(e.started_at, 'epoch') - d.due_at) * 1000)::bigint END, d.lateness_ms),
+       e.last_line, d.instance, d.boot_id, d.route, d.parent_run_id, d.event_id
+  FROM d JOIN e ON e.id = d.id
+RETURNING id, job_id, job_version, group_name, cause, fire_time, attempt, instance, finished_at, lateness_ms
+`
+
+type FinishRunsParams struct {
+	Ids         []domain.RunID
+	Attempts    []int32
+	Instances   []string
+	Boots       []string
+	Groups      []string
+	Messages    []string
+	Outputs     []string
+	StartedAts  []time.Time
+	FinishedAts []time.Time
+	LastLines   []int64
+}
+
+type FinishRunsRow struct {
+	ID         domain.RunID
+	JobID      int64
+	JobVersion int32
+	GroupName  string
+	Cause      string
+	FireTime   *time.Time
+	Attempt    int32
+	Instance   *string
+	FinishedAt time.Time
+	LatenessMs *int64
+}
+
+// The ordinary end, in one go: attempts that succeeded on the boot that they are bound to move into the history. What
+// does not match, or is a shard, or was to be killed, stays. The ids come sorted and once each, so that runs are locked
+// by id.
+func (q *Queries) FinishRuns(ctx context.Context, arg FinishRunsParams) ([]FinishRunsRow, error) {
+	rows, err := q.db.Query(ctx, finishRuns,
+		arg.Ids,
+		arg.Attempts,
+		arg.Instances,
+		arg.Boots,
+		arg.Groups,
+		arg.Messages,
+		arg.Outputs,
+		arg.StartedAts,
+		arg.FinishedAts,
+		arg.LastLines,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []FinishRunsRow
+	for rows.Next() {
+		var i FinishRunsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.JobID,
+			&i.JobVersion,
+			&i.GroupName,
+			&i.Cause,
+			&i.FireTime,
+			&i.Attempt,
+			&i.Instance,
+			&i.FinishedAt,
+			&i.LatenessMs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const handSlots = `-- name: HandSlots :many
 SELECT f.job_id::bigint AS job_id, f.instance::text AS instance, n.id AS next_id
   FROM (SELECT unnest($1::bigint[]) AS job_id, unnest($2::text[]) AS instance) f
@@ -455,7 +550,7 @@ INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, rea
 SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, e.state, e.reason, e.message, e.output, r.param,
        r.attempt, r.fire_time, r.due_at, r.created_at, r.dispatched_at,
        COALESCE(NULLIF(e.started_at, 'epoch'), r.started_at), e.finished_at, r.kill_requested_at,
-       COALESCE(r.lateness_ms, (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint),
+       COALESCE(CASE WHEN r.attempt = 1 THEN (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint END, r.lateness_ms),
        e.last_line, r.instance, r.boot_id, r.route, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
   FROM e JOIN runs_live r ON r.id = e.id
 RETURNING id, lateness_ms
@@ -477,7 +572,8 @@ type MoveToHistoryRow struct {
 	LatenessMs *int64
 }
 
-// The caller holds the rows' locks and has compared; what it gives is moved, with DeleteLive after it.
+// The caller holds the rows' locks and has compared; what it gives is moved, with DeleteLive after it. Lateness is the
+// first attempt's; the executor knows best when that started.
 func (q *Queries) MoveToHistory(ctx context.Context, arg MoveToHistoryParams) ([]MoveToHistoryRow, error) {
 	rows, err := q.db.Query(ctx, moveToHistory,
 		arg.Ids,
@@ -767,7 +863,7 @@ UPDATE runs_live r
    SET state = 'retrying', replanned = false, rung_at = NULL, due_at = e.due_at, reason = e.reason,
        message = e.message, avoid = NULLIF(e.avoid, ''), instance = NULL, boot_id = NULL, bound_at = NULL,
        give_up_at = NULL, waiting = NULL, started_at = NULL, dispatched_at = NULL,
-       lateness_ms = COALESCE(r.lateness_ms, (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint)
+       lateness_ms = COALESCE(CASE WHEN r.attempt = 1 THEN (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint END, r.lateness_ms)
   FROM e WHERE r.id = e.id
 RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
 `
