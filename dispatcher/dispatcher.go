@@ -127,7 +127,7 @@ func (d *Dispatcher) watchRoster(ctx context.Context) {
 // Run does the work of the dispatcher role beside Watch: results, waiting runs, reconcilers. It blocks until ctx
 // ends and what was taken is done.
 func (d *Dispatcher) Run(ctx context.Context) error {
-	d.together(ctx, d.resultLoop, d.assignLoop, d.reconcileLoops, d.upkeepLoop, d.vacuumLoop)
+	d.together(ctx, d.resultLoops, d.assignLoop, d.reconcileLoops, d.upkeepLoop, d.vacuumLoop)
 	return nil
 }
 

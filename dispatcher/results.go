@@ -18,8 +18,18 @@ import (
 const (
 	resultsConsumer = "settle"
 	settleBatch     = 1000 // results a transaction
-	settleMessages  = 100  // messages a batch; each carries up to wire.MaxResults
+	settleMessages  = 20   // messages a batch; each carries up to wire.MaxResults
+	settlers        = 2    // batches at a time: one waits for Postgres while another is read
 )
+
+// resultLoops settle beside each other.
+func (d *Dispatcher) resultLoops(ctx context.Context) {
+	loops := make([]func(context.Context), settlers)
+	for i := range loops {
+		loops[i] = d.resultLoop
+	}
+	d.together(ctx, loops...)
+}
 
 // resultLoop takes results from the stream, settles them, and only then acknowledges them.
 func (d *Dispatcher) resultLoop(ctx context.Context) {

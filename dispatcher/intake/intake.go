@@ -18,26 +18,28 @@ const AckWait = 10 * time.Second
 // gatherTime is how long the first message of a batch waits for others.
 const gatherTime = 2 * time.Millisecond
 
-// prefetch bounds the messages that are fetched and not yet handed on.
-const prefetch = 500
+// ackPending bounds the messages that all takers together have fetched and not acknowledged.
+const ackPending = 4000
 
 // prefetchBytes bounds them in bytes: a message may have a megabyte.
 const prefetchBytes = 32 << 20
 
-// Run hands batches of up to limit messages of the durable consumer to handle, one batch at a time, until ctx ends.
-// Handle acknowledges what it is done with. The error says why the consumer cannot be read.
+// Run hands batches of up to limit messages of the durable consumer to handle, one batch at a time, until ctx ends. As
+// much again is fetched meanwhile, and no more: what waits here for longer than AckWait comes again, and if that is
+// because the work is slow, it makes more of it. Handle acknowledges what it is done with. The error says why the
+// consumer cannot be read.
 func Run(ctx context.Context, js jetstream.JetStream, stream, durable string, limit int, handle func(context.Context, []jetstream.Msg)) error {
 	cons, err := js.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{
-		Durable: durable, AckPolicy: jetstream.AckExplicitPolicy, AckWait: AckWait, MaxAckPending: 8 * prefetch,
+		Durable: durable, AckPolicy: jetstream.AckExplicitPolicy, AckWait: AckWait, MaxAckPending: ackPending,
 	})
 	if err != nil {
 		return err
 	}
-	iter, err := cons.Messages(jetstream.PullMaxMessagesWithBytesLimit(prefetch, prefetchBytes), jetstream.PullHeartbeat(5*time.Second))
+	iter, err := cons.Messages(jetstream.PullMaxMessagesWithBytesLimit(limit, prefetchBytes), jetstream.PullHeartbeat(5*time.Second))
 	if err != nil {
 		return err
 	}
-	msgs := make(chan jetstream.Msg, prefetch)
+	msgs := make(chan jetstream.Msg)
 	ended := make(chan error, 1)
 	go func() {
 		defer close(msgs)
