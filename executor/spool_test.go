@@ -141,8 +141,6 @@ func TestReporterRefusesWhenFull(t *testing.T) {
 	}
 }
 
-func ptr[T any](v T) *T { return &v }
-
 // TestSpoolErrorsSayWhatToDo shows that an error of Run names the setting, and leaves its prefix to the caller.
 func TestSpoolErrorsSayWhatToDo(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
