@@ -141,7 +141,11 @@ func (c *natsCluster) urls(user string, through func(i int) string) string {
 func (c *natsCluster) launch(i int) {
 	c.t.Helper()
 	n := c.nodes[i]
-	n.process = launch(c.t, "nats "+n.name, "nats", c.dir, n.env)
+	start := spawn
+	if n.process == nil { // its first life tells why the cluster did not come up
+		start = launch
+	}
+	n.process = start(c.t, "nats "+n.name, "nats", c.dir, n.env)
 }
 
 // wipe deletes what a server has stored. It must have been killed.

@@ -23,8 +23,22 @@ type process struct {
 	ended  chan struct{} // closed when it is gone and all that it said has been read
 }
 
-// launch starts the test binary as something else. extra are environment entries.
+// launch starts the test binary as something else, and shows what it said last if the test fails. extra are environment
+// entries.
 func launch(t testing.TB, name, as, dir string, extra []string, args ...string) *process {
+	t.Helper()
+	p := spawn(t, name, as, dir, extra, args...)
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("%s said, last of all:\n%s", name, p.stderr.tail(60))
+		}
+	})
+	return p
+}
+
+// spawn is launch for one process of many, of whose words nothing is shown.
+func spawn(t testing.TB, name, as, dir string, extra []string, args ...string) *process {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -46,12 +60,7 @@ func launch(t testing.TB, name, as, dir string, extra []string, args ...string) 
 		_ = p.cmd.Wait() // its status is looked at by who asks
 		close(p.ended)
 	}()
-	t.Cleanup(func() {
-		p.kill()
-		if t.Failed() {
-			t.Logf("%s said, last of all:\n%s", name, p.stderr.tail(60))
-		}
-	})
+	t.Cleanup(p.kill)
 	return p
 }
 

@@ -37,6 +37,11 @@ const (
 	longTorture  = 25 * time.Minute
 )
 
+// pinned are seeds that found something once. Every other torture without a seed of its own repeats one of them.
+var pinned = []uint64{
+	6802239708113108643, // a wrong clock fired runs before they were due, out of reach of an edit
+}
+
 // Hundreds of jobs run while everything under them is killed, frozen, cut off, slowed, wiped and lied to; and afterwards
 // the checker finds each promise kept. See docs/torture.md.
 func TestTorture(t *testing.T) {
@@ -49,6 +54,9 @@ func TestTorture(t *testing.T) {
 		if length, err = time.ParseDuration(text); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if seed%2 == 0 {
+		seed = pinned[rand.IntN(len(pinned))]
 	}
 	if text := os.Getenv(envTortureSeed); text != "" {
 		var err error
@@ -73,6 +81,7 @@ func TestTorture(t *testing.T) {
 		thorough(t, report)
 	}
 	if t.Failed() {
+		t.Logf("repeat it with %s=%d, and pin that seed when what it found is mended", envTortureSeed, seed)
 		w.keep(t, h)
 	}
 }

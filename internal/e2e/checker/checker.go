@@ -252,13 +252,14 @@ func (c *check) lateness() {
 	troubled = merge(troubled)
 	for i := range c.h.Runs {
 		r := &c.h.Runs[i]
-		if r.LatenessMS == nil {
-			continue
+		first := c.notes[try{r.ID, 1}]
+		if len(first) == 0 || !r.scheduled() || r.Attempt > 1 || !c.tries[try{r.ID, 1}].last {
+			continue // the due instant is that of another attempt
 		}
-		late := time.Duration(*r.LatenessMS) * time.Millisecond
+		late := first[0].Start.Sub(r.DueAt).Truncate(time.Millisecond)
 		c.report.Worst = max(c.report.Worst, late)
 		j := c.jobs[r.Job]
-		if j == nil || r.Cause != domain.CauseSchedule || r.Attempt > 1 || inside(troubled, r.DueAt) {
+		if j == nil || r.Cause != domain.CauseSchedule || inside(troubled, r.DueAt) {
 			continue
 		}
 		if v := j.version(r.Version); v == nil || v.Spec.Block != domain.BlockParallel {

@@ -365,8 +365,8 @@ func TestRejects(t *testing.T) {
 			p.Acks = append(p.Acks, Ack{What: "trigger", Job: 1, Run: p.at(1, 3).ID, Tag: "x"})
 		}},
 		{"late without a fault", RuleLate, func(p *planted) {
-			late := int64(5_500)
-			p.at(1, 3).LatenessMS = &late
+			n := p.noteOf(p.at(1, 3).ID)
+			n.Start, n.End = at(8.1), at(8.2)
 		}},
 		{"a child that is missing", RuleChild, func(p *planted) {
 			p.Versions[0].Spec.Children = []domain.Child{{JobID: 2, On: domain.OnSuccess}}
