@@ -19,12 +19,13 @@ const TimeoutGrace = 30 * time.Second
 // error the result holds what was committed all the same.
 func (s *Store) Admit(ctx context.Context, in []Admission) (Admitted, error) {
 	var free, slotted []Admission
-	seen := make(map[domain.RunID]bool, len(in))
+	seen := make(map[admissionKey]bool, len(in))
 	for _, a := range in {
-		if seen[a.RunID] {
+		key := keyOf(&a)
+		if seen[key] {
 			continue // a ring may hold a run twice; only one of its routes may count
 		}
-		seen[a.RunID] = true
+		seen[key] = true
 		if a.Def.NeedsSlot() {
 			slotted = append(slotted, a)
 		} else {
@@ -54,10 +55,10 @@ func (s *Store) Admit(ctx context.Context, in []Admission) (Admitted, error) {
 // admit writes the admissions, sorting them by run id, and counts on the caller that those which need a slot have it.
 func (s *Store) admit(ctx context.Context, q *sqlcgen.Queries, in []Admission, out *Admitted) error {
 	p := sqlcgen.AdmitRunsParams{Tolerance: s.plan.Tolerance}
-	at := make(map[domain.RunID]int, len(in))
+	at := make(map[admissionKey]int, len(in))
 	slices.SortFunc(in, func(a, b Admission) int { return slices.Compare(a.RunID[:], b.RunID[:]) })
 	for i, a := range in {
-		at[a.RunID] = i
+		at[keyOf(&a)] = i
 		p.Ids = append(p.Ids, a.RunID)
 		p.DueAts = append(p.DueAts, a.DueAt)
 		p.Versions = append(p.Versions, int32(a.JobVersion))
@@ -74,7 +75,7 @@ func (s *Store) admit(ctx context.Context, q *sqlcgen.Queries, in []Admission, o
 	}
 	var wait waitingRows
 	for _, r := range rows {
-		a := &in[at[r.ID]]
+		a := &in[at[admissionKey{r.ID, int(r.JobVersion), int(r.Attempt), r.DueAt.UnixMicro()}]]
 		run := admitted(a, &r)
 		if run.Instance != "" {
 			out.Bound = append(out.Bound, run)
@@ -86,14 +87,26 @@ func (s *Store) admit(ctx context.Context, q *sqlcgen.Queries, in []Admission, o
 	return wait.insert(ctx, q)
 }
 
-// admitted is the run that an admission has made queued. Where it is bound to is what the row says and nothing else:
-// whoever is offered it must be who it is bound to.
+// admissionKey is what an admission and the row that it admits have in common. The run alone would not do: a ring may
+// hold a run twice, as two versions of its job planned it, before and after an edit, and both may come in one batch.
+type admissionKey struct {
+	run              domain.RunID
+	version, attempt int
+	due              int64 // Unix microseconds
+}
+
+func keyOf(a *Admission) admissionKey {
+	return admissionKey{a.RunID, a.JobVersion, a.Attempt, a.DueAt.UnixMicro()}
+}
+
+// admitted is the run that an admission has made queued: what the admission says, and what only the row does. To whom it
+// is bound only the row says, or a run that came twice would be offered to one instance and bound to another.
 func admitted(a *Admission, r *sqlcgen.AdmitRunsRow) domain.LiveRun {
 	run := domain.LiveRun{
 		ID: r.ID, JobID: a.JobID, JobVersion: a.JobVersion, Group: r.GroupName, Cause: domain.Cause(r.Cause),
 		State: domain.Queued, Attempt: a.Attempt, Bind: int(r.Bind), FireTime: r.FireTime, DueAt: a.DueAt, BoundAt: r.BoundAt,
-		Instance: orZero(r.Instance), BootID: orZero(r.BootID), Pin: a.Pin, Avoid: a.Avoid, Param: r.Param, BroadcastID: r.BroadcastID,
-		ParentRunID: r.ParentRunID,
+		Instance: orZero(r.Instance), BootID: orZero(r.BootID), Pin: a.Pin, Avoid: a.Avoid, Param: r.Param,
+		BroadcastID: r.BroadcastID, ParentRunID: r.ParentRunID,
 	}
 	if r.ShardIndex != nil && r.ShardTotal != nil {
 		run.Shard = &domain.Shard{Index: int(*r.ShardIndex), Total: int(*r.ShardTotal)}

@@ -18,8 +18,8 @@ UPDATE runs_live r
  WHERE r.id = w.id AND (r.due_at = w.due_at) IS TRUE AND r.job_version = w.version AND r.attempt = w.attempt
    AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
    AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - @tolerance::interval)
-RETURNING r.id, r.group_name, r.cause, r.bind, r.instance, r.boot_id, r.fire_time, r.bound_at, r.param, r.shard_index, r.shard_total,
-          r.broadcast_id, r.parent_run_id;
+RETURNING r.id, r.job_version, r.attempt, r.due_at, r.group_name, r.cause, r.instance, r.boot_id, r.bind, r.fire_time,
+          r.bound_at, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id;
 
 -- name: Fireable :many
 -- Those of the given ring entries that AdmitRuns would admit, locked by id.

@@ -28,8 +28,8 @@ UPDATE runs_live r
  WHERE r.id = w.id AND (r.due_at = w.due_at) IS TRUE AND r.job_version = w.version AND r.attempt = w.attempt
    AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
    AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - $1::interval)
-RETURNING r.id, r.group_name, r.cause, r.bind, r.instance, r.boot_id, r.fire_time, r.bound_at, r.param, r.shard_index, r.shard_total,
-          r.broadcast_id, r.parent_run_id
+RETURNING r.id, r.job_version, r.attempt, r.due_at, r.group_name, r.cause, r.instance, r.boot_id, r.bind, r.fire_time,
+          r.bound_at, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id
 `
 
 type AdmitRunsParams struct {
@@ -47,11 +47,14 @@ type AdmitRunsParams struct {
 
 type AdmitRunsRow struct {
 	ID          domain.RunID
+	JobVersion  int32
+	Attempt     int32
+	DueAt       time.Time
 	GroupName   string
 	Cause       string
-	Bind        int32
 	Instance    *string
 	BootID      *string
+	Bind        int32
 	FireTime    *time.Time
 	BoundAt     *time.Time
 	Param       *string
@@ -87,11 +90,14 @@ func (q *Queries) AdmitRuns(ctx context.Context, arg AdmitRunsParams) ([]AdmitRu
 		var i AdmitRunsRow
 		if err := rows.Scan(
 			&i.ID,
+			&i.JobVersion,
+			&i.Attempt,
+			&i.DueAt,
 			&i.GroupName,
 			&i.Cause,
-			&i.Bind,
 			&i.Instance,
 			&i.BootID,
+			&i.Bind,
 			&i.FireTime,
 			&i.BoundAt,
 			&i.Param,
