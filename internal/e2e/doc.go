@@ -8,7 +8,7 @@
 // are broken by a proxy of the test's.
 //
 // Tests that wait for minutes of the contract to pass leave themselves out under -short. The others and these together
-// take some minutes, as four run beside each other.
+// take some minutes, as six run beside each other.
 //
 // Random tests print their seed, and take one from E2E_SEED.
 //

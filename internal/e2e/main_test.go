@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 	default:
 		// These tests wait far more than they compute, so that more of them fit beside each other than there are
 		// cores. The flag of that name, if given, still counts, as flags are parsed after this.
-		if err := flag.Set("test.parallel", "4"); err != nil {
+		if err := flag.Set("test.parallel", "6"); err != nil {
 			panic(err) // the testing package has no such flag any more
 		}
 		pgtest.Main(m)
