@@ -21,9 +21,6 @@ const gatherTime = 2 * time.Millisecond
 // ackPending bounds the messages that all takers together have fetched and not acknowledged.
 const ackPending = 4000
 
-// prefetchBytes bounds them in bytes: a message may have a megabyte.
-const prefetchBytes = 32 << 20
-
 // Run hands batches of up to limit messages of the durable consumer to handle, one batch at a time, until ctx ends. As
 // much again is fetched meanwhile, and no more: what waits here for longer than AckWait comes again, and if that is
 // because the work is slow, it makes more of it. Handle acknowledges what it is done with. The error says why the
@@ -35,7 +32,9 @@ func Run(ctx context.Context, js jetstream.JetStream, stream, durable string, li
 	if err != nil {
 		return err
 	}
-	iter, err := cons.Messages(jetstream.PullMaxMessagesWithBytesLimit(limit, prefetchBytes), jetstream.PullHeartbeat(5*time.Second))
+	// Without a bound in bytes: each pull would then end with a word of its own, which finds no room behind a full batch,
+	// and pushes a message out. Messages have a megabyte at most.
+	iter, err := cons.Messages(jetstream.PullMaxMessages(limit), jetstream.PullHeartbeat(5*time.Second))
 	if err != nil {
 		return err
 	}
