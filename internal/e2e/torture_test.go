@@ -40,6 +40,7 @@ const (
 // pinned are seeds that found something once. Every other torture without a seed of its own repeats one of them.
 var pinned = []uint64{
 	6802239708113108643, // a wrong clock fired runs before they were due, out of reach of an edit
+	6298421570117995116, // a batch that held a run twice bound it to one instance and offered it to another
 }
 
 // Hundreds of jobs run while everything under them is killed, frozen, cut off, slowed, wiped and lied to; and afterwards
@@ -149,7 +150,7 @@ func (w *world) quiet() {
 	}
 	deadline := time.Now().Add(quietAfter)
 	var last uint64
-	still := time.Now()
+	still, told := time.Now(), time.Now()
 	for time.Now().Before(deadline) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		var live, ups int
@@ -163,6 +164,10 @@ func (w *world) quiet() {
 		if err != nil || live > 0 || ups > 0 || seq != last {
 			last, still = seq, time.Now()
 		}
+		if time.Since(told) > 30*time.Second {
+			told = time.Now()
+			w.t.Logf("not quiet yet: %d runs are live, %d follow-ups wait; %s", live, ups, w.busiest())
+		}
 		// Executors repeat an unsettled result after 5 s for the first time.
 		if time.Since(still) > 8*time.Second {
 			return
@@ -170,6 +175,20 @@ func (w *world) quiet() {
 		<-time.After(250 * time.Millisecond)
 	}
 	w.t.Errorf("not all was quiet within %v", quietAfter)
+}
+
+// busiest says of which jobs runs are live.
+func (w *world) busiest() string {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	var text *string
+	if err := w.db.QueryRow(ctx, `SELECT string_agg(format('%s %s %s%s', n, name, state, CASE WHEN held THEN ' held' END), ', ')
+		FROM (SELECT count(*) AS n, v.spec->>'name' AS name, state, held FROM runs_live
+		      JOIN job_versions v ON (v.job_id, v.version) = (runs_live.job_id, job_version)
+		      GROUP BY 2, 3, 4 ORDER BY 1 DESC LIMIT 12) b`).Scan(&text); err != nil || text == nil {
+		return "nobody knows of which jobs"
+	}
+	return *text
 }
 
 // history reads all that is known.
