@@ -14,8 +14,7 @@ import (
 // A scheduler is frozen in mid-second, rows and all, and thaws long after. The other one serves every fire time in
 // time, and what the thawed one still believes to be due is not fired again.
 func TestSchedulerFrozen(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
+	c := newCluster(t) // beside no other test: five seconds are its bound
 	c.dispatcher()
 	c.executor("i1")
 	schedulers := [2]*process{c.scheduler(), c.scheduler()}

@@ -78,7 +78,7 @@ func TestScenarioDispatcherCutOffFromNATS(t *testing.T) {
 			job := c.job("work", handler("command", ""), func(s *domain.JobSpec) { s.Block, s.Route = domain.BlockParallel, domain.RouteRoundRobin }, retries(1))
 			var runs []domain.RunID
 			for n := range 24 { // some end before, most in, some after the hole
-				param := fmt.Sprintf(`["sh", "-c", "echo $BELFRY_RUN_ID/$BELFRY_ATTEMPT >> %s; exec sleep %d"]`, file, 4*n)
+				param := fmt.Sprintf(`["sh", "-c", "echo $BELFRY_RUN_ID/$BELFRY_ATTEMPT >> %s; exec sleep %d"]`, file, 3*n)
 				ids, err := c.api.TriggerJob(t.Context(), job.ID, client.Trigger{Param: &param})
 				if err != nil {
 					t.Fatal(err)
