@@ -114,7 +114,7 @@ func (w *world) suffer(l *load, seed uint64, length time.Duration) {
 	working.Wait()
 	l.end()
 	ended := time.Now()
-	w.quiet()
+	w.quiet(quietAfter + length/8)
 	w.t.Logf("all was quiet %v after the last job was disabled", time.Since(ended).Round(time.Second))
 	for _, m := range w.members {
 		m.busy.Lock()
@@ -137,18 +137,18 @@ func (w *world) progress() string {
 	return fmt.Sprintf("%d runs ended, %d live, %d faults", past, live, len(w.faults))
 }
 
-// quietAfter bounds the wait for the end of all runs: the start deadline of runs that nobody could take, and more.
+// quietAfter bounds the wait for the end of all runs after a short torture. A long one may have more to catch up on.
 const quietAfter = 4 * time.Minute
 
 // quiet waits until nothing is left to do: no run is live, no follow-up waits, and executors repeat no results. What is
 // not quiet in time is found by the checker.
-func (w *world) quiet() {
+func (w *world) quiet(bound time.Duration) {
 	w.t.Helper()
 	js, err := jetstream.New(w.nats.conn)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	deadline := time.Now().Add(quietAfter)
+	deadline := time.Now().Add(bound)
 	var last uint64
 	still, told := time.Now(), time.Now()
 	for time.Now().Before(deadline) {
@@ -174,7 +174,7 @@ func (w *world) quiet() {
 		}
 		<-time.After(250 * time.Millisecond)
 	}
-	w.t.Errorf("not all was quiet within %v", quietAfter)
+	w.t.Errorf("not all was quiet within %v", bound)
 }
 
 // busiest says of which jobs runs are live.
