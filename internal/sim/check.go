@@ -2,11 +2,13 @@ package sim
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/schedule"
 	"github.com/belfryhq/belfry/internal/sim/memstore"
+	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // slack is how long before its due instant a fire may already be admitted, so that an edit does not reach it.
@@ -37,10 +39,14 @@ func (w *World) check() {
 	}
 	e.attempts()
 	e.results()
+	e.stored()
 	e.lost()
 	e.children()
-	if w.plan.calm {
-		e.calm()
+	switch {
+	case w.plan.calm:
+		e.calm(500 * time.Millisecond)
+	case w.plan.stalls:
+		e.calm(stallMax + 300*time.Millisecond)
 	}
 }
 
@@ -271,6 +277,8 @@ func (e *evidence) attempts() {
 			e.faultOf(a.run, "attempt %d was started on %s, and there is no such run", a.n, s.p.title)
 		case a.n > r.Attempt:
 			e.faultOf(a.run, "attempt %d was started on %s, and the run has only %d", a.n, s.p.title, r.Attempt)
+		case e.outcome(a).reason == domain.ReasonLost && s.begun.After(e.outcome(a).ended.Add(10*time.Millisecond)):
+			e.faultOf(a.run, "attempt %d was started on %s %s, and had been named lost %s", a.n, s.p.title, e.since(s.begun), e.since(e.outcome(a).ended))
 		case slices.ContainsFunc(e.db.Attempts(a.run), func(x memstore.Attempt) bool { return x.Attempt == a.n }): // it ended while it waited for the next one
 		case a.n == r.Attempt && (r.State == domain.Skipped || slices.Contains([]domain.Reason{
 			domain.ReasonNoExecutor, domain.ReasonQueueFull, domain.ReasonJobDeleted,
@@ -294,6 +302,9 @@ func (e *evidence) results() {
 		if !s.ok || !s.sure || (died != 0 && time.Unix(0, died).Before(s.ended.Add(time.Second))) {
 			continue
 		}
+		if lostAt := s.p.diskLost; len(lostAt) > 0 && lostAt[len(lostAt)-1].After(s.ended) {
+			continue // unless it had been published: see stored
+		}
 		o := e.outcome(a)
 		if o.ok {
 			continue
@@ -303,6 +314,39 @@ func (e *evidence) results() {
 		}
 	}
 }
+
+// stored: a result that the stream held is not forgotten, and while it held it, its attempt was not named lost. Whoever
+// wipes the stream may be excused by the executor's spool alone, which is results' matter.
+func (e *evidence) stored() {
+	for _, m := range e.messages {
+		group, isResult := strings.CutPrefix(m.Subject, "belfry.v1.result.")
+		if !isResult || m.To != "" || slices.ContainsFunc(e.wipes, m.At.Before) {
+			continue
+		}
+		var msg wire.Results
+		if err := wire.Decode(m.Data, &msg); err != nil {
+			e.fault("a message of results of group %s: %v", group, err)
+			continue
+		}
+		for _, r := range msg.Results {
+			id, err := domain.ParseRunID(r.RunID)
+			if err != nil || r.Outcome == wire.Unstarted {
+				continue
+			}
+			o := e.outcome(attempt{id, r.Attempt})
+			late, isLate := e.db.Late(id, r.Attempt)
+			switch {
+			case o.reason == domain.ReasonLost && m.At.Add(verdictTakes).Before(o.ended):
+				e.faultOf(id, "attempt %d was named lost %s, and its result was in the stream since %s", r.Attempt, e.since(o.ended), e.since(m.At))
+			case r.Outcome == wire.Succeeded && !o.ok && (!isLate || late.Outcome != domain.OutcomeSucceeded):
+				e.faultOf(id, "attempt %d succeeded, which the stream knew %s, and that is forgotten: %q (%s)", r.Attempt, e.since(m.At), o.reason, o.message)
+			}
+		}
+	}
+}
+
+// verdictTakes is how long a verdict may take from its look at the stream to its commit.
+const verdictTakes = 4 * time.Second
 
 // lostWithin is how long after the trouble of its instance an attempt may be named lost.
 const lostWithin = 45 * time.Second
@@ -405,17 +449,17 @@ func (e *evidence) joined(id domain.RunID) domain.State {
 // startUp is how long a cluster may take until it is all there.
 const startUp = 6 * time.Second
 
-// calm: where nothing breaks, nothing is missed, lost or late.
-func (e *evidence) calm() {
+// calm: where nothing breaks, nothing is missed or lost, or later than the given time.
+func (e *evidence) calm(latest time.Duration) {
 	for job := range e.versions {
 		if m := e.db.Missed(job); len(m) > 0 {
 			e.fault("nothing broke, and job %d has missed %+v", job, m)
 		}
 	}
 	for _, r := range e.runs {
-		late := r.LatenessMS != nil && *r.LatenessMS > 1000 && r.DueAt.After(e.began.Add(startUp))
+		late := r.LatenessMS != nil && *r.LatenessMS > latest.Milliseconds() && r.DueAt.After(e.began.Add(startUp))
 		if r.Reason == domain.ReasonLost || (late && r.Attempt == 1) {
-			e.faultOf(r.ID, "nothing broke, and it is %s/%s, late %v", r.State, r.Reason, late)
+			e.faultOf(r.ID, "nothing broke, and it is %s/%s, %d ms late", r.State, r.Reason, *r.LatenessMS)
 		}
 	}
 }

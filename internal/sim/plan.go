@@ -12,6 +12,7 @@ import (
 // plan is what a seed decides ahead: the cluster, its jobs, and what happens to them.
 type plan struct {
 	calm     bool // nothing breaks
+	stalls   bool // nothing breaks, but schedulers stall for a second or two
 	capacity int
 	nodes    []nodePlan
 	jobs     []jobPlan
@@ -39,13 +40,13 @@ type step struct {
 func newPlan(seed uint64) plan {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p := plan{
-		calm: seed%10 == 0, capacity: []int{1, 2, 4, 16}[rng.IntN(4)],
+		calm: seed%10 == 0, stalls: seed%10 == 5, capacity: []int{1, 2, 4, 16}[rng.IntN(4)],
 		nodes: []nodePlan{
 			{"s1", schedulerRole, ""}, {"s2", schedulerRole, ""}, {"d1", dispatcherRole, ""}, {"d2", dispatcherRole, ""},
 			{"e1", executorRole, "g"}, {"e2", executorRole, "g"}, {"e3", executorRole, "h"},
 		},
 	}
-	if p.calm {
+	if p.calm || p.stalls {
 		p.capacity = 16
 	}
 	n := 6 + rng.IntN(5)
@@ -55,7 +56,13 @@ func newPlan(seed uint64) plan {
 	for range 5 + rng.IntN(10) {
 		p.steps = append(p.steps, p.handStep(rng))
 	}
-	if !p.calm {
+	switch {
+	case p.calm:
+	case p.stalls:
+		for i := range stalls {
+			p.steps = append(p.steps, stallStep(rng, i))
+		}
+	default:
 		for range 1 + rng.IntN(7) {
 			p.steps = append(p.steps, p.faultStep(rng))
 		}
@@ -138,6 +145,22 @@ func (p *plan) handStep(rng *rand.Rand) step {
 	return s
 }
 
+// stallMax is the longest stall of a world of stalls: shorter than what makes others take runs over.
+const stallMax = 1500 * time.Millisecond
+
+// stalls is how many stalls there are, one after the other.
+const stalls = 8
+
+// stallStep is the i-th stall of a scheduler.
+func stallStep(rng *rand.Rand, i int) step {
+	lasts := stallMax - time.Duration(rng.Int64N(int64(400*time.Millisecond)))
+	name := pick(rng, "s1", "s2")
+	return step{
+		at: 6*time.Second + time.Duration(i)*4*time.Second + time.Duration(rng.Int64N(int64(2*time.Second))),
+		do: func(w *World) { w.freeze(name, lasts) },
+	}
+}
+
 // points are where processes of a role may crash: in their code, and at messages.
 var points = map[role][]string{
 	schedulerRole: {
@@ -163,7 +186,8 @@ func (p *plan) faultStep(rng *rand.Rand) step {
 	share := pick(rng, 0.01, 0.05, 0.2)
 	switch dice := rng.IntN(22); {
 	case dice < 3:
-		s.do = func(w *World) { w.crash(n.name, lasts) }
+		disk := n.role == executorRole && rng.IntN(3) == 0
+		s.do = func(w *World) { w.crash(n.name, lasts, disk) }
 	case dice < 9:
 		point := points[n.role][rng.IntN(len(points[n.role]))]
 		skip := rng.Int64N(12)

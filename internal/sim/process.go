@@ -38,12 +38,13 @@ type node struct {
 	role  role
 	group string // of an executor
 
-	mu      sync.Mutex
-	current *process // nil while it is down
-	boots   int
-	lives   []*process
-	trouble []span                  // when it was down, frozen or cut off
-	trapped atomic.Pointer[process] // whose trap is set
+	mu       sync.Mutex
+	current  *process // nil while it is down
+	boots    int
+	lives    []*process
+	trouble  []span                  // when it was down, frozen or cut off
+	diskLost []time.Time             // when its disk was lost
+	trapped  atomic.Pointer[process] // whose trap is set
 }
 
 // span is a time in which a node was not to be relied on.
@@ -131,6 +132,16 @@ func (p *process) saveSpool() {
 	}
 }
 
+// loseSpool forgets what was on the disk.
+func (p *process) loseSpool() {
+	if err := os.RemoveAll(filepath.Join(p.w.dir, "disk-"+p.name)); err != nil {
+		p.w.fault("lose the disk of %s: %v", p.name, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.diskLost = append(p.diskLost, time.Now())
+}
+
 func (n *node) troubled(what string) {
 	n.trouble = append(n.trouble, span{from: time.Now(), what: what})
 }
@@ -154,13 +165,20 @@ func (p *process) isDead() bool {
 }
 
 // crash ends the process at once. What it did not bring out of itself is lost. It may be called by the process itself.
-func (p *process) crash(why string) {
+func (p *process) crash(why string) { p.crashDisk(why, false) }
+
+// crashDisk is crash, perhaps of the whole machine with its disk.
+func (p *process) crashDisk(why string, disk bool) {
 	p.deadOnce.Do(func() {
 		p.diedAt.Store(time.Now().UnixNano())
 		close(p.dead)
 		p.w.crashed(p)
 		p.link.Kill()
 		p.saveSpool()
+		if disk {
+			p.loseSpool()
+			why += ", with its disk"
+		}
 		p.mu.Lock()
 		p.current = nil
 		p.troubled("down")

@@ -57,7 +57,7 @@ func setting(t *testing.T, name string, otherwise int) int {
 }
 
 // TestSeeds lives many worlds and checks each. SIM_SEED pins one, SIM_TIMES says how often it is lived; SIM_SEEDS says
-// how many there are, SIM_FIRST where they begin.
+// how many there are, SIM_FIRST where they begin, SIM_STOP after how many faulty ones to stop.
 func TestSeeds(t *testing.T) {
 	if seed := setting(t, "SIM_SEED", -1); seed >= 0 {
 		for range setting(t, "SIM_TIMES", 1) {
@@ -75,7 +75,7 @@ func TestSeeds(t *testing.T) {
 	failed := 0
 	for seed := first; seed < first+setting(t, "SIM_SEEDS", seeds); seed++ {
 		if !live(t, uint64(seed)) {
-			if failed++; failed == 5 {
+			if failed++; failed == setting(t, "SIM_STOP", 5) {
 				t.Fatal("enough")
 			}
 		}

@@ -90,9 +90,9 @@ func (w *World) disableAll() {
 }
 
 // crash kills a process and starts it again after a while.
-func (w *World) crash(name string, down time.Duration) {
+func (w *World) crash(name string, down time.Duration, disk bool) {
 	if p := w.node(name).life(); p != nil && !w.healed.Load() {
-		p.crash("killed")
+		p.crashDisk("killed", disk)
 		time.Sleep(down)
 	}
 	w.node(name).start()
@@ -161,6 +161,11 @@ func (w *World) restartNATS(down time.Duration, wipe bool) {
 	w.event("nemesis", fmt.Sprintf("NATS away for %s, wiped %v", down, wipe))
 	w.nats.Stop()
 	time.Sleep(down)
+	if wipe {
+		w.mu.Lock()
+		w.wipes = append(w.wipes, time.Now())
+		w.mu.Unlock()
+	}
 	w.nats.Start(wipe)
 }
 

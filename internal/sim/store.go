@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
@@ -13,6 +14,7 @@ import (
 type faultyStore struct {
 	p *process
 	*memstore.Store
+	choosing atomic.Bool // a choice is asked for within a transaction
 }
 
 var (
@@ -20,6 +22,14 @@ var (
 	errFailed  = domain.NewError(domain.Unavailable, "sim: the transaction failed")
 	errUnknown = domain.NewError(domain.Unavailable, "sim: the connection broke during the commit")
 )
+
+// Now waits while the process is frozen, as whoever looks at a clock then does.
+func (s *faultyStore) Now() time.Time {
+	if !s.choosing.Load() { // the caller holds the database
+		s.p.thaw()
+	}
+	return s.Store.Now()
+}
 
 // before is what happens on the way to a transaction.
 func (s *faultyStore) before(ctx context.Context, name string) error {
@@ -134,7 +144,11 @@ func (s *faultyStore) WaitingCounts(ctx context.Context) (map[string]int, error)
 
 func (s *faultyStore) AssignWaiting(ctx context.Context, key domain.WaitingKey, limit int, choose func([]domain.WaitingRun) []domain.Binding) ([]domain.LiveRun, []domain.LiveRun, error) {
 	return call2(ctx, s, "AssignWaiting", func() ([]domain.LiveRun, []domain.LiveRun, error) {
-		return s.Store.AssignWaiting(ctx, key, limit, choose)
+		return s.Store.AssignWaiting(ctx, key, limit, func(runs []domain.WaitingRun) []domain.Binding {
+			s.choosing.Store(true)
+			defer s.choosing.Store(false)
+			return choose(runs)
+		})
 	})
 }
 

@@ -42,6 +42,7 @@ type World struct {
 	starts   map[attempt]*start
 	kills    map[domain.RunID]bool
 	jobs     []domain.JobID
+	wipes    []time.Time // of NATS's storage
 }
 
 // fault is something that must not be.
