@@ -68,6 +68,10 @@ func (e *evidence) allFinal() {
 // ledger entry, false where an edit came so close that there may be.
 func (e *evidence) fires(job domain.JobID) map[int64]bool {
 	out := make(map[int64]bool)
+	slack := slack
+	if e.skewed.Load() {
+		slack += skewMax // a process that takes the time wrong decides by that
+	}
 	for i, v := range e.versions[job] {
 		if !v.Enabled || v.Change == "deleted" || v.Schedule.Kind == domain.ScheduleFixedDelay {
 			continue

@@ -145,6 +145,9 @@ func (p *plan) handStep(rng *rand.Rand) step {
 	return s
 }
 
+// skewMax is how wrong a process may measure the database's clock.
+const skewMax = 3 * time.Second
+
 // stallMax is the longest stall of a world of stalls: shorter than what makes others take runs over.
 const stallMax = 1500 * time.Millisecond
 
@@ -184,14 +187,22 @@ func (p *plan) faultStep(rng *rand.Rand) step {
 	long := time.Second + time.Duration(rng.Int64N(int64(22*time.Second)))
 	lasts := pick(rng, short, short, long)
 	share := pick(rng, 0.01, 0.05, 0.2)
-	switch dice := rng.IntN(22); {
+	switch dice := rng.IntN(28); {
+	case dice >= 25:
+		name := pick(rng, "s1", "s2", "d1", "d2")
+		point := pick(rng, "offered", "offered", "bound", "before Settle", "after Settle")
+		skip := rng.Int64N(12)
+		s.do = func(w *World) { w.crashAt(name, &trap{point: point, freeze: lasts + 2*time.Second}, skip, 0) }
+	case dice >= 22:
+		name := pick(rng, "e1", "e2", "e3")
+		s.do = func(w *World) { w.loseBoth(name, lasts) }
 	case dice < 3:
 		disk := n.role == executorRole && rng.IntN(3) == 0
 		s.do = func(w *World) { w.crash(n.name, lasts, disk) }
 	case dice < 9:
 		point := points[n.role][rng.IntN(len(points[n.role]))]
 		skip := rng.Int64N(12)
-		s.do = func(w *World) { w.crashAt(n.name, point, skip, lasts) }
+		s.do = func(w *World) { w.crashAt(n.name, &trap{point: point}, skip, lasts) }
 	case dice < 10:
 		s.do = func(w *World) { w.restart(n.name, lasts) }
 	case dice < 13:
@@ -208,7 +219,7 @@ func (p *plan) faultStep(rng *rand.Rand) step {
 	case dice < 21:
 		s.do = func(w *World) { w.troubleNetwork(share/2, share, lasts) }
 	default:
-		skew := time.Duration(rng.Int64N(int64(6*time.Second))) - 3*time.Second
+		skew := time.Duration(rng.Int64N(int64(2*skewMax))) - skewMax
 		s.do = func(w *World) { w.skew(n.name, skew) }
 	}
 	return s

@@ -71,10 +71,12 @@ type process struct {
 	disp     atomic.Pointer[dispatcher.Dispatcher]
 }
 
-// trap crashes a process at a point: of its code, or of the messages that pass its link.
+// trap crashes or freezes a process at a point: of its code, or of the messages that pass its link.
 type trap struct {
-	point string
-	left  atomic.Int64 // times the point is still passed unharmed
+	point  string
+	disk   bool          // it loses its disk, too
+	freeze time.Duration // it freezes instead
+	left   atomic.Int64  // times the point is still passed unharmed
 }
 
 // start begins a new life of the node.
@@ -238,9 +240,16 @@ func (p *process) passes(point string) {
 	if t == nil || t.point != point || t.left.Add(-1) >= 0 {
 		return
 	}
-	if p.trap.CompareAndSwap(t, nil) {
-		p.crash("at " + point)
+	if !p.trap.CompareAndSwap(t, nil) {
+		return
 	}
+	if t.freeze == 0 {
+		p.crashDisk("at "+point, t.disk)
+		return
+	}
+	p.w.event("nemesis", fmt.Sprintf("freezes %s for %s at %s", p.title, t.freeze, point))
+	p.frozen.Store(time.Now().Add(t.freeze).UnixNano()) // before whoever passes goes on
+	p.w.helpers.Go(func() { p.freeze(t.freeze) })
 }
 
 func (p *process) natsOptions() []nats.Option {

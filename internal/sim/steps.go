@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
@@ -99,13 +100,12 @@ func (w *World) crash(name string, down time.Duration, disk bool) {
 }
 
 // crashAt kills a process when it passes a point, if it does so within a few seconds.
-func (w *World) crashAt(name, point string, skip int64, down time.Duration) {
+func (w *World) crashAt(name string, t *trap, skip int64, down time.Duration) {
 	n := w.node(name)
 	p := n.life()
 	if p == nil || w.healed.Load() {
 		return
 	}
-	t := &trap{point: point}
 	t.left.Store(skip)
 	p.trap.Store(t)
 	n.trapped.Store(p)
@@ -116,6 +116,16 @@ func (w *World) crashAt(name, point string, skip int64, down time.Duration) {
 	case <-time.After(10 * time.Second):
 		p.trap.CompareAndSwap(t, nil)
 	}
+}
+
+// loseBoth kills an executor, with its disk, when it has published a result, and the dispatchers before they settle one.
+func (w *World) loseBoth(name string, down time.Duration) {
+	var all sync.WaitGroup
+	all.Go(func() { w.crashAt(name, &trap{point: "sends belfry.v1.result", disk: true}, 0, down) })
+	for _, d := range []string{"d1", "d2"} {
+		all.Go(func() { w.crashAt(d, &trap{point: "before Settle"}, 0, down) })
+	}
+	all.Wait()
 }
 
 // restart ends a process in an orderly way and starts it again.
@@ -161,6 +171,7 @@ func (w *World) restartNATS(down time.Duration, wipe bool) {
 	w.event("nemesis", fmt.Sprintf("NATS away for %s, wiped %v", down, wipe))
 	w.nats.Stop()
 	time.Sleep(down)
+	wipe = wipe && !w.healed.Load() // it runs again then
 	if wipe {
 		w.mu.Lock()
 		w.wipes = append(w.wipes, time.Now())
