@@ -167,10 +167,8 @@ func (p *process) isDead() bool {
 }
 
 // crash ends the process at once. What it did not bring out of itself is lost. It may be called by the process itself.
-func (p *process) crash(why string) { p.crashDisk(why, false) }
-
-// crashDisk is crash, perhaps of the whole machine with its disk.
-func (p *process) crashDisk(why string, disk bool) {
+// With disk, that of its whole machine is lost, too.
+func (p *process) crash(why string, disk bool) {
 	p.deadOnce.Do(func() {
 		p.diedAt.Store(time.Now().UnixNano())
 		close(p.dead)
@@ -244,7 +242,7 @@ func (p *process) passes(point string) {
 		return
 	}
 	if t.freeze == 0 {
-		p.crashDisk("at "+point, t.disk)
+		p.crash("at "+point, t.disk)
 		return
 	}
 	p.w.event("nemesis", fmt.Sprintf("freezes %s for %s at %s", p.title, t.freeze, point))

@@ -93,7 +93,7 @@ func (w *World) disableAll() {
 // crash kills a process and starts it again after a while.
 func (w *World) crash(name string, down time.Duration, disk bool) {
 	if p := w.node(name).life(); p != nil && !w.healed.Load() {
-		p.crashDisk("killed", disk)
+		p.crash("killed", disk)
 		time.Sleep(down)
 	}
 	w.node(name).start()
