@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/e2e/checker"
 	"github.com/belfryhq/belfry/internal/natsinfra"
@@ -74,6 +75,7 @@ func TestTorture(t *testing.T) {
 	l.prepare()
 	begin := time.Now()
 	w.suffer(l, seed, length)
+	w.audit(t, l.begin)
 	h := w.history(t, l)
 	report := checker.Check(h)
 	done := checker.Span{From: begin, To: begin.Add(length)}
@@ -189,6 +191,28 @@ func (w *world) busiest() string {
 		return "nobody knows of which jobs"
 	}
 	return *text
+}
+
+// audit has the engine's own audit look at the same fire times: it must have nothing to complain of either.
+func (w *world) audit(t *testing.T, since time.Time) {
+	t.Helper()
+	scope, cursor, pages := client.FireScope{Since: domain.At(since), Until: domain.At(time.Now())}, "", 0
+	for {
+		page, err := w.api.AuditFires(t.Context(), scope, cursor)
+		if err != nil {
+			t.Fatalf("audit the fire times: %v", err)
+		}
+		pages++
+		for _, f := range page.Items {
+			if f.Fate == domain.FateUnexplained || f.Fate == domain.FateDoubled {
+				t.Errorf("belfry audit: %s: %d fire times from %s to %s are %s: %s", f.JobName, f.Count, f.First, f.Last, f.Fate, f.Text)
+			}
+		}
+		if cursor = page.Next; cursor == "" {
+			t.Logf("belfry audit has looked at the same fire times, in %d pages", pages)
+			return
+		}
+	}
 }
 
 // history reads all that is known.
