@@ -36,9 +36,9 @@ type engine struct {
 	barrier int64
 }
 
-// answerOffers decides on a message of offers, the nth that arrived, and starts what it accepts.
-func (x *engine) answerOffers(m *wire.Offers, nth int64) wire.Answer {
-	ans, fresh := x.decide(m, nth)
+// answerOffers decides on a message of offers, the nth that arrived, and when, and starts what it accepts.
+func (x *engine) answerOffers(m *wire.Offers, nth int64, arrived instant) wire.Answer {
+	ans, fresh := x.decide(m, nth, arrived)
 	for _, a := range fresh {
 		go func() {
 			defer x.running.Done()
@@ -49,14 +49,14 @@ func (x *engine) answerOffers(m *wire.Offers, nth int64) wire.Answer {
 }
 
 // decide answers offers and returns what is to be started, each counted in running.
-func (x *engine) decide(m *wire.Offers, nth int64) (ans wire.Answer, fresh []*attempt) {
+func (x *engine) decide(m *wire.Offers, nth int64, arrived instant) (ans wire.Answer, fresh []*attempt) {
 	ans = wire.Answer{V: wire.Version, Instance: x.instance, BootID: x.boot}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := x.now()
 	stale := nth <= x.barrier
 	if m.BootID == x.boot && !stale && len(m.Offers) > 0 {
-		x.db.sample(m.Offers[0].Now.Time, now)
+		x.db.sample(m.Offers[0].Now.Time, arrived) // decoding took a while
 	}
 	for i := range m.Offers {
 		o := &m.Offers[i]

@@ -187,7 +187,7 @@ func (m *model) deliver(t *rapid.T, n int) {
 		nth = 0
 	}
 	m.prompt = m.prompt || nth > 0 && m.truth-f.sent < time.Second
-	ans, fresh := m.x.decide(&wire.Offers{V: 1, BootID: "boot", Offers: []wire.Offer{f.offer}}, nth)
+	ans, fresh := m.x.decide(&wire.Offers{V: 1, BootID: "boot", Offers: []wire.Offer{f.offer}}, nth, m.x.now())
 	id := fmt.Sprint(f.offer.RunID, "/", f.offer.Bind)
 	if len(fresh) == 0 {
 		if ans.Verdicts[0].Verdict == wire.Refused {

@@ -159,6 +159,7 @@ func (l *link) serve(ctx context.Context) {
 }
 
 func (l *link) takeOffers(msg *nats.Msg, nth int64) {
+	arrived := l.engine.now()
 	var m wire.Offers
 	err := wire.Decode(msg.Data, &m)
 	if err == nil {
@@ -168,7 +169,7 @@ func (l *link) takeOffers(msg *nats.Msg, nth int64) {
 		l.log.Warn("offers that cannot be understood were left unanswered", "error", err)
 		return
 	}
-	ans := l.engine.answerOffers(&m, nth)
+	ans := l.engine.answerOffers(&m, nth, arrived)
 	if m.BootID != l.engine.boot {
 		if l.silent.Load() {
 			return

@@ -14,7 +14,8 @@ const ringSlots = 60
 // look. It is not safe for concurrent use and knows no clock.
 type ring struct {
 	slots [ringSlots][]domain.Due
-	tick  int64 // the second whose slot was looked at last; entries of earlier seconds are gone
+	ready []domain.Due // were found due and not taken yet, in due order
+	tick  int64        // the second whose slot was looked at last; entries of earlier seconds are gone
 	size  int
 	limit int
 }
@@ -49,7 +50,8 @@ func (r *ring) put(d domain.Due) {
 // rewind files everything anew for a clock that was set back. Otherwise nothing would be looked at until the clock
 // has caught up.
 func (r *ring) rewind(now time.Time) {
-	var all []domain.Due
+	all := r.ready
+	r.ready = nil
 	for i := range r.slots {
 		all = append(all, r.slots[i]...)
 		r.slots[i] = nil
@@ -67,7 +69,8 @@ func (r *ring) take(now time.Time, lead time.Duration, limit int) []domain.Due {
 		r.rewind(now)
 	}
 	until := now.Add(lead)
-	var out, early []domain.Due
+	var early []domain.Due
+	before := len(r.ready)
 	// After a stall of more than a lap every slot is looked at, once.
 	for second := r.tick; second <= min(until.Unix(), r.tick+ringSlots-1); second++ {
 		slot := r.slot(second)
@@ -75,7 +78,7 @@ func (r *ring) take(now time.Time, lead time.Duration, limit int) []domain.Due {
 		for _, d := range *slot {
 			switch {
 			case ready(d, now, until):
-				out = append(out, d)
+				r.ready = append(r.ready, d)
 			case d.DueAt.Unix() > second: // filed here by rewind
 				early = append(early, d)
 			default:
@@ -85,19 +88,37 @@ func (r *ring) take(now time.Time, lead time.Duration, limit int) []domain.Due {
 		clear((*slot)[len(kept):])
 		*slot = kept
 	}
-	r.size -= len(out) + len(early)
+	r.size -= len(early)
 	// The slot of now may still get, or keep, entries that are due later in this second.
 	r.tick = max(r.tick, now.Unix())
 	for _, d := range early {
 		r.put(d)
 	}
-	slices.SortFunc(out, func(a, b domain.Due) int { return a.DueAt.Compare(b.DueAt) })
-	if len(out) > limit {
-		for _, d := range out[limit:] {
-			r.put(d)
-		}
-		out = out[:limit]
+	if len(r.ready) > before {
+		slices.SortFunc(r.ready, func(a, b domain.Due) int { return a.DueAt.Compare(b.DueAt) })
 	}
+	return r.takeReady(now, until, limit)
+}
+
+// takeReady takes from what was found due: perhaps by a longer lead than there is now.
+func (r *ring) takeReady(now, until time.Time, limit int) []domain.Due {
+	out := make([]domain.Due, 0, min(len(r.ready), limit))
+	var early []domain.Due
+	looked := 0
+	for ; looked < len(r.ready) && len(out) < limit; looked++ {
+		if d := r.ready[looked]; ready(d, now, until) {
+			out = append(out, d)
+		} else {
+			early = append(early, d)
+		}
+	}
+	r.ready = r.ready[looked:]
+	if len(early) > 0 {
+		r.ready = append(early, r.ready...)
+	} else if len(r.ready) == 0 {
+		r.ready = nil // or the array would be kept, and what it holds
+	}
+	r.size -= len(out)
 	return out
 }
 
@@ -111,6 +132,11 @@ func ready(d domain.Due, now, until time.Time) bool {
 // near counts the entries that are due up to until, by which Fire is given its head start.
 func (r *ring) near(until time.Time) int {
 	n := 0
+	for _, d := range r.ready {
+		if !d.DueAt.After(until) {
+			n++
+		}
+	}
 	for second := r.tick; second <= min(until.Unix(), r.tick+ringSlots-1); second++ {
 		for _, d := range *r.slot(second) {
 			if !d.DueAt.After(until) {
@@ -125,11 +151,8 @@ func (r *ring) near(until time.Time) int {
 // fired ahead. False when it is empty.
 func (r *ring) next(lead time.Duration) (time.Time, bool) {
 	var best time.Time
-	for second := r.tick; second < r.tick+ringSlots; second++ {
-		if !best.IsZero() && second > best.Add(lead).Unix() {
-			break // what follows is due later than what was found
-		}
-		for _, d := range *r.slot(second) {
+	earliest := func(entries []domain.Due) {
+		for _, d := range entries {
 			at := d.DueAt
 			if !d.AtDue {
 				at = at.Add(-lead)
@@ -138,6 +161,13 @@ func (r *ring) next(lead time.Duration) (time.Time, bool) {
 				best = at
 			}
 		}
+	}
+	earliest(r.ready)
+	for second := r.tick; second < r.tick+ringSlots; second++ {
+		if !best.IsZero() && second > best.Add(lead).Unix() {
+			break // what follows is due later than what was found
+		}
+		earliest(*r.slot(second))
 	}
 	return best, !best.IsZero()
 }

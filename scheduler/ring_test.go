@@ -56,6 +56,8 @@ func TestRing(t *testing.T) {
 			[]look{{after: 10 * time.Minute, want: []int{1, 2, 3}}, {after: 11 * time.Minute}}},
 		{"what is over the limit comes next", []domain.Due{entry(1, begin), entry(2, begin.Add(ms)), entry(3, begin.Add(2*ms))}, []look{
 			{after: 5 * time.Second, limit: 2, want: []int{1, 2}}, {after: 5 * time.Second, limit: 2, want: []int{3}}}},
+		{"what is over the limit, and a clock that is set back", []domain.Due{entry(1, begin), entry(2, begin.Add(time.Second))}, []look{
+			{after: 5 * time.Second, limit: 1, want: []int{1}}, {after: 0}, {after: time.Second, want: []int{2}}}},
 		{"a clock that is set back", []domain.Due{entry(1, begin.Add(2*time.Second)), entry(2, begin.Add(-time.Hour))}, []look{
 			{after: -40 * time.Second, want: []int{2}}, {after: time.Second}, {after: 2 * time.Second, want: []int{1}}}},
 		{"a clock that is set back by hours", []domain.Due{entry(1, begin.Add(2*time.Second))}, []look{
