@@ -26,7 +26,7 @@ import (
 
 // The torture's settings, from the environment.
 const (
-	envTortureLength = "TORTURE_DURATION" // how long faults are done, default 2m
+	envTortureLength = "TORTURE_DURATION" // how long faults are done, default 1m
 	envTortureSeed   = "TORTURE_SEED"     // repeats what is done, though not its timing
 	envTortureReport = "TORTURE_REPORT"   // file of the report, in Markdown, with the picture beside it
 	envTortureKeep   = "TORTURE_KEEP"     // directory that takes the logs, if something is wrong
@@ -34,7 +34,7 @@ const (
 
 // shortTorture is what `go test` does by itself. From longTorture on, the torture must also have been thorough.
 const (
-	shortTorture = 2 * time.Minute
+	shortTorture = time.Minute
 	longTorture  = 25 * time.Minute
 )
 
