@@ -13,6 +13,7 @@ import (
 type plan struct {
 	calm     bool // nothing breaks
 	stalls   bool // nothing breaks, but schedulers stall for a second or two
+	crowded  bool // instances have one slot, and who offers freezes with the answer in hand
 	capacity int
 	nodes    []nodePlan
 	jobs     []jobPlan
@@ -40,7 +41,7 @@ type step struct {
 func newPlan(seed uint64) plan {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p := plan{
-		calm: seed%10 == 0, stalls: seed%10 == 5, capacity: []int{1, 2, 4, 16}[rng.IntN(4)],
+		calm: seed%10 == 0, stalls: seed%10 == 5, crowded: seed%10 == 3, capacity: []int{1, 2, 4, 16}[rng.IntN(4)],
 		nodes: []nodePlan{
 			{"s1", schedulerRole, ""}, {"s2", schedulerRole, ""}, {"d1", dispatcherRole, ""}, {"d2", dispatcherRole, ""},
 			{"e1", executorRole, "g"}, {"e2", executorRole, "g"}, {"e3", executorRole, "h"},
@@ -53,10 +54,21 @@ func newPlan(seed uint64) plan {
 	for i := range n {
 		p.jobs = append(p.jobs, newJob(rng, i))
 	}
+	if p.crowded {
+		p.capacity = 1
+		for i := range p.jobs {
+			s := &p.jobs[i].spec
+			s.Block, s.Schedule = domain.BlockParallel, domain.Schedule{Kind: domain.ScheduleCron, Expr: pick(rng, "* * * * * *", "*/2 * * * * *")}
+		}
+	}
 	for range 5 + rng.IntN(10) {
 		p.steps = append(p.steps, p.handStep(rng))
 	}
 	switch {
+	case p.crowded:
+		for i := range 11 {
+			p.steps = append(p.steps, crowdStep(rng, i))
+		}
 	case p.calm:
 	case p.stalls:
 		for i := range stalls {
@@ -161,6 +173,17 @@ func stallStep(rng *rand.Rand, i int) step {
 	return step{
 		at: 6*time.Second + time.Duration(i)*4*time.Second + time.Duration(rng.Int64N(int64(2*time.Second))),
 		do: func(w *World) { w.freeze(name, lasts) },
+	}
+}
+
+// crowdStep freezes a process that has just heard an answer to an offer, until others have asked about the offer.
+func crowdStep(rng *rand.Rand, i int) step {
+	name := []string{"s1", "d1", "s2", "d2"}[i%4]
+	lasts := 2800*time.Millisecond + time.Duration(rng.Int64N(int64(2*time.Second)))
+	skip := rng.Int64N(4)
+	return step{
+		at: 4*time.Second + time.Duration(i)*3*time.Second,
+		do: func(w *World) { w.crashAt(name, &trap{point: "offered", freeze: lasts}, skip, 0) },
 	}
 }
 

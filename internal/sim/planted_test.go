@@ -52,7 +52,7 @@ var mutations = []mutation{
 		_ = m.Ack()
 	}
 `,
-		why: "a dispatcher that dies between leaves no trace of the result for the death verdict to wait for", seeds: 1500,
+		why: "a dispatcher that dies between leaves no trace of the result for the death verdict to wait for", seeds: 200,
 	},
 	{
 		name: "the ring drops what a stall passed over", file: "scheduler/ring.go",
@@ -80,7 +80,7 @@ var mutations = []mutation{
 	{
 		name: "bind is not compared", file: "internal/sim/memstore/fire.go",
 		old: "r == nil || r.Attempt != f.Attempt || r.Bind != f.Bind ||", new: "r == nil || r.Attempt != f.Attempt ||",
-		why: "an old refusal frees an attempt that was offered anew and accepted", seeds: 1500,
+		why: "an old refusal frees an attempt that was offered anew and accepted", seeds: 200,
 	},
 	{
 		name: "a slot of an instance leaks", file: "executor/ledger.go",
@@ -100,7 +100,7 @@ var mutations = []mutation{
 	{
 		name: "the spool lets go at the acknowledgement", file: "executor/report.go",
 		old: "		p.sent = true\n", new: "		p.sent = true\n		r.settle(key)\n",
-		why: "a result in a stream that is wiped is forgotten", seeds: 1500,
+		why: "a result in a stream that is wiped is forgotten", seeds: 100,
 	},
 	{
 		name: "silence while NATS is away counts", file: "dispatcher/steady.go",
