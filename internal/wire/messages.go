@@ -316,8 +316,10 @@ func Decode(data []byte, m Versioned) error {
 	if len(data) > MaxMessageBytes {
 		return fmt.Errorf("the message has %d bytes; at most %d are taken", len(data), MaxMessageBytes)
 	}
-	if err := json.Unmarshal(data, m); err != nil {
-		return fmt.Errorf("decode %T: %w", m, err)
+	if c, ok := m.(canonical); !ok || !c.parse(data) {
+		if err := json.Unmarshal(data, m); err != nil {
+			return fmt.Errorf("decode %T: %w", m, err)
+		}
 	}
 	if v := m.version(); v != Version {
 		return fmt.Errorf("the message says version %d; this side speaks version %d", v, Version)

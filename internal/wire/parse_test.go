@@ -1,0 +1,91 @@
+package wire
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// sameAsJSON reads data by hand, and demands that encoding/json reads the same. It reports whether it was read by hand.
+func sameAsJSON[T any, P interface {
+	*T
+	canonical
+}](t interface{ Fatalf(string, ...any) }, data []byte) bool {
+	var byHand, byJSON T
+	if !P(&byHand).parse(data) {
+		if !reflect.ValueOf(byHand).IsZero() {
+			t.Fatalf("what could not be read by hand left %+v", byHand)
+		}
+		return false
+	}
+	if err := json.Unmarshal(data, &byJSON); err != nil {
+		t.Fatalf("read by hand, but encoding/json says %v: %s", err, data)
+	}
+	if !reflect.DeepEqual(byHand, byJSON) {
+		t.Fatalf("%s\nby hand:       %+v\nencoding/json: %+v", data, byHand, byJSON)
+	}
+	return true
+}
+
+func readAll(t interface{ Fatalf(string, ...any) }, data []byte) (n int) {
+	for _, read := range []bool{
+		sameAsJSON[Offers](t, data), sameAsJSON[Results](t, data), sameAsJSON[Answer](t, data), sameAsJSON[Control](t, data),
+	} {
+		if read {
+			n++
+		}
+	}
+	return n
+}
+
+// ordinary messages, as they are sent for nearly every run.
+func ordinary() [][]byte {
+	now := Time{time.Date(2026, 2, 28, 23, 59, 58, 7e6, time.UTC)}
+	offer := AppendOffer(nil, &Offer{
+		RunID: "01a1f9bb-2df5-8ba8-ba94-ebf58858211d", Attempt: 1, Bind: 2, BoundAt: now, JobID: 4711, JobName: "nightly", Group: "orders",
+		Handler: "http", Param: "{}", Cause: "schedule", FireTime: now, DueAt: now, Now: now, TimeoutMS: 1500, Shard: Shard{0, 1},
+	})
+	result := Result{
+		Instance: "host-1", BootID: "b", RunID: "r", Attempt: 1, Bind: 2, Outcome: Failed, Reason: "handler_error", Message: "no", Output: "out",
+		RetryAfterMS: 5, Permanent: true, StartedAt: now, FinishedAt: now, LastLine: 3,
+	}
+	load := Load{Capacity: 256, Running: 3, Seq: 99, Draining: true}
+	return [][]byte{
+		EncodeOffers("boot", [][]byte{offer, offer}),
+		EncodeResults(load, [][]byte{AppendResult(nil, &result), AppendResult(nil, &Result{Outcome: Succeeded})}),
+		Encode(Answer{V: 1, Instance: "host-1", BootID: "b", Load: load, Verdicts: []Verdict{
+			{RunID: "r", Attempt: 1, Verdict: Accepted}, {RunID: "s", Attempt: 2, Verdict: Refused, Reason: RefusedFull}}}),
+		EncodeSettled([]Ref{{RunID: "r", Attempt: 1, BootID: "b"}, {RunID: "s", Attempt: 2}}),
+	}
+}
+
+func TestParsed(t *testing.T) {
+	for _, data := range ordinary() {
+		if readAll(t, data) != 1 {
+			t.Errorf("not read by hand: %s", data)
+		}
+	}
+}
+
+// Whatever is changed in a message, what is read by hand is what encoding/json reads.
+func TestParsedAsDecoded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		data := rapid.SampledFrom(ordinary()).Draw(t, "message")
+		for range rapid.IntRange(0, 3).Draw(t, "changes") {
+			i := rapid.IntRange(0, len(data)-1).Draw(t, "at")
+			with := rapid.SampledFrom([]string{"", " ", "0", "9", "-", `"`, `\`, "\x00", "é", "null", "1e3", "3", "1", ",", "}", "]"}).Draw(t, "with")
+			data = append(append(append([]byte{}, data[:i]...), with...), data[i+rapid.IntRange(0, 1).Draw(t, "instead"):]...)
+		}
+		readAll(t, data)
+	})
+}
+
+func FuzzParse(f *testing.F) {
+	for _, data := range ordinary() {
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) { readAll(t, data) })
+}
