@@ -8,8 +8,9 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// early is how far a start may lie before its due instant: executors know the database's clock by an estimate.
-const early = 100 * time.Millisecond
+// early is how far a start may lie before its due instant: executors know the database's clock by an estimate, which
+// rests on that of whoever makes the offer.
+const early = 250 * time.Millisecond
 
 // starts checks promise 2: what the handlers wrote down against what the database says.
 func (c *check) starts() {
@@ -89,9 +90,9 @@ func said(notes []*Note) string {
 
 // known reports whether the database says of an attempt what its handler did, or may lawfully not.
 func (c *check) known(r *Run, a *Attempt, n *Note) bool {
-	// Between a handler's last word and its result on disk there is a moment in which a kill takes the result along. With
-	// a frozen process that moment lasts as long as the freeze.
-	const gap = 2 * time.Second
+	// Between a handler's last word and its result on disk there is a moment in which a kill takes the result along. It
+	// lasts while the disk is busy.
+	const gap = 5 * time.Second
 	switch late := c.late[try{a.Run, a.Attempt}]; {
 	case a.Reason == domain.ReasonKilled && late != nil: // the kill ended it while its instance could not be reached
 		return true

@@ -295,7 +295,7 @@ func TestRejects(t *testing.T) {
 		{"an attempt that starts elsewhere", RuleStart, func(p *planted) { p.noteOf(p.at(1, 3).ID).Instance = "i2" }},
 		{"an attempt that nobody knows of", RuleStart, func(p *planted) { p.note(p.at(1, 3).ID, 2, "i1", at(3), at(3.1), OK) }},
 		{"a run that nobody knows of", RuleStart, func(p *planted) { p.note("ghost", 1, "i1", at(3), at(3.1), OK) }},
-		{"a start before due", RuleEarly, func(p *planted) { p.noteOf(p.at(1, 3).ID).Start = at(2.8) }},
+		{"a start before due", RuleEarly, func(p *planted) { p.noteOf(p.at(1, 3).ID).Start = at(2.7) }},
 		{"a success without a start", RuleEffect, func(p *planted) { p.noteOf(p.at(1, 3).ID).Run = p.at(1, 4).ID }},
 		{"a success whose handler never ended", RuleEffect, func(p *planted) {
 			n := p.noteOf(p.at(1, 3).ID)
