@@ -5,9 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"net"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,13 +15,14 @@ import (
 
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/e2e/rig"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 )
 
 const (
 	adminPassword = "a-password-for-tests-alone"
-	natsPassword  = "system-side-password-of-a-test"
+	natsPassword  = rig.NATSPassword
 	group         = "g"
 )
 
@@ -82,30 +81,16 @@ func openPool(t testing.TB, url string) *pgxpool.Pool {
 
 func (c *cluster) prepareNATS() {
 	c.t.Helper()
-	public := writeIssuer(c.t, filepath.Join(c.dir, "issuer.seed"))
-	conf, err := filepath.Abs(filepath.Join("..", "..", "deploy", "nats", "nats.conf"))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	public := rig.WriteIssuer(c.t, filepath.Join(c.dir, "issuer.seed"))
+	conf := filepath.Join(rig.Root(c.t), "deploy", "nats", "nats.conf")
 	c.store = filepath.Join(c.dir, "nats")
-	port := freePort(c.t)
+	port := rig.FreePort(c.t)
 	c.natsURL = "nats://belfry:" + natsPassword + "@127.0.0.1:" + port
 	c.natsFor = "nats://127.0.0.1:" + port
 	c.natsEnv = []string{
-		envConf + "=" + conf, envPort + "=" + port, "BELFRY_NATS_ISSUER=" + public, "BELFRY_NATS_PASSWORD=" + natsPassword,
-		"BELFRY_NATS_SYS_PASSWORD=" + sysPassword, "BELFRY_NATS_STORE=" + c.store,
+		rig.EnvNATSConf + "=" + conf, rig.EnvNATSPort + "=" + port, "BELFRY_NATS_ISSUER=" + public, "BELFRY_NATS_PASSWORD=" + natsPassword,
+		"BELFRY_NATS_SYS_PASSWORD=" + rig.SysPassword, "BELFRY_NATS_STORE=" + c.store,
 	}
-}
-
-// freePort returns a port that is free now. A server that is killed and started again needs the one it had.
-func freePort(t testing.TB) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return strconv.Itoa(ln.Addr().(*net.TCPAddr).Port)
 }
 
 func (c *cluster) startNATS() {

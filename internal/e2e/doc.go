@@ -5,10 +5,10 @@
 // There is no binary to build: the test binary starts itself again, and TestMain then runs the belfry command line, or
 // an external NATS server with the configuration of deploy/nats. A role may be told to kill or to stop itself at a
 // named point of its work (see dispatcher.Config.Trace), so that the moment between two steps can be met every time. Links
-// are broken by a proxy of the test's.
+// are broken by a proxy of the test's (package rig).
 //
 // Tests that wait for minutes of the contract to pass leave themselves out under -short. The others and these together
-// take some minutes, as six run beside each other.
+// take some minutes, as six run beside each other. The longest of all, package torture, stands beside them.
 //
 // Random tests print their seed, and take one from E2E_SEED.
 //

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
 // lostWithin is how soon after its instance's death a run is named lost.
@@ -72,7 +73,7 @@ func TestRetryWithinTwoSeconds(t *testing.T) {
 	c.dispatcher()
 	c.scheduler()
 	c.executor("i1")
-	job := c.job("unreachable", handler("http", `{"url": "http://127.0.0.1:`+freePort(t)+`/"}`), retries(1))
+	job := c.job("unreachable", handler("http", `{"url": "http://127.0.0.1:`+rig.FreePort(t)+`/"}`), retries(1))
 	check := func(what string, id domain.RunID) {
 		t.Helper()
 		r := c.finishes(id, patience)

@@ -15,28 +15,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"github.com/belfryhq/belfry/internal/app"
 	"github.com/belfryhq/belfry/internal/cli"
+	"github.com/belfryhq/belfry/internal/e2e/rig"
 	"github.com/belfryhq/belfry/internal/pgtest"
 )
 
 // What the test binary is told when it starts itself again.
 const (
-	envAs       = "E2E_AS"        // "belfry", "nats" or "executor"
+	envAs       = rig.EnvAs       // "belfry" or "nats"
 	envCrashAt  = "E2E_CRASH_AT"  // "bound:3": SIGKILL itself when it comes to the point for the third time
 	envFreezeAt = "E2E_FREEZE_AT" // "bound:3": SIGSTOP itself there
-	envConf     = "E2E_NATS_CONF"
-	envPort     = "E2E_NATS_PORT"
-	// Of a server in a cluster: its name, its port for the others, their URLs with commas between them, and its port for
-	// questions about its health.
-	envName   = "E2E_NATS_NAME"
-	envRoute  = "E2E_NATS_ROUTE_PORT"
-	envRoutes = "E2E_NATS_ROUTES"
-	envHealth = "E2E_NATS_HEALTH_PORT"
-	envClock  = "E2E_CLOCK" // file with the milliseconds by which the process's wall clock is wrong, at any moment
-	envNotes  = "E2E_NOTES" // file into which an executor of the torture's writes what its handlers do
 )
 
 func TestMain(m *testing.M) {
@@ -44,9 +33,7 @@ func TestMain(m *testing.M) {
 	case "belfry":
 		os.Exit(belfry())
 	case "nats":
-		os.Exit(natsServer())
-	case "executor":
-		os.Exit(torturedExecutor())
+		os.Exit(rig.NATSServer())
 	default:
 		// These tests wait far more than they compute, so that more of them fit beside each other than there are
 		// cores. The flag of that name, if given, still counts, as flags are parsed after this.
@@ -61,8 +48,7 @@ func TestMain(m *testing.M) {
 func belfry() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	roles := &app.App{Stdout: os.Stdout, Stderr: os.Stderr, Version: "e2e", Trace: trace(os.Getenv(envCrashAt), os.Getenv(envFreezeAt)),
-		Clock: wrongClock(os.Getenv(envClock))}
+	roles := &app.App{Stdout: os.Stdout, Stderr: os.Stderr, Version: "e2e", Trace: trace(os.Getenv(envCrashAt), os.Getenv(envFreezeAt))}
 	return cli.Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, roles)
 }
 
@@ -99,57 +85,5 @@ func signalAt(where, what string, s syscall.Signal) func(string) bool {
 	}
 }
 
-// natsServer is an external NATS server, until it is killed.
-func natsServer() int {
-	opts, err := server.ProcessConfigFile(os.Getenv(envConf))
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	opts.Host, opts.NoSigs = "127.0.0.1", true
-	if opts.Port, err = strconv.Atoi(os.Getenv(envPort)); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	if err := joinCluster(opts); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	ns, err := server.NewServer(opts)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	ns.ConfigureLogger()
-	go ns.Start()
-	if !ns.ReadyForConnections(patience) {
-		fmt.Fprintln(os.Stderr, "not ready")
-		return 1
-	}
-	fmt.Println("ready")
-	ns.WaitForShutdown()
-	return 0
-}
-
-// joinCluster makes the server one of a cluster, if it was told to be. It does not tell clients of the others, so that
-// they know only the addresses that the test gave them, which may be those of proxies.
-func joinCluster(opts *server.Options) error {
-	name := os.Getenv(envName)
-	if name == "" {
-		return nil
-	}
-	port, err := strconv.Atoi(os.Getenv(envRoute))
-	if err != nil {
-		return err
-	}
-	opts.ServerName, opts.HTTPHost = name, "127.0.0.1"
-	if opts.HTTPPort, err = strconv.Atoi(os.Getenv(envHealth)); err != nil {
-		return err
-	}
-	opts.Cluster.Name, opts.Cluster.Host, opts.Cluster.Port, opts.Cluster.NoAdvertise = "belfry", "127.0.0.1", port, true
-	opts.Routes = server.RoutesFromStr(os.Getenv(envRoutes))
-	return nil
-}
-
-// patience bounds what has no bound of its own in the contract. A healthy machine needs a second or two.
-const patience = 60 * time.Second
+// patience bounds what has no bound of its own in the contract.
+const patience = rig.Patience

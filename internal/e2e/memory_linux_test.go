@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
 // TestIdleMemory: a program that uses the SDK stays small, also once it has run something.
@@ -27,7 +28,7 @@ func TestIdleMemory(t *testing.T) {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	cmd := exec.Command(program)
-	cmd.Env = append(cleanEnv(), "BELFRY_NATS_URL="+c.natsFor, "BELFRY_TOKEN="+c.join, "IDLER_SPOOL="+filepath.Join(c.dir, "spool-idler"))
+	cmd.Env = append(rig.Env(), "BELFRY_NATS_URL="+c.natsFor, "BELFRY_TOKEN="+c.join, "IDLER_SPOOL="+filepath.Join(c.dir, "spool-idler"))
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
 // process is a started belfry or NATS server. It is killed at the end of its test at the latest.
@@ -23,22 +25,8 @@ type process struct {
 	ended  chan struct{} // closed when it is gone and all that it said has been read
 }
 
-// launch starts the test binary as something else, and shows what it said last if the test fails. extra are environment
-// entries.
+// launch starts the test binary as something else. extra are environment entries.
 func launch(t testing.TB, name, as, dir string, extra []string, args ...string) *process {
-	t.Helper()
-	p := spawn(t, name, as, dir, extra, args...)
-	t.Cleanup(func() {
-		p.kill()
-		if t.Failed() {
-			t.Logf("%s said, last of all:\n%s", name, p.stderr.tail(60))
-		}
-	})
-	return p
-}
-
-// spawn is launch for one process of many, of whose words nothing is shown.
-func spawn(t testing.TB, name, as, dir string, extra []string, args ...string) *process {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -46,11 +34,11 @@ func spawn(t testing.TB, name, as, dir string, extra []string, args ...string) *
 	}
 	p := &process{name: name, t: t, cmd: exec.Command(self, args...), stdout: newLines(), stderr: newLines(), ended: make(chan struct{})}
 	p.cmd.Dir = dir
-	p.cmd.Env = append(cleanEnv(), "HOME="+dir, envAs+"="+as)
+	p.cmd.Env = append(rig.Env(), "HOME="+dir, envAs+"="+as)
 	p.cmd.Env = append(p.cmd.Env, extra...)
 	// A group of its own, so that a Ctrl-C for the test does not end what the test is about to end itself.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	dieWithTest(p.cmd.SysProcAttr)
+	rig.DieWithTest(p.cmd.SysProcAttr)
 	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
 	p.cmd.WaitDelay = 2 * time.Second // something that it left behind may hold its output
 	if err := p.cmd.Start(); err != nil {
@@ -60,19 +48,13 @@ func spawn(t testing.TB, name, as, dir string, extra []string, args ...string) *
 		_ = p.cmd.Wait() // its status is looked at by who asks
 		close(p.ended)
 	}()
-	t.Cleanup(p.kill)
-	return p
-}
-
-// cleanEnv is this process's environment without settings of Belfry.
-func cleanEnv() []string {
-	var env []string
-	for _, e := range os.Environ() {
-		if !strings.HasPrefix(e, "BELFRY_") && !strings.HasPrefix(e, "E2E_") {
-			env = append(env, e)
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("%s said, last of all:\n%s", name, p.stderr.tail(60))
 		}
-	}
-	return env
+	})
+	return p
 }
 
 // kill is kill -9. It returns when the process is gone.
@@ -182,16 +164,7 @@ func (l *lines) tail(n int) string {
 // eventually polls until ok, and fails the test after the bound.
 func eventually(t testing.TB, bound time.Duration, what string, ok func() bool) {
 	t.Helper()
-	tick := time.NewTicker(25 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(bound)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("not within %v: %s", bound, what)
-		}
-	}
+	rig.Eventually(t, bound, what, ok)
 }
 
 // every calls do at each instant of a grid, n times. It sets the pace of a test that disturbs what runs beside it.

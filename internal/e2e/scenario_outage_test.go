@@ -13,25 +13,26 @@ import (
 
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
 // away is how long the outages of these tests last.
 const away = time.Minute
 
 // throughNATS returns the setting that has a role reach NATS through a proxy of its own.
-func (c *cluster) throughNATS(p *proxy) string {
-	return "BELFRY_NATS_URL=nats://belfry:" + natsPassword + "@" + p.addr()
+func (c *cluster) throughNATS(p *rig.Proxy) string {
+	return "BELFRY_NATS_URL=nats://belfry:" + natsPassword + "@" + p.Addr()
 }
 
 // natsLink returns a link to the cluster's NATS server.
-func (c *cluster) natsLink() *proxy {
+func (c *cluster) natsLink() *rig.Proxy {
 	c.t.Helper()
 	_, host, _ := strings.Cut(c.natsFor, "//")
-	return newProxy(c.t, host)
+	return rig.NewProxy(c.t, host)
 }
 
 // postgresLink returns a link to Postgres, and the setting that has a role go through it.
-func (c *cluster) postgresLink() (*proxy, string) {
+func (c *cluster) postgresLink() (*rig.Proxy, string) {
 	c.t.Helper()
 	u, err := url.Parse(c.dbURL)
 	if err != nil {
@@ -46,8 +47,8 @@ func (c *cluster) postgresLink() (*proxy, string) {
 		}
 		target = filepath.Join(dir, ".s.PGSQL."+port)
 	}
-	p := newProxy(c.t, target)
-	host, port, err := net.SplitHostPort(p.addr())
+	p := rig.NewProxy(c.t, target)
+	host, port, err := net.SplitHostPort(p.Addr())
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -86,9 +87,9 @@ func TestScenarioDispatcherCutOffFromNATS(t *testing.T) {
 				runs = append(runs, ids...)
 			}
 			eventually(t, patience, "all have started", func() bool { return len(linesOf(t, file)) == len(runs) })
-			link.blackhole()
+			link.Blackhole()
 			every(away, 1, func(int) {})
-			link.heal()
+			link.Heal()
 			for _, id := range runs {
 				if r := c.finishes(id, 2*patience); r.State != domain.Succeeded || r.Attempt != 1 {
 					t.Errorf("a run ended %s/%s at attempt %d", r.State, r.Reason, r.Attempt)
@@ -139,9 +140,9 @@ func TestScenarioPostgresAwayForAMinute(t *testing.T) {
 		runs = append(runs, ids...)
 	}
 	eventually(t, patience, "all of the work has started", func() bool { return len(linesOf(t, file)) == len(runs) })
-	link.cut()
+	link.Cut()
 	every(away, 1, func(int) {})
-	link.heal()
+	link.Heal()
 	for _, id := range runs {
 		if r := c.finishes(id, 2*patience); r.State != domain.Succeeded || r.Attempt != 1 {
 			t.Errorf("a run ended %s/%s at attempt %d", r.State, r.Reason, r.Attempt)
@@ -189,11 +190,11 @@ func TestScenarioPostgresHostVanishes(t *testing.T) {
 		t.Fatal(err)
 	}
 	every(6*time.Second, 1, func(int) {}) // the slowest loop looks every 5 s
-	link.vanish()
+	link.Vanish()
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	link.heal()
+	link.Heal()
 
 	// It fires and settles, and finds out about a dead executor.
 	dying.kill()

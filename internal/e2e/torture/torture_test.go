@@ -1,6 +1,6 @@
 //go:build unix
 
-package e2e
+package torture
 
 import (
 	"context"
@@ -146,7 +146,7 @@ const quietAfter = 4 * time.Minute
 // not quiet in time is found by the checker.
 func (w *world) quiet(bound time.Duration) {
 	w.t.Helper()
-	js, err := jetstream.New(w.nats.conn)
+	js, err := jetstream.New(w.nats.Conn)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func (w *world) audit(t *testing.T, since time.Time) {
 func (w *world) history(t *testing.T, l *load) *checker.History {
 	t.Helper()
 	h := &checker.History{Faults: w.faults, Acks: l.acks, Kills: l.kills}
-	h.Versions = query(t, w.db, func(r pgx.CollectableRow) (v checker.Version, err error) {
+	h.Versions = query(t, w, func(r pgx.CollectableRow) (v checker.Version, err error) {
 		var spec []byte
 		var to *time.Time
 		if err := r.Scan(&v.Job, &v.Number, &spec, &v.CreatedAt, &v.From, &to, &v.Change); err != nil {
@@ -228,7 +228,7 @@ func (w *world) history(t *testing.T, l *load) *checker.History {
 		v.To, v.Spec = orZero(to), domain.DefaultJobSpec()
 		return v, json.Unmarshal(spec, &v.Spec)
 	}, `SELECT job_id, version, spec, created_at, valid_from, valid_to, change FROM job_versions ORDER BY job_id, version`)
-	h.Runs = query(t, w.db, func(r pgx.CollectableRow) (x checker.Run, err error) {
+	h.Runs = query(t, w, func(r pgx.CollectableRow) (x checker.Run, err error) {
 		var fire, dispatched, started, finished *time.Time
 		err = r.Scan(&x.ID, &x.Job, &x.Version, &x.Group, &x.Cause, &x.State, &x.Reason, &x.Attempt, &x.Param, &fire, &x.DueAt,
 			&x.CreatedAt, &dispatched, &started, &finished, &x.LatenessMS, &x.Instance, &x.ShardIndex, &x.ShardTotal, &x.Broadcast, &x.Parent)
@@ -237,14 +237,14 @@ func (w *world) history(t *testing.T, l *load) *checker.History {
 	}, `SELECT id::text, job_id, job_version, group_name, cause, state, reason, attempt, coalesce(param, ''), fire_time, due_at,
 		created_at, dispatched_at, started_at, finished_at, lateness_ms, coalesce(instance, ''), coalesce(shard_index, 0),
 		coalesce(shard_total, 0), coalesce(broadcast_id::text, ''), coalesce(parent_run_id::text, '') FROM runs`)
-	h.Attempts = query(t, w.db, func(r pgx.CollectableRow) (a checker.Attempt, err error) {
+	h.Attempts = query(t, w, func(r pgx.CollectableRow) (a checker.Attempt, err error) {
 		var dispatched, started *time.Time
 		err = r.Scan(&a.Run, &a.Attempt, &a.Instance, &dispatched, &started, &a.FinishedAt, &a.Outcome, &a.Reason)
 		a.DispatchedAt, a.StartedAt = orZero(dispatched), orZero(started)
 		return a, err
 	}, `SELECT run_id::text, attempt, coalesce(instance, ''), dispatched_at, started_at, finished_at, outcome, reason FROM run_attempts`)
-	h.Ledger = query(t, w.db, pgx.RowToStructByPos[checker.Drop], `SELECT job_id, first_fire_time, last_fire_time, count, policy, at, why FROM missed`)
-	h.Late = query(t, w.db, pgx.RowToStructByPos[checker.Late], `SELECT run_id::text, attempt, outcome FROM late_results`)
+	h.Ledger = query(t, w, pgx.RowToStructByPos[checker.Drop], `SELECT job_id, first_fire_time, last_fire_time, count, policy, at, why FROM missed`)
+	h.Late = query(t, w, pgx.RowToStructByPos[checker.Late], `SELECT run_id::text, attempt, outcome FROM late_results`)
 	for _, m := range w.members {
 		if m.role != "executor" {
 			continue
@@ -261,6 +261,20 @@ func (w *world) history(t *testing.T, l *load) *checker.History {
 		h.Notes = append(h.Notes, notes...)
 	}
 	return h
+}
+
+// query returns the rows that sql selects.
+func query[T any](t *testing.T, w *world, as pgx.RowToFunc[T], sql string) []T {
+	t.Helper()
+	rows, err := w.db.Query(t.Context(), sql)
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	out, err := pgx.CollectRows(rows, as)
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return out
 }
 
 func orZero(t *time.Time) time.Time {

@@ -1,6 +1,6 @@
 //go:build unix
 
-package e2e
+package torture
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/e2e/checker"
+	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
 // load is the jobs of the torture, and what people and programs do to them meanwhile through REST.
@@ -46,7 +47,8 @@ type torturedJob struct {
 	deleted   bool           // guarded by busy
 }
 
-// blend is how many jobs of each sort there are. Together they make some 190 runs a second.
+// How many jobs of each sort there are. Together they make some 190 runs a second. The torture that is one of all tests
+// has half of them, as it shares its machine with others.
 const (
 	everySecond   = 60
 	serialSecond  = 25
@@ -206,6 +208,9 @@ var torturedRoutes = []domain.Route{
 // many makes n jobs of a sort, in both groups, by all routes and misfire policies in turn.
 func (l *load) many(sort string, n int, edit func(i int, s *domain.JobSpec)) (made []*torturedJob) {
 	l.w.t.Helper()
+	if l.length <= shortTorture {
+		n = (n + 1) / 2
+	}
 	for i := range n {
 		s := domain.DefaultJobSpec()
 		s.Group, s.Name, s.Handler = []string{"red", "blue"}[i%2], fmt.Sprintf("%s-%02d", sort, i), "work"
@@ -226,7 +231,7 @@ func (l *load) many(sort string, n int, edit func(i int, s *domain.JobSpec)) (ma
 // family makes parents, of one run and of broadcasts, and their children.
 func (l *load) family() {
 	l.w.t.Helper()
-	children := l.many("child", 3, func(i int, s *domain.JobSpec) { s.Block = domain.BlockParallel })
+	children := l.many("child", 6, func(i int, s *domain.JobSpec) { s.Block = domain.BlockParallel })
 	made := l.many("parent", parents, func(i int, s *domain.JobSpec) {
 		s.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * * *"}
 		s.Block = domain.BlockParallel
@@ -484,7 +489,7 @@ func (l *load) end() {
 		if j.deleted {
 			continue
 		}
-		eventually(l.w.t, patience, "a job is disabled at the end", func() bool {
+		rig.Eventually(l.w.t, rig.Patience, "a job is disabled at the end", func() bool {
 			ctx, cancel := context.WithTimeout(context.Background(), requestBounds)
 			defer cancel()
 			err := l.w.api.SetJobEnabled(ctx, j.id, false)

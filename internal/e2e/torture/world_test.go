@@ -1,6 +1,6 @@
 //go:build unix
 
-package e2e
+package torture
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/e2e/checker"
+	"github.com/belfryhq/belfry/internal/e2e/rig"
 	"github.com/belfryhq/belfry/internal/embedpg"
 	"github.com/belfryhq/belfry/internal/store"
 )
@@ -34,7 +34,7 @@ type world struct {
 	token  string // of a session: its triggers have cause manual
 	key    string // an API token: its triggers have cause api
 	db     *pgxpool.Pool
-	nats   *natsCluster
+	nats   *rig.NATSCluster
 	socket string // Postgres's
 
 	members []*member
@@ -54,16 +54,17 @@ type member struct {
 	role     string // scheduler, dispatcher, console, executor
 	env      []string
 	args     []string
-	nats     [replicas]*proxy
-	postgres *proxy // nil for an executor
-	clock    string // file of its clock's error
+	nats     [rig.Replicas]*rig.Proxy
+	postgres *rig.Proxy // nil for an executor
+	clock    string     // file of its clock's error
 	log      string
 	notes    string // of an executor
 
-	busy sync.Mutex // held by who does something to it
-	cmd  *exec.Cmd  // guarded by busy
-	gone chan struct{}
+	busy    sync.Mutex   // held by who does something to it
+	process *rig.Process // guarded by busy; its newest life
 }
+
+const adminPassword = "a-password-for-tests-alone"
 
 // groups and the executors in them.
 var torturedGroups = map[string][]string{"red": {"r1", "r2"}, "blue": {"b1", "b2"}}
@@ -74,31 +75,31 @@ func newWorld(t testing.TB) *world {
 	w := &world{t: t, dir: t.TempDir()}
 	w.startPostgres()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), rig.Patience)
 		defer cancel()
 		_ = w.pg.Stop(ctx) // its data is thrown away
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 	defer cancel()
 	if err := store.Migrate(ctx, w.pg.URL()); err != nil {
 		t.Fatal(err)
 	}
 	w.db = openPool(t, w.pg.URL())
-	w.nats = newNATSCluster(t, w.dir)
+	w.nats = rig.NewNATSCluster(t, w.dir)
 
-	port := freePort(t)
+	port := rig.FreePort(t)
 	w.server = "http://127.0.0.1:" + port
 	w.add("con", "console", []string{"BELFRY_ADMIN_PASSWORD=" + adminPassword, "BELFRY_HTTP=127.0.0.1:" + port})
 	w.launchAll()
-	eventually(t, patience, "the console answers", func() bool {
+	rig.Eventually(t, rig.Patience, "the console answers", func() bool {
 		c, err := net.Dial("tcp", "127.0.0.1:"+port)
 		if err == nil {
 			c.Close()
 		}
 		return err == nil
 	})
-	w.member("con").awaitReady(patience)
-	w.api, w.token = logIn(t, w.server, adminPassword)
+	w.member("con").awaitReady(rig.Patience)
+	w.api, w.token = w.logIn()
 	key, err := w.api.CreateToken(t.Context(), client.NewToken{Name: "torture", Role: "admin"})
 	if err != nil {
 		t.Fatal(err)
@@ -121,12 +122,12 @@ func newWorld(t testing.TB) *world {
 	}
 	w.launchAll()
 	for g, names := range torturedGroups {
-		eventually(t, patience, "the executors are listed", func() bool {
+		rig.Eventually(t, rig.Patience, "the executors are listed", func() bool {
 			list, err := w.api.Instances(t.Context(), g)
 			return err == nil && len(list) == len(names)
 		})
 	}
-	eventually(t, patience, "the NATS cluster has all its copies", w.nats.current)
+	rig.Eventually(t, rig.Patience, "the NATS cluster has all its copies", w.nats.Current)
 	return w
 }
 
@@ -134,7 +135,7 @@ func newWorld(t testing.TB) *world {
 // outlives its kill; it need not outlive the machine.
 func (w *world) startPostgres() {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), rig.Patience)
 	defer cancel()
 	pg, err := embedpg.Start(ctx, embedpg.Config{
 		DataDir: filepath.Join(w.dir, "pg"), Settings: map[string]string{"fsync": "off", "full_page_writes": "off"},
@@ -160,35 +161,30 @@ func (w *world) add(name, role string, env []string) {
 		w: w, name: name, role: role, clock: filepath.Join(w.dir, name+".clock"), log: filepath.Join(w.dir, name+".log"),
 		notes: filepath.Join(w.dir, name+".notes"),
 	}
-	for i, n := range w.nats.nodes {
-		m.nats[i] = newProxy(w.t, n.addr())
+	for i, n := range w.nats.Nodes {
+		m.nats[i] = rig.NewProxy(w.t, n.Addr())
 	}
-	through := func(i int) string { return m.nats[i].addr() }
-	m.env = append(cleanEnv(), "HOME="+w.dir, envClock+"="+m.clock, "BELFRY_LOG_FORMAT=json")
+	through := func(i int) string { return m.nats[i].Addr() }
+	m.env = []string{envClock + "=" + m.clock, "BELFRY_LOG_FORMAT=json"}
 	if role == "executor" {
-		m.env = append(m.env, envAs+"=executor", envNotes+"="+m.notes, "BELFRY_INSTANCE="+name,
-			"BELFRY_SPOOL_DIR="+filepath.Join(w.dir, "spool-"+name), "BELFRY_NATS_URL="+w.nats.executorURL(through))
+		m.env = append(m.env, envNotes+"="+m.notes, "BELFRY_INSTANCE="+name,
+			"BELFRY_SPOOL_DIR="+filepath.Join(w.dir, "spool-"+name), "BELFRY_NATS_URL="+w.nats.ExecutorURL(through))
 	} else {
-		m.postgres = newProxy(w.t, w.socket)
+		m.postgres = rig.NewProxy(w.t, w.socket)
 		m.args = []string{role}
-		m.env = append(m.env, envAs+"=belfry", "BELFRY_NATS_URL="+w.nats.systemURL(through), "BELFRY_NATS_REPLICAS=3",
-			"BELFRY_NATS_ISSUER_SEED="+w.nats.seed,
-			"BELFRY_DATABASE_URL=postgres://belfry@"+m.postgres.addr()+"/belfry?sslmode=disable")
+		m.env = append(m.env, "BELFRY_NATS_URL="+w.nats.SystemURL(through), "BELFRY_NATS_REPLICAS=3",
+			"BELFRY_NATS_ISSUER_SEED="+w.nats.Seed,
+			"BELFRY_DATABASE_URL=postgres://belfry@"+m.postgres.Addr()+"/belfry?sslmode=disable")
 	}
 	m.env = append(m.env, env...)
 	w.members = append(w.members, m)
-	w.t.Cleanup(func() {
-		m.busy.Lock()
-		defer m.busy.Unlock()
-		m.kill()
-	})
 }
 
 func (w *world) launchAll() {
 	w.t.Helper()
 	for _, m := range w.members {
 		m.busy.Lock()
-		if m.cmd == nil {
+		if m.process == nil {
 			m.start()
 		}
 		m.busy.Unlock()
@@ -207,56 +203,29 @@ func (w *world) member(name string) *member {
 // start starts the process. busy is held.
 func (m *member) start() {
 	m.w.t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		m.w.t.Fatal(err)
+	as := "belfry"
+	if m.role == "executor" {
+		as = "executor"
 	}
-	log, err := os.OpenFile(m.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		m.w.t.Fatal(err)
-	}
-	defer log.Close()
-	m.cmd = exec.Command(self, m.args...)
-	m.cmd.Dir, m.cmd.Env, m.cmd.Stdout, m.cmd.Stderr = m.w.dir, m.env, log, log
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	dieWithTest(m.cmd.SysProcAttr)
-	if err := m.cmd.Start(); err != nil {
-		m.w.t.Fatal(err)
-	}
-	gone, cmd := make(chan struct{}), m.cmd
-	m.gone = gone
-	go func() {
-		_ = cmd.Wait() // whoever ended it knows why; else alive tells
-		close(gone)
-	}()
-}
-
-// kill is kill -9. busy is held.
-func (m *member) kill() {
-	if m.cmd != nil {
-		_ = m.cmd.Process.Kill() // it may be gone
-		<-m.gone
-	}
+	m.process = rig.Start(m.w.t, as, m.w.dir, m.log, m.env, m.args...)
 }
 
 // stop asks the process to end, and kills it if it does not. busy is held.
 func (m *member) stop() {
-	_ = m.cmd.Process.Signal(syscall.SIGTERM)
+	m.process.Signal(syscall.SIGTERM)
 	select {
-	case <-m.gone:
-	case <-time.After(patience):
-		m.w.died(m.name + " did not end within " + patience.String() + " of SIGTERM")
-		m.kill()
+	case <-m.process.Gone():
+	case <-time.After(rig.Patience):
+		m.w.died(m.name + " did not end within " + rig.Patience.String() + " of SIGTERM")
+		m.process.Kill()
 	}
 }
-
-func (m *member) signal(s syscall.Signal) { _ = m.cmd.Process.Signal(s) }
 
 // alive notes a process that ended by itself, and starts it again. busy is held.
 func (m *member) alive() {
 	select {
-	case <-m.gone:
-		m.w.died(fmt.Sprintf("%s ended by itself (%v) and said at last: %s", m.name, m.cmd.ProcessState, tailOf(m.log, 600)))
+	case <-m.process.Gone():
+		m.w.died(fmt.Sprintf("%s ended by itself (%v) and said at last: %s", m.name, m.process.State(), tailOf(m.log, 600)))
 		m.start()
 	default:
 	}
@@ -307,21 +276,58 @@ func (w *world) heal() {
 	for _, m := range w.members {
 		m.busy.Lock()
 		for _, p := range m.links() {
-			p.heal()
-			p.delay(0)
+			p.Heal()
+			p.Delay(0)
 		}
 		m.setClock(0)
-		m.signal(syscall.SIGCONT)
+		m.process.Signal(syscall.SIGCONT)
 		m.alive()
 		m.busy.Unlock()
 	}
-	eventually(w.t, 2*patience, "the NATS cluster has all its copies", w.nats.current)
+	rig.Eventually(w.t, 2*rig.Patience, "the NATS cluster has all its copies", w.nats.Current)
 }
 
-func (m *member) links() []*proxy {
-	links := append([]*proxy{}, m.nats[:]...)
+func (m *member) links() []*rig.Proxy {
+	links := append([]*rig.Proxy{}, m.nats[:]...)
 	if m.postgres != nil {
 		links = append(links, m.postgres)
 	}
 	return links
+}
+
+// openPool connects to Belfry's database, past all roles.
+func openPool(t testing.TB, url string) *pgxpool.Pool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.RuntimeParams["search_path"] = "belfry,river,public"
+	cfg.MaxConns = 3
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// logIn returns a client of the console, and its token.
+func (w *world) logIn() (*client.Client, string) {
+	w.t.Helper()
+	guest, err := client.New(w.server, "")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer guest.Close()
+	session, err := guest.Login(w.t.Context(), "admin", adminPassword)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	user, err := client.New(w.server, session.Token)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(user.Close)
+	return user, session.Token
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package e2e
+package torture
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/e2e/checker"
+	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
 // nemesis does faults, by chance and by a seed, in four lanes beside each other: two for Belfry's processes and their
@@ -45,10 +46,10 @@ var (
 		{"freeze dispatcher", freezing("dispatcher", 15_000)},
 		{"freeze console", freezing("console", 8_000)},
 		{"freeze executor", freezing("executor", 25_000)}, // a lease is 10 s
-		{"cut nats", breaking(func(m *member) []*proxy { return m.nats[:] }, (*proxy).cut)},
-		{"blackhole nats", breaking(func(m *member) []*proxy { return m.nats[:] }, (*proxy).blackhole)},
-		{"cut postgres", breaking(toPostgres, (*proxy).cut)},
-		{"blackhole postgres", breaking(toPostgres, (*proxy).blackhole)},
+		{"cut nats", breaking(func(m *member) []*rig.Proxy { return m.nats[:] }, (*rig.Proxy).Cut)},
+		{"blackhole nats", breaking(func(m *member) []*rig.Proxy { return m.nats[:] }, (*rig.Proxy).Blackhole)},
+		{"cut postgres", breaking(toPostgres, (*rig.Proxy).Cut)},
+		{"blackhole postgres", breaking(toPostgres, (*rig.Proxy).Blackhole)},
 		{"shift clock", shifting},
 	}
 	natsKinds = []kind{
@@ -162,7 +163,7 @@ func (n *nemesis) to(kind, role string, do func(m *member)) {
 func killing(role string) func(*nemesis, string) {
 	return func(n *nemesis, name string) {
 		n.to(name, role, func(m *member) {
-			m.kill()
+			m.process.Kill()
 			n.wait(n.upTo(5_000))
 			m.start()
 		})
@@ -179,21 +180,21 @@ func stopping(n *nemesis, name string) {
 func freezing(role string, ms int) func(*nemesis, string) {
 	return func(n *nemesis, name string) {
 		n.to(name, role, func(m *member) {
-			m.signal(syscall.SIGSTOP)
+			m.process.Signal(syscall.SIGSTOP)
 			n.wait(n.upTo(ms))
-			m.signal(syscall.SIGCONT)
+			m.process.Signal(syscall.SIGCONT)
 		})
 	}
 }
 
-func toPostgres(m *member) []*proxy {
+func toPostgres(m *member) []*rig.Proxy {
 	if m.postgres == nil {
 		return nil
 	}
-	return []*proxy{m.postgres}
+	return []*rig.Proxy{m.postgres}
 }
 
-func breaking(links func(*member) []*proxy, how func(*proxy)) func(*nemesis, string) {
+func breaking(links func(*member) []*rig.Proxy, how func(*rig.Proxy)) func(*nemesis, string) {
 	return func(n *nemesis, name string) {
 		role := ""
 		if strings.HasSuffix(name, "postgres") {
@@ -205,7 +206,7 @@ func breaking(links func(*member) []*proxy, how func(*proxy)) func(*nemesis, str
 			}
 			n.wait(n.upTo(14_000))
 			for _, p := range links(m) {
-				p.heal()
+				p.Heal()
 			}
 		})
 	}
@@ -222,10 +223,10 @@ func shifting(n *nemesis, name string) {
 
 // current waits until all copies of all streams are up to date.
 func (n *nemesis) current() bool {
-	deadline := time.Now().Add(2 * patience)
-	for !n.w.nats.current() {
+	deadline := time.Now().Add(2 * rig.Patience)
+	for !n.w.nats.Current() {
 		if time.Now().After(deadline) {
-			n.w.died("the NATS cluster did not catch up within " + (2 * patience).String())
+			n.w.died("the NATS cluster did not catch up within " + (2 * rig.Patience).String())
 			return false
 		}
 		if !n.wait(200 * time.Millisecond) {
@@ -240,15 +241,15 @@ func (n *nemesis) nats(kind string, ms int, wipe bool) {
 	if !n.current() {
 		return
 	}
-	i := n.random.IntN(replicas)
+	i := n.random.IntN(rig.Replicas)
 	from := time.Now()
-	n.w.nats.nodes[i].process.kill()
+	n.w.nats.Nodes[i].Kill()
 	if wipe {
-		n.w.nats.wipe(i)
+		n.w.nats.Wipe(i)
 	}
 	n.wait(n.upTo(ms))
-	n.w.nats.launch(i)
-	n.note(kind, n.w.nats.nodes[i].name, from)
+	n.w.nats.Launch(i)
+	n.note(kind, n.w.nats.Nodes[i].Name, from)
 	n.current()
 }
 
@@ -256,12 +257,12 @@ func freezingNATS(n *nemesis, name string) {
 	if !n.current() {
 		return
 	}
-	node := n.w.nats.nodes[n.random.IntN(replicas)]
+	node := n.w.nats.Nodes[n.random.IntN(rig.Replicas)]
 	from := time.Now()
-	node.process.signal(syscall.SIGSTOP)
+	node.Signal(syscall.SIGSTOP)
 	n.wait(n.upTo(12_000))
-	node.process.signal(syscall.SIGCONT)
-	n.note(name, node.name, from)
+	node.Signal(syscall.SIGCONT)
+	n.note(name, node.Name, from)
 	n.current()
 }
 
@@ -271,12 +272,12 @@ func outage(n *nemesis, name string) {
 		return
 	}
 	from := time.Now()
-	for _, node := range n.w.nats.nodes {
-		node.process.kill()
+	for _, node := range n.w.nats.Nodes {
+		node.Kill()
 	}
 	n.wait(n.upTo(12_000))
-	for i := range n.w.nats.nodes {
-		n.w.nats.launch(i)
+	for i := range n.w.nats.Nodes {
+		n.w.nats.Launch(i)
 	}
 	n.note(name, "nats", from)
 	n.current()
@@ -287,12 +288,13 @@ func (n *nemesis) postgres(kind string, kill bool) {
 	n.w.pgMu.Lock()
 	defer n.w.pgMu.Unlock()
 	from := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), rig.Patience)
 	defer cancel()
 	if kill {
-		first, _, _ := strings.Cut(read(n.w.t, filepath.Join(n.w.dir, "pg", "postgres", "data", "postmaster.pid")), "\n")
-		pid, err := strconv.Atoi(first)
-		if err != nil || pid < 2 {
+		content, err := os.ReadFile(filepath.Join(n.w.dir, "pg", "postgres", "data", "postmaster.pid"))
+		first, _, _ := strings.Cut(string(content), "\n")
+		pid, noNumber := strconv.Atoi(first)
+		if err != nil || noNumber != nil || pid < 2 {
 			n.w.died("Postgres's pid file says " + strconv.Quote(first))
 			return
 		}
@@ -312,13 +314,13 @@ func slowing(n *nemesis, name string) {
 	from, d := time.Now(), n.between(20*time.Millisecond, 200*time.Millisecond)
 	for _, m := range n.w.members {
 		for _, p := range toPostgres(m) {
-			p.delay(d)
+			p.Delay(d)
 		}
 	}
 	n.wait(n.between(3*time.Second, 15*time.Second))
 	for _, m := range n.w.members {
 		for _, p := range toPostgres(m) {
-			p.delay(0)
+			p.Delay(0)
 		}
 	}
 	n.note(name, "postgres", from)

@@ -1,0 +1,212 @@
+//go:build unix
+
+package rig
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/belfryhq/belfry/internal/natsinfra"
+)
+
+// The passwords of NATS's users belfry and sys, and the number of servers in a cluster.
+const (
+	NATSPassword = "system-side-password-of-a-test"
+	SysPassword  = "sys-password-of-a-test"
+	Replicas     = 3
+)
+
+// NATSNode is one server of a NATSCluster.
+type NATSNode struct {
+	*Process // its newest life
+
+	Name   string
+	port   string // of clients
+	health string // port of questions about its health
+	store  string // its directory
+	env    []string
+}
+
+// Addr is where clients reach the server.
+func (n *NATSNode) Addr() string { return net.JoinHostPort("127.0.0.1", n.port) }
+
+// NATSCluster is three NATS servers, each a process, with the configuration of deploy/nats.
+type NATSCluster struct {
+	t     testing.TB
+	dir   string
+	Seed  string // file with the account seed that signs executors' log-ins
+	Nodes [Replicas]*NATSNode
+	Conn  *nats.Conn // as the system side, for looking
+}
+
+// NewNATSCluster starts three servers and returns when they have found each other. The streams are made by the roles,
+// which need --nats-replicas 3.
+func NewNATSCluster(t testing.TB, dir string) *NATSCluster {
+	t.Helper()
+	c := &NATSCluster{t: t, dir: dir, Seed: filepath.Join(dir, "issuer.seed")}
+	conf := filepath.Join(Root(t), "deploy", "nats", "nats.conf")
+	public := WriteIssuer(t, c.Seed)
+	var routes, urls []string
+	ports := make([]string, Replicas)
+	for i := range Replicas {
+		ports[i] = FreePort(t)
+		routes = append(routes, "nats://127.0.0.1:"+ports[i])
+	}
+	for i := range Replicas {
+		n := &NATSNode{Name: fmt.Sprintf("n%d", i+1), port: FreePort(t), health: FreePort(t)}
+		n.store = filepath.Join(dir, "nats-"+n.Name)
+		n.env = []string{
+			EnvNATSConf + "=" + conf, EnvNATSPort + "=" + n.port, envName + "=" + n.Name, envRoute + "=" + ports[i],
+			envRoutes + "=" + strings.Join(routes, ","), envHealth + "=" + n.health, "BELFRY_NATS_ISSUER=" + public,
+			"BELFRY_NATS_PASSWORD=" + NATSPassword, "BELFRY_NATS_SYS_PASSWORD=" + SysPassword, "BELFRY_NATS_STORE=" + n.store,
+		}
+		c.Nodes[i] = n
+		urls = append(urls, "nats://"+n.Addr())
+	}
+	for i := range c.Nodes {
+		c.Launch(i)
+	}
+	c.connect(strings.Join(urls, ","))
+	Eventually(t, Patience, "the NATS cluster has a leader", c.metaCurrent)
+	return c
+}
+
+func (c *NATSCluster) connect(urls string) {
+	c.t.Helper()
+	conn, err := nats.Connect(urls, nats.UserInfo("belfry", NATSPassword), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
+		nats.RetryOnFailedConnect(true), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.Conn = conn
+	c.t.Cleanup(conn.Close)
+}
+
+// SystemURL is for --nats-url of the system side's roles; through maps a server to another address, such as that of
+// a proxy, and may be nil.
+func (c *NATSCluster) SystemURL(through func(i int) string) string {
+	return c.urls("belfry:"+NATSPassword+"@", through)
+}
+
+// ExecutorURL is for executors, as systemURL.
+func (c *NATSCluster) ExecutorURL(through func(i int) string) string { return c.urls("", through) }
+
+func (c *NATSCluster) urls(user string, through func(i int) string) string {
+	urls := make([]string, Replicas)
+	for i, n := range c.Nodes {
+		addr := n.Addr()
+		if through != nil {
+			addr = through(i)
+		}
+		urls[i] = "nats://" + user + addr
+	}
+	return strings.Join(urls, ",")
+}
+
+// Launch starts a server and does not wait.
+func (c *NATSCluster) Launch(i int) {
+	c.t.Helper()
+	n := c.Nodes[i]
+	n.Process = Start(c.t, "nats", c.dir, filepath.Join(c.dir, n.Name+".log"), n.env)
+}
+
+// Wipe deletes what a server has stored. It must have been killed.
+func (c *NATSCluster) Wipe(i int) {
+	c.t.Helper()
+	if err := os.RemoveAll(c.Nodes[i].store); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// Current reports whether every server is there and every stream and consumer has all its copies up to date, so that
+// one of them may be lost.
+func (c *NATSCluster) Current() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	js, err := jetstream.New(c.Conn)
+	if err != nil || !c.metaCurrent() {
+		return false
+	}
+	for _, name := range []string{natsinfra.Results, natsinfra.Logs, natsinfra.Events, natsinfra.Dead, "KV_" + natsinfra.Instances} {
+		s, err := js.Stream(ctx, name)
+		if err != nil || !copiesCurrent(s.CachedInfo().Cluster) {
+			return false
+		}
+		consumers := s.ListConsumers(ctx)
+		for info := range consumers.Info() {
+			if info.Config.Durable != "" && info.Config.Replicas != 1 && !copiesCurrent(info.Cluster) {
+				return false
+			}
+		}
+		if consumers.Err() != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func copiesCurrent(c *jetstream.ClusterInfo) bool {
+	if c == nil || c.Leader == "" || len(c.Replicas) != Replicas-1 {
+		return false
+	}
+	for _, r := range c.Replicas {
+		if !r.Current || r.Offline {
+			return false
+		}
+	}
+	return true
+}
+
+// metaCurrent reports whether the cluster has a leader that has heard of every server lately.
+func (c *NATSCluster) metaCurrent() bool {
+	for _, n := range c.Nodes {
+		if meta := n.meta(); meta.Leader == n.Name { // only the leader's word about the others counts
+			return len(meta.Replicas) == Replicas-1 && !slices.ContainsFunc(meta.Replicas, func(r metaReplica) bool { return !r.Current || r.Offline })
+		}
+	}
+	return false
+}
+
+type metaInfo struct {
+	Leader   string        `json:"leader"`
+	Replicas []metaReplica `json:"Replicas"`
+}
+
+type metaReplica struct {
+	Current bool `json:"current"`
+	Offline bool `json:"offline"`
+}
+
+// meta asks the server about the group of servers; zero where it does not answer.
+func (n *NATSNode) meta() metaInfo {
+	var answer struct {
+		Meta metaInfo `json:"meta_cluster"`
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:"+n.health+"/jsz", nil)
+	if err != nil {
+		return metaInfo{}
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return metaInfo{}
+	}
+	defer res.Body.Close()
+	if json.NewDecoder(res.Body).Decode(&answer) != nil {
+		return metaInfo{}
+	}
+	return answer.Meta
+}

@@ -1,0 +1,148 @@
+//go:build unix
+
+package rig
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/natsauth"
+)
+
+// EnvAs is the environment variable that tells the test binary as what it is started again.
+const EnvAs = "E2E_AS"
+
+// Patience bounds what has no bound of its own in the contract. A healthy machine needs a second or two.
+const Patience = 60 * time.Second
+
+// Process is the test binary, started again as something else. It is killed at the end of its test at the latest.
+type Process struct {
+	cmd  *exec.Cmd
+	gone chan struct{} // closed when it has ended
+}
+
+// Start starts the test binary as something else. All that it says is appended to a file.
+func Start(t testing.TB, as, dir, log string, env []string, args ...string) *Process {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	p := &Process{cmd: exec.Command(self, args...), gone: make(chan struct{})}
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, out, out
+	p.cmd.Env = append(append(Env(), "HOME="+dir, EnvAs+"="+as), env...)
+	// A group of its own, so that a Ctrl-C for the test does not end what the test is about to end itself.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	DieWithTest(p.cmd.SysProcAttr)
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = p.cmd.Wait() // whoever ended it knows why; else State tells
+		close(p.gone)
+	}()
+	t.Cleanup(p.Kill)
+	return p
+}
+
+// Kill is kill -9. It returns when the process is gone.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill() // it may be gone already
+	<-p.gone
+}
+
+// Signal sends a signal, to nobody if the process is gone.
+func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+
+// Gone is closed when the process has ended.
+func (p *Process) Gone() <-chan struct{} { return p.gone }
+
+// State is how it ended.
+func (p *Process) State() *os.ProcessState { return p.cmd.ProcessState }
+
+// Env is this process's environment without settings of Belfry.
+func Env() []string {
+	var env []string
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "BELFRY_") && !strings.HasPrefix(e, "E2E_") {
+			env = append(env, e)
+		}
+	}
+	return env
+}
+
+// FreePort returns a port that is free now. A server that is killed and started again needs the one it had.
+func FreePort(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return strconv.Itoa(ln.Addr().(*net.TCPAddr).Port)
+}
+
+// Root is the directory of the module.
+func Root(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			t.Fatal("there is no go.mod in any directory above")
+		}
+	}
+}
+
+// WriteIssuer makes an account seed for NATS's auth callout and returns its public key.
+func WriteIssuer(t testing.TB, path string) string {
+	t.Helper()
+	issuer, err := natsauth.NewIssuer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := issuer.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, err := issuer.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, seed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return public
+}
+
+// Eventually polls until ok, and fails the test after the bound.
+func Eventually(t testing.TB, bound time.Duration, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(25 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(bound)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("not within %v: %s", bound, what)
+		}
+	}
+}
