@@ -236,11 +236,13 @@ func (c *check) policy(j *job, d *Drop, byFire map[int64][]*Run) {
 }
 
 // madeUp checks that one decision by fire_once made up for one fire time: runs of one transaction have one instant of
-// creation. A run that had been planned before and is made up for has an older one, and is not seen here.
+// creation, and those that it makes up for are due at that of its decision. A run that had been planned before and is made
+// up for has an older creation or, where the same transaction had planned it as still in time, a later due instant; and
+// one that was held is due at its release. Those are not seen here.
 func (c *check) madeUp(j *job) {
 	type decision struct {
-		created int64
-		version int
+		created, due int64
+		version      int
 	}
 	fires := make(map[decision]map[int64]bool)
 	for _, r := range j.runs {
@@ -248,7 +250,7 @@ func (c *check) madeUp(j *job) {
 		if r.Cause != domain.CauseMisfire || v == nil || v.Spec.Misfire != domain.MisfireFireOnce || r.ShardTotal > 0 {
 			continue
 		}
-		d := decision{r.CreatedAt.UnixMicro(), r.Version}
+		d := decision{r.CreatedAt.UnixMicro(), r.DueAt.UnixMilli(), r.Version}
 		if fires[d] == nil {
 			fires[d] = make(map[int64]bool)
 		}
