@@ -80,6 +80,7 @@ func (q *Queue) InsertTx(ctx context.Context, tx pgx.Tx, ups []domain.FollowUp) 
 // Workers work follow-ups. Make them with NewWorkers and Run them.
 type Workers struct {
 	client *river.Client[pgx.Tx]
+	log    *slog.Logger
 }
 
 // NewWorkers returns workers that do nothing until Run. Trace, if not nil, is called at named points, so that a test can
@@ -99,14 +100,13 @@ func NewWorkers(pool *pgxpool.Pool, schema string, store Store, log *slog.Logger
 	if err != nil {
 		return nil, fmt.Errorf("make the follow-up workers: %w", err)
 	}
-	return &Workers{client}, nil
+	return &Workers{client, log}, nil
 }
 
 // Run works follow-ups until ctx ends, and returns when those under way have ended.
 func (w *Workers) Run(ctx context.Context) error {
-	// Start's context ends jobs under way; Stop ends the taking of new ones.
-	if err := w.client.Start(context.WithoutCancel(ctx)); err != nil {
-		return fmt.Errorf("start the follow-up workers: %w", err)
+	if !w.start(ctx) {
+		return nil
 	}
 	<-ctx.Done()
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), jobTimeout)
@@ -115,6 +115,25 @@ func (w *Workers) Run(ctx context.Context) error {
 		return fmt.Errorf("stop the follow-up workers: %w", err)
 	}
 	return nil
+}
+
+// start starts the workers, again and again while Postgres is away, and reports whether it did before ctx ended.
+func (w *Workers) start(ctx context.Context) bool {
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		// Start's context ends jobs under way; Stop ends the taking of new ones.
+		err := w.client.Start(context.WithoutCancel(ctx))
+		if err == nil {
+			return true
+		}
+		w.log.WarnContext(ctx, "starting the follow-up workers; trying again", "err", err)
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		case <-timer.C:
+		}
+	}
 }
 
 // quiet keeps River's routine reports out of the log, unless everything is asked for.

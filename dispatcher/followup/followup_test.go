@@ -2,12 +2,15 @@ package followup_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
 	"github.com/belfryhq/belfry/dispatcher/followup"
@@ -312,4 +315,37 @@ func TestWorkersLeakNothing(t *testing.T) {
 	stop()
 	b.pg.Close()
 	goleak.VerifyNone(t, append(pgtest.IgnoreServer(), before)...)
+}
+
+// Postgres may be away just when the workers start. They try again; the role does not end for that.
+func TestWorkersStartWithoutPostgres(t *testing.T) {
+	b := newBench(t)
+	config := b.pg.Pool().Config().Copy()
+	var refusals atomic.Int64
+	refusals.Store(3)
+	config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+		if refusals.Add(-1) >= 0 {
+			return errors.New("away")
+		}
+		return nil
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	w, err := followup.NewWorkers(pool, migrations.RiverSchema, b.pg, slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := b.background(w.Run)
+	b.insert(domain.FollowUp{RunID: domain.NewRunID(time.Now()), ChildJob: b.job("child"), EndedAt: time.Now()})
+	b.worked(1)
+	if refusals.Load() >= 0 {
+		t.Error("the workers were not refused")
+	}
+	stop()
+	refusals.Store(1 << 40)
+	pool.Reset()
+	b.background(w.Run)() // it also stops while Postgres is away
 }
