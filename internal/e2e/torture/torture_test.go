@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,7 +30,8 @@ const (
 	envTortureLength = "TORTURE_DURATION" // how long faults are done, default 1m
 	envTortureSeed   = "TORTURE_SEED"     // repeats what is done, though not its timing
 	envTortureReport = "TORTURE_REPORT"   // file of the report, in Markdown, with the picture beside it
-	envTortureKeep   = "TORTURE_KEEP"     // directory that takes the logs, if something is wrong
+	envTortureKeep   = "TORTURE_KEEP"     // directory that takes the logs and the history, if something is wrong
+	envTortureJudge  = "TORTURE_JUDGE"    // a kept history, to be judged again instead of a torture
 )
 
 // shortTorture is what `go test` does by itself. From longTorture on, the torture must also have been thorough.
@@ -66,6 +68,10 @@ func TestTorture(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if kept := os.Getenv(envTortureJudge); kept != "" {
+		judge(t, kept, seed, length)
+		return
+	}
 	t.Logf("%s=%d repeats what is done, though not its timing", envTortureSeed, seed)
 	w := newWorld(t)
 	l := &load{
@@ -79,7 +85,10 @@ func TestTorture(t *testing.T) {
 	h := w.history(t, l)
 	report := checker.Check(h)
 	done := checker.Span{From: begin, To: begin.Add(length)}
-	w.tell(t, l, h, report, seed, done)
+	for _, d := range w.deaths {
+		t.Error(d)
+	}
+	tell(t, h, report, seed, done, requests(l))
 	if length >= longTorture {
 		thorough(t, report)
 	}
@@ -87,6 +96,24 @@ func TestTorture(t *testing.T) {
 		t.Logf("repeat it with %s=%d, and pin that seed when what it found is mended", envTortureSeed, seed)
 		w.keep(t, h)
 	}
+}
+
+// judge judges a kept history again, such as by a rule that was mended.
+func judge(t *testing.T, kept string, seed uint64, length time.Duration) {
+	t.Helper()
+	data, err := os.ReadFile(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var h checker.History
+	if err := json.Unmarshal(data, &h); err != nil {
+		t.Fatal(err)
+	}
+	if len(h.Faults) == 0 {
+		t.Fatal("the history has no faults")
+	}
+	begin := slices.MinFunc(h.Faults, func(a, b checker.Fault) int { return a.From.Compare(b.From) }).From
+	tell(t, &h, checker.Check(&h), seed, checker.Span{From: begin, To: begin.Add(length)}, "")
 }
 
 // suffer does faults and works for a time, and returns when everything is healed and quiet.
@@ -285,11 +312,8 @@ func orZero(t *time.Time) time.Time {
 }
 
 // tell prints the verdict and writes the report.
-func (w *world) tell(t *testing.T, l *load, h *checker.History, r *checker.Report, seed uint64, span checker.Span) {
+func tell(t *testing.T, h *checker.History, r *checker.Report, seed uint64, span checker.Span, more string) {
 	t.Helper()
-	for _, d := range w.deaths {
-		t.Errorf("%s", d)
-	}
 	told := make(map[checker.Rule]int)
 	for _, v := range r.Violations {
 		if told[v.Rule]++; told[v.Rule] <= 10 {
@@ -302,7 +326,7 @@ func (w *world) tell(t *testing.T, l *load, h *checker.History, r *checker.Repor
 		}
 	}
 	title := fmt.Sprintf("A torture of %v", span.To.Sub(span.From).Round(time.Second))
-	text := r.Markdown(title, seed, checker.Picture(h, span)) + requests(l)
+	text := r.Markdown(title, seed, checker.Picture(h, span)) + more
 	t.Logf("\n%s", text)
 	out := os.Getenv(envTortureReport)
 	if out == "" {
