@@ -365,7 +365,9 @@ func (l *load) edit(r *rand.Rand, i int) {
 			s.Route = torturedRoutes[r.IntN(len(torturedRoutes))]
 		}
 		if s.Schedule.Jitter == 0 && s.Schedule.Kind == domain.ScheduleFixedRate {
-			s.Schedule.Every = seconds(1 + 0.1*float64(r.IntN(10)))
+			// Not faster than it was made, or a serial job would fall behind for ever.
+			whole := s.Schedule.Every.Std().Truncate(time.Second)
+			s.Schedule.Every = domain.Duration(whole + time.Duration(r.IntN(10))*100*time.Millisecond)
 		}
 		if s.Schedule.Jitter == 0 && s.Schedule.Dialect == domain.DialectStandard && s.Schedule.TimeZone == "" {
 			s.Schedule.Expr = []string{"* * * * * *", "*/2 * * * * *", "0-20 * * * * *", "1-59/3 * * * * *"}[r.IntN(4)]
