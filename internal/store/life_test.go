@@ -149,3 +149,27 @@ func TestAdmitTheSameRunTwice(t *testing.T) {
 		}
 	}
 }
+
+// Lateness is the first attempt's. Where nobody knows when that started, as it was lost, it is that of the next one.
+func TestLatenessOfALostAttempt(t *testing.T) {
+	s, _ := open(t)
+	job := create(t, s, "a", func(sp *domain.JobSpec) { sp.Retries = 1 })
+	run := start(t, s, job.ID)
+	lost := domain.Ended{
+		RunID: run.ID, Attempt: 1, Bind: run.Bind, Instance: run.Instance, BootID: run.BootID, Outcome: domain.OutcomeFailed,
+		Reason: domain.ReasonLost, FinishedAt: s.Now(),
+	}
+	settle(t, s, settled, lost)
+	exec(t, s, `UPDATE runs_live SET due_at = date_trunc('ms', now())`)
+	if n, err := s.ReplanOverdue(t.Context(), 10); err != nil || n != 1 {
+		t.Fatalf("replan: %d, %v", n, err)
+	}
+	out := admit(t, s, claim(t, s))
+	if len(out.Bound) != 1 {
+		t.Fatalf("the retry: %+v", out)
+	}
+	settle(t, s, settled, result(s, out.Bound[0], domain.OutcomeSucceeded))
+	if n := query[int64](t, s, `SELECT count(*) FROM runs_history WHERE lateness_ms IS NOT NULL`); n != 1 {
+		t.Error("the run was never late nor in time")
+	}
+}

@@ -156,7 +156,7 @@ INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, rea
 SELECT d.id, d.job_id, d.job_version, d.group_name, d.cause, 'succeeded', '', e.message, e.output, d.param,
        d.attempt, d.fire_time, d.due_at, d.created_at, d.dispatched_at,
        GREATEST(COALESCE(NULLIF(e.started_at, 'epoch'), d.started_at), d.created_at), GREATEST(e.finished_at, d.created_at),
-       COALESCE(CASE WHEN d.attempt = 1 THEN (extract(epoch FROM NULLIF(e.started_at, 'epoch') - d.due_at) * 1000)::bigint END, d.lateness_ms),
+       COALESCE(CASE WHEN d.attempt > 1 THEN d.lateness_ms END, (extract(epoch FROM NULLIF(e.started_at, 'epoch') - d.due_at) * 1000)::bigint, d.lateness_ms),
        e.last_line, d.instance, d.boot_id, d.route, d.parent_run_id, d.event_id
   FROM d JOIN e ON e.id = d.id
 RETURNING id, job_id, job_version, group_name, cause, fire_time, attempt, instance, finished_at, lateness_ms
@@ -550,7 +550,7 @@ INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, rea
 SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, e.state, e.reason, e.message, e.output, r.param,
        r.attempt, r.fire_time, r.due_at, r.created_at, r.dispatched_at,
        COALESCE(NULLIF(e.started_at, 'epoch'), r.started_at), e.finished_at, r.kill_requested_at,
-       COALESCE(CASE WHEN r.attempt = 1 THEN (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint END, r.lateness_ms),
+       COALESCE(CASE WHEN r.attempt > 1 THEN r.lateness_ms END, (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint, r.lateness_ms),
        e.last_line, r.instance, r.boot_id, r.route, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
   FROM e JOIN runs_live r ON r.id = e.id
 RETURNING id, lateness_ms
@@ -572,8 +572,8 @@ type MoveToHistoryRow struct {
 	LatenessMs *int64
 }
 
-// The caller holds the rows' locks and has compared; what it gives is moved, with DeleteLive after it. Lateness is the
-// first attempt's; the executor knows best when that started.
+// The caller holds the rows' locks and has compared; what it gives is moved, with DeleteLive after it. Lateness is that of
+// the first attempt whose start is known; the executor knows best.
 func (q *Queries) MoveToHistory(ctx context.Context, arg MoveToHistoryParams) ([]MoveToHistoryRow, error) {
 	rows, err := q.db.Query(ctx, moveToHistory,
 		arg.Ids,
@@ -863,7 +863,7 @@ UPDATE runs_live r
    SET state = 'retrying', replanned = false, rung_at = NULL, due_at = e.due_at, reason = e.reason,
        message = e.message, avoid = NULLIF(e.avoid, ''), instance = NULL, boot_id = NULL, bound_at = NULL,
        give_up_at = NULL, waiting = NULL, started_at = NULL, dispatched_at = NULL,
-       lateness_ms = COALESCE(CASE WHEN r.attempt = 1 THEN (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint END, r.lateness_ms)
+       lateness_ms = COALESCE(CASE WHEN r.attempt > 1 THEN r.lateness_ms END, (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint, r.lateness_ms)
   FROM e WHERE r.id = e.id
 RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
 `
