@@ -1,0 +1,103 @@
+// A typed fetch over the contract. Types come from schema.d.ts, which openapi-typescript makes of the OpenAPI golden.
+import type { components, paths } from "./schema";
+
+export type Schemas = components["schemas"];
+export type Job = Schemas["Job"];
+export type JobInput = Schemas["JobInput"];
+export type Schedule = Schemas["Schedule"];
+export type Run = Schemas["Run"];
+export type RunDetail = Schemas["RunDetail"];
+export type RunState = Run["state"];
+export type LogLine = Schemas["LogLine"];
+export type Instance = Schemas["Instance"];
+export type Group = Schemas["Group"];
+export type Me = Schemas["Me"];
+export type Problem = Schemas["Problem"];
+
+/** ApiError is an answer that is a problem (RFC 9457), or an answer that never came: status 0. */
+export class ApiError extends Error {
+  constructor(readonly problem: Problem) {
+    super(problem.detail || problem.title);
+  }
+  get status(): number {
+    return this.problem.status;
+  }
+  /** at returns what is wrong with a field, by its path in the body. */
+  at(location: string): string | undefined {
+    const found = this.problem.errors?.filter((e) => e.location === location).map((e) => e.message);
+    return found?.length ? found.join("; ") : undefined;
+  }
+  /** elsewhere returns the faults of fields other than those, which a form cannot show beside them. */
+  elsewhere(shown: string[]): string[] {
+    return (this.problem.errors ?? []).filter((e) => !shown.includes(e.location)).map((e) => `${e.location}: ${e.message}`);
+  }
+}
+
+type Method = "get" | "post" | "put" | "patch" | "delete";
+type PathsWith<M extends Method> = { [P in keyof paths]: paths[P] extends Record<M, infer O> ? ([O] extends [undefined] ? never : P) : never }[keyof paths];
+type Operation<P extends keyof paths, M extends Method> = paths[P] extends Record<M, infer O> ? O : never;
+type Json<T> = T extends { content: { "application/json": infer B } } ? B : undefined;
+type Ok<R> = R extends { 200: infer A } ? Json<A> : R extends { 201: infer A } ? Json<A> : R extends { 202: infer A } ? Json<A> : undefined;
+export type Answer<P extends keyof paths, M extends Method> = Operation<P, M> extends { responses: infer R } ? Ok<R> : never;
+type Options<P extends keyof paths, M extends Method> = {
+  path?: Operation<P, M> extends { parameters: { path: infer V } } ? V : never;
+  query?: Operation<P, M> extends { parameters: { query?: infer V } } ? V : never;
+  body?: Operation<P, M> extends { requestBody?: { content: { "application/json": infer B } } } ? B : never;
+  version?: number; // as If-Match
+  signal?: AbortSignal;
+};
+
+let onUnauthorized: () => void = () => {};
+/** whenUnauthorized is called when the session is over. */
+export function whenUnauthorized(f: () => void) {
+  onUnauthorized = f;
+}
+
+export async function call<M extends Method, P extends PathsWith<M>>(method: M, path: P, o: Options<P, M> = {}): Promise<Answer<P, M>> {
+  let url = String(path);
+  for (const [name, value] of Object.entries((o.path ?? {}) as Record<string, unknown>)) {
+    url = url.replace(`{${name}}`, encodeURIComponent(String(value)));
+  }
+  url += search((o.query ?? {}) as Record<string, unknown>);
+  const headers: Record<string, string> = {};
+  if (o.body !== undefined) headers["Content-Type"] = "application/json";
+  if (o.version !== undefined) headers["If-Match"] = `"${o.version}"`;
+  let answer: Response;
+  try {
+    answer = await fetch(url, { method: method.toUpperCase(), headers, body: o.body === undefined ? undefined : JSON.stringify(o.body), signal: o.signal, credentials: "same-origin" });
+  } catch (e) {
+    if (e instanceof DOMException && e.name === "AbortError") throw e;
+    throw new ApiError({ title: "offline", status: 0 });
+  }
+  if (!answer.ok) {
+    if (answer.status === 401 && path !== "/api/v1/auth/login") onUnauthorized();
+    throw new ApiError(await problemOf(answer));
+  }
+  if (answer.status === 204 || answer.headers.get("Content-Length") === "0") return undefined as Answer<P, M>;
+  const text = await answer.text();
+  return (text ? JSON.parse(text) : undefined) as Answer<P, M>;
+}
+
+async function problemOf(answer: Response): Promise<Problem> {
+  try {
+    const p: unknown = await answer.json();
+    if (p && typeof p === "object" && "title" in p) return p as Problem;
+  } catch {
+    // A proxy answered in its own way.
+  }
+  return { title: answer.statusText || String(answer.status), status: answer.status };
+}
+
+/** search makes the query of a URL; what is empty is left out. */
+export function search(query: Record<string, unknown>): string {
+  const q = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (value === undefined || value === null || value === "" || (Array.isArray(value) && value.length === 0)) continue;
+    q.set(name, Array.isArray(value) ? value.join(",") : String(value));
+  }
+  const s = q.toString();
+  return s ? `?${s}` : "";
+}
+
+export const get = <P extends PathsWith<"get">>(path: P, o?: Options<P, "get">) => call("get", path, o);
+export const post = <P extends PathsWith<"post">>(path: P, o?: Options<P, "post">) => call("post", path, o);

@@ -1,0 +1,69 @@
+import { Center, Loader } from "@mantine/core";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { lazy, Suspense, useEffect } from "react";
+import { Redirect, Route, Switch, useLocation } from "wouter";
+import { ApiError, get, whenUnauthorized } from "./api/client";
+import { useT } from "./i18n";
+import { MeContext } from "./lib/me";
+import { ErrorNote } from "./parts/basics";
+import { Shell } from "./parts/shell";
+import { LogIn } from "./pages/login";
+
+const Overview = lazy(() => import("./pages/overview"));
+const Jobs = lazy(() => import("./pages/jobs"));
+const JobForm = lazy(() => import("./pages/jobform"));
+const JobPage = lazy(() => import("./pages/job"));
+const Runs = lazy(() => import("./pages/runs"));
+const RunPage = lazy(() => import("./pages/run"));
+const Executors = lazy(() => import("./pages/executors"));
+const Events = lazy(() => import("./pages/events"));
+const Channels = lazy(() => import("./pages/channels"));
+const Tokens = lazy(() => import("./pages/tokens"));
+const Users = lazy(() => import("./pages/users"));
+const Audit = lazy(() => import("./pages/audit"));
+
+export function App() {
+  const t = useT();
+  const client = useQueryClient();
+  const [path, navigate] = useLocation();
+  const me = useQuery({ queryKey: ["me"], queryFn: () => get("/api/v1/auth/me"), staleTime: 60_000, enabled: path !== "/login" });
+
+  useEffect(() => {
+    whenUnauthorized(() => {
+      if (location.pathname === "/login") return;
+      const back = location.pathname + location.search;
+      client.clear();
+      navigate(`/login?to=${encodeURIComponent(back)}`, { replace: true });
+    });
+  }, [client, navigate]);
+
+  if (path === "/login") return <LogIn />;
+  if (me.error && !(me.error instanceof ApiError && me.error.status === 401)) {
+    return <Center mih="100vh"><ErrorNote error={me.error} retry={() => me.refetch()} /></Center>;
+  }
+  if (!me.data) return <Center mih="100vh"><Loader size="sm" aria-label={t("loading")} /></Center>;
+  return (
+    <MeContext.Provider value={me.data}>
+      <Shell>
+        <Suspense fallback={<Center mih={200}><Loader size="sm" aria-label={t("loading")} /></Center>}>
+          <Switch>
+            <Route path="/" component={Overview} />
+            <Route path="/jobs" component={Jobs} />
+            <Route path="/jobs/new"><JobForm /></Route>
+            <Route path="/jobs/:id/edit">{(p) => <JobForm key={p.id} id={Number(p.id)} />}</Route>
+            <Route path="/jobs/:id">{(p) => <JobPage key={p.id} id={Number(p.id)} />}</Route>
+            <Route path="/runs" component={Runs} />
+            <Route path="/runs/:id">{(p) => <RunPage key={p.id} id={p.id} />}</Route>
+            <Route path="/executors" component={Executors} />
+            <Route path="/events" component={Events} />
+            <Route path="/alert-channels" component={Channels} />
+            <Route path="/tokens" component={Tokens} />
+            <Route path="/users" component={Users} />
+            <Route path="/audit" component={Audit} />
+            <Route><Redirect to="/" replace /></Route>
+          </Switch>
+        </Suspense>
+      </Shell>
+    </MeContext.Provider>
+  );
+}

@@ -1,0 +1,45 @@
+import { createContext, useCallback, useContext, useEffect, useMemo, useState, type ReactNode } from "react";
+import { en } from "./en";
+import { zh } from "./zh";
+
+export type Key = keyof typeof en;
+export type Language = "en" | "zh";
+export type Translate = (key: Key, values?: Record<string, string | number>) => string;
+
+const dictionaries: Record<Language, Record<Key, string>> = { en, zh };
+const storageKey = "belfry.language";
+
+function initial(): Language {
+  const kept = localStorage.getItem(storageKey);
+  if (kept === "en" || kept === "zh") return kept;
+  const first = navigator.languages.find((l) => /^(en|zh)\b/i.test(l)) ?? "en";
+  return first.toLowerCase().startsWith("zh") ? "zh" : "en";
+}
+
+/** fill puts values into the places of a text: "{n} runs". */
+export function fill(text: string, values?: Record<string, string | number>): string {
+  return values ? text.replace(/\{(\w+)\}/g, (place, name: string) => String(values[name] ?? place)) : text;
+}
+
+const Context = createContext<{ t: Translate; language: Language; setLanguage: (l: Language) => void } | null>(null);
+
+export function LanguageProvider({ children }: { children: ReactNode }) {
+  const [language, set] = useState(initial);
+  useEffect(() => {
+    document.documentElement.lang = language === "zh" ? "zh-Hans" : "en";
+  }, [language]);
+  const setLanguage = useCallback((l: Language) => {
+    localStorage.setItem(storageKey, l);
+    set(l);
+  }, []);
+  const value = useMemo(() => ({ t: ((key, values) => fill(dictionaries[language][key], values)) as Translate, language, setLanguage }), [language, setLanguage]);
+  return <Context.Provider value={value}>{children}</Context.Provider>;
+}
+
+export function useLanguage() {
+  const c = useContext(Context);
+  if (!c) throw new Error("useLanguage outside its provider");
+  return c;
+}
+
+export const useT = (): Translate => useLanguage().t;

@@ -1,0 +1,45 @@
+// What the job form edits. It is the contract's own shape; this file only fills in what the form needs to be there.
+import type { Job, JobInput, Schedule } from "../api/client";
+import { goDuration } from "./time";
+
+export function emptyDraft(zone: string): JobInput {
+  return {
+    group: "", name: "", description: "", tags: [], enabled: true,
+    schedule: { kind: "cron", expr: "0 2 * * *", dialect: "standard", time_zone: zone },
+    handler: "", param: "", misfire: "skip", route: "any", block: "serial", block_scope: "cluster",
+    timeout: "0s", start_deadline: "10m", retries: 0, retry_backoff: { initial: "1s", factor: 2, max: "5m" }, children: [], alert: { channels: [], on: [] },
+  };
+}
+
+/** draftOf makes a draft of a job: to edit it, with its version, or to clone it, without. */
+export function draftOf(job: Job, clone: boolean): JobInput {
+  const { id, created_at, updated_at, last_fire_time, next_fire_time, note, version, ...rest } = job;
+  void [id, created_at, updated_at, last_fire_time, next_fire_time, note];
+  return {
+    ...rest,
+    timeout: goDuration(rest.timeout), start_deadline: goDuration(rest.start_deadline),
+    ...(rest.script ? { script: { language: rest.script.language, code: rest.script.code } } : {}),
+    ...(clone ? { name: `${job.name}-copy` } : { version }),
+  };
+}
+
+/** tidy drops what the kind of schedule has no use for, and empty optional fields. */
+export function tidySchedule(s: Schedule): Schedule {
+  const keep: Record<Schedule["kind"], (keyof Schedule)[]> = {
+    none: [], cron: ["expr", "dialect", "time_zone", "start_at", "end_at", "jitter"],
+    fixed_rate: ["every", "start_at", "end_at", "jitter", "time_zone"], fixed_delay: ["delay", "start_at", "end_at", "time_zone"], once: ["at", "time_zone"],
+  };
+  const out: Schedule = { kind: s.kind };
+  for (const k of keep[s.kind]) if (s[k] !== undefined && s[k] !== "") Object.assign(out, { [k]: s[k] });
+  return out;
+}
+
+/** tidy makes a draft ready to send. */
+export function tidy(d: JobInput): JobInput {
+  const out: JobInput = { ...d, schedule: tidySchedule(d.schedule) };
+  if (out.script) delete out.handler;
+  else delete out.script;
+  if (out.route !== "consistent_hash") delete out.route_key;
+  if (out.route !== "broadcast") delete out.shards;
+  return out;
+}

@@ -1,0 +1,111 @@
+import { describe, expect, it } from "vitest";
+import { en } from "../i18n/en";
+import { zh } from "../i18n/zh";
+import { search } from "../api/client";
+import { plain, spans } from "./ansi";
+import { faultyFields, fieldAt, fieldNames, fields } from "./cron";
+import { tidy, emptyDraft, tidySchedule } from "./draft";
+import { fits, lineInAttempt } from "./loglines";
+import { clock, dateTime, goDuration, offset, parseDuration, shortDuration } from "./time";
+import { timeline } from "./timeline";
+
+describe("ansi", () => {
+  it("splits where the style changes", () => {
+    expect(spans("a \x1b[1;31mred\x1b[39m bold\x1b[0m z")).toEqual([{ text: "a " }, { text: "red", bold: true, color: "red" }, { text: " bold", bold: true }, { text: " z" }]);
+    expect(spans("\x1b[38;5;9mx\x1b[48;2;1;2;3my")).toEqual([{ text: "x", color: "bright-red" }, { text: "y", color: "bright-red" }]);
+  });
+  it("drops what is no colour, and never a text", () => {
+    expect(plain("\x1b[2Kdone\x1b]0;title\x07!\x1b[?25h")).toBe("done!");
+    expect(plain("<b>&amp;</b>")).toBe("<b>&amp;</b>");
+    expect(spans("\x1b[31")[0]?.text).not.toContain("\x1b");
+  });
+});
+
+describe("cron", () => {
+  it("finds fields and their positions", () => {
+    expect(fields(" */5  2 * ")).toEqual([{ text: "*/5", start: 1 }, { text: "2", start: 6 }, { text: "*", start: 8 }]);
+    expect(fieldAt("0 2 * * *", 2)).toBe(1);
+    expect(fieldAt("0  2", 2)).toBe(-1);
+  });
+  it("reads the faulty fields from the server's words", () => {
+    expect(faultyFields("minute 61 is out of range 0-59 in field 1, column 1; day-of-week 9 is out of range 0-7 in field 5, column 9")).toEqual([0, 4]);
+    expect(faultyFields(undefined)).toEqual([]);
+  });
+  it("names fields by count and dialect", () => {
+    expect(fieldNames(5, "standard")[0]).toBe("minute");
+    expect(fieldNames(6, "standard")[0]).toBe("second");
+    expect(fieldNames(7, "quartz").at(-1)).toBe("year");
+  });
+});
+
+describe("time", () => {
+  it("reads Go durations", () => {
+    expect(parseDuration("1h30m")).toBe(5_400_000);
+    expect(parseDuration("1.5s")).toBe(1500);
+    expect(parseDuration("250ms")).toBe(250);
+    for (const bad of ["", "5", "1 h", "h", "-1s", "1x"]) expect(parseDuration(bad)).toBeUndefined();
+  });
+  it("writes durations short", () => {
+    expect([85, 3210, 9960, 65_000, 3_600_000, 93_600_000, -500].map(shortDuration)).toEqual(["85ms", "3.2s", "10s", "1m 5s", "1h", "1d 2h", "-500ms"]);
+    expect(["10m0s", "1h0m0s", "1h30m0s", "90s", "0s", "10s"].map(goDuration)).toEqual(["10m", "1h", "1h30m", "90s", "0s", "10s"]);
+  });
+  it("writes instants in a zone", () => {
+    expect(dateTime("2026-03-29T00:30:00.000Z", "Europe/Berlin")).toBe("2026-03-29 01:30:00");
+    expect(dateTime("2026-03-29T16:00:00.000Z", "Asia/Shanghai")).toBe("2026-03-30 00:00:00");
+    expect([offset("2026-03-29T00:30:00Z", "Europe/Berlin"), offset("2026-03-29T01:30:00Z", "Europe/Berlin")]).toEqual(["GMT+1", "GMT+2"]);
+    expect(clock("2026-03-29T10:00:00Z", new Date("2026-03-29T12:00:00Z"), "UTC")).toBe("10:00:00");
+    expect(clock("2026-03-30T10:00:00Z", new Date("2026-03-29T12:00:00Z"), "UTC")).toBe("03-30 10:00:00");
+  });
+});
+
+describe("dictionaries", () => {
+  const places = (s: string) => [...s.matchAll(/\{(\w+)\}/g)].map((m) => m[1]).sort();
+  it("have the same places", () => {
+    for (const key of Object.keys(en) as (keyof typeof en)[]) expect(places(zh[key]), key).toEqual(places(en[key]));
+  });
+  it("leave no text empty", () => {
+    for (const d of [en, zh]) for (const [key, text] of Object.entries(d)) expect(text.trim(), key).not.toBe("");
+  });
+});
+
+describe("drafts", () => {
+  it("send only what the kind of schedule knows", () => {
+    expect(tidySchedule({ kind: "fixed_rate", every: "5s", expr: "* * * * *", dialect: "quartz", jitter: "" })).toEqual({ kind: "fixed_rate", every: "5s" });
+  });
+  it("send a handler or a script", () => {
+    const d = emptyDraft("UTC");
+    expect(tidy({ ...d, handler: "echo", script: undefined })).not.toHaveProperty("script");
+    expect(tidy({ ...d, handler: "echo", script: { language: "sh", code: "true" } })).not.toHaveProperty("handler");
+    expect(tidy({ ...d, shards: 3 })).not.toHaveProperty("shards");
+  });
+});
+
+describe("timeline", () => {
+  const at = (s: number) => new Date(Date.UTC(2026, 0, 1, 0, 0, s)).toISOString();
+  it("names the gaps between steps", () => {
+    const attempt = { instance: "a", outcome: "failed", reason: "handler_error", message: "" };
+    const entries = timeline({
+      fire_time: at(0), due_at: at(20), created_at: at(0), attempt: 2, dispatched_at: at(20), started_at: at(21), finished_at: at(22),
+      attempts: [{ ...attempt, attempt: 1, dispatched_at: at(1), started_at: at(2), finished_at: at(5) }, { ...attempt, attempt: 2, dispatched_at: at(20), started_at: at(21), finished_at: at(22) }],
+    });
+    expect(entries.map((e) => e.step.kind)).toEqual(["fire", "dispatched", "started", "finished", "dispatched", "started", "finished"]);
+    expect(entries.map((e) => e.gap && `${e.gap.kind} ${e.gap.ms / 1000}`)).toEqual([undefined, "waited 1", "offered 1", "ran 3", "backoff 15", "offered 1", "ran 1"]);
+  });
+});
+
+describe("log lines", () => {
+  const line = { n: 1_000_000_003, at: "", level: "error", attempt: 2, text: "\x1b[31mOut of Memory" };
+  it("are filtered by text and level", () => {
+    expect(fits(line, { text: "of mem", levels: [] })).toBe(true);
+    expect(fits(line, { text: "", levels: ["info", "warn"] })).toBe(false);
+    expect(fits(line, { text: "[31m", levels: [] })).toBe(false);
+    expect(lineInAttempt(line.n)).toBe(3);
+  });
+});
+
+describe("queries", () => {
+  it("leave out what is empty", () => {
+    expect(search({ a: "", b: undefined, c: ["x", "y"], d: 0, e: "ü&" })).toBe("?c=x%2Cy&d=0&e=%C3%BC%26");
+    expect(search({})).toBe("");
+  });
+});

@@ -1,0 +1,17 @@
+import type { LogLine } from "../api/client";
+import { plain } from "./ansi";
+
+export interface LogFilter {
+  text: string;
+  levels: string[];
+}
+
+/** fits says whether a line passes the filter. text must be in lower case. */
+export function fits(line: LogLine, f: LogFilter): boolean {
+  return (f.levels.length === 0 || f.levels.includes(line.level)) && (f.text === "" || plain(line.text).toLowerCase().includes(f.text));
+}
+
+const perAttempt = 1_000_000_000;
+
+/** lineInAttempt is what people count: line 3 of attempt 2, which has number 1,000,000,003 over the whole run. */
+export const lineInAttempt = (n: number): number => ((n - 1) % perAttempt) + 1;

@@ -1,0 +1,51 @@
+import type { Schemas } from "../api/client";
+
+export type Step = { kind: "fire" | "due" | "dispatched" | "started" | "finished"; at: string; attempt?: number; attemptOf?: Schemas["Attempt"] };
+/** Gap names what passed between two steps. */
+export type Gap = "jitter" | "waited" | "offered" | "ran" | "backoff" | "planned";
+
+export interface Entry {
+  step: Step;
+  /** What passed since the step before, and how long it took. */
+  gap?: { kind: Gap; ms: number };
+}
+
+type Source = Pick<Schemas["RunDetail"], "fire_time" | "due_at" | "created_at" | "attempts" | "attempt" | "dispatched_at" | "started_at" | "finished_at">;
+
+/** timeline puts the steps of a run in order and names the gaps between them. */
+export function timeline(run: Source): Entry[] {
+  const steps: Step[] = [];
+  if (run.fire_time) steps.push({ kind: "fire", at: run.fire_time });
+  else steps.push({ kind: "fire", at: run.created_at });
+  // Until the first attempt is over, due_at is the run's own; later it is the latest attempt's.
+  if (run.due_at && run.attempt === 1 && run.due_at !== steps[0]?.at) steps.push({ kind: "due", at: run.due_at });
+  const attempts = [...run.attempts];
+  if (!attempts.some((a) => a.attempt === run.attempt) && run.dispatched_at) {
+    attempts.push({ attempt: run.attempt, instance: "", dispatched_at: run.dispatched_at, started_at: run.started_at, finished_at: run.finished_at, outcome: "", reason: "", message: "" });
+  }
+  for (const a of attempts) {
+    if (a.dispatched_at) steps.push({ kind: "dispatched", at: a.dispatched_at, attempt: a.attempt, attemptOf: a });
+    if (a.started_at) steps.push({ kind: "started", at: a.started_at, attempt: a.attempt, attemptOf: a });
+    if (a.finished_at) steps.push({ kind: "finished", at: a.finished_at, attempt: a.attempt, attemptOf: a });
+  }
+  return steps.map((step, i) => {
+    const before = steps[i - 1];
+    if (!before) return { step };
+    return { step, gap: { kind: gapOf(before, step), ms: Date.parse(step.at) - Date.parse(before.at) } };
+  });
+}
+
+function gapOf(before: Step, step: Step): Gap {
+  switch (step.kind) {
+    case "fire":
+      return "planned";
+    case "due":
+      return "jitter";
+    case "dispatched":
+      return before.kind === "finished" ? "backoff" : "waited";
+    case "started":
+      return before.kind === "dispatched" ? "offered" : "waited";
+    case "finished":
+      return before.kind === "started" ? "ran" : "waited";
+  }
+}

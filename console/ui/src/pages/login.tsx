@@ -1,0 +1,59 @@
+import { Alert, Button, Group, PasswordInput, Stack, TextInput, Title } from "@mantine/core";
+import { useQueryClient } from "@tanstack/react-query";
+import { useState, type FormEvent } from "react";
+import { useLocation, useSearch } from "wouter";
+import { ApiError, post } from "../api/client";
+import { useT } from "../i18n";
+import { useTitle } from "../lib/hooks";
+import { errorText } from "../parts/basics";
+import { LanguageSwitch, ThemeSwitch } from "../parts/switches";
+
+/** target is where to go after the log-in: only ever a path of this console. */
+export function target(query: string): string {
+  const to = new URLSearchParams(query).get("to") ?? "/";
+  return /^\/(?![/\\])/.test(to) && !to.startsWith("/login") ? to : "/";
+}
+
+export function LogIn() {
+  const t = useT();
+  useTitle(t("login.title"));
+  const client = useQueryClient();
+  const query = useSearch();
+  const [, navigate] = useLocation();
+  const [username, setUsername] = useState("");
+  const [password, setPassword] = useState("");
+  const [error, setError] = useState<ApiError>();
+  const [busy, setBusy] = useState(false);
+
+  async function submit(e: FormEvent) {
+    e.preventDefault();
+    setBusy(true);
+    setError(undefined);
+    try {
+      await post("/api/v1/auth/login", { body: { username, password } });
+      client.clear();
+      navigate(target(query), { replace: true });
+    } catch (e) {
+      setError(e as ApiError);
+      setBusy(false);
+    }
+  }
+
+  return (
+    <main className="login">
+      <form onSubmit={submit} className="login-form">
+        <Stack gap="sm">
+          <Group gap="xs"><img src="/bell.svg" width={28} height={28} alt="" /><Title order={1}>Belfry</Title></Group>
+          <TextInput label={t("login.user")} value={username} onChange={(e) => setUsername(e.currentTarget.value)} autoComplete="username" autoFocus required withAsterisk={false} error={error?.at("username")} />
+          <PasswordInput label={t("login.password")} value={password} onChange={(e) => setPassword(e.currentTarget.value)} autoComplete="current-password" required withAsterisk={false} error={error?.at("password")}
+            visibilityToggleButtonProps={{ "aria-label": t("login.show") }} />
+          {error && !error.problem.errors?.length && (
+            <Alert color="red" role="alert" variant="light">{error.status === 401 ? t("login.wrong") : error.status === 429 ? t("login.often") : errorText(t, error)}</Alert>
+          )}
+          <Button type="submit" loading={busy} fullWidth>{t("login.submit")}</Button>
+        </Stack>
+      </form>
+      <Group gap="xs" justify="center" mt="md"><LanguageSwitch /><ThemeSwitch /></Group>
+    </main>
+  );
+}

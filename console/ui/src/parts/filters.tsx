@@ -1,0 +1,47 @@
+import { CloseButton, Select, TextInput } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { get } from "../api/client";
+import { useT } from "../i18n";
+import { useTyped } from "../lib/hooks";
+import { Icon, icons } from "./basics";
+
+/** SearchField is what the key / goes to. */
+export function SearchField({ value, onChange, label }: { value: string; onChange: (q: string) => void; label: string }) {
+  const t = useT();
+  const [text, setText] = useTyped(value, onChange);
+  return (
+    <TextInput className="filter-search" data-search size="xs" leftSection={<Icon d={icons.search} size={14} />} placeholder={label} aria-label={label} value={text} onChange={(e) => setText(e.currentTarget.value)}
+      onKeyDown={(e) => { if (e.key === "Escape") { setText(""); e.currentTarget.blur(); } }}
+      rightSection={text ? <CloseButton size="xs" aria-label={t("clear")} onClick={() => setText("")} /> : null} />
+  );
+}
+
+/** Chips choose one value or several of few; each is a button that says whether it is pressed. */
+export function Chips<V extends string>({ label, values, value, onChange, name }: { label: string; values: readonly V[]; value: string; onChange: (v: string) => void; name: (v: V) => string }) {
+  const chosen = value ? value.split(",") : [];
+  return (
+    <div className="chips" role="group" aria-label={label}>
+      {values.map((v) => {
+        const on = chosen.includes(v);
+        return (
+          <button key={v} type="button" className="chip" aria-pressed={on} onClick={() => onChange((on ? chosen.filter((c) => c !== v) : [...chosen, v]).join(","))}>{name(v)}</button>
+        );
+      })}
+    </div>
+  );
+}
+
+/** Pick chooses one value or none. */
+export function Pick({ label, data, value, onChange, width = 150 }: { label: string; data: { value: string; label: string }[] | string[]; value: string; onChange: (v: string) => void; width?: number }) {
+  return <Select size="xs" w={width} placeholder={label} aria-label={label} data={data} value={value || null} onChange={(v) => onChange(v ?? "")} clearable searchable checkIconPosition="right" />;
+}
+
+export function useGroups() {
+  return useQuery({ queryKey: ["groups"], queryFn: () => get("/api/v1/groups", { query: { limit: 500 } }), staleTime: 10_000 });
+}
+
+export function GroupPick({ value, onChange }: { value: string; onChange: (v: string) => void }) {
+  const t = useT();
+  const groups = useGroups();
+  return <Pick label={t("field.group")} data={groups.data?.items.map((g) => g.name) ?? (value ? [value] : [])} value={value} onChange={onChange} />;
+}

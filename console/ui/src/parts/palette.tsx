@@ -1,0 +1,70 @@
+import { Kbd, Modal, Text, TextInput } from "@mantine/core";
+import { useDebouncedValue } from "@mantine/hooks";
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { useState, type KeyboardEvent } from "react";
+import { useLocation } from "wouter";
+import { get } from "../api/client";
+import { useT } from "../i18n";
+
+export interface Command {
+  label: string;
+  hint?: string;
+  run: () => void;
+}
+
+/** Palette finds pages, actions and jobs by what one types. A run's id leads to the run. */
+export function Palette({ opened, onClose, commands }: { opened: boolean; onClose: () => void; commands: Command[] }) {
+  const t = useT();
+  return (
+    <Modal opened={opened} onClose={onClose} withCloseButton={false} padding={0} yOffset="10vh" aria-label={t("palette.open")}>
+      {opened && <Inner onClose={onClose} commands={commands} />}
+    </Modal>
+  );
+}
+
+function Inner({ onClose, commands }: { onClose: () => void; commands: Command[] }) {
+  const t = useT();
+  const [, navigate] = useLocation();
+  const [text, setText] = useState("");
+  const [at, setAt] = useState(0);
+  const [q] = useDebouncedValue(text.trim(), 150);
+  const jobs = useQuery({ queryKey: ["palette", q], queryFn: ({ signal }) => get("/api/v1/jobs", { query: { q, limit: 8 }, signal }), enabled: q !== "", placeholderData: keepPreviousData });
+  const words = text.trim().toLowerCase();
+  const found: Command[] = [
+    ...commands.filter((c) => c.label.toLowerCase().includes(words)),
+    ...(words && jobs.data ? jobs.data.items.map((j) => ({ label: j.name, hint: j.group, run: () => navigate(`/jobs/${j.id}`) })) : []),
+    ...(/^[0-9a-f]{8}-[0-9a-f-]{27}$/.test(words) ? [{ label: t("palette.run", { id: words }), run: () => navigate(`/runs/${words}`) }] : []),
+  ];
+  const chosen = Math.min(at, found.length - 1);
+
+  function onKey(e: KeyboardEvent) {
+    if (e.key === "ArrowDown") setAt(Math.min(chosen + 1, found.length - 1));
+    else if (e.key === "ArrowUp") setAt(Math.max(chosen - 1, 0));
+    else if (e.key === "Enter" && !e.nativeEvent.isComposing) pick(found[chosen]);
+    else return;
+    e.preventDefault();
+  }
+  function pick(c: Command | undefined) {
+    if (!c) return;
+    onClose();
+    c.run();
+  }
+
+  return (
+    <div onKeyDown={onKey}>
+      <TextInput data-autofocus size="md" variant="unstyled" px="md" placeholder={t("palette.placeholder")} aria-label={t("palette.placeholder")} value={text}
+        onChange={(e) => { setText(e.currentTarget.value); setAt(0); }}
+        role="combobox" aria-expanded="true" aria-controls="palette-list" aria-activedescendant={found.length ? `palette-${chosen}` : undefined} />
+      <div role="listbox" id="palette-list" className="palette-list" aria-label={t("palette.open")}>
+        {found.map((c, i) => (
+          <div key={`${i}${c.label}`} id={`palette-${i}`} role="option" aria-selected={i === chosen} className="palette-item" tabIndex={-1}
+            ref={(el) => { if (i === chosen) el?.scrollIntoView({ block: "nearest" }); }}
+            onMouseMove={() => setAt(i)} onClick={() => pick(c)}>
+            <span>{c.label}</span>{c.hint && (/^(.|g .)$/.test(c.hint) ? <Kbd size="xs">{c.hint}</Kbd> : <span className="faint">{c.hint}</span>)}
+          </div>
+        ))}
+        {found.length === 0 && <Text size="sm" c="dimmed" p="sm">{t("palette.none")}</Text>}
+      </div>
+    </div>
+  );
+}

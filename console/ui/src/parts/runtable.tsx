@@ -1,0 +1,35 @@
+import { Link } from "wouter";
+import type { Run } from "../api/client";
+import { useT } from "../i18n";
+import { shortDuration } from "../lib/time";
+import { Instant, State } from "./basics";
+
+/** RunTable is a list of runs. Without job it is of one job. */
+export function RunTable({ runs, job = true, now, chosen, onChoose }: { runs: Run[]; job?: boolean; now: Date; chosen?: Set<string>; onChoose?: (id: string, on: boolean) => void }) {
+  const t = useT();
+  return (
+    <div className="table-box">
+      <table className="list">
+        <thead><tr>
+          {onChoose && <th className="tick"><span className="sr-only">{t("choose")}</span></th>}
+          <th>{t("run.state")}</th>{job && <th>{t("field.job")}</th>}<th>{t("run.fire")}</th><th className="mid">{t("run.duration")}</th><th className="wide">{t("run.late")}</th><th className="wide">{t("run.cause")}</th><th className="wide">{t("run.instance")}</th><th className="wide">{t("run.message")}</th>
+        </tr></thead>
+        <tbody>
+          {runs.map((r) => (
+            <tr key={r.id}>
+              {onChoose && <td className="tick"><input type="checkbox" checked={chosen?.has(r.id) ?? false} onChange={(e) => onChoose(r.id, e.currentTarget.checked)} aria-label={t("choose.run", { id: r.id })} /></td>}
+              <td><Link href={`/runs/${r.id}`} data-row className="row-link"><State state={r.state} reason={r.reason} /></Link></td>
+              {job && <td className="grow"><Link href={`/jobs/${r.job_id}`} className="plain-link">{r.job_name}</Link><span className="wide faint"> {r.group}</span>{r.shard ? <span className="faint"> {t("run.shard", { i: (r.shard as { index: number }).index, n: (r.shard as { total: number }).total })}</span> : null}</td>}
+              <td className="num"><Instant at={r.fire_time ?? r.created_at} now={now} /></td>
+              <td className="num mid">{r.duration_ms != null ? shortDuration(r.duration_ms) : r.state === "running" && r.started_at ? <span className="faint">{shortDuration(Math.max(0, now.getTime() - Date.parse(r.started_at)))}</span> : <span className="faint">–</span>}{r.attempt > 1 && <span className="faint"> ×{r.attempt}</span>}</td>
+              <td className="num wide">{r.lateness_ms != null ? shortDuration(r.lateness_ms) : <span className="faint">–</span>}</td>
+              <td className="wide">{t(`cause.${r.cause}`)}</td>
+              <td className="wide">{r.instance || <span className="faint">–</span>}</td>
+              <td className="wide message">{r.message || r.waiting || (r.held_by ? t("run.held") : "")}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}

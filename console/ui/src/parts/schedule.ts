@@ -1,0 +1,19 @@
+import type { Schedule } from "../api/client";
+import type { Translate } from "../i18n";
+import { goDuration } from "../lib/time";
+
+/** scheduleText is a schedule in a few words, for lists. */
+export function scheduleText(t: Translate, s: Schedule): string {
+  switch (s.kind) {
+    case "none":
+      return t("schedule.none");
+    case "cron":
+      return s.expr + (s.time_zone && s.time_zone !== "UTC" ? ` (${s.time_zone})` : "");
+    case "fixed_rate":
+      return t("schedule.every", { d: goDuration(s.every ?? "") });
+    case "fixed_delay":
+      return t("schedule.after", { d: goDuration(s.delay ?? "") });
+    case "once":
+      return t("schedule.once", { at: s.at ?? "" });
+  }
+}

@@ -1,0 +1,118 @@
+import { AppShell, Burger, Button, Group, Kbd, Modal, NavLink, Table, Text, UnstyledButton, useComputedColorScheme, useMantineColorScheme } from "@mantine/core";
+import { useDisclosure } from "@mantine/hooks";
+import { useQueryClient } from "@tanstack/react-query";
+import { useEffect, type ReactNode } from "react";
+import { Link, useLocation } from "wouter";
+import { post } from "../api/client";
+import { useLanguage, type Key } from "../i18n";
+import { useKeys } from "../lib/hooks";
+import { useMay, useMe } from "../lib/me";
+import { Icon, icons } from "./basics";
+import { Palette, type Command } from "./palette";
+import { LanguageSwitch, ThemeSwitch } from "./switches";
+
+export const pages: { path: string; key: Key; keys: string; admin?: boolean }[] = [
+  { path: "/", key: "nav.overview", keys: "g o" },
+  { path: "/jobs", key: "nav.jobs", keys: "g j" },
+  { path: "/runs", key: "nav.runs", keys: "g r" },
+  { path: "/executors", key: "nav.executors", keys: "g e" },
+  { path: "/events", key: "nav.events", keys: "g v" },
+  { path: "/alert-channels", key: "nav.channels", keys: "g c", admin: true },
+  { path: "/tokens", key: "nav.tokens", keys: "g t" },
+  { path: "/users", key: "nav.users", keys: "g u", admin: true },
+  { path: "/audit", key: "nav.audit", keys: "g a", admin: true },
+];
+
+export function Shell({ children }: { children: ReactNode }) {
+  const { t, language, setLanguage } = useLanguage();
+  const me = useMe();
+  const may = useMay();
+  const client = useQueryClient();
+  const [path, navigate] = useLocation();
+  const [menu, setMenu] = useDisclosure(false);
+  const [palette, setPalette] = useDisclosure(false);
+  const [help, setHelp] = useDisclosure(false);
+  const { setColorScheme } = useMantineColorScheme();
+  const scheme = useComputedColorScheme("light");
+  const shown = pages.filter((p) => !p.admin || may.administer);
+
+  useEffect(() => setMenu.close(), [path, setMenu]);
+
+  async function logOut() {
+    await post("/api/v1/auth/logout").catch(() => undefined);
+    client.clear();
+    navigate("/login");
+  }
+
+  useEffect(() => {
+    const on = (e: KeyboardEvent) => {
+      if ((e.ctrlKey || e.metaKey) && e.key.toLowerCase() === "k") {
+        e.preventDefault();
+        setPalette.toggle();
+      }
+    };
+    window.addEventListener("keydown", on);
+    return () => window.removeEventListener("keydown", on);
+  }, [setPalette]);
+  useKeys({
+    "?": setHelp.open,
+    "/": () => document.querySelector<HTMLElement>("[data-search]")?.focus(),
+    "n": () => may.operate && navigate("/jobs/new"),
+    ...Object.fromEntries(shown.map((p) => [p.keys, () => navigate(p.path)])),
+  });
+
+  const commands: Command[] = [
+    ...shown.map((p) => ({ label: t(p.key), hint: p.keys, run: () => navigate(p.path) })),
+    ...(may.operate ? [{ label: t("jobs.new"), hint: "n", run: () => navigate("/jobs/new") }] : []),
+    { label: t("runs.failed"), run: () => navigate("/runs?state=failed") },
+    { label: t(scheme === "dark" ? "theme.light" : "theme.dark"), run: () => setColorScheme(scheme === "dark" ? "light" : "dark") },
+    { label: language === "en" ? "简体中文" : "English", run: () => setLanguage(language === "en" ? "zh" : "en") },
+    { label: t("help.title"), hint: "?", run: setHelp.open },
+    { label: t("logout"), run: () => void logOut() },
+  ];
+
+  return (
+    <AppShell header={{ height: 44 }} navbar={{ width: 176, breakpoint: "sm", collapsed: { mobile: !menu } }} padding="md" transitionDuration={0}>
+      <a className="skip" href="#main">{t("skip")}</a>
+      <AppShell.Header className="header">
+        <Group h="100%" px="sm" justify="space-between" wrap="nowrap" gap="xs">
+          <Group gap="xs" wrap="nowrap">
+            <Burger opened={menu} onClick={setMenu.toggle} hiddenFrom="sm" size="sm" aria-label={t("menu")} />
+            <Link href="/" className="brand"><img src="/bell.svg" width={20} height={20} alt="" />Belfry</Link>
+          </Group>
+          <Button variant="default" size="compact-sm" onClick={setPalette.open} leftSection={<Icon d={icons.search} size={14} />} className="palette-button"
+            rightSection={<Kbd size="xs" visibleFrom="sm">Ctrl K</Kbd>}>{t("palette.open")}</Button>
+        </Group>
+      </AppShell.Header>
+      <AppShell.Navbar p="xs" aria-label={t("menu")}>
+        <div className="nav-main">
+          {shown.map((p) => (
+            <NavLink key={p.path} component={Link} href={p.path} label={t(p.key)} active={p.path === "/" ? path === "/" : path.startsWith(p.path)}
+              aria-current={(p.path === "/" ? path === "/" : path.startsWith(p.path)) ? "page" : undefined} className="nav-link" />
+          ))}
+        </div>
+        <div className="nav-foot">
+          <LanguageSwitch /><ThemeSwitch />
+          <Button variant="subtle" color="gray" size="compact-sm" leftSection={<Icon d={icons.keyboard} />} onClick={setHelp.open}>{t("help.short")}</Button>
+          <div className="whoami">
+            <Text size="sm" fw={600} truncate>{me.username}</Text>
+            <Text size="xs" c="dimmed">{t(`role.${me.role}`)}{me.groups.length ? ` · ${me.groups.join(", ")}` : ""}</Text>
+            <UnstyledButton className="link" onClick={() => void logOut()}>{t("logout")}</UnstyledButton>
+          </div>
+        </div>
+      </AppShell.Navbar>
+      <AppShell.Main id="main" tabIndex={-1}>{children}</AppShell.Main>
+      <Palette opened={palette} onClose={setPalette.close} commands={commands} />
+      <Modal opened={help} onClose={setHelp.close} title={t("help.title")} closeButtonProps={{ "aria-label": t("close") }}>
+        <Table>
+          <Table.Tbody>
+            {([["Ctrl K", t("help.palette")], ["/", t("help.search")], ["j k", t("help.rows")], ["Enter", t("help.open")], ...(may.operate ? [["n", t("jobs.new")]] : []),
+              ...shown.map((p) => [p.keys, t(p.key)]), ["?", t("help.title")]] as [string, string][]).map(([k, what]) => (
+              <Table.Tr key={k}><Table.Td w={110}>{k.split(" ").map((x) => <Kbd key={x} mr={4}>{x}</Kbd>)}</Table.Td><Table.Td>{what}</Table.Td></Table.Tr>
+            ))}
+          </Table.Tbody>
+        </Table>
+      </Modal>
+    </AppShell>
+  );
+}
