@@ -1,11 +1,10 @@
-// Package console is the HTTP server of Belfry: the REST API, and the page that says where to find it.
+// Package console is the HTTP server of Belfry: the REST API, and the web console that people use it by.
 //
 // A console keeps nothing: any number of them serve the same Postgres and NATS side by side.
 package console
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,11 +13,12 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/console/api"
+	"github.com/belfryhq/belfry/console/ui"
 )
 
 // Config is what a console is made of.
 type Config struct {
-	API      api.Config   // its Home is set by New
+	API      api.Config
 	Listener net.Listener // Run serves it and closes it; nil: Run must not be called
 	// ShutdownTimeout is how long requests under way may take once Run's context has ended; 0: 10 s. Log streams
 	// end at once.
@@ -37,6 +37,7 @@ const (
 // Server is the console's HTTP server.
 type Server struct {
 	api      *api.API
+	handler  http.Handler // the API and the web console
 	listener net.Listener
 	shutdown time.Duration
 	log      *slog.Logger
@@ -47,8 +48,8 @@ func New(c Config) (*Server, error) {
 	if err := validate(c); err != nil {
 		return nil, err
 	}
-	c.API.Home = http.HandlerFunc(home)
 	s := &Server{api: api.New(c.API), listener: c.Listener, shutdown: c.ShutdownTimeout, log: c.API.Log}
+	s.handler = split(s.api, ui.Handler())
 	if s.shutdown == 0 {
 		s.shutdown = 10 * time.Second
 	}
@@ -73,13 +74,25 @@ func validate(c Config) error {
 }
 
 // Handler returns what the server serves.
-func (s *Server) Handler() http.Handler { return s.api }
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// split gives the web console what browsers ask for outside the API. It needs no credentials: its files are the same
+// for all, and tell nothing.
+func split(rest, console http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if (r.Method == http.MethodGet || r.Method == http.MethodHead) && !api.Owns(r.URL.Path) {
+			console.ServeHTTP(w, r)
+			return
+		}
+		rest.ServeHTTP(w, r)
+	})
+}
 
 // Run serves until ctx ends; then it takes nothing more, ends the log streams, lets the other requests finish, and
 // returns nil. An error means that the listener broke. Call it once.
 func (s *Server) Run(ctx context.Context) error {
 	server := &http.Server{
-		Handler: s.api, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+		Handler: s.handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan error, 1)
@@ -100,12 +113,4 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("serve HTTP: %w", err)
 	}
 	return nil
-}
-
-//go:embed home.html
-var homePage []byte
-
-func home(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Write(homePage) //nolint:errcheck // the client is gone
 }

@@ -22,13 +22,14 @@ const (
 const (
 	natsAway     = "NATS is away"
 	behindOthers = "behind runs that wait already"
+	asked        = "its instances are being asked"
 )
 
 // waitClass sorts what waiting runs say into the few labels of the metric.
 func waitClass(waiting string) string {
 	for prefix, class := range map[string]string{
 		natsAway: "nats_away", behindOthers: "behind_others", route.NoInstance: "no_instance", route.NoSlot: "no_slot",
-		route.NotThere: "pinned_instance_gone",
+		route.NotThere: "pinned_instance_gone", asked: "asked", route.NoAnswer: "no_answer", route.AllBusy: "busy",
 	} {
 		if strings.HasPrefix(waiting, prefix) {
 			return class
@@ -54,12 +55,17 @@ func (d *Dispatcher) countWaiting(ctx context.Context) error {
 // joins or says that it has more room, and every second.
 func (d *Dispatcher) assignLoop(ctx context.Context) {
 	for ctx.Err() == nil {
+		next := assignPoll
 		if d.steady.connected() {
-			if err := d.assignAll(ctx); err != nil {
+			early, err := d.assignAll(ctx)
+			if err != nil {
 				d.logUnlessDone(ctx, "assigning waiting runs; trying again", err)
 			}
+			if early {
+				next = askPause
+			}
 		}
-		timer := time.NewTimer(assignPoll)
+		timer := time.NewTimer(next)
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
@@ -97,14 +103,20 @@ func (d *Dispatcher) setWaits(keys []domain.WaitingKey) {
 	d.waits = waits
 }
 
-func (d *Dispatcher) assignAll(ctx context.Context) error {
+// assignAll looks at all kinds of waiting runs. Early says that some are to be asked for again soon.
+func (d *Dispatcher) assignAll(ctx context.Context) (early bool, err error) {
 	keys, err := d.store.WaitingKeys(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	d.setWaits(keys)
+	d.forgetAsked()
 	var errs []error // of one kind; the others are assigned all the same
 	for _, k := range keys {
+		if k.Apart != 0 {
+			early = d.askAgain(ctx, k) || early
+			continue
+		}
 		for more := true; more && ctx.Err() == nil; {
 			if more, err = d.assign(ctx, k); err != nil {
 				errs = append(errs, err)
@@ -114,12 +126,13 @@ func (d *Dispatcher) assignAll(ctx context.Context) error {
 			break
 		}
 	}
-	return errors.Join(errs...)
+	return early, errors.Join(errs...)
 }
 
 // assign binds and offers waiting runs of one kind while there is room, and reports whether it is worth going on.
 func (d *Dispatcher) assign(ctx context.Context, k domain.WaitingKey) (more bool, err error) {
 	r := d.newRouting()
+	r.turnCame = true
 	cands := r.candidates(k.Group, k.Target)
 	room := 0
 	for _, c := range cands {
@@ -132,28 +145,56 @@ func (d *Dispatcher) assign(ctx context.Context, k domain.WaitingKey) (more bool
 		return false, nil
 	}
 	limit := min(room+assignExtra, assignBatch)
-	looked := 0
-	bound, expand, err := d.store.AssignWaiting(ctx, k, limit, func(runs []domain.WaitingRun) []domain.Binding {
+	looked, all := 0, 0
+	var uncounted []domain.Due
+	defs := make(domain.Definitions)
+	choose := func(runs []domain.WaitingRun) []domain.Binding {
 		looked = len(runs)
 		out := make([]domain.Binding, len(runs))
+		uncounted = nil
 		for i, w := range runs {
-			out[i] = r.pick(w.Due(), w.Def)
+			if r.uncounted(w.Pin, w.Def) {
+				uncounted = append(uncounted, w.Due())
+				defs[domain.VersionKey{Job: w.JobID, Version: w.JobVersion}] = w.Def
+			}
+			if len(uncounted) == 0 {
+				out[i] = r.pick(w.Due(), w.Def)
+			}
 		}
 		return out
-	})
-	if err != nil {
-		return false, err
 	}
-	if looked+len(expand) < limit {
-		d.mu.Lock()
-		delete(d.waits, k) // all of them were looked at: newcomers need not queue behind them
-		d.mu.Unlock()
+	for pass := 0; pass < 2; pass++ {
+		bound, others, err := d.store.AssignWaiting(ctx, k, limit, choose)
+		if err != nil {
+			return false, err
+		}
+		all += len(bound)
+		d.offer(ctx, bound, true)
+		d.unassigned(ctx, others)
+		if len(uncounted) == 0 {
+			if looked+len(others.Expand) < limit {
+				d.mu.Lock()
+				delete(d.waits, k) // all of them were looked at: newcomers need not queue behind them
+				d.mu.Unlock()
+			}
+			break
+		}
+		// From these on, the runs waited for their jobs' shared numbers, which cannot be read within the transaction.
+		if err := r.count(ctx, uncounted, defs); err != nil {
+			return false, err
+		}
 	}
-	d.offer(ctx, bound, true)
-	for _, b := range expand {
+	return all >= limit || (len(uncounted) > 0 && all > 0), nil
+}
+
+// unassigned acts on what became of waiting runs that were not bound.
+func (d *Dispatcher) unassigned(ctx context.Context, others domain.Unassigned) {
+	for _, b := range others.Expand {
 		d.expandWaiting(ctx, b)
 	}
-	return len(bound) == limit, nil
+	d.tell(others.Ended)
+	d.dropped(others.Ended)
+	d.covered(ctx, others.Kills, others.Released)
 }
 
 // endLostShards ends shards that may run on one instance only, which is gone: they wait for nobody.
@@ -204,7 +245,7 @@ func (d *Dispatcher) expandWaiting(ctx context.Context, run domain.LiveRun) {
 	if def == nil {
 		return
 	}
-	to := route.Shards(d.candidates(def.Group, def.Target()), def.Shards)
+	to := route.Shards(d.candidates(def.Group, def.Target()), def.Shards, run.Pin)
 	if len(to) == 0 {
 		return
 	}

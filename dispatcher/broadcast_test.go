@@ -57,6 +57,33 @@ func TestBroadcast(t *testing.T) {
 	}
 }
 
+// A hand that names an instance gets the shards of that one alone, and of one without the handler it gets nothing.
+func TestBroadcastToOneInstance(t *testing.T) {
+	w := newWorld(t, option{})
+	a, b := w.join("a", auto), w.join("b", auto)
+	other := w.join("other", func(p *puppet) { p.handlers, p.auto = []string{"other"}, true })
+	trigger := func(job domain.JobID, instance string) domain.RunID {
+		ids, err := w.pg.Trigger(t.Context(), job, domain.Trigger{Cause: domain.CauseManual, Instance: instance})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ids[0]
+	}
+	whole := trigger(w.job("whole", broadcast(0)), "b")
+	w.becomes(whole, "succeeded")
+	static := trigger(w.job("static", broadcast(3)), "b")
+	for _, id := range w.shards(static, 3) {
+		w.becomes(id, "succeeded")
+	}
+	nobody := trigger(w.job("nobody", broadcast(0)), "other")
+	if r := w.becomes(nobody, "queued"); r.Waiting != "it may only run on other, which is not there or does not offer the handler" {
+		t.Errorf("it waits: %q", r.Waiting)
+	}
+	if len(a.offers)+len(other.offers) != 0 || len(b.offers) != 4 {
+		t.Errorf("%d, %d and %d offers", len(a.offers), len(b.offers), len(other.offers))
+	}
+}
+
 // A failed shard fails the whole; its children are started once, by whoever settles the last shard.
 func TestBroadcastFails(t *testing.T) {
 	w := newWorld(t, option{})

@@ -19,14 +19,16 @@ type Store interface {
 	Now() time.Time // the database's clock
 	Definitions(ctx context.Context, runs []domain.Due) (domain.Definitions, error)
 	CountRoutes(ctx context.Context, n map[domain.JobID]int) (map[domain.JobID]int64, error)
+	TakeTurns(ctx context.Context, turns map[domain.JobID]domain.Turns) (map[domain.JobID]map[string]int64, error)
 	ParentOutputs(ctx context.Context, parents []domain.RunID) (map[domain.RunID]string, error)
+	ScriptCode(ctx context.Context, job domain.JobID, version int) (string, error)
 
 	Admit(ctx context.Context, in []domain.Admission) (domain.Admitted, error)
 	ExpandBroadcast(ctx context.Context, run domain.Due, def *domain.Definition, to []domain.ShardBinding) (domain.Admitted, error)
 	WaitingKeys(ctx context.Context) ([]domain.WaitingKey, error)
 	LongWaiting(ctx context.Context, d time.Duration) ([]domain.WaitingKey, error)
 	WaitingCounts(ctx context.Context) (map[string]int, error)
-	AssignWaiting(ctx context.Context, key domain.WaitingKey, limit int, choose func([]domain.WaitingRun) []domain.Binding) (bound, expand []domain.LiveRun, err error)
+	AssignWaiting(ctx context.Context, key domain.WaitingKey, limit int, choose func([]domain.WaitingRun) []domain.Binding) (bound []domain.LiveRun, others domain.Unassigned, err error)
 	Unbind(ctx context.Context, refused []domain.Refusal) (waiting, killed []domain.LiveRun, err error)
 	RaiseBinds(ctx context.Context, runs []domain.LiveRun) ([]domain.LiveRun, error)
 	MarkRunning(ctx context.Context, started []domain.Started) ([]domain.Change, error)
@@ -34,7 +36,7 @@ type Store interface {
 	RequestKill(ctx context.Context, id domain.RunID, reason domain.Reason, by string) (domain.KillResult, error)
 
 	Silent(ctx context.Context, after time.Duration, limit int) ([]domain.LiveRun, error)
-	BoundBoots(ctx context.Context) ([]domain.BoundBoot, error)
+	BoundBoots(ctx context.Context, silentAfter time.Duration) ([]domain.BoundBoot, error)
 	RunsOf(ctx context.Context, b domain.BoundBoot, after domain.RunID, limit int) ([]domain.LiveRun, error)
 	PastDeadline(ctx context.Context, limit int) ([]domain.LiveRun, error)
 	PastGiveUp(ctx context.Context, limit int) ([]domain.LiveRun, error)
@@ -73,16 +75,20 @@ type Dispatcher struct {
 	trace   func(point string)
 	roster  *roster.Roster
 	steady  *steadiness
-	started *tracker
+	bound   bound
 	missing map[domain.BoundBoot]time.Time // since when a boot with runs is gone; judgeDeaths alone uses it
 	patient time.Duration                  // how long it is waited for beyond what a verdict needs anyway
 
-	offers   sync.WaitGroup // offers whose answer is awaited
-	inFlight chan struct{}  // bounds them
+	offers   sync.WaitGroup // offers whose answer is awaited, and the work of the slow lane
+	fastLane lane
+	slowLane lane
+	slow     *pool
+	late     lateness
 
 	mu      sync.Mutex
-	waits   map[domain.WaitingKey]bool // kinds of room that runs wait for; a hint, guarded by mu
-	waiting chan struct{}              // capacity 1: somebody began to wait
+	waits   map[domain.WaitingKey]bool    // kinds of room that runs wait for; a hint, guarded by mu
+	asks    map[domain.WaitingKey]*asking // whose instances are asked; guarded by mu
+	waiting chan struct{}                 // capacity 1: somebody began to wait
 }
 
 // offersInFlight bounds the offers whose answer is awaited. Past it, bound runs are left to the reconciler that
@@ -97,14 +103,17 @@ func New(cfg Config) (*Dispatcher, error) {
 	}
 	d := &Dispatcher{
 		store: cfg.Store, nc: cfg.Conn, js: js, log: cfg.Log, metrics: newMetrics(cfg.Registry),
-		roster: roster.New(js, cfg.Log), inFlight: make(chan struct{}, offersInFlight),
-		waits: make(map[domain.WaitingKey]bool), waiting: make(chan struct{}, 1), trace: cfg.Trace,
+		roster: roster.New(js, cfg.Log), waits: make(map[domain.WaitingKey]bool),
+		asks: make(map[domain.WaitingKey]*asking), waiting: make(chan struct{}, 1), trace: cfg.Trace,
 	}
+	d.fastLane = lane{inFlight: make(chan struct{}, offersInFlight), took: d.metrics.dispatch.WithLabelValues("fast")}
+	d.slowLane = lane{inFlight: make(chan struct{}, slowOffers), patient: true, took: d.metrics.dispatch.WithLabelValues("slow")}
+	d.slow = newPool(slowWorkers, slowLine, &d.offers)
 	if d.trace == nil {
 		d.trace = func(string) {}
 	}
 	d.steady = newSteadiness(cfg.Conn, d.roster.Reconnected)
-	d.started = newTracker()
+	d.bound = newBound()
 	d.missing = make(map[domain.BoundBoot]time.Time)
 	d.patient = max(cfg.LostAfter-lostSoonest, 0)
 	return d, nil
@@ -113,7 +122,7 @@ func New(cfg Config) (*Dispatcher, error) {
 // Watch keeps the roster and the state of the connection, which Fire, Kill and Instances need, and writes which
 // accepted attempts run. It blocks until ctx ends and the answers to all offers are in.
 func (d *Dispatcher) Watch(ctx context.Context) error {
-	d.together(ctx, d.watchRoster, d.steady.run, d.markLoop, d.waitsLoop)
+	d.together(ctx, d.watchRoster, d.steady.run, d.waitsLoop)
 	d.offers.Wait()
 	return nil
 }

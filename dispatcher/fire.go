@@ -21,7 +21,8 @@ func (d *Dispatcher) Fire(ctx context.Context, runs []domain.Due) (later []domai
 	if err := r.count(ctx, runs, defs); err != nil {
 		return nil, err
 	}
-	var single []domain.Admission
+	single := make([]domain.Admission, 0, len(runs))
+	var asks []domain.WaitingKey
 	for _, run := range runs {
 		def := defs.Of(run.JobID, run.JobVersion)
 		switch {
@@ -34,6 +35,9 @@ func (d *Dispatcher) Fire(ctx context.Context, runs []domain.Due) (later []domai
 			}
 			later = append(later, back...)
 		default:
+			if run.Pin == "" && def.Route.Asks() {
+				asks = append(asks, def.WaitsAs(""))
+			}
 			single = append(single, domain.Admission{Due: run, Def: def, Binding: r.choose(run, def)})
 		}
 	}
@@ -45,23 +49,46 @@ func (d *Dispatcher) Fire(ctx context.Context, runs []domain.Due) (later []domai
 	if err != nil {
 		return nil, err
 	}
+	for _, k := range asks {
+		d.ask(ctx, k)
+	}
 	return append(later, out.Later...), nil
 }
 
 // admitted acts on what the transaction did: offers, wakes, tells.
 func (d *Dispatcher) admitted(ctx context.Context, out domain.Admitted) {
 	d.offer(ctx, out.Bound, true)
-	var changes []domain.Change
-	for _, r := range out.Bound {
-		changes = append(changes, changeOf(&r))
+	changes := make([]domain.Change, 0, len(out.Bound)+len(out.Waiting)+len(out.Ended))
+	for i := range out.Bound {
+		changes = append(changes, changeOf(&out.Bound[i]))
 	}
-	for _, r := range out.Waiting {
-		changes = append(changes, changeOf(&r))
+	for i := range out.Waiting {
+		changes = append(changes, changeOf(&out.Waiting[i]))
 	}
 	d.tell(append(changes, out.Ended...))
+	d.dropped(out.Ended)
+	d.covered(ctx, out.Kills, out.Released)
 	if len(out.Waiting) > 0 {
 		signal(d.waiting)
 	}
+}
+
+// dropped counts the runs that the block policy ended.
+func (d *Dispatcher) dropped(ended []domain.Change) {
+	for _, c := range ended {
+		if c.State.Final() {
+			d.metrics.finished.WithLabelValues(string(c.State)).Inc()
+		}
+	}
+}
+
+// covered tells instances which runs end because a newer one of their job came due, and fires those whose turn has come. A
+// kill that gets lost is said again by the reconciler.
+func (d *Dispatcher) covered(ctx context.Context, kills []domain.LiveRun, released []domain.Due) {
+	for _, runs := range byBoot(kills) {
+		d.slow.do(func() { d.sendKills(context.WithoutCancel(ctx), runs, string(domain.ReasonCovered)) })
+	}
+	d.fireReleased(ctx, released)
 }
 
 func changeOf(r *domain.LiveRun) domain.Change {
@@ -72,11 +99,15 @@ func changeOf(r *domain.LiveRun) domain.Change {
 }
 
 func (d *Dispatcher) fireBroadcast(ctx context.Context, run domain.Due, def *domain.Definition) ([]domain.Due, error) {
-	to := route.Shards(d.candidates(def.Group, def.Target()), def.Shards)
+	to := route.Shards(d.candidates(def.Group, def.Target()), def.Shards, run.Pin)
 	if len(to) == 0 {
 		// Nobody to expand over: it waits whole.
+		waiting := route.NoInstance
+		if run.Pin != "" {
+			waiting = route.NotThere + run.Pin + ", which is not there or does not offer the handler"
+		}
 		out, err := d.store.Admit(ctx, []domain.Admission{{Due: run, Def: def, Binding: domain.Binding{
-			Waiting: route.NoInstance, Route: "broadcast, not expanded yet",
+			Waiting: waiting, Route: "broadcast, not expanded yet",
 		}}})
 		if err == nil {
 			d.admitted(ctx, out)
@@ -103,33 +134,72 @@ func (d *Dispatcher) candidates(group, target string) []*route.Candidate {
 type routing struct {
 	d        *Dispatcher
 	cands    map[[2]string][]*route.Candidate
-	counters map[domain.JobID]int64
+	counters map[domain.JobID]int64      // of round_robin
+	uses     map[domain.JobID]route.Uses // of the routes by use
+	heard    map[string]route.Heard      // of the one job whose instances were asked
+	turnCame bool                        // these runs have waited, and nobody is before them
 	random   *rand.Rand
 }
 
 func (d *Dispatcher) newRouting() *routing {
 	return &routing{
-		d: d, cands: make(map[[2]string][]*route.Candidate), counters: make(map[domain.JobID]int64),
+		d: d, cands: make(map[[2]string][]*route.Candidate),
 		random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), //nolint:gosec // spreading load is no secret
 	}
 }
 
-// count reads the shared counters of the round_robin jobs in the batch, one statement for all.
+// count reads and raises the shared numbers of the jobs in the batch whose route needs them, one statement for each kind.
 func (r *routing) count(ctx context.Context, runs []domain.Due, defs domain.Definitions) error {
-	n := make(map[domain.JobID]int)
+	var n map[domain.JobID]int
+	var turns map[domain.JobID]domain.Turns
 	for _, run := range runs {
-		if def := defs.Of(run.JobID, run.JobVersion); def != nil && def.Route == domain.RouteRoundRobin {
+		def := defs.Of(run.JobID, run.JobVersion)
+		switch {
+		case def == nil:
+		case def.Route == domain.RouteRoundRobin:
+			if n == nil {
+				n = make(map[domain.JobID]int)
+			}
 			n[run.JobID]++
+		case def.Route.ByUse() && r.freely(run, def):
+			if turns == nil {
+				turns = make(map[domain.JobID]domain.Turns)
+			}
+			r.turn(turns, def)
 		}
 	}
-	if len(n) == 0 {
-		return nil
-	}
-	counters, err := r.d.store.CountRoutes(ctx, n)
-	if err == nil {
+	if len(n) > 0 {
+		counters, err := r.d.store.CountRoutes(ctx, n)
+		if err != nil {
+			return err
+		}
 		r.counters = counters
 	}
-	return err
+	if len(turns) > 0 {
+		uses, err := r.d.store.TakeTurns(ctx, turns)
+		if err != nil {
+			return err
+		}
+		r.uses = make(map[domain.JobID]route.Uses, len(uses))
+		for job, u := range uses {
+			r.uses[job] = u
+		}
+	}
+	return nil
+}
+
+// turn adds a run of a job to the turns that are to be taken.
+func (r *routing) turn(turns map[domain.JobID]domain.Turns, def *domain.Definition) {
+	t := turns[def.JobID]
+	if t.Runs++; t.Runs == 1 {
+		t.Route, t.Known = def.Route, r.d.roster.Offering(def.Group, def.Target())
+		for _, c := range r.candidates(def.Group, def.Target()) {
+			if c.Room() > 0 {
+				t.Open = append(t.Open, c.Instance)
+			}
+		}
+	}
+	turns[def.JobID] = t
 }
 
 func (r *routing) candidates(group, target string) []*route.Candidate {
@@ -142,23 +212,41 @@ func (r *routing) candidates(group, target string) []*route.Candidate {
 
 // choose routes a run, unless runs of its kind wait already: then it waits its turn behind them.
 func (r *routing) choose(run domain.Due, def *domain.Definition) domain.Binding {
-	switch {
+	switch key := def.WaitsAs(run.Pin); {
 	case !r.d.steady.connected():
 		return domain.Binding{Waiting: natsAway}
-	case r.d.waitsFor(domain.WaitingKey{Group: def.Group, Target: def.Target(), Pin: run.Pin}):
+	case key.Apart != 0:
+		return domain.Binding{Waiting: asked}
+	case r.d.waitsFor(key):
 		return domain.Binding{Waiting: behindOthers}
 	}
 	return r.pick(run, def)
 }
 
+// freely reports whether a run is routed now, among all instances: not to a place of its own, nor behind others.
+func (r *routing) freely(run domain.Due, def *domain.Definition) bool {
+	return run.Pin == "" && (r.turnCame || (r.d.steady.connected() && !r.d.waitsFor(def.WaitsAs(""))))
+}
+
+// uncounted reports whether the job's shared numbers are needed and were not read.
+func (r *routing) uncounted(pin string, def *domain.Definition) bool {
+	if pin != "" {
+		return false
+	}
+	_, counted := r.counters[def.JobID]
+	_, taken := r.uses[def.JobID]
+	return (def.Route == domain.RouteRoundRobin && !counted) || (def.Route.ByUse() && !taken)
+}
+
 func (r *routing) pick(run domain.Due, def *domain.Definition) domain.Binding {
 	q := route.Request{
 		Route: def.Route, Key: def.RouteKey, Pin: run.Pin, Avoid: run.Avoid, Random: r.random, Counter: r.counters[def.JobID],
+		Uses: r.uses[def.JobID], Heard: r.heard,
 	}
 	if q.Key == "" {
 		q.Key = fmt.Sprint(def.JobID)
 	}
-	if def.Route == domain.RouteRoundRobin {
+	if _, counted := r.counters[def.JobID]; counted {
 		r.counters[def.JobID]++
 	}
 	return route.Choose(r.candidates(def.Group, def.Target()), q)

@@ -2,7 +2,10 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/wire"
@@ -29,9 +32,13 @@ func (d *Dispatcher) Kill(ctx context.Context, id domain.RunID, by string) error
 	return nil
 }
 
-// Drain asks an instance to take nothing more.
+// Drain asks an instance to take nothing more. Its error is NotFound when nobody listens under that name, and Unavailable when
+// there is no answer.
 func (d *Dispatcher) Drain(ctx context.Context, group, instance string) error {
 	_, err := d.control(ctx, group, instance, wire.Control{Op: wire.OpDrain})
+	if errors.Is(err, nats.ErrNoResponders) {
+		return domain.WrapError(domain.NotFound, "group "+group+" has no live instance "+instance, err)
+	}
 	return err
 }
 
@@ -109,10 +116,23 @@ func statuses(reply *wire.ControlReply) map[string]wire.Status {
 
 // byBoot groups runs by the boot that they are bound to.
 func byBoot(runs []domain.LiveRun) map[boot][]domain.LiveRun {
-	out := make(map[boot][]domain.LiveRun)
-	for _, r := range runs {
-		if r.Instance != "" {
-			out[bootOf(&r)] = append(out[bootOf(&r)], r)
+	count := make(map[boot]int)
+	for i := range runs {
+		if r := &runs[i]; r.Instance != "" {
+			count[bootOf(r)]++
+		}
+	}
+	out := make(map[boot][]domain.LiveRun, len(count))
+	for b, n := range count {
+		if n == len(runs) { // the most frequent case; runs are large to copy
+			out[b] = runs
+			return out
+		}
+		out[b] = make([]domain.LiveRun, 0, n)
+	}
+	for i := range runs {
+		if r := &runs[i]; r.Instance != "" {
+			out[bootOf(r)] = append(out[bootOf(r)], *r)
 		}
 	}
 	return out

@@ -175,7 +175,7 @@ func TestDrain(t *testing.T) {
 	if n := len(w.Instances("g")); n != 1 {
 		t.Errorf("%d instances are listed", n)
 	}
-	if err := w.Drain(t.Context(), "g", "nobody"); domain.CodeOf(err) != domain.Unavailable {
+	if err := w.Drain(t.Context(), "g", "nobody"); domain.CodeOf(err) != domain.NotFound {
 		t.Errorf("drain of nobody: %v", err)
 	}
 }

@@ -23,6 +23,24 @@ func bootOf(r *domain.LiveRun) boot { return boot{r.Group, r.Instance, r.BootID}
 // offer sends bound runs to their instances, and returns when all are sent. First says that these bindings were
 // never offered before: then an offer that reached nobody surely started nothing.
 func (d *Dispatcher) offer(ctx context.Context, runs []domain.LiveRun, first bool) {
+	fast, slow := d.bySpeed(runs)
+	d.offerBy(ctx, &d.fastLane, fast, first)
+	if len(slow) == 0 {
+		return
+	}
+	if !d.slow.do(func() { d.offerSlowly(context.WithoutCancel(ctx), slow, first) }) {
+		d.metrics.offers.WithLabelValues("unsent").Add(float64(len(slow)))
+	}
+}
+
+func (d *Dispatcher) offerSlowly(ctx context.Context, runs []domain.LiveRun, first bool) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	d.offerBy(ctx, &d.slowLane, runs, first)
+}
+
+// offerBy is offer by the given lane.
+func (d *Dispatcher) offerBy(ctx context.Context, l *lane, runs []domain.LiveRun, first bool) {
 	if len(runs) == 0 {
 		return
 	}
@@ -32,35 +50,27 @@ func (d *Dispatcher) offer(ctx context.Context, runs []domain.LiveRun, first boo
 		d.logUnlessDone(ctx, "preparing offers; the reconciler makes them", err)
 		return
 	}
-	byBoot := make(map[boot][]domain.LiveRun)
-	for _, r := range runs {
-		if defs.Of(r.JobID, r.JobVersion) != nil {
-			byBoot[bootOf(&r)] = append(byBoot[bootOf(&r)], r)
-		}
-	}
-	for b, runs := range byBoot {
+	for b, runs := range byBoot(runs) {
 		batches, oversized := d.batches(b, runs, defs, parents)
 		d.settleOurs(ctx, "", oversized)
 		for _, batch := range batches {
-			d.send(ctx, b, batch, first)
+			d.send(ctx, l, b, batch, first)
 		}
 	}
 }
 
 // send sends one message of offers, unless too many wait for their answers: then the reconciler makes the offer.
-func (d *Dispatcher) send(ctx context.Context, b boot, batch offerBatch, first bool) {
+func (d *Dispatcher) send(ctx context.Context, l *lane, b boot, batch offerBatch, first bool) {
 	n := len(batch.runs)
-	select {
-	case d.inFlight <- struct{}{}:
-	default:
+	if !l.begin(ctx) {
 		d.metrics.offers.WithLabelValues("unsent").Add(float64(n))
 		return
 	}
 	d.roster.Offered(b.group, b.instance, b.id, n)
 	// The answer must be heard also when whoever fired has gone: ctx ends what is taken, not what is under way.
 	d.offers.Go(func() {
-		defer func() { <-d.inFlight }()
-		d.await(context.WithoutCancel(ctx), b, batch.runs, batch.message(b), first)
+		defer l.end()
+		d.await(context.WithoutCancel(ctx), l, b, batch.runs, batch.message(b), first)
 	})
 }
 
@@ -91,8 +101,8 @@ const (
 
 // offerBatch is what one message of offers holds.
 type offerBatch struct {
-	runs   []domain.LiveRun
-	offers [][]byte
+	runs   []domain.LiveRun // a part of all, as they are large to copy
+	offers [][]byte         // of the same
 	bytes  int
 }
 
@@ -103,17 +113,34 @@ func (o *offerBatch) message(b boot) []byte { return wire.EncodeOffers(b.id, o.o
 func (d *Dispatcher) batches(b boot, runs []domain.LiveRun, defs domain.Definitions, parents map[domain.RunID]string) (out []offerBatch, oversized []domain.Ended) {
 	now := d.store.Now()
 	var batch offerBatch
+	begin := 0 // of the batch, in runs
+	cut := func(to int) {
+		if len(batch.offers) > 0 {
+			batch.runs = runs[begin:to:to]
+			out = append(out, batch)
+		}
+		batch, begin = offerBatch{offers: make([][]byte, 0, min(len(runs)-to, wire.MaxOffers))}, to
+	}
+	cut(0)
 	var buffer []byte // for many offers, so that each costs no allocation of its own
 	for i := range runs {
 		r := &runs[i]
-		o := offerOf(r, defs.Of(r.JobID, r.JobVersion), parents, now)
+		def := defs.Of(r.JobID, r.JobVersion)
+		if def == nil {
+			cut(i)
+			begin = i + 1
+			continue
+		}
+		o := offerOf(r, def, parents, now)
 		if cap(buffer)-len(buffer) < 512 {
 			buffer = make([]byte, 0, 512*min(len(runs)-i, wire.MaxOffers))
 		}
-		begin := len(buffer)
+		from := len(buffer)
 		buffer = wire.AppendOffer(buffer, &o)
-		offer := buffer[begin:len(buffer):len(buffer)]
+		offer := buffer[from:len(buffer):len(buffer)]
 		if len(offer) > offerMax {
+			cut(i)
+			begin = i + 1
 			oversized = append(oversized, domain.Ended{
 				RunID: r.ID, Attempt: r.Attempt, Instance: b.instance, BootID: b.id, Bind: r.Bind, Outcome: domain.OutcomeFailed,
 				Reason: domain.ReasonUnsupported, Permanent: true, FinishedAt: now,
@@ -121,17 +148,13 @@ func (d *Dispatcher) batches(b boot, runs []domain.LiveRun, defs domain.Definiti
 			})
 			continue
 		}
-		if len(batch.runs) == wire.MaxOffers || (len(batch.runs) > 0 && batch.bytes+len(offer) > batchBytes) {
-			out = append(out, batch)
-			batch = offerBatch{}
+		if len(batch.offers) == wire.MaxOffers || (len(batch.offers) > 0 && batch.bytes+len(offer) > batchBytes) {
+			cut(i)
 		}
-		batch.runs = append(batch.runs, *r)
 		batch.offers = append(batch.offers, offer)
 		batch.bytes += len(offer)
 	}
-	if len(batch.runs) > 0 {
-		out = append(out, batch)
-	}
+	cut(len(runs))
 	return out, oversized
 }
 
@@ -141,6 +164,9 @@ func offerOf(r *domain.LiveRun, def *domain.Definition, parents map[domain.RunID
 		JobName: def.Name, Group: r.Group, Handler: def.Handler, Param: def.Param, Cause: string(r.Cause),
 		FireTime: wireTime(r.FireTime), DueAt: wire.Time{Time: r.DueAt}, Now: wire.Time{Time: now},
 		TimeoutMS: def.Timeout.Std().Milliseconds(), Shard: wire.Shard{Total: 1},
+	}
+	if def.Script != nil {
+		o.Script = &wire.Script{Language: def.Script.Language, Version: def.Script.Version, SHA256: def.Script.SHA256}
 	}
 	if r.Param != nil {
 		o.Param = *r.Param
@@ -162,10 +188,16 @@ func wireTime(t *time.Time) wire.Time {
 }
 
 // await sends one message of offers and acts on its answer.
-func (d *Dispatcher) await(ctx context.Context, b boot, runs []domain.LiveRun, msg []byte, first bool) {
+func (d *Dispatcher) await(ctx context.Context, l *lane, b boot, runs []domain.LiveRun, msg []byte, first bool) {
+	sent := time.Now()
 	ask, cancel := context.WithTimeout(ctx, offerTimeout)
 	reply, err := d.nc.RequestWithContext(ask, wire.TriggerSubject(b.group, b.instance), msg)
 	cancel()
+	took := time.Since(sent)
+	l.took.Observe(took.Seconds())
+	if took > lateAfter {
+		d.late.note(runs, time.Now())
+	}
 	d.trace("offered")
 	act, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -217,7 +249,6 @@ func (d *Dispatcher) answered(ctx context.Context, b boot, runs []domain.LiveRun
 			d.metrics.offers.WithLabelValues("no_verdict").Inc()
 		case v.Verdict == wire.Accepted:
 			d.metrics.offers.WithLabelValues(wire.Accepted).Inc()
-			d.started.accepted(&r, d.store.Now())
 		case v.Verdict == wire.Refused:
 			reason := knownRefusal(v.Reason)
 			d.metrics.offers.WithLabelValues("refused_" + reason).Inc()
@@ -236,6 +267,9 @@ func (d *Dispatcher) answered(ctx context.Context, b boot, runs []domain.LiveRun
 	because := func(id domain.RunID) string { return why[id] }
 	d.refused(ctx, momentary, because, false)
 	d.refused(ctx, lasting, because, true)
+	if len(a.Scripts) > 0 {
+		d.handScripts(ctx, b, runs, a.Scripts)
+	}
 }
 
 // comesToLease reports whether the bucket's leader shows the given boot as the instance's, now or at its next heartbeat.

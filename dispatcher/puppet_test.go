@@ -30,6 +30,7 @@ type puppet struct {
 	name      string
 	boot      string
 	handlers  []string
+	languages []string
 	capacity  int
 	leave     func() // says goodbye, or dies: the dispatcher sees the same, but for the time it takes
 	heartbeat bool
@@ -38,12 +39,16 @@ type puppet struct {
 	refuse  string                             // the reason of all refusals; "" accepts
 	mute    bool                               // answers no offer
 	deaf    bool                               // answers no control request
+	silent  bool                               // does not say what it runs of a job
+	pinged  int                                // how often it was asked that
 	auto    bool                               // runs succeed at once
 	onOffer func(wire.Offer)                   // called with each accepted offer
 	status  func(wire.Ref) (wire.Status, bool) // instead of what it knows
 	known   map[attempt]string                 // wire.Status…
 	results map[attempt]wire.Result            // not settled yet
 	offers  []wire.Offer                       // all that came
+	lacks   []string                           // digests that its answers ask for
+	scripts []wire.Control                     // what it was sent
 	kills   []wire.Ref
 	settled map[attempt]int
 	started map[attempt]int // accepted for the first time
@@ -118,7 +123,7 @@ func (p *puppet) beat() {
 	p.mu.Lock()
 	p.seq++
 	h := wire.Heartbeat{
-		V: wire.Version, Instance: p.name, Group: p.group, BootID: p.boot, Handlers: p.handlers, Capacity: p.capacity, Running: p.taken,
+		V: wire.Version, Instance: p.name, Group: p.group, BootID: p.boot, Handlers: p.handlers, Languages: p.languages, Capacity: p.capacity, Running: p.taken,
 		Seq: p.seq, Draining: p.drained,
 	}
 	p.mu.Unlock()
@@ -177,7 +182,7 @@ func (p *puppet) offered(m *nats.Msg) {
 		}
 		a.Verdicts = append(a.Verdicts, v)
 	}
-	a.Load = p.load()
+	a.Load, a.Scripts = p.load(), p.lacks
 	if !p.mute {
 		if err := m.Respond(wire.Encode(a)); err != nil {
 			p.w.t.Errorf("answer: %v", err)
@@ -264,8 +269,23 @@ func (p *puppet) asked(m *nats.Msg) {
 		}
 		reply.Statuses = append(reply.Statuses, st)
 	}
+	if c.Op == wire.OpPing && c.JobID != 0 {
+		n := 0
+		for _, o := range p.offers {
+			if k := (attempt{o.RunID, o.Attempt}); o.JobID == c.JobID && p.known[k] == wire.StatusRunning {
+				n++
+			}
+		}
+		p.pinged++
+		if !p.silent {
+			reply.JobRuns = &n
+		}
+	}
 	if c.Op == wire.OpDrain {
 		p.drained = true
+	}
+	if c.Op == wire.OpScript {
+		p.scripts = append(p.scripts, c)
 	}
 	if m.Reply != "" && !p.deaf {
 		if err := m.Respond(wire.Encode(reply)); err != nil {

@@ -13,6 +13,7 @@ import (
 // The reconcilers' periods and patience.
 const (
 	silentAfter    = 2500 * time.Millisecond // the offer's own timeout, and a little
+	silentRounds   = 10
 	killAfter      = 3 * time.Second
 	reconcileBatch = 500
 )
@@ -38,7 +39,7 @@ func (d *Dispatcher) reconcileLoops(ctx context.Context) {
 		every(2*time.Second, "held runs", d.releaseOrphans),
 		every(5*time.Second, "running runs", d.askRunning),
 		every(5*time.Second, "fixed delays", d.counted("fixed_delay_stopped", d.store.GoOnChains)),
-		every(5*time.Second, "stray runs", d.returnStrays),
+		every(15*time.Second, "stray runs", d.returnStrays),
 		every(2*time.Second, "the lag of results", d.measure),
 		every(2*time.Second, "the count of waiting runs", d.countWaiting),
 	)
@@ -117,6 +118,9 @@ func (d *Dispatcher) endOverdue(ctx context.Context) error {
 	if !d.steady.forLong() {
 		return nil
 	}
+	if some, err := d.anyBound(ctx, lookOld, func(b domain.BoundBoot) int { return b.Overdue }); err != nil || !some {
+		return err
+	}
 	runs, err := d.store.PastGiveUp(ctx, reconcileBatch)
 	if err != nil {
 		return err
@@ -175,20 +179,29 @@ func (d *Dispatcher) repeatKills(ctx context.Context) error {
 	return nil
 }
 
-// askSilent asks instances about attempts that were offered, or were to be, and of which nothing is known.
+// askSilent asks instances about attempts that were offered, or were to be, and of which nothing is known: those that
+// run are written as running.
 func (d *Dispatcher) askSilent(ctx context.Context) error {
 	if !d.steady.connected() {
 		return nil
 	}
-	runs, err := d.store.Silent(ctx, silentAfter, reconcileBatch)
-	if err != nil {
+	if some, err := d.anyBound(ctx, 0, func(b domain.BoundBoot) int { return b.Silent }); err != nil || !some {
 		return err
 	}
-	var wg sync.WaitGroup
-	for b, runs := range byBoot(runs) {
-		wg.Go(func() { d.askAbout(ctx, b, runs, true) })
+	for range silentRounds {
+		runs, err := d.store.Silent(ctx, longRun, reconcileBatch)
+		if err != nil {
+			return err
+		}
+		var wg sync.WaitGroup
+		for b, runs := range byBoot(runs) {
+			wg.Go(func() { d.askAbout(ctx, b, runs, true) })
+		}
+		wg.Wait()
+		if len(runs) < reconcileBatch {
+			break
+		}
 	}
-	wg.Wait()
 	return nil
 }
 
@@ -198,13 +211,13 @@ func (d *Dispatcher) askRunning(ctx context.Context) error {
 	if !d.steady.forLong() {
 		return nil
 	}
-	boots, err := d.store.BoundBoots(ctx)
+	boots, err := d.boundBoots(ctx, lookOld)
 	if err != nil {
 		return err
 	}
 	for _, b := range boots {
-		if id, alive := d.roster.Boot(b.Group, b.Instance); !alive || id != b.BootID {
-			continue // for the death verdict
+		if id, alive := d.roster.Boot(b.Group, b.Instance); b.Running == 0 || !alive || id != b.BootID {
+			continue // nothing to ask about, or for the death verdict
 		}
 		var after domain.RunID
 		for {
@@ -231,7 +244,7 @@ func (d *Dispatcher) askRunning(ctx context.Context) error {
 }
 
 // askAbout asks an instance what it knows of attempts that are bound to its boot, and acts on the answer. Those that
-// it does not know are offered again if they were silent; if they were said to run, they are lost.
+// it does not know are offered again if they were silent for long; if they were said to run, they are lost.
 func (d *Dispatcher) askAbout(ctx context.Context, b boot, runs []domain.LiveRun, silent bool) {
 	reply, err := d.control(ctx, b.group, b.instance, wire.Control{Op: wire.OpStatus, Runs: refs(runs)})
 	if err != nil || reply.BootID != b.id {
@@ -242,13 +255,21 @@ func (d *Dispatcher) askAbout(ctx context.Context, b boot, runs []domain.LiveRun
 	var ended []domain.Ended
 	var running []domain.Started
 	var again, refused []domain.LiveRun
+	patient := d.store.Now().Add(-silentAfter)
 	for _, r := range runs {
 		st := known[r.ID.String()]
+		early := silent && !(r.BoundAt != nil && r.BoundAt.Before(patient) && r.DueAt.Before(patient))
+		if early && st.Status != wire.StatusRunning {
+			continue // its offer, or the answer, or its result is on the way
+		}
 		switch st.Status {
 		case wire.StatusRunning:
 			at := st.StartedAt.Time
 			if at.IsZero() {
 				at = d.store.Now()
+			}
+			if silent && !early {
+				d.metrics.reconciled.WithLabelValues("unanswered_offer").Inc()
 			}
 			running = append(running, domain.Started{RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Bind: r.Bind, StartedAt: at})
 		case wire.StatusDone:
@@ -284,7 +305,6 @@ func (d *Dispatcher) askAbout(ctx context.Context, b boot, runs []domain.LiveRun
 	}
 	d.settleOurs(ctx, kind, ended)
 	if silent && len(running) > 0 {
-		d.metrics.reconciled.WithLabelValues(kind).Add(float64(len(running)))
 		d.markRunning(ctx, running)
 	}
 	if silent && len(refused) > 0 {

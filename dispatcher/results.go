@@ -145,7 +145,6 @@ func (d *Dispatcher) settleReceived(ctx context.Context, in []received, b *batch
 		d.DeadLetter(ctx, "result", b.msgs[i].Subject(), b.msgs[i].Data(), errors.Join(reasons...))
 	}
 	d.tellSettled(ended)
-	d.started.forget(ended)
 	d.after(ctx, out)
 	return nil
 }
@@ -229,7 +228,6 @@ func (d *Dispatcher) settleOurs(ctx context.Context, kind string, ended []domain
 	if kind != "" {
 		d.metrics.reconciled.WithLabelValues(kind).Add(float64(n))
 	}
-	d.started.forget(ended)
 	d.after(ctx, out)
 	return n
 }
@@ -311,26 +309,43 @@ func endedOf(group string, r wire.Result) (domain.Ended, error) {
 // What is kept of a message that is set aside, and of the reason: the letter must fit into a message itself, in
 // which its data grow by a third.
 const (
-	letterData   = 600 << 10
-	letterReason = 2 << 10
+	letterData    = 600 << 10
+	letterReason  = 2 << 10
+	letterHeaders = 16 << 10
 )
 
 // DeadLetter sets a message aside with the reason it could not be taken for.
 func (d *Dispatcher) DeadLetter(ctx context.Context, kind, subject string, data []byte, reason error) {
-	d.metrics.dead.WithLabelValues(kind).Inc()
+	if err := d.SetAside(ctx, kind, wire.DeadLetter{Subject: subject, Data: data}, reason); err != nil {
+		d.log.ErrorContext(ctx, "a message could not be set aside and is lost", "subject", subject, "err", err)
+	}
+}
+
+// SetAside is DeadLetter for who can wait: the error says that the message could not be kept.
+func (d *Dispatcher) SetAside(ctx context.Context, kind string, letter wire.DeadLetter, reason error) error {
 	why := reason.Error()
 	if len(why) > letterReason {
 		why = strings.ToValidUTF8(why[:letterReason], "") + "… cut"
 	}
-	if len(data) > letterData {
-		why += fmt.Sprintf(" (the first %d of its %d bytes are kept)", letterData, len(data))
-		data = data[:letterData]
+	if n := len(letter.Data); n > letterData {
+		why += fmt.Sprintf(" (the first %d of its %d bytes are kept)", letterData, n)
+		letter.Bytes, letter.Data = n, letter.Data[:letterData]
 	}
-	d.log.WarnContext(ctx, "a message was set aside", "kind", kind, "subject", subject, "err", why)
-	letter := wire.Encode(wire.DeadLetter{V: wire.Version, At: wire.Time{Time: d.store.Now()}, Subject: subject, Error: why, Data: data})
-	if _, err := d.js.Publish(ctx, wire.DeadSubject(kind), letter); err != nil {
-		d.log.ErrorContext(ctx, "a message could not be set aside and is lost", "subject", subject, "err", err)
+	headers := 0
+	for name, values := range letter.Headers {
+		headers += len(name) + len(strings.Join(values, ","))
 	}
+	if headers > letterHeaders {
+		why += fmt.Sprintf(" (its headers, %d bytes, are not kept)", headers)
+		letter.Headers = nil
+	}
+	letter.V, letter.At, letter.Error = wire.Version, wire.Time{Time: d.store.Now()}, why
+	if _, err := d.js.Publish(ctx, wire.DeadSubject(kind), wire.Encode(letter)); err != nil {
+		return err
+	}
+	d.metrics.dead.WithLabelValues(kind).Inc()
+	d.log.WarnContext(ctx, "a message was set aside", "kind", kind, "subject", letter.Subject, "err", why)
+	return nil
 }
 
 // tellMax bounds the changes of one message.

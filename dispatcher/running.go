@@ -2,89 +2,71 @@ package dispatcher
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// tracker remembers accepted attempts for a second, so that those which last longer are written as running, in
-// batches, and short ones cost nothing. It is a hint: what it forgets, the reconciler asks about.
-type tracker struct {
-	mu   sync.Mutex
-	runs map[domain.RunID]domain.Started // guarded by mu
-}
+// longRun is from when on a run is written as running: short ones go straight from queued to final and cost nothing. Who
+// fires does not hear of ends, so what has lasted is asked of its instance, like what was never answered.
+const longRun = 500 * time.Millisecond
 
-const (
-	trackedMax  = 100_000
-	longRun     = time.Second // from then on `running` is written
-	markEvery   = 200 * time.Millisecond
-	markBatch   = 1000
-	markTimeout = 5 * time.Second
-)
-
-func newTracker() *tracker { return &tracker{runs: make(map[domain.RunID]domain.Started)} }
-
-// accepted notes that an attempt starts at its due instant, or now if that is past.
-func (t *tracker) accepted(r *domain.LiveRun, now time.Time) {
-	at := r.DueAt
-	if now.After(at) {
-		at = now
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.runs) < trackedMax {
-		t.runs[r.ID] = domain.Started{RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Bind: r.Bind, StartedAt: at}
-	}
-}
-
-// forget drops runs that have ended.
-func (t *tracker) forget(ended []domain.Ended) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, e := range ended {
-		if s, ok := t.runs[e.RunID]; ok && s.Attempt == e.Attempt {
-			delete(t.runs, e.RunID)
-		}
-	}
-}
-
-// long takes out at most limit attempts that have run for a second.
-func (t *tracker) long(now time.Time, limit int) []domain.Started {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var out []domain.Started
-	for id, s := range t.runs {
-		if len(out) == limit {
-			break
-		}
-		if now.Sub(s.StartedAt) >= longRun {
-			out = append(out, s)
-			delete(t.runs, id)
-		}
-	}
-	return out
-}
-
-func (d *Dispatcher) markLoop(ctx context.Context) {
-	for pause(ctx, markEvery) {
-		for full := true; full; {
-			long := d.started.long(d.store.Now(), markBatch)
-			full = len(long) == markBatch
-			if len(long) > 0 {
-				d.markRunning(ctx, long)
-			}
-		}
-	}
-}
+// markTimeout bounds the write.
+const markTimeout = 5 * time.Second
 
 func (d *Dispatcher) markRunning(ctx context.Context, started []domain.Started) {
 	ctx, cancel := context.WithTimeout(ctx, markTimeout)
 	defer cancel()
 	changes, err := d.store.MarkRunning(ctx, started)
 	if err != nil {
-		d.logUnlessDone(ctx, "writing which runs run; the reconciler does", err)
+		d.logUnlessDone(ctx, "writing which runs run; trying again", err)
 		return
 	}
 	d.tell(changes)
+}
+
+// bound is what the last look at all live runs has found. Several reconcilers start from it, and each may wait long for
+// answers. Who asks about silent runs looks anew each time; the others use that look while it is young.
+type bound struct {
+	turn  chan struct{} // holds one while nobody looks; the rest is guarded by having it
+	boots []domain.BoundBoot
+	at    time.Time
+}
+
+func newBound() bound {
+	b := bound{turn: make(chan struct{}, 1)}
+	b.turn <- struct{}{}
+	return b
+}
+
+// lookOld is when a look is too old: a little more than the period of those who look anew.
+const lookOld = 1200 * time.Millisecond
+
+// boundBoots returns the boots that runs are bound to, as they were less than old ago.
+func (d *Dispatcher) boundBoots(ctx context.Context, old time.Duration) ([]domain.BoundBoot, error) {
+	select {
+	case <-d.bound.turn:
+		defer func() { d.bound.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if time.Since(d.bound.at) < old {
+		return d.bound.boots, nil
+	}
+	boots, err := d.store.BoundBoots(ctx, longRun)
+	if err == nil {
+		d.bound.boots, d.bound.at = boots, time.Now()
+	}
+	return boots, err
+}
+
+// anyBound reports whether any boot has runs of the kind that count counts.
+func (d *Dispatcher) anyBound(ctx context.Context, old time.Duration, count func(domain.BoundBoot) int) (bool, error) {
+	boots, err := d.boundBoots(ctx, old)
+	for _, b := range boots {
+		if count(b) > 0 {
+			return true, err
+		}
+	}
+	return false, err
 }

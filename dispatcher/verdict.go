@@ -26,7 +26,7 @@ func (d *Dispatcher) judgeDeaths(ctx context.Context) error {
 	if !d.steady.forLong() {
 		return nil
 	}
-	boots, err := d.store.BoundBoots(ctx)
+	boots, err := d.boundBoots(ctx, lookOld)
 	if err != nil {
 		return err
 	}

@@ -18,10 +18,11 @@ type attempt struct {
 	key     attemptKey
 	offer   wire.Offer
 	handler *registered
-	stop    chan struct{} // closed when it is not to start any more: a kill, a drain
+	stop    chan struct{} // of a script whose code is to come: closed when it is stopped before
 
-	// Guarded by the executor's mutex.
-	stopped bool
+	// Guarded by the engine's mutex.
+	filed   bool                    // the starter has it, or had it
+	stopped bool                    // it is not to start any more: a kill, a drain, no lease when it was due
 	killed  string                  // reason of a kill
 	cancel  context.CancelCauseFunc // of the handler's context, while it runs
 }
@@ -63,44 +64,35 @@ func (h *registered) close() error {
 	return nil
 }
 
-// perform waits until the attempt is due, runs its handler and hands its result to the reporter. The slot is given
-// back when the result is in the spool. It has a goroutine of its own, which a handler may end by runtime.Goexit: what
-// follows the handler is deferred.
-func (x *engine) perform(a *attempt) {
-	if wait := a.offer.DueAt.Sub(x.databaseNow()); wait > 0 && !a.offer.DueAt.IsZero() {
-		due := time.NewTimer(wait)
-		select {
-		case <-due.C:
-		case <-a.stop:
-			due.Stop()
-		}
-	}
-	ctx, cancel := context.WithCancelCause(x.work)
-	defer cancel(nil)
-	started, why, at := x.begin(a, cancel)
+// perform runs the handler and hands its result to the reporter. The slot is given back when the result is in the spool.
+// It has a goroutine of its own, which a handler may end by runtime.Goexit: what follows the handler is deferred.
+func (x *engine) perform(b begun) {
+	defer x.running.Done()
+	defer b.cancel(nil)
 	res := wire.Result{
-		Instance: x.instance, BootID: x.boot, RunID: a.key.run, Attempt: a.key.attempt,
-		StartedAt: wire.Time{Time: at}, FinishedAt: wire.Time{Time: at},
+		Instance: x.instance, BootID: x.boot, RunID: b.key.run, Attempt: b.key.attempt,
+		StartedAt: wire.Time{Time: b.at}, FinishedAt: wire.Time{Time: b.at},
 	}
-	defer x.finish(a, &res)
-	if started {
-		x.handle(ctx, a, at, &res)
-	} else {
-		res.Outcome, res.Message, res.StartedAt = wire.Unstarted, why, wire.Time{}
+	defer x.finish(b.attempt, &res)
+	if at, why := x.overslept(b); why != "" {
+		res.Outcome, res.Message, res.StartedAt, res.FinishedAt = wire.Unstarted, why, wire.Time{}, wire.Time{Time: at}
+		return
 	}
+	x.handle(b.ctx, b.attempt, b.at, &res)
 }
 
-// begin asks the ledger whether the attempt may start, at the instant that it returns.
-func (x *engine) begin(a *attempt, cancel context.CancelCauseFunc) (ok bool, why string, at time.Time) {
+// overslept takes back that an attempt was started if the lease that it was to start under is over: the process was
+// frozen while this goroutine waited for its turn, and the run may have been given away. A lease that was renewed
+// since is another one.
+func (x *engine) overslept(b begun) (at time.Time, why string) {
+	now := x.now()
+	if since(b.leased, now) <= wire.LeaseTTL {
+		return at, ""
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	now := x.now()
-	at = x.db.now(now)
-	ok, why = x.ledger.start(a.key, x.lease.over(now), at)
-	if ok {
-		a.cancel = cancel
-	}
-	return ok, why, at
+	x.ledger.takeBack(b.key)
+	return x.db.now(now), "the instance stood still when it was to start, until its lease was over"
 }
 
 // handle runs the handler and fills in what came of it.
@@ -113,8 +105,9 @@ func (x *engine) handle(ctx context.Context, a *attempt, startedAt time.Time, re
 	}
 	start := time.Now()
 	now := func() time.Time { return startedAt.Add(time.Since(start)) }
-	lines := &attemptLog{key: a.key}
+	lines := &attemptLog{key: a.key, ship: x.logs}
 	run := NewRun(runInfo(&a.offer), func(l Line) { x.logLine(lines, l) }, now)
+	run.state.pace = lines
 	var end ending
 	defer func() {
 		res.FinishedAt = wire.Time{Time: now()}
@@ -180,7 +173,7 @@ func (e ending) describe(cause error, killed string, timeout time.Duration, res 
 	case killed != "":
 		res.Outcome, res.Reason = wire.Cancelled, killed
 	default:
-		res.Outcome, res.Reason = wire.Failed, reasonError
+		res.Outcome, res.Reason = wire.Failed, ReasonOf(e.err)
 		if errors.Is(cause, ErrDrained) {
 			res.Message = clip(joinText("cancelled because its executor shut down", text), MaxMessage)
 		}
@@ -212,7 +205,7 @@ func joinText(what, more string) string {
 
 // The reasons of a result.
 const (
-	reasonError   = "handler_error"
+	reasonHandler = "handler_error"
 	reasonPanic   = "handler_panic"
 	reasonTimeout = "timeout"
 	reasonKilled  = "killed"

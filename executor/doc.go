@@ -53,6 +53,7 @@
 //     spool are sent by the next process with the same Instance and SpoolDir, under the boot id they ran under.
 //   - NATS is away, at the start or later: Run keeps trying for ever. Handlers that run go on; their results wait
 //     in the spool, their log lines in a bounded buffer whose oldest lines give way, with a line saying how many.
+//   - A program says more than can be sent: its output is read more slowly, for as long as NATS takes lines.
 //   - The token is missing, wrong or another group's: an error says so, and Run keeps trying, every 30 s in the end, for
 //     a token may be issued anew.
 //   - The disk is full, or the spool is: offers are refused until there is room again; results are kept in memory
@@ -63,6 +64,13 @@
 //   - A run is killed: the same, and the attempt ends cancelled, unless the handler still returned nil.
 //   - Run's context is cancelled: nothing more is taken, accepted attempts are handed back, running ones have
 //     DrainTimeout to end before their contexts are cancelled, results and logs are sent, Run returns nil.
+//
+// # Scripts
+//
+// A program may also run the scripts that jobs hold, by RegisterScripts; package scripts has a runner for the usual
+// languages. The code comes over the same connection, by digest, the first time that this instance accepts it, and is
+// kept in a directory "scripts" of the spool, bounded in size and compared with its digest at each use. An attempt whose
+// code does not come within 10 s is handed back.
 //
 // # The instance name and the spool
 //

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/belfryhq/belfry/internal/wire"
 )
@@ -17,10 +16,12 @@ type engine struct {
 	boot     string
 	log      *slog.Logger
 	handlers map[string]*registered
-	now      func() instant // both clocks; a seam for tests
+	runners  map[string]ScriptRunner // by language
+	scripts  *scriptCache            // where there are runners
+	now      func() instant          // both clocks; a seam for tests
 	reports  *reporter
 	logs     *logShipper
-	work     context.Context // of handlers; cancelled when a drain has lasted long enough
+	work     context.Context // in which handlers are made ready; cancelled when a drain has lasted long enough
 	stopWork context.CancelCauseFunc
 	drained  chan struct{}  // closed when draining began
 	running  sync.WaitGroup // of attempts
@@ -31,6 +32,7 @@ type engine struct {
 	lease    lease
 	db       dbClock
 	attempts map[attemptKey]*attempt
+	starter  starter
 	// barrier is the last message of offers that arrived before the lease was renewed after a lapse: up to it they
 	// waited in this process or its socket while it was frozen.
 	barrier int64
@@ -38,21 +40,18 @@ type engine struct {
 
 // answerOffers decides on a message of offers, the nth that arrived, and when, and starts what it accepts.
 func (x *engine) answerOffers(m *wire.Offers, nth int64, arrived instant) wire.Answer {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	ans, fresh := x.decide(m, nth, arrived)
-	for _, a := range fresh {
-		go func() {
-			defer x.running.Done()
-			x.perform(a)
-		}()
+	if len(fresh) > 0 {
+		x.schedule(fresh)
 	}
 	return ans
 }
 
-// decide answers offers and returns what is to be started, each counted in running.
+// decide answers offers and returns what is to be started, each counted in running. The mutex is held.
 func (x *engine) decide(m *wire.Offers, nth int64, arrived instant) (ans wire.Answer, fresh []*attempt) {
-	ans = wire.Answer{V: wire.Version, Instance: x.instance, BootID: x.boot}
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	ans = wire.Answer{V: wire.Version, Instance: x.instance, BootID: x.boot, Verdicts: make([]wire.Verdict, 0, len(m.Offers))}
 	now := x.now()
 	stale := nth <= x.barrier
 	if m.BootID == x.boot && !stale && len(m.Offers) > 0 {
@@ -65,7 +64,13 @@ func (x *engine) decide(m *wire.Offers, nth int64, arrived instant) (ans wire.An
 			v = x.judge(o, now, stale)
 		}
 		if v.fresh {
-			a := &attempt{key: attemptKey{o.RunID, o.Attempt}, offer: *o, handler: x.handlers[o.Handler], stop: make(chan struct{})}
+			a := &attempt{key: attemptKey{o.RunID, o.Attempt}, offer: *o}
+			if o.Script == nil {
+				a.handler = x.handlers[o.Handler]
+			} else {
+				a.stop = make(chan struct{})
+				ans.Scripts = x.lacking(ans.Scripts, o.Script)
+			}
 			x.attempts[a.key] = a
 			x.running.Add(1)
 			fresh = append(fresh, a)
@@ -93,7 +98,9 @@ func (x *engine) judge(o *wire.Offer, now instant, stale bool) verdict {
 	}
 	switch {
 	case o.Script != nil:
-		b.refuse = wire.RefusedUnsupported
+		if !x.runsScript(o.Script) {
+			b.refuse = wire.RefusedUnsupported
+		}
 	case x.handlers[o.Handler] == nil:
 		b.refuse = wire.RefusedNoHandler
 	}
@@ -113,6 +120,10 @@ func (x *engine) answerControl(m *wire.Control) wire.ControlReply {
 	rep := wire.ControlReply{V: wire.Version, Instance: x.instance, BootID: x.boot}
 	switch m.Op {
 	case wire.OpPing:
+		if m.JobID != 0 {
+			n := x.attemptsOf(m.JobID)
+			rep.JobRuns = &n
+		}
 	case wire.OpStatus:
 		rep.Statuses = x.statuses(m.Runs)
 	case wire.OpKill:
@@ -123,12 +134,26 @@ func (x *engine) answerControl(m *wire.Control) wire.ControlReply {
 	case wire.OpSettled:
 		x.settle(m.Runs)
 	case wire.OpScript:
-		rep.Error = "unsupported: this executor runs no scripts"
+		if err := x.takeScript(m); err != nil {
+			rep.Error = err.Error()
+		}
 	default:
 		rep.Error = "unknown operation"
 	}
 	rep.Load = x.load()
 	return rep
+}
+
+// attemptsOf counts the attempts of a job that were accepted and have not ended.
+func (x *engine) attemptsOf(job int64) (n int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, a := range x.attempts {
+		if a.offer.JobID == job {
+			n++
+		}
+	}
+	return n
 }
 
 // statusBytes bounds the results in one answer. Attempts for which there is no room are left out of it, and asked
@@ -170,7 +195,7 @@ func (x *engine) kill(refs []wire.Ref, reason string) {
 		x.ledger.kill(key, reason, now)
 		if a := x.attempts[key]; a != nil && a.killed == "" {
 			a.killed = reason
-			a.abort(killCause(reason))
+			x.abort(a, killCause(reason))
 		}
 	}
 }
@@ -182,13 +207,13 @@ func killCause(reason string) error {
 	return ErrKilled
 }
 
-// abort ends an attempt, started or not. The executor's mutex is held.
-func (a *attempt) abort(cause error) {
+// abort ends an attempt, started or not. The mutex is held.
+func (x *engine) abort(a *attempt, cause error) {
 	if a.cancel != nil {
 		a.cancel(cause)
 	} else if !a.stopped {
-		a.stopped = true
-		close(a.stop)
+		x.starter.remove(a)
+		x.wakeStarter()
 	}
 }
 
@@ -213,18 +238,18 @@ func (x *engine) drain() {
 	x.ledger.drain()
 	for _, a := range x.attempts {
 		if a.cancel == nil {
-			a.abort(ErrDrained)
+			x.abort(a, ErrDrained)
 		}
 	}
 	close(x.drained)
 }
 
 // spooled gives back the slots of attempts whose results are in the spool.
-func (x *engine) spooled(keys []spoolKey) {
+func (x *engine) spooled(results []*pending) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, k := range keys {
-		x.ledger.free(k.attemptKey)
+	for _, p := range results {
+		x.ledger.free(p.key.attemptKey)
 	}
 }
 
@@ -246,12 +271,6 @@ func (x *engine) load() wire.Load {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.ledger.load()
-}
-
-func (x *engine) databaseNow() time.Time {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.db.now(x.now())
 }
 
 // unfinished names the attempts whose handlers have not returned.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/executor"
 	"github.com/belfryhq/belfry/executor/executortest"
+	"github.com/belfryhq/belfry/executor/scripts"
 )
 
 // A program that serves one handler until it is told to end.
@@ -107,4 +108,22 @@ func ExampleExecutor_Register() {
 	res := executortest.Run(context.Background(), &reports{}, executor.RunInfo{})
 	fmt.Println(res.Output)
 	// Output: connected
+}
+
+// An executor that also runs the scripts of its group's jobs, in two languages.
+func ExampleExecutor_RegisterScripts() {
+	e, err := executor.New(executor.Config{NATSURL: "nats://127.0.0.1:4222", Token: os.Getenv("BELFRY_TOKEN"), Group: "tools"})
+	if err != nil {
+		slog.Error("the executor's settings", "error", err)
+		return
+	}
+	runner, err := scripts.New(scripts.Options{Languages: []string{"bash", "python"}})
+	if err != nil {
+		slog.Error("interpreters are missing", "error", err) // each of them is named
+		return
+	}
+	e.RegisterScripts(runner, runner.Languages()...)
+	if err := e.Run(context.Background()); err != nil {
+		slog.Error("the executor ended", "error", err)
+	}
 }

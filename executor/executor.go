@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +27,7 @@ const (
 type Executor struct {
 	config   Config
 	handlers map[string]*registered
+	runners  map[string]ScriptRunner // by language
 	now      func() instant
 	started  atomic.Bool
 	ready    chan struct{}
@@ -39,7 +41,10 @@ func New(c Config) (*Executor, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Executor{config: c, handlers: make(map[string]*registered), now: systemClock(c.Clock), ready: make(chan struct{})}
+	e := &Executor{
+		config: c, handlers: make(map[string]*registered), runners: make(map[string]ScriptRunner), now: systemClock(c.Clock),
+		ready: make(chan struct{}),
+	}
 	e.instance.Store(&c.Instance)
 	return e, nil
 }
@@ -115,6 +120,11 @@ func (e *Executor) Run(ctx context.Context) error {
 	}
 	e.instance.Store(&name)
 	b := e.newBoot(name, spool, left)
+	if len(e.runners) > 0 {
+		if b.scripts, err = openScripts(filepath.Join(spool.dir, "scripts"), b.log); err != nil {
+			return errors.Join(err, spool.close())
+		}
+	}
 	err = b.run(ctx)
 	return errors.Join(err, spool.close(), e.closeHandlers(err))
 }
@@ -133,7 +143,7 @@ func (e *Executor) closeHandlers(err error) error {
 	if errors.As(err, &stuck) {
 		return nil
 	}
-	var errs []error
+	errs := e.closeRunners()
 	for _, name := range e.names() {
 		if err := e.handlers[name].close(); err != nil {
 			errs = append(errs, fmt.Errorf("close handler %s: %w", name, err))
@@ -162,9 +172,9 @@ func (e *Executor) newBoot(name string, s *spool, left []wire.Result) *boot {
 	log := e.config.Logger.With("group", e.config.Group, "instance", name)
 	s.log = log
 	x := &engine{
-		group: e.config.Group, instance: name, boot: randomHex(16), log: log, handlers: e.handlers, now: e.now,
+		group: e.config.Group, instance: name, boot: randomHex(16), log: log, handlers: e.handlers, runners: e.runners, now: e.now,
 		reports: newReporter(s, left, e.config.SpoolBytes, log), logs: newLogShipper(log),
-		drained: make(chan struct{}), ledger: newLedger(e.config.Capacity), attempts: make(map[attemptKey]*attempt),
+		drained: make(chan struct{}), ledger: newLedger(e.config.Capacity), attempts: make(map[attemptKey]*attempt), starter: newStarter(),
 	}
 	e.engine.Store(x)
 	x.work, x.stopWork = context.WithCancelCause(context.Background())
@@ -174,7 +184,7 @@ func (e *Executor) newBoot(name string, s *spool, left []wire.Result) *boot {
 	if len(left) > 0 {
 		log.Info("results of an earlier process are in the spool", "results", len(left))
 	}
-	l := newLink(e.config, x, e.names(), e.ready)
+	l := newLink(e.config, x, e.names(), e.languages(), e.ready)
 	x.reports.ready, x.reports.publish, x.reports.written = l.ready, l.publishResults, x.spooled
 	x.logs.ready, x.logs.publish = l.ready, l.publishLogs
 	return &boot{engine: x, link: l, drain: max(e.config.DrainTimeout, 0)}
@@ -203,7 +213,7 @@ func (b *boot) run(ctx context.Context) error {
 	if err == nil {
 		b.link.goodbye(helpers)
 	}
-	b.stopWork(ErrDrained)
+	b.stop(ErrDrained)
 	stopHelpers()
 	b.link.close()
 	wg.Wait()
@@ -225,7 +235,7 @@ func (b *boot) drainer(ctx context.Context) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		b.stopWork(ErrDrained)
+		b.stop(ErrDrained)
 	case <-ctx.Done():
 	}
 }

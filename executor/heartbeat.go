@@ -70,7 +70,7 @@ func (l *link) heartbeat() wire.Heartbeat {
 	load := l.engine.load()
 	return wire.Heartbeat{
 		V: wire.Version, Instance: l.engine.instance, Group: l.config.Group, BootID: l.engine.boot, Handlers: l.names,
-		Languages: []string{}, Capacity: load.Capacity, Running: load.Running, Seq: load.Seq, Labels: l.config.Labels,
+		Languages: l.scripts, Capacity: load.Capacity, Running: load.Running, Seq: load.Seq, Labels: l.config.Labels,
 		Version: l.config.Version, Host: l.host, StartedAt: wire.Time{Time: l.started}, Draining: load.Draining,
 	}
 }

@@ -82,7 +82,7 @@ func newLinkedBoot(w *world) *boot {
 	}
 	w.t.Cleanup(func() {
 		b.link.close()
-		b.stopWork(nil)
+		b.stop(nil)
 		must(w.t, spool.close())
 	})
 	return b

@@ -198,6 +198,13 @@ func (l *ledger) start(key attemptKey, leaseOver bool, at time.Time) (ok bool, w
 	return true, ""
 }
 
+// takeBack notes that an attempt whose start was allowed will not be started after all.
+func (l *ledger) takeBack(key attemptKey) {
+	if e := l.entries[key]; e != nil && e.state == running {
+		e.state, e.startedAt = accepted, time.Time{}
+	}
+}
+
 // finish notes that an accepted attempt ended, started or not. Its slot stays taken until free. It returns the
 // highest bind that was seen of it, which the result is to name.
 func (l *ledger) finish(key attemptKey) (bind int) {

@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -208,8 +207,8 @@ func (m *model) deliver(t *rapid.T, n int) {
 }
 
 func (m *model) begin(t *rapid.T, a *attempt) {
-	_, cancel := context.WithCancelCause(context.Background())
-	if ok, _, _ := m.x.begin(a, cancel); ok {
+	now := m.x.now()
+	if b := m.x.beginOne(a, now, m.x.db.now(now)); b.why == "" {
 		m.starts[a.key]++
 		if since := m.truth - m.confirmed; since > wire.LeaseTTL {
 			t.Fatalf("started %v after the last confirmed heartbeat", since)

@@ -35,6 +35,7 @@ type link struct {
 	engine   *engine
 	log      *slog.Logger
 	names    []string // of handlers
+	scripts  []string // languages
 	host     string
 	started  time.Time
 	beatSoon chan struct{}
@@ -50,13 +51,13 @@ type link struct {
 	refused  atomic.Int64 // log-ins in a row
 }
 
-func newLink(c Config, x *engine, names []string, first chan struct{}) *link {
+func newLink(c Config, x *engine, names, languages []string, first chan struct{}) *link {
 	host, err := os.Hostname()
 	if err != nil {
 		host = ""
 	}
 	return &link{
-		config: c, engine: x, log: x.log, names: names, host: host, started: time.Now(), first: first,
+		config: c, engine: x, log: x.log, names: names, scripts: languages, host: host, started: time.Now(), first: first,
 		beatSoon: make(chan struct{}, 1),
 		offers:   make(chan *nats.Msg, offersWaiting), controls: make(chan *nats.Msg, controlsWaiting),
 	}

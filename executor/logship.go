@@ -19,6 +19,13 @@ const (
 	lineOverhead  = 80       // of a line in JSON, beside its text
 	logEnvelope   = 1024     // of a message, beside its lines
 	logLineEscape = 6        // the most bytes that JSON needs for one
+	// Past these, who writes what a program says is held up while lines are being sent: half of what may wait, over all
+	// attempts not below a fair share.
+	logRunCrowd = logRunBytes / 2
+	logCrowd    = logBytes / 2
+	logShare    = 64 << 10
+	// logPatience is how long it is held up without any line being sent. Then it is not held up again until one was.
+	logPatience = 5 * time.Second
 )
 
 // logShipper sends the lines of runs' logs, in order within an attempt. What it cannot send waits in bounded
@@ -42,6 +49,7 @@ type logShipper struct {
 // attemptLog holds the lines of one attempt that are not acknowledged yet. The shipper's mutex guards it.
 type attemptLog struct {
 	key    attemptKey
+	ship   *logShipper
 	chunk  []wire.LogLine // on its way; sent again unchanged, so that a repeat can be known by its first line
 	lines  []wire.LogLine
 	bytes  int // of lines
@@ -49,6 +57,8 @@ type attemptLog struct {
 	cutEnd wire.LogLine // the last line that was cut
 	place  logPlace
 	ended  bool
+	sent   chan struct{} // closed when a chunk was sent, if somebody waits for that
+	stuck  bool          // nothing was sent for so long that nobody waits until something is
 }
 
 // logPlace says which list holds an attempt's log.
@@ -109,6 +119,43 @@ func (s *logShipper) cutOldest(a *attemptLog) {
 	a.lines = a.lines[1:]
 	a.bytes -= size
 	s.bytes -= size
+}
+
+// hold waits until the lines of an attempt that writes faster than they are sent have room, so that none of them need
+// give way. It does not wait where NATS is away or takes nothing.
+func (a *attemptLog) hold() {
+	s := a.ship
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.crowded(a) && !a.stuck && !s.stopped {
+		if connected, _ := s.ready(); !connected {
+			return
+		}
+		if a.sent == nil {
+			a.sent = make(chan struct{})
+		}
+		if a.place == inWaiting && s.pause.IsZero() { // a few long lines are enough of a batch now
+			a.place = inDue
+			s.due = append(s.due, a)
+			s.work.Signal()
+		}
+		sent := a.sent
+		s.mu.Unlock()
+		patience := time.NewTimer(logPatience)
+		stuck := false
+		select {
+		case <-sent:
+		case <-patience.C:
+			stuck = true
+		}
+		patience.Stop()
+		s.mu.Lock()
+		a.stuck = a.stuck || stuck
+	}
+}
+
+func (s *logShipper) crowded(a *attemptLog) bool {
+	return a.bytes > logRunCrowd || s.bytes > logCrowd && a.bytes > logShare
 }
 
 // end notes that no further line comes, so that the last ones are sent at once.
@@ -183,6 +230,11 @@ func (s *logShipper) worker(ctx context.Context) {
 			s.pause = time.Now().Add(retryEvery)
 		} else {
 			a.chunk = nil
+			a.stuck = false
+			if a.sent != nil {
+				close(a.sent)
+				a.sent = nil
+			}
 		}
 		s.list(a)
 		wake(s.changed)

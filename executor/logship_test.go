@@ -157,3 +157,67 @@ func TestRunLog(t *testing.T) {
 		t.Error("an output beyond the bound is taken")
 	}
 }
+
+// paced writes lines as the output of a program, which is held up where they cannot be sent so fast, and returns how
+// long that took.
+func paced(t *testing.T, stream *shipped, publish func(context.Context) error, lines int, more ...string) (took time.Duration) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLogShipper(quietLogger())
+		s.ready = stream.ready
+		s.publish = func(ctx context.Context, key attemptKey, lines []wire.LogLine) error {
+			if err := publish(ctx); err != nil {
+				return err
+			}
+			return stream.publish(ctx, key, lines)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { s.run(ctx) })
+		a := &attemptLog{key: attemptKey{"r", 1}, ship: s}
+		run := NewRun(RunInfo{}, func(l Line) { s.add(a, wire.LogLine{N: l.N, Level: l.Level, Text: l.Text}) }, nil)
+		run.state.pace = a
+		begin := time.Now()
+		for n := range lines {
+			fmt.Fprintf(run.Stdout(), "line %d%s\n", n+1, strings.Join(more, ""))
+		}
+		took = time.Since(begin)
+		run.End()
+		s.end(a)
+		sent, done := context.WithTimeout(ctx, time.Minute)
+		s.awaitSent(sent)
+		done()
+		cancel()
+		wg.Wait()
+	})
+	return took
+}
+
+func TestFastOutputIsHeldUpRatherThanCut(t *testing.T) {
+	const lines = 100_000
+	stream := &shipped{}
+	slow := func(context.Context) error { time.Sleep(time.Millisecond); return nil }
+	took := paced(t, stream, slow, lines)
+	if len(stream.lines) != lines || stream.lines[lines-1].Text != fmt.Sprint("line ", lines) {
+		t.Fatalf("%d lines came of %d", len(stream.lines), lines)
+	}
+	if took == 0 {
+		t.Error("it was not held up at all")
+	}
+	long := &shipped{}
+	if took := paced(t, long, slow, 100, strings.Repeat("x", MaxLine-20)); len(long.lines) != 100 || took > time.Second {
+		t.Errorf("%d long lines came after %v", len(long.lines), took)
+	}
+}
+
+func TestOutputIsNotHeldUpForEver(t *testing.T) {
+	const lines = 50_000
+	away := &shipped{away: true}
+	if took := paced(t, away, func(context.Context) error { return nil }, lines); took != 0 {
+		t.Errorf("without NATS it was held up for %v", took)
+	}
+	deaf := &shipped{}
+	took := paced(t, deaf, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, lines)
+	if took < logPatience || took > 3*logPatience {
+		t.Errorf("by a stream that takes nothing it was held up for %v", took)
+	}
+}

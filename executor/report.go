@@ -31,7 +31,7 @@ type reporter struct {
 	log        *slog.Logger
 	ready      func() (connected bool, maxPayload int64)
 	publish    func(ctx context.Context, results [][]byte) error // each in JSON
-	written    func([]spoolKey)                                  // the results are on disk, or will not be: their slots are free
+	written    func([]*pending)                                  // the results are on disk, or will not be: their slots are free
 
 	full     atomic.Bool // no room for further results
 	writeNow chan struct{}
@@ -41,21 +41,23 @@ type reporter struct {
 	mu      sync.Mutex
 	pending map[spoolKey]*pending
 	boots   map[attemptKey][]string // under which pending has an attempt; hardly ever more than one
-	writing []spooled               // not in the spool yet; at most one for each slot
+	writing []*pending              // not in the spool yet; at most one for each slot
 	removal []spoolKey              // settled, still in the spool
-	queue   []spoolKey              // to be sent, in order
+	queue   []*pending              // to be sent, in order
 	flying  int                     // messages not acknowledged yet
 	failing bool                    // the last message was not acknowledged
 }
 
 // pending is a result that is not settled.
 type pending struct {
-	result wire.Result
-	json   []byte
-	queued bool // in queue, or on its way
-	sent   bool // acknowledged by the stream at least once
-	tries  int
-	next   time.Time // when to send it again
+	key     spoolKey
+	result  wire.Result
+	json    []byte
+	settled bool
+	queued  bool // in queue, or on its way
+	sent    bool // acknowledged by the stream at least once
+	tries   int
+	next    time.Time // when to send it again
 }
 
 func newReporter(s *spool, left []wire.Result, spoolBytes int64, log *slog.Logger) *reporter {
@@ -65,8 +67,7 @@ func newReporter(s *spool, left []wire.Result, spoolBytes int64, log *slog.Logge
 		pending: make(map[spoolKey]*pending), boots: make(map[attemptKey][]string),
 	}
 	for _, res := range left {
-		r.hold(res, wire.AppendResult(nil, &res))
-		r.queue = append(r.queue, keyOf(&res))
+		r.queue = append(r.queue, r.hold(res, wire.AppendResult(nil, &res)))
 	}
 	r.full.Store(s.liveBytes >= spoolBytes)
 	return r
@@ -88,18 +89,21 @@ func (r *reporter) run(ctx context.Context) {
 func (r *reporter) add(res wire.Result) {
 	json := wire.AppendResult(make([]byte, 0, 384+len(res.Output)+len(res.Message)), &res)
 	r.mu.Lock()
-	r.hold(res, json)
-	r.writing = append(r.writing, spooled{keyOf(&res), json})
+	r.writing = append(r.writing, r.hold(res, json))
 	r.mu.Unlock()
 	wake(r.writeNow)
 }
 
-func (r *reporter) hold(res wire.Result, json []byte) {
+func (r *reporter) hold(res wire.Result, json []byte) *pending {
 	key := keyOf(&res)
-	if r.pending[key] == nil {
+	if old := r.pending[key]; old != nil {
+		old.settled = true // by what replaces it
+	} else {
 		r.boots[key.attemptKey] = append(r.boots[key.attemptKey], key.boot)
 	}
-	r.pending[key] = &pending{result: res, json: json, queued: true}
+	p := &pending{key: key, result: res, json: json, queued: true}
+	r.pending[key] = p
+	return p
 }
 
 // result returns an attempt's unsettled result: this boot's, or else an earlier one's.
@@ -135,11 +139,17 @@ func (r *reporter) settled(refs []wire.Ref) {
 }
 
 func (r *reporter) settle(key spoolKey) {
-	if r.pending[key] == nil {
+	p := r.pending[key]
+	if p == nil {
 		return
 	}
+	p.settled = true
 	delete(r.pending, key)
 	r.removal = append(r.removal, key)
+	if len(r.boots[key.attemptKey]) == 1 {
+		delete(r.boots, key.attemptKey)
+		return
+	}
 	left := slices.DeleteFunc(r.boots[key.attemptKey], func(boot string) bool { return boot == key.boot })
 	if r.boots[key.attemptKey] = left; len(left) == 0 {
 		delete(r.boots, key.attemptKey)
@@ -149,17 +159,17 @@ func (r *reporter) settle(key spoolKey) {
 // resend sends everything that is not settled again; the connection is new.
 func (r *reporter) resend() {
 	r.mu.Lock()
-	for key, p := range r.pending {
-		r.enqueue(key, p)
+	for _, p := range r.pending {
+		r.enqueue(p)
 	}
 	r.mu.Unlock()
 	wake(r.sendNow)
 }
 
-func (r *reporter) enqueue(key spoolKey, p *pending) {
+func (r *reporter) enqueue(p *pending) {
 	if !p.queued {
 		p.queued = true
-		r.queue = append(r.queue, key)
+		r.queue = append(r.queue, p)
 	}
 }
 
@@ -230,15 +240,11 @@ func (r *reporter) write() {
 	if len(results) == 0 {
 		return
 	}
-	keys := make([]spoolKey, len(results))
-	for i := range results {
-		keys[i] = results[i].key
-	}
-	r.written(keys)
+	r.written(results)
 	r.mu.Lock()
-	for _, key := range keys {
-		if r.pending[key] != nil {
-			r.queue = append(r.queue, key)
+	for _, p := range results {
+		if !p.settled {
+			r.queue = append(r.queue, p)
 		}
 	}
 	r.mu.Unlock()
@@ -262,9 +268,9 @@ func (r *reporter) measure(err error) {
 // repeat queues what is due to be sent again.
 func (r *reporter) repeat(now time.Time) {
 	r.mu.Lock()
-	for key, p := range r.pending {
+	for _, p := range r.pending {
 		if !p.queued && !p.next.After(now) {
-			r.enqueue(key, p)
+			r.enqueue(p)
 		}
 	}
 	waiting := len(r.queue) > 0
@@ -291,9 +297,9 @@ func (r *reporter) sendLoop(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			}
-			keys, batch := r.take()
+			taken, batch := r.take()
 			wg.Go(func() {
-				r.send(ctx, keys, batch)
+				r.send(ctx, taken, batch)
 				<-places
 				wake(r.sendNow)
 			})
@@ -326,32 +332,32 @@ func (r *reporter) gather(ctx context.Context) bool {
 }
 
 // take removes the next batch from the queue.
-func (r *reporter) take() (keys []spoolKey, batch [][]byte) {
+func (r *reporter) take() (taken []*pending, batch [][]byte) {
 	_, maxPayload := r.ready()
 	room := min(maxBatchBytes, int(maxPayload)-4096)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := 0
 	for ; n < len(r.queue) && len(batch) < wire.MaxResults; n++ {
-		p := r.pending[r.queue[n]]
-		if p == nil {
-			continue // settled meanwhile
+		p := r.queue[n]
+		if p.settled {
+			continue
 		}
 		if len(batch) > 0 && len(p.json) > room {
 			break
 		}
 		room -= len(p.json) + 1
-		keys, batch = append(keys, r.queue[n]), append(batch, p.json)
+		taken, batch = append(taken, p), append(batch, p.json)
 	}
 	r.queue = r.queue[n:]
 	if len(r.queue) == 0 {
 		r.queue = nil
 	}
 	r.flying++
-	return keys, batch
+	return taken, batch
 }
 
-func (r *reporter) send(ctx context.Context, keys []spoolKey, batch [][]byte) {
+func (r *reporter) send(ctx context.Context, taken []*pending, batch [][]byte) {
 	var err error
 	if len(batch) > 0 {
 		sendCtx, cancel := context.WithTimeout(ctx, publishTimeout)
@@ -365,11 +371,7 @@ func (r *reporter) send(ctx context.Context, keys []spoolKey, batch [][]byte) {
 	if news {
 		r.failing = err != nil
 	}
-	for _, key := range keys {
-		p := r.pending[key]
-		if p == nil {
-			continue
-		}
+	for _, p := range taken {
 		p.queued = false
 		if err != nil {
 			p.next = now.Add(retryEvery)

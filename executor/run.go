@@ -67,6 +67,7 @@ type runState struct {
 	now            func() time.Time
 	logger         func() *slog.Logger // many runs log nothing, and need none
 	stdout, stderr lineWriter
+	pace           pacer // nil: none
 
 	mu       sync.Mutex // held while sink runs, so that lines leave in order; sink must not block
 	lines    int64
@@ -74,6 +75,9 @@ type runState struct {
 	progress time.Time
 	ended    bool
 }
+
+// pacer holds up who writes lines faster than they are taken.
+type pacer interface{ hold() }
 
 // ID is the run's UUID.
 func (r Run) ID() string { return r.state.info.ID }
@@ -143,7 +147,8 @@ func (r Run) Output() string {
 func (r Run) Log() *slog.Logger { return r.state.logger() }
 
 // Stdout is a writer whose lines become lines of the run's log with level stdout. What follows the last line break
-// becomes a line when the handler returns. Writes never fail.
+// becomes a line when the handler returns. Writes never fail. Whoever writes faster than lines can be sent is held up,
+// as long as any are sent; where NATS is away the oldest lines give way instead.
 func (r Run) Stdout() io.Writer { return &r.state.stdout }
 
 // Stderr is as Stdout, with level stderr.

@@ -120,6 +120,9 @@ func (w *lineWriter) keep(p []byte) {
 }
 
 func (w *lineWriter) emit() {
+	if w.run.pace != nil {
+		w.run.pace.hold()
+	}
 	w.run.mu.Lock()
 	w.run.line(w.level, strings.TrimSuffix(string(w.part), "\r"))
 	w.run.mu.Unlock()

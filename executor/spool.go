@@ -151,24 +151,18 @@ func (s *spool) setAside(bad []byte) {
 	s.log.Warn("the spool held lines that do not check out; they were set aside", "file", name, "bytes", len(bad), "error", err)
 }
 
-// spooled is a result on its way into the spool, in JSON.
-type spooled struct {
-	key  spoolKey
-	json []byte
-}
-
 // add writes results and returns when they are on disk. After an error they are kept in memory, and written when
 // the disk takes them again.
-func (s *spool) add(results []spooled) error {
+func (s *spool) add(results []*pending) error {
 	size := 0
 	for _, r := range results {
 		size += len(r.json) + len(`00000000 {"put":}`+"\n")
 	}
 	lines := make([]byte, 0, size)
 	for _, r := range results {
-		line := putLine(r.json)
-		s.keep(r.key, line)
-		lines = append(lines, line...)
+		begin := len(lines)
+		lines = appendPutLine(lines, r.json)
+		s.keep(r.key, lines[begin:len(lines):len(lines)])
 	}
 	return s.append(lines, true)
 }
@@ -178,9 +172,8 @@ func (s *spool) add(results []spooled) error {
 func (s *spool) remove(keys []spoolKey) error {
 	var lines []byte
 	for _, k := range keys {
-		if _, ok := s.live[k]; ok {
-			s.drop(k)
-			lines = append(lines, delLine(k)...)
+		if s.drop(k) {
+			lines = appendDelLine(lines, k)
 		}
 	}
 	if len(lines) == 0 {
@@ -273,45 +266,48 @@ func (s *spool) close() error {
 }
 
 func (s *spool) keep(key spoolKey, line []byte) {
-	s.drop(key)
+	s.liveBytes += int64(len(line) - len(s.live[key]))
 	s.live[key] = line
-	s.liveBytes += int64(len(line))
 }
 
-func (s *spool) drop(key spoolKey) {
-	s.liveBytes -= int64(len(s.live[key]))
-	delete(s.live, key)
+func (s *spool) drop(key spoolKey) bool {
+	line, ok := s.live[key]
+	if ok {
+		s.liveBytes -= int64(len(line))
+		delete(s.live, key)
+	}
+	return ok
 }
 
 // A line is CRC-32C in eight hexadecimal digits, a space, the JSON of a record, a line break.
 const sumDigits = 8
 
-// putLine writes the line of a result that came in.
-func putLine(result []byte) []byte {
-	line := make([]byte, sumDigits+1, sumDigits+len(result)+len(` {"put":}`+"\n"))
-	line = append(append(append(line, `{"put":`...), result...), '}')
-	return sealLine(line)
+// appendPutLine appends the line of a result that came in.
+func appendPutLine(b, result []byte) []byte {
+	begin := len(b)
+	b = append(append(b, blankSum...), `{"put":`...)
+	return sealLine(append(append(b, result...), '}'), begin)
 }
 
-// delLine writes the line of one that was settled.
-func delLine(k spoolKey) []byte {
-	body, err := json.Marshal(record{Del: &wire.Ref{RunID: k.run, Attempt: k.attempt, BootID: k.boot}})
-	if err != nil {
-		panic(fmt.Sprintf("executor: encode a spool record: %v", err)) // every record has a JSON form
-	}
-	return sealLine(append(make([]byte, sumDigits+1, sumDigits+len(body)+2), body...))
+// appendDelLine appends the line of one that was settled.
+func appendDelLine(b []byte, k spoolKey) []byte {
+	begin := len(b)
+	b = append(append(b, blankSum...), `{"del":`...)
+	b = wire.AppendRef(b, &wire.Ref{RunID: k.run, Attempt: k.attempt, BootID: k.boot})
+	return sealLine(append(b, '}'), begin)
 }
 
-// sealLine fills in the checksum, for which there is room in front, and ends the line.
-func sealLine(line []byte) []byte {
+const blankSum = "00000000 "
+
+// sealLine fills in the checksum of the line that begins at an index, and ends it.
+func sealLine(b []byte, begin int) []byte {
 	const digits = "0123456789abcdef"
-	sum := crc32.Checksum(line[sumDigits+1:], castagnoli())
+	sum := crc32.Checksum(b[begin+len(blankSum):], castagnoli())
 	for i := sumDigits - 1; i >= 0; i-- {
-		line[i] = digits[sum&0xf]
+		b[begin+i] = digits[sum&0xf]
 		sum >>= 4
 	}
-	line[sumDigits] = ' '
-	return append(line, '\n')
+	return append(b, '\n')
 }
 
 func parseLine(line []byte) (r record, ok bool) {

@@ -15,7 +15,9 @@ func spoolResult(n int) wire.Result {
 	return wire.Result{Instance: "i", BootID: "b", RunID: fmt.Sprint("r", n), Attempt: 1, Outcome: wire.Succeeded, Output: "line\nbreak"}
 }
 
-func spoolItem(r wire.Result) spooled { return spooled{keyOf(&r), wire.AppendResult(nil, &r)} }
+func spoolItem(r wire.Result) *pending {
+	return &pending{key: keyOf(&r), json: wire.AppendResult(nil, &r)}
+}
 
 func mustOpen(t *testing.T, dir string) (*spool, []wire.Result) {
 	t.Helper()
@@ -30,8 +32,8 @@ func TestSpoolKeepsWhatIsNotSettled(t *testing.T) {
 	if len(left) != 0 {
 		t.Fatalf("a new spool holds %v", left)
 	}
-	must(t, s.add([]spooled{spoolItem(spoolResult(1)), spoolItem(spoolResult(2))}))
-	must(t, s.add([]spooled{spoolItem(spoolResult(3))}))
+	must(t, s.add([]*pending{spoolItem(spoolResult(1)), spoolItem(spoolResult(2))}))
+	must(t, s.add([]*pending{spoolItem(spoolResult(3))}))
 	two := spoolResult(2)
 	must(t, s.remove([]spoolKey{keyOf(&two)}))
 	if _, _, err := openSpool(dir, quietLogger()); !errors.Is(err, errSpoolLocked) {
@@ -47,15 +49,15 @@ func TestSpoolKeepsWhatIsNotSettled(t *testing.T) {
 
 // TestSpoolSurvivesDamage cuts the file at every byte, and spoils lines in its midst.
 func TestSpoolSurvivesDamage(t *testing.T) {
-	one := putLine(spoolItem(spoolResult(1)).json)
-	two := putLine(spoolItem(spoolResult(2)).json)
-	three := putLine(spoolItem(spoolResult(3)).json)
+	one := appendPutLine(nil, spoolItem(spoolResult(1)).json)
+	two := appendPutLine(nil, spoolItem(spoolResult(2)).json)
+	three := appendPutLine(nil, spoolItem(spoolResult(3)).json)
 	load := func(data []byte) (n int, bad bool) {
 		dir := t.TempDir()
 		must(t, os.WriteFile(filepath.Join(dir, spoolFile), data, 0o600))
 		s, left := mustOpen(t, dir)
 		defer s.close()
-		must(t, s.add([]spooled{spoolItem(spoolResult(9))}))
+		must(t, s.add([]*pending{spoolItem(spoolResult(9))}))
 		aside, err := filepath.Glob(filepath.Join(dir, spoolFile+".bad-*"))
 		must(t, err)
 		return len(left), len(aside) > 0
@@ -82,7 +84,7 @@ func TestSpoolIsRewritten(t *testing.T) {
 	big.Output = strings.Repeat("x", MaxOutput)
 	for n := range 3 * spoolSlack / MaxOutput {
 		big.RunID = fmt.Sprint("r", n)
-		must(t, s.add([]spooled{spoolItem(big)}))
+		must(t, s.add([]*pending{spoolItem(big)}))
 		must(t, s.remove([]spoolKey{keyOf(&big)}))
 	}
 	info, err := os.Stat(filepath.Join(dir, spoolFile))
@@ -99,7 +101,7 @@ func TestSpoolWithoutDisk(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := mustOpen(t, dir)
 	must(t, s.file.Close())
-	if err := s.add([]spooled{spoolItem(spoolResult(1))}); err == nil || !s.broken {
+	if err := s.add([]*pending{spoolItem(spoolResult(1))}); err == nil || !s.broken {
 		t.Fatalf("a write into a closed file: %v", err)
 	}
 	must(t, os.Mkdir(filepath.Join(dir, spoolNew), 0o700)) // so that a rewrite fails
@@ -120,7 +122,7 @@ func TestReporterRefusesWhenFull(t *testing.T) {
 	s, _ := mustOpen(t, t.TempDir())
 	defer s.close()
 	r := newReporter(s, nil, 1000, quietLogger())
-	r.written = func([]spoolKey) {}
+	r.written = func([]*pending) {}
 	big := spoolResult(1)
 	big.Output = strings.Repeat("x", 1000)
 	r.add(big)

@@ -16,6 +16,8 @@ type Store interface {
 	PlanDue(ctx context.Context, batch int) (domain.Planned, error)
 	PlanStranded(ctx context.Context, batch int) (domain.Planned, error)
 	ClaimNear(ctx context.Context, batch int) (runs []domain.Due, stranded int, err error)
+	// TendPauses takes back what is planned of paused groups, and has their jobs looked at afterwards.
+	TendPauses(ctx context.Context, batch int) (more bool, err error)
 	Listen(ctx context.Context, wake func()) error
 	SyncClock(ctx context.Context) error
 	Now() time.Time // the database's clock
@@ -48,8 +50,10 @@ const (
 const (
 	leadBase = 20 * time.Millisecond
 	leadEach = 60 * time.Microsecond
-	leadMax  = 200 * time.Millisecond
-	quantum  = 50 * time.Millisecond // the longest the ring goes unlooked-at while it holds something
+	leadMax  = 240 * time.Millisecond // an edit counts up to 250 ms before due
+	quantum  = 50 * time.Millisecond  // the longest the ring goes unlooked-at while it holds something
+	// nearQuantum is the same while something is due within leadMax.
+	nearQuantum = 10 * time.Millisecond
 )
 
 // Scheduler plans and rings. Make one with New and Run it.
@@ -127,7 +131,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// planLoop pre-reads every second on the second, and whenever it is woken.
+// planLoop pre-reads once a second, and whenever it is woken. It does so in the middle of the second: most jobs are due on
+// whole seconds, and their fires would have to share the database with the plans of the next ones.
 func (s *Scheduler) planLoop(ctx context.Context) {
 	const slowest = 5 * time.Second
 	backoff := time.Duration(0)
@@ -146,7 +151,7 @@ func (s *Scheduler) planLoop(ctx context.Context) {
 		}
 		backoff = 0
 		now := s.cfg.Store.Now()
-		timer := time.NewTimer(now.Truncate(time.Second).Add(time.Second).Sub(now))
+		timer := time.NewTimer(untilPreRead(now))
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
@@ -156,9 +161,21 @@ func (s *Scheduler) planLoop(ctx context.Context) {
 	}
 }
 
+// untilPreRead is how long it is from now to the next middle of a second.
+func untilPreRead(now time.Time) time.Duration {
+	const phase = 500 * time.Millisecond
+	return now.Add(phase).Truncate(time.Second).Add(time.Second - phase).Sub(now)
+}
+
 // plan runs one pre-read: due jobs in batches until there are no more, then what others planned, then what dead
 // schedulers left behind.
 func (s *Scheduler) plan(ctx context.Context) error {
+	for more := true; more && ctx.Err() == nil; {
+		var err error
+		if more, err = s.cfg.Store.TendPauses(ctx, planBatch); err != nil {
+			return err
+		}
+	}
 	for full := true; full; {
 		if !s.waitForRoom(ctx, planBatch) {
 			return nil
@@ -271,11 +288,15 @@ func (s *Scheduler) due() ([]domain.Due, time.Duration) {
 	if batch := s.ring.take(now, lead, fireBatch); len(batch) > 0 {
 		return batch, 0
 	}
-	next, ok := s.ring.next(leadBase)
-	if !ok {
+	window, ok := s.ring.next(leadMax)
+	switch wait := window.Sub(now); {
+	case !ok:
 		return nil, time.Second
+	case wait > 0:
+		return nil, min(wait, quantum)
 	}
-	return nil, min(max(next.Sub(now), time.Millisecond), quantum)
+	// Something is so near that a larger batch with it would be fired by now; how large the batch is shows as time goes on.
+	return nil, min(max(window.Add(leadMax-lead).Sub(now), time.Millisecond), nearQuantum)
 }
 
 // fire hands a batch to Fire. The work outlives the end of ctx, which means to take no more, by its own deadline. It is

@@ -87,6 +87,8 @@ func (f *fakeStore) PlanDue(_ context.Context, batch int) (domain.Planned, error
 	return p, nil
 }
 
+func (f *fakeStore) TendPauses(context.Context, int) (bool, error) { return false, nil }
+
 func (f *fakeStore) ClaimNear(_ context.Context, batch int) ([]domain.Due, int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

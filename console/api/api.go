@@ -50,6 +50,12 @@ type Engine interface {
 	Trigger(ctx context.Context, id domain.JobID, t domain.Trigger) ([]domain.RunID, error)
 	// RetryRun makes a new run of a final one.
 	RetryRun(ctx context.Context, id domain.RunID, by string) (domain.RunID, error)
+	// Backfill plans a run for each fire time of a range.
+	Backfill(ctx context.Context, id domain.JobID, b domain.Backfill) (domain.Backfilled, error)
+	// PauseGroup pauses the schedules of a group's jobs; a pause that lasts gets the new reason and end.
+	PauseGroup(ctx context.Context, group, reason string, until *time.Time, by string) (domain.Pause, error)
+	// ResumeGroup ends a pause. Conflict: the group is not paused.
+	ResumeGroup(ctx context.Context, group, by string) (domain.Pause, error)
 }
 
 // Dispatcher knows the instances, and reaches them.
@@ -67,7 +73,10 @@ type Accounts interface {
 	LogOut(ctx context.Context, token string) error
 	Users(ctx context.Context, after int64, limit int) ([]account.User, error)
 	CreateUser(ctx context.Context, name, password string, role account.Role, groups []string) (account.User, error)
-	CreateToken(ctx context.Context, owner account.Principal, name string, role account.Role, groups []string, expiresAt *time.Time) (account.Token, string, error)
+	User(ctx context.Context, name string) (account.User, error)
+	EditUser(ctx context.Context, name, password string, edit func(*account.User)) (before, after account.User, err error)
+	DeleteUser(ctx context.Context, name string) (account.User, error)
+	CreateToken(ctx context.Context, owner account.Principal, name string, role account.Role, groups []string, scope account.Scope, expiresAt *time.Time) (account.Token, string, error)
 	Tokens(ctx context.Context, userID, after int64, limit int) ([]account.Token, error)
 	DeleteToken(ctx context.Context, userID, id int64) (account.Token, error)
 	CreateGroup(ctx context.Context, name, description string) (domain.Group, string, error)
@@ -87,25 +96,36 @@ type Accounts interface {
 type Views interface {
 	Jobs(ctx context.Context, f view.JobFilter) ([]domain.Job, error)
 	Missed(ctx context.Context, job domain.JobID, before int64, limit int) ([]view.MissedEntry, error)
+	ScriptVersions(ctx context.Context, job domain.JobID, before, limit int) ([]domain.ScriptVersion, error)
+	ScriptVersion(ctx context.Context, job domain.JobID, version int) (domain.ScriptVersion, error)
 	Runs(ctx context.Context, f view.RunFilter) ([]domain.Run, domain.RunID, error)
 	Run(ctx context.Context, id domain.RunID) (domain.Run, error)
+	RunsByID(ctx context.Context, ids []domain.RunID) ([]domain.Run, error)
+	// Shards returns all shards of the broadcast that a run belongs to, none where it is no shard.
+	Shards(ctx context.Context, id domain.RunID) ([]domain.Run, error)
+	// Children returns the runs that a run's end has caused.
+	Children(ctx context.Context, run domain.Run) ([]domain.Run, error)
+	Upcoming(ctx context.Context, groups []string, within time.Duration, limit int) (view.Upcoming, error)
 	State(ctx context.Context, id domain.RunID) (view.RunState, error)
-	Log(ctx context.Context, id domain.RunID, from int64, limit int) (view.LogPage, error)
+	Log(ctx context.Context, id domain.RunID, from int64, limit int, filter view.LogFilter) (view.LogPage, error)
 }
 
-// Config is what the API is made of. Engine to Fires, Registerer, Gatherer and Log must be set.
+// Config is what the API is made of. Engine to Letters, Registerer, Gatherer and Log must be set.
 type Config struct {
 	Engine     Engine
 	Dispatcher Dispatcher
 	Accounts   Accounts
 	Views      Views
 	Fires      Fires
+	Reports    Reports
+	Events     Events
+	Letters    DeadLetters
+	Alerts     Alerts
 	Ready      []Check // what must answer for /readyz to be well
 	Registerer prometheus.Registerer
 	Gatherer   prometheus.Gatherer // of /metrics
 	Log        *slog.Logger
 	Zone       *time.Location // of schedules that name none; nil: UTC
-	Home       http.Handler   // of /, open to all; nil: not found
 	Version    string         // of Belfry, in the contract
 	// SecureCookies marks session cookies as Secure also where this process does not speak TLS itself: behind a
 	// proxy that does.
@@ -132,9 +152,8 @@ type API struct {
 // Prefix begins every path of the API proper.
 const Prefix = "/api/v1"
 
-// open lists the only paths that need no credentials: health for load balancers, the way in, and the page that
-// says where to go.
-var open = []string{"/", "/healthz", "/readyz", Prefix + "/auth/login"}
+// open lists the only paths that need no credentials: health for load balancers, and the way in.
+var open = []string{"/healthz", "/readyz", Prefix + "/auth/login"}
 
 // New makes the API. It panics if metrics of its names are registered already.
 func New(c Config) *API {
@@ -157,11 +176,22 @@ func New(c Config) *API {
 	a.registerAuth()
 	a.registerUsers()
 	a.registerGroups()
+	a.registerPauses()
+	a.registerBackfill()
 	a.registerJobs()
+	a.registerScripts()
 	a.registerSchedules()
+	a.registerUpcoming()
 	a.registerRuns()
+	a.registerFamily()
+	a.registerBulk()
 	a.registerFires()
+	a.registerAlerts()
 	a.registerLogs()
+	a.registerReports()
+	a.registerEvents()
+	a.registerExport()
+	a.registerDeadLetters()
 	a.finishContract()
 	a.mountSystem()
 	return a

@@ -214,7 +214,7 @@ func TestGroups(t *testing.T) {
 		{"list", "GET", "/api/v1/groups", "", 200, map[string]any{"items.0.name": "batch", "items.1.name": "default", "items.1.jobs": 1, "items.1.instances": 1}, nil},
 		{"page", "GET", "/api/v1/groups?limit=1", "", 200, map[string]any{"items.0.name": "batch", "items.1": nil}, nil},
 		{"describe", "PATCH", "/api/v1/groups/batch", `{"description":"other"}`, 200, map[string]any{"description": "other"}, nil},
-		{"instances", "GET", "/api/v1/groups/default/instances", "", 200, map[string]any{"items.0.id": "one", "items.0.handlers": "[]"}, nil},
+		{"instances", "GET", "/api/v1/groups/default/instances", "", 200, map[string]any{"items.0.id": "one", "items.0.handlers": "[echo]"}, nil},
 		{"no instances", "GET", "/api/v1/groups/batch/instances", "", 200, map[string]any{"items": "[]"}, nil},
 		{"drain", "POST", "/api/v1/groups/default/instances/one/drain", "", 202, nil, nil},
 		{"delete", "DELETE", "/api/v1/groups/batch", "", 204, nil, nil},

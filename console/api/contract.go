@@ -10,7 +10,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/alert"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/alerts"
 )
 
 // humaConfig is huma without what Belfry does itself: documents, pages and schema links.
@@ -35,6 +37,8 @@ func (a *API) humaConfig() huma.Config {
 type (
 	jobBodyType  struct{}
 	jobPatchType struct{}
+	// channelPatchType is a channel of which anything may be left out.
+	channelPatchType struct{}
 )
 
 var (
@@ -49,16 +53,23 @@ func (a *API) schema(t reflect.Type) *huma.Schema {
 		return a.derived("JobInput", "group", "name", "schedule")
 	case jobPatch:
 		return a.derived("JobPatch")
+	case reflect.TypeFor[channelPatchType]():
+		return a.derivedOf(reflect.TypeFor[channelBody](), "ChannelBody", "ChannelPatch")
 	}
 	return a.huma.OpenAPI().Components.Schemas.Schema(t, true, t.Name())
 }
 
 // derived returns a reference to the schema of a job as it is written: all that a client may leave out is optional.
 func (a *API) derived(name string, required ...string) *huma.Schema {
+	return a.derivedOf(reflect.TypeFor[domain.Job](), "Job", name, required...)
+}
+
+// derivedOf is derived for the schema of any type, known under the name of.
+func (a *API) derivedOf(t reflect.Type, of, name string, required ...string) *huma.Schema {
 	registry := a.huma.OpenAPI().Components.Schemas
-	registry.Schema(reflect.TypeFor[domain.Job](), true, "Job")
+	registry.Schema(t, true, of)
 	if registry.Map()[name] == nil {
-		s := *registry.Map()["Job"]
+		s := *registry.Map()[of]
 		s.Required = required
 		registry.Map()[name] = &s
 	}
@@ -95,11 +106,13 @@ func (a *API) finishContract() {
 			}
 		}
 	}
+	schemas["Alert"].Properties["on"].Items.Enum = names(domain.AlertKinds...)
 	for _, schema := range []string{"Run", "RunDetail"} {
 		schemas[schema].Properties["broadcast_id"].Nullable = true
 		schemas[schema].Properties["parent_run_id"].Nullable = true
 		schemas[schema].Properties["shard"] = &huma.Schema{OneOf: []*huma.Schema{schemas[schema].Properties["shard"], {Type: "null"}}}
 	}
+	schemas["Delivery"].Properties["run_id"].Nullable = true
 	for _, name := range []string{"Schedule", "RetryBackoff", "Child", "Alert", "Script"} {
 		schemas[name].Required = slices.DeleteFunc(slices.Clone(schemas[name].Required), func(f string) bool {
 			return f != "kind" && f != "job_id" && f != "language" && f != "code"
@@ -124,12 +137,22 @@ func enumerations() map[string]map[string][]any {
 				domain.ScheduleFixedDelay, domain.ScheduleOnce),
 			"dialect": names(domain.DialectStandard, domain.DialectQuartz),
 		},
-		"Child":       {"on": names(domain.OnSuccess, domain.OnFailure, domain.OnAlways)},
-		"Missed":      {"policy": misfire},
-		"FireFinding": {"fate": names(domain.FireFates...)},
-		"Why":         {"fate": names(domain.FireFates...)},
-		"Run":         {"state": states, "cause": causes},
-		"RunDetail":   {"state": states, "cause": causes},
+		"Child":         {"on": names(domain.OnSuccess, domain.OnFailure, domain.OnAlways)},
+		"Missed":        {"policy": misfire},
+		"Event":         {"via": names(domain.ViaREST, domain.ViaNATS)},
+		"Delivery":      {"outcome": names(domain.DeliveryOutcomes...)},
+		"Script":        {"language": names(domain.ScriptLanguages...)},
+		"ScriptVersion": {"language": names(domain.ScriptLanguages...)},
+		"FireFinding":   {"fate": names(domain.FireFates...)},
+		"Why":           {"fate": names(domain.FireFates...)},
+		"Run":           {"state": states, "cause": causes},
+		"RunDetail":     {"state": states, "cause": causes},
+		"Channel":       {"kind": names(alert.Kinds...), "language": names(alert.English, alert.Chinese)},
+		"ChannelBody":   {"kind": names(alert.Kinds...), "language": names(alert.English, alert.Chinese)},
+		"Email":         {"tls": names(alert.StartTLS, alert.Implicit, alert.NoTLS)},
+		"EmailBody":     {"tls": names(alert.StartTLS, alert.Implicit, alert.NoTLS)},
+		"AlertEntry":    {"kind": names(domain.AlertKinds...), "state": states, "cause": causes},
+		"AlertDelivery": {"state": names(alerts.DeliveryStates...)},
 	}
 }
 

@@ -118,8 +118,8 @@ func (a *API) jobs(ctx context.Context, id auth.Identity, in *jobsInput) (*outpu
 
 // note says why an enabled job has no next fire time, as the job itself does.
 func (a *API) note(j domain.Job) string {
-	if !j.Enabled || j.NextFireTime != nil {
-		return ""
+	if j.Note != "" || !j.Enabled || j.NextFireTime != nil {
+		return j.Note
 	}
 	compiled, err := a.compile(j.Schedule, j.CreatedAt.Time)
 	if err != nil {
@@ -216,6 +216,11 @@ func (a *API) patchJob(ctx context.Context, id auth.Identity, in *struct {
 		return nil, err
 	}
 	return a.edit(ctx, id, in.ID, in.Conditional, in.RawBody, func(now domain.JobSpec, sent json.RawMessage) (json.RawMessage, error) {
+		if now.Script != nil { // a remark is said of one version, and does not go over to the next by itself
+			bare := *now.Script
+			bare.Remark = ""
+			now.Script = &bare
+		}
 		doc, err := json.Marshal(now)
 		if err != nil {
 			return nil, fmt.Errorf("encode the job as it stands: %w", err)
@@ -361,7 +366,7 @@ func (a *API) trigger(ctx context.Context, id auth.Identity, in *struct {
 	if len(in.RawBody) > 0 {
 		err = in.decode(&b)
 	}
-	if err := alsoFaulty(err, a.checkTrigger(j.Group, b)); err != nil {
+	if err := alsoFaulty(err, a.checkTrigger(&j.JobSpec, b)); err != nil {
 		return nil, err
 	}
 	t := domain.Trigger{Param: b.Param, Instance: b.Instance, Cause: domain.CauseAPI}
@@ -380,7 +385,7 @@ func (a *API) trigger(ctx context.Context, id auth.Identity, in *struct {
 	return &output[accepted]{answer}, nil
 }
 
-func (a *API) checkTrigger(group string, b triggerBody) error {
+func (a *API) checkTrigger(job *domain.JobSpec, b triggerBody) error {
 	var f domain.Faults
 	switch {
 	case b.Param == nil:
@@ -390,21 +395,27 @@ func (a *API) checkTrigger(group string, b triggerBody) error {
 		f.Add("param", "must not have a NUL")
 	}
 	if b.Instance != "" {
-		a.checkInstance(&f, group, b.Instance)
+		a.checkInstance(&f, job, b.Instance)
 	}
 	return f.Err("the trigger is not valid")
 }
 
-// checkInstance refuses an instance that is not there: its run would wait for it until the start deadline, and all
-// runs of a serial job behind that one.
-func (a *API) checkInstance(f *domain.Faults, group, instance string) {
+// checkInstance refuses an instance that is not there or cannot run the job: its run would wait for it until the start
+// deadline, and all runs of a serial job behind that one.
+func (a *API) checkInstance(f *domain.Faults, job *domain.JobSpec, instance string) {
 	const most = 10
-	live := each(a.Dispatcher.Instances(group), func(i domain.Instance) string { return i.ID })
-	if slices.Contains(live, instance) {
+	all := a.Dispatcher.Instances(job.Group)
+	if at := slices.IndexFunc(all, func(i domain.Instance) bool { return i.ID == instance }); at >= 0 {
+		if !all[at].Offers(job.Target()) {
+			f.Add("instance", fmt.Sprintf("%s is live, but does not offer %s", instance, job.Target()))
+		} else if all[at].Draining {
+			f.Add("instance", instance+" is draining and takes no new runs")
+		}
 		return
 	}
+	live := each(all, func(i domain.Instance) string { return i.ID })
 	slices.Sort(live)
-	text := fmt.Sprintf("group %s has no live instance %q; ", group, clip(instance))
+	text := fmt.Sprintf("group %s has no live instance %q; ", job.Group, clip(instance))
 	switch n := len(live); {
 	case n == 0:
 		text += "none is live"

@@ -43,20 +43,20 @@ func TestJobs(t *testing.T) {
 		{"none", "GET", jobs, "", 200, map[string]any{"items": "[]", "next_cursor": ""}, nil},
 		{"create with defaults", "POST", jobs, simpleJob, 201, map[string]any{
 			"id": 1, "version": 1, "enabled": true, "tags": "[]", "children": "[]", "misfire": "skip", "route": "any", "block": "serial",
-			"block_scope": "cluster", "timeout": "0s", "start_deadline": "10m0s", "retries": 0, "param": "",
-			"retry_backoff.initial": "1s", "retry_backoff.factor": 2, "retry_backoff.max": "5m0s", "schedule.dialect": "standard",
+			"block_scope": "cluster", "timeout": "0s", "start_deadline": "10m", "retries": 0, "param": "",
+			"retry_backoff.initial": "1s", "retry_backoff.factor": 2, "retry_backoff.max": "5m", "schedule.dialect": "standard",
 			"alert.channels": "[]", "alert.on": "[]", "last_fire_time": nil}, nil},
 		{"show", "GET", jobs + "/1", "", 200, map[string]any{"name": "nightly"}, nil},
 		{"patch some", "PATCH", jobs + "/1", `{"retries":3,"tags":["a","b"],"retry_backoff":{"max":"1m"},"param":"p"}`, 200, map[string]any{
-			"version": 2, "retries": 3, "tags.1": "b", "retry_backoff.max": "1m0s", "retry_backoff.initial": "1s", "schedule.expr": "0 2 * * *"}, nil},
+			"version": 2, "retries": 3, "tags.1": "b", "retry_backoff.max": "1m", "retry_backoff.initial": "1s", "schedule.expr": "0 2 * * *"}, nil},
 		{"patch nothing", "PATCH", jobs + "/1", `{}`, 200, map[string]any{"version": 2, "retries": 3}, nil},
 		{"patch to the default", "PATCH", jobs + "/1", `{"retries":null,"retry_backoff":null,"tags":null}`, 200, map[string]any{
-			"version": 3, "retries": 0, "retry_backoff.max": "5m0s", "tags": "[]", "param": "p"}, nil},
+			"version": 3, "retries": 0, "retry_backoff.max": "5m", "tags": "[]", "param": "p"}, nil},
 		{"patch another kind of schedule", "PATCH", jobs + "/1", `{"schedule":{"kind":"none","expr":null,"dialect":null}}`, 200, map[string]any{
 			"version": 4, "schedule.kind": "none", "schedule.expr": nil, "next_fire_time": nil}, nil},
 		{"put a stale version", "PUT", jobs + "/1", put, 409, nil, nil},
 		{"put with what may only be read", "PUT", jobs + "/1", strings.Replace(put, `"version":2`, `"version":4`, 1), 200, map[string]any{
-			"id": 1, "version": 5, "schedule.every": "1h0m0s", "param": "", "note": nil}, nil},
+			"id": 1, "version": 5, "schedule.every": "1h", "param": "", "note": nil}, nil},
 		{"patch with If-Match", "PATCH", jobs + "/1", `{"author":"me"}`, 200, map[string]any{"version": 6}, []string{"If-Match", `"5"`}},
 		{"the same again", "PATCH", jobs + "/1", `{"author":"you"}`, 409, nil, []string{"If-Match", `"5"`}},
 		{"disable", "POST", jobs + "/1/disable", "", 200, map[string]any{"enabled": false, "version": 7, "next_fire_time": nil}, nil},
@@ -226,6 +226,14 @@ func TestTriggerOnAnInstance(t *testing.T) {
 		if a := w.must(422, "POST", job+"/trigger", `{"instance":"nope"}`); !strings.Contains(a.body, c.says) || !strings.Contains(a.body, "nope") {
 			t.Errorf("with %v: %s", c.live, a.body)
 		}
+	}
+	other := w.job(strings.Replace(strings.Replace(simpleJob, "nightly", "other", 1), "echo", "else", 1))
+	if a := w.must(422, "POST", other+"/trigger", `{"instance":"i03"}`); !strings.Contains(a.body, "i03 is live, but does not offer else") {
+		t.Error(a.body)
+	}
+	w.fleet.live = []string{"drains", "i03"}
+	if a := w.must(422, "POST", job+"/trigger", `{"instance":"drains"}`); !strings.Contains(a.body, "is draining") {
+		t.Error(a.body)
 	}
 	w.must(202, "POST", job+"/trigger", `{"instance":"i03"}`)
 	if n := len(w.must(200, "GET", "/api/v1/runs", "").field("items").([]any)); n != 1 {

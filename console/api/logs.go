@@ -46,7 +46,8 @@ const lineNumbers = "Lines are numbered upward over the whole run: line n of att
 func (a *API) registerLogs() {
 	const tag = "Runs"
 	register(a, operation{method: "GET", path: "/runs/{id}/log", tag: tag, summary: "Read a run's log", needs: account.Viewer,
-		description: lineNumbers + " It can be read while the run goes on."}, a.log)
+		description: lineNumbers + " It can be read while the run goes on. With q or level it is searched: a page then has the lines that fit among " +
+			"the next 200,000 at most, may be empty, and says in next where to go on. Colours (ANSI) are kept, and not looked at by q."}, a.log)
 	register(a, operation{method: "GET", path: "/runs/{id}/log/stream", tag: tag, summary: "Follow a run's log", needs: account.Viewer,
 		description: lineNumbers + " Server-sent events: line (a log line, with its number as id), state (where the run stands: at first and " +
 			"whenever it changes), end (no line will follow). With Last-Event-ID it goes on after that line.",
@@ -62,18 +63,20 @@ func textResponse(contentType, description string) map[string]*huma.Response {
 
 func (a *API) log(ctx context.Context, id auth.Identity, in *struct {
 	RunPath
-	From  int64 `query:"from" minimum:"0" default:"1" doc:"The number of the first line"`
-	Limit int   `query:"limit" minimum:"1" maximum:"10000" default:"1000"`
+	From  int64    `query:"from" minimum:"-10000" default:"1" doc:"The number of the first line; below zero so many lines from the end"`
+	Limit int      `query:"limit" minimum:"1" maximum:"10000" default:"1000"`
+	Q     string   `query:"q" maxLength:"256" doc:"Only lines in which this occurs, whatever the case"`
+	Level []string `query:"level" enum:"debug,info,warn,error,stdout,stderr" doc:"Only lines of this level, or of several, separated by commas"`
 }) (*output[logPage], error) {
-	p, err := a.readLog(ctx, id, in.ID, in.From, in.Limit)
+	p, err := a.readLog(ctx, id, in.ID, in.From, in.Limit, view.LogFilter{Text: in.Q, Levels: in.Level})
 	return &output[logPage]{logPage{p.Lines, p.Next, p.End}}, err
 }
 
 // readLog returns a page of the log of a run that the caller may see, NotFound for any other.
-func (a *API) readLog(ctx context.Context, id auth.Identity, run domain.RunID, from int64, limit int) (view.LogPage, error) {
+func (a *API) readLog(ctx context.Context, id auth.Identity, run domain.RunID, from int64, limit int, filter view.LogFilter) (view.LogPage, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	p, err := a.Views.Log(ctx, run, from, limit)
+	p, err := a.Views.Log(ctx, run, from, limit, filter)
 	if err == nil {
 		err = may(id, p.State.Group, noRun)
 	}
@@ -84,7 +87,7 @@ func (a *API) readLog(ctx context.Context, id auth.Identity, run domain.RunID, f
 type streamed struct{ Body func(huma.Context) }
 
 func (a *API) logText(ctx context.Context, id auth.Identity, in *RunPath) (*streamed, error) {
-	first, err := a.readLog(ctx, id, in.ID, 1, streamLines)
+	first, err := a.readLog(ctx, id, in.ID, 1, streamLines, view.LogFilter{})
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +104,7 @@ func (a *API) logText(ctx context.Context, id auth.Identity, in *RunPath) (*stre
 			if _, err := w.Write(text.Bytes()); err != nil || len(p.Lines) == 0 {
 				return
 			}
-			if p, err = a.readLog(r.Context(), id, in.ID, p.Next, streamLines); err != nil {
+			if p, err = a.readLog(r.Context(), id, in.ID, p.Next, streamLines, view.LogFilter{}); err != nil {
 				// The status has been sent: only a broken connection still tells that something is missing.
 				a.Log.WarnContext(r.Context(), "a log could not be read to its end", "error", err, "run_id", in.ID)
 				panic(http.ErrAbortHandler)
@@ -112,7 +115,7 @@ func (a *API) logText(ctx context.Context, id auth.Identity, in *RunPath) (*stre
 
 func (a *API) logStream(ctx context.Context, id auth.Identity, in *struct {
 	RunPath
-	From        int64  `query:"from" minimum:"0" default:"1" doc:"The number of the first line"`
+	From        int64  `query:"from" minimum:"-10000" default:"1" doc:"The number of the first line; below zero so many lines from the end"`
 	LastEventID string `header:"Last-Event-ID" doc:"The number of the last line that was seen"`
 }) (*streamed, error) {
 	from := in.From
@@ -123,7 +126,7 @@ func (a *API) logStream(ctx context.Context, id auth.Identity, in *struct {
 		}
 		from = n + 1
 	}
-	first, err := a.readLog(ctx, id, in.ID, from, streamLines)
+	first, err := a.readLog(ctx, id, in.ID, from, streamLines, view.LogFilter{})
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +197,7 @@ func (a *API) follow(ctx context.Context, s *stream, id auth.Identity, run domai
 				return
 			}
 		}
-		if p, err = a.readLog(ctx, id, run, p.Next, streamLines); err != nil {
+		if p, err = a.readLog(ctx, id, run, p.Next, streamLines, view.LogFilter{}); err != nil {
 			// The client connects again and goes on after the last line it saw.
 			a.Log.WarnContext(ctx, "a log stream broke off", "error", err, "run_id", run)
 			return

@@ -61,6 +61,16 @@ func TestLog(t *testing.T) {
 		{"the run", "GET", path, "", 200, map[string]any{"state": "failed", "attempts.0.attempt": 1, "attempts.0.outcome": "failed", "attempts.0.instance": "one"}, nil},
 		{"retry", "POST", path + "/retry", "", 409, nil, nil}, // its job is gone
 	})
+	w.rows([]row{
+		{"from the end", "GET", path + "/log?from=-2", "", 200, map[string]any{"lines.0.n": 2, "lines.1.n": 3, "next": 4, "end": true}, nil},
+		{"from before the beginning", "GET", path + "/log?from=-10000&limit=1", "", 200, map[string]any{"lines.0.n": 1, "next": 2}, nil},
+		{"searched", "GET", path + "/log?q=THREE", "", 200, map[string]any{"lines.0.n": 3, "lines.1": nil, "next": 4, "end": true}, nil},
+		{"by level", "GET", path + "/log?level=warn,error", "", 200, map[string]any{"lines": "[]", "next": 4, "end": true}, nil},
+		{"too far from the end", "GET", path + "/log?from=-10001", "", 422, map[string]any{"errors.0.location": "from"}, nil},
+		{"no such level", "GET", path + "/log?level=loud", "", 422, map[string]any{"errors.0.location": "level[0]"}, nil},
+		{"too long a text", "GET", path + "/log?q=" + strings.Repeat("x", 257), "", 422, map[string]any{"errors.0.location": "q"}, nil},
+		{"a stream too far from the end", "GET", path + "/log/stream?from=-10001", "", 422, map[string]any{"errors.0.location": "from"}, nil},
+	})
 	text := w.must(200, "GET", path+"/log.txt", "")
 	if want := "1970-01-01T00:00:00.000Z 1 info   one\n"; !strings.HasPrefix(text.body, want) || !strings.HasSuffix(text.body, "three\n") ||
 		!strings.HasPrefix(text.header.Get("Content-Type"), "text/plain") {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -17,10 +16,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/belfryhq/belfry/console/api"
+	"github.com/belfryhq/belfry/internal/alert"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/alerts"
+	storeevent "github.com/belfryhq/belfry/internal/store/event"
+	"github.com/belfryhq/belfry/internal/store/report"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
@@ -38,7 +41,9 @@ type world struct {
 	fleet    *fleet
 	ready    map[string]error // what the probes answer
 	admin    string           // a bearer token of a log-in
+	alerts   *channels
 	log      *syncBuffer
+	letters  *letters
 }
 
 func newWorld(t *testing.T) *world {
@@ -49,17 +54,25 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(s.Close)
 	w := &world{t: t, store: s, pool: s.Pool(), accounts: account.New(s.Pool()), fleet: &fleet{store: s},
-		ready: map[string]error{}, log: &syncBuffer{}}
+		ready: map[string]error{}, log: &syncBuffer{}, letters: &letters{}}
+	w.alerts = &channels{alerts.New(s.Pool(), alerts.Config{Key: "a key of the tests, which is long"}), alert.NewSender(alert.Config{})}
 	metrics := prometheus.NewRegistry()
 	probe := func(name string) api.Check {
 		return api.Check{Name: name, Probe: func(context.Context) error { return w.ready[name] }}
 	}
+	events, err := storeevent.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
 	w.api = api.New(api.Config{
 		Engine: s, Dispatcher: w.fleet, Accounts: w.accounts, Views: view.New(s.Pool()),
 		Fires:      view.NewFireAudit(s.Pool(), s.Zone(), s.Settings().Tolerance),
+		Reports:    report.New(s.Pool()),
+		Events:     events,
+		Letters:    w.letters,
+		Alerts:     w.alerts,
 		Ready:      []api.Check{probe("postgres"), probe("nats")},
 		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.NewTextHandler(w.log, nil)),
-		Home: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "home") }),
 	})
 	if _, _, err := w.accounts.EnsureAdmin(t.Context(), adminPassword); err != nil {
 		t.Fatal(err)
@@ -69,6 +82,16 @@ func newWorld(t *testing.T) *world {
 	}
 	w.admin = w.logIn("admin", adminPassword)
 	return w
+}
+
+// channels tries them as the console does.
+type channels struct {
+	*alerts.Store
+	sender *alert.Sender
+}
+
+func (c *channels) Test(ctx context.Context, ch alert.Channel) (string, error) {
+	return c.sender.Send(ctx, &ch, alert.Test("test", time.Now(), ""))
 }
 
 // fleet stands in for the dispatcher.
@@ -92,10 +115,10 @@ func (f *fleet) Instances(group string) []domain.Instance {
 	}
 	var live []domain.Instance
 	for _, id := range f.live {
-		live = append(live, domain.Instance{ID: id, Group: group, Capacity: 4})
+		live = append(live, domain.Instance{ID: id, Group: group, Capacity: 4, Handlers: []string{"echo"}, Draining: id == "drains"})
 	}
 	if f.live == nil {
-		live = []domain.Instance{{ID: "one", Group: group, Capacity: 4}}
+		live = []domain.Instance{{ID: "one", Group: group, Capacity: 4, Handlers: []string{"echo"}}}
 	}
 	return live
 }

@@ -126,6 +126,10 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 			writeProblem(w, toProblem(r.Context(), a.Log, err))
 			return
 		}
+		if id.Scope == account.ScopeEvents && (r.Method != http.MethodPost || !strings.HasPrefix(r.URL.Path, eventsPath)) {
+			writeProblem(w, newProblem(http.StatusForbidden, "this token may send events only"))
+			return
+		}
 		next.ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), id)))
 	})
 }
@@ -175,7 +179,14 @@ func (a *API) allowed(path string) string {
 	return strings.Join(methods, ", ")
 }
 
-const maxKeyChars = 255
+const (
+	maxKeyChars = 255
+	keyRule     = "must be 1 to 255 printable ASCII characters"
+)
+
+func validKey(key string) bool {
+	return len(key) <= maxKeyChars && !strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' })
+}
 
 // onceOnly makes a POST with an Idempotency-Key take effect once: a repetition gets the first answer, kept for 24
 // hours, with the header Idempotency-Replayed. Only successes are kept; after an error the key is free again.
@@ -183,12 +194,12 @@ const maxKeyChars = 255
 func (a *API) onceOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key := r.Header.Get("Idempotency-Key")
-		if r.Method != http.MethodPost || key == "" || slices.Contains(open, r.URL.Path) {
-			next.ServeHTTP(w, r)
+		if r.Method != http.MethodPost || key == "" || slices.Contains(open, r.URL.Path) || strings.HasPrefix(r.URL.Path, eventsPath) {
+			next.ServeHTTP(w, r) // events keep their keys themselves, in the transaction that accepts them
 			return
 		}
-		if len(key) > maxKeyChars || strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' }) {
-			err := invalidField("Idempotency-Key", "must be 1 to 255 printable ASCII characters")
+		if !validKey(key) {
+			err := invalidField("Idempotency-Key", keyRule)
 			writeProblem(w, toProblem(r.Context(), a.Log, err))
 			return
 		}

@@ -23,10 +23,13 @@ type runsInput struct {
 	Group    string         `query:"group"`
 	State    []string       `query:"state" enum:"pending,queued,running,retrying,succeeded,failed,cancelled,skipped" doc:"One or several, separated by commas"`
 	Cause    domain.Cause   `query:"cause" enum:"schedule,misfire,manual,api,event,child,backfill"`
-	Reason   domain.Reason  `query:"reason"`
+	Reason   domain.Reason  `query:"reason" enum:"handler_error,handler_panic,handler_not_found,timeout,lost,no_executor,queue_full,killed,discarded,covered,job_deleted,bad_script,unsupported"`
 	Instance string         `query:"instance"`
 	From     domain.Instant `query:"from" doc:"Runs from this instant on: by fire time, those without one by creation"`
 	To       domain.Instant `query:"to" doc:"Runs before this instant"`
+
+	BroadcastID domain.RunID `query:"broadcast_id" format:"uuid" doc:"The shards of one broadcast"`
+	ParentRunID domain.RunID `query:"parent_run_id" format:"uuid" doc:"The runs that a run's end has caused"`
 }
 
 func (a *API) registerRuns() {
@@ -43,7 +46,8 @@ func (a *API) registerRuns() {
 
 func (a *API) runs(ctx context.Context, id auth.Identity, in *runsInput) (*output[page[domain.Run]], error) {
 	f := view.RunFilter{Only: id.Only(), JobID: in.JobID, Group: in.Group, Cause: in.Cause, Reason: in.Reason,
-		Instance: in.Instance, From: in.From.Time, To: in.To.Time, Limit: in.Limit}
+		Instance: in.Instance, From: in.From.Time, To: in.To.Time, Limit: in.Limit,
+		BroadcastID: in.BroadcastID, ParentRunID: in.ParentRunID}
 	key, err := decodeCursor("run", in.Cursor)
 	if err == nil && key != "" {
 		if f.Before, err = domain.ParseRunID(key); err != nil {
@@ -52,6 +56,9 @@ func (a *API) runs(ctx context.Context, id auth.Identity, in *runsInput) (*outpu
 	}
 	if err != nil {
 		return nil, err
+	}
+	if !in.BroadcastID.IsZero() && !in.ParentRunID.IsZero() {
+		return nil, invalidField("parent_run_id", "cannot be combined with broadcast_id")
 	}
 	for _, s := range in.State {
 		if !slices.Contains(domain.States, domain.State(s)) {
@@ -79,6 +86,7 @@ func (a *API) runs(ctx context.Context, id auth.Identity, in *runsInput) (*outpu
 type runDetail struct {
 	domain.Run
 	Attempts []domain.Attempt `json:"attempts" nullable:"false"`
+	Children []relative       `json:"children" nullable:"false" doc:"Runs that its end has caused, up to 100"`
 }
 
 func (a *API) run(ctx context.Context, id auth.Identity, in *RunPath) (*output[runDetail], error) {
@@ -86,7 +94,11 @@ func (a *API) run(ctx context.Context, id auth.Identity, in *RunPath) (*output[r
 	if err == nil {
 		err = may(id, r.Group, noRun)
 	}
-	return &output[runDetail]{runDetail{r, append([]domain.Attempt{}, r.Attempts...)}}, err
+	if err != nil {
+		return nil, err
+	}
+	children, err := a.relatives(ctx, id, r)
+	return &output[runDetail]{runDetail{r, append([]domain.Attempt{}, r.Attempts...), children}}, err
 }
 
 // maySee returns nil for a run that the caller may see, NotFound for any other.
@@ -114,11 +126,28 @@ func (a *API) kill(ctx context.Context, id auth.Identity, in *RunPath) (*output[
 	return &output[accepted]{accepted{[]domain.RunID{in.ID}}}, nil
 }
 
+// retryRun plans a new run of an ended one's job, which may belong to another group by now: then it is gone for those who
+// do not see that.
+func (a *API) retryRun(ctx context.Context, id auth.Identity, old *domain.Run) (domain.RunID, error) {
+	job, err := a.Engine.Job(ctx, old.JobID)
+	switch {
+	case err == nil && !id.Sees(job.Group):
+		return domain.NilRunID, domain.NewError(domain.Conflict, "the run's job is gone")
+	case err != nil && domain.CodeOf(err) != domain.NotFound:
+		return domain.NilRunID, err
+	}
+	return a.Engine.RetryRun(ctx, old.ID, id.Actor())
+}
+
 func (a *API) retry(ctx context.Context, id auth.Identity, in *RunPath) (*output[accepted], error) {
-	if err := a.maySee(ctx, id, in.ID); err != nil {
+	old, err := a.Views.Run(ctx, in.ID)
+	if err == nil {
+		err = may(id, old.Group, noRun)
+	}
+	if err != nil {
 		return nil, err
 	}
-	run, err := a.Engine.RetryRun(ctx, in.ID, id.Actor())
+	run, err := a.retryRun(ctx, id, &old)
 	if err != nil {
 		return nil, err
 	}

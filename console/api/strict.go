@@ -108,7 +108,11 @@ func checkShape(path string, raw json.RawMessage, t reflect.Type, f *domain.Faul
 	if got == "null" && path != "" {
 		return raw
 	}
-	if reflect.PointerTo(t).Implements(jsonUnmarshaler) || reflect.PointerTo(t).Implements(textUnmarshaler) {
+	list := t.Implements(alsoAlone)
+	if list && got != "array" {
+		t, list = t.Elem(), false
+	}
+	if !list && reflect.PointerTo(t).Implements(jsonUnmarshaler) || reflect.PointerTo(t).Implements(textUnmarshaler) {
 		return soundIf(checkText(path, raw, got, t, f), raw)
 	}
 	expect := func(want string) bool {
@@ -145,6 +149,24 @@ func checkShape(path string, raw json.RawMessage, t reflect.Type, f *domain.Faul
 	}
 	return soundIf(sound, raw)
 }
+
+// oneOrMore is a list of texts of which one alone may stand without the brackets, as in the query of a GET.
+type oneOrMore[T ~string] []T
+
+func (oneOrMore[T]) alsoAlone() {}
+
+// UnmarshalJSON reads either form.
+func (l *oneOrMore[T]) UnmarshalJSON(data []byte) error {
+	if kindOf(data) != "string" {
+		return json.Unmarshal(data, (*[]T)(l))
+	}
+	var alone T
+	err := json.Unmarshal(data, &alone)
+	*l = oneOrMore[T]{alone}
+	return err
+}
+
+var alsoAlone = reflect.TypeFor[interface{ alsoAlone() }]()
 
 // soundIf returns the value where it is sound, else null, which stands for the default.
 func soundIf(sound bool, raw json.RawMessage) json.RawMessage {

@@ -36,9 +36,16 @@ func (a *API) mountSystem() {
 		w.Header().Set("Content-Type", "text/css; charset=utf-8")
 		fmt.Fprint(w, docsStyle)
 	})
-	if a.Home != nil {
-		a.router.Method(http.MethodGet, "/", a.Home)
+}
+
+// Owns says whether a path is the API's, whether or not there is anything at it. All others are the web console's.
+func Owns(path string) bool {
+	for _, p := range []string{"/api", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"} {
+		if path == p || strings.HasPrefix(path, p+"/") {
+			return true
+		}
 	}
+	return false
 }
 
 const probeTimeout = 2 * time.Second

@@ -18,7 +18,7 @@ import (
 
 func TestHealth(t *testing.T) {
 	w := newWorld(t)
-	for _, path := range []string{"/healthz", "/readyz", "/"} {
+	for _, path := range []string{"/healthz", "/readyz"} {
 		if a := w.do("", "GET", path, ""); a.status != 200 {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
 		}

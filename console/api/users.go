@@ -19,6 +19,7 @@ type user struct {
 	Username  string         `json:"username"`
 	Role      account.Role   `json:"role" enum:"admin,operator,viewer"`
 	Groups    []string       `json:"groups" nullable:"false"`
+	Disabled  bool           `json:"disabled"`
 	CreatedAt domain.Instant `json:"created_at"`
 }
 
@@ -35,6 +36,7 @@ type token struct {
 	Name       string          `json:"name"`
 	Role       account.Role    `json:"role" enum:"admin,operator,viewer"`
 	Groups     []string        `json:"groups" nullable:"false"`
+	Scope      account.Scope   `json:"scope" enum:",events"`
 	CreatedAt  domain.Instant  `json:"created_at"`
 	ExpiresAt  *domain.Instant `json:"expires_at"`
 	LastUsedAt *domain.Instant `json:"last_used_at"`
@@ -49,6 +51,7 @@ type tokenBody struct {
 	Name      string          `json:"name"`
 	Role      account.Role    `json:"role,omitempty" enum:"admin,operator,viewer" doc:"Default: the caller's"`
 	Groups    []string        `json:"groups,omitempty" doc:"Default: the caller's"`
+	Scope     account.Scope   `json:"scope,omitempty" enum:",events" doc:"events: the token sends events and does nothing else; of role admin, it also logs in to NATS to publish them"`
 	ExpiresAt *domain.Instant `json:"expires_at,omitempty" doc:"Default: never"`
 }
 
@@ -68,6 +71,7 @@ func (a *API) registerUsers() {
 	register(a, operation{method: "GET", path: "/users", tag: tag, summary: "List users", needs: account.Admin}, a.users)
 	register(a, operation{method: "POST", path: "/users", tag: tag, summary: "Create a user", needs: account.Admin,
 		status: 201, body: reflect.TypeFor[userBody]()}, a.createUser)
+	a.registerUserChanges()
 	register(a, operation{method: "GET", path: "/tokens", tag: tag, summary: "List API tokens",
 		description: "One's own; an admin sees all.", needs: account.Viewer}, a.tokens)
 	register(a, operation{method: "POST", path: "/tokens", tag: tag, summary: "Create an API token",
@@ -91,7 +95,7 @@ func (a *API) users(ctx context.Context, _ auth.Identity, in *struct{ List }) (*
 }
 
 func toUser(u account.User) user {
-	return user{u.ID, u.Name, u.Role, append([]string{}, u.Groups...), domain.At(u.CreatedAt)}
+	return user{u.ID, u.Name, u.Role, append([]string{}, u.Groups...), u.Disabled, domain.At(u.CreatedAt)}
 }
 
 func (a *API) createUser(ctx context.Context, id auth.Identity, in *struct{ JSONBody }) (*output[user], error) {
@@ -172,7 +176,7 @@ func (a *API) tokens(ctx context.Context, id auth.Identity, in *struct{ List }) 
 }
 
 func toToken(t account.Token) token {
-	out := token{ID: t.ID, User: t.User, Name: t.Name, Role: t.Role, Groups: append([]string{}, t.Groups...),
+	out := token{ID: t.ID, User: t.User, Name: t.Name, Role: t.Role, Groups: append([]string{}, t.Groups...), Scope: t.Scope,
 		CreatedAt: domain.At(t.CreatedAt)}
 	if t.ExpiresAt != nil {
 		out.ExpiresAt = domain.AtPtr(*t.ExpiresAt)
@@ -196,7 +200,7 @@ func (a *API) createToken(ctx context.Context, id auth.Identity, in *struct{ JSO
 	if b.ExpiresAt != nil {
 		expires = &b.ExpiresAt.Time
 	}
-	t, secret, err := a.Accounts.CreateToken(ctx, id.Principal, b.Name, b.Role, b.Groups, expires)
+	t, secret, err := a.Accounts.CreateToken(ctx, id.Principal, b.Name, b.Role, b.Groups, b.Scope, expires)
 	if err != nil {
 		return nil, err
 	}
@@ -215,6 +219,12 @@ func checkToken(id auth.Identity, b tokenBody) error {
 		f.Add("role", "must be one of admin, operator, viewer")
 	case !id.Role.AtLeast(b.Role):
 		f.Add("role", "is more than yours, which is "+string(id.Role))
+	}
+	switch {
+	case b.Scope != account.ScopeAll && b.Scope != account.ScopeEvents:
+		f.Add("scope", "must be events, or left out")
+	case b.Scope == account.ScopeEvents && b.Role == account.Viewer:
+		f.Add("role", "must be operator or admin to send events")
 	}
 	checkGroups(&f, b.Groups)
 	for i, g := range b.Groups {

@@ -1,4 +1,4 @@
-// Package followup turns what a settled result causes, retries and child runs, into River jobs, and works them.
+// Package followup turns what a settled result causes, retries, child runs and alerts, into River jobs, and works them.
 //
 // They are enqueued in the transaction that settles the result, so that there is a follow-up exactly when there is
 // a result. Workers are idempotent and complete their job in the transaction of its effect. River's own scheduling
@@ -23,6 +23,7 @@ import (
 // Store plans what follow-ups ask for, inside the transaction that completes them.
 type Store interface {
 	ReplanTx(ctx context.Context, tx pgx.Tx, run domain.RunID, attempt int) error
+	AlertState
 	PlanChildTx(ctx context.Context, tx pgx.Tx, parent domain.RunID, child domain.JobID, endedAt time.Time) error
 }
 
@@ -67,6 +68,10 @@ func NewQueue(pool *pgxpool.Pool, schema string, log *slog.Logger) (*Queue, erro
 func (q *Queue) InsertTx(ctx context.Context, tx pgx.Tx, ups []domain.FollowUp) error {
 	params := make([]river.InsertManyParams, len(ups))
 	for i, u := range ups {
+		if u.Alert != nil {
+			params[i] = insertAlert(u.Alert)
+			continue
+		}
 		var args river.JobArgs = childArgs{ParentRunID: u.RunID, JobID: u.ChildJob, EndedAt: domain.At(u.EndedAt)}
 		if u.Retry {
 			args = retryArgs{RunID: u.RunID, Attempt: u.Attempt}
@@ -84,16 +89,23 @@ type Workers struct {
 }
 
 // NewWorkers returns workers that do nothing until Run. Trace, if not nil, is called at named points, so that a test can
-// end the process there: "followed_up" when what a follow-up does is committed, its completion with it.
-func NewWorkers(pool *pgxpool.Pool, schema string, store Store, log *slog.Logger, trace func(point string)) (*Workers, error) {
+// end the process there: "followed_up" when what a follow-up does is committed, its completion with it; "alert_composed"
+// when an alert is, and "alert_sent" when a channel took it and nobody knows yet. Without alerts, nil, those are left to
+// others.
+func NewWorkers(pool *pgxpool.Pool, schema string, store Store, alerts *Alerts, log *slog.Logger, trace func(point string)) (*Workers, error) {
 	if trace == nil {
 		trace = func(string) {}
 	}
 	all := river.NewWorkers()
 	river.AddWorker(all, &retryWorker{pool: pool, store: store, trace: trace})
 	river.AddWorker(all, &childWorker{pool: pool, store: store, trace: trace})
+	queues := map[string]river.QueueConfig{queue: {MaxWorkers: workers}}
+	if alerts != nil {
+		addAlertWorkers(all, pool, store, alerts, log, trace)
+		queues[alertQueue] = river.QueueConfig{MaxWorkers: alertWorkers}
+	}
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-		Schema: schema, Logger: quiet(log), Workers: all, Queues: map[string]river.QueueConfig{queue: {MaxWorkers: workers}},
+		Schema: schema, Logger: quiet(log), Workers: all, Queues: queues,
 		JobTimeout: jobTimeout, RescueStuckJobsAfter: rescue, FetchCooldown: 50 * time.Millisecond,
 		FetchPollInterval: 500 * time.Millisecond, CompletedJobRetentionPeriod: time.Hour,
 	})

@@ -251,11 +251,22 @@ func (r *Roster) Candidates(group, target string) []*route.Candidate {
 	return out
 }
 
-func offers(b *wire.Heartbeat, target string) bool {
-	if language, isScript := strings.CutPrefix(target, domain.ScriptTarget("")); isScript {
-		return slices.Contains(b.Languages, language)
+// Offering returns the live instances of a group that offer the target, by name, be they candidates now or not.
+func (r *Roster) Offering(group, target string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []string
+	for k, i := range r.instances {
+		if k.group == group && time.Since(i.seen) <= wire.LeaseTTL && offers(&i.beat, target) {
+			out = append(out, k.name)
+		}
 	}
-	return slices.Contains(b.Handlers, target)
+	slices.Sort(out)
+	return out
+}
+
+func offers(b *wire.Heartbeat, target string) bool {
+	return domain.Offers(b.Handlers, b.Languages, target)
 }
 
 // Boot returns the boot of an instance that lives, as far as is known here.

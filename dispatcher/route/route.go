@@ -31,6 +31,17 @@ type Request struct {
 	Pin     string // the only instance allowed; "": any
 	Avoid   string // the instance that just lost the run
 	Random  *rand.Rand
+	Uses    Uses             // of least_frequently_used and least_recently_used; Choose counts what it gives
+	Heard   map[string]Heard // of failover and busyover, by instance; Choose counts what it gives
+}
+
+// Uses are a job's numbers of its instances, shared by all dispatchers: how many runs each was given today, for
+// least_frequently_used, or which turn was its last, for least_recently_used. The smallest number is next.
+type Uses map[string]int64
+
+// Heard is what an instance answered when it was asked. Who did not answer has none.
+type Heard struct {
+	JobRuns int // runs of the job that it has
 }
 
 // The beginnings of what a Binding says about waiting, by which waiting runs are counted.
@@ -38,6 +49,8 @@ const (
 	NoInstance = "no live instance offers the handler"
 	NoSlot     = "no free slot"
 	NotThere   = "it may only run on "
+	NoAnswer   = "no instance answered a ping"
+	AllBusy    = "no instance is idle for the job"
 )
 
 // Choose picks one of the candidates and takes a slot of it. Without one that qualifies and has room, the Binding
@@ -52,7 +65,16 @@ func Choose(candidates []*Candidate, r Request) domain.Binding {
 		return domain.Binding{Waiting: fmt.Sprintf("%s: %s", NoSlot, slots(fit))}
 	}
 	slices.SortFunc(open, func(a, b *Candidate) int { return strings.Compare(a.Instance, b.Instance) })
-	c, why := pick(open, r)
+	var c *Candidate
+	var why string
+	if r.Route.Asks() && r.Pin == "" {
+		if c, why = pickHeard(open, r); c == nil {
+			return domain.Binding{Waiting: why}
+		}
+		r.Heard[c.Instance] = Heard{r.Heard[c.Instance].JobRuns + 1}
+	} else {
+		c, why = pick(open, r)
+	}
 	c.Running++
 	if len(open) < len(fit) {
 		why += fmt.Sprintf("; %d of %d instances had no free slot", len(fit)-len(open), len(fit))
@@ -89,7 +111,7 @@ func pick(open []*Candidate, r Request) (*Candidate, string) {
 	switch {
 	case r.Pin != "":
 		return open[0], "asked for by name"
-	case n == 1:
+	case n == 1 && !r.Route.ByUse():
 		return open[0], fmt.Sprintf("%s: the only instance with a free slot", r.Route)
 	}
 	switch r.Route {
@@ -104,12 +126,87 @@ func pick(open []*Candidate, r Request) (*Candidate, string) {
 		return open[r.Random.IntN(n)], fmt.Sprintf("random: one of %d", n)
 	case domain.RouteConsistentHash:
 		return hashed(open, r.Key), fmt.Sprintf("consistent_hash of %q over %d", r.Key, n)
-	case domain.RouteAny, domain.RouteBroadcast, domain.RouteLeastFrequentlyUsed, domain.RouteLeastRecentlyUsed,
-		domain.RouteFailover, domain.RouteBusyover:
+	case domain.RouteLeastFrequentlyUsed, domain.RouteLeastRecentlyUsed:
+		return leastUsed(open, r)
+	case domain.RouteAny, domain.RouteBroadcast, domain.RouteFailover, domain.RouteBusyover:
 	}
 	c := leastLoaded(open, r.Random)
 	return c, fmt.Sprintf("any: the least loaded of %d, %d of %d slots taken", n, c.Running, c.Capacity)
 }
+
+// leastUsed returns the candidate with the smallest number, among equals the first by name, and counts the use.
+func leastUsed(open []*Candidate, r Request) (*Candidate, string) {
+	best := open[0]
+	for _, c := range open[1:] {
+		if r.Uses[c.Instance] < r.Uses[best.Instance] {
+			best = c
+		}
+	}
+	n, of := r.Uses[best.Instance], len(open)
+	why := fmt.Sprintf("%s: given %s today, the fewest of %d", r.Route, runs(int(n)), of)
+	next := n + 1
+	if r.Route == domain.RouteLeastRecentlyUsed {
+		why = fmt.Sprintf("%s: not used yet, of %d", r.Route, of)
+		if n > 0 {
+			why = fmt.Sprintf("%s: last used at turn %d, the longest ago of %d", r.Route, n, of)
+		}
+		for _, used := range r.Uses {
+			next = max(next, used+1)
+		}
+	}
+	if r.Uses != nil {
+		r.Uses[best.Instance] = next
+	}
+	return best, why
+}
+
+// pickHeard applies failover and busyover to candidates that are sorted by name and have room. Without one, the words say
+// why.
+func pickHeard(open []*Candidate, r Request) (*Candidate, string) {
+	var passed []string // and why
+	answered := false
+	for i, c := range open {
+		h, ok := r.Heard[c.Instance]
+		switch {
+		case !ok:
+			passed = append(passed, c.Instance+" did not answer")
+		case r.Route == domain.RouteBusyover && h.JobRuns > 0:
+			answered = true
+			passed = append(passed, fmt.Sprintf("%s has %s of the job", c.Instance, runs(h.JobRuns)))
+		default:
+			why := fmt.Sprintf("%s: number %d of %d by name, the first that answered a ping", r.Route, i+1, len(open))
+			if r.Route == domain.RouteBusyover {
+				why = fmt.Sprintf("%s: number %d of %d by name, the first that is idle for the job", r.Route, i+1, len(open))
+			}
+			return c, why + after("; ", passed)
+		}
+	}
+	if answered {
+		return nil, AllBusy + after(": ", passed)
+	}
+	return nil, NoAnswer + after(": ", passed)
+}
+
+func runs(n int) string {
+	if n == 1 {
+		return "1 run"
+	}
+	return fmt.Sprintf("%d runs", n)
+}
+
+// after lists the first few of what there is behind a separator.
+func after(separator string, all []string) string {
+	if len(all) == 0 {
+		return ""
+	}
+	if n := len(all) - shown; n > 0 {
+		all = append(slices.Clone(all[:shown]), fmt.Sprintf("and %d more", n))
+	}
+	return separator + strings.Join(all, ", ")
+}
+
+// shown is of how many instances the words tell.
+const shown = 3
 
 // leastLoaded returns the candidate with the smallest share of its slots taken, one of them at random.
 func leastLoaded(open []*Candidate, random *rand.Rand) *Candidate {
@@ -157,15 +254,15 @@ func score(key, instance string) uint64 {
 }
 
 // Shards decides where the shards of a broadcast go: with total 0 one to each candidate, where it must run; else
-// total shards over the candidates in turn. Nil without candidates.
-func Shards(candidates []*Candidate, total int) []domain.ShardBinding {
-	if len(candidates) == 0 {
+// total shards over the candidates in turn. A pin leaves one candidate, where all of them must run. Nil without candidates.
+func Shards(candidates []*Candidate, total int, pin string) []domain.ShardBinding {
+	sorted := slices.DeleteFunc(slices.Clone(candidates), func(c *Candidate) bool { return pin != "" && c.Instance != pin })
+	if len(sorted) == 0 {
 		return nil
 	}
-	sorted := slices.Clone(candidates)
 	slices.SortFunc(sorted, func(a, b *Candidate) int { return strings.Compare(a.Instance, b.Instance) })
-	pinned := total == 0
-	if pinned {
+	pinned := total == 0 || pin != ""
+	if total == 0 {
 		total = len(sorted)
 	}
 	out := make([]domain.ShardBinding, total)
@@ -187,14 +284,9 @@ func Shards(candidates []*Candidate, total int) []domain.ShardBinding {
 }
 
 func slots(cs []*Candidate) string {
-	const shown = 3
-	parts := make([]string, 0, shown+1)
+	parts := make([]string, len(cs))
 	for i, c := range cs {
-		if i == shown {
-			parts = append(parts, fmt.Sprintf("and %d more", len(cs)-shown))
-			break
-		}
-		parts = append(parts, fmt.Sprintf("%s has %d of %d taken", c.Instance, c.Running, c.Capacity))
+		parts[i] = fmt.Sprintf("%s has %d of %d taken", c.Instance, c.Running, c.Capacity)
 	}
-	return strings.Join(parts, ", ")
+	return after("", parts)
 }

@@ -23,6 +23,15 @@ func candidates(capacity int, running ...int) []*route.Candidate {
 	return out
 }
 
+// heard says which instances answered, a letter each, and how many runs of the job they have.
+func heard(instances string, runs ...int) map[string]route.Heard {
+	out := make(map[string]route.Heard)
+	for i, name := range instances {
+		out[string(name)] = route.Heard{JobRuns: runs[i]}
+	}
+	return out
+}
+
 func seeded(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
 
 func TestChoose(t *testing.T) {
@@ -51,6 +60,17 @@ func TestChoose(t *testing.T) {
 		{"pin is gone", candidates(2, 0), route.Request{Route: domain.RouteFirst, Pin: "z"}, "", "may only run on z"},
 		{"pin, nobody at all", nil, route.Request{Pin: "z"}, "", "may only run on z"},
 		{"pin beats avoid", candidates(2, 0, 0), route.Request{Route: domain.RouteFirst, Pin: "b", Avoid: "b"}, "b", "by name"},
+		{"least_frequently_used", candidates(9, 0, 0, 0), route.Request{Route: domain.RouteLeastFrequentlyUsed, Uses: route.Uses{"a": 5, "b": 2, "c": 2}}, "b", "given 2 runs today, the fewest of 3"},
+		{"least_frequently_used, the least one is full", candidates(2, 0, 2, 0), route.Request{Route: domain.RouteLeastFrequentlyUsed, Uses: route.Uses{"a": 5, "b": 2, "c": 4}}, "c", "given 4 runs today, the fewest of 2"},
+		{"least_recently_used", candidates(9, 0, 0, 0), route.Request{Route: domain.RouteLeastRecentlyUsed, Uses: route.Uses{"a": 5, "b": 9, "c": 7}}, "a", "last used at turn 5, the longest ago of 3"},
+		{"least_recently_used, a newcomer", candidates(9, 0, 0), route.Request{Route: domain.RouteLeastRecentlyUsed, Uses: route.Uses{"a": 5, "b": 0}}, "b", "not used yet, of 2"},
+		{"failover", candidates(9, 0, 0, 0), route.Request{Route: domain.RouteFailover, Heard: heard("bc", 3, 0)}, "b", "number 2 of 3 by name, the first that answered a ping; a did not answer"},
+		{"failover, nobody answers", candidates(9, 0, 0), route.Request{Route: domain.RouteFailover, Heard: heard("")}, "", "no instance answered a ping: a did not answer, b did not answer"},
+		{"failover, all are full", candidates(2, 2), route.Request{Route: domain.RouteFailover, Heard: heard("")}, "", "no free slot"},
+		{"busyover", candidates(9, 0, 0, 0), route.Request{Route: domain.RouteBusyover, Heard: heard("abc", 2, 0, 0)}, "b", "number 2 of 3 by name, the first that is idle for the job; a has 2 runs of the job"},
+		{"busyover, all are busy", candidates(9, 0, 0), route.Request{Route: domain.RouteBusyover, Heard: heard("ab", 2, 1)}, "", "no instance is idle for the job: a has 2 runs of the job, b has 1 run of the job"},
+		{"busyover, nobody answers", candidates(9, 0), route.Request{Route: domain.RouteBusyover, Heard: heard("")}, "", "no instance answered a ping"},
+		{"busyover, pinned", candidates(9, 0), route.Request{Route: domain.RouteBusyover, Pin: "a"}, "a", "by name"},
 		{"avoid", candidates(2, 0, 0), route.Request{Route: domain.RouteFirst, Avoid: "a"}, "b", "not a, which had it before"},
 		{"avoid, nobody else", candidates(2, 0), route.Request{Route: domain.RouteFirst, Avoid: "a"}, "a", "only instance"},
 		{"avoid somebody who is gone", candidates(2, 0, 0), route.Request{Route: domain.RouteFirst, Avoid: "z"}, "a", "first of 2"},
@@ -101,10 +121,17 @@ func TestChooseProperties(t *testing.T) {
 			Route: rapid.SampledFrom(domain.Routes).Draw(t, "route"), Key: rapid.String().Draw(t, "key"),
 			Counter: rapid.Int64().Draw(t, "counter"), Pin: rapid.SampledFrom(names).Draw(t, "pin"),
 			Avoid: rapid.SampledFrom(names).Draw(t, "avoid"), Random: seeded(rapid.Uint64().Draw(t, "seed")),
+			Uses: make(route.Uses), Heard: make(map[string]route.Heard),
 		}
 		open := make(map[string]bool)
 		for _, c := range cs {
-			if c.Room() > 0 {
+			q.Uses[c.Instance] = rapid.Int64Range(0, 3).Draw(t, "uses")
+			answers, runs := rapid.Bool().Draw(t, "answers"), rapid.IntRange(0, 1).Draw(t, "runs of the job")
+			if answers {
+				q.Heard[c.Instance] = route.Heard{JobRuns: runs}
+			}
+			// Who is asked and does not answer, or is busy, is as good as full.
+			if c.Room() > 0 && (!q.Route.Asks() || q.Pin != "" || (answers && (runs == 0 || q.Route == domain.RouteFailover))) {
 				open[c.Instance] = true
 			}
 		}
@@ -209,27 +236,31 @@ func TestConsistentHashMovesLittle(t *testing.T) {
 }
 
 func TestShards(t *testing.T) {
-	if got := route.Shards(nil, 3); got != nil {
+	if got := route.Shards(nil, 3, ""); got != nil {
 		t.Errorf("shards without instances: %v", got)
 	}
 	for _, tt := range []struct {
 		name    string
 		running []int // of 2 slots
 		total   int
+		pin     string
 		want    []string // instance, or ! before the pin of one that waits
 	}{
-		{"one for each", []int{0, 0, 0}, 0, []string{"a", "b", "c"}},
-		{"one for each, one of them full", []int{0, 2, 0}, 0, []string{"a", "!b", "c"}},
-		{"fewer than instances", []int{0, 0, 0}, 2, []string{"a", "b"}},
-		{"more than instances", []int{0, 0}, 3, []string{"a", "b", "a"}},
-		{"more than slots", []int{1, 1}, 5, []string{"a", "b", "!", "!", "!"}},
+		{"one for each", []int{0, 0, 0}, 0, "", []string{"a", "b", "c"}},
+		{"one for each, one of them full", []int{0, 2, 0}, 0, "", []string{"a", "!b", "c"}},
+		{"fewer than instances", []int{0, 0, 0}, 2, "", []string{"a", "b"}},
+		{"more than instances", []int{0, 0}, 3, "", []string{"a", "b", "a"}},
+		{"more than slots", []int{1, 1}, 5, "", []string{"a", "b", "!", "!", "!"}},
+		{"one for the chosen one", []int{0, 0, 0}, 0, "b", []string{"b"}},
+		{"all for the chosen one", []int{0, 0, 0}, 3, "b", []string{"b", "b", "!b"}},
+		{"the chosen one is not there", []int{0, 0}, 2, "z", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cs := candidates(2, tt.running...)
 			slices.Reverse(cs)
 			var got []string
-			for i, s := range route.Shards(cs, tt.total) {
-				if (tt.total == 0) != (s.Pin != "") {
+			for i, s := range route.Shards(cs, tt.total, tt.pin) {
+				if (tt.total == 0 || tt.pin != "") != (s.Pin != "") {
 					t.Errorf("shard %d is pinned to %q", i, s.Pin)
 				}
 				if s.Instance == "" {
@@ -254,4 +285,34 @@ func TestShards(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Runs that are routed by use go round: over instances that always have room, none is given two more than another, and by
+// time none is used again before all the others were.
+func TestByUseGoesRound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 6).Draw(t, "instances")
+		r := rapid.SampledFrom([]domain.Route{domain.RouteLeastFrequentlyUsed, domain.RouteLeastRecentlyUsed}).Draw(t, "route")
+		cs := candidates(1000, make([]int, n)...)
+		uses := make(route.Uses)
+		given := make(map[string]int)
+		var order []string
+		for range rapid.IntRange(1, 40).Draw(t, "runs") {
+			got := route.Choose(cs, route.Request{Route: r, Uses: uses}).Instance
+			given[got]++
+			order = append(order, got)
+		}
+		for _, a := range cs {
+			for _, b := range cs {
+				if d := given[a.Instance] - given[b.Instance]; d > 1 {
+					t.Fatalf("%s was given %d more than %s", a.Instance, d, b.Instance)
+				}
+			}
+		}
+		for i := n; r == domain.RouteLeastRecentlyUsed && i < len(order); i++ {
+			if order[i] != order[i-n] {
+				t.Fatalf("%v does not go round", order)
+			}
+		}
+	})
 }

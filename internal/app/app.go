@@ -41,6 +41,7 @@ type process struct {
 	log      *slog.Logger
 	registry *prometheus.Registry
 	group    lifecycle.Group
+	events   *meteredEvents // of dispatchers and consoles
 }
 
 // gcPercent is how much a server's heap may grow before garbage is collected: at a few tens of MB that live, collecting at
@@ -103,7 +104,8 @@ const poolSize = 24
 func (a *App) storeConfig(url string, t config.Timing, role string) store.Config {
 	set := plan.DefaultSettings()
 	set.Tolerance, set.FireAllMax = t.MisfireTolerance, t.MisfireFireAllMax
-	return store.Config{URL: url, MaxConns: poolSize, Plan: set, Zone: t.Location(), AppName: "belfry " + role, Clock: a.Clock}
+	rules := store.AlertRules{Every: t.AlertEvery, LateAfter: t.AlertLateAfter}
+	return store.Config{URL: url, MaxConns: poolSize, Plan: set, Alerts: rules, Zone: t.Location(), AppName: "belfry " + role, Clock: a.Clock}
 }
 
 // addClock appends the part that knows the database's clock.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,6 +40,9 @@ func (s *standalone) addDemo(ctx context.Context, url string) error {
 		return err
 	}
 	handlers.Register(e, handlers.Options{})
+	if err := allowScripts(e, s.c.AllowScript); err != nil {
+		return err
+	}
 	s.group.Add(lifecycle.Component{Name: "demo executor", Run: e.Run})
 	s.add("demo jobs", func(ctx context.Context) error {
 		if err := s.demoJobs(ctx); err != nil && ctx.Err() == nil {
@@ -82,7 +86,7 @@ func (s *standalone) demoJobs(ctx context.Context) error {
 		return err
 	}
 	second := domain.Duration(time.Second)
-	for _, spec := range []domain.JobSpec{
+	for _, spec := range append(s.demoScripts(), []domain.JobSpec{
 		demoJob("tick", "Every second, on a grid that does not drift.", "echo", "tick",
 			domain.Schedule{Kind: domain.ScheduleFixedRate, Every: second}),
 		demoJob("nap", "Takes three seconds, so that it can be watched while it runs.", "sleep", "3s",
@@ -93,12 +97,24 @@ func (s *standalone) demoJobs(ctx context.Context) error {
 			`{"url": "http://127.0.0.1:9/", "timeout": "2s"}`, domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * *"})),
 		withChild(demoJob("nightly-report", "At two in the morning in Shanghai. Trigger it by hand to see its child run.", "echo",
 			"42 orders", domain.Schedule{Kind: domain.ScheduleCron, Expr: "0 2 * * *", TimeZone: "Asia/Shanghai"}), nightly.ID),
-	} {
+	}...) {
 		if _, err := s.store.CreateJob(ctx, spec, "demo"); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// demoScripts is a script, where its language is allowed. None is by default: who can log in could run anything here.
+func (s *standalone) demoScripts() []domain.JobSpec {
+	if !slices.Contains(s.c.AllowScript, "sh") {
+		return nil
+	}
+	spec := demoJob("disk-space", "A script, whose versions the console keeps.", "", "/", domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * *"})
+	spec.Script = &domain.Script{Language: "sh", Remark: "the first", Code: `df -h "$1"
+echo "::output $(df -P "$1" | awk 'NR == 2 { print $5 " used" }')"
+`}
+	return []domain.JobSpec{spec}
 }
 
 func demoJob(name, description, handler, param string, when domain.Schedule) domain.JobSpec {

@@ -17,13 +17,17 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/audit"
 	"github.com/belfryhq/belfry/dispatcher/followup"
 	"github.com/belfryhq/belfry/dispatcher/logs"
+	statistics "github.com/belfryhq/belfry/dispatcher/report"
 	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/deadletter"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/natsauth"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/logchunk"
+	"github.com/belfryhq/belfry/internal/store/report"
+	"github.com/belfryhq/belfry/internal/store/retention"
 	"github.com/belfryhq/belfry/internal/store/view"
 	"github.com/belfryhq/belfry/migrations"
 	"github.com/belfryhq/belfry/scheduler"
@@ -55,7 +59,7 @@ func (p *process) addDispatcher(s *store.Store, nc *nats.Conn, lostAfter time.Du
 }
 
 // addSettling appends the dispatcher role's own work.
-func (p *process) addSettling(d *dispatcher.Dispatcher, s *store.Store, nc *nats.Conn, keep config.Keeping) error {
+func (p *process) addSettling(d *dispatcher.Dispatcher, s *store.Store, nc *nats.Conn, keep config.Keeping, tell config.Alerts) error {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return fmt.Errorf("use JetStream: %w", err)
@@ -64,14 +68,19 @@ func (p *process) addSettling(d *dispatcher.Dispatcher, s *store.Store, nc *nats
 	if err != nil {
 		return err
 	}
-	workers, err := followup.NewWorkers(s.Pool(), migrations.RiverSchema, s, p.log, p.app.Trace)
+	workers, err := followup.NewWorkers(s.Pool(), migrations.RiverSchema, s, p.addAlerts(s, tell, keep.RunRetention), p.log, p.app.Trace)
 	if err != nil {
 		return err
 	}
+	if err := p.useEvents(s); err != nil {
+		return err
+	}
+	p.addEvents(d, js)
 	p.add("run logs", lines.Run)
 	p.add("follow-ups", workers.Run)
 	p.add("retention", func(ctx context.Context) error { return p.retain(ctx, s, keep) })
 	p.add("dispatcher", d.Run)
+	p.add("run statistics", statistics.New(report.New(s.Pool()), p.log, p.registry).Run)
 	p.add("audit of fire times", audit.New(audit.Config{Store: s, Reader: fireAudit(s), Log: p.log, Registry: p.registry}).Run)
 	return nil
 }
@@ -80,13 +89,16 @@ func fireAudit(s *store.Store) *view.FireAudit {
 	return view.NewFireAudit(s.Pool(), s.Zone(), s.Settings().Tolerance)
 }
 
-// retain drops the days that nobody keeps any more.
+// retain ends what is kept for long enough.
 func (p *process) retain(ctx context.Context, s *store.Store, keep config.Keeping) error {
 	tick := time.NewTicker(time.Hour)
 	defer tick.Stop()
 	for {
-		if err := s.DropDays(ctx, keep.RunRetention, keep.LogRetention); err != nil && ctx.Err() == nil {
-			p.log.WarnContext(ctx, "dropping old days; trying again", "err", err)
+		if err := retention.New(s.Pool()).Keep(ctx, keep.RunRetention, keep.LogRetention); err != nil && ctx.Err() == nil {
+			p.log.WarnContext(ctx, "ending what is kept for long enough; trying again", "err", err)
+		}
+		if err := p.events.DropDays(ctx, keep.EventRetention); err != nil && ctx.Err() == nil {
+			p.log.WarnContext(ctx, "dropping old events; trying again", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -134,8 +146,8 @@ const presencePeriod = 2 * time.Second
 
 // addAuth appends the part that lets executors in by their group's token. With wait, what comes after it starts
 // when it does.
-func (p *process) addAuth(nc *nats.Conn, accounts natsauth.Verifier, issuer nkeys.KeyPair, accountName string, wait bool) (*natsauth.Responder, error) {
-	r, err := natsauth.New(natsauth.Config{Verifier: accounts, Issuer: issuer, Account: accountName, Log: p.log})
+func (p *process) addAuth(nc *nats.Conn, accounts executorAccounts, issuer nkeys.KeyPair, accountName string, wait bool) (*natsauth.Responder, error) {
+	r, err := natsauth.New(natsauth.Config{Verifier: accounts, Senders: accounts, Issuer: issuer, Account: accountName, Log: p.log})
 	if err != nil {
 		return nil, err
 	}
@@ -145,6 +157,12 @@ func (p *process) addAuth(nc *nats.Conn, accounts natsauth.Verifier, issuer nkey
 	}
 	p.group.Add(part)
 	return r, nil
+}
+
+// executorAccounts knows everybody who logs in to NATS by a token.
+type executorAccounts interface {
+	natsauth.Verifier
+	natsauth.Senders
 }
 
 // readIssuer reads the account seed that signs executors' log-ins; nil when none is named, as then the NATS server
@@ -175,6 +193,15 @@ func (g groupAccounts) RotateGroupToken(ctx context.Context, name string) (strin
 	return token, err
 }
 
+// DeleteToken deletes an API token.
+func (g groupAccounts) DeleteToken(ctx context.Context, userID, id int64) (account.Token, error) {
+	t, err := g.Store.DeleteToken(ctx, userID, id)
+	if err == nil && t.Scope == account.ScopeEvents {
+		g.forget(natsauth.SenderName(id))
+	}
+	return t, err
+}
+
 // DeleteGroup deletes a group.
 func (g groupAccounts) DeleteGroup(ctx context.Context, name string) error {
 	err := g.Store.DeleteGroup(ctx, name)
@@ -203,9 +230,16 @@ func checkAdminPassword(password config.Secret) error {
 }
 
 // addConsole appends the REST API, and returns its address.
-func (p *process) addConsole(ln net.Listener, s *store.Store, d *dispatcher.Dispatcher, accounts groupAccounts) (string, error) {
+func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *dispatcher.Dispatcher, accounts groupAccounts, tell config.Alerts) (string, error) {
+	if err := p.useEvents(s); err != nil {
+		return "", err
+	}
+	letters, err := deadletter.New(nc)
+	if err != nil {
+		return "", err
+	}
 	server, err := console.New(console.Config{Listener: ln, API: api.Config{
-		Engine: s, Dispatcher: d, Accounts: accounts, Views: view.New(s.Pool()), Fires: fireAudit(s), Zone: s.Zone(), Log: p.log,
+		Engine: s, Dispatcher: d, Accounts: accounts, Views: view.New(s.Pool()), Fires: fireAudit(s), Reports: report.New(s.Pool()), Events: p.events, Letters: letters, Alerts: newConsoleAlerts(s, tell), Zone: s.Zone(), Log: p.log,
 		Ready:      []api.Check{{Name: "postgres", Probe: s.Check}, {Name: "nats", Probe: d.CheckNATS}},
 		Registerer: p.registry, Gatherer: p.registry, Version: p.app.Version,
 	}})

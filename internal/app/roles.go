@@ -16,6 +16,7 @@ import (
 
 	"github.com/belfryhq/belfry/executor"
 	"github.com/belfryhq/belfry/executor/handlers"
+	"github.com/belfryhq/belfry/executor/scripts"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/lifecycle"
@@ -109,7 +110,7 @@ func (a *App) Dispatcher(ctx context.Context, c config.Dispatcher) error {
 	if err != nil {
 		return err
 	}
-	if err := r.addSettling(d, r.store, r.nc, c.Keeping); err != nil {
+	if err := r.addSettling(d, r.store, r.nc, c.Keeping, c.Alerts); err != nil {
 		return err
 	}
 	r.addMetrics(ln)
@@ -157,7 +158,7 @@ func (a *App) Console(ctx context.Context, c config.Console) error {
 	if err != nil {
 		return err
 	}
-	address, err := r.addConsole(ln, r.store, d, groupAccounts{accounts, func(string) {}})
+	address, err := r.addConsole(ln, r.store, r.nc, d, groupAccounts{accounts, func(string) {}}, c.Alerts)
 	if err != nil {
 		return err
 	}
@@ -230,10 +231,15 @@ func (a *App) Executor(ctx context.Context, c config.Executor) error {
 	if err != nil {
 		return domain.WrapError(domain.Invalid, "the executor's settings are not valid", err)
 	}
-	if len(c.AllowScript) > 0 {
-		return domain.NewError(domain.Invalid, "--allow-script: this version runs no scripts yet; leave it out")
-	}
 	handlers.Register(e, handlers.Options{AllowCommand: c.AllowCommand})
+	if err := allowScripts(e, c.AllowScript); err != nil {
+		return err
+	}
+	if c.AllowCommand || len(c.AllowScript) > 0 {
+		if err := hide(); err != nil {
+			p.log.WarnContext(ctx, "commands and scripts may be able to read this process's settings", "err", err)
+		}
+	}
 	ln, err := listenMetrics(c.Metrics)
 	if err != nil {
 		return err
@@ -258,6 +264,19 @@ func (a *App) Executor(ctx context.Context, c config.Executor) error {
 	}
 	p.group.Add(lifecycle.Component{Name: "executor", Run: e.Run, StopTimeout: c.DrainTimeout + 30*time.Second})
 	return p.run(ctx)
+}
+
+// allowScripts lets an executor run scripts in the given languages, all of which must be there.
+func allowScripts(e *executor.Executor, languages []string) error {
+	if len(languages) == 0 {
+		return nil
+	}
+	r, err := scripts.New(scripts.Options{Languages: languages})
+	if err != nil {
+		return &domain.Error{Code: domain.Invalid, Message: "--allow-script", Err: err}
+	}
+	e.RegisterScripts(r, r.Languages()...)
+	return nil
 }
 
 func addExecutorMetrics(registry *prometheus.Registry, e *executor.Executor) {

@@ -168,7 +168,11 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 	if err != nil {
 		return err
 	}
-	if err := s.addSettling(d, s.store, nc, s.c.Keeping); err != nil {
+	tell := s.c.Alerts
+	if tell.ConsoleURL == "" { // one machine: its own address leads to it
+		tell.ConsoleURL = "http://" + ln.Addr().String()
+	}
+	if err := s.addSettling(d, s.store, nc, s.c.Keeping, tell); err != nil {
 		return err
 	}
 	if s.c.Demo {
@@ -177,7 +181,7 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 		}
 	}
 	s.addScheduler(s.store, d)
-	address, err := s.addConsole(ln, s.store, d, groupAccounts{s.accounts, forget})
+	address, err := s.addConsole(ln, s.store, nc, d, groupAccounts{s.accounts, forget}, tell)
 	if err != nil {
 		return err
 	}

@@ -45,6 +45,7 @@ type Job struct {
 type Version struct {
 	Number    int
 	From, To  time.Time // it holds after From up to To; To is zero while it holds
+	Group     string
 	Enabled   bool
 	Deleted   bool // the job was deleted; nothing holds from then on
 	Misfire   domain.Misfire
@@ -255,8 +256,10 @@ type Facts struct {
 	// and of an earlier version.
 	Later map[int64]time.Time
 	Away  []Gap
-	Kept  func(day time.Time) bool // whether the history of a UTC day is there
-	Now   time.Time
+	// Paused are the pauses of the groups that the job was in, as far as they overlap the fire times.
+	Paused []domain.Pause
+	Kept   func(day time.Time) bool // whether the history of a UTC day is there
+	Now    time.Time
 	// Tolerance is how late a run may be without being called late.
 	Tolerance time.Duration
 }
@@ -289,6 +292,17 @@ func Gaps(present []Gap, now time.Time) []Gap {
 		gaps = append(gaps, Gap{From: seen})
 	}
 	return gaps
+}
+
+// paused returns the pause in which a fire time is due.
+func (f *Facts) paused(fire *Fire) *domain.Pause {
+	group := f.Job.Versions[fire.Version].Group
+	for i := range f.Paused {
+		if p := &f.Paused[i]; p.Group == group && p.Covers(fire.Due) {
+			return p
+		}
+	}
+	return nil
 }
 
 // away returns the gap in which t lies.

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
@@ -51,6 +52,12 @@ func (f *Facts) explainNone(fire *Fire) Finding {
 	case fire.Due.After(f.Now):
 		return Finding{Fate: domain.FateNotDue, Text: "it is due at " + f.say(fire.Due)}
 	case !next.IsZero() && !next.After(fire.Time):
+		if p := f.heldUp(fire); p != nil {
+			return Finding{
+				Fate: domain.FatePaused, Cause: p.From.String(),
+				Text: p.Describe(f.Now, f.say) + "; when that is over, the misfire policy " + string(v.Misfire) + " decides about it",
+			}
+		}
 		if gap, away := f.away(f.Now); away {
 			return Finding{
 				Fate: domain.FateSchedulerAway, Cause: gap.From.String(),
@@ -69,6 +76,16 @@ func (f *Facts) explainNone(fire *Fire) Finding {
 		"it has neither a run nor an entry in the missed ledger, although version %d of the job held and was enabled", v.Number)}
 }
 
+// heldUp returns the pause that keeps planning from a fire time: the one that it is due in or, if it was missed before,
+// the one that lasts.
+func (f *Facts) heldUp(fire *Fire) *domain.Pause {
+	if p := f.paused(fire); p != nil {
+		return p
+	}
+	now := Fire{Due: f.Now, Version: fire.Version}
+	return f.paused(&now)
+}
+
 // entry returns the ledger entry that covers a fire time.
 func (f *Facts) entry(t time.Time) *Missed {
 	for i := range f.Missed {
@@ -81,6 +98,9 @@ func (f *Facts) entry(t time.Time) *Missed {
 
 func (f *Facts) missed(fire *Fire, m *Missed) Finding {
 	text := "it is in the missed ledger: " + m.Why
+	if p := f.paused(fire); p != nil && !strings.Contains(m.Why, " paused ") {
+		text += "; " + p.Describe(f.Now, f.say)
+	}
 	if gap, away := f.away(fire.Due); away {
 		text += "; " + f.sayAway(gap)
 	}
@@ -176,6 +196,8 @@ func (f *Facts) punctual(out *Finding, fire *Fire, r *Run) {
 	gap, away := f.away(fire.Due)
 	held, waited, slow := r.DueAt.Sub(fire.Due), r.DispatchedAt.Sub(r.DueAt), r.StartedAt.Sub(r.DispatchedAt)
 	switch {
+	case r.Cause == domain.CauseMisfire && f.paused(fire) != nil:
+		out.Cause, why = "paused", f.paused(fire).Describe(f.Now, f.say)+", and the misfire policy made up for it"
 	case r.Cause == domain.CauseMisfire && away:
 		out.Cause, why = "misfire", f.sayAway(gap)+", and the misfire policy made up for it"
 	case r.Cause == domain.CauseMisfire:

@@ -36,7 +36,7 @@ func everySecond(t *testing.T) *Facts {
 	s := compile(t, domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * * *"})
 	return &Facts{
 		Job: &Job{ID: jobID, Name: "tick", Group: "g", NextFire: noon.Add(2 * time.Hour), Versions: []Version{
-			{Number: 1, From: noon, Enabled: true, Schedule: s, Misfire: domain.MisfireSkip, Change: "created", By: "ann"},
+			{Number: 1, Group: "g", From: noon, Enabled: true, Schedule: s, Misfire: domain.MisfireSkip, Change: "created", By: "ann"},
 		}},
 		Runs: make(map[domain.RunID][]Run), Kept: func(time.Time) bool { return true },
 		Now: noon.Add(time.Hour), Tolerance: 5 * time.Second,
@@ -80,6 +80,9 @@ func TestExplainRuns(t *testing.T) {
 		{"made up for", func(r *Run) {
 			r.Cause, r.DueAt, r.StartedAt = domain.CauseMisfire, at.Add(time.Minute), at.Add(time.Minute)
 		}, true, domain.FateLate, "1m0s late: no scheduler was at work from 2026-03-28 12:00:00Z to 2026-03-28 12:01:00Z, and the misfire policy made up for it"},
+		{"made up for after a pause", func(r *Run) {
+			r.Cause, r.DueAt, r.StartedAt = domain.CauseMisfire, at.Add(time.Minute), at.Add(time.Minute)
+		}, false, domain.FateLate, "1m0s late: group g was paused from 2026-03-28 12:00:00Z to"},
 		{"a late first attempt", func(r *Run) { r.Attempt, r.LatenessMS = 3, ms(7000) }, false, domain.FateLate, "7s late"},
 		{"held still", func(r *Run) {
 			r.State, r.StartedAt, r.LatenessMS, r.HeldBy = domain.Pending, time.Time{}, nil, &other
@@ -101,6 +104,9 @@ func TestExplainRuns(t *testing.T) {
 			f := everySecond(t)
 			if c.away {
 				f.Away = []Gap{{From: noon, To: noon.Add(time.Minute)}}
+			}
+			if strings.Contains(c.name, "pause") {
+				f.Paused = []domain.Pause{{Group: "g", From: noon, To: noon.Add(time.Minute), By: "ann"}}
 			}
 			r := good
 			r.ID, r.FireTime = domain.ScheduledRunID(jobID, at, 0), at
@@ -143,6 +149,22 @@ func TestExplainWithoutRuns(t *testing.T) {
 			f.Job.NextFire, f.Away = at.Add(-time.Minute), []Gap{{From: noon}}
 		}, domain.FateSchedulerAway, "no scheduler has been at work since 2026-03-28 12:00:00Z"},
 		{"no next fire time", Owned, func(f *Facts) { f.Job.NextFire = time.Time{} }, domain.FateUnexplained, ""},
+		{"the group is paused", Owned, func(f *Facts) {
+			f.Job.NextFire, f.Paused = at.Add(-time.Minute), []domain.Pause{{Group: "g", From: noon, Reason: "new disks", By: "ann"}}
+		}, domain.FatePaused, "group g has been paused since 2026-03-28 12:00:00Z by ann (new disks); when that is over, the misfire policy skip decides"},
+		{"missed before the pause", Owned, func(f *Facts) {
+			f.Job.NextFire, f.Paused = at.Add(-time.Minute), []domain.Pause{{Group: "g", From: at.Add(time.Second), By: "ann"}}
+		}, domain.FatePaused, "group g has been paused since"},
+		{"another group is paused", Owned, func(f *Facts) {
+			f.Job.NextFire, f.Paused = at, []domain.Pause{{Group: "other", From: noon, By: "ann"}}
+		}, domain.FateUndecided, ""},
+		{"the group was paused, and the ledger does not say so", Owned, func(f *Facts) {
+			f.Missed = []Missed{{ID: 3, Missed: domain.Missed{First: domain.At(noon), Last: domain.At(at), Count: 9, Why: "late"}}}
+			f.Paused = []domain.Pause{{Group: "g", From: noon, To: at.Add(time.Second), By: "ann"}}
+		}, domain.FateMissed, "late; group g was paused from 2026-03-28 12:00:00Z to"},
+		{"the group was paused, which explains no loss", Owned, func(f *Facts) {
+			f.Paused = []domain.Pause{{Group: "g", From: noon, To: at.Add(time.Second), By: "ann"}}
+		}, domain.FateUnexplained, ""},
 		{"the day is dropped", Owned, func(f *Facts) { f.Kept = func(time.Time) bool { return false } }, domain.FateRetention, "no longer kept"},
 		{"the job's retention", Owned, func(f *Facts) { f.Job.Versions[0].Retention = time.Minute }, domain.FateRetention, "1m0s"},
 		{"disabled", Disabled, func(f *Facts) {

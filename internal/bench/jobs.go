@@ -135,10 +135,10 @@ func (b *Bench) addHistory(ctx context.Context, n int) error {
 // insertPast writes $2 runs of the day that begins at $1 into a table, spread over its elapsed part ($3 seconds).
 const insertPast = `
 INSERT INTO %s (id, job_id, job_version, group_name, cause, state, reason, message, output, attempt, fire_time, due_at,
-       created_at, dispatched_at, started_at, finished_at, lateness_ms, last_line, instance, boot_id, route)
+       created_at, dispatched_at, started_at, finished_at, lateness_ms, last_line, instance, boot_id, route, settled_at)
 SELECT (lpad(to_hex(floor(extract(epoch FROM at) * 1000)::bigint), 12, '0') || '8' || substr(h, 1, 3) || 'a' || substr(h, 4, 15))::uuid,
        1 + i %% 100000, 1, '` + group + `', 'schedule', CASE WHEN i %% 100 = 0 THEN 'failed' ELSE 'succeeded' END, '', '', '', 1,
-       at, at, at, at, at, at, 1, 0, 'executor-1', h, 'any: the least loaded of 1'
+       at, at, at, at, at, at, 1, 0, 'executor-1', h, 'any: the least loaded of 1', at
   FROM generate_series(0, $2::bigint - 1) i,
        LATERAL (SELECT $1::timestamptz + i * ($3::float8 / $2) * interval '1 second' AS at, md5($1::text || i) AS h) w`
 

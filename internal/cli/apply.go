@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -8,11 +9,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-
-	"github.com/goccy/go-yaml"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/jobfile"
 )
 
 // What became of a job that was applied.
@@ -20,6 +23,7 @@ const (
 	created   = "created"
 	updated   = "updated"
 	unchanged = "unchanged"
+	deleted   = "deleted"
 	refused   = "refused"
 )
 
@@ -30,60 +34,220 @@ type applied struct {
 	Group  string       `json:"group"`
 	Name   string       `json:"name"`
 	Source string       `json:"source"`
-	Error  string       `json:"error,omitempty"`
+	// Changes are the fields of an updated job that differ from what it was.
+	Changes []jobfile.Difference `json:"changes,omitempty"`
+	Error   string               `json:"error,omitempty"`
 }
 
 type jobApplyCmd struct {
-	Files  []string `short:"f" name:"file" env:"BELFRY_FILES" required:"" placeholder:"FILE" help:"Files with jobs in YAML or JSON; - is standard input."`
-	DryRun bool     `env:"BELFRY_DRY_RUN" help:"Say what would be done, and do nothing."`
+	Files    []string `short:"f" name:"file" env:"BELFRY_FILES" required:"" placeholder:"FILE" help:"Files with jobs in YAML or JSON, or directories of such files; - is standard input."`
+	DryRun   bool     `env:"BELFRY_DRY_RUN" help:"Say what would be done, and do nothing."`
+	ExitCode bool     `env:"BELFRY_EXIT_CODE" help:"With --dry-run: exit 1 if anything would be done."`
+	Prune    []string `env:"BELFRY_PRUNE" placeholder:"GROUP" help:"Delete the jobs of these groups that the files do not have."`
+	PruneTag string   `env:"BELFRY_PRUNE_TAG" placeholder:"TAG" help:"With --prune: only jobs with this tag."`
+	Yes      bool     `short:"y" env:"BELFRY_YES" help:"Delete without asking."`
 }
 
 func (*jobApplyCmd) Help() string {
-	return "A file holds one or several YAML documents, each a job or a list of jobs, as belfry job get -o yaml and job list -o yaml print them. " +
+	return "A file holds one or several YAML documents, each a job or a list of jobs, as belfry job get -o yaml and job list -o yaml print them, or an export. " +
 		"A job is known by its group and name: it is created, updated or left unchanged. Fields that a file leaves out get their defaults. " +
-		"All files are read before anything is done.\n\nExamples:\n\n" +
-		"    belfry job apply -f jobs.yaml --dry-run\n    belfry job get default/report -o yaml | sed s/02:00/03:00/ | belfry job apply -f -"
+		"A child may be named by group/name: children: [{job: default/next}]. All files are read before anything is done.\n\nExamples:\n\n" +
+		"    belfry job apply -f jobs.yaml --dry-run\n    belfry job get default/report -o yaml | sed s/02:00/03:00/ | belfry job apply -f -\n" +
+		"    belfry job apply -f jobs/ --prune default --yes"
 }
 
 func (c *jobApplyCmd) Run(a *app, parent *jobCmd) error {
-	var specs []fileSpec
-	for _, file := range c.Files {
-		found, err := a.readSpecs(file)
-		if err != nil {
-			return err
+	for _, group := range c.Prune {
+		if !domain.ValidGroupName(group) {
+			return &usageError{"--prune: " + domain.GroupNameRule}
 		}
-		specs = append(specs, found...)
 	}
-	if len(specs) == 0 {
-		return errors.New("the files hold no job")
+	if c.PruneTag != "" && len(c.Prune) == 0 {
+		return &usageError{"--prune-tag says which jobs of --prune's groups are deleted; name those"}
+	}
+	file, err := a.readJobFiles(c.Files)
+	if err != nil {
+		return err
+	}
+	if n := len(file.Triggers) + len(file.Channels); n > 0 {
+		fmt.Fprintf(a.stderr, "The files have %d event triggers and alert channels, which belfry import takes; they are passed over.\n", n)
 	}
 	cl, err := parent.dial()
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	jobs := newJobIndex(cl, specs)
-	var results []applied
-	failed := false
-	for _, s := range specs {
-		r := applied{Group: s.group, Name: s.name, Source: s.source}
-		r.Action, r.ID, err = a.applySpec(cl, jobs, s, c.DryRun)
+	results, failed, err := c.apply(a, cl, file)
+	if err != nil {
+		return err
+	}
+	pruned, refusals, err := c.prune(a, cl, file)
+	if err != nil {
+		return err
+	}
+	results, failed = append(results, pruned...), failed || refusals
+	if err := a.printApplied(parent.Output, results, results, c.DryRun); err != nil {
+		return err
+	}
+	differs := slices.ContainsFunc(results, func(r applied) bool { return r.Action != unchanged })
+	if failed || c.DryRun && c.ExitCode && differs {
+		return errReported
+	}
+	return nil
+}
+
+// apply makes the file's groups and jobs, children before their parents, and says what became of each.
+func (c *jobApplyCmd) apply(a *app, cl *client.Client, file *jobfile.File) (results []applied, failed bool, err error) {
+	note := func(r applied, err error) error {
 		if err != nil {
 			if a.ctx.Err() != nil {
 				return err
 			}
 			failed, r.Action, r.Error = true, refused, err.Error()
-			a.printError(fmt.Errorf("%s: %s/%s: %w", s.source, s.group, s.name, err))
+			name := r.Group
+			if r.Name != "" {
+				name = jobfile.Key(r.Group, r.Name)
+			}
+			a.printError(fmt.Errorf("%s: %s: %w", r.Source, name, err))
+		}
+		results = append(results, r)
+		return nil
+	}
+	for _, g := range file.Groups {
+		r := applied{Group: g.Name, Source: g.Source}
+		r.Action, err = a.applyGroup(cl, g, c.DryRun)
+		if err := note(r, err); err != nil {
+			return nil, true, err
+		}
+	}
+	jobs := newJobIndex(cl, file)
+	planned := make(map[string]bool) // by a dry run
+	for _, j := range file.InOrder() {
+		r := applied{Group: j.Group, Name: j.Name, Source: j.Source}
+		err := a.resolveChildren(jobs, j, planned)
+		if err == nil {
+			r, err = a.applyJob(cl, jobs, j, r, c.DryRun)
+		}
+		planned[j.Key()] = c.DryRun && r.Action == created
+		if err := note(r, err); err != nil {
+			return nil, true, err
+		}
+	}
+	return results, failed, nil
+}
+
+func (a *app) applyGroup(cl *client.Client, g jobfile.Group, dryRun bool) (action string, err error) {
+	_, err = cl.Group(a.ctx, g.Name)
+	switch {
+	case err == nil:
+		return unchanged, nil
+	case client.StatusOf(err) != 404:
+		return "", err
+	case !dryRun:
+		_, err = cl.CreateGroup(a.ctx, g.Name, g.Description)
+		return created, err
+	}
+	return created, nil
+}
+
+// notYet stands for the id of a child that a dry run does not make.
+const notYet domain.JobID = 1 << 52
+
+// resolveChildren puts ids in the place of children's names.
+func (a *app) resolveChildren(jobs *jobIndex, j *jobfile.Job, planned map[string]bool) (err error) {
+	unknown := j.Resolve(func(name string) (domain.JobID, bool) {
+		if planned[name] {
+			return notYet, true
+		}
+		group, rest, _ := strings.Cut(name, "/")
+		child, notFound := jobs.find(a.ctx, group, rest)
+		if notFound != nil && !errors.Is(notFound, client.ErrNoJob) {
+			err = notFound
+		}
+		return child.ID, notFound == nil
+	})
+	if err == nil && len(unknown) > 0 {
+		err = fmt.Errorf("children: there is no job %s", strings.Join(unknown, ", "))
+	}
+	return err
+}
+
+// applyJob creates or updates the job of a file and says which.
+func (a *app) applyJob(cl *client.Client, jobs *jobIndex, j *jobfile.Job, r applied, dryRun bool) (applied, error) {
+	existing, err := jobs.find(a.ctx, j.Group, j.Name)
+	known := &existing
+	if errors.Is(err, client.ErrNoJob) {
+		known, err = nil, nil
+	}
+	if err != nil {
+		return r, err
+	}
+	if known != nil {
+		if spec, readable := specOf(j.Fields); readable {
+			r.Changes = jobfile.Diff(known.JobSpec, spec)
+		}
+	}
+	r.Action, r.ID, err = a.writeJob(cl, jobs, known, j.Fields, dryRun)
+	return r, err
+}
+
+// prune deletes the jobs of some groups that the file does not have. A job that is a child is refused until its parents
+// are gone, so that what was refused is tried again as long as others go.
+func (c *jobApplyCmd) prune(a *app, cl *client.Client, file *jobfile.File) (results []applied, failed bool, err error) {
+	kept := make(map[string]bool, len(file.Jobs))
+	for i := range file.Jobs {
+		kept[file.Jobs[i].Key()] = true
+	}
+	var doomed []domain.Job
+	for _, group := range c.Prune {
+		jobs, err := cl.Jobs(a.ctx, client.JobFilter{Group: group, Tag: c.PruneTag}, mostIndexed)
+		if err != nil {
+			return nil, false, err
+		}
+		doomed = append(doomed, slices.DeleteFunc(jobs, func(j domain.Job) bool { return kept[jobfile.Key(j.Group, j.Name)] })...)
+	}
+	if len(doomed) > 0 && !c.DryRun && !c.Yes && !a.agreed(doomed) {
+		return nil, false, &usageError{fmt.Sprintf("--prune would delete %d jobs; --yes does, --dry-run lists them", len(doomed))}
+	}
+	refusals := make(map[domain.JobID]error)
+	for more := !c.DryRun; more; {
+		more = false
+		for _, j := range doomed {
+			if last, tried := refusals[j.ID]; tried && last == nil {
+				continue
+			}
+			err := cl.DeleteJob(a.ctx, j.ID)
+			if a.ctx.Err() != nil {
+				return nil, true, err
+			}
+			more = more || err == nil
+			refusals[j.ID] = err
+		}
+		more = more && slices.ContainsFunc(doomed, func(j domain.Job) bool { return refusals[j.ID] != nil })
+	}
+	for _, j := range doomed {
+		r := applied{Action: deleted, ID: j.ID, Group: j.Group, Name: j.Name, Source: "in no file"}
+		if err := refusals[j.ID]; err != nil {
+			failed, r.Action, r.Error = true, refused, err.Error()
+			a.printError(fmt.Errorf("delete %s/%s: %w", j.Group, j.Name, err))
 		}
 		results = append(results, r)
 	}
-	if err := a.printApplied(parent.Output, results, results, c.DryRun); err != nil {
-		return err
+	return results, failed, nil
+}
+
+// agreed asks at a terminal whether jobs are to be deleted; elsewhere nobody agrees.
+func (a *app) agreed(doomed []domain.Job) bool {
+	if _, terminal := fileOf(a.stdin); !terminal {
+		return false
 	}
-	if failed {
-		return errReported
+	for _, j := range doomed {
+		fmt.Fprintf(a.stderr, "delete %s/%s\n", j.Group, printable(j.Name))
 	}
-	return nil
+	fmt.Fprintf(a.stderr, "Delete these %d jobs? [y/N] ", len(doomed))
+	answer, _ := bufio.NewReader(a.stdin).ReadString('\n') // an answer cut short is none
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return answer == "y" || answer == "yes"
 }
 
 // printApplied prints results, for programs as v.
@@ -93,16 +257,24 @@ func (a *app) printApplied(form string, v any, results []applied, dryRun bool) e
 	}
 	return a.print(form, v, func(t *table) {
 		for _, r := range results {
-			t.row(r.Action, shown(r.Group+"/"+r.Name, 130), r.Source)
+			name := "group " + r.Group
+			if r.Name != "" {
+				name = jobfile.Key(r.Group, r.Name)
+			}
+			t.row(r.Action, shown(name, 130), r.Source)
+			for _, c := range r.Changes {
+				t.row("", fmt.Sprintf("  %s: %s → %s", c.Field, brief(c.From), brief(c.To)))
+			}
 		}
 	})
 }
 
-// fileSpec is a job as a file has it. fields goes to the server as it is, so that the server judges every field.
-type fileSpec struct {
-	source      string
-	group, name string
-	fields      map[string]any
+// brief shows a value of a job in a line.
+func brief(text string) string {
+	if text == "" {
+		return `""`
+	}
+	return shown(text, 60)
 }
 
 // maxFileBytes bounds a file of jobs, or a crontab.
@@ -128,78 +300,40 @@ func (a *app) readFile(file string) ([]byte, error) {
 	return data, nil
 }
 
-// readOnly are the fields that the server adds to a job. They may stand in a file that it wrote.
-var readOnly = []string{"id", "last_fire_time", "next_fire_time", "created_at", "updated_at", "version", "note"}
-
-// readSpecs reads the jobs of a file.
-func (a *app) readSpecs(file string) ([]fileSpec, error) {
-	data, err := a.readFile(file)
-	if err != nil {
-		return nil, err
-	}
-	var specs []fileSpec
-	d := yaml.NewDecoder(bytes.NewReader(data))
-	for document := 1; ; document++ {
-		source := file
-		if document > 1 {
-			source = fmt.Sprintf("%s, document %d", file, document)
-		}
-		var v any
-		if err := d.Decode(&v); errors.Is(err, io.EOF) {
-			return specs, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("%s: %s", source, yaml.FormatError(err, false, false))
-		}
-		found, err := specsOf(source, v)
-		if err != nil {
-			return nil, err
-		}
-		specs = append(specs, found...)
-	}
-}
-
-func specsOf(source string, v any) ([]fileSpec, error) {
-	switch v := v.(type) {
-	case nil:
-		return nil, nil // an empty document
-	case []any:
-		var specs []fileSpec
-		for i, item := range v {
-			if _, nested := item.([]any); nested || item == nil {
-				return nil, fmt.Errorf("%s, item %d: is no job", source, i+1)
+// readJobFiles reads files, and those of directories whose names end in .yaml, .yml or .json, as one.
+func (a *app) readJobFiles(names []string) (*jobfile.File, error) {
+	all := jobfile.New()
+	for _, name := range names {
+		paths := []string{name}
+		if info, err := os.Stat(name); name != "-" && err == nil && info.IsDir() {
+			paths = nil
+			for _, pattern := range []string{"*.yaml", "*.yml", "*.json"} {
+				found, err := filepath.Glob(filepath.Join(name, pattern))
+				if err != nil {
+					return nil, err
+				}
+				paths = append(paths, found...)
 			}
-			found, err := specsOf(fmt.Sprintf("%s, item %d", source, i+1), item)
+			slices.Sort(paths)
+		}
+		for _, path := range paths {
+			data, err := a.readFile(path)
 			if err != nil {
 				return nil, err
 			}
-			specs = append(specs, found...)
+			before := len(all.Jobs)
+			if err := all.Read(path, data); err != nil {
+				return nil, err
+			}
+			if err := readCode(path, all.Jobs[before:]); err != nil {
+				return nil, err
+			}
 		}
-		return specs, nil
-	case map[string]any:
-		s := fileSpec{source: source, fields: v}
-		s.group, _ = v["group"].(string)
-		s.name, _ = v["name"].(string)
-		if s.group == "" || s.name == "" {
-			return nil, fmt.Errorf("%s: a job needs a group and a name, by which it is known", source)
-		}
-		for _, field := range readOnly {
-			delete(v, field)
-		}
-		return []fileSpec{s}, nil
 	}
-	return nil, fmt.Errorf("%s: is no job: a job is a mapping of fields such as group, name, schedule and handler", source)
-}
-
-// applySpec creates or updates the job of a spec and says which.
-func (a *app) applySpec(cl *client.Client, jobs *jobIndex, s fileSpec, dryRun bool) (action string, id domain.JobID, err error) {
-	existing, err := jobs.find(a.ctx, s.group, s.name)
-	if errors.Is(err, client.ErrNoJob) {
-		return a.writeJob(cl, jobs, nil, s.fields, dryRun)
+	if len(all.Jobs)+len(all.Groups) == 0 {
+		return nil, errors.New("the files hold no job")
 	}
-	if err != nil {
-		return "", 0, err
-	}
-	return a.writeJob(cl, jobs, &existing, s.fields, dryRun)
+	return all, nil
 }
 
 // writeJob creates a job where existing is nil, else updates that one if fields differ from it. Against an edit
@@ -230,21 +364,20 @@ func (a *app) writeJob(cl *client.Client, jobs *jobIndex, existing *domain.Job, 
 // same reports whether fields, completed by defaults, say what the job already is. What this version of the
 // program cannot read is not the same: the server shall judge it.
 func same(job domain.JobSpec, fields map[string]any) bool {
+	spec, readable := specOf(fields)
+	return readable && len(jobfile.Diff(job, spec)) == 0
+}
+
+// specOf returns the job that fields say, false where this version of the program cannot read them.
+func specOf(fields map[string]any) (domain.JobSpec, bool) {
+	spec := domain.DefaultJobSpec()
 	data, err := json.Marshal(fields)
 	if err != nil {
-		return false
+		return spec, false
 	}
-	spec := domain.DefaultJobSpec()
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
-	if d.Decode(&spec) != nil {
-		return false
-	}
-	spec.Normalize()
-	job.Normalize()
-	one, errOne := json.Marshal(spec)
-	two, errTwo := json.Marshal(job)
-	return errOne == nil && errTwo == nil && bytes.Equal(one, two)
+	return spec, d.Decode(&spec) == nil
 }
 
 // jobIndex finds jobs by name. For many names of a group it lists the group once instead of asking for each.
@@ -260,10 +393,10 @@ const (
 	bigGroupNote = "the group has over %d jobs; apply fewer at once"
 )
 
-func newJobIndex(cl *client.Client, specs []fileSpec) *jobIndex {
+func newJobIndex(cl *client.Client, file *jobfile.File) *jobIndex {
 	i := &jobIndex{cl: cl, wanted: make(map[string]int), groups: make(map[string]map[string]domain.Job)}
-	for _, s := range specs {
-		i.wanted[s.group]++
+	for _, j := range file.Jobs {
+		i.wanted[j.Group]++
 	}
 	return i
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/domain"
 )
@@ -339,6 +341,28 @@ func TestTrigger(t *testing.T) {
 	}
 }
 
+func TestWaitsAreTold(t *testing.T) {
+	c := newConsole(t)
+	c.ends, c.waiting = domain.Queued, "no live instance offers the handler"
+	cl, err := client.New(c.URL, "sesame")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := domain.ParseRunID(someRun)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, write := io.Pipe()
+	defer time.AfterFunc(20*time.Second, func() { write.Close() }).Stop() // so that silence fails
+	hush := (&app{stderr: write}).tellWaits(t.Context(), cl, []domain.RunID{id}, 10*time.Millisecond)
+	line, err := bufio.NewReader(read).ReadString('\n')
+	if want := "run " + someRun + " is queued: no live instance offers the handler\n"; line != want || err != nil {
+		t.Errorf("told %q, %v", line, err)
+	}
+	read.Close()
+	hush()
+}
+
 func TestRunCommands(t *testing.T) {
 	newConsole(t)
 	belfry(t, "", "run", "get", someRun).want(t, ExitDone, "default/report (1)")
@@ -347,6 +371,13 @@ func TestRunCommands(t *testing.T) {
 	}
 	belfry(t, "", "run", "log", someRun, "-t").want(t, ExitDone, "2026-03-29T01:30:00.000Z info  1 one\n")
 	belfry(t, "", "run", "log", someRun, "-o", "json").want(t, ExitDone, `{"n":1,"at":"2026-03-29T01:30:00.000Z","level":"info","attempt":1,"text":"one"}`)
+	if r := belfry(t, "", "run", "log", someRun, "--tail", "5"); r.code != ExitDone || r.stdout != "two\n" {
+		t.Errorf("of the tail %+v", r)
+	}
+	loud := &runLogCmd{Grep: "full", Level: "warn,error"}
+	if !loud.fits(domain.LogLine{Level: "warn", Text: "disk FU\x1b[1mLL"}) || loud.fits(domain.LogLine{Level: "info", Text: "full"}) || loud.fits(domain.LogLine{Level: "warn"}) {
+		t.Error("lines that come are not chosen by text and level")
+	}
 	if r := belfry(t, "", "run", "log", "-f", someRun); r.code != ExitDone || r.stdout != "one\n" {
 		t.Errorf("got %+v", r)
 	}

@@ -15,6 +15,7 @@ var groups = []kong.Group{
 	{Key: "connection", Title: "Which console, and how to print:"},
 	{Key: "servers", Title: "Servers:"},
 	{Key: "engine", Title: "Engine:"},
+	{Key: "alerts", Title: "Alerts:"},
 	{Key: "bench", Title: "Measuring:"},
 	{Key: "log", Title: "Logging:"},
 }
@@ -30,13 +31,23 @@ type root struct {
 	Executor   executorCmd   `cmd:"" group:"roles" help:"Run the stock agent: handlers http, command, sleep and echo, and scripts."`
 	Migrate    migrateCmd    `cmd:"" group:"database" help:"Bring the database up to date."`
 
-	Login  loginCmd  `cmd:"" group:"client" help:"Log in to a console and remember it."`
-	Job    jobCmd    `cmd:"" group:"client" help:"Jobs: list, apply, trigger and more."`
-	Run    runCmd    `cmd:"" group:"client" help:"Runs: list, read logs, kill, retry."`
-	Group  groupCmd  `cmd:"" group:"client" help:"Executor groups, their tokens and their instances."`
-	Token  tokenCmd  `cmd:"" group:"client" help:"API tokens."`
-	Audit  auditCmd  `cmd:"" group:"client" help:"Explain what became of every fire time."`
-	Import importCmd `cmd:"" group:"client" help:"Make jobs of what other schedulers run."`
+	Login    loginCmd    `cmd:"" group:"client" help:"Log in to a console and remember it."`
+	Job      jobCmd      `cmd:"" group:"client" help:"Jobs: list, apply, trigger and more."`
+	Run      runCmd      `cmd:"" group:"client" help:"Runs: list, read logs, kill, retry."`
+	Group    groupCmd    `cmd:"" group:"client" help:"Executor groups, their tokens and their instances."`
+	Token    tokenCmd    `cmd:"" group:"client" help:"API tokens."`
+	User     userCmd     `cmd:"" group:"client" help:"Users: who may log in, and do what."`
+	Overview overviewCmd `cmd:"" group:"client" help:"See how things stand: running, finished, late, failed."`
+	Report   reportCmd   `cmd:"" group:"client" help:"Count finished runs over time."`
+	Audit    auditCmd    `cmd:"" group:"client" help:"Explain what became of every fire time."`
+	Export   exportCmd   `cmd:"" group:"client" help:"Print groups and jobs as YAML."`
+	Import   importCmd   `cmd:"" group:"client" help:"Make groups and jobs of an export, or of what other schedulers run."`
+
+	Event        eventCmd        `cmd:"" group:"client" help:"Events: send them, and see what they fired."`
+	EventTrigger eventTriggerCmd `cmd:"" group:"client" help:"Event triggers: which events fire which jobs."`
+	DeadLetter   deadLetterCmd   `cmd:"" group:"client" help:"Messages that could not be taken: look at them, replay them."`
+	AlertChannel alertChannelCmd `cmd:"" group:"client" help:"Alert channels: list, apply, test and more."`
+	Alert        alertCmd        `cmd:"" group:"client" help:"What was told by alerts, and what came of it."`
 
 	Bench     benchCmd     `cmd:"" group:"bench" help:"Measure throughput, lateness and cost on this machine."`
 	BenchPart benchPartCmd `cmd:"" hidden:"" help:"One process of a measurement; it is told what to be on standard input."`

@@ -3,10 +3,12 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,10 +16,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/belfryhq/belfry/console/api"
+	"github.com/belfryhq/belfry/internal/alert"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/alerts"
+	"github.com/belfryhq/belfry/internal/store/event"
+	"github.com/belfryhq/belfry/internal/store/report"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
@@ -47,6 +53,16 @@ func (*fleet) Instances(group string) []domain.Instance {
 }
 func (*fleet) Drain(context.Context, string, string) error { return nil }
 
+// channels tries none, and says so.
+type channels struct{ *alerts.Store }
+
+func (channels) Test(_ context.Context, c alert.Channel) (string, error) {
+	if c.Kind == alert.KindSlack {
+		return "ok", nil
+	}
+	return "", errors.New("nobody is there")
+}
+
 // newRealConsole serves the REST API on a database of its own and logs the command line in as its admin.
 func newRealConsole(t *testing.T) *fleet {
 	t.Helper()
@@ -64,10 +80,18 @@ func newRealConsole(t *testing.T) *fleet {
 	if _, err := accounts.EnsureGroup(t.Context(), "default", ""); err != nil {
 		t.Fatal(err)
 	}
+	events, err := event.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
 	f := &fleet{}
 	metrics := prometheus.NewRegistry()
 	server := httptest.NewServer(api.New(api.Config{Engine: s, Dispatcher: f, Accounts: accounts, Views: view.New(s.Pool()),
 		Fires:      view.NewFireAudit(s.Pool(), s.Zone(), s.Settings().Tolerance),
+		Reports:    report.New(s.Pool()),
+		Events:     events,
+		Letters:    &letterBox{},
+		Alerts:     channels{alerts.New(s.Pool(), alerts.Config{})},
 		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.DiscardHandler)}))
 	t.Cleanup(server.Close)
 	belfry(t, password+"\n", "login", "--server", server.URL, "-u", "admin", "--password-stdin").want(t, ExitDone)
@@ -103,6 +127,11 @@ func TestAgainstTheRealAPI(t *testing.T) {
 	ok("", "job disable default/report", "disabled")
 	ok("", "job list --disabled", "report")
 	ok("", "job enable default/report", "enabled")
+
+	ok("", "overview", "0 running", "in 2 groups", "1, 1 enabled")
+	ok("", "overview --group default --since 1h -o json", `"recent_failures": []`)
+	ok("", "report --since 2h", "SUCCEEDED", "total")
+	ok("", "report --step 30m --since 90m -o yaml", "step: 30m")
 
 	ok("", "audit", "0 fire times of 1 jobs")
 	ok("", "audit --since 1h --job default/report --all -o json", `"of_jobs": 1`)
@@ -193,5 +222,45 @@ func TestImportIntoTheRealAPI(t *testing.T) {
 	}
 	if r := belfry(t, "", "job", "list", "--tag", "crontab", "-o", "json"); strings.Count(r.stdout, `"id"`) != 9 {
 		t.Errorf("got %+v", r)
+	}
+}
+
+const familyYAML = `
+- {group: default, name: parent, handler: echo, schedule: {kind: none}, children: [{job: default/child, on: always}]}
+- {group: default, name: child, handler: echo, schedule: {kind: none}, tags: [family]}
+`
+
+// Files name children by name, show what differs, and may have the last word on what there is.
+func TestApplyDeclaresAGroup(t *testing.T) {
+	newRealConsole(t)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "family.yaml"), []byte(familyYAML), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	belfry(t, "", "job", "apply", "-f", dir, "--dry-run", "--exit-code").want(t, ExitFailed, "created  default/parent", "created  default/child")
+	belfry(t, "", "job", "apply", "-f", dir).want(t, ExitDone, "created  default/parent", "created  default/child")
+	belfry(t, "", "job", "apply", "-f", dir, "--dry-run", "--exit-code").want(t, ExitDone, "unchanged  default/parent")
+	belfry(t, "", "job", "get", "default/parent").want(t, ExitDone, "job 1 on always")
+	louder := strings.Replace(familyYAML, "tags: [family]", "retries: 3", 1)
+	belfry(t, louder, "job", "apply", "-f", "-", "--dry-run").want(t, ExitDone, "updated    default/child", "retries: 0 → 3", `tags: ["family"] → []`)
+	belfry(t, strings.Replace(familyYAML, "default/child", "default/none", 1), "job", "apply", "-f", "-").want(t, ExitFailed, "refused    default/parent")
+
+	exported := belfry(t, "", "export")
+	exported.want(t, ExitDone, "job: default/child", "name: default")
+	belfry(t, exported.stdout, "import", "-f", "-").want(t, ExitDone, "unchanged  group default", "unchanged  default/parent")
+	belfry(t, exported.stdout, "job", "apply", "-f", "-").want(t, ExitDone, "unchanged  default/child")
+	other := strings.ReplaceAll(exported.stdout, "parent", "mother")
+	belfry(t, other, "import", "-f", "-", "--dry-run", "--exit-code").want(t, ExitFailed, "created    default/mother")
+	belfry(t, other, "import", "-f", "-", "-o", "json").want(t, ExitDone, `"created": 1`)
+	belfry(t, strings.Replace(other, "handler: echo", "retries: -1", 1), "import", "-f", "-").want(t, ExitFailed)
+
+	one := "{group: default, name: alone, handler: echo, schedule: {kind: none}}"
+	belfry(t, one, "job", "apply", "-f", "-", "--prune", "default").want(t, ExitUsage)
+	belfry(t, one, "job", "apply", "-f", "-", "--prune-tag", "family").want(t, ExitUsage)
+	belfry(t, one, "job", "apply", "-f", "-", "--prune", "default", "--dry-run").want(t, ExitDone, "deleted    default/parent", "unchanged  default/alone")
+	belfry(t, one, "job", "apply", "-f", "-", "--prune", "default", "--prune-tag", "none", "--yes").want(t, ExitDone)
+	belfry(t, one, "job", "apply", "-f", "-", "--prune", "default", "--yes").want(t, ExitDone, "deleted    default/child", "deleted    default/mother")
+	if list := belfry(t, "", "job", "list", "-o", "json"); strings.Contains(list.stdout, `"name": "child"`) || !strings.Contains(list.stdout, "alone") {
+		t.Errorf("left are %s", list.stdout)
 	}
 }

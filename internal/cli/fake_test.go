@@ -55,6 +55,15 @@ func newConsole(t *testing.T) *console {
 	mux.HandleFunc("GET /api/v1/runs", func(w http.ResponseWriter, _ *http.Request) {
 		json.NewEncoder(w).Encode(map[string]any{"items": c.runs, "next_cursor": ""})
 	})
+	mux.HandleFunc("POST /api/v1/runs/bulk", func(w http.ResponseWriter, r *http.Request) {
+		var in struct{ Cursor string }
+		json.NewDecoder(r.Body).Decode(&in)
+		if in.Cursor == "" {
+			io.WriteString(w, `{"matched":2,"done":2,"failures":[],"run_ids":[],"next_cursor":"c"}`)
+			return
+		}
+		io.WriteString(w, `{"matched":2,"done":1,"skipped":1,"failures":[],"run_ids":[],"next_cursor":""}`)
+	})
 	mux.HandleFunc("GET /api/v1/runs/{id}", c.run)
 	mux.HandleFunc("GET /api/v1/runs/{id}/log", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("from") == "1" {

@@ -18,6 +18,8 @@ type groupCmd struct {
 	Get       groupGetCmd       `cmd:"" help:"Show one group."`
 	Create    groupCreateCmd    `cmd:"" help:"Make a group and show its executors' token."`
 	Token     groupTokenCmd     `cmd:"" help:"Replace the token of a group's executors."`
+	Pause     groupPauseCmd     `cmd:"" help:"Pause the schedules of a group's jobs."`
+	Resume    groupResumeCmd    `cmd:"" help:"End a group's pause."`
 	Delete    groupDeleteCmd    `cmd:"" help:"Delete a group without jobs."`
 	Instances groupInstancesCmd `cmd:"" help:"List the live instances of a group."`
 }
@@ -65,7 +67,9 @@ func (c *groupGetCmd) Run(a *app, parent *groupCmd) error {
 		t.pair("description", g.Description)
 		t.pair("jobs", g.Jobs)
 		t.pair("instances", g.Instances)
-		t.pair("paused", g.PausedAt)
+		if g.PausedAt != nil {
+			t.pair("paused", pauseText(g))
+		}
 		t.pair("created", g.CreatedAt)
 		t.pair("updated", g.UpdatedAt)
 	})
@@ -106,7 +110,7 @@ type groupTokenCmd struct {
 }
 
 func (*groupTokenCmd) Help() string {
-	return "The old token opens no new connection from then on. The new one is printed on standard output, this once.\n\nExample:\n\n    belfry group token tools > tools.token"
+	return "The old token opens no new connection from then on. Standalone ends those that it has opened; elsewhere they end by themselves within 12 hours, or when you restart the executors. The new one is printed on standard output, this once.\n\nExample:\n\n    belfry group token tools > tools.token"
 }
 
 func (c *groupTokenCmd) Run(a *app, parent *groupCmd) error {
@@ -178,6 +182,7 @@ type tokenCreateCmd struct {
 	Name      string        `arg:"" help:"What the token is for."`
 	Role      string        `env:"BELFRY_ROLE" enum:",admin,operator,viewer" default:"" help:"What it may do: admin, operator or viewer; by default what its owner may."`
 	Groups    []string      `name:"group" short:"g" env:"BELFRY_TOKEN_GROUPS" placeholder:"NAME" help:"Groups that an operator or viewer is confined to."`
+	Scope     string        `env:"BELFRY_TOKEN_SCOPE" enum:",events" default:"" help:"events: the token sends events and does nothing else."`
 	ExpiresIn time.Duration `env:"BELFRY_EXPIRES_IN" placeholder:"DURATION" help:"How long it is good for, such as 720h; without it, for ever."`
 }
 
@@ -194,7 +199,7 @@ func (c *tokenCreateCmd) Run(a *app, parent *tokenCmd) error {
 		return err
 	}
 	defer cl.Close()
-	spec := client.NewToken{Name: c.Name, Role: c.Role, Groups: c.Groups}
+	spec := client.NewToken{Name: c.Name, Role: c.Role, Groups: c.Groups, Scope: c.Scope}
 	if c.ExpiresIn > 0 {
 		at := domain.At(time.Now().Add(c.ExpiresIn))
 		spec.ExpiresAt = &at
@@ -221,9 +226,9 @@ func (c *tokenListCmd) Run(a *app, parent *tokenCmd) error {
 		return err
 	}
 	return a.print(parent.Output, tokens, func(t *table) {
-		t.row("ID", "NAME", "USER", "ROLE", "GROUPS", "CREATED", "EXPIRES", "LAST USED")
+		t.row("ID", "NAME", "USER", "ROLE", "SCOPE", "GROUPS", "CREATED", "EXPIRES", "LAST USED")
 		for _, k := range tokens {
-			t.row(k.ID, k.Name, k.User, k.Role, k.Groups, k.CreatedAt, k.ExpiresAt, k.LastUsedAt)
+			t.row(k.ID, k.Name, k.User, k.Role, k.Scope, k.Groups, k.CreatedAt, k.ExpiresAt, k.LastUsedAt)
 		}
 	})
 }

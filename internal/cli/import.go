@@ -9,11 +9,13 @@ import (
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/crontab"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/jobfile"
 )
 
 type importCmd struct {
 	connection
 	Crontab importCrontabCmd `cmd:"" help:"Make jobs of crontabs."`
+	File    importFileCmd    `cmd:"" default:"withargs" help:"Make groups and jobs of an export, all checked before anything is done."`
 }
 
 type importCrontabCmd struct {
@@ -116,7 +118,7 @@ func (c *importCrontabCmd) apply(a *app, parent *importCmd, jobs []crontab.Job, 
 		return false, err
 	}
 	defer cl.Close()
-	index := newJobIndex(cl, make([]fileSpec, 0))
+	index := newJobIndex(cl, jobfile.New())
 	index.wanted[c.Group] = len(jobs)
 	for i, j := range jobs {
 		r := &results[i]

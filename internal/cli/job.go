@@ -13,15 +13,18 @@ import (
 
 type jobCmd struct {
 	connection
-	List    jobListCmd    `cmd:"" help:"List jobs."`
-	Get     jobGetCmd     `cmd:"" help:"Show one job."`
-	Apply   jobApplyCmd   `cmd:"" help:"Create or update jobs from files."`
-	Enable  jobEnableCmd  `cmd:"" help:"Let jobs fire by their schedule."`
-	Disable jobDisableCmd `cmd:"" help:"Stop jobs from firing by their schedule."`
-	Trigger jobTriggerCmd `cmd:"" help:"Run a job now."`
-	Next    jobNextCmd    `cmd:"" help:"Show when a job fires next."`
-	Why     jobWhyCmd     `cmd:"" help:"Say why a job ran, or did not run, at an instant."`
-	Delete  jobDeleteCmd  `cmd:"" help:"Delete jobs."`
+	List     jobListCmd     `cmd:"" help:"List jobs."`
+	Get      jobGetCmd      `cmd:"" help:"Show one job."`
+	Apply    jobApplyCmd    `cmd:"" help:"Create or update jobs from files."`
+	Enable   jobEnableCmd   `cmd:"" help:"Let jobs fire by their schedule."`
+	Disable  jobDisableCmd  `cmd:"" help:"Stop jobs from firing by their schedule."`
+	Trigger  jobTriggerCmd  `cmd:"" help:"Run a job now."`
+	Backfill jobBackfillCmd `cmd:"" help:"Run a job for past fire times."`
+	Next     jobNextCmd     `cmd:"" help:"Show when a job fires next."`
+	Upcoming jobUpcomingCmd `cmd:"" help:"List what fires next, over all jobs."`
+	Why      jobWhyCmd      `cmd:"" help:"Say why a job ran, or did not run, at an instant."`
+	Script   jobScriptCmd   `cmd:"" help:"Look at and change a job's script."`
+	Delete   jobDeleteCmd   `cmd:"" help:"Delete jobs."`
 }
 
 // findJob returns the job that ref names: an id, or group/name.
@@ -165,7 +168,7 @@ func jobTable(t *table, j domain.Job) {
 	t.pair("misfire", j.Misfire)
 	t.pair("handler", j.Handler)
 	if j.Script != nil {
-		t.pair("script", fmt.Sprintf("%s, %d bytes", j.Script.Language, len(j.Script.Code)))
+		t.pair("script", fmt.Sprintf("%s, version %d, %d bytes", j.Script.Language, j.Script.Version, len(j.Script.Code)))
 	}
 	t.pair("param", shown(j.Param, 200))
 	t.pair("route", j.Route)

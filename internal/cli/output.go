@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,10 +11,10 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/goccy/go-yaml"
 	"golang.org/x/term"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/jobfile"
 )
 
 // print writes v in the asked form: JSON, YAML, or what write puts into a table.
@@ -27,7 +26,7 @@ func (a *app) print(form string, v any, write func(t *table)) error {
 		e.SetIndent("", "  ")
 		return e.Encode(v)
 	case "yaml":
-		text, err := toYAML(v)
+		text, err := jobfile.YAML(v)
 		if err != nil {
 			return err
 		}
@@ -37,66 +36,6 @@ func (a *app) print(form string, v any, write func(t *table)) error {
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	write(&table{w})
 	return w.Flush()
-}
-
-// toYAML writes the JSON form of v as YAML, so that names, order and values are the API's.
-func toYAML(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	d := json.NewDecoder(&b)
-	d.UseNumber()
-	ordered, err := decodeOrdered(d)
-	if err != nil {
-		return nil, err
-	}
-	return yaml.MarshalWithOptions(ordered, yaml.UseLiteralStyleIfMultiline(true), yaml.IndentSequence(true))
-}
-
-// decodeOrdered reads one JSON value and keeps the order of its fields.
-func decodeOrdered(d *json.Decoder) (any, error) {
-	token, err := d.Token()
-	if err != nil {
-		return nil, err
-	}
-	switch t := token.(type) {
-	case json.Delim:
-		if t == '[' {
-			list := []any{}
-			for d.More() {
-				v, err := decodeOrdered(d)
-				if err != nil {
-					return nil, err
-				}
-				list = append(list, v)
-			}
-			_, err := d.Token()
-			return list, err
-		}
-		fields := yaml.MapSlice{}
-		for d.More() {
-			key, err := d.Token()
-			if err != nil {
-				return nil, err
-			}
-			v, err := decodeOrdered(d)
-			if err != nil {
-				return nil, err
-			}
-			fields = append(fields, yaml.MapItem{Key: key, Value: v})
-		}
-		_, err := d.Token()
-		return fields, err
-	case json.Number:
-		if n, err := t.Int64(); err == nil {
-			return n, nil
-		}
-		return t.Float64()
-	}
-	return token, nil
 }
 
 // table writes aligned columns.

@@ -3,6 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/client"
@@ -35,11 +37,12 @@ type runListCmd struct {
 	Instance string        `env:"BELFRY_RUN_INSTANCE" placeholder:"NAME" help:"Only runs on this instance."`
 	Since    time.Duration `env:"BELFRY_SINCE" placeholder:"DURATION" help:"Only runs of this last stretch of time, such as 24h."`
 	Planned  bool          `env:"BELFRY_PLANNED" help:"Also runs that are planned and not yet due, as --state pending lists them."`
+	Shards   bool          `env:"BELFRY_SHARDS" help:"One line for each shard of a broadcast, instead of one for all."`
 	Limit    int           `env:"BELFRY_LIMIT" default:"50" help:"Most runs to list."`
 }
 
 func (*runListCmd) Help() string {
-	return "Runs planned for the next seconds are left out, unless --planned or --state pending asks for them.\n\n" +
+	return "Runs planned for the next seconds are left out, unless --planned or --state pending asks for them. The shards of a broadcast are one line.\n\n" +
 		"Examples:\n\n    belfry run list --job default/report\n    belfry run list --state failed --since 24h -o json"
 }
 
@@ -69,13 +72,14 @@ func (c *runListCmd) Run(a *app, parent *runCmd) error {
 	a.noteLimit(len(runs), c.Limit)
 	return a.print(parent.Output, runs, func(t *table) {
 		t.row("ID", "JOB", "CAUSE", "STATE", "REASON", "FIRE TIME", "STARTED", "DURATION", "ATTEMPT", "INSTANCE")
-		for _, r := range runs {
-			name := shown(r.Group+"/"+r.JobName, 60)
-			if r.Shard != nil {
-				name += fmt.Sprintf(" [%d/%d]", r.Shard.Index, r.Shard.Total)
+		for _, line := range fold(runs) {
+			if !c.Shards {
+				line.row(t)
+				continue
 			}
-			t.row(r.ID, name, r.Cause, r.State, r.Reason, r.FireTime, r.StartedAt, milliseconds(r.DurationMS),
-				fmt.Sprintf("%d/%d", r.Attempt, r.MaxAttempts), r.Instance)
+			for _, r := range line {
+				folded{r}.row(t)
+			}
 		}
 	})
 }
@@ -98,11 +102,11 @@ func (c *runGetCmd) Run(a *app, parent *runCmd) error {
 		return err
 	}
 	defer cl.Close()
-	r, err := cl.Run(a.ctx, id)
+	r, err := a.runFamily(cl, id)
 	if err != nil {
 		return err
 	}
-	return a.print(parent.Output, r, func(t *table) { runTable(t, r) })
+	return a.print(parent.Output, r, func(t *table) { familyTable(t, r) })
 }
 
 func runTable(t *table, r domain.Run) {
@@ -172,12 +176,25 @@ type runLogCmd struct {
 	ID         string `arg:"" help:"The run's id."`
 	Follow     bool   `short:"f" env:"BELFRY_FOLLOW" help:"Go on until the run's log has ended."`
 	From       int64  `env:"BELFRY_FROM" default:"1" help:"Number of the first line."`
+	Tail       int64  `env:"BELFRY_TAIL" placeholder:"N" help:"Begin so many lines before the end, 10000 at most."`
+	Grep       string `env:"BELFRY_GREP" placeholder:"TEXT" help:"Only lines in which this occurs, whatever the case."`
+	Level      string `env:"BELFRY_LEVEL" placeholder:"LEVEL" help:"Only lines of this level, or of several with commas: debug, info, warn, error, stdout, stderr."`
 	Timestamps bool   `short:"t" env:"BELFRY_TIMESTAMPS" help:"Print time, level and attempt of each line."`
 }
 
 func (*runLogCmd) Help() string {
-	return "With -o json each line is one object; with -o yaml, one document.\n\nExample:\n\n    belfry run log -f 019a9d2c-7b40-8000-8000-0123456789ab"
+	return "With -o json each line is one object; with -o yaml, one document.\n\nExamples:\n\n    belfry run log -f 019a9d2c-7b40-8000-8000-0123456789ab\n" +
+		"    belfry run log 019a9d2c-7b40-8000-8000-0123456789ab --tail 1000 --grep timeout --level warn,error"
 }
+
+// fits reports whether a line that comes is to be shown; the server judges those that are there.
+func (c *runLogCmd) fits(l domain.LogLine) bool {
+	return strings.Contains(strings.ToLower(colour.ReplaceAllString(l.Text, "")), strings.ToLower(c.Grep)) &&
+		(c.Level == "" || slices.Contains(strings.Split(c.Level, ","), l.Level))
+}
+
+// mostTail is the API's bound.
+const mostTail = 10_000
 
 // logPageLines is how many lines are asked for at once.
 const logPageLines = 1000
@@ -193,11 +210,13 @@ func (c *runLogCmd) Run(a *app, parent *runCmd) error {
 	}
 	defer cl.Close()
 	w := a.logWriter(parent.Output, c.Timestamps)
-	if c.Follow {
-		return cl.FollowLog(a.ctx, id, c.From, w.line)
+	from := c.From
+	if c.Tail > 0 {
+		from = -min(c.Tail, mostTail)
 	}
-	for from := c.From; ; {
-		page, err := cl.Log(a.ctx, id, from, logPageLines)
+	filter := client.LogFilter{Text: c.Grep, Levels: c.Level}
+	for search := filter != (client.LogFilter{}); search || !c.Follow; { // the server searches what is there already
+		page, err := cl.SearchLog(a.ctx, id, from, logPageLines, filter)
 		if err != nil {
 			return err
 		}
@@ -206,27 +225,53 @@ func (c *runLogCmd) Run(a *app, parent *runCmd) error {
 				return err
 			}
 		}
-		if page.End || len(page.Lines) == 0 || page.Next <= from {
+		if page.End {
 			return nil
 		}
-		from = page.Next
+		caughtUp := page.Next <= max(from, 1) || !search && len(page.Lines) == 0
+		from = max(page.Next, from)
+		if caughtUp {
+			break
+		}
 	}
+	if !c.Follow {
+		return nil
+	}
+	return cl.FollowLog(a.ctx, id, from, func(l domain.LogLine) error {
+		if !c.fits(l) {
+			return nil
+		}
+		return w.line(l)
+	})
 }
 
 type runKillCmd struct {
-	IDs []string `arg:"" name:"id" help:"Ids of runs."`
+	IDs []string `arg:"" optional:"" name:"id" help:"Ids of runs."`
+	runFilter
 }
 
 func (*runKillCmd) Help() string {
-	return "It asks; the run is cancelled when its handler has returned or its process is gone.\n\nExample:\n\n    belfry run kill 019a9d2c-7b40-8000-8000-0123456789ab"
+	return "It asks; a run is cancelled when its handler has returned or its process is gone. By flags instead of ids, all unfinished runs that fit are meant.\n\n" +
+		"Examples:\n\n    belfry run kill 019a9d2c-7b40-8000-8000-0123456789ab\n    belfry run kill --job default/report --state queued\n" +
+		"    belfry run kill --broadcast 019a9d2c-7b40-8000-8000-0123456789ab"
 }
 
 func (c *runKillCmd) Run(a *app, parent *runCmd) error {
+	if err := c.check(c.IDs); err != nil {
+		return err
+	}
 	cl, err := parent.dial()
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
+	if len(c.IDs) == 0 {
+		sum, err := a.bulk(cl, "kill", &c.runFilter)
+		if err != nil && sum.Matched == 0 {
+			return err
+		}
+		return errors.Join(a.printBulk(parent.Output, "kill requested", sum), err)
+	}
 	return a.each(c.IDs, func(ref string) error {
 		id, err := runID(ref)
 		if err != nil {
@@ -241,17 +286,18 @@ func (c *runKillCmd) Run(a *app, parent *runCmd) error {
 }
 
 type runRetryCmd struct {
-	ID string `arg:"" help:"The run's id."`
+	IDs []string `arg:"" optional:"" name:"id" help:"Ids of runs."`
+	runFilter
 	waiting
 }
 
 func (*runRetryCmd) Help() string {
-	return "It prints the new run's id.\n\nExample:\n\n    belfry run retry 019a9d2c-7b40-8000-8000-0123456789ab --wait"
+	return "It prints the new runs' ids. A shard is run again alone. By flags instead of ids, all failed runs that fit are meant, or those in --state.\n\n" +
+		"Examples:\n\n    belfry run retry 019a9d2c-7b40-8000-8000-0123456789ab --wait\n    belfry run retry --job default/report --reason lost --since 24h"
 }
 
 func (c *runRetryCmd) Run(a *app, parent *runCmd) error {
-	id, err := runID(c.ID)
-	if err != nil {
+	if err := c.check(c.IDs); err != nil {
 		return err
 	}
 	cl, err := parent.dial()
@@ -259,11 +305,30 @@ func (c *runRetryCmd) Run(a *app, parent *runCmd) error {
 		return err
 	}
 	defer cl.Close()
-	ids, err := cl.RetryRun(a.ctx, id)
-	if err != nil {
+	if len(c.IDs) == 0 {
+		sum, err := a.bulk(cl, "retry", &c.runFilter)
+		if err != nil && sum.Matched == 0 {
+			return err
+		}
+		if err == nil && (c.Wait || c.Follow) && len(sum.RunIDs) > 0 {
+			return a.await(cl, parent.Output, sum.RunIDs, c.waiting)
+		}
+		return errors.Join(a.printBulk(parent.Output, "run again", sum), err)
+	}
+	var made []domain.RunID
+	err = a.each(c.IDs, func(ref string) error {
+		id, err := runID(ref)
+		if err != nil {
+			return err
+		}
+		ids, err := cl.RetryRun(a.ctx, id)
+		made = append(made, ids...)
+		return err
+	})
+	if len(made) == 0 {
 		return err
 	}
-	return a.await(cl, parent.Output, ids, c.waiting)
+	return errors.Join(a.await(cl, parent.Output, made, c.waiting), err)
 }
 
 // errNotSucceeded is the end of a wait for runs of which one did not succeed.

@@ -13,11 +13,12 @@ import (
 
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/jobfile"
 )
 
 // waiting are the flags of commands that start runs.
 type waiting struct {
-	Wait    bool          `short:"w" env:"BELFRY_WAIT" help:"Wait until the run is finished; exit 1 if it did not succeed."`
+	Wait    bool          `short:"w" env:"BELFRY_WAIT" help:"Wait until the run is finished, saying what it waits for; exit 1 if it did not succeed."`
 	Follow  bool          `short:"f" env:"BELFRY_FOLLOW" help:"Print the run's log while it goes on, and wait."`
 	Timeout time.Duration `env:"BELFRY_WAIT_TIMEOUT" default:"0s" help:"Longest wait; 0s is no limit. The run itself goes on."`
 }
@@ -25,6 +26,8 @@ type waiting struct {
 const (
 	firstPoll   = 100 * time.Millisecond
 	slowestPoll = time.Second
+	tellEvery   = 2 * time.Second
+	mostTold    = 10
 	// mostShards is more than a broadcast has, with other runs of the job among them.
 	mostShards = 5000
 )
@@ -44,8 +47,11 @@ func (a *app) await(cl *client.Client, form string, ids []domain.RunID, w waitin
 		ctx, cancel = context.WithTimeoutCause(ctx, w.Timeout, fmt.Errorf("not finished within %s", w.Timeout))
 		defer cancel()
 	}
+	hush := a.tellWaits(ctx, cl, ids, tellEvery)
+	defer hush()
 	if w.Follow {
 		if err := a.followAll(ctx, cl, form, ids); err != nil {
+			hush()
 			if ctx.Err() != nil {
 				return a.gaveUp(ctx, cl, ids)
 			}
@@ -53,6 +59,7 @@ func (a *app) await(cl *client.Client, form string, ids []domain.RunID, w waitin
 		}
 	}
 	runs, err := waitAll(ctx, cl, ids)
+	hush()
 	if err != nil {
 		if ctx.Err() != nil {
 			return a.gaveUp(ctx, cl, ids)
@@ -81,12 +88,43 @@ func (a *app) gaveUp(ctx context.Context, cl *client.Client, ids []domain.RunID)
 	}
 	look, cancel := context.WithTimeout(a.ctx, lastLook)
 	defer cancel()
-	for _, id := range ids[:min(len(ids), 10)] {
+	for _, id := range ids[:min(len(ids), mostTold)] {
 		if r, seen := cl.Run(look, id); seen == nil && !r.State.Final() {
 			err = fmt.Errorf("%w; %s", err, unfinished(r))
 		}
 	}
 	return err
+}
+
+// tellWaits says on stderr what runs wait for that do not start, and again when that changes: they may wait for minutes, and
+// whoever waits with them should not have to guess. The caller ends it with hush before it writes to stderr itself.
+func (a *app) tellWaits(ctx context.Context, cl *client.Client, ids []domain.RunID, every time.Duration) (hush func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		told := make(map[domain.RunID]string)
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			for _, id := range ids[:min(len(ids), mostTold)] {
+				r, err := cl.Run(ctx, id)
+				if err != nil || r.Waiting == "" {
+					continue // it is on its way, or the wait itself meets the error
+				}
+				if text := unfinished(r); text != told[id] {
+					told[id] = text
+					fmt.Fprintln(a.stderr, printable(text))
+				}
+			}
+		}
+	}()
+	return func() { cancel(); <-ended }
 }
 
 // unfinished says how far a run has come and what it waits for.
@@ -225,7 +263,7 @@ func (w *logWriter) line(l domain.LogLine) error {
 		e.SetEscapeHTML(false)
 		return e.Encode(l)
 	case "yaml":
-		text, err := toYAML(l)
+		text, err := jobfile.YAML(l)
 		if err != nil {
 			return err
 		}

@@ -253,6 +253,7 @@ type Token struct {
 	Name       string          `json:"name"`
 	Role       string          `json:"role"`
 	Groups     []string        `json:"groups"`
+	Scope      string          `json:"scope"`
 	CreatedAt  *domain.Instant `json:"created_at"`
 	ExpiresAt  *domain.Instant `json:"expires_at"`
 	LastUsedAt *domain.Instant `json:"last_used_at"`
@@ -264,6 +265,7 @@ type NewToken struct {
 	Name      string          `json:"name"`
 	Role      string          `json:"role,omitempty"`
 	Groups    []string        `json:"groups,omitempty"`
+	Scope     string          `json:"scope,omitempty"` // events, or empty
 	ExpiresAt *domain.Instant `json:"expires_at,omitempty"`
 }
 

@@ -179,10 +179,19 @@ func (c *Client) once(ctx context.Context, method, path string, query url.Values
 	return nil
 }
 
+// upload is a body that is sent as it is.
+type upload struct {
+	contentType string
+	data        []byte
+}
+
 // send sends one request and returns its answer if it is a success, else an *Error. The caller closes the body.
 func (c *Client) send(ctx context.Context, method, path string, query url.Values, body any, accept string) (*http.Response, error) {
 	var reader io.Reader
-	if body != nil {
+	contentType := "application/json"
+	if file, ok := body.(upload); ok {
+		reader, contentType = bytes.NewReader(file.data), file.contentType
+	} else if body != nil {
 		data, err := json.Marshal(body)
 		if err != nil {
 			return nil, fmt.Errorf("encode the request: %w", err)
@@ -199,7 +208,10 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	}
 	req.Header.Set("Accept", accept)
 	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Type", contentType)
+	}
+	if key, ok := ctx.Value(idempotencyKey{}).(string); ok {
+		req.Header.Set("Idempotency-Key", key)
 	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)

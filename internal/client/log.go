@@ -22,9 +22,20 @@ type LogPage struct {
 	End   bool             `json:"end"`
 }
 
-// Log returns up to limit lines of a run's log from number from on, counted from 1.
+// Log returns up to limit lines of a run's log from number from on, counted from 1; below zero from the end.
 func (c *Client) Log(ctx context.Context, id domain.RunID, from int64, limit int) (LogPage, error) {
-	q := values("from", strconv.FormatInt(from, 10), "limit", strconv.Itoa(limit))
+	return c.SearchLog(ctx, id, from, limit, LogFilter{})
+}
+
+// LogFilter selects lines; an empty field selects all.
+type LogFilter struct {
+	Text   string // occurs in the line, whatever the case
+	Levels string // with commas
+}
+
+// SearchLog is Log with only the lines that fit. A page may be empty and still not be the last: see its Next.
+func (c *Client) SearchLog(ctx context.Context, id domain.RunID, from int64, limit int, f LogFilter) (LogPage, error) {
+	q := values("from", strconv.FormatInt(from, 10), "limit", strconv.Itoa(limit), "q", f.Text, "level", f.Levels)
 	return answer[LogPage](ctx, c, http.MethodGet, "/runs/"+id.String()+"/log", q, nil)
 }
 
@@ -41,7 +52,7 @@ var errEnded = errors.New("the log has ended")
 // log has ended. A connection that breaks is made again, and no line is handed over twice. An error of line
 // ends it and is returned.
 func (c *Client) FollowLog(ctx context.Context, id domain.RunID, from int64, line func(domain.LogLine) error) error {
-	next := max(from, 1)
+	next := from
 	backoff := firstBackoff
 	for broken := 0; ; {
 		before := next
@@ -95,7 +106,7 @@ func (c *Client) streamLog(ctx context.Context, id domain.RunID, next *int64, li
 			if err := json.Unmarshal([]byte(data), &l); err != nil {
 				return fmt.Errorf("understand a log line: %w", err)
 			}
-			if l.N < *next {
+			if *next > 0 && l.N < *next {
 				return nil // sent before the connection broke
 			}
 			*next = l.N + 1

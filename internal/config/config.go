@@ -34,18 +34,28 @@ type NATS struct {
 	NATSReplicas   int    `name:"nats-replicas" env:"BELFRY_NATS_REPLICAS" default:"1" help:"Copies of each JetStream stream, 1 to 5; 3 in a cluster. The same for every role." group:"servers"`
 }
 
-// Timing is how schedules are read and what counts as missed.
+// Timing is how schedules are read, what counts as missed or late, and how often that is told.
 type Timing struct {
 	TimeZone          string        `name:"time-zone" env:"BELFRY_TIME_ZONE" default:"UTC" help:"IANA time zone of schedules that name none. The same for every role." group:"engine"`
 	MisfireTolerance  time.Duration `name:"misfire-tolerance" env:"BELFRY_MISFIRE_TOLERANCE" default:"5s" help:"A fire time later than this is a misfire, 1s to 24h. Below 4s the death of a scheduler can make misfires." group:"engine"`
 	MisfireFireAllMax int           `name:"misfire-fire-all-max" env:"BELFRY_MISFIRE_FIRE_ALL_MAX" default:"100" help:"Most missed fire times that the misfire policy fire_all makes up, 1 to 10000." group:"engine"`
+	AlertEvery        time.Duration `name:"alert-every" env:"BELFRY_ALERT_EVERY" default:"1h" help:"At most one alert of a kind and job in this time, 1s to 720h; what comes meanwhile is counted. The same for every role." group:"alerts"`
+	AlertLateAfter    time.Duration `name:"alert-late-after" env:"BELFRY_ALERT_LATE_AFTER" default:"1m" help:"A run that starts later than this is told to jobs' alerts on late, 1ms to 24h. The same for every role." group:"alerts"`
 }
 
 // Keeping is when silence counts as death, and how long records are kept.
 type Keeping struct {
-	LostAfter    time.Duration `name:"lost-after" env:"BELFRY_LOST_AFTER" default:"15s" help:"Within this time of an executor's death its runs are named lost, 12s to 1h." group:"engine"`
-	LogRetention time.Duration `name:"log-retention" env:"BELFRY_LOG_RETENTION" default:"168h" help:"How long run logs are kept, 1h to 10 years." group:"engine"`
-	RunRetention time.Duration `name:"run-retention" env:"BELFRY_RUN_RETENTION" default:"720h" help:"How long finished runs are kept where the job does not say, 1h to 10 years." group:"engine"`
+	LostAfter      time.Duration `name:"lost-after" env:"BELFRY_LOST_AFTER" default:"15s" help:"Within this time of an executor's death its runs are named lost, 12s to 1h." group:"engine"`
+	LogRetention   time.Duration `name:"log-retention" env:"BELFRY_LOG_RETENTION" default:"168h" help:"How long run logs are kept, 1h to 10 years." group:"engine"`
+	RunRetention   time.Duration `name:"run-retention" env:"BELFRY_RUN_RETENTION" default:"720h" help:"How long finished runs are kept where the job does not say, 1h to 10 years." group:"engine"`
+	EventRetention time.Duration `name:"event-retention" env:"BELFRY_EVENT_RETENTION" default:"168h" help:"How long events are kept, and a repeated one is known as such, 24h to 10 years." group:"engine"`
+}
+
+// Alerts is how alerts are delivered. The same for every role that has it.
+type Alerts struct {
+	ConsoleURL       string `name:"console-url" env:"BELFRY_CONSOLE_URL" placeholder:"https://…" help:"Where people reach the console; links in alerts begin with it. There are none without it." group:"alerts"`
+	AlertDenyPrivate bool   `name:"alert-deny-private" env:"BELFRY_ALERT_DENY_PRIVATE" help:"Deliver alerts to no address of this machine or of private networks, and through no proxy." group:"alerts"`
+	SecretKey        Secret `name:"secret-key" env:"BELFRY_SECRET_KEY" placeholder:"SECRET" help:"Key that seals the secrets of alert channels in Postgres, 32 characters or more, drawn at random. They are not sealed without it. Better set in the environment than as a flag." group:"alerts"`
 }
 
 // Web is what the console serves.
@@ -61,15 +71,17 @@ type Metrics struct {
 
 // Standalone is all roles in one process. Without DatabaseURL and NATSURL it starts both inside.
 type Standalone struct {
-	DataDir    string `name:"data-dir" env:"BELFRY_DATA_DIR" default:"belfry-data" help:"Directory for all that is kept: Postgres, NATS, spooled results."`
-	Web        `embed:""`
-	NATSListen string `name:"nats" env:"BELFRY_NATS" default:"127.0.0.1:4222" help:"Address at which executors reach the NATS inside; port 0 takes a free one."`
-	Demo       bool   `name:"demo" env:"BELFRY_DEMO" help:"Add an executor (group demo) and jobs that fire at once."`
-	Database   `embed:""`
-	NATS       `embed:""`
-	Timing     `embed:""`
-	Keeping    `embed:""`
-	Log        `embed:""`
+	DataDir     string `name:"data-dir" env:"BELFRY_DATA_DIR" default:"belfry-data" help:"Directory for all that is kept: Postgres, NATS, spooled results."`
+	Web         `embed:""`
+	NATSListen  string   `name:"nats" env:"BELFRY_NATS" default:"127.0.0.1:4222" help:"Address at which executors reach the NATS inside; port 0 takes a free one."`
+	Demo        bool     `name:"demo" env:"BELFRY_DEMO" help:"Add an executor (group demo) and jobs that fire at once."`
+	AllowScript []string `name:"allow-script" env:"BELFRY_ALLOW_SCRIPT" placeholder:"LANGUAGE" help:"Script languages that the executor of --demo runs, as this user: bash, sh, python, node, php, powershell, go."`
+	Database    `embed:""`
+	NATS        `embed:""`
+	Timing      `embed:""`
+	Keeping     `embed:""`
+	Alerts      `embed:""`
+	Log         `embed:""`
 }
 
 // Scheduler is the role that decides when.
@@ -87,6 +99,7 @@ type Dispatcher struct {
 	NATS     `embed:""`
 	Timing   `embed:""`
 	Keeping  `embed:""`
+	Alerts   `embed:""`
 	Metrics  `embed:""`
 	Log      `embed:""`
 }
@@ -97,6 +110,7 @@ type Console struct {
 	Database `embed:""`
 	NATS     `embed:""`
 	Timing   `embed:""`
+	Alerts   `embed:""`
 	Log      `embed:""`
 }
 
@@ -123,11 +137,14 @@ type Migrate struct {
 }
 
 func defaultTiming() Timing {
-	return Timing{TimeZone: "UTC", MisfireTolerance: 5 * time.Second, MisfireFireAllMax: 100}
+	return Timing{
+		TimeZone: "UTC", MisfireTolerance: 5 * time.Second, MisfireFireAllMax: 100,
+		AlertEvery: domain.DefaultAlertEvery, AlertLateAfter: domain.DefaultAlertLateAfter,
+	}
 }
 
 func defaultKeeping() Keeping {
-	return Keeping{LostAfter: 15 * time.Second, LogRetention: 7 * 24 * time.Hour, RunRetention: 30 * 24 * time.Hour}
+	return Keeping{LostAfter: 15 * time.Second, LogRetention: 7 * 24 * time.Hour, RunRetention: 30 * 24 * time.Hour, EventRetention: 7 * 24 * time.Hour}
 }
 
 func defaultLog() Log   { return Log{Level: "info", Format: "auto"} }
@@ -178,12 +195,17 @@ func (c Standalone) Validate() error {
 	if c.DataDir == "" && (c.DatabaseURL == "" || c.NATSURL == "") {
 		f.Add("--data-dir", "is required: the directory for Postgres and NATS")
 	}
+	checkLanguages(&f, c.AllowScript)
+	if len(c.AllowScript) > 0 && !c.Demo {
+		f.Add("--allow-script", "needs --demo: without it there is no executor in this process; start one with belfry executor")
+	}
 	c.Web.check(&f)
 	checkAddress(&f, "--nats", c.NATSListen)
 	c.Database.check(&f, false)
 	c.NATS.check(&f, false)
 	c.Timing.check(&f)
 	c.Keeping.check(&f)
+	c.Alerts.check(&f)
 	c.Log.check(&f)
 	return f.Err("")
 }
@@ -206,6 +228,7 @@ func (c Dispatcher) Validate() error {
 	c.NATS.check(&f, true)
 	c.Timing.check(&f)
 	c.Keeping.check(&f)
+	c.Alerts.check(&f)
 	c.Metrics.check(&f)
 	c.Log.check(&f)
 	return f.Err("")
@@ -218,6 +241,7 @@ func (c Console) Validate() error {
 	c.Database.check(&f, true)
 	c.NATS.check(&f, true)
 	c.Timing.check(&f)
+	c.Alerts.check(&f)
 	c.Log.check(&f)
 	return f.Err("")
 }
@@ -241,9 +265,7 @@ func (c Executor) Validate() error {
 	}
 	checkNATSURL(&f, c.NATSURL, true)
 	between(&f, "--capacity", c.Capacity, 1, 65536)
-	for _, language := range c.AllowScript {
-		checkOneOf(&f, "--allow-script", language, domain.ScriptLanguages...)
-	}
+	checkLanguages(&f, c.AllowScript)
 	between(&f, "--drain-timeout", c.DrainTimeout, 0, 24*time.Hour)
 	c.Metrics.check(&f)
 	c.Log.check(&f)
@@ -288,6 +310,8 @@ func (t Timing) check(f *domain.Faults) {
 	}
 	between(f, "--misfire-tolerance", t.MisfireTolerance, time.Second, 24*time.Hour)
 	between(f, "--misfire-fire-all-max", t.MisfireFireAllMax, 1, 10_000)
+	between(f, "--alert-every", t.AlertEvery, time.Second, 720*time.Hour)
+	between(f, "--alert-late-after", t.AlertLateAfter, time.Millisecond, 24*time.Hour)
 }
 
 const tenYears = 10 * 365 * 24 * time.Hour
@@ -297,6 +321,16 @@ func (k Keeping) check(f *domain.Faults) {
 	between(f, "--lost-after", k.LostAfter, 12*time.Second, time.Hour)
 	between(f, "--log-retention", k.LogRetention, time.Hour, tenYears)
 	between(f, "--run-retention", k.RunRetention, time.Hour, tenYears)
+	between(f, "--event-retention", k.EventRetention, 24*time.Hour, tenYears)
+}
+
+func (a Alerts) check(f *domain.Faults) {
+	if u, err := url.Parse(a.ConsoleURL); a.ConsoleURL != "" && (err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "") {
+		f.Add("--console-url", "is not an http or https URL such as https://belfry.example.org")
+	}
+	if n := len(a.SecretKey); n > 0 && n < 32 {
+		f.Add("--secret-key", "must have 32 characters or more, drawn at random, such as by: openssl rand -base64 32")
+	}
 }
 
 func (w Web) check(f *domain.Faults) { checkAddress(f, "--http", w.HTTP) }
@@ -310,6 +344,12 @@ func (m Metrics) check(f *domain.Faults) {
 func (l Log) check(f *domain.Faults) {
 	checkOneOf(f, "--log-level", l.Level, "debug", "info", "warn", "error")
 	checkOneOf(f, "--log-format", l.Format, "auto", "text", "json")
+}
+
+func checkLanguages(f *domain.Faults, languages []string) {
+	for _, language := range languages {
+		checkOneOf(f, "--allow-script", language, domain.ScriptLanguages...)
+	}
 }
 
 func checkAddress(f *domain.Faults, flag, address string) {

@@ -36,14 +36,17 @@ func TestValidateNamesAllFaults(t *testing.T) {
 	standalone := DefaultStandalone()
 	standalone.DataDir, standalone.HTTP, standalone.NATSListen = "", "8080", "127.0.0.1:70000"
 	standalone.TimeZone, standalone.MisfireTolerance, standalone.MisfireFireAllMax = "Local", 0, 0
-	standalone.LostAfter, standalone.LogRetention, standalone.RunRetention = 1, 1, 1
+	standalone.LostAfter, standalone.LogRetention, standalone.RunRetention, standalone.EventRetention = 1, 1, 1, 1
 	standalone.NATSReplicas, standalone.NATSAccount, standalone.NATSURL = 0, "", "http://x"
+	alone := DefaultStandalone()
+	alone.AllowScript = []string{"perl"} // and no demo
 	for _, c := range []struct {
 		settings interface{ Validate() error }
 		flags    string
 	}{
 		{executor, "--group --nats-url --capacity --allow-script --drain-timeout --metrics --log-level --log-format"},
-		{standalone, "--data-dir --http --nats --nats-url --nats-replicas --nats-account --time-zone --misfire-tolerance --misfire-fire-all-max --lost-after --log-retention --run-retention"},
+		{standalone, "--data-dir --http --nats --nats-url --nats-replicas --nats-account --time-zone --misfire-tolerance --misfire-fire-all-max --lost-after --log-retention --run-retention --event-retention"},
+		{alone, "--allow-script --allow-script"},
 		{DefaultScheduler(), "--database-url --nats-url"},
 		{DefaultDispatcher(), "--database-url --nats-url"},
 		{DefaultConsole(), "--database-url --nats-url"},

@@ -22,6 +22,15 @@ type Definitions map[VersionKey]*Definition
 // Of returns one version, nil if it is not among them.
 func (d Definitions) Of(job JobID, version int) *Definition { return d[VersionKey{job, version}] }
 
+// WaitsAs names the room that runs of the job wait for which may run on the given instance only, or on any where it is "".
+func (d *Definition) WaitsAs(pin string) WaitingKey {
+	k := WaitingKey{Group: d.Group, Target: d.Target(), Pin: pin}
+	if pin == "" && d.Route.Asks() {
+		k.Apart = d.JobID
+	}
+	return k
+}
+
 // Target names what an instance must offer to run the job: a handler, or a script language.
 func (s *JobSpec) Target() string {
 	if s.Script != nil {
@@ -166,4 +175,6 @@ type FollowUp struct {
 	// Otherwise ChildJob is to run because the parent RunID ended at EndedAt.
 	ChildJob JobID
 	EndedAt  time.Time
+	// Or, where it is set, Alert is to be told.
+	Alert *AlertNote
 }

@@ -21,11 +21,28 @@ type Admission struct {
 
 // Admitted is what Admit did. An entry that is in none of the lists was taken, changed or ended by somebody else.
 type Admitted struct {
-	Bound   []LiveRun // offer them
-	Waiting []LiveRun // queued; no instance could take them
-	Held    []RunID   // an earlier run of the job is unfinished
-	Later   []Due     // not yet due, and the slot is taken: try again at due
-	Ended   []Change  // dropped by the block policy
+	Bound    []LiveRun // offer them
+	Waiting  []LiveRun // queued; no instance could take them
+	Held     []RunID   // an earlier run of the job is unfinished
+	Later    []Due     // not yet due, and the slot is taken: try again at due
+	Ended    []Change  // dropped by the block policy
+	Kills    []LiveRun // covered, and an instance has them: tell it
+	Released []Due     // held runs whose turn has come: fire them
+}
+
+// What held runs say they wait for.
+const (
+	WaitsItsTurn = "an earlier run of the job is unfinished"
+	WaitsToCover = "the run of the job that it covers has not ended yet"
+)
+
+// Unassigned is what AssignWaiting did to runs other than to bind them.
+type Unassigned struct {
+	Expand   []LiveRun // broadcasts whose turn is ExpandBroadcast's
+	Ended    []Change  // dropped by the block policy
+	Kills    []LiveRun // covered, and an instance has them: tell it
+	Released []Due     // held runs whose turn has come: fire them
+	Later    []Due     // not yet due, and the slot is taken: they wait on, and are to be looked at again at due
 }
 
 // SettleResult is what Settle did.
@@ -42,6 +59,16 @@ type WaitingKey struct {
 	Group  string
 	Target string // as JobSpec.Target
 	Pin    string
+	// Apart is the job whose runs wait apart from all others, as its instances are asked first; 0 for most.
+	Apart JobID
+}
+
+// Turns are runs of a job about to be routed by how its instances were used.
+type Turns struct {
+	Route Route
+	Runs  int
+	Known []string // the instances that offer the job's handler
+	Open  []string // those of them that have room, which get the runs
 }
 
 // WaitingRun is a run that AssignWaiting offers to its caller's choice.
@@ -79,6 +106,9 @@ type ShardBinding struct {
 type BoundBoot struct {
 	Group, Instance, BootID string
 	Runs                    int
+	Silent                  int // of Runs: still queued some time after due, and nobody knows whether they were started
+	Running                 int // of Runs: said to run
+	Overdue                 int // of Runs: past their timeout and its grace
 }
 
 // KillResult is what a request to kill came to.

@@ -19,6 +19,7 @@ const (
 	FateNotDue        FireFate = "not_due"        // its due instant is still to come
 	FateUndecided     FireFate = "undecided"      // planning has not come to it yet
 	FateSchedulerAway FireFate = "scheduler_away" // planning has not come to it, as no scheduler is at work
+	FatePaused        FireFate = "paused"         // its group is paused: the misfire policy decides when that is over
 	FateRetention     FireFate = "retention"      // the runs of its day are no longer kept
 	FateUnexplained   FireFate = "unexplained"    // neither a run nor a reason: a bug, or somebody's SQL
 )
@@ -26,7 +27,7 @@ const (
 // FireFates are all fates, the worst first.
 var FireFates = []FireFate{
 	FateUnexplained, FateDoubled, FateMissed, FateSchedulerAway, FateNotStarted, FateLate, FateHeld, FateWaiting,
-	FateUndecided, FateEdited, FateDisabled, FateRetention, FateNotDue, FateRan,
+	FateUndecided, FatePaused, FateEdited, FateDisabled, FateRetention, FateNotDue, FateRan,
 }
 
 // FireFinding says what became of neighbouring fire times of a job that share a fate and its cause.

@@ -75,6 +75,9 @@ func TestComputedIDsDiffer(t *testing.T) {
 	add("child 1", ChildRunID(a, 1, instant))
 	add("child 2", ChildRunID(a, 2, instant))
 	add("child 1 of another", ChildRunID(b, 1, instant))
+	add("event, trigger 1", EventRunID(a, 1))
+	add("event, trigger 2", EventRunID(a, 2))
+	add("another event, trigger 1", EventRunID(b, 1))
 	if ScheduledRunID(7, instant, 0) != ScheduledRunID(7, instant.Truncate(time.Millisecond).In(time.FixedZone("x", 3600)), 0) {
 		t.Error("the id depends on the zone or on less than a millisecond")
 	}

@@ -112,6 +112,12 @@ const (
 	RouteBroadcast           Route = "broadcast"
 )
 
+// Asks reports whether the route asks the instances before it chooses.
+func (r Route) Asks() bool { return r == RouteFailover || r == RouteBusyover }
+
+// ByUse reports whether the route goes by how the instances were used.
+func (r Route) ByUse() bool { return r == RouteLeastFrequentlyUsed || r == RouteLeastRecentlyUsed }
+
 // Block says what happens to a run that comes due while another run of its job is unfinished.
 type Block string
 
@@ -131,13 +137,6 @@ const (
 	ScopeCluster  BlockScope = "cluster"
 	ScopeInstance BlockScope = "instance"
 )
-
-// Script is source code that an executor runs instead of a handler.
-type Script struct {
-	Language string `json:"language"`
-	Code     string `json:"code"`
-	Remark   string `json:"remark"`
-}
 
 // RetryBackoff is the wait before a retry: Initial, multiplied by Factor each time, at most Max.
 type RetryBackoff struct {
@@ -177,8 +176,8 @@ func (on ChildOn) Matches(s State) bool {
 
 // Alert says which channels hear of which turns of the job.
 type Alert struct {
-	Channels []string `json:"channels"`
-	On       []string `json:"on"`
+	Channels []string    `json:"channels"`
+	On       []AlertKind `json:"on"`
 }
 
 // The defaults and bounds of a job's fields.
@@ -188,6 +187,7 @@ const (
 	MaxMessageBytes      = 16 << 10
 	MaxOutputBytes       = 64 << 10
 	MaxHeldRuns          = 1000 // per job, then queue_full
+	FairRounds           = 256  // offers of a run that its instances may hand back before its start deadline holds without grace
 	MaxRetries           = 100
 	MaxTags              = 16
 	MaxChildren          = 100
@@ -202,7 +202,7 @@ func DefaultJobSpec() JobSpec {
 		Block: BlockSerial, BlockScope: ScopeCluster,
 		StartDeadline: Duration(DefaultStartDeadline),
 		RetryBackoff:  RetryBackoff{Initial: Duration(time.Second), Factor: 2, Max: Duration(5 * time.Minute)},
-		Children:      []Child{}, Alert: Alert{Channels: []string{}, On: []string{}},
+		Children:      []Child{}, Alert: Alert{Channels: []string{}, On: []AlertKind{}},
 	}
 }
 
@@ -238,12 +238,7 @@ func (s *JobSpec) Normalize() {
 	if s.Children == nil {
 		s.Children = []Child{}
 	}
-	if s.Alert.Channels == nil {
-		s.Alert.Channels = []string{}
-	}
-	if s.Alert.On == nil {
-		s.Alert.On = []string{}
-	}
+	s.Alert.normalize()
 }
 
 func setIfZero[T comparable](p *T, v T) {
@@ -304,13 +299,7 @@ func (s *JobSpec) validateTarget(f *Faults) {
 		f.Add("script", "give either handler or script, not both")
 	}
 	if s.Script != nil {
-		oneOf(f, "script.language", s.Script.Language, ScriptLanguages...)
-		if len(s.Script.Code) > 256<<10 {
-			f.Add("script.code", "is over 256 KiB")
-		} else {
-			f.text("script.code", s.Script.Code, 1, 256<<10)
-		}
-		f.text("script.remark", s.Script.Remark, 0, 1024)
+		s.Script.check(f, "script.")
 	}
 	for i, c := range s.Children {
 		at := fmt.Sprintf("children[%d].", i)
@@ -322,16 +311,8 @@ func (s *JobSpec) validateTarget(f *Faults) {
 	if len(s.Children) > MaxChildren {
 		f.Add("children", fmt.Sprintf("at most %d are allowed", MaxChildren))
 	}
-	for i, name := range s.Alert.Channels {
-		f.text(fmt.Sprintf("alert.channels[%d]", i), name, 1, 128)
-	}
-	for i, on := range s.Alert.On {
-		oneOf(f, fmt.Sprintf("alert.on[%d]", i), on, "failed", "recovered", "missed", "late")
-	}
+	s.Alert.validate(f)
 }
-
-// ScriptLanguages are the languages a script may be written in.
-var ScriptLanguages = []string{"bash", "sh", "python", "node", "php", "powershell", "go"}
 
 func (s *JobSpec) validatePolicies(f *Faults) {
 	oneOf(f, "misfire", s.Misfire, MisfireSkip, MisfireFireOnce, MisfireFireAll)
@@ -385,6 +366,13 @@ func (b RetryBackoff) Backoff(attempt int, random float64) time.Duration {
 	}
 	d = min(d, float64(b.Max))
 	return time.Duration(d * (0.9 + 0.2*random))
+}
+
+// Plain reports whether a run of the job that succeeds leaves nothing else to be done: no slot to hand on, no child, no next
+// fire of a chain, no join, no alert about a recovery or a late start.
+func (s *JobSpec) Plain() bool {
+	return !s.NeedsSlot() && len(s.Children) == 0 && s.Schedule.Kind != ScheduleFixedDelay && s.Route != RouteBroadcast &&
+		!s.Alert.Wants(AlertRecovered) && !s.Alert.Wants(AlertLate)
 }
 
 // NeedsSlot reports whether runs of the job take a block slot. Parallel ones and, for now, nobody else do without.

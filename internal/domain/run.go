@@ -1,5 +1,10 @@
 package domain
 
+import (
+	"slices"
+	"strings"
+)
+
 // Run is the durable record of one firing, or of one shard of it, as the REST API shows it.
 type Run struct {
 	ID           RunID     `json:"id"`
@@ -58,13 +63,17 @@ type Shard struct {
 
 // Group is an executor group: the shared name of executors that serve the same handlers.
 type Group struct {
-	Name        string   `json:"name"`
-	Description string   `json:"description"`
-	CreatedAt   Instant  `json:"created_at"`
-	UpdatedAt   Instant  `json:"updated_at"`
-	Jobs        int      `json:"jobs"`
-	Instances   int      `json:"instances"`
-	PausedAt    *Instant `json:"paused_at,omitempty"`
+	Name        string  `json:"name"`
+	Description string  `json:"description"`
+	CreatedAt   Instant `json:"created_at"`
+	UpdatedAt   Instant `json:"updated_at"`
+	Jobs        int     `json:"jobs"`
+	Instances   int     `json:"instances"`
+	// While its jobs' schedules are paused: since when, until when (nobody knows: null), why, and who did it.
+	PausedAt    *Instant `json:"paused_at"`
+	PausedUntil *Instant `json:"paused_until"`
+	PauseReason string   `json:"pause_reason"`
+	PausedBy    string   `json:"paused_by"`
 }
 
 // Missed is one entry of a job's missed ledger: fire times that were dropped, and why.
@@ -101,4 +110,15 @@ type Instance struct {
 	Host      string            `json:"host"`
 	StartedAt Instant           `json:"started_at"`
 	SeenAt    Instant           `json:"seen_at"`
+}
+
+// Offers reports whether the instance offers a target (JobSpec.Target).
+func (i *Instance) Offers(target string) bool { return Offers(i.Handlers, i.Languages, target) }
+
+// Offers reports whether a target is among the given handlers and script languages.
+func Offers(handlers, languages []string, target string) bool {
+	if language, isScript := strings.CutPrefix(target, ScriptTarget("")); isScript {
+		return slices.Contains(languages, language)
+	}
+	return slices.Contains(handlers, target)
 }

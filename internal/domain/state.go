@@ -15,6 +15,9 @@ const (
 	Skipped   State = "skipped"   // its block policy dropped it before it started
 )
 
+// Causes are all causes of runs.
+var Causes = []Cause{CauseSchedule, CauseMisfire, CauseManual, CauseAPI, CauseEvent, CauseChild, CauseBackfill}
+
 // States are all states in the order of a run's life.
 var States = []State{Pending, Queued, Running, Retrying, Succeeded, Failed, Cancelled, Skipped}
 
@@ -73,6 +76,12 @@ const (
 	ReasonBadScript       Reason = "bad_script"
 	ReasonUnsupported     Reason = "unsupported"
 )
+
+// Reasons are all reasons that a run may have.
+var Reasons = []Reason{
+	ReasonHandlerError, ReasonHandlerPanic, ReasonHandlerNotFound, ReasonTimeout, ReasonLost, ReasonNoExecutor, ReasonQueueFull,
+	ReasonKilled, ReasonDiscarded, ReasonCovered, ReasonJobDeleted, ReasonBadScript, ReasonUnsupported,
+}
 
 // Cause says why a run exists.
 type Cause string

@@ -3,14 +3,26 @@ package domain
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 )
 
 // Duration is a time.Duration that is written as a Go duration string, such as "1m30s", in JSON and YAML.
 type Duration time.Duration
 
-// MarshalText writes the Go form.
-func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+// String writes the Go form without the units that are zero at its end: "10m", where the standard library writes "10m0s".
+func (d Duration) String() string {
+	text := time.Duration(d).String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}
+
+// MarshalText writes the form of String.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // UnmarshalText reads the Go form; the empty string is 0.
 func (d *Duration) UnmarshalText(b []byte) error {

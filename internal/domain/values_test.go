@@ -110,7 +110,7 @@ func TestValidateNamesTheField(t *testing.T) {
 		"child without id":     {func(s *JobSpec) { s.Children = []Child{{On: OnAlways}} }, "children[0].job_id"},
 		"child on odd":         {func(s *JobSpec) { s.Children = []Child{{JobID: 1, On: "odd"}} }, "children[0].on"},
 		"too many children":    {func(s *JobSpec) { s.Children = slices.Repeat([]Child{{1, OnAlways}}, MaxChildren+1) }, "children"},
-		"alert on odd":         {func(s *JobSpec) { s.Alert.On = []string{"odd"} }, "alert.on[0]"},
+		"alert on odd":         {func(s *JobSpec) { s.Alert.On = []AlertKind{"odd"} }, "alert.on[0]"},
 	}
 	var all JobSpec
 	for name, tt := range tests {
@@ -175,5 +175,16 @@ func TestTargets(t *testing.T) {
 	s.Handler, s.Script = "", &Script{Language: "sh"}
 	if s.Target() != "script:sh" {
 		t.Error(s.Target())
+	}
+}
+
+func TestDurationIsShort(t *testing.T) {
+	for text, want := range map[string]string{
+		"10m": "10m", "90s": "1m30s", "1h30m": "1h30m", "24h": "24h", "0s": "0s", "100s": "1m40s", "10s": "10s", "1h0m5s": "1h0m5s", "20m0.5s": "20m0.5s",
+	} {
+		var d Duration
+		if err := d.UnmarshalText([]byte(text)); err != nil || d.String() != want {
+			t.Errorf("%s is written as %s, want %s; %v", text, d, want, err)
+		}
 	}
 }

@@ -151,7 +151,7 @@ func (c *cluster) agent(instance string, args ...string) *process {
 	c.t.Helper()
 	args = append([]string{"executor", "--group", group, "--instance", instance, "--nats-url", c.natsFor, "--allow-command",
 		"--spool-dir", filepath.Join(c.dir, "spool-"+instance), "--log-format", "json"}, args...)
-	return launch(c.t, instance, "belfry", c.dir, []string{"BELFRY_TOKEN=" + c.join}, args...)
+	return launch(c.t, instance, "belfry", c.dir, []string{"BELFRY_TOKEN=" + c.join, "TMPDIR=" + c.dir}, args...)
 }
 
 func (c *cluster) listed(instance string) bool {

@@ -128,9 +128,7 @@ func TestLogsWhileRunning(t *testing.T) {
 	if !errors.Is(err, enough) || streamed[0] != "line 1" || streamed[7] != "line 8" {
 		t.Errorf("the stream gave %q and ended with %v", streamed, err)
 	}
-	if r := c.run(id); r.State != domain.Running {
-		t.Errorf("the run is %s", r.State)
-	}
+	eventually(t, patience, "the run is shown as running", func() bool { return c.run(id).State == domain.Running })
 
 	follower := c.cli("run", "log", "-f", id.String())
 	follower.says("line 12")

@@ -34,6 +34,10 @@ func TestMain(m *testing.M) {
 		os.Exit(belfry())
 	case "nats":
 		os.Exit(rig.NATSServer())
+	case "nats-pub":
+		os.Exit(natsPub())
+	case "curl":
+		os.Exit(curl())
 	default:
 		// These tests wait far more than they compute, so that more of them fit beside each other than there are
 		// cores. The flag of that name, if given, still counts, as flags are parsed after this.

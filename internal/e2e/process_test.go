@@ -32,10 +32,15 @@ func launch(t testing.TB, name, as, dir string, extra []string, args ...string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{name: name, t: t, cmd: exec.Command(self, args...), stdout: newLines(), stderr: newLines(), ended: make(chan struct{})}
+	return start(t, name, exec.Command(self, args...), dir, append([]string{envAs + "=" + as}, extra...))
+}
+
+// start starts a command as a process of the test.
+func start(t testing.TB, name string, cmd *exec.Cmd, dir string, extra []string) *process {
+	t.Helper()
+	p := &process{name: name, t: t, cmd: cmd, stdout: newLines(), stderr: newLines(), ended: make(chan struct{})}
 	p.cmd.Dir = dir
-	p.cmd.Env = append(rig.Env(), "HOME="+dir, envAs+"="+as)
-	p.cmd.Env = append(p.cmd.Env, extra...)
+	p.cmd.Env = append(append(rig.Env(), "HOME="+dir), extra...)
 	// A group of its own, so that a Ctrl-C for the test does not end what the test is about to end itself.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	rig.DieWithTest(p.cmd.SysProcAttr)

@@ -29,7 +29,7 @@ func TestFreshStart(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	begin := time.Now()
-	first := standalone(t, dir, nil, "--demo")
+	first := standalone(t, dir, nil, "--demo", "--allow-script", "sh")
 	server := first.says("console: ")
 	if natsURL := first.says("nats: "); !strings.HasPrefix(natsURL, "nats://127.0.0.1:") {
 		t.Errorf("it printed nats: %s", natsURL)
@@ -44,6 +44,7 @@ func TestFreshStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	demoScript(t, api)
 	second := standalone(t, dir, nil)
 	if code := second.exit(); code != 1 {
 		t.Errorf("a second one on the same directory ended with code %d", code)
@@ -67,6 +68,23 @@ func TestFreshStart(t *testing.T) {
 	if code := again.exit(); code != 0 {
 		t.Errorf("after SIGTERM it ended with code %d", code)
 	}
+}
+
+// demoScript runs the script of a demo that may run scripts.
+func demoScript(t *testing.T, api *client.Client) {
+	t.Helper()
+	job, err := api.JobByName(t.Context(), "demo", "disk-space")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := api.TriggerJob(t.Context(), job.ID, client.Trigger{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, "the demo's script has run", func() bool {
+		r, err := api.Run(t.Context(), ids[0])
+		return err == nil && r.State == domain.Succeeded && strings.HasSuffix(r.Output, "% used")
+	})
 }
 
 // demoRuns waits for runs of the demo that were fired by schedule and succeeded, and returns them.
@@ -121,6 +139,13 @@ func TestStandaloneSurvivesPostgresKill(t *testing.T) {
 	p := standalone(t, dir, []string{"BELFRY_ADMIN_PASSWORD=" + adminPassword}, "--demo")
 	api, _ := logIn(t, p.says("console: "), adminPassword)
 	p.says("nats: ")
+	eventually(t, patience, "the demo's executor is there", func() bool {
+		list, err := api.Instances(t.Context(), "demo")
+		if err == nil && len(list) == 1 && len(list[0].Languages) > 0 {
+			t.Fatalf("without being told to, the demo runs scripts in %v", list[0].Languages)
+		}
+		return err == nil && len(list) == 1
+	})
 	var jobs []domain.Job
 	for _, name := range []string{"one", "two", "three"} {
 		spec := domain.DefaultJobSpec()

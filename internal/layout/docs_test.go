@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/tools/go/packages"
 
+	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/wire"
 )
 
@@ -115,6 +116,28 @@ func TestWirePageCanFail(t *testing.T) {
 	} {
 		if err := checkWireExample(test.name, test.example); (err == nil) != test.ok {
 			t.Errorf("%s %s: got %v", test.name, test.example, err)
+		}
+	}
+}
+
+var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)\n *```")
+
+// TestJobExamples: the jobs on the page about routes are valid.
+func TestJobExamples(t *testing.T) {
+	blocks := jsonBlock.FindAllStringSubmatch(pages(t)["docs/routes.md"], -1)
+	if len(blocks) == 0 {
+		t.Fatal("there is no example")
+	}
+	for _, m := range blocks {
+		spec := domain.DefaultJobSpec()
+		dec := json.NewDecoder(strings.NewReader(m[1]))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&spec); err != nil {
+			t.Errorf("%s: %v", m[1], err)
+			continue
+		}
+		if err := spec.Validate(); err != nil {
+			t.Errorf("%s: %v", m[1], err)
 		}
 	}
 }

@@ -1,15 +1,19 @@
 // Package natsauth decides who may use which NATS subjects. The embedded server of standalone and an external
 // cluster follow the same rules, because both ask this package through NATS auth callout.
 //
-// # Two kinds of clients
+// # Three kinds of clients
 //
 // The system side (scheduler, dispatcher, console) is a user of the server's own configuration, may use every
 // subject of the account and is never asked about here.
 //
-// Everybody else is an executor. It connects with its group's token and nothing more, in Go nats.Token(token),
+// Most others are executors. One connects with its group's token and nothing more, in Go nats.Token(token),
 // in any language the auth_token of CONNECT or nats://TOKEN@host. The server does not know tokens: it sends
 // each such log-in to $SYS.REQ.USER.AUTH, a Responder asks its Verifier whose token it is, and answers with a
 // user JWT that holds Permissions(group). Any number of Responders run side by side as one queue group.
+//
+// Senders of events are the third: they connect with an API token of scope events, whose rights are of all groups, since a
+// message on NATS does not say who sent it, and may publish events and nothing else. Their inbox prefix is
+// InboxPrefix(SenderName(id of the token)); who publishes without waiting for an answer needs none.
 //
 // # What an executor must set
 //

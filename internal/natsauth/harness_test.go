@@ -27,8 +27,21 @@ const bound = 10 * time.Second
 type tokens struct {
 	mu     sync.Mutex
 	groups map[string]string
+	sender string // the token of sender 7; empty: there is none
 	err    error
 	hang   bool
+}
+
+func (v *tokens) SenderOfToken(_ context.Context, token string) (int64, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.err != nil {
+		return 0, v.err
+	}
+	if token == "" || token != v.sender {
+		return 0, domain.NewError(domain.NotFound, "no such token")
+	}
+	return 7, nil
 }
 
 func (v *tokens) GroupOfToken(ctx context.Context, token string) (string, error) {
@@ -85,7 +98,7 @@ func newWorld(t *testing.T, lifetime time.Duration) *world {
 	if err := natsinfra.Ensure(ctx, w.js, 1); err != nil {
 		t.Fatal(err)
 	}
-	w.responder, err = natsauth.New(natsauth.Config{Verifier: w.tokens, Issuer: server.Issuer(), Lifetime: lifetime})
+	w.responder, err = natsauth.New(natsauth.Config{Verifier: w.tokens, Senders: w.tokens, Issuer: server.Issuer(), Lifetime: lifetime})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,11 +3,13 @@ package natsauth
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/jwt/v2"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // An executor answers an offer within 2 s or not at all, and everything else sooner. The bound leaves room for
@@ -42,5 +44,18 @@ func Permissions(group string) (jwt.Permissions, error) {
 	}, nil
 }
 
-// InboxPrefix returns the prefix that an executor of the group must set for its inboxes.
+// SenderName names the sender of events that an API token stands for. No group is called so.
+func SenderName(tokenID int64) string { return senderPrefix + strconv.FormatInt(tokenID, 10) }
+
+const senderPrefix = "EVENTS_"
+
+// SenderPermissions returns what a sender of events may do: publish them, and hear that JetStream has them.
+func SenderPermissions(sender string) jwt.Permissions {
+	return jwt.Permissions{
+		Sub: jwt.Permission{Allow: jwt.StringList{InboxPrefix(sender) + ".>"}},
+		Pub: jwt.Permission{Allow: jwt.StringList{wire.EventSubject(">")}},
+	}
+}
+
+// InboxPrefix returns the prefix that an executor of the group, or a sender of events, must set for its inboxes.
 func InboxPrefix(group string) string { return "_INBOX_" + group }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,9 +51,17 @@ type Verifier interface {
 	GroupOfToken(ctx context.Context, token string) (group string, err error)
 }
 
+// Senders knows the API tokens that send events.
+type Senders interface {
+	// SenderOfToken returns the id of the token. Its errors are those of Verifier.
+	SenderOfToken(ctx context.Context, token string) (id int64, err error)
+}
+
 // Config says how a Responder answers. Only Verifier and Issuer are required.
 type Config struct {
 	Verifier Verifier
+	// Senders are let in beside executors; nil: none are.
+	Senders Senders
 	// Issuer is the account key that the server's auth_callout names as its issuer, with its seed.
 	Issuer nkeys.KeyPair
 	// Account is the NATS account that executors are placed in.
@@ -267,13 +276,13 @@ func (r *Responder) group(ctx context.Context, req *jwt.AuthorizationRequestClai
 	}
 	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
-	group, err := r.cfg.Verifier.GroupOfToken(ctx, token)
+	group, err := r.verify(ctx, token)
 	switch {
 	case err == nil:
 		r.known.add(token, group)
 		r.allowed.Add(1)
 		return group, nil
-	case domain.CodeOf(err) == domain.Unavailable, errors.Is(err, context.DeadlineExceeded):
+	case away(err):
 		if group, ok := r.known.group(token); ok {
 			r.fromCache.Add(1)
 			return group, nil
@@ -290,10 +299,36 @@ func (r *Responder) group(ctx context.Context, req *jwt.AuthorizationRequestClai
 	}
 }
 
+// verify asks whose token it is: a group's, or a sender's.
+func (r *Responder) verify(ctx context.Context, token string) (string, error) {
+	group, err := r.cfg.Verifier.GroupOfToken(ctx, token)
+	if err == nil || r.cfg.Senders == nil || away(err) {
+		return group, err
+	}
+	id, senderErr := r.cfg.Senders.SenderOfToken(ctx, token)
+	switch {
+	case senderErr == nil:
+		return SenderName(id), nil
+	case away(senderErr):
+		return "", senderErr
+	}
+	return "", err
+}
+
+// away reports whether nobody can tell now.
+func away(err error) bool {
+	return domain.CodeOf(err) == domain.Unavailable || errors.Is(err, context.DeadlineExceeded)
+}
+
 func (r *Responder) userJWT(group, userKey string, now time.Time) (string, error) {
-	permissions, err := Permissions(group)
-	if err != nil {
-		return "", err
+	var permissions jwt.Permissions
+	if strings.HasPrefix(group, senderPrefix) {
+		permissions = SenderPermissions(group)
+	} else {
+		var err error
+		if permissions, err = Permissions(group); err != nil {
+			return "", err
+		}
 	}
 	user := jwt.NewUserClaims(userKey)
 	user.Name = group // what the server shows as the connection's user

@@ -9,6 +9,7 @@ package plan
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
@@ -47,6 +48,10 @@ type Job struct {
 	// Stranded are runs that were planned and that no Fire has ever admitted, although they are past due by more
 	// than the tolerance: their scheduler died. In order of fire time, all before NextFire.
 	Stranded []Stranded
+	// Paused are the pauses of the job's group that are not over, or that ended after NextFire.
+	Paused []domain.Pause
+	// Closing says that the version ends now: what a pause has held up of it is decided, and dropped.
+	Closing bool
 }
 
 // Stranded is a planned run that was never admitted.
@@ -64,6 +69,7 @@ type Decision struct {
 	NextFire       time.Time      // the first undecided fire time; zero when there is none
 	NextDue        time.Time      // its due instant
 	DecidedThrough time.Time      // zero when nothing was ever decided
+	Parked         bool           // a pause holds NextFire up, and NextDue is when to look again
 }
 
 // Run is a run to insert.
@@ -79,6 +85,9 @@ type Run struct {
 func Decide(j Job, now time.Time, set Settings) Decision {
 	now = now.Truncate(time.Millisecond) // the precision of every instant that a compare-and-set checks
 	d := Decision{DecidedThrough: j.Decided}
+	if d.parkStranded(j, now, set) {
+		return d
+	}
 	missed := missedTimes{stranded: j.Stranded}
 	scan := scanMax + set.FireAllMax
 	fire := j.NextFire
@@ -87,7 +96,13 @@ func Decide(j Job, now time.Time, set Settings) Decision {
 		if due.After(now.Add(max(set.Ahead, set.Horizon))) {
 			break
 		}
-		if due.Before(now.Add(-set.Tolerance)) {
+		late := due.Before(now.Add(-set.Tolerance))
+		pause := domain.PauseAt(j.Paused, due)
+		if until := j.heldUp(pause, late, due, now); !until.IsZero() {
+			d.park(j, fire, until, set)
+			break
+		}
+		if late || pause != nil {
 			if len(missed.fresh) >= scan {
 				break
 			}
@@ -109,6 +124,9 @@ func Decide(j Job, now time.Time, set Settings) Decision {
 		missed.more = true
 	}
 	d.judge(j, missed, now, set)
+	if d.Parked {
+		return d
+	}
 	d.NextFire = fire
 	if j.Schedule.Kind() == domain.ScheduleFixedDelay && fire.IsZero() && len(d.Runs) == 0 && len(missed.fresh) > 0 && !d.firesMissed() {
 		// A dropped fire of fixed_delay has no end that could set the next one, so the chain goes on from here.
@@ -118,6 +136,52 @@ func Decide(j Job, now time.Time, set Settings) Decision {
 		d.NextDue = j.Schedule.Due(j.ID, d.NextFire)
 	}
 	return d
+}
+
+// lookAgain is after how long a job is looked at again whose group's pause has no end yet. Whoever ends the pause has
+// it looked at, so that this matters only if that is lost.
+const lookAgain = 24 * time.Hour
+
+// heldUp returns until when a fire time is held up by a pause, zero if it is not. While its group is paused, what is due
+// in the pause and what was missed before is left, so that the misfire policy decides about all of it at once.
+func (j *Job) heldUp(pause *domain.Pause, late bool, due, now time.Time) time.Time {
+	if pause == nil || pause.Over(now) {
+		if pause == nil && !late {
+			return time.Time{}
+		}
+		pause = domain.PauseAt(j.Paused, now)
+	}
+	switch {
+	case pause == nil || j.Closing && !due.After(now):
+		return time.Time{}
+	case pause.To.IsZero():
+		return now.Add(lookAgain)
+	}
+	return pause.To
+}
+
+// park leaves the fire times from fire on until a pause is over. What is due is looked for ahead of time.
+func (d *Decision) park(j Job, fire, until time.Time, set Settings) {
+	d.Parked, d.NextFire, d.NextDue = true, fire, until.Add(set.Horizon)
+	if due := j.Schedule.Due(j.ID, fire); due.After(d.NextDue) {
+		d.NextDue = due
+	}
+}
+
+// parkStranded takes back what a dead scheduler left behind, if a pause holds it up: nothing is made up for in a pause.
+// Of a job that has nothing planned after it, such as one that was disabled since, it is judged at once.
+func (d *Decision) parkStranded(j Job, now time.Time, set Settings) bool {
+	pause := domain.PauseAt(j.Paused, now)
+	if pause == nil || j.Closing || len(j.Stranded) == 0 || j.NextFire.IsZero() {
+		return false
+	}
+	for _, s := range j.Stranded {
+		d.Drop = append(d.Drop, s.RunID)
+	}
+	first := j.Stranded[0].FireTime
+	d.DecidedThrough = first.Add(-time.Millisecond)
+	d.park(j, first, j.heldUp(nil, true, now, now), set)
+	return true
 }
 
 func next(s *schedule.Schedule, after time.Time) time.Time {
@@ -164,7 +228,11 @@ func (d *Decision) judge(j Job, m missedTimes, now time.Time, set Settings) {
 		return
 	}
 	fires := 0
-	switch j.Misfire {
+	policy := j.Misfire
+	if j.Closing && domain.PauseAt(j.Paused, now) != nil {
+		policy = domain.MisfireSkip // to fire now would be to fire in the pause
+	}
+	switch policy {
 	case domain.MisfireFireOnce:
 		fires = 1
 	case domain.MisfireFireAll:
@@ -177,8 +245,8 @@ func (d *Decision) judge(j Job, m missedTimes, now time.Time, set Settings) {
 	dropped := max(m.len()-fires, 0)
 	if dropped > 0 {
 		d.Missed = &domain.Missed{
-			First: domain.At(m.at(0)), Last: domain.At(m.at(dropped - 1)), Count: dropped, Policy: j.Misfire,
-			At: domain.At(now), Why: why(j.Misfire, now.Sub(m.at(0)), set),
+			First: domain.At(m.at(0)), Last: domain.At(m.at(dropped - 1)), Count: dropped, Policy: policy,
+			At: domain.At(now), Why: j.why(policy, m.at(0), m.at(dropped-1), now, set),
 		}
 	}
 	var made []Run
@@ -198,17 +266,37 @@ func (d *Decision) judge(j Job, m missedTimes, now time.Time, set Settings) {
 	d.Runs = append(made, d.Runs...)
 }
 
-func why(policy domain.Misfire, late time.Duration, set Settings) string {
-	late = late.Truncate(time.Second)
+// why says in words why the fire times from first to last were dropped.
+func (j *Job) why(policy domain.Misfire, first, last, now time.Time, set Settings) string {
+	began, ended := j.pauseOf(first), j.pauseOf(last)
+	var because []string
+	if began == nil {
+		because = append(because, fmt.Sprintf("no scheduler served them within %s of their due instant (up to %s late)", set.Tolerance, now.Sub(first).Truncate(time.Second)))
+	}
+	for i, p := range []*domain.Pause{began, ended} {
+		if p != nil && (i == 0 || p != began) {
+			because = append(because, p.Describe(now, sayInstant))
+		}
+	}
+	text := strings.Join(because, "; ")
 	switch policy {
 	case domain.MisfireFireOnce:
-		return fmt.Sprintf("no scheduler served them in time (up to %s late); fire_once made up for the latest", late)
+		return text + "; fire_once made up for the latest"
 	case domain.MisfireFireAll:
-		return fmt.Sprintf("no scheduler served them in time (up to %s late); fire_all makes up for the latest %d", late, set.FireAllMax)
+		return fmt.Sprintf("%s; fire_all makes up for the latest %d", text, set.FireAllMax)
 	case domain.MisfireSkip:
 	}
-	return fmt.Sprintf("no scheduler served them within %s of their due instant (up to %s late); the policy is skip", set.Tolerance, late)
+	if policy != j.Misfire || j.Closing && ended != nil {
+		return text + "; the job was changed meanwhile"
+	}
+	return text + "; the policy is skip"
 }
+
+func (j *Job) pauseOf(fire time.Time) *domain.Pause {
+	return domain.PauseAt(j.Paused, j.Schedule.Due(j.ID, fire))
+}
+
+func sayInstant(t time.Time) string { return domain.At(t).String() }
 
 // After returns the fire time of a fixed_delay job that follows a run which ended at end: one delay later, not
 // before the window opens. Zero when the window closes before that.

@@ -229,7 +229,8 @@ func TestNoFireTimes(t *testing.T) {
 
 func TestWhyNamesThePolicy(t *testing.T) {
 	for _, m := range []domain.Misfire{domain.MisfireSkip, domain.MisfireFireOnce, domain.MisfireFireAll} {
-		if w := why(m, 90*time.Second, DefaultSettings()); !strings.Contains(w, string(m)) || !strings.Contains(w, "1m30s") {
+		j := Job{ID: 7, Misfire: m, Schedule: compile(t, domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * *"})}
+		if w := j.why(m, noon.Add(-90*time.Second), noon.Add(-90*time.Second), noon, DefaultSettings()); !strings.Contains(w, string(m)) || !strings.Contains(w, "1m30s") {
 			t.Errorf("%s: %q", m, w)
 		}
 	}

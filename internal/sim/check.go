@@ -41,6 +41,7 @@ func (w *World) check() {
 	e.results()
 	e.stored()
 	e.lost()
+	e.covered()
 	e.children()
 	switch {
 	case w.plan.calm:
@@ -239,8 +240,51 @@ func (e *evidence) outcome(a attempt) outcome {
 
 // zombie reports whether an attempt was ended without its handler, which may have gone on.
 func (o outcome) zombie() bool {
+	killed := o.reason == domain.ReasonKilled || o.reason == domain.ReasonCovered
 	return o.reason == domain.ReasonLost || (o.reason == domain.ReasonTimeout && o.message == "its instance did not report its end in time") ||
-		o.reason == domain.ReasonKilled || o.reason == domain.ReasonCovered
+		(killed && (strings.HasPrefix(o.message, "instance ") || strings.HasPrefix(o.message, "its instance")))
+}
+
+// covered: only a newer run of a job that says so ends another one as covered, and the newest is never covered.
+func (e *evidence) covered() {
+	byJob := make(map[domain.JobID][]*memstore.Run)
+	for i := range e.runs {
+		byJob[e.runs[i].JobID] = append(byJob[e.runs[i].JobID], &e.runs[i])
+	}
+	for job, runs := range byJob {
+		policy := slices.ContainsFunc(e.versions[job], func(v memstore.Version) bool { return v.Block == domain.BlockCoverEarly })
+		for _, r := range runs {
+			if r.Reason != domain.ReasonCovered || !r.State.Final() {
+				continue
+			}
+			me := r.Due()
+			newer := slices.ContainsFunc(runs, func(o *memstore.Run) bool {
+				due := o.Due()
+				return due.Owner() != me.Owner() && e.comesAfter(o, r)
+			})
+			switch {
+			case !policy:
+				e.faultOf(r.ID, "it is %s/covered, and its job covers nothing", r.State)
+			case !newer:
+				e.faultOf(r.ID, "it is %s/covered, and no run of its job is newer", r.State)
+			case r.State == domain.Skipped && e.starts[attempt{r.ID, r.Attempt}] != nil && len(e.db.Attempts(r.ID)) < r.Attempt:
+				e.faultOf(r.ID, "it is skipped as covered, and its attempt %d was started", r.Attempt)
+			}
+		}
+	}
+}
+
+// comesAfter reports whether a run may have come due after another one, by the time in their ids: jitter puts the due instant
+// of a fire off, misfire runs are due when that is decided and children when they are planned, and clocks may be taken wrong.
+func (e *evidence) comesAfter(o, r *memstore.Run) bool {
+	late := time.Millisecond
+	if o.Cause == domain.CauseSchedule {
+		late += jitterMax
+	}
+	if e.skewed.Load() {
+		late += skewMax
+	}
+	return o.Cause == domain.CauseMisfire || o.Cause == domain.CauseChild || !o.ID.Time().Add(late).Before(r.ID.Time())
 }
 
 // overlaps: runs of a job whose block policy says so never overlap, zombies of lost attempts aside.
@@ -434,7 +478,11 @@ func (e *evidence) joined(id domain.RunID) domain.State {
 			succeeded++
 		case domain.Cancelled:
 			cancelled++
-		case domain.Failed, domain.Skipped:
+		case domain.Failed:
+		case domain.Skipped:
+			if r.Reason == domain.ReasonCovered {
+				cancelled++
+			}
 		case domain.Pending, domain.Queued, domain.Running, domain.Retrying:
 			return r.State
 		}
@@ -461,7 +509,9 @@ func (e *evidence) calm(latest time.Duration) {
 		}
 	}
 	for _, r := range e.runs {
-		late := r.LatenessMS != nil && *r.LatenessMS > latest.Milliseconds() && r.DueAt.After(e.began.Add(startUp))
+		// A run that waits for an instance which is idle for its job may wait for long.
+		waits := e.version(r.JobID, r.JobVersion).Route == domain.RouteBusyover
+		late := r.LatenessMS != nil && *r.LatenessMS > latest.Milliseconds() && r.DueAt.After(e.began.Add(startUp)) && !waits
 		if r.Reason == domain.ReasonLost || (late && r.Attempt == 1) {
 			e.faultOf(r.ID, "nothing broke, and it is %s/%s, %d ms late", r.State, r.Reason, *r.LatenessMS)
 		}

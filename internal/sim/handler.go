@@ -12,7 +12,21 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-const handlerName = "work"
+const (
+	handlerName    = "work"
+	scriptLanguage = "sim"
+)
+
+// scripts runs jobs that are scripts as it does those with the handler. Their code is the job's name.
+type scripts struct{ p *process }
+
+// RunScript implements executor.ScriptRunner.
+func (s scripts) RunScript(ctx context.Context, run executor.Run, script executor.Script) error {
+	if string(script.Code) != run.JobName() || script.Version != 1 {
+		s.p.w.fault("the script of %s, version %d, came with the code %q", run.JobName(), script.Version, script.Code)
+	}
+	return s.p.handle(ctx, run)
+}
 
 // attempt names one try of a run.
 type attempt struct {

@@ -91,9 +91,10 @@ func newJob(rng *rand.Rand, i int) jobPlan {
 	s := domain.DefaultJobSpec()
 	s.Group, s.Name, s.Handler = pick(rng, "g", "g", "h"), fmt.Sprintf("job%d", i), handlerName
 	s.Misfire = pick(rng, domain.MisfireSkip, domain.MisfireFireOnce, domain.MisfireFireAll)
-	s.Block = pick(rng, domain.BlockSerial, domain.BlockSerial, domain.BlockDiscardLater, domain.BlockParallel)
+	s.Block = pick(rng, domain.BlockSerial, domain.BlockSerial, domain.BlockDiscardLater, domain.BlockParallel, domain.BlockCoverEarly)
 	s.Route = pick(rng, domain.RouteAny, domain.RouteAny, domain.RouteFirst, domain.RouteLast, domain.RouteRoundRobin, domain.RouteRandom,
-		domain.RouteConsistentHash, domain.RouteBroadcast)
+		domain.RouteConsistentHash, domain.RouteBroadcast, domain.RouteLeastFrequentlyUsed, domain.RouteLeastRecentlyUsed, domain.RouteFailover,
+		domain.RouteBusyover)
 	if s.Route == domain.RouteBroadcast {
 		s.Shards = pick(rng, 0, 0, 3)
 	} else if rng.IntN(3) == 0 {
@@ -103,6 +104,9 @@ func newJob(rng *rand.Rand, i int) jobPlan {
 	s.RetryBackoff = domain.RetryBackoff{Initial: domain.Duration(300 * time.Millisecond), Factor: 2, Max: seconds(2)}
 	s.Timeout = pick(rng, 0, 0, seconds(2), seconds(20))
 	s.StartDeadline = pick(rng, seconds(5), seconds(60), seconds(600))
+	if i%4 == 3 { // its code has to come by a message of its own
+		s.Handler, s.Script = "", &domain.Script{Language: scriptLanguage, Code: s.Name}
+	}
 	reschedule(rng, &s)
 	p := jobPlan{spec: s}
 	if i > 0 && rng.IntN(3) == 0 {

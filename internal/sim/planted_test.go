@@ -84,6 +84,22 @@ var mutations = []mutation{
 		why: "an old refusal frees an attempt that was offered anew and accepted", seeds: 1500,
 	},
 	{
+		name: "who covers does not wait", file: "internal/sim/memstore/cover.go",
+		old: "	ended := s.hold(hold, out)\n",
+		new: `	ended := s.hold(hold, out)
+	for _, id := range out.Held {
+		db.slots[k] = id
+		out.Released = append(out.Released, db.release(db.live[id]))
+	}
+`,
+		why: "the new run starts beside the one that it covers", seeds: 250,
+	},
+	{
+		name: "a run that comes late covers a newer one", file: "internal/sim/memstore/cover.go",
+		old: "o != me && compareID(me, o) < 0 &&", new: "o != me && false &&",
+		why: "what a dead scheduler left behind ends what is newer", seeds: 1500, rare: true,
+	},
+	{
 		name: "a slot of an instance leaks", file: "executor/ledger.go",
 		old: "		e.slot = false\n		l.taken--\n", new: "		e.slot = false\n",
 		why: "an instance has less and less room", seeds: 50,
@@ -100,7 +116,7 @@ var mutations = []mutation{
 	},
 	{
 		name: "the spool lets go at the acknowledgement", file: "executor/report.go",
-		old: "		p.sent = true\n", new: "		p.sent = true\n		r.settle(key)\n",
+		old: "		p.sent = true\n", new: "		p.sent = true\n		r.settle(p.key)\n",
 		why: "a result in a stream that is wiped is forgotten", seeds: 500,
 	},
 	{

@@ -378,6 +378,7 @@ func (p *process) runExecutor(ctx context.Context) {
 		return
 	}
 	e.Handle(handlerName, p.handle)
+	e.RegisterScripts(scripts{p}, scriptLanguage)
 	if err := e.Run(ctx); err != nil && !p.isDead() {
 		p.w.fault("%s: %v", p.title, err)
 	}

@@ -102,6 +102,10 @@ func (s *faultyStore) ClaimNear(ctx context.Context, batch int) ([]domain.Due, i
 	return call2(ctx, s, "ClaimNear", func() ([]domain.Due, int, error) { return s.Store.ClaimNear(ctx, batch) })
 }
 
+func (s *faultyStore) TendPauses(ctx context.Context, batch int) (bool, error) {
+	return call(ctx, s, "TendPauses", func() (bool, error) { return s.Store.TendPauses(ctx, batch) })
+}
+
 func (s *faultyStore) SyncClock(ctx context.Context) error {
 	_, err := call(ctx, s, "SyncClock", func() (int, error) { return 0, s.Store.SyncClock(ctx) })
 	return err
@@ -116,6 +120,14 @@ func (s *faultyStore) Definitions(ctx context.Context, runs []domain.Due) (domai
 
 func (s *faultyStore) CountRoutes(ctx context.Context, n map[domain.JobID]int) (map[domain.JobID]int64, error) {
 	return call(ctx, s, "CountRoutes", func() (map[domain.JobID]int64, error) { return s.Store.CountRoutes(ctx, n) })
+}
+
+func (s *faultyStore) ScriptCode(ctx context.Context, job domain.JobID, version int) (string, error) {
+	return call(ctx, s, "ScriptCode", func() (string, error) { return s.Store.ScriptCode(ctx, job, version) })
+}
+
+func (s *faultyStore) TakeTurns(ctx context.Context, turns map[domain.JobID]domain.Turns) (map[domain.JobID]map[string]int64, error) {
+	return call(ctx, s, "TakeTurns", func() (map[domain.JobID]map[string]int64, error) { return s.Store.TakeTurns(ctx, turns) })
 }
 
 func (s *faultyStore) ParentOutputs(ctx context.Context, parents []domain.RunID) (map[domain.RunID]string, error) {
@@ -142,8 +154,8 @@ func (s *faultyStore) WaitingCounts(ctx context.Context) (map[string]int, error)
 	return call(ctx, s, "WaitingCounts", func() (map[string]int, error) { return s.Store.WaitingCounts(ctx) })
 }
 
-func (s *faultyStore) AssignWaiting(ctx context.Context, key domain.WaitingKey, limit int, choose func([]domain.WaitingRun) []domain.Binding) ([]domain.LiveRun, []domain.LiveRun, error) {
-	return call2(ctx, s, "AssignWaiting", func() ([]domain.LiveRun, []domain.LiveRun, error) {
+func (s *faultyStore) AssignWaiting(ctx context.Context, key domain.WaitingKey, limit int, choose func([]domain.WaitingRun) []domain.Binding) ([]domain.LiveRun, domain.Unassigned, error) {
+	return call2(ctx, s, "AssignWaiting", func() ([]domain.LiveRun, domain.Unassigned, error) {
 		return s.Store.AssignWaiting(ctx, key, limit, func(runs []domain.WaitingRun) []domain.Binding {
 			s.choosing.Store(true)
 			defer s.choosing.Store(false)
@@ -176,8 +188,8 @@ func (s *faultyStore) Silent(ctx context.Context, after time.Duration, limit int
 	return call(ctx, s, "Silent", func() ([]domain.LiveRun, error) { return s.Store.Silent(ctx, after, limit) })
 }
 
-func (s *faultyStore) BoundBoots(ctx context.Context) ([]domain.BoundBoot, error) {
-	return call(ctx, s, "BoundBoots", func() ([]domain.BoundBoot, error) { return s.Store.BoundBoots(ctx) })
+func (s *faultyStore) BoundBoots(ctx context.Context, silentAfter time.Duration) ([]domain.BoundBoot, error) {
+	return call(ctx, s, "BoundBoots", func() ([]domain.BoundBoot, error) { return s.Store.BoundBoots(ctx, silentAfter) })
 }
 
 func (s *faultyStore) RunsOf(ctx context.Context, b domain.BoundBoot, after domain.RunID, limit int) ([]domain.LiveRun, error) {

@@ -76,7 +76,7 @@ func (s *Store) OldestUndecided(ctx context.Context) (time.Time, error) {
 // after the newest fire time that has a run or an entry (KeptThrough), which is this one or a later one from now on. All
 // other runs draw their ids.
 func (s *Store) LedgerUnexplained(ctx context.Context, gap domain.FireGap) (entered []time.Time, err error) {
-	err = s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error {
+	err = s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
 		entered = nil
 		due, err := q.LockJob(ctx, int64(gap.JobID))
 		if domain.CodeOf(pgerr.Translate(err)) == domain.NotFound {
@@ -98,7 +98,10 @@ func (s *Store) LedgerUnexplained(ctx context.Context, gap domain.FireGap) (ente
 				entered = append(entered, f)
 			}
 		}
-		return q.InsertMissed(ctx, p)
+		if err := q.InsertMissed(ctx, p); err != nil {
+			return err
+		}
+		return s.tellUnexplained(ctx, tx, q, gap, p)
 	})
 	return entered, err
 }

@@ -529,7 +529,8 @@ func TestAuditOfAChain(t *testing.T) {
 // TestEntriesOutOfOrder: what the audit enters about long ago must not make an edit forget what was decided since.
 func TestEntriesOutOfOrder(t *testing.T) {
 	s, _ := open(t)
-	job := create(t, s, "j", everySecond)
+	later := domain.At(s.Now().Add(24 * time.Hour))
+	job := create(t, s, "j", func(sp *domain.JobSpec) { sp.Schedule = domain.Schedule{Kind: domain.ScheduleOnce, At: &later} })
 	now := s.Now().Truncate(time.Second)
 	for _, ago := range []time.Duration{time.Minute, time.Hour} {
 		exec(t, s, `INSERT INTO missed (job_id, first_fire_time, last_fire_time, count, policy, why) VALUES ($1, $2, $2, 1, 'skip', 'x')`, job.ID, now.Add(-ago))

@@ -46,9 +46,9 @@ func benchmarkLife(b *testing.B, block domain.Block) {
 		if runs++; runs%batch != 1 {
 			continue
 		}
-		insert := `INSERT INTO runs_live (id, job_id, job_version, group_name, cause, fire_time, due_at, rung_at)
+		insert := `INSERT INTO runs_live (id, job_id, job_version, group_name, cause, plain, fire_time, due_at, rung_at)
 			SELECT overlay(first_run_id(now())::text placing substr(md5(random()::text), 1, 12) from 25)::uuid, id, version, group_name,
-			       'schedule', now(), date_trunc('milliseconds', now()), now() FROM jobs`
+			       'schedule', spec->>'block' = 'parallel', now(), date_trunc('milliseconds', now()), now() FROM jobs`
 		timed("insert", func() error { _, err := s.Pool().Exec(b.Context(), insert); return err })
 		var due []domain.Due
 		rows, err := s.Pool().Query(b.Context(), `SELECT id, job_id, due_at FROM runs_live ORDER BY due_at, id`)

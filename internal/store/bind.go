@@ -32,7 +32,7 @@ func (s *Store) waitingKeys(ctx context.Context, keep func(due time.Time) bool) 
 	keys := make([]WaitingKey, 0, len(rows))
 	for _, r := range rows {
 		if keep(r.DueAt) {
-			keys = append(keys, WaitingKey{Group: r.GroupName, Target: r.Handler, Pin: r.Pin})
+			keys = append(keys, WaitingKey{Group: r.GroupName, Target: r.Handler, Pin: r.Pin, Apart: domain.JobID(r.Apart)})
 		}
 	}
 	return keys, nil
@@ -53,12 +53,12 @@ func (s *Store) WaitingCounts(ctx context.Context) (map[string]int, error) {
 
 // AssignWaiting takes up to limit waiting runs in due order, asks choose where they go (a Binding without an
 // instance leaves one waiting), and binds them. Dispatchers share the waiting runs by SKIP LOCKED. Broadcasts that
-// have not been expanded come back in expand: their turn is ExpandBroadcast's.
-func (s *Store) AssignWaiting(ctx context.Context, key WaitingKey, limit int, choose func([]Waiting) []domain.Binding) (bound []domain.LiveRun, expand []domain.LiveRun, err error) {
+// have not been expanded come back beside them: their turn is ExpandBroadcast's.
+func (s *Store) AssignWaiting(ctx context.Context, key WaitingKey, limit int, choose func([]Waiting) []domain.Binding) (bound []domain.LiveRun, others Unassigned, err error) {
 	err = s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
-		bound, expand = nil, nil
+		bound, others = nil, Unassigned{}
 		ids, err := q.ClaimWaiting(ctx, sqlcgen.ClaimWaitingParams{
-			GroupName: key.Group, Handler: key.Target, Pin: key.Pin, Batch: int32(limit),
+			GroupName: key.Group, Handler: key.Target, Pin: key.Pin, Apart: int64(key.Apart), Batch: int32(limit),
 		})
 		if err != nil || len(ids) == 0 {
 			return err
@@ -77,15 +77,36 @@ func (s *Store) AssignWaiting(ctx context.Context, key WaitingKey, limit int, ch
 		var single []Waiting
 		for _, w := range waiting {
 			if w.Def.Route == domain.RouteBroadcast && w.BroadcastID == nil {
-				expand = append(expand, w.LiveRun)
+				others.Expand = append(others.Expand, w.LiveRun)
 			} else {
 				single = append(single, w)
 			}
 		}
-		bound, err = s.bindWaiting(ctx, tx, q, single, choose(single))
-		return err
+		to := choose(single)
+		if bound, err = s.bindWaiting(ctx, tx, q, single, to, &others); err != nil || key.Apart == 0 {
+			return err
+		}
+		return sayWhy(ctx, q, single, to)
 	})
-	return bound, expand, err
+	return bound, others, err
+}
+
+// sayWhy writes why runs wait whose instances were asked: that changes from time to time.
+func sayWhy(ctx context.Context, q *sqlcgen.Queries, runs []Waiting, to []domain.Binding) error {
+	var p sqlcgen.SayWhyParams
+	for i, b := range to {
+		if b.Instance == "" && b.Waiting != "" {
+			p.Ids = append(p.Ids, runs[i].ID)
+			p.Waitings = append(p.Waitings, b.Waiting)
+		}
+	}
+	if len(p.Ids) == 0 {
+		return nil
+	}
+	if err := q.LockRunIDs(ctx, p.Ids); err != nil {
+		return err
+	}
+	return q.SayWhy(ctx, p)
 }
 
 // waits reports whether a run is to be bound.
@@ -142,7 +163,7 @@ func (s *Store) withDefinitions(ctx context.Context, q *sqlcgen.Queries, runs []
 	return out, nil
 }
 
-func (s *Store) bindWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, runs []Waiting, to []domain.Binding) ([]domain.LiveRun, error) {
+func (s *Store) bindWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, runs []Waiting, to []domain.Binding, others *Unassigned) ([]domain.LiveRun, error) {
 	var keys []slotKey
 	for i, r := range runs {
 		if to[i].Instance != "" && r.Def.NeedsSlot() && r.Def.BlockScope == domain.ScopeInstance {
@@ -156,10 +177,15 @@ func (s *Store) bindWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, 
 	if err := slots.forget(ctx, q); err != nil {
 		return nil, err
 	}
+	ended := outdoneWaiting(runs, to, slots, s.Now())
+	gone := make(map[domain.RunID]bool, len(ended))
+	for _, e := range ended {
+		gone[e.RunID] = true
+	}
 	var p sqlcgen.BindWaitingParams
 	var blocked []Admission
 	for i, r := range runs {
-		if to[i].Instance == "" {
+		if to[i].Instance == "" || gone[r.ID] {
 			continue
 		}
 		due := r.Due()
@@ -174,10 +200,10 @@ func (s *Store) bindWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, 
 		p.Routes = append(p.Routes, to[i].Route)
 		p.GiveUps = append(p.GiveUps, s.giveUp(r.Def, r.DueAt))
 	}
-	if err := s.blockWaiting(ctx, tx, q, blocked, slots); err != nil || len(p.Ids) == 0 {
+	if err := slots.save(ctx, q); err != nil {
 		return nil, err
 	}
-	if err := slots.save(ctx, q); err != nil {
+	if err := s.blockWaiting(ctx, tx, q, blocked, ended, slots, others); err != nil || len(p.Ids) == 0 {
 		return nil, err
 	}
 	if err := q.LockRunIDs(ctx, p.Ids); err != nil {
@@ -197,16 +223,34 @@ func (s *Store) bindWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, 
 	return liveRuns(rows), q.DeleteWaiting(ctx, done)
 }
 
+// outdoneWaiting ends waiting runs that another one which goes to the same slot covers.
+func outdoneWaiting(runs []Waiting, to []domain.Binding, slots *slotSet, now time.Time) []domain.Ended {
+	var in []Admission
+	fireable := make(map[domain.RunID]bool)
+	for i, r := range runs {
+		if to[i].Instance != "" && r.Def.Block == domain.BlockCoverEarly && r.Def.BlockScope == domain.ScopeInstance {
+			in = append(in, Admission{Due: r.Due(), Def: r.Def, Binding: to[i]})
+			fireable[r.ID] = true
+		}
+	}
+	_, ended := outdone(in, fireable, slots, now)
+	return ended
+}
+
 // blockWaiting applies the block policy to waiting runs whose chosen instance runs another run of their job. They
 // leave the waiting, or they would stand in front of those that could be bound.
-func (s *Store) blockWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []Admission, slots *slotSet) error {
-	if len(in) == 0 {
+func (s *Store) blockWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []Admission, ended []domain.Ended, slots *slotSet, others *Unassigned) error {
+	if len(in)+len(ended) == 0 {
 		return nil
 	}
 	var out Admitted
+	if err := s.settleBlocked(ctx, tx, q, ended, &out); err != nil {
+		return err
+	}
 	if err := s.blocked(ctx, tx, q, in, slots, s.Now(), &out); err != nil {
 		return err
 	}
+	others.Ended, others.Kills, others.Released, others.Later = out.Ended, out.Kills, out.Released, out.Later
 	return q.DeleteWaiting(ctx, out.Held)
 }
 
@@ -312,9 +356,11 @@ func (s *Store) MarkRunning(ctx context.Context, started []Started) ([]domain.Ch
 		p.StartedAts = append(p.StartedAts, r.StartedAt)
 	}
 	var rows []sqlcgen.RunsLive
-	err := s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) (err error) {
-		rows, err = q.MarkRunning(ctx, p)
-		return err
+	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) (err error) {
+		if rows, err = q.MarkRunning(ctx, p); err != nil {
+			return err
+		}
+		return s.tellLate(ctx, tx, q, rows)
 	})
 	if err != nil {
 		return nil, err
@@ -336,6 +382,9 @@ func (s *Store) ExpandBroadcast(ctx context.Context, run domain.Due, def *domain
 			return err
 		}
 		if err := q.LockWaiting(ctx, []domain.RunID{run.RunID}); err != nil {
+			return err
+		}
+		if err := lockCovered(ctx, q, []*domain.Definition{def}); err != nil {
 			return err
 		}
 		if def.NeedsSlot() && def.BlockScope == domain.ScopeCluster {
@@ -476,25 +525,6 @@ func (s *Store) insertShards(ctx context.Context, q *sqlcgen.Queries, first doma
 }
 
 func ptr[T any](v T) *T { return &v }
-
-// CountRoutes raises the shared counters of round_robin jobs by n runs each, and returns the values before.
-func (s *Store) CountRoutes(ctx context.Context, n map[domain.JobID]int) (map[domain.JobID]int64, error) {
-	var p sqlcgen.CountRoutesParams
-	for id, k := range n {
-		p.JobIds = append(p.JobIds, int64(id))
-		p.Ns = append(p.Ns, int64(k))
-	}
-	rows, err := s.q.CountRoutes(ctx, p)
-	if err != nil {
-		return nil, pgerr.Translate(err)
-	}
-	out := make(map[domain.JobID]int64, len(rows))
-	for _, r := range rows {
-		id := domain.JobID(r.JobID)
-		out[id] = r.Counter - int64(n[id])
-	}
-	return out, nil
-}
 
 // ParentOutputs returns what the handlers of child runs may read of their parents' outputs.
 func (s *Store) ParentOutputs(ctx context.Context, parents []domain.RunID) (map[domain.RunID]string, error) {

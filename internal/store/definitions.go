@@ -21,9 +21,10 @@ type versionKey struct {
 // definition is a job version with its schedule, compiled when it is first asked for.
 type definition struct {
 	domain.Definition
-	once     sync.Once
-	schedule *schedule.Schedule
-	err      error
+	validFrom time.Time // when it was saved
+	once      sync.Once
+	schedule  *schedule.Schedule
+	err       error
 }
 
 func (s *Store) compiled(d *definition) (*schedule.Schedule, error) {
@@ -36,15 +37,26 @@ func (s *Store) compiled(d *definition) (*schedule.Schedule, error) {
 // Definitions returns the given versions of jobs. Versions never change, so those that were
 // read before come from a bounded cache. One that does not exist is missing in the result.
 func (s *Store) Definitions(ctx context.Context, runs []domain.Due) (domain.Definitions, error) {
-	keys := make([]versionKey, len(runs))
-	for i, r := range runs {
-		keys[i] = versionKey{r.JobID, r.JobVersion}
+	out := make(domain.Definitions, len(runs))
+	var missing []versionKey
+	for i := range runs {
+		k := domain.VersionKey{Job: runs[i].JobID, Version: runs[i].JobVersion}
+		if _, known := out[k]; known {
+			continue
+		}
+		if d, ok := s.definitions.Get(versionKey{k.Job, k.Version}); ok {
+			out[k] = &d.Definition
+		} else {
+			missing = append(missing, versionKey{k.Job, k.Version})
+		}
 	}
-	defs, err := s.load(ctx, s.q, keys)
+	if len(missing) == 0 {
+		return out, nil
+	}
+	defs, err := s.load(ctx, s.q, missing)
 	if err != nil {
 		return nil, pgerr.Translate(err)
 	}
-	out := make(domain.Definitions, len(defs))
 	for k, d := range defs {
 		out[domain.VersionKey{Job: k.job, Version: k.version}] = &d.Definition
 	}
@@ -99,6 +111,7 @@ func (s *Store) load(ctx context.Context, q *sqlcgen.Queries, keys []versionKey)
 	for _, r := range rows {
 		k := versionKey{domain.JobID(r.JobID), int(r.Version)}
 		d := newDefinition(k, r.Spec, r.CreatedAt)
+		d.validFrom = r.ValidFrom
 		s.definitions.Add(k, d)
 		out[k] = d
 	}

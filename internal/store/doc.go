@@ -15,8 +15,10 @@
 //
 // # Locks
 //
-// Everywhere in this order, and by id within each: job_due, jobs, runs_waiting, block_slots, broadcasts, runs_live.
-// Transactions are short; a frozen process loses its locks to idle_in_transaction_session_timeout.
+// Everywhere in this order, and by id within each: job_due, jobs, runs_waiting, block_slots, broadcasts, runs_live,
+// alert_state. Keys of events come before jobs; the uses of routes are counted in transactions of their own. Whoever decides
+// fire times shares, after job_due, the lock of the pauses; who begins or ends a pause takes it alone, and no other lock
+// beside it. Transactions are short; a frozen process loses its locks to idle_in_transaction_session_timeout.
 //
 // # Crash, delay, duplicate
 //

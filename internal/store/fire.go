@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"time"
@@ -18,26 +19,34 @@ const TimeoutGrace = 30 * time.Second
 // block policy needs it take their slot in the same transaction. Ahead of due a run may only take a free slot. Beside an
 // error the result holds what was committed all the same.
 func (s *Store) Admit(ctx context.Context, in []Admission) (Admitted, error) {
-	var free, slotted []Admission
+	free := make([]Admission, 0, len(in))
+	var slotted []Admission
 	seen := make(map[admissionKey]bool, len(in))
-	for _, a := range in {
-		key := keyOf(&a)
+	for i := range in {
+		a := &in[i]
+		key := keyOf(a)
 		if seen[key] {
 			continue // a ring may hold a run twice; only one of its routes may count
 		}
 		seen[key] = true
 		if a.Def.NeedsSlot() {
-			slotted = append(slotted, a)
+			slotted = append(slotted, *a)
 		} else {
-			free = append(free, a)
+			free = append(free, *a)
 		}
 	}
 	var out Admitted
 	if len(free) > 0 {
-		err := s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error {
+		admit := func(q *sqlcgen.Queries) error {
 			out = Admitted{}
 			return s.admit(ctx, q, free, &out)
-		})
+		}
+		err := error(nil)
+		if slices.ContainsFunc(free, func(a Admission) bool { return a.Instance == "" }) {
+			err = s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error { return admit(q) }) // those that wait take two statements
+		} else {
+			err = s.single(ctx, admit)
+		}
 		if err != nil {
 			return Admitted{}, err
 		}
@@ -48,35 +57,41 @@ func (s *Store) Admit(ctx context.Context, in []Admission) (Admitted, error) {
 	slots, err := s.admitSlotted(ctx, slotted)
 	out.Bound = append(out.Bound, slots.Bound...)
 	out.Waiting = append(out.Waiting, slots.Waiting...)
-	out.Held, out.Later, out.Ended = slots.Held, slots.Later, slots.Ended
+	out.Held, out.Later, out.Ended, out.Kills, out.Released = slots.Held, slots.Later, slots.Ended, slots.Kills, slots.Released
 	return out, err
 }
 
-// admit writes the admissions, sorting them by run id, and counts on the caller that those which need a slot have it.
+// admit writes the admissions, ordered by run id, and counts on the caller that those which need a slot have it.
 func (s *Store) admit(ctx context.Context, q *sqlcgen.Queries, in []Admission, out *Admitted) error {
-	p := sqlcgen.AdmitRunsParams{Tolerance: s.plan.Tolerance}
-	at := make(map[admissionKey]int, len(in))
-	slices.SortFunc(in, func(a, b Admission) int { return slices.Compare(a.RunID[:], b.RunID[:]) })
-	for i, a := range in {
-		at[keyOf(&a)] = i
-		p.Ids = append(p.Ids, a.RunID)
-		p.DueAts = append(p.DueAts, a.DueAt)
-		p.Versions = append(p.Versions, int32(a.JobVersion))
-		p.Attempts = append(p.Attempts, int32(a.Attempt))
-		p.Instances = append(p.Instances, a.Instance)
-		p.Boots = append(p.Boots, a.BootID)
-		p.Routes = append(p.Routes, a.Route)
-		p.Waitings = append(p.Waitings, a.Waiting)
-		p.GiveUps = append(p.GiveUps, s.giveUp(a.Def, a.DueAt))
+	n := len(in)
+	order := make([]int, n) // admissions are too large to be sorted themselves
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return bytes.Compare(in[a].RunID[:], in[b].RunID[:]) })
+	p := sqlcgen.AdmitRunsParams{
+		Tolerance: s.plan.Tolerance, Ids: make([]domain.RunID, n), DueAts: make([]time.Time, n), Versions: make([]int32, n),
+		Attempts: make([]int32, n), Instances: make([]string, n), Boots: make([]string, n), Routes: make([]string, n),
+		Waitings: make([]string, n), GiveUps: make([]time.Time, n),
+	}
+	at := make(map[admissionKey]int, n)
+	for k, i := range order {
+		a := &in[i]
+		at[keyOf(a)] = i
+		p.Ids[k], p.DueAts[k], p.Versions[k], p.Attempts[k] = a.RunID, a.DueAt, int32(a.JobVersion), int32(a.Attempt)
+		p.Instances[k], p.Boots[k], p.Routes[k], p.Waitings[k] = a.Instance, a.BootID, a.Route, a.Waiting
+		p.GiveUps[k] = s.giveUp(a.Def, a.DueAt)
 	}
 	rows, err := q.AdmitRuns(ctx, p)
 	if err != nil {
 		return err
 	}
+	out.Bound = slices.Grow(out.Bound, len(rows))
 	var wait waitingRows
-	for _, r := range rows {
+	for i := range rows {
+		r := &rows[i]
 		a := &in[at[admissionKey{r.ID, int(r.JobVersion), int(r.Attempt), r.DueAt.UnixMicro()}]]
-		run := admitted(a, &r)
+		run := admitted(a, r)
 		if run.Instance != "" {
 			out.Bound = append(out.Bound, run)
 			continue
@@ -130,15 +145,18 @@ type waitingRows struct{ p sqlcgen.InsertWaitingParams }
 
 func (w *waitingRows) add(r *domain.LiveRun, def *domain.Definition, now time.Time) {
 	from := r.DueAt // the start deadline counts from due or release
-	if from.Before(now.Add(-def.StartDeadline.Std())) {
-		// What was admitted late, after an outage, has a fair time to find an executor all the same.
+	if from.Before(now.Add(-def.StartDeadline.Std())) && r.Bind < domain.FairRounds {
+		// What was admitted late, after an outage, has a fair time to find an executor all the same. But what instances
+		// accept and hand back again and again, as they lack the code of its script, would have it for ever.
 		from = now
 	}
 	w.p.RunIds = append(w.p.RunIds, r.ID)
 	w.p.JobIds = append(w.p.JobIds, int64(r.JobID))
+	key := def.WaitsAs(r.Pin)
 	w.p.Groups = append(w.p.Groups, r.Group)
-	w.p.Handlers = append(w.p.Handlers, def.Target())
+	w.p.Handlers = append(w.p.Handlers, key.Target)
 	w.p.Pins = append(w.p.Pins, r.Pin)
+	w.p.Aparts = append(w.p.Aparts, int64(key.Apart))
 	w.p.DueAts = append(w.p.DueAts, r.DueAt)
 	w.p.Deadlines = append(w.p.Deadlines, from.Add(def.StartDeadline.Std()))
 }
@@ -204,6 +222,8 @@ func (s *Store) admitSlotted(ctx context.Context, in []Admission) (Admitted, err
 		all.Held = append(all.Held, out.Held...)
 		all.Later = append(all.Later, out.Later...)
 		all.Ended = append(all.Ended, out.Ended...)
+		all.Kills = append(all.Kills, out.Kills...)
+		all.Released = append(all.Released, out.Released...)
 	}
 	return all, nil
 }
@@ -220,6 +240,9 @@ func (s *Store) admitUnderSlots(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queri
 	if err := lockChains(ctx, q, defs); err != nil {
 		return err
 	}
+	if err := lockCovered(ctx, q, defs); err != nil {
+		return err
+	}
 	slots, err := lockSlots(ctx, q, keys, true)
 	if err != nil {
 		return err
@@ -234,6 +257,8 @@ func (s *Store) admitUnderSlots(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queri
 	if err != nil {
 		return err
 	}
+	now := s.Now()
+	in, ended := outdone(in, fireable, slots, now)
 	winners, losers := share(in, fireable, slots)
 	if err := slots.save(ctx, q); err != nil {
 		return err
@@ -245,7 +270,10 @@ func (s *Store) admitUnderSlots(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queri
 		// A compare-and-set lost to a kill or an edit: roll back, or the slot it took would leak.
 		return domain.WrapError(domain.Conflict, "fire", errRepeat)
 	}
-	return s.blocked(ctx, tx, q, losers, slots, s.Now(), out)
+	if err := s.settleBlocked(ctx, tx, q, ended, out); err != nil {
+		return err
+	}
+	return s.blocked(ctx, tx, q, losers, slots, now, out)
 }
 
 // lockChains locks the planning of fixed_delay jobs before anything else, as a run that the block policy ends sets its
@@ -309,7 +337,7 @@ func share(in []Admission, fireable map[domain.RunID]bool, slots *slotSet) (winn
 // blocked applies the block policy to due runs whose slot is taken. The slots' locks are held, so that an owner
 // that ends meanwhile finds them held.
 func (s *Store) blocked(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, losers []Admission, slots *slotSet, now time.Time, out *Admitted) error {
-	var hold []Admission
+	var hold, cover []Admission
 	var ended []domain.Ended
 	for _, a := range losers {
 		switch {
@@ -323,26 +351,51 @@ func (s *Store) blocked(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, lose
 				Message:    "run " + slots.owners[slotOf(a.Def, a.Instance)].String() + " of the job was unfinished when this one came due",
 				FinishedAt: now,
 			})
+		case a.Def.Block == domain.BlockCoverEarly:
+			cover = append(cover, a)
 		default:
 			hold = append(hold, a)
+		}
+	}
+	if len(cover) > 0 {
+		if err := s.cover(ctx, tx, q, cover, slots, now, out); err != nil {
+			return err
 		}
 	}
 	full, err := s.hold(ctx, q, hold, slots, out)
 	if err != nil {
 		return err
 	}
+	return s.settleBlocked(ctx, tx, q, append(ended, queueFull(full, now)...), out)
+}
+
+func queueFull(full []Admission, now time.Time) (ended []domain.Ended) {
 	for _, a := range full {
 		ended = append(ended, domain.Ended{
 			RunID: a.RunID, Attempt: a.Attempt, Outcome: domain.OutcomeFailed, Reason: domain.ReasonQueueFull, Permanent: true,
 			Message: "1000 runs of the job are held back already", FinishedAt: now,
 		})
 	}
+	return ended
+}
+
+// settleBlocked ends runs by their block policy.
+func (s *Store) settleBlocked(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, ended []domain.Ended, out *Admitted) error {
 	if len(ended) == 0 {
 		return nil
 	}
 	settled, err := s.settle(ctx, tx, q, ended)
-	out.Ended = settled.Changes
+	out.Ended = append(out.Ended, settled.Changes...)
+	out.Released = append(out.Released, settled.Released...)
 	return err
+}
+
+// waitsBehind says what a held run waits for. Which run that is, held_by says.
+func waitsBehind(def *domain.Definition) string {
+	if def.Block == domain.BlockCoverEarly {
+		return domain.WaitsToCover
+	}
+	return domain.WaitsItsTurn
 }
 
 // hold holds runs back and returns those for which there is no place left.
@@ -375,6 +428,7 @@ func (s *Store) hold(ctx context.Context, q *sqlcgen.Queries, in []Admission, sl
 		k := slotOf(a.Def, a.Instance)
 		p.Owners = append(p.Owners, slots.owners[k])
 		p.Instances = append(p.Instances, k.instance)
+		p.Waitings = append(p.Waitings, waitsBehind(a.Def))
 	}
 	rows, err := q.HoldRuns(ctx, p)
 	for _, r := range rows {

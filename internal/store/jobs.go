@@ -21,6 +21,7 @@ import (
 // that the group has a job of this name.
 func (s *Store) CreateJob(ctx context.Context, spec domain.JobSpec, by string) (domain.Job, error) {
 	spec.Normalize()
+	spec.ContinueScript(nil)
 	var id domain.JobID
 	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
 		now, err := q.Now(ctx)
@@ -32,9 +33,10 @@ func (s *Store) CreateJob(ctx context.Context, spec domain.JobSpec, by string) (
 		if err != nil {
 			return err
 		}
-		body, err := json.Marshal(spec)
+		firstScript(&spec)
+		body, lean, err := encodeSpec(&spec)
 		if err != nil {
-			return fmt.Errorf("write the job: %w", err)
+			return err
 		}
 		raw, err := q.InsertJob(ctx, sqlcgen.InsertJobParams{
 			GroupName: spec.Group, Name: spec.Name, Enabled: spec.Enabled, Kind: string(spec.Schedule.Kind),
@@ -44,6 +46,11 @@ func (s *Store) CreateJob(ctx context.Context, spec domain.JobSpec, by string) (
 			return err
 		}
 		id = domain.JobID(raw)
+		if spec.Script != nil {
+			if err := insertScript(ctx, q, id, 1, spec.Script, now, by); err != nil {
+				return err
+			}
+		}
 		if err := setChildren(ctx, q, id, spec.Children); err != nil {
 			return err
 		}
@@ -54,7 +61,7 @@ func (s *Store) CreateJob(ctx context.Context, spec domain.JobSpec, by string) (
 		if err := q.InsertDue(ctx, due); err != nil {
 			return err
 		}
-		if err := insertVersion(ctx, q, id, 1, body, now, now, by, "created"); err != nil {
+		if err := insertVersion(ctx, q, id, 1, lean, now, now, by, "created"); err != nil {
 			return err
 		}
 		if spec.NeedsSlot() && spec.BlockScope == domain.ScopeCluster {
@@ -92,9 +99,11 @@ func insertVersion(ctx context.Context, q *sqlcgen.Queries, id domain.JobID, ver
 func (s *Store) check(ctx context.Context, q *sqlcgen.Queries, spec *domain.JobSpec, createdAt time.Time) (*schedule.Schedule, error) {
 	var f domain.Faults
 	f.AddAll("", spec.Validate())
-	unbuilt(&f, spec)
 	compiled, err := schedule.Compile(spec.Schedule, schedule.Options{DefaultZone: s.zone, CreatedAt: createdAt})
 	f.AddAll("schedule", err)
+	if err := checkChannels(ctx, q, &f, &spec.Alert); err != nil {
+		return nil, err
+	}
 	if domain.ValidGroupName(spec.Group) {
 		known, err := q.GroupExists(ctx, spec.Group)
 		if err != nil {
@@ -105,26 +114,6 @@ func (s *Store) check(ctx context.Context, q *sqlcgen.Queries, spec *domain.JobS
 		}
 	}
 	return compiled, f.Err("the job is not valid")
-}
-
-// unbuilt refuses what the contract names and this version does not do yet. To take such a job and run it by
-// another policy would be worse.
-func unbuilt(f *domain.Faults, spec *domain.JobSpec) {
-	switch spec.Route {
-	case domain.RouteLeastFrequentlyUsed, domain.RouteLeastRecentlyUsed, domain.RouteFailover, domain.RouteBusyover:
-		f.Add("route", fmt.Sprintf("%s is not in this version yet; use any, first, last, round_robin, random, consistent_hash or broadcast", spec.Route))
-	case domain.RouteAny, domain.RouteFirst, domain.RouteLast, domain.RouteRoundRobin, domain.RouteRandom,
-		domain.RouteConsistentHash, domain.RouteBroadcast:
-	}
-	if spec.Block == domain.BlockCoverEarly {
-		f.Add("block", "cover_early is not in this version yet; use serial, discard_later or parallel")
-	}
-	if len(spec.Alert.Channels)+len(spec.Alert.On) > 0 {
-		f.Add("alert", "alerts are not in this version yet; leave it out")
-	}
-	if spec.Script != nil {
-		f.Add("script", "scripts are not in this version yet; use a handler, such as command")
-	}
 }
 
 // setChildren replaces a job's edges and refuses a cycle with the path that closes it.
@@ -202,7 +191,11 @@ func (s *Store) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	case r.NextDueAt != nil:
 		job.NextFireTime = domain.AtPtr(orZero(r.NextFireTime))
 	}
-	job.Note = s.note(&job)
+	if !job.NotePause(domain.Pause{
+		Group: job.Group, From: fromEpoch(r.PausedAt), To: fromEpoch(r.PausedUntil), Reason: r.PauseReason, By: r.PausedBy,
+	}) {
+		job.Note = s.note(&job)
+	}
 	return job, nil
 }
 
@@ -259,18 +252,19 @@ func (s *Store) edit(ctx context.Context, id domain.JobID, version int, by, chan
 			return err
 		}
 		spec.Normalize()
-		old, err := json.Marshal(before.JobSpec)
+		spec.ContinueScript(before.Script)
+		old, _, err := encodeSpec(&before.JobSpec)
 		if err != nil {
-			return fmt.Errorf("write the job: %w", err)
+			return err
 		}
-		body, err := json.Marshal(spec)
+		changed, _, err := encodeSpec(&spec)
 		if err != nil {
-			return fmt.Errorf("write the job: %w", err)
+			return err
 		}
-		if string(old) == string(body) {
+		if string(old) == string(changed) {
 			return nil // nothing to do, and no new version
 		}
-		return s.replan(ctx, tx, q, locked, &spec, body, by, change)
+		return s.replan(ctx, tx, q, locked, &spec, by, change)
 	})
 	if err != nil {
 		return before, after, err
@@ -318,24 +312,30 @@ func (s *Store) lockForEdit(ctx context.Context, q *sqlcgen.Queries, id domain.J
 	return &lockedEdit{job: job, due: due, now: due.Now.UTC().Truncate(time.Millisecond)}, nil
 }
 
-// takeBack decides by the old version what is already due, and deletes what it had planned beyond now.
-func (s *Store) takeBack(ctx context.Context, q *sqlcgen.Queries, l *lockedEdit) error {
+// takeBack decides by the old version what is already due, and deletes what it had planned beyond now. What a pause of
+// the group has held up is due as well: it is dropped, as to make up for it now would be to fire in the pause.
+func (s *Store) takeBack(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lockedEdit) error {
 	due := l.due
-	for due.NextDueAt != nil && !due.NextDueAt.After(l.now) {
+	for due.NextDueAt != nil && (!due.NextDueAt.After(l.now) || due.Parked && !orZero(due.NextFireTime).After(l.now)) {
 		// The pre-read is behind: what is due by now belongs to the version that held then. One decision is bounded, so
 		// that a long outage takes several.
 		jobs := []lockedJob{{
 			key: versionKey{l.job.ID, l.job.Version}, next: orZero(due.NextFireTime).UTC(), decided: orZero(due.DecidedThrough).UTC(),
+			closing: true,
 		}}
 		if err := s.addStranded(ctx, q, jobs, l.now); err != nil {
 			return err
 		}
-		if _, err := s.decide(ctx, q, jobs, l.now); err != nil {
+		if _, err := s.decide(ctx, tx, q, jobs, l.now); err != nil {
 			return err
 		}
+		before := due.NextFireTime
 		var err error
 		if due, err = q.LockJob(ctx, int64(l.job.ID)); err != nil {
 			return err
+		}
+		if before != nil && due.NextFireTime != nil && due.NextFireTime.Equal(*before) {
+			break // its due instant is still to come, by its jitter
 		}
 	}
 	return q.DeletePlanned(ctx, sqlcgen.DeletePlannedParams{JobID: int64(l.job.ID), Now: l.now})
@@ -343,16 +343,25 @@ func (s *Store) takeBack(ctx context.Context, q *sqlcgen.Queries, l *lockedEdit)
 
 // replan makes spec the job's next version, and plans it from the first fire time that no earlier version has
 // decided and whose due instant is still to come.
-func (s *Store) replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lockedEdit, spec *domain.JobSpec, body []byte, by, change string) error {
+func (s *Store) replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lockedEdit, spec *domain.JobSpec, by, change string) error {
 	id, next := l.job.ID, l.job.Version+1
 	compiled, err := s.check(ctx, q, spec, l.job.CreatedAt.Time)
+	if err != nil {
+		return err
+	}
+	if spec.Script != nil && spec.Script.Version == 0 {
+		if err := insertScript(ctx, q, id, next, spec.Script, l.now, by); err != nil {
+			return err
+		}
+	}
+	body, lean, err := encodeSpec(spec)
 	if err != nil {
 		return err
 	}
 	if err := setChildren(ctx, q, id, spec.Children); err != nil {
 		return err
 	}
-	if err := s.takeBack(ctx, q, l); err != nil {
+	if err := s.takeBack(ctx, tx, q, l); err != nil {
 		return err
 	}
 	through, err := q.KeptThrough(ctx, sqlcgen.KeptThroughParams{JobID: int64(id), Now: l.now})
@@ -397,7 +406,7 @@ func (s *Store) replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lo
 	if err := q.CloseVersion(ctx, sqlcgen.CloseVersionParams{JobID: int64(id), Version: int32(l.job.Version), At: &l.now}); err != nil {
 		return err
 	}
-	if err := insertVersion(ctx, q, id, next, body, l.job.CreatedAt.Time, l.now, by, change); err != nil {
+	if err := insertVersion(ctx, q, id, next, lean, l.job.CreatedAt.Time, l.now, by, change); err != nil {
 		return err
 	}
 	if spec.NeedsSlot() && spec.BlockScope == domain.ScopeCluster {
@@ -442,7 +451,7 @@ func (s *Store) DeleteJob(ctx context.Context, id domain.JobID, version int, by 
 			return &domain.Error{Code: domain.Conflict, Message: fmt.Sprintf(
 				"job %d is a child of job %d (%s); remove it from that job's children first", id, parents[0].ParentID, parents[0].Name)}
 		}
-		if err := s.takeBack(ctx, q, l); err != nil {
+		if err := s.takeBack(ctx, tx, q, l); err != nil {
 			return err
 		}
 		unstarted, err := q.UnstartedOf(ctx, int64(id))
@@ -462,11 +471,11 @@ func (s *Store) DeleteJob(ctx context.Context, id domain.JobID, version int, by 
 		if err := q.CloseVersion(ctx, sqlcgen.CloseVersionParams{JobID: int64(id), Version: int32(job.Version), At: &l.now}); err != nil {
 			return err
 		}
-		body, err := json.Marshal(job.JobSpec)
+		_, lean, err := encodeSpec(&job.JobSpec)
 		if err != nil {
-			return fmt.Errorf("write the job: %w", err)
+			return err
 		}
-		if err := insertVersion(ctx, q, id, job.Version+1, body, job.CreatedAt.Time, l.now, by, "deleted"); err != nil {
+		if err := insertVersion(ctx, q, id, job.Version+1, lean, job.CreatedAt.Time, l.now, by, "deleted"); err != nil {
 			return err
 		}
 		if err := q.DeleteJobRow(ctx, int64(id)); err != nil {

@@ -39,7 +39,7 @@ func (s *Store) PlanDue(ctx context.Context, batch int) (Planned, error) {
 		if err := s.addStranded(ctx, q, jobs, rows[0].Now); err != nil {
 			return err
 		}
-		out, err = s.decide(ctx, q, jobs, rows[0].Now)
+		out, err = s.decide(ctx, tx, q, jobs, rows[0].Now)
 		out.Jobs = len(rows)
 		return err
 	})
@@ -74,7 +74,7 @@ func (s *Store) PlanStranded(ctx context.Context, batch int) (Planned, error) {
 		if err := s.lockStranded(ctx, q, jobs, at); err != nil {
 			return err
 		}
-		out, err = s.decide(ctx, q, jobs, rows[0].Now)
+		out, err = s.decide(ctx, tx, q, jobs, rows[0].Now)
 		out.Jobs = len(rows)
 		return err
 	})
@@ -88,6 +88,7 @@ type lockedJob struct {
 	decided  time.Time
 	stranded []plan.Stranded
 	disabled bool
+	closing  bool // its version ends now
 }
 
 // addStranded finds the stranded runs of those jobs whose next fire time was missed: a misfire policy that saw the
@@ -122,7 +123,7 @@ func (s *Store) lockStranded(ctx context.Context, q *sqlcgen.Queries, jobs []loc
 const decideBudget = 150 * time.Millisecond
 
 // decide runs the pure decision for each job and writes what it says. The caller holds the jobs' locks.
-func (s *Store) decide(ctx context.Context, q *sqlcgen.Queries, jobs []lockedJob, now time.Time) (Planned, error) {
+func (s *Store) decide(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jobs []lockedJob, now time.Time) (Planned, error) {
 	keys := make([]versionKey, len(jobs))
 	for i, j := range jobs {
 		keys[i] = j.key
@@ -131,7 +132,17 @@ func (s *Store) decide(ctx context.Context, q *sqlcgen.Queries, jobs []lockedJob
 	if err != nil {
 		return Planned{}, err
 	}
-	var w planWriter
+	w := planWriter{unseen: now, reach: s.plan.Horizon + s.plan.Ahead + time.Second}
+	since := now
+	for _, j := range jobs {
+		if !j.next.IsZero() && j.next.Before(since) {
+			since = j.next
+		}
+	}
+	pauses, err := pausesSince(ctx, q, since.Add(-w.reach))
+	if err != nil {
+		return Planned{}, err
+	}
 	begun := time.Now()
 	for i, j := range jobs {
 		if i > 0 && time.Since(begun) > decideBudget {
@@ -151,23 +162,50 @@ func (s *Store) decide(ctx context.Context, q *sqlcgen.Queries, jobs []lockedJob
 		}
 		d := plan.Decide(plan.Job{
 			ID: j.key.job, Schedule: compiled, Misfire: def.Misfire, NextFire: j.next, Decided: j.decided, Stranded: j.stranded,
+			Paused: pauses[def.Group], Closing: j.closing,
 		}, now.UTC(), s.plan)
+		w.replanned = def.validFrom
+		for _, p := range pauses[def.Group] {
+			for _, at := range []time.Time{p.From, p.To} { // its end is given before it comes
+				if at.After(w.replanned) {
+					w.replanned = at
+				}
+			}
+		}
 		w.add(j, def, d)
+		if d.Parked {
+			w.park.JobIds = append(w.park.JobIds, int64(j.key.job))
+			w.park.Groups = append(w.park.Groups, def.Group)
+		}
 		if !d.NextDue.IsZero() && !d.NextDue.After(now) {
 			w.out.More = true // the job's outage was too long for one decision
 		}
 	}
-	return w.write(ctx, q, now.UTC().Truncate(time.Millisecond))
+	now = now.UTC().Truncate(time.Millisecond)
+	out, err := w.write(ctx, q, now)
+	if err != nil {
+		return out, err
+	}
+	return out, s.tellNotes(ctx, tx, q, &w.alerts, now)
 }
 
 // planWriter gathers the decisions of many jobs into one statement of each kind.
 type planWriter struct {
-	out    Planned
-	runs   sqlcgen.InsertScheduledParams
-	missed sqlcgen.InsertMissedParams
-	due    sqlcgen.AdvanceDueParams
-	revive []domain.RunID
-	drop   []domain.RunID
+	out  Planned
+	runs sqlcgen.InsertScheduledParams
+	// known are those of runs that the history may hold already. Nobody can have finished what is due after unseen, the
+	// present, except by a kill before due; and that is planned again only by an edit, or when a pause begins, ends or is
+	// given another end, which plan no further ahead than reach was planned before them.
+	known     []domain.RunID
+	unseen    time.Time
+	reach     time.Duration
+	replanned time.Time // when the job under way was last planned anew
+	missed    sqlcgen.InsertMissedParams
+	due       sqlcgen.AdvanceDueParams
+	alerts    alertNotes
+	park      sqlcgen.ParkDueParams
+	revive    []domain.RunID
+	drop      []domain.RunID
 }
 
 func (w *planWriter) add(j lockedJob, def *definition, d plan.Decision) {
@@ -177,8 +215,12 @@ func (w *planWriter) add(j lockedJob, def *definition, d plan.Decision) {
 		w.runs.Versions = append(w.runs.Versions, int32(j.key.version))
 		w.runs.Groups = append(w.runs.Groups, def.Group)
 		w.runs.Causes = append(w.runs.Causes, string(r.Cause))
+		w.runs.Plains = append(w.runs.Plains, def.Plain())
 		w.runs.FireTimes = append(w.runs.FireTimes, r.FireTime)
 		w.runs.DueAts = append(w.runs.DueAts, r.DueAt)
+		if r.DueAt.Before(w.unseen) || r.DueAt.Before(w.replanned.Add(w.reach)) {
+			w.known = append(w.known, r.ID)
+		}
 		w.out.Runs = append(w.out.Runs, domain.Due{
 			RunID: r.ID, JobID: j.key.job, JobVersion: j.key.version, Attempt: 1, DueAt: r.DueAt,
 		})
@@ -191,6 +233,7 @@ func (w *planWriter) add(j lockedJob, def *definition, d plan.Decision) {
 		w.missed.Counts = append(w.missed.Counts, int64(m.Count))
 		w.missed.Policies = append(w.missed.Policies, string(m.Policy))
 		w.missed.Whys = append(w.missed.Whys, m.Why)
+		w.alerts.missed(def, m.First.Time, m.Last.Time, int64(m.Count), m.Why)
 	}
 	w.revive = append(w.revive, d.Revive...)
 	w.drop = append(w.drop, d.Drop...)
@@ -212,8 +255,10 @@ func (w *planWriter) write(ctx context.Context, q *sqlcgen.Queries, now time.Tim
 		if err := q.InsertScheduled(ctx, w.runs); err != nil {
 			return w.out, err
 		}
-		if err := q.DeleteFinished(ctx, w.runs.Ids); err != nil {
-			return w.out, err
+		if len(w.known) > 0 {
+			if err := q.DeleteFinished(ctx, w.known); err != nil {
+				return w.out, err
+			}
 		}
 	}
 	if len(w.missed.JobIds) > 0 {
@@ -238,6 +283,11 @@ func (w *planWriter) write(ctx context.Context, q *sqlcgen.Queries, now time.Tim
 			})
 		}
 	}
+	if len(w.park.JobIds) > 0 {
+		if err := q.ParkDue(ctx, w.park); err != nil {
+			return w.out, err
+		}
+	}
 	return w.out, q.AdvanceDue(ctx, w.due)
 }
 
@@ -251,31 +301,44 @@ const (
 // ClaimNear takes up to batch planned runs that are due within the horizon and in no ring: those that somebody
 // else planned, and those whose scheduler died (stranded counts them).
 func (s *Store) ClaimNear(ctx context.Context, batch int) (runs []domain.Due, stranded int, err error) {
-	back := claimBack
-	sweep := s.lastSweep.Load()
-	if now := time.Now().UnixNano(); now-sweep > int64(claimSweepEvery) && s.lastSweep.CompareAndSwap(sweep, now) {
-		back = 100 * 365 * 24 * time.Hour
-	}
-	rows, err := s.q.ClaimNear(ctx, sqlcgen.ClaimNearParams{
-		Horizon: s.plan.Horizon, Back: back, StrandedAfter: StrandedAfter, Tolerance: s.plan.Tolerance, Batch: int32(batch),
-	})
-	if back != claimBack && (err != nil || len(rows) == batch) {
-		s.lastSweep.Store(0) // there is more: the next call looks as far back
-	}
+	rows, err := s.q.ClaimNear(ctx, sqlcgen.ClaimNearParams{Horizon: s.plan.Horizon, Tolerance: s.plan.Tolerance, Batch: int32(batch)})
 	if err != nil {
 		return nil, 0, pgerr.Translate(err)
 	}
-	runs = make([]domain.Due, len(rows))
-	for i, r := range rows {
-		runs[i] = domain.Due{
-			RunID: r.ID, JobID: domain.JobID(r.JobID), JobVersion: int(r.JobVersion), Attempt: int(r.Attempt),
-			DueAt: r.DueAt.UTC(), Pin: orZero(r.Pin), Avoid: orZero(r.Avoid), Broadcast: orZero(r.BroadcastID),
-		}
-		if r.Stranded {
-			stranded++
-		}
+	for _, r := range rows {
+		runs = append(runs, claimed(r))
 	}
-	return runs, stranded, nil
+	room := batch - len(rows)
+	if room == 0 {
+		return runs, 0, nil
+	}
+	back := claimBack
+	if sweep, now := s.lastSweep.Load(), time.Now().UnixNano(); now-sweep > int64(claimSweepEvery) && s.lastSweep.CompareAndSwap(sweep, now) {
+		back = 100 * 365 * 24 * time.Hour
+	}
+	late, err := s.q.ClaimStranded(ctx, sqlcgen.ClaimStrandedParams{
+		StrandedAfter: StrandedAfter, Back: back, Tolerance: s.plan.Tolerance, Batch: int32(room),
+	})
+	if back != claimBack && (err != nil || len(late) == room) {
+		s.lastSweep.Store(0) // there is more: the next call looks as far back
+	}
+	if err != nil {
+		if len(runs) > 0 {
+			return runs, 0, nil // they are claimed; the rest is found by the next call
+		}
+		return nil, 0, pgerr.Translate(err)
+	}
+	for _, r := range late {
+		runs = append(runs, claimed(sqlcgen.ClaimNearRow(r)))
+	}
+	return runs, len(late), nil
+}
+
+func claimed(r sqlcgen.ClaimNearRow) domain.Due {
+	return domain.Due{
+		RunID: r.ID, JobID: domain.JobID(r.JobID), JobVersion: int(r.JobVersion), Attempt: int(r.Attempt),
+		DueAt: r.DueAt.UTC(), Pin: orZero(r.Pin), Avoid: orZero(r.Avoid), Broadcast: orZero(r.BroadcastID),
+	}
 }
 
 // errRepeat tells a transaction's caller that another one was faster and that trying again helps.

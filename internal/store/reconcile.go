@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,15 +21,23 @@ func (s *Store) Silent(ctx context.Context, after time.Duration, limit int) ([]d
 	return liveRuns(rows), pgerr.Translate(err)
 }
 
-// BoundBoots returns every boot that unfinished runs are bound to.
-func (s *Store) BoundBoots(ctx context.Context) ([]BoundBoot, error) {
-	rows, err := s.q.BoundInstances(ctx)
+// lookAllEvery is how often BoundBoots looks at what is not due as well.
+const lookAllEvery = 10 * time.Second
+
+// BoundBoots returns every boot that unfinished runs are bound to. Silent are those of which nobody has known for the
+// given time.
+func (s *Store) BoundBoots(ctx context.Context, silentAfter time.Duration) ([]BoundBoot, error) {
+	ahead := time.Second
+	if look, now := s.lastLook.Load(), time.Now().UnixNano(); now-look > int64(lookAllEvery) && s.lastLook.CompareAndSwap(look, now) {
+		ahead = 100 * 365 * 24 * time.Hour
+	}
+	rows, err := s.q.BoundInstances(ctx, sqlcgen.BoundInstancesParams{SilentAfter: silentAfter, Ahead: ahead})
 	if err != nil {
 		return nil, pgerr.Translate(err)
 	}
 	out := make([]BoundBoot, len(rows))
 	for i, r := range rows {
-		out[i] = BoundBoot{Group: r.GroupName, Instance: r.Instance, BootID: r.BootID, Runs: int(r.Runs)}
+		out[i] = BoundBoot{Group: r.GroupName, Instance: r.Instance, BootID: r.BootID, Runs: int(r.Runs), Silent: int(r.Silent), Running: int(r.Running), Overdue: int(r.Overdue)}
 	}
 	return out, nil
 }
@@ -298,48 +305,3 @@ const (
 	vacuumEvery = 10 * time.Second
 	vacuumDead  = 20_000 // dead rows: some 10 MB, which are read within milliseconds
 )
-
-// DropDays drops the partitions of days whose runs, and whose logs, nobody keeps any more.
-func (s *Store) DropDays(ctx context.Context, runs, logs time.Duration) error {
-	rows, err := boundedPool{s.pool}.Query(ctx, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-		JOIN pg_class p ON p.oid = i.inhparent WHERE p.relname IN ('runs_history', 'run_attempts', 'late_results', 'run_logs')
-		AND p.relnamespace = current_schema()::regnamespace ORDER BY 1`)
-	if err != nil {
-		return pgerr.Translate(err)
-	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return pgerr.Translate(err)
-	}
-	now := s.Now()
-	for _, name := range names {
-		keep := runs
-		if strings.HasPrefix(name, "run_logs_") {
-			keep = logs
-		}
-		day, err := time.Parse("20060102", name[strings.LastIndexByte(name, '_')+1:])
-		if err != nil || now.Sub(day.AddDate(0, 0, 1)) < keep {
-			continue
-		}
-		if err := s.dropDay(ctx, name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// dropDay drops one partition. That takes a lock for which all readers and writers of the table must wait, so that it
-// is only tried for a moment: whoever reads a long report at this hour is not waited for, and the next hour comes.
-func (s *Store) dropDay(ctx context.Context, name string) error {
-	return s.tx(ctx, func(tx pgx.Tx, _ *sqlcgen.Queries) error {
-		// One at a time: two that drop the same partition, or one beside make_day, meet in the catalogue.
-		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('belfry.make_day', 0))`); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '200ms'`); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, `DROP TABLE IF EXISTS `+pgx.Identifier{name}.Sanitize())
-		return err
-	})
-}

@@ -89,8 +89,8 @@ func TestReconcilersFindTheirOwn(t *testing.T) {
 	if got := claim(t, s); len(got) != 1 || got[0].RunID != overdue || got[0].Attempt != 2 {
 		t.Errorf("claimed %+v, want the overdue retry", got)
 	}
-	boots, err := s.BoundBoots(t.Context())
-	want := []store.BoundBoot{{Group: "g", Instance: "i1", BootID: "b1", Runs: 7}}
+	boots, err := s.BoundBoots(t.Context(), time.Second)
+	want := []store.BoundBoot{{Group: "g", Instance: "i1", BootID: "b1", Runs: 7, Silent: 1, Running: 4, Overdue: 1}}
 	if err != nil || !slices.Equal(boots, want) {
 		t.Errorf("BoundBoots: %+v, %v", boots, err)
 	}
@@ -183,34 +183,4 @@ func TestKillOfARefusedRun(t *testing.T) {
 		t.Fatalf("%+v, %v", kill, err)
 	}
 	start(t, s, job.ID) // the slot is free
-}
-
-func TestDropDays(t *testing.T) {
-	s, _ := open(t)
-	day := func(ago int) time.Time { return s.Now().AddDate(0, 0, -ago) }
-	if err := s.MakeDays(t.Context(), []time.Time{day(3), day(10), day(40)}); err != nil {
-		t.Fatal(err)
-	}
-	both := make(chan error, 2) // two dispatchers at once
-	for range 2 {
-		go func() { both <- s.DropDays(t.Context(), 30*24*time.Hour, 7*24*time.Hour) }()
-	}
-	for range 2 {
-		if err := <-both; err != nil {
-			t.Error(err)
-		}
-	}
-	for _, table := range []struct {
-		name string
-		ago  int
-		kept bool
-	}{
-		{"runs_history", 3, true}, {"runs_history", 10, true}, {"runs_history", 40, false}, {"run_attempts", 10, true},
-		{"late_results", 40, false}, {"run_logs", 3, true}, {"run_logs", 10, false}, {"run_logs", 0, true},
-	} {
-		name := table.name + day(table.ago).Format("_20060102")
-		if kept := query[int64](t, s, `SELECT count(*) FROM pg_class WHERE relname = $1`, name) == 1; kept != table.kept {
-			t.Errorf("%s of %d days ago: kept %v", table.name, table.ago, kept)
-		}
-	}
 }

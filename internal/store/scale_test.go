@@ -300,7 +300,7 @@ func (w *scale) readers() {
 	for name, call := range map[string]func() error{
 		"PlanStranded": func() error { _, err := s.PlanStranded(ctx, batch); return err },
 		"Silent":       func() error { _, err := s.Silent(ctx, time.Second, batch); return err },
-		"BoundBoots":   func() error { _, err := s.BoundBoots(ctx); return err },
+		"BoundBoots":   func() error { _, err := s.BoundBoots(ctx, time.Second); return err },
 		"RunsOf": func() error {
 			_, err := s.RunsOf(ctx, store.BoundBoot{Group: "g", Instance: "i3", BootID: "b"}, domain.NilRunID, batch)
 			return err

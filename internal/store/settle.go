@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -17,13 +18,38 @@ import (
 // Settle writes how attempts ended, with all that follows from it, in one transaction: the move to history or the
 // retry, the follow-ups as River jobs, the block slots and the next held runs, the next fire of fixed_delay, the
 // count of a broadcast. Repeats change nothing.
+//
+// Runs of plain jobs that succeeded go first, by a statement that is a transaction of its own: nothing else is locked for
+// them. Should the rest fail, the caller settles all again, and they are repeats.
 func (s *Store) Settle(ctx context.Context, ended []domain.Ended) (SettleResult, error) {
-	var out SettleResult
-	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) (err error) {
-		out, err = s.settle(ctx, tx, q, ended)
+	out := SettleResult{Dispositions: make([]domain.Disposition, len(ended))}
+	err := s.single(ctx, func(q *sqlcgen.Queries) error {
+		_, err := finish(ctx, q, ended, s.Now(), nil, true, &out)
 		return err
 	})
-	return out, err
+	if err != nil {
+		return out, err
+	}
+	var rest []domain.Ended
+	var at []int // of rest, in ended
+	for i, e := range ended {
+		if out.Dispositions[i] == "" {
+			rest, at = append(rest, e), append(at, i)
+		}
+	}
+	if len(rest) == 0 {
+		return out, nil
+	}
+	var more SettleResult
+	err = s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) (err error) {
+		more, err = s.settle(ctx, tx, q, rest)
+		return err
+	})
+	for i, d := range more.Dispositions {
+		out.Dispositions[at[i]] = d
+	}
+	more.Dispositions, more.Changes = out.Dispositions, append(out.Changes, more.Changes...)
+	return more, err
 }
 
 // MakeDays makes the history partitions of the given UTC days where they are missing.
@@ -51,6 +77,7 @@ type settling struct {
 	retries  sqlcgen.RetryRunsParams
 	requeue  []domain.RunID
 	ups      []domain.FollowUp
+	alerts   alertNotes
 	freed    map[slotKey]bool // slots whose owner ends with this transaction
 	left     map[slotKey]bool // slots of scope instance that a shard of their owner leaves
 	unbound  []domain.RunID
@@ -81,7 +108,11 @@ func (s *Store) settle(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []
 			return w.out, err
 		}
 	}
-	if len(w.ups) > 0 {
+	alerts, err := w.alerts.write(ctx, q, s.alerts, w.now)
+	if err != nil {
+		return w.out, err
+	}
+	if w.ups = append(w.ups, alerts...); len(w.ups) > 0 {
 		if err := s.followUps.InsertTx(ctx, tx, w.ups); err != nil {
 			return w.out, fmt.Errorf("enqueue follow-ups: %w", err)
 		}
@@ -147,11 +178,10 @@ func (w *settling) lock(ctx context.Context) error {
 			return err
 		}
 	}
-	finished, err := w.finish(ctx, peek)
-	if err != nil {
+	if err := w.finishOrdinary(ctx, peek); err != nil {
 		return err
 	}
-	ids = slices.DeleteFunc(ids, func(id domain.RunID) bool { return finished[id] })
+	ids = slices.DeleteFunc(ids, func(id domain.RunID) bool { return w.matched[id] })
 	var rows []sqlcgen.LockRunsRow
 	if len(ids) > 0 {
 		if rows, err = w.q.LockRuns(ctx, ids); err != nil {
@@ -169,58 +199,87 @@ func (w *settling) lock(ctx context.Context) error {
 	return nil
 }
 
-// finish settles the ordinary ends, of runs that succeeded, and returns which those were. The rest is left to compare.
-func (w *settling) finish(ctx context.Context, peek []sqlcgen.PeekRunsRow) (map[domain.RunID]bool, error) {
+// finishOrdinary settles the ordinary ends, of runs that succeeded. The rest is left to compare.
+func (w *settling) finishOrdinary(ctx context.Context, peek []sqlcgen.PeekRunsRow) error {
 	ordinary := make(map[domain.RunID]bool, len(peek))
+	seen := make(map[domain.RunID]bool) // to run: whether that was late has been told
 	for _, r := range peek {
 		ordinary[r.ID] = r.BroadcastID == nil
-	}
-	at := make(map[domain.RunID]int, len(w.in))
-	var first []int // the first result of each such run
-	for i, e := range w.in {
-		if _, seen := at[e.RunID]; seen || e.Outcome != domain.OutcomeSucceeded || e.Group == "" || e.Reason != "" || !ordinary[e.RunID] {
-			continue
+		if domain.State(r.State) == domain.Running {
+			seen[r.ID] = true
 		}
-		at[e.RunID] = i
-		first = append(first, i)
+	}
+	rows, err := finish(ctx, w.q, w.in, w.now, ordinary, false, &w.out)
+	for _, r := range rows {
+		w.matched[r.ID] = true // a second result of this batch for the same attempt is a repeat
+		def := w.defs[versionKey{domain.JobID(r.JobID), int(r.JobVersion)}]
+		w.children(def, r.ID, domain.Succeeded, r.FinishedAt)
+		if !seen[r.ID] {
+			w.alerts.started(def, r.ID, r.LatenessMs, w.s.alerts, r.FinishedAt)
+		}
+		w.alerts.ended(def, r.ID, domain.Succeeded, r.FinishedAt)
+		w.free(def, &sqlcgen.RunsLive{ID: r.ID, JobID: r.JobID, Instance: r.Instance}, true)
+	}
+	return err
+}
+
+// finish moves the runs that succeeded into the history, of plain jobs only or of those that among names, and says in out
+// which results these were.
+func finish(ctx context.Context, q *sqlcgen.Queries, in []domain.Ended, now time.Time, among map[domain.RunID]bool, plain bool, out *SettleResult) ([]sqlcgen.FinishRunsRow, error) {
+	first := make([]int, 0, len(in)) // results that may end their runs so
+	for i, e := range in {
+		if e.Outcome == domain.OutcomeSucceeded && e.Group != "" && e.Reason == "" && (plain || among[e.RunID]) {
+			first = append(first, i)
+		}
 	}
 	if len(first) == 0 {
 		return nil, nil
 	}
-	slices.SortFunc(first, func(a, b int) int { return slices.Compare(w.in[a].RunID[:], w.in[b].RunID[:]) })
-	var p sqlcgen.FinishRunsParams
-	for _, i := range first {
-		e := w.in[i]
-		w.clean(&e, time.Time{})
-		p.Ids = append(p.Ids, e.RunID)
-		p.Attempts = append(p.Attempts, int32(e.Attempt))
-		p.Instances = append(p.Instances, e.Instance)
-		p.Boots = append(p.Boots, e.BootID)
-		p.Groups = append(p.Groups, e.Group)
-		p.Messages = append(p.Messages, e.Message)
-		p.Outputs = append(p.Outputs, e.Output)
-		p.StartedAts = append(p.StartedAts, epoch(e.StartedAt))
-		p.FinishedAts = append(p.FinishedAts, e.FinishedAt)
-		p.LastLines = append(p.LastLines, e.LastLine)
+	slices.SortStableFunc(first, func(a, b int) int { return bytes.Compare(in[a].RunID[:], in[b].RunID[:]) })
+	first = slices.CompactFunc(first, func(a, b int) bool { return in[a].RunID == in[b].RunID })
+	n := len(first)
+	p := sqlcgen.FinishRunsParams{
+		Ids: make([]domain.RunID, n), Attempts: make([]int32, n), Instances: make([]string, n), Boots: make([]string, n),
+		Groups: make([]string, n), Messages: make([]string, n), Outputs: make([]string, n), StartedAts: make([]time.Time, n),
+		FinishedAts: make([]time.Time, n), LastLines: make([]int64, n), Plain: plain,
 	}
-	rows, err := w.q.FinishRuns(ctx, p)
+	for k, i := range first {
+		e := in[i]
+		clean(&e, now, time.Time{})
+		p.Ids[k], p.Attempts[k], p.Instances[k], p.Boots[k], p.Groups[k] = e.RunID, int32(e.Attempt), e.Instance, e.BootID, e.Group
+		p.Messages[k], p.Outputs[k], p.StartedAts[k], p.FinishedAts[k], p.LastLines[k] = e.Message, e.Output, epoch(e.StartedAt), e.FinishedAt, e.LastLine
+	}
+	rows, err := q.FinishRuns(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	finished := make(map[domain.RunID]bool, len(rows))
+	out.Changes = slices.Grow(out.Changes, len(rows))
+	k := 0
 	for _, r := range rows {
-		finished[r.ID] = true
-		w.matched[r.ID] = true // a second result of this batch for the same attempt is a repeat
-		w.out.Dispositions[at[r.ID]] = domain.Settled
-		w.out.Changes = append(w.out.Changes, domain.Change{
+		if k = indexFrom(p.Ids, k, r.ID); k < 0 {
+			return nil, fmt.Errorf("run %s was finished, and not asked for", r.ID)
+		}
+		out.Dispositions[first[k]] = domain.Settled
+		out.Changes = append(out.Changes, domain.Change{
 			RunID: r.ID, JobID: domain.JobID(r.JobID), JobVersion: int(r.JobVersion), Group: r.GroupName, Cause: domain.Cause(r.Cause),
 			State: domain.Succeeded, FireTime: r.FireTime, Attempt: int(r.Attempt), LatenessMS: r.LatenessMs,
 		})
-		def := w.defs[versionKey{domain.JobID(r.JobID), int(r.JobVersion)}]
-		w.children(def, r.ID, domain.Succeeded, r.FinishedAt)
-		w.free(def, &sqlcgen.RunsLive{ID: r.ID, JobID: r.JobID, Instance: r.Instance}, true)
 	}
-	return finished, nil
+	return rows, nil
+}
+
+// indexFrom returns where id stands in the sorted ids. It looks from a place on first, as rows mostly come in order.
+func indexFrom(ids []domain.RunID, from int, id domain.RunID) int {
+	for i := from; i < len(ids) && i < from+4; i++ {
+		if ids[i] == id {
+			return i
+		}
+	}
+	i, found := slices.BinarySearchFunc(ids, id, func(a, b domain.RunID) int { return bytes.Compare(a[:], b[:]) })
+	if !found {
+		return -1
+	}
+	return i
 }
 
 // lockRetried keeps the jobs of failed runs from being deleted before what is decided about their retries is seen.
@@ -271,7 +330,7 @@ func (w *settling) compare(context.Context) error {
 		}
 		w.matched[e.RunID] = true // a second Ended of this batch for the same attempt is a repeat
 		w.out.Dispositions[i] = domain.Settled
-		w.clean(&e, r.CreatedAt)
+		clean(&e, w.now, r.CreatedAt)
 		killed := r.KillRequestedAt != nil
 		switch {
 		case e.Outcome == domain.OutcomeUnstarted && !killed:
@@ -315,7 +374,7 @@ func (w *settling) tryAgain(def *definition, r *sqlcgen.RunsLive, e *domain.Ende
 func (w *settling) planRetries(retried []int) {
 	for _, i := range retried {
 		r, e := w.rowOf(i), w.in[i]
-		w.clean(&e, r.CreatedAt)
+		clean(&e, w.now, r.CreatedAt)
 		def := w.defs[versionKey{domain.JobID(r.JobID), int(r.JobVersion)}]
 		if !w.exists[r.JobID] {
 			w.end(def, r, e, false)
@@ -418,8 +477,12 @@ func (w *settling) move(ctx context.Context) error {
 		c := change(f.row)
 		c.State, c.Reason, c.LatenessMS = f.state, f.ended.Reason, lateness[f.row.ID]
 		w.out.Changes = append(w.out.Changes, c)
+		if domain.State(f.row.State) != domain.Running {
+			w.alerts.started(f.def, f.row.ID, c.LatenessMS, w.s.alerts, f.ended.FinishedAt)
+		}
 		if f.row.BroadcastID == nil {
 			w.children(f.def, f.row.ID, f.state, f.ended.FinishedAt)
+			w.alerts.ended(f.def, f.row.ID, f.state, f.ended.FinishedAt)
 		}
 	}
 	if len(w.unbound) > 0 {

@@ -25,12 +25,11 @@ func (w *settling) countDown(ctx context.Context) error {
 			counts[*f.row.BroadcastID] = c
 		}
 		c.n++
-		switch f.state {
-		case domain.Succeeded:
+		switch {
+		case f.state == domain.Succeeded:
 			c.succeeded++
-		case domain.Cancelled:
+		case f.state == domain.Cancelled, f.ended.Reason == domain.ReasonCovered:
 			c.cancelled++
-		case domain.Pending, domain.Queued, domain.Running, domain.Retrying, domain.Failed, domain.Skipped:
 		}
 		last[*f.row.BroadcastID] = f
 	}
@@ -56,6 +55,7 @@ func (w *settling) countDown(ctx context.Context) error {
 		joined = append(joined, b.ID)
 		f := last[b.ID]
 		w.children(f.def, b.ID, joinedState(b), f.ended.FinishedAt)
+		w.alerts.ended(f.def, b.ID, joinedState(b), f.ended.FinishedAt)
 		if f.def.NeedsSlot() {
 			k := slotOf(&f.def.Definition, orZero(f.row.Instance))
 			if w.slots.owners[k] == b.ID { // in scope instance its shards have left their slots themselves
@@ -135,9 +135,16 @@ func (w *settling) handSlots(ctx context.Context) error {
 // stranded returns the runs that are due but were not fired by a scheduler that died, of the jobs whose held runs would be
 // next: it may be their turn.
 func (w *settling) stranded(ctx context.Context, next []sqlcgen.HandSlotsRow) (map[slotKey]domain.RunID, error) {
+	if len(next) == 0 {
+		return nil, nil
+	}
+	serial := make(map[int64]bool)
+	for k, def := range w.defs {
+		serial[int64(k.job)] = serial[int64(k.job)] || def.Block == domain.BlockSerial
+	}
 	var jobs []int64
 	for _, n := range next {
-		if n.Instance == "" {
+		if n.Instance == "" && serial[n.JobID] {
 			jobs = append(jobs, n.JobID)
 		}
 	}

@@ -103,6 +103,22 @@ func TestKillOfABoundRun(t *testing.T) {
 	}
 }
 
+// What is handed back after its start deadline, since Belfry was away, gets a fair time to find an instance. What is accepted
+// and handed back again and again does not get it for ever.
+func TestStartDeadlineOfWhatIsHandedBack(t *testing.T) {
+	for bind, ends := range map[int]bool{1: false, domain.FairRounds: true} {
+		s, _ := open(t)
+		run := start(t, s, create(t, s, "a").ID)
+		run.Bind = bind
+		exec(t, s, `UPDATE runs_live SET bind = $1, due_at = due_at - interval '1 hour'`, bind)
+		settle(t, s, settled, result(s, run, domain.OutcomeUnstarted))
+		past, err := s.PastDeadline(t.Context(), 10)
+		if err != nil || (len(past) == 1) != ends {
+			t.Errorf("after %d rounds, past its deadline are %+v, %v", bind, past, err)
+		}
+	}
+}
+
 func TestUnstartedIsRoutedAgain(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a")

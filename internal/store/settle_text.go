@@ -11,12 +11,12 @@ import (
 // clean holds what an instance reports within the contract's bounds, and its instants within the run's life: they
 // come from a foreign clock, and a child's run id begins with its parent's end. Zero is a run's creation that is not known
 // yet, and is looked after by whoever writes.
-func (w *settling) clean(e *domain.Ended, createdAt time.Time) {
+func clean(e *domain.Ended, now, createdAt time.Time) {
 	cleanText(e)
 	within := func(t time.Time) time.Time {
 		switch {
-		case t.IsZero() || t.After(w.now):
-			return w.now
+		case t.IsZero() || t.After(now):
+			return now
 		case t.Before(createdAt):
 			return createdAt.UTC()
 		}

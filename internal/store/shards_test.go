@@ -196,3 +196,65 @@ func TestShardRetried(t *testing.T) {
 		t.Errorf("then: %+v", res)
 	}
 }
+
+// A shard that is run again is that shard alone: it is not expanded, stays on its instance, and joins by itself.
+func TestOneShardIsRunAgain(t *testing.T) {
+	s, ups := open(t)
+	child := create(t, s, "child")
+	for name, shards := range map[string]int{"one for each instance": 0, "spread": 3} {
+		t.Run(name, func(t *testing.T) {
+			job := create(t, s, name, func(sp *domain.JobSpec) {
+				sp.Route, sp.Shards, sp.Children = domain.RouteBroadcast, shards, []domain.Child{{JobID: child.ID, On: domain.OnSuccess}}
+			})
+			pin := "i2"
+			if shards > 0 {
+				pin = ""
+			}
+			first := trigger(t, s, job.ID, 1)[0]
+			due := claim(t, s)[0]
+			defs, err := s.Definitions(t.Context(), []domain.Due{due})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var to []domain.ShardBinding
+			for _, i := range []string{"i1", "i2", "i3"} {
+				b := domain.ShardBinding{Binding: domain.Binding{Instance: i, BootID: "b1"}}
+				if shards == 0 {
+					b.Pin = i
+				}
+				to = append(to, b)
+			}
+			out, err := s.ExpandBroadcast(t.Context(), due, defs.Of(job.ID, 1), to)
+			if err != nil || len(out.Bound) != 3 {
+				t.Fatalf("%+v, %v", out, err)
+			}
+			for i, r := range out.Bound {
+				outcome := domain.OutcomeSucceeded
+				if i == 1 {
+					outcome = domain.OutcomeFailed
+				}
+				settle(t, s, settled, result(s, r, outcome))
+			}
+			again, err := s.RetryRun(t.Context(), domain.ShardRunID(first, 1), "ann")
+			if err != nil {
+				t.Fatal(err)
+			}
+			next := claim(t, s)
+			if len(next) != 1 || next[0].RunID != again || next[0].Broadcast != again || next[0].Pin != pin {
+				t.Fatalf("planned %+v", next)
+			}
+			before := len(ups.ups)
+			bound := admit(t, s, next).Bound
+			if len(bound) != 1 || bound[0].Shard == nil || *bound[0].Shard != (domain.Shard{Index: 1, Total: 3}) {
+				t.Fatalf("bound %+v", bound)
+			}
+			settle(t, s, settled, result(s, bound[0], domain.OutcomeSucceeded))
+			if n := len(ups.ups) - before; n != 1 || ups.ups[before].RunID != again {
+				t.Errorf("%d follow-ups: %+v", n, ups.ups[before:])
+			}
+			if n := query[int64](t, s, `SELECT (SELECT count(*) FROM broadcasts) + (SELECT count(*) FROM runs_live)`); n != 0 {
+				t.Errorf("%d rows are left", n)
+			}
+		})
+	}
+}

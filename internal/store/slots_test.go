@@ -220,7 +220,7 @@ func (b *bells) gave(key string, id domain.RunID) {
 }
 
 // TestSlotsUnderFire has many goroutines on two stores trigger, admit, settle, fail, hand back and kill runs of
-// serial jobs of both scopes. No two runs are ever in hand at once, and in the end all have ended: no slot leaks.
+// jobs of both scopes that run one at a time, half of which cover. No two runs are ever in hand at once, and in the end all have ended: no slot leaks.
 func TestSlotsUnderFire(t *testing.T) {
 	url := pgtest.Database(t, store.Migrate)
 	a, _ := openAt(t, url)
@@ -230,14 +230,19 @@ func TestSlotsUnderFire(t *testing.T) {
 	t.Logf("seed %d", seed)
 	var jobs []domain.JobID
 	scope := make(map[domain.JobID]domain.BlockScope)
-	for i := range 4 {
+	covers := make(map[domain.JobID]bool)
+	for i := range 6 {
 		job := create(t, a, string(rune('a'+i)), func(sp *domain.JobSpec) {
 			sp.Retries = 1
 			sp.RetryBackoff.Initial = domain.Duration(time.Millisecond)
 			if i%2 == 1 {
 				sp.BlockScope = domain.ScopeInstance
 			}
+			if i >= 3 {
+				sp.Block = domain.BlockCoverEarly
+			}
 		})
+		covers[job.ID] = job.Block == domain.BlockCoverEarly
 		jobs, scope[job.ID] = append(jobs, job.ID), job.BlockScope
 	}
 	const total = 400
@@ -247,7 +252,7 @@ func TestSlotsUnderFire(t *testing.T) {
 	var g errgroup.Group
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	f := &fray{t: t, ctx: ctx, check: check, scope: scope, work: work, fire: fire}
+	f := &fray{t: t, ctx: ctx, check: check, scope: scope, covers: covers, work: work, fire: fire}
 	for i, s := range []*store.Store{a, b, a, b} {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		g.Go(func() error { return f.triggerRuns(s, rng, jobs, total/4) })
@@ -284,12 +289,13 @@ func TestSlotsUnderFire(t *testing.T) {
 
 // fray is what the goroutines of TestSlotsUnderFire share.
 type fray struct {
-	t     *testing.T
-	ctx   context.Context
-	check *bells
-	scope map[domain.JobID]domain.BlockScope
-	work  chan domain.LiveRun // bound
-	fire  chan []domain.Due   // released
+	t      *testing.T
+	ctx    context.Context
+	check  *bells
+	scope  map[domain.JobID]domain.BlockScope
+	covers map[domain.JobID]bool
+	work   chan domain.LiveRun // bound
+	fire   chan []domain.Due   // released
 }
 
 func (f *fray) key(r domain.LiveRun) string {
@@ -349,7 +355,7 @@ func (f *fray) ring(s *store.Store, rng *rand.Rand) error {
 			return err
 		}
 		for _, k := range keys {
-			bound, _, err := s.AssignWaiting(f.ctx, k, 5, func(w []store.Waiting) []domain.Binding {
+			bound, others, err := s.AssignWaiting(f.ctx, k, 5, func(w []store.Waiting) []domain.Binding {
 				to := make([]domain.Binding, len(w))
 				for i := range to {
 					to[i] = domain.Binding{Instance: fmt.Sprintf("i%d", rng.IntN(2)), BootID: "b1"}
@@ -360,9 +366,20 @@ func (f *fray) ring(s *store.Store, rng *rand.Rand) error {
 				return err
 			}
 			f.bound(bound)
+			f.covered(others.Kills, others.Released)
 		}
 	}
 	return nil
+}
+
+// covered ends what was told to end, whether or not it was ever offered, and fires what was released.
+func (f *fray) covered(kills []domain.LiveRun, released []domain.Due) {
+	for _, r := range kills {
+		f.work <- r
+	}
+	if len(released) > 0 {
+		f.fire <- released
+	}
 }
 
 func (f *fray) bound(runs []domain.LiveRun) {
@@ -392,6 +409,7 @@ func (f *fray) admit(s *store.Store, rng *rand.Rand, due []domain.Due) error {
 	}
 	out, err := s.Admit(f.ctx, in)
 	f.bound(out.Bound)
+	f.covered(out.Kills, out.Released)
 	if err != nil && passing(err) {
 		f.fire <- due // as a ring would
 		return nil
@@ -414,7 +432,7 @@ func (f *fray) settleRuns(s *store.Store, rng *rand.Rand) error {
 		e := result(s, r, domain.OutcomeSucceeded)
 		dice := rng.IntN(6)
 		// In scope cluster the slot stays with a run that is tried or routed again.
-		if again := dice == 0 && r.Attempt == 1 || dice == 1 || dice == 2; !again || f.scope[r.JobID] == domain.ScopeInstance {
+		if again := dice == 0 && r.Attempt == 1 || dice == 1 || dice == 2; !again || f.scope[r.JobID] == domain.ScopeInstance || f.covers[r.JobID] {
 			f.check.gave(f.key(r), r.ID)
 		}
 		switch dice {
@@ -430,7 +448,7 @@ func (f *fray) settleRuns(s *store.Store, rng *rand.Rand) error {
 			if !passing(err) {
 				return err
 			}
-			r.Instance, r.BootID = "", ""
+			e.Instance, e.BootID, e.Group, e.Outcome, e.Reason = "", "", "", domain.OutcomeCancelled, r.KillReason
 			if err != nil {
 				f.check.took(f.key(r), r.ID)
 				f.work <- r
@@ -458,4 +476,81 @@ func (f *fray) settleRuns(s *store.Store, rng *rand.Rand) error {
 		}
 	}
 	return nil
+}
+
+// Who has the turn changes while runs are held.
+func TestHeldByNamesTheOwner(t *testing.T) {
+	s, _ := open(t)
+	job := create(t, s, "a")
+	trigger(t, s, job.ID, 3)
+	out := admit(t, s, claim(t, s))
+	last := out.Held[1]
+	if slices.Compare(out.Held[0][:], last[:]) > 0 {
+		last = out.Held[0]
+	}
+	heldBy := func(want domain.RunID) {
+		t.Helper()
+		if got := query[domain.RunID](t, s, `SELECT held_by FROM runs WHERE id = $1`, last); got != want {
+			t.Errorf("held by %s, want %s", got, want)
+		}
+	}
+	heldBy(out.Bound[0].ID)
+	next := settle(t, s, settled, result(s, out.Bound[0], domain.OutcomeSucceeded)).Released[0]
+	heldBy(next.RunID)
+	run := admit(t, s, []domain.Due{next}).Bound[0]
+	settle(t, s, settled, result(s, run, domain.OutcomeSucceeded))
+	if n := query[int64](t, s, `SELECT count(*) FROM runs WHERE held_by IS NOT NULL`); n != 0 {
+		t.Errorf("%d runs are held", n)
+	}
+}
+
+// Who covers a run that waits for an instance locks its row among the waiting before anything else of it, as those do that
+// assign it: else each would wait for the other.
+func TestCoverLocksWhatWaitsFirst(t *testing.T) {
+	s, _ := open(t)
+	job := create(t, s, "j", func(sp *domain.JobSpec) { sp.Block = domain.BlockCoverEarly })
+	trigger(t, s, job.ID, 1)
+	first := admissions(t, s, claim(t, s))
+	first[0].Binding = domain.Binding{Waiting: "no instance"}
+	if out, err := s.Admit(t.Context(), first); err != nil || len(out.Waiting) != 1 {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	trigger(t, s, job.ID, 1)
+	second := admissions(t, s, claim(t, s))
+	tx, err := s.Pool().Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context()) //nolint:errcheck // it only holds locks
+	lock := func(sql string) error {
+		_, err := tx.Exec(t.Context(), sql, first[0].RunID)
+		return err
+	}
+	if err := lock(`SELECT 1 FROM runs_waiting WHERE run_id = $1 FOR UPDATE NOWAIT`); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		out, err := s.Admit(t.Context(), second)
+		if err == nil && (len(out.Ended) != 1 || out.Ended[0].Reason != domain.ReasonCovered || len(out.Released) != 1) {
+			err = fmt.Errorf("covered as %+v", out)
+		}
+		done <- err
+	}()
+	for query[int64](t, s, `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`) == 0 {
+		select {
+		case err := <-done:
+			t.Fatalf("admitted beside a lock: %v", err)
+		default:
+		}
+	}
+	if err := lock(`SELECT 1 FROM runs_live WHERE id = $1 FOR UPDATE NOWAIT`); err != nil {
+		t.Errorf("it waits for the run among the waiting, and holds the run: %v", err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
 }

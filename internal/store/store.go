@@ -12,7 +12,6 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
@@ -29,8 +28,9 @@ import (
 // Config says how to reach Postgres and by which rules of time to plan.
 type Config struct {
 	URL      string
-	MaxConns int32            // of the pool; 0: 16
-	Plan     plan.Settings    // zero: plan.DefaultSettings
+	MaxConns int32         // of the pool; 0: 16
+	Plan     plan.Settings // zero: plan.DefaultSettings
+	Alerts   AlertRules
 	Zone     *time.Location   // of schedules that name none; nil: UTC
 	AppName  string           // seen in pg_stat_activity
 	Clock    func() time.Time // the wall clock; nil: time.Now. Tests set it forward and back
@@ -41,11 +41,13 @@ type Store struct {
 	pool        *pgxpool.Pool
 	q           *sqlcgen.Queries
 	plan        plan.Settings
+	alerts      AlertRules
 	zone        *time.Location
 	clock       clock
 	definitions *lru.Cache[versionKey, *definition]
 	followUps   FollowUps
 	lastSweep   atomic.Int64 // when ClaimNear last looked at all live runs, in Unix nanoseconds
+	lastLook    atomic.Int64 // likewise: BoundBoots
 	lastVacuum  atomic.Int64 // likewise
 }
 
@@ -78,6 +80,10 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	params["lock_timeout"] = "10000"
 	// Plans made for the first few parameter sets, when tables are empty, must not be what a full batch gets.
 	params["plan_cache_mode"] = "force_generic_plan"
+	// Compiling a hot plan costs more than it saves; servers have it on by default.
+	params["jit"] = "off"
+	// Statistics may say that a table is small long after it has grown; what has an index is looked up by it.
+	params["enable_seqscan"] = "off"
 	if c.AppName != "" {
 		params["application_name"] = c.AppName
 	}
@@ -94,7 +100,8 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the definition cache: %w", err)
 	}
-	s := &Store{pool: pool, q: sqlcgen.New(boundedPool{pool}), plan: c.Plan, zone: c.Zone, definitions: cache}
+	s := &Store{pool: pool, q: sqlcgen.New(boundedPool{pool}), plan: c.Plan, alerts: c.Alerts, zone: c.Zone, definitions: cache}
+	s.alerts.setDefaults()
 	if s.plan == (plan.Settings{}) {
 		s.plan = plan.DefaultSettings()
 	}
@@ -164,6 +171,21 @@ func (e brokenError) Unwrap() error { return e.error }
 
 // brokenTries bounds how often a transaction is begun anew after that. A server that is away refuses the next one.
 const brokenTries = 3
+
+// single runs f, which is to make one statement, without a transaction around it, and translates its errors. f runs again as
+// it does in tx.
+func (s *Store) single(ctx context.Context, f func(q *sqlcgen.Queries) error) error {
+	for try := 0; ; try++ {
+		err := f(s.q)
+		id, missing := dayMissing(err)
+		if !missing || try == missingDaysMax {
+			return pgerr.Translate(err)
+		}
+		if err := s.MakeDays(ctx, []time.Time{id.Time()}); err != nil {
+			return err
+		}
+	}
+}
 
 // tx runs f in a transaction and translates its errors. Where a row belongs to a day that has no partition, such as a
 // fire time that an outage of days is made up for, the day is made and f runs again; f may thus run several times.
@@ -281,58 +303,6 @@ func MigrationStatus(ctx context.Context, url string) ([]Migration, error) {
 		out[i] = Migration{Name: st.Source.Path, AppliedAt: st.AppliedAt}
 	}
 	return out, nil
-}
-
-// registerTypes teaches a connection that a RunID is a uuid.
-func registerTypes(m *pgtype.Map) {
-	m.TryWrapEncodePlanFuncs = append([]pgtype.TryWrapEncodePlanFunc{wrapRunIDEncode}, m.TryWrapEncodePlanFuncs...)
-	m.TryWrapScanPlanFuncs = append([]pgtype.TryWrapScanPlanFunc{wrapRunIDScan}, m.TryWrapScanPlanFuncs...)
-	m.RegisterDefaultPgType(domain.RunID{}, "uuid")
-	m.RegisterDefaultPgType([]domain.RunID{}, "_uuid")
-}
-
-type runIDCodec domain.RunID
-
-// UUIDValue implements pgtype.UUIDValuer.
-func (r runIDCodec) UUIDValue() (pgtype.UUID, error) {
-	return pgtype.UUID{Bytes: r, Valid: true}, nil
-}
-
-// ScanUUID implements pgtype.UUIDScanner.
-func (r *runIDCodec) ScanUUID(v pgtype.UUID) error {
-	if !v.Valid {
-		return errors.New("cannot scan NULL into a run id")
-	}
-	*r = v.Bytes
-	return nil
-}
-
-type runIDEncodePlan struct{ next pgtype.EncodePlan }
-
-func (p *runIDEncodePlan) SetNext(next pgtype.EncodePlan) { p.next = next }
-func (p *runIDEncodePlan) Encode(value any, buf []byte) ([]byte, error) {
-	return p.next.Encode(runIDCodec(value.(domain.RunID)), buf)
-}
-
-func wrapRunIDEncode(value any) (pgtype.WrappedEncodePlanNextSetter, any, bool) {
-	if v, ok := value.(domain.RunID); ok {
-		return &runIDEncodePlan{}, runIDCodec(v), true
-	}
-	return nil, nil, false
-}
-
-type runIDScanPlan struct{ next pgtype.ScanPlan }
-
-func (p *runIDScanPlan) SetNext(next pgtype.ScanPlan) { p.next = next }
-func (p *runIDScanPlan) Scan(src []byte, dst any) error {
-	return p.next.Scan(src, (*runIDCodec)(dst.(*domain.RunID)))
-}
-
-func wrapRunIDScan(target any) (pgtype.WrappedScanPlanNextSetter, any, bool) {
-	if v, ok := target.(*domain.RunID); ok {
-		return &runIDScanPlan{}, (*runIDCodec)(v), true
-	}
-	return nil, nil, false
 }
 
 // notify wakes the schedulers when the transaction commits.

@@ -72,7 +72,8 @@ func (s *Store) insertRun(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jo
 	return notify(ctx, tx)
 }
 
-// RetryRun plans a new run of a final run's job, with the same param and fire time.
+// RetryRun plans a new run of a final run's job, with the same param and fire time. Of a shard it is that shard alone,
+// on the instance that had it where each instance has one.
 func (s *Store) RetryRun(ctx context.Context, id domain.RunID, _ string) (domain.RunID, error) {
 	var run domain.RunID
 	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
@@ -92,9 +93,24 @@ func (s *Store) RetryRun(ctx context.Context, id domain.RunID, _ string) (domain
 		}
 		now := s.Now()
 		run = domain.NewRunID(now)
-		return s.insertRun(ctx, tx, q, row, sqlcgen.InsertRunParams{
-			ID: run, Cause: string(domain.CauseManual), FireTime: old.FireTime, DueAt: now, Param: old.Param,
-		})
+		p := sqlcgen.InsertRunParams{ID: run, Cause: string(domain.CauseManual), FireTime: old.FireTime, DueAt: now, Param: old.Param}
+		if old.ShardIndex == nil || old.ShardTotal == nil {
+			return s.insertRun(ctx, tx, q, row, p)
+		}
+		job, err := jobOf(row.ID, row.Spec, row.Version, row.CreatedAt, row.UpdatedAt)
+		if err != nil {
+			return err
+		}
+		if job.Route == domain.RouteBroadcast && job.Shards == 0 {
+			p.Pin = old.Instance
+		}
+		if err := s.insertRun(ctx, tx, q, row, p); err != nil {
+			return err
+		}
+		if err := q.InsertBroadcast(ctx, sqlcgen.InsertBroadcastParams{ID: run, JobID: row.ID, Total: 1}); err != nil {
+			return err
+		}
+		return q.MakeShard(ctx, sqlcgen.MakeShardParams{ID: run, ShardIndex: old.ShardIndex, ShardTotal: old.ShardTotal})
 	})
 	return run, err
 }

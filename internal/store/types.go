@@ -14,6 +14,7 @@ type (
 	SettleResult = domain.SettleResult
 	ShardBinding = domain.ShardBinding
 	Started      = domain.Started
+	Unassigned   = domain.Unassigned
 	Waiting      = domain.WaitingRun
 	WaitingKey   = domain.WaitingKey
 )

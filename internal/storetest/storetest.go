@@ -21,6 +21,8 @@ type Store interface {
 	DeleteJob(ctx context.Context, id domain.JobID, version int, by string) (domain.Job, error)
 	Job(ctx context.Context, id domain.JobID) (domain.Job, error)
 	Trigger(ctx context.Context, id domain.JobID, t domain.Trigger) ([]domain.RunID, error)
+	PauseGroup(ctx context.Context, group, reason string, until *time.Time, by string) (domain.Pause, error)
+	ResumeGroup(ctx context.Context, group, by string) (domain.Pause, error)
 	Replan(ctx context.Context, runs []domain.RunID, attempts []int) (int, error)
 }
 

@@ -102,14 +102,19 @@ func EncodeSettled(refs []Ref) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendString(append(b, `{"run_id":`...), r.RunID)
-		b = strconv.AppendInt(append(b, `,"attempt":`...), int64(r.Attempt), 10)
-		if r.BootID != "" {
-			b = appendString(append(b, `,"boot_id":`...), r.BootID)
-		}
-		b = append(b, '}')
+		b = AppendRef(b, &r)
 	}
 	return append(b, "]}"...)
+}
+
+// AppendRef appends the JSON of a name of an attempt.
+func AppendRef(b []byte, r *Ref) []byte {
+	b = appendString(append(b, `{"run_id":`...), r.RunID)
+	b = strconv.AppendInt(append(b, `,"attempt":`...), int64(r.Attempt), 10)
+	if r.BootID != "" {
+		b = appendString(append(b, `,"boot_id":`...), r.BootID)
+	}
+	return append(b, '}')
 }
 
 // EncodeRunChanges writes a message of changes.

@@ -92,6 +92,8 @@ type Answer struct {
 	BootID   string    `json:"boot_id"`
 	Load     Load      `json:"load"`
 	Verdicts []Verdict `json:"verdicts"`
+	// Scripts are the digests of accepted scripts whose code the instance lacks: send it by op script.
+	Scripts []string `json:"scripts,omitempty"`
 }
 
 // Verdict accepts or refuses one offer. Accepted means: a slot is taken, and the handler starts at the due
@@ -216,9 +218,11 @@ type Control struct {
 	V    int    `json:"v"`
 	Op   string `json:"op"`
 	Runs []Ref  `json:"runs,omitempty"` // kill, status, settled
-	// SHA256 is the digest of the script that op script asks for or brings.
+	// SHA256 is the digest, in lower case hexadecimal, of the Code that op script brings.
 	SHA256 string `json:"sha256,omitempty"`
+	Code   []byte `json:"code,omitempty"`   // base64 in JSON
 	Reason string `json:"reason,omitempty"` // of a kill: killed, covered or timeout
+	JobID  int64  `json:"job_id,omitempty"` // of a ping: how many attempts of this job do you have
 }
 
 // Ref names an attempt of a run. BootID, in settled, is the boot that the settled result named.
@@ -235,7 +239,7 @@ const (
 	OpKill    = "kill"    // end these attempts, or bar them if they are not known yet
 	OpDrain   = "drain"   // take nothing more
 	OpSettled = "settled" // the results of these attempts are in Postgres: forget them
-	OpScript  = "script"
+	OpScript  = "script"  // here is the code of a script
 )
 
 // ControlReply answers every Control request.
@@ -246,6 +250,8 @@ type ControlReply struct {
 	Load     Load     `json:"load"`
 	Statuses []Status `json:"statuses,omitempty"` // for status and kill, one for each Ref
 	Error    string   `json:"error,omitempty"`
+	// JobRuns answers a ping that names a job: how many attempts of it hold a slot. Absent where the executor does not say.
+	JobRuns *int `json:"job_runs,omitempty"`
 }
 
 // Status is what an instance knows of an attempt. Result is given when Status is done and the result is still
@@ -294,6 +300,10 @@ type DeadLetter struct {
 	Subject string `json:"subject"`
 	Error   string `json:"error"`
 	Data    []byte `json:"data"` // base64 in JSON
+	// Headers are the message's own, where they mean something: those of events.
+	Headers map[string][]string `json:"headers,omitempty"`
+	// Bytes is how long the message was, where Data is only its beginning.
+	Bytes int `json:"bytes,omitempty"`
 }
 
 // Versioned is implemented by every message that carries `v`.

@@ -20,6 +20,10 @@ const (
 	BucketInstances = "belfry_instances"
 )
 
+// HeaderMessageID says what a message is known by, where Nats-Msg-Id cannot: JetStream would take it for the first
+// delivery's and drop it.
+const HeaderMessageID = "Belfry-Msg-Id"
+
 // TriggerSubject carries offers to one instance, by request and reply.
 func TriggerSubject(group, instance string) string {
 	return Prefix + "trigger." + group + "." + instance

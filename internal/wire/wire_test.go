@@ -36,14 +36,16 @@ var messages = map[string]any{
 	"answer": &Answer{V: 1, Instance: "i1", BootID: "b1", Load: load, Verdicts: []Verdict{
 		{RunID: result.RunID, Attempt: 2, Verdict: Accepted}, {RunID: result.RunID, Attempt: 2, Verdict: Refused, Reason: RefusedFull},
 	}},
-	"results":       &Results{V: 1, Load: load, Results: []Result{result, {Instance: "i1", BootID: "b1", RunID: "x", Attempt: 1, Outcome: Succeeded}}},
-	"logs":          &Logs{V: 1, Instance: "i1", RunID: result.RunID, Attempt: 2, Lines: []LogLine{{N: 1, At: at, Level: "info", Text: "t"}}},
-	"heartbeat":     &Heartbeat{V: 1, Instance: "i1", Group: "g", BootID: "b1", Handlers: []string{"echo"}, Languages: []string{"sh"}, Capacity: 256, Running: 3, Seq: 42, Labels: map[string]string{"k": "v"}, Version: "1.0", Host: "h", StartedAt: at, Draining: true},
-	"control":       &Control{V: 1, Op: OpKill, Runs: []Ref{{RunID: result.RunID, Attempt: 2, BootID: "b1"}}, SHA256: "ab", Reason: "killed"},
-	"control_ping":  &Control{V: 1, Op: OpPing},
-	"control_reply": &ControlReply{V: 1, Instance: "i1", BootID: "b1", Load: load, Statuses: []Status{{RunID: result.RunID, Attempt: 2, Status: StatusDone, Result: &result, StartedAt: at}}, Error: "e"},
-	"run_changes":   &RunChanges{V: 1, Runs: []RunChange{{RunID: result.RunID, JobID: 7, JobName: "n", State: "failed", Reason: "timeout", Cause: "schedule", FireTime: at, Attempt: 2}}},
-	"dead_letter":   &DeadLetter{V: 1, At: at, Subject: "belfry.v1.result.g", Error: "e", Data: []byte("{")},
+	"results":        &Results{V: 1, Load: load, Results: []Result{result, {Instance: "i1", BootID: "b1", RunID: "x", Attempt: 1, Outcome: Succeeded}}},
+	"logs":           &Logs{V: 1, Instance: "i1", RunID: result.RunID, Attempt: 2, Lines: []LogLine{{N: 1, At: at, Level: "info", Text: "t"}}},
+	"heartbeat":      &Heartbeat{V: 1, Instance: "i1", Group: "g", BootID: "b1", Handlers: []string{"echo"}, Languages: []string{"sh"}, Capacity: 256, Running: 3, Seq: 42, Labels: map[string]string{"k": "v"}, Version: "1.0", Host: "h", StartedAt: at, Draining: true},
+	"control":        &Control{V: 1, Op: OpKill, Runs: []Ref{{RunID: result.RunID, Attempt: 2, BootID: "b1"}}, SHA256: "ab", Reason: "killed"},
+	"control_ping":   &Control{V: 1, Op: OpPing},
+	"control_script": &Control{V: 1, Op: OpScript, SHA256: "ab", Code: []byte("true")},
+	"answer_script":  &Answer{V: 1, Instance: "i1", BootID: "b1", Load: load, Verdicts: []Verdict{{RunID: result.RunID, Attempt: 2, Verdict: Accepted}}, Scripts: []string{"ab"}},
+	"control_reply":  &ControlReply{V: 1, Instance: "i1", BootID: "b1", Load: load, Statuses: []Status{{RunID: result.RunID, Attempt: 2, Status: StatusDone, Result: &result, StartedAt: at}}, Error: "e"},
+	"run_changes":    &RunChanges{V: 1, Runs: []RunChange{{RunID: result.RunID, JobID: 7, JobName: "n", State: "failed", Reason: "timeout", Cause: "schedule", FireTime: at, Attempt: 2}}},
+	"dead_letter":    &DeadLetter{V: 1, At: at, Subject: "belfry.v1.result.g", Error: "e", Data: []byte("{")},
 }
 
 // TestGolden compares every message with its released form, and reads that back.

@@ -93,8 +93,9 @@ func (c *check) known(r *Run, a *Attempt, n *Note) bool {
 	// Between a handler's last word and its result on disk there is a moment in which a kill takes the result along. It
 	// lasts while the disk is busy.
 	const gap = 5 * time.Second
+	stopped := a.Reason == domain.ReasonKilled || a.Reason == domain.ReasonCovered
 	switch late := c.late[try{a.Run, a.Attempt}]; {
-	case a.Reason == domain.ReasonKilled && late != nil: // the kill ended it while its instance could not be reached
+	case stopped && (late != nil || c.endedWithin(n.Instance, n.End, gap)): // it ended so while its instance could not be reached, or was gone
 		return true
 	case a.Reason == domain.ReasonLost:
 		return late != nil || c.endedWithin(n.Instance, n.End, gap)
@@ -105,9 +106,9 @@ func (c *check) known(r *Run, a *Attempt, n *Note) bool {
 	case a.Outcome == string(domain.Succeeded):
 		return false
 	case n.Outcome == Panic:
-		return a.Reason == domain.ReasonHandlerPanic || c.h.Kills[r.ID]
+		return a.Reason == domain.ReasonHandlerPanic || stopped || c.h.Kills[r.ID]
 	}
-	return a.Reason == domain.ReasonHandlerError || a.Reason == domain.ReasonKilled || c.h.Kills[r.ID]
+	return a.Reason == domain.ReasonHandlerError || stopped || c.h.Kills[r.ID]
 }
 
 // endedWithin reports whether a process was ended, or frozen and then ended, within d after an instant.
@@ -205,6 +206,14 @@ func (c *check) reasons(r *Run) {
 		if spec.Block != domain.BlockCoverEarly {
 			wrong("the block policy is " + string(spec.Block))
 		}
+		if r.State == domain.Skipped && len(notes) > 0 {
+			wrong("the handler " + said(notes))
+		}
+		if !slices.ContainsFunc(j.runs, func(o *Run) bool {
+			return cmp.Or(o.Broadcast, o.ID) != cmp.Or(r.Broadcast, r.ID) && mayCover(o, r, spec)
+		}) {
+			wrong("no run of the job came after it")
+		}
 	case domain.ReasonQueueFull:
 		if spec.Block != domain.BlockSerial {
 			wrong("the block policy is " + string(spec.Block))
@@ -233,6 +242,25 @@ func (c *check) reasons(r *Run) {
 	case domain.ReasonHandlerNotFound, domain.ReasonBadScript, domain.ReasonUnsupported:
 		wrong("every instance has the handler")
 	}
+}
+
+// mayCover reports whether a run may have come due after another one, and so cover it. When a run came due is not kept where it
+// was held or tried again, so that its fire time, or when it was made, has to do; a child or a misfire may have been due at any
+// time since.
+func mayCover(o, r *Run, spec *domain.JobSpec) bool {
+	came := func(r *Run) time.Time {
+		if r.Cause == domain.CauseSchedule && !r.FireTime.IsZero() {
+			return r.FireTime
+		}
+		return r.CreatedAt
+	}
+	const clocks = 500 * time.Millisecond // how far the clocks of two processes may be apart
+	switch o.Cause {
+	case domain.CauseMisfire, domain.CauseChild:
+		return true
+	case domain.CauseSchedule, domain.CauseManual, domain.CauseAPI, domain.CauseEvent, domain.CauseBackfill:
+	}
+	return !came(o).Add(spec.Schedule.Jitter.Std() + clocks).Before(came(r))
 }
 
 // call is when a handler ran.

@@ -262,7 +262,8 @@ func (c *check) lateness() {
 		if j == nil || r.Cause != domain.CauseSchedule || inside(troubled, r.DueAt) {
 			continue
 		}
-		if v := j.version(r.Version); v == nil || v.Spec.Block != domain.BlockParallel {
+		// One may wait for its turn, or for an instance that is idle for its job.
+		if v := j.version(r.Version); v == nil || v.Spec.Block != domain.BlockParallel || v.Spec.Route == domain.RouteBusyover {
 			continue
 		}
 		c.report.Certain++

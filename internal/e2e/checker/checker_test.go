@@ -96,6 +96,11 @@ func TestAccepts(t *testing.T) {
 	t.Parallel()
 	for name, plant := range map[string]func(p *planted){
 		"all served": func(p *planted) { p.job(1, nil); p.served(1) },
+		"a shard that somebody has run again, a broadcast of its own": func(p *planted) {
+			p.broadcast()
+			r := p.run(1, at(20))
+			r.Cause, r.Broadcast, r.ShardIndex, r.ShardTotal = domain.CauseManual, r.ID, 1, 2
+		},
 		"cron": func(p *planted) {
 			p.job(1, func(s *domain.JobSpec) {
 				s.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Dialect: domain.DialectQuartz, Expr: "2/3 * * * * ?"}
@@ -343,6 +348,23 @@ func TestRejects(t *testing.T) {
 		}},
 		{"a job that was not deleted", RuleReason, func(p *planted) {
 			p.at(1, 3).State, p.at(1, 3).Reason = domain.Cancelled, domain.ReasonJobDeleted
+		}},
+		{"covered by another policy", RuleReason, func(p *planted) {
+			p.at(1, 3).State, p.at(1, 3).Reason = domain.Cancelled, domain.ReasonCovered
+		}},
+		{"covered by nothing newer", RuleReason, func(p *planted) {
+			p.Versions[0].Spec.Block = domain.BlockCoverEarly
+			last := p.at(1, 3)
+			for i := range p.Runs {
+				if r := &p.Runs[i]; r.Job == 1 && r.FireTime.After(last.FireTime) {
+					last = r
+				}
+			}
+			last.State, last.Reason = domain.Cancelled, domain.ReasonCovered
+		}},
+		{"skipped as covered, and started", RuleReason, func(p *planted) {
+			p.Versions[0].Spec.Block = domain.BlockCoverEarly
+			p.at(1, 3).State, p.at(1, 3).Reason = domain.Skipped, domain.ReasonCovered
 		}},
 		{"discarded by another policy", RuleReason, func(p *planted) {
 			p.at(1, 3).State, p.at(1, 3).Reason = domain.Skipped, domain.ReasonDiscarded

@@ -7,6 +7,9 @@ import (
 // broadcasts checks that each broadcast has all its shards, each once.
 func (c *check) broadcasts() {
 	for id, shards := range c.shards() {
+		if len(shards) == 1 && c.runAgain(shards[0]) {
+			continue // a broadcast of its own, of this shard alone
+		}
 		seen := make(map[int]bool)
 		total := shards[0].ShardTotal
 		for _, s := range shards {
@@ -20,6 +23,9 @@ func (c *check) broadcasts() {
 		}
 	}
 }
+
+// runAgain reports whether somebody had a final run run again: a run by hand without the param that marks each trigger.
+func (c *check) runAgain(r *Run) bool { return r.Cause == domain.CauseManual && r.Param == "" }
 
 func (c *check) shards() map[string][]*Run {
 	out := make(map[string][]*Run)
@@ -98,7 +104,11 @@ func joined(shards []*Run) domain.State {
 			succeeded++
 		case domain.Cancelled:
 			cancelled++
-		case domain.Failed, domain.Skipped:
+		case domain.Skipped:
+			if s.Reason == domain.ReasonCovered {
+				cancelled++
+			}
+		case domain.Failed:
 		case domain.Pending, domain.Queued, domain.Running, domain.Retrying:
 			return s.State
 		}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/executor"
+	"github.com/belfryhq/belfry/executor/scripts"
 	"github.com/belfryhq/belfry/internal/e2e/checker"
 )
 
@@ -89,13 +90,42 @@ func torturedExecutor() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	sh, err := scripts.New(scripts.Options{Languages: []string{"sh"}, Dir: os.Getenv("BELFRY_SPOOL_DIR")})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	boot := strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36)
 	e.Handle("work", func(ctx context.Context, run executor.Run) error { return doWork(ctx, run, notes, boot) })
+	e.RegisterScripts(notedScripts{sh, notes, boot}, "sh")
 	if err := e.Run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return 0
+}
+
+// notedScripts runs scripts and writes down when they begin and end.
+type notedScripts struct {
+	*scripts.Runner
+	notes *os.File
+	boot  string
+}
+
+// RunScript implements executor.ScriptRunner.
+func (n notedScripts) RunScript(ctx context.Context, run executor.Run, script executor.Script) error {
+	if err := checker.WriteStart(n.notes, run.ID(), run.Attempt(), n.boot, time.Now()); err != nil {
+		return err
+	}
+	err := n.Runner.RunScript(ctx, run, script)
+	outcome := checker.OK
+	switch {
+	case errors.Is(err, executor.ErrKilled), errors.Is(err, executor.ErrDrained):
+		outcome = checker.Cancelled
+	case err != nil:
+		outcome = checker.Error
+	}
+	return errors.Join(err, checker.WriteEnd(n.notes, run.ID(), run.Attempt(), n.boot, time.Now(), outcome))
 }
 
 var errBadLuck = errors.New("bad luck")

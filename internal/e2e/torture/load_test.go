@@ -61,11 +61,13 @@ const (
 	tooSlow       = 10
 	discarding    = 10
 	perInstance   = 10
+	covering      = 14
 	windowed      = 12
 	onces         = 40
 	byHand        = 12
 	catchingUp    = 16
 	impatient     = 6
+	scripted      = 12
 	triggerPause  = 150 * time.Millisecond
 	editPause     = 350 * time.Millisecond
 	killPause     = 700 * time.Millisecond
@@ -153,6 +155,17 @@ func (l *load) prepare() {
 		s.Schedule, s.Block = second(i), domain.BlockDiscardLater
 		s.Param = work{MS: 300, MSMax: 1600}.String()
 	})
+	l.many("cover", covering, func(i int, s *domain.JobSpec) {
+		s.Schedule, s.Block = second(i), domain.BlockCoverEarly
+		s.Param = work{MS: 300, MSMax: 1900, Fail: 5}.String()
+		s.Retries = i % 2
+		if i%2 == 1 {
+			s.BlockScope, s.Route = domain.ScopeInstance, torturedRoutes[i%len(torturedRoutes)]
+		}
+		if i%7 == 6 {
+			s.Route, s.Shards = domain.RouteBroadcast, i%3
+		}
+	})
 	l.many("instance", perInstance, func(i int, s *domain.JobSpec) {
 		s.Schedule, s.BlockScope = second(i), domain.ScopeInstance
 		s.Param = work{MS: 100, MSMax: 1200}.String()
@@ -185,6 +198,18 @@ func (l *load) prepare() {
 		s.Schedule, s.StartDeadline = second(i), seconds(2)
 		parallel(s)
 	})
+	l.many("script", scripted, func(i int, s *domain.JobSpec) {
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: "*/2 * * * * *"}
+		s.Handler, s.Script = "", script(0)
+		s.Retries = i % 3
+		s.RetryBackoff.Initial = seconds(0.2)
+		if i%2 == 0 {
+			parallel(s)
+		}
+		if i%6 == 5 {
+			s.Route, s.Schedule.Expr = domain.RouteBroadcast, "*/4 * * * * *"
+		}
+	})
 	l.many("hand", byHand, func(i int, s *domain.JobSpec) {
 		if i%2 == 0 {
 			parallel(s)
@@ -198,11 +223,24 @@ func (l *load) prepare() {
 	}
 }
 
+// script is a script of the torture, which fails now and then. Editions differ, so that an edit makes code that no instance
+// has yet.
+func script(edition int) *domain.Script {
+	return &domain.Script{Language: "sh", Code: fmt.Sprintf(`# edition %d
+sleep 0.05
+case $BELFRY_RUN_ID in
+*0) [ "$BELFRY_ATTEMPT" -gt 1 ] || exit 1 ;;
+esac
+echo "::output $BELFRY_RUN_ID"
+`, edition)}
+}
+
 func seconds(s float64) domain.Duration { return domain.Duration(s * float64(time.Second)) }
 
 // routes are those that jobs of one run take in turn.
 var torturedRoutes = []domain.Route{
 	domain.RouteAny, domain.RouteFirst, domain.RouteLast, domain.RouteRoundRobin, domain.RouteRandom, domain.RouteConsistentHash,
+	domain.RouteLeastFrequentlyUsed, domain.RouteLeastRecentlyUsed, domain.RouteFailover, domain.RouteBusyover,
 }
 
 // many makes n jobs of a sort, in both groups, by all routes and misfire policies in turn.
@@ -361,6 +399,9 @@ func (l *load) edit(r *rand.Rand, i int) {
 		s := j.spec
 		s.Description = fmt.Sprint("edit ", i)
 		s.Enabled = r.IntN(4) > 0
+		if s.Script != nil {
+			s.Script = script(i)
+		}
 		if s.Route != domain.RouteBroadcast {
 			s.Route = torturedRoutes[r.IntN(len(torturedRoutes))]
 		}

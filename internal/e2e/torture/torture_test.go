@@ -79,8 +79,11 @@ func TestTorture(t *testing.T) {
 		kills: make(map[string]bool), ops: make(map[string]int),
 	}
 	l.prepare()
+	events := l.sendEvents()
 	begin := time.Now()
-	w.suffer(l, seed, length)
+	w.suffer(l, events, seed, length)
+	w.ranScripts()
+	events.judge(t)
 	w.audit(t, l.begin)
 	h := w.history(t, l)
 	report := checker.Check(h)
@@ -117,7 +120,7 @@ func judge(t *testing.T, kept string, seed uint64, length time.Duration) {
 }
 
 // suffer does faults and works for a time, and returns when everything is healed and quiet.
-func (w *world) suffer(l *load, seed uint64, length time.Duration) {
+func (w *world) suffer(l *load, events *eventLoad, seed uint64, length time.Duration) {
 	w.t.Helper()
 	stopFaults, stopWork := make(chan struct{}), make(chan struct{})
 	var faults, working sync.WaitGroup
@@ -125,6 +128,7 @@ func (w *world) suffer(l *load, seed uint64, length time.Duration) {
 		faults.Go(n.run)
 	}
 	working.Go(func() { l.run(stopWork) })
+	working.Go(func() { events.run(stopWork) })
 	progress := time.NewTicker(30 * time.Second)
 	defer progress.Stop()
 	begin, over := time.Now(), time.After(length)
@@ -150,6 +154,18 @@ func (w *world) suffer(l *load, seed uint64, length time.Duration) {
 		m.alive()
 		m.busy.Unlock()
 	}
+}
+
+// ranScripts makes sure that scripts were run at all: one that waits for ever would break no other rule for ten minutes.
+func (w *world) ranScripts() {
+	w.t.Helper()
+	var n int
+	err := w.db.QueryRow(context.Background(), `SELECT count(*) FROM runs_history h JOIN jobs j ON j.id = h.job_id
+		WHERE j.spec ? 'script' AND h.state = 'succeeded'`).Scan(&n)
+	if err != nil || n == 0 {
+		w.t.Errorf("%d runs of scripts have succeeded: %v", n, err)
+	}
+	w.t.Logf("%d runs of scripts have succeeded", n)
 }
 
 // progress says how far it is; while Postgres is away, less.

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -20,6 +21,7 @@ func (s *Store) Admit(_ context.Context, in []domain.Admission) (out domain.Admi
 			}
 			return compareID(a.RunID, b.RunID)
 		})
+		in = s.outdone(in, &out, func(a *domain.Admission) bool { return db.fireable(db.live[a.RunID], &a.Due, now) })
 		db.reserve(in)
 		var blocked []domain.Admission
 		for _, a := range in {
@@ -81,11 +83,11 @@ func (s *Store) wait(r *Run, def *domain.Definition) {
 		return
 	}
 	from, now := r.DueAt, s.Now()
-	if from.Before(now.Add(-def.StartDeadline.Std())) {
+	if from.Before(now.Add(-def.StartDeadline.Std())) && r.Bind < domain.FairRounds {
 		from = now // what was admitted late, after an outage, has a fair time all the same
 	}
 	s.db.waiting[r.ID] = &waitRow{
-		key: domain.WaitingKey{Group: r.Group, Target: def.Target(), Pin: r.Pin}, dueAt: r.DueAt, deadline: from.Add(def.StartDeadline.Std()),
+		key: def.WaitsAs(r.Pin), dueAt: r.DueAt, deadline: from.Add(def.StartDeadline.Std()),
 	}
 }
 
@@ -170,9 +172,9 @@ func (s *Store) block(in []domain.Admission, out *domain.Admitted) {
 	db := s.db
 	now := s.Now()
 	var ended []domain.Ended
+	var hold, cover []domain.Admission
 	for _, a := range in {
 		k := slotOf(a.Def, a.Instance)
-		r := db.live[a.RunID]
 		switch {
 		case a.DueAt.After(now):
 			later := a.Due
@@ -183,10 +185,27 @@ func (s *Store) block(in []domain.Admission, out *domain.Admitted) {
 				RunID: a.RunID, Attempt: a.Attempt, Outcome: domain.OutcomeSkipped, Reason: domain.ReasonDiscarded, FinishedAt: now,
 				Message: "run " + db.owner(k).String() + " of the job was unfinished when this one came due",
 			})
+		case a.Def.Block == domain.BlockCoverEarly:
+			cover = append(cover, a)
+		default:
+			hold = append(hold, a)
+		}
+	}
+	s.cover(cover, out)
+	s.settleBlocked(append(ended, s.hold(hold, out)...), out)
+}
+
+// hold holds runs back, and returns the ends of those for which there is no place left.
+func (s *Store) hold(in []domain.Admission, out *domain.Admitted) (full []domain.Ended) {
+	db := s.db
+	for _, a := range in {
+		k := slotOf(a.Def, a.Instance)
+		r := db.live[a.RunID]
+		switch {
 		case db.heldCount(a.JobID) >= domain.MaxHeldRuns:
-			ended = append(ended, domain.Ended{
+			full = append(full, domain.Ended{
 				RunID: a.RunID, Attempt: a.Attempt, Outcome: domain.OutcomeFailed, Reason: domain.ReasonQueueFull, Permanent: true,
-				FinishedAt: now, Message: "1000 runs of the job are held back already",
+				FinishedAt: s.Now(), Message: "1000 runs of the job are held back already",
 			})
 		case r.Held || r.KillRequested || r.Instance != "" && r.State == domain.Queued:
 		default:
@@ -194,13 +213,14 @@ func (s *Store) block(in []domain.Admission, out *domain.Admitted) {
 				r.State = domain.Pending
 			}
 			r.Held, r.Admitted, r.HeldBy, r.HeldOn = true, true, db.owner(k), k.instance
-			r.Waiting = "an earlier run of the job is unfinished"
+			r.Waiting = domain.WaitsItsTurn
+			if a.Def.Block == domain.BlockCoverEarly {
+				r.Waiting = domain.WaitsToCover
+			}
 			out.Held = append(out.Held, r.ID)
 		}
 	}
-	if len(ended) > 0 {
-		out.Ended = s.settle(ended).Changes
-	}
+	return full
 }
 
 func (db *DB) heldCount(id domain.JobID) (n int) {
@@ -333,7 +353,7 @@ func (s *Store) WaitingCounts(context.Context) (map[string]int, error) {
 }
 
 // AssignWaiting takes waiting runs in due order, asks choose where they go, and binds them.
-func (s *Store) AssignWaiting(_ context.Context, key domain.WaitingKey, limit int, choose func([]domain.WaitingRun) []domain.Binding) (bound, expand []domain.LiveRun, err error) {
+func (s *Store) AssignWaiting(_ context.Context, key domain.WaitingKey, limit int, choose func([]domain.WaitingRun) []domain.Binding) (bound []domain.LiveRun, others domain.Unassigned, err error) {
 	db := s.db
 	db.tx(func() {
 		now := db.now()
@@ -361,15 +381,24 @@ func (s *Store) AssignWaiting(_ context.Context, key domain.WaitingKey, limit in
 				delete(db.waiting, id)
 			case r.KillRequested:
 			case db.def(r).Route == domain.RouteBroadcast && r.BroadcastID == nil:
-				expand = append(expand, r.LiveRun)
+				others.Expand = append(others.Expand, r.LiveRun)
 			default:
 				single = append(single, domain.WaitingRun{LiveRun: r.LiveRun, Def: db.def(r)})
 			}
 		}
 		var blocked []domain.Admission
-		for i, b := range choose(single) {
+		var out domain.Admitted
+		to := choose(single)
+		s.outdoneWaiting(single, to, &out)
+		for i, b := range to {
 			r, def := db.live[single[i].ID], single[i].Def
+			if r == nil {
+				continue // it was outdone
+			}
 			if b.Instance == "" {
+				if key.Apart != 0 && b.Waiting != "" {
+					r.Waiting = b.Waiting
+				}
 				continue
 			}
 			due := r.Due()
@@ -381,13 +410,24 @@ func (s *Store) AssignWaiting(_ context.Context, key domain.WaitingKey, limit in
 			s.bind(r, def, b, now)
 			bound = append(bound, r.LiveRun)
 		}
-		var out domain.Admitted
 		s.block(blocked, &out)
 		for _, id := range out.Held {
 			delete(db.waiting, id)
 		}
+		others.Ended, others.Kills, others.Released, others.Later = out.Ended, out.Kills, out.Released, out.Later
 	})
-	return bound, expand, nil
+	return bound, others, nil
+}
+
+// outdoneWaiting ends waiting runs that another one which goes to the same slot covers.
+func (s *Store) outdoneWaiting(runs []domain.WaitingRun, to []domain.Binding, out *domain.Admitted) {
+	var in []domain.Admission
+	for i, r := range runs {
+		if r.Def.BlockScope == domain.ScopeInstance {
+			in = append(in, domain.Admission{Due: r.Due(), Def: r.Def, Binding: to[i]})
+		}
+	}
+	s.outdone(in, out, func(*domain.Admission) bool { return true })
 }
 
 // Unbind takes attempts from instances that refused them.
@@ -470,6 +510,78 @@ func (s *Store) CountRoutes(_ context.Context, n map[domain.JobID]int) (map[doma
 		}
 	})
 	return out, nil
+}
+
+// uses are the numbers of a job's instances.
+type uses struct {
+	route   domain.Route
+	day     string
+	numbers map[string]int64
+}
+
+// TakeTurns counts runs that are about to be routed by use, and returns the numbers from before.
+func (s *Store) TakeTurns(_ context.Context, turns map[domain.JobID]domain.Turns) (map[domain.JobID]map[string]int64, error) {
+	out := make(map[domain.JobID]map[string]int64)
+	db := s.db
+	db.tx(func() {
+		for id, t := range turns {
+			counts, day := t.Route == domain.RouteLeastFrequentlyUsed, db.now().Format(time.DateOnly)
+			u := db.uses[id]
+			if u.route != t.Route || (counts && u.day != day) {
+				u.numbers = nil
+			}
+			found := u.found(t.Known, counts)
+			out[id] = found
+			u = uses{route: t.Route, day: day, numbers: maps.Clone(found)}
+			for range t.Runs {
+				u.take(t.Open, counts)
+			}
+			db.uses[id] = u
+		}
+	})
+	return out, nil
+}
+
+// found returns the numbers of the known instances. A newcomer has been used as little as the least used one.
+func (u uses) found(known []string, counts bool) map[string]int64 {
+	lowest := int64(-1)
+	for _, k := range known {
+		if n, ok := u.numbers[k]; ok && (lowest < 0 || n < lowest) {
+			lowest = n
+		}
+	}
+	if lowest < 0 || !counts {
+		lowest = 0
+	}
+	out := make(map[string]int64, len(known))
+	for _, k := range known {
+		n, ok := u.numbers[k]
+		if !ok {
+			n = lowest
+		}
+		out[k] = n
+	}
+	return out
+}
+
+func (u uses) take(open []string, counts bool) {
+	best := ""
+	for _, o := range open {
+		if n, b := u.numbers[o], u.numbers[best]; best == "" || n < b || (n == b && o < best) {
+			best = o
+		}
+	}
+	switch {
+	case best == "":
+	case counts:
+		u.numbers[best]++
+	default:
+		var top int64
+		for _, n := range u.numbers {
+			top = max(top, n)
+		}
+		u.numbers[best] = top + 1
+	}
 }
 
 // ParentOutputs returns what the handlers of child runs may read of their parents' outputs.

@@ -17,6 +17,7 @@ func (s *Store) CreateJob(_ context.Context, spec domain.JobSpec, _ string) (out
 	db := s.db
 	db.tx(func() {
 		spec.Normalize()
+		spec.ContinueScript(nil)
 		now := db.now().Truncate(time.Millisecond)
 		var compiled *schedule.Schedule
 		if compiled, err = compile(&spec, now); err != nil {
@@ -24,6 +25,7 @@ func (s *Store) CreateJob(_ context.Context, spec domain.JobSpec, _ string) (out
 		}
 		db.lastJob++
 		id := db.lastJob
+		db.addScript(id, &spec)
 		db.jobs[id] = &job{id: id, spec: spec, version: 1, createdAt: now, updatedAt: now}
 		d := &dueRow{version: 1, chained: chained(&spec)}
 		if spec.Enabled {
@@ -50,9 +52,29 @@ func chained(spec *domain.JobSpec) bool {
 
 func (db *DB) addVersion(j *job, compiled *schedule.Schedule, now time.Time, change string) {
 	db.versions[versionKey{j.id, j.version}] = &Version{
-		Definition: domain.Definition{JobID: j.id, Version: j.version, CreatedAt: j.createdAt, JobSpec: j.spec},
+		Definition: domain.Definition{JobID: j.id, Version: j.version, CreatedAt: j.createdAt, JobSpec: j.spec.WithoutCode()},
 		From:       now, Change: change, compiled: compiled,
 	}
+}
+
+// addScript keeps a script that is new as the job's next version of it.
+func (db *DB) addScript(id domain.JobID, spec *domain.JobSpec) {
+	if spec.Script != nil && spec.Script.Version == 0 {
+		db.scripts[id] = append(db.scripts[id], spec.Script.Code)
+		spec.Script.Version = len(db.scripts[id])
+	}
+}
+
+// ScriptCode returns the code of one version of a job's script.
+func (s *Store) ScriptCode(_ context.Context, job domain.JobID, version int) (code string, err error) {
+	s.db.tx(func() {
+		if version < 1 || version > len(s.db.scripts[job]) {
+			err = domain.NewError(domain.NotFound, fmt.Sprintf("job %d has no script version %d", job, version))
+			return
+		}
+		code = s.db.scripts[job][version-1]
+	})
+	return code, err
 }
 
 func (db *DB) job(id domain.JobID) domain.Job {
@@ -126,10 +148,15 @@ func (s *Store) edit(id domain.JobID, version int, change string, edit func(*dom
 		after = before
 		spec := j.spec
 		spec.Tags, spec.Children = slices.Clone(spec.Tags), slices.Clone(spec.Children)
+		if spec.Script != nil {
+			script := *spec.Script
+			spec.Script = &script
+		}
 		if err = edit(&spec); err != nil {
 			return
 		}
 		spec.Normalize()
+		spec.ContinueScript(j.spec.Script)
 		if reflect.DeepEqual(spec, j.spec) {
 			return
 		}
@@ -145,13 +172,17 @@ func (s *Store) edit(id domain.JobID, version int, change string, edit func(*dom
 
 // takeBack decides by the old version what is already due, and deletes what it had planned beyond now.
 func (db *DB) takeBack(id domain.JobID, now time.Time) {
-	for d := db.due[id]; !d.nextDue.IsZero() && !d.nextDue.After(now); {
+	for d := db.due[id]; !d.nextDue.IsZero() && (!d.nextDue.After(now) || d.parked && !d.nextFire.After(now)); {
+		before := d.nextFire
 		var stranded []*Run
 		if d.nextFire.Before(now.Add(-db.settings.Tolerance)) {
 			stranded = db.stranded(id, now)
 		}
 		var out domain.Planned
-		db.decide(id, stranded, now, &out)
+		db.decide(id, stranded, now, true, &out)
+		if d.nextFire.Equal(before) {
+			break // its due instant is still to come, by its jitter
+		}
 	}
 	for _, r := range db.live {
 		if r.JobID == id && r.State == domain.Pending && r.Attempt == 1 && !r.Held && !r.Admitted && r.Cause == domain.CauseSchedule && r.DueAt.After(now) {
@@ -164,6 +195,7 @@ func (db *DB) takeBack(id domain.JobID, now time.Time) {
 // and whose due instant is still to come.
 func (db *DB) edit(j *job, spec domain.JobSpec, compiled *schedule.Schedule, change string) {
 	id, now := j.id, db.now().Truncate(time.Millisecond)
+	db.addScript(id, &spec)
 	wasDelay := j.spec.Schedule.Kind == domain.ScheduleFixedDelay
 	db.takeBack(id, now)
 	through, ended := db.keptThrough(id, now)

@@ -39,6 +39,9 @@ type DB struct {
 	late       map[attemptKey]domain.Ended
 	missed     map[domain.JobID][]domain.Missed
 	routes     map[domain.JobID]int64
+	scripts    map[domain.JobID][]string // the code of every version, from 1
+	uses       map[domain.JobID]uses
+	pauses     []domain.Pause
 	followUps  []domain.FollowUp
 	listeners  map[*func()]bool
 	notified   bool // this transaction wakes the schedulers when it commits
@@ -83,6 +86,7 @@ type dueRow struct {
 	nextDue  time.Time
 	decided  time.Time
 	chained  bool
+	parked   bool // its group's pause holds it up
 }
 
 // Run is a run as the database holds it, unfinished or final.
@@ -125,7 +129,8 @@ func New() *DB {
 		due: make(map[domain.JobID]*dueRow), live: make(map[domain.RunID]*Run), waiting: make(map[domain.RunID]*waitRow),
 		slots: make(map[slotKey]domain.RunID), broadcasts: make(map[domain.RunID]*broadcast), history: make(map[domain.RunID]*Run),
 		attempts: make(map[domain.RunID][]Attempt), late: make(map[attemptKey]domain.Ended),
-		missed: make(map[domain.JobID][]domain.Missed), routes: make(map[domain.JobID]int64), listeners: make(map[*func()]bool),
+		missed: make(map[domain.JobID][]domain.Missed), routes: make(map[domain.JobID]int64), uses: make(map[domain.JobID]uses),
+		scripts: make(map[domain.JobID][]string), listeners: make(map[*func()]bool),
 	}
 }
 

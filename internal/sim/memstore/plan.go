@@ -27,7 +27,7 @@ func (s *Store) PlanDue(_ context.Context, batch int) (out domain.Planned, err e
 			if next := db.due[id].nextFire; !next.IsZero() && next.Before(now.Add(-db.settings.Tolerance)) {
 				stranded = db.stranded(id, now)
 			}
-			db.decide(id, stranded, now, &out)
+			db.decide(id, stranded, now, false, &out)
 		}
 		out.Jobs = len(ids)
 	})
@@ -48,7 +48,7 @@ func (s *Store) PlanStranded(_ context.Context, batch int) (out domain.Planned, 
 		slices.Sort(ids)
 		ids = first(ids, batch)
 		for _, id := range ids {
-			db.decide(id, db.stranded(id, now), now, &out)
+			db.decide(id, db.stranded(id, now), now, false, &out)
 		}
 		out.Jobs = len(ids)
 	})
@@ -64,11 +64,11 @@ func (db *DB) stranded(id domain.JobID, now time.Time) []*Run {
 }
 
 // decide runs the pure decision for a job and does what it says.
-func (db *DB) decide(id domain.JobID, stranded []*Run, now time.Time, out *domain.Planned) {
+func (db *DB) decide(id domain.JobID, stranded []*Run, now time.Time, closing bool, out *domain.Planned) {
 	due := db.due[id]
 	v := db.versions[versionKey{id, due.version}]
 	enabled := !due.nextDue.IsZero()
-	in := plan.Job{ID: id, Schedule: v.compiled, Misfire: v.Misfire, Decided: due.decided}
+	in := plan.Job{ID: id, Schedule: v.compiled, Misfire: v.Misfire, Decided: due.decided, Paused: db.pausesOf(v.Group), Closing: closing}
 	if enabled {
 		in.NextFire = due.nextFire
 	}
@@ -105,6 +105,7 @@ func (db *DB) decide(id domain.JobID, stranded []*Run, now time.Time, out *domai
 	due.decided = d.DecidedThrough
 	if enabled {
 		due.nextFire, due.nextDue = d.NextFire, d.NextDue
+		due.parked = d.Parked
 	}
 }
 

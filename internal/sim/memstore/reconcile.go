@@ -23,30 +23,46 @@ func bound(r *Run) bool {
 
 // Silent returns bound runs of which nobody has known for the given time whether they were accepted.
 func (s *Store) Silent(_ context.Context, after time.Duration, limit int) ([]domain.LiveRun, error) {
-	return s.find(limit, func(r *Run, now time.Time) bool {
-		if r.State != domain.Queued || r.Instance == "" || r.KillRequested {
-			return false
-		}
-		since := r.DueAt
-		if r.BoundAt.After(since) {
-			since = *r.BoundAt
-		}
-		return since.Before(now.Add(-after))
-	})
+	return s.find(limit, func(r *Run, now time.Time) bool { return silent(r, now.Add(-after)) })
+}
+
+// silent reports whether a run is bound, and nobody has said since before that it was started.
+func silent(r *Run, before time.Time) bool {
+	if r.State != domain.Queued || r.Instance == "" || r.KillRequested {
+		return false
+	}
+	since := r.DueAt
+	if r.BoundAt.After(since) {
+		since = *r.BoundAt
+	}
+	return since.Before(before)
 }
 
 // BoundBoots returns every boot that unfinished runs are bound to.
-func (s *Store) BoundBoots(context.Context) (out []domain.BoundBoot, err error) {
+func (s *Store) BoundBoots(_ context.Context, silentAfter time.Duration) (out []domain.BoundBoot, err error) {
 	s.db.tx(func() {
-		n := make(map[domain.BoundBoot]int)
+		now := s.db.now()
+		at := make(map[domain.BoundBoot]int)
 		for _, r := range s.db.live {
-			if bound(r) {
-				n[domain.BoundBoot{Group: r.Group, Instance: r.Instance, BootID: r.BootID}]++
+			if !bound(r) {
+				continue
 			}
-		}
-		for b, runs := range n {
-			b.Runs = runs
-			out = append(out, b)
+			k := domain.BoundBoot{Group: r.Group, Instance: r.Instance, BootID: r.BootID}
+			i, known := at[k]
+			if !known {
+				i = len(out)
+				at[k], out = i, append(out, k)
+			}
+			out[i].Runs++
+			if r.State == domain.Running {
+				out[i].Running++
+			}
+			if silent(r, now.Add(-silentAfter)) {
+				out[i].Silent++
+			}
+			if overdue(r, now) {
+				out[i].Overdue++
+			}
 		}
 	})
 	return out, nil
@@ -69,9 +85,11 @@ func (s *Store) PastDeadline(_ context.Context, limit int) ([]domain.LiveRun, er
 
 // PastGiveUp returns runs whose timeout and its grace have passed without a result.
 func (s *Store) PastGiveUp(_ context.Context, limit int) ([]domain.LiveRun, error) {
-	return s.find(limit, func(r *Run, now time.Time) bool {
-		return bound(r) && !r.GiveUpAt.IsZero() && r.GiveUpAt.Before(now)
-	})
+	return s.find(limit, overdue)
+}
+
+func overdue(r *Run, now time.Time) bool {
+	return bound(r) && !r.GiveUpAt.IsZero() && r.GiveUpAt.Before(now)
 }
 
 // UnconfirmedKills returns runs whose kill was requested at least after ago and that have not ended.

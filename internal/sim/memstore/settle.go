@@ -179,12 +179,11 @@ func (w *settling) end(def *domain.Definition, r *Run, e domain.Ended) {
 	}
 	b := w.db.broadcasts[*r.BroadcastID]
 	b.remaining--
-	switch state {
-	case domain.Succeeded:
+	switch {
+	case state == domain.Succeeded:
 		b.succeeded++
-	case domain.Cancelled:
+	case state == domain.Cancelled, r.Reason == domain.ReasonCovered:
 		b.cancelled++
-	case domain.Pending, domain.Queued, domain.Running, domain.Retrying, domain.Failed, domain.Skipped:
 	}
 	w.last[*r.BroadcastID] = e.FinishedAt
 	if b.remaining == 0 {
@@ -254,7 +253,7 @@ func (w *settling) handSlots() {
 		if len(held) == 0 {
 			continue
 		}
-		if e := w.db.earliestPending(k.job); k.instance == "" && e != nil && e.DueAt.Before(w.now) && compareID(e.ID, held[0].ID) < 0 {
+		if e := w.db.earliestPending(k.job); k.instance == "" && e != nil && w.db.def(held[0]).Block == domain.BlockSerial && e.DueAt.Before(w.now) && compareID(e.ID, held[0].ID) < 0 {
 			w.db.slots[k] = e.ID // it is due, and its scheduler died: it may be its turn
 			continue
 		}

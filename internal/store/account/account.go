@@ -16,13 +16,14 @@ import (
 
 // Store keeps accounts in Postgres. Its methods may be called by many goroutines.
 type Store struct {
+	pool    *pgxpool.Pool
 	q       *sqlcgen.Queries
 	hashing chan struct{} // a slot for each hash under way, because each takes hashMemoryKiB
 }
 
 // New makes a Store on a pool whose connections have Belfry's schema on their search path.
 func New(pool *pgxpool.Pool) *Store {
-	return &Store{q: sqlcgen.New(pool), hashing: make(chan struct{}, maxHashing)}
+	return &Store{pool: pool, q: sqlcgen.New(pool), hashing: make(chan struct{}, maxHashing)}
 }
 
 // The prefixes of tokens, by what they are for.

@@ -126,7 +126,7 @@ func TestTokenRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, secret, err := s.CreateToken(t.Context(), owner, "all", account.Admin, []string{"b", "c"}, nil)
+	_, secret, err := s.CreateToken(t.Context(), owner, "all", account.Admin, []string{"b", "c"}, account.ScopeAll, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

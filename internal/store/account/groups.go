@@ -2,6 +2,7 @@ package account
 
 import (
 	"context"
+	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account/sqlcgen"
@@ -100,5 +101,14 @@ func noGroup() error { return domain.NewError(domain.NotFound, "there is no grou
 
 func toGroup(r sqlcgen.GroupsRow) domain.Group {
 	return domain.Group{Name: r.Name, Description: r.Description, Jobs: int(r.Jobs),
-		CreatedAt: domain.At(r.CreatedAt), UpdatedAt: domain.At(r.UpdatedAt)}
+		CreatedAt: domain.At(r.CreatedAt), UpdatedAt: domain.At(r.UpdatedAt),
+		PausedAt: fromEpoch(r.PausedAt), PausedUntil: fromEpoch(r.PausedUntil), PauseReason: r.PauseReason, PausedBy: r.PausedBy}
+}
+
+// fromEpoch reads an instant for which the epoch stands where there is none.
+func fromEpoch(t time.Time) *domain.Instant {
+	if t.Unix() == 0 {
+		return nil
+	}
+	return domain.AtPtr(t)
 }

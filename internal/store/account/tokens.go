@@ -15,18 +15,28 @@ type Token struct {
 	Name       string
 	Role       Role
 	Groups     []string
+	Scope      Scope
 	CreatedAt  time.Time
 	ExpiresAt  *time.Time // nil: never
 	LastUsedAt *time.Time // exact to the minute
 }
 
+// Scope confines a token beyond its role.
+type Scope string
+
+// The scopes.
+const (
+	ScopeAll    Scope = ""       // whatever its role may
+	ScopeEvents Scope = "events" // sending events, over REST and NATS, and nothing else
+)
+
 // CreateToken makes an API token of the owner and returns its secret, which cannot be had again. The caller has
 // checked that role and groups are within the owner's. Conflict: the owner has a token of this name.
-func (s *Store) CreateToken(ctx context.Context, owner Principal, name string, role Role, groups []string, expiresAt *time.Time) (Token, string, error) {
+func (s *Store) CreateToken(ctx context.Context, owner Principal, name string, role Role, groups []string, scope Scope, expiresAt *time.Time) (Token, string, error) {
 	secret, digest := newToken(TokenPrefix)
 	t, err := s.q.InsertToken(ctx, sqlcgen.InsertTokenParams{
 		UserID: owner.UserID, Name: name, TokenSha256: digest, Role: string(role),
-		Groups: append([]string{}, groups...), ExpiresAt: expiresAt,
+		Groups: append([]string{}, groups...), ExpiresAt: expiresAt, Scope: string(scope),
 	})
 	if err != nil {
 		return Token{}, "", pgerr.Translate(err)
@@ -42,7 +52,7 @@ func (s *Store) Tokens(ctx context.Context, userID, after int64, limit int) ([]T
 	}
 	tokens := make([]Token, len(rows))
 	for i, r := range rows {
-		tokens[i] = Token{ID: r.ID, User: r.UserName, Name: r.Name, Role: Role(r.Role), Groups: r.Groups,
+		tokens[i] = Token{ID: r.ID, User: r.UserName, Name: r.Name, Role: Role(r.Role), Groups: r.Groups, Scope: Scope(r.Scope),
 			CreatedAt: r.CreatedAt, ExpiresAt: r.ExpiresAt, LastUsedAt: r.LastUsedAt}
 	}
 	return tokens, nil
@@ -59,6 +69,22 @@ func (s *Store) DeleteToken(ctx context.Context, userID, id int64) (Token, error
 }
 
 func fromRow(t sqlcgen.ApiToken, user string) Token {
-	return Token{ID: t.ID, User: user, Name: t.Name, Role: Role(t.Role), Groups: t.Groups,
+	return Token{ID: t.ID, User: user, Name: t.Name, Role: Role(t.Role), Groups: t.Groups, Scope: Scope(t.Scope),
 		CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, LastUsedAt: t.LastUsedAt}
+}
+
+// SenderOfToken returns the id of an API token of scope events that may send them for the jobs of all groups, as what is
+// published on NATS does not say who sent it. ErrCredentials: it is none.
+func (s *Store) SenderOfToken(ctx context.Context, token string) (int64, error) {
+	if !looksLike(token, TokenPrefix) {
+		return 0, ErrCredentials
+	}
+	p, err := s.ofToken(ctx, token)
+	if err != nil {
+		return 0, err
+	}
+	if p.Scope != ScopeEvents || p.Role != Admin {
+		return 0, ErrCredentials
+	}
+	return p.TokenID, nil
 }

@@ -46,6 +46,7 @@ type User struct {
 	Name      string
 	Role      Role
 	Groups    []string // of operators and viewers
+	Disabled  bool     // may not log in, and has no use of tokens
 	CreatedAt time.Time
 }
 
@@ -57,6 +58,7 @@ type Principal struct {
 	Groups    []string  // of operators and viewers
 	TokenID   int64     // of the API token that was shown; 0 for a log-in
 	TokenName string    //
+	Scope     Scope     // of the API token
 	ExpiresAt time.Time // zero: never
 }
 
@@ -135,7 +137,7 @@ func (s *Store) Users(ctx context.Context, after int64, limit int) ([]User, erro
 }
 
 func toUser(u sqlcgen.User) User {
-	return User{ID: u.ID, Name: u.Name, Role: Role(u.Role), Groups: u.Groups, CreatedAt: u.CreatedAt}
+	return User{ID: u.ID, Name: u.Name, Role: Role(u.Role), Groups: u.Groups, Disabled: u.Disabled, CreatedAt: u.CreatedAt}
 }
 
 // SessionLifetime is how long a log-in lasts.
@@ -151,7 +153,7 @@ func (s *Store) LogIn(ctx context.Context, name, password, remote string) (token
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	if !ok {
+	if !ok || u.Disabled {
 		return "", time.Time{}, ErrCredentials
 	}
 	if stale {
@@ -200,7 +202,7 @@ func (s *Store) ofToken(ctx context.Context, token string) (Principal, error) {
 		return Principal{}, credentialError(err)
 	}
 	p := Principal{UserID: r.ID, User: r.Name, Role: Lesser(Role(r.Role), Role(r.TokenRole)),
-		Groups: commonGroups(r), TokenID: r.TokenID, TokenName: r.TokenName}
+		Groups: commonGroups(r), TokenID: r.TokenID, TokenName: r.TokenName, Scope: Scope(r.Scope)}
 	if r.ExpiresAt != nil {
 		p.ExpiresAt = *r.ExpiresAt
 	}

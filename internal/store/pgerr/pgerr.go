@@ -116,6 +116,10 @@ var references = map[string]struct {
 		domain.FieldError{Location: "group", Message: "there is no group of this name"},
 		"the group has jobs; delete them first",
 	},
+	"event_triggers_job_fkey": {
+		domain.FieldError{Location: "job_id", Message: "there is no such job"},
+		"the job has event triggers",
+	},
 	"job_children_child_fkey": {
 		domain.FieldError{Location: "children", Message: "a child names a job that does not exist"},
 		"the job is a child of other jobs; take it out of them first",

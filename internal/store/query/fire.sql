@@ -1,8 +1,9 @@
 -- name: AdmitRuns :many
 -- Fire: pending (or retrying) to queued, bound where an instance was chosen. It checks all that a ring entry
 -- promised, and leaves a scheduled fire that is later than the tolerance to the misfire policy. The ids come sorted, so
--- that runs are locked by id. Due instants are compared as a truth value: as a condition they would be looked up by
--- their index, and all runs of a whole second be read for each of them.
+-- that runs are locked by id. All that is compared besides the id is one truth value, here and in whatever joins a batch
+-- with live runs: as conditions they would be looked up by other indexes, or taken for so rare that a plan made while
+-- the table is small reads all of it for each member of the batch.
 UPDATE runs_live r
    SET state = 'queued', admitted = true, waiting = NULLIF(w.waiting, ''), route = w.route,
        instance = NULLIF(w.instance, ''), boot_id = NULLIF(w.boot, ''),
@@ -15,9 +16,10 @@ UPDATE runs_live r
                unnest(@instances::text[]) AS instance, unnest(@boots::text[]) AS boot,
                unnest(@routes::text[]) AS route, unnest(@waitings::text[]) AS waiting,
                unnest(@give_ups::timestamptz[]) AS give_up) w
- WHERE r.id = w.id AND (r.due_at = w.due_at) IS TRUE AND r.job_version = w.version AND r.attempt = w.attempt
-   AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
-   AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - @tolerance::interval)
+ WHERE r.id = w.id
+   AND (r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
+        AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
+        AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - @tolerance::interval)) IS TRUE
 RETURNING r.id, r.job_version, r.attempt, r.due_at, r.group_name, r.cause, r.instance, r.boot_id, r.bind, r.fire_time,
           r.bound_at, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id;
 
@@ -28,9 +30,9 @@ SELECT r.id
   JOIN (SELECT unnest(@ids::uuid[]) AS id, unnest(@due_ats::timestamptz[]) AS due_at,
                unnest(@versions::int[]) AS version, unnest(@attempts::int[]) AS attempt) w
     ON r.id = w.id
- WHERE (r.due_at = w.due_at) IS TRUE AND r.job_version = w.version AND r.attempt = w.attempt
-   AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
-   AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - @tolerance::interval)
+ WHERE (r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
+        AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
+        AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - @tolerance::interval)) IS TRUE
  ORDER BY r.id FOR UPDATE OF r;
 
 -- name: EnsureSlots :exec
@@ -83,39 +85,40 @@ UPDATE block_slots s SET owner = NULLIF(w.owner, '00000000-0000-0000-0000-000000
 -- the owner's end cannot pass between.
 UPDATE runs_live r
    SET state = CASE WHEN r.state = 'queued' THEN 'pending' ELSE r.state END,
-       held = true, admitted = true, held_by = w.owner, held_on = w.instance, waiting = 'an earlier run of the job is unfinished'
+       held = true, admitted = true, held_by = w.owner, held_on = w.instance, waiting = w.waiting
   FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@due_ats::timestamptz[]) AS due_at,
                unnest(@attempts::int[]) AS attempt, unnest(@owners::uuid[]) AS owner,
-               unnest(@instances::text[]) AS instance) w
- WHERE r.id = w.id AND (r.due_at = w.due_at) IS TRUE AND r.attempt = w.attempt
-   AND (r.state IN ('pending', 'retrying') OR (r.state = 'queued' AND r.instance IS NULL))
-   AND NOT r.held AND r.kill_requested_at IS NULL
+               unnest(@instances::text[]) AS instance, unnest(@waitings::text[]) AS waiting) w
+ WHERE r.id = w.id
+   AND (r.due_at = w.due_at AND r.attempt = w.attempt
+        AND (r.state IN ('pending', 'retrying') OR (r.state = 'queued' AND r.instance IS NULL))
+        AND NOT r.held AND r.kill_requested_at IS NULL) IS TRUE
 RETURNING r.id, r.job_id;
 
 -- name: HeldCounts :many
 SELECT job_id, count(*) AS held FROM runs_live WHERE held AND job_id = ANY(@job_ids::bigint[]) GROUP BY job_id;
 
 -- name: InsertWaiting :exec
-INSERT INTO runs_waiting (run_id, job_id, group_name, handler, pin, due_at, deadline_at)
+INSERT INTO runs_waiting (run_id, job_id, group_name, handler, pin, apart, due_at, deadline_at)
 SELECT unnest(@run_ids::uuid[]), unnest(@job_ids::bigint[]), unnest(@groups::text[]), unnest(@handlers::text[]),
-       unnest(@pins::text[]), unnest(@due_ats::timestamptz[]), unnest(@deadlines::timestamptz[])
+       unnest(@pins::text[]), unnest(@aparts::bigint[]), unnest(@due_ats::timestamptz[]), unnest(@deadlines::timestamptz[])
     ON CONFLICT (run_id) DO NOTHING;
 
 -- name: WaitingKeys :many
 -- Which kinds of runs wait, not how many, and since when the one in front is due: a loose scan over the index.
 WITH RECURSIVE k AS (
-    (SELECT group_name, handler, pin, due_at FROM runs_waiting ORDER BY group_name, handler, pin, due_at LIMIT 1)
+    (SELECT group_name, handler, pin, apart, due_at FROM runs_waiting ORDER BY group_name, handler, pin, apart, due_at LIMIT 1)
     UNION ALL
-    SELECT n.group_name, n.handler, n.pin, n.due_at FROM k, LATERAL (
-        SELECT w.group_name, w.handler, w.pin, w.due_at FROM runs_waiting w
-         WHERE (w.group_name, w.handler, w.pin) > (k.group_name, k.handler, k.pin)
-         ORDER BY w.group_name, w.handler, w.pin, w.due_at LIMIT 1) n
+    SELECT n.group_name, n.handler, n.pin, n.apart, n.due_at FROM k, LATERAL (
+        SELECT w.group_name, w.handler, w.pin, w.apart, w.due_at FROM runs_waiting w
+         WHERE (w.group_name, w.handler, w.pin, w.apart) > (k.group_name, k.handler, k.pin, k.apart)
+         ORDER BY w.group_name, w.handler, w.pin, w.apart, w.due_at LIMIT 1) n
 )
-SELECT group_name::text, handler::text, pin::text, due_at::timestamptz AS due_at FROM k LIMIT 10000;
+SELECT group_name::text, handler::text, pin::text, apart::bigint AS apart, due_at::timestamptz AS due_at FROM k LIMIT 10000;
 
 -- name: ClaimWaiting :many
 SELECT run_id FROM runs_waiting
- WHERE group_name = @group_name AND handler = @handler AND pin = @pin
+ WHERE group_name = @group_name AND handler = @handler AND pin = @pin AND apart = @apart
  ORDER BY due_at, run_id LIMIT @batch FOR UPDATE SKIP LOCKED;
 
 -- name: LiveRuns :many
@@ -128,8 +131,8 @@ UPDATE runs_live r
   FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@attempts::int[]) AS attempt,
                unnest(@instances::text[]) AS instance, unnest(@boots::text[]) AS boot,
                unnest(@routes::text[]) AS route, unnest(@give_ups::timestamptz[]) AS give_up) w
- WHERE r.id = w.id AND r.attempt = w.attempt AND r.state = 'queued' AND r.instance IS NULL
-   AND r.kill_requested_at IS NULL
+ WHERE r.id = w.id
+   AND (r.attempt = w.attempt AND r.state = 'queued' AND r.instance IS NULL AND r.kill_requested_at IS NULL) IS TRUE
 RETURNING r.*;
 
 -- name: DeleteWaiting :exec
@@ -142,25 +145,28 @@ UPDATE runs_live r
        avoid = COALESCE(NULLIF(w.avoid, ''), r.avoid)
   FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@attempts::int[]) AS attempt, unnest(@binds::int[]) AS bind,
                unnest(@waitings::text[]) AS waiting, unnest(@avoids::text[]) AS avoid) w
- WHERE r.id = w.id AND r.attempt = w.attempt AND r.bind = w.bind AND r.state = 'queued' AND r.instance IS NOT NULL
+ WHERE r.id = w.id
+   AND (r.attempt = w.attempt AND r.bind = w.bind AND r.state = 'queued' AND r.instance IS NOT NULL) IS TRUE
 RETURNING r.*;
 
 -- name: RaiseBinds :many
 -- Offers the same attempts to the same boots again.
 UPDATE runs_live r SET bind = r.bind + 1, bound_at = clock_timestamp()
   FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@attempts::int[]) AS attempt, unnest(@binds::int[]) AS bind) w
- WHERE r.id = w.id AND r.attempt = w.attempt AND r.bind = w.bind AND r.state = 'queued' AND r.instance IS NOT NULL
+ WHERE r.id = w.id
+   AND (r.attempt = w.attempt AND r.bind = w.bind AND r.state = 'queued' AND r.instance IS NOT NULL) IS TRUE
 RETURNING r.*;
 
 -- name: MarkRunning :many
--- Most of the attempts that it is asked about may have ended: who fires does not hear of it. The ids come sorted.
+-- The ids come sorted.
 UPDATE runs_live r
    SET state = 'running', started_at = w.started_at, waiting = NULL,
        lateness_ms = COALESCE(r.lateness_ms, (extract(epoch FROM w.started_at - r.due_at) * 1000)::bigint)
   FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@attempts::int[]) AS attempt,
                unnest(@instances::text[]) AS instance, unnest(@boots::text[]) AS boot, unnest(@binds::int[]) AS bind,
                unnest(@started_ats::timestamptz[]) AS started_at) w
- WHERE r.id = w.id AND r.attempt = w.attempt AND r.instance = w.instance AND r.boot_id = w.boot AND r.bind = w.bind AND r.state = 'queued'
+ WHERE r.id = w.id
+   AND (r.attempt = w.attempt AND r.instance = w.instance AND r.boot_id = w.boot AND r.bind = w.bind AND r.state = 'queued') IS TRUE
 RETURNING r.*;
 
 -- name: ExpandFirst :many
@@ -211,3 +217,53 @@ SELECT p.id,
              ELSE (SELECT json_agg(s.output ORDER BY s.shard_index)::text FROM runs_history s
                     WHERE s.broadcast_id = p.broadcast_id) END)::text AS output
   FROM runs_history p WHERE p.id = ANY(@ids::uuid[]);
+
+-- name: TakeTurns :many
+-- Reads and raises the numbers of least_frequently_used and least_recently_used jobs, for runs about to be routed. What
+-- is known and what has room come as names with spaces between. The rows are locked by job.
+WITH w AS (
+    SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@routes::text[]) AS route, unnest(@counts::boolean[]) AS counts,
+           unnest(@ns::int[]) AS n, string_to_array(unnest(@knowns::text[]), ' ') AS known,
+           string_to_array(unnest(@opens::text[]), ' ') AS open, (statement_timestamp() AT TIME ZONE 'UTC')::date AS day
+), l AS MATERIALIZED (
+    SELECT u.job_id FROM route_uses u WHERE u.job_id = ANY(@job_ids::bigint[]) ORDER BY u.job_id FOR UPDATE
+)
+UPDATE route_uses u
+   SET route = w.route, day = w.day,
+       found = uses_found(CASE WHEN u.route = w.route AND (NOT w.counts OR u.day = w.day) THEN u.numbers ELSE '{}' END, w.known, w.counts),
+       numbers = uses_taken(uses_found(CASE WHEN u.route = w.route AND (NOT w.counts OR u.day = w.day) THEN u.numbers ELSE '{}' END, w.known, w.counts),
+                            w.open, w.n, w.counts)
+  FROM l JOIN w ON w.job_id = l.job_id
+ WHERE u.job_id = l.job_id
+RETURNING u.job_id, u.found;
+
+-- name: EnsureUses :exec
+INSERT INTO route_uses (job_id) SELECT DISTINCT j FROM unnest(@job_ids::bigint[]) j ORDER BY j ON CONFLICT DO NOTHING;
+
+-- name: SayWhy :exec
+UPDATE runs_live r SET waiting = w.waiting
+  FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@waitings::text[]) AS waiting) w
+ WHERE r.id = w.id AND r.state = 'queued' AND r.instance IS NULL AND r.waiting IS DISTINCT FROM w.waiting;
+
+-- name: OwnerRuns :many
+-- What the owners of slots have there, locked by id.
+SELECT r.* FROM runs_live r
+  JOIN (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@instances::text[]) AS instance, unnest(@owners::uuid[]) AS owner) w
+    ON r.job_id = w.job_id
+ WHERE (COALESCE(r.broadcast_id, r.id) = w.owner AND (w.instance = '' OR r.instance = w.instance)) IS TRUE
+ ORDER BY r.id FOR UPDATE OF r;
+
+-- name: HeldAt :many
+SELECT r.* FROM runs_live r
+  JOIN (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@instances::text[]) AS instance) w
+    ON r.job_id = w.job_id AND r.held AND (r.held_on = w.instance) IS TRUE
+ ORDER BY r.id;
+
+-- name: LockCovered :exec
+-- What waits for an instance and owns the slots of jobs: who covers it ends it, under this lock before that of the slot.
+SELECT w.run_id FROM runs_waiting w
+ WHERE w.run_id = ANY(ARRAY(
+    SELECT r.id FROM block_slots s JOIN runs_live r ON r.job_id = s.job_id
+     WHERE s.job_id = ANY(@job_ids::bigint[])
+       AND (s.instance = '' AND COALESCE(r.broadcast_id, r.id) = s.owner AND r.state = 'queued' AND r.instance IS NULL) IS TRUE))
+ ORDER BY w.run_id FOR UPDATE OF w;

@@ -17,9 +17,14 @@ VALUES (@job_id, @version, @next_fire_time, @next_due_at, @chained);
 -- name: Job :one
 SELECT j.id, j.spec, j.version, j.created_at, j.updated_at, d.next_fire_time, d.next_due_at, d.decided_through,
        COALESCE((SELECT max(l.fire_time) FROM runs_live l WHERE l.job_id = j.id AND l.state <> 'pending' AND l.cause IN ('schedule', 'misfire')), 'epoch')::timestamptz AS live_fire,
-       COALESCE((SELECT h.fire_time FROM runs_history h WHERE h.job_id = j.id ORDER BY h.id DESC LIMIT 1), 'epoch')::timestamptz AS past_fire,
-       COALESCE((SELECT min(l.fire_time) FROM runs_live l WHERE l.job_id = j.id AND l.state = 'pending' AND NOT l.held AND l.cause = 'schedule'), 'epoch')::timestamptz AS planned_fire
-  FROM jobs j JOIN job_due d ON d.job_id = j.id WHERE j.id = @id;
+       COALESCE((SELECT h.fire_time FROM runs_history h WHERE h.job_id = j.id AND h.cause <> 'backfill' ORDER BY h.id DESC LIMIT 1), 'epoch')::timestamptz AS past_fire,
+       COALESCE((SELECT min(l.fire_time) FROM runs_live l WHERE l.job_id = j.id AND l.state = 'pending' AND NOT l.held AND l.cause = 'schedule'), 'epoch')::timestamptz AS planned_fire,
+       COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
+       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by
+  FROM jobs j JOIN job_due d ON d.job_id = j.id
+  LEFT JOIN LATERAL (SELECT * FROM group_pauses o WHERE o.group_name = j.group_name AND (o.to_at IS NULL OR o.to_at > now())
+                      ORDER BY o.from_at LIMIT 1) p ON true
+ WHERE j.id = @id;
 
 -- name: JobRow :one
 SELECT id, spec, version, created_at, updated_at FROM jobs WHERE id = @id;
@@ -41,7 +46,7 @@ UPDATE jobs SET group_name = @group_name, name = @name, enabled = @enabled, kind
 
 -- name: SetDue :exec
 UPDATE job_due SET version = @version, next_fire_time = @next_fire_time, next_due_at = @next_due_at,
-       decided_through = @decided_through, chained = @chained WHERE job_id = @job_id;
+       decided_through = @decided_through, chained = @chained, parked = NULL WHERE job_id = @job_id;
 
 -- name: DeletePlanned :exec
 -- An edit takes back what is planned and not yet due. What Fire has admitted, and what is due, stays.
@@ -98,7 +103,8 @@ INSERT INTO block_slots (job_id) VALUES (@job_id) ON CONFLICT DO NOTHING;
 DELETE FROM block_slots WHERE job_id = @job_id AND owner IS NULL;
 
 -- name: DeleteRouteState :exec
-DELETE FROM route_state WHERE job_id = @job_id;
+WITH u AS (DELETE FROM route_uses r WHERE r.job_id = @job_id)
+DELETE FROM route_state s WHERE s.job_id = @job_id;
 
 -- name: UnstartedOf :many
 SELECT * FROM runs_live
@@ -110,7 +116,8 @@ VALUES (@id, @job_id, @job_version, @group_name, @cause, @fire_time, @due_at, @p
 ON CONFLICT (id) DO NOTHING;
 
 -- name: RunForRetry :one
-SELECT id, job_id, cause, state, param, fire_time FROM runs WHERE id = @id;
+SELECT id, job_id, cause, state, param, fire_time, shard_index, shard_total, instance FROM runs
+ WHERE id = @id ORDER BY finished_at NULLS LAST LIMIT 1;
 
 -- name: JobOfRun :one
 SELECT job_id FROM runs WHERE id = @id;

@@ -13,15 +13,16 @@ SELECT job_id, version, next_fire_time, decided_through, clock_timestamp()::time
    FOR UPDATE SKIP LOCKED;
 
 -- name: LockJob :one
-SELECT job_id, version, next_fire_time, next_due_at, decided_through, clock_timestamp()::timestamptz AS now
+SELECT job_id, version, next_fire_time, next_due_at, decided_through, (parked IS NOT NULL)::bool AS parked, clock_timestamp()::timestamptz AS now
   FROM job_due WHERE job_id = @job_id FOR UPDATE;
 
 -- name: StrandedJobs :many
 -- Jobs with planned runs that nobody admitted within the tolerance: their scheduler died.
-SELECT DISTINCT job_id FROM runs_live
- WHERE NOT held AND due_at < statement_timestamp() - @tolerance::interval
-   AND state = 'pending' AND NOT admitted AND attempt = 1 AND cause = 'schedule'
- LIMIT @batch;
+SELECT DISTINCT s.job_id FROM (
+    SELECT job_id FROM runs_live
+     WHERE NOT held AND due_at < statement_timestamp() - @tolerance::interval
+       AND (state = 'pending' AND NOT admitted AND attempt = 1 AND cause = 'schedule') IS TRUE
+     ORDER BY due_at LIMIT @batch) s;
 
 -- name: LockJobs :many
 SELECT job_id, version, next_fire_time, next_due_at, decided_through, clock_timestamp()::timestamptz AS now
@@ -44,9 +45,10 @@ DELETE FROM runs_live WHERE id = ANY(@ids::uuid[]) AND state = 'pending' AND NOT
 
 -- name: InsertScheduled :exec
 -- The computed id forbids a second run of a fire time.
-INSERT INTO runs_live (id, job_id, job_version, group_name, cause, fire_time, due_at, rung_at)
+INSERT INTO runs_live (id, job_id, job_version, group_name, cause, plain, fire_time, due_at, rung_at)
 SELECT unnest(@ids::uuid[]), unnest(@job_ids::bigint[]), unnest(@versions::int[]), unnest(@groups::text[]),
-       unnest(@causes::text[]), unnest(@fire_times::timestamptz[]), unnest(@due_ats::timestamptz[]), clock_timestamp()
+       unnest(@causes::text[]), unnest(@plains::bool[]), unnest(@fire_times::timestamptz[]), unnest(@due_ats::timestamptz[]),
+       clock_timestamp()
     ON CONFLICT (id) DO NOTHING;
 
 -- name: DeleteFinished :exec
@@ -70,23 +72,32 @@ UPDATE job_due d
  WHERE d.job_id = w.job_id;
 
 -- name: ClaimNear :many
--- Takes runs that others planned (by hand, API, a parent, a retry), and those whose ring has not fired them
--- although they are past due: each is in one ring at a time, by the mark rung_at. The array is made once and looked
--- up by the primary key; IN would read all live runs. How far it looks back keeps it from passing over long runs each time.
+-- Takes runs that others planned (by hand, API, a parent, a retry): each is in one ring at a time, by the mark rung_at. The
+-- array is made once and looked up by the primary key; IN would read all live runs.
 UPDATE runs_live SET rung_at = clock_timestamp()
  WHERE id = ANY(ARRAY(
     SELECT c.id FROM runs_live c
-     WHERE NOT c.held AND c.due_at <= statement_timestamp() + @horizon::interval AND c.due_at > statement_timestamp() - @back::interval
-       AND c.state IN ('pending', 'retrying') AND c.replanned AND c.kill_requested_at IS NULL
-       AND (c.rung_at IS NULL
-            OR (c.due_at < statement_timestamp() - @stranded_after::interval
-                AND c.rung_at < statement_timestamp() - @stranded_after::interval))
-       AND (c.cause <> 'schedule' OR c.admitted OR c.attempt > 1 OR c.due_at >= statement_timestamp() - @tolerance::interval)
+     WHERE c.rung_at IS NULL AND c.due_at <= statement_timestamp() + @horizon::interval
+       AND (NOT c.held AND c.state IN ('pending', 'retrying') AND c.replanned AND c.kill_requested_at IS NULL
+            AND (c.cause <> 'schedule' OR c.admitted OR c.attempt > 1 OR c.due_at >= statement_timestamp() - @tolerance::interval)) IS TRUE
      ORDER BY c.due_at LIMIT @batch FOR UPDATE SKIP LOCKED))
-RETURNING id, job_id, job_version, attempt, due_at, pin, avoid, broadcast_id, (due_at < statement_timestamp() - @stranded_after::interval)::bool AS stranded;
+RETURNING id, job_id, job_version, attempt, due_at, pin, avoid, broadcast_id;
+
+-- name: ClaimStranded :many
+-- Takes runs whose ring has not fired them although they are past due. How far it looks back keeps it from passing over
+-- long runs each time.
+UPDATE runs_live SET rung_at = clock_timestamp()
+ WHERE id = ANY(ARRAY(
+    SELECT c.id FROM runs_live c
+     WHERE NOT c.held AND c.due_at < statement_timestamp() - @stranded_after::interval AND c.due_at > statement_timestamp() - @back::interval
+       AND (c.state IN ('pending', 'retrying') AND c.replanned AND c.kill_requested_at IS NULL
+            AND c.rung_at < statement_timestamp() - @stranded_after::interval
+            AND (c.cause <> 'schedule' OR c.admitted OR c.attempt > 1 OR c.due_at >= statement_timestamp() - @tolerance::interval)) IS TRUE
+     ORDER BY c.due_at LIMIT @batch FOR UPDATE SKIP LOCKED))
+RETURNING id, job_id, job_version, attempt, due_at, pin, avoid, broadcast_id;
 
 -- name: Definitions :many
-SELECT v.job_id, v.version, v.spec, v.created_at
+SELECT v.job_id, v.version, v.spec, v.created_at, v.valid_from
   FROM job_versions v
   JOIN (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@versions::int[]) AS version) w
     ON v.job_id = w.job_id AND v.version = w.version;

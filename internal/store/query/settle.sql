@@ -14,7 +14,7 @@ SELECT id FROM broadcasts WHERE id = ANY(@ids::uuid[]) ORDER BY id FOR UPDATE;
 
 -- name: PeekRuns :many
 -- Without locks: only to learn what to lock.
-SELECT id, job_id, job_version, instance, broadcast_id FROM runs_live WHERE id = ANY(@ids::uuid[]);
+SELECT id, job_id, job_version, state, instance, broadcast_id FROM runs_live WHERE id = ANY(@ids::uuid[]);
 
 -- name: LockRuns :many
 -- By id, so that two settlers, or a settler and a Fire, cannot wait for each other in a ring.
@@ -31,8 +31,8 @@ DELETE FROM runs_live WHERE id = ANY(@ids::uuid[]);
 
 -- name: FinishRuns :many
 -- The ordinary end, in one go: attempts that succeeded on the boot that they are bound to move into the history. What
--- does not match, or is a shard, or was to be killed, stays. The ids come sorted and once each, so that runs are locked
--- by id.
+-- does not match, or is a shard, or was to be killed, stays. Plain says that only runs of plain jobs may end so, as
+-- nothing else of theirs is locked. The ids come sorted and once each, so that runs are locked by id.
 WITH e AS (
     SELECT unnest(@ids::uuid[]) AS id, unnest(@attempts::int[]) AS attempt, unnest(@instances::text[]) AS instance,
            unnest(@boots::text[]) AS boot, unnest(@groups::text[]) AS group_name, unnest(@messages::text[]) AS message,
@@ -40,9 +40,12 @@ WITH e AS (
            unnest(@finished_ats::timestamptz[]) AS finished_at, unnest(@last_lines::bigint[]) AS last_line
 ), d AS (
     DELETE FROM runs_live r USING e
-     WHERE r.id = e.id AND r.attempt = e.attempt AND (r.instance = e.instance) IS TRUE AND (r.boot_id = e.boot) IS TRUE
-       AND r.group_name = e.group_name AND r.kill_requested_at IS NULL AND r.broadcast_id IS NULL AND r.state IN ('queued', 'running')
-    RETURNING r.*
+     WHERE r.id = e.id
+       AND (r.attempt = e.attempt AND r.instance = e.instance AND r.boot_id = e.boot AND r.group_name = e.group_name
+            AND (r.plain OR NOT @plain::bool) AND r.kill_requested_at IS NULL AND r.broadcast_id IS NULL
+            AND r.state IN ('queued', 'running')) IS TRUE
+    RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.param, r.attempt, r.fire_time, r.due_at, r.created_at,
+              r.dispatched_at, r.started_at, r.lateness_ms, r.instance, r.boot_id, r.route, r.parent_run_id, r.event_id
 )
 INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, output, param,
        attempt, fire_time, due_at, created_at, dispatched_at, started_at, finished_at, lateness_ms,
@@ -109,7 +112,7 @@ RETURNING r.*;
 -- The River worker's part: the next attempt may be rung. A repeat changes nothing.
 UPDATE runs_live r SET replanned = true, attempt = r.attempt + 1, rung_at = NULL
   FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@attempts::int[]) AS attempt) w
- WHERE r.id = w.id AND r.attempt = w.attempt AND r.state = 'retrying' AND NOT r.replanned
+ WHERE r.id = w.id AND (r.attempt = w.attempt AND r.state = 'retrying' AND NOT r.replanned) IS TRUE
 RETURNING r.id, r.due_at;
 
 -- name: OverdueRetries :many

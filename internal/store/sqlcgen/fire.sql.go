@@ -25,9 +25,10 @@ UPDATE runs_live r
                unnest($6::text[]) AS instance, unnest($7::text[]) AS boot,
                unnest($8::text[]) AS route, unnest($9::text[]) AS waiting,
                unnest($10::timestamptz[]) AS give_up) w
- WHERE r.id = w.id AND (r.due_at = w.due_at) IS TRUE AND r.job_version = w.version AND r.attempt = w.attempt
-   AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
-   AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - $1::interval)
+ WHERE r.id = w.id
+   AND (r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
+        AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
+        AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - $1::interval)) IS TRUE
 RETURNING r.id, r.job_version, r.attempt, r.due_at, r.group_name, r.cause, r.instance, r.boot_id, r.bind, r.fire_time,
           r.bound_at, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id
 `
@@ -66,8 +67,9 @@ type AdmitRunsRow struct {
 
 // Fire: pending (or retrying) to queued, bound where an instance was chosen. It checks all that a ring entry
 // promised, and leaves a scheduled fire that is later than the tolerance to the misfire policy. The ids come sorted, so
-// that runs are locked by id. Due instants are compared as a truth value: as a condition they would be looked up by
-// their index, and all runs of a whole second be read for each of them.
+// that runs are locked by id. All that is compared besides the id is one truth value, here and in whatever joins a batch
+// with live runs: as conditions they would be looked up by other indexes, or taken for so rare that a plan made while
+// the table is small reads all of it for each member of the batch.
 func (q *Queries) AdmitRuns(ctx context.Context, arg AdmitRunsParams) ([]AdmitRunsRow, error) {
 	rows, err := q.db.Query(ctx, admitRuns,
 		arg.Tolerance,
@@ -123,9 +125,9 @@ UPDATE runs_live r
   FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::int[]) AS attempt,
                unnest($3::text[]) AS instance, unnest($4::text[]) AS boot,
                unnest($5::text[]) AS route, unnest($6::timestamptz[]) AS give_up) w
- WHERE r.id = w.id AND r.attempt = w.attempt AND r.state = 'queued' AND r.instance IS NULL
-   AND r.kill_requested_at IS NULL
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
+ WHERE r.id = w.id
+   AND (r.attempt = w.attempt AND r.state = 'queued' AND r.instance IS NULL AND r.kill_requested_at IS NULL) IS TRUE
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain
 `
 
 type BindWaitingParams struct {
@@ -192,6 +194,7 @@ func (q *Queries) BindWaiting(ctx context.Context, arg BindWaitingParams) ([]Run
 			&i.BroadcastID,
 			&i.ParentRunID,
 			&i.EventID,
+			&i.Plain,
 		); err != nil {
 			return nil, err
 		}
@@ -245,14 +248,15 @@ func (q *Queries) BoundOwners(ctx context.Context, arg BoundOwnersParams) ([]Bou
 
 const claimWaiting = `-- name: ClaimWaiting :many
 SELECT run_id FROM runs_waiting
- WHERE group_name = $1 AND handler = $2 AND pin = $3
- ORDER BY due_at, run_id LIMIT $4 FOR UPDATE SKIP LOCKED
+ WHERE group_name = $1 AND handler = $2 AND pin = $3 AND apart = $4
+ ORDER BY due_at, run_id LIMIT $5 FOR UPDATE SKIP LOCKED
 `
 
 type ClaimWaitingParams struct {
 	GroupName string
 	Handler   string
 	Pin       string
+	Apart     int64
 	Batch     int32
 }
 
@@ -261,6 +265,7 @@ func (q *Queries) ClaimWaiting(ctx context.Context, arg ClaimWaitingParams) ([]d
 		arg.GroupName,
 		arg.Handler,
 		arg.Pin,
+		arg.Apart,
 		arg.Batch,
 	)
 	if err != nil {
@@ -381,6 +386,15 @@ func (q *Queries) EnsureSlots(ctx context.Context, arg EnsureSlotsParams) error 
 	return err
 }
 
+const ensureUses = `-- name: EnsureUses :exec
+INSERT INTO route_uses (job_id) SELECT DISTINCT j FROM unnest($1::bigint[]) j ORDER BY j ON CONFLICT DO NOTHING
+`
+
+func (q *Queries) EnsureUses(ctx context.Context, jobIds []int64) error {
+	_, err := q.db.Exec(ctx, ensureUses, jobIds)
+	return err
+}
+
 const expandFirst = `-- name: ExpandFirst :many
 UPDATE runs_live r
    SET state = 'queued', admitted = true, replanned = true, shard_index = 0, shard_total = $1, broadcast_id = r.id,
@@ -394,7 +408,7 @@ UPDATE runs_live r
    AND r.broadcast_id IS NULL
    AND (r.state = 'pending' OR (r.state = 'queued' AND r.instance IS NULL))
    AND (r.cause <> 'schedule' OR r.admitted OR r.due_at >= statement_timestamp() - $12::interval)
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain
 `
 
 type ExpandFirstParams struct {
@@ -474,6 +488,7 @@ func (q *Queries) ExpandFirst(ctx context.Context, arg ExpandFirstParams) ([]Run
 			&i.BroadcastID,
 			&i.ParentRunID,
 			&i.EventID,
+			&i.Plain,
 		); err != nil {
 			return nil, err
 		}
@@ -491,9 +506,9 @@ SELECT r.id
   JOIN (SELECT unnest($1::uuid[]) AS id, unnest($2::timestamptz[]) AS due_at,
                unnest($3::int[]) AS version, unnest($4::int[]) AS attempt) w
     ON r.id = w.id
- WHERE (r.due_at = w.due_at) IS TRUE AND r.job_version = w.version AND r.attempt = w.attempt
-   AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
-   AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - $5::interval)
+ WHERE (r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
+        AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
+        AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - $5::interval)) IS TRUE
  ORDER BY r.id FOR UPDATE OF r
 `
 
@@ -525,6 +540,78 @@ func (q *Queries) Fireable(ctx context.Context, arg FireableParams) ([]domain.Ru
 			return nil, err
 		}
 		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const heldAt = `-- name: HeldAt :many
+SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain FROM runs_live r
+  JOIN (SELECT unnest($1::bigint[]) AS job_id, unnest($2::text[]) AS instance) w
+    ON r.job_id = w.job_id AND r.held AND (r.held_on = w.instance) IS TRUE
+ ORDER BY r.id
+`
+
+type HeldAtParams struct {
+	JobIds    []int64
+	Instances []string
+}
+
+func (q *Queries) HeldAt(ctx context.Context, arg HeldAtParams) ([]RunsLive, error) {
+	rows, err := q.db.Query(ctx, heldAt, arg.JobIds, arg.Instances)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RunsLive
+	for rows.Next() {
+		var i RunsLive
+		if err := rows.Scan(
+			&i.ID,
+			&i.JobID,
+			&i.JobVersion,
+			&i.GroupName,
+			&i.Cause,
+			&i.State,
+			&i.Held,
+			&i.Admitted,
+			&i.Attempt,
+			&i.Replanned,
+			&i.Bind,
+			&i.FireTime,
+			&i.DueAt,
+			&i.CreatedAt,
+			&i.RungAt,
+			&i.BoundAt,
+			&i.DispatchedAt,
+			&i.StartedAt,
+			&i.GiveUpAt,
+			&i.KillRequestedAt,
+			&i.KillReason,
+			&i.LatenessMs,
+			&i.Instance,
+			&i.BootID,
+			&i.Pin,
+			&i.Avoid,
+			&i.HeldBy,
+			&i.HeldOn,
+			&i.Reason,
+			&i.Message,
+			&i.Waiting,
+			&i.Route,
+			&i.Param,
+			&i.ShardIndex,
+			&i.ShardTotal,
+			&i.BroadcastID,
+			&i.ParentRunID,
+			&i.EventID,
+			&i.Plain,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -564,13 +651,14 @@ func (q *Queries) HeldCounts(ctx context.Context, jobIds []int64) ([]HeldCountsR
 const holdRuns = `-- name: HoldRuns :many
 UPDATE runs_live r
    SET state = CASE WHEN r.state = 'queued' THEN 'pending' ELSE r.state END,
-       held = true, admitted = true, held_by = w.owner, held_on = w.instance, waiting = 'an earlier run of the job is unfinished'
+       held = true, admitted = true, held_by = w.owner, held_on = w.instance, waiting = w.waiting
   FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::timestamptz[]) AS due_at,
                unnest($3::int[]) AS attempt, unnest($4::uuid[]) AS owner,
-               unnest($5::text[]) AS instance) w
- WHERE r.id = w.id AND (r.due_at = w.due_at) IS TRUE AND r.attempt = w.attempt
-   AND (r.state IN ('pending', 'retrying') OR (r.state = 'queued' AND r.instance IS NULL))
-   AND NOT r.held AND r.kill_requested_at IS NULL
+               unnest($5::text[]) AS instance, unnest($6::text[]) AS waiting) w
+ WHERE r.id = w.id
+   AND (r.due_at = w.due_at AND r.attempt = w.attempt
+        AND (r.state IN ('pending', 'retrying') OR (r.state = 'queued' AND r.instance IS NULL))
+        AND NOT r.held AND r.kill_requested_at IS NULL) IS TRUE
 RETURNING r.id, r.job_id
 `
 
@@ -580,6 +668,7 @@ type HoldRunsParams struct {
 	Attempts  []int32
 	Owners    []domain.RunID
 	Instances []string
+	Waitings  []string
 }
 
 type HoldRunsRow struct {
@@ -596,6 +685,7 @@ func (q *Queries) HoldRuns(ctx context.Context, arg HoldRunsParams) ([]HoldRunsR
 		arg.Attempts,
 		arg.Owners,
 		arg.Instances,
+		arg.Waitings,
 	)
 	if err != nil {
 		return nil, err
@@ -643,7 +733,7 @@ SELECT w.id, f.job_id, f.job_version, f.group_name, f.cause, 'queued', true, (w.
                unnest($5::text[]) AS boot, unnest($6::text[]) AS pin, unnest($7::text[]) AS route,
                unnest($8::text[]) AS waiting) w
   JOIN runs_live f ON f.id = $9
-RETURNING id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id
+RETURNING id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain
 `
 
 type InsertShardsParams struct {
@@ -716,6 +806,7 @@ func (q *Queries) InsertShards(ctx context.Context, arg InsertShardsParams) ([]R
 			&i.BroadcastID,
 			&i.ParentRunID,
 			&i.EventID,
+			&i.Plain,
 		); err != nil {
 			return nil, err
 		}
@@ -728,9 +819,9 @@ func (q *Queries) InsertShards(ctx context.Context, arg InsertShardsParams) ([]R
 }
 
 const insertWaiting = `-- name: InsertWaiting :exec
-INSERT INTO runs_waiting (run_id, job_id, group_name, handler, pin, due_at, deadline_at)
+INSERT INTO runs_waiting (run_id, job_id, group_name, handler, pin, apart, due_at, deadline_at)
 SELECT unnest($1::uuid[]), unnest($2::bigint[]), unnest($3::text[]), unnest($4::text[]),
-       unnest($5::text[]), unnest($6::timestamptz[]), unnest($7::timestamptz[])
+       unnest($5::text[]), unnest($6::bigint[]), unnest($7::timestamptz[]), unnest($8::timestamptz[])
     ON CONFLICT (run_id) DO NOTHING
 `
 
@@ -740,6 +831,7 @@ type InsertWaitingParams struct {
 	Groups    []string
 	Handlers  []string
 	Pins      []string
+	Aparts    []int64
 	DueAts    []time.Time
 	Deadlines []time.Time
 }
@@ -751,6 +843,7 @@ func (q *Queries) InsertWaiting(ctx context.Context, arg InsertWaitingParams) er
 		arg.Groups,
 		arg.Handlers,
 		arg.Pins,
+		arg.Aparts,
 		arg.DueAts,
 		arg.Deadlines,
 	)
@@ -785,7 +878,7 @@ func (q *Queries) LiveOwners(ctx context.Context, owners []domain.RunID) ([]doma
 }
 
 const liveRuns = `-- name: LiveRuns :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live WHERE id = ANY($1::uuid[])
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain FROM runs_live WHERE id = ANY($1::uuid[])
 `
 
 func (q *Queries) LiveRuns(ctx context.Context, ids []domain.RunID) ([]RunsLive, error) {
@@ -836,6 +929,7 @@ func (q *Queries) LiveRuns(ctx context.Context, ids []domain.RunID) ([]RunsLive,
 			&i.BroadcastID,
 			&i.ParentRunID,
 			&i.EventID,
+			&i.Plain,
 		); err != nil {
 			return nil, err
 		}
@@ -845,6 +939,21 @@ func (q *Queries) LiveRuns(ctx context.Context, ids []domain.RunID) ([]RunsLive,
 		return nil, err
 	}
 	return items, nil
+}
+
+const lockCovered = `-- name: LockCovered :exec
+SELECT w.run_id FROM runs_waiting w
+ WHERE w.run_id = ANY(ARRAY(
+    SELECT r.id FROM block_slots s JOIN runs_live r ON r.job_id = s.job_id
+     WHERE s.job_id = ANY($1::bigint[])
+       AND (s.instance = '' AND COALESCE(r.broadcast_id, r.id) = s.owner AND r.state = 'queued' AND r.instance IS NULL) IS TRUE))
+ ORDER BY w.run_id FOR UPDATE OF w
+`
+
+// What waits for an instance and owns the slots of jobs: who covers it ends it, under this lock before that of the slot.
+func (q *Queries) LockCovered(ctx context.Context, jobIds []int64) error {
+	_, err := q.db.Exec(ctx, lockCovered, jobIds)
+	return err
 }
 
 const lockSlots = `-- name: LockSlots :many
@@ -890,8 +999,9 @@ UPDATE runs_live r
   FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::int[]) AS attempt,
                unnest($3::text[]) AS instance, unnest($4::text[]) AS boot, unnest($5::int[]) AS bind,
                unnest($6::timestamptz[]) AS started_at) w
- WHERE r.id = w.id AND r.attempt = w.attempt AND r.instance = w.instance AND r.boot_id = w.boot AND r.bind = w.bind AND r.state = 'queued'
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
+ WHERE r.id = w.id
+   AND (r.attempt = w.attempt AND r.instance = w.instance AND r.boot_id = w.boot AND r.bind = w.bind AND r.state = 'queued') IS TRUE
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain
 `
 
 type MarkRunningParams struct {
@@ -903,7 +1013,7 @@ type MarkRunningParams struct {
 	StartedAts []time.Time
 }
 
-// Most of the attempts that it is asked about may have ended: who fires does not hear of it. The ids come sorted.
+// The ids come sorted.
 func (q *Queries) MarkRunning(ctx context.Context, arg MarkRunningParams) ([]RunsLive, error) {
 	rows, err := q.db.Query(ctx, markRunning,
 		arg.Ids,
@@ -959,6 +1069,82 @@ func (q *Queries) MarkRunning(ctx context.Context, arg MarkRunningParams) ([]Run
 			&i.BroadcastID,
 			&i.ParentRunID,
 			&i.EventID,
+			&i.Plain,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ownerRuns = `-- name: OwnerRuns :many
+SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain FROM runs_live r
+  JOIN (SELECT unnest($1::bigint[]) AS job_id, unnest($2::text[]) AS instance, unnest($3::uuid[]) AS owner) w
+    ON r.job_id = w.job_id
+ WHERE (COALESCE(r.broadcast_id, r.id) = w.owner AND (w.instance = '' OR r.instance = w.instance)) IS TRUE
+ ORDER BY r.id FOR UPDATE OF r
+`
+
+type OwnerRunsParams struct {
+	JobIds    []int64
+	Instances []string
+	Owners    []domain.RunID
+}
+
+// What the owners of slots have there, locked by id.
+func (q *Queries) OwnerRuns(ctx context.Context, arg OwnerRunsParams) ([]RunsLive, error) {
+	rows, err := q.db.Query(ctx, ownerRuns, arg.JobIds, arg.Instances, arg.Owners)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RunsLive
+	for rows.Next() {
+		var i RunsLive
+		if err := rows.Scan(
+			&i.ID,
+			&i.JobID,
+			&i.JobVersion,
+			&i.GroupName,
+			&i.Cause,
+			&i.State,
+			&i.Held,
+			&i.Admitted,
+			&i.Attempt,
+			&i.Replanned,
+			&i.Bind,
+			&i.FireTime,
+			&i.DueAt,
+			&i.CreatedAt,
+			&i.RungAt,
+			&i.BoundAt,
+			&i.DispatchedAt,
+			&i.StartedAt,
+			&i.GiveUpAt,
+			&i.KillRequestedAt,
+			&i.KillReason,
+			&i.LatenessMs,
+			&i.Instance,
+			&i.BootID,
+			&i.Pin,
+			&i.Avoid,
+			&i.HeldBy,
+			&i.HeldOn,
+			&i.Reason,
+			&i.Message,
+			&i.Waiting,
+			&i.Route,
+			&i.Param,
+			&i.ShardIndex,
+			&i.ShardTotal,
+			&i.BroadcastID,
+			&i.ParentRunID,
+			&i.EventID,
+			&i.Plain,
 		); err != nil {
 			return nil, err
 		}
@@ -1007,8 +1193,9 @@ func (q *Queries) ParentOutputs(ctx context.Context, ids []domain.RunID) ([]Pare
 const raiseBinds = `-- name: RaiseBinds :many
 UPDATE runs_live r SET bind = r.bind + 1, bound_at = clock_timestamp()
   FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::int[]) AS attempt, unnest($3::int[]) AS bind) w
- WHERE r.id = w.id AND r.attempt = w.attempt AND r.bind = w.bind AND r.state = 'queued' AND r.instance IS NOT NULL
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
+ WHERE r.id = w.id
+   AND (r.attempt = w.attempt AND r.bind = w.bind AND r.state = 'queued' AND r.instance IS NOT NULL) IS TRUE
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain
 `
 
 type RaiseBindsParams struct {
@@ -1066,6 +1253,7 @@ func (q *Queries) RaiseBinds(ctx context.Context, arg RaiseBindsParams) ([]RunsL
 			&i.BroadcastID,
 			&i.ParentRunID,
 			&i.EventID,
+			&i.Plain,
 		); err != nil {
 			return nil, err
 		}
@@ -1075,6 +1263,22 @@ func (q *Queries) RaiseBinds(ctx context.Context, arg RaiseBindsParams) ([]RunsL
 		return nil, err
 	}
 	return items, nil
+}
+
+const sayWhy = `-- name: SayWhy :exec
+UPDATE runs_live r SET waiting = w.waiting
+  FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS waiting) w
+ WHERE r.id = w.id AND r.state = 'queued' AND r.instance IS NULL AND r.waiting IS DISTINCT FROM w.waiting
+`
+
+type SayWhyParams struct {
+	Ids      []domain.RunID
+	Waitings []string
+}
+
+func (q *Queries) SayWhy(ctx context.Context, arg SayWhyParams) error {
+	_, err := q.db.Exec(ctx, sayWhy, arg.Ids, arg.Waitings)
+	return err
 }
 
 const setSlotOwners = `-- name: SetSlotOwners :exec
@@ -1095,14 +1299,76 @@ func (q *Queries) SetSlotOwners(ctx context.Context, arg SetSlotOwnersParams) er
 	return err
 }
 
+const takeTurns = `-- name: TakeTurns :many
+WITH w AS (
+    SELECT unnest($1::bigint[]) AS job_id, unnest($2::text[]) AS route, unnest($3::boolean[]) AS counts,
+           unnest($4::int[]) AS n, string_to_array(unnest($5::text[]), ' ') AS known,
+           string_to_array(unnest($6::text[]), ' ') AS open, (statement_timestamp() AT TIME ZONE 'UTC')::date AS day
+), l AS MATERIALIZED (
+    SELECT u.job_id FROM route_uses u WHERE u.job_id = ANY($1::bigint[]) ORDER BY u.job_id FOR UPDATE
+)
+UPDATE route_uses u
+   SET route = w.route, day = w.day,
+       found = uses_found(CASE WHEN u.route = w.route AND (NOT w.counts OR u.day = w.day) THEN u.numbers ELSE '{}' END, w.known, w.counts),
+       numbers = uses_taken(uses_found(CASE WHEN u.route = w.route AND (NOT w.counts OR u.day = w.day) THEN u.numbers ELSE '{}' END, w.known, w.counts),
+                            w.open, w.n, w.counts)
+  FROM l JOIN w ON w.job_id = l.job_id
+ WHERE u.job_id = l.job_id
+RETURNING u.job_id, u.found
+`
+
+type TakeTurnsParams struct {
+	JobIds []int64
+	Routes []string
+	Counts []bool
+	Ns     []int32
+	Knowns []string
+	Opens  []string
+}
+
+type TakeTurnsRow struct {
+	JobID int64
+	Found []byte
+}
+
+// Reads and raises the numbers of least_frequently_used and least_recently_used jobs, for runs about to be routed. What
+// is known and what has room come as names with spaces between. The rows are locked by job.
+func (q *Queries) TakeTurns(ctx context.Context, arg TakeTurnsParams) ([]TakeTurnsRow, error) {
+	rows, err := q.db.Query(ctx, takeTurns,
+		arg.JobIds,
+		arg.Routes,
+		arg.Counts,
+		arg.Ns,
+		arg.Knowns,
+		arg.Opens,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []TakeTurnsRow
+	for rows.Next() {
+		var i TakeTurnsRow
+		if err := rows.Scan(&i.JobID, &i.Found); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const unbind = `-- name: Unbind :many
 UPDATE runs_live r
    SET instance = NULL, boot_id = NULL, bound_at = NULL, give_up_at = NULL, waiting = w.waiting,
        avoid = COALESCE(NULLIF(w.avoid, ''), r.avoid)
   FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::int[]) AS attempt, unnest($3::int[]) AS bind,
                unnest($4::text[]) AS waiting, unnest($5::text[]) AS avoid) w
- WHERE r.id = w.id AND r.attempt = w.attempt AND r.bind = w.bind AND r.state = 'queued' AND r.instance IS NOT NULL
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
+ WHERE r.id = w.id
+   AND (r.attempt = w.attempt AND r.bind = w.bind AND r.state = 'queued' AND r.instance IS NOT NULL) IS TRUE
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain
 `
 
 type UnbindParams struct {
@@ -1168,6 +1434,7 @@ func (q *Queries) Unbind(ctx context.Context, arg UnbindParams) ([]RunsLive, err
 			&i.BroadcastID,
 			&i.ParentRunID,
 			&i.EventID,
+			&i.Plain,
 		); err != nil {
 			return nil, err
 		}
@@ -1181,20 +1448,21 @@ func (q *Queries) Unbind(ctx context.Context, arg UnbindParams) ([]RunsLive, err
 
 const waitingKeys = `-- name: WaitingKeys :many
 WITH RECURSIVE k AS (
-    (SELECT group_name, handler, pin, due_at FROM runs_waiting ORDER BY group_name, handler, pin, due_at LIMIT 1)
+    (SELECT group_name, handler, pin, apart, due_at FROM runs_waiting ORDER BY group_name, handler, pin, apart, due_at LIMIT 1)
     UNION ALL
-    SELECT n.group_name, n.handler, n.pin, n.due_at FROM k, LATERAL (
-        SELECT w.group_name, w.handler, w.pin, w.due_at FROM runs_waiting w
-         WHERE (w.group_name, w.handler, w.pin) > (k.group_name, k.handler, k.pin)
-         ORDER BY w.group_name, w.handler, w.pin, w.due_at LIMIT 1) n
+    SELECT n.group_name, n.handler, n.pin, n.apart, n.due_at FROM k, LATERAL (
+        SELECT w.group_name, w.handler, w.pin, w.apart, w.due_at FROM runs_waiting w
+         WHERE (w.group_name, w.handler, w.pin, w.apart) > (k.group_name, k.handler, k.pin, k.apart)
+         ORDER BY w.group_name, w.handler, w.pin, w.apart, w.due_at LIMIT 1) n
 )
-SELECT group_name::text, handler::text, pin::text, due_at::timestamptz AS due_at FROM k LIMIT 10000
+SELECT group_name::text, handler::text, pin::text, apart::bigint AS apart, due_at::timestamptz AS due_at FROM k LIMIT 10000
 `
 
 type WaitingKeysRow struct {
 	GroupName string
 	Handler   string
 	Pin       string
+	Apart     int64
 	DueAt     time.Time
 }
 
@@ -1212,6 +1480,7 @@ func (q *Queries) WaitingKeys(ctx context.Context) ([]WaitingKeysRow, error) {
 			&i.GroupName,
 			&i.Handler,
 			&i.Pin,
+			&i.Apart,
 			&i.DueAt,
 		); err != nil {
 			return nil, err

@@ -65,7 +65,8 @@ func (q *Queries) DeletePlanned(ctx context.Context, arg DeletePlannedParams) er
 }
 
 const deleteRouteState = `-- name: DeleteRouteState :exec
-DELETE FROM route_state WHERE job_id = $1
+WITH u AS (DELETE FROM route_uses r WHERE r.job_id = $1)
+DELETE FROM route_state s WHERE s.job_id = $1
 `
 
 func (q *Queries) DeleteRouteState(ctx context.Context, jobID int64) error {
@@ -250,9 +251,14 @@ func (q *Queries) InsertVersion(ctx context.Context, arg InsertVersionParams) er
 const job = `-- name: Job :one
 SELECT j.id, j.spec, j.version, j.created_at, j.updated_at, d.next_fire_time, d.next_due_at, d.decided_through,
        COALESCE((SELECT max(l.fire_time) FROM runs_live l WHERE l.job_id = j.id AND l.state <> 'pending' AND l.cause IN ('schedule', 'misfire')), 'epoch')::timestamptz AS live_fire,
-       COALESCE((SELECT h.fire_time FROM runs_history h WHERE h.job_id = j.id ORDER BY h.id DESC LIMIT 1), 'epoch')::timestamptz AS past_fire,
-       COALESCE((SELECT min(l.fire_time) FROM runs_live l WHERE l.job_id = j.id AND l.state = 'pending' AND NOT l.held AND l.cause = 'schedule'), 'epoch')::timestamptz AS planned_fire
-  FROM jobs j JOIN job_due d ON d.job_id = j.id WHERE j.id = $1
+       COALESCE((SELECT h.fire_time FROM runs_history h WHERE h.job_id = j.id AND h.cause <> 'backfill' ORDER BY h.id DESC LIMIT 1), 'epoch')::timestamptz AS past_fire,
+       COALESCE((SELECT min(l.fire_time) FROM runs_live l WHERE l.job_id = j.id AND l.state = 'pending' AND NOT l.held AND l.cause = 'schedule'), 'epoch')::timestamptz AS planned_fire,
+       COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
+       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by
+  FROM jobs j JOIN job_due d ON d.job_id = j.id
+  LEFT JOIN LATERAL (SELECT id, group_name, from_at, to_at, reason, paused_by, resumed_by, taken_back, released FROM group_pauses o WHERE o.group_name = j.group_name AND (o.to_at IS NULL OR o.to_at > now())
+                      ORDER BY o.from_at LIMIT 1) p ON true
+ WHERE j.id = $1
 `
 
 type JobRow struct {
@@ -267,6 +273,10 @@ type JobRow struct {
 	LiveFire       time.Time
 	PastFire       time.Time
 	PlannedFire    time.Time
+	PausedAt       time.Time
+	PausedUntil    time.Time
+	PauseReason    string
+	PausedBy       string
 }
 
 func (q *Queries) Job(ctx context.Context, id int64) (JobRow, error) {
@@ -284,6 +294,10 @@ func (q *Queries) Job(ctx context.Context, id int64) (JobRow, error) {
 		&i.LiveFire,
 		&i.PastFire,
 		&i.PlannedFire,
+		&i.PausedAt,
+		&i.PausedUntil,
+		&i.PauseReason,
+		&i.PausedBy,
 	)
 	return i, err
 }
@@ -529,16 +543,20 @@ func (q *Queries) PathTo(ctx context.Context, arg PathToParams) ([][]int64, erro
 }
 
 const runForRetry = `-- name: RunForRetry :one
-SELECT id, job_id, cause, state, param, fire_time FROM runs WHERE id = $1
+SELECT id, job_id, cause, state, param, fire_time, shard_index, shard_total, instance FROM runs
+ WHERE id = $1 ORDER BY finished_at NULLS LAST LIMIT 1
 `
 
 type RunForRetryRow struct {
-	ID       domain.RunID
-	JobID    int64
-	Cause    string
-	State    string
-	Param    *string
-	FireTime *time.Time
+	ID         domain.RunID
+	JobID      int64
+	Cause      string
+	State      string
+	Param      *string
+	FireTime   *time.Time
+	ShardIndex *int32
+	ShardTotal *int32
+	Instance   *string
 }
 
 func (q *Queries) RunForRetry(ctx context.Context, id domain.RunID) (RunForRetryRow, error) {
@@ -551,13 +569,16 @@ func (q *Queries) RunForRetry(ctx context.Context, id domain.RunID) (RunForRetry
 		&i.State,
 		&i.Param,
 		&i.FireTime,
+		&i.ShardIndex,
+		&i.ShardTotal,
+		&i.Instance,
 	)
 	return i, err
 }
 
 const setDue = `-- name: SetDue :exec
 UPDATE job_due SET version = $1, next_fire_time = $2, next_due_at = $3,
-       decided_through = $4, chained = $5 WHERE job_id = $6
+       decided_through = $4, chained = $5, parked = NULL WHERE job_id = $6
 `
 
 type SetDueParams struct {
@@ -582,7 +603,7 @@ func (q *Queries) SetDue(ctx context.Context, arg SetDueParams) error {
 }
 
 const unstartedOf = `-- name: UnstartedOf :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain FROM runs_live
  WHERE job_id = $1 AND (state IN ('pending', 'retrying') OR (state = 'queued' AND instance IS NULL)) ORDER BY id
 `
 
@@ -634,6 +655,7 @@ func (q *Queries) UnstartedOf(ctx context.Context, jobID int64) ([]RunsLive, err
 			&i.BroadcastID,
 			&i.ParentRunID,
 			&i.EventID,
+			&i.Plain,
 		); err != nil {
 			return nil, err
 		}

@@ -69,4 +69,5 @@ type RunsLive struct {
 	BroadcastID     *domain.RunID
 	ParentRunID     *domain.RunID
 	EventID         *string
+	Plain           bool
 }

@@ -43,22 +43,17 @@ const claimNear = `-- name: ClaimNear :many
 UPDATE runs_live SET rung_at = clock_timestamp()
  WHERE id = ANY(ARRAY(
     SELECT c.id FROM runs_live c
-     WHERE NOT c.held AND c.due_at <= statement_timestamp() + $1::interval AND c.due_at > statement_timestamp() - $2::interval
-       AND c.state IN ('pending', 'retrying') AND c.replanned AND c.kill_requested_at IS NULL
-       AND (c.rung_at IS NULL
-            OR (c.due_at < statement_timestamp() - $3::interval
-                AND c.rung_at < statement_timestamp() - $3::interval))
-       AND (c.cause <> 'schedule' OR c.admitted OR c.attempt > 1 OR c.due_at >= statement_timestamp() - $4::interval)
-     ORDER BY c.due_at LIMIT $5 FOR UPDATE SKIP LOCKED))
-RETURNING id, job_id, job_version, attempt, due_at, pin, avoid, broadcast_id, (due_at < statement_timestamp() - $3::interval)::bool AS stranded
+     WHERE c.rung_at IS NULL AND c.due_at <= statement_timestamp() + $1::interval
+       AND (NOT c.held AND c.state IN ('pending', 'retrying') AND c.replanned AND c.kill_requested_at IS NULL
+            AND (c.cause <> 'schedule' OR c.admitted OR c.attempt > 1 OR c.due_at >= statement_timestamp() - $2::interval)) IS TRUE
+     ORDER BY c.due_at LIMIT $3 FOR UPDATE SKIP LOCKED))
+RETURNING id, job_id, job_version, attempt, due_at, pin, avoid, broadcast_id
 `
 
 type ClaimNearParams struct {
-	Horizon       time.Duration
-	Back          time.Duration
-	StrandedAfter time.Duration
-	Tolerance     time.Duration
-	Batch         int32
+	Horizon   time.Duration
+	Tolerance time.Duration
+	Batch     int32
 }
 
 type ClaimNearRow struct {
@@ -70,20 +65,12 @@ type ClaimNearRow struct {
 	Pin         *string
 	Avoid       *string
 	BroadcastID *domain.RunID
-	Stranded    bool
 }
 
-// Takes runs that others planned (by hand, API, a parent, a retry), and those whose ring has not fired them
-// although they are past due: each is in one ring at a time, by the mark rung_at. The array is made once and looked
-// up by the primary key; IN would read all live runs. How far it looks back keeps it from passing over long runs each time.
+// Takes runs that others planned (by hand, API, a parent, a retry): each is in one ring at a time, by the mark rung_at. The
+// array is made once and looked up by the primary key; IN would read all live runs.
 func (q *Queries) ClaimNear(ctx context.Context, arg ClaimNearParams) ([]ClaimNearRow, error) {
-	rows, err := q.db.Query(ctx, claimNear,
-		arg.Horizon,
-		arg.Back,
-		arg.StrandedAfter,
-		arg.Tolerance,
-		arg.Batch,
-	)
+	rows, err := q.db.Query(ctx, claimNear, arg.Horizon, arg.Tolerance, arg.Batch)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +87,72 @@ func (q *Queries) ClaimNear(ctx context.Context, arg ClaimNearParams) ([]ClaimNe
 			&i.Pin,
 			&i.Avoid,
 			&i.BroadcastID,
-			&i.Stranded,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const claimStranded = `-- name: ClaimStranded :many
+UPDATE runs_live SET rung_at = clock_timestamp()
+ WHERE id = ANY(ARRAY(
+    SELECT c.id FROM runs_live c
+     WHERE NOT c.held AND c.due_at < statement_timestamp() - $1::interval AND c.due_at > statement_timestamp() - $2::interval
+       AND (c.state IN ('pending', 'retrying') AND c.replanned AND c.kill_requested_at IS NULL
+            AND c.rung_at < statement_timestamp() - $1::interval
+            AND (c.cause <> 'schedule' OR c.admitted OR c.attempt > 1 OR c.due_at >= statement_timestamp() - $3::interval)) IS TRUE
+     ORDER BY c.due_at LIMIT $4 FOR UPDATE SKIP LOCKED))
+RETURNING id, job_id, job_version, attempt, due_at, pin, avoid, broadcast_id
+`
+
+type ClaimStrandedParams struct {
+	StrandedAfter time.Duration
+	Back          time.Duration
+	Tolerance     time.Duration
+	Batch         int32
+}
+
+type ClaimStrandedRow struct {
+	ID          domain.RunID
+	JobID       int64
+	JobVersion  int32
+	Attempt     int32
+	DueAt       time.Time
+	Pin         *string
+	Avoid       *string
+	BroadcastID *domain.RunID
+}
+
+// Takes runs whose ring has not fired them although they are past due. How far it looks back keeps it from passing over
+// long runs each time.
+func (q *Queries) ClaimStranded(ctx context.Context, arg ClaimStrandedParams) ([]ClaimStrandedRow, error) {
+	rows, err := q.db.Query(ctx, claimStranded,
+		arg.StrandedAfter,
+		arg.Back,
+		arg.Tolerance,
+		arg.Batch,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ClaimStrandedRow
+	for rows.Next() {
+		var i ClaimStrandedRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.JobID,
+			&i.JobVersion,
+			&i.Attempt,
+			&i.DueAt,
+			&i.Pin,
+			&i.Avoid,
+			&i.BroadcastID,
 		); err != nil {
 			return nil, err
 		}
@@ -113,7 +165,7 @@ func (q *Queries) ClaimNear(ctx context.Context, arg ClaimNearParams) ([]ClaimNe
 }
 
 const definitions = `-- name: Definitions :many
-SELECT v.job_id, v.version, v.spec, v.created_at
+SELECT v.job_id, v.version, v.spec, v.created_at, v.valid_from
   FROM job_versions v
   JOIN (SELECT unnest($1::bigint[]) AS job_id, unnest($2::int[]) AS version) w
     ON v.job_id = w.job_id AND v.version = w.version
@@ -129,6 +181,7 @@ type DefinitionsRow struct {
 	Version   int32
 	Spec      []byte
 	CreatedAt time.Time
+	ValidFrom time.Time
 }
 
 func (q *Queries) Definitions(ctx context.Context, arg DefinitionsParams) ([]DefinitionsRow, error) {
@@ -145,6 +198,7 @@ func (q *Queries) Definitions(ctx context.Context, arg DefinitionsParams) ([]Def
 			&i.Version,
 			&i.Spec,
 			&i.CreatedAt,
+			&i.ValidFrom,
 		); err != nil {
 			return nil, err
 		}
@@ -205,9 +259,10 @@ func (q *Queries) InsertMissed(ctx context.Context, arg InsertMissedParams) erro
 }
 
 const insertScheduled = `-- name: InsertScheduled :exec
-INSERT INTO runs_live (id, job_id, job_version, group_name, cause, fire_time, due_at, rung_at)
+INSERT INTO runs_live (id, job_id, job_version, group_name, cause, plain, fire_time, due_at, rung_at)
 SELECT unnest($1::uuid[]), unnest($2::bigint[]), unnest($3::int[]), unnest($4::text[]),
-       unnest($5::text[]), unnest($6::timestamptz[]), unnest($7::timestamptz[]), clock_timestamp()
+       unnest($5::text[]), unnest($6::bool[]), unnest($7::timestamptz[]), unnest($8::timestamptz[]),
+       clock_timestamp()
     ON CONFLICT (id) DO NOTHING
 `
 
@@ -217,6 +272,7 @@ type InsertScheduledParams struct {
 	Versions  []int32
 	Groups    []string
 	Causes    []string
+	Plains    []bool
 	FireTimes []time.Time
 	DueAts    []time.Time
 }
@@ -229,6 +285,7 @@ func (q *Queries) InsertScheduled(ctx context.Context, arg InsertScheduledParams
 		arg.Versions,
 		arg.Groups,
 		arg.Causes,
+		arg.Plains,
 		arg.FireTimes,
 		arg.DueAts,
 	)
@@ -287,7 +344,7 @@ func (q *Queries) LockDueJobs(ctx context.Context, arg LockDueJobsParams) ([]Loc
 }
 
 const lockJob = `-- name: LockJob :one
-SELECT job_id, version, next_fire_time, next_due_at, decided_through, clock_timestamp()::timestamptz AS now
+SELECT job_id, version, next_fire_time, next_due_at, decided_through, (parked IS NOT NULL)::bool AS parked, clock_timestamp()::timestamptz AS now
   FROM job_due WHERE job_id = $1 FOR UPDATE
 `
 
@@ -297,6 +354,7 @@ type LockJobRow struct {
 	NextFireTime   *time.Time
 	NextDueAt      *time.Time
 	DecidedThrough *time.Time
+	Parked         bool
 	Now            time.Time
 }
 
@@ -309,6 +367,7 @@ func (q *Queries) LockJob(ctx context.Context, jobID int64) (LockJobRow, error) 
 		&i.NextFireTime,
 		&i.NextDueAt,
 		&i.DecidedThrough,
+		&i.Parked,
 		&i.Now,
 	)
 	return i, err
@@ -425,10 +484,11 @@ func (q *Queries) ReviveStranded(ctx context.Context, arg ReviveStrandedParams) 
 }
 
 const strandedJobs = `-- name: StrandedJobs :many
-SELECT DISTINCT job_id FROM runs_live
- WHERE NOT held AND due_at < statement_timestamp() - $1::interval
-   AND state = 'pending' AND NOT admitted AND attempt = 1 AND cause = 'schedule'
- LIMIT $2
+SELECT DISTINCT s.job_id FROM (
+    SELECT job_id FROM runs_live
+     WHERE NOT held AND due_at < statement_timestamp() - $1::interval
+       AND (state = 'pending' AND NOT admitted AND attempt = 1 AND cause = 'schedule') IS TRUE
+     ORDER BY due_at LIMIT $2) s
 `
 
 type StrandedJobsParams struct {

@@ -14,20 +14,37 @@ import (
 )
 
 const boundInstances = `-- name: BoundInstances :many
-SELECT group_name, instance::text AS instance, boot_id::text AS boot_id, count(*) AS runs
-  FROM runs_live WHERE instance IS NOT NULL AND state IN ('queued', 'running')
+SELECT group_name, instance::text AS instance, boot_id::text AS boot_id, count(*) AS runs,
+       count(*) FILTER (WHERE state = 'queued' AND kill_requested_at IS NULL
+                          AND GREATEST(bound_at, due_at) < statement_timestamp() - $1::interval) AS silent,
+       count(*) FILTER (WHERE state = 'running') AS running,
+       count(*) FILTER (WHERE give_up_at < statement_timestamp()) AS overdue
+  FROM runs_live
+ WHERE NOT held AND due_at < statement_timestamp() + $2::interval
+   AND (instance IS NOT NULL AND state IN ('queued', 'running')) IS TRUE
  GROUP BY group_name, instance, boot_id
 `
+
+type BoundInstancesParams struct {
+	SilentAfter time.Duration
+	Ahead       time.Duration
+}
 
 type BoundInstancesRow struct {
 	GroupName string
 	Instance  string
 	BootID    string
 	Runs      int64
+	Silent    int64
+	Running   int64
+	Overdue   int64
 }
 
-func (q *Queries) BoundInstances(ctx context.Context) ([]BoundInstancesRow, error) {
-	rows, err := q.db.Query(ctx, boundInstances)
+// The boots that runs are bound to; how many of those are silent, said to run, or past their timeout and its grace. One look
+// at what is due, so that none of the reconcilers has to read it for nothing. No run is bound a second before it is due, unless
+// the clock was set back since: ahead says how far to look.
+func (q *Queries) BoundInstances(ctx context.Context, arg BoundInstancesParams) ([]BoundInstancesRow, error) {
+	rows, err := q.db.Query(ctx, boundInstances, arg.SilentAfter, arg.Ahead)
 	if err != nil {
 		return nil, err
 	}
@@ -40,6 +57,9 @@ func (q *Queries) BoundInstances(ctx context.Context) ([]BoundInstancesRow, erro
 			&i.Instance,
 			&i.BootID,
 			&i.Runs,
+			&i.Silent,
+			&i.Running,
+			&i.Overdue,
 		); err != nil {
 			return nil, err
 		}
@@ -52,7 +72,7 @@ func (q *Queries) BoundInstances(ctx context.Context) ([]BoundInstancesRow, erro
 }
 
 const boundTo = `-- name: BoundTo :many
-SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id FROM runs_live r
+SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain FROM runs_live r
  WHERE r.state IN ('queued', 'running') AND r.instance IS NOT NULL
  ORDER BY r.group_name, r.instance LIMIT $1
 `
@@ -106,6 +126,7 @@ func (q *Queries) BoundTo(ctx context.Context, batch int32) ([]RunsLive, error) 
 			&i.BroadcastID,
 			&i.ParentRunID,
 			&i.EventID,
+			&i.Plain,
 		); err != nil {
 			return nil, err
 		}
@@ -202,7 +223,7 @@ func (q *Queries) MakeDays(ctx context.Context, days []pgtype.Date) error {
 }
 
 const pastDeadline = `-- name: PastDeadline :many
-SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id FROM runs_waiting w JOIN runs_live r ON r.id = w.run_id
+SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain FROM runs_waiting w JOIN runs_live r ON r.id = w.run_id
  WHERE w.deadline_at < statement_timestamp() AND r.state = 'queued' AND r.instance IS NULL
  ORDER BY w.deadline_at LIMIT $1
 `
@@ -255,6 +276,7 @@ func (q *Queries) PastDeadline(ctx context.Context, batch int32) ([]RunsLive, er
 			&i.BroadcastID,
 			&i.ParentRunID,
 			&i.EventID,
+			&i.Plain,
 		); err != nil {
 			return nil, err
 		}
@@ -267,7 +289,7 @@ func (q *Queries) PastDeadline(ctx context.Context, batch int32) ([]RunsLive, er
 }
 
 const pastGiveUp = `-- name: PastGiveUp :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain FROM runs_live
  WHERE give_up_at < statement_timestamp() AND state IN ('queued', 'running') AND instance IS NOT NULL
  ORDER BY give_up_at LIMIT $1
 `
@@ -320,6 +342,7 @@ func (q *Queries) PastGiveUp(ctx context.Context, batch int32) ([]RunsLive, erro
 			&i.BroadcastID,
 			&i.ParentRunID,
 			&i.EventID,
+			&i.Plain,
 		); err != nil {
 			return nil, err
 		}
@@ -334,7 +357,7 @@ func (q *Queries) PastGiveUp(ctx context.Context, batch int32) ([]RunsLive, erro
 const requestKill = `-- name: RequestKill :many
 UPDATE runs_live SET kill_requested_at = COALESCE(kill_requested_at, clock_timestamp()), kill_reason = COALESCE(kill_reason, $1)
  WHERE id = ANY($2::uuid[])
-RETURNING id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id
+RETURNING id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain
 `
 
 type RequestKillParams struct {
@@ -390,6 +413,7 @@ func (q *Queries) RequestKill(ctx context.Context, arg RequestKillParams) ([]Run
 			&i.BroadcastID,
 			&i.ParentRunID,
 			&i.EventID,
+			&i.Plain,
 		); err != nil {
 			return nil, err
 		}
@@ -402,7 +426,7 @@ func (q *Queries) RequestKill(ctx context.Context, arg RequestKillParams) ([]Run
 }
 
 const runsOfBoot = `-- name: RunsOfBoot :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain FROM runs_live
  WHERE group_name = $1 AND instance = $2::text AND boot_id = $3::text AND id > $4 AND state IN ('queued', 'running')
  ORDER BY id LIMIT $5
 `
@@ -469,6 +493,7 @@ func (q *Queries) RunsOfBoot(ctx context.Context, arg RunsOfBootParams) ([]RunsL
 			&i.BroadcastID,
 			&i.ParentRunID,
 			&i.EventID,
+			&i.Plain,
 		); err != nil {
 			return nil, err
 		}
@@ -481,7 +506,7 @@ func (q *Queries) RunsOfBoot(ctx context.Context, arg RunsOfBootParams) ([]RunsL
 }
 
 const silentRuns = `-- name: SilentRuns :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain FROM runs_live
  WHERE state = 'queued' AND instance IS NOT NULL AND kill_requested_at IS NULL
    AND GREATEST(bound_at, due_at) < statement_timestamp() - $1::interval
  ORDER BY random() LIMIT $2
@@ -542,6 +567,7 @@ func (q *Queries) SilentRuns(ctx context.Context, arg SilentRunsParams) ([]RunsL
 			&i.BroadcastID,
 			&i.ParentRunID,
 			&i.EventID,
+			&i.Plain,
 		); err != nil {
 			return nil, err
 		}
@@ -580,7 +606,7 @@ func (q *Queries) StoreLogs(ctx context.Context, arg StoreLogsParams) error {
 }
 
 const unconfirmedKills = `-- name: UnconfirmedKills :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id FROM runs_live WHERE kill_requested_at < statement_timestamp() - $1::interval ORDER BY random() LIMIT $2
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain FROM runs_live WHERE kill_requested_at < statement_timestamp() - $1::interval ORDER BY random() LIMIT $2
 `
 
 type UnconfirmedKillsParams struct {
@@ -637,6 +663,7 @@ func (q *Queries) UnconfirmedKills(ctx context.Context, arg UnconfirmedKillsPara
 			&i.BroadcastID,
 			&i.ParentRunID,
 			&i.EventID,
+			&i.Plain,
 		); err != nil {
 			return nil, err
 		}

@@ -146,9 +146,12 @@ WITH e AS (
            unnest($9::timestamptz[]) AS finished_at, unnest($10::bigint[]) AS last_line
 ), d AS (
     DELETE FROM runs_live r USING e
-     WHERE r.id = e.id AND r.attempt = e.attempt AND (r.instance = e.instance) IS TRUE AND (r.boot_id = e.boot) IS TRUE
-       AND r.group_name = e.group_name AND r.kill_requested_at IS NULL AND r.broadcast_id IS NULL AND r.state IN ('queued', 'running')
-    RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
+     WHERE r.id = e.id
+       AND (r.attempt = e.attempt AND r.instance = e.instance AND r.boot_id = e.boot AND r.group_name = e.group_name
+            AND (r.plain OR NOT $11::bool) AND r.kill_requested_at IS NULL AND r.broadcast_id IS NULL
+            AND r.state IN ('queued', 'running')) IS TRUE
+    RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.param, r.attempt, r.fire_time, r.due_at, r.created_at,
+              r.dispatched_at, r.started_at, r.lateness_ms, r.instance, r.boot_id, r.route, r.parent_run_id, r.event_id
 )
 INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, output, param,
        attempt, fire_time, due_at, created_at, dispatched_at, started_at, finished_at, lateness_ms,
@@ -173,6 +176,7 @@ type FinishRunsParams struct {
 	StartedAts  []time.Time
 	FinishedAts []time.Time
 	LastLines   []int64
+	Plain       bool
 }
 
 type FinishRunsRow struct {
@@ -189,8 +193,8 @@ type FinishRunsRow struct {
 }
 
 // The ordinary end, in one go: attempts that succeeded on the boot that they are bound to move into the history. What
-// does not match, or is a shard, or was to be killed, stays. The ids come sorted and once each, so that runs are locked
-// by id.
+// does not match, or is a shard, or was to be killed, stays. Plain says that only runs of plain jobs may end so, as
+// nothing else of theirs is locked. The ids come sorted and once each, so that runs are locked by id.
 func (q *Queries) FinishRuns(ctx context.Context, arg FinishRunsParams) ([]FinishRunsRow, error) {
 	rows, err := q.db.Query(ctx, finishRuns,
 		arg.Ids,
@@ -203,6 +207,7 @@ func (q *Queries) FinishRuns(ctx context.Context, arg FinishRunsParams) ([]Finis
 		arg.StartedAts,
 		arg.FinishedAts,
 		arg.LastLines,
+		arg.Plain,
 	)
 	if err != nil {
 		return nil, err
@@ -635,13 +640,14 @@ func (q *Queries) OverdueRetries(ctx context.Context, batch int32) ([]OverdueRet
 }
 
 const peekRuns = `-- name: PeekRuns :many
-SELECT id, job_id, job_version, instance, broadcast_id FROM runs_live WHERE id = ANY($1::uuid[])
+SELECT id, job_id, job_version, state, instance, broadcast_id FROM runs_live WHERE id = ANY($1::uuid[])
 `
 
 type PeekRunsRow struct {
 	ID          domain.RunID
 	JobID       int64
 	JobVersion  int32
+	State       string
 	Instance    *string
 	BroadcastID *domain.RunID
 }
@@ -660,6 +666,7 @@ func (q *Queries) PeekRuns(ctx context.Context, ids []domain.RunID) ([]PeekRunsR
 			&i.ID,
 			&i.JobID,
 			&i.JobVersion,
+			&i.State,
 			&i.Instance,
 			&i.BroadcastID,
 		); err != nil {
@@ -677,7 +684,7 @@ const release = `-- name: Release :many
 UPDATE runs_live r SET held = false, held_by = NULL, held_on = NULL, waiting = NULL, rung_at = clock_timestamp(),
        due_at = date_trunc('milliseconds', clock_timestamp())
  WHERE r.id = ANY($1::uuid[]) AND r.held
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain
 `
 
 // Due is the instant of release.
@@ -729,6 +736,7 @@ func (q *Queries) Release(ctx context.Context, ids []domain.RunID) ([]RunsLive, 
 			&i.BroadcastID,
 			&i.ParentRunID,
 			&i.EventID,
+			&i.Plain,
 		); err != nil {
 			return nil, err
 		}
@@ -743,7 +751,7 @@ func (q *Queries) Release(ctx context.Context, ids []domain.RunID) ([]RunsLive, 
 const replanRetry = `-- name: ReplanRetry :many
 UPDATE runs_live r SET replanned = true, attempt = r.attempt + 1, rung_at = NULL
   FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::int[]) AS attempt) w
- WHERE r.id = w.id AND r.attempt = w.attempt AND r.state = 'retrying' AND NOT r.replanned
+ WHERE r.id = w.id AND (r.attempt = w.attempt AND r.state = 'retrying' AND NOT r.replanned) IS TRUE
 RETURNING r.id, r.due_at
 `
 
@@ -783,7 +791,7 @@ UPDATE runs_live r
    SET state = 'queued', instance = NULL, boot_id = NULL, bound_at = NULL, give_up_at = NULL, started_at = NULL,
        waiting = 'the instance that had accepted it could not start it', avoid = r.instance
  WHERE r.id = ANY($1::uuid[])
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain
 `
 
 // The instance accepted the attempt but could not start it: the same attempt is routed again.
@@ -835,6 +843,7 @@ func (q *Queries) RequeueRuns(ctx context.Context, ids []domain.RunID) ([]RunsLi
 			&i.BroadcastID,
 			&i.ParentRunID,
 			&i.EventID,
+			&i.Plain,
 		); err != nil {
 			return nil, err
 		}
@@ -865,7 +874,7 @@ UPDATE runs_live r
        give_up_at = NULL, waiting = NULL, started_at = NULL, dispatched_at = NULL,
        lateness_ms = COALESCE(CASE WHEN r.attempt > 1 THEN r.lateness_ms END, (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint, r.lateness_ms)
   FROM e WHERE r.id = e.id
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain
 `
 
 type RetryRunsParams struct {
@@ -939,6 +948,7 @@ func (q *Queries) RetryRuns(ctx context.Context, arg RetryRunsParams) ([]RunsLiv
 			&i.BroadcastID,
 			&i.ParentRunID,
 			&i.EventID,
+			&i.Plain,
 		); err != nil {
 			return nil, err
 		}

@@ -3,8 +3,8 @@ package view
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -46,12 +46,6 @@ const (
 	auditVersionsMax = 4000
 	auditShardsMax   = 5000 // ids a statement
 	compiledKept     = 20_000
-)
-
-// The bounds of one page of an audit.
-const (
-	auditItemsMax = 500
-	auditTime     = 1500 * time.Millisecond
 )
 
 // NewFireAudit makes a FireAudit on a pool as New wants it. zone is that of schedules which name none; tolerance is how
@@ -159,7 +153,7 @@ func (a *FireAudit) versionsOf(ctx context.Context, jobs []int64, since time.Tim
 	for _, r := range rows {
 		c := a.compile(&r)
 		v := audit.Version{
-			Number: int(r.Version), From: r.ValidFrom.UTC(), To: orZero(r.ValidTo).UTC(), Enabled: r.Enabled, Deleted: r.Change == "deleted",
+			Number: int(r.Version), From: r.ValidFrom.UTC(), To: orZero(r.ValidTo).UTC(), Group: r.GroupName, Enabled: r.Enabled, Deleted: r.Change == "deleted",
 			Misfire: domain.Misfire(r.Misfire), Schedule: c.schedule, Jitter: c.jitter, Fault: c.fault, By: r.ChangedBy, Change: r.Change,
 		}
 		if d, err := time.ParseDuration(r.Retention); err == nil {
@@ -235,7 +229,40 @@ func (a *FireAudit) facts(ctx context.Context, b *fireBatch, now time.Time, away
 	for i, j := range b.jobs {
 		out[i] = &audit.Facts{Job: j.job, Runs: runs, Away: away, Now: now, Tolerance: a.tolerance}
 	}
+	if err := a.addPauses(ctx, b, out); err != nil {
+		return nil, err
+	}
 	return out, a.reasons(ctx, b, out)
+}
+
+// addPauses adds to facts the pauses of the groups that the jobs were in.
+func (a *FireAudit) addPauses(ctx context.Context, b *fireBatch, facts []*audit.Facts) error {
+	var groups []string
+	var since time.Time
+	for _, j := range b.jobs {
+		for i := range j.job.Versions {
+			if g := j.job.Versions[i].Group; !slices.Contains(groups, g) {
+				groups = append(groups, g)
+			}
+		}
+		if len(j.fires) > 0 && (since.IsZero() || j.fires[0].Due.Before(since)) {
+			since = j.fires[0].Due
+		}
+	}
+	if since.IsZero() {
+		return nil
+	}
+	rows, err := a.q.PausesSince(ctx, sqlcgen.PausesSinceParams{Groups: groups, Since: since})
+	if err != nil {
+		return pgerr.Translate(err)
+	}
+	pauses := convert(rows, func(r sqlcgen.PausesSinceRow) domain.Pause {
+		return domain.Pause{Group: r.GroupName, From: r.FromAt.UTC(), To: orZero(r.ToAt).UTC(), Reason: r.Reason, By: r.PausedBy, ResumedBy: r.ResumedBy}
+	})
+	for _, f := range facts {
+		f.Paused = pauses
+	}
+	return nil
 }
 
 // reasons adds to facts with runs what explains the fire times without one.
@@ -423,275 +450,6 @@ func (a *FireAudit) gaps(ctx context.Context, since time.Time) (now time.Time, a
 		present[i] = audit.Gap{From: r.FromAt.UTC(), To: r.SeenAt.UTC()}
 	}
 	return now.UTC(), audit.Gaps(present, now.UTC()), nil
-}
-
-// Audit explains fire times from the cursor on: as many as it can within a moment. done says that there are no more.
-func (a *FireAudit) Audit(ctx context.Context, scope FireScope, from domain.FireCursor) (out domain.FireAudit, next domain.FireCursor, done bool, err error) {
-	out = domain.FireAudit{
-		Since: domain.At(scope.Since), Until: domain.At(scope.Until), Counts: make(map[domain.FireFate]int), Items: []domain.FireFinding{},
-	}
-	now, away, err := a.gaps(ctx, scope.Since)
-	if err != nil {
-		return out, from, false, err
-	}
-	if from == (domain.FireCursor{}) {
-		after, last := scope.ids(from)
-		n, err := a.q.AuditJobCount(ctx, sqlcgen.AuditJobCountParams{After: after, Last: last, Only: scope.Only})
-		if err != nil {
-			return out, from, false, pgerr.Translate(err)
-		}
-		out.OfJobs = int(n)
-	}
-	begun := time.Now()
-	told := teller{out: &out}
-	for next = from; !done && len(out.Items) < auditItemsMax && time.Since(begun) < auditTime; {
-		b, err := a.batch(ctx, &scope, next, auditJobsMax, auditFiresMax)
-		if err != nil {
-			return out, from, false, err
-		}
-		facts, err := a.facts(ctx, &b, now, away)
-		if err != nil {
-			return out, from, false, err
-		}
-		for i, j := range b.jobs {
-			for _, f := range j.fires {
-				told.add(facts[i], f)
-			}
-			if err := a.brokenOff(ctx, &out, facts[i], j.whole); err != nil {
-				return out, from, false, err
-			}
-		}
-		out.Jobs += b.finished
-		next, done = b.next, b.done
-	}
-	return out, next, done, nil
-}
-
-// teller writes findings to a page.
-type teller struct {
-	out  *domain.FireAudit
-	open bool // the last item may go on
-}
-
-// add adds a finding: to the item before, if that is of the same job, fate and cause, and nothing ran between.
-func (t *teller) add(facts *audit.Facts, f audit.Fire) {
-	found := facts.Explain(f)
-	t.out.Counts[found.Fate]++
-	if found.Fate == domain.FateRan {
-		t.open = false
-		return
-	}
-	item := domain.FireFinding{
-		JobID: facts.Job.ID, JobName: facts.Job.Name, Group: facts.Job.Group, Fate: found.Fate, Cause: found.Cause,
-		First: domain.At(f.Time), Last: domain.At(f.Time), Count: 1, Text: found.Text,
-	}
-	if !found.RunID.IsZero() {
-		item.RunID = &found.RunID
-	}
-	if found.Lateness > facts.Tolerance {
-		ms := found.Lateness.Milliseconds()
-		item.LatenessMS = &ms
-	}
-	if n := len(t.out.Items); t.open && n > 0 {
-		last := &t.out.Items[n-1]
-		if last.JobID == item.JobID && last.Fate == item.Fate && last.Cause == item.Cause {
-			last.Last, last.Count = item.Last, last.Count+1
-			if item.LatenessMS != nil && (last.LatenessMS == nil || *item.LatenessMS > *last.LatenessMS) {
-				last.LatenessMS = item.LatenessMS
-			}
-			return
-		}
-	}
-	t.out.Items = append(t.out.Items, item)
-	t.open = true
-}
-
-// brokenOff tells of a fixed_delay job whose chain of runs has ended although nothing ended it.
-func (a *FireAudit) brokenOff(ctx context.Context, out *domain.FireAudit, facts *audit.Facts, whole bool) error {
-	job := facts.Job
-	if !whole || len(job.Versions) == 0 || !job.NextFire.IsZero() {
-		return nil
-	}
-	v := &job.Versions[len(job.Versions)-1]
-	if !v.Chained() || !v.Enabled || v.Deleted || !v.To.IsZero() {
-		return nil
-	}
-	last, err := a.before(ctx, job.ID, facts.Now.Add(time.Hour))
-	if err != nil || last == nil {
-		return err
-	}
-	due, open := audit.ChainDue(v, last.FinishedAt)
-	if !last.State.Final() || !open || facts.Now.Sub(due) < audit.Settled || facts.Now.Sub(v.From) < audit.Settled {
-		return nil
-	}
-	out.Counts[domain.FateUnexplained]++
-	out.Items = append(out.Items, domain.FireFinding{
-		JobID: job.ID, JobName: job.Name, Group: job.Group, Fate: domain.FateUnexplained, First: domain.At(due), Last: domain.At(due), Count: 1,
-		RunID: &last.ID, Text: fmt.Sprintf("the chain of fixed_delay has stopped: its last run ended at %s, and nothing follows", domain.At(last.FinishedAt)),
-	})
-	return nil
-}
-
-// before returns the newest run of a job's schedule whose fire time is before t, nil where there is none.
-func (a *FireAudit) before(ctx context.Context, job domain.JobID, t time.Time) (*audit.Run, error) {
-	rows, err := a.q.AuditBefore(ctx, sqlcgen.AuditBeforeParams{JobID: int64(job), Hi: domain.FirstRunID(t)})
-	if err != nil || len(rows) == 0 {
-		return nil, pgerr.Translate(err)
-	}
-	r := rows[0]
-	return &audit.Run{
-		ID: r.ID, Version: int(r.JobVersion), Cause: domain.Cause(r.Cause), State: domain.State(r.State),
-		FireTime: orZero(r.FireTime).UTC(), FinishedAt: orZero(r.FinishedAt).UTC(),
-	}, nil
-}
-
-// Unexplained looks for fire times without any explanation from the cursor on: in one batch, of so many jobs and
-// fire times at most. audited counts the fire times that it looked at.
-func (a *FireAudit) Unexplained(ctx context.Context, since, until time.Time, from domain.FireCursor, jobs, fires int) (
-	found []domain.FireGap, audited int, next domain.FireCursor, done bool, err error) {
-	now, _, err := a.gaps(ctx, until)
-	if err != nil {
-		return nil, 0, from, false, err
-	}
-	b, err := a.batch(ctx, &FireScope{Since: since, Until: until}, from, jobs, fires)
-	if err != nil {
-		return nil, 0, from, false, err
-	}
-	owned := func(_ *audit.Job, f *audit.Fire) bool { return f.Claim == audit.Owned }
-	ids, lo, hi := b.ids(owned)
-	known := make(map[domain.RunID][]audit.Run, len(ids))
-	if len(ids) > 0 {
-		rows, err := a.q.KnownRunIDs(ctx, sqlcgen.KnownRunIDsParams{Ids: ids, Lo: lo, Hi: hi})
-		if err != nil {
-			return nil, 0, from, false, pgerr.Translate(err)
-		}
-		for _, id := range rows {
-			known[id] = []audit.Run{{ID: id}}
-		}
-	}
-	if len(known) < len(ids) {
-		facts := make([]*audit.Facts, len(b.jobs))
-		for i, j := range b.jobs {
-			facts[i] = &audit.Facts{Job: j.job, Runs: known, Now: now, Tolerance: a.tolerance}
-		}
-		if err := a.reasons(ctx, &b, facts); err != nil {
-			return nil, 0, from, false, err
-		}
-		for i, j := range b.jobs {
-			found = append(found, gapsOf(facts[i], j.fires)...)
-		}
-	}
-	return found, len(ids), b.next, b.done, nil
-}
-
-// gapsOf gathers what is unexplained into runs of neighbours.
-func gapsOf(facts *audit.Facts, fires []audit.Fire) (gaps []domain.FireGap) {
-	open := false
-	for _, f := range fires {
-		if f.Claim != audit.Owned {
-			continue
-		}
-		if len(facts.Runs[f.ID(facts.Job.ID)]) > 0 {
-			open = false
-			continue
-		}
-		finding := facts.Explain(f)
-		if finding.Fate != domain.FateUnexplained {
-			open = false
-			continue
-		}
-		v := &facts.Job.Versions[f.Version]
-		if !open || gaps[len(gaps)-1].Version != v.Number {
-			gaps = append(gaps, domain.FireGap{
-				JobID: facts.Job.ID, JobName: facts.Job.Name, Group: facts.Job.Group, Version: v.Number, Misfire: v.Misfire, Text: finding.Text,
-			})
-			open = true
-		}
-		g := &gaps[len(gaps)-1]
-		g.FireTimes = append(g.FireTimes, f.Time)
-	}
-	return gaps
-}
-
-// FireSubject returns the group of a job that is, or was before it was deleted. NotFound: there never was one.
-func (a *FireAudit) FireSubject(ctx context.Context, job domain.JobID) (group string, err error) {
-	row, err := a.q.AuditSubject(ctx, int64(job))
-	return row.GroupName, pgerr.Translate(err)
-}
-
-// Why answers what became of an instant of a job: RFC 3339, or a local time in the job's zone. Invalid: it is neither.
-func (a *FireAudit) Why(ctx context.Context, id domain.JobID, at string) (domain.Why, error) {
-	now, err := a.q.ClockNow(ctx)
-	if err != nil {
-		return domain.Why{}, pgerr.Translate(err)
-	}
-	job, err := a.job(ctx, id)
-	if err != nil {
-		return domain.Why{}, err
-	}
-	newest, _, err := a.versionsOf(ctx, []int64{int64(id)}, now)
-	if err != nil {
-		return domain.Why{}, err
-	}
-	job.Versions = newest[int64(id)]
-	t, heard, err := audit.ParseAt(at, job)
-	if err != nil {
-		return domain.Why{}, &domain.Error{Code: domain.Invalid, Message: "the request is not valid",
-			Fields: []domain.FieldError{{Location: "at", Message: err.Error()}}}
-	}
-	versions, _, err := a.versionsOf(ctx, []int64{int64(id)}, t)
-	if err != nil {
-		return domain.Why{}, err
-	}
-	job.Versions = versions[int64(id)]
-	fire, _ := audit.Lookup(job, t)
-	fire.Claim = audit.Owned // whatever it is, look for its run
-	held := fire.Version
-	fire.Version = max(held, 0)
-	b := fireBatch{jobs: []jobFires{{job: job, fires: []audit.Fire{fire}}}}
-	_, away, err := a.gaps(ctx, t.Add(-time.Hour))
-	if err != nil {
-		return domain.Why{}, err
-	}
-	facts, err := a.facts(ctx, &b, now.UTC(), away)
-	if err != nil {
-		return domain.Why{}, err
-	}
-	var chain audit.Chain
-	if held >= 0 && job.Versions[held].Chained() {
-		if chain, err = a.around(ctx, id, t); err != nil {
-			return domain.Why{}, err
-		}
-	}
-	return facts[0].Why(t, heard, chain), nil
-}
-
-// job reads a job's planning, also of one that was deleted.
-func (a *FireAudit) job(ctx context.Context, id domain.JobID) (*audit.Job, error) {
-	rows, err := a.q.AuditJobs(ctx, sqlcgen.AuditJobsParams{After: int64(id) - 1, Last: int64(id), MaxRows: 1, Since: time.Unix(0, 0)})
-	if err != nil {
-		return nil, pgerr.Translate(err)
-	}
-	if len(rows) == 0 {
-		return nil, domain.NewError(domain.NotFound, "there is no such job")
-	}
-	r := rows[0]
-	return &audit.Job{ID: id, Name: r.Name, Group: r.GroupName, NextFire: fromEpoch(r.NextFireTime)}, nil
-}
-
-// around reads the runs before and after an instant of a fixed_delay job.
-func (a *FireAudit) around(ctx context.Context, id domain.JobID, t time.Time) (c audit.Chain, err error) {
-	if c.Before, err = a.before(ctx, id, t); err != nil {
-		return c, err
-	}
-	rows, err := a.q.AuditChain(ctx, sqlcgen.AuditChainParams{
-		JobID: int64(id), Lo: domain.FirstRunID(t.Add(time.Millisecond)), Hi: lastRunID, MaxRows: 1,
-	})
-	if len(rows) > 0 {
-		run := auditRun(sqlcgen.AuditRunsRow(rows[0]))
-		c.After = &run
-	}
-	return c, pgerr.Translate(err)
 }
 
 // fromEpoch reads an instant for which the epoch stands where there is none.

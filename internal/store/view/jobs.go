@@ -52,6 +52,7 @@ func toJob(r sqlcgen.JobsRow) (domain.Job, error) {
 	}
 	j.Normalize()
 	j.Group, j.Name, j.Enabled = r.GroupName, r.Name, r.Enabled
+	j.NotePause(domain.Pause{Group: r.GroupName, From: fromEpoch(r.PausedAt), To: fromEpoch(r.PausedUntil), Reason: r.PauseReason, By: r.PausedBy})
 	return j, nil
 }
 

@@ -2,6 +2,9 @@ package view
 
 import (
 	"context"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
@@ -30,7 +33,39 @@ const (
 	logSettleTime = 5 * time.Second
 	chunkBatch    = 16
 	maxPageBytes  = 1 << 20 // of text; a page has at least one line
+	maxChunkLines = 5000    // of what executors may send at once
+	maxTailLines  = 10_000
+
+	// A search ends its page after so many lines, or so much time, and says where to go on.
+	maxSearchLines = 200_000
+	maxSearchTime  = 2 * time.Second
 )
+
+// LogFilter selects lines; a zero field selects all.
+type LogFilter struct {
+	Text   string   // occurs in the line, whatever the case; colours are not looked at
+	Levels []string // the line's is one of them
+}
+
+func (f *LogFilter) empty() bool { return f.Text == "" && len(f.Levels) == 0 }
+
+// escape is what terminals obey: colours and the like.
+var escape = regexp.MustCompile("\x1b\\[[0-9;?]*[ -/]*[@-~]")
+
+// fits reports whether a line is selected; text is the filter's in lower case.
+func (f *LogFilter) fits(l *domain.LogLine, text string) bool {
+	if len(f.Levels) > 0 && !slices.Contains(f.Levels, l.Level) {
+		return false
+	}
+	if text == "" {
+		return true
+	}
+	plain := l.Text
+	if strings.IndexByte(plain, 0x1b) >= 0 {
+		plain = escape.ReplaceAllString(plain, "")
+	}
+	return strings.Contains(strings.ToLower(plain), text)
+}
 
 // LogPage is a part of a run's log. The lines' N is their Position.
 type LogPage struct {
@@ -66,16 +101,23 @@ func toState(r sqlcgen.RunStateRow) RunState {
 	return RunState{r.GroupName, domain.State(r.State), domain.Reason(r.Reason), int(r.Attempt)}
 }
 
-// Log returns up to limit lines of a run's log, from the given position on. NotFound: there is no such run.
-func (s *Store) Log(ctx context.Context, id domain.RunID, from int64, limit int) (LogPage, error) {
+// Log returns up to limit lines of a run's log that the filter selects, from the given position on; one below zero counts
+// from the end, 10,000 lines at most. What a page costs does not depend on where in the log it lies; a search may end
+// with few lines or none, and still have a Next. NotFound: there is no such run.
+func (s *Store) Log(ctx context.Context, id domain.RunID, from int64, limit int, filter LogFilter) (LogPage, error) {
 	// The state comes first: what is stored after a final state was read is a line more, not a line less.
 	run, err := s.state(ctx, id)
 	if err != nil {
 		return LogPage{}, err
 	}
+	if from < 0 {
+		if from, err = s.fromEnd(ctx, id, min(-from, maxTailLines)); err != nil {
+			return LogPage{}, err
+		}
+	}
 	settled := run.FinishedAt != nil && run.Now.Sub(*run.FinishedAt) > logSettleTime
 	page := LogPage{Lines: []domain.LogLine{}, Next: max(from, 1), State: toState(run)}
-	exhausted, err := s.fill(ctx, id, &page, limit, settled)
+	exhausted, err := s.fill(ctx, id, &page, limit, filter, settled)
 	if err != nil || !exhausted || run.FinishedAt == nil {
 		return page, err
 	}
@@ -91,13 +133,33 @@ func (s *Store) Log(ctx context.Context, id domain.RunID, from int64, limit int)
 	return page, nil
 }
 
+// fromEnd returns the position of the line with which the last n stored lines begin.
+func (s *Store) fromEnd(ctx context.Context, id domain.RunID, n int64) (int64, error) {
+	chunks, err := s.q.LogTail(ctx, sqlcgen.LogTailParams{RunID: id, MaxRows: int32(n)})
+	if err != nil {
+		return 0, pgerr.Translate(err)
+	}
+	from := int64(1)
+	for _, c := range chunks {
+		if from = Position(int(c.Attempt), max(c.FirstLine, c.LastLine-n+1)); c.LastLine-c.FirstLine+1 >= n {
+			return from, nil
+		}
+		n -= c.LastLine - c.FirstLine + 1
+	}
+	return from, nil
+}
+
 // fill appends lines to the page until it is full. exhausted says that nothing more is stored, or nothing that may
 // be shown yet.
-func (s *Store) fill(ctx context.Context, id domain.RunID, page *LogPage, limit int, settled bool) (exhausted bool, err error) {
-	bytes := 0
+func (s *Store) fill(ctx context.Context, id domain.RunID, page *LogPage, limit int, filter LogFilter, settled bool) (exhausted bool, err error) {
+	bytes, seen, begun := 0, 0, time.Now()
+	text := strings.ToLower(filter.Text)
 	for {
+		if !filter.empty() && (seen >= maxSearchLines || time.Since(begun) > maxSearchTime) {
+			return false, nil
+		}
 		attempt, line := place(page.Next)
-		chunks, err := s.q.LogChunks(ctx, sqlcgen.LogChunksParams{RunID: id, Attempt: attempt, Line: line, MaxRows: chunkBatch})
+		chunks, err := s.q.LogChunks(ctx, sqlcgen.LogChunksParams{RunID: id, Attempt: attempt, LowLine: line - maxChunkLines + 1, Line: line, MaxRows: chunkBatch})
 		if err != nil {
 			return false, pgerr.Translate(err)
 		}
@@ -116,6 +178,10 @@ func (s *Store) fill(ctx context.Context, id domain.RunID, page *LogPage, limit 
 			for _, l := range lines {
 				at := Position(int(c.Attempt), l.N)
 				if at < page.Next { // chunks may overlap
+					continue
+				}
+				if seen++; !filter.fits(&l, text) {
+					page.Next = at + 1
 					continue
 				}
 				if len(page.Lines) == limit || bytes > 0 && bytes+len(l.Text) > maxPageBytes {

@@ -19,6 +19,10 @@ type RunFilter struct {
 	Cause    domain.Cause
 	Reason   domain.Reason
 	Instance string
+	// Of one broadcast, or caused by the end of one run. At most one of them is set.
+	BroadcastID domain.RunID
+	ParentRunID domain.RunID
+
 	From, To time.Time // of the id: the fire time of scheduled runs, the creation of others. To is exclusive
 	Before   domain.RunID
 	Limit    int
@@ -39,6 +43,9 @@ var lastRunID = domain.RunID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xf
 func (s *Store) Runs(ctx context.Context, f RunFilter) (runs []domain.Run, next domain.RunID, err error) {
 	if g := f.groups(); g != nil && len(g) == 0 {
 		return []domain.Run{}, next, nil
+	}
+	if !f.BroadcastID.IsZero() || !f.ParentRunID.IsZero() {
+		return s.family(ctx, f)
 	}
 	lo, hi := idRange(f)
 	limit := f.Limit

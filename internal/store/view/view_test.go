@@ -253,7 +253,7 @@ func texts(p view.LogPage) string {
 
 func (f *fixture) log(run domain.RunID, from int64, limit int) view.LogPage {
 	f.t.Helper()
-	p, err := f.view.Log(context.Background(), run, from, limit)
+	p, err := f.view.Log(context.Background(), run, from, limit, view.LogFilter{})
 	if err != nil {
 		f.t.Fatal(err)
 	}

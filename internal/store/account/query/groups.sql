@@ -10,15 +10,23 @@ ON CONFLICT (name) DO NOTHING;
 
 -- name: Group :one
 SELECT g.name, g.description, g.created_at, g.updated_at,
-       (SELECT count(*) FROM jobs j WHERE j.group_name = g.name) AS jobs
+       (SELECT count(*) FROM jobs j WHERE j.group_name = g.name) AS jobs,
+       COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
+       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by
   FROM groups g
+  LEFT JOIN LATERAL (SELECT * FROM group_pauses o WHERE o.group_name = g.name AND (o.to_at IS NULL OR o.to_at > now())
+                      ORDER BY o.from_at LIMIT 1) p ON true
  WHERE g.name = @name;
 
 -- name: Groups :many
 -- Of the names in `only`, or all where that is null.
 SELECT g.name, g.description, g.created_at, g.updated_at,
-       (SELECT count(*) FROM jobs j WHERE j.group_name = g.name) AS jobs
+       (SELECT count(*) FROM jobs j WHERE j.group_name = g.name) AS jobs,
+       COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
+       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by
   FROM groups g
+  LEFT JOIN LATERAL (SELECT * FROM group_pauses o WHERE o.group_name = g.name AND (o.to_at IS NULL OR o.to_at > now())
+                      ORDER BY o.from_at LIMIT 1) p ON true
  WHERE g.name > @after AND (sqlc.narg('only')::text[] IS NULL OR g.name = ANY (sqlc.narg('only')::text[]))
  ORDER BY g.name LIMIT @max_rows;
 
@@ -29,6 +37,8 @@ UPDATE groups SET description = @description, updated_at = now() WHERE name = @n
 UPDATE groups SET token_sha256 = @token_sha256, updated_at = now() WHERE name = @name;
 
 -- name: DeleteGroup :execrows
+-- A pause ends with its group, so that another one of this name begins without.
+WITH ended AS (UPDATE group_pauses SET to_at = now() WHERE group_name = @name AND (to_at IS NULL OR to_at > now()))
 DELETE FROM groups WHERE name = @name;
 
 -- name: GroupOfToken :one

@@ -1,22 +1,22 @@
 -- name: InsertToken :one
-INSERT INTO api_tokens (user_id, name, token_sha256, role, groups, expires_at)
-VALUES (@user_id, @name, @token_sha256, @role, @groups, @expires_at)
+INSERT INTO api_tokens (user_id, name, token_sha256, role, groups, expires_at, scope)
+VALUES (@user_id, @name, @token_sha256, @role, @groups, @expires_at, @scope)
 RETURNING *;
 
 -- name: PrincipalOfToken :one
 -- Both the owner's rights and the token's come back; the lesser of them holds.
 SELECT u.id, u.name, u.role, u.groups, t.id AS token_id, t.name AS token_name, t.role AS token_role,
-       t.groups AS token_groups, t.expires_at,
+       t.groups AS token_groups, t.expires_at, t.scope,
        (t.last_used_at IS NULL OR t.last_used_at < now() - interval '1 minute')::boolean AS touch
   FROM api_tokens t JOIN users u ON u.id = t.user_id
- WHERE t.token_sha256 = @token_sha256 AND (t.expires_at IS NULL OR t.expires_at > now());
+ WHERE t.token_sha256 = @token_sha256 AND NOT u.disabled AND (t.expires_at IS NULL OR t.expires_at > now());
 
 -- name: TouchToken :exec
 UPDATE api_tokens SET last_used_at = now() WHERE id = @id;
 
 -- name: Tokens :many
 -- Of one user, or of all users where user_id is 0.
-SELECT t.id, t.name, t.role, t.groups, t.created_at, t.expires_at, t.last_used_at, u.name AS user_name
+SELECT t.id, t.name, t.role, t.groups, t.created_at, t.expires_at, t.last_used_at, t.scope, u.name AS user_name
   FROM api_tokens t JOIN users u ON u.id = t.user_id
  WHERE (@user_id::bigint = 0 OR t.user_id = @user_id) AND t.id > @after
  ORDER BY t.id LIMIT @max_rows;

@@ -11,9 +11,11 @@ import (
 )
 
 const deleteGroup = `-- name: DeleteGroup :execrows
+WITH ended AS (UPDATE group_pauses SET to_at = now() WHERE group_name = $1 AND (to_at IS NULL OR to_at > now()))
 DELETE FROM groups WHERE name = $1
 `
 
+// A pause ends with its group, so that another one of this name begins without.
 func (q *Queries) DeleteGroup(ctx context.Context, name string) (int64, error) {
 	result, err := q.db.Exec(ctx, deleteGroup, name)
 	if err != nil {
@@ -44,8 +46,12 @@ func (q *Queries) EnsureGroup(ctx context.Context, arg EnsureGroupParams) (int64
 
 const group = `-- name: Group :one
 SELECT g.name, g.description, g.created_at, g.updated_at,
-       (SELECT count(*) FROM jobs j WHERE j.group_name = g.name) AS jobs
+       (SELECT count(*) FROM jobs j WHERE j.group_name = g.name) AS jobs,
+       COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
+       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by
   FROM groups g
+  LEFT JOIN LATERAL (SELECT id, group_name, from_at, to_at, reason, paused_by, resumed_by, taken_back, released FROM group_pauses o WHERE o.group_name = g.name AND (o.to_at IS NULL OR o.to_at > now())
+                      ORDER BY o.from_at LIMIT 1) p ON true
  WHERE g.name = $1
 `
 
@@ -55,6 +61,10 @@ type GroupRow struct {
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
 	Jobs        int64
+	PausedAt    time.Time
+	PausedUntil time.Time
+	PauseReason string
+	PausedBy    string
 }
 
 func (q *Queries) Group(ctx context.Context, name string) (GroupRow, error) {
@@ -66,6 +76,10 @@ func (q *Queries) Group(ctx context.Context, name string) (GroupRow, error) {
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.Jobs,
+		&i.PausedAt,
+		&i.PausedUntil,
+		&i.PauseReason,
+		&i.PausedBy,
 	)
 	return i, err
 }
@@ -83,8 +97,12 @@ func (q *Queries) GroupOfToken(ctx context.Context, tokenSha256 []byte) (string,
 
 const groups = `-- name: Groups :many
 SELECT g.name, g.description, g.created_at, g.updated_at,
-       (SELECT count(*) FROM jobs j WHERE j.group_name = g.name) AS jobs
+       (SELECT count(*) FROM jobs j WHERE j.group_name = g.name) AS jobs,
+       COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
+       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by
   FROM groups g
+  LEFT JOIN LATERAL (SELECT id, group_name, from_at, to_at, reason, paused_by, resumed_by, taken_back, released FROM group_pauses o WHERE o.group_name = g.name AND (o.to_at IS NULL OR o.to_at > now())
+                      ORDER BY o.from_at LIMIT 1) p ON true
  WHERE g.name > $1 AND ($2::text[] IS NULL OR g.name = ANY ($2::text[]))
  ORDER BY g.name LIMIT $3
 `
@@ -101,6 +119,10 @@ type GroupsRow struct {
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
 	Jobs        int64
+	PausedAt    time.Time
+	PausedUntil time.Time
+	PauseReason string
+	PausedBy    string
 }
 
 // Of the names in `only`, or all where that is null.
@@ -119,6 +141,10 @@ func (q *Queries) Groups(ctx context.Context, arg GroupsParams) ([]GroupsRow, er
 			&i.CreatedAt,
 			&i.UpdatedAt,
 			&i.Jobs,
+			&i.PausedAt,
+			&i.PausedUntil,
+			&i.PauseReason,
+			&i.PausedBy,
 		); err != nil {
 			return nil, err
 		}

@@ -18,6 +18,7 @@ type ApiToken struct {
 	CreatedAt   time.Time
 	ExpiresAt   *time.Time
 	LastUsedAt  *time.Time
+	Scope       string
 }
 
 type AuditLog struct {
@@ -47,4 +48,5 @@ type User struct {
 	Groups       []string
 	CreatedAt    time.Time
 	UpdatedAt    time.Time
+	Disabled     bool
 }

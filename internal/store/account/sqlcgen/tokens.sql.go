@@ -13,7 +13,7 @@ import (
 const deleteToken = `-- name: DeleteToken :one
 DELETE FROM api_tokens
  WHERE id = $1 AND ($2::bigint = 0 OR user_id = $2)
-RETURNING id, user_id, name, token_sha256, role, groups, created_at, expires_at, last_used_at
+RETURNING id, user_id, name, token_sha256, role, groups, created_at, expires_at, last_used_at, scope
 `
 
 type DeleteTokenParams struct {
@@ -34,14 +34,15 @@ func (q *Queries) DeleteToken(ctx context.Context, arg DeleteTokenParams) (ApiTo
 		&i.CreatedAt,
 		&i.ExpiresAt,
 		&i.LastUsedAt,
+		&i.Scope,
 	)
 	return i, err
 }
 
 const insertToken = `-- name: InsertToken :one
-INSERT INTO api_tokens (user_id, name, token_sha256, role, groups, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6)
-RETURNING id, user_id, name, token_sha256, role, groups, created_at, expires_at, last_used_at
+INSERT INTO api_tokens (user_id, name, token_sha256, role, groups, expires_at, scope)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+RETURNING id, user_id, name, token_sha256, role, groups, created_at, expires_at, last_used_at, scope
 `
 
 type InsertTokenParams struct {
@@ -51,6 +52,7 @@ type InsertTokenParams struct {
 	Role        string
 	Groups      []string
 	ExpiresAt   *time.Time
+	Scope       string
 }
 
 func (q *Queries) InsertToken(ctx context.Context, arg InsertTokenParams) (ApiToken, error) {
@@ -61,6 +63,7 @@ func (q *Queries) InsertToken(ctx context.Context, arg InsertTokenParams) (ApiTo
 		arg.Role,
 		arg.Groups,
 		arg.ExpiresAt,
+		arg.Scope,
 	)
 	var i ApiToken
 	err := row.Scan(
@@ -73,16 +76,17 @@ func (q *Queries) InsertToken(ctx context.Context, arg InsertTokenParams) (ApiTo
 		&i.CreatedAt,
 		&i.ExpiresAt,
 		&i.LastUsedAt,
+		&i.Scope,
 	)
 	return i, err
 }
 
 const principalOfToken = `-- name: PrincipalOfToken :one
 SELECT u.id, u.name, u.role, u.groups, t.id AS token_id, t.name AS token_name, t.role AS token_role,
-       t.groups AS token_groups, t.expires_at,
+       t.groups AS token_groups, t.expires_at, t.scope,
        (t.last_used_at IS NULL OR t.last_used_at < now() - interval '1 minute')::boolean AS touch
   FROM api_tokens t JOIN users u ON u.id = t.user_id
- WHERE t.token_sha256 = $1 AND (t.expires_at IS NULL OR t.expires_at > now())
+ WHERE t.token_sha256 = $1 AND NOT u.disabled AND (t.expires_at IS NULL OR t.expires_at > now())
 `
 
 type PrincipalOfTokenRow struct {
@@ -95,6 +99,7 @@ type PrincipalOfTokenRow struct {
 	TokenRole   string
 	TokenGroups []string
 	ExpiresAt   *time.Time
+	Scope       string
 	Touch       bool
 }
 
@@ -112,13 +117,14 @@ func (q *Queries) PrincipalOfToken(ctx context.Context, tokenSha256 []byte) (Pri
 		&i.TokenRole,
 		&i.TokenGroups,
 		&i.ExpiresAt,
+		&i.Scope,
 		&i.Touch,
 	)
 	return i, err
 }
 
 const tokens = `-- name: Tokens :many
-SELECT t.id, t.name, t.role, t.groups, t.created_at, t.expires_at, t.last_used_at, u.name AS user_name
+SELECT t.id, t.name, t.role, t.groups, t.created_at, t.expires_at, t.last_used_at, t.scope, u.name AS user_name
   FROM api_tokens t JOIN users u ON u.id = t.user_id
  WHERE ($1::bigint = 0 OR t.user_id = $1) AND t.id > $2
  ORDER BY t.id LIMIT $3
@@ -138,6 +144,7 @@ type TokensRow struct {
 	CreatedAt  time.Time
 	ExpiresAt  *time.Time
 	LastUsedAt *time.Time
+	Scope      string
 	UserName   string
 }
 
@@ -159,6 +166,7 @@ func (q *Queries) Tokens(ctx context.Context, arg TokensParams) ([]TokensRow, er
 			&i.CreatedAt,
 			&i.ExpiresAt,
 			&i.LastUsedAt,
+			&i.Scope,
 			&i.UserName,
 		); err != nil {
 			return nil, err

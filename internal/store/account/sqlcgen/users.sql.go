@@ -34,6 +34,35 @@ func (q *Queries) DeleteSession(ctx context.Context, tokenSha256 []byte) (int64,
 	return result.RowsAffected(), nil
 }
 
+const deleteUser = `-- name: DeleteUser :exec
+DELETE FROM users WHERE id = $1
+`
+
+func (q *Queries) DeleteUser(ctx context.Context, id int64) error {
+	_, err := q.db.Exec(ctx, deleteUser, id)
+	return err
+}
+
+const endSessions = `-- name: EndSessions :exec
+DELETE FROM sessions WHERE user_id = $1
+`
+
+func (q *Queries) EndSessions(ctx context.Context, userID int64) error {
+	_, err := q.db.Exec(ctx, endSessions, userID)
+	return err
+}
+
+const hasAdmin = `-- name: HasAdmin :one
+SELECT EXISTS (SELECT FROM users WHERE role = 'admin' AND NOT disabled)
+`
+
+func (q *Queries) HasAdmin(ctx context.Context) (bool, error) {
+	row := q.db.QueryRow(ctx, hasAdmin)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
 const hasUsers = `-- name: HasUsers :one
 SELECT EXISTS (SELECT FROM users)
 `
@@ -94,7 +123,7 @@ func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) (t
 const insertUser = `-- name: InsertUser :one
 INSERT INTO users (name, password_hash, role, groups)
 VALUES ($1, $2, $3, $4)
-RETURNING id, name, password_hash, role, groups, created_at, updated_at
+RETURNING id, name, password_hash, role, groups, created_at, updated_at, disabled
 `
 
 type InsertUserParams struct {
@@ -120,14 +149,25 @@ func (q *Queries) InsertUser(ctx context.Context, arg InsertUserParams) (User, e
 		&i.Groups,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Disabled,
 	)
 	return i, err
+}
+
+const lockUsers = `-- name: LockUsers :exec
+SELECT pg_advisory_xact_lock(hashtextextended('belfry.users', 0))
+`
+
+// One change at a time, so that two of them cannot leave nobody who may do everything.
+func (q *Queries) LockUsers(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, lockUsers)
+	return err
 }
 
 const principalOfSession = `-- name: PrincipalOfSession :one
 SELECT u.id, u.name, u.role, u.groups, s.expires_at
   FROM sessions s JOIN users u ON u.id = s.user_id
- WHERE s.token_sha256 = $1 AND s.expires_at > now()
+ WHERE s.token_sha256 = $1 AND s.expires_at > now() AND NOT u.disabled
 `
 
 type PrincipalOfSessionRow struct {
@@ -165,8 +205,45 @@ func (q *Queries) SetPasswordHash(ctx context.Context, arg SetPasswordHashParams
 	return err
 }
 
+const updateUser = `-- name: UpdateUser :one
+UPDATE users SET role = $1, groups = $2, disabled = $3, updated_at = now(),
+       password_hash = COALESCE(NULLIF($4::text, ''), password_hash)
+ WHERE id = $5
+RETURNING id, name, password_hash, role, groups, created_at, updated_at, disabled
+`
+
+type UpdateUserParams struct {
+	Role         string
+	Groups       []string
+	Disabled     bool
+	PasswordHash string
+	ID           int64
+}
+
+func (q *Queries) UpdateUser(ctx context.Context, arg UpdateUserParams) (User, error) {
+	row := q.db.QueryRow(ctx, updateUser,
+		arg.Role,
+		arg.Groups,
+		arg.Disabled,
+		arg.PasswordHash,
+		arg.ID,
+	)
+	var i User
+	err := row.Scan(
+		&i.ID,
+		&i.Name,
+		&i.PasswordHash,
+		&i.Role,
+		&i.Groups,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+		&i.Disabled,
+	)
+	return i, err
+}
+
 const userByName = `-- name: UserByName :one
-SELECT id, name, password_hash, role, groups, created_at, updated_at FROM users WHERE name = $1
+SELECT id, name, password_hash, role, groups, created_at, updated_at, disabled FROM users WHERE name = $1
 `
 
 func (q *Queries) UserByName(ctx context.Context, name string) (User, error) {
@@ -180,12 +257,13 @@ func (q *Queries) UserByName(ctx context.Context, name string) (User, error) {
 		&i.Groups,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Disabled,
 	)
 	return i, err
 }
 
 const users = `-- name: Users :many
-SELECT id, name, password_hash, role, groups, created_at, updated_at FROM users WHERE id > $1 ORDER BY id LIMIT $2
+SELECT id, name, password_hash, role, groups, created_at, updated_at, disabled FROM users WHERE id > $1 ORDER BY id LIMIT $2
 `
 
 type UsersParams struct {
@@ -210,6 +288,7 @@ func (q *Queries) Users(ctx context.Context, arg UsersParams) ([]User, error) {
 			&i.Groups,
 			&i.CreatedAt,
 			&i.UpdatedAt,
+			&i.Disabled,
 		); err != nil {
 			return nil, err
 		}

@@ -23,7 +23,7 @@ SELECT count(*) FROM jobs j
 -- The versions that held after the given instant.
 SELECT v.job_id, v.version, v.created_at, v.valid_from, v.valid_to, v.changed_by, v.change, (v.spec->'schedule')::jsonb AS schedule,
        (coalesce(v.spec->>'enabled', 'true') = 'true')::boolean AS enabled, coalesce(v.spec->>'misfire', '')::text AS misfire,
-       coalesce(v.spec->>'retention', '')::text AS retention
+       coalesce(v.spec->>'retention', '')::text AS retention, coalesce(v.spec->>'group', '')::text AS group_name
   FROM job_versions v
  WHERE v.job_id = ANY (@job_ids::bigint[]) AND (v.valid_to IS NULL OR v.valid_to >= @since)
  ORDER BY v.job_id, v.version LIMIT @max_rows;
@@ -81,5 +81,13 @@ SELECT p.from_at, p.seen_at, clock_timestamp()::timestamptz AS now FROM schedule
 SELECT clock_timestamp()::timestamptz AS now;
 
 -- name: HistoryDays :many
--- Those of the given days, such as 20261120, whose history is there.
-SELECT d::text AS day FROM unnest(@days::text[]) d WHERE to_regclass('runs_history_' || d) IS NOT NULL;
+-- Those of the given days, such as 20261120, whose history is there, and whole: see package retention.
+SELECT d::text AS day FROM unnest(@days::text[]) d
+ WHERE to_regclass('runs_history_' || d) IS NOT NULL
+   AND coalesce(obj_description(to_regclass('runs_history_' || d), 'pg_class'), '') NOT LIKE 'belfry: kept%';
+
+-- name: PausesSince :many
+-- The pauses of groups that are not over, or ended after the given instant.
+SELECT group_name, from_at, to_at, reason, paused_by, resumed_by FROM group_pauses
+ WHERE group_name = ANY (@groups::text[]) AND (to_at IS NULL OR to_at > @since::timestamptz)
+ ORDER BY from_at LIMIT 10000;

@@ -5,13 +5,17 @@ SELECT j.id, j.group_name, j.name, j.enabled, j.spec, j.version, j.created_at, j
        coalesce(greatest(
            (SELECT max(l.fire_time) FROM runs_live l
              WHERE l.job_id = j.id AND l.state <> 'pending' AND l.cause IN ('schedule', 'misfire')),
-           (SELECT h.fire_time FROM runs_history h WHERE h.job_id = j.id ORDER BY h.id DESC LIMIT 1)
+           (SELECT h.fire_time FROM runs_history h WHERE h.job_id = j.id AND h.cause <> 'backfill' ORDER BY h.id DESC LIMIT 1)
        ), 'epoch')::timestamptz AS last_fire_time,
        coalesce(
            (SELECT min(l.fire_time) FROM runs_live l
              WHERE l.job_id = j.id AND l.state = 'pending' AND NOT l.held AND l.cause = 'schedule' AND j.enabled),
-           CASE WHEN d.next_due_at IS NOT NULL THEN d.next_fire_time END, 'epoch')::timestamptz AS next_fire_time
+           CASE WHEN d.next_due_at IS NOT NULL THEN d.next_fire_time END, 'epoch')::timestamptz AS next_fire_time,
+       COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
+       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by
   FROM jobs j LEFT JOIN job_due d ON d.job_id = j.id
+  LEFT JOIN LATERAL (SELECT * FROM group_pauses o WHERE o.group_name = j.group_name AND (o.to_at IS NULL OR o.to_at > now())
+                      ORDER BY o.from_at LIMIT 1) p ON true
  WHERE j.id > @after
    AND (sqlc.narg('only')::text[] IS NULL OR j.group_name = ANY (sqlc.narg('only')::text[]))
    AND (sqlc.narg('group_name')::text IS NULL OR j.group_name = sqlc.narg('group_name'))

@@ -80,11 +80,19 @@ SELECT group_name, state, reason, attempt, finished_at, last_line, now()::timest
   FROM runs WHERE id = @id ORDER BY finished_at NULLS LAST LIMIT 1;
 
 -- name: LogChunks :many
--- The chunks that hold lines from the given one of the given attempt on.
+-- The chunks that hold lines from the given one of the given attempt on. Where they begin is bounded from below, so that
+-- the index leads to them wherever in the log they are: low_line is as far back as a chunk with that line can begin.
 SELECT attempt, first_line, last_line, lines, (now() - stored_at < interval '2 seconds')::boolean AS fresh
   FROM run_logs
- WHERE run_id = @run_id AND (attempt > @attempt OR (attempt = @attempt AND last_line >= @line))
+ WHERE run_id = @run_id AND (attempt, first_line) >= (@attempt::integer, @low_line::bigint)
+   AND (attempt > @attempt OR last_line >= @line)
  ORDER BY attempt, first_line LIMIT @max_rows;
+
+-- name: LogTail :many
+-- Where the last chunks lie, from the end.
+SELECT attempt, first_line, last_line FROM run_logs
+ WHERE run_id = @run_id
+ ORDER BY attempt DESC, first_line DESC LIMIT @max_rows;
 
 -- name: StoredLines :one
 SELECT coalesce(sum(last_line - first_line + 1), 0)::bigint FROM run_logs

@@ -363,7 +363,7 @@ func (q *Queries) AuditSubject(ctx context.Context, jobID int64) (AuditSubjectRo
 const auditVersions = `-- name: AuditVersions :many
 SELECT v.job_id, v.version, v.created_at, v.valid_from, v.valid_to, v.changed_by, v.change, (v.spec->'schedule')::jsonb AS schedule,
        (coalesce(v.spec->>'enabled', 'true') = 'true')::boolean AS enabled, coalesce(v.spec->>'misfire', '')::text AS misfire,
-       coalesce(v.spec->>'retention', '')::text AS retention
+       coalesce(v.spec->>'retention', '')::text AS retention, coalesce(v.spec->>'group', '')::text AS group_name
   FROM job_versions v
  WHERE v.job_id = ANY ($1::bigint[]) AND (v.valid_to IS NULL OR v.valid_to >= $2)
  ORDER BY v.job_id, v.version LIMIT $3
@@ -387,6 +387,7 @@ type AuditVersionsRow struct {
 	Enabled   bool
 	Misfire   string
 	Retention string
+	GroupName string
 }
 
 // The versions that held after the given instant.
@@ -411,6 +412,7 @@ func (q *Queries) AuditVersions(ctx context.Context, arg AuditVersionsParams) ([
 			&i.Enabled,
 			&i.Misfire,
 			&i.Retention,
+			&i.GroupName,
 		); err != nil {
 			return nil, err
 		}
@@ -434,10 +436,12 @@ func (q *Queries) ClockNow(ctx context.Context) (time.Time, error) {
 }
 
 const historyDays = `-- name: HistoryDays :many
-SELECT d::text AS day FROM unnest($1::text[]) d WHERE to_regclass('runs_history_' || d) IS NOT NULL
+SELECT d::text AS day FROM unnest($1::text[]) d
+ WHERE to_regclass('runs_history_' || d) IS NOT NULL
+   AND coalesce(obj_description(to_regclass('runs_history_' || d), 'pg_class'), '') NOT LIKE 'belfry: kept%'
 `
 
-// Those of the given days, such as 20261120, whose history is there.
+// Those of the given days, such as 20261120, whose history is there, and whole: see package retention.
 func (q *Queries) HistoryDays(ctx context.Context, days []string) ([]string, error) {
 	rows, err := q.db.Query(ctx, historyDays, days)
 	if err != nil {
@@ -513,6 +517,54 @@ func (q *Queries) LaterFire(ctx context.Context, arg LaterFireParams) (time.Time
 	var fire_time time.Time
 	err := row.Scan(&fire_time)
 	return fire_time, err
+}
+
+const pausesSince = `-- name: PausesSince :many
+SELECT group_name, from_at, to_at, reason, paused_by, resumed_by FROM group_pauses
+ WHERE group_name = ANY ($1::text[]) AND (to_at IS NULL OR to_at > $2::timestamptz)
+ ORDER BY from_at LIMIT 10000
+`
+
+type PausesSinceParams struct {
+	Groups []string
+	Since  time.Time
+}
+
+type PausesSinceRow struct {
+	GroupName string
+	FromAt    time.Time
+	ToAt      *time.Time
+	Reason    string
+	PausedBy  string
+	ResumedBy string
+}
+
+// The pauses of groups that are not over, or ended after the given instant.
+func (q *Queries) PausesSince(ctx context.Context, arg PausesSinceParams) ([]PausesSinceRow, error) {
+	rows, err := q.db.Query(ctx, pausesSince, arg.Groups, arg.Since)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []PausesSinceRow
+	for rows.Next() {
+		var i PausesSinceRow
+		if err := rows.Scan(
+			&i.GroupName,
+			&i.FromAt,
+			&i.ToAt,
+			&i.Reason,
+			&i.PausedBy,
+			&i.ResumedBy,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const presence = `-- name: Presence :many

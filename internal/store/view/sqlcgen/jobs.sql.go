@@ -15,13 +15,17 @@ SELECT j.id, j.group_name, j.name, j.enabled, j.spec, j.version, j.created_at, j
        coalesce(greatest(
            (SELECT max(l.fire_time) FROM runs_live l
              WHERE l.job_id = j.id AND l.state <> 'pending' AND l.cause IN ('schedule', 'misfire')),
-           (SELECT h.fire_time FROM runs_history h WHERE h.job_id = j.id ORDER BY h.id DESC LIMIT 1)
+           (SELECT h.fire_time FROM runs_history h WHERE h.job_id = j.id AND h.cause <> 'backfill' ORDER BY h.id DESC LIMIT 1)
        ), 'epoch')::timestamptz AS last_fire_time,
        coalesce(
            (SELECT min(l.fire_time) FROM runs_live l
              WHERE l.job_id = j.id AND l.state = 'pending' AND NOT l.held AND l.cause = 'schedule' AND j.enabled),
-           CASE WHEN d.next_due_at IS NOT NULL THEN d.next_fire_time END, 'epoch')::timestamptz AS next_fire_time
+           CASE WHEN d.next_due_at IS NOT NULL THEN d.next_fire_time END, 'epoch')::timestamptz AS next_fire_time,
+       COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
+       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by
   FROM jobs j LEFT JOIN job_due d ON d.job_id = j.id
+  LEFT JOIN LATERAL (SELECT id, group_name, from_at, to_at, reason, paused_by, resumed_by, taken_back, released FROM group_pauses o WHERE o.group_name = j.group_name AND (o.to_at IS NULL OR o.to_at > now())
+                      ORDER BY o.from_at LIMIT 1) p ON true
  WHERE j.id > $1
    AND ($2::text[] IS NULL OR j.group_name = ANY ($2::text[]))
    AND ($3::text IS NULL OR j.group_name = $3)
@@ -56,6 +60,10 @@ type JobsRow struct {
 	UpdatedAt    time.Time
 	LastFireTime time.Time
 	NextFireTime time.Time
+	PausedAt     time.Time
+	PausedUntil  time.Time
+	PauseReason  string
+	PausedBy     string
 }
 
 // Ordered by id, after the given one. `only` restricts the groups that the caller may see; null is all. Fire times
@@ -89,6 +97,10 @@ func (q *Queries) Jobs(ctx context.Context, arg JobsParams) ([]JobsRow, error) {
 			&i.UpdatedAt,
 			&i.LastFireTime,
 			&i.NextFireTime,
+			&i.PausedAt,
+			&i.PausedUntil,
+			&i.PauseReason,
+			&i.PausedBy,
 		); err != nil {
 			return nil, err
 		}

@@ -90,13 +90,15 @@ func (q *Queries) LateResultsOfRun(ctx context.Context, runID domain.RunID) ([]L
 const logChunks = `-- name: LogChunks :many
 SELECT attempt, first_line, last_line, lines, (now() - stored_at < interval '2 seconds')::boolean AS fresh
   FROM run_logs
- WHERE run_id = $1 AND (attempt > $2 OR (attempt = $2 AND last_line >= $3))
- ORDER BY attempt, first_line LIMIT $4
+ WHERE run_id = $1 AND (attempt, first_line) >= ($2::integer, $3::bigint)
+   AND (attempt > $2 OR last_line >= $4)
+ ORDER BY attempt, first_line LIMIT $5
 `
 
 type LogChunksParams struct {
 	RunID   domain.RunID
 	Attempt int32
+	LowLine int64
 	Line    int64
 	MaxRows int32
 }
@@ -109,11 +111,13 @@ type LogChunksRow struct {
 	Fresh     bool
 }
 
-// The chunks that hold lines from the given one of the given attempt on.
+// The chunks that hold lines from the given one of the given attempt on. Where they begin is bounded from below, so that
+// the index leads to them wherever in the log they are: low_line is as far back as a chunk with that line can begin.
 func (q *Queries) LogChunks(ctx context.Context, arg LogChunksParams) ([]LogChunksRow, error) {
 	rows, err := q.db.Query(ctx, logChunks,
 		arg.RunID,
 		arg.Attempt,
+		arg.LowLine,
 		arg.Line,
 		arg.MaxRows,
 	)
@@ -131,6 +135,44 @@ func (q *Queries) LogChunks(ctx context.Context, arg LogChunksParams) ([]LogChun
 			&i.Lines,
 			&i.Fresh,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const logTail = `-- name: LogTail :many
+SELECT attempt, first_line, last_line FROM run_logs
+ WHERE run_id = $1
+ ORDER BY attempt DESC, first_line DESC LIMIT $2
+`
+
+type LogTailParams struct {
+	RunID   domain.RunID
+	MaxRows int32
+}
+
+type LogTailRow struct {
+	Attempt   int32
+	FirstLine int64
+	LastLine  int64
+}
+
+// Where the last chunks lie, from the end.
+func (q *Queries) LogTail(ctx context.Context, arg LogTailParams) ([]LogTailRow, error) {
+	rows, err := q.db.Query(ctx, logTail, arg.RunID, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LogTailRow
+	for rows.Next() {
+		var i LogTailRow
+		if err := rows.Scan(&i.Attempt, &i.FirstLine, &i.LastLine); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

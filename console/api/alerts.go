@@ -1,0 +1,264 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/alert"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/alerts"
+)
+
+// Alerts keeps alert channels and what was told by them.
+type Alerts interface {
+	// Channels and the others return channels with their secrets.
+	Channels(ctx context.Context, after string, limit int) ([]alert.Channel, error)
+	Channel(ctx context.Context, name string) (alert.Channel, error)
+	CreateChannel(ctx context.Context, c alert.Channel) (alert.Channel, error)
+	UpdateChannel(ctx context.Context, name string, edit func(*alert.Channel) error) (before, after alert.Channel, err error)
+	// DeleteChannel deletes a channel. Conflict: jobs use it.
+	DeleteChannel(ctx context.Context, name string) (alert.Channel, error)
+	// Test delivers a test alert, now and once. Its answer, or its error, is for people.
+	Test(ctx context.Context, c alert.Channel) (answer string, err error)
+	Alerts(ctx context.Context, f alerts.Filter) ([]alerts.AlertEntry, error)
+}
+
+// channelBody is a channel as it is written.
+type channelBody struct {
+	Name        string         `json:"name"`
+	Kind        alert.Kind     `json:"kind"`
+	Description string         `json:"description,omitempty"`
+	Language    alert.Language `json:"language,omitempty" doc:"Of the default text: en (default) or zh"`
+	Subject     string         `json:"subject,omitempty" doc:"A Go template of the subject; empty for the default"`
+	Text        string         `json:"text,omitempty" doc:"A Go template of the text; empty for the default"`
+	URL         string         `json:"url,omitempty" doc:"Of all kinds but email. Kept where an update leaves it out"`
+	Secret      string         `json:"secret,omitempty" doc:"What a webhook, dingtalk or feishu is signed with. Kept where an update leaves it out"`
+	Email       *emailBody     `json:"email,omitempty" doc:"Of kind email"`
+}
+
+type emailBody struct {
+	Host     string    `json:"host"`
+	Port     int       `json:"port,omitempty" doc:"Default: 587 with starttls, 465 with tls, 25 without"`
+	TLS      alert.TLS `json:"tls,omitempty" doc:"starttls (default), tls or none"`
+	Username string    `json:"username,omitempty" doc:"To log in with; empty: no log-in"`
+	Password string    `json:"password,omitempty" doc:"Kept where an update leaves it out, and server and user stay"`
+	From     string    `json:"from"`
+	To       []string  `json:"to"`
+}
+
+func (b *channelBody) channel() alert.Channel {
+	c := alert.Channel{
+		Name: b.Name, Kind: b.Kind, Description: b.Description, Language: b.Language, Subject: b.Subject, Text: b.Text, URL: b.URL, Secret: b.Secret,
+	}
+	if e := b.Email; e != nil {
+		c.Email = &alert.Email{Host: e.Host, Port: e.Port, TLS: e.TLS, Username: e.Username, Password: e.Password, From: e.From, To: e.To}
+	}
+	return c
+}
+
+func bodyOf(c alert.Channel) channelBody {
+	b := channelBody{
+		Name: c.Name, Kind: c.Kind, Description: c.Description, Language: c.Language, Subject: c.Subject, Text: c.Text, URL: c.URL, Secret: c.Secret,
+	}
+	if e := c.Email; e != nil {
+		b.Email = &emailBody{Host: e.Host, Port: e.Port, TLS: e.TLS, Username: e.Username, Password: e.Password, From: e.From, To: e.To}
+	}
+	return b
+}
+
+// channelTest is what came of a test alert.
+type channelTest struct {
+	Delivered bool   `json:"delivered"`
+	Detail    string `json:"detail" doc:"What the channel answered, or why it was not delivered"`
+	TookMS    int64  `json:"took_ms"`
+}
+
+// ChannelPath names an alert channel in the path.
+type ChannelPath struct {
+	Name string `path:"name"`
+}
+
+type alertsInput struct {
+	List
+	Group string `query:"group"`
+	JobID int64  `query:"job_id" minimum:"1"`
+	Kind  string `query:"kind" enum:"failed,recovered,missed,late" doc:"What was told"`
+	State string `query:"state" enum:"pending,delivered,failed" doc:"Of its delivery in any channel"`
+}
+
+func (a *API) registerAlerts() {
+	const tag = "Alerts"
+	body := reflect.TypeFor[channelBody]()
+	register(a, operation{method: "GET", path: "/alert-channels", tag: tag, summary: "List alert channels", needs: account.Admin}, a.channels)
+	register(a, operation{method: "POST", path: "/alert-channels", tag: tag, summary: "Create an alert channel", needs: account.Admin,
+		status: 201, body: body}, a.createChannel)
+	register(a, operation{method: "GET", path: "/alert-channels/{name}", tag: tag, summary: "Show an alert channel", needs: account.Admin,
+		description: "Its secrets are masked; who writes a masked one back keeps what is there."}, a.channel)
+	register(a, operation{method: "PUT", path: "/alert-channels/{name}", tag: tag, summary: "Replace an alert channel", needs: account.Admin,
+		description: "Secrets that are left out stay as they are. A password stays only while server and user do.", body: body}, a.putChannel)
+	register(a, operation{method: "PATCH", path: "/alert-channels/{name}", tag: tag, summary: "Change an alert channel", needs: account.Admin,
+		description: "A JSON merge patch (RFC 7396).", body: reflect.TypeFor[channelPatchType]()}, a.patchChannel)
+	register(a, operation{method: "DELETE", path: "/alert-channels/{name}", tag: tag, summary: "Delete an alert channel", needs: account.Admin,
+		description: "One that jobs use is not deleted (409)."}, a.deleteChannel)
+	register(a, operation{method: "POST", path: "/alert-channels/{name}/test", tag: tag, summary: "Try an alert channel", needs: account.Admin,
+		description: "Delivers a test alert now, once, and answers what came of it."}, a.testChannel)
+	register(a, operation{method: "GET", path: "/alerts", tag: tag, summary: "List alerts and their deliveries", needs: account.Viewer,
+		description: "Newest first. Why a delivery failed is shown to admins."}, a.alerts)
+}
+
+func (a *API) channels(ctx context.Context, _ auth.Identity, in *struct{ List }) (*output[page[alert.Channel]], error) {
+	after, err := decodeCursor("channel", in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.Alerts.Channels(ctx, after, in.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	for i := range found {
+		found[i] = found[i].Shown()
+	}
+	return &output[page[alert.Channel]]{cut(found, in.Limit, func(c alert.Channel) string { return encodeCursor("channel", c.Name) })}, nil
+}
+
+func (a *API) channel(ctx context.Context, _ auth.Identity, in *ChannelPath) (*output[alert.Channel], error) {
+	c, err := a.Alerts.Channel(ctx, in.Name)
+	return &output[alert.Channel]{c.Shown()}, err
+}
+
+func (a *API) createChannel(ctx context.Context, id auth.Identity, in *struct{ JSONBody }) (*output[alert.Channel], error) {
+	var b channelBody
+	shape := in.decode(&b)
+	c := b.channel()
+	c.Normalize()
+	if err := alsoFaulty(shape, c.Validate()); err != nil {
+		return nil, err
+	}
+	made, err := a.Alerts.CreateChannel(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	made = made.Shown()
+	a.audit(ctx, id, "alert_channel.create", "alert-channel/"+made.Name, nil, made)
+	return &output[alert.Channel]{made}, nil
+}
+
+func (a *API) putChannel(ctx context.Context, id auth.Identity, in *struct {
+	ChannelPath
+	JSONBody
+}) (*output[alert.Channel], error) {
+	return a.changeChannel(ctx, id, in.Name, func(before alert.Channel) (alert.Channel, error) {
+		b := channelBody{Name: in.Name}
+		err := in.decode(&b)
+		return b.channel(), err
+	})
+}
+
+func (a *API) patchChannel(ctx context.Context, id auth.Identity, in *struct {
+	ChannelPath
+	JSONBody
+}) (*output[alert.Channel], error) {
+	if err := in.check(); err != nil {
+		return nil, err
+	}
+	var blank channelBody
+	sound, shape := decodeStrict(in.RawBody, &blank)
+	if sound == nil {
+		return nil, shape
+	}
+	return a.changeChannel(ctx, id, in.Name, func(before alert.Channel) (alert.Channel, error) {
+		var b channelBody
+		if err := json.Unmarshal(mergePatch(encodeSound(bodyOf(before.Shown())), sound), &b); err != nil {
+			return b.channel(), shape
+		}
+		return b.channel(), shape
+	})
+}
+
+// changeChannel replaces a channel by what write makes of it; its error is about the shape of the input.
+func (a *API) changeChannel(ctx context.Context, id auth.Identity, name string, write func(before alert.Channel) (alert.Channel, error)) (*output[alert.Channel], error) {
+	before, after, err := a.Alerts.UpdateChannel(ctx, name, func(c *alert.Channel) error {
+		changed, shape := write(*c)
+		var f domain.Faults
+		if changed.Name != name {
+			f.Add("name", "cannot be changed: jobs know the channel by it")
+			changed.Name = name
+		}
+		changed.Keep(*c)
+		changed.Normalize()
+		f.AddAll("body", changed.Validate())
+		if err := alsoFaulty(shape, f.Err("the channel is not valid")); err != nil {
+			return err
+		}
+		changed.CreatedAt = c.CreatedAt
+		*c = changed
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	after = after.Shown()
+	a.audit(ctx, id, "alert_channel.update", "alert-channel/"+name, before.Shown(), after)
+	return &output[alert.Channel]{after}, nil
+}
+
+func (a *API) deleteChannel(ctx context.Context, id auth.Identity, in *ChannelPath) (*struct{}, error) {
+	before, err := a.Alerts.DeleteChannel(ctx, in.Name)
+	if err != nil {
+		return nil, err
+	}
+	a.audit(ctx, id, "alert_channel.delete", "alert-channel/"+in.Name, before.Shown(), nil)
+	return nil, nil
+}
+
+func (a *API) testChannel(ctx context.Context, id auth.Identity, in *ChannelPath) (*output[channelTest], error) {
+	c, err := a.Alerts.Channel(ctx, in.Name)
+	if err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	detail, err := a.Alerts.Test(ctx, c)
+	out := channelTest{Delivered: err == nil, Detail: detail, TookMS: time.Since(begun).Milliseconds()}
+	if err != nil {
+		out.Detail = err.Error()
+	}
+	a.audit(ctx, id, "alert_channel.test", "alert-channel/"+in.Name, nil, out)
+	return &output[channelTest]{out}, nil
+}
+
+func (a *API) alerts(ctx context.Context, id auth.Identity, in *alertsInput) (*output[page[alerts.AlertEntry]], error) {
+	before, err := decodeNumberCursor("alert", in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	if in.Group != "" {
+		if err := a.checkGroup(ctx, id, in.Group); err != nil {
+			return nil, err
+		}
+	}
+	found, err := a.Alerts.Alerts(ctx, alerts.Filter{
+		Only: id.Only(), Group: in.Group, Job: domain.JobID(in.JobID), Kind: domain.AlertKind(in.Kind), State: alerts.DeliveryState(in.State),
+		Before: before, Limit: in.Limit + 1,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !id.Role.AtLeast(account.Admin) {
+		for i := range found {
+			found[i].Deliveries = slices.Clone(found[i].Deliveries)
+			for j := range found[i].Deliveries {
+				found[i].Deliveries[j].Error = "" // it may name hosts
+			}
+		}
+	}
+	return &output[page[alerts.AlertEntry]]{cut(found, in.Limit, func(x alerts.AlertEntry) string {
+		n, _ := strconv.ParseInt(x.ID, 10, 64) //nolint:errcheck // the store made it of a number
+		return numberCursor("alert", n)
+	})}, nil
+}

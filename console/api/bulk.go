@@ -1,0 +1,221 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/view"
+)
+
+// The bounds of one bulk request. What is left, the next one does, from the cursor on.
+const (
+	bulkRuns = 1000
+	bulkPage = 100
+	bulkTime = 15 * time.Second
+	bulkTold = 20 // failures in words
+)
+
+type bulkBody struct {
+	Action string     `json:"action" enum:"kill,retry"`
+	Filter bulkFilter `json:"filter"`
+	Max    int        `json:"max,omitempty" minimum:"1" maximum:"1000" doc:"Runs at most; default: 1000"`
+	Cursor string     `json:"cursor,omitempty" doc:"next_cursor of the answer before"`
+}
+
+type bulkFilter struct {
+	IDs         []domain.RunID          `json:"ids,omitempty" doc:"These runs, up to 1000; no other filter applies"`
+	JobID       domain.JobID            `json:"job_id,omitempty"`
+	Group       string                  `json:"group,omitempty"`
+	State       oneOrMore[domain.State] `json:"state,omitempty" doc:"One alone may stand without the brackets. Default: the unfinished states for kill, failed for retry"`
+	Cause       domain.Cause            `json:"cause,omitempty"`
+	Reason      domain.Reason           `json:"reason,omitempty"`
+	Instance    string                  `json:"instance,omitempty"`
+	From        *domain.Instant         `json:"from,omitempty"`
+	To          *domain.Instant         `json:"to,omitempty"`
+	BroadcastID domain.RunID            `json:"broadcast_id,omitzero" format:"uuid" doc:"The shards of one broadcast"`
+	ParentRunID domain.RunID            `json:"parent_run_id,omitzero" format:"uuid"`
+}
+
+type bulkFailure struct {
+	RunID  domain.RunID `json:"run_id"`
+	Detail string       `json:"detail"`
+}
+
+type bulkAnswer struct {
+	Matched  int            `json:"matched" doc:"Runs that the filter let through"`
+	Done     int            `json:"done" doc:"Of these, how many were asked to end, or run again"`
+	Skipped  int            `json:"skipped" doc:"How many had ended, or had not, by the time it was their turn"`
+	Failed   int            `json:"failed"`
+	Failures []bulkFailure  `json:"failures" nullable:"false" doc:"The first 20 of these"`
+	RunIDs   []domain.RunID `json:"run_ids" nullable:"false" doc:"Of a retry, the new runs"`
+	Next     string         `json:"next_cursor" doc:"Give it as cursor to go on; empty when there is nothing more"`
+}
+
+func (a *API) registerBulk() {
+	register(a, operation{method: "POST", path: "/runs/bulk", tag: "Runs", summary: "Kill or retry many runs", needs: account.Operator, status: 202,
+		description: "Goes through the runs that fit the filter, newest first, up to max or for 15 seconds, and says how many it did. " +
+			"Repeat it with next_cursor until that is empty. The filter must name something.",
+		body: reflect.TypeFor[bulkBody]()}, a.bulk)
+}
+
+var unfinished = []domain.State{domain.Pending, domain.Queued, domain.Running, domain.Retrying}
+
+func (a *API) bulk(ctx context.Context, id auth.Identity, in *struct{ JSONBody }) (*output[bulkAnswer], error) {
+	b := bulkBody{Max: bulkRuns}
+	shape := in.decode(&b)
+	if err := alsoFaulty(shape, b.check()); err != nil {
+		return nil, err
+	}
+	next, err := b.cursor()
+	if err != nil {
+		return nil, err
+	}
+	if err := a.checkGroup(ctx, id, b.Filter.Group); err != nil {
+		return nil, err
+	}
+	out := bulkAnswer{Failures: []bulkFailure{}, RunIDs: []domain.RunID{}}
+	deadline := time.Now().Add(bulkTime)
+	for more := true; more; more = out.Matched < b.Max && !next.IsZero() && time.Now().Before(deadline) {
+		var runs []domain.Run
+		if runs, next, err = a.bulkPage(ctx, id, &b, next, min(bulkPage, b.Max-out.Matched)); err != nil {
+			return nil, err
+		}
+		for _, r := range runs {
+			if err := a.bulkOne(ctx, id, b.Action, r, &out); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if !next.IsZero() {
+		out.Next = encodeCursor("run", next.String())
+	}
+	if out.Done > 0 {
+		a.audit(ctx, id, "run.bulk_"+b.Action, "runs", nil, map[string]any{"filter": b.Filter, "done": out.Done, "failed": out.Failed})
+	}
+	return &output[bulkAnswer]{out}, nil
+}
+
+func (b *bulkBody) cursor() (next domain.RunID, err error) {
+	key, err := decodeCursor("run", b.Cursor)
+	if err != nil || key == "" {
+		return next, err
+	}
+	if next, err = domain.ParseRunID(key); err != nil {
+		return next, badCursor()
+	}
+	return next, nil
+}
+
+func (b *bulkBody) check() error {
+	var f domain.Faults
+	if b.Action != "kill" && b.Action != "retry" {
+		f.Add("action", "must be kill or retry")
+	}
+	if b.Max < 1 || b.Max > bulkRuns {
+		f.Add("max", fmt.Sprintf("must be 1 to %d", bulkRuns))
+	}
+	c := &b.Filter
+	empty := len(c.IDs) == 0 && c.JobID == 0 && c.Group == "" && len(c.State) == 0 && c.Cause == "" && c.Reason == "" &&
+		c.Instance == "" && c.From == nil && c.To == nil && c.BroadcastID.IsZero() && c.ParentRunID.IsZero()
+	if empty {
+		f.Add("filter", "must name something, such as job_id, or state: all runs are never meant")
+	}
+	if len(c.IDs) > bulkRuns {
+		f.Add("filter.ids", fmt.Sprintf("at most %d are allowed", bulkRuns))
+	}
+	if c.JobID < 0 {
+		f.Add("filter.job_id", "must be the id of a job")
+	}
+	for i, s := range c.State {
+		at := fmt.Sprintf("filter.state[%d]", i)
+		switch {
+		case !slices.Contains(domain.States, s):
+			f.Add(at, "is not known: "+clip(string(s)))
+		case b.Action == "kill" && s.Final():
+			f.Add(at, "is final; what has ended cannot be killed")
+		case b.Action == "retry" && !s.Final():
+			f.Add(at, "is not final; only what has ended can be retried")
+		}
+	}
+	if c.Cause != "" && !slices.Contains(domain.Causes, c.Cause) {
+		f.Add("filter.cause", "is not known: "+clip(string(c.Cause)))
+	}
+	if c.Reason != "" && !slices.Contains(domain.Reasons, c.Reason) {
+		f.Add("filter.reason", "is not known: "+clip(string(c.Reason)))
+	}
+	if !c.BroadcastID.IsZero() && !c.ParentRunID.IsZero() {
+		f.Add("filter.parent_run_id", "cannot be combined with broadcast_id")
+	}
+	return f.Err("the request is not valid")
+}
+
+// bulkPage reads the next runs that fit.
+func (a *API) bulkPage(ctx context.Context, id auth.Identity, b *bulkBody, before domain.RunID, limit int) ([]domain.Run, domain.RunID, error) {
+	c := &b.Filter
+	states := c.State
+	if len(states) == 0 {
+		states = []domain.State{domain.Failed}
+		if b.Action == "kill" {
+			states = unfinished
+		}
+	}
+	f := view.RunFilter{
+		Only: id.Only(), JobID: c.JobID, Group: c.Group, States: states, Cause: c.Cause, Reason: c.Reason, Instance: c.Instance,
+		BroadcastID: c.BroadcastID, ParentRunID: c.ParentRunID, Before: before, Limit: limit,
+	}
+	if c.From != nil {
+		f.From = c.From.Time
+	}
+	if c.To != nil {
+		f.To = c.To.Time
+	}
+	if len(c.IDs) == 0 {
+		return a.Views.Runs(ctx, f)
+	}
+	runs, err := a.Views.RunsByID(ctx, c.IDs)
+	return slices.DeleteFunc(runs, func(r domain.Run) bool { return !id.Sees(r.Group) }), domain.NilRunID, err
+}
+
+// bulkOne does one run. Its failure is counted; only that the servers are away ends the whole.
+func (a *API) bulkOne(ctx context.Context, id auth.Identity, action string, r domain.Run, out *bulkAnswer) error {
+	out.Matched++
+	var err error
+	if action == "kill" {
+		err = a.Dispatcher.Kill(ctx, r.ID, id.Actor())
+	} else {
+		var made domain.RunID
+		if made, err = a.retryRun(ctx, id, &r); err == nil {
+			out.RunIDs = append(out.RunIDs, made)
+		}
+	}
+	switch {
+	case err == nil:
+		out.Done++
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case domain.CodeOf(err) == domain.NotFound || domain.CodeOf(err) == domain.Conflict:
+		out.Skipped++
+	default:
+		out.Failed++
+		if len(out.Failures) < bulkTold {
+			out.Failures = append(out.Failures, bulkFailure{r.ID, bulkFailureText(err)})
+		}
+	}
+	return nil
+}
+
+// bulkFailureText says what a client may know of an error.
+func bulkFailureText(err error) string {
+	var e *domain.Error
+	if errors.As(err, &e) && e.Code != domain.Internal {
+		return e.Message
+	}
+	return "it could not be done; the server's log says why"
+}

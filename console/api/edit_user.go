@@ -1,0 +1,109 @@
+package api
+
+import (
+	"context"
+	"reflect"
+	"slices"
+
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account"
+)
+
+type userChange struct {
+	Role     *account.Role `json:"role,omitempty" enum:"admin,operator,viewer"`
+	Groups   *[]string     `json:"groups,omitempty" doc:"Of operators and viewers"`
+	Disabled *bool         `json:"disabled,omitempty" doc:"Who is disabled cannot log in, and has no use of tokens"`
+	Password *string       `json:"password,omitempty" format:"password" doc:"At least 10 characters; ends the user's log-ins"`
+}
+
+// UserPath names a user in the path.
+type UserPath struct {
+	Username string `path:"username"`
+}
+
+func (a *API) registerUserChanges() {
+	const tag = "Users and tokens"
+	register(a, operation{method: "GET", path: "/users/{username}", tag: tag, summary: "Show a user", needs: account.Admin}, a.user)
+	register(a, operation{method: "PATCH", path: "/users/{username}", tag: tag, summary: "Change a user", needs: account.Admin,
+		description: "Absent fields stay. The last admin cannot be disabled or made less (409).",
+		body:        reflect.TypeFor[userChange]()}, a.changeUser)
+	register(a, operation{method: "DELETE", path: "/users/{username}", tag: tag, summary: "Delete a user", needs: account.Admin,
+		description: "With all log-ins and tokens. The last admin cannot be deleted (409)."}, a.deleteUser)
+}
+
+func (a *API) user(ctx context.Context, _ auth.Identity, in *UserPath) (*output[user], error) {
+	u, err := a.Accounts.User(ctx, in.Username)
+	return &output[user]{toUser(u)}, err
+}
+
+func (a *API) changeUser(ctx context.Context, id auth.Identity, in *struct {
+	UserPath
+	JSONBody
+}) (*output[user], error) {
+	present, err := a.Accounts.User(ctx, in.Username)
+	if err != nil {
+		return nil, err
+	}
+	var b userChange
+	shape := in.decode(&b)
+	if err := alsoFaulty(shape, b.check()); err != nil {
+		return nil, err
+	}
+	if b.Groups != nil {
+		if err := a.checkGroupsExist(ctx, *b.Groups, present.Groups); err != nil {
+			return nil, err
+		}
+	}
+	password := ""
+	if b.Password != nil {
+		password = *b.Password
+	}
+	before, after, err := a.Accounts.EditUser(ctx, in.Username, password, b.apply)
+	if err != nil {
+		return nil, err
+	}
+	a.audit(ctx, id, "user.update", "user/"+after.Name, toUser(before), changedUser{toUser(after), password != ""})
+	return &output[user]{toUser(after)}, nil
+}
+
+// changedUser is what the audit log says of a change; the password itself is nowhere.
+type changedUser struct {
+	user
+	PasswordChanged bool `json:"password_changed"`
+}
+
+func (b *userChange) check() error {
+	var f domain.Faults
+	if b.Role != nil && !slices.Contains(account.Roles, *b.Role) {
+		f.Add("role", "must be one of admin, operator, viewer")
+	}
+	if b.Groups != nil {
+		checkGroups(&f, *b.Groups)
+	}
+	if b.Password != nil {
+		f.AddAll("password", account.CheckPassword("password", *b.Password))
+	}
+	return f.Err("the user is not valid")
+}
+
+func (b *userChange) apply(u *account.User) {
+	if b.Role != nil {
+		u.Role = *b.Role
+	}
+	if b.Groups != nil {
+		u.Groups = *b.Groups
+	}
+	if b.Disabled != nil {
+		u.Disabled = *b.Disabled
+	}
+}
+
+func (a *API) deleteUser(ctx context.Context, id auth.Identity, in *UserPath) (*struct{}, error) {
+	u, err := a.Accounts.DeleteUser(ctx, in.Username)
+	if err != nil {
+		return nil, err
+	}
+	a.audit(ctx, id, "user.delete", "user/"+u.Name, toUser(u), nil)
+	return nil, nil
+}

@@ -1,0 +1,232 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"reflect"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/event"
+	"github.com/belfryhq/belfry/internal/store/account"
+	storeevent "github.com/belfryhq/belfry/internal/store/event"
+)
+
+// Events keeps event triggers, and accepts events.
+type Events interface {
+	// Accept accepts events, all or none; one that was accepted before is answered by what became of it then.
+	Accept(ctx context.Context, in []event.Incoming) ([]storeevent.Accepted, error)
+	Event(ctx context.Context, id domain.RunID) (domain.Event, error)
+	Events(ctx context.Context, f storeevent.EventFilter) ([]domain.Event, error)
+	Trigger(ctx context.Context, id int64) (domain.EventTrigger, error)
+	Triggers(ctx context.Context, f storeevent.TriggerFilter) ([]domain.EventTrigger, error)
+	CreateTrigger(ctx context.Context, spec domain.EventTriggerSpec) (domain.EventTrigger, error)
+	EditTrigger(ctx context.Context, id int64, version int, edit func(*domain.EventTriggerSpec) error) (before, after domain.EventTrigger, err error)
+	DeleteTrigger(ctx context.Context, id int64, version int) (domain.EventTrigger, error)
+}
+
+const (
+	noEvent    = "there is no such event"
+	eventsPath = Prefix + "/events/"
+)
+
+// AcceptedEvent says what an event did.
+type AcceptedEvent struct {
+	EventID    domain.RunID      `json:"event_id"`
+	Repeated   bool              `json:"repeated" doc:"It had been accepted before; the rest is what became of it then"`
+	RunIDs     []domain.RunID    `json:"run_ids" nullable:"false"`
+	Deliveries []domain.Delivery `json:"deliveries" nullable:"false" doc:"One for each trigger whose pattern matches"`
+}
+
+// acceptedEvents is the answer to one event, or to a batch.
+type acceptedEvents struct {
+	AcceptedEvent
+	Events []AcceptedEvent `json:"events,omitempty" doc:"Of a batch: each of its events. What stands above is its first event, with the runs of all"`
+}
+
+type eventsAnswer struct {
+	Replayed string `header:"Idempotency-Replayed" doc:"true where all had been accepted before"`
+	Body     acceptedEvents
+}
+
+// EventPath names an event in the path.
+type EventPath struct {
+	Name string `path:"name" maxLength:"128" doc:"The event's name; to read, also its id"`
+}
+
+// EventHeaders are what an event's headers say.
+type EventHeaders struct{ header map[string]string }
+
+// Resolve implements huma.Resolver.
+func (h *EventHeaders) Resolve(ctx huma.Context) []error {
+	h.header = make(map[string]string)
+	ctx.EachHeader(func(name, value string) { h.header[strings.ToLower(name)] = value })
+	return nil
+}
+
+// EventsQuery selects and pages events.
+type EventsQuery struct {
+	List
+	From domain.Instant `query:"from" doc:"Received at this instant or later"`
+	To   domain.Instant `query:"to" doc:"Received before this instant"`
+}
+
+func (a *API) registerEvents() {
+	const tag = "Events"
+	register(a, operation{method: "POST", path: "/events/{name}", tag: tag, summary: "Send an event", needs: account.Operator, status: 202,
+		description: "The body is any JSON, or a CloudEvent: structured (application/cloudevents+json), in a batch of up to 100 (application/cloudevents-batch+json), " +
+			"or binary (headers ce-id, ce-source, ce-type, ce-specversion). The event fires the jobs of the groups that the caller sees, once: " +
+			"a repetition, known by its Idempotency-Key, else by a CloudEvent's source and id, gets the first answer for as long as events are kept.",
+		body: reflect.TypeFor[any](), bodyOptional: true}, a.sendEvent)
+	events := a.huma.OpenAPI().Components.Schemas
+	one := events.Schema(reflect.TypeFor[domain.Event](), true, "Event")
+	list := events.Schema(reflect.TypeFor[page[domain.Event]](), true, "PageEvent")
+	register(a, operation{method: "GET", path: "/events/{name}", tag: tag, summary: "Show an event by its id, or list those of a name", needs: account.Viewer,
+		description: "With an id, it answers the event; with a name or a pattern, the page of those events, newest first.",
+		responses: map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
+			"application/json": {Schema: &huma.Schema{OneOf: []*huma.Schema{one, list}}}}}}}, a.eventOrEvents)
+	register(a, operation{method: "GET", path: "/events", tag: tag, summary: "List events, newest first", needs: account.Viewer,
+		description: "Those that matched a trigger of a job that the caller sees, and those that he sent himself. Data over 4 KiB are left out."}, a.events)
+	a.registerEventTriggers()
+}
+
+// sendEvent accepts an event. Postgres alone is needed for it.
+func (a *API) sendEvent(ctx context.Context, id auth.Identity, in *struct {
+	EventPath
+	EventHeaders
+	RawBody []byte `contentType:"application/json"`
+}) (*eventsAnswer, error) {
+	header := func(name string) string { return in.header[name] }
+	incoming, batch, err := event.Read(in.Name, header, in.RawBody)
+	if errors.Is(err, event.ErrMediaType) {
+		return nil, newProblem(http.StatusUnsupportedMediaType, err.Error(), domain.FieldError{Location: "Content-Type", Message: err.Error()})
+	}
+	var f domain.Faults
+	f.AddAll("body", err)
+	key := header("idempotency-key")
+	switch {
+	case key == "":
+	case !validKey(key):
+		f.Add("Idempotency-Key", keyRule)
+	case batch:
+		f.Add("Idempotency-Key", "cannot stand for a batch, whose events have ids of their own")
+	}
+	if err := f.Err("the event is not valid"); err != nil {
+		if syntax := checkSyntax(in.RawBody); syntax != nil && !strings.HasPrefix(header("content-type"), "text/") && len(in.RawBody) > 0 {
+			return nil, alsoFaulty(err, syntax)
+		}
+		return nil, err
+	}
+	for i := range incoming {
+		e := &incoming[i]
+		e.Via, e.SentBy, e.Only = domain.ViaREST, id.User, id.Only()
+		e.SetKey(event.KeyIdempotency, key)
+	}
+	accepted, err := a.Events.Accept(ctx, incoming)
+	if err != nil {
+		return nil, err
+	}
+	if key != "" && accepted[0].OtherBody {
+		return nil, invalidField("Idempotency-Key", "this key was used with another body")
+	}
+	for i := range accepted {
+		accepted[i].Event = seenBy(id, accepted[i].Event)
+	}
+	return answerEvents(accepted, batch), nil
+}
+
+func answerEvents(accepted []storeevent.Accepted, batch bool) *eventsAnswer {
+	out := &eventsAnswer{Replayed: "true"}
+	all := []AcceptedEvent{}
+	runs := []domain.RunID{}
+	for _, e := range accepted {
+		if !e.Repeated {
+			out.Replayed = ""
+		}
+		all = append(all, AcceptedEvent{EventID: e.ID, Repeated: e.Repeated, RunIDs: e.Runs(), Deliveries: e.Deliveries})
+		runs = append(runs, e.Runs()...)
+	}
+	switch {
+	case len(all) == 0:
+		out.Replayed, out.Body.RunIDs, out.Body.Deliveries = "", runs, []domain.Delivery{}
+	default:
+		out.Body.AcceptedEvent = all[0]
+		out.Body.RunIDs = runs
+	}
+	if batch {
+		out.Body.Events = all
+	}
+	return out
+}
+
+func (a *API) eventOrEvents(ctx context.Context, id auth.Identity, in *struct {
+	EventPath
+	EventsQuery
+}) (*output[any], error) {
+	if eventID, err := domain.ParseRunID(in.Name); err == nil {
+		e, err := a.readEvent(ctx, id, eventID)
+		return &output[any]{e}, err
+	}
+	p, err := a.listEvents(ctx, id, in.Name, "name", &in.EventsQuery)
+	return &output[any]{p}, err
+}
+
+// readEvent returns what the caller may see of an event, NotFound where that is nothing.
+func (a *API) readEvent(ctx context.Context, id auth.Identity, eventID domain.RunID) (domain.Event, error) {
+	e, err := a.Events.Event(ctx, eventID)
+	if err != nil {
+		return e, err
+	}
+	e = seenBy(id, e)
+	if id.Only() != nil && len(e.Deliveries) == 0 && e.SentBy != id.User {
+		return domain.Event{}, domain.NewError(domain.NotFound, noEvent)
+	}
+	return e, nil
+}
+
+// seenBy leaves out the deliveries to jobs that the caller does not see.
+func seenBy(id auth.Identity, e domain.Event) domain.Event {
+	seen := []domain.Delivery{}
+	for _, d := range e.Deliveries {
+		if id.Sees(d.Group) {
+			seen = append(seen, d)
+		}
+	}
+	e.Deliveries = seen
+	return e
+}
+
+func (a *API) events(ctx context.Context, id auth.Identity, in *struct {
+	EventsQuery
+	Name string `query:"name" maxLength:"128" doc:"A name, or a pattern such as orders.*"`
+}) (*output[page[domain.Event]], error) {
+	p, err := a.listEvents(ctx, id, in.Name, "name", &in.EventsQuery)
+	return &output[page[domain.Event]]{p}, err
+}
+
+func (a *API) listEvents(ctx context.Context, id auth.Identity, name, location string, in *EventsQuery) (page[domain.Event], error) {
+	var none page[domain.Event]
+	if name != "" && !event.ValidPattern(name) {
+		return none, invalidField(location, event.PatternRule)
+	}
+	key, err := decodeCursor("event", in.Cursor)
+	if err != nil {
+		return none, err
+	}
+	f := storeevent.EventFilter{Name: name, Only: id.Only(), SentBy: id.User, From: in.From.Time, To: in.To.Time, Limit: in.Limit + 1}
+	if key != "" {
+		if f.Before, err = domain.ParseRunID(key); err != nil {
+			return none, badCursor()
+		}
+	}
+	events, err := a.Events.Events(ctx, f)
+	if err != nil {
+		return none, err
+	}
+	events = each(events, func(e domain.Event) domain.Event { return seenBy(id, e) })
+	return cut(events, in.Limit, func(e domain.Event) string { return encodeCursor("event", e.ID.String()) }), nil
+}

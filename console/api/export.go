@@ -1,0 +1,166 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/jobfile"
+	"github.com/belfryhq/belfry/internal/store/account"
+	storeevent "github.com/belfryhq/belfry/internal/store/event"
+	"github.com/belfryhq/belfry/internal/store/view"
+)
+
+const (
+	maxExported  = 50_000 // jobs; some 100 MB of memory
+	exportPage   = 500
+	yamlType     = "application/yaml"
+	maxImportErr = 1000 // characters of one item's error
+)
+
+func (a *API) registerExport() {
+	const tag = "Export and import"
+	register(a, operation{method: "GET", path: "/export", tag: tag, summary: "Export groups, jobs, event triggers and alert channels", needs: account.Viewer,
+		description: "YAML that import takes: all that the caller may see, without tokens; to admins also alert channels, without their secrets and addresses. Fields at their defaults are left out; children are " +
+			"named by group/name. 50,000 jobs at most.",
+		responses: textResponse(yamlType, "The file")}, a.export)
+	register(a, operation{method: "POST", path: "/import", tag: tag, summary: "Import groups, jobs and event triggers", needs: account.Operator,
+		description: "The body is YAML as export writes it, or as job files have it, up to 1 MiB. Groups and jobs are known by their names: they are created, " +
+			"updated or left as they are; nothing is deleted. All is checked before anything is changed, and any fault refuses the whole " +
+			"(locations are jobs[i].field). Then each is changed in a transaction of its own, children first: what fails then, since somebody " +
+			"else was at it, is told in its item's error, counted in failed, and can be imported again. New groups have a token that " +
+			"nobody knows: replace it to see one. New groups need role admin. Alert channels must be there already, and stay as they are. " +
+			"Event triggers are known by their job and pattern."}, a.importFile)
+}
+
+type exported struct {
+	ContentType string `header:"Content-Type"`
+	Disposition string `header:"Content-Disposition"`
+	Body        []byte
+}
+
+func (a *API) export(ctx context.Context, id auth.Identity, in *struct {
+	Group string `query:"group" doc:"Only this group"`
+}) (*exported, error) {
+	only := id.Only()
+	if in.Group != "" {
+		if _, err := a.readGroup(ctx, id, in.Group); err != nil {
+			if domain.CodeOf(err) == domain.NotFound {
+				err = unknownGroup(in.Group)
+			}
+			return nil, err
+		}
+		only = []string{in.Group}
+	}
+	groups, err := a.allGroups(ctx, only)
+	if err != nil {
+		return nil, err
+	}
+	jobs, err := a.allJobs(ctx, view.JobFilter{Only: only})
+	if err != nil {
+		return nil, err
+	}
+	names := make(map[domain.JobID]string, len(jobs))
+	for _, j := range jobs {
+		names[j.ID] = jobfile.Key(j.Group, j.Name)
+	}
+	for _, j := range jobs { // children in groups that are not exported
+		for _, c := range j.Children {
+			if _, known := names[c.JobID]; known {
+				continue
+			}
+			if child, err := a.readJob(ctx, id, c.JobID); err == nil {
+				names[c.JobID] = jobfile.Key(child.Group, child.Name)
+			}
+		}
+	}
+	slices.SortStableFunc(jobs, func(a, b domain.Job) int {
+		return strings.Compare(jobfile.Key(a.Group, a.Name), jobfile.Key(b.Group, b.Name))
+	})
+	x := jobfile.Export{Groups: groups, Jobs: jobs, JobName: func(id domain.JobID) (string, bool) { n, ok := names[id]; return n, ok }}
+	if x.Triggers, err = a.allTriggers(ctx, only); err != nil {
+		return nil, err
+	}
+	if id.Role == account.Admin && in.Group == "" {
+		if x.Channels, err = a.bareChannels(ctx); err != nil {
+			return nil, err
+		}
+	}
+	text, err := jobfile.Write(x)
+	if err != nil {
+		return nil, err
+	}
+	return &exported{yamlType, `attachment; filename="belfry.yaml"`, text}, nil
+}
+
+func (a *API) allGroups(ctx context.Context, only []string) (all []domain.Group, err error) {
+	for after := ""; ; {
+		groups, err := a.Accounts.Groups(ctx, only, after, exportPage)
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, groups...); len(groups) < exportPage {
+			return all, nil
+		}
+		after = groups[len(groups)-1].Name
+	}
+}
+
+func (a *API) allTriggers(ctx context.Context, only []string) (all []domain.EventTrigger, err error) {
+	for after := int64(0); ; {
+		triggers, err := a.Events.Triggers(ctx, storeevent.TriggerFilter{Only: only, After: after, Limit: exportPage})
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, triggers...); len(triggers) < exportPage {
+			return all, nil
+		}
+		after = triggers[len(triggers)-1].ID
+	}
+}
+
+// bareChannels returns the alert channels without their secrets, and so without their addresses.
+func (a *API) bareChannels(ctx context.Context) (all []json.RawMessage, err error) {
+	for after := ""; ; {
+		channels, err := a.Alerts.Channels(ctx, after, exportPage)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range channels {
+			b := bodyOf(c)
+			b.URL, b.Secret = "", ""
+			if b.Email != nil {
+				b.Email.Password = ""
+			}
+			raw, err := json.Marshal(b) //nolint:gosec // it was emptied above
+			if err != nil {
+				return nil, fmt.Errorf("encode an alert channel: %w", err)
+			}
+			all = append(all, raw)
+			after = c.Name
+		}
+		if len(channels) < exportPage {
+			return all, nil
+		}
+	}
+}
+
+func (a *API) allJobs(ctx context.Context, f view.JobFilter) (all []domain.Job, err error) {
+	for f.Limit = exportPage; ; {
+		jobs, err := a.Views.Jobs(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, jobs...); len(jobs) < exportPage {
+			return all, nil
+		}
+		if len(all) > maxExported {
+			return nil, invalidField("group", fmt.Sprintf("there are more than %d jobs; take one group at a time", maxExported))
+		}
+		f.After = jobs[len(jobs)-1].ID
+	}
+}

@@ -1,0 +1,89 @@
+package api
+
+import (
+	"context"
+
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account"
+)
+
+// shards is a broadcast as one thing.
+type shards struct {
+	BroadcastID *domain.RunID        `json:"broadcast_id" doc:"null where the run is no shard"`
+	Total       int                  `json:"total"`
+	Counts      map[domain.State]int `json:"counts" doc:"Shards by state"`
+	Items       []domain.Run         `json:"items" nullable:"false" doc:"In order of their index; message, output and param are cut to 1,024 characters"`
+}
+
+// relative names a run that another one has caused.
+type relative struct {
+	ID      domain.RunID `json:"id"`
+	JobID   domain.JobID `json:"job_id"`
+	JobName string       `json:"job_name"`
+	Group   string       `json:"group"`
+	State   domain.State `json:"state"`
+}
+
+// maxRelatives bounds the children that a run shows; the list of them has all.
+const maxRelatives = 100
+
+func (a *API) registerFamily() {
+	const tag = "Runs"
+	register(a, operation{method: "GET", path: "/runs/{id}/shards", tag: tag, summary: "Show the broadcast of a run, with all its shards", needs: account.Viewer}, a.shards)
+	register(a, operation{method: "GET", path: "/runs/{id}/children", tag: tag, summary: "List the runs that a run's end has caused, oldest first",
+		description: "All in one page, up to 1,000. Those of a broadcast are the children of each of its shards.", needs: account.Viewer}, a.children)
+}
+
+func (a *API) shards(ctx context.Context, id auth.Identity, in *RunPath) (*output[shards], error) {
+	if err := a.maySee(ctx, id, in.ID); err != nil {
+		return nil, err
+	}
+	runs, err := a.Views.Shards(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := shards{Items: runs, Counts: map[domain.State]int{}}
+	for _, r := range runs {
+		out.BroadcastID, out.Total = r.BroadcastID, r.Shard.Total
+		out.Counts[r.State]++
+	}
+	return &output[shards]{out}, nil
+}
+
+func (a *API) children(ctx context.Context, id auth.Identity, in *RunPath) (*output[page[domain.Run]], error) {
+	r, err := a.Views.Run(ctx, in.ID)
+	if err == nil {
+		err = may(id, r.Group, noRun)
+	}
+	if err != nil {
+		return nil, err
+	}
+	runs, err := a.visibleChildren(ctx, id, r)
+	return &output[page[domain.Run]]{page[domain.Run]{Items: runs}}, err
+}
+
+// visibleChildren leaves out children in groups that the caller may not see.
+func (a *API) visibleChildren(ctx context.Context, id auth.Identity, r domain.Run) ([]domain.Run, error) {
+	runs, err := a.Views.Children(ctx, r)
+	seen := []domain.Run{}
+	for _, c := range runs {
+		if id.Sees(c.Group) {
+			seen = append(seen, c)
+		}
+	}
+	return seen, err
+}
+
+// relatives are the children that a run shows. An unfinished run has none.
+func (a *API) relatives(ctx context.Context, id auth.Identity, r domain.Run) ([]relative, error) {
+	out := []relative{}
+	if !r.State.Final() {
+		return out, nil
+	}
+	runs, err := a.visibleChildren(ctx, id, r)
+	for _, c := range runs[:min(len(runs), maxRelatives)] {
+		out = append(out, relative{c.ID, c.JobID, c.JobName, c.Group, c.State})
+	}
+	return out, err
+}

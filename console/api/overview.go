@@ -1,0 +1,227 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/report"
+	"github.com/belfryhq/belfry/internal/store/view"
+)
+
+// Reports counts runs.
+type Reports interface {
+	Totals(ctx context.Context, scope report.Scope) (report.Counts, error)
+	Series(ctx context.Context, scope report.Scope, step time.Duration) (report.Counts, error)
+	Present(ctx context.Context, scope report.Scope) (report.Present, error)
+}
+
+const (
+	reportSpan     = 24 * time.Hour // where no from is given
+	maxPoints      = 1500
+	recentFailures = 10
+	failureText    = 300 // characters of a message
+)
+
+// Span is embedded by the inputs of reports.
+type Span struct {
+	From  domain.Instant `query:"from" doc:"Runs that finished from this instant on; default: 24 hours before to"`
+	To    domain.Instant `query:"to" doc:"Runs that finished before this instant; default: now"`
+	Group string         `query:"group" doc:"Only runs of this group"`
+}
+
+const countsDoc = "Runs count where they finished. success_rate is succeeded of succeeded and failed. Lateness is first start minus due " +
+	"instant, from a histogram whose bounds lie a fifth apart, so that it is a fifth too high at most. All runs settled before " +
+	"counted_through are counted. Counts are kept by minute for 72 hours and by hour for 400 days: from and to are widened to those."
+
+func (a *API) registerReports() {
+	const tag = "Reports"
+	register(a, operation{method: "GET", path: "/overview", tag: tag, summary: "See how things stand", needs: account.Viewer, description: countsDoc}, a.overview)
+	register(a, operation{method: "GET", path: "/reports/runs", tag: tag, summary: "Count finished runs over time", needs: account.Viewer,
+		description: countsDoc + " Steps begin at multiples of step since 1970, in UTC; 1,500 at most."}, a.runReport)
+}
+
+// scope checks a span and returns what is to be counted.
+func (a *API) scope(ctx context.Context, id auth.Identity, in Span, f *domain.Faults) (report.Scope, error) {
+	now := time.Now()
+	s := report.Scope{Only: id.Only(), From: in.From.Time, To: in.To.Time}
+	if s.To.IsZero() {
+		s.To = now
+	}
+	if s.From.IsZero() {
+		s.From = s.To.Add(-reportSpan)
+	}
+	switch {
+	case in.To.IsZero() && s.From.After(now):
+		f.Add("from", "lies in the future")
+	case !s.From.Before(s.To):
+		f.Add("to", "must be after from")
+	case now.Sub(s.From) > report.HoursKept:
+		f.Add("from", "lies before what is kept, which is 400 days")
+	case s.To.Sub(now) > reportSpan:
+		f.Add("to", "lies more than a day in the future")
+	}
+	if in.Group == "" {
+		return s, nil
+	}
+	if _, err := a.readGroup(ctx, id, in.Group); err != nil {
+		if domain.CodeOf(err) != domain.NotFound {
+			return s, err
+		}
+		f.AddAll("", unknownGroup(in.Group))
+	}
+	s.Only = []string{in.Group}
+	return s, nil
+}
+
+func (a *API) overview(ctx context.Context, id auth.Identity, in *struct{ Span }) (*output[domain.Overview], error) {
+	var f domain.Faults
+	scope, err := a.scope(ctx, id, in.Span, &f)
+	if err == nil {
+		err = f.Err("the request is not valid")
+	}
+	if err != nil {
+		return nil, err
+	}
+	totals, err := a.Reports.Totals(ctx, scope)
+	if err != nil {
+		return nil, err
+	}
+	present, err := a.Reports.Present(ctx, scope)
+	if err != nil {
+		return nil, err
+	}
+	out := domain.Overview{
+		From: domain.At(totals.From), To: domain.At(totals.To), CountedThrough: domain.At(totals.Through), Missed: present.Missed,
+		Counts: countsOf(total(totals.Steps)), RecentFailures: []domain.RecentFailure{},
+		Now: domain.LiveCounts{Pending: present.Pending, Held: present.Held, Queued: present.Queued, Running: present.Running,
+			Retrying: present.Retrying, Jobs: present.Jobs, Enabled: present.Enabled},
+	}
+	if err := a.countInstances(ctx, scope, &out.Now); err != nil {
+		return nil, err
+	}
+	// Ids follow fire times, and a run may have finished long after its own: what is asked for is the newest failures.
+	failed, _, err := a.Views.Runs(ctx, view.RunFilter{Only: scope.Only, States: []domain.State{domain.Failed}, To: scope.To, Limit: recentFailures})
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range failed {
+		out.RecentFailures = append(out.RecentFailures, domain.RecentFailure{
+			RunID: r.ID, JobID: r.JobID, JobName: r.JobName, Group: r.Group, Reason: r.Reason, Message: shorten(r.Message), FinishedAt: r.FinishedAt,
+		})
+	}
+	return &output[domain.Overview]{out}, nil
+}
+
+func shorten(s string) string {
+	if r := []rune(s); len(r) > failureText {
+		return string(r[:failureText-1]) + "…"
+	}
+	return s
+}
+
+// countInstances adds up the instances of the groups that count.
+func (a *API) countInstances(ctx context.Context, scope report.Scope, now *domain.LiveCounts) error {
+	const batch = 500
+	for after := ""; ; {
+		groups, err := a.Accounts.Groups(ctx, scope.Only, after, batch)
+		if err != nil {
+			return err
+		}
+		for _, g := range groups {
+			now.Groups++
+			for _, i := range a.Dispatcher.Instances(g.Name) {
+				now.Instances++
+				now.Slots += i.Capacity
+				now.SlotsUsed += i.Running
+				if i.Draining {
+					now.Draining++
+				}
+			}
+			after = g.Name
+		}
+		if len(groups) < batch {
+			return nil
+		}
+	}
+}
+
+func (a *API) runReport(ctx context.Context, id auth.Identity, in *struct {
+	Span
+	Step string `query:"step" default:"1h" doc:"A duration: 1m to 30m, for the last 72 hours, or whole hours"`
+}) (*output[domain.RunReport], error) {
+	var f domain.Faults
+	scope, err := a.scope(ctx, id, in.Span, &f)
+	if err != nil {
+		return nil, err
+	}
+	step, err := time.ParseDuration(in.Step)
+	switch {
+	case err != nil:
+		f.Add("step", "must be a duration such as 5m or 24h")
+	case step < time.Minute || step%time.Minute != 0 || step > time.Hour && step%time.Hour != 0:
+		f.Add("step", "must be whole minutes, such as 5m, or whole hours, such as 24h")
+	case time.Hour%step != 0 && step < time.Hour:
+		f.Add("step", "must divide an hour: 1m, 2m, 3m, 4m, 5m, 6m, 10m, 12m, 15m, 20m or 30m")
+	case step < time.Hour && time.Since(scope.From) > report.MinutesKept:
+		f.Add("step", "counts by minute are kept for 72 hours; take 1h or more, or a later from")
+	case scope.To.Sub(scope.From)/step > maxPoints:
+		f.Add("step", "makes more than 1500 points; take a longer one, or a shorter span")
+	}
+	if err := f.Err("the request is not valid"); err != nil {
+		return nil, err
+	}
+	counts, err := a.Reports.Series(ctx, scope, step)
+	if err != nil {
+		return nil, err
+	}
+	out := domain.RunReport{From: domain.At(counts.From), To: domain.At(counts.To), Step: domain.Duration(step), CountedThrough: domain.At(counts.Through),
+		Total: countsOf(total(counts.Steps)), Points: []domain.ReportPoint{}}
+	found := counts.Steps
+	for at := counts.From; at.Before(counts.To); at = at.Add(step) {
+		p := domain.ReportPoint{At: domain.At(at), RunCounts: countsOf(nil)}
+		if len(found) > 0 && found[0].At.Equal(at) {
+			p.RunCounts = countsOf(found[0])
+			found = found[1:]
+		}
+		out.Points = append(out.Points, p)
+	}
+	return &output[domain.RunReport]{out}, nil
+}
+
+// total adds up steps; nil where there are none.
+func total(steps []*report.Count) *report.Count {
+	if len(steps) == 0 {
+		return nil
+	}
+	sum := report.NewCount(steps[0].At)
+	for _, s := range steps {
+		sum.Merge(s)
+	}
+	return sum
+}
+
+func countsOf(c *report.Count) domain.RunCounts {
+	out := domain.RunCounts{Reasons: map[string]int64{}}
+	if c == nil {
+		return out
+	}
+	out.Runs = c.All()
+	out.Succeeded, out.Failed = c.Runs[domain.Succeeded], c.Runs[domain.Failed]
+	out.Cancelled, out.Skipped = c.Runs[domain.Cancelled], c.Runs[domain.Skipped]
+	if n := out.Succeeded + out.Failed; n > 0 {
+		rate := float64(out.Succeeded) / float64(n)
+		out.SuccessRate = &rate
+	}
+	out.LatenessP50MS, out.LatenessP99MS = c.Late(0.5), c.Late(0.99)
+	for reason, n := range c.Reasons {
+		out.Reasons[string(reason)] = n
+	}
+	if out.Runs > 0 {
+		ms := c.Duration.Milliseconds() / out.Runs
+		out.MeanDurationMS = &ms
+	}
+	return out
+}

@@ -1,0 +1,136 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/schedule"
+	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/view"
+)
+
+// maxWithin bounds how far ahead one looks.
+const maxWithin = 31 * 24 * time.Hour
+
+type upcomingInput struct {
+	Within string `query:"within" default:"1h" doc:"How far to look ahead, such as 90s or 24h; 744h at most"`
+	Group  string `query:"group"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100" doc:"How many fire times at most"`
+}
+
+// upcomingFire is a fire time that is to come.
+type upcomingFire struct {
+	FireTime domain.Instant `json:"fire_time"`
+	DueAt    domain.Instant `json:"due_at"`
+	JobID    domain.JobID   `json:"job_id"`
+	JobName  string         `json:"job_name"`
+	Group    string         `json:"group"`
+	RunID    *domain.RunID  `json:"run_id" doc:"Of those few that are planned already"`
+}
+
+type upcomingAnswer struct {
+	From    domain.Instant `json:"from"`
+	Until   domain.Instant `json:"until"`
+	Through domain.Instant `json:"through" doc:"Up to when nothing is missing: until, unless there are more than limit"`
+	Cut     bool           `json:"cut" doc:"Whether there are more"`
+	Items   []upcomingFire `json:"items" nullable:"false" doc:"By due instant"`
+}
+
+func (a *API) registerUpcoming() {
+	register(a, operation{method: "GET", path: "/upcoming", tag: "Schedules", summary: "List what fires next, over all jobs", needs: account.Viewer,
+		description: "Fire times of enabled jobs, by due instant. Those that a pause holds up are left out; of kind fixed_delay at most one is known."}, a.upcoming)
+}
+
+func (a *API) upcoming(ctx context.Context, id auth.Identity, in *upcomingInput) (*output[upcomingAnswer], error) {
+	within, err := time.ParseDuration(in.Within)
+	if err != nil || within < time.Second || within > maxWithin {
+		return nil, invalidField("within", "must be a duration from 1s to 744h, such as 90s or 24h")
+	}
+	if err := a.checkGroup(ctx, id, in.Group); err != nil {
+		return nil, err
+	}
+	groups := id.Only()
+	if in.Group != "" {
+		groups = []string{in.Group} // that the caller sees it has been checked
+	}
+	found, err := a.Views.Upcoming(ctx, groups, within, in.Limit)
+	if err != nil {
+		return nil, err
+	}
+	until := found.Now.Add(within)
+	fires := a.fires(&found, in.Limit)
+	out := upcomingAnswer{
+		From: domain.At(found.Now), Until: domain.At(until), Through: domain.At(found.Through), Items: fires, Cut: found.Through.Before(until),
+	}
+	if len(fires) > in.Limit {
+		out.Cut, out.Through, out.Items = true, fires[in.Limit-1].DueAt, fires[:in.Limit]
+	}
+	return &output[upcomingAnswer]{out}, nil
+}
+
+// fires lists what was found by due instant, as far as nothing is missing, and more than limit if there is more.
+func (a *API) fires(u *view.Upcoming, limit int) []upcomingFire {
+	out := []upcomingFire{}
+	for _, r := range u.Runs {
+		out = append(out, upcomingFire{domain.At(r.FireTime), domain.At(r.DueTime), r.JobID, r.JobName, r.Group, &r.ID})
+	}
+	for _, j := range u.Jobs {
+		compiled, err := a.compile(j.Schedule, j.CreatedAt)
+		if err != nil {
+			continue // the job's note says so
+		}
+		pauses := slices.DeleteFunc(slices.Clone(u.Pauses), func(p domain.Pause) bool { return p.Group != j.Group })
+		for _, fire := range jobFires(&j, compiled, pauses, u.Now, u.Through, limit+1) {
+			out = append(out, upcomingFire{domain.At(fire), domain.At(compiled.Due(j.ID, fire)), j.ID, j.Name, j.Group, nil})
+		}
+	}
+	slices.SortFunc(out, func(a, b upcomingFire) int {
+		if c := a.DueAt.Compare(b.DueAt.Time); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.JobID, b.JobID)
+	})
+	return slices.DeleteFunc(out, func(f upcomingFire) bool { return f.DueAt.After(u.Through) })
+}
+
+// jobFires returns up to limit fire times of a job that are due after now and up to through, save those in a pause.
+func jobFires(j *view.DueJob, s *schedule.Schedule, pauses []domain.Pause, now, through time.Time, limit int) (out []time.Time) {
+	next := func(after time.Time) time.Time {
+		t, ok := s.Next(after)
+		if !ok {
+			return time.Time{}
+		}
+		return t
+	}
+	for fire := j.NextFire; !fire.IsZero() && len(out) < limit; {
+		due := s.Due(j.ID, fire)
+		pause := domain.PauseAt(pauses, due)
+		switch {
+		case due.After(through), pause != nil && pause.To.IsZero():
+			return out
+		case pause != nil:
+			fire = next(latest(fire, pause.To.Add(-j.Schedule.Jitter.Std()-time.Millisecond)))
+			continue
+		case !due.After(now): // held up by a pause that covers now, or about to be planned
+			if held := domain.PauseAt(pauses, now); held != nil && held.To.IsZero() {
+				return out
+			}
+			fire = next(latest(fire, now.Add(-j.Schedule.Jitter.Std()-time.Millisecond)))
+			continue
+		}
+		out = append(out, fire)
+		fire = next(fire)
+	}
+	return out
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,255 @@
+package followup
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+
+	"github.com/belfryhq/belfry/internal/alert"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// An alert is two kinds of River jobs: one composes what is told, and asks in its own transaction for one delivery for
+// each channel, so that each is tried again by itself. A delivery that was made and whose process died before it could
+// say so is made again, with the same id.
+
+// Alerts tell people of turns of jobs.
+type Alerts struct {
+	Store    AlertStore
+	Sender   Sender
+	Registry prometheus.Registerer
+}
+
+// AlertStore keeps channels, what was told, and what came of it. NotFound: there is no such thing any more.
+type AlertStore interface {
+	Channel(ctx context.Context, name string) (alert.Channel, error)
+	Compose(ctx context.Context, note domain.AlertNote) (alert.Composed, error)
+	RecordTx(ctx context.Context, tx pgx.Tx, c alert.Composed) (id int64, err error)
+	// Pending returns what is to be delivered, NotFound where that has ended.
+	Pending(ctx context.Context, id int64, channel string) (alert.Message, error)
+	Try(ctx context.Context, id int64, channel string, tries int, cause error, final bool) error
+	DeliveredTx(ctx context.Context, tx pgx.Tx, id int64, channel string, tries int) error
+}
+
+// Sender delivers to channels.
+type Sender interface {
+	Send(ctx context.Context, c *alert.Channel, m alert.Message) (answer string, err error)
+}
+
+// AlertState is the part of the engine's store that folds alerts.
+type AlertState interface {
+	// TakeFolded returns what was folded and is to be told by now, nil for nothing; or for how long it is too early.
+	TakeFolded(ctx context.Context, tx pgx.Tx, job domain.JobID, kind domain.AlertKind) (note *domain.AlertNote, wait time.Duration, err error)
+}
+
+const (
+	// alertQueue is apart from the follow-ups, so that a channel that answers slowly delays no retry.
+	alertQueue   = "alert"
+	alertWorkers = 10
+	// deliveryTries, by River's backoff, are spread over some four hours: 1 s, 16 s, 81 s, 4 min, 10 min, …
+	deliveryTries = 10
+	// logPatience is for how long after its cause an alert waits for the last lines of a log.
+	logPatience = 3 * time.Second
+)
+
+// alertArgs asks that something is told.
+type alertArgs struct{ domain.AlertNote }
+
+// Kind implements river.JobArgs.
+func (alertArgs) Kind() string { return "alert" }
+
+type deliveryArgs struct {
+	AlertID int64  `json:"alert_id"`
+	Channel string `json:"channel"`
+}
+
+// Kind implements river.JobArgs.
+func (deliveryArgs) Kind() string { return "alert_delivery" }
+
+// insertAlert is how an alert is enqueued.
+func insertAlert(note *domain.AlertNote) river.InsertManyParams {
+	opts := &river.InsertOpts{Queue: alertQueue}
+	if note.Folded {
+		opts.ScheduledAt = note.DueAt
+	}
+	return river.InsertManyParams{Args: alertArgs{*note}, InsertOpts: opts}
+}
+
+type alertMetrics struct {
+	alerts     *prometheus.CounterVec
+	deliveries *prometheus.CounterVec
+}
+
+func newAlertMetrics(registry prometheus.Registerer) *alertMetrics {
+	m := &alertMetrics{
+		alerts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "belfry_alerts_total", Help: "Alerts that were made, by kind.",
+		}, []string{"kind"}),
+		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "belfry_alert_deliveries_total", Help: "Tries to deliver an alert, by what came of them: delivered, retried or failed.",
+		}, []string{"outcome"}),
+	}
+	if registry != nil {
+		registry.MustRegister(m.alerts, m.deliveries)
+	}
+	return m
+}
+
+// addAlertWorkers adds what works alerts.
+func addAlertWorkers(all *river.Workers, pool *pgxpool.Pool, state AlertState, a *Alerts, log *slog.Logger, trace func(string)) {
+	m := newAlertMetrics(a.Registry)
+	river.AddWorker(all, &alertWorker{pool: pool, state: state, store: a.Store, metrics: m, trace: trace})
+	river.AddWorker(all, &deliveryWorker{pool: pool, store: a.Store, sender: a.Sender, metrics: m, log: log, trace: trace})
+}
+
+type alertWorker struct {
+	river.WorkerDefaults[alertArgs]
+	pool    *pgxpool.Pool
+	state   AlertState
+	store   AlertStore
+	metrics *alertMetrics
+	trace   func(point string)
+}
+
+// Work composes an alert and asks for its deliveries. It waits a little while lines of the run's log are still on their
+// way.
+func (w *alertWorker) Work(ctx context.Context, job *river.Job[alertArgs]) error {
+	if job.Args.Folded {
+		return w.unfold(ctx, job)
+	}
+	c, err := w.store.Compose(ctx, job.Args.AlertNote)
+	if err != nil {
+		return err
+	}
+	if c.LogComes && time.Since(job.CreatedAt) < logPatience {
+		return river.JobSnooze(500 * time.Millisecond)
+	}
+	err = pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
+		if err := w.record(ctx, tx, c); err != nil {
+			return err
+		}
+		_, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job)
+		return err
+	})
+	if err == nil {
+		w.metrics.alerts.WithLabelValues(string(c.Kind)).Inc()
+		w.trace("alert_composed")
+	}
+	return err
+}
+
+// record writes the alert and enqueues its deliveries.
+func (w *alertWorker) record(ctx context.Context, tx pgx.Tx, c alert.Composed) error {
+	if len(c.Channels) == 0 {
+		return nil // the job's versions are gone
+	}
+	id, err := w.store.RecordTx(ctx, tx, c)
+	if err != nil {
+		return err
+	}
+	params := make([]river.InsertManyParams, len(c.Channels))
+	for i, channel := range c.Channels {
+		params[i] = river.InsertManyParams{
+			Args: deliveryArgs{id, channel}, InsertOpts: &river.InsertOpts{Queue: alertQueue, MaxAttempts: deliveryTries},
+		}
+	}
+	_, err = river.ClientFromContext[pgx.Tx](ctx).InsertManyFastTx(ctx, tx, params)
+	return err
+}
+
+// unfold asks for an alert of what was folded, if something is left to tell.
+func (w *alertWorker) unfold(ctx context.Context, job *river.Job[alertArgs]) error {
+	var early time.Duration
+	err := pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
+		note, wait, err := w.state.TakeFolded(ctx, tx, job.Args.JobID, job.Args.AlertNote.Kind)
+		if early = wait; err != nil || wait > 0 {
+			return err
+		}
+		if note != nil {
+			params := []river.InsertManyParams{insertAlert(note)}
+			if _, err := river.ClientFromContext[pgx.Tx](ctx).InsertManyFastTx(ctx, tx, params); err != nil {
+				return err
+			}
+		}
+		_, err = river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job)
+		return err
+	})
+	if err == nil && early > 0 {
+		return river.JobSnooze(early + time.Second)
+	}
+	return err
+}
+
+type deliveryWorker struct {
+	river.WorkerDefaults[deliveryArgs]
+	pool    *pgxpool.Pool
+	store   AlertStore
+	sender  Sender
+	metrics *alertMetrics
+	log     *slog.Logger
+	trace   func(point string)
+}
+
+// Work tries once to deliver an alert.
+func (w *deliveryWorker) Work(ctx context.Context, job *river.Job[deliveryArgs]) error {
+	id, channel := job.Args.AlertID, job.Args.Channel
+	m, err := w.store.Pending(ctx, id, channel)
+	if err != nil && domain.CodeOf(err) == domain.NotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	permanent := false
+	c, err := w.store.Channel(ctx, channel)
+	switch {
+	case err == nil:
+		_, err = w.sender.Send(ctx, &c, m)
+		permanent = alert.Permanent(err)
+	case domain.CodeOf(err) == domain.NotFound:
+		permanent = true
+	case domain.CodeOf(err) == domain.Unavailable:
+		return err
+	}
+	if err == nil {
+		return w.delivered(ctx, job)
+	}
+	permanent = permanent || job.Attempt >= job.MaxAttempts
+	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second) // also where the try took all the time there was
+	defer cancel()
+	outcome := "retried"
+	if permanent {
+		outcome = "failed"
+		w.log.WarnContext(ctx, "an alert could not be delivered", "alert_id", id, "channel", channel, "job_id", m.JobID, "err", err)
+	}
+	if noted := w.store.Try(work, id, channel, job.Attempt, err, permanent); noted != nil {
+		return errors.Join(err, noted)
+	}
+	w.metrics.deliveries.WithLabelValues(outcome).Inc()
+	if permanent {
+		return river.JobCancel(err)
+	}
+	return err
+}
+
+func (w *deliveryWorker) delivered(ctx context.Context, job *river.Job[deliveryArgs]) error {
+	w.trace("alert_sent")
+	err := pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
+		if err := w.store.DeliveredTx(ctx, tx, job.Args.AlertID, job.Args.Channel, job.Attempt); err != nil {
+			return err
+		}
+		_, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job)
+		return err
+	})
+	if err == nil {
+		w.metrics.deliveries.WithLabelValues("delivered").Inc()
+	}
+	return err
+}

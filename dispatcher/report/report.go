@@ -1,0 +1,99 @@
+// Package report rolls finished runs up into statistics, for ever. Every dispatcher has one; whoever holds the mark's row
+// works, the others find it locked and come again. It reads the history by block ranges, and only what was settled since
+// the last time, so that neither firing nor settling notices it; when it is behind, it catches up window by window.
+package report
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Store counts what was settled in the next window of time, see RollUp of internal/store/report.
+type Store interface {
+	RollUp(ctx context.Context, window time.Duration) (runs int64, through, now time.Time, moved bool, err error)
+	Tend(ctx context.Context) error
+}
+
+const (
+	period      = 10 * time.Second
+	tendEvery   = time.Minute
+	firstWindow = time.Minute
+	leastWindow = time.Second
+	mostWindow  = time.Hour
+	fewRuns     = 20_000 // in a window: the next may be twice as long
+	manyRuns    = 200_000
+)
+
+// Roller rolls up. Make one with New and Run it.
+type Roller struct {
+	store  Store
+	log    *slog.Logger
+	window time.Duration
+	runs   prometheus.Counter
+	lag    prometheus.Gauge
+}
+
+// New returns a Roller that does nothing until Run. registry may be nil.
+func New(store Store, log *slog.Logger, registry prometheus.Registerer) *Roller {
+	r := &Roller{
+		store: store, log: log, window: firstWindow,
+		runs: prometheus.NewCounter(prometheus.CounterOpts{Name: "belfry_report_runs_total", Help: "Finished runs that this dispatcher has added to the statistics."}),
+		lag:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "belfry_report_lag_seconds", Help: "Age of the instant up to which the statistics are rolled up."}),
+	}
+	if registry != nil {
+		registry.MustRegister(r.runs, r.lag)
+	}
+	return r
+}
+
+// Run rolls up until ctx ends.
+func (r *Roller) Run(ctx context.Context) error {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	tended := time.Now()
+	for {
+		r.catchUp(ctx)
+		if time.Since(tended) >= tendEvery {
+			tended = time.Now()
+			if err := r.store.Tend(ctx); err != nil && ctx.Err() == nil {
+				r.log.WarnContext(ctx, "tending run statistics; trying again", "err", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// catchUp counts window after window until there is nothing to count.
+func (r *Roller) catchUp(ctx context.Context) {
+	for ctx.Err() == nil {
+		runs, through, now, moved, err := r.store.RollUp(ctx, r.window)
+		if err != nil {
+			// Perhaps it was too much for one transaction.
+			r.window = max(r.window/2, leastWindow)
+			if ctx.Err() == nil {
+				r.log.WarnContext(ctx, "rolling up run statistics; trying again", "err", err)
+			}
+			return
+		}
+		r.runs.Add(float64(runs))
+		if !through.IsZero() {
+			r.lag.Set(now.Sub(through).Seconds())
+		}
+		if !moved {
+			return
+		}
+		switch {
+		case runs < fewRuns:
+			r.window = min(2*r.window, mostWindow)
+		case runs > manyRuns:
+			r.window = max(r.window/2, leastWindow)
+		}
+	}
+}

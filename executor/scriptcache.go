@@ -1,0 +1,216 @@
+package executor
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"time"
+)
+
+// The bounds of the cache of scripts on disk. Beyond them what was not used for longest is dropped, and sent again when it
+// is needed.
+const (
+	scriptCacheBytes = 64 << 20
+	scriptCacheFiles = 4096
+	maxScriptBytes   = 512 << 10 // of one script; Belfry takes half of it
+)
+
+var digest = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+func validDigest(s string) bool { return digest.MatchString(s) }
+
+// scriptCache keeps the code of scripts on disk, by digest, for this and later processes of the instance. What is read is
+// compared with its digest each time, for the scripts themselves run as the user whom the files belong to.
+type scriptCache struct {
+	dir string
+	log *slog.Logger
+
+	mu      sync.Mutex // held for work in memory only
+	held    map[string]*heldScript
+	bytes   int64
+	uses    int64
+	awaited map[string]*arrival
+	spare   map[string][]byte // the last code that the disk did not take
+}
+
+type heldScript struct {
+	size int64
+	used int64 // the larger, the later
+}
+
+// arrival is code that attempts wait for.
+type arrival struct {
+	waiting int
+	come    chan struct{} // closed when code is set
+	code    []byte
+}
+
+// openScripts opens the cache in a directory, making it if need be.
+func openScripts(dir string, log *slog.Logger) (*scriptCache, error) {
+	c := &scriptCache{dir: dir, log: log, held: make(map[string]*heldScript), awaited: make(map[string]*arrival)}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the cache of scripts: %w", err)
+	}
+	if err := os.Chmod(dir, 0o700); err != nil { // it may be an older one
+		return nil, fmt.Errorf("close the cache of scripts to others: %w", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("read the cache of scripts: %w", err)
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !validDigest(e.Name()) || !info.Mode().IsRegular() {
+			_ = os.RemoveAll(filepath.Join(dir, e.Name())) // such as one that was being written when the process died
+			continue
+		}
+		c.held[e.Name()] = &heldScript{size: info.Size()}
+		c.bytes += info.Size()
+	}
+	c.evict()
+	return c, nil
+}
+
+// has reports whether the code seems to be here.
+func (c *scriptCache) has(sha string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held[sha] != nil || c.spare[sha] != nil
+}
+
+// await returns the code of a digest, which may come within d, or not if stop is closed before.
+func (c *scriptCache) await(sha string, stop <-chan struct{}, d time.Duration) (code []byte, ok bool) {
+	c.mu.Lock()
+	if code := c.spare[sha]; code != nil {
+		c.mu.Unlock()
+		return code, true
+	}
+	if c.held[sha] != nil {
+		c.mu.Unlock()
+		return c.read(sha) // if it is unsound nobody was asked for it, and waiting would be in vain
+	}
+	a := c.awaited[sha]
+	if a == nil {
+		a = &arrival{come: make(chan struct{})}
+		c.awaited[sha] = a
+	}
+	a.waiting++
+	c.mu.Unlock()
+
+	patience := time.NewTimer(d)
+	defer patience.Stop()
+	select {
+	case <-a.come:
+	case <-stop:
+	case <-patience.C:
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a.waiting--; a.waiting == 0 && c.awaited[sha] == a {
+		delete(c.awaited, sha)
+	}
+	return a.code, a.code != nil
+}
+
+// read returns the code of a digest if its file holds just that. A file that holds something else is dropped.
+func (c *scriptCache) read(sha string) (code []byte, ok bool) {
+	c.mu.Lock()
+	h := c.held[sha]
+	if h != nil {
+		c.uses++
+		h.used = c.uses
+	}
+	c.mu.Unlock()
+	if h == nil {
+		return nil, false
+	}
+	code, err := os.ReadFile(filepath.Join(c.dir, sha))
+	if err == nil && sumOf(code) == sha {
+		return code, true
+	}
+	c.log.Warn("a script in the cache is not what its digest says; it is asked for again", "sha256", sha, "error", err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held[sha] == h {
+		c.drop(sha)
+	}
+	return nil, false
+}
+
+// put takes code that was sent, hands it to whoever waits for it, and keeps it.
+func (c *scriptCache) put(sha string, code []byte) error {
+	switch {
+	case len(code) == 0 || len(code) > maxScriptBytes:
+		return fmt.Errorf("a script of %d bytes; 1 to %d are taken", len(code), maxScriptBytes)
+	case sumOf(code) != sha:
+		return errors.New("the code is not what its sha256 says")
+	}
+	err := c.write(sha, code)
+	if err != nil {
+		c.log.Warn("a script could not be kept on disk; it is fetched again when it is needed", "sha256", sha, "error", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		c.uses++
+		if c.held[sha] == nil {
+			c.bytes += int64(len(code))
+		}
+		c.held[sha] = &heldScript{size: int64(len(code)), used: c.uses}
+		c.spare = nil
+		c.evict()
+	} else {
+		c.spare = map[string][]byte{sha: code} // for an attempt that is about to wait
+	}
+	if a := c.awaited[sha]; a != nil {
+		a.code = code
+		close(a.come)
+		delete(c.awaited, sha)
+	}
+	return nil
+}
+
+func (c *scriptCache) write(sha string, code []byte) error {
+	f, err := os.CreateTemp(c.dir, "new-*") // for this user alone
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(code)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), filepath.Join(c.dir, sha))
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+// evict drops what was not used for longest until the bounds hold. Called with mu held; removing a file is quick.
+func (c *scriptCache) evict() {
+	for c.bytes > scriptCacheBytes || len(c.held) > scriptCacheFiles {
+		oldest := ""
+		for sha, h := range c.held {
+			if oldest == "" || h.used < c.held[oldest].used {
+				oldest = sha
+			}
+		}
+		c.drop(oldest)
+	}
+}
+
+func (c *scriptCache) drop(sha string) {
+	c.bytes -= c.held[sha].size
+	delete(c.held, sha)
+	_ = os.Remove(filepath.Join(c.dir, sha)) // it may be gone already
+}
+
+func sumOf(code []byte) string {
+	sum := sha256.Sum256(code)
+	return hex.EncodeToString(sum[:])
+}

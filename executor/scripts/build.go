@@ -1,0 +1,216 @@
+package scripts
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/belfryhq/belfry/executor"
+	"github.com/belfryhq/belfry/executor/internal/process"
+)
+
+const (
+	// maxBuilds bounds the programs that are kept; beyond it the one that was not used for longest is dropped.
+	maxBuilds = 64
+	// buildTimeout bounds one build, whoever waits for it.
+	buildTimeout = 10 * time.Minute
+)
+
+// builds are the programs that were built of scripts in Go, by digest. A digest is built once, however many runs come at
+// the same time. What failed is not kept: the next run tries again.
+type builds struct {
+	mu   sync.Mutex
+	all  map[string]*build
+	uses int64
+	wg   sync.WaitGroup
+}
+
+type build struct {
+	dir    string
+	users  int           // runs that wait for it or run it
+	used   int64         // the larger, the later
+	done   chan struct{} // closed when binary or err is set
+	binary string
+	err    error
+	cancel context.CancelFunc
+}
+
+// of returns the program of a script, built below base if it is not there yet. done is to be called when it is not needed
+// any more. A build that nobody waits for any longer is given up.
+func (b *builds) of(ctx context.Context, toolchain, base string, script executor.Script) (binary string, done func(), err error) {
+	one := b.join(toolchain, base, script)
+	done = func() { b.leave(script.SHA256, one) }
+	select {
+	case <-one.done:
+		err = one.err
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		return one.binary, done, nil
+	}
+	done()
+	return "", nil, err
+}
+
+// join counts the caller among the users of a build, and begins it where it is the first.
+func (b *builds) join(toolchain, base string, script executor.Script) *build {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.uses++
+	one := b.all[script.SHA256]
+	if one != nil && one.gone() {
+		delete(b.all, script.SHA256)
+		one = nil
+	}
+	if one == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
+		one = &build{done: make(chan struct{}), cancel: cancel}
+		if b.all == nil {
+			b.all = make(map[string]*build)
+		}
+		b.all[script.SHA256] = one
+		b.wg.Go(func() {
+			defer cancel()
+			dir, binary, err := compile(ctx, toolchain, base, script)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if one.dir, one.binary, one.err = dir, binary, err; err != nil && b.all[script.SHA256] == one {
+				delete(b.all, script.SHA256)
+			}
+			close(one.done)
+		})
+	}
+	one.users++
+	one.used = b.uses
+	return one
+}
+
+// gone reports whether a finished build is not on disk any more. The caller holds the mutex.
+func (one *build) gone() bool {
+	select {
+	case <-one.done:
+		_, err := os.Stat(one.binary)
+		return err != nil
+	default:
+		return false
+	}
+}
+
+func (b *builds) leave(sha string, one *build) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	one.users--
+	select {
+	case <-one.done:
+	default:
+		if one.users == 0 { // a build under way that nobody wants
+			one.cancel()
+			delete(b.all, sha)
+		}
+		return
+	}
+	for len(b.all) > maxBuilds {
+		oldest := ""
+		for sha, other := range b.all {
+			if other.users == 0 && (oldest == "" || other.used < b.all[oldest].used) {
+				oldest = sha
+			}
+		}
+		if oldest == "" {
+			return
+		}
+		_ = os.RemoveAll(b.all[oldest].dir) // what stays goes with the directory of the Runner
+		delete(b.all, oldest)
+	}
+}
+
+// close gives up what is being built and waits for its end.
+func (b *builds) close() {
+	b.mu.Lock()
+	for _, one := range b.all {
+		one.cancel()
+	}
+	b.all = nil
+	b.mu.Unlock()
+	b.wg.Wait()
+}
+
+// compile builds the program of a script in a directory of its own.
+func compile(ctx context.Context, toolchain, base string, script executor.Script) (dir, binary string, err error) {
+	foreign, err := inspect(script.Code)
+	if err != nil {
+		return "", "", executor.BadScript(err)
+	}
+	if dir, err = os.MkdirTemp(base, "build-"); err != nil {
+		return "", "", fmt.Errorf("make the directory of the build: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = remove(dir) // what stays goes with the directory of the Runner
+		}
+	}()
+	if err = os.WriteFile(filepath.Join(dir, "main.go"), script.Code, 0o600); err != nil {
+		return "", "", fmt.Errorf("write the script: %w", err)
+	}
+	if said, err := runGo(ctx, dir, toolchain, "mod", "init", "script"); err != nil {
+		return "", "", executor.Unsupported(fmt.Errorf("prepare the build: %w\n%s", err, said))
+	}
+	if foreign {
+		// Apart from the build: a proxy that is away is not the script's fault.
+		if said, err := runGo(ctx, dir, toolchain, "mod", "tidy"); err != nil {
+			return "", "", fmt.Errorf("find the modules that the script imports: %w\n%s", err, said)
+		}
+	}
+	binary = filepath.Join(dir, "script")
+	said, err := runGo(ctx, dir, toolchain, "build", "-o", binary, ".")
+	switch {
+	case ctx.Err() != nil:
+		return "", "", fmt.Errorf("build the script: %w", ctx.Err())
+	case err != nil:
+		return "", "", executor.BadScript(fmt.Errorf("the script does not build:\n%s", cmp.Or(said, err.Error())))
+	}
+	return dir, binary, nil
+}
+
+// inspect reports whether a program imports packages beyond the standard library.
+func inspect(code []byte) (foreign bool, err error) {
+	f, err := parser.ParseFile(token.NewFileSet(), "main.go", code, parser.ImportsOnly)
+	if err != nil {
+		return false, fmt.Errorf("the script is no Go program: %w", err)
+	}
+	if f.Name.Name != "main" {
+		return false, fmt.Errorf("the script is package %s; a program is package main", f.Name.Name)
+	}
+	for _, i := range f.Imports {
+		first, _, _ := strings.Cut(strings.Trim(i.Path.Value, "`\""), "/")
+		foreign = foreign || strings.Contains(first, ".")
+	}
+	return foreign, nil
+}
+
+// runGo runs the toolchain in the module of a script and returns what it said. GOPROXY and its like are this process's.
+func runGo(ctx context.Context, dir, toolchain string, args ...string) (said string, err error) {
+	env := append(process.Inherited(), "GO111MODULE=on", "GOWORK=off", "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -mod=mod"))
+	var text bytes.Buffer
+	err = process.Quiet(ctx, process.Program{Argv: append([]string{toolchain}, args...), Dir: dir, Env: env}, &text)
+	if ctx.Err() != nil {
+		return "", errors.Join(ctx.Err(), err)
+	}
+	var lines []string
+	for line := range strings.SplitSeq(strings.TrimSpace(text.String()), "\n") {
+		if !strings.HasPrefix(line, "# ") && !strings.HasPrefix(line, "go: creating new go.mod") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n"), err
+}

@@ -1,0 +1,117 @@
+package executor
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+// Each attempt is taken once, when it is due and not before, in the order of due instants; one that was removed is not.
+func TestStarter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newStarter()
+		now := epoch
+		left := make(map[*attempt]bool)
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(t *rapid.T) {
+				for range rapid.IntRange(1, 5).Draw(t, "how many") {
+					due := now.Add(time.Duration(rapid.IntRange(-1, 3).Draw(t, "s")) * time.Second)
+					a := &attempt{offer: wire.Offer{DueAt: wire.Time{Time: due}}}
+					s.add(a)
+					left[a] = true
+				}
+			},
+			"remove": func(*rapid.T) {
+				for a := range left {
+					s.remove(a)
+					delete(left, a)
+					return
+				}
+			},
+			"advance": func(*rapid.T) { now = now.Add(time.Second) },
+			"take": func(t *rapid.T) {
+				limit := rapid.IntRange(1, 4).Draw(t, "limit")
+				due, next := s.take(now, limit)
+				var last time.Time
+				for _, a := range due {
+					if !left[a] || a.offer.DueAt.After(now) || a.offer.DueAt.Before(last) {
+						t.Fatalf("took %v at %v, after %v; waiting: %v", a.offer.DueAt, now, last, left[a])
+					}
+					last = a.offer.DueAt.Time
+					delete(left, a)
+				}
+				if len(due) == 0 && next.IsZero() && len(left) > 0 {
+					t.Fatalf("%d are left, and nothing is said of them", len(left))
+				}
+				for a := range left {
+					if next.After(a.offer.DueAt.Time) {
+						t.Fatalf("the next is said to be due at %v, and one is at %v", next, a.offer.DueAt)
+					}
+				}
+			},
+		})
+	})
+}
+
+// newStillEngine is an engine whose clocks stand still, and whose starter is called by hand. It holds a lease.
+func newStillEngine(now *instant, runs ...string) *engine {
+	x := &engine{
+		boot: "boot", handlers: map[string]*registered{}, ledger: newLedger(10), attempts: make(map[attemptKey]*attempt),
+		log: quietLogger(), logs: newLogShipper(quietLogger()), starter: newStarter(), now: func() instant { return *now },
+		reports: &reporter{pending: make(map[spoolKey]*pending), boots: make(map[attemptKey][]string), writeNow: make(chan struct{}, 1)},
+	}
+	x.starter.living = true
+	x.confirmed(*now, 0)
+	at := wire.Time{Time: now.wall}
+	for i, run := range runs {
+		x.handlers[run] = newRegistered(HandlerFunc(func(context.Context, Run) error { return nil }))
+		x.answerOffers(&wire.Offers{V: 1, BootID: "boot", Offers: []wire.Offer{{
+			RunID: run, Attempt: 1, Bind: 1, BoundAt: at, Now: at, DueAt: wire.Time{Time: now.wall.Add(time.Duration(i) * time.Minute)}, Handler: run,
+		}}}, 1, *now)
+	}
+	return x
+}
+
+// What may not start when it is due is reported once, also when a kill or a drain comes before it is, and who waits
+// beside it goes on waiting.
+func TestKilledWhileItIsHandedBack(t *testing.T) {
+	now := instant{wall: epoch}
+	x := newStillEngine(&now, "now", "later")
+	now.wall, now.mono = now.wall.Add(wire.LeaseTTL+1), now.mono+wire.LeaseTTL+1
+	batch, _, _ := x.begin()
+	if len(batch) != 1 || batch[0].why == "" {
+		t.Fatalf("without a lease: %+v", batch)
+	}
+	x.kill([]wire.Ref{{RunID: "now", Attempt: 1}}, reasonKilled)
+	if again, wait, ok := x.begin(); len(again) != 0 || !ok || wait <= 0 {
+		t.Errorf("begun once more: %+v; waits for %v, %t", again, wait, ok)
+	}
+	if x.starter.count != 1 || len(x.starter.waiting) != 1 {
+		t.Errorf("%d wait: %+v", x.starter.count, x.starter.waiting)
+	}
+}
+
+// An attempt that may start, and whose process is frozen before its handler is called, is not started on waking, be the
+// lease renewed by then.
+func TestFrozenBeforeTheHandler(t *testing.T) {
+	now := instant{wall: epoch}
+	x := newStillEngine(&now, "r")
+	batch, _, _ := x.begin()
+	if len(batch) != 1 || batch[0].why != "" {
+		t.Fatalf("with a lease: %+v", batch)
+	}
+	now.wall, now.mono = now.wall.Add(time.Minute), now.mono+time.Minute
+	x.confirmed(now, 1)
+	x.perform(batch[0])
+	res, _ := x.reports.result(attemptKey{"r", 1}, "boot")
+	if res.Outcome != wire.Unstarted || !res.StartedAt.IsZero() || res.Message == "" {
+		t.Errorf("on waking: %+v", res)
+	}
+	if e := x.ledger.entries[attemptKey{"r", 1}]; e.state != done || !e.unstarted {
+		t.Errorf("the ledger has %+v", e)
+	}
+}

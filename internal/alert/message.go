@@ -1,0 +1,149 @@
+package alert
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// Message is what is told. Its JSON form is the body of a webhook, and what the list of alerts shows.
+type Message struct {
+	ID    string           `json:"id" doc:"The same at every try and in every channel"`
+	Kind  domain.AlertKind `json:"kind"`
+	At    domain.Instant   `json:"at" doc:"When it was made"`
+	JobID domain.JobID     `json:"job_id,omitempty"`
+	Job   string           `json:"job"`
+	Group string           `json:"group"`
+
+	RunID       string          `json:"run_id,omitempty"`
+	URL         string          `json:"url,omitempty" doc:"Of the run, or the job, in the console"`
+	State       domain.State    `json:"state,omitempty"`
+	Cause       domain.Cause    `json:"cause,omitempty"`
+	Reason      domain.Reason   `json:"reason,omitempty"`
+	Message     string          `json:"message,omitempty"`
+	Instance    string          `json:"instance,omitempty"`
+	Attempt     int             `json:"attempt,omitempty"`
+	MaxAttempts int             `json:"max_attempts,omitempty"`
+	Shards      int             `json:"shards,omitempty" doc:"Of a broadcast: how many"`
+	ShardsBad   int             `json:"shards_failed,omitempty" doc:"Of a broadcast: how many of them did not succeed"`
+	FireTime    *domain.Instant `json:"fire_time,omitempty"`
+	LocalTime   string          `json:"fire_time_local,omitempty" doc:"The fire time in the job's zone"`
+	LatenessMS  int64           `json:"lateness_ms,omitempty"`
+
+	Count  int64            `json:"count,omitempty" doc:"How many failed, were missed or were late, with those that were not told one by one; of a recovery, how many had failed"`
+	Since  *domain.Instant  `json:"since,omitempty" doc:"When the first of them came"`
+	Missed *domain.MissedAt `json:"missed,omitempty"`
+	Log    []string         `json:"log,omitempty" doc:"The last lines of the run's log"`
+}
+
+// Composed is what is to be told, and by which channels.
+type Composed struct {
+	Message
+	Channels []string
+	LogComes bool // lines of the run's log are still on their way
+}
+
+// The bounds of what is told.
+const (
+	MaxLogLines   = 20
+	maxLineRunes  = 300
+	maxMessage    = 2000 // runes
+	maxFieldRunes = 200
+)
+
+// Test is the message by which a channel is tried.
+func Test(id string, now time.Time, consoleURL string) Message {
+	at := domain.At(now)
+	return Message{
+		ID: id, Kind: domain.AlertTest, At: at, Job: "test", Group: "test", URL: consoleURL,
+		Message: "If you can read this, the channel works.", Count: 1, Since: &at,
+	}
+}
+
+// Bounded returns the message with every text cut to a length and rid of control characters.
+func (m Message) Bounded() Message {
+	m.Job, m.Group, m.Instance = tidy(m.Job, maxFieldRunes), tidy(m.Group, maxFieldRunes), tidy(m.Instance, maxFieldRunes)
+	m.Message = tidyLines(m.Message, maxMessage)
+	log := make([]string, 0, MaxLogLines)
+	for _, l := range m.Log[max(0, len(m.Log)-MaxLogLines):] {
+		log = append(log, tidy(l, maxLineRunes))
+	}
+	m.Log = log
+	if m.Missed != nil {
+		missed := *m.Missed
+		missed.Why = tidy(missed.Why, maxFieldRunes)
+		m.Missed = &missed
+	}
+	return m
+}
+
+// tidyLines is tidy for text of several lines.
+func tidyLines(s string, most int) string {
+	lines := strings.Split(cut(s, most), "\n")
+	for i, l := range lines {
+		lines[i] = tidy(l, most)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// tidy makes one line of at most so many characters of s. What would change how the text around it looks is left out:
+// control characters, the colours of terminals, and marks that reorder text.
+func tidy(s string, most int) string {
+	s = ansi.ReplaceAllString(s, "")
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t' || r == '\n' || r == '\u2028' || r == '\u2029':
+			return ' '
+		case unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == utf8.RuneError:
+			return -1
+		}
+		return r
+	}, s)
+	return cut(s, most)
+}
+
+func cut(s string, most int) string {
+	if len(s) <= most || utf8.RuneCountInString(s) <= most {
+		return s
+	}
+	return string([]rune(s)[:most-1]) + "…"
+}
+
+// headline says in words what happened, for subjects.
+func headline(m *Message, lang Language) string {
+	zh := lang == Chinese
+	n := m.Count
+	switch m.Kind {
+	case domain.AlertFailed:
+		if n > 1 {
+			return words(zh, "failed %d times", "失败 %d 次", n)
+		}
+		return words(zh, "failed", "失败")
+	case domain.AlertRecovered:
+		return words(zh, "recovered", "已恢复")
+	case domain.AlertMissed:
+		if n > 1 {
+			return words(zh, "missed %d fire times", "错过 %d 次触发", n)
+		}
+		return words(zh, "missed a fire time", "错过一次触发")
+	case domain.AlertLate:
+		if n > 1 {
+			return words(zh, "started late %d times", "延迟启动 %d 次", n)
+		}
+		return words(zh, "started late", "延迟启动")
+	case domain.AlertTest:
+		return words(zh, "test alert", "测试告警")
+	}
+	return string(m.Kind)
+}
+
+func words(zh bool, en, cn string, args ...any) string {
+	if zh {
+		return fmt.Sprintf(cn, args...)
+	}
+	return fmt.Sprintf(en, args...)
+}

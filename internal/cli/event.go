@@ -1,0 +1,264 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/client"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+type eventCmd struct {
+	connection
+	Send eventSendCmd `cmd:"" help:"Send an event."`
+	List eventListCmd `cmd:"" help:"List events, newest first."`
+	Get  eventGetCmd  `cmd:"" help:"Show one event and what became of it."`
+}
+
+type eventSendCmd struct {
+	Name string `arg:"" help:"The event's name, such as orders.created."`
+	Data string `short:"d" env:"BELFRY_EVENT_DATA" xor:"data" placeholder:"JSON" help:"The event's data; null if neither this nor a file is given."`
+	File string `short:"f" env:"BELFRY_EVENT_FILE" xor:"data" placeholder:"FILE" help:"A file with the data; - is standard input."`
+	Key  string `env:"BELFRY_EVENT_KEY" placeholder:"KEY" help:"What the event is known by: sent again with the same key it fires nothing again."`
+}
+
+func (*eventSendCmd) Help() string {
+	return "It prints the event's id, and what each trigger that knows its name made of it.\n\nExamples:\n\n" +
+		"    belfry event send orders.created -d '{\"id\": 7, \"amount\": 120.5}' --key order-7\n    belfry event send stock.counted -f stock.json"
+}
+
+func (c *eventSendCmd) Run(a *app, parent *eventCmd) error {
+	data := []byte("null")
+	switch {
+	case c.Data != "":
+		data = []byte(c.Data)
+	case c.File != "":
+		var err error
+		if data, err = a.readFile(c.File); err != nil {
+			return err
+		}
+	}
+	if !json.Valid(data) {
+		return &usageError{"the data are not JSON; a text is written in quotes: -d '\"text\"'"}
+	}
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	sent, err := cl.SendEvent(a.ctx, c.Name, data, c.Key)
+	if err != nil {
+		return err
+	}
+	if sent.Repeated {
+		fmt.Fprintln(a.stderr, "It had been sent before; this is what became of it then:")
+	}
+	return a.print(parent.Output, sent, func(t *table) {
+		t.row(sent.EventID)
+		deliveries(t, sent.Deliveries)
+	})
+}
+
+// deliveries writes what triggers made of an event.
+func deliveries(t *table, all []domain.Delivery) {
+	for _, d := range all {
+		run := ""
+		if d.RunID != nil {
+			run = d.RunID.String()
+		}
+		t.row(d.Outcome, fmt.Sprintf("trigger %d (%s)", d.TriggerID, d.Name), fmt.Sprintf("job %d", d.JobID), run+shown(d.Why, 120))
+	}
+}
+
+type eventListCmd struct {
+	Name  string        `env:"BELFRY_EVENT_NAME" placeholder:"NAME" help:"Only events of this name, or pattern such as 'orders.>'."`
+	Since time.Duration `env:"BELFRY_EVENT_SINCE" placeholder:"DURATION" help:"Only events that came since, such as 2h."`
+	Limit int           `short:"n" env:"BELFRY_EVENT_LIMIT" default:"50" help:"How many at most."`
+}
+
+func (*eventListCmd) Help() string {
+	return "Examples:\n\n    belfry event list\n    belfry event list --name 'orders.>' --since 2h -o json"
+}
+
+func (c *eventListCmd) Run(a *app, parent *eventCmd) error {
+	if c.Limit < 1 || c.Since < 0 {
+		return &usageError{"--limit must be at least 1, and --since not negative"}
+	}
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	f := client.EventFilter{Name: c.Name}
+	if c.Since > 0 {
+		f.From = domain.AtPtr(time.Now().Add(-c.Since))
+	}
+	events, err := cl.Events(a.ctx, f, c.Limit)
+	if err != nil {
+		return err
+	}
+	return a.print(parent.Output, events, func(t *table) {
+		t.row("RECEIVED", "NAME", "VIA", "BYTES", "FIRED", "NOT", "ID")
+		for _, e := range events {
+			fired := len(e.Runs())
+			t.row(e.ReceivedAt, e.Name, e.Via, e.DataBytes, fired, len(e.Deliveries)-fired, e.ID)
+		}
+	})
+}
+
+type eventGetCmd struct {
+	ID string `arg:"" help:"The event's id, as belfry event list and a run's event_id show it."`
+}
+
+func (*eventGetCmd) Help() string {
+	return "Example:\n\n    belfry event get 019a9d2c-7b40-7000-8000-0123456789ab"
+}
+
+func (c *eventGetCmd) Run(a *app, parent *eventCmd) error {
+	id, err := domain.ParseRunID(c.ID)
+	if err != nil {
+		return &usageError{fmt.Sprintf("%q is not the id of an event", c.ID)}
+	}
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	e, err := cl.Event(a.ctx, id)
+	if err != nil {
+		return err
+	}
+	return a.print(parent.Output, e, func(t *table) {
+		t.pair("id", e.ID)
+		t.pair("name", e.Name)
+		t.pair("source", e.Source)
+		t.pair("type", e.Type)
+		t.pair("subject", e.Subject)
+		t.pair("key", e.Key)
+		t.pair("time", e.Time)
+		t.pair("received", e.ReceivedAt)
+		t.pair("via", e.Via)
+		t.pair("sent by", e.SentBy)
+		t.pair("bytes", e.DataBytes)
+		t.pair("data", shown(string(bytes.TrimSpace(e.Data)), 1000))
+		deliveries(t, e.Deliveries)
+	})
+}
+
+type deadLetterCmd struct {
+	connection
+	List   deadLetterListCmd   `cmd:"" help:"List them, oldest first."`
+	Get    deadLetterGetCmd    `cmd:"" help:"Show one."`
+	Replay deadLetterReplayCmd `cmd:"" help:"Have messages taken again."`
+	Delete deadLetterDeleteCmd `cmd:"" help:"Delete messages for good."`
+}
+
+type deadLetterListCmd struct {
+	Kind string `env:"BELFRY_DEAD_LETTER_KIND" enum:",result,log,event" default:"" help:"Only results, logs or events."`
+}
+
+func (*deadLetterListCmd) Help() string {
+	return "They are kept for 14 days.\n\nExample:\n\n    belfry dead-letter list --kind event"
+}
+
+func (c *deadLetterListCmd) Run(a *app, parent *deadLetterCmd) error {
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	letters, err := cl.DeadLetters(a.ctx, c.Kind, mostListed)
+	if err != nil {
+		return err
+	}
+	return a.print(parent.Output, letters, func(t *table) {
+		t.row("SEQ", "KIND", "AT", "SUBJECT", "BYTES", "ERROR")
+		for _, l := range letters {
+			t.row(l.Seq, l.Kind, l.At, l.Subject, l.Bytes, shown(l.Error, 100))
+		}
+	})
+}
+
+type deadLetterGetCmd struct {
+	Seq uint64 `arg:"" help:"Its number, as belfry dead-letter list shows it."`
+}
+
+func (*deadLetterGetCmd) Help() string {
+	return "Example:\n\n    belfry dead-letter get 12 -o json"
+}
+
+func (c *deadLetterGetCmd) Run(a *app, parent *deadLetterCmd) error {
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	l, err := cl.DeadLetter(a.ctx, c.Seq)
+	if err != nil {
+		return err
+	}
+	return a.print(parent.Output, l, func(t *table) {
+		t.pair("seq", l.Seq)
+		t.pair("kind", l.Kind)
+		t.pair("at", l.At)
+		t.pair("subject", l.Subject)
+		t.pair("bytes", l.Bytes)
+		t.pair("error", l.Error)
+		for name, values := range l.Headers {
+			t.pair("header "+printable(name), strings.Join(values, ", "))
+		}
+		if l.Data == "" && len(l.DataBase64) > 0 {
+			t.pair("data", "no text; -o json shows it as base64")
+		}
+		t.pair("data", shown(l.Data, 4000))
+	})
+}
+
+type deadLetterReplayCmd struct {
+	Seqs []uint64 `arg:"" name:"seq" help:"Numbers of dead letters."`
+}
+
+func (*deadLetterReplayCmd) Help() string {
+	return "Each is published again where it came from, and leaves the dead letters. Should it still not be taken, it becomes a new one. " +
+		"What had taken effect meanwhile takes no effect twice.\n\nExample:\n\n    belfry dead-letter replay 12 13"
+}
+
+func (c *deadLetterReplayCmd) Run(a *app, parent *deadLetterCmd) error {
+	return a.eachLetter(parent, c.Seqs, "replayed", func(cl *client.Client, seq uint64) error { return cl.ReplayDeadLetter(a.ctx, seq) })
+}
+
+type deadLetterDeleteCmd struct {
+	Seqs []uint64 `arg:"" name:"seq" help:"Numbers of dead letters."`
+}
+
+func (*deadLetterDeleteCmd) Help() string {
+	return "Example:\n\n    belfry dead-letter delete 12"
+}
+
+func (c *deadLetterDeleteCmd) Run(a *app, parent *deadLetterCmd) error {
+	return a.eachLetter(parent, c.Seqs, "deleted", func(cl *client.Client, seq uint64) error { return cl.DeleteDeadLetter(a.ctx, seq) })
+}
+
+func (a *app) eachLetter(parent *deadLetterCmd, seqs []uint64, done string, do func(*client.Client, uint64) error) error {
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	refs := make([]string, len(seqs))
+	bySeq := make(map[string]uint64, len(seqs))
+	for i, seq := range seqs {
+		refs[i] = fmt.Sprint(seq)
+		bySeq[refs[i]] = seq
+	}
+	return a.each(refs, func(ref string) error {
+		if err := do(cl, bySeq[ref]); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.stdout, "%s %s\n", ref, done)
+		return nil
+	})
+}

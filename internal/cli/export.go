@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/belfryhq/belfry/internal/jobfile"
+)
+
+type exportCmd struct {
+	connection
+	Group string `short:"g" env:"BELFRY_EXPORT_GROUP" placeholder:"NAME" help:"Only this group."`
+}
+
+func (*exportCmd) Help() string {
+	return "It prints YAML: all groups and jobs that you may see, without tokens.\n\nExamples:\n\n" +
+		"    belfry export > belfry.yaml\n    belfry export --group billing | belfry import --server https://other:8080 -f - --dry-run"
+}
+
+func (c *exportCmd) Run(a *app) error {
+	cl, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	text, err := cl.Export(a.ctx, c.Group)
+	if err != nil {
+		return err
+	}
+	_, err = a.stdout.Write(text)
+	return err
+}
+
+type importFileCmd struct {
+	File     string `short:"f" env:"BELFRY_IMPORT_FILE" required:"" placeholder:"FILE" help:"An export, or a file of jobs; - is standard input."`
+	DryRun   bool   `env:"BELFRY_DRY_RUN" help:"Say what would be done, and do nothing."`
+	ExitCode bool   `env:"BELFRY_EXIT_CODE" help:"With --dry-run: exit 1 if anything would be done."`
+}
+
+func (*importFileCmd) Help() string {
+	return "The server checks all of it before it changes anything. Nothing is deleted; belfry job apply --prune does that. " +
+		"New groups need a token: belfry group token NAME.\n\nExamples:\n\n    belfry import -f belfry.yaml --dry-run\n    belfry export | belfry import file -f - --server http://other:8080"
+}
+
+func (c *importFileCmd) Run(a *app, parent *importCmd) error {
+	data, err := a.readFile(c.File)
+	if err != nil {
+		return err
+	}
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	result, err := cl.Import(a.ctx, data, c.DryRun)
+	if err != nil {
+		return err
+	}
+	rows := make([]applied, len(result.Items))
+	for i, item := range result.Items {
+		rows[i] = applied{Action: item.Action, Group: item.Group, Name: item.Name, Source: item.Error}
+		for _, d := range item.Changes {
+			rows[i].Changes = append(rows[i].Changes, jobfile.Difference(d))
+		}
+	}
+	if err := a.printApplied(parent.Output, result, rows, c.DryRun); err != nil {
+		return err
+	}
+	if result.Failed > 0 {
+		return fmt.Errorf("%d of %d could not be imported", result.Failed, len(result.Items))
+	}
+	if c.DryRun && c.ExitCode && result.Created+result.Updated > 0 {
+		return errReported
+	}
+	return nil
+}

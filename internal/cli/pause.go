@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+type groupPauseCmd struct {
+	Name   string        `arg:"" help:"The group's name."`
+	Reason string        `required:"" env:"BELFRY_REASON_TEXT" placeholder:"TEXT" help:"Why, for those who wonder what became of their runs."`
+	Until  string        `env:"BELFRY_UNTIL" placeholder:"INSTANT" help:"When it ends by itself, such as 2026-12-01T06:00:00Z; without it, when somebody resumes."`
+	For    time.Duration `env:"BELFRY_FOR" placeholder:"DURATION" help:"How long it lasts, such as 2h, instead of --until."`
+}
+
+func (*groupPauseCmd) Help() string {
+	return "No job of the group fires by its schedule until the pause is over; what was to fire is a misfire then, by each job's policy. " +
+		"Triggers, events, children and retries go on.\n\nExamples:\n\n    belfry group pause default --reason \"new disks\" --for 2h\n" +
+		"    belfry group pause default --reason \"new disks\" --until 2026-12-01T06:00:00Z"
+}
+
+func (c *groupPauseCmd) Run(a *app, parent *groupCmd) error {
+	until, err := end(c.Until, c.For)
+	if err != nil {
+		return err
+	}
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	g, err := cl.PauseGroup(a.ctx, c.Name, c.Reason, until)
+	if err != nil {
+		return err
+	}
+	return a.print(parent.Output, g, func(t *table) { t.row(pauseText(g)) })
+}
+
+// end returns the instant that a flag names, or that lies a duration ahead; nil for neither.
+func end(until string, after time.Duration) (*domain.Instant, error) {
+	switch {
+	case until != "" && after != 0:
+		return nil, &usageError{"give --until or --for, not both"}
+	case after < 0:
+		return nil, &usageError{"--for must not be negative"}
+	case after > 0:
+		at := domain.At(time.Now().Add(after))
+		return &at, nil
+	case until == "":
+		return nil, nil
+	}
+	at, err := parseInstant("--until", until)
+	return &at, err
+}
+
+// parseInstant reads an instant that a flag gives.
+func parseInstant(flag, text string) (at domain.Instant, err error) {
+	if err := at.UnmarshalText([]byte(text)); err != nil {
+		return at, &usageError{fmt.Sprintf("%s: %v", flag, err)}
+	}
+	return at, nil
+}
+
+func pauseText(g domain.Group) string {
+	if g.PausedAt == nil {
+		return fmt.Sprintf("Group %s is not paused.", g.Name)
+	}
+	text := fmt.Sprintf("Group %s is paused from %s", g.Name, people(g.PausedAt.Time))
+	if g.PausedUntil != nil {
+		text += " to " + people(g.PausedUntil.Time)
+	}
+	return fmt.Sprintf("%s by %s: %s", text, g.PausedBy, g.PauseReason)
+}
+
+type groupResumeCmd struct {
+	Name string `arg:"" help:"The group's name."`
+}
+
+func (*groupResumeCmd) Help() string {
+	return "Each job's misfire policy decides about what was held up.\n\nExample:\n\n    belfry group resume default"
+}
+
+func (c *groupResumeCmd) Run(a *app, parent *groupCmd) error {
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	g, err := cl.ResumeGroup(a.ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	return a.print(parent.Output, g, func(t *table) { t.row(fmt.Sprintf("Group %s is resumed.", g.Name)) })
+}

@@ -1,0 +1,37 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+)
+
+type jobUpcomingCmd struct {
+	Within time.Duration `env:"BELFRY_WITHIN" default:"1h" help:"How far to look ahead; 744h is the most."`
+	Group  string        `short:"g" env:"BELFRY_JOB_GROUP" placeholder:"NAME" help:"Only jobs of this group."`
+	Limit  int           `env:"BELFRY_LIMIT" default:"100" help:"Fire times at most; 500 is the most."`
+}
+
+func (*jobUpcomingCmd) Help() string {
+	return "What a pause holds up is left out.\n\nExample:\n\n    belfry job upcoming --within 24h --group default"
+}
+
+func (c *jobUpcomingCmd) Run(a *app, parent *jobCmd) error {
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	u, err := cl.Upcoming(a.ctx, c.Within, c.Group, c.Limit)
+	if err != nil {
+		return err
+	}
+	if u.Cut {
+		fmt.Fprintf(a.stderr, "There are more; this is all up to %s\n", people(u.Through.Time))
+	}
+	return a.print(parent.Output, u, func(t *table) {
+		t.row("FIRE TIME", "DUE", "JOB", "ID")
+		for _, f := range u.Items {
+			t.row(f.FireTime, f.DueAt, shown(f.Group+"/"+f.JobName, 80), f.JobID)
+		}
+	})
+}

@@ -1,0 +1,176 @@
+package cli
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+
+	"github.com/belfryhq/belfry/internal/client"
+)
+
+type userCmd struct {
+	connection
+	List   userListCmd   `cmd:"" help:"List users."`
+	Create userCreateCmd `cmd:"" help:"Make a user."`
+	Set    userSetCmd    `cmd:"" help:"Change a user's role, groups or password; disable and enable."`
+	Delete userDeleteCmd `cmd:"" help:"Delete users, with their tokens."`
+}
+
+func userTable(t *table, users ...client.User) {
+	t.row("ID", "NAME", "ROLE", "GROUPS", "DISABLED", "CREATED")
+	for _, u := range users {
+		t.row(u.ID, u.Username, u.Role, u.Groups, u.Disabled, u.CreatedAt)
+	}
+}
+
+type userListCmd struct{}
+
+func (*userListCmd) Help() string { return "Example:\n\n    belfry user list" }
+
+func (c *userListCmd) Run(a *app, parent *userCmd) error {
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	users, err := cl.Users(a.ctx, mostListed)
+	if err != nil {
+		return err
+	}
+	return a.print(parent.Output, users, func(t *table) { userTable(t, users...) })
+}
+
+type userCreateCmd struct {
+	Name          string   `arg:"" help:"The user's name: a-z, 0-9, _ and -."`
+	Role          string   `required:"" env:"BELFRY_USER_ROLE" enum:"admin,operator,viewer" help:"What the user may do: admin, operator or viewer."`
+	Groups        []string `name:"group" short:"g" env:"BELFRY_USER_GROUPS" placeholder:"NAME" help:"Groups that an operator or viewer is confined to."`
+	PasswordStdin bool     `env:"BELFRY_PASSWORD_STDIN" help:"Read the password from standard input instead of asking for it."`
+}
+
+func (*userCreateCmd) Help() string {
+	return "Examples:\n\n    belfry user create ann --role operator --group default\n    belfry user create bob --role viewer --group default --password-stdin < secret"
+}
+
+func (c *userCreateCmd) Run(a *app, parent *userCmd) error {
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	password, err := a.newPassword(c.PasswordStdin)
+	if err != nil {
+		return err
+	}
+	u, err := cl.CreateUser(a.ctx, client.NewUser{Username: c.Name, Password: password, Role: c.Role, Groups: c.Groups})
+	if err != nil {
+		return err
+	}
+	return a.print(parent.Output, u, func(t *table) { userTable(t, u) })
+}
+
+// newPassword reads a password from standard input, or asks for it on a terminal.
+func (a *app) newPassword(stdin bool) (string, error) {
+	terminal, interactive := fileOf(a.stdin)
+	switch {
+	case stdin:
+		return readLine(bufio.NewReader(a.stdin))
+	case interactive:
+		return a.askTwice(terminal)
+	}
+	return "", &usageError{"--password-stdin is required: there is no terminal to ask on"}
+}
+
+// askTwice asks for a new password until it is given twice alike.
+func (a *app) askTwice(terminal *os.File) (string, error) {
+	for {
+		first, err := a.askPassword(terminal)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprint(a.stderr, "Again. ")
+		second, err := a.askPassword(terminal)
+		if err != nil || first == second {
+			return first, err
+		}
+		fmt.Fprintln(a.stderr, "These were two different passwords.")
+	}
+}
+
+type userSetCmd struct {
+	Name          string   `arg:"" help:"The user's name."`
+	Role          string   `env:"BELFRY_USER_ROLE" enum:",admin,operator,viewer" default:"" help:"What the user may do from now on: admin, operator or viewer."`
+	Groups        []string `name:"group" short:"g" env:"BELFRY_USER_GROUPS" placeholder:"NAME" help:"Groups that an operator or viewer is confined to from now on, instead of those before."`
+	Disable       bool     `env:"BELFRY_USER_DISABLE" help:"Log the user out, and let neither passwords nor tokens in."`
+	Enable        bool     `env:"BELFRY_USER_ENABLE" help:"Let a disabled user in again."`
+	Password      bool     `env:"BELFRY_USER_PASSWORD" help:"Ask for a new password; the user's log-ins end."`
+	PasswordStdin bool     `env:"BELFRY_PASSWORD_STDIN" help:"Read a new password from standard input; the user's log-ins end."`
+}
+
+func (*userSetCmd) Help() string {
+	return "What is not named stays.\n\nExamples:\n\n    belfry user set ann --role viewer --group default --group tools\n" +
+		"    belfry user set ann --disable\n    belfry user set ann --password-stdin < secret"
+}
+
+func (c *userSetCmd) Run(a *app, parent *userCmd) error {
+	change, err := c.change()
+	if err != nil {
+		return err
+	}
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	if c.Password || c.PasswordStdin {
+		password, err := a.newPassword(c.PasswordStdin)
+		if err != nil {
+			return err
+		}
+		change.Password = &password
+	}
+	u, err := cl.ChangeUser(a.ctx, c.Name, change)
+	if err != nil {
+		return err
+	}
+	return a.print(parent.Output, u, func(t *table) { userTable(t, u) })
+}
+
+func (c *userSetCmd) change() (change client.UserChange, err error) {
+	if c.Disable && c.Enable {
+		return change, &usageError{"give --disable or --enable, not both"}
+	}
+	if c.Role != "" {
+		change.Role = &c.Role
+	}
+	if len(c.Groups) > 0 {
+		change.Groups = &c.Groups
+	}
+	if c.Disable || c.Enable {
+		change.Disabled = &c.Disable
+	}
+	if change == (client.UserChange{}) && !c.Password && !c.PasswordStdin {
+		return change, &usageError{"say what to change: --role, --group, --disable, --enable or --password-stdin"}
+	}
+	return change, nil
+}
+
+type userDeleteCmd struct {
+	Names []string `arg:"" name:"name" help:"Names of users."`
+}
+
+func (*userDeleteCmd) Help() string { return "Example:\n\n    belfry user delete ann" }
+
+func (c *userDeleteCmd) Run(a *app, parent *userCmd) error {
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	return a.each(c.Names, func(name string) error {
+		if err := cl.DeleteUser(a.ctx, name); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.stdout, "%s deleted\n", printable(name))
+		return nil
+	})
+}

@@ -1,0 +1,124 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// SentEvent says what an event did.
+type SentEvent struct {
+	EventID    domain.RunID      `json:"event_id"`
+	Repeated   bool              `json:"repeated"` // it had been accepted before
+	RunIDs     []domain.RunID    `json:"run_ids"`
+	Deliveries []domain.Delivery `json:"deliveries"`
+}
+
+// SendEvent sends an event with any JSON for data. With a key it takes effect once, however often it is sent; then it is
+// also tried again where the server was away.
+func (c *Client) SendEvent(ctx context.Context, name string, data json.RawMessage, key string) (SentEvent, error) {
+	var out SentEvent
+	if key == "" {
+		return out, c.call(ctx, http.MethodPost, "/events/"+url.PathEscape(name), nil, data, &out)
+	}
+	ctx = context.WithValue(ctx, idempotencyKey{}, key)
+	backoff := firstBackoff
+	for try := 1; ; try++ {
+		err := c.call(ctx, http.MethodPost, "/events/"+url.PathEscape(name), nil, data, &out)
+		if err == nil || try == readTries || !passing(err) || !sleep(ctx, backoff) {
+			return out, err
+		}
+		backoff *= 4
+	}
+}
+
+// idempotencyKey is the context's key for the header of that name.
+type idempotencyKey struct{}
+
+// EventFilter selects events; an empty field selects all.
+type EventFilter struct {
+	Name     string // or a pattern
+	From, To *domain.Instant
+}
+
+// Events lists up to most events, newest first.
+func (c *Client) Events(ctx context.Context, f EventFilter, most int) ([]domain.Event, error) {
+	q := values("name", f.Name)
+	if f.From != nil {
+		q.Set("from", f.From.String())
+	}
+	if f.To != nil {
+		q.Set("to", f.To.String())
+	}
+	return list[domain.Event](ctx, c, "/events", q, most)
+}
+
+// Event returns one event with what became of it.
+func (c *Client) Event(ctx context.Context, id domain.RunID) (domain.Event, error) {
+	return answer[domain.Event](ctx, c, http.MethodGet, "/events/"+id.String(), nil, nil)
+}
+
+// EventTriggerFilter selects event triggers; an empty field selects all.
+type EventTriggerFilter struct {
+	Group string
+	JobID domain.JobID
+	Name  string // the pattern, as it is written
+}
+
+// EventTriggers lists up to most event triggers.
+func (c *Client) EventTriggers(ctx context.Context, f EventTriggerFilter, most int) ([]domain.EventTrigger, error) {
+	q := values("group", f.Group, "name", f.Name)
+	if f.JobID != 0 {
+		q.Set("job_id", strconv.FormatInt(int64(f.JobID), 10))
+	}
+	return list[domain.EventTrigger](ctx, c, "/event-triggers", q, most)
+}
+
+func eventTriggerPath(id int64) string { return "/event-triggers/" + strconv.FormatInt(id, 10) }
+
+// EventTrigger returns the event trigger of an id.
+func (c *Client) EventTrigger(ctx context.Context, id int64) (domain.EventTrigger, error) {
+	return answer[domain.EventTrigger](ctx, c, http.MethodGet, eventTriggerPath(id), nil, nil)
+}
+
+// CreateEventTrigger makes an event trigger of a spec: a domain.EventTriggerSpec, or any value that encodes to its JSON.
+func (c *Client) CreateEventTrigger(ctx context.Context, spec any) (domain.EventTrigger, error) {
+	return answer[domain.EventTrigger](ctx, c, http.MethodPost, "/event-triggers", nil, spec)
+}
+
+// ReplaceEventTrigger puts a spec in the place of an event trigger's. If it carries a version, and the trigger has another
+// one by now, the answer is 409.
+func (c *Client) ReplaceEventTrigger(ctx context.Context, id int64, spec any) (domain.EventTrigger, error) {
+	return answer[domain.EventTrigger](ctx, c, http.MethodPut, eventTriggerPath(id), nil, spec)
+}
+
+// DeleteEventTrigger deletes an event trigger.
+func (c *Client) DeleteEventTrigger(ctx context.Context, id int64) error {
+	return c.call(ctx, http.MethodDelete, eventTriggerPath(id), nil, nil, nil)
+}
+
+// DeadLetters lists up to most messages that could not be taken, oldest first, of a kind or of all.
+func (c *Client) DeadLetters(ctx context.Context, kind string, most int) ([]domain.DeadLetter, error) {
+	return list[domain.DeadLetter](ctx, c, "/dead-letters", values("kind", kind), most)
+}
+
+func letterPath(seq uint64) string { return "/dead-letters/" + strconv.FormatUint(seq, 10) }
+
+// DeadLetter returns one message that could not be taken.
+func (c *Client) DeadLetter(ctx context.Context, seq uint64) (domain.DeadLetter, error) {
+	return answer[domain.DeadLetter](ctx, c, http.MethodGet, letterPath(seq), nil, nil)
+}
+
+// ReplayDeadLetter has a message taken again.
+func (c *Client) ReplayDeadLetter(ctx context.Context, seq uint64) error {
+	return c.call(ctx, http.MethodPost, letterPath(seq)+"/replay", nil, nil, nil)
+}
+
+// DeleteDeadLetter deletes a message that could not be taken.
+func (c *Client) DeleteDeadLetter(ctx context.Context, seq uint64) error {
+	return c.call(ctx, http.MethodDelete, letterPath(seq), nil, nil, nil)
+}

@@ -1,0 +1,35 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// Span selects finished runs; what is nil or empty is left to the server.
+type Span struct {
+	From, To *domain.Instant
+	Group    string
+}
+
+func (s Span) values(more ...string) []string {
+	pairs := append([]string{"group", s.Group}, more...)
+	if s.From != nil {
+		pairs = append(pairs, "from", s.From.String())
+	}
+	if s.To != nil {
+		pairs = append(pairs, "to", s.To.String())
+	}
+	return pairs
+}
+
+// Overview says how things stand, and what finished within the span.
+func (c *Client) Overview(ctx context.Context, s Span) (domain.Overview, error) {
+	return answer[domain.Overview](ctx, c, http.MethodGet, "/overview", values(s.values()...), nil)
+}
+
+// RunReport counts the runs that finished within the span, by steps such as "1h".
+func (c *Client) RunReport(ctx context.Context, s Span, step string) (domain.RunReport, error) {
+	return answer[domain.RunReport](ctx, c, http.MethodGet, "/reports/runs", values(s.values("step", step)...), nil)
+}

@@ -1,0 +1,73 @@
+package domain
+
+// RunCounts says what finished within some stretch of time.
+type RunCounts struct {
+	Runs      int64 `json:"runs"`
+	Succeeded int64 `json:"succeeded"`
+	Failed    int64 `json:"failed"`
+	Cancelled int64 `json:"cancelled"`
+	Skipped   int64 `json:"skipped"`
+	// SuccessRate is succeeded of succeeded and failed; nil where there is neither.
+	SuccessRate *float64 `json:"success_rate"`
+	// Lateness of first starts: half, and 99 of 100, started within so many milliseconds; nil where none started.
+	LatenessP50MS *int64 `json:"lateness_p50_ms"`
+	LatenessP99MS *int64 `json:"lateness_p99_ms"`
+	// Reasons counts those that did not succeed, by reason.
+	Reasons map[string]int64 `json:"reasons"`
+	// MeanDurationMS is the mean time from the start of the last attempt to its end; nil where nothing finished.
+	MeanDurationMS *int64 `json:"mean_duration_ms"`
+}
+
+// ReportPoint is what finished from At on, for one step.
+type ReportPoint struct {
+	At Instant `json:"at"`
+	RunCounts
+}
+
+// RunReport is a time series of finished runs. Steps in which nothing finished are there, with zeros.
+type RunReport struct {
+	From           Instant       `json:"from"`
+	To             Instant       `json:"to"`
+	Step           Duration      `json:"step"`
+	CountedThrough Instant       `json:"counted_through"`
+	Total          RunCounts     `json:"total"`
+	Points         []ReportPoint `json:"points"`
+}
+
+// LiveCounts is how things stand now.
+type LiveCounts struct {
+	Pending   int64 `json:"pending"` // due, and about to be fired
+	Held      int64 `json:"held"`
+	Queued    int64 `json:"queued"`
+	Running   int64 `json:"running"`
+	Retrying  int64 `json:"retrying"`
+	Instances int   `json:"instances"` // that send heartbeats, those that drain among them
+	Draining  int   `json:"draining"`
+	Slots     int   `json:"slots"`
+	SlotsUsed int   `json:"slots_used"`
+	Groups    int   `json:"groups"`
+	Jobs      int64 `json:"jobs"`
+	Enabled   int64 `json:"jobs_enabled"`
+}
+
+// RecentFailure is a run that failed lately.
+type RecentFailure struct {
+	RunID      RunID    `json:"run_id"`
+	JobID      JobID    `json:"job_id"`
+	JobName    string   `json:"job_name"`
+	Group      string   `json:"group"`
+	Reason     Reason   `json:"reason"`
+	Message    string   `json:"message"`
+	FinishedAt *Instant `json:"finished_at"`
+}
+
+// Overview is the state of things at a glance.
+type Overview struct {
+	From           Instant         `json:"from"`
+	To             Instant         `json:"to"`
+	CountedThrough Instant         `json:"counted_through"`
+	Counts         RunCounts       `json:"counts"`
+	Missed         int64           `json:"missed"` // fire times that went to the missed ledger from From to To
+	Now            LiveCounts      `json:"now"`
+	RecentFailures []RecentFailure `json:"recent_failures"`
+}

@@ -1,0 +1,345 @@
+package event
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/operators"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// The bounds of filters.
+const (
+	MaxFilterBytes = 4096
+	costMax        = 100_000         // as cel-go counts: about one for each step, a tenth for each character of a text
+	evalMax        = 5 * time.Second // the last resort
+	checkEvery     = 16              // turns of a loop
+)
+
+// Filter is a compiled filter. It may be used by many goroutines.
+type Filter struct{ program cel.Program }
+
+// environment is what filters are compiled in. It is made once, as that takes milliseconds, and never changes.
+var environment = sync.OnceValues(func() (*cel.Env, error) {
+	return cel.NewCustomEnv(
+		cel.StdLib(),
+		cel.ClearMacros(),
+		cel.Macros(cel.HasMacro, cel.AllMacro, cel.ExistsMacro, cel.ExistsOneMacro, cel.FilterMacro, cel.MapMacro, cel.MapFilterMacro),
+		cel.ParserExpressionSizeLimit(MaxFilterBytes), cel.ParserRecursionLimit(100),
+		cel.Variable("event.id", cel.StringType), cel.Variable("event.name", cel.StringType),
+		cel.Variable("event.source", cel.StringType), cel.Variable("event.type", cel.StringType),
+		cel.Variable("event.subject", cel.StringType), cel.Variable("event.key", cel.StringType),
+		cel.Variable("event.time", cel.TimestampType), cel.Variable("event.data", cel.DynType),
+	)
+})
+
+// CompileFilter compiles a filter; nil for an empty one, which lets everything pass. The error says where it is wrong.
+func CompileFilter(source string) (*Filter, error) {
+	if strings.TrimSpace(source) == "" {
+		return nil, nil
+	}
+	if len(source) > MaxFilterBytes {
+		return nil, fmt.Errorf("is %d bytes long; at most %d are allowed", len(source), MaxFilterBytes)
+	}
+	env, err := environment()
+	if err != nil {
+		return nil, fmt.Errorf("make the environment of filters: %w", err)
+	}
+	checked, issues := env.Compile(source)
+	if issues.Err() != nil {
+		first := issues.Errors()[0]
+		return nil, fmt.Errorf("line %d, column %d: %s", first.Location.Line(), first.Location.Column()+1, first.Message)
+	}
+	if out := checked.OutputType(); !out.IsExactType(types.BoolType) && !out.IsExactType(types.DynType) {
+		return nil, fmt.Errorf("must be true or false, not a value of type %s", out)
+	}
+	native := checked.NativeRep()
+	if e := (sizes{}).check(native.Expr()); e != nil {
+		at := native.SourceInfo().GetStartLocation(e.id)
+		return nil, fmt.Errorf("line %d, column %d: %s", at.Line(), at.Column()+1, e.why)
+	}
+	program, err := env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(costMax), cel.CostTracking(costs{}), cel.InterruptCheckFrequency(checkEvery))
+	if err != nil {
+		return nil, err // such as a bad regular expression
+	}
+	return &Filter{program}, nil
+}
+
+// Pass evaluates the filter.
+func (f *Filter) Pass(ctx context.Context, v *View) (pass bool, err error) {
+	if f == nil {
+		return true, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, evalMax)
+	defer cancel()
+	defer func() {
+		if r := recover(); r != nil {
+			pass, err = false, fmt.Errorf("evaluating it panicked: %v", r)
+		}
+	}()
+	variables, err := v.variables()
+	if err != nil {
+		return false, err
+	}
+	out, _, err := f.program.ContextEval(ctx, variables)
+	if err != nil {
+		return false, err
+	}
+	pass, ok := out.Value().(bool)
+	if !ok {
+		return false, fmt.Errorf("it says neither true nor false, but a value of type %s", out.Type().TypeName())
+	}
+	return pass, nil
+}
+
+// View is what filters and templates see of one event. Its data are read when the first of them asks: most events match
+// nothing. It is for one goroutine.
+type View struct {
+	id       domain.RunID
+	in       *Incoming
+	at       time.Time
+	floats   func() (any, error) // numbers as CEL has those of JSON
+	integers func() (any, error) // whole numbers as such, as templates print them
+}
+
+// NewView prepares an event that is to be accepted under an id.
+func NewView(id domain.RunID, in *Incoming) *View {
+	v := &View{id: id, in: in, at: in.Time}
+	if v.at.IsZero() {
+		v.at = id.Time()
+	}
+	v.floats = sync.OnceValues(func() (any, error) { return decode(in.Data, toFloat) })
+	v.integers = sync.OnceValues(func() (any, error) { return decode(in.Data, toInteger) })
+	return v
+}
+
+func (v *View) variables() (map[string]any, error) {
+	data, err := v.floats()
+	return map[string]any{
+		"event.id": v.id.String(), "event.name": v.in.Name, "event.source": v.in.Source, "event.type": v.in.Type,
+		"event.subject": v.in.Subject, "event.key": v.in.Key, "event.time": v.at, "event.data": data,
+	}, err
+}
+
+// decode reads JSON, with its numbers as number makes them.
+func decode(data []byte, number func(json.Number) any) (any, error) {
+	var v any
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		return nil, fmt.Errorf("read the event's data: %w", err)
+	}
+	return numbers(v, number), nil
+}
+
+// numbers replaces the numbers of a value.
+func numbers(v any, number func(json.Number) any) any {
+	switch v := v.(type) {
+	case json.Number:
+		return number(v)
+	case []any:
+		for i := range v {
+			v[i] = numbers(v[i], number)
+		}
+	case map[string]any:
+		for k := range v {
+			v[k] = numbers(v[k], number)
+		}
+	}
+	return v
+}
+
+// toFloat makes infinity of what is beyond all numbers.
+func toFloat(n json.Number) any {
+	f, _ := n.Float64() // the only error is of the range
+	return f
+}
+
+// toInteger keeps whole numbers whole, and what no number can hold as it was written.
+func toInteger(n json.Number) any {
+	if i, err := n.Int64(); err == nil {
+		return i
+	}
+	if f, err := n.Float64(); err == nil {
+		return f
+	}
+	return n.String()
+}
+
+// sizes refuses expressions that could build values much larger than what they are made of. See the package's comment.
+type sizes struct {
+	only string // within what map makes: its own variable; else empty
+}
+
+type fault struct {
+	id  int64
+	why string
+}
+
+func (s sizes) check(e ast.Expr) *fault {
+	switch e.Kind() {
+	case ast.LiteralKind, ast.UnspecifiedExprKind:
+		return nil
+	case ast.IdentKind:
+		if s.only != "" && e.AsIdent() != s.only {
+			return &fault{e.ID(), "what map makes may use its own variable only"}
+		}
+		return nil
+	case ast.SelectKind:
+		return s.check(e.AsSelect().Operand())
+	case ast.CallKind:
+		return s.call(e)
+	case ast.ListKind, ast.MapKind:
+		if !constant(e) {
+			return &fault{e.ID(), "a list or map that is written down may hold constants only"}
+		}
+		return nil
+	case ast.ComprehensionKind:
+		return s.comprehension(e)
+	case ast.StructKind:
+	}
+	return &fault{e.ID(), "messages cannot be made here"}
+}
+
+func (s sizes) call(e ast.Expr) *fault {
+	c := e.AsCall()
+	if s.only != "" && c.FunctionName() == operators.Add {
+		return &fault{e.ID(), "what map makes may not add"}
+	}
+	args := c.Args()
+	if c.FunctionName() == "matches" && (len(args) == 0 || args[len(args)-1].Kind() != ast.LiteralKind) {
+		return &fault{e.ID(), "the regular expression must be a constant"}
+	}
+	if c.IsMemberFunction() {
+		if f := s.check(c.Target()); f != nil {
+			return f
+		}
+	}
+	for _, arg := range args {
+		if f := s.check(arg); f != nil {
+			return f
+		}
+	}
+	return nil
+}
+
+func (s sizes) comprehension(e ast.Expr) *fault {
+	if s.only != "" {
+		return &fault{e.ID(), "what map makes may not loop"}
+	}
+	c := e.AsComprehension()
+	if f := s.check(c.IterRange()); f != nil {
+		return f
+	}
+	return s.step(c, c.LoopStep())
+}
+
+// step checks what a macro does with each element. Those of filter and map add to their result: nobody else can name it.
+func (s sizes) step(c ast.ComprehensionExpr, e ast.Expr) *fault {
+	if e.Kind() != ast.CallKind {
+		return s.check(e)
+	}
+	call := e.AsCall()
+	args := call.Args()
+	result := func(e ast.Expr) bool { return e.Kind() == ast.IdentKind && e.AsIdent() == c.AccuVar() }
+	switch {
+	case call.FunctionName() == operators.Conditional && len(args) == 3 && result(args[2]):
+		if f := s.check(args[0]); f != nil {
+			return f
+		}
+		return s.step(c, args[1])
+	case call.FunctionName() == operators.Add && len(args) == 2 && result(args[0]) && args[1].Kind() == ast.ListKind && args[1].AsList().Size() == 1:
+		return sizes{only: c.IterVar()}.check(args[1].AsList().Elements()[0])
+	}
+	return s.check(e)
+}
+
+// constant reports whether a value is written down in full.
+func constant(e ast.Expr) bool {
+	switch e.Kind() {
+	case ast.LiteralKind:
+		return true
+	case ast.ListKind:
+		for _, el := range e.AsList().Elements() {
+			if !constant(el) {
+				return false
+			}
+		}
+		return true
+	case ast.MapKind:
+		for _, entry := range e.AsMap().Entries() {
+			m := entry.AsMapEntry()
+			if !constant(m.Key()) || !constant(m.Value()) {
+				return false
+			}
+		}
+		return true
+	case ast.CallKind: // a negative number
+		c := e.AsCall()
+		return c.FunctionName() == operators.Negate && constant(c.Args()[0])
+	case ast.UnspecifiedExprKind, ast.ComprehensionKind, ast.IdentKind, ast.SelectKind, ast.StructKind:
+	}
+	return false
+}
+
+// costs accounts for what cel-go counts as one step, although it goes through values of any size: adding and comparing
+// where the types are not known before.
+type costs struct{}
+
+// CallCost implements interpreter.ActualCostEstimator.
+func (costs) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {
+	size := 0
+	switch function {
+	case operators.Add:
+		size = weigh(result, weightMax)
+	case operators.Equals, operators.NotEquals, operators.In:
+		for _, arg := range args {
+			size += weigh(arg, weightMax)
+		}
+	default:
+		return nil // cel-go's own
+	}
+	cost := uint64(1 + size/10)
+	return &cost
+}
+
+// weightMax is more than any filter may cost.
+const weightMax = 20 * costMax
+
+// weigh returns how many characters and elements a value has in all its layers, most at the most.
+func weigh(v ref.Val, most int) int {
+	weight := 1
+	switch v := v.(type) {
+	case types.String:
+		weight += len(v)
+	case types.Bytes:
+		weight += len(v)
+	case traits.Lister:
+		for it := v.Iterator(); weight < most && it.HasNext() == types.True; {
+			weight += weigh(it.Next(), most-weight)
+		}
+	case traits.Mapper:
+		for it := v.Iterator(); weight < most && it.HasNext() == types.True; {
+			key := it.Next()
+			weight += weigh(key, most-weight)
+			if value, found := v.Find(key); found && weight < most {
+				weight += weigh(value, most-weight)
+			}
+		}
+	}
+	return min(weight, most)
+}
+
+var errTooLong = errors.New("it took too long")

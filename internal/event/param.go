@@ -1,0 +1,355 @@
+package event
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"text/template"
+	"text/template/parse"
+	"time"
+	"unicode/utf8"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// The bounds of templates.
+const (
+	stepsMax = 50_000  // turns of all loops together
+	workMax  = 4 << 20 // bytes that functions return, together
+)
+
+// Param is a compiled template of a param. It may be used by many goroutines.
+type Param struct{ template *template.Template }
+
+// builtins are Go's own functions that make no text, so that nothing grows by them.
+var builtins = []string{"and", "or", "not", "eq", "ne", "lt", "le", "gt", "ge", "len", "index", "slice"}
+
+// turn is called in each turn of a loop; no template can name it.
+const turn = "belfry_turn"
+
+const paramName = "param"
+
+// CompileParam compiles a template; nil for an empty one, which stands for the event's data as JSON. The error says
+// where it is wrong.
+func CompileParam(source string) (*Param, error) {
+	if source == "" {
+		return nil, nil
+	}
+	if len(source) > domain.MaxParamBytes {
+		return nil, fmt.Errorf("is %d bytes long; at most %d are allowed", len(source), domain.MaxParamBytes)
+	}
+	if !utf8.ValidString(source) || strings.ContainsRune(source, 0) {
+		return nil, errors.New("must be UTF-8 without a NUL")
+	}
+	tree := parse.New(paramName)
+	tree.Mode = parse.SkipFuncCheck
+	trees := make(map[string]*parse.Tree)
+	if _, err := tree.Parse(source, "", "", trees); err != nil {
+		return nil, errors.New(placed(err))
+	}
+	if len(trees) > 1 || len(trees) == 1 && trees[paramName] == nil {
+		return nil, errors.New("define and block are not allowed: a param is one template")
+	}
+	w := walk{source: source}
+	w.list(tree.Root)
+	if w.fault != "" {
+		return nil, errors.New(w.fault)
+	}
+	t, err := template.New(paramName).Option("missingkey=error").Funcs((&work{}).functions()).AddParseTree(paramName, tree)
+	if err != nil {
+		return nil, errors.New(placed(err))
+	}
+	return &Param{t}, nil
+}
+
+// placed turns a template error's "template: param:1:2: …" into "line 1, column 2: …".
+func placed(err error) string {
+	text := strings.TrimPrefix(err.Error(), "template: "+paramName+":")
+	at, rest, ok := strings.Cut(text, ": ")
+	if !ok {
+		return text
+	}
+	var line, column int
+	switch n, _ := fmt.Sscanf(at, "%d:%d", &line, &column); n {
+	case 1:
+		return fmt.Sprintf("line %d: %s", line, rest)
+	case 2:
+		return fmt.Sprintf("line %d, column %d: %s", line, column+1, rest)
+	}
+	return text
+}
+
+// Render makes the param of an event: valid UTF-8 without a NUL, domain.MaxParamBytes long at most.
+func (p *Param) Render(ctx context.Context, v *View) (text string, err error) {
+	if p == nil {
+		if n := len(v.in.Data); n > domain.MaxParamBytes {
+			return "", fmt.Errorf("the event's data are %d bytes long, a param has at most %d; pick from them by a template", n, domain.MaxParamBytes)
+		}
+		return string(v.in.Data), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, evalMax)
+	defer cancel()
+	w := &work{ctx: ctx}
+	t, err := p.template.Clone()
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			text, err = "", fmt.Errorf("executing it panicked: %v", r)
+		}
+	}()
+	fields, err := v.fields()
+	if err != nil {
+		return "", err
+	}
+	var out bounded
+	if err := t.Funcs(w.functions()).Execute(&out, fields); err != nil {
+		var exec template.ExecError
+		if errors.As(err, &exec) {
+			return "", errors.New(placed(exec))
+		}
+		return "", err
+	}
+	switch text := out.String(); {
+	case strings.ContainsRune(text, 0):
+		return "", errors.New("what it made has a NUL")
+	case !utf8.ValidString(text):
+		return "", errors.New("what it made is not UTF-8")
+	default:
+		return text, nil
+	}
+}
+
+// fields is the dot of templates.
+func (v *View) fields() (map[string]any, error) {
+	data, err := v.integers()
+	return map[string]any{"event": map[string]any{
+		"id": v.id.String(), "name": v.in.Name, "source": v.in.Source, "type": v.in.Type, "subject": v.in.Subject,
+		"key": v.in.Key, "time": domain.At(v.at).String(), "data": data,
+	}}, err
+}
+
+// bounded is a buffer that takes no more than a param may have.
+type bounded struct{ bytes.Buffer }
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > domain.MaxParamBytes {
+		return 0, fmt.Errorf("what it makes is over %d bytes long", domain.MaxParamBytes)
+	}
+	return b.Buffer.Write(p)
+}
+
+// work counts what one execution does.
+type work struct {
+	ctx   context.Context //nolint:containedctx // it lives as long as one execution
+	turns int
+	bytes int
+}
+
+func (w *work) functions() template.FuncMap {
+	return template.FuncMap{
+		turn:      w.turn,
+		"json":    w.json,
+		"default": orDefault,
+		"upper":   func(s string) (string, error) { return w.text(strings.ToUpper(s)) },
+		"lower":   func(s string) (string, error) { return w.text(strings.ToLower(s)) },
+		"trim":    func(s string) (string, error) { return w.text(strings.TrimSpace(s)) },
+		"join":    w.join,
+		"date":    w.date,
+	}
+}
+
+// ownFunctions are those of functions that templates may name.
+var ownFunctions = []string{"json", "default", "upper", "lower", "trim", "join", "date"}
+
+// turn ends loops that take too many turns.
+func (w *work) turn() (string, error) {
+	if w.turns++; w.turns > stepsMax {
+		return "", fmt.Errorf("its loops take over %d turns", stepsMax)
+	}
+	return "", w.goOn()
+}
+
+func (w *work) goOn() error {
+	if w.ctx.Err() != nil {
+		return errTooLong
+	}
+	return nil
+}
+
+// text counts a text that a function returns.
+func (w *work) text(s string) (string, error) {
+	if w.bytes += len(s); w.bytes > workMax {
+		return "", fmt.Errorf("its functions make over %d bytes", workMax)
+	}
+	return s, w.goOn()
+}
+
+func (w *work) json(v any) (string, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return "", err
+	}
+	return w.text(strings.TrimSuffix(b.String(), "\n"))
+}
+
+func (w *work) join(separator string, list any) (string, error) {
+	elements, ok := list.([]any)
+	if !ok {
+		return "", fmt.Errorf("join needs a list, not %s", kindOf(list))
+	}
+	var b strings.Builder
+	for i, e := range elements {
+		if i > 0 {
+			b.WriteString(separator)
+		}
+		switch e := e.(type) {
+		case string:
+			b.WriteString(e)
+		case int64, float64, bool:
+			fmt.Fprint(&b, e)
+		default:
+			return "", fmt.Errorf("join needs a list of texts and numbers; element %d is %s", i, kindOf(e))
+		}
+		if b.Len() > domain.MaxParamBytes {
+			return "", fmt.Errorf("join makes over %d bytes", domain.MaxParamBytes)
+		}
+	}
+	return w.text(b.String())
+}
+
+// date writes an instant by a layout of Go's package time.
+func (w *work) date(layout, instant string) (string, error) {
+	t, err := time.Parse(time.RFC3339, instant)
+	if err != nil {
+		return "", fmt.Errorf("date needs an instant such as .event.time, not %q", clip(instant))
+	}
+	if len(layout) > 100 {
+		return "", errors.New("date's layout has over 100 characters")
+	}
+	return w.text(t.UTC().Format(layout))
+}
+
+func orDefault(fallback, v any) any {
+	if v == nil || v == "" {
+		return fallback
+	}
+	return v
+}
+
+func kindOf(v any) string {
+	switch v.(type) {
+	case nil:
+		return "nothing"
+	case string:
+		return "a text"
+	case int64, float64:
+		return "a number"
+	case bool:
+		return "true or false"
+	case []any:
+		return "a list"
+	}
+	return "an object"
+}
+
+func clip(s string) string {
+	if len(s) > 64 {
+		return strings.ToValidUTF8(s[:64], "") + "…"
+	}
+	return s
+}
+
+// walk looks through a template for what it may not have, and makes its loops count their turns.
+type walk struct {
+	source string
+	fault  string // the first
+}
+
+func (w *walk) refuse(at parse.Pos, why string) {
+	if w.fault != "" {
+		return
+	}
+	before := w.source[:min(int(at), len(w.source))]
+	line := strings.Count(before, "\n") + 1
+	column := utf8.RuneCountInString(before[strings.LastIndexByte(before, '\n')+1:]) + 1
+	w.fault = fmt.Sprintf("line %d, column %d: %s", line, column, why)
+}
+
+func (w *walk) list(l *parse.ListNode) {
+	if l == nil {
+		return
+	}
+	for _, n := range l.Nodes {
+		w.node(n)
+	}
+}
+
+func (w *walk) node(n parse.Node) {
+	switch n := n.(type) {
+	case *parse.ActionNode:
+		w.pipe(n.Pipe)
+	case *parse.IfNode:
+		w.branch(&n.BranchNode)
+	case *parse.WithNode:
+		w.branch(&n.BranchNode)
+	case *parse.RangeNode:
+		w.branch(&n.BranchNode)
+		call := &parse.PipeNode{NodeType: parse.NodePipe, Pos: n.Pos, Line: n.Line, Cmds: []*parse.CommandNode{
+			{NodeType: parse.NodeCommand, Pos: n.Pos, Args: []parse.Node{parse.NewIdentifier(turn).SetPos(n.Pos)}}}}
+		count := &parse.ActionNode{NodeType: parse.NodeAction, Pos: n.Pos, Line: n.Line, Pipe: call}
+		n.List.Nodes = append([]parse.Node{count}, n.List.Nodes...)
+	case *parse.TemplateNode:
+		w.refuse(n.Pos, "template and block are not allowed: a param is one template")
+	case *parse.TextNode, *parse.CommentNode, *parse.BreakNode, *parse.ContinueNode:
+	default:
+		w.refuse(n.Position(), "this is not allowed here")
+	}
+}
+
+func (w *walk) branch(b *parse.BranchNode) {
+	w.pipe(b.Pipe)
+	w.list(b.List)
+	w.list(b.ElseList)
+}
+
+func (w *walk) pipe(p *parse.PipeNode) {
+	if p == nil {
+		return
+	}
+	for _, c := range p.Cmds {
+		for _, arg := range c.Args {
+			w.argument(arg)
+		}
+	}
+}
+
+func (w *walk) argument(n parse.Node) {
+	switch n := n.(type) {
+	case *parse.IdentifierNode:
+		if !known(n.Ident) {
+			w.refuse(n.Pos, fmt.Sprintf("there is no function %s; there are %s, %s", clip(n.Ident), strings.Join(ownFunctions, ", "), strings.Join(builtins, ", ")))
+		}
+	case *parse.PipeNode:
+		w.pipe(n)
+	case *parse.ChainNode:
+		w.argument(n.Node)
+	}
+}
+
+func known(function string) bool {
+	for _, list := range [][]string{builtins, ownFunctions} {
+		for _, f := range list {
+			if f == function {
+				return true
+			}
+		}
+	}
+	return false
+}

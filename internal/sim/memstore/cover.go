@@ -1,0 +1,121 @@
+package memstore
+
+import (
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// later reports whether an admission comes after another one of its slot.
+func later(a, b *domain.Admission) bool {
+	c := a.DueAt.Compare(b.DueAt)
+	return c > 0 || (c == 0 && compareID(a.RunID, b.RunID) > 0)
+}
+
+func newest(in []domain.Admission) map[slotKey]domain.Admission {
+	out := make(map[slotKey]domain.Admission)
+	for _, a := range in {
+		k := slotOf(a.Def, a.Instance)
+		if b, known := out[k]; !known || later(&a, &b) {
+			out[k] = a
+		}
+	}
+	return out
+}
+
+// outdone ends runs of a batch that another one of it covers, and returns the others.
+func (s *Store) outdone(in []domain.Admission, out *domain.Admitted, fireable func(*domain.Admission) bool) []domain.Admission {
+	var due []domain.Admission
+	now := s.Now()
+	for _, a := range in {
+		k, takes := slotFor(a.Def, a.Instance)
+		if a.Def.Block == domain.BlockCoverEarly && takes && !a.DueAt.After(now) && fireable(&a) && s.db.owner(k) != a.Owner() {
+			due = append(due, a)
+		}
+	}
+	first := newest(due)
+	gone := make(map[domain.RunID]bool)
+	var ended []domain.Ended
+	for _, a := range due {
+		if by := first[slotOf(a.Def, a.Instance)]; by.Owner() != a.Owner() {
+			gone[a.RunID] = true
+			ended = append(ended, coveredBy(a.RunID, a.Attempt, by.Owner(), now))
+		}
+	}
+	s.settleBlocked(ended, out)
+	return slices.DeleteFunc(slices.Clone(in), func(a domain.Admission) bool { return gone[a.RunID] })
+}
+
+func coveredBy(id domain.RunID, attempt int, by domain.RunID, now time.Time) domain.Ended {
+	return domain.Ended{
+		RunID: id, Attempt: attempt, Outcome: domain.OutcomeSkipped, Reason: domain.ReasonCovered,
+		Message: "run " + by.String() + " of the job covers it", FinishedAt: now,
+	}
+}
+
+func (s *Store) settleBlocked(ended []domain.Ended, out *domain.Admitted) {
+	if len(ended) == 0 {
+		return
+	}
+	settled := s.settle(ended)
+	out.Ended = append(out.Ended, settled.Changes...)
+	out.Released = append(out.Released, settled.Released...)
+}
+
+// cover ends what runs that are due find at their slot, for each slot.
+func (s *Store) cover(in []domain.Admission, out *domain.Admitted) {
+	for k, by := range newest(in) {
+		comers := slices.DeleteFunc(slices.Clone(in), func(a domain.Admission) bool { return slotOf(a.Def, a.Instance) != k })
+		s.coverAt(k, by, comers, out)
+	}
+}
+
+func (s *Store) coverAt(k slotKey, by domain.Admission, comers []domain.Admission, out *domain.Admitted) {
+	db, now := s.db, s.Now()
+	owner := db.owner(k)
+	of := func(r *Run) domain.RunID { due := r.Due(); return due.Owner() }
+	owners := db.liveSorted(func(r *Run) bool {
+		return r.JobID == k.job && of(r) == owner && (k.instance == "" || r.Instance == k.instance)
+	})
+	held := db.liveSorted(func(r *Run) bool { return r.Held && r.JobID == k.job && r.HeldOn == k.instance })
+	var skipped []domain.Ended
+	for _, r := range slices.Concat(owners, held) {
+		me := by.Owner()
+		if o := of(r); o != me && compareID(me, o) < 0 && (db.live[by.RunID].Admitted || by.DueAt.Before(r.DueAt)) {
+			for _, a := range comers {
+				skipped = append(skipped, coveredBy(a.RunID, a.Attempt, o, now))
+			}
+			s.settleBlocked(skipped, out)
+			return
+		}
+	}
+	var hold []domain.Admission
+	for _, a := range comers {
+		if a.Owner() == by.Owner() {
+			hold = append(hold, a)
+		} else {
+			skipped = append(skipped, coveredBy(a.RunID, a.Attempt, by.Owner(), now))
+		}
+	}
+	for _, r := range held {
+		if of(r) != by.Owner() {
+			skipped = append(skipped, coveredBy(r.ID, r.Attempt, by.Owner(), now))
+		}
+	}
+	s.settleBlocked(skipped, out)
+	ended := s.hold(hold, out)
+	for _, r := range owners {
+		switch {
+		case r.Instance == "":
+			e := coveredBy(r.ID, r.Attempt, by.Owner(), now)
+			e.Outcome = domain.OutcomeCancelled
+			ended = append(ended, e)
+		case !r.KillRequested:
+			r.KillRequested, r.KillRequestedAt, r.KillReason = true, db.now(), domain.ReasonCovered
+			out.Kills = append(out.Kills, r.LiveRun)
+			out.Bound = slices.DeleteFunc(out.Bound, func(b domain.LiveRun) bool { return b.ID == r.ID })
+		}
+	}
+	s.settleBlocked(ended, out)
+}

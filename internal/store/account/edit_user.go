@@ -1,0 +1,87 @@
+package account
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account/sqlcgen"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+)
+
+// User returns the user of a name. NotFound: there is none.
+func (s *Store) User(ctx context.Context, name string) (User, error) {
+	u, err := s.q.UserByName(ctx, name)
+	return toUser(u), noUser(err)
+}
+
+func noUser(err error) error {
+	if err = pgerr.Translate(err); err != nil && domain.CodeOf(err) == domain.NotFound {
+		return domain.NewError(domain.NotFound, "there is no such user")
+	}
+	return err
+}
+
+// EditUser changes role, groups and whether a user is disabled by edit, and the password where one is given. Who is
+// disabled, or gets another password, is logged out. Conflict: nobody would be left who may do everything.
+func (s *Store) EditUser(ctx context.Context, name, password string, edit func(*User)) (before, after User, err error) {
+	hash := ""
+	if password != "" {
+		if err := CheckPassword("password", password); err != nil {
+			return before, after, err
+		}
+		if hash, err = s.hash(ctx, password); err != nil {
+			return before, after, err
+		}
+	}
+	err = s.changeUser(ctx, name, func(q *sqlcgen.Queries, u sqlcgen.User) error {
+		before = toUser(u)
+		next := toUser(u)
+		edit(&next)
+		row, err := q.UpdateUser(ctx, sqlcgen.UpdateUserParams{
+			ID: u.ID, Role: string(next.Role), Groups: append([]string{}, next.Groups...), Disabled: next.Disabled, PasswordHash: hash,
+		})
+		if err != nil {
+			return err
+		}
+		after = toUser(row)
+		if hash == "" && !after.Disabled {
+			return nil
+		}
+		return q.EndSessions(ctx, u.ID)
+	})
+	return before, after, err
+}
+
+// DeleteUser deletes a user with all log-ins and tokens. Conflict: nobody would be left who may do everything.
+func (s *Store) DeleteUser(ctx context.Context, name string) (deleted User, err error) {
+	err = s.changeUser(ctx, name, func(q *sqlcgen.Queries, u sqlcgen.User) error {
+		deleted = toUser(u)
+		return q.DeleteUser(ctx, u.ID)
+	})
+	return deleted, err
+}
+
+// changeUser runs change on a user, and takes it back if it leaves no admin.
+func (s *Store) changeUser(ctx context.Context, name string, change func(*sqlcgen.Queries, sqlcgen.User) error) error {
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		q := s.q.WithTx(tx)
+		if err := q.LockUsers(ctx); err != nil {
+			return err
+		}
+		u, err := q.UserByName(ctx, name)
+		if err != nil {
+			return noUser(err)
+		}
+		if err := change(q, u); err != nil {
+			return err
+		}
+		left, err := q.HasAdmin(ctx)
+		if err == nil && !left {
+			return domain.NewError(domain.Conflict, "this is the last admin; make another one first")
+		}
+		return err
+	})
+	return pgerr.Translate(err)
+}

@@ -1,0 +1,154 @@
+package store
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/sqlcgen"
+)
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// comer draws a run of one of two jobs that comes due around noon, a shard of a broadcast perhaps.
+func comer(t *rapid.T, defs []*domain.Definition) Admission {
+	id := domain.RunID{byte(rapid.IntRange(1, 9).Draw(t, "id"))}
+	a := Admission{Def: rapid.SampledFrom(defs).Draw(t, "job")}
+	a.RunID, a.JobID, a.Attempt = id, a.Def.JobID, 1
+	a.DueAt = noon.Add(time.Duration(rapid.IntRange(-3, 2).Draw(t, "due")) * time.Millisecond)
+	a.Instance = rapid.SampledFrom([]string{"", "i1", "i2"}).Draw(t, "instance")
+	if rapid.IntRange(0, 3).Draw(t, "shard") == 0 {
+		a.Broadcast = domain.RunID{byte(rapid.IntRange(1, 3).Draw(t, "broadcast"))}
+	}
+	return a
+}
+
+func drawDefs(t *rapid.T) []*domain.Definition {
+	var defs []*domain.Definition
+	for i := range 2 {
+		d := &domain.Definition{JobID: domain.JobID(i + 1)}
+		d.Block = rapid.SampledFrom([]domain.Block{domain.BlockCoverEarly, domain.BlockCoverEarly, domain.BlockSerial}).Draw(t, "block")
+		d.BlockScope = rapid.SampledFrom([]domain.BlockScope{domain.ScopeCluster, domain.ScopeInstance}).Draw(t, "scope")
+		defs = append(defs, d)
+	}
+	return defs
+}
+
+// Of the runs of a batch that are due at one slot of a job that covers, one is left, or the shards of one broadcast: the newest.
+// Nothing else is touched: no run that is not due, owns its slot, waits for an instance, or is of another policy.
+func TestOutdoneLeavesTheNewest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		defs := drawDefs(t)
+		var in []Admission
+		fireable := make(map[domain.RunID]bool)
+		for range rapid.IntRange(0, 8).Draw(t, "runs") {
+			a := comer(t, defs)
+			if !slices.ContainsFunc(in, func(b Admission) bool { return a.RunID == b.RunID }) {
+				in, fireable[a.RunID] = append(in, a), rapid.IntRange(0, 5).Draw(t, "fireable") > 0
+			}
+		}
+		slots := &slotSet{owners: make(map[slotKey]domain.RunID)}
+		for _, a := range in {
+			slots.owners[slotOf(a.Def, a.Instance)] = rapid.SampledFrom([]domain.RunID{{}, {1}, {99}}).Draw(t, "owner")
+		}
+		before := slices.Clone(in)
+		rest, ended := outdone(in, fireable, slots, noon)
+		if len(rest)+len(ended) != len(in) || !slices.EqualFunc(before, in, func(a, b Admission) bool { return a.RunID == b.RunID }) {
+			t.Fatalf("of %d runs %d are left and %d ended", len(in), len(rest), len(ended))
+		}
+		candidate := func(a Admission) bool {
+			return a.Def.Block == domain.BlockCoverEarly && !a.DueAt.After(noon) && fireable[a.RunID] && takes(&a) &&
+				slots.owners[slotOf(a.Def, a.Instance)] != a.Owner()
+		}
+		left := make(map[slotKey]domain.RunID)
+		for _, a := range rest {
+			if !candidate(a) {
+				continue
+			}
+			k := slotOf(a.Def, a.Instance)
+			if o, known := left[k]; known && o != a.Owner() {
+				t.Fatalf("both %s and %s are left at %v", o, a.Owner(), k)
+			}
+			left[k] = a.Owner()
+		}
+		for _, e := range ended {
+			i := slices.IndexFunc(in, func(a Admission) bool { return a.RunID == e.RunID })
+			a := in[i]
+			if !candidate(a) || e.Outcome != domain.OutcomeSkipped || e.Reason != domain.ReasonCovered {
+				t.Fatalf("%+v ended as %+v", a, e)
+			}
+			if !slices.ContainsFunc(rest, func(b Admission) bool {
+				return slotOf(b.Def, b.Instance) == slotOf(a.Def, a.Instance) && candidate(b) && !b.DueAt.Before(a.DueAt)
+			}) {
+				t.Fatalf("%+v was outdone by nothing newer", a)
+			}
+		}
+	})
+}
+
+// Of two runs at most one is the older, so that two that meet never cover each other; and what comes for the first time after
+// what it finds covers it.
+func TestOlderThanIsOneSided(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		defs := drawDefs(t)[:1]
+		a, b := comer(t, defs), comer(t, defs)
+		if a.RunID == b.RunID || a.Owner() == b.Owner() {
+			return // they do not meet
+		}
+		live := func(x Admission) domain.LiveRun {
+			r := domain.LiveRun{ID: x.RunID, JobID: x.JobID, DueAt: x.DueAt}
+			if !x.Broadcast.IsZero() {
+				r.BroadcastID = &x.Broadcast
+			}
+			return r
+		}
+		meets := func(x, y Admission, admitted bool) bool {
+			sc := &scene{by: x, owners: []domain.LiveRun{live(y)}}
+			o := sc.olderThan(admitted)
+			if !o.IsZero() && o != y.Owner() {
+				t.Fatalf("covered by %s, which is not there", o)
+			}
+			return !o.IsZero()
+		}
+		for _, admitted := range []bool{false, true} {
+			if meets(a, b, admitted) && meets(b, a, admitted) {
+				t.Fatal("each is older than the other")
+			}
+		}
+		if meets(a, b, false) && !a.DueAt.Before(b.DueAt) {
+			t.Fatal("it came later, and is taken for older")
+		}
+	})
+}
+
+// A broadcast succeeded if all its shards did, was cancelled if the others were, and failed else.
+func TestJoinedState(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := sqlcgen.Broadcast{}
+		failed := 0
+		for range rapid.IntRange(1, 20).Draw(t, "shards") {
+			b.Total++
+			switch rapid.SampledFrom([]domain.State{domain.Succeeded, domain.Cancelled, domain.Failed}).Draw(t, "end") {
+			case domain.Succeeded:
+				b.Succeeded++
+			case domain.Cancelled:
+				b.Cancelled++
+			default:
+				failed++
+			}
+		}
+		want := domain.Failed
+		switch {
+		case failed == 0 && b.Cancelled == 0:
+			want = domain.Succeeded
+		case failed == 0:
+			want = domain.Cancelled
+		}
+		if got := joinedState(b); got != want {
+			t.Fatalf("%+v is %s, want %s", b, got, want)
+		}
+	})
+}

@@ -1,0 +1,210 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+	"github.com/belfryhq/belfry/internal/store/sqlcgen"
+)
+
+// A pause writes one row, however many jobs its group has. A job comes to feel it when it comes due: whoever plans it
+// sees the pause, leaves its fire times undecided and parks it until the pause is over. Whoever plans shares a lock that
+// a pause's beginning and end take alone, so that after it nobody plans by what was before. What had been planned up to
+// then, some seconds of it, is taken back by TendPauses, which also has parked jobs looked at when a pause is over. Every
+// scheduler calls it every second, so that no pause depends on who began or ended it.
+
+// PauseGroup pauses the schedules of a group's jobs, from a quarter of a second on: what is due by then may have been
+// admitted. A group that is paused already gets the new reason and end. NotFound: there is no such group.
+func (s *Store) PauseGroup(ctx context.Context, group, reason string, until *time.Time, by string) (domain.Pause, error) {
+	var out domain.Pause
+	err := s.changePause(ctx, group, func(q *sqlcgen.Queries, active *sqlcgen.ActivePauseRow, now time.Time) error {
+		if err := domain.CheckPause(reason, until, now); err != nil {
+			return err
+		}
+		out = domain.Pause{Group: group, From: now.Add(domain.PauseAhead), Reason: reason, By: by}
+		if until != nil {
+			out.To = until.UTC().Truncate(time.Millisecond)
+		}
+		if active != nil {
+			out.From = active.FromAt.UTC()
+			return q.ChangePause(ctx, sqlcgen.ChangePauseParams{ID: active.ID, ToAt: nullable(out.To), Reason: reason, PausedBy: by})
+		}
+		return q.InsertPause(ctx, sqlcgen.InsertPauseParams{
+			GroupName: group, FromAt: out.From, ToAt: nullable(out.To), Reason: reason, PausedBy: by,
+		})
+	})
+	if err != nil {
+		return domain.Pause{}, err
+	}
+	// What is left of it when this takes too long, or fails, the schedulers do.
+	for more := true; more && err == nil && ctx.Err() == nil; {
+		more, err = s.TendPauses(ctx, tendBatch)
+	}
+	return out, nil
+}
+
+// tendBatch bounds the jobs that one transaction takes back.
+const tendBatch = 500
+
+// ResumeGroup ends the pause of a group. Conflict: it is not paused. NotFound: there is no such group.
+func (s *Store) ResumeGroup(ctx context.Context, group, by string) (domain.Pause, error) {
+	var out domain.Pause
+	err := s.changePause(ctx, group, func(q *sqlcgen.Queries, active *sqlcgen.ActivePauseRow, now time.Time) error {
+		if active == nil {
+			return domain.NewError(domain.Conflict, fmt.Sprintf("group %s is not paused", group))
+		}
+		out = domain.Pause{Group: group, From: active.FromAt.UTC(), To: now, Reason: active.Reason, By: active.PausedBy, ResumedBy: by}
+		return q.EndPause(ctx, sqlcgen.EndPauseParams{ID: active.ID, At: &now, ResumedBy: by})
+	})
+	return out, err
+}
+
+// changePause runs change while nobody plans, with the group's pause that is not over, if there is one.
+func (s *Store) changePause(ctx context.Context, group string, change func(*sqlcgen.Queries, *sqlcgen.ActivePauseRow, time.Time) error) error {
+	return s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
+		known, err := q.GroupExists(ctx, group)
+		if err != nil {
+			return err
+		}
+		if !known {
+			return domain.NewError(domain.NotFound, "there is no group of this name")
+		}
+		if err := q.LockPauses(ctx); err != nil {
+			return err
+		}
+		now, err := q.Now(ctx)
+		if err != nil {
+			return err
+		}
+		now = now.UTC().Truncate(time.Millisecond)
+		rows, err := q.ActivePause(ctx, sqlcgen.ActivePauseParams{GroupName: group, Now: now})
+		if err != nil {
+			return err
+		}
+		var active *sqlcgen.ActivePauseRow
+		if len(rows) > 0 {
+			active = &rows[0]
+		}
+		if err := change(q, active, now); err != nil {
+			return err
+		}
+		return notify(ctx, tx)
+	})
+}
+
+// TendPauses takes back what was planned of pauses before they began, and has jobs looked at whose pause is over, up to
+// batch jobs of each pause. It reports whether there is more to do.
+func (s *Store) TendPauses(ctx context.Context, batch int) (more bool, err error) {
+	pauses, err := s.q.OpenPauses(ctx)
+	if err != nil {
+		return false, pgerr.Translate(err)
+	}
+	for _, p := range pauses {
+		var rest bool
+		if p.Over {
+			rest, err = s.release(ctx, p, batch)
+		} else {
+			rest, err = s.takeBackPaused(ctx, p, batch)
+		}
+		if err != nil {
+			return false, err
+		}
+		more = more || rest
+	}
+	return more, nil
+}
+
+// takeBackPaused deletes planned runs that are due in a pause and puts their jobs back to the first of them.
+func (s *Store) takeBackPaused(ctx context.Context, p sqlcgen.OpenPausesRow, batch int) (more bool, err error) {
+	err = s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error {
+		to := s.Now().AddDate(100, 0, 0)
+		if p.ToAt != nil {
+			to = *p.ToAt
+		}
+		jobs, err := q.PlannedInPause(ctx, sqlcgen.PlannedInPauseParams{FromAt: p.FromAt, ToAt: to, GroupName: p.GroupName, Batch: int32(batch)})
+		if err != nil {
+			return err
+		}
+		more = len(jobs) == batch
+		if len(jobs) > 0 {
+			if _, err := q.LockDue(ctx, jobs); err != nil {
+				return err
+			}
+			runs, err := q.TakeBackPaused(ctx, sqlcgen.TakeBackPausedParams{JobIds: jobs, FromAt: p.FromAt, ToAt: to, GroupName: p.GroupName})
+			if err != nil {
+				return err
+			}
+			// When to look again follows from the first decision that sees the pause, as for any other job.
+			if err := q.RewindDue(ctx, rewound(runs, s.Now())); err != nil {
+				return err
+			}
+		}
+		if more {
+			return nil
+		}
+		return q.MarkTakenBack(ctx, sqlcgen.MarkTakenBackParams{ID: p.ID, ToAt: p.ToAt})
+	})
+	return more, err
+}
+
+// rewound makes the first of the fire times that were taken back of each job its next one.
+func rewound(runs []sqlcgen.TakeBackPausedRow, now time.Time) sqlcgen.RewindDueParams {
+	p := sqlcgen.RewindDueParams{NextDue: now}
+	at := make(map[int64]int, len(runs))
+	for _, r := range runs {
+		fire := orZero(r.FireTime)
+		i, known := at[r.JobID]
+		switch {
+		case !known:
+			at[r.JobID] = len(p.JobIds)
+			p.JobIds = append(p.JobIds, r.JobID)
+			p.Versions = append(p.Versions, r.JobVersion)
+			p.Fires = append(p.Fires, fire)
+		case fire.Before(p.Fires[i]):
+			p.Fires[i] = fire
+		}
+	}
+	return p
+}
+
+// release has parked jobs looked at.
+func (s *Store) release(ctx context.Context, p sqlcgen.OpenPausesRow, batch int) (more bool, err error) {
+	again, err := s.q.PausedNow(ctx, p.GroupName)
+	if err != nil {
+		return false, pgerr.Translate(err)
+	}
+	if !again { // else the end of the new pause has them looked at
+		n, err := s.q.ReleaseParked(ctx, sqlcgen.ReleaseParkedParams{GroupName: p.GroupName, Batch: int32(batch)})
+		if err != nil {
+			return false, pgerr.Translate(err)
+		}
+		if n == int64(batch) {
+			return true, nil
+		}
+		still, err := s.q.StillParked(ctx, p.GroupName)
+		if err != nil || still {
+			return false, pgerr.Translate(err) // somebody holds them: in a second
+		}
+	}
+	return false, pgerr.Translate(s.q.MarkReleased(ctx, p.ID))
+}
+
+// pausesSince returns, by group, the pauses that are not over or ended after since, in the transaction of a decision.
+func pausesSince(ctx context.Context, q *sqlcgen.Queries, since time.Time) (map[string][]domain.Pause, error) {
+	rows, err := q.PausesForPlanning(ctx, since)
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	out := make(map[string][]domain.Pause)
+	for _, r := range rows {
+		out[r.GroupName] = append(out[r.GroupName], domain.Pause{
+			Group: r.GroupName, From: r.FromAt.UTC(), To: orZero(r.ToAt).UTC(), Reason: r.Reason, By: r.PausedBy, ResumedBy: r.ResumedBy,
+		})
+	}
+	return out, nil
+}

@@ -1,0 +1,275 @@
+package store_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store"
+)
+
+// ahead puts the clock of a store with ownClock forward.
+func ahead(t testing.TB, s *store.Store, d time.Duration) {
+	t.Helper()
+	exec(t, s, `UPDATE belfry.test_clock SET ahead = ahead + $1::interval`, d)
+	if err := s.SyncClock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func planDue(t testing.TB, s *store.Store) store.Planned {
+	t.Helper()
+	out, err := s.PlanDue(t.Context(), 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func tend(t testing.TB, s *store.Store) {
+	t.Helper()
+	for more := true; more; {
+		var err error
+		if more, err = s.TendPauses(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func pauseGroup(t testing.TB, s *store.Store, until time.Duration) domain.Pause {
+	t.Helper()
+	var end *time.Time
+	if until != 0 {
+		at := s.Now().Add(until)
+		end = &at
+	}
+	p, err := s.PauseGroup(t.Context(), "g", "new disks", end, "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// A pause takes back what is planned, costs nothing while it lasts, and leaves misfires by policy.
+func TestPauseOfAGroup(t *testing.T) {
+	s, _ := open(t)
+	ownClock(t, s)
+	skip := create(t, s, "skip", everySecond)
+	once := create(t, s, "once", everySecond, func(sp *domain.JobSpec) { sp.Misfire = domain.MisfireFireOnce })
+	all := create(t, s, "all", everySecond, func(sp *domain.JobSpec) { sp.Misfire = domain.MisfireFireAll })
+	exec(t, s, `INSERT INTO groups (name, token_sha256) VALUES ('other', 'y')`)
+	other := create(t, s, "other", everySecond, func(sp *domain.JobSpec) { sp.Group = "other" })
+	if n := len(planDue(t, s).Runs); n < 28 {
+		t.Fatalf("%d runs were planned", n)
+	}
+	p := pauseGroup(t, s, 0)
+	if n := query[int64](t, s, `SELECT count(*) FROM runs_live WHERE group_name = 'g' AND due_at >= $1`, p.From); n != 0 {
+		t.Fatalf("%d planned runs are due in the pause", n)
+	}
+	exec(t, s, `DELETE FROM runs_live WHERE group_name = 'g'`) // as if they had run
+	if n := query[int64](t, s, `SELECT count(*) FROM runs_live WHERE job_id = $1 AND due_at >= $2`, other.ID, p.From); n < 7 {
+		t.Fatalf("%d runs are left of the group that is not paused", n)
+	}
+	ahead(t, s, 20*time.Second)
+	if got := planDue(t, s); len(got.Runs) == 0 || got.Runs[0].JobID != other.ID {
+		t.Fatalf("planned in the pause: %+v", got.Runs)
+	}
+	if got := planDue(t, s); got.Jobs > 1 {
+		t.Fatalf("%d jobs are looked at, though three are parked", got.Jobs)
+	}
+	ids, err := s.Trigger(t.Context(), skip.ID, domain.Trigger{Cause: domain.CauseManual})
+	if err != nil || len(ids) != 1 {
+		t.Fatalf("a trigger in the pause: %v %v", ids, err)
+	}
+	ended, err := s.ResumeGroup(t.Context(), "g", "bob")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tend(t, s)
+	planDue(t, s)
+	expected := ended.To.Unix() - p.From.Unix() // fire times are whole seconds
+	for job, made := range map[domain.JobID]int64{skip.ID: 0, once.ID: 1, all.ID: expected} {
+		misfires := query[int64](t, s, `SELECT count(*) FROM runs_live WHERE job_id = $1 AND cause = 'misfire' AND fire_time BETWEEN $2 AND $3`, job, p.From, ended.To)
+		missed := query[int64](t, s, `SELECT COALESCE(sum(count), 0)::bigint FROM missed WHERE job_id = $1 AND why LIKE 'group g was paused from % by ann (new disks)%'`, job)
+		if misfires != made || misfires+missed != expected {
+			t.Errorf("job %d: %d misfires and %d missed, want %d and %d", job, misfires, missed, made, expected-made)
+		}
+		if n := query[int64](t, s, `SELECT count(*) FROM runs_live WHERE job_id = $1 AND cause = 'schedule' AND due_at >= $2`, job, ended.To); n < 5 {
+			t.Errorf("job %d: %d runs are planned after the pause", job, n)
+		}
+	}
+	if _, err := s.ResumeGroup(t.Context(), "g", "bob"); domain.CodeOf(err) != domain.Conflict {
+		t.Errorf("resumed twice: %v", err)
+	}
+	if n := query[int64](t, s, `SELECT count(*) FROM group_pauses WHERE NOT released`); n != 0 {
+		t.Errorf("%d pauses are still tended", n)
+	}
+}
+
+// A pause with an end ends by itself, at the end that it was given last.
+func TestPauseUntil(t *testing.T) {
+	s, _ := open(t)
+	ownClock(t, s)
+	job := create(t, s, "j", everySecond)
+	pauseGroup(t, s, 30*time.Second)
+	ahead(t, s, 10*time.Second)
+	planDue(t, s)
+	p := pauseGroup(t, s, 5*time.Second) // it shortens the pause that lasts
+	if n := query[int64](t, s, `SELECT count(*) FROM group_pauses`); n != 1 {
+		t.Fatalf("%d pauses", n)
+	}
+	planDue(t, s)
+	if n := query[int64](t, s, `SELECT count(*) FROM runs_live`); n != 0 {
+		t.Fatalf("%d runs in the pause", n)
+	}
+	ahead(t, s, 5*time.Second)
+	tend(t, s)
+	planDue(t, s)
+	if n := query[int64](t, s, `SELECT count(*) FROM runs_live WHERE job_id = $1 AND due_at >= $2 AND cause = 'schedule'`, job.ID, p.To); n < 5 {
+		t.Errorf("%d runs are planned after the end", n)
+	}
+	if n := query[int64](t, s, `SELECT count(*) FROM runs_live WHERE job_id = $1 AND due_at < $2`, job.ID, p.To); n != 0 {
+		t.Errorf("%d runs of the pause", n)
+	}
+}
+
+// A run that was killed before it was due does not come back when its pause is made longer, and then ended at once: what is
+// planned anew then was planned long after the pause began.
+func TestKilledBesideAPause(t *testing.T) {
+	s, _ := open(t)
+	ownClock(t, s)
+	begin := domain.At(s.Now().Add(time.Minute).Truncate(time.Second))
+	job := create(t, s, "j", everySecond, func(sp *domain.JobSpec) { sp.Schedule.StartAt = &begin })
+	until := begin.Sub(s.Now()) - 500*time.Millisecond
+	pauseGroup(t, s, until)
+	ahead(t, s, until-2*time.Second)
+	if n := len(planDue(t, s).Runs); n < 3 {
+		t.Fatalf("%d runs are planned for when the pause is over", n)
+	}
+	second := query[domain.RunID](t, s, `SELECT id FROM runs_live WHERE job_id = $1 ORDER BY due_at OFFSET 1 LIMIT 1`, job.ID)
+	if _, err := s.RequestKill(t.Context(), second, domain.ReasonKilled, "ann"); err != nil {
+		t.Fatal(err)
+	}
+	pauseGroup(t, s, begin.Sub(s.Now())+500*time.Millisecond) // the first run, and not the second
+	if _, err := s.ResumeGroup(t.Context(), "g", "ann"); err != nil {
+		t.Fatal(err)
+	}
+	tend(t, s)
+	planDue(t, s)
+	if n := query[int64](t, s, `SELECT count(*) FROM runs_live WHERE job_id = $1 AND due_at <= $2`, job.ID, begin.Add(2*time.Second)); n != 2 {
+		t.Errorf("%d of the runs are planned, want the first and the third", n)
+	}
+	if n := query[int64](t, s, `SELECT count(*) FROM runs_live WHERE id = $1`, second); n != 0 {
+		t.Error("the run that was killed is planned again")
+	}
+}
+
+// What an edit has left to the version before, as it was due by then, is not taken back by a pause that began before the
+// edit and is tended after it: nobody would plan it again.
+func TestEditBeforeAPauseIsTended(t *testing.T) {
+	s, _ := open(t)
+	ownClock(t, s)
+	job := create(t, s, "j", everySecond)
+	planDue(t, s)
+	ahead(t, s, 3*time.Second)
+	exec(t, s, `INSERT INTO group_pauses (group_name, from_at, reason, paused_by) VALUES ('g', $1, 'new disks', 'ann')`, s.Now().Add(-2*time.Second))
+	if _, _, err := s.EditJob(t.Context(), job.ID, 0, "ann", func(sp *domain.JobSpec) error { sp.Param = "new"; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	before := query[int64](t, s, `SELECT count(*) FROM runs_live WHERE job_id = $1`, job.ID)
+	tend(t, s)
+	if after := query[int64](t, s, `SELECT count(*) FROM runs_live WHERE job_id = $1`, job.ID); before < 2 || after != before {
+		t.Errorf("of %d runs that were due at the edit %d are left", before, after)
+	}
+}
+
+// Who edits, disables or deletes a job in a pause ends the version that the pause held up: its fire times go to the ledger.
+func TestEditInAPause(t *testing.T) {
+	s, _ := open(t)
+	ownClock(t, s)
+	edited := create(t, s, "edited", everySecond, func(sp *domain.JobSpec) { sp.Misfire = domain.MisfireFireAll })
+	disabled := create(t, s, "disabled", everySecond)
+	deleted := create(t, s, "deleted", everySecond)
+	p := pauseGroup(t, s, 0)
+	ahead(t, s, 10*time.Second)
+	planDue(t, s)
+	if _, _, err := s.EditJob(t.Context(), edited.ID, 0, "ann", func(sp *domain.JobSpec) error { sp.Param = "new"; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.SetEnabled(t.Context(), disabled.ID, false, 0, "ann"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.DeleteJob(t.Context(), deleted.ID, 0, "ann"); err != nil {
+		t.Fatal(err)
+	}
+	held := s.Now().Unix() - p.From.Unix()
+	for _, job := range []domain.JobID{edited.ID, disabled.ID, deleted.ID} {
+		if n := query[int64](t, s, `SELECT COALESCE(sum(count), 0)::bigint FROM missed WHERE job_id = $1 AND why LIKE '%changed meanwhile'`, job); n < held-1 || n > held+1 { // what was due just before the pause is held up with the rest
+			t.Errorf("job %d: %d fire times are in the ledger, want %d", job, n, held)
+		}
+	}
+	if n := query[int64](t, s, `SELECT count(*) FROM runs_live WHERE due_at >= $1`, p.From); n != 0 {
+		t.Errorf("%d runs in the pause", n)
+	}
+	ahead(t, s, 10*time.Second)
+	planDue(t, s)
+	if _, err := s.ResumeGroup(t.Context(), "g", "ann"); err != nil {
+		t.Fatal(err)
+	}
+	tend(t, s)
+	planDue(t, s)
+	if n := query[int64](t, s, `SELECT count(*) FROM runs_live WHERE job_id = $1 AND cause = 'misfire'`, edited.ID); n < 9 || n > 11 {
+		t.Errorf("%d misfires of the edited job, want those of the ten seconds after the edit", n)
+	}
+	if n := query[int64](t, s, `SELECT count(*) FROM runs_live WHERE job_id = $1`, disabled.ID); n != 0 {
+		t.Errorf("%d runs of the disabled job", n)
+	}
+}
+
+// A planner that began before a pause does not plan by what was: the pause waits for it.
+func TestPauseWaitsForPlanners(t *testing.T) {
+	s, _ := open(t)
+	create(t, s, "j", everySecond)
+	tx, err := s.Pool().Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context()) //nolint:errcheck // it only holds a lock
+	if _, err := tx.Exec(t.Context(), `SELECT * FROM pauses_for_planning(now())`); err != nil {
+		t.Fatal(err)
+	}
+	paused := make(chan error, 1)
+	go func() {
+		_, err := s.PauseGroup(t.Context(), "g", "new disks", nil, "ann")
+		paused <- err
+	}()
+	for query[int64](t, s, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`) == 0 {
+		select {
+		case err := <-paused:
+			t.Fatalf("paused beside a planner: %v", err)
+		default:
+		}
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-paused; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPauseRefuses(t *testing.T) {
+	s, _ := open(t)
+	past := s.Now().Add(-time.Minute)
+	_, err := s.PauseGroup(t.Context(), "g", " ", &past, "ann")
+	if domain.CodeOf(err) != domain.Invalid || !strings.Contains(err.Error(), "not valid") {
+		t.Errorf("%v", err)
+	}
+	if _, err := s.PauseGroup(t.Context(), "nobody", "x", nil, "ann"); domain.CodeOf(err) != domain.NotFound {
+		t.Errorf("%v", err)
+	}
+	if _, err := s.ResumeGroup(t.Context(), "nobody", "ann"); domain.CodeOf(err) != domain.NotFound {
+		t.Errorf("%v", err)
+	}
+}

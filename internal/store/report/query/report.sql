@@ -1,0 +1,89 @@
+-- name: Mark :one
+-- Claims the roll-up for a transaction, and says from where it goes on.
+SELECT m.through, clock_timestamp()::timestamptz AS now FROM run_stats_mark m FOR UPDATE SKIP LOCKED;
+
+-- name: RollUp :one
+-- Adds the runs settled in [lo, hi) to the statistics of their minute and hour.
+WITH r AS MATERIALIZED (
+    SELECT date_bin('1 minute', h.finished_at, 'epoch'::timestamptz) AS at, h.group_name, h.state, h.reason,
+           CASE WHEN h.lateness_ms >= 1 THEN 1 + floor(4 * ln(h.lateness_ms::float8) / ln(2::float8))::integer WHEN h.lateness_ms IS NOT NULL THEN 0 END AS bucket,
+           count(*) AS runs, coalesce(sum(greatest(extract(epoch FROM h.finished_at - h.started_at) * 1000, 0)), 0)::bigint AS duration_ms
+      FROM runs_history h
+     WHERE h.settled_at >= @lo AND h.settled_at < @hi
+     GROUP BY 1, 2, 3, 4, 5
+), s AS (
+    INSERT INTO run_stats AS t (span, at, group_name, state, reason, runs, duration_ms)
+    SELECT p.span, date_bin(make_interval(secs => p.span), r.at, 'epoch'::timestamptz), r.group_name, r.state, r.reason, sum(r.runs), sum(r.duration_ms)
+      FROM r CROSS JOIN (VALUES (60), (3600)) p (span)
+     GROUP BY 1, 2, 3, 4, 5
+    ON CONFLICT (span, at, group_name, state, reason)
+    DO UPDATE SET runs = t.runs + excluded.runs, duration_ms = t.duration_ms + excluded.duration_ms
+), l AS (
+    INSERT INTO run_lateness AS t (span, at, group_name, bucket, runs)
+    SELECT p.span, date_bin(make_interval(secs => p.span), r.at, 'epoch'::timestamptz), r.group_name, r.bucket, sum(r.runs)
+      FROM r CROSS JOIN (VALUES (60), (3600)) p (span)
+     WHERE r.bucket IS NOT NULL
+     GROUP BY 1, 2, 3, 4
+    ON CONFLICT (span, at, group_name, bucket) DO UPDATE SET runs = t.runs + excluded.runs
+)
+SELECT coalesce(sum(r.runs), 0)::bigint AS runs FROM r;
+
+-- name: SetMark :exec
+UPDATE run_stats_mark SET through = @through;
+
+-- name: Through :one
+SELECT m.through, clock_timestamp()::timestamptz AS now FROM run_stats_mark m;
+
+-- name: Stats :many
+-- Whole hours in [hour_lo, hour_hi), and minutes in [lo, hour_lo) and [hour_hi, hi), by steps of so many seconds.
+SELECT date_bin(make_interval(secs => @step_seconds::float8), s.at, 'epoch'::timestamptz)::timestamptz AS at, s.state, s.reason,
+       sum(s.runs)::bigint AS runs, sum(s.duration_ms)::bigint AS duration_ms
+  FROM run_stats s
+ WHERE (s.span = 3600 AND s.at >= @hour_lo AND s.at < @hour_hi
+        OR s.span = 60 AND s.at >= @lo AND s.at < @hour_lo
+        OR s.span = 60 AND s.at >= @hour_hi AND s.at < @hi)
+   AND (sqlc.narg('only')::text[] IS NULL OR s.group_name = ANY (sqlc.narg('only')::text[]))
+ GROUP BY 1, 2, 3;
+
+-- name: Lateness :many
+SELECT date_bin(make_interval(secs => @step_seconds::float8), s.at, 'epoch'::timestamptz)::timestamptz AS at, s.bucket, sum(s.runs)::bigint AS runs
+  FROM run_lateness s
+ WHERE (s.span = 3600 AND s.at >= @hour_lo AND s.at < @hour_hi
+        OR s.span = 60 AND s.at >= @lo AND s.at < @hour_lo
+        OR s.span = 60 AND s.at >= @hour_hi AND s.at < @hi)
+   AND (sqlc.narg('only')::text[] IS NULL OR s.group_name = ANY (sqlc.narg('only')::text[]))
+ GROUP BY 1, 2;
+
+-- name: Tail :many
+-- What has been settled since the mark and finished in [lo, hi): it is not in the statistics yet.
+SELECT date_bin(make_interval(secs => @step_seconds::float8), h.finished_at, 'epoch'::timestamptz)::timestamptz AS at, h.state, h.reason,
+       coalesce(CASE WHEN h.lateness_ms >= 1 THEN 1 + floor(4 * ln(h.lateness_ms::float8) / ln(2::float8))::integer WHEN h.lateness_ms IS NOT NULL THEN 0 END, -1)::integer AS bucket,
+       count(*) AS runs, coalesce(sum(greatest(extract(epoch FROM h.finished_at - h.started_at) * 1000, 0)), 0)::bigint AS duration_ms
+  FROM runs_history h
+ WHERE h.settled_at >= @since AND h.finished_at >= @lo AND h.finished_at < @hi
+   AND (sqlc.narg('only')::text[] IS NULL OR h.group_name = ANY (sqlc.narg('only')::text[]))
+ GROUP BY 1, 2, 3, 4;
+
+-- name: LiveRuns :many
+SELECT l.state, l.held, count(*) AS runs FROM runs_live l
+ WHERE (sqlc.narg('only')::text[] IS NULL OR l.group_name = ANY (sqlc.narg('only')::text[]))
+   AND (l.state <> 'pending' OR l.held OR l.due_at <= now())
+ GROUP BY 1, 2;
+
+-- name: JobCounts :one
+SELECT count(*) AS jobs, count(*) FILTER (WHERE j.enabled) AS enabled FROM jobs j
+ WHERE sqlc.narg('only')::text[] IS NULL OR j.group_name = ANY (sqlc.narg('only')::text[]);
+
+-- name: MissedIn :one
+SELECT coalesce(sum(m.count), 0)::bigint AS missed FROM missed m
+ WHERE m.at >= @lo AND m.at < @hi
+   AND (sqlc.narg('only')::text[] IS NULL
+        OR m.job_id IN (SELECT j.id FROM jobs j WHERE j.group_name = ANY (sqlc.narg('only')::text[])));
+
+-- name: SweepStats :execrows
+DELETE FROM run_stats WHERE ctid = ANY (ARRAY(
+    SELECT s.ctid FROM run_stats s WHERE s.span = @span AND s.at < @before LIMIT @max_rows));
+
+-- name: SweepLateness :execrows
+DELETE FROM run_lateness WHERE ctid = ANY (ARRAY(
+    SELECT s.ctid FROM run_lateness s WHERE s.span = @span AND s.at < @before LIMIT @max_rows));

@@ -1,0 +1,407 @@
+// Package report keeps and reads run statistics: how many runs finished when, how, and how late they had started.
+//
+// # Roll-up
+//
+// RollUp adds finished runs to counts by minute and by hour, group, state and reason. It goes on by settled_at, the
+// beginning of the transaction that wrote a run to the history, since finished_at may be hours before its result
+// arrives. A transaction that is still under way may yet add runs below the instant that others have passed; so the roll-up
+// stays behind the oldest transaction that writes, and twice a transaction's time behind the clock. Each run is counted
+// once: counting and moving the mark are one transaction, which holds the mark's row.
+//
+// Firing and settling know nothing of it. What they pay is a timestamp in the row and an index of block ranges.
+//
+// # Reading
+//
+// Readers add what was settled after the mark to what is rolled up, in one snapshot, so that a run counts from the moment
+// that it is final. Both parts are small: the first has rows by hour (of the edges by minute), the second is the last
+// half minute. Nothing scans the history.
+package report
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+	"github.com/belfryhq/belfry/internal/store/report/sqlcgen"
+)
+
+const (
+	// Behind is how far the roll-up stays behind the clock: twice what a transaction of the engine may take.
+	Behind = 30 * time.Second
+	// MinutesKept is how long counts by minute can be asked for.
+	MinutesKept = 72 * time.Hour
+	// HoursKept is how long those by hour can.
+	HoursKept = 400 * 24 * time.Hour
+
+	rollUpMax = time.Minute // of one transaction
+	readMax   = 10 * time.Second
+	tailMax   = 10 * time.Minute // what is read beyond the mark; further behind, readers say so
+	sweepRows = 10_000
+	leastStep = 5 * time.Second // or those who catch up would never arrive: the clock goes on
+)
+
+// Store keeps the statistics. Safe for concurrent use.
+type Store struct{ pool *pgxpool.Pool }
+
+// New makes a Store on a pool whose connections have Belfry's schema on their search path.
+func New(pool *pgxpool.Pool) *Store { return &Store{pool} }
+
+// RollUp counts what was settled in the next window of time. through is the instant up to which all is counted, now
+// the database's clock. moved is false where there is nothing to do yet, or another process does it.
+func (s *Store) RollUp(ctx context.Context, window time.Duration) (runs int64, through, now time.Time, moved bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, rollUpMax)
+	defer cancel()
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		q := sqlcgen.New(tx)
+		mark, err := q.Mark(ctx)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		through, now = mark.Through, mark.Now
+		safe := now.Add(-Behind)
+		var oldest *time.Time
+		// Sessions of other users hide when their transactions began; for them there is the distance to the clock.
+		if err := tx.QueryRow(ctx, `SELECT min(xact_start) FROM pg_stat_activity
+			WHERE datname = current_database() AND backend_xid IS NOT NULL AND pid <> pg_backend_pid()`).Scan(&oldest); err != nil {
+			return err
+		}
+		if oldest != nil && oldest.Before(safe) {
+			safe = *oldest
+		}
+		upto := through.Add(window)
+		if safe.Before(upto) {
+			upto = safe
+		}
+		if upto.Sub(through) < min(window, leastStep) {
+			return nil
+		}
+		if err := byIndex(ctx, tx); err != nil {
+			return err
+		}
+		if runs, err = q.RollUp(ctx, sqlcgen.RollUpParams{Lo: &through, Hi: &upto}); err != nil {
+			return err
+		}
+		if err := q.SetMark(ctx, upto); err != nil {
+			return err
+		}
+		through, moved = upto, true
+		return nil
+	})
+	return runs, through, now, moved, pgerr.Translate(err)
+}
+
+// byIndex leaves the planner no way to the history but the index of block ranges, whatever its statistics say.
+func byIndex(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, `SET LOCAL enable_seqscan = off; SET LOCAL enable_indexscan = off`)
+	return err
+}
+
+// Tend keeps the statistics small and the index of block ranges complete, a bounded piece of it. Blocks that the index
+// does not describe yet are read by every roll-up.
+func (s *Store) Tend(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, rollUpMax)
+	defer cancel()
+	var parts []uint32
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `SELECT inhrelid FROM pg_inherits WHERE inhparent = 'runs_history_settled'::regclass ORDER BY 1 DESC`)
+		if err != nil {
+			return err
+		}
+		parts, err = pgx.CollectRows(rows, pgx.RowTo[uint32])
+		return err
+	})
+	if err != nil {
+		return pgerr.Translate(err)
+	}
+	for _, part := range parts {
+		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			// Who waits longer for a vacuum's lock ends the vacuum.
+			if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '100ms'`); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, `SELECT brin_summarize_new_values($1::oid::regclass)`, part)
+			return err
+		})
+		if err != nil && ctx.Err() != nil {
+			return pgerr.Translate(err)
+		}
+		// A vacuum has the table, or its day was dropped: both are well.
+	}
+	return s.sweep(ctx)
+}
+
+func (s *Store) sweep(ctx context.Context) error {
+	q := sqlcgen.New(s.pool)
+	now := time.Now()
+	for span, kept := range map[int32]time.Duration{60: MinutesKept + time.Hour, 3600: HoursKept + 24*time.Hour} {
+		for {
+			n, err := q.SweepStats(ctx, sqlcgen.SweepStatsParams{Span: span, Before: now.Add(-kept), MaxRows: sweepRows})
+			if err != nil {
+				return pgerr.Translate(err)
+			}
+			m, err := q.SweepLateness(ctx, sqlcgen.SweepLatenessParams{Span: span, Before: now.Add(-kept), MaxRows: sweepRows})
+			if err != nil {
+				return pgerr.Translate(err)
+			}
+			if n < sweepRows && m < sweepRows {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// Scope selects what is counted.
+type Scope struct {
+	Only     []string  // groups; nil: all, empty: none
+	From, To time.Time // of finished_at; widened to whole minutes, further back than MinutesKept to whole hours
+}
+
+// Count is what finished in some stretch of time.
+type Count struct {
+	At       time.Time // its beginning
+	Runs     map[domain.State]int64
+	Reasons  map[domain.Reason]int64 // of those that did not succeed
+	Duration time.Duration           // of all of them together
+	late     map[int32]int64
+}
+
+// NewCount returns a Count of nothing.
+func NewCount(at time.Time) *Count {
+	return &Count{At: at, Runs: map[domain.State]int64{}, Reasons: map[domain.Reason]int64{}, late: map[int32]int64{}}
+}
+
+// Merge adds what other counts.
+func (c *Count) Merge(other *Count) {
+	for state, n := range other.Runs {
+		c.Runs[state] += n
+	}
+	for reason, n := range other.Reasons {
+		c.Reasons[reason] += n
+	}
+	for bucket, n := range other.late {
+		c.late[bucket] += n
+	}
+	c.Duration += other.Duration
+}
+
+// All returns how many runs finished.
+func (c *Count) All() (n int64) {
+	for _, runs := range c.Runs {
+		n += runs
+	}
+	return n
+}
+
+// Late returns the lateness within which the share p of the started runs stayed, in milliseconds: the upper bound of the
+// bucket that it falls into, at most a fifth too high. nil: none started.
+func (c *Count) Late(p float64) *int64 {
+	var all int64
+	most := int32(0)
+	for bucket, n := range c.late {
+		all += n
+		most = max(most, bucket)
+	}
+	if all == 0 {
+		return nil
+	}
+	need, seen := int64(math.Ceil(p*float64(all))), int64(0)
+	for bucket := int32(0); bucket <= most; bucket++ {
+		if seen += c.late[bucket]; seen >= max(need, 1) {
+			ms := upperBound(bucket)
+			return &ms
+		}
+	}
+	return nil
+}
+
+// upperBound returns the largest whole number of milliseconds in a bucket.
+func upperBound(bucket int32) int64 {
+	if bucket <= 0 {
+		return 0
+	}
+	lowest := int64(math.Ceil(math.Pow(2, float64(bucket-1)/4)))
+	return max(int64(math.Ceil(math.Pow(2, float64(bucket)/4)))-1, lowest)
+}
+
+// Counts is what was read.
+type Counts struct {
+	Scope
+	Now     time.Time
+	Through time.Time // all that was settled before is counted
+	Steps   []*Count  // by time; those in which nothing finished are left out
+}
+
+// Totals returns what finished within the scope, as one step.
+func (s *Store) Totals(ctx context.Context, scope Scope) (Counts, error) {
+	return s.counts(ctx, scope, 0)
+}
+
+// Series returns what finished within the scope by steps, which begin at multiples of step since 1970. The scope is
+// widened to whole steps. A step is a multiple of a minute within MinutesKept, or of an hour.
+func (s *Store) Series(ctx context.Context, scope Scope, step time.Duration) (Counts, error) {
+	return s.counts(ctx, scope, step)
+}
+
+func (s *Store) counts(ctx context.Context, scope Scope, step time.Duration) (Counts, error) {
+	ctx, cancel := context.WithTimeout(ctx, readMax)
+	defer cancel()
+	out := Counts{Scope: scope}
+	if scope.Only != nil && len(scope.Only) == 0 {
+		out.Now = time.Now()
+		out.Through = out.Now
+		return out, nil
+	}
+	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		q := sqlcgen.New(tx)
+		mark, err := q.Through(ctx)
+		if err != nil {
+			return err
+		}
+		out.Now, out.Through = mark.Now.UTC(), mark.Through.UTC()
+		r := rangeOf(scope, step, out.Now)
+		out.From, out.To = r.lo, r.hi
+		steps := make(map[int64]*Count)
+		at := func(t time.Time) *Count {
+			if step == 0 {
+				t = r.lo
+			}
+			c := steps[t.Unix()]
+			if c == nil {
+				c = NewCount(t.UTC())
+				steps[t.Unix()] = c
+				out.Steps = append(out.Steps, c)
+			}
+			return c
+		}
+		seconds := step.Seconds()
+		if step == 0 {
+			seconds = time.Hour.Seconds()
+		}
+		stats, err := q.Stats(ctx, sqlcgen.StatsParams{StepSeconds: seconds, HourLo: r.hourLo, HourHi: r.hourHi, Lo: r.lo, Hi: r.hi, Only: scope.Only})
+		if err != nil {
+			return err
+		}
+		for _, x := range stats {
+			at(x.At).add(x.State, x.Reason, x.Runs, x.DurationMs)
+		}
+		late, err := q.Lateness(ctx, sqlcgen.LatenessParams{StepSeconds: seconds, HourLo: r.hourLo, HourHi: r.hourHi, Lo: r.lo, Hi: r.hi, Only: scope.Only})
+		if err != nil {
+			return err
+		}
+		for _, x := range late {
+			at(x.At).late[x.Bucket] += x.Runs
+		}
+		if out.Now.Sub(out.Through) > tailMax || !r.hi.After(r.lo) {
+			return nil
+		}
+		if err := byIndex(ctx, tx); err != nil {
+			return err
+		}
+		tail, err := q.Tail(ctx, sqlcgen.TailParams{StepSeconds: seconds, Since: &mark.Through, Lo: r.lo, Hi: r.hi, Only: scope.Only})
+		if err != nil {
+			return err
+		}
+		for _, x := range tail {
+			c := at(x.At)
+			c.add(x.State, x.Reason, x.Runs, x.DurationMs)
+			if x.Bucket >= 0 {
+				c.late[x.Bucket] += x.Runs
+			}
+		}
+		out.Through = out.Now
+		return nil
+	})
+	slices.SortFunc(out.Steps, func(a, b *Count) int { return a.At.Compare(b.At) })
+	return out, pgerr.Translate(err)
+}
+
+func (c *Count) add(state, reason string, runs, durationMS int64) {
+	c.Runs[domain.State(state)] += runs
+	if reason != "" && domain.State(state) != domain.Succeeded {
+		c.Reasons[domain.Reason(reason)] += runs
+	}
+	c.Duration += time.Duration(durationMS) * time.Millisecond
+}
+
+// span is a stretch of time: whole hours within, minutes at the edges.
+type span struct{ lo, hourLo, hourHi, hi time.Time }
+
+func rangeOf(scope Scope, step time.Duration, now time.Time) span {
+	down := func(t time.Time, d time.Duration) time.Time {
+		return time.Unix(t.Unix()-mod(t.Unix(), int64(d/time.Second)), 0).UTC()
+	}
+	up := func(t time.Time, d time.Duration) time.Time {
+		if f := down(t, d); f.Before(t) {
+			return f.Add(d)
+		}
+		return down(t, d)
+	}
+	unit := step
+	if step == 0 {
+		if unit = time.Minute; now.Sub(scope.From) > MinutesKept {
+			unit = time.Hour
+		}
+	}
+	r := span{lo: down(scope.From, unit), hi: up(scope.To, unit)}
+	r.hourLo, r.hourHi = up(r.lo, time.Hour), down(r.hi, time.Hour)
+	if r.hourHi.Before(r.hourLo) || step > 0 && step%time.Hour != 0 {
+		r.hourLo, r.hourHi = r.hi, r.hi
+	}
+	return r
+}
+
+func mod(n, d int64) int64 { return ((n % d) + d) % d }
+
+// Present is how things stand now.
+type Present struct {
+	Pending, Held, Queued, Running, Retrying int64 // unfinished runs; pending: due and about to be fired
+	Jobs, Enabled                            int64
+	Missed                                   int64 // fire times that went to the missed ledger within the scope
+}
+
+// Present returns how things stand now, and what was missed within the scope.
+func (s *Store) Present(ctx context.Context, scope Scope) (Present, error) {
+	ctx, cancel := context.WithTimeout(ctx, readMax)
+	defer cancel()
+	q := sqlcgen.New(s.pool)
+	var p Present
+	live, err := q.LiveRuns(ctx, scope.Only)
+	if err != nil {
+		return p, pgerr.Translate(err)
+	}
+	for _, l := range live {
+		switch domain.State(l.State) {
+		case domain.Pending:
+			if l.Held {
+				p.Held += l.Runs
+			} else {
+				p.Pending += l.Runs
+			}
+		case domain.Queued:
+			p.Queued += l.Runs
+		case domain.Running:
+			p.Running += l.Runs
+		case domain.Retrying:
+			p.Retrying += l.Runs
+		case domain.Succeeded, domain.Failed, domain.Cancelled, domain.Skipped: // never in the live table
+		}
+	}
+	jobs, err := q.JobCounts(ctx, scope.Only)
+	if err != nil {
+		return p, pgerr.Translate(err)
+	}
+	p.Jobs, p.Enabled = jobs.Jobs, jobs.Enabled
+	p.Missed, err = q.MissedIn(ctx, sqlcgen.MissedInParams{Lo: scope.From, Hi: scope.To, Only: scope.Only})
+	return p, pgerr.Translate(err)
+}

@@ -1,0 +1,283 @@
+// Package retention ends what is kept for long enough: whole days by the server's settings, and single runs by the
+// retention of their job.
+//
+// # Days
+//
+// History, attempts and logs lie in partitions by day of the run id. A day that is older than the server's retention of
+// runs is dropped, which costs nothing however many runs it has. Where jobs that keep their runs for longer have runs in it,
+// the day is written anew with those runs alone, once, and then stands in the place of the old one: that costs reading and
+// writing the runs that stay. It is dropped when no job wants longer any more. A rewritten day bears a mark, so that the
+// audit does not look for the runs that went.
+//
+// # Single runs
+//
+// Runs of a job whose retention has passed, while their day stays, are deleted in batches by the index of the job. That
+// costs what deleting rows costs, and is bounded in a pass: 100,000 runs of one job.
+//
+// Logs go with their runs, or earlier, by the server's retention of logs. The runs of a deleted job are kept as the server
+// says.
+package retention
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+)
+
+// Keeper ends what is kept for long enough. Any number of them may work; one does at a time.
+type Keeper struct{ pool *pgxpool.Pool }
+
+// New returns a Keeper on a pool whose connections have Belfry's schema on their search path.
+func New(pool *pgxpool.Pool) *Keeper { return &Keeper{pool} }
+
+const (
+	batchRuns  = 1000
+	batchesMax = 100 // of a job in a pass
+
+	// Kept is the mark of a day that was written anew, a comment on its table; HistoryDays of the view knows it.
+	Kept = "belfry: kept for jobs that keep longer"
+)
+
+// job is a job with a retention of its own.
+type job struct {
+	id    int64
+	keeps time.Duration
+}
+
+// pass is one look at all that is kept.
+type pass struct {
+	*Keeper
+	now        time.Time
+	runs, logs time.Duration
+	jobs       []job
+}
+
+// Keep ends what is kept for longer than runs and logs say, or than its job says.
+func (k *Keeper) Keep(ctx context.Context, runs, logs time.Duration) error {
+	conn, err := k.pool.Acquire(ctx)
+	if err != nil {
+		return pgerr.Translate(err)
+	}
+	defer conn.Release()
+	var mine bool
+	const lock = `hashtextextended('belfry.retention', 0)`
+	if err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock(`+lock+`)`).Scan(&mine); err != nil || !mine {
+		return pgerr.Translate(err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if _, err := conn.Exec(ctx, `SELECT pg_advisory_unlock(`+lock+`)`); err != nil {
+			_ = conn.Conn().Close(ctx) // which unlocks
+		}
+	}()
+	p := &pass{Keeper: k, runs: runs, logs: logs}
+	if err := p.read(ctx); err != nil {
+		return pgerr.Translate(err)
+	}
+	// A day that somebody is reading must not keep the rest.
+	faults := []error{pgerr.Translate(p.days(ctx))}
+	for _, j := range p.jobs {
+		if err := p.expire(ctx, j); err != nil {
+			faults = append(faults, pgerr.Translate(err))
+			break
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func (p *pass) read(ctx context.Context) error {
+	rows, err := p.pool.Query(ctx, `SELECT id, spec->>'retention', clock_timestamp() FROM jobs WHERE spec->>'retention' <> ''`)
+	if err != nil {
+		return err
+	}
+	var id int64
+	var text string
+	if _, err := pgx.ForEachRow(rows, []any{&id, &text, &p.now}, func() error {
+		if d, err := time.ParseDuration(text); err == nil && d > 0 {
+			p.jobs = append(p.jobs, job{id, d})
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	return p.pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&p.now)
+}
+
+// days drops days, or writes them anew.
+func (p *pass) days(ctx context.Context) error {
+	rows, err := p.pool.Query(ctx, `SELECT p.relname, c.relname, coalesce(obj_description(c.oid, 'pg_class'), '') = $1
+		FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_class p ON p.oid = i.inhparent
+		WHERE p.relname IN ('runs_history', 'run_attempts', 'late_results', 'run_logs')
+		  AND p.relnamespace = current_schema()::regnamespace
+		ORDER BY right(c.relname, 8), p.relname = 'runs_history'`, Kept)
+	if err != nil {
+		return err
+	}
+	type part struct {
+		Parent, Name string
+		Kept         bool
+	}
+	parts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[part])
+	if err != nil {
+		return err
+	}
+	var faults []error
+	for _, part := range parts {
+		suffix := part.Name[strings.LastIndexByte(part.Name, '_')+1:]
+		day, err := time.Parse("20060102", suffix)
+		if err != nil {
+			continue
+		}
+		age := p.now.Sub(day.AddDate(0, 0, 1))
+		keepers := p.keepers(age)
+		switch {
+		case part.Parent == "run_logs":
+			if age >= p.logs {
+				err = p.drop(ctx, part.Name)
+			}
+		case age < p.runs:
+		case len(keepers) == 0:
+			err = p.drop(ctx, part.Name)
+		case part.Parent != "runs_history" || part.Kept: // what belongs to runs is written anew with them, which come last
+		default:
+			err = p.rewrite(ctx, suffix, keepers)
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("end %s: %w", part.Name, err))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// keepers returns the jobs that want runs of such an age.
+func (p *pass) keepers(age time.Duration) (ids []int64) {
+	for _, j := range p.jobs {
+		if j.keeps > age {
+			ids = append(ids, j.id)
+		}
+	}
+	return ids
+}
+
+// locked runs do in a transaction that may take a day out of its table. That takes a lock for which all readers and writers of
+// the table must wait, so that it is only tried for a moment: whoever reads a long report at this hour is not waited
+// for, and the next hour comes.
+func (p *pass) locked(ctx context.Context, do func(exec func(sql string, args ...any) error) error) error {
+	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
+		exec := func(sql string, args ...any) error {
+			_, err := tx.Exec(ctx, sql, args...)
+			return err
+		}
+		// One at a time: two that drop the same partition, or one beside make_day, meet in the catalogue.
+		if err := exec(`SELECT pg_advisory_xact_lock(hashtextextended('belfry.make_day', 0))`); err != nil {
+			return err
+		}
+		if err := exec(`SET LOCAL lock_timeout = '200ms'`); err != nil {
+			return err
+		}
+		return do(exec)
+	})
+}
+
+func (p *pass) drop(ctx context.Context, table string) error {
+	return p.locked(ctx, func(exec func(string, ...any) error) error {
+		return exec(`DROP TABLE IF EXISTS ` + pgx.Identifier{table}.Sanitize())
+	})
+}
+
+// rewrite replaces a day by one with the runs of some jobs alone. They are copied before anybody has to wait; under the lock
+// only what came since is added.
+func (p *pass) rewrite(ctx context.Context, day string, jobs []int64) error {
+	tables := []struct{ name, key, stays string }{
+		{"runs_history", "id", `o.job_id = ANY ($1::bigint[])`},
+		{"run_attempts", "run_id", `EXISTS (SELECT 1 FROM runs_history_` + day + ` h WHERE h.id = o.run_id AND h.job_id = ANY ($1::bigint[]))`},
+		{"late_results", "run_id", `EXISTS (SELECT 1 FROM runs_history_` + day + ` h WHERE h.id = o.run_id AND h.job_id = ANY ($1::bigint[]))`},
+	}
+	copyAll := func(exec func(string, ...any) error) error {
+		for _, t := range tables {
+			if err := exec(fmt.Sprintf(`INSERT INTO %[1]s_%[2]s_new SELECT o.* FROM %[1]s_%[2]s o WHERE %[3]s ON CONFLICT DO NOTHING`, t.name, day, t.stays), jobs); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	exec := func(sql string, args ...any) error {
+		_, err := p.pool.Exec(ctx, sql, args...)
+		return err
+	}
+	bounds := make(map[string]string)
+	for _, t := range tables {
+		var lo, hi, bound string
+		if err := p.pool.QueryRow(ctx, `SELECT first_run_id($1::date::timestamp AT TIME ZONE 'UTC')::text, first_run_id(($1::date + 1)::timestamp AT TIME ZONE 'UTC')::text,
+			pg_get_expr(relpartbound, oid) FROM pg_class WHERE oid = ($2::text)::regclass`, day, t.name+"_"+day).Scan(&lo, &hi, &bound); err != nil {
+			return err
+		}
+		bounds[t.name] = bound
+		// The check spares a look at all rows when it is attached; indexes that are there already are taken for the table's.
+		if err := exec(fmt.Sprintf(`DROP TABLE IF EXISTS %[1]s_%[2]s_new; CREATE TABLE %[1]s_%[2]s_new (LIKE %[1]s_%[2]s INCLUDING ALL,
+			CHECK (%[3]s IS NOT NULL AND %[3]s >= '%[4]s'::uuid AND %[3]s < '%[5]s'::uuid))`, t.name, day, t.key, lo, hi)); err != nil {
+			return err
+		}
+	}
+	if err := copyAll(exec); err != nil {
+		return err
+	}
+	return p.locked(ctx, func(exec func(string, ...any) error) error {
+		for _, t := range tables {
+			if err := exec(fmt.Sprintf(`LOCK TABLE %s_%s IN EXCLUSIVE MODE`, t.name, day)); err != nil {
+				return err
+			}
+		}
+		if err := copyAll(exec); err != nil {
+			return err
+		}
+		for _, t := range tables {
+			if err := exec(fmt.Sprintf(`ALTER TABLE %[1]s DETACH PARTITION %[1]s_%[2]s; DROP TABLE %[1]s_%[2]s; ALTER TABLE %[1]s_%[2]s_new RENAME TO %[1]s_%[2]s;
+				ALTER TABLE %[1]s ATTACH PARTITION %[1]s_%[2]s %[3]s; COMMENT ON TABLE %[1]s_%[2]s IS '%[4]s'`, t.name, day, bounds[t.name], Kept)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// expire deletes the runs of a job that it wants no longer, and all that belongs to them. The last that its schedule made
+// stays: an edit plans on from there, and would fire its fire time again, were that still to come by a new jitter.
+func (p *pass) expire(ctx context.Context, j job) error {
+	end := p.now.Add(-j.keeps)
+	for range batchesMax {
+		rows, err := p.pool.Query(ctx, `SELECT id FROM runs_history WHERE job_id = $1 AND id < first_run_id($2) AND finished_at < $2
+			AND id IS DISTINCT FROM (SELECT id FROM runs_history WHERE job_id = $1 AND cause IN ('schedule', 'misfire') AND due_at <= $4 ORDER BY id DESC LIMIT 1)
+			ORDER BY id LIMIT $3`, j.id, end, batchRuns, p.now)
+		if err != nil {
+			return err
+		}
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[domain.RunID])
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		err = pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
+			for _, t := range []struct{ name, key string }{{"run_logs", "run_id"}, {"late_results", "run_id"}, {"run_attempts", "run_id"}, {"runs_history", "id"}} {
+				// The bounds leave the other days out.
+				if _, err := tx.Exec(ctx, fmt.Sprintf(`DELETE FROM %[1]s WHERE %[2]s = ANY ($1::uuid[]) AND %[2]s BETWEEN $2 AND $3`, t.name, t.key),
+					ids, ids[0], ids[len(ids)-1]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil || len(ids) < batchRuns {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,50 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+	"github.com/belfryhq/belfry/internal/store/sqlcgen"
+)
+
+// firstScript numbers the script of a job that is being made.
+func firstScript(spec *domain.JobSpec) {
+	if spec.Script != nil {
+		spec.Script.Version = 1
+	}
+}
+
+// insertScript keeps a script as the job's next version of it, and notes that in it.
+func insertScript(ctx context.Context, q *sqlcgen.Queries, job domain.JobID, jobVersion int, script *domain.Script, now time.Time, by string) error {
+	version, err := q.InsertScript(ctx, sqlcgen.InsertScriptParams{
+		JobID: int64(job), JobVersion: int32(jobVersion), Language: script.Language, Code: script.Code, Bytes: int32(len(script.Code)),
+		Sha256: script.SHA256, Remark: script.Remark, Now: now, CreatedBy: by,
+	})
+	script.Version = int(version)
+	return err
+}
+
+// encodeSpec writes a spec as the job keeps it, and as its version does: without a script's code, which stands with the
+// versions of the script.
+func encodeSpec(spec *domain.JobSpec) (whole, lean []byte, err error) {
+	if whole, err = json.Marshal(spec); err != nil {
+		return nil, nil, fmt.Errorf("write the job: %w", err)
+	}
+	if spec.Script == nil {
+		return whole, whole, nil
+	}
+	if lean, err = json.Marshal(spec.WithoutCode()); err != nil {
+		return nil, nil, fmt.Errorf("write the job: %w", err)
+	}
+	return whole, lean, nil
+}
+
+// ScriptCode returns the code of one version of a job's script, NotFound if there is none. Code never changes.
+func (s *Store) ScriptCode(ctx context.Context, job domain.JobID, version int) (string, error) {
+	code, err := s.q.ScriptCode(ctx, sqlcgen.ScriptCodeParams{JobID: int64(job), Version: int32(version)})
+	return code, pgerr.Translate(err)
+}

@@ -1,0 +1,101 @@
+package view
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
+)
+
+// familyMax bounds the children of one run that are looked at: as many as a job may have, several times over.
+const familyMax = 1000
+
+// Shards returns all shards of the broadcast that a run belongs to, in order of their index, with long texts cut as in
+// lists. A run that is no shard has none. NotFound: there is no such run.
+func (s *Store) Shards(ctx context.Context, id domain.RunID) ([]domain.Run, error) {
+	found, err := s.byID(ctx, []domain.RunID{id}, listText)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, noRun()
+	}
+	run := found[0]
+	if run.BroadcastID == nil || run.Shard == nil {
+		return []domain.Run{}, nil
+	}
+	ids := make([]domain.RunID, run.Shard.Total)
+	for i := range ids {
+		ids[i] = domain.ShardRunID(*run.BroadcastID, i)
+	}
+	shards, err := s.byID(ctx, ids, listText)
+	if err != nil {
+		return nil, err
+	}
+	shards = slices.DeleteFunc(shards, func(r domain.Run) bool { return r.Shard == nil })
+	slices.SortFunc(shards, func(a, b domain.Run) int { return a.Shard.Index - b.Shard.Index })
+	return shards, nil
+}
+
+// Children returns the runs that the end of a run has caused, oldest first, with long texts cut as in lists. Those of a
+// broadcast are the children of each of its shards.
+func (s *Store) Children(ctx context.Context, run domain.Run) ([]domain.Run, error) {
+	parents := []domain.RunID{run.ID}
+	if run.BroadcastID != nil {
+		parents = append(parents, *run.BroadcastID)
+	}
+	ids, err := s.q.ChildRuns(ctx, sqlcgen.ChildRunsParams{
+		Parents: parents, Lo: domain.FirstRunID(run.CreatedAt.Time.Add(-1)), MaxRows: familyMax,
+	})
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	children, err := s.byID(ctx, ids, listText)
+	slices.Reverse(children)
+	return children, err
+}
+
+// family lists the shards of a broadcast or the children of a run, as far as they fit the filter.
+func (s *Store) family(ctx context.Context, f RunFilter) (runs []domain.Run, next domain.RunID, err error) {
+	switch {
+	case !f.BroadcastID.IsZero():
+		runs, err = s.Shards(ctx, f.BroadcastID)
+	default:
+		var parent []domain.Run
+		if parent, err = s.byID(ctx, []domain.RunID{f.ParentRunID}, 0); err == nil && len(parent) > 0 {
+			runs, err = s.Children(ctx, parent[0])
+		}
+	}
+	if err != nil && domain.CodeOf(err) != domain.NotFound {
+		return nil, next, err
+	}
+	lo, hi := idRange(f)
+	runs = slices.DeleteFunc(runs, func(r domain.Run) bool {
+		return !f.fits(&r) || bytes.Compare(r.ID[:], lo[:]) < 0 || bytes.Compare(r.ID[:], hi[:]) >= 0
+	})
+	slices.SortFunc(runs, func(a, b domain.Run) int { return bytes.Compare(b.ID[:], a.ID[:]) })
+	if len(runs) > f.Limit {
+		next = runs[f.Limit-1].ID
+		runs = runs[:f.Limit]
+	}
+	return append([]domain.Run{}, runs...), next, nil
+}
+
+// fits reports whether a run passes the filters that hold of it by itself.
+func (f RunFilter) fits(r *domain.Run) bool {
+	return (f.groups() == nil || slices.Contains(f.groups(), r.Group)) &&
+		(f.JobID == 0 || f.JobID == r.JobID) &&
+		(len(f.States) == 0 || slices.Contains(f.States, r.State)) &&
+		(f.Cause == "" || f.Cause == r.Cause) &&
+		(f.Reason == "" || f.Reason == r.Reason) &&
+		(f.Instance == "" || f.Instance == r.Instance) &&
+		(f.BroadcastID.IsZero() || r.BroadcastID != nil && *r.BroadcastID == f.BroadcastID)
+}
+
+// RunsByID returns runs by their ids, newest first, with long texts cut as in lists. Those that are not there are left out.
+func (s *Store) RunsByID(ctx context.Context, ids []domain.RunID) ([]domain.Run, error) {
+	return s.byID(ctx, ids, listText)
+}

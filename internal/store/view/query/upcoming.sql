@@ -1,0 +1,24 @@
+-- name: DueJobs :many
+-- Jobs by when they are looked at next, as far as the first max_scan of them are in the groups.
+SELECT d.job_id, j.group_name, j.name, (j.spec->'schedule')::jsonb AS schedule, j.created_at, d.next_fire_time, d.next_due_at::timestamptz AS next_due_at
+  FROM (SELECT o.job_id, o.next_fire_time, o.next_due_at FROM job_due o
+         WHERE o.next_due_at IS NOT NULL AND o.next_due_at <= @until::timestamptz
+         ORDER BY o.next_due_at LIMIT @max_scan) d
+  JOIN jobs j ON j.id = d.job_id
+ WHERE sqlc.narg('groups')::text[] IS NULL OR j.group_name = ANY (sqlc.narg('groups')::text[])
+ ORDER BY d.next_due_at LIMIT @max_rows;
+
+-- name: DueScanEnd :one
+-- Where the scan of DueJobs ends, the epoch where it comes to the end.
+SELECT coalesce((SELECT o.next_due_at FROM job_due o WHERE o.next_due_at IS NOT NULL AND o.next_due_at <= @until::timestamptz
+                  ORDER BY o.next_due_at OFFSET @max_scan - 1 LIMIT 1), 'epoch')::timestamptz AS scanned;
+
+-- name: PlannedRuns :many
+-- Runs of schedules that are planned and not yet due.
+SELECT r.id, r.job_id, r.group_name, coalesce(v.spec->>'name', '')::text AS job_name, r.fire_time, r.due_at
+  FROM (SELECT * FROM runs_live o
+         WHERE NOT o.held AND o.due_at > @from_at::timestamptz AND o.due_at <= @until::timestamptz AND o.state = 'pending' AND o.cause = 'schedule'
+         ORDER BY o.due_at LIMIT @max_scan) r
+  LEFT JOIN job_versions v ON v.job_id = r.job_id AND v.version = r.job_version
+ WHERE sqlc.narg('groups')::text[] IS NULL OR r.group_name = ANY (sqlc.narg('groups')::text[])
+ ORDER BY r.due_at, r.id LIMIT @max_rows;

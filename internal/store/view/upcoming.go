@@ -1,0 +1,106 @@
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
+)
+
+// upcomingScan bounds the jobs that are looked at for one answer, however few of them the caller may see.
+const upcomingScan = 20_000
+
+// Upcoming is what tells which fire times come next.
+type Upcoming struct {
+	Now    time.Time
+	Jobs   []DueJob // by NextDue
+	Runs   []PlannedRun
+	Pauses []domain.Pause // of their groups
+	// Through is up to when nothing is missing; the end of what was asked for unless there was too much.
+	Through time.Time
+}
+
+// DueJob is a job and its first fire time that is not planned yet.
+type DueJob struct {
+	ID                domain.JobID
+	Group, Name       string
+	Schedule          domain.Schedule
+	CreatedAt         time.Time
+	NextFire, NextDue time.Time
+}
+
+// PlannedRun is a run that is planned and not yet due.
+type PlannedRun struct {
+	ID                domain.RunID
+	JobID             domain.JobID
+	Group, JobName    string
+	FireTime, DueTime time.Time
+}
+
+// Upcoming reads what is needed to list the first limit fire times that are due within a span from now on, in the given
+// groups (nil: all). Each job has at least its next fire time, so that no more than limit jobs can have them.
+func (s *Store) Upcoming(ctx context.Context, groups []string, within time.Duration, limit int) (out Upcoming, err error) {
+	if groups != nil && len(groups) == 0 {
+		groups = []string{""} // none
+	}
+	if out.Now, err = s.q.ClockNow(ctx); err != nil {
+		return out, pgerr.Translate(err)
+	}
+	out.Through = out.Now.Add(within)
+	if err := s.dueJobs(ctx, &out, groups, limit); err != nil {
+		return out, pgerr.Translate(err)
+	}
+	runs, err := s.q.PlannedRuns(ctx, sqlcgen.PlannedRunsParams{
+		FromAt: out.Now, Until: out.Through, Groups: groups, MaxScan: upcomingScan, MaxRows: int32(limit + 1),
+	})
+	if err != nil {
+		return out, pgerr.Translate(err)
+	}
+	for _, r := range runs {
+		out.Runs = append(out.Runs, PlannedRun{
+			ID: r.ID, JobID: domain.JobID(r.JobID), Group: r.GroupName, JobName: r.JobName, FireTime: orZero(r.FireTime).UTC(), DueTime: r.DueAt.UTC(),
+		})
+	}
+	var of []string
+	for _, j := range out.Jobs {
+		if !slices.Contains(of, j.Group) {
+			of = append(of, j.Group)
+		}
+	}
+	pauses, err := s.q.PausesSince(ctx, sqlcgen.PausesSinceParams{Groups: of, Since: out.Now})
+	for _, p := range pauses {
+		out.Pauses = append(out.Pauses, domain.Pause{Group: p.GroupName, From: p.FromAt.UTC(), To: orZero(p.ToAt).UTC(), Reason: p.Reason, By: p.PausedBy})
+	}
+	return out, pgerr.Translate(err)
+}
+
+func (s *Store) dueJobs(ctx context.Context, out *Upcoming, groups []string, limit int) error {
+	rows, err := s.q.DueJobs(ctx, sqlcgen.DueJobsParams{Until: out.Through, Groups: groups, MaxScan: upcomingScan, MaxRows: int32(limit + 1)})
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		j := DueJob{
+			ID: domain.JobID(r.JobID), Group: r.GroupName, Name: r.Name, CreatedAt: r.CreatedAt,
+			NextFire: orZero(r.NextFireTime).UTC(), NextDue: r.NextDueAt.UTC(),
+		}
+		if err := json.Unmarshal(r.Schedule, &j.Schedule); err != nil {
+			return domain.WrapError(domain.Internal, "a stored job cannot be read", err)
+		}
+		out.Jobs = append(out.Jobs, j)
+	}
+	if len(rows) > limit {
+		out.Through = rows[limit].NextDueAt.UTC()
+		out.Jobs = out.Jobs[:limit]
+		return nil
+	}
+	scanned, err := s.q.DueScanEnd(ctx, sqlcgen.DueScanEndParams{Until: out.Through, MaxScan: upcomingScan})
+	if end := fromEpoch(scanned); !end.IsZero() {
+		out.Through = end
+	}
+	return err
+}

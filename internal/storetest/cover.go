@@ -1,0 +1,266 @@
+package storetest
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+func coverEarly(sp *domain.JobSpec) { sp.Block = domain.BlockCoverEarly }
+
+// comes triggers a run and admits it to an instance.
+func (s *suite) comes(job domain.JobID, instance string) (domain.RunID, domain.Admitted) {
+	s.t.Helper()
+	s.Advance(s.t, 2*time.Millisecond) // ids of one millisecond have no order
+	id := s.trigger(job, 1)[0]
+	return id, s.admit(s.claim(), instance)
+}
+
+// did checks how many runs an admission bound, held, ended, killed and released.
+func (s *suite) did(what string, out domain.Admitted, bound, held, ended, kills, released int) {
+	s.t.Helper()
+	got := []int{len(out.Bound), len(out.Held), len(out.Ended), len(out.Kills), len(out.Released)}
+	if want := []int{bound, held, ended, kills, released}; !slices.Equal(got, want) {
+		s.t.Fatalf("%s: bound, held, ended, kills, released are %v, want %v: %+v", what, got, want, out)
+	}
+}
+
+// cancelled is what the instance of a covered run reports.
+func (s *suite) cancelled(r domain.LiveRun) domain.Ended {
+	e := s.result(r, domain.OutcomeCancelled)
+	e.Reason = domain.ReasonCovered
+	return e
+}
+
+func covers(t *testing.T, s *suite) {
+	job := s.job("a", coverEarly, retries(2)).ID
+	a := s.start(job, "i1")
+	b, out := s.comes(job, "i1")
+	s.did("the running one is cancelled, the new one waits", out, 0, 1, 0, 1, 0)
+	equal(t, "killed", out.Kills[0].ID, a.ID)
+	equal(t, "why", out.Kills[0].KillReason, domain.ReasonCovered)
+	c, out := s.comes(job, "i2")
+	s.did("the newest waits instead", out, 0, 1, 1, 0, 0)
+	s.is(job, b, domain.Skipped, domain.ReasonCovered)
+	_, err := s.RequestKill(t.Context(), a.ID, domain.ReasonKilled, "test")
+	s.must(err)
+	released := s.settle(domain.Settled, s.cancelled(a)).Released
+	s.is(job, a.ID, domain.Cancelled, domain.ReasonCovered) // who said it first
+	equal(t, "released", released[0].RunID, c)
+	run := s.one(s.admit(released, "i1").Bound)
+
+	// A success that is reported stands, and who never had a slot leaves nothing behind.
+	d, out := s.comes(job, "i1")
+	s.did("covers again", out, 0, 1, 0, 1, 0)
+	released = s.settle(domain.Settled, s.result(run, domain.OutcomeSucceeded)).Released
+	s.is(job, run.ID, domain.Succeeded, "")
+	run = s.one(s.admit(released, "i1").Bound)
+	equal(t, "the next", run.ID, d)
+
+	// One that dies is not tried again.
+	e, out := s.comes(job, "i1")
+	s.did("covers again", out, 0, 1, 0, 1, 0)
+	released = s.settle(domain.Settled, s.lost(run)).Released
+	s.is(job, run.ID, domain.Cancelled, domain.ReasonCovered)
+	run = s.one(s.admit(released, "i1").Bound)
+	equal(t, "the next", run.ID, e)
+
+	// Nor is one that waits for its next attempt.
+	s.settle(domain.Settled, s.result(run, domain.OutcomeFailed))
+	equal(t, "state", s.run(job, run.ID).State, domain.Retrying)
+	f, out := s.comes(job, "")
+	s.did("nobody has it, so that it ends at once", out, 0, 1, 1, 0, 1)
+	s.is(job, run.ID, domain.Cancelled, domain.ReasonCovered)
+	s.did("it waits for room", s.admit(out.Released, ""), 0, 0, 0, 0, 0)
+	g, out := s.comes(job, "i1")
+	s.did("one that waits for room ends at once", out, 0, 1, 1, 0, 1)
+	s.is(job, f, domain.Cancelled, domain.ReasonCovered)
+	keys, err := s.WaitingKeys(t.Context())
+	s.must(err)
+	equal(t, "kinds that wait", len(keys), 0)
+	run = s.one(s.admit(out.Released, "i1").Bound)
+	equal(t, "the next", run.ID, g)
+	s.settle(domain.Settled, s.result(run, domain.OutcomeSucceeded))
+	equal(t, "slots", s.OwnedSlots(t), 0)
+}
+
+// A hand may end what is held and what is covered.
+func coverAndKill(t *testing.T, s *suite) {
+	job := s.job("a", coverEarly).ID
+	a := s.start(job, "i1")
+	b, _ := s.comes(job, "i1")
+	out, err := s.RequestKill(t.Context(), b, domain.ReasonKilled, "test")
+	s.must(err)
+	equal(t, "it has ended", len(out.Bound), 0)
+	s.is(job, b, domain.Cancelled, domain.ReasonKilled)
+	out, err = s.RequestKill(t.Context(), a.ID, domain.ReasonKilled, "test")
+	s.must(err)
+	equal(t, "told again", s.one(out.Bound).KillReason, domain.ReasonCovered)
+	equal(t, "nobody is released", len(s.settle(domain.Settled, s.cancelled(a)).Released), 0)
+	equal(t, "slots", s.OwnedSlots(t), 0)
+	// Killed first, covered then: it was killed.
+	a = s.start(job, "i1")
+	_, err = s.RequestKill(t.Context(), a.ID, domain.ReasonKilled, "test")
+	s.must(err)
+	c, held := s.comes(job, "i1")
+	s.did("it is killed already", held, 0, 1, 0, 0, 0)
+	released := s.settle(domain.Settled, s.cancelled(a)).Released
+	s.is(job, a.ID, domain.Cancelled, domain.ReasonKilled)
+	// One whose turn has come and that nobody has fired yet.
+	equal(t, "released", released[0].RunID, c)
+	_, err = s.RequestKill(t.Context(), c, domain.ReasonKilled, "test")
+	s.must(err)
+	s.is(job, c, domain.Cancelled, domain.ReasonKilled)
+	equal(t, "slots", s.OwnedSlots(t), 0)
+}
+
+func coverTogether(t *testing.T, s *suite) {
+	job := s.job("a", coverEarly).ID
+	all := s.trigger(job, 3)
+	due := s.claim()
+	newest := due[2].RunID
+	out := s.admit(due, "i1")
+	s.did("the newest runs", out, 1, 0, 2, 0, 0)
+	equal(t, "the newest", out.Bound[0].ID, newest)
+	for _, id := range all {
+		if id != newest {
+			s.is(job, id, domain.Skipped, domain.ReasonCovered)
+		}
+	}
+	// A retry that comes with one that covers it is not offered.
+	again := s.job("b", coverEarly, retries(1)).ID
+	a := s.start(again, "i1")
+	s.settle(domain.Settled, s.result(a, domain.OutcomeFailed))
+	n, err := s.Replan(t.Context(), []domain.RunID{a.ID}, []int{1})
+	s.must(err)
+	equal(t, "replanned", n, 1)
+	s.Advance(t, 2*time.Second)
+	s.trigger(again, 1)
+	due = s.claim()
+	equal(t, "due", len(due), 2)
+	out = s.admit(due, "i1")
+	s.did("covered before it is offered", out, 0, 1, 0, 1, 0)
+	equal(t, "killed", out.Kills[0].ID, a.ID)
+	equal(t, "attempt", out.Kills[0].Attempt, 2)
+}
+
+func coverInTime(t *testing.T, s *suite) {
+	job := s.job("a", everySecond, coverEarly).ID
+	s.Advance(t, 2*time.Second)
+	planned := s.plan().Runs
+	slices.SortFunc(planned, func(a, b domain.Due) int { return a.DueAt.Compare(b.DueAt) })
+	out := s.admit(planned, "i1")
+	run := s.one(out.Bound)
+	equal(t, "kills", len(out.Kills), 0)
+	equal(t, "held", len(out.Held), 0)
+	if len(out.Ended) < 1 || len(out.Later) < 1 || len(out.Ended)+len(out.Later)+1 != len(planned) {
+		t.Fatalf("%d ended, %d come later, of %d", len(out.Ended), len(out.Later), len(planned))
+	}
+	equal(t, "the newest that is due", run.ID, planned[len(out.Ended)].RunID)
+	s.is(job, out.Later[0].RunID, domain.Pending, "")
+	// One whose scheduler died comes late, when a newer one runs already: that goes on.
+	other := s.job("b", everySecond, coverEarly).ID
+	s.Advance(t, 4*time.Second)
+	planned = slices.DeleteFunc(s.plan().Runs, func(d domain.Due) bool { return d.JobID != other })
+	slices.SortFunc(planned, func(a, b domain.Due) int { return a.DueAt.Compare(b.DueAt) })
+	s.did("the second", s.admit(planned[1:2], "i1"), 1, 0, 0, 0, 0)
+	s.did("the first", s.admit(planned[:1], "i1"), 0, 0, 1, 0, 0)
+	s.is(other, planned[0].RunID, domain.Skipped, domain.ReasonCovered)
+	s.did("the third", s.admit(planned[2:3], "i1"), 0, 1, 0, 1, 0)
+	s.is(other, planned[1].RunID, domain.Queued, "")
+}
+
+func coverInstance(t *testing.T, s *suite) {
+	job := s.job("a", coverEarly, instanceScope).ID
+	a, b := s.start(job, "i1"), s.start(job, "i2")
+	c, out := s.comes(job, "i1")
+	s.did("only what is there", out, 0, 1, 0, 1, 0)
+	equal(t, "killed", out.Kills[0].ID, a.ID)
+	d, out := s.comes(job, "i1")
+	s.did("the newest waits instead", out, 0, 1, 1, 0, 0)
+	s.is(job, c, domain.Skipped, domain.ReasonCovered)
+	released := s.settle(domain.Settled, s.cancelled(a)).Released
+	equal(t, "released", released[0].RunID, d)
+	out = s.admit(released, "i2")
+	s.did("it is routed anew, and covers there", out, 0, 1, 0, 1, 0)
+	equal(t, "killed", out.Kills[0].ID, b.ID)
+	released = s.settle(domain.Settled, s.cancelled(b)).Released
+	// A newcomer is faster than the one that was released, and newer.
+	s.Advance(t, 2*time.Millisecond)
+	e := s.start(job, "i1")
+	s.did("it is covered by the newer one", s.admit(released, "i1"), 0, 0, 1, 0, 0)
+	s.is(job, d, domain.Skipped, domain.ReasonCovered)
+	// Two wait for room, and find it where another one runs.
+	s.Advance(t, 2*time.Millisecond)
+	s.trigger(job, 2)
+	due := s.claim()
+	equal(t, "waiting", len(s.admit(due, "").Waiting), 2)
+	bound, others, err := s.AssignWaiting(t.Context(), domain.WaitingKey{Group: "g", Target: "echo"}, 10, func(runs []domain.WaitingRun) []domain.Binding {
+		equal(t, "looked at", len(runs), 2)
+		return []domain.Binding{to("i1"), to("i1")}
+	})
+	s.must(err)
+	equal(t, "bound", len(bound), 0)
+	equal(t, "ended", len(others.Ended), 1)
+	equal(t, "killed", s.one(others.Kills).ID, e.ID)
+	s.is(job, due[0].RunID, domain.Skipped, domain.ReasonCovered)
+	released = s.settle(domain.Settled, s.cancelled(e)).Released
+	equal(t, "released", released[0].RunID, due[1].RunID)
+	keys, err := s.WaitingKeys(t.Context())
+	s.must(err)
+	equal(t, "kinds that wait", len(keys), 0)
+	run := s.one(s.admit(released, "i1").Bound)
+	s.settle(domain.Settled, s.result(run, domain.OutcomeSucceeded))
+	equal(t, "slots", s.OwnedSlots(t), 0)
+}
+
+func coverBroadcast(t *testing.T, s *suite) {
+	always := s.job("child", parallel).ID
+	job := s.job("a", coverEarly, broadcast, child(always, domain.OnFailure)).ID
+	s.trigger(job, 1)
+	out := s.expand(s.claim()[0], "i1", "i2", "")
+	equal(t, "bound", len(out.Bound), 2)
+	first := out.Bound
+	second := s.trigger(job, 1)[0]
+	out = s.expand(s.claim()[0], "i1", "i2")
+	s.did("as a whole", out, 0, 1, 1, 2, 0)
+	s.is(job, out.Ended[0].RunID, domain.Cancelled, domain.ReasonCovered) // the shard that nobody had
+	s.Advance(t, 2*time.Millisecond)
+	third := s.trigger(job, 1)[0]
+	out = s.expand(s.claim()[0], "i1", "i2")
+	s.did("the newest waits instead", out, 0, 1, 1, 0, 0)
+	s.is(job, second, domain.Skipped, domain.ReasonCovered)
+	equal(t, "not all have ended", len(s.settle(domain.Settled, s.cancelled(first[0])).Released), 0)
+	ended := s.settle(domain.Settled, s.cancelled(first[1]))
+	equal(t, "joined", ended.Joined, 1)
+	equal(t, "released", ended.Released[0].RunID, third)
+	for _, u := range s.FollowUps(t) {
+		if u.ChildJob == always && u.RunID == first[0].ID {
+			t.Error("a covered broadcast has not failed")
+		}
+	}
+	out = s.expand(ended.Released[0], "i1", "i2")
+	equal(t, "bound", len(out.Bound), 2)
+
+	// In scope instance each shard covers what runs where it goes; one that is held there is covered by the next.
+	apart := s.job("b", coverEarly, broadcast, instanceScope).ID
+	s.trigger(apart, 1)
+	a := s.expand(s.claim()[0], "i1", "i2").Bound
+	equal(t, "bound", len(a), 2)
+	s.settle(domain.Settled, s.result(a[1], domain.OutcomeSucceeded))
+	s.Advance(t, 2*time.Millisecond)
+	s.trigger(apart, 1)
+	out = s.expand(s.claim()[0], "i1", "i2")
+	s.did("one shard starts, one waits", out, 1, 1, 0, 1, 0)
+	b := out.Bound[0]
+	s.Advance(t, 2*time.Millisecond)
+	s.trigger(apart, 1)
+	out = s.expand(s.claim()[0], "i1", "i2")
+	s.did("both wait", out, 0, 2, 1, 1, 0)
+	joined := s.settle(domain.Settled, s.cancelled(b))
+	equal(t, "joined", joined.Joined, 1)
+	equal(t, "released", len(joined.Released), 1)
+	equal(t, "released", len(s.settle(domain.Settled, s.cancelled(a[0])).Released), 1)
+}

@@ -1,0 +1,162 @@
+package storetest
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+func dispositions(t *testing.T, s *suite) {
+	job := s.job("a", parallel)
+	run := s.start(job.ID, "i1")
+	ok := s.result(run, domain.OutcomeSucceeded)
+	foreign := ok
+	foreign.Group = "h"
+	s.settle(domain.WrongGroup, foreign)
+	other := ok
+	other.RunID = domain.NewRunID(s.Now())
+	s.settle(domain.UnknownRun, other)
+	other.Group = ""
+	s.settle(domain.Raced, other)
+	otherBoot := s.lost(run)
+	otherBoot.BootID = "b0"
+	s.settle(domain.Raced, otherBoot)
+	oldRound := s.lost(run)
+	oldRound.Bind = 7
+	s.settle(domain.Raced, oldRound)
+	s.is(job.ID, run.ID, domain.Queued, "")
+
+	out, err := s.Settle(t.Context(), []domain.Ended{ok, ok})
+	s.must(err)
+	if !slices.Equal(out.Dispositions, []domain.Disposition{domain.Settled, domain.Repeat}) {
+		t.Fatalf("twice in a batch: %v", out.Dispositions)
+	}
+	s.settle(domain.Repeat, ok)
+	s.is(job.ID, run.ID, domain.Succeeded, "")
+	s.settle(domain.Raced, s.lost(run))
+	failed := s.result(run, domain.OutcomeFailed)
+	s.settle(domain.Late, failed)
+
+	dead := s.start(job.ID, "i1")
+	s.settle(domain.Settled, s.lost(dead))
+	s.is(job.ID, dead.ID, domain.Failed, domain.ReasonLost)
+	equal(t, "late", s.HasLate(t, dead.ID, 1), false)
+	s.settle(domain.Late, s.result(dead, domain.OutcomeSucceeded))
+	equal(t, "late", s.HasLate(t, dead.ID, 1), true)
+	s.is(job.ID, dead.ID, domain.Failed, domain.ReasonLost)
+}
+
+func unstarted(t *testing.T, s *suite) {
+	job := s.job("a")
+	run := s.start(job.ID, "i1")
+	raised, err := s.RaiseBinds(t.Context(), []domain.LiveRun{run})
+	s.must(err)
+	s.settle(domain.Repeat, s.result(run, domain.OutcomeUnstarted)) // it speaks of the first round
+	s.is(job.ID, run.ID, domain.Queued, "")
+	equal(t, "instance", s.run(job.ID, run.ID).Instance, "i1")
+	res := s.settle(domain.Settled, s.result(raised[0], domain.OutcomeUnstarted))
+	equal(t, "waiting", res.Waiting, true)
+	equal(t, "instance", s.run(job.ID, run.ID).Instance, "")
+	bound, _, err := s.AssignWaiting(t.Context(), domain.WaitingKey{Group: "g", Target: "echo"}, 10, func(runs []domain.WaitingRun) []domain.Binding {
+		equal(t, "avoid", runs[0].Avoid, "i1")
+		return []domain.Binding{to("i2")}
+	})
+	s.must(err)
+	again := s.one(bound)
+	equal(t, "the same attempt", again.Attempt, 1)
+	equal(t, "bind", again.Bind, 3)
+	// A handler's own end counts in any round.
+	end := s.result(again, domain.OutcomeSucceeded)
+	end.Bind = 2
+	s.settle(domain.Settled, end)
+
+	killed := s.start(job.ID, "i1")
+	_, err = s.RequestKill(t.Context(), killed.ID, domain.ReasonKilled, "test")
+	s.must(err)
+	s.settle(domain.Settled, s.result(killed, domain.OutcomeUnstarted))
+	s.is(job.ID, killed.ID, domain.Cancelled, domain.ReasonKilled)
+}
+
+func retried(t *testing.T, s *suite) {
+	job := s.job("a", retries(2))
+	run := s.start(job.ID, "i1")
+	res := s.settle(domain.Settled, s.lost(run))
+	equal(t, "state", res.Changes[0].State, domain.Retrying)
+	equal(t, "its slot", s.OwnedSlots(t), 1)
+	ups := s.FollowUps(t)
+	if len(ups) != 1 || !ups[0].Retry || ups[0].RunID != run.ID || ups[0].Attempt != 1 {
+		t.Fatalf("follow-ups %+v", ups)
+	}
+	equal(t, "before its follow-up", len(s.claim()), 0)
+	replan := func(attempt int) int {
+		n, err := s.Replan(t.Context(), []domain.RunID{run.ID}, []int{attempt})
+		s.must(err)
+		return n
+	}
+	equal(t, "another attempt", replan(2), 0)
+	equal(t, "this one", replan(1), 1)
+	equal(t, "again", replan(1), 0)
+	due := s.claim()
+	equal(t, "claimed", len(due), 1)
+	equal(t, "attempt", due[0].Attempt, 2)
+	equal(t, "avoid", due[0].Avoid, "i1")
+	again := s.one(s.admit(due, "i2").Bound)
+	s.settle(domain.Late, s.result(run, domain.OutcomeSucceeded))
+	equal(t, "the first attempt's late result", s.HasLate(t, run.ID, 1), true)
+	s.settle(domain.Settled, s.result(again, domain.OutcomeFailed))
+	s.settle(domain.Repeat, s.result(again, domain.OutcomeFailed))
+	s.FollowUps(t)
+	s.Advance(t, 5*time.Second) // its follow-up is not worked
+	n, err := s.ReplanOverdue(t.Context(), 10)
+	s.must(err)
+	equal(t, "overdue", n, 1)
+	last := s.one(s.admit(s.claim(), "i1").Bound)
+	equal(t, "attempt", last.Attempt, 3)
+	s.settle(domain.Settled, s.result(last, domain.OutcomeFailed))
+	s.is(job.ID, run.ID, domain.Failed, domain.ReasonHandlerError)
+
+	permanent := s.start(job.ID, "i1")
+	e := s.result(permanent, domain.OutcomeFailed)
+	e.Permanent = true
+	s.settle(domain.Settled, e)
+	s.is(job.ID, permanent.ID, domain.Failed, domain.ReasonHandlerError)
+}
+
+func retryOfDeleted(t *testing.T, s *suite) {
+	job := s.job("a", retries(2))
+	run := s.start(job.ID, "i1")
+	_, err := s.DeleteJob(t.Context(), job.ID, 0, "test")
+	s.must(err)
+	s.settle(domain.Settled, s.result(run, domain.OutcomeFailed))
+	s.is(job.ID, run.ID, domain.Failed, domain.ReasonHandlerError)
+}
+
+func childrenOnce(t *testing.T, s *suite) {
+	good, bad := s.job("good"), s.job("bad")
+	job := s.job("a", child(good.ID, domain.OnSuccess), child(bad.ID, domain.OnFailure))
+	run := s.start(job.ID, "i1")
+	e := s.result(run, domain.OutcomeSucceeded)
+	e.Output = "forty-two"
+	s.settle(domain.Settled, e)
+	ups := s.FollowUps(t)
+	if len(ups) != 1 || ups[0].ChildJob != good.ID || ups[0].RunID != run.ID || ups[0].Retry {
+		t.Fatalf("follow-ups %+v", ups)
+	}
+	for range 2 {
+		s.must(s.PlanChild(t.Context(), run.ID, good.ID, ups[0].EndedAt))
+	}
+	made := s.Runs(t, good.ID)
+	equal(t, "children", len(made), 1)
+	equal(t, "parent", made[0].Parent, run.ID)
+	equal(t, "cause", made[0].Cause, domain.CauseChild)
+	bound := s.one(s.admit(s.claim(), "i1").Bound)
+	s.settle(domain.Settled, s.result(bound, domain.OutcomeSucceeded))
+	s.must(s.PlanChild(t.Context(), run.ID, good.ID, ups[0].EndedAt)) // also when it has ended
+	equal(t, "children", len(s.Runs(t, good.ID)), 1)
+	s.is(good.ID, made[0].ID, domain.Succeeded, "")
+	outputs, err := s.ParentOutputs(t.Context(), []domain.RunID{run.ID})
+	s.must(err)
+	equal(t, "the parent's output", outputs[run.ID], "forty-two")
+}

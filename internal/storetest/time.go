@@ -1,0 +1,148 @@
+package storetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+func fixedDelay(d time.Duration) edit {
+	return func(sp *domain.JobSpec) {
+		sp.Schedule = domain.Schedule{Kind: domain.ScheduleFixedDelay, Delay: domain.Duration(d)}
+	}
+}
+
+// The delay counts from the end of the last attempt of the last shard.
+func chainOverShards(t *testing.T, s *suite) {
+	job := s.job("a", broadcast, retries(1), fixedDelay(time.Minute), func(sp *domain.JobSpec) {
+		sp.RetryBackoff.Initial, sp.RetryBackoff.Max = domain.Duration(time.Second), domain.Duration(time.Second)
+	})
+	next := func() *domain.Instant {
+		t.Helper()
+		j, err := s.Job(t.Context(), job.ID)
+		s.must(err)
+		return j.NextFireTime
+	}
+	planned := s.plan().Runs
+	equal(t, "planned", len(planned), 1)
+	out := s.expand(planned[0], "i1", "i2")
+	s.settle(domain.Settled, s.result(out.Bound[0], domain.OutcomeSucceeded))
+	equal(t, "next, as a shard runs", next() == nil, true)
+	s.settle(domain.Settled, s.result(out.Bound[1], domain.OutcomeFailed))
+	equal(t, "next, as a shard is tried again", next() == nil, true)
+	_, err := s.Replan(t.Context(), []domain.RunID{out.Bound[1].ID}, []int{1})
+	s.must(err)
+	s.Advance(t, 2*time.Second)
+	run := s.one(s.admit(s.claim(), "i2").Bound)
+	equal(t, "attempt", run.Attempt, 2)
+	s.settle(domain.Settled, s.result(run, domain.OutcomeFailed))
+	at := next()
+	if at == nil || at.Sub(s.Now()) < 55*time.Second || at.Sub(s.Now()) > time.Minute {
+		t.Fatalf("the next fire time is %v, at %v", at, s.Now())
+	}
+}
+
+// A schedule fires from start_at to end_at, and then says that nothing comes any more.
+func window(t *testing.T, s *suite) {
+	begin := s.Now().Truncate(time.Second).Add(30 * time.Second)
+	from, to := domain.At(begin), domain.At(begin.Add(3*time.Second))
+	job := s.job("a", parallel, func(sp *domain.JobSpec) {
+		sp.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * * *", StartAt: &from, EndAt: &to}
+	})
+	equal(t, "planned before", len(s.plan().Runs), 0)
+	equal(t, "the first", job.NextFireTime.Time, begin)
+	s.Advance(t, 26*time.Second)
+	s.plan()
+	s.Advance(t, 3*time.Second)
+	s.plan()
+	runs := s.Runs(t, job.ID)
+	equal(t, "fire times", len(runs), 4)
+	for i, r := range runs {
+		equal(t, "fire time", r.FireTime, begin.Add(time.Duration(i)*time.Second))
+	}
+	s.admit(firstDue(runs, job), "i1")
+	s.Advance(t, time.Minute)
+	equal(t, "planned after", len(s.plan().Runs), 0)
+	after, err := s.Job(t.Context(), job.ID)
+	s.must(err)
+	equal(t, "next", after.NextFireTime == nil, true)
+	equal(t, "enabled", after.Enabled, true)
+}
+
+func firstDue(runs []Run, job domain.Job) (due []domain.Due) {
+	for _, r := range runs {
+		due = append(due, domain.Due{RunID: r.ID, JobID: job.ID, JobVersion: 1, Attempt: 1, DueAt: r.DueAt})
+	}
+	return due
+}
+
+// Jitter delays the due instant, by less than itself and the same for ever, and never the fire time; once is once.
+func onceWithJitter(t *testing.T, s *suite) {
+	at := domain.At(s.Now().Truncate(time.Second).Add(40 * time.Second))
+	const jitter = 20 * time.Second
+	job := s.job("a", parallel, func(sp *domain.JobSpec) {
+		sp.Schedule = domain.Schedule{Kind: domain.ScheduleOnce, At: &at, Jitter: domain.Duration(jitter)}
+	})
+	equal(t, "next", job.NextFireTime.Time, at.Time)
+	var run domain.Due
+	for range 40 { // second by second, so that it is planned ahead of due
+		s.Advance(t, 2*time.Second)
+		for _, r := range s.plan().Runs {
+			equal(t, "planned before", run.RunID.IsZero(), true)
+			run = r
+		}
+	}
+	equal(t, "run", run.RunID, domain.ScheduledRunID(job.ID, at.Time, 0))
+	if late := run.DueAt.Sub(at.Time); late < 0 || late >= jitter {
+		t.Errorf("it is due %s after its fire time", late)
+	}
+	runs := s.Runs(t, job.ID)
+	equal(t, "runs", len(runs), 1)
+	equal(t, "fire time", runs[0].FireTime, at.Time)
+}
+
+// A kill ends a broadcast that waits whole; of one that is expanded it ends one shard, and the others go on.
+func killBroadcast(t *testing.T, s *suite) {
+	always, success := s.job("always"), s.job("success")
+	job := s.job("a", broadcast, parallel, child(always.ID, domain.OnAlways), child(success.ID, domain.OnSuccess))
+	waits := s.trigger(job.ID, 1)[0]
+	s.one(s.admit(s.claim(), "").Waiting)
+	kill := func(run domain.RunID) domain.KillResult {
+		t.Helper()
+		out, err := s.RequestKill(t.Context(), run, domain.ReasonKilled, "ann")
+		s.must(err)
+		return out
+	}
+	kill(waits)
+	s.is(job.ID, waits, domain.Cancelled, domain.ReasonKilled)
+	ups := s.FollowUps(t)
+	equal(t, "children of a killed run", len(ups), 1)
+	equal(t, "child", ups[0].ChildJob, always.ID)
+
+	first := s.trigger(job.ID, 1)[0]
+	out := s.expand(s.claim()[0], "i1", "i2")
+	equal(t, "told", s.one(kill(domain.ShardRunID(first, 1)).Bound).Instance, "i2")
+	s.settle(domain.Settled, s.result(out.Bound[1], domain.OutcomeFailed))
+	s.is(job.ID, out.Bound[1].ID, domain.Cancelled, domain.ReasonKilled)
+	equal(t, "children before the join", len(s.FollowUps(t)), 0)
+	s.settle(domain.Settled, s.result(out.Bound[0], domain.OutcomeSucceeded))
+	s.is(job.ID, first, domain.Succeeded, "")
+	ups = s.FollowUps(t)
+	equal(t, "children of a broadcast with a killed shard", len(ups), 1)
+	equal(t, "child", ups[0].ChildJob, always.ID)
+}
+
+// What the block policy skips starts those children that always run.
+func childrenOfSkipped(t *testing.T, s *suite) {
+	always, failure := s.job("always"), s.job("failure")
+	job := s.job("a", discardLater, child(always.ID, domain.OnAlways), child(failure.ID, domain.OnFailure))
+	s.start(job.ID, "i1")
+	skipped := s.trigger(job.ID, 1)[0]
+	s.admit(s.claim(), "i1")
+	s.is(job.ID, skipped, domain.Skipped, domain.ReasonDiscarded)
+	ups := s.FollowUps(t)
+	equal(t, "children", len(ups), 1)
+	equal(t, "child", ups[0].ChildJob, always.ID)
+	equal(t, "parent", ups[0].RunID, skipped)
+}
