@@ -146,7 +146,7 @@ func TestKillThenDeath(t *testing.T) {
 	w.becomes(id, "cancelled/killed")
 }
 
-// The offer of a run to be killed is refused: nobody will start it.
+// The offer of a run to be killed is refused: nobody will start it, and its instance is as good as before.
 func TestKillThenRefused(t *testing.T) {
 	w := newWorld(t, option{quiet: true, still: true})
 	a := w.join("a")
@@ -155,8 +155,12 @@ func TestKillThenRefused(t *testing.T) {
 	a.set(func() { a.deaf = true })
 	w.kill(id)
 	w.answered(t.Context(), bootOf(&r), []domain.LiveRun{r}, &wire.Answer{
-		V: 1, Instance: "a", BootID: "boot-a", Verdicts: []wire.Verdict{{RunID: id.String(), Attempt: 1, Verdict: wire.Refused, Reason: wire.RefusedFull}},
+		V: 1, Instance: "a", BootID: "boot-a", Verdicts: []wire.Verdict{{RunID: id.String(), Attempt: 1, Verdict: wire.Refused, Reason: wire.RefusedStale}},
+		Load: wire.Load{Capacity: 100},
 	}, true)
+	if n := len(w.roster.Candidates("g", "echo")); n != 1 {
+		t.Errorf("%d candidates", n)
+	}
 	w.becomes(id, "cancelled/killed")
 }
 

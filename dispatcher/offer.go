@@ -207,6 +207,7 @@ func (d *Dispatcher) await(ctx context.Context, l *lane, b boot, runs []domain.L
 		d.roster.Drop(b.group, b.instance, b.id)
 		if first {
 			d.refused(act, runs, func(domain.RunID) string { return b.instance + " was not there" }, false)
+			signal(d.waiting)
 		}
 		return
 	case err != nil:
@@ -232,6 +233,7 @@ func (d *Dispatcher) answered(ctx context.Context, b boot, runs []domain.LiveRun
 		d.roster.Drop(b.group, b.instance, b.id)
 		if first && d.comesToLease(ctx, b, a.BootID) {
 			d.refused(ctx, runs, func(domain.RunID) string { return b.instance + " had been started anew" }, false)
+			signal(d.waiting)
 		}
 		return
 	}
@@ -261,12 +263,15 @@ func (d *Dispatcher) answered(ctx context.Context, b boot, runs []domain.LiveRun
 			}
 		}
 	}
-	if len(momentary)+len(lasting) > 0 && a.Load.Running < a.Load.Capacity {
-		d.roster.Shun(b.group, b.instance, b.id, shunFor)
-	}
 	because := func(id domain.RunID) string { return why[id] }
-	d.refused(ctx, momentary, because, false)
-	d.refused(ctx, lasting, because, true)
+	again := d.refused(ctx, momentary, because, false) + d.refused(ctx, lasting, because, true)
+	// An instance that refuses only what was killed meanwhile, as its kill came before the offer, is as good as ever.
+	if again > 0 {
+		if a.Load.Running < a.Load.Capacity {
+			d.roster.Shun(b.group, b.instance, b.id, shunFor)
+		}
+		signal(d.waiting)
+	}
 	if len(a.Scripts) > 0 {
 		d.handScripts(ctx, b, runs, a.Scripts)
 	}
@@ -300,10 +305,11 @@ func knownRefusal(reason string) string {
 }
 
 // refused takes runs from an instance that surely will not start them, so that they are routed again. Avoid keeps
-// them from it while another one lives, be that one full for hours: for refusals that will not pass.
-func (d *Dispatcher) refused(ctx context.Context, runs []domain.LiveRun, why func(domain.RunID) string, avoid bool) {
+// them from it while another one lives, be that one full for hours: for refusals that will not pass. It returns how many
+// wait again, about which the caller signals.
+func (d *Dispatcher) refused(ctx context.Context, runs []domain.LiveRun, why func(domain.RunID) string, avoid bool) int {
 	if len(runs) == 0 {
-		return
+		return 0
 	}
 	in := make([]domain.Refusal, len(runs))
 	for i, r := range runs {
@@ -312,12 +318,11 @@ func (d *Dispatcher) refused(ctx context.Context, runs []domain.LiveRun, why fun
 			in[i].Avoid = r.Instance
 		}
 	}
-	_, killed, err := d.store.Unbind(ctx, in)
+	waiting, killed, err := d.store.Unbind(ctx, in)
 	if err != nil {
 		d.logUnlessDone(ctx, "taking refused runs back; the reconciler does", err)
-		return
+		return 0
 	}
-	signal(d.waiting)
 	var ended []domain.Ended
 	for _, r := range killed {
 		ended = append(ended, domain.Ended{
@@ -326,4 +331,5 @@ func (d *Dispatcher) refused(ctx context.Context, runs []domain.LiveRun, why fun
 		})
 	}
 	d.settleOurs(ctx, "", ended)
+	return len(waiting)
 }

@@ -310,6 +310,7 @@ func (d *Dispatcher) askAbout(ctx context.Context, b boot, runs []domain.LiveRun
 	if silent && len(refused) > 0 {
 		d.metrics.reconciled.WithLabelValues(kind).Add(float64(len(refused)))
 		d.refused(ctx, refused, func(domain.RunID) string { return b.instance + " will not start it" }, true)
+		signal(d.waiting)
 	}
 	if len(again) == 0 {
 		return
