@@ -43,6 +43,7 @@ type Options<P extends keyof paths, M extends Method> = {
   path?: Operation<P, M> extends { parameters: { path: infer V } } ? V : never;
   query?: Operation<P, M> extends { parameters: { query?: infer V } } ? V : never;
   body?: Operation<P, M> extends { requestBody?: { content: { "application/json": infer B } } } ? B : never;
+  yaml?: string; // a body that is YAML
   version?: number; // as If-Match
   signal?: AbortSignal;
 };
@@ -61,10 +62,11 @@ export async function call<M extends Method, P extends PathsWith<M>>(method: M, 
   url += search((o.query ?? {}) as Record<string, unknown>);
   const headers: Record<string, string> = {};
   if (o.body !== undefined) headers["Content-Type"] = "application/json";
+  else if (o.yaml !== undefined) headers["Content-Type"] = "application/yaml";
   if (o.version !== undefined) headers["If-Match"] = `"${o.version}"`;
   let answer: Response;
   try {
-    answer = await fetch(url, { method: method.toUpperCase(), headers, body: o.body === undefined ? undefined : JSON.stringify(o.body), signal: o.signal, credentials: "same-origin" });
+    answer = await fetch(url, { method: method.toUpperCase(), headers, body: o.body === undefined ? o.yaml : JSON.stringify(o.body), signal: o.signal, credentials: "same-origin" });
   } catch (e) {
     if (e instanceof DOMException && e.name === "AbortError") throw e;
     throw new ApiError({ title: "offline", status: 0 });

@@ -5,6 +5,7 @@ import { search } from "../api/client";
 import { plain, spans } from "./ansi";
 import { faultyFields, fieldAt, fieldNames, fields } from "./cron";
 import { tidy, emptyDraft, tidySchedule } from "./draft";
+import { inTurn } from "./inturn";
 import { fits, lineInAttempt } from "./loglines";
 import { clock, dateTime, goDuration, offset, parseDuration, shortDuration } from "./time";
 import { timeline } from "./timeline";
@@ -107,5 +108,30 @@ describe("queries", () => {
   it("leave out what is empty", () => {
     expect(search({ a: "", b: undefined, c: ["x", "y"], d: 0, e: "ü&" })).toBe("?c=x%2Cy&d=0&e=%C3%BC%26");
     expect(search({})).toBe("");
+  });
+});
+
+describe("inTurn", () => {
+  it("does each once, with a few at a time", async () => {
+    let under = 0;
+    let most = 0;
+    const done: number[] = [];
+    await inTurn([1, 2, 3, 4, 5, 6, 7], 3, async (n) => {
+      most = Math.max(most, ++under);
+      await Promise.resolve();
+      under--;
+      done.push(n);
+    });
+    expect(done.toSorted()).toEqual([1, 2, 3, 4, 5, 6, 7]);
+    expect(most).toBe(3);
+  });
+  it("begins nothing more once it is stopped", async () => {
+    const stop = new AbortController();
+    const done: number[] = [];
+    await inTurn([1, 2, 3], 1, async (n) => {
+      done.push(n);
+      if (n === 2) stop.abort();
+    }, stop.signal);
+    expect(done).toEqual([1, 2]);
   });
 });
