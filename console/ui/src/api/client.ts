@@ -22,16 +22,18 @@ export class ApiError extends Error {
   get status(): number {
     return this.problem.status;
   }
-  /** at returns what is wrong with a field, by its path in the body. */
+  /** at returns what is wrong with a field, by its path in the body, or with an entry of it. */
   at(location: string): string | undefined {
-    const found = this.problem.errors?.filter((e) => e.location === location).map((e) => e.message);
+    const found = this.problem.errors?.filter((e) => isOf(e.location, location)).map((e) => e.message);
     return found?.length ? found.join("; ") : undefined;
   }
   /** elsewhere returns the faults of fields other than those, which a form cannot show beside them. */
   elsewhere(shown: string[]): string[] {
-    return (this.problem.errors ?? []).filter((e) => !shown.includes(e.location)).map((e) => `${e.location}: ${e.message}`);
+    return (this.problem.errors ?? []).filter((e) => !shown.some((s) => isOf(e.location, s))).map((e) => `${e.location}: ${e.message}`);
   }
 }
+
+const isOf = (location: string, field: string) => location === field || location.startsWith(`${field}[`);
 
 type Method = "get" | "post" | "put" | "patch" | "delete";
 type PathsWith<M extends Method> = { [P in keyof paths]: paths[P] extends Record<M, infer O> ? ([O] extends [undefined] ? never : P) : never }[keyof paths];

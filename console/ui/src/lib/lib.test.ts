@@ -1,10 +1,12 @@
 import { describe, expect, it } from "vitest";
 import { en } from "../i18n/en";
 import { zh } from "../i18n/zh";
-import { search } from "../api/client";
+import { ApiError, search } from "../api/client";
 import { plain, spans } from "./ansi";
 import { faultyFields, fieldAt, fieldNames, fields } from "./cron";
 import { tidy, emptyDraft, tidySchedule } from "./draft";
+import { clockChanges, fixedTimes, transitions } from "./dst";
+import { draftFrom, fromYaml, toYaml, YamlFault } from "./jobyaml";
 import { inTurn } from "./inturn";
 import { fits, lineInAttempt } from "./loglines";
 import { clock, dateTime, goDuration, offset, parseDuration, shortDuration } from "./time";
@@ -133,5 +135,67 @@ describe("inTurn", () => {
       if (n === 2) stop.abort();
     }, stop.signal);
     expect(done).toEqual([1, 2]);
+  });
+});
+
+describe("changes of the clock", () => {
+  const start = Date.parse("2026-01-15T00:00:00Z");
+  const spring = Date.parse("2026-03-29T01:00:00Z");
+  const autumn = Date.parse("2026-10-25T01:00:00Z");
+  const nextOf = (...fires: string[]) => async (after: number) => fires.map((f) => Date.parse(f)).find((f) => f > after);
+  const cron = (expr: string) => ({ kind: "cron" as const, expr });
+
+  it("finds them to the second", () => {
+    expect(transitions("Europe/Berlin", start, start + 366 * 86_400_000).map((x) => x.at)).toEqual([spring, autumn]);
+    expect(transitions("Asia/Shanghai", start, start + 366 * 86_400_000)).toEqual([]);
+    expect(transitions("Australia/Lord_Howe", start, start + 366 * 86_400_000).map((x) => x.after - x.before)).toEqual([-1_800_000, 1_800_000]);
+  });
+  it("knows whose hours and minutes are written out", () => {
+    expect(fixedTimes("30,0 2 * * *", "standard")).toEqual([120, 150]);
+    expect(fixedTimes("0 30 2 ? * MON", "quartz")).toEqual([150]);
+    expect(fixedTimes("@daily", "standard")).toEqual([0]);
+    for (const expr of ["*/5 2 * * *", "0 1-3 * * *", "@hourly"]) expect(fixedTimes(expr, "standard")).toBeUndefined();
+  });
+  it("says what a fixed schedule's fires do", async () => {
+    expect(await clockChanges(cron("30 2 * * *"), "Europe/Berlin", start, nextOf("2026-03-29T01:00:00Z", "2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"))).toEqual([
+      { kind: "moved", day: "2026-03-29", from: "02:00", to: "03:00" }, { kind: "once", day: "2026-10-25", from: "02:00", to: "03:00" },
+    ]);
+    expect(await clockChanges(cron("0 3 * * *"), "Europe/Berlin", start, nextOf("2026-03-29T01:00:00Z", "2026-10-25T02:00:00Z"))).toEqual([]);
+  });
+  it("says what fires on elapsed time do", async () => {
+    expect(await clockChanges(cron("*/30 2 * * *"), "Europe/Berlin", start, nextOf("2026-03-22T01:00:00Z", "2026-10-25T00:00:00Z", "2026-10-25T01:00:00Z"))).toEqual([
+      { kind: "skipped", day: "2026-03-29", from: "02:00", to: "03:00" }, { kind: "twice", day: "2026-10-25", from: "02:00", to: "03:00" },
+    ]);
+  });
+});
+
+describe("a job as YAML", () => {
+  const draft = { ...emptyDraft("Asia/Shanghai"), group: "demo", name: "report", handler: "echo", param: "a\nb", children: [{ job_id: 7, on: "failure" as const }], version: 3 };
+  it("comes back as it went", () => {
+    const text = toYaml(draft, (id) => (id === 7 ? "demo/send" : undefined));
+    expect(text).toContain("job: demo/send");
+    expect(text).not.toContain("start_deadline"); // a default
+    const { children, ...fields } = fromYaml(text);
+    expect(children).toEqual([{ job: "demo/send", on: "failure" }]);
+    expect(draftFrom({ ...fields, children: [{ job_id: 7, on: "failure" }] }, 3)).toEqual(draft);
+  });
+  it("takes one job of a file, and keeps what it does not know for the server to judge", () => {
+    expect(fromYaml("jobs:\n- {group: g, name: n, schedule: {kind: none}, colour: red}")).toEqual({ group: "g", name: "n", schedule: { kind: "none" }, colour: "red" });
+  });
+  it("names what cannot be shown as a form", () => {
+    for (const text of ["", "a: [", "[]", "x", "name: 7\nschedule: {kind: none}", "name: a", "schedule: {kind: none}\ntags: x", "schedule: &a {kind: none}\nscript: *a", "schedule: {kind: none}\nchildren: [7]"]) {
+      expect(() => fromYaml(text), text).toThrow();
+    }
+    expect(() => fromYaml("name: 7\nschedule: {kind: none}")).toThrow(YamlFault);
+    expect(() => fromYaml("name: 7\nschedule: {kind: none}")).toThrow("name: must be a string");
+  });
+});
+
+describe("problems", () => {
+  it("are of a field and of its entries", () => {
+    const e = new ApiError({ title: "x", status: 422, errors: [{ location: "children[0].job_id", message: "no such job" }, { location: "name", message: "is taken" }] });
+    expect(e.at("children")).toBe("no such job");
+    expect(e.at("child")).toBeUndefined();
+    expect(e.elsewhere(["children"])).toEqual(["name: is taken"]);
   });
 });

@@ -10,14 +10,16 @@ import { viewerZone } from "../lib/time";
 import { useComplain, useRefresh } from "../parts/actions";
 import { ErrorNote, errorText, PageHead, Section } from "../parts/basics";
 import { useGroups } from "../parts/filters";
+import { Alerts, Children } from "../parts/jobfollowups";
 import { ScheduleBuilder } from "../parts/schedulebuilder";
 
 const CodeEditor = lazy(() => import("../parts/codeeditor"));
+const YamlTab = lazy(() => import("../parts/yamltab"));
 
 const routes = ["any", "first", "last", "round_robin", "random", "consistent_hash", "least_frequently_used", "least_recently_used", "failover", "busyover", "broadcast"] as const;
 const languages = ["bash", "sh", "python", "node", "php", "powershell", "go"] as const;
 const shownFields = ["group", "name", "description", "tags", "schedule.expr", "schedule.every", "schedule.delay", "schedule.at", "schedule.time_zone", "schedule.start_at", "schedule.end_at", "schedule.jitter",
-  "handler", "script.code", "script.language", "param", "route", "route_key", "shards", "timeout", "start_deadline", "retries", "retry_backoff.initial", "retry_backoff.factor", "retry_backoff.max", "retention"];
+  "handler", "script.code", "script.language", "script.remark", "author", "misfire", "block", "block_scope", "children", "alert.channels", "alert.on", "param", "route", "route_key", "shards", "timeout", "start_deadline", "retries", "retry_backoff.initial", "retry_backoff.factor", "retry_backoff.max", "retention"];
 
 export default function JobForm({ id }: { id?: number }) {
   const t = useT();
@@ -39,6 +41,8 @@ function Form({ id, start }: { id?: number; start: JobInput }) {
   const [d, setD] = useState(start);
   const set = (c: Partial<JobInput>) => setD((before) => ({ ...before, ...c }));
   const [more, setMore] = useState(false);
+  const [tab, setTab] = useState<"form" | "yaml">("form");
+  const [fault, setFault] = useState<string>(); // of the YAML
   const groups = useGroups();
   const instances = useQuery({ queryKey: ["instances", d.group], queryFn: () => get("/api/v1/groups/{name}/instances", { path: { name: d.group } }), enabled: groups.data?.items.some((g) => g.name === d.group) ?? false, retry: false });
   const handlers = [...new Set(instances.data?.items.flatMap((i) => i.handlers) ?? [])].sort();
@@ -53,7 +57,7 @@ function Form({ id, start }: { id?: number; start: JobInput }) {
 
   const save = useMutation({
     mutationFn: (run: boolean) => {
-      const body = tidy(d);
+      const body = tidy({ ...d, children: d.children?.filter((c) => c.job_id) });
       const saved = id ? call("put", "/api/v1/jobs/{id}", { path: { id }, body, version: d.version }) : post("/api/v1/jobs", { body });
       return saved.then((job) => ({ job, run }));
     },
@@ -73,12 +77,16 @@ function Form({ id, start }: { id?: number; start: JobInput }) {
   });
   const error = save.error instanceof ApiError ? save.error : undefined;
   const at = (field: string) => error?.at(field);
-  const others = error?.elsewhere(shownFields) ?? [];
-  const moreFaulty = ["timeout", "start_deadline", "retries", "route_key", "shards", "retention", "retry_backoff.initial", "retry_backoff.factor", "retry_backoff.max"].some((f) => at(f));
+  const others = error?.elsewhere(tab === "form" ? shownFields : []) ?? [];
+  const moreFaulty = ["timeout", "start_deadline", "retries", "route_key", "shards", "retention", "author", "misfire", "block", "block_scope", "route", "retry_backoff.initial", "retry_backoff.factor", "retry_backoff.max"].some((f) => at(f));
 
   return (
-    <form onSubmit={(e) => { e.preventDefault(); save.mutate(false); }} className="job-form" noValidate>
-      <PageHead title={t(id ? "job.edit" : "jobs.new")} />
+    <form onSubmit={(e) => { e.preventDefault(); if (!fault) save.mutate(false); }} className="job-form" noValidate>
+      <PageHead title={t(id ? "job.edit" : "jobs.new")}>
+        <SegmentedControl size="xs" aria-label={t("form.as")} value={tab} disabled={fault !== undefined} onChange={(v) => setTab(v as typeof tab)} data={[{ value: "form", label: t("form.form") }, { value: "yaml", label: "YAML" }]} />
+      </PageHead>
+      {tab === "yaml" && <Suspense fallback={<Loader size="sm" aria-label={t("loading")} />}><YamlTab draft={d} onChange={setD} onFault={setFault} /></Suspense>}
+      {tab === "form" && <>
       <Section title={t("form.what")}>
         <Stack gap="sm">
           <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="sm">
@@ -91,7 +99,10 @@ function Form({ id, start }: { id?: number; start: JobInput }) {
             data={[{ value: "handler", label: t("field.handler") }, { value: "script", label: t("field.script") }]} />
           {d.script ? (
             <>
-              <Select label={t("field.language")} w={180} data={[...languages]} value={d.script.language} allowDeselect={false} onChange={(l) => d.script && set({ script: { ...d.script, language: l as "bash" } })} error={at("script.language")} />
+              <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="sm">
+              <Select label={t("field.language")} data={[...languages]} value={d.script.language} allowDeselect={false} onChange={(l) => d.script && set({ script: { ...d.script, language: l as "bash" } })} error={at("script.language")} />
+              <TextInput label={t("field.remark")} description={t("field.remark.help")} inputWrapperOrder={["label", "input", "description", "error"]} value={d.script.remark ?? ""} onChange={(e) => d.script && set({ script: { ...d.script, remark: e.currentTarget.value } })} error={at("script.remark")} />
+              </SimpleGrid>
               <Input.Wrapper label={t("field.code")} error={at("script.code")}>
                 <Suspense fallback={<Loader size="sm" />}><CodeEditor value={d.script.code} onChange={(code) => setD((b) => (b.script ? { ...b, script: { ...b.script, code } } : b))} language={d.script.language} label={t("field.code")} /></Suspense>
               </Input.Wrapper>
@@ -133,19 +144,27 @@ function Form({ id, start }: { id?: number; start: JobInput }) {
                 <TextInput label={t("field.backoff.max")} value={d.retry_backoff?.max ?? "5m"} onChange={(e) => set({ retry_backoff: { ...d.retry_backoff, max: e.currentTarget.value } })} error={at("retry_backoff.max")} />
               </>}
               <TextInput label={t("field.retention")} description={t("field.retention.help")} inputWrapperOrder={["label", "input", "description", "error"]} placeholder={t("field.retention.server")} value={d.retention ?? ""} onChange={(e) => set({ retention: e.currentTarget.value })} error={at("retention")} />
+              <TextInput label={t("field.author")} value={d.author ?? ""} maxLength={64} onChange={(e) => set({ author: e.currentTarget.value })} error={at("author")} />
             </SimpleGrid>
           </Stack>
         </Collapse>
         {!(more || moreFaulty) && <Text size="sm" c="dimmed">{t("form.summary", { misfire: t(`misfire.${d.misfire ?? "skip"}`), block: t(`block.${d.block ?? "serial"}`), route: t(`route.${d.route ?? "any"}`), n: d.retries ?? 0 })}</Text>}
       </Section>
+      <Section title={t("form.after")}>
+        <Stack gap="md">
+          <Children id={id} value={d.children ?? []} onChange={(children) => set({ children })} error={at("children")} />
+          <Alerts value={d.alert ?? {}} onChange={(alert) => set({ alert })} errors={{ channels: at("alert.channels"), on: at("alert.on") }} />
+        </Stack>
+      </Section>
+      </>}
       {save.error && (
         <Alert color="red" variant="light" role="alert" mt="sm" title={t("form.refused")}>
           {error?.status === 409 ? error.message : others.length ? others.map((o) => <div key={o}>{o}</div>) : error?.problem.errors?.length ? t("form.fields") : errorText(t, save.error)}
         </Alert>
       )}
       <Group mt="md" gap="xs" className="form-actions">
-        <Button type="submit" loading={save.isPending && !save.variables}>{t("save")}</Button>
-        <Button variant="default" loading={save.isPending && save.variables} onClick={() => save.mutate(true)}>{t("save.run")}</Button>
+        <Button type="submit" disabled={fault !== undefined} loading={save.isPending && !save.variables}>{t("save")}</Button>
+        <Button variant="default" disabled={fault !== undefined} loading={save.isPending && save.variables} onClick={() => save.mutate(true)}>{t("save.run")}</Button>
         <Button variant="subtle" color="gray" onClick={() => (history.length > 1 ? history.back() : navigate("/jobs"))}>{t("cancel")}</Button>
       </Group>
     </form>

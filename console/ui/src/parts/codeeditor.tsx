@@ -5,12 +5,13 @@ import { javascript } from "@codemirror/legacy-modes/mode/javascript";
 import { powerShell } from "@codemirror/legacy-modes/mode/powershell";
 import { python } from "@codemirror/legacy-modes/mode/python";
 import { shell } from "@codemirror/legacy-modes/mode/shell";
+import { yaml } from "@codemirror/legacy-modes/mode/yaml";
 import { Compartment, EditorState } from "@codemirror/state";
 import { EditorView, keymap, lineNumbers } from "@codemirror/view";
 import { useEffect, useRef } from "react";
 import { nonce } from "../lib/nonce";
 
-const parsers: Record<string, StreamParser<unknown>> = { bash: shell, sh: shell, python, node: javascript, powershell: powerShell, go };
+const parsers: Record<string, StreamParser<unknown>> = { bash: shell, sh: shell, python, node: javascript, powershell: powerShell, go, yaml };
 
 /** CodeEditor is loaded only where code is edited. Escape and then Tab leaves it by keyboard. */
 export default function CodeEditor({ value, onChange, language, label, readOnly }: { value: string; onChange?: (code: string) => void; language: string; label: string; readOnly?: boolean }) {

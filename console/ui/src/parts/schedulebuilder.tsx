@@ -1,4 +1,4 @@
-import { Anchor, Group, Input, Loader, SegmentedControl, Select, SimpleGrid, Stack, Text, TextInput } from "@mantine/core";
+import { Alert, Anchor, Group, Input, Loader, SegmentedControl, Select, SimpleGrid, Stack, Text, TextInput } from "@mantine/core";
 import { useDebouncedValue } from "@mantine/hooks";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useMemo, useRef, useState } from "react";
@@ -6,6 +6,7 @@ import { ApiError, post, type Schedule } from "../api/client";
 import { useT } from "../i18n";
 import { faultyFields, fieldAt, fieldNames, fields } from "../lib/cron";
 import { tidySchedule } from "../lib/draft";
+import { clockChanges } from "../lib/dst";
 import { dateTime, offset, viewerZone, zones } from "../lib/time";
 import { Countdown } from "./basics";
 
@@ -46,8 +47,31 @@ export function ScheduleBuilder({ value, onChange, error }: { value: Schedule; o
           {value.kind !== "once" && <InstantField label={t("field.end_at")} value={value.end_at} onChange={(v) => set({ end_at: v })} error={at("end_at")} />}
         </SimpleGrid>
       )}
+      {value.kind === "cron" && !refused && preview.data && <ClockChanges schedule={asked} zone={value.time_zone || "UTC"} />}
       {value.kind !== "none" && !refused && preview.data && <Preview zone={value.time_zone || "UTC"} description={preview.data.description} times={preview.data.fire_times} busy={preview.isFetching} kind={value.kind} />}
     </Stack>
+  );
+}
+
+/** ClockChanges says beforehand what a change of the clock will do to the fire times. */
+function ClockChanges({ schedule, zone }: { schedule: Schedule; zone: string }) {
+  const t = useT();
+  const changes = useQuery({
+    queryKey: ["clock-changes", schedule, zone],
+    queryFn: ({ signal }) => clockChanges(schedule, zone, Date.now(), async (after) => {
+      const { start_at, end_at, jitter, ...plain } = schedule;
+      void [start_at, end_at, jitter]; // a week before, the schedule may not have begun
+      const p = await post("/api/v1/schedules/preview", { body: { schedule: plain, count: 1, from: new Date(after).toISOString() }, signal });
+      return p.fire_times[0] ? Date.parse(p.fire_times[0]) : undefined;
+    }),
+    staleTime: Infinity,
+    retry: false,
+  });
+  if (!changes.data?.length) return null;
+  return (
+    <Alert color="yellow" variant="light" p="xs" title={<Text size="sm" fw={600} c="var(--warn)">{t("dst.title", { zone })}</Text>}>
+      {changes.data.map((c) => <Text size="sm" key={c.day + c.from}>{t(`dst.${c.kind}`, { day: c.day, from: c.from, to: c.to })}</Text>)}
+    </Alert>
   );
 }
 

@@ -1,0 +1,20 @@
+import { Select } from "@mantine/core";
+import { useDebouncedValue } from "@mantine/hooks";
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { get } from "../api/client";
+
+/** JobPick finds a job by what one types. without is a job that may not be chosen. */
+export function JobPick({ value, onChange, label, hideLabel, without, error, required }: { value?: number; onChange: (id: number | undefined) => void; label: string; hideLabel?: boolean; without?: number; error?: string; required?: boolean }) {
+  const [text, setText] = useState("");
+  const chosen = useQuery({ queryKey: ["job", value, "pick"], queryFn: () => get("/api/v1/jobs/{id}", { path: { id: value ?? 0 } }), enabled: value !== undefined, staleTime: 60_000, retry: false });
+  const own = chosen.data && value !== undefined ? { value: String(value), label: `${chosen.data.group}/${chosen.data.name}` } : value !== undefined ? { value: String(value), label: `#${value}` } : undefined;
+  // The field begins with the chosen job's name, which nobody looks for.
+  const [q] = useDebouncedValue(text === own?.label ? "" : text.replace(/^[^/]*\//, ""), 200);
+  const found = useQuery({ queryKey: ["palette", "pick", q], queryFn: ({ signal }) => get("/api/v1/jobs", { query: { q, limit: 30 }, signal }), placeholderData: keepPreviousData });
+  const options = (found.data?.items ?? []).filter((j) => j.id !== without && j.id !== value).map((j) => ({ value: String(j.id), label: `${j.group}/${j.name}` }));
+  return (
+    <Select label={hideLabel ? undefined : label} aria-label={hideLabel ? label : undefined} placeholder={label} searchable required={required} data={own ? [own, ...options] : options} value={own?.value ?? null} error={error}
+      onSearchChange={setText} filter={({ options }) => options} onChange={(v) => onChange(v ? Number(v) : undefined)} maxDropdownHeight={280} />
+  );
+}

@@ -1,0 +1,65 @@
+import { Group, Loader, Text } from "@mantine/core";
+import { useEffect, useRef, useState } from "react";
+import { get, type JobInput } from "../api/client";
+import { useT } from "../i18n";
+import { draftFrom, fromYaml, toYaml, type NamedChild } from "../lib/jobyaml";
+import { Copy } from "./basics";
+import CodeEditor from "./codeeditor";
+
+/** childId finds the job that a file names by group/name. */
+async function childId(c: NamedChild): Promise<number | undefined> {
+  if (c.job_id !== undefined) return c.job_id;
+  const [group, ...rest] = (c.job ?? "").split("/");
+  const name = rest.join("/");
+  const found = await get("/api/v1/jobs", { query: { group, q: name, limit: 500 } }).catch(() => undefined);
+  return found?.items.find((j) => j.name === name)?.id;
+}
+
+/**
+ * YamlTab shows a draft as YAML and takes it back with every stroke. onFault says what keeps the text from being the
+ * draft, or undefined: then both mean the same.
+ */
+export default function YamlTab({ draft, onChange, onFault }: { draft: JobInput; onChange: (d: JobInput) => void; onFault: (fault: string | undefined) => void }) {
+  const t = useT();
+  const [text, setText] = useState<string>();
+  const [fault, setFault] = useState<string>();
+  const turn = useRef(0);
+  const first = useRef(draft);
+
+  useEffect(() => {
+    let gone = false;
+    void (async () => {
+      const ids = first.current.children?.map((c) => c.job_id) ?? [];
+      const names = new Map(await Promise.all(ids.map(async (id) => [id, await get("/api/v1/jobs/{id}", { path: { id } }).then((j) => `${j.group}/${j.name}`, () => undefined)] as const)));
+      if (!gone) setText(toYaml(first.current, (id) => names.get(id)));
+    })();
+    return () => { gone = true; };
+  }, []);
+
+  const tell = (f: string | undefined) => { setFault(f); onFault(f); };
+  async function take(next: string) {
+    setText(next);
+    const mine = ++turn.current;
+    try {
+      const { children = [], ...fields } = fromYaml(next);
+      if (children.some((c) => c.job_id === undefined)) onFault(t("loading"));
+      const ids = await Promise.all(children.map(childId));
+      if (mine !== turn.current) return; // typed on meanwhile
+      const lost = children.find((_, i) => ids[i] === undefined);
+      if (lost) return tell(t("yaml.nochild", { name: lost.job ?? "" }));
+      onChange(draftFrom({ ...fields, children: children.map((c, i) => ({ job_id: ids[i] ?? 0, on: (c.on ?? "success") as "success" })) }, first.current.version));
+      tell(undefined);
+    } catch (e) {
+      if (mine === turn.current) tell(e instanceof Error ? e.message : String(e));
+    }
+  }
+
+  if (text === undefined) return <Loader size="sm" aria-label={t("loading")} />;
+  return (
+    <div className="yaml-tab">
+      <Group justify="space-between" mb={4}><Text size="xs" c="dimmed">{t("yaml.help")}</Text><Copy text={text} /></Group>
+      <CodeEditor value={text} onChange={(next) => { if (next !== text) void take(next); }} language="yaml" label="YAML" />
+      {fault && <Text size="sm" c="var(--bad)" mt={4} role="status">{fault}</Text>}
+    </div>
+  );
+}
