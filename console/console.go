@@ -20,12 +20,12 @@ import (
 type Config struct {
 	API      api.Config
 	Listener net.Listener // Run serves it and closes it; nil: Run must not be called
-	// ShutdownTimeout is how long requests under way may take once Run's context has ended; 0: 10 s. Log streams
+	// ShutdownTimeout is how long requests under way may take once Run's context has ended; 0: 10 s. Streams
 	// end at once.
 	ShutdownTimeout time.Duration
 }
 
-// Bounds on how long a client may take, so that slow ones cannot hold connections. Log streams set their own.
+// Bounds on how long a client may take, so that slow ones cannot hold connections. Streams set their own.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 20 * time.Second
@@ -88,7 +88,7 @@ func split(rest, console http.Handler) http.Handler {
 	})
 }
 
-// Run serves until ctx ends; then it takes nothing more, ends the log streams, lets the other requests finish, and
+// Run serves until ctx ends; then it takes nothing more, ends the streams, lets the other requests finish, and
 // returns nil. An error means that the listener broke. Call it once.
 func (s *Server) Run(ctx context.Context) error {
 	server := &http.Server{

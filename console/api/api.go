@@ -33,6 +33,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/console/live"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/view"
@@ -110,7 +111,7 @@ type Views interface {
 	Log(ctx context.Context, id domain.RunID, from int64, limit int, filter view.LogFilter) (view.LogPage, error)
 }
 
-// Config is what the API is made of. Engine to Letters, Registerer, Gatherer and Log must be set.
+// Config is what the API is made of. Engine to Changes, Registerer, Gatherer and Log must be set.
 type Config struct {
 	Engine     Engine
 	Dispatcher Dispatcher
@@ -121,6 +122,7 @@ type Config struct {
 	Events     Events
 	Letters    DeadLetters
 	Alerts     Alerts
+	Changes    live.Source
 	Ready      []Check // what must answer for /readyz to be well
 	Registerer prometheus.Registerer
 	Gatherer   prometheus.Gatherer // of /metrics
@@ -130,6 +132,8 @@ type Config struct {
 	// SecureCookies marks session cookies as Secure also where this process does not speak TLS itself: behind a
 	// proxy that does.
 	SecureCookies bool
+	// StreamCheck is how often a stream looks whether its caller still has the rights that it began with; 0: 10 s.
+	StreamCheck time.Duration
 }
 
 // Check asks whether a part that Belfry needs is there. Name is postgres or nats.
@@ -146,6 +150,8 @@ type API struct {
 	guesses *auth.Limiter
 	metrics *metrics
 	streams *streamSlots
+	hub     *live.Hub
+	gauges  *gauges
 	closing chan struct{} // closed when streams are to end
 }
 
@@ -160,9 +166,13 @@ func New(c Config) *API {
 	if c.Zone == nil {
 		c.Zone = time.UTC
 	}
+	if c.StreamCheck == 0 {
+		c.StreamCheck = streamCheck
+	}
 	a := &API{
 		Config: c, router: chi.NewMux(), guesses: auth.NewLimiter(), metrics: newMetrics(c.Registerer),
 		streams: &streamSlots{users: map[string]int{}}, closing: make(chan struct{}),
+		hub: live.NewHub(c.Changes, c.Views.RunsByID, c.Log), gauges: newGauges(),
 	}
 	a.router.Use(a.observe, a.recoverPanics, secureHeaders, a.authenticate, bound, headAsGet, a.onceOnly)
 	a.router.NotFound(func(w http.ResponseWriter, r *http.Request) {
@@ -183,6 +193,7 @@ func New(c Config) *API {
 	a.registerSchedules()
 	a.registerUpcoming()
 	a.registerRuns()
+	a.registerLive()
 	a.registerFamily()
 	a.registerBulk()
 	a.registerFires()
@@ -200,7 +211,7 @@ func New(c Config) *API {
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.router.ServeHTTP(w, r) }
 
-// CloseStreams ends all log streams, so that a server can shut down. Call it once.
+// CloseStreams ends all streams, so that a server can shut down. Call it once.
 func (a *API) CloseStreams() { close(a.closing) }
 
 // maxBodyBytes bounds every body.

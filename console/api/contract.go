@@ -110,7 +110,7 @@ func (a *API) finishContract() {
 	for _, schema := range []string{"Run", "RunDetail"} {
 		schemas[schema].Properties["broadcast_id"].Nullable = true
 		schemas[schema].Properties["parent_run_id"].Nullable = true
-		schemas[schema].Properties["shard"] = &huma.Schema{OneOf: []*huma.Schema{schemas[schema].Properties["shard"], {Type: "null"}}}
+		schemas[schema].Properties["shard"] = &huma.Schema{OneOf: []*huma.Schema{a.schema(reflect.TypeFor[domain.Shard]()), {Type: "null"}}}
 	}
 	schemas["Delivery"].Properties["run_id"].Nullable = true
 	for _, name := range []string{"Schedule", "RetryBackoff", "Child", "Alert", "Script"} {
@@ -145,6 +145,7 @@ func enumerations() map[string]map[string][]any {
 		"ScriptVersion": {"language": names(domain.ScriptLanguages...)},
 		"FireFinding":   {"fate": names(domain.FireFates...)},
 		"Why":           {"fate": names(domain.FireFates...)},
+		"LogState":      {"state": states},
 		"Run":           {"state": states, "cause": causes},
 		"RunDetail":     {"state": states, "cause": causes},
 		"Channel":       {"kind": names(alert.Kinds...), "language": names(alert.English, alert.Chinese)},

@@ -3,11 +3,10 @@ package api
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -20,13 +19,8 @@ import (
 )
 
 const (
-	maxStreams     = 400                    // log streams of this process
-	maxUserStreams = 100                    // and of one user
-	streamPoll     = 250 * time.Millisecond // how often a stream looks for new lines
-	streamBeat     = 15 * time.Second       // a comment after so long a silence, so that proxies keep the connection
-	streamLifetime = time.Hour              // then the client connects again, and its rights are looked at again
-	streamLines    = 1000                   // lines read at once
-	writePatience  = 30 * time.Second       // for a client that does not read
+	streamPoll  = 250 * time.Millisecond // how often a stream looks for new lines
+	streamLines = 1000                   // lines read at once
 )
 
 type logPage struct {
@@ -51,7 +45,8 @@ func (a *API) registerLogs() {
 	register(a, operation{method: "GET", path: "/runs/{id}/log/stream", tag: tag, summary: "Follow a run's log", needs: account.Viewer,
 		description: lineNumbers + " Server-sent events: line (a log line, with its number as id), state (where the run stands: at first and " +
 			"whenever it changes), end (no line will follow). With Last-Event-ID it goes on after that line.",
-		responses: textResponse("text/event-stream", "The events")}, a.logStream)
+		responses: a.eventResponse(map[string]reflect.Type{
+			"line": reflect.TypeFor[domain.LogLine](), "state": reflect.TypeFor[logState](), "end": reflect.TypeFor[logState]()})}, a.logStream)
 	register(a, operation{method: "GET", path: "/runs/{id}/log.txt", tag: tag, summary: "Read a run's whole log as text", needs: account.Viewer,
 		responses: textResponse("text/plain", "The log")}, a.logText)
 }
@@ -130,58 +125,17 @@ func (a *API) logStream(ctx context.Context, id auth.Identity, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	if !a.streams.take(id.User) {
-		p := newProblem(http.StatusServiceUnavailable, "too many log streams are open")
-		p.retryAfter = 5 * time.Second
-		return nil, p
-	}
-	return &streamed{func(hc huma.Context) {
-		a.metrics.streams.Inc()
-		defer func() { a.metrics.streams.Dec(); a.streams.free(id.User) }()
-		r, w := humachi.Unwrap(hc)
-		w.Header().Set("Content-Type", "text/event-stream")
-		w.Header().Set("X-Accel-Buffering", "no")
-		s := stream{w: w, out: http.NewResponseController(w)}
-		a.follow(r.Context(), &s, id, in.ID, first)
-	}}, nil
-}
-
-// streamSlots bounds the log streams, so that one user cannot take all of them.
-type streamSlots struct {
-	mu    sync.Mutex
-	all   int
-	users map[string]int
-}
-
-func (s *streamSlots) take(user string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.all == maxStreams || s.users[user] == maxUserStreams {
-		return false
-	}
-	s.all++
-	s.users[user]++
-	return true
-}
-
-func (s *streamSlots) free(user string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all--
-	if s.users[user]--; s.users[user] == 0 {
-		delete(s.users, user)
-	}
+	return a.openStream(id, func(ctx context.Context, s *stream) { a.follow(ctx, s, id, in.ID, first) })
 }
 
 // follow sends pages until the log has ended, the client has gone, or the server closes.
 func (a *API) follow(ctx context.Context, s *stream, id auth.Identity, run domain.RunID, p view.LogPage) {
-	ctx, cancel := context.WithTimeout(ctx, streamLifetime)
-	defer cancel()
+	var state logState // the last one sent
 	poll := time.NewTicker(streamPoll)
 	defer poll.Stop()
 	var err error
 	for {
-		s.page(p)
+		state = s.page(p, state)
 		if p.End {
 			s.event("end", 0, stateOf(p))
 		}
@@ -191,8 +145,6 @@ func (a *API) follow(ctx context.Context, s *stream, id auth.Identity, run domai
 		if len(p.Lines) < streamLines {
 			select {
 			case <-poll.C:
-			case <-a.closing:
-				return
 			case <-ctx.Done():
 				return
 			}
@@ -209,50 +161,14 @@ func stateOf(p view.LogPage) logState {
 	return logState{p.State.State, p.State.Reason, p.State.Attempt}
 }
 
-// stream writes server-sent events. It is used by one goroutine.
-type stream struct {
-	w     http.ResponseWriter
-	out   *http.ResponseController
-	buf   bytes.Buffer
-	state logState // the last one sent
-	wrote time.Time
-}
-
-// page adds the page's lines, and the state if it has changed: after the lines, as it may be the last.
-func (s *stream) page(p view.LogPage) {
+// page adds the page's lines, and the state if it is another one than before: after the lines, as it may be the last.
+func (s *stream) page(p view.LogPage, before logState) logState {
 	for _, l := range p.Lines {
 		s.event("line", l.N, l)
 	}
-	if now := stateOf(p); now != s.state {
-		s.state = now
+	now := stateOf(p)
+	if now != before {
 		s.event("state", 0, now)
 	}
-}
-
-// event adds an event. JSON has no line breaks, so that its data is one line.
-func (s *stream) event(name string, id int64, data any) {
-	b, err := json.Marshal(data)
-	if err != nil {
-		panic(fmt.Sprintf("api: encode an event: %v", err)) // lines and states always have a JSON form
-	}
-	if id > 0 {
-		fmt.Fprintf(&s.buf, "id: %d\n", id)
-	}
-	fmt.Fprintf(&s.buf, "event: %s\ndata: %s\n\n", name, b)
-}
-
-// flush sends what was added, or a comment after a long silence.
-func (s *stream) flush() error {
-	if s.buf.Len() == 0 {
-		if time.Since(s.wrote) < streamBeat {
-			return nil
-		}
-		s.buf.WriteString(": still here\n\n")
-	}
-	_ = s.out.SetWriteDeadline(time.Now().Add(writePatience))
-	if _, err := s.buf.WriteTo(s.w); err != nil {
-		return err
-	}
-	s.wrote = time.Now()
-	return s.out.Flush()
+	return now
 }

@@ -18,9 +18,14 @@ import (
 // running inserts a running run of a job in the group default, and returns its id.
 func (w *world) running() domain.RunID {
 	w.t.Helper()
+	return w.runningIn("default")
+}
+
+func (w *world) runningIn(group string) domain.RunID {
+	w.t.Helper()
 	id := domain.NewRunID(time.Now())
 	w.exec(`INSERT INTO runs_live (id, job_id, job_version, group_name, cause, state, due_at, started_at, instance)
-	        VALUES ($1, 1, 1, 'default', 'manual', 'running', now(), now(), 'one')`, id)
+	        VALUES ($1, 1, 1, $2, 'manual', 'running', now(), now(), 'one')`, id, group)
 	return id
 }
 
@@ -81,14 +86,19 @@ func TestLog(t *testing.T) {
 // event is one server-sent event.
 type event struct{ id, name, data string }
 
-// follow opens a log stream on a real server and hands on its events; the channel is closed at its end.
+// follow opens a stream on a real server and hands on its events; the channel is closed at its end.
 func (w *world) follow(ctx context.Context, url string, headers ...string) (*http.Response, <-chan event) {
+	w.t.Helper()
+	return w.followAs(ctx, w.admin, url, headers...)
+}
+
+func (w *world) followAs(ctx context.Context, token, url string, headers ...string) (*http.Response, <-chan event) {
 	w.t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	r.Header.Set("Authorization", "Bearer "+w.admin)
+	r.Header.Set("Authorization", "Bearer "+token)
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
@@ -184,7 +194,7 @@ func TestLogStreamsEnd(t *testing.T) {
 	url := server.URL + "/api/v1/runs/" + id.String() + "/log/stream"
 	streams := func() string {
 		for line := range strings.Lines(w.must(200, "GET", "/metrics", "").body) {
-			if n, ok := strings.CutPrefix(line, "belfry_http_log_streams "); ok {
+			if n, ok := strings.CutPrefix(line, "belfry_http_streams "); ok {
 				return strings.TrimSpace(n)
 			}
 		}

@@ -44,6 +44,7 @@ type world struct {
 	alerts   *channels
 	log      *syncBuffer
 	letters  *letters
+	changes  *changes
 }
 
 func newWorld(t *testing.T) *world {
@@ -54,7 +55,7 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(s.Close)
 	w := &world{t: t, store: s, pool: s.Pool(), accounts: account.New(s.Pool()), fleet: &fleet{store: s},
-		ready: map[string]error{}, log: &syncBuffer{}, letters: &letters{}}
+		ready: map[string]error{}, log: &syncBuffer{}, letters: &letters{}, changes: &changes{}}
 	w.alerts = &channels{alerts.New(s.Pool(), alerts.Config{Key: "a key of the tests, which is long"}), alert.NewSender(alert.Config{})}
 	metrics := prometheus.NewRegistry()
 	probe := func(name string) api.Check {
@@ -66,11 +67,12 @@ func newWorld(t *testing.T) *world {
 	}
 	w.api = api.New(api.Config{
 		Engine: s, Dispatcher: w.fleet, Accounts: w.accounts, Views: view.New(s.Pool()),
-		Fires:      view.NewFireAudit(s.Pool(), s.Zone(), s.Settings().Tolerance),
-		Reports:    report.New(s.Pool()),
-		Events:     events,
-		Letters:    w.letters,
-		Alerts:     w.alerts,
+		Fires:   view.NewFireAudit(s.Pool(), s.Zone(), s.Settings().Tolerance),
+		Reports: report.New(s.Pool()),
+		Events:  events,
+		Letters: w.letters,
+		Alerts:  w.alerts,
+		Changes: w.changes, StreamCheck: 50 * time.Millisecond,
 		Ready:      []api.Check{probe("postgres"), probe("nats")},
 		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.NewTextHandler(w.log, nil)),
 	})
@@ -92,6 +94,33 @@ type channels struct {
 
 func (c *channels) Test(ctx context.Context, ch alert.Channel) (string, error) {
 	return c.sender.Send(ctx, &ch, alert.Test("test", time.Now(), ""))
+}
+
+// changes stands in for NATS.
+type changes struct {
+	mu      sync.Mutex
+	changed func([]domain.Change)
+	missed  func()
+}
+
+func (c *changes) Hear(changed func([]domain.Change), missed func()) (stop func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changed, c.missed = changed, missed
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.changed, c.missed = nil, nil
+	}, nil
+}
+
+// tell says that a run changed, as dispatchers do.
+func (c *changes) tell(id domain.RunID, group string, state domain.State) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.changed != nil {
+		c.changed([]domain.Change{{RunID: id, JobID: 1, Group: group, State: state, Cause: domain.CauseManual, Attempt: 1}})
+	}
 }
 
 // fleet stands in for the dispatcher.

@@ -39,13 +39,13 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "belfry_http_requests_total", Help: "Requests by route, method and status."},
 			[]string{"route", "method", "status"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "belfry_http_request_seconds", Help: "How long requests took, by route and method; log streams are left out.",
+			Name: "belfry_http_request_seconds", Help: "How long requests took, by route and method; streams are left out.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}},
 			[]string{"route", "method"}),
 		auditFailures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "belfry_audit_failures_total", Help: "Changes that could not be written to the audit log."}),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "belfry_http_log_streams", Help: "Log streams that are open."}),
+			Name: "belfry_http_streams", Help: "Streams of server-sent events that are open."}),
 	}
 	r.MustRegister(m.requests, m.seconds, m.auditFailures, m.streams)
 	return m
@@ -150,7 +150,7 @@ func bound(next http.Handler) http.Handler {
 	})
 }
 
-// headAsGet lets each GET be asked for its headers alone. A log stream has no end to its body, which would be
+// headAsGet lets each GET be asked for its headers alone. A stream has no end to its body, which would be
 // produced for nobody.
 func headAsGet(next http.Handler) http.Handler {
 	asGet := middleware.GetHead(next)
@@ -162,8 +162,6 @@ func headAsGet(next http.Handler) http.Handler {
 		asGet.ServeHTTP(w, r)
 	})
 }
-
-func isStream(path string) bool { return strings.HasSuffix(path, "/log/stream") }
 
 // allowed returns the methods that a path knows, as the header Allow lists them.
 func (a *API) allowed(path string) string {

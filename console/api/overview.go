@@ -85,13 +85,19 @@ func (a *API) overview(ctx context.Context, id auth.Identity, in *struct{ Span }
 	if err != nil {
 		return nil, err
 	}
+	out, err := a.look(ctx, scope)
+	return &output[domain.Overview]{out}, err
+}
+
+// look reads how things stand.
+func (a *API) look(ctx context.Context, scope report.Scope) (domain.Overview, error) {
 	totals, err := a.Reports.Totals(ctx, scope)
 	if err != nil {
-		return nil, err
+		return domain.Overview{}, err
 	}
 	present, err := a.Reports.Present(ctx, scope)
 	if err != nil {
-		return nil, err
+		return domain.Overview{}, err
 	}
 	out := domain.Overview{
 		From: domain.At(totals.From), To: domain.At(totals.To), CountedThrough: domain.At(totals.Through), Missed: present.Missed,
@@ -100,19 +106,19 @@ func (a *API) overview(ctx context.Context, id auth.Identity, in *struct{ Span }
 			Retrying: present.Retrying, Jobs: present.Jobs, Enabled: present.Enabled},
 	}
 	if err := a.countInstances(ctx, scope, &out.Now); err != nil {
-		return nil, err
+		return out, err
 	}
 	// Ids follow fire times, and a run may have finished long after its own: what is asked for is the newest failures.
 	failed, _, err := a.Views.Runs(ctx, view.RunFilter{Only: scope.Only, States: []domain.State{domain.Failed}, To: scope.To, Limit: recentFailures})
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	for _, r := range failed {
 		out.RecentFailures = append(out.RecentFailures, domain.RecentFailure{
 			RunID: r.ID, JobID: r.JobID, JobName: r.JobName, Group: r.Group, Reason: r.Reason, Message: shorten(r.Message), FinishedAt: r.FinishedAt,
 		})
 	}
-	return &output[domain.Overview]{out}, nil
+	return out, nil
 }
 
 func shorten(s string) string {

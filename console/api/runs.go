@@ -17,8 +17,8 @@ type RunPath struct {
 	ID domain.RunID `path:"id" format:"uuid"`
 }
 
-type runsInput struct {
-	List
+// RunQuery is embedded by the inputs of what shows runs that fit filters.
+type RunQuery struct {
 	JobID    domain.JobID   `query:"job_id" minimum:"1"`
 	Group    string         `query:"group"`
 	State    []string       `query:"state" enum:"pending,queued,running,retrying,succeeded,failed,cancelled,skipped" doc:"One or several, separated by commas"`
@@ -30,6 +30,22 @@ type runsInput struct {
 
 	BroadcastID domain.RunID `query:"broadcast_id" format:"uuid" doc:"The shards of one broadcast"`
 	ParentRunID domain.RunID `query:"parent_run_id" format:"uuid" doc:"The runs that a run's end has caused"`
+}
+
+// filter returns what the query asks for, within what the caller may see.
+func (q *RunQuery) filter(id auth.Identity) (view.RunFilter, error) {
+	f := view.RunFilter{Only: id.Only(), JobID: q.JobID, Group: q.Group, Cause: q.Cause, Reason: q.Reason,
+		Instance: q.Instance, From: q.From.Time, To: q.To.Time, BroadcastID: q.BroadcastID, ParentRunID: q.ParentRunID}
+	if !q.BroadcastID.IsZero() && !q.ParentRunID.IsZero() {
+		return f, invalidField("parent_run_id", "cannot be combined with broadcast_id")
+	}
+	for _, s := range q.State {
+		if !slices.Contains(domain.States, domain.State(s)) {
+			return f, invalidField("state", "is not known: "+clip(s))
+		}
+		f.States = append(f.States, domain.State(s))
+	}
+	return f, nil
 }
 
 func (a *API) registerRuns() {
@@ -44,10 +60,15 @@ func (a *API) registerRuns() {
 		description: "Makes a new run."}, a.retry)
 }
 
-func (a *API) runs(ctx context.Context, id auth.Identity, in *runsInput) (*output[page[domain.Run]], error) {
-	f := view.RunFilter{Only: id.Only(), JobID: in.JobID, Group: in.Group, Cause: in.Cause, Reason: in.Reason,
-		Instance: in.Instance, From: in.From.Time, To: in.To.Time, Limit: in.Limit,
-		BroadcastID: in.BroadcastID, ParentRunID: in.ParentRunID}
+func (a *API) runs(ctx context.Context, id auth.Identity, in *struct {
+	List
+	RunQuery
+}) (*output[page[domain.Run]], error) {
+	f, err := in.filter(id)
+	if err != nil {
+		return nil, err
+	}
+	f.Limit = in.Limit
 	key, err := decodeCursor("run", in.Cursor)
 	if err == nil && key != "" {
 		if f.Before, err = domain.ParseRunID(key); err != nil {
@@ -56,15 +77,6 @@ func (a *API) runs(ctx context.Context, id auth.Identity, in *runsInput) (*outpu
 	}
 	if err != nil {
 		return nil, err
-	}
-	if !in.BroadcastID.IsZero() && !in.ParentRunID.IsZero() {
-		return nil, invalidField("parent_run_id", "cannot be combined with broadcast_id")
-	}
-	for _, s := range in.State {
-		if !slices.Contains(domain.States, domain.State(s)) {
-			return nil, invalidField("state", "is not known: "+clip(s))
-		}
-		f.States = append(f.States, domain.State(s))
 	}
 	runs, next, err := a.Views.Runs(ctx, f)
 	if err != nil {

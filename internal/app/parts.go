@@ -239,7 +239,7 @@ func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *
 		return "", err
 	}
 	server, err := console.New(console.Config{Listener: ln, API: api.Config{
-		Engine: s, Dispatcher: d, Accounts: accounts, Views: view.New(s.Pool()), Fires: fireAudit(s), Reports: report.New(s.Pool()), Events: p.events, Letters: letters, Alerts: newConsoleAlerts(s, tell), Zone: s.Zone(), Log: p.log,
+		Engine: s, Dispatcher: d, Accounts: accounts, Views: view.New(s.Pool()), Fires: fireAudit(s), Reports: report.New(s.Pool()), Events: p.events, Letters: letters, Alerts: newConsoleAlerts(s, tell), Changes: runChanges{nc, p.log}, Zone: s.Zone(), Log: p.log,
 		Ready:      []api.Check{{Name: "postgres", Probe: s.Check}, {Name: "nats", Probe: d.CheckNATS}},
 		Registerer: p.registry, Gatherer: p.registry, Version: p.app.Version,
 	}})

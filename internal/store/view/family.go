@@ -72,10 +72,7 @@ func (s *Store) family(ctx context.Context, f RunFilter) (runs []domain.Run, nex
 	if err != nil && domain.CodeOf(err) != domain.NotFound {
 		return nil, next, err
 	}
-	lo, hi := idRange(f)
-	runs = slices.DeleteFunc(runs, func(r domain.Run) bool {
-		return !f.fits(&r) || bytes.Compare(r.ID[:], lo[:]) < 0 || bytes.Compare(r.ID[:], hi[:]) >= 0
-	})
+	runs = slices.DeleteFunc(runs, func(r domain.Run) bool { return !f.Fits(&r) })
 	slices.SortFunc(runs, func(a, b domain.Run) int { return bytes.Compare(b.ID[:], a.ID[:]) })
 	if len(runs) > f.Limit {
 		next = runs[f.Limit-1].ID
@@ -84,9 +81,11 @@ func (s *Store) family(ctx context.Context, f RunFilter) (runs []domain.Run, nex
 	return append([]domain.Run{}, runs...), next, nil
 }
 
-// fits reports whether a run passes the filters that hold of it by itself.
-func (f RunFilter) fits(r *domain.Run) bool {
-	return (f.groups() == nil || slices.Contains(f.groups(), r.Group)) &&
+// Fits reports whether a run passes the filters that hold of it by itself: all but ParentRunID and Limit.
+func (f RunFilter) Fits(r *domain.Run) bool {
+	lo, hi := idRange(f)
+	return bytes.Compare(r.ID[:], lo[:]) >= 0 && bytes.Compare(r.ID[:], hi[:]) < 0 &&
+		f.Sees(r.Group) &&
 		(f.JobID == 0 || f.JobID == r.JobID) &&
 		(len(f.States) == 0 || slices.Contains(f.States, r.State)) &&
 		(f.Cause == "" || f.Cause == r.Cause) &&

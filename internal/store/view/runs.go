@@ -164,6 +164,11 @@ func (f RunFilter) groups() []string {
 	return []string{}
 }
 
+// Sees reports whether runs of a group may fit.
+func (f RunFilter) Sees(group string) bool {
+	return f.groups() == nil || slices.Contains(f.groups(), group)
+}
+
 func (f RunFilter) states() []string {
 	if len(f.States) == 0 {
 		return nil
