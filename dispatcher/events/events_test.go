@@ -282,6 +282,31 @@ func TestSlowBatch(t *testing.T) {
 	}
 }
 
+// An event whose triggers would take for ever to evaluate is accepted once, and fires those that cost little.
+func TestCostlyTriggers(t *testing.T) {
+	b := newBench(t)
+	_, err := b.pg.Pool().Exec(t.Context(), `INSERT INTO event_triggers (name, head, job_id, filter, param, enabled)
+		SELECT 'bomb', 'bomb', job_id, 'event.data.exists(a, event.data.exists(b, a + b == 1.0))', '', true FROM event_triggers, generate_series(1, 600)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := "[0" + strings.Repeat(",0", 3000) + "]"
+	b.publish("bomb", data)
+	b.start()
+	b.eventually("it is acknowledged", func() bool { return b.pending() == 0 })
+	all := b.events()
+	if len(all) != 1 || b.runs() != 1 || len(b.letters) != 0 {
+		t.Fatalf("%d events, %d runs, %d set aside", len(all), b.runs(), len(b.letters))
+	}
+	outcomes := map[domain.DeliveryOutcome]int{}
+	for _, d := range all[0].Deliveries {
+		outcomes[d.Outcome]++
+	}
+	if outcomes[domain.DeliveryFired] != 1 || outcomes[domain.DeliveryOverBudget] < 500 {
+		t.Errorf("%v", outcomes)
+	}
+}
+
 // What cannot be read, and what Postgres does not take, is set aside with its reason and headers; all else is accepted.
 func TestPoison(t *testing.T) {
 	b := newBench(t)

@@ -86,13 +86,14 @@ const (
 	DeliveryFiltered    DeliveryOutcome = "filtered"     // its filter said false
 	DeliveryFilterError DeliveryOutcome = "filter_error" // its filter failed
 	DeliveryParamError  DeliveryOutcome = "param_error"  // its template failed, or what it made is too long
+	DeliveryOverBudget  DeliveryOutcome = "over_budget"  // the event's triggers together cost too much
 	DeliveryRepeated    DeliveryOutcome = "job_fired"    // another trigger of the job fired it for this event
 	DeliveryNoJob       DeliveryOutcome = "no_job"       // the job was deleted meanwhile
 )
 
 // DeliveryOutcomes are all outcomes.
 var DeliveryOutcomes = []DeliveryOutcome{DeliveryFired, DeliveryDisabled, DeliveryFiltered, DeliveryFilterError, DeliveryParamError,
-	DeliveryRepeated, DeliveryNoJob}
+	DeliveryOverBudget, DeliveryRepeated, DeliveryNoJob}
 
 // EventRunID computes the id of the run that an event causes through a trigger, so that an event that is worked twice
 // makes one run. The event's id begins with its time, and so does the run's.

@@ -2,7 +2,9 @@ package event
 
 import (
 	"context"
+	"errors"
 	"strings"
+	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
 )
@@ -54,49 +56,107 @@ func Check(spec *domain.EventTriggerSpec) error {
 	return f.Err("the event trigger is not valid")
 }
 
+// eventCost is what all triggers of one message may cost together, in the units of costMax: enough to try MaxTriggers of
+// them with little effort, and some costly ones. It takes half a second on a slow machine.
+const eventCost = 1_200_000
+
+// overhead is what the evaluation of a trigger costs, however little it computes.
+const overhead = 10
+
 // Decide says what each trigger makes of an event, and which runs that makes. The triggers are those whose pattern
 // matches, in the order of their ids. A job is fired once: by the first trigger that lets the event pass.
+//
+// All triggers together are bounded in what they compute, so that an event is always accepted. Those that cost little come
+// first, whatever their ids; once the bound is reached, the others are not evaluated any more, and their deliveries say so.
 func Decide(ctx context.Context, v *View, triggers []*Trigger) ([]domain.Delivery, []domain.EventRun) {
+	judgements := judge(ctx, v, triggers)
 	deliveries := make([]domain.Delivery, 0, len(triggers))
 	var runs []domain.EventRun
 	fired := make(map[domain.JobID]bool)
-	for _, t := range triggers {
-		d := domain.Delivery{TriggerID: t.ID, Name: t.Name, JobID: t.JobID, Group: t.Group}
-		var param string
-		switch d.Outcome, d.Why, param = t.judge(ctx, v); {
+	for i, t := range triggers {
+		d := domain.Delivery{TriggerID: t.ID, Name: t.Name, JobID: t.JobID, Group: t.Group, Outcome: judgements[i].outcome, Why: judgements[i].why}
+		switch {
 		case d.Outcome == domain.DeliveryFired && fired[t.JobID]:
 			d.Outcome, d.Why = domain.DeliveryRepeated, "another trigger of the job fired it for this event"
 		case d.Outcome == domain.DeliveryFired:
 			fired[t.JobID] = true
 			id := domain.EventRunID(v.id, t.ID)
 			d.RunID = &id
-			runs = append(runs, domain.EventRun{RunID: id, EventID: v.id, JobID: t.JobID, Param: param})
+			runs = append(runs, domain.EventRun{RunID: id, EventID: v.id, JobID: t.JobID, Param: judgements[i].param})
 		}
 		deliveries = append(deliveries, d)
 	}
 	return deliveries, runs
 }
 
-func (t *Trigger) judge(ctx context.Context, v *View) (outcome domain.DeliveryOutcome, why, param string) {
+// judgement is what a trigger makes of an event, seen by itself.
+type judgement struct {
+	outcome    domain.DeliveryOutcome
+	why, param string
+}
+
+// judge evaluates all triggers with little effort, then those that need it with more, until eventCost is used up.
+func judge(ctx context.Context, v *View, triggers []*Trigger) []judgement {
+	share := max(1, v.in.Batch)
+	budget := uint64(eventCost / share)
+	ctx, cancel := context.WithTimeout(ctx, evalMax/time.Duration(share))
+	defer cancel()
+	judgements := make([]judgement, len(triggers))
+	waiting := make([]int, len(triggers))
+	for i := range waiting {
+		waiting[i] = i
+	}
+	spent := uint64(0)
+	for e := little; e < efforts; e++ {
+		var costly []int
+		for _, i := range waiting {
+			if spent >= budget {
+				judgements[i] = judgement{domain.DeliveryOverBudget, "the event's triggers together cost too much; this one was not evaluated to the end", ""}
+				continue
+			}
+			j, cost, err := triggers[i].judge(ctx, v, e)
+			spent += cost + overhead
+			switch {
+			case ctx.Err() != nil && j.outcome != domain.DeliveryFired:
+				j = judgement{domain.DeliveryOverBudget, "the event's triggers together took too long; this one was not evaluated to the end", ""}
+			case err != nil:
+				costly = append(costly, i)
+			}
+			judgements[i] = j
+		}
+		waiting = costly
+	}
+	return judgements
+}
+
+// judge evaluates the trigger with some effort and says what that cost. The error is errCostly if more effort may do.
+func (t *Trigger) judge(ctx context.Context, v *View, e effort) (j judgement, cost uint64, err error) {
 	if !t.Enabled {
-		return domain.DeliveryDisabled, "the trigger is disabled", ""
+		return judgement{domain.DeliveryDisabled, "the trigger is disabled", ""}, 0, nil
 	}
 	if t.filterFault != "" {
-		return domain.DeliveryFilterError, "its filter no longer compiles: " + t.filterFault, ""
+		return judgement{domain.DeliveryFilterError, "its filter no longer compiles: " + t.filterFault, ""}, 0, nil
 	}
-	pass, err := t.filter.Pass(ctx, v)
+	pass, cost, err := t.filter.pass(ctx, v, e)
 	switch {
+	case errors.Is(err, errCostly):
+		return judgement{}, cost, err
 	case err != nil:
-		return domain.DeliveryFilterError, "its filter failed: " + brief(err), ""
+		return judgement{domain.DeliveryFilterError, "its filter failed: " + brief(err), ""}, cost, nil
 	case !pass:
-		return domain.DeliveryFiltered, "its filter said false", ""
+		return judgement{domain.DeliveryFiltered, "its filter said false", ""}, cost, nil
 	case t.paramFault != "":
-		return domain.DeliveryParamError, "its param no longer compiles: " + t.paramFault, ""
+		return judgement{domain.DeliveryParamError, "its param no longer compiles: " + t.paramFault, ""}, cost, nil
 	}
-	if param, err = t.param.Render(ctx, v); err != nil {
-		return domain.DeliveryParamError, "its param: " + brief(err), ""
+	param, more, err := t.param.render(ctx, v, e)
+	cost += more
+	switch {
+	case errors.Is(err, errCostly):
+		return judgement{}, cost, err
+	case err != nil:
+		return judgement{domain.DeliveryParamError, "its param: " + brief(err), ""}, cost, nil
 	}
-	return domain.DeliveryFired, "", param
+	return judgement{domain.DeliveryFired, "", param}, cost, nil
 }
 
 // brief bounds an error that may repeat what somebody sent, and makes it fit to be stored.

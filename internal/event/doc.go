@@ -14,4 +14,8 @@
 //
 // A template may take stepsMax turns of all its loops, write domain.MaxParamBytes, and its functions may return workMax
 // bytes in all. Of Go's own functions it has only those that make no text.
+//
+// All triggers of one event together may cost eventCost, as thousands that keep to their bounds would else hold it up so
+// long that it comes again for ever. Which of them are evaluated hangs on what they cost: each is tried with little effort
+// first. The clock (evalMax) is the last resort.
 package event

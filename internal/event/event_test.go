@@ -168,6 +168,8 @@ func TestFilterBounds(t *testing.T) {
 		`event.data.l.all(a, event.data.s + event.data.s + event.data.s != "")`,
 		`event.data.s` + strings.Repeat(`+event.data.s`, 90) + ` == ""`,
 		`event.data.l.all(a, event.data == event.data)`,
+		`event.data.l.all(a, size(event.data.s) > 3)`,
+		`event.data.l.all(a, event.data.s >= event.data.s)`,
 		`event.data.l.all(a, event.data.s.matches("(a*)*b") == false)`,
 	} {
 		f, err := event.CompileFilter(source)
@@ -286,6 +288,40 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// Triggers that cost much, whatever their ids, take nothing from those that cost little; where all together cost too much,
+// the rest is not evaluated, and says so.
+func TestDecideIsBounded(t *testing.T) {
+	data, _ := json.Marshal(map[string]any{"l": make([]int, 2000), "n": 1})
+	v := view(t, string(data))
+	make := func(id int64, filter, param string) *event.Trigger {
+		return event.Compile(id, 1, &domain.EventTriggerSpec{Name: "orders.*", JobID: domain.JobID(id), Filter: filter, Param: param, Enabled: true})
+	}
+	var triggers []*event.Trigger
+	for id := int64(0); id < 300; id += 3 {
+		triggers = append(triggers, make(id, `event.data.l.exists(a, event.data.l.exists(b, a + b == 1.0))`, ""),
+			make(id+1, `event.data.n == 1.0`, "{{.event.data.n}}"), make(id+2, "", `{{range .event.data.l}}{{range $.event.data.l}}{{end}}{{end}}`))
+	}
+	deliveries, runs := event.Decide(t.Context(), v, triggers)
+	outcomes := map[domain.DeliveryOutcome]int{}
+	for i, d := range deliveries {
+		outcomes[d.Outcome]++
+		if i%3 == 1 && d.Outcome != domain.DeliveryFired {
+			t.Errorf("trigger %d is an ordinary one: %s, %s", i, d.Outcome, d.Why)
+		}
+		if d.Outcome == domain.DeliveryOverBudget && !strings.Contains(d.Why, "not evaluated to the end") {
+			t.Errorf("trigger %d says %q", i, d.Why)
+		}
+	}
+	if len(runs) != 100 || outcomes[domain.DeliveryFired] != 100 || outcomes[domain.DeliveryFilterError] == 0 || outcomes[domain.DeliveryOverBudget] < 100 {
+		t.Errorf("%d runs, %v", len(runs), outcomes)
+	}
+	// One that costs much is not too much.
+	some := make(1, `event.data.l.exists(a, a == 1.0) || size(event.data.l) == 2000`, `{{range .event.data.l}}{{.}}{{end}}`)
+	if deliveries, _ := event.Decide(t.Context(), v, []*event.Trigger{some}); deliveries[0].Outcome != domain.DeliveryFired {
+		t.Errorf("%+v", deliveries)
+	}
+}
+
 func read(contentType, body string, headers ...string) ([]event.Incoming, bool, error) {
 	h := map[string]string{"content-type": contentType}
 	for i := 0; i < len(headers); i += 2 {
@@ -309,6 +345,10 @@ func TestRead(t *testing.T) {
 			event.Incoming{Source: "/s", Type: "t", Key: "1", KeyKind: event.KeyCloudEvent, Data: []byte(`null`)}},
 		{"base64", "application/cloudevents+json", `{"specversion":"1.0","id":"1","source":"/s","type":"t","data_base64":"AQI="}`, nil,
 			event.Incoming{Source: "/s", Type: "t", Key: "1", KeyKind: event.KeyCloudEvent, Data: []byte(`"AQI="`)}},
+		{"base64 of JSON", "application/cloudevents+json", `{"specversion":"1.0","id":"1","source":"/s","type":"t","datacontenttype":"application/json; charset=utf-8","data_base64":"eyJhIjogMX0="}`, nil,
+			event.Incoming{Source: "/s", Type: "t", Key: "1", KeyKind: event.KeyCloudEvent, Data: []byte(`{"a":1}`)}},
+		{"base64 of a text", "application/cloudevents+json", `{"specversion":"1.0","id":"1","source":"/s","type":"t","datacontenttype":"text/plain","data_base64":"aGVsbG8="}`, nil,
+			event.Incoming{Source: "/s", Type: "t", Key: "1", KeyKind: event.KeyCloudEvent, Data: []byte(`"hello"`)}},
 		{"binary", "application/json", `[1]`, []string{"ce-specversion", "1.0", "ce-id", "2%20b", "ce-source", "/s", "ce-type", "t", "ce-time", "2026-03-29T01:30:00Z"},
 			event.Incoming{Source: "/s", Type: "t", Time: at, Key: "2 b", KeyKind: event.KeyCloudEvent, Data: []byte(`[1]`)}},
 		{"binary text", "text/plain", `hello`, []string{"ce-specversion", "1.0", "ce-id", "2", "ce-source", "/s", "ce-type", "t"},

@@ -13,9 +13,11 @@ import (
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/operators"
+	"github.com/google/cel-go/common/overloads"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
+	"github.com/google/cel-go/interpreter"
 
 	"github.com/belfryhq/belfry/internal/domain"
 )
@@ -24,12 +26,31 @@ import (
 const (
 	MaxFilterBytes = 4096
 	costMax        = 100_000         // as cel-go counts: about one for each step, a tenth for each character of a text
-	evalMax        = 5 * time.Second // the last resort
+	evalMax        = 3 * time.Second // the last resort, for all triggers of a message together
 	checkEvery     = 16              // turns of a loop
 )
 
+// effort says how much of its costMax a filter or a template may use up: all triggers of an event are tried with little
+// before any is given much, so that costly ones take nothing from the others. See Decide.
+type effort int
+
+const (
+	little effort = iota
+	more
+	all
+	efforts
+)
+
+// most returns what one trigger's filter, and then its template, may cost.
+func (e effort) most() uint64 { return [efforts]uint64{100, 2000, costMax}[e] }
+
+// errCostly means that more effort may do.
+var errCostly = errors.New("it costs more than is allowed yet")
+
 // Filter is a compiled filter. It may be used by many goroutines.
-type Filter struct{ program cel.Program }
+type Filter struct {
+	programs [efforts]func() (cel.Program, error) // each made when it is first needed
+}
 
 // environment is what filters are compiled in. It is made once, as that takes milliseconds, and never changes.
 var environment = sync.OnceValues(func() (*cel.Env, error) {
@@ -70,17 +91,28 @@ func CompileFilter(source string) (*Filter, error) {
 		at := native.SourceInfo().GetStartLocation(e.id)
 		return nil, fmt.Errorf("line %d, column %d: %s", at.Line(), at.Column()+1, e.why)
 	}
-	program, err := env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(costMax), cel.CostTracking(costs{}), cel.InterruptCheckFrequency(checkEvery))
-	if err != nil {
+	f := &Filter{}
+	for e := little; e < efforts; e++ {
+		f.programs[e] = sync.OnceValues(func() (cel.Program, error) {
+			return env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(e.most()), cel.CostTracking(costs{}), cel.InterruptCheckFrequency(checkEvery))
+		})
+	}
+	if _, err := f.programs[little](); err != nil {
 		return nil, err // such as a bad regular expression
 	}
-	return &Filter{program}, nil
+	return f, nil
 }
 
 // Pass evaluates the filter.
 func (f *Filter) Pass(ctx context.Context, v *View) (pass bool, err error) {
+	pass, _, err = f.pass(ctx, v, all)
+	return pass, err
+}
+
+// pass evaluates the filter with some effort and says what that cost. The error is errCostly if more effort may do.
+func (f *Filter) pass(ctx context.Context, v *View, e effort) (pass bool, cost uint64, err error) {
 	if f == nil {
-		return true, nil
+		return true, 0, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, evalMax)
 	defer cancel()
@@ -91,17 +123,28 @@ func (f *Filter) Pass(ctx context.Context, v *View) (pass bool, err error) {
 	}()
 	variables, err := v.variables()
 	if err != nil {
-		return false, err
+		return false, 0, err
 	}
-	out, _, err := f.program.ContextEval(ctx, variables)
+	program, err := f.programs[e]()
 	if err != nil {
-		return false, err
+		return false, 0, err
+	}
+	out, details, err := program.ContextEval(ctx, variables)
+	if actual := details.ActualCost(); actual != nil {
+		cost = *actual
+	}
+	var ended interpreter.EvalCancelledError
+	switch {
+	case e < all && errors.As(err, &ended) && ended.Cause == interpreter.CostLimitExceeded:
+		return false, cost, errCostly
+	case err != nil:
+		return false, cost, err
 	}
 	pass, ok := out.Value().(bool)
 	if !ok {
-		return false, fmt.Errorf("it says neither true nor false, but a value of type %s", out.Type().TypeName())
+		return false, cost, fmt.Errorf("it says neither true nor false, but a value of type %s", out.Type().TypeName())
 	}
-	return pass, nil
+	return pass, cost, nil
 }
 
 // View is what filters and templates see of one event. Its data are read when the first of them asks: most events match
@@ -294,8 +337,8 @@ func constant(e ast.Expr) bool {
 	return false
 }
 
-// costs accounts for what cel-go counts as one step, although it goes through values of any size: adding and comparing
-// where the types are not known before.
+// costs accounts for what cel-go counts as one step, although it goes through values of any size: adding, comparing,
+// measuring and converting where the types are not known before.
 type costs struct{}
 
 // CallCost implements interpreter.ActualCostEstimator.
@@ -307,6 +350,13 @@ func (costs) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint6
 	case operators.Equals, operators.NotEquals, operators.In:
 		for _, arg := range args {
 			size += weigh(arg, weightMax)
+		}
+	case overloads.Size, operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals, overloads.TypeConvertDouble,
+		overloads.TypeConvertInt, overloads.TypeConvertUint, overloads.TypeConvertTimestamp, overloads.TypeConvertDuration:
+		for _, arg := range args {
+			if text, ok := arg.(types.String); ok { // a list or map knows its size
+				size += len(text)
+			}
 		}
 	default:
 		return nil // cel-go's own

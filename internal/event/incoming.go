@@ -30,6 +30,7 @@ type Incoming struct {
 	Via     domain.EventVia
 	SentBy  string   // the user, where he is known
 	Only    []string // the groups whose jobs it may fire; nil: all
+	Batch   int      // how many events its message carries, which share what triggers may cost; 0 is one
 }
 
 // KeyKind says what an event's key is.
@@ -109,7 +110,7 @@ func Read(name string, header func(name string) string, body []byte) (events []I
 			return nil, false, ErrMediaType
 		}
 	}
-	isJSON := mediaType == "" || mediaType == "application/json" || strings.HasSuffix(mediaType, "+json")
+	isJSON := mediaType == "" || jsonType(mediaType)
 	switch {
 	case mediaType == typeStructured:
 		events = []Incoming{readStructured(&f, "", body)}
@@ -131,6 +132,9 @@ func Read(name string, header func(name string) string, body []byte) (events []I
 	}
 	for i := range events {
 		events[i].Name = name
+		if batch {
+			events[i].Batch = len(events)
+		}
 	}
 	return events, batch, nil
 }
@@ -199,7 +203,14 @@ func readStructured(f *domain.Faults, at string, body []byte) Incoming {
 		if json.Unmarshal(encoded, &raw) != nil {
 			f.Add(at+"data_base64", "is not base64")
 		}
-		in.Data = readJSON(f, at+"data_base64", encoded)
+		switch mediaType, _, _ := mime.ParseMediaType(attribute("datacontenttype")); {
+		case jsonType(mediaType):
+			in.Data = readJSON(f, at+"data_base64", raw)
+		case strings.HasPrefix(mediaType, "text/"):
+			in.Data = readText(f, at+"data_base64", raw)
+		default: // nothing that filters could look into
+			in.Data = readJSON(f, at+"data_base64", encoded)
+		}
 	default:
 		in.Data = []byte("null")
 	}
@@ -220,12 +231,24 @@ func readBinary(f *domain.Faults, header func(string) string, isJSON bool, body 
 		in.Data = []byte("null")
 	case isJSON:
 		in.Data = readJSON(f, "body", body)
-	case !utf8.Valid(body):
-		f.Add("body", "is not UTF-8")
-	default: // a text is data as well
-		in.Data, _ = json.Marshal(string(body)) // a text can be encoded
+	default:
+		in.Data = readText(f, "body", body)
 	}
 	return in
+}
+
+// readText returns a text as JSON: it is data as well.
+func readText(f *domain.Faults, at string, text []byte) []byte {
+	if !utf8.Valid(text) {
+		f.Add(at, "is not UTF-8")
+		return nil
+	}
+	data, _ := json.Marshal(string(text)) // a text can be encoded
+	return data
+}
+
+func jsonType(mediaType string) bool {
+	return mediaType == "application/json" || strings.HasSuffix(mediaType, "+json")
 }
 
 // attributes reads those attributes of a CloudEvent that Belfry knows.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"text/template"
 	"text/template/parse"
@@ -84,15 +85,36 @@ func placed(err error) string {
 
 // Render makes the param of an event: valid UTF-8 without a NUL, domain.MaxParamBytes long at most.
 func (p *Param) Render(ctx context.Context, v *View) (text string, err error) {
+	text, _, err = p.render(ctx, v, all)
+	return text, err
+}
+
+// render makes the param with some effort and says what that cost, in the units of filters. The error is errCostly if more
+// effort may do.
+func (p *Param) render(ctx context.Context, v *View, e effort) (text string, cost uint64, err error) {
 	if p == nil {
-		if n := len(v.in.Data); n > domain.MaxParamBytes {
-			return "", fmt.Errorf("the event's data are %d bytes long, a param has at most %d; pick from them by a template", n, domain.MaxParamBytes)
-		}
-		return string(v.in.Data), nil
+		text, err = v.data()
+		return text, 1, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, evalMax)
 	defer cancel()
-	w := &work{ctx: ctx}
+	w := &work{ctx: ctx, effort: e}
+	text, err = p.execute(v, w)
+	if w.costly {
+		err = errCostly
+	}
+	return text, w.cost(), err
+}
+
+// data is the param of a trigger without a template.
+func (v *View) data() (string, error) {
+	if n := len(v.in.Data); n > domain.MaxParamBytes {
+		return "", fmt.Errorf("the event's data are %d bytes long, a param has at most %d; pick from them by a template", n, domain.MaxParamBytes)
+	}
+	return string(v.in.Data), nil
+}
+
+func (p *Param) execute(v *View, w *work) (text string, err error) {
 	t, err := p.template.Clone()
 	if err != nil {
 		return "", err
@@ -145,10 +167,16 @@ func (b *bounded) Write(p []byte) (int, error) {
 
 // work counts what one execution does.
 type work struct {
-	ctx   context.Context //nolint:containedctx // it lives as long as one execution
-	turns int
-	bytes int
+	ctx    context.Context //nolint:containedctx // it lives as long as one execution
+	effort effort
+	turns  int
+	nodes  int // that the turns went through
+	bytes  int
+	costly bool // ended, as more effort is needed
 }
+
+// cost is what was done, in the units of filters.
+func (w *work) cost() uint64 { return uint64(w.nodes + w.bytes/10) }
 
 func (w *work) functions() template.FuncMap {
 	return template.FuncMap{
@@ -166,15 +194,20 @@ func (w *work) functions() template.FuncMap {
 // ownFunctions are those of functions that templates may name.
 var ownFunctions = []string{"json", "default", "upper", "lower", "trim", "join", "date"}
 
-// turn ends loops that take too many turns.
-func (w *work) turn() (string, error) {
+// turn ends loops that take too many turns. nodes is how much there is to do in one.
+func (w *work) turn(nodes int) (string, error) {
 	if w.turns++; w.turns > stepsMax {
 		return "", fmt.Errorf("its loops take over %d turns", stepsMax)
 	}
+	w.nodes += nodes
 	return "", w.goOn()
 }
 
 func (w *work) goOn() error {
+	if w.effort < all && w.cost() > w.effort.most() { // with all effort stepsMax and workMax end it
+		w.costly = true
+		return errCostly
+	}
 	if w.ctx.Err() != nil {
 		return errTooLong
 	}
@@ -302,7 +335,7 @@ func (w *walk) node(n parse.Node) {
 	case *parse.RangeNode:
 		w.branch(&n.BranchNode)
 		call := &parse.PipeNode{NodeType: parse.NodePipe, Pos: n.Pos, Line: n.Line, Cmds: []*parse.CommandNode{
-			{NodeType: parse.NodeCommand, Pos: n.Pos, Args: []parse.Node{parse.NewIdentifier(turn).SetPos(n.Pos)}}}}
+			{NodeType: parse.NodeCommand, Pos: n.Pos, Args: []parse.Node{parse.NewIdentifier(turn).SetPos(n.Pos), number(n.Pos, 1+nodes(n.List))}}}}
 		count := &parse.ActionNode{NodeType: parse.NodeAction, Pos: n.Pos, Line: n.Line, Pipe: call}
 		n.List.Nodes = append([]parse.Node{count}, n.List.Nodes...)
 	case *parse.TemplateNode:
@@ -311,6 +344,29 @@ func (w *walk) node(n parse.Node) {
 	default:
 		w.refuse(n.Position(), "this is not allowed here")
 	}
+}
+
+// nodes counts what there is to do in a list, one by one. A loop within counts its turns itself.
+func nodes(l *parse.ListNode) (n int) {
+	if l == nil {
+		return 0
+	}
+	for _, node := range l.Nodes {
+		n++
+		switch node := node.(type) {
+		case *parse.IfNode:
+			n += nodes(node.List) + nodes(node.ElseList)
+		case *parse.WithNode:
+			n += nodes(node.List) + nodes(node.ElseList)
+		case *parse.RangeNode:
+			n += nodes(node.ElseList)
+		}
+	}
+	return n
+}
+
+func number(at parse.Pos, n int) *parse.NumberNode {
+	return &parse.NumberNode{NodeType: parse.NodeNumber, Pos: at, IsInt: true, Int64: int64(n), Text: strconv.Itoa(n)}
 }
 
 func (w *walk) branch(b *parse.BranchNode) {
