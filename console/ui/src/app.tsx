@@ -6,6 +6,7 @@ import { ApiError, get, whenUnauthorized } from "./api/client";
 import { useT } from "./i18n";
 import { MeContext } from "./lib/me";
 import { ErrorNote } from "./parts/basics";
+import { For } from "./parts/refused";
 import { Shell } from "./parts/shell";
 import { LogIn } from "./pages/login";
 
@@ -49,17 +50,17 @@ export function App() {
           <Switch>
             <Route path="/" component={Overview} />
             <Route path="/jobs" component={Jobs} />
-            <Route path="/jobs/new"><JobForm /></Route>
-            <Route path="/jobs/:id/edit">{(p) => <JobForm key={p.id} id={Number(p.id)} />}</Route>
+            <Route path="/jobs/new"><For operators><JobForm /></For></Route>
+            <Route path="/jobs/:id/edit">{(p) => <For operators><JobForm key={p.id} id={Number(p.id)} /></For>}</Route>
             <Route path="/jobs/:id">{(p) => <JobPage key={p.id} id={Number(p.id)} />}</Route>
             <Route path="/runs" component={Runs} />
             <Route path="/runs/:id">{(p) => <RunPage key={p.id} id={p.id} />}</Route>
             <Route path="/executors" component={Executors} />
             <Route path="/events" component={Events} />
-            <Route path="/alert-channels" component={Channels} />
+            <Route path="/alert-channels"><For><Channels /></For></Route>
             <Route path="/tokens" component={Tokens} />
-            <Route path="/users" component={Users} />
-            <Route path="/audit" component={Audit} />
+            <Route path="/users"><For><Users /></For></Route>
+            <Route path="/audit"><For><Audit /></For></Route>
             <Route><Redirect to="/" replace /></Route>
           </Switch>
         </Suspense>

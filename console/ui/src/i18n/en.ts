@@ -523,4 +523,8 @@ export const en = {
   "audit.change": "Before and after",
   "audit.before": "Before",
   "audit.after": "After",
+  "refused.title": "Your role may not do this",
+  "refused.operators": "Operators and admins may.",
+  "refused.admins": "Admins may.",
+  "refused.text": "You are logged in as {role}. Whoever manages the users can change that.",
 };

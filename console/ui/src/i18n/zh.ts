@@ -524,4 +524,8 @@ export const zh: Record<keyof typeof en, string> = {
   "audit.change": "变更前后",
   "audit.before": "变更前",
   "audit.after": "变更后",
+  "refused.title": "您的角色无权执行此操作",
+  "refused.operators": "操作员和管理员可以。",
+  "refused.admins": "管理员可以。",
+  "refused.text": "您当前的角色是{role}。管理用户的人可以更改。",
 };

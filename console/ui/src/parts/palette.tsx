@@ -16,9 +16,10 @@ export interface Command {
 export function Palette({ opened, onClose, commands }: { opened: boolean; onClose: () => void; commands: Command[] }) {
   const t = useT();
   return (
-    <Modal opened={opened} onClose={onClose} withCloseButton={false} padding={0} yOffset="10vh" aria-label={t("palette.open")}>
-      {opened && <Inner onClose={onClose} commands={commands} />}
-    </Modal>
+    <Modal.Root opened={opened} onClose={onClose} padding={0} yOffset="10vh">
+      <Modal.Overlay />
+      <Modal.Content aria-label={t("palette.open")}><Modal.Body>{opened && <Inner onClose={onClose} commands={commands} />}</Modal.Body></Modal.Content>
+    </Modal.Root>
   );
 }
 
@@ -30,9 +31,12 @@ function Inner({ onClose, commands }: { onClose: () => void; commands: Command[]
   const [q] = useDebouncedValue(text.trim(), 150);
   const jobs = useQuery({ queryKey: ["palette", q], queryFn: ({ signal }) => get("/api/v1/jobs", { query: { q, limit: 8 }, signal }), enabled: q !== "", placeholderData: keepPreviousData });
   const words = text.trim().toLowerCase();
+  // Jobs that have it in their names come first. Until the answer is there, Enter must not open one that was found for fewer letters.
+  const named = (name: string) => name.toLowerCase().includes(words);
+  const fitting = (jobs.data?.items ?? []).filter((j) => named(j.name) || (!jobs.isPlaceholderData && q.toLowerCase() === words)).sort((a, b) => Number(named(b.name)) - Number(named(a.name)));
   const found: Command[] = [
     ...commands.filter((c) => c.label.toLowerCase().includes(words)),
-    ...(words && jobs.data ? jobs.data.items.map((j) => ({ label: j.name, hint: j.group, run: () => navigate(`/jobs/${j.id}`) })) : []),
+    ...(words ? fitting.map((j) => ({ label: j.name, hint: j.group, run: () => navigate(`/jobs/${j.id}`) })) : []),
     ...(/^[0-9a-f]{8}-[0-9a-f-]{27}$/.test(words) ? [{ label: t("palette.run", { id: words }), run: () => navigate(`/runs/${words}`) }] : []),
   ];
   const chosen = Math.min(at, found.length - 1);

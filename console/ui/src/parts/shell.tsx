@@ -1,6 +1,6 @@
 import { AppShell, Burger, Button, Group, Kbd, Modal, NavLink, Table, Text, UnstyledButton, useComputedColorScheme, useMantineColorScheme } from "@mantine/core";
 import { useDisclosure } from "@mantine/hooks";
-import { useQueryClient } from "@tanstack/react-query";
+import { useIsFetching, useQueryClient } from "@tanstack/react-query";
 import { useEffect, type ReactNode } from "react";
 import { Link, useLocation } from "wouter";
 import { post } from "../api/client";
@@ -34,6 +34,7 @@ export function Shell({ children }: { children: ReactNode }) {
   const [help, setHelp] = useDisclosure(false);
   const { setColorScheme } = useMantineColorScheme();
   const scheme = useComputedColorScheme("light");
+  const loading = useIsFetching({ predicate: (q) => q.state.status === "pending" }) > 0;
   const shown = pages.filter((p) => !p.admin || may.administer);
 
   useEffect(() => setMenu.close(), [path, setMenu]);
@@ -101,7 +102,7 @@ export function Shell({ children }: { children: ReactNode }) {
           </div>
         </div>
       </AppShell.Navbar>
-      <AppShell.Main id="main" tabIndex={-1}>{children}</AppShell.Main>
+      <AppShell.Main id="main" tabIndex={-1} aria-busy={loading}>{children}</AppShell.Main>
       <Palette opened={palette} onClose={setPalette.close} commands={commands} />
       <Modal opened={help} onClose={setHelp.close} title={t("help.title")} closeButtonProps={{ "aria-label": t("close") }}>
         <Table>

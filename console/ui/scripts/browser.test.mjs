@@ -1,0 +1,371 @@
+// The web console in Chromium, as people use it, on one real standalone: node --test scripts/browser.test.mjs.
+// BELFRY is the binary, else one is built; CHROMIUM is the browser; failed scenes leave a picture below BELFRY_SHOTS.
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+import { readFileSync } from "node:fs";
+import { after, before, test } from "node:test";
+import { chromium } from "playwright-core";
+import { browserPath, heartbeat, logIn, start, until } from "./browser/belfry.mjs";
+import { counted, scene } from "./browser/scene.mjs";
+
+const stage = {}; // base, browser, and who is logged in: admin, viewer
+let call; // the API, as admin
+
+if (!browserPath) {
+  test("the web console in a browser", { skip: !process.env.CI && "NOT COVERED: there is no Chromium; install one or set CHROMIUM" }, () => assert.fail("there is no Chromium"));
+} else {
+  before(async () => {
+    const server = await start("--demo", "--allow-script", "sh");
+    Object.assign(stage, server, { admin: server });
+    call = server.call;
+    await call("POST", "/users", { username: "onlooker", password: "looks-at-things", role: "viewer", groups: ["demo"] });
+    stage.viewer = await logIn(server.base, "onlooker", "looks-at-things");
+    stage.browser = await chromium.launch({ executablePath: browserPath, args: ["--no-sandbox", "--disable-gpu"] });
+    await until("the demo's executor", async () => (await call("GET", "/groups/demo")).instances > 0);
+  }, { timeout: 240_000 });
+  after(async () => {
+    await stage.browser?.close();
+    await stage.stop?.();
+  });
+  scenes();
+}
+
+function scenes() {
+  scene(stage, "from the log-in page to the first own job's successful run in under 10 interactions", { refusals: [422] }, async (page) => {
+    await page.goto("/");
+    const newcomer = counted(page);
+    await newcomer.fill(page.getByLabel("User"), "admin");
+    await newcomer.fill(page.getByLabel("Password", { exact: true }), stage.password);
+    await newcomer.press("Enter");
+    await page.getByRole("heading", { level: 1, name: "Overview" }).waitFor();
+    await newcomer.press("n");
+    await newcomer.fill(page.getByRole("textbox", { name: "Name" }), "first-job");
+    await newcomer.fill(page.getByRole("textbox", { name: /^Handler/ }), "echo");
+    await newcomer.click(page.getByRole("button", { name: "Save and run now" }));
+    await page.waitForURL(/\/runs\/[0-9a-f-]{36}$/);
+    await page.locator("h1 .state-succeeded").waitFor();
+    assert.ok(newcomer.count.n < 10, `${newcomer.count.n} interactions`);
+  });
+
+  scene(stage, "a log-in that fails says so, and one that does not leads to where one wanted to go", {}, async (page, context) => {
+    await page.goto("/runs?state=failed");
+    await page.getByLabel("User").fill("admin");
+    await page.getByLabel("Password", { exact: true }).fill("wrong, surely");
+    await page.getByRole("button", { name: "Log in" }).click();
+    await page.getByText("The user or the password is wrong.").waitFor();
+    await page.getByLabel("Password", { exact: true }).fill(stage.password);
+    await page.keyboard.press("Enter");
+    await page.waitForURL("/runs?state=failed");
+    await heading(page, "Runs");
+    // A session that ended elsewhere sends to the log-in page, and back.
+    await context.clearCookies();
+    await page.waitForURL(/\/login\?to=/);
+    assert.equal(new URL(page.url()).searchParams.get("to"), "/runs?state=failed");
+    // To another site it never leads.
+    for (const to of ["//evil.example/", "https://evil.example/", "/\\evil.example/", "javascript:alert(1)"]) {
+      await page.goto(`/login?to=${encodeURIComponent(to)}`);
+      await page.getByLabel("User").fill("admin");
+      await page.getByLabel("Password", { exact: true }).fill(stage.password);
+      await page.keyboard.press("Enter");
+      await heading(page, "Overview");
+      assert.equal(new URL(page.url()).origin, stage.base);
+      await context.clearCookies();
+      if (to.startsWith("//")) continue;
+      break; // log-ins are limited; one more form of it is enough
+    }
+  });
+
+  scene(stage, "a job is made from the form and fires before one's eyes", { as: "admin", refusals: [422] }, async (page) => {
+    await page.goto("/jobs/new");
+    // A faulty field is marked while one types, and the times come when it is mended.
+    await page.getByLabel("Cron expression").fill("61 2 * * *");
+    await page.locator(".cron-bad").getByText("61").waitFor();
+    await page.getByLabel("Cron expression").fill("* * * * * *");
+    await page.locator(".preview tbody tr").nth(9).waitFor();
+    // What the server refuses is shown at its field.
+    await page.getByRole("textbox", { name: /^Handler/ }).fill("echo");
+    await page.keyboard.press("Escape");
+    await page.getByRole("button", { name: "Save", exact: true }).click();
+    await page.locator(".mantine-TextInput-error").first().waitFor();
+    await page.getByRole("textbox", { name: "Name" }).fill("every-second");
+    await page.getByLabel("Param").fill("hello <b>& \u001b[31mred");
+    await page.getByRole("button", { name: "Save", exact: true }).click();
+    await page.waitForURL(/\/jobs\/\d+$/);
+    await heading(page, "every-second");
+    // Its runs appear by themselves.
+    const rows = page.getByRole("region", { name: "Recent runs" }).locator("tbody .state-succeeded");
+    await rows.nth(2).waitFor();
+    await page.locator("label", { hasText: "Enabled" }).click();
+    await page.getByText("Disabled: it does not fire by schedule.").waitFor();
+    await rows.first().click();
+    await page.locator(".log-line").getByText("hello <b>&").first().waitFor();
+    await page.locator(".log-line .fg-red").getByText("red").waitFor();
+  });
+
+  scene(stage, "a log is followed while it is written, and its run is killed", { as: "admin" }, async (page) => {
+    const job = await script("talker", 'i=0; while :; do i=$((i+1)); echo "line $i of many"; echo "oops $i" >&2; sleep 0.1; done');
+    await page.goto(`/jobs/${job.id}`);
+    await page.getByRole("button", { name: "Run now" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Run now" }).click();
+    await page.waitForURL(/\/runs\//);
+    const log = page.getByRole("log");
+    await log.getByText("line 3 of many", { exact: true }).waitFor();
+    await log.getByText("line 9 of many", { exact: true }).waitFor();
+    await page.getByText("Live", { exact: true }).waitFor();
+    await page.getByRole("button", { name: "stderr" }).click();
+    await log.getByText("oops 3", { exact: true }).waitFor();
+    await log.getByText("line 3 of many", { exact: true }).waitFor({ state: "detached" });
+    await page.getByRole("button", { name: "stderr" }).click();
+    await page.getByLabel("Search the log").fill("line 5 of");
+    await log.getByText("line 5 of many", { exact: true }).waitFor();
+    await log.getByText("line 3 of many", { exact: true }).waitFor({ state: "detached" });
+    await page.getByRole("button", { name: "Kill" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Kill" }).click();
+    await page.locator("h1 .state-cancelled").waitFor();
+    await page.getByText("Complete", { exact: true }).waitFor();
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "Download" }).click()]);
+    assert.match(readFileSync(await download.path(), "utf8"), /line 5 of many/);
+  });
+
+  scene(stage, "a log of 100,000 lines is searched and scrolled, with few of them on the page", { as: "admin" }, async (page) => {
+    const job = await script("verbose", "seq 1 100000");
+    const { run_ids: [run] } = await call("POST", `/jobs/${job.id}/trigger`, {});
+    await page.goto(`/runs/${run}`);
+    await page.getByText("100000 lines", { exact: true }).waitFor({ timeout: 60_000 });
+    const log = page.getByRole("log");
+    await log.getByText("100000", { exact: true }).last().waitFor(); // it follows the end
+    assert.ok(await log.locator(".log-line").count() < 200, "lines that are out of sight are on the page");
+    await log.press("Home");
+    await log.locator(".log-text").getByText("1", { exact: true }).waitFor();
+    await page.getByLabel("Search the log").fill("7777");
+    await page.getByText("19 of 100000 lines").waitFor();
+  });
+
+  scene(stage, "an edited script's new version is what runs next", { as: "admin" }, async (page) => {
+    const job = await script("edited", "echo the old one\n");
+    await page.goto(`/jobs/${job.id}/edit`);
+    const code = page.getByRole("textbox", { name: "Code" });
+    await code.click();
+    await page.keyboard.press("Control+a");
+    await page.keyboard.type("echo the new one");
+    await page.getByRole("button", { name: "Save and run now" }).click();
+    await page.waitForURL(/\/runs\//);
+    await page.locator("h1 .state-succeeded").waitFor();
+    await page.getByRole("log").getByText("the new one").waitFor();
+    await page.goto(`/jobs/${job.id}`);
+    await page.getByRole("button", { name: "Difference to version 1" }).click();
+    await page.locator(".diff .removed").getByText("the old one").waitFor();
+    await page.locator(".diff .added").getByText("the new one").waitFor();
+  });
+
+  scene(stage, "a viewer has no buttons that change things, and is refused at forced addresses", { as: "viewer", refusals: [403, 404] }, async (page) => {
+    const [job] = (await call("GET", "/jobs?q=nap")).items;
+    const [run] = (await call("GET", "/runs?limit=1&group=demo")).items;
+    const changing = /run now|new |edit|delete|kill|run again|pause(?! the view)|drain|disable|enable|restore|save|import|more actions/i;
+    for (const path of ["/", "/jobs", `/jobs/${job.id}`, "/runs", `/runs/${run.id}`, "/executors", "/events"]) {
+      await page.goto(path);
+      await ready(page);
+      const buttons = await page.locator("main button:visible, main a[role=button]:visible").allInnerTexts();
+      const labels = await page.locator("main button:visible[aria-label]").evaluateAll((all) => all.map((b) => b.getAttribute("aria-label")));
+      const found = [...buttons, ...labels].filter((b) => changing.test(b) && !["Pause", "Go on", "enabled", "disabled", "Enabled", "Disabled"].includes(b));
+      assert.deepEqual(found, [], `${path} offers a viewer ${found.join(", ")}`);
+      assert.equal(await page.locator("main input[type=checkbox][role=switch]:not([disabled])").count(), 0, `${path} has a switch that a viewer could turn`);
+    }
+    for (const path of ["/jobs/new", `/jobs/${job.id}/edit`, "/users", "/audit", "/alert-channels"]) {
+      await page.goto(path);
+      await page.getByText("Your role may not do this").waitFor();
+      assert.equal(await page.locator("main form").count(), 0, `${path} shows a viewer a form`);
+    }
+    assert.equal(await page.evaluate((id) => fetch(`/api/v1/jobs/${id}/trigger`, { method: "POST", headers: { "Content-Type": "application/json" }, body: "{}" }).then((r) => r.status), job.id), 403);
+    // What is not theirs to see is as if it were not there.
+    await call("POST", "/groups", { name: "secret-group", description: "" });
+    const hidden = await call("POST", "/jobs", { name: "hidden", group: "secret-group", handler: "x", schedule: { kind: "none" } });
+    await page.goto(`/jobs/${hidden.id}`);
+    await page.getByRole("alert").getByText("no such job", { exact: false }).waitFor();
+    await page.goto("/jobs");
+    await page.getByRole("link", { name: "nap" }).waitFor();
+    assert.equal(await page.getByText("hidden").count(), 0);
+  });
+
+  scene(stage, "the keyboard is enough", { as: "admin" }, async (page) => {
+    await page.goto("/");
+    await heading(page, "Overview");
+    await page.keyboard.press("Tab");
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), "Skip to the content");
+    assert.notEqual(await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle), "none", "the focus is not to be seen");
+    await page.keyboard.press("Enter");
+    await page.keyboard.press("?");
+    await page.getByRole("dialog", { name: "Keyboard" }).waitFor();
+    await page.keyboard.press("Escape");
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+    await page.keyboard.press("g");
+    await page.keyboard.press("j");
+    await page.waitForURL("/jobs");
+    await heading(page, "Jobs");
+    await page.locator("[data-row]").first().waitFor();
+    await page.keyboard.press("/");
+    await page.keyboard.type("nightly");
+    await page.waitForURL(/\?q=nightly/);
+    await page.keyboard.press("Escape");
+    await page.waitForURL("/jobs");
+    await page.locator("[data-row]").nth(3).waitFor();
+    const focused = () => page.evaluate(() => [...document.querySelectorAll("[data-row]")].indexOf(document.activeElement));
+    await page.keyboard.press("j");
+    await page.keyboard.press("j");
+    assert.equal(await focused(), 1);
+    await page.keyboard.press("k");
+    assert.equal(await focused(), 0);
+    await page.keyboard.press("Enter");
+    await page.waitForURL(/\/jobs\/\d+$/);
+    await page.keyboard.press("Control+k");
+    await page.getByRole("combobox").waitFor();
+    await page.keyboard.type("nightly-rep");
+    await page.getByRole("option", { name: "nightly-report" }).waitFor();
+    await page.keyboard.press("Enter");
+    await heading(page, "nightly-report");
+    await page.keyboard.press("g");
+    await page.keyboard.press("r");
+    await heading(page, "Runs");
+  });
+
+  scene(stage, "back and forward keep the filters, which stand in the address", { as: "admin" }, async (page) => {
+    await page.goto("/runs");
+    await page.getByRole("group", { name: "State" }).getByRole("button", { name: "succeeded" }).click();
+    await page.waitForURL("/runs?state=succeeded");
+    await page.locator("tbody .state-succeeded").first().click();
+    await page.waitForURL(/\/runs\/[0-9a-f-]{36}/);
+    await page.goBack();
+    await page.waitForURL("/runs?state=succeeded");
+    await page.locator('.chip[aria-pressed="true"]', { hasText: "succeeded" }).waitFor();
+    await page.locator("tbody .state-succeeded").first().waitFor();
+    assert.equal(await page.locator("tbody .state-failed").count(), 0);
+    await page.goForward();
+    await page.waitForURL(/\/runs\/[0-9a-f-]{36}/);
+    await page.goto("/jobs?q=nap&enabled=true");
+    await page.locator("[data-row]").first().waitFor();
+    assert.equal(await page.getByLabel("Search jobs").inputValue(), "nap");
+    await page.reload();
+    await page.locator("[data-row]").first().waitFor();
+    assert.equal(await page.locator("[data-row]").count(), 1);
+  });
+
+  scene(stage, "every page: no serious fault for those who see or hear little, light and dark, both languages, 360 pixels", { as: "admin" }, async (page, context) => {
+    const [job] = (await call("GET", "/jobs?q=disk-space")).items;
+    const run = await until("a run of disk-space that has ended", async () => (await call("GET", `/runs?job_id=${job.id}&state=succeeded&limit=1`)).items[0]
+      ?? (await call("POST", `/jobs/${job.id}/trigger`, {}), undefined), 60);
+    await page.goto("/");
+    await heading(page, "Overview");
+    const pages = await page.locator("nav a.nav-link").evaluateAll((all) => all.map((a) => a.getAttribute("href")));
+    assert.ok(pages.length >= 9, `${pages.length} pages in the menu`);
+    const cdp = await context.newCDPSession(page);
+    const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+    const faults = [];
+    const narrow = async (where) => {
+      await page.setViewportSize({ width: 360, height: 740 });
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      if (wide > 0) faults.push(`${where} is ${wide} pixels wider than 360`);
+      await page.setViewportSize({ width: 1280, height: 900 });
+    };
+    for (const path of [...pages, "/jobs/new", `/jobs/${job.id}`, `/jobs/${job.id}/edit`, `/runs/${run.id}`]) {
+      await page.goto(path);
+      await ready(page);
+      // The protocol puts it into the page beside the policy, which stays as it is.
+      await cdp.send("Runtime.evaluate", { expression: axe });
+      faults.push(...(await axeFaults(page, `${path} light`)));
+      await page.emulateMedia({ colorScheme: "dark" });
+      await page.locator('html[data-mantine-color-scheme="dark"]').waitFor();
+      faults.push(...(await axeFaults(page, `${path} dark`, ["color-contrast"])));
+      const english = await page.locator("h1").innerText();
+      await narrow(path);
+      await page.getByRole("button", { name: "简体中文" }).click();
+      await page.locator('html[lang="zh-Hans"]').waitFor();
+      if (pages.includes(path)) {
+        await page.getByRole("heading", { level: 1, name: await page.locator('nav a[aria-current="page"]').innerText() }).waitFor();
+        assert.notEqual(await page.locator("h1").innerText(), english, `${path} has one heading in both languages`);
+      }
+      await narrow(`${path} in Chinese`);
+      await page.evaluate(() => localStorage.setItem("belfry.language", "en"));
+      await page.emulateMedia({ colorScheme: "light" });
+    }
+    await context.clearCookies();
+    await page.goto("/login");
+    await page.getByRole("button", { name: "Log in" }).waitFor();
+    await cdp.send("Runtime.evaluate", { expression: axe });
+    faults.push(...(await axeFaults(page, "/login light")));
+    await page.emulateMedia({ colorScheme: "dark" });
+    await page.locator('html[data-mantine-color-scheme="dark"]').waitFor();
+    faults.push(...(await axeFaults(page, "/login dark", ["color-contrast"])));
+    assert.ok(faults.length === 0, faults.join("\n"));
+  });
+
+  scene(stage, "markup, links and control sequences in whatever others name or write are text", { as: "admin", refusals: [404] }, async (page) => {
+    const brief = (where) => `<img src=x onerror="window.pwned='${where}'">`;
+    const evil = (where) => `${brief(where)}<a href="javascript:window.pwned='${where}'">${where}</a>`;
+    const { token } = await call("POST", "/groups", { name: "evil", description: evil("group") });
+    await heartbeat(stage.nats, token, {
+      group: "evil", instance: "evil-1", handlers: [evil("handler")], script_languages: [], capacity: 4, labels: { zone: evil("label") }, version: evil("version"), host: evil("host"),
+    });
+    await call("POST", "/groups/evil/pause", { reason: evil("pause") });
+    const job = await call("POST", "/jobs", {
+      name: evil("job"), group: "demo", description: evil("description"), author: brief("author"), tags: [brief("tag")], param: evil("param"), schedule: { kind: "none" },
+      script: { language: "sh", remark: evil("remark"), code: `# ${evil("code")}
+echo "$BELFRY_PARAM"
+printf '%s\\n' '${evil("log").replaceAll("'", `'"'"'`)}'
+printf '\\033]8;;javascript:alert(1)\\033\\\\click me\\033]8;;\\033\\\\ \\033[2J\\033[31;5mred\\033[0m \\033]0;title\\007 a\\rb\\n'
+echo '::output ${evil("output").replaceAll("'", `'"'"'`)}'
+exit 3
+` },
+    });
+    await call("POST", "/event-triggers", { name: "evil.happened", job_id: job.id, param: "{{.event.data.text}}" });
+    await call("POST", "/events/evil.happened", { text: evil("event") });
+    const run = await until("the run of the event", async () => (await call("GET", `/runs?job_id=${job.id}&state=failed&limit=1`)).items[0]);
+    const child = await call("POST", "/jobs", { name: evil("child"), group: "evil", handler: evil("handler"), schedule: { kind: "none" }, children: [{ job_id: job.id }] });
+
+    const untouched = async (path) => {
+      assert.equal(await page.evaluate(() => window.pwned), undefined, `${path} ran a script`);
+      assert.equal(await page.locator('img[src="x"], [onerror], a[href^="javascript:" i]').count(), 0, `${path} has elements that came as text`);
+    };
+    for (const [path, shown] of [
+      ["/", []], ["/jobs", ["job", "child", "tag"]], [`/jobs/${job.id}`, ["job", "description", "tag", "param", "code", "author"]], [`/jobs/${child.id}`, ["child", "handler"]],
+      [`/jobs/${job.id}/edit`, ["code"]], ["/runs", ["job"]], [`/runs/${run.id}`, ["job", "event", "log", "output"]],
+      ["/executors", ["group", "handler", "host", "version", "pause"]], ["/events", ["job"]], ["/audit", []],
+    ]) {
+      await page.goto(path);
+      await ready(page);
+      for (const where of shown) {
+        await page.locator("main").getByText(brief(where)).first().waitFor()
+          .catch(() => assert.fail(`${path} does not show the text of the ${where}`));
+      }
+      await untouched(path);
+    }
+    await page.goto(`/runs/${run.id}`);
+    await page.getByRole("log").getByText("click me").waitFor();
+    await page.getByRole("log").locator(".fg-red").getByText("red").waitFor();
+    assert.ok(!(await page.title()).startsWith("title"));
+    await page.keyboard.press("Control+k");
+    await page.getByRole("combobox").fill("<img");
+    await page.getByRole("option").first().waitFor();
+    await untouched("the palette");
+  });
+}
+
+/** heading waits for the page with this title. */
+const heading = (page, name) => page.getByRole("heading", { level: 1, name }).waitFor();
+
+/** ready waits until the page has what it asked the server for at first. */
+async function ready(page) {
+  await page.locator("#main h1").first().waitFor();
+  await page.locator('#main[aria-busy="false"]').waitFor();
+}
+
+/** axeFaults returns what axe-core, which is in the page already, finds serious. */
+async function axeFaults(page, where, only) {
+  const violations = await page.evaluate(async (only) => {
+    const { violations } = await globalThis.axe.run(document, { resultTypes: ["violations"], preload: false, ...(only ? { runOnly: { type: "rule", values: only } } : { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"] }) });
+    return violations.filter((v) => ["serious", "critical"].includes(v.impact)).map((v) => ({ id: v.id, help: v.help, nodes: v.nodes.slice(0, 3).map((n) => `${n.target.join(" ")} ${n.any[0]?.message ?? n.failureSummary}`) }));
+  }, only);
+  return violations.map((v) => `${where}: ${v.id}: ${v.help}\n    ${v.nodes.join("\n    ")}`);
+}
+
+/** script makes a job that runs a script by hand alone. */
+const script = (name, code) => call("POST", "/jobs", { name, group: "demo", schedule: { kind: "none" }, script: { language: "sh", code } });

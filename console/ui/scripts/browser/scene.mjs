@@ -1,0 +1,55 @@
+// What every scene of the browser tests has in common: a page of its own, that nothing may go wrong on unnoticed.
+import { mkdtempSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+
+let shots;
+
+/**
+ * scene is a test with a page. It fails where the page's console has an error or a warning, a script throws, the content
+ * security policy is violated, a dialog of the browser's own opens or the server answers 5xx. Refusals that belong to
+ * the scene are named by their status in refusals: the browser itself writes those to the console.
+ */
+export function scene(stage, name, { as, refusals = [], locale = "en-GB", ...options }, play) {
+  test(name, { timeout: 120_000 }, async () => {
+    const { base, browser } = stage;
+    const context = await browser.newContext({ baseURL: base, locale, viewport: { width: 1280, height: 900 }, colorScheme: "light", reducedMotion: "reduce", timezoneId: "Europe/Berlin", ...options });
+    if (as) await context.addCookies(stage[as].cookies);
+    const complaints = [];
+    await context.exposeBinding("cspViolation", (_, what) => complaints.push(`content security policy: ${what}`));
+    await context.addInitScript(() => {
+      addEventListener("securitypolicyviolation", (e) => globalThis.cspViolation(`${e.violatedDirective} ${e.blockedURI} ${e.sample}`));
+    });
+    const expected = new RegExp(`status of (${[401, ...refusals].join("|")})`);
+    context.on("console", (m) => ["error", "warning"].includes(m.type()) && !expected.test(m.text()) && complaints.push(`console: ${m.text()}`));
+    context.on("weberror", (e) => complaints.push(`script: ${e.error().stack}`));
+    context.on("response", (r) => r.status() >= 500 && complaints.push(`${r.status()} ${r.url()}`));
+    const page = await context.newPage();
+    page.setDefaultTimeout(30_000);
+    page.on("dialog", (d) => { complaints.push(`dialog: ${d.message()}`); void d.dismiss(); });
+    try {
+      await play(page, context);
+      if (complaints.length > 0) throw new Error(`the browser complains:\n${complaints.join("\n")}`);
+    } catch (e) {
+      shots ??= mkdtempSync(join(process.env.BELFRY_SHOTS ?? tmpdir(), "belfry-browser-failed-"));
+      const shot = join(shots, `${name.replace(/\W+/g, "-")}.png`);
+      await page.screenshot({ path: shot, timeout: 5000 }).catch(() => undefined);
+      e.stack = [e.stack, `the page was at ${page.url()}, see ${shot}`, ...complaints].join("\n");
+      throw e;
+    } finally {
+      await context.close();
+    }
+  });
+}
+
+/** counted wraps a page so that what a person does is counted: clicks, and fields that are filled in. */
+export function counted(page) {
+  const count = { n: 0 };
+  return {
+    count,
+    click: (locator) => (count.n++, locator.click()),
+    fill: (locator, text) => (count.n++, locator.fill(text)),
+    press: (key) => (count.n++, page.keyboard.press(key)),
+  };
+}
