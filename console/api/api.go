@@ -70,10 +70,14 @@ type Dispatcher interface {
 // Accounts keeps users, tokens, groups, the audit log and idempotency keys.
 type Accounts interface {
 	auth.Accounts
-	LogIn(ctx context.Context, name, password, remote string) (token string, expiresAt time.Time, err error)
+	LogIn(ctx context.Context, name, password string, from account.Origin) (account.Ticket, error)
 	LogOut(ctx context.Context, token string) error
+	LogOutEverywhere(ctx context.Context, userID int64) (int64, error)
+	ChangePassword(ctx context.Context, p account.Principal, current, next string, from account.Origin) (account.Ticket, error)
+	Sessions(ctx context.Context, userID, after int64, limit int) ([]account.Session, error)
+	EndSession(ctx context.Context, userID, id int64) error
 	Users(ctx context.Context, after int64, limit int) ([]account.User, error)
-	CreateUser(ctx context.Context, name, password string, role account.Role, groups []string) (account.User, error)
+	CreateUser(ctx context.Context, n account.NewUser) (account.User, error)
 	User(ctx context.Context, name string) (account.User, error)
 	EditUser(ctx context.Context, name, password string, edit func(*account.User)) (before, after account.User, err error)
 	DeleteUser(ctx context.Context, name string) (account.User, error)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"net/http"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
 
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
@@ -25,15 +27,27 @@ type loginInput struct {
 
 // Client is what the operations that set a cookie know of the connection.
 type Client struct {
-	remote string
-	secure bool
+	remote, agent string
+	shown         string // the token of the session that the client has, if it has one
+	secure        bool
 }
 
 // Resolve implements huma.Resolver.
 func (c *Client) Resolve(ctx huma.Context) []error {
-	host := http.Request{RemoteAddr: ctx.RemoteAddr()}
-	c.remote, c.secure = auth.Remote(&host), ctx.TLS() != nil
+	r, _ := humachi.Unwrap(ctx)
+	c.remote, c.secure = auth.Remote(r), ctx.TLS() != nil
+	c.shown = auth.ShownToken(r)
+	c.agent = strings.ToValidUTF8(r.UserAgent(), "")
+	if len(c.agent) > maxAgentBytes {
+		c.agent = strings.ToValidUTF8(c.agent[:maxAgentBytes], "")
+	}
 	return nil
+}
+
+const maxAgentBytes = 256
+
+func (c *Client) origin() account.Origin {
+	return account.Origin{Remote: c.remote, Agent: c.agent, Replaces: c.shown}
 }
 
 type loginAnswer struct {
@@ -51,19 +65,62 @@ type logoutOutput struct {
 }
 
 type me struct {
-	Username  string          `json:"username"`
-	Role      account.Role    `json:"role" enum:"admin,operator,viewer"`
-	Groups    []string        `json:"groups" nullable:"false" doc:"The groups that operators and viewers are confined to"`
-	TokenName string          `json:"token_name,omitempty" doc:"Of the API token, if one was shown"`
-	ExpiresAt *domain.Instant `json:"expires_at"`
+	Username           string          `json:"username"`
+	Kind               account.Kind    `json:"kind" enum:"local,oidc"`
+	Role               account.Role    `json:"role" enum:"admin,operator,viewer"`
+	Groups             []string        `json:"groups" nullable:"false" doc:"The groups that operators and viewers are confined to"`
+	TokenName          string          `json:"token_name,omitempty" doc:"Of the API token, if one was shown"`
+	ExpiresAt          *domain.Instant `json:"expires_at"`
+	MustChangePassword bool            `json:"must_change_password" doc:"Until POST /auth/password this log-in gets 403 everywhere else"`
+}
+
+type session struct {
+	ID         int64          `json:"id"`
+	Current    bool           `json:"current" doc:"The one that asks"`
+	CreatedAt  domain.Instant `json:"created_at"`
+	ExpiresAt  domain.Instant `json:"expires_at"`
+	LastUsedAt domain.Instant `json:"last_used_at" doc:"Exact to the minute"`
+	Remote     string         `json:"remote" doc:"The address from which it was begun"`
+	UserAgent  string         `json:"user_agent"`
+}
+
+type passwordBody struct {
+	CurrentPassword string `json:"current_password" format:"password"`
+	NewPassword     string `json:"new_password" format:"password" doc:"At least 10 characters"`
+}
+
+type passwordInput struct {
+	JSONBody
+	Client
 }
 
 func (a *API) registerAuth() {
-	register(a, operation{method: "POST", path: "/auth/login", tag: "Log-in", summary: "Log in",
-		description: "Sets the session cookie. Tried too often it answers 429 with Retry-After.",
+	const tag = "Log-in"
+	register(a, operation{method: "POST", path: "/auth/login", tag: tag, summary: "Log in",
+		description: "Sets the session cookie. A session that the client shows ends. Tried too often it answers 429 with Retry-After.",
 		body:        reflect.TypeFor[loginBody]()}, a.logIn)
-	register(a, operation{method: "POST", path: "/auth/logout", tag: "Log-in", summary: "Log out", needs: account.Viewer}, a.logOut)
-	register(a, operation{method: "GET", path: "/auth/me", tag: "Log-in", summary: "Who am I", needs: account.Viewer}, a.whoAmI)
+	register(a, operation{method: "POST", path: "/auth/logout", tag: tag, summary: "Log out", needs: account.Viewer}, a.logOut)
+	register(a, operation{method: "POST", path: "/auth/logout-everywhere", tag: tag, summary: "End all of one's log-ins", needs: account.Viewer,
+		description: "This one too. API tokens stay."}, a.logOutEverywhere)
+	register(a, operation{method: "POST", path: "/auth/password", tag: tag, summary: "Change one's password", needs: account.Viewer,
+		description: "Ends all of one's log-ins and begins a new one, whose cookie it sets.",
+		body:        reflect.TypeFor[passwordBody]()}, a.changePassword)
+	register(a, operation{method: "GET", path: "/auth/me", tag: tag, summary: "Who am I", needs: account.Viewer}, a.whoAmI)
+	register(a, operation{method: "GET", path: "/auth/sessions", tag: tag, summary: "List one's log-ins", needs: account.Viewer}, a.sessions)
+	register(a, operation{method: "DELETE", path: "/auth/sessions/{id}", tag: tag, summary: "End one of one's log-ins", needs: account.Viewer}, a.endSession)
+}
+
+// beforePasswordChange lists what a log-in may do whose password must be changed first.
+var beforePasswordChange = []string{Prefix + "/auth/me", Prefix + "/auth/password", Prefix + "/auth/logout", Prefix + "/auth/logout-everywhere"}
+
+const mustChange = "the password must be changed first, by POST " + Prefix + "/auth/password"
+
+// interactive refuses programs that act through an API token where only the user should act.
+func interactive(id auth.Identity) error {
+	if !id.Interactive() {
+		return domain.NewError(domain.Forbidden, "this needs a log-in; an API token is not enough")
+	}
+	return nil
 }
 
 func (a *API) logIn(ctx context.Context, _ auth.Identity, in *loginInput) (*loginOutput, error) {
@@ -84,12 +141,10 @@ func (a *API) logIn(ctx context.Context, _ auth.Identity, in *loginInput) (*logi
 	if err := f.Err("the log-in is not valid"); err != nil {
 		return nil, err
 	}
-	if wait := a.guesses.Try(in.remote, b.Username, time.Now()); wait > 0 {
-		p := newProblem(http.StatusTooManyRequests, "too many log-ins; try again later")
-		p.retryAfter = wait
-		return nil, p
+	if err := a.slowDown(in.remote, b.Username); err != nil {
+		return nil, err
 	}
-	token, expires, err := a.Accounts.LogIn(ctx, b.Username, b.Password, in.remote)
+	t, err := a.Accounts.LogIn(ctx, b.Username, b.Password, in.origin())
 	if err == account.ErrCredentials { //nolint:errorlint // documented as it is
 		return nil, newProblem(http.StatusUnauthorized, "the user or the password is wrong")
 	}
@@ -97,20 +152,106 @@ func (a *API) logIn(ctx context.Context, _ auth.Identity, in *loginInput) (*logi
 		return nil, err
 	}
 	a.audit(ctx, auth.Identity{Principal: account.Principal{User: b.Username}, Remote: in.remote}, "auth.login", "user/"+b.Username, nil, nil)
-	return &loginOutput{
-		SetCookie: auth.SessionCookie(token, expires, in.secure || a.SecureCookies),
-		Body:      loginAnswer{token, domain.At(expires)},
-	}, nil
+	return a.ticket(t, &in.Client), nil
+}
+
+// slowDown refuses who tries passwords too often.
+func (a *API) slowDown(remote, user string) error {
+	wait := a.guesses.Try(remote, user, time.Now())
+	if wait == 0 {
+		return nil
+	}
+	p := newProblem(http.StatusTooManyRequests, "too many log-ins; try again later")
+	p.retryAfter = wait
+	return p
+}
+
+// ticket answers with a new session, in the body and as a cookie.
+func (a *API) ticket(t account.Ticket, c *Client) *loginOutput {
+	return &loginOutput{SetCookie: auth.SessionCookie(t.Token, t.ExpiresAt, c.secure || a.SecureCookies),
+		Body: loginAnswer{t.Token, domain.At(t.ExpiresAt)}}
 }
 
 func (a *API) logOut(ctx context.Context, id auth.Identity, in *struct{ Client }) (*logoutOutput, error) {
 	if err := a.Accounts.LogOut(ctx, id.Token); err != nil {
 		return nil, err
 	}
-	return &logoutOutput{SetCookie: auth.SessionCookie("", time.Unix(1, 0), in.secure || a.SecureCookies)}, nil
+	return a.loggedOut(&in.Client), nil
+}
+
+func (a *API) loggedOut(c *Client) *logoutOutput {
+	return &logoutOutput{SetCookie: auth.SessionCookie("", time.Unix(1, 0), c.secure || a.SecureCookies)}
+}
+
+func (a *API) logOutEverywhere(ctx context.Context, id auth.Identity, in *struct{ Client }) (*logoutOutput, error) {
+	if err := interactive(id); err != nil {
+		return nil, err
+	}
+	return a.loggedOut(&in.Client), a.endSessions(ctx, id, id.UserID, id.User)
+}
+
+// endSessions ends all log-ins of a user.
+func (a *API) endSessions(ctx context.Context, id auth.Identity, userID int64, name string) error {
+	n, err := a.Accounts.LogOutEverywhere(ctx, userID)
+	if err == nil {
+		a.audit(ctx, id, "auth.logout_everywhere", "user/"+name, nil, map[string]int64{"sessions": n})
+	}
+	return err
+}
+
+func (a *API) changePassword(ctx context.Context, id auth.Identity, in *passwordInput) (*loginOutput, error) {
+	if err := interactive(id); err != nil {
+		return nil, err
+	}
+	var b passwordBody
+	if err := in.decode(&b); err != nil {
+		return nil, err
+	}
+	if len(b.CurrentPassword) > 4*account.MaxPasswordChars {
+		return nil, invalidField("current_password", "is wrong")
+	}
+	// Who has stolen a session must not be able to guess the password by it.
+	if err := a.slowDown(in.remote, id.User); err != nil {
+		return nil, err
+	}
+	t, err := a.Accounts.ChangePassword(ctx, id.Principal, b.CurrentPassword, b.NewPassword, in.origin())
+	if err != nil {
+		return nil, err
+	}
+	a.audit(ctx, id, "auth.password", "user/"+id.User, nil, nil)
+	return a.ticket(t, &in.Client), nil
 }
 
 func (a *API) whoAmI(_ context.Context, id auth.Identity, _ *struct{}) (*output[me], error) {
-	return &output[me]{me{Username: id.User, Role: id.Role, Groups: append([]string{}, id.Groups...),
-		TokenName: id.TokenName, ExpiresAt: domain.AtPtr(id.ExpiresAt)}}, nil
+	return &output[me]{me{Username: id.User, Kind: id.Kind, Role: id.Role, Groups: append([]string{}, id.Groups...),
+		TokenName: id.TokenName, ExpiresAt: domain.AtPtr(id.ExpiresAt), MustChangePassword: id.MustChangePassword}}, nil
+}
+
+func (a *API) sessions(ctx context.Context, id auth.Identity, in *struct{ List }) (*output[page[session]], error) {
+	if err := interactive(id); err != nil {
+		return nil, err
+	}
+	after, err := decodeNumberCursor("session", in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := a.Accounts.Sessions(ctx, id.UserID, after, in.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	items := each(rows, func(s account.Session) session {
+		return session{s.ID, s.ID == id.SessionID, domain.At(s.CreatedAt), domain.At(s.ExpiresAt), domain.At(s.LastUsedAt), s.Remote, s.Agent}
+	})
+	return &output[page[session]]{cut(items, in.Limit, func(s session) string { return numberCursor("session", s.ID) })}, nil
+}
+
+func (a *API) endSession(ctx context.Context, id auth.Identity, in *IDPath) (*struct{}, error) {
+	if err := interactive(id); err != nil {
+		return nil, err
+	}
+	if err := a.Accounts.EndSession(ctx, id.UserID, in.ID); err != nil {
+		return nil, err
+	}
+	a.audit(ctx, id, "auth.logout", "user/"+id.User, map[string]int64{"session": in.ID}, nil)
+	return nil, nil
 }

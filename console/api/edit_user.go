@@ -11,10 +11,11 @@ import (
 )
 
 type userChange struct {
-	Role     *account.Role `json:"role,omitempty" enum:"admin,operator,viewer"`
-	Groups   *[]string     `json:"groups,omitempty" doc:"Of operators and viewers"`
-	Disabled *bool         `json:"disabled,omitempty" doc:"Who is disabled cannot log in, and has no use of tokens"`
-	Password *string       `json:"password,omitempty" format:"password" doc:"At least 10 characters; ends the user's log-ins"`
+	Role               *account.Role `json:"role,omitempty" enum:"admin,operator,viewer"`
+	Groups             *[]string     `json:"groups,omitempty" doc:"Of operators and viewers"`
+	Disabled           *bool         `json:"disabled,omitempty" doc:"Who is disabled cannot log in, and has no use of tokens"`
+	Password           *string       `json:"password,omitempty" format:"password" doc:"At least 10 characters; ends the user's log-ins"`
+	MustChangePassword *bool         `json:"must_change_password,omitempty" doc:"Make the user change the password before anything else is done with a log-in"`
 }
 
 // UserPath names a user in the path.
@@ -26,8 +27,10 @@ func (a *API) registerUserChanges() {
 	const tag = "Users and tokens"
 	register(a, operation{method: "GET", path: "/users/{username}", tag: tag, summary: "Show a user", needs: account.Admin}, a.user)
 	register(a, operation{method: "PATCH", path: "/users/{username}", tag: tag, summary: "Change a user", needs: account.Admin,
-		description: "Absent fields stay. The last admin cannot be disabled or made less (409).",
+		description: "Absent fields stay. Another role or password ends the user's log-ins. The last admin cannot be disabled or made less (409).",
 		body:        reflect.TypeFor[userChange]()}, a.changeUser)
+	register(a, operation{method: "POST", path: "/users/{username}/logout", tag: tag, summary: "Log a user out everywhere", needs: account.Admin,
+		description: "Ends all log-ins of the user at once. API tokens stay."}, a.logUserOut)
 	register(a, operation{method: "DELETE", path: "/users/{username}", tag: tag, summary: "Delete a user", needs: account.Admin,
 		description: "With all log-ins and tokens. The last admin cannot be deleted (409)."}, a.deleteUser)
 }
@@ -97,6 +100,17 @@ func (b *userChange) apply(u *account.User) {
 	if b.Disabled != nil {
 		u.Disabled = *b.Disabled
 	}
+	if b.MustChangePassword != nil {
+		u.MustChangePassword = *b.MustChangePassword
+	}
+}
+
+func (a *API) logUserOut(ctx context.Context, id auth.Identity, in *UserPath) (*struct{}, error) {
+	u, err := a.Accounts.User(ctx, in.Username)
+	if err != nil {
+		return nil, err
+	}
+	return nil, a.endSessions(ctx, id, u.ID, u.Name)
 }
 
 func (a *API) deleteUser(ctx context.Context, id auth.Identity, in *UserPath) (*struct{}, error) {

@@ -27,6 +27,8 @@ func TestChangeAUser(t *testing.T) {
 	if u.field("role") != "viewer" || u.field("groups.0") != "other" || strings.Contains(u.body, `"disabled":true`) {
 		t.Errorf("%s", u.body)
 	}
+	seen(ann, 401) // another role wants another log-in
+	ann = w.logIn("ann", adminPassword)
 	if a := w.do(ann, "POST", "/api/v1/jobs", simpleJob); a.status != 403 {
 		t.Errorf("a viewer makes a job: %d", a.status)
 	}

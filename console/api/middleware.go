@@ -130,6 +130,10 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 			writeProblem(w, newProblem(http.StatusForbidden, "this token may send events only"))
 			return
 		}
+		if id.MustChangePassword && !slices.Contains(beforePasswordChange, r.URL.Path) {
+			writeProblem(w, newProblem(http.StatusForbidden, mustChange, domain.FieldError{Location: "password", Message: "must be changed"}))
+			return
+		}
 		next.ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), id)))
 	})
 }

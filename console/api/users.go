@@ -15,19 +15,22 @@ import (
 )
 
 type user struct {
-	ID        int64          `json:"id"`
-	Username  string         `json:"username"`
-	Role      account.Role   `json:"role" enum:"admin,operator,viewer"`
-	Groups    []string       `json:"groups" nullable:"false"`
-	Disabled  bool           `json:"disabled"`
-	CreatedAt domain.Instant `json:"created_at"`
+	ID                 int64          `json:"id"`
+	Username           string         `json:"username"`
+	Kind               account.Kind   `json:"kind" enum:"local,oidc" doc:"oidc: known by the identity provider, from which role and groups come; there is no password here"`
+	Role               account.Role   `json:"role" enum:"admin,operator,viewer"`
+	Groups             []string       `json:"groups" nullable:"false"`
+	Disabled           bool           `json:"disabled"`
+	MustChangePassword bool           `json:"must_change_password" doc:"A log-in may do nothing else until then"`
+	CreatedAt          domain.Instant `json:"created_at"`
 }
 
 type userBody struct {
-	Username string       `json:"username"`
-	Password string       `json:"password" format:"password" doc:"At least 10 characters"`
-	Role     account.Role `json:"role" enum:"admin,operator,viewer"`
-	Groups   []string     `json:"groups,omitempty" doc:"Of operators and viewers"`
+	Username           string       `json:"username"`
+	Password           string       `json:"password" format:"password" doc:"At least 10 characters"`
+	Role               account.Role `json:"role" enum:"admin,operator,viewer"`
+	Groups             []string     `json:"groups,omitempty" doc:"Of operators and viewers"`
+	MustChangePassword bool         `json:"must_change_password,omitempty" doc:"Make the user change the password at the first log-in"`
 }
 
 type token struct {
@@ -95,7 +98,8 @@ func (a *API) users(ctx context.Context, _ auth.Identity, in *struct{ List }) (*
 }
 
 func toUser(u account.User) user {
-	return user{u.ID, u.Name, u.Role, append([]string{}, u.Groups...), u.Disabled, domain.At(u.CreatedAt)}
+	return user{ID: u.ID, Username: u.Name, Kind: u.Kind, Role: u.Role, Groups: append([]string{}, u.Groups...), Disabled: u.Disabled,
+		MustChangePassword: u.MustChangePassword, CreatedAt: domain.At(u.CreatedAt)}
 }
 
 func (a *API) createUser(ctx context.Context, id auth.Identity, in *struct{ JSONBody }) (*output[user], error) {
@@ -116,7 +120,8 @@ func (a *API) createUser(ctx context.Context, id auth.Identity, in *struct{ JSON
 	if err := a.checkGroupsExist(ctx, b.Groups, nil); err != nil {
 		return nil, err
 	}
-	u, err := a.Accounts.CreateUser(ctx, b.Username, b.Password, b.Role, b.Groups)
+	u, err := a.Accounts.CreateUser(ctx, account.NewUser{Name: b.Username, Password: b.Password, Role: b.Role, Groups: b.Groups,
+		MustChangePassword: b.MustChangePassword})
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +248,7 @@ func checkToken(id auth.Identity, b tokenBody) error {
 
 func tokenObject(id int64) string { return "token/" + strconv.FormatInt(id, 10) }
 
-// IDPath names a token in the path.
+// IDPath names a token or a log-in in the path.
 type IDPath struct {
 	ID int64 `path:"id" minimum:"1"`
 }

@@ -36,7 +36,7 @@ type Accounts interface {
 
 // Identify says for whom the request acts. A bearer token that is not valid is not made good by a cookie.
 func Identify(r *http.Request, accounts Accounts) (Identity, error) {
-	token := shownToken(r)
+	token := ShownToken(r)
 	if token == "" {
 		return Identity{}, account.ErrCredentials
 	}
@@ -47,7 +47,8 @@ func Identify(r *http.Request, accounts Accounts) (Identity, error) {
 	return Identity{Principal: p, Token: token, Remote: Remote(r)}, nil
 }
 
-func shownToken(r *http.Request) string {
+// ShownToken returns the token that a request shows, "" for none. It is not verified.
+func ShownToken(r *http.Request) string {
 	if h := r.Header.Get("Authorization"); h != "" {
 		scheme, token, _ := strings.Cut(h, " ")
 		if !strings.EqualFold(scheme, "Bearer") {

@@ -32,6 +32,8 @@ type root struct {
 	Migrate    migrateCmd    `cmd:"" group:"database" help:"Bring the database up to date."`
 
 	Login    loginCmd    `cmd:"" group:"client" help:"Log in to a console and remember it."`
+	Logout   logoutCmd   `cmd:"" group:"client" help:"Log out, here or everywhere."`
+	Password passwordCmd `cmd:"" group:"client" help:"Change one's own password."`
 	Job      jobCmd      `cmd:"" group:"client" help:"Jobs: list, apply, trigger and more."`
 	Run      runCmd      `cmd:"" group:"client" help:"Runs: list, read logs, kill, retry."`
 	Group    groupCmd    `cmd:"" group:"client" help:"Executor groups, their tokens and their instances."`

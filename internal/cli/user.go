@@ -13,13 +13,14 @@ type userCmd struct {
 	List   userListCmd   `cmd:"" help:"List users."`
 	Create userCreateCmd `cmd:"" help:"Make a user."`
 	Set    userSetCmd    `cmd:"" help:"Change a user's role, groups or password; disable and enable."`
+	Logout userLogoutCmd `cmd:"" help:"End all log-ins of users."`
 	Delete userDeleteCmd `cmd:"" help:"Delete users, with their tokens."`
 }
 
 func userTable(t *table, users ...client.User) {
-	t.row("ID", "NAME", "ROLE", "GROUPS", "DISABLED", "CREATED")
+	t.row("ID", "NAME", "KIND", "ROLE", "GROUPS", "DISABLED", "CREATED")
 	for _, u := range users {
-		t.row(u.ID, u.Username, u.Role, u.Groups, u.Disabled, u.CreatedAt)
+		t.row(u.ID, u.Username, u.Kind, u.Role, u.Groups, u.Disabled, u.CreatedAt)
 	}
 }
 
@@ -45,6 +46,7 @@ type userCreateCmd struct {
 	Role          string   `required:"" env:"BELFRY_USER_ROLE" enum:"admin,operator,viewer" help:"What the user may do: admin, operator or viewer."`
 	Groups        []string `name:"group" short:"g" env:"BELFRY_USER_GROUPS" placeholder:"NAME" help:"Groups that an operator or viewer is confined to."`
 	PasswordStdin bool     `env:"BELFRY_PASSWORD_STDIN" help:"Read the password from standard input instead of asking for it."`
+	MustChange    *bool    `name:"must-change-password" negatable:"" env:"BELFRY_USER_MUST_CHANGE_PASSWORD" help:"Make the user change the password at the first log-in; by default where it is asked for here, and not with --password-stdin."`
 }
 
 func (*userCreateCmd) Help() string {
@@ -61,11 +63,21 @@ func (c *userCreateCmd) Run(a *app, parent *userCmd) error {
 	if err != nil {
 		return err
 	}
-	u, err := cl.CreateUser(a.ctx, client.NewUser{Username: c.Name, Password: password, Role: c.Role, Groups: c.Groups})
+	u, err := cl.CreateUser(a.ctx, client.NewUser{Username: c.Name, Password: password, Role: c.Role, Groups: c.Groups,
+		MustChangePassword: mustChange(c.MustChange, c.PasswordStdin)})
 	if err != nil {
 		return err
 	}
 	return a.print(parent.Output, u, func(t *table) { userTable(t, u) })
+}
+
+// mustChange says whether a password that is given to somebody must be changed: what a person types for another does, but
+// what comes from a program may be for one.
+func mustChange(said *bool, stdin bool) bool {
+	if said != nil {
+		return *said
+	}
+	return !stdin
 }
 
 // newPassword reads a password from standard input, or asks for it on a terminal.
@@ -104,6 +116,7 @@ type userSetCmd struct {
 	Enable        bool     `env:"BELFRY_USER_ENABLE" help:"Let a disabled user in again."`
 	Password      bool     `env:"BELFRY_USER_PASSWORD" help:"Ask for a new password; the user's log-ins end."`
 	PasswordStdin bool     `env:"BELFRY_PASSWORD_STDIN" help:"Read a new password from standard input; the user's log-ins end."`
+	MustChange    *bool    `name:"must-change-password" negatable:"" env:"BELFRY_USER_MUST_CHANGE_PASSWORD" help:"Make the user change the password before anything else is done with a log-in; by default with --password, and not with --password-stdin."`
 }
 
 func (*userSetCmd) Help() string {
@@ -126,7 +139,8 @@ func (c *userSetCmd) Run(a *app, parent *userCmd) error {
 		if err != nil {
 			return err
 		}
-		change.Password = &password
+		must := mustChange(c.MustChange, c.PasswordStdin)
+		change.Password, change.MustChangePassword = &password, &must
 	}
 	u, err := cl.ChangeUser(a.ctx, c.Name, change)
 	if err != nil {
@@ -148,10 +162,34 @@ func (c *userSetCmd) change() (change client.UserChange, err error) {
 	if c.Disable || c.Enable {
 		change.Disabled = &c.Disable
 	}
+	change.MustChangePassword = c.MustChange
 	if change == (client.UserChange{}) && !c.Password && !c.PasswordStdin {
 		return change, &usageError{"say what to change: --role, --group, --disable, --enable or --password-stdin"}
 	}
 	return change, nil
+}
+
+type userLogoutCmd struct {
+	Names []string `arg:"" name:"name" help:"Names of users."`
+}
+
+func (*userLogoutCmd) Help() string {
+	return "Their API tokens stay: belfry token list, belfry token delete.\n\nExample:\n\n    belfry user logout ann"
+}
+
+func (c *userLogoutCmd) Run(a *app, parent *userCmd) error {
+	cl, err := parent.dial()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	return a.each(c.Names, func(name string) error {
+		if err := cl.LogUserOut(a.ctx, name); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.stdout, "%s logged out\n", printable(name))
+		return nil
+	})
 }
 
 type userDeleteCmd struct {

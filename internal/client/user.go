@@ -10,12 +10,14 @@ import (
 
 // User is somebody who can log in.
 type User struct {
-	ID        int64          `json:"id"`
-	Username  string         `json:"username"`
-	Role      string         `json:"role"`
-	Groups    []string       `json:"groups"`
-	Disabled  bool           `json:"disabled"`
-	CreatedAt domain.Instant `json:"created_at"`
+	ID                 int64          `json:"id"`
+	Username           string         `json:"username"`
+	Kind               string         `json:"kind"` // local or oidc
+	Role               string         `json:"role"`
+	Groups             []string       `json:"groups"`
+	Disabled           bool           `json:"disabled"`
+	MustChangePassword bool           `json:"must_change_password"`
+	CreatedAt          domain.Instant `json:"created_at"`
 }
 
 // NewUser is what a user is made of.
@@ -24,6 +26,8 @@ type NewUser struct {
 	Password string   `json:"password"`
 	Role     string   `json:"role"`
 	Groups   []string `json:"groups,omitempty"`
+	// MustChangePassword makes the user change the password at the first log-in.
+	MustChangePassword bool `json:"must_change_password,omitempty"`
 }
 
 // UserChange is what is to change of a user; nil fields stay.
@@ -32,6 +36,8 @@ type UserChange struct {
 	Groups   *[]string `json:"groups,omitempty"`
 	Disabled *bool     `json:"disabled,omitempty"`
 	Password *string   `json:"password,omitempty"`
+	// MustChangePassword lets the user do nothing else before the password is changed.
+	MustChangePassword *bool `json:"must_change_password,omitempty"`
 }
 
 func userPath(name string) string { return "/users/" + url.PathEscape(name) }
@@ -49,6 +55,26 @@ func (c *Client) CreateUser(ctx context.Context, u NewUser) (User, error) {
 // ChangeUser changes a user.
 func (c *Client) ChangeUser(ctx context.Context, name string, change UserChange) (User, error) {
 	return answer[User](ctx, c, http.MethodPatch, userPath(name), nil, change)
+}
+
+// LogUserOut ends all log-ins of a user.
+func (c *Client) LogUserOut(ctx context.Context, name string) error {
+	return c.call(ctx, http.MethodPost, userPath(name)+"/logout", nil, nil, nil)
+}
+
+// ChangePassword changes one's own password. All of one's log-ins end; the answer is a new one. The client itself goes on
+// with the token it has, which has ended.
+func (c *Client) ChangePassword(ctx context.Context, current, next string) (Session, error) {
+	return answer[Session](ctx, c, http.MethodPost, "/auth/password", nil, map[string]string{"current_password": current, "new_password": next})
+}
+
+// LogOut ends the log-in whose token the client has, or all log-ins of its user.
+func (c *Client) LogOut(ctx context.Context, everywhere bool) error {
+	path := "/auth/logout"
+	if everywhere {
+		path = "/auth/logout-everywhere"
+	}
+	return c.call(ctx, http.MethodPost, path, nil, nil, nil)
 }
 
 // DeleteUser deletes a user, with all log-ins and tokens.

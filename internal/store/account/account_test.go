@@ -64,11 +64,11 @@ func TestEnsureAdmin(t *testing.T) {
 	if len(passwords) != 1 {
 		t.Fatalf("%d processes made the admin", len(passwords))
 	}
-	token, expires, err := s.LogIn(t.Context(), "admin", passwords[0], "127.0.0.1")
-	if err != nil || time.Until(expires) < 6*24*time.Hour {
-		t.Fatalf("log in: until %v, %v", expires, err)
+	ticket, err := s.LogIn(t.Context(), "admin", passwords[0], account.Origin{Remote: "127.0.0.1"})
+	if err != nil || time.Until(ticket.ExpiresAt) < 6*24*time.Hour {
+		t.Fatalf("log in: until %v, %v", ticket.ExpiresAt, err)
 	}
-	p, err := s.Authenticate(t.Context(), token)
+	p, err := s.Authenticate(t.Context(), ticket.Token)
 	if err != nil || p.Role != account.Admin || p.User != "admin" || p.Only() != nil || !p.Sees("any") {
 		t.Errorf("I am %+v, %v", p, err)
 	}
@@ -76,7 +76,7 @@ func TestEnsureAdmin(t *testing.T) {
 		t.Errorf("a second time: %v, %v", created, err)
 	}
 	for name, password := range map[string]string{"admin": "another password", "nobody": passwords[0]} {
-		if _, _, err := s.LogIn(t.Context(), name, password, ""); !errors.Is(err, account.ErrCredentials) {
+		if _, err := s.LogIn(t.Context(), name, password, account.Origin{}); !errors.Is(err, account.ErrCredentials) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -90,20 +90,20 @@ func TestPasswordHashIsRenewed(t *testing.T) {
 	// argon2id of "correct horse" with one pass over 8 KiB, as an earlier version might have stored it.
 	const weak = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHRzb21lc2FsdA$"
 	exec(t, pool, `UPDATE users SET password_hash = $1`, weak+account.WeakKey())
-	if _, _, err := s.LogIn(t.Context(), "admin", "correct horse", ""); err != nil {
+	if _, err := s.LogIn(t.Context(), "admin", "correct horse", account.Origin{}); err != nil {
 		t.Fatal(err)
 	}
 	var hash string
 	if err := pool.QueryRow(t.Context(), `SELECT password_hash FROM users`).Scan(&hash); err != nil || strings.HasPrefix(hash, weak[:20]) {
 		t.Errorf("the hash is %s (%v)", hash, err)
 	}
-	if _, _, err := s.LogIn(t.Context(), "admin", "correct horse", ""); err != nil {
+	if _, err := s.LogIn(t.Context(), "admin", "correct horse", account.Origin{}); err != nil {
 		t.Errorf("with the new hash: %v", err)
 	}
 	for _, damaged := range []string{"x", "$argon2id$v=19$m=8,t=0,p=1$c29tZXNhbHQ$c29tZXNhbHRzb21lc2FsdA", "$argon2i$v=19$m=8,t=1,p=1$c29tZXNhbHQ$c29tZXNhbHQ",
 		"$argon2id$v=19$m=99999999,t=1,p=1$c29tZXNhbHQ$c29tZXNhbHRzb21lc2FsdA", weak} {
 		exec(t, pool, `UPDATE users SET password_hash = $1`, damaged)
-		if _, _, err := s.LogIn(t.Context(), "admin", "correct horse", ""); domain.CodeOf(err) != domain.Internal || errors.Is(err, account.ErrCredentials) {
+		if _, err := s.LogIn(t.Context(), "admin", "correct horse", account.Origin{}); domain.CodeOf(err) != domain.Internal || errors.Is(err, account.ErrCredentials) {
 			t.Errorf("with the damaged hash %q: %v", damaged, err)
 		}
 	}
@@ -112,17 +112,17 @@ func TestPasswordHashIsRenewed(t *testing.T) {
 // A token never has more rights than its owner has at that moment.
 func TestTokenRights(t *testing.T) {
 	s, pool := open(t)
-	if _, err := s.CreateUser(t.Context(), "ann", "long enough", account.Operator, []string{"a", "b"}); err != nil {
+	if _, err := s.CreateUser(t.Context(), account.NewUser{Name: "ann", Password: "long enough", Role: account.Operator, Groups: []string{"a", "b"}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.CreateUser(t.Context(), "ann", "long enough", account.Viewer, nil); domain.CodeOf(err) != domain.Conflict {
+	if _, err := s.CreateUser(t.Context(), account.NewUser{Name: "ann", Password: "long enough", Role: account.Viewer, Groups: nil}); domain.CodeOf(err) != domain.Conflict {
 		t.Errorf("a second ann: %v", err)
 	}
-	session, _, err := s.LogIn(t.Context(), "ann", "long enough", "")
+	session, err := s.LogIn(t.Context(), "ann", "long enough", account.Origin{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	owner, err := s.Authenticate(t.Context(), session)
+	owner, err := s.Authenticate(t.Context(), session.Token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestTokenRights(t *testing.T) {
 	exec(t, pool, `UPDATE users SET role = 'admin'`)
 	check("after the owner became admin", account.Operator, "b c")
 	exec(t, pool, `DELETE FROM users`)
-	for _, token := range []string{secret, session} {
+	for _, token := range []string{secret, session.Token} {
 		if _, err := s.Authenticate(t.Context(), token); !errors.Is(err, account.ErrCredentials) {
 			t.Errorf("without its owner: %v", err)
 		}
@@ -180,7 +180,7 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, _, err := s.LogIn(t.Context(), "admin", "long enough", ""); err != nil {
+		if _, err := s.LogIn(t.Context(), "admin", "long enough", account.Origin{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -237,7 +237,7 @@ func TestPostgresAway(t *testing.T) {
 	if _, err := s.Authenticate(ctx, token); domain.CodeOf(err) != domain.Unavailable {
 		t.Errorf("authenticate: %v", err)
 	}
-	if _, _, err := s.LogIn(ctx, "admin", "x", ""); domain.CodeOf(err) != domain.Unavailable {
+	if _, err := s.LogIn(ctx, "admin", "x", account.Origin{}); domain.CodeOf(err) != domain.Unavailable {
 		t.Errorf("log in: %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package account
 
 import (
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -23,8 +24,10 @@ func noUser(err error) error {
 	return err
 }
 
-// EditUser changes role, groups and whether a user is disabled by edit, and the password where one is given. Who is
-// disabled, or gets another password, is logged out. Conflict: nobody would be left who may do everything.
+// EditUser changes role, groups, whether a user is disabled and whether the password must be changed by edit, and the
+// password where one is given. Who is disabled, or gets another role or password, is logged out; other groups hold from
+// the next request on. Conflict: nobody would be left who may do everything, or the change is the identity provider's to
+// make.
 func (s *Store) EditUser(ctx context.Context, name, password string, edit func(*User)) (before, after User, err error) {
 	hash := ""
 	if password != "" {
@@ -39,19 +42,37 @@ func (s *Store) EditUser(ctx context.Context, name, password string, edit func(*
 		before = toUser(u)
 		next := toUser(u)
 		edit(&next)
+		if before.Kind == OIDC {
+			if err := mayChangeOIDC(before, next, password); err != nil {
+				return err
+			}
+		}
 		row, err := q.UpdateUser(ctx, sqlcgen.UpdateUserParams{
-			ID: u.ID, Role: string(next.Role), Groups: append([]string{}, next.Groups...), Disabled: next.Disabled, PasswordHash: hash,
+			ID: u.ID, Role: string(next.Role), Groups: append([]string{}, next.Groups...), Disabled: next.Disabled,
+			PasswordHash: hash, MustChangePassword: next.MustChangePassword,
 		})
 		if err != nil {
 			return err
 		}
 		after = toUser(row)
-		if hash == "" && !after.Disabled {
+		if hash == "" && !after.Disabled && after.Role == before.Role {
 			return nil
 		}
-		return q.EndSessions(ctx, u.ID)
+		_, err = q.EndSessions(ctx, u.ID)
+		return err
 	})
 	return before, after, err
+}
+
+// mayChangeOIDC refuses changes that the next log-in would undo.
+func mayChangeOIDC(before, next User, password string) error {
+	switch {
+	case password != "" || next.MustChangePassword:
+		return noPassword()
+	case next.Role != before.Role || !slices.Equal(next.Groups, before.Groups):
+		return domain.NewError(domain.Conflict, "role and groups of this user come from the identity provider; change them there")
+	}
+	return nil
 }
 
 // DeleteUser deletes a user with all log-ins and tokens. Conflict: nobody would be left who may do everything.

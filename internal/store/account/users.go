@@ -40,26 +40,41 @@ func Lesser(a, b Role) Role {
 	return a
 }
 
+// Kind says who knows a user.
+type Kind string
+
+// The kinds.
+const (
+	Local Kind = "local" // we do, by a password
+	OIDC  Kind = "oidc"  // an identity provider does; there is no password here
+)
+
 // User is somebody who can log in.
 type User struct {
-	ID        int64
-	Name      string
-	Role      Role
-	Groups    []string // of operators and viewers
-	Disabled  bool     // may not log in, and has no use of tokens
-	CreatedAt time.Time
+	ID                 int64
+	Name               string
+	Kind               Kind
+	Role               Role
+	Groups             []string // of operators and viewers
+	Disabled           bool     // may not log in, and has no use of tokens
+	MustChangePassword bool     // may do nothing else with a log-in until then
+	CreatedAt          time.Time
 }
 
 // Principal is who a request acts for.
 type Principal struct {
 	UserID    int64
 	User      string
+	Kind      Kind
 	Role      Role
 	Groups    []string  // of operators and viewers
 	TokenID   int64     // of the API token that was shown; 0 for a log-in
 	TokenName string    //
+	SessionID int64     // of the log-in; 0 for an API token
 	Scope     Scope     // of the API token
 	ExpiresAt time.Time // zero: never
+	// MustChangePassword holds for log-ins alone: a reset password does not stop the programs that have tokens.
+	MustChangePassword bool
 }
 
 // Actor names the principal in the audit log.
@@ -108,17 +123,26 @@ func (s *Store) EnsureAdmin(ctx context.Context, password string) (created bool,
 	return true, generated, nil
 }
 
-// CreateUser makes a user. Conflict: the name is taken.
-func (s *Store) CreateUser(ctx context.Context, name, password string, role Role, groups []string) (User, error) {
-	if err := CheckPassword("password", password); err != nil {
+// NewUser is what a local user is made of.
+type NewUser struct {
+	Name, Password string
+	Role           Role
+	Groups         []string
+	// MustChangePassword is for a password that somebody else than the user knows.
+	MustChangePassword bool
+}
+
+// CreateUser makes a local user. Conflict: the name is taken.
+func (s *Store) CreateUser(ctx context.Context, n NewUser) (User, error) {
+	if err := CheckPassword("password", n.Password); err != nil {
 		return User{}, err
 	}
-	hash, err := s.hash(ctx, password)
+	hash, err := s.hash(ctx, n.Password)
 	if err != nil {
 		return User{}, err
 	}
 	u, err := s.q.InsertUser(ctx, sqlcgen.InsertUserParams{
-		Name: name, PasswordHash: hash, Role: string(role), Groups: append([]string{}, groups...),
+		Name: n.Name, PasswordHash: hash, Role: string(n.Role), Groups: append([]string{}, n.Groups...), MustChangePassword: n.MustChangePassword,
 	})
 	return toUser(u), pgerr.Translate(err)
 }
@@ -137,44 +161,8 @@ func (s *Store) Users(ctx context.Context, after int64, limit int) ([]User, erro
 }
 
 func toUser(u sqlcgen.User) User {
-	return User{ID: u.ID, Name: u.Name, Role: Role(u.Role), Groups: u.Groups, Disabled: u.Disabled, CreatedAt: u.CreatedAt}
-}
-
-// SessionLifetime is how long a log-in lasts.
-const SessionLifetime = 7 * 24 * time.Hour
-
-// LogIn checks a password and returns a new session's token and end. ErrCredentials: no such user and password.
-func (s *Store) LogIn(ctx context.Context, name, password, remote string) (token string, expiresAt time.Time, err error) {
-	u, err := s.q.UserByName(ctx, name)
-	if err = pgerr.Translate(err); err != nil && domain.CodeOf(err) != domain.NotFound {
-		return "", time.Time{}, err
-	}
-	ok, stale, err := s.verify(ctx, u.PasswordHash, password)
-	if err != nil {
-		return "", time.Time{}, err
-	}
-	if !ok || u.Disabled {
-		return "", time.Time{}, ErrCredentials
-	}
-	if stale {
-		if hash, err := s.hash(ctx, password); err == nil {
-			err = s.q.SetPasswordHash(ctx, sqlcgen.SetPasswordHashParams{ID: u.ID, PasswordHash: hash})
-			if err != nil {
-				return "", time.Time{}, pgerr.Translate(err)
-			}
-		}
-	}
-	token, digest := newToken(SessionPrefix)
-	expiresAt, err = s.q.InsertSession(ctx, sqlcgen.InsertSessionParams{
-		TokenSha256: digest, UserID: u.ID, Lifetime: SessionLifetime, Remote: remote,
-	})
-	return token, expiresAt, pgerr.Translate(err)
-}
-
-// LogOut ends the session of the token, if there is one.
-func (s *Store) LogOut(ctx context.Context, token string) error {
-	_, err := s.q.DeleteSession(ctx, tokenDigest(token))
-	return pgerr.Translate(err)
+	return User{ID: u.ID, Name: u.Name, Kind: Kind(u.Kind), Role: Role(u.Role), Groups: u.Groups, Disabled: u.Disabled,
+		MustChangePassword: u.MustChangePassword, CreatedAt: u.CreatedAt}
 }
 
 // Authenticate says for whom a session's or an API token stands. ErrCredentials: for nobody.
@@ -188,20 +176,12 @@ func (s *Store) Authenticate(ctx context.Context, token string) (Principal, erro
 	return Principal{}, ErrCredentials
 }
 
-func (s *Store) ofSession(ctx context.Context, token string) (Principal, error) {
-	r, err := s.q.PrincipalOfSession(ctx, tokenDigest(token))
-	if err != nil {
-		return Principal{}, credentialError(err)
-	}
-	return Principal{UserID: r.ID, User: r.Name, Role: Role(r.Role), Groups: r.Groups, ExpiresAt: r.ExpiresAt}, nil
-}
-
 func (s *Store) ofToken(ctx context.Context, token string) (Principal, error) {
 	r, err := s.q.PrincipalOfToken(ctx, tokenDigest(token))
 	if err != nil {
 		return Principal{}, credentialError(err)
 	}
-	p := Principal{UserID: r.ID, User: r.Name, Role: Lesser(Role(r.Role), Role(r.TokenRole)),
+	p := Principal{UserID: r.ID, User: r.Name, Kind: Kind(r.Kind), Role: Lesser(Role(r.Role), Role(r.TokenRole)),
 		Groups: commonGroups(r), TokenID: r.TokenID, TokenName: r.TokenName, Scope: Scope(r.Scope)}
 	if r.ExpiresAt != nil {
 		p.ExpiresAt = *r.ExpiresAt

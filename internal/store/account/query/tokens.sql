@@ -5,7 +5,7 @@ RETURNING *;
 
 -- name: PrincipalOfToken :one
 -- Both the owner's rights and the token's come back; the lesser of them holds.
-SELECT u.id, u.name, u.role, u.groups, t.id AS token_id, t.name AS token_name, t.role AS token_role,
+SELECT u.id, u.name, u.kind, u.role, u.groups, t.id AS token_id, t.name AS token_name, t.role AS token_role,
        t.groups AS token_groups, t.expires_at, t.scope,
        (t.last_used_at IS NULL OR t.last_used_at < now() - interval '1 minute')::boolean AS touch
   FROM api_tokens t JOIN users u ON u.id = t.user_id

@@ -41,12 +41,16 @@ type Group struct {
 }
 
 type User struct {
-	ID           int64
-	Name         string
-	PasswordHash string
-	Role         string
-	Groups       []string
-	CreatedAt    time.Time
-	UpdatedAt    time.Time
-	Disabled     bool
+	ID                 int64
+	Name               string
+	PasswordHash       string
+	Role               string
+	Groups             []string
+	CreatedAt          time.Time
+	UpdatedAt          time.Time
+	Disabled           bool
+	MustChangePassword bool
+	Kind               string
+	Issuer             *string
+	Subject            *string
 }

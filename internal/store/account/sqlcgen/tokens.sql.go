@@ -82,7 +82,7 @@ func (q *Queries) InsertToken(ctx context.Context, arg InsertTokenParams) (ApiTo
 }
 
 const principalOfToken = `-- name: PrincipalOfToken :one
-SELECT u.id, u.name, u.role, u.groups, t.id AS token_id, t.name AS token_name, t.role AS token_role,
+SELECT u.id, u.name, u.kind, u.role, u.groups, t.id AS token_id, t.name AS token_name, t.role AS token_role,
        t.groups AS token_groups, t.expires_at, t.scope,
        (t.last_used_at IS NULL OR t.last_used_at < now() - interval '1 minute')::boolean AS touch
   FROM api_tokens t JOIN users u ON u.id = t.user_id
@@ -92,6 +92,7 @@ SELECT u.id, u.name, u.role, u.groups, t.id AS token_id, t.name AS token_name, t
 type PrincipalOfTokenRow struct {
 	ID          int64
 	Name        string
+	Kind        string
 	Role        string
 	Groups      []string
 	TokenID     int64
@@ -110,6 +111,7 @@ func (q *Queries) PrincipalOfToken(ctx context.Context, tokenSha256 []byte) (Pri
 	err := row.Scan(
 		&i.ID,
 		&i.Name,
+		&i.Kind,
 		&i.Role,
 		&i.Groups,
 		&i.TokenID,

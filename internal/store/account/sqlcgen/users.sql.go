@@ -10,6 +10,26 @@ import (
 	"time"
 )
 
+const changePassword = `-- name: ChangePassword :execrows
+UPDATE users SET password_hash = $1, must_change_password = false, updated_at = now()
+ WHERE id = $2 AND password_hash = $3 AND NOT disabled
+`
+
+type ChangePasswordParams struct {
+	PasswordHash string
+	ID           int64
+	VerifiedHash string
+}
+
+// Does nothing where the password was changed meanwhile: what was verified is then no longer so.
+func (q *Queries) ChangePassword(ctx context.Context, arg ChangePasswordParams) (int64, error) {
+	result, err := q.db.Exec(ctx, changePassword, arg.PasswordHash, arg.ID, arg.VerifiedHash)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const deleteExpiredSessions = `-- name: DeleteExpiredSessions :execrows
 DELETE FROM sessions WHERE expires_at <= now()
 `
@@ -43,13 +63,33 @@ func (q *Queries) DeleteUser(ctx context.Context, id int64) error {
 	return err
 }
 
-const endSessions = `-- name: EndSessions :exec
+const endSession = `-- name: EndSession :execrows
+DELETE FROM sessions WHERE id = $1 AND user_id = $2
+`
+
+type EndSessionParams struct {
+	ID     int64
+	UserID int64
+}
+
+func (q *Queries) EndSession(ctx context.Context, arg EndSessionParams) (int64, error) {
+	result, err := q.db.Exec(ctx, endSession, arg.ID, arg.UserID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const endSessions = `-- name: EndSessions :execrows
 DELETE FROM sessions WHERE user_id = $1
 `
 
-func (q *Queries) EndSessions(ctx context.Context, userID int64) error {
-	_, err := q.db.Exec(ctx, endSessions, userID)
-	return err
+func (q *Queries) EndSessions(ctx context.Context, userID int64) (int64, error) {
+	result, err := q.db.Exec(ctx, endSessions, userID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const hasAdmin = `-- name: HasAdmin :one
@@ -96,24 +136,33 @@ func (q *Queries) InsertFirstUser(ctx context.Context, arg InsertFirstUserParams
 }
 
 const insertSession = `-- name: InsertSession :one
-INSERT INTO sessions (token_sha256, user_id, expires_at, remote)
-VALUES ($1, $2, now() + $3::interval, $4)
-RETURNING expires_at
+INSERT INTO sessions (token_sha256, user_id, expires_at, remote, agent)
+SELECT $1, u.id, now() + $2::interval, $3, $4
+  FROM users u
+ WHERE u.id = $5 AND u.password_hash = $6 AND NOT u.disabled
+   FOR SHARE
+RETURNING sessions.expires_at
 `
 
 type InsertSessionParams struct {
-	TokenSha256 []byte
-	UserID      int64
-	Lifetime    time.Duration
-	Remote      string
+	TokenSha256  []byte
+	Lifetime     time.Duration
+	Remote       string
+	Agent        string
+	UserID       int64
+	VerifiedHash string
 }
 
+// The lock and the hash see to it that nobody gets in by a password that is changed at this very moment: whoever changes
+// it ends all sessions, and this one would come after that.
 func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) (time.Time, error) {
 	row := q.db.QueryRow(ctx, insertSession,
 		arg.TokenSha256,
-		arg.UserID,
 		arg.Lifetime,
 		arg.Remote,
+		arg.Agent,
+		arg.UserID,
+		arg.VerifiedHash,
 	)
 	var expires_at time.Time
 	err := row.Scan(&expires_at)
@@ -121,16 +170,17 @@ func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) (t
 }
 
 const insertUser = `-- name: InsertUser :one
-INSERT INTO users (name, password_hash, role, groups)
-VALUES ($1, $2, $3, $4)
-RETURNING id, name, password_hash, role, groups, created_at, updated_at, disabled
+INSERT INTO users (name, password_hash, role, groups, must_change_password)
+VALUES ($1, $2, $3, $4, $5)
+RETURNING id, name, password_hash, role, groups, created_at, updated_at, disabled, must_change_password, kind, issuer, subject
 `
 
 type InsertUserParams struct {
-	Name         string
-	PasswordHash string
-	Role         string
-	Groups       []string
+	Name               string
+	PasswordHash       string
+	Role               string
+	Groups             []string
+	MustChangePassword bool
 }
 
 func (q *Queries) InsertUser(ctx context.Context, arg InsertUserParams) (User, error) {
@@ -139,6 +189,7 @@ func (q *Queries) InsertUser(ctx context.Context, arg InsertUserParams) (User, e
 		arg.PasswordHash,
 		arg.Role,
 		arg.Groups,
+		arg.MustChangePassword,
 	)
 	var i User
 	err := row.Scan(
@@ -150,6 +201,10 @@ func (q *Queries) InsertUser(ctx context.Context, arg InsertUserParams) (User, e
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.Disabled,
+		&i.MustChangePassword,
+		&i.Kind,
+		&i.Issuer,
+		&i.Subject,
 	)
 	return i, err
 }
@@ -165,17 +220,22 @@ func (q *Queries) LockUsers(ctx context.Context) error {
 }
 
 const principalOfSession = `-- name: PrincipalOfSession :one
-SELECT u.id, u.name, u.role, u.groups, s.expires_at
+SELECT u.id, u.name, u.role, u.groups, u.kind, u.must_change_password, s.id AS session_id, s.expires_at,
+       (s.last_used_at < now() - interval '1 minute')::boolean AS touch
   FROM sessions s JOIN users u ON u.id = s.user_id
  WHERE s.token_sha256 = $1 AND s.expires_at > now() AND NOT u.disabled
 `
 
 type PrincipalOfSessionRow struct {
-	ID        int64
-	Name      string
-	Role      string
-	Groups    []string
-	ExpiresAt time.Time
+	ID                 int64
+	Name               string
+	Role               string
+	Groups             []string
+	Kind               string
+	MustChangePassword bool
+	SessionID          int64
+	ExpiresAt          time.Time
+	Touch              bool
 }
 
 func (q *Queries) PrincipalOfSession(ctx context.Context, tokenSha256 []byte) (PrincipalOfSessionRow, error) {
@@ -186,9 +246,62 @@ func (q *Queries) PrincipalOfSession(ctx context.Context, tokenSha256 []byte) (P
 		&i.Name,
 		&i.Role,
 		&i.Groups,
+		&i.Kind,
+		&i.MustChangePassword,
+		&i.SessionID,
 		&i.ExpiresAt,
+		&i.Touch,
 	)
 	return i, err
+}
+
+const sessions = `-- name: Sessions :many
+SELECT id, created_at, expires_at, last_used_at, remote, agent
+  FROM sessions
+ WHERE user_id = $1 AND expires_at > now() AND id > $2
+ ORDER BY id LIMIT $3
+`
+
+type SessionsParams struct {
+	UserID  int64
+	After   int64
+	MaxRows int32
+}
+
+type SessionsRow struct {
+	ID         int64
+	CreatedAt  time.Time
+	ExpiresAt  time.Time
+	LastUsedAt time.Time
+	Remote     string
+	Agent      string
+}
+
+func (q *Queries) Sessions(ctx context.Context, arg SessionsParams) ([]SessionsRow, error) {
+	rows, err := q.db.Query(ctx, sessions, arg.UserID, arg.After, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []SessionsRow
+	for rows.Next() {
+		var i SessionsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.CreatedAt,
+			&i.ExpiresAt,
+			&i.LastUsedAt,
+			&i.Remote,
+			&i.Agent,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const setPasswordHash = `-- name: SetPasswordHash :exec
@@ -205,19 +318,30 @@ func (q *Queries) SetPasswordHash(ctx context.Context, arg SetPasswordHashParams
 	return err
 }
 
+const touchSession = `-- name: TouchSession :exec
+UPDATE sessions SET last_used_at = now() WHERE id = $1
+`
+
+func (q *Queries) TouchSession(ctx context.Context, id int64) error {
+	_, err := q.db.Exec(ctx, touchSession, id)
+	return err
+}
+
 const updateUser = `-- name: UpdateUser :one
 UPDATE users SET role = $1, groups = $2, disabled = $3, updated_at = now(),
-       password_hash = COALESCE(NULLIF($4::text, ''), password_hash)
- WHERE id = $5
-RETURNING id, name, password_hash, role, groups, created_at, updated_at, disabled
+       must_change_password = $4,
+       password_hash = COALESCE(NULLIF($5::text, ''), password_hash)
+ WHERE id = $6
+RETURNING id, name, password_hash, role, groups, created_at, updated_at, disabled, must_change_password, kind, issuer, subject
 `
 
 type UpdateUserParams struct {
-	Role         string
-	Groups       []string
-	Disabled     bool
-	PasswordHash string
-	ID           int64
+	Role               string
+	Groups             []string
+	Disabled           bool
+	MustChangePassword bool
+	PasswordHash       string
+	ID                 int64
 }
 
 func (q *Queries) UpdateUser(ctx context.Context, arg UpdateUserParams) (User, error) {
@@ -225,6 +349,7 @@ func (q *Queries) UpdateUser(ctx context.Context, arg UpdateUserParams) (User, e
 		arg.Role,
 		arg.Groups,
 		arg.Disabled,
+		arg.MustChangePassword,
 		arg.PasswordHash,
 		arg.ID,
 	)
@@ -238,12 +363,16 @@ func (q *Queries) UpdateUser(ctx context.Context, arg UpdateUserParams) (User, e
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.Disabled,
+		&i.MustChangePassword,
+		&i.Kind,
+		&i.Issuer,
+		&i.Subject,
 	)
 	return i, err
 }
 
 const userByName = `-- name: UserByName :one
-SELECT id, name, password_hash, role, groups, created_at, updated_at, disabled FROM users WHERE name = $1
+SELECT id, name, password_hash, role, groups, created_at, updated_at, disabled, must_change_password, kind, issuer, subject FROM users WHERE name = $1
 `
 
 func (q *Queries) UserByName(ctx context.Context, name string) (User, error) {
@@ -258,12 +387,16 @@ func (q *Queries) UserByName(ctx context.Context, name string) (User, error) {
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.Disabled,
+		&i.MustChangePassword,
+		&i.Kind,
+		&i.Issuer,
+		&i.Subject,
 	)
 	return i, err
 }
 
 const users = `-- name: Users :many
-SELECT id, name, password_hash, role, groups, created_at, updated_at, disabled FROM users WHERE id > $1 ORDER BY id LIMIT $2
+SELECT id, name, password_hash, role, groups, created_at, updated_at, disabled, must_change_password, kind, issuer, subject FROM users WHERE id > $1 ORDER BY id LIMIT $2
 `
 
 type UsersParams struct {
@@ -289,6 +422,10 @@ func (q *Queries) Users(ctx context.Context, arg UsersParams) ([]User, error) {
 			&i.CreatedAt,
 			&i.UpdatedAt,
 			&i.Disabled,
+			&i.MustChangePassword,
+			&i.Kind,
+			&i.Issuer,
+			&i.Subject,
 		); err != nil {
 			return nil, err
 		}

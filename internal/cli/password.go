@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+
+	"github.com/belfryhq/belfry/internal/client"
+)
+
+type passwordCmd struct {
+	PasswordStdin bool `env:"BELFRY_PASSWORD_STDIN" help:"Read the current and the new password from standard input, a line each, instead of asking for them."`
+}
+
+func (*passwordCmd) Help() string {
+	return "It changes the password of the user of belfry login, ends all log-ins of that user, and goes on with a new one. " +
+		"Who got a password from somebody else must do so first.\n\nExamples:\n\n" +
+		"    belfry password\n    printf '%s\\n%s\\n' \"$OLD\" \"$NEW\" | belfry password --password-stdin"
+}
+
+func (c *passwordCmd) Run(a *app) error {
+	saved, cl, err := savedClient()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	current, next, err := c.read(a)
+	if err != nil {
+		return err
+	}
+	session, err := cl.ChangePassword(a.ctx, current, next)
+	if err != nil {
+		return err
+	}
+	saved.Token, saved.ExpiresAt = session.Token, session.ExpiresAt
+	if _, err := saved.save(); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.stderr, "The password is changed; other log-ins have ended.")
+	return nil
+}
+
+func (c *passwordCmd) read(a *app) (current, next string, err error) {
+	if c.PasswordStdin {
+		in := bufio.NewReader(a.stdin)
+		if current, err = readLine(in); err == nil {
+			next, err = readLine(in)
+		}
+		return current, next, err
+	}
+	terminal, interactive := fileOf(a.stdin)
+	if !interactive {
+		return "", "", &usageError{"--password-stdin is required: there is no terminal to ask on"}
+	}
+	fmt.Fprint(a.stderr, "Current. ")
+	if current, err = a.askPassword(terminal); err == nil {
+		fmt.Fprint(a.stderr, "New. ")
+		next, err = a.askTwice(terminal)
+	}
+	return current, next, err
+}
+
+// savedClient returns the client of belfry login.
+func savedClient() (savedLogin, *client.Client, error) {
+	saved, err := loadLogin()
+	if err != nil {
+		return saved, nil, err
+	}
+	if saved.Token == "" {
+		return saved, nil, errors.New("nobody is logged in here; use \"belfry login\"")
+	}
+	cl, err := client.New(saved.Server, saved.Token)
+	return saved, cl, err
+}
+
+type logoutCmd struct {
+	Everywhere bool `env:"BELFRY_LOGOUT_EVERYWHERE" help:"End all log-ins of the user, in browsers too."`
+}
+
+func (*logoutCmd) Help() string {
+	return "It ends the log-in of belfry login and forgets it. API tokens stay.\n\nExamples:\n\n    belfry logout\n    belfry logout --everywhere"
+}
+
+func (c *logoutCmd) Run(a *app) error {
+	saved, cl, err := savedClient()
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	err = cl.LogOut(a.ctx, c.Everywhere)
+	if refusal := new(client.Error); err != nil && (!errors.As(err, &refusal) || refusal.Status != http.StatusUnauthorized) {
+		return err // the token is kept, as it may still open the door
+	}
+	path, err := loginPath()
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget the log-in: %w", err)
+	}
+	fmt.Fprintf(a.stderr, "Logged out of %s\n", saved.Server)
+	return nil
+}

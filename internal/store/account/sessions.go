@@ -1,0 +1,190 @@
+package account
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account/sqlcgen"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+)
+
+// SessionLifetime is how long a log-in by password lasts. It is not prolonged by use.
+const SessionLifetime = 7 * 24 * time.Hour
+
+// Session is a log-in, without its token.
+type Session struct {
+	ID                               int64
+	CreatedAt, ExpiresAt, LastUsedAt time.Time // the last is exact to the minute
+	Remote, Agent                    string    // where it was begun, and with what
+}
+
+// Origin is where a log-in comes from.
+type Origin struct {
+	Remote, Agent string
+	// Replaces is the token of a session that ends with this log-in: the one that the client has shown; "" for none.
+	Replaces string
+}
+
+// Ticket is what a log-in gets: the session's token, and when it ends.
+type Ticket struct {
+	Token     string
+	ExpiresAt time.Time
+}
+
+// LogIn checks a password and begins a session. ErrCredentials: no such user and password.
+func (s *Store) LogIn(ctx context.Context, name, password string, from Origin) (Ticket, error) {
+	u, err := s.q.UserByName(ctx, name)
+	if err = pgerr.Translate(err); err != nil && domain.CodeOf(err) != domain.NotFound {
+		return Ticket{}, err
+	}
+	ok, stale, err := s.verify(ctx, u.PasswordHash, password)
+	if err != nil {
+		return Ticket{}, err
+	}
+	if !ok || u.Disabled || Kind(u.Kind) != Local {
+		return Ticket{}, ErrCredentials
+	}
+	if stale {
+		if hash, err := s.hash(ctx, password); err == nil {
+			err = s.q.SetPasswordHash(ctx, sqlcgen.SetPasswordHashParams{ID: u.ID, PasswordHash: hash})
+			if err != nil {
+				return Ticket{}, pgerr.Translate(err)
+			}
+			u.PasswordHash = hash
+		}
+	}
+	return s.beginSession(ctx, u, SessionLifetime, from)
+}
+
+// beginSession begins a session of a user who was judged by what u says.
+func (s *Store) beginSession(ctx context.Context, u sqlcgen.User, lifetime time.Duration, from Origin) (t Ticket, err error) {
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		q := s.q.WithTx(tx)
+		t, err = insertSession(ctx, q, u.ID, u.PasswordHash, lifetime, from)
+		if err != nil || !looksLike(from.Replaces, SessionPrefix) {
+			return err
+		}
+		_, err := q.DeleteSession(ctx, tokenDigest(from.Replaces))
+		return err
+	})
+	return t, credentialOr(err)
+}
+
+func insertSession(ctx context.Context, q *sqlcgen.Queries, user int64, verifiedHash string, lifetime time.Duration, from Origin) (Ticket, error) {
+	token, digest := newToken(SessionPrefix)
+	expires, err := q.InsertSession(ctx, sqlcgen.InsertSessionParams{
+		TokenSha256: digest, UserID: user, VerifiedHash: verifiedHash, Lifetime: lifetime, Remote: from.Remote, Agent: from.Agent,
+	})
+	return Ticket{Token: token, ExpiresAt: expires}, err
+}
+
+// credentialOr makes ErrCredentials of a row that is not there: the user has gone or changed meanwhile.
+func credentialOr(err error) error {
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ErrCredentials
+	}
+	return pgerr.Translate(err)
+}
+
+// ChangePassword changes one's own password, ends all log-ins of the user, and begins a new one. Invalid: the current
+// password is wrong, or the new one is not accepted. Conflict: the user has no password here.
+func (s *Store) ChangePassword(ctx context.Context, p Principal, current, next string, from Origin) (t Ticket, err error) {
+	u, err := s.q.UserByName(ctx, p.User)
+	if err != nil {
+		return Ticket{}, credentialOr(err)
+	}
+	if Kind(u.Kind) != Local {
+		return Ticket{}, noPassword()
+	}
+	ok, _, err := s.verify(ctx, u.PasswordHash, current)
+	if err != nil {
+		return Ticket{}, err
+	}
+	var f domain.Faults
+	if !ok {
+		f.Add("current_password", "is wrong")
+	}
+	f.AddAll("new_password", CheckPassword("new_password", next))
+	if current == next {
+		f.Add("new_password", "is the present one")
+	}
+	if err := f.Err("the password stays as it is"); err != nil {
+		return Ticket{}, err
+	}
+	hash, err := s.hash(ctx, next)
+	if err != nil {
+		return Ticket{}, err
+	}
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		q := s.q.WithTx(tx)
+		n, err := q.ChangePassword(ctx, sqlcgen.ChangePasswordParams{ID: u.ID, PasswordHash: hash, VerifiedHash: u.PasswordHash})
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return pgx.ErrNoRows
+		}
+		if _, err := q.EndSessions(ctx, u.ID); err != nil {
+			return err
+		}
+		t, err = insertSession(ctx, q, u.ID, hash, SessionLifetime, from)
+		return err
+	})
+	return t, credentialOr(err)
+}
+
+func noPassword() error {
+	return domain.NewError(domain.Conflict, "this user logs in through the identity provider and has no password here")
+}
+
+// LogOut ends the session of the token, if there is one.
+func (s *Store) LogOut(ctx context.Context, token string) error {
+	_, err := s.q.DeleteSession(ctx, tokenDigest(token))
+	return pgerr.Translate(err)
+}
+
+// LogOutEverywhere ends all sessions of a user, and says how many there were.
+func (s *Store) LogOutEverywhere(ctx context.Context, userID int64) (int64, error) {
+	n, err := s.q.EndSessions(ctx, userID)
+	return n, pgerr.Translate(err)
+}
+
+// Sessions lists the sessions of a user that have not ended, by id, after the given one.
+func (s *Store) Sessions(ctx context.Context, userID, after int64, limit int) ([]Session, error) {
+	rows, err := s.q.Sessions(ctx, sqlcgen.SessionsParams{UserID: userID, After: after, MaxRows: int32(limit)})
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	sessions := make([]Session, len(rows))
+	for i, r := range rows {
+		sessions[i] = Session{ID: r.ID, CreatedAt: r.CreatedAt, ExpiresAt: r.ExpiresAt, LastUsedAt: r.LastUsedAt, Remote: r.Remote, Agent: r.Agent}
+	}
+	return sessions, nil
+}
+
+// EndSession ends one session of a user. NotFound: there is none.
+func (s *Store) EndSession(ctx context.Context, userID, id int64) error {
+	n, err := s.q.EndSession(ctx, sqlcgen.EndSessionParams{ID: id, UserID: userID})
+	if err == nil && n == 0 {
+		return domain.NewError(domain.NotFound, "there is no such log-in")
+	}
+	return pgerr.Translate(err)
+}
+
+func (s *Store) ofSession(ctx context.Context, token string) (Principal, error) {
+	r, err := s.q.PrincipalOfSession(ctx, tokenDigest(token))
+	if err != nil {
+		return Principal{}, credentialError(err)
+	}
+	if r.Touch { // at most one write a minute, however often the session is used
+		if err := s.q.TouchSession(ctx, r.SessionID); err != nil {
+			return Principal{}, pgerr.Translate(err)
+		}
+	}
+	return Principal{UserID: r.ID, User: r.Name, Kind: Kind(r.Kind), Role: Role(r.Role), Groups: r.Groups, SessionID: r.SessionID,
+		ExpiresAt: r.ExpiresAt, MustChangePassword: r.MustChangePassword}, nil
+}
