@@ -1,246 +1,188 @@
 #!/usr/bin/env python3
-"""A Belfry executor in Python, written from docs/wire.md: pip install nats-py==2.9.0
+"""A Belfry executor in Python, by "A minimal executor" of docs/wire.md: pip install nats-py==2.9.0
 
-It heartbeats, answers offers, runs handlers, reports results until they are settled, ships logs, and obeys kills and
-drains. It keeps results in memory alone: one that ends by force loses those not yet settled, and Belfry names their
-runs lost. docs/wire.md, "Results", says what a spool on disk must do.
+It keeps results in memory alone: killed, it loses those that are not settled yet, and Belfry names their runs lost.
 """
 import asyncio, json, os, secrets, signal, socket, time
 from datetime import datetime, timezone
 
 import nats
-from nats.errors import NoRespondersError, TimeoutError as NoAnswer
 
-GROUP, INSTANCE = os.environ["BELFRY_GROUP"], os.environ.get("BELFRY_INSTANCE", "python-1")
-BOOT, CAPACITY, LEASE, STARTED = secrets.token_hex(8), 16, 10.0, time.time()
-ME = {"v": 1, "instance": INSTANCE, "boot_id": BOOT}
-HANDLERS = {}
+GROUP, BOOT, CAPACITY, LEASE, REMEMBER = os.environ["BELFRY_GROUP"], secrets.token_hex(8), 16, 10, 60
+INSTANCE = f"python-{BOOT}"  # new at each start, so that no two processes share it
+ME, KEY, STARTED = {"v": 1, "instance": INSTANCE, "boot_id": BOOT}, f"$KV.belfry_instances.{GROUP}.{INSTANCE}", time.time()
 
 
-def handler(fn):
-    HANDLERS[fn.__name__] = fn
-    return fn
-
-
-@handler
 async def greet(run):
     run.log(f"greeting {run.param or 'nobody'}")
     return f"hello {run.param}, attempt {run.attempt}, shard {run.shard['index']} of {run.shard['total']}"
 
-
-@handler
 async def nap(run):
-    run.log("sleeping")
     await asyncio.sleep(float(run.param or 1))
 
-
-@handler
 async def stumble(run):
     raise ValueError("stumbled over " + run.param)
+
+HANDLERS = {"greet": greet, "nap": nap, "stumble": stumble}
 
 
 def instant(t):
     return datetime.fromtimestamp(t, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z") if t else None
 
-
 def seconds(text):
     return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
-
 def clip(text, most):  # bytes of UTF-8, without NUL
-    return text.replace("\0", "\ufffd").encode()[:most].decode(errors="ignore")
+    return text.replace("\0", "\ufffd").encode(errors="replace")[:most].decode(errors="ignore")
+
+async def wait(event, most):
+    try:
+        await asyncio.wait_for(event.wait(), most)
+    except asyncio.TimeoutError:
+        pass
+    event.clear()
 
 
 class Run:
-    """One attempt, as long as it is remembered. status: accepted, running, done, refused or barred."""
-
-    def __init__(self, offer, status, reason=""):
-        self.run_id, self.attempt, self.bind = offer["run_id"], offer["attempt"], offer.get("bind", 0)
-        self.status, self.reason, self.task, self.started, self.result = status, reason, None, None, None
-        self.killed, self.settled, self.forget, self.lines = "", False, None, []
-        self.handler, self.param, self.shard = offer.get("handler"), offer.get("param", ""), offer.get("shard") or {"index": 0, "total": 1}
-        self.timeout, self.wait = offer.get("timeout_ms", 0) / 1000, 0.0
-        if "due_at" in offer:  # both instants are the database's
-            self.wait = seconds(offer["due_at"]) - seconds(offer["now"])
+    """An attempt, for as long as it is remembered; status is accepted, running, done, refused or barred."""
+    def __init__(self, ref, bind, status, refusal=""):
+        self.ref, self.bind, self.status, self.refusal = {"run_id": ref["run_id"], "attempt": ref["attempt"]}, bind, status, refusal
+        self.attempt, self.param, self.shard, self.lines = ref["attempt"], ref.get("param", ""), ref.get("shard"), []
+        self.started = self.result = self.task = None
+        self.killed, self.again, self.pause, self.settled, self.forget = "", 0, 5, False, float("inf")
 
     def log(self, text, level="info"):
         self.lines.append({"n": len(self.lines) + 1, "at": instant(time.time()), "level": level, "text": clip(text, 16 << 10)})
 
+    def told(self):
+        result = {"result": self.result} if self.result and not self.settled else {}
+        return self.ref | {"status": self.status, "started_at": instant(self.started)} | result
+
 
 class Executor:
-    def __init__(self, nc):
-        self.nc, self.runs, self.draining, self.used, self.changes = nc, {}, False, 0, 0
-        self.key, self.revision, self.usurped, self.unanswered = f"$KV.belfry_instances.{GROUP}.{INSTANCE}", None, False, -LEASE
-        self.confirmed, self.renewed, self.wake, self.beat = None, 0.0, asyncio.Event(), asyncio.Event()
+    def __init__(self):
+        self.runs, self.used, self.changes, self.draining = {}, 0, 0, False
+        self.confirmed, self.renewed, self.beat, self.send = None, 0, asyncio.Event(), asyncio.Event()
 
-    def leased(self):
-        return self.confirmed is not None and max(time.time() - self.confirmed[0], time.monotonic() - self.confirmed[1]) < LEASE
-
-    def load(self):
+    def load(self, change=0):
+        self.used, self.changes = self.used + change, self.changes + abs(change)
         return {"capacity": CAPACITY, "running": self.used, "seq": self.changes}
 
-    def slot(self, change):
-        self.used, self.changes = self.used + change, self.changes + 1
+    def leased(self):
+        return self.confirmed and max(time.time() - self.confirmed[0], time.monotonic() - self.confirmed[1]) < LEASE
 
-    # Heartbeat and lease
-    async def send_beat(self, payload, headers=None):
-        reply = json.loads((await self.nc.request(self.key, payload, timeout=2, headers=headers)).data)
-        if "error" in reply:
-            return None, reply["error"].get("err_code")
-        self.revision = reply["seq"]
-        return reply["seq"], None
+    async def publish(self, subject, body, timeout=5, headers=None):
+        """Returns whether the server has stored it."""
+        try:
+            return "seq" in json.loads((await self.nc.request(subject, body and json.dumps(body).encode(), timeout=timeout, headers=headers)).data)
+        except (nats.errors.Error, asyncio.TimeoutError) as e:
+            print(subject, repr(e), flush=True)
 
     async def heartbeat(self):
         while True:
-            sent, condition = (time.time(), time.monotonic()), {"Nats-Expected-Last-Subject-Sequence": str(self.revision)}
-            body = json.dumps(ME | self.load() | {
-                "group": GROUP, "handlers": sorted(HANDLERS), "script_languages": [], "labels": {}, "version": "example",
-                "host": socket.gethostname(), "started_at": instant(STARTED), "draining": self.draining}).encode()
-            try:
-                free, self.unanswered = self.revision is None or time.monotonic() - self.unanswered < LEASE, -LEASE
-                seq, code = await self.send_beat(body, None if free else condition)
-                if code in (10071, 10164):
-                    seq, code = await self.send_beat(body, {"Nats-Expected-Last-Subject-Sequence": "0"})
-                if self.usurped != (code in (10071, 10164)):
-                    self.usurped = not self.usurped
-                    print(f"another process holds the name {INSTANCE}" if self.usurped else "the name is ours again", flush=True)
-                if seq:
-                    if self.confirmed and not self.leased():
-                        self.renewed = time.time()
-                    self.confirmed = sent
-            except NoAnswer:  # it may have been stored all the same
-                self.unanswered = time.monotonic()
-            except Exception as e:
-                print("heartbeat:", repr(e), flush=True)
-            try:
-                await asyncio.wait_for(self.beat.wait(), 3)
-            except asyncio.TimeoutError:
-                pass
-            self.beat.clear()
+            sent = time.time(), time.monotonic()
+            if await self.publish(KEY, ME | self.load() | {
+                    "group": GROUP, "handlers": sorted(HANDLERS), "script_languages": [], "labels": {}, "version": "example",
+                    "host": socket.gethostname(), "started_at": instant(STARTED), "draining": self.draining}, timeout=2):
+                if not self.leased():
+                    self.renewed = time.time()
+                self.confirmed = sent
+            await wait(self.beat, 3)
 
-    # Offers
     async def offers(self, msg):
         m, received = json.loads(msg.data), time.time()
-        if m.get("v") != 1 or self.usurped and m["boot_id"] != BOOT:
-            return
-        verdicts = []
-        for o in m["offers"]:
-            why = "stale" if m["boot_id"] != BOOT else self.judge(o, received)
-            verdicts.append({"run_id": o["run_id"], "attempt": o["attempt"]} | (
-                {"verdict": "refused", "reason": why} if why else {"verdict": "accepted"}))
-        await msg.respond(json.dumps(ME | {"load": self.load(), "verdicts": verdicts}).encode())
+        if m["v"] == 1:
+            refusals = [self.judge(o, received) if m["boot_id"] == BOOT else "stale" for o in m["offers"]]
+            await msg.respond(json.dumps(ME | {"load": self.load(), "verdicts": [
+                {"run_id": o["run_id"], "attempt": o["attempt"], "verdict": "refused" if why else "accepted", "reason": why}
+                for o, why in zip(m["offers"], refusals)]}).encode())
 
     def judge(self, o, received):
-        key = (o["run_id"], o["attempt"])
-        known, bound, ahead = self.runs.get(key), seconds(o["bound_at"]), seconds(o["now"]) - received
-        if known and known.status in ("accepted", "running", "done"):
-            handed_back = known.result and known.result["outcome"] == "unstarted"
-            if not handed_back:
-                known.bind = max(known.bind, o["bind"])
+        """Returns why an offer is refused; empty: it is accepted."""
+        run, now, bound = self.runs.get((o["run_id"], o["attempt"])), seconds(o["now"]), seconds(o["bound_at"])
+        if run and run.task:
+            if not run.result or run.result["outcome"] != "unstarted":
+                run.bind = max(run.bind, o["bind"])
                 return ""
-            if not known.settled or o["bind"] <= known.bind:
+            if not run.settled or o["bind"] <= run.bind:
                 return "stale"
-        if known and known.status == "barred":
-            return "stale"
-        if known and known.status == "refused" and o["bind"] <= known.bind:
-            return known.reason if o["bind"] == known.bind else "stale"
-        why = ("stale" if seconds(o["now"]) - bound > 10 or bound - ahead < self.renewed else "draining" if self.draining
-               else "lease" if not self.leased() else "unsupported" if o.get("script") else "no_handler" if o.get("handler") not in HANDLERS
-               else "full" if self.used >= CAPACITY else "")
-        self.runs[key] = run = Run(o, "refused" if why else "accepted", why)
+        elif run and o["bind"] <= run.bind:  # refused, or barred
+            return run.refusal if o["bind"] == run.bind else "stale"
+        why = ("stale" if now - bound > 10 or bound - (now - received) < self.renewed else "draining" if self.draining else
+               "lease" if not self.leased() else "unsupported" if o.get("script") else "no_handler" if o.get("handler") not in HANDLERS else
+               "full" if self.used >= CAPACITY else "")
+        self.runs[o["run_id"], o["attempt"]] = run = Run(o, o["bind"], "refused" if why else "accepted", why)
         if why:
-            run.forget = time.monotonic() + 60
+            run.forget = time.monotonic() + REMEMBER
         else:
-            self.slot(+1)
-            run.task = asyncio.create_task(self.execute(run))
+            self.load(+1)
+            run.task = asyncio.ensure_future(self.work(run, o, seconds(o["due_at"]) - now))
+            run.end = asyncio.ensure_future(self.finish(run))
         return why
 
-    async def execute(self, run):
-        outcome, reason, message, output, permanent = "succeeded", "", "", "", False
-        try:
-            if run.wait > 0:
-                await asyncio.sleep(run.wait)
-            if self.draining or not self.leased():
-                raise asyncio.CancelledError
-            run.status, run.started = "running", time.time()
-            work = HANDLERS[run.handler](run)
-            output = str(await (asyncio.wait_for(work, run.timeout) if run.timeout else work) or "")
-        except asyncio.CancelledError:
-            outcome, reason = ("cancelled", run.killed or "killed") if run.started else ("unstarted", run.killed)
-            if run.killed == "timeout" and run.started:
-                outcome = "failed"
-        except asyncio.TimeoutError:
-            outcome, reason, message = "failed", "timeout", f"longer than {run.timeout:g} s"
-        except Exception as e:
-            outcome, reason, message, permanent = "failed", "handler_error", repr(e), getattr(e, "permanent", False)
-        run.result = ME | {
-            "run_id": run.run_id, "attempt": run.attempt, "bind": run.bind, "outcome": outcome, "reason": reason,
-            "message": clip(message, 16 << 10), "output": clip(output, 64 << 10), "retry_after_ms": 0, "permanent": permanent,
-            "started_at": instant(run.started), "finished_at": instant(time.time()), "last_line": len(run.lines)}
-        del run.result["v"]
-        run.status, run.again, run.pause = "done", 0.0, 5.0
-        for i in range(0, len(run.lines), 15):  # 15 lines of 16 KiB stay below 256 KiB
-            await self.publish("log", ME | {"run_id": run.run_id, "attempt": run.attempt, "lines": run.lines[i:i + 15]})
-        self.slot(-1)
-        self.wake.set()
+    async def work(self, run, o, early):
+        await asyncio.sleep(max(early, 0))
+        if self.draining or not self.leased():
+            raise asyncio.CancelledError
+        run.status, run.started = "running", time.time()
+        return await asyncio.wait_for(HANDLERS[o["handler"]](run), o["timeout_ms"] / 1000 or None)
 
-    async def publish(self, kind, body):
-        """Returns whether the server has it. Log lines are tried once."""
-        body.pop("boot_id", None)
-        try:
-            return "seq" in json.loads((await self.nc.request(f"belfry.v1.{kind}.{GROUP}", json.dumps(body).encode(), timeout=5)).data)
-        except (NoAnswer, NoRespondersError, nats.errors.Error):
-            return False
+    async def finish(self, run):
+        await asyncio.wait([run.task])
+        error = None if run.task.cancelled() else run.task.exception()
+        if not run.started:
+            outcome, reason = "unstarted", run.killed
+        elif run.task.cancelled():
+            outcome, reason = "failed" if run.killed == "timeout" else "cancelled", run.killed or "killed"
+        elif error:
+            outcome, reason = "failed", "timeout" if isinstance(error, asyncio.TimeoutError) else "handler_error"
+        else:
+            outcome, reason = "succeeded", ""
+        for i in range(0, len(run.lines), 15):  # 15 of 16 KiB stay below 256 KiB; lines are tried once
+            await self.publish(f"belfry.v1.log.{GROUP}", {"v": 1, "instance": INSTANCE} | run.ref | {"lines": run.lines[i:i + 15]})
+        run.status, run.result = "done", run.ref | {
+            "instance": INSTANCE, "boot_id": BOOT, "bind": run.bind, "outcome": outcome, "reason": reason,
+            "message": clip(repr(error), 16 << 10) if error else "",
+            "output": clip(str(run.task.result() or ""), 64 << 10) if outcome == "succeeded" else "", "retry_after_ms": 0, "permanent": False,
+            "started_at": instant(run.started), "finished_at": instant(time.time()), "last_line": len(run.lines)}
+        self.load(-1)
+        self.send.set()
 
     async def report(self):
         while True:
-            try:
-                await asyncio.wait_for(self.wake.wait(), 1)
-            except asyncio.TimeoutError:
-                pass
-            self.wake.clear()
+            await wait(self.send, 1)
             now = time.monotonic()
-            self.runs = {k: r for k, r in self.runs.items() if r.forget is None or r.forget > now}
+            self.runs = {k: r for k, r in self.runs.items() if r.forget > now}
             due = [r for r in self.runs.values() if r.result and not r.settled and r.again <= now][:10]  # 10 of 80 KiB: below 1 MiB
-            if not due:
-                continue
             for r in due:
-                r.again, r.pause = now + r.pause, min(2 * r.pause, 60.0)
-            await self.publish("result", {"v": 1, "load": self.load(), "results": [r.result for r in due]})
-            self.wake.set()  # there may be more
+                r.again, r.pause = now + r.pause, min(2 * r.pause, 60)
+            if due:
+                await self.publish(f"belfry.v1.result.{GROUP}", {"v": 1, "load": self.load(), "results": [r.result for r in due]})
+                self.send.set()  # there may be more
 
-    # Control
     async def control(self, msg):
         m = json.loads(msg.data)
-        if m.get("v") != 1 or self.usurped:
+        op, refs, reply = m["op"], m.get("runs") or [], ME | {"load": self.load()}
+        if m["v"] != 1:
             return
-        op, reply = m.get("op"), ME | {"load": self.load()}
-        if op not in ("ping", "status", "kill", "drain", "settled"):
-            reply["error"] = f"unknown operation {op}"
         if op == "drain":
             self.drain()
-        for ref in m.get("runs") or []:
+        elif op not in ("ping", "status", "kill", "settled"):
+            reply["error"] = f"unknown operation {op}"
+        for ref in refs:
             run = self.runs.get((ref["run_id"], ref["attempt"]))
             if op == "settled" and run and run.result and ref.get("boot_id", BOOT) == BOOT:
-                run.settled, run.forget = True, time.monotonic() + 60
-            if op == "kill" and (not run or run.status == "refused"):
-                self.runs[ref["run_id"], ref["attempt"]] = run = Run(ref, "barred")
-                run.forget = time.monotonic() + 60
-            elif op == "kill" and run.status in ("accepted", "running"):
+                run.settled, run.forget = True, time.monotonic() + REMEMBER
+            if op == "kill" and run and run.task:
                 run.killed = m.get("reason") or "killed"
-                run.task.cancel()
+                run.task.cancel()  # nothing, where it has ended
+            elif op == "kill":
+                self.runs[ref["run_id"], ref["attempt"]] = run = Run(ref, float("inf"), "barred")
+                run.forget = time.monotonic() + REMEMBER
         if op in ("status", "kill"):
-            reply["statuses"] = [self.status(ref) for ref in m.get("runs") or []]
+            found = [(ref, self.runs.get((ref["run_id"], ref["attempt"]))) for ref in refs]
+            reply["statuses"] = [run.told() if run else ref | {"status": "unknown"} for ref, run in found]
         await msg.respond(json.dumps(reply).encode())
-
-    def status(self, ref):
-        run = self.runs.get((ref["run_id"], ref["attempt"]))
-        out = {"run_id": ref["run_id"], "attempt": ref["attempt"], "status": run.status if run else "unknown"}
-        if run and run.started:
-            out["started_at"] = instant(run.started)
-        if run and run.result and not run.settled:
-            out["result"] = run.result
-        return out
 
     def drain(self):
         self.draining = True
@@ -249,38 +191,35 @@ class Executor:
             if run.status == "accepted":
                 run.task.cancel()
 
+    async def reconnected(self):
+        self.beat.set(), self.send.set()
+        for run in self.runs.values():
+            run.again = 0
 
-async def main():
-    e, stop = None, asyncio.Event()
-
-    async def reconnected():
-        e.beat.set(), e.wake.set()
-        for run in e.runs.values():
-            run.again = 0.0
-
-    nc = await nats.connect(os.environ.get("BELFRY_NATS_URL", "nats://127.0.0.1:4222"), token=os.environ["BELFRY_TOKEN"],
-                            inbox_prefix=f"_INBOX_{GROUP}".encode(), pending_size=0, max_reconnect_attempts=-1, reconnected_cb=reconnected)
-    e = Executor(nc)
-    await nc.subscribe(f"belfry.v1.trigger.{GROUP}.{INSTANCE}", cb=e.offers)
-    await nc.subscribe(f"belfry.v1.control.{GROUP}.{INSTANCE}", cb=e.control)
-    await nc.flush()
-    for s in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(s, stop.set)
-    loops = [asyncio.create_task(e.heartbeat()), asyncio.create_task(e.report())]
-    await stop.wait()
-    e.drain()
-    for until in (time.monotonic() + 30, time.monotonic() + 40):  # first let them end, then end them
-        while time.monotonic() < until and any(not r.settled for r in e.runs.values() if r.task):
-            await asyncio.sleep(0.1)
-        for r in e.runs.values():
-            if r.status == "running":
-                r.task.cancel()
-    for task in loops:
-        task.cancel()
-    if e.leased() and e.revision:
-        await e.send_beat(b"", {"KV-Operation": "DEL", "Nats-Expected-Last-Subject-Sequence": str(e.revision)})
-    await nc.close()
+    async def run(self):
+        self.nc = await nats.connect(os.environ.get("BELFRY_NATS_URL", "nats://127.0.0.1:4222"), token=os.environ["BELFRY_TOKEN"],
+                                     inbox_prefix=f"_INBOX_{GROUP}".encode(), pending_size=0, max_reconnect_attempts=-1,
+                                     reconnected_cb=self.reconnected)
+        await self.nc.subscribe(f"belfry.v1.trigger.{GROUP}.{INSTANCE}", cb=self.offers)
+        await self.nc.subscribe(f"belfry.v1.control.{GROUP}.{INSTANCE}", cb=self.control)
+        await self.nc.flush()
+        loops, stop = [asyncio.ensure_future(self.heartbeat()), asyncio.ensure_future(self.report())], asyncio.Event()
+        for s in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(s, stop.set)
+        await stop.wait()
+        self.drain()
+        for most in 30, 10:  # seconds: first let them end, then end them
+            until = time.monotonic() + most
+            while time.monotonic() < until and any(r.task and not r.settled for r in self.runs.values()):
+                await asyncio.sleep(0.1)
+            for r in self.runs.values():
+                if r.task:
+                    r.task.cancel()
+        for loop in loops:
+            loop.cancel()
+        await self.publish(KEY, b"", headers={"KV-Operation": "DEL"})
+        await self.nc.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(Executor().run())

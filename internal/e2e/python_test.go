@@ -70,11 +70,18 @@ func TestPythonExecutor(t *testing.T) {
 	c.dispatcher()
 	c.scheduler()
 	py := start(t, "python", exec.Command(interpreter, "-u", filepath.Join(rig.Root(t), "docs", "examples", "executor.py")), c.dir, []string{
-		"BELFRY_GROUP=" + group, "BELFRY_TOKEN=" + c.join, "BELFRY_NATS_URL=" + c.natsFor, "BELFRY_INSTANCE=py-1"})
-	eventually(t, patience, "the executor in Python is listed", func() bool { return c.listed("py-1") })
+		"BELFRY_GROUP=" + group, "BELFRY_TOKEN=" + c.join, "BELFRY_NATS_URL=" + c.natsFor})
+	name := ""
+	eventually(t, patience, "the executor in Python is listed", func() bool {
+		list, err := c.api.Instances(t.Context(), group)
+		if err == nil && len(list) == 1 && strings.HasPrefix(list[0].ID, "python-") {
+			name = list[0].ID
+		}
+		return name != ""
+	})
 
 	greeted := c.finishes(c.trigger(c.job("greet", handler("greet", "Ann")).ID), patience)
-	if greeted.State != domain.Succeeded || greeted.Output != "hello Ann, attempt 1, shard 0 of 1" || greeted.Instance != "py-1" {
+	if greeted.State != domain.Succeeded || greeted.Output != "hello Ann, attempt 1, shard 0 of 1" || greeted.Instance != name {
 		t.Errorf("it greeted with %s %q on %s: %s", greeted.State, greeted.Output, greeted.Instance, greeted.Message)
 	}
 	eventually(t, patience, "its log is there", func() bool {
@@ -111,5 +118,5 @@ func TestPythonExecutor(t *testing.T) {
 	if r := c.run(last); r.State != domain.Succeeded {
 		t.Errorf("what ran when it drained ended %s/%s", r.State, r.Reason)
 	}
-	eventually(t, patience, "it has taken itself off the list", func() bool { return !c.listed("py-1") })
+	eventually(t, patience, "it has taken itself off the list", func() bool { return !c.listed(name) })
 }
