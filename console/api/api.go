@@ -100,6 +100,7 @@ type Accounts interface {
 // Views reads lists, runs and logs.
 type Views interface {
 	Jobs(ctx context.Context, f view.JobFilter) ([]domain.Job, error)
+	LastRuns(ctx context.Context, jobs []domain.Job, only []string, most int) (map[domain.JobID][]view.LastRun, error)
 	Missed(ctx context.Context, job domain.JobID, before int64, limit int) ([]view.MissedEntry, error)
 	ScriptVersions(ctx context.Context, job domain.JobID, before, limit int) ([]domain.ScriptVersion, error)
 	ScriptVersion(ctx context.Context, job domain.JobID, version int) (domain.ScriptVersion, error)

@@ -113,6 +113,7 @@ func (a *API) finishContract() {
 		schemas[schema].Properties["shard"] = &huma.Schema{OneOf: []*huma.Schema{a.schema(reflect.TypeFor[domain.Shard]()), {Type: "null"}}}
 	}
 	schemas["Delivery"].Properties["run_id"].Nullable = true
+	schemas["LastRun"].Properties["id"].Nullable = true
 	for _, name := range []string{"Schedule", "RetryBackoff", "Child", "Alert", "Script"} {
 		schemas[name].Required = slices.DeleteFunc(slices.Clone(schemas[name].Required), func(f string) bool {
 			return f != "kind" && f != "job_id" && f != "language" && f != "code"
@@ -126,12 +127,13 @@ func enumerations() map[string]map[string][]any {
 	states := names(domain.States...)
 	causes := names(domain.CauseSchedule, domain.CauseMisfire, domain.CauseManual, domain.CauseAPI, domain.CauseEvent,
 		domain.CauseChild, domain.CauseBackfill)
+	job := map[string][]any{
+		"misfire": misfire, "route": names(domain.Routes...),
+		"block":       names(domain.BlockSerial, domain.BlockDiscardLater, domain.BlockCoverEarly, domain.BlockParallel),
+		"block_scope": names(domain.ScopeCluster, domain.ScopeInstance),
+	}
 	return map[string]map[string][]any{
-		"Job": {
-			"misfire": misfire, "route": names(domain.Routes...),
-			"block":       names(domain.BlockSerial, domain.BlockDiscardLater, domain.BlockCoverEarly, domain.BlockParallel),
-			"block_scope": names(domain.ScopeCluster, domain.ScopeInstance),
-		},
+		"Job": job, "ListedJob": job,
 		"Schedule": {
 			"kind": names(domain.ScheduleNone, domain.ScheduleCron, domain.ScheduleFixedRate,
 				domain.ScheduleFixedDelay, domain.ScheduleOnce),
@@ -146,6 +148,7 @@ func enumerations() map[string]map[string][]any {
 		"FireFinding":   {"fate": names(domain.FireFates...)},
 		"Why":           {"fate": names(domain.FireFates...)},
 		"LogState":      {"state": states},
+		"LastRun":       {"state": append(names(domain.States...), missedState)},
 		"Run":           {"state": states, "cause": causes},
 		"RunDetail":     {"state": states, "cause": causes},
 		"Channel":       {"kind": names(alert.Kinds...), "language": names(alert.English, alert.Chinese)},

@@ -48,6 +48,44 @@ type jobsInput struct {
 	Tag     string              `query:"tag"`
 	Enabled string              `query:"enabled" enum:"true,false"`
 	Kind    domain.ScheduleKind `query:"kind" enum:"none,cron,fixed_rate,fixed_delay,once"`
+
+	LastRuns int `query:"last_runs" minimum:"0" maximum:"20" default:"0" doc:"How many of its last runs each job shows"`
+}
+
+// listedJob is a job in the list.
+type listedJob struct {
+	domain.Job
+	LastRuns []lastRun `json:"last_runs,omitzero" required:"false" doc:"Newest first, as many as last_runs asks for; a broadcast is one. Without those that are not yet due"`
+}
+
+// missedState stands in lists where others have the state of a run.
+const missedState = "missed"
+
+// lastRun is a run of a job, a broadcast as a whole, or fire times that the missed ledger has.
+type lastRun struct {
+	ID         *domain.RunID  `json:"id" doc:"Of a broadcast its first shard in that state; null where state is missed"`
+	At         domain.Instant `json:"at" doc:"The fire time; of what has none when it was made; the last of several that were missed"`
+	State      string         `json:"state" doc:"Of a broadcast that of the worst shard"`
+	Reason     domain.Reason  `json:"reason"`
+	Cause      domain.Cause   `json:"cause" doc:"Empty where state is missed"`
+	DurationMS *int64         `json:"duration_ms" doc:"Of the last attempt; null before the end"`
+	Shards     int            `json:"shards,omitempty" doc:"Of a broadcast"`
+	Count      int64          `json:"count,omitempty" doc:"Fire times that were missed"`
+	Why        string         `json:"why,omitempty" doc:"They were missed"`
+}
+
+func lastRunOf(r view.LastRun) lastRun {
+	out := lastRun{At: domain.At(r.At), State: string(r.State), Reason: r.Reason, Cause: r.Cause, Shards: r.Shards, Count: r.Missed, Why: r.Why}
+	switch {
+	case r.Missed > 0:
+		out.State = missedState
+		return out
+	case r.Ended:
+		ms := r.Duration.Milliseconds()
+		out.DurationMS = &ms
+	}
+	out.ID = &r.ID
+	return out
 }
 
 func (a *API) registerJobs() {
@@ -90,7 +128,7 @@ func answerJob(j domain.Job) *versioned {
 
 func jobObject(id domain.JobID) string { return fmt.Sprintf("job/%d", id) }
 
-func (a *API) jobs(ctx context.Context, id auth.Identity, in *jobsInput) (*output[page[domain.Job]], error) {
+func (a *API) jobs(ctx context.Context, id auth.Identity, in *jobsInput) (*output[page[listedJob]], error) {
 	after, err := decodeNumberCursor("job", in.Cursor)
 	if err != nil {
 		return nil, err
@@ -113,7 +151,20 @@ func (a *API) jobs(ctx context.Context, id auth.Identity, in *jobsInput) (*outpu
 			return nil, err
 		}
 	}
-	return &output[page[domain.Job]]{cut(jobs, in.Limit, func(j domain.Job) string { return numberCursor("job", int64(j.ID)) })}, nil
+	shown := cut(jobs, in.Limit, func(j domain.Job) string { return numberCursor("job", int64(j.ID)) })
+	last := map[domain.JobID][]view.LastRun{}
+	if in.LastRuns > 0 {
+		if last, err = a.Views.LastRuns(ctx, shown.Items, id.Only(), in.LastRuns); err != nil {
+			return nil, err
+		}
+	}
+	return &output[page[listedJob]]{page[listedJob]{NextCursor: shown.NextCursor, Items: each(shown.Items, func(j domain.Job) listedJob {
+		item := listedJob{Job: j}
+		if in.LastRuns > 0 {
+			item.LastRuns = each(last[j.ID], lastRunOf)
+		}
+		return item
+	})}}, nil
 }
 
 // note says why an enabled job has no next fire time, as the job itself does.

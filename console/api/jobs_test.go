@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
 )
 
 // A row is a request and what its answer must be. Rows run in order on one database: later ones see what earlier
@@ -74,7 +77,8 @@ func TestJobs(t *testing.T) {
 		{"no missed", "GET", jobs + "/1/missed", "", 200, map[string]any{"items": "[]"}, nil},
 		{"next", "GET", jobs + "/2/next?count=3", "", 200, map[string]any{"fire_times.3": nil}, nil},
 		{"preview", "POST", "/api/v1/schedules/preview", `{"schedule":{"kind":"cron","expr":"0 2 * * *","time_zone":"Asia/Shanghai"},"count":2,"from":"2026-01-01T00:00:00Z"}`, 200,
-			map[string]any{"fire_times.0": "2026-01-01T18:00:00.000Z", "fire_times.1": "2026-01-02T18:00:00.000Z", "description": "At 02:00 every day, Asia/Shanghai"}, nil},
+			map[string]any{"fire_times.0": "2026-01-01T18:00:00.000Z", "fire_times.1": "2026-01-02T18:00:00.000Z", "description": "At 02:00 every day, Asia/Shanghai", "time_zone": "Asia/Shanghai"}, nil},
+		{"preview without a zone", "POST", "/api/v1/schedules/preview", `{"schedule":{"kind":"cron","expr":"0 2 * * *"}}`, 200, map[string]any{"time_zone": "UTC"}, nil},
 		{"preview of what never fires", "POST", "/api/v1/schedules/preview", `{"schedule":{"kind":"cron","expr":"0 0 30 2 *"}}`, 200, map[string]any{"fire_times": "[]"}, nil},
 		{"delete", "DELETE", jobs + "/2", "", 204, nil, nil},
 		{"deleted", "GET", jobs + "/2", "", 404, nil, nil},
@@ -251,5 +255,76 @@ func TestRunsOfADeletedGroup(t *testing.T) {
 	w.must(204, "DELETE", "/api/v1/groups/gone", "")
 	if a := w.must(200, "GET", "/api/v1/runs?group=gone", ""); a.field("items.0.group") != "gone" {
 		t.Errorf("the runs are %s", a.body)
+	}
+}
+
+func TestJobsWithLastRuns(t *testing.T) {
+	w := newWorld(t)
+	w.must(201, "POST", "/api/v1/groups", `{"name":"other"}`)
+	w.job(simpleJob)
+	w.job(strings.Replace(strings.Replace(simpleJob, "nightly", "spread", 1), `{"`, `{"route":"broadcast","`, 1))
+	w.job(strings.Replace(simpleJob, "nightly", "idle", 1))
+	start := time.Date(2026, 11, 1, 2, 0, 0, 0, time.UTC)
+	w.exec(`SELECT make_day(d::date) FROM generate_series(timestamp '2026-11-01', '2026-11-07', '1 day') d`)
+	run := func(job, day int, group, state, reason string, shard *domain.Shard, broadcast *domain.RunID) domain.RunID {
+		t.Helper()
+		fire := start.AddDate(0, 0, day)
+		id := domain.ScheduledRunID(domain.JobID(job), fire, 0)
+		var index, total *int
+		if shard != nil {
+			index, total = &shard.Index, &shard.Total
+			id = domain.ShardRunID(id, shard.Index)
+		}
+		if state == "running" {
+			w.exec(`INSERT INTO runs_live (id, job_id, job_version, group_name, cause, state, fire_time, due_at, started_at)
+			        VALUES ($1, $2, 1, $3, 'schedule', 'running', $4, $4, $4)`, id, job, group, fire)
+			return id
+		}
+		w.exec(`INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, output, attempt, fire_time,
+		        due_at, created_at, started_at, finished_at, last_line, route, shard_index, shard_total, broadcast_id)
+		        VALUES ($1, $2, 1, $3, 'schedule', $4, $5, '', '', 1, $6, $6, $6, $6, $6::timestamptz + interval '1500 ms', 0, '', $7, $8, $9)`,
+			id, job, group, state, reason, fire, index, total, broadcast)
+		return id
+	}
+	run(1, 0, "default", "succeeded", "", nil, nil)
+	failed := run(1, 1, "default", "failed", "timeout", nil, nil)
+	w.exec(`INSERT INTO missed (job_id, first_fire_time, last_fire_time, count, policy, why)
+	        VALUES (1, '2026-11-03T02:00:00Z', '2026-11-05T02:00:00Z', 3, 'skip', 'nobody was there')`)
+	run(1, 5, "other", "succeeded", "", nil, nil) // before the job came into its group
+	now := run(1, 6, "default", "running", "", nil, nil)
+	w.exec(`INSERT INTO runs_live (id, job_id, job_version, group_name, cause, state, fire_time, due_at)
+	        VALUES ($1, 1, 1, 'default', 'schedule', 'pending', now() + interval '1 minute', now() + interval '1 minute')`, domain.NewRunID(time.Now()))
+	var worst domain.RunID
+	for day := range 2 {
+		first := domain.ScheduledRunID(2, start.AddDate(0, 0, day), 0)
+		for i, state := range []string{"succeeded", "failed", "failed", "cancelled"} {
+			if day == 1 {
+				state = "succeeded"
+			}
+			id := run(2, day, "default", state, "", &domain.Shard{Index: i, Total: 4}, &first)
+			if day == 0 && i == 1 {
+				worst = id
+			}
+		}
+	}
+	w.rows([]row{
+		{"unasked", "GET", "/api/v1/jobs", "", 200, map[string]any{"items.0.id": 1, "items.0.last_runs": nil}, nil},
+		{"all", "GET", "/api/v1/jobs?last_runs=5", "", 200, map[string]any{
+			"items.0.last_runs.0.id": now, "items.0.last_runs.0.state": "running", "items.0.last_runs.0.duration_ms": nil,
+			"items.0.last_runs.1.state": "succeeded", "items.0.last_runs.1.at": "2026-11-06T02:00:00.000Z",
+			"items.0.last_runs.2.state": "missed", "items.0.last_runs.2.count": 3, "items.0.last_runs.2.id": nil, "items.0.last_runs.2.at": "2026-11-05T02:00:00.000Z",
+			"items.0.last_runs.2.why": "nobody was there",
+			"items.0.last_runs.3.id":  failed, "items.0.last_runs.3.reason": "timeout", "items.0.last_runs.3.duration_ms": 1500, "items.0.last_runs.3.cause": "schedule",
+			"items.0.last_runs.4.state": "succeeded", "items.0.last_runs.5": nil,
+			"items.1.last_runs.0.state": "succeeded", "items.1.last_runs.0.shards": 4,
+			"items.1.last_runs.1.state": "failed", "items.1.last_runs.1.id": worst, "items.1.last_runs.1.shards": 4, "items.1.last_runs.2": nil,
+			"items.2.last_runs": "[]"}, nil},
+		{"two of each", "GET", "/api/v1/jobs?last_runs=2&limit=1", "", 200, map[string]any{
+			"items.0.last_runs.0.id": now, "items.0.last_runs.1.state": "succeeded", "items.0.last_runs.2": nil, "items.1": nil}, nil},
+		{"too many", "GET", "/api/v1/jobs?last_runs=21", "", 422, map[string]any{"errors.0.location": "last_runs"}, nil},
+	})
+	viewer := w.confined("vera", "viewer", "default")
+	if a := w.do(viewer, "GET", "/api/v1/jobs?last_runs=5&limit=1", ""); a.field("items.0.last_runs.1.state") != "missed" {
+		t.Errorf("a viewer sees a run of another group: %s", a.body)
 	}
 }

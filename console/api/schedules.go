@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"reflect"
 	"time"
@@ -22,6 +23,7 @@ type previewBody struct {
 type preview struct {
 	FireTimes   []domain.Instant `json:"fire_times" nullable:"false"`
 	Description string           `json:"description" example:"At 02:00 every day, Asia/Shanghai"`
+	TimeZone    string           `json:"time_zone" doc:"By which it was computed: the schedule's, or else the server's"`
 }
 
 func (a *API) registerSchedules() {
@@ -76,7 +78,7 @@ func (a *API) preview(_ context.Context, _ auth.Identity, in *struct{ JSONBody }
 }
 
 func (a *API) fireTimes(s domain.Schedule, createdAt, from time.Time, count int) (preview, error) {
-	p := preview{FireTimes: []domain.Instant{}}
+	p := preview{FireTimes: []domain.Instant{}, TimeZone: cmp.Or(s.TimeZone, a.Zone.String())}
 	compiled, err := a.compile(s, createdAt)
 	if err != nil {
 		return p, err

@@ -32,3 +32,28 @@ SELECT j.id, j.group_name, j.name, j.enabled, j.spec, j.version, j.created_at, j
 SELECT * FROM missed
  WHERE job_id = @job_id AND (@before_id::bigint = 0 OR id < @before_id)
  ORDER BY id DESC LIMIT @max_rows;
+
+-- name: LastRunsOfJobs :many
+-- The newest runs of each of the jobs, but for those that are planned and not yet due: so many of each, more of those that
+-- are broadcast.
+SELECT r.id, r.job_id, r.group_name, r.cause, r.state, r.reason, r.fire_time, r.started_at, r.finished_at,
+       r.shard_index, r.broadcast_id
+  FROM unnest(@job_ids::bigint[]) AS j (id)
+ CROSS JOIN LATERAL (
+       (SELECT l.id, l.job_id, l.group_name, l.cause, l.state, l.reason, l.fire_time, l.started_at, NULL::timestamptz AS finished_at,
+               l.shard_index, l.broadcast_id
+          FROM runs_live l
+         WHERE l.job_id = j.id AND (l.state <> 'pending' OR l.held OR l.due_at <= now())
+         ORDER BY l.id DESC LIMIT CASE WHEN j.id = ANY (@broadcast::bigint[]) THEN @shards::integer ELSE @runs::integer END)
+       UNION ALL
+       (SELECT h.id, h.job_id, h.group_name, h.cause, h.state, h.reason, h.fire_time, h.started_at, h.finished_at,
+               h.shard_index, h.broadcast_id
+          FROM runs_history h
+         WHERE h.job_id = j.id
+         ORDER BY h.id DESC LIMIT CASE WHEN j.id = ANY (@broadcast::bigint[]) THEN @shards::integer ELSE @runs::integer END)
+       ) r;
+
+-- name: LastMissedOfJobs :many
+SELECT m.job_id, m.last_fire_time, m.count, m.why
+  FROM unnest(@job_ids::bigint[]) AS j (id)
+ CROSS JOIN LATERAL (SELECT o.* FROM missed o WHERE o.job_id = j.id ORDER BY o.id DESC LIMIT @entries::integer) m;

@@ -8,6 +8,8 @@ package sqlcgen
 import (
 	"context"
 	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
 )
 
 const jobs = `-- name: Jobs :many
@@ -101,6 +103,128 @@ func (q *Queries) Jobs(ctx context.Context, arg JobsParams) ([]JobsRow, error) {
 			&i.PausedUntil,
 			&i.PauseReason,
 			&i.PausedBy,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lastMissedOfJobs = `-- name: LastMissedOfJobs :many
+SELECT m.job_id, m.last_fire_time, m.count, m.why
+  FROM unnest($1::bigint[]) AS j (id)
+ CROSS JOIN LATERAL (SELECT o.id, o.job_id, o.first_fire_time, o.last_fire_time, o.count, o.policy, o.why, o.at FROM missed o WHERE o.job_id = j.id ORDER BY o.id DESC LIMIT $2::integer) m
+`
+
+type LastMissedOfJobsParams struct {
+	JobIds  []int64
+	Entries int32
+}
+
+type LastMissedOfJobsRow struct {
+	JobID        int64
+	LastFireTime time.Time
+	Count        int64
+	Why          string
+}
+
+func (q *Queries) LastMissedOfJobs(ctx context.Context, arg LastMissedOfJobsParams) ([]LastMissedOfJobsRow, error) {
+	rows, err := q.db.Query(ctx, lastMissedOfJobs, arg.JobIds, arg.Entries)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LastMissedOfJobsRow
+	for rows.Next() {
+		var i LastMissedOfJobsRow
+		if err := rows.Scan(
+			&i.JobID,
+			&i.LastFireTime,
+			&i.Count,
+			&i.Why,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lastRunsOfJobs = `-- name: LastRunsOfJobs :many
+SELECT r.id, r.job_id, r.group_name, r.cause, r.state, r.reason, r.fire_time, r.started_at, r.finished_at,
+       r.shard_index, r.broadcast_id
+  FROM unnest($1::bigint[]) AS j (id)
+ CROSS JOIN LATERAL (
+       (SELECT l.id, l.job_id, l.group_name, l.cause, l.state, l.reason, l.fire_time, l.started_at, NULL::timestamptz AS finished_at,
+               l.shard_index, l.broadcast_id
+          FROM runs_live l
+         WHERE l.job_id = j.id AND (l.state <> 'pending' OR l.held OR l.due_at <= now())
+         ORDER BY l.id DESC LIMIT CASE WHEN j.id = ANY ($2::bigint[]) THEN $3::integer ELSE $4::integer END)
+       UNION ALL
+       (SELECT h.id, h.job_id, h.group_name, h.cause, h.state, h.reason, h.fire_time, h.started_at, h.finished_at,
+               h.shard_index, h.broadcast_id
+          FROM runs_history h
+         WHERE h.job_id = j.id
+         ORDER BY h.id DESC LIMIT CASE WHEN j.id = ANY ($2::bigint[]) THEN $3::integer ELSE $4::integer END)
+       ) r
+`
+
+type LastRunsOfJobsParams struct {
+	JobIds    []int64
+	Broadcast []int64
+	Shards    int32
+	Runs      int32
+}
+
+type LastRunsOfJobsRow struct {
+	ID          domain.RunID
+	JobID       int64
+	GroupName   string
+	Cause       string
+	State       string
+	Reason      string
+	FireTime    *time.Time
+	StartedAt   *time.Time
+	FinishedAt  *time.Time
+	ShardIndex  *int32
+	BroadcastID *domain.RunID
+}
+
+// The newest runs of each of the jobs, but for those that are planned and not yet due: so many of each, more of those that
+// are broadcast.
+func (q *Queries) LastRunsOfJobs(ctx context.Context, arg LastRunsOfJobsParams) ([]LastRunsOfJobsRow, error) {
+	rows, err := q.db.Query(ctx, lastRunsOfJobs,
+		arg.JobIds,
+		arg.Broadcast,
+		arg.Shards,
+		arg.Runs,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LastRunsOfJobsRow
+	for rows.Next() {
+		var i LastRunsOfJobsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.JobID,
+			&i.GroupName,
+			&i.Cause,
+			&i.State,
+			&i.Reason,
+			&i.FireTime,
+			&i.StartedAt,
+			&i.FinishedAt,
+			&i.ShardIndex,
+			&i.BroadcastID,
 		); err != nil {
 			return nil, err
 		}
