@@ -16,6 +16,7 @@ import (
 // attempt is an accepted attempt, from its slot being taken until its result is in the spool.
 type attempt struct {
 	key     attemptKey
+	entry   *entry // the ledger's, guarded by the engine's mutex
 	offer   wire.Offer
 	handler *registered
 	stop    chan struct{} // of a script whose code is to come: closed when it is stopped before
@@ -91,7 +92,7 @@ func (x *engine) overslept(b begun) (at time.Time, why string) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.ledger.takeBack(b.key)
+	x.ledger.takeBack(b.entry)
 	return x.db.now(now), "the instance stood still when it was to start, until its lease was over"
 }
 
@@ -218,9 +219,9 @@ func (x *engine) finish(a *attempt, res *wire.Result) {
 	if a.killed != "" && res.Outcome == wire.Unstarted {
 		res.Reason = a.killed
 	}
-	res.Bind = x.ledger.finish(a.key)
+	res.Bind = x.ledger.finish(a.entry)
 	delete(x.attempts, a.key)
-	x.reports.add(*res) // before the mutex is given back, so that status never misses it
+	x.reports.add(*res, a.entry) // before the mutex is given back, so that status never misses it
 	x.mu.Unlock()
 	if x.log.Enabled(context.Background(), slog.LevelDebug) {
 		x.log.Debug("attempt ended", "run_id", a.key.run, "attempt", a.key.attempt, "job_id", a.offer.JobID,

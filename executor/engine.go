@@ -63,8 +63,8 @@ func (x *engine) decide(m *wire.Offers, nth int64, arrived instant) (ans wire.An
 		if m.BootID == x.boot { // what was offered to another boot says nothing of this one, and is not remembered
 			v = x.judge(o, now, stale)
 		}
-		if v.fresh {
-			a := &attempt{key: attemptKey{o.RunID, o.Attempt}, offer: *o}
+		if v.fresh != nil {
+			a := &attempt{key: attemptKey{o.RunID, o.Attempt}, entry: v.fresh, offer: *o}
 			if o.Script == nil {
 				a.handler = x.handlers[o.Handler]
 			} else {
@@ -170,7 +170,7 @@ func (x *engine) statuses(refs []wire.Ref) []wire.Status {
 		x.mu.Unlock()
 		st := wire.Status{RunID: ref.RunID, Attempt: ref.Attempt, Status: string(state), StartedAt: wire.Time{Time: startedAt}}
 		if state == done {
-			if res, ok := x.reports.result(key, x.boot); ok {
+			if res, ok := x.reports.result(key); ok {
 				if room -= len(wire.Encode(res)); room < 0 && len(out) > 0 {
 					continue
 				}
@@ -249,7 +249,9 @@ func (x *engine) spooled(results []*pending) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, p := range results {
-		x.ledger.free(p.key.attemptKey)
+		if p.entry != nil {
+			x.ledger.free(p.entry)
+		}
 	}
 }
 

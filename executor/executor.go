@@ -168,7 +168,7 @@ type boot struct {
 	drain time.Duration
 }
 
-func (e *Executor) newBoot(name string, s *spool, left []wire.Result) *boot {
+func (e *Executor) newBoot(name string, s *spool, left []leftover) *boot {
 	log := e.config.Logger.With("group", e.config.Group, "instance", name)
 	s.log = log
 	x := &engine{
@@ -179,7 +179,8 @@ func (e *Executor) newBoot(name string, s *spool, left []wire.Result) *boot {
 	e.engine.Store(x)
 	x.work, x.stopWork = context.WithCancelCause(context.Background())
 	for i := range left {
-		x.ledger.restore(attemptKey{left[i].RunID, left[i].Attempt}, left[i].Outcome == wire.Unstarted)
+		res := &left[i].result
+		x.ledger.restore(attemptKey{res.RunID, res.Attempt}, res.Outcome == wire.Unstarted)
 	}
 	if len(left) > 0 {
 		log.Info("results of an earlier process are in the spool", "results", len(left))

@@ -22,7 +22,7 @@ const (
 	memory = 60 * time.Second
 	// maxRemembered bounds those memories. Beyond it the oldest are dropped, yet none younger than minMemory:
 	// rather than that, offers are refused.
-	maxRemembered = 1 << 19
+	maxRemembered = 1 << 20
 	minMemory     = 2 * offerAge
 )
 
@@ -63,6 +63,8 @@ type ledger struct {
 	entries  map[attemptKey]*entry
 	// fading holds what is to be forgotten, by time. An item counts only while its entry still names that time.
 	fading []fade
+	// ended holds what ran in this boot and is settled, which is nearly all that is remembered.
+	ended generations
 }
 
 type fade struct {
@@ -85,13 +87,13 @@ type bid struct {
 	refuse    string // no_handler or unsupported, where there is nobody to run it
 }
 
-// verdict is the answer to a bid. Fresh says that a slot was taken just now, and that the attempt is to be started
-// at its due instant. Silent says that no answer may be given: a refusal that cannot be remembered could be followed
+// verdict is the answer to a bid. Fresh is the entry of an attempt whose slot was taken just now, and which is to be
+// started at its due instant; else nil. Silent says that no answer may be given: a refusal that cannot be remembered could be followed
 // by an acceptance of the same offer, so it is left to Belfry to ask and to offer anew.
 type verdict struct {
 	accepted bool
 	reason   string
-	fresh    bool
+	fresh    *entry
 	silent   bool
 }
 
@@ -105,16 +107,19 @@ func (l *ledger) judge(b bid) verdict {
 			return v
 		}
 		e.bind = b.bind
+	} else if l.ended.has(b.key) {
+		return verdict{accepted: true}
 	}
 	reason := l.refusal(b)
 	if reason == "" {
-		l.entries[b.key] = &entry{state: accepted, bind: b.bind, slot: true}
+		e = &entry{state: accepted, bind: b.bind, slot: true}
+		l.entries[b.key] = e
 		l.taken++
 		l.seq++
-		return verdict{accepted: true, fresh: true}
+		return verdict{accepted: true, fresh: e}
 	}
 	if e == nil {
-		if len(l.entries)-l.taken >= maxRemembered {
+		if l.remembered() >= maxRemembered {
 			return verdict{reason: reason, silent: true}
 		}
 		e = &entry{bind: b.bind}
@@ -175,17 +180,19 @@ func (l *ledger) refusal(b bid) string {
 		return wire.RefusedLease
 	case b.refuse != "":
 		return b.refuse
-	case b.spoolFull, l.taken >= l.capacity, len(l.entries)-l.taken >= maxRemembered:
+	case b.spoolFull, l.taken >= l.capacity, l.remembered() >= maxRemembered:
 		return wire.RefusedFull
 	}
 	return ""
 }
 
+// remembered counts the attempts that hold no slot.
+func (l *ledger) remembered() int { return len(l.entries) - l.taken + l.ended.count }
+
 // start says whether an accepted attempt may start, now that it is due, and why not.
-func (l *ledger) start(key attemptKey, leaseOver bool, at time.Time) (ok bool, why string) {
-	e := l.entries[key]
+func (l *ledger) start(e *entry, leaseOver bool, at time.Time) (ok bool, why string) {
 	switch {
-	case e == nil || e.state != accepted:
+	case e.state != accepted:
 		return false, "the ledger does not hold it as accepted"
 	case e.killed != "":
 		return false, "the run was killed before it started"
@@ -199,27 +206,23 @@ func (l *ledger) start(key attemptKey, leaseOver bool, at time.Time) (ok bool, w
 }
 
 // takeBack notes that an attempt whose start was allowed will not be started after all.
-func (l *ledger) takeBack(key attemptKey) {
-	if e := l.entries[key]; e != nil && e.state == running {
+func (l *ledger) takeBack(e *entry) {
+	if e.state == running {
 		e.state, e.startedAt = accepted, time.Time{}
 	}
 }
 
 // finish notes that an accepted attempt ended, started or not. Its slot stays taken until free. It returns the
 // highest bind that was seen of it, which the result is to name.
-func (l *ledger) finish(key attemptKey) (bind int) {
-	e := l.entries[key]
-	if e == nil {
-		return 0
-	}
+func (l *ledger) finish(e *entry) (bind int) {
 	e.unstarted = e.state == accepted
 	e.state, e.reported = done, e.bind
 	return e.reported
 }
 
 // free gives the slot of an ended attempt back.
-func (l *ledger) free(key attemptKey) {
-	if e := l.entries[key]; e != nil && e.slot {
+func (l *ledger) free(e *entry) {
+	if e.slot {
 		e.slot = false
 		l.taken--
 		l.seq++
@@ -241,15 +244,24 @@ func (l *ledger) settle(key attemptKey, now instant) {
 		delete(l.entries, key) // it may be routed to this boot as well as to any
 		return
 	}
+	if e.forgettable() && l.ended.add(key, now.mono) {
+		delete(l.entries, key)
+		return
+	}
 	e.settled = true
 	l.fade(key, e, now)
 }
+
+// forgettable reports whether all that is to be remembered of a settled attempt is that it ran here.
+func (e *entry) forgettable() bool { return !e.slot && !e.foreign && !e.unstarted && e.killed == "" }
 
 // kill ends or bars an attempt and returns the state it found. For accepted and running the caller ends it.
 func (l *ledger) kill(key attemptKey, reason string, now instant) entryState {
 	l.sweep(now)
 	e := l.entries[key]
 	switch {
+	case e == nil && l.ended.has(key):
+		return done
 	case e == nil:
 		e = &entry{}
 		l.entries[key] = e
@@ -271,6 +283,9 @@ func (l *ledger) kill(key attemptKey, reason string, now instant) entryState {
 func (l *ledger) known(key attemptKey) (entryState, time.Time) {
 	if e := l.entries[key]; e != nil {
 		return e.state, e.startedAt
+	}
+	if l.ended.has(key) {
+		return done, time.Time{}
 	}
 	return unknown, time.Time{}
 }
@@ -297,10 +312,11 @@ func (l *ledger) fade(key attemptKey, e *entry, now instant) {
 
 // sweep forgets what is due to be forgotten.
 func (l *ledger) sweep(now instant) {
+	l.ended.sweep(now.mono, l.remembered() >= maxRemembered)
 	n := 0
 	for n < len(l.fading) {
 		f := l.fading[n]
-		crowded := len(l.entries)-l.taken >= maxRemembered && f.at-now.mono < memory-minMemory
+		crowded := l.remembered() >= maxRemembered && f.at-now.mono < memory-minMemory
 		if f.at > now.mono && !crowded {
 			break
 		}

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,9 +12,20 @@ import (
 )
 
 func TestLedgerVerdicts(t *testing.T) {
-	key := attemptKey{"r", 1}
+	t.Run("uuid", func(t *testing.T) { ledgerVerdicts(t, attemptKey{modelRun(1), 1}) })
+	t.Run("other text", func(t *testing.T) { ledgerVerdicts(t, attemptKey{"r", 1}) })
+}
+
+func ledgerVerdicts(t *testing.T, key attemptKey) {
+	ran := func(l *ledger) {
+		e := l.judge(bid{key: key, bind: 1}).fresh
+		l.start(e, false, time.Time{})
+		l.finish(e)
+		l.free(e)
+		l.settle(key, instant{})
+	}
 	offer := func(bind int) bid { return bid{key: key, bind: bind} }
-	settled := func(l *ledger) { l.finish(key); l.free(key); l.settle(key, instant{}) }
+	settled := func(l *ledger) { l.finish(l.entries[key]); l.free(l.entries[key]); l.settle(key, instant{}) }
 	const ok, stale, full = "", wire.RefusedStale, wire.RefusedFull
 	tests := []struct {
 		name   string
@@ -26,8 +38,11 @@ func TestLedgerVerdicts(t *testing.T) {
 		{"accepted before", func(l *ledger) { l.judge(offer(1)) }, offer(1), ok, false},
 		{"accepted before, higher bind", func(l *ledger) { l.judge(offer(1)) }, offer(2), ok, false},
 		{"accepted before, now stale", func(l *ledger) { l.judge(offer(1)) }, bid{key: key, bind: 1, stale: true}, ok, false},
-		{"running", func(l *ledger) { l.judge(offer(1)); l.start(key, false, time.Time{}) }, offer(2), ok, false},
-		{"ran, settled", func(l *ledger) { l.judge(offer(1)); l.start(key, false, time.Time{}); settled(l) }, offer(2), ok, false},
+		{"running", func(l *ledger) { l.judge(offer(1)); l.start(l.entries[key], false, time.Time{}) }, offer(2), ok, false},
+		{"ran, settled", ran, offer(2), ok, false},
+		{"ran, settled, settled again, killed", func(l *ledger) { ran(l); l.settle(key, instant{}); l.kill(key, "killed", instant{}) }, offer(2), ok, false},
+		{"ran, settled, remembered", ran, bid{key: key, bind: 1, stale: true, now: instant{mono: memory - 1}}, ok, false},
+		{"ran, settled, forgotten", ran, bid{key: key, bind: 1, stale: true, now: instant{mono: memory}}, stale, false},
 		{"stale", func(*ledger) {}, bid{key: key, bind: 1, stale: true}, stale, false},
 		{"lease over", func(*ledger) {}, bid{key: key, leaseOver: true}, wire.RefusedLease, false},
 		{"no handler", func(*ledger) {}, bid{key: key, refuse: wire.RefusedNoHandler}, wire.RefusedNoHandler, false},
@@ -39,14 +54,14 @@ func TestLedgerVerdicts(t *testing.T) {
 		{"refused before, lower bind", func(l *ledger) { l.judge(bid{key: key, bind: 3, leaseOver: true}) }, offer(2), stale, false},
 		{"barred", func(l *ledger) { l.kill(key, "killed", instant{}) }, offer(9), stale, false},
 		{"refused, then barred", func(l *ledger) { l.judge(bid{key: key, leaseOver: true}); l.kill(key, "killed", instant{}) }, offer(9), stale, false},
-		{"handed back, not settled, same bind", func(l *ledger) { l.judge(offer(1)); l.finish(key); l.free(key) }, offer(1), ok, false},
-		{"handed back, not settled, higher bind", func(l *ledger) { l.judge(offer(1)); l.finish(key); l.free(key) }, offer(2), stale, false},
+		{"handed back, not settled, same bind", func(l *ledger) { l.judge(offer(1)); l.finish(l.entries[key]); l.free(l.entries[key]) }, offer(1), ok, false},
+		{"handed back, not settled, higher bind", func(l *ledger) { l.judge(offer(1)); l.finish(l.entries[key]); l.free(l.entries[key]) }, offer(2), stale, false},
 		{"handed back, settled, same bind", func(l *ledger) { l.judge(offer(1)); settled(l) }, offer(1), stale, false},
 		{"handed back, settled, higher bind", func(l *ledger) { l.judge(offer(1)); settled(l) }, offer(2), ok, true},
 		{"handed back, refused before it was settled", func(l *ledger) {
 			l.judge(offer(1))
-			l.finish(key)
-			l.free(key)
+			l.finish(l.entries[key])
+			l.free(l.entries[key])
 			l.judge(offer(2))
 			l.settle(key, instant{})
 		}, offer(2), stale, false},
@@ -61,7 +76,7 @@ func TestLedgerVerdicts(t *testing.T) {
 			l := newLedger(1)
 			tt.before(l)
 			v := l.judge(tt.bid)
-			if v.accepted != (tt.reason == ok) || v.reason != tt.reason || v.fresh != tt.fresh || v.silent {
+			if v.accepted != (tt.reason == ok) || v.reason != tt.reason || (v.fresh != nil) != tt.fresh || v.silent {
 				t.Errorf("%+v, want reason %q, fresh %t", v, tt.reason, tt.fresh)
 			}
 		})
@@ -80,13 +95,13 @@ func TestLedgerStart(t *testing.T) {
 		{"lease over", func(*ledger) {}, false, false},
 		{"draining", func(l *ledger) { l.drain() }, true, false},
 		{"killed", func(l *ledger) { l.kill(key, "killed", instant{}) }, true, false},
-		{"started before", func(l *ledger) { l.start(key, false, time.Time{}) }, true, false},
+		{"started before", func(l *ledger) { l.start(l.entries[key], false, time.Time{}) }, true, false},
 	}
 	for _, tt := range tests {
 		l := newLedger(1)
 		l.judge(bid{key: key})
 		tt.before(l)
-		if ok, why := l.start(key, !tt.lease, time.Time{}); ok != tt.want || ok != (why == "") {
+		if ok, why := l.start(l.entries[key], !tt.lease, time.Time{}); ok != tt.want || ok != (why == "") {
 			t.Errorf("%s: %t %q", tt.name, ok, why)
 		}
 	}
@@ -110,6 +125,48 @@ func TestLedgerMemoryIsBounded(t *testing.T) {
 	}
 }
 
+// TestGenerations adds attempts all the time: each is remembered for as long as is promised, and not much longer.
+func TestGenerations(t *testing.T) {
+	for _, crowded := range []bool{false, true} {
+		lives := memory
+		if crowded {
+			lives = minMemory
+		}
+		var g generations
+		const each = time.Second / 2
+		for n := range 500 {
+			now := time.Duration(n) * each
+			g.sweep(now, crowded)
+			if !g.add(attemptKey{modelRun(n), 1}, now) {
+				t.Fatal("a UUID is not taken")
+			}
+			for then := range n + 1 {
+				age, known := time.Duration(n-then)*each, g.has(attemptKey{modelRun(then), 1})
+				if (age < lives && !known) || (age >= 2*lives && known) {
+					t.Fatalf("crowded %t: %v after it was added it is remembered: %t", crowded, age, known)
+				}
+			}
+		}
+		if at := 500*each + 2*lives; g.count == 0 {
+			t.Error("nothing is counted")
+		} else if g.sweep(at, crowded); g.count != 0 {
+			t.Errorf("%d are remembered at the end", g.count)
+		}
+	}
+	var g generations
+	for _, run := range []string{"", "r", strings.ToUpper(modelRun(0xabc)), modelRun(1)[:35] + "g", modelRun(1) + "0"} {
+		if g.add(attemptKey{run, 1}, 0) || g.has(attemptKey{run, 1}) {
+			t.Errorf("run %q is taken for a UUID", run)
+		}
+	}
+	if g.add(attemptKey{modelRun(1), 1 << 40}, 0) {
+		t.Error("an attempt that does not fit is taken")
+	}
+}
+
+// modelRun is the id of the nth run.
+func modelRun(n int) string { return fmt.Sprintf("00000000-0000-7000-8000-%012x", n) }
+
 // model drives an engine by hand against clocks that misbehave and a network that repeats and delays, and knows the
 // truth: the database's clock and what was started.
 type model struct {
@@ -122,7 +179,7 @@ type model struct {
 	flight    []flying
 	accepted  []*attempt // not begun
 	started   []*attempt // not ended
-	ended     []attemptKey
+	ended     []*attempt
 	spooled   []attemptKey // slots free, not settled
 	starts    map[attemptKey]int
 	killed    map[attemptKey]bool
@@ -220,10 +277,10 @@ func (m *model) begin(t *rapid.T, a *attempt) {
 }
 
 func (m *model) finish(a *attempt) {
-	m.x.ledger.finish(a.key)
+	m.x.ledger.finish(a.entry)
 	delete(m.x.attempts, a.key)
 	m.x.running.Done()
-	m.ended = append(m.ended, a.key)
+	m.ended = append(m.ended, a)
 }
 
 // pick removes one of a list.
@@ -264,9 +321,9 @@ func (m *model) actions(suspends bool) map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"": m.check,
 		"bind": func(t *rapid.T) {
-			run := fmt.Sprint("r", m.runs)
+			run := modelRun(m.runs)
 			if m.runs > 0 && rapid.Bool().Draw(t, "again") {
-				run = fmt.Sprint("r", rapid.IntRange(0, m.runs-1).Draw(t, "run"))
+				run = modelRun(rapid.IntRange(0, m.runs-1).Draw(t, "run"))
 			} else {
 				m.runs++
 			}
@@ -287,7 +344,11 @@ func (m *model) actions(suspends bool) map[string]func(*rapid.T) {
 		"begin":  func(t *rapid.T) { some(len(m.accepted), func(t *rapid.T) { m.begin(t, pick(t, &m.accepted)) })(t) },
 		"finish": func(t *rapid.T) { some(len(m.started), func(t *rapid.T) { m.finish(pick(t, &m.started)) })(t) },
 		"free": func(t *rapid.T) {
-			some(len(m.ended), func(t *rapid.T) { k := pick(t, &m.ended); m.x.ledger.free(k); m.spooled = append(m.spooled, k) })(t)
+			some(len(m.ended), func(t *rapid.T) {
+				a := pick(t, &m.ended)
+				m.x.ledger.free(a.entry)
+				m.spooled = append(m.spooled, a.key)
+			})(t)
 		},
 		"settle": func(t *rapid.T) {
 			if len(m.spooled) > 0 {
@@ -309,7 +370,7 @@ func (m *model) actions(suspends bool) map[string]func(*rapid.T) {
 			if m.runs == 0 {
 				return
 			}
-			key := attemptKey{fmt.Sprint("r", rapid.IntRange(0, m.runs-1).Draw(t, "run")), 1}
+			key := attemptKey{modelRun(rapid.IntRange(0, m.runs-1).Draw(t, "run")), 1}
 			if m.x.ledger.kill(key, "killed", m.x.now()) == barred {
 				m.killed[key] = true
 			}
@@ -341,8 +402,8 @@ func TestLedgerNeverStartsTwice(t *testing.T) {
 				for len(m.started) > 0 {
 					m.finish(pick(t, &m.started))
 				}
-				for _, k := range m.ended {
-					m.x.ledger.free(k)
+				for _, a := range m.ended {
+					m.x.ledger.free(a.entry)
 				}
 				m.ended = nil
 				m.check(t)

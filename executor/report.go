@@ -3,7 +3,6 @@ package executor
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +15,7 @@ const (
 	maxBatchBytes   = 512 << 10             // of one message, far below what a NATS server takes
 	publishesAtOnce = 4
 	publishTimeout  = 5 * time.Second
+	removalMax      = 4096 // settled results that the spool is not told of yet
 	// An acknowledged result is sent again after repeatFirst, doubling up to repeatMax, until it is settled.
 	repeatFirst = 5 * time.Second
 	repeatMax   = 60 * time.Second
@@ -39,10 +39,9 @@ type reporter struct {
 	changed  chan struct{} // something was acknowledged
 
 	mu      sync.Mutex
-	pending map[spoolKey]*pending
-	boots   map[attemptKey][]string // under which pending has an attempt; hardly ever more than one
+	pending map[attemptKey]*pending // the newest of each attempt; hardly ever is there another, of an earlier boot
 	writing []*pending              // not in the spool yet; at most one for each slot
-	removal []spoolKey              // settled, still in the spool
+	removal []*pending              // settled, still in the spool
 	queue   []*pending              // to be sent, in order
 	flying  int                     // messages not acknowledged yet
 	failing bool                    // the last message was not acknowledged
@@ -50,24 +49,29 @@ type reporter struct {
 
 // pending is a result that is not settled.
 type pending struct {
-	key     spoolKey
-	result  wire.Result
-	json    []byte
-	settled bool
-	queued  bool // in queue, or on its way
-	sent    bool // acknowledged by the stream at least once
-	tries   int
-	next    time.Time // when to send it again
+	result   wire.Result
+	json     []byte
+	entry    *entry   // the ledger's, whose slot it holds until it is in the spool; nil: of an earlier process
+	line     *line    // in the spool; the goroutine that owns the spool uses it
+	earlier  *pending // of the same attempt, by an earlier boot
+	settled  bool
+	replaced bool // by a later result of the same boot
+	queued   bool // in queue, or on its way
+	sent     bool // acknowledged by the stream at least once
+	tries    int
+	next     time.Time // when to send it again
 }
 
-func newReporter(s *spool, left []wire.Result, spoolBytes int64, log *slog.Logger) *reporter {
+func newReporter(s *spool, left []leftover, spoolBytes int64, log *slog.Logger) *reporter {
 	r := &reporter{
 		spool: s, spoolBytes: spoolBytes, log: log,
 		writeNow: make(chan struct{}, 1), sendNow: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		pending: make(map[spoolKey]*pending), boots: make(map[attemptKey][]string),
+		pending: make(map[attemptKey]*pending),
 	}
-	for _, res := range left {
-		r.queue = append(r.queue, r.hold(res, wire.AppendResult(nil, &res)))
+	for _, l := range left {
+		p := r.hold(l.result, wire.AppendResult(nil, &l.result))
+		p.line = l.line
+		r.queue = append(r.queue, p)
 	}
 	r.full.Store(s.liveBytes >= spoolBytes)
 	return r
@@ -86,34 +90,33 @@ func (r *reporter) run(ctx context.Context) {
 }
 
 // add takes the result of an attempt that holds a slot.
-func (r *reporter) add(res wire.Result) {
+func (r *reporter) add(res wire.Result, e *entry) {
 	json := wire.AppendResult(make([]byte, 0, 384+len(res.Output)+len(res.Message)), &res)
 	r.mu.Lock()
-	r.writing = append(r.writing, r.hold(res, json))
+	p := r.hold(res, json)
+	p.entry = e
+	r.writing = append(r.writing, p)
 	r.mu.Unlock()
 	wake(r.writeNow)
 }
 
+// hold is called with mu held, or before anybody else knows the reporter.
 func (r *reporter) hold(res wire.Result, json []byte) *pending {
-	key := keyOf(&res)
-	if old := r.pending[key]; old != nil {
-		old.settled = true // by what replaces it
-	} else {
-		r.boots[key.attemptKey] = append(r.boots[key.attemptKey], key.boot)
+	key := attemptKey{res.RunID, res.Attempt}
+	p := &pending{result: res, json: json, queued: true, earlier: r.pending[key]}
+	if old := p.earlier; old != nil && old.result.BootID == res.BootID {
+		old.settled, old.replaced, p.earlier = true, true, old.earlier
+		r.removal = append(r.removal, old)
 	}
-	p := &pending{key: key, result: res, json: json, queued: true}
 	r.pending[key] = p
 	return p
 }
 
 // result returns an attempt's unsettled result: this boot's, or else an earlier one's.
-func (r *reporter) result(key attemptKey, boot string) (res wire.Result, ok bool) {
+func (r *reporter) result(key attemptKey) (res wire.Result, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := r.pending[spoolKey{key, boot}]
-	if boots := r.boots[key]; p == nil && len(boots) > 0 {
-		p = r.pending[spoolKey{key, boots[len(boots)-1]}]
-	}
+	p := r.pending[key]
 	if p == nil {
 		return wire.Result{}, false
 	}
@@ -124,44 +127,53 @@ func (r *reporter) result(key attemptKey, boot string) (res wire.Result, ok bool
 func (r *reporter) settled(refs []wire.Ref) {
 	r.mu.Lock()
 	for _, ref := range refs {
-		key := attemptKey{ref.RunID, ref.Attempt}
-		boots := []string{ref.BootID}
-		if ref.BootID == "" {
-			boots = slices.Clone(r.boots[key])
-		}
-		for _, boot := range boots {
-			r.settle(spoolKey{key, boot})
-		}
+		r.settle(attemptKey{ref.RunID, ref.Attempt}, ref.BootID)
 	}
+	many := len(r.removal) >= removalMax
 	r.mu.Unlock()
-	wake(r.writeNow)
+	// The file is told with the next results, or at the next tick.
+	if many || r.full.Load() {
+		wake(r.writeNow)
+	}
 	wake(r.changed)
 }
 
-func (r *reporter) settle(key spoolKey) {
-	p := r.pending[key]
-	if p == nil {
+// settle is called with mu held.
+func (r *reporter) settle(key attemptKey, boot string) {
+	newest := r.pending[key]
+	if newest == nil {
 		return
 	}
-	p.settled = true
-	delete(r.pending, key)
-	r.removal = append(r.removal, key)
-	if len(r.boots[key.attemptKey]) == 1 {
-		delete(r.boots, key.attemptKey)
-		return
+	for at := &newest; *at != nil; {
+		p := *at
+		if boot != "" && p.result.BootID != boot {
+			at = &p.earlier
+			continue
+		}
+		p.settled = true
+		r.removal = append(r.removal, p)
+		*at = p.earlier
 	}
-	left := slices.DeleteFunc(r.boots[key.attemptKey], func(boot string) bool { return boot == key.boot })
-	if r.boots[key.attemptKey] = left; len(left) == 0 {
-		delete(r.boots, key.attemptKey)
+	if newest == nil {
+		delete(r.pending, key)
+	} else {
+		r.pending[key] = newest
+	}
+}
+
+// each visits all that is not settled, with mu held.
+func (r *reporter) each(visit func(*pending)) {
+	for _, p := range r.pending {
+		for ; p != nil; p = p.earlier {
+			visit(p)
+		}
 	}
 }
 
 // resend sends everything that is not settled again; the connection is new.
 func (r *reporter) resend() {
 	r.mu.Lock()
-	for _, p := range r.pending {
-		r.enqueue(p)
-	}
+	r.each(r.enqueue)
 	r.mu.Unlock()
 	wake(r.sendNow)
 }
@@ -177,11 +189,11 @@ func (r *reporter) enqueue(p *pending) {
 func (r *reporter) unsent() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, p := range r.pending {
+	r.each(func(p *pending) {
 		if !p.sent {
 			n++
 		}
-	}
+	})
 	return n
 }
 
@@ -210,6 +222,7 @@ func (r *reporter) writeLoop(ctx context.Context) {
 			r.write()
 		case <-tick.C:
 			if err := r.spool.mend(); err == nil {
+				r.write()
 				r.measure(nil)
 			}
 			r.repeat(time.Now())
@@ -219,23 +232,13 @@ func (r *reporter) writeLoop(ctx context.Context) {
 	}
 }
 
-// write brings the spool up to date: new results with one sync for all, then what is settled.
+// write brings the spool up to date, with one sync for all that is new.
 func (r *reporter) write() {
 	r.mu.Lock()
 	results, removal := r.writing, r.removal
 	r.writing, r.removal = nil, nil
 	r.mu.Unlock()
-	var err error
-	if len(results) > 0 {
-		err = r.spool.add(results)
-	}
-	if err == nil {
-		err = r.spool.remove(removal)
-	} else {
-		for _, key := range removal {
-			r.spool.drop(key)
-		}
-	}
+	err := r.spool.update(results, removal)
 	r.measure(err)
 	if len(results) == 0 {
 		return
@@ -268,11 +271,11 @@ func (r *reporter) measure(err error) {
 // repeat queues what is due to be sent again.
 func (r *reporter) repeat(now time.Time) {
 	r.mu.Lock()
-	for _, p := range r.pending {
+	r.each(func(p *pending) {
 		if !p.queued && !p.next.After(now) {
 			r.enqueue(p)
 		}
-	}
+	})
 	waiting := len(r.queue) > 0
 	r.mu.Unlock()
 	if waiting {

@@ -34,15 +34,11 @@ var (
 	errSpoolBroken = errors.New("the spool did not take an earlier write")
 )
 
-// spoolKey names a result. The boot is part of it, for the same attempt may be handed back by one boot and be run by
+// spoolKey names a result in the file. The boot is part of it, for the same attempt may be handed back by one boot and be run by
 // the next.
 type spoolKey struct {
 	attemptKey
 	boot string
-}
-
-func keyOf(r *wire.Result) spoolKey {
-	return spoolKey{attemptKey{r.RunID, r.Attempt}, r.BootID}
 }
 
 // spool keeps unsettled results on disk. It is one file of lines, each a checksum and a record: a result that came
@@ -56,9 +52,21 @@ type spool struct {
 	file *os.File
 	size int64 // of the file, as far as it is sound
 
-	live      map[spoolKey][]byte // the lines of what is not settled
+	live      []*line // of what is not settled, in no order
 	liveBytes int64
 	broken    bool // the file did not take a write; it must be written anew before it takes another
+}
+
+// line is a line of the file that counts.
+type line struct {
+	text  []byte
+	place int // in live; -1 when it is dropped
+}
+
+// leftover is a result that an earlier process left.
+type leftover struct {
+	result wire.Result
+	line   *line
 }
 
 // record is the content of a line: one of the two.
@@ -69,7 +77,7 @@ type record struct {
 
 // openSpool locks the directory, making it if need be, and reads what an earlier process left. errSpoolLocked is
 // returned when another process holds it.
-func openSpool(dir string, log *slog.Logger) (*spool, []wire.Result, error) {
+func openSpool(dir string, log *slog.Logger) (*spool, []leftover, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("make the spool: %w", err)
 	}
@@ -77,7 +85,7 @@ func openSpool(dir string, log *slog.Logger) (*spool, []wire.Result, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("lock the spool %s: %w", dir, err)
 	}
-	s := &spool{dir: dir, lock: lock, log: log, live: make(map[spoolKey][]byte)}
+	s := &spool{dir: dir, lock: lock, log: log}
 	results, err := s.load()
 	if err == nil {
 		err = s.rewrite()
@@ -90,7 +98,7 @@ func openSpool(dir string, log *slog.Logger) (*spool, []wire.Result, error) {
 }
 
 // load reads the file. Unsound lines are set aside.
-func (s *spool) load() ([]wire.Result, error) {
+func (s *spool) load() ([]leftover, error) {
 	f, err := os.Open(filepath.Join(s.dir, spoolFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -99,31 +107,32 @@ func (s *spool) load() ([]wire.Result, error) {
 		return nil, err
 	}
 	defer f.Close()
-	results := make(map[spoolKey]wire.Result)
+	results := make(map[spoolKey]leftover)
 	var order []spoolKey
 	var bad bytes.Buffer
 	in := bufio.NewReaderSize(f, 1<<16)
 	for {
-		line, err := in.ReadBytes('\n')
+		text, err := in.ReadBytes('\n')
 		if err != nil && err != io.EOF {
 			return nil, err
 		}
-		if len(line) > 0 {
-			rec, ok := parseLine(line)
+		if len(text) > 0 {
+			rec, ok := parseLine(text)
 			switch {
 			case !ok:
-				bad.Write(line)
+				bad.Write(text)
 			case rec.Put != nil:
-				key := keyOf(rec.Put)
-				if _, twice := results[key]; !twice {
+				key := spoolKey{attemptKey{rec.Put.RunID, rec.Put.Attempt}, rec.Put.BootID}
+				if old, twice := results[key]; twice {
+					s.drop(old.line)
+				} else {
 					order = append(order, key)
 				}
-				results[key] = *rec.Put
-				s.keep(key, line)
+				results[key] = leftover{*rec.Put, s.keep(text)}
 			case rec.Del != nil:
 				key := spoolKey{attemptKey{rec.Del.RunID, rec.Del.Attempt}, rec.Del.BootID}
+				s.drop(results[key].line)
 				delete(results, key)
-				s.drop(key)
 			}
 		}
 		if err == io.EOF {
@@ -131,7 +140,7 @@ func (s *spool) load() ([]wire.Result, error) {
 		}
 	}
 	s.setAside(bad.Bytes())
-	out := make([]wire.Result, 0, len(results))
+	out := make([]leftover, 0, len(results))
 	for _, key := range order {
 		if r, ok := results[key]; ok {
 			out = append(out, r)
@@ -151,35 +160,33 @@ func (s *spool) setAside(bad []byte) {
 	s.log.Warn("the spool held lines that do not check out; they were set aside", "file", name, "bytes", len(bad), "error", err)
 }
 
-// add writes results and returns when they are on disk. After an error they are kept in memory, and written when
-// the disk takes them again.
-func (s *spool) add(results []*pending) error {
+// update writes new results, and notes which are settled. It returns when the new ones are on disk. What was settled
+// does not wait for that: what a crash brings back is sent again, and settled again. After an error results are kept in
+// memory, and written when the disk takes them again.
+func (s *spool) update(results, settled []*pending) error {
+	if len(results)+len(settled) == 0 {
+		return nil
+	}
 	size := 0
 	for _, r := range results {
 		size += len(r.json) + len(`00000000 {"put":}`+"\n")
+	}
+	for _, r := range settled {
+		size += len(r.result.RunID) + len(r.result.BootID) + len(`00000000 {"del":{"run_id":"","attempt":1000,"boot_id":""}}`+"\n")
 	}
 	lines := make([]byte, 0, size)
 	for _, r := range results {
 		begin := len(lines)
 		lines = appendPutLine(lines, r.json)
-		s.keep(r.key, lines[begin:len(lines):len(lines)])
+		r.line = s.keep(lines[begin:len(lines):len(lines)])
 	}
-	return s.append(lines, true)
-}
-
-// remove notes that results are settled. It does not wait for the disk: what a crash brings back is sent again,
-// and settled again.
-func (s *spool) remove(keys []spoolKey) error {
-	var lines []byte
-	for _, k := range keys {
-		if s.drop(k) {
-			lines = appendDelLine(lines, k)
+	for _, r := range settled {
+		// One that was replaced shares its name with what replaced it.
+		if s.drop(r.line) && !r.replaced {
+			lines = appendDelLine(lines, &r.result)
 		}
 	}
-	if len(lines) == 0 {
-		return nil
-	}
-	return s.append(lines, false)
+	return s.append(lines, len(results) > 0)
 }
 
 // mend writes the file anew if it did not take a write before.
@@ -226,7 +233,7 @@ func (s *spool) rewrite() (err error) {
 	out := bufio.NewWriterSize(f, 1<<16)
 	var size int64
 	for _, line := range s.live {
-		n, _ := out.Write(line) // an error stays, and Flush returns it
+		n, _ := out.Write(line.text) // an error stays, and Flush returns it
 		size += int64(n)
 	}
 	if err := out.Flush(); err != nil {
@@ -265,18 +272,25 @@ func (s *spool) close() error {
 	return errors.Join(err, s.lock.Close())
 }
 
-func (s *spool) keep(key spoolKey, line []byte) {
-	s.liveBytes += int64(len(line) - len(s.live[key]))
-	s.live[key] = line
+func (s *spool) keep(text []byte) *line {
+	l := &line{text: text, place: len(s.live)}
+	s.live = append(s.live, l)
+	s.liveBytes += int64(len(text))
+	return l
 }
 
-func (s *spool) drop(key spoolKey) bool {
-	line, ok := s.live[key]
-	if ok {
-		s.liveBytes -= int64(len(line))
-		delete(s.live, key)
+// drop reports whether the line counted until now.
+func (s *spool) drop(l *line) bool {
+	if l == nil || l.place < 0 {
+		return false
 	}
-	return ok
+	last := s.live[len(s.live)-1]
+	s.live[l.place], last.place = last, l.place
+	s.live[len(s.live)-1] = nil
+	s.live = s.live[:len(s.live)-1]
+	s.liveBytes -= int64(len(l.text))
+	l.place, l.text = -1, nil
+	return true
 }
 
 // A line is CRC-32C in eight hexadecimal digits, a space, the JSON of a record, a line break.
@@ -290,10 +304,10 @@ func appendPutLine(b, result []byte) []byte {
 }
 
 // appendDelLine appends the line of one that was settled.
-func appendDelLine(b []byte, k spoolKey) []byte {
+func appendDelLine(b []byte, r *wire.Result) []byte {
 	begin := len(b)
 	b = append(append(b, blankSum...), `{"del":`...)
-	b = wire.AppendRef(b, &wire.Ref{RunID: k.run, Attempt: k.attempt, BootID: k.boot})
+	b = wire.AppendRef(b, &wire.Ref{RunID: r.RunID, Attempt: r.Attempt, BootID: r.BootID})
 	return sealLine(append(b, '}'), begin)
 }
 
@@ -325,7 +339,7 @@ func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // findSpool opens the spool of the named instance, or of a name that this host used before and that no living
 // process holds, or of a new one.
-func findSpool(base, group, instance string, log *slog.Logger) (name string, s *spool, left []wire.Result, err error) {
+func findSpool(base, group, instance string, log *slog.Logger) (name string, s *spool, left []leftover, err error) {
 	if instance != "" {
 		s, left, err = openSpool(filepath.Join(base, group+"."+instance), log)
 		return instance, s, left, err

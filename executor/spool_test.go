@@ -16,10 +16,17 @@ func spoolResult(n int) wire.Result {
 }
 
 func spoolItem(r wire.Result) *pending {
-	return &pending{key: keyOf(&r), json: wire.AppendResult(nil, &r)}
+	return &pending{result: r, json: wire.AppendResult(nil, &r)}
 }
 
-func mustOpen(t *testing.T, dir string) (*spool, []wire.Result) {
+func resultsOf(left []leftover) (out []wire.Result) {
+	for _, l := range left {
+		out = append(out, l.result)
+	}
+	return out
+}
+
+func mustOpen(t *testing.T, dir string) (*spool, []leftover) {
 	t.Helper()
 	s, left, err := openSpool(dir, quietLogger())
 	must(t, err)
@@ -32,17 +39,16 @@ func TestSpoolKeepsWhatIsNotSettled(t *testing.T) {
 	if len(left) != 0 {
 		t.Fatalf("a new spool holds %v", left)
 	}
-	must(t, s.add([]*pending{spoolItem(spoolResult(1)), spoolItem(spoolResult(2))}))
-	must(t, s.add([]*pending{spoolItem(spoolResult(3))}))
-	two := spoolResult(2)
-	must(t, s.remove([]spoolKey{keyOf(&two)}))
+	two := spoolItem(spoolResult(2))
+	must(t, s.update([]*pending{spoolItem(spoolResult(1)), two}, nil))
+	must(t, s.update([]*pending{spoolItem(spoolResult(3))}, []*pending{two}))
 	if _, _, err := openSpool(dir, quietLogger()); !errors.Is(err, errSpoolLocked) {
 		t.Errorf("opened twice: %v", err)
 	}
 	must(t, s.close())
 	s, left = mustOpen(t, dir)
-	if asJSON(left) != asJSON([]wire.Result{spoolResult(1), spoolResult(3)}) {
-		t.Errorf("left: %s", asJSON(left))
+	if asJSON(resultsOf(left)) != asJSON([]wire.Result{spoolResult(1), spoolResult(3)}) {
+		t.Errorf("left: %s", asJSON(resultsOf(left)))
 	}
 	must(t, s.close())
 }
@@ -57,7 +63,7 @@ func TestSpoolSurvivesDamage(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(dir, spoolFile), data, 0o600))
 		s, left := mustOpen(t, dir)
 		defer s.close()
-		must(t, s.add([]*pending{spoolItem(spoolResult(9))}))
+		must(t, s.update([]*pending{spoolItem(spoolResult(9))}, nil))
 		aside, err := filepath.Glob(filepath.Join(dir, spoolFile+".bad-*"))
 		must(t, err)
 		return len(left), len(aside) > 0
@@ -84,8 +90,9 @@ func TestSpoolIsRewritten(t *testing.T) {
 	big.Output = strings.Repeat("x", MaxOutput)
 	for n := range 3 * spoolSlack / MaxOutput {
 		big.RunID = fmt.Sprint("r", n)
-		must(t, s.add([]*pending{spoolItem(big)}))
-		must(t, s.remove([]spoolKey{keyOf(&big)}))
+		item := spoolItem(big)
+		must(t, s.update([]*pending{item}, nil))
+		must(t, s.update(nil, []*pending{item}))
 	}
 	info, err := os.Stat(filepath.Join(dir, spoolFile))
 	must(t, err)
@@ -101,7 +108,7 @@ func TestSpoolWithoutDisk(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := mustOpen(t, dir)
 	must(t, s.file.Close())
-	if err := s.add([]*pending{spoolItem(spoolResult(1))}); err == nil || !s.broken {
+	if err := s.update([]*pending{spoolItem(spoolResult(1))}, nil); err == nil || !s.broken {
 		t.Fatalf("a write into a closed file: %v", err)
 	}
 	must(t, os.Mkdir(filepath.Join(dir, spoolNew), 0o700)) // so that a rewrite fails
@@ -125,7 +132,7 @@ func TestReporterRefusesWhenFull(t *testing.T) {
 	r.written = func([]*pending) {}
 	big := spoolResult(1)
 	big.Output = strings.Repeat("x", 1000)
-	r.add(big)
+	r.add(big, nil)
 	r.write()
 	if !r.full.Load() {
 		t.Error("not full")
@@ -136,9 +143,9 @@ func TestReporterRefusesWhenFull(t *testing.T) {
 		t.Error("still full")
 	}
 	must(t, s.file.Close())
-	r.add(spoolResult(2))
+	r.add(spoolResult(2), nil)
 	r.write()
-	if _, ok := r.result(attemptKey{"r2", 1}, "b"); !ok || !r.full.Load() || r.unsent() != 1 {
+	if _, ok := r.result(attemptKey{"r2", 1}); !ok || !r.full.Load() || r.unsent() != 1 {
 		t.Error("a result that the disk did not take is not kept, or offers are still taken")
 	}
 }
@@ -159,4 +166,47 @@ func TestSpoolErrorsSayWhatToDo(t *testing.T) {
 			t.Errorf("spool in %s: %v", dir, err)
 		}
 	}
+}
+
+// TestReporterKeepsTheNewest hands the same attempt back twice in one boot, beside the result of an earlier boot: each
+// boot has one result, and what is settled of one leaves the other's, also on disk.
+func TestReporterKeepsTheNewest(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := mustOpen(t, dir)
+	result := func(boot, outcome string) wire.Result {
+		r := spoolResult(1)
+		r.BootID, r.Outcome = boot, outcome
+		return r
+	}
+	key := attemptKey{"r1", 1}
+	must(t, s.update([]*pending{spoolItem(result("a", wire.Unstarted))}, nil))
+	must(t, s.close())
+	s, left := mustOpen(t, dir)
+	r := newReporter(s, left, 1<<20, quietLogger())
+	r.written = func([]*pending) {}
+	r.add(result("b", wire.Unstarted), nil)
+	r.write()
+	r.add(result("b", wire.Succeeded), nil)
+	r.write()
+	if res, ok := r.result(key); !ok || res.Outcome != wire.Succeeded || r.unsent() != 2 {
+		t.Errorf("%+v, and %d unsent", res, r.unsent())
+	}
+	must(t, s.close())
+	s, left = mustOpen(t, dir)
+	if asJSON(resultsOf(left)) != asJSON([]wire.Result{result("a", wire.Unstarted), result("b", wire.Succeeded)}) {
+		t.Errorf("on disk: %s", asJSON(resultsOf(left)))
+	}
+	r = newReporter(s, left, 1<<20, quietLogger())
+	r.settled([]wire.Ref{{RunID: "r1", Attempt: 1, BootID: "b"}})
+	r.write()
+	if res, ok := r.result(key); !ok || res.BootID != "a" || len(s.live) != 1 {
+		t.Errorf("the earlier boot's: %+v, %d lines", res, len(s.live))
+	}
+	r.settled([]wire.Ref{{RunID: "r1", Attempt: 1}})
+	r.write()
+	must(t, s.close())
+	if s, left = mustOpen(t, dir); len(left) != 0 || s.liveBytes != 0 {
+		t.Errorf("all is settled, and on disk is %s", asJSON(resultsOf(left)))
+	}
+	must(t, s.close())
 }

@@ -172,7 +172,7 @@ func (x *engine) beginOne(a *attempt, now instant, at time.Time) begun {
 	b := begun{attempt: a, at: at, leased: x.lease.confirmed}
 	started := false
 	if b.why = "the code of its script did not come"; a.handler != nil || a.killed != "" {
-		started, b.why = x.ledger.start(a.key, x.lease.over(now), at)
+		started, b.why = x.ledger.start(a.entry, x.lease.over(now), at)
 	}
 	if !started {
 		a.stopped = true // or a kill, before it is reported, would have it reported twice

@@ -62,7 +62,7 @@ func newStillEngine(now *instant, runs ...string) *engine {
 	x := &engine{
 		boot: "boot", handlers: map[string]*registered{}, ledger: newLedger(10), attempts: make(map[attemptKey]*attempt),
 		log: quietLogger(), logs: newLogShipper(quietLogger()), starter: newStarter(), now: func() instant { return *now },
-		reports: &reporter{pending: make(map[spoolKey]*pending), boots: make(map[attemptKey][]string), writeNow: make(chan struct{}, 1)},
+		reports: &reporter{pending: make(map[attemptKey]*pending), writeNow: make(chan struct{}, 1)},
 	}
 	x.starter.living = true
 	x.confirmed(*now, 0)
@@ -107,7 +107,7 @@ func TestFrozenBeforeTheHandler(t *testing.T) {
 	now.wall, now.mono = now.wall.Add(time.Minute), now.mono+time.Minute
 	x.confirmed(now, 1)
 	x.perform(batch[0])
-	res, _ := x.reports.result(attemptKey{"r", 1}, "boot")
+	res, _ := x.reports.result(attemptKey{"r", 1})
 	if res.Outcome != wire.Unstarted || !res.StartedAt.IsZero() || res.Message == "" {
 		t.Errorf("on waking: %+v", res)
 	}

@@ -1,0 +1,106 @@
+package executor
+
+import (
+	"encoding/hex"
+	"time"
+)
+
+// generations remembers attempts for some time: no shorter than memory, or minMemory where that is asked for, and at
+// most half as long again. Hundreds of thousands are remembered on a busy instance, so they are kept as numbers, which
+// the garbage collector need not look at, and are forgotten a generation at a time.
+type generations struct {
+	count  int
+	recent [3]generation // newest first
+}
+
+type generation struct {
+	began time.Duration // on the monotonic clock
+	last  time.Duration // when the newest was added
+	keys  map[endedKey]struct{}
+}
+
+// endedKey is an attemptKey whose run is a UUID as Belfry writes them.
+type endedKey struct {
+	run     [16]byte
+	attempt int32
+}
+
+func endedKeyOf(k attemptKey) (e endedKey, ok bool) {
+	const dashed = 36
+	if len(k.run) != dashed || k.run[8] != '-' || k.run[13] != '-' || k.run[18] != '-' || k.run[23] != '-' {
+		return e, false
+	}
+	e.attempt = int32(k.attempt)
+	if int(e.attempt) != k.attempt {
+		return e, false
+	}
+	var digits [32]byte
+	n := 0
+	for i := range dashed {
+		c := k.run[i]
+		if c >= 'A' && c <= 'F' {
+			return e, false // another text of the same number, and so another key
+		}
+		if i != 8 && i != 13 && i != 18 && i != 23 {
+			digits[n] = c
+			n++
+		}
+	}
+	_, err := hex.Decode(e.run[:], digits[:])
+	return e, err == nil
+}
+
+// add remembers an attempt from now on, unless its key does not fit.
+func (g *generations) add(k attemptKey, now time.Duration) bool {
+	key, ok := endedKeyOf(k)
+	if !ok {
+		return false
+	}
+	g.sweep(now, false)
+	newest := &g.recent[0]
+	if newest.keys == nil {
+		newest.began, newest.keys = now, make(map[endedKey]struct{}, len(g.recent[1].keys))
+	}
+	newest.keys[key] = struct{}{}
+	newest.last = now
+	g.count = len(newest.keys) + len(g.recent[1].keys) + len(g.recent[2].keys)
+	return true
+}
+
+// has reports whether an attempt is remembered.
+func (g *generations) has(k attemptKey) bool {
+	if g.count == 0 {
+		return false
+	}
+	key, ok := endedKeyOf(k)
+	if !ok {
+		return false
+	}
+	for i := range g.recent {
+		if _, ok := g.recent[i].keys[key]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// sweep forgets what is old enough. Crowded asks for room: then generations are shorter, and live no longer than they
+// must.
+func (g *generations) sweep(now time.Duration, crowded bool) {
+	length, lives := memory/2, memory
+	if crowded {
+		length, lives = minMemory/2, minMemory
+	}
+	// The newest is closed when it is long enough, and the oldest, for which it would need the place, may go.
+	if g.recent[0].keys != nil && now-g.recent[0].began >= length && g.recent[2].gone(now, lives) {
+		g.recent = [3]generation{{}, g.recent[0], g.recent[1]}
+	}
+	for i := range g.recent {
+		if g.recent[i].keys != nil && g.recent[i].gone(now, lives) {
+			g.recent[i] = generation{}
+		}
+	}
+	g.count = len(g.recent[0].keys) + len(g.recent[1].keys) + len(g.recent[2].keys)
+}
+
+func (g *generation) gone(now, lives time.Duration) bool { return g.keys == nil || now-g.last >= lives }
