@@ -396,7 +396,8 @@ func (e *evidence) stored() {
 // verdictTakes is how long a verdict may take from its look at the stream to its commit.
 const verdictTakes = 4 * time.Second
 
-// lostWithin is how long after the trouble of its instance an attempt may be named lost.
+// lostWithin is how long after the trouble of an instance an attempt may still be bound to the boot that is gone. From then on
+// the verdict may take as long as the dispatchers, and NATS, are kept from it.
 const lostWithin = 45 * time.Second
 
 // cutLong is how long an instance must have been frozen or cut off for its lease to have run out.
@@ -416,7 +417,7 @@ func (e *evidence) lost() {
 				if to.IsZero() {
 					to = o.ended
 				}
-				if t.from.After(o.ended) || to.Before(o.ended.Add(-lostWithin)) {
+				if t.from.After(o.ended) || to.Before(r.ID.Time().Add(-lostWithin)) {
 					continue
 				}
 				trouble = trouble || t.what == "down" || to.Sub(t.from) >= cutLong
