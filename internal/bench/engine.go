@@ -175,7 +175,12 @@ func (e *engineRun) await(ctx context.Context, f Figures, l load) error {
 	deadline := to.Add(2 * time.Minute)
 	sizes := to.Sub(e.from) >= 2*time.Minute
 	next := e.from
-	for pause(ctx, 250*time.Millisecond) {
+	// The question reads what has ended lately, which is a cost that the engine does not have.
+	every := time.Second
+	if e.stop > 0 {
+		every = 250 * time.Millisecond
+	}
+	for pause(ctx, every) {
 		lag, left, err := e.lag(ctx, to)
 		if err != nil {
 			return err

@@ -65,9 +65,11 @@ UPDATE runs_live SET kill_requested_at = COALESCE(kill_requested_at, clock_times
 RETURNING *;
 
 -- name: LateWaiting :many
--- Queued and unbound, but not among those that wait: a bug or somebody's SQL; they are put back.
+-- Queued and unbound, but not among those that wait: a bug or somebody's SQL; they are put back. What is queued is due, or
+-- all but due, so that not all that is live has to be read.
 SELECT r.id, r.job_id, r.job_version, r.group_name, r.due_at, r.pin FROM runs_live r
- WHERE r.state = 'queued' AND r.instance IS NULL
+ WHERE NOT r.held AND r.due_at < statement_timestamp() + interval '1 second'
+   AND (r.state = 'queued' AND r.instance IS NULL) IS TRUE
    AND NOT EXISTS (SELECT 1 FROM runs_waiting w WHERE w.run_id = r.id)
  LIMIT @batch;
 

@@ -171,7 +171,8 @@ func (q *Queries) GroupsOfRuns(ctx context.Context, ids []domain.RunID) ([]Group
 
 const lateWaiting = `-- name: LateWaiting :many
 SELECT r.id, r.job_id, r.job_version, r.group_name, r.due_at, r.pin FROM runs_live r
- WHERE r.state = 'queued' AND r.instance IS NULL
+ WHERE NOT r.held AND r.due_at < statement_timestamp() + interval '1 second'
+   AND (r.state = 'queued' AND r.instance IS NULL) IS TRUE
    AND NOT EXISTS (SELECT 1 FROM runs_waiting w WHERE w.run_id = r.id)
  LIMIT $1
 `
@@ -185,7 +186,8 @@ type LateWaitingRow struct {
 	Pin        *string
 }
 
-// Queued and unbound, but not among those that wait: a bug or somebody's SQL; they are put back.
+// Queued and unbound, but not among those that wait: a bug or somebody's SQL; they are put back. What is queued is due, or
+// all but due, so that not all that is live has to be read.
 func (q *Queries) LateWaiting(ctx context.Context, batch int32) ([]LateWaitingRow, error) {
 	rows, err := q.db.Query(ctx, lateWaiting, batch)
 	if err != nil {
