@@ -19,6 +19,7 @@ const RunPage = lazy(() => import("./pages/run"));
 const Executors = lazy(() => import("./pages/executors"));
 const Events = lazy(() => import("./pages/events"));
 const Channels = lazy(() => import("./pages/channels"));
+const DeadLetters = lazy(() => import("./pages/deadletters"));
 const Tokens = lazy(() => import("./pages/tokens"));
 const Users = lazy(() => import("./pages/users"));
 const Audit = lazy(() => import("./pages/audit"));
@@ -58,6 +59,7 @@ export function App() {
             <Route path="/executors" component={Executors} />
             <Route path="/events" component={Events} />
             <Route path="/alert-channels"><For><Channels /></For></Route>
+            <Route path="/dead-letters"><For><DeadLetters /></For></Route>
             <Route path="/tokens" component={Tokens} />
             <Route path="/users"><For><Users /></For></Route>
             <Route path="/audit"><For><Audit /></For></Route>

@@ -18,6 +18,7 @@ export const pages: { path: string; key: Key; keys: string; admin?: boolean }[] 
   { path: "/executors", key: "nav.executors", keys: "g e" },
   { path: "/events", key: "nav.events", keys: "g v" },
   { path: "/alert-channels", key: "nav.channels", keys: "g c", admin: true },
+  { path: "/dead-letters", key: "nav.deadletters", keys: "g d", admin: true },
   { path: "/tokens", key: "nav.tokens", keys: "g t" },
   { path: "/users", key: "nav.users", keys: "g u", admin: true },
   { path: "/audit", key: "nav.audit", keys: "g a", admin: true },
