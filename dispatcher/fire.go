@@ -102,9 +102,9 @@ func (d *Dispatcher) fireBroadcast(ctx context.Context, run domain.Due, def *dom
 	to := route.Shards(d.candidates(def.Group, def.Target()), def.Shards, run.Pin)
 	if len(to) == 0 {
 		// Nobody to expand over: it waits whole.
-		waiting := route.NoInstance
+		waiting := route.Nobody(def.Target())
 		if run.Pin != "" {
-			waiting = route.NotThere + run.Pin + ", which is not there or does not offer the handler"
+			waiting = route.Gone(run.Pin, def.Target())
 		}
 		out, err := d.store.Admit(ctx, []domain.Admission{{Due: run, Def: def, Binding: domain.Binding{
 			Waiting: waiting, Route: "broadcast, not expanded yet",
@@ -241,7 +241,7 @@ func (r *routing) uncounted(pin string, def *domain.Definition) bool {
 func (r *routing) pick(run domain.Due, def *domain.Definition) domain.Binding {
 	q := route.Request{
 		Route: def.Route, Key: def.RouteKey, Pin: run.Pin, Avoid: run.Avoid, Random: r.random, Counter: r.counters[def.JobID],
-		Uses: r.uses[def.JobID], Heard: r.heard,
+		Uses: r.uses[def.JobID], Heard: r.heard, Target: def.Target(),
 	}
 	if q.Key == "" {
 		q.Key = fmt.Sprint(def.JobID)

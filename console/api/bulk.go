@@ -78,9 +78,17 @@ func (a *API) bulk(ctx context.Context, id auth.Identity, in *struct{ JSONBody }
 		return nil, err
 	}
 	if err := a.checkGroup(ctx, id, b.Filter.Group); err != nil {
+		if domain.CodeOf(err) == domain.Invalid {
+			err = invalidField("filter.group", unknownGroupText(b.Filter.Group))
+		}
 		return nil, err
 	}
 	out := bulkAnswer{Failures: []bulkFailure{}, RunIDs: []domain.RunID{}}
+	defer func() { // also where it ends halfway: what was done was done
+		if out.Done > 0 {
+			a.audit(ctx, id, "run.bulk_"+b.Action, "runs", nil, map[string]any{"filter": b.Filter, "done": out.Done, "failed": out.Failed})
+		}
+	}()
 	deadline := time.Now().Add(bulkTime)
 	for more := true; more; more = out.Matched < b.Max && !next.IsZero() && time.Now().Before(deadline) {
 		var runs []domain.Run
@@ -95,9 +103,6 @@ func (a *API) bulk(ctx context.Context, id auth.Identity, in *struct{ JSONBody }
 	}
 	if !next.IsZero() {
 		out.Next = encodeCursor("run", next.String())
-	}
-	if out.Done > 0 {
-		a.audit(ctx, id, "run.bulk_"+b.Action, "runs", nil, map[string]any{"filter": b.Filter, "done": out.Done, "failed": out.Failed})
 	}
 	return &output[bulkAnswer]{out}, nil
 }

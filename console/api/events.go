@@ -116,8 +116,9 @@ func (a *API) sendEvent(ctx context.Context, id auth.Identity, in *struct {
 		f.Add("Idempotency-Key", "cannot stand for a batch, whose events have ids of their own")
 	}
 	if err := f.Err("the event is not valid"); err != nil {
-		if syntax := checkSyntax(in.RawBody); syntax != nil && !strings.HasPrefix(header("content-type"), "text/") && len(in.RawBody) > 0 {
-			return nil, alsoFaulty(err, syntax)
+		// What is no JSON at all is answered as everywhere; what the body says cannot be judged then.
+		if syntax := checkSyntax(in.RawBody); syntax != nil && namesFault(err, "body") && !strings.HasPrefix(header("content-type"), "text/") {
+			return nil, syntax
 		}
 		return nil, err
 	}

@@ -183,6 +183,9 @@ func (a *API) editEventTrigger(ctx context.Context, id auth.Identity, in *eventT
 	if err != nil {
 		return nil, err
 	}
+	if err := sameID(asked.ID, in.ID, "event trigger"); err != nil {
+		return nil, err
+	}
 	before, after, err := a.Events.EditTrigger(ctx, in.ID, version, func(spec *domain.EventTriggerSpec) error {
 		changed, err := edited(*spec, in.RawBody)
 		if err != nil {

@@ -1,7 +1,9 @@
 package api_test
 
 import (
+	"context"
 	"fmt"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -131,14 +133,27 @@ func TestBulk(t *testing.T) {
 	if a := w.must(200, "GET", "/api/v1/audit?action=run.bulk_kill", ""); a.field("items.0.after.filter.job_id") != 2.0 {
 		t.Errorf("%s", a.body)
 	}
+	// The client goes away halfway.
+	gone, leave := context.WithCancel(t.Context())
+	w.fleet.kills = leave
+	for range 2 {
+		w.must(202, "POST", "/api/v1/jobs/2/trigger", "{}")
+	}
+	r := httptest.NewRequestWithContext(gone, "POST", path, strings.NewReader(`{"action":"kill","filter":{"job_id":2}}`))
+	r.Header.Set("Authorization", "Bearer "+w.admin)
+	r.Header.Set("Content-Type", "application/json")
+	w.api.ServeHTTP(httptest.NewRecorder(), r)
+	if a := w.must(200, "GET", "/api/v1/audit?action=run.bulk_kill", ""); a.field("items.0.after.done") != 1.0 {
+		t.Errorf("a bulk kill that ended halfway is audited as %s", a.body)
+	}
 	for body, want := range map[string][]string{
 		`{}`: {"action", "filter"},
+		`{"action":"kill","filter":{"group":"nowhere"}}`:                                                {"filter.group"},
 		`{"action":"stop","filter":{"state":["failed","done"],"cause":"luck","reason":"mood"},"max":0}`: {"action", "filter.cause", "filter.reason", "filter.state[1]", "max"},
 		`{"action":"kill","filter":{"state":["failed"]}}`:                                               {"filter.state[0]"},
 		`{"action":"retry","filter":{"state":["running"],"jobs":1}}`:                                    {"filter.jobs", "filter.state[0]"},
 		`{"action":"kill","filter":{"ids":["x"],"from":"soon","job_id":"2"}}`:                           {"filter.from", "filter.ids[0]", "filter.job_id"},
 		`{"action":"retry","filter":{"state":5}}`:                                                       {"filter", "filter.state"},
-		`{"action":"kill","filter":{"group":"nowhere"}}`:                                                {"group"},
 		`{"action":"kill","filter":{"job_id":2},"cursor":"x"}`:                                          {"cursor"},
 		`{"action":"kill","filter":{"broadcast_id":"` + id + `","parent_run_id":"` + id + `"}}`:         {"filter.parent_run_id"},
 	} {

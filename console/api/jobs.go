@@ -221,8 +221,10 @@ func (a *API) checkSpec(shape error, spec domain.JobSpec) error {
 
 // unknownGroup answers a group that is not there and one that the caller may not see alike.
 func unknownGroup(name string) error {
-	return invalidField("group", fmt.Sprintf("there is no group %q", clip(name)))
+	return invalidField("group", unknownGroupText(name))
 }
+
+func unknownGroupText(name string) string { return fmt.Sprintf("there is no group %q", clip(name)) }
 
 // checkChildren refuses children that the caller may not see: to name one is to let it run.
 func (a *API) checkChildren(ctx context.Context, id auth.Identity, children []domain.Child) error {
@@ -296,6 +298,9 @@ func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c Co
 	}
 	version, err := oneVersion(c, asked.Version)
 	if err != nil {
+		return nil, err
+	}
+	if err := sameID(asked.ID, job, "job"); err != nil {
 		return nil, err
 	}
 	if err := a.checkChildren(ctx, id, asked.Children); err != nil {

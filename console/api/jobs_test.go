@@ -41,7 +41,7 @@ func (w *world) rows(rows []row) {
 
 func TestJobs(t *testing.T) {
 	const jobs = "/api/v1/jobs"
-	put := `{"group":"default","name":"nightly","handler":"echo","schedule":{"kind":"fixed_rate","every":"1h"},"version":2,"id":99,"created_at":"2001-01-01T00:00:00Z","note":"x","last_fire_time":null}`
+	put := `{"group":"default","name":"nightly","handler":"echo","schedule":{"kind":"fixed_rate","every":"1h"},"version":2,"id":1,"created_at":"2001-01-01T00:00:00Z","note":"x","last_fire_time":null}`
 	newWorld(t).rows([]row{
 		{"none", "GET", jobs, "", 200, map[string]any{"items": "[]", "next_cursor": ""}, nil},
 		{"create with defaults", "POST", jobs, simpleJob, 201, map[string]any{

@@ -129,12 +129,19 @@ type fleet struct {
 	mu    sync.Mutex
 	ended []domain.RunID
 	live  []string // instances of the group default; nil: one
+	kills func()   // called at each kill
 }
 
-func (f *fleet) Kill(_ context.Context, id domain.RunID, _ string) error {
+func (f *fleet) Kill(ctx context.Context, id domain.RunID, _ string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	f.ended = append(f.ended, id)
+	if f.kills != nil {
+		f.kills()
+	}
 	return nil
 }
 

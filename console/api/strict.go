@@ -72,7 +72,7 @@ func namesFault(err error, location string) bool {
 // checkSyntax refuses what is not one JSON value in UTF-8, and says where it goes wrong.
 func checkSyntax(data []byte) error {
 	if len(bytes.TrimSpace(data)) == 0 {
-		return badSyntax("a JSON object is needed")
+		return badSyntax("the body is empty; JSON is needed")
 	}
 	if !utf8.Valid(data) {
 		return badSyntax("the body is not UTF-8")
@@ -215,6 +215,9 @@ func checkObject(path string, raw json.RawMessage, t reflect.Type, f *domain.Fau
 		switch {
 		case twice:
 			f.Add(clip(at), "is given twice")
+		case !isKnown && slices.Contains(readOnly[t], name):
+			f.Add(at, "is read only: it is set by the server; leave it out")
+			seen[name] = nil
 		case !isKnown:
 			f.Add(clip(at), "is not a known field; known are "+known)
 			seen[name] = nil
@@ -224,6 +227,21 @@ func checkObject(path string, raw json.RawMessage, t reflect.Type, f *domain.Fau
 	}
 	maps.DeleteFunc(seen, func(_ string, sound json.RawMessage) bool { return sound == nil })
 	return encodeSound(seen)
+}
+
+// readOnly are the fields that an answer has and the body that makes such a thing has not.
+var readOnly = map[reflect.Type][]string{
+	reflect.TypeFor[domain.JobSpec]():          {"id", "last_fire_time", "next_fire_time", "created_at", "updated_at", "version", "note"},
+	reflect.TypeFor[domain.EventTriggerSpec](): {"id", "job_name", "group", "version", "created_at", "updated_at"},
+}
+
+// sameID refuses to change the id of what a body edits. Whoever sends back what he has read is not disturbed: the other
+// fields that are read only change by themselves, and are left out of account.
+func sameID[T ~int64](sent, is T, what string) error {
+	if sent == 0 || sent == is {
+		return nil
+	}
+	return invalidField("id", fmt.Sprintf("is read only: this is %s %d; leave it out", what, is))
 }
 
 func checkElements(path string, raw json.RawMessage, t reflect.Type, f *domain.Faults) json.RawMessage {

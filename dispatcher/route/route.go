@@ -28,6 +28,7 @@ type Request struct {
 	Route   domain.Route
 	Key     string // of consistent_hash
 	Counter int64  // of round_robin, shared by all dispatchers
+	Target  string // what instances must offer, a handler or scripts in a language; only for words
 	Pin     string // the only instance allowed; "": any
 	Avoid   string // the instance that just lost the run
 	Random  *rand.Rand
@@ -46,7 +47,7 @@ type Heard struct {
 
 // The beginnings of what a Binding says about waiting, by which waiting runs are counted.
 const (
-	NoInstance = "no live instance offers the handler"
+	NoInstance = "no live instance "
 	NoSlot     = "no free slot"
 	NotThere   = "it may only run on "
 	NoAnswer   = "no instance answered a ping"
@@ -82,10 +83,27 @@ func Choose(candidates []*Candidate, r Request) domain.Binding {
 	return domain.Binding{Instance: c.Instance, BootID: c.BootID, Route: why + note}
 }
 
+// Nobody says that no instance offers a target.
+func Nobody(target string) string {
+	if language, script := strings.CutPrefix(target, domain.ScriptTarget("")); script {
+		return NoInstance + "runs scripts in " + language
+	}
+	return NoInstance + "offers the handler"
+}
+
+// Gone says that the only instance allowed is no candidate.
+func Gone(pin, target string) string {
+	lacks := "offer the handler"
+	if language, script := strings.CutPrefix(target, domain.ScriptTarget("")); script {
+		lacks = "run scripts in " + language
+	}
+	return fmt.Sprintf("%s%s, which is not there or does not %s", NotThere, pin, lacks)
+}
+
 // qualify narrows the candidates by pin and avoid. The note says why nobody is left, or what was passed over.
 func qualify(candidates []*Candidate, r Request) ([]*Candidate, string) {
 	if len(candidates) == 0 && r.Pin == "" {
-		return nil, NoInstance
+		return nil, Nobody(r.Target)
 	}
 	if r.Pin != "" {
 		for _, c := range candidates {
@@ -93,7 +111,7 @@ func qualify(candidates []*Candidate, r Request) ([]*Candidate, string) {
 				return []*Candidate{c}, ""
 			}
 		}
-		return nil, fmt.Sprintf("%s%s, which is not there or does not offer the handler", NotThere, r.Pin)
+		return nil, Gone(r.Pin, r.Target)
 	}
 	if r.Avoid == "" || len(candidates) < 2 {
 		return candidates, ""

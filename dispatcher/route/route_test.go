@@ -42,7 +42,8 @@ func TestChoose(t *testing.T) {
 		want       string // the instance; "" waits
 		why        string // part of the reason
 	}{
-		{"nobody", nil, route.Request{Route: domain.RouteAny}, "", "no live instance"},
+		{"nobody", nil, route.Request{Route: domain.RouteAny, Target: "echo"}, "", "no live instance offers the handler"},
+		{"nobody for a script", nil, route.Request{Route: domain.RouteAny, Target: domain.ScriptTarget("python")}, "", "no live instance runs scripts in python"},
 		{"nobody has room", candidates(2, 2, 3), route.Request{Route: domain.RouteAny}, "", "no free slot: a has 2 of 2 taken"},
 		{"any: the least loaded", candidates(10, 5, 2, 9), route.Request{Route: domain.RouteAny}, "b", "least loaded of 3"},
 		{"any: load is a share of the slots", []*route.Candidate{

@@ -103,11 +103,11 @@ func (s *Sender) mayConnect(_, address string, _ syscall.RawConn) error {
 	if err != nil {
 		return errForbidden{"its address cannot be judged"}
 	}
-	a := ap.Addr().Unmap()
+	a := version4(ap.Addr())
 	switch {
 	case a.IsLinkLocalUnicast(), a.IsMulticast(), a.IsUnspecified(), metadata[a]:
 		return errForbidden{a.String() + " is an address that alerts are never sent to"}
-	case s.DenyPrivate && (a.IsPrivate() || a.IsLoopback() || shared.Contains(a) || nat64.Contains(a)):
+	case s.DenyPrivate && (a.IsPrivate() || a.IsLoopback() || shared.Contains(a) || localNAT64.Contains(a)):
 		return errForbidden{a.String() + " is a private address, and --alert-deny-private forbids those"}
 	}
 	return nil
@@ -115,10 +115,25 @@ func (s *Sender) mayConnect(_, address string, _ syscall.RawConn) error {
 
 var (
 	shared = netip.MustParsePrefix("100.64.0.0/10") // carriers' own
-	nat64  = netip.MustParsePrefix("64:ff9b::/96")  // may lead to any address of version 4
+	nat64  = netip.MustParsePrefix("64:ff9b::/96")  // leads to the address of version 4 in its last bytes
+	sixTo4 = netip.MustParsePrefix("2002::/16")     // leads to the one after the prefix
+	// localNAT64 leads to addresses of version 4 as the network at hand likes.
+	localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48")
 	// metadata are where clouds answer with their secrets outside the link-local range.
 	metadata = map[netip.Addr]bool{netip.MustParseAddr("fd00:ec2::254"): true, netip.MustParseAddr("100.100.100.200"): true}
 )
+
+// version4 returns the address of version 4 that one of version 6 leads to, else the address itself.
+func version4(a netip.Addr) netip.Addr {
+	bytes := a.As16()
+	switch {
+	case nat64.Contains(a):
+		return netip.AddrFrom4([4]byte(bytes[12:16]))
+	case sixTo4.Contains(a):
+		return netip.AddrFrom4([4]byte(bytes[2:6]))
+	}
+	return a.Unmap()
+}
 
 // maxAnswer is how much of an answer is read.
 const maxAnswer = 4 << 10

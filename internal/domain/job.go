@@ -3,6 +3,7 @@ package domain
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -303,6 +304,12 @@ func (s *JobSpec) validateTarget(f *Faults) {
 	}
 	for i, c := range s.Children {
 		at := fmt.Sprintf("children[%d].", i)
+		// Success and failure apart never both apply.
+		if j := slices.IndexFunc(s.Children[:i], func(b Child) bool {
+			return b.JobID == c.JobID && (b.On == c.On || b.On == OnAlways || c.On == OnAlways)
+		}); j >= 0 && c.JobID > 0 {
+			f.Add(at+"job_id", fmt.Sprintf("stands in children[%d] already; on: always means both", j))
+		}
 		if c.JobID <= 0 {
 			f.Add(at+"job_id", "is required: the id of the job to run")
 		}
@@ -335,6 +342,9 @@ func (s *JobSpec) validatePolicies(f *Faults) {
 	between("retention", Duration(s.Retention), 0, 10*365*24*time.Hour)
 	between("retry_backoff.initial", s.RetryBackoff.Initial, time.Millisecond, 24*time.Hour)
 	between("retry_backoff.max", s.RetryBackoff.Max, time.Millisecond, 7*24*time.Hour)
+	if s.RetryBackoff.Max < s.RetryBackoff.Initial {
+		f.Add("retry_backoff.max", fmt.Sprintf("is less than initial; give %s or more", s.RetryBackoff.Initial))
+	}
 	if !(s.RetryBackoff.Factor >= 1 && s.RetryBackoff.Factor <= 100) { // written so that NaN is refused
 		f.Add("retry_backoff.factor", "must be 1 to 100")
 	}

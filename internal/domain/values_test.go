@@ -64,8 +64,10 @@ func valid() JobSpec {
 }
 
 func TestValidateNamesTheField(t *testing.T) {
-	if s := valid(); s.Validate() != nil {
-		t.Fatalf("the valid job: %v", s.Validate())
+	s := valid()
+	s.Children = []Child{{1, OnFailure}, {1, OnSuccess}}
+	if err := s.Validate(); err != nil {
+		t.Fatalf("the valid job: %v", err)
 	}
 	long := func(n int) string { return strings.Repeat("ä", n) }
 	tests := map[string]struct {
@@ -106,10 +108,12 @@ func TestValidateNamesTheField(t *testing.T) {
 		"retention":            {func(s *JobSpec) { s.Retention = -1 }, "retention"},
 		"backoff initial":      {func(s *JobSpec) { s.RetryBackoff.Initial = -1 }, "retry_backoff.initial"},
 		"backoff max":          {func(s *JobSpec) { s.RetryBackoff.Max = math.MaxInt64 }, "retry_backoff.max"},
+		"backoff max below":    {func(s *JobSpec) { s.RetryBackoff.Initial = Duration(10 * time.Minute) }, "retry_backoff.max"},
 		"backoff factor":       {func(s *JobSpec) { s.RetryBackoff.Factor = math.NaN() }, "retry_backoff.factor"},
 		"child without id":     {func(s *JobSpec) { s.Children = []Child{{On: OnAlways}} }, "children[0].job_id"},
+		"child twice":          {func(s *JobSpec) { s.Children = []Child{{1, OnFailure}, {2, OnSuccess}, {1, OnAlways}} }, "children[2].job_id"},
 		"child on odd":         {func(s *JobSpec) { s.Children = []Child{{JobID: 1, On: "odd"}} }, "children[0].on"},
-		"too many children":    {func(s *JobSpec) { s.Children = slices.Repeat([]Child{{1, OnAlways}}, MaxChildren+1) }, "children"},
+		"too many children":    {func(s *JobSpec) { s.Children = manyChildren(MaxChildren + 1) }, "children"},
 		"alert on odd":         {func(s *JobSpec) { s.Alert.On = []AlertKind{"odd"} }, "alert.on[0]"},
 	}
 	var all JobSpec
@@ -126,6 +130,13 @@ func TestValidateNamesTheField(t *testing.T) {
 	if err := all.Validate(); !errors.As(err, &e) || len(e.Fields) < 8 {
 		t.Errorf("a job with many faults: %v", err)
 	}
+}
+
+func manyChildren(n int) (children []Child) {
+	for i := range n {
+		children = append(children, Child{JobID(i + 1), OnAlways})
+	}
+	return children
 }
 
 func TestNormalizeFillsDefaults(t *testing.T) {
