@@ -112,6 +112,8 @@ type Views interface {
 	// Children returns the runs that a run's end has caused.
 	Children(ctx context.Context, run domain.Run) ([]domain.Run, error)
 	Upcoming(ctx context.Context, groups []string, within time.Duration, limit int) (view.Upcoming, error)
+	// Scheduled returns the jobs of the groups (nil: all) whose schedules fire, or an even sample of them.
+	Scheduled(ctx context.Context, groups []string, most int) (view.Scheduled, error)
 	State(ctx context.Context, id domain.RunID) (view.RunState, error)
 	Log(ctx context.Context, id domain.RunID, from int64, limit int, filter view.LogFilter) (view.LogPage, error)
 }
@@ -197,6 +199,7 @@ func New(c Config) *API {
 	a.registerScripts()
 	a.registerSchedules()
 	a.registerUpcoming()
+	a.registerCalendar()
 	a.registerRuns()
 	a.registerLive()
 	a.registerFamily()

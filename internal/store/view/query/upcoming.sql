@@ -22,3 +22,19 @@ SELECT r.id, r.job_id, r.group_name, coalesce(v.spec->>'name', '')::text AS job_
   LEFT JOIN job_versions v ON v.job_id = r.job_id AND v.version = r.job_version
  WHERE sqlc.narg('groups')::text[] IS NULL OR r.group_name = ANY (sqlc.narg('groups')::text[])
  ORDER BY r.due_at, r.id LIMIT @max_rows;
+
+-- name: CountScheduled :one
+-- Jobs whose schedules fire, those that a pause holds up among them.
+SELECT count(*) FROM job_due d WHERE d.next_due_at IS NOT NULL OR d.parked IS NOT NULL;
+
+-- name: CountScheduledOf :one
+SELECT count(*) FROM jobs j JOIN job_due d ON d.job_id = j.id
+ WHERE j.group_name = ANY (@groups::text[]) AND (d.next_due_at IS NOT NULL OR d.parked IS NOT NULL);
+
+-- name: ScheduledJobs :many
+-- One in so many of them, which follows no pattern in which ids may have been given.
+SELECT j.id, j.group_name, (j.spec->'schedule')::jsonb AS schedule, j.created_at, coalesce(d.next_fire_time, 'epoch')::timestamptz AS next_fire_time
+  FROM job_due d JOIN jobs j ON j.id = d.job_id
+ WHERE (d.next_due_at IS NOT NULL OR d.parked IS NOT NULL) AND (d.job_id * 7919) % 1000003 % @one_in::bigint = 0
+   AND (sqlc.narg('groups')::text[] IS NULL OR j.group_name = ANY (sqlc.narg('groups')::text[]))
+ LIMIT @max_rows;

@@ -12,6 +12,30 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
+const countScheduled = `-- name: CountScheduled :one
+SELECT count(*) FROM job_due d WHERE d.next_due_at IS NOT NULL OR d.parked IS NOT NULL
+`
+
+// Jobs whose schedules fire, those that a pause holds up among them.
+func (q *Queries) CountScheduled(ctx context.Context) (int64, error) {
+	row := q.db.QueryRow(ctx, countScheduled)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const countScheduledOf = `-- name: CountScheduledOf :one
+SELECT count(*) FROM jobs j JOIN job_due d ON d.job_id = j.id
+ WHERE j.group_name = ANY ($1::text[]) AND (d.next_due_at IS NOT NULL OR d.parked IS NOT NULL)
+`
+
+func (q *Queries) CountScheduledOf(ctx context.Context, groups []string) (int64, error) {
+	row := q.db.QueryRow(ctx, countScheduledOf, groups)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const dueJobs = `-- name: DueJobs :many
 SELECT d.job_id, j.group_name, j.name, (j.spec->'schedule')::jsonb AS schedule, j.created_at, d.next_fire_time, d.next_due_at::timestamptz AS next_due_at
   FROM (SELECT o.job_id, o.next_fire_time, o.next_due_at FROM job_due o
@@ -141,6 +165,55 @@ func (q *Queries) PlannedRuns(ctx context.Context, arg PlannedRunsParams) ([]Pla
 			&i.JobName,
 			&i.FireTime,
 			&i.DueAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const scheduledJobs = `-- name: ScheduledJobs :many
+SELECT j.id, j.group_name, (j.spec->'schedule')::jsonb AS schedule, j.created_at, coalesce(d.next_fire_time, 'epoch')::timestamptz AS next_fire_time
+  FROM job_due d JOIN jobs j ON j.id = d.job_id
+ WHERE (d.next_due_at IS NOT NULL OR d.parked IS NOT NULL) AND (d.job_id * 7919) % 1000003 % $1::bigint = 0
+   AND ($2::text[] IS NULL OR j.group_name = ANY ($2::text[]))
+ LIMIT $3
+`
+
+type ScheduledJobsParams struct {
+	OneIn   int64
+	Groups  []string
+	MaxRows int32
+}
+
+type ScheduledJobsRow struct {
+	ID           int64
+	GroupName    string
+	Schedule     []byte
+	CreatedAt    time.Time
+	NextFireTime time.Time
+}
+
+// One in so many of them, which follows no pattern in which ids may have been given.
+func (q *Queries) ScheduledJobs(ctx context.Context, arg ScheduledJobsParams) ([]ScheduledJobsRow, error) {
+	rows, err := q.db.Query(ctx, scheduledJobs, arg.OneIn, arg.Groups, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ScheduledJobsRow
+	for rows.Next() {
+		var i ScheduledJobsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.GroupName,
+			&i.Schedule,
+			&i.CreatedAt,
+			&i.NextFireTime,
 		); err != nil {
 			return nil, err
 		}

@@ -1,0 +1,267 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/schedule"
+	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/report"
+	"github.com/belfryhq/belfry/internal/store/view"
+)
+
+// The bounds of one calendar. What is beyond them is estimated, and the answer says so.
+const (
+	calendarSpan  = 35 * 24 * time.Hour
+	calendarCells = 750
+	calendarJobs  = 10_000          // jobs whose schedules are computed; of more, a sample of at most twice as many
+	calendarFires = 100             // fire times of one schedule that are computed in one cell
+	calendarTime  = 3 * time.Second // of computing
+)
+
+type calendarInput struct {
+	From  domain.Instant `query:"from" required:"true"`
+	To    domain.Instant `query:"to" required:"true" doc:"35 days after from at most"`
+	Step  string         `query:"step" default:"1h" doc:"The length of a cell: a duration of 5m to 30m that divides an hour, or of whole hours"`
+	Group string         `query:"group"`
+}
+
+// calendarCell is a stretch of time.
+type calendarCell struct {
+	At        domain.Instant `json:"at" doc:"Its beginning"`
+	Planned   int64          `json:"planned" doc:"Fire times that are still to come"`
+	Runs      int64          `json:"runs" doc:"Runs that finished in it"`
+	Succeeded int64          `json:"succeeded"`
+	Failed    int64          `json:"failed"`
+}
+
+type calendarAnswer struct {
+	From      domain.Instant  `json:"from"`
+	To        domain.Instant  `json:"to"`
+	Step      domain.Duration `json:"step"`
+	Now       domain.Instant  `json:"now" doc:"Before it cells have what finished, after it what is planned"`
+	Cells     []calendarCell  `json:"cells" nullable:"false"`
+	Jobs      int64           `json:"jobs" doc:"Jobs whose schedules fire"`
+	Computed  int64           `json:"computed" doc:"Jobs whose fire times were computed. Where these are fewer, planned is scaled up from them"`
+	Estimated bool            `json:"estimated" doc:"Whether planned is an estimate: of a sample of jobs, or as a schedule fires more than 100 times in a cell"`
+}
+
+func (a *API) registerCalendar() {
+	register(a, operation{method: "GET", path: "/calendar", tag: "Schedules", summary: "See how much fires when, over all jobs", needs: account.Viewer,
+		description: "Cells begin at multiples of step since 1970, in UTC, 750 at most. Those that are over count runs, where they finished; those to come count " +
+			"fire times of enabled jobs, without jitter, and without those that a pause holds up; of kind fixed_delay one at most. " +
+			"The work is bounded: of more than 10,000 jobs a sample is computed, and of a schedule 100 fire times in a cell. " +
+			"Runs are counted by minute for 72 hours and by hour for 400 days."}, a.calendar)
+}
+
+func (in *calendarInput) check(now time.Time) (step time.Duration, err error) {
+	var f domain.Faults
+	step, err = time.ParseDuration(in.Step)
+	switch {
+	case err != nil:
+		f.Add("step", "must be a duration such as 1h")
+	case step < 5*time.Minute || step < time.Hour && (step%time.Minute != 0 || time.Hour%step != 0) || step > time.Hour && step%time.Hour != 0:
+		f.Add("step", "must be 5m, 6m, 10m, 12m, 15m, 20m, 30m or whole hours")
+	case step < time.Hour && now.Sub(in.From.Time) > report.MinutesKept:
+		f.Add("step", "counts by minute are kept for 72 hours; take 1h or more, or a later from")
+	case in.To.Sub(in.From.Time)/step >= calendarCells:
+		f.Add("step", "makes more than 750 cells; take a longer one, or a shorter span")
+	}
+	switch span := in.To.Sub(in.From.Time); {
+	case span <= 0:
+		f.Add("to", "must be after from")
+	case span > calendarSpan:
+		f.Add("to", "lies more than 35 days after from")
+	case now.Sub(in.From.Time) > report.HoursKept:
+		f.Add("from", "lies before what is kept, which is 400 days")
+	case in.To.Sub(now) > 400*24*time.Hour:
+		f.Add("to", "lies more than 400 days ahead")
+	}
+	return step, f.Err("the request is not valid")
+}
+
+func (a *API) calendar(ctx context.Context, id auth.Identity, in *calendarInput) (*output[calendarAnswer], error) {
+	step, err := in.check(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	if err := a.checkGroup(ctx, id, in.Group); err != nil {
+		return nil, err
+	}
+	groups := id.Only()
+	if in.Group != "" {
+		groups = []string{in.Group} // that the caller sees it has been checked
+	}
+	cells := newCells(in.From.Time, in.To.Time, step)
+	out := calendarAnswer{From: domain.At(cells.from), To: domain.At(cells.to()), Step: domain.Duration(step), Now: domain.At(time.Now())}
+	if cells.to().After(out.Now.Time) {
+		found, err := a.Views.Scheduled(ctx, groups, calendarJobs)
+		if err != nil {
+			return nil, err
+		}
+		out.Now, out.Jobs = domain.At(found.Now), found.All
+		out.Computed, out.Estimated = a.plan(ctx, &found, &cells)
+	}
+	out.Cells = make([]calendarCell, len(cells.fires))
+	for i, n := range cells.fires {
+		out.Cells[i] = calendarCell{At: domain.At(cells.at(i)), Planned: int64(math.Round(n))}
+	}
+	past := cells.to()
+	if out.Now.Before(past) {
+		past = out.Now.Time
+	}
+	if cells.from.Before(past) {
+		counts, err := a.Reports.Series(ctx, report.Scope{Only: groups, From: cells.from, To: past}, step)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range counts.Steps {
+			if i := int(c.At.Sub(cells.from) / step); i >= 0 && i < len(out.Cells) {
+				out.Cells[i].Runs, out.Cells[i].Succeeded, out.Cells[i].Failed = c.All(), c.Runs[domain.Succeeded], c.Runs[domain.Failed]
+			}
+		}
+	}
+	return &output[calendarAnswer]{out}, nil
+}
+
+// plan adds the fire times of the jobs that were found to the cells, scaled up to all jobs. It says how many of them it
+// came to, and whether that is an estimate.
+func (a *API) plan(ctx context.Context, found *view.Scheduled, cells *cells) (jobs int64, estimated bool) {
+	pauses := make(map[string][]domain.Pause)
+	for _, p := range found.Pauses {
+		pauses[p.Group] = append(pauses[p.Group], p)
+	}
+	// Many jobs fire alike. Which come first is by chance, so that those that time is left for are a sample, too.
+	alike := make(map[string][]*view.ScheduledJob)
+	for i := range found.Jobs {
+		j := &found.Jobs[i]
+		key := firesAs(j, len(pauses[j.Group]) > 0)
+		alike[key] = append(alike[key], j)
+	}
+	deadline := time.Now().Add(calendarTime)
+	for _, like := range alike {
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			break
+		}
+		jobs += int64(len(like))
+		j := like[0]
+		compiled, err := a.compile(j.Schedule, j.CreatedAt)
+		if err != nil {
+			continue // the job's note says so
+		}
+		one := firing{compiled, pauses[j.Group], float64(len(like))}
+		switch j.Schedule.Kind {
+		case domain.ScheduleFixedDelay: // what comes after the next depends on how long that takes
+			if domain.PauseAt(one.pauses, j.NextFire) == nil && j.NextFire.After(found.Now) {
+				cells.add(j.NextFire, 1)
+			}
+		case domain.ScheduleFixedRate:
+			every := j.Schedule.Every.Std()
+			if j.Schedule.EndAt != nil {
+				every = 0 // it may end within a cell
+			}
+			estimated = cells.fill(&one, latest(cells.from, found.Now), every) || estimated
+		case domain.ScheduleCron, domain.ScheduleOnce, domain.ScheduleNone:
+			estimated = cells.fill(&one, latest(cells.from, found.Now), 0) || estimated
+		}
+	}
+	if jobs > 0 && jobs < found.All {
+		estimated = true
+		for c := range cells.fires {
+			cells.fires[c] *= float64(found.All) / float64(jobs)
+		}
+	}
+	return jobs, estimated
+}
+
+// firesAs is the same for jobs with the same fire times.
+func firesAs(j *view.ScheduledJob, paused bool) string {
+	s := j.Schedule
+	s.Jitter = 0
+	b, _ := json.Marshal(s) // it came as JSON
+	key := string(b)
+	switch s.Kind {
+	case domain.ScheduleFixedDelay:
+		key += strconv.FormatInt(int64(j.ID), 10)
+	case domain.ScheduleFixedRate:
+		if s.StartAt == nil {
+			key += j.CreatedAt.String() // its anchor
+		}
+	case domain.ScheduleCron, domain.ScheduleOnce, domain.ScheduleNone:
+	}
+	if paused {
+		key += j.Group
+	}
+	return key
+}
+
+// firing is what so many jobs have in common that fire alike.
+type firing struct {
+	schedule *schedule.Schedule
+	pauses   []domain.Pause
+	jobs     float64
+}
+
+// cells counts fire times by stretches of time of the same length.
+type cells struct {
+	from  time.Time
+	step  time.Duration
+	fires []float64
+}
+
+func newCells(from, to time.Time, step time.Duration) cells {
+	from = time.UnixMilli(from.UnixMilli() - mod(from.UnixMilli(), step.Milliseconds())).UTC()
+	n := (to.Sub(from) + step - 1) / step
+	return cells{from, step, make([]float64, n)}
+}
+
+func mod(n, d int64) int64 { return ((n % d) + d) % d }
+
+func (c *cells) at(i int) time.Time { return c.from.Add(time.Duration(i) * c.step) }
+func (c *cells) to() time.Time      { return c.at(len(c.fires)) }
+
+func (c *cells) add(t time.Time, n float64) {
+	if t.Before(c.from) || !t.Before(c.to()) {
+		return
+	}
+	c.fires[t.Sub(c.from)/c.step] += n
+}
+
+// fill adds what fires from start on. Of a cell in which very much fires, it computes the first fire times, and takes the rest
+// of the cell for alike: it reports whether it did. Where every is given, fire times are that far apart, and counted.
+func (c *cells) fill(f *firing, start time.Time, every time.Duration) (estimated bool) {
+	for i := 0; i < len(c.fires); i++ {
+		lo, hi := latest(start, c.at(i)), c.at(i+1)
+		first, ok := f.schedule.Next(lo.Add(-time.Millisecond))
+		switch {
+		case !ok || !first.Before(c.to()):
+			return estimated
+		case !first.Before(hi): // nothing in this cell, nor perhaps in many that follow
+			i = int(first.Sub(c.from)/c.step) - 1
+			continue
+		}
+		n, at := 0, first
+		for ; ok && at.Before(hi) && n < calendarFires; n++ {
+			if domain.PauseAt(f.pauses, at) == nil {
+				c.fires[i] += f.jobs
+			}
+			last := at
+			if at, ok = f.schedule.Next(at); ok && n == calendarFires-1 && at.Before(hi) {
+				gap := every
+				if every == 0 {
+					gap = last.Sub(first) / time.Duration(n)
+				}
+				if domain.PauseAt(f.pauses, at) == nil {
+					c.fires[i] += f.jobs * float64((hi.Sub(last)-1)/gap)
+				}
+				estimated = estimated || every == 0 || len(f.pauses) > 0
+			}
+		}
+	}
+	return estimated
+}

@@ -1,0 +1,69 @@
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
+)
+
+// Scheduled is a sample of the jobs whose schedules fire.
+type Scheduled struct {
+	Now    time.Time
+	All    int64 // jobs that fire, of which Jobs are a sample, or all of them
+	Jobs   []ScheduledJob
+	Pauses []domain.Pause // of their groups
+}
+
+// ScheduledJob is a job whose schedule fires.
+type ScheduledJob struct {
+	ID        domain.JobID
+	Group     string
+	Schedule  domain.Schedule
+	CreatedAt time.Time
+	NextFire  time.Time // zero where it is not known
+}
+
+// Scheduled reads the jobs of the groups (nil: all) whose schedules fire, or where they are more than about most, an even
+// sample of them.
+func (s *Store) Scheduled(ctx context.Context, groups []string, most int) (out Scheduled, err error) {
+	if out.Now, err = s.q.ClockNow(ctx); err != nil {
+		return out, pgerr.Translate(err)
+	}
+	if groups == nil {
+		out.All, err = s.q.CountScheduled(ctx)
+	} else {
+		out.All, err = s.q.CountScheduledOf(ctx, groups)
+	}
+	if err != nil || out.All == 0 {
+		return out, pgerr.Translate(err)
+	}
+	oneIn := (out.All + int64(most) - 1) / int64(most)
+	rows, err := s.q.ScheduledJobs(ctx, sqlcgen.ScheduledJobsParams{OneIn: oneIn, Groups: groups, MaxRows: int32(2 * most)})
+	if err != nil {
+		return out, pgerr.Translate(err)
+	}
+	var of []string
+	for _, r := range rows {
+		j := ScheduledJob{ID: domain.JobID(r.ID), Group: r.GroupName, CreatedAt: r.CreatedAt, NextFire: fromEpoch(r.NextFireTime)}
+		if err := json.Unmarshal(r.Schedule, &j.Schedule); err != nil {
+			return out, domain.WrapError(domain.Internal, "a stored job cannot be read", err)
+		}
+		out.Jobs = append(out.Jobs, j)
+		if !slices.Contains(of, j.Group) {
+			of = append(of, j.Group)
+		}
+	}
+	if oneIn == 1 {
+		out.All = int64(len(out.Jobs)) // some came or went since they were counted
+	}
+	pauses, err := s.q.PausesSince(ctx, sqlcgen.PausesSinceParams{Groups: of, Since: out.Now})
+	for _, p := range pauses {
+		out.Pauses = append(out.Pauses, domain.Pause{Group: p.GroupName, From: p.FromAt.UTC(), To: orZero(p.ToAt).UTC(), Reason: p.Reason, By: p.PausedBy})
+	}
+	return out, pgerr.Translate(err)
+}
