@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
@@ -102,23 +103,37 @@ func (r *ring) take(now time.Time, lead time.Duration, limit int) []domain.Due {
 
 // takeReady takes from what was found due: perhaps by a longer lead than there is now.
 func (r *ring) takeReady(now, until time.Time, limit int) []domain.Due {
-	out := make([]domain.Due, 0, min(len(r.ready), limit))
-	var early []domain.Due
+	var out []domain.Due
+	kept := r.ready[:0] // in place: it is never longer than what was looked at
 	looked := 0
 	for ; looked < len(r.ready) && len(out) < limit; looked++ {
-		if d := r.ready[looked]; ready(d, now, until) {
-			out = append(out, d)
-		} else {
-			early = append(early, d)
+		d := r.ready[looked]
+		if d.DueAt.After(until) {
+			break // and so is all that follows
 		}
+		if !ready(d, now, until) {
+			kept = append(kept, d)
+			continue
+		}
+		if out == nil {
+			out = make([]domain.Due, 0, min(len(r.ready)-looked, limit))
+		}
+		out = append(out, d)
 	}
-	r.ready = r.ready[looked:]
-	if len(early) > 0 {
-		r.ready = append(early, r.ready...)
-	} else if len(r.ready) == 0 {
-		r.ready = nil // or the array would be kept, and what it holds
+	if len(out) == 0 {
+		return nil
 	}
 	r.size -= len(out)
+	if len(kept) == 0 {
+		r.ready = r.ready[looked:]
+	} else {
+		all := r.ready
+		r.ready = append(kept, all[looked:]...)
+		clear(all[len(r.ready):])
+	}
+	if len(r.ready) == 0 {
+		r.ready = nil // or the array would be kept, and what it holds
+	}
 	return out
 }
 
@@ -131,12 +146,7 @@ func ready(d domain.Due, now, until time.Time) bool {
 
 // near counts the entries that are due up to until, by which Fire is given its head start.
 func (r *ring) near(until time.Time) int {
-	n := 0
-	for _, d := range r.ready {
-		if !d.DueAt.After(until) {
-			n++
-		}
-	}
+	n := sort.Search(len(r.ready), func(i int) bool { return r.ready[i].DueAt.After(until) })
 	for second := r.tick; second <= min(until.Unix(), r.tick+ringSlots-1); second++ {
 		for _, d := range *r.slot(second) {
 			if !d.DueAt.After(until) {
