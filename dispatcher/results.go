@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,6 +69,7 @@ func (d *Dispatcher) settleBatchOf(ctx context.Context, msgs []jetstream.Msg) {
 		if err != nil {
 			d.DeadLetter(ctx, "result", m.Subject(), m.Data(), err)
 		}
+		in = slices.Grow(in, len(results.ended))
 		for _, r := range results.ended {
 			in = append(in, received{r, i})
 		}
@@ -264,7 +266,7 @@ func decodeResults(m jetstream.Msg) (decoded, error) {
 	if len(msg.Results) > settleBatch {
 		return decoded{}, fmt.Errorf("the message has %d results; at most %d are taken", len(msg.Results), wire.MaxResults)
 	}
-	out := decoded{load: msg.Load}
+	out := decoded{load: msg.Load, ended: make([]domain.Ended, 0, len(msg.Results))}
 	group := wire.GroupOfSubject(m.Subject())
 	var faults []error
 	for _, r := range msg.Results {
@@ -372,18 +374,29 @@ func (d *Dispatcher) tell(changes []domain.Change) {
 		if def == nil {
 			continue
 		}
-		byGroup[c.Group] = append(byGroup[c.Group], wire.RunChange{
+		runs := byGroup[c.Group]
+		if runs == nil {
+			runs = make([]wire.RunChange, 0, min(len(changes), tellMax))
+		}
+		runs = append(runs, wire.RunChange{
 			RunID: c.RunID.String(), JobID: int64(c.JobID), JobName: def.Name, State: string(c.State), Reason: string(c.Reason),
 			Cause: string(c.Cause), FireTime: wireTime(c.FireTime), Attempt: c.Attempt,
 		})
+		if len(runs) == tellMax {
+			d.publishChanges(c.Group, runs)
+			runs = runs[:0]
+		}
+		byGroup[c.Group] = runs
 	}
 	for group, runs := range byGroup {
-		for len(runs) > 0 {
-			n := min(len(runs), tellMax)
-			if err := d.nc.Publish(wire.RunSubject(group), wire.EncodeRunChanges(runs[:n])); err != nil {
-				return
-			}
-			runs = runs[n:]
+		if len(runs) > 0 {
+			d.publishChanges(group, runs)
 		}
+	}
+}
+
+func (d *Dispatcher) publishChanges(group string, runs []wire.RunChange) {
+	if err := d.nc.Publish(wire.RunSubject(group), wire.EncodeRunChanges(runs)); err != nil {
+		d.log.Debug("telling what changed", "group", group, "runs", len(runs), "err", err)
 	}
 }
