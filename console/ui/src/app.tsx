@@ -8,7 +8,7 @@ import { MeContext } from "./lib/me";
 import { ErrorNote } from "./parts/basics";
 import { For } from "./parts/refused";
 import { Shell } from "./parts/shell";
-import { LogIn } from "./pages/login";
+import { LogIn, MustChange } from "./pages/login";
 
 const Overview = lazy(() => import("./pages/overview"));
 const Jobs = lazy(() => import("./pages/jobs"));
@@ -20,6 +20,7 @@ const Executors = lazy(() => import("./pages/executors"));
 const Events = lazy(() => import("./pages/events"));
 const Channels = lazy(() => import("./pages/channels"));
 const DeadLetters = lazy(() => import("./pages/deadletters"));
+const Account = lazy(() => import("./pages/account"));
 const Tokens = lazy(() => import("./pages/tokens"));
 const Users = lazy(() => import("./pages/users"));
 const Audit = lazy(() => import("./pages/audit"));
@@ -44,6 +45,7 @@ export function App() {
     return <Center mih="100vh"><ErrorNote error={me.error} retry={() => me.refetch()} /></Center>;
   }
   if (!me.data) return <Center mih="100vh"><Loader size="sm" aria-label={t("loading")} /></Center>;
+  if (me.data.must_change_password) return <MeContext.Provider value={me.data}><MustChange /></MeContext.Provider>;
   return (
     <MeContext.Provider value={me.data}>
       <Shell>
@@ -60,6 +62,7 @@ export function App() {
             <Route path="/events" component={Events} />
             <Route path="/alert-channels"><For><Channels /></For></Route>
             <Route path="/dead-letters"><For><DeadLetters /></For></Route>
+            <Route path="/account" component={Account} />
             <Route path="/tokens" component={Tokens} />
             <Route path="/users"><For><Users /></For></Route>
             <Route path="/audit"><For><Audit /></For></Route>

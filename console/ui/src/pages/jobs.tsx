@@ -9,6 +9,7 @@ import { useMay } from "../lib/me";
 import { DeleteJob, EnableSwitch, RunNow } from "../parts/actions";
 import { Countdown, Empty, ErrorNote, Icon, icons, Instant, PageHead, Snippet } from "../parts/basics";
 import { Chips, GroupPick, Pick, SearchField } from "../parts/filters";
+import { LastStrip } from "../parts/laststrip";
 import { scheduleText } from "../parts/schedule";
 import { JobBulk, type JobAction } from "../parts/jobbulk";
 import { sdkSnippet } from "../parts/snippets";
@@ -35,7 +36,7 @@ export default function Jobs() {
   const list = useInfiniteQuery({
     queryKey: ["jobs", f],
     queryFn: ({ pageParam, signal }) => get("/api/v1/jobs", {
-      query: { limit: 100, cursor: pageParam, q: f.q, group: f.group, tag: f.tag, kind: f.kind as "cron" | undefined, enabled: (f.enabled || undefined) as never }, signal,
+      query: { limit: 100, last_runs: 10, cursor: pageParam, q: f.q, group: f.group, tag: f.tag, kind: f.kind as "cron" | undefined, enabled: (f.enabled || undefined) as never }, signal,
     }),
     initialPageParam: "",
     getNextPageParam: (p) => p.next_cursor || undefined,
@@ -87,7 +88,7 @@ export default function Jobs() {
       {jobs.length > 0 && (
         <div className="table-box">
           <table className="list">
-            <thead><tr>{may.operate && <th className="tick"><input type="checkbox" aria-label={t("choose.all")} checked={picked.length === jobs.length} ref={(el) => { if (el) el.indeterminate = picked.length > 0 && picked.length < jobs.length; }} onChange={(e) => setChosen(new Set(e.currentTarget.checked ? jobs.map((j) => j.id) : []))} /></th>}<th>{t("field.name")}</th><th className="wide">{t("field.group")}</th><th className="wide">{t("field.schedule")}</th><th className="mid">{t("job.next")}</th><th className="mid">{t("job.last")}</th><th>{t("job.enabled")}</th><th><span className="sr-only">{t("actions")}</span></th></tr></thead>
+            <thead><tr>{may.operate && <th className="tick"><input type="checkbox" aria-label={t("choose.all")} checked={picked.length === jobs.length} ref={(el) => { if (el) el.indeterminate = picked.length > 0 && picked.length < jobs.length; }} onChange={(e) => setChosen(new Set(e.currentTarget.checked ? jobs.map((j) => j.id) : []))} /></th>}<th>{t("field.name")}</th><th className="wide">{t("field.group")}</th><th className="wide">{t("field.schedule")}</th><th className="mid">{t("job.next")}</th><th className="mid">{t("strip.head")}</th><th>{t("job.enabled")}</th><th><span className="sr-only">{t("actions")}</span></th></tr></thead>
             <tbody>
               {jobs.map((j) => (
                 <tr key={j.id} aria-selected={may.operate ? chosen.has(j.id) : undefined}>
@@ -96,11 +97,12 @@ export default function Jobs() {
                     <Link href={`/jobs/${j.id}`} data-row className="row-link">{j.name}</Link>
                     {j.tags.map((tag) => <button key={tag} type="button" className="tag" onClick={() => setF({ tag })}>#{tag}</button>)}
                     <div className="narrow-only faint">{j.group} · {scheduleText(t, j.schedule)}</div>
+                    {!!j.last_runs?.length && <div className="phone-only"><LastStrip runs={j.last_runs.slice(0, 8)} name={j.name} /></div>}
                   </td>
                   <td className="wide">{j.group}</td>
                   <td className="wide mono">{scheduleText(t, j.schedule)}{j.note && <Tooltip label={j.note}><Badge ml={6} size="xs" color="yellow" variant="light" tabIndex={0}>{t("note")}</Badge></Tooltip>}</td>
                   <td className="mid num">{j.enabled && j.next_fire_time ? <><Instant at={j.next_fire_time} now={new Date()} /> <Countdown at={j.next_fire_time} /></> : <span className="faint">–</span>}</td>
-                  <td className="mid num"><Instant at={j.last_fire_time} now={new Date()} /></td>
+                  <td className="mid"><LastStrip runs={j.last_runs ?? []} name={j.name} /></td>
                   <td><EnableSwitch job={j} /></td>
                   <td className="row-actions">
                     {may.operate && <Group gap={2} wrap="nowrap" justify="flex-end">

@@ -1,4 +1,4 @@
-import { Alert, Button, Group, PasswordInput, Stack, TextInput, Title } from "@mantine/core";
+import { Alert, Button, Group, PasswordInput, Stack, Text, TextInput, Title } from "@mantine/core";
 import { useQueryClient } from "@tanstack/react-query";
 import { useState, type FormEvent } from "react";
 import { useLocation, useSearch } from "wouter";
@@ -6,12 +6,34 @@ import { ApiError, post } from "../api/client";
 import { useT } from "../i18n";
 import { useTitle } from "../lib/hooks";
 import { errorText } from "../parts/basics";
+import { ChangePassword } from "../parts/password";
 import { LanguageSwitch, ThemeSwitch } from "../parts/switches";
 
 /** target is where to go after the log-in: only ever a path of this console. */
 export function target(query: string): string {
   const to = new URLSearchParams(query).get("to") ?? "/";
   return /^\/(?![/\\])/.test(to) && !to.startsWith("/login") ? to : "/";
+}
+
+/** MustChange is all that somebody sees whose password was chosen by another. */
+export function MustChange() {
+  const t = useT();
+  useTitle(t("password.change"));
+  const client = useQueryClient();
+  const [, navigate] = useLocation();
+  return (
+    <main className="login">
+      <div className="login-form">
+        <Group gap="xs" mb="sm"><img src="/bell.svg" width={28} height={28} alt="" /><Title order={1}>{t("password.change")}</Title></Group>
+        <Text size="sm" mb="sm">{t("password.must")}</Text>
+        <ChangePassword onDone={() => void client.invalidateQueries()} />
+      </div>
+      <Group gap="xs" justify="center" mt="md">
+        <LanguageSwitch /><ThemeSwitch />
+        <Button variant="subtle" color="gray" size="compact-sm" onClick={() => void post("/api/v1/auth/logout").catch(() => undefined).then(() => { client.clear(); navigate("/login"); })}>{t("logout")}</Button>
+      </Group>
+    </main>
+  );
 }
 
 export function LogIn() {

@@ -1,4 +1,4 @@
-import { Button, Group, Modal, MultiSelect, PasswordInput, Select, Stack, Text, TextInput } from "@mantine/core";
+import { Button, Group, Modal, MultiSelect, PasswordInput, Select, Stack, Switch, Text, TextInput } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { ApiError, call, get, post, type Schemas } from "../api/client";
@@ -42,28 +42,32 @@ function Row({ user: u, edit, remove }: { user: User; edit: () => void; remove: 
   const t = useT();
   const me = useMe();
   const refresh = useRefresh();
+  const [leaving, setLeaving] = useState(false);
   const m = useMutation({ mutationFn: () => call("patch", "/api/v1/users/{username}", { path: { username: u.username }, body: { disabled: !u.disabled } }), onError: useComplain(), onSettled: () => refresh("users") });
   return (
-    <tr><td className="grow">{u.username}{u.disabled && <span className="tag">{t("user.disabled")}</span>}</td><td>{t(`role.${u.role}`)}</td><td className="mid">{u.role === "admin" ? t("user.all") : u.groups.join(", ") || t("none")}</td><td className="wide num"><Instant at={u.created_at} /></td>
+    <tr><td className="grow">{u.username}{u.disabled && <span className="tag">{t("user.disabled")}</span>}{u.kind === "oidc" && <span className="tag">{t("account.kind.oidc")}</span>}{u.must_change_password && <span className="tag">{t("user.must")}</span>}</td><td>{t(`role.${u.role}`)}</td><td className="mid">{u.role === "admin" ? t("user.all") : u.groups.join(", ") || t("none")}</td><td className="wide num"><Instant at={u.created_at} /></td>
       <td className="row-actions"><Group gap={2} justify="flex-end" wrap="wrap">
-        <Button size="compact-xs" variant="subtle" onClick={edit}>{t("edit")}</Button>
-        {u.username !== me.username && <><Button size="compact-xs" variant="subtle" color="gray" loading={m.isPending} onClick={() => m.mutate()}>{t(u.disabled ? "user.enable" : "user.disable")}</Button><Button size="compact-xs" variant="subtle" color="red" onClick={remove}>{t("delete")}</Button></>}
-      </Group></td></tr>
+        {u.kind === "local" && <Button size="compact-xs" variant="subtle" onClick={edit}>{t("edit")}</Button>}
+        {u.username !== me.username && <><Button size="compact-xs" variant="subtle" color="gray" onClick={() => setLeaving(true)}>{t("user.logout")}</Button><Button size="compact-xs" variant="subtle" color="gray" loading={m.isPending} onClick={() => m.mutate()}>{t(u.disabled ? "user.enable" : "user.disable")}</Button><Button size="compact-xs" variant="subtle" color="red" onClick={remove}>{t("delete")}</Button></>}
+      </Group>
+      {leaving && <Confirm title={t("user.logout.title", { name: u.username })} text={t("user.logout.text")} action={t("user.logout")} onClose={() => setLeaving(false)} onConfirm={() => post("/api/v1/users/{username}/logout", { path: { username: u.username } })} />}</td></tr>
   );
 }
 
 function Edit({ user, onClose }: { user?: User; onClose: () => void }) {
   const t = useT();
   const refresh = useRefresh();
+  const me = useMe();
   const groups = useGroups();
   const [username, setUsername] = useState(user?.username ?? "");
   const [password, setPassword] = useState("");
+  const [must, setMust] = useState(true);
   const [role, setRole] = useState<User["role"]>(user?.role ?? "operator");
   const [only, setOnly] = useState(user?.groups ?? []);
   const m = useMutation({
     mutationFn: () => user
-      ? call("patch", "/api/v1/users/{username}", { path: { username: user.username }, body: { role, groups: only, ...(password ? { password } : {}) } })
-      : post("/api/v1/users", { body: { username, password, role, groups: only } }),
+      ? call("patch", "/api/v1/users/{username}", { path: { username: user.username }, body: { role, groups: only, ...(password ? { password, must_change_password: must && user.username !== me.username } : {}) } })
+      : post("/api/v1/users", { body: { username, password, role, groups: only, must_change_password: must } }),
     onSuccess: async () => { await refresh("users"); onClose(); },
   });
   const error = m.error instanceof ApiError ? m.error : undefined;
@@ -74,6 +78,7 @@ function Edit({ user, onClose }: { user?: User; onClose: () => void }) {
         <Stack gap="sm">
           {!user && <TextInput label={t("login.user")} value={username} onChange={(e) => setUsername(e.currentTarget.value)} error={error?.at("username")} required autoComplete="off" data-autofocus />}
           <PasswordInput label={t("login.password")} description={t("user.rule")} value={password} onChange={(e) => setPassword(e.currentTarget.value)} error={error?.at("password")} required={!user} autoComplete="new-password" visibilityToggleButtonProps={{ "aria-label": t("login.show") }} />
+          {(!user || (password !== "" && user.username !== me.username)) && <Switch size="sm" label={t("user.mustchange")} checked={must} onChange={(e) => setMust(e.currentTarget.checked)} />}
           <Select label={t("user.role")} data={roles.map((r) => ({ value: r, label: t(`role.${r}`) }))} value={role} allowDeselect={false} onChange={(r) => setRole(r as User["role"])} error={error?.at("role")} />
           {role !== "admin" && <MultiSelect label={t("user.groups")} data={groups.data?.items.map((g) => g.name) ?? only} value={only} onChange={setOnly} error={error?.at("groups")} searchable />}
           {m.error && (!error?.problem.errors?.length || others.length > 0) && <Text c="var(--bad)" size="sm" role="alert">{others.join("; ") || errorText(t, m.error)}</Text>}

@@ -23,7 +23,7 @@ export const icons = {
 };
 
 // Each state has a shape of its own, so that colour is never the only sign.
-const shapes: Record<RunState, string> = {
+export const shapes: Record<RunState, string> = {
   pending: "M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11z",
   queued: "M3 4.5h10M3 8h10M3 11.5h6",
   running: "M5 3.5v9l7-4.5z",

@@ -47,8 +47,8 @@ export function ScheduleBuilder({ value, onChange, error }: { value: Schedule; o
           {value.kind !== "once" && <InstantField label={t("field.end_at")} value={value.end_at} onChange={(v) => set({ end_at: v })} error={at("end_at")} />}
         </SimpleGrid>
       )}
-      {value.kind === "cron" && !refused && preview.data && <ClockChanges schedule={asked} zone={value.time_zone || "UTC"} />}
-      {value.kind !== "none" && !refused && preview.data && <Preview zone={value.time_zone || "UTC"} description={preview.data.description} times={preview.data.fire_times} busy={preview.isFetching} kind={value.kind} />}
+      {value.kind === "cron" && !refused && preview.data && <ClockChanges schedule={asked} zone={preview.data.time_zone} />}
+      {value.kind !== "none" && !refused && preview.data && <Preview zone={preview.data.time_zone} description={preview.data.description} times={preview.data.fire_times} busy={preview.isFetching} kind={value.kind} />}
     </Stack>
   );
 }

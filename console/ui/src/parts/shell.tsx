@@ -70,6 +70,7 @@ export function Shell({ children }: { children: ReactNode }) {
     { label: t(scheme === "dark" ? "theme.light" : "theme.dark"), run: () => setColorScheme(scheme === "dark" ? "light" : "dark") },
     { label: language === "en" ? "简体中文" : "English", run: () => setLanguage(language === "en" ? "zh" : "en") },
     { label: t("help.title"), hint: "?", run: setHelp.open },
+    { label: t("account.title"), run: () => navigate("/account") },
     { label: t("logout"), run: () => void logOut() },
   ];
 
@@ -97,9 +98,9 @@ export function Shell({ children }: { children: ReactNode }) {
           <LanguageSwitch /><ThemeSwitch />
           <Button variant="subtle" color="gray" size="compact-sm" leftSection={<Icon d={icons.keyboard} />} onClick={setHelp.open}>{t("help.short")}</Button>
           <div className="whoami">
-            <Text size="sm" fw={600} truncate>{me.username}</Text>
+            <Text size="sm" fw={600} truncate><Link href="/account" className="plain-link" title={t("account.title")}>{me.username}</Link></Text>
             <Text size="xs" c="dimmed">{t(`role.${me.role}`)}{me.groups.length ? ` · ${me.groups.join(", ")}` : ""}</Text>
-            <UnstyledButton className="link" onClick={() => void logOut()}>{t("logout")}</UnstyledButton>
+            <Group gap="sm"><Link className="link" href="/account">{t("account.short")}</Link><UnstyledButton className="link" onClick={() => void logOut()}>{t("logout")}</UnstyledButton></Group>
           </div>
         </div>
       </AppShell.Navbar>
