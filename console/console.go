@@ -49,7 +49,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{api: api.New(c.API), listener: c.Listener, shutdown: c.ShutdownTimeout, log: c.API.Log}
-	s.handler = split(s.api, ui.Handler())
+	s.handler = harden(split(s.api, ui.Handler()), c.API.SecureCookies)
 	if s.shutdown == 0 {
 		s.shutdown = 10 * time.Second
 	}

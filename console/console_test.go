@@ -126,6 +126,46 @@ func TestConsoleBesideAPI(t *testing.T) {
 	}
 }
 
+// Every answer has them, whoever gives it: pages, files, the API, and its refusals.
+func TestHeaders(t *testing.T) {
+	address, stop := start(t, func() {})
+	var style string
+	for _, path := range []string{"/", "/jobs", "/favicon.svg", "/assets/missing.js", "/api/v1/jobs", "/api/v1/auth/login", "/healthz", "/docs", "/no/such"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Body.Close()
+		for name, want := range map[string]string{
+			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer",
+			"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Strict-Transport-Security": "",
+		} {
+			if got := a.Header.Get(name); got != want {
+				t.Errorf("%s: %s is %q", path, name, got)
+			}
+		}
+		policy := a.Header.Get("Content-Security-Policy")
+		if strings.HasPrefix(a.Header.Get("Content-Type"), "text/html") || strings.HasPrefix(path, "/api") {
+			for _, want := range []string{"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'"} {
+				if !strings.Contains(policy, want) {
+					t.Errorf("%s: the policy %q lacks %s", path, policy, want)
+				}
+			}
+			style += policy
+		}
+	}
+	if strings.Contains(style, "unsafe") {
+		t.Errorf("a policy allows what is unsafe: %s", style)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A client that does not go on with its header or its body is cut off.
 func TestSlowClient(t *testing.T) {
 	if testing.Short() {

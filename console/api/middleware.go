@@ -92,14 +92,10 @@ func (a *API) recoverPanics(next http.Handler) http.Handler {
 	})
 }
 
-// secureHeaders forbids browsers to guess types, to frame, and to load anything from elsewhere, and all caches to
-// keep answers.
+// secureHeaders forbids browsers to load anything, and all caches to keep answers.
 func secureHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("X-Frame-Options", "DENY")
-		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 		h.Set("Cache-Control", "no-store")
 		next.ServeHTTP(w, r)

@@ -206,12 +206,13 @@ func (p *process) watchServers(s *store.Store, nc *nats.Conn) {
 	up("nats", func() bool { return nc.Status() == nats.CONNECTED })
 }
 
-// natsOptions are the log-in of a process whose NATS is not its own.
-func natsOptions(c config.NATS) []nats.Option {
-	if c.NATSCreds == "" {
-		return nil
+// natsOptions are the log-in of a process whose NATS is not its own, and how it knows the server.
+func natsOptions(c config.NATS) ([]nats.Option, error) {
+	options, err := natsTLS(c.NATSTLS)
+	if err == nil && c.NATSCreds != "" {
+		options = append(options, nats.UserCredentials(c.NATSCreds))
 	}
-	return []nats.Option{nats.UserCredentials(c.NATSCreds)}
+	return options, err
 }
 
 // addStreams appends the part that makes the streams: at the start, and whenever NATS is back, as its storage may

@@ -24,7 +24,7 @@ func meanwhile(ln net.Listener) (end func()) {
 		fmt.Fprintln(w, `{"title":"Service Unavailable","status":503,"detail":"away: postgres; it was not reached yet, or lacks migrations"}`)
 	})
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
-	lent := &lentListener{ln.(*net.TCPListener)}
+	lent := &lentListener{ln.(lendable)}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -42,6 +42,12 @@ func meanwhile(ln net.Listener) (end func()) {
 }
 
 // lentListener is a listener whose Close ends the borrower's Accept, and closes nothing.
-type lentListener struct{ *net.TCPListener }
+type lentListener struct{ lendable }
+
+// lendable is a listener whose Accept can be ended without closing it.
+type lendable interface {
+	net.Listener
+	SetDeadline(time.Time) error
+}
 
 func (l *lentListener) Close() error { return l.SetDeadline(time.Unix(1, 0)) }

@@ -3,8 +3,10 @@ package app
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -213,10 +215,17 @@ func (g groupAccounts) DeleteGroup(ctx context.Context, name string) error {
 
 // listen takes the console's address. It is done before anything else is started, so that a port in use leaves
 // nothing behind.
-func listen(address string) (net.Listener, error) {
-	ln, err := net.Listen("tcp", address)
+func listen(c config.Web, log *slog.Logger) (net.Listener, error) {
+	secure, err := serverTLS("--tls-cert", c.TLSCert, c.TLSKey, log, "h2", "http/1.1")
 	if err != nil {
-		return nil, domain.WrapError(domain.Conflict, "listen on --http "+address+"; another port is taken by --http host:port, 0 is a free one", err)
+		return nil, err
+	}
+	ln, err := net.Listen("tcp", c.HTTP)
+	if err != nil {
+		return nil, domain.WrapError(domain.Conflict, "listen on --http "+c.HTTP+"; another port is taken by --http host:port, 0 is a free one", err)
+	}
+	if secure != nil {
+		return &tlsListener{ln.(*net.TCPListener), secure}, nil
 	}
 	return ln, nil
 }
@@ -242,13 +251,15 @@ func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *
 		Engine: s, Dispatcher: d, Accounts: accounts, Views: view.New(s.Pool()), Fires: fireAudit(s), Reports: report.New(s.Pool()), Events: p.events, Letters: letters, Alerts: newConsoleAlerts(s, tell), Changes: runChanges{nc, p.log}, Zone: s.Zone(), Log: p.log,
 		Ready:      []api.Check{{Name: "postgres", Probe: s.Check}, {Name: "nats", Probe: d.CheckNATS}},
 		Registerer: p.registry, Gatherer: p.registry, Version: p.app.Version,
+		// People who reach the console by https get cookies for https alone, also where a proxy speaks TLS for it.
+		SecureCookies: strings.HasPrefix(tell.ConsoleURL, "https://"),
 	}})
 	if err != nil {
 		return "", err
 	}
 	p.add("console", server.Run)
 	p.add("account sweep", func(ctx context.Context) error { return p.sweep(ctx, accounts) })
-	return "http://" + ln.Addr().String(), nil
+	return scheme(ln) + ln.Addr().String(), nil
 }
 
 // sweep forgets expired log-ins and old idempotency keys.

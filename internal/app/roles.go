@@ -34,6 +34,10 @@ type role struct {
 // role opens what every role has. While it waits for Postgres, ln is answered; nil for none.
 func (a *App) role(ctx context.Context, ln net.Listener, name string, db config.Database, n config.NATS, t config.Timing, l config.Log) (*role, error) {
 	p := a.process(l)
+	options, err := natsOptions(n)
+	if err != nil {
+		return nil, err
+	}
 	if ln != nil {
 		defer meanwhile(ln)()
 	}
@@ -43,7 +47,7 @@ func (a *App) role(ctx context.Context, ln net.Listener, name string, db config.
 	}
 	p.hold("postgres connections", func(context.Context) error { s.Close(); return nil })
 	p.addClock(s)
-	nc, err := p.connect(name, n.NATSURL.Reveal(), natsOptions(n)...)
+	nc, err := p.connect(name, n.NATSURL.Reveal(), options...)
 	if err != nil {
 		s.Close()
 		return nil, err
@@ -135,7 +139,7 @@ func (a *App) Console(ctx context.Context, c config.Console) error {
 	if err != nil {
 		return err
 	}
-	ln, err := listen(c.HTTP)
+	ln, err := listen(c.Web, newLog(a.Stderr, c.Log))
 	if err != nil {
 		return err
 	}
@@ -224,8 +228,13 @@ func serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 // Executor runs the stock agent.
 func (a *App) Executor(ctx context.Context, c config.Executor) error {
 	p := a.process(c.Log)
+	options, err := natsTLS(c.NATSTLS)
+	if err != nil {
+		return err
+	}
 	e, err := executor.New(executor.Config{
-		NATSURL: c.NATSURL.Reveal(), Token: c.Token.Reveal(), Group: c.Group, Instance: c.Instance, Capacity: c.Capacity,
+		NATSOptions: options,
+		NATSURL:     c.NATSURL.Reveal(), Token: c.Token.Reveal(), Group: c.Group, Instance: c.Instance, Capacity: c.Capacity,
 		Labels: c.Labels, SpoolDir: c.SpoolDir, DrainTimeout: c.DrainTimeout, Logger: p.log, Version: a.Version, Clock: a.Clock,
 	})
 	if err != nil {

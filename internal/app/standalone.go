@@ -70,7 +70,7 @@ func (s *standalone) build(ctx context.Context) error {
 			return err
 		}
 	}
-	ln, err := listen(s.c.HTTP)
+	ln, err := listen(s.c.Web, s.log)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 	}
 	tell := s.c.Alerts
 	if tell.ConsoleURL == "" { // one machine: its own address leads to it
-		tell.ConsoleURL = "http://" + ln.Addr().String()
+		tell.ConsoleURL = scheme(ln) + ln.Addr().String()
 	}
 	if err := s.addSettling(d, s.store, nc, s.c.Keeping, tell); err != nil {
 		return err
@@ -189,8 +189,12 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 	if err := s.ensureAdmin(ctx, s.accounts, s.c.AdminPassword); err != nil {
 		return err
 	}
+	reached := url
+	if s.nats != nil {
+		reached = s.nats.URL()
+	}
 	s.add("announcement", func(ctx context.Context) error {
-		fmt.Fprintf(s.app.Stdout, "console: %s\nnats: %s\n", address, url)
+		fmt.Fprintf(s.app.Stdout, "console: %s\nnats: %s\n", address, reached)
 		s.log.InfoContext(ctx, "ready")
 		<-ctx.Done()
 		return nil
@@ -201,8 +205,11 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 // natsServer starts the NATS inside, unless one is named.
 func (s *standalone) natsServer(ctx context.Context) (url string, options []nats.Option, issuer nkeys.KeyPair, accountName string, err error) {
 	if s.c.NATSURL != "" {
+		if options, err = natsOptions(s.c.NATS); err != nil {
+			return "", nil, nil, "", err
+		}
 		issuer, err = readIssuer(s.c.NATS)
-		return s.c.NATSURL.Reveal(), natsOptions(s.c.NATS), issuer, s.c.NATSAccount, err
+		return s.c.NATSURL.Reveal(), options, issuer, s.c.NATSAccount, err
 	}
 	host, portText, err := net.SplitHostPort(s.c.NATSListen)
 	if err != nil {
@@ -212,12 +219,16 @@ func (s *standalone) natsServer(ctx context.Context) (url string, options []nats
 	if err != nil {
 		return "", nil, nil, "", domain.WrapError(domain.Invalid, "--nats has no numeric port", err)
 	}
+	secure, err := serverTLS("--nats-tls-cert", s.c.NATSTLSCert, s.c.NATSTLSKey, s.log)
+	if err != nil {
+		return "", nil, nil, "", err
+	}
 	s.nats, err = embednats.Start(ctx, embednats.Config{
-		StoreDir: filepath.Join(s.c.DataDir, "nats"), Host: host, Port: port, Log: s.log,
+		StoreDir: filepath.Join(s.c.DataDir, "nats"), Host: host, Port: port, Log: s.log, TLS: secure,
 	})
 	if err != nil {
 		return "", nil, nil, "", err
 	}
 	s.own("nats", s.nats.Stop)
-	return s.nats.URL(), s.nats.SystemOptions(), s.nats.Issuer(), s.nats.Account(), nil
+	return s.nats.InProcessURL(), s.nats.SystemOptions(), s.nats.Issuer(), s.nats.Account(), nil
 }

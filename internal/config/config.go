@@ -31,7 +31,15 @@ type NATS struct {
 	NATSCreds      string `name:"nats-creds" env:"BELFRY_NATS_CREDS" placeholder:"FILE" help:"Credentials file to log in to NATS with." group:"servers"`
 	NATSIssuerSeed string `name:"nats-issuer-seed" env:"BELFRY_NATS_ISSUER_SEED" placeholder:"FILE" help:"File with the account seed that signs executors' log-ins (NATS auth callout)." group:"servers"`
 	NATSAccount    string `name:"nats-account" env:"BELFRY_NATS_ACCOUNT" default:"BELFRY" help:"NATS account that executors are placed in." group:"servers"`
-	NATSReplicas   int    `name:"nats-replicas" env:"BELFRY_NATS_REPLICAS" default:"1" help:"Copies of each JetStream stream, 1 to 5; 3 in a cluster. The same for every role." group:"servers"`
+	NATSTLS        `embed:""`
+	NATSReplicas   int `name:"nats-replicas" env:"BELFRY_NATS_REPLICAS" default:"1" help:"Copies of each JetStream stream, 1 to 5; 3 in a cluster. The same for every role." group:"servers"`
+}
+
+// NATSTLS is how a process that reaches NATS over TLS knows the server, and shows itself.
+type NATSTLS struct {
+	NATSCA   string `name:"nats-ca" env:"BELFRY_NATS_CA" placeholder:"FILE" help:"Certificates (PEM) by which NATS servers are known, instead of this machine's; then they are never spoken to without TLS." group:"servers"`
+	NATSCert string `name:"nats-cert" env:"BELFRY_NATS_CERT" placeholder:"FILE" help:"Certificate (PEM) to show to NATS servers that ask for one; with --nats-key." group:"servers"`
+	NATSKey  string `name:"nats-key" env:"BELFRY_NATS_KEY" placeholder:"FILE" help:"Private key (PEM) of --nats-cert." group:"servers"`
 }
 
 // Timing is how schedules are read, what counts as missed or late, and how often that is told.
@@ -61,6 +69,8 @@ type Alerts struct {
 // Web is what the console serves.
 type Web struct {
 	HTTP          string `name:"http" env:"BELFRY_HTTP" default:"127.0.0.1:8080" help:"Address of the console and the REST API; port 0 takes a free one."`
+	TLSCert       string `name:"tls-cert" env:"BELFRY_TLS_CERT" placeholder:"FILE" help:"Certificate (PEM, with those between) with which the console speaks TLS; with --tls-key. A changed file counts from the next connection on."`
+	TLSKey        string `name:"tls-key" env:"BELFRY_TLS_KEY" placeholder:"FILE" help:"Private key (PEM) of --tls-cert."`
 	AdminPassword Secret `name:"admin-password" env:"BELFRY_ADMIN_PASSWORD" placeholder:"SECRET" help:"Password of the user admin when that is made, at the first start; drawn and printed once if it is not given. Better set in the environment than as a flag."`
 }
 
@@ -74,6 +84,8 @@ type Standalone struct {
 	DataDir     string `name:"data-dir" env:"BELFRY_DATA_DIR" default:"belfry-data" help:"Directory for all that is kept: Postgres, NATS, spooled results."`
 	Web         `embed:""`
 	NATSListen  string   `name:"nats" env:"BELFRY_NATS" default:"127.0.0.1:4222" help:"Address at which executors reach the NATS inside; port 0 takes a free one."`
+	NATSTLSCert string   `name:"nats-tls-cert" env:"BELFRY_NATS_TLS_CERT" placeholder:"FILE" help:"Certificate (PEM) with which the NATS inside speaks TLS, and nothing else; with --nats-tls-key. A changed file counts from the next connection on."`
+	NATSTLSKey  string   `name:"nats-tls-key" env:"BELFRY_NATS_TLS_KEY" placeholder:"FILE" help:"Private key (PEM) of --nats-tls-cert."`
 	Demo        bool     `name:"demo" env:"BELFRY_DEMO" help:"Add an executor (group demo) and jobs that fire at once."`
 	AllowScript []string `name:"allow-script" env:"BELFRY_ALLOW_SCRIPT" placeholder:"LANGUAGE" help:"Script languages that the executor of --demo runs, as this user: bash, sh, python, node, php, powershell, go."`
 	Database    `embed:""`
@@ -116,8 +128,9 @@ type Console struct {
 
 // Executor is the stock agent.
 type Executor struct {
-	Group        string            `name:"group" short:"g" env:"BELFRY_GROUP" placeholder:"NAME" help:"Executor group to join. Required."`
-	NATSURL      URL               `name:"nats-url" env:"BELFRY_NATS_URL" default:"nats://127.0.0.1:4222" help:"NATS servers, with commas between them."`
+	Group        string `name:"group" short:"g" env:"BELFRY_GROUP" placeholder:"NAME" help:"Executor group to join. Required."`
+	NATSURL      URL    `name:"nats-url" env:"BELFRY_NATS_URL" default:"nats://127.0.0.1:4222" help:"NATS servers, with commas between them."`
+	NATSTLS      `embed:""`
 	Token        Secret            `name:"token" env:"BELFRY_TOKEN" placeholder:"SECRET" help:"The group's token, as shown when the group was made. Better set in the environment than as a flag."`
 	Instance     string            `name:"instance" env:"BELFRY_INSTANCE" placeholder:"NAME" help:"Name of this process within its group, stable over restarts; by default one that is kept in the spool directory."`
 	Capacity     int               `name:"capacity" env:"BELFRY_CAPACITY" default:"256" help:"Runs at once, 1 to 65536."`
@@ -201,6 +214,10 @@ func (c Standalone) Validate() error {
 	}
 	c.Web.check(&f)
 	checkAddress(&f, "--nats", c.NATSListen)
+	checkPair(&f, "--nats-tls-cert", c.NATSTLSCert, "--nats-tls-key", c.NATSTLSKey)
+	if c.NATSTLSCert != "" && c.NATSURL != "" {
+		f.Add("--nats-tls-cert", "is for the NATS inside, which --nats-url takes the place of")
+	}
 	c.Database.check(&f, false)
 	c.NATS.check(&f, false)
 	c.Timing.check(&f)
@@ -264,6 +281,7 @@ func (c Executor) Validate() error {
 		f.Add("--group", domain.GroupNameRule)
 	}
 	checkNATSURL(&f, c.NATSURL, true)
+	c.NATSTLS.check(&f)
 	between(&f, "--capacity", c.Capacity, 1, 65536)
 	checkLanguages(&f, c.AllowScript)
 	between(&f, "--drain-timeout", c.DrainTimeout, 0, 24*time.Hour)
@@ -280,6 +298,7 @@ func (d Database) check(f *domain.Faults, required bool) {
 
 func (n NATS) check(f *domain.Faults, required bool) {
 	checkNATSURL(f, n.NATSURL, required)
+	n.NATSTLS.check(f)
 	between(f, "--nats-replicas", n.NATSReplicas, 1, 5)
 	if n.NATSAccount == "" {
 		f.Add("--nats-account", "is required: the NATS account that executors are placed in")
@@ -333,7 +352,24 @@ func (a Alerts) check(f *domain.Faults) {
 	}
 }
 
-func (w Web) check(f *domain.Faults) { checkAddress(f, "--http", w.HTTP) }
+func (w Web) check(f *domain.Faults) {
+	checkAddress(f, "--http", w.HTTP)
+	checkPair(f, "--tls-cert", w.TLSCert, "--tls-key", w.TLSKey)
+}
+
+func (t NATSTLS) check(f *domain.Faults) {
+	checkPair(f, "--nats-cert", t.NATSCert, "--nats-key", t.NATSKey)
+}
+
+// checkPair refuses one of two files without the other.
+func checkPair(f *domain.Faults, certFlag, cert, keyFlag, key string) {
+	switch {
+	case cert != "" && key == "":
+		f.Add(keyFlag, "is required with "+certFlag)
+	case cert == "" && key != "":
+		f.Add(certFlag, "is required with "+keyFlag)
+	}
+}
 
 func (m Metrics) check(f *domain.Faults) {
 	if m.Metrics != "" {

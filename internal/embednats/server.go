@@ -2,6 +2,7 @@ package embednats
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -30,6 +32,7 @@ const (
 	syncInterval = 5 * time.Second
 	// Clients give a log-in 2 s; the server should not give up before them.
 	authTimeoutSeconds = 3
+	tlsTimeoutSeconds  = 5
 
 	defaultMaxStore  = 8 << 30
 	defaultMaxMemory = 128 << 20 // consumers' state; no stream of ours is in memory
@@ -47,6 +50,8 @@ type Config struct {
 	// MaxStoreBytes bounds what JetStream may keep on disk, 8 GiB if 0. Bounds of streams are promises within
 	// it, so it must not be less than natsinfra.StorageBytes.
 	MaxStoreBytes int64
+	// TLS is how the server speaks on its port, nil for in the clear. Connections within the process need none.
+	TLS *tls.Config
 	// Log hears the server's warnings and errors, and at level debug everything it says.
 	Log *slog.Logger
 }
@@ -55,6 +60,7 @@ type Config struct {
 type Server struct {
 	ns     *server.Server
 	lock   *os.File
+	scheme string
 	host   string
 	system nkeys.KeyPair
 	issuer nkeys.KeyPair
@@ -131,7 +137,11 @@ func start(ctx context.Context, cfg Config) (*Server, error) {
 		ns.WaitForShutdown()
 		return nil, err
 	}
-	return &Server{ns: ns, host: cfg.Host, system: system, issuer: issuer, done: make(chan struct{})}, nil
+	scheme := "nats://"
+	if cfg.TLS != nil {
+		scheme = "tls://"
+	}
+	return &Server{ns: ns, scheme: scheme, host: cfg.Host, system: system, issuer: issuer, done: make(chan struct{})}, nil
 }
 
 // options states accounts and log-ins in the server's own configuration language, as deploy/nats/nats.conf
@@ -170,6 +180,11 @@ func options(cfg Config, issuer, system nkeys.KeyPair) (*server.Options, error) 
 	opts.JetStreamMaxStore = cfg.MaxStoreBytes
 	opts.JetStreamMaxMemory = defaultMaxMemory
 	opts.SyncInterval = syncInterval
+	if cfg.TLS != nil {
+		opts.TLS = true
+		opts.TLSConfig = cfg.TLS
+		opts.TLSTimeout = tlsTimeoutSeconds
+	}
 	return opts, nil
 }
 
@@ -213,7 +228,7 @@ func (s *Server) URL() string {
 	if address, ok := s.ns.Addr().(*net.TCPAddr); ok {
 		port = address.Port
 	}
-	return "nats://" + net.JoinHostPort(host, strconv.Itoa(port))
+	return s.scheme + net.JoinHostPort(host, strconv.Itoa(port))
 }
 
 // Account returns the NATS account that everything of Belfry is in.
@@ -222,7 +237,10 @@ func (s *Server) Account() string { return account }
 // Issuer returns the key that signs executors' permissions: natsauth.Config.Issuer.
 func (s *Server) Issuer() nkeys.KeyPair { return s.issuer }
 
-// SystemOptions returns what nats.Connect(s.URL(), …) needs to connect as the system side, which may do
+// InProcessURL returns the URL for connections within the process, which are in the clear whatever the port speaks.
+func (s *Server) InProcessURL() string { return "nats://" + strings.TrimPrefix(s.URL(), s.scheme) }
+
+// SystemOptions returns what nats.Connect(s.InProcessURL(), …) needs to connect as the system side, which may do
 // everything. The connection is made within the process, without TCP.
 func (s *Server) SystemOptions() []nats.Option {
 	public, err := s.system.PublicKey()

@@ -1,0 +1,326 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/belfryhq/belfry/internal/config"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// authority signs the certificates of a test.
+type authority struct {
+	t    *testing.T
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+	file string // its own certificate
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "a test's authority"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &authority{t: t, key: key, cert: cert, file: filepath.Join(t.TempDir(), "ca.pem")}
+	a.put(a.file, "CERTIFICATE", der)
+	return a
+}
+
+// put replaces a file as tools that renew certificates do.
+func (a *authority) put(file, kind string, der []byte) {
+	a.t.Helper()
+	if err := os.WriteFile(file+".new", pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// issue writes a certificate for this machine, and its key.
+func (a *authority) issue(serial int64, certFile, keyFile string) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	if keyFile != "" {
+		a.put(keyFile, "PRIVATE KEY", private)
+	}
+	a.put(certFile, "CERTIFICATE", der)
+}
+
+func (a *authority) trust() *tls.Config {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+}
+
+// A certificate that is renewed on the disk is shown from the next connection on; one that is broken is not.
+func TestCertificateIsReadAnew(t *testing.T) {
+	ca := newAuthority(t)
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	ca.issue(10, cert, key)
+	var log bytes.Buffer
+	ln, err := listen(config.Web{HTTP: "127.0.0.1:0", TLSCert: cert, TLSKey: key}, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			c.(*tls.Conn).Handshake() //nolint:errcheck // the client tells
+			c.Close()
+		}
+	})
+	shown := func() int64 {
+		t.Helper()
+		c, err := tls.Dial("tcp", ln.Addr().String(), ca.trust())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		return c.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+	}
+	want := func(what string, serial int64) {
+		t.Helper()
+		if got := shown(); got != serial {
+			t.Errorf("%s: certificate %d is shown, not %d", what, got, serial)
+		}
+	}
+	want("at the start", 10)
+	ca.issue(11, cert, key)
+	want("after a renewal", 11)
+	ca.issue(12, cert, "")
+	want("while the key is that of the one before", 11)
+	want("still", 11)
+	ca.issue(13, cert, key)
+	want("when both are there", 13)
+	if err := os.Remove(cert); err != nil {
+		t.Fatal(err)
+	}
+	want("without the file", 13)
+	ln.Close()
+	wg.Wait()
+	if n := strings.Count(log.String(), "cannot be read anew"); n != 2 { // the wrong key once, although it was met twice
+		t.Errorf("it was told %d times:\n%s", n, log.String())
+	}
+}
+
+func TestBadCertificates(t *testing.T) {
+	ca := newAuthority(t)
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	ca.issue(10, cert, key)
+	for what, change := range map[string]func(*config.Standalone){
+		"--tls-cert":   func(c *config.Standalone) { c.TLSCert, c.TLSKey = cert, cert },
+		"--tls-cert: ": func(c *config.Standalone) { c.TLSCert, c.TLSKey = filepath.Join(dir, "none"), key },
+		"--nats-ca":    func(c *config.Standalone) { c.NATSURL, c.NATSCA = "tls://127.0.0.1:1", key },
+		"--nats-cert":  func(c *config.Standalone) { c.NATSURL, c.NATSCert, c.NATSKey = "tls://127.0.0.1:1", key, key },
+	} {
+		c := settings(t)
+		change(&c)
+		var why error
+		if c.NATSURL != "" { // told before anything is started, as roles do
+			_, why = natsOptions(c.NATS)
+		} else {
+			_, why = listen(c.Web, slog.New(slog.DiscardHandler))
+		}
+		if why == nil || domain.CodeOf(why) != domain.Invalid || !strings.Contains(why.Error(), strings.TrimRight(what, ": ")) {
+			t.Errorf("%s: %v", what, why)
+		}
+	}
+}
+
+// lines is what a process prints.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
+		if ok() {
+			return
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+	t.Fatalf("%s did not come", what)
+}
+
+var printed = regexp.MustCompile(`console: (https://\S+)\nnats: (tls://\S+)\n`)
+
+// TestStandaloneOverTLS: console and NATS speak TLS alone, an executor that knows the authority runs jobs, cookies are for
+// https, and no secret is logged, however much is.
+func TestStandaloneOverTLS(t *testing.T) {
+	ca := newAuthority(t)
+	c := settings(t)
+	dir := t.TempDir()
+	c.TLSCert, c.TLSKey = filepath.Join(dir, "web.pem"), filepath.Join(dir, "web.key")
+	c.NATSTLSCert, c.NATSTLSKey = filepath.Join(dir, "nats.pem"), filepath.Join(dir, "nats.key")
+	ca.issue(20, c.TLSCert, c.TLSKey)
+	ca.issue(21, c.NATSTLSCert, c.NATSTLSKey)
+	const password = "hunter2-hunter2"
+	c.AdminPassword, c.SecretKey, c.Demo = password, "0123456789abcdef0123456789abcdef", true
+	c.Level, c.Format = "debug", "json"
+	var out, log lines
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	a := &App{Stdout: &out, Stderr: &log}
+	ended := make(chan struct{})
+	wg.Go(func() {
+		defer close(ended)
+		if err := a.Standalone(ctx, c); err != nil {
+			t.Errorf("standalone: %v", err)
+		}
+	})
+	eventually(t, "the start", func() bool {
+		select {
+		case <-ended:
+			t.Fatalf("it ended:\n%s", log.String())
+		default:
+		}
+		return printed.MatchString(out.String())
+	})
+	found := printed.FindStringSubmatch(out.String())
+	web, natsURL := found[1], found[2]
+
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: ca.trust(), ForceAttemptHTTP2: true}, Timeout: time.Minute}
+	defer client.CloseIdleConnections()
+	token := ""
+	do := func(method, path, body string) (*http.Response, map[string]any) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, web+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		answer, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		content, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fields := map[string]any{}
+		json.Unmarshal(content, &fields) //nolint:errcheck // pages are none
+		if answer.StatusCode >= 300 {
+			t.Fatalf("%s %s: %d %s", method, path, answer.StatusCode, content)
+		}
+		return answer, fields
+	}
+	answer, fields := do("POST", "/api/v1/auth/login", `{"username":"admin","password":"`+password+`"}`)
+	if cookie := answer.Header.Get("Set-Cookie"); !strings.Contains(cookie, "Secure") || answer.Header.Get("Strict-Transport-Security") == "" || answer.ProtoMajor != 2 {
+		t.Errorf("the log-in over %s: cookie %q, %v", answer.Proto, cookie, answer.Header)
+	}
+	token, _ = fields["token"].(string)
+	if answer, err := http.Get("http" + strings.TrimPrefix(web, "https") + "/healthz"); err == nil { //nolint:noctx // a minute's test
+		answer.Body.Close()
+		if answer.StatusCode != http.StatusBadRequest {
+			t.Errorf("in the clear: %d", answer.StatusCode)
+		}
+	}
+
+	_, group := do("POST", "/api/v1/groups", `{"name":"far"}`)
+	groupToken, _ := group["token"].(string)
+	if nc, err := nats.Connect(strings.Replace(natsURL, "tls://", "nats://", 1), nats.Token(groupToken), nats.MaxReconnects(0)); err == nil {
+		nc.Close()
+		t.Error("NATS is reached without knowing who it is")
+	}
+	e := config.DefaultExecutor()
+	e.Group, e.NATSURL, e.Token, e.NATSCA = "far", config.URL(natsURL), config.Secret(groupToken), ca.file
+	e.SpoolDir, e.Level, e.Format = t.TempDir(), "debug", "json"
+	wg.Go(func() {
+		if err := (&App{Stdout: &out, Stderr: &log}).Executor(ctx, e); err != nil {
+			t.Errorf("executor: %v", err)
+		}
+	})
+	_, job := do("POST", "/api/v1/jobs", `{"group":"far","name":"hello","handler":"echo","schedule":{"kind":"none"},"param":"x"}`)
+	_, triggered := do("POST", fmt.Sprintf("/api/v1/jobs/%v/trigger", job["id"]), "")
+	run := fmt.Sprint(triggered["run_ids"].([]any)[0])
+	eventually(t, "the run", func() bool {
+		_, r := do("GET", "/api/v1/runs/"+run, "")
+		return r["state"] == "succeeded"
+	})
+	_, made := do("POST", "/api/v1/tokens", `{"name":"ci"}`)
+	do("POST", "/api/v1/auth/logout", "")
+	cancel()
+	<-ended
+	for what, secret := range map[string]string{"password": password, "key": c.SecretKey.Reveal(), "session": token, "group's token": groupToken, "API token": made["token"].(string)} {
+		if strings.Contains(log.String(), secret) {
+			t.Errorf("the %s is in the log", what)
+		}
+	}
+	if !strings.Contains(log.String(), `"level":"DEBUG"`) {
+		t.Error("the log says too little to tell")
+	}
+}
