@@ -141,21 +141,49 @@ function scenes() {
     await page.getByText("19 of 100000 lines").waitFor();
   });
 
-  scene(stage, "an edited script's new version is what runs next", { as: "admin" }, async (page) => {
+  scene(stage, "an edited script's new version is what runs next, and an old one can be restored", { as: "admin" }, async (page) => {
     const job = await script("edited", "echo the old one\n");
-    await page.goto(`/jobs/${job.id}/edit`);
-    const code = page.getByRole("textbox", { name: "Code" });
-    await code.click();
+    await page.goto(`/jobs/${job.id}`);
+    await page.getByRole("button", { name: "Edit the script" }).click();
+    await page.getByRole("textbox", { name: "Code" }).click();
     await page.keyboard.press("Control+a");
     await page.keyboard.type("echo the new one");
+    await page.getByLabel("Remark").fill("says something else");
     await page.getByRole("button", { name: "Save and run now" }).click();
     await page.waitForURL(/\/runs\//);
     await page.locator("h1 .state-succeeded").waitFor();
     await page.getByRole("log").getByText("the new one").waitFor();
-    await page.goto(`/jobs/${job.id}`);
-    await page.getByRole("button", { name: "Difference to version 1" }).click();
-    await page.locator(".diff .removed").getByText("the old one").waitFor();
-    await page.locator(".diff .added").getByText("the new one").waitFor();
+    await page.goBack();
+    await page.getByText("says something else").waitFor();
+    const section = page.getByRole("region", { name: "Script" });
+    await section.getByRole("textbox", { name: "Compare with…" }).click();
+    await page.getByRole("option", { name: "Difference to version 1" }).click();
+    await section.locator(".diff .removed").getByText("the old one").waitFor();
+    await section.locator(".diff .added").getByText("the new one").waitFor();
+    await section.getByRole("textbox", { name: "Version" }).click();
+    await page.getByRole("option", { name: /^1 ·/ }).click();
+    await section.getByRole("button", { name: "Restore version 1" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Restore version 1" }).click();
+    await page.getByText("Saved as version 3").waitFor();
+    const { run_ids: [run] } = await call("POST", `/jobs/${job.id}/trigger`, {});
+    await page.goto(`/runs/${run}`);
+    await page.getByRole("log").getByText("the old one").waitFor();
+  });
+
+  scene(stage, "a job's page shows its family, and answers why it did not run", { as: "admin" }, async (page) => {
+    const parent = (await call("GET", "/jobs?q=nightly-report")).items.find((j) => j.name === "nightly-report");
+    await page.goto(`/jobs/${parent.id}`);
+    const graph = page.getByRole("region", { name: "Parents and children" });
+    await page.getByRole("button", { name: "Ask" }).click();
+    await page.locator(".answer").waitFor();
+    await page.getByRole("button", { name: "Check every fire time of the last 24 hours" }).click();
+    await page.getByText(/^Of the last 24 hours: |^No fire time lay/).waitFor();
+    await graph.getByRole("link", { name: "send-report" }).focus();
+    await page.keyboard.press("Enter");
+    await heading(page, "send-report");
+    // Its parent is known once it has caused a run of it, which appears by itself.
+    await call("POST", `/jobs/${parent.id}/trigger`, {});
+    await graph.getByRole("link", { name: "nightly-report" }).waitFor();
   });
 
   scene(stage, "a viewer has no buttons that change things, and is refused at forced addresses", { as: "viewer", refusals: [403, 404] }, async (page) => {
@@ -167,7 +195,7 @@ function scenes() {
       await ready(page);
       const buttons = await page.locator("main button:visible, main a[role=button]:visible").allInnerTexts();
       const labels = await page.locator("main button:visible[aria-label]").evaluateAll((all) => all.map((b) => b.getAttribute("aria-label")));
-      const found = [...buttons, ...labels].filter((b) => changing.test(b) && !["Pause", "Go on", "enabled", "disabled", "Enabled", "Disabled"].includes(b));
+      const found = [...buttons, ...labels].filter((b) => changing.test(b) && !["Pause", "Go on", "Export, import", "enabled", "disabled", "Enabled", "Disabled"].includes(b));
       assert.deepEqual(found, [], `${path} offers a viewer ${found.join(", ")}`);
       assert.equal(await page.locator("main input[type=checkbox][role=switch]:not([disabled])").count(), 0, `${path} has a switch that a viewer could turn`);
     }

@@ -8,6 +8,10 @@ import { tidy, emptyDraft, tidySchedule } from "./draft";
 import { clockChanges, fixedTimes, transitions } from "./dst";
 import { draftFrom, fromYaml, toYaml, YamlFault } from "./jobyaml";
 import { inTurn } from "./inturn";
+import { changedFields } from "./changes";
+import { layOut } from "./graph";
+import { grid } from "./grid";
+import { merge } from "./live";
 import { fits, lineInAttempt } from "./loglines";
 import { clock, dateTime, goDuration, offset, parseDuration, shortDuration } from "./time";
 import { timeline } from "./timeline";
@@ -197,5 +201,58 @@ describe("problems", () => {
     expect(e.at("children")).toBe("no such job");
     expect(e.at("child")).toBeUndefined();
     expect(e.elsewhere(["children"])).toEqual(["name: is taken"]);
+  });
+});
+
+describe("grid of runs", () => {
+  const now = new Date(2026, 2, 11, 12, 34, 56); // a Wednesday, in the zone of whoever runs this
+  const ago = (ms: number) => new Date(now.getTime() - ms).toISOString();
+  const [second, hour] = [1000, 3_600_000];
+  it("has cells that fit how often runs come", () => {
+    const every = (ms: number) => Array.from({ length: 100 }, (_, i) => ({ state: "succeeded" as const, at: ago(i * ms) }));
+    expect([second, 60 * second, hour, 24 * hour, 500 * hour].map((ms) => grid(every(ms), [], now)?.unit)).toEqual(["seconds", "minutes", "hours", "days", "days"]);
+    expect(grid(every(24 * hour), [], now)?.rows).toHaveLength(14);
+    expect(grid([], [], now)).toBeUndefined();
+  });
+  it("counts each run once, and marks a cell by what weighs most", () => {
+    const g = grid([{ state: "succeeded", at: ago(0) }, { state: "failed", at: ago(second) }, { state: "succeeded", at: ago(hour) }, { state: "succeeded", at: ago(2 * hour) }], [{ first: ago(4 * hour), last: ago(3 * hour), count: 7 }], now);
+    const cells = g?.rows.flatMap((r) => r.cells.filter((c) => c.mark !== "none")) ?? [];
+    expect(cells.map((c) => [c.from.getHours(), c.runs, c.failed, c.missed, c.mark])).toEqual([[9, 0, 0, 7, "missed"], [10, 1, 0, 0, "succeeded"], [11, 1, 0, 0, "succeeded"], [12, 2, 1, 0, "failed"]]);
+  });
+  it("begins weeks on Monday", () => {
+    const g = grid([{ state: "succeeded", at: ago(0) }, { state: "succeeded", at: ago(30 * hour) }], [], now);
+    expect(g?.rows[0]?.cells.map((c) => [c.from.getDay(), c.mark])).toEqual([[1, "none"], [2, "succeeded"], [3, "succeeded"], [4, "none"], [5, "none"], [6, "none"], [0, "none"]]);
+  });
+});
+
+describe("graph of jobs", () => {
+  const job = (id: number, ...children: number[]) => ({ id, name: `j${id}`, enabled: true, children: children.map((c) => ({ id: c, on: "success" })) });
+  const levels = (g: ReturnType<typeof layOut>) => Object.fromEntries(g.nodes.map((n) => [n.id, n.level]));
+  it("has parents before and children behind, the later of two ways", () => {
+    const g = layOut(2, [job(1, 2), job(2, 3, 4), job(3, 4), job(4)]);
+    expect(levels(g)).toEqual({ 1: 0, 2: 1, 3: 2, 4: 3 });
+    expect(g.edges).toHaveLength(4);
+    expect([g.levels, g.rows]).toEqual([4, 1]);
+  });
+  it("ends where jobs come around", () => {
+    expect(levels(layOut(1, [job(1, 2), job(2, 1)]))).toMatchObject({ 1: expect.any(Number), 2: expect.any(Number) });
+    expect(layOut(1, [job(1, 1)]).nodes).toHaveLength(1);
+    expect(layOut(1, [job(1, 2), job(2, 3), job(3, 2)]).nodes).toHaveLength(3);
+  });
+});
+
+describe("lists that are told of changes", () => {
+  const run = (id: string, state = "queued") => ({ id, state });
+  it("have each run once, newest first", () => {
+    const changed = new Map([["b", run("b", "failed")], ["d", run("d")], ["a0", run("a0")]]);
+    expect(merge([run("c"), run("b"), run("a")], changed)).toEqual([run("d"), run("c"), run("b", "failed"), run("a0"), run("a")]);
+    expect(merge([run("c"), run("b")], changed, false)).toEqual([run("c"), run("b", "failed")]);
+  });
+});
+
+describe("changes", () => {
+  it("name the fields that differ", () => {
+    expect(changedFields({ a: 1, b: { c: 1 }, version: 1 }, { a: 1, b: { c: 2 }, version: 2, d: 0 })).toEqual(["b", "d"]);
+    expect(changedFields(null, { a: 1 })).toEqual([]);
   });
 });
