@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/belfryhq/belfry/internal/domain"
@@ -45,7 +46,9 @@ func TestCoverEarly(t *testing.T) {
 				t.Errorf("offered %d times before its turn", n)
 			}
 			a.report(o, wire.Cancelled, func(r *wire.Result) { r.Reason = string(domain.ReasonCovered) })
-			w.becomes(first, "cancelled/covered")
+			if r := w.becomes(first, "cancelled/covered"); !strings.HasPrefix(r.Message, "run "+second.String()+" of the job covers it") {
+				t.Errorf("the first one does not say who covered it: %+v", r)
+			}
 			p := a.got(third, 1)
 			// What is covered and does not hear of it is told again.
 			a.set(func() { a.deaf, a.kills = true, nil })

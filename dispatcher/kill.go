@@ -76,7 +76,7 @@ func (d *Dispatcher) sendKills(ctx context.Context, runs []domain.LiveRun, reaso
 		case wire.StatusBarred, wire.StatusRefused:
 			ended = append(ended, domain.Ended{
 				RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Bind: r.Bind, Outcome: domain.OutcomeCancelled,
-				Reason: r.KillReason, Message: "killed before it started", FinishedAt: d.store.Now(),
+				Reason: r.KillReason, Message: "it had not started", FinishedAt: d.store.Now(),
 			})
 		case wire.StatusDone:
 			ended = append(ended, d.fromSpool(&r, st)...)

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -97,7 +98,8 @@ func TestKillRunning(t *testing.T) {
 			t.Errorf("%s: the end is not confirmed, but %+v", name, r)
 		}
 		a.report(o, end.outcome)
-		if r := w.becomes(id, end.want); r.Attempt != 1 {
+		r := w.becomes(id, end.want)
+		if r.Attempt != 1 || strings.HasPrefix(r.Message, "killed by test") != (r.Reason == "killed") {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}

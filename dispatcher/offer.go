@@ -327,7 +327,7 @@ func (d *Dispatcher) refused(ctx context.Context, runs []domain.LiveRun, why fun
 	for _, r := range killed {
 		ended = append(ended, domain.Ended{
 			RunID: r.ID, Attempt: r.Attempt, Outcome: domain.OutcomeCancelled, Reason: r.KillReason,
-			Message: "killed before it started", FinishedAt: d.store.Now(),
+			Message: "it had not started", FinishedAt: d.store.Now(),
 		})
 	}
 	d.settleOurs(ctx, "", ended)

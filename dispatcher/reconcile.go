@@ -165,7 +165,7 @@ func (d *Dispatcher) repeatKills(ctx context.Context) error {
 		if r.Instance == "" {
 			unbound = append(unbound, domain.Ended{
 				RunID: r.ID, Attempt: r.Attempt, Outcome: domain.OutcomeCancelled, Reason: r.KillReason,
-				Message: "killed before it started", FinishedAt: d.store.Now(),
+				Message: "it had not started", FinishedAt: d.store.Now(),
 			})
 		}
 	}

@@ -58,9 +58,12 @@ func outdone(in []Admission, fireable map[domain.RunID]bool, slots *slotSet, now
 func coveredBy(id domain.RunID, attempt int, by domain.RunID, now time.Time) domain.Ended {
 	return domain.Ended{
 		RunID: id, Attempt: attempt, Outcome: domain.OutcomeSkipped, Reason: domain.ReasonCovered,
-		Message: "run " + by.String() + " of the job covers it", FinishedAt: now,
+		Message: coversIt(by), FinishedAt: now,
 	}
 }
+
+// coversIt is the message of a run that another one covers.
+func coversIt(by domain.RunID) string { return "run " + by.String() + " of the job covers it" }
 
 // lockCovered locks, before any slot, what waits for an instance and may be covered by runs of the given jobs: the order that
 // those have who assign what waits. An owner that comes between this and the slot's lock is missed; at worst Postgres ends
@@ -98,6 +101,7 @@ func (s *Store) cover(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []A
 	var skipped, ended []domain.Ended
 	var hold []Admission
 	var kill []domain.RunID
+	var whys []string
 	for _, sc := range scenes {
 		if elder := sc.olderThan(admitted[sc.by.RunID]); !elder.IsZero() {
 			for _, a := range sc.comers {
@@ -124,7 +128,7 @@ func (s *Store) cover(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []A
 				e.Outcome = domain.OutcomeCancelled
 				ended = append(ended, e)
 			case !r.KillRequested:
-				kill = append(kill, r.ID)
+				kill, whys = append(kill, r.ID), append(whys, coversIt(sc.by.Owner()))
 			}
 		}
 	}
@@ -142,7 +146,7 @@ func (s *Store) cover(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []A
 	if len(kill) == 0 {
 		return nil
 	}
-	marked, err := q.RequestKill(ctx, sqlcgen.RequestKillParams{Ids: kill, Reason: ptr(string(domain.ReasonCovered))})
+	marked, err := q.RequestKill(ctx, sqlcgen.RequestKillParams{Ids: kill, Whys: whys, Reason: ptr(string(domain.ReasonCovered))})
 	out.Kills = append(out.Kills, liveRuns(marked)...)
 	// What was bound by this very transaction is not offered any more.
 	out.Bound = slices.DeleteFunc(out.Bound, func(r domain.LiveRun) bool { return slices.Contains(kill, r.ID) })

@@ -216,14 +216,16 @@ func (s *Store) RequestKill(ctx context.Context, id domain.RunID, reason domain.
 		if r.Instance == nil {
 			out.Result, err = s.settle(ctx, tx, q, []domain.Ended{{
 				RunID: id, Attempt: int(r.Attempt), Outcome: domain.OutcomeCancelled, Reason: reason,
-				Message: "killed by " + by, FinishedAt: s.Now(),
+				Message: killedBy(by), FinishedAt: s.Now(),
 			}})
 			if err == nil && out.Result.Dispositions[0] != domain.Settled {
 				return domain.WrapError(domain.Unavailable, "the run is changing hands; try again", errRepeat)
 			}
 			return err
 		}
-		marked, err := q.RequestKill(ctx, sqlcgen.RequestKillParams{Ids: []domain.RunID{id}, Reason: ptr(string(reason))})
+		marked, err := q.RequestKill(ctx, sqlcgen.RequestKillParams{
+			Ids: []domain.RunID{id}, Whys: []string{killedBy(by)}, Reason: ptr(string(reason)),
+		})
 		out.Bound = liveRuns(marked)
 		if err == nil && len(marked) == 0 {
 			return finalOrUnknown(ctx, q, id)

@@ -193,7 +193,7 @@ func (w *settling) lock(ctx context.Context) error {
 		w.liveRows[r.ID] = sqlcgen.RunsLive{
 			ID: r.ID, JobID: r.JobID, JobVersion: r.JobVersion, GroupName: r.GroupName, Cause: r.Cause, State: r.State,
 			Attempt: r.Attempt, Bind: r.Bind, FireTime: r.FireTime, CreatedAt: r.CreatedAt, KillRequestedAt: r.KillRequestedAt,
-			KillReason: r.KillReason, Instance: r.Instance, BootID: r.BootID, BroadcastID: r.BroadcastID,
+			KillReason: r.KillReason, KillWhy: r.KillWhy, Instance: r.Instance, BootID: r.BootID, BroadcastID: r.BroadcastID,
 		}
 	}
 	return nil
@@ -422,10 +422,22 @@ func (w *settling) end(def *definition, r sqlcgen.RunsLive, e domain.Ended, kill
 		// Whatever the handler made of the kill, the run was cancelled, and by whom is known.
 		state = domain.Cancelled
 		e.Reason = domain.Reason(orZero(r.KillReason))
+		e.Message = killMessage(orZero(r.KillWhy), e.Message)
 	}
 	w.finals = append(w.finals, final{row: r, ended: e, state: state, def: def})
 	w.free(def, &r, true)
 }
+
+// killMessage says who or what ended a run, before what its handler had to say.
+func killMessage(why, said string) string {
+	if why == "" || said == "" {
+		return why + said
+	}
+	return cut(why+": "+said, domain.MaxMessageBytes)
+}
+
+// killedBy is the message of a run that a hand ended.
+func killedBy(actor string) string { return "killed by " + actor }
 
 // free notes that the run gives its slot up: at its end, and in scope instance whenever it loses its instance. A
 // broadcast's slot is freed when its last shard has ended, in scope instance: has left the instance.

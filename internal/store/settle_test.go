@@ -473,10 +473,10 @@ func TestLastTwoShards(t *testing.T) {
 	a, upsA := openAt(t, url)
 	b, upsB := openAt(t, url)
 	exec(t, a, `INSERT INTO groups (name, token_sha256) VALUES ('g', 'x')`)
-	child := create(t, a, "child")
+	child, other := create(t, a, "child"), create(t, a, "other")
 	broadcast := func(sp *domain.JobSpec) {
 		sp.Route = domain.RouteBroadcast
-		sp.Children = []domain.Child{{JobID: child.ID, On: domain.OnAlways}, {JobID: child.ID, On: domain.OnSuccess}}
+		sp.Children = []domain.Child{{JobID: child.ID, On: domain.OnAlways}, {JobID: other.ID, On: domain.OnSuccess}}
 	}
 	// With a slot, which both lock first, and without one, so that they meet at the broadcast itself.
 	jobs := []domain.Job{create(t, a, "serial", broadcast), create(t, a, "parallel", broadcast, parallel)}

@@ -60,9 +60,12 @@ SELECT f.job_id, f.id, COALESCE(f.held_on, '')::text AS held_on
  ORDER BY f.job_id, f.held_on LIMIT @batch;
 
 -- name: RequestKill :many
-UPDATE runs_live SET kill_requested_at = COALESCE(kill_requested_at, clock_timestamp()), kill_reason = COALESCE(kill_reason, @reason)
- WHERE id = ANY(@ids::uuid[])
-RETURNING *;
+-- Who asks first is who is named.
+UPDATE runs_live r SET kill_requested_at = COALESCE(r.kill_requested_at, clock_timestamp()), kill_reason = COALESCE(r.kill_reason, @reason),
+       kill_why = CASE WHEN r.kill_requested_at IS NULL THEN k.why ELSE r.kill_why END
+  FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@whys::text[]) AS why) k
+ WHERE r.id = k.id
+RETURNING r.*;
 
 -- name: LateWaiting :many
 -- Queued and unbound, but not among those that wait: a bug or somebody's SQL; they are put back. What is queued is due, or

@@ -19,7 +19,7 @@ SELECT id, job_id, job_version, state, instance, broadcast_id FROM runs_live WHE
 -- name: LockRuns :many
 -- By id, so that two settlers, or a settler and a Fire, cannot wait for each other in a ring.
 SELECT id, job_id, job_version, group_name, cause, state, attempt, bind, fire_time, created_at, kill_requested_at,
-       kill_reason, instance, boot_id, broadcast_id
+       kill_reason, kill_why, instance, boot_id, broadcast_id
   FROM runs_live WHERE id = ANY(@ids::uuid[]) ORDER BY id FOR UPDATE;
 
 -- name: LockRunIDs :exec

@@ -70,4 +70,5 @@ type RunsLive struct {
 	ParentRunID     *domain.RunID
 	EventID         *string
 	Plain           bool
+	KillWhy         *string
 }

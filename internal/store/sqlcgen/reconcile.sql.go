@@ -72,7 +72,7 @@ func (q *Queries) BoundInstances(ctx context.Context, arg BoundInstancesParams) 
 }
 
 const boundTo = `-- name: BoundTo :many
-SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain FROM runs_live r
+SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why FROM runs_live r
  WHERE r.state IN ('queued', 'running') AND r.instance IS NOT NULL
  ORDER BY r.group_name, r.instance LIMIT $1
 `
@@ -127,6 +127,7 @@ func (q *Queries) BoundTo(ctx context.Context, batch int32) ([]RunsLive, error) 
 			&i.ParentRunID,
 			&i.EventID,
 			&i.Plain,
+			&i.KillWhy,
 		); err != nil {
 			return nil, err
 		}
@@ -225,7 +226,7 @@ func (q *Queries) MakeDays(ctx context.Context, days []pgtype.Date) error {
 }
 
 const pastDeadline = `-- name: PastDeadline :many
-SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain FROM runs_waiting w JOIN runs_live r ON r.id = w.run_id
+SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why FROM runs_waiting w JOIN runs_live r ON r.id = w.run_id
  WHERE w.deadline_at < statement_timestamp() AND r.state = 'queued' AND r.instance IS NULL
  ORDER BY w.deadline_at LIMIT $1
 `
@@ -279,6 +280,7 @@ func (q *Queries) PastDeadline(ctx context.Context, batch int32) ([]RunsLive, er
 			&i.ParentRunID,
 			&i.EventID,
 			&i.Plain,
+			&i.KillWhy,
 		); err != nil {
 			return nil, err
 		}
@@ -291,7 +293,7 @@ func (q *Queries) PastDeadline(ctx context.Context, batch int32) ([]RunsLive, er
 }
 
 const pastGiveUp = `-- name: PastGiveUp :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain FROM runs_live
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why FROM runs_live
  WHERE give_up_at < statement_timestamp() AND state IN ('queued', 'running') AND instance IS NOT NULL
  ORDER BY give_up_at LIMIT $1
 `
@@ -345,6 +347,7 @@ func (q *Queries) PastGiveUp(ctx context.Context, batch int32) ([]RunsLive, erro
 			&i.ParentRunID,
 			&i.EventID,
 			&i.Plain,
+			&i.KillWhy,
 		); err != nil {
 			return nil, err
 		}
@@ -357,18 +360,22 @@ func (q *Queries) PastGiveUp(ctx context.Context, batch int32) ([]RunsLive, erro
 }
 
 const requestKill = `-- name: RequestKill :many
-UPDATE runs_live SET kill_requested_at = COALESCE(kill_requested_at, clock_timestamp()), kill_reason = COALESCE(kill_reason, $1)
- WHERE id = ANY($2::uuid[])
-RETURNING id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain
+UPDATE runs_live r SET kill_requested_at = COALESCE(r.kill_requested_at, clock_timestamp()), kill_reason = COALESCE(r.kill_reason, $1),
+       kill_why = CASE WHEN r.kill_requested_at IS NULL THEN k.why ELSE r.kill_why END
+  FROM (SELECT unnest($2::uuid[]) AS id, unnest($3::text[]) AS why) k
+ WHERE r.id = k.id
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why
 `
 
 type RequestKillParams struct {
 	Reason *string
 	Ids    []domain.RunID
+	Whys   []string
 }
 
+// Who asks first is who is named.
 func (q *Queries) RequestKill(ctx context.Context, arg RequestKillParams) ([]RunsLive, error) {
-	rows, err := q.db.Query(ctx, requestKill, arg.Reason, arg.Ids)
+	rows, err := q.db.Query(ctx, requestKill, arg.Reason, arg.Ids, arg.Whys)
 	if err != nil {
 		return nil, err
 	}
@@ -416,6 +423,7 @@ func (q *Queries) RequestKill(ctx context.Context, arg RequestKillParams) ([]Run
 			&i.ParentRunID,
 			&i.EventID,
 			&i.Plain,
+			&i.KillWhy,
 		); err != nil {
 			return nil, err
 		}
@@ -428,7 +436,7 @@ func (q *Queries) RequestKill(ctx context.Context, arg RequestKillParams) ([]Run
 }
 
 const runsOfBoot = `-- name: RunsOfBoot :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain FROM runs_live
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why FROM runs_live
  WHERE group_name = $1 AND instance = $2::text AND boot_id = $3::text AND id > $4 AND state IN ('queued', 'running')
  ORDER BY id LIMIT $5
 `
@@ -496,6 +504,7 @@ func (q *Queries) RunsOfBoot(ctx context.Context, arg RunsOfBootParams) ([]RunsL
 			&i.ParentRunID,
 			&i.EventID,
 			&i.Plain,
+			&i.KillWhy,
 		); err != nil {
 			return nil, err
 		}
@@ -508,7 +517,7 @@ func (q *Queries) RunsOfBoot(ctx context.Context, arg RunsOfBootParams) ([]RunsL
 }
 
 const silentRuns = `-- name: SilentRuns :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain FROM runs_live
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why FROM runs_live
  WHERE state = 'queued' AND instance IS NOT NULL AND kill_requested_at IS NULL
    AND GREATEST(bound_at, due_at) < statement_timestamp() - $1::interval
  ORDER BY random() LIMIT $2
@@ -570,6 +579,7 @@ func (q *Queries) SilentRuns(ctx context.Context, arg SilentRunsParams) ([]RunsL
 			&i.ParentRunID,
 			&i.EventID,
 			&i.Plain,
+			&i.KillWhy,
 		); err != nil {
 			return nil, err
 		}
@@ -608,7 +618,7 @@ func (q *Queries) StoreLogs(ctx context.Context, arg StoreLogsParams) error {
 }
 
 const unconfirmedKills = `-- name: UnconfirmedKills :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain FROM runs_live WHERE kill_requested_at < statement_timestamp() - $1::interval ORDER BY random() LIMIT $2
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why FROM runs_live WHERE kill_requested_at < statement_timestamp() - $1::interval ORDER BY random() LIMIT $2
 `
 
 type UnconfirmedKillsParams struct {
@@ -666,6 +676,7 @@ func (q *Queries) UnconfirmedKills(ctx context.Context, arg UnconfirmedKillsPara
 			&i.ParentRunID,
 			&i.EventID,
 			&i.Plain,
+			&i.KillWhy,
 		); err != nil {
 			return nil, err
 		}

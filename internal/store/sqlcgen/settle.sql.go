@@ -447,7 +447,7 @@ func (q *Queries) LockRunIDs(ctx context.Context, ids []domain.RunID) error {
 
 const lockRuns = `-- name: LockRuns :many
 SELECT id, job_id, job_version, group_name, cause, state, attempt, bind, fire_time, created_at, kill_requested_at,
-       kill_reason, instance, boot_id, broadcast_id
+       kill_reason, kill_why, instance, boot_id, broadcast_id
   FROM runs_live WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE
 `
 
@@ -464,6 +464,7 @@ type LockRunsRow struct {
 	CreatedAt       time.Time
 	KillRequestedAt *time.Time
 	KillReason      *string
+	KillWhy         *string
 	Instance        *string
 	BootID          *string
 	BroadcastID     *domain.RunID
@@ -492,6 +493,7 @@ func (q *Queries) LockRuns(ctx context.Context, ids []domain.RunID) ([]LockRunsR
 			&i.CreatedAt,
 			&i.KillRequestedAt,
 			&i.KillReason,
+			&i.KillWhy,
 			&i.Instance,
 			&i.BootID,
 			&i.BroadcastID,
@@ -684,7 +686,7 @@ const release = `-- name: Release :many
 UPDATE runs_live r SET held = false, held_by = NULL, held_on = NULL, waiting = NULL, rung_at = clock_timestamp(),
        due_at = date_trunc('milliseconds', clock_timestamp())
  WHERE r.id = ANY($1::uuid[]) AND r.held
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why
 `
 
 // Due is the instant of release.
@@ -737,6 +739,7 @@ func (q *Queries) Release(ctx context.Context, ids []domain.RunID) ([]RunsLive, 
 			&i.ParentRunID,
 			&i.EventID,
 			&i.Plain,
+			&i.KillWhy,
 		); err != nil {
 			return nil, err
 		}
@@ -791,7 +794,7 @@ UPDATE runs_live r
    SET state = 'queued', instance = NULL, boot_id = NULL, bound_at = NULL, give_up_at = NULL, started_at = NULL,
        waiting = 'the instance that had accepted it could not start it', avoid = r.instance
  WHERE r.id = ANY($1::uuid[])
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why
 `
 
 // The instance accepted the attempt but could not start it: the same attempt is routed again.
@@ -844,6 +847,7 @@ func (q *Queries) RequeueRuns(ctx context.Context, ids []domain.RunID) ([]RunsLi
 			&i.ParentRunID,
 			&i.EventID,
 			&i.Plain,
+			&i.KillWhy,
 		); err != nil {
 			return nil, err
 		}
@@ -874,7 +878,7 @@ UPDATE runs_live r
        give_up_at = NULL, waiting = NULL, started_at = NULL, dispatched_at = NULL,
        lateness_ms = COALESCE(CASE WHEN r.attempt > 1 THEN r.lateness_ms END, (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint, r.lateness_ms)
   FROM e WHERE r.id = e.id
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why
 `
 
 type RetryRunsParams struct {
@@ -949,6 +953,7 @@ func (q *Queries) RetryRuns(ctx context.Context, arg RetryRunsParams) ([]RunsLiv
 			&i.ParentRunID,
 			&i.EventID,
 			&i.Plain,
+			&i.KillWhy,
 		); err != nil {
 			return nil, err
 		}
