@@ -115,6 +115,7 @@ type Views interface {
 	// Scheduled returns the jobs of the groups (nil: all) whose schedules fire, or an even sample of them.
 	Scheduled(ctx context.Context, groups []string, most int) (view.Scheduled, error)
 	State(ctx context.Context, id domain.RunID) (view.RunState, error)
+	System(ctx context.Context) (view.System, error)
 	Log(ctx context.Context, id domain.RunID, from int64, limit int, filter view.LogFilter) (view.LogPage, error)
 }
 
@@ -199,6 +200,7 @@ func New(c Config) *API {
 	a.registerScripts()
 	a.registerSchedules()
 	a.registerUpcoming()
+	a.registerSystemInfo()
 	a.registerCalendar()
 	a.registerRuns()
 	a.registerLive()

@@ -62,6 +62,7 @@ var accesses = map[string]access{
 	"POST /tokens":                  {least: "viewer", status: 201, body: `{"name":"<unique>"}`},
 	"DELETE /tokens/{id}":           {least: "viewer", status: 204, path: "/tokens/<new token>"},
 	"GET /audit":                    {least: "admin", status: 200},
+	"GET /system":                   {least: "admin", status: 200},
 
 	"GET /groups":                              {least: "viewer", status: 200},
 	"POST /groups":                             {least: "admin", status: 201, body: `{"name":"<unique>"}`},

@@ -52,21 +52,9 @@ const probeTimeout = 2 * time.Second
 
 // ready answers 503 while a part that Belfry needs is away, and says which.
 func (a *API) ready(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
-	defer cancel()
-	errs := make([]error, len(a.Ready))
-	done := make(chan struct{}, len(a.Ready))
-	for i, c := range a.Ready {
-		go func() {
-			errs[i] = c.Probe(ctx)
-			done <- struct{}{}
-		}()
-	}
-	for range a.Ready {
-		<-done
-	}
+	ctx := r.Context()
 	var away []string
-	for i, err := range errs {
+	for i, err := range a.probe(ctx) {
 		if err != nil {
 			away = append(away, a.Ready[i].Name)
 			a.Log.WarnContext(ctx, "not ready", "part", a.Ready[i].Name, "error", err)
@@ -80,6 +68,24 @@ func (a *API) ready(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	fmt.Fprintln(w, `{"status":"ready"}`)
+}
+
+// probe asks all parts at once; nil is a part that is there.
+func (a *API) probe(ctx context.Context) []error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	errs := make([]error, len(a.Ready))
+	done := make(chan struct{}, len(a.Ready))
+	for i, c := range a.Ready {
+		go func() {
+			errs[i] = c.Probe(ctx)
+			done <- struct{}{}
+		}()
+	}
+	for range a.Ready {
+		<-done
+	}
+	return errs
 }
 
 //go:embed docs.html

@@ -22,6 +22,7 @@ import (
 	"github.com/belfryhq/belfry/internal/natsinfra"
 	"github.com/belfryhq/belfry/internal/plan"
 	"github.com/belfryhq/belfry/internal/store"
+	"github.com/belfryhq/belfry/internal/store/view"
 )
 
 // App runs the commands that start a role. It implements cli.Roles.
@@ -101,11 +102,20 @@ func (p *process) hold(name string, stop func(context.Context) error) {
 // and River's workers share the rest.
 const poolSize = 24
 
+// appName is what the console's system page knows this process by.
+func (a *App) appName(role string) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return view.AppName(role, a.Version, host, os.Getpid())
+}
+
 func (a *App) storeConfig(url string, t config.Timing, role string) store.Config {
 	set := plan.DefaultSettings()
 	set.Tolerance, set.FireAllMax = t.MisfireTolerance, t.MisfireFireAllMax
 	rules := store.AlertRules{Every: t.AlertEvery, LateAfter: t.AlertLateAfter}
-	return store.Config{URL: url, MaxConns: poolSize, Plan: set, Alerts: rules, Zone: t.Location(), AppName: "belfry " + role, Clock: a.Clock}
+	return store.Config{URL: url, MaxConns: poolSize, Plan: set, Alerts: rules, Zone: t.Location(), AppName: a.appName(role), Clock: a.Clock}
 }
 
 // addClock appends the part that knows the database's clock.

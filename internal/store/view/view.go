@@ -30,11 +30,12 @@ import (
 
 // Store reads from Postgres. Its methods may be called by many goroutines. Every error is a domain.Error.
 type Store struct {
-	q *sqlcgen.Queries
+	q    *sqlcgen.Queries
+	pool *pgxpool.Pool // for what sqlc cannot check
 }
 
 // New makes a Store on a pool whose connections have Belfry's schema on their search path and know run ids as uuid.
-func New(pool *pgxpool.Pool) *Store { return &Store{q: sqlcgen.New(pool)} }
+func New(pool *pgxpool.Pool) *Store { return &Store{q: sqlcgen.New(pool), pool: pool} }
 
 // nonZero returns nil for a zero value, which a query takes for "any".
 func nonZero[T comparable](v T) *T {

@@ -1,0 +1,99 @@
+package view
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+)
+
+// Process is a process of Belfry that is connected to Postgres.
+type Process struct {
+	Role, Version, Name string // the name is host/pid
+	Address             string // as Postgres sees it; empty over a socket
+	Connections         int
+	Since               time.Time // of its oldest connection
+}
+
+// System is how the engine stands.
+type System struct {
+	Now                 time.Time
+	Postgres            string // its version
+	Bytes               int64
+	Processes           []Process
+	Unfired, Waiting    int64     // runs that are late with nobody having fired them, and those that wait for room; 10,000 at most
+	UnfiredDue, WaitDue time.Time // the oldest due instant of each; zero: none
+	Audited, Counted    time.Time // up to when fire times are audited, and runs counted
+	SchedulerSeen       time.Time // the last sign of life of any scheduler; zero: none ever
+}
+
+const (
+	appNameBytes = 63 // what Postgres keeps of an application_name
+	appPrefix    = "belfry"
+	versionBytes = 14
+)
+
+// AppName is the name under which a process connects to Postgres, so that others see who is there. Of a long host name
+// the end is kept, in which pods differ.
+func AppName(role, version, host string, pid int) string {
+	version = strings.ReplaceAll(cmp.Or(version, "dev"), " ", "-")
+	version = version[:min(len(version), versionBytes)]
+	room := appNameBytes - len(fmt.Sprintf("%s %s %s /%d", appPrefix, role, version, pid))
+	if cut := len(host) - room; cut > 0 {
+		host = host[cut:]
+	}
+	return fmt.Sprintf("%s %s %s %s/%d", appPrefix, role, version, host, pid)
+}
+
+// System asks how the engine stands.
+func (s *Store) System(ctx context.Context) (System, error) {
+	p, err := s.q.Progress(ctx)
+	if err != nil {
+		return System{}, pgerr.Translate(err)
+	}
+	late, err := s.q.Late(ctx)
+	if err != nil {
+		return System{}, pgerr.Translate(err)
+	}
+	out := System{Now: p.Now, Postgres: p.Version, Bytes: p.SizeBytes, Audited: p.AuditedThrough, Counted: p.CountedThrough,
+		SchedulerSeen: sinceEpoch(p.SchedulerSeenAt), Unfired: late.Unfired, Waiting: late.Waiting,
+		UnfiredDue: sinceEpoch(late.UnfiredSince), WaitDue: sinceEpoch(late.WaitingSince)}
+	out.Processes, err = s.processes(ctx)
+	return out, pgerr.Translate(err)
+}
+
+// processes lists who is connected. The query stands here as sqlc does not know pg_stat_activity.
+func (s *Store) processes(ctx context.Context) ([]Process, error) {
+	rows, err := s.pool.Query(ctx, `SELECT application_name, coalesce(host(client_addr), ''), count(*), min(backend_start)
+  FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'belfry %'
+ GROUP BY 1, 2 ORDER BY 1, 2 LIMIT 500`)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []Process
+	for rows.Next() {
+		var p Process
+		var name string
+		if err := rows.Scan(&name, &p.Address, &p.Connections, &p.Since); err != nil {
+			return nil, err
+		}
+		words := strings.Fields(name)
+		if len(words) != 4 { // a tool, or a process of a version that did not say so much
+			continue
+		}
+		p.Role, p.Version, p.Name = words[1], words[2], words[3]
+		out = append(out, p)
+	}
+	return out, rows.Err()
+}
+
+func sinceEpoch(t time.Time) time.Time {
+	if t.Unix() == 0 {
+		return time.Time{}
+	}
+	return t
+}

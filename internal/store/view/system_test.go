@@ -1,0 +1,68 @@
+package view_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/pgtest"
+	"github.com/belfryhq/belfry/internal/store"
+	"github.com/belfryhq/belfry/internal/store/view"
+)
+
+func TestAppName(t *testing.T) {
+	long := view.AppName("dispatcher", "v0.0.0-20261121-abcdef123456", "belfry-dispatcher-in-a-long-namespace-7c9d8f6b5-x2x4z", 123456)
+	if len(long) > 63 || !strings.HasPrefix(long, "belfry dispatcher ") || !strings.HasSuffix(long, "7c9d8f6b5-x2x4z/123456") {
+		t.Errorf("%d bytes: %q", len(long), long)
+	}
+	if got := view.AppName("console", "", "a", 7); got != "belfry console dev a/7" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestSystem(t *testing.T) {
+	url := pgtest.Database(t, store.Migrate)
+	open := func(name string) *store.Store {
+		s, err := store.Open(t.Context(), store.Config{URL: url, MaxConns: 1, AppName: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		return s
+	}
+	s := open(view.AppName("console", "1.2.3", "here", 7))
+	open("belfry bench") // no process of the engine
+	other := open(view.AppName("scheduler", "1.2.3", "there", 8))
+	if err := other.Pool().Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{t, s.Pool(), view.New(s.Pool())}
+	got, err := f.view.System(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, p := range got.Processes {
+		names = append(names, p.Role+" "+p.Version+" "+p.Name)
+	}
+	if want := []string{"console 1.2.3 here/7", "scheduler 1.2.3 there/8"}; !slices.Equal(names, want) {
+		t.Errorf("processes %q, want %q", names, want)
+	}
+	if got.Unfired != 0 || !got.UnfiredDue.IsZero() || got.Waiting != 0 || !got.WaitDue.IsZero() || !got.SchedulerSeen.IsZero() || got.Bytes == 0 || got.Postgres == "" {
+		t.Errorf("of an empty database: %+v", got)
+	}
+
+	due := got.Now.Add(-time.Minute).Truncate(time.Millisecond)
+	f.exec(`INSERT INTO runs_live (id, job_id, job_version, group_name, cause, due_at, held) VALUES
+  (gen_random_uuid(), 1, 1, 'g', 'schedule', $1, false), (gen_random_uuid(), 1, 1, 'g', 'schedule', $1, true),
+  (gen_random_uuid(), 1, 1, 'g', 'schedule', now() + interval '1 hour', false)`, due)
+	f.exec(`INSERT INTO runs_waiting (run_id, job_id, group_name, handler, due_at, deadline_at) VALUES (gen_random_uuid(), 1, 'g', 'h', $1, now())`, due)
+	f.exec(`INSERT INTO scheduler_presence (scheduler, seen_at) VALUES ('there/8', $1)`, due)
+	if got, err = f.view.System(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got.Unfired != 1 || !got.UnfiredDue.Equal(due) || got.Waiting != 1 || !got.WaitDue.Equal(due) || !got.SchedulerSeen.Equal(due) {
+		t.Errorf("one is late, one waits, one scheduler was seen at %v: %+v", due, got)
+	}
+}
