@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
@@ -263,10 +264,41 @@ func (a *app) printApplied(form string, v any, results []applied, dryRun bool) e
 			}
 			t.row(r.Action, shown(name, 130), r.Source)
 			for _, c := range r.Changes {
-				t.row("", fmt.Sprintf("  %s: %s → %s", c.Field, brief(c.From), brief(c.To)))
+				t.row("", fmt.Sprintf("  %s: %s", c.Field, change(c.From, c.To)))
 			}
 		}
 	})
+}
+
+// change shows in a line how a value changes: of a text of several lines, such as a script, the first line that does.
+func change(from, to string) string {
+	at, more := "", ""
+	if strings.Contains(from+to, "\n") {
+		a, b := strings.Split(from, "\n"), strings.Split(to, "\n")
+		n := 0
+		for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
+			a, b, n = a[1:], b[1:], n+1
+		}
+		for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
+			a, b = a[:len(a)-1], b[:len(b)-1]
+		}
+		if rest := max(len(a), len(b)) - 1; rest > 0 {
+			more = fmt.Sprintf(" (and %d more)", rest)
+		}
+		a, b = append(a, ""), append(b, "") // one of them may be at its end
+		from, to, at = a[0], b[0], fmt.Sprintf("line %d: ", n+1)
+	}
+	if from != to && brief(from) == brief(to) { // they differ where they are cut
+		same := 0
+		for same < len(from) && same < len(to) && from[same] == to[same] {
+			same++
+		}
+		for same > 0 && same < len(from) && !utf8.RuneStart(from[same]) {
+			same--
+		}
+		from, to = "…"+from[same:], "…"+to[same:]
+	}
+	return at + brief(from) + " → " + brief(to) + more
 }
 
 // brief shows a value of a job in a line.
