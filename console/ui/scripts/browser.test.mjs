@@ -127,6 +127,42 @@ function scenes() {
     assert.match(readFileSync(await download.path(), "utf8"), /line 5 of many/);
   });
 
+  scene(stage, "the lists of runs and the overview tell what changes, until one has them pause", { as: "admin" }, async (page) => {
+    const job = await script("long", "sleep 600");
+    const trigger = async () => (await call("POST", `/jobs/${job.id}/trigger`, {})).run_ids[0];
+    await call("PATCH", `/jobs/${job.id}`, { block: "parallel" });
+    await page.goto(`/runs?job_id=${job.id}`);
+    await page.getByText("Live", { exact: true }).waitFor();
+    // It is read anew as a whole only each 30 seconds: what comes sooner was told.
+    await trigger();
+    await page.locator("tbody .state-running").waitFor({ timeout: 20_000 });
+    await trigger();
+    await page.locator("tbody .state-running").nth(1).waitFor({ timeout: 20_000 });
+    await page.getByRole("button", { name: "Pause" }).click();
+    await page.getByText("Paused", { exact: true }).waitFor();
+    const third = await trigger();
+    await until("the third run", async () => (await call("GET", `/runs/${third}`)).state === "running");
+    assert.equal(await page.locator("tbody tr").count(), 2, "a paused list goes on");
+    await page.getByRole("button", { name: "Go on" }).click();
+    await page.locator("tbody .state-running").nth(2).waitFor();
+
+    // All that fit the filters are killed at once.
+    await page.locator(".bulk-bar").getByRole("button", { name: "Kill" }).click();
+    const dialog = page.getByRole("dialog", { name: "Kill all runs that fit the filters?" });
+    await dialog.getByRole("button", { name: "Kill" }).click();
+    await dialog.getByText("Done: 3, skipped: 0, failed: 0").waitFor();
+    await dialog.getByRole("button", { name: "Close" }).last().click();
+    await page.locator("tbody .state-cancelled").nth(2).waitFor();
+
+    await page.goto("/?span=1h");
+    await page.getByText("Live", { exact: true }).waitFor();
+    const finished = page.locator(".tile", { hasText: "Success rate" }).locator(".tile-note");
+    const before = await finished.innerText();
+    await page.waitForFunction((before) => [...document.querySelectorAll(".tile-note")].every((n) => n.textContent !== before), before, { timeout: 20_000 });
+    await page.getByRole("button", { name: "Pause" }).click();
+    await page.getByText("Paused", { exact: true }).waitFor();
+  });
+
   scene(stage, "a log of 100,000 lines is searched and scrolled, with few of them on the page", { as: "admin" }, async (page) => {
     const job = await script("verbose", "seq 1 100000");
     const { run_ids: [run] } = await call("POST", `/jobs/${job.id}/trigger`, {});

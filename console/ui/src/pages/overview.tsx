@@ -1,15 +1,17 @@
-import { Anchor, SegmentedControl, Text } from "@mantine/core";
-import { useQuery } from "@tanstack/react-query";
+import { Anchor, Button, SegmentedControl, Text } from "@mantine/core";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
 import { Link } from "wouter";
-import { get, type Schemas } from "../api/client";
+import { get, search, type Schemas } from "../api/client";
 import { useT } from "../i18n";
 import { useFilters, useListKeys, useNow, useTitle } from "../lib/hooks";
+import { useStream } from "../lib/live";
 import { clock, dateTime, shortDuration } from "../lib/time";
-import { Ago, Countdown, Empty, ErrorNote, PageHead, reasonText, Section, State } from "../parts/basics";
+import { Ago, Countdown, Empty, ErrorNote, Icon, icons, PageHead, reasonText, Section, State } from "../parts/basics";
 import { GroupPick } from "../parts/filters";
 import { RunTable } from "../parts/runtable";
 
-const spans = { "1h": { ms: 3_600_000, step: "1m" }, "24h": { ms: 86_400_000, step: "30m" }, "7d": { ms: 7 * 86_400_000, step: "3h" } } as const;
+const spans = { "1h": { ms: 3_600_000, step: "1m", go: "1h" }, "24h": { ms: 86_400_000, step: "30m", go: "24h" }, "7d": { ms: 7 * 86_400_000, step: "3h", go: "168h" } } as const;
 type Span = keyof typeof spans;
 
 export default function Overview() {
@@ -22,10 +24,16 @@ export default function Overview() {
   const group = f.group || undefined;
   const minute = Math.floor(now.getTime() / 60_000);
   const from = new Date(minute * 60_000 - spans[span].ms).toISOString();
-  const overview = useQuery({ queryKey: ["overview", span, group], queryFn: () => get("/api/v1/overview", { query: { from, group } }), refetchInterval: 5000 });
-  const report = useQuery({ queryKey: ["report", span, group], queryFn: () => get("/api/v1/reports/runs", { query: { from, group, step: spans[span].step } }), refetchInterval: 30_000 });
-  const running = useQuery({ queryKey: ["runs", "running", group], queryFn: () => get("/api/v1/runs", { query: { state: ["running", "retrying"] as never, group, limit: 10 } }), refetchInterval: 3000 });
-  const upcoming = useQuery({ queryKey: ["upcoming", group], queryFn: () => get("/api/v1/upcoming", { query: { within: "1h", group, limit: 200 } }), refetchInterval: 5000 });
+  const [live, setLive] = useState(true);
+  const client = useQueryClient();
+  const every = (ms: number) => (live ? ms : false);
+  const overview = useQuery({ queryKey: ["overview", span, group], queryFn: () => get("/api/v1/overview", { query: { from, group } }), refetchInterval: every(60_000) });
+  const hearing = useStream(live ? `/api/v1/overview/stream${search({ span: spans[span].go, group })}` : undefined, {
+    overview: (data) => client.setQueryData(["overview", span, group], JSON.parse(data)),
+  });
+  const report = useQuery({ queryKey: ["report", span, group], queryFn: () => get("/api/v1/reports/runs", { query: { from, group, step: spans[span].step } }), refetchInterval: every(30_000) });
+  const running = useQuery({ queryKey: ["runs", "running", group], queryFn: () => get("/api/v1/runs", { query: { state: ["running", "retrying"] as never, group, limit: 10 } }), refetchInterval: every(3000) });
+  const upcoming = useQuery({ queryKey: ["upcoming", group], queryFn: () => get("/api/v1/upcoming", { query: { within: "1h", group, limit: 200 } }), refetchInterval: every(5000) });
   const o = overview.data;
   if (overview.error && !o) return <ErrorNote error={overview.error} retry={() => void overview.refetch()} />;
 
@@ -35,6 +43,8 @@ export default function Overview() {
   return (
     <>
       <PageHead title={t("nav.overview")}>
+        <Text size="xs" c="dimmed" role="status">{t(live ? (hearing === "live" ? "live.on" : "live.connecting") : "live.off")}</Text>
+        <Button size="xs" variant="default" aria-pressed={!live} onClick={() => { setLive(!live); if (!live) for (const q of [overview, report, running, upcoming]) void q.refetch(); }} leftSection={<Icon d={live ? icons.pause : icons.play} size={14} />}>{t(live ? "live.pause" : "live.go")}</Button>
         <GroupPick value={f.group} onChange={(g) => setF({ group: g })} />
         <SegmentedControl size="xs" value={span} onChange={(s) => setF({ span: s })} data={Object.keys(spans).map((s) => ({ value: s, label: t(`span.${s as Span}`) }))} aria-label={t("overview.span")} />
       </PageHead>

@@ -58,7 +58,7 @@ export default function RunPage({ id }: { id: string }) {
               [t("run.attempt"), t("run.attempts.of", { n: r.attempt, max: r.max_attempts })], [t("run.reason"), r.reason ? reasonText(t, r.reason) : null],
               [t("run.shardname"), shard ? t("run.shard", { i: shard.index, n: shard.total }) : null],
               [t("run.event"), r.event_id], [t("job.version"), r.job_version],
-              [t("run.parent"), r.parent_run_id ? <Link key="p" className="link mono" href={`/runs/${r.parent_run_id}`}>{r.parent_run_id}</Link> : null],
+              [t("run.parent"), r.parent_run_id ? <Parent key="p" id={r.parent_run_id} /> : null],
             ]} />
           </Section>
           <Family run={r} />
@@ -75,6 +75,12 @@ export default function RunPage({ id }: { id: string }) {
         onConfirm={async () => { await post("/api/v1/runs/{id}/kill", { path: { id } }); await refresh("run"); }} />}
     </>
   );
+}
+
+/** Parent names the run that caused this one, as far as one may see it. */
+function Parent({ id }: { id: string }) {
+  const parent = useQuery({ queryKey: ["run", id], queryFn: () => get("/api/v1/runs/{id}", { path: { id } }), staleTime: 10_000, retry: false });
+  return <Link className="plain-link" href={`/runs/${id}`}>{parent.data ? <><State state={parent.data.state} reason={parent.data.reason} /> {parent.data.job_name}</> : <span className="mono">{id}</span>}</Link>;
 }
 
 function Family({ run }: { run: RunDetail }) {

@@ -1,14 +1,15 @@
 import { Anchor, Button, Group, Text } from "@mantine/core";
-import { notifications } from "@mantine/notifications";
-import { useInfiniteQuery, useMutation } from "@tanstack/react-query";
-import { useState } from "react";
-import { get, post } from "../api/client";
+import { useInfiniteQuery, useQueryClient, type InfiniteData } from "@tanstack/react-query";
+import { useEffect, useState } from "react";
+import { get, search, type Answer } from "../api/client";
 import { useT } from "../i18n";
 import { useFilters, useListKeys, useNow, useTitle } from "../lib/hooks";
+import { merge, useRunStream } from "../lib/live";
 import { useMay } from "../lib/me";
-import { Confirm, useRefresh } from "../parts/actions";
+import { useRefresh } from "../parts/actions";
 import { allReasons, causes, Empty, ErrorNote, Icon, icons, PageHead, reasonText, states } from "../parts/basics";
 import { Chips, GroupPick, Pick } from "../parts/filters";
+import { RunBulk, type RunAction } from "../parts/runbulk";
 import { RunTable } from "../parts/runtable";
 
 const names = ["job_id", "group", "state", "cause", "reason", "instance", "from", "to"] as const;
@@ -23,30 +24,39 @@ export default function Runs() {
   const [f, setF] = useFilters(names);
   const [live, setLive] = useState(true);
   const [chosen, setChosen] = useState<Set<string>>(new Set());
-  const [bulk, setBulk] = useState<"kill" | "retry">();
+  const [bulk, setBulk] = useState<{ action: RunAction; all: boolean }>();
+  useEffect(() => setChosen(new Set()), [f]); // what one no longer sees is not acted upon
+  const client = useQueryClient();
   const list = useInfiniteQuery({
     queryKey: ["runs", f],
     queryFn: ({ pageParam, signal }) => get("/api/v1/runs", { query: { ...f, job_id: f.job_id ? Number(f.job_id) : undefined, limit: 100, cursor: pageParam } as never, signal }),
     initialPageParam: "",
     getNextPageParam: (p) => p.next_cursor || undefined,
     placeholderData: (before) => before,
-    // Whoever has gone on to older pages reads; a list that jumps under them would be in their way.
-    refetchInterval: (q) => (live && (q.state.data?.pages.length ?? 0) <= 1 ? 2000 : false),
+    refetchInterval: (q) => (live && (q.state.data?.pages.length ?? 0) <= 1 ? 30_000 : false),
+  });
+  const hearing = useRunStream(live ? search(f) : undefined, (changed, gone) => {
+    let long = false;
+    client.setQueryData<InfiniteData<Answer<"/api/v1/runs", "get">>>(["runs", f], (before) => before && {
+      ...before,
+      // Whoever has gone on to older pages reads; a list that jumps under them would be in their way.
+      pages: before.pages.map((p) => {
+        const items = merge(p.items, changed, before.pages.length === 1).filter((r) => !gone.has(r.id));
+        long ||= items.length > 400;
+        return { ...p, items };
+      }),
+    });
+    if (long) void list.refetch();
+  }, () => {
+    if ((list.data?.pages.length ?? 0) <= 1) void list.refetch();
   });
   const runs = list.data?.pages.flatMap((p) => p.items) ?? [];
   const filtered = names.some((n) => f[n]);
-  const run = useMutation({
-    mutationFn: (action: "kill" | "retry") => post("/api/v1/runs/bulk", { body: { action, filter: { ids: [...chosen] } } }),
-    onSuccess: (a) => {
-      notifications.show({ color: a.failed ? "yellow" : "blue", message: [t("bulk.done", { done: a.done, skipped: a.skipped, failed: a.failed }), ...a.failures.slice(0, 3).map((x) => x.detail)].join(" · ") });
-      setChosen(new Set());
-      return refresh("runs");
-    },
-  });
 
   return (
     <>
       <PageHead title={t("nav.runs")}>
+        <Text size="xs" c="dimmed" role="status">{t(live ? (hearing === "live" ? "live.on" : "live.connecting") : "live.off")}</Text>
         <Button size="xs" variant="default" aria-pressed={!live} onClick={() => { setLive(!live); if (!live) void list.refetch(); }} leftSection={<Icon d={live ? icons.pause : icons.play} size={14} />}>{t(live ? "live.pause" : "live.go")}</Button>
       </PageHead>
       <div className="filters">
@@ -58,11 +68,11 @@ export default function Runs() {
         {f.instance && <Chips label={t("run.instance")} values={[f.instance]} value={f.instance} onChange={() => setF({ instance: "" })} name={(v) => `${v} ×`} />}
         {(f.from || f.to) && <Chips label={t("run.fire")} values={["x"]} value="x" onChange={() => setF({ from: "", to: "" })} name={() => `${f.from} – ${f.to} ×`} />}
       </div>
-      {chosen.size > 0 && may.operate && (
-        <Group gap="xs" mb="xs" className="bulk-bar"><Text size="sm">{t("bulk.chosen", { n: chosen.size })}</Text>
-          <Button size="compact-sm" variant="light" color="red" onClick={() => setBulk("kill")}>{t("run.kill")}</Button>
-          <Button size="compact-sm" variant="default" onClick={() => setBulk("retry")}>{t("run.retry")}</Button>
-          <Button size="compact-sm" variant="subtle" color="gray" onClick={() => setChosen(new Set())}>{t("clear")}</Button></Group>
+      {may.operate && (chosen.size > 0 || (filtered && runs.length > 0)) && (
+        <Group gap="xs" mb="xs" className="bulk-bar"><Text size="sm">{chosen.size ? t("bulk.chosen", { n: chosen.size }) : t("bulk.fitting")}</Text>
+          <Button size="compact-sm" variant="light" color="red" onClick={() => setBulk({ action: "kill", all: chosen.size === 0 })}>{t("run.kill")}</Button>
+          <Button size="compact-sm" variant="default" onClick={() => setBulk({ action: "retry", all: chosen.size === 0 })}>{t("run.retry")}</Button>
+          {chosen.size > 0 && <Button size="compact-sm" variant="subtle" color="gray" onClick={() => setChosen(new Set())}>{t("clear")}</Button>}</Group>
       )}
       {list.error && <ErrorNote error={list.error} retry={() => void list.refetch()} />}
       {list.data && runs.length === 0 && (filtered
@@ -70,7 +80,8 @@ export default function Runs() {
         : <Empty title={t("runs.none")}><Text size="sm">{t("runs.teach")}</Text></Empty>)}
       {runs.length > 0 && <RunTable runs={runs} now={now} chosen={chosen} onChoose={may.operate ? (id, on) => setChosen((c) => { const n = new Set(c); if (on) n.add(id); else n.delete(id); return n; }) : undefined} />}
       {list.hasNextPage && <Button mt="sm" size="xs" variant="default" loading={list.isFetchingNextPage} onClick={() => void list.fetchNextPage()}>{t("load.more")}</Button>}
-      {bulk && <Confirm title={t(bulk === "kill" ? "bulk.kill" : "bulk.retry", { n: chosen.size })} text={t(bulk === "kill" ? "run.kill.text" : "bulk.retry.text")} action={t(bulk === "kill" ? "run.kill" : "run.retry")} onClose={() => setBulk(undefined)} onConfirm={() => run.mutateAsync(bulk)} />}
+      {bulk && <RunBulk action={bulk.action} filter={bulk.all ? { ...f, job_id: f.job_id ? Number(f.job_id) : undefined, state: f.state ? f.state.split(",") : undefined } : { ids: [...chosen] }} chosen={bulk.all ? undefined : chosen.size}
+        onClose={() => { setBulk(undefined); setChosen(new Set()); void refresh("runs"); }} />}
     </>
   );
 }
