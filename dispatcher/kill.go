@@ -58,7 +58,8 @@ func (d *Dispatcher) control(ctx context.Context, group, instance string, c wire
 	return &reply, nil
 }
 
-// sendKills tells one boot's instance to end attempts, and settles those that by its answer will never start.
+// sendKills tells one boot's instance to end attempts, and settles those that by its answer will never start. Those that
+// go on all the same are written as running: nobody else asks about a run that is to be killed.
 func (d *Dispatcher) sendKills(ctx context.Context, runs []domain.LiveRun, reason string) {
 	b := bootOf(&runs[0])
 	reply, err := d.control(ctx, b.group, b.instance, wire.Control{Op: wire.OpKill, Runs: refs(runs), Reason: reason})
@@ -71,6 +72,8 @@ func (d *Dispatcher) sendKills(ctx context.Context, runs []domain.LiveRun, reaso
 	}
 	byID := statuses(reply)
 	var ended []domain.Ended
+	var running []domain.Started
+	young := d.store.Now().Add(-longRun)
 	for _, r := range runs {
 		switch st := byID[r.ID.String()]; st.Status {
 		case wire.StatusBarred, wire.StatusRefused:
@@ -78,11 +81,18 @@ func (d *Dispatcher) sendKills(ctx context.Context, runs []domain.LiveRun, reaso
 				RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Bind: r.Bind, Outcome: domain.OutcomeCancelled,
 				Reason: r.KillReason, Message: "it had not started", FinishedAt: d.store.Now(),
 			})
+		case wire.StatusRunning:
+			if r.State == domain.Queued && r.DueAt.Before(young) {
+				running = append(running, d.startedOf(&r, st))
+			}
 		case wire.StatusDone:
 			ended = append(ended, d.fromSpool(&r, st)...)
 		}
 	}
 	d.settleOurs(ctx, "", ended)
+	if len(running) > 0 {
+		d.markRunning(ctx, running)
+	}
 }
 
 // fromSpool makes an end of a result that an instance still holds.

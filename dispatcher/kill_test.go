@@ -137,6 +137,18 @@ func TestKillIsRepeated(t *testing.T) {
 	w.becomes(id, "cancelled/killed")
 }
 
+// A handler that ignores its kill is seen to run, also when the kill came before the run was written as running.
+func TestKillIgnored(t *testing.T) {
+	w := newWorld(t, option{})
+	a := w.join("a")
+	id := w.trigger(w.job("j"))
+	o := a.got(id, 1)
+	w.kill(id)
+	w.becomes(id, "running")
+	a.report(o, wire.Cancelled)
+	w.becomes(id, "cancelled/killed")
+}
+
 // The instance of a run to be killed dies: the run is cancelled, not lost, and not tried again.
 func TestKillThenDeath(t *testing.T) {
 	w := newWorld(t, option{})

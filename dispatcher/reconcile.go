@@ -264,14 +264,10 @@ func (d *Dispatcher) askAbout(ctx context.Context, b boot, runs []domain.LiveRun
 		}
 		switch st.Status {
 		case wire.StatusRunning:
-			at := st.StartedAt.Time
-			if at.IsZero() {
-				at = d.store.Now()
-			}
 			if silent && !early {
 				d.metrics.reconciled.WithLabelValues("unanswered_offer").Inc()
 			}
-			running = append(running, domain.Started{RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Bind: r.Bind, StartedAt: at})
+			running = append(running, d.startedOf(&r, st))
 		case wire.StatusDone:
 			switch {
 			case st.Result != nil:

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // longRun is from when on a run is written as running: short ones go straight from queued to final and cost nothing. Who
@@ -23,6 +24,15 @@ func (d *Dispatcher) markRunning(ctx context.Context, started []domain.Started) 
 		return
 	}
 	d.tell(changes)
+}
+
+// startedOf makes a start of what an instance says of an attempt that it runs.
+func (d *Dispatcher) startedOf(r *domain.LiveRun, st wire.Status) domain.Started {
+	at := st.StartedAt.Time
+	if at.IsZero() {
+		at = d.store.Now()
+	}
+	return domain.Started{RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Bind: r.Bind, StartedAt: at}
 }
 
 // bound is what the last look at all live runs has found. Several reconcilers start from it, and each may wait long for
