@@ -123,7 +123,7 @@ func (c *cron) describeTime() (text string, wholeDay bool) {
 		return c.describeRate("every hour"), true
 	case c.minutes == 1 && c.seconds == 1 && hourStep > 1:
 		return "every " + count(int64(hourStep), "hour"), true
-	case hourStep > 1:
+	case hourStep > 1 && hours > 1:
 		return c.describeRate("every " + ordinal(hourStep) + " hour from 00 on"), true
 	}
 	if from, to, ok := runOf(c.hours, 24); ok {

@@ -33,6 +33,8 @@ func TestDescribeCron(t *testing.T) {
 		{standard, "0 0,6,12,18 * * *", "At 00:00, 06:00, 12:00 and 18:00 every day"},
 		{standard, "*/15 9-17 * * 1-5", "Every 15 minutes from 09:00 to 17:45, Monday to Friday"},
 		{standard, "0 9-17 * * *", "Every hour from 09:00 to 17:00 every day"},
+		{standard, "* 0 * * *", "Every minute from 00:00 to 00:59 every day"},
+		{standard, "*/5 0 0 * * *", "Every 5 seconds of minute 0 from 00:00 to 00:00:55 every day"},
 		{standard, "* 2 * * *", "Every minute from 02:00 to 02:59 every day"},
 		{standard, "*/5 1,3,9 * * *", "Every 5 minutes of the hours 01, 03 and 09 every day"},
 		{standard, "3 * 1 * *", "At minute 3 of every hour on day 1 of every month"},
