@@ -87,6 +87,19 @@ func TestEveryRouteNeedsCredentials(t *testing.T) {
 	}
 }
 
+// The contract is found where its operations are, too.
+func TestContractBelowThePrefix(t *testing.T) {
+	w := newWorld(t)
+	for path, as := range map[string]string{"/api/v1/openapi.json": "/openapi.json", "/api/v1/docs": "/docs"} {
+		if below, beside := w.must(200, "GET", path, ""), w.must(200, "GET", as, ""); below.body != beside.body {
+			t.Errorf("%s and %s differ", path, as)
+		}
+		if a := w.do("", "GET", path, ""); a.status != http.StatusUnauthorized {
+			t.Errorf("%s without credentials: %d, want 401", path, a.status)
+		}
+	}
+}
+
 func TestDocsLoadNothing(t *testing.T) {
 	w := newWorld(t)
 	a := w.must(200, "GET", "/docs", "")

@@ -15,7 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// mountSystem adds what lies outside the prefix.
+// mountSystem adds what is no operation of the contract: probes and metrics outside the prefix, and the contract itself,
+// beside them and below the prefix.
 func (a *API) mountSystem() {
 	contract, err := a.contract()
 	if err != nil {
@@ -27,11 +28,13 @@ func (a *API) mountSystem() {
 	})
 	a.router.Get("/readyz", a.ready)
 	a.router.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(a.Gatherer, promhttp.HandlerOpts{}))
-	a.router.Get("/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/openapi+json")
-		w.Write(contract) //nolint:errcheck // the client is gone
-	})
-	a.router.Get("/docs", a.docs)
+	for _, prefix := range []string{"", Prefix} {
+		a.router.Get(prefix+"/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/openapi+json")
+			w.Write(contract) //nolint:errcheck // the client is gone
+		})
+		a.router.Get(prefix+"/docs", a.docs)
+	}
 	a.router.Get("/docs/style.css", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/css; charset=utf-8")
 		fmt.Fprint(w, docsStyle)
