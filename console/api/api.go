@@ -201,6 +201,7 @@ func New(c Config) *API {
 	a.registerSchedules()
 	a.registerUpcoming()
 	a.registerSystemInfo()
+	a.registerCalendarJobs()
 	a.registerCalendar()
 	a.registerRuns()
 	a.registerLive()

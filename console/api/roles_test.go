@@ -95,6 +95,7 @@ var accesses = map[string]access{
 	"POST /schedules/preview":                   {least: "viewer", status: 200, body: `{"schedule":{"kind":"none"}}`},
 	"GET /upcoming":                             {least: "viewer", status: 200, hidden: 422, path: "/upcoming?group=mine"},
 	"GET /calendar":                             {least: "viewer", status: 200, hidden: 422, path: "/calendar?group=mine&from=2026-11-01T00:00:00Z&to=2026-11-02T00:00:00Z"},
+	"GET /calendar/jobs":                        {least: "viewer", status: 200, hidden: 422, path: "/calendar/jobs?group=mine&from=2026-11-01T00:00:00Z&to=2026-11-02T00:00:00Z"},
 	"GET /audit/fires":                          {least: "viewer", status: 200, hidden: 422, path: "/audit/fires?job_id=<job>"},
 
 	"GET /runs":                 {least: "viewer", status: 200, hidden: 422, path: "/runs?group=mine&state=retrying"},

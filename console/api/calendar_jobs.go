@@ -1,0 +1,118 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/view"
+)
+
+const calendarJobsShown = 50
+
+type calendarJobsInput struct {
+	From  domain.Instant `query:"from" required:"true"`
+	To    domain.Instant `query:"to" required:"true" doc:"A day after from at most"`
+	Group string         `query:"group"`
+}
+
+type calendarJob struct {
+	JobID         domain.JobID   `json:"job_id"`
+	JobName       string         `json:"job_name"`
+	Group         string         `json:"group"`
+	Planned       int64          `json:"planned" doc:"Fire times that are still to come; over 100 may be an estimate"`
+	FirstFireTime domain.Instant `json:"first_fire_time"`
+}
+
+type calendarJobsAnswer struct {
+	Jobs     int64         `json:"jobs" doc:"How many fire then, of those that were computed"`
+	Computed int64         `json:"computed" doc:"Jobs whose fire times were computed; fewer than there are where those are over 10,000"`
+	Items    []calendarJob `json:"items" nullable:"false" doc:"Those that fire most, 50 at most"`
+}
+
+func (a *API) registerCalendarJobs() {
+	register(a, operation{method: "GET", path: "/calendar/jobs", tag: "Schedules", summary: "See which jobs fire in a stretch of time to come", needs: account.Viewer,
+		description: "What a cell of the calendar is made of: fire times of enabled jobs, without jitter, and without those that a pause holds up."}, a.calendarJobs)
+}
+
+func (in *calendarJobsInput) check(now time.Time) error {
+	var f domain.Faults
+	switch span := in.To.Sub(in.From.Time); {
+	case span <= 0:
+		f.Add("to", "must be after from")
+	case span > 24*time.Hour:
+		f.Add("to", "lies more than a day after from")
+	case in.To.Sub(now) > 400*24*time.Hour:
+		f.Add("to", "lies more than 400 days ahead")
+	}
+	return f.Err("the request is not valid")
+}
+
+func (a *API) calendarJobs(ctx context.Context, id auth.Identity, in *calendarJobsInput) (*output[calendarJobsAnswer], error) {
+	if err := in.check(time.Now()); err != nil {
+		return nil, err
+	}
+	if err := a.checkGroup(ctx, id, in.Group); err != nil {
+		return nil, err
+	}
+	groups := id.Only()
+	if in.Group != "" {
+		groups = []string{in.Group} // that the caller sees it has been checked
+	}
+	found, err := a.Views.Scheduled(ctx, groups, calendarJobs)
+	if err != nil {
+		return nil, err
+	}
+	out := calendarJobsAnswer{Items: []calendarJob{}}
+	fires, computed := a.planEach(ctx, &found, in.From.Time, in.To.Time)
+	out.Jobs, out.Computed = int64(len(fires)), computed
+	for _, f := range fires[:min(len(fires), calendarJobsShown)] {
+		j, err := a.readJob(ctx, id, f.JobID)
+		if domain.CodeOf(err) == domain.NotFound {
+			continue // it was deleted meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		f.JobName = j.Name
+		out.Items = append(out.Items, f)
+	}
+	return &output[calendarJobsAnswer]{out}, nil
+}
+
+// planEach counts the fire times of each job apart, those that fire most first, for as long as there is time.
+func (a *API) planEach(ctx context.Context, found *view.Scheduled, from, to time.Time) (out []calendarJob, computed int64) {
+	deadline := time.Now().Add(calendarTime)
+	start := latest(from, found.Now)
+	for i := range found.Jobs {
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			break
+		}
+		computed++
+		j := &found.Jobs[i]
+		one := view.Scheduled{Now: found.Now, All: 1, Jobs: found.Jobs[i : i+1], Pauses: found.Pauses}
+		stretch := cells{from, to.Sub(from), make([]float64, 1)}
+		a.plan(ctx, &one, &stretch)
+		n := int64(math.Round(stretch.fires[0]))
+		compiled, err := a.compile(j.Schedule, j.CreatedAt)
+		if n == 0 || err != nil {
+			continue
+		}
+		first, ok := compiled.Next(start.Add(-time.Millisecond))
+		if j.Schedule.Kind == domain.ScheduleFixedDelay {
+			first, ok = j.NextFire, true
+		}
+		if ok {
+			out = append(out, calendarJob{JobID: j.ID, Group: j.Group, Planned: n, FirstFireTime: domain.At(first)})
+		}
+	}
+	slices.SortFunc(out, func(x, y calendarJob) int {
+		return cmp.Or(cmp.Compare(y.Planned, x.Planned), x.FirstFireTime.Compare(y.FirstFireTime.Time), cmp.Compare(x.JobID, y.JobID))
+	})
+	return out, computed
+}
