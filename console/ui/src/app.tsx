@@ -19,6 +19,8 @@ const RunPage = lazy(() => import("./pages/run"));
 const Executors = lazy(() => import("./pages/executors"));
 const Events = lazy(() => import("./pages/events"));
 const Channels = lazy(() => import("./pages/channels"));
+const Calendar = lazy(() => import("./pages/calendar"));
+const System = lazy(() => import("./pages/system"));
 const DeadLetters = lazy(() => import("./pages/deadletters"));
 const Account = lazy(() => import("./pages/account"));
 const Tokens = lazy(() => import("./pages/tokens"));
@@ -58,6 +60,7 @@ export function App() {
             <Route path="/jobs/:id">{(p) => <JobPage key={p.id} id={Number(p.id)} />}</Route>
             <Route path="/runs" component={Runs} />
             <Route path="/runs/:id">{(p) => <RunPage key={p.id} id={p.id} />}</Route>
+            <Route path="/calendar" component={Calendar} />
             <Route path="/executors" component={Executors} />
             <Route path="/events" component={Events} />
             <Route path="/alert-channels"><For><Channels /></For></Route>
@@ -66,6 +69,7 @@ export function App() {
             <Route path="/tokens" component={Tokens} />
             <Route path="/users"><For><Users /></For></Route>
             <Route path="/audit"><For><Audit /></For></Route>
+            <Route path="/system"><For><System /></For></Route>
             <Route><Redirect to="/" replace /></Route>
           </Switch>
         </Suspense>

@@ -15,6 +15,7 @@ import { merge } from "./live";
 import { fits, lineInAttempt } from "./loglines";
 import { clock, dateTime, goDuration, offset, parseDuration, shortDuration } from "./time";
 import { timeline } from "./timeline";
+import { loadClass, short, slots } from "./week";
 
 describe("ansi", () => {
   it("splits where the style changes", () => {
@@ -254,5 +255,23 @@ describe("changes", () => {
   it("name the fields that differ", () => {
     expect(changedFields({ a: 1, b: { c: 1 }, version: 1 }, { a: 1, b: { c: 2 }, version: 2, d: 0 })).toEqual(["b", "d"]);
     expect(changedFields(null, { a: 1 })).toEqual([]);
+  });
+});
+
+describe("the week", () => {
+  const cell = (at: string, planned: number) => ({ at, planned, runs: 0, succeeded: 0, failed: 0 });
+  it("puts cells where the zone's clocks show them, both passes of a repeated hour together", () => {
+    const week = new Date(2026, 9, 19);
+    const days = slots(week, [cell("2026-10-18T22:00:00Z", 1), cell("2026-10-25T00:00:00Z", 2), cell("2026-10-25T01:00:00Z", 4), cell("2026-10-25T23:00:00Z", 8)], "Europe/Berlin");
+    expect(days[0]?.[0]?.planned).toBe(1);
+    expect(days[6]?.[2]).toEqual({ from: "2026-10-25T00:00:00Z", planned: 6, runs: 0, failed: 0 });
+    expect(days.flat().reduce((n, s) => n + (s?.planned ?? 0), 0)).toBe(7); // the next week's is not in it
+  });
+  it("ranks by orders of magnitude", () => {
+    expect([0, 1, 60, 3600].map((n) => loadClass(n, 3600))).toEqual([0, 1, 3, 5]);
+    expect(loadClass(1, 1)).toBe(5);
+  });
+  it("writes counts in four characters", () => {
+    expect([7, 999, 1000, 3600, 9960, 864_000, 1_200_000].map(short)).toEqual(["7", "999", "1k", "3.6k", "10k", "864k", "1.2M"]);
   });
 });

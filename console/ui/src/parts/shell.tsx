@@ -15,6 +15,7 @@ export const pages: { path: string; key: Key; keys: string; admin?: boolean }[] 
   { path: "/", key: "nav.overview", keys: "g o" },
   { path: "/jobs", key: "nav.jobs", keys: "g j" },
   { path: "/runs", key: "nav.runs", keys: "g r" },
+  { path: "/calendar", key: "nav.calendar", keys: "g w" },
   { path: "/executors", key: "nav.executors", keys: "g e" },
   { path: "/events", key: "nav.events", keys: "g v" },
   { path: "/alert-channels", key: "nav.channels", keys: "g c", admin: true },
@@ -22,6 +23,7 @@ export const pages: { path: string; key: Key; keys: string; admin?: boolean }[] 
   { path: "/tokens", key: "nav.tokens", keys: "g t" },
   { path: "/users", key: "nav.users", keys: "g u", admin: true },
   { path: "/audit", key: "nav.audit", keys: "g a", admin: true },
+  { path: "/system", key: "nav.system", keys: "g s", admin: true },
 ];
 
 export function Shell({ children }: { children: ReactNode }) {
