@@ -292,6 +292,9 @@ func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c Co
 	}
 	var asked domain.Job
 	sound, err := decodeStrict(sent, &asked)
+	if err != nil && sound == nil {
+		return nil, err // it is no JSON
+	}
 	if err != nil {
 		spec, _ := edited(present.JobSpec, sound, next)
 		return nil, alsoFaulty(err, a.checkSpec(err, spec))

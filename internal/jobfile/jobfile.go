@@ -105,16 +105,24 @@ func (f *File) Read(source string, data []byte) error {
 	}
 }
 
-// mostNested is how deep values may lie in each other.
-const mostNested = 64
+const (
+	mostNested = 64 // values that may lie in each other
+	// mostDocuments is how many documents one file may have: the parser looks at all of them for each.
+	mostDocuments = 5000
+)
 
-// tame refuses what makes a small file large, or a parser's stack deep: aliases, and values nested without end.
+// tame refuses what makes a small file large, a parser's stack deep or its work long: aliases, values nested without end,
+// and very many documents.
 func tame(data []byte) error {
-	depth, line, entries := 0, 0, 0
+	depth, line, entries, documents := 0, 0, 0, 0
 	for _, t := range lexer.Tokenize(string(data)) {
 		switch t.Type { //nolint:exhaustive // the others neither nest nor repeat
 		case token.AnchorType, token.AliasType, token.MergeKeyType:
 			return fmt.Errorf("line %d: anchors and aliases are not taken", t.Position.Line)
+		case token.DocumentHeaderType:
+			if documents++; documents > mostDocuments {
+				return fmt.Errorf("line %d: the file has more than %d documents; a list of jobs in one document has no such bound", t.Position.Line, mostDocuments)
+			}
 		case token.MappingStartType, token.SequenceStartType:
 			depth++
 		case token.MappingEndType, token.SequenceEndType:
