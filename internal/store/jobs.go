@@ -29,7 +29,7 @@ func (s *Store) CreateJob(ctx context.Context, spec domain.JobSpec, by string) (
 			return err
 		}
 		now = now.UTC().Truncate(time.Millisecond)
-		compiled, err := s.check(ctx, q, &spec, now)
+		compiled, err := s.check(ctx, q, 0, &spec, now)
 		if err != nil {
 			return err
 		}
@@ -95,8 +95,9 @@ func insertVersion(ctx context.Context, q *sqlcgen.Queries, id domain.JobID, ver
 	})
 }
 
-// check validates a spec as a whole, so that all its faults are told at once, and returns its compiled schedule.
-func (s *Store) check(ctx context.Context, q *sqlcgen.Queries, spec *domain.JobSpec, createdAt time.Time) (*schedule.Schedule, error) {
+// check validates the spec of a job, 0 for one to be made, as a whole, so that all its faults are told at once, and
+// returns its compiled schedule. The children of a spec that is good but for them are for setChildren to refuse.
+func (s *Store) check(ctx context.Context, q *sqlcgen.Queries, id domain.JobID, spec *domain.JobSpec, createdAt time.Time) (*schedule.Schedule, error) {
 	var f domain.Faults
 	f.AddAll("", spec.Validate())
 	compiled, err := schedule.Compile(spec.Schedule, schedule.Options{DefaultZone: s.zone, CreatedAt: createdAt})
@@ -113,6 +114,11 @@ func (s *Store) check(ctx context.Context, q *sqlcgen.Queries, spec *domain.JobS
 			f.Add("group", fmt.Sprintf("there is no group %q; make it first, with belfry group create or POST /api/v1/groups", spec.Group))
 		}
 	}
+	if f.Err("") != nil && len(spec.Children) <= domain.MaxChildren {
+		if err := checkChildren(ctx, q, &f, id, spec.Children); err != nil {
+			return nil, err
+		}
+	}
 	return compiled, f.Err("the job is not valid")
 }
 
@@ -124,10 +130,31 @@ func setChildren(ctx context.Context, q *sqlcgen.Queries, id domain.JobID, child
 	if err := q.LockChildren(ctx); err != nil {
 		return err
 	}
-	ids := make([]int64, len(children))
 	var f domain.Faults
+	if err := checkChildren(ctx, q, &f, id, children); err != nil {
+		return err
+	}
+	if err := f.Err("the children are not valid"); err != nil {
+		return err
+	}
+	if err := q.DeleteChildren(ctx, int64(id)); err != nil {
+		return err
+	}
+	ids := make([]int64, len(children))
 	for i, c := range children {
 		ids[i] = int64(c.JobID)
+	}
+	return q.InsertChildren(ctx, sqlcgen.InsertChildrenParams{ParentID: int64(id), ChildIds: ids})
+}
+
+// checkChildren adds children that are not there or close a cycle to f.
+func checkChildren(ctx context.Context, q *sqlcgen.Queries, f *domain.Faults, id domain.JobID, children []domain.Child) error {
+	ids := make([]int64, len(children))
+	for i, c := range children {
+		ids[i] = int64(c.JobID)
+		if c.JobID <= 0 {
+			continue // no job has such an id, and the spec's own check says so
+		}
 		at := fmt.Sprintf("children[%d].job_id", i)
 		if c.JobID == id {
 			f.Add(at, fmt.Sprintf("closes a cycle: %d → %d", id, id))
@@ -147,17 +174,11 @@ func setChildren(ctx context.Context, q *sqlcgen.Queries, id domain.JobID, child
 	}
 	for i, c := range children {
 		known := slices.ContainsFunc(names, func(n sqlcgen.JobNamesRow) bool { return n.ID == ids[i] })
-		if !known && c.JobID != id {
+		if !known && c.JobID > 0 && c.JobID != id {
 			f.Add(fmt.Sprintf("children[%d].job_id", i), fmt.Sprintf("there is no job %d", c.JobID))
 		}
 	}
-	if err := f.Err("the children are not valid"); err != nil {
-		return err
-	}
-	if err := q.DeleteChildren(ctx, int64(id)); err != nil {
-		return err
-	}
-	return q.InsertChildren(ctx, sqlcgen.InsertChildrenParams{ParentID: int64(id), ChildIds: ids})
+	return nil
 }
 
 func arrows(path []int64) string {
@@ -345,7 +366,7 @@ func (s *Store) takeBack(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *
 // decided and whose due instant is still to come.
 func (s *Store) replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lockedEdit, spec *domain.JobSpec, by, change string) error {
 	id, next := l.job.ID, l.job.Version+1
-	compiled, err := s.check(ctx, q, spec, l.job.CreatedAt.Time)
+	compiled, err := s.check(ctx, q, id, spec, l.job.CreatedAt.Time)
 	if err != nil {
 		return err
 	}

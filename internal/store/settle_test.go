@@ -383,6 +383,15 @@ func TestCyclesOfChildren(t *testing.T) {
 			t.Errorf("child %d: %v; want %q", child, err, want)
 		}
 	}
+	_, _, err := s.EditJob(t.Context(), a.ID, 0, "test", func(sp *domain.JobSpec) error {
+		sp.Name, sp.Group, sp.Children = "", "nowhere", []domain.Child{{JobID: c.ID}, {JobID: 99}}
+		return nil
+	})
+	for _, want := range []string{"name", "group", "closes a cycle: 1 → 3 → 2 → 1", "there is no job 99"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("of many faults %q is not told: %v", want, err)
+		}
+	}
 	if v := query[int](t, s, `SELECT version FROM jobs WHERE id = $1`, a.ID); v != 1 {
 		t.Errorf("a refused edit made version %d", v)
 	}
