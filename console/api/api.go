@@ -71,6 +71,7 @@ type Dispatcher interface {
 type Accounts interface {
 	auth.Accounts
 	LogIn(ctx context.Context, name, password string, from account.Origin) (account.Ticket, error)
+	LogInOIDC(ctx context.Context, c account.Claimed, lifetime time.Duration, from account.Origin) (account.OIDCLogIn, error)
 	LogOut(ctx context.Context, token string) error
 	LogOutEverywhere(ctx context.Context, userID int64) (int64, error)
 	ChangePassword(ctx context.Context, p account.Principal, current, next string, from account.Origin) (account.Ticket, error)
@@ -140,6 +141,8 @@ type Config struct {
 	// SecureCookies marks session cookies as Secure also where this process does not speak TLS itself: behind a
 	// proxy that does.
 	SecureCookies bool
+	// OIDC is an identity provider through which users may log in, too; nil: none.
+	OIDC *auth.Provider
 	// StreamCheck is how often a stream looks whether its caller still has the rights that it began with; 0: 10 s.
 	StreamCheck time.Duration
 }
@@ -167,7 +170,7 @@ type API struct {
 const Prefix = "/api/v1"
 
 // open lists the only paths that need no credentials: health for load balancers, and the way in.
-var open = []string{"/healthz", "/readyz", Prefix + "/auth/login"}
+var open = []string{"/healthz", "/readyz", Prefix + "/auth/login", Prefix + "/auth/methods", oidcLogin, oidcCallback}
 
 // New makes the API. It panics if metrics of its names are registered already.
 func New(c Config) *API {
@@ -192,6 +195,7 @@ func New(c Config) *API {
 	})
 	a.huma = humachi.New(a.router, a.humaConfig())
 	a.registerAuth()
+	a.registerOIDC()
 	a.registerUsers()
 	a.registerGroups()
 	a.registerPauses()

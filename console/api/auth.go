@@ -35,13 +35,17 @@ type Client struct {
 // Resolve implements huma.Resolver.
 func (c *Client) Resolve(ctx huma.Context) []error {
 	r, _ := humachi.Unwrap(ctx)
-	c.remote, c.secure = auth.Remote(r), ctx.TLS() != nil
+	c.read(r)
+	return nil
+}
+
+func (c *Client) read(r *http.Request) {
+	c.remote, c.secure = auth.Remote(r), r.TLS != nil
 	c.shown = auth.ShownToken(r)
 	c.agent = strings.ToValidUTF8(r.UserAgent(), "")
 	if len(c.agent) > maxAgentBytes {
 		c.agent = strings.ToValidUTF8(c.agent[:maxAgentBytes], "")
 	}
-	return nil
 }
 
 const maxAgentBytes = 256

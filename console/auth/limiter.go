@@ -48,6 +48,17 @@ func (l *Limiter) Try(remote, user string, now time.Time) (wait time.Duration) {
 	return wait
 }
 
+// TryNetwork is Try where it is not known yet who tries.
+func (l *Limiter) TryNetwork(remote string, now time.Time) (wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := of(l.networks, network(remote), everyPerNetwork, burstPerNetwork).ReserveN(now, 1)
+	if wait = r.DelayFrom(now); wait > 0 {
+		r.CancelAt(now)
+	}
+	return wait
+}
+
 func of(kept *lru.Cache[string, *rate.Limiter], key string, every time.Duration, burst int) *rate.Limiter {
 	if l, ok := kept.Get(key); ok {
 		return l

@@ -15,6 +15,7 @@ import (
 
 	"github.com/belfryhq/belfry/console"
 	"github.com/belfryhq/belfry/console/api"
+	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/dispatcher"
 	"github.com/belfryhq/belfry/dispatcher/audit"
 	"github.com/belfryhq/belfry/dispatcher/followup"
@@ -239,7 +240,7 @@ func checkAdminPassword(password config.Secret) error {
 }
 
 // addConsole appends the REST API, and returns its address.
-func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *dispatcher.Dispatcher, accounts groupAccounts, tell config.Alerts) (string, error) {
+func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *dispatcher.Dispatcher, accounts groupAccounts, tell config.Alerts, o config.OIDC) (string, error) {
 	if err := p.useEvents(s); err != nil {
 		return "", err
 	}
@@ -253,6 +254,7 @@ func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *
 		Registerer: p.registry, Gatherer: p.registry, Version: p.app.Version,
 		// People who reach the console by https get cookies for https alone, also where a proxy speaks TLS for it.
 		SecureCookies: strings.HasPrefix(tell.ConsoleURL, "https://"),
+		OIDC:          provider(o, tell.ConsoleURL),
 	}})
 	if err != nil {
 		return "", err
@@ -260,6 +262,29 @@ func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *
 	p.add("console", server.Run)
 	p.add("account sweep", func(ctx context.Context) error { return p.sweep(ctx, accounts) })
 	return scheme(ln) + ln.Addr().String(), nil
+}
+
+// provider is the identity provider of the settings, nil where there is none.
+func provider(o config.OIDC, consoleURL string) *auth.Provider {
+	if !o.Enabled() {
+		return nil
+	}
+	roles, groups := map[string]account.Role{}, map[string][]string{}
+	for _, m := range o.OIDCRoles {
+		value, role := config.Mapping(m)
+		if r := account.Role(role); roles[value] == "" || r.AtLeast(roles[value]) {
+			roles[value] = r
+		}
+	}
+	for _, m := range o.OIDCGroups {
+		value, group := config.Mapping(m)
+		groups[value] = append(groups[value], group)
+	}
+	return auth.NewProvider(auth.OIDCConfig{
+		Issuer: o.OIDCIssuer, ClientID: o.OIDCClientID, ClientSecret: o.OIDCClientSecret.Reveal(), RedirectURL: o.Callback(consoleURL), Name: o.OIDCName,
+		Scopes: append([]string{"openid"}, o.OIDCScopes...), UsernameClaim: o.OIDCUsernameClaim, RoleClaim: o.OIDCRoleClaim, GroupsClaim: o.OIDCGroupsClaim,
+		Roles: roles, DefaultRole: account.Role(o.OIDCDefaultRole), Groups: groups, SessionLifetime: o.OIDCSession,
+	})
 }
 
 // sweep forgets expired log-ins and old idempotency keys.

@@ -162,7 +162,7 @@ func (a *App) Console(ctx context.Context, c config.Console) error {
 	if err != nil {
 		return err
 	}
-	address, err := r.addConsole(ln, r.store, r.nc, d, groupAccounts{accounts, func(string) {}}, c.Alerts)
+	address, err := r.addConsole(ln, r.store, r.nc, d, groupAccounts{accounts, func(string) {}}, c.Alerts, c.OIDC)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ var groups = []kong.Group{
 	{Key: "servers", Title: "Servers:"},
 	{Key: "engine", Title: "Engine:"},
 	{Key: "alerts", Title: "Alerts:"},
+	{Key: "oidc", Title: "Log-in through an identity provider:"},
 	{Key: "bench", Title: "Measuring:"},
 	{Key: "log", Title: "Logging:"},
 }

@@ -74,6 +74,24 @@ type Web struct {
 	AdminPassword Secret `name:"admin-password" env:"BELFRY_ADMIN_PASSWORD" placeholder:"SECRET" help:"Password of the user admin when that is made, at the first start; drawn and printed once if it is not given. Better set in the environment than as a flag."`
 }
 
+// OIDC is an identity provider through which users log in to the console, and what its claims mean. Without Issuer there is
+// none.
+type OIDC struct {
+	OIDCIssuer        string        `name:"oidc-issuer" env:"BELFRY_OIDC_ISSUER" placeholder:"https://…" help:"Identity provider (OpenID Connect) through which users may log in, as its discovery document names it." group:"oidc"`
+	OIDCClientID      string        `name:"oidc-client-id" env:"BELFRY_OIDC_CLIENT_ID" placeholder:"ID" help:"What the provider knows the console as." group:"oidc"`
+	OIDCClientSecret  Secret        `name:"oidc-client-secret" env:"BELFRY_OIDC_CLIENT_SECRET" placeholder:"SECRET" help:"The client's secret. Better set in the environment than as a flag." group:"oidc"`
+	OIDCRedirectURL   string        `name:"oidc-redirect-url" env:"BELFRY_OIDC_REDIRECT_URL" placeholder:"https://…" help:"The console's callback, as the provider knows it; by default /api/v1/auth/oidc/callback below --console-url." group:"oidc"`
+	OIDCName          string        `name:"oidc-name" env:"BELFRY_OIDC_NAME" default:"single sign-on" help:"What people call the provider, on the button." group:"oidc"`
+	OIDCScopes        []string      `name:"oidc-scope" env:"BELFRY_OIDC_SCOPE" default:"profile,email" help:"Scopes to ask for, beside openid." group:"oidc"`
+	OIDCUsernameClaim string        `name:"oidc-username-claim" env:"BELFRY_OIDC_USERNAME_CLAIM" default:"preferred_username" help:"Claim with the user's name." group:"oidc"`
+	OIDCRoleClaim     string        `name:"oidc-role-claim" env:"BELFRY_OIDC_ROLE_CLAIM" default:"groups" help:"Claim whose values --oidc-role gives roles for; one within others by its path with dots." group:"oidc"`
+	OIDCRoles         []string      `name:"oidc-role" env:"BELFRY_OIDC_ROLE" sep:";" placeholder:"VALUE=ROLE" help:"Role of who has this value in the role claim: admin, operator or viewer; the highest counts." group:"oidc"`
+	OIDCDefaultRole   string        `name:"oidc-default-role" env:"BELFRY_OIDC_DEFAULT_ROLE" placeholder:"ROLE" help:"Role of who has none of these values: operator or viewer; without it they do not get in." group:"oidc"`
+	OIDCGroupsClaim   string        `name:"oidc-groups-claim" env:"BELFRY_OIDC_GROUPS_CLAIM" default:"groups" help:"Claim whose values --oidc-group gives groups for." group:"oidc"`
+	OIDCGroups        []string      `name:"oidc-group" env:"BELFRY_OIDC_GROUP" sep:";" placeholder:"VALUE=GROUP" help:"Group that operators and viewers with this value in the groups claim are confined to; may be given several times for one value." group:"oidc"`
+	OIDCSession       time.Duration `name:"oidc-session" env:"BELFRY_OIDC_SESSION" default:"12h" help:"How long such a log-in lasts, 5m to 168h; the provider is asked about roles no sooner." group:"oidc"`
+}
+
 // Metrics is where a role without a console serves /metrics, /healthz and /readyz.
 type Metrics struct {
 	Metrics string `name:"metrics" env:"BELFRY_METRICS" placeholder:"HOST:PORT" help:"Address of /metrics, /healthz and /readyz; port 0 takes a free one. None are served without it."`
@@ -83,6 +101,7 @@ type Metrics struct {
 type Standalone struct {
 	DataDir     string `name:"data-dir" env:"BELFRY_DATA_DIR" default:"belfry-data" help:"Directory for all that is kept: Postgres, NATS, spooled results."`
 	Web         `embed:""`
+	OIDC        `embed:""`
 	NATSListen  string   `name:"nats" env:"BELFRY_NATS" default:"127.0.0.1:4222" help:"Address at which executors reach the NATS inside; port 0 takes a free one."`
 	NATSTLSCert string   `name:"nats-tls-cert" env:"BELFRY_NATS_TLS_CERT" placeholder:"FILE" help:"Certificate (PEM) with which the NATS inside speaks TLS, and nothing else; with --nats-tls-key. A changed file counts from the next connection on."`
 	NATSTLSKey  string   `name:"nats-tls-key" env:"BELFRY_NATS_TLS_KEY" placeholder:"FILE" help:"Private key (PEM) of --nats-tls-cert."`
@@ -119,6 +138,7 @@ type Dispatcher struct {
 // Console is the role that serves the REST API and the web UI.
 type Console struct {
 	Web      `embed:""`
+	OIDC     `embed:""`
 	Database `embed:""`
 	NATS     `embed:""`
 	Timing   `embed:""`
@@ -164,10 +184,15 @@ func defaultLog() Log   { return Log{Level: "info", Format: "auto"} }
 func defaultNATS() NATS { return NATS{NATSAccount: "BELFRY", NATSReplicas: 1} }
 func defaultWeb() Web   { return Web{HTTP: "127.0.0.1:8080"} }
 
+func defaultOIDC() OIDC {
+	return OIDC{OIDCName: "single sign-on", OIDCScopes: []string{"profile", "email"}, OIDCUsernameClaim: "preferred_username",
+		OIDCRoleClaim: "groups", OIDCGroupsClaim: "groups", OIDCSession: 12 * time.Hour}
+}
+
 // DefaultStandalone returns the settings of `belfry standalone` without flags.
 func DefaultStandalone() Standalone {
 	return Standalone{DataDir: "belfry-data", NATSListen: "127.0.0.1:4222",
-		Web: defaultWeb(), NATS: defaultNATS(), Timing: defaultTiming(), Keeping: defaultKeeping(), Log: defaultLog()}
+		Web: defaultWeb(), OIDC: defaultOIDC(), NATS: defaultNATS(), Timing: defaultTiming(), Keeping: defaultKeeping(), Log: defaultLog()}
 }
 
 // DefaultScheduler returns the settings of `belfry scheduler` without flags, which lack the servers' URLs.
@@ -182,7 +207,7 @@ func DefaultDispatcher() Dispatcher {
 
 // DefaultConsole returns the settings of `belfry console` without flags, which lack the servers' URLs.
 func DefaultConsole() Console {
-	return Console{Web: defaultWeb(), NATS: defaultNATS(), Timing: defaultTiming(), Log: defaultLog()}
+	return Console{Web: defaultWeb(), OIDC: defaultOIDC(), NATS: defaultNATS(), Timing: defaultTiming(), Log: defaultLog()}
 }
 
 // DefaultExecutor returns the settings of `belfry executor` without flags, which lack the group.
@@ -213,6 +238,7 @@ func (c Standalone) Validate() error {
 		f.Add("--allow-script", "needs --demo: without it there is no executor in this process; start one with belfry executor")
 	}
 	c.Web.check(&f)
+	c.OIDC.check(&f, true)
 	checkAddress(&f, "--nats", c.NATSListen)
 	checkPair(&f, "--nats-tls-cert", c.NATSTLSCert, "--nats-tls-key", c.NATSTLSKey)
 	if c.NATSTLSCert != "" && c.NATSURL != "" {
@@ -255,6 +281,7 @@ func (c Dispatcher) Validate() error {
 func (c Console) Validate() error {
 	var f domain.Faults
 	c.Web.check(&f)
+	c.OIDC.check(&f, c.ConsoleURL != "")
 	c.Database.check(&f, true)
 	c.NATS.check(&f, true)
 	c.Timing.check(&f)

@@ -38,6 +38,15 @@ func TestValidateNamesAllFaults(t *testing.T) {
 	standalone.TimeZone, standalone.MisfireTolerance, standalone.MisfireFireAllMax = "Local", 0, 0
 	standalone.LostAfter, standalone.LogRetention, standalone.RunRetention, standalone.EventRetention = 1, 1, 1, 1
 	standalone.NATSReplicas, standalone.NATSAccount, standalone.NATSURL = 0, "", "http://x"
+	standalone.TLSCert, standalone.NATSTLSKey, standalone.NATSCert = "cert.pem", "key.pem", "cert.pem"
+	single := DefaultConsole()
+	single.DatabaseURL, single.NATSURL = "postgres://db/belfry", "nats://nats:4222"
+	single.OIDCIssuer, single.OIDCGroups, single.OIDCSession, single.OIDCName = "http://id.example.org", []string{"team", "team=No Group"}, 1, ""
+	mapped := DefaultStandalone()
+	mapped.OIDCIssuer, mapped.OIDCClientID, mapped.OIDCRedirectURL = "http://127.0.0.1:5556/dex", "belfry", "https://belfry.example.org/callback"
+	mapped.OIDCRoles, mapped.OIDCDefaultRole = []string{"cn=ops,ou=x=admin", "all", "all=king"}, "admin"
+	stray := DefaultStandalone()
+	stray.OIDCClientID = "belfry"
 	alone := DefaultStandalone()
 	alone.AllowScript = []string{"perl"} // and no demo
 	for _, c := range []struct {
@@ -45,8 +54,11 @@ func TestValidateNamesAllFaults(t *testing.T) {
 		flags    string
 	}{
 		{executor, "--group --nats-url --capacity --allow-script --drain-timeout --metrics --log-level --log-format"},
-		{standalone, "--data-dir --http --nats --nats-url --nats-replicas --nats-account --time-zone --misfire-tolerance --misfire-fire-all-max --lost-after --log-retention --run-retention --event-retention"},
+		{standalone, "--data-dir --http --tls-key --nats --nats-tls-cert --nats-url --nats-key --nats-replicas --nats-account --time-zone --misfire-tolerance --misfire-fire-all-max --lost-after --log-retention --run-retention --event-retention"},
 		{alone, "--allow-script --allow-script"},
+		{single, "--oidc-issuer --oidc-client-id --oidc-redirect-url --oidc-name --oidc-group --oidc-group --oidc-role --oidc-session"},
+		{mapped, "--oidc-redirect-url --oidc-role --oidc-role --oidc-default-role"},
+		{stray, "--oidc-issuer"},
 		{DefaultScheduler(), "--database-url --nats-url"},
 		{DefaultDispatcher(), "--database-url --nats-url"},
 		{DefaultConsole(), "--database-url --nats-url"},
@@ -68,10 +80,51 @@ func TestValidateNamesAllFaults(t *testing.T) {
 	}
 }
 
+// Whoever adds a setting that is a secret must not forget that it is one.
+func TestSecretsHaveTheirType(t *testing.T) {
+	found := 0
+	var look func(reflect.Type)
+	look = func(s reflect.Type) {
+		for f := range s.Fields() {
+			if f.Anonymous {
+				look(f.Type)
+				continue
+			}
+			flag := f.Tag.Get("name")
+			for _, word := range []string{"password", "secret", "token", "seed"} {
+				if !strings.Contains(flag, word) || strings.Contains(f.Tag.Get("placeholder"), "FILE") {
+					continue
+				}
+				found++
+				if f.Type != reflect.TypeFor[Secret]() {
+					t.Errorf("--%s is a %v", flag, f.Type)
+				}
+			}
+		}
+	}
+	for _, s := range []reflect.Type{reflect.TypeFor[Standalone](), reflect.TypeFor[Console](), reflect.TypeFor[Dispatcher](), reflect.TypeFor[Executor]()} {
+		look(s)
+	}
+	if found < 6 {
+		t.Errorf("only %d secrets were found", found)
+	}
+}
+
+func TestMapping(t *testing.T) {
+	for text, want := range map[string][2]string{"a=b": {"a", "b"}, "cn=ops,ou=x=admin": {"cn=ops,ou=x", "admin"}, "a": {"", ""}, "=b": {"", "b"}} {
+		if value, name := Mapping(text); value != want[0] || name != want[1] {
+			t.Errorf("%s is %q, %q", text, value, name)
+		}
+	}
+	if got := (OIDC{}).Callback("https://belfry.example.org/"); got != "https://belfry.example.org/api/v1/auth/oidc/callback" {
+		t.Errorf("the callback is %s", got)
+	}
+}
+
 func TestSecretsNeverPrint(t *testing.T) {
 	const secret = "hunter2"
 	settings := DefaultStandalone()
-	settings.AdminPassword = secret
+	settings.AdminPassword, settings.SecretKey, settings.OIDCClientSecret = secret, secret, secret
 	settings.DatabaseURL = "postgres://belfry:" + secret + "@db/belfry?sslpassword=" + secret
 	settings.NATSURL = "nats://" + secret + "@a:1,nats://u:" + secret + "@b:2"
 	executor := DefaultExecutor()

@@ -80,3 +80,14 @@ UPDATE users SET password_hash = @password_hash, must_change_password = false, u
 
 -- name: HasAdmin :one
 SELECT EXISTS (SELECT FROM users WHERE role = 'admin' AND NOT disabled);
+
+-- name: UserBySubject :one
+SELECT * FROM users WHERE issuer = @issuer AND subject = @subject;
+
+-- name: InsertOIDCUser :one
+INSERT INTO users (name, password_hash, role, groups, kind, issuer, subject)
+VALUES (@name, '', @role, @groups, 'oidc', @issuer, @subject)
+RETURNING *;
+
+-- name: ExistingGroups :many
+SELECT name FROM groups WHERE name = ANY(@names::text[]) ORDER BY name;

@@ -92,6 +92,30 @@ func (q *Queries) EndSessions(ctx context.Context, userID int64) (int64, error) 
 	return result.RowsAffected(), nil
 }
 
+const existingGroups = `-- name: ExistingGroups :many
+SELECT name FROM groups WHERE name = ANY($1::text[]) ORDER BY name
+`
+
+func (q *Queries) ExistingGroups(ctx context.Context, names []string) ([]string, error) {
+	rows, err := q.db.Query(ctx, existingGroups, names)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		items = append(items, name)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const hasAdmin = `-- name: HasAdmin :one
 SELECT EXISTS (SELECT FROM users WHERE role = 'admin' AND NOT disabled)
 `
@@ -133,6 +157,46 @@ func (q *Queries) InsertFirstUser(ctx context.Context, arg InsertFirstUserParams
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const insertOIDCUser = `-- name: InsertOIDCUser :one
+INSERT INTO users (name, password_hash, role, groups, kind, issuer, subject)
+VALUES ($1, '', $2, $3, 'oidc', $4, $5)
+RETURNING id, name, password_hash, role, groups, created_at, updated_at, disabled, must_change_password, kind, issuer, subject
+`
+
+type InsertOIDCUserParams struct {
+	Name    string
+	Role    string
+	Groups  []string
+	Issuer  *string
+	Subject *string
+}
+
+func (q *Queries) InsertOIDCUser(ctx context.Context, arg InsertOIDCUserParams) (User, error) {
+	row := q.db.QueryRow(ctx, insertOIDCUser,
+		arg.Name,
+		arg.Role,
+		arg.Groups,
+		arg.Issuer,
+		arg.Subject,
+	)
+	var i User
+	err := row.Scan(
+		&i.ID,
+		&i.Name,
+		&i.PasswordHash,
+		&i.Role,
+		&i.Groups,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+		&i.Disabled,
+		&i.MustChangePassword,
+		&i.Kind,
+		&i.Issuer,
+		&i.Subject,
+	)
+	return i, err
 }
 
 const insertSession = `-- name: InsertSession :one
@@ -377,6 +441,35 @@ SELECT id, name, password_hash, role, groups, created_at, updated_at, disabled, 
 
 func (q *Queries) UserByName(ctx context.Context, name string) (User, error) {
 	row := q.db.QueryRow(ctx, userByName, name)
+	var i User
+	err := row.Scan(
+		&i.ID,
+		&i.Name,
+		&i.PasswordHash,
+		&i.Role,
+		&i.Groups,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+		&i.Disabled,
+		&i.MustChangePassword,
+		&i.Kind,
+		&i.Issuer,
+		&i.Subject,
+	)
+	return i, err
+}
+
+const userBySubject = `-- name: UserBySubject :one
+SELECT id, name, password_hash, role, groups, created_at, updated_at, disabled, must_change_password, kind, issuer, subject FROM users WHERE issuer = $1 AND subject = $2
+`
+
+type UserBySubjectParams struct {
+	Issuer  *string
+	Subject *string
+}
+
+func (q *Queries) UserBySubject(ctx context.Context, arg UserBySubjectParams) (User, error) {
+	row := q.db.QueryRow(ctx, userBySubject, arg.Issuer, arg.Subject)
 	var i User
 	err := row.Scan(
 		&i.ID,

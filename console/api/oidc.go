@@ -1,0 +1,142 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account"
+)
+
+const (
+	oidcPath     = Prefix + "/auth/oidc"
+	oidcLogin    = oidcPath + "/login"
+	oidcCallback = oidcPath + "/callback"
+)
+
+type methods struct {
+	Password bool        `json:"password" doc:"POST /auth/login takes user and password"`
+	OIDC     *oidcMethod `json:"oidc,omitempty" doc:"The identity provider, if there is one"`
+}
+
+type oidcMethod struct {
+	Name  string `json:"name" doc:"What people call it"`
+	Login string `json:"login" doc:"Where the browser goes to log in; takes return_to, a path of the console"`
+}
+
+// registerOIDC adds the log-in through an identity provider. Browsers come and go there; the contract describes what programs
+// call.
+func (a *API) registerOIDC() {
+	register(a, operation{method: "GET", path: "/auth/methods", tag: "Log-in", summary: "How one can log in"}, a.methods)
+	a.router.Get(oidcLogin, a.oidcBegin)
+	a.router.Get(oidcCallback, a.oidcFinish)
+}
+
+func (a *API) methods(context.Context, auth.Identity, *struct{}) (*output[methods], error) {
+	m := methods{Password: true}
+	if a.OIDC != nil {
+		m.OIDC = &oidcMethod{Name: a.OIDC.Name(), Login: oidcLogin}
+	}
+	return &output[methods]{m}, nil
+}
+
+func (a *API) oidcBegin(w http.ResponseWriter, r *http.Request) {
+	if a.OIDC == nil {
+		writeProblem(w, newProblem(http.StatusNotFound, "there is no identity provider to log in through"))
+		return
+	}
+	redirect, kept, err := a.OIDC.Begin(r.Context(), r.URL.Query().Get("return_to"))
+	if err != nil {
+		a.oidcFailed(w, r, err)
+		return
+	}
+	a.oidcCookie(w, r, kept)
+	http.Redirect(w, r, redirect, http.StatusSeeOther)
+}
+
+func (a *API) oidcCookie(w http.ResponseWriter, r *http.Request, value string) {
+	c := auth.OIDCCookie(value, oidcPath, r.TLS != nil || a.SecureCookies)
+	http.SetCookie(w, &c)
+}
+
+func (a *API) oidcFinish(w http.ResponseWriter, r *http.Request) {
+	if a.OIDC == nil {
+		writeProblem(w, newProblem(http.StatusNotFound, "there is no identity provider to log in through"))
+		return
+	}
+	var c Client
+	c.read(r)
+	kept := ""
+	if cookie, err := r.Cookie(auth.OIDCCookieName); err == nil {
+		kept = cookie.Value
+	}
+	a.oidcCookie(w, r, "") // an answer counts once
+	// Anybody can send what makes this process ask the provider.
+	if a.guesses.TryNetwork(c.remote, time.Now()) > 0 {
+		a.oidcBack(w, r, "too_many")
+		return
+	}
+	who, returnTo, err := a.OIDC.Finish(r.Context(), kept, r.URL.Query())
+	if err != nil {
+		a.oidcFailed(w, r, err)
+		return
+	}
+	in, err := a.Accounts.LogInOIDC(r.Context(), who, a.OIDC.SessionLifetime(), c.origin())
+	a.auditOIDC(r.Context(), c.remote, in, err)
+	if err != nil {
+		a.oidcFailed(w, r, err)
+		return
+	}
+	cookie := auth.SessionCookie(in.Token, in.ExpiresAt, c.secure || a.SecureCookies)
+	http.SetCookie(w, &cookie)
+	http.Redirect(w, r, returnTo, http.StatusSeeOther)
+}
+
+// auditOIDC records what the provider's word has changed, and the log-in.
+func (a *API) auditOIDC(ctx context.Context, remote string, in account.OIDCLogIn, err error) {
+	name := in.After.Name
+	if name == "" || err != nil && !errors.Is(err, account.ErrNoAccess) {
+		return
+	}
+	who, object := auth.Identity{Principal: account.Principal{User: name}, Remote: remote}, "user/"+name
+	before, after := in.Before, toUser(in.After)
+	switch {
+	case before == nil:
+		a.audit(ctx, who, "user.create", object, nil, after)
+	case before.Role != in.After.Role || !slices.Equal(before.Groups, in.After.Groups):
+		a.audit(ctx, who, "user.update", object, toUser(*before), after)
+	}
+	if err == nil {
+		a.audit(ctx, who, "auth.login", object, nil, nil)
+	}
+}
+
+// oidcFailed sends the browser back to the log-in page, which says why in its own words. The log has the whole of it.
+func (a *API) oidcFailed(w http.ResponseWriter, r *http.Request, err error) {
+	why := "oidc_unavailable"
+	for _, known := range []struct {
+		err error
+		why string
+	}{
+		{auth.ErrOIDCDenied, "oidc_denied"}, {auth.ErrOIDCState, "oidc_expired"}, {auth.ErrOIDCToken, "oidc_failed"}, {auth.ErrOIDCName, "oidc_name"},
+		{account.ErrNoAccess, "oidc_no_access"}, {account.ErrCredentials, "oidc_no_access"},
+	} {
+		if errors.Is(err, known.err) {
+			why = known.why
+		}
+	}
+	if domain.CodeOf(err) == domain.Conflict {
+		why = "oidc_name"
+	}
+	a.Log.WarnContext(r.Context(), "a log-in through the identity provider came to nothing", "why", why, "error", err)
+	a.oidcBack(w, r, why)
+}
+
+func (a *API) oidcBack(w http.ResponseWriter, r *http.Request, why string) {
+	http.Redirect(w, r, "/login?"+url.Values{"error": {why}}.Encode(), http.StatusSeeOther)
+}

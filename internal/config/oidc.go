@@ -1,0 +1,98 @@
+package config
+
+import (
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// OIDCCallback is the path of the console's callback.
+const OIDCCallback = "/api/v1/auth/oidc/callback"
+
+// Enabled reports whether there is an identity provider.
+func (o OIDC) Enabled() bool { return o.OIDCIssuer != "" }
+
+// Callback returns the redirect URL, by default the one below the console's own.
+func (o OIDC) Callback(consoleURL string) string {
+	if o.OIDCRedirectURL != "" {
+		return o.OIDCRedirectURL
+	}
+	return strings.TrimRight(consoleURL, "/") + OIDCCallback
+}
+
+// Mapping splits VALUE=NAME, at the last =, as values may be distinguished names.
+func Mapping(text string) (value, name string) {
+	i := strings.LastIndexByte(text, '=')
+	if i < 0 {
+		return "", ""
+	}
+	return text[:i], text[i+1:]
+}
+
+// check names the faults of a provider. consoleKnown: the redirect URL need not be given.
+func (o OIDC) check(f *domain.Faults, consoleKnown bool) {
+	if !o.Enabled() {
+		if o.OIDCClientID != "" || o.OIDCClientSecret != "" || len(o.OIDCRoles) > 0 {
+			f.Add("--oidc-issuer", "is required with other settings of the identity provider")
+		}
+		return
+	}
+	checkHTTPS(f, "--oidc-issuer", o.OIDCIssuer)
+	if o.OIDCClientID == "" {
+		f.Add("--oidc-client-id", "is required with --oidc-issuer")
+	}
+	switch {
+	case o.OIDCRedirectURL == "" && !consoleKnown:
+		f.Add("--oidc-redirect-url", "is required, or --console-url, below which it is by default")
+	case o.OIDCRedirectURL != "":
+		checkHTTPS(f, "--oidc-redirect-url", o.OIDCRedirectURL)
+		if !strings.HasSuffix(o.OIDCRedirectURL, OIDCCallback) {
+			f.Add("--oidc-redirect-url", "must end with "+OIDCCallback)
+		}
+	}
+	for _, claim := range []struct{ flag, name string }{
+		{"--oidc-username-claim", o.OIDCUsernameClaim}, {"--oidc-role-claim", o.OIDCRoleClaim}, {"--oidc-groups-claim", o.OIDCGroupsClaim}, {"--oidc-name", o.OIDCName},
+	} {
+		if claim.name == "" {
+			f.Add(claim.flag, "must not be empty")
+		}
+	}
+	o.checkRoles(f)
+	between(f, "--oidc-session", o.OIDCSession, 5*time.Minute, 168*time.Hour)
+}
+
+func (o OIDC) checkRoles(f *domain.Faults) {
+	for _, m := range o.OIDCRoles {
+		value, role := Mapping(m)
+		if value == "" {
+			f.Add("--oidc-role", "must be VALUE=ROLE, such as belfry-admins=admin")
+			continue
+		}
+		checkOneOf(f, "--oidc-role", role, "admin", "operator", "viewer")
+	}
+	for _, m := range o.OIDCGroups {
+		if value, group := Mapping(m); value == "" || !domain.ValidGroupName(group) {
+			f.Add("--oidc-group", "must be VALUE=GROUP, such as team-a=default; of the group: "+domain.GroupNameRule)
+		}
+	}
+	if o.OIDCDefaultRole != "" { // never admin: that must be somebody's decision
+		checkOneOf(f, "--oidc-default-role", o.OIDCDefaultRole, "operator", "viewer")
+	} else if len(o.OIDCRoles) == 0 {
+		f.Add("--oidc-role", "is required, or --oidc-default-role: nobody would get in")
+	}
+}
+
+// checkHTTPS refuses what is not said under encryption, but on this machine.
+func checkHTTPS(f *domain.Faults, flag, address string) {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || (u.Scheme != "https" && u.Scheme != "http") {
+		f.Add(flag, "is not a URL such as https://id.example.org")
+		return
+	}
+	if ip := net.ParseIP(u.Hostname()); u.Scheme == "http" && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		f.Add(flag, "must be https: what is said there lets people in")
+	}
+}

@@ -1,0 +1,109 @@
+package account
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account/sqlcgen"
+	"github.com/belfryhq/belfry/internal/store/pgerr"
+)
+
+// Claimed is what an identity provider says of a user: who it is (issuer and subject, for ever), how it is called, and what
+// it may do from now on. No role means nothing.
+type Claimed struct {
+	Issuer, Subject, Name string
+	Role                  Role
+	Groups                []string
+}
+
+// OIDCLogIn is what came of a log-in through an identity provider.
+type OIDCLogIn struct {
+	Ticket
+	Before *User // nil: the user was made now
+	After  User
+}
+
+// ErrNoAccess means that the identity provider knows the user, and gives no role here.
+var ErrNoAccess = errors.New("the identity provider gives the user no role")
+
+// LogInOIDC begins a session of a user whom an identity provider has vouched for, makes the user at the first log-in, and
+// gives role and groups as claimed; groups that do not exist are left out. Another role than before ends the other sessions.
+// ErrNoAccess: there is no role; a user who had one has lost it, and all sessions. ErrCredentials: the user is disabled here.
+// Conflict: another user has the name. What is returned beside ErrNoAccess is what was changed.
+//
+// That nobody may be left who can do everything is no reason to refuse: the provider decides about its users.
+func (s *Store) LogInOIDC(ctx context.Context, c Claimed, lifetime time.Duration, from Origin) (in OIDCLogIn, err error) {
+	role, groups := c.Role, c.Groups
+	if role == "" {
+		role, groups = Viewer, nil // who sees nothing, as there is no group
+	}
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		q := s.q.WithTx(tx)
+		if err := q.LockUsers(ctx); err != nil {
+			return err
+		}
+		existing, err := q.ExistingGroups(ctx, append([]string{}, groups...))
+		if err != nil {
+			return err
+		}
+		groups = append([]string{}, existing...)
+		u, err := q.UserBySubject(ctx, sqlcgen.UserBySubjectParams{Issuer: &c.Issuer, Subject: &c.Subject})
+		switch {
+		case errors.Is(err, pgx.ErrNoRows) && c.Role == "":
+			return nil
+		case errors.Is(err, pgx.ErrNoRows):
+			u, err = q.InsertOIDCUser(ctx, sqlcgen.InsertOIDCUserParams{Name: c.Name, Role: string(role), Groups: groups, Issuer: &c.Issuer, Subject: &c.Subject})
+		case err == nil && u.Disabled:
+			return ErrCredentials
+		case err == nil:
+			before := toUser(u)
+			in.Before = &before
+			u, err = updateClaimed(ctx, q, u, role, groups, c.Role == "")
+		}
+		if err != nil {
+			return err
+		}
+		in.After = toUser(u)
+		if c.Role == "" {
+			return nil
+		}
+		if in.Ticket, err = insertSession(ctx, q, u.ID, u.PasswordHash, lifetime, from); err != nil || !looksLike(from.Replaces, SessionPrefix) {
+			return err
+		}
+		_, err = q.DeleteSession(ctx, tokenDigest(from.Replaces))
+		return err
+	})
+	switch {
+	case errors.Is(err, ErrCredentials):
+		return in, ErrCredentials
+	case err != nil:
+		return in, nameTaken(pgerr.Translate(err))
+	case c.Role == "":
+		return in, ErrNoAccess
+	}
+	return in, nil
+}
+
+func nameTaken(err error) error {
+	if domain.CodeOf(err) == domain.Conflict {
+		return domain.WrapError(domain.Conflict, "another user has this name already", err)
+	}
+	return err
+}
+
+func updateClaimed(ctx context.Context, q *sqlcgen.Queries, u sqlcgen.User, role Role, groups []string, lost bool) (sqlcgen.User, error) {
+	if lost || Role(u.Role) != role {
+		if _, err := q.EndSessions(ctx, u.ID); err != nil {
+			return u, err
+		}
+	}
+	if Role(u.Role) == role && slices.Equal(u.Groups, groups) {
+		return u, nil
+	}
+	return q.UpdateUser(ctx, sqlcgen.UpdateUserParams{ID: u.ID, Role: string(role), Groups: groups, Disabled: u.Disabled})
+}
