@@ -1,4 +1,4 @@
-import { Button, Group, Modal, MultiSelect, PasswordInput, Select, Stack, Switch, Text, TextInput } from "@mantine/core";
+import { ActionIcon, Button, Group, Menu, Modal, MultiSelect, PasswordInput, Select, Stack, Switch, Text, TextInput } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { ApiError, call, get, post, type Schemas } from "../api/client";
@@ -46,9 +46,16 @@ function Row({ user: u, edit, remove }: { user: User; edit: () => void; remove: 
   const m = useMutation({ mutationFn: () => call("patch", "/api/v1/users/{username}", { path: { username: u.username }, body: { disabled: !u.disabled } }), onError: useComplain(), onSettled: () => refresh("users") });
   return (
     <tr><td className="grow">{u.username}{u.disabled && <span className="tag">{t("user.disabled")}</span>}{u.kind === "oidc" && <span className="tag">{t("account.kind.oidc")}</span>}{u.must_change_password && <span className="tag">{t("user.must")}</span>}</td><td>{t(`role.${u.role}`)}</td><td className="mid">{u.role === "admin" ? t("user.all") : u.groups.join(", ") || t("none")}</td><td className="wide num"><Instant at={u.created_at} /></td>
-      <td className="row-actions"><Group gap={2} justify="flex-end" wrap="wrap">
+      <td className="row-actions"><Group gap={2} justify="flex-end" wrap="nowrap">
         {u.kind === "local" && <Button size="compact-xs" variant="subtle" onClick={edit}>{t("edit")}</Button>}
-        {u.username !== me.username && <><Button size="compact-xs" variant="subtle" color="gray" onClick={() => setLeaving(true)}>{t("user.logout")}</Button><Button size="compact-xs" variant="subtle" color="gray" loading={m.isPending} onClick={() => m.mutate()}>{t(u.disabled ? "user.enable" : "user.disable")}</Button><Button size="compact-xs" variant="subtle" color="red" onClick={remove}>{t("delete")}</Button></>}
+        {u.username !== me.username && <Menu position="bottom-end">
+          <Menu.Target><ActionIcon variant="subtle" color="gray" size="sm" loading={m.isPending} aria-label={t("more", { name: u.username })}>⋯</ActionIcon></Menu.Target>
+          <Menu.Dropdown>
+            <Menu.Item onClick={() => setLeaving(true)}>{t("user.logout")}</Menu.Item>
+            <Menu.Item onClick={() => m.mutate()}>{t(u.disabled ? "user.enable" : "user.disable")}</Menu.Item>
+            <Menu.Item color="red" onClick={remove}>{t("delete")}</Menu.Item>
+          </Menu.Dropdown>
+        </Menu>}
       </Group>
       {leaving && <Confirm title={t("user.logout.title", { name: u.username })} text={t("user.logout.text")} action={t("user.logout")} onClose={() => setLeaving(false)} onConfirm={() => post("/api/v1/users/{username}/logout", { path: { username: u.username } })} />}</td></tr>
   );
