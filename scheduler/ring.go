@@ -127,9 +127,9 @@ func (r *ring) takeReady(now, until time.Time, limit int) []domain.Due {
 	if len(kept) == 0 {
 		r.ready = r.ready[looked:]
 	} else {
-		all := r.ready
-		r.ready = append(kept, all[looked:]...)
-		clear(all[len(r.ready):])
+		rest := len(kept) + copy(r.ready[len(kept):], r.ready[looked:])
+		clear(r.ready[rest:])
+		r.ready = r.ready[:rest]
 	}
 	if len(r.ready) == 0 {
 		r.ready = nil // or the array would be kept, and what it holds
