@@ -35,9 +35,13 @@ func (d *Dispatcher) Kill(ctx context.Context, id domain.RunID, by string) error
 // Drain asks an instance to take nothing more. Its error is NotFound when nobody listens under that name, and Unavailable when
 // there is no answer.
 func (d *Dispatcher) Drain(ctx context.Context, group, instance string) error {
+	missing := "group " + group + " has no live instance " + instance
+	if !wire.ValidInstance(instance) { // it would make another subject, or none
+		return domain.NewError(domain.NotFound, missing)
+	}
 	_, err := d.control(ctx, group, instance, wire.Control{Op: wire.OpDrain})
 	if errors.Is(err, nats.ErrNoResponders) {
-		return domain.WrapError(domain.NotFound, "group "+group+" has no live instance "+instance, err)
+		return domain.WrapError(domain.NotFound, missing, err)
 	}
 	return err
 }

@@ -181,6 +181,11 @@ func TestKillThenRefused(t *testing.T) {
 func TestDrain(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a")
+	for _, name := range []string{"nobody", "a b", "*"} {
+		if err := w.Drain(t.Context(), "g", name); domain.CodeOf(err) != domain.NotFound {
+			t.Errorf("drain of %q: %v", name, err)
+		}
+	}
 	if err := w.Drain(t.Context(), "g", "a"); err != nil {
 		t.Fatal(err)
 	}

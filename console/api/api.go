@@ -22,10 +22,13 @@ package api
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
@@ -262,8 +265,9 @@ func register[I, O any](a *API, o operation, handle func(context.Context, auth.I
 	}
 	op.Responses["default"] = &huma.Response{Description: "Problem", Content: map[string]*huma.MediaType{
 		problemType: {Schema: a.schema(reflect.TypeFor[Problem]())}}}
+	op.Middlewares = huma.Middlewares{legible}
 	if o.needs != "" {
-		op.Middlewares = huma.Middlewares{a.demand(o.needs)}
+		op.Middlewares = huma.Middlewares{a.demand(o.needs), legible}
 		op.Security = []map[string][]string{{"token": {}}, {"session": {}}}
 		op.Description = strings.TrimSpace(op.Description + "\n\nNeeds role " + string(o.needs) + ".")
 	}
@@ -300,6 +304,32 @@ func (a *API) demand(role account.Role) func(huma.Context, func(huma.Context)) {
 		next(ctx)
 	}
 }
+
+// legible refuses parameters that Postgres could not even compare, and names them.
+func legible(ctx huma.Context, next func(huma.Context)) {
+	var faults []domain.FieldError
+	for _, p := range ctx.Operation().Parameters {
+		if p.In == "path" && !isText(ctx.Param(p.Name)) {
+			faults = append(faults, domain.FieldError{Location: p.Name, Message: notText})
+		}
+	}
+	r, w := humachi.Unwrap(ctx)
+	query := r.URL.Query()
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		if !isText(strings.Join(query[name], "")) {
+			faults = append(faults, domain.FieldError{Location: name, Message: notText})
+		}
+	}
+	if len(faults) > 0 {
+		writeProblem(w, newProblem(http.StatusUnprocessableEntity, "the request is not valid", faults...))
+		return
+	}
+	next(ctx)
+}
+
+const notText = "must be text in UTF-8 without NUL"
+
+func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
 // may returns nil where things of the group exist for the caller, else the error that says they do not.
 func may(id auth.Identity, group string, missing string) error {

@@ -129,6 +129,9 @@ func (b *bulkBody) check() error {
 	c := &b.Filter
 	empty := len(c.IDs) == 0 && c.JobID == 0 && c.Group == "" && len(c.State) == 0 && c.Cause == "" && c.Reason == "" &&
 		c.Instance == "" && c.From == nil && c.To == nil && c.BroadcastID.IsZero() && c.ParentRunID.IsZero()
+	if !isText(c.Instance) {
+		f.Add("filter.instance", notText)
+	}
 	if empty {
 		f.Add("filter", "must name something, such as job_id, or state: all runs are never meant")
 	}

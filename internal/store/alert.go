@@ -275,10 +275,11 @@ func (s *Store) TakeFolded(ctx context.Context, tx pgx.Tx, job domain.JobID, kin
 // checkChannels names the channels of a job that do not exist, and keeps the others from being deleted until the job
 // can be seen.
 func checkChannels(ctx context.Context, q *sqlcgen.Queries, f *domain.Faults, alert *domain.Alert) error {
-	if len(alert.Channels) == 0 {
+	names := slices.DeleteFunc(slices.Clone(alert.Channels), func(name string) bool { return !domain.ValidChannelName(name) })
+	if len(names) == 0 {
 		return nil
 	}
-	known, err := q.KnownChannels(ctx, alert.Channels)
+	known, err := q.KnownChannels(ctx, names)
 	if err != nil {
 		return err
 	}
