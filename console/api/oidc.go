@@ -56,7 +56,7 @@ func (a *API) oidcBegin(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.oidcCookie(w, r, kept)
-	http.Redirect(w, r, redirect, http.StatusSeeOther)
+	http.Redirect(w, r, redirect, http.StatusSeeOther) //nolint:gosec // to the provider of the settings
 }
 
 func (a *API) oidcCookie(w http.ResponseWriter, r *http.Request, value string) {
@@ -94,7 +94,7 @@ func (a *API) oidcFinish(w http.ResponseWriter, r *http.Request) {
 	}
 	cookie := auth.SessionCookie(in.Token, in.ExpiresAt, c.secure || a.SecureCookies)
 	http.SetCookie(w, &cookie)
-	http.Redirect(w, r, returnTo, http.StatusSeeOther)
+	http.Redirect(w, r, returnTo, http.StatusSeeOther) //nolint:gosec // auth.LocalPath has judged it
 }
 
 // auditOIDC records what the provider's word has changed, and the log-in.

@@ -224,7 +224,7 @@ func (o *oidcWorld) logInOIDC() string {
 }
 
 func tryOIDC(t *testing.T, o *oidcWorld) {
-	if m := o.do("", "GET", "/api/v1/auth/methods", ""); m.status != 200 || m.field("password") != true || m.field("oidc.name") != "The Company" ||
+	if m := o.do("", "GET", "/api/v1/auth/methods", ""); m.status != 200 || fmt.Sprint(m.field("password")) != "true" || m.field("oidc.name") != "The Company" ||
 		m.field("oidc.login") != "/api/v1/auth/oidc/login" {
 		t.Errorf("the methods are %d %s", m.status, m.body)
 	}
@@ -446,7 +446,7 @@ func tryOIDCReturn(t *testing.T, o *oidcWorld) {
 // Without a provider, or with one that is away, passwords go on.
 func TestNoOIDC(t *testing.T) {
 	w := newWorld(t)
-	if m := w.do("", "GET", "/api/v1/auth/methods", ""); m.status != 200 || m.field("password") != true || strings.Contains(m.body, "oidc") {
+	if m := w.do("", "GET", "/api/v1/auth/methods", ""); m.status != 200 || fmt.Sprint(m.field("password")) != "true" || strings.Contains(m.body, "oidc") {
 		t.Errorf("the methods are %s", m.body)
 	}
 	for _, path := range []string{"login", "callback?state=x"} {

@@ -161,22 +161,25 @@ func TestBadCertificates(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	ca.issue(10, cert, key)
-	for what, change := range map[string]func(*config.Standalone){
-		"--tls-cert":   func(c *config.Standalone) { c.TLSCert, c.TLSKey = cert, cert },
-		"--tls-cert: ": func(c *config.Standalone) { c.TLSCert, c.TLSKey = filepath.Join(dir, "none"), key },
-		"--nats-ca":    func(c *config.Standalone) { c.NATSURL, c.NATSCA = "tls://127.0.0.1:1", key },
-		"--nats-cert":  func(c *config.Standalone) { c.NATSURL, c.NATSCert, c.NATSKey = "tls://127.0.0.1:1", key, key },
+	for _, bad := range []struct {
+		flag   string
+		change func(*config.Standalone)
+	}{
+		{"--tls-cert", func(c *config.Standalone) { c.TLSCert, c.TLSKey = cert, cert }},
+		{"--tls-cert", func(c *config.Standalone) { c.TLSCert, c.TLSKey = filepath.Join(dir, "none"), key }},
+		{"--nats-ca", func(c *config.Standalone) { c.NATSURL, c.NATSCA = "tls://127.0.0.1:1", key }},
+		{"--nats-cert", func(c *config.Standalone) { c.NATSURL, c.NATSCert, c.NATSKey = "tls://127.0.0.1:1", key, key }},
 	} {
 		c := settings(t)
-		change(&c)
+		bad.change(&c)
 		var why error
 		if c.NATSURL != "" { // told before anything is started, as roles do
 			_, why = natsOptions(c.NATS)
 		} else {
 			_, why = listen(c.Web, slog.New(slog.DiscardHandler))
 		}
-		if why == nil || domain.CodeOf(why) != domain.Invalid || !strings.Contains(why.Error(), strings.TrimRight(what, ": ")) {
-			t.Errorf("%s: %v", what, why)
+		if why == nil || domain.CodeOf(why) != domain.Invalid || !strings.Contains(why.Error(), bad.flag) {
+			t.Errorf("%s: %v", bad.flag, why)
 		}
 	}
 }
