@@ -59,8 +59,10 @@ function scenes() {
     await heading(page, "Runs");
     // A session that ended elsewhere sends to the log-in page, and back.
     await context.clearCookies();
+    await page.keyboard.press("g");
+    await page.keyboard.press("j");
     await page.waitForURL(/\/login\?to=/);
-    assert.equal(new URL(page.url()).searchParams.get("to"), "/runs?state=failed");
+    assert.equal(new URL(page.url()).searchParams.get("to"), "/jobs");
     // To another site it never leads.
     for (const to of ["//evil.example/", "https://evil.example/", "/\\evil.example/", "javascript:alert(1)"]) {
       await page.goto(`/login?to=${encodeURIComponent(to)}`);
@@ -330,7 +332,7 @@ function scenes() {
       if (wide > 0) faults.push(`${where} is ${wide} pixels wider than 360`);
       await page.setViewportSize({ width: 1280, height: 900 });
     };
-    for (const path of [...pages, "/jobs/new", `/jobs/${job.id}`, `/jobs/${job.id}/edit`, `/runs/${run.id}`]) {
+    for (const path of [...pages, "/runs?state=succeeded", "/jobs/new", `/jobs/${job.id}`, `/jobs/${job.id}/edit`, `/runs/${run.id}`]) {
       await page.goto(path);
       await ready(page);
       // The protocol puts it into the page beside the policy, which stays as it is.

@@ -1,6 +1,8 @@
 // Makes the pictures of the documentation, docs/console/*.png, on a standalone with jobs as people have them:
 // npm run screenshots, or with names of pictures those alone. It takes some minutes, in which runs come together.
+import { execFileSync } from "node:child_process";
 import { mkdirSync } from "node:fs";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
 import { browserPath, start, until } from "./browser/belfry.mjs";
@@ -13,6 +15,7 @@ const server = await start("--demo", "--allow-script", "sh,python", "--time-zone
 const browser = await chromium.launch({ executablePath: browserPath, args: ["--no-sandbox", "--disable-gpu", "--hide-scrollbars"] });
 try {
   const jobs = await populate(server.call);
+  past(jobs);
   const begun = Date.now();
   await until("runs to come together", () => Date.now() - begun > seconds * 1000, seconds + 60);
   await pictures(jobs);
@@ -42,8 +45,8 @@ async function populate(call) {
 
 print("\\x1b[36mwarehouse\\x1b[0m: asking for changes", flush=True)
 time.sleep(0.3)
-t = int(time.time()) // 15
-if t % 4 == 0:
+t = int(time.time()) // 30
+if t % 3 == 0:
     print("\\x1b[31merror\\x1b[0m: connection to warehouse-eu-2 was reset after 3 tries", file=sys.stderr, flush=True)
     sys.exit("warehouse-eu-2 does not answer: connection reset by peer")
 for shelf in range(1, 9):
@@ -54,6 +57,10 @@ print("\\x1b[32mdone\\x1b[0m, stock is up to date", flush=True)
   });
   await job("reindex-search", { schedule: cron("30 */2 * * * *"), tags: ["shop"], block: "discard_later", description: "Rebuilds the search index of the shop.", script: sh("i=0; while [ $i -lt 400 ]; do i=$((i+1)); echo \"segment $i of 400: $((i * 2137)) documents\"; sleep 0.25; done") });
   await job("currency-rates", { schedule: cron("15 * * * * *", "UTC"), tags: ["billing"], handler: "echo", param: '{"base": "EUR", "symbols": ["USD", "CNY"]}' });
+  await job("warehouse-report", {
+    schedule: cron("0 * * * *"), tags: ["shop"], retries: 1, description: "What came in, what went out, what is left: each hour, for the people at the ramp.",
+    script: sh("echo \"counting shelves\"", "sleep 0.4", "echo \"report written\""), children: [{ job_id: made["mail-invoices"].id, on: "always" }],
+  });
   await job("weekly-newsletter", { schedule: cron("0 9 * * MON", "Asia/Shanghai"), tags: ["marketing"], handler: "echo", param: "spring" });
   await job("order-created", { schedule: { kind: "none" }, tags: ["shop"], handler: "echo" });
   const code = made.invoices.script.code;
@@ -67,23 +74,45 @@ print("\\x1b[32mdone\\x1b[0m, stock is up to date", flush=True)
   return made;
 }
 
+/** past writes a day of counters and a week of one job's runs, as nobody wants to wait for those. */
+function past(jobs) {
+  const sql = `
+INSERT INTO run_stats (span, at, group_name, state, reason, runs, duration_ms)
+SELECT span, at, 'demo', state, CASE state WHEN 'failed' THEN 'handler_error' WHEN 'skipped' THEN 'discarded' ELSE '' END, n * span / 60, n * span * 15
+FROM (SELECT 60 AS span, generate_series(date_trunc('minute', now()) - interval '72 hours', now() - interval '1 minute', interval '1 minute') AS at
+      UNION ALL SELECT 3600, generate_series(date_trunc('hour', now()) - interval '8 days', date_trunc('hour', now()) - interval '1 hour', interval '1 hour')) s,
+LATERAL (VALUES ('succeeded', (60 + 28 * sin(extract(epoch FROM at) / 13750) + 14 * random())::bigint), ('failed', (CASE WHEN random() < 0.12 THEN 4 ELSE 0 END + CASE WHEN extract(epoch FROM now() - at)::bigint BETWEEN 30000 AND 34000 THEN 19 ELSE 0 END)::bigint), ('skipped', (2 * random())::bigint)) v (state, n)
+WHERE n > 0 ON CONFLICT DO NOTHING;
+INSERT INTO run_lateness (span, at, group_name, bucket, runs) SELECT span, at, group_name, b, runs / (1 + b) FROM run_stats, generate_series(0, 16, 4) b WHERE state = 'succeeded' AND runs > b ON CONFLICT DO NOTHING;
+SELECT make_day(d::date) FROM generate_series(now() - interval '15 days', now(), interval '1 day') d;
+INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, output, attempt, fire_time, due_at, created_at, dispatched_at, started_at, finished_at, lateness_ms, last_line, instance, boot_id, route, settled_at)
+SELECT (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '8' || substr(md5(at::text), 1, 3) || '9' || substr(md5(at::text), 4, 15))::uuid, ${jobs["warehouse-report"].id}, 1, 'demo', 'schedule',
+  CASE WHEN bad THEN 'failed' ELSE 'succeeded' END, CASE WHEN bad THEN 'handler_error' ELSE '' END, CASE WHEN bad THEN 'exit status 1' ELSE '' END, '', CASE WHEN bad THEN 2 ELSE 1 END, at, at, at - interval '5 seconds', at, at + interval '2 ms', at + took, 2, 2, 'demo-1', 'past', 'any: the only instance with a free slot', NULL
+FROM (SELECT at, random() < 0.04 OR extract(epoch FROM now() - at)::bigint BETWEEN 30000 AND 40000 AS bad, (600 + 500 * random() + 4 * extract(hour FROM at) * extract(hour FROM at)) * interval '1 ms' AS took
+      FROM generate_series(date_trunc('hour', now()) - interval '13 days 7 hours', date_trunc('hour', now()) - interval '1 hour', interval '1 hour') at WHERE NOT at BETWEEN now() - interval '101 hours' AND now() - interval '95 hours') h;
+INSERT INTO missed (job_id, at, first_fire_time, last_fire_time, count, policy, why) SELECT ${jobs["warehouse-report"].id}, now() - interval '95 hours', date_trunc('hour', now()) - interval '100 hours', date_trunc('hour', now()) - interval '95 hours', 6, 'skip', 'no scheduler ran from then until then';
+`;
+  const psql = process.env.PSQL ?? execFileSync("bash", ["-c", "command -v psql || ls /usr/lib/postgresql/*/bin/psql | tail -1"], { encoding: "utf8" }).trim();
+  execFileSync(psql, ["-qAt", "-o", "/dev/null", "-v", "ON_ERROR_STOP=1", "-h", join(server.data, "postgres", "run"), "-U", "belfry", "-d", "belfry"], { input: sql, stdio: ["pipe", "inherit", "inherit"] });
+}
+
 async function pictures(jobs) {
   const { call, base, cookies } = server;
   const newest = async (query) => (await call("GET", `/runs?limit=1&${query}`)).items[0]?.id;
   const failed = await until("a run that failed", () => newest(`job_id=${jobs["sync-inventory"].id}&state=failed`), 90);
-  const running = (await newest(`job_id=${jobs["reindex-search"].id}&state=running`)) ?? failed;
+  const running = await until("the long job to run", () => newest(`job_id=${jobs["reindex-search"].id}&state=running`), 150);
   const all = {
-    login: ["/login", {}], overview: ["/?span=1h", {}], jobs: ["/jobs", {}], job: [`/jobs/${jobs.invoices.id}`, { tall: true }], "job-form": [`/jobs/${jobs["sync-inventory"].id}/edit`, {}],
+    login: ["/login", {}], overview: ["/", {}], jobs: ["/jobs", {}], job: [`/jobs/${jobs["warehouse-report"].id}`, { tall: true }], scripts: [`/jobs/${jobs.invoices.id}`, { act: async (page) => { await page.getByRole("textbox", { name: "Compare with…" }).click(); await page.getByRole("option", { name: "Difference to version 1" }).click(); await page.locator(".diff .added").first().waitFor(); await page.getByRole("region", { name: "Parents and children" }).scrollIntoViewIfNeeded(); await page.evaluate(() => scrollTo(0, document.querySelector(".job-graph").getBoundingClientRect().top + scrollY - 90)); } }], "job-form": [`/jobs/${jobs["sync-inventory"].id}/edit`, {}],
     runs: ["/runs?state=failed,running,succeeded,retrying", {}], run: [`/runs/${failed}`, {}], "run-live": [`/runs/${running}`, {}],
     executors: ["/executors", {}], events: ["/events", {}], "alert-channels": ["/alert-channels", {}], tokens: ["/tokens", {}], users: ["/users", {}], audit: ["/audit", {}],
-    "overview-dark": ["/?span=1h", { dark: true }], "job-dark": [`/jobs/${jobs["sync-inventory"].id}`, { dark: true }], "run-dark": [`/runs/${failed}`, { dark: true }], "runs-zh": ["/runs?state=failed,running,succeeded,retrying", { zh: true }], "overview-zh": ["/?span=1h", { zh: true }],
+    "overview-dark": ["/", { dark: true }], "job-dark": [`/jobs/${jobs["warehouse-report"].id}`, { dark: true }], "run-dark": [`/runs/${failed}`, { dark: true }], "runs-zh": ["/runs?state=failed,running,succeeded,retrying", { zh: true }], "overview-zh": ["/", { zh: true }],
     "jobs-narrow": ["/jobs", { narrow: true }], palette: ["/jobs", { act: async (page) => { await page.keyboard.press("Control+k"); await page.getByRole("combobox").fill("inv"); await page.getByRole("option", { name: "invoices" }).first().waitFor(); } }],
-    calendar: ["/calendar", {}], system: ["/system", {}],
+    calendar: ["/calendar", {}], "dead-letters": ["/dead-letters", {}], account: ["/account", {}], system: ["/system", {}],
   };
   const wanted = process.argv.slice(2);
   for (const [name, [path, { dark, zh, narrow, tall, act }]] of Object.entries(all)) {
     if (wanted.length && !wanted.includes(name)) continue;
-    const context = await browser.newContext({ baseURL: base, viewport: narrow ? { width: 390, height: 800 } : { width: 1280, height: tall ? 1500 : 800 }, colorScheme: dark ? "dark" : "light", locale: zh ? "zh-CN" : "en-GB", timezoneId: zh ? "Asia/Shanghai" : "Europe/Berlin", reducedMotion: "reduce" });
+    const context = await browser.newContext({ baseURL: base, viewport: narrow ? { width: 390, height: 800 } : { width: 1280, height: tall ? 1080 : 800 }, colorScheme: dark ? "dark" : "light", locale: zh ? "zh-CN" : "en-GB", timezoneId: zh ? "Asia/Shanghai" : "Europe/Berlin", reducedMotion: "reduce" });
     if (path !== "/login") await context.addCookies(cookies);
     const page = await context.newPage();
     await page.goto(path);

@@ -12,7 +12,7 @@ let shots;
  * the scene are named by their status in refusals: the browser itself writes those to the console.
  */
 export function scene(stage, name, { as, refusals = [], locale = "en-GB", ...options }, play) {
-  test(name, { timeout: 120_000 }, async () => {
+  test(name, { timeout: 240_000 }, async () => {
     const { base, browser } = stage;
     const context = await browser.newContext({ baseURL: base, locale, viewport: { width: 1280, height: 900 }, colorScheme: "light", reducedMotion: "reduce", timezoneId: "Europe/Berlin", ...options });
     if (as) await context.addCookies(stage[as].cookies);

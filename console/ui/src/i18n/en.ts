@@ -505,7 +505,7 @@ export const en = {
   "overview.rest": "cancelled or skipped",
   "overview.most": "at most {n}",
   "overview.failures": "Recent failures",
-  "overview.nofailures": "None in this time span.",
+  "overview.nofailures": "No run has failed.",
   "overview.upcoming": "Next hour",
   "overview.noupcoming": "Nothing is planned for the next hour.",
   "overview.running": "Running",

@@ -506,7 +506,7 @@ export const zh: Record<keyof typeof en, string> = {
   "overview.rest": "取消或跳过",
   "overview.most": "最多 {n}",
   "overview.failures": "最近失败",
-  "overview.nofailures": "此时间范围内没有失败。",
+  "overview.nofailures": "没有失败的运行。",
   "overview.upcoming": "未来一小时",
   "overview.noupcoming": "未来一小时没有计划。",
   "overview.running": "正在运行",

@@ -1,5 +1,5 @@
 import { useEffect, useRef, useState } from "react";
-import type { Run } from "../api/client";
+import { get, type Run } from "../api/client";
 
 export type Hearing = "live" | "connecting" | "off";
 
@@ -33,7 +33,10 @@ export function useStream(address: string | undefined, hear: Record<string, (dat
     source.addEventListener("error", () => {
       setHearing("connecting");
       // After an answer that is no stream the browser gives up; the server may have one again in a while.
-      if (source.readyState === EventSource.CLOSED) timer = setTimeout(() => again((n) => n + 1), 10_000);
+      if (source.readyState !== EventSource.CLOSED) return;
+      timer = setTimeout(() => again((n) => n + 1), 10_000);
+      // The session may be over, of which the stream says nothing. Whatever else it is, the page's other questions tell.
+      get("/api/v1/auth/me").catch(() => undefined);
     });
     return () => {
       clearTimeout(timer);

@@ -54,7 +54,7 @@ export default function JobPage({ id }: { id: number }) {
       {j.description && <Text size="sm" mb="xs">{j.description}</Text>}
       {j.note && <Text size="sm" c="var(--warn)" mb="xs">{j.note}</Text>}
       {past.length > 0 && <Durations runs={past.slice(0, 50)} now={now} />}
-      <div className="columns">
+      <div className="columns wide-left">
         <div>
           <Section title={t("job.recent")} right={<Link className="link" href={`/runs?job_id=${id}`}>{t("all")}</Link>}>
             {runs.error && <ErrorNote error={runs.error} />}

@@ -50,9 +50,9 @@ export default function Overview() {
       </PageHead>
       {o && <>
         <div className="tiles">
-          <Tile name={t("overview.failed")} value={o.counts.failed} bad={o.counts.failed > 0} href={`/runs?state=failed&from=${o.from}`} note={Object.entries(o.counts.reasons).sort((a, b) => b[1] - a[1]).slice(0, 2).map(([r, n]) => `${reasonText(t, r)} ${n}`).join(" · ")} />
-          <Tile name={t("overview.missed")} value={o.missed} bad={o.missed > 0} />
-          <Tile name={t("overview.rate")} value={o.counts.success_rate == null ? "–" : percent(o.counts.success_rate)} note={t("overview.runs", { n: o.counts.runs })} />
+          <Tile name={t("overview.failed")} value={count(o.counts.failed)} bad={o.counts.failed > 0} href={`/runs?state=failed&from=${o.from}`} note={Object.entries(o.counts.reasons).filter(([r]) => !endedOnPurpose.has(r)).sort((a, b) => b[1] - a[1]).slice(0, 2).map(([r, n]) => `${reasonText(t, r)} ${n}`).join(" · ")} />
+          <Tile name={t("overview.missed")} value={count(o.missed)} bad={o.missed > 0} />
+          <Tile name={t("overview.rate")} value={o.counts.success_rate == null ? "–" : percent(o.counts.success_rate)} note={t("overview.runs", { n: count(o.counts.runs) })} />
           <Tile name={t("overview.late")} value={o.counts.lateness_p50_ms == null ? "–" : shortDuration(o.counts.lateness_p50_ms)} note={o.counts.lateness_p99_ms == null ? "" : `p99 ${shortDuration(o.counts.lateness_p99_ms)}`} />
           <Tile name={t("overview.now")} value={o.now.running} note={t("overview.queued", { q: o.now.queued, r: o.now.retrying, h: o.now.held })} href="/runs?state=queued,running,retrying" />
           <Tile name={t("overview.instances")} value={o.now.instances} bad={o.now.instances === 0} note={t("overview.slots", { used: o.now.slots_used, n: o.now.slots }) + (o.now.draining ? ` · ${t("overview.draining", { n: o.now.draining })}` : "")} href="/executors" />
@@ -62,7 +62,7 @@ export default function Overview() {
         <div className="columns">
           <Section title={t("overview.failures")} right={<Link className="link" href="/runs?state=failed">{t("all")}</Link>}>
             {o.recent_failures.length === 0 ? <Text size="sm" c="dimmed">{t("overview.nofailures")}</Text> : (
-              <ul className="plain-list">{o.recent_failures.map((r) => (
+              <ul className="plain-list">{o.recent_failures.slice(0, 7).map((r) => (
                 <li key={r.run_id}><Link href={`/runs/${r.run_id}`} data-row className="row-link"><State state="failed" reason={r.reason} /> {r.job_name}</Link> <span className="faint">{r.group}{r.finished_at && <> · <Ago at={r.finished_at} /></>}</span>{r.message && <div className="message one-line">{r.message}</div>}</li>
               ))}</ul>
             )}
@@ -82,6 +82,9 @@ export default function Overview() {
   );
 }
 
+/** Reasons of runs that did not fail: they were cancelled or skipped. */
+const endedOnPurpose = new Set(["killed", "discarded", "covered", "job_deleted"]);
+const count = (n: number): string => n.toLocaleString("en-US");
 const percent = (rate: number): string => `${(Math.floor(rate * 10_000) / 100).toFixed(rate === 1 ? 0 : 2)}%`;
 
 function Tile({ name, value, note, bad, href }: { name: string; value: string | number; note?: string; bad?: boolean; href?: string }) {
@@ -116,7 +119,7 @@ function Bars({ points }: { points: Schemas["ReportPoint"][] }) {
           );
         })}
       </svg>
-      <figcaption><span>{dateTime(points[0]?.at ?? "").slice(5, 16)}</span><span className="legend"><i className="bar-succeeded" />{t("state.succeeded")} <i className="bar-failed" />{t("state.failed")} <i className="bar-rest" />{t("overview.rest")} · {t("overview.most", { n: most })}</span><span>{dateTime(points.at(-1)?.at ?? "").slice(5, 16)}</span></figcaption>
+      <figcaption><span>{dateTime(points[0]?.at ?? "").slice(5, 16)}</span><span className="legend"><i className="bar-succeeded" />{t("state.succeeded")} <i className="bar-failed" />{t("state.failed")} <i className="bar-rest" />{t("overview.rest")} · {t("overview.most", { n: count(most) })}</span><span>{dateTime(points.at(-1)?.at ?? "").slice(5, 16)}</span></figcaption>
       <div className="sr-only"><table><thead><tr><th>{t("run.fire")}</th><th>{t("state.succeeded")}</th><th>{t("state.failed")}</th><th>{t("overview.rest")}</th></tr></thead>
         <tbody>{points.filter((p) => p.runs).map((p) => <tr key={p.at}><td>{dateTime(p.at)}</td><td>{p.succeeded}</td><td>{p.failed}</td><td>{p.cancelled + p.skipped}</td></tr>)}</tbody></table></div>
     </figure>

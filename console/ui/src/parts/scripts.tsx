@@ -39,7 +39,7 @@ export function Scripts({ job }: { job: Job }) {
       {editing && one.data ? <Editor job={job} language={one.data.language} start={one.data.code ?? ""} onClose={() => { setEditing(false); setChosen(undefined); }} /> : one.data && <>
         <Group gap="xs" mb={4}><Badge size="xs" variant="light" color="gray">{one.data.language}</Badge>{one.data.remark && <Text size="sm" c="dimmed">{one.data.remark}</Text>}</Group>
         {against && one.data.diff !== undefined
-          ? <pre className="code-block diff" tabIndex={0}>{one.data.diff ? one.data.diff.split("\n").map((l, i) => <div key={i} className={/^\+(?!\+\+)/.test(l) ? "added" : /^-(?!--)/.test(l) ? "removed" : undefined}>{l || " "}</div>) : t("scripts.same")}</pre>
+          ? <pre className="code-block diff" tabIndex={0}>{one.data.diff ? one.data.diff.trimEnd().split("\n").map((l, i) => <div key={i} className={/^\+(?!\+\+)/.test(l) ? "added" : /^-(?!--)/.test(l) ? "removed" : undefined}>{l || " "}</div>) : t("scripts.same")}</pre>
           : <Snippet code={one.data.code ?? ""} />}
       </>}
       {restoring && version !== undefined && <Confirm title={t("scripts.restore", { n: version })} text={t("scripts.restore.text", { n: version })} action={t("scripts.restore", { n: version })} onClose={() => setRestoring(false)}

@@ -71,7 +71,7 @@ function LastDay({ job }: { job: number }) {
   const d = m.data;
   return (
     <div className="last-day">
-      <Button size="compact-xs" variant="subtle" color="gray" loading={m.isPending} onClick={() => m.mutate()}>{t("why.day")}</Button>
+      <Button size="compact-xs" variant="default" loading={m.isPending} onClick={() => m.mutate()}>{t("why.day")}</Button>
       <div aria-live="polite">
         {m.error && <ErrorNote error={m.error} />}
         {d && <Text size="sm" mt={4}>{Object.keys(d.counts).length === 0 ? t("why.day.none") : t("why.day.counts", { counts: Object.entries(d.counts).sort((a, b) => b[1] - a[1]).map(([fate, n]) => `${fate.replaceAll("_", " ")} ${n}`).join(", ") })}{d.cut ? ` ${t("why.day.cut")}` : ""}</Text>}
