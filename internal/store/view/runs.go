@@ -117,12 +117,23 @@ func (s *Store) keys(ctx context.Context, f RunFilter, lo, hi domain.RunID, limi
 			Only: f.groups(), States: states, Cause: cause, Reason: reason, Instance: instance, MaxRows: rows})
 		keys = convert(got, func(r sqlcgen.RunKeysOfJobRow) key { return key{r.ID, r.Fits} })
 		return keys, len(keys) == int(rows), err
+	case f.oneGroup() != "" && f.failed():
+		if cause == nil && reason == nil && instance == nil {
+			rows = int32(limit + 1)
+		}
+		got, err := s.q.RunKeysFailedOfGroup(ctx, sqlcgen.RunKeysFailedOfGroupParams{GroupName: f.oneGroup(), Lo: lo, Hi: hi,
+			Cause: cause, Reason: reason, Instance: instance, MaxRows: rows})
+		keys = convert(got, func(r sqlcgen.RunKeysFailedOfGroupRow) key { return key{r.ID, r.Fits} })
+		return keys, len(keys) == int(rows), err
 	case f.oneGroup() != "":
 		got, err := s.q.RunKeysOfGroup(ctx, sqlcgen.RunKeysOfGroupParams{GroupName: f.oneGroup(), Lo: lo, Hi: hi,
 			States: states, Cause: cause, Reason: reason, Instance: instance, MaxRows: rows})
 		keys = convert(got, func(r sqlcgen.RunKeysOfGroupRow) key { return key{r.ID, r.Fits} })
 		return keys, len(keys) == int(rows), err
-	case len(f.States) == 1 && f.States[0] == domain.Failed:
+	case f.failed():
+		if f.groups() == nil && cause == nil && reason == nil && instance == nil {
+			rows = int32(limit + 1) // all of them fit
+		}
 		got, err := s.q.RunKeysFailed(ctx, sqlcgen.RunKeysFailedParams{Lo: lo, Hi: hi,
 			Only: f.groups(), Cause: cause, Reason: reason, Instance: instance, MaxRows: rows})
 		keys = convert(got, func(r sqlcgen.RunKeysFailedRow) key { return key{r.ID, r.Fits} })
@@ -140,6 +151,8 @@ func (f RunFilter) plain() bool {
 	return len(f.States) == 0 && f.Cause == "" && f.Reason == "" && f.Instance == "" &&
 		(f.Only == nil || f.JobID == 0 && f.oneGroup() != "")
 }
+
+func (f RunFilter) failed() bool { return len(f.States) == 1 && f.States[0] == domain.Failed }
 
 func (f RunFilter) unfinished() bool {
 	return len(f.States) > 0 && !slices.ContainsFunc(f.States, domain.State.Final)

@@ -40,6 +40,14 @@ SELECT r.id, ((sqlc.narg('only')::text[] IS NULL OR r.group_name = ANY (sqlc.nar
  WHERE r.state = 'failed' AND r.id >= @lo AND r.id < @hi
  ORDER BY r.id DESC LIMIT @max_rows;
 
+-- name: RunKeysFailedOfGroup :many
+SELECT r.id, ((sqlc.narg('cause')::text IS NULL OR r.cause = sqlc.narg('cause'))
+       AND (sqlc.narg('reason')::text IS NULL OR r.reason = sqlc.narg('reason'))
+       AND (sqlc.narg('instance')::text IS NULL OR coalesce(r.instance, '') = sqlc.narg('instance')))::boolean AS fits
+  FROM runs_history r
+ WHERE r.state = 'failed' AND r.group_name = @group_name AND r.id >= @lo AND r.id < @hi
+ ORDER BY r.id DESC LIMIT @max_rows;
+
 -- name: RunKeysLive :many
 -- For filters that ask for unfinished states alone. The live table is small.
 SELECT r.id FROM runs_live r

@@ -296,6 +296,58 @@ func (q *Queries) RunKeysFailed(ctx context.Context, arg RunKeysFailedParams) ([
 	return items, nil
 }
 
+const runKeysFailedOfGroup = `-- name: RunKeysFailedOfGroup :many
+SELECT r.id, (($1::text IS NULL OR r.cause = $1)
+       AND ($2::text IS NULL OR r.reason = $2)
+       AND ($3::text IS NULL OR coalesce(r.instance, '') = $3))::boolean AS fits
+  FROM runs_history r
+ WHERE r.state = 'failed' AND r.group_name = $4 AND r.id >= $5 AND r.id < $6
+ ORDER BY r.id DESC LIMIT $7
+`
+
+type RunKeysFailedOfGroupParams struct {
+	Cause     *string
+	Reason    *string
+	Instance  *string
+	GroupName string
+	Lo        domain.RunID
+	Hi        domain.RunID
+	MaxRows   int32
+}
+
+type RunKeysFailedOfGroupRow struct {
+	ID   domain.RunID
+	Fits bool
+}
+
+func (q *Queries) RunKeysFailedOfGroup(ctx context.Context, arg RunKeysFailedOfGroupParams) ([]RunKeysFailedOfGroupRow, error) {
+	rows, err := q.db.Query(ctx, runKeysFailedOfGroup,
+		arg.Cause,
+		arg.Reason,
+		arg.Instance,
+		arg.GroupName,
+		arg.Lo,
+		arg.Hi,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RunKeysFailedOfGroupRow
+	for rows.Next() {
+		var i RunKeysFailedOfGroupRow
+		if err := rows.Scan(&i.ID, &i.Fits); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const runKeysLive = `-- name: RunKeysLive :many
 SELECT r.id FROM runs_live r
  WHERE r.id >= $1 AND r.id < $2

@@ -1,0 +1,205 @@
+package api_test
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/belfryhq/belfry/console/api"
+	"github.com/belfryhq/belfry/internal/pgtest"
+	"github.com/belfryhq/belfry/internal/store"
+	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/report"
+	"github.com/belfryhq/belfry/internal/store/view"
+)
+
+// listWorld is an API over so many jobs and past runs, in 20 groups, over 10 days.
+type listWorld struct {
+	tb     testing.TB
+	pool   *pgxpool.Pool
+	api    *api.API
+	admin  string
+	viewer string // of one group
+	jobs   int
+}
+
+func newListWorld(tb testing.TB, jobs, runs int) *listWorld {
+	tb.Helper()
+	s, err := store.Open(tb.Context(), store.Config{URL: pgtest.Database(tb, store.Migrate)})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(s.Close)
+	accounts, metrics := account.New(s.Pool()), prometheus.NewRegistry()
+	w := &listWorld{tb: tb, pool: s.Pool(), jobs: jobs, api: api.New(api.Config{
+		Engine: s, Dispatcher: &fleet{store: s}, Accounts: accounts, Views: view.New(s.Pool()), Reports: report.New(s.Pool()),
+		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.DiscardHandler),
+	})}
+	w.fill(runs)
+	if _, _, err := accounts.EnsureAdmin(tb.Context(), adminPassword); err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := accounts.CreateUser(tb.Context(), account.NewUser{Name: "vera", Password: adminPassword, Role: account.Viewer, Groups: []string{"g3"}}); err != nil {
+		tb.Fatal(err)
+	}
+	w.exec(`UPDATE users SET must_change_password = false`)
+	for name, token := range map[string]*string{"admin": &w.admin, "vera": &w.viewer} {
+		ticket, err := accounts.LogIn(tb.Context(), name, adminPassword, account.Origin{})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		*token = ticket.Token
+	}
+	return w
+}
+
+func (w *listWorld) exec(sql string, args ...any) {
+	w.tb.Helper()
+	if _, err := w.pool.Exec(w.tb.Context(), sql, args...); err != nil {
+		w.tb.Fatal(err)
+	}
+}
+
+func (w *listWorld) fill(runs int) {
+	const days = 10
+	w.exec(`INSERT INTO groups (name, token_sha256) SELECT 'g' || i, decode(md5(i::text), 'hex') FROM generate_series(0, 19) i`)
+	w.exec(`CREATE TEMPORARY TABLE made AS SELECT i, jsonb_build_object('group', 'g' || i % 20, 'name', 'job ' || i, 'description', 'does things of kind ' || i % 977,
+	               'handler', 'echo', 'enabled', i % 10 <> 0, 'retries', 1, 'block', 'serial', 'tags', jsonb_build_array('t' || i % 500),
+	               'schedule', jsonb_build_object('kind', 'cron', 'expr', (i % 60) || ' ' || (i % 24) || ' * * *')) AS spec
+	          FROM generate_series(1, $1::int) i`, w.jobs)
+	w.exec(`INSERT INTO jobs (id, group_name, name, enabled, kind, tags, spec, version, created_at, updated_at)
+	        SELECT i, 'g' || i % 20, 'job ' || i, i % 10 <> 0, 'cron', ARRAY['t' || i % 500], spec, 1, now(), now() FROM made`)
+	w.exec(`INSERT INTO job_versions (job_id, version, spec, created_at, valid_from, changed_by, change)
+	        SELECT i, 1, spec, now(), now(), 'bench', 'created' FROM made`)
+	w.exec(`INSERT INTO job_due (job_id, version, next_fire_time, next_due_at)
+	        SELECT i, 1, f, f FROM (SELECT i, CASE WHEN i % 10 <> 0 THEN date_trunc('ms', now()) + i % 86400 * interval '1 s' END AS f FROM made) x`)
+	w.exec(`INSERT INTO missed (job_id, first_fire_time, last_fire_time, count, policy, why) SELECT i, now(), now(), 1, 'skip', 'nobody was there' FROM made WHERE i % 50 = 0`)
+	w.exec(`DROP TABLE made`)
+	today := time.Now().UTC().Truncate(24 * time.Hour)
+	for d := range days {
+		day := today.AddDate(0, 0, d-days+1)
+		span := min(24*time.Hour, time.Since(day)-time.Second)
+		table := "runs_history_" + day.Format("20060102")
+		w.exec(`SELECT make_day($1::date)`, day)
+		// Indexes are built far faster than they grow.
+		w.exec(`ALTER TABLE runs_history DETACH PARTITION ` + table)
+		w.exec(`DROP TABLE ` + table)
+		w.exec(`CREATE TABLE ` + table + ` (LIKE runs_history INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE)`)
+		w.exec(fmt.Sprintf(`INSERT INTO %s (id, job_id, job_version, group_name, cause, state, reason, message, output, attempt, fire_time, due_at,
+		       created_at, dispatched_at, started_at, finished_at, lateness_ms, last_line, instance, boot_id, route, settled_at)
+		SELECT (lpad(to_hex(floor(extract(epoch FROM at) * 1000)::bigint), 12, '0') || '8' || substr(h, 1, 3) || 'a' || substr(h, 4, 15))::uuid,
+		       job, 1, 'g' || job %% 20, 'schedule', CASE WHEN i %% 97 = 0 THEN 'failed' ELSE 'succeeded' END, CASE WHEN i %% 97 = 0 THEN 'timeout' ELSE '' END, '', '', 1,
+		       at, at, at, at, at, at, 1, 0, 'executor-' || i %% 50, h, 'any: the least loaded of 50', at
+		  FROM generate_series(0, $2::bigint - 1) i,
+		       LATERAL (SELECT $1::timestamptz + i * ($3::float8 / $2) * interval '1 second' AS at, md5($1::text || i) AS h, (1 + (i * 7919) %% $4::bigint)::bigint AS job) w`,
+			table), day, runs/days, span.Seconds(), w.jobs)
+		var bounds string
+		if err := w.pool.QueryRow(w.tb.Context(), `SELECT format('FROM (%L) TO (%L)', first_run_id($1::timestamptz), first_run_id($1::timestamptz + interval '1 day'))`,
+			day).Scan(&bounds); err != nil {
+			w.tb.Fatal(err)
+		}
+		w.exec(`ALTER TABLE runs_history ATTACH PARTITION ` + table + ` FOR VALUES ` + bounds)
+	}
+	w.exec(`INSERT INTO run_stats (span, at, group_name, state, reason, runs, duration_ms)
+	        SELECT s, to_timestamp(extract(epoch FROM now())::bigint / s * s - n * s), 'g' || g, 'succeeded', '', 100, 1000
+	          FROM (VALUES (60, 4000), (3600, 240)) v (s, most), generate_series(1, most) n, generate_series(0, 19) g`)
+	w.exec(`UPDATE run_stats_mark SET through = now()`)
+	w.exec(`VACUUM ANALYZE`)
+}
+
+// lists are the pages that people open, by name: %d is another number each time.
+var lists = map[string]struct {
+	path   string
+	viewer bool
+}{
+	"jobs":                            {path: "/jobs?last_runs=10"},
+	"jobs, a later page":              {path: "/jobs?last_runs=10&cursor=%c"},
+	"jobs of one's group":             {path: "/jobs?last_runs=10", viewer: true},
+	"jobs of a group":                 {path: "/jobs?group=g%g&last_runs=10"},
+	"jobs with a tag":                 {path: "/jobs?tag=t%d"},
+	"jobs that are disabled":          {path: "/jobs?enabled=false&group=g%g"},
+	"jobs by a word of many":          {path: "/jobs?q=kind"},
+	"jobs by a word of few":           {path: "/jobs?q=job%%20%j"},
+	"runs":                            {path: "/runs"},
+	"runs of one's group":             {path: "/runs", viewer: true},
+	"runs of a group":                 {path: "/runs?group=g%g"},
+	"runs of a job":                   {path: "/runs?job_id=%j"},
+	"runs that failed":                {path: "/runs?state=failed"},
+	"runs that failed in one's group": {path: "/runs?state=failed", viewer: true},
+	"runs that wait":                  {path: "/runs?state=queued"},
+	"runs of a job that failed":       {path: "/runs?job_id=%j&state=failed"},
+	"overview":                        {path: "/overview"},
+	"overview of one's group":         {path: "/overview", viewer: true},
+	"upcoming":                        {path: "/upcoming?within=24h"},
+	"upcoming in one's group":         {path: "/upcoming?within=24h", viewer: true},
+	"missed of a job":                 {path: "/jobs/%j/missed"},
+	"groups":                          {path: "/groups"},
+}
+
+// measure returns the 50th and the 95th percentile of so many answers of a page.
+func (w *listWorld) measure(name string, times int) (p50, p95 time.Duration) {
+	w.tb.Helper()
+	l := lists[name]
+	token := w.admin
+	if l.viewer {
+		token = w.viewer
+	}
+	var took []time.Duration
+	for i := range times + 3 {
+		job := 1 + i*7919%w.jobs
+		path := strings.NewReplacer("%%", "%", "%d", strconv.Itoa(i%500), "%g", strconv.Itoa(i%20), "%j", strconv.Itoa(job), "%c", api.JobCursor(job)).Replace(l.path)
+		r := httptest.NewRequestWithContext(w.tb.Context(), "GET", "/api/v1"+path, nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		rec := httptest.NewRecorder()
+		start := time.Now()
+		w.api.ServeHTTP(rec, r)
+		if i >= 3 { // the first ones fill caches and plan
+			took = append(took, time.Since(start))
+		}
+		if rec.Code != 200 {
+			w.tb.Fatalf("%s: %d %s", path, rec.Code, rec.Body)
+		}
+	}
+	slices.Sort(took)
+	return took[len(took)/2], took[len(took)*95/100]
+}
+
+// number reads a setting of the benchmark.
+func number(tb testing.TB, name string, otherwise int) int {
+	tb.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return n
+}
+
+// BenchmarkLists compares list pages over LISTS_JOBS jobs with 20 times as many past runs with those over 10,000.
+func BenchmarkLists(b *testing.B) {
+	jobs := number(b, "LISTS_JOBS", 200_000)
+	few, many := newListWorld(b, 10_000, 200_000), newListWorld(b, jobs, 20*jobs)
+	b.ResetTimer()
+	for range b.N {
+		fmt.Printf("\n| list | p95 of 10,000 jobs, ms | p50 of %d | p95 | ratio |\n|---|---|---|---|---|\n", jobs)
+		for _, name := range slices.Sorted(maps.Keys(lists)) {
+			_, small := few.measure(name, 60)
+			mid, large := many.measure(name, 60)
+			ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+			fmt.Printf("| %s | %.1f | %.1f | %.1f | %.2f |\n", name, ms(small), ms(mid), ms(large), float64(large)/float64(small))
+		}
+	}
+}
