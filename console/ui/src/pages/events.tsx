@@ -117,7 +117,7 @@ function Triggers() {
   const refresh = useRefresh();
   const [form, setForm] = useState<Trigger | "new">();
   const [deleting, setDeleting] = useState<Trigger>();
-  const add = may.operate && <Button size="compact-xs" w="fit-content" variant="light" leftSection={<Icon d={icons.plus} size={12} />} onClick={() => setForm("new")}>{t("trigger.new")}</Button>;
+  const add = may.operate && <Button size="compact-xs" w="fit-content" variant="default" leftSection={<Icon d={icons.plus} size={12} />} onClick={() => setForm("new")}>{t("trigger.new")}</Button>;
   return (
     <Section title={t("event.triggers")} right={add}>
       <Pages<Trigger> name={["event-triggers"]} read={(cursor) => get("/api/v1/event-triggers", { query: { cursor, limit: 100 } })} empty={<Empty title={t("trigger.none")}><Text size="sm">{t("trigger.teach")}</Text>{add}</Empty>}>

@@ -42,7 +42,7 @@ function GroupSection({ group: g }: { group: ExecutorGroup }) {
   return (
     <Section title={g.name} right={<Group gap="xs">
       <Link className="link" href={`/jobs?group=${g.name}`}>{t("group.jobs", { n: g.jobs })}</Link>
-      {may.operate && (g.paused_at ? <Button size="compact-xs" variant="light" loading={resume.isPending} onClick={() => resume.mutate()}>{t("group.resume")}</Button> : <Button size="compact-xs" variant="default" onClick={() => setDialog("pause")}>{t("group.pause")}</Button>)}
+      {may.operate && (g.paused_at ? <Button size="compact-xs" variant="default" loading={resume.isPending} onClick={() => resume.mutate()}>{t("group.resume")}</Button> : <Button size="compact-xs" variant="default" onClick={() => setDialog("pause")}>{t("group.pause")}</Button>)}
       {may.administer && <Button size="compact-xs" variant="default" onClick={() => setDialog("token")}>{t("group.token")}</Button>}
       {may.administer && <Button size="compact-xs" variant="subtle" color="red" onClick={() => setDialog("delete")}>{t("delete")}</Button>}
     </Group>}>

@@ -1,13 +1,15 @@
-import { Alert, Button, Group, PasswordInput, Stack, Text, TextInput, Title } from "@mantine/core";
-import { useQueryClient } from "@tanstack/react-query";
+import { Alert, Button, Divider, Group, PasswordInput, Stack, Text, TextInput, Title } from "@mantine/core";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState, type FormEvent } from "react";
 import { useLocation, useSearch } from "wouter";
-import { ApiError, post } from "../api/client";
-import { useT } from "../i18n";
+import { ApiError, get, post, search } from "../api/client";
+import { useT, type Key } from "../i18n";
 import { useTitle } from "../lib/hooks";
 import { errorText } from "../parts/basics";
 import { ChangePassword } from "../parts/password";
 import { LanguageSwitch, ThemeSwitch } from "../parts/switches";
+
+const refusals = ["oidc_denied", "oidc_expired", "oidc_failed", "oidc_no_access", "oidc_name", "oidc_unavailable", "too_many"];
 
 /** target is where to go after the log-in: only ever a path of this console. */
 export function target(query: string): string {
@@ -46,6 +48,11 @@ export function LogIn() {
   const [password, setPassword] = useState("");
   const [error, setError] = useState<ApiError>();
   const [busy, setBusy] = useState(false);
+  // A console that cannot say how one logs in still takes a password.
+  const methods = useQuery({ queryKey: ["auth-methods"], queryFn: () => get("/api/v1/auth/methods"), retry: false, staleTime: Infinity });
+  const oidc = methods.data?.oidc;
+  const withPassword = methods.data?.password ?? true;
+  const refusal = new URLSearchParams(query).get("error");
 
   async function submit(e: FormEvent) {
     e.preventDefault();
@@ -66,6 +73,10 @@ export function LogIn() {
       <form onSubmit={submit} className="login-form">
         <Stack gap="sm">
           <Group gap="xs"><img src="/bell.svg" width={28} height={28} alt="" /><Title order={1}>Belfry</Title></Group>
+          {refusal && !error && <Alert color="red" role="alert" variant="light">{t(refusals.includes(refusal) ? `login.${refusal}` as Key : "login.oidc_failed")}</Alert>}
+          {oidc && <Button component="a" href={oidc.login + search({ return_to: target(query) })} fullWidth variant={withPassword ? "default" : "filled"}>{t("login.oidc", { name: oidc.name })}</Button>}
+          {oidc && withPassword && <Divider label={t("login.or")} labelPosition="center" />}
+          {withPassword && <>
           <TextInput label={t("login.user")} value={username} onChange={(e) => setUsername(e.currentTarget.value)} autoComplete="username" autoFocus required withAsterisk={false} error={error?.at("username")} />
           <PasswordInput label={t("login.password")} value={password} onChange={(e) => setPassword(e.currentTarget.value)} autoComplete="current-password" required withAsterisk={false} error={error?.at("password")}
             visibilityToggleButtonProps={{ "aria-label": t("login.show") }} />
@@ -73,6 +84,7 @@ export function LogIn() {
             <Alert color="red" role="alert" variant="light">{error.status === 401 ? t("login.wrong") : error.status === 429 ? t("login.often") : errorText(t, error)}</Alert>
           )}
           <Button type="submit" loading={busy} fullWidth>{t("login.submit")}</Button>
+          </>}
         </Stack>
       </form>
       <Group gap="xs" justify="center" mt="md"><LanguageSwitch /><ThemeSwitch /></Group>
