@@ -48,9 +48,14 @@ var accesses = map[string]access{
 	"POST /auth/logout":            {least: "viewer", status: 204, fresh: true},
 	"POST /auth/logout-everywhere": {least: "viewer", status: 204, fresh: true, tokens: 403},
 	"POST /auth/password":          {least: "viewer", status: 200, fresh: true, tokens: 403, body: `{"current_password":"` + adminPassword + `","new_password":"another good password"}`},
-	"GET /auth/me":                 {least: "viewer", status: 200},
-	"GET /auth/sessions":           {least: "viewer", status: 200, tokens: 403},
-	"DELETE /auth/sessions/{id}":   {least: "viewer", status: 404, path: "/auth/sessions/999999", tokens: 403}, // one's own alone: see the tests of sessions
+	// Open, as they lead to a log-in; without a provider there is nothing at them.
+	"GET /auth/methods":       {status: 200},
+	"GET /auth/oidc/login":    {status: 404},
+	"GET /auth/oidc/callback": {status: 404},
+
+	"GET /auth/me":               {least: "viewer", status: 200},
+	"GET /auth/sessions":         {least: "viewer", status: 200, tokens: 403},
+	"DELETE /auth/sessions/{id}": {least: "viewer", status: 404, path: "/auth/sessions/999999", tokens: 403}, // one's own alone: see the tests of sessions
 
 	"GET /users":                    {least: "admin", status: 200},
 	"POST /users":                   {least: "admin", status: 201, body: `{"username":"<unique>","password":"a-good-password","role":"viewer","groups":["mine"]}`},
