@@ -101,6 +101,14 @@ func TestTokens(t *testing.T) {
 		t.Errorf("with an expired token: %d", me.status)
 	}
 	w.exec(`UPDATE api_tokens SET expires_at = NULL`)
+	// Nor does it end one with more rights.
+	greater := w.must(201, "POST", "/api/v1/tokens", `{"name":"greater"}`)
+	if a := w.do(secret, "DELETE", fmt.Sprintf("/api/v1/tokens/%v", greater.field("id")), ""); a.status != 403 {
+		t.Errorf("a token with fewer rights ends a greater one: %d", a.status)
+	}
+	if a := w.do(greater.field("token").(string), "GET", "/api/v1/auth/me", ""); a.status != 200 {
+		t.Errorf("after that it answers %d", a.status)
+	}
 	w.must(204, "DELETE", "/api/v1/tokens/1", "")
 	if me := w.do(secret, "GET", "/api/v1/auth/me", ""); me.status != 401 {
 		t.Errorf("with a deleted token: %d", me.status)

@@ -254,6 +254,9 @@ type IDPath struct {
 }
 
 func (a *API) deleteToken(ctx context.Context, id auth.Identity, in *IDPath) (*struct{}, error) {
+	if err := a.mayEndToken(ctx, id, in.ID); err != nil {
+		return nil, err
+	}
 	t, err := a.Accounts.DeleteToken(ctx, ownTokens(id), in.ID)
 	if domain.CodeOf(err) == domain.NotFound && err != nil {
 		return nil, domain.NewError(domain.NotFound, "there is no such token")
@@ -263,6 +266,23 @@ func (a *API) deleteToken(ctx context.Context, id auth.Identity, in *IDPath) (*s
 	}
 	a.audit(ctx, id, "token.delete", tokenObject(t.ID), toToken(t), nil)
 	return nil, nil
+}
+
+// mayEndToken refuses a program whose own token has fewer rights than the one that it would end: what was given to read
+// must not stop what was given to act.
+func (a *API) mayEndToken(ctx context.Context, id auth.Identity, token int64) error {
+	if id.Interactive() {
+		return nil
+	}
+	rows, err := a.Accounts.Tokens(ctx, ownTokens(id), token-1, 1)
+	if err != nil || len(rows) == 0 || rows[0].ID != token {
+		return err // that there is none is said by who deletes
+	}
+	unseen := slices.ContainsFunc(rows[0].Groups, func(g string) bool { return !id.Sees(g) })
+	if unseen || !id.Role.AtLeast(rows[0].Role) {
+		return domain.NewError(domain.Forbidden, "an API token ends no token with more rights than its own; this needs a log-in")
+	}
+	return nil
 }
 
 type auditInput struct {
