@@ -48,6 +48,9 @@ func TestLogInIsLimited(t *testing.T) {
 		return w.do("", "POST", "/api/v1/auth/login", fmt.Sprintf(`{"username":%q,"password":%q}`, user, password))
 	}
 	wrong, unknown := try("admin", "not the password"), try("nobody", "not the password")
+	if a := w.do("", "POST", "/api/v1/auth/login", `{"username":"u\u0000","password":"not the password"}`); a.status != 401 || a.body != unknown.body {
+		t.Errorf("a name with NUL: %d %s", a.status, a.body)
+	}
 	if wrong.status != 401 || wrong.body != unknown.body {
 		t.Errorf("a wrong password: %d %s; an unknown user: %d %s; they must be alike", wrong.status, wrong.body, unknown.status, unknown.body)
 	}
@@ -89,6 +92,9 @@ func TestTokens(t *testing.T) {
 		t.Error("the secret is shown a second time")
 	}
 	w.must(409, "POST", "/api/v1/tokens", `{"name":"ci"}`)
+	if a := w.do(w.admin, "POST", "/api/v1/tokens", `{"name":"a\u0000"}`); a.status != 422 || !slices.Contains(a.locations(), "name") {
+		t.Errorf("a name with NUL: %d %s", a.status, a.body)
+	}
 	// A token makes no token with more rights, nor one that outlives it.
 	a := w.do(secret, "POST", "/api/v1/tokens", `{"name":"more","role":"admin","groups":["other"]}`)
 	for _, l := range []string{"role", "groups[0]", "expires_at"} {

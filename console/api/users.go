@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/console/auth"
@@ -218,6 +219,8 @@ func checkToken(id auth.Identity, b tokenBody) error {
 	var f domain.Faults
 	if n := len([]rune(b.Name)); n < 1 || n > 64 {
 		f.Add("name", "must be 1 to 64 characters")
+	} else if strings.ContainsRune(b.Name, 0) {
+		f.Add("name", notText)
 	}
 	switch {
 	case !b.Role.AtLeast(account.Viewer):

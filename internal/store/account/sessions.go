@@ -3,7 +3,9 @@ package account
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -37,6 +39,9 @@ type Ticket struct {
 
 // LogIn checks a password and begins a session. ErrCredentials: no such user and password.
 func (s *Store) LogIn(ctx context.Context, name, password string, from Origin) (Ticket, error) {
+	if strings.ContainsRune(name, 0) || !utf8.ValidString(name) {
+		name = "" // nobody's, as Postgres takes no such text
+	}
 	u, err := s.q.UserByName(ctx, name)
 	if err = pgerr.Translate(err); err != nil && domain.CodeOf(err) != domain.NotFound {
 		return Ticket{}, err
