@@ -103,16 +103,16 @@ async function pictures(jobs) {
   const running = await until("the long job to run", () => newest(`job_id=${jobs["reindex-search"].id}&state=running`), 150);
   const all = {
     login: ["/login", {}], overview: ["/", {}], jobs: ["/jobs", {}], job: [`/jobs/${jobs["warehouse-report"].id}`, { tall: true }], scripts: [`/jobs/${jobs.invoices.id}`, { act: async (page) => { await page.getByRole("textbox", { name: "Compare with…" }).click(); await page.getByRole("option", { name: "Difference to version 1" }).click(); await page.locator(".diff .added").first().waitFor(); await page.getByRole("region", { name: "Parents and children" }).scrollIntoViewIfNeeded(); await page.evaluate(() => scrollTo(0, document.querySelector(".job-graph").getBoundingClientRect().top + scrollY - 90)); } }], "job-form": [`/jobs/${jobs["sync-inventory"].id}/edit`, {}],
-    runs: ["/runs?state=failed,running,succeeded,retrying", {}], run: [`/runs/${failed}`, {}], "run-live": [`/runs/${running}`, {}],
+    runs: ["/runs?state=failed,running,succeeded,retrying", {}], run: [`/runs/${failed}`, {}], "run-live": [`/runs/${running}`, { short: true }],
     executors: ["/executors", {}], events: ["/events", {}], "alert-channels": ["/alert-channels", {}], tokens: ["/tokens", {}], users: ["/users", {}], audit: ["/audit", {}],
     "overview-dark": ["/", { dark: true }], "job-dark": [`/jobs/${jobs["warehouse-report"].id}`, { dark: true }], "run-dark": [`/runs/${failed}`, { dark: true }], "runs-zh": ["/runs?state=failed,running,succeeded,retrying", { zh: true }], "overview-zh": ["/", { zh: true }],
     "jobs-narrow": ["/jobs", { narrow: true }], palette: ["/jobs", { act: async (page) => { await page.keyboard.press("Control+k"); await page.getByRole("combobox").fill("inv"); await page.getByRole("option", { name: "invoices" }).first().waitFor(); } }],
     calendar: ["/calendar", {}], "dead-letters": ["/dead-letters", {}], account: ["/account", {}], system: ["/system", {}],
   };
   const wanted = process.argv.slice(2);
-  for (const [name, [path, { dark, zh, narrow, tall, act }]] of Object.entries(all)) {
+  for (const [name, [path, { dark, zh, narrow, tall, short, act }]] of Object.entries(all)) {
     if (wanted.length && !wanted.includes(name)) continue;
-    const context = await browser.newContext({ baseURL: base, viewport: narrow ? { width: 390, height: 800 } : { width: 1280, height: tall ? 1080 : 800 }, colorScheme: dark ? "dark" : "light", locale: zh ? "zh-CN" : "en-GB", timezoneId: zh ? "Asia/Shanghai" : "Europe/Berlin", reducedMotion: "reduce" });
+    const context = await browser.newContext({ baseURL: base, viewport: narrow ? { width: 390, height: 800 } : { width: 1280, height: tall ? 1060 : short ? 560 : 800 }, colorScheme: dark ? "dark" : "light", locale: zh ? "zh-CN" : "en-GB", timezoneId: zh ? "Asia/Shanghai" : "Europe/Berlin", reducedMotion: "reduce" });
     if (path !== "/login") await context.addCookies(cookies);
     const page = await context.newPage();
     await page.goto(path);
