@@ -103,7 +103,8 @@ type Accounts interface {
 
 // Views reads lists, runs and logs.
 type Views interface {
-	Jobs(ctx context.Context, f view.JobFilter) ([]domain.Job, error)
+	// Jobs returns also where to go on, 0 where there is no more.
+	Jobs(ctx context.Context, f view.JobFilter) ([]domain.Job, domain.JobID, error)
 	LastRuns(ctx context.Context, jobs []domain.Job, only []string, most int) (map[domain.JobID][]view.LastRun, error)
 	Missed(ctx context.Context, job domain.JobID, before int64, limit int) ([]view.MissedEntry, error)
 	ScriptVersions(ctx context.Context, job domain.JobID, before, limit int) ([]domain.ScriptVersion, error)

@@ -48,7 +48,7 @@ func (a *API) export(ctx context.Context, id auth.Identity, in *struct {
 }) (*exported, error) {
 	only := id.Only()
 	if in.Group != "" {
-		if _, err := a.readGroup(ctx, id, in.Group); err != nil {
+		if _, err := a.bareGroup(ctx, id, in.Group); err != nil {
 			if domain.CodeOf(err) == domain.NotFound {
 				err = unknownGroup(in.Group)
 			}
@@ -151,16 +151,16 @@ func (a *API) bareChannels(ctx context.Context) (all []json.RawMessage, err erro
 
 func (a *API) allJobs(ctx context.Context, f view.JobFilter) (all []domain.Job, err error) {
 	for f.Limit = exportPage; ; {
-		jobs, err := a.Views.Jobs(ctx, f)
+		jobs, next, err := a.Views.Jobs(ctx, f)
 		if err != nil {
 			return nil, err
 		}
-		if all = append(all, jobs...); len(jobs) < exportPage {
+		if all = append(all, jobs...); next == 0 {
 			return all, nil
 		}
 		if len(all) > maxExported {
 			return nil, invalidField("group", fmt.Sprintf("there are more than %d jobs; take one group at a time", maxExported))
 		}
-		f.After = jobs[len(jobs)-1].ID
+		f.After = next
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/report"
 )
 
 type groupBody struct {
@@ -62,23 +63,43 @@ func (a *API) groups(ctx context.Context, id auth.Identity, in *struct{ List }) 
 	if err != nil {
 		return nil, err
 	}
+	jobs, err := a.Reports.JobCounts(ctx)
+	if err != nil {
+		return nil, err
+	}
 	p := cut(groups, in.Limit, func(g domain.Group) string { return encodeCursor("group", g.Name) })
 	for i := range p.Items {
-		p.Items[i].Instances = len(a.Dispatcher.Instances(p.Items[i].Name))
+		a.fillGroup(&p.Items[i], jobs)
 	}
 	return &output[page[domain.Group]]{p}, nil
 }
 
+// fillGroup adds what the database does not keep with a group.
+func (a *API) fillGroup(g *domain.Group, jobs map[string]report.JobCount) {
+	g.Jobs = int(jobs[g.Name].Jobs)
+	g.Instances = len(a.Dispatcher.Instances(g.Name))
+}
+
 // readGroup returns a group that the caller may see, NotFound for any other.
 func (a *API) readGroup(ctx context.Context, id auth.Identity, name string) (domain.Group, error) {
+	g, err := a.bareGroup(ctx, id, name)
+	if err != nil {
+		return g, err
+	}
+	jobs, err := a.Reports.JobCounts(ctx)
+	if err != nil {
+		return g, err
+	}
+	a.fillGroup(&g, jobs)
+	return g, nil
+}
+
+// bareGroup is readGroup without its jobs and instances, for who asks whether it is there.
+func (a *API) bareGroup(ctx context.Context, id auth.Identity, name string) (domain.Group, error) {
 	if err := may(id, name, noGroup); err != nil {
 		return domain.Group{}, err
 	}
-	g, err := a.Accounts.Group(ctx, name)
-	if err == nil {
-		g.Instances = len(a.Dispatcher.Instances(name))
-	}
-	return g, err
+	return a.Accounts.Group(ctx, name)
 }
 
 // checkGroup refuses the group that a list was to be restricted to, if it is not there for the caller. It is asked
@@ -87,7 +108,7 @@ func (a *API) checkGroup(ctx context.Context, id auth.Identity, name string) err
 	if name == "" {
 		return nil
 	}
-	_, err := a.readGroup(ctx, id, name)
+	_, err := a.bareGroup(ctx, id, name)
 	if err != nil && domain.CodeOf(err) == domain.NotFound {
 		return unknownGroup(name)
 	}
@@ -180,7 +201,7 @@ func (a *API) replaceGroupToken(ctx context.Context, id auth.Identity, in *Group
 }
 
 func (a *API) instances(ctx context.Context, id auth.Identity, in *GroupPath) (*output[page[domain.Instance]], error) {
-	if _, err := a.readGroup(ctx, id, in.Name); err != nil {
+	if _, err := a.bareGroup(ctx, id, in.Name); err != nil {
 		return nil, err
 	}
 	found := a.Dispatcher.Instances(in.Name)
@@ -200,7 +221,7 @@ func (a *API) drain(ctx context.Context, id auth.Identity, in *struct {
 	GroupPath
 	Instance string `path:"id"`
 }) (*struct{}, error) {
-	if _, err := a.readGroup(ctx, id, in.Name); err != nil {
+	if _, err := a.bareGroup(ctx, id, in.Name); err != nil {
 		return nil, err
 	}
 	if err := a.Dispatcher.Drain(ctx, in.Name, in.Instance); err != nil {

@@ -328,3 +328,23 @@ func TestJobsWithLastRuns(t *testing.T) {
 		t.Errorf("a viewer sees a run of another group: %s", a.body)
 	}
 }
+
+// A search that finds little says where to go on, and each page of it costs about the same.
+func TestJobsBySearchGoOn(t *testing.T) {
+	w := newWorld(t)
+	w.exec(`INSERT INTO jobs (id, group_name, name, enabled, kind, tags, spec, version, created_at, updated_at)
+	        SELECT i, 'default', CASE i WHEN 21050 THEN 'needle' ELSE 'straw ' || i END, i % 2 = 0, 'none', '{}',
+	               '{"handler":"echo","description":"","schedule":{"kind":"none"}}', 1, now(), now() FROM generate_series(1001, 21100) i`)
+	const jobs = "/api/v1/jobs?q=needle"
+	first := w.must(200, "GET", jobs, "")
+	cursor, _ := first.field("next_cursor").(string)
+	if first.field("items.0") != nil || cursor == "" {
+		t.Fatalf("the first page: %s", first.body)
+	}
+	w.rows([]row{
+		{"the next page", "GET", jobs + "&cursor=" + cursor, "", 200, map[string]any{"items.0.id": 21050, "items.1": nil, "next_cursor": ""}, nil},
+		{"the overview", "GET", "/api/v1/overview", "", 200, map[string]any{"now.jobs": 20100, "now.jobs_enabled": 10050}, nil},
+		{"groups", "GET", "/api/v1/groups", "", 200, map[string]any{"items.0.name": "default", "items.0.jobs": 20100}, nil},
+		{"a group", "GET", "/api/v1/groups/default", "", 200, map[string]any{"jobs": 20100}, nil},
+	})
+}

@@ -11,11 +11,13 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
-// Reports counts runs.
+// Reports counts runs and jobs.
 type Reports interface {
 	Totals(ctx context.Context, scope report.Scope) (report.Counts, error)
 	Series(ctx context.Context, scope report.Scope, step time.Duration) (report.Counts, error)
 	Present(ctx context.Context, scope report.Scope) (report.Present, error)
+	// JobCounts returns how many jobs each group has; groups without jobs are left out.
+	JobCounts(ctx context.Context) (map[string]report.JobCount, error)
 }
 
 const (
@@ -66,7 +68,7 @@ func (a *API) scope(ctx context.Context, id auth.Identity, in Span, f *domain.Fa
 	if in.Group == "" {
 		return s, nil
 	}
-	if _, err := a.readGroup(ctx, id, in.Group); err != nil {
+	if _, err := a.bareGroup(ctx, id, in.Group); err != nil {
 		if domain.CodeOf(err) != domain.NotFound {
 			return s, err
 		}

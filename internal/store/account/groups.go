@@ -54,7 +54,8 @@ func (s *Store) GroupOfToken(ctx context.Context, token string) (string, error) 
 	return name, nil
 }
 
-// Group returns a group. Its Instances are not counted here: the roster knows them. NotFound: there is none.
+// Group returns a group. Its Instances and Jobs are not counted here: the roster knows the ones, package report the others.
+// NotFound: there is none.
 func (s *Store) Group(ctx context.Context, name string) (domain.Group, error) {
 	g, err := s.q.Group(ctx, name)
 	if err != nil {
@@ -66,7 +67,8 @@ func (s *Store) Group(ctx context.Context, name string) (domain.Group, error) {
 	return toGroup(sqlcgen.GroupsRow(g)), nil
 }
 
-// Groups lists groups by name, after the given one; only restricts them to those named, nil is all.
+// Groups lists groups by name, after the given one; only restricts them to those named, nil is all. They are counted
+// as little as by Group.
 func (s *Store) Groups(ctx context.Context, only []string, after string, limit int) ([]domain.Group, error) {
 	rows, err := s.q.Groups(ctx, sqlcgen.GroupsParams{After: after, Only: only, MaxRows: int32(limit)})
 	if err != nil {
@@ -100,7 +102,7 @@ func (s *Store) DeleteGroup(ctx context.Context, name string) error {
 func noGroup() error { return domain.NewError(domain.NotFound, "there is no group of this name") }
 
 func toGroup(r sqlcgen.GroupsRow) domain.Group {
-	return domain.Group{Name: r.Name, Description: r.Description, Jobs: int(r.Jobs),
+	return domain.Group{Name: r.Name, Description: r.Description,
 		CreatedAt: domain.At(r.CreatedAt), UpdatedAt: domain.At(r.UpdatedAt),
 		PausedAt: fromEpoch(r.PausedAt), PausedUntil: fromEpoch(r.PausedUntil), PauseReason: r.PauseReason, PausedBy: r.PausedBy}
 }

@@ -48,10 +48,15 @@ const (
 )
 
 // Store keeps the statistics. Safe for concurrent use.
-type Store struct{ pool *pgxpool.Pool }
+type Store struct {
+	pool *pgxpool.Pool
+	jobs *jobCounter
+}
 
 // New makes a Store on a pool whose connections have Belfry's schema on their search path.
-func New(pool *pgxpool.Pool) *Store { return &Store{pool} }
+func New(pool *pgxpool.Pool) *Store {
+	return &Store{pool: pool, jobs: newJobCounter(func(ctx context.Context) (map[string]JobCount, error) { return countJobs(ctx, pool) })}
+}
 
 // RollUp counts what was settled in the next window of time. through is the instant up to which all is counted, now
 // the database's clock. moved is false where there is nothing to do yet, or another process does it.
@@ -370,7 +375,7 @@ type Present struct {
 	Missed                                   int64 // fire times that went to the missed ledger within the scope
 }
 
-// Present returns how things stand now, and what was missed within the scope.
+// Present returns how things stand now, and what was missed within the scope. Jobs are counted as JobCounts does.
 func (s *Store) Present(ctx context.Context, scope Scope) (Present, error) {
 	ctx, cancel := context.WithTimeout(ctx, readMax)
 	defer cancel()
@@ -397,11 +402,16 @@ func (s *Store) Present(ctx context.Context, scope Scope) (Present, error) {
 		case domain.Succeeded, domain.Failed, domain.Cancelled, domain.Skipped: // never in the live table
 		}
 	}
-	jobs, err := q.JobCounts(ctx, scope.Only)
+	jobs, err := s.JobCounts(ctx)
 	if err != nil {
-		return p, pgerr.Translate(err)
+		return p, err
 	}
-	p.Jobs, p.Enabled = jobs.Jobs, jobs.Enabled
+	for group, n := range jobs {
+		if scope.Only == nil || slices.Contains(scope.Only, group) {
+			p.Jobs += n.Jobs
+			p.Enabled += n.Enabled
+		}
+	}
 	p.Missed, err = q.MissedIn(ctx, sqlcgen.MissedInParams{Lo: scope.From, Hi: scope.To, Only: scope.Only})
 	return p, pgerr.Translate(err)
 }

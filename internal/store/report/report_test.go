@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -280,6 +282,33 @@ func TestPresentAndSweep(t *testing.T) {
 	var left int
 	if err := f.pool.QueryRow(t.Context(), `SELECT count(*) FROM run_stats`).Scan(&left); err != nil || left != 3 {
 		t.Errorf("%d rows are left, want the last hour's two and the hour of five days ago; %v", left, err)
+	}
+}
+
+// To count jobs reads an index that is small beside them.
+func TestJobsAreCountedFromAnIndex(t *testing.T) {
+	f := newFixture(t)
+	f.exec(`INSERT INTO groups (name, token_sha256) VALUES ('a', 'a'), ('b', 'b'), ('none', 'n')`)
+	f.exec(`INSERT INTO jobs (group_name, name, enabled, kind, spec, version, created_at, updated_at)
+		SELECT CASE i % 4 WHEN 0 THEN 'a' ELSE 'b' END, i, i % 8 <> 0, 'none', jsonb_build_object('description', repeat('long', 50)), 1, now(), now()
+		  FROM generate_series(1, 12000) i`)
+	f.exec(`VACUUM ANALYZE jobs`)
+	want := map[string]report.JobCount{"a": {Jobs: 3000, Enabled: 1500}, "b": {Jobs: 9000, Enabled: 9000}}
+	if got, err := f.reports.JobCounts(t.Context()); err != nil || !maps.Equal(got, want) {
+		t.Errorf("%v, want %v, %v", got, want, err)
+	}
+	query, err := os.ReadFile("query/report.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, sql, _ := strings.Cut(string(query), "-- name: JobCounts :many")
+	sql, _, _ = strings.Cut(sql, ";")
+	var plan string
+	if err := f.pool.QueryRow(t.Context(), `EXPLAIN (FORMAT JSON) `+sql[strings.Index(sql, "SELECT"):]).Scan(&plan); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(plan, "Index Only Scan") || !strings.Contains(plan, "jobs_counted") {
+		t.Errorf("jobs are counted by %s", plan)
 	}
 }
 

@@ -3,6 +3,7 @@ package view
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,25 +24,110 @@ type JobFilter struct {
 	Limit   int
 }
 
-// Jobs lists jobs by id.
-func (s *Store) Jobs(ctx context.Context, f JobFilter) ([]domain.Job, error) {
-	rows, err := s.q.Jobs(ctx, sqlcgen.JobsParams{
-		After: int64(f.After), Only: f.Only, GroupName: nonZero(f.Group), Kind: nonZero(string(f.Kind)),
-		Enabled: f.Enabled, Tag: nonZero(f.Tag), Needle: nonZero(strings.ToLower(f.Query)), MaxRows: int32(f.Limit),
-	})
+const (
+	searchRows = 20_000 // jobs that one page looks at; what is left, the next one does
+	firstRows  = 250    // by the first statement of a page; each later one looks at four times as many
+)
+
+// Jobs lists jobs by id. next is the After of the next page, 0 when there is none. Where few jobs fit, a page may be short,
+// or empty, and still not be the last: it looks at 20,000 jobs at most.
+func (s *Store) Jobs(ctx context.Context, f JobFilter) (jobs []domain.Job, next domain.JobID, err error) {
+	if g := f.groups(); g != nil && len(g) == 0 {
+		return []domain.Job{}, 0, nil
+	}
+	var ids []int64
+	after, looked, rows := int64(f.After), 0, max(f.Limit+1, firstRows)
+	if f.plain() {
+		rows = f.Limit + 1 // all of them fit
+	}
+	for more := true; more && next == 0; rows *= 4 {
+		rows = max(min(rows, searchRows-looked), f.Limit+1)
+		keys, err := s.jobKeys(ctx, f, after, rows)
+		if err != nil {
+			return nil, 0, pgerr.Translate(err)
+		}
+		for _, k := range keys {
+			if !k.fits {
+				continue
+			}
+			if len(ids) == f.Limit {
+				next = domain.JobID(ids[f.Limit-1])
+				break
+			}
+			ids = append(ids, k.id)
+		}
+		if more = len(keys) == rows; more {
+			after = keys[len(keys)-1].id
+		}
+		if looked += len(keys); more && next == 0 && (looked >= searchRows || len(ids) == f.Limit) {
+			next = domain.JobID(after)
+		}
+	}
+	jobs, err = s.jobsByID(ctx, f, ids)
+	return jobs, next, err
+}
+
+type jobKey struct {
+	id   int64
+	fits bool
+}
+
+// jobKeys walks the index that suits the filter best.
+func (s *Store) jobKeys(ctx context.Context, f JobFilter, after int64, rows int) ([]jobKey, error) {
+	kind, needle := nonZero(string(f.Kind)), nonZero(strings.ToLower(f.Query))
+	switch groups := f.groups(); {
+	case f.Tag != "":
+		got, err := s.q.JobKeysOfTag(ctx, sqlcgen.JobKeysOfTagParams{After: after, Tag: f.Tag, Groups: groups, Kind: kind,
+			Enabled: f.Enabled, Needle: needle, MaxRows: int32(rows)})
+		return convert(got, func(r sqlcgen.JobKeysOfTagRow) jobKey { return jobKey{r.ID, r.Fits} }), err
+	case groups != nil:
+		got, err := s.q.JobKeysOfGroups(ctx, sqlcgen.JobKeysOfGroupsParams{After: after, Groups: groups, Kind: kind,
+			Enabled: f.Enabled, Needle: needle, MaxRows: int32(rows)})
+		return convert(got, func(r sqlcgen.JobKeysOfGroupsRow) jobKey { return jobKey{r.ID, r.Fits} }), err
+	default:
+		got, err := s.q.JobKeys(ctx, sqlcgen.JobKeysParams{After: after, Kind: kind, Enabled: f.Enabled, Needle: needle, MaxRows: int32(rows)})
+		return convert(got, func(r sqlcgen.JobKeysRow) jobKey { return jobKey{r.ID, r.Fits} }), err
+	}
+}
+
+// plain reports whether every job on the chosen index fits, so that no more than a page needs to be looked at.
+func (f JobFilter) plain() bool { return f.Query == "" && f.Enabled == nil && f.Kind == "" }
+
+// groups returns the groups that jobs may be of, each once, nil for all.
+func (f JobFilter) groups() []string {
+	if g := (RunFilter{Only: f.Only, Group: f.Group}).groups(); g != nil {
+		g = slices.Clone(g)
+		slices.Sort(g)
+		return slices.Compact(g)
+	}
+	return nil
+}
+
+// jobsByID reads jobs by id. One that has gone over to a group out of the filter meanwhile is left out.
+func (s *Store) jobsByID(ctx context.Context, f JobFilter, ids []int64) ([]domain.Job, error) {
+	jobs := make([]domain.Job, 0, len(ids))
+	if len(ids) == 0 {
+		return jobs, nil
+	}
+	rows, err := s.q.JobsByID(ctx, ids)
 	if err != nil {
 		return nil, pgerr.Translate(err)
 	}
-	jobs := make([]domain.Job, len(rows))
-	for i, r := range rows {
-		if jobs[i], err = toJob(r); err != nil {
+	groups := f.groups()
+	for _, r := range rows {
+		if groups != nil && !slices.Contains(groups, r.GroupName) {
+			continue
+		}
+		j, err := toJob(r)
+		if err != nil {
 			return nil, err
 		}
+		jobs = append(jobs, j)
 	}
 	return jobs, nil
 }
 
-func toJob(r sqlcgen.JobsRow) (domain.Job, error) {
+func toJob(r sqlcgen.JobsByIDRow) (domain.Job, error) {
 	j := domain.Job{
 		ID: domain.JobID(r.ID), Version: int(r.Version),
 		CreatedAt: domain.At(r.CreatedAt), UpdatedAt: domain.At(r.UpdatedAt),

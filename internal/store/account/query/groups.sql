@@ -10,7 +10,6 @@ ON CONFLICT (name) DO NOTHING;
 
 -- name: Group :one
 SELECT g.name, g.description, g.created_at, g.updated_at,
-       (SELECT count(*) FROM jobs j WHERE j.group_name = g.name) AS jobs,
        COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
        COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by
   FROM groups g
@@ -21,7 +20,6 @@ SELECT g.name, g.description, g.created_at, g.updated_at,
 -- name: Groups :many
 -- Of the names in `only`, or all where that is null.
 SELECT g.name, g.description, g.created_at, g.updated_at,
-       (SELECT count(*) FROM jobs j WHERE j.group_name = g.name) AS jobs,
        COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
        COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by
   FROM groups g

@@ -46,7 +46,6 @@ func (q *Queries) EnsureGroup(ctx context.Context, arg EnsureGroupParams) (int64
 
 const group = `-- name: Group :one
 SELECT g.name, g.description, g.created_at, g.updated_at,
-       (SELECT count(*) FROM jobs j WHERE j.group_name = g.name) AS jobs,
        COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
        COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by
   FROM groups g
@@ -60,7 +59,6 @@ type GroupRow struct {
 	Description string
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
-	Jobs        int64
 	PausedAt    time.Time
 	PausedUntil time.Time
 	PauseReason string
@@ -75,7 +73,6 @@ func (q *Queries) Group(ctx context.Context, name string) (GroupRow, error) {
 		&i.Description,
 		&i.CreatedAt,
 		&i.UpdatedAt,
-		&i.Jobs,
 		&i.PausedAt,
 		&i.PausedUntil,
 		&i.PauseReason,
@@ -97,7 +94,6 @@ func (q *Queries) GroupOfToken(ctx context.Context, tokenSha256 []byte) (string,
 
 const groups = `-- name: Groups :many
 SELECT g.name, g.description, g.created_at, g.updated_at,
-       (SELECT count(*) FROM jobs j WHERE j.group_name = g.name) AS jobs,
        COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
        COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by
   FROM groups g
@@ -118,7 +114,6 @@ type GroupsRow struct {
 	Description string
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
-	Jobs        int64
 	PausedAt    time.Time
 	PausedUntil time.Time
 	PauseReason string
@@ -140,7 +135,6 @@ func (q *Queries) Groups(ctx context.Context, arg GroupsParams) ([]GroupsRow, er
 			&i.Description,
 			&i.CreatedAt,
 			&i.UpdatedAt,
-			&i.Jobs,
 			&i.PausedAt,
 			&i.PausedUntil,
 			&i.PauseReason,

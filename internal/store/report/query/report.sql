@@ -71,15 +71,15 @@ SELECT l.state, l.held, count(*) AS runs FROM runs_live l
    AND (l.state <> 'pending' OR l.held OR l.due_at <= now())
  GROUP BY 1, 2;
 
--- name: JobCounts :one
-SELECT count(*) AS jobs, count(*) FILTER (WHERE j.enabled) AS enabled FROM jobs j
- WHERE sqlc.narg('only')::text[] IS NULL OR j.group_name = ANY (sqlc.narg('only')::text[]);
+-- name: JobCounts :many
+-- Of all groups that have jobs, from an index alone.
+SELECT j.group_name, j.enabled, count(*) AS jobs FROM jobs j GROUP BY 1, 2;
 
 -- name: MissedIn :one
 SELECT coalesce(sum(m.count), 0)::bigint AS missed FROM missed m
  WHERE m.at >= @lo AND m.at < @hi
    AND (sqlc.narg('only')::text[] IS NULL
-        OR m.job_id IN (SELECT j.id FROM jobs j WHERE j.group_name = ANY (sqlc.narg('only')::text[])));
+        OR EXISTS (SELECT FROM jobs j WHERE j.id = m.job_id AND j.group_name = ANY (sqlc.narg('only')::text[])));
 
 -- name: SweepStats :execrows
 DELETE FROM run_stats WHERE ctid = ANY (ARRAY(

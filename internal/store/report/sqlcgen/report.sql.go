@@ -10,21 +10,35 @@ import (
 	"time"
 )
 
-const jobCounts = `-- name: JobCounts :one
-SELECT count(*) AS jobs, count(*) FILTER (WHERE j.enabled) AS enabled FROM jobs j
- WHERE $1::text[] IS NULL OR j.group_name = ANY ($1::text[])
+const jobCounts = `-- name: JobCounts :many
+SELECT j.group_name, j.enabled, count(*) AS jobs FROM jobs j GROUP BY 1, 2
 `
 
 type JobCountsRow struct {
-	Jobs    int64
-	Enabled int64
+	GroupName string
+	Enabled   bool
+	Jobs      int64
 }
 
-func (q *Queries) JobCounts(ctx context.Context, only []string) (JobCountsRow, error) {
-	row := q.db.QueryRow(ctx, jobCounts, only)
-	var i JobCountsRow
-	err := row.Scan(&i.Jobs, &i.Enabled)
-	return i, err
+// Of all groups that have jobs, from an index alone.
+func (q *Queries) JobCounts(ctx context.Context) ([]JobCountsRow, error) {
+	rows, err := q.db.Query(ctx, jobCounts)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []JobCountsRow
+	for rows.Next() {
+		var i JobCountsRow
+		if err := rows.Scan(&i.GroupName, &i.Enabled, &i.Jobs); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const lateness = `-- name: Lateness :many
@@ -133,7 +147,7 @@ const missedIn = `-- name: MissedIn :one
 SELECT coalesce(sum(m.count), 0)::bigint AS missed FROM missed m
  WHERE m.at >= $1 AND m.at < $2
    AND ($3::text[] IS NULL
-        OR m.job_id IN (SELECT j.id FROM jobs j WHERE j.group_name = ANY ($3::text[])))
+        OR EXISTS (SELECT FROM jobs j WHERE j.id = m.job_id AND j.group_name = ANY ($3::text[])))
 `
 
 type MissedInParams struct {

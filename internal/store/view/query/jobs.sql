@@ -1,6 +1,46 @@
--- name: Jobs :many
--- Ordered by id, after the given one. `only` restricts the groups that the caller may see; null is all. Fire times
--- come as the epoch where there is none. What is planned ahead has left job_due, but has not fired yet.
+-- name: JobKeys :many
+-- Walks all jobs by id, after the given one, and says of each whether it fits.
+SELECT j.id,
+       ((sqlc.narg('kind')::text IS NULL OR j.kind = sqlc.narg('kind'))
+        AND (sqlc.narg('enabled')::boolean IS NULL OR j.enabled = sqlc.narg('enabled'))
+        AND (sqlc.narg('needle')::text IS NULL OR strpos(lower(j.name), sqlc.narg('needle')) > 0
+             OR strpos(lower(coalesce(j.spec->>'description', '')), sqlc.narg('needle')) > 0
+             OR strpos(lower(coalesce(j.spec->>'handler', '')), sqlc.narg('needle')) > 0))::boolean AS fits
+  FROM jobs j
+ WHERE j.id > @after
+ ORDER BY j.id LIMIT @max_rows;
+
+-- name: JobKeysOfGroups :many
+-- Walks the jobs of some groups. Each group is walked along its index, so that jobs of others cost nothing.
+SELECT r.id, r.fits
+  FROM unnest(@groups::text[]) AS g (name)
+ CROSS JOIN LATERAL (
+       SELECT j.id,
+       ((sqlc.narg('kind')::text IS NULL OR j.kind = sqlc.narg('kind'))
+        AND (sqlc.narg('enabled')::boolean IS NULL OR j.enabled = sqlc.narg('enabled'))
+        AND (sqlc.narg('needle')::text IS NULL OR strpos(lower(j.name), sqlc.narg('needle')) > 0
+             OR strpos(lower(coalesce(j.spec->>'description', '')), sqlc.narg('needle')) > 0
+             OR strpos(lower(coalesce(j.spec->>'handler', '')), sqlc.narg('needle')) > 0))::boolean AS fits
+         FROM jobs j
+        WHERE j.group_name = g.name AND j.id > @after
+        ORDER BY j.id LIMIT @max_rows) r
+ ORDER BY r.id LIMIT @max_rows;
+
+-- name: JobKeysOfTag :many
+-- Walks the jobs with a tag, of all groups or some.
+SELECT j.id,
+       ((sqlc.narg('kind')::text IS NULL OR j.kind = sqlc.narg('kind'))
+        AND (sqlc.narg('enabled')::boolean IS NULL OR j.enabled = sqlc.narg('enabled'))
+        AND (sqlc.narg('needle')::text IS NULL OR strpos(lower(j.name), sqlc.narg('needle')) > 0
+             OR strpos(lower(coalesce(j.spec->>'description', '')), sqlc.narg('needle')) > 0
+             OR strpos(lower(coalesce(j.spec->>'handler', '')), sqlc.narg('needle')) > 0))::boolean AS fits
+  FROM jobs j
+ WHERE j.id > @after AND j.tags @> ARRAY[@tag::text]
+   AND (sqlc.narg('groups')::text[] IS NULL OR j.group_name = ANY (sqlc.narg('groups')::text[]))
+ ORDER BY j.id LIMIT @max_rows;
+
+-- name: JobsByID :many
+-- Ordered by id. Fire times come as the epoch where there is none. What is planned ahead has left job_due, but has not fired yet.
 SELECT j.id, j.group_name, j.name, j.enabled, j.spec, j.version, j.created_at, j.updated_at,
        coalesce(greatest(
            (SELECT max(l.fire_time) FROM runs_live l
@@ -16,16 +56,8 @@ SELECT j.id, j.group_name, j.name, j.enabled, j.spec, j.version, j.created_at, j
   FROM jobs j LEFT JOIN job_due d ON d.job_id = j.id
   LEFT JOIN LATERAL (SELECT * FROM group_pauses o WHERE o.group_name = j.group_name AND (o.to_at IS NULL OR o.to_at > now())
                       ORDER BY o.from_at LIMIT 1) p ON true
- WHERE j.id > @after
-   AND (sqlc.narg('only')::text[] IS NULL OR j.group_name = ANY (sqlc.narg('only')::text[]))
-   AND (sqlc.narg('group_name')::text IS NULL OR j.group_name = sqlc.narg('group_name'))
-   AND (sqlc.narg('kind')::text IS NULL OR j.kind = sqlc.narg('kind'))
-   AND (sqlc.narg('enabled')::boolean IS NULL OR j.enabled = sqlc.narg('enabled'))
-   AND (sqlc.narg('tag')::text IS NULL OR sqlc.narg('tag') = ANY (j.tags))
-   AND (sqlc.narg('needle')::text IS NULL OR strpos(lower(j.name), sqlc.narg('needle')) > 0
-        OR strpos(lower(j.spec->>'description'), sqlc.narg('needle')) > 0
-        OR strpos(lower(coalesce(j.spec->>'handler', '')), sqlc.narg('needle')) > 0)
- ORDER BY j.id LIMIT @max_rows;
+ WHERE j.id = ANY (@ids::bigint[])
+ ORDER BY j.id;
 
 -- name: MissedOfJob :many
 -- Newest first, before the given entry (0: from the newest on).

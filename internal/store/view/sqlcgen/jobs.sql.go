@@ -12,7 +12,174 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-const jobs = `-- name: Jobs :many
+const jobKeys = `-- name: JobKeys :many
+SELECT j.id,
+       (($1::text IS NULL OR j.kind = $1)
+        AND ($2::boolean IS NULL OR j.enabled = $2)
+        AND ($3::text IS NULL OR strpos(lower(j.name), $3) > 0
+             OR strpos(lower(coalesce(j.spec->>'description', '')), $3) > 0
+             OR strpos(lower(coalesce(j.spec->>'handler', '')), $3) > 0))::boolean AS fits
+  FROM jobs j
+ WHERE j.id > $4
+ ORDER BY j.id LIMIT $5
+`
+
+type JobKeysParams struct {
+	Kind    *string
+	Enabled *bool
+	Needle  *string
+	After   int64
+	MaxRows int32
+}
+
+type JobKeysRow struct {
+	ID   int64
+	Fits bool
+}
+
+// Walks all jobs by id, after the given one, and says of each whether it fits.
+func (q *Queries) JobKeys(ctx context.Context, arg JobKeysParams) ([]JobKeysRow, error) {
+	rows, err := q.db.Query(ctx, jobKeys,
+		arg.Kind,
+		arg.Enabled,
+		arg.Needle,
+		arg.After,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []JobKeysRow
+	for rows.Next() {
+		var i JobKeysRow
+		if err := rows.Scan(&i.ID, &i.Fits); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const jobKeysOfGroups = `-- name: JobKeysOfGroups :many
+SELECT r.id, r.fits
+  FROM unnest($1::text[]) AS g (name)
+ CROSS JOIN LATERAL (
+       SELECT j.id,
+       (($2::text IS NULL OR j.kind = $2)
+        AND ($3::boolean IS NULL OR j.enabled = $3)
+        AND ($4::text IS NULL OR strpos(lower(j.name), $4) > 0
+             OR strpos(lower(coalesce(j.spec->>'description', '')), $4) > 0
+             OR strpos(lower(coalesce(j.spec->>'handler', '')), $4) > 0))::boolean AS fits
+         FROM jobs j
+        WHERE j.group_name = g.name AND j.id > $5
+        ORDER BY j.id LIMIT $6) r
+ ORDER BY r.id LIMIT $6
+`
+
+type JobKeysOfGroupsParams struct {
+	Groups  []string
+	Kind    *string
+	Enabled *bool
+	Needle  *string
+	After   int64
+	MaxRows int32
+}
+
+type JobKeysOfGroupsRow struct {
+	ID   int64
+	Fits bool
+}
+
+// Walks the jobs of some groups. Each group is walked along its index, so that jobs of others cost nothing.
+func (q *Queries) JobKeysOfGroups(ctx context.Context, arg JobKeysOfGroupsParams) ([]JobKeysOfGroupsRow, error) {
+	rows, err := q.db.Query(ctx, jobKeysOfGroups,
+		arg.Groups,
+		arg.Kind,
+		arg.Enabled,
+		arg.Needle,
+		arg.After,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []JobKeysOfGroupsRow
+	for rows.Next() {
+		var i JobKeysOfGroupsRow
+		if err := rows.Scan(&i.ID, &i.Fits); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const jobKeysOfTag = `-- name: JobKeysOfTag :many
+SELECT j.id,
+       (($1::text IS NULL OR j.kind = $1)
+        AND ($2::boolean IS NULL OR j.enabled = $2)
+        AND ($3::text IS NULL OR strpos(lower(j.name), $3) > 0
+             OR strpos(lower(coalesce(j.spec->>'description', '')), $3) > 0
+             OR strpos(lower(coalesce(j.spec->>'handler', '')), $3) > 0))::boolean AS fits
+  FROM jobs j
+ WHERE j.id > $4 AND j.tags @> ARRAY[$5::text]
+   AND ($6::text[] IS NULL OR j.group_name = ANY ($6::text[]))
+ ORDER BY j.id LIMIT $7
+`
+
+type JobKeysOfTagParams struct {
+	Kind    *string
+	Enabled *bool
+	Needle  *string
+	After   int64
+	Tag     string
+	Groups  []string
+	MaxRows int32
+}
+
+type JobKeysOfTagRow struct {
+	ID   int64
+	Fits bool
+}
+
+// Walks the jobs with a tag, of all groups or some.
+func (q *Queries) JobKeysOfTag(ctx context.Context, arg JobKeysOfTagParams) ([]JobKeysOfTagRow, error) {
+	rows, err := q.db.Query(ctx, jobKeysOfTag,
+		arg.Kind,
+		arg.Enabled,
+		arg.Needle,
+		arg.After,
+		arg.Tag,
+		arg.Groups,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []JobKeysOfTagRow
+	for rows.Next() {
+		var i JobKeysOfTagRow
+		if err := rows.Scan(&i.ID, &i.Fits); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const jobsByID = `-- name: JobsByID :many
 SELECT j.id, j.group_name, j.name, j.enabled, j.spec, j.version, j.created_at, j.updated_at,
        coalesce(greatest(
            (SELECT max(l.fire_time) FROM runs_live l
@@ -28,30 +195,11 @@ SELECT j.id, j.group_name, j.name, j.enabled, j.spec, j.version, j.created_at, j
   FROM jobs j LEFT JOIN job_due d ON d.job_id = j.id
   LEFT JOIN LATERAL (SELECT id, group_name, from_at, to_at, reason, paused_by, resumed_by, taken_back, released FROM group_pauses o WHERE o.group_name = j.group_name AND (o.to_at IS NULL OR o.to_at > now())
                       ORDER BY o.from_at LIMIT 1) p ON true
- WHERE j.id > $1
-   AND ($2::text[] IS NULL OR j.group_name = ANY ($2::text[]))
-   AND ($3::text IS NULL OR j.group_name = $3)
-   AND ($4::text IS NULL OR j.kind = $4)
-   AND ($5::boolean IS NULL OR j.enabled = $5)
-   AND ($6::text IS NULL OR $6 = ANY (j.tags))
-   AND ($7::text IS NULL OR strpos(lower(j.name), $7) > 0
-        OR strpos(lower(j.spec->>'description'), $7) > 0
-        OR strpos(lower(coalesce(j.spec->>'handler', '')), $7) > 0)
- ORDER BY j.id LIMIT $8
+ WHERE j.id = ANY ($1::bigint[])
+ ORDER BY j.id
 `
 
-type JobsParams struct {
-	After     int64
-	Only      []string
-	GroupName *string
-	Kind      *string
-	Enabled   *bool
-	Tag       *string
-	Needle    *string
-	MaxRows   int32
-}
-
-type JobsRow struct {
+type JobsByIDRow struct {
 	ID           int64
 	GroupName    string
 	Name         string
@@ -68,26 +216,16 @@ type JobsRow struct {
 	PausedBy     string
 }
 
-// Ordered by id, after the given one. `only` restricts the groups that the caller may see; null is all. Fire times
-// come as the epoch where there is none. What is planned ahead has left job_due, but has not fired yet.
-func (q *Queries) Jobs(ctx context.Context, arg JobsParams) ([]JobsRow, error) {
-	rows, err := q.db.Query(ctx, jobs,
-		arg.After,
-		arg.Only,
-		arg.GroupName,
-		arg.Kind,
-		arg.Enabled,
-		arg.Tag,
-		arg.Needle,
-		arg.MaxRows,
-	)
+// Ordered by id. Fire times come as the epoch where there is none. What is planned ahead has left job_due, but has not fired yet.
+func (q *Queries) JobsByID(ctx context.Context, ids []int64) ([]JobsByIDRow, error) {
+	rows, err := q.db.Query(ctx, jobsByID, ids)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []JobsRow
+	var items []JobsByIDRow
 	for rows.Next() {
-		var i JobsRow
+		var i JobsByIDRow
 		if err := rows.Scan(
 			&i.ID,
 			&i.GroupName,

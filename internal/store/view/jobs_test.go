@@ -1,0 +1,111 @@
+package view_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/view"
+)
+
+// manyJobs inserts jobs 1 to n, every fifth in group a, the others in b; a job in whose name is a needle stands at 24,000,
+// and it and 1 have the tag rare.
+func (f *fixture) manyJobs(n int) {
+	f.t.Helper()
+	f.exec(`INSERT INTO groups (name, token_sha256) VALUES ('a', 'a'), ('b', 'b'), ('none', 'n')`)
+	f.exec(`INSERT INTO jobs (id, group_name, name, enabled, kind, tags, spec, version, created_at, updated_at)
+	        SELECT i, CASE WHEN i % 5 = 0 THEN 'a' ELSE 'b' END, CASE i WHEN 24000 THEN 'a Needle' ELSE 'job ' || i END, i % 3 <> 0, 'none',
+	               CASE WHEN i IN (1, 24000) THEN ARRAY['rare', 'x'] ELSE ARRAY['x'] END,
+	               '{"handler":"echo","description":"is one of many","schedule":{"kind":"none"}}', 1, now(), now()
+	          FROM generate_series(1, $1::int) i`, n)
+	f.exec(`VACUUM ANALYZE jobs`)
+}
+
+// jobs reads pages to the end, and returns how many there were, which were empty, and the ids.
+func (f *fixture) jobs(filter view.JobFilter) (pages, empty int, ids []domain.JobID) {
+	f.t.Helper()
+	for {
+		jobs, next, err := f.view.Jobs(f.t.Context(), filter)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if pages++; len(jobs) == 0 {
+			empty++
+		}
+		if len(jobs) > filter.Limit || next != 0 && next <= filter.After {
+			f.t.Fatalf("%d jobs of %d, next %d after %d", len(jobs), filter.Limit, next, filter.After)
+		}
+		for _, j := range jobs {
+			ids = append(ids, j.ID)
+		}
+		if filter.After = next; next == 0 {
+			return pages, empty, ids
+		}
+	}
+}
+
+// A page of a search looks at 20,000 jobs, and the next one goes on from there.
+func TestJobSearch(t *testing.T) {
+	f := newFixture(t)
+	f.manyJobs(25_000)
+	disabled := false
+	for _, c := range []struct {
+		what   string
+		filter view.JobFilter
+		want   string // pages, those that are empty, jobs, the first and the last
+	}{
+		{"a rare word", view.JobFilter{Query: "nEEdle"}, "2 1 1 24000 24000"},
+		{"in its group", view.JobFilter{Query: "needle", Group: "a"}, "1 0 1 24000 24000"},
+		{"in the other, which has as many as a page looks at", view.JobFilter{Query: "needle", Group: "b"}, "2 2 0"},
+		{"in both, by who sees these", view.JobFilter{Query: "needle", Only: []string{"b", "a", "a"}}, "2 1 1 24000 24000"},
+		{"in a group that one does not see", view.JobFilter{Query: "needle", Only: []string{"b"}, Group: "a"}, "1 1 0"},
+		{"by who sees none", view.JobFilter{Query: "needle", Only: []string{}}, "1 1 0"},
+		{"a tag", view.JobFilter{Tag: "rare"}, "1 0 2 1 24000"},
+		{"a tag in a group", view.JobFilter{Tag: "rare", Group: "a"}, "1 0 1 24000 24000"},
+		{"a tag and a word", view.JobFilter{Tag: "rare", Query: "needle"}, "1 0 1 24000 24000"},
+		{"a tag and a word that no job has", view.JobFilter{Tag: "x", Query: "nothing"}, "2 2 0"},
+		{"of many in one group", view.JobFilter{Query: "job 1234", Group: "b"}, "2 1 9 1234 12349"},
+		{"what all have", view.JobFilter{Group: "a", Limit: 500}, "10 0 5000 5 25000"},
+		{"what many have", view.JobFilter{Enabled: &disabled, Group: "a", Limit: 400}, "5 0 1666 15 24990"},
+		{"of two groups, in order", view.JobFilter{Only: []string{"b", "a", "none"}, Limit: 5000}, "5 0 25000 1 25000"},
+	} {
+		if c.filter.Limit == 0 {
+			c.filter.Limit = 50
+		}
+		pages, empty, ids := f.jobs(c.filter)
+		got := fmt.Sprint(pages, empty, len(ids))
+		if len(ids) > 0 {
+			got += fmt.Sprint(" ", ids[0], " ", ids[len(ids)-1])
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", c.what, got, c.want)
+		}
+		for i := range ids {
+			if i > 0 && ids[i] <= ids[i-1] {
+				t.Errorf("%s: %d comes after %d", c.what, ids[i], ids[i-1])
+				break
+			}
+		}
+	}
+	// A page of few does not look at many.
+	jobs, next, err := f.view.Jobs(t.Context(), view.JobFilter{Query: "one of MANY", Limit: 3})
+	if err != nil || len(jobs) != 3 || next < 3 || next > 250 {
+		t.Errorf("%d jobs, next %d, %v", len(jobs), next, err)
+	}
+	var plan []string
+	rows, err := f.pool.Query(t.Context(), `EXPLAIN SELECT j.id FROM jobs j WHERE j.id > 0 AND j.tags @> ARRAY['rare'] ORDER BY j.id LIMIT 51`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		var line string
+		if err := rows.Scan(&line); err != nil {
+			t.Fatal(err)
+		}
+		plan = append(plan, line)
+	}
+	if text := strings.Join(plan, "\n"); !strings.Contains(text, "jobs_tags") {
+		t.Errorf("a rare tag is not looked up:\n%s", text)
+	}
+}
