@@ -41,9 +41,13 @@ export default function Jobs() {
     initialPageParam: "",
     getNextPageParam: (p) => p.next_cursor || undefined,
     placeholderData: (before) => before,
-    refetchInterval: 5000,
+    refetchInterval: (q) => ((q.state.data?.pages.length ?? 0) <= 3 ? 5000 : 60_000),
   });
   const jobs = list.data?.pages.flatMap((p) => p.items) ?? [];
+  // Where a search finds little, pages are short or empty: go on until there is something to look at.
+  const { hasNextPage, isFetching, isError, fetchNextPage } = list;
+  const seeking = hasNextPage && !isError && jobs.length < 100;
+  useEffect(() => { if (seeking && !isFetching) void fetchNextPage(); }, [seeking, isFetching, fetchNextPage]);
   const filtered = names.some((n) => f[n]);
   const picked = jobs.filter((j) => chosen.has(j.id));
   const choose = (id: number, on: boolean) => setChosen((before) => { const next = new Set(before); if (on) next.add(id); else next.delete(id); return next; });
@@ -78,7 +82,7 @@ export default function Jobs() {
         </Group>
       )}
       {list.error && <ErrorNote error={list.error} retry={() => void list.refetch()} />}
-      {list.data && jobs.length === 0 && (filtered
+      {list.data && !seeking && jobs.length === 0 && (filtered
         ? <Empty title={t("jobs.nofit")}><Anchor component="button" size="sm" onClick={clear}>{t("clear.filters")}</Anchor></Empty>
         : <Empty title={t("jobs.none")}>
             <Text size="sm">{t("jobs.teach")}</Text>

@@ -3,6 +3,7 @@ import { useDebouncedValue } from "@mantine/hooks";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { get } from "../api/client";
+import { findJobs } from "../lib/findjobs";
 
 /** JobPick finds a job by what one types. without is a job that may not be chosen. */
 export function JobPick({ value, onChange, label, hideLabel, without, error, required }: { value?: number; onChange: (id: number | undefined) => void; label: string; hideLabel?: boolean; without?: number; error?: string; required?: boolean }) {
@@ -11,8 +12,8 @@ export function JobPick({ value, onChange, label, hideLabel, without, error, req
   const own = chosen.data && value !== undefined ? { value: String(value), label: `${chosen.data.group}/${chosen.data.name}` } : value !== undefined ? { value: String(value), label: `#${value}` } : undefined;
   // The field begins with the chosen job's name, which nobody looks for.
   const [q] = useDebouncedValue(text === own?.label ? "" : text.replace(/^[^/]*\//, ""), 200);
-  const found = useQuery({ queryKey: ["palette", "pick", q], queryFn: ({ signal }) => get("/api/v1/jobs", { query: { q, limit: 30 }, signal }), placeholderData: keepPreviousData });
-  const options = (found.data?.items ?? []).filter((j) => j.id !== without && j.id !== value).map((j) => ({ value: String(j.id), label: `${j.group}/${j.name}` }));
+  const found = useQuery({ queryKey: ["palette", "pick", q], queryFn: ({ signal }) => findJobs({ q, limit: 30 }, signal), placeholderData: keepPreviousData });
+  const options = (found.data ?? []).filter((j) => j.id !== without && j.id !== value).map((j) => ({ value: String(j.id), label: `${j.group}/${j.name}` }));
   return (
     <Select label={hideLabel ? undefined : label} aria-label={hideLabel ? label : undefined} placeholder={label} searchable required={required} data={own ? [own, ...options] : options} value={own?.value ?? null} error={error}
       onSearchChange={setText} filter={({ options }) => options} onChange={(v) => onChange(v ? Number(v) : undefined)} maxDropdownHeight={280} />

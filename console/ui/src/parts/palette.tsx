@@ -3,7 +3,7 @@ import { useDebouncedValue } from "@mantine/hooks";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useState, type KeyboardEvent } from "react";
 import { useLocation } from "wouter";
-import { get } from "../api/client";
+import { findJobs } from "../lib/findjobs";
 import { useT } from "../i18n";
 
 export interface Command {
@@ -29,11 +29,11 @@ function Inner({ onClose, commands }: { onClose: () => void; commands: Command[]
   const [text, setText] = useState("");
   const [at, setAt] = useState(0);
   const [q] = useDebouncedValue(text.trim(), 150);
-  const jobs = useQuery({ queryKey: ["palette", q], queryFn: ({ signal }) => get("/api/v1/jobs", { query: { q, limit: 8 }, signal }), enabled: q !== "", placeholderData: keepPreviousData });
+  const jobs = useQuery({ queryKey: ["palette", q], queryFn: ({ signal }) => findJobs({ q, limit: 8 }, signal), enabled: q !== "", placeholderData: keepPreviousData });
   const words = text.trim().toLowerCase();
   // Jobs that have it in their names come first. Until the answer is there, Enter must not open one that was found for fewer letters.
   const named = (name: string) => { const n = name.toLowerCase(); return n.startsWith(words) ? 2 : n.includes(words) ? 1 : 0; };
-  const fitting = (jobs.data?.items ?? []).filter((j) => named(j.name) > 0 || (!jobs.isPlaceholderData && q.toLowerCase() === words)).sort((a, b) => named(b.name) - named(a.name));
+  const fitting = (jobs.data ?? []).filter((j) => named(j.name) > 0 || (!jobs.isPlaceholderData && q.toLowerCase() === words)).sort((a, b) => named(b.name) - named(a.name));
   const found: Command[] = [
     ...commands.filter((c) => c.label.toLowerCase().includes(words)),
     ...(words ? fitting.map((j) => ({ label: j.name, hint: j.group, run: () => navigate(`/jobs/${j.id}`) })) : []),

@@ -2,6 +2,7 @@ import { Group, Loader, Text } from "@mantine/core";
 import { useEffect, useRef, useState } from "react";
 import { get, type JobInput } from "../api/client";
 import { useT } from "../i18n";
+import { findJobs } from "../lib/findjobs";
 import { draftFrom, fromYaml, toYaml, type NamedChild } from "../lib/jobyaml";
 import { Copy } from "./basics";
 import CodeEditor from "./codeeditor";
@@ -11,8 +12,8 @@ async function childId(c: NamedChild): Promise<number | undefined> {
   if (c.job_id !== undefined) return c.job_id;
   const [group, ...rest] = (c.job ?? "").split("/");
   const name = rest.join("/");
-  const found = await get("/api/v1/jobs", { query: { group, q: name, limit: 500 } }).catch(() => undefined);
-  return found?.items.find((j) => j.name === name)?.id;
+  const found = await findJobs({ group, q: name, limit: 500 }).catch(() => undefined);
+  return found?.find((j) => j.name === name)?.id;
 }
 
 /**

@@ -1,0 +1,28 @@
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { findJobs } from "./findjobs";
+
+afterEach(() => void vi.unstubAllGlobals());
+
+/** answer stands in for the server: page by page, the last one without a cursor. It returns what was asked for. */
+function answer(pages: number[][]): string[] {
+  const asked: string[] = [];
+  vi.stubGlobal("fetch", (url: string) => {
+    const items = (pages[asked.length] ?? []).map((id) => ({ id }));
+    asked.push(url);
+    return Promise.resolve(new Response(JSON.stringify({ items, next_cursor: asked.length < pages.length ? `c${asked.length}` : "" })));
+  });
+  return asked;
+}
+
+describe("finding jobs", () => {
+  it("goes on over pages that are short or empty", async () => {
+    const asked = answer([[], [7], [], [9]]);
+    expect((await findJobs({ q: "rare", limit: 8 })).map((j) => j.id)).toEqual([7, 9]);
+    expect(asked).toEqual(["/api/v1/jobs?q=rare&limit=8", "/api/v1/jobs?q=rare&limit=8&cursor=c1", "/api/v1/jobs?q=rare&limit=8&cursor=c2", "/api/v1/jobs?q=rare&limit=8&cursor=c3"]);
+  });
+  it("stops when it has enough", async () => {
+    const asked = answer([[1, 2], [3, 4], [5]]);
+    expect((await findJobs({ q: "many", limit: 3 })).map((j) => j.id)).toEqual([1, 2, 3]);
+    expect(asked.length).toBe(2);
+  });
+});
