@@ -116,7 +116,7 @@ var mutations = []mutation{
 	},
 	{
 		name: "the spool lets go at the acknowledgement", file: "executor/report.go",
-		old: "		p.sent = true\n", new: "		p.sent = true\n		r.settle(p.key)\n",
+		old: "		p.sent = true\n", new: "		p.sent = true\n		r.settle(attemptKey{p.result.RunID, p.result.Attempt}, p.result.BootID)\n",
 		why: "a result in a stream that is wiped is forgotten", seeds: 500,
 	},
 	{
