@@ -124,6 +124,9 @@ func (c *cast) raw(t *testing.T, token, method, path, body string) answer {
 
 // Every parameter of every operation that the contract knows gets what it is not made for.
 func TestHostileParameters(t *testing.T) {
+	if testing.Short() {
+		t.Skip("NOT COVERED: thousands of requests; -short leaves them out")
+	}
 	c := newCast(t)
 	var contract struct {
 		Paths map[string]map[string]struct {
@@ -171,6 +174,9 @@ func TestHostileParameters(t *testing.T) {
 
 // Every body with every text in it replaced by what Postgres or JSON cannot take, and bodies that are made to hurt.
 func TestHostileBodies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("NOT COVERED: thousands of requests; -short leaves them out")
+	}
 	c := newCast(t)
 	const deep = 100_000
 	whole := []string{strings.Repeat("[", deep), strings.Repeat(`{"a":`, deep), `{"name":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `}`,
