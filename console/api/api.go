@@ -345,7 +345,7 @@ func may(id auth.Identity, group string, missing string) error {
 func (a *API) audit(ctx context.Context, id auth.Identity, action, object string, before, after any) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if err := a.Accounts.Record(ctx, id.Actor(), id.Remote, action, object, before, after); err != nil {
+	if err := a.Accounts.Record(ctx, id.Actor(), id.Remote, action, object, withoutSecrets(before), withoutSecrets(after)); err != nil {
 		a.metrics.auditFailures.Inc()
 		a.Log.ErrorContext(ctx, "a change is missing in the audit log", "error", err,
 			"actor", id.Actor(), "action", action, "object", object)

@@ -24,7 +24,7 @@ func (a *API) humaConfig() huma.Config {
 	c := huma.DefaultConfig("Belfry", version)
 	c.Info.Description = "A distributed job scheduler. Errors are application/problem+json (RFC 9457) and name every faulty field at once."
 	c.OpenAPIPath, c.DocsPath, c.SchemasPath, c.CreateHooks = "", "", "", nil
-	c.Transformers = []huma.Transformer{asProblem}
+	c.Transformers = []huma.Transformer{asProblem, hideParams}
 	c.RejectUnknownQueryParameters = true
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"token":   {Type: "http", Scheme: "bearer", Description: "An API token, or the token of a log-in"},

@@ -78,6 +78,11 @@ func (a *API) export(ctx context.Context, id auth.Identity, in *struct {
 			}
 		}
 	}
+	if hidesParams(id) {
+		for i := range jobs {
+			jobs[i].Param = domain.MaskParam(jobs[i].Param)
+		}
+	}
 	slices.SortStableFunc(jobs, func(a, b domain.Job) int {
 		return strings.Compare(jobfile.Key(a.Group, a.Name), jobfile.Key(b.Group, b.Name))
 	})

@@ -76,7 +76,7 @@ func (a *API) openStream(id auth.Identity, write func(context.Context, *stream))
 		watched := make(chan struct{})
 		go func() { defer close(watched); a.watchRights(ctx, id); cancel() }()
 		defer func() { cancel(); <-watched }()
-		write(ctx, &stream{w: w, out: out})
+		write(ctx, &stream{w: w, out: out, hides: hidesParams(id)})
 	}}, nil
 }
 
@@ -138,10 +138,14 @@ type stream struct {
 	out   *http.ResponseController
 	buf   bytes.Buffer
 	wrote time.Time
+	hides bool // secrets of params, as the reader may only read
 }
 
 // event adds an event. JSON has no line breaks, so that its data is one line.
 func (s *stream) event(name string, id int64, data any) {
+	if s.hides {
+		data = withoutSecrets(data)
+	}
 	b, err := json.Marshal(data)
 	if err != nil {
 		panic(fmt.Sprintf("api: encode an event: %v", err)) // what streams carry always has a JSON form
