@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/console/api"
 	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/report"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
@@ -18,7 +19,7 @@ func (w *world) another() *world {
 	metrics := prometheus.NewRegistry()
 	other := *w
 	other.accounts = account.New(w.pool)
-	other.api = api.New(api.Config{Engine: w.store, Dispatcher: w.fleet, Accounts: other.accounts, Views: view.New(w.pool), Events: nil,
+	other.api = api.New(api.Config{Engine: w.store, Dispatcher: w.fleet, Accounts: other.accounts, Views: view.New(w.pool), Reports: report.New(w.pool), Events: nil,
 		Letters: w.letters, Alerts: w.alerts, Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.NewTextHandler(w.log, nil))})
 	return &other
 }
