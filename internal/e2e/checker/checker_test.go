@@ -390,6 +390,11 @@ func TestRejects(t *testing.T) {
 			n := p.noteOf(p.at(1, 3).ID)
 			n.Start, n.End = at(8.1), at(8.2)
 		}},
+		{"late without a fault on a crowded machine", RuleLate, func(p *planted) {
+			p.Crowded = true
+			n := p.noteOf(p.at(1, 3).ID)
+			n.Start, n.End = at(18.1), at(18.2)
+		}},
 		{"a child that is missing", RuleChild, func(p *planted) {
 			p.Versions[0].Spec.Children = []domain.Child{{JobID: 2, On: domain.OnSuccess}}
 			p.job(2, func(s *domain.JobSpec) { s.Schedule = domain.Schedule{Kind: domain.ScheduleNone} })

@@ -31,6 +31,7 @@ type History struct {
 	Faults   []Fault
 	Acks     []Ack
 	Kills    map[string]bool // runs that somebody asked to kill
+	Crowded  bool            // other tests had the machine as well
 }
 
 // Version is a version of a job, and from when to when it held.

@@ -86,6 +86,7 @@ func TestTorture(t *testing.T) {
 	events.judge(t)
 	w.audit(t, l.begin)
 	h := w.history(t, l)
+	h.Crowded = length < longTorture
 	report := checker.Check(h)
 	done := checker.Span{From: begin, To: begin.Add(length)}
 	for _, d := range w.deaths {
