@@ -80,6 +80,13 @@ func (s *Store) jobKeys(ctx context.Context, f JobFilter, after int64, rows int)
 		got, err := s.q.JobKeysOfTag(ctx, sqlcgen.JobKeysOfTagParams{After: after, Tag: f.Tag, Groups: groups, Kind: kind,
 			Enabled: f.Enabled, Needle: needle, MaxRows: int32(rows)})
 		return convert(got, func(r sqlcgen.JobKeysOfTagRow) jobKey { return jobKey{r.ID, r.Fits} }), err
+	case groups != nil && f.Enabled != nil:
+		got, err := s.q.JobKeysOfGroupsByState(ctx, sqlcgen.JobKeysOfGroupsByStateParams{After: after, Groups: groups, Kind: kind,
+			Enabled: *f.Enabled, Needle: needle, MaxRows: int32(rows)})
+		return convert(got, func(r sqlcgen.JobKeysOfGroupsByStateRow) jobKey { return jobKey{r.ID, r.Fits} }), err
+	case groups == nil && f.Enabled != nil && !*f.Enabled:
+		got, err := s.q.JobKeysDisabled(ctx, sqlcgen.JobKeysDisabledParams{After: after, Kind: kind, Needle: needle, MaxRows: int32(rows)})
+		return convert(got, func(r sqlcgen.JobKeysDisabledRow) jobKey { return jobKey{r.ID, r.Fits} }), err
 	case groups != nil:
 		got, err := s.q.JobKeysOfGroups(ctx, sqlcgen.JobKeysOfGroupsParams{After: after, Groups: groups, Kind: kind,
 			Enabled: f.Enabled, Needle: needle, MaxRows: int32(rows)})

@@ -88,6 +88,16 @@ func TestJobSearch(t *testing.T) {
 			}
 		}
 	}
+	// Where few are disabled, they are found at once.
+	if _, err := f.pool.Exec(t.Context(), `UPDATE jobs SET enabled = id <> 24999`); err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range []string{"", "b"} {
+		pages, _, ids := f.jobs(view.JobFilter{Enabled: &disabled, Group: group, Limit: 50})
+		if pages != 1 || len(ids) != 1 || ids[0] != 24999 {
+			t.Errorf("the only one that is disabled, of group %q: %d pages, %v", group, pages, ids)
+		}
+	}
 	// A page of few does not look at many.
 	jobs, next, err := f.view.Jobs(t.Context(), view.JobFilter{Query: "one of MANY", Limit: 3})
 	if err != nil || len(jobs) != 3 || next < 3 || next > 250 {

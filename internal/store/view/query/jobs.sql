@@ -26,6 +26,32 @@ SELECT r.id, r.fits
         ORDER BY j.id LIMIT @max_rows) r
  ORDER BY r.id LIMIT @max_rows;
 
+-- name: JobKeysOfGroupsByState :many
+-- Walks the jobs of some groups that are enabled, or are not.
+SELECT r.id, r.fits
+  FROM unnest(@groups::text[]) AS g (name)
+ CROSS JOIN LATERAL (
+       SELECT j.id,
+       ((sqlc.narg('kind')::text IS NULL OR j.kind = sqlc.narg('kind'))
+        AND (sqlc.narg('needle')::text IS NULL OR strpos(lower(j.name), sqlc.narg('needle')) > 0
+             OR strpos(lower(coalesce(j.spec->>'description', '')), sqlc.narg('needle')) > 0
+             OR strpos(lower(coalesce(j.spec->>'handler', '')), sqlc.narg('needle')) > 0))::boolean AS fits
+         FROM jobs j
+        WHERE j.group_name = g.name AND j.enabled = @enabled AND j.id > @after
+        ORDER BY j.id LIMIT @max_rows) r
+ ORDER BY r.id LIMIT @max_rows;
+
+-- name: JobKeysDisabled :many
+-- Walks all jobs that are disabled.
+SELECT j.id,
+       ((sqlc.narg('kind')::text IS NULL OR j.kind = sqlc.narg('kind'))
+        AND (sqlc.narg('needle')::text IS NULL OR strpos(lower(j.name), sqlc.narg('needle')) > 0
+             OR strpos(lower(coalesce(j.spec->>'description', '')), sqlc.narg('needle')) > 0
+             OR strpos(lower(coalesce(j.spec->>'handler', '')), sqlc.narg('needle')) > 0))::boolean AS fits
+  FROM jobs j
+ WHERE NOT j.enabled AND j.id > @after
+ ORDER BY j.id LIMIT @max_rows;
+
 -- name: JobKeysOfTag :many
 -- Walks the jobs with a tag, of all groups or some.
 SELECT j.id,

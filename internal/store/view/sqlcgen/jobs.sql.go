@@ -64,6 +64,55 @@ func (q *Queries) JobKeys(ctx context.Context, arg JobKeysParams) ([]JobKeysRow,
 	return items, nil
 }
 
+const jobKeysDisabled = `-- name: JobKeysDisabled :many
+SELECT j.id,
+       (($1::text IS NULL OR j.kind = $1)
+        AND ($2::text IS NULL OR strpos(lower(j.name), $2) > 0
+             OR strpos(lower(coalesce(j.spec->>'description', '')), $2) > 0
+             OR strpos(lower(coalesce(j.spec->>'handler', '')), $2) > 0))::boolean AS fits
+  FROM jobs j
+ WHERE NOT j.enabled AND j.id > $3
+ ORDER BY j.id LIMIT $4
+`
+
+type JobKeysDisabledParams struct {
+	Kind    *string
+	Needle  *string
+	After   int64
+	MaxRows int32
+}
+
+type JobKeysDisabledRow struct {
+	ID   int64
+	Fits bool
+}
+
+// Walks all jobs that are disabled.
+func (q *Queries) JobKeysDisabled(ctx context.Context, arg JobKeysDisabledParams) ([]JobKeysDisabledRow, error) {
+	rows, err := q.db.Query(ctx, jobKeysDisabled,
+		arg.Kind,
+		arg.Needle,
+		arg.After,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []JobKeysDisabledRow
+	for rows.Next() {
+		var i JobKeysDisabledRow
+		if err := rows.Scan(&i.ID, &i.Fits); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const jobKeysOfGroups = `-- name: JobKeysOfGroups :many
 SELECT r.id, r.fits
   FROM unnest($1::text[]) AS g (name)
@@ -111,6 +160,63 @@ func (q *Queries) JobKeysOfGroups(ctx context.Context, arg JobKeysOfGroupsParams
 	var items []JobKeysOfGroupsRow
 	for rows.Next() {
 		var i JobKeysOfGroupsRow
+		if err := rows.Scan(&i.ID, &i.Fits); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const jobKeysOfGroupsByState = `-- name: JobKeysOfGroupsByState :many
+SELECT r.id, r.fits
+  FROM unnest($1::text[]) AS g (name)
+ CROSS JOIN LATERAL (
+       SELECT j.id,
+       (($2::text IS NULL OR j.kind = $2)
+        AND ($3::text IS NULL OR strpos(lower(j.name), $3) > 0
+             OR strpos(lower(coalesce(j.spec->>'description', '')), $3) > 0
+             OR strpos(lower(coalesce(j.spec->>'handler', '')), $3) > 0))::boolean AS fits
+         FROM jobs j
+        WHERE j.group_name = g.name AND j.enabled = $4 AND j.id > $5
+        ORDER BY j.id LIMIT $6) r
+ ORDER BY r.id LIMIT $6
+`
+
+type JobKeysOfGroupsByStateParams struct {
+	Groups  []string
+	Kind    *string
+	Needle  *string
+	Enabled bool
+	After   int64
+	MaxRows int32
+}
+
+type JobKeysOfGroupsByStateRow struct {
+	ID   int64
+	Fits bool
+}
+
+// Walks the jobs of some groups that are enabled, or are not.
+func (q *Queries) JobKeysOfGroupsByState(ctx context.Context, arg JobKeysOfGroupsByStateParams) ([]JobKeysOfGroupsByStateRow, error) {
+	rows, err := q.db.Query(ctx, jobKeysOfGroupsByState,
+		arg.Groups,
+		arg.Kind,
+		arg.Needle,
+		arg.Enabled,
+		arg.After,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []JobKeysOfGroupsByStateRow
+	for rows.Next() {
+		var i JobKeysOfGroupsByStateRow
 		if err := rows.Scan(&i.ID, &i.Fits); err != nil {
 			return nil, err
 		}
