@@ -1,6 +1,6 @@
 // Package intake takes messages from a JetStream consumer in batches, as results and logs are settled: a batch is
-// whatever has come while the one before was worked on. What was fetched when the context ends is still handed on,
-// so that nothing has to wait for its redelivery.
+// whatever has come while the one before was worked on. What was fetched when the context ends is still handed on, so
+// that only what a request on its way brings has to wait for its redelivery.
 package intake
 
 import (
@@ -8,6 +8,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -17,6 +18,9 @@ const AckWait = 10 * time.Second
 
 // gatherTime is how long the first message of a batch waits for others.
 const gatherTime = 2 * time.Millisecond
+
+// requestTime is far longer than sending a request takes.
+const requestTime = 100 * time.Millisecond
 
 // ackPending bounds the messages that all takers together have fetched and not acknowledged.
 const ackPending = 4000
@@ -43,7 +47,7 @@ func Run(ctx context.Context, js jetstream.JetStream, stream, durable string, li
 	go func() {
 		defer close(msgs)
 		for {
-			m, err := iter.Next()
+			m, err := next(iter)
 			if err != nil {
 				ended <- err
 				return
@@ -64,6 +68,17 @@ func Run(ctx context.Context, js jetstream.JetStream, stream, durable string, li
 		return err
 	}
 	return nil
+}
+
+// next waits for a message. The iterator asks the server for more only as Next begins or has a message, and not while its
+// last request is being sent: where all that was asked for has come by then, nothing makes it ask again, and it would be
+// silent until it misses a heartbeat. So a wait begins twice, the second time when no request can be on its way any more.
+func next(iter jetstream.MessagesContext) (jetstream.Msg, error) {
+	m, err := iter.Next(jetstream.NextMaxWait(requestTime))
+	if errors.Is(err, nats.ErrTimeout) {
+		m, err = iter.Next()
+	}
+	return m, err
 }
 
 // gather waits for one message and takes what has come by then. It reports whether there will be more.
