@@ -107,6 +107,7 @@ type Views interface {
 	Jobs(ctx context.Context, f view.JobFilter) ([]domain.Job, domain.JobID, error)
 	LastRuns(ctx context.Context, jobs []domain.Job, only []string, most int) (map[domain.JobID][]view.LastRun, error)
 	Missed(ctx context.Context, job domain.JobID, before int64, limit int) ([]view.MissedEntry, error)
+	LatestMissed(ctx context.Context, only []string, from, to time.Time, limit int) ([]domain.RecentMissed, error)
 	ScriptVersions(ctx context.Context, job domain.JobID, before, limit int) ([]domain.ScriptVersion, error)
 	ScriptVersion(ctx context.Context, job domain.JobID, version int) (domain.ScriptVersion, error)
 	Runs(ctx context.Context, f view.RunFilter) ([]domain.Run, domain.RunID, error)

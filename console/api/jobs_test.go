@@ -329,6 +329,31 @@ func TestJobsWithLastRuns(t *testing.T) {
 	}
 }
 
+func TestParents(t *testing.T) {
+	w := newWorld(t)
+	w.must(201, "POST", "/api/v1/groups", `{"name":"other"}`)
+	w.job(simpleJob)
+	for _, group := range []string{"default", "other"} {
+		w.job(`{"group":"` + group + `","name":"parent in ` + group + `","handler":"echo","children":[{"job_id":1,"on":"failure"}],"schedule":{"kind":"none"}}`)
+	}
+	const parents = "/api/v1/jobs?child_id="
+	w.rows([]row{
+		{"both", "GET", parents + "1", "", 200, map[string]any{"items.0.id": 2, "items.0.children.0.on": "failure", "items.1.id": 3, "items.2": nil}, nil},
+		{"a page", "GET", parents + "1&limit=1", "", 200, map[string]any{"items.0.id": 2, "items.1": nil}, nil},
+		{"of a group", "GET", parents + "1&group=other&last_runs=1", "", 200, map[string]any{"items.0.id": 3, "items.0.last_runs": "[]", "items.1": nil}, nil},
+		{"of a parent", "GET", parents + "2", "", 200, map[string]any{"items": "[]", "next_cursor": ""}, nil},
+		{"of none", "GET", parents + "99", "", 200, map[string]any{"items": "[]"}, nil},
+		{"no id", "GET", parents + "0", "", 422, map[string]any{"errors.0.location": "child_id"}, nil},
+		{"no number", "GET", parents + "x", "", 422, map[string]any{"errors.0.location": "child_id"}, nil},
+		{"no longer its child", "PATCH", "/api/v1/jobs/2", `{"children":[]}`, 200, nil, nil},
+		{"then", "GET", parents + "1", "", 200, map[string]any{"items.0.id": 3, "items.1": nil}, nil},
+	})
+	viewer := w.confined("vera", "viewer", "default")
+	if a := w.do(viewer, "GET", parents+"1", ""); a.status != 200 || fmt.Sprint(a.field("items")) != "[]" {
+		t.Errorf("a viewer sees a parent of another group: %d %s", a.status, a.body)
+	}
+}
+
 // A search that finds little says where to go on, and each page of it costs about the same.
 func TestJobsBySearchGoOn(t *testing.T) {
 	w := newWorld(t)

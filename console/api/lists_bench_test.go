@@ -113,7 +113,9 @@ func (w *listWorld) fill(runs int) {
 	w.exec(`INSERT INTO run_stats (span, at, group_name, state, reason, runs, duration_ms)
 	        SELECT s, to_timestamp(extract(epoch FROM now())::bigint / s * s - n * s), 'g' || g, 'succeeded', '', 100, 1000
 	          FROM (VALUES (60, 4000), (3600, 240)) v (s, most), generate_series(1, most) n, generate_series(0, 19) g`)
-	w.exec(`UPDATE run_stats_mark SET through = now()`)
+	w.exec(`INSERT INTO missed_stats (span, at, group_name, fires) SELECT s, date_bin(make_interval(secs => s), at, 'epoch'), group_name, sum(count)
+	          FROM missed, (VALUES (60), (3600)) v (s) GROUP BY 1, 2, 3`)
+	w.exec(`UPDATE run_stats_mark SET through = now(), missed_through = now()`)
 	w.exec(`VACUUM ANALYZE`)
 }
 
@@ -140,6 +142,7 @@ var lists = map[string]struct {
 	"runs of a job that failed":       {path: "/runs?job_id=%j&state=failed"},
 	"overview":                        {path: "/overview"},
 	"overview of one's group":         {path: "/overview", viewer: true},
+	"overview of a group":             {path: "/overview?group=g%g"},
 	"upcoming":                        {path: "/upcoming?within=24h"},
 	"upcoming in one's group":         {path: "/upcoming?within=24h", viewer: true},
 	"missed of a job":                 {path: "/jobs/%j/missed"},

@@ -15,7 +15,7 @@ import (
 type Reports interface {
 	Totals(ctx context.Context, scope report.Scope) (report.Counts, error)
 	Series(ctx context.Context, scope report.Scope, step time.Duration) (report.Counts, error)
-	Present(ctx context.Context, scope report.Scope) (report.Present, error)
+	Present(ctx context.Context, only []string) (report.Present, error)
 	// JobCounts returns how many jobs each group has; groups without jobs are left out.
 	JobCounts(ctx context.Context) (map[string]report.JobCount, error)
 }
@@ -24,7 +24,8 @@ const (
 	reportSpan     = 24 * time.Hour // where no from is given
 	maxPoints      = 1500
 	recentFailures = 10
-	failureText    = 300 // characters of a message
+	recentMissed   = 10
+	failureText    = 300 // characters of a message, or of why something was missed
 )
 
 // Span is embedded by the inputs of reports.
@@ -97,12 +98,12 @@ func (a *API) look(ctx context.Context, scope report.Scope) (domain.Overview, er
 	if err != nil {
 		return domain.Overview{}, err
 	}
-	present, err := a.Reports.Present(ctx, scope)
+	present, err := a.Reports.Present(ctx, scope.Only)
 	if err != nil {
 		return domain.Overview{}, err
 	}
 	out := domain.Overview{
-		From: domain.At(totals.From), To: domain.At(totals.To), CountedThrough: domain.At(totals.Through), Missed: present.Missed,
+		From: domain.At(totals.From), To: domain.At(totals.To), CountedThrough: domain.At(totals.Through), Missed: totals.Missed,
 		Counts: countsOf(total(totals.Steps)), RecentFailures: []domain.RecentFailure{},
 		Now: domain.LiveCounts{Pending: present.Pending, Held: present.Held, Queued: present.Queued, Running: present.Running,
 			Retrying: present.Retrying, Jobs: present.Jobs, Enabled: present.Enabled},
@@ -119,6 +120,12 @@ func (a *API) look(ctx context.Context, scope report.Scope) (domain.Overview, er
 		out.RecentFailures = append(out.RecentFailures, domain.RecentFailure{
 			RunID: r.ID, JobID: r.JobID, JobName: r.JobName, Group: r.Group, Reason: r.Reason, Message: shorten(r.Message), FinishedAt: r.FinishedAt,
 		})
+	}
+	if out.RecentMissed, err = a.Views.LatestMissed(ctx, scope.Only, totals.From, totals.To, recentMissed); err != nil {
+		return out, err
+	}
+	for i := range out.RecentMissed {
+		out.RecentMissed[i].Why = shorten(out.RecentMissed[i].Why)
 	}
 	return out, nil
 }

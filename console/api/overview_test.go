@@ -26,14 +26,21 @@ func TestOverviewAndReport(t *testing.T) {
 	finish("default", "failed", "timeout", hour.Add(time.Hour), 2)
 	finish("other", "failed", "lost", hour.Add(time.Hour+time.Second), 2)
 	w.running()
+	for i, group := range []string{"default", "other"} {
+		w.job(fmt.Sprintf(`{"group":%q,"name":"late %d","handler":"echo","schedule":{"kind":"none"}}`, group, i))
+		w.exec(`INSERT INTO missed (job_id, first_fire_time, last_fire_time, count, policy, why)
+			SELECT max(id), $1, $1::timestamptz + interval '1 hour', 60, 'skip', repeat('so ', 1000) FROM jobs`, hour)
+	}
 	span := url.Values{"from": {hour.Format(time.RFC3339)}, "to": {hour.Add(2 * time.Hour).Format(time.RFC3339)}}.Encode()
 	w.rows([]row{
 		{"all", "GET", "/api/v1/overview", "", 200, map[string]any{"counts.runs": 4, "counts.succeeded": 2, "counts.failed": 2, "counts.cancelled": 0,
 			"counts.success_rate": 0.5, "counts.lateness_p50_ms": 0, "counts.lateness_p99_ms": 2, "counts.mean_duration_ms": 2000,
-			"counts.reasons": "map[lost:1 timeout:1]", "now.running": 1, "now.instances": 1, "now.slots": 4, "now.groups": 2, "missed": 0,
+			"counts.reasons": "map[lost:1 timeout:1]", "now.running": 1, "now.instances": 1, "now.slots": 4, "now.groups": 2, "missed": 120,
+			"recent_missed.0.group": "other", "recent_missed.0.job_name": "late 1", "recent_missed.0.job_id": 2, "recent_missed.0.count": 60,
+			"recent_missed.0.first": domain.At(hour), "recent_missed.0.policy": "skip", "recent_missed.1.job_name": "late 0", "recent_missed.2": nil,
 			"recent_failures.0.reason": "lost", "recent_failures.1.message": "no such month", "recent_failures.2": nil}, nil},
 		{"a group", "GET", "/api/v1/overview?group=default&" + span, "", 200, map[string]any{"counts.runs": 3, "recent_failures.1": nil,
-			"from": domain.At(hour)}, nil},
+			"missed": 0, "recent_missed": "[]", "from": domain.At(hour)}, nil},
 		{"nothing", "GET", "/api/v1/overview?from=2026-01-01T00:00:00Z&to=2026-01-01T00:01:00Z", "", 200, map[string]any{"counts.runs": 0,
 			"counts.success_rate": nil, "counts.lateness_p50_ms": nil, "counts.reasons": "map[]"}, nil},
 		{"by hours", "GET", "/api/v1/reports/runs?" + span, "", 200, map[string]any{"step": "1h", "total.runs": 4, "points.0.succeeded": 2,
@@ -61,7 +68,9 @@ func TestOverviewAndReport(t *testing.T) {
 	}
 	w.must(201, "POST", "/api/v1/users", `{"username":"viv","password":"a-good-password","role":"viewer","groups":["other"]}`)
 	viewer := w.logIn("viv", "a-good-password")
-	if a := w.do(viewer, "GET", "/api/v1/overview", ""); a.status != 200 || fmt.Sprint(a.field("counts.runs"), a.field("now.running"), a.field("now.groups")) != "1 0 1" {
+	if a := w.do(viewer, "GET", "/api/v1/overview", ""); a.status != 200 ||
+		fmt.Sprint(a.field("counts.runs"), a.field("now.running"), a.field("now.groups"), a.field("missed"), a.field("recent_missed.1")) != "1 0 1 60 <nil>" ||
+		a.field("recent_missed.0.job_name") != "late 1" || len(a.field("recent_missed.0.why").(string)) > 310 {
 		t.Errorf("a viewer of one group sees %d %s", a.status, a.body)
 	}
 	if a := w.do(viewer, "GET", "/api/v1/reports/runs?group=default", ""); a.status != 422 || fmt.Sprint(a.locations()) != "[group]" {

@@ -176,6 +176,7 @@ func newCast(t *testing.T) *cast {
 	c.things["job"] = c.newJob(`{"kind":"none"}`)
 	c.things["daily"] = c.newJob(`{"kind":"cron","expr":"0 2 * * *"}`)
 	c.things["script"] = c.id(w.must(201, "POST", "/api/v1/jobs", `{"group":"mine","name":"confidential script","script":{"language":"sh","code":"echo confidential"},"schedule":{"kind":"none"}}`))
+	w.exec(`INSERT INTO missed (job_id, first_fire_time, last_fire_time, count, policy, why) VALUES ($1::bigint, now(), now(), 1, 'skip', 'confidential')`, c.things["job"])
 	c.things["run"] = w.runningIn("mine").String()
 	c.things["trigger"] = c.newTrigger()
 	c.things["channel"] = c.newChannel()

@@ -98,11 +98,12 @@ type jobListCmd struct {
 	Kind     string `env:"BELFRY_JOB_KIND" enum:",none,cron,fixed_rate,fixed_delay,once" default:"" help:"Only jobs with this kind of schedule: none, cron, fixed_rate, fixed_delay or once."`
 	Enabled  bool   `env:"BELFRY_JOB_ENABLED" xor:"enabled" help:"Only enabled jobs."`
 	Disabled bool   `env:"BELFRY_JOB_DISABLED" xor:"enabled" help:"Only disabled jobs."`
+	Child    string `env:"BELFRY_JOB_CHILD" placeholder:"JOB" help:"Only jobs that have this one as a child: its id, or group/name."`
 	Limit    int    `env:"BELFRY_LIMIT" default:"1000" help:"Most jobs to list."`
 }
 
 func (*jobListCmd) Help() string {
-	return "Examples:\n\n    belfry job list\n    belfry job list --group default --tag crontab\n    belfry job list -o yaml > jobs.yaml"
+	return "Examples:\n\n    belfry job list\n    belfry job list --group default --tag crontab\n    belfry job list --child default/report\n    belfry job list -o yaml > jobs.yaml"
 }
 
 func (c *jobListCmd) Run(a *app, parent *jobCmd) error {
@@ -114,6 +115,13 @@ func (c *jobListCmd) Run(a *app, parent *jobCmd) error {
 	filter := client.JobFilter{Group: c.Group, Query: c.Query, Tag: c.Tag, Kind: c.Kind}
 	if c.Enabled || c.Disabled {
 		filter.Enabled = &c.Enabled
+	}
+	if c.Child != "" {
+		child, err := findJob(a.ctx, cl, c.Child)
+		if err != nil {
+			return err
+		}
+		filter.Child = child.ID
 	}
 	jobs, err := cl.Jobs(a.ctx, filter, c.Limit)
 	if err != nil {

@@ -73,6 +73,9 @@ func overviewTable(t *table, o domain.Overview) {
 	for _, f := range o.RecentFailures {
 		t.row("failed", fmt.Sprintf("%s %s %s/%s: %s", cell(f.FinishedAt), f.RunID, f.Group, shown(f.JobName, 60), f.Reason), shown(f.Message, 80))
 	}
+	for _, m := range o.RecentMissed {
+		t.row("missed", fmt.Sprintf("%s %s/%s (job %d): %d", cell(m.Last), m.Group, shown(m.JobName, 60), m.JobID, m.Count), shown(m.Why, 80))
+	}
 }
 
 func percent(rate *float64) string {

@@ -35,6 +35,7 @@ type JobFilter struct {
 	Tag     string
 	Kind    string
 	Enabled *bool
+	Child   domain.JobID // is among the children of the job
 }
 
 // Jobs lists up to most jobs.
@@ -42,6 +43,9 @@ func (c *Client) Jobs(ctx context.Context, f JobFilter, most int) ([]domain.Job,
 	q := values("group", f.Group, "q", f.Query, "tag", f.Tag, "kind", f.Kind)
 	if f.Enabled != nil {
 		q.Set("enabled", strconv.FormatBool(*f.Enabled))
+	}
+	if f.Child != 0 {
+		q.Set("child_id", strconv.FormatInt(int64(f.Child), 10))
 	}
 	return list[domain.Job](ctx, c, "/jobs", q, most)
 }

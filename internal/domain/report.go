@@ -61,6 +61,14 @@ type RecentFailure struct {
 	FinishedAt *Instant `json:"finished_at"`
 }
 
+// RecentMissed is an entry that a job lately got in the missed ledger.
+type RecentMissed struct {
+	JobID   JobID  `json:"job_id"`
+	JobName string `json:"job_name"` // as it was then, as is the group
+	Group   string `json:"group"`
+	Missed
+}
+
 // Overview is the state of things at a glance.
 type Overview struct {
 	From           Instant         `json:"from"`
@@ -70,4 +78,5 @@ type Overview struct {
 	Missed         int64           `json:"missed"` // fire times that went to the missed ledger from From to To
 	Now            LiveCounts      `json:"now"`
 	RecentFailures []RecentFailure `json:"recent_failures"`
+	RecentMissed   []RecentMissed  `json:"recent_missed"` // entries of the missed ledger, from From to To
 }

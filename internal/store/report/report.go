@@ -10,6 +10,9 @@
 //
 // Firing and settling know nothing of it. What they pay is a timestamp in the row and an index of block ranges.
 //
+// What goes to the missed ledger is rolled up alongside, by the beginning of the transaction that wrote it, up to a mark of
+// its own.
+//
 // # Reading
 //
 // Readers add what was settled after the mark to what is rolled up, in one snapshot, so that a run counts from the moment
@@ -96,7 +99,14 @@ func (s *Store) RollUp(ctx context.Context, window time.Duration) (runs int64, t
 		if runs, err = q.RollUp(ctx, sqlcgen.RollUpParams{Lo: &through, Hi: &upto}); err != nil {
 			return err
 		}
-		if err := q.SetMark(ctx, upto); err != nil {
+		uptoMissed := upto
+		if most := mark.MissedThrough.Add(window); most.Before(upto) {
+			uptoMissed = most
+		}
+		if err := q.RollUpMissed(ctx, sqlcgen.RollUpMissedParams{Lo: mark.MissedThrough, Hi: uptoMissed}); err != nil {
+			return err
+		}
+		if err := q.SetMark(ctx, sqlcgen.SetMarkParams{Through: upto, MissedThrough: uptoMissed}); err != nil {
 			return err
 		}
 		through, moved = upto, true
@@ -161,7 +171,11 @@ func (s *Store) sweep(ctx context.Context) error {
 			if err != nil {
 				return pgerr.Translate(err)
 			}
-			if n < sweepRows && m < sweepRows {
+			o, err := q.SweepMissed(ctx, sqlcgen.SweepMissedParams{Span: span, Before: now.Add(-kept), MaxRows: sweepRows})
+			if err != nil {
+				return pgerr.Translate(err)
+			}
+			if max(n, m, o) < sweepRows {
 				break
 			}
 		}
@@ -248,9 +262,10 @@ type Counts struct {
 	Now     time.Time
 	Through time.Time // all that was settled before is counted
 	Steps   []*Count  // by time; those in which nothing finished are left out
+	Missed  int64     // fire times that went to the missed ledger; Totals alone has them
 }
 
-// Totals returns what finished within the scope, as one step.
+// Totals returns what finished within the scope, as one step, and what was missed.
 func (s *Store) Totals(ctx context.Context, scope Scope) (Counts, error) {
 	return s.counts(ctx, scope, 0)
 }
@@ -310,6 +325,11 @@ func (s *Store) counts(ctx context.Context, scope Scope, step time.Duration) (Co
 		for _, x := range late {
 			at(x.At).late[x.Bucket] += x.Runs
 		}
+		if step == 0 {
+			if out.Missed, err = missed(ctx, q, scope, r, mark.MissedThrough); err != nil {
+				return err
+			}
+		}
 		if out.Now.Sub(out.Through) > tailMax || !r.hi.After(r.lo) {
 			return nil
 		}
@@ -332,6 +352,21 @@ func (s *Store) counts(ctx context.Context, scope Scope, step time.Duration) (Co
 	})
 	slices.SortFunc(out.Steps, func(a, b *Count) int { return a.At.Compare(b.At) })
 	return out, pgerr.Translate(err)
+}
+
+// missed returns how many fire times went to the missed ledger. However far the mark lies back, all that came after it is
+// read: the ledger is short beside the history.
+func missed(ctx context.Context, q *sqlcgen.Queries, scope Scope, r span, through time.Time) (int64, error) {
+	rolled, err := q.MissedStats(ctx, sqlcgen.MissedStatsParams{HourLo: r.hourLo, HourHi: r.hourHi, Lo: r.lo, Hi: r.hi, Only: scope.Only})
+	if err != nil {
+		return 0, err
+	}
+	since := r.lo
+	if through.After(since) {
+		since = through
+	}
+	tail, err := q.MissedTail(ctx, sqlcgen.MissedTailParams{Lo: since, Hi: r.hi, Only: scope.Only})
+	return rolled + tail, err
 }
 
 func (c *Count) add(state, reason string, runs, durationMS int64) {
@@ -375,16 +410,15 @@ func mod(n, d int64) int64 { return ((n % d) + d) % d }
 type Present struct {
 	Pending, Held, Queued, Running, Retrying int64 // unfinished runs; pending: due and about to be fired
 	Jobs, Enabled                            int64
-	Missed                                   int64 // fire times that went to the missed ledger within the scope
 }
 
-// Present returns how things stand now, and what was missed within the scope. Jobs are counted as JobCounts does.
-func (s *Store) Present(ctx context.Context, scope Scope) (Present, error) {
+// Present returns how things stand now in the groups, nil for all. Jobs are counted as JobCounts does.
+func (s *Store) Present(ctx context.Context, only []string) (Present, error) {
 	ctx, cancel := context.WithTimeout(ctx, readMax)
 	defer cancel()
 	q := sqlcgen.New(s.pool)
 	var p Present
-	live, err := q.LiveRuns(ctx, scope.Only)
+	live, err := q.LiveRuns(ctx, only)
 	if err != nil {
 		return p, pgerr.Translate(err)
 	}
@@ -410,11 +444,10 @@ func (s *Store) Present(ctx context.Context, scope Scope) (Present, error) {
 		return p, err
 	}
 	for group, n := range jobs {
-		if scope.Only == nil || slices.Contains(scope.Only, group) {
+		if only == nil || slices.Contains(only, group) {
 			p.Jobs += n.Jobs
 			p.Enabled += n.Enabled
 		}
 	}
-	p.Missed, err = q.MissedIn(ctx, sqlcgen.MissedInParams{Lo: scope.From, Hi: scope.To, Only: scope.Only})
-	return p, pgerr.Translate(err)
+	return p, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/report"
+	"github.com/belfryhq/belfry/migrations"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -28,7 +29,12 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{URL: pgtest.Database(t, store.Migrate), MaxConns: 4})
+	return fixtureOf(t, 4)
+}
+
+func fixtureOf(t *testing.T, conns int32) *fixture {
+	t.Helper()
+	s, err := store.Open(t.Context(), store.Config{URL: pgtest.Database(t, store.Migrate), MaxConns: conns})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,6 +219,120 @@ func TestNeitherReadsTheHistory(t *testing.T) {
 	}
 }
 
+// missedOf returns how many fire times went to the ledger.
+func (f *fixture) missedOf(only []string, from, to time.Time) int64 {
+	f.t.Helper()
+	c, err := f.reports.Totals(f.t.Context(), report.Scope{Only: only, From: from, To: to})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return c.Missed
+}
+
+// twoGroupsMiss makes jobs 1 in group a and 2 in b, 3, which was in b and is gone, and what they missed over four hours
+// from base on, by turns: 1, 10 and 100 fire times at a time. Nobody says of which group a job is.
+func (f *fixture) twoGroupsMiss(base time.Time) {
+	f.t.Helper()
+	f.exec(`INSERT INTO groups (name, token_sha256) VALUES ('a', 'a'), ('b', 'b')`)
+	f.exec(`INSERT INTO jobs (id, group_name, name, enabled, kind, spec, version, created_at, updated_at)
+		SELECT i, g, i, true, 'none', '{}', 1, now(), now() FROM (VALUES (1, 'a'), (2, 'b')) v (i, g)`)
+	f.exec(`INSERT INTO job_versions (job_id, version, spec, created_at, valid_from, changed_by, change)
+		SELECT 3, v, jsonb_build_object('group', g), now(), now(), '', 'edited' FROM (VALUES (1, 'a'), (2, 'b')) w (v, g)`)
+	f.exec(`INSERT INTO missed (job_id, first_fire_time, last_fire_time, count, policy, why, at)
+		SELECT 1 + i % 3, now(), now(), (10 ^ (i % 3))::bigint, 'skip', '', $1::timestamptz + i * interval '1 minute' FROM generate_series(0, 239) i`, base)
+}
+
+// checkMissed compares with what twoGroupsMiss wrote.
+func (f *fixture) checkMissed(when string, base time.Time) {
+	f.t.Helper()
+	for _, c := range []struct {
+		what     string
+		only     []string
+		from, to time.Duration
+		want     int64
+	}{
+		{"all", nil, 0, 4 * time.Hour, 80 * 111},
+		{"of a", []string{"a"}, 0, 4 * time.Hour, 80},
+		{"of b and one that is not there", []string{"b", "c"}, 0, 4 * time.Hour, 80 * 110},
+		{"by who sees none", []string{}, 0, 4 * time.Hour, 0},
+		{"of some minutes", nil, 61 * time.Minute, 64 * time.Minute, 111},
+		{"over the edges of two hours", nil, 57 * time.Minute, 123 * time.Minute, 22 * 111},
+		{"of whole hours", []string{"b"}, time.Hour, 3 * time.Hour, 40 * 110},
+		{"before", nil, -time.Hour, 0, 0},
+	} {
+		if n := f.missedOf(c.only, base.Add(c.from), base.Add(c.to)); n != c.want {
+			f.t.Errorf("%s, %s: %d missed, want %d", when, c.what, n, c.want)
+		}
+	}
+}
+
+func TestMissedCountOnceBeforeAndAfterTheRollUp(t *testing.T) {
+	f := newFixture(t)
+	base := time.Now().UTC().Truncate(time.Hour).Add(-5 * time.Hour)
+	f.twoGroupsMiss(base)
+	mark := func(missed time.Time) {
+		t.Helper()
+		f.exec(`UPDATE run_stats_mark SET through = now() - interval '1 minute', missed_through = $1`, missed)
+	}
+	mark(base)
+	f.checkMissed("before", base)
+	f.rollUp()
+	f.checkMissed("in the midst, as the mark for runs was ahead", base)
+	for range 3 { // the mark for runs begins anew, the other goes on
+		f.exec(`UPDATE run_stats_mark SET through = now() - interval '1 minute'`)
+		if _, _, _, moved, err := f.reports.RollUp(t.Context(), 100*time.Minute); err != nil || !moved {
+			t.Fatal(moved, err)
+		}
+	}
+	f.checkMissed("after", base)
+	f.exec(`UPDATE missed SET count = 1000`)
+	f.checkMissed("from the statistics alone", base)
+}
+
+// What a group has missed is counted from the statistics, whatever others have missed and however many jobs there are.
+func TestMissedAreCountedWithoutTheLedger(t *testing.T) {
+	f := fixtureOf(t, 1) // which tells the server at once what it read
+	f.exec(`INSERT INTO missed (job_id, group_name, first_fire_time, last_fire_time, count, policy, why, at)
+		SELECT i, 'g' || i % 20, now(), now(), 1, 'skip', '', now() - i * interval '4 s' FROM generate_series(1, 20000) i`)
+	f.exec(`UPDATE run_stats_mark SET through = now() - interval '1 minute', missed_through = now() - interval '2 days'`)
+	if _, _, _, moved, err := f.reports.RollUp(t.Context(), 72*time.Hour); err != nil || !moved {
+		t.Fatal(moved, err)
+	}
+	read := func() (rows int64) {
+		t.Helper()
+		f.exec(`SELECT pg_stat_force_next_flush()`)
+		if err := f.pool.QueryRow(t.Context(), `SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'missed'`).Scan(&rows); err != nil {
+			t.Fatal(err)
+		}
+		return rows
+	}
+	now := time.Now()
+	before := read()
+	for _, only := range [][]string{nil, {"g7"}} {
+		if n := f.missedOf(only, now.Add(-48*time.Hour), now); n != 20000 && len(only) == 0 || n != 1000 && len(only) > 0 {
+			t.Errorf("of %q %d are counted", only, n)
+		}
+	}
+	if n := read() - before; n > 100 {
+		t.Errorf("%d entries of the ledger were read", n)
+	}
+}
+
+// An update to this version counts what was missed before, each in the group of its job.
+func TestMissedOfFormerVersionsCount(t *testing.T) {
+	f := newFixture(t)
+	base := time.Now().UTC().Truncate(time.Hour).Add(-5 * time.Hour)
+	f.twoGroupsMiss(base)
+	text, err := migrations.FS.ReadFile("00024_missed_by_group.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	up, down, _ := strings.Cut(string(text), "-- +goose Down")
+	f.exec(down)
+	f.exec(up)
+	f.checkMissed("after the update", base)
+}
+
 // rowsRead returns how many rows of tables a query looks at, under the settings that the store reads the history with.
 func (f *fixture) rowsRead(query string) (rows float64) {
 	f.t.Helper()
@@ -263,25 +383,24 @@ func TestPresentAndSweep(t *testing.T) {
 		f.exec(`INSERT INTO runs_live (id, job_id, job_version, group_name, cause, state, due_at, held)
 			VALUES ($1, 1, 1, 'a', 'schedule', $2, now(), $3)`, domain.NewRunID(time.Now()), state, i == 0)
 	}
-	f.exec(`INSERT INTO missed (job_id, first_fire_time, last_fire_time, count, policy, why) VALUES (1, now(), now(), 7, 'skip', '')`)
-	now := time.Now()
-	scope := report.Scope{Only: []string{"a"}, From: now.Add(-time.Hour), To: now.Add(time.Hour)}
-	p, err := f.reports.Present(t.Context(), scope)
-	if want := (report.Present{Held: 1, Queued: 1, Running: 2, Retrying: 1, Jobs: 2, Enabled: 1, Missed: 7}); err != nil || p != want {
+	p, err := f.reports.Present(t.Context(), []string{"a"})
+	if want := (report.Present{Held: 1, Queued: 1, Running: 2, Retrying: 1, Jobs: 2, Enabled: 1}); err != nil || p != want {
 		t.Errorf("%+v, want %+v, %v", p, want, err)
 	}
-	scope.Only = []string{"b"}
-	if p, err := f.reports.Present(t.Context(), scope); err != nil || p != (report.Present{}) {
+	if p, err := f.reports.Present(t.Context(), []string{"b"}); err != nil || p != (report.Present{}) {
 		t.Errorf("of another group: %+v, %v", p, err)
 	}
-	f.exec(`INSERT INTO run_stats SELECT span, now() - age, 'a', 'failed', '', 1, 1
-		FROM (VALUES (60), (3600)) s (span), (VALUES (interval '1 hour'), ('5 days'), ('500 days')) a (age)`)
+	const ages = `FROM (VALUES (60), (3600)) s (span), (VALUES (interval '1 hour'), ('5 days'), ('500 days')) a (age)`
+	f.exec(`INSERT INTO run_stats SELECT span, now() - age, 'a', 'failed', '', 1, 1 ` + ages)
+	f.exec(`INSERT INTO missed_stats SELECT span, now() - age, 'a', 1 ` + ages)
 	if err := f.reports.Tend(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	var left int
-	if err := f.pool.QueryRow(t.Context(), `SELECT count(*) FROM run_stats`).Scan(&left); err != nil || left != 3 {
-		t.Errorf("%d rows are left, want the last hour's two and the hour of five days ago; %v", left, err)
+	for _, table := range []string{"run_stats", "missed_stats"} {
+		var left int
+		if err := f.pool.QueryRow(t.Context(), `SELECT count(*) FROM `+table).Scan(&left); err != nil || left != 3 {
+			t.Errorf("%d rows of %s are left, want the last hour's two and the hour of five days ago; %v", left, table, err)
+		}
 	}
 }
 

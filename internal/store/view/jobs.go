@@ -20,6 +20,7 @@ type JobFilter struct {
 	Tag     string
 	Enabled *bool
 	Kind    domain.ScheduleKind
+	Child   domain.JobID // is among the children of the job
 	After   domain.JobID
 	Limit   int
 }
@@ -76,6 +77,10 @@ type jobKey struct {
 func (s *Store) jobKeys(ctx context.Context, f JobFilter, after int64, rows int) ([]jobKey, error) {
 	kind, needle := nonZero(string(f.Kind)), nonZero(strings.ToLower(f.Query))
 	switch groups := f.groups(); {
+	case f.Child != 0:
+		got, err := s.q.JobKeysOfChild(ctx, sqlcgen.JobKeysOfChildParams{After: after, ChildID: int64(f.Child), Groups: groups, Tag: nonZero(f.Tag), Kind: kind,
+			Enabled: f.Enabled, Needle: needle, MaxRows: int32(rows)})
+		return convert(got, func(r sqlcgen.JobKeysOfChildRow) jobKey { return jobKey{r.ID, r.Fits} }), err
 	case f.Tag != "":
 		got, err := s.q.JobKeysOfTag(ctx, sqlcgen.JobKeysOfTagParams{After: after, Tag: f.Tag, Groups: groups, Kind: kind,
 			Enabled: f.Enabled, Needle: needle, MaxRows: int32(rows)})
@@ -98,7 +103,9 @@ func (s *Store) jobKeys(ctx context.Context, f JobFilter, after int64, rows int)
 }
 
 // plain reports whether every job on the chosen index fits, so that no more than a page needs to be looked at.
-func (f JobFilter) plain() bool { return f.Query == "" && f.Enabled == nil && f.Kind == "" }
+func (f JobFilter) plain() bool {
+	return f.Query == "" && f.Enabled == nil && f.Kind == "" && f.Child == 0
+}
 
 // groups returns the groups that jobs may be of, each once, nil for all.
 func (f JobFilter) groups() []string {
@@ -177,4 +184,36 @@ func (s *Store) Missed(ctx context.Context, job domain.JobID, before int64, limi
 		}}
 	}
 	return entries, nil
+}
+
+// LatestMissed lists the newest entries of the missed ledger of some groups, nil for all, that were made from one instant to
+// before another, newest first. Group and name are those that the job had then.
+func (s *Store) LatestMissed(ctx context.Context, only []string, from, to time.Time, limit int) ([]domain.RecentMissed, error) {
+	out := []domain.RecentMissed{}
+	if only == nil {
+		rows, err := s.q.LatestMissed(ctx, sqlcgen.LatestMissedParams{FromAt: from, ToAt: to, MaxRows: int32(limit)})
+		if err != nil {
+			return nil, pgerr.Translate(err)
+		}
+		for _, r := range rows {
+			out = append(out, recentMissed(r))
+		}
+		return out, nil
+	}
+	rows, err := s.q.LatestMissedOfGroups(ctx, sqlcgen.LatestMissedOfGroupsParams{Groups: JobFilter{Only: only}.groups(), FromAt: from, ToAt: to, MaxRows: int32(limit)})
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	for _, r := range rows {
+		out = append(out, recentMissed(sqlcgen.LatestMissedRow(r)))
+	}
+	return out, nil
+}
+
+func recentMissed(r sqlcgen.LatestMissedRow) domain.RecentMissed {
+	return domain.RecentMissed{
+		JobID: domain.JobID(r.JobID), JobName: r.JobName, Group: r.GroupName,
+		Missed: domain.Missed{First: domain.At(r.FirstFireTime), Last: domain.At(r.LastFireTime), Count: int(r.Count),
+			Why: r.Why, Policy: domain.Misfire(r.Policy), At: domain.At(r.At)},
+	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // manyJobs inserts jobs 1 to n, every fifth in group a, the others in b; a job in whose name is a needle stands at 24,000,
-// and it and 1 have the tag rare.
+// and it and 1 have the tag rare. Job 7 is a child of all but the first, 8 of those two.
 func (f *fixture) manyJobs(n int) {
 	f.t.Helper()
 	f.exec(`INSERT INTO groups (name, token_sha256) VALUES ('a', 'a'), ('b', 'b'), ('none', 'n')`)
@@ -19,7 +19,8 @@ func (f *fixture) manyJobs(n int) {
 	               CASE WHEN i IN (1, 24000) THEN ARRAY['rare', 'x'] ELSE ARRAY['x'] END,
 	               '{"handler":"echo","description":"is one of many","schedule":{"kind":"none"}}', 1, now(), now()
 	          FROM generate_series(1, $1::int) i`, n)
-	f.exec(`VACUUM ANALYZE jobs`)
+	f.exec(`INSERT INTO job_children (parent_id, child_id) SELECT i, 7 FROM generate_series(2, $1::int) i UNION SELECT unnest(ARRAY[24000, 1]), 8`, n)
+	f.exec(`VACUUM ANALYZE jobs, job_children`)
 }
 
 // jobs reads pages to the end, and returns how many there were, which were empty, and the ids.
@@ -68,6 +69,14 @@ func TestJobSearch(t *testing.T) {
 		{"of many in one group", view.JobFilter{Query: "job 1234", Group: "b"}, "2 1 9 1234 12349"},
 		{"what all have", view.JobFilter{Group: "a", Limit: 500}, "10 0 5000 5 25000"},
 		{"what many have", view.JobFilter{Enabled: &disabled, Group: "a", Limit: 400}, "5 0 1666 15 24990"},
+		{"parents", view.JobFilter{Child: 8}, "1 0 2 1 24000"},
+		{"parents in a group", view.JobFilter{Child: 8, Group: "a"}, "1 0 1 24000 24000"},
+		{"parents with a tag and a word", view.JobFilter{Child: 8, Tag: "rare", Query: "job"}, "1 0 1 1 1"},
+		{"parents without", view.JobFilter{Child: 8, Tag: "none"}, "1 1 0"},
+		{"parents in groups that one does not see", view.JobFilter{Child: 8, Only: []string{"none"}}, "1 1 0"},
+		{"parents of who has none", view.JobFilter{Child: 9}, "1 1 0"},
+		{"many parents", view.JobFilter{Child: 7, Query: "needle"}, "2 1 1 24000 24000"},
+		{"many parents in a group", view.JobFilter{Child: 7, Group: "a", Limit: 2500}, "2 0 5000 5 25000"},
 		{"of two groups, in order", view.JobFilter{Only: []string{"b", "a", "none"}, Limit: 5000}, "5 0 25000 1 25000"},
 	} {
 		if c.filter.Limit == 0 {

@@ -232,6 +232,71 @@ func TestMissed(t *testing.T) {
 	}
 }
 
+// The newest entries are found at once, also those of a group that missed little long ago, and bear the name and the group
+// that the job had then.
+func TestLatestMissed(t *testing.T) {
+	f := newFixture(t)
+	base := time.Now().UTC().Truncate(time.Hour).Add(-10 * time.Hour)
+	at := func(minute int) time.Time { return base.Add(time.Duration(minute) * time.Minute) }
+	f.exec(`INSERT INTO groups (name, token_sha256) VALUES ('quiet', 'q'), ('new', 'n')`)
+	f.exec(`INSERT INTO jobs (id, group_name, name, enabled, kind, spec, version, created_at, updated_at) VALUES (1, 'quiet', 'old', true, 'none', '{}', 1, now(), now())`)
+	version := func(v int, name string, from time.Time) {
+		f.exec(`INSERT INTO job_versions (job_id, version, spec, created_at, valid_from, changed_by, change)
+		        VALUES (1, $1, jsonb_build_object('name', $2::text), $3, $3, '', 'edited')`, v, name, from)
+	}
+	version(1, "old", base)
+	miss := func(count, minute int) {
+		f.exec(`INSERT INTO missed (job_id, first_fire_time, last_fire_time, count, policy, why, at) VALUES (1, $2, $2, $1, 'skip', 'late', $2)`, count, at(minute))
+	}
+	miss(1, 1)
+	miss(2, 1)
+	miss(3, 2)
+	version(2, "moved", at(3))
+	f.exec(`UPDATE jobs SET group_name = 'new', name = 'moved'`)
+	miss(4, 4)
+	f.exec(`INSERT INTO missed (job_id, group_name, first_fire_time, last_fire_time, count, policy, why, at)
+	        SELECT 100 + i, 'loud', $1, $1, 9, 'skip', 'late', $1::timestamptz + i * interval '1 ms' FROM generate_series(1, 20000) i`, at(5))
+	f.exec(`ANALYZE missed`)
+	read := func() (rows int64) {
+		f.exec(`SELECT pg_stat_force_next_flush()`)
+		if err := f.pool.QueryRow(t.Context(), `SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'missed'`).Scan(&rows); err != nil {
+			t.Fatal(err)
+		}
+		return rows
+	}
+	for _, c := range []struct {
+		name     string
+		only     []string
+		from, to time.Time
+		limit    int
+		want     string
+	}{
+		{"of all", nil, base, at(60), 2, "loud  9, loud  9"},
+		{"of a group", []string{"quiet"}, base, at(60), 10, "quiet old 3, quiet old 2, quiet old 1"},
+		{"no more than asked for", []string{"quiet"}, base, at(60), 2, "quiet old 3, quiet old 2"},
+		{"of several, one named twice", []string{"new", "quiet", "new", "none"}, base, at(60), 3, "new moved 4, quiet old 3, quiet old 2"},
+		{"of all for some minutes", nil, at(2), at(5), 10, "new moved 4, quiet old 3"},
+		{"of a group for some minutes", []string{"quiet"}, at(1), at(2), 10, "quiet old 2, quiet old 1"},
+		{"by who sees none", []string{}, base, at(60), 10, ""},
+	} {
+		before := read()
+		latest, err := f.view.LatestMissed(t.Context(), c.only, c.from, c.to, c.limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, m := range latest {
+			got = append(got, fmt.Sprintf("%s %s %d", m.Group, m.JobName, m.Count))
+		}
+		if all := strings.Join(got, ", "); all != c.want || latest == nil {
+			t.Errorf("%s: %s, want %s", c.name, all, c.want)
+		}
+		if n := read() - before; n > 100 {
+			t.Errorf("%s: %d entries were read", c.name, n)
+		}
+	}
+}
+
 // chunk stores lines first to last of an attempt, age ago.
 func (f *fixture) chunk(run domain.RunID, attempt int, first, last int64, age time.Duration) {
 	f.t.Helper()

@@ -1,6 +1,6 @@
 -- name: Mark :one
 -- Claims the roll-up for a transaction, and says from where it goes on.
-SELECT m.through, clock_timestamp()::timestamptz AS now FROM run_stats_mark m FOR UPDATE SKIP LOCKED;
+SELECT m.through, m.missed_through, clock_timestamp()::timestamptz AS now FROM run_stats_mark m FOR UPDATE SKIP LOCKED;
 
 -- name: RollUp :one
 -- Adds the runs settled in [lo, hi) to the statistics of their minute and hour.
@@ -28,11 +28,20 @@ WITH r AS MATERIALIZED (
 )
 SELECT coalesce(sum(r.runs), 0)::bigint AS runs FROM r;
 
+-- name: RollUpMissed :exec
+-- Adds what went to the missed ledger in [lo, hi).
+INSERT INTO missed_stats AS t (span, at, group_name, fires)
+SELECT p.span, date_bin(make_interval(secs => p.span), m.at, 'epoch'::timestamptz), m.group_name, sum(m.count)
+  FROM missed m CROSS JOIN (VALUES (60), (3600)) p (span)
+ WHERE m.at >= @lo AND m.at < @hi
+ GROUP BY 1, 2, 3
+ON CONFLICT (span, at, group_name) DO UPDATE SET fires = t.fires + excluded.fires;
+
 -- name: SetMark :exec
-UPDATE run_stats_mark SET through = @through;
+UPDATE run_stats_mark SET through = @through, missed_through = @missed_through;
 
 -- name: Through :one
-SELECT m.through, clock_timestamp()::timestamptz AS now FROM run_stats_mark m;
+SELECT m.through, m.missed_through, clock_timestamp()::timestamptz AS now FROM run_stats_mark m;
 
 -- name: Stats :many
 -- Whole hours in [hour_lo, hour_hi), and minutes in [lo, hour_lo) and [hour_hi, hi), by steps of so many seconds.
@@ -65,6 +74,20 @@ SELECT date_bin(make_interval(secs => @step_seconds::float8), h.finished_at, 'ep
    AND (sqlc.narg('only')::text[] IS NULL OR h.group_name || '' = ANY (sqlc.narg('only')::text[]))
  GROUP BY 1, 2, 3, 4;
 
+-- name: MissedStats :one
+SELECT coalesce(sum(s.fires), 0)::bigint AS fires
+  FROM missed_stats s
+ WHERE (s.span = 3600 AND s.at >= @hour_lo AND s.at < @hour_hi
+        OR s.span = 60 AND s.at >= @lo AND s.at < @hour_lo
+        OR s.span = 60 AND s.at >= @hour_hi AND s.at < @hi)
+   AND (sqlc.narg('only')::text[] IS NULL OR s.group_name = ANY (sqlc.narg('only')::text[]));
+
+-- name: MissedTail :one
+-- What has gone to the ledger in [lo, hi), which begins at the mark at the earliest.
+SELECT coalesce(sum(m.count), 0)::bigint AS fires FROM missed m
+ WHERE m.at >= @lo AND m.at < @hi
+   AND (sqlc.narg('only')::text[] IS NULL OR m.group_name = ANY (sqlc.narg('only')::text[]));
+
 -- name: LiveRuns :many
 SELECT l.state, l.held, count(*) AS runs FROM runs_live l
  WHERE (sqlc.narg('only')::text[] IS NULL OR l.group_name = ANY (sqlc.narg('only')::text[]))
@@ -75,12 +98,6 @@ SELECT l.state, l.held, count(*) AS runs FROM runs_live l
 -- Of all groups that have jobs, from an index alone.
 SELECT j.group_name, j.enabled, count(*) AS jobs FROM jobs j GROUP BY 1, 2;
 
--- name: MissedIn :one
-SELECT coalesce(sum(m.count), 0)::bigint AS missed FROM missed m
- WHERE m.at >= @lo AND m.at < @hi
-   AND (sqlc.narg('only')::text[] IS NULL
-        OR EXISTS (SELECT FROM jobs j WHERE j.id = m.job_id AND j.group_name = ANY (sqlc.narg('only')::text[])));
-
 -- name: SweepStats :execrows
 DELETE FROM run_stats WHERE ctid = ANY (ARRAY(
     SELECT s.ctid FROM run_stats s WHERE s.span = @span AND s.at < @before LIMIT @max_rows));
@@ -88,3 +105,7 @@ DELETE FROM run_stats WHERE ctid = ANY (ARRAY(
 -- name: SweepLateness :execrows
 DELETE FROM run_lateness WHERE ctid = ANY (ARRAY(
     SELECT s.ctid FROM run_lateness s WHERE s.span = @span AND s.at < @before LIMIT @max_rows));
+
+-- name: SweepMissed :execrows
+DELETE FROM missed_stats WHERE ctid = ANY (ARRAY(
+    SELECT s.ctid FROM missed_stats s WHERE s.span = @span AND s.at < @before LIMIT @max_rows));

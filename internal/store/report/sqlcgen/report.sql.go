@@ -127,40 +127,71 @@ func (q *Queries) LiveRuns(ctx context.Context, only []string) ([]LiveRunsRow, e
 }
 
 const mark = `-- name: Mark :one
-SELECT m.through, clock_timestamp()::timestamptz AS now FROM run_stats_mark m FOR UPDATE SKIP LOCKED
+SELECT m.through, m.missed_through, clock_timestamp()::timestamptz AS now FROM run_stats_mark m FOR UPDATE SKIP LOCKED
 `
 
 type MarkRow struct {
-	Through time.Time
-	Now     time.Time
+	Through       time.Time
+	MissedThrough time.Time
+	Now           time.Time
 }
 
 // Claims the roll-up for a transaction, and says from where it goes on.
 func (q *Queries) Mark(ctx context.Context) (MarkRow, error) {
 	row := q.db.QueryRow(ctx, mark)
 	var i MarkRow
-	err := row.Scan(&i.Through, &i.Now)
+	err := row.Scan(&i.Through, &i.MissedThrough, &i.Now)
 	return i, err
 }
 
-const missedIn = `-- name: MissedIn :one
-SELECT coalesce(sum(m.count), 0)::bigint AS missed FROM missed m
- WHERE m.at >= $1 AND m.at < $2
-   AND ($3::text[] IS NULL
-        OR EXISTS (SELECT FROM jobs j WHERE j.id = m.job_id AND j.group_name = ANY ($3::text[])))
+const missedStats = `-- name: MissedStats :one
+SELECT coalesce(sum(s.fires), 0)::bigint AS fires
+  FROM missed_stats s
+ WHERE (s.span = 3600 AND s.at >= $1 AND s.at < $2
+        OR s.span = 60 AND s.at >= $3 AND s.at < $1
+        OR s.span = 60 AND s.at >= $2 AND s.at < $4)
+   AND ($5::text[] IS NULL OR s.group_name = ANY ($5::text[]))
 `
 
-type MissedInParams struct {
+type MissedStatsParams struct {
+	HourLo time.Time
+	HourHi time.Time
+	Lo     time.Time
+	Hi     time.Time
+	Only   []string
+}
+
+func (q *Queries) MissedStats(ctx context.Context, arg MissedStatsParams) (int64, error) {
+	row := q.db.QueryRow(ctx, missedStats,
+		arg.HourLo,
+		arg.HourHi,
+		arg.Lo,
+		arg.Hi,
+		arg.Only,
+	)
+	var fires int64
+	err := row.Scan(&fires)
+	return fires, err
+}
+
+const missedTail = `-- name: MissedTail :one
+SELECT coalesce(sum(m.count), 0)::bigint AS fires FROM missed m
+ WHERE m.at >= $1 AND m.at < $2
+   AND ($3::text[] IS NULL OR m.group_name = ANY ($3::text[]))
+`
+
+type MissedTailParams struct {
 	Lo   time.Time
 	Hi   time.Time
 	Only []string
 }
 
-func (q *Queries) MissedIn(ctx context.Context, arg MissedInParams) (int64, error) {
-	row := q.db.QueryRow(ctx, missedIn, arg.Lo, arg.Hi, arg.Only)
-	var missed int64
-	err := row.Scan(&missed)
-	return missed, err
+// What has gone to the ledger in [lo, hi), which begins at the mark at the earliest.
+func (q *Queries) MissedTail(ctx context.Context, arg MissedTailParams) (int64, error) {
+	row := q.db.QueryRow(ctx, missedTail, arg.Lo, arg.Hi, arg.Only)
+	var fires int64
+	err := row.Scan(&fires)
+	return fires, err
 }
 
 const rollUp = `-- name: RollUp :one
@@ -202,12 +233,37 @@ func (q *Queries) RollUp(ctx context.Context, arg RollUpParams) (int64, error) {
 	return runs, err
 }
 
-const setMark = `-- name: SetMark :exec
-UPDATE run_stats_mark SET through = $1
+const rollUpMissed = `-- name: RollUpMissed :exec
+INSERT INTO missed_stats AS t (span, at, group_name, fires)
+SELECT p.span, date_bin(make_interval(secs => p.span), m.at, 'epoch'::timestamptz), m.group_name, sum(m.count)
+  FROM missed m CROSS JOIN (VALUES (60), (3600)) p (span)
+ WHERE m.at >= $1 AND m.at < $2
+ GROUP BY 1, 2, 3
+ON CONFLICT (span, at, group_name) DO UPDATE SET fires = t.fires + excluded.fires
 `
 
-func (q *Queries) SetMark(ctx context.Context, through time.Time) error {
-	_, err := q.db.Exec(ctx, setMark, through)
+type RollUpMissedParams struct {
+	Lo time.Time
+	Hi time.Time
+}
+
+// Adds what went to the missed ledger in [lo, hi).
+func (q *Queries) RollUpMissed(ctx context.Context, arg RollUpMissedParams) error {
+	_, err := q.db.Exec(ctx, rollUpMissed, arg.Lo, arg.Hi)
+	return err
+}
+
+const setMark = `-- name: SetMark :exec
+UPDATE run_stats_mark SET through = $1, missed_through = $2
+`
+
+type SetMarkParams struct {
+	Through       time.Time
+	MissedThrough time.Time
+}
+
+func (q *Queries) SetMark(ctx context.Context, arg SetMarkParams) error {
+	_, err := q.db.Exec(ctx, setMark, arg.Through, arg.MissedThrough)
 	return err
 }
 
@@ -286,6 +342,25 @@ type SweepLatenessParams struct {
 
 func (q *Queries) SweepLateness(ctx context.Context, arg SweepLatenessParams) (int64, error) {
 	result, err := q.db.Exec(ctx, sweepLateness, arg.Span, arg.Before, arg.MaxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const sweepMissed = `-- name: SweepMissed :execrows
+DELETE FROM missed_stats WHERE ctid = ANY (ARRAY(
+    SELECT s.ctid FROM missed_stats s WHERE s.span = $1 AND s.at < $2 LIMIT $3))
+`
+
+type SweepMissedParams struct {
+	Span    int32
+	Before  time.Time
+	MaxRows int32
+}
+
+func (q *Queries) SweepMissed(ctx context.Context, arg SweepMissedParams) (int64, error) {
+	result, err := q.db.Exec(ctx, sweepMissed, arg.Span, arg.Before, arg.MaxRows)
 	if err != nil {
 		return 0, err
 	}
@@ -374,17 +449,18 @@ func (q *Queries) Tail(ctx context.Context, arg TailParams) ([]TailRow, error) {
 }
 
 const through = `-- name: Through :one
-SELECT m.through, clock_timestamp()::timestamptz AS now FROM run_stats_mark m
+SELECT m.through, m.missed_through, clock_timestamp()::timestamptz AS now FROM run_stats_mark m
 `
 
 type ThroughRow struct {
-	Through time.Time
-	Now     time.Time
+	Through       time.Time
+	MissedThrough time.Time
+	Now           time.Time
 }
 
 func (q *Queries) Through(ctx context.Context) (ThroughRow, error) {
 	row := q.db.QueryRow(ctx, through)
 	var i ThroughRow
-	err := row.Scan(&i.Through, &i.Now)
+	err := row.Scan(&i.Through, &i.MissedThrough, &i.Now)
 	return i, err
 }

@@ -66,6 +66,20 @@ SELECT j.id,
    AND (sqlc.narg('groups')::text[] IS NULL OR j.group_name = ANY (sqlc.narg('groups')::text[]))
  ORDER BY j.id LIMIT @max_rows;
 
+-- name: JobKeysOfChild :many
+-- Walks the jobs that have a job as a child, of all groups or some.
+SELECT j.id,
+       ((sqlc.narg('groups')::text[] IS NULL OR j.group_name = ANY (sqlc.narg('groups')::text[]))
+        AND (sqlc.narg('tag')::text IS NULL OR j.tags @> ARRAY[sqlc.narg('tag')::text])
+        AND (sqlc.narg('kind')::text IS NULL OR j.kind = sqlc.narg('kind'))
+        AND (sqlc.narg('enabled')::boolean IS NULL OR j.enabled = sqlc.narg('enabled'))
+        AND (sqlc.narg('needle')::text IS NULL OR strpos(lower(j.name), sqlc.narg('needle')) > 0
+             OR strpos(lower(coalesce(j.spec->>'description', '')), sqlc.narg('needle')) > 0
+             OR strpos(lower(coalesce(j.spec->>'handler', '')), sqlc.narg('needle')) > 0))::boolean AS fits
+  FROM job_children c JOIN jobs j ON j.id = c.parent_id
+ WHERE c.child_id = @child_id AND c.parent_id > @after
+ ORDER BY c.parent_id LIMIT @max_rows;
+
 -- name: JobsByID :many
 -- Ordered by id. Fire times come as the epoch where there is none. What is planned ahead has left job_due, but has not fired yet.
 SELECT j.id, j.group_name, j.name, j.enabled, j.spec, j.version, j.created_at, j.updated_at,
@@ -116,3 +130,25 @@ SELECT r.id, r.job_id, r.group_name, r.cause, r.state, r.reason, r.fire_time, r.
 SELECT m.job_id, m.last_fire_time, m.count, m.why
   FROM unnest(@job_ids::bigint[]) AS j (id)
  CROSS JOIN LATERAL (SELECT o.* FROM missed o WHERE o.job_id = j.id ORDER BY o.id DESC LIMIT @entries::integer) m;
+
+-- name: LatestMissed :many
+-- The newest entries of the missed ledger that were made in [from_at, to_at), with the name that the job had.
+SELECT m.job_id, m.group_name, m.first_fire_time, m.last_fire_time, m.count, m.policy, m.why, m.at,
+       coalesce((SELECT v.spec->>'name' FROM job_versions v WHERE v.job_id = m.job_id AND v.valid_from <= m.at
+                  ORDER BY v.version DESC LIMIT 1), '')::text AS job_name
+  FROM (SELECT * FROM missed o WHERE o.at >= @from_at AND o.at < @to_at ORDER BY o.at DESC, o.id DESC LIMIT @max_rows) m
+ ORDER BY m.at DESC, m.id DESC;
+
+-- name: LatestMissedOfGroups :many
+-- Each group is walked along its index. Compared as rows, so that no other index seems to do: where a group has missed
+-- little, a walk over what all have missed looks cheap to the planner and is not.
+SELECT m.job_id, m.group_name, m.first_fire_time, m.last_fire_time, m.count, m.policy, m.why, m.at,
+       coalesce((SELECT v.spec->>'name' FROM job_versions v WHERE v.job_id = m.job_id AND v.valid_from <= m.at
+                  ORDER BY v.version DESC LIMIT 1), '')::text AS job_name
+  FROM (SELECT n.* FROM unnest(@groups::text[]) AS g (name)
+         CROSS JOIN LATERAL (
+               SELECT * FROM missed o
+                WHERE (o.group_name, o.at) >= (g.name, @from_at::timestamptz) AND (o.group_name, o.at) < (g.name, @to_at::timestamptz)
+                ORDER BY o.group_name DESC, o.at DESC, o.id DESC LIMIT @max_rows) n
+         ORDER BY n.at DESC, n.id DESC LIMIT @max_rows) m
+ ORDER BY m.at DESC, m.id DESC;

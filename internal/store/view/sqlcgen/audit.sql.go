@@ -237,15 +237,26 @@ type AuditMissedParams struct {
 	Hi     time.Time
 }
 
-func (q *Queries) AuditMissed(ctx context.Context, arg AuditMissedParams) ([]Missed, error) {
+type AuditMissedRow struct {
+	ID            int64
+	JobID         int64
+	FirstFireTime time.Time
+	LastFireTime  time.Time
+	Count         int64
+	Policy        string
+	Why           string
+	At            time.Time
+}
+
+func (q *Queries) AuditMissed(ctx context.Context, arg AuditMissedParams) ([]AuditMissedRow, error) {
 	rows, err := q.db.Query(ctx, auditMissed, arg.JobIds, arg.Lo, arg.Hi)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []Missed
+	var items []AuditMissedRow
 	for rows.Next() {
-		var i Missed
+		var i AuditMissedRow
 		if err := rows.Scan(
 			&i.ID,
 			&i.JobID,

@@ -17,4 +17,5 @@ type Missed struct {
 	Policy        string
 	Why           string
 	At            time.Time
+	GroupName     string
 }
