@@ -60,6 +60,7 @@ type Engine interface {
 	PauseGroup(ctx context.Context, group, reason string, until *time.Time, by string) (domain.Pause, error)
 	// ResumeGroup ends a pause. Conflict: the group is not paused.
 	ResumeGroup(ctx context.Context, group, by string) (domain.Pause, error)
+	Calendars
 }
 
 // Dispatcher knows the instances, and reaches them.
@@ -212,6 +213,7 @@ func New(c Config) *API {
 	a.registerSystemInfo()
 	a.registerCalendarJobs()
 	a.registerCalendar()
+	a.registerCalendars()
 	a.registerRuns()
 	a.registerLive()
 	a.registerFamily()

@@ -107,6 +107,10 @@ func (a *API) finishContract() {
 		}
 	}
 	schemas["Alert"].Properties["on"].Items.Enum = names(domain.AlertKinds...)
+	for _, name := range []string{"Calendar", "CalendarBody", "CalendarChange"} {
+		schemas[name].Properties["weekdays"].Items.Enum = names(domain.Weekdays...)
+		schemas[name].Properties["dates"].Items.Format = "date"
+	}
 	for _, schema := range []string{"Run", "RunDetail"} {
 		schemas[schema].Properties["broadcast_id"].Nullable = true
 		schemas[schema].Properties["parent_run_id"].Nullable = true

@@ -24,16 +24,16 @@ const (
 
 func (a *API) registerExport() {
 	const tag = "Export and import"
-	register(a, operation{method: "GET", path: "/export", tag: tag, summary: "Export groups, jobs, event triggers and alert channels", needs: account.Viewer,
-		description: "YAML that import takes: all that the caller may see, without tokens; to admins also alert channels, without their secrets and addresses. Fields at their defaults are left out; children are " +
+	register(a, operation{method: "GET", path: "/export", tag: tag, summary: "Export groups, calendars, jobs, event triggers and alert channels", needs: account.Viewer,
+		description: "YAML that import takes: all that the caller may see, without tokens, and of one group the calendars that it uses; to admins also alert channels, without their secrets and addresses. Fields at their defaults are left out; children are " +
 			"named by group/name. 50,000 jobs at most.",
 		responses: textResponse(yamlType, "The file")}, a.export)
-	register(a, operation{method: "POST", path: "/import", tag: tag, summary: "Import groups, jobs and event triggers", needs: account.Operator,
-		description: "The body is YAML as export writes it, or as job files have it, up to 1 MiB. Groups and jobs are known by their names: they are created, " +
+	register(a, operation{method: "POST", path: "/import", tag: tag, summary: "Import groups, calendars, jobs and event triggers", needs: account.Operator,
+		description: "The body is YAML as export writes it, or as job files have it, up to 1 MiB. Groups, calendars and jobs are known by their names: they are created, " +
 			"updated or left as they are; nothing is deleted. All is checked before anything is changed, and any fault refuses the whole " +
 			"(locations are jobs[i].field). Then each is changed in a transaction of its own, children first: what fails then, since somebody " +
 			"else was at it, is told in its item's error, counted in failed, and can be imported again. New groups have a token that " +
-			"nobody knows: replace it to see one. New groups need role admin. Alert channels must be there already, and stay as they are. " +
+			"nobody knows: replace it to see one. New groups, and new or changed calendars, need role admin. Alert channels must be there already, and stay as they are. " +
 			"Event triggers are known by their job and pattern."}, a.importFile)
 }
 
@@ -90,6 +90,9 @@ func (a *API) export(ctx context.Context, id auth.Identity, in *struct {
 	if x.Triggers, err = a.allTriggers(ctx, only); err != nil {
 		return nil, err
 	}
+	if x.Calendars, err = a.calendarsOf(ctx, jobs, in.Group == ""); err != nil {
+		return nil, err
+	}
 	if id.Role == account.Admin && in.Group == "" {
 		if x.Channels, err = a.bareChannels(ctx); err != nil {
 			return nil, err
@@ -125,6 +128,28 @@ func (a *API) allTriggers(ctx context.Context, only []string) (all []domain.Even
 			return all, nil
 		}
 		after = triggers[len(triggers)-1].ID
+	}
+}
+
+// calendarsOf returns the calendars that jobs use, or all that there are.
+func (a *API) calendarsOf(ctx context.Context, jobs []domain.Job, all bool) (out []domain.Calendar, err error) {
+	used := map[string]bool{}
+	for _, j := range jobs {
+		used[j.Schedule.Calendar] = true
+	}
+	for after := ""; ; {
+		calendars, err := a.Engine.Calendars(ctx, after, exportPage)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range calendars {
+			if after = c.Name; all || used[c.Name] {
+				out = append(out, c)
+			}
+		}
+		if len(calendars) < exportPage {
+			return out, nil
+		}
 	}
 }
 

@@ -27,9 +27,9 @@ const (
 )
 
 type importItem struct {
-	Kind    string               `json:"kind" enum:"group,job,event_trigger,alert_channel"`
+	Kind    string               `json:"kind" enum:"group,calendar,job,event_trigger,alert_channel"`
 	Group   string               `json:"group"`
-	Name    string               `json:"name" doc:"Of the job or the alert channel, or the pattern of the event trigger; empty for a group"`
+	Name    string               `json:"name" doc:"Of the job, the calendar or the alert channel, or the pattern of the event trigger; empty for a group"`
 	ID      domain.JobID         `json:"id,omitempty"`
 	Action  string               `json:"action" enum:"created,updated,unchanged,failed"`
 	Changes []jobfile.Difference `json:"changes" nullable:"false" doc:"What differs from the job as it was"`
@@ -74,6 +74,9 @@ type importing struct {
 	there  map[string][]domain.EventTrigger // by job and pattern; those that the file has taken are gone
 	specs  []domain.JobSpec                 // of the file's jobs, children by id as far as those are known
 	faults domain.Faults
+
+	calendars     map[string]*domain.Calendar // that are there, by name; nil: to be made
+	calendarSpecs []domain.CalendarSpec       // of the file
 }
 
 func (a *API) importFile(ctx context.Context, id auth.Identity, in *struct {
@@ -89,7 +92,7 @@ func (a *API) importFile(ctx context.Context, id auth.Identity, in *struct {
 	if err != nil {
 		return nil, newProblem(http.StatusBadRequest, "the body is no file of jobs", domain.FieldError{Location: "body", Message: clip(err.Error())})
 	}
-	if len(file.Groups)+len(file.Jobs)+len(file.Triggers)+len(file.Channels) == 0 {
+	if len(file.Groups)+len(file.Jobs)+len(file.Triggers)+len(file.Channels)+len(file.Calendars) == 0 {
 		return nil, invalidField("body", "holds neither groups nor jobs")
 	}
 	m := &importing{api: a, id: id, file: file, groups: map[string]*domain.Group{}, jobs: map[string]domain.Job{}, index: map[string]int{}}
@@ -101,6 +104,7 @@ func (a *API) importFile(ctx context.Context, id auth.Identity, in *struct {
 	}
 	out := importResult{DryRun: in.DryRun, Items: []importItem{}}
 	m.putGroups(ctx, in.DryRun, &out)
+	m.putCalendars(ctx, in.DryRun, &out)
 	m.putJobs(ctx, in.DryRun, &out)
 	m.putTriggers(ctx, in.DryRun, &out)
 	for _, c := range file.Channels {
@@ -172,6 +176,9 @@ func (m *importing) check(ctx context.Context) error {
 		}
 	}
 	m.checkCycles()
+	if err := m.checkCalendars(ctx); err != nil {
+		return err
+	}
 	if err := m.checkTriggers(ctx); err != nil {
 		return err
 	}

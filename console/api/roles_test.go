@@ -101,6 +101,11 @@ var accesses = map[string]access{
 	"GET /upcoming":                             {least: "viewer", status: 200, hidden: 422, path: "/upcoming?group=mine"},
 	"GET /calendar":                             {least: "viewer", status: 200, hidden: 422, path: "/calendar?group=mine&from=2026-11-01T00:00:00Z&to=2026-11-02T00:00:00Z"},
 	"GET /calendar/jobs":                        {least: "viewer", status: 200, hidden: 422, path: "/calendar/jobs?group=mine&from=2026-11-01T00:00:00Z&to=2026-11-02T00:00:00Z"},
+	"GET /calendars":                            {least: "viewer", status: 200},
+	"POST /calendars":                           {least: "admin", status: 201, body: `{"name":"<unique>"}`},
+	"GET /calendars/{name}":                     {least: "viewer", status: 200, path: "/calendars/<calendar>"},
+	"PUT /calendars/{name}":                     {least: "admin", status: 200, path: "/calendars/<calendar>", body: `{"weekdays":["sunday"]}`},
+	"DELETE /calendars/{name}":                  {least: "admin", status: 204, path: "/calendars/<new calendar>"},
 	"GET /audit/fires":                          {least: "viewer", status: 200, hidden: 422, path: "/audit/fires?job_id=<job>"},
 
 	"GET /runs":                 {least: "viewer", status: 200, hidden: 422, path: "/runs?group=mine&state=retrying"},
@@ -180,6 +185,7 @@ func newCast(t *testing.T) *cast {
 	c.things["run"] = w.runningIn("mine").String()
 	c.things["trigger"] = c.newTrigger()
 	c.things["channel"] = c.newChannel()
+	c.things["calendar"] = c.newCalendar()
 	w.letters.kept = []domain.DeadLetter{{Seq: 1, Kind: "event"}}
 	return c
 }
@@ -213,6 +219,12 @@ func (c *cast) newChannel() string {
 	return name
 }
 
+func (c *cast) newCalendar() string {
+	name := c.unique()
+	c.must(201, "POST", "/api/v1/calendars", `{"name":"`+name+`"}`)
+	return name
+}
+
 // thing returns what a name in a path or body stands for.
 func (c *cast) thing(name, caller string) string {
 	switch name {
@@ -229,6 +241,8 @@ func (c *cast) thing(name, caller string) string {
 		return c.newTrigger()
 	case "new channel":
 		return c.newChannel()
+	case "new calendar":
+		return c.newCalendar()
 	case "new user":
 		name := c.unique()
 		c.must(201, "POST", "/api/v1/users", `{"username":"`+name+`","password":"a-good-password","role":"viewer","groups":["mine"]}`)

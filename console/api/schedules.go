@@ -52,7 +52,7 @@ func (a *API) next(ctx context.Context, id auth.Identity, in *struct {
 	return &output[preview]{p}, nil
 }
 
-func (a *API) preview(_ context.Context, _ auth.Identity, in *struct{ JSONBody }) (*output[preview], error) {
+func (a *API) preview(ctx context.Context, _ auth.Identity, in *struct{ JSONBody }) (*output[preview], error) {
 	b := previewBody{Count: 5}
 	shape := in.decode(&b)
 	from := time.Now()
@@ -62,6 +62,11 @@ func (a *API) preview(_ context.Context, _ auth.Identity, in *struct{ JSONBody }
 	var f domain.Faults
 	if b.Count < 1 || b.Count > maxPreview {
 		f.Add("count", "must be 1 to 100")
+	}
+	if err := a.withDaysOff(ctx, &b.Schedule); domain.CodeOf(err) == domain.Invalid {
+		f.AddAll("schedule", err)
+	} else if err != nil {
+		return nil, err
 	}
 	if !namesFault(shape, "schedule.kind") {
 		_, err := a.compile(b.Schedule, from)

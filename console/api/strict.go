@@ -194,6 +194,8 @@ func example(t reflect.Type) string {
 		return ` like "90s" or "1h30m"`
 	case reflect.TypeFor[domain.Instant]():
 		return ` like "2026-03-29T01:30:00Z"`
+	case reflect.TypeFor[domain.Date]():
+		return ` like "2026-12-25"`
 	}
 	return ""
 }
@@ -232,6 +234,7 @@ func checkObject(path string, raw json.RawMessage, t reflect.Type, f *domain.Fau
 // readOnly are the fields that an answer has and the body that makes such a thing has not.
 var readOnly = map[reflect.Type][]string{
 	reflect.TypeFor[domain.JobSpec]():          {"id", "last_fire_time", "next_fire_time", "created_at", "updated_at", "version", "note"},
+	reflect.TypeFor[domain.CalendarSpec]():     {"jobs", "version", "created_at", "updated_at", "updated_by"},
 	reflect.TypeFor[domain.EventTriggerSpec](): {"id", "job_name", "group", "version", "created_at", "updated_at"},
 }
 

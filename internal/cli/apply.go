@@ -70,8 +70,8 @@ func (c *jobApplyCmd) Run(a *app, parent *jobCmd) error {
 	if err != nil {
 		return err
 	}
-	if n := len(file.Triggers) + len(file.Channels); n > 0 {
-		fmt.Fprintf(a.stderr, "The files have %d event triggers and alert channels, which belfry import takes; they are passed over.\n", n)
+	if n := len(file.Triggers) + len(file.Channels) + len(file.Calendars); n > 0 {
+		fmt.Fprintf(a.stderr, "The files have %d calendars, event triggers and alert channels, which belfry import takes; they are passed over.\n", n)
 	}
 	cl, err := parent.dial()
 	if err != nil {

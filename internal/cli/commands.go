@@ -38,6 +38,7 @@ type root struct {
 	Job      jobCmd      `cmd:"" group:"client" help:"Jobs: list, apply, trigger and more."`
 	Run      runCmd      `cmd:"" group:"client" help:"Runs: list, read logs, kill, retry."`
 	Group    groupCmd    `cmd:"" group:"client" help:"Executor groups, their tokens and their instances."`
+	Calendar calendarCmd `cmd:"" group:"client" help:"Calendars: days on which jobs do not fire."`
 	Token    tokenCmd    `cmd:"" group:"client" help:"API tokens."`
 	User     userCmd     `cmd:"" group:"client" help:"Users: who may log in, and do what."`
 	Overview overviewCmd `cmd:"" group:"client" help:"See how things stand: running, finished, late, failed."`

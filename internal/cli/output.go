@@ -155,9 +155,9 @@ func scheduleText(s domain.Schedule) string {
 		if s.TimeZone != "" {
 			text += " " + s.TimeZone
 		}
-		return text
+		return text + exceptText(s)
 	case domain.ScheduleFixedRate:
-		return "every " + s.Every.Std().String()
+		return "every " + s.Every.Std().String() + exceptText(s)
 	case domain.ScheduleFixedDelay:
 		return s.Delay.Std().String() + " after the end"
 	case domain.ScheduleOnce:
@@ -168,6 +168,14 @@ func scheduleText(s domain.Schedule) string {
 		return "by hand"
 	}
 	return string(s.Kind)
+}
+
+// exceptText says on which days a schedule does not fire.
+func exceptText(s domain.Schedule) string {
+	if s.Calendar == "" {
+		return ""
+	}
+	return ", except " + s.Calendar
 }
 
 func milliseconds(n *int64) string {

@@ -62,6 +62,10 @@ type Schedule struct {
 	StartAt  *Instant     `json:"start_at,omitempty"`
 	EndAt    *Instant     `json:"end_at,omitempty"`
 	Jitter   Duration     `json:"jitter,omitzero"`
+	Calendar string       `json:"calendar,omitempty"` // the name of one, on whose days off it does not fire
+	// DaysOff are the days of the calendar when the job's version was made, so that its fire times follow from the
+	// version alone. Clients neither see nor write them: EncodeSpec and DecodeSpec keep them.
+	DaysOff *DaysOff `json:"-"`
 }
 
 // ScheduleKind is the kind of a schedule.

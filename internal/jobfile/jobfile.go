@@ -1,7 +1,7 @@
 // Package jobfile reads and writes files of groups and jobs, and says how two jobs differ.
 //
 // A file holds one or several YAML documents (JSON is YAML), each of which is a job, a list of jobs, or what an export
-// writes: a mapping with `groups`, `jobs` and more. Jobs are known by group and name, and so are their children: beside
+// writes: a mapping with `groups`, `calendars`, `jobs` and more. Jobs are known by group and name, and so are their children: beside
 // {job_id: 7} a child may be {job: group/name}, so that a file means the same on another server.
 package jobfile
 
@@ -58,13 +58,20 @@ type Trigger struct {
 // Channel is an alert channel as a file has it: without its secrets, so that nothing can be made of it.
 type Channel struct{ Source, Name string }
 
+// Calendar is a calendar as a file has it. Its fields stay as they are.
+type Calendar struct {
+	Source, Name string
+	Fields       map[string]any
+}
+
 // File is what was read.
 type File struct {
-	Groups   []Group
-	Jobs     []Job
-	Triggers []Trigger
-	Channels []Channel
-	seen     map[string]string // source by key
+	Groups    []Group
+	Calendars []Calendar
+	Jobs      []Job
+	Triggers  []Trigger
+	Channels  []Channel
+	seen      map[string]string // source by key
 }
 
 // readOnly are the fields that the server adds to a job. They may stand in a file that it wrote.
@@ -150,7 +157,8 @@ func (f *File) add(at string, v any) error {
 		_, jobs := v["jobs"]
 		_, groups := v["groups"]
 		_, triggers := v["event_triggers"]
-		if _, versioned := v["belfry"]; jobs || groups || triggers || versioned {
+		_, calendars := v["calendars"]
+		if _, versioned := v["belfry"]; jobs || groups || triggers || calendars || versioned {
 			return f.addExport(at, v)
 		}
 		return f.addJob(at, v)
@@ -193,7 +201,7 @@ func (f *File) addJob(at string, fields map[string]any) error {
 func (f *File) addExport(at string, v map[string]any) error {
 	for field := range maps.Keys(v) {
 		switch field {
-		case "groups", "jobs", "event_triggers", "alert_channels":
+		case "groups", "calendars", "jobs", "event_triggers", "alert_channels":
 			if _, ok := v[field].([]any); !ok && v[field] != nil {
 				return fmt.Errorf("%s: %s must be a list", at, field)
 			}
@@ -202,7 +210,7 @@ func (f *File) addExport(at string, v map[string]any) error {
 				return fmt.Errorf("%s: belfry: %v is not a version that is known here; it is %d", at, v[field], Version)
 			}
 		default:
-			return fmt.Errorf("%s: %s is not known; use groups, jobs, event_triggers and alert_channels", at, field)
+			return fmt.Errorf("%s: %s is not known; use groups, calendars, jobs, event_triggers and alert_channels", at, field)
 		}
 	}
 	groups, _ := v["groups"].([]any)
@@ -221,6 +229,20 @@ func (f *File) addExport(at string, v map[string]any) error {
 			return fmt.Errorf("%s: name: %s", where, domain.GroupNameRule)
 		}
 		f.Groups = append(f.Groups, g)
+	}
+	calendars, _ := v["calendars"].([]any)
+	for i, item := range calendars {
+		c := Calendar{Source: fmt.Sprintf("%s, calendar %d", at, i+1)}
+		c.Fields, _ = item.(map[string]any)
+		if c.Name, _ = c.Fields["name"].(string); c.Name == "" {
+			return fmt.Errorf("%s: a calendar needs a name", c.Source)
+		}
+		key := "calendar " + c.Name
+		if first, twice := f.seen[key]; twice {
+			return fmt.Errorf("%s: calendar %s stands already at %s", c.Source, c.Name, first)
+		}
+		f.seen[key] = c.Source
+		f.Calendars = append(f.Calendars, c)
 	}
 	jobs, _ := v["jobs"].([]any)
 	if err := f.addJobs(at+", job", jobs); err != nil {

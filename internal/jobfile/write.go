@@ -15,10 +15,11 @@ import (
 
 // Export is what Write writes.
 type Export struct {
-	Groups   []domain.Group
-	Jobs     []domain.Job
-	Triggers []domain.EventTrigger
-	Channels []json.RawMessage // without secrets
+	Groups    []domain.Group
+	Calendars []domain.Calendar
+	Jobs      []domain.Job
+	Triggers  []domain.EventTrigger
+	Channels  []json.RawMessage // without secrets
 	// JobName returns the group/name of a job, by which children are named. Those that it does not know keep their id.
 	JobName func(domain.JobID) (string, bool)
 }
@@ -34,14 +35,18 @@ func Write(x Export) ([]byte, error) {
 		Enabled bool   `json:"enabled"`
 	}
 	out := struct {
-		Belfry   int               `json:"belfry"`
-		Groups   []Group           `json:"groups"`
-		Jobs     []json.RawMessage `json:"jobs"`
-		Triggers []trigger         `json:"event_triggers,omitempty"`
-		Channels []json.RawMessage `json:"alert_channels,omitempty"`
+		Belfry    int                   `json:"belfry"`
+		Groups    []Group               `json:"groups"`
+		Calendars []domain.CalendarSpec `json:"calendars,omitempty"`
+		Jobs      []json.RawMessage     `json:"jobs"`
+		Triggers  []trigger             `json:"event_triggers,omitempty"`
+		Channels  []json.RawMessage     `json:"alert_channels,omitempty"`
 	}{Belfry: Version, Groups: []Group{}, Jobs: []json.RawMessage{}, Channels: x.Channels}
 	for _, g := range x.Groups {
 		out.Groups = append(out.Groups, Group{Name: g.Name, Description: g.Description})
+	}
+	for _, c := range x.Calendars {
+		out.Calendars = append(out.Calendars, c.CalendarSpec)
 	}
 	for _, j := range x.Jobs {
 		raw, err := brief(j.JobSpec, x.JobName)

@@ -28,6 +28,9 @@ func (s *Schedule) Describe() string {
 	if s.jitter > 0 {
 		text += ", delayed by up to " + plainDuration(s.jitter)
 	}
+	if s.calendar != "" {
+		text += ", except on days off of calendar " + s.calendar
+	}
 	return text
 }
 
@@ -63,6 +66,9 @@ func (s *Schedule) Note(now time.Time) string {
 	}
 	if _, ever := s.nextUnbounded(time.Unix(firstSecond-1, 0)); !ever {
 		return "No next fire time: no date ever matches the expression."
+	}
+	if next, ok := s.nextUnbounded(later(now, s.start.Add(-1))); ok && s.InWindow(next) && s.DayOff(next) {
+		return "No next fire time: all that are left fall on days off of calendar " + s.calendar + "."
 	}
 	if next, ok := s.nextUnbounded(later(now, s.start.Add(-1))); ok && !s.end.IsZero() {
 		return fmt.Sprintf("No next fire time: the next one, %s, would lie past end_at.", domain.At(next))

@@ -24,5 +24,6 @@
 //     twice, a skipped one not at all.
 //
 // The rules speak of what clocks show, so half-hour changes, changes at midnight, negative daylight saving and
-// skipped dates need no cases of their own. Fire times lie between 1970-01-01 and 2199-12-31; what would come later never comes.
+// skipped dates need no cases of their own. A calendar's days off are taken from what these rules give, by the date that
+// the clocks show at the fire time. Fire times lie between 1970-01-01 and 2199-12-31; what would come later never comes.
 package schedule

@@ -38,6 +38,9 @@ type Schedule struct {
 	anchor     time.Time     // of fixed_rate
 	delay      time.Duration // of fixed_delay
 	at         time.Time     // of once
+
+	calendar string          // the name of one; "" for none
+	off      *domain.DaysOff // its days; nil where there are none, or they are not known
 }
 
 // Compile checks s and compiles it. It reads the zone's rules from disk, so compile a job's schedule once for
@@ -60,6 +63,7 @@ func Compile(s domain.Schedule, o Options) (*Schedule, error) {
 	c.compileWindow(s, &f)
 	checkForeign(s, &f)
 	c.compileKind(s, o, &f)
+	c.compileCalendar(s, &f)
 	c.compileJitter(s, o, &f)
 	if err := f.Err("the schedule is not valid"); err != nil {
 		return nil, err
@@ -97,6 +101,24 @@ func checkForeign(s domain.Schedule, f *domain.Faults) {
 	foreign("every", s.Every != 0, domain.ScheduleFixedRate)
 	foreign("delay", s.Delay != 0, domain.ScheduleFixedDelay)
 	foreign("at", s.At != nil, domain.ScheduleOnce)
+}
+
+// compileCalendar takes the days of a calendar. Where the caller does not know them, the schedule is as without one.
+func (s *Schedule) compileCalendar(in domain.Schedule, f *domain.Faults) {
+	if in.Calendar == "" {
+		return
+	}
+	const field = "schedule.calendar"
+	if known(in.Kind) && in.Kind != domain.ScheduleCron && in.Kind != domain.ScheduleFixedRate {
+		f.Add(field, "belongs to kinds cron and fixed_rate; remove it or change the kind")
+	}
+	if !domain.ValidCalendarName(in.Calendar) {
+		f.Add(field, domain.CalendarNameRule)
+	}
+	s.calendar = in.Calendar
+	if d := in.DaysOff; d != nil && len(d.Weekdays)+len(d.Dates) > 0 {
+		s.off = d
+	}
 }
 
 func known(k domain.ScheduleKind) bool {
@@ -186,14 +208,42 @@ func (s *Schedule) Next(t time.Time) (time.Time, bool) {
 	if t.Unix() >= endSecond {
 		return time.Time{}, false
 	}
-	next, ok := s.nextUnbounded(t)
-	if !ok || !s.InWindow(next) || next.Unix() >= endSecond {
-		return time.Time{}, false
+	for {
+		next, ok := s.nextUnbounded(t)
+		if !ok || !s.InWindow(next) || next.Unix() >= endSecond {
+			return time.Time{}, false
+		}
+		if !s.DayOff(next) {
+			return next, true
+		}
+		t = s.endOfDay(next)
 	}
-	return next, true
 }
 
-// nextUnbounded is Next without the window.
+// DayOff reports whether t lies on a day off of the schedule's calendar.
+func (s *Schedule) DayOff(t time.Time) bool { return s.off != nil && s.off.Has(t.In(s.zone)) }
+
+// TakenOff reports whether t would be a fire time if it were not on a day off of the schedule's calendar.
+func (s *Schedule) TakenOff(t time.Time) bool {
+	if !s.DayOff(t) || !s.InWindow(t) {
+		return false
+	}
+	next, ok := s.nextUnbounded(t.Add(-time.Millisecond))
+	return ok && next.Equal(t)
+}
+
+// Calendar returns the name of the calendar on whose days off the schedule does not fire, "" for none.
+func (s *Schedule) Calendar() string { return s.calendar }
+
+// endOfDay returns an instant at or after t up to which the clocks show the date of t: mostly the last of the day. The
+// clocks may be changed before that, even back into the day before, so that it ends where the offset does.
+func (s *Schedule) endOfDay(t time.Time) time.Time {
+	offset, _, to := span(s.zone, t.Unix())
+	end := min(floorDay(t.Unix()+offset)+86400-offset, to)
+	return time.Unix(end, 0).Add(-1)
+}
+
+// nextUnbounded is Next without the window and the days off.
 func (s *Schedule) nextUnbounded(t time.Time) (time.Time, bool) {
 	switch s.kind {
 	case domain.ScheduleCron:

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync"
 	"time"
@@ -128,7 +127,7 @@ func (s *Store) load(ctx context.Context, q *sqlcgen.Queries, keys []versionKey)
 func newDefinition(k versionKey, spec []byte, createdAt time.Time) *definition {
 	d := &definition{Definition: domain.Definition{JobID: k.job, Version: k.version, CreatedAt: createdAt.UTC()}}
 	d.JobSpec = domain.DefaultJobSpec()
-	if err := json.Unmarshal(spec, &d.JobSpec); err != nil {
+	if err := domain.DecodeSpec(spec, &d.JobSpec); err != nil {
 		d.once.Do(func() { d.err = fmt.Errorf("read version %d of job %d: %w", k.version, k.job, err) })
 	}
 	return d

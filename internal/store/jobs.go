@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,7 +28,7 @@ func (s *Store) CreateJob(ctx context.Context, spec domain.JobSpec, by string) (
 			return err
 		}
 		now = now.UTC().Truncate(time.Millisecond)
-		compiled, err := s.check(ctx, q, 0, &spec, now)
+		compiled, err := s.check(ctx, q, 0, &spec, now, "")
 		if err != nil {
 			return err
 		}
@@ -40,7 +39,7 @@ func (s *Store) CreateJob(ctx context.Context, spec domain.JobSpec, by string) (
 		}
 		raw, err := q.InsertJob(ctx, sqlcgen.InsertJobParams{
 			GroupName: spec.Group, Name: spec.Name, Enabled: spec.Enabled, Kind: string(spec.Schedule.Kind),
-			Tags: spec.Tags, Spec: body, Now: now,
+			Tags: spec.Tags, Calendar: nullText(spec.Schedule.Calendar), Spec: body, Now: now,
 		})
 		if err != nil {
 			return err
@@ -96,10 +95,14 @@ func insertVersion(ctx context.Context, q *sqlcgen.Queries, id domain.JobID, ver
 }
 
 // check validates the spec of a job, 0 for one to be made, as a whole, so that all its faults are told at once, and
-// returns its compiled schedule. The children of a spec that is good but for them are for setChildren to refuse.
-func (s *Store) check(ctx context.Context, q *sqlcgen.Queries, id domain.JobID, spec *domain.JobSpec, createdAt time.Time) (*schedule.Schedule, error) {
+// returns its compiled schedule. It gives the spec the days of its calendar as they are now; calendar is the one that the
+// job has used until now. The children of a spec that is good but for them are for setChildren to refuse.
+func (s *Store) check(ctx context.Context, q *sqlcgen.Queries, id domain.JobID, spec *domain.JobSpec, createdAt time.Time, calendar string) (*schedule.Schedule, error) {
 	var f domain.Faults
 	f.AddAll("", spec.Validate())
+	if err := useCalendar(ctx, q, &f, &spec.Schedule, calendar); err != nil {
+		return nil, err
+	}
 	compiled, err := schedule.Compile(spec.Schedule, schedule.Options{DefaultZone: s.zone, CreatedAt: createdAt})
 	f.AddAll("schedule", err)
 	if err := checkChannels(ctx, q, &f, &spec.Alert); err != nil {
@@ -237,7 +240,7 @@ func jobOf(id int64, spec []byte, version int32, created, updated time.Time) (do
 		ID: domain.JobID(id), Version: int(version), CreatedAt: domain.At(created), UpdatedAt: domain.At(updated),
 		JobSpec: domain.DefaultJobSpec(),
 	}
-	if err := json.Unmarshal(spec, &j.JobSpec); err != nil {
+	if err := domain.DecodeSpec(spec, &j.JobSpec); err != nil {
 		return j, fmt.Errorf("read job %d: %w", id, err)
 	}
 	return j, nil
@@ -274,6 +277,9 @@ func (s *Store) edit(ctx context.Context, id domain.JobID, version int, by, chan
 		}
 		spec.Normalize()
 		spec.ContinueScript(before.Script)
+		if spec.Schedule.DaysOff = nil; spec.Schedule.Calendar == before.Schedule.Calendar {
+			spec.Schedule.DaysOff = before.Schedule.DaysOff
+		}
 		old, _, err := encodeSpec(&before.JobSpec)
 		if err != nil {
 			return err
@@ -365,21 +371,35 @@ func (s *Store) takeBack(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *
 // replan makes spec the job's next version, and plans it from the first fire time that no earlier version has
 // decided and whose due instant is still to come.
 func (s *Store) replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lockedEdit, spec *domain.JobSpec, by, change string) error {
-	id, next := l.job.ID, l.job.Version+1
-	compiled, err := s.check(ctx, q, id, spec, l.job.CreatedAt.Time)
+	id := l.job.ID
+	compiled, err := s.check(ctx, q, id, spec, l.job.CreatedAt.Time, l.job.Schedule.Calendar)
 	if err != nil {
 		return err
 	}
 	if spec.Script != nil && spec.Script.Version == 0 {
-		if err := insertScript(ctx, q, id, next, spec.Script, l.now, by); err != nil {
+		if err := insertScript(ctx, q, id, l.job.Version+1, spec.Script, l.now, by); err != nil {
 			return err
 		}
 	}
-	body, lean, err := encodeSpec(spec)
-	if err != nil {
+	if err := setChildren(ctx, q, id, spec.Children); err != nil {
 		return err
 	}
-	if err := setChildren(ctx, q, id, spec.Children); err != nil {
+	if err := s.supersede(ctx, tx, q, l, spec, compiled, by, change); err != nil {
+		return err
+	}
+	if spec.NeedsSlot() && spec.BlockScope == domain.ScopeCluster {
+		if err := q.EnsureClusterSlot(ctx, int64(id)); err != nil {
+			return err
+		}
+	}
+	return notify(ctx, tx)
+}
+
+// supersede is the part of replan that decides by the job's version what is due, and has the next one hold from now on.
+func (s *Store) supersede(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lockedEdit, spec *domain.JobSpec, compiled *schedule.Schedule, by, change string) error {
+	id, next := l.job.ID, l.job.Version+1
+	body, lean, err := encodeSpec(spec)
+	if err != nil {
 		return err
 	}
 	if err := s.takeBack(ctx, tx, q, l); err != nil {
@@ -420,22 +440,14 @@ func (s *Store) replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lo
 	}
 	if err := q.UpdateJob(ctx, sqlcgen.UpdateJobParams{
 		ID: int64(id), GroupName: spec.Group, Name: spec.Name, Enabled: spec.Enabled, Kind: string(spec.Schedule.Kind),
-		Tags: spec.Tags, Spec: body, Version: int32(next), Now: l.now,
+		Tags: spec.Tags, Calendar: nullText(spec.Schedule.Calendar), Spec: body, Version: int32(next), Now: l.now,
 	}); err != nil {
 		return err
 	}
 	if err := q.CloseVersion(ctx, sqlcgen.CloseVersionParams{JobID: int64(id), Version: int32(l.job.Version), At: &l.now}); err != nil {
 		return err
 	}
-	if err := insertVersion(ctx, q, id, next, lean, l.job.CreatedAt.Time, l.now, by, change); err != nil {
-		return err
-	}
-	if spec.NeedsSlot() && spec.BlockScope == domain.ScopeCluster {
-		if err := q.EnsureClusterSlot(ctx, int64(id)); err != nil {
-			return err
-		}
-	}
-	return notify(ctx, tx)
+	return insertVersion(ctx, q, id, next, lean, l.job.CreatedAt.Time, l.now, by, change)
 }
 
 // carried returns the fire time that fell between the job's version and the edited one, see plan.Carried. A version

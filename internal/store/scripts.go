@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -31,13 +30,14 @@ func insertScript(ctx context.Context, q *sqlcgen.Queries, job domain.JobID, job
 // encodeSpec writes a spec as the job keeps it, and as its version does: without a script's code, which stands with the
 // versions of the script.
 func encodeSpec(spec *domain.JobSpec) (whole, lean []byte, err error) {
-	if whole, err = json.Marshal(spec); err != nil {
+	if whole, err = domain.EncodeSpec(spec); err != nil {
 		return nil, nil, fmt.Errorf("write the job: %w", err)
 	}
 	if spec.Script == nil {
 		return whole, whole, nil
 	}
-	if lean, err = json.Marshal(spec.WithoutCode()); err != nil {
+	bare := spec.WithoutCode()
+	if lean, err = domain.EncodeSpec(&bare); err != nil {
 		return nil, nil, fmt.Errorf("write the job: %w", err)
 	}
 	return whole, lean, nil

@@ -44,6 +44,7 @@ var conflicts = map[string]domain.FieldError{
 	"groups_pkey":                 {Location: "name", Message: "a group of this name exists"},
 	"jobs_name_key":               {Location: "name", Message: "the group has a job of this name"},
 	"users_name_key":              {Location: "username", Message: "a user of this name exists"},
+	"calendars_pkey":              {Location: "name", Message: "a calendar of this name exists"},
 	"api_tokens_user_id_name_key": {Location: "name", Message: "you have a token of this name"},
 }
 

@@ -1,6 +1,6 @@
 -- name: InsertJob :one
-INSERT INTO jobs (group_name, name, enabled, kind, tags, spec, version, created_at, updated_at)
-VALUES (@group_name, @name, @enabled, @kind, @tags, @spec, 1, @now, @now)
+INSERT INTO jobs (group_name, name, enabled, kind, tags, calendar, spec, version, created_at, updated_at)
+VALUES (@group_name, @name, @enabled, @kind, @tags, sqlc.narg('calendar'), @spec, 1, @now, @now)
 RETURNING id;
 
 -- name: InsertVersion :exec
@@ -41,8 +41,8 @@ SELECT id FROM jobs WHERE id = ANY(@ids::bigint[]) ORDER BY id FOR KEY SHARE;
 SELECT id FROM jobs WHERE id = @id FOR UPDATE;
 
 -- name: UpdateJob :exec
-UPDATE jobs SET group_name = @group_name, name = @name, enabled = @enabled, kind = @kind, tags = @tags, spec = @spec,
-       version = @version, updated_at = @now WHERE id = @id;
+UPDATE jobs SET group_name = @group_name, name = @name, enabled = @enabled, kind = @kind, tags = @tags, calendar = sqlc.narg('calendar'),
+       spec = @spec, version = @version, updated_at = @now WHERE id = @id;
 
 -- name: SetDue :exec
 UPDATE job_due SET version = @version, next_fire_time = @next_fire_time, next_due_at = @next_due_at,

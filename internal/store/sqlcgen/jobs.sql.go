@@ -153,8 +153,8 @@ func (q *Queries) InsertDue(ctx context.Context, arg InsertDueParams) error {
 }
 
 const insertJob = `-- name: InsertJob :one
-INSERT INTO jobs (group_name, name, enabled, kind, tags, spec, version, created_at, updated_at)
-VALUES ($1, $2, $3, $4, $5, $6, 1, $7, $7)
+INSERT INTO jobs (group_name, name, enabled, kind, tags, calendar, spec, version, created_at, updated_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, 1, $8, $8)
 RETURNING id
 `
 
@@ -164,6 +164,7 @@ type InsertJobParams struct {
 	Enabled   bool
 	Kind      string
 	Tags      []string
+	Calendar  *string
 	Spec      []byte
 	Now       time.Time
 }
@@ -175,6 +176,7 @@ func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (int64, er
 		arg.Enabled,
 		arg.Kind,
 		arg.Tags,
+		arg.Calendar,
 		arg.Spec,
 		arg.Now,
 	)
@@ -669,8 +671,8 @@ func (q *Queries) UnstartedOf(ctx context.Context, jobID int64) ([]RunsLive, err
 }
 
 const updateJob = `-- name: UpdateJob :exec
-UPDATE jobs SET group_name = $1, name = $2, enabled = $3, kind = $4, tags = $5, spec = $6,
-       version = $7, updated_at = $8 WHERE id = $9
+UPDATE jobs SET group_name = $1, name = $2, enabled = $3, kind = $4, tags = $5, calendar = $6,
+       spec = $7, version = $8, updated_at = $9 WHERE id = $10
 `
 
 type UpdateJobParams struct {
@@ -679,6 +681,7 @@ type UpdateJobParams struct {
 	Enabled   bool
 	Kind      string
 	Tags      []string
+	Calendar  *string
 	Spec      []byte
 	Version   int32
 	Now       time.Time
@@ -692,6 +695,7 @@ func (q *Queries) UpdateJob(ctx context.Context, arg UpdateJobParams) error {
 		arg.Enabled,
 		arg.Kind,
 		arg.Tags,
+		arg.Calendar,
 		arg.Spec,
 		arg.Version,
 		arg.Now,

@@ -2,7 +2,6 @@ package view
 
 import (
 	"context"
-	"encoding/json"
 	"math"
 	"slices"
 	"time"
@@ -174,7 +173,7 @@ func (a *FireAudit) compile(r *sqlcgen.AuditVersionsRow) compiled {
 	}
 	var c compiled
 	var spec domain.Schedule
-	err := json.Unmarshal(r.Schedule, &spec)
+	err := domain.DecodeSchedule(r.Schedule, &spec)
 	if err == nil {
 		c.schedule, err = schedule.Compile(spec, schedule.Options{DefaultZone: a.zone, CreatedAt: r.CreatedAt})
 		c.jitter = spec.Jitter.Std()

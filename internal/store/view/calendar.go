@@ -2,7 +2,6 @@ package view
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -50,7 +49,7 @@ func (s *Store) Scheduled(ctx context.Context, groups []string, most int) (out S
 	var of []string
 	for _, r := range rows {
 		j := ScheduledJob{ID: domain.JobID(r.ID), Group: r.GroupName, CreatedAt: r.CreatedAt, NextFire: fromEpoch(r.NextFireTime)}
-		if err := json.Unmarshal(r.Schedule, &j.Schedule); err != nil {
+		if err := domain.DecodeSchedule(r.Schedule, &j.Schedule); err != nil {
 			return out, domain.WrapError(domain.Internal, "a stored job cannot be read", err)
 		}
 		out.Jobs = append(out.Jobs, j)

@@ -2,7 +2,6 @@ package view
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -147,7 +146,7 @@ func toJob(r sqlcgen.JobsByIDRow) (domain.Job, error) {
 		CreatedAt: domain.At(r.CreatedAt), UpdatedAt: domain.At(r.UpdatedAt),
 		LastFireTime: fireTime(r.LastFireTime), NextFireTime: fireTime(r.NextFireTime),
 	}
-	if err := json.Unmarshal(r.Spec, &j.JobSpec); err != nil {
+	if err := domain.DecodeSpec(r.Spec, &j.JobSpec); err != nil {
 		return j, domain.WrapError(domain.Internal, "a stored job cannot be read", err)
 	}
 	j.Normalize()

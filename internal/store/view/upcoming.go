@@ -2,7 +2,6 @@ package view
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -88,7 +87,7 @@ func (s *Store) dueJobs(ctx context.Context, out *Upcoming, groups []string, lim
 			ID: domain.JobID(r.JobID), Group: r.GroupName, Name: r.Name, CreatedAt: r.CreatedAt,
 			NextFire: orZero(r.NextFireTime).UTC(), NextDue: r.NextDueAt.UTC(),
 		}
-		if err := json.Unmarshal(r.Schedule, &j.Schedule); err != nil {
+		if err := domain.DecodeSchedule(r.Schedule, &j.Schedule); err != nil {
 			return domain.WrapError(domain.Internal, "a stored job cannot be read", err)
 		}
 		out.Jobs = append(out.Jobs, j)

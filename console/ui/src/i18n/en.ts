@@ -377,6 +377,7 @@ export const en = {
   "import.kind.job": "job",
   "import.kind.event_trigger": "event trigger",
   "import.kind.alert_channel": "alert channel",
+  "import.kind.calendar": "calendar",
   "run.title": "Run",
   "run.now": "Run now",
   "run.now.title": "Run {name} now",

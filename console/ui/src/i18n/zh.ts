@@ -378,6 +378,7 @@ export const zh: Record<keyof typeof en, string> = {
   "import.kind.job": "任务",
   "import.kind.event_trigger": "事件触发器",
   "import.kind.alert_channel": "告警渠道",
+  "import.kind.calendar": "日历",
   "run.title": "运行",
   "run.now": "立即运行",
   "run.now.title": "立即运行 {name}",

@@ -1,0 +1,251 @@
+package store_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store"
+)
+
+// calendar makes an empty calendar.
+func calendar(t testing.TB, s *store.Store, name string) {
+	t.Helper()
+	if _, err := s.CreateCalendar(t.Context(), domain.CalendarSpec{Name: name}, "test"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// inCalendar is a job's edit.
+func inCalendar(name string) func(*domain.JobSpec) {
+	return func(sp *domain.JobSpec) { sp.Schedule.Calendar = name }
+}
+
+// setDates gives a calendar other dates.
+func setDates(t testing.TB, s *store.Store, name string, dates ...domain.Date) domain.Calendar {
+	t.Helper()
+	_, c, err := s.EditCalendar(t.Context(), name, 0, "ann", func(c *domain.CalendarSpec) error {
+		c.Dates = dates
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestCalendarEditsTakeEffectAtOnce(t *testing.T) {
+	s, _ := open(t)
+	calendar(t, s, "c")
+	job := create(t, s, "a", everySecond, parallel, inCalendar("c"))
+	create(t, s, "another", everySecond)
+	ahead := func() int64 {
+		return query[int64](t, s, `SELECT count(*) FROM runs_live WHERE job_id = $1 AND due_at > now() + interval '1 s'`, job.ID)
+	}
+	planDue(t, s)
+	if ahead() == 0 {
+		t.Fatal("nothing was planned ahead")
+	}
+	now := s.Now()
+	today, tomorrow := domain.DateOf(now), domain.DateOf(now.AddDate(0, 0, 1))
+	c := setDates(t, s, "c", tomorrow, today, tomorrow)
+	if c.Version != 2 || c.UpdatedBy != "ann" || c.Jobs != 1 || fmt.Sprint(c.Dates) != fmt.Sprint([]domain.Date{today, tomorrow}) {
+		t.Errorf("the calendar: %+v", c)
+	}
+	planDue(t, s)
+	off, err := s.Job(t.Context(), job.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if next := off.NextFireTime; off.Version != 2 || next == nil || !next.Equal(now.Truncate(24*time.Hour).AddDate(0, 0, 2)) || ahead() != 0 {
+		t.Errorf("on a day off: version %d, next %v, %d runs ahead", off.Version, next, ahead())
+	}
+	if change := query[string](t, s, `SELECT change || ' by ' || changed_by FROM job_versions WHERE job_id = $1 AND version = 2`, job.ID); change != "calendar by ann" {
+		t.Errorf("the version: %s", change)
+	}
+
+	// What changes no day touches no job, and what changes nothing touches nothing.
+	for range 2 {
+		_, c, err = s.EditCalendar(t.Context(), "c", 0, "test", func(c *domain.CalendarSpec) error {
+			c.Description, c.Dates = "days", []domain.Date{tomorrow, today}
+			return nil
+		})
+		if err != nil || c.Version != 3 || c.Description != "days" {
+			t.Fatalf("a new description: %+v (%v)", c, err)
+		}
+	}
+	_, same, err := s.EditJob(t.Context(), job.ID, 2, "test", func(sp *domain.JobSpec) error {
+		sp.Schedule.DaysOff = nil // as a client that sends back what it has read
+		return nil
+	})
+	if err != nil || same.Version != 2 {
+		t.Errorf("an edit of nothing: version %d (%v)", same.Version, err)
+	}
+
+	setDates(t, s, "c")
+	planDue(t, s)
+	if on, err := s.Job(t.Context(), job.ID); err != nil || on.Version != 3 || ahead() == 0 {
+		t.Errorf("on a day that is off no more: version %d, %d runs ahead (%v)", on.Version, ahead(), err)
+	}
+	if n := query[int64](t, s, `SELECT max(version) FROM jobs WHERE name = 'another'`); n != 1 {
+		t.Errorf("a job without the calendar has version %d", n)
+	}
+	if n := query[int64](t, s, `SELECT count(*) FROM missed`); n != 0 {
+		t.Errorf("%d ledger entries", n)
+	}
+	if _, _, err := s.EditCalendar(t.Context(), "c", 3, "test", func(*domain.CalendarSpec) error { return nil }); domain.CodeOf(err) != domain.Conflict {
+		t.Errorf("a stale version: %v", err)
+	}
+}
+
+// Each version has its own copy of the days: what was a fire time before stays one, whatever the calendar says since.
+func TestCalendarVersionsAreAudited(t *testing.T) {
+	s, _ := open(t)
+	calendar(t, s, "c")
+	end := aMinuteAgo(s)
+	job, fires := past(t, s, "a", end, 100, inCalendar("c"))
+	now := s.Now()
+	tomorrow := now.AddDate(0, 0, 1)
+	setDates(t, s, "c", domain.DateOf(end.Add(-time.Hour)), domain.DateOf(now), domain.DateOf(tomorrow))
+	if got := counts(audited(t, s, job.ID, end)); got != "ran 100" {
+		t.Errorf("before the change: %s", got)
+	}
+	exec(t, s, `DELETE FROM runs_history WHERE id = $1`, domain.ScheduledRunID(job.ID, fires[50], 0))
+	if got := counts(audited(t, s, job.ID, end)); got != "unexplained 1, ran 99" {
+		t.Errorf("without one of its runs: %s", got)
+	}
+	why := func(at time.Time) domain.Why {
+		w, err := auditor(s).Why(t.Context(), job.ID, domain.At(at).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	if w := why(tomorrow.Truncate(time.Second)); w.IsFireTime || w.Version != 2 || !strings.Contains(w.Answer, "It would be one if "+domain.DateOf(tomorrow).String()+", a "+tomorrow.Weekday().String()+", were not a day off of calendar c.") {
+		t.Errorf("why not on a day off: %+v", w)
+	}
+	if w := why(tomorrow.Truncate(time.Second).Add(time.Millisecond)); w.IsFireTime || strings.Contains(w.Answer, "would be one") {
+		t.Errorf("why not between fire times: %+v", w)
+	}
+	if w := why(fires[10]); !w.IsFireTime || w.Fate != domain.FateRan {
+		t.Errorf("why before the change: %+v", w)
+	}
+}
+
+func TestCalendarsAreUsedByName(t *testing.T) {
+	s, _ := open(t)
+	calendar(t, s, "c")
+	says := func(err error, code domain.Code, words ...string) {
+		t.Helper()
+		for _, w := range words {
+			if domain.CodeOf(err) != code || !strings.Contains(err.Error(), w) {
+				t.Errorf("%v, want %s and %q", err, code, w)
+			}
+		}
+	}
+	_, err := s.CreateCalendar(t.Context(), domain.CalendarSpec{Name: "c"}, "test")
+	says(err, domain.Conflict, "name: a calendar of this name exists")
+	_, err = s.CreateJob(t.Context(), spec("lost", everySecond, inCalendar("nix"), func(sp *domain.JobSpec) { sp.Group = "nowhere" }), "test")
+	says(err, domain.Invalid, `schedule.calendar: there is no calendar "nix"; make it first, with belfry calendar create`, "group: there is no group")
+	_, err = s.CreateJob(t.Context(), spec("by hand", inCalendar("c")), "test")
+	says(err, domain.Invalid, "schedule.calendar: belongs to kinds cron and fixed_rate")
+	for i := range 4 {
+		create(t, s, fmt.Sprint("j", i), everySecond, inCalendar("c"))
+	}
+	_, err = s.DeleteCalendar(t.Context(), "c", 0)
+	says(err, domain.Conflict, "jobs use the calendar; take it out of them first: g/j0 (1), g/j1 (2), g/j2 (3), and 1 more")
+
+	// There is a bound, which an edit of a job that uses the calendar does not meet.
+	exec(t, s, `INSERT INTO jobs (group_name, name, enabled, kind, tags, spec, version, created_at, updated_at, calendar)
+		SELECT 'g', 'x' || i, true, 'none', '{}', '{}', 1, now(), now(), 'c' FROM generate_series(5, $1) i`, domain.MaxCalendarJobs)
+	_, err = s.CreateJob(t.Context(), spec("one more", everySecond, inCalendar("c")), "test")
+	says(err, domain.Invalid, `calendar "c" is used by 1000 jobs, the most that may use one`)
+	if _, after, err := s.SetEnabled(t.Context(), 1, false, 0, "test"); err != nil || after.Version != 2 {
+		t.Errorf("one that uses it: %v", err)
+	}
+	exec(t, s, `DELETE FROM jobs WHERE name LIKE 'x%'`)
+
+	for id := range domain.JobID(4) {
+		_, _, err := s.EditJob(t.Context(), id+1, 0, "test", func(sp *domain.JobSpec) error {
+			sp.Schedule.Calendar = ""
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = s.DeleteCalendar(t.Context(), "c", 7)
+	says(err, domain.Conflict, "the calendar is at version 1, not 7")
+	if _, err := s.DeleteCalendar(t.Context(), "c", 1); err != nil {
+		t.Error(err)
+	}
+	_, err = s.DeleteCalendar(t.Context(), "c", 0)
+	says(err, domain.NotFound, "there is no calendar of this name")
+}
+
+// While a calendar changes again and again, jobs begin and cease to use it. In the end all have its days.
+func TestCalendarEditsAgainstJobs(t *testing.T) {
+	s, _ := open(t)
+	calendar(t, s, "c")
+	calendar(t, s, "d")
+	var ids []domain.JobID
+	for i := range 12 {
+		ids = append(ids, create(t, s, fmt.Sprint("j", i), everySecond, inCalendar([]string{"", "c", "d"}[i%3])).ID)
+	}
+	var g errgroup.Group
+	for _, name := range []string{"c", "d"} {
+		g.Go(func() error {
+			for i := range 15 {
+				_, _, err := s.EditCalendar(t.Context(), name, 0, "test", func(c *domain.CalendarSpec) error {
+					c.Dates = []domain.Date{domain.Date(20300101 + i)}
+					return nil
+				})
+				if err != nil && domain.CodeOf(err) != domain.Conflict {
+					return fmt.Errorf("edit %s: %w", name, err)
+				}
+			}
+			return nil
+		})
+	}
+	for worker := range 3 {
+		g.Go(func() error {
+			for i := range 20 {
+				id := ids[(i*5+worker*4)%len(ids)]
+				_, _, err := s.EditJob(t.Context(), id, 0, "test", func(sp *domain.JobSpec) error {
+					sp.Schedule.Calendar = []string{"c", "d", ""}[(i+worker)%3]
+					return nil
+				})
+				if err != nil {
+					return fmt.Errorf("edit job %d: %w", id, err)
+				}
+				if i%5 == 0 {
+					if _, err := s.CreateJob(t.Context(), spec(fmt.Sprintf("new %d %d", worker, i), everySecond, inCalendar("c")), "test"); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if n := query[int64](t, s, `SELECT count(*) FROM jobs WHERE calendar IS DISTINCT FROM spec -> 'schedule' ->> 'calendar'`); n != 0 {
+		t.Errorf("of %d jobs the column is not what the spec says", n)
+	}
+	if n := query[int64](t, s, `SELECT count(*) FROM jobs j JOIN calendars c ON c.name = j.calendar
+		WHERE j.spec -> 'schedule' -> 'days_off' IS DISTINCT FROM c.days_off`); n != 0 {
+		t.Errorf("%d jobs have other days than their calendar", n)
+	}
+	if n := query[int64](t, s, `SELECT count(*) FROM jobs j JOIN job_versions v ON v.job_id = j.id AND v.version = j.version
+		WHERE v.spec -> 'schedule' IS DISTINCT FROM j.spec -> 'schedule' OR v.valid_to IS NOT NULL`); n != 0 {
+		t.Errorf("%d jobs have another schedule than their version", n)
+	}
+	if n := query[int64](t, s, `SELECT min(version) FROM calendars`); n < 5 {
+		t.Errorf("a calendar is at version %d: its edits were refused", n)
+	}
+}
