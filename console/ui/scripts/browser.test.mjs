@@ -5,19 +5,22 @@ import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { chromium } from "playwright-core";
-import { browserPath, heartbeat, logIn, start, until } from "./browser/belfry.mjs";
-import { counted, scene } from "./browser/scene.mjs";
+import { browserPath, heartbeat, logIn, provider, start, until } from "./browser/belfry.mjs";
+import { changes } from "./browser/changes.mjs";
+import { counted, heading, ready, scene } from "./browser/scene.mjs";
 
-const stage = {}; // base, browser, and who is logged in: admin, viewer
+const stage = {}; // base, browser, the identity provider, and who is logged in: admin, viewer
 let call; // the API, as admin
 
 if (!browserPath) {
   test("the web console in a browser", { skip: !process.env.CI && "NOT COVERED: there is no Chromium; install one or set CHROMIUM" }, () => assert.fail("there is no Chromium"));
 } else {
   before(async () => {
-    const server = await start("--demo", "--allow-script", "sh");
+    stage.provider = await provider();
+    const server = await start("--demo", "--allow-script", "sh", "--oidc-issuer", stage.provider.issuer, "--oidc-client-id", "belfry", "--oidc-client-secret", "belfry-secret", "--oidc-name", "The Company", "--oidc-role", "ops=operator");
     Object.assign(stage, server, { admin: server });
     call = server.call;
+    await stage.provider.serve(server.base);
     await call("POST", "/users", { username: "onlooker", password: "looks-at-things", role: "viewer", groups: ["demo"] });
     stage.viewer = await logIn(server.base, "onlooker", "looks-at-things");
     stage.browser = await chromium.launch({ executablePath: browserPath, args: ["--no-sandbox", "--disable-gpu"] });
@@ -26,8 +29,10 @@ if (!browserPath) {
   after(async () => {
     await stage.browser?.close();
     await stage.stop?.();
+    await stage.provider?.stop();
   });
   scenes();
+  changes(stage);
 }
 
 function scenes() {
@@ -413,15 +418,6 @@ exit 3
     await page.getByRole("option").first().waitFor();
     await untouched("the palette");
   });
-}
-
-/** heading waits for the page with this title. */
-const heading = (page, name) => page.getByRole("heading", { level: 1, name }).waitFor();
-
-/** ready waits until the page has what it asked the server for at first. */
-async function ready(page) {
-  await page.locator("#main h1").first().waitFor();
-  await page.locator('#main[aria-busy="false"]').waitFor();
 }
 
 /** axeFaults returns what axe-core, which is in the page already, finds serious. */

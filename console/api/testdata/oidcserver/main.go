@@ -2,7 +2,8 @@
 // providers are made of; here are its addresses, its clients, and who is logged in. It is a module of its own, so that what it
 // needs is no dependency of Belfry.
 //
-// It prints its issuer. The claims of whoever is logged in are set by PUT /user; there is nobody at first.
+// It prints its issuer. The claims of whoever is logged in are set by PUT /user; there is nobody at first. PUT /redirect?to=URI
+// is for who learns where the console is only once the console knows the issuer.
 package main
 
 import (
@@ -48,6 +49,7 @@ type server struct {
 	issuer   string
 	key      *rsa.PrivateKey
 	provider fosite.OAuth2Provider
+	store    *storage.MemoryStore
 
 	mu   sync.Mutex
 	user map[string]any // claims; nil: nobody is logged in
@@ -78,7 +80,7 @@ func newServer(issuer, redirect string) (*server, error) {
 			return &jose.JSONWebKey{Key: key, KeyID: keyID, Algorithm: "RS256", Use: "sig"}, nil
 		}, config),
 	}, compose.OAuth2AuthorizeExplicitFactory, compose.OpenIDConnectExplicitFactory, compose.OAuth2PKCEFactory, compose.OAuth2TokenIntrospectionFactory)
-	return &server{issuer: issuer, key: key, provider: provider}, nil
+	return &server{issuer: issuer, key: key, provider: provider, store: store}, nil
 }
 
 func (s *server) routes() http.Handler {
@@ -102,6 +104,11 @@ func (s *server) routes() http.Handler {
 		defer s.mu.Unlock()
 		s.user = nil
 		json.NewDecoder(r.Body).Decode(&s.user) //nolint:errcheck // nobody is logged in then
+	})
+	mux.HandleFunc("PUT /redirect", func(_ http.ResponseWriter, r *http.Request) {
+		for _, c := range s.store.Clients {
+			c.(*fosite.DefaultClient).RedirectURIs = []string{r.URL.Query().Get("to")} // nobody logs in meanwhile
+		}
 	})
 	return mux
 }

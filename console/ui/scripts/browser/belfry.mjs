@@ -1,5 +1,5 @@
 // A real standalone with a data directory of its own, and what tests and screenshots do with it from outside the browser.
-import { execFileSync, spawn } from "node:child_process";
+import { execFile, execFileSync, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { connect } from "node:net";
@@ -73,21 +73,68 @@ export async function logIn(base, username, password) {
 
 /** heartbeat announces an instance as an executor would, over plain NATS, with whatever is put into it. */
 export function heartbeat(nats, token, message) {
-  const { hostname, port } = new URL(nats);
   const body = JSON.stringify({ v: 1, boot_id: randomBytes(8).toString("hex"), running: 0, seq: 1, draining: false, started_at: new Date().toISOString(), ...message });
+  const inbox = `_INBOX_${message.group}.1`;
+  return speak(nats, token, `SUB ${inbox} 1\r\n${pub(`$KV.belfry_instances.${message.group}.${message.instance} ${inbox}`, body)}`, /"seq":/, /"error"/);
+}
+
+/** publish sends a message over plain NATS, which says nothing where it has been taken. */
+export const publish = (nats, token, subject, body) => speak(nats, token, `${pub(subject, body)}PING\r\n`, /^PONG/m);
+
+const pub = (subject, body) => `PUB ${subject} ${Buffer.byteLength(body)}\r\n${body}\r\n`;
+
+/** speak logs in to NATS, says something, and waits for the answer. */
+function speak(nats, token, what, good, bad = /-ERR/) {
+  const { hostname, port } = new URL(nats);
   return new Promise((resolve, reject) => {
     let said = "";
-    const s = connect(Number(port), hostname, () => {
-      s.write(`CONNECT ${JSON.stringify({ auth_token: token, verbose: false, headers: true, lang: "test", version: "1", protocol: 1 })}\r\n`);
-      const inbox = `_INBOX_${message.group}.1`;
-      s.write(`SUB ${inbox} 1\r\nPUB $KV.belfry_instances.${message.group}.${message.instance} ${inbox} ${Buffer.byteLength(body)}\r\n${body}\r\n`);
-    });
-    s.setTimeout(20_000, () => s.destroy(new Error(`NATS said nothing of the heartbeat: ${said}`)));
+    const s = connect(Number(port), hostname, () => s.write(`CONNECT ${JSON.stringify({ auth_token: token, verbose: false, headers: true, lang: "test", version: "1", protocol: 1 })}\r\n${what}`));
+    s.setTimeout(20_000, () => s.destroy(new Error(`NATS does not answer as it should: ${said}`)));
     s.on("data", (d) => {
       said += d;
       if (/^PING/m.test(d)) s.write("PONG\r\n");
-      if (/"seq":/.test(said)) { s.destroy(); resolve(); } else if (/-ERR|"error"/.test(said)) s.destroy(new Error(said));
+      if (/-ERR/.test(said) || bad.test(said)) s.destroy(new Error(said));
+      else if (good.test(said)) { s.destroy(); resolve(); }
     });
     s.on("error", reject);
   });
+}
+
+/** provider runs an identity provider (OpenID Connect), the one that the API's tests talk to. */
+export async function provider() {
+  const work = mkdtempSync(join(tmpdir(), "belfry-provider-"));
+  const binary = join(work, "provider");
+  const cwd = fileURLToPath(new URL("../../../api/testdata/oidcserver", import.meta.url));
+  try {
+    await new Promise((resolve, reject) => execFile("go", ["build", "-o", binary, "."], { cwd }, (e, _, said) => (e ? reject(new Error(`${e.message}\n${said}`)) : resolve())));
+  } catch (e) {
+    rmSync(work, { recursive: true, force: true });
+    throw e;
+  }
+  const child = spawn(binary, { stdio: ["ignore", "pipe", "inherit"] });
+  const gone = new Promise((resolve) => child.once("exit", resolve));
+  let said = "";
+  child.stdout.on("data", (d) => (said += d));
+  const stop = async () => {
+    child.kill();
+    await gone;
+    rmSync(work, { recursive: true, force: true });
+  };
+  try {
+    const issuer = await until("the identity provider", () => said.match(/^(http\S+)\n/)?.[1]);
+    const put = async (path, body) => {
+      const answer = await fetch(issuer + path, { method: "PUT", body });
+      if (!answer.ok) throw new Error(`PUT ${path}: ${answer.status}`);
+    };
+    return {
+      issuer, stop,
+      /** user says who is logged in there by claims, or nobody. */
+      user: (claims) => put("/user", claims ? JSON.stringify(claims) : ""),
+      /** serve says which console it works for. */
+      serve: (base) => put(`/redirect?to=${encodeURIComponent(`${base}/api/v1/auth/oidc/callback`)}`),
+    };
+  } catch (e) {
+    await stop();
+    throw e;
+  }
 }

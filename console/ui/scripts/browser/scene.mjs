@@ -53,3 +53,12 @@ export function counted(page) {
     press: (key) => (count.n++, page.keyboard.press(key)),
   };
 }
+
+/** heading waits for the page with this title. */
+export const heading = (page, name) => page.getByRole("heading", { level: 1, name }).waitFor();
+
+/** ready waits until the page has what it asked the server for at first. */
+export async function ready(page) {
+  await page.locator("#main h1").first().waitFor();
+  await page.locator('#main[aria-busy="false"]').waitFor();
+}

@@ -130,7 +130,7 @@ export default function Jobs() {
         </div>
       )}
       {list.hasNextPage && <Button mt="sm" size="xs" variant="default" loading={list.isFetchingNextPage} onClick={() => void list.fetchNextPage()}>{t("load.more")}</Button>}
-      {bulk && picked.length > 0 && <JobBulk jobs={picked} action={bulk} onClose={() => setBulk(undefined)} onDone={() => setChosen(new Set())} />}
+      {bulk && <JobBulk jobs={picked} action={bulk} onClose={() => setBulk(undefined)} onDone={() => setChosen(new Set())} />}
       {importing && <Suspense><Import onClose={() => setImporting(false)} /></Suspense>}
       {running && <RunNow job={running} onClose={() => setRunning(undefined)} />}
       {deleting && <DeleteJob job={deleting} onClose={() => setDeleting(undefined)} />}

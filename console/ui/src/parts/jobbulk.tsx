@@ -23,9 +23,13 @@ function act(action: JobAction, id: number): Promise<unknown> {
   }
 }
 
-/** JobBulk asks, does the same to each of several jobs, and says what became of them. */
-export function JobBulk({ jobs, action, onClose, onDone }: { jobs: Job[]; action: JobAction; onClose: () => void; onDone: () => void }) {
+/**
+ * JobBulk asks, does the same to each of several jobs, and says what became of them. The jobs are those that it was opened with, as the
+ * list behind it goes on changing: what is deleted leaves it.
+ */
+export function JobBulk({ jobs: chosen, action, onClose, onDone }: { jobs: Job[]; action: JobAction; onClose: () => void; onDone: () => void }) {
   const t = useT();
+  const [jobs] = useState(chosen);
   const refresh = useRefresh();
   const [ended, setEnded] = useState(0);
   const [failed, setFailed] = useState<{ name: string; why: string }[]>([]);
