@@ -13,6 +13,9 @@
 // What goes to the missed ledger is rolled up alongside, by the beginning of the transaction that wrote it, up to a mark of
 // its own.
 //
+// How many jobs there are is the sum of what changed: triggers on jobs add a row for each change of the number, in the same
+// transaction, and Tend sums them up.
+//
 // # Reading
 //
 // Readers add what was settled after the mark to what is rolled up, in one snapshot, so that a run counts from the moment
@@ -51,15 +54,10 @@ const (
 )
 
 // Store keeps the statistics. Safe for concurrent use.
-type Store struct {
-	pool *pgxpool.Pool
-	jobs *jobCounter
-}
+type Store struct{ pool *pgxpool.Pool }
 
 // New makes a Store on a pool whose connections have Belfry's schema on their search path.
-func New(pool *pgxpool.Pool) *Store {
-	return &Store{pool: pool, jobs: newJobCounter(func(ctx context.Context) (map[string]JobCount, error) { return countJobs(ctx, pool) })}
-}
+func New(pool *pgxpool.Pool) *Store { return &Store{pool} }
 
 // RollUp counts what was settled in the next window of time. through is the instant up to which all is counted, now
 // the database's clock. moved is false where there is nothing to do yet, or another process does it.
@@ -124,7 +122,7 @@ func byIndex(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// Tend keeps the statistics small and the index of block ranges complete, a bounded piece of it. Blocks that the index
+// Tend keeps the statistics and the counts of jobs small, and the index of block ranges complete, a bounded piece of it. Blocks that the index
 // does not describe yet are read by every roll-up.
 func (s *Store) Tend(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, rollUpMax)
@@ -160,6 +158,9 @@ func (s *Store) Tend(ctx context.Context) error {
 
 func (s *Store) sweep(ctx context.Context) error {
 	q := sqlcgen.New(s.pool)
+	if err := q.SumJobCounts(ctx); err != nil {
+		return pgerr.Translate(err)
+	}
 	now := time.Now()
 	for span, kept := range map[int32]time.Duration{60: MinutesKept + time.Hour, 3600: HoursKept + 24*time.Hour} {
 		for {
@@ -412,7 +413,7 @@ type Present struct {
 	Jobs, Enabled                            int64
 }
 
-// Present returns how things stand now in the groups, nil for all. Jobs are counted as JobCounts does.
+// Present returns how things stand now in the groups, nil for all.
 func (s *Store) Present(ctx context.Context, only []string) (Present, error) {
 	ctx, cancel := context.WithTimeout(ctx, readMax)
 	defer cancel()

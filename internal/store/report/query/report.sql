@@ -95,8 +95,19 @@ SELECT l.state, l.held, count(*) AS runs FROM runs_live l
  GROUP BY 1, 2;
 
 -- name: JobCounts :many
--- Of all groups that have jobs, from an index alone.
-SELECT j.group_name, j.enabled, count(*) AS jobs FROM jobs j GROUP BY 1, 2;
+-- Of all groups that have jobs.
+SELECT c.group_name, sum(c.jobs)::bigint AS jobs, sum(c.enabled)::bigint AS enabled
+  FROM job_counts c GROUP BY 1 HAVING sum(c.jobs) > 0;
+
+-- name: SumJobCounts :exec
+-- Where several do it at once, each sums up the rows that it has deleted.
+WITH old AS (
+    DELETE FROM job_counts
+     WHERE (SELECT count(*) > 100 + 2 * count(DISTINCT c.group_name) FROM job_counts c)
+ RETURNING group_name, jobs, enabled
+)
+INSERT INTO job_counts (group_name, jobs, enabled)
+SELECT o.group_name, sum(o.jobs), sum(o.enabled) FROM old o GROUP BY 1 HAVING sum(o.jobs) <> 0 OR sum(o.enabled) <> 0;
 
 -- name: SweepStats :execrows
 DELETE FROM run_stats WHERE ctid = ANY (ARRAY(

@@ -11,16 +11,17 @@ import (
 )
 
 const jobCounts = `-- name: JobCounts :many
-SELECT j.group_name, j.enabled, count(*) AS jobs FROM jobs j GROUP BY 1, 2
+SELECT c.group_name, sum(c.jobs)::bigint AS jobs, sum(c.enabled)::bigint AS enabled
+  FROM job_counts c GROUP BY 1 HAVING sum(c.jobs) > 0
 `
 
 type JobCountsRow struct {
 	GroupName string
-	Enabled   bool
 	Jobs      int64
+	Enabled   int64
 }
 
-// Of all groups that have jobs, from an index alone.
+// Of all groups that have jobs.
 func (q *Queries) JobCounts(ctx context.Context) ([]JobCountsRow, error) {
 	rows, err := q.db.Query(ctx, jobCounts)
 	if err != nil {
@@ -30,7 +31,7 @@ func (q *Queries) JobCounts(ctx context.Context) ([]JobCountsRow, error) {
 	var items []JobCountsRow
 	for rows.Next() {
 		var i JobCountsRow
-		if err := rows.Scan(&i.GroupName, &i.Enabled, &i.Jobs); err != nil {
+		if err := rows.Scan(&i.GroupName, &i.Jobs, &i.Enabled); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -327,6 +328,22 @@ func (q *Queries) Stats(ctx context.Context, arg StatsParams) ([]StatsRow, error
 		return nil, err
 	}
 	return items, nil
+}
+
+const sumJobCounts = `-- name: SumJobCounts :exec
+WITH old AS (
+    DELETE FROM job_counts
+     WHERE (SELECT count(*) > 100 + 2 * count(DISTINCT c.group_name) FROM job_counts c)
+ RETURNING group_name, jobs, enabled
+)
+INSERT INTO job_counts (group_name, jobs, enabled)
+SELECT o.group_name, sum(o.jobs), sum(o.enabled) FROM old o GROUP BY 1 HAVING sum(o.jobs) <> 0 OR sum(o.enabled) <> 0
+`
+
+// Where several do it at once, each sums up the rows that it has deleted.
+func (q *Queries) SumJobCounts(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, sumJobCounts)
+	return err
 }
 
 const sweepLateness = `-- name: SweepLateness :execrows
