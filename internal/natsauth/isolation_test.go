@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/belfryhq/belfry/internal/natsinfra"
+	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // foreign lists what an executor of group a tries to listen to.
@@ -20,7 +21,7 @@ var foreign = []string{
 	"belfry.v1.trigger.b.>", "belfry.v1.trigger.b.i1", "belfry.v1.trigger.a_b.i1", "belfry.v1.trigger.a",
 	"belfry.v1.control.>", "belfry.v1.control.*.*", "belfry.v1.control.b.i1",
 	"belfry.v1.result.>", "belfry.v1.result.*", "belfry.v1.result.b", "belfry.v1.result.a",
-	"belfry.v1.log.>", "belfry.v1.log.b", "belfry.v1.log.a", "belfry.v1.event.>", "belfry.v1.dead.>", "belfry.v1.run.b",
+	"belfry.v1.log.>", "belfry.v1.log.b", "belfry.v1.log.a", "belfry.v1.event.>", "belfry.v1.dead.>", "belfry.v1.run.b", "belfry.v1.run.>", "belfry.v1.run.*", "belfry.v1.run.a.>", "belfry.v1.run",
 	"$KV.>", "$KV.belfry_instances.>", "$KV.belfry_instances.b.i1", "$KV.*.b.*",
 	"$JS.>", "$JS.API.>", "$JS.ACK.>", "$JS.EVENT.>", "$SYS.>", "$SYS.REQ.USER.AUTH",
 	"_INBOX.>", "_INBOX.*", "_INBOX_b.>", "_INBOX_a_b.>", "_INBOX_b", "_R_.>", "_GR_.>",
@@ -45,6 +46,23 @@ func TestExecutorCannotListenElsewhere(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Whoever has the group's token may react to what becomes of its runs.
+func TestGroupHearsOfItsRuns(t *testing.T) {
+	w := newWorld(t, 0)
+	a := w.executor(t, "token-a", "a")
+	sub, err := a.SubscribeSync(wire.RunSubject("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.refused(t) {
+		t.Fatal("refused")
+	}
+	if err := w.system.Publish(wire.RunSubject("a"), []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, sub)
 }
 
 // beyond lists where an executor of group a tries to publish.

@@ -22,7 +22,7 @@ const (
 // groupName is a single subject token by construction: no dot, no wildcard, no white space.
 var groupName = regexp.MustCompile(`\A[a-z0-9][a-z0-9_-]{0,62}\z`)
 
-// Permissions returns what an executor of the group may do. A name that is not a group name is an error of code
+// Permissions returns what an executor of the group, or who listens with its token, may do. A name that is not a group name is an error of code
 // invalid, so that no wildcard ever gets into a subject.
 func Permissions(group string) (jwt.Permissions, error) {
 	if !groupName.MatchString(group) {
@@ -32,6 +32,7 @@ func Permissions(group string) (jwt.Permissions, error) {
 		Sub: jwt.Permission{Allow: jwt.StringList{
 			"belfry.v1.trigger." + group + ".>",
 			"belfry.v1.control." + group + ".>",
+			"belfry.v1.run." + group, // what becomes of its runs, for programs that react to them
 			InboxPrefix(group) + ".>",
 		}},
 		Pub: jwt.Permission{Allow: jwt.StringList{

@@ -16,7 +16,7 @@ func TestPermissions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantSub := []string{"belfry.v1.trigger.pay_roll-1.>", "belfry.v1.control.pay_roll-1.>", "_INBOX_pay_roll-1.>"}
+	wantSub := []string{"belfry.v1.trigger.pay_roll-1.>", "belfry.v1.control.pay_roll-1.>", "belfry.v1.run.pay_roll-1", "_INBOX_pay_roll-1.>"}
 	wantPub := []string{"belfry.v1.result.pay_roll-1", "belfry.v1.log.pay_roll-1", "$KV.belfry_instances.pay_roll-1.*"}
 	if !slices.Equal(got.Sub.Allow, wantSub) || len(got.Sub.Deny) != 0 {
 		t.Errorf("subscribe %v", got.Sub)
