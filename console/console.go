@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/belfryhq/belfry/console/api"
@@ -23,6 +24,8 @@ type Config struct {
 	// ShutdownTimeout is how long requests under way may take once Run's context has ended; 0: 10 s. Streams
 	// end at once.
 	ShutdownTimeout time.Duration
+	// TrustedProxies may name the client of a request by X-Forwarded-For; of others the header is not believed.
+	TrustedProxies []netip.Prefix
 }
 
 // Bounds on how long a client may take, so that slow ones cannot hold connections. Streams set their own.
@@ -49,7 +52,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{api: api.New(c.API), listener: c.Listener, shutdown: c.ShutdownTimeout, log: c.API.Log}
-	s.handler = harden(split(s.api, ui.Handler()), c.API.SecureCookies)
+	s.handler = believe(c.TrustedProxies, harden(split(s.api, ui.Handler()), c.API.SecureCookies))
 	if s.shutdown == 0 {
 		s.shutdown = 10 * time.Second
 	}

@@ -240,7 +240,7 @@ func checkAdminPassword(password config.Secret) error {
 }
 
 // addConsole appends the REST API, and returns its address.
-func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *dispatcher.Dispatcher, accounts groupAccounts, tell config.Alerts, o config.OIDC) (string, error) {
+func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *dispatcher.Dispatcher, accounts groupAccounts, tell config.Alerts, o config.OIDC, web config.Web) (string, error) {
 	if err := p.useEvents(s); err != nil {
 		return "", err
 	}
@@ -248,7 +248,7 @@ func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *
 	if err != nil {
 		return "", err
 	}
-	server, err := console.New(console.Config{Listener: ln, API: api.Config{
+	server, err := console.New(console.Config{Listener: ln, TrustedProxies: web.Proxies(), API: api.Config{
 		Engine: s, Dispatcher: d, Accounts: accounts, Views: view.New(s.Pool()), Fires: fireAudit(s), Reports: report.New(s.Pool()), Events: p.events, Letters: letters, Alerts: newConsoleAlerts(s, tell), Changes: runChanges{nc, p.log}, Zone: s.Zone(), Log: p.log,
 		Ready:      []api.Check{{Name: "postgres", Probe: s.Check}, {Name: "nats", Probe: d.CheckNATS}},
 		Registerer: p.registry, Gatherer: p.registry, Version: p.app.Version,

@@ -162,7 +162,7 @@ func (a *App) Console(ctx context.Context, c config.Console) error {
 	if err != nil {
 		return err
 	}
-	address, err := r.addConsole(ln, r.store, r.nc, d, groupAccounts{accounts, func(string) {}}, c.Alerts, c.OIDC)
+	address, err := r.addConsole(ln, r.store, r.nc, d, groupAccounts{accounts, func(string) {}}, c.Alerts, c.OIDC, c.Web)
 	if err != nil {
 		return err
 	}

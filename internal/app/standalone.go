@@ -181,7 +181,7 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 		}
 	}
 	s.addScheduler(s.store, d)
-	address, err := s.addConsole(ln, s.store, nc, d, groupAccounts{s.accounts, forget}, tell, s.c.OIDC)
+	address, err := s.addConsole(ln, s.store, nc, d, groupAccounts{s.accounts, forget}, tell, s.c.OIDC, s.c.Web)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ package config
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -68,10 +69,11 @@ type Alerts struct {
 
 // Web is what the console serves.
 type Web struct {
-	HTTP          string `name:"http" env:"BELFRY_HTTP" default:"127.0.0.1:8080" help:"Address of the console and the REST API; port 0 takes a free one."`
-	TLSCert       string `name:"tls-cert" env:"BELFRY_TLS_CERT" placeholder:"FILE" help:"Certificate (PEM, with those between) with which the console speaks TLS; with --tls-key. A changed file counts from the next connection on."`
-	TLSKey        string `name:"tls-key" env:"BELFRY_TLS_KEY" placeholder:"FILE" help:"Private key (PEM) of --tls-cert."`
-	AdminPassword Secret `name:"admin-password" env:"BELFRY_ADMIN_PASSWORD" placeholder:"SECRET" help:"Password of the user admin when that is made, at the first start; drawn and printed once if it is not given. Better set in the environment than as a flag."`
+	HTTP           string   `name:"http" env:"BELFRY_HTTP" default:"127.0.0.1:8080" help:"Address of the console and the REST API; port 0 takes a free one."`
+	TLSCert        string   `name:"tls-cert" env:"BELFRY_TLS_CERT" placeholder:"FILE" help:"Certificate (PEM, with those between) with which the console speaks TLS; with --tls-key. A changed file counts from the next connection on."`
+	TLSKey         string   `name:"tls-key" env:"BELFRY_TLS_KEY" placeholder:"FILE" help:"Private key (PEM) of --tls-cert."`
+	TrustedProxies []string `name:"trusted-proxy" env:"BELFRY_TRUSTED_PROXY" placeholder:"NETWORK" help:"Address or network (10.0.0.0/8) of proxies before the console that add the client's address to X-Forwarded-For. Without it the header is not believed."`
+	AdminPassword  Secret   `name:"admin-password" env:"BELFRY_ADMIN_PASSWORD" placeholder:"SECRET" help:"Password of the user admin when that is made, at the first start; drawn and printed once if it is not given. Better set in the environment than as a flag."`
 }
 
 // OIDC is an identity provider through which users log in to the console, and what its claims mean. Without Issuer there is
@@ -382,6 +384,31 @@ func (a Alerts) check(f *domain.Faults) {
 func (w Web) check(f *domain.Faults) {
 	checkAddress(f, "--http", w.HTTP)
 	checkPair(f, "--tls-cert", w.TLSCert, "--tls-key", w.TLSKey)
+	for _, p := range w.TrustedProxies {
+		if _, err := network(p); err != nil {
+			f.Add("--trusted-proxy", fmt.Sprintf("%q is neither an address nor a network; write 10.1.2.3 or 10.0.0.0/8", p))
+		}
+	}
+}
+
+// Proxies returns the networks of --trusted-proxy.
+func (w Web) Proxies() []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range w.TrustedProxies {
+		if n, err := network(p); err == nil {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// network reads a network, or a single address.
+func network(s string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		return a.Unmap().Prefix(a.Unmap().BitLen())
+	}
+	p, err := netip.ParsePrefix(s)
+	return p.Masked(), err
 }
 
 func (t NATSTLS) check(f *domain.Faults) {

@@ -39,6 +39,7 @@ func TestValidateNamesAllFaults(t *testing.T) {
 	standalone.LostAfter, standalone.LogRetention, standalone.RunRetention, standalone.EventRetention = 1, 1, 1, 1
 	standalone.NATSReplicas, standalone.NATSAccount, standalone.NATSURL = 0, "", "http://x"
 	standalone.TLSCert, standalone.NATSTLSKey, standalone.NATSCert = "cert.pem", "key.pem", "cert.pem"
+	standalone.TrustedProxies = []string{"10.0.0.0/8", "10.1.2.3", "2001:db8::/32", "proxy.internal"}
 	single := DefaultConsole()
 	single.DatabaseURL, single.NATSURL = "postgres://db/belfry", "nats://nats:4222"
 	single.OIDCIssuer, single.OIDCGroups, single.OIDCSession, single.OIDCName = "http://id.example.org", []string{"team", "team=No Group"}, 1, ""
@@ -54,7 +55,7 @@ func TestValidateNamesAllFaults(t *testing.T) {
 		flags    string
 	}{
 		{executor, "--group --nats-url --capacity --allow-script --drain-timeout --metrics --log-level --log-format"},
-		{standalone, "--data-dir --http --tls-key --nats --nats-tls-cert --nats-url --nats-key --nats-replicas --nats-account --time-zone --misfire-tolerance --misfire-fire-all-max --lost-after --log-retention --run-retention --event-retention"},
+		{standalone, "--data-dir --http --tls-key --trusted-proxy --nats --nats-tls-cert --nats-url --nats-key --nats-replicas --nats-account --time-zone --misfire-tolerance --misfire-fire-all-max --lost-after --log-retention --run-retention --event-retention"},
 		{alone, "--allow-script --allow-script"},
 		{single, "--oidc-issuer --oidc-client-id --oidc-redirect-url --oidc-name --oidc-group --oidc-group --oidc-role --oidc-session"},
 		{mapped, "--oidc-redirect-url --oidc-role --oidc-role --oidc-default-role"},
