@@ -65,6 +65,11 @@ func TestCalendars(t *testing.T) {
 	if now := w.must(200, "GET", job, ""); fmt.Sprint(now.field("version")) != "4" {
 		t.Errorf("the job, after a change of its calendar: %s", now.body)
 	}
+	for query, want := range map[string]string{"holidays": "nightly", "empty": "<nil>"} {
+		if a := w.must(200, "GET", "/api/v1/jobs?calendar="+query, ""); fmt.Sprint(a.field("items.0.name")) != want {
+			t.Errorf("jobs by calendar %s: %s", query, a.body)
+		}
+	}
 	if a := w.must(409, "DELETE", calendars+"/holidays", ""); !strings.Contains(a.body, "default/nightly (1)") {
 		t.Errorf("deleted under a job: %s", a.body)
 	}

@@ -43,12 +43,13 @@ func (c Conditional) version() (int, error) {
 
 type jobsInput struct {
 	List
-	Group   string              `query:"group" doc:"Only jobs of this group"`
-	Q       string              `query:"q" maxLength:"128" doc:"Occurs in name, description or handler"`
-	Tag     string              `query:"tag"`
-	Enabled string              `query:"enabled" enum:"true,false"`
-	Kind    domain.ScheduleKind `query:"kind" enum:"none,cron,fixed_rate,fixed_delay,once"`
-	ChildID domain.JobID        `query:"child_id" minimum:"1" doc:"Only jobs that have this one as a child"`
+	Group    string              `query:"group" doc:"Only jobs of this group"`
+	Q        string              `query:"q" maxLength:"128" doc:"Occurs in name, description or handler"`
+	Tag      string              `query:"tag"`
+	Enabled  string              `query:"enabled" enum:"true,false"`
+	Kind     domain.ScheduleKind `query:"kind" enum:"none,cron,fixed_rate,fixed_delay,once"`
+	ChildID  domain.JobID        `query:"child_id" minimum:"1" doc:"Only jobs that have this one as a child"`
+	Calendar string              `query:"calendar" maxLength:"63" doc:"Only jobs whose schedule names this calendar"`
 
 	LastRuns int `query:"last_runs" minimum:"0" maximum:"20" default:"0" doc:"How many of its last runs each job shows"`
 }
@@ -92,7 +93,7 @@ func lastRunOf(r view.LastRun) lastRun {
 func (a *API) registerJobs() {
 	const tag = "Jobs"
 	register(a, operation{method: "GET", path: "/jobs", tag: tag, summary: "List jobs", needs: account.Viewer,
-		description: "By id. A page looks at 20,000 jobs: where q, enabled, kind or child_id lets little through, it may be short or empty and still have a next_cursor."}, a.jobs)
+		description: "By id. A page looks at 20,000 jobs: where q, enabled, kind, child_id or calendar lets little through, it may be short or empty and still have a next_cursor."}, a.jobs)
 	register(a, operation{method: "POST", path: "/jobs", tag: tag, summary: "Create a job", needs: account.Operator,
 		status: 201, body: jobBody}, a.createJob)
 	register(a, operation{method: "GET", path: "/jobs/{id}", tag: tag, summary: "Show a job", needs: account.Viewer}, a.job)
@@ -135,7 +136,7 @@ func (a *API) jobs(ctx context.Context, id auth.Identity, in *jobsInput) (*outpu
 	if err != nil {
 		return nil, err
 	}
-	f := view.JobFilter{Only: id.Only(), Group: in.Group, Query: in.Q, Tag: in.Tag, Kind: in.Kind, Child: in.ChildID,
+	f := view.JobFilter{Only: id.Only(), Group: in.Group, Query: in.Q, Tag: in.Tag, Kind: in.Kind, Child: in.ChildID, Calendar: in.Calendar,
 		After: domain.JobID(after), Limit: in.Limit}
 	if in.Enabled != "" {
 		enabled := in.Enabled == "true"

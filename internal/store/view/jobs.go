@@ -13,15 +13,16 @@ import (
 
 // JobFilter selects jobs; a zero field selects all.
 type JobFilter struct {
-	Only    []string // the groups that the caller may see; nil: all, empty: none
-	Group   string
-	Query   string // occurs in the name, the description or the handler, whatever the case
-	Tag     string
-	Enabled *bool
-	Kind    domain.ScheduleKind
-	Child   domain.JobID // is among the children of the job
-	After   domain.JobID
-	Limit   int
+	Only     []string // the groups that the caller may see; nil: all, empty: none
+	Group    string
+	Query    string // occurs in the name, the description or the handler, whatever the case
+	Tag      string
+	Enabled  *bool
+	Kind     domain.ScheduleKind
+	Child    domain.JobID // is among the children of the job
+	Calendar string       // is what the schedule names
+	After    domain.JobID
+	Limit    int
 }
 
 const (
@@ -77,9 +78,13 @@ func (s *Store) jobKeys(ctx context.Context, f JobFilter, after int64, rows int)
 	kind, needle := nonZero(string(f.Kind)), nonZero(strings.ToLower(f.Query))
 	switch groups := f.groups(); {
 	case f.Child != 0:
-		got, err := s.q.JobKeysOfChild(ctx, sqlcgen.JobKeysOfChildParams{After: after, ChildID: int64(f.Child), Groups: groups, Tag: nonZero(f.Tag), Kind: kind,
+		got, err := s.q.JobKeysOfChild(ctx, sqlcgen.JobKeysOfChildParams{After: after, ChildID: int64(f.Child), Groups: groups, Tag: nonZero(f.Tag), Calendar: nonZero(f.Calendar), Kind: kind,
 			Enabled: f.Enabled, Needle: needle, MaxRows: int32(rows)})
 		return convert(got, func(r sqlcgen.JobKeysOfChildRow) jobKey { return jobKey{r.ID, r.Fits} }), err
+	case f.Calendar != "":
+		got, err := s.q.JobKeysOfCalendar(ctx, sqlcgen.JobKeysOfCalendarParams{After: after, Calendar: f.Calendar, Groups: groups, Tag: nonZero(f.Tag), Kind: kind,
+			Enabled: f.Enabled, Needle: needle, MaxRows: int32(rows)})
+		return convert(got, func(r sqlcgen.JobKeysOfCalendarRow) jobKey { return jobKey{r.ID, r.Fits} }), err
 	case f.Tag != "":
 		got, err := s.q.JobKeysOfTag(ctx, sqlcgen.JobKeysOfTagParams{After: after, Tag: f.Tag, Groups: groups, Kind: kind,
 			Enabled: f.Enabled, Needle: needle, MaxRows: int32(rows)})
@@ -103,7 +108,7 @@ func (s *Store) jobKeys(ctx context.Context, f JobFilter, after int64, rows int)
 
 // plain reports whether every job on the chosen index fits, so that no more than a page needs to be looked at.
 func (f JobFilter) plain() bool {
-	return f.Query == "" && f.Enabled == nil && f.Kind == "" && f.Child == 0
+	return f.Query == "" && f.Enabled == nil && f.Kind == "" && f.Child == 0 && f.Calendar == ""
 }
 
 // groups returns the groups that jobs may be of, each once, nil for all.

@@ -10,7 +10,7 @@ import (
 )
 
 // manyJobs inserts jobs 1 to n, every fifth in group a, the others in b; a job in whose name is a needle stands at 24,000,
-// and it and 1 have the tag rare. Job 7 is a child of all but the first, 8 of those two.
+// and it and 1 have the tag rare and name a calendar. Job 7 is a child of all but the first, 8 of those two.
 func (f *fixture) manyJobs(n int) {
 	f.t.Helper()
 	f.exec(`INSERT INTO groups (name, token_sha256) VALUES ('a', 'a'), ('b', 'b'), ('none', 'n')`)
@@ -20,6 +20,8 @@ func (f *fixture) manyJobs(n int) {
 	               '{"handler":"echo","description":"is one of many","schedule":{"kind":"none"}}', 1, now(), now()
 	          FROM generate_series(1, $1::int) i`, n)
 	f.exec(`INSERT INTO job_children (parent_id, child_id) SELECT i, 7 FROM generate_series(2, $1::int) i UNION SELECT unnest(ARRAY[24000, 1]), 8`, n)
+	f.exec(`INSERT INTO calendars (name, description, days_off, updated_by) VALUES ('holidays', '', '{}', '')`)
+	f.exec(`UPDATE jobs SET calendar = 'holidays' WHERE id IN (1, 24000)`)
 	f.exec(`VACUUM ANALYZE jobs, job_children`)
 }
 
@@ -77,6 +79,10 @@ func TestJobSearch(t *testing.T) {
 		{"parents of who has none", view.JobFilter{Child: 9}, "1 1 0"},
 		{"many parents", view.JobFilter{Child: 7, Query: "needle"}, "2 1 1 24000 24000"},
 		{"many parents in a group", view.JobFilter{Child: 7, Group: "a", Limit: 2500}, "2 0 5000 5 25000"},
+		{"by calendar", view.JobFilter{Calendar: "holidays"}, "1 0 2 1 24000"},
+		{"by calendar and group, tag and word", view.JobFilter{Calendar: "holidays", Group: "a", Tag: "rare", Query: "needle"}, "1 0 1 24000 24000"},
+		{"by a calendar that no job names", view.JobFilter{Calendar: "nix"}, "1 1 0"},
+		{"parents by calendar", view.JobFilter{Child: 7, Calendar: "holidays", Limit: 30000}, "1 0 1 24000 24000"},
 		{"of two groups, in order", view.JobFilter{Only: []string{"b", "a", "none"}, Limit: 5000}, "5 0 25000 1 25000"},
 	} {
 		if c.filter.Limit == 0 {

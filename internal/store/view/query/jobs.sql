@@ -71,6 +71,7 @@ SELECT j.id,
 SELECT j.id,
        ((sqlc.narg('groups')::text[] IS NULL OR j.group_name = ANY (sqlc.narg('groups')::text[]))
         AND (sqlc.narg('tag')::text IS NULL OR j.tags @> ARRAY[sqlc.narg('tag')::text])
+        AND (sqlc.narg('calendar')::text IS NULL OR j.calendar IS NOT DISTINCT FROM sqlc.narg('calendar'))
         AND (sqlc.narg('kind')::text IS NULL OR j.kind = sqlc.narg('kind'))
         AND (sqlc.narg('enabled')::boolean IS NULL OR j.enabled = sqlc.narg('enabled'))
         AND (sqlc.narg('needle')::text IS NULL OR strpos(lower(j.name), sqlc.narg('needle')) > 0
@@ -79,6 +80,20 @@ SELECT j.id,
   FROM job_children c JOIN jobs j ON j.id = c.parent_id
  WHERE c.child_id = @child_id AND c.parent_id > @after
  ORDER BY c.parent_id LIMIT @max_rows;
+
+-- name: JobKeysOfCalendar :many
+-- Walks the jobs whose schedules name a calendar, of all groups or some.
+SELECT j.id,
+       ((sqlc.narg('groups')::text[] IS NULL OR j.group_name = ANY (sqlc.narg('groups')::text[]))
+        AND (sqlc.narg('tag')::text IS NULL OR j.tags @> ARRAY[sqlc.narg('tag')::text])
+        AND (sqlc.narg('kind')::text IS NULL OR j.kind = sqlc.narg('kind'))
+        AND (sqlc.narg('enabled')::boolean IS NULL OR j.enabled = sqlc.narg('enabled'))
+        AND (sqlc.narg('needle')::text IS NULL OR strpos(lower(j.name), sqlc.narg('needle')) > 0
+             OR strpos(lower(coalesce(j.spec->>'description', '')), sqlc.narg('needle')) > 0
+             OR strpos(lower(coalesce(j.spec->>'handler', '')), sqlc.narg('needle')) > 0))::boolean AS fits
+  FROM jobs j
+ WHERE j.calendar = @calendar::text AND j.id > @after
+ ORDER BY j.id LIMIT @max_rows;
 
 -- name: JobsByID :many
 -- Ordered by id. Fire times come as the epoch where there is none. What is planned ahead has left job_due, but has not fired yet.

@@ -113,7 +113,7 @@ func (q *Queries) JobKeysDisabled(ctx context.Context, arg JobKeysDisabledParams
 	return items, nil
 }
 
-const jobKeysOfChild = `-- name: JobKeysOfChild :many
+const jobKeysOfCalendar = `-- name: JobKeysOfCalendar :many
 SELECT j.id,
        (($1::text[] IS NULL OR j.group_name = ANY ($1::text[]))
         AND ($2::text IS NULL OR j.tags @> ARRAY[$2::text])
@@ -122,20 +122,82 @@ SELECT j.id,
         AND ($5::text IS NULL OR strpos(lower(j.name), $5) > 0
              OR strpos(lower(coalesce(j.spec->>'description', '')), $5) > 0
              OR strpos(lower(coalesce(j.spec->>'handler', '')), $5) > 0))::boolean AS fits
+  FROM jobs j
+ WHERE j.calendar = $6::text AND j.id > $7
+ ORDER BY j.id LIMIT $8
+`
+
+type JobKeysOfCalendarParams struct {
+	Groups   []string
+	Tag      *string
+	Kind     *string
+	Enabled  *bool
+	Needle   *string
+	Calendar string
+	After    int64
+	MaxRows  int32
+}
+
+type JobKeysOfCalendarRow struct {
+	ID   int64
+	Fits bool
+}
+
+// Walks the jobs whose schedules name a calendar, of all groups or some.
+func (q *Queries) JobKeysOfCalendar(ctx context.Context, arg JobKeysOfCalendarParams) ([]JobKeysOfCalendarRow, error) {
+	rows, err := q.db.Query(ctx, jobKeysOfCalendar,
+		arg.Groups,
+		arg.Tag,
+		arg.Kind,
+		arg.Enabled,
+		arg.Needle,
+		arg.Calendar,
+		arg.After,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []JobKeysOfCalendarRow
+	for rows.Next() {
+		var i JobKeysOfCalendarRow
+		if err := rows.Scan(&i.ID, &i.Fits); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const jobKeysOfChild = `-- name: JobKeysOfChild :many
+SELECT j.id,
+       (($1::text[] IS NULL OR j.group_name = ANY ($1::text[]))
+        AND ($2::text IS NULL OR j.tags @> ARRAY[$2::text])
+        AND ($3::text IS NULL OR j.calendar IS NOT DISTINCT FROM $3)
+        AND ($4::text IS NULL OR j.kind = $4)
+        AND ($5::boolean IS NULL OR j.enabled = $5)
+        AND ($6::text IS NULL OR strpos(lower(j.name), $6) > 0
+             OR strpos(lower(coalesce(j.spec->>'description', '')), $6) > 0
+             OR strpos(lower(coalesce(j.spec->>'handler', '')), $6) > 0))::boolean AS fits
   FROM job_children c JOIN jobs j ON j.id = c.parent_id
- WHERE c.child_id = $6 AND c.parent_id > $7
- ORDER BY c.parent_id LIMIT $8
+ WHERE c.child_id = $7 AND c.parent_id > $8
+ ORDER BY c.parent_id LIMIT $9
 `
 
 type JobKeysOfChildParams struct {
-	Groups  []string
-	Tag     *string
-	Kind    *string
-	Enabled *bool
-	Needle  *string
-	ChildID int64
-	After   int64
-	MaxRows int32
+	Groups   []string
+	Tag      *string
+	Calendar *string
+	Kind     *string
+	Enabled  *bool
+	Needle   *string
+	ChildID  int64
+	After    int64
+	MaxRows  int32
 }
 
 type JobKeysOfChildRow struct {
@@ -148,6 +210,7 @@ func (q *Queries) JobKeysOfChild(ctx context.Context, arg JobKeysOfChildParams) 
 	rows, err := q.db.Query(ctx, jobKeysOfChild,
 		arg.Groups,
 		arg.Tag,
+		arg.Calendar,
 		arg.Kind,
 		arg.Enabled,
 		arg.Needle,
