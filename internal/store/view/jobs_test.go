@@ -113,6 +113,22 @@ func TestJobSearch(t *testing.T) {
 			t.Errorf("the only one that is disabled, of group %q: %d pages, %v", group, pages, ids)
 		}
 	}
+	// And where none is, that is known at once: the index of a group ends where its disabled jobs would.
+	f.exec(`VACUUM ANALYZE jobs`)
+	blocks := func() (n int64) {
+		f.exec(`SELECT pg_stat_force_next_flush()`)
+		if err := f.pool.QueryRow(t.Context(), `SELECT heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit FROM pg_statio_user_tables WHERE relname = 'jobs'`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := blocks()
+	if pages, _, ids := f.jobs(view.JobFilter{Enabled: &disabled, Only: []string{"a", "b"}, After: 24999, Limit: 50}); pages != 1 || len(ids) != 0 {
+		t.Errorf("after the last that is disabled: %d pages, %v", pages, ids)
+	}
+	if n := blocks() - before; n > 30 {
+		t.Errorf("%d blocks were read to find none", n)
+	}
 	// A page of few does not look at many.
 	jobs, next, err := f.view.Jobs(t.Context(), view.JobFilter{Query: "one of MANY", Limit: 3})
 	if err != nil || len(jobs) != 3 || next < 3 || next > 250 {

@@ -27,8 +27,9 @@ SELECT r.id, r.fits
  ORDER BY r.id LIMIT @max_rows;
 
 -- name: JobKeysOfGroupsByState :many
--- Walks the jobs of some groups that are enabled, or are not. Compared as rows, so that no other index seems to do: where few
--- are disabled, a walk by id looks cheap to the planner and is not.
+-- Walks the jobs of some groups that are enabled, or are not. State and id are compared and ordered as a row, so that no other
+-- index seems to do: where few are disabled, a walk by id looks cheap to the planner and is not. The group is not part of
+-- the row: a scan ends early only by what the first column of a comparison says.
 SELECT r.id, r.fits
   FROM unnest(@groups::text[]) AS g (name)
  CROSS JOIN LATERAL (
@@ -38,8 +39,8 @@ SELECT r.id, r.fits
              OR strpos(lower(coalesce(j.spec->>'description', '')), sqlc.narg('needle')) > 0
              OR strpos(lower(coalesce(j.spec->>'handler', '')), sqlc.narg('needle')) > 0))::boolean AS fits
          FROM jobs j
-        WHERE (j.group_name, j.enabled, j.id) > (g.name, @enabled::boolean, @after::bigint) AND (j.group_name, j.enabled) <= (g.name, @enabled)
-        ORDER BY j.group_name, j.enabled, j.id LIMIT @max_rows) r
+        WHERE j.group_name = g.name AND (j.enabled, j.id) > (@enabled::boolean, @after::bigint) AND j.enabled <= @enabled
+        ORDER BY j.enabled, j.id LIMIT @max_rows) r
  ORDER BY r.id LIMIT @max_rows;
 
 -- name: JobKeysDisabled :many
@@ -155,15 +156,17 @@ SELECT m.job_id, m.group_name, m.first_fire_time, m.last_fire_time, m.count, m.p
  ORDER BY m.at DESC, m.id DESC;
 
 -- name: LatestMissedOfGroups :many
--- Each group is walked along its index. Compared as rows, so that no other index seems to do: where a group has missed
--- little, a walk over what all have missed looks cheap to the planner and is not.
+-- Each group is walked along its index, from to_at back. Group and instant are compared and ordered as a row, so that no other
+-- index seems to do: where a group has missed little, a walk over what all have missed looks cheap to the planner and is
+-- not. What is too old is left out afterwards, as it would not end the scan.
 SELECT m.job_id, m.group_name, m.first_fire_time, m.last_fire_time, m.count, m.policy, m.why, m.at,
        coalesce((SELECT v.spec->>'name' FROM job_versions v WHERE v.job_id = m.job_id AND v.valid_from <= m.at
                   ORDER BY v.version DESC LIMIT 1), '')::text AS job_name
   FROM (SELECT n.* FROM unnest(@groups::text[]) AS g (name)
          CROSS JOIN LATERAL (
                SELECT * FROM missed o
-                WHERE (o.group_name, o.at) >= (g.name, @from_at::timestamptz) AND (o.group_name, o.at) < (g.name, @to_at::timestamptz)
+                WHERE o.group_name >= g.name AND (o.group_name, o.at) < (g.name, @to_at::timestamptz)
                 ORDER BY o.group_name DESC, o.at DESC, o.id DESC LIMIT @max_rows) n
+         WHERE n.at >= @from_at::timestamptz
          ORDER BY n.at DESC, n.id DESC LIMIT @max_rows) m
  ORDER BY m.at DESC, m.id DESC;

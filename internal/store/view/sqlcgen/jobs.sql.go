@@ -304,8 +304,8 @@ SELECT r.id, r.fits
              OR strpos(lower(coalesce(j.spec->>'description', '')), $3) > 0
              OR strpos(lower(coalesce(j.spec->>'handler', '')), $3) > 0))::boolean AS fits
          FROM jobs j
-        WHERE (j.group_name, j.enabled, j.id) > (g.name, $4::boolean, $5::bigint) AND (j.group_name, j.enabled) <= (g.name, $4)
-        ORDER BY j.group_name, j.enabled, j.id LIMIT $6) r
+        WHERE j.group_name = g.name AND (j.enabled, j.id) > ($4::boolean, $5::bigint) AND j.enabled <= $4
+        ORDER BY j.enabled, j.id LIMIT $6) r
  ORDER BY r.id LIMIT $6
 `
 
@@ -323,8 +323,9 @@ type JobKeysOfGroupsByStateRow struct {
 	Fits bool
 }
 
-// Walks the jobs of some groups that are enabled, or are not. Compared as rows, so that no other index seems to do: where few
-// are disabled, a walk by id looks cheap to the planner and is not.
+// Walks the jobs of some groups that are enabled, or are not. State and id are compared and ordered as a row, so that no other
+// index seems to do: where few are disabled, a walk by id looks cheap to the planner and is not. The group is not part of
+// the row: a scan ends early only by what the first column of a comparison says.
 func (q *Queries) JobKeysOfGroupsByState(ctx context.Context, arg JobKeysOfGroupsByStateParams) ([]JobKeysOfGroupsByStateRow, error) {
 	rows, err := q.db.Query(ctx, jobKeysOfGroupsByState,
 		arg.Groups,
@@ -668,17 +669,18 @@ SELECT m.job_id, m.group_name, m.first_fire_time, m.last_fire_time, m.count, m.p
   FROM (SELECT n.id, n.job_id, n.first_fire_time, n.last_fire_time, n.count, n.policy, n.why, n.at, n.group_name FROM unnest($1::text[]) AS g (name)
          CROSS JOIN LATERAL (
                SELECT id, job_id, first_fire_time, last_fire_time, count, policy, why, at, group_name FROM missed o
-                WHERE (o.group_name, o.at) >= (g.name, $2::timestamptz) AND (o.group_name, o.at) < (g.name, $3::timestamptz)
-                ORDER BY o.group_name DESC, o.at DESC, o.id DESC LIMIT $4) n
-         ORDER BY n.at DESC, n.id DESC LIMIT $4) m
+                WHERE o.group_name >= g.name AND (o.group_name, o.at) < (g.name, $2::timestamptz)
+                ORDER BY o.group_name DESC, o.at DESC, o.id DESC LIMIT $3) n
+         WHERE n.at >= $4::timestamptz
+         ORDER BY n.at DESC, n.id DESC LIMIT $3) m
  ORDER BY m.at DESC, m.id DESC
 `
 
 type LatestMissedOfGroupsParams struct {
 	Groups  []string
-	FromAt  time.Time
 	ToAt    time.Time
 	MaxRows int32
+	FromAt  time.Time
 }
 
 type LatestMissedOfGroupsRow struct {
@@ -693,14 +695,15 @@ type LatestMissedOfGroupsRow struct {
 	JobName       string
 }
 
-// Each group is walked along its index. Compared as rows, so that no other index seems to do: where a group has missed
-// little, a walk over what all have missed looks cheap to the planner and is not.
+// Each group is walked along its index, from to_at back. Group and instant are compared and ordered as a row, so that no other
+// index seems to do: where a group has missed little, a walk over what all have missed looks cheap to the planner and is
+// not. What is too old is left out afterwards, as it would not end the scan.
 func (q *Queries) LatestMissedOfGroups(ctx context.Context, arg LatestMissedOfGroupsParams) ([]LatestMissedOfGroupsRow, error) {
 	rows, err := q.db.Query(ctx, latestMissedOfGroups,
 		arg.Groups,
-		arg.FromAt,
 		arg.ToAt,
 		arg.MaxRows,
+		arg.FromAt,
 	)
 	if err != nil {
 		return nil, err
