@@ -73,6 +73,9 @@ func TestExportImport(t *testing.T) {
 		t.Errorf("another filter: %s", a.body)
 	}
 	w.must(201, "POST", "/api/v1/alert-channels", `{"name":"ops","kind":"webhook","url":"https://example.org/hook/path","secret":"s3cr3t-s3cr3t-s3cr3t"}`)
+	w.must(201, "POST", "/api/v1/calendars", `{"name":"closed","description":"the office","weekdays":["sunday"],"dates":["2027-01-01"]}`)
+	w.must(201, "POST", "/api/v1/calendars", `{"name":"unused"}`)
+	w.must(200, "PATCH", fmt.Sprintf("/api/v1/jobs/%v", w.must(200, "GET", "/api/v1/jobs?q=parent", "").field("items.0.id")), `{"schedule":{"calendar":"closed"}}`)
 	text := w.must(200, "GET", "/api/v1/export", "")
 	if strings.Contains(text.body, "s3cr3t") || strings.Contains(text.body, "example.org") {
 		t.Errorf("it tells secrets: %s", text.body)
@@ -101,8 +104,11 @@ func TestExportImport(t *testing.T) {
 	if back := other.must(200, "GET", "/api/v1/export", "").body; back != text.body {
 		t.Errorf("it came back as\n%s", back)
 	}
-	if one := w.must(200, "GET", "/api/v1/export?group=billing", "").body; strings.Contains(one, "parent") || !strings.Contains(one, "route_key: k") {
+	if one := w.must(200, "GET", "/api/v1/export?group=billing", "").body; strings.Contains(one, "parent") || !strings.Contains(one, "route_key: k") || strings.Contains(one, "calendar") {
 		t.Errorf("of one group:\n%s", one)
+	}
+	if one := w.must(200, "GET", "/api/v1/export?group=default", "").body; !strings.Contains(one, "- name: closed") || strings.Contains(one, "unused") {
+		t.Errorf("of one group, and the calendars that it uses:\n%s", one)
 	}
 }
 
@@ -121,6 +127,31 @@ func TestImportChanges(t *testing.T) {
 	if log := w.must(200, "GET", "/api/v1/audit", ""); log.field("items.0.action") != "job.update" {
 		t.Errorf("the audit log has %s", log.body)
 	}
+
+	// Calendars come before the jobs that use them.
+	const calendars = "calendars: [{name: old, weekdays: [sunday], dates: [2026-12-25]}, {name: new}]\njobs:\n" +
+		"- {group: default, name: nightly, handler: echo, schedule: {kind: cron, expr: 0 3 * * *, calendar: new}, retries: 2}\n"
+	w.must(201, "POST", "/api/v1/calendars", `{"name":"old","weekdays":["sunday","saturday"]}`)
+	dry := w.imported(w.admin, "?dry_run=true", calendars)
+	for n, want := range []string{"calendar old updated [map[field:weekdays from:saturday sunday to:sunday] map[field:dates from: to:2026-12-25]]", "calendar new created []",
+		"job nightly updated [map[field:schedule.calendar from: to:new]]"} {
+		at := fmt.Sprintf("items.%d.", n)
+		if got := fmt.Sprint(dry.field(at+"kind"), " ", dry.field(at+"name"), " ", dry.field(at+"action"), " ", dry.field(at+"changes")); got != want {
+			t.Errorf("item %d is %s", n, got)
+		}
+	}
+	if list := w.must(200, "GET", "/api/v1/calendars", ""); list.field("items.1") != nil || list.field("items.0.version") != 1.0 {
+		t.Errorf("a dry run made %s", list.body)
+	}
+	if a := w.imported(w.admin, "", calendars); a.status != 200 || a.field("failed") != 0.0 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := w.imported(w.admin, "", calendars); a.field("unchanged") != 3.0 {
+		t.Errorf("again: %s", a.body)
+	}
+	if list := w.must(200, "GET", "/api/v1/calendars", ""); list.field("items.0.jobs") != 1.0 || list.field("items.1.version") != 2.0 {
+		t.Errorf("the calendars are %s", list.body)
+	}
 }
 
 func TestImportFaults(t *testing.T) {
@@ -129,6 +160,8 @@ func TestImportFaults(t *testing.T) {
 	w.must(201, "POST", "/api/v1/jobs", strings.Replace(simpleJob, "default", "hidden", 1))
 	w.must(201, "POST", "/api/v1/users", `{"username":"op","password":"long enough","role":"operator","groups":["default"]}`)
 	w.must(201, "POST", "/api/v1/users", `{"username":"vi","password":"long enough","role":"viewer","groups":["default"]}`)
+	w.must(201, "POST", "/api/v1/calendars", `{"name":"there","weekdays":["sunday"]}`)
+	w.must(201, "POST", "/api/v1/calendars", `{"name":"other","weekdays":["sunday"]}`)
 	op, viewer := w.logIn("op", "long enough"), w.logIn("vi", "long enough")
 	job := func(name, more string) string {
 		return "- {group: default, name: " + name + ", handler: echo, schedule: {kind: none}" + more + "}\n"
@@ -156,6 +189,13 @@ func TestImportFaults(t *testing.T) {
 		{"another's child", op, job("a", ", children: [{job: hidden/nightly}]"), 422, []string{"jobs[0].children[0].job"}},
 		{"faulty triggers", w.admin, "event_triggers: [{name: a b, job: default/none, filter: '1 +'}]", 422,
 			[]string{"event_triggers[0].filter", "event_triggers[0].job", "event_triggers[0].name"}},
+		{"faulty calendars", w.admin, "calendars: [{name: C, dates: [2026-12-25, soon], weekdays: [7]}, {name: d, jobs: 1}]", 422,
+			[]string{"calendars[0].dates[1]", "calendars[0].name", "calendars[0].weekdays[0]", "calendars[1].jobs"}},
+		{"a calendar twice", w.admin, "calendars: [{name: a}, {name: a}]", 400, []string{"body"}},
+		{"a calendar without a name", w.admin, "calendars: [{dates: []}]", 400, []string{"body"}},
+		{"calendars by an operator", op, "calendars: [{name: new}, {name: there, weekdays: [sunday]}, {name: other}]", 422, []string{"calendars[0].name", "calendars[2].name"}},
+		{"no such calendar", op, strings.Replace(job("a", ""), "none}", "cron, expr: 0 2 * * *, calendar: none}", 1) + strings.Replace(job("b", ""), "none}", "fixed_rate, every: 1m, calendar: there}", 1), 422,
+			[]string{"jobs[0].schedule.calendar"}},
 		{"a trigger without a job", w.admin, "event_triggers: [{name: a}]", 400, []string{"body"}},
 		{"a viewer", viewer, job("a", ""), 403, nil},
 	} {

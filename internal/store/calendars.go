@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -197,12 +198,7 @@ func (s *Store) editCalendar(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries,
 	if slices.ContainsFunc(jobs, func(id int64) bool { _, had := slices.BinarySearch(locked, id); return !had }) {
 		return before, errJoined
 	}
-	for _, id := range jobs {
-		if err := s.changeDays(ctx, tx, q, domain.JobID(id), &spec, by); err != nil {
-			return before, fmt.Errorf("change the days off of job %d: %w", id, err)
-		}
-	}
-	return before, notify(ctx, tx)
+	return before, s.changeDays(ctx, tx, q, jobs, &spec, days, by)
 }
 
 // editedCalendar returns what edit makes of a calendar, and whether its days change.
@@ -235,22 +231,81 @@ func jobsOf(ctx context.Context, q *sqlcgen.Queries, name string) ([]int64, erro
 	return ids, err
 }
 
-// changeDays gives a job, whose planning the caller has locked, a version with the calendar's new days.
-func (s *Store) changeDays(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, id domain.JobID, c *domain.CalendarSpec, by string) error {
-	l, err := s.lockForEdit(ctx, q, id, 0) // anew for each, so that it decides by the clock as it is now
-	if err != nil || l.job.Schedule.Calendar != c.Name {
-		return err
+// changeDays gives jobs, whose planning the caller has locked, versions with the calendar's new days. It does to all of them
+// together what replan does to one: what they had planned fires late by as long as this takes.
+func (s *Store) changeDays(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, ids []int64, c *domain.CalendarSpec, days []byte, by string) error {
+	if len(ids) == 0 {
+		return nil
 	}
-	spec := cloneSpec(l.job.JobSpec)
-	spec.Schedule.DaysOff = &c.DaysOff
-	compiled, err := schedule.Compile(spec.Schedule, schedule.Options{DefaultZone: s.zone, CreatedAt: l.job.CreatedAt.Time})
-	if domain.CodeOf(err) == domain.Invalid {
-		return nil //nolint:nilerr // it does not fire, and an edit that mends it takes the days as they are then
-	}
+	now, err := q.Now(ctx)
 	if err != nil {
 		return err
 	}
-	return s.supersede(ctx, tx, q, l, &spec, compiled, by, "calendar")
+	now = now.UTC().Truncate(time.Millisecond)
+	rows, err := q.JobsToReplan(ctx, ids)
+	if err != nil {
+		return err
+	}
+	locked := make(map[int64]*lockedEdit, len(rows))
+	ids = ids[:0]
+	for _, r := range rows {
+		job, err := jobOf(r.ID, r.Spec, r.Version, r.CreatedAt, r.UpdatedAt)
+		if err != nil {
+			return err
+		}
+		if job.Schedule.Calendar != c.Name {
+			continue // a server of an older release wrote it, which knows no calendars
+		}
+		l := &lockedEdit{job: job, now: now, due: sqlcgen.LockJobRow{
+			JobID: r.ID, Version: r.Version, NextFireTime: r.NextFireTime, NextDueAt: r.NextDueAt, DecidedThrough: r.DecidedThrough, Parked: r.Parked, Now: now,
+		}}
+		if err := s.decideDue(ctx, tx, q, l); err != nil {
+			return err
+		}
+		locked[r.ID] = l
+		ids = append(ids, r.ID)
+	}
+	if err := q.DeletePlannedOf(ctx, sqlcgen.DeletePlannedOfParams{JobIds: ids, Now: now}); err != nil {
+		return err
+	}
+	kept, err := q.KeptThroughOf(ctx, sqlcgen.KeptThroughOfParams{JobIds: ids, Now: now})
+	if err != nil {
+		return err
+	}
+	var due sqlcgen.SetDueOfParams
+	for _, k := range kept {
+		fire, at := s.firstOf(locked[k.ID], &c.DaysOff, fromEpoch(k.Through))
+		due.JobIds = append(due.JobIds, k.ID)
+		due.Fires, due.Dues = append(due.Fires, epoch(fire)), append(due.Dues, epoch(at))
+		due.Throughs = append(due.Throughs, k.Through)
+	}
+	if err := q.SetDueOf(ctx, due); err != nil {
+		return err
+	}
+	if err := q.InsertVersionsWithDays(ctx, sqlcgen.InsertVersionsWithDaysParams{JobIds: ids, DaysOff: days, Now: now, ChangedBy: by}); err != nil {
+		return err
+	}
+	if err := q.CloseVersions(ctx, sqlcgen.CloseVersionsParams{JobIds: ids, At: &now}); err != nil {
+		return err
+	}
+	if err := q.UpdateJobsWithDays(ctx, sqlcgen.UpdateJobsWithDaysParams{Ids: ids, DaysOff: days, Now: now}); err != nil {
+		return err
+	}
+	return notify(ctx, tx)
+}
+
+// firstOf returns the fire time from which a locked job is planned with other days off.
+func (s *Store) firstOf(l *lockedEdit, days *domain.DaysOff, through time.Time) (fire, due time.Time) {
+	if !l.job.Enabled {
+		return time.Time{}, time.Time{}
+	}
+	edited := l.job.Schedule
+	edited.DaysOff = days
+	compiled, err := schedule.Compile(edited, schedule.Options{DefaultZone: s.zone, CreatedAt: l.job.CreatedAt.Time})
+	if err != nil { // by a zone that is gone, say: it stays as it was planned, and does not fire
+		return orZero(l.due.NextFireTime), orZero(l.due.NextDueAt)
+	}
+	return s.firstAfter(l, compiled, edited.Jitter.Std(), through)
 }
 
 // jobsNamed bounds how many jobs a Conflict names.

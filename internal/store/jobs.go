@@ -339,9 +339,17 @@ func (s *Store) lockForEdit(ctx context.Context, q *sqlcgen.Queries, id domain.J
 	return &lockedEdit{job: job, due: due, now: due.Now.UTC().Truncate(time.Millisecond)}, nil
 }
 
-// takeBack decides by the old version what is already due, and deletes what it had planned beyond now. What a pause of
-// the group has held up is due as well: it is dropped, as to make up for it now would be to fire in the pause.
+// takeBack decides by the old version what is already due, and deletes what it had planned beyond now.
 func (s *Store) takeBack(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lockedEdit) error {
+	if err := s.decideDue(ctx, tx, q, l); err != nil {
+		return err
+	}
+	return q.DeletePlanned(ctx, sqlcgen.DeletePlannedParams{JobID: int64(l.job.ID), Now: l.now})
+}
+
+// decideDue decides by the old version what is already due. What a pause of the group has held up is due as well: it is
+// dropped, as to make up for it now would be to fire in the pause.
+func (s *Store) decideDue(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lockedEdit) error {
 	due := l.due
 	for due.NextDueAt != nil && (!due.NextDueAt.After(l.now) || due.Parked && !orZero(due.NextFireTime).After(l.now)) {
 		// The pre-read is behind: what is due by now belongs to the version that held then. One decision is bounded, so
@@ -365,41 +373,27 @@ func (s *Store) takeBack(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *
 			break // its due instant is still to come, by its jitter
 		}
 	}
-	return q.DeletePlanned(ctx, sqlcgen.DeletePlannedParams{JobID: int64(l.job.ID), Now: l.now})
+	return nil
 }
 
 // replan makes spec the job's next version, and plans it from the first fire time that no earlier version has
 // decided and whose due instant is still to come.
 func (s *Store) replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lockedEdit, spec *domain.JobSpec, by, change string) error {
-	id := l.job.ID
+	id, next := l.job.ID, l.job.Version+1
 	compiled, err := s.check(ctx, q, id, spec, l.job.CreatedAt.Time, l.job.Schedule.Calendar)
 	if err != nil {
 		return err
 	}
 	if spec.Script != nil && spec.Script.Version == 0 {
-		if err := insertScript(ctx, q, id, l.job.Version+1, spec.Script, l.now, by); err != nil {
+		if err := insertScript(ctx, q, id, next, spec.Script, l.now, by); err != nil {
 			return err
 		}
 	}
-	if err := setChildren(ctx, q, id, spec.Children); err != nil {
-		return err
-	}
-	if err := s.supersede(ctx, tx, q, l, spec, compiled, by, change); err != nil {
-		return err
-	}
-	if spec.NeedsSlot() && spec.BlockScope == domain.ScopeCluster {
-		if err := q.EnsureClusterSlot(ctx, int64(id)); err != nil {
-			return err
-		}
-	}
-	return notify(ctx, tx)
-}
-
-// supersede is the part of replan that decides by the job's version what is due, and has the next one hold from now on.
-func (s *Store) supersede(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lockedEdit, spec *domain.JobSpec, compiled *schedule.Schedule, by, change string) error {
-	id, next := l.job.ID, l.job.Version+1
 	body, lean, err := encodeSpec(spec)
 	if err != nil {
+		return err
+	}
+	if err := setChildren(ctx, q, id, spec.Children); err != nil {
 		return err
 	}
 	if err := s.takeBack(ctx, tx, q, l); err != nil {
@@ -419,10 +413,7 @@ func (s *Store) supersede(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l 
 		}
 	}
 	if spec.Enabled && !waitForEnd {
-		fire, at := s.carried(l, compiled, through)
-		if fire.IsZero() {
-			fire, at = plan.First(id, compiled, spec.Schedule.Jitter.Std(), through, l.now)
-		}
+		fire, at := s.firstAfter(l, compiled, spec.Schedule.Jitter.Std(), through)
 		if due.Chained && !fire.IsZero() {
 			ended, err := q.LastEnd(ctx, int64(id))
 			if err != nil {
@@ -447,7 +438,23 @@ func (s *Store) supersede(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l 
 	if err := q.CloseVersion(ctx, sqlcgen.CloseVersionParams{JobID: int64(id), Version: int32(l.job.Version), At: &l.now}); err != nil {
 		return err
 	}
-	return insertVersion(ctx, q, id, next, lean, l.job.CreatedAt.Time, l.now, by, change)
+	if err := insertVersion(ctx, q, id, next, lean, l.job.CreatedAt.Time, l.now, by, change); err != nil {
+		return err
+	}
+	if spec.NeedsSlot() && spec.BlockScope == domain.ScopeCluster {
+		if err := q.EnsureClusterSlot(ctx, int64(id)); err != nil {
+			return err
+		}
+	}
+	return notify(ctx, tx)
+}
+
+// firstAfter returns the fire time from which a locked job is planned by its edited schedule.
+func (s *Store) firstAfter(l *lockedEdit, edited *schedule.Schedule, jitter time.Duration, through time.Time) (fire, due time.Time) {
+	if fire, due = s.carried(l, edited, through); !fire.IsZero() {
+		return fire, due
+	}
+	return plan.First(l.job.ID, edited, jitter, through, l.now)
 }
 
 // carried returns the fire time that fell between the job's version and the edited one, see plan.Carried. A version

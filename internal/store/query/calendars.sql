@@ -40,3 +40,45 @@ SELECT id, group_name, name FROM jobs WHERE calendar = @calendar::text ORDER BY 
 -- name: LockPlanning :exec
 -- In the order of ids, as whoever locks several does.
 SELECT job_id FROM job_due WHERE job_id = ANY(@job_ids::bigint[]) ORDER BY job_id FOR UPDATE;
+
+-- name: JobsToReplan :many
+-- The jobs whose planning LockPlanning has locked.
+SELECT j.id, j.spec, j.version, j.created_at, j.updated_at, d.next_fire_time, d.next_due_at, d.decided_through, (d.parked IS NOT NULL)::bool AS parked
+  FROM jobs j JOIN job_due d ON d.job_id = j.id WHERE j.id = ANY(@ids::bigint[]) ORDER BY j.id;
+
+-- name: DeletePlannedOf :exec
+-- As DeletePlanned, of several jobs.
+DELETE FROM runs_live WHERE id = ANY(ARRAY(
+    SELECT l.id FROM runs_live l
+     WHERE l.job_id = ANY(@job_ids::bigint[]) AND l.state = 'pending' AND l.attempt = 1 AND NOT l.held AND NOT l.admitted
+       AND l.cause = 'schedule' AND l.due_at > @now
+     ORDER BY l.id FOR UPDATE));
+
+-- name: KeptThroughOf :many
+-- As KeptThrough, of several jobs.
+SELECT x.id::bigint AS id, COALESCE(GREATEST(
+    (SELECT max(l.fire_time) FROM runs_live l WHERE l.job_id = x.id AND l.cause IN ('schedule', 'misfire')),
+    (SELECT h.fire_time FROM runs_history h WHERE h.job_id = x.id AND h.cause IN ('schedule', 'misfire') AND h.due_at <= @now
+      ORDER BY h.id DESC LIMIT 1),
+    (SELECT m.last_fire_time FROM missed m WHERE m.job_id = x.id ORDER BY m.last_fire_time DESC LIMIT 1)), 'epoch')::timestamptz AS through
+  FROM (SELECT unnest(@job_ids::bigint[]) AS id) x;
+
+-- name: SetDueOf :exec
+-- The epoch stands for none.
+UPDATE job_due d SET version = d.version + 1, next_fire_time = NULLIF(x.fire, 'epoch'), next_due_at = NULLIF(x.due, 'epoch'),
+       decided_through = NULLIF(x.through, 'epoch'), parked = NULL
+  FROM (SELECT unnest(@job_ids::bigint[]) AS id, unnest(@fires::timestamptz[]) AS fire, unnest(@dues::timestamptz[]) AS due,
+               unnest(@throughs::timestamptz[]) AS through) x
+ WHERE d.job_id = x.id;
+
+-- name: InsertVersionsWithDays :exec
+-- The next version of jobs, which differs from the present one in the days off.
+INSERT INTO job_versions (job_id, version, spec, created_at, valid_from, changed_by, change)
+SELECT v.job_id, v.version + 1, jsonb_set(v.spec, '{schedule,days_off}', @days_off::jsonb), v.created_at, @now, @changed_by, 'calendar'
+  FROM jobs j JOIN job_versions v ON v.job_id = j.id AND v.version = j.version WHERE j.id = ANY(@job_ids::bigint[]);
+
+-- name: CloseVersions :exec
+UPDATE job_versions v SET valid_to = @at FROM jobs j WHERE j.id = ANY(@job_ids::bigint[]) AND v.job_id = j.id AND v.version = j.version;
+
+-- name: UpdateJobsWithDays :exec
+UPDATE jobs SET spec = jsonb_set(spec, '{schedule,days_off}', @days_off::jsonb), version = version + 1, updated_at = @now WHERE id = ANY(@ids::bigint[]);

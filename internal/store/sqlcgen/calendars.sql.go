@@ -118,6 +118,20 @@ func (q *Queries) Calendars(ctx context.Context, arg CalendarsParams) ([]Calenda
 	return items, nil
 }
 
+const closeVersions = `-- name: CloseVersions :exec
+UPDATE job_versions v SET valid_to = $1 FROM jobs j WHERE j.id = ANY($2::bigint[]) AND v.job_id = j.id AND v.version = j.version
+`
+
+type CloseVersionsParams struct {
+	At     *time.Time
+	JobIds []int64
+}
+
+func (q *Queries) CloseVersions(ctx context.Context, arg CloseVersionsParams) error {
+	_, err := q.db.Exec(ctx, closeVersions, arg.At, arg.JobIds)
+	return err
+}
+
 const countJobsOfCalendar = `-- name: CountJobsOfCalendar :one
 SELECT count(*) FROM jobs WHERE calendar = $1::text
 `
@@ -138,6 +152,25 @@ func (q *Queries) DeleteCalendar(ctx context.Context, name string) error {
 	return err
 }
 
+const deletePlannedOf = `-- name: DeletePlannedOf :exec
+DELETE FROM runs_live WHERE id = ANY(ARRAY(
+    SELECT l.id FROM runs_live l
+     WHERE l.job_id = ANY($1::bigint[]) AND l.state = 'pending' AND l.attempt = 1 AND NOT l.held AND NOT l.admitted
+       AND l.cause = 'schedule' AND l.due_at > $2
+     ORDER BY l.id FOR UPDATE))
+`
+
+type DeletePlannedOfParams struct {
+	JobIds []int64
+	Now    time.Time
+}
+
+// As DeletePlanned, of several jobs.
+func (q *Queries) DeletePlannedOf(ctx context.Context, arg DeletePlannedOfParams) error {
+	_, err := q.db.Exec(ctx, deletePlannedOf, arg.JobIds, arg.Now)
+	return err
+}
+
 const insertCalendar = `-- name: InsertCalendar :exec
 INSERT INTO calendars (name, description, days_off, updated_by) VALUES ($1, $2, $3, $4)
 `
@@ -155,6 +188,30 @@ func (q *Queries) InsertCalendar(ctx context.Context, arg InsertCalendarParams) 
 		arg.Description,
 		arg.DaysOff,
 		arg.UpdatedBy,
+	)
+	return err
+}
+
+const insertVersionsWithDays = `-- name: InsertVersionsWithDays :exec
+INSERT INTO job_versions (job_id, version, spec, created_at, valid_from, changed_by, change)
+SELECT v.job_id, v.version + 1, jsonb_set(v.spec, '{schedule,days_off}', $1::jsonb), v.created_at, $2, $3, 'calendar'
+  FROM jobs j JOIN job_versions v ON v.job_id = j.id AND v.version = j.version WHERE j.id = ANY($4::bigint[])
+`
+
+type InsertVersionsWithDaysParams struct {
+	DaysOff   []byte
+	Now       time.Time
+	ChangedBy string
+	JobIds    []int64
+}
+
+// The next version of jobs, which differs from the present one in the days off.
+func (q *Queries) InsertVersionsWithDays(ctx context.Context, arg InsertVersionsWithDaysParams) error {
+	_, err := q.db.Exec(ctx, insertVersionsWithDays,
+		arg.DaysOff,
+		arg.Now,
+		arg.ChangedBy,
+		arg.JobIds,
 	)
 	return err
 }
@@ -194,6 +251,94 @@ func (q *Queries) JobsOfCalendar(ctx context.Context, arg JobsOfCalendarParams) 
 	return items, nil
 }
 
+const jobsToReplan = `-- name: JobsToReplan :many
+SELECT j.id, j.spec, j.version, j.created_at, j.updated_at, d.next_fire_time, d.next_due_at, d.decided_through, (d.parked IS NOT NULL)::bool AS parked
+  FROM jobs j JOIN job_due d ON d.job_id = j.id WHERE j.id = ANY($1::bigint[]) ORDER BY j.id
+`
+
+type JobsToReplanRow struct {
+	ID             int64
+	Spec           []byte
+	Version        int32
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
+	NextFireTime   *time.Time
+	NextDueAt      *time.Time
+	DecidedThrough *time.Time
+	Parked         bool
+}
+
+// The jobs whose planning LockPlanning has locked.
+func (q *Queries) JobsToReplan(ctx context.Context, ids []int64) ([]JobsToReplanRow, error) {
+	rows, err := q.db.Query(ctx, jobsToReplan, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []JobsToReplanRow
+	for rows.Next() {
+		var i JobsToReplanRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Spec,
+			&i.Version,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+			&i.NextFireTime,
+			&i.NextDueAt,
+			&i.DecidedThrough,
+			&i.Parked,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const keptThroughOf = `-- name: KeptThroughOf :many
+SELECT x.id::bigint AS id, COALESCE(GREATEST(
+    (SELECT max(l.fire_time) FROM runs_live l WHERE l.job_id = x.id AND l.cause IN ('schedule', 'misfire')),
+    (SELECT h.fire_time FROM runs_history h WHERE h.job_id = x.id AND h.cause IN ('schedule', 'misfire') AND h.due_at <= $1
+      ORDER BY h.id DESC LIMIT 1),
+    (SELECT m.last_fire_time FROM missed m WHERE m.job_id = x.id ORDER BY m.last_fire_time DESC LIMIT 1)), 'epoch')::timestamptz AS through
+  FROM (SELECT unnest($2::bigint[]) AS id) x
+`
+
+type KeptThroughOfParams struct {
+	Now    time.Time
+	JobIds []int64
+}
+
+type KeptThroughOfRow struct {
+	ID      int64
+	Through time.Time
+}
+
+// As KeptThrough, of several jobs.
+func (q *Queries) KeptThroughOf(ctx context.Context, arg KeptThroughOfParams) ([]KeptThroughOfRow, error) {
+	rows, err := q.db.Query(ctx, keptThroughOf, arg.Now, arg.JobIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []KeptThroughOfRow
+	for rows.Next() {
+		var i KeptThroughOfRow
+		if err := rows.Scan(&i.ID, &i.Through); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lockCalendar = `-- name: LockCalendar :exec
 SELECT name FROM calendars WHERE name = $1 FOR UPDATE
 `
@@ -211,6 +356,32 @@ SELECT job_id FROM job_due WHERE job_id = ANY($1::bigint[]) ORDER BY job_id FOR 
 // In the order of ids, as whoever locks several does.
 func (q *Queries) LockPlanning(ctx context.Context, jobIds []int64) error {
 	_, err := q.db.Exec(ctx, lockPlanning, jobIds)
+	return err
+}
+
+const setDueOf = `-- name: SetDueOf :exec
+UPDATE job_due d SET version = d.version + 1, next_fire_time = NULLIF(x.fire, 'epoch'), next_due_at = NULLIF(x.due, 'epoch'),
+       decided_through = NULLIF(x.through, 'epoch'), parked = NULL
+  FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::timestamptz[]) AS fire, unnest($3::timestamptz[]) AS due,
+               unnest($4::timestamptz[]) AS through) x
+ WHERE d.job_id = x.id
+`
+
+type SetDueOfParams struct {
+	JobIds   []int64
+	Fires    []time.Time
+	Dues     []time.Time
+	Throughs []time.Time
+}
+
+// The epoch stands for none.
+func (q *Queries) SetDueOf(ctx context.Context, arg SetDueOfParams) error {
+	_, err := q.db.Exec(ctx, setDueOf,
+		arg.JobIds,
+		arg.Fires,
+		arg.Dues,
+		arg.Throughs,
+	)
 	return err
 }
 
@@ -233,5 +404,20 @@ func (q *Queries) UpdateCalendar(ctx context.Context, arg UpdateCalendarParams) 
 		arg.UpdatedBy,
 		arg.Name,
 	)
+	return err
+}
+
+const updateJobsWithDays = `-- name: UpdateJobsWithDays :exec
+UPDATE jobs SET spec = jsonb_set(spec, '{schedule,days_off}', $1::jsonb), version = version + 1, updated_at = $2 WHERE id = ANY($3::bigint[])
+`
+
+type UpdateJobsWithDaysParams struct {
+	DaysOff []byte
+	Now     time.Time
+	Ids     []int64
+}
+
+func (q *Queries) UpdateJobsWithDays(ctx context.Context, arg UpdateJobsWithDaysParams) error {
+	_, err := q.db.Exec(ctx, updateJobsWithDays, arg.DaysOff, arg.Now, arg.Ids)
 	return err
 }
