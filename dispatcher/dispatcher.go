@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/dispatcher/roster"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // Store is what the dispatcher asks of Postgres.
@@ -122,7 +123,7 @@ func New(cfg Config) (*Dispatcher, error) {
 // Watch keeps the roster and the state of the connection, which Fire, Kill and Instances need, and writes which
 // accepted attempts run. It blocks until ctx ends and the answers to all offers are in.
 func (d *Dispatcher) Watch(ctx context.Context) error {
-	d.together(ctx, d.watchRoster, d.steady.run, d.waitsLoop)
+	d.together(ctx, d.watchRoster, d.strangeLoop, d.steady.run, d.waitsLoop)
 	d.offers.Wait()
 	return nil
 }
@@ -130,6 +131,21 @@ func (d *Dispatcher) Watch(ctx context.Context) error {
 func (d *Dispatcher) watchRoster(ctx context.Context) {
 	if err := d.roster.Run(ctx); err != nil {
 		d.log.ErrorContext(ctx, "the roster ended", "err", err)
+	}
+}
+
+// strangeLoop sets aside what is no heartbeat. All who watch the bucket do, and JetStream keeps the first one's letter.
+func (d *Dispatcher) strangeLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-d.roster.Strange():
+			letter := wire.DeadLetter{Subject: wire.InstanceSubject(s.Key), Data: s.Value}
+			if err := d.setAside(ctx, "heartbeat", letter, s.Reason, jetstream.WithMsgID("heartbeat "+s.Key)); err != nil {
+				d.logUnlessDone(ctx, "setting aside what is no heartbeat", err)
+			}
+		}
 	}
 }
 

@@ -325,6 +325,10 @@ func (d *Dispatcher) DeadLetter(ctx context.Context, kind, subject string, data 
 
 // SetAside is DeadLetter for who can wait: the error says that the message could not be kept.
 func (d *Dispatcher) SetAside(ctx context.Context, kind string, letter wire.DeadLetter, reason error) error {
+	return d.setAside(ctx, kind, letter, reason)
+}
+
+func (d *Dispatcher) setAside(ctx context.Context, kind string, letter wire.DeadLetter, reason error, options ...jetstream.PublishOpt) error {
 	why := reason.Error()
 	if len(why) > letterReason {
 		why = strings.ToValidUTF8(why[:letterReason], "") + "… cut"
@@ -342,7 +346,8 @@ func (d *Dispatcher) SetAside(ctx context.Context, kind string, letter wire.Dead
 		letter.Headers = nil
 	}
 	letter.V, letter.At, letter.Error = wire.Version, wire.Time{Time: d.store.Now()}, why
-	if _, err := d.js.Publish(ctx, wire.DeadSubject(kind), wire.Encode(letter)); err != nil {
+	kept, err := d.js.Publish(ctx, wire.DeadSubject(kind), wire.Encode(letter), options...)
+	if err != nil || kept.Duplicate {
 		return err
 	}
 	d.metrics.dead.WithLabelValues(kind).Inc()

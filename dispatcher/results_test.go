@@ -122,6 +122,21 @@ func TestDeadLetters(t *testing.T) {
 	w.becomes(id, "succeeded")
 }
 
+// A heartbeat that is none is set aside as well, once, whoever of the dispatchers reads it.
+func TestStrangeHeartbeatIsSetAside(t *testing.T) {
+	w := newWorld(t, option{})
+	w.join("a")
+	w.publish(wire.InstanceSubject("g.odd"), []byte(`{"v":7}`))
+	w.eventually("it is set aside", func() bool { return len(w.letters("heartbeat")) > 0 })
+	w.publish(wire.InstanceSubject("g.odd"), []byte(`{"v":8}`))
+	w.publish(wire.InstanceSubject("g.other"), []byte(`garbage`))
+	w.eventually("so is another's", func() bool { return len(w.letters("heartbeat")) > 1 })
+	letters := w.letters("heartbeat")
+	if len(letters) != 2 || !strings.Contains(letters[0], "version 7") || !strings.Contains(letters[1], "$KV.belfry_instances.g.other") {
+		t.Errorf("letters %s", letters)
+	}
+}
+
 // A result that is malformed keeps none of those that came with it.
 func TestOneBadResultOfMany(t *testing.T) {
 	w := newWorld(t, option{})

@@ -144,7 +144,7 @@ func (d *Dispatcher) leasedBoot(ctx context.Context, b domain.BoundBoot) (string
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	req, err := json.Marshal(map[string]string{
-		"last_by_subj": "$KV." + wire.BucketInstances + "." + wire.InstanceKey(b.Group, b.Instance),
+		"last_by_subj": wire.InstanceSubject(wire.InstanceKey(b.Group, b.Instance)),
 	})
 	if err != nil {
 		return "", err

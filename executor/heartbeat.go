@@ -92,7 +92,7 @@ func (l *link) goodbye(ctx context.Context) {
 
 // keySubject is where the bucket takes this instance's key.
 func (l *link) keySubject() string {
-	return "$KV." + wire.BucketInstances + "." + wire.InstanceKey(l.config.Group, l.engine.instance)
+	return wire.InstanceSubject(wire.InstanceKey(l.config.Group, l.engine.instance))
 }
 
 // close ends the connection.

@@ -25,7 +25,7 @@ type LetterPath struct {
 
 type lettersInput struct {
 	List
-	Kind string `query:"kind" enum:"result,log,event"`
+	Kind string `query:"kind" enum:"result,log,event,heartbeat"`
 }
 
 func (a *API) registerDeadLetters() {

@@ -3,12 +3,14 @@
 //
 // It is a view, never the truth: an instance that it shows may be dead, and Postgres decides what is bound to
 // whom. It times instances out by itself, on its own monotonic clock, because the bucket tells its watchers of
-// goodbyes but not of expiries. A value that is no heartbeat of a known version changes nothing: an executor can
-// have JetStream's acknowledgement of its own publish delivered to another group's key.
+// goodbyes but not of expiries. A value that is no heartbeat of a known version changes nothing, as an executor can
+// have JetStream's acknowledgement of its own publish delivered to another group's key. It is told of: see Strange.
 package roster
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -29,10 +31,26 @@ type Roster struct {
 	wake chan struct{} // capacity 1: an instance joined, or has more room
 	redo chan struct{} // capacity 1: begin the watch anew
 
+	strange chan Strange
+	told    map[string]time.Time // when each key's strange value was told of; Run's own
+
 	mu        sync.Mutex
 	instances map[key]*instance // guarded by mu
 	since     time.Time         // when the watch had all values; zero while there is none
 }
+
+// Strange is a value in the bucket that is no heartbeat.
+type Strange struct {
+	Key    string
+	Value  []byte
+	Reason error
+}
+
+// What says strange things does so every few seconds, and one word of it is enough.
+const (
+	tellAgain = 10 * time.Minute
+	toldMax   = 1000 // keys
+)
 
 type key struct{ group, name string }
 
@@ -48,11 +66,15 @@ type instance struct {
 func New(js jetstream.JetStream, log *slog.Logger) *Roster {
 	return &Roster{
 		js: js, log: log, wake: make(chan struct{}, 1), redo: make(chan struct{}, 1), instances: make(map[key]*instance),
+		strange: make(chan Strange, 16), told: make(map[string]time.Time),
 	}
 }
 
 // Room signals that an instance joined or has more room than before.
 func (r *Roster) Room() <-chan struct{} { return r.wake }
+
+// Strange tells of values that are no heartbeats, of each key once in ten minutes. What nobody takes is dropped.
+func (r *Roster) Strange() <-chan Strange { return r.strange }
 
 // Reconnected makes the roster watch anew. The connection's owner calls it when NATS is back, as the bucket may
 // have been made anew.
@@ -138,10 +160,10 @@ func (r *Roster) Since() time.Time {
 }
 
 func (r *Roster) beat(k string, value []byte) {
-	group, name, ok := wire.SplitInstanceKey(k)
-	var b wire.Heartbeat
-	if err := wire.Decode(value, &b); !ok || err != nil || b.Group != group || b.Instance != name || b.BootID == "" {
-		r.log.Debug("a value in the instance bucket is no heartbeat", "key", k, "err", err)
+	b, err := heartbeat(k, value)
+	group, name := b.Group, b.Instance
+	if err != nil {
+		r.tell(Strange{k, value, err})
 		return
 	}
 	load := possible(wire.Load{Capacity: b.Capacity, Running: b.Running, Seq: b.Seq, Draining: b.Draining})
@@ -156,6 +178,39 @@ func (r *Roster) beat(k string, value []byte) {
 	old.beat, old.seen = b, time.Now()
 	r.mu.Unlock()
 	r.Load(group, name, b.BootID, load)
+}
+
+// heartbeat reads a value of the bucket.
+func heartbeat(k string, value []byte) (b wire.Heartbeat, err error) {
+	group, name, ok := wire.SplitInstanceKey(k)
+	if !ok {
+		return b, errors.New("the key is not <group>.<instance>")
+	}
+	if err := wire.Decode(value, &b); err != nil {
+		return b, err
+	}
+	if b.Group != group || b.Instance != name {
+		return b, fmt.Errorf("group and instance are %q and %q, which the key does not say", b.Group, b.Instance)
+	}
+	if b.BootID == "" {
+		return b, errors.New("boot_id is missing")
+	}
+	return b, nil
+}
+
+func (r *Roster) tell(s Strange) {
+	now := time.Now()
+	if at, ok := r.told[s.Key]; ok && now.Sub(at) < tellAgain {
+		return
+	}
+	if len(r.told) >= toldMax {
+		clear(r.told)
+	}
+	r.told[s.Key] = now
+	select {
+	case r.strange <- s:
+	default:
+	}
 }
 
 func (r *Roster) gone(k string) {

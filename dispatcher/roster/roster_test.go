@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -309,14 +310,15 @@ func TestValuesThatAreNoHeartbeats(t *testing.T) {
 	good := beat("a", "1")
 	b.beat(good)
 	b.eventually("a joins", func() bool { return b.room("a") == 4 })
-	for _, value := range []string{
+	strange := []string{
 		"", "garbage", "[]", "null", `{"v":1}`,
 		`{"stream":"KV_belfry_instances","seq":12}`,     // JetStream's acknowledgement of a publish
 		string(wire.Encode(beat("b", "9"))),             // another instance's
 		string(wire.Encode(beat("a", "9", group("h")))), // another group's
 		string(wire.Encode(beat("a", ""))),              // no boot
 		string(wire.Encode(beat("a", "9", func(h *wire.Heartbeat) { h.V = 2 }))),
-	} {
+	}
+	for _, value := range strange {
 		b.put("g.a", []byte(value))
 	}
 	b.put("g.x.y", wire.Encode(beat("x.y", "1")))
@@ -325,6 +327,17 @@ func TestValuesThatAreNoHeartbeats(t *testing.T) {
 	b.eventually("the one after them is read", func() bool { return b.room("z") == 4 })
 	if boot := b.bootOf("a"); boot != "1" || len(b.Instances("")) != 2 {
 		t.Errorf("boot %q, instances %+v", boot, b.Instances(""))
+	}
+	var told []string
+	for range len(b.Strange()) {
+		s := <-b.Strange()
+		told = append(told, fmt.Sprintf("%s %q", s.Key, s.Value[:min(len(s.Value), 7)]))
+		if s.Reason == nil {
+			t.Errorf("%s: no reason", s.Key)
+		}
+	}
+	if want := []string{`g.a ""`, `g.x.y "{\"v\":1,"`, `g "{\"v\":1,"`}; !slices.Equal(told, want) {
+		t.Errorf("told of %q, not once of each key: %q", told, want)
 	}
 }
 

@@ -157,7 +157,7 @@ type deadLetterCmd struct {
 }
 
 type deadLetterListCmd struct {
-	Kind string `env:"BELFRY_DEAD_LETTER_KIND" enum:",result,log,event" default:"" help:"Only results, logs or events."`
+	Kind string `env:"BELFRY_DEAD_LETTER_KIND" enum:",result,log,event,heartbeat" default:"" help:"Only results, logs, events or heartbeats."`
 }
 
 func (*deadLetterListCmd) Help() string {

@@ -33,8 +33,11 @@ func New(nc *nats.Conn) (*Box, error) {
 	return &Box{js}, nil
 }
 
-// Kinds are the kinds of dead letters: which stream the message came from.
-var Kinds = []string{"result", "log", "event"}
+// Kinds are the kinds of dead letters: what the message was to be.
+var Kinds = append([]string{"heartbeat"}, streamed...)
+
+// streamed are the kinds that come from a stream, and can be replayed into it.
+var streamed = []string{"result", "log", "event"}
 
 // callMax bounds what one answer of NATS is waited for.
 const callMax = 5 * time.Second
@@ -174,7 +177,7 @@ func away(err error) error {
 func replayable(subject string) bool {
 	rest, ours := strings.CutPrefix(subject, wire.Prefix)
 	kind, name, _ := strings.Cut(rest, ".")
-	return ours && slices.Contains(Kinds, kind) && name != "" && !strings.ContainsAny(name, "*> ")
+	return ours && slices.Contains(streamed, kind) && name != "" && !strings.ContainsAny(name, "*> ")
 }
 
 // read reads a letter. What is none is shown as it is, and is not readable.

@@ -52,6 +52,9 @@ func DeadSubject(kind string) string { return Prefix + "dead." + kind }
 // InstanceKey is an instance's key in BucketInstances.
 func InstanceKey(group, instance string) string { return group + "." + instance }
 
+// InstanceSubject is the subject by which the value of a key gets into BucketInstances.
+func InstanceSubject(key string) string { return "$KV." + BucketInstances + "." + key }
+
 // SplitInstanceKey undoes InstanceKey.
 func SplitInstanceKey(key string) (group, instance string, ok bool) {
 	group, instance, ok = strings.Cut(key, ".")

@@ -652,6 +652,7 @@ export const en = {
   "letter.result": "Result",
   "letter.log": "Log",
   "letter.event": "Event",
+  "letter.heartbeat": "Heartbeat",
   "letter.subject": "Subject",
   "letter.error": "Why",
   "letter.bytes": "Bytes",

@@ -653,6 +653,7 @@ export const zh: Record<keyof typeof en, string> = {
   "letter.result": "结果",
   "letter.log": "日志",
   "letter.event": "事件",
+  "letter.heartbeat": "心跳",
   "letter.subject": "主题",
   "letter.error": "原因",
   "letter.bytes": "字节数",

@@ -10,7 +10,7 @@ import { Chips } from "../parts/filters";
 import { Pages } from "../parts/pages";
 
 type Letter = Schemas["DeadLetter"];
-const kinds = ["result", "log", "event"] as const;
+const kinds = ["result", "log", "event", "heartbeat"] as const;
 
 export default function DeadLetters() {
   const t = useT();
