@@ -49,6 +49,8 @@ func TestBadInput(t *testing.T) {
 			[]string{"group", "name", "retries", "timeout", "nosuch", "schedule.kind", "schedule.at", "tags[1]"}, ""},
 		{"many values at once", post, jobs, `{"group":"No Group","name":"","retries":-1,"route":"somewhere","block":"x","start_deadline":"0.1s","schedule":{"kind":"none"}}`, 422,
 			[]string{"group", "name", "retries", "route", "block", "start_deadline", "handler"}, ""},
+		{"zeros where there can be none", post, jobs, `{"group":"default","name":"zeros","handler":"echo","schedule":{"kind":"none"},"start_deadline":"0s","retry_backoff":{"initial":"0s","factor":0,"max":"0s"}}`, 422,
+			[]string{"start_deadline", "retry_backoff.initial", "retry_backoff.factor", "retry_backoff.max"}, ""},
 		{"faulty names, types and values at once", post, jobs, `{"group":"NOPE!","bogus":1,"name":"","schedule":{"kind":"weekly","dialekt":1},"route":"zig","retries":1000,"timeout":"5 minutes","tags":[5]}`, 422,
 			[]string{"group", "bogus", "name", "schedule.kind", "schedule.dialekt", "route", "retries", "timeout", "handler", "tags[0]"}, ""},
 		{"the same in a put", put, job, `{"group":"default","bogus":1,"name":"","schedule":{"kind":"cron","expr":"61 * * * *","at":5},"retries":"x","shards":-1}`, 422,

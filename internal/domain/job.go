@@ -220,17 +220,14 @@ const GroupNameRule = "a group name is 1 to 63 characters, a-z, 0-9, _ or -, and
 // gives a meaning to is let in.
 func ValidGroupName(s string) bool { return groupName.MatchString(s) }
 
-// Normalize fills empty optional values with their defaults, so that equal jobs are stored equal.
+// Normalize fills empty optional values with their defaults, so that equal jobs are stored equal. Numbers it leaves: a zero
+// that somebody wrote is a fault, and who starts from DefaultJobSpec has none by accident.
 func (s *JobSpec) Normalize() {
 	d := DefaultJobSpec()
 	setIfZero(&s.Misfire, d.Misfire)
 	setIfZero(&s.Route, d.Route)
 	setIfZero(&s.Block, d.Block)
 	setIfZero(&s.BlockScope, d.BlockScope)
-	setIfZero(&s.StartDeadline, d.StartDeadline)
-	setIfZero(&s.RetryBackoff.Initial, d.RetryBackoff.Initial)
-	setIfZero(&s.RetryBackoff.Factor, d.RetryBackoff.Factor)
-	setIfZero(&s.RetryBackoff.Max, d.RetryBackoff.Max)
 	if s.Schedule.Kind == ScheduleCron {
 		setIfZero(&s.Schedule.Dialect, DialectStandard)
 	}

@@ -141,6 +141,7 @@ func manyChildren(n int) (children []Child) {
 
 func TestNormalizeFillsDefaults(t *testing.T) {
 	s := JobSpec{Group: "g", Name: "n", Handler: "echo", Enabled: true, Children: []Child{{JobID: 1}}}
+	s.StartDeadline, s.RetryBackoff = DefaultJobSpec().StartDeadline, DefaultJobSpec().RetryBackoff
 	s.Schedule.Kind = ScheduleCron
 	s.Normalize()
 	if err := s.Validate(); err != nil {
