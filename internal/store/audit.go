@@ -150,6 +150,7 @@ func entries(gap domain.FireGap, open map[int64]bool) (p sqlcgen.InsertMissedPar
 		}
 		adjoins = true
 		p.JobIds = append(p.JobIds, int64(gap.JobID))
+		p.Groups = append(p.Groups, "") // looked up: the job may have moved, or be gone
 		p.Firsts = append(p.Firsts, f)
 		p.Lasts = append(p.Lasts, f)
 		p.Counts = append(p.Counts, 1)

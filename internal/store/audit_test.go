@@ -294,7 +294,7 @@ func TestLedgerUnexplained(t *testing.T) {
 		}
 	}
 	ledger := column[string](t, s, `SELECT count || '@' || (extract(epoch FROM first_fire_time - $2))::int || ' ' || split_part(why, ':', 1)
-		FROM missed WHERE job_id = $1 AND why LIKE 'unexplained%' ORDER BY id`, job.ID, fires[0])
+		FROM missed WHERE job_id = $1 AND group_name = $3 AND why LIKE 'unexplained%' ORDER BY id`, job.ID, fires[0], job.Group)
 	if fmt.Sprint(ledger) != "[1@10 unexplained 3@12 unexplained]" {
 		t.Errorf("the ledger has %v", ledger)
 	}

@@ -228,6 +228,7 @@ func (w *planWriter) add(j lockedJob, def *definition, d plan.Decision) {
 	if m := d.Missed; m != nil {
 		w.out.Missed += m.Count
 		w.missed.JobIds = append(w.missed.JobIds, int64(j.key.job))
+		w.missed.Groups = append(w.missed.Groups, def.Group)
 		w.missed.Firsts = append(w.missed.Firsts, m.First.Time)
 		w.missed.Lasts = append(w.missed.Lasts, m.Last.Time)
 		w.missed.Counts = append(w.missed.Counts, int64(m.Count))

@@ -41,7 +41,7 @@ func TestStrandedAndUnplannedAreJudgedTogether(t *testing.T) {
 				}
 			}
 			misfires := query[int64](t, s, `SELECT count(*) FROM runs_live WHERE cause = 'misfire'`)
-			missed := query[int64](t, s, `SELECT sum(count)::bigint FROM missed`)
+			missed := query[int64](t, s, `SELECT sum(m.count)::bigint FROM missed m JOIN jobs j ON j.id = m.job_id AND j.group_name = m.group_name`)
 			runs := query[int64](t, s, `SELECT count(*) FROM runs_live`)
 			first, next := planned.Runs[0].DueAt.Add(-10*time.Minute), query[time.Time](t, s, `SELECT next_fire_time FROM job_due`)
 			if misfires != 1 {

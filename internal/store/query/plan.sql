@@ -58,8 +58,9 @@ DELETE FROM runs_live l WHERE l.id = ANY(@ids::uuid[])
    AND (EXISTS (SELECT 1 FROM runs_history h WHERE h.id = l.id)) IS TRUE;
 
 -- name: InsertMissed :exec
-INSERT INTO missed (job_id, first_fire_time, last_fire_time, count, policy, why)
-SELECT unnest(@job_ids::bigint[]), unnest(@firsts::timestamptz[]), unnest(@lasts::timestamptz[]),
+-- Where the group is left empty, the table's trigger looks it up.
+INSERT INTO missed (job_id, group_name, first_fire_time, last_fire_time, count, policy, why)
+SELECT unnest(@job_ids::bigint[]), NULLIF(unnest(@groups::text[]), ''), unnest(@firsts::timestamptz[]), unnest(@lasts::timestamptz[]),
        unnest(@counts::bigint[]), unnest(@policies::text[]), unnest(@whys::text[]);
 
 -- name: AdvanceDue :exec

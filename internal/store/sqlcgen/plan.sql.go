@@ -232,13 +232,14 @@ func (q *Queries) DropStranded(ctx context.Context, ids []domain.RunID) error {
 }
 
 const insertMissed = `-- name: InsertMissed :exec
-INSERT INTO missed (job_id, first_fire_time, last_fire_time, count, policy, why)
-SELECT unnest($1::bigint[]), unnest($2::timestamptz[]), unnest($3::timestamptz[]),
-       unnest($4::bigint[]), unnest($5::text[]), unnest($6::text[])
+INSERT INTO missed (job_id, group_name, first_fire_time, last_fire_time, count, policy, why)
+SELECT unnest($1::bigint[]), NULLIF(unnest($2::text[]), ''), unnest($3::timestamptz[]), unnest($4::timestamptz[]),
+       unnest($5::bigint[]), unnest($6::text[]), unnest($7::text[])
 `
 
 type InsertMissedParams struct {
 	JobIds   []int64
+	Groups   []string
 	Firsts   []time.Time
 	Lasts    []time.Time
 	Counts   []int64
@@ -246,9 +247,11 @@ type InsertMissedParams struct {
 	Whys     []string
 }
 
+// Where the group is left empty, the table's trigger looks it up.
 func (q *Queries) InsertMissed(ctx context.Context, arg InsertMissedParams) error {
 	_, err := q.db.Exec(ctx, insertMissed,
 		arg.JobIds,
+		arg.Groups,
 		arg.Firsts,
 		arg.Lasts,
 		arg.Counts,

@@ -85,8 +85,12 @@ func (s *Store) jobKeys(ctx context.Context, f JobFilter, after int64, rows int)
 		got, err := s.q.JobKeysOfCalendar(ctx, sqlcgen.JobKeysOfCalendarParams{After: after, Calendar: f.Calendar, Groups: groups, Tag: nonZero(f.Tag), Kind: kind,
 			Enabled: f.Enabled, Needle: needle, MaxRows: int32(rows)})
 		return convert(got, func(r sqlcgen.JobKeysOfCalendarRow) jobKey { return jobKey{r.ID, r.Fits} }), err
+	case f.Tag != "" && groups != nil:
+		got, err := s.q.JobKeysOfTagInGroups(ctx, sqlcgen.JobKeysOfTagInGroupsParams{After: after, Tag: f.Tag, Groups: groups, Kind: kind,
+			Enabled: f.Enabled, Needle: needle, MaxRows: int32(rows)})
+		return convert(got, func(r sqlcgen.JobKeysOfTagInGroupsRow) jobKey { return jobKey{r.ID, r.Fits} }), err
 	case f.Tag != "":
-		got, err := s.q.JobKeysOfTag(ctx, sqlcgen.JobKeysOfTagParams{After: after, Tag: f.Tag, Groups: groups, Kind: kind,
+		got, err := s.q.JobKeysOfTag(ctx, sqlcgen.JobKeysOfTagParams{After: after, Tag: f.Tag, Kind: kind,
 			Enabled: f.Enabled, Needle: needle, MaxRows: int32(rows)})
 		return convert(got, func(r sqlcgen.JobKeysOfTagRow) jobKey { return jobKey{r.ID, r.Fits} }), err
 	case groups != nil && f.Enabled != nil:

@@ -55,17 +55,34 @@ SELECT j.id,
  ORDER BY j.id LIMIT @max_rows;
 
 -- name: JobKeysOfTag :many
--- Walks the jobs with a tag, of all groups or some.
+-- Walks the jobs with a tag.
 SELECT j.id,
        ((sqlc.narg('kind')::text IS NULL OR j.kind = sqlc.narg('kind'))
         AND (sqlc.narg('enabled')::boolean IS NULL OR j.enabled = sqlc.narg('enabled'))
         AND (sqlc.narg('needle')::text IS NULL OR strpos(lower(j.name), sqlc.narg('needle')) > 0
              OR strpos(lower(coalesce(j.spec->>'description', '')), sqlc.narg('needle')) > 0
              OR strpos(lower(coalesce(j.spec->>'handler', '')), sqlc.narg('needle')) > 0))::boolean AS fits
-  FROM jobs j
- WHERE j.id > @after AND j.tags @> ARRAY[@tag::text]
-   AND (sqlc.narg('groups')::text[] IS NULL OR j.group_name = ANY (sqlc.narg('groups')::text[]))
- ORDER BY j.id LIMIT @max_rows;
+  FROM (SELECT t.job_id FROM job_tags t WHERE t.tag = @tag AND t.job_id > @after ORDER BY t.job_id LIMIT @max_rows) k
+  JOIN jobs j ON j.id = k.job_id
+ ORDER BY j.id;
+
+-- name: JobKeysOfTagInGroups :many
+-- Walks the jobs of some groups with a tag.
+SELECT j.id,
+       ((sqlc.narg('kind')::text IS NULL OR j.kind = sqlc.narg('kind'))
+        AND (sqlc.narg('enabled')::boolean IS NULL OR j.enabled = sqlc.narg('enabled'))
+        AND (sqlc.narg('needle')::text IS NULL OR strpos(lower(j.name), sqlc.narg('needle')) > 0
+             OR strpos(lower(coalesce(j.spec->>'description', '')), sqlc.narg('needle')) > 0
+             OR strpos(lower(coalesce(j.spec->>'handler', '')), sqlc.narg('needle')) > 0))::boolean AS fits
+  FROM (SELECT r.job_id
+          FROM unnest(@groups::text[]) AS g (name)
+         CROSS JOIN LATERAL (
+               SELECT t.job_id FROM job_tags t
+                WHERE t.tag = @tag AND t.group_name = g.name AND t.job_id > @after
+                ORDER BY t.job_id LIMIT @max_rows) r
+         ORDER BY r.job_id LIMIT @max_rows) k
+  JOIN jobs j ON j.id = k.job_id
+ ORDER BY j.id;
 
 -- name: JobKeysOfChild :many
 -- Walks the jobs that have a job as a child, of all groups or some.

@@ -360,19 +360,17 @@ SELECT j.id,
         AND ($3::text IS NULL OR strpos(lower(j.name), $3) > 0
              OR strpos(lower(coalesce(j.spec->>'description', '')), $3) > 0
              OR strpos(lower(coalesce(j.spec->>'handler', '')), $3) > 0))::boolean AS fits
-  FROM jobs j
- WHERE j.id > $4 AND j.tags @> ARRAY[$5::text]
-   AND ($6::text[] IS NULL OR j.group_name = ANY ($6::text[]))
- ORDER BY j.id LIMIT $7
+  FROM (SELECT t.job_id FROM job_tags t WHERE t.tag = $4 AND t.job_id > $5 ORDER BY t.job_id LIMIT $6) k
+  JOIN jobs j ON j.id = k.job_id
+ ORDER BY j.id
 `
 
 type JobKeysOfTagParams struct {
 	Kind    *string
 	Enabled *bool
 	Needle  *string
-	After   int64
 	Tag     string
-	Groups  []string
+	After   int64
 	MaxRows int32
 }
 
@@ -381,15 +379,14 @@ type JobKeysOfTagRow struct {
 	Fits bool
 }
 
-// Walks the jobs with a tag, of all groups or some.
+// Walks the jobs with a tag.
 func (q *Queries) JobKeysOfTag(ctx context.Context, arg JobKeysOfTagParams) ([]JobKeysOfTagRow, error) {
 	rows, err := q.db.Query(ctx, jobKeysOfTag,
 		arg.Kind,
 		arg.Enabled,
 		arg.Needle,
-		arg.After,
 		arg.Tag,
-		arg.Groups,
+		arg.After,
 		arg.MaxRows,
 	)
 	if err != nil {
@@ -399,6 +396,68 @@ func (q *Queries) JobKeysOfTag(ctx context.Context, arg JobKeysOfTagParams) ([]J
 	var items []JobKeysOfTagRow
 	for rows.Next() {
 		var i JobKeysOfTagRow
+		if err := rows.Scan(&i.ID, &i.Fits); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const jobKeysOfTagInGroups = `-- name: JobKeysOfTagInGroups :many
+SELECT j.id,
+       (($1::text IS NULL OR j.kind = $1)
+        AND ($2::boolean IS NULL OR j.enabled = $2)
+        AND ($3::text IS NULL OR strpos(lower(j.name), $3) > 0
+             OR strpos(lower(coalesce(j.spec->>'description', '')), $3) > 0
+             OR strpos(lower(coalesce(j.spec->>'handler', '')), $3) > 0))::boolean AS fits
+  FROM (SELECT r.job_id
+          FROM unnest($4::text[]) AS g (name)
+         CROSS JOIN LATERAL (
+               SELECT t.job_id FROM job_tags t
+                WHERE t.tag = $5 AND t.group_name = g.name AND t.job_id > $6
+                ORDER BY t.job_id LIMIT $7) r
+         ORDER BY r.job_id LIMIT $7) k
+  JOIN jobs j ON j.id = k.job_id
+ ORDER BY j.id
+`
+
+type JobKeysOfTagInGroupsParams struct {
+	Kind    *string
+	Enabled *bool
+	Needle  *string
+	Groups  []string
+	Tag     string
+	After   int64
+	MaxRows int32
+}
+
+type JobKeysOfTagInGroupsRow struct {
+	ID   int64
+	Fits bool
+}
+
+// Walks the jobs of some groups with a tag.
+func (q *Queries) JobKeysOfTagInGroups(ctx context.Context, arg JobKeysOfTagInGroupsParams) ([]JobKeysOfTagInGroupsRow, error) {
+	rows, err := q.db.Query(ctx, jobKeysOfTagInGroups,
+		arg.Kind,
+		arg.Enabled,
+		arg.Needle,
+		arg.Groups,
+		arg.Tag,
+		arg.After,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []JobKeysOfTagInGroupsRow
+	for rows.Next() {
+		var i JobKeysOfTagInGroupsRow
 		if err := rows.Scan(&i.ID, &i.Fits); err != nil {
 			return nil, err
 		}
