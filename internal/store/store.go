@@ -148,16 +148,17 @@ const txMax = 15 * time.Second
 func (s *Store) once(ctx context.Context, f func(tx pgx.Tx, q *sqlcgen.Queries) error) error {
 	l, cancel := limited(ctx)
 	defer cancel()
-	var within error
+	broke := false
 	err := l.explain(pgx.BeginFunc(l.ctx, s.pool, func(tx pgx.Tx) error {
 		// Closing what lies under the transaction ends any statement of f's, whichever context it was given.
 		conn := tx.Conn().PgConn().Conn()
 		stop := context.AfterFunc(l.ctx, func() { _ = conn.Close() })
 		defer stop()
-		within = f(tx, s.q.WithTx(tx))
-		return within
+		err := f(tx, s.q.WithTx(tx))
+		broke = err != nil && tx.Conn().IsClosed()
+		return err
 	}))
-	if within != nil && l.ctx.Err() == nil && domain.CodeOf(pgerr.Translate(within)) == domain.Unavailable {
+	if broke && l.ctx.Err() == nil && domain.CodeOf(pgerr.Translate(err)) == domain.Unavailable {
 		return brokenError{err}
 	}
 	return err
