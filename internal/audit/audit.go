@@ -54,7 +54,7 @@ type Version struct {
 	Jitter    time.Duration
 	Retention time.Duration // how long finished runs are kept; 0: the server's
 	By        string        // who made it
-	Change    string        // created, edited, enabled, disabled, deleted
+	Change    string        // created, edited, enabled, disabled, deleted, calendar (its days off changed)
 }
 
 // holds reports whether the version held at t.

@@ -132,10 +132,13 @@ func (f *Facts) answerNoFire(out *domain.Why, fire *Fire) []string {
 		say = append(say, fmt.Sprintf("Its start_at is %s.", f.say(start)))
 	case !end.IsZero() && fire.Time.After(end):
 		say = append(say, fmt.Sprintf("Its end_at is %s.", f.say(end)))
-	case v.Schedule.TakenOff(fire.Time):
+	case v.Schedule.DayOff(fire.Time):
 		local := fire.Time.In(v.Schedule.Zone())
-		say = append(say, fmt.Sprintf("It would be one if %s, a %s, were not a day off of calendar %s.",
-			domain.DateOf(local), local.Weekday(), v.Schedule.Calendar()))
+		off := fmt.Sprintf("%s, a %s, is a day off of calendar %s", domain.DateOf(local), local.Weekday(), v.Schedule.Calendar())
+		if v.Schedule.TakenOff(fire.Time) {
+			off += "; on another day it would be one"
+		}
+		say = append(say, off+".")
 	}
 	if moved := f.clocks(v.Schedule, fire.Time, false); moved != "" {
 		say = append(say, moved)

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -125,10 +126,11 @@ func TestCalendarVersionsAreAudited(t *testing.T) {
 		}
 		return w
 	}
-	if w := why(tomorrow.Truncate(time.Second)); w.IsFireTime || w.Version != 2 || !strings.Contains(w.Answer, "It would be one if "+domain.DateOf(tomorrow).String()+", a "+tomorrow.Weekday().String()+", were not a day off of calendar c.") {
+	off := domain.DateOf(tomorrow).String() + ", a " + tomorrow.Weekday().String() + ", is a day off of calendar c"
+	if w := why(tomorrow.Truncate(time.Second)); w.IsFireTime || w.Version != 2 || !strings.Contains(w.Answer, off+"; on another day it would be one.") {
 		t.Errorf("why not on a day off: %+v", w)
 	}
-	if w := why(tomorrow.Truncate(time.Second).Add(time.Millisecond)); w.IsFireTime || strings.Contains(w.Answer, "would be one") {
+	if w := why(tomorrow.Truncate(time.Second).Add(time.Millisecond)); w.IsFireTime || !strings.Contains(w.Answer, off+".") {
 		t.Errorf("why not between fire times: %+v", w)
 	}
 	if w := why(fires[10]); !w.IsFireTime || w.Fate != domain.FateRan {
@@ -247,5 +249,52 @@ func TestCalendarEditsAgainstJobs(t *testing.T) {
 	}
 	if n := query[int64](t, s, `SELECT min(version) FROM calendars`); n < 5 {
 		t.Errorf("a calendar is at version %d: its edits were refused", n)
+	}
+}
+
+// Who writes a job while its calendar is being changed waits, and takes the days as they are then.
+func TestJobsWaitForTheirCalendar(t *testing.T) {
+	s, _ := open(t)
+	calendar(t, s, "c")
+	job := create(t, s, "a", everySecond, inCalendar("c"))
+	for n, write := range []func() error{
+		func() error {
+			_, err := s.CreateJob(t.Context(), spec("b", everySecond, inCalendar("c")), "test")
+			return err
+		},
+		func() error {
+			_, _, err := s.EditJob(t.Context(), job.ID, 0, "test", func(sp *domain.JobSpec) error {
+				sp.Param = "x"
+				return nil
+			})
+			return err
+		},
+	} {
+		tx, err := s.Pool().Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // or the store would wait for it to be closed
+		days := fmt.Sprintf(`{"weekdays": [], "dates": ["2030-05-0%d"]}`, n+1)
+		if _, err := tx.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), `UPDATE calendars SET days_off = $1`, days); err != nil {
+			t.Fatal(err)
+		}
+		written := make(chan error, 1)
+		go func() { written <- write() }()
+		waitUntil(t, 5*time.Second, func() bool { // for less than a lock is waited for
+			return query[int64](t, s, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
+		})
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-written; err != nil {
+			t.Fatal(err)
+		}
+		if got := query[string](t, s, `SELECT (spec -> 'schedule' -> 'days_off')::text FROM jobs ORDER BY updated_at DESC LIMIT 1`); !strings.Contains(got, fmt.Sprintf("2030-05-0%d", n+1)) {
+			t.Errorf("written meanwhile, job %d has the days %s", n, got)
+		}
 	}
 }
