@@ -6,6 +6,7 @@ import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { chromium } from "playwright-core";
 import { browserPath, heartbeat, logIn, provider, start, until } from "./browser/belfry.mjs";
+import { calendars } from "./browser/calendars.mjs";
 import { changes } from "./browser/changes.mjs";
 import { counted, heading, ready, scene } from "./browser/scene.mjs";
 
@@ -33,6 +34,7 @@ if (!browserPath) {
   });
   scenes();
   changes(stage);
+  calendars(stage);
 }
 
 function scenes() {
@@ -224,16 +226,36 @@ function scenes() {
     await graph.getByRole("link", { name: "send-report" }).focus();
     await page.keyboard.press("Enter");
     await heading(page, "send-report");
-    // Its parent is known once it has caused a run of it, which appears by itself.
-    await call("POST", `/jobs/${parent.id}/trigger`, {});
+    // Its parents are known, also those that have never run.
     await graph.getByRole("link", { name: "nightly-report" }).waitFor();
+    const [child] = (await call("GET", "/jobs?q=send-report")).items;
+    await call("POST", "/jobs", { name: "never-ran", group: "demo", handler: "echo", schedule: { kind: "none" }, children: [{ job_id: child.id }] });
+    await page.reload();
+    await graph.getByRole("link", { name: "never-ran" }).waitFor();
+  });
+
+  scene(stage, "the overview names what was missed last, and leads to the answer why", { as: "admin" }, async (page) => {
+    await call("POST", "/groups", { name: "pausing" });
+    await call("POST", "/groups/pausing/pause", { reason: "new disks" });
+    const job = await call("POST", "/jobs", { name: "held-up", group: "pausing", handler: "echo", schedule: { kind: "fixed_rate", every: "1s" } });
+    await until("fire times in the pause", () => Date.now() > Date.parse(job.created_at) + 2500);
+    await call("POST", `/jobs/${job.id}/disable`);
+    await call("POST", "/groups/pausing/resume");
+    await until("the ledger's entry", async () => (await call("GET", `/jobs/${job.id}/missed`)).items[0]);
+    await page.goto("/?group=pausing");
+    const missed = page.getByRole("region", { name: "Latest missed" });
+    await missed.getByText(/new disks/).waitFor();
+    await missed.getByRole("link", { name: /held-up/ }).click();
+    await heading(page, "held-up");
+    await page.locator(".answer").getByText(/new disks/).waitFor();
+    assert.ok(await page.locator(".answer").evaluate((el) => { const { top, bottom } = el.getBoundingClientRect(); return top >= 0 && bottom <= innerHeight; }), "the answer is out of sight");
   });
 
   scene(stage, "a viewer has no buttons that change things, and is refused at forced addresses", { as: "viewer", refusals: [403, 404] }, async (page) => {
     const [job] = (await call("GET", "/jobs?q=nap")).items;
     const [run] = (await call("GET", "/runs?limit=1&group=demo")).items;
     const changing = /run now|new |edit|delete|kill|run again|pause(?! the view)|drain|disable|enable|restore|save|import|more actions/i;
-    for (const path of ["/", "/jobs", `/jobs/${job.id}`, "/runs", `/runs/${run.id}`, "/executors", "/events"]) {
+    for (const path of ["/", "/jobs", `/jobs/${job.id}`, "/runs", `/runs/${run.id}`, "/week", "/calendars", "/executors", "/events"]) {
       await page.goto(path);
       await ready(page);
       const buttons = await page.locator("main button:visible, main a[role=button]:visible").allInnerTexts();
@@ -242,7 +264,7 @@ function scenes() {
       assert.deepEqual(found, [], `${path} offers a viewer ${found.join(", ")}`);
       assert.equal(await page.locator("main input[type=checkbox][role=switch]:not([disabled])").count(), 0, `${path} has a switch that a viewer could turn`);
     }
-    for (const path of ["/jobs/new", `/jobs/${job.id}/edit`, "/users", "/audit", "/alert-channels"]) {
+    for (const path of ["/jobs/new", `/jobs/${job.id}/edit`, "/calendars/+new", "/users", "/audit", "/alert-channels"]) {
       await page.goto(path);
       await page.getByText("Your role may not do this").waitFor();
       assert.equal(await page.locator("main form").count(), 0, `${path} shows a viewer a form`);
@@ -337,7 +359,7 @@ function scenes() {
       if (wide > 0) faults.push(`${where} is ${wide} pixels wider than 360`);
       await page.setViewportSize({ width: 1280, height: 900 });
     };
-    for (const path of [...pages, "/runs?state=succeeded", "/jobs/new", `/jobs/${job.id}`, `/jobs/${job.id}/edit`, `/runs/${run.id}`]) {
+    for (const path of [...pages, "/runs?state=succeeded", "/calendars/+new", "/jobs/new", `/jobs/${job.id}`, `/jobs/${job.id}/edit`, `/runs/${run.id}`]) {
       await page.goto(path);
       await ready(page);
       // The protocol puts it into the page beside the policy, which stays as it is.

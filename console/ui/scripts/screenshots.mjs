@@ -69,6 +69,17 @@ print("\\x1b[32mdone\\x1b[0m, stock is up to date", flush=True)
   for (const [id, amount] of [[4711, 249.9], [4712, 17.5], [4713, 1020]]) await call("POST", "/events/orders.created", { id, amount });
   await call("POST", "/users", { username: "mei", password: "a-long-password", role: "operator", groups: ["demo"] });
   await call("POST", "/users", { username: "on-call", password: "a-long-password", role: "viewer", groups: ["demo"] });
+  const year = new Date().getFullYear();
+  const dates = [year, year + 1].flatMap((y) => ["01-01", "05-01", "10-03", "12-25", "12-26"].map((d) => `${y}-${d}`));
+  await call("POST", "/calendars", { name: "holidays", description: "Public holidays, and weekends.", weekdays: ["saturday", "sunday"], dates: [...dates, ...["03-26", "03-29", "05-06", "05-17"].map((d) => `${year + 1}-${d}`)] });
+  await call("POST", "/calendars", { name: "stock-taking", description: "The warehouse counts; nothing goes out.", weekdays: [], dates: [`${year}-12-30`, `${year}-12-31`, `${year + 1}-06-30`] });
+  await job("payment-run", { schedule: { ...cron("30 9 * * *"), calendar: "holidays" }, tags: ["billing"], handler: "echo", description: "Pays what is due, on days on which banks work." });
+  await job("parcel-labels", { schedule: { ...cron("0 7 * * *"), calendar: "stock-taking" }, tags: ["shop"], handler: "echo" });
+  // What a partner misses while it is paused; its schedule ends with the pause, as it has no executor.
+  const soon = (s) => new Date(Date.now() + s * 1000).toISOString();
+  await call("POST", "/groups", { name: "partners" });
+  await call("POST", "/groups/partners/pause", { reason: "their warehouse moves house", until: soon(25) });
+  await job("fetch-orders", { group: "partners", schedule: { kind: "fixed_rate", every: "5s", end_at: soon(20) }, handler: "echo" });
   await call("POST", "/alert-channels", { name: "ops", kind: "webhook", url: "https://alerts.example.com/belfry" }).catch(() => undefined);
   await call("POST", "/tokens", { name: "deploy pipeline", role: "operator" }).catch(() => undefined);
   return made;
@@ -102,12 +113,12 @@ async function pictures(jobs) {
   const failed = await until("a run that failed", () => newest(`job_id=${jobs["sync-inventory"].id}&state=failed`), 90);
   const running = await until("the long job to run", () => newest(`job_id=${jobs["reindex-search"].id}&state=running`), 150);
   const all = {
-    login: ["/login", {}], overview: ["/", {}], jobs: ["/jobs", {}], job: [`/jobs/${jobs["warehouse-report"].id}`, { tall: true }], scripts: [`/jobs/${jobs.invoices.id}`, { act: async (page) => { await page.getByRole("textbox", { name: "Compare with…" }).click(); await page.getByRole("option", { name: "Difference to version 1" }).click(); await page.locator(".diff .added").first().waitFor(); await page.getByRole("region", { name: "Parents and children" }).scrollIntoViewIfNeeded(); await page.evaluate(() => scrollTo(0, document.querySelector(".job-graph").getBoundingClientRect().top + scrollY - 90)); } }], "job-form": [`/jobs/${jobs["sync-inventory"].id}/edit`, {}],
+    login: ["/login", {}], overview: ["/", {}], jobs: ["/jobs", {}], job: [`/jobs/${jobs["warehouse-report"].id}`, { tall: true }], scripts: [`/jobs/${jobs.invoices.id}`, { act: async (page) => { await page.getByRole("textbox", { name: "Compare with…" }).click(); await page.getByRole("option", { name: "Difference to version 1" }).click(); await page.locator(".diff .added").first().waitFor(); await page.getByRole("region", { name: "Parents and children" }).scrollIntoViewIfNeeded(); await page.evaluate(() => scrollTo(0, document.querySelector(".job-graph").getBoundingClientRect().top + scrollY - 90)); } }], "job-form": [`/jobs/${jobs["sync-inventory"].id}/edit`, {}], schedule: [`/jobs/${jobs["payment-run"].id}/edit`, { act: async (page) => { await page.locator(".preview tbody tr").nth(9).waitFor(); await page.evaluate(() => scrollTo(0, document.querySelector(".segments").getBoundingClientRect().top + scrollY - 110)); } }],
     runs: ["/runs?state=failed,running,succeeded,retrying", {}], run: [`/runs/${failed}`, {}], "run-live": [`/runs/${running}`, { short: true }],
     executors: ["/executors", {}], events: ["/events", {}], "alert-channels": ["/alert-channels", {}], tokens: ["/tokens", {}], users: ["/users", {}], audit: ["/audit", {}],
     "overview-dark": ["/", { dark: true }], "job-dark": [`/jobs/${jobs["warehouse-report"].id}`, { dark: true }], "run-dark": [`/runs/${failed}`, { dark: true }], "runs-zh": ["/runs?state=failed,running,succeeded,retrying", { zh: true }], "overview-zh": ["/", { zh: true }],
     "jobs-narrow": ["/jobs", { narrow: true }], palette: ["/jobs", { act: async (page) => { await page.keyboard.press("Control+k"); await page.getByRole("combobox").fill("inv"); await page.getByRole("option", { name: "invoices" }).first().waitFor(); } }],
-    calendar: ["/calendar", {}], "dead-letters": ["/dead-letters", {}], account: ["/account", {}], system: ["/system", {}],
+    week: ["/week", {}], calendars: ["/calendars", {}], calendar: ["/calendars/holidays", { act: (page) => page.getByRole("button", { name: "The year after" }).click() }], "dead-letters": ["/dead-letters", {}], account: ["/account", {}], system: ["/system", {}],
   };
   const wanted = process.argv.slice(2);
   for (const [name, [path, { dark, zh, narrow, tall, short, act }]] of Object.entries(all)) {

@@ -4,6 +4,7 @@ import { lazy, Suspense, useEffect } from "react";
 import { Redirect, Route, Switch, useLocation } from "wouter";
 import { ApiError, get, whenUnauthorized } from "./api/client";
 import { useT } from "./i18n";
+import { newCalendar } from "./lib/calendars";
 import { MeContext } from "./lib/me";
 import { ErrorNote } from "./parts/basics";
 import { For } from "./parts/refused";
@@ -19,7 +20,9 @@ const RunPage = lazy(() => import("./pages/run"));
 const Executors = lazy(() => import("./pages/executors"));
 const Events = lazy(() => import("./pages/events"));
 const Channels = lazy(() => import("./pages/channels"));
-const Calendar = lazy(() => import("./pages/calendar"));
+const Week = lazy(() => import("./pages/week"));
+const Calendars = lazy(() => import("./pages/calendars"));
+const CalendarPage = lazy(() => import("./pages/calendar"));
 const System = lazy(() => import("./pages/system"));
 const DeadLetters = lazy(() => import("./pages/deadletters"));
 const Account = lazy(() => import("./pages/account"));
@@ -60,7 +63,9 @@ export function App() {
             <Route path="/jobs/:id">{(p) => <JobPage key={p.id} id={Number(p.id)} />}</Route>
             <Route path="/runs" component={Runs} />
             <Route path="/runs/:id">{(p) => <RunPage key={p.id} id={p.id} />}</Route>
-            <Route path="/calendar" component={Calendar} />
+            <Route path="/week" component={Week} />
+            <Route path="/calendars" component={Calendars} />
+            <Route path="/calendars/:name">{(p) => p.name === newCalendar ? <For><CalendarPage key="+" /></For> : <CalendarPage key={p.name} name={decodeURIComponent(p.name)} />}</Route>
             <Route path="/executors" component={Executors} />
             <Route path="/events" component={Events} />
             <Route path="/alert-channels"><For><Channels /></For></Route>

@@ -26,8 +26,8 @@ export function draftOf(job: Job, clone: boolean): JobInput {
 /** tidy drops what the kind of schedule has no use for, and empty optional fields. */
 export function tidySchedule(s: Schedule): Schedule {
   const keep: Record<Schedule["kind"], (keyof Schedule)[]> = {
-    none: [], cron: ["expr", "dialect", "time_zone", "start_at", "end_at", "jitter"],
-    fixed_rate: ["every", "start_at", "end_at", "jitter", "time_zone"], fixed_delay: ["delay", "start_at", "end_at", "time_zone"], once: ["at", "time_zone"],
+    none: [], cron: ["expr", "dialect", "time_zone", "start_at", "end_at", "jitter", "calendar"],
+    fixed_rate: ["every", "start_at", "end_at", "jitter", "time_zone", "calendar"], fixed_delay: ["delay", "start_at", "end_at", "time_zone"], once: ["at", "time_zone"],
   };
   const out: Schedule = { kind: s.kind };
   for (const k of keep[s.kind]) if (s[k] !== undefined && s[k] !== "") Object.assign(out, { [k]: s[k] });

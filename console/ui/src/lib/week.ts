@@ -1,4 +1,4 @@
-// The week of the calendar page, in the viewer's zone.
+// The week of all schedules, in the viewer's zone.
 import { dateTime } from "./time";
 
 export interface Cell {

@@ -1,120 +1,152 @@
-import { Button, Group, Text } from "@mantine/core";
-import { useQuery } from "@tanstack/react-query";
-import { useRef, useState, type KeyboardEvent } from "react";
-import { Link } from "wouter";
-import { get } from "../api/client";
+import { Alert, Button, FileButton, Group, Stack, Text, Textarea, TextInput } from "@mantine/core";
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { Link, useLocation } from "wouter";
+import { ApiError, call, get, post } from "../api/client";
 import { useLanguage } from "../i18n";
-import { useFilters, useTitle } from "../lib/hooks";
-import { dateTime, viewerZone } from "../lib/time";
-import { addDays, isoDay, loadClass, monday, parseDay, short, slots, type Slot } from "../lib/week";
-import { ErrorNote, errorText, PageHead, Section } from "../parts/basics";
-import { GroupPick } from "../parts/filters";
+import type { Calendar } from "../lib/calendars";
+import { mostDates, parseDates, weekdays, type Weekday } from "../lib/daysoff";
+import { useTitle } from "../lib/hooks";
+import { useMay } from "../lib/me";
+import { useRefresh } from "../parts/actions";
+import { Copy, ErrorNote, errorText, Facts, Instant, PageHead, Section } from "../parts/basics";
+import { Chips } from "../parts/filters";
+import { weekdayNames, YearView } from "../parts/yearview";
 
-export default function Calendar() {
+/** CalendarPage shows a calendar's days off, and lets admins change them or make a calendar. */
+export default function CalendarPage({ name }: { name?: string }) {
+  const { t } = useLanguage();
+  useTitle(name ?? t("calendars.new"));
+  const may = useMay();
+  const calendar = useQuery({ queryKey: ["calendar", name], queryFn: () => get("/api/v1/calendars/{name}", { path: { name: name ?? "" } }), enabled: name !== undefined, gcTime: 0, refetchOnWindowFocus: false });
+  if (name === undefined) return <Form />;
+  if (calendar.error) return <ErrorNote error={calendar.error} retry={() => void calendar.refetch()} />;
+  if (!calendar.data) return null;
+  return may.administer ? <Form calendar={calendar.data} /> : <Look calendar={calendar.data} />;
+}
+
+function UsedBy({ calendar }: { calendar: Calendar }) {
+  const { t } = useLanguage();
+  return calendar.jobs > 0 ? <Link className="link" href={`/jobs?calendar=${calendar.name}`}>{t("calendars.usedby", { n: calendar.jobs })}</Link> : <span>{t("calendars.unused")}</span>;
+}
+
+/** Years leads from one year to the next, and to those that have dates. */
+function Years({ year, onYear, dates }: { year: number; onYear: (y: number) => void; dates: string[] }) {
+  const { t } = useLanguage();
+  const counts = new Map<string, number>();
+  for (const d of dates) counts.set(d.slice(0, 4), (counts.get(d.slice(0, 4)) ?? 0) + 1);
+  return (
+    <Group gap="xs" mb="xs">
+      <Group gap={4} wrap="nowrap">
+        <Button size="compact-sm" variant="default" onClick={() => onYear(year - 1)} disabled={year <= 1970} aria-label={t("calendars.before")}>‹</Button>
+        <Text fw={600} px={6} className="num" role="status">{year}</Text>
+        <Button size="compact-sm" variant="default" onClick={() => onYear(year + 1)} disabled={year >= 2199} aria-label={t("calendars.after")}>›</Button>
+      </Group>
+      {[...counts].map(([y, n]) => <button key={y} type="button" className="chip" aria-pressed={Number(y) === year} onClick={() => onYear(Number(y))}>{t("calendars.year", { year: y, n })}</button>)}
+    </Group>
+  );
+}
+
+function Look({ calendar: c }: { calendar: Calendar }) {
   const { t, language } = useLanguage();
-  useTitle(t("nav.calendar"));
-  const [f, setF] = useFilters(["week", "group"] as const);
-  const thisWeek = monday(new Date());
-  const week = monday(parseDay(f.week) ?? thisWeek);
-  const end = addDays(week, 7);
-  const query = useQuery({
-    queryKey: ["calendar", isoDay(week), f.group],
-    queryFn: ({ signal }) => get("/api/v1/calendar", { query: { from: week.toISOString(), to: end.toISOString(), group: f.group || undefined }, signal }),
-    placeholderData: (before) => before, refetchInterval: 60_000,
-  });
-  const [chosen, setChosen] = useState<[day: number, hour: number]>();
-  const go = (to: Date) => { setChosen(undefined); setF({ week: isoDay(to) === isoDay(thisWeek) ? "" : isoDay(to) }); };
-  const days = slots(week, query.data?.cells ?? []);
-  const slot = chosen && days[chosen[0]]?.[chosen[1]];
+  const [year, setYear] = useState(() => new Date().getFullYear());
+  const names = weekdayNames(language, "long");
   return (
     <>
-      <PageHead title={t("nav.calendar")} sub={t("calendar.zone", { zone: viewerZone() })}>
-        <GroupPick value={f.group} onChange={(group) => { setChosen(undefined); setF({ group }); }} />
-        <Group gap={4} wrap="nowrap">
-          <Button size="xs" variant="default" onClick={() => go(addDays(week, -7))} aria-label={t("calendar.before")}>‹</Button>
-          <Button size="xs" variant="default" onClick={() => go(thisWeek)} disabled={isoDay(week) === isoDay(thisWeek)}>{t("calendar.this")}</Button>
-          <Button size="xs" variant="default" onClick={() => go(addDays(week, 7))} aria-label={t("calendar.after")}>›</Button>
-        </Group>
-      </PageHead>
-      {query.error && <ErrorNote error={query.error} retry={() => void query.refetch()} />}
-      {query.data && <>
-        <Grid week={week} days={days} now={new Date(query.data.now)} language={language} chosen={chosen} choose={setChosen} />
-        <Group gap="xs" mt={6} className="faint" fz={12}>
-          <span>{t("calendar.legend")}</span><span className="load-legend" aria-hidden="true">{[0, 1, 2, 3, 4, 5].map((n) => <i key={n} className={`load-${n}`} />)}</span>
-          {query.data.estimated && <span>{t("calendar.estimated")}</span>}
-        </Group>
-        {slot ? <Hour slot={slot} now={new Date(query.data.now)} group={f.group} /> : <Text size="sm" c="dimmed" mt="md">{t("calendar.choose")}</Text>}
-      </>}
+      <PageHead title={c.name} sub={c.description} />
+      <Facts of={[[t("calendars.weekdays"), c.weekdays.map((w) => names[w]).join(", ") || t("none")], [t("nav.jobs"), <UsedBy key="jobs" calendar={c} />], [t("calendars.changed"), <><Instant at={c.updated_at} /> {c.updated_by}</>]]} />
+      <div className="below"><Section title={t("calendars.dates")}><Years year={year} onYear={setYear} dates={c.dates} /><YearView year={year} dates={new Set(c.dates)} weekly={c.weekdays} /></Section></div>
     </>
   );
 }
 
-/** Grid is a table of hours and days, through which one goes by arrow keys. */
-function Grid({ week, days, now, language, chosen, choose }: { week: Date; days: (Slot | undefined)[][]; now: Date; language: "en" | "zh"; chosen?: [number, number]; choose: (at: [number, number]) => void }) {
-  const { t } = useLanguage();
-  const table = useRef<HTMLTableElement>(null);
-  const most = Math.max(1, ...days.flat().map((s) => (s ? s.planned + s.runs : 0)));
-  const names = days.map((_, i) => new Intl.DateTimeFormat(language === "zh" ? "zh-CN" : "en-GB", { weekday: "short", day: "numeric", month: "numeric" }).formatToParts(addDays(week, i)));
-  const today = isoDay(now);
-  const hour = now.getHours();
-  const start: [number, number] = chosen ?? [0, 0];
-  const move = (e: KeyboardEvent) => {
-    const at = (e.target as HTMLElement).dataset.at?.split(",").map(Number);
-    const by = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[e.key];
-    if (!at || !by) return;
-    e.preventDefault();
-    table.current?.querySelector<HTMLElement>(`[data-at="${(at[0] ?? 0) + (by[0] ?? 0)},${(at[1] ?? 0) + (by[1] ?? 0)}"]`)?.focus();
-  };
+const fields = ["name", "description", "weekdays", "dates"];
+
+function Form({ calendar }: { calendar?: Calendar }) {
+  const { t, language } = useLanguage();
+  const refresh = useRefresh();
+  const [, navigate] = useLocation();
+  const [name, setName] = useState(calendar?.name ?? "");
+  const [description, setDescription] = useState(calendar?.description ?? "");
+  const [weekly, setWeekly] = useState<Weekday[]>(calendar?.weekdays ?? []);
+  const [dates, setDates] = useState<string[]>(calendar?.dates ?? []);
+  const [year, setYear] = useState(() => new Date().getFullYear());
+  const names = weekdayNames(language, "long");
+  const chosen = new Set(dates);
+  const change = (days: string[], off: boolean) => setDates((before) => {
+    const next = new Set(before);
+    for (const d of days) if (off) next.add(d); else next.delete(d);
+    return [...next].sort();
+  });
+  const save = useMutation({
+    mutationFn: () => {
+      const days = { description, weekdays: weekly, dates };
+      return calendar ? call("put", "/api/v1/calendars/{name}", { path: { name: calendar.name }, body: days, version: calendar.version }) : post("/api/v1/calendars", { body: { name, ...days } });
+    },
+    onSuccess: async () => { await refresh("calendars", "jobs", "job"); navigate("/calendars"); },
+    onError: () => setTimeout(() => document.querySelector<HTMLElement>('[aria-invalid="true"]')?.focus(), 50),
+  });
+  const error = save.error instanceof ApiError ? save.error : undefined;
+  const others = error?.elsewhere(fields) ?? [];
   return (
-    <table className="week" ref={table} onKeyDown={move}>
-      <caption className="sr-only">{t("calendar.caption")}</caption>
-      <thead><tr><th><span className="sr-only">{t("cron.hour")}</span></th>{names.map((n, i) => <th key={i} scope="col" className={isoDay(addDays(week, i)) === today ? "week-today" : undefined}>{n.map((p, k) => <span key={k} className={p.type === "weekday" ? "week-day" : undefined}>{p.type === "literal" && k > 0 && n[k - 1]?.type === "weekday" ? " " : p.value}</span>)}</th>)}</tr></thead>
-      <tbody>{Array.from({ length: 24 }, (_, h) => (
-        <tr key={h}>
-          <th scope="row" className="num">{String(h).padStart(2, "0")}</th>
-          {days.map((d, i) => {
-            const s = d[h];
-            if (!s) return <td key={i} />;
-            const n = s.planned + s.runs;
-            const past = Date.parse(s.from) + 3_600_000 <= now.getTime();
-            const words = [dateTime(s.from).slice(0, 16), s.runs > 0 && t("calendar.runs", { n: s.runs }), s.failed > 0 && t("calendar.failed", { n: s.failed }), (!past || s.planned > 0) && t("calendar.planned", { n: s.planned })].filter(Boolean).join(" · ");
-            return (
-              <td key={i}>
-                <button type="button" data-at={`${i},${h}`} tabIndex={i === start[0] && h === start[1] ? 0 : -1} aria-pressed={chosen?.[0] === i && chosen[1] === h} aria-label={words} title={words} onClick={() => choose([i, h])}
-                  className={`slot load-${loadClass(n, most)}${past ? " slot-past" : ""}${isoDay(addDays(week, i)) === today && h === hour ? " slot-now" : ""}`}>
-                  {n > 0 ? short(n) : ""}{s.failed > 0 && <span className="slot-failed" aria-hidden="true">!</span>}
-                </button>
-              </td>
-            );
-          })}
-        </tr>
-      ))}</tbody>
-    </table>
+    <form className="calendar-form" noValidate onSubmit={(e) => { e.preventDefault(); save.mutate(); }}>
+      <PageHead title={calendar?.name ?? t("calendars.new")} sub={calendar && <UsedBy calendar={calendar} />} />
+      <Stack gap="sm" maw={640} mb="lg">
+        {!calendar && <TextInput label={t("field.name")} description={t("calendars.name.help")} inputWrapperOrder={["label", "input", "description", "error"]} value={name} onChange={(e) => setName(e.currentTarget.value)} error={error?.at("name")} maxLength={63} required autoFocus />}
+        <TextInput label={t("field.description")} value={description} onChange={(e) => setDescription(e.currentTarget.value)} error={error?.at("description")} maxLength={1024} />
+      </Stack>
+      <Section title={t("calendars.weekdays")}>
+        <Chips label={t("calendars.weekdays")} values={weekdays} value={weekly.join(",")} onChange={(v) => setWeekly(weekdays.filter((w) => v.split(",").includes(w)))} name={(w) => names[w]} />
+        {error?.at("weekdays") && <Text size="xs" c="var(--bad)" mt={4}>{error.at("weekdays")}</Text>}
+      </Section>
+      <Section title={t("calendars.dates")} right={dates.length > 0 && <Group gap={6}><Text size="xs" c={dates.length > mostDates ? "var(--bad)" : "dimmed"}>{t("calendars.count", { n: dates.length, most: mostDates })}</Text><Copy text={dates.join("\n")} label={t("calendars.copy")} /></Group>}>
+        {error?.at("dates") && <Text size="xs" c="var(--bad)" mb={4}>{error.at("dates")}</Text>}
+        <div className="columns wide-left">
+          <div>
+            <Years year={year} onYear={setYear} dates={dates} />
+            <YearView year={year} dates={chosen} weekly={weekly} choose={change} />
+            <Group gap="sm" mt={6}>
+              <Text size="xs" c="dimmed" className="keys-hint">{t("calendars.keys")}</Text>
+              {dates.some((d) => d.startsWith(String(year))) && <button type="button" className="link" onClick={() => change(dates.filter((d) => d.startsWith(String(year))), false)}>{t("calendars.clear", { year })}</button>}
+            </Group>
+          </div>
+          <Paste known={chosen} onAdd={(found) => { change(found, true); const first = found.find((d) => Number(d.slice(0, 4)) >= year) ?? found[0]; if (first) setYear(Number(first.slice(0, 4))); }} />
+        </div>
+      </Section>
+      {save.error && (others.length > 0 || !error?.problem.errors?.length) && <Alert color="red" variant="light" role="alert" title={t("form.refused")}>{others.length ? others.map((o) => <div key={o}>{o}</div>) : errorText(t, save.error)}</Alert>}
+      <Group mt="md" gap="xs" className="form-actions">
+        <Button type="submit" loading={save.isPending}>{t("save")}</Button>
+        <Button variant="subtle" color="gray" onClick={() => navigate("/calendars")}>{t("cancel")}</Button>
+        {calendar && calendar.jobs > 0 && <Text size="xs" c="dimmed">{t("calendars.effect", { n: calendar.jobs })}</Text>}
+      </Group>
+    </form>
   );
 }
 
-/** Hour shows what one cell is made of: runs that were, jobs that will fire. */
-function Hour({ slot, now, group }: { slot: Slot; now: Date; group: string }) {
+/** Paste takes many dates at once: typed, pasted, or from a file. */
+function Paste({ known, onAdd }: { known: Set<string>; onAdd: (dates: string[]) => void }) {
   const { t } = useLanguage();
-  const to = new Date(Date.parse(slot.from) + 3_600_000).toISOString();
-  const ahead = Date.parse(to) > now.getTime();
-  const jobs = useQuery({
-    queryKey: ["calendar-jobs", slot.from, group], enabled: ahead,
-    queryFn: ({ signal }) => get("/api/v1/calendar/jobs", { query: { from: slot.from, to, group: group || undefined }, signal }), staleTime: 30_000,
-  });
-  const runs = `/runs?${new URLSearchParams({ ...(group ? { group } : {}), from: slot.from, to }).toString()}`;
+  const [text, setText] = useState("");
+  const [told, setTold] = useState<{ added: number; there: number; faults: { line: number; text: string }[] }>();
+  function add(from: string) {
+    const { dates, faults } = parseDates(from);
+    const fresh = dates.filter((d) => !known.has(d));
+    setTold({ added: fresh.length, there: dates.length - fresh.length, faults });
+    if (faults.length === 0) setText("");
+    onAdd(dates);
+  }
   return (
-    <div className="below" aria-live="polite"><Section title={`${dateTime(slot.from).slice(0, 16)} – ${dateTime(to).slice(11, 16)}`} right={slot.runs > 0 && <Link className="link" href={runs}>{t("calendar.show", { n: slot.runs })}</Link>}>
-      {slot.runs > 0 && <Text size="sm">{t("calendar.runs", { n: slot.runs })}{slot.failed > 0 && <span className="bad"> · {t("calendar.failed", { n: slot.failed })}</span>}</Text>}
-      {jobs.error && <Text size="sm" c="var(--bad)">{errorText(t, jobs.error)}</Text>}
-      {ahead && jobs.data && (jobs.data.items.length === 0 ? <Text size="sm" c="dimmed">{t("calendar.nothing")}</Text> : (
-        <div className="table-box"><table className="list">
-          <thead><tr><th>{t("field.job")}</th><th>{t("field.group")}</th><th>{t("calendar.first")}</th><th>{t("calendar.fires")}</th></tr></thead>
-          <tbody>{jobs.data.items.map((j) => <tr key={j.job_id}><td className="grow"><Link className="row-link" href={`/jobs/${j.job_id}`} data-row>{j.job_name}</Link></td><td>{j.group}</td><td className="num">{dateTime(j.first_fire_time).slice(11)}</td><td className="num">{j.planned}</td></tr>)}</tbody>
-        </table></div>
-      ))}
-      {ahead && jobs.data && jobs.data.jobs > jobs.data.items.length && <Text size="xs" c="dimmed">{t("bulk.more", { n: jobs.data.jobs - jobs.data.items.length })}</Text>}
-      {!ahead && slot.runs === 0 && <Text size="sm" c="dimmed">{t("calendar.norun")}</Text>}
-    </Section></div>
+    <Stack gap="xs" className="paste">
+      <Textarea label={t("calendars.paste")} description={t("calendars.paste.help")} inputWrapperOrder={["label", "input", "description", "error"]} placeholder={"2026-12-25\n2027-10-01..2027-10-07"} value={text} onChange={(e) => setText(e.currentTarget.value)} autosize minRows={5} maxRows={14} classNames={{ input: "mono" }} spellCheck={false} />
+      <Group gap="xs">
+        <Button size="xs" variant="default" disabled={text.trim() === ""} onClick={() => add(text)}>{t("calendars.add")}</Button>
+        <FileButton onChange={(f) => void f?.text().then(add)} accept=".ics,.txt,.csv,text/calendar,text/plain">{(props) => <Button {...props} size="xs" variant="default">{t("calendars.file")}</Button>}</FileButton>
+      </Group>
+      {told && <div role="status">
+        <Text size="sm">{t("calendars.added", { n: told.added, known: told.there })}</Text>
+        {told.faults.slice(0, 8).map((f) => <Text key={f.line} size="sm" c="var(--bad)">{t("calendars.fault", { line: f.line, text: f.text })}</Text>)}
+        {told.faults.length > 8 && <Text size="sm" c="var(--bad)">{t("bulk.more", { n: told.faults.length - 8 })}</Text>}
+      </div>}
+    </Stack>
   );
 }

@@ -14,7 +14,7 @@ import { JobAudit } from "../parts/jobaudit";
 import { JobGraph } from "../parts/jobgraph";
 import { Durations, RunGrid } from "../parts/rungrid";
 import { RunTable } from "../parts/runtable";
-import { scheduleText } from "../parts/schedule";
+import { scheduleText, timesText } from "../parts/schedule";
 import { Scripts } from "../parts/scripts";
 import { Why } from "../parts/why";
 
@@ -67,7 +67,7 @@ export default function JobPage({ id }: { id: number }) {
           <Section title={t("job.definition")}><Definition job={j} /></Section>
         </div>
       </div>
-      <Section title={t("graph.title")}><JobGraph job={j} runs={past} /></Section>
+      <Section title={t("graph.title")}><JobGraph job={j} /></Section>
       {j.script && <Scripts job={j} />}
       {missed.error && <ErrorNote error={missed.error} />}
       <Why job={j} missed={missed.data?.items ?? []} />
@@ -99,7 +99,8 @@ function Definition({ job: j }: { job: Job }) {
   return (
     <>
       <Facts of={[
-        [t("field.schedule"), <span className="mono" key="s">{scheduleText(t, j.schedule)}</span>],
+        [t("field.schedule"), <span className="mono" key="s">{timesText(t, j.schedule)}</span>],
+        [t("field.calendar"), j.schedule.calendar ? <Link key="c" className="link" href={`/calendars/${j.schedule.calendar}`}>{j.schedule.calendar}</Link> : null],
         [t("field.handler"), j.handler ? <span key="h" className="mono">{j.handler}</span> : null],
         [t("field.script"), j.script ? t("job.script", { language: j.script.language, n: j.script.version ?? 1 }) : null],
         [t("field.misfire"), t(`misfire.${j.misfire}`)],

@@ -18,7 +18,7 @@ const YamlTab = lazy(() => import("../parts/yamltab"));
 
 const routes = ["any", "first", "last", "round_robin", "random", "consistent_hash", "least_frequently_used", "least_recently_used", "failover", "busyover", "broadcast"] as const;
 const languages = ["bash", "sh", "python", "node", "php", "powershell", "go"] as const;
-const shownFields = ["group", "name", "description", "tags", "schedule.expr", "schedule.every", "schedule.delay", "schedule.at", "schedule.time_zone", "schedule.start_at", "schedule.end_at", "schedule.jitter",
+const shownFields = ["group", "name", "description", "tags", "schedule.expr", "schedule.every", "schedule.delay", "schedule.at", "schedule.time_zone", "schedule.start_at", "schedule.end_at", "schedule.jitter", "schedule.calendar",
   "handler", "script.code", "script.language", "script.remark", "author", "misfire", "block", "block_scope", "children", "alert.channels", "alert.on", "param", "route", "route_key", "shards", "timeout", "start_deadline", "retries", "retry_backoff.initial", "retry_backoff.factor", "retry_backoff.max", "retention"];
 
 export default function JobForm({ id }: { id?: number }) {

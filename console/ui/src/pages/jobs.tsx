@@ -17,7 +17,7 @@ import { exportAddress } from "../parts/exportaddress";
 
 const Import = lazy(() => import("../parts/transfer"));
 
-const names = ["q", "group", "tag", "enabled", "kind"] as const;
+const names = ["q", "group", "tag", "enabled", "kind", "calendar"] as const;
 const kinds = ["none", "cron", "fixed_rate", "fixed_delay", "once"] as const;
 
 export default function Jobs() {
@@ -36,7 +36,7 @@ export default function Jobs() {
   const list = useInfiniteQuery({
     queryKey: ["jobs", f],
     queryFn: ({ pageParam, signal }) => get("/api/v1/jobs", {
-      query: { limit: 100, last_runs: 10, cursor: pageParam, q: f.q, group: f.group, tag: f.tag, kind: f.kind as "cron" | undefined, enabled: (f.enabled || undefined) as never }, signal,
+      query: { limit: 100, last_runs: 10, cursor: pageParam, q: f.q, group: f.group, tag: f.tag, calendar: f.calendar, kind: f.kind as "cron" | undefined, enabled: (f.enabled || undefined) as never }, signal,
     }),
     initialPageParam: "",
     getNextPageParam: (p) => p.next_cursor || undefined,
@@ -51,7 +51,7 @@ export default function Jobs() {
   const filtered = names.some((n) => f[n]);
   const picked = jobs.filter((j) => chosen.has(j.id));
   const choose = (id: number, on: boolean) => setChosen((before) => { const next = new Set(before); if (on) next.add(id); else next.delete(id); return next; });
-  const clear = () => setF({ q: "", group: "", tag: "", enabled: "", kind: "" });
+  const clear = () => setF({ q: "", group: "", tag: "", enabled: "", kind: "", calendar: "" });
   const tags = [...new Set([...(f.tag ? [f.tag] : []), ...jobs.flatMap((j) => j.tags)])].slice(0, 8);
 
   return (
@@ -72,6 +72,7 @@ export default function Jobs() {
         <Pick label={t("field.schedule")} value={f.kind} onChange={(kind) => setF({ kind })} data={kinds.map((k) => ({ value: k, label: t(`kind.${k}`) }))} />
         <Chips label={t("jobs.enabled")} values={["true", "false"] as const} value={f.enabled} onChange={(v) => setF({ enabled: v.split(",").at(-1) ?? "" })} name={(v) => t(v === "true" ? "job.enabled" : "job.disabled")} />
         {tags.length > 0 && <Chips label={t("field.tags")} values={tags} value={f.tag} onChange={(v) => setF({ tag: v.split(",").at(-1) ?? "" })} name={(v) => `#${v}`} />}
+        {f.calendar && <Chips label={t("field.calendar")} values={[f.calendar]} value={f.calendar} onChange={() => setF({ calendar: "" })} name={(v) => `${t("jobs.calendar", { name: v })} ×`} />}
         {filtered && <Anchor component="button" type="button" size="xs" onClick={clear}>{t("clear.filters")}</Anchor>}
       </div>
       {picked.length > 0 && (

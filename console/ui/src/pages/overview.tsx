@@ -60,13 +60,16 @@ export default function Overview() {
         {o.now.jobs === 0 && <Empty title={t("jobs.none")}><Text size="sm">{t("jobs.teach")}</Text><Anchor component={Link} href="/jobs/new" size="sm">{t("jobs.first")}</Anchor></Empty>}
         {report.data && report.data.points.length > 0 && <Section title={t("overview.over")}><Bars points={report.data.points} /></Section>}
         <div className="columns">
+          <div>
           <Section title={t("overview.failures")} right={<Link className="link" href="/runs?state=failed">{t("all")}</Link>}>
             {o.recent_failures.length === 0 ? <Text size="sm" c="dimmed">{t("overview.nofailures")}</Text> : (
-              <ul className="plain-list">{o.recent_failures.slice(0, 7).map((r) => (
+              <ul className="plain-list">{o.recent_failures.slice(0, o.recent_missed.length > 0 ? 5 : 7).map((r) => (
                 <li key={r.run_id}><Link href={`/runs/${r.run_id}`} data-row className="row-link"><State state="failed" reason={r.reason} /> {r.job_name}</Link> <span className="faint">{r.group}{r.finished_at && <> · <Ago at={r.finished_at} /></>}</span>{r.message && <div className="message one-line">{r.message}</div>}</li>
               ))}</ul>
             )}
           </Section>
+          {o.recent_missed.length > 0 && <Missed entries={o.recent_missed} now={now} />}
+          </div>
           <Section title={t("overview.upcoming")}>
             {upcoming.error && <ErrorNote error={upcoming.error} />}
             {next.length === 0 ? <Text size="sm" c="dimmed">{t("overview.noupcoming")}</Text> : (
@@ -90,6 +93,21 @@ const percent = (rate: number): string => `${(Math.floor(rate * 10_000) / 100).t
 function Tile({ name, value, note, bad, href }: { name: string; value: string | number; note?: string; bad?: boolean; href?: string }) {
   const inner = <><span className="tile-name">{name}</span><span className={`tile-value ${bad ? "bad" : ""}`}>{value}</span><span className="tile-note">{note || " "}</span></>;
   return href ? <Link href={href} className="tile">{inner}</Link> : <div className="tile">{inner}</div>;
+}
+
+/** Missed lists what the ledger got last. Each entry leads to its job, which is asked there why it did not run. */
+function Missed({ entries, now }: { entries: Schemas["RecentMissed"][]; now: Date }) {
+  const t = useT();
+  return (
+    <Section title={t("overview.latestmissed")}>
+      <ul className="plain-list">{entries.slice(0, 4).map((m) => (
+        <li key={`${m.job_id} ${m.at} ${m.last}`}>
+          <Link href={`/jobs/${m.job_id}?why=${encodeURIComponent(m.last)}`} data-row className="row-link"><span className="warn">{t("grid.missed", { n: m.count })}</span> {m.job_name}</Link> <span className="faint">{m.group} · <span className="num">{clock(m.first, now)}{m.last !== m.first && <> – {clock(m.last, now)}</>}</span></span>
+          <div className="message one-line" title={m.why}>{m.why}</div>
+        </li>
+      ))}</ul>
+    </Section>
+  );
 }
 
 /** Bars shows runs by outcome over time. The same figures are in each bar's title and, for those who cannot see it, in a table. */

@@ -1,7 +1,7 @@
 import { Text } from "@mantine/core";
-import { useQueries } from "@tanstack/react-query";
+import { useQueries, useQuery } from "@tanstack/react-query";
 import { Link } from "wouter";
-import { get, type Job, type Run } from "../api/client";
+import { get, type Job } from "../api/client";
 import { useT } from "../i18n";
 import { layOut, type GraphJob } from "../lib/graph";
 
@@ -9,10 +9,10 @@ const [width, height, across, down] = [168, 40, 92, 14];
 /** A graph of more is no longer read; the jobs' own pages have the rest. */
 const most = 24;
 
-/** JobGraph draws the jobs whose runs cause this job's, and those that its runs cause, two steps far. */
-export function JobGraph({ job, runs }: { job: Job; runs: Run[] }) {
+/** JobGraph draws the jobs whose runs cause this job's, and two steps far those that its own cause. */
+export function JobGraph({ job }: { job: Job }) {
   const t = useT();
-  const parents = useParents(job, runs);
+  const parents = useParents(job);
   const children = useJobs(job.children.map((c) => c.job_id).filter((id) => id !== job.id).slice(0, most));
   const further = useJobs([...new Set(children.flatMap((c) => c.children.map((g) => g.id)))].filter((id) => id !== job.id && !children.some((c) => c.id === id)).slice(0, most - children.length));
   if (job.children.length === 0 && parents.length === 0) return <Text size="sm" c="dimmed">{t("graph.none")}</Text>;
@@ -54,10 +54,8 @@ function useJobs(ids: number[]): GraphJob[] {
     .map((q, i) => (q.data ? graphJob(q.data) : { id: ids[i] ?? 0, enabled: true, children: [] }));
 }
 
-/** useParents knows the jobs whose runs caused one of these runs. */
-function useParents(job: Job, runs: Run[]): GraphJob[] {
-  const causes = [...new Set(runs.map((r) => r.parent_run_id).filter((id) => id !== null))].slice(0, 3);
-  const found = useQueries({ queries: causes.map((id) => ({ queryKey: ["run", id, "cause"], queryFn: () => get("/api/v1/runs/{id}", { path: { id } }), staleTime: Infinity, retry: false })) });
-  const ids = [...new Set(found.map((q) => q.data?.job_id).filter((id) => id !== undefined))];
-  return useJobs(ids).filter((p) => p.children.some((c) => c.id === job.id));
+/** useParents finds the jobs that have this one as a child. */
+function useParents(job: Job): GraphJob[] {
+  const parents = useQuery({ queryKey: ["jobs", "parents", job.id], queryFn: () => get("/api/v1/jobs", { query: { child_id: job.id, limit: most } }), refetchInterval: 15_000, retry: false });
+  return parents.data?.items.filter((p) => p.id !== job.id).map(graphJob) ?? [];
 }

@@ -4,6 +4,11 @@ import { goDuration } from "../lib/time";
 
 /** scheduleText is a schedule in a few words, for lists. */
 export function scheduleText(t: Translate, s: Schedule): string {
+  return s.calendar ? t("schedule.except", { schedule: timesText(t, s), calendar: s.calendar }) : timesText(t, s);
+}
+
+/** timesText is the same without the days off. */
+export function timesText(t: Translate, s: Schedule): string {
   switch (s.kind) {
     case "none":
       return t("schedule.none");

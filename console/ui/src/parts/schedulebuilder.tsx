@@ -2,8 +2,10 @@ import { Alert, Anchor, Group, Input, Loader, SegmentedControl, Select, SimpleGr
 import { useDebouncedValue } from "@mantine/hooks";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useMemo, useRef, useState } from "react";
+import { Link } from "wouter";
 import { ApiError, post, type Schedule } from "../api/client";
 import { useT } from "../i18n";
+import { useCalendars } from "../lib/calendars";
 import { faultyFields, fieldAt, fieldNames, fields } from "../lib/cron";
 import { tidySchedule } from "../lib/draft";
 import { clockChanges } from "../lib/dst";
@@ -30,6 +32,7 @@ export function ScheduleBuilder({ value, onChange, error }: { value: Schedule; o
   const refused = preview.error instanceof ApiError && preview.error.status === 422 ? preview.error : undefined;
   const at = (field: string) => refused?.at(`schedule.${field}`) ?? error?.at(`schedule.${field}`);
   const zoneNames = useMemo(() => zones(), []);
+  const jitter = <TextInput label={t("field.jitter")} description={t("field.jitter.help")} inputWrapperOrder={["label", "input", "description", "error"]} placeholder="0s" value={value.jitter ?? ""} onChange={(e) => set({ jitter: e.currentTarget.value })} error={at("jitter")} />;
 
   return (
     <Stack gap="sm">
@@ -42,14 +45,28 @@ export function ScheduleBuilder({ value, onChange, error }: { value: Schedule; o
       {value.kind !== "none" && (
         <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="sm">
           {(value.kind === "cron") && <Select label={t("field.time_zone")} searchable limit={60} data={zoneNames.includes(value.time_zone ?? "UTC") ? zoneNames : [value.time_zone ?? "UTC", ...zoneNames]} value={value.time_zone || null} placeholder={t("schedule.serverzone")} onChange={(z) => set({ time_zone: z ?? undefined })} error={at("time_zone")} clearable />}
-          {(value.kind === "cron" || value.kind === "fixed_rate") && <TextInput label={t("field.jitter")} description={t("field.jitter.help")} inputWrapperOrder={["label", "input", "description", "error"]} placeholder="0s" value={value.jitter ?? ""} onChange={(e) => set({ jitter: e.currentTarget.value })} error={at("jitter")} />}
+          {(value.kind === "cron" || value.kind === "fixed_rate") && <CalendarPick value={value.calendar} onChange={(calendar) => set({ calendar })} error={at("calendar")} />}
+          {value.kind === "fixed_rate" && jitter}
           {value.kind !== "once" && <InstantField label={t("field.start_at")} value={value.start_at} onChange={(v) => set({ start_at: v })} error={at("start_at")} />}
           {value.kind !== "once" && <InstantField label={t("field.end_at")} value={value.end_at} onChange={(v) => set({ end_at: v })} error={at("end_at")} />}
+          {value.kind === "cron" && jitter}
         </SimpleGrid>
       )}
       {value.kind === "cron" && !refused && preview.data && <ClockChanges schedule={asked} zone={preview.data.time_zone} />}
       {value.kind !== "none" && !refused && preview.data && <Preview zone={preview.data.time_zone} description={preview.data.description} times={preview.data.fire_times} busy={preview.isFetching} kind={value.kind} />}
     </Stack>
+  );
+}
+
+/** CalendarPick chooses a calendar of days off, or none. */
+function CalendarPick({ value, onChange, error }: { value?: string; onChange: (name: string | undefined) => void; error?: string }) {
+  const t = useT();
+  const calendars = useCalendars();
+  const names = calendars.data?.map((c) => c.name) ?? [];
+  const none = calendars.data?.length === 0;
+  return (
+    <Select label={t("field.calendar")} description={none ? <>{t("field.calendar.make")} <Link className="link" href="/calendars">{t("nav.calendars")}</Link></> : t("field.calendar.help")} inputWrapperOrder={["label", "input", "description", "error"]}
+      data={value && !names.includes(value) ? [value, ...names] : names} value={value || null} placeholder={t("field.calendar.none")} onChange={(name) => onChange(name ?? undefined)} error={error} disabled={none && !value} searchable clearable />
   );
 }
 

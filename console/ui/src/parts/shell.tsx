@@ -5,6 +5,7 @@ import { useEffect, type ReactNode } from "react";
 import { Link, useLocation } from "wouter";
 import { post } from "../api/client";
 import { useLanguage, type Key } from "../i18n";
+import { newCalendar } from "../lib/calendars";
 import { useKeys } from "../lib/hooks";
 import { useMay, useMe } from "../lib/me";
 import { Icon, icons } from "./basics";
@@ -15,7 +16,8 @@ export const pages: { path: string; key: Key; keys: string; admin?: boolean }[] 
   { path: "/", key: "nav.overview", keys: "g o" },
   { path: "/jobs", key: "nav.jobs", keys: "g j" },
   { path: "/runs", key: "nav.runs", keys: "g r" },
-  { path: "/calendar", key: "nav.calendar", keys: "g w" },
+  { path: "/week", key: "nav.week", keys: "g w" },
+  { path: "/calendars", key: "nav.calendars", keys: "g h" },
   { path: "/executors", key: "nav.executors", keys: "g e" },
   { path: "/events", key: "nav.events", keys: "g v" },
   { path: "/alert-channels", key: "nav.channels", keys: "g c", admin: true },
@@ -68,6 +70,7 @@ export function Shell({ children }: { children: ReactNode }) {
   const commands: Command[] = [
     ...shown.map((p) => ({ label: t(p.key), hint: p.keys, run: () => navigate(p.path) })),
     ...(may.operate ? [{ label: t("jobs.new"), hint: "n", run: () => navigate("/jobs/new") }] : []),
+    ...(may.administer ? [{ label: t("calendars.new"), run: () => navigate(`/calendars/${newCalendar}`) }] : []),
     { label: t("runs.failed"), run: () => navigate("/runs?state=failed") },
     { label: t(scheme === "dark" ? "theme.light" : "theme.dark"), run: () => setColorScheme(scheme === "dark" ? "light" : "dark") },
     { label: language === "en" ? "简体中文" : "English", run: () => setLanguage(language === "en" ? "zh" : "en") },

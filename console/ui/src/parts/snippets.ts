@@ -40,3 +40,13 @@ kind: webhook
 url: https://alerts.example.com/belfry
 END
 belfry alert-channel apply -f ops.yaml`;
+
+/** calendarCommands make a calendar, and a job that keeps to it. */
+export const calendarCommands = `belfry calendar create holidays --weekday saturday,sunday --date 2026-12-25,2026-12-26
+cat > report.yaml <<'END'
+group: default
+name: report
+handler: report
+schedule: {kind: cron, expr: 0 9 * * *, calendar: holidays}
+END
+belfry job apply -f report.yaml`;

@@ -1,25 +1,30 @@
 import { Button, Group, Text, TextInput } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
-import { useState } from "react";
-import { Link } from "wouter";
+import { useEffect, useRef, useState } from "react";
+import { Link, useSearch } from "wouter";
 import { get, type Job, type Schemas } from "../api/client";
 import { useT } from "../i18n";
 import { dateTime, viewerZone } from "../lib/time";
 import { ErrorNote, Section } from "./basics";
 
-/** Why answers why the job did or did not run: at one time, or over the last day. */
+/** Why answers why the job did or did not run: at one time, or over the last day. An address with ?why=INSTANT asks at once. */
 export function Why({ job, missed }: { job: Job; missed: Schemas["Missed"][] }) {
   const t = useT();
-  const [at, setAt] = useState(() => dateTime(missed[0]?.last ?? job.last_fire_time ?? new Date()).replace(" ", "T"));
+  const wanted = new URLSearchParams(useSearch()).get("why");
+  const asked = wanted && !Number.isNaN(Date.parse(wanted)) ? wanted : undefined;
+  const answer = useRef<HTMLDivElement>(null);
+  const [at, setAt] = useState(() => dateTime(asked ?? missed[0]?.last ?? job.last_fire_time ?? new Date()).replace(" ", "T"));
   const m = useMutation({ mutationFn: (at: string) => get("/api/v1/jobs/{id}/why", { path: { id: job.id }, query: { at: new Date(at).toISOString() } }) });
-  const ask = (instant: string) => { setAt(dateTime(instant).replace(" ", "T")); m.mutate(instant); };
+  const { mutate } = m;
+  const ask = (instant: string) => { setAt(dateTime(instant).replace(" ", "T")); mutate(instant); };
+  useEffect(() => { if (asked) mutate(asked, { onSuccess: () => answer.current?.scrollIntoView({ block: "center" }) }); }, [asked, mutate]);
   return (
     <>
       <Section title={t("why.title")}>
         <form onSubmit={(e) => { e.preventDefault(); if (at) m.mutate(at); }}>
           <Group align="end" gap="xs"><TextInput type="datetime-local" step={1} size="xs" label={t("why.at", { zone: viewerZone() })} value={at} onChange={(e) => setAt(e.currentTarget.value)} /><Button type="submit" size="xs" variant="default" loading={m.isPending}>{t("why.ask")}</Button></Group>
         </form>
-        <div aria-live="polite">
+        <div aria-live="polite" ref={answer}>
           {m.error && <ErrorNote error={m.error} />}
           {m.data && (
             <div className="answer">
