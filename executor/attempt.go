@@ -75,18 +75,19 @@ func (x *engine) perform(b begun) {
 		StartedAt: wire.Time{Time: b.at}, FinishedAt: wire.Time{Time: b.at},
 	}
 	defer x.finish(b.attempt, &res)
-	if at, why := x.overslept(b); why != "" {
+	now := x.now()
+	if at, why := x.overslept(b, now); why != "" {
 		res.Outcome, res.Message, res.StartedAt, res.FinishedAt = wire.Unstarted, why, wire.Time{}, wire.Time{Time: at}
 		return
 	}
-	x.handle(b.ctx, b.attempt, b.at, &res)
+	at, start := b.at, now.mono
+	x.handle(b.ctx, b.attempt, func() time.Time { return at.Add(x.now().mono - start) }, &res)
 }
 
 // overslept takes back that an attempt was started if the lease that it was to start under is over: the process was
 // frozen while this goroutine waited for its turn, and the run may have been given away. A lease that was renewed
 // since is another one.
-func (x *engine) overslept(b begun) (at time.Time, why string) {
-	now := x.now()
+func (x *engine) overslept(b begun, now instant) (at time.Time, why string) {
 	if since(b.leased, now) <= wire.LeaseTTL {
 		return at, ""
 	}
@@ -96,16 +97,14 @@ func (x *engine) overslept(b begun) (at time.Time, why string) {
 	return x.db.now(now), "the instance stood still when it was to start, until its lease was over"
 }
 
-// handle runs the handler and fills in what came of it.
-func (x *engine) handle(ctx context.Context, a *attempt, startedAt time.Time, res *wire.Result) {
+// handle runs the handler and fills in what came of it. now is the database's clock, which goes on by the monotonic one.
+func (x *engine) handle(ctx context.Context, a *attempt, now func() time.Time, res *wire.Result) {
 	timeout := time.Duration(a.offer.TimeoutMS) * time.Millisecond
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, ErrTimeout)
 		defer cancel()
 	}
-	start := time.Now()
-	now := func() time.Time { return startedAt.Add(time.Since(start)) }
 	lines := &attemptLog{key: a.key, ship: x.logs}
 	run := NewRun(runInfo(&a.offer), func(l Line) { x.logLine(lines, l) }, now)
 	run.state.pace = lines

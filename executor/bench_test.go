@@ -22,7 +22,7 @@ func BenchmarkEngine(b *testing.B) {
 	quiet := quietLogger()
 	x := &engine{
 		group: "g", instance: "i", boot: "boot", log: quiet, handlers: map[string]*registered{}, ledger: newLedger(1 << 20),
-		attempts: make(map[attemptKey]*attempt), logs: newLogShipper(quiet), starter: newStarter(), now: systemClock(time.Now),
+		attempts: make(map[attemptKey]*attempt), logs: newLogShipper(quiet), starter: newStarter(), now: systemClock(nil),
 		reports: newReporter(s, left, 1<<30, quiet), work: context.Background(),
 	}
 	x.handlers["h"] = newRegistered(HandlerFunc(func(context.Context, Run) error { return nil }))

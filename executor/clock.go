@@ -17,9 +17,15 @@ type instant struct {
 // believing that less time has passed is the dangerous error.
 func since(a, b instant) time.Duration { return max(b.wall.Sub(a.wall), b.mono-a.mono) }
 
-// systemClock returns a function that reads both clocks.
+// systemClock returns a function that reads both clocks, at once unless it is given another wall clock.
 func systemClock(wall func() time.Time) func() instant {
 	origin := time.Now()
+	if wall == nil {
+		return func() instant {
+			now := time.Now()
+			return instant{wall: now.Round(0), mono: now.Sub(origin)}
+		}
+	}
 	return func() instant { return instant{wall: wall().Round(0), mono: time.Since(origin)} }
 }
 

@@ -71,9 +71,6 @@ func (c Config) withDefaults() (Config, error) {
 	if c.DrainTimeout == 0 {
 		c.DrainTimeout = defaultDrainTimeout
 	}
-	if c.Clock == nil {
-		c.Clock = time.Now
-	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
