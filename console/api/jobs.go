@@ -93,7 +93,7 @@ func lastRunOf(r view.LastRun) lastRun {
 func (a *API) registerJobs() {
 	const tag = "Jobs"
 	register(a, operation{method: "GET", path: "/jobs", tag: tag, summary: "List jobs", needs: account.Viewer,
-		description: "By id. A page looks at 20,000 jobs: where q, enabled, kind, child_id or calendar lets little through, it may be short or empty and still have a next_cursor."}, a.jobs)
+		description: "By id. A page looks at 10,000 jobs: where q, enabled, kind, child_id or calendar lets little through, it may be short or empty and still have a next_cursor."}, a.jobs)
 	register(a, operation{method: "POST", path: "/jobs", tag: tag, summary: "Create a job", needs: account.Operator,
 		status: 201, body: jobBody}, a.createJob)
 	register(a, operation{method: "GET", path: "/jobs/{id}", tag: tag, summary: "Show a job", needs: account.Viewer}, a.job)

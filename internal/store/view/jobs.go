@@ -26,12 +26,12 @@ type JobFilter struct {
 }
 
 const (
-	searchRows = 20_000 // jobs that one page looks at; what is left, the next one does
+	searchRows = 10_000 // jobs that one page looks at; what is left, the next one does
 	firstRows  = 250    // by the first statement of a page; each later one looks at four times as many
 )
 
 // Jobs lists jobs by id. next is the After of the next page, 0 when there is none. Where few jobs fit, a page may be short,
-// or empty, and still not be the last: it looks at 20,000 jobs at most.
+// or empty, and still not be the last: it looks at 10,000 jobs at most.
 func (s *Store) Jobs(ctx context.Context, f JobFilter) (jobs []domain.Job, next domain.JobID, err error) {
 	if g := f.groups(); g != nil && len(g) == 0 {
 		return []domain.Job{}, 0, nil

@@ -7,7 +7,7 @@
 // follows what it shows, not what is stored. Runs are walked along an index from new to old within a range of
 // ids; where other filters let little through, a page stops after a second with what it found, or after five without
 // having found anything, and says where to go on: a page may be short, or empty, and still not be the last. Jobs
-// are walked by id; where a search lets little through, a page stops after 20,000 jobs in the same way.
+// are walked by id; where a search lets little through, a page stops after 10,000 jobs in the same way.
 //
 // # Log lines
 //
