@@ -317,6 +317,9 @@ function scenes() {
     await page.keyboard.press("Enter");
     await heading(page, "nightly-report");
     await page.keyboard.press("g");
+    await page.keyboard.press("h");
+    await heading(page, "Calendars");
+    await page.keyboard.press("g");
     await page.keyboard.press("r");
     await heading(page, "Runs");
   });
@@ -346,6 +349,7 @@ function scenes() {
     const [job] = (await call("GET", "/jobs?q=disk-space")).items;
     const run = await until("a run of disk-space that has ended", async () => (await call("GET", `/runs?job_id=${job.id}&state=succeeded&limit=1`)).items[0]
       ?? (await call("POST", `/jobs/${job.id}/trigger`, {}), undefined), 60);
+    await call("POST", "/calendars", { name: "every-page", weekdays: ["sunday"], dates: [`${new Date().getFullYear()}-12-25`] });
     await page.goto("/");
     await heading(page, "Overview");
     const pages = await page.locator("nav a.nav-link").evaluateAll((all) => all.map((a) => a.getAttribute("href")));
@@ -359,7 +363,7 @@ function scenes() {
       if (wide > 0) faults.push(`${where} is ${wide} pixels wider than 360`);
       await page.setViewportSize({ width: 1280, height: 900 });
     };
-    for (const path of [...pages, "/runs?state=succeeded", "/calendars/+new", "/jobs/new", `/jobs/${job.id}`, `/jobs/${job.id}/edit`, `/runs/${run.id}`]) {
+    for (const path of [...pages, "/runs?state=succeeded", "/calendars/+new", "/calendars/every-page", "/jobs/new", `/jobs/${job.id}`, `/jobs/${job.id}/edit`, `/runs/${run.id}`]) {
       await page.goto(path);
       await ready(page);
       // The protocol puts it into the page beside the policy, which stays as it is.
@@ -380,6 +384,7 @@ function scenes() {
       await page.evaluate(() => localStorage.setItem("belfry.language", "en"));
       await page.emulateMedia({ colorScheme: "light" });
     }
+    await call("DELETE", "/calendars/every-page");
     await context.clearCookies();
     await page.goto("/login");
     await page.getByRole("button", { name: "Log in" }).waitFor();

@@ -49,11 +49,11 @@ export interface Parsed {
 }
 
 /**
- * parseDates reads dates from a text: an iCalendar file, or lines with a date, several, or a span (2026-10-01 to 2026-10-07). What
- * follows a date on its line, as the holiday's name, is not looked at.
+ * parseDates reads dates from a text: an iCalendar file, or lines with a date, several, or a span (2026-10-01 to 2026-10-07). Other
+ * words on a line, as the holiday's name, are passed over.
  */
 export function parseDates(text: string): Parsed {
-  const found = /^\s*BEGIN:VCALENDAR/im.test(text) ? parseICS(text) : parseLines(text);
+  const found = /^BEGIN:VCALENDAR/im.test(text) ? parseICS(text) : parseLines(text);
   return { dates: [...new Set(found.dates)].sort(), faults: found.faults };
 }
 
