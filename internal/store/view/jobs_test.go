@@ -10,19 +10,19 @@ import (
 	"github.com/belfryhq/belfry/migrations"
 )
 
-// manyJobs inserts jobs 1 to n, every fifth in group a, the others in b; a job in whose name is a needle stands at 24,000,
+// manyJobs inserts jobs 1 to n, every fifth in group a, the others in b; a job in whose name is a needle stands at 12,000,
 // and it and 1 have the tag rare and name a calendar. Job 7 is a child of all but the first, 8 of those two.
 func (f *fixture) manyJobs(n int) {
 	f.t.Helper()
 	f.exec(`INSERT INTO groups (name, token_sha256) VALUES ('a', 'a'), ('b', 'b'), ('none', 'n')`)
 	f.exec(`INSERT INTO jobs (id, group_name, name, enabled, kind, tags, spec, version, created_at, updated_at)
-	        SELECT i, CASE WHEN i % 5 = 0 THEN 'a' ELSE 'b' END, CASE i WHEN 24000 THEN 'a Needle' ELSE 'job ' || i END, i % 3 <> 0, 'none',
-	               CASE WHEN i IN (1, 24000) THEN ARRAY['rare', 'x'] ELSE ARRAY['x'] END,
+	        SELECT i, CASE WHEN i % 5 = 0 THEN 'a' ELSE 'b' END, CASE i WHEN 12000 THEN 'a Needle' ELSE 'job ' || i END, i % 3 <> 0, 'none',
+	               CASE WHEN i IN (1, 12000) THEN ARRAY['rare', 'x'] ELSE ARRAY['x'] END,
 	               '{"handler":"echo","description":"is one of many","schedule":{"kind":"none"}}', 1, now(), now()
 	          FROM generate_series(1, $1::int) i`, n)
-	f.exec(`INSERT INTO job_children (parent_id, child_id) SELECT i, 7 FROM generate_series(2, $1::int) i UNION SELECT unnest(ARRAY[24000, 1]), 8`, n)
+	f.exec(`INSERT INTO job_children (parent_id, child_id) SELECT i, 7 FROM generate_series(2, $1::int) i UNION SELECT unnest(ARRAY[12000, 1]), 8`, n)
 	f.exec(`INSERT INTO calendars (name, description, days_off, updated_by) VALUES ('holidays', '', '{}', '')`)
-	f.exec(`UPDATE jobs SET calendar = 'holidays' WHERE id IN (1, 24000)`)
+	f.exec(`UPDATE jobs SET calendar = 'holidays' WHERE id IN (1, 12000)`)
 	f.exec(`VACUUM ANALYZE jobs, job_children`)
 }
 
@@ -63,39 +63,39 @@ func (f *fixture) blocks() (n int64) {
 // A page of a search looks at 10,000 jobs, and the next one goes on from there.
 func TestJobSearch(t *testing.T) {
 	f := newFixture(t)
-	f.manyJobs(25_000)
+	f.manyJobs(12_500)
 	disabled := false
 	for _, c := range []struct {
 		what   string
 		filter view.JobFilter
 		want   string // pages, those that are empty, jobs, the first and the last
 	}{
-		{"a rare word", view.JobFilter{Query: "nEEdle"}, "3 2 1 24000 24000"},
-		{"in its group", view.JobFilter{Query: "needle", Group: "a"}, "1 0 1 24000 24000"},
-		{"in the other, which has as many as two pages look at", view.JobFilter{Query: "needle", Group: "b"}, "3 3 0"},
-		{"in both, by who sees these", view.JobFilter{Query: "needle", Only: []string{"b", "a", "a"}}, "3 2 1 24000 24000"},
+		{"a rare word", view.JobFilter{Query: "nEEdle"}, "2 1 1 12000 12000"},
+		{"in its group", view.JobFilter{Query: "needle", Group: "a"}, "1 0 1 12000 12000"},
+		{"in the other, which has as many as a page looks at", view.JobFilter{Query: "needle", Group: "b"}, "2 2 0"},
+		{"in both, by who sees these", view.JobFilter{Query: "needle", Only: []string{"b", "a", "a"}}, "2 1 1 12000 12000"},
 		{"in a group that one does not see", view.JobFilter{Query: "needle", Only: []string{"b"}, Group: "a"}, "1 1 0"},
 		{"by who sees none", view.JobFilter{Query: "needle", Only: []string{}}, "1 1 0"},
-		{"a tag", view.JobFilter{Tag: "rare"}, "1 0 2 1 24000"},
-		{"a tag in a group", view.JobFilter{Tag: "rare", Group: "a"}, "1 0 1 24000 24000"},
-		{"a tag and a word", view.JobFilter{Tag: "rare", Query: "needle"}, "1 0 1 24000 24000"},
-		{"a tag and a word that no job has", view.JobFilter{Tag: "x", Query: "nothing"}, "3 3 0"},
-		{"of many in one group", view.JobFilter{Query: "job 1234", Group: "b"}, "3 2 9 1234 12349"},
-		{"what all have", view.JobFilter{Group: "a", Limit: 500}, "10 0 5000 5 25000"},
-		{"what many have", view.JobFilter{Enabled: &disabled, Group: "a", Limit: 400}, "5 0 1666 15 24990"},
-		{"parents", view.JobFilter{Child: 8}, "1 0 2 1 24000"},
-		{"parents in a group", view.JobFilter{Child: 8, Group: "a"}, "1 0 1 24000 24000"},
+		{"a tag", view.JobFilter{Tag: "rare"}, "1 0 2 1 12000"},
+		{"a tag in a group", view.JobFilter{Tag: "rare", Group: "a"}, "1 0 1 12000 12000"},
+		{"a tag and a word", view.JobFilter{Tag: "rare", Query: "needle"}, "1 0 1 12000 12000"},
+		{"a tag and a word that no job has", view.JobFilter{Tag: "x", Query: "nothing"}, "2 2 0"},
+		{"of many in one group", view.JobFilter{Query: "job 1234", Group: "b"}, "2 1 9 1234 12349"},
+		{"what all have", view.JobFilter{Group: "a", Limit: 500}, "5 0 2500 5 12500"},
+		{"what many have", view.JobFilter{Enabled: &disabled, Group: "a", Limit: 400}, "3 0 833 15 12495"},
+		{"parents", view.JobFilter{Child: 8}, "1 0 2 1 12000"},
+		{"parents in a group", view.JobFilter{Child: 8, Group: "a"}, "1 0 1 12000 12000"},
 		{"parents with a tag and a word", view.JobFilter{Child: 8, Tag: "rare", Query: "job"}, "1 0 1 1 1"},
 		{"parents without", view.JobFilter{Child: 8, Tag: "none"}, "1 1 0"},
 		{"parents in groups that one does not see", view.JobFilter{Child: 8, Only: []string{"none"}}, "1 1 0"},
 		{"parents of who has none", view.JobFilter{Child: 9}, "1 1 0"},
-		{"many parents", view.JobFilter{Child: 7, Query: "needle"}, "3 2 1 24000 24000"},
-		{"many parents in a group", view.JobFilter{Child: 7, Group: "a", Limit: 2500}, "3 0 5000 5 25000"},
-		{"by calendar", view.JobFilter{Calendar: "holidays"}, "1 0 2 1 24000"},
-		{"by calendar and group, tag and word", view.JobFilter{Calendar: "holidays", Group: "a", Tag: "rare", Query: "needle"}, "1 0 1 24000 24000"},
+		{"many parents", view.JobFilter{Child: 7, Query: "needle"}, "2 1 1 12000 12000"},
+		{"many parents in a group", view.JobFilter{Child: 7, Group: "a", Limit: 2500}, "2 0 2500 5 12500"},
+		{"by calendar", view.JobFilter{Calendar: "holidays"}, "1 0 2 1 12000"},
+		{"by calendar and group, tag and word", view.JobFilter{Calendar: "holidays", Group: "a", Tag: "rare", Query: "needle"}, "1 0 1 12000 12000"},
 		{"by a calendar that no job names", view.JobFilter{Calendar: "nix"}, "1 1 0"},
-		{"parents by calendar", view.JobFilter{Child: 7, Calendar: "holidays", Limit: 30000}, "1 0 1 24000 24000"},
-		{"of two groups, in order", view.JobFilter{Only: []string{"b", "a", "none"}, Limit: 5000}, "5 0 25000 1 25000"},
+		{"parents by calendar", view.JobFilter{Child: 7, Calendar: "holidays", Limit: 30000}, "1 0 1 12000 12000"},
+		{"of two groups, in order", view.JobFilter{Only: []string{"b", "a", "none"}, Limit: 5000}, "3 0 12500 1 12500"},
 	} {
 		if c.filter.Limit == 0 {
 			c.filter.Limit = 50
@@ -116,19 +116,19 @@ func TestJobSearch(t *testing.T) {
 		}
 	}
 	// Where few are disabled, they are found at once.
-	if _, err := f.pool.Exec(t.Context(), `UPDATE jobs SET enabled = id <> 24999`); err != nil {
+	if _, err := f.pool.Exec(t.Context(), `UPDATE jobs SET enabled = id <> 12499`); err != nil {
 		t.Fatal(err)
 	}
 	for _, group := range []string{"", "b"} {
 		pages, _, ids := f.jobs(view.JobFilter{Enabled: &disabled, Group: group, Limit: 50})
-		if pages != 1 || len(ids) != 1 || ids[0] != 24999 {
+		if pages != 1 || len(ids) != 1 || ids[0] != 12499 {
 			t.Errorf("the only one that is disabled, of group %q: %d pages, %v", group, pages, ids)
 		}
 	}
 	// And where none is, that is known at once: the index of a group ends where its disabled jobs would.
 	f.exec(`VACUUM ANALYZE jobs`)
 	before := f.blocks()
-	if pages, _, ids := f.jobs(view.JobFilter{Enabled: &disabled, Only: []string{"a", "b"}, After: 24999, Limit: 50}); pages != 1 || len(ids) != 0 {
+	if pages, _, ids := f.jobs(view.JobFilter{Enabled: &disabled, Only: []string{"a", "b"}, After: 12499, Limit: 50}); pages != 1 || len(ids) != 0 {
 		t.Errorf("after the last that is disabled: %d pages, %v", pages, ids)
 	}
 	if n := f.blocks() - before; n > 30 {
