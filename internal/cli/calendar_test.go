@@ -27,6 +27,8 @@ func TestCalendarCommands(t *testing.T) {
 	run(ExitDone, "", "calendar create empty -o json", `"dates": []`)
 	run(ExitDone, strings.Replace(reportYAML, "kind: cron,", "kind: cron, calendar: closed,", 1), "job apply -f -", "created")
 	run(ExitDone, "", "calendar list", "closed", "saturday, sunday  3      2098-12-25  1")
+	run(ExitDone, "", "job list --calendar closed -o json", `"calendar": "closed"`)
+	run(ExitDone, "", "job list --calendar empty -o json", "[]")
 	run(ExitDone, "", "job list", ", except closed")
 
 	run(ExitDone, "", "calendar update closed --remove 2099-01-01 --add 2097-05-01", "2020-12-24, 2097-05-01, 2098-12-25", "saturday, sunday", "version   2")

@@ -99,6 +99,7 @@ type jobListCmd struct {
 	Enabled  bool   `env:"BELFRY_JOB_ENABLED" xor:"enabled" help:"Only enabled jobs."`
 	Disabled bool   `env:"BELFRY_JOB_DISABLED" xor:"enabled" help:"Only disabled jobs."`
 	Child    string `env:"BELFRY_JOB_CHILD" placeholder:"JOB" help:"Only jobs that have this one as a child: its id, or group/name."`
+	Calendar string `env:"BELFRY_JOB_CALENDAR" placeholder:"NAME" help:"Only jobs whose schedule names this calendar."`
 	Limit    int    `env:"BELFRY_LIMIT" default:"1000" help:"Most jobs to list."`
 }
 
@@ -112,7 +113,7 @@ func (c *jobListCmd) Run(a *app, parent *jobCmd) error {
 		return err
 	}
 	defer cl.Close()
-	filter := client.JobFilter{Group: c.Group, Query: c.Query, Tag: c.Tag, Kind: c.Kind}
+	filter := client.JobFilter{Group: c.Group, Query: c.Query, Tag: c.Tag, Kind: c.Kind, Calendar: c.Calendar}
 	if c.Enabled || c.Disabled {
 		filter.Enabled = &c.Enabled
 	}

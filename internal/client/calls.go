@@ -30,17 +30,18 @@ func (c *Client) Login(ctx context.Context, username, password string) (Session,
 
 // JobFilter selects jobs; an empty field selects all.
 type JobFilter struct {
-	Group   string
-	Query   string // a part of the name or description
-	Tag     string
-	Kind    string
-	Enabled *bool
-	Child   domain.JobID // is among the children of the job
+	Group    string
+	Query    string // a part of the name or description
+	Tag      string
+	Kind     string
+	Calendar string // is what the schedule names
+	Enabled  *bool
+	Child    domain.JobID // is among the children of the job
 }
 
 // Jobs lists up to most jobs.
 func (c *Client) Jobs(ctx context.Context, f JobFilter, most int) ([]domain.Job, error) {
-	q := values("group", f.Group, "q", f.Query, "tag", f.Tag, "kind", f.Kind)
+	q := values("group", f.Group, "q", f.Query, "tag", f.Tag, "kind", f.Kind, "calendar", f.Calendar)
 	if f.Enabled != nil {
 		q.Set("enabled", strconv.FormatBool(*f.Enabled))
 	}

@@ -57,8 +57,8 @@ func TestRequests(t *testing.T) {
 		call         func(context.Context, *Client) error
 	}{
 		{`POST /auth/login {"password":"p","username":"u"}`, `{"token":"t"}`, func(ctx context.Context, c *Client) error { _, err := c.Login(ctx, "u", "p"); return err }},
-		{`GET /jobs?child_id=4&enabled=true&group=g&kind=cron&limit=7&q=x&tag=t`, `{"items":[]}`, func(ctx context.Context, c *Client) error {
-			_, err := c.Jobs(ctx, JobFilter{"g", "x", "t", "cron", &yes, 4}, 7)
+		{`GET /jobs?calendar=h&child_id=4&enabled=true&group=g&kind=cron&limit=7&q=x&tag=t`, `{"items":[]}`, func(ctx context.Context, c *Client) error {
+			_, err := c.Jobs(ctx, JobFilter{"g", "x", "t", "cron", "h", &yes, 4}, 7)
 			return err
 		}},
 		{`GET /jobs/7`, `{"id":7}`, func(ctx context.Context, c *Client) error { _, err := c.Job(ctx, 7); return err }},
