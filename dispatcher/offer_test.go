@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -107,6 +108,28 @@ func TestNoResponders(t *testing.T) {
 	}
 	if n := len(b.offersOf(id)); n != 1 {
 		t.Errorf("offered %d times", n)
+	}
+}
+
+// Nobody listens to an offer that is made again: the instance may have the run since the first one, and be away for a
+// moment. Only one that was never offered before is free to go elsewhere.
+func TestNoRespondersToAReoffer(t *testing.T) {
+	w := newWorld(t, option{quiet: true, still: true})
+	a := w.join("a")
+	id := w.trigger(w.job("j"))
+	r := w.bind(id, a)
+	a.leave()
+	w.eventually("the server knows it", func() bool {
+		_, err := w.nc.Request(wire.TriggerSubject("g", "a"), nil, time.Second)
+		return errors.Is(err, nats.ErrNoResponders)
+	})
+	w.await(t.Context(), &w.fastLane, bootOf(&r), []domain.LiveRun{r}, nil, false)
+	if r := w.run(id); r.State != "queued" || r.Boot != "boot-a" || r.Bind != 1 {
+		t.Errorf("after the second offer: %+v", r)
+	}
+	w.await(t.Context(), &w.fastLane, bootOf(&r), []domain.LiveRun{r}, nil, true)
+	if r := w.run(id); r.State != "queued" || r.Instance != "" {
+		t.Errorf("after a first one: %+v", r)
 	}
 }
 

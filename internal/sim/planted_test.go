@@ -96,11 +96,6 @@ var mutations = []mutation{
 		why: "the new run starts beside the one that it covers", seeds: 250,
 	},
 	{
-		name: "a run that comes late covers a newer one", file: "internal/sim/memstore/cover.go",
-		old: "o != me && compareID(me, o) < 0 &&", new: "o != me && false &&",
-		why: "what a dead scheduler left behind ends what is newer", seeds: 1500, rare: true,
-	},
-	{
 		name: "a slot of an instance leaks", file: "executor/ledger.go",
 		old: "		e.slot = false\n		l.taken--\n", new: "		e.slot = false\n",
 		why: "an instance has less and less room", seeds: 50,
@@ -125,11 +120,6 @@ var mutations = []mutation{
 		old: "	return !s.since.IsZero() && time.Since(s.since) > s.enough && between(s.checked, time.Now()) <= stall\n",
 		new: "	return true\n",
 		why: "an outage of NATS names runs lost", seeds: 500,
-	},
-	{
-		name: "no responders frees a re-offer", file: "dispatcher/offer.go",
-		old: "		d.roster.Drop(b.group, b.instance, b.id)\n		if first {\n", new: "		d.roster.Drop(b.group, b.instance, b.id)\n		if true {\n",
-		why: "an attempt that an instance has, and that is away for a moment, is started elsewhere too", seeds: 1500, rare: true,
 	},
 	{
 		name: "what is missed is not written down", file: "internal/plan/plan.go",

@@ -685,7 +685,7 @@ export const en = {
   "delivery.failed": "failed",
   "letter.what": "Messages from executors and senders that could not be taken. They are kept for 14 days.",
   "letter.none": "No dead letters",
-  "letter.none.text": "A result, log or event that is malformed is set aside here with the reason, instead of being delivered again and again.",
+  "letter.none.text": "A result, log, event or heartbeat that is malformed is set aside here with the reason, instead of being delivered again and again.",
   "letter.result": "Result",
   "letter.log": "Log",
   "letter.event": "Event",

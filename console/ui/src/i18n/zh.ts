@@ -686,7 +686,7 @@ export const zh: Record<keyof typeof en, string> = {
   "delivery.failed": "失败",
   "letter.what": "来自执行器和发送方、无法接收的消息。保留 14 天。",
   "letter.none": "没有死信",
-  "letter.none.text": "格式错误的结果、日志或事件会连同原因存放于此，而不会反复投递。",
+  "letter.none.text": "格式错误的结果、日志、事件或心跳会连同原因存放于此，而不会反复投递。",
   "letter.result": "结果",
   "letter.log": "日志",
   "letter.event": "事件",
