@@ -35,7 +35,7 @@ func refused(t *testing.T, what string, a answer) {
 	if a.status >= 400 && a.header.Get("Content-Type") != "application/problem+json" {
 		t.Errorf("%s: %d is a %s", what, a.status, a.header.Get("Content-Type"))
 	}
-	for _, inside := range []string{"SQLSTATE", "pgx", "goroutine", ".go:", "runtime error"} {
+	for _, inside := range []string{"SQLSTATE", "jackc", "pgconn", "goroutine ", ".go:", "runtime error"} {
 		if strings.Contains(a.body, inside) {
 			t.Errorf("%s shows %s: %.300s", what, inside, a.body)
 		}

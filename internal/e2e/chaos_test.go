@@ -112,6 +112,14 @@ func TestAnythingKilled(t *testing.T) {
 // startedOnce checks that no attempt noted its start twice, and that each that succeeded noted it.
 func (c *cluster) startedOnce(file string) {
 	c.t.Helper()
+	type end struct {
+		ID      string
+		Attempt int
+		State   domain.State
+		Reason  domain.Reason
+	}
+	// The ends first, as jobs may go on: what has ended has started.
+	ends := query(c.t, c.db, pgx.RowToStructByPos[end], `SELECT id::text, attempt, state, reason FROM runs_history`)
 	starts := make(map[string]int)
 	for _, s := range linesOf(c.t, file) {
 		starts[s]++
@@ -121,14 +129,8 @@ func (c *cluster) startedOnce(file string) {
 			c.t.Errorf("the attempt %s started %d times", s, n)
 		}
 	}
-	type end struct {
-		ID      string
-		Attempt int
-		State   domain.State
-		Reason  domain.Reason
-	}
 	states := make(map[string]int)
-	for _, r := range query(c.t, c.db, pgx.RowToStructByPos[end], `SELECT id::text, attempt, state, reason FROM runs_history`) {
+	for _, r := range ends {
 		states[string(r.State)+"/"+string(r.Reason)]++
 		if s := fmt.Sprintf("%s/%d", r.ID, r.Attempt); r.State == domain.Succeeded && starts[s] != 1 {
 			c.t.Errorf("the attempt %s succeeded and started %d times", s, starts[s])
