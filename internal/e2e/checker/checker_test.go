@@ -393,7 +393,7 @@ func TestRejects(t *testing.T) {
 		{"late without a fault on a crowded machine", RuleLate, func(p *planted) {
 			p.Crowded = true
 			n := p.noteOf(p.at(1, 3).ID)
-			n.Start, n.End = at(18.1), at(18.2)
+			n.Start, n.End = at(33.1), at(33.2)
 		}},
 		{"a child that is missing", RuleChild, func(p *planted) {
 			p.Versions[0].Spec.Children = []domain.Child{{JobID: 2, On: domain.OnSuccess}}

@@ -540,4 +540,15 @@ func (l *load) end() {
 			return err == nil || told && e.Status == http.StatusNotFound // a deletion that was done and not answered
 		})
 	}
+	// So are those whose creation was done and not answered.
+	rig.Eventually(l.w.t, rig.Patience, "no job is enabled at the end", func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), requestBounds)
+		defer cancel()
+		enabled := true
+		jobs, err := l.w.api.Jobs(ctx, client.JobFilter{Enabled: &enabled}, 1000)
+		for _, j := range jobs {
+			_ = l.w.api.SetJobEnabled(ctx, j.ID, false)
+		}
+		return err == nil && len(jobs) == 0
+	})
 }
