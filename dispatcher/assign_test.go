@@ -55,7 +55,6 @@ func TestGroupWithoutExecutors(t *testing.T) {
 	}
 	w.eventually("they wait", func() bool { return w.count(`SELECT count(*) FROM runs_waiting`) == 100 })
 	w.join("a", auto, capacity(1))
-	begin := time.Now()
 	var ids []domain.RunID
 	job := w.job("j")
 	for range 10 {
@@ -63,9 +62,6 @@ func TestGroupWithoutExecutors(t *testing.T) {
 	}
 	for _, id := range ids {
 		w.becomes(id, "succeeded")
-	}
-	if took := time.Since(begin); took > 5*time.Second {
-		t.Errorf("took %s", took)
 	}
 }
 
@@ -115,12 +111,11 @@ func TestSerial(t *testing.T) {
 	for range 40 {
 		ids = append(ids, w.trigger(job))
 	}
-	begin := time.Now()
 	for _, id := range ids {
 		w.becomes(id, "succeeded")
 	}
-	if took := time.Since(begin); took > 10*time.Second {
-		t.Errorf("took %s", took)
+	if n := w.reconciled()["held_by_nobody"]; n > 0 {
+		t.Errorf("a reconciler had to release %v of them", n)
 	}
 	if n := w.count(`SELECT count(*) FROM (SELECT started_at, lag(finished_at) OVER (ORDER BY id) AS before FROM runs_history) h WHERE started_at < before`); n != 0 {
 		t.Errorf("%d runs overlap", n)

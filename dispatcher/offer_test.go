@@ -65,12 +65,8 @@ func TestRefused(t *testing.T) {
 			w := newWorld(t, option{})
 			a, b := w.join("a", func(p *puppet) { p.refuse = reason }), w.join("b", auto)
 			id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.Route = domain.RouteFirst }))
-			begin := time.Now()
 			if r := w.becomes(id, "succeeded"); r.Instance != "b" || r.Attempt != 1 {
 				t.Errorf("run %+v", r)
-			}
-			if took := time.Since(begin); took > 2*time.Second {
-				t.Errorf("took %s", took)
 			}
 			if first, second := a.offersOf(id), b.offersOf(id); len(first) != 1 || len(second) != 1 || first[0].Bind != 1 || second[0].Bind != 2 {
 				t.Errorf("offered to a: %+v, to b: %+v", first, second)
@@ -99,12 +95,8 @@ func TestNoResponders(t *testing.T) {
 	a, b := w.join("a"), w.join("b", auto)
 	a.leave() // its lease lasts
 	id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.Route = domain.RouteFirst }))
-	begin := time.Now()
 	if r := w.becomes(id, "succeeded"); r.Instance != "b" || r.Attempt != 1 {
 		t.Errorf("run %+v", r)
-	}
-	if took := time.Since(begin); took > 2*time.Second {
-		t.Errorf("took %s", took)
 	}
 	if n := len(b.offersOf(id)); n != 1 {
 		t.Errorf("offered %d times", n)

@@ -82,16 +82,16 @@ func TestCommandIsCancelledAsAGroup(t *testing.T) {
 		r.End()
 		return text, time.Since(begin), err
 	}
-	_, took, err := run("sleep 60 & echo ready; wait")
-	if !errors.Is(err, executor.ErrKilled) || took > 3*time.Second {
-		t.Errorf("a group that obeys: %v after %v", err, took)
+	_, _, err := run("sleep 60 & echo ready; wait")
+	if !errors.Is(err, executor.ErrKilled) || !strings.Contains(err.Error(), "signal: terminated") {
+		t.Errorf("a group that obeys: %v", err)
 	}
 	text, _, err := run("trap 'echo bye; exit 0' TERM; sleep 60 & echo ready; wait")
 	if !errors.Is(err, executor.ErrKilled) || text != "bye" {
 		t.Errorf("a program that says good-bye: %v, %q", err, text)
 	}
-	_, took, err = run("trap '' TERM; sleep 60 & echo ready; wait")
-	if !errors.Is(err, executor.ErrKilled) || took < 5*time.Second || took > 10*time.Second {
+	_, took, err := run("trap '' TERM; sleep 60 & echo ready; wait")
+	if !errors.Is(err, executor.ErrKilled) || took < 5*time.Second || !strings.Contains(err.Error(), "signal: killed") {
 		t.Errorf("a group that ignores SIGTERM: %v after %v", err, took)
 	}
 }

@@ -162,9 +162,6 @@ func (w *scale) measure(name string, hot bool, call func() error) {
 	if n := w.looked() - looked; hot && n > 2*manyLive { // a batch times a batch is a million
 		w.t.Errorf("%s looked at %d index entries", name, n)
 	}
-	if took > 5*time.Second {
-		w.t.Errorf("%s took %s", name, took)
-	}
 }
 
 func (w *scale) rounds() {
