@@ -72,7 +72,7 @@ func BenchmarkEngine(b *testing.B) {
 		if ans.Verdicts[0].Verdict != wire.Accepted {
 			b.Fatalf("%+v", ans.Verdicts[0])
 		}
-		sink = wire.Encode(ans)
+		sink = wire.EncodeAnswer(&ans)
 		if nth%16 == 15 {
 			unsettled.Wait()
 		}

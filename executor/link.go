@@ -177,14 +177,15 @@ func (l *link) takeOffers(msg *nats.Msg, nth int64) {
 		}
 		l.beatNow() // perhaps the name was taken: the next heartbeat tells
 	}
-	l.respond(msg, ans)
+	l.respond(msg, wire.EncodeAnswer(&ans))
 }
 
 func validOffers(m *wire.Offers) error {
 	if len(m.Offers) > wire.MaxOffers {
 		return fmt.Errorf("%d offers in one message; at most %d are taken", len(m.Offers), wire.MaxOffers)
 	}
-	for _, o := range m.Offers {
+	for i := range m.Offers {
+		o := &m.Offers[i]
 		if o.RunID == "" || len(o.RunID) > 64 || o.Attempt < 1 || o.TimeoutMS < 0 || o.TimeoutMS > int64(1<<62/time.Millisecond) {
 			return fmt.Errorf("an offer without a sound run_id, attempt or timeout_ms: %.80q, %d, %d", o.RunID, o.Attempt, o.TimeoutMS)
 		}
@@ -196,8 +197,8 @@ func (l *link) takeControl(msg *nats.Msg) {
 	var m wire.Control
 	if err := wire.Decode(msg.Data, &m); err != nil {
 		l.log.Warn("a control request cannot be understood", "error", err)
-		l.respond(msg, wire.ControlReply{V: wire.Version, Instance: l.engine.instance, BootID: l.engine.boot,
-			Load: l.engine.load(), Error: err.Error()})
+		l.respond(msg, wire.Encode(wire.ControlReply{V: wire.Version, Instance: l.engine.instance, BootID: l.engine.boot,
+			Load: l.engine.load(), Error: err.Error()}))
 		return
 	}
 	if l.silent.Load() {
@@ -206,14 +207,14 @@ func (l *link) takeControl(msg *nats.Msg) {
 		}
 		return
 	}
-	l.respond(msg, l.engine.answerControl(&m))
+	l.respond(msg, wire.Encode(l.engine.answerControl(&m)))
 }
 
-func (l *link) respond(msg *nats.Msg, answer any) {
+func (l *link) respond(msg *nats.Msg, answer []byte) {
 	if msg.Reply == "" {
 		return
 	}
-	if err := msg.Respond(wire.Encode(answer)); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+	if err := msg.Respond(answer); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		l.log.Warn("an answer could not be sent", "subject", msg.Subject, "error", err)
 	}
 }

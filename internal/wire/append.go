@@ -90,8 +90,45 @@ func EncodeResults(load Load, results [][]byte) []byte {
 		size += len(r) + 1
 	}
 	b := appendVersion(make([]byte, 0, size))
-	b = append(append(b, `,"load":`...), Encode(load)...)
+	b = appendLoad(b, load)
 	return append(appendRaw(append(b, `,"results":`...), results), '}')
+}
+
+// EncodeAnswer writes the answer to a message of offers. Its list of verdicts is not nil.
+func EncodeAnswer(a *Answer) []byte {
+	b := appendVersion(make([]byte, 0, 256+96*len(a.Verdicts)))
+	b = appendString(append(b, `,"instance":`...), a.Instance)
+	b = appendString(append(b, `,"boot_id":`...), a.BootID)
+	b = appendLoad(b, a.Load)
+	b = append(b, `,"verdicts":[`...)
+	for i := range a.Verdicts {
+		v := &a.Verdicts[i]
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(append(b, `{"run_id":`...), v.RunID)
+		b = strconv.AppendInt(append(b, `,"attempt":`...), int64(v.Attempt), 10)
+		b = appendString(append(b, `,"verdict":`...), v.Verdict)
+		if v.Reason != "" {
+			b = appendString(append(b, `,"reason":`...), v.Reason)
+		}
+		b = append(b, '}')
+	}
+	b = append(b, ']')
+	if len(a.Scripts) > 0 {
+		b = append(append(b, `,"scripts":`...), Encode(a.Scripts)...)
+	}
+	return append(b, '}')
+}
+
+func appendLoad(b []byte, l Load) []byte {
+	b = strconv.AppendInt(append(b, `,"load":{"capacity":`...), int64(l.Capacity), 10)
+	b = strconv.AppendInt(append(b, `,"running":`...), int64(l.Running), 10)
+	b = strconv.AppendInt(append(b, `,"seq":`...), l.Seq, 10)
+	if l.Draining {
+		b = append(b, `,"draining":true`...)
+	}
+	return append(b, '}')
 }
 
 // EncodeSettled writes the control request that lets an instance forget results.

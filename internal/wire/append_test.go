@@ -50,12 +50,20 @@ func TestAppendedAsEncoded(t *testing.T) {
 		}
 		ref := Ref{RunID: text("run"), Attempt: n("attempt"), BootID: text("boot")}
 		load := Load{Capacity: n("capacity"), Running: n("running"), Seq: int64(n("seq")), Draining: rapid.Bool().Draw(t, "draining")}
+		answer := Answer{V: Version, Instance: text("instance"), BootID: text("boot"), Load: load, Verdicts: []Verdict{}}
+		for range rapid.IntRange(0, 2).Draw(t, "verdicts") {
+			answer.Verdicts = append(answer.Verdicts, Verdict{RunID: text("run"), Attempt: n("attempt"), Verdict: text("verdict"), Reason: text("reason")})
+		}
+		if rapid.Bool().Draw(t, "scripts") {
+			answer.Scripts = []string{text("digest")}
+		}
 		offer, result := AppendOffer(nil, &o), AppendResult(nil, &r)
 		for name, pair := range map[string][2][]byte{
 			"offer":   {offer, Encode(o)},
 			"result":  {result, Encode(r)},
 			"offers":  {EncodeOffers(o.RunID, [][]byte{offer, offer}), Encode(Offers{V: Version, BootID: o.RunID, Offers: []Offer{o, o}})},
 			"results": {EncodeResults(load, [][]byte{result, result}), Encode(Results{V: Version, Load: load, Results: []Result{r, r}})},
+			"answer":  {EncodeAnswer(&answer), Encode(answer)},
 			"settled": {EncodeSettled([]Ref{ref, ref}), Encode(Control{V: Version, Op: OpSettled, Runs: []Ref{ref, ref}})},
 			"changes": {EncodeRunChanges([]RunChange{c, c}), Encode(RunChanges{V: Version, Runs: []RunChange{c, c}})},
 		} {

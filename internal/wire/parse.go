@@ -1,6 +1,9 @@
 package wire
 
-import "time"
+import (
+	"bytes"
+	"time"
+)
 
 // What comes for every run is read by hand, if it is written as this package writes it: compact, with the fields in
 // order, and text that needs no escapes. Everything else, such as what an executor in another language sends, is read by
@@ -14,17 +17,23 @@ func (m *Offers) parse(data []byte) bool {
 	var out Offers
 	out.V = p.version()
 	out.BootID = p.text(`,"boot_id":`)
-	p.list(`,"offers":`, func() { out.Offers = append(out.Offers, p.offer()) })
+	out.Offers = make([]Offer, 0, min(bytes.Count(data, []byte(`{"run_id":`)), MaxOffers))
+	var last Offer
+	p.list(`,"offers":`, func() {
+		last = p.offer(&last)
+		out.Offers = append(out.Offers, last)
+	})
 	return p.end() && assign(m, out)
 }
 
-func (p *parser) offer() Offer {
+// offer reads an offer. It shares the text that it has in common with the last one.
+func (p *parser) offer(last *Offer) Offer {
 	o := Offer{
 		RunID: p.text(`{"run_id":`), Attempt: int(p.number(`,"attempt":`)), Bind: int(p.number(`,"bind":`)), BoundAt: p.time(`,"bound_at":`),
-		JobID: p.number(`,"job_id":`), JobName: p.text(`,"job_name":`), Group: p.text(`,"group":`), Handler: p.maybe(`,"handler":`),
-		Param: p.text(`,"param":`), Cause: p.text(`,"cause":`), FireTime: p.time(`,"fire_time":`), DueAt: p.time(`,"due_at":`),
-		Now: p.time(`,"now":`), TimeoutMS: p.number(`,"timeout_ms":`),
-		Shard: Shard{Index: int(p.number(`,"shard":{"index":`)), Total: int(p.number(`,"total":`))},
+		JobID: p.number(`,"job_id":`), JobName: p.again(`,"job_name":`, last.JobName), Group: p.again(`,"group":`, last.Group),
+		Handler: p.maybe(`,"handler":`, last.Handler), Param: p.again(`,"param":`, last.Param), Cause: p.again(`,"cause":`, last.Cause),
+		FireTime: p.time(`,"fire_time":`), DueAt: p.time(`,"due_at":`), Now: p.time(`,"now":`),
+		TimeoutMS: p.number(`,"timeout_ms":`), Shard: Shard{Index: int(p.number(`,"shard":{"index":`)), Total: int(p.number(`,"total":`))},
 	}
 	p.need(`}}`) // scripts, parents and labels are rare
 	return o
@@ -47,7 +56,7 @@ func (p *parser) result() Result {
 		r.Bind = int(p.integer())
 	}
 	r.Outcome = p.text(`,"outcome":`)
-	r.Reason, r.Message, r.Output = p.maybe(`,"reason":`), p.maybe(`,"message":`), p.maybe(`,"output":`)
+	r.Reason, r.Message, r.Output = p.maybe(`,"reason":`, ""), p.maybe(`,"message":`, ""), p.maybe(`,"output":`, "")
 	if p.has(`,"retry_after_ms":`) {
 		r.RetryAfterMS = p.integer()
 	}
@@ -63,7 +72,7 @@ func (m *Answer) parse(data []byte) bool {
 	out.V = p.version()
 	out.Instance, out.BootID, out.Load = p.text(`,"instance":`), p.text(`,"boot_id":`), p.load()
 	p.list(`,"verdicts":`, func() {
-		v := Verdict{RunID: p.text(`{"run_id":`), Attempt: int(p.number(`,"attempt":`)), Verdict: p.text(`,"verdict":`), Reason: p.maybe(`,"reason":`)}
+		v := Verdict{RunID: p.text(`{"run_id":`), Attempt: int(p.number(`,"attempt":`)), Verdict: p.text(`,"verdict":`), Reason: p.maybe(`,"reason":`, "")}
 		p.need(`}`)
 		out.Verdicts = append(out.Verdicts, v)
 	})
@@ -73,8 +82,10 @@ func (m *Answer) parse(data []byte) bool {
 func (m *Control) parse(data []byte) bool {
 	p := parser{rest: data}
 	out := Control{V: p.version(), Op: p.text(`,"op":`)}
+	out.Runs = make([]Ref, 0, bytes.Count(data, []byte(`{"run_id":`)))
+	var ref Ref
 	p.list(`,"runs":`, func() {
-		ref := Ref{RunID: p.text(`{"run_id":`), Attempt: int(p.number(`,"attempt":`)), BootID: p.maybe(`,"boot_id":`)}
+		ref = Ref{RunID: p.text(`{"run_id":`), Attempt: int(p.number(`,"attempt":`)), BootID: p.maybe(`,"boot_id":`, ref.BootID)}
 		p.need(`}`)
 		out.Runs = append(out.Runs, ref)
 	})
@@ -136,19 +147,23 @@ func (p *parser) list(name string, item func()) {
 }
 
 // maybe reads a field of text that is left out where it is empty.
-func (p *parser) maybe(name string) string {
+func (p *parser) maybe(name, last string) string {
 	if !p.has(name) {
 		return ""
 	}
-	return p.string()
+	return p.string(last)
 }
 
-func (p *parser) text(name string) string {
+func (p *parser) text(name string) string { return p.again(name, "") }
+
+// again reads a field of text that is mostly the same as the last time.
+func (p *parser) again(name, last string) string {
 	p.need(name)
-	return p.string()
+	return p.string(last)
 }
 
-func (p *parser) string() string {
+// string reads text. If it is the same as the last one, that is returned, and no other copy of it is made.
+func (p *parser) string(last string) string {
 	p.need(`"`)
 	for i, c := range p.rest {
 		switch {
@@ -156,9 +171,12 @@ func (p *parser) string() string {
 			p.failed = true
 			return ""
 		case c == '"':
-			s := string(p.rest[:i])
+			text := p.rest[:i]
 			p.rest = p.rest[i+1:]
-			return s
+			if string(text) == last {
+				return last
+			}
+			return string(text)
 		}
 	}
 	p.failed = true
