@@ -86,6 +86,8 @@ type Dispatcher struct {
 	slow     *pool
 	late     lateness
 
+	hearers hearers
+
 	mu      sync.Mutex
 	waits   map[domain.WaitingKey]bool    // kinds of room that runs wait for; a hint, guarded by mu
 	asks    map[domain.WaitingKey]*asking // whose instances are asked; guarded by mu

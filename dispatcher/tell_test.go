@@ -1,0 +1,66 @@
+package dispatcher
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+// Whoever listens is told each change, in order; many changes are not written for nobody.
+func TestTellsWhoListens(t *testing.T) {
+	w := newWorld(t, option{quiet: true, still: true})
+	job := w.job("j")
+	const n = 2 * tellMax
+	changes := make([]domain.Change, n)
+	var want []string
+	for i := range changes {
+		changes[i] = domain.Change{RunID: domain.NewRunID(w.pg.Now()), JobID: job, JobVersion: 1, Group: "g", State: domain.Queued, Attempt: 1}
+		want = append(want, changes[i].RunID.String())
+	}
+	// sent is what goes out over the dispatcher's connection meanwhile, to which heartbeats and the like add a little.
+	sent := func() uint64 {
+		before := w.nc.Stats().OutBytes
+		w.tell(changes)
+		return w.nc.Stats().OutBytes - before
+	}
+	const few, many = n * 20, n * 100
+	if bytes := sent(); bytes > few {
+		t.Errorf("nobody was told in %d bytes", bytes)
+	}
+	sub, err := w.admin.SubscribeSync(wire.RunSubject("g"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := func() (got []string) {
+		for len(got) < n {
+			m, err := sub.NextMsg(patience)
+			if err != nil {
+				t.Fatalf("told of %d: %v", len(got), err)
+			}
+			var c wire.RunChanges
+			if err := wire.Decode(m.Data, &c); err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range c.Runs {
+				got = append(got, r.RunID)
+			}
+		}
+		return got
+	}
+	if err := w.admin.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time it is known that somebody listens
+		if bytes := sent(); bytes < many {
+			t.Errorf("somebody was told in %d bytes", bytes)
+		}
+		if got := told(); !slices.Equal(got, want) {
+			t.Errorf("told of %d runs, in another order or others", len(got))
+		}
+	}
+	if err := sub.Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
+}
