@@ -175,12 +175,15 @@ func (e *engineRun) await(ctx context.Context, f Figures, l load) error {
 	deadline := to.Add(2 * time.Minute)
 	sizes := to.Sub(e.from) >= 2*time.Minute
 	next := e.from
-	// The question reads what has ended lately, which is a cost that the engine does not have.
-	every := time.Second
-	if e.stop > 0 {
-		every = 250 * time.Millisecond
+	// The question reads what has ended lately, which is a cost that the engine does not have. So while nothing but the
+	// progress depends on the answer, it is hardly asked.
+	every := func() time.Duration {
+		if e.stop > 0 {
+			return 500 * time.Millisecond
+		}
+		return min(5*time.Second, max(time.Second, time.Until(to)))
 	}
-	for pause(ctx, every) {
+	for pause(ctx, every()) {
 		lag, left, err := e.lag(ctx, to)
 		if err != nil {
 			return err

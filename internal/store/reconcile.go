@@ -21,17 +21,18 @@ func (s *Store) Silent(ctx context.Context, after time.Duration, limit int) ([]d
 	return liveRuns(rows), pgerr.Translate(err)
 }
 
-// lookAllEvery is how often BoundBoots looks at what is not due as well.
+// lookAllEvery is how often BoundBoots looks at all that is bound: what has lasted is soon found among what was due, unless
+// the clock was set back since.
 const lookAllEvery = 10 * time.Second
 
-// BoundBoots returns every boot that unfinished runs are bound to. Silent are those of which nobody has known for the
-// given time.
+// BoundBoots returns the boots that unfinished runs are bound to, which were due longer ago than the given time; every now
+// and then, all. Silent are those of which nobody has known for that time.
 func (s *Store) BoundBoots(ctx context.Context, silentAfter time.Duration) ([]BoundBoot, error) {
-	ahead := time.Second
+	dueAgo := silentAfter
 	if look, now := s.lastLook.Load(), time.Now().UnixNano(); now-look > int64(lookAllEvery) && s.lastLook.CompareAndSwap(look, now) {
-		ahead = 100 * 365 * 24 * time.Hour
+		dueAgo = -100 * 365 * 24 * time.Hour
 	}
-	rows, err := s.q.BoundInstances(ctx, sqlcgen.BoundInstancesParams{SilentAfter: silentAfter, Ahead: ahead})
+	rows, err := s.q.BoundInstances(ctx, sqlcgen.BoundInstancesParams{SilentAfter: silentAfter, DueAgo: dueAgo})
 	if err != nil {
 		return nil, pgerr.Translate(err)
 	}
@@ -305,5 +306,5 @@ func (s *Store) Vacuum(ctx context.Context) error {
 const (
 	vacuumMax   = 2 * time.Minute
 	vacuumEvery = 10 * time.Second
-	vacuumDead  = 20_000 // dead rows: some 10 MB, which are read within milliseconds
+	vacuumDead  = 50_000 // dead rows: some 20 MB
 )

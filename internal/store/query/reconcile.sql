@@ -14,15 +14,15 @@ SELECT r.* FROM runs_live r
 
 -- name: BoundInstances :many
 -- The boots that runs are bound to; how many of those are silent, said to run, or past their timeout and its grace. One look
--- at what is due, so that none of the reconcilers has to read it for nothing. No run is bound a second before it is due, unless
--- the clock was set back since: ahead says how far to look.
+-- at what was due some time ago, so that none of the reconcilers has to read it for nothing, and nobody what has just been
+-- fired and is about to end.
 SELECT group_name, instance::text AS instance, boot_id::text AS boot_id, count(*) AS runs,
        count(*) FILTER (WHERE state = 'queued' AND kill_requested_at IS NULL
                           AND GREATEST(bound_at, due_at) < statement_timestamp() - @silent_after::interval) AS silent,
        count(*) FILTER (WHERE state = 'running') AS running,
        count(*) FILTER (WHERE give_up_at < statement_timestamp()) AS overdue
   FROM runs_live
- WHERE NOT held AND due_at < statement_timestamp() + @ahead::interval
+ WHERE NOT held AND due_at < statement_timestamp() - @due_ago::interval
    AND (instance IS NOT NULL AND state IN ('queued', 'running')) IS TRUE
  GROUP BY group_name, instance, boot_id;
 

@@ -117,7 +117,7 @@ RETURNING r.id, r.due_at;
 
 -- name: OverdueRetries :many
 SELECT id, attempt FROM runs_live
- WHERE NOT held AND due_at < statement_timestamp() AND state = 'retrying' AND NOT replanned
+ WHERE NOT replanned AND due_at < statement_timestamp() AND (NOT held AND state = 'retrying') IS TRUE
  ORDER BY due_at LIMIT @batch;
 
 -- name: HandSlots :many

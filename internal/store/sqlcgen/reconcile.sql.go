@@ -20,14 +20,14 @@ SELECT group_name, instance::text AS instance, boot_id::text AS boot_id, count(*
        count(*) FILTER (WHERE state = 'running') AS running,
        count(*) FILTER (WHERE give_up_at < statement_timestamp()) AS overdue
   FROM runs_live
- WHERE NOT held AND due_at < statement_timestamp() + $2::interval
+ WHERE NOT held AND due_at < statement_timestamp() - $2::interval
    AND (instance IS NOT NULL AND state IN ('queued', 'running')) IS TRUE
  GROUP BY group_name, instance, boot_id
 `
 
 type BoundInstancesParams struct {
 	SilentAfter time.Duration
-	Ahead       time.Duration
+	DueAgo      time.Duration
 }
 
 type BoundInstancesRow struct {
@@ -41,10 +41,10 @@ type BoundInstancesRow struct {
 }
 
 // The boots that runs are bound to; how many of those are silent, said to run, or past their timeout and its grace. One look
-// at what is due, so that none of the reconcilers has to read it for nothing. No run is bound a second before it is due, unless
-// the clock was set back since: ahead says how far to look.
+// at what was due some time ago, so that none of the reconcilers has to read it for nothing, and nobody what has just been
+// fired and is about to end.
 func (q *Queries) BoundInstances(ctx context.Context, arg BoundInstancesParams) ([]BoundInstancesRow, error) {
-	rows, err := q.db.Query(ctx, boundInstances, arg.SilentAfter, arg.Ahead)
+	rows, err := q.db.Query(ctx, boundInstances, arg.SilentAfter, arg.DueAgo)
 	if err != nil {
 		return nil, err
 	}

@@ -612,7 +612,7 @@ func (q *Queries) MoveToHistory(ctx context.Context, arg MoveToHistoryParams) ([
 
 const overdueRetries = `-- name: OverdueRetries :many
 SELECT id, attempt FROM runs_live
- WHERE NOT held AND due_at < statement_timestamp() AND state = 'retrying' AND NOT replanned
+ WHERE NOT replanned AND due_at < statement_timestamp() AND (NOT held AND state = 'retrying') IS TRUE
  ORDER BY due_at LIMIT $1
 `
 
