@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -219,6 +220,7 @@ func (r *reporter) writeLoop(ctx context.Context) {
 	for {
 		select {
 		case <-r.writeNow:
+			runtime.Gosched() // handlers that can return now share this write, and its sync: else one CPU syncs once for each
 			r.write()
 		case <-tick.C:
 			if err := r.spool.mend(); err == nil {
