@@ -65,23 +65,28 @@ func (h *registered) close() error {
 	return nil
 }
 
+// newResult is the result of an attempt, of which nothing is known yet but when it ended.
+func (x *engine) newResult(a *attempt, at time.Time) *pending {
+	return &pending{entry: a.entry, result: wire.Result{
+		Instance: x.instance, BootID: x.boot, RunID: a.key.run, Attempt: a.key.attempt, FinishedAt: wire.Time{Time: at},
+	}}
+}
+
 // perform runs the handler and hands its result to the reporter. The slot is given back when the result is in the spool.
 // It has a goroutine of its own, which a handler may end by runtime.Goexit: what follows the handler is deferred.
 func (x *engine) perform(b begun) {
 	defer x.running.Done()
 	defer b.cancel(nil)
-	res := wire.Result{
-		Instance: x.instance, BootID: x.boot, RunID: b.key.run, Attempt: b.key.attempt,
-		StartedAt: wire.Time{Time: b.at}, FinishedAt: wire.Time{Time: b.at},
-	}
-	defer x.finish(b.attempt, &res)
+	p := x.newResult(b.attempt, b.at)
+	defer x.finish(b.attempt, p)
 	now := x.now()
 	if at, why := x.overslept(b, now); why != "" {
-		res.Outcome, res.Message, res.StartedAt, res.FinishedAt = wire.Unstarted, why, wire.Time{}, wire.Time{Time: at}
+		p.result.Outcome, p.result.Message, p.result.FinishedAt = wire.Unstarted, why, wire.Time{Time: at}
 		return
 	}
+	p.result.StartedAt = wire.Time{Time: b.at}
 	at, start := b.at, now.mono
-	x.handle(b.ctx, b.attempt, func() time.Time { return at.Add(x.now().mono - start) }, &res)
+	x.handle(b.ctx, b.attempt, func() time.Time { return at.Add(x.now().mono - start) }, &p.result)
 }
 
 // overslept takes back that an attempt was started if the lease that it was to start under is over: the process was
@@ -213,14 +218,15 @@ const (
 )
 
 // finish marks the attempt as ended and hands its result over.
-func (x *engine) finish(a *attempt, res *wire.Result) {
+func (x *engine) finish(a *attempt, p *pending) {
+	res := &p.result
 	x.mu.Lock()
 	if a.killed != "" && res.Outcome == wire.Unstarted {
 		res.Reason = a.killed
 	}
 	res.Bind = x.ledger.finish(a.entry)
 	delete(x.attempts, a.key)
-	x.reports.add(*res, a.entry) // before the mutex is given back, so that status never misses it
+	x.reports.add(p) // before the mutex is given back, so that status never misses it
 	x.mu.Unlock()
 	if x.log.Enabled(context.Background(), slog.LevelDebug) {
 		x.log.Debug("attempt ended", "run_id", a.key.run, "attempt", a.key.attempt, "job_id", a.offer.JobID,

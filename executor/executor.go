@@ -168,7 +168,7 @@ type boot struct {
 	drain time.Duration
 }
 
-func (e *Executor) newBoot(name string, s *spool, left []leftover) *boot {
+func (e *Executor) newBoot(name string, s *spool, left []*pending) *boot {
 	log := e.config.Logger.With("group", e.config.Group, "instance", name)
 	s.log = log
 	x := &engine{
@@ -178,9 +178,8 @@ func (e *Executor) newBoot(name string, s *spool, left []leftover) *boot {
 	}
 	e.engine.Store(x)
 	x.work, x.stopWork = context.WithCancelCause(context.Background())
-	for i := range left {
-		res := &left[i].result
-		x.ledger.restore(attemptKey{res.RunID, res.Attempt}, res.Outcome == wire.Unstarted)
+	for _, p := range left {
+		x.ledger.restore(attemptKey{p.result.RunID, p.result.Attempt}, p.result.Outcome == wire.Unstarted)
 	}
 	if len(left) > 0 {
 		log.Info("results of an earlier process are in the spool", "results", len(left))

@@ -51,9 +51,9 @@ type reporter struct {
 // pending is a result that is not settled.
 type pending struct {
 	result   wire.Result
-	json     []byte
+	json     []byte   // a part of line, once it is in the spool
 	entry    *entry   // the ledger's, whose slot it holds until it is in the spool; nil: of an earlier process
-	line     *line    // in the spool; the goroutine that owns the spool uses it
+	line     line     // in the spool; the goroutine that owns the spool uses it
 	earlier  *pending // of the same attempt, by an earlier boot
 	settled  bool
 	replaced bool // by a later result of the same boot
@@ -63,15 +63,14 @@ type pending struct {
 	next     time.Time // when to send it again
 }
 
-func newReporter(s *spool, left []leftover, spoolBytes int64, log *slog.Logger) *reporter {
+func newReporter(s *spool, left []*pending, spoolBytes int64, log *slog.Logger) *reporter {
 	r := &reporter{
 		spool: s, spoolBytes: spoolBytes, log: log,
 		writeNow: make(chan struct{}, 1), sendNow: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		pending: make(map[attemptKey]*pending),
 	}
-	for _, l := range left {
-		p := r.hold(l.result, wire.AppendResult(nil, &l.result))
-		p.line = l.line
+	for _, p := range left {
+		r.hold(p)
 		r.queue = append(r.queue, p)
 	}
 	r.full.Store(s.liveBytes >= spoolBytes)
@@ -91,26 +90,23 @@ func (r *reporter) run(ctx context.Context) {
 }
 
 // add takes the result of an attempt that holds a slot.
-func (r *reporter) add(res wire.Result, e *entry) {
-	json := wire.AppendResult(make([]byte, 0, 384+len(res.Output)+len(res.Message)), &res)
+func (r *reporter) add(p *pending) {
 	r.mu.Lock()
-	p := r.hold(res, json)
-	p.entry = e
+	r.hold(p)
 	r.writing = append(r.writing, p)
 	r.mu.Unlock()
 	wake(r.writeNow)
 }
 
 // hold is called with mu held, or before anybody else knows the reporter.
-func (r *reporter) hold(res wire.Result, json []byte) *pending {
-	key := attemptKey{res.RunID, res.Attempt}
-	p := &pending{result: res, json: json, queued: true, earlier: r.pending[key]}
-	if old := p.earlier; old != nil && old.result.BootID == res.BootID {
+func (r *reporter) hold(p *pending) {
+	key := attemptKey{p.result.RunID, p.result.Attempt}
+	p.queued, p.earlier = true, r.pending[key]
+	if old := p.earlier; old != nil && old.result.BootID == p.result.BootID {
 		old.settled, old.replaced, p.earlier = true, true, old.earlier
 		r.removal = append(r.removal, old)
 	}
 	r.pending[key] = p
-	return p
 }
 
 // result returns an attempt's unsettled result: this boot's, or else an earlier one's.

@@ -57,16 +57,10 @@ type spool struct {
 	broken    bool // the file did not take a write; it must be written anew before it takes another
 }
 
-// line is a line of the file that counts.
+// line is a line of the file.
 type line struct {
-	text  []byte
-	place int // in live; -1 when it is dropped
-}
-
-// leftover is a result that an earlier process left.
-type leftover struct {
-	result wire.Result
-	line   *line
+	text  []byte // nil while it does not count: before it is written, and when it is dropped
+	place int    // in live
 }
 
 // record is the content of a line: one of the two.
@@ -77,7 +71,7 @@ type record struct {
 
 // openSpool locks the directory, making it if need be, and reads what an earlier process left. errSpoolLocked is
 // returned when another process holds it.
-func openSpool(dir string, log *slog.Logger) (*spool, []leftover, error) {
+func openSpool(dir string, log *slog.Logger) (*spool, []*pending, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("make the spool: %w", err)
 	}
@@ -98,7 +92,7 @@ func openSpool(dir string, log *slog.Logger) (*spool, []leftover, error) {
 }
 
 // load reads the file. Unsound lines are set aside.
-func (s *spool) load() ([]leftover, error) {
+func (s *spool) load() ([]*pending, error) {
 	f, err := os.Open(filepath.Join(s.dir, spoolFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -107,7 +101,7 @@ func (s *spool) load() ([]leftover, error) {
 		return nil, err
 	}
 	defer f.Close()
-	results := make(map[spoolKey]leftover)
+	results := make(map[spoolKey]*pending)
 	var order []spoolKey
 	var bad bytes.Buffer
 	in := bufio.NewReaderSize(f, 1<<16)
@@ -124,15 +118,19 @@ func (s *spool) load() ([]leftover, error) {
 			case rec.Put != nil:
 				key := spoolKey{attemptKey{rec.Put.RunID, rec.Put.Attempt}, rec.Put.BootID}
 				if old, twice := results[key]; twice {
-					s.drop(old.line)
+					s.drop(&old.line)
 				} else {
 					order = append(order, key)
 				}
-				results[key] = leftover{*rec.Put, s.keep(text)}
+				p := &pending{result: *rec.Put, json: wire.AppendResult(nil, rec.Put)}
+				s.keep(&p.line, text)
+				results[key] = p
 			case rec.Del != nil:
 				key := spoolKey{attemptKey{rec.Del.RunID, rec.Del.Attempt}, rec.Del.BootID}
-				s.drop(results[key].line)
-				delete(results, key)
+				if p := results[key]; p != nil {
+					s.drop(&p.line)
+					delete(results, key)
+				}
 			}
 		}
 		if err == io.EOF {
@@ -140,10 +138,10 @@ func (s *spool) load() ([]leftover, error) {
 		}
 	}
 	s.setAside(bad.Bytes())
-	out := make([]leftover, 0, len(results))
+	out := make([]*pending, 0, len(results))
 	for _, key := range order {
-		if r, ok := results[key]; ok {
-			out = append(out, r)
+		if p := results[key]; p != nil {
+			out = append(out, p)
 			delete(results, key)
 		}
 	}
@@ -168,22 +166,24 @@ func (s *spool) update(results, settled []*pending) error {
 		return nil
 	}
 	size := 0
-	for _, r := range results {
-		size += len(r.json) + len(`00000000 {"put":}`+"\n")
+	for _, p := range results {
+		r := &p.result
+		size += putBytes + len(r.Instance) + len(r.BootID) + len(r.RunID) + len(r.Reason) + len(r.Message) + len(r.Output)
 	}
-	for _, r := range settled {
-		size += len(r.result.RunID) + len(r.result.BootID) + len(`00000000 {"del":{"run_id":"","attempt":1000,"boot_id":""}}`+"\n")
+	for _, p := range settled {
+		size += len(p.result.RunID) + len(p.result.BootID) + len(`00000000 {"del":{"run_id":"","attempt":1000,"boot_id":""}}`+"\n")
 	}
 	lines := make([]byte, 0, size)
-	for _, r := range results {
+	for _, p := range results {
 		begin := len(lines)
-		lines = appendPutLine(lines, r.json)
-		r.line = s.keep(lines[begin:len(lines):len(lines)])
+		lines = appendPutLine(lines, &p.result)
+		s.keep(&p.line, lines[begin:len(lines):len(lines)])
+		p.json = putJSON(p.line.text)
 	}
-	for _, r := range settled {
+	for _, p := range settled {
 		// One that was replaced shares its name with what replaced it.
-		if s.drop(r.line) && !r.replaced {
-			lines = appendDelLine(lines, &r.result)
+		if s.drop(&p.line) && !p.replaced {
+			lines = appendDelLine(lines, &p.result)
 		}
 	}
 	return s.append(lines, len(results) > 0)
@@ -272,16 +272,15 @@ func (s *spool) close() error {
 	return errors.Join(err, s.lock.Close())
 }
 
-func (s *spool) keep(text []byte) *line {
-	l := &line{text: text, place: len(s.live)}
+func (s *spool) keep(l *line, text []byte) {
+	l.text, l.place = text, len(s.live)
 	s.live = append(s.live, l)
 	s.liveBytes += int64(len(text))
-	return l
 }
 
 // drop reports whether the line counted until now.
 func (s *spool) drop(l *line) bool {
-	if l == nil || l.place < 0 {
+	if l.text == nil {
 		return false
 	}
 	last := s.live[len(s.live)-1]
@@ -289,19 +288,29 @@ func (s *spool) drop(l *line) bool {
 	s.live[len(s.live)-1] = nil
 	s.live = s.live[:len(s.live)-1]
 	s.liveBytes -= int64(len(l.text))
-	l.place, l.text = -1, nil
+	l.text = nil
 	return true
 }
 
 // A line is CRC-32C in eight hexadecimal digits, a space, the JSON of a record, a line break.
 const sumDigits = 8
 
+const (
+	putBegin = blankSum + `{"put":`
+	putEnd   = "}\n"
+	// putBytes is the room for a line with a result, beside the texts of that.
+	putBytes = 280
+)
+
 // appendPutLine appends the line of a result that came in.
-func appendPutLine(b, result []byte) []byte {
+func appendPutLine(b []byte, r *wire.Result) []byte {
 	begin := len(b)
-	b = append(append(b, blankSum...), `{"put":`...)
-	return sealLine(append(append(b, result...), '}'), begin)
+	b = append(b, putBegin...)
+	return sealLine(append(wire.AppendResult(b, r), '}'), begin)
 }
+
+// putJSON is the result in a line that appendPutLine wrote.
+func putJSON(line []byte) []byte { return line[len(putBegin) : len(line)-len(putEnd)] }
 
 // appendDelLine appends the line of one that was settled.
 func appendDelLine(b []byte, r *wire.Result) []byte {
@@ -339,7 +348,7 @@ func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // findSpool opens the spool of the named instance, or of a name that this host used before and that no living
 // process holds, or of a new one.
-func findSpool(base, group, instance string, log *slog.Logger) (name string, s *spool, left []leftover, err error) {
+func findSpool(base, group, instance string, log *slog.Logger) (name string, s *spool, left []*pending, err error) {
 	if instance != "" {
 		s, left, err = openSpool(filepath.Join(base, group+"."+instance), log)
 		return instance, s, left, err

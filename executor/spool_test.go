@@ -16,17 +16,17 @@ func spoolResult(n int) wire.Result {
 }
 
 func spoolItem(r wire.Result) *pending {
-	return &pending{result: r, json: wire.AppendResult(nil, &r)}
+	return &pending{result: r}
 }
 
-func resultsOf(left []leftover) (out []wire.Result) {
+func resultsOf(left []*pending) (out []wire.Result) {
 	for _, l := range left {
 		out = append(out, l.result)
 	}
 	return out
 }
 
-func mustOpen(t *testing.T, dir string) (*spool, []leftover) {
+func mustOpen(t *testing.T, dir string) (*spool, []*pending) {
 	t.Helper()
 	s, left, err := openSpool(dir, quietLogger())
 	must(t, err)
@@ -55,9 +55,9 @@ func TestSpoolKeepsWhatIsNotSettled(t *testing.T) {
 
 // TestSpoolSurvivesDamage cuts the file at every byte, and spoils lines in its midst.
 func TestSpoolSurvivesDamage(t *testing.T) {
-	one := appendPutLine(nil, spoolItem(spoolResult(1)).json)
-	two := appendPutLine(nil, spoolItem(spoolResult(2)).json)
-	three := appendPutLine(nil, spoolItem(spoolResult(3)).json)
+	one := appendPutLine(nil, &spoolItem(spoolResult(1)).result)
+	two := appendPutLine(nil, &spoolItem(spoolResult(2)).result)
+	three := appendPutLine(nil, &spoolItem(spoolResult(3)).result)
 	load := func(data []byte) (n int, bad bool) {
 		dir := t.TempDir()
 		must(t, os.WriteFile(filepath.Join(dir, spoolFile), data, 0o600))
@@ -132,7 +132,7 @@ func TestReporterRefusesWhenFull(t *testing.T) {
 	r.written = func([]*pending) {}
 	big := spoolResult(1)
 	big.Output = strings.Repeat("x", 1000)
-	r.add(big, nil)
+	r.add(spoolItem(big))
 	r.write()
 	if !r.full.Load() {
 		t.Error("not full")
@@ -143,7 +143,7 @@ func TestReporterRefusesWhenFull(t *testing.T) {
 		t.Error("still full")
 	}
 	must(t, s.file.Close())
-	r.add(spoolResult(2), nil)
+	r.add(spoolItem(spoolResult(2)))
 	r.write()
 	if _, ok := r.result(attemptKey{"r2", 1}); !ok || !r.full.Load() || r.unsent() != 1 {
 		t.Error("a result that the disk did not take is not kept, or offers are still taken")
@@ -184,9 +184,9 @@ func TestReporterKeepsTheNewest(t *testing.T) {
 	s, left := mustOpen(t, dir)
 	r := newReporter(s, left, 1<<20, quietLogger())
 	r.written = func([]*pending) {}
-	r.add(result("b", wire.Unstarted), nil)
+	r.add(spoolItem(result("b", wire.Unstarted)))
 	r.write()
-	r.add(result("b", wire.Succeeded), nil)
+	r.add(spoolItem(result("b", wire.Succeeded)))
 	r.write()
 	if res, ok := r.result(key); !ok || res.Outcome != wire.Succeeded || r.unsent() != 2 {
 		t.Errorf("%+v, and %d unsent", res, r.unsent())

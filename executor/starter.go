@@ -126,10 +126,9 @@ func (x *engine) start() {
 			if b.why == "" {
 				go x.perform(b)
 			} else {
-				x.finish(b.attempt, &wire.Result{
-					Instance: x.instance, BootID: x.boot, RunID: b.key.run, Attempt: b.key.attempt,
-					Outcome: wire.Unstarted, Message: b.why, FinishedAt: wire.Time{Time: b.at},
-				})
+				p := x.newResult(b.attempt, b.at)
+				p.result.Outcome, p.result.Message = wire.Unstarted, b.why
+				x.finish(b.attempt, p)
 				x.running.Done()
 			}
 		}
