@@ -8,18 +8,24 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/wire"
 )
 
-// attempt is an accepted attempt, from its slot being taken until its result is in the spool.
+// attempt is an accepted attempt, from its slot being taken until its handler has returned. It is one object with all
+// that the handler is given, for there may be thousands of them a second.
 type attempt struct {
+	engine  *engine
 	key     attemptKey
-	entry   *entry // the ledger's, guarded by the engine's mutex
-	offer   wire.Offer
+	entry   *entry   // the ledger's, guarded by the engine's mutex
+	run     runState // which the handler's Run points to
+	script  *wire.Script
 	handler *registered
 	stop    chan struct{} // of a script whose code is to come: closed when it is stopped before
+	begun
+	lines atomic.Pointer[attemptLog] // made with the first line, for most attempts write none
 
 	// Guarded by the engine's mutex.
 	filed   bool                    // the starter has it, or had it
@@ -28,30 +34,77 @@ type attempt struct {
 	cancel  context.CancelCauseFunc // of the handler's context, while it runs
 }
 
+// begun says how an attempt is started, when its time has come, or why it is not. It is written with the engine's mutex
+// held, and then belongs to the goroutine that performs or reports the attempt.
+type begun struct {
+	ctx    context.Context
+	at     time.Time     // when it was begun, on the database's clock
+	called time.Duration // when its handler was called, on the monotonic clock, by which at goes on from there
+	leased instant       // the lease that it starts under, which perform looks at once more
+	why    string        // it may not start
+}
+
+func (x *engine) newAttempt(o *wire.Offer, e *entry) *attempt {
+	a := &attempt{engine: x, key: attemptKey{o.RunID, o.Attempt}, entry: e, script: o.Script}
+	a.run.init(runInfo(o), a)
+	if o.Script == nil {
+		a.handler = x.handlers[o.Handler]
+	} else {
+		a.stop = make(chan struct{})
+	}
+	return a
+}
+
+// now is the database's clock, as the handler's lines and the end of the attempt are dated.
+func (a *attempt) now() time.Time { return a.at.Add(a.engine.now().mono - a.called) }
+
+// take brings a line of the run's log on its way. It is called by one goroutine at a time.
+func (a *attempt) take(l Line) {
+	lines := a.lines.Load()
+	if lines == nil {
+		lines = &attemptLog{key: a.key, ship: a.engine.logs}
+		a.lines.Store(lines)
+	}
+	a.engine.logs.add(lines, wire.LogLine{N: l.N, At: wire.Time{Time: l.At}, Level: l.Level, Text: l.Text})
+	a.engine.log.Debug("run log", "run_id", a.key.run, "attempt", a.key.attempt, "n", l.N, "level", l.Level, "text", l.Text)
+}
+
+// hold implements journal.
+func (a *attempt) hold() {
+	if lines := a.lines.Load(); lines != nil {
+		lines.hold()
+	}
+}
+
 // registered is a handler with what its optional methods need.
 type registered struct {
 	handler Handler
+	ready   atomic.Bool // Init is not needed, or has succeeded
 
-	mu    sync.Mutex // held while Init runs
-	ready bool       // Init is not needed, or has succeeded
+	mu sync.Mutex // held while Init runs
 }
 
 func newRegistered(h Handler) *registered {
+	r := &registered{handler: h}
 	_, needsInit := h.(Initializer)
-	return &registered{handler: h, ready: !needsInit}
+	r.ready.Store(!needsInit)
+	return r
 }
 
 // init makes the handler ready. Runs that come meanwhile wait for the one that does it.
 func (h *registered) init(ctx context.Context) error {
+	if h.ready.Load() {
+		return nil
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.ready {
+	if h.ready.Load() {
 		return nil
 	}
 	if err := h.handler.(Initializer).Init(ctx); err != nil {
 		return fmt.Errorf("make the handler ready: %w", err)
 	}
-	h.ready = true
+	h.ready.Store(true)
 	return nil
 }
 
@@ -59,70 +112,74 @@ func (h *registered) init(ctx context.Context) error {
 func (h *registered) close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if c, ok := h.handler.(io.Closer); ok && h.ready {
+	if c, ok := h.handler.(io.Closer); ok && h.ready.Load() {
 		return c.Close()
 	}
 	return nil
 }
 
-// newResult is the result of an attempt, of which nothing is known yet but when it ended.
-func (x *engine) newResult(a *attempt, at time.Time) *pending {
+// newResult is the result of an attempt that ended when it was begun, with an outcome that is not known yet.
+func (x *engine) newResult(a *attempt) *pending {
 	return &pending{entry: a.entry, result: wire.Result{
-		Instance: x.instance, BootID: x.boot, RunID: a.key.run, Attempt: a.key.attempt, FinishedAt: wire.Time{Time: at},
+		Instance: x.instance, BootID: x.boot, RunID: a.key.run, Attempt: a.key.attempt, FinishedAt: wire.Time{Time: a.at},
 	}}
 }
 
 // perform runs the handler and hands its result to the reporter. The slot is given back when the result is in the spool.
 // It has a goroutine of its own, which a handler may end by runtime.Goexit: what follows the handler is deferred.
-func (x *engine) perform(b begun) {
+func (x *engine) perform(a *attempt) {
 	defer x.running.Done()
-	defer b.cancel(nil)
-	p := x.newResult(b.attempt, b.at)
-	defer x.finish(b.attempt, p)
+	defer a.cancel(nil)
+	p := x.newResult(a)
+	defer x.finish(a, p)
 	now := x.now()
-	if at, why := x.overslept(b, now); why != "" {
+	if at, why := x.overslept(a, now); why != "" {
 		p.result.Outcome, p.result.Message, p.result.FinishedAt = wire.Unstarted, why, wire.Time{Time: at}
 		return
 	}
-	p.result.StartedAt = wire.Time{Time: b.at}
-	at, start := b.at, now.mono
-	x.handle(b.ctx, b.attempt, func() time.Time { return at.Add(x.now().mono - start) }, &p.result)
+	a.called = now.mono
+	p.result.StartedAt = wire.Time{Time: a.at}
+	x.handle(a, &p.result)
 }
 
 // overslept takes back that an attempt was started if the lease that it was to start under is over: the process was
 // frozen while this goroutine waited for its turn, and the run may have been given away. A lease that was renewed
 // since is another one.
-func (x *engine) overslept(b begun, now instant) (at time.Time, why string) {
-	if since(b.leased, now) <= wire.LeaseTTL {
+func (x *engine) overslept(a *attempt, now instant) (at time.Time, why string) {
+	if since(a.leased, now) <= wire.LeaseTTL {
 		return at, ""
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.ledger.takeBack(b.entry)
+	x.ledger.takeBack(a.entry)
 	return x.db.now(now), "the instance stood still when it was to start, until its lease was over"
 }
 
-// handle runs the handler and fills in what came of it. now is the database's clock, which goes on by the monotonic one.
-func (x *engine) handle(ctx context.Context, a *attempt, now func() time.Time, res *wire.Result) {
-	timeout := time.Duration(a.offer.TimeoutMS) * time.Millisecond
+// handle runs the handler and fills in what came of it.
+func (x *engine) handle(a *attempt, res *wire.Result) {
+	ctx := a.ctx
+	timeout := a.run.info.Timeout
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, ErrTimeout)
 		defer cancel()
 	}
-	lines := &attemptLog{key: a.key, ship: x.logs}
-	run := NewRun(runInfo(&a.offer), func(l Line) { x.logLine(lines, l) }, now)
-	run.state.pace = lines
+	run := Run{&a.run}
 	var end ending
 	defer func() {
-		res.FinishedAt = wire.Time{Time: now()}
+		res.FinishedAt = wire.Time{Time: a.now()}
 		res.LastLine = run.End()
 		res.Output = run.Output()
-		x.logs.end(lines)
-		x.mu.Lock()
-		killed := a.killed
-		x.mu.Unlock()
-		end.describe(context.Cause(ctx), killed, timeout, res)
+		if lines := a.lines.Load(); lines != nil {
+			x.logs.end(lines)
+		}
+		cause, killed := context.Cause(ctx), ""
+		if cause != nil { // else it was not killed: a kill cancels the context
+			x.mu.Lock()
+			killed = a.killed
+			x.mu.Unlock()
+		}
+		end.describe(cause, killed, timeout, res)
 	}()
 	x.invoke(ctx, a.handler, run, &end)
 }
@@ -158,10 +215,10 @@ func (x *engine) invoke(ctx context.Context, h *registered, run Run, end *ending
 // whatever the handler returned, a kill only where it did not still succeed.
 func (e ending) describe(cause error, killed string, timeout time.Duration, res *wire.Result) {
 	text := clean(e.text)
+	res.Message = clip(text, MaxMessage)
 	if isContextError(e.err) {
 		text = "" // it says no more than the outcome does
 	}
-	res.Message = clip(clean(e.text), MaxMessage)
 	timedOut := errors.Is(cause, ErrTimeout) || killed == reasonTimeout
 	switch {
 	case e.panicked:
@@ -229,14 +286,9 @@ func (x *engine) finish(a *attempt, p *pending) {
 	x.reports.add(p) // before the mutex is given back, so that status never misses it
 	x.mu.Unlock()
 	if x.log.Enabled(context.Background(), slog.LevelDebug) {
-		x.log.Debug("attempt ended", "run_id", a.key.run, "attempt", a.key.attempt, "job_id", a.offer.JobID,
+		x.log.Debug("attempt ended", "run_id", a.key.run, "attempt", a.key.attempt, "job_id", a.run.info.JobID,
 			"outcome", res.Outcome, "reason", res.Reason)
 	}
-}
-
-func (x *engine) logLine(a *attemptLog, l Line) {
-	x.logs.add(a, wire.LogLine{N: l.N, At: wire.Time{Time: l.At}, Level: l.Level, Text: l.Text})
-	x.log.Debug("run log", "run_id", a.key.run, "attempt", a.key.attempt, "n", l.N, "level", l.Level, "text", l.Text)
 }
 
 func runInfo(o *wire.Offer) RunInfo {

@@ -64,13 +64,8 @@ func (x *engine) decide(m *wire.Offers, nth int64, arrived instant) (ans wire.An
 			v = x.judge(o, now, stale)
 		}
 		if v.fresh != nil {
-			a := &attempt{key: attemptKey{o.RunID, o.Attempt}, entry: v.fresh, offer: *o}
-			if o.Script == nil {
-				a.handler = x.handlers[o.Handler]
-			} else {
-				a.stop = make(chan struct{})
-				ans.Scripts = x.lacking(ans.Scripts, o.Script)
-			}
+			a := x.newAttempt(o, v.fresh)
+			ans.Scripts = x.lacking(ans.Scripts, o.Script)
 			x.attempts[a.key] = a
 			x.running.Add(1)
 			fresh = append(fresh, a)
@@ -149,7 +144,7 @@ func (x *engine) attemptsOf(job int64) (n int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, a := range x.attempts {
-		if a.offer.JobID == job {
+		if a.run.info.JobID == job {
 			n++
 		}
 	}

@@ -265,7 +265,8 @@ func (m *model) deliver(t *rapid.T, n int) {
 
 func (m *model) begin(t *rapid.T, a *attempt) {
 	now := m.x.now()
-	if b := m.x.beginOne(a, now, m.x.db.now(now)); b.why == "" {
+	m.x.beginOne(a, now, m.x.db.now(now))
+	if a.why == "" {
 		m.starts[a.key]++
 		if since := m.truth - m.confirmed; since > wire.LeaseTTL {
 			t.Fatalf("started %v after the last confirmed heartbeat", since)

@@ -173,16 +173,16 @@ func paced(t *testing.T, stream *shipped, publish func(context.Context) error, l
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { s.run(ctx) })
-		a := &attemptLog{key: attemptKey{"r", 1}, ship: s}
-		run := NewRun(RunInfo{}, func(l Line) { s.add(a, wire.LogLine{N: l.N, Level: l.Level, Text: l.Text}) }, nil)
-		run.state.pace = a
+		a := &attempt{engine: &engine{logs: s, log: quietLogger(), now: systemClock(nil)}, key: attemptKey{"r", 1}}
+		a.run.init(RunInfo{}, a)
+		run := Run{&a.run}
 		begin := time.Now()
 		for n := range lines {
 			fmt.Fprintf(run.Stdout(), "line %d%s\n", n+1, strings.Join(more, ""))
 		}
 		took = time.Since(begin)
 		run.End()
-		s.end(a)
+		s.end(a.lines.Load())
 		sent, done := context.WithTimeout(ctx, time.Minute)
 		s.awaitSent(sent)
 		done()

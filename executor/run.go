@@ -53,31 +53,48 @@ func NewRun(info RunInfo, sink func(Line), now func() time.Time) Run {
 	if now == nil {
 		now = time.Now
 	}
-	s := &runState{info: info, sink: sink, now: now}
-	s.logger = sync.OnceValue(func() *slog.Logger { return slog.New(newLineHandler(s)) })
-	s.stdout = lineWriter{level: "stdout", run: s}
-	s.stderr = lineWriter{level: "stderr", run: s}
+	s := new(runState)
+	s.init(info, funcJournal{sink, now})
 	return Run{s}
 }
 
 // runState is what the copies of one Run share.
 type runState struct {
 	info           RunInfo
-	sink           func(Line)
-	now            func() time.Time
-	logger         func() *slog.Logger // many runs log nothing, and need none
+	journal        journal
+	logged         sync.Once // makes logger; many runs log nothing, and need none
+	logger         *slog.Logger
 	stdout, stderr lineWriter
-	pace           pacer // nil: none
 
-	mu       sync.Mutex // held while sink runs, so that lines leave in order; sink must not block
+	mu       sync.Mutex // held while the journal takes a line, so that lines leave in order
 	lines    int64
 	output   string
 	progress time.Time
 	ended    bool
 }
 
-// pacer holds up who writes lines faster than they are taken.
-type pacer interface{ hold() }
+func (s *runState) init(info RunInfo, j journal) {
+	s.info, s.journal = info, j
+	s.stdout = lineWriter{level: "stdout", run: s}
+	s.stderr = lineWriter{level: "stderr", run: s}
+}
+
+// journal takes the lines of a run's log.
+type journal interface {
+	now() time.Time // which lines are dated by
+	take(Line)      // one at a time, in order; it must not block
+	hold()          // holds up who writes lines faster than they are taken
+}
+
+// funcJournal is the journal of a Run that NewRun made.
+type funcJournal struct {
+	sink  func(Line)
+	clock func() time.Time
+}
+
+func (j funcJournal) now() time.Time { return j.clock() }
+func (j funcJournal) take(l Line)    { j.sink(l) }
+func (j funcJournal) hold()          {}
 
 // ID is the run's UUID.
 func (r Run) ID() string { return r.state.info.ID }
@@ -144,7 +161,11 @@ func (r Run) Output() string {
 }
 
 // Log is a logger whose records become lines of the run's log, from level debug on.
-func (r Run) Log() *slog.Logger { return r.state.logger() }
+func (r Run) Log() *slog.Logger {
+	s := r.state
+	s.logged.Do(func() { s.logger = slog.New(newLineHandler(s)) })
+	return s.logger
+}
 
 // Stdout is a writer whose lines become lines of the run's log with level stdout. What follows the last line break
 // becomes a line when the handler returns. Writes never fail. Whoever writes faster than lines can be sent is held up,
@@ -164,7 +185,7 @@ func (r Run) Progress(done, total int64) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.now()
+	now := s.journal.now()
 	if (total <= 0 || done != total) && now.Sub(s.progress) < time.Second {
 		return
 	}
@@ -198,7 +219,7 @@ func (s *runState) line(level, text string) {
 		return
 	}
 	s.lines++
-	s.sink(Line{N: s.lines, At: s.now(), Level: level, Text: clip(clean(text), MaxLine)})
+	s.journal.take(Line{N: s.lines, At: s.journal.now(), Level: level, Text: clip(clean(text), MaxLine)})
 }
 
 // clean replaces what cannot be stored as text: bytes that are not UTF-8, and NUL.

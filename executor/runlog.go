@@ -120,9 +120,7 @@ func (w *lineWriter) keep(p []byte) {
 }
 
 func (w *lineWriter) emit() {
-	if w.run.pace != nil {
-		w.run.pace.hold()
-	}
+	w.run.journal.hold()
 	w.run.mu.Lock()
 	w.run.line(w.level, strings.TrimSuffix(string(w.part), "\r"))
 	w.run.mu.Unlock()

@@ -125,7 +125,7 @@ func (x *engine) lacking(asked []string, s *wire.Script) []string {
 
 // fetch gives an attempt of a script its handler once the code is here. Without it the attempt cannot start.
 func (x *engine) fetch(a *attempt) {
-	s := a.offer.Script
+	s := a.script
 	code, ok := x.scripts.await(s.SHA256, a.stop, scriptWait)
 	if !ok {
 		return

@@ -32,7 +32,7 @@ func newStarter() starter { return starter{wake: make(chan struct{}, 1)} }
 
 // add files an attempt under its due instant.
 func (s *starter) add(a *attempt) {
-	due := a.offer.DueAt.Time
+	due := a.run.info.DueAt
 	i, found := slices.BinarySearchFunc(s.waiting, due, func(b dueBatch, at time.Time) int { return b.due.Compare(at) })
 	if !found {
 		s.waiting = slices.Insert(s.waiting, i, dueBatch{due: due})
@@ -58,6 +58,7 @@ func (s *starter) take(now time.Time, limit int) (due []*attempt, next time.Time
 	for len(s.waiting) > 0 && !s.waiting[0].due.After(now) && len(due) < limit {
 		b := &s.waiting[0]
 		n := min(limit-len(due), len(b.attempts))
+		due = slices.Grow(due, n)
 		for _, a := range b.attempts[:n] {
 			if !a.stopped {
 				due = append(due, a)
@@ -107,28 +108,19 @@ func (x *engine) wakeStarter() {
 	wake(x.starter.wake)
 }
 
-// begun is an attempt whose time has come, and whether it may start.
-type begun struct {
-	*attempt
-	ctx    context.Context
-	at     time.Time // on the database's clock
-	leased instant   // the lease that it starts under, which perform looks at once more
-	why    string    // it may not start
-}
-
 // start starts what is due, and reports what is not to start, until nothing waits any more.
 func (x *engine) start() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		batch, wait, ok := x.begin()
-		for _, b := range batch {
-			if b.why == "" {
-				go x.perform(b)
+		for _, a := range batch {
+			if a.why == "" {
+				go x.perform(a)
 			} else {
-				p := x.newResult(b.attempt, b.at)
-				p.result.Outcome, p.result.Message = wire.Unstarted, b.why
-				x.finish(b.attempt, p)
+				p := x.newResult(a)
+				p.result.Outcome, p.result.Message = wire.Unstarted, a.why
+				x.finish(a, p)
 				x.running.Done()
 			}
 		}
@@ -148,16 +140,16 @@ func (x *engine) start() {
 
 // begin asks the ledger about the attempts that are due now. It says how long the next one is to wait; it is not ok when
 // there is none, and the goroutine that asked is to end.
-func (x *engine) begin() (batch []begun, wait time.Duration, ok bool) {
+func (x *engine) begin() (batch []*attempt, wait time.Duration, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := x.now()
 	at := x.db.now(now)
 	due, next := x.starter.take(at, startsAtOnce)
-	ended := x.starter.ended
+	batch = slices.Concat(x.starter.ended, due)
 	x.starter.ended = nil
-	for _, a := range slices.Concat(ended, due) {
-		batch = append(batch, x.beginOne(a, now, at))
+	for _, a := range batch {
+		x.beginOne(a, now, at)
 	}
 	if len(batch) == 0 && next.IsZero() {
 		x.starter.living = false
@@ -166,20 +158,19 @@ func (x *engine) begin() (batch []begun, wait time.Duration, ok bool) {
 	return batch, next.Sub(at), true
 }
 
-// beginOne asks the ledger whether an attempt may start, at this instant. The mutex is held.
-func (x *engine) beginOne(a *attempt, now instant, at time.Time) begun {
-	b := begun{attempt: a, at: at, leased: x.lease.confirmed}
+// beginOne asks the ledger whether an attempt may start, at this instant, and notes what it says. The mutex is held.
+func (x *engine) beginOne(a *attempt, now instant, at time.Time) {
+	a.begun = begun{at: at, leased: x.lease.confirmed}
 	started := false
-	if b.why = "the code of its script did not come"; a.handler != nil || a.killed != "" {
-		started, b.why = x.ledger.start(a.entry, x.lease.over(now), at)
+	if a.why = "the code of its script did not come"; a.handler != nil || a.killed != "" {
+		started, a.why = x.ledger.start(a.entry, x.lease.over(now), at)
 	}
 	if !started {
 		a.stopped = true // or a kill, before it is reported, would have it reported twice
-		return b
+		return
 	}
 	// Not derived from the executor's context, which would keep all of them in one map: see stop.
-	b.ctx, a.cancel = context.WithCancelCause(context.Background())
-	return b
+	a.ctx, a.cancel = context.WithCancelCause(context.Background())
 }
 
 // stop cancels the contexts of all handlers. Nothing starts any more: what was accepted has been handed back.

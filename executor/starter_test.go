@@ -20,7 +20,7 @@ func TestStarter(t *testing.T) {
 			"add": func(t *rapid.T) {
 				for range rapid.IntRange(1, 5).Draw(t, "how many") {
 					due := now.Add(time.Duration(rapid.IntRange(-1, 3).Draw(t, "s")) * time.Second)
-					a := &attempt{offer: wire.Offer{DueAt: wire.Time{Time: due}}}
+					a := &attempt{run: runState{info: RunInfo{DueAt: due}}}
 					s.add(a)
 					left[a] = true
 				}
@@ -38,18 +38,18 @@ func TestStarter(t *testing.T) {
 				due, next := s.take(now, limit)
 				var last time.Time
 				for _, a := range due {
-					if !left[a] || a.offer.DueAt.After(now) || a.offer.DueAt.Before(last) {
-						t.Fatalf("took %v at %v, after %v; waiting: %v", a.offer.DueAt, now, last, left[a])
+					if !left[a] || a.run.info.DueAt.After(now) || a.run.info.DueAt.Before(last) {
+						t.Fatalf("took %v at %v, after %v; waiting: %v", a.run.info.DueAt, now, last, left[a])
 					}
-					last = a.offer.DueAt.Time
+					last = a.run.info.DueAt
 					delete(left, a)
 				}
 				if len(due) == 0 && next.IsZero() && len(left) > 0 {
 					t.Fatalf("%d are left, and nothing is said of them", len(left))
 				}
 				for a := range left {
-					if next.After(a.offer.DueAt.Time) {
-						t.Fatalf("the next is said to be due at %v, and one is at %v", next, a.offer.DueAt)
+					if next.After(a.run.info.DueAt) {
+						t.Fatalf("the next is said to be due at %v, and one is at %v", next, a.run.info.DueAt)
 					}
 				}
 			},
