@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -46,22 +45,30 @@ func (d *Dispatcher) tell(changes []domain.Change) {
 // that asks for an answer is at once told so. To name each of thousands of runs to nobody would be a good part of what
 // firing them costs.
 func (d *Dispatcher) tellFirst(ctx context.Context, group string, first domain.Change) bool {
-	answer, err := d.nc.SubscribeSync(d.nc.NewInbox())
+	answers := make(chan *nats.Msg, 1)
+	sub, err := d.nc.ChanSubscribe(d.nc.NewInbox(), answers)
 	if err != nil {
 		return false
 	}
-	defer func() { _ = answer.Unsubscribe() }()
-	d.tellPart(ctx, group, []domain.Change{first}, answer.Subject)
+	defer func() { _ = sub.Unsubscribe() }()
+	d.tellPart(ctx, group, []domain.Change{first}, sub.Subject)
 	if err := d.nc.FlushTimeout(hearTimeout); err != nil {
 		return false
 	}
 	// What the server had to say to the message has come before its answer to the flush.
-	if _, err := answer.NextMsg(time.Nanosecond); errors.Is(err, nats.ErrNoResponders) {
-		return false
+	select {
+	case m := <-answers:
+		if m.Header.Get("Status") == noResponders {
+			return false
+		}
+	default:
 	}
 	d.hearers.note(group, time.Now())
 	return true
 }
+
+// noResponders is the status by which a server says that nobody listens.
+const noResponders = "503"
 
 // tellPart publishes one message.
 func (d *Dispatcher) tellPart(ctx context.Context, group string, changes []domain.Change, reply string) {
