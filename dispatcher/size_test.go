@@ -9,6 +9,9 @@ import (
 
 // Offers that together are larger than what NATS takes in one message go out in several.
 func TestLargeParamsAreOffered(t *testing.T) {
+	if testing.Short() {
+		t.Skip("NOT COVERED: many megabytes of params; -short leaves it out")
+	}
 	w := newWorld(t, option{})
 	w.join("a", auto, capacity(100))
 	job := w.job("large", func(s *domain.JobSpec) {
