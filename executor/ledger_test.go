@@ -127,6 +127,7 @@ func TestLedgerMemoryIsBounded(t *testing.T) {
 
 // TestGenerations adds attempts all the time: each is remembered for as long as is promised, and not much longer.
 func TestGenerations(t *testing.T) {
+	run := func(n int) string { return fmt.Sprintf("%08x-0000-7000-8000-%012x", n/8, n) }
 	for _, crowded := range []bool{false, true} {
 		lives := memory
 		if crowded {
@@ -137,11 +138,11 @@ func TestGenerations(t *testing.T) {
 		for n := range 500 {
 			now := time.Duration(n) * each
 			g.sweep(now, crowded)
-			if !g.add(attemptKey{modelRun(n), 1}, now) {
+			if !g.add(attemptKey{run(n), 1}, now) {
 				t.Fatal("a UUID is not taken")
 			}
 			for then := range n + 1 {
-				age, known := time.Duration(n-then)*each, g.has(attemptKey{modelRun(then), 1})
+				age, known := time.Duration(n-then)*each, g.has(attemptKey{run(then), 1})
 				if (age < lives && !known) || (age >= 2*lives && known) {
 					t.Fatalf("crowded %t: %v after it was added it is remembered: %t", crowded, age, known)
 				}
