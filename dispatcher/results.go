@@ -42,11 +42,13 @@ func (d *Dispatcher) resultLoop(ctx context.Context) {
 	}
 }
 
-// received is a result and the message that brought it.
+// received is results, and of each the message that brought it.
 type received struct {
-	domain.Ended
-	msg int
+	ended []domain.Ended
+	msgs  []int
 }
+
+func (r received) part(from, to int) received { return received{r.ended[from:to], r.msgs[from:to]} }
 
 // batch is messages that are settled together.
 type batch struct {
@@ -63,29 +65,25 @@ const (
 // settleBatchOf settles what messages carry, sets aside what cannot be taken, and acknowledges all. While Postgres
 // is away it waits, and the executors keep their spools.
 func (d *Dispatcher) settleBatchOf(ctx context.Context, msgs []jetstream.Msg) {
-	var in []received
+	var in received
 	for i, m := range msgs {
-		results, err := decodeResults(m)
+		load, ended, err := decodeResults(m, in.ended)
 		if err != nil {
 			d.DeadLetter(ctx, "result", m.Subject(), m.Data(), err)
 		}
-		in = slices.Grow(in, len(results.ended))
-		for _, r := range results.ended {
-			in = append(in, received{r, i})
+		if before := len(in.ended); len(ended) > before {
+			e := &ended[before]
+			d.roster.Load(e.Group, e.Instance, e.BootID, load)
+			in.msgs = append(in.msgs, slices.Repeat([]int{i}, len(ended)-before)...)
 		}
-		if len(results.ended) > 0 {
-			e := results.ended[0]
-			d.roster.Load(e.Group, e.Instance, e.BootID, results.load)
-		}
+		in.ended = ended
 	}
 	b := &batch{msgs: msgs, again: make(map[int]bool)}
 	deadline := time.Now().Add(intake.AckWait)
-	for len(in) > 0 {
-		n := min(len(in), settleBatch)
-		if !d.settleUntil(ctx, in[:n], b, deadline) {
+	for from := 0; from < len(in.ended); from += settleBatch {
+		if !d.settleUntil(ctx, in.part(from, min(from+settleBatch, len(in.ended))), b, deadline) {
 			return // they come again
 		}
-		in = in[n:]
 	}
 	for i, m := range msgs {
 		done := m.Ack
@@ -99,13 +97,13 @@ func (d *Dispatcher) settleBatchOf(ctx context.Context, msgs []jetstream.Msg) {
 }
 
 // settleUntil settles one batch, trying again while Postgres is away, and reports whether it did.
-func (d *Dispatcher) settleUntil(ctx context.Context, in []received, b *batch, deadline time.Time) bool {
+func (d *Dispatcher) settleUntil(ctx context.Context, in received, b *batch, deadline time.Time) bool {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		err := d.settleReceived(ctx, in, b)
 		if err == nil {
 			return true
 		}
-		d.log.WarnContext(ctx, "settling results; trying again", "results", len(in), "err", err)
+		d.log.WarnContext(ctx, "settling results; trying again", "results", len(in.ended), "err", err)
 		if time.Now().Add(wait).After(deadline) {
 			return false
 		}
@@ -115,38 +113,35 @@ func (d *Dispatcher) settleUntil(ctx context.Context, in []received, b *batch, d
 
 // settleReceived settles a batch. One that Postgres does not take, though it is there, is halved until the result at
 // fault stands alone.
-func (d *Dispatcher) settleReceived(ctx context.Context, in []received, b *batch) error {
-	ended := make([]domain.Ended, len(in))
-	for i, r := range in {
-		ended[i] = r.Ended
-	}
+func (d *Dispatcher) settleReceived(ctx context.Context, in received, b *batch) error {
+	n := len(in.ended)
 	ctx2, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	out, err := d.store.Settle(ctx2, ended)
+	out, err := d.store.Settle(ctx2, in.ended)
 	switch {
 	case err == nil:
 	case passing(err):
 		return err
-	case len(in) == 1:
-		return d.settlePoison(ctx, in[0], b, err)
+	case n == 1:
+		return d.settlePoison(ctx, in.ended[0], in.msgs[0], b, err)
 	default:
-		half := len(in) / 2
-		if err := d.settleReceived(ctx, in[:half], b); err != nil {
+		if err := d.settleReceived(ctx, in.part(0, n/2), b); err != nil {
 			return err
 		}
-		return d.settleReceived(ctx, in[half:], b)
+		return d.settleReceived(ctx, in.part(n/2, n), b)
 	}
 	strange := make(map[int][]error)
 	for i, disposition := range out.Dispositions {
 		d.metrics.settled.WithLabelValues(string(disposition)).Inc()
 		if disposition == domain.UnknownRun || disposition == domain.WrongGroup {
-			strange[in[i].msg] = append(strange[in[i].msg], fmt.Errorf("run %s attempt %d: %s", in[i].RunID, in[i].Attempt, disposition))
+			e := &in.ended[i]
+			strange[in.msgs[i]] = append(strange[in.msgs[i]], fmt.Errorf("run %s attempt %d: %s", e.RunID, e.Attempt, disposition))
 		}
 	}
 	for i, reasons := range strange {
 		d.DeadLetter(ctx, "result", b.msgs[i].Subject(), b.msgs[i].Data(), errors.Join(reasons...))
 	}
-	d.tellSettled(ended)
+	d.tellSettled(in.ended)
 	d.after(ctx, out)
 	return nil
 }
@@ -159,24 +154,24 @@ func passing(err error) bool {
 // settlePoison sets a result aside that Postgres cannot take, and ends its run without what the handler had to say,
 // so that it does not stay unfinished. What is not surely the result's fault, such as a lock that somebody keeps, is
 // tried again first: a result that was reported is not given up lightly.
-func (d *Dispatcher) settlePoison(ctx context.Context, r received, b *batch, cause error) error {
-	m := b.msgs[r.msg]
+func (d *Dispatcher) settlePoison(ctx context.Context, e domain.Ended, msg int, b *batch, cause error) error {
+	m := b.msgs[msg]
 	if meta, err := m.Metadata(); domain.CodeOf(cause) != domain.Invalid && err == nil && meta.NumDelivered < deliveriesMax {
-		d.log.WarnContext(ctx, "settling a result; it comes again", "run_id", r.RunID, "err", cause)
-		b.again[r.msg] = true
+		d.log.WarnContext(ctx, "settling a result; it comes again", "run_id", e.RunID, "err", cause)
+		b.again[msg] = true
 		return nil
 	}
-	bare := r.Ended
+	bare := e
 	bare.Output, bare.Message = "", "its result could not be stored and stands among the dead letters"
 	out, err := d.store.Settle(ctx, []domain.Ended{bare})
 	if err != nil && passing(err) {
 		return err
 	}
-	d.DeadLetter(ctx, "result", m.Subject(), m.Data(), fmt.Errorf("run %s: %w", r.RunID, errors.Join(cause, err)))
+	d.DeadLetter(ctx, "result", m.Subject(), m.Data(), fmt.Errorf("run %s: %w", e.RunID, errors.Join(cause, err)))
 	if err != nil {
 		return nil //nolint:nilerr // it was set aside; the executor keeps it, and answers for it
 	}
-	d.tellSettled([]domain.Ended{r.Ended})
+	d.tellSettled([]domain.Ended{e})
 	d.after(ctx, out)
 	return nil
 }
@@ -250,23 +245,17 @@ func (d *Dispatcher) tellSettled(ended []domain.Ended) {
 	}
 }
 
-// decoded is a message of results in our own words.
-type decoded struct {
-	load  wire.Load
-	ended []domain.Ended
-}
-
-// decodeResults reads a message. Its error names what cannot be taken; the other results of the message are returned
-// beside it.
-func decodeResults(m jetstream.Msg) (decoded, error) {
+// decodeResults reads a message and appends its results, in our own words, to ended. Its error names what cannot be
+// taken; the other results of the message are returned beside it.
+func decodeResults(m jetstream.Msg, ended []domain.Ended) (wire.Load, []domain.Ended, error) {
 	var msg wire.Results
 	if err := wire.Decode(m.Data(), &msg); err != nil {
-		return decoded{}, err
+		return wire.Load{}, ended, err
 	}
 	if len(msg.Results) > settleBatch {
-		return decoded{}, fmt.Errorf("the message has %d results; at most %d are taken", len(msg.Results), wire.MaxResults)
+		return wire.Load{}, ended, fmt.Errorf("the message has %d results; at most %d are taken", len(msg.Results), wire.MaxResults)
 	}
-	out := decoded{load: msg.Load, ended: make([]domain.Ended, 0, len(msg.Results))}
+	ended = slices.Grow(ended, len(msg.Results))
 	group := wire.GroupOfSubject(m.Subject())
 	var faults []error
 	for _, r := range msg.Results {
@@ -275,9 +264,9 @@ func decodeResults(m jetstream.Msg) (decoded, error) {
 			faults = append(faults, err)
 			continue
 		}
-		out.ended = append(out.ended, e)
+		ended = append(ended, e)
 	}
-	return out, errors.Join(faults...)
+	return msg.Load, ended, errors.Join(faults...)
 }
 
 // endedOf checks a result. The group is the subject's, which the executor's token vouches for.
