@@ -338,6 +338,8 @@ func (r *reporter) take() (taken []*pending, batch [][]byte) {
 	room := min(maxBatchBytes, int(maxPayload)-4096)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	most := min(len(r.queue), wire.MaxResults)
+	taken, batch = make([]*pending, 0, most), make([][]byte, 0, most)
 	n := 0
 	for ; n < len(r.queue) && len(batch) < wire.MaxResults; n++ {
 		p := r.queue[n]

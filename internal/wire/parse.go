@@ -101,6 +101,13 @@ func assign[T any](to *T, from T) bool {
 type parser struct {
 	rest   []byte
 	failed bool
+	times  [4]readTime // the last ones: the items of a list have most of theirs in common
+	oldest int         // in times
+}
+
+type readTime struct {
+	text []byte
+	time Time
 }
 
 // end reads the end of the message and reports whether all was as expected.
@@ -218,6 +225,13 @@ func (p *parser) time(name string) Time {
 		p.failed = true
 		return Time{}
 	}
+	text := p.rest[:len(layout)]
+	for i := range p.times {
+		if bytes.Equal(p.times[i].text, text) {
+			p.rest = p.rest[len(layout):]
+			return p.times[i].time
+		}
+	}
 	field := func(from, to int) (n int) {
 		for _, c := range p.rest[from:to] {
 			if c < '0' || c > '9' {
@@ -246,5 +260,7 @@ func (p *parser) time(name string) Time {
 		return Time{}
 	}
 	p.rest = p.rest[len(layout):]
+	p.times[p.oldest] = readTime{text, Time{t}}
+	p.oldest = (p.oldest + 1) % len(p.times)
 	return Time{t}
 }
