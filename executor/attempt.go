@@ -25,7 +25,8 @@ type attempt struct {
 	handler *registered
 	stop    chan struct{} // of a script whose code is to come: closed when it is stopped before
 	begun
-	lines atomic.Pointer[attemptLog] // made with the first line, for most attempts write none
+	lines  atomic.Pointer[attemptLog] // made with the first line, for most attempts write none
+	result *pending                   // made when it is begun
 
 	// Guarded by the engine's mutex.
 	filed   bool                    // the starter has it, or had it
@@ -128,18 +129,18 @@ func (x *engine) newResult(a *attempt) *pending {
 // perform runs the handler and hands its result to the reporter. The slot is given back when the result is in the spool.
 // It has a goroutine of its own, which a handler may end by runtime.Goexit: what follows the handler is deferred.
 func (x *engine) perform(a *attempt) {
-	defer x.running.Done()
+	a.result = x.newResult(a)
+	defer x.finish(a)
 	defer a.cancel(nil)
-	p := x.newResult(a)
-	defer x.finish(a, p)
+	res := &a.result.result
 	now := x.now()
 	if at, why := x.overslept(a, now); why != "" {
-		p.result.Outcome, p.result.Message, p.result.FinishedAt = wire.Unstarted, why, wire.Time{Time: at}
+		res.Outcome, res.Message, res.FinishedAt = wire.Unstarted, why, wire.Time{Time: at}
 		return
 	}
 	a.called = now.mono
-	p.result.StartedAt = wire.Time{Time: a.at}
-	x.handle(a, &p.result)
+	res.StartedAt = wire.Time{Time: a.at}
+	x.handle(a, res)
 }
 
 // overslept takes back that an attempt was started if the lease that it was to start under is over: the process was
@@ -274,21 +275,56 @@ const (
 	reasonCovered = "covered"
 )
 
-// finish marks the attempt as ended and hands its result over.
-func (x *engine) finish(a *attempt, p *pending) {
-	res := &p.result
+// finish marks an attempt as ended and hands its result over. Who comes first does that for all that come while it waits
+// for the engine's mutex: else hundreds that end at once would queue for it, and be woken one by one.
+func (x *engine) finish(a *attempt) {
+	x.ended.mu.Lock()
+	x.ended.attempts = append(x.ended.attempts, a)
+	first := len(x.ended.attempts) == 1
+	x.ended.mu.Unlock()
+	if first {
+		x.handOver()
+	}
+}
+
+// handOver takes the attempts that have ended.
+func (x *engine) handOver() {
 	x.mu.Lock()
-	if a.killed != "" && res.Outcome == wire.Unstarted {
-		res.Reason = a.killed
+	ended := x.ended.take()
+	results := make([]*pending, len(ended))
+	for i, a := range ended {
+		res := &a.result.result
+		if a.killed != "" && res.Outcome == wire.Unstarted {
+			res.Reason = a.killed
+		}
+		res.Bind = x.ledger.finish(a.entry)
+		delete(x.attempts, a.key)
+		results[i] = a.result
 	}
-	res.Bind = x.ledger.finish(a.entry)
-	delete(x.attempts, a.key)
-	x.reports.add(p) // before the mutex is given back, so that status never misses it
+	x.reports.add(results...) // before the mutex is given back, so that status never misses them
 	x.mu.Unlock()
-	if x.log.Enabled(context.Background(), slog.LevelDebug) {
-		x.log.Debug("attempt ended", "run_id", a.key.run, "attempt", a.key.attempt, "job_id", a.run.info.JobID,
-			"outcome", res.Outcome, "reason", res.Reason)
+	debug := x.log.Enabled(context.Background(), slog.LevelDebug)
+	for _, a := range ended {
+		if debug {
+			x.log.Debug("attempt ended", "run_id", a.key.run, "attempt", a.key.attempt, "job_id", a.run.info.JobID,
+				"outcome", a.result.result.Outcome, "reason", a.result.result.Reason)
+		}
+		x.running.Done()
 	}
+}
+
+// endings is the attempts that have ended and are not handed over yet.
+type endings struct {
+	mu       sync.Mutex // held for a moment; taken after the engine's
+	attempts []*attempt
+}
+
+func (e *endings) take() []*attempt {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	attempts := e.attempts
+	e.attempts = nil
+	return attempts
 }
 
 func runInfo(o *wire.Offer) RunInfo {

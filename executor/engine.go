@@ -25,6 +25,7 @@ type engine struct {
 	stopWork context.CancelCauseFunc
 	drained  chan struct{}  // closed when draining began
 	running  sync.WaitGroup // of attempts
+	ended    endings
 
 	// mu guards what follows. It is held for work in memory only.
 	mu       sync.Mutex

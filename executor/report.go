@@ -89,11 +89,13 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// add takes the result of an attempt that holds a slot.
-func (r *reporter) add(p *pending) {
+// add takes the results of attempts that hold slots.
+func (r *reporter) add(results ...*pending) {
 	r.mu.Lock()
-	r.hold(p)
-	r.writing = append(r.writing, p)
+	for _, p := range results {
+		r.hold(p)
+	}
+	r.writing = append(r.writing, results...)
 	r.mu.Unlock()
 	wake(r.writeNow)
 }

@@ -118,10 +118,9 @@ func (x *engine) start() {
 			if a.why == "" {
 				go x.perform(a)
 			} else {
-				p := x.newResult(a)
-				p.result.Outcome, p.result.Message = wire.Unstarted, a.why
-				x.finish(a, p)
-				x.running.Done()
+				a.result = x.newResult(a)
+				a.result.result.Outcome, a.result.result.Message = wire.Unstarted, a.why
+				x.finish(a)
 			}
 		}
 		switch {
