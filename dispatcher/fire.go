@@ -243,7 +243,7 @@ func (r *routing) pick(run domain.Due, def *domain.Definition) domain.Binding {
 		Route: def.Route, Key: def.RouteKey, Pin: run.Pin, Avoid: run.Avoid, Random: r.random, Counter: r.counters[def.JobID],
 		Uses: r.uses[def.JobID], Heard: r.heard, Target: def.Target(),
 	}
-	if q.Key == "" {
+	if q.Key == "" && q.Route == domain.RouteConsistentHash {
 		q.Key = fmt.Sprint(def.JobID)
 	}
 	if _, counted := r.counters[def.JobID]; counted {
