@@ -10,8 +10,8 @@ import (
 // The search for the maximum: the rate grows by steps until fires become late.
 const (
 	rampStep   = 5 * time.Second
-	rampGrowth = 1.15
-	rampSteps  = 16
+	rampGrowth = 1.1
+	rampSteps  = 29
 	rampLate   = time.Second     // at the end of a step: it is not sustained
 	rampStop   = 3 * time.Second // the search ends
 	yardClosed = 15 * time.Second

@@ -23,7 +23,7 @@ type Bench struct {
 	Schedulers  int `json:"schedulers" name:"schedulers" env:"BELFRY_BENCH_SCHEDULERS" default:"1" help:"Scheduler processes." group:"bench"`
 	Dispatchers int `json:"dispatchers" name:"dispatchers" env:"BELFRY_BENCH_DISPATCHERS" default:"1" help:"Dispatcher processes." group:"bench"`
 	Executors   int `json:"executors" name:"executors" env:"BELFRY_BENCH_EXECUTORS" default:"1" help:"Executor processes." group:"bench"`
-	Capacity    int `json:"capacity" name:"capacity" env:"BELFRY_BENCH_CAPACITY" default:"16384" help:"Runs at once of each executor." group:"bench"`
+	Capacity    int `json:"capacity" name:"capacity" env:"BELFRY_BENCH_CAPACITY" default:"65536" help:"Runs at once of each executor: more than are due in one instant." group:"bench"`
 
 	Dir     string `json:"dir" name:"dir" env:"BELFRY_BENCH_DIR" placeholder:"DIR" help:"Directory on the disk to measure, in which a temporary one is made; the system's for temporary files by default." group:"bench"`
 	Profile string `json:"profile" name:"profile" env:"BELFRY_BENCH_PROFILE" placeholder:"DIR" help:"Write CPU and allocation profiles of each process, and the costs of each SQL statement, into this directory." group:"bench"`
@@ -37,7 +37,7 @@ var benchModes = []string{"burst", "rate", "max", "overload", "idle", "history",
 // DefaultBench returns the settings of `belfry bench` without flags, which lack the mode.
 func DefaultBench() Bench {
 	return Bench{Fires: 10_000, Rate: 3000, Span: 15 * time.Second, Runs: 1, Yardstick: true, Engine: true,
-		Schedulers: 1, Dispatchers: 1, Executors: 1, Capacity: 16384, Output: "table"}
+		Schedulers: 1, Dispatchers: 1, Executors: 1, Capacity: 65536, Output: "table"}
 }
 
 // Validate names every fault at once, as an Invalid error whose locations are flags.
