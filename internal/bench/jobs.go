@@ -100,11 +100,11 @@ func (b *Bench) writeJobs(ctx context.Context, schedule domain.Schedule, n int, 
 	return nil
 }
 
-// cut ends the fires of all jobs that fire soon, and takes back what is planned and not due.
+// cut ends the fires of all jobs that fire soon, and takes back what is planned and not being fired at this moment.
 func (b *Bench) cut(ctx context.Context) error {
 	for _, sql := range []string{
 		`UPDATE job_due SET next_fire_time = NULL, next_due_at = NULL WHERE next_due_at < clock_timestamp() + interval '1 hour'`,
-		`DELETE FROM runs_live WHERE state = 'pending'`,
+		`DELETE FROM runs_live WHERE id = ANY(ARRAY(SELECT id FROM runs_live WHERE state = 'pending' ORDER BY id FOR UPDATE SKIP LOCKED))`,
 	} {
 		if _, err := b.servers.db.Exec(ctx, sql); err != nil {
 			return fmt.Errorf("end the load: %w", err)
