@@ -86,7 +86,7 @@ type Dispatcher struct {
 	slow     *pool
 	late     lateness
 
-	hearers hearers
+	hearers hearers // the groups whose changes somebody listens to
 
 	mu      sync.Mutex
 	waits   map[domain.WaitingKey]bool    // kinds of room that runs wait for; a hint, guarded by mu
