@@ -9,7 +9,10 @@
 // Most others are executors. One connects with its group's token and nothing more, in Go nats.Token(token),
 // in any language the auth_token of CONNECT or nats://TOKEN@host. The server does not know tokens: it sends
 // each such log-in to $SYS.REQ.USER.AUTH, a Responder asks its Verifier whose token it is, and answers with a
-// user JWT that holds Permissions(group). Any number of Responders run side by side as one queue group.
+// user JWT that holds Permissions(group). Any number of Responders run side by side as one queue group, so
+// that each log-in has one answer: a server has room for two, and the third would block the connection that brings
+// it. One that is handed to a Responder behind a frozen server of a cluster is lost, which is why
+// deploy/nats/cluster.conf has servers give each other up soon.
 //
 // Senders of events are the third: they connect with an API token of scope events, whose rights are of all groups, since a
 // message on NATS does not say who sent it, and may publish events and nothing else. Their inbox prefix is

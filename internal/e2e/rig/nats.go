@@ -21,12 +21,15 @@ import (
 	"github.com/belfryhq/belfry/internal/natsinfra"
 )
 
-// The passwords of NATS's users belfry and sys, and the number of servers in a cluster.
+// The passwords of NATS's users belfry and sys, and of servers among themselves.
 const (
-	NATSPassword = "system-side-password-of-a-test"
-	SysPassword  = "sys-password-of-a-test"
-	Replicas     = 3
+	NATSPassword  = "system-side-password-of-a-test"
+	SysPassword   = "sys-password-of-a-test"
+	routePassword = "password-between-servers-of-a-test"
 )
+
+// Replicas is the number of servers in a cluster.
+const Replicas = 3
 
 // NATSNode is one server of a NATSCluster.
 type NATSNode struct {
@@ -56,21 +59,23 @@ type NATSCluster struct {
 func NewNATSCluster(t testing.TB, dir string) *NATSCluster {
 	t.Helper()
 	c := &NATSCluster{t: t, dir: dir, Seed: filepath.Join(dir, "issuer.seed")}
-	conf := filepath.Join(Root(t), "deploy", "nats", "nats.conf")
+	conf := filepath.Join(Root(t), "deploy", "nats", "cluster.conf")
 	public := WriteIssuer(t, c.Seed)
 	var routes, urls []string
 	ports := make([]string, Replicas)
 	for i := range Replicas {
 		ports[i] = FreePort(t)
-		routes = append(routes, "nats://127.0.0.1:"+ports[i])
+		routes = append(routes, "nats://route:"+routePassword+"@127.0.0.1:"+ports[i])
 	}
 	for i := range Replicas {
 		n := &NATSNode{Name: fmt.Sprintf("n%d", i+1), port: FreePort(t), health: FreePort(t)}
 		n.store = filepath.Join(dir, "nats-"+n.Name)
 		n.env = []string{
-			EnvNATSConf + "=" + conf, EnvNATSPort + "=" + n.port, envName + "=" + n.Name, envRoute + "=" + ports[i],
-			envRoutes + "=" + strings.Join(routes, ","), envHealth + "=" + n.health, "BELFRY_NATS_ISSUER=" + public,
-			"BELFRY_NATS_PASSWORD=" + NATSPassword, "BELFRY_NATS_SYS_PASSWORD=" + SysPassword, "BELFRY_NATS_STORE=" + n.store,
+			EnvNATSConf + "=" + conf, EnvNATSPort + "=" + n.port, "BELFRY_NATS_NAME=" + n.Name, "BELFRY_NATS_LISTEN=" + n.Addr(),
+			"BELFRY_NATS_CLUSTER_LISTEN=127.0.0.1:" + ports[i], "BELFRY_NATS_CLUSTER_PASSWORD=" + routePassword,
+			"BELFRY_NATS_ROUTES=[" + strings.Join(routes, ", ") + "]", "BELFRY_NATS_MONITOR=127.0.0.1:" + n.health,
+			"BELFRY_NATS_ISSUER=" + public, "BELFRY_NATS_PASSWORD=" + NATSPassword, "BELFRY_NATS_SYS_PASSWORD=" + SysPassword,
+			"BELFRY_NATS_STORE=" + n.store,
 		}
 		c.Nodes[i] = n
 		urls = append(urls, "nats://"+n.Addr())

@@ -9,11 +9,17 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/natsauth"
 	"github.com/belfryhq/belfry/internal/natsinfra"
 )
 
@@ -154,5 +160,66 @@ func TestNATSCluster(t *testing.T) {
 	}
 	if n := s.CachedInfo().State.Msgs; n != 1 {
 		t.Errorf("the stream has %d messages, want the one that was there", n)
+	}
+}
+
+// groupTokens is a verifier that knows one group.
+type groupTokens struct{}
+
+func (groupTokens) GroupOfToken(_ context.Context, token string) (string, error) {
+	if token != "token-a" {
+		return "", domain.NewError(domain.NotFound, "no such token")
+	}
+	return "a", nil
+}
+
+// While a server is frozen, and with it most of those who answer log-ins, executors that were connected to it get in
+// elsewhere before their leases are over: a log-in that is handed to the frozen one takes 2 s to fail, and all of them would.
+func TestFrozenServerKeepsNobodyOut(t *testing.T) {
+	t.Parallel()
+	c := NewNATSCluster(t, t.TempDir())
+	seed, err := os.ReadFile(c.Seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issuer, err := natsauth.ParseIssuer(strings.TrimSpace(string(seed)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	t.Cleanup(running.Wait)
+	for _, on := range []int{0, 0, 0, 1} {
+		conn, err := nats.Connect("nats://"+c.Nodes[on].Addr(), nats.UserInfo("belfry", NATSPassword), nats.MaxReconnects(-1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conn.Close)
+		r, err := natsauth.New(natsauth.Config{Verifier: groupTokens{}, Issuer: issuer})
+		if err != nil {
+			t.Fatal(err)
+		}
+		running.Go(func() { _ = r.Run(t.Context(), conn) })
+		<-r.Ready()
+	}
+	comesIn := func() bool {
+		conn, err := nats.Connect("nats://"+c.Nodes[2].Addr(), nats.Token("token-a"), nats.CustomInboxPrefix("_INBOX_a"), nats.NoReconnect())
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	}
+	Eventually(t, Patience, "an executor can log in", comesIn)
+	c.Nodes[0].Signal(syscall.SIGSTOP)
+	defer c.Nodes[0].Signal(syscall.SIGCONT)
+	const tries, enough = 12, 5
+	for failed, row := 0, 0; row < enough; {
+		if comesIn() {
+			row++
+			continue
+		}
+		row = 0
+		if failed++; failed == tries {
+			t.Fatalf("%d log-ins have failed", failed)
+		}
 	}
 }
