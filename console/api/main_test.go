@@ -56,6 +56,7 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(s.Close)
 	w := &world{t: t, store: s, pool: s.Pool(), accounts: account.New(s.Pool()), fleet: &fleet{store: s},
 		ready: map[string]error{}, log: &syncBuffer{}, letters: &letters{}, changes: &changes{}}
+	w.accounts.Weaken()
 	w.alerts = &channels{alerts.New(s.Pool(), alerts.Config{Key: "a key of the tests, which is long"}), alert.NewSender(alert.Config{})}
 	metrics := prometheus.NewRegistry()
 	probe := func(name string) api.Check {

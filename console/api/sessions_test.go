@@ -19,6 +19,7 @@ func (w *world) another() *world {
 	metrics := prometheus.NewRegistry()
 	other := *w
 	other.accounts = account.New(w.pool)
+	other.accounts.Weaken()
 	other.api = api.New(api.Config{Engine: w.store, Dispatcher: w.fleet, Accounts: other.accounts, Views: view.New(w.pool), Reports: report.New(w.pool), Events: nil,
 		Letters: w.letters, Alerts: w.alerts, Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.NewTextHandler(w.log, nil))})
 	return &other

@@ -19,11 +19,13 @@ type Store struct {
 	pool    *pgxpool.Pool
 	q       *sqlcgen.Queries
 	hashing chan struct{} // a slot for each hash under way, because each takes hashMemoryKiB
+	memory  uint32        // of a hash, in KiB
+	passes  uint32        // of a hash
 }
 
 // New makes a Store on a pool whose connections have Belfry's schema on their search path.
 func New(pool *pgxpool.Pool) *Store {
-	return &Store{pool: pool, q: sqlcgen.New(pool), hashing: make(chan struct{}, maxHashing)}
+	return &Store{pool: pool, q: sqlcgen.New(pool), hashing: make(chan struct{}, maxHashing), memory: hashMemoryKiB, passes: hashPasses}
 }
 
 // The prefixes of tokens, by what they are for.
