@@ -1,23 +1,28 @@
 package executor
 
 import (
+	"bytes"
 	"encoding/hex"
 	"time"
 )
 
-// generations remembers attempts for some time: no shorter than memory, or minMemory where that is asked for, and at
-// most half as long again. Hundreds of thousands are remembered on a busy instance, so they are kept as numbers, which
+// generations remembers attempts for some time: no shorter than memory, or minMemory where that is asked for, and
+// hardly longer. Hundreds of thousands are remembered on a busy instance, so they are kept as numbers, which
 // the garbage collector need not look at, and are forgotten a generation at a time. Ids of runs begin with the time, and
 // those of about one time are kept together: what is looked for is mostly new, so that this finds it missing in what a
 // CPU's cache holds, where one map of all would be a walk to memory for each.
 type generations struct {
 	count  int
-	recent [3]generation // newest first
+	recent [memory/generationLength + 1]generation // newest first
 }
+
+// generationLength is so short that what is forgotten where room is asked for is at once a good part of it all.
+const generationLength = minMemory / 2
 
 type generation struct {
 	began time.Duration // on the monotonic clock
 	last  time.Duration // when the newest was added
+	until idTime        // the newest that it has
 	count int
 	keys  map[idTime]map[endedKey]struct{}
 }
@@ -69,7 +74,7 @@ func (g *generations) add(k attemptKey, now time.Duration) bool {
 	}
 	newest.add(key)
 	newest.last = now
-	g.count = newest.count + g.recent[1].count + g.recent[2].count
+	g.recount()
 	return true
 }
 
@@ -82,35 +87,51 @@ func (g *generations) has(k attemptKey) bool {
 	if !ok {
 		return false
 	}
+	at := idTime(key.run[:])
 	for i := range g.recent {
-		if _, ok := g.recent[i].keys[idTime(key.run[:])][key]; ok {
+		old := &g.recent[i]
+		if old.count == 0 || bytes.Compare(at[:], old.until[:]) > 0 {
+			continue // which is nearly always found so: runs are looked for that have just begun
+		}
+		if _, ok := old.keys[at][key]; ok {
 			return true
 		}
 	}
 	return false
 }
 
-// sweep forgets what is old enough. Crowded asks for room: then generations are shorter, and live no longer than they
-// must.
+// sweep forgets what is old enough. Crowded asks for room: then generations live no longer than they must.
 func (g *generations) sweep(now time.Duration, crowded bool) {
-	length, lives := memory/2, memory
+	lives := memory
 	if crowded {
-		length, lives = minMemory/2, minMemory
+		lives = minMemory
 	}
+	oldest := len(g.recent) - 1
 	// The newest is closed when it is long enough, and the oldest, for which it would need the place, may go.
-	if g.recent[0].keys != nil && now-g.recent[0].began >= length && g.recent[2].gone(now, lives) {
-		g.recent = [3]generation{{}, g.recent[0], g.recent[1]}
+	if g.recent[0].keys != nil && now-g.recent[0].began >= generationLength && g.recent[oldest].gone(now, lives) {
+		copy(g.recent[1:], g.recent[:oldest])
+		g.recent[0] = generation{}
 	}
 	for i := range g.recent {
 		if g.recent[i].keys != nil && g.recent[i].gone(now, lives) {
 			g.recent[i] = generation{}
 		}
 	}
-	g.count = g.recent[0].count + g.recent[1].count + g.recent[2].count
+	g.recount()
+}
+
+func (g *generations) recount() {
+	g.count = 0
+	for i := range g.recent {
+		g.count += g.recent[i].count
+	}
 }
 
 func (g *generation) add(key endedKey) {
 	at := idTime(key.run[:])
+	if bytes.Compare(at[:], g.until[:]) > 0 {
+		g.until = at
+	}
 	keys := g.keys[at]
 	if keys == nil {
 		keys = make(map[endedKey]struct{})

@@ -298,9 +298,13 @@ func (l *ledger) drain() {
 	}
 }
 
-// load is the use of the slots.
+// load is the use of the slots. Who can remember no more has none that is free: it would refuse all the same, or not answer.
 func (l *ledger) load() wire.Load {
-	return wire.Load{Capacity: l.capacity, Running: l.taken, Seq: l.seq, Draining: l.draining}
+	load := wire.Load{Capacity: l.capacity, Running: l.taken, Seq: l.seq, Draining: l.draining}
+	if l.remembered() >= maxRemembered {
+		load.Running = l.capacity
+	}
+	return load
 }
 
 // fade plans that an entry be forgotten. Only the monotonic clock counts here: the wall clock, set forward, would

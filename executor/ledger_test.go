@@ -114,14 +114,36 @@ func TestLedgerMemoryIsBounded(t *testing.T) {
 	for n := range maxRemembered {
 		l.judge(bid{key: attemptKey{"r", n}, stale: true})
 	}
-	if v := l.judge(bid{key: attemptKey{"s", 1}}); v.accepted || !v.silent {
-		t.Errorf("beyond the bound: %+v", v)
+	if v := l.judge(bid{key: attemptKey{"s", 1}}); v.accepted || !v.silent || l.load().Running != l.capacity {
+		t.Errorf("beyond the bound: %+v, %+v", v, l.load())
 	}
 	if v := l.judge(bid{key: attemptKey{"s", 1}, now: instant{mono: minMemory + 1}}); !v.accepted {
 		t.Errorf("when the oldest may give way: %+v", v)
 	}
 	if n := len(l.entries); n > maxRemembered {
 		t.Errorf("%d entries", n)
+	}
+}
+
+// TestLedgerForgetsInTime settles as many attempts a second as one instance hardly ever runs: at no time does the bound keep
+// it from taking more.
+func TestLedgerForgetsInTime(t *testing.T) {
+	t.Parallel()
+	const perSecond = maxRemembered / 36
+	l := newLedger(perSecond)
+	for second := range 75 {
+		now := instant{mono: time.Duration(second) * time.Second}
+		for i := range perSecond {
+			key := attemptKey{modelRun(second<<16 + i), 1}
+			if v := l.judge(bid{key: key, now: now}); !v.accepted {
+				t.Fatalf("in second %d: %+v", second, v)
+			}
+			e := l.entries[key]
+			l.start(e, false, time.Time{})
+			l.finish(e)
+			l.free(e)
+			l.settle(key, now)
+		}
 	}
 }
 

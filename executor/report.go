@@ -17,9 +17,11 @@ const (
 	publishesAtOnce = 4
 	publishTimeout  = 5 * time.Second
 	removalMax      = 4096 // settled results that the spool is not told of yet
-	// An acknowledged result is sent again after repeatFirst, doubling up to repeatMax, until it is settled.
+	// An acknowledged result is sent again after repeatFirst, doubling up to repeatMax, until it is settled; but not while
+	// those are being settled that were acknowledged before it (see inTurn).
 	repeatFirst = 5 * time.Second
 	repeatMax   = 60 * time.Second
+	turnSlack   = 2 * time.Second // by how much the order of settling differs from that of acknowledging
 	// retryEvery is the pace of what failed: a publish, a write to the spool.
 	retryEvery = time.Second
 )
@@ -46,6 +48,8 @@ type reporter struct {
 	queue   []*pending              // to be sent, in order
 	flying  int                     // messages not acknowledged yet
 	failing bool                    // the last message was not acknowledged
+	heard   time.Time               // when something was settled last
+	reached time.Time               // the newest acknowledgement of what is settled
 }
 
 // pending is a result that is not settled.
@@ -56,9 +60,9 @@ type pending struct {
 	line     line     // in the spool; the goroutine that owns the spool uses it
 	earlier  *pending // of the same attempt, by an earlier boot
 	settled  bool
-	replaced bool // by a later result of the same boot
-	queued   bool // in queue, or on its way
-	sent     bool // acknowledged by the stream at least once
+	replaced bool      // by a later result of the same boot
+	queued   bool      // in queue, or on its way
+	sent     time.Time // when the stream acknowledged it first; zero: not yet
 	tries    int
 	next     time.Time // when to send it again
 }
@@ -128,6 +132,7 @@ func (r *reporter) settled(refs []wire.Ref) {
 	for _, ref := range refs {
 		r.settle(attemptKey{ref.RunID, ref.Attempt}, ref.BootID)
 	}
+	r.heard = time.Now()
 	many := len(r.removal) >= removalMax
 	r.mu.Unlock()
 	// The file is told with the next results, or at the next tick.
@@ -150,6 +155,9 @@ func (r *reporter) settle(key attemptKey, boot string) {
 			continue
 		}
 		p.settled = true
+		if p.sent.After(r.reached) {
+			r.reached = p.sent
+		}
 		r.removal = append(r.removal, p)
 		*at = p.earlier
 	}
@@ -189,7 +197,7 @@ func (r *reporter) unsent() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.each(func(p *pending) {
-		if !p.sent {
+		if p.sent.IsZero() {
 			n++
 		}
 	})
@@ -272,7 +280,7 @@ func (r *reporter) measure(err error) {
 func (r *reporter) repeat(now time.Time) {
 	r.mu.Lock()
 	r.each(func(p *pending) {
-		if !p.queued && !p.next.After(now) {
+		if !p.queued && !p.next.After(now) && !r.inTurn(p, now) {
 			r.enqueue(p)
 		}
 	})
@@ -281,6 +289,12 @@ func (r *reporter) repeat(now time.Time) {
 	if waiting {
 		wake(r.sendNow)
 	}
+}
+
+// inTurn reports whether a result is likely to be still in the stream, behind those that are being settled: to send it again
+// would only make its turn come later. It is called with mu held.
+func (r *reporter) inTurn(p *pending, now time.Time) bool {
+	return now.Sub(r.heard) < repeatFirst && p.sent.After(r.reached.Add(-turnSlack)) && now.Sub(p.sent) < repeatMax
 }
 
 // sendLoop sends at once when nothing is on its way, and gathers results otherwise.
@@ -382,7 +396,9 @@ func (r *reporter) send(ctx context.Context, taken []*pending, batch [][]byte) {
 			p.next = now.Add(retryEvery)
 			continue
 		}
-		p.sent = true
+		if p.sent.IsZero() {
+			p.sent = now
+		}
 		p.next = now.Add(min(repeatFirst<<min(p.tries, 8), repeatMax))
 		p.tries++
 	}

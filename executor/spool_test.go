@@ -1,12 +1,16 @@
 package executor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/belfryhq/belfry/internal/wire"
 )
@@ -209,4 +213,63 @@ func TestReporterKeepsTheNewest(t *testing.T) {
 		t.Errorf("all is settled, and on disk is %s", asJSON(resultsOf(left)))
 	}
 	must(t, s.close())
+}
+
+// TestRepeats: what is not settled is sent again after a while, but not while those are settled that came before it.
+func TestRepeats(t *testing.T) {
+	for what, c := range map[string]struct {
+		acked   []time.Duration // when the stream acknowledged result n
+		settled []time.Duration // when result n was settled; 0: never
+		until   time.Duration
+		again   []int // those that are sent again by then
+	}{
+		"nothing is settled":           {acked: []time.Duration{0, 3 * time.Second}, until: 6 * time.Second, again: []int{1}},
+		"its turn is still to come":    {acked: []time.Duration{0, time.Second}, settled: []time.Duration{7 * time.Second}, until: 11 * time.Second},
+		"no more is settled":           {acked: []time.Duration{0, time.Second}, settled: []time.Duration{7 * time.Second}, until: 13 * time.Second, again: []int{2}},
+		"a later one is settled":       {acked: []time.Duration{0, 3 * time.Second}, settled: []time.Duration{0, 4 * time.Second}, until: 6 * time.Second, again: []int{1}},
+		"one from about the same time": {acked: []time.Duration{0, time.Second}, settled: []time.Duration{0, 4 * time.Second}, until: 8 * time.Second},
+		"its turn does not come": {
+			acked:   []time.Duration{0, 0, 0, time.Second},
+			settled: []time.Duration{55 * time.Second, 58 * time.Second, 61 * time.Second}, until: 62 * time.Second, again: []int{4},
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, _ := mustOpen(t, t.TempDir())
+				defer s.close()
+				r := newReporter(s, nil, 1<<20, quietLogger())
+				r.written = func([]*pending) {}
+				r.ready = func() (bool, int64) { return true, 1 << 20 }
+				r.publish = func(context.Context, [][]byte) error { return nil }
+				r.heard = time.Now() // of earlier ones
+				begin := time.Now()
+				for ; time.Since(begin) < c.until; time.Sleep(time.Second) {
+					now := time.Since(begin)
+					for i, at := range c.acked {
+						if at == now {
+							r.add(spoolItem(spoolResult(i + 1)))
+							r.write()
+							taken, batch := r.take()
+							r.send(t.Context(), taken, batch)
+						}
+					}
+					for i, at := range c.settled {
+						if at != 0 && at == now {
+							r.settled([]wire.Ref{{RunID: fmt.Sprintf("r%d", i+1), Attempt: 1}})
+						}
+					}
+				}
+				r.repeat(time.Now())
+				var again []int
+				for i := range c.acked {
+					if p := r.pending[attemptKey{fmt.Sprintf("r%d", i+1), 1}]; p != nil && p.queued {
+						again = append(again, i+1)
+					}
+				}
+				if !slices.Equal(again, c.again) {
+					t.Errorf("sent again: %v, want %v", again, c.again)
+				}
+			})
+		})
+	}
 }
