@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +27,55 @@ func TestDeadInstance(t *testing.T) {
 		t.Errorf("run %+v", r)
 	}
 	startedOnce(t, a, b)
+}
+
+// A frozen instance wakes while it is judged, and gets a run at once: the verdict is not about that one.
+func TestWakesWhileItIsJudged(t *testing.T) {
+	for _, when := range []string{"its runs are listed", "its runs are ended"} {
+		t.Run(when, func(t *testing.T) {
+			f := &fussy{}
+			w := newWorld(t, option{wrap: func(s Store) Store { f.Store = s; return f }})
+			a := w.join("a")
+			job := w.job("j")
+			frozen := w.trigger(job)
+			a.got(frozen, 1)
+			w.becomes(frozen, "running")
+			judged, woken := make(chan struct{}), make(chan struct{})
+			pauseOnce := sync.OnceFunc(func() {
+				close(judged)
+				<-woken
+			})
+			wake := sync.OnceFunc(func() { close(woken) })
+			t.Cleanup(wake)
+			a.die()
+			f.mu.Lock()
+			if when == "its runs are listed" {
+				f.listed = pauseOnce
+			} else {
+				f.settle = func(_ context.Context, ended []domain.Ended) error {
+					if ended[0].Reason == domain.ReasonLost {
+						pauseOnce()
+					}
+					return nil
+				}
+			}
+			f.mu.Unlock()
+			select {
+			case <-judged:
+			case <-time.After(patience):
+				t.Fatal("it is not judged")
+			}
+			again := w.join("a") // the same boot
+			fresh := w.trigger(job)
+			o := again.got(fresh, 1)
+			w.becomes(fresh, "running")
+			wake()
+			w.becomes(frozen, "failed/lost") // by the verdict, or as the puppet knows nothing of it
+			w.holds(time.Second, "the new run goes on", func() bool { return w.run(fresh).State == "running" })
+			again.report(o, wire.Succeeded)
+			w.becomes(fresh, "succeeded")
+		})
+	}
 }
 
 // A retry never goes to the instance that just lost the run if another one qualifies, even where that one is full.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -77,7 +78,9 @@ type Dispatcher struct {
 	roster  *roster.Roster
 	steady  *steadiness
 	bound   bound
+	behind  atomic.Pointer[backlog]        // nil: results were never seen to wait
 	missing map[domain.BoundBoot]time.Time // since when a boot with runs is gone; judgeDeaths alone uses it
+	lag     lagMeter                       // ResultsLag alone uses it
 	patient time.Duration                  // how long it is waited for beyond what a verdict needs anyway
 
 	offers   sync.WaitGroup // offers whose answer is awaited, and the work of the slow lane

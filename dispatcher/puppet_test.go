@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -184,9 +185,7 @@ func (p *puppet) offered(m *nats.Msg) {
 	}
 	a.Load, a.Scripts = p.load(), p.lacks
 	if !p.mute {
-		if err := m.Respond(wire.Encode(a)); err != nil {
-			p.w.t.Errorf("answer: %v", err)
-		}
+		p.sent("answer", m.Respond(wire.Encode(a)))
 	}
 	for len(ended) > 0 {
 		n := min(len(ended), wire.MaxResults)
@@ -221,8 +220,14 @@ func (p *puppet) send(offers []wire.Offer, outcome string, edit ...func(*wire.Re
 		msg.Results = append(msg.Results, r)
 	}
 	msg.Load = p.load()
-	if _, err := p.js.PublishAsync(wire.ResultSubject(p.group), wire.Encode(msg)); err != nil {
-		p.w.t.Errorf("publish results: %v", err)
+	_, err := p.js.PublishAsync(wire.ResultSubject(p.group), wire.Encode(msg))
+	p.sent("results", err)
+}
+
+// sent judges what became of a message. One that the instance was about when it left is lost with it.
+func (p *puppet) sent(what string, err error) {
+	if err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+		p.w.t.Errorf("%s: %v", what, err)
 	}
 }
 
@@ -288,9 +293,7 @@ func (p *puppet) asked(m *nats.Msg) {
 		p.scripts = append(p.scripts, c)
 	}
 	if m.Reply != "" && !p.deaf {
-		if err := m.Respond(wire.Encode(reply)); err != nil {
-			p.w.t.Errorf("answer: %v", err)
-		}
+		p.sent("reply", m.Respond(wire.Encode(reply)))
 	}
 }
 

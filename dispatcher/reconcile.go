@@ -189,7 +189,7 @@ func (d *Dispatcher) askSilent(ctx context.Context) error {
 		return err
 	}
 	for range silentRounds {
-		runs, err := d.store.Silent(ctx, longRun, reconcileBatch)
+		runs, err := d.store.Silent(ctx, d.lasting(), reconcileBatch)
 		if err != nil {
 			return err
 		}

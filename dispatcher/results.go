@@ -85,6 +85,9 @@ func (d *Dispatcher) settleBatchOf(ctx context.Context, msgs []jetstream.Msg) {
 			return // they come again
 		}
 	}
+	if meta, err := msgs[len(msgs)-1].Metadata(); err == nil {
+		d.noteBacklog(meta.NumPending, meta.Timestamp)
+	}
 	for i, m := range msgs {
 		done := m.Ack
 		if b.again[i] {

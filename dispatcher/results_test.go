@@ -168,6 +168,17 @@ type fussy struct {
 	mu     sync.Mutex
 	settle func(ctx context.Context, ended []domain.Ended) error // before the real one
 	after  func() error                                          // in place of its success
+	listed func()                                                // before the runs of a boot are
+}
+
+func (f *fussy) RunsOf(ctx context.Context, b domain.BoundBoot, after domain.RunID, limit int) ([]domain.LiveRun, error) {
+	f.mu.Lock()
+	listed := f.listed
+	f.mu.Unlock()
+	if listed != nil {
+		listed()
+	}
+	return f.Store.RunsOf(ctx, b, after, limit)
 }
 
 func (f *fussy) Settle(ctx context.Context, ended []domain.Ended) (domain.SettleResult, error) {

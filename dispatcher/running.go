@@ -12,6 +12,37 @@ import (
 // fires does not hear of ends, so what has lasted is asked of its instance, like what was never answered.
 const longRun = 500 * time.Millisecond
 
+// behindFor is how long settling counts as behind after results were seen to wait: a batch that waits for Postgres takes
+// about a second.
+const behindFor = 2 * time.Second
+
+// backlogMax bounds the patience with a backlog of results, so that what else is silent is found in it.
+const backlogMax = 5 * time.Second
+
+// backlog is what was last seen of results that wait to be settled.
+type backlog struct {
+	seen time.Time
+	age  time.Duration // of the newest result that was settled, at most backlogMax
+}
+
+// lasting is after what time nothing is known of an attempt: longRun; but while results wait to be settled, which say it
+// of most, only what was not answered before those came is asked about. Others would be asked about for nothing, when there
+// is the least room for it.
+func (d *Dispatcher) lasting() time.Duration {
+	if b := d.behind.Load(); b != nil && time.Since(b.seen) < behindFor {
+		return silentAfter + b.age
+	}
+	return longRun
+}
+
+// noteBacklog notes how many messages of results wait behind those that were just settled, the newest of which came to the
+// stream at the given instant.
+func (d *Dispatcher) noteBacklog(waiting uint64, came time.Time) {
+	if waiting > settlers*settleMessages {
+		d.behind.Store(&backlog{seen: time.Now(), age: min(max(time.Since(came), 0), backlogMax)})
+	}
+}
+
 // markTimeout bounds the write.
 const markTimeout = 5 * time.Second
 
@@ -63,7 +94,7 @@ func (d *Dispatcher) boundBoots(ctx context.Context, old time.Duration) ([]domai
 	if time.Since(d.bound.at) < old {
 		return d.bound.boots, nil
 	}
-	boots, err := d.store.BoundBoots(ctx, longRun)
+	boots, err := d.store.BoundBoots(ctx, d.lasting())
 	if err == nil {
 		d.bound.boots, d.bound.at = boots, time.Now()
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,10 +19,11 @@ import (
 //
 //  1. that this process has heard NATS without a break for longer than a lease, so that the silence is the
 //     instance's and not its own;
-//  2. a read from the bucket's leader that shows no lease, or another boot's;
-//  3. no answer to a ping, or one of another boot;
-//  4. that the results which the stream held at that moment are settled: the attempt's may be among them;
-//  5. where another boot of the instance lives, what its spool says.
+//  2. the list of the attempts: what is bound after it may be bound to an instance that was frozen and has woken;
+//  3. a read from the bucket's leader that shows no lease, or another boot's;
+//  4. no answer to a ping, or one of another boot;
+//  5. that the results which the stream held at that moment are settled: the attempt's may be among them;
+//  6. where another boot of the instance lives, what its spool says.
 func (d *Dispatcher) judgeDeaths(ctx context.Context) error {
 	if !d.steady.forLong() {
 		return nil
@@ -79,43 +81,74 @@ var errUnclearLease = errors.New("the value in the instance bucket is no heartbe
 
 const unclearMax = 3 * wire.LeaseTTL
 
+// judgedMax bounds the attempts that one verdict is about.
+const judgedMax = 10_000
+
 // judge decides about one boot that the roster does not show. An error means no verdict.
 func (d *Dispatcher) judge(ctx context.Context, b domain.BoundBoot, since time.Time) error {
+	for {
+		runs, err := d.boundTo(ctx, b)
+		if err != nil || len(runs) == 0 {
+			return err
+		}
+		dead, successor, err := d.isDead(ctx, b, since)
+		if err != nil || !dead {
+			return err
+		}
+		ended := 0
+		for part := range slices.Chunk(runs, controlBatch) {
+			known := map[string]wire.Status{}
+			if successor {
+				reply, err := d.control(ctx, b.Group, b.Instance, wire.Control{Op: wire.OpStatus, Runs: refs(part)})
+				if err != nil {
+					return err
+				}
+				known = statuses(reply)
+			}
+			if !d.steady.forLong() {
+				return nil // something broke while we looked
+			}
+			ended += d.endDead(ctx, b, part, successor, known)
+		}
+		if ended == 0 {
+			return nil // all of it was out of date: look anew
+		}
+	}
+}
+
+// boundTo lists attempts that are bound to a boot, at most judgedMax.
+func (d *Dispatcher) boundTo(ctx context.Context, b domain.BoundBoot) (all []domain.LiveRun, err error) {
+	after := domain.NilRunID
+	for len(all) < judgedMax {
+		runs, err := d.store.RunsOf(ctx, b, after, controlBatch)
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, runs...); len(runs) < controlBatch {
+			break
+		}
+		after = runs[len(runs)-1].ID
+	}
+	return all, nil
+}
+
+// isDead reports whether a boot that the roster does not show is dead by all evidence, and whether another boot of its instance
+// lives. An error means that nothing is known.
+func (d *Dispatcher) isDead(ctx context.Context, b domain.BoundBoot, since time.Time) (dead, successor bool, err error) {
 	leased, err := d.leasedBoot(ctx, b)
 	if errors.Is(err, errUnclearLease) && time.Since(since) > unclearMax {
 		leased, err = "", nil
 	}
 	if err != nil || leased == b.BootID {
-		return err
+		return false, false, err
 	}
 	reply, err := d.control(ctx, b.Group, b.Instance, wire.Control{Op: wire.OpPing})
 	if err == nil && reply.BootID == b.BootID {
-		return nil // it lives, and will have a lease again
+		return false, false, nil // it lives, and will have a lease again
 	}
-	successor := err == nil
-	if settled, err := d.settledAll(ctx); err != nil || !settled {
-		return err
-	}
-	for {
-		runs, err := d.store.RunsOf(ctx, b, domain.NilRunID, controlBatch)
-		if err != nil || len(runs) == 0 {
-			return err
-		}
-		known := map[string]wire.Status{}
-		if successor {
-			reply, err := d.control(ctx, b.Group, b.Instance, wire.Control{Op: wire.OpStatus, Runs: refs(runs)})
-			if err != nil {
-				return err
-			}
-			known = statuses(reply)
-		}
-		if !d.steady.forLong() {
-			return nil // something broke while we looked
-		}
-		if d.endDead(ctx, b, runs, successor, known) == 0 {
-			return nil // all of it was out of date: look anew
-		}
-	}
+	successor = err == nil
+	settled, err := d.settledAll(ctx)
+	return err == nil && settled, successor, err
 }
 
 func (d *Dispatcher) endDead(ctx context.Context, b domain.BoundBoot, runs []domain.LiveRun, successor bool, known map[string]wire.Status) int {

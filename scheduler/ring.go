@@ -19,6 +19,7 @@ type ring struct {
 	tick  int64        // the second whose slot was looked at last; entries of earlier seconds are gone
 	size  int
 	limit int
+	hold  time.Time // if not zero: what is due after it is not taken
 }
 
 func newRing(now time.Time, limit int) *ring {
@@ -64,7 +65,7 @@ func (r *ring) rewind(now time.Time) {
 }
 
 // take removes and returns, in due order, at most limit entries that are due up to now+lead; entries marked AtDue
-// only once they are due. Every slot since the last tick is looked at, so that a stall skips none.
+// only once they are due, and none that is held. Every slot since the last tick is looked at, so that a stall skips none.
 func (r *ring) take(now time.Time, lead time.Duration, limit int) []domain.Due {
 	if now.Unix() < r.tick {
 		r.rewind(now)
@@ -108,7 +109,7 @@ func (r *ring) takeReady(now, until time.Time, limit int) []domain.Due {
 	looked := 0
 	for ; looked < len(r.ready) && len(out) < limit; looked++ {
 		d := r.ready[looked]
-		if d.DueAt.After(until) {
+		if d.DueAt.After(until) || !r.hold.IsZero() && d.DueAt.After(r.hold) {
 			break // and so is all that follows
 		}
 		if !ready(d, now, until) {
@@ -142,6 +143,19 @@ func ready(d domain.Due, now, until time.Time) bool {
 		return !d.DueAt.After(now)
 	}
 	return !d.DueAt.After(until)
+}
+
+// held reports whether nothing that is ready may be taken. What is planned next changes that.
+func (r *ring) held() bool {
+	return len(r.ready) > 0 && !r.hold.IsZero() && r.ready[0].DueAt.After(r.hold)
+}
+
+// late is how long past due the first entry is that was found due and is not taken yet.
+func (r *ring) late(now time.Time) time.Duration {
+	if len(r.ready) == 0 {
+		return 0
+	}
+	return now.Sub(r.ready[0].DueAt)
 }
 
 // near counts the entries that are due up to until, by which Fire is given its head start.

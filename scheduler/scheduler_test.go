@@ -27,7 +27,9 @@ type fakeStore struct {
 	due      []domain.Due // of schedules; PlanDue hands out what is due within the horizon
 	near     []domain.Due // of others; ClaimNear does
 	stranded []domain.Planned
-	full     int // PlanDue says so often that its batch was full
+	full     int           // PlanDue says so often that its batch was full
+	next     time.Time     // and that jobs are left that were due then; otherwise the last one of a full batch tells
+	takes    time.Duration // how long PlanDue works
 	away     bool
 	calls    map[string]int
 	ended    []error // what Listen returns, one by one; then it blocks
@@ -73,16 +75,26 @@ func (f *fakeStore) within(list *[]domain.Due, limit int) []domain.Due {
 	return out
 }
 
-func (f *fakeStore) PlanDue(_ context.Context, batch int) (domain.Planned, error) {
+func (f *fakeStore) PlanDue(_ context.Context, batch int, near bool) (domain.Planned, error) {
+	f.mu.Lock()
+	takes := f.takes
+	f.mu.Unlock()
+	time.Sleep(takes)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.called("PlanDue"); err != nil {
 		return domain.Planned{}, err
 	}
+	if near {
+		f.calls["near"]++
+	}
 	p := domain.Planned{Runs: f.within(&f.due, batch)}
-	if p.Jobs = len(p.Runs); f.full > 0 {
+	if p.Jobs = len(p.Runs); p.Jobs == batch {
+		p.Next = p.Runs[batch-1].DueAt
+	}
+	if f.full > 0 {
 		f.full--
-		p.Jobs = batch
+		p.Jobs, p.Next = batch, f.next
 	}
 	return p, nil
 }
@@ -145,6 +157,7 @@ type fakeFirer struct {
 	takes time.Duration // how long a Fire works
 
 	mu    sync.Mutex
+	lag   time.Duration
 	fails int                   // Fires that err from now on
 	taken map[domain.RunID]bool // runs whose block slot is taken ahead of due
 	fired map[domain.RunID][]time.Time
@@ -153,6 +166,12 @@ type fakeFirer struct {
 
 func newFakeFirer(s *fakeStore) *fakeFirer {
 	return &fakeFirer{store: s, taken: make(map[domain.RunID]bool), fired: make(map[domain.RunID][]time.Time)}
+}
+
+func (f *fakeFirer) ResultsLag(context.Context) (time.Duration, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lag, nil
 }
 
 func (f *fakeFirer) Fire(_ context.Context, runs []domain.Due) (later []domain.Due, err error) {
@@ -420,7 +439,7 @@ func TestStrandedRunsAreFired(t *testing.T) {
 }
 
 func TestFullRingSlowsPlanningDown(t *testing.T) {
-	const room = planBatch + 100
+	const room = planRoom + 100
 	var all []domain.Due
 	inBubble(t, func(s *fakeStore, _ *fakeFirer) {
 		due := s.Now().Add(3 * time.Second)

@@ -155,6 +155,8 @@ func (f *firer) Fire(ctx context.Context, runs []domain.Due) ([]domain.Due, erro
 	return out.Later, nil
 }
 
+func (f *firer) ResultsLag(context.Context) (time.Duration, error) { return 0, nil }
+
 // next returns the run that is fired next.
 func (f *firer) next(t *testing.T) domain.LiveRun {
 	t.Helper()

@@ -331,12 +331,16 @@ func TestValuesThatAreNoHeartbeats(t *testing.T) {
 	var told []string
 	for range len(b.Strange()) {
 		s := <-b.Strange()
-		told = append(told, fmt.Sprintf("%s %q", s.Key, s.Value[:min(len(s.Value), 7)]))
+		// The bucket keeps the newest value of a key, so that which of a's is seen first is not certain.
+		if s.Key == "g.a" && !slices.Contains(strange, string(s.Value)) {
+			t.Errorf("told of %q", s.Value)
+		}
+		told = append(told, s.Key)
 		if s.Reason == nil {
 			t.Errorf("%s: no reason", s.Key)
 		}
 	}
-	if want := []string{`g.a ""`, `g.x.y "{\"v\":1,"`, `g "{\"v\":1,"`}; !slices.Equal(told, want) {
+	if want := []string{"g.a", "g.x.y", "g"}; !slices.Equal(told, want) {
 		t.Errorf("told of %q, not once of each key: %q", told, want)
 	}
 }

@@ -6,10 +6,11 @@ import "time"
 
 // Planned is what one pass of planning made.
 type Planned struct {
-	Runs   []Due // for the ring of the scheduler that planned them
-	Jobs   int   // how many were taken; a full batch means that there may be more
-	More   bool  // there is more to decide now: the batch, or a job's outage, was too long for one pass
-	Missed int   // how many fire times went to the ledger
+	Runs   []Due     // for the ring of the scheduler that planned them
+	Jobs   int       // how many were taken; a full batch means that there may be more
+	Next   time.Time // jobs are left that are due then or later; zero if all were taken that are due soon
+	More   bool      // there is more to decide now: the batch, or a job's outage, was too long for one pass
+	Missed int       // how many fire times went to the ledger
 }
 
 // Admission is a routed ring entry: a binding, or a reason to wait.

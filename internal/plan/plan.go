@@ -19,14 +19,28 @@ import (
 // Settings are the server's rules about time. The zero value is not useful; see DefaultSettings.
 type Settings struct {
 	Horizon    time.Duration // how far ahead due jobs are looked for
-	Ahead      time.Duration // how far ahead runs are planned of a job that is looked at; at least Horizon
+	Ahead      time.Duration // how far ahead runs are planned at most of a job that is looked at; at least Horizon
+	Near       time.Duration // instead of both, while runs are fired late; over the second between two looks
+	Step       time.Duration // if not zero: how far past the first fire time that it is late with a job is planned
 	Tolerance  time.Duration // up to this late, a fire time is served as if nothing had happened
 	FireAllMax int           // how many missed fire times fire_all makes up for, the latest ones
 }
 
 // DefaultSettings returns the contract's defaults.
 func DefaultSettings() Settings {
-	return Settings{Horizon: 5 * time.Second, Ahead: 8 * time.Second, Tolerance: 5 * time.Second, FireAllMax: 100}
+	return Settings{Horizon: 5 * time.Second, Ahead: 10 * time.Second, Near: 2 * time.Second, Tolerance: 5 * time.Second, FireAllMax: 100}
+}
+
+// NearStep keeps jobs that are due each second in order to the second, and looks at them half as often as they fire.
+const NearStep = time.Second
+
+// Nearby returns the settings for planning no further ahead than Near, and of a job that is late no further than one step
+// past where it is. While runs are fired late, what is planned further ahead of one job would be fired before what was due
+// earlier of another that waits to be planned.
+func (set Settings) Nearby() Settings {
+	set.Horizon, set.Ahead = min(set.Horizon, set.Near), min(set.Ahead, set.Near)
+	set.Step = NearStep
+	return set
 }
 
 // scanMax bounds the missed fire times that one decision drops, beyond those that fire_all may still want, so that
@@ -80,8 +94,20 @@ type Run struct {
 	Cause    domain.Cause
 }
 
-// Decide looks at every fire time of the job that is due up to now+Ahead. A job of one-second fires is so looked at, and its
-// row rewritten, every few seconds instead of every second.
+// until returns up to when a job is planned: between Horizon and Ahead from now. A job of one-second fires is so looked at,
+// and its row rewritten, every few seconds instead of every second. By their ids jobs end at different seconds, so that those
+// that began together are not all looked at in the same one.
+func (set Settings) until(id domain.JobID, now time.Time) time.Time {
+	most := now.Add(max(set.Ahead, set.Horizon))
+	turns := int64((set.Ahead - set.Horizon) / time.Second)
+	if turns <= 0 {
+		return most
+	}
+	most = most.Truncate(time.Second)
+	return most.Add(-time.Duration((most.Unix()+int64(id))%turns) * time.Second)
+}
+
+// Decide looks at every fire time of the job that is due up to an instant, see Settings.until and Settings.Step.
 func Decide(j Job, now time.Time, set Settings) Decision {
 	now = now.Truncate(time.Millisecond) // the precision of every instant that a compare-and-set checks
 	d := Decision{DecidedThrough: j.Decided}
@@ -90,10 +116,10 @@ func Decide(j Job, now time.Time, set Settings) Decision {
 	}
 	missed := missedTimes{stranded: j.Stranded}
 	scan := scanMax + set.FireAllMax
-	fire := j.NextFire
+	fire, end := j.NextFire, set.until(j.ID, now)
 	for !fire.IsZero() && len(d.Runs) < runMax {
 		due := j.Schedule.Due(j.ID, fire)
-		if due.After(now.Add(max(set.Ahead, set.Horizon))) {
+		if due.After(end) {
 			break
 		}
 		late := due.Before(now.Add(-set.Tolerance))
@@ -108,6 +134,9 @@ func Decide(j Job, now time.Time, set Settings) Decision {
 			}
 			missed.fresh = append(missed.fresh, fire)
 		} else {
+			if set.Step > 0 && len(d.Runs) == 0 && due.Before(now) && due.Add(set.Step).Before(end) {
+				end = due.Add(set.Step)
+			}
 			d.Runs = append(d.Runs, Run{
 				ID: domain.ScheduledRunID(j.ID, fire, 0), FireTime: fire, DueAt: due, Cause: domain.CauseSchedule,
 			})

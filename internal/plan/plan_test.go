@@ -30,12 +30,38 @@ func everySecond(t fataler) *schedule.Schedule {
 	return compile(t, domain.Schedule{Kind: domain.ScheduleFixedRate, Every: domain.Duration(time.Second)})
 }
 
-// A job of one-second fires is planned further ahead than due jobs are looked for, or it would be looked at every second.
+// Jobs of one-second fires are planned further ahead than due jobs are looked for, or they would be looked at every second; and
+// those that begin together are not all looked at in the same second.
 func TestDecideAhead(t *testing.T) {
 	set := DefaultSettings()
-	d := Decide(Job{ID: 7, Schedule: everySecond(t), NextFire: noon.Add(time.Second)}, noon, set)
-	if want := int(set.Ahead / time.Second); len(d.Runs) != want || d.NextDue.Sub(noon) <= set.Horizon+2*time.Second {
-		t.Errorf("%d runs, want %d; looked at again for %s", len(d.Runs), want, d.NextDue)
+	job := Job{Schedule: everySecond(t)}
+	looks := make(map[int]int) // at a second after noon
+	const jobs, seconds, every = 50, 60, 5
+	for job.ID = 1; job.ID <= jobs; job.ID++ {
+		job.NextFire = noon.Add(time.Second)
+		planned := 0
+		for s := range seconds {
+			now := noon.Add(time.Duration(s)*time.Second + 500*time.Millisecond)
+			if job.NextFire.After(now.Add(set.Horizon)) {
+				continue
+			}
+			d := Decide(job, now, set)
+			last := d.Runs[len(d.Runs)-1].DueAt
+			if last.Before(now.Add(set.Horizon)) || last.After(now.Add(set.Ahead)) {
+				t.Errorf("job %d is planned up to %s at %s", job.ID, last, now)
+			}
+			looks[s]++
+			planned += len(d.Runs)
+			job.NextFire, job.Decided = d.NextFire, d.DecidedThrough
+		}
+		if planned < seconds-1+int(set.Horizon/time.Second) { // the last look was at half past the last second
+			t.Errorf("%d runs of job %d in %d s", planned, job.ID, seconds)
+		}
+	}
+	for s := 2 * every; s < seconds; s++ {
+		if n := looks[s]; n != jobs/every {
+			t.Errorf("%d jobs are looked at in second %d, want %d", n, s, jobs/every)
+		}
 	}
 }
 
@@ -57,6 +83,7 @@ func TestDecide(t *testing.T) {
 		next     int // seconds after noon
 		stranded []Stranded
 		now      int
+		near     bool
 
 		misfired, onTime        []int
 		revived, dropped        []int
@@ -82,9 +109,18 @@ func TestDecide(t *testing.T) {
 			missedFirst: 1, missedLast: 2, missed: 2, wantNext: 15},
 		{name: "fire_all revives the stranded", misfire: domain.MisfireFireAll, next: 3, stranded: stranded(1, 2), now: 9,
 			revived: []int{1, 2}, misfired: []int{3}, onTime: []int{4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}, wantNext: 15},
+		{name: "near: no further ahead", next: 1, now: 0, near: true, onTime: []int{1, 2}, wantNext: 3},
+		{name: "near: due now is not late", next: 6, now: 6, near: true, onTime: []int{6, 7, 8}, wantNext: 9},
+		{name: "near: late by a step", next: 1, now: 6, near: true, onTime: []int{1, 2}, wantNext: 3},
+		{name: "near: one step past what was missed", misfire: domain.MisfireSkip, next: 1, now: 9, near: true, onTime: []int{4, 5},
+			missedFirst: 1, missedLast: 3, missed: 3, wantNext: 6},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			set := set
+			if tt.near {
+				set = set.Nearby()
+			}
 			d := Decide(Job{ID: 7, Schedule: second, Misfire: tt.misfire, NextFire: at(tt.next), Decided: at(tt.next - 1), Stranded: tt.stranded},
 				at(tt.now), set)
 			var want []Run

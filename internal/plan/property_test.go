@@ -65,11 +65,15 @@ func TestEveryFireTimeIsDecidedOnce(t *testing.T) {
 		fire, due := First(w.job.ID, w.job.Schedule, w.jitter, time.Time{}, now)
 		w.checkFirst(t, fire, due, time.Time{}, now)
 		w.job.NextFire = fire
+		all := w.set
 		for range rapid.IntRange(1, 12).Draw(t, "passes") {
 			w.job.Stranded = nil
 			gap := rapid.SampledFrom([]int64{1, 300, 1000, 4900, 8000, 60_000, 3_600_000, 12_000_000, 25_000_000}).Draw(t, "gap")
 			now = now.Add(time.Duration(rapid.Int64Range(0, gap).Draw(t, "gap_ms")) * time.Millisecond)
 			w.ring(rapid.Bool().Draw(t, "the ring lives"), now)
+			if w.set = all; rapid.Bool().Draw(t, "near") {
+				w.set = all.Nearby()
+			}
 			w.pass(t, now)
 		}
 	})
@@ -203,7 +207,7 @@ func (w *world) expected(now time.Time) (missed, planned []time.Time) {
 	for {
 		f, ok := w.job.Schedule.Next(from)
 		due := w.job.Schedule.Due(w.job.ID, f)
-		if !ok || due.After(now.Add(max(w.set.Ahead, w.set.Horizon))) {
+		if !ok || due.After(w.set.until(w.job.ID, now)) {
 			return missed, planned
 		}
 		from = f

@@ -411,6 +411,10 @@ func (e *evidence) lost() {
 			if !o.known || o.reason != domain.ReasonLost {
 				continue
 			}
+			if o.instance == "" {
+				e.faultOf(r.ID, "attempt %d was named lost %s (%s), and no instance had it", n, e.since(o.ended), o.message)
+				continue
+			}
 			trouble := false
 			for _, t := range e.node(o.instance).trouble {
 				to := t.to

@@ -90,8 +90,8 @@ func call2[A, B any](ctx context.Context, s *faultyStore, name string, f func() 
 	return out.a, out.b, err
 }
 
-func (s *faultyStore) PlanDue(ctx context.Context, batch int) (domain.Planned, error) {
-	return call(ctx, s, "PlanDue", func() (domain.Planned, error) { return s.Store.PlanDue(ctx, batch) })
+func (s *faultyStore) PlanDue(ctx context.Context, batch int, near bool) (domain.Planned, error) {
+	return call(ctx, s, "PlanDue", func() (domain.Planned, error) { return s.Store.PlanDue(ctx, batch, near) })
 }
 
 func (s *faultyStore) PlanStranded(ctx context.Context, batch int) (domain.Planned, error) {

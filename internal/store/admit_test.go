@@ -13,14 +13,14 @@ func TestAdmitARunThatComesTwice(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)
 	job := create(t, s, "edited", everySecond, parallel)
-	before, err := s.PlanDue(t.Context(), 100)
+	before, err := s.PlanDue(t.Context(), 100, false)
 	if err != nil || len(before.Runs) < 2 {
 		t.Fatalf("planned %+v, %v", before, err)
 	}
 	if _, _, err := s.EditJob(t.Context(), job.ID, 0, "test", func(sp *domain.JobSpec) error { sp.Param = "new"; return nil }); err != nil {
 		t.Fatal(err)
 	}
-	after, err := s.PlanDue(t.Context(), 100)
+	after, err := s.PlanDue(t.Context(), 100, false)
 	if err != nil || len(after.Runs) < 2 {
 		t.Fatalf("planned %+v, %v", after, err)
 	}

@@ -211,7 +211,7 @@ func TestAlertsOfMissedAndLate(t *testing.T) {
 	other := create(t, s, "b", alerting(domain.AlertFailed), everySecond).ID
 	rewind(t, s, job, time.Hour)
 	rewind(t, s, other, time.Hour)
-	if _, err := s.PlanDue(t.Context(), 100); err != nil {
+	if _, err := s.PlanDue(t.Context(), 100, false); err != nil {
 		t.Fatal(err)
 	}
 	if n := query[int](t, s, `SELECT count(DISTINCT job_id) FROM missed`); n != 2 {

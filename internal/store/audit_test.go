@@ -327,7 +327,7 @@ func TestLedgerAgainstPlanning(t *testing.T) {
 			gap.FireTimes = append(gap.FireTimes, next.Add(time.Duration(i)*time.Second))
 		}
 		done := make(chan error, 3)
-		go func() { _, err := s.PlanDue(t.Context(), 10); done <- err }()
+		go func() { _, err := s.PlanDue(t.Context(), 10, false); done <- err }()
 		go func() { _, err := s.LedgerUnexplained(t.Context(), gap); done <- err }()
 		go func() {
 			_, _, err := s.EditJob(t.Context(), job.ID, 0, "test", func(sp *domain.JobSpec) error { sp.Param = "x"; return nil })
@@ -338,7 +338,7 @@ func TestLedgerAgainstPlanning(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := s.PlanDue(t.Context(), 10); err != nil { // it skips jobs that the audit looks at
+		if _, err := s.PlanDue(t.Context(), 10, false); err != nil { // it skips jobs that the audit looks at
 			t.Fatal(err)
 		}
 		doubled := query[int](t, s, `SELECT count(*) FROM unnest($2::timestamptz[]) f
@@ -565,7 +565,7 @@ func TestAuditOfACarriedFire(t *testing.T) {
 	if _, _, err := s.EditJob(t.Context(), job.ID, 0, "test", func(sp *domain.JobSpec) error { once(0)(sp); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.PlanDue(t.Context(), 10); err != nil {
+	if _, err := s.PlanDue(t.Context(), 10, false); err != nil {
 		t.Fatal(err)
 	}
 	got := audited(t, s, job.ID, s.Now())

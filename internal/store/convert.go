@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
@@ -29,6 +30,16 @@ func nullable(t time.Time) *time.Time {
 		return nil
 	}
 	return &t
+}
+
+// atPlace sets one of n values that few have, and that are rest where it is not set. While none has one the array stays
+// empty, which a statement takes for nulls and costs nothing.
+func atPlace[T any](values []T, n, place int, v, rest T) []T {
+	if len(values) == 0 {
+		values = slices.Repeat([]T{rest}, n)
+	}
+	values[place] = v
+	return values
 }
 
 func orZero[T any](p *T) T {

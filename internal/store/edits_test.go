@@ -115,7 +115,7 @@ func scheduler(ctx context.Context, s *store.Store, seed uint64) error {
 		}
 		work := context.WithoutCancel(ctx)
 		if rng.IntN(10) == 0 {
-			planned, err := s.PlanDue(work, 1+rng.IntN(10))
+			planned, err := s.PlanDue(work, 1+rng.IntN(10), false)
 			if err != nil {
 				return err
 			}

@@ -361,7 +361,7 @@ func (s *Store) decideDue(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l 
 		if err := s.addStranded(ctx, q, jobs, l.now); err != nil {
 			return err
 		}
-		if _, err := s.decide(ctx, tx, q, jobs, l.now); err != nil {
+		if _, err := s.decide(ctx, tx, q, jobs, l.now, s.plan, false); err != nil {
 			return err
 		}
 		before := due.NextFireTime

@@ -35,7 +35,7 @@ func TestLifeOfARun(t *testing.T) {
 	if job.NextFireTime == nil {
 		t.Fatal("no next fire time")
 	}
-	planned, err := s.PlanDue(t.Context(), 100)
+	planned, err := s.PlanDue(t.Context(), 100, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,10 +37,14 @@ func open(t testing.TB) (*store.Store, *recorded) {
 	return s, r
 }
 
-// openAt returns one more store on a database.
-func openAt(t testing.TB, url string) (*store.Store, *recorded) {
+// openAt returns one more store on a database, of at most as many connections as conns says, if it does.
+func openAt(t testing.TB, url string, conns ...int32) (*store.Store, *recorded) {
 	t.Helper()
-	s, err := store.Open(t.Context(), store.Config{URL: url})
+	cfg := store.Config{URL: url}
+	if len(conns) > 0 {
+		cfg.MaxConns = conns[0]
+	}
+	s, err := store.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

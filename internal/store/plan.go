@@ -20,12 +20,27 @@ import (
 // misfire tolerance, so that the death of a scheduler makes fires late but not missed.
 const StrandedAfter = 2 * time.Second
 
-// PlanDue takes up to batch jobs that are due within the horizon, makes their runs and ledger entries, and
-// advances them. Schedulers share the due jobs by SKIP LOCKED.
-func (s *Store) PlanDue(ctx context.Context, batch int) (Planned, error) {
+// PlanDue takes up to batch jobs that are due within the horizon, those that are due first, makes their runs and ledger
+// entries, and advances them; near says to look and to plan no further ahead than plan.Settings.Near. Schedulers share the
+// due jobs by SKIP LOCKED.
+func (s *Store) PlanDue(ctx context.Context, batch int, near bool) (Planned, error) {
+	set := s.plan
+	if near {
+		set = set.Nearby()
+	}
+	out, err := s.planDue(ctx, batch, set, true)
+	if wasPlanned(err) {
+		out, err = s.planDue(ctx, batch, set, false)
+	}
+	return out, err
+}
+
+// planDue is PlanDue; byCopy says whether runs that nobody can have planned before are written in the way that fails if
+// somebody has.
+func (s *Store) planDue(ctx context.Context, batch int, set plan.Settings, byCopy bool) (Planned, error) {
 	var out Planned
 	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
-		rows, err := q.LockDueJobs(ctx, sqlcgen.LockDueJobsParams{Horizon: s.plan.Horizon, Batch: int32(batch)})
+		rows, err := q.LockDueJobs(ctx, sqlcgen.LockDueJobsParams{Horizon: set.Horizon, Batch: int32(batch)})
 		if err != nil || len(rows) == 0 {
 			return err
 		}
@@ -39,15 +54,19 @@ func (s *Store) PlanDue(ctx context.Context, batch int) (Planned, error) {
 		if err := s.addStranded(ctx, q, jobs, rows[0].Now); err != nil {
 			return err
 		}
-		out, err = s.decide(ctx, tx, q, jobs, rows[0].Now)
+		out, err = s.decide(ctx, tx, q, jobs, rows[0].Now, set, byCopy)
 		out.Jobs = len(rows)
+		if len(rows) == batch {
+			out.Next = orZero(rows[batch-1].NextDueAt).UTC()
+		}
 		return err
 	})
 	return out, err
 }
 
 // PlanStranded judges jobs whose planned runs nobody admitted within the tolerance: their scheduler died, or
-// Postgres was away. Stranded and unplanned fire times are judged together, so that fire_once fires once.
+// Postgres was away. Stranded and unplanned fire times are judged together, so that fire_once fires once. What is due later
+// is planned as if near: others may be as late.
 func (s *Store) PlanStranded(ctx context.Context, batch int) (Planned, error) {
 	var out Planned
 	ids, err := s.q.StrandedJobs(ctx, sqlcgen.StrandedJobsParams{Tolerance: s.plan.Tolerance, Batch: int32(batch)})
@@ -74,7 +93,7 @@ func (s *Store) PlanStranded(ctx context.Context, batch int) (Planned, error) {
 		if err := s.lockStranded(ctx, q, jobs, at); err != nil {
 			return err
 		}
-		out, err = s.decide(ctx, tx, q, jobs, rows[0].Now)
+		out, err = s.decide(ctx, tx, q, jobs, rows[0].Now, s.plan.Nearby(), false)
 		out.Jobs = len(rows)
 		return err
 	})
@@ -123,7 +142,7 @@ func (s *Store) lockStranded(ctx context.Context, q *sqlcgen.Queries, jobs []loc
 const decideBudget = 150 * time.Millisecond
 
 // decide runs the pure decision for each job and writes what it says. The caller holds the jobs' locks.
-func (s *Store) decide(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jobs []lockedJob, now time.Time) (Planned, error) {
+func (s *Store) decide(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jobs []lockedJob, now time.Time, set plan.Settings, byCopy bool) (Planned, error) {
 	keys := make([]versionKey, len(jobs))
 	for i, j := range jobs {
 		keys[i] = j.key
@@ -132,7 +151,7 @@ func (s *Store) decide(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jobs 
 	if err != nil {
 		return Planned{}, err
 	}
-	w := planWriter{unseen: now, reach: s.plan.Horizon + s.plan.Ahead + time.Second}
+	w := planWriter{unseen: now, reach: s.plan.Horizon + s.plan.Ahead + time.Second, byCopy: byCopy}
 	since := now
 	for _, j := range jobs {
 		if !j.next.IsZero() && j.next.Before(since) {
@@ -163,7 +182,7 @@ func (s *Store) decide(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jobs 
 		d := plan.Decide(plan.Job{
 			ID: j.key.job, Schedule: compiled, Misfire: def.Misfire, NextFire: j.next, Decided: j.decided, Stranded: j.stranded,
 			Paused: pauses[def.Group], Closing: j.closing,
-		}, now.UTC(), s.plan)
+		}, now.UTC(), set)
 		w.replanned = def.validFrom
 		for _, p := range pauses[def.Group] {
 			for _, at := range []time.Time{p.From, p.To} { // its end is given before it comes
@@ -177,12 +196,12 @@ func (s *Store) decide(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jobs 
 			w.park.JobIds = append(w.park.JobIds, int64(j.key.job))
 			w.park.Groups = append(w.park.Groups, def.Group)
 		}
-		if !d.NextDue.IsZero() && !d.NextDue.After(now) {
+		if !d.NextDue.IsZero() && !d.NextDue.After(now.Add(set.Horizon)) {
 			w.out.More = true // the job's outage was too long for one decision
 		}
 	}
 	now = now.UTC().Truncate(time.Millisecond)
-	out, err := w.write(ctx, q, now)
+	out, err := w.write(ctx, tx, q, now)
 	if err != nil {
 		return out, err
 	}
@@ -191,12 +210,13 @@ func (s *Store) decide(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jobs 
 
 // planWriter gathers the decisions of many jobs into one statement of each kind.
 type planWriter struct {
-	out  Planned
-	runs sqlcgen.InsertScheduledParams
-	// known are those of runs that the history may hold already. Nobody can have finished what is due after unseen, the
+	out Planned
+	// known are runs that may exist already, live or in the history. Nobody can have finished what is due after unseen, the
 	// present, except by a kill before due; and that is planned again only by an edit, or when a pause begins, ends or is
-	// given another end, which plan no further ahead than reach was planned before them.
-	known     []domain.RunID
+	// given another end, which plan no further ahead than reach was planned before them. All others are fresh.
+	known     sqlcgen.InsertScheduledParams
+	fresh     plannedRuns
+	byCopy    bool // false: all are written as if known
 	unseen    time.Time
 	reach     time.Duration
 	replanned time.Time // when the job under way was last planned anew
@@ -209,17 +229,19 @@ type planWriter struct {
 }
 
 func (w *planWriter) add(j lockedJob, def *definition, d plan.Decision) {
-	for _, r := range d.Runs {
-		w.runs.Ids = append(w.runs.Ids, r.ID)
-		w.runs.JobIds = append(w.runs.JobIds, int64(j.key.job))
-		w.runs.Versions = append(w.runs.Versions, int32(j.key.version))
-		w.runs.Groups = append(w.runs.Groups, def.Group)
-		w.runs.Causes = append(w.runs.Causes, string(r.Cause))
-		w.runs.Plains = append(w.runs.Plains, def.Plain())
-		w.runs.FireTimes = append(w.runs.FireTimes, r.FireTime)
-		w.runs.DueAts = append(w.runs.DueAts, r.DueAt)
-		if r.DueAt.Before(w.unseen) || r.DueAt.Before(w.replanned.Add(w.reach)) {
-			w.known = append(w.known, r.ID)
+	for i := range d.Runs {
+		r := &d.Runs[i]
+		if w.byCopy && !r.DueAt.Before(w.unseen) && !r.DueAt.Before(w.replanned.Add(w.reach)) {
+			w.fresh = append(w.fresh, plannedRun{key: j.key, group: def.Group, plain: def.Plain(), run: r, rungAt: w.unseen})
+		} else {
+			w.known.Ids = append(w.known.Ids, r.ID)
+			w.known.JobIds = append(w.known.JobIds, int64(j.key.job))
+			w.known.Versions = append(w.known.Versions, int32(j.key.version))
+			w.known.Groups = append(w.known.Groups, def.Group)
+			w.known.Causes = append(w.known.Causes, string(r.Cause))
+			w.known.Plains = append(w.known.Plains, def.Plain())
+			w.known.FireTimes = append(w.known.FireTimes, r.FireTime)
+			w.known.DueAts = append(w.known.DueAts, r.DueAt)
 		}
 		w.out.Runs = append(w.out.Runs, domain.Due{
 			RunID: r.ID, JobID: j.key.job, JobVersion: j.key.version, Attempt: 1, DueAt: r.DueAt,
@@ -251,15 +273,16 @@ func (w *planWriter) advance(j lockedJob, d plan.Decision) {
 	w.due.Decideds = append(w.due.Decideds, epoch(d.DecidedThrough))
 }
 
-func (w *planWriter) write(ctx context.Context, q *sqlcgen.Queries, now time.Time) (Planned, error) {
-	if len(w.runs.Ids) > 0 {
-		if err := q.InsertScheduled(ctx, w.runs); err != nil {
+func (w *planWriter) write(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, now time.Time) (Planned, error) {
+	if err := w.fresh.insert(ctx, tx); err != nil {
+		return w.out, err
+	}
+	if len(w.known.Ids) > 0 {
+		if err := q.InsertScheduled(ctx, w.known); err != nil {
 			return w.out, err
 		}
-		if len(w.known) > 0 {
-			if err := q.DeleteFinished(ctx, w.known); err != nil {
-				return w.out, err
-			}
+		if err := q.DeleteFinished(ctx, w.known.Ids); err != nil {
+			return w.out, err
 		}
 	}
 	if len(w.missed.JobIds) > 0 {

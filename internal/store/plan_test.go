@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,14 +19,20 @@ func fates(t *testing.T, s *store.Store, job domain.JobID) (runs, ledgered int64
 
 func TestStrandedAndUnplannedAreJudgedTogether(t *testing.T) {
 	for name, plan := range map[string]func(*store.Store) (store.Planned, error){
-		"by the pre-read":    func(s *store.Store) (store.Planned, error) { return s.PlanDue(t.Context(), 10) },
+		"by the pre-read":    func(s *store.Store) (store.Planned, error) { return s.PlanDue(t.Context(), 10, false) },
 		"by the stranded":    func(s *store.Store) (store.Planned, error) { return s.PlanStranded(t.Context(), 10) },
 		"by an edit of them": func(s *store.Store) (store.Planned, error) { return store.Planned{}, edit(t, s, "edited") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := open(t)
-			job := create(t, s, "a", everySecond, func(sp *domain.JobSpec) { sp.Misfire = domain.MisfireFireOnce })
-			planned, err := s.PlanDue(t.Context(), 10)
+			// One fire time is near enough to be planned, and none becomes late while the test runs.
+			const every = 2 * time.Minute
+			job := create(t, s, "a", func(sp *domain.JobSpec) {
+				begin := domain.At(s.Now().Truncate(time.Second).Add(4*time.Second - 30*every))
+				sp.Schedule = domain.Schedule{Kind: domain.ScheduleFixedRate, Every: domain.Duration(every), StartAt: &begin}
+				sp.Misfire = domain.MisfireFireOnce
+			})
+			planned, err := s.PlanDue(t.Context(), 10, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -33,7 +41,7 @@ func TestStrandedAndUnplannedAreJudgedTogether(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 { // whoever comes next has nothing left to judge
-				if _, err := s.PlanDue(t.Context(), 10); err != nil {
+				if _, err := s.PlanDue(t.Context(), 10, false); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := s.PlanStranded(t.Context(), 10); err != nil {
@@ -47,7 +55,7 @@ func TestStrandedAndUnplannedAreJudgedTogether(t *testing.T) {
 			if misfires != 1 {
 				t.Errorf("fire_once fired %d times", misfires)
 			}
-			if all := int64(next.Sub(first) / time.Second); runs+missed != all {
+			if all := int64(next.Sub(first) / every); runs+missed != all || all != 6 {
 				t.Errorf("of %d fire times, %d have a run and %d are in the ledger", all, runs, missed)
 			}
 		})
@@ -102,7 +110,7 @@ func TestDueJobsAreShared(t *testing.T) {
 	}
 	seen := make(map[domain.RunID]bool)
 	for range 3 {
-		planned, err := s.PlanDue(t.Context(), 4)
+		planned, err := s.PlanDue(t.Context(), 4, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +133,7 @@ func TestDueJobsAreShared(t *testing.T) {
 func TestClaimNearTakesOver(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a", everySecond)
-	if _, err := s.PlanDue(t.Context(), 10); err != nil {
+	if _, err := s.PlanDue(t.Context(), 10, false); err != nil {
 		t.Fatal(err)
 	}
 	exec(t, s, `DELETE FROM runs_live WHERE fire_time > (SELECT min(fire_time) FROM runs_live)`)
@@ -154,7 +162,7 @@ func TestClaimNearTakesOver(t *testing.T) {
 func TestStaleRingEntry(t *testing.T) {
 	s, _ := open(t)
 	create(t, s, "a", everySecond, parallel)
-	planned, err := s.PlanDue(t.Context(), 10)
+	planned, err := s.PlanDue(t.Context(), 10, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +173,7 @@ func TestStaleRingEntry(t *testing.T) {
 	if out := admit(t, s, last); len(out.Bound) != 0 {
 		t.Errorf("an entry of the old version was admitted before the new one was planned: %+v", out)
 	}
-	if _, err := s.PlanDue(t.Context(), 10); err != nil {
+	if _, err := s.PlanDue(t.Context(), 10, false); err != nil {
 		t.Fatal(err)
 	}
 	if out := admit(t, s, last); len(out.Bound) != 0 {
@@ -189,7 +197,7 @@ func TestUnreadableVersion(t *testing.T) {
 	gone := create(t, s, "gone", everySecond)
 	exec(t, s, `DELETE FROM job_versions WHERE job_id = $1`, gone.ID)
 	good := create(t, s, "good", everySecond)
-	planned, err := s.PlanDue(t.Context(), 10)
+	planned, err := s.PlanDue(t.Context(), 10, false)
 	if err != nil || len(planned.Runs) == 0 {
 		t.Fatalf("%+v, %v", planned, err)
 	}
@@ -198,7 +206,63 @@ func TestUnreadableVersion(t *testing.T) {
 			t.Errorf("a run of job %d", r.JobID)
 		}
 	}
-	if again, err := s.PlanDue(t.Context(), 10); err != nil || again.Jobs != 0 {
+	if again, err := s.PlanDue(t.Context(), 10, false); err != nil || again.Jobs != 0 {
 		t.Errorf("it is planned again and again: %+v, %v", again, err)
+	}
+}
+
+// What nobody can have planned before is written by COPY, which cannot pass over a run that exists. Should one exist all the
+// same, each of the batch's jobs must still have its runs, and the one that exists must stay as it is.
+func TestRunThatNobodyCanHavePlanned(t *testing.T) {
+	s, _ := open(t)
+	jobs := []domain.Job{create(t, s, "a", everySecond), create(t, s, "b", everySecond)}
+	exec(t, s, `UPDATE job_versions SET created_at = created_at - interval '1 hour', valid_from = valid_from - interval '1 hour'`)
+	exec(t, s, `UPDATE job_due SET next_fire_time = $1, next_due_at = $1`, time.Now().Add(2*time.Second).Truncate(time.Second))
+	taken := time.Now().Add(4 * time.Second).Truncate(time.Second)
+	exec(t, s, `INSERT INTO runs_live (id, job_id, job_version, group_name, cause, fire_time, due_at, param) VALUES ($1, $2, 1, 'g', 'schedule', $3, $3, 'mine')`,
+		domain.ScheduledRunID(jobs[0].ID, taken, 0), jobs[0].ID, taken)
+	other, _ := openAt(t, s.Pool().Config().ConnString()) // without the versions that the first one knows
+	planned, err := other.PlanDue(t.Context(), 10, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if planned.Jobs != 2 || len(planned.Runs) < 6 {
+		t.Errorf("%d runs of %d jobs were planned", len(planned.Runs), planned.Jobs)
+	}
+	for _, j := range jobs {
+		first, next := planned.Runs[0].DueAt, query[time.Time](t, s, `SELECT next_fire_time FROM job_due WHERE job_id = $1`, j.ID)
+		if n := query[int64](t, s, `SELECT count(*) FROM runs_live WHERE job_id = $1`, j.ID); n != int64(next.Sub(first)/time.Second) {
+			t.Errorf("job %s has %d runs, from %s and before %s", j.Name, n, first, next)
+		}
+	}
+	if param := query[string](t, s, `SELECT param FROM runs_live WHERE due_at = $1 AND job_id = $2`, taken, jobs[0].ID); param != "mine" {
+		t.Errorf("the run that existed has the param %q now", param)
+	}
+}
+
+// What COPY writes reads like what an insert writes, which those of a job have that was made just now.
+func TestPlannedRunsByCopy(t *testing.T) {
+	s, _ := open(t)
+	parallel := func(sp *domain.JobSpec) { sp.Block = domain.BlockParallel }
+	create(t, s, "young", everySecond, parallel)
+	old := create(t, s, "old", everySecond, parallel)
+	exec(t, s, `UPDATE job_versions SET valid_from = valid_from - interval '1 hour' WHERE job_id = $1`, old.ID)
+	other, _ := openAt(t, s.Pool().Config().ConnString()) // without the versions that the first one knows
+	if _, err := other.PlanDue(t.Context(), 10, false); err != nil {
+		t.Fatal(err)
+	}
+	const runs = `SELECT concat_ws(' ', job_version, group_name, cause, plain, state, held, admitted, attempt, replanned, bind, fire_time, due_at,
+		abs(extract(epoch FROM rung_at - now())) < 60, abs(extract(epoch FROM created_at - now())) < 60, num_nulls(param, instance, route))
+		FROM runs_live WHERE (job_id = $1) = $2 AND due_at BETWEEN $3 AND $4 ORDER BY due_at`
+	from := time.Now().Add(time.Second) // what both have in any case; jobs are planned up to different seconds
+	to := from.Add(3 * time.Second)
+	inserted, copied := column[string](t, s, runs, old.ID, false, from, to), column[string](t, s, runs, old.ID, true, from, to)
+	if len(copied) == 0 || !slices.Equal(inserted, copied) {
+		t.Errorf("inserted:\n%s\ncopied:\n%s", strings.Join(inserted, "\n"), strings.Join(copied, "\n"))
+	}
+	for _, at := range column[time.Time](t, s, `SELECT fire_time FROM runs_live WHERE job_id = $1`, old.ID) {
+		if n := query[int64](t, s, `SELECT count(*) FROM runs_live WHERE id = $1`, domain.ScheduledRunID(old.ID, at, 0)); n != 1 {
+			t.Errorf("the run of %s has another id", at)
+		}
 	}
 }

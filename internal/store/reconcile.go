@@ -282,29 +282,30 @@ func (s *Store) GroupsOf(ctx context.Context, runs []domain.RunID) (map[domain.R
 func (s *Store) Vacuum(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, vacuumMax)
 	defer cancel()
-	var dead int64
-	if err := s.pool.QueryRow(ctx, `SELECT pg_stat_get_dead_tuples('runs_live'::regclass)`).Scan(&dead); err != nil {
+	var much bool
+	err := s.pool.QueryRow(ctx, `SELECT pg_stat_get_dead_tuples(t) > $1 + pg_stat_get_live_tuples(t) / 2 FROM (SELECT 'runs_live'::regclass) r (t)`,
+		vacuumDead).Scan(&much)
+	if err != nil {
 		return pgerr.Translate(err)
 	}
 	last := s.lastVacuum.Load()
 	now := time.Now().UnixNano()
-	if (dead < vacuumDead && now-last < int64(vacuumEvery)) || !s.lastVacuum.CompareAndSwap(last, now) {
+	long := now-last > int64(vacuumEvery)
+	if long && !s.lastVacuum.CompareAndSwap(last, now) {
 		return nil
 	}
-	for _, sql := range []string{
-		`VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) runs_live, runs_waiting`,
-		// These hold a row for every job: their indexes are only read whole when a good part of them is dead.
-		`VACUUM (SKIP_LOCKED, TRUNCATE OFF) job_due, block_slots`,
-	} {
-		if _, err := s.pool.Exec(ctx, sql); err != nil {
-			return pgerr.Translate(err)
-		}
+	if much || long {
+		_, err = s.pool.Exec(ctx, `VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) runs_live, runs_waiting`)
 	}
-	return nil
+	if err == nil && long {
+		// These hold a row for every job: their indexes are only read whole when a good part of them is dead.
+		_, err = s.pool.Exec(ctx, `VACUUM (SKIP_LOCKED, TRUNCATE OFF) job_due, block_slots`)
+	}
+	return pgerr.Translate(err)
 }
 
 const (
 	vacuumMax   = 2 * time.Minute
 	vacuumEvery = 10 * time.Second
-	vacuumDead  = 50_000 // dead rows: some 20 MB
+	vacuumDead  = 50_000 // dead rows beyond half as many as live: some 20 MB
 )

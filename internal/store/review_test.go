@@ -18,7 +18,7 @@ func TestMissingDayStopsNobody(t *testing.T) {
 	})
 	other := create(t, s, "other")
 	exec(t, s, `UPDATE job_due SET next_fire_time = now() - interval '8 days', next_due_at = now() - interval '8 days' WHERE job_id = $1`, old.ID)
-	planned, err := s.PlanDue(t.Context(), 10)
+	planned, err := s.PlanDue(t.Context(), 10, false)
 	if err != nil || len(planned.Runs) < 8 {
 		t.Fatalf("%+v, %v", planned, err)
 	}
@@ -44,7 +44,7 @@ func TestLongOutageIsWorkedOff(t *testing.T) {
 	exec(t, s, `UPDATE job_due SET next_fire_time = now() - interval '5 hours', next_due_at = now() - interval '5 hours'`)
 	missed := 0
 	for pass := 0; ; pass++ {
-		planned, err := s.PlanDue(t.Context(), 500)
+		planned, err := s.PlanDue(t.Context(), 500, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -23,8 +22,8 @@ import (
 // them. Should the rest fail, the caller settles all again, and they are repeats.
 func (s *Store) Settle(ctx context.Context, ended []domain.Ended) (SettleResult, error) {
 	out := SettleResult{Dispositions: make([]domain.Disposition, len(ended))}
-	err := s.single(ctx, func(q *sqlcgen.Queries) error {
-		_, err := finish(ctx, q, ended, s.Now(), nil, true, &out)
+	err := s.single(ctx, func(*sqlcgen.Queries) error {
+		_, err := finish(ctx, boundedPool{s.pool}, ended, s.Now(), nil, true, &out)
 		return err
 	})
 	if err != nil {
@@ -66,6 +65,7 @@ func (s *Store) MakeDays(ctx context.Context, days []time.Time) error {
 // settling is the work of one settle transaction.
 type settling struct {
 	s     *Store
+	tx    pgx.Tx
 	q     *sqlcgen.Queries
 	now   time.Time
 	in    []domain.Ended
@@ -98,7 +98,7 @@ type final struct {
 
 func (s *Store) settle(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []domain.Ended) (SettleResult, error) {
 	w := &settling{
-		s: s, q: q, now: s.Now(), in: in, freed: make(map[slotKey]bool), left: make(map[slotKey]bool), matched: make(map[domain.RunID]bool),
+		s: s, tx: tx, q: q, now: s.Now(), in: in, freed: make(map[slotKey]bool), left: make(map[slotKey]bool), matched: make(map[domain.RunID]bool),
 	}
 	w.out.Dispositions = make([]domain.Disposition, len(in))
 	for _, step := range []func(context.Context) error{
@@ -209,77 +209,19 @@ func (w *settling) finishOrdinary(ctx context.Context, peek []sqlcgen.PeekRunsRo
 			seen[r.ID] = true
 		}
 	}
-	rows, err := finish(ctx, w.q, w.in, w.now, ordinary, false, &w.out)
+	rows, err := finish(ctx, w.tx, w.in, w.now, ordinary, false, &w.out)
 	for _, r := range rows {
-		w.matched[r.ID] = true // a second result of this batch for the same attempt is a repeat
-		def := w.defs[versionKey{domain.JobID(r.JobID), int(r.JobVersion)}]
-		w.children(def, r.ID, domain.Succeeded, r.FinishedAt)
-		if !seen[r.ID] {
-			w.alerts.started(def, r.ID, r.LatenessMs, w.s.alerts, r.FinishedAt)
+		e := &w.in[r.in]
+		w.matched[e.RunID] = true // a second result of this batch for the same attempt is a repeat
+		def := w.defs[versionKey{domain.JobID(r.job), int(r.version)}]
+		w.children(def, e.RunID, domain.Succeeded, r.finishedAt)
+		if !seen[e.RunID] {
+			w.alerts.started(def, e.RunID, r.lateness, w.s.alerts, r.finishedAt)
 		}
-		w.alerts.ended(def, r.ID, domain.Succeeded, r.FinishedAt)
-		w.free(def, &sqlcgen.RunsLive{ID: r.ID, JobID: r.JobID, Instance: r.Instance}, true)
+		w.alerts.ended(def, e.RunID, domain.Succeeded, r.finishedAt)
+		w.free(def, &sqlcgen.RunsLive{ID: e.RunID, JobID: r.job, Instance: &e.Instance}, true)
 	}
 	return err
-}
-
-// finish moves the runs that succeeded into the history, of plain jobs only or of those that among names, and says in out
-// which results these were.
-func finish(ctx context.Context, q *sqlcgen.Queries, in []domain.Ended, now time.Time, among map[domain.RunID]bool, plain bool, out *SettleResult) ([]sqlcgen.FinishRunsRow, error) {
-	first := make([]int, 0, len(in)) // results that may end their runs so
-	for i, e := range in {
-		if e.Outcome == domain.OutcomeSucceeded && e.Group != "" && e.Reason == "" && (plain || among[e.RunID]) {
-			first = append(first, i)
-		}
-	}
-	if len(first) == 0 {
-		return nil, nil
-	}
-	slices.SortStableFunc(first, func(a, b int) int { return bytes.Compare(in[a].RunID[:], in[b].RunID[:]) })
-	first = slices.CompactFunc(first, func(a, b int) bool { return in[a].RunID == in[b].RunID })
-	n := len(first)
-	p := sqlcgen.FinishRunsParams{
-		Ids: make([]domain.RunID, n), Attempts: make([]int32, n), Instances: make([]string, n), Boots: make([]string, n),
-		Groups: make([]string, n), Messages: make([]string, n), Outputs: make([]string, n), StartedAts: make([]time.Time, n),
-		FinishedAts: make([]time.Time, n), LastLines: make([]int64, n), Plain: plain,
-	}
-	for k, i := range first {
-		e := in[i]
-		clean(&e, now, time.Time{})
-		p.Ids[k], p.Attempts[k], p.Instances[k], p.Boots[k], p.Groups[k] = e.RunID, int32(e.Attempt), e.Instance, e.BootID, e.Group
-		p.Messages[k], p.Outputs[k], p.StartedAts[k], p.FinishedAts[k], p.LastLines[k] = e.Message, e.Output, epoch(e.StartedAt), e.FinishedAt, e.LastLine
-	}
-	rows, err := q.FinishRuns(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	out.Changes = slices.Grow(out.Changes, len(rows))
-	k := 0
-	for _, r := range rows {
-		if k = indexFrom(p.Ids, k, r.ID); k < 0 {
-			return nil, fmt.Errorf("run %s was finished, and not asked for", r.ID)
-		}
-		out.Dispositions[first[k]] = domain.Settled
-		out.Changes = append(out.Changes, domain.Change{
-			RunID: r.ID, JobID: domain.JobID(r.JobID), JobVersion: int(r.JobVersion), Group: r.GroupName, Cause: domain.Cause(r.Cause),
-			State: domain.Succeeded, FireTime: r.FireTime, Attempt: int(r.Attempt), LatenessMS: r.LatenessMs,
-		})
-	}
-	return rows, nil
-}
-
-// indexFrom returns where id stands in the sorted ids. It looks from a place on first, as rows mostly come in order.
-func indexFrom(ids []domain.RunID, from int, id domain.RunID) int {
-	for i := from; i < len(ids) && i < from+4; i++ {
-		if ids[i] == id {
-			return i
-		}
-	}
-	i, found := slices.BinarySearchFunc(ids, id, func(a, b domain.RunID) int { return bytes.Compare(a[:], b[:]) })
-	if !found {
-		return -1
-	}
-	return i
 }
 
 // lockRetried keeps the jobs of failed runs from being deleted before what is decided about their retries is seen.

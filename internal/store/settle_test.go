@@ -264,7 +264,7 @@ func TestFixedDelayGoesOnOnce(t *testing.T) {
 	fire := func() domain.LiveRun {
 		t.Helper()
 		exec(t, s, `UPDATE job_due SET next_fire_time = now(), next_due_at = now()`)
-		planned, err := s.PlanDue(t.Context(), 10)
+		planned, err := s.PlanDue(t.Context(), 10, false)
 		if err != nil || len(planned.Runs) != 1 {
 			t.Fatalf("%+v, %v", planned, err)
 		}
@@ -453,7 +453,7 @@ func TestBroadcastOwnsItsSlot(t *testing.T) {
 func TestStaleEntryOfABroadcast(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a", everySecond, func(sp *domain.JobSpec) { sp.Route = domain.RouteBroadcast })
-	planned, err := s.PlanDue(t.Context(), 10)
+	planned, err := s.PlanDue(t.Context(), 10, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -465,7 +465,7 @@ func TestStaleEntryOfABroadcast(t *testing.T) {
 	if err := edit(t, s, "new"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.PlanDue(t.Context(), 10); err != nil {
+	if _, err := s.PlanDue(t.Context(), 10, false); err != nil {
 		t.Fatal(err)
 	}
 	out, err := s.ExpandBroadcast(t.Context(), stale, def, []store.ShardBinding{{Binding: domain.Binding{Instance: "a", BootID: "b"}}})

@@ -162,7 +162,7 @@ func coverInTime(t *testing.T, s *suite) {
 	s.is(job, out.Later[0].RunID, domain.Pending, "")
 	// One whose scheduler died comes late, when a newer one runs already: that goes on.
 	other := s.job("b", everySecond, coverEarly).ID
-	s.Advance(t, 4*time.Second)
+	s.Advance(t, 3*time.Second)
 	planned = slices.DeleteFunc(s.plan().Runs, func(d domain.Due) bool { return d.JobID != other })
 	slices.SortFunc(planned, func(a, b domain.Due) int { return a.DueAt.Compare(b.DueAt) })
 	s.did("the second", s.admit(planned[1:2], "i1"), 1, 0, 0, 0, 0)

@@ -41,7 +41,7 @@ func admitTooLate(t *testing.T, s *suite) {
 	job := s.job("a", everySecond, parallel)
 	s.Advance(t, time.Second)
 	planned := s.plan().Runs
-	s.Advance(t, 14*time.Second)
+	s.Advance(t, 16*time.Second)
 	out := s.admit(planned, "i1")
 	equal(t, "admitted", len(out.Bound)+len(out.Waiting), 0)
 	by := s.trigger(job.ID, 1)[0]

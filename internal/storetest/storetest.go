@@ -103,6 +103,11 @@ func everySecond(sp *domain.JobSpec) {
 	sp.Schedule = domain.Schedule{Kind: domain.ScheduleFixedRate, Every: domain.Duration(time.Second), StartAt: &begin}
 }
 
+// everyMinuteFromNow is a schedule that first fires a minute after the job was made.
+func everyMinuteFromNow(sp *domain.JobSpec) {
+	sp.Schedule = domain.Schedule{Kind: domain.ScheduleFixedRate, Every: domain.Duration(time.Minute)}
+}
+
 func parallel(sp *domain.JobSpec)      { sp.Block = domain.BlockParallel }
 func discardLater(sp *domain.JobSpec)  { sp.Block = domain.BlockDiscardLater }
 func instanceScope(sp *domain.JobSpec) { sp.BlockScope = domain.ScopeInstance }
@@ -134,7 +139,7 @@ func (s *suite) trigger(job domain.JobID, n int) (ids []domain.RunID) {
 // plan takes what is due.
 func (s *suite) plan() domain.Planned {
 	s.t.Helper()
-	out, err := s.PlanDue(s.t.Context(), 100)
+	out, err := s.PlanDue(s.t.Context(), 100, false)
 	s.must(err)
 	return out
 }

@@ -84,6 +84,9 @@ func (db *DB) job(id domain.JobID) domain.Job {
 	if d.nextDue.IsZero() {
 		next = time.Time{}
 	}
+	if !j.spec.Enabled {
+		return out // what was due before may still wait to be fired, but nothing comes next
+	}
 	for _, r := range db.live {
 		if r.JobID == id && r.State == domain.Pending && !r.Held && r.Cause == domain.CauseSchedule && (next.IsZero() || r.FireTime.Before(next)) {
 			next = *r.FireTime
@@ -179,7 +182,7 @@ func (db *DB) takeBack(id domain.JobID, now time.Time) {
 			stranded = db.stranded(id, now)
 		}
 		var out domain.Planned
-		db.decide(id, stranded, now, true, &out)
+		db.decide(id, stranded, now, db.settings, true, &out)
 		if d.nextFire.Equal(before) {
 			break // its due instant is still to come, by its jitter
 		}

@@ -10,24 +10,30 @@ import (
 )
 
 // PlanDue takes jobs that are due within the horizon, makes their runs and ledger entries, and advances them.
-func (s *Store) PlanDue(_ context.Context, batch int) (out domain.Planned, err error) {
+func (s *Store) PlanDue(_ context.Context, batch int, near bool) (out domain.Planned, err error) {
 	db := s.db
 	db.tx(func() {
-		now := db.now()
+		now, set := db.now(), db.settings
+		if near {
+			set = set.Nearby()
+		}
 		var ids []domain.JobID
 		for id, d := range db.due {
-			if !d.nextDue.IsZero() && !d.nextDue.After(now.Add(db.settings.Horizon)) {
+			if !d.nextDue.IsZero() && !d.nextDue.After(now.Add(set.Horizon)) {
 				ids = append(ids, id)
 			}
 		}
 		slices.SortFunc(ids, func(a, b domain.JobID) int { return db.due[a].nextDue.Compare(db.due[b].nextDue) })
 		ids = first(ids, batch)
+		if len(ids) == batch {
+			out.Next = db.due[ids[batch-1]].nextDue
+		}
 		for _, id := range ids {
 			var stranded []*Run
 			if next := db.due[id].nextFire; !next.IsZero() && next.Before(now.Add(-db.settings.Tolerance)) {
 				stranded = db.stranded(id, now)
 			}
-			db.decide(id, stranded, now, false, &out)
+			db.decide(id, stranded, now, set, false, &out)
 		}
 		out.Jobs = len(ids)
 	})
@@ -48,7 +54,7 @@ func (s *Store) PlanStranded(_ context.Context, batch int) (out domain.Planned, 
 		slices.Sort(ids)
 		ids = first(ids, batch)
 		for _, id := range ids {
-			db.decide(id, db.stranded(id, now), now, false, &out)
+			db.decide(id, db.stranded(id, now), now, db.settings.Nearby(), false, &out)
 		}
 		out.Jobs = len(ids)
 	})
@@ -64,7 +70,7 @@ func (db *DB) stranded(id domain.JobID, now time.Time) []*Run {
 }
 
 // decide runs the pure decision for a job and does what it says.
-func (db *DB) decide(id domain.JobID, stranded []*Run, now time.Time, closing bool, out *domain.Planned) {
+func (db *DB) decide(id domain.JobID, stranded []*Run, now time.Time, set plan.Settings, closing bool, out *domain.Planned) {
 	due := db.due[id]
 	v := db.versions[versionKey{id, due.version}]
 	enabled := !due.nextDue.IsZero()
@@ -75,7 +81,7 @@ func (db *DB) decide(id domain.JobID, stranded []*Run, now time.Time, closing bo
 	for _, r := range stranded {
 		in.Stranded = append(in.Stranded, plan.Stranded{RunID: r.ID, FireTime: *r.FireTime})
 	}
-	d := plan.Decide(in, now, db.settings)
+	d := plan.Decide(in, now, set)
 	for _, r := range d.Runs {
 		db.insert(&Run{
 			LiveRun: domain.LiveRun{
@@ -99,7 +105,7 @@ func (db *DB) decide(id domain.JobID, stranded []*Run, now time.Time, closing bo
 		entry.AtDue = false
 		out.Runs = append(out.Runs, entry)
 	}
-	if !d.NextDue.IsZero() && !d.NextDue.After(now) {
+	if !d.NextDue.IsZero() && !d.NextDue.After(now.Add(set.Horizon)) {
 		out.More = true
 	}
 	due.decided = d.DecidedThrough

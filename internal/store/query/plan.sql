@@ -5,7 +5,7 @@ SELECT clock_timestamp()::timestamptz AS now;
 -- Takes due jobs without waiting for those that another scheduler is planning. Here and wherever an index is meant to
 -- find what is due, the statement's instant is compared with: clock_timestamp is volatile, and would be compared with
 -- every entry.
-SELECT job_id, version, next_fire_time, decided_through, clock_timestamp()::timestamptz AS now
+SELECT job_id, version, next_fire_time, next_due_at, decided_through, clock_timestamp()::timestamptz AS now
   FROM job_due
  WHERE next_due_at <= statement_timestamp() + @horizon::interval
  ORDER BY next_due_at

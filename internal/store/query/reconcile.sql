@@ -1,16 +1,12 @@
 -- name: SilentRuns :many
 -- Bound, and nobody has heard for a while whether it was accepted: its dispatcher died, or an answer was lost. Which
--- come first is drawn, so that those whose instance does not answer cannot keep the others from being asked about.
+-- come first is drawn, so that those whose instance does not answer cannot keep the others from being asked about. What is
+-- still to come is not read.
 SELECT * FROM runs_live
- WHERE state = 'queued' AND instance IS NOT NULL AND kill_requested_at IS NULL
-   AND GREATEST(bound_at, due_at) < statement_timestamp() - @after::interval
+ WHERE NOT held AND due_at < statement_timestamp() - @after::interval
+   AND (state = 'queued' AND instance IS NOT NULL AND kill_requested_at IS NULL
+        AND GREATEST(bound_at, due_at) < statement_timestamp() - @after::interval) IS TRUE
  ORDER BY random() LIMIT @batch;
-
--- name: BoundTo :many
--- What is bound to boots of instances, to be asked about or named lost.
-SELECT r.* FROM runs_live r
- WHERE r.state IN ('queued', 'running') AND r.instance IS NOT NULL
- ORDER BY r.group_name, r.instance LIMIT @batch;
 
 -- name: BoundInstances :many
 -- The boots that runs are bound to; how many of those are silent, said to run, or past their timeout and its grace. One look
@@ -47,16 +43,18 @@ SELECT * FROM runs_live WHERE kill_requested_at < statement_timestamp() - @after
 
 -- name: UnheldHeld :many
 -- The first run held for each slot that nobody owns: a crash came between, or who had been released went elsewhere. An
--- owner in scope instance has a run bound there.
+-- owner in scope instance has a run bound there. Each owner is looked up by itself, which the limits see to: as
+-- conditions they would be joined, with all that is live.
 SELECT f.job_id, f.id, COALESCE(f.held_on, '')::text AS held_on
   FROM (SELECT DISTINCT ON (r.job_id, r.held_on) r.job_id, r.id, r.held_on
           FROM runs_live r WHERE r.held ORDER BY r.job_id, r.held_on, r.id) f
   LEFT JOIN block_slots s ON s.job_id = f.job_id AND s.instance = f.held_on
- WHERE NOT EXISTS (SELECT 1 FROM runs_live l WHERE f.held_on = '' AND l.id = s.owner AND NOT l.held)
-   AND NOT EXISTS (SELECT 1 FROM broadcasts b WHERE f.held_on = '' AND b.id = s.owner)
-   AND NOT EXISTS (SELECT 1 FROM runs_live l
-                    WHERE f.held_on <> '' AND l.job_id = f.job_id AND l.instance = f.held_on
-                      AND COALESCE(l.broadcast_id, l.id) = s.owner)
+  LEFT JOIN LATERAL (SELECT true AS found FROM runs_live l WHERE f.held_on = '' AND l.id = s.owner AND NOT l.held LIMIT 1) run ON true
+  LEFT JOIN LATERAL (SELECT true AS found FROM broadcasts b WHERE f.held_on = '' AND b.id = s.owner LIMIT 1) broadcast ON true
+  LEFT JOIN LATERAL (SELECT true AS found FROM runs_live l
+                      WHERE f.held_on <> '' AND l.job_id = f.job_id AND l.instance = f.held_on
+                        AND COALESCE(l.broadcast_id, l.id) = s.owner LIMIT 1) bound ON true
+ WHERE run.found IS NULL AND broadcast.found IS NULL AND bound.found IS NULL
  ORDER BY f.job_id, f.held_on LIMIT @batch;
 
 -- name: RequestKill :many

@@ -18,24 +18,24 @@ UPDATE runs_live r
        instance = NULLIF(w.instance, ''), boot_id = NULLIF(w.boot, ''),
        bind = r.bind + (w.instance <> '')::int,
        bound_at = CASE WHEN w.instance <> '' THEN clock_timestamp() END,
-       dispatched_at = CASE WHEN w.instance <> '' THEN clock_timestamp() END,
+       dispatched_at = CASE WHEN w.instance <> '' THEN statement_timestamp() END,
        give_up_at = CASE WHEN w.instance <> '' THEN NULLIF(w.give_up, 'epoch') END
-  FROM (SELECT unnest($2::uuid[]) AS id, unnest($3::timestamptz[]) AS due_at,
-               unnest($4::int[]) AS version, unnest($5::int[]) AS attempt,
-               unnest($6::text[]) AS instance, unnest($7::text[]) AS boot,
-               unnest($8::text[]) AS route, unnest($9::text[]) AS waiting,
-               unnest($10::timestamptz[]) AS give_up) w
- WHERE r.id = w.id
+  FROM (SELECT generate_series(1, $3::int) AS place, unnest($1::uuid[]) AS id, unnest($4::timestamptz[]) AS due_at,
+               unnest($5::int[]) AS version, unnest($6::int[]) AS attempt,
+               unnest($7::text[]) AS instance, unnest($8::text[]) AS boot,
+               unnest($9::text[]) AS route, unnest($10::text[]) AS waiting,
+               unnest($11::timestamptz[]) AS give_up) w
+ WHERE r.id = ANY($1::uuid[]) AND r.id = w.id
    AND (r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
         AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
-        AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - $1::interval)) IS TRUE
-RETURNING r.id, r.job_version, r.attempt, r.due_at, r.group_name, r.cause, r.instance, r.boot_id, r.bind, r.fire_time,
-          r.bound_at, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id
+        AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - $2::interval)) IS TRUE
+RETURNING w.place::int AS place, r.cause, r.bind, r.fire_time, r.bound_at, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id
 `
 
 type AdmitRunsParams struct {
-	Tolerance time.Duration
 	Ids       []domain.RunID
+	Tolerance time.Duration
+	N         int32
 	DueAts    []time.Time
 	Versions  []int32
 	Attempts  []int32
@@ -47,14 +47,8 @@ type AdmitRunsParams struct {
 }
 
 type AdmitRunsRow struct {
-	ID          domain.RunID
-	JobVersion  int32
-	Attempt     int32
-	DueAt       time.Time
-	GroupName   string
+	Place       int32
 	Cause       string
-	Instance    *string
-	BootID      *string
 	Bind        int32
 	FireTime    *time.Time
 	BoundAt     *time.Time
@@ -69,11 +63,16 @@ type AdmitRunsRow struct {
 // promised, and leaves a scheduled fire that is later than the tolerance to the misfire policy. The ids come sorted, so
 // that runs are locked by id. All that is compared besides the id is one truth value, here and in whatever joins a batch
 // with live runs: as conditions they would be looked up by other indexes, or taken for so rare that a plan made while
-// the table is small reads all of it for each member of the batch.
+// the table is small reads all of it for each member of the batch. The ids are given twice for the same reason: generate_series
+// has the planner take any batch for a thousand rows, and without the array it would read up to some ten thousand live runs for
+// a batch of one. An array that is empty stands for nulls. What is returned is the place in the arrays, and what only the row
+// knows. From bound_at reconcilers count how long an offer has been silent, so that time spent waiting for a lock must not count;
+// dispatched_at is for people.
 func (q *Queries) AdmitRuns(ctx context.Context, arg AdmitRunsParams) ([]AdmitRunsRow, error) {
 	rows, err := q.db.Query(ctx, admitRuns,
-		arg.Tolerance,
 		arg.Ids,
+		arg.Tolerance,
+		arg.N,
 		arg.DueAts,
 		arg.Versions,
 		arg.Attempts,
@@ -91,14 +90,8 @@ func (q *Queries) AdmitRuns(ctx context.Context, arg AdmitRunsParams) ([]AdmitRu
 	for rows.Next() {
 		var i AdmitRunsRow
 		if err := rows.Scan(
-			&i.ID,
-			&i.JobVersion,
-			&i.Attempt,
-			&i.DueAt,
-			&i.GroupName,
+			&i.Place,
 			&i.Cause,
-			&i.Instance,
-			&i.BootID,
 			&i.Bind,
 			&i.FireTime,
 			&i.BoundAt,

@@ -296,7 +296,7 @@ func (q *Queries) InsertScheduled(ctx context.Context, arg InsertScheduledParams
 }
 
 const lockDueJobs = `-- name: LockDueJobs :many
-SELECT job_id, version, next_fire_time, decided_through, clock_timestamp()::timestamptz AS now
+SELECT job_id, version, next_fire_time, next_due_at, decided_through, clock_timestamp()::timestamptz AS now
   FROM job_due
  WHERE next_due_at <= statement_timestamp() + $1::interval
  ORDER BY next_due_at
@@ -313,6 +313,7 @@ type LockDueJobsRow struct {
 	JobID          int64
 	Version        int32
 	NextFireTime   *time.Time
+	NextDueAt      *time.Time
 	DecidedThrough *time.Time
 	Now            time.Time
 }
@@ -333,6 +334,7 @@ func (q *Queries) LockDueJobs(ctx context.Context, arg LockDueJobsParams) ([]Loc
 			&i.JobID,
 			&i.Version,
 			&i.NextFireTime,
+			&i.NextDueAt,
 			&i.DecidedThrough,
 			&i.Now,
 		); err != nil {

@@ -71,74 +71,6 @@ func (q *Queries) BoundInstances(ctx context.Context, arg BoundInstancesParams) 
 	return items, nil
 }
 
-const boundTo = `-- name: BoundTo :many
-SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why FROM runs_live r
- WHERE r.state IN ('queued', 'running') AND r.instance IS NOT NULL
- ORDER BY r.group_name, r.instance LIMIT $1
-`
-
-// What is bound to boots of instances, to be asked about or named lost.
-func (q *Queries) BoundTo(ctx context.Context, batch int32) ([]RunsLive, error) {
-	rows, err := q.db.Query(ctx, boundTo, batch)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []RunsLive
-	for rows.Next() {
-		var i RunsLive
-		if err := rows.Scan(
-			&i.ID,
-			&i.JobID,
-			&i.JobVersion,
-			&i.GroupName,
-			&i.Cause,
-			&i.State,
-			&i.Held,
-			&i.Admitted,
-			&i.Attempt,
-			&i.Replanned,
-			&i.Bind,
-			&i.FireTime,
-			&i.DueAt,
-			&i.CreatedAt,
-			&i.RungAt,
-			&i.BoundAt,
-			&i.DispatchedAt,
-			&i.StartedAt,
-			&i.GiveUpAt,
-			&i.KillRequestedAt,
-			&i.KillReason,
-			&i.LatenessMs,
-			&i.Instance,
-			&i.BootID,
-			&i.Pin,
-			&i.Avoid,
-			&i.HeldBy,
-			&i.HeldOn,
-			&i.Reason,
-			&i.Message,
-			&i.Waiting,
-			&i.Route,
-			&i.Param,
-			&i.ShardIndex,
-			&i.ShardTotal,
-			&i.BroadcastID,
-			&i.ParentRunID,
-			&i.EventID,
-			&i.Plain,
-			&i.KillWhy,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const groupsOfRuns = `-- name: GroupsOfRuns :many
 SELECT id, group_name FROM runs_live WHERE id = ANY($1::uuid[])
 UNION ALL
@@ -518,8 +450,9 @@ func (q *Queries) RunsOfBoot(ctx context.Context, arg RunsOfBootParams) ([]RunsL
 
 const silentRuns = `-- name: SilentRuns :many
 SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why FROM runs_live
- WHERE state = 'queued' AND instance IS NOT NULL AND kill_requested_at IS NULL
-   AND GREATEST(bound_at, due_at) < statement_timestamp() - $1::interval
+ WHERE NOT held AND due_at < statement_timestamp() - $1::interval
+   AND (state = 'queued' AND instance IS NOT NULL AND kill_requested_at IS NULL
+        AND GREATEST(bound_at, due_at) < statement_timestamp() - $1::interval) IS TRUE
  ORDER BY random() LIMIT $2
 `
 
@@ -529,7 +462,8 @@ type SilentRunsParams struct {
 }
 
 // Bound, and nobody has heard for a while whether it was accepted: its dispatcher died, or an answer was lost. Which
-// come first is drawn, so that those whose instance does not answer cannot keep the others from being asked about.
+// come first is drawn, so that those whose instance does not answer cannot keep the others from being asked about. What is
+// still to come is not read.
 func (q *Queries) SilentRuns(ctx context.Context, arg SilentRunsParams) ([]RunsLive, error) {
 	rows, err := q.db.Query(ctx, silentRuns, arg.After, arg.Batch)
 	if err != nil {
@@ -693,11 +627,12 @@ SELECT f.job_id, f.id, COALESCE(f.held_on, '')::text AS held_on
   FROM (SELECT DISTINCT ON (r.job_id, r.held_on) r.job_id, r.id, r.held_on
           FROM runs_live r WHERE r.held ORDER BY r.job_id, r.held_on, r.id) f
   LEFT JOIN block_slots s ON s.job_id = f.job_id AND s.instance = f.held_on
- WHERE NOT EXISTS (SELECT 1 FROM runs_live l WHERE f.held_on = '' AND l.id = s.owner AND NOT l.held)
-   AND NOT EXISTS (SELECT 1 FROM broadcasts b WHERE f.held_on = '' AND b.id = s.owner)
-   AND NOT EXISTS (SELECT 1 FROM runs_live l
-                    WHERE f.held_on <> '' AND l.job_id = f.job_id AND l.instance = f.held_on
-                      AND COALESCE(l.broadcast_id, l.id) = s.owner)
+  LEFT JOIN LATERAL (SELECT true AS found FROM runs_live l WHERE f.held_on = '' AND l.id = s.owner AND NOT l.held LIMIT 1) run ON true
+  LEFT JOIN LATERAL (SELECT true AS found FROM broadcasts b WHERE f.held_on = '' AND b.id = s.owner LIMIT 1) broadcast ON true
+  LEFT JOIN LATERAL (SELECT true AS found FROM runs_live l
+                      WHERE f.held_on <> '' AND l.job_id = f.job_id AND l.instance = f.held_on
+                        AND COALESCE(l.broadcast_id, l.id) = s.owner LIMIT 1) bound ON true
+ WHERE run.found IS NULL AND broadcast.found IS NULL AND bound.found IS NULL
  ORDER BY f.job_id, f.held_on LIMIT $1
 `
 
@@ -708,7 +643,8 @@ type UnheldHeldRow struct {
 }
 
 // The first run held for each slot that nobody owns: a crash came between, or who had been released went elsewhere. An
-// owner in scope instance has a run bound there.
+// owner in scope instance has a run bound there. Each owner is looked up by itself, which the limits see to: as
+// conditions they would be joined, with all that is live.
 func (q *Queries) UnheldHeld(ctx context.Context, batch int32) ([]UnheldHeldRow, error) {
 	rows, err := q.db.Query(ctx, unheldHeld, batch)
 	if err != nil {

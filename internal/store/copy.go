@@ -1,0 +1,89 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/belfryhq/belfry/internal/plan"
+)
+
+// plannedRuns are new rows of runs_live. They are written by COPY, which fills pages a thousand rows at a time, where an insert
+// makes each row, its place and its entry in the write-ahead log one by one: it costs Postgres less. In return it cannot pass
+// over a run that is there already: wasPlanned tells.
+type plannedRuns []plannedRun
+
+type plannedRun struct {
+	key    versionKey
+	group  string
+	plain  bool
+	run    *plan.Run
+	rungAt time.Time // when a ring takes it
+}
+
+// plannedBytes is about what a row takes.
+const plannedBytes = 128
+
+const copyPlanned = `COPY runs_live (id, job_id, job_version, group_name, cause, plain, fire_time, due_at, rung_at) FROM STDIN (FORMAT binary)`
+
+// copyHeader and copyTrailer stand around the rows: a signature, no flags, no extension; and a row of -1 columns.
+const (
+	copyHeader  = "PGCOPY\n\xff\r\n\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00"
+	copyTrailer = "\xff\xff"
+)
+
+// insert writes the rows, in the caller's transaction. Where one of them exists, the transaction is lost. What is due
+// together lies together, whichever jobs it is of: it is fired together, and ends together.
+func (p plannedRuns) insert(ctx context.Context, tx pgx.Tx) error {
+	if len(p) == 0 {
+		return nil
+	}
+	slices.SortFunc(p, func(a, b plannedRun) int {
+		return cmp.Or(a.run.DueAt.Compare(b.run.DueAt), bytes.Compare(a.run.ID[:], b.run.ID[:]))
+	})
+	rows := append(make([]byte, 0, len(p)*plannedBytes), copyHeader...)
+	for i := range p {
+		rows = p[i].append(rows)
+	}
+	rows = append(rows, copyTrailer...)
+	_, err := tx.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(rows), copyPlanned)
+	return err
+}
+
+// append appends the row in the binary form that COPY reads: each column after its length.
+func (r *plannedRun) append(to []byte) []byte {
+	to = binary.BigEndian.AppendUint16(to, 9) // columns
+	to = append(column(to, len(r.run.ID)), r.run.ID[:]...)
+	to = binary.BigEndian.AppendUint64(column(to, 8), uint64(r.key.job))
+	to = binary.BigEndian.AppendUint32(column(to, 4), uint32(r.key.version))
+	to = append(column(to, len(r.group)), r.group...)
+	to = append(column(to, len(r.run.Cause)), r.run.Cause...)
+	plain := byte(0)
+	if r.plain {
+		plain = 1
+	}
+	to = append(column(to, 1), plain)
+	for _, at := range []time.Time{r.run.FireTime, r.run.DueAt, r.rungAt} {
+		to = binary.BigEndian.AppendUint64(column(to, 8), uint64(at.UnixMicro()-postgresEpoch))
+	}
+	return to
+}
+
+// postgresEpoch is the instant from which Postgres counts: the year 2000, in Unix microseconds.
+const postgresEpoch = 946_684_800_000_000
+
+// column begins a column of so many bytes.
+func column(to []byte, size int) []byte { return binary.BigEndian.AppendUint32(to, uint32(size)) }
+
+// wasPlanned reports whether a transaction failed because it planned a run that exists.
+func wasPlanned(err error) bool {
+	var pe *pgconn.PgError
+	return errors.As(err, &pe) && pe.Code == "23505" && pe.ConstraintName == "runs_live_pkey"
+}

@@ -1,0 +1,121 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/sqlcgen"
+)
+
+// finishRuns is the ordinary end, in one go: attempts that succeeded on the boot that they are bound to move into the history.
+// What does not match, or is a shard, or was to be killed, stays. The last parameter says that only runs of plain jobs may
+// end so, as nothing else of theirs is locked. The ids come sorted and once each, so that runs are locked by id. They
+// are given twice so that a small batch does not read all live runs (see AdmitRuns). An array that is empty stands for nulls.
+//
+// It stands here and not beside the others, as sqlc does not know that a DELETE may return what it was joined with.
+const finishRuns = `-- name: FinishRuns :many
+WITH d AS (
+    DELETE FROM runs_live r
+     USING (SELECT generate_series(1, $1::int) AS place, unnest($2::uuid[]) AS id, unnest($3::int[]) AS attempt,
+                   unnest($4::text[]) AS instance, unnest($5::text[]) AS boot, unnest($6::text[]) AS group_name,
+                   unnest($7::text[]) AS message, unnest($8::text[]) AS output, unnest($9::timestamptz[]) AS started_at,
+                   unnest($10::timestamptz[]) AS finished_at, unnest($11::bigint[]) AS last_line) e
+     WHERE r.id = ANY($2::uuid[]) AND r.id = e.id
+       AND (r.attempt = e.attempt AND r.instance = e.instance AND r.boot_id = e.boot AND r.group_name = e.group_name
+            AND (r.plain OR NOT $12::bool) AND r.kill_requested_at IS NULL AND r.broadcast_id IS NULL
+            AND r.state IN ('queued', 'running')) IS TRUE
+    RETURNING e.place, r.id, r.job_id, r.job_version, r.group_name, r.cause, COALESCE(e.message, '') AS message,
+              COALESCE(e.output, '') AS output, r.param, r.attempt, r.fire_time, r.due_at, r.created_at, r.dispatched_at,
+              GREATEST(COALESCE(NULLIF(e.started_at, 'epoch'), r.started_at), r.created_at) AS started_at,
+              GREATEST(e.finished_at, r.created_at) AS finished_at,
+              COALESCE(CASE WHEN r.attempt > 1 THEN r.lateness_ms END,
+                       (extract(epoch FROM NULLIF(e.started_at, 'epoch') - r.due_at) * 1000)::bigint, r.lateness_ms) AS lateness_ms,
+              COALESCE(e.last_line, 0) AS last_line, r.instance, r.boot_id, r.route, r.parent_run_id, r.event_id
+), h AS (
+    INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, output, param,
+           attempt, fire_time, due_at, created_at, dispatched_at, started_at, finished_at, lateness_ms,
+           last_line, instance, boot_id, route, parent_run_id, event_id)
+    SELECT id, job_id, job_version, group_name, cause, 'succeeded', '', message, output, param,
+           attempt, fire_time, due_at, created_at, dispatched_at, started_at, finished_at, lateness_ms,
+           last_line, instance, boot_id, route, parent_run_id, event_id
+      FROM d
+)
+SELECT place, job_id, job_version, cause, fire_time, finished_at, lateness_ms FROM d`
+
+// finished is a run that finishRuns has moved: what the result does not say of it.
+type finished struct {
+	in         int32 // its place among the results
+	job        int64
+	version    int32
+	cause      string
+	fireTime   *time.Time
+	finishedAt time.Time
+	lateness   *int64 // milliseconds
+}
+
+// finish moves the runs that succeeded into the history, of plain jobs only or of those that among names, and says in out
+// which results these were.
+func finish(ctx context.Context, db sqlcgen.DBTX, in []domain.Ended, now time.Time, among map[domain.RunID]bool, plain bool, out *SettleResult) ([]finished, error) {
+	first := make([]int, 0, len(in)) // results that may end their runs so
+	for i, e := range in {
+		if e.Outcome == domain.OutcomeSucceeded && e.Group != "" && e.Reason == "" && (plain || among[e.RunID]) {
+			first = append(first, i)
+		}
+	}
+	if len(first) == 0 {
+		return nil, nil
+	}
+	slices.SortStableFunc(first, func(a, b int) int { return bytes.Compare(in[a].RunID[:], in[b].RunID[:]) })
+	first = slices.CompactFunc(first, func(a, b int) bool { return in[a].RunID == in[b].RunID })
+	n := len(first)
+	ids, attempts := make([]domain.RunID, n), make([]int32, n)
+	instances, boots, groups := make([]string, n), make([]string, n), make([]string, n)
+	startedAts, finishedAts := make([]time.Time, n), make([]time.Time, n)
+	messages, outputs, lastLines := []string{}, []string{}, []int64{}
+	for k, i := range first {
+		e := in[i]
+		clean(&e, now, time.Time{})
+		ids[k], attempts[k], instances[k], boots[k], groups[k] = e.RunID, int32(e.Attempt), e.Instance, e.BootID, e.Group
+		startedAts[k], finishedAts[k] = epoch(e.StartedAt), e.FinishedAt
+		if e.Message != "" {
+			messages = atPlace(messages, n, k, e.Message, "")
+		}
+		if e.Output != "" {
+			outputs = atPlace(outputs, n, k, e.Output, "")
+		}
+		if e.LastLine != 0 {
+			lastLines = atPlace(lastLines, n, k, e.LastLine, 0)
+		}
+	}
+	rows, err := db.Query(ctx, finishRuns, n, ids, attempts, instances, boots, groups, messages, outputs, startedAts, finishedAts, lastLines, plain)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	done := make([]finished, 0, n)
+	for rows.Next() {
+		var f finished
+		if err := rows.Scan(&f.in, &f.job, &f.version, &f.cause, &f.fireTime, &f.finishedAt, &f.lateness); err != nil {
+			return nil, err
+		}
+		f.in = int32(first[f.in-1])
+		done = append(done, f)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	out.Changes = slices.Grow(out.Changes, len(done))
+	for i := range done {
+		f := &done[i]
+		e := &in[f.in]
+		out.Dispositions[f.in] = domain.Settled
+		out.Changes = append(out.Changes, domain.Change{
+			RunID: e.RunID, JobID: domain.JobID(f.job), JobVersion: int(f.version), Group: e.Group, Cause: domain.Cause(f.cause),
+			State: domain.Succeeded, FireTime: f.fireTime, Attempt: e.Attempt, LatenessMS: f.lateness,
+		})
+	}
+	return done, nil
+}
