@@ -4,20 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
-// The search for the maximum: the rate grows by steps until fires become late.
+// The search for the maximum: a rate that grows by steps until fires become late gives an estimate, and rates about that one
+// are then held for as long as the yardstick runs.
 const (
 	rampStep   = 5 * time.Second
 	rampGrowth = 1.1
-	rampSteps  = 29
-	rampLate   = time.Second     // at the end of a step: it is not sustained
-	rampStop   = 3 * time.Second // the search ends
-	yardClosed = 15 * time.Second
+	rampSteps  = 15
+	holdFor    = 15 * time.Second
+	holdGrowth = 1.04
+	holdTries  = 16
+	lateAtEnd  = time.Second     // at the end of a step or of a hold: it is not sustained
+	lateStop   = 3 * time.Second // no more is offered
+	yardClosed = holdFor
 )
 
-// max finds the highest rate that is sustained: the yardstick's by running as fast as it can, the engine's by steps.
+// max finds the highest rate that is sustained: the yardstick's by running as fast as it can, the engine's by trial.
 func (b *Bench) max(ctx context.Context) error { return b.findMax(ctx, b.Config.Rate) }
 
 func (b *Bench) findMax(ctx context.Context, begin int) error {
@@ -32,33 +37,113 @@ func (b *Bench) findMax(ctx context.Context, begin int) error {
 		func(ctx context.Context) (Figures, error) { return b.climb(ctx, begin) })
 }
 
-// climb searches from a rate on; if that is too high already, from half of it.
+// climb estimates the maximum by a ramp from a rate on, or from half of it if that is too high already, and returns the figures
+// of the highest rate that was held.
 func (b *Bench) climb(ctx context.Context, begin int) (Figures, error) {
 	for {
-		e := engineRun{Bench: b, stop: rampStop, of: func(from time.Time) load { return ramp(from, begin, b.Config.Spread) }}
+		most, err := b.ramp(ctx, begin)
+		switch last := rampRate(begin, rampSteps-1); {
+		case err != nil:
+			return nil, err
+		case most >= last:
+			begin = last
+		case most > 0:
+			return b.hold(ctx, most)
+		case begin < 20:
+			return nil, errors.New("not even 10 fires a second were sustained")
+		default:
+			b.say("%d/s were not sustained; beginning with %d/s", begin, begin/2)
+			begin /= 2
+		}
+	}
+}
+
+// ramp returns the rate of the highest step that was sustained, zero if none was.
+func (b *Bench) ramp(ctx context.Context, begin int) (most int, err error) {
+	e := engineRun{Bench: b, stop: lateStop, of: func(from time.Time) load { return ramp(from, begin, b.Config.Spread) }}
+	if _, err := e.run(ctx); err != nil {
+		return 0, err
+	}
+	// One late step does not end the search, as it may have been somebody else on this machine.
+	for k := range rampSteps {
+		if e.sustained(e.from.Add(time.Duration(k+1) * rampStep)) {
+			most = rampRate(begin, k)
+		}
+	}
+	return most, nil
+}
+
+// hold holds rates about an estimate, and returns the figures of the highest that was sustained.
+func (b *Bench) hold(ctx context.Context, estimate int) (best Figures, err error) {
+	search := holds{rate: float64(estimate)}
+	for rate := search.next(); rate > 0; rate = search.next() {
+		e := engineRun{Bench: b, stop: lateStop, of: func(from time.Time) load {
+			return load{Sets: []set{{N: rate, From: from, For: holdFor, Spread: b.Config.Spread}}}
+		}}
 		f, err := e.run(ctx)
 		if err != nil {
 			return nil, err
 		}
-		err = e.sustained(ctx, f)
-		if err != nil || f["max_per_s"] > 0 {
-			return f, err
+		held := e.sustained(e.from.Add(holdFor))
+		b.say("%s/s for %v: sustained: %t", thousands(float64(rate)), holdFor, held)
+		if search.was(held) {
+			// The last fires come a second before the end, so that all may be settled before it.
+			f.set("max_per_s", min(float64(rate), f["fires_per_s"]))
+			best = f
 		}
-		if begin /= 2; begin < 10 {
-			return nil, errors.New("not even 10 fires a second were sustained")
-		}
-		b.say("%d/s were not sustained; beginning with %d/s", 2*begin, begin)
 	}
+	if best == nil {
+		return nil, fmt.Errorf("of the rates that were tried below %d/s none was sustained for %v: the machine is too busy to measure", estimate, holdFor)
+	}
+	return best, nil
+}
+
+// holds is the search for the highest rate that is sustained: lower ones until one is, or higher ones until one is not, and at
+// last the one between the two. A rate fails only the second time, as the first time it may have been somebody else on this machine.
+type holds struct {
+	rate   float64 // to be tried
+	best   float64 // the highest that was sustained, 0: none yet
+	above  float64 // the lowest that was not, 0: none yet
+	failed bool    // rate failed once
+	last   bool    // rate is the one between
+	tries  int
+}
+
+// next returns the rate to try, 0 when the search is over.
+func (h *holds) next() int {
+	if h.tries++; h.tries > holdTries {
+		return 0
+	}
+	return int(h.rate)
+}
+
+// was takes how the rate did, and reports whether it is the best so far.
+func (h *holds) was(sustained bool) bool {
+	if !sustained && !h.failed {
+		h.failed = true
+		return false
+	}
+	h.failed = false
+	if sustained {
+		h.best = h.rate
+	} else {
+		h.above = h.rate
+	}
+	switch {
+	case h.last:
+		h.tries = holdTries
+	case h.above == 0:
+		h.rate *= holdGrowth
+	case h.best == 0:
+		h.rate /= holdGrowth
+	default:
+		h.rate, h.last = (h.best+h.above)/2, true
+	}
+	return sustained
 }
 
 // rampRate is the rate of a step.
-func rampRate(begin, step int) int {
-	rate := float64(begin)
-	for range step {
-		rate *= rampGrowth
-	}
-	return int(rate)
-}
+func rampRate(begin, step int) int { return int(float64(begin) * math.Pow(rampGrowth, float64(step))) }
 
 // ramp is a load that grows, step by step.
 func ramp(from time.Time, begin int, spread bool) load {
@@ -74,37 +159,9 @@ func ramp(from time.Time, begin int, spread bool) load {
 	return l
 }
 
-// sustained adds the maximum and the peak.
-func (e *engineRun) sustained(ctx context.Context, f Figures) error {
-	perSecond, err := e.settledBySecond(ctx)
-	if err != nil {
-		return err
-	}
-	onTime := func(step int) bool {
-		end := e.from.Add(time.Duration(step+1) * rampStep)
-		return (e.stopped.IsZero() || !end.After(e.stopped)) && e.lagAt(end) <= rampLate
-	}
-	most, peak := highest(perSecond, onTime)
-	f.set("max_per_s", most)
-	f.set("peak_per_s", peak)
-	delete(f, "offered_per_s") // of a load that was not all offered
-	delete(f, "fires")
-	return nil
-}
-
-// highest returns the most that was settled a second in a step at whose end no fire was late, zero where there was no
-// such step, and the best of any three seconds. One late step does not end the search, as it may have been somebody
-// else on this machine. The first second of a step is not counted: its results are still to come.
-func highest(perSecond []float64, onTime func(step int) bool) (most, peak float64) {
-	for k := range rampSteps {
-		if first := k * int(rampStep/time.Second); onTime(k) {
-			most = max(most, mean(perSecond, first+1, first+int(rampStep/time.Second)))
-		}
-	}
-	for s := range perSecond {
-		peak = max(peak, mean(perSecond, s, s+3))
-	}
-	return most, peak
+// sustained reports whether the load was offered up to an instant, and nothing was late then.
+func (e *engineRun) sustained(end time.Time) bool {
+	return (e.stopped.IsZero() || !end.After(e.stopped)) && e.lagAt(end) <= lateAtEnd
 }
 
 // lagAt returns the largest lag of the second before an instant.
@@ -208,7 +265,7 @@ func (b *Bench) overload(ctx context.Context) error {
 func (e *engineRun) recovery(since time.Time) time.Duration {
 	last := since
 	for _, s := range e.seconds {
-		if s.at.After(since) && s.lag > rampLate {
+		if s.at.After(since) && s.lag > lateAtEnd {
 			last = s.at
 		}
 	}

@@ -75,7 +75,13 @@ func (b *Bench) startServers(ctx context.Context) (err error) {
 
 // startPostgres starts Postgres; for profiles with the costs of statements, if it has the library for that.
 func (b *Bench) startPostgres(ctx context.Context) (err error) {
-	cfg := embedpg.Config{DataDir: filepath.Join(b.servers.dir, "postgres"), Log: b.log, Settings: map[string]string{"track_commit_timestamp": "on"}}
+	cfg := embedpg.Config{DataDir: filepath.Join(b.servers.dir, "postgres"), Log: b.log, Settings: map[string]string{
+		"track_commit_timestamp": "on",
+		// As on a server that is Postgres's own: what is measured is neither the reading of pages that were just put away, nor
+		// a checkpoint every half minute.
+		"shared_buffers": "1GB",
+		"max_wal_size":   "4GB",
+	}}
 	if b.Config.Profile != "" {
 		cfg.Settings["shared_preload_libraries"] = "pg_stat_statements"
 		cfg.Settings["pg_stat_statements.track_planning"] = "on"

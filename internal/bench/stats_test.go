@@ -147,29 +147,6 @@ func TestLoadsAgree(t *testing.T) {
 	}
 }
 
-func TestHighest(t *testing.T) {
-	// Steps of five seconds: 100, 115, 132 a second are settled; then it falls behind.
-	var perSecond []float64
-	for _, rate := range []float64{100, 115, 132, 90} {
-		perSecond = append(perSecond, rate-40, rate, rate, rate, rate)
-	}
-	for _, c := range []struct {
-		name       string
-		onTime     map[int]bool
-		most, peak float64
-	}{
-		{"all but the last", map[int]bool{0: true, 1: true, 2: true}, 132, 132},
-		{"somebody else's stall", map[int]bool{0: true, 2: true}, 132, 132},
-		{"only the first", map[int]bool{0: true}, 100, 132},
-		{"none", nil, 0, 132},
-		{"a step that was cut short", map[int]bool{4: true}, 0, 132},
-	} {
-		if most, peak := highest(perSecond, func(step int) bool { return c.onTime[step] }); most != c.most || peak != c.peak {
-			t.Errorf("%s: got %v and %v", c.name, most, peak)
-		}
-	}
-}
-
 func TestRampGrows(t *testing.T) {
 	from := time.Unix(1_800_000_000, 0)
 	l := ramp(from, 1000, false)
@@ -181,6 +158,54 @@ func TestRampGrows(t *testing.T) {
 			if got := perSecond[int64(s)]; got < want-1 || got > want+1 {
 				t.Errorf("second %d: %d fires, want %d", s, got, want)
 			}
+		}
+	}
+}
+
+func TestHolds(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		estimate int
+		most     float64      // what is sustained
+		noise    map[int]bool // tries that fail all the same
+		want     float64      // at least, of most
+	}{
+		{"up", 1000, 1100, nil, 0.97},
+		{"down", 1000, 900, nil, 0.97},
+		{"at once", 1000, 1000, nil, 0.97},
+		{"one noisy try", 1000, 1100, map[int]bool{2: true}, 0.97},
+		{"never", 1000, 0, nil, 0},
+	} {
+		h, best := holds{rate: float64(c.estimate)}, 0
+		for rate, try := h.next(), 0; rate > 0; rate, try = h.next(), try+1 {
+			if h.was(float64(rate) <= c.most && !c.noise[try]) {
+				best = rate
+			}
+		}
+		if got := float64(best); got > c.most || got < c.want*c.most {
+			t.Errorf("%s: %v of %v", c.name, got, c.most)
+		}
+	}
+}
+
+func TestSustained(t *testing.T) {
+	from := time.Unix(1_800_000_000, 0)
+	at := func(s float64) time.Time { return from.Add(time.Duration(s * float64(time.Second))) }
+	for _, c := range []struct {
+		name    string
+		seconds []second
+		stopped time.Time
+		want    bool
+	}{
+		{"all in time", []second{{at(4), 0}, {at(4.6), 300 * time.Millisecond}}, time.Time{}, true},
+		{"late before, and in time again", []second{{at(2), 2 * time.Second}, {at(4.6), 0}}, time.Time{}, true},
+		{"late at the end", []second{{at(4.1), 1100 * time.Millisecond}, {at(4.6), 0}}, time.Time{}, false},
+		{"late after the end", []second{{at(4.6), 0}, {at(5.1), 2 * time.Second}}, time.Time{}, true},
+		{"cut short", []second{{at(4.6), 0}}, at(4.5), false},
+	} {
+		e := engineRun{from: from, seconds: c.seconds, stopped: c.stopped}
+		if got := e.sustained(at(5)); got != c.want {
+			t.Errorf("%s: %t", c.name, got)
 		}
 	}
 }
