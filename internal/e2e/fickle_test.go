@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -117,7 +118,7 @@ func (f *fickle) offered(m *nats.Msg) {
 	f.refused = true
 	a.Load = f.load()
 	f.mu.Unlock()
-	if err := m.Respond(wire.Encode(a)); err != nil {
+	if err := m.Respond(wire.Encode(a)); err != nil && !errors.Is(err, nats.ErrConnectionClosed) { // at the end of the test
 		f.t.Errorf("answer: %v", err)
 	}
 }

@@ -33,6 +33,7 @@ type load struct {
 	kills  map[string]bool // guarded by mu; runs that were asked to be killed
 	recent []domain.RunID  // guarded by mu; runs that were triggered lately
 	failed int             // guarded by mu; requests without a good answer
+	guests int             // guarded by mu; at most guestsMax
 	ops    map[string]int  // guarded by mu
 }
 
@@ -44,13 +45,14 @@ type torturedJob struct {
 	bound     bool           // it is a parent or a child: not to be deleted
 	triggered bool           // it is triggered: its runs are short
 	edited    bool           // it is edited
+	guest     bool           // guarded by busy; it was made meanwhile
 	deleted   bool           // guarded by busy
 }
 
-// How many jobs of each sort there are. Together they make some 190 runs a second. The torture that is one of all tests
+// How many jobs of each sort there are. Together they make some 210 runs a second. The torture that is one of all tests
 // has half of them, as it shares its machine with others.
 const (
-	everySecond   = 60
+	everySecond   = 80
 	serialSecond  = 25
 	jittered      = 24
 	sparse        = 20
@@ -68,6 +70,7 @@ const (
 	catchingUp    = 16
 	impatient     = 6
 	scripted      = 12
+	guestsMax     = 60 // jobs that are made meanwhile: more of them would in the end fire faster than the machine can run
 	triggerPause  = 150 * time.Millisecond
 	editPause     = 350 * time.Millisecond
 	killPause     = 700 * time.Millisecond
@@ -96,7 +99,7 @@ func (l *load) prepare() {
 	})
 	l.many("serial", serialSecond, func(i int, s *domain.JobSpec) {
 		s.Schedule = second(i)
-		s.Param = work{MS: 5, MSMax: 900}.String()
+		s.Param = work{MS: 5, MSMax: 400}.String() // with the time until the next one may start, about a second in bad times
 		s.Retries = i % 2
 	})
 	l.many("jitter", jittered, func(i int, s *domain.JobSpec) {
@@ -364,15 +367,33 @@ func (l *load) toTrigger(r *rand.Rand) *torturedJob {
 	return l.pick(r, func(j *torturedJob) bool { return j.triggered })
 }
 
+// guest counts a guest in, or out, and reports whether there was room for it.
+func (l *load) guest(n int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.guests+n > guestsMax {
+		return false
+	}
+	l.guests += n
+	return true
+}
+
 // edit changes a job at random, makes one, or deletes one.
 func (l *load) edit(r *rand.Rand, i int) {
-	if r.IntN(12) == 0 {
+	if r.IntN(12) == 0 && l.guest(1) {
 		s := domain.DefaultJobSpec()
 		s.Group, s.Name, s.Handler = []string{"red", "blue"}[i%2], fmt.Sprintf("guest-%d-%d", r.Uint32(), i), "work"
-		s.Schedule = domain.Schedule{Kind: domain.ScheduleFixedRate, Every: seconds(1)}
+		s.Schedule = domain.Schedule{Kind: domain.ScheduleFixedRate, Every: seconds(2)}
 		s.Param = work{MS: 2, MSMax: 300}.String()
 		s.Retries = r.IntN(2)
-		_, err := l.create(s)
+		j, err := l.create(s)
+		if err != nil {
+			l.guest(-1)
+		} else {
+			j.busy.Lock()
+			j.guest = true
+			j.busy.Unlock()
+		}
 		l.did("create", err)
 		return
 	}
@@ -388,6 +409,9 @@ func (l *load) edit(r *rand.Rand, i int) {
 	case n == 0 && !j.bound && !j.triggered:
 		err := l.w.api.DeleteJob(ctx, j.id)
 		j.deleted = err == nil
+		if j.deleted && j.guest {
+			l.guest(-1)
+		}
 		l.did("delete", err)
 	case n < 7:
 		j.spec.Enabled = false

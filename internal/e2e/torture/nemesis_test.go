@@ -221,7 +221,7 @@ func shifting(n *nemesis, name string) {
 	})
 }
 
-// current waits until all copies of all streams are up to date.
+// current waits until all copies of all streams are up to date: a fault of NATS lasts until then.
 func (n *nemesis) current() bool {
 	deadline := time.Now().Add(2 * rig.Patience)
 	for !n.w.nats.Current() {
@@ -249,8 +249,8 @@ func (n *nemesis) nats(kind string, ms int, wipe bool) {
 	}
 	n.wait(n.upTo(ms))
 	n.w.nats.Launch(i)
-	n.note(kind, n.w.nats.Nodes[i].Name, from)
 	n.current()
+	n.note(kind, n.w.nats.Nodes[i].Name, from)
 }
 
 func freezingNATS(n *nemesis, name string) {
@@ -262,8 +262,8 @@ func freezingNATS(n *nemesis, name string) {
 	node.Signal(syscall.SIGSTOP)
 	n.wait(n.upTo(12_000))
 	node.Signal(syscall.SIGCONT)
-	n.note(name, node.Name, from)
 	n.current()
+	n.note(name, node.Name, from)
 }
 
 // outage kills all NATS servers. They keep what they have stored.
@@ -279,8 +279,8 @@ func outage(n *nemesis, name string) {
 	for i := range n.w.nats.Nodes {
 		n.w.nats.Launch(i)
 	}
-	n.note(name, "nats", from)
 	n.current()
+	n.note(name, "nats", from)
 }
 
 // postgres ends Postgres, by its own shutdown or by kill -9 of the postmaster, and starts it again.

@@ -148,7 +148,7 @@ func (w *world) suffer(l *load, events *eventLoad, seed uint64, length time.Dura
 	working.Wait()
 	l.end()
 	ended := time.Now()
-	w.quiet(quietAfter + length/8)
+	w.quiet(quietAfter + length/3)
 	w.t.Logf("all was quiet %v after the last job was disabled", time.Since(ended).Round(time.Second))
 	for _, m := range w.members {
 		m.busy.Lock()
