@@ -295,11 +295,11 @@ func (s *Store) Vacuum(ctx context.Context) error {
 		return nil
 	}
 	if much || long {
-		_, err = s.pool.Exec(ctx, `VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) runs_live, runs_waiting`)
+		_, err = s.pool.Exec(ctx, `VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF, PARALLEL 0) runs_live, runs_waiting`)
 	}
 	if err == nil && long {
 		// These hold a row for every job: their indexes are only read whole when a good part of them is dead.
-		_, err = s.pool.Exec(ctx, `VACUUM (SKIP_LOCKED, TRUNCATE OFF) job_due, block_slots`)
+		_, err = s.pool.Exec(ctx, `VACUUM (SKIP_LOCKED, TRUNCATE OFF, PARALLEL 0) job_due, block_slots`)
 	}
 	return pgerr.Translate(err)
 }
