@@ -74,12 +74,15 @@ func (d *Dispatcher) send(ctx context.Context, l *lane, b boot, batch offerBatch
 	})
 }
 
-// context reads what offers carry besides the runs.
+// context reads what offers carry besides the runs: the definitions that are not at hand, and the outputs of parents.
 func (d *Dispatcher) context(ctx context.Context, runs []domain.LiveRun) (domain.Definitions, map[domain.RunID]string, error) {
-	keys := make([]domain.Due, len(runs))
+	var keys []domain.Due
 	var parentIDs []domain.RunID
-	for i, r := range runs {
-		keys[i] = domain.Due{JobID: r.JobID, JobVersion: r.JobVersion}
+	for i := range runs {
+		r := &runs[i]
+		if r.Def == nil {
+			keys = append(keys, domain.Due{JobID: r.JobID, JobVersion: r.JobVersion})
+		}
 		if r.ParentRunID != nil {
 			parentIDs = append(parentIDs, *r.ParentRunID)
 		}
@@ -125,7 +128,10 @@ func (d *Dispatcher) batches(b boot, runs []domain.LiveRun, defs domain.Definiti
 	var buffer []byte // for many offers, so that each costs no allocation of its own
 	for i := range runs {
 		r := &runs[i]
-		def := defs.Of(r.JobID, r.JobVersion)
+		def := r.Def
+		if def == nil {
+			def = defs.Of(r.JobID, r.JobVersion)
+		}
 		if def == nil {
 			cut(i)
 			begin = i + 1

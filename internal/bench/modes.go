@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"time"
 )
 
@@ -27,14 +28,40 @@ func (b *Bench) max(ctx context.Context) error { return b.findMax(ctx, b.Config.
 
 func (b *Bench) findMax(ctx context.Context, begin int) error {
 	return b.alternate(ctx, "maximum",
-		func(ctx context.Context) (Figures, error) {
-			f, err := b.yardstick(ctx, func(from time.Time) load { return load{Closed: yardClosed} })
-			if err == nil {
-				f.set("max_per_s", f["fires_per_s"])
-			}
-			return f, err
-		},
+		b.yardMax,
 		func(ctx context.Context) (Figures, error) { return b.climb(ctx, begin) })
+}
+
+// The yardstick runs as fast as it can: where it leaves a good part of the processors unused, it waited for something else,
+// such as a disk that others use, and is no measure. It is then measured again, and the fastest counts.
+const (
+	yardTries = 3
+	yardCPUs  = 2   // that it is made for, and keeps busy
+	yardBusy  = 0.8 // of these
+)
+
+func (b *Bench) yardMax(ctx context.Context) (best Figures, err error) {
+	for range yardTries {
+		f, err := b.yardstick(ctx, func(from time.Time) load { return load{Closed: yardClosed} })
+		if err != nil {
+			return nil, err
+		}
+		f.set("max_per_s", f["fires_per_s"])
+		if best == nil || f["max_per_s"] > best["max_per_s"] {
+			best = f
+		}
+		if !heldUp(f, runtime.NumCPU()) {
+			break
+		}
+		b.say("the yardstick made %s/s at %.0f %% CPU, so something held it up", thousands(f["max_per_s"]), f["cpu_percent"])
+	}
+	return best, nil
+}
+
+// heldUp reports whether a yardstick that runs as fast as it can did not, as far as the system tells.
+func heldUp(f Figures, cpus int) bool {
+	used := f["cpu_percent"] + f["others_cpu_percent"]
+	return used > 0 && used < yardBusy*100*float64(min(cpus, yardCPUs))
 }
 
 // climb estimates the maximum by a ramp from a rate on, or from half of it if that is too high already, and returns the figures

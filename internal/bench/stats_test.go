@@ -264,3 +264,22 @@ func TestBusyOf(t *testing.T) {
 		}
 	}
 }
+
+func TestHeldUp(t *testing.T) {
+	for _, c := range []struct {
+		used, others float64
+		cpus         int
+		want         bool
+	}{
+		{179, 2, 2, false},
+		{118, 3, 2, true},
+		{150, 12, 2, false}, // others are named in the report
+		{90, 0, 1, false},
+		{185, 0, 64, false},
+		{0, 0, 2, false}, // a system that does not tell
+	} {
+		if got := heldUp(Figures{"cpu_percent": c.used, "others_cpu_percent": c.others}, c.cpus); got != c.want {
+			t.Errorf("%v and %v%% of %d CPUs: %v", c.used, c.others, c.cpus, got)
+		}
+	}
+}
