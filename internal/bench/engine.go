@@ -151,27 +151,38 @@ func (b *Bench) systemURL() string {
 
 // loadJobs writes the jobs of the load, in time for the pre-read.
 func (e *engineRun) loadJobs(ctx context.Context) (load, error) {
-	e.begun = time.Now()
 	n := 0
-	for _, s := range e.of(e.begun).Sets {
+	for _, s := range e.of(time.Now()).Sets {
 		n += s.N
 	}
-	e.from = firstFire(3*time.Second + time.Duration(n)*200*time.Microsecond)
-	l := e.of(e.from)
-	for _, s := range l.Sets {
-		if err := e.addJobs(ctx, s); err != nil {
+	foreseen := 3*time.Second + time.Duration(n)*200*time.Microsecond
+	for range loadTries {
+		e.begun = time.Now()
+		e.from = firstFire(foreseen)
+		l := e.of(e.from)
+		for _, s := range l.Sets {
+			if err := e.addJobs(ctx, s); err != nil {
+				return l, err
+			}
+		}
+		// Else autovacuum would do it while it is measured what runs cost.
+		if _, err := e.servers.db.Exec(ctx, `VACUUM (ANALYZE) jobs, job_versions`); err != nil {
+			return l, fmt.Errorf("tidy up after writing jobs: %w", err)
+		}
+		if time.Now().Before(e.from.Add(-5 * time.Second)) {
+			return l, nil
+		}
+		e.say("writing %d jobs took %v, longer than was foreseen; once more", n, time.Since(e.begun).Round(time.Millisecond))
+		foreseen = 2 * time.Since(e.begun)
+		if err := e.cut(ctx); err != nil {
 			return l, err
 		}
 	}
-	// Else autovacuum would do it while it is measured what runs cost.
-	if _, err := e.servers.db.Exec(ctx, `VACUUM (ANALYZE) jobs, job_versions`); err != nil {
-		return l, fmt.Errorf("tidy up after writing jobs: %w", err)
-	}
-	if time.Now().After(e.from.Add(-5 * time.Second)) {
-		return l, fmt.Errorf("writing %d jobs took %v, longer than was foreseen", n, time.Since(e.begun).Round(time.Millisecond))
-	}
-	return l, nil
+	return load{}, fmt.Errorf("the database is too slow to measure: it did not take %d jobs within %v", n, foreseen/2)
 }
+
+// loadTries is how often jobs are written when the database does not take them in time for their first fire.
+const loadTries = 3
 
 // await returns when all that was fired has ended.
 func (e *engineRun) await(ctx context.Context, f Figures, l load) error {
