@@ -29,6 +29,7 @@ type Bench struct {
 	line    bool // the terminal shows a line of progress that the next one replaces
 	servers servers
 	jobs    int64 // the newest job's id
+	found   int   // runs a second that were sustained when the maximum was last searched for; 0: none yet
 
 	statements bool // Postgres keeps the costs of statements
 	report     Report
