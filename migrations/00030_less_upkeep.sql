@@ -20,27 +20,19 @@ END
 $$;
 -- +goose StatementEnd
 
--- As before, but for the sample.
+-- make_day is what it was, under another name, and has little sampled of the history's new days.
+ALTER FUNCTION make_day(date) RENAME TO make_day_tables;
 -- +goose StatementBegin
-CREATE OR REPLACE FUNCTION make_day(day date) RETURNS void
+CREATE FUNCTION make_day(day date) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    parent text;
-    part   text;
-    lo     uuid := first_run_id(day::timestamp AT TIME ZONE 'UTC');
-    hi     uuid := first_run_id((day + 1)::timestamp AT TIME ZONE 'UTC');
+    part  text := 'runs_history_' || to_char(day, 'YYYYMMDD');
+    fresh bool := to_regclass(part) IS NULL;
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended('belfry.make_day', 0));
-    FOREACH parent IN ARRAY ARRAY['runs_history', 'run_attempts', 'late_results', 'run_logs'] LOOP
-        part := parent || '_' || to_char(day, 'YYYYMMDD');
-        IF to_regclass(part) IS NULL THEN
-            EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE)', part, parent);
-            IF parent = 'runs_history' THEN
-                PERFORM sample_little(part::regclass, 20);
-            END IF;
-            EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', parent, part, lo, hi);
-        END IF;
-    END LOOP;
+    PERFORM make_day_tables(day);
+    IF fresh THEN
+        PERFORM sample_little(part::regclass, 20);
+    END IF;
 END
 $$;
 -- +goose StatementEnd
@@ -50,24 +42,6 @@ SELECT sample_little('runs_live', 10);
 -- +goose Down
 SELECT sample_little('runs_live', -1);
 ALTER TABLE runs_live RESET (autovacuum_vacuum_threshold, autovacuum_vacuum_scale_factor, autovacuum_vacuum_insert_threshold);
--- +goose StatementBegin
-CREATE OR REPLACE FUNCTION make_day(day date) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    parent text;
-    part   text;
-    lo     uuid := first_run_id(day::timestamp AT TIME ZONE 'UTC');
-    hi     uuid := first_run_id((day + 1)::timestamp AT TIME ZONE 'UTC');
-BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended('belfry.make_day', 0));
-    FOREACH parent IN ARRAY ARRAY['runs_history', 'run_attempts', 'late_results', 'run_logs'] LOOP
-        part := parent || '_' || to_char(day, 'YYYYMMDD');
-        IF to_regclass(part) IS NULL THEN
-            EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE)', part, parent);
-            EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', parent, part, lo, hi);
-        END IF;
-    END LOOP;
-END
-$$;
--- +goose StatementEnd
+DROP FUNCTION make_day(date);
+ALTER FUNCTION make_day_tables(date) RENAME TO make_day;
 DROP FUNCTION sample_little(regclass, int);

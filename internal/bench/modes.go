@@ -72,7 +72,10 @@ func heldUp(f Figures, cpus int) bool {
 func (b *Bench) climb(ctx context.Context, begin int) (f Figures, err error) {
 	defer func() { b.found = int(f["max_per_s"]) }()
 	if b.found > 0 {
-		return b.hold(ctx, b.found)
+		if f, err := b.hold(ctx, b.found); !errors.Is(err, errTooBusy) {
+			return f, err
+		}
+		b.say("the machine became much slower: searching from the beginning")
 	}
 	for {
 		most, err := b.ramp(ctx, begin)
@@ -107,6 +110,8 @@ func (b *Bench) ramp(ctx context.Context, begin int) (most int, err error) {
 	return most, nil
 }
 
+var errTooBusy = errors.New("the machine is too busy to measure")
+
 // hold holds rates about an estimate, and returns the figures of the highest that was sustained.
 func (b *Bench) hold(ctx context.Context, estimate int) (best Figures, err error) {
 	search := holds{rate: float64(estimate)}
@@ -127,7 +132,7 @@ func (b *Bench) hold(ctx context.Context, estimate int) (best Figures, err error
 		}
 	}
 	if best == nil {
-		return nil, fmt.Errorf("of the rates that were tried below %d/s none was sustained for %v: the machine is too busy to measure", estimate, holdFor)
+		return nil, fmt.Errorf("%w: of the rates that were tried below %d/s none was sustained for %v", errTooBusy, estimate, holdFor)
 	}
 	return best, nil
 }

@@ -105,7 +105,7 @@ type LiveRun struct {
 	ParentRunID   *RunID
 	KillRequested bool
 	KillReason    Reason
-	Def           *Definition // nil: not at hand
+	Def           *Definition // its version of the job; nil: not at hand
 }
 
 // Due returns what a ring holds of the run.
