@@ -23,7 +23,7 @@ $$;
 -- make_day is what it was, under another name, and has little sampled of the history's new days.
 ALTER FUNCTION make_day(date) RENAME TO make_day_tables;
 -- +goose StatementBegin
-CREATE FUNCTION make_day(day date) RETURNS void
+CREATE OR REPLACE FUNCTION make_day(day date) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     part  text := 'runs_history_' || to_char(day, 'YYYYMMDD');
