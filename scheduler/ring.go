@@ -16,7 +16,9 @@ const ringSlots = 60
 type ring struct {
 	slots [ringSlots][]domain.Due
 	ready []domain.Due // were found due and not taken yet, in due order
-	tick  int64        // the second whose slot was looked at last; entries of earlier seconds are gone
+	found []domain.Due // the slot that became ready, from its beginning; its array is used again when all of it is taken
+	spare [][]domain.Due
+	tick  int64 // the second whose slot was looked at last; entries of earlier seconds are gone
 	size  int
 	limit int
 	hold  time.Time // if not zero: what is due after it is not taken
@@ -24,6 +26,23 @@ type ring struct {
 
 func newRing(now time.Time, limit int) *ring {
 	return &ring{tick: now.Unix(), limit: limit}
+}
+
+// A busy second's entries are megabytes. So the arrays of slots that were emptied serve those that are filled next, but for
+// large ones, which a rush has left, and for more than are emptied while one is filled.
+const (
+	spareArrays  = 4
+	spareEntries = 1 << 16
+)
+
+// recycle keeps the array of a slot for another one.
+func (r *ring) recycle(slot []domain.Due) {
+	if cap(slot) == 0 || cap(slot) > spareEntries || len(r.spare) == spareArrays {
+		return
+	}
+	slot = slot[:cap(slot)]
+	clear(slot)
+	r.spare = append(r.spare, slot[:0])
 }
 
 // room returns how many entries more it takes.
@@ -45,6 +64,10 @@ func (r *ring) add(d domain.Due) bool {
 // if it is not due yet.
 func (r *ring) put(d domain.Due) {
 	slot := r.slot(min(max(d.DueAt.Unix(), r.tick), r.tick+ringSlots-1))
+	if last := len(r.spare) - 1; cap(*slot) == 0 && last >= 0 {
+		*slot, r.spare[last] = r.spare[last], nil
+		r.spare = r.spare[:last]
+	}
 	*slot = append(*slot, d)
 	r.size++
 }
@@ -53,7 +76,7 @@ func (r *ring) put(d domain.Due) {
 // has caught up.
 func (r *ring) rewind(now time.Time) {
 	all := r.ready
-	r.ready = nil
+	r.ready, r.found = nil, nil
 	for i := range r.slots {
 		all = append(all, r.slots[i]...)
 		r.slots[i] = nil
@@ -76,6 +99,13 @@ func (r *ring) take(now time.Time, lead time.Duration, limit int) []domain.Due {
 	// After a stall of more than a lap every slot is looked at, once.
 	for second := r.tick; second <= min(until.Unix(), r.tick+ringSlots-1); second++ {
 		slot := r.slot(second)
+		if len(*slot) == 0 {
+			continue
+		}
+		if len(r.ready) == 0 && allReady(*slot, now, until) {
+			r.ready, r.found, *slot = *slot, *slot, nil
+			continue
+		}
 		kept := (*slot)[:0]
 		for _, d := range *slot {
 			switch {
@@ -86,6 +116,11 @@ func (r *ring) take(now time.Time, lead time.Duration, limit int) []domain.Due {
 			default:
 				kept = append(kept, d)
 			}
+		}
+		if len(kept) == 0 {
+			r.recycle(*slot)
+			*slot = nil
+			continue
 		}
 		clear((*slot)[len(kept):])
 		*slot = kept
@@ -133,9 +168,20 @@ func (r *ring) takeReady(now, until time.Time, limit int) []domain.Due {
 		r.ready = r.ready[:rest]
 	}
 	if len(r.ready) == 0 {
-		r.ready = nil // or the array would be kept, and what it holds
+		r.recycle(r.found)
+		r.ready, r.found = nil, nil // or the array would be kept, and what it holds
 	}
 	return out
+}
+
+// allReady reports whether all entries of a slot are ready, as those of a whole second are.
+func allReady(slot []domain.Due, now, until time.Time) bool {
+	for i := range slot {
+		if !ready(slot[i], now, until) {
+			return false
+		}
+	}
+	return true
 }
 
 func ready(d domain.Due, now, until time.Time) bool {

@@ -9,6 +9,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -136,6 +137,9 @@ func Decide(j Job, now time.Time, set Settings) Decision {
 		} else {
 			if set.Step > 0 && len(d.Runs) == 0 && due.Before(now) && due.Add(set.Step).Before(end) {
 				end = due.Add(set.Step)
+			}
+			if len(d.Runs) == 1 && due.After(d.Runs[0].DueAt) { // as far as fire times are regular, the rest then fits
+				d.Runs = slices.Grow(d.Runs, min(int(end.Sub(due)/due.Sub(d.Runs[0].DueAt))+1, runMax))
 			}
 			d.Runs = append(d.Runs, Run{
 				ID: domain.ScheduledRunID(j.ID, fire, 0), FireTime: fire, DueAt: due, Cause: domain.CauseSchedule,

@@ -45,16 +45,39 @@ func (p plannedRuns) insert(ctx context.Context, tx pgx.Tx) error {
 	if len(p) == 0 {
 		return nil
 	}
-	slices.SortFunc(p, func(a, b plannedRun) int {
-		return cmp.Or(a.run.DueAt.Compare(b.run.DueAt), bytes.Compare(a.run.ID[:], b.run.ID[:]))
-	})
 	rows := append(make([]byte, 0, len(p)*plannedBytes), copyHeader...)
-	for i := range p {
-		rows = p[i].append(rows)
+	for _, at := range p.order() {
+		rows = p[at.place].append(rows)
 	}
 	rows = append(rows, copyTrailer...)
 	_, err := tx.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(rows), copyPlanned)
 	return err
+}
+
+// plannedAt is what rows are sorted by: less to move than a row.
+type plannedAt struct {
+	due   int64  // Unix microseconds
+	id    uint64 // as much of the id as differs, but for a few
+	place int32
+}
+
+// order is by due instant, then by id.
+func (p plannedRuns) order() []plannedAt {
+	all := make([]plannedAt, len(p))
+	for i := range p {
+		run := p[i].run
+		all[i] = plannedAt{run.DueAt.UnixMicro(), binary.BigEndian.Uint64(run.ID[:]), int32(i)}
+	}
+	slices.SortFunc(all, func(a, b plannedAt) int {
+		if c := cmp.Compare(a.due, b.due); c != 0 {
+			return c
+		}
+		if c := cmp.Compare(a.id, b.id); c != 0 {
+			return c
+		}
+		return bytes.Compare(p[a.place].run.ID[:], p[b.place].run.ID[:])
+	})
+	return all
 }
 
 // append appends the row in the binary form that COPY reads: each column after its length.

@@ -191,6 +191,9 @@ func (s *Store) decide(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jobs 
 				}
 			}
 		}
+		if w.out.Runs == nil {
+			w.expect(len(d.Runs) * len(jobs)) // as most jobs of a batch were planned up to the same second before
+		}
 		w.add(j, def, d)
 		if d.Parked {
 			w.park.JobIds = append(w.park.JobIds, int64(j.key.job))
@@ -226,6 +229,16 @@ type planWriter struct {
 	park      sqlcgen.ParkDueParams
 	revive    []domain.RunID
 	drop      []domain.RunID
+}
+
+// expect makes room for about as many runs.
+func (w *planWriter) expect(runs int) {
+	const most = 10_000
+	runs = min(runs, most)
+	w.out.Runs = slices.Grow(w.out.Runs, runs)
+	if w.byCopy {
+		w.fresh = slices.Grow(w.fresh, runs)
+	}
 }
 
 func (w *planWriter) add(j lockedJob, def *definition, d plan.Decision) {
