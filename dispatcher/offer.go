@@ -70,7 +70,7 @@ func (d *Dispatcher) send(ctx context.Context, l *lane, b boot, batch offerBatch
 	// The answer must be heard also when whoever fired has gone: ctx ends what is taken, not what is under way.
 	d.offers.Go(func() {
 		defer l.end()
-		d.await(context.WithoutCancel(ctx), l, b, batch.runs, batch.message(b), first)
+		d.await(context.WithoutCancel(ctx), l, b, batch.runs, batch.message, first)
 	})
 }
 
@@ -104,28 +104,25 @@ const (
 
 // offerBatch is what one message of offers holds.
 type offerBatch struct {
-	runs   []domain.LiveRun // a part of all, as they are large to copy
-	offers [][]byte         // of the same
-	bytes  int
+	runs    []domain.LiveRun // a part of all, as they are large to copy
+	message []byte
 }
 
-func (o *offerBatch) message(b boot) []byte { return wire.EncodeOffers(b.id, o.offers) }
+// offerBytes is about what an offer takes.
+const offerBytes = 448
 
 // batches encodes the offers of runs that are bound to one boot and cuts them into messages. Those that fit into none
 // come back as ended: they could never be sent.
 func (d *Dispatcher) batches(b boot, runs []domain.LiveRun, defs domain.Definitions, parents map[domain.RunID]string) (out []offerBatch, oversized []domain.Ended) {
 	now := d.store.Now()
-	var batch offerBatch
-	begin := 0 // of the batch, in runs
+	var message []byte
+	begin, n := 0, 0 // of the message's runs
 	cut := func(to int) {
-		if len(batch.offers) > 0 {
-			batch.runs = runs[begin:to:to]
-			out = append(out, batch)
+		if n > 0 {
+			out = append(out, offerBatch{runs[begin:to:to], wire.EndOffers(message)})
 		}
-		batch, begin = offerBatch{offers: make([][]byte, 0, min(len(runs)-to, wire.MaxOffers))}, to
+		message, begin, n = nil, to, 0
 	}
-	cut(0)
-	var buffer []byte // for many offers, so that each costs no allocation of its own
 	for i := range runs {
 		r := &runs[i]
 		def := r.Def
@@ -137,28 +134,39 @@ func (d *Dispatcher) batches(b boot, runs []domain.LiveRun, defs domain.Definiti
 			begin = i + 1
 			continue
 		}
-		o := offerOf(r, def, parents, now)
-		if cap(buffer)-len(buffer) < 512 {
-			buffer = make([]byte, 0, 512*min(len(runs)-i, wire.MaxOffers))
+		if n == wire.MaxOffers {
+			cut(i)
 		}
-		from := len(buffer)
-		buffer = wire.AppendOffer(buffer, &o)
-		offer := buffer[from:len(buffer):len(buffer)]
-		if len(offer) > offerMax {
+		if message == nil {
+			message = wire.BeginOffers(make([]byte, 0, offerBytes*min(len(runs)-i+1, wire.MaxOffers)), b.id)
+		}
+		o := offerOf(r, def, parents, now)
+		before := len(message)
+		if n > 0 {
+			message = append(message, ',')
+		}
+		from := len(message)
+		message = wire.AppendOffer(message, &o)
+		switch size := len(message) - from; {
+		case size > offerMax:
+			message = message[:before]
 			cut(i)
 			begin = i + 1
 			oversized = append(oversized, domain.Ended{
 				RunID: r.ID, Attempt: r.Attempt, Instance: b.instance, BootID: b.id, Bind: r.Bind, Outcome: domain.OutcomeFailed,
 				Reason: domain.ReasonUnsupported, Permanent: true, FinishedAt: now,
-				Message: fmt.Sprintf("its param and its parent's output make an offer of %d bytes; at most %d can be sent", len(offer), offerMax),
+				Message: fmt.Sprintf("its param and its parent's output make an offer of %d bytes; at most %d can be sent", size, offerMax),
 			})
 			continue
-		}
-		if len(batch.offers) == wire.MaxOffers || (len(batch.offers) > 0 && batch.bytes+len(offer) > batchBytes) {
+		case n > 0 && len(message) > batchBytes:
+			offer := message[from:]
+			message = message[:before]
+			whole := wire.BeginOffers(make([]byte, 0, len(offer)+offerBytes), b.id)
+			whole = append(whole, offer...) // before the end of the message overwrites it
 			cut(i)
+			message = whole
 		}
-		batch.offers = append(batch.offers, offer)
-		batch.bytes += len(offer)
+		n++
 	}
 	cut(len(runs))
 	return out, oversized

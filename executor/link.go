@@ -48,6 +48,7 @@ type link struct {
 	offers   chan *nats.Msg
 	controls chan *nats.Msg
 	taken    atomic.Int64 // messages taken from offers
+	message  wire.Offers  // taken last
 	refused  atomic.Int64 // log-ins in a row
 }
 
@@ -159,10 +160,12 @@ func (l *link) serve(ctx context.Context) {
 	wg.Wait()
 }
 
+// takeOffers is called by one goroutine.
 func (l *link) takeOffers(msg *nats.Msg, nth int64) {
 	arrived := l.engine.now()
-	var m wire.Offers
+	m := wire.Offers{Offers: l.message.Offers[:0]} // what attempts need of offers is copied, so that these serve again
 	err := wire.Decode(msg.Data, &m)
+	l.message = m
 	if err == nil {
 		err = validOffers(&m)
 	}

@@ -43,16 +43,14 @@ func AppendOffer(b []byte, o *Offer) []byte {
 	return append(b, '}')
 }
 
-// EncodeOffers writes a message of offers that AppendOffer encoded.
-func EncodeOffers(bootID string, offers [][]byte) []byte {
-	size := 64 + len(bootID)
-	for _, o := range offers {
-		size += len(o) + 1
-	}
-	b := appendVersion(make([]byte, 0, size))
-	b = appendString(append(b, `,"boot_id":`...), bootID)
-	return append(appendRaw(append(b, `,"offers":`...), offers), '}')
+// BeginOffers appends the beginning of a message of offers. What AppendOffer appends follows, with commas between, then EndOffers.
+func BeginOffers(b []byte, bootID string) []byte {
+	b = appendString(append(appendVersion(b), `,"boot_id":`...), bootID)
+	return append(b, `,"offers":[`...)
 }
+
+// EndOffers appends the end of such a message.
+func EndOffers(b []byte) []byte { return append(b, `]}`...) }
 
 // AppendResult appends the JSON of a result.
 func AppendResult(b []byte, r *Result) []byte {

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"testing"
 	"time"
@@ -61,7 +62,7 @@ func TestAppendedAsEncoded(t *testing.T) {
 		for name, pair := range map[string][2][]byte{
 			"offer":   {offer, Encode(o)},
 			"result":  {result, Encode(r)},
-			"offers":  {EncodeOffers(o.RunID, [][]byte{offer, offer}), Encode(Offers{V: Version, BootID: o.RunID, Offers: []Offer{o, o}})},
+			"offers":  {offersOf(o.RunID, offer, offer), Encode(Offers{V: Version, BootID: o.RunID, Offers: []Offer{o, o}})},
 			"results": {EncodeResults(load, [][]byte{result, result}), Encode(Results{V: Version, Load: load, Results: []Result{r, r}})},
 			"answer":  {EncodeAnswer(&answer), Encode(answer)},
 			"settled": {EncodeSettled([]Ref{ref, ref}), Encode(Control{V: Version, Op: OpSettled, Runs: []Ref{ref, ref}})},
@@ -106,4 +107,8 @@ func BenchmarkOffer(b *testing.B) {
 			}
 		}
 	})
+}
+
+func offersOf(boot string, offers ...[]byte) []byte {
+	return EndOffers(append(BeginOffers(nil, boot), bytes.Join(offers, []byte(","))...))
 }

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"slices"
 	"time"
 )
 
@@ -12,12 +13,14 @@ import (
 // canonical is a message that may be read by hand. It reports whether it was; if not it is unchanged.
 type canonical interface{ parse(data []byte) bool }
 
+// parse uses the room that m.Offers has, which is empty then: where a field is left out, encoding/json leaves what it finds.
 func (m *Offers) parse(data []byte) bool {
+	clear(m.Offers[:cap(m.Offers)])
 	p := parser{rest: data}
 	var out Offers
 	out.V = p.version()
 	out.BootID = p.text(`,"boot_id":`)
-	out.Offers = make([]Offer, 0, min(bytes.Count(data, []byte(`{"run_id":`)), MaxOffers))
+	out.Offers = slices.Grow(m.Offers[:0], min(bytes.Count(data, []byte(`{"run_id":`)), MaxOffers))
 	var last Offer
 	p.list(`,"offers":`, func() {
 		last = p.offer(&last)

@@ -54,7 +54,7 @@ func ordinary() [][]byte {
 	}
 	load := Load{Capacity: 256, Running: 3, Seq: 99, Draining: true}
 	return [][]byte{
-		EncodeOffers("boot", [][]byte{offer, offer}),
+		offersOf("boot", offer, offer),
 		EncodeResults(load, [][]byte{AppendResult(nil, &result), AppendResult(nil, &Result{Outcome: Succeeded})}),
 		Encode(Answer{V: 1, Instance: "host-1", BootID: "b", Load: load, Verdicts: []Verdict{
 			{RunID: "r", Attempt: 1, Verdict: Accepted}, {RunID: "s", Attempt: 2, Verdict: Refused, Reason: RefusedFull}}}),
@@ -88,4 +88,26 @@ func FuzzParse(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) { readAll(t, data) })
+}
+
+// A message that is read into the room of an earlier one has nothing of that.
+func TestOffersReadInPlace(t *testing.T) {
+	at := Time{Time: time.UnixMilli(1_790_000_000_123).UTC()}
+	whole := AppendOffer(nil, &Offer{RunID: "r", Attempt: 7, Bind: 2, BoundAt: at, JobName: "j", Handler: "h", Param: "p", DueAt: at, Shard: Shard{Total: 1}})
+	sparse := []byte(`{"attempt":1,"run_id":"s"}`)
+	var m Offers
+	if err := Decode(offersOf("b", whole, whole, whole), &m); err != nil || len(m.Offers) != 3 {
+		t.Fatal(m, err)
+	}
+	room := &m.Offers[0]
+	m = Offers{Offers: m.Offers[:0]}
+	if err := Decode(offersOf("b", whole, sparse), &m); err != nil || len(m.Offers) != 2 {
+		t.Fatal(m, err)
+	}
+	if &m.Offers[0] != room {
+		t.Error("the room was not used")
+	}
+	if want := (Offer{RunID: "s", Attempt: 1}); !reflect.DeepEqual(m.Offers[1], want) {
+		t.Errorf("read %+v, want %+v", m.Offers[1], want)
+	}
 }
