@@ -101,7 +101,7 @@ func TestOffersReadInPlace(t *testing.T) {
 	}
 	room := &m.Offers[0]
 	m = Offers{Offers: m.Offers[:0]}
-	if err := Decode(offersOf("b", whole, sparse), &m); err != nil || len(m.Offers) != 2 {
+	if err := Decode(offersOf("b", sparse, sparse), &m); err != nil || len(m.Offers) != 2 {
 		t.Fatal(m, err)
 	}
 	if &m.Offers[0] != room {
