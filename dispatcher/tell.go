@@ -30,28 +30,28 @@ func (d *Dispatcher) tell(changes []domain.Change) {
 	defer cancel()
 	for group, changes := range byGroup(changes) {
 		if len(changes) > tellAtOnce && !d.hearers.known(group, time.Now()) {
-			if !d.tellFirst(ctx, group, changes[0]) {
+			if !d.heard(group) {
 				continue
 			}
-			changes = changes[1:]
 		}
 		for part := range slices.Chunk(changes, tellMax) {
-			d.tellPart(ctx, group, part, "")
+			d.tellPart(ctx, group, part)
 		}
 	}
 }
 
-// tellFirst publishes the first change of many, and reports whether anybody may have heard it: nobody does where a message
-// that asks for an answer is at once told so. To name each of thousands of runs to nobody would be a good part of what
-// firing them costs.
-func (d *Dispatcher) tellFirst(ctx context.Context, group string, first domain.Change) bool {
+// heard reports whether anybody may listen to a group's changes: nobody does where a message that asks for an answer is at once
+// told so. It tells of no change. To name each of thousands of runs to nobody would be a good part of what firing them costs.
+func (d *Dispatcher) heard(group string) bool {
 	answers := make(chan *nats.Msg, 1)
 	sub, err := d.nc.ChanSubscribe(d.nc.NewInbox(), answers)
 	if err != nil {
 		return false
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	d.tellPart(ctx, group, []domain.Change{first}, sub.Subject)
+	if err := d.nc.PublishMsg(&nats.Msg{Subject: wire.RunSubject(group), Reply: sub.Subject, Data: wire.EncodeRunChanges(nil)}); err != nil {
+		return false
+	}
 	if err := d.nc.FlushTimeout(hearTimeout); err != nil {
 		return false
 	}
@@ -71,7 +71,7 @@ func (d *Dispatcher) tellFirst(ctx context.Context, group string, first domain.C
 const noResponders = "503"
 
 // tellPart publishes one message.
-func (d *Dispatcher) tellPart(ctx context.Context, group string, changes []domain.Change, reply string) {
+func (d *Dispatcher) tellPart(ctx context.Context, group string, changes []domain.Change) {
 	keys := make([]domain.Due, len(changes))
 	for i, c := range changes {
 		keys[i] = domain.Due{JobID: c.JobID, JobVersion: c.JobVersion}
@@ -92,8 +92,7 @@ func (d *Dispatcher) tellPart(ctx context.Context, group string, changes []domai
 	if len(runs) == 0 {
 		return
 	}
-	m := &nats.Msg{Subject: wire.RunSubject(group), Reply: reply, Data: wire.EncodeRunChanges(runs)}
-	if err := d.nc.PublishMsg(m); err != nil {
+	if err := d.nc.Publish(wire.RunSubject(group), wire.EncodeRunChanges(runs)); err != nil {
 		d.log.Debug("telling what changed", "group", group, "runs", len(runs), "err", err)
 	}
 }

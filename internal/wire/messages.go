@@ -275,7 +275,7 @@ const (
 	StatusUnknown  = "unknown"
 )
 
-// RunChanges is a message on RunSubject.
+// RunChanges is a message on RunSubject. One without runs only asks whether anybody listens.
 type RunChanges struct {
 	V    int         `json:"v"`
 	Runs []RunChange `json:"runs"`

@@ -47,18 +47,25 @@ func (m *Results) parse(data []byte) bool {
 	var out Results
 	out.V = p.version()
 	out.Load = p.load()
-	p.list(`,"results":`, func() { out.Results = append(out.Results, p.result()) })
+	out.Results = make([]Result, 0, min(bytes.Count(data, []byte(`{"instance":`)), MaxResults))
+	var last Result
+	p.list(`,"results":`, func() {
+		last = p.result(&last)
+		out.Results = append(out.Results, last)
+	})
 	return p.end() && assign(m, out)
 }
 
-func (p *parser) result() Result {
+// result reads a result. It shares the text that it has in common with the last one.
+func (p *parser) result(last *Result) Result {
 	r := Result{
-		Instance: p.text(`{"instance":`), BootID: p.text(`,"boot_id":`), RunID: p.text(`,"run_id":`), Attempt: int(p.number(`,"attempt":`)),
+		Instance: p.again(`{"instance":`, last.Instance), BootID: p.again(`,"boot_id":`, last.BootID),
+		RunID: p.text(`,"run_id":`), Attempt: int(p.number(`,"attempt":`)),
 	}
 	if p.has(`,"bind":`) {
 		r.Bind = int(p.integer())
 	}
-	r.Outcome = p.text(`,"outcome":`)
+	r.Outcome = p.again(`,"outcome":`, last.Outcome)
 	r.Reason, r.Message, r.Output = p.maybe(`,"reason":`, ""), p.maybe(`,"message":`, ""), p.maybe(`,"output":`, "")
 	if p.has(`,"retry_after_ms":`) {
 		r.RetryAfterMS = p.integer()
@@ -74,8 +81,13 @@ func (m *Answer) parse(data []byte) bool {
 	var out Answer
 	out.V = p.version()
 	out.Instance, out.BootID, out.Load = p.text(`,"instance":`), p.text(`,"boot_id":`), p.load()
+	out.Verdicts = make([]Verdict, 0, min(bytes.Count(data, []byte(`{"run_id":`)), MaxOffers))
+	var v Verdict
 	p.list(`,"verdicts":`, func() {
-		v := Verdict{RunID: p.text(`{"run_id":`), Attempt: int(p.number(`,"attempt":`)), Verdict: p.text(`,"verdict":`), Reason: p.maybe(`,"reason":`, "")}
+		v = Verdict{
+			RunID: p.text(`{"run_id":`), Attempt: int(p.number(`,"attempt":`)), Verdict: p.again(`,"verdict":`, v.Verdict),
+			Reason: p.maybe(`,"reason":`, v.Reason),
+		}
 		p.need(`}`)
 		out.Verdicts = append(out.Verdicts, v)
 	})

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"regexp"
 	"strings"
 )
 
@@ -64,7 +63,16 @@ func SplitInstanceKey(key string) (group, instance string, ok bool) {
 // GroupOfSubject returns the group in a result or log subject, which is its last token.
 func GroupOfSubject(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }
 
-var instanceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
-
-// ValidInstance reports whether s may name an instance: one NATS token without anything NATS gives a meaning to.
-func ValidInstance(s string) bool { return instanceName.MatchString(s) }
+// ValidInstance reports whether s may name an instance: one NATS token without anything NATS gives a meaning to, which is
+// up to 128 ASCII letters, digits, and further on underscores and hyphens.
+func ValidInstance(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case i > 0 && (c == '_' || c == '-'):
+		default:
+			return false
+		}
+	}
+	return s != "" && len(s) <= 128
+}
