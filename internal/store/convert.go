@@ -42,6 +42,32 @@ func atPlace[T any](values []T, n, place int, v, rest T) []T {
 	return values
 }
 
+// shared are values that many rows of a batch have in common. A statement gets them once, and of each row a place among them,
+// counted from one as Postgres does: to take texts in, to unnest and to join them was a tenth of what a run costs there.
+type shared[T comparable] struct {
+	all    []T
+	places map[T]int32
+	last   int32 // most often it is the same again
+}
+
+// place returns the place of a value.
+func (s *shared[T]) place(v T) int32 {
+	if s.last > 0 && s.all[s.last-1] == v {
+		return s.last
+	}
+	at, ok := s.places[v]
+	if !ok {
+		if s.places == nil {
+			s.places = make(map[T]int32)
+		}
+		s.all = append(s.all, v)
+		at = int32(len(s.all))
+		s.places[v] = at
+	}
+	s.last = at
+	return at
+}
+
 func orZero[T any](p *T) T {
 	if p == nil {
 		var zero T

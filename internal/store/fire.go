@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -19,22 +20,16 @@ const TimeoutGrace = 30 * time.Second
 // block policy needs it take their slot in the same transaction. Ahead of due a run may only take a free slot. Beside an
 // error the result holds what was committed all the same.
 func (s *Store) Admit(ctx context.Context, in []Admission) (Admitted, error) {
-	free := make([]Admission, 0, len(in))
-	var slotted []Admission
-	seen := make(map[admissionKey]bool, len(in))
+	free := make([]*Admission, 0, len(in))
+	var slotted []*Admission
 	for i := range in {
-		a := &in[i]
-		key := keyOf(a)
-		if seen[key] {
-			continue // a ring may hold a run twice; only one of its routes may count
-		}
-		seen[key] = true
-		if a.Def.NeedsSlot() {
-			slotted = append(slotted, *a)
+		if a := &in[i]; a.Def.NeedsSlot() {
+			slotted = append(slotted, a)
 		} else {
-			free = append(free, *a)
+			free = append(free, a)
 		}
 	}
+	free = distinct(free)
 	var out Admitted
 	if len(free) > 0 {
 		admit := func(q *sqlcgen.Queries) error {
@@ -42,7 +37,7 @@ func (s *Store) Admit(ctx context.Context, in []Admission) (Admitted, error) {
 			return s.admit(ctx, q, free, &out)
 		}
 		err := error(nil)
-		if slices.ContainsFunc(free, func(a Admission) bool { return a.Instance == "" }) {
+		if slices.ContainsFunc(free, func(a *Admission) bool { return a.Instance == "" }) {
 			err = s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error { return admit(q) }) // those that wait take two statements
 		} else {
 			err = s.single(ctx, admit)
@@ -54,36 +49,75 @@ func (s *Store) Admit(ctx context.Context, in []Admission) (Admitted, error) {
 	if len(slotted) == 0 {
 		return out, nil
 	}
-	slots, err := s.admitSlotted(ctx, slotted)
+	slots, err := s.admitSlotted(ctx, unrepeated(slotted))
 	out.Bound = append(out.Bound, slots.Bound...)
 	out.Waiting = append(out.Waiting, slots.Waiting...)
 	out.Held, out.Later, out.Ended, out.Kills, out.Released = slots.Held, slots.Later, slots.Ended, slots.Kills, slots.Released
 	return out, err
 }
 
-// admit writes the admissions, ordered by run id, and counts on the caller that those which need a slot have it.
-func (s *Store) admit(ctx context.Context, q *sqlcgen.Queries, in []Admission, out *Admitted) error {
-	n := len(in)
-	order := make([]int, n) // admissions are too large to be sorted themselves
-	for i := range order {
-		order[i] = i
+// distinct sorts admissions by run and leaves out repetitions: a ring may hold a run twice, and only one of its routes may count.
+// Two versions of its job may have planned the same run, before and after an edit, and both may come in one batch: these are
+// two, as they promise different things of the row.
+func distinct(in []*Admission) []*Admission {
+	compare := func(a, b *Admission) int {
+		if c := bytes.Compare(a.RunID[:], b.RunID[:]); c != 0 {
+			return c
+		}
+		return cmp.Or(cmp.Compare(a.JobVersion, b.JobVersion), cmp.Compare(a.Attempt, b.Attempt), a.DueAt.Compare(b.DueAt))
 	}
-	slices.SortFunc(order, func(a, b int) int { return bytes.Compare(in[a].RunID[:], in[b].RunID[:]) })
+	slices.SortStableFunc(in, compare)
+	return slices.CompactFunc(in, func(a, b *Admission) bool { return compare(a, b) == 0 })
+}
+
+// unrepeated leaves out repetitions, and keeps the order in which the others are to get their slots.
+func unrepeated(in []*Admission) []Admission {
+	kept := make(map[*Admission]bool, len(in))
+	for _, a := range distinct(slices.Clone(in)) {
+		kept[a] = true
+	}
+	out := make([]Admission, 0, len(kept))
+	for _, a := range in {
+		if kept[a] {
+			out = append(out, *a)
+		}
+	}
+	return out
+}
+
+// pointers are to all of a slice, as admissions are too large to be sorted themselves.
+func pointers(in []Admission) []*Admission {
+	out := make([]*Admission, len(in))
+	for i := range in {
+		out[i] = &in[i]
+	}
+	return out
+}
+
+// admit writes admissions that distinct returned, and counts on the caller that those which need a slot have it.
+func (s *Store) admit(ctx context.Context, q *sqlcgen.Queries, in []*Admission, out *Admitted) error {
+	n := len(in)
 	p := sqlcgen.AdmitRunsParams{
 		Tolerance: s.plan.Tolerance, N: int32(n), Ids: make([]domain.RunID, n), DueAts: make([]time.Time, n),
-		Versions: make([]int32, n), Attempts: make([]int32, n), Instances: make([]string, n), Boots: make([]string, n),
-		Routes: make([]string, n), Waitings: []string{}, GiveUps: []time.Time{},
+		Versions: make([]int32, n), Attempts: make([]int32, n), Ways: make([]int32, n),
+		Waitings: []string{}, GiveUps: []time.Time{},
 	}
-	for k, i := range order {
-		a := &in[i]
+	var ways shared[way]
+	for k, a := range in {
 		p.Ids[k], p.DueAts[k], p.Versions[k], p.Attempts[k] = a.RunID, a.DueAt, int32(a.JobVersion), int32(a.Attempt)
-		p.Instances[k], p.Boots[k], p.Routes[k] = a.Instance, a.BootID, a.Route
+		p.Ways[k] = ways.place(way{a.Route, a.Instance, a.BootID})
+		if a.Instance == "" {
+			p.Ways[k] = -p.Ways[k]
+		}
 		if a.Waiting != "" {
 			p.Waitings = atPlace(p.Waitings, n, k, a.Waiting, "")
 		}
 		if a.Def.Timeout > 0 {
 			p.GiveUps = atPlace(p.GiveUps, n, k, s.giveUp(a.Def, a.DueAt), epoch(time.Time{}))
 		}
+	}
+	for _, w := range ways.all {
+		p.Routes, p.Instances, p.Boots = append(p.Routes, w.route), append(p.Instances, w.instance), append(p.Boots, w.boot)
 	}
 	rows, err := q.AdmitRuns(ctx, p)
 	if err != nil {
@@ -93,7 +127,7 @@ func (s *Store) admit(ctx context.Context, q *sqlcgen.Queries, in []Admission, o
 	var wait waitingRows
 	for i := range rows {
 		r := &rows[i]
-		a := &in[order[r.Place-1]]
+		a := in[r.Place-1]
 		run := admitted(a, r)
 		if run.Instance != "" {
 			out.Bound = append(out.Bound, run)
@@ -105,17 +139,8 @@ func (s *Store) admit(ctx context.Context, q *sqlcgen.Queries, in []Admission, o
 	return wait.insert(ctx, q)
 }
 
-// admissionKey is what an admission and the row that it admits have in common. The run alone would not do: a ring may
-// hold a run twice, as two versions of its job planned it, before and after an edit, and both may come in one batch.
-type admissionKey struct {
-	run              domain.RunID
-	version, attempt int
-	due              int64 // Unix microseconds
-}
-
-func keyOf(a *Admission) admissionKey {
-	return admissionKey{a.RunID, a.JobVersion, a.Attempt, a.DueAt.UnixMicro()}
-}
+// way is where an admission sends its run, if anywhere, and why there.
+type way struct{ route, instance, boot string }
 
 // admitted is the run that an admission has made queued: what the admission says, and what only the row does. To whom it is
 // bound only the admission says that the row was matched with, or a run that came twice would be offered to one instance
@@ -254,7 +279,7 @@ func (s *Store) admitUnderSlots(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queri
 	if err := slots.save(ctx, q); err != nil {
 		return err
 	}
-	if err := s.admit(ctx, q, winners, out); err != nil {
+	if err := s.admit(ctx, q, distinct(pointers(winners)), out); err != nil {
 		return err
 	}
 	if len(out.Bound)+len(out.Waiting) != len(winners) {

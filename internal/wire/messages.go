@@ -136,7 +136,7 @@ type Results struct {
 }
 
 // MaxResults bounds the results of one message.
-const MaxResults = 100
+const MaxResults = 250
 
 // Result says how one attempt ended.
 type Result struct {

@@ -14,34 +14,33 @@ import (
 
 const admitRuns = `-- name: AdmitRuns :many
 UPDATE runs_live r
-   SET state = 'queued', admitted = true, waiting = NULLIF(w.waiting, ''), route = w.route,
-       instance = NULLIF(w.instance, ''), boot_id = NULLIF(w.boot, ''),
-       bind = r.bind + (w.instance <> '')::int,
-       bound_at = CASE WHEN w.instance <> '' THEN clock_timestamp() END,
-       dispatched_at = CASE WHEN w.instance <> '' THEN statement_timestamp() END,
-       give_up_at = CASE WHEN w.instance <> '' THEN NULLIF(w.give_up, 'epoch') END
-  FROM (SELECT generate_series(1, $3::int) AS place, unnest($1::uuid[]) AS id, unnest($4::timestamptz[]) AS due_at,
-               unnest($5::int[]) AS version, unnest($6::int[]) AS attempt,
-               unnest($7::text[]) AS instance, unnest($8::text[]) AS boot,
-               unnest($9::text[]) AS route, unnest($10::text[]) AS waiting,
-               unnest($11::timestamptz[]) AS give_up) w
- WHERE r.id = ANY($1::uuid[]) AND r.id = w.id
+   SET state = 'queued', admitted = true, waiting = NULLIF(w.waiting, ''), route = ($1::text[])[abs(w.way)],
+       instance = ($2::text[])[w.way], boot_id = ($3::text[])[w.way],
+       bind = r.bind + (w.way > 0)::int,
+       bound_at = CASE WHEN w.way > 0 THEN clock_timestamp() END,
+       dispatched_at = CASE WHEN w.way > 0 THEN statement_timestamp() END,
+       give_up_at = CASE WHEN w.way > 0 THEN NULLIF(w.give_up, 'epoch') END
+  FROM (SELECT generate_series(1, $6::int) AS place, unnest($4::uuid[]) AS id, unnest($7::timestamptz[]) AS due_at,
+               unnest($8::int[]) AS version, unnest($9::int[]) AS attempt,
+               unnest($10::int[]) AS way, unnest($11::text[]) AS waiting, unnest($12::timestamptz[]) AS give_up) w
+ WHERE r.id = ANY($4::uuid[]) AND r.id = w.id
    AND (r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
         AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
-        AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - $2::interval)) IS TRUE
+        AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - $5::interval)) IS TRUE
 RETURNING w.place::int AS place, r.cause, r.bind, r.fire_time, r.bound_at, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id
 `
 
 type AdmitRunsParams struct {
+	Routes    []string
+	Instances []string
+	Boots     []string
 	Ids       []domain.RunID
 	Tolerance time.Duration
 	N         int32
 	DueAts    []time.Time
 	Versions  []int32
 	Attempts  []int32
-	Instances []string
-	Boots     []string
-	Routes    []string
+	Ways      []int32
 	Waitings  []string
 	GiveUps   []time.Time
 }
@@ -65,20 +64,22 @@ type AdmitRunsRow struct {
 // with live runs: as conditions they would be looked up by other indexes, or taken for so rare that a plan made while
 // the table is small reads all of it for each member of the batch. The ids are given twice for the same reason: generate_series
 // has the planner take any batch for a thousand rows, and without the array it would read up to some ten thousand live runs for
-// a batch of one. An array that is empty stands for nulls. What is returned is the place in the arrays, and what only the row
+// a batch of one. An array that is empty stands for nulls. A way is a place in the arrays of routes, instances and boots, of which
+// many runs have the same; it is negative, and so finds no instance, where the run has to wait. What is returned is the place in the arrays, and what only the row
 // knows. From bound_at reconcilers count how long an offer has been silent, so that time spent waiting for a lock must not count;
 // dispatched_at is for people.
 func (q *Queries) AdmitRuns(ctx context.Context, arg AdmitRunsParams) ([]AdmitRunsRow, error) {
 	rows, err := q.db.Query(ctx, admitRuns,
+		arg.Routes,
+		arg.Instances,
+		arg.Boots,
 		arg.Ids,
 		arg.Tolerance,
 		arg.N,
 		arg.DueAts,
 		arg.Versions,
 		arg.Attempts,
-		arg.Instances,
-		arg.Boots,
-		arg.Routes,
+		arg.Ways,
 		arg.Waitings,
 		arg.GiveUps,
 	)
