@@ -221,23 +221,30 @@ func (r *ring) near(until time.Time) int {
 // fired ahead. False when it is empty.
 func (r *ring) next(lead time.Duration) (time.Time, bool) {
 	var best time.Time
-	earliest := func(entries []domain.Due) {
-		for _, d := range entries {
-			at := d.DueAt
-			if !d.AtDue {
+	// No entry wants to be looked at before begin, as most entries of a whole second do.
+	earliest := func(entries []domain.Due, begin time.Time) {
+		for i := range entries {
+			at := entries[i].DueAt
+			if !entries[i].AtDue {
 				at = at.Add(-lead)
 			}
 			if best.IsZero() || at.Before(best) {
-				best = at
+				if best = at; best.Equal(begin) {
+					break
+				}
 			}
 		}
 	}
-	earliest(r.ready)
+	earliest(r.ready, time.Time{})
 	for second := r.tick; second < r.tick+ringSlots; second++ {
 		if !best.IsZero() && second > best.Add(lead).Unix() {
 			break // what follows is due later than what was found
 		}
-		earliest(*r.slot(second))
+		begin := time.Time{} // the slot that is drained next has what is past due
+		if second > r.tick {
+			begin = time.Unix(second, 0).Add(-lead)
+		}
+		earliest(*r.slot(second), begin)
 	}
 	return best, !best.IsZero()
 }

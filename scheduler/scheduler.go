@@ -48,6 +48,8 @@ const (
 	planRoom    = 10_000  // entries that there is room for before jobs are planned: one may have many runs
 	claimBatch  = 500     // runs a statement
 	fireBatch   = 500     // runs a Fire
+	rushBatch   = 1000    // runs a Fire while more than rush are due: it costs less a run, but the first ones wait for the last
+	rush        = 4000
 	fireWorkers = 4       // Fires at a time
 	fireTries   = 7       // of one batch, within a second or so; what then fails is found as stranded, 3 s after due
 )
@@ -425,7 +427,11 @@ func (s *Scheduler) due() ([]domain.Due, time.Duration) {
 		s.ring.hold = time.Time{}
 	}
 	lead := min(leadBase+time.Duration(s.ring.near(now.Add(leadMax)))*leadEach, leadMax)
-	if batch := s.ring.take(now, lead, fireBatch); len(batch) > 0 {
+	limit := fireBatch
+	if len(s.ring.ready) > rush {
+		limit = rushBatch
+	}
+	if batch := s.ring.take(now, lead, limit); len(batch) > 0 {
 		return batch, 0
 	}
 	if s.ring.held() {
