@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"unsafe"
 
 	"pgregory.net/rapid"
 
@@ -192,6 +193,20 @@ func TestRingAgainstModel(t *testing.T) {
 				if r.size != len(model) || r.room() != limit-len(model) {
 					t.Fatalf("size %d, room %d with %d entries", r.size, r.room(), len(model))
 				}
+				const lead = 200 * time.Millisecond
+				var want time.Time
+				for _, d := range model {
+					at := d.DueAt.Add(-lead)
+					if d.AtDue {
+						at = d.DueAt
+					}
+					if want.IsZero() || at.Before(want) {
+						want = at
+					}
+				}
+				if got, ok := r.next(lead); ok != (len(model) > 0) || !got.Equal(want) {
+					t.Fatalf("wants to be looked at at %s (%v), not at %s", got, ok, want)
+				}
 			},
 		})
 		// Nothing stays behind.
@@ -210,6 +225,44 @@ func TestRingAgainstModel(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What held the entries of one second holds those of another, whether the second was ready as a whole or not; what a rush has left
+// does not.
+func TestRingArrays(t *testing.T) {
+	r, now := newRing(begin, 10*spareEntries), begin.Truncate(time.Second)
+	fill := func(n int, apart time.Duration) {
+		now = now.Add(time.Second)
+		for i := range n {
+			r.add(entry(i, now.Add(time.Duration(i)*apart)))
+		}
+	}
+	drain := func() {
+		for at := now; r.size > 0; at = at.Add(100 * time.Millisecond) {
+			r.take(at, 0, 100) // so that some of it is still ready when more is
+		}
+	}
+	used := make(map[*domain.Due]bool)
+	for i := range 20 {
+		fill(1000, time.Duration(i%2)*time.Millisecond/2)
+		used[unsafe.SliceData(*r.slot(now.Unix()))] = true
+		drain()
+	}
+	if len(used) > spareArrays {
+		t.Errorf("20 seconds took %d arrays", len(used))
+	}
+	for _, array := range r.spare {
+		if whole := array[:cap(array)]; slices.ContainsFunc(whole, func(d domain.Due) bool { return d != (domain.Due{}) }) {
+			t.Error("what was taken is held on to")
+		}
+	}
+	fill(2*spareEntries, 0)
+	drain()
+	for _, array := range r.spare {
+		if cap(array) > spareEntries {
+			t.Errorf("an array of %d entries is kept", cap(array))
+		}
+	}
 }
 
 func BenchmarkRing(b *testing.B) {

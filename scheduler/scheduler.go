@@ -50,8 +50,8 @@ const (
 	fireBatch   = 500     // runs a Fire
 	rushBatch   = 1000    // runs a Fire while more than rush are due: it costs less a run, but the first ones wait for the last
 	rush        = 4000
-	fireWorkers = 4       // Fires at a time
-	fireTries   = 7       // of one batch, within a second or so; what then fails is found as stranded, 3 s after due
+	fireWorkers = 4 // Fires at a time
+	fireTries   = 7 // of one batch, within a second or so; what then fails is found as stranded, 3 s after due
 )
 
 // Firing begins a little before due, as routing and binding take time: leadBase, and leadEach a run.

@@ -43,7 +43,7 @@ func atPlace[T any](values []T, n, place int, v, rest T) []T {
 }
 
 // shared are values that many rows of a batch have in common. A statement gets them once, and of each row a place among them,
-// counted from one as Postgres does: to take texts in, to unnest and to join them was a tenth of what a run costs there.
+// counted from one as Postgres does: to take a text in, to unnest and to join it costs that a good part of a microsecond.
 type shared[T comparable] struct {
 	all    []T
 	places map[T]int32

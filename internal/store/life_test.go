@@ -1,7 +1,9 @@
 package store_test
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -171,5 +173,61 @@ func TestLatenessOfALostAttempt(t *testing.T) {
 	settle(t, s, settled, result(s, out.Bound[0], domain.OutcomeSucceeded))
 	if n := query[int64](t, s, `SELECT count(*) FROM runs_history WHERE lateness_ms IS NOT NULL`); n != 1 {
 		t.Error("the run was never late nor in time")
+	}
+}
+
+// A statement is told once to whom the runs of its batch go, or who has ended them, and of each run which of these it was.
+func TestBatchOfManyInstances(t *testing.T) {
+	s, _ := open(t)
+	job := create(t, s, "a", func(sp *domain.JobSpec) { sp.Block = domain.BlockParallel })
+	trigger(t, s, job.ID, 40)
+	in := admissions(t, s, claim(t, s))
+	want := make(map[domain.RunID]string)
+	for i := range in {
+		a := &in[i]
+		a.Binding = domain.Binding{Instance: fmt.Sprint("i", i%4), BootID: fmt.Sprint("b", i%3), Route: fmt.Sprint("r", i%5)}
+		want[a.RunID] = fmt.Sprintf("i%d b%d r%d 1 true", i%4, i%3, i%5)
+		if i%4 == 0 {
+			a.Binding = domain.Binding{Waiting: "full", Route: fmt.Sprint("r", i%5)}
+			want[a.RunID] = fmt.Sprintf("- - r%d 0 false", i%5)
+		}
+	}
+	out, err := s.Admit(t.Context(), in)
+	if err != nil || len(out.Bound) != 30 || len(out.Waiting) != 10 {
+		t.Fatalf("%d bound, %d waiting, %v", len(out.Bound), len(out.Waiting), err)
+	}
+	for id, want := range want {
+		got := query[string](t, s, `SELECT concat_ws(' ', COALESCE(instance, '-'), COALESCE(boot_id, '-'), route, bind,
+			(bound_at IS NOT NULL AND dispatched_at IS NOT NULL)::text) FROM runs_live WHERE id = $1`, id)
+		if got != want {
+			t.Errorf("run %s: %s, want %s", id, got, want)
+		}
+	}
+	ended := make([]domain.Ended, len(out.Bound))
+	foreign := make(map[domain.RunID]bool)
+	for i, r := range out.Bound {
+		ended[i] = result(s, r, domain.OutcomeSucceeded)
+		other := &out.Bound[(i+1)%len(out.Bound)]
+		switch e := &ended[i]; i % 6 {
+		case 0:
+			e.Instance, foreign[r.ID] = other.Instance+"x", true
+		case 1:
+			e.BootID, foreign[r.ID] = other.BootID+"x", true
+		case 2:
+			e.Group, foreign[r.ID] = "other", true
+		}
+	}
+	if _, err := s.Settle(t.Context(), ended); err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range out.Bound {
+		got := query[string](t, s, `SELECT COALESCE((SELECT concat_ws(' ', instance, boot_id, route) FROM runs_history WHERE id = $1), 'live')`, r.ID)
+		ends, _, _ := strings.Cut(want[r.ID], " 1 ")
+		if foreign[r.ID] {
+			ends = "live"
+		}
+		if got != ends {
+			t.Errorf("result %d of run %s: %s, want %s", i, r.ID, got, ends)
+		}
 	}
 }
