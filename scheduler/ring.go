@@ -237,7 +237,7 @@ func (r *ring) next(lead time.Duration) (time.Time, bool) {
 	}
 	earliest(r.ready, time.Time{})
 	for second := r.tick; second < r.tick+ringSlots; second++ {
-		if !best.IsZero() && second > best.Add(lead).Unix() {
+		if second > r.tick && !best.IsZero() && second > best.Add(lead).Unix() {
 			break // what follows is due later than what was found
 		}
 		begin := time.Time{} // the slot that is drained next has what is past due
