@@ -42,30 +42,52 @@ func atPlace[T any](values []T, n, place int, v, rest T) []T {
 	return values
 }
 
-// shared are values that many rows of a batch have in common. A statement gets them once, and of each row a place among them,
-// counted from one as Postgres does: to take a text in, to unnest and to join it costs that a good part of a microsecond.
+// shared are values of the rows of a batch, of which many may have the same. Then a statement gets each value once, and of each
+// row its place among them, counted from one as Postgres does: to take a text in, to unnest and to join it costs that a good part of
+// a microsecond.
 type shared[T comparable] struct {
-	all    []T
-	places map[T]int32
-	last   int32 // most often it is the same again
+	values []T     // different ones
+	places []int32 // of each row
+	known  map[T]int32
 }
 
-// place returns the place of a value.
-func (s *shared[T]) place(v T) int32 {
-	if s.last > 0 && s.all[s.last-1] == v {
-		return s.last
+// sharedMost is how many values may differ. To find one in an array of texts, Postgres goes through those before it.
+const sharedMost = 32
+
+func newShared[T comparable](rows int) *shared[T] {
+	return &shared[T]{places: make([]int32, 0, rows), known: make(map[T]int32)}
+}
+
+// add adds the next row's value.
+func (s *shared[T]) add(v T) {
+	if n := len(s.places); n > 0 && s.values[s.places[n-1]-1] == v {
+		s.places = append(s.places, s.places[n-1])
+		return
 	}
-	at, ok := s.places[v]
+	at, ok := s.known[v]
 	if !ok {
-		if s.places == nil {
-			s.places = make(map[T]int32)
-		}
-		s.all = append(s.all, v)
-		at = int32(len(s.all))
-		s.places[v] = at
+		s.values = append(s.values, v)
+		at = int32(len(s.values))
+		s.known[v] = at
 	}
-	s.last = at
-	return at
+	s.places = append(s.places, at)
+}
+
+// texts are what a statement is given of the values: those that rows share, or each row's own where too many differ. Of the two
+// arrays one is empty, which stands for nulls.
+func texts[T comparable](s *shared[T], of func(T) string) (common, own []string) {
+	if len(s.values) <= sharedMost {
+		common = make([]string, len(s.values))
+		for i, v := range s.values {
+			common[i] = of(v)
+		}
+		return common, []string{}
+	}
+	own = make([]string, len(s.places))
+	for i, at := range s.places {
+		own[i] = of(s.values[at-1])
+	}
+	return []string{}, own
 }
 
 func orZero[T any](p *T) T {

@@ -14,17 +14,19 @@ import (
 // What does not match, or is a shard, or was to be killed, stays. The last parameter says that only runs of plain jobs may
 // end so, as nothing else of theirs is locked. The ids come sorted and once each, so that runs are locked by id. They
 // are given twice so that a small batch does not read all live runs (see AdmitRuns). An array that is empty stands for nulls.
-// A giver is a place in the arrays of instances, boots and groups, which many results have in common.
+// A giver is a place among the instances, boots and groups where many results have the same; else each result has its own.
 //
 // It stands here and not beside the others, as sqlc does not know that a DELETE may return what it was joined with.
 const finishRuns = `-- name: FinishRuns :many
 WITH d AS (
     DELETE FROM runs_live r
      USING (SELECT generate_series(1, $1::int) AS place, unnest($2::uuid[]) AS id, unnest($3::int[]) AS attempt,
-                   unnest($13::int[]) AS giver, unnest($7::text[]) AS message, unnest($8::text[]) AS output, unnest($9::timestamptz[]) AS started_at,
+                   unnest($13::int[]) AS giver, unnest($14::text[]) AS instance, unnest($15::text[]) AS boot,
+                   unnest($16::text[]) AS group_name, unnest($7::text[]) AS message, unnest($8::text[]) AS output, unnest($9::timestamptz[]) AS started_at,
                    unnest($10::timestamptz[]) AS finished_at, unnest($11::bigint[]) AS last_line) e
      WHERE r.id = ANY($2::uuid[]) AND r.id = e.id
-       AND (r.attempt = e.attempt AND r.instance = ($4::text[])[e.giver] AND r.boot_id = ($5::text[])[e.giver] AND r.group_name = ($6::text[])[e.giver]
+       AND (r.attempt = e.attempt AND r.instance = COALESCE(e.instance, ($4::text[])[e.giver])
+            AND r.boot_id = COALESCE(e.boot, ($5::text[])[e.giver]) AND r.group_name = COALESCE(e.group_name, ($6::text[])[e.giver])
             AND (r.plain OR NOT $12::bool) AND r.kill_requested_at IS NULL AND r.broadcast_id IS NULL
             AND r.state IN ('queued', 'running')) IS TRUE
     RETURNING e.place, r.id, r.job_id, r.job_version, r.group_name, r.cause, COALESCE(e.message, '') AS message,
@@ -75,14 +77,14 @@ func finish(ctx context.Context, db sqlcgen.DBTX, in []domain.Ended, now time.Ti
 	first = slices.CompactFunc(first, func(a, b int) bool { return in[a].RunID == in[b].RunID })
 	n := len(first)
 	ids, attempts := make([]domain.RunID, n), make([]int32, n)
-	var givers shared[giver]
-	gave := make([]int32, n)
+	givers := newShared[giver](n)
 	startedAts, finishedAts := make([]time.Time, n), make([]time.Time, n)
 	messages, outputs, lastLines := []string{}, []string{}, []int64{}
 	for k, i := range first {
 		e := in[i]
 		clean(&e, now, time.Time{})
-		ids[k], attempts[k], gave[k] = e.RunID, int32(e.Attempt), givers.place(giver{e.Instance, e.BootID, e.Group})
+		ids[k], attempts[k] = e.RunID, int32(e.Attempt)
+		givers.add(giver{e.Instance, e.BootID, e.Group})
 		startedAts[k], finishedAts[k] = epoch(e.StartedAt), e.FinishedAt
 		if e.Message != "" {
 			messages = atPlace(messages, n, k, e.Message, "")
@@ -94,11 +96,11 @@ func finish(ctx context.Context, db sqlcgen.DBTX, in []domain.Ended, now time.Ti
 			lastLines = atPlace(lastLines, n, k, e.LastLine, 0)
 		}
 	}
-	instances, boots, groups := make([]string, len(givers.all)), make([]string, len(givers.all)), make([]string, len(givers.all))
-	for i, g := range givers.all {
-		instances[i], boots[i], groups[i] = g.instance, g.boot, g.group
-	}
-	rows, err := db.Query(ctx, finishRuns, n, ids, attempts, instances, boots, groups, messages, outputs, startedAts, finishedAts, lastLines, plain, gave)
+	instances, ownInstances := texts(givers, func(g giver) string { return g.instance })
+	boots, ownBoots := texts(givers, func(g giver) string { return g.boot })
+	groups, ownGroups := texts(givers, func(g giver) string { return g.group })
+	rows, err := db.Query(ctx, finishRuns, n, ids, attempts, instances, boots, groups, messages, outputs, startedAts, finishedAts, lastLines, plain,
+		givers.places, ownInstances, ownBoots, ownGroups)
 	if err != nil {
 		return nil, err
 	}

@@ -99,16 +99,13 @@ func (s *Store) admit(ctx context.Context, q *sqlcgen.Queries, in []*Admission, 
 	n := len(in)
 	p := sqlcgen.AdmitRunsParams{
 		Tolerance: s.plan.Tolerance, N: int32(n), Ids: make([]domain.RunID, n), DueAts: make([]time.Time, n),
-		Versions: make([]int32, n), Attempts: make([]int32, n), Ways: make([]int32, n),
-		Waitings: []string{}, GiveUps: []time.Time{},
+		Versions: make([]int32, n), Attempts: make([]int32, n), Waitings: []string{}, GiveUps: []time.Time{},
 	}
-	var ways shared[way]
+	ways, hows := newShared[way](n), newShared[string](n)
 	for k, a := range in {
 		p.Ids[k], p.DueAts[k], p.Versions[k], p.Attempts[k] = a.RunID, a.DueAt, int32(a.JobVersion), int32(a.Attempt)
-		p.Ways[k] = ways.place(way{a.Route, a.Instance, a.BootID})
-		if a.Instance == "" {
-			p.Ways[k] = -p.Ways[k]
-		}
+		ways.add(way{a.Instance, a.BootID})
+		hows.add(a.Route)
 		if a.Waiting != "" {
 			p.Waitings = atPlace(p.Waitings, n, k, a.Waiting, "")
 		}
@@ -116,8 +113,14 @@ func (s *Store) admit(ctx context.Context, q *sqlcgen.Queries, in []*Admission, 
 			p.GiveUps = atPlace(p.GiveUps, n, k, s.giveUp(a.Def, a.DueAt), epoch(time.Time{}))
 		}
 	}
-	for _, w := range ways.all {
-		p.Routes, p.Instances, p.Boots = append(p.Routes, w.route), append(p.Instances, w.instance), append(p.Boots, w.boot)
+	p.Ways, p.Hows = ways.places, hows.places
+	p.SharedInstances, p.Instances = texts(ways, func(w way) string { return w.instance })
+	p.SharedBoots, p.Boots = texts(ways, func(w way) string { return w.boot })
+	p.SharedRoutes, p.Routes = texts(hows, func(route string) string { return route })
+	for k, a := range in {
+		if a.Instance == "" {
+			p.Ways[k] = 0
+		}
 	}
 	rows, err := q.AdmitRuns(ctx, p)
 	if err != nil {
@@ -139,8 +142,8 @@ func (s *Store) admit(ctx context.Context, q *sqlcgen.Queries, in []*Admission, 
 	return wait.insert(ctx, q)
 }
 
-// way is where an admission sends its run, if anywhere, and why there.
-type way struct{ route, instance, boot string }
+// way is where an admission sends its run, if anywhere.
+type way struct{ instance, boot string }
 
 // admitted is the run that an admission has made queued: what the admission says, and what only the row does. To whom it is
 // bound only the admission says that the row was matched with, or a run that came twice would be offered to one instance

@@ -176,24 +176,31 @@ func TestLatenessOfALostAttempt(t *testing.T) {
 	}
 }
 
-// A statement is told once to whom the runs of its batch go, or who has ended them, and of each run which of these it was.
+// Where few differ, a statement is told once to whom the runs of its batch go, or who has ended them, and of each run which of
+// these it was; where many do, it is told of each.
 func TestBatchOfManyInstances(t *testing.T) {
+	t.Run("few", func(t *testing.T) { batchOf(t, 4, 5) })
+	t.Run("many", func(t *testing.T) { batchOf(t, 40, 40) })
+	t.Run("few, by many routes", func(t *testing.T) { batchOf(t, 4, 40) })
+}
+
+func batchOf(t *testing.T, instances, routes int) {
 	s, _ := open(t)
 	job := create(t, s, "a", func(sp *domain.JobSpec) { sp.Block = domain.BlockParallel })
-	trigger(t, s, job.ID, 40)
+	trigger(t, s, job.ID, 80)
 	in := admissions(t, s, claim(t, s))
 	want := make(map[domain.RunID]string)
 	for i := range in {
 		a := &in[i]
-		a.Binding = domain.Binding{Instance: fmt.Sprint("i", i%4), BootID: fmt.Sprint("b", i%3), Route: fmt.Sprint("r", i%5)}
-		want[a.RunID] = fmt.Sprintf("i%d b%d r%d 1 true", i%4, i%3, i%5)
+		a.Binding = domain.Binding{Instance: fmt.Sprint("i", i%instances), BootID: fmt.Sprint("b", i%3), Route: fmt.Sprint("r", i%routes)}
+		want[a.RunID] = fmt.Sprintf("i%d b%d r%d 1 true", i%instances, i%3, i%routes)
 		if i%4 == 0 {
-			a.Binding = domain.Binding{Waiting: "full", Route: fmt.Sprint("r", i%5)}
-			want[a.RunID] = fmt.Sprintf("- - r%d 0 false", i%5)
+			a.Binding = domain.Binding{Waiting: "full", Route: fmt.Sprint("r", i%routes)}
+			want[a.RunID] = fmt.Sprintf("- - r%d 0 false", i%routes)
 		}
 	}
 	out, err := s.Admit(t.Context(), in)
-	if err != nil || len(out.Bound) != 30 || len(out.Waiting) != 10 {
+	if err != nil || len(out.Bound) != 60 || len(out.Waiting) != 20 {
 		t.Fatalf("%d bound, %d waiting, %v", len(out.Bound), len(out.Waiting), err)
 	}
 	for id, want := range want {

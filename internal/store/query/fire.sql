@@ -5,20 +5,23 @@
 -- with live runs: as conditions they would be looked up by other indexes, or taken for so rare that a plan made while
 -- the table is small reads all of it for each member of the batch. The ids are given twice for the same reason: generate_series
 -- has the planner take any batch for a thousand rows, and without the array it would read up to some ten thousand live runs for
--- a batch of one. An array that is empty stands for nulls. A way is a place in the arrays of routes, instances and boots, of which
--- many runs have the same; it is negative, and so finds no instance, where the run has to wait. What is returned is the place in the arrays, and what only the row
+-- a batch of one. An array that is empty stands for nulls. A way is a place among the instances and boots, and how is one among
+-- the routes, where many runs have the same; else each run has its own. The way is 0 where the run has to wait. What is returned is the place in the arrays, and what only the row
 -- knows. From bound_at reconcilers count how long an offer has been silent, so that time spent waiting for a lock must not count;
 -- dispatched_at is for people.
 UPDATE runs_live r
-   SET state = 'queued', admitted = true, waiting = NULLIF(w.waiting, ''), route = (@routes::text[])[abs(w.way)],
-       instance = (@instances::text[])[w.way], boot_id = (@boots::text[])[w.way],
+   SET state = 'queued', admitted = true, waiting = NULLIF(w.waiting, ''), route = COALESCE(w.route, (@shared_routes::text[])[w.how]),
+       instance = CASE WHEN w.way > 0 THEN COALESCE(w.instance, (@shared_instances::text[])[w.way]) END,
+       boot_id = CASE WHEN w.way > 0 THEN COALESCE(w.boot, (@shared_boots::text[])[w.way]) END,
        bind = r.bind + (w.way > 0)::int,
        bound_at = CASE WHEN w.way > 0 THEN clock_timestamp() END,
        dispatched_at = CASE WHEN w.way > 0 THEN statement_timestamp() END,
        give_up_at = CASE WHEN w.way > 0 THEN NULLIF(w.give_up, 'epoch') END
   FROM (SELECT generate_series(1, @n::int) AS place, unnest(@ids::uuid[]) AS id, unnest(@due_ats::timestamptz[]) AS due_at,
                unnest(@versions::int[]) AS version, unnest(@attempts::int[]) AS attempt,
-               unnest(@ways::int[]) AS way, unnest(@waitings::text[]) AS waiting, unnest(@give_ups::timestamptz[]) AS give_up) w
+               unnest(@ways::int[]) AS way, unnest(@instances::text[]) AS instance, unnest(@boots::text[]) AS boot,
+               unnest(@hows::int[]) AS how, unnest(@routes::text[]) AS route, unnest(@waitings::text[]) AS waiting,
+               unnest(@give_ups::timestamptz[]) AS give_up) w
  WHERE r.id = ANY(@ids::uuid[]) AND r.id = w.id
    AND (r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
         AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL

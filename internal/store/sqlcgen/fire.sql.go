@@ -14,15 +14,18 @@ import (
 
 const admitRuns = `-- name: AdmitRuns :many
 UPDATE runs_live r
-   SET state = 'queued', admitted = true, waiting = NULLIF(w.waiting, ''), route = ($1::text[])[abs(w.way)],
-       instance = ($2::text[])[w.way], boot_id = ($3::text[])[w.way],
+   SET state = 'queued', admitted = true, waiting = NULLIF(w.waiting, ''), route = COALESCE(w.route, ($1::text[])[w.how]),
+       instance = CASE WHEN w.way > 0 THEN COALESCE(w.instance, ($2::text[])[w.way]) END,
+       boot_id = CASE WHEN w.way > 0 THEN COALESCE(w.boot, ($3::text[])[w.way]) END,
        bind = r.bind + (w.way > 0)::int,
        bound_at = CASE WHEN w.way > 0 THEN clock_timestamp() END,
        dispatched_at = CASE WHEN w.way > 0 THEN statement_timestamp() END,
        give_up_at = CASE WHEN w.way > 0 THEN NULLIF(w.give_up, 'epoch') END
   FROM (SELECT generate_series(1, $6::int) AS place, unnest($4::uuid[]) AS id, unnest($7::timestamptz[]) AS due_at,
                unnest($8::int[]) AS version, unnest($9::int[]) AS attempt,
-               unnest($10::int[]) AS way, unnest($11::text[]) AS waiting, unnest($12::timestamptz[]) AS give_up) w
+               unnest($10::int[]) AS way, unnest($11::text[]) AS instance, unnest($12::text[]) AS boot,
+               unnest($13::int[]) AS how, unnest($14::text[]) AS route, unnest($15::text[]) AS waiting,
+               unnest($16::timestamptz[]) AS give_up) w
  WHERE r.id = ANY($4::uuid[]) AND r.id = w.id
    AND (r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
         AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
@@ -31,18 +34,22 @@ RETURNING w.place::int AS place, r.cause, r.bind, r.fire_time, r.bound_at, r.par
 `
 
 type AdmitRunsParams struct {
-	Routes    []string
-	Instances []string
-	Boots     []string
-	Ids       []domain.RunID
-	Tolerance time.Duration
-	N         int32
-	DueAts    []time.Time
-	Versions  []int32
-	Attempts  []int32
-	Ways      []int32
-	Waitings  []string
-	GiveUps   []time.Time
+	SharedRoutes    []string
+	SharedInstances []string
+	SharedBoots     []string
+	Ids             []domain.RunID
+	Tolerance       time.Duration
+	N               int32
+	DueAts          []time.Time
+	Versions        []int32
+	Attempts        []int32
+	Ways            []int32
+	Instances       []string
+	Boots           []string
+	Hows            []int32
+	Routes          []string
+	Waitings        []string
+	GiveUps         []time.Time
 }
 
 type AdmitRunsRow struct {
@@ -64,15 +71,15 @@ type AdmitRunsRow struct {
 // with live runs: as conditions they would be looked up by other indexes, or taken for so rare that a plan made while
 // the table is small reads all of it for each member of the batch. The ids are given twice for the same reason: generate_series
 // has the planner take any batch for a thousand rows, and without the array it would read up to some ten thousand live runs for
-// a batch of one. An array that is empty stands for nulls. A way is a place in the arrays of routes, instances and boots, of which
-// many runs have the same; it is negative, and so finds no instance, where the run has to wait. What is returned is the place in the arrays, and what only the row
+// a batch of one. An array that is empty stands for nulls. A way is a place among the instances and boots, and how is one among
+// the routes, where many runs have the same; else each run has its own. The way is 0 where the run has to wait. What is returned is the place in the arrays, and what only the row
 // knows. From bound_at reconcilers count how long an offer has been silent, so that time spent waiting for a lock must not count;
 // dispatched_at is for people.
 func (q *Queries) AdmitRuns(ctx context.Context, arg AdmitRunsParams) ([]AdmitRunsRow, error) {
 	rows, err := q.db.Query(ctx, admitRuns,
-		arg.Routes,
-		arg.Instances,
-		arg.Boots,
+		arg.SharedRoutes,
+		arg.SharedInstances,
+		arg.SharedBoots,
 		arg.Ids,
 		arg.Tolerance,
 		arg.N,
@@ -80,6 +87,10 @@ func (q *Queries) AdmitRuns(ctx context.Context, arg AdmitRunsParams) ([]AdmitRu
 		arg.Versions,
 		arg.Attempts,
 		arg.Ways,
+		arg.Instances,
+		arg.Boots,
+		arg.Hows,
+		arg.Routes,
 		arg.Waitings,
 		arg.GiveUps,
 	)
