@@ -56,8 +56,8 @@ type FollowUps interface {
 	InsertTx(ctx context.Context, tx pgx.Tx, ups []domain.FollowUp) error
 }
 
-// definitionsKept bounds the cache of job versions: at some 2 kB each, about 100 MB at most.
-const definitionsKept = 50_000
+// definitionsKept bounds the cache of job versions: at some 900 bytes each for a plain job, 90 MB.
+const definitionsKept = 100_000
 
 // PlanChannel is the Postgres channel on which schedulers hear that a job changed or a near run was planned.
 const PlanChannel = "belfry_plan"
