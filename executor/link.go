@@ -165,7 +165,9 @@ func (l *link) takeOffers(msg *nats.Msg, nth int64) {
 	arrived := l.engine.now()
 	m := wire.Offers{Offers: l.message.Offers[:0]} // what attempts need of offers is copied, so that these serve again
 	err := wire.Decode(msg.Data, &m)
-	l.message = m
+	if cap(m.Offers) <= 2*wire.MaxOffers { // else somebody sent more than are taken
+		l.message = m
+	}
 	if err == nil {
 		err = validOffers(&m)
 	}
