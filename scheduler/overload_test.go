@@ -171,3 +171,23 @@ func TestPaced(t *testing.T) {
 		}
 	}
 }
+
+// In a rush more runs are fired at a time, and no more than the first ones can wait for.
+func TestRushIsFiredInLargerBatches(t *testing.T) {
+	for n, want := range map[int]int{rush: rush / fireBatch, rush + 6*rushBatch: 1 + 6 + (rush-fireBatch)/fireBatch} {
+		inBubble(t, func(s *fakeStore, _ *fakeFirer) {
+			due := s.Now().Add(5 * time.Second)
+			for i := range n {
+				s.due = append(s.due, entry(i, due))
+			}
+		}, func(t *testing.T, b *bench) {
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			b.firer.set(func() {
+				if len(b.firer.fired) != n || b.firer.tries != want {
+					t.Errorf("%d of %d runs were fired in %d batches, want %d", len(b.firer.fired), n, b.firer.tries, want)
+				}
+			})
+		})
+	}
+}

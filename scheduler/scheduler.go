@@ -49,9 +49,9 @@ const (
 	claimBatch  = 500     // runs a statement
 	fireBatch   = 500     // runs a Fire
 	rushBatch   = 1000    // runs a Fire while more than rush are due: it costs less a run, but the first ones wait for the last
-	rush        = 4000
-	fireWorkers = 4 // Fires at a time
-	fireTries   = 7 // of one batch, within a second or so; what then fails is found as stranded, 3 s after due
+	rush        = 4000    // entries that are due and not taken yet
+	fireWorkers = 4       // Fires at a time
+	fireTries   = 7       // of one batch, within a second or so; what then fails is found as stranded, 3 s after due
 )
 
 // Firing begins a little before due, as routing and binding take time: leadBase, and leadEach a run.
