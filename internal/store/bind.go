@@ -226,14 +226,14 @@ func (s *Store) bindWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, 
 // outdoneWaiting ends waiting runs that another one which goes to the same slot covers.
 func outdoneWaiting(runs []Waiting, to []domain.Binding, slots *slotSet, now time.Time) []domain.Ended {
 	var in []Admission
-	fireable := make(map[domain.RunID]bool)
+	all := make(map[domain.RunID]bool) // who waits was admitted
 	for i, r := range runs {
 		if to[i].Instance != "" && r.Def.Block == domain.BlockCoverEarly && r.Def.BlockScope == domain.ScopeInstance {
 			in = append(in, Admission{Due: r.Due(), Def: r.Def, Binding: to[i]})
-			fireable[r.ID] = true
+			all[r.ID] = true
 		}
 	}
-	_, ended := outdone(in, fireable, slots, now)
+	_, ended := outdone(in, all, all, slots, now)
 	return ended
 }
 
@@ -470,7 +470,7 @@ func (s *Store) takeForBroadcast(ctx context.Context, tx pgx.Tx, q *sqlcgen.Quer
 		return false, err
 	}
 	if !slots.take(k, run.RunID) {
-		fireable, err := s.fireable(ctx, q, in)
+		fireable, _, err := s.fireable(ctx, q, in)
 		if err != nil || !fireable[run.RunID] {
 			return false, err
 		}

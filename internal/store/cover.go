@@ -19,21 +19,32 @@ func covers(a *Admission, now time.Time) bool {
 }
 
 // newest returns those of the given runs that cover all others, for each slot: a run, or the shards of a broadcast.
-func newest(in []Admission) map[slotKey]Admission {
+func newest(in []Admission, admitted map[domain.RunID]bool) map[slotKey]Admission {
 	out := make(map[slotKey]Admission)
 	for _, a := range in {
 		k := slotOf(a.Def, a.Instance)
 		b, known := out[k]
-		if !known || a.DueAt.After(b.DueAt) || (a.DueAt.Equal(b.DueAt) && slices.Compare(a.RunID[:], b.RunID[:]) > 0) {
+		o, other := a.Owner(), b.Owner()
+		if c := cameDue(&a, admitted).Compare(cameDue(&b, admitted)); !known || c > 0 || (c == 0 && slices.Compare(o[:], other[:]) > 0) {
 			out[k] = a
 		}
 	}
 	return out
 }
 
+// cameDue is when a run first came due. The due instant of one that was admitted before says when it was released or is tried
+// again, which makes it no newer: of such a run the id has the say.
+func cameDue(a *Admission, admitted map[domain.RunID]bool) time.Time {
+	if admitted[a.RunID] {
+		o := a.Owner()
+		return o.Time()
+	}
+	return a.DueAt
+}
+
 // outdone takes those runs out of a batch that another one of it covers: they would take a slot to lose it at once. An owner
 // keeps its own until it is covered as such.
-func outdone(in []Admission, fireable map[domain.RunID]bool, slots *slotSet, now time.Time) (rest []Admission, ended []domain.Ended) {
+func outdone(in []Admission, fireable, admitted map[domain.RunID]bool, slots *slotSet, now time.Time) (rest []Admission, ended []domain.Ended) {
 	var due []Admission
 	for _, a := range in {
 		if covers(&a, now) && fireable[a.RunID] && takes(&a) && slots.owners[slotOf(a.Def, a.Instance)] != a.Owner() {
@@ -43,7 +54,7 @@ func outdone(in []Admission, fireable map[domain.RunID]bool, slots *slotSet, now
 	if len(due) < 2 {
 		return in, nil
 	}
-	first := newest(due)
+	first := newest(due, admitted)
 	gone := make(map[domain.RunID]bool)
 	for _, a := range due {
 		if by := first[slotOf(a.Def, a.Instance)]; by.Owner() != a.Owner() {
@@ -158,8 +169,19 @@ func lookAround(ctx context.Context, q *sqlcgen.Queries, in []Admission, slots *
 	byKey := make(map[slotKey]*scene)
 	var scenes []*scene
 	var p sqlcgen.OwnerRunsParams
-	var ids []domain.RunID
-	for k, by := range newest(in) {
+	ids := make([]domain.RunID, len(in))
+	for i, a := range in {
+		ids[i] = a.RunID
+	}
+	comers, err := q.LiveRuns(ctx, ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	admitted := make(map[domain.RunID]bool, len(comers))
+	for _, r := range comers {
+		admitted[r.ID] = r.Admitted
+	}
+	for k, by := range newest(in, admitted) {
 		sc := &scene{key: k, by: by}
 		byKey[k], scenes = sc, append(scenes, sc)
 		p.JobIds = append(p.JobIds, int64(k.job))
@@ -169,7 +191,6 @@ func lookAround(ctx context.Context, q *sqlcgen.Queries, in []Admission, slots *
 	for _, a := range in {
 		sc := byKey[slotOf(a.Def, a.Instance)]
 		sc.comers = append(sc.comers, a)
-		ids = append(ids, a.RunID)
 	}
 	rows, err := q.OwnerRuns(ctx, p)
 	if err != nil {
@@ -192,12 +213,7 @@ func lookAround(ctx context.Context, q *sqlcgen.Queries, in []Admission, slots *
 		sc := byKey[slotKey{domain.JobID(r.JobID), orZero(r.HeldOn)}]
 		sc.held = append(sc.held, liveRun(r))
 	}
-	comers, err := q.LiveRuns(ctx, ids)
-	admitted := make(map[domain.RunID]bool, len(comers))
-	for _, r := range comers {
-		admitted[r.ID] = r.Admitted
-	}
-	return scenes, admitted, err
+	return scenes, admitted, nil
 }
 
 // olderThan returns a run at the slot that is newer than the one which comes. Ids sort by time; but of a fire with jitter or

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/binary"
 	"slices"
 	"testing"
 	"time"
@@ -13,15 +14,23 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
+// idAt is the n-th id of a millisecond around noon.
+func idAt(ms, n int) domain.RunID {
+	var id domain.RunID
+	binary.BigEndian.PutUint64(id[:], uint64(noon.UnixMilli()+int64(ms))<<16)
+	id[15] = byte(n)
+	return id
+}
+
 // comer draws a run of one of two jobs that comes due around noon, a shard of a broadcast perhaps.
 func comer(t *rapid.T, defs []*domain.Definition) Admission {
-	id := domain.RunID{byte(rapid.IntRange(1, 9).Draw(t, "id"))}
+	id := idAt(rapid.IntRange(-3, 2).Draw(t, "id"), rapid.IntRange(1, 3).Draw(t, "of the millisecond"))
 	a := Admission{Def: rapid.SampledFrom(defs).Draw(t, "job")}
 	a.RunID, a.JobID, a.Attempt = id, a.Def.JobID, 1
 	a.DueAt = noon.Add(time.Duration(rapid.IntRange(-3, 2).Draw(t, "due")) * time.Millisecond)
 	a.Instance = rapid.SampledFrom([]string{"", "i1", "i2"}).Draw(t, "instance")
 	if rapid.IntRange(0, 3).Draw(t, "shard") == 0 {
-		a.Broadcast = domain.RunID{byte(rapid.IntRange(1, 3).Draw(t, "broadcast"))}
+		a.Broadcast = idAt(rapid.IntRange(-3, 2).Draw(t, "broadcast"), 0)
 	}
 	return a
 }
@@ -43,19 +52,20 @@ func TestOutdoneLeavesTheNewest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		defs := drawDefs(t)
 		var in []Admission
-		fireable := make(map[domain.RunID]bool)
+		fireable, admitted := make(map[domain.RunID]bool), make(map[domain.RunID]bool)
 		for range rapid.IntRange(0, 8).Draw(t, "runs") {
 			a := comer(t, defs)
 			if !slices.ContainsFunc(in, func(b Admission) bool { return a.RunID == b.RunID }) {
 				in, fireable[a.RunID] = append(in, a), rapid.IntRange(0, 5).Draw(t, "fireable") > 0
+				admitted[a.RunID] = rapid.IntRange(0, 2).Draw(t, "admitted") == 0
 			}
 		}
 		slots := &slotSet{owners: make(map[slotKey]domain.RunID)}
 		for _, a := range in {
-			slots.owners[slotOf(a.Def, a.Instance)] = rapid.SampledFrom([]domain.RunID{{}, {1}, {99}}).Draw(t, "owner")
+			slots.owners[slotOf(a.Def, a.Instance)] = rapid.SampledFrom([]domain.RunID{{}, idAt(0, 1), idAt(9, 9)}).Draw(t, "owner")
 		}
 		before := slices.Clone(in)
-		rest, ended := outdone(in, fireable, slots, noon)
+		rest, ended := outdone(in, fireable, admitted, slots, noon)
 		if len(rest)+len(ended) != len(in) || !slices.EqualFunc(before, in, func(a, b Admission) bool { return a.RunID == b.RunID }) {
 			t.Fatalf("of %d runs %d are left and %d ended", len(in), len(rest), len(ended))
 		}
@@ -81,7 +91,7 @@ func TestOutdoneLeavesTheNewest(t *testing.T) {
 				t.Fatalf("%+v ended as %+v", a, e)
 			}
 			if !slices.ContainsFunc(rest, func(b Admission) bool {
-				return slotOf(b.Def, b.Instance) == slotOf(a.Def, a.Instance) && candidate(b) && !b.DueAt.Before(a.DueAt)
+				return slotOf(b.Def, b.Instance) == slotOf(a.Def, a.Instance) && candidate(b) && !cameDue(&b, admitted).Before(cameDue(&a, admitted))
 			}) {
 				t.Fatalf("%+v was outdone by nothing newer", a)
 			}

@@ -272,12 +272,12 @@ func (s *Store) admitUnderSlots(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queri
 	if err := slots.reserve(ctx, q, in); err != nil {
 		return err
 	}
-	fireable, err := s.fireable(ctx, q, in)
+	fireable, admitted, err := s.fireable(ctx, q, in)
 	if err != nil {
 		return err
 	}
 	now := s.Now()
-	in, ended := outdone(in, fireable, slots, now)
+	in, ended := outdone(in, fireable, admitted, slots, now)
 	winners, losers := share(in, fireable, slots)
 	if err := slots.save(ctx, q); err != nil {
 		return err
@@ -311,7 +311,8 @@ func lockChains(ctx context.Context, q *sqlcgen.Queries, defs []*domain.Definiti
 	return err
 }
 
-func (s *Store) fireable(ctx context.Context, q *sqlcgen.Queries, in []Admission) (map[domain.RunID]bool, error) {
+// fireable returns which runs still are what their ring entries say, and which of these were admitted before.
+func (s *Store) fireable(ctx context.Context, q *sqlcgen.Queries, in []Admission) (fireable, admitted map[domain.RunID]bool, err error) {
 	p := sqlcgen.FireableParams{Tolerance: s.plan.Tolerance}
 	for _, a := range in {
 		p.Ids = append(p.Ids, a.RunID)
@@ -319,15 +320,15 @@ func (s *Store) fireable(ctx context.Context, q *sqlcgen.Queries, in []Admission
 		p.Versions = append(p.Versions, int32(a.JobVersion))
 		p.Attempts = append(p.Attempts, int32(a.Attempt))
 	}
-	ids, err := q.Fireable(ctx, p)
+	rows, err := q.Fireable(ctx, p)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	ok := make(map[domain.RunID]bool, len(ids))
-	for _, id := range ids {
-		ok[id] = true
+	fireable, admitted = make(map[domain.RunID]bool, len(rows)), make(map[domain.RunID]bool)
+	for _, r := range rows {
+		fireable[r.ID], admitted[r.ID] = true, r.Admitted
 	}
-	return ok, nil
+	return fireable, admitted, nil
 }
 
 // share gives free slots to the runs that are due first, and to owners what is theirs.

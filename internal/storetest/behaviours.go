@@ -37,6 +37,7 @@ var behaviours = []struct {
 	{"OfManyTheNewestCovers", coverTogether},
 	{"CoveringIsDecidedAtDue", coverInTime},
 	{"CoverEarlyPerInstance", coverInstance},
+	{"ARetryIsNoNewerThanItsRun", coverRetry},
 	{"ABroadcastCoversAsAWhole", coverBroadcast},
 	{"UnbindComparesTheRound", unbinds},
 	{"RaiseBindsComparesTheRound", raises},

@@ -216,6 +216,46 @@ func coverInstance(t *testing.T, s *suite) {
 	equal(t, "slots", s.OwnedSlots(t), 0)
 }
 
+// A run that is tried again comes due later than one that is newer. It covers it neither in its batch nor where both find the
+// slot taken.
+func coverRetry(t *testing.T, s *suite) {
+	job := s.job("a", coverEarly, instanceScope, retries(1)).ID
+	// A newer run comes due, and then the second attempt of the given one, which has failed.
+	both := func(old domain.LiveRun) []domain.Due {
+		t.Helper()
+		s.Advance(t, 2*time.Millisecond)
+		newer := s.trigger(job, 1)
+		s.Advance(t, 2*time.Millisecond)
+		s.settle(domain.Settled, s.result(old, domain.OutcomeFailed))
+		n, err := s.Replan(t.Context(), []domain.RunID{old.ID}, []int{1})
+		s.must(err)
+		equal(t, "replanned", n, 1)
+		s.Advance(t, 2*time.Second)
+		due := s.claim()
+		equal(t, "due", len(due), 2)
+		equal(t, "due first", due[0].RunID, newer[0])
+		equal(t, "due then", due[1].RunID, old.ID)
+		return due
+	}
+	old := s.start(job, "i1")
+	due := both(old)
+	out := s.admit(due, "i1")
+	s.did("the newer one runs", out, 1, 0, 1, 0, 0)
+	equal(t, "it runs", out.Bound[0].ID, due[0].RunID)
+	s.is(job, old.ID, domain.Skipped, domain.ReasonCovered)
+	s.settle(domain.Settled, s.result(out.Bound[0], domain.OutcomeSucceeded))
+
+	first := s.start(job, "i2")
+	s.Advance(t, 2*time.Millisecond)
+	old = s.start(job, "i1")
+	due = both(old)
+	out = s.admit(due, "i2")
+	s.did("the newer one is held", out, 0, 1, 1, 1, 0)
+	equal(t, "held", out.Held[0], due[0].RunID)
+	equal(t, "killed", out.Kills[0].ID, first.ID)
+	s.is(job, old.ID, domain.Skipped, domain.ReasonCovered)
+}
+
 func coverBroadcast(t *testing.T, s *suite) {
 	always := s.job("child", parallel).ID
 	job := s.job("a", coverEarly, broadcast, child(always, domain.OnFailure)).ID

@@ -7,17 +7,24 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// later reports whether an admission comes after another one of its slot.
-func later(a, b *domain.Admission) bool {
-	c := a.DueAt.Compare(b.DueAt)
-	return c > 0 || (c == 0 && compareID(a.RunID, b.RunID) > 0)
+// later reports whether an admission comes after another one of its slot: where it was admitted before, its id says when it
+// came due.
+func (db *DB) later(a, b *domain.Admission) bool {
+	came := func(a *domain.Admission) time.Time {
+		if o := a.Owner(); db.live[a.RunID].Admitted {
+			return o.Time()
+		}
+		return a.DueAt
+	}
+	c := came(a).Compare(came(b))
+	return c > 0 || (c == 0 && compareID(a.Owner(), b.Owner()) > 0)
 }
 
-func newest(in []domain.Admission) map[slotKey]domain.Admission {
+func (db *DB) newest(in []domain.Admission) map[slotKey]domain.Admission {
 	out := make(map[slotKey]domain.Admission)
 	for _, a := range in {
 		k := slotOf(a.Def, a.Instance)
-		if b, known := out[k]; !known || later(&a, &b) {
+		if b, known := out[k]; !known || db.later(&a, &b) {
 			out[k] = a
 		}
 	}
@@ -34,7 +41,7 @@ func (s *Store) outdone(in []domain.Admission, out *domain.Admitted, fireable fu
 			due = append(due, a)
 		}
 	}
-	first := newest(due)
+	first := s.db.newest(due)
 	gone := make(map[domain.RunID]bool)
 	var ended []domain.Ended
 	for _, a := range due {
@@ -65,7 +72,7 @@ func (s *Store) settleBlocked(ended []domain.Ended, out *domain.Admitted) {
 
 // cover ends what runs that are due find at their slot, for each slot.
 func (s *Store) cover(in []domain.Admission, out *domain.Admitted) {
-	for k, by := range newest(in) {
+	for k, by := range s.db.newest(in) {
 		comers := slices.DeleteFunc(slices.Clone(in), func(a domain.Admission) bool { return slotOf(a.Def, a.Instance) != k })
 		s.coverAt(k, by, comers, out)
 	}

@@ -30,7 +30,7 @@ RETURNING w.place::int AS place, r.cause, r.bind, r.fire_time, r.bound_at, r.par
 
 -- name: Fireable :many
 -- Those of the given ring entries that AdmitRuns would admit, locked by id.
-SELECT r.id
+SELECT r.id, r.admitted
   FROM runs_live r
   JOIN (SELECT unnest(@ids::uuid[]) AS id, unnest(@due_ats::timestamptz[]) AS due_at,
                unnest(@versions::int[]) AS version, unnest(@attempts::int[]) AS attempt) w

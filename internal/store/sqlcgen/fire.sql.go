@@ -508,7 +508,7 @@ func (q *Queries) ExpandFirst(ctx context.Context, arg ExpandFirstParams) ([]Run
 }
 
 const fireable = `-- name: Fireable :many
-SELECT r.id
+SELECT r.id, r.admitted
   FROM runs_live r
   JOIN (SELECT unnest($1::uuid[]) AS id, unnest($2::timestamptz[]) AS due_at,
                unnest($3::int[]) AS version, unnest($4::int[]) AS attempt) w
@@ -527,8 +527,13 @@ type FireableParams struct {
 	Tolerance time.Duration
 }
 
+type FireableRow struct {
+	ID       domain.RunID
+	Admitted bool
+}
+
 // Those of the given ring entries that AdmitRuns would admit, locked by id.
-func (q *Queries) Fireable(ctx context.Context, arg FireableParams) ([]domain.RunID, error) {
+func (q *Queries) Fireable(ctx context.Context, arg FireableParams) ([]FireableRow, error) {
 	rows, err := q.db.Query(ctx, fireable,
 		arg.Ids,
 		arg.DueAts,
@@ -540,13 +545,13 @@ func (q *Queries) Fireable(ctx context.Context, arg FireableParams) ([]domain.Ru
 		return nil, err
 	}
 	defer rows.Close()
-	var items []domain.RunID
+	var items []FireableRow
 	for rows.Next() {
-		var id domain.RunID
-		if err := rows.Scan(&id); err != nil {
+		var i FireableRow
+		if err := rows.Scan(&i.ID, &i.Admitted); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
