@@ -75,7 +75,7 @@ func (x *engine) decide(m *wire.Offers, nth int64, arrived instant) (ans wire.An
 			ans.Verdicts = append(ans.Verdicts, wireVerdict(o, v))
 		}
 	}
-	ans.Load = x.ledger.load()
+	ans.Load = x.ledger.load(now)
 	return ans, fresh
 }
 
@@ -268,7 +268,7 @@ func (x *engine) confirmed(sent instant, arrived int64) bool {
 func (x *engine) load() wire.Load {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.ledger.load()
+	return x.ledger.load(x.now())
 }
 
 // unfinished names the attempts whose handlers have not returned.

@@ -96,7 +96,8 @@ func (e *Executor) Status() Status {
 		return Status{Capacity: e.config.Capacity}
 	}
 	x.mu.Lock()
-	load, over := x.ledger.load(), x.lease.over(x.now())
+	now := x.now()
+	load, over := x.ledger.load(now), x.lease.over(now)
 	x.mu.Unlock()
 	x.reports.mu.Lock()
 	defer x.reports.mu.Unlock()

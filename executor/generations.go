@@ -16,8 +16,8 @@ type generations struct {
 	recent [memory/generationLength + 1]generation // newest first
 }
 
-// generationLength is so short that what is forgotten where room is asked for is at once a good part of it all.
-const generationLength = minMemory / 2
+// generationLength is so short that where room is asked for, hardly more is remembered than must be.
+const generationLength = minMemory / 8
 
 type generation struct {
 	began time.Duration // on the monotonic clock

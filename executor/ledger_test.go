@@ -114,8 +114,12 @@ func TestLedgerMemoryIsBounded(t *testing.T) {
 	for n := range maxRemembered {
 		l.judge(bid{key: attemptKey{"r", n}, stale: true})
 	}
-	if v := l.judge(bid{key: attemptKey{"s", 1}}); v.accepted || !v.silent || l.load().Running != l.capacity {
-		t.Errorf("beyond the bound: %+v, %+v", v, l.load())
+	if v := l.judge(bid{key: attemptKey{"s", 1}}); v.accepted || !v.silent || l.load(instant{}).Running != l.capacity {
+		t.Errorf("beyond the bound: %+v, %+v", v, l.load(instant{}))
+	}
+	// Nothing is offered to who has no room: the next heartbeat must say that there is some again.
+	if load := l.load(instant{mono: minMemory + 1}); load.Running != 0 {
+		t.Errorf("when the oldest may give way, and nobody offers: %+v", load)
 	}
 	if v := l.judge(bid{key: attemptKey{"s", 1}, now: instant{mono: minMemory + 1}}); !v.accepted {
 		t.Errorf("when the oldest may give way: %+v", v)
@@ -129,7 +133,7 @@ func TestLedgerMemoryIsBounded(t *testing.T) {
 // it from taking more.
 func TestLedgerForgetsInTime(t *testing.T) {
 	t.Parallel()
-	const perSecond = maxRemembered / 36
+	const perSecond = maxRemembered / 24
 	l := newLedger(perSecond)
 	for second := range 75 {
 		now := instant{mono: time.Duration(second) * time.Second}
@@ -322,7 +326,7 @@ func (m *model) check(t *rapid.T) {
 		}
 	}
 	held := len(m.accepted) + len(m.started) + len(m.ended)
-	if load := m.x.ledger.load(); load.Running != held || held > modelCapacity {
+	if load := m.x.load(); load.Running != held || held > modelCapacity {
 		t.Fatalf("%d slots are taken, %d attempts hold one, of %d", load.Running, held, modelCapacity)
 	}
 }
