@@ -129,6 +129,27 @@ func TestReleaseOrphans(t *testing.T) {
 	}
 }
 
+// Who held a run had measured Postgres's clock, and may have been a little ahead of it: the run is due no earlier for that.
+func TestReleaseIsNotBeforeDue(t *testing.T) {
+	s, _ := open(t)
+	job := create(t, s, "a")
+	trigger(t, s, job.ID, 3)
+	out := admit(t, s, claim(t, s))
+	if len(out.Bound) != 1 || len(out.Held) != 2 {
+		t.Fatalf("%+v", out)
+	}
+	exec(t, s, `UPDATE runs_live SET due_at = due_at + interval '1 hour' WHERE id = (SELECT min(id::text)::uuid FROM runs_live WHERE held)`)
+	due := query[time.Time](t, s, `SELECT max(due_at) FROM runs_live`)
+	released := settle(t, s, []domain.Disposition{domain.Settled}, result(s, out.Bound[0], domain.OutcomeSucceeded)).Released
+	if len(released) != 1 || !released[0].DueAt.Equal(due) {
+		t.Errorf("released %+v, was due %v", released, due)
+	}
+	exec(t, s, `DELETE FROM runs_live WHERE id = $1`, released[0].RunID)
+	if next, err := s.ReleaseOrphans(t.Context(), 10); err != nil || len(next) != 1 || !next[0].DueAt.Before(due) {
+		t.Errorf("released %+v, %v, which was due before", next, err)
+	}
+}
+
 // An entry of runs_waiting whose run is gone would stand in front of the others for ever.
 func TestStaleWaitingEntries(t *testing.T) {
 	s, _ := open(t)

@@ -101,6 +101,8 @@ func (c *check) known(r *Run, a *Attempt, n *Note) bool {
 		return late != nil || c.endedWithin(n.Instance, n.End, gap)
 	case a.Reason == domain.ReasonTimeout:
 		return true // counts whatever the handler returned
+	case stopped && c.overran(r, n):
+		return true // as it counts as timed out, it is no success that a kill would have to respect
 	case n.Outcome == OK:
 		return a.Outcome == string(domain.Succeeded)
 	case a.Outcome == string(domain.Succeeded):
@@ -109,6 +111,13 @@ func (c *check) known(r *Run, a *Attempt, n *Note) bool {
 		return a.Reason == domain.ReasonHandlerPanic || stopped || c.h.Kills[r.ID]
 	}
 	return a.Reason == domain.ReasonHandlerError || stopped || c.h.Kills[r.ID]
+}
+
+// overran reports whether a handler ended after its timeout, which runs from a little before its first word.
+func (c *check) overran(r *Run, n *Note) bool {
+	const before = 100 * time.Millisecond
+	v := c.jobs[r.Job].version(r.Version)
+	return v != nil && v.Spec.Timeout > 0 && n.End.Sub(n.Start) > v.Spec.Timeout.Std()-before
 }
 
 // endedWithin reports whether a process was ended, or frozen and then ended, within d after an instant.

@@ -163,6 +163,13 @@ func TestAccepts(t *testing.T) {
 			p.Faults = append(p.Faults, Fault{Kind: "freeze executor", Target: "i2", From: at(2.9), To: at(4)})
 			p.drop(1, 4, 5, 2, domain.MisfireSkip)
 		},
+		"killed after its timeout": func(p *planted) {
+			p.job(1, func(s *domain.JobSpec) { s.Timeout = domain.Duration(time.Second) })
+			p.served(1)
+			r := p.at(1, 3)
+			p.killed(r)
+			p.noteOf(r.ID).End = r.StartedAt.Add(1200 * time.Millisecond)
+		},
 		"killed and never noted": func(p *planted) {
 			p.job(1, nil)
 			p.served(1)
@@ -191,6 +198,15 @@ func TestAccepts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// killed makes a run that succeeded one that was killed.
+func (p *planted) killed(r *Run) {
+	if p.Kills == nil {
+		p.Kills = make(map[string]bool)
+	}
+	p.Kills[r.ID] = true
+	r.State, r.Reason = domain.Cancelled, domain.ReasonKilled
 }
 
 // born adds a child run for each run of job 1.
@@ -311,6 +327,10 @@ func TestRejects(t *testing.T) {
 			r := p.at(1, 3)
 			p.lose(r)
 			p.Faults = append(p.Faults, Fault{Kind: "freeze executor", Target: "i1", From: at(3.1), To: at(4)})
+		}},
+		{"a success that a kill takes along", RuleResult, func(p *planted) {
+			p.Versions[0].Spec.Timeout = domain.Duration(time.Second)
+			p.killed(p.at(1, 3))
 		}},
 		{"a failure that is forgotten", RuleResult, func(p *planted) { p.noteOf(p.at(1, 3).ID).Outcome = Panic }},
 		{"lost without a fault", RuleLost, func(p *planted) { p.lose(p.at(1, 3)) }},

@@ -267,7 +267,10 @@ func (w *settling) handSlots() {
 func (db *DB) release(r *Run) domain.Due {
 	now := db.now()
 	r.Held, r.HeldBy, r.HeldOn, r.Waiting = false, domain.NilRunID, "", ""
-	r.RungAt, r.DueAt = now, now.Truncate(time.Millisecond)
+	r.RungAt = now
+	if due := now.Truncate(time.Millisecond); due.After(r.DueAt) {
+		r.DueAt = due
+	}
 	return r.Due()
 }
 

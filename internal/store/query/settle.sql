@@ -102,9 +102,9 @@ SELECT f.job_id::bigint AS job_id, f.instance::text AS instance, n.id AS next_id
      ORDER BY r.id LIMIT 1) n;
 
 -- name: Release :many
--- Due is the instant of release.
+-- Due is the instant of release; but never before it was due: who held it has measured this clock, and may be a little ahead.
 UPDATE runs_live r SET held = false, held_by = NULL, held_on = NULL, waiting = NULL, rung_at = clock_timestamp(),
-       due_at = date_trunc('milliseconds', clock_timestamp())
+       due_at = GREATEST(r.due_at, date_trunc('milliseconds', clock_timestamp()))
  WHERE r.id = ANY(@ids::uuid[]) AND r.held
 RETURNING r.*;
 

@@ -584,12 +584,12 @@ func (q *Queries) PeekRuns(ctx context.Context, ids []domain.RunID) ([]PeekRunsR
 
 const release = `-- name: Release :many
 UPDATE runs_live r SET held = false, held_by = NULL, held_on = NULL, waiting = NULL, rung_at = clock_timestamp(),
-       due_at = date_trunc('milliseconds', clock_timestamp())
+       due_at = GREATEST(r.due_at, date_trunc('milliseconds', clock_timestamp()))
  WHERE r.id = ANY($1::uuid[]) AND r.held
 RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why
 `
 
-// Due is the instant of release.
+// Due is the instant of release; but never before it was due: who held it has measured this clock, and may be a little ahead.
 func (q *Queries) Release(ctx context.Context, ids []domain.RunID) ([]RunsLive, error) {
 	rows, err := q.db.Query(ctx, release, ids)
 	if err != nil {
