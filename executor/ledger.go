@@ -299,7 +299,7 @@ func (l *ledger) drain() {
 }
 
 // load is the use of the slots. Who can remember no more has none that is free: it would refuse all the same, or not answer.
-// So it forgets here, too: who says that it is full is offered nothing, and no offer would make it forget.
+// So it forgets here, too: who says that it is full is offered nothing, which would leave it full for ever.
 func (l *ledger) load(now instant) wire.Load {
 	l.sweep(now)
 	load := wire.Load{Capacity: l.capacity, Running: l.taken, Seq: l.seq, Draining: l.draining}

@@ -116,7 +116,11 @@ func (c *check) known(r *Run, a *Attempt, n *Note) bool {
 // overran reports whether a handler ended after its timeout, which runs from a little before its first word.
 func (c *check) overran(r *Run, n *Note) bool {
 	const before = 100 * time.Millisecond
-	v := c.jobs[r.Job].version(r.Version)
+	j := c.jobs[r.Job]
+	if j == nil {
+		return false // a fault of its own
+	}
+	v := j.version(r.Version)
 	return v != nil && v.Spec.Timeout > 0 && n.End.Sub(n.Start) > v.Spec.Timeout.Std()-before
 }
 

@@ -332,6 +332,10 @@ func TestRejects(t *testing.T) {
 			p.Versions[0].Spec.Timeout = domain.Duration(time.Second)
 			p.killed(p.at(1, 3))
 		}},
+		{"a killed run of no job", RuleFire, func(p *planted) {
+			p.killed(p.at(1, 3))
+			p.at(1, 3).Job = 99
+		}},
 		{"a failure that is forgotten", RuleResult, func(p *planted) { p.noteOf(p.at(1, 3).ID).Outcome = Panic }},
 		{"lost without a fault", RuleLost, func(p *planted) { p.lose(p.at(1, 3)) }},
 		{"lost through another's fault", RuleLost, func(p *planted) {
