@@ -126,24 +126,30 @@ func (p *process) addClock(s *store.Store) {
 	})
 }
 
-// openStore connects to a database that somebody else migrates. It waits for the database and for the migrations,
-// saying so, as the processes of a fleet start in any order.
-func (p *process) openStore(ctx context.Context, c store.Config) (*store.Store, error) {
-	for wait := 200 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		err := migrated(ctx, c.URL)
-		if err == nil {
-			var s *store.Store
-			if s, err = store.Open(ctx, c); err == nil {
-				return s, nil
-			}
+// openStore connects to a database that somebody else migrates. It waits for the database and for the migrations.
+func (p *process) openStore(ctx context.Context, c store.Config) (s *store.Store, err error) {
+	err = p.patiently(ctx, func() error {
+		if err := migrated(ctx, c.URL); err != nil {
+			return err
 		}
-		if code := domain.CodeOf(err); code != domain.Unavailable && code != domain.Conflict {
-			return nil, err
+		s, err = store.Open(ctx, c)
+		return err
+	})
+	return s, err
+}
+
+// patiently does first things with the database, again and again while it is not available, saying so: the processes of
+// a fleet start in any order, and the database may go beneath one that starts.
+func (p *process) patiently(ctx context.Context, do func() error) error {
+	for wait := 200 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := do()
+		if code := domain.CodeOf(err); err == nil || (code != domain.Unavailable && code != domain.Conflict) {
+			return err
 		}
 		p.log.WarnContext(ctx, "the database is not ready; waiting", "err", err)
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		case <-time.After(wait):
 		}
 	}

@@ -149,11 +149,8 @@ func (a *App) Console(ctx context.Context, c config.Console) error {
 		return interrupted(ctx, err)
 	}
 	accounts := account.New(r.store.Pool())
-	if err := r.ensureAdmin(ctx, accounts, c.AdminPassword); err != nil {
-		return err
-	}
-	if _, err := accounts.EnsureGroup(ctx, "default", "The group that is there from the start."); err != nil {
-		return err
+	if err := r.ensureAccounts(ctx, ln, accounts, c.AdminPassword); err != nil {
+		return interrupted(ctx, err)
 	}
 	if err := r.addIssuer(issuer, c.NATS); err != nil {
 		return err
@@ -172,6 +169,19 @@ func (a *App) Console(ctx context.Context, c config.Console) error {
 		return nil
 	})
 	return r.run(ctx, "console")
+}
+
+// ensureAccounts makes the first user and the first group, where there are none. While it waits for Postgres, ln is
+// answered.
+func (r *role) ensureAccounts(ctx context.Context, ln net.Listener, accounts *account.Store, password config.Secret) error {
+	defer meanwhile(ln)()
+	return r.patiently(ctx, func() error {
+		if err := r.ensureAdmin(ctx, accounts, password); err != nil {
+			return err
+		}
+		_, err := accounts.EnsureGroup(ctx, "default", "The group that is there from the start.")
+		return err
+	})
 }
 
 // listenMetrics takes the address of a role without a console; nil for none. It is closed with the process.

@@ -297,7 +297,7 @@ func MigrationStatus(ctx context.Context, url string) ([]Migration, error) {
 	}
 	steps, err := provider.Status(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read the migrations' status: %w", err)
+		return nil, fmt.Errorf("read the migrations' status: %w", pgerr.Translate(err))
 	}
 	out := make([]Migration, len(steps))
 	for i, st := range steps {

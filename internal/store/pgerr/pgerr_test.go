@@ -2,6 +2,7 @@ package pgerr
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -38,6 +39,7 @@ func TestTranslate(t *testing.T) {
 		{"syntax error", state("42601", ""), domain.Internal, ""},
 		{"refused", &net.OpError{Op: "dial", Err: errors.New("connection refused")}, domain.Unavailable, ""},
 		{"broken connection", fmt.Errorf("read: %w", io.ErrUnexpectedEOF), domain.Unavailable, ""},
+		{"connection that database/sql found broken", fmt.Errorf("read: %w", driver.ErrBadConn), domain.Unavailable, ""},
 		{"own bug", errors.New("cannot scan"), domain.Internal, ""},
 		{"domain error", domain.NewError(domain.Forbidden, "no"), domain.Forbidden, ""},
 	} {
