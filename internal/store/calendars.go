@@ -247,6 +247,7 @@ func (s *Store) changeDays(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, i
 		return err
 	}
 	locked := make(map[int64]*lockedEdit, len(rows))
+	edits := make([]*lockedEdit, 0, len(rows))
 	ids = ids[:0]
 	for _, r := range rows {
 		job, err := jobOf(r.ID, r.Spec, r.Version, r.CreatedAt, r.UpdatedAt)
@@ -259,15 +260,17 @@ func (s *Store) changeDays(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, i
 		l := &lockedEdit{job: job, now: now, due: sqlcgen.LockJobRow{
 			JobID: r.ID, Version: r.Version, NextFireTime: r.NextFireTime, NextDueAt: r.NextDueAt, DecidedThrough: r.DecidedThrough, Parked: r.Parked, Now: now,
 		}}
-		if err := s.decideDue(ctx, tx, q, l); err != nil {
-			return err
-		}
 		locked[r.ID] = l
+		edits = append(edits, l)
 		ids = append(ids, r.ID)
 	}
-	if err := q.DeletePlannedOf(ctx, sqlcgen.DeletePlannedOfParams{JobIds: ids, Now: now}); err != nil {
+	if len(edits) == 0 {
+		return nil
+	}
+	if err := s.takeBack(ctx, tx, q, edits...); err != nil {
 		return err
 	}
+	now = edits[0].now
 	kept, err := q.KeptThroughOf(ctx, sqlcgen.KeptThroughOfParams{JobIds: ids, Now: now})
 	if err != nil {
 		return err

@@ -384,3 +384,86 @@ func versionsOf(t *testing.T, s *store.Store, job domain.JobID) []held {
 	}
 	return out
 }
+
+// An edit that waits, here for the lock of a run that is being fired, comes after what was fired meanwhile: its version
+// does not begin before a run of the one before was due, and what is due between them stays.
+func TestEditsThatWait(t *testing.T) {
+	edit := func(sp *domain.JobSpec) error {
+		sp.Enabled = false
+		return nil
+	}
+	for name, change := range map[string]func(*store.Store, domain.Job) error{
+		"job": func(s *store.Store, job domain.Job) error {
+			_, _, err := s.EditJob(t.Context(), job.ID, 0, "test", edit)
+			return err
+		},
+		"deletion": func(s *store.Store, job domain.Job) error {
+			_, err := s.DeleteJob(t.Context(), job.ID, 0, "test")
+			return err
+		},
+		"calendar": func(s *store.Store, _ domain.Job) error {
+			_, _, err := s.EditCalendar(t.Context(), "c", 0, "test", func(c *domain.CalendarSpec) error {
+				c.DaysOff.Weekdays = []domain.Weekday{"sunday"}
+				return nil
+			})
+			return err
+		},
+	} {
+		for _, ended := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/ended %t", name, ended), func(t *testing.T) {
+				s, _ := open(t)
+				if _, err := s.CreateCalendar(t.Context(), domain.CalendarSpec{Name: "c"}, "test"); err != nil {
+					t.Fatal(err)
+				}
+				job := create(t, s, "a", everySecond, parallel, func(sp *domain.JobSpec) { sp.Schedule.Calendar = "c" })
+				if _, err := s.PlanDue(t.Context(), 10, false); err != nil {
+					t.Fatal(err)
+				}
+				planned := column[time.Time](t, s, `SELECT due_at FROM runs_live ORDER BY due_at`)
+				if len(planned) < 5 {
+					t.Fatalf("only %d runs are planned", len(planned))
+				}
+				fired := planned[len(planned)-3]
+				tx, err := s.Pool().Begin(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+				statements := []string{`UPDATE runs_live SET state = 'queued', admitted = true WHERE due_at = $1`}
+				if ended {
+					statements = []string{
+						`INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, output, route, attempt, last_line, fire_time, due_at, created_at, finished_at)
+							SELECT id, job_id, job_version, group_name, cause, 'succeeded', '', '', '', 'any', 1, 0, fire_time, due_at, created_at, due_at FROM runs_live WHERE due_at = $1`,
+						`DELETE FROM runs_live WHERE due_at = $1`,
+					}
+				}
+				for _, sql := range statements {
+					if _, err := tx.Exec(t.Context(), sql, fired); err != nil {
+						t.Fatal(err)
+					}
+				}
+				changed := make(chan error, 1)
+				go func() { changed <- change(s, job) }()
+				waitUntil(t, 5*time.Second, func() bool {
+					return query[int64](t, s, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
+				})
+				if err := tx.Commit(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-changed; err != nil {
+					t.Fatal(err)
+				}
+				if got := query[time.Time](t, s, `SELECT valid_to FROM job_versions WHERE job_id = $1 AND version = 1`, job.ID); !got.Equal(fired) {
+					t.Errorf("the old version ended at %v; its run that was fired was due at %v", got, fired)
+				}
+				if name == "deletion" {
+					return // all its runs ended with it
+				}
+				kept := column[time.Time](t, s, `SELECT due_at FROM runs WHERE job_version = 1 ORDER BY due_at`)
+				if !slices.EqualFunc(kept, planned[:len(planned)-2], time.Time.Equal) {
+					t.Errorf("runs of the old version are due at %v, want %v", kept, planned[:len(planned)-2])
+				}
+			})
+		}
+	}
+}

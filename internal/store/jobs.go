@@ -339,18 +339,45 @@ func (s *Store) lockForEdit(ctx context.Context, q *sqlcgen.Queries, id domain.J
 	return &lockedEdit{job: job, due: due, now: due.Now.UTC().Truncate(time.Millisecond)}, nil
 }
 
-// takeBack decides by the old version what is already due, and deletes what it had planned beyond now.
-func (s *Store) takeBack(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lockedEdit) error {
-	if err := s.decideDue(ctx, tx, q, l); err != nil {
+// takeBack decides by the old versions of jobs what is already due, and deletes what they had planned beyond now. All were
+// locked at the same instant, but since then this transaction may have waited, for a lock say, while Fire admitted more of
+// the old versions' runs. As these stay, the edit comes after them: the edits' now is moved to where the last of them was due.
+func (s *Store) takeBack(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, edits ...*lockedEdit) error {
+	if len(edits) == 0 {
+		return nil
+	}
+	ids, jitter := make([]int64, len(edits)), time.Duration(0)
+	for i, l := range edits {
+		ids[i], jitter = int64(l.job.ID), max(jitter, l.job.Schedule.Jitter.Std())
+		if err := s.decideDue(ctx, tx, q, l); err != nil {
+			return err
+		}
+	}
+	now := edits[0].now
+	if err := q.LockPlannedOf(ctx, sqlcgen.LockPlannedOfParams{JobIds: ids, Now: now}); err != nil {
 		return err
 	}
-	return q.DeletePlanned(ctx, sqlcgen.DeletePlannedParams{JobID: int64(l.job.ID), Now: l.now})
+	// A statement of its own, as it has to see what was admitted while the lock was waited for.
+	decided, err := q.DecidedDue(ctx, sqlcgen.DecidedDueParams{JobIds: ids, FirstID: domain.FirstRunID(now.Add(-jitter))})
+	if err != nil {
+		return err
+	}
+	if decided = decided.UTC(); decided.After(now) {
+		now = decided
+		for _, l := range edits {
+			l.now = now
+			if err := s.decideDue(ctx, tx, q, l); err != nil {
+				return err
+			}
+		}
+	}
+	return q.DeletePlannedOf(ctx, sqlcgen.DeletePlannedOfParams{JobIds: ids, Now: now})
 }
 
 // decideDue decides by the old version what is already due. What a pause of the group has held up is due as well: it is
 // dropped, as to make up for it now would be to fire in the pause.
 func (s *Store) decideDue(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lockedEdit) error {
-	due := l.due
+	due := &l.due
 	for due.NextDueAt != nil && (!due.NextDueAt.After(l.now) || due.Parked && !orZero(due.NextFireTime).After(l.now)) {
 		// The pre-read is behind: what is due by now belongs to the version that held then. One decision is bounded, so
 		// that a long outage takes several.
@@ -366,7 +393,7 @@ func (s *Store) decideDue(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l 
 		}
 		before := due.NextFireTime
 		var err error
-		if due, err = q.LockJob(ctx, int64(l.job.ID)); err != nil {
+		if *due, err = q.LockJob(ctx, int64(l.job.ID)); err != nil {
 			return err
 		}
 		if before != nil && due.NextFireTime != nil && due.NextFireTime.Equal(*before) {

@@ -42,8 +42,9 @@ const (
 
 // pinned are seeds that found something once. Every other torture without a seed of its own repeats one of them.
 var pinned = []uint64{
-	6802239708113108643, // a wrong clock fired runs before they were due, out of reach of an edit
-	6298421570117995116, // a batch that held a run twice bound it to one instance and offered it to another
+	6802239708113108643,  // a wrong clock fired runs before they were due, out of reach of an edit
+	6298421570117995116,  // a batch that held a run twice bound it to one instance and offered it to another
+	17553691921587998101, // an edit that waited was recorded as of before runs that were fired meanwhile
 }
 
 // Hundreds of jobs run while everything under them is killed, frozen, cut off, slowed, wiped and lied to; and afterwards

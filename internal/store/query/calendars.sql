@@ -46,14 +46,6 @@ SELECT job_id FROM job_due WHERE job_id = ANY(@job_ids::bigint[]) ORDER BY job_i
 SELECT j.id, j.spec, j.version, j.created_at, j.updated_at, d.next_fire_time, d.next_due_at, d.decided_through, (d.parked IS NOT NULL)::bool AS parked
   FROM jobs j JOIN job_due d ON d.job_id = j.id WHERE j.id = ANY(@ids::bigint[]) ORDER BY j.id;
 
--- name: DeletePlannedOf :exec
--- As DeletePlanned, of several jobs.
-DELETE FROM runs_live WHERE id = ANY(ARRAY(
-    SELECT l.id FROM runs_live l
-     WHERE l.job_id = ANY(@job_ids::bigint[]) AND l.state = 'pending' AND l.attempt = 1 AND NOT l.held AND NOT l.admitted
-       AND l.cause = 'schedule' AND l.due_at > @now
-     ORDER BY l.id FOR UPDATE));
-
 -- name: KeptThroughOf :many
 -- As KeptThrough, of several jobs.
 SELECT x.id::bigint AS id, COALESCE(GREATEST(

@@ -48,11 +48,30 @@ UPDATE jobs SET group_name = @group_name, name = @name, enabled = @enabled, kind
 UPDATE job_due SET version = @version, next_fire_time = @next_fire_time, next_due_at = @next_due_at,
        decided_through = @decided_through, chained = @chained, parked = NULL WHERE job_id = @job_id;
 
--- name: DeletePlanned :exec
+-- name: LockPlannedOf :exec
+-- What DeletePlannedOf would delete. From then on Fire admits none of it.
+SELECT id FROM runs_live
+ WHERE job_id = ANY(@job_ids::bigint[]) AND state = 'pending' AND attempt = 1 AND NOT held AND NOT admitted
+   AND cause = 'schedule' AND due_at > @now
+ ORDER BY id FOR UPDATE;
+
+-- name: DecidedDue :one
+-- The latest due instant of the jobs' scheduled runs that Fire has admitted, live and past; of a run that was tried again,
+-- its fire time. One that ended well before it was due was killed as a plan. Ids begin with the fire time: first_id is to
+-- be that of one which may be due from now on, so that few are read.
+SELECT GREATEST(
+    (SELECT max(CASE WHEN l.attempt = 1 THEN l.due_at ELSE l.fire_time END) FROM runs_live l
+      WHERE l.job_id = ANY(@job_ids::bigint[]) AND l.id >= @first_id AND l.cause IN ('schedule', 'misfire') AND (l.admitted OR l.state <> 'pending')),
+    (SELECT max(CASE WHEN h.attempt = 1 THEN h.due_at ELSE h.fire_time END) FROM runs_history h
+      WHERE h.job_id = ANY(@job_ids::bigint[]) AND h.id >= @first_id AND h.cause IN ('schedule', 'misfire')
+        AND h.finished_at > h.due_at - interval '250 milliseconds'),
+    'epoch')::timestamptz AS due_at;
+
+-- name: DeletePlannedOf :exec
 -- An edit takes back what is planned and not yet due. What Fire has admitted, and what is due, stays.
 DELETE FROM runs_live WHERE id = ANY(ARRAY(
     SELECT l.id FROM runs_live l
-     WHERE l.job_id = @job_id AND l.state = 'pending' AND l.attempt = 1 AND NOT l.held AND NOT l.admitted
+     WHERE l.job_id = ANY(@job_ids::bigint[]) AND l.state = 'pending' AND l.attempt = 1 AND NOT l.held AND NOT l.admitted
        AND l.cause = 'schedule' AND l.due_at > @now
      ORDER BY l.id FOR UPDATE));
 

@@ -152,25 +152,6 @@ func (q *Queries) DeleteCalendar(ctx context.Context, name string) error {
 	return err
 }
 
-const deletePlannedOf = `-- name: DeletePlannedOf :exec
-DELETE FROM runs_live WHERE id = ANY(ARRAY(
-    SELECT l.id FROM runs_live l
-     WHERE l.job_id = ANY($1::bigint[]) AND l.state = 'pending' AND l.attempt = 1 AND NOT l.held AND NOT l.admitted
-       AND l.cause = 'schedule' AND l.due_at > $2
-     ORDER BY l.id FOR UPDATE))
-`
-
-type DeletePlannedOfParams struct {
-	JobIds []int64
-	Now    time.Time
-}
-
-// As DeletePlanned, of several jobs.
-func (q *Queries) DeletePlannedOf(ctx context.Context, arg DeletePlannedOfParams) error {
-	_, err := q.db.Exec(ctx, deletePlannedOf, arg.JobIds, arg.Now)
-	return err
-}
-
 const insertCalendar = `-- name: InsertCalendar :exec
 INSERT INTO calendars (name, description, days_off, updated_by) VALUES ($1, $2, $3, $4)
 `

@@ -27,6 +27,31 @@ func (q *Queries) CloseVersion(ctx context.Context, arg CloseVersionParams) erro
 	return err
 }
 
+const decidedDue = `-- name: DecidedDue :one
+SELECT GREATEST(
+    (SELECT max(CASE WHEN l.attempt = 1 THEN l.due_at ELSE l.fire_time END) FROM runs_live l
+      WHERE l.job_id = ANY($1::bigint[]) AND l.id >= $2 AND l.cause IN ('schedule', 'misfire') AND (l.admitted OR l.state <> 'pending')),
+    (SELECT max(CASE WHEN h.attempt = 1 THEN h.due_at ELSE h.fire_time END) FROM runs_history h
+      WHERE h.job_id = ANY($1::bigint[]) AND h.id >= $2 AND h.cause IN ('schedule', 'misfire')
+        AND h.finished_at > h.due_at - interval '250 milliseconds'),
+    'epoch')::timestamptz AS due_at
+`
+
+type DecidedDueParams struct {
+	JobIds  []int64
+	FirstID domain.RunID
+}
+
+// The latest due instant of the jobs' scheduled runs that Fire has admitted, live and past; of a run that was tried again,
+// its fire time. One that ended well before it was due was killed as a plan. Ids begin with the fire time: first_id is to
+// be that of one which may be due from now on, so that few are read.
+func (q *Queries) DecidedDue(ctx context.Context, arg DecidedDueParams) (time.Time, error) {
+	row := q.db.QueryRow(ctx, decidedDue, arg.JobIds, arg.FirstID)
+	var due_at time.Time
+	err := row.Scan(&due_at)
+	return due_at, err
+}
+
 const deleteChildren = `-- name: DeleteChildren :exec
 DELETE FROM job_children WHERE parent_id = $1
 `
@@ -45,22 +70,22 @@ func (q *Queries) DeleteJobRow(ctx context.Context, id int64) error {
 	return err
 }
 
-const deletePlanned = `-- name: DeletePlanned :exec
+const deletePlannedOf = `-- name: DeletePlannedOf :exec
 DELETE FROM runs_live WHERE id = ANY(ARRAY(
     SELECT l.id FROM runs_live l
-     WHERE l.job_id = $1 AND l.state = 'pending' AND l.attempt = 1 AND NOT l.held AND NOT l.admitted
+     WHERE l.job_id = ANY($1::bigint[]) AND l.state = 'pending' AND l.attempt = 1 AND NOT l.held AND NOT l.admitted
        AND l.cause = 'schedule' AND l.due_at > $2
      ORDER BY l.id FOR UPDATE))
 `
 
-type DeletePlannedParams struct {
-	JobID int64
-	Now   time.Time
+type DeletePlannedOfParams struct {
+	JobIds []int64
+	Now    time.Time
 }
 
 // An edit takes back what is planned and not yet due. What Fire has admitted, and what is due, stays.
-func (q *Queries) DeletePlanned(ctx context.Context, arg DeletePlannedParams) error {
-	_, err := q.db.Exec(ctx, deletePlanned, arg.JobID, arg.Now)
+func (q *Queries) DeletePlannedOf(ctx context.Context, arg DeletePlannedOfParams) error {
+	_, err := q.db.Exec(ctx, deletePlannedOf, arg.JobIds, arg.Now)
 	return err
 }
 
@@ -482,6 +507,24 @@ SELECT id FROM jobs WHERE id = $1 FOR UPDATE
 
 func (q *Queries) LockJobRow(ctx context.Context, id int64) error {
 	_, err := q.db.Exec(ctx, lockJobRow, id)
+	return err
+}
+
+const lockPlannedOf = `-- name: LockPlannedOf :exec
+SELECT id FROM runs_live
+ WHERE job_id = ANY($1::bigint[]) AND state = 'pending' AND attempt = 1 AND NOT held AND NOT admitted
+   AND cause = 'schedule' AND due_at > $2
+ ORDER BY id FOR UPDATE
+`
+
+type LockPlannedOfParams struct {
+	JobIds []int64
+	Now    time.Time
+}
+
+// What DeletePlannedOf would delete. From then on Fire admits none of it.
+func (q *Queries) LockPlannedOf(ctx context.Context, arg LockPlannedOfParams) error {
+	_, err := q.db.Exec(ctx, lockPlannedOf, arg.JobIds, arg.Now)
 	return err
 }
 
