@@ -159,11 +159,15 @@ func TestSchedulerKilledMidSecond(t *testing.T) {
 		}))
 	}
 
-	// 4 s are enough for the new one to have taken its share of what is due.
-	every(3700*time.Millisecond, 6, func(i int) {
+	for i := range 6 {
+		// Not before the new one, ready since the last turn, has taken its share, and all that the dead one had is served.
+		every(3700*time.Millisecond, 1, func(int) {})
+		eventually(t, patience, "the runs of the one that was killed are fired", func() bool {
+			return queryOne[int](t, c.db, `SELECT count(*) FROM runs_live WHERE state = 'pending' AND NOT held AND due_at < clock_timestamp() - interval '3 s'`) == 0
+		})
 		alive[i%2].kill()
 		alive[i%2] = c.scheduler()
-	})
+	}
 	until := c.now()
 	settles(t, c.db, until, patience)
 
