@@ -467,3 +467,20 @@ func TestEditsThatWait(t *testing.T) {
 		}
 	}
 }
+
+// A run that is to be tried again in an hour, which its attempt does not tell yet, does not put an edit off until then.
+func TestEditsDoNotWaitForRetries(t *testing.T) {
+	s, _ := open(t)
+	job := create(t, s, "a", everySecond, parallel)
+	if _, err := s.PlanDue(t.Context(), 10, false); err != nil {
+		t.Fatal(err)
+	}
+	last := query[time.Time](t, s, `SELECT max(due_at) FROM runs_live`)
+	exec(t, s, `UPDATE runs_live SET state = 'retrying', admitted = true, replanned = false, due_at = due_at + interval '1 hour' WHERE due_at = $1`, last)
+	if _, _, err := s.SetEnabled(t.Context(), job.ID, false, 0, "test"); err != nil {
+		t.Fatal(err)
+	}
+	if got := query[time.Time](t, s, `SELECT valid_to FROM job_versions WHERE job_id = $1 AND version = 1`, job.ID); got.After(last) {
+		t.Errorf("the old version ends at %v; its last run was due at %v", got, last)
+	}
+}
