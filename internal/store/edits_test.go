@@ -23,8 +23,8 @@ import (
 const slack = 250 * time.Millisecond
 
 // TestEditsAgainstPlanning edits, disables, enables, deletes and reschedules jobs that fire every second or two,
-// while two schedulers plan and fire them. Afterwards the versions alone say which fire times must have a run, of
-// which version.
+// while two schedulers plan and fire them, and tries fail. An edit holds when it is answered. Afterwards the versions alone
+// say which fire times must have a run, of which version.
 func TestEditsAgainstPlanning(t *testing.T) {
 	const seconds, jobs = 6, 40
 	url := pgtest.Database(t, store.Migrate)
@@ -46,6 +46,9 @@ func TestEditsAgainstPlanning(t *testing.T) {
 			sp.Misfire = []domain.Misfire{domain.MisfireSkip, domain.MisfireFireOnce, domain.MisfireFireAll}[i%3]
 			if i%3 == 0 {
 				sp.Schedule.Jitter = domain.Duration(700 * time.Millisecond)
+			}
+			if i%2 == 0 {
+				sp.Retries, sp.RetryBackoff.Initial = 1, domain.Duration(2*time.Second)
 			}
 		}).ID)
 	}
@@ -101,7 +104,7 @@ func waitUntil(t *testing.T, limit time.Duration, done func() bool) {
 	}
 }
 
-// scheduler plans, rings and fires, and has every run succeed at once.
+// scheduler plans, rings and fires, and has every run end at once, one in three at first by a failure.
 func scheduler(ctx context.Context, s *store.Store, seed uint64) error {
 	rng := rand.New(rand.NewPCG(seed, 99))
 	var ring []domain.Due
@@ -127,6 +130,9 @@ func scheduler(ctx context.Context, s *store.Store, seed uint64) error {
 			if err != nil {
 				return err
 			}
+			if _, err := s.ReplanOverdue(work, 100); err != nil {
+				return err
+			}
 			ring = slices.Concat(ring, planned.Runs, near, stranded.Runs)
 		}
 		if rng.IntN(400) == 0 {
@@ -145,7 +151,7 @@ func scheduler(ctx context.Context, s *store.Store, seed uint64) error {
 			due = append(due, d)
 			return true
 		})
-		again, err := fireAndSettle(work, s, due)
+		again, err := fireAndSettle(work, s, rng, due)
 		if err != nil {
 			return err
 		}
@@ -153,7 +159,7 @@ func scheduler(ctx context.Context, s *store.Store, seed uint64) error {
 	}
 }
 
-func fireAndSettle(ctx context.Context, s *store.Store, due []domain.Due) (again []domain.Due, err error) {
+func fireAndSettle(ctx context.Context, s *store.Store, rng *rand.Rand, due []domain.Due) (again []domain.Due, err error) {
 	if len(due) == 0 {
 		return nil, nil
 	}
@@ -171,7 +177,11 @@ func fireAndSettle(ctx context.Context, s *store.Store, due []domain.Due) (again
 	}
 	var ended []domain.Ended
 	for _, r := range out.Bound {
-		ended = append(ended, result(s, r, domain.OutcomeSucceeded))
+		outcome := domain.OutcomeSucceeded
+		if r.Attempt == 1 && rng.IntN(3) == 0 {
+			outcome = domain.OutcomeFailed
+		}
+		ended = append(ended, result(s, r, outcome))
 	}
 	if len(ended) == 0 {
 		return out.Later, nil
@@ -183,22 +193,23 @@ func fireAndSettle(ctx context.Context, s *store.Store, due []domain.Due) (again
 func editAtRandom(ctx context.Context, s *store.Store, rng *rand.Rand, ids []domain.JobID) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		id := ids[rng.IntN(len(ids))]
+		var after domain.Job
 		var err error
 		work := context.WithoutCancel(ctx)
 		switch dice := rng.IntN(20); {
 		case dice < 6:
-			_, _, err = s.EditJob(work, id, 0, "test", func(sp *domain.JobSpec) error {
+			_, after, err = s.EditJob(work, id, 0, "test", func(sp *domain.JobSpec) error {
 				sp.Param = fmt.Sprint(n)
 				return nil
 			})
 		case dice < 10:
-			_, _, err = s.SetEnabled(work, id, false, 0, "test")
+			_, after, err = s.SetEnabled(work, id, false, 0, "test")
 		case dice < 15:
-			_, _, err = s.SetEnabled(work, id, true, 0, "test")
+			_, after, err = s.SetEnabled(work, id, true, 0, "test")
 		case dice == 15 && rng.IntN(10) == 0:
 			_, err = s.DeleteJob(work, id, 0, "test")
 		default:
-			_, _, err = s.EditJob(work, id, 0, "test", func(sp *domain.JobSpec) error {
+			_, after, err = s.EditJob(work, id, 0, "test", func(sp *domain.JobSpec) error {
 				everySecond(sp)
 				sp.Schedule.Every = domain.Duration(time.Duration(1+rng.IntN(2)) * time.Second)
 				begin := domain.At(sp.Schedule.StartAt.Add(time.Duration(rng.IntN(4)) * 250 * time.Millisecond))
@@ -209,6 +220,10 @@ func editAtRandom(ctx context.Context, s *store.Store, rng *rand.Rand, ids []dom
 		}
 		if err != nil && domain.CodeOf(err) != domain.NotFound {
 			return err
+		}
+		// Its now may be that of a fire ahead of its due instant; the next tries are two seconds ahead.
+		if answered := s.Now(); err == nil && after.UpdatedAt.After(answered.Add(time.Second)) {
+			return fmt.Errorf("version %d of job %d is to hold from %v, answered at %v", after.Version, id, after.UpdatedAt, answered)
 		}
 		select {
 		case <-ctx.Done():

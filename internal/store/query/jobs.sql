@@ -57,8 +57,9 @@ SELECT id FROM runs_live
 
 -- name: DecidedDue :one
 -- The latest due instant of the jobs' scheduled runs that Fire has admitted, live and past; of a run that is or was tried
--- again, its fire time: when the next attempt is due is no matter of the edit. One that ended well before it was due was killed as a plan. Ids begin with the fire time: first_id is to
--- be that of one which may be due from now on, so that few are read.
+-- again, its fire time: when the next attempt is due is no matter of the edit. One that ended well before it was due was
+-- killed as a plan. Ids begin with the fire time: first_id is to be that of one which may be due from now on, so that few
+-- are read.
 SELECT GREATEST(
     (SELECT max(CASE WHEN l.attempt = 1 AND l.state <> 'retrying' THEN l.due_at ELSE l.fire_time END) FROM runs_live l
       WHERE l.job_id = ANY(@job_ids::bigint[]) AND l.id >= @first_id AND l.cause IN ('schedule', 'misfire') AND (l.admitted OR l.state <> 'pending')),

@@ -43,8 +43,9 @@ type DecidedDueParams struct {
 }
 
 // The latest due instant of the jobs' scheduled runs that Fire has admitted, live and past; of a run that is or was tried
-// again, its fire time: when the next attempt is due is no matter of the edit. One that ended well before it was due was killed as a plan. Ids begin with the fire time: first_id is to
-// be that of one which may be due from now on, so that few are read.
+// again, its fire time: when the next attempt is due is no matter of the edit. One that ended well before it was due was
+// killed as a plan. Ids begin with the fire time: first_id is to be that of one which may be due from now on, so that few
+// are read.
 func (q *Queries) DecidedDue(ctx context.Context, arg DecidedDueParams) (time.Time, error) {
 	row := q.db.QueryRow(ctx, decidedDue, arg.JobIds, arg.FirstID)
 	var due_at time.Time
