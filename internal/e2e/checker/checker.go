@@ -220,8 +220,14 @@ func (c *check) acks() {
 	for _, a := range c.h.Acks {
 		switch a.What {
 		case "version":
-			if j := c.jobs[a.Job]; j == nil || j.version(a.Version) == nil {
+			j := c.jobs[a.Job]
+			if j == nil || j.version(a.Version) == nil {
 				c.fail(RuleAck, "job %d was said to be at version %d, which is not there", a.Job, a.Version)
+				continue
+			}
+			// An edit comes after what was fired before it, and a fire may be a little ahead of its due instant.
+			if ahead := j.version(a.Version).From.Sub(a.At); ahead > time.Second {
+				c.fail(RuleAck, "%s was said to be at version %d, which began %v later", j.name(), a.Version, ahead)
 			}
 		case "trigger":
 			if c.runs[a.Run] == nil {

@@ -140,6 +140,11 @@ func TestAccepts(t *testing.T) {
 			n := p.noteOf(r.ID)
 			n.Start, n.End = at(7.5), at(7.6)
 		},
+		"an edit that was answered": func(p *planted) {
+			p.job(1, nil)
+			p.served(1)
+			p.Acks = append(p.Acks, Ack{What: "version", Job: 1, Version: 2, At: p.Versions[1].From.Add(-20 * time.Millisecond)})
+		},
 		"an edit shortly before a fire time": func(p *planted) {
 			p.job(1, nil)
 			p.served(1)
@@ -403,6 +408,9 @@ func TestRejects(t *testing.T) {
 			p.at(1, 3).State, p.at(1, 3).Reason = domain.Failed, domain.ReasonNoExecutor
 		}},
 		{"a version that is not there", RuleAck, func(p *planted) { p.Acks = append(p.Acks, Ack{What: "version", Job: 1, Version: 7}) }},
+		{"an edit that is put off", RuleAck, func(p *planted) {
+			p.Acks = append(p.Acks, Ack{What: "version", Job: 1, Version: 2, At: p.Versions[1].From.Add(-3 * time.Second)})
+		}},
 		{"a triggered run that is not there", RuleAck, func(p *planted) {
 			p.Acks = append(p.Acks, Ack{What: "trigger", Job: 1, Run: "nowhere", Tag: "x"})
 		}},

@@ -114,10 +114,11 @@ type Late struct {
 type Ack struct {
 	What    string // "version" or "trigger"
 	Job     int64
-	Version int    // of "version"
-	Run     string // of "trigger"
-	Tag     string // of "trigger": the param, which no other trigger had
-	Again   bool   // of "trigger": it was asked for more than once, under one key, as the first time was not answered
+	Version int       // of "version"
+	At      time.Time // of "version": when the answer was there
+	Run     string    // of "trigger"
+	Tag     string    // of "trigger": the param, which no other trigger had
+	Again   bool      // of "trigger": it was asked for more than once, under one key, as the first time was not answered
 }
 
 // Note is what a handler wrote down about one call of it.

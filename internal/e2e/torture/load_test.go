@@ -109,6 +109,9 @@ func (l *load) prepare() {
 		}
 		if i%2 == 0 {
 			parallel(s)
+			// Edits find runs that wait for their next attempt, seconds ahead.
+			s.Param = work{MS: 2, MSMax: 30, Fail: 50}.String()
+			s.Retries, s.RetryBackoff.Initial = 1, seconds(3)
 		}
 	})
 	l.many("sparse", sparse, func(i int, s *domain.JobSpec) {
@@ -300,7 +303,7 @@ func (l *load) create(s domain.JobSpec) (*torturedJob, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.jobs = append(l.jobs, j)
-	l.acks = append(l.acks, checker.Ack{What: "version", Job: int64(job.ID), Version: job.Version})
+	l.acks = append(l.acks, checker.Ack{What: "version", Job: int64(job.ID), Version: job.Version, At: time.Now()})
 	return j, nil
 }
 
@@ -441,7 +444,7 @@ func (l *load) edit(r *rand.Rand, i int) {
 		if err == nil {
 			j.spec = job.JobSpec
 			l.mu.Lock()
-			l.acks = append(l.acks, checker.Ack{What: "version", Job: int64(job.ID), Version: job.Version})
+			l.acks = append(l.acks, checker.Ack{What: "version", Job: int64(job.ID), Version: job.Version, At: time.Now()})
 			l.mu.Unlock()
 		}
 		l.did("edit", err)
