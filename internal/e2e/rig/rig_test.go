@@ -173,53 +173,79 @@ func (groupTokens) GroupOfToken(_ context.Context, token string) (string, error)
 	return "a", nil
 }
 
-// While a server is frozen, and with it most of those who answer log-ins, executors that were connected to it get in
-// elsewhere before their leases are over: a log-in that is handed to the frozen one takes 2 s to fail, and all of them would.
-func TestFrozenServerKeepsNobodyOut(t *testing.T) {
-	t.Parallel()
-	c := NewNATSCluster(t, t.TempDir())
+// answerLogins answers the cluster's log-ins over connections to these addresses, until the test ends.
+func (c *NATSCluster) answerLogins(addrs ...string) {
+	c.t.Helper()
 	seed, err := os.ReadFile(c.Seed)
 	if err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	issuer, err := natsauth.ParseIssuer(strings.TrimSpace(string(seed)))
 	if err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	var running sync.WaitGroup
-	t.Cleanup(running.Wait)
-	for _, on := range []int{0, 0, 0, 1} {
-		conn, err := nats.Connect("nats://"+c.Nodes[on].Addr(), nats.UserInfo("belfry", NATSPassword), nats.MaxReconnects(-1))
+	c.t.Cleanup(running.Wait)
+	for _, addr := range addrs {
+		conn, err := nats.Connect("nats://"+addr, nats.UserInfo("belfry", NATSPassword), nats.MaxReconnects(-1))
 		if err != nil {
-			t.Fatal(err)
+			c.t.Fatal(err)
 		}
-		t.Cleanup(conn.Close)
+		c.t.Cleanup(conn.Close)
 		r, err := natsauth.New(natsauth.Config{Verifier: groupTokens{}, Issuer: issuer})
 		if err != nil {
-			t.Fatal(err)
+			c.t.Fatal(err)
 		}
-		running.Go(func() { _ = r.Run(t.Context(), conn) })
+		running.Go(func() { _ = r.Run(c.t.Context(), conn) })
 		<-r.Ready()
 	}
-	comesIn := func() bool {
-		conn, err := nats.Connect("nats://"+c.Nodes[2].Addr(), nats.Token("token-a"), nats.CustomInboxPrefix("_INBOX_a"), nats.NoReconnect())
-		if err == nil {
-			conn.Close()
-		}
-		return err == nil
+	Eventually(c.t, Patience, "an executor can log in", c.logsIn)
+}
+
+// logsIn reports whether an executor can log in at the last server. A log-in that nobody answers takes 2 s.
+func (c *NATSCluster) logsIn() bool {
+	conn, err := nats.Connect("nats://"+c.Nodes[Replicas-1].Addr(), nats.Token("token-a"), nats.CustomInboxPrefix("_INBOX_a"), nats.NoReconnect())
+	if err == nil {
+		conn.Close()
 	}
-	Eventually(t, Patience, "an executor can log in", comesIn)
-	c.Nodes[0].Signal(syscall.SIGSTOP)
-	defer c.Nodes[0].Signal(syscall.SIGCONT)
+	return err == nil
+}
+
+// logInsWork fails the test if more than a few log-ins fail before several in a row succeed.
+func (c *NATSCluster) logInsWork() {
+	c.t.Helper()
 	const tries, enough = 12, 5
 	for failed, row := 0, 0; row < enough; {
-		if comesIn() {
+		if c.logsIn() {
 			row++
 			continue
 		}
 		row = 0
 		if failed++; failed == tries {
-			t.Fatalf("%d log-ins have failed", failed)
+			c.t.Fatalf("%d log-ins have failed", failed)
 		}
 	}
+}
+
+// While a server is frozen, and with it most of those who answer log-ins, executors that were connected to it get in
+// elsewhere before their leases are over: a log-in that is handed to the frozen one takes 2 s to fail, and all of them would.
+func TestFrozenServerKeepsNobodyOut(t *testing.T) {
+	t.Parallel()
+	c := NewNATSCluster(t, t.TempDir())
+	first := c.Nodes[0]
+	c.answerLogins(first.Addr(), first.Addr(), first.Addr(), c.Nodes[1].Addr())
+	first.Signal(syscall.SIGSTOP)
+	defer first.Signal(syscall.SIGCONT)
+	c.logInsWork()
+}
+
+// So it is when those who answer log-ins vanish, as their hosts lose power: the servers notice it by themselves.
+func TestVanishedAnswerersKeepNobodyOut(t *testing.T) {
+	t.Parallel()
+	c := NewNATSCluster(t, t.TempDir())
+	last := c.Nodes[Replicas-1].Addr() // a server asks those who are connected to itself first
+	link := NewProxy(t, last)
+	c.answerLogins(link.Addr(), link.Addr(), link.Addr(), last)
+	link.Vanish()
+	c.logInsWork()
 }
