@@ -142,17 +142,35 @@ func (c *check) losses() {
 			continue
 		}
 		c.report.Lost++
-		from := a.DispatchedAt
-		if from.IsZero() {
-			from = c.runs[t.run].CreatedAt
-		}
-		if !slices.ContainsFunc(c.h.Faults, func(f Fault) bool {
-			return f.Target == a.Instance && f.stops() && !f.From.After(a.FinishedAt) && !f.To.Add(named).Before(from)
-		}) {
+		if from := c.dispatched(t, a); !c.outOfReach(t, a) {
 			c.fail(RuleLost, "attempt %d of the run %s was dispatched to %q at %s and named lost at %s, and nothing had been done to that",
 				t.attempt, t.run, a.Instance, clock(from.UnixMilli()), clock(a.FinishedAt.UnixMilli()))
 		}
 	}
+}
+
+func (c *check) dispatched(t try, a *Attempt) time.Time {
+	if a.DispatchedAt.IsZero() {
+		return c.runs[t.run].CreatedAt
+	}
+	return a.DispatchedAt
+}
+
+// outOfReach reports whether an attempt's instance was ended, frozen or cut off before the attempt ended, so that it may have
+// been ended for that.
+func (c *check) outOfReach(t try, a *Attempt) bool {
+	from := c.dispatched(t, a)
+	return slices.ContainsFunc(c.h.Faults, func(f Fault) bool {
+		return f.Target == a.Instance && f.stops() && !f.From.After(a.FinishedAt) && !f.To.Add(named).Before(from)
+	})
+}
+
+// zombie reports whether an attempt may have gone on where nobody saw it, after it had been ended: it was named lost, its time
+// was up, or it was killed while nobody could reach it. Of the last its result tells nothing new, unless it had succeeded.
+func (c *check) zombie(t try, a *Attempt, n *Note) bool {
+	stopped := a.Reason == domain.ReasonKilled || a.Reason == domain.ReasonCovered
+	return a.Reason == domain.ReasonLost || a.Reason == domain.ReasonTimeout || c.late[t] != nil ||
+		stopped && n.End.After(a.FinishedAt) && c.outOfReach(t, a)
 }
 
 // retries checks how often a run was tried.
@@ -283,9 +301,8 @@ type call struct {
 	owner    string // the run, or the broadcast that it belongs to
 }
 
-// overlaps checks that runs of a job whose policy blocks did not run beside each other, by what the handlers wrote. An
-// attempt that was named lost may go on where nobody sees it, so it does not count; nor does one whose time was up, or
-// that was killed while nobody could reach it.
+// overlaps checks that runs of a job whose policy blocks did not run beside each other, by what the handlers wrote.
+// Zombies do not count.
 func (c *check) overlaps(j *job) {
 	var calls []call
 	for _, r := range j.runs {
@@ -295,12 +312,13 @@ func (c *check) overlaps(j *job) {
 		}
 		for n := 1; n <= r.Attempt; n++ {
 			t := try{r.ID, n}
-			if a := c.tries[t]; a == nil || a.Reason == domain.ReasonLost || a.Reason == domain.ReasonTimeout || c.late[t] != nil {
+			a := c.tries[t]
+			if a == nil {
 				continue
 			}
 			for _, note := range c.notes[t] {
-				if note.End.IsZero() {
-					continue // it was killed, or it is told by another rule
+				if note.End.IsZero() || c.zombie(t, a, note) {
+					continue // without an end it was killed, or it is told by another rule
 				}
 				calls = append(calls, call{note, note.Start, note.End, cmp.Or(r.Broadcast, r.ID)})
 			}

@@ -89,6 +89,19 @@ func (p *planted) lose(r *Run) {
 	r.State, r.Reason, r.FinishedAt = domain.Failed, domain.ReasonLost, r.StartedAt.Add(6*time.Second)
 }
 
+// outlived has the run at 3 s be killed, and its handler go on beside the run at 4 s, which another instance has. Its result is
+// no news: a killed run did not succeed.
+func (p *planted) outlived() {
+	r := p.at(1, 3)
+	p.killed(r)
+	r.FinishedAt = at(3.5)
+	n := p.noteOf(r.ID)
+	n.End, n.Outcome = at(4.1), Error
+	next := p.at(1, 4)
+	next.Instance = "i2"
+	p.noteOf(next.ID).Instance = "i2"
+}
+
 func serial(s *domain.JobSpec) { s.Block = domain.BlockSerial }
 
 // Each history that keeps the promises is accepted.
@@ -167,6 +180,12 @@ func TestAccepts(t *testing.T) {
 			p.Late = append(p.Late, Late{Run: r.ID, Attempt: 1, Outcome: "succeeded"})
 			p.Faults = append(p.Faults, Fault{Kind: "freeze executor", Target: "i2", From: at(2.9), To: at(4)})
 			p.drop(1, 4, 5, 2, domain.MisfireSkip)
+		},
+		"killed while its instance was frozen": func(p *planted) {
+			p.job(1, serial)
+			p.served(1)
+			p.outlived()
+			p.Faults = append(p.Faults, Fault{Kind: "freeze executor", Target: "i1", From: at(3.1), To: at(4.1)})
 		},
 		"killed after its timeout": func(p *planted) {
 			p.job(1, func(s *domain.JobSpec) { s.Timeout = domain.Duration(time.Second) })
@@ -367,6 +386,10 @@ func TestRejects(t *testing.T) {
 		{"serial runs that overlap", RuleOverlap, func(p *planted) {
 			p.Versions[0].Spec.Block = domain.BlockSerial
 			p.noteOf(p.at(1, 3).ID).End = at(4.1)
+		}},
+		{"a killed run that overlaps, of an instance within reach", RuleOverlap, func(p *planted) {
+			p.Versions[0].Spec.Block = domain.BlockSerial
+			p.outlived()
 		}},
 		{"runs that overlap on an instance", RuleOverlap, func(p *planted) {
 			p.Versions[0].Spec.Block, p.Versions[0].Spec.BlockScope = domain.BlockDiscardLater, domain.ScopeInstance
