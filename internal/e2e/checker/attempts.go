@@ -142,35 +142,31 @@ func (c *check) losses() {
 			continue
 		}
 		c.report.Lost++
-		if from := c.dispatched(t, a); !c.outOfReach(t, a) {
+		from := a.DispatchedAt
+		if from.IsZero() {
+			from = c.runs[t.run].CreatedAt
+		}
+		if !slices.ContainsFunc(c.h.Faults, func(f Fault) bool {
+			return f.Target == a.Instance && f.stops() && !f.From.After(a.FinishedAt) && !f.To.Add(named).Before(from)
+		}) {
 			c.fail(RuleLost, "attempt %d of the run %s was dispatched to %q at %s and named lost at %s, and nothing had been done to that",
 				t.attempt, t.run, a.Instance, clock(from.UnixMilli()), clock(a.FinishedAt.UnixMilli()))
 		}
 	}
 }
 
-func (c *check) dispatched(t try, a *Attempt) time.Time {
-	if a.DispatchedAt.IsZero() {
-		return c.runs[t.run].CreatedAt
-	}
-	return a.DispatchedAt
-}
-
-// outOfReach reports whether an attempt's instance was ended, frozen or cut off before the attempt ended, so that it may have
-// been ended for that.
-func (c *check) outOfReach(t try, a *Attempt) bool {
-	from := c.dispatched(t, a)
-	return slices.ContainsFunc(c.h.Faults, func(f Fault) bool {
-		return f.Target == a.Instance && f.stops() && !f.From.After(a.FinishedAt) && !f.To.Add(named).Before(from)
-	})
-}
-
 // zombie reports whether an attempt may have gone on where nobody saw it, after it had been ended: it was named lost, its time
-// was up, or it was killed while nobody could reach it. Of the last its result tells nothing new, unless it had succeeded.
+// was up, or it was killed while nobody could reach its instance. Of the last its result tells nothing new, unless it had succeeded.
 func (c *check) zombie(t try, a *Attempt, n *Note) bool {
-	stopped := a.Reason == domain.ReasonKilled || a.Reason == domain.ReasonCovered
-	return a.Reason == domain.ReasonLost || a.Reason == domain.ReasonTimeout || c.late[t] != nil ||
-		stopped && n.End.After(a.FinishedAt) && c.outOfReach(t, a)
+	if a.Reason == domain.ReasonLost || a.Reason == domain.ReasonTimeout || c.late[t] != nil {
+		return true
+	}
+	if a.Reason != domain.ReasonKilled && a.Reason != domain.ReasonCovered || !n.End.After(a.FinishedAt) {
+		return false
+	}
+	return slices.ContainsFunc(c.h.Faults, func(f Fault) bool {
+		return f.Target == a.Instance && f.stops() && f.From.Before(a.FinishedAt) && n.Start.Before(f.To)
+	})
 }
 
 // retries checks how often a run was tried.

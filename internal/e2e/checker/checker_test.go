@@ -391,6 +391,11 @@ func TestRejects(t *testing.T) {
 			p.Versions[0].Spec.Block = domain.BlockSerial
 			p.outlived()
 		}},
+		{"a killed run that overlaps, of an instance that is back", RuleOverlap, func(p *planted) {
+			p.Versions[0].Spec.Block = domain.BlockSerial
+			p.outlived()
+			p.Faults = append(p.Faults, Fault{Kind: "freeze executor", Target: "i1", From: at(1), To: at(2.5)})
+		}},
 		{"runs that overlap on an instance", RuleOverlap, func(p *planted) {
 			p.Versions[0].Spec.Block, p.Versions[0].Spec.BlockScope = domain.BlockDiscardLater, domain.ScopeInstance
 			p.noteOf(p.at(1, 3).ID).End = at(4.1)
