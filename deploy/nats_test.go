@@ -25,6 +25,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/freeport"
 	"github.com/belfryhq/belfry/internal/natsauth"
 	"github.com/belfryhq/belfry/internal/natsinfra"
 	"github.com/belfryhq/belfry/internal/pgtest"
@@ -174,17 +175,12 @@ func (w *world) role(service string, change map[string]string) *process {
 	return start(w.t, service, binary(w.t), env, w.services[service].Command...)
 }
 
-// freePorts returns addresses whose ports are free now, all different.
+// freePorts returns addresses whose ports are free.
 func freePorts(t testing.TB, n int) []string {
 	t.Helper()
-	var addresses []string
-	for range n {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ln.Close()
-		addresses = append(addresses, ln.Addr().String())
+	addresses := make([]string, n)
+	for i := range addresses {
+		addresses[i] = fmt.Sprintf("127.0.0.1:%d", freeport.Take(t))
 	}
 	return addresses
 }

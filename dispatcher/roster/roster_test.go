@@ -19,6 +19,7 @@ import (
 
 	"github.com/belfryhq/belfry/dispatcher/roster"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/freeport"
 	"github.com/belfryhq/belfry/internal/natsinfra"
 	"github.com/belfryhq/belfry/internal/wire"
 )
@@ -37,7 +38,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, dir: t.TempDir()}
-	b.serve(server.RANDOM_PORT)
+	b.serve(freeport.Take(t))
 	t.Cleanup(func() { b.stopServer() })
 	nc, err := nats.Connect(b.server.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond),
 		nats.ReconnectHandler(func(*nats.Conn) { b.Reconnected() }))

@@ -88,6 +88,7 @@ var matrix = []entry{
 	{pkg: ".", ours: []string{"internal/app", "internal/cli"}},
 
 	// Test support: no entry above names it, so only tests can import it.
+	{pkg: "internal/freeport", others: standardOnly},
 	{pkg: "internal/pgtest", ours: []string{"internal/embedpg", "internal/store", "migrations"}},
 	{pkg: "internal/storetest/...", ours: everything},
 	{pkg: "internal/sim/...", ours: everything},

@@ -84,9 +84,32 @@ func NewNATSCluster(t testing.TB, dir string) *NATSCluster {
 		c.Launch(i)
 	}
 	c.connect(strings.Join(urls, ","))
-	Eventually(t, Patience, "the NATS cluster has a leader", c.metaCurrent)
+	defer func() {
+		if t.Failed() {
+			c.showLogs()
+		}
+	}()
+	Eventually(t, Patience, "the NATS cluster has a leader", func() bool {
+		for _, n := range c.Nodes {
+			select {
+			case <-n.Gone():
+				t.Fatalf("NATS server %s has ended: %v", n.Name, n.State())
+			default:
+			}
+		}
+		return c.metaCurrent()
+	})
 	return c
 }
+
+func (c *NATSCluster) showLogs() {
+	for _, n := range c.Nodes {
+		said, err := os.ReadFile(c.log(n))
+		c.t.Logf("%s said (%v):\n%s", n.Name, err, said)
+	}
+}
+
+func (c *NATSCluster) log(n *NATSNode) string { return filepath.Join(c.dir, n.Name+".log") }
 
 func (c *NATSCluster) connect(urls string) {
 	c.t.Helper()
@@ -124,7 +147,7 @@ func (c *NATSCluster) urls(user string, through func(i int) string) string {
 func (c *NATSCluster) Launch(i int) {
 	c.t.Helper()
 	n := c.Nodes[i]
-	n.Process = Start(c.t, "nats", c.dir, filepath.Join(c.dir, n.Name+".log"), n.env)
+	n.Process = Start(c.t, "nats", c.dir, c.log(n), n.env)
 }
 
 // Wipe deletes what a server has stored. It must have been killed.

@@ -3,7 +3,6 @@
 package rig
 
 import (
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/internal/freeport"
 	"github.com/belfryhq/belfry/internal/natsauth"
 )
 
@@ -83,15 +83,10 @@ func Env() []string {
 	return env
 }
 
-// FreePort returns a port that is free now. A server that is killed and started again needs the one it had.
+// FreePort is freeport.Take. A server that is killed and started again needs the port that it had.
 func FreePort(t testing.TB) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return strconv.Itoa(ln.Addr().(*net.TCPAddr).Port)
+	return strconv.Itoa(freeport.Take(t))
 }
 
 // Root is the directory of the module.
