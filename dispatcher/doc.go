@@ -25,6 +25,7 @@
 //	an instance dies                     its lease ends, it answers no ping, its last results are settled: lost
 //	a result comes twice                 the second one finds the attempt ended and changes nothing
 //	NATS is away                         runs wait as queued, unbound; nobody is named lost
+//	this process was frozen              the same, until NATS has answered it; what it had bound and not offered is unbound
 //	Postgres is away                     results stay in the stream and in the executors' spools
 //
 // # Reconcilers

@@ -15,6 +15,9 @@ import (
 // offerTimeout is how long an answer is awaited. After it nothing is known, and the reconciler asks.
 const offerTimeout = 2 * time.Second
 
+// actTimeout bounds what is done about an answer.
+const actTimeout = 10 * time.Second
+
 // boot names the receiver of a batch of offers.
 type boot struct{ group, instance, id string }
 
@@ -203,6 +206,14 @@ func wireTime(t *time.Time) wire.Time {
 
 // await sends one message of offers and acts on its answer.
 func (d *Dispatcher) await(ctx context.Context, l *lane, b boot, runs []domain.LiveRun, msg []byte, first bool) {
+	if first && !d.steady.connected() { // such as after a freeze since they were bound
+		d.metrics.offers.WithLabelValues("unsent").Add(float64(len(runs)))
+		act, cancel := context.WithTimeout(ctx, actTimeout)
+		defer cancel()
+		d.refused(act, runs, func(domain.RunID) string { return natsAway }, false)
+		signal(d.waiting)
+		return
+	}
 	sent := time.Now()
 	ask, cancel := context.WithTimeout(ctx, offerTimeout)
 	reply, err := d.nc.RequestWithContext(ask, wire.TriggerSubject(b.group, b.instance), msg)
@@ -213,7 +224,7 @@ func (d *Dispatcher) await(ctx context.Context, l *lane, b boot, runs []domain.L
 		d.late.note(runs, time.Now())
 	}
 	d.trace("offered")
-	act, cancel := context.WithTimeout(ctx, 10*time.Second)
+	act, cancel := context.WithTimeout(ctx, actTimeout)
 	defer cancel()
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/freeport"
 	"github.com/belfryhq/belfry/internal/natsinfra"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
@@ -78,6 +79,7 @@ type option struct {
 	still bool          // do not ring
 	alone bool          // beside no other test
 	after time.Duration // how long NATS must have been there for verdicts and deadlines
+	link  *link         // of the dispatcher to NATS, if the test is to do something to it
 }
 
 func newWorld(t *testing.T, o option) *world {
@@ -94,9 +96,13 @@ func newWorld(t *testing.T, o option) *world {
 	t.Cleanup(w.pg.Close)
 	w.pg.UseFollowUps(w.ups)
 	w.exec(`INSERT INTO groups (name, token_sha256) VALUES ('g', 'g'), ('h', 'h')`)
-	w.serve(server.RANDOM_PORT)
+	w.serve(freeport.Take(t))
 	t.Cleanup(func() { w.stopServer() })
-	w.nc = w.connect(nats.ReconnectBufSize(-1))
+	of := []nats.Option{nats.ReconnectBufSize(-1)}
+	if o.link != nil {
+		of = append(of, nats.SetCustomDialer(o.link))
+	}
+	w.nc = w.connect(of...)
 	w.admin = w.connect()
 	if w.js, err = jetstream.New(w.admin); err != nil {
 		t.Fatal(err)
