@@ -43,4 +43,7 @@ func TestSchedulerFrozen(t *testing.T) {
 		worst = max(worst, late)
 	}
 	t.Logf("the latest fire was %v late", worst)
+	if worst > c.pulse.allowed(latest) {
+		t.Errorf("a fire was %v late", worst)
+	}
 }

@@ -55,7 +55,7 @@ func TestScenarioExecutorFrozenWithOffersInItsSocket(t *testing.T) {
 		if r.State != domain.Succeeded || r.Instance != "i2" || r.Attempt != 2 {
 			t.Fatalf("the run %s ended %s/%s at attempt %d on %s", r.JobName, r.State, r.Reason, r.Attempt, r.Instance)
 		}
-		if a := r.Attempts[0]; a.Reason != domain.ReasonLost || a.Instance != "i1" || a.FinishedAt.Sub(since) > lostWithin {
+		if a := r.Attempts[0]; a.Reason != domain.ReasonLost || a.Instance != "i1" || a.FinishedAt.Sub(since) > c.pulse.allowed(lostWithin) {
 			t.Errorf("attempt 1 of %s ended %s on %s, %v after the freeze", r.JobName, a.Reason, a.Instance, a.FinishedAt.Sub(since))
 		}
 	}
@@ -211,7 +211,7 @@ func TestScenarioNATSAwayForFourLeases(t *testing.T) {
 		worst = max(worst, r.Attempts[0].FinishedAt.Sub(killed))
 	}
 	t.Logf("the last one was named lost %v after the kill", worst)
-	if worst > lostWithin {
+	if worst > c.pulse.allowed(lostWithin) {
 		t.Errorf("a run was named lost %v after the kill by the database's clock", worst)
 	}
 }
