@@ -50,7 +50,7 @@ func (c runChanges) Hear(changed func([]domain.Change), missed func()) (stop fun
 	ctx, cancel := context.WithCancel(context.Background())
 	back := c.nc.StatusChanged(nats.CONNECTED)
 	var wg sync.WaitGroup
-	wg.Go(func() { watchLoss(ctx, sub, back, missed) })
+	wg.Go(func() { c.watchLoss(ctx, sub, back, missed) })
 	return func() {
 		cancel()
 		wg.Wait()
@@ -61,7 +61,7 @@ func (c runChanges) Hear(changed func([]domain.Change), missed func()) (stop fun
 
 // watchLoss tells of what cannot have been heard: what came while the connection was broken, and what was dropped
 // because more came than could be taken.
-func watchLoss(ctx context.Context, sub *nats.Subscription, back <-chan nats.Status, missed func()) {
+func (c runChanges) watchLoss(ctx context.Context, sub *nats.Subscription, back <-chan nats.Status, missed func()) {
 	tick := time.NewTicker(changesCheck)
 	defer tick.Stop()
 	before := 0
@@ -73,6 +73,11 @@ func watchLoss(ctx context.Context, sub *nats.Subscription, back <-chan nats.Sta
 			if !open { // the connection is closed for good
 				return
 			}
+			// It is back before the server knows again what is to be heard, and what comes in between would be missed by
+			// those who look as soon as they are told.
+			known, cancel := context.WithTimeout(ctx, changesFlush)
+			_ = c.nc.FlushWithContext(known) // if it breaks again, it also comes back again
+			cancel()
 			missed()
 		case <-tick.C:
 			if dropped, err := sub.Dropped(); err == nil && dropped != before {
