@@ -430,9 +430,15 @@ func TestAuditAgainstEdits(t *testing.T) {
 	begun := s.Now()
 	var g errgroup.Group
 	schedulers, stop := context.WithCancel(t.Context())
-	defer stop()
+	t.Cleanup(func() { stop(); _ = g.Wait() })
 	for _, s := range stores[:2] {
-		g.Go(func() error { return scheduler(schedulers, s, seed) })
+		g.Go(func() error {
+			err := scheduler(schedulers, s, seed)
+			if err != nil { // at once, as what it would have done is waited for
+				t.Errorf("a scheduler has ended: %v", err)
+			}
+			return err
+		})
 	}
 	var editors errgroup.Group
 	editing, cancel := context.WithTimeout(t.Context(), seconds*time.Second)
@@ -450,7 +456,7 @@ func TestAuditAgainstEdits(t *testing.T) {
 		}
 	}
 	end := s.Now()
-	waitUntil(t, 20*time.Second, func() bool { return query[int64](t, s, `SELECT count(*) FROM runs_live`) == 0 })
+	quiet(t, s)
 	stop()
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
