@@ -118,6 +118,7 @@ const offerBytes = 448
 // come back as ended: they could never be sent.
 func (d *Dispatcher) batches(b boot, runs []domain.LiveRun, defs domain.Definitions, parents map[domain.RunID]string) (out []offerBatch, oversized []domain.Ended) {
 	now := d.store.Now()
+	beat := smallestBeat(runs)
 	var message []byte
 	begin, n := 0, 0 // of the message's runs
 	cut := func(to int) {
@@ -141,7 +142,7 @@ func (d *Dispatcher) batches(b boot, runs []domain.LiveRun, defs domain.Definiti
 			cut(i)
 		}
 		if message == nil {
-			message = wire.BeginOffers(make([]byte, 0, offerBytes*min(len(runs)-i+1, wire.MaxOffers)), b.id)
+			message = wire.BeginOffers(make([]byte, 0, offerBytes*min(len(runs)-i+1, wire.MaxOffers)), b.id, beat)
 		}
 		o := offerOf(r, def, parents, now)
 		before := len(message)
@@ -164,7 +165,7 @@ func (d *Dispatcher) batches(b boot, runs []domain.LiveRun, defs domain.Definiti
 		case n > 0 && len(message) > batchBytes:
 			offer := message[from:]
 			message = message[:before]
-			whole := wire.BeginOffers(make([]byte, 0, len(offer)+offerBytes), b.id)
+			whole := wire.BeginOffers(make([]byte, 0, len(offer)+offerBytes), b.id, beat)
 			whole = append(whole, offer...) // before the end of the message overwrites it
 			cut(i)
 			message = whole
@@ -173,6 +174,15 @@ func (d *Dispatcher) batches(b boot, runs []domain.LiveRun, defs domain.Definiti
 	}
 	cut(len(runs))
 	return out, oversized
+}
+
+// smallestBeat is the heartbeat that a message of offers may rely on: the oldest of those that its runs were bound by.
+func smallestBeat(runs []domain.LiveRun) int64 {
+	beat := runs[0].Beat
+	for i := range runs {
+		beat = min(beat, runs[i].Beat)
+	}
+	return beat
 }
 
 func offerOf(r *domain.LiveRun, def *domain.Definition, parents map[domain.RunID]string, now time.Time) wire.Offer {

@@ -116,7 +116,7 @@ func newOffersMessage(boot string, count int) (m offersMessage) {
 	for i := range offers {
 		offers[i] = o
 	}
-	m.data = wire.EndOffers(append(wire.BeginOffers(nil, boot), bytes.Join(offers, []byte(","))...))
+	m.data = wire.EndOffers(append(wire.BeginOffers(nil, boot, 0), bytes.Join(offers, []byte(","))...))
 	for rest := m.data; ; {
 		before, after, more := bytes.Cut(rest, []byte(run))
 		if !more {

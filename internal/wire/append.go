@@ -44,8 +44,11 @@ func AppendOffer(b []byte, o *Offer) []byte {
 }
 
 // BeginOffers appends the beginning of a message of offers. What AppendOffer appends follows, with commas between, then EndOffers.
-func BeginOffers(b []byte, bootID string) []byte {
+func BeginOffers(b []byte, bootID string, beat int64) []byte {
 	b = appendString(append(appendVersion(b), `,"boot_id":`...), bootID)
+	if beat != 0 {
+		b = strconv.AppendInt(append(b, `,"beat":`...), beat, 10)
+	}
 	return append(b, `,"offers":[`...)
 }
 
@@ -109,6 +112,9 @@ func EncodeAnswer(a *Answer) []byte {
 		b = appendString(append(b, `,"verdict":`...), v.Verdict)
 		if v.Reason != "" {
 			b = appendString(append(b, `,"reason":`...), v.Reason)
+		}
+		if v.Outcome != "" {
+			b = appendString(append(b, `,"outcome":`...), v.Outcome)
 		}
 		b = append(b, '}')
 	}

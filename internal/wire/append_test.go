@@ -50,10 +50,11 @@ func TestAppendedAsEncoded(t *testing.T) {
 			Cause: text("cause"), FireTime: at("fire"), Attempt: n("attempt"),
 		}
 		ref := Ref{RunID: text("run"), Attempt: n("attempt"), BootID: text("boot")}
+		beat := rapid.SampledFrom([]int64{0, 1, 12_345}).Draw(t, "beat")
 		load := Load{Capacity: n("capacity"), Running: n("running"), Seq: int64(n("seq")), Draining: rapid.Bool().Draw(t, "draining")}
 		answer := Answer{V: Version, Instance: text("instance"), BootID: text("boot"), Load: load, Verdicts: []Verdict{}}
 		for range rapid.IntRange(0, 2).Draw(t, "verdicts") {
-			answer.Verdicts = append(answer.Verdicts, Verdict{RunID: text("run"), Attempt: n("attempt"), Verdict: text("verdict"), Reason: text("reason")})
+			answer.Verdicts = append(answer.Verdicts, Verdict{RunID: text("run"), Attempt: n("attempt"), Verdict: text("verdict"), Reason: text("reason"), Outcome: text("outcome")})
 		}
 		if rapid.Bool().Draw(t, "scripts") {
 			answer.Scripts = []string{text("digest")}
@@ -62,7 +63,7 @@ func TestAppendedAsEncoded(t *testing.T) {
 		for name, pair := range map[string][2][]byte{
 			"offer":   {offer, Encode(o)},
 			"result":  {result, Encode(r)},
-			"offers":  {offersOf(o.RunID, offer, offer), Encode(Offers{V: Version, BootID: o.RunID, Offers: []Offer{o, o}})},
+			"offers":  {offersOf(o.RunID, beat, offer, offer), Encode(Offers{V: Version, BootID: o.RunID, Beat: beat, Offers: []Offer{o, o}})},
 			"results": {EncodeResults(load, [][]byte{result, result}), Encode(Results{V: Version, Load: load, Results: []Result{r, r}})},
 			"answer":  {EncodeAnswer(&answer), Encode(answer)},
 			"settled": {EncodeSettled([]Ref{ref, ref}), Encode(Control{V: Version, Op: OpSettled, Runs: []Ref{ref, ref}})},
@@ -109,6 +110,6 @@ func BenchmarkOffer(b *testing.B) {
 	})
 }
 
-func offersOf(boot string, offers ...[]byte) []byte {
-	return EndOffers(append(BeginOffers(nil, boot), bytes.Join(offers, []byte(","))...))
+func offersOf(boot string, beat int64, offers ...[]byte) []byte {
+	return EndOffers(append(BeginOffers(nil, boot, beat), bytes.Join(offers, []byte(","))...))
 }

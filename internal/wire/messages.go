@@ -33,9 +33,14 @@ func (t *Time) UnmarshalJSON(b []byte) error {
 
 // Offers is a request on TriggerSubject: at most MaxOffers attempts, each already bound in Postgres to this
 // instance and this boot of it.
+//
+// Beat is the number of the heartbeat that the offers rely on: one that their sender had received before it bound the
+// attempts. An attempt may start only while less than LeaseTTL has passed since the executor began to send that
+// heartbeat. 0 means that the sender is an older server, whose offers follow the rules of the lease.
 type Offers struct {
 	V      int     `json:"v"`
 	BootID string  `json:"boot_id"`
+	Beat   int64   `json:"beat,omitempty"`
 	Offers []Offer `json:"offers"`
 }
 
@@ -98,17 +103,21 @@ type Answer struct {
 
 // Verdict accepts or refuses one offer. Accepted means: a slot is taken, and the handler starts at the due
 // instant, or now if that is past. Refused means: no slot is taken, and this offer will never start a handler.
+// Ended means: this boot has already run the attempt, with the given Outcome (succeeded, failed or cancelled). Only
+// offers with a Beat are answered Ended.
 type Verdict struct {
 	RunID   string `json:"run_id"`
 	Attempt int    `json:"attempt"`
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason,omitempty"`
+	Outcome string `json:"outcome,omitempty"`
 }
 
 // The verdicts, and the reasons of a refusal.
 const (
 	Accepted = "accepted"
 	Refused  = "refused"
+	Ended    = "ended"
 
 	RefusedFull        = "full"
 	RefusedDraining    = "draining"
@@ -194,6 +203,7 @@ type Heartbeat struct {
 	Instance  string            `json:"instance"`
 	Group     string            `json:"group"`
 	BootID    string            `json:"boot_id"`
+	Beat      int64             `json:"beat,omitempty"` // 1, 2, … within a boot; 0: an older executor's
 	Handlers  []string          `json:"handlers"`
 	Languages []string          `json:"script_languages"`
 	Capacity  int               `json:"capacity"`

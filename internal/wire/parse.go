@@ -20,6 +20,9 @@ func (m *Offers) parse(data []byte) bool {
 	var out Offers
 	out.V = p.version()
 	out.BootID = p.text(`,"boot_id":`)
+	if p.has(`,"beat":`) {
+		out.Beat = p.integer()
+	}
 	out.Offers = slices.Grow(m.Offers[:0], min(bytes.Count(data, []byte(`{"run_id":`)), MaxOffers))
 	var last Offer
 	p.list(`,"offers":`, func() {
@@ -86,7 +89,7 @@ func (m *Answer) parse(data []byte) bool {
 	p.list(`,"verdicts":`, func() {
 		v = Verdict{
 			RunID: p.text(`{"run_id":`), Attempt: int(p.number(`,"attempt":`)), Verdict: p.again(`,"verdict":`, v.Verdict),
-			Reason: p.maybe(`,"reason":`, v.Reason),
+			Reason: p.maybe(`,"reason":`, v.Reason), Outcome: p.maybe(`,"outcome":`, v.Outcome),
 		}
 		p.need(`}`)
 		out.Verdicts = append(out.Verdicts, v)

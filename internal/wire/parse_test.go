@@ -54,10 +54,11 @@ func ordinary() [][]byte {
 	}
 	load := Load{Capacity: 256, Running: 3, Seq: 99, Draining: true}
 	return [][]byte{
-		offersOf("boot", offer, offer),
+		offersOf("boot", 41, offer, offer),
+		offersOf("boot", 0, offer),
 		EncodeResults(load, [][]byte{AppendResult(nil, &result), AppendResult(nil, &Result{Outcome: Succeeded})}),
 		Encode(Answer{V: 1, Instance: "host-1", BootID: "b", Load: load, Verdicts: []Verdict{
-			{RunID: "r", Attempt: 1, Verdict: Accepted}, {RunID: "s", Attempt: 2, Verdict: Refused, Reason: RefusedFull}}}),
+			{RunID: "r", Attempt: 1, Verdict: Accepted}, {RunID: "s", Attempt: 2, Verdict: Refused, Reason: RefusedFull}, {RunID: "t", Attempt: 1, Verdict: Ended, Outcome: Succeeded}}}),
 		EncodeSettled([]Ref{{RunID: "r", Attempt: 1, BootID: "b"}, {RunID: "s", Attempt: 2}}),
 	}
 }
@@ -96,12 +97,12 @@ func TestOffersReadInPlace(t *testing.T) {
 	whole := AppendOffer(nil, &Offer{RunID: "r", Attempt: 7, Bind: 2, BoundAt: at, JobName: "j", Handler: "h", Param: "p", DueAt: at, Shard: Shard{Total: 1}})
 	sparse := []byte(`{"attempt":1,"run_id":"s"}`)
 	var m Offers
-	if err := Decode(offersOf("b", whole, whole, whole), &m); err != nil || len(m.Offers) != 3 {
+	if err := Decode(offersOf("b", 3, whole, whole, whole), &m); err != nil || len(m.Offers) != 3 {
 		t.Fatal(m, err)
 	}
 	room := &m.Offers[0]
 	m = Offers{Offers: m.Offers[:0]}
-	if err := Decode(offersOf("b", sparse, sparse), &m); err != nil || len(m.Offers) != 2 {
+	if err := Decode(offersOf("b", 0, sparse, sparse), &m); err != nil || len(m.Offers) != 2 {
 		t.Fatal(m, err)
 	}
 	if &m.Offers[0] != room {

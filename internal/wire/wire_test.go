@@ -26,7 +26,7 @@ var (
 
 // messages are all messages of version 1, with every field set, and for those with optional fields one without.
 var messages = map[string]any{
-	"offers": &Offers{V: 1, BootID: "b1", Offers: []Offer{{
+	"offers": &Offers{V: 1, BootID: "b1", Beat: 12, Offers: []Offer{{
 		RunID: result.RunID, Attempt: 2, Bind: 3, BoundAt: at, JobID: 7, JobName: "n", Group: "g", Handler: "echo", Param: "p",
 		Cause: "child", FireTime: at, DueAt: at, Now: at, TimeoutMS: 60_000, Shard: Shard{1, 3},
 		Parent: &Parent{RunID: result.RunID, Output: "o"}, Labels: map[string]string{"k": "v"},
@@ -35,10 +35,11 @@ var messages = map[string]any{
 	}}},
 	"answer": &Answer{V: 1, Instance: "i1", BootID: "b1", Load: load, Verdicts: []Verdict{
 		{RunID: result.RunID, Attempt: 2, Verdict: Accepted}, {RunID: result.RunID, Attempt: 2, Verdict: Refused, Reason: RefusedFull},
+		{RunID: result.RunID, Attempt: 1, Verdict: Ended, Outcome: Succeeded},
 	}},
 	"results":        &Results{V: 1, Load: load, Results: []Result{result, {Instance: "i1", BootID: "b1", RunID: "x", Attempt: 1, Outcome: Succeeded}}},
 	"logs":           &Logs{V: 1, Instance: "i1", RunID: result.RunID, Attempt: 2, Lines: []LogLine{{N: 1, At: at, Level: "info", Text: "t"}}},
-	"heartbeat":      &Heartbeat{V: 1, Instance: "i1", Group: "g", BootID: "b1", Handlers: []string{"echo"}, Languages: []string{"sh"}, Capacity: 256, Running: 3, Seq: 42, Labels: map[string]string{"k": "v"}, Version: "1.0", Host: "h", StartedAt: at, Draining: true},
+	"heartbeat":      &Heartbeat{V: 1, Instance: "i1", Group: "g", BootID: "b1", Beat: 12, Handlers: []string{"echo"}, Languages: []string{"sh"}, Capacity: 256, Running: 3, Seq: 42, Labels: map[string]string{"k": "v"}, Version: "1.0", Host: "h", StartedAt: at, Draining: true},
 	"control":        &Control{V: 1, Op: OpKill, Runs: []Ref{{RunID: result.RunID, Attempt: 2, BootID: "b1"}}, SHA256: "ab", Reason: "killed"},
 	"control_ping":   &Control{V: 1, Op: OpPing},
 	"control_script": &Control{V: 1, Op: OpScript, SHA256: "ab", Code: []byte("true")},
