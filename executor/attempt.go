@@ -22,6 +22,8 @@ type attempt struct {
 	entry   *entry   // the ledger's, guarded by the engine's mutex
 	run     runState // which the handler's Run points to
 	script  *wire.Script
+	fence   fence
+	startAt time.Duration // on the monotonic clock
 	handler *registered
 	stop    chan struct{} // of a script whose code is to come: closed when it is stopped before
 	begun
@@ -41,7 +43,6 @@ type begun struct {
 	ctx    context.Context
 	at     time.Time     // when it was begun, on the database's clock
 	called time.Duration // when its handler was called, on the monotonic clock, by which at goes on from there
-	leased instant       // the lease that it starts under, which perform looks at once more
 	why    string        // it may not start
 }
 
@@ -133,27 +134,24 @@ func (x *engine) perform(a *attempt) {
 	defer x.finish(a)
 	defer a.cancel(nil)
 	res := &a.result.result
-	now := x.now()
-	if at, why := x.overslept(a, now); why != "" {
-		res.Outcome, res.Message, res.FinishedAt = wire.Unstarted, why, wire.Time{Time: at}
-		return
-	}
-	a.called = now.mono
+	a.called = x.now().mono
 	res.StartedAt = wire.Time{Time: a.at}
 	x.handle(a, res)
 }
 
-// overslept takes back that an attempt was started if the lease that it was to start under is over: the process was
-// frozen while this goroutine waited for its turn, and the run may have been given away. A lease that was renewed
-// since is another one.
-func (x *engine) overslept(a *attempt, now instant) (at time.Time, why string) {
-	if since(a.leased, now) <= wire.LeaseTTL {
-		return at, ""
+// overslept looks at the fence directly before the handler is called, and takes back that the attempt was started if it is
+// too late: the process may have been frozen while this goroutine waited for its turn, and by now the run may have been
+// given away.
+func (x *engine) overslept(a *attempt, now instant) (why string) {
+	if a.fence.beat != 0 && !expired(a.fence.sent, now) {
+		return "" // nearly always, and without the mutex
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.ledger.takeBack(a.entry)
-	return x.db.now(now), "the instance stood still when it was to start, until its lease was over"
+	if why = x.tooLate(a, now); why != "" {
+		x.ledger.takeBack(a.entry)
+	}
+	return why
 }
 
 // handle runs the handler and fills in what came of it.
@@ -182,7 +180,7 @@ func (x *engine) handle(a *attempt, res *wire.Result) {
 		}
 		end.describe(cause, killed, timeout, res)
 	}()
-	x.invoke(ctx, a.handler, run, &end)
+	x.invoke(ctx, a, run, &end)
 }
 
 // ending is how a call of a handler ended.
@@ -190,10 +188,12 @@ type ending struct {
 	err      error
 	panicked bool
 	text     string // of err, or the panic with its stack
+	late     string // why the handler was not called; the rest is empty then
 }
 
-// invoke calls the handler and says in end how that ended, also where the handler ends this goroutine.
-func (x *engine) invoke(ctx context.Context, h *registered, run Run, end *ending) {
+// invoke makes the handler ready, looks at the fence once more and calls the handler. It says in end how that ended, also
+// where the handler ends this goroutine.
+func (x *engine) invoke(ctx context.Context, a *attempt, run Run, end *ending) {
 	returned := false
 	defer func() {
 		if p := recover(); p != nil {
@@ -202,9 +202,11 @@ func (x *engine) invoke(ctx context.Context, h *registered, run Run, end *ending
 			*end = ending{panicked: true, text: "the handler called runtime.Goexit"}
 		}
 	}()
-	err := h.init(x.work)
+	err := a.handler.init(x.work)
 	if err == nil {
-		err = h.handler.Handle(ctx, run)
+		if end.late = x.overslept(a, x.now()); end.late == "" {
+			err = a.handler.handler.Handle(ctx, run)
+		}
 	}
 	if err != nil {
 		*end = ending{err: err, text: err.Error()}
@@ -215,6 +217,10 @@ func (x *engine) invoke(ctx context.Context, h *registered, run Run, end *ending
 // describe puts the ending into a result. cause is why the context was cancelled, if it was; a timeout counts
 // whatever the handler returned, a kill only where it did not still succeed.
 func (e ending) describe(cause error, killed string, timeout time.Duration, res *wire.Result) {
+	if e.late != "" {
+		res.Outcome, res.Message, res.StartedAt = wire.Unstarted, e.late, wire.Time{}
+		return
+	}
 	text := clean(e.text)
 	res.Message = clip(text, MaxMessage)
 	if isContextError(e.err) {
@@ -238,6 +244,7 @@ func (e ending) describe(cause error, killed string, timeout time.Duration, res 
 	default:
 		res.Outcome, res.Reason = wire.Failed, ReasonOf(e.err)
 		if errors.Is(cause, ErrDrained) {
+			res.Reason = reasonDrained
 			res.Message = clip(joinText("cancelled because its executor shut down", text), MaxMessage)
 		}
 	}
@@ -271,6 +278,7 @@ const (
 	reasonHandler = "handler_error"
 	reasonPanic   = "handler_panic"
 	reasonTimeout = "timeout"
+	reasonDrained = "drained"
 	reasonKilled  = "killed"
 	reasonCovered = "covered"
 )
@@ -297,7 +305,7 @@ func (x *engine) handOver() {
 		if a.killed != "" && res.Outcome == wire.Unstarted {
 			res.Reason = a.killed
 		}
-		res.Bind = x.ledger.finish(a.entry)
+		res.Bind = x.ledger.finish(a.entry, res.Outcome)
 		delete(x.attempts, a.key)
 		results[i] = a.result
 	}

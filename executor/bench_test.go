@@ -33,7 +33,7 @@ func BenchmarkEngine(b *testing.B) {
 		reports: newReporter(s, left, 1<<30, quiet), work: context.Background(),
 	}
 	for n := range 450_000 { // as if it had run 5,000 a second for as long as it remembers them
-		x.ledger.ended.add(attemptKey{benchRun(n/250-1800, n), 1}, time.Duration(n-450_000)*200*time.Microsecond)
+		x.ledger.ended.add(attemptKey{benchRun(n/250-1800, n), 1}, succeeded, time.Duration(n-450_000)*200*time.Microsecond)
 	}
 	x.handlers["noop"] = newRegistered(HandlerFunc(func(context.Context, Run) error { return nil }))
 	x.reports.ready = func() (bool, int64) { return true, 1 << 20 }

@@ -6,24 +6,28 @@ import (
 	"github.com/belfryhq/belfry/internal/wire"
 )
 
-// instant is one reading of both local clocks. They are kept apart because each can fail alone: the wall clock is
-// set, the monotonic clock stands still while a machine is suspended.
+// instant is one reading of the local clocks. They are kept apart because each can fail alone: the wall clock can be
+// set, the monotonic clock stands still while a machine is suspended, and not every system has a clock like boot.
 type instant struct {
 	wall time.Time     // without a monotonic reading
 	mono time.Duration // since an arbitrary origin
+	boot time.Duration // since another origin; continues during a suspend. Always 0 where there is no such clock
 }
 
-// since is the time from a to b, the larger of what the two clocks say: safe for leases and ages, where
+// since is the time from a to b by the clock that says that most time has passed: safe for leases and ages, where
 // believing that less time has passed is the dangerous error.
-func since(a, b instant) time.Duration { return max(b.wall.Sub(a.wall), b.mono-a.mono) }
+func since(a, b instant) time.Duration {
+	return max(b.wall.Sub(a.wall), b.mono-a.mono, b.boot-a.boot)
+}
 
-// systemClock returns a function that reads both clocks, at once unless it is given another wall clock.
+// systemClock returns a function that reads the clocks. If it is given a wall clock, which only tests do, it reads that
+// one and the monotonic clock: time may be simulated, and the system's boot clock would not follow.
 func systemClock(wall func() time.Time) func() instant {
 	origin := time.Now()
 	if wall == nil {
 		return func() instant {
 			now := time.Now()
-			return instant{wall: now.Round(0), mono: now.Sub(origin)}
+			return instant{wall: now.Round(0), mono: now.Sub(origin), boot: bootTime()}
 		}
 	}
 	return func() instant { return instant{wall: wall().Round(0), mono: time.Since(origin)} }
@@ -35,6 +39,7 @@ type lease struct {
 	confirmed instant // sending of the newest confirmed heartbeat
 	renewed   instant // sending of the heartbeat that ended the latest lapse
 	lapsed    bool    // there was a lapse, so renewed means something
+	lapses    int     // how many there were
 	// overSeen is set by over, so that a lapse counts even when only a glance in between noticed it: the wall
 	// clock may have jumped there and back.
 	overSeen bool
@@ -63,6 +68,7 @@ func (l *lease) confirm(sent, now instant) (ended bool) {
 	}
 	if ended {
 		l.lapsed, l.renewed, l.overSeen = true, sent, false
+		l.lapses++
 	}
 	l.held, l.confirmed = true, sent
 	return ended

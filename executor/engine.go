@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/belfryhq/belfry/internal/wire"
 )
@@ -30,12 +31,13 @@ type engine struct {
 	// mu guards what follows. It is held for work in memory only.
 	mu       sync.Mutex
 	ledger   *ledger
+	beats    beats
 	lease    lease
 	db       dbClock
 	attempts map[attemptKey]*attempt
 	starter  starter
 	// barrier is the last message of offers that arrived before the lease was renewed after a lapse: up to it they
-	// waited in this process or its socket while it was frozen.
+	// waited in this process or its socket while it was frozen. It counts for offers without a beat.
 	barrier int64
 }
 
@@ -54,18 +56,30 @@ func (x *engine) answerOffers(m *wire.Offers, nth int64, arrived instant) wire.A
 func (x *engine) decide(m *wire.Offers, nth int64, arrived instant) (ans wire.Answer, fresh []*attempt) {
 	ans = wire.Answer{V: wire.Version, Instance: x.instance, BootID: x.boot, Verdicts: make([]wire.Verdict, 0, len(m.Offers))}
 	now := x.now()
-	stale := nth <= x.barrier
-	if m.BootID == x.boot && !stale && len(m.Offers) > 0 {
+	frozen := m.Beat == 0 && nth <= x.barrier
+	if m.BootID == x.boot && !frozen && len(m.Offers) > 0 {
 		x.db.sample(m.Offers[0].Now.Time, arrived) // decoding took a while
+	}
+	f := fence{beat: m.Beat, lapses: x.lease.lapses}
+	known := false
+	if m.Beat != 0 {
+		f.sent, known = x.beats.sentAt(m.Beat, now)
 	}
 	for i := range m.Offers {
 		o := &m.Offers[i]
 		v := verdict{reason: wire.RefusedStale}
 		if m.BootID == x.boot { // what was offered to another boot says nothing of this one, and is not remembered
-			v = x.judge(o, now, stale)
+			b := x.bid(o, now)
+			if b.beat = m.Beat != 0; b.beat {
+				b.stale = !known
+			} else {
+				x.oldRules(&b, o, frozen)
+			}
+			v = x.ledger.judge(b)
 		}
 		if v.fresh != nil {
 			a := x.newAttempt(o, v.fresh)
+			a.fence, a.startAt = f, arrived.mono+x.untilDue(o, arrived)
 			ans.Scripts = x.lacking(ans.Scripts, o.Script)
 			x.attempts[a.key] = a
 			x.running.Add(1)
@@ -79,19 +93,9 @@ func (x *engine) decide(m *wire.Offers, nth int64, arrived instant) (ans wire.An
 	return ans, fresh
 }
 
-// judge is called with mu held.
-func (x *engine) judge(o *wire.Offer, now instant, stale bool) verdict {
-	latest := x.db.latest(now)
-	b := bid{
-		key: attemptKey{o.RunID, o.Attempt}, bind: o.Bind, now: now,
-		stale:     stale || latest.Sub(o.BoundAt.Time) > offerAge || o.Now.Sub(o.BoundAt.Time) > offerAge,
-		leaseOver: x.lease.over(now),
-		spoolFull: x.reports.full.Load(),
-	}
-	if x.lease.lapsed {
-		renewed := latest.Add(-since(x.lease.renewed, now))
-		b.stale = b.stale || o.BoundAt.Before(renewed)
-	}
+// bid says of an offer what does not depend on its beat. The mutex is held.
+func (x *engine) bid(o *wire.Offer, now instant) bid {
+	b := bid{key: attemptKey{o.RunID, o.Attempt}, bind: o.Bind, now: now, spoolFull: x.reports.full.Load()}
 	switch {
 	case o.Script != nil:
 		if !x.runsScript(o.Script) {
@@ -100,12 +104,55 @@ func (x *engine) judge(o *wire.Offer, now instant, stale bool) verdict {
 	case x.handlers[o.Handler] == nil:
 		b.refuse = wire.RefusedNoHandler
 	}
-	return x.ledger.judge(b)
+	return b
+}
+
+// oldRules judges the age of an offer without a beat, which an older server sends: by the database's clock and by the
+// lease. frozen says that its message waited for this process while the lease lapsed. The mutex is held.
+func (x *engine) oldRules(b *bid, o *wire.Offer, frozen bool) {
+	latest := x.db.latest(b.now)
+	b.stale = frozen || latest.Sub(o.BoundAt.Time) > offerAge || o.Now.Sub(o.BoundAt.Time) > offerAge
+	b.leaseOver = x.lease.over(b.now)
+	if x.lease.lapsed {
+		renewed := latest.Add(-since(x.lease.renewed, b.now))
+		b.stale = b.stale || o.BoundAt.Before(renewed)
+	}
+}
+
+// untilDue is how long after its arrival an attempt starts. The offer says what the database's clock showed when it was
+// sent, so that no clock of this machine is compared with the database's, and a start is never early.
+func (x *engine) untilDue(o *wire.Offer, arrived instant) time.Duration {
+	now := o.Now.Time
+	if now.IsZero() {
+		now = x.db.now(arrived)
+	}
+	return max(o.DueAt.Sub(now), 0)
+}
+
+// fence is what decides how long an accepted attempt may still start.
+type fence struct {
+	beat   int64   // 0: an older server's offer
+	sent   instant // when the sending of that heartbeat began
+	lapses int     // without a beat: the lapses of the lease before the attempt was accepted
+}
+
+// tooLate says why an accepted attempt may not start any more, "" if it may. The mutex is held.
+func (x *engine) tooLate(a *attempt, now instant) string {
+	switch f := &a.fence; {
+	case f.beat != 0 && expired(f.sent, now):
+		return "it could not start within 10 s of the heartbeat that its offer relied on"
+	case f.beat == 0 && x.lease.over(now), f.beat == 0 && f.lapses != x.lease.lapses:
+		return "the instance's lease was over when the run was to start"
+	}
+	return ""
 }
 
 func wireVerdict(o *wire.Offer, v verdict) wire.Verdict {
 	w := wire.Verdict{RunID: o.RunID, Attempt: o.Attempt, Verdict: wire.Accepted}
-	if !v.accepted {
+	switch {
+	case v.ended != noOutcome:
+		w.Verdict, w.Outcome = wire.Ended, v.ended.String()
+	case !v.accepted:
 		w.Verdict, w.Reason = wire.Refused, v.reason
 	}
 	return w
@@ -162,9 +209,11 @@ func (x *engine) statuses(refs []wire.Ref) []wire.Status {
 	for _, ref := range refs {
 		key := attemptKey{ref.RunID, ref.Attempt}
 		x.mu.Lock()
-		state, startedAt := x.ledger.known(key)
+		state, startedAt, outcome := x.ledger.known(key)
 		x.mu.Unlock()
-		st := wire.Status{RunID: ref.RunID, Attempt: ref.Attempt, Status: string(state), StartedAt: wire.Time{Time: startedAt}}
+		st := wire.Status{
+			RunID: ref.RunID, Attempt: ref.Attempt, Status: string(state), Outcome: outcome.String(), StartedAt: wire.Time{Time: startedAt},
+		}
 		if state == done {
 			if res, ok := x.reports.result(key); ok {
 				if room -= len(wire.Encode(res)); room < 0 && len(out) > 0 {
@@ -249,6 +298,14 @@ func (x *engine) spooled(results []*pending) {
 			x.ledger.free(p.entry)
 		}
 	}
+}
+
+// nextBeat returns the number of the next heartbeat, and when its sending begins: the caller sends it after this.
+func (x *engine) nextBeat() (beat int64, sent instant) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	sent = x.now()
+	return x.beats.next(sent), sent
 }
 
 // confirmed notes that the heartbeat sent at the given instant was confirmed. It reports whether that ended a lapse

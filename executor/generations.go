@@ -4,27 +4,61 @@ import (
 	"bytes"
 	"encoding/hex"
 	"time"
+
+	"github.com/belfryhq/belfry/internal/wire"
 )
 
-// generations remembers attempts for some time: no shorter than memory, or minMemory where that is asked for, and
-// hardly longer. Hundreds of thousands are remembered on a busy instance, so they are kept as numbers, which
-// the garbage collector need not look at, and are forgotten a generation at a time. Ids of runs begin with the time, and
-// those of about one time are kept together: what is looked for is mostly new, so that this finds it missing in what a
-// CPU's cache holds, where one map of all would be a walk to memory for each.
+// generations remembers the outcomes of attempts: for outcomeMemory, or for the newest outcomesMax attempts, whichever is
+// less; but none for less than minMemory. Hundreds of thousands are remembered on a busy instance, so they are kept as
+// numbers, which the garbage collector need not look at, and are forgotten a generation at a time. Ids of runs begin with
+// the time, and those of about one time are kept together: most attempts that are looked up are new, and a lookup finds
+// that out in what a CPU's cache holds, where one map of all would cost a walk to memory for each.
 type generations struct {
-	count  int
-	recent [memory/generationLength + 1]generation // newest first
+	count int
+	kept  []generation // oldest first
 }
 
-// generationLength is so short that where room is asked for, hardly more is remembered than must be.
-const generationLength = minMemory / 8
+const (
+	// outcomeMemory and outcomesMax bound what is remembered of attempts that ended, whichever is less.
+	outcomeMemory = 10 * time.Minute
+	outcomesMax   = 200_000
+	// generationLength is so short that where room is asked for, hardly more is remembered than must be.
+	generationLength = minMemory / 8
+)
 
 type generation struct {
 	began time.Duration // on the monotonic clock
 	last  time.Duration // when the newest was added
 	until idTime        // the newest that it has
 	count int
-	keys  map[idTime]map[endedKey]struct{}
+	keys  map[idTime]map[endedKey]outcome
+}
+
+// outcome is a handler's outcome in one byte.
+type outcome uint8
+
+const (
+	noOutcome outcome = iota
+	succeeded
+	failed
+	cancelled
+)
+
+func outcomeOf(text string) outcome {
+	switch text {
+	case wire.Succeeded:
+		return succeeded
+	case wire.Failed:
+		return failed
+	case wire.Cancelled:
+		return cancelled
+	}
+	return noOutcome
+}
+
+// String returns the wire's word, "" for noOutcome.
+func (o outcome) String() string {
+	return [...]string{noOutcome: "", succeeded: wire.Succeeded, failed: wire.Failed, cancelled: wire.Cancelled}[o]
 }
 
 // idTime is the time that a run's id begins with, in steps of 256 ms.
@@ -61,85 +95,74 @@ func endedKeyOf(k attemptKey) (e endedKey, ok bool) {
 	return e, err == nil
 }
 
-// add remembers an attempt from now on, unless its key does not fit.
-func (g *generations) add(k attemptKey, now time.Duration) bool {
+// add remembers the outcome of an attempt from now on, unless its key does not fit.
+func (g *generations) add(k attemptKey, o outcome, now time.Duration) bool {
 	key, ok := endedKeyOf(k)
 	if !ok {
 		return false
 	}
 	g.sweep(now, false)
-	newest := &g.recent[0]
-	if newest.keys == nil {
-		newest.began, newest.keys = now, make(map[idTime]map[endedKey]struct{})
+	if n := len(g.kept); n == 0 || now-g.kept[n-1].began >= generationLength {
+		g.kept = append(g.kept, generation{began: now, keys: make(map[idTime]map[endedKey]outcome)})
 	}
-	newest.add(key)
+	newest := &g.kept[len(g.kept)-1]
+	before := newest.count
+	newest.add(key, o)
 	newest.last = now
-	g.recount()
+	g.count += newest.count - before
 	return true
 }
 
-// has reports whether an attempt is remembered.
-func (g *generations) has(k attemptKey) bool {
+// find returns the outcome of an attempt that is remembered.
+func (g *generations) find(k attemptKey) (outcome, bool) {
 	if g.count == 0 {
-		return false
+		return noOutcome, false
 	}
 	key, ok := endedKeyOf(k)
 	if !ok {
-		return false
+		return noOutcome, false
 	}
 	at := idTime(key.run[:])
-	for i := range g.recent {
-		old := &g.recent[i]
-		if old.count == 0 || bytes.Compare(at[:], old.until[:]) > 0 {
-			continue // which is nearly always found so: runs are looked for that have just begun
+	for i := len(g.kept) - 1; i >= 0; i-- {
+		old := &g.kept[i]
+		if bytes.Compare(at[:], old.until[:]) > 0 {
+			continue // nearly always: most lookups are for runs that have just begun
 		}
-		if _, ok := old.keys[at][key]; ok {
-			return true
+		if o, ok := old.keys[at][key]; ok {
+			return o, true
 		}
 	}
-	return false
+	return noOutcome, false
 }
 
-// sweep forgets what is old enough. Crowded asks for room: then generations live no longer than they must.
+// sweep forgets what is old enough. If crowded, it forgets all that is older than minMemory.
 func (g *generations) sweep(now time.Duration, crowded bool) {
-	lives := memory
-	if crowded {
-		lives = minMemory
-	}
-	oldest := len(g.recent) - 1
-	// The newest is closed when it is long enough, and the oldest, for which it would need the place, may go.
-	if g.recent[0].keys != nil && now-g.recent[0].began >= generationLength && g.recent[oldest].gone(now, lives) {
-		copy(g.recent[1:], g.recent[:oldest])
-		g.recent[0] = generation{}
-	}
-	for i := range g.recent {
-		if g.recent[i].keys != nil && g.recent[i].gone(now, lives) {
-			g.recent[i] = generation{}
+	n := 0
+	for ; n < len(g.kept); n++ {
+		old := &g.kept[n]
+		age := now - old.last
+		if age < minMemory || (age < outcomeMemory && !crowded && g.count <= outcomesMax) {
+			break
 		}
+		g.count -= old.count
 	}
-	g.recount()
-}
-
-func (g *generations) recount() {
-	g.count = 0
-	for i := range g.recent {
-		g.count += g.recent[i].count
+	if n > 0 {
+		g.kept = append(g.kept[:0], g.kept[n:]...)
+		clear(g.kept[len(g.kept):cap(g.kept)])
 	}
 }
 
-func (g *generation) add(key endedKey) {
+func (g *generation) add(key endedKey, o outcome) {
 	at := idTime(key.run[:])
 	if bytes.Compare(at[:], g.until[:]) > 0 {
 		g.until = at
 	}
 	keys := g.keys[at]
 	if keys == nil {
-		keys = make(map[endedKey]struct{})
+		keys = make(map[endedKey]outcome)
 		g.keys[at] = keys
 	}
 	before := len(keys)
-	keys[key] = struct{}{}
+	keys[key] = o
 	g.count += len(keys) - before
 }
-
-func (g *generation) gone(now, lives time.Duration) bool { return g.keys == nil || now-g.last >= lives }

@@ -52,8 +52,8 @@ func (l *link) beatNow() { wake(l.beatSoon) }
 func (l *link) sendBeat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
-	sent := l.engine.now()
-	if err := l.write(ctx, sent, wire.Encode(l.heartbeat())); err != nil {
+	beat, sent := l.engine.nextBeat()
+	if err := l.write(ctx, sent, wire.Encode(l.heartbeat(beat))); err != nil {
 		return err
 	}
 	// What the server sent before this confirmation is in the channel by now, and only that: the connection keeps
@@ -66,11 +66,11 @@ func (l *link) sendBeat(ctx context.Context) error {
 	return nil
 }
 
-func (l *link) heartbeat() wire.Heartbeat {
+func (l *link) heartbeat(beat int64) wire.Heartbeat {
 	load := l.engine.load()
 	return wire.Heartbeat{
-		V: wire.Version, Instance: l.engine.instance, Group: l.config.Group, BootID: l.engine.boot, Handlers: l.names,
-		Languages: l.scripts, Capacity: load.Capacity, Running: load.Running, Seq: load.Seq, Labels: l.config.Labels,
+		V: wire.Version, Instance: l.engine.instance, Group: l.config.Group, BootID: l.engine.boot, Beat: beat,
+		Handlers: l.names, Languages: l.scripts, Capacity: load.Capacity, Running: load.Running, Seq: load.Seq, Labels: l.config.Labels,
 		Version: l.config.Version, Host: l.host, StartedAt: wire.Time{Time: l.started}, Draining: load.Draining,
 	}
 }

@@ -159,7 +159,7 @@ func TestHeartbeatWithoutAnswer(t *testing.T) {
 	ctx := t.Context()
 	first, second := newLinkedBoot(w), newLinkedBoot(w)
 	loseAnswer := func(b *boot) {
-		_, err := w.js.Publish(ctx, b.link.keySubject(), wire.Encode(b.link.heartbeat()))
+		_, err := w.js.Publish(ctx, b.link.keySubject(), wire.Encode(b.link.heartbeat(1)))
 		must(t, err)
 		b.link.hold.note(b.now(), 0, fmt.Errorf("publish: %w", context.DeadlineExceeded))
 	}

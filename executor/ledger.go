@@ -13,15 +13,14 @@ type attemptKey struct {
 }
 
 const (
-	// offerAge is how old a binding may be, on the database's clock, for its offer to be taken.
+	// offerAge is how old a binding may be, on the database's clock, for an offer without a beat to be taken.
 	offerAge = 10 * time.Second
-	// memory is how long the ledger remembers an attempt that needs nothing more: settled, refused or barred. It
-	// must exceed offerAge by far, so that a late duplicate finds either the memory or the age against it. Only a
-	// message over this late, after a suspension and before any newer message has told the database's clock, finds
-	// neither.
+	// memory is how long the ledger remembers an attempt that it refused, barred or handed back. Attempts that ran are
+	// remembered longer: see generations. It must exceed the 10 s for which an offer can be taken by far, so that a late
+	// duplicate finds either the memory or its age against it.
 	memory = 60 * time.Second
-	// maxRemembered bounds those memories. Beyond it the oldest are dropped, yet none younger than minMemory:
-	// rather than that, offers are refused.
+	// maxRemembered bounds all memories. Beyond it the oldest are dropped, but none younger than minMemory: the ledger
+	// refuses offers instead.
 	maxRemembered = 1 << 20
 	minMemory     = 2 * offerAge
 )
@@ -46,6 +45,7 @@ type entry struct {
 	reason    string // of a refusal
 	killed    string // reason of a kill that came after the acceptance
 	startedAt time.Time
+	outcome   outcome
 	slot      bool // holds a slot
 	unstarted bool // done without having been started
 	foreign   bool // done in an earlier boot
@@ -63,7 +63,7 @@ type ledger struct {
 	entries  map[attemptKey]*entry
 	// fading holds what is to be forgotten, by time. An item counts only while its entry still names that time.
 	fading []fade
-	// ended holds what ran in this boot and is settled, which is nearly all that is remembered.
+	// ended holds the outcomes of what ran in this boot and is settled, which is nearly all that is remembered.
 	ended generations
 }
 
@@ -81,20 +81,31 @@ type bid struct {
 	key       attemptKey
 	bind      int
 	now       instant
-	stale     bool // another boot's, bound too long ago, or bound before the lease was renewed after a lapse
-	leaseOver bool
+	beat      bool   // the offer names the heartbeat that it relies on
+	stale     bool   // it may not start any more: its beat is unknown or too old; without a beat, see engine.oldRules
+	leaseOver bool   // only for an offer without a beat
 	spoolFull bool   // there may be no room for the result
 	refuse    string // no_handler or unsupported, where there is nobody to run it
 }
 
-// verdict is the answer to a bid. Fresh is the entry of an attempt whose slot was taken just now, and which is to be
-// started at its due instant; else nil. Silent says that no answer may be given: a refusal that cannot be remembered could be followed
-// by an acceptance of the same offer, so it is left to Belfry to ask and to offer anew.
+// verdict is the answer to a bid: accepted, ended with an outcome, or else refused. Fresh is the entry of an attempt whose
+// slot was taken just now, and which is to be started at its due instant; else nil. Silent says that no answer may be
+// given: a refusal that cannot be remembered could be followed by an acceptance of the same offer, so the dispatcher has
+// to ask and to offer anew.
 type verdict struct {
 	accepted bool
+	ended    outcome
 	reason   string
 	fresh    *entry
 	silent   bool
+}
+
+// ran is the verdict on an attempt that this boot has run. An older server does not know the answer "ended".
+func ran(o outcome, b bid) verdict {
+	if b.beat && o != noOutcome {
+		return verdict{ended: o}
+	}
+	return verdict{accepted: true}
 }
 
 // judge answers an offer.
@@ -107,8 +118,8 @@ func (l *ledger) judge(b bid) verdict {
 			return v
 		}
 		e.bind = b.bind
-	} else if l.ended.has(b.key) {
-		return verdict{accepted: true}
+	} else if o, ok := l.ended.find(b.key); ok {
+		return ran(o, b)
 	}
 	reason := l.refusal(b)
 	if reason == "" {
@@ -151,6 +162,7 @@ func (e *entry) answer(b bid) (v verdict, known bool) {
 		if e.unstarted {
 			return e.answerHandedBack(b)
 		}
+		return ran(e.outcome, b), true
 	case unknown, accepted, running:
 	}
 	return verdict{accepted: true}, true
@@ -189,8 +201,9 @@ func (l *ledger) refusal(b bid) string {
 // remembered counts the attempts that hold no slot.
 func (l *ledger) remembered() int { return len(l.entries) - l.taken + l.ended.count }
 
-// start says whether an accepted attempt may start, now that it is due, and why not.
-func (l *ledger) start(e *entry, leaseOver bool, at time.Time) (ok bool, why string) {
+// start says whether an accepted attempt may start, now that it is due, and why not. late says why it is too late for it
+// to start, "" if it is not.
+func (l *ledger) start(e *entry, late string, at time.Time) (ok bool, why string) {
 	switch {
 	case e.state != accepted:
 		return false, "the ledger does not hold it as accepted"
@@ -198,8 +211,8 @@ func (l *ledger) start(e *entry, leaseOver bool, at time.Time) (ok bool, why str
 		return false, "the run was killed before it started"
 	case l.draining:
 		return false, "the instance is draining"
-	case leaseOver:
-		return false, "the instance's lease was over when the run was due"
+	case late != "":
+		return false, late
 	}
 	e.state, e.startedAt = running, at
 	return true, ""
@@ -212,11 +225,11 @@ func (l *ledger) takeBack(e *entry) {
 	}
 }
 
-// finish notes that an accepted attempt ended, started or not. Its slot stays taken until free. It returns the
-// highest bind that was seen of it, which the result is to name.
-func (l *ledger) finish(e *entry) (bind int) {
+// finish notes that an accepted attempt ended, started or not, with an outcome of the wire. Its slot stays taken until
+// free. It returns the highest bind that was seen of it, which the result is to name.
+func (l *ledger) finish(e *entry, outcome string) (bind int) {
 	e.unstarted = e.state == accepted
-	e.state, e.reported = done, e.bind
+	e.state, e.reported, e.outcome = done, e.bind, outcomeOf(outcome)
 	return e.reported
 }
 
@@ -244,7 +257,7 @@ func (l *ledger) settle(key attemptKey, now instant) {
 		delete(l.entries, key) // it may be routed to this boot as well as to any
 		return
 	}
-	if e.forgettable() && l.ended.add(key, now.mono) {
+	if e.forgettable() && l.ended.add(key, e.outcome, now.mono) {
 		delete(l.entries, key)
 		return
 	}
@@ -260,7 +273,7 @@ func (l *ledger) kill(key attemptKey, reason string, now instant) entryState {
 	l.sweep(now)
 	e := l.entries[key]
 	switch {
-	case e == nil && l.ended.has(key):
+	case e == nil && l.ran(key):
 		return done
 	case e == nil:
 		e = &entry{}
@@ -279,15 +292,21 @@ func (l *ledger) kill(key attemptKey, reason string, now instant) entryState {
 	return e.state
 }
 
-// known is what the ledger knows of an attempt.
-func (l *ledger) known(key attemptKey) (entryState, time.Time) {
+// ran reports whether an attempt ran in this boot and is settled.
+func (l *ledger) ran(key attemptKey) bool {
+	_, ok := l.ended.find(key)
+	return ok
+}
+
+// known is what the ledger knows of an attempt. The outcome is that of a handler which has returned.
+func (l *ledger) known(key attemptKey) (state entryState, startedAt time.Time, o outcome) {
 	if e := l.entries[key]; e != nil {
-		return e.state, e.startedAt
+		return e.state, e.startedAt, e.outcome
 	}
-	if l.ended.has(key) {
-		return done, time.Time{}
+	if o, ok := l.ended.find(key); ok {
+		return done, time.Time{}, o
 	}
-	return unknown, time.Time{}
+	return unknown, time.Time{}, noOutcome
 }
 
 // drain makes the ledger take and start nothing more.

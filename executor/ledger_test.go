@@ -19,13 +19,17 @@ func TestLedgerVerdicts(t *testing.T) {
 func ledgerVerdicts(t *testing.T, key attemptKey) {
 	ran := func(l *ledger) {
 		e := l.judge(bid{key: key, bind: 1}).fresh
-		l.start(e, false, time.Time{})
-		l.finish(e)
+		l.start(e, "", time.Time{})
+		l.finish(e, wire.Succeeded)
 		l.free(e)
 		l.settle(key, instant{})
 	}
 	offer := func(bind int) bid { return bid{key: key, bind: bind} }
-	settled := func(l *ledger) { l.finish(l.entries[key]); l.free(l.entries[key]); l.settle(key, instant{}) }
+	settled := func(l *ledger) {
+		l.finish(l.entries[key], wire.Unstarted)
+		l.free(l.entries[key])
+		l.settle(key, instant{})
+	}
 	const ok, stale, full = "", wire.RefusedStale, wire.RefusedFull
 	tests := []struct {
 		name   string
@@ -38,11 +42,11 @@ func ledgerVerdicts(t *testing.T, key attemptKey) {
 		{"accepted before", func(l *ledger) { l.judge(offer(1)) }, offer(1), ok, false},
 		{"accepted before, higher bind", func(l *ledger) { l.judge(offer(1)) }, offer(2), ok, false},
 		{"accepted before, now stale", func(l *ledger) { l.judge(offer(1)) }, bid{key: key, bind: 1, stale: true}, ok, false},
-		{"running", func(l *ledger) { l.judge(offer(1)); l.start(l.entries[key], false, time.Time{}) }, offer(2), ok, false},
+		{"running", func(l *ledger) { l.judge(offer(1)); l.start(l.entries[key], "", time.Time{}) }, offer(2), ok, false},
 		{"ran, settled", ran, offer(2), ok, false},
 		{"ran, settled, settled again, killed", func(l *ledger) { ran(l); l.settle(key, instant{}); l.kill(key, "killed", instant{}) }, offer(2), ok, false},
 		{"ran, settled, remembered", ran, bid{key: key, bind: 1, stale: true, now: instant{mono: memory - 1}}, ok, false},
-		{"ran, settled, forgotten", ran, bid{key: key, bind: 1, stale: true, now: instant{mono: memory}}, stale, false},
+		{"ran, settled, forgotten", ran, bid{key: key, bind: 1, stale: true, now: instant{mono: outcomeMemory}}, stale, false},
 		{"stale", func(*ledger) {}, bid{key: key, bind: 1, stale: true}, stale, false},
 		{"lease over", func(*ledger) {}, bid{key: key, leaseOver: true}, wire.RefusedLease, false},
 		{"no handler", func(*ledger) {}, bid{key: key, refuse: wire.RefusedNoHandler}, wire.RefusedNoHandler, false},
@@ -54,13 +58,13 @@ func ledgerVerdicts(t *testing.T, key attemptKey) {
 		{"refused before, lower bind", func(l *ledger) { l.judge(bid{key: key, bind: 3, leaseOver: true}) }, offer(2), stale, false},
 		{"barred", func(l *ledger) { l.kill(key, "killed", instant{}) }, offer(9), stale, false},
 		{"refused, then barred", func(l *ledger) { l.judge(bid{key: key, leaseOver: true}); l.kill(key, "killed", instant{}) }, offer(9), stale, false},
-		{"handed back, not settled, same bind", func(l *ledger) { l.judge(offer(1)); l.finish(l.entries[key]); l.free(l.entries[key]) }, offer(1), ok, false},
-		{"handed back, not settled, higher bind", func(l *ledger) { l.judge(offer(1)); l.finish(l.entries[key]); l.free(l.entries[key]) }, offer(2), stale, false},
+		{"handed back, not settled, same bind", func(l *ledger) { l.judge(offer(1)); l.finish(l.entries[key], wire.Unstarted); l.free(l.entries[key]) }, offer(1), ok, false},
+		{"handed back, not settled, higher bind", func(l *ledger) { l.judge(offer(1)); l.finish(l.entries[key], wire.Unstarted); l.free(l.entries[key]) }, offer(2), stale, false},
 		{"handed back, settled, same bind", func(l *ledger) { l.judge(offer(1)); settled(l) }, offer(1), stale, false},
 		{"handed back, settled, higher bind", func(l *ledger) { l.judge(offer(1)); settled(l) }, offer(2), ok, true},
 		{"handed back, refused before it was settled", func(l *ledger) {
 			l.judge(offer(1))
-			l.finish(l.entries[key])
+			l.finish(l.entries[key], wire.Unstarted)
 			l.free(l.entries[key])
 			l.judge(offer(2))
 			l.settle(key, instant{})
@@ -88,20 +92,20 @@ func TestLedgerStart(t *testing.T) {
 	tests := []struct {
 		name   string
 		before func(*ledger)
-		lease  bool
+		late   string
 		want   bool
 	}{
-		{"accepted", func(*ledger) {}, true, true},
-		{"lease over", func(*ledger) {}, false, false},
-		{"draining", func(l *ledger) { l.drain() }, true, false},
-		{"killed", func(l *ledger) { l.kill(key, "killed", instant{}) }, true, false},
-		{"started before", func(l *ledger) { l.start(l.entries[key], false, time.Time{}) }, true, false},
+		{"accepted", func(*ledger) {}, "", true},
+		{"too late", func(*ledger) {}, "late", false},
+		{"draining", func(l *ledger) { l.drain() }, "", false},
+		{"killed", func(l *ledger) { l.kill(key, "killed", instant{}) }, "", false},
+		{"started before", func(l *ledger) { l.start(l.entries[key], "", time.Time{}) }, "", false},
 	}
 	for _, tt := range tests {
 		l := newLedger(1)
 		l.judge(bid{key: key})
 		tt.before(l)
-		if ok, why := l.start(l.entries[key], !tt.lease, time.Time{}); ok != tt.want || ok != (why == "") {
+		if ok, why := l.start(l.entries[key], tt.late, time.Time{}); ok != tt.want || ok != (why == "") {
 			t.Errorf("%s: %t %q", tt.name, ok, why)
 		}
 	}
@@ -143,8 +147,8 @@ func TestLedgerForgetsInTime(t *testing.T) {
 				t.Fatalf("in second %d: %+v", second, v)
 			}
 			e := l.entries[key]
-			l.start(e, false, time.Time{})
-			l.finish(e)
+			l.start(e, "", time.Time{})
+			l.finish(e, wire.Succeeded)
 			l.free(e)
 			l.settle(key, now)
 		}
@@ -155,39 +159,67 @@ func TestLedgerForgetsInTime(t *testing.T) {
 func TestGenerations(t *testing.T) {
 	run := func(n int) string { return fmt.Sprintf("%08x-0000-7000-8000-%012x", n/8, n) }
 	for _, crowded := range []bool{false, true} {
-		lives := memory
+		lives, each := outcomeMemory, 5*time.Second
 		if crowded {
-			lives = minMemory
+			lives, each = minMemory, time.Second/2
 		}
 		var g generations
-		const each = time.Second / 2
 		for n := range 500 {
 			now := time.Duration(n) * each
 			g.sweep(now, crowded)
-			if !g.add(attemptKey{run(n), 1}, now) {
+			if !g.add(attemptKey{run(n), 1}, outcome(1+n%3), now) {
 				t.Fatal("a UUID is not taken")
 			}
 			for then := range n + 1 {
-				age, known := time.Duration(n-then)*each, g.has(attemptKey{run(then), 1})
-				if (age < lives && !known) || (age >= 2*lives && known) {
-					t.Fatalf("crowded %t: %v after it was added it is remembered: %t", crowded, age, known)
+				o, known := g.find(attemptKey{run(then), 1})
+				age := time.Duration(n-then) * each
+				if (age < lives && !known) || (age >= 2*lives && known) || (known && o != outcome(1+then%3)) {
+					t.Fatalf("crowded %t: %v after it was added it is remembered: %t, %v", crowded, age, known, o)
 				}
 			}
 		}
 		if at := 500*each + 2*lives; g.count == 0 {
 			t.Error("nothing is counted")
-		} else if g.sweep(at, crowded); g.count != 0 {
-			t.Errorf("%d are remembered at the end", g.count)
+		} else if g.sweep(at, crowded); g.count != 0 || len(g.kept) != 0 {
+			t.Errorf("%d are remembered at the end, in %d generations", g.count, len(g.kept))
 		}
 	}
 	var g generations
 	for _, run := range []string{"", "r", strings.ToUpper(modelRun(0xabc)), modelRun(1)[:35] + "g", modelRun(1) + "0"} {
-		if g.add(attemptKey{run, 1}, 0) || g.has(attemptKey{run, 1}) {
+		if _, known := g.find(attemptKey{run, 1}); g.add(attemptKey{run, 1}, succeeded, 0) || known {
 			t.Errorf("run %q is taken for a UUID", run)
 		}
 	}
-	if g.add(attemptKey{modelRun(1), 1 << 40}, 0) {
+	if g.add(attemptKey{modelRun(1), 1 << 40}, succeeded, 0) {
 		t.Error("an attempt that does not fit is taken")
+	}
+}
+
+// TestOutcomesAreBounded adds more attempts than are remembered: the oldest are forgotten, but none that is younger than
+// minMemory.
+func TestOutcomesAreBounded(t *testing.T) {
+	var g generations
+	const perSecond = outcomesMax / 50
+	second := func(n int) time.Duration { return time.Duration(n) * time.Second }
+	for n := range 100 * perSecond {
+		g.add(attemptKey{modelRun(n), 1}, failed, second(n/perSecond))
+	}
+	if limit := outcomesMax + int(generationLength/time.Second+1)*perSecond; g.count > limit {
+		t.Errorf("%d are remembered, at most %d are meant to be", g.count, limit)
+	}
+	for _, tt := range []struct {
+		second int
+		known  bool
+	}{{99, true}, {60, true}, {30, false}, {0, false}} {
+		if _, known := g.find(attemptKey{modelRun(tt.second * perSecond), 1}); known != tt.known {
+			t.Errorf("of second %d: remembered %t", tt.second, known)
+		}
+	}
+	for n := range 2 * outcomesMax { // all in one second
+		g.add(attemptKey{modelRun(n), 2}, failed, second(200))
+	}
+	if _, known := g.find(attemptKey{modelRun(0), 2}); !known {
+		t.Error("an attempt that ended just now is forgotten")
 	}
 }
 
@@ -213,12 +245,16 @@ type model struct {
 	final     map[attemptKey]bool // settled as started: it is bound no more
 	refused   map[string]bool     // key and bind
 	confirmed time.Duration       // truth at the sending of the last confirmed heartbeat
+	fenced    bool                // offers carry beats; else they come from an older server
+	hasBoot   bool                // the machine has a clock that continues during a suspend
+	beats     []time.Duration     // truth at the sending of each heartbeat
 	prompt    bool                // the database's clock is known since the last lapse, from a message without delay
 }
 
 // flying is a message of one offer on its way. frozen ones wait in this process's socket while its lease lapses.
 type flying struct {
 	offer  wire.Offer
+	beat   int64
 	sent   time.Duration
 	frozen bool
 }
@@ -227,8 +263,9 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 const modelCapacity = 3
 
-func newModel() *model {
+func newModel(fenced, hasBoot bool) *model {
 	m := &model{
+		fenced: fenced, hasBoot: hasBoot,
 		binds: make(map[string]int), starts: make(map[attemptKey]int), killed: make(map[attemptKey]bool), final: make(map[attemptKey]bool),
 		refused:   make(map[string]bool),
 		confirmed: -time.Hour,
@@ -236,14 +273,24 @@ func newModel() *model {
 	m.x = &engine{
 		boot: "boot", handlers: map[string]*registered{"h": {}}, ledger: newLedger(modelCapacity), reports: &reporter{},
 		attempts: make(map[attemptKey]*attempt), log: quietLogger(),
-		now: func() instant { return instant{wall: epoch.Add(m.wall), mono: m.mono} },
+	}
+	m.x.now = func() instant {
+		now := instant{wall: epoch.Add(m.wall), mono: m.mono}
+		if m.hasBoot {
+			now.boot = m.truth
+		}
+		return now
 	}
 	m.heartbeat()
 	return m
 }
 
 func (m *model) heartbeat() {
-	if m.x.confirmed(m.x.now(), 0) {
+	beat, sent := m.x.nextBeat()
+	if m.beats = append(m.beats, m.truth); int64(len(m.beats)) != beat {
+		panic("beats are not counted from 1")
+	}
+	if m.x.confirmed(sent, 0) {
 		m.prompt = false // what is known of the database's clock from here on is a lower bound
 		for i := range m.flight {
 			m.flight[i].frozen = true
@@ -255,13 +302,17 @@ func (m *model) heartbeat() {
 func (m *model) bind(run string) {
 	m.binds[run]++
 	at := wire.Time{Time: epoch.Add(m.truth)}
-	m.flight = append(m.flight, flying{sent: m.truth, offer: wire.Offer{
+	var beat int64
+	if m.fenced {
+		beat = int64(len(m.beats))
+	}
+	m.flight = append(m.flight, flying{sent: m.truth, beat: beat, offer: wire.Offer{
 		RunID: run, Attempt: 1, Bind: m.binds[run], BoundAt: at, Now: at, DueAt: at, Handler: "h"}})
 }
 
 func (m *model) deliver(t *rapid.T, n int) {
 	f := m.flight[n]
-	if !m.prompt && m.truth-f.sent >= memory {
+	if !m.fenced && !m.prompt && m.truth-f.sent >= memory {
 		return // so late a message is known by its age alone, and no clock tells it now
 	}
 	key := attemptKey{f.offer.RunID, 1}
@@ -270,11 +321,14 @@ func (m *model) deliver(t *rapid.T, n int) {
 		nth = 0
 	}
 	m.prompt = m.prompt || nth > 0 && m.truth-f.sent < time.Second
-	ans, fresh := m.x.decide(&wire.Offers{V: 1, BootID: "boot", Offers: []wire.Offer{f.offer}}, nth, m.x.now())
+	ans, fresh := m.x.decide(&wire.Offers{V: 1, BootID: "boot", Beat: f.beat, Offers: []wire.Offer{f.offer}}, nth, m.x.now())
 	id := fmt.Sprint(f.offer.RunID, "/", f.offer.Bind)
 	if len(fresh) == 0 {
-		if ans.Verdicts[0].Verdict == wire.Refused {
+		switch v := ans.Verdicts[0]; {
+		case v.Verdict == wire.Refused:
 			m.refused[id] = true
+		case v.Verdict == wire.Ended && (m.starts[key] == 0 || v.Outcome != wire.Succeeded):
+			t.Fatalf("%s is said to have ended %q, after %d starts", id, v.Outcome, m.starts[key])
 		}
 		return
 	}
@@ -284,7 +338,7 @@ func (m *model) deliver(t *rapid.T, n int) {
 	if m.killed[key] {
 		t.Fatalf("%s was barred, then taken", id)
 	}
-	if age := m.truth - f.sent; m.prompt && age > offerAge+2*time.Second {
+	if age := m.truth - f.sent; (m.fenced && age >= offerAge) || m.prompt && age > offerAge+2*time.Second {
 		t.Fatalf("%s was bound %v ago and taken", id, age)
 	}
 	m.accepted = append(m.accepted, fresh...)
@@ -295,8 +349,12 @@ func (m *model) begin(t *rapid.T, a *attempt) {
 	m.x.beginOne(a, now, m.x.db.now(now))
 	if a.why == "" {
 		m.starts[a.key]++
-		if since := m.truth - m.confirmed; since > wire.LeaseTTL {
-			t.Fatalf("started %v after the last confirmed heartbeat", since)
+		relies := m.confirmed
+		if m.fenced {
+			relies = m.beats[a.fence.beat-1]
+		}
+		if since := m.truth - relies; since > wire.LeaseTTL || (m.fenced && since == wire.LeaseTTL) {
+			t.Fatalf("started %v after the heartbeat that it relied on", since)
 		}
 		m.started = append(m.started, a)
 		return
@@ -305,7 +363,7 @@ func (m *model) begin(t *rapid.T, a *attempt) {
 }
 
 func (m *model) finish(a *attempt) {
-	m.x.ledger.finish(a.entry)
+	m.x.ledger.finish(a.entry, wire.Succeeded)
 	delete(m.x.attempts, a.key)
 	m.x.running.Done()
 	m.ended = append(m.ended, a)
@@ -331,8 +389,8 @@ func (m *model) check(t *rapid.T) {
 	}
 }
 
-// actions are what may happen. A machine that is suspended has a wall clock that goes on; one whose wall clock is
-// set back is not suspended at the same time: against both at once no local clock helps.
+// actions are what may happen. A machine that is suspended has a wall clock that goes on; one whose wall clock is set back
+// is not suspended at the same time, unless it has a boot clock: against both at once no other local clock helps.
 func (m *model) actions(suspends bool) map[string]func(*rapid.T) {
 	some := func(list int, do func(*rapid.T)) func(*rapid.T) {
 		return func(t *rapid.T) {
@@ -406,7 +464,7 @@ func (m *model) actions(suspends bool) map[string]func(*rapid.T) {
 		"clock": func(t *rapid.T) {
 			d := seconds(t, 3600)
 			switch {
-			case !suspends && rapid.Bool().Draw(t, "back"):
+			case (!suspends || m.hasBoot) && rapid.Bool().Draw(t, "back"):
 				m.wall -= d
 			case suspends && rapid.Bool().Draw(t, "suspend"):
 				m.truth += d
@@ -419,11 +477,14 @@ func (m *model) actions(suspends bool) map[string]func(*rapid.T) {
 }
 
 func TestLedgerNeverStartsTwice(t *testing.T) {
-	for _, suspends := range []bool{false, true} {
-		t.Run(fmt.Sprint("suspends=", suspends), func(t *testing.T) {
+	for _, tt := range []struct{ fenced, suspends, hasBoot bool }{
+		{fenced: true}, {fenced: true, suspends: true}, {fenced: true, suspends: true, hasBoot: true},
+		{}, {suspends: true},
+	} {
+		t.Run(fmt.Sprintf("%+v", tt), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
-				m := newModel()
-				t.Repeat(m.actions(suspends))
+				m := newModel(tt.fenced, tt.hasBoot)
+				t.Repeat(m.actions(tt.suspends))
 				for len(m.accepted) > 0 {
 					m.begin(t, pick(t, &m.accepted))
 				}

@@ -1,7 +1,9 @@
 package executor
 
 import (
+	"cmp"
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -15,25 +17,25 @@ const startsAtOnce = 64
 // them: thousands are due at the same instant, and a timer and a stack for each would cost more than their handlers. The
 // engine's mutex guards it.
 type starter struct {
-	waiting []dueBatch // by due instant; those that are stopped meanwhile stay until then
+	waiting []dueBatch // by the time to start; those that are stopped meanwhile stay until then
 	count   int        // of those that are not stopped
 	ended   []*attempt // those that are not to start, and have to be reported
 	living  bool       // the goroutine
 	wake    chan struct{}
 }
 
-// dueBatch is the attempts of one due instant.
+// dueBatch is the attempts that start at one time.
 type dueBatch struct {
-	due      time.Time
+	due      time.Duration // on the monotonic clock
 	attempts []*attempt
 }
 
 func newStarter() starter { return starter{wake: make(chan struct{}, 1)} }
 
-// add files an attempt under its due instant.
+// add files an attempt under the time to start it.
 func (s *starter) add(a *attempt) {
-	due := a.run.info.DueAt
-	i, found := slices.BinarySearchFunc(s.waiting, due, func(b dueBatch, at time.Time) int { return b.due.Compare(at) })
+	due := a.startAt
+	i, found := slices.BinarySearchFunc(s.waiting, due, func(b dueBatch, at time.Duration) int { return cmp.Compare(b.due, at) })
 	if !found {
 		s.waiting = slices.Insert(s.waiting, i, dueBatch{due: due})
 	}
@@ -53,9 +55,10 @@ func (s *starter) remove(a *attempt) {
 	s.count--
 }
 
-// take removes at most limit attempts that are due, and says when the next one is.
-func (s *starter) take(now time.Time, limit int) (due []*attempt, next time.Time) {
-	for len(s.waiting) > 0 && !s.waiting[0].due.After(now) && len(due) < limit {
+// take removes at most limit attempts that are due at now, on the monotonic clock, and says when the next one is; never
+// says that there is none.
+func (s *starter) take(now time.Duration, limit int) (due []*attempt, next time.Duration) {
+	for len(s.waiting) > 0 && s.waiting[0].due <= now && len(due) < limit {
 		b := &s.waiting[0]
 		n := min(limit-len(due), len(b.attempts))
 		due = slices.Grow(due, n)
@@ -72,10 +75,12 @@ func (s *starter) take(now time.Time, limit int) (due []*attempt, next time.Time
 	s.count -= len(due)
 	if s.count == 0 {
 		s.waiting = nil
-		return due, time.Time{}
+		return due, never
 	}
 	return due, s.waiting[0].due
 }
+
+const never time.Duration = math.MaxInt64
 
 // schedule starts attempts at their due instants, those of scripts not before their code is here. The mutex is held.
 func (x *engine) schedule(fresh []*attempt) {
@@ -144,25 +149,25 @@ func (x *engine) begin() (batch []*attempt, wait time.Duration, ok bool) {
 	defer x.mu.Unlock()
 	now := x.now()
 	at := x.db.now(now)
-	due, next := x.starter.take(at, startsAtOnce)
+	due, next := x.starter.take(now.mono, startsAtOnce)
 	batch = slices.Concat(x.starter.ended, due)
 	x.starter.ended = nil
 	for _, a := range batch {
 		x.beginOne(a, now, at)
 	}
-	if len(batch) == 0 && next.IsZero() {
+	if len(batch) == 0 && next == never {
 		x.starter.living = false
 		return nil, 0, false
 	}
-	return batch, next.Sub(at), true
+	return batch, next - now.mono, true
 }
 
 // beginOne asks the ledger whether an attempt may start, at this instant, and notes what it says. The mutex is held.
 func (x *engine) beginOne(a *attempt, now instant, at time.Time) {
-	a.begun = begun{at: at, leased: x.lease.confirmed}
+	a.begun = begun{at: at}
 	started := false
 	if a.why = "the code of its script did not come"; a.handler != nil || a.killed != "" {
-		started, a.why = x.ledger.start(a.entry, x.lease.over(now), at)
+		started, a.why = x.ledger.start(a.entry, x.tooLate(a, now), at)
 	}
 	if !started {
 		a.stopped = true // or a kill, before it is reported, would have it reported twice

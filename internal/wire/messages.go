@@ -271,6 +271,8 @@ type Status struct {
 	Attempt int     `json:"attempt"`
 	Status  string  `json:"status"`
 	Result  *Result `json:"result,omitempty"`
+	// Outcome is given when the handler has returned in this boot, also where the result is no longer kept.
+	Outcome string `json:"outcome,omitempty"`
 	// StartedAt is given once the handler was started.
 	StartedAt Time `json:"started_at"`
 }
