@@ -121,7 +121,7 @@ func (d *Dispatcher) assignAsked(ctx context.Context, k domain.WaitingKey) (int,
 	if err != nil {
 		return 0, nil, err
 	}
-	d.offerBy(ctx, &d.slowLane, bound, true)
+	d.offerBy(ctx, &d.slowLane, bound, r.beats, true)
 	d.unassigned(ctx, others)
 	return len(bound), others.Later, nil
 }

@@ -169,7 +169,7 @@ func (d *Dispatcher) assign(ctx context.Context, k domain.WaitingKey) (more bool
 			return false, err
 		}
 		all += len(bound)
-		d.offer(ctx, bound, true)
+		d.offer(ctx, bound, r.beats, true)
 		d.unassigned(ctx, others)
 		if len(uncounted) == 0 {
 			if looked+len(others.Expand) < limit {
@@ -245,7 +245,8 @@ func (d *Dispatcher) expandWaiting(ctx context.Context, run domain.LiveRun) {
 	if def == nil {
 		return
 	}
-	to := route.Shards(d.candidates(def.Group, def.Target()), def.Shards, run.Pin)
+	r := d.newRouting()
+	to := route.Shards(r.candidates(def.Group, def.Target()), def.Shards, run.Pin)
 	if len(to) == 0 {
 		return
 	}
@@ -254,5 +255,5 @@ func (d *Dispatcher) expandWaiting(ctx context.Context, run domain.LiveRun) {
 		d.logUnlessDone(ctx, "expanding a waiting broadcast", err)
 		return
 	}
-	d.admitted(ctx, out)
+	d.admitted(ctx, out, r.beats)
 }

@@ -29,7 +29,7 @@ func (d *Dispatcher) Fire(ctx context.Context, runs []domain.Due) (later []domai
 		case def == nil:
 			d.log.ErrorContext(ctx, "a planned run has no job version", "run_id", run.RunID, "job_id", run.JobID)
 		case def.Route == domain.RouteBroadcast && run.Broadcast.IsZero():
-			back, err := d.fireBroadcast(ctx, run, def)
+			back, err := d.fireBroadcast(ctx, r, run, def)
 			if err != nil {
 				return nil, err
 			}
@@ -45,7 +45,7 @@ func (d *Dispatcher) Fire(ctx context.Context, runs []domain.Due) (later []domai
 		return later, nil
 	}
 	out, err := d.store.Admit(ctx, single)
-	d.admitted(ctx, out) // also beside an error: a part of the batch may be committed
+	d.admitted(ctx, out, r.beats) // also beside an error: a part of the batch may be committed
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +56,8 @@ func (d *Dispatcher) Fire(ctx context.Context, runs []domain.Due) (later []domai
 }
 
 // admitted acts on what the transaction did: offers, wakes, tells.
-func (d *Dispatcher) admitted(ctx context.Context, out domain.Admitted) {
-	d.offer(ctx, out.Bound, true)
+func (d *Dispatcher) admitted(ctx context.Context, out domain.Admitted, relies beats) {
+	d.offer(ctx, out.Bound, relies, true)
 	changes := make([]domain.Change, 0, len(out.Bound)+len(out.Waiting)+len(out.Ended))
 	for i := range out.Bound {
 		changes = append(changes, changeOf(&out.Bound[i]))
@@ -98,8 +98,8 @@ func changeOf(r *domain.LiveRun) domain.Change {
 	}
 }
 
-func (d *Dispatcher) fireBroadcast(ctx context.Context, run domain.Due, def *domain.Definition) ([]domain.Due, error) {
-	to := route.Shards(d.candidates(def.Group, def.Target()), def.Shards, run.Pin)
+func (d *Dispatcher) fireBroadcast(ctx context.Context, r *routing, run domain.Due, def *domain.Definition) ([]domain.Due, error) {
+	to := route.Shards(r.candidates(def.Group, def.Target()), def.Shards, run.Pin)
 	if len(to) == 0 {
 		// Nobody to expand over: it waits whole.
 		waiting := route.Nobody(def.Target())
@@ -110,7 +110,7 @@ func (d *Dispatcher) fireBroadcast(ctx context.Context, run domain.Due, def *dom
 			Waiting: waiting, Route: "broadcast, not expanded yet",
 		}}})
 		if err == nil {
-			d.admitted(ctx, out)
+			d.admitted(ctx, out, r.beats)
 		}
 		return out.Later, err
 	}
@@ -118,7 +118,7 @@ func (d *Dispatcher) fireBroadcast(ctx context.Context, run domain.Due, def *dom
 	if err != nil {
 		return nil, err
 	}
-	d.admitted(ctx, out)
+	d.admitted(ctx, out, r.beats)
 	return out.Later, nil
 }
 
@@ -134,6 +134,7 @@ func (d *Dispatcher) candidates(group, target string) []*route.Candidate {
 type routing struct {
 	d        *Dispatcher
 	cands    map[[2]string][]*route.Candidate
+	beats    beats                       // of all candidates
 	counters map[domain.JobID]int64      // of round_robin
 	uses     map[domain.JobID]route.Uses // of the routes by use
 	heard    map[string]route.Heard      // of the one job whose instances were asked
@@ -143,7 +144,7 @@ type routing struct {
 
 func (d *Dispatcher) newRouting() *routing {
 	return &routing{
-		d: d, cands: make(map[[2]string][]*route.Candidate),
+		d: d, cands: make(map[[2]string][]*route.Candidate), beats: make(beats),
 		random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), //nolint:gosec // spreading load is no secret
 	}
 }
@@ -206,6 +207,12 @@ func (r *routing) candidates(group, target string) []*route.Candidate {
 	k := [2]string{group, target}
 	if _, known := r.cands[k]; !known {
 		r.cands[k] = r.d.candidates(group, target)
+		for _, c := range r.cands[k] {
+			b := boot{group, c.Instance, c.BootID}
+			if beat, known := r.beats[b]; !known || c.Beat < beat { // for another target, a moment ago
+				r.beats[b] = c.Beat
+			}
+		}
 	}
 	return r.cands[k]
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -23,27 +24,31 @@ type boot struct{ group, instance, id string }
 
 func bootOf(r *domain.LiveRun) boot { return boot{r.Group, r.Instance, r.BootID} }
 
+// beats are the heartbeats that offers to boots may rely on, as they were known *before* the transaction that bound the
+// runs: see "The fence" in doc.go.
+type beats map[boot]int64
+
 // offer sends bound runs to their instances, and returns when all are sent. First says that these bindings were
 // never offered before: then an offer that reached nobody surely started nothing.
-func (d *Dispatcher) offer(ctx context.Context, runs []domain.LiveRun, first bool) {
+func (d *Dispatcher) offer(ctx context.Context, runs []domain.LiveRun, relies beats, first bool) {
 	fast, slow := d.bySpeed(runs)
-	d.offerBy(ctx, &d.fastLane, fast, first)
+	d.offerBy(ctx, &d.fastLane, fast, relies, first)
 	if len(slow) == 0 {
 		return
 	}
-	if !d.slow.do(func() { d.offerSlowly(context.WithoutCancel(ctx), slow, first) }) {
+	if !d.slow.do(func() { d.offerSlowly(context.WithoutCancel(ctx), slow, relies, first) }) {
 		d.metrics.offers.WithLabelValues("unsent").Add(float64(len(slow)))
 	}
 }
 
-func (d *Dispatcher) offerSlowly(ctx context.Context, runs []domain.LiveRun, first bool) {
+func (d *Dispatcher) offerSlowly(ctx context.Context, runs []domain.LiveRun, relies beats, first bool) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	d.offerBy(ctx, &d.slowLane, runs, first)
+	d.offerBy(ctx, &d.slowLane, runs, relies, first)
 }
 
 // offerBy is offer by the given lane.
-func (d *Dispatcher) offerBy(ctx context.Context, l *lane, runs []domain.LiveRun, first bool) {
+func (d *Dispatcher) offerBy(ctx context.Context, l *lane, runs []domain.LiveRun, relies beats, first bool) {
 	if len(runs) == 0 {
 		return
 	}
@@ -54,7 +59,14 @@ func (d *Dispatcher) offerBy(ctx context.Context, l *lane, runs []domain.LiveRun
 		return
 	}
 	for b, runs := range byBoot(runs) {
-		batches, oversized := d.batches(b, runs, defs, parents)
+		beat, known := relies[b]
+		if !known { // an offer without a beat would be taken for an older server's
+			d.log.ErrorContext(ctx, "no heartbeat is known that an offer could rely on; the reconciler makes the offer", "group", b.group,
+				"instance", b.instance, "runs", len(runs))
+			d.metrics.offers.WithLabelValues("unsent").Add(float64(len(runs)))
+			continue
+		}
+		batches, oversized := d.batches(b, beat, runs, defs, parents)
 		d.settleOurs(ctx, "", oversized)
 		for _, batch := range batches {
 			d.send(ctx, l, b, batch, first)
@@ -116,9 +128,8 @@ const offerBytes = 448
 
 // batches encodes the offers of runs that are bound to one boot and cuts them into messages. Those that fit into none
 // come back as ended: they could never be sent.
-func (d *Dispatcher) batches(b boot, runs []domain.LiveRun, defs domain.Definitions, parents map[domain.RunID]string) (out []offerBatch, oversized []domain.Ended) {
+func (d *Dispatcher) batches(b boot, beat int64, runs []domain.LiveRun, defs domain.Definitions, parents map[domain.RunID]string) (out []offerBatch, oversized []domain.Ended) {
 	now := d.store.Now()
-	beat := smallestBeat(runs)
 	var message []byte
 	begin, n := 0, 0 // of the message's runs
 	cut := func(to int) {
@@ -174,15 +185,6 @@ func (d *Dispatcher) batches(b boot, runs []domain.LiveRun, defs domain.Definiti
 	}
 	cut(len(runs))
 	return out, oversized
-}
-
-// smallestBeat is the heartbeat that a message of offers may rely on: the oldest of those that its runs were bound by.
-func smallestBeat(runs []domain.LiveRun) int64 {
-	beat := runs[0].Beat
-	for i := range runs {
-		beat = min(beat, runs[i].Beat)
-	}
-	return beat
 }
 
 func offerOf(r *domain.LiveRun, def *domain.Definition, parents map[domain.RunID]string, now time.Time) wire.Offer {
@@ -262,14 +264,10 @@ func (d *Dispatcher) await(ctx context.Context, l *lane, b boot, runs []domain.L
 // answered acts on an instance's verdicts.
 func (d *Dispatcher) answered(ctx context.Context, b boot, runs []domain.LiveRun, a *wire.Answer, first bool) {
 	if a.BootID != b.id {
-		// The boot that the runs are bound to is no more, if the lease is the answering one's too: it had heard of them
-		// only by an earlier offer. Otherwise two of one name may live, and nothing is known.
+		// Another process answers under this name. The boot that the runs are bound to may live all the same and have the
+		// offer: nothing is known, and a death verdict frees them.
 		d.metrics.offers.WithLabelValues("other_boot").Add(float64(len(runs)))
 		d.roster.Drop(b.group, b.instance, b.id)
-		if first && d.comesToLease(ctx, b, a.BootID) {
-			d.refused(ctx, runs, func(domain.RunID) string { return b.instance + " had been started anew" }, false)
-			signal(d.waiting)
-		}
 		return
 	}
 	d.roster.Load(b.group, b.instance, b.id, a.Load)
@@ -277,7 +275,7 @@ func (d *Dispatcher) answered(ctx context.Context, b boot, runs []domain.LiveRun
 	for _, v := range a.Verdicts {
 		verdicts[v.RunID] = v
 	}
-	var momentary, lasting []domain.LiveRun
+	var momentary, lasting, over []domain.LiveRun
 	why := make(map[domain.RunID]string)
 	for _, r := range runs {
 		v, said := verdicts[r.ID.String()]
@@ -286,6 +284,9 @@ func (d *Dispatcher) answered(ctx context.Context, b boot, runs []domain.LiveRun
 			d.metrics.offers.WithLabelValues("no_verdict").Inc()
 		case v.Verdict == wire.Accepted:
 			d.metrics.offers.WithLabelValues(wire.Accepted).Inc()
+		case v.Verdict == wire.Ended:
+			d.metrics.offers.WithLabelValues(wire.Ended).Inc()
+			over = append(over, r)
 		case v.Verdict == wire.Refused:
 			reason := knownRefusal(v.Reason)
 			d.metrics.offers.WithLabelValues("refused_" + reason).Inc()
@@ -307,24 +308,49 @@ func (d *Dispatcher) answered(ctx context.Context, b boot, runs []domain.LiveRun
 		}
 		signal(d.waiting)
 	}
+	d.settleEnded(ctx, b, over, verdicts)
 	if len(a.Scripts) > 0 {
 		d.handScripts(ctx, b, runs, a.Scripts)
 	}
 }
 
-// comesToLease reports whether the bucket's leader shows the given boot as the instance's, now or at its next heartbeat.
-func (d *Dispatcher) comesToLease(ctx context.Context, b boot, id string) bool {
-	const every = 250 * time.Millisecond
-	for range int(wire.HeartbeatEvery/every) + 2 {
-		leased, err := d.leasedBoot(ctx, domain.BoundBoot{Group: b.group, Instance: b.instance})
-		if err == nil && leased == id {
-			return true
+// settleEnded settles attempts that their instance has run before, which the database does not know: it was restored, or
+// has failed over without its last commits. The result counts if the instance still has it, otherwise the outcome alone.
+func (d *Dispatcher) settleEnded(ctx context.Context, b boot, runs []domain.LiveRun, verdicts map[string]wire.Verdict) {
+	for part := range slices.Chunk(runs, controlBatch) {
+		reply, err := d.control(ctx, b.group, b.instance, wire.Control{Op: wire.OpStatus, Runs: refs(part)})
+		if err != nil || reply.BootID != b.id {
+			continue // the reconciler asks again
 		}
-		if !pause(ctx, every) {
-			return false
+		known := statuses(reply)
+		var ended []domain.Ended
+		for _, r := range part {
+			switch st := known[r.ID.String()]; {
+			case st.Status == wire.StatusDone && st.Result != nil:
+				ended = append(ended, d.fromSpool(&r, st)...)
+			case st.Status == wire.StatusDone:
+				ended = append(ended, endedBefore(&r, verdicts[r.ID.String()].Outcome, d.store.Now()))
+			}
 		}
+		d.settleOurs(ctx, "ended_before", ended)
 	}
-	return false
+}
+
+// endedBefore is the end of an attempt of which its instance remembers the outcome alone.
+func endedBefore(r *domain.LiveRun, outcome string, now time.Time) domain.Ended {
+	e := domain.Ended{
+		RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Bind: r.Bind, FinishedAt: now,
+		Message: "output lost: the attempt had ended before, and its instance remembers the outcome alone",
+	}
+	switch outcome {
+	case wire.Succeeded:
+		e.Outcome = domain.OutcomeSucceeded
+	case wire.Cancelled:
+		e.Outcome, e.Reason = domain.OutcomeCancelled, domain.ReasonKilled
+	default:
+		e.Outcome, e.Reason = domain.OutcomeFailed, domain.ReasonHandlerError
+	}
+	return e
 }
 
 // shunFor is how long an instance that refuses although it has room gets nothing.

@@ -35,6 +35,7 @@ type puppet struct {
 	capacity  int
 	leave     func() // says goodbye, or dies: the dispatcher sees the same, but for the time it takes
 	heartbeat bool
+	older     bool // its heartbeats have no beat
 
 	mu      sync.Mutex
 	refuse  string                             // the reason of all refusals; "" accepts
@@ -52,7 +53,10 @@ type puppet struct {
 	scripts []wire.Control                     // what it was sent
 	kills   []wire.Ref
 	settled map[attempt]int
-	started map[attempt]int // accepted for the first time
+	started map[attempt]int     // accepted for the first time
+	ended   string              // offers are answered so, with this outcome
+	beats   []time.Time         // when each heartbeat was sent
+	relied  map[attempt][]int64 // the beats of the offers that came
 	seq     int64
 	taken   int
 	drained bool
@@ -64,6 +68,7 @@ func (w *world) join(name string, edit ...func(*puppet)) *puppet {
 	p := &puppet{
 		w: w, group: "g", name: name, boot: "boot-" + name, handlers: []string{"echo"}, capacity: 100, heartbeat: true,
 		known: make(map[attempt]string), results: make(map[attempt]wire.Result), settled: make(map[attempt]int), started: make(map[attempt]int),
+		relied: make(map[attempt][]int64),
 	}
 	for _, e := range edit {
 		e(p)
@@ -127,6 +132,10 @@ func (p *puppet) beat() {
 		V: wire.Version, Instance: p.name, Group: p.group, BootID: p.boot, Handlers: p.handlers, Languages: p.languages, Capacity: p.capacity, Running: p.taken,
 		Seq: p.seq, Draining: p.drained,
 	}
+	p.beats = append(p.beats, time.Now())
+	if !p.older {
+		h.Beat = int64(len(p.beats))
+	}
 	p.mu.Unlock()
 	// What gets lost, because NATS is away, is said again.
 	_ = p.nc.Publish("$KV."+wire.BucketInstances+"."+wire.InstanceKey(p.group, p.name), wire.Encode(h))
@@ -154,13 +163,19 @@ func (p *puppet) offered(m *nats.Msg) {
 	defer p.mu.Unlock()
 	a := wire.Answer{V: wire.Version, Instance: p.name, BootID: p.boot}
 	var ended []wire.Offer
+	if sound := msg.Beat >= 1 && msg.Beat <= int64(len(p.beats)); sound == p.older {
+		p.w.t.Errorf("of %d heartbeats the offers rely on number %d", len(p.beats), msg.Beat)
+	}
 	for _, o := range msg.Offers {
 		p.offers = append(p.offers, o)
 		k := attempt{o.RunID, o.Attempt}
+		p.relied[k] = append(p.relied[k], msg.Beat)
 		v := wire.Verdict{RunID: o.RunID, Attempt: o.Attempt, Verdict: wire.Accepted}
 		switch {
 		case msg.BootID != p.boot:
 			v.Verdict, v.Reason = wire.Refused, wire.RefusedStale
+		case p.ended != "":
+			v.Verdict, v.Outcome, p.known[k] = wire.Ended, p.ended, wire.StatusDone
 		case p.known[k] == wire.StatusAccepted || p.known[k] == wire.StatusRunning || p.known[k] == wire.StatusDone:
 		case p.refuse != "":
 			v.Verdict, v.Reason = wire.Refused, p.refuse

@@ -274,9 +274,11 @@ func (d *Dispatcher) askAbout(ctx context.Context, b boot, runs []domain.LiveRun
 				ended = append(ended, d.fromSpool(&r, st)...)
 			case silent:
 				again = append(again, r) // it may be done with an earlier round, which it handed back
+			case st.Outcome != "":
+				// It was told that the result is settled, and that is said after the commit: the database has lost that
+				// commit, or settling finds out that the run is not in this attempt any more.
+				ended = append(ended, endedBefore(&r, st.Outcome, d.store.Now()))
 			default:
-				// It was told that the result is settled, and that is said after the commit. Where the run still is
-				// in this attempt, the result is gone; where it is not, settling finds that out.
 				ended = append(ended, lost(&r, "its instance is done with it, and its result is gone", d.store.Now()))
 			}
 		case wire.StatusBarred:
@@ -312,12 +314,17 @@ func (d *Dispatcher) askAbout(ctx context.Context, b boot, runs []domain.LiveRun
 		return
 	}
 	d.metrics.reconciled.WithLabelValues(kind).Add(float64(len(again)))
+	// Read before the binding: an offer may not rely on a heartbeat that was sent after it.
+	beat, fresh := d.roster.Beat(b.group, b.instance, b.id)
+	if !fresh {
+		return // its next heartbeat is near, or the instance is dead
+	}
 	raised, err := d.store.RaiseBinds(ctx, again)
 	if err != nil {
 		d.logUnlessDone(ctx, "offering again; trying again", err)
 		return
 	}
-	d.offer(ctx, raised, false)
+	d.offer(ctx, raised, beats{b: beat}, false)
 }
 
 // lost ends the attempt that a run is in.

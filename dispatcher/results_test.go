@@ -169,6 +169,26 @@ type fussy struct {
 	settle func(ctx context.Context, ended []domain.Ended) error // before the real one
 	after  func() error                                          // in place of its success
 	listed func()                                                // before the runs of a boot are
+	bind   func()                                                // before an attempt is bound, or bound anew
+}
+
+func (f *fussy) Admit(ctx context.Context, in []domain.Admission) (domain.Admitted, error) {
+	f.binds()
+	return f.Store.Admit(ctx, in)
+}
+
+func (f *fussy) RaiseBinds(ctx context.Context, runs []domain.LiveRun) ([]domain.LiveRun, error) {
+	f.binds()
+	return f.Store.RaiseBinds(ctx, runs)
+}
+
+func (f *fussy) binds() {
+	f.mu.Lock()
+	bind := f.bind
+	f.mu.Unlock()
+	if bind != nil {
+		bind()
+	}
 }
 
 func (f *fussy) RunsOf(ctx context.Context, b domain.BoundBoot, after domain.RunID, limit int) ([]domain.LiveRun, error) {

@@ -15,15 +15,17 @@ import (
 	"github.com/belfryhq/belfry/internal/wire"
 )
 
-// judgeDeaths names attempts lost whose boot is dead. A verdict needs, in this order:
+// judgeDeaths declares attempts lost whose boot is dead. A verdict needs, in this order:
 //
 //  1. that this process has heard NATS without a break for longer than a lease, so that the silence is the
 //     instance's and not its own;
 //  2. the list of the attempts: what is bound after it may be bound to an instance that was frozen and has woken;
 //  3. a read from the bucket's leader that shows no lease, or another boot's;
-//  4. no answer to a ping, or one of another boot;
-//  5. that the results which the stream held at that moment are settled: the attempt's may be among them;
-//  6. where another boot of the instance lives, what its spool says.
+//  4. that this process has received everything that the bucket held at that read, and no heartbeat of the boot in the 10 s
+//     before it: see "The fence" in doc.go;
+//  5. no answer to a ping, or one of another boot;
+//  6. that the results which the stream held at that moment are settled: the attempt's may be among them;
+//  7. where another boot of the instance lives, what its spool says.
 func (d *Dispatcher) judgeDeaths(ctx context.Context) error {
 	if !d.steady.forLong() {
 		return nil
@@ -50,7 +52,7 @@ func (d *Dispatcher) judgeDeaths(ctx context.Context) error {
 	var errs []error
 	slots := make(chan struct{}, judgesMax)
 	for b, since := range gone {
-		if time.Since(since) < d.patient {
+		if time.Since(since) < d.patient || !d.roster.Silent(b.Group, b.Instance, b.BootID, 0, time.Now()) {
 			continue
 		}
 		slots <- struct{}{}
@@ -135,11 +137,12 @@ func (d *Dispatcher) boundTo(ctx context.Context, b domain.BoundBoot) (all []dom
 // isDead reports whether a boot that the roster does not show is dead by all evidence, and whether another boot of its instance
 // lives. An error means that nothing is known.
 func (d *Dispatcher) isDead(ctx context.Context, b domain.BoundBoot, since time.Time) (dead, successor bool, err error) {
-	leased, err := d.leasedBoot(ctx, b)
+	read := time.Now()
+	leased, seq, err := d.readLease(ctx, b)
 	if errors.Is(err, errUnclearLease) && time.Since(since) > unclearMax {
 		leased, err = "", nil
 	}
-	if err != nil || leased == b.BootID {
+	if err != nil || leased == b.BootID || !d.silentBefore(ctx, b, read, seq) {
 		return false, false, err
 	}
 	reply, err := d.control(ctx, b.Group, b.Instance, wire.Control{Op: wire.OpPing})
@@ -149,6 +152,21 @@ func (d *Dispatcher) isDead(ctx context.Context, b domain.BoundBoot, since time.
 	successor = err == nil
 	settled, err := d.settledAll(ctx)
 	return err == nil && settled, successor, err
+}
+
+// catchUpTimeout bounds how long a verdict waits for this process's watch. It has the bucket's messages within
+// milliseconds; where it has not, the next look judges anew.
+const catchUpTimeout = time.Second
+
+// silentBefore reports whether no heartbeat of a boot that the bucket's stream held up to seq was received in the 10 s
+// before the given moment.
+func (d *Dispatcher) silentBefore(ctx context.Context, b domain.BoundBoot, read time.Time, seq uint64) bool {
+	for deadline := time.Now().Add(catchUpTimeout); !d.roster.CaughtUp(seq); {
+		if time.Now().After(deadline) || !pause(ctx, 5*time.Millisecond) {
+			return false
+		}
+	}
+	return d.roster.Silent(b.Group, b.Instance, b.BootID, seq, read)
 }
 
 func (d *Dispatcher) endDead(ctx context.Context, b domain.BoundBoot, runs []domain.LiveRun, successor bool, known map[string]wire.Status) int {
@@ -171,46 +189,59 @@ func (d *Dispatcher) endDead(ctx context.Context, b domain.BoundBoot, runs []dom
 	return d.settleOurs(ctx, "dead_instance", ended)
 }
 
-// leasedBoot returns the boot whose lease the bucket's leader shows, "" when there is none. It asks the stream and
-// not a replica of the bucket, which may lag.
+// leasedBoot returns the boot whose lease the bucket's leader shows, "" when there is none.
 func (d *Dispatcher) leasedBoot(ctx context.Context, b domain.BoundBoot) (string, error) {
+	boot, _, err := d.readLease(ctx, b)
+	return boot, err
+}
+
+// readLease returns the boot whose lease the bucket's leader shows, "" when there is none, and a sequence that no
+// heartbeat exceeds which the stream held for the instance at that moment. It asks the stream and not a replica of the
+// bucket, which may lag.
+func (d *Dispatcher) readLease(ctx context.Context, b domain.BoundBoot) (boot string, seq uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
 	req, err := json.Marshal(map[string]string{
 		"last_by_subj": wire.InstanceSubject(wire.InstanceKey(b.Group, b.Instance)),
 	})
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	msg, err := d.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.KV_"+wire.BucketInstances, req)
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	var reply struct {
 		Error   *jetstream.APIError `json:"error"`
 		Message *struct {
+			Seq    uint64 `json:"seq"`
 			Header []byte `json:"hdrs"`
 			Data   []byte `json:"data"`
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(msg.Data, &reply); err != nil {
-		return "", fmt.Errorf("read the bucket's answer: %w", err)
+		return "", 0, fmt.Errorf("read the bucket's answer: %w", err)
 	}
 	switch {
 	case reply.Error != nil && reply.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
-		return "", nil
+		// It has run out, or was purged. Asked after that, the stream's last sequence is not below that of any heartbeat before.
+		s, err := d.js.Stream(ctx, "KV_"+wire.BucketInstances)
+		if err != nil {
+			return "", 0, err
+		}
+		return "", s.CachedInfo().State.LastSeq, nil
 	case reply.Error != nil:
-		return "", reply.Error
+		return "", 0, reply.Error
 	case reply.Message == nil:
-		return "", errors.New("the bucket's answer has neither a message nor an error")
+		return "", 0, errors.New("the bucket's answer has neither a message nor an error")
 	case len(reply.Message.Header) > 0 && len(reply.Message.Data) == 0:
-		return "", nil // a goodbye
+		return "", reply.Message.Seq, nil // a goodbye
 	}
 	var beat wire.Heartbeat
 	if err := wire.Decode(reply.Message.Data, &beat); err != nil {
-		return "", fmt.Errorf("%w: %w", errUnclearLease, err)
+		return "", reply.Message.Seq, fmt.Errorf("%w: %w", errUnclearLease, err)
 	}
-	return beat.BootID, nil
+	return beat.BootID, reply.Message.Seq, nil
 }
 
 // settledAll reports whether the results that the stream holds now are settled within a short time.

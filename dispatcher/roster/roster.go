@@ -1,6 +1,9 @@
 // Package roster knows which instances live and how loaded they are, from their heartbeats in the instance bucket
 // and from the load that every answer and result carries.
 //
+// It also knows which heartbeat of an instance an offer may rely on, and for how long a boot has been silent: death verdicts
+// need both, see package dispatcher.
+//
 // It is a view, never the truth: an instance that it shows may be dead, and Postgres decides what is bound to
 // whom. It times instances out by itself, on its own monotonic clock, because the bucket tells its watchers of
 // goodbyes but not of expiries. A value that is no heartbeat of a known version changes nothing, as an executor can
@@ -34,9 +37,14 @@ type Roster struct {
 	strange chan Strange
 	told    map[string]time.Time // when each key's strange value was told of; Run's own
 
-	mu        sync.Mutex
-	instances map[key]*instance // guarded by mu
-	since     time.Time         // when the watch had all values; zero while there is none
+	mu        sync.Mutex // guards what follows
+	instances map[key]*instance
+	voices    map[key]*voices
+	since     time.Time // when the watch had all values; zero while there is none
+	gap       time.Time // since then every heartbeat was received; zero before the first watch
+	seq       uint64    // of the stream's message that the watch received last
+	heardUpTo uint64    // the same, of the last watch where there is none
+	initial   uint64    // the highest among the values that were there when the watch began
 }
 
 // Strange is a value in the bucket that is no heartbeat.
@@ -66,6 +74,7 @@ type instance struct {
 func New(js jetstream.JetStream, log *slog.Logger) *Roster {
 	return &Roster{
 		js: js, log: log, wake: make(chan struct{}, 1), redo: make(chan struct{}, 1), instances: make(map[key]*instance),
+		voices:  make(map[key]*voices),
 		strange: make(chan Strange, 16), told: make(map[string]time.Time),
 	}
 }
@@ -109,12 +118,16 @@ func (r *Roster) watch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	last, err := r.lastSeq(ctx) // read before the watch begins, which delivers what is there then and all that follows
+	if err != nil {
+		return err
+	}
 	w, err := kv.WatchAll(ctx)
 	if err != nil {
 		return err
 	}
 	defer w.Stop() //nolint:errcheck // the subscription ends with ctx as well
-	defer r.setSince(time.Time{})
+	defer r.interrupted()
 	sweep := time.NewTicker(time.Second)
 	defer sweep.Stop()
 	heard := time.Now()
@@ -136,20 +149,16 @@ func (r *Roster) watch(ctx context.Context) error {
 			case !ok:
 				return nil
 			case e == nil:
-				r.setSince(time.Now())
+				r.complete(last)
 			case e.Operation() == jetstream.KeyValuePut:
 				r.beat(e.Key(), e.Value())
+				r.received(e.Revision())
 			default:
 				r.gone(e.Key())
+				r.received(e.Revision())
 			}
 		}
 	}
-}
-
-func (r *Roster) setSince(t time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.since = t
 }
 
 // Since returns since when the watch is complete, the zero time while it is not.
@@ -167,15 +176,22 @@ func (r *Roster) beat(k string, value []byte) {
 		return
 	}
 	load := possible(wire.Load{Capacity: b.Capacity, Running: b.Running, Seq: b.Seq, Draining: b.Draining})
+	now := time.Now()
 	r.mu.Lock()
+	v := r.voices[key{group, name}]
+	if v == nil {
+		v = &voices{}
+		r.voices[key{group, name}] = v
+	}
+	v.hear(b.BootID, now)
 	old := r.instances[key{group, name}]
 	if old == nil || old.beat.BootID != b.BootID {
-		r.instances[key{group, name}] = &instance{beat: b, load: load, seen: time.Now()}
+		r.instances[key{group, name}] = &instance{beat: b, load: load, seen: now}
 		r.mu.Unlock()
 		signal(r.wake)
 		return
 	}
-	old.beat, old.seen = b, time.Now()
+	old.beat, old.seen = b, now
 	r.mu.Unlock()
 	r.Load(group, name, b.BootID, load)
 }
@@ -194,6 +210,9 @@ func heartbeat(k string, value []byte) (b wire.Heartbeat, err error) {
 	}
 	if b.BootID == "" {
 		return b, errors.New("boot_id is missing")
+	}
+	if b.Beat < 0 {
+		return b, fmt.Errorf("beat is %d: heartbeats are counted from 1", b.Beat)
 	}
 	return b, nil
 }
@@ -229,6 +248,11 @@ func (r *Roster) sweep() {
 	for k, i := range r.instances {
 		if time.Since(i.seen) > wire.LeaseTTL {
 			delete(r.instances, k)
+		}
+	}
+	for k, v := range r.voices {
+		if v.old(time.Now()) {
+			delete(r.voices, k)
 		}
 	}
 }
@@ -295,12 +319,12 @@ func (r *Roster) Candidates(group, target string) []*route.Candidate {
 	defer r.mu.Unlock()
 	var out []*route.Candidate
 	for k, i := range r.instances {
-		if k.group != group || i.load.Draining || i.beat.Draining || time.Since(i.seen) > wire.LeaseTTL || !offers(&i.beat, target) ||
+		if k.group != group || i.load.Draining || i.beat.Draining || !i.fresh() || !offers(&i.beat, target) ||
 			time.Now().Before(i.shunned) {
 			continue
 		}
 		out = append(out, &route.Candidate{
-			Instance: k.name, BootID: i.beat.BootID, Capacity: i.load.Capacity, Running: i.load.Running + i.offered,
+			Instance: k.name, BootID: i.beat.BootID, Beat: i.beat.Beat, Capacity: i.load.Capacity, Running: i.load.Running + i.offered,
 		})
 	}
 	return out

@@ -16,8 +16,9 @@ import (
 type Candidate struct {
 	Instance string
 	BootID   string
-	Capacity int // slots
-	Running  int // slots taken, as far as is known here; Choose counts what it gives
+	Beat     int64 // the heartbeat that offers to it may rely on; not looked at here
+	Capacity int   // slots
+	Running  int   // slots taken, as far as is known here; Choose counts what it gives
 }
 
 // Room returns the free slots, at least 0.

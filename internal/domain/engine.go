@@ -77,7 +77,6 @@ func (d *Due) Owner() RunID {
 type Binding struct {
 	Instance string
 	BootID   string
-	Beat     int64  // the newest heartbeat of the boot that was known before the transaction that binds; 0: it has none
 	Route    string // in words, for people
 	Waiting  string
 }
@@ -98,7 +97,6 @@ type LiveRun struct {
 	StartedAt     *time.Time
 	Instance      string
 	BootID        string
-	Beat          int64 // of the Binding that bound it, in memory alone: it goes from who binds a run to its offer
 	Pin           string
 	Avoid         string
 	Param         *string // nil: the definition's

@@ -1,0 +1,107 @@
+package roster
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/wire"
+)
+
+func TestSilent(t *testing.T) {
+	const s = time.Second
+	now := time.Now()
+	heard := func(r *Roster, name, boot string, ago time.Duration) {
+		k := key{"g", name}
+		if r.voices[k] == nil {
+			r.voices[k] = &voices{}
+		}
+		r.voices[k].hear(boot, now.Add(-ago))
+	}
+	watching := func(r *Roster, since time.Duration, seq uint64) {
+		r.since, r.gap, r.seq, r.heardUpTo = now.Add(-since), now.Add(-since), seq, seq
+	}
+	for _, tt := range []struct {
+		name  string
+		given func(*Roster)
+		seq   uint64
+		want  bool
+	}{
+		{"never watched", func(*Roster) {}, 0, false},
+		{"watched for too short a time", func(r *Roster) { watching(r, 10*s, 9) }, 9, false},
+		{"watched for long, never heard", func(r *Roster) { watching(r, 11*s, 9) }, 9, true},
+		{"not caught up", func(r *Roster) { watching(r, 11*s, 9) }, 10, false},
+		{"heard a moment ago", func(r *Roster) { watching(r, 60*s, 9); heard(r, "a", "boot", 10*s) }, 9, false},
+		{"heard long ago", func(r *Roster) { watching(r, 60*s, 9); heard(r, "a", "boot", 11*s) }, 9, true},
+		{"another boot was heard", func(r *Roster) { watching(r, 60*s, 9); heard(r, "a", "other", s) }, 9, true},
+		{"another instance was heard", func(r *Roster) { watching(r, 60*s, 9); heard(r, "b", "boot", s) }, 9, true},
+		{"watched anew, with a gap", func(r *Roster) { watching(r, 60*s, 9); r.interrupted(); r.complete(10) }, 10, false},
+		{"watched anew, without a gap", func(r *Roster) { watching(r, 60*s, 9); r.interrupted(); r.complete(9) }, 9, true},
+		{"watched anew, of a bucket made anew", func(r *Roster) { watching(r, 60*s, 9); r.interrupted(); r.complete(0) }, 0, false},
+		{"watched anew, not complete yet", func(r *Roster) { watching(r, 60*s, 9); r.interrupted(); r.received(9) }, 9, false},
+		{"watched anew, what came is behind", func(r *Roster) { watching(r, 60*s, 9); r.interrupted(); r.received(9); r.complete(9) }, 10, false},
+		{"forgotten among many", func(r *Roster) {
+			watching(r, 60*s, 9)
+			for i := range bootsMax + 1 {
+				heard(r, "a", fmt.Sprint("boot", i), s)
+			}
+		}, 9, false},
+	} {
+		r := New(nil, nil)
+		tt.given(r)
+		if got := r.Silent("g", "a", "boot", tt.seq, now); got != tt.want {
+			t.Errorf("%s: %t", tt.name, got)
+		}
+		if got, want := r.CaughtUp(tt.seq), !r.since.IsZero() && r.seq >= tt.seq; got != want {
+			t.Errorf("%s: caught up: %t", tt.name, got)
+		}
+	}
+}
+
+// What one name's boots leave behind is bounded, and forgotten when it cannot matter any more.
+func TestVoicesAreBounded(t *testing.T) {
+	r := New(nil, nil)
+	for i := range 1000 {
+		v := &voices{}
+		v.hear("boot", time.Now().Add(-silence-time.Second))
+		r.voices[key{"g", fmt.Sprint(i)}] = v
+	}
+	v := &voices{}
+	for i := range 1000 {
+		v.hear(fmt.Sprint(i), time.Now())
+	}
+	r.voices[key{"g", "many"}] = v
+	if len(v.boots) != bootsMax {
+		t.Errorf("%d boots of one name are remembered", len(v.boots))
+	}
+	if r.sweep(); len(r.voices) != 1 {
+		t.Errorf("%d names are remembered", len(r.voices))
+	}
+}
+
+func TestBeat(t *testing.T) {
+	r := New(nil, nil)
+	put := func(beat int64, ago time.Duration) {
+		r.instances[key{"g", "a"}] = &instance{
+			beat: wire.Heartbeat{BootID: "boot", Beat: beat, Handlers: []string{"h"}, Capacity: 1}, load: wire.Load{Capacity: 1}, seen: time.Now().Add(-ago),
+		}
+	}
+	for _, tt := range []struct {
+		beat int64
+		ago  time.Duration
+		ok   bool
+	}{{7, 0, true}, {7, beatAge - time.Second, true}, {7, beatAge + time.Millisecond, false}, {0, beatAge + time.Second, true}, {0, wire.LeaseTTL + time.Millisecond, false}} {
+		put(tt.beat, tt.ago)
+		beat, ok := r.Beat("g", "a", "boot")
+		if ok != tt.ok || (ok && beat != tt.beat) {
+			t.Errorf("%+v: %d, %t", tt, beat, ok)
+		}
+		if c := r.Candidates("g", "h"); (len(c) == 1) != tt.ok || (tt.ok && c[0].Beat != tt.beat) {
+			t.Errorf("%+v: candidates %+v", tt, c)
+		}
+	}
+	put(7, 0)
+	if _, ok := r.Beat("g", "a", "other"); ok {
+		t.Error("the heartbeat of another boot is taken")
+	}
+}
