@@ -15,11 +15,18 @@ import (
 type link struct {
 	mu     sync.Mutex
 	silent chan struct{} // closed by end; nil while all comes through; guarded by mu
+	conns  []net.Conn    // the silenced ones, and the newest; guarded by mu
 }
 
 func (l *link) Dial(network, addr string) (net.Conn, error) {
 	c, err := net.Dial(network, addr)
-	return linked{c, l}, err
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.conns = append(l.conns, c)
+	return linked{c, l}, nil
 }
 
 func (l *link) silence() {
@@ -28,12 +35,16 @@ func (l *link) silence() {
 	l.silent = make(chan struct{})
 }
 
-// end has the client read that its connection is closed. The next one is sound.
+// end has the client read that its connection is closed, also if nothing came on it meanwhile. The next one is sound.
 func (l *link) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	close(l.silent)
 	l.silent = nil
+	for _, c := range l.conns {
+		_ = c.Close() // perhaps the client has closed it
+	}
+	l.conns = nil
 }
 
 func (l *link) silenced() chan struct{} {
