@@ -280,12 +280,16 @@ func endedOf(group string, r wire.Result) (domain.Ended, error) {
 	}
 	e := domain.Ended{
 		RunID: id, Attempt: r.Attempt, Bind: r.Bind, Instance: r.Instance, BootID: r.BootID, Group: group,
-		Outcome: domain.Outcome(r.Outcome), Reason: domain.Reason(r.Reason), Message: r.Message, Output: r.Output,
+		Outcome: domain.Outcome(r.Outcome), Reason: domain.Reason(r.Reason).Reported(), Message: r.Message, Output: r.Output,
 		RetryAfter: time.Duration(r.RetryAfterMS) * time.Millisecond, Permanent: r.Permanent,
 		StartedAt: r.StartedAt.Time, FinishedAt: r.FinishedAt.Time, LastLine: r.LastLine,
 	}
 	switch e.Outcome {
-	case domain.OutcomeSucceeded, domain.OutcomeFailed, domain.OutcomeCancelled, domain.OutcomeUnstarted:
+	case domain.OutcomeFailed:
+		if e.Reason == domain.NoReason {
+			e.Reason = domain.ReasonHandlerError
+		}
+	case domain.OutcomeSucceeded, domain.OutcomeCancelled, domain.OutcomeUnstarted:
 	case domain.OutcomeSkipped:
 		return e, fmt.Errorf("run %s: outcome %q is not an executor's", id, r.Outcome)
 	default:

@@ -204,6 +204,7 @@ func (x *engine) invoke(ctx context.Context, a *attempt, run Run, end *ending) {
 	}()
 	err := a.handler.init(x.work)
 	if err == nil {
+		x.at("start")
 		if end.late = x.overslept(a, x.now()); end.late == "" {
 			err = a.handler.handler.Handle(ctx, run)
 		}

@@ -48,6 +48,9 @@ type Config struct {
 	// Clock is the wall clock by which leases and offers are judged, beside the monotonic one. Default: time.Now. It is
 	// there for tests, which set a clock forward and back.
 	Clock func() time.Time
+	// Trace, if set, is called at named points, so that a test can stop the process there: "due" before the executor looks
+	// which accepted attempts are due, "start" directly before the last check that precedes a handler's call.
+	Trace func(point string)
 }
 
 const (

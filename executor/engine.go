@@ -19,7 +19,8 @@ type engine struct {
 	handlers map[string]*registered
 	runners  map[string]ScriptRunner // by language
 	scripts  *scriptCache            // where there are runners
-	now      func() instant          // both clocks; a seam for tests
+	now      func() instant          // the local clocks; a seam for tests
+	trace    func(point string)      // Config.Trace; may be nil
 	reports  *reporter
 	logs     *logShipper
 	work     context.Context // in which handlers are made ready; cancelled when a drain has lasted long enough
@@ -337,4 +338,11 @@ func (x *engine) unfinished() []attemptKey {
 		keys = append(keys, k)
 	}
 	return keys
+}
+
+// at names a point that the process has reached, for tests.
+func (x *engine) at(point string) {
+	if x.trace != nil {
+		x.trace(point)
+	}
 }

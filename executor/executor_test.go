@@ -240,7 +240,7 @@ func TestDrainHandsBackAndCancels(t *testing.T) {
 	if res := w.result("later"); res.Outcome != wire.Unstarted {
 		t.Errorf("accepted, not started: %s", asJSON(res))
 	}
-	if res := w.result("now"); res.Outcome != wire.Failed || !strings.Contains(res.Message, "shut down") {
+	if res := w.result("now"); res.Outcome != wire.Failed || res.Reason != "drained" || !strings.Contains(res.Message, "shut down") {
 		t.Errorf("running when the drain was over: %s", asJSON(res))
 	}
 }
@@ -277,7 +277,7 @@ func TestDrainByRequest(t *testing.T) {
 			t.Fatal("no heartbeat says that it drains")
 		}
 	}
-	if res := w.result("r1"); res.Outcome != wire.Failed || res.Message != "cancelled because its executor shut down" {
+	if res := w.result("r1"); res.Outcome != wire.Failed || res.Reason != "drained" || res.Message != "cancelled because its executor shut down" {
 		t.Errorf("result %s", asJSON(res))
 	}
 	select {

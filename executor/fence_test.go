@@ -9,7 +9,9 @@ import (
 )
 
 func TestBeats(t *testing.T) {
-	at := func(seconds int) instant { return at(time.Duration(seconds)*time.Second, time.Duration(seconds)*time.Second) }
+	at := func(seconds int) instant {
+		return at(time.Duration(seconds)*time.Second, time.Duration(seconds)*time.Second)
+	}
 	var b beats
 	if _, ok := b.sentAt(1, at(0)); ok {
 		t.Error("a heartbeat is known before one was sent")

@@ -118,6 +118,7 @@ func (x *engine) start() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
+		x.at("due")
 		batch, wait, ok := x.begin()
 		for _, a := range batch {
 			if a.why == "" {

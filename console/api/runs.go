@@ -23,7 +23,7 @@ type RunQuery struct {
 	Group    string         `query:"group"`
 	State    []string       `query:"state" enum:"pending,queued,running,retrying,succeeded,failed,cancelled,skipped" doc:"One or several, separated by commas"`
 	Cause    domain.Cause   `query:"cause" enum:"schedule,misfire,manual,api,event,child,backfill"`
-	Reason   domain.Reason  `query:"reason" enum:"handler_error,handler_panic,handler_not_found,timeout,lost,no_executor,queue_full,killed,discarded,covered,job_deleted,bad_script,unsupported"`
+	Reason   domain.Reason  `query:"reason" enum:"handler_error,handler_panic,handler_not_found,timeout,lost,drained,no_executor,queue_full,killed,discarded,covered,job_deleted,bad_script,unsupported"`
 	Instance string         `query:"instance"`
 	From     domain.Instant `query:"from" doc:"Runs from this instant on: by fire time, those without one by creation"`
 	To       domain.Instant `query:"to" doc:"Runs before this instant"`

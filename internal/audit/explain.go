@@ -243,7 +243,7 @@ func because(r *Run) string {
 		return "the job's block policy is discard_later, and " + r.Message
 	case domain.ReasonCovered:
 		return "the job's block policy is cover_early, and a later run came due"
-	case domain.ReasonNoExecutor, domain.ReasonQueueFull, domain.ReasonKilled, domain.ReasonJobDeleted, domain.ReasonLost,
+	case domain.ReasonNoExecutor, domain.ReasonQueueFull, domain.ReasonKilled, domain.ReasonJobDeleted, domain.ReasonLost, domain.ReasonDrained,
 		domain.ReasonHandlerError, domain.ReasonHandlerPanic, domain.ReasonHandlerNotFound, domain.ReasonTimeout,
 		domain.ReasonBadScript, domain.ReasonUnsupported, domain.NoReason:
 	}

@@ -66,7 +66,8 @@ const (
 	ReasonHandlerPanic    Reason = "handler_panic"
 	ReasonHandlerNotFound Reason = "handler_not_found"
 	ReasonTimeout         Reason = "timeout"
-	ReasonLost            Reason = "lost" // its instance died
+	ReasonLost            Reason = "lost"    // its instance died
+	ReasonDrained         Reason = "drained" // its instance shut down before the handler ended
 	ReasonNoExecutor      Reason = "no_executor"
 	ReasonQueueFull       Reason = "queue_full"
 	ReasonKilled          Reason = "killed"
@@ -79,9 +80,28 @@ const (
 
 // Reasons are all reasons that a run may have.
 var Reasons = []Reason{
-	ReasonHandlerError, ReasonHandlerPanic, ReasonHandlerNotFound, ReasonTimeout, ReasonLost, ReasonNoExecutor, ReasonQueueFull,
-	ReasonKilled, ReasonDiscarded, ReasonCovered, ReasonJobDeleted, ReasonBadScript, ReasonUnsupported,
+	ReasonHandlerError, ReasonHandlerPanic, ReasonHandlerNotFound, ReasonTimeout, ReasonLost, ReasonDrained, ReasonNoExecutor,
+	ReasonQueueFull, ReasonKilled, ReasonDiscarded, ReasonCovered, ReasonJobDeleted, ReasonBadScript, ReasonUnsupported,
 }
+
+// Reported is the reason that an executor reports, kept to those that are an executor's to give: whatever else it says is an
+// error of the handler.
+func (r Reason) Reported() Reason {
+	switch r {
+	case NoReason, ReasonHandlerError, ReasonHandlerPanic, ReasonHandlerNotFound, ReasonTimeout, ReasonDrained, ReasonKilled, ReasonCovered,
+		ReasonBadScript, ReasonUnsupported:
+		return r
+	case ReasonLost, ReasonNoExecutor, ReasonQueueFull, ReasonDiscarded, ReasonJobDeleted:
+	}
+	return ReasonHandlerError
+}
+
+// RetryAtOnce reports whether the next attempt, if the retry policy allows one, does not wait for the job's backoff: the
+// instance has ended, and the job is not at fault.
+func (r Reason) RetryAtOnce() bool { return r == ReasonDrained }
+
+// AvoidsInstance reports whether the next attempt goes to another instance, if one qualifies.
+func (r Reason) AvoidsInstance() bool { return r == ReasonLost || r == ReasonDrained }
 
 // Cause says why a run exists.
 type Cause string

@@ -60,8 +60,9 @@ var matrix = []entry{
 	{pkg: "console/live", ours: []string{"internal/domain"}, others: standardOnly},
 	{pkg: "console/auth", ours: []string{"internal/domain", "internal/store/account"}},
 
-	// The SDK lands in other people's programs: nothing but the wire, and no module but the NATS client.
-	{pkg: "executor/...", ours: []string{"executor/...", "internal/wire"}, others: []string{"github.com/nats-io/nats.go"}},
+	// The SDK lands in other people's programs: nothing but the wire, and no module but the NATS client, and x/sys for the
+	// clock that continues during a suspend, which the client needs anyway.
+	{pkg: "executor/...", ours: []string{"executor/...", "internal/wire"}, others: []string{"github.com/nats-io/nats.go", "golang.org/x/sys/unix"}},
 
 	// What a process is made of.
 	{pkg: "internal/embedpg"},

@@ -14,6 +14,7 @@ type plan struct {
 	calm     bool // nothing breaks
 	stalls   bool // nothing breaks, but schedulers stall for a second or two
 	crowded  bool // instances have one slot, and who offers freezes with the answer in hand
+	freezes  bool // beside other faults, processes freeze with attempts in hand for longer than a heartbeat may be relied on
 	capacity int
 	nodes    []nodePlan
 	jobs     []jobPlan
@@ -41,7 +42,7 @@ type step struct {
 func newPlan(seed uint64) plan {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p := plan{
-		calm: seed%10 == 0, stalls: seed%10 == 5, crowded: seed%10 == 3, capacity: []int{1, 2, 4, 16}[rng.IntN(4)],
+		calm: seed%10 == 0, stalls: seed%10 == 5, crowded: seed%10 == 3, freezes: seed%5 == 2, capacity: []int{1, 2, 4, 16}[rng.IntN(4)],
 		nodes: []nodePlan{
 			{"s1", schedulerRole, ""}, {"s2", schedulerRole, ""}, {"d1", dispatcherRole, ""}, {"d2", dispatcherRole, ""},
 			{"e1", executorRole, "g"}, {"e2", executorRole, "g"}, {"e3", executorRole, "h"},
@@ -79,7 +80,31 @@ func newPlan(seed uint64) plan {
 			p.steps = append(p.steps, p.faultStep(rng))
 		}
 	}
+	if p.freezes {
+		p.addFreezes(rand.New(rand.NewPCG(seed, 7)))
+	}
 	return p
+}
+
+// addFreezes makes each executor freeze between accepting an attempt and starting it, and processes that offer freeze between
+// binding an attempt and offering it; half of the time both at once. Most freezes last until the attempt has been declared lost.
+func (p *plan) addFreezes(rng *rand.Rand) {
+	for i := range 6 {
+		instance := fmt.Sprintf("e%d", 1+i%3)
+		lasts := 9*time.Second + time.Duration(rng.Int64N(int64(7*time.Second)))
+		point, skip := pick(rng, "due", "start"), rng.Int64N(6)
+		s := step{at: 3*time.Second + time.Duration(i)*6*time.Second}
+		if rng.IntN(2) == 0 {
+			s.do = func(w *World) { w.crashAt(instance, &trap{point: point, freeze: lasts}, skip, 0) }
+		} else {
+			sender := pick(rng, "s1", "s2", "d1", "d2")
+			more := time.Duration(rng.Int64N(int64(3 * time.Second)))
+			s.do = func(w *World) {
+				w.crashAt(sender, &trap{point: "bound", freeze: lasts + more, beside: func() { w.freezeAll(lasts, "e1", "e2", "e3") }}, skip, 0)
+			}
+		}
+		p.steps = append(p.steps, s)
+	}
 }
 
 func seconds(n int) domain.Duration { return domain.Duration(time.Duration(n) * time.Second) }

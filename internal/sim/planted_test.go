@@ -32,7 +32,7 @@ var mutations = []mutation{
 			d.offer(ctx, []domain.LiveRun{{
 				ID: a.RunID, JobID: a.JobID, JobVersion: a.JobVersion, Group: a.Def.Group, Attempt: a.Attempt, Bind: 1,
 				FireTime: &a.DueAt, DueAt: a.DueAt, BoundAt: &a.DueAt, Instance: a.Instance, BootID: a.BootID,
-			}}, true)
+			}}, r.beats, true)
 		}
 	}
 	out, err := d.store.Admit(ctx, single)
@@ -75,9 +75,19 @@ var mutations = []mutation{
 	},
 	{
 		name: "the lease is not checked", file: "executor/clock.go",
-		old: "time.Duration { return max(b.wall.Sub(a.wall), b.mono-a.mono) }", // which perform asks as well
-		new: "time.Duration { return min(max(b.wall.Sub(a.wall), b.mono-a.mono), wire.LeaseTTL) }",
-		why: "who was cut off starts what was named lost", seeds: 500,
+		old: "	return max(b.wall.Sub(a.wall), b.mono-a.mono, b.boot-a.boot)\n", // which the fence asks as well
+		new: "	return min(max(b.wall.Sub(a.wall), b.mono-a.mono, b.boot-a.boot), wire.LeaseTTL-1)\n",
+		why: "an executor that was cut off starts attempts that were declared lost", seeds: 500,
+	},
+	{
+		name: "no check at the start", file: "executor/engine.go",
+		old: "	case f.beat != 0 && expired(f.sent, now):\n", new: "	case f.beat != 0 && expired(f.sent, now) && x.lease.over(now):\n",
+		why: "an executor that was frozen with an accepted attempt starts it once its heartbeat is confirmed", seeds: 500,
+	},
+	{
+		name: "the beat is captured when sending", file: "dispatcher/offer.go",
+		old: "		beat, known := relies[b]\n", new: "		_, known := relies[b]\n		beat, _ := d.roster.Beat(b.group, b.instance, b.id)\n",
+		why: "a dispatcher that was frozen with a bound attempt offers it on a heartbeat that was sent after it was declared lost", seeds: 500,
 	},
 	{
 		name: "bind is not compared", file: "internal/sim/memstore/fire.go",

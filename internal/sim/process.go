@@ -61,14 +61,15 @@ type process struct {
 	store *faultyStore
 	spool string
 
-	dead     chan struct{} // closed when it crashed
-	deadOnce sync.Once
-	stop     context.CancelFunc
-	done     chan struct{} // closed when its goroutines have ended
-	frozen   atomic.Int64  // until when, in nanoseconds of the wall clock
-	diedAt   atomic.Int64
-	trap     atomic.Pointer[trap]
-	disp     atomic.Pointer[dispatcher.Dispatcher]
+	dead      chan struct{} // closed when it crashed
+	deadOnce  sync.Once
+	stop      context.CancelFunc
+	done      chan struct{} // closed when its goroutines have ended
+	frozen    atomic.Int64  // until when, in nanoseconds of the wall clock
+	diedAt    atomic.Int64
+	wasFrozen atomic.Bool
+	trap      atomic.Pointer[trap]
+	disp      atomic.Pointer[dispatcher.Dispatcher]
 }
 
 // trap crashes or freezes a process at a point: of its code, or of the messages that pass its link.
@@ -76,6 +77,7 @@ type trap struct {
 	point  string
 	disk   bool          // it loses its disk, too
 	freeze time.Duration // it freezes instead
+	beside func()        // called when it freezes
 	left   atomic.Int64  // times the point is still passed unharmed
 }
 
@@ -209,6 +211,7 @@ func (p *process) leave() {
 
 // freeze stops the process's messages and store calls for a while.
 func (p *process) freeze(d time.Duration) {
+	p.wasFrozen.Store(true)
 	p.frozen.Store(time.Now().Add(d).UnixNano())
 	p.mu.Lock()
 	p.troubled("frozen")
@@ -228,7 +231,7 @@ func (p *process) thaw() {
 		if d <= 0 || p.isDead() {
 			return
 		}
-		time.Sleep(d)
+		time.Sleep(min(d, 50*time.Millisecond)) // the freeze ends early when all is healed
 	}
 }
 
@@ -248,6 +251,9 @@ func (p *process) passes(point string) {
 	p.w.event("nemesis", fmt.Sprintf("freezes %s for %s at %s", p.title, t.freeze, point))
 	p.frozen.Store(time.Now().Add(t.freeze).UnixNano()) // before whoever passes goes on
 	p.w.helpers.Go(func() { p.freeze(t.freeze) })
+	if t.beside != nil {
+		p.w.helpers.Go(t.beside)
+	}
 }
 
 func (p *process) natsOptions() []nats.Option {
@@ -372,6 +378,11 @@ func (p *process) runExecutor(ctx context.Context) {
 	e, err := executor.New(executor.Config{
 		NATSURL: natsURL, Group: p.group, Instance: p.name, Capacity: p.w.plan.capacity, SpoolDir: p.spool, DrainTimeout: 2 * time.Second,
 		Logger: p.w.log(p), NATSOptions: []nats.Option{nats.SetCustomDialer(p.link)},
+		Clock: time.Now, // so that no clock of the real machine is read
+		Trace: func(point string) {
+			p.passes(point)
+			p.thaw()
+		},
 	})
 	if err != nil {
 		p.w.fault("%s: %v", p.title, err)
@@ -379,7 +390,8 @@ func (p *process) runExecutor(ctx context.Context) {
 	}
 	e.Handle(handlerName, p.handle)
 	e.RegisterScripts(scripts{p}, scriptLanguage)
-	if err := e.Run(ctx); err != nil && !p.isDead() {
+	// A process that was frozen may not have waited for handlers that were frozen with it: the rest of it goes on here.
+	if err := e.Run(ctx); err != nil && !p.isDead() && !p.wasFrozen.Load() {
 		p.w.fault("%s: %v", p.title, err)
 	}
 }

@@ -145,6 +145,14 @@ func (w *World) freeze(name string, d time.Duration) {
 	}
 }
 
+func (w *World) freezeAll(d time.Duration, names ...string) {
+	var all sync.WaitGroup
+	for _, name := range names {
+		all.Go(func() { w.freeze(name, d) })
+	}
+	all.Wait()
+}
+
 // cutOff takes a process off the network.
 func (w *World) cutOff(name string, d time.Duration) {
 	n := w.node(name)

@@ -323,7 +323,7 @@ func (w *settling) planRetries(retried []int) {
 			continue
 		}
 		wait := e.RetryAfter
-		if wait <= 0 {
+		if wait <= 0 && !e.Reason.RetryAtOnce() {
 			wait = def.RetryBackoff.Backoff(e.Attempt, rand.Float64())
 		}
 		p := &w.retries
@@ -333,7 +333,7 @@ func (w *settling) planRetries(retried []int) {
 		p.Reasons = append(p.Reasons, string(e.Reason))
 		p.Messages = append(p.Messages, e.Message)
 		avoid := ""
-		if e.Reason == domain.ReasonLost {
+		if e.Reason.AvoidsInstance() {
 			avoid = e.Instance
 		}
 		p.Avoids = append(p.Avoids, avoid)

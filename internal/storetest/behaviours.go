@@ -45,6 +45,7 @@ var behaviours = []struct {
 	{"SettlingTellsWhatItDid", dispositions},
 	{"AnAttemptHandedBackIsRoutedAgain", unstarted},
 	{"RetriesAreReplannedOnce", retried},
+	{"DrainedAttemptsAreRetriedAtOnce", drained},
 	{"RetriesOfADeletedJobEnd", retryOfDeleted},
 	{"ChildrenArePlannedOnce", childrenOnce},
 	{"AKillEndsWhatNobodyHas", killUnbound},

@@ -160,3 +160,26 @@ func childrenOnce(t *testing.T, s *suite) {
 	s.must(err)
 	equal(t, "the parent's output", outputs[run.ID], "forty-two")
 }
+
+// drained: an attempt whose instance shut down is tried again at once, whatever the backoff, and elsewhere; without a retry
+// left the run fails.
+func drained(t *testing.T, s *suite) {
+	job := s.job("a", retries(1), func(sp *domain.JobSpec) {
+		sp.RetryBackoff = domain.RetryBackoff{Initial: domain.Duration(time.Hour), Factor: 1, Max: domain.Duration(time.Hour)}
+	})
+	end := func(r domain.LiveRun) domain.Ended {
+		e := s.result(r, domain.OutcomeFailed)
+		e.Reason = domain.ReasonDrained
+		return e
+	}
+	run := s.start(job.ID, "i1")
+	equal(t, "state", s.settle(domain.Settled, end(run)).Changes[0].State, domain.Retrying)
+	n, err := s.Replan(t.Context(), []domain.RunID{run.ID}, []int{1})
+	s.must(err)
+	equal(t, "replanned", n, 1)
+	due := s.claim()
+	equal(t, "claimed at once", len(due), 1)
+	equal(t, "avoid", due[0].Avoid, "i1")
+	s.settle(domain.Settled, end(s.one(s.admit(due, "i2").Bound)))
+	s.is(job.ID, run.ID, domain.Failed, domain.ReasonDrained)
+}

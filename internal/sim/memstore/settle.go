@@ -132,14 +132,14 @@ func (w *settling) requeue(def *domain.Definition, r *Run) {
 func (w *settling) retry(def *domain.Definition, r *Run, e domain.Ended) {
 	w.free(def, r, false)
 	wait := e.RetryAfter
-	if wait <= 0 {
+	if wait <= 0 && !e.Reason.RetryAtOnce() {
 		wait = def.RetryBackoff.Backoff(e.Attempt, rand.Float64()) //nolint:gosec // jitter is no secret
 	}
 	w.db.attempts[r.ID] = append(w.db.attempts[r.ID], Attempt{e})
 	r.late(e.StartedAt)
 	r.State, r.Replanned, r.RungAt, r.DueAt = domain.Retrying, false, time.Time{}, w.now.Add(wait).Truncate(time.Millisecond)
 	r.Reason, r.Message, r.Avoid = e.Reason, e.Message, ""
-	if e.Reason == domain.ReasonLost {
+	if e.Reason.AvoidsInstance() {
 		r.Avoid = e.Instance
 	}
 	r.Instance, r.BootID, r.BoundAt, r.StartedAt, r.GiveUpAt, r.Waiting = "", "", nil, nil, time.Time{}, ""

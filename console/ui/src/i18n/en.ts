@@ -162,6 +162,7 @@ export const en = {
   "reason.handler_not_found": "no such handler",
   "reason.timeout": "timeout",
   "reason.lost": "instance died",
+  "reason.drained": "instance shut down",
   "reason.no_executor": "no executor took it",
   "reason.queue_full": "queue full",
   "reason.killed": "killed",

@@ -163,6 +163,7 @@ export const zh: Record<keyof typeof en, string> = {
   "reason.handler_not_found": "处理器不存在",
   "reason.timeout": "超时",
   "reason.lost": "实例失联",
+  "reason.drained": "实例已停机",
   "reason.no_executor": "无可用执行器",
   "reason.queue_full": "队列已满",
   "reason.killed": "被终止",

@@ -48,7 +48,7 @@ export function State({ state, reason, compact }: { state: RunState; reason?: st
   );
 }
 
-const reasons = ["handler_error", "handler_panic", "handler_not_found", "timeout", "lost", "no_executor", "queue_full", "killed", "discarded", "covered", "job_deleted", "bad_script", "unsupported"] as const;
+const reasons = ["handler_error", "handler_panic", "handler_not_found", "timeout", "lost", "drained", "no_executor", "queue_full", "killed", "discarded", "covered", "job_deleted", "bad_script", "unsupported"] as const;
 
 /** reasonText puts a reason into words; one that this console does not know stays as it is. */
 export function reasonText(t: ReturnType<typeof useT>, reason: string): string {
