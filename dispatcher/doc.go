@@ -13,6 +13,38 @@
 // A result is acknowledged to JetStream after its transaction has committed, and the executor keeps it until it is
 // told so.
 //
+// # The fence
+//
+// An attempt that was declared lost never starts, also if its executor was frozen after accepting it, its machine was suspended,
+// its offer lay in a socket, or a clock was set. The rules:
+//
+//   - An executor numbers its heartbeats within a boot, and notes T[k] before it sends number k.
+//   - An offer names a beat n: the newest heartbeat of the boot that the process which offers had received *before* it began the
+//     transaction that bound the attempt, or bound it anew. The heartbeat was at most 7 s old then, by that process's monotonic
+//     clock, so that the offer has some seconds to arrive. The process that binds also offers; the beat goes along in memory.
+//   - An executor starts an attempt only before T[n] + 10 s, by those of its own clocks that say that most time has passed.
+//   - A verdict lists the attempts that are bound to a boot, then reads the instance's key from the leader of the bucket's
+//     stream, at a moment R. It needs that the key is gone or another boot's, and that this process has received every message
+//     that the stream held at R, and among them no heartbeat of the boot that came in the 10.5 s before R.
+//
+// Why this holds. Let A be an attempt in the list, and n the beat of its newest offer round. Heartbeat n was received before A's
+// binding committed, so it was stored before the list was read, and so before R. This process has received it, or a later one
+// of the same boot that replaced it, 10.5 s before R at the latest (a message that was replaced by another boot's is
+// accounted for: see roster.received). A heartbeat is received after it was sent, so T[n] < R - 10.5 s. A start needs a time
+// before T[n] + 10 s < R - 0.5 s. So after R no attempt of the list starts. If A was bound anew after the list was read, `bind`
+// has risen, and the verdict, which compares it, changes nothing.
+//
+// Only elapsed times are compared, each measured on one machine; the half second covers clocks that run at different rates. A
+// step of any wall clock, NATS's included, changes nothing: it can only make an executor refuse. If the beat were captured
+// when the offer is sent, a dispatcher that was frozen between binding and sending could offer a lost attempt on a
+// heartbeat of the woken executor.
+//
+// What else ends a bound attempt without its executor's word: a timeout long past. The dispatcher tells the executor first, or
+// waits until the last offer is over 11 s old.
+//
+// A verdict on a boot whose name another process has taken takes 10 s as well. An offer that such a process answers frees
+// nothing: the boot that the attempt is bound to may live and have the offer, too.
+//
 // # Who holds the truth
 //
 // Postgres. The roster is a view, the maps of accepted attempts and of waiting kinds are hints that save work;
@@ -54,6 +86,8 @@
 //	                                                                           kills it
 //	a kill not confirmed                    the message was lost, the handler  says it again                              kill
 //	                                        ignores it
+//	an attempt that its instance has run    the database failed over without   settles it by the result that the instance ended_before (6)
+//	before                                  its last commits, or was restored  has, or by the outcome alone
 //	retrying past due                       no worker re-planned it            re-plans it                                retry_not_replanned
 //	a fixed_delay job without a next fire,  a crash                            plans the next one                         fixed_delay_stopped
 //	and nothing of it live
@@ -64,6 +98,7 @@
 // TestSchedulerKilledMidSecond of internal/e2e. (2) Also TestPinnedShardSurvivesABlink. (3) Also
 // TestDispatcherKilledBetweenBindAndOffer and …BetweenOfferAndAnswer of internal/e2e. (4) Also TestExecutorKilled and
 // TestScenarioExecutorFrozenWithOffersInItsSocket of internal/e2e. (5) TestAuditFindsWhatIsTakenAway of internal/store.
+// (6) TestEndedBefore.
 //
 // # Ordered end
 //

@@ -112,8 +112,9 @@ func (d *Dispatcher) endWaiting(ctx context.Context) error {
 	return nil
 }
 
-// endOverdue ends runs whose instance never reported, a grace after their timeout. The instance is told as well. While
-// NATS is away nobody can report; afterwards what was reported meanwhile is settled first.
+// endOverdue ends runs whose instance never reported, a grace after their timeout. The instance is told first, so that it
+// starts nothing that has ended here. While NATS is away nobody can report; afterwards what was reported meanwhile is settled
+// first.
 func (d *Dispatcher) endOverdue(ctx context.Context) error {
 	if !d.steady.forLong() {
 		return nil
@@ -126,9 +127,10 @@ func (d *Dispatcher) endOverdue(ctx context.Context) error {
 		return err
 	}
 	for b, runs := range byBoot(runs) {
-		reply, err := d.control(ctx, b.group, b.instance, wire.Control{Op: wire.OpStatus, Runs: refs(runs)})
+		reply, err := d.control(ctx, b.group, b.instance, wire.Control{Op: wire.OpKill, Runs: refs(runs), Reason: string(domain.ReasonTimeout)})
+		told := err == nil && reply.BootID == b.id
 		var known map[string]wire.Status
-		if err == nil {
+		if told {
 			known = statuses(reply)
 		} else if settled, err := d.settledAll(ctx); err != nil {
 			return err
@@ -141,18 +143,21 @@ func (d *Dispatcher) endOverdue(ctx context.Context) error {
 				ended = append(ended, d.fromSpool(&r, st)...)
 				continue
 			}
+			if !told && r.BoundAt != nil && d.store.Now().Sub(*r.BoundAt) < silentBound {
+				continue // it may still start
+			}
 			ended = append(ended, domain.Ended{
 				RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Bind: r.Bind, Outcome: domain.OutcomeFailed,
 				Reason: domain.ReasonTimeout, Message: "its instance did not report its end in time", FinishedAt: d.store.Now(),
 			})
 		}
 		d.settleOurs(ctx, "timeout", ended)
-		if err == nil {
-			d.sendKills(ctx, runs, string(domain.ReasonTimeout))
-		}
 	}
 	return nil
 }
+
+// silentBound is how long ago an attempt must have been bound for its instance, if it cannot be told, to start it no more.
+const silentBound = wire.LeaseTTL + time.Second
 
 // repeatKills sends kills again that are not confirmed.
 func (d *Dispatcher) repeatKills(ctx context.Context) error {

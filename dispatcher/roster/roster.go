@@ -151,11 +151,9 @@ func (r *Roster) watch(ctx context.Context) error {
 			case e == nil:
 				r.complete(last)
 			case e.Operation() == jetstream.KeyValuePut:
-				r.beat(e.Key(), e.Value())
-				r.received(e.Revision())
+				r.beat(e.Key(), e.Value(), e.Revision())
 			default:
-				r.gone(e.Key())
-				r.received(e.Revision())
+				r.gone(e.Key(), e.Revision())
 			}
 		}
 	}
@@ -168,30 +166,28 @@ func (r *Roster) Since() time.Time {
 	return r.since
 }
 
-func (r *Roster) beat(k string, value []byte) {
+func (r *Roster) beat(k string, value []byte, seq uint64) {
 	b, err := heartbeat(k, value)
-	group, name := b.Group, b.Instance
 	if err != nil {
+		group, name, _ := wire.SplitInstanceKey(k)
+		r.mu.Lock()
+		r.received(key{group, name}, "", seq)
+		r.mu.Unlock()
 		r.tell(Strange{k, value, err})
 		return
 	}
+	group, name := b.Group, b.Instance
 	load := possible(wire.Load{Capacity: b.Capacity, Running: b.Running, Seq: b.Seq, Draining: b.Draining})
-	now := time.Now()
 	r.mu.Lock()
-	v := r.voices[key{group, name}]
-	if v == nil {
-		v = &voices{}
-		r.voices[key{group, name}] = v
-	}
-	v.hear(b.BootID, now)
+	r.received(key{group, name}, b.BootID, seq)
 	old := r.instances[key{group, name}]
 	if old == nil || old.beat.BootID != b.BootID {
-		r.instances[key{group, name}] = &instance{beat: b, load: load, seen: now}
+		r.instances[key{group, name}] = &instance{beat: b, load: load, seen: time.Now()}
 		r.mu.Unlock()
 		signal(r.wake)
 		return
 	}
-	old.beat, old.seen = b, now
+	old.beat, old.seen = b, time.Now()
 	r.mu.Unlock()
 	r.Load(group, name, b.BootID, load)
 }
@@ -232,14 +228,14 @@ func (r *Roster) tell(s Strange) {
 	}
 }
 
-func (r *Roster) gone(k string) {
+func (r *Roster) gone(k string, seq uint64) {
 	group, name, ok := wire.SplitInstanceKey(k)
-	if !ok {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.instances, key{group, name})
+	r.received(key{group, name}, "", seq)
+	if ok {
+		delete(r.instances, key{group, name})
+	}
 }
 
 func (r *Roster) sweep() {

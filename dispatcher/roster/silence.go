@@ -39,6 +39,13 @@ func (v *voices) hear(boot string, now time.Time) {
 	v.boots = append(v.boots, voice{boot, now})
 }
 
+// hearAll takes all boots as heard, as a heartbeat of any of them may have been missed.
+func (v *voices) hearAll(now time.Time) {
+	for i := range v.boots {
+		v.boots[i].heard = now
+	}
+}
+
 // last returns when the boot was heard last, as far as is remembered: it was not heard later.
 func (v *voices) last(boot string) time.Time {
 	for _, b := range v.boots {
@@ -123,10 +130,25 @@ func (r *Roster) complete(seq uint64) {
 	r.heardUpTo = r.seq
 }
 
-// received notes the sequence of a message, of those that were there when the watch began, or of a later one.
-func (r *Roster) received(seq uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// received notes a message of a key, with its sequence, and the boot whose heartbeat it is; "" if it is none. The mutex is
+// held, as nobody may take the message for received before the boot is noted.
+//
+// A message replaces the one before it on its key. If the watch has passed over messages, one of them may have been a
+// heartbeat of that key that was replaced before it could be delivered. The boots that were heard under the key count as
+// heard now, unless the newest message is of the same boot, and so later than whatever it replaced.
+func (r *Roster) received(k key, boot string, seq uint64) {
+	now := time.Now()
+	v := r.voices[k]
+	if live := !r.since.IsZero(); live && seq > r.seq+1 && v != nil && !(len(v.boots) == 1 && v.boots[0].boot == boot) {
+		v.hearAll(now)
+	}
+	if boot != "" {
+		if v == nil {
+			v = &voices{}
+			r.voices[k] = v
+		}
+		v.hear(boot, now)
+	}
 	if r.since.IsZero() {
 		r.initial = max(r.initial, seq)
 		return

@@ -38,8 +38,38 @@ func TestSilent(t *testing.T) {
 		{"watched anew, with a gap", func(r *Roster) { watching(r, 60*s, 9); r.interrupted(); r.complete(10) }, 10, false},
 		{"watched anew, without a gap", func(r *Roster) { watching(r, 60*s, 9); r.interrupted(); r.complete(9) }, 9, true},
 		{"watched anew, of a bucket made anew", func(r *Roster) { watching(r, 60*s, 9); r.interrupted(); r.complete(0) }, 0, false},
-		{"watched anew, not complete yet", func(r *Roster) { watching(r, 60*s, 9); r.interrupted(); r.received(9) }, 9, false},
-		{"watched anew, what came is behind", func(r *Roster) { watching(r, 60*s, 9); r.interrupted(); r.received(9); r.complete(9) }, 10, false},
+		{"watched anew, not complete yet", func(r *Roster) { watching(r, 60*s, 9); r.interrupted(); r.received(key{"g", "other"}, "boot", 9) }, 9, false},
+		{"watched anew, what came is behind", func(r *Roster) {
+			watching(r, 60*s, 9)
+			r.interrupted()
+			r.received(key{"g", "other"}, "boot", 9)
+			r.complete(9)
+		}, 10, false},
+		{"replaced by another boot, and none was missed", func(r *Roster) {
+			watching(r, 60*s, 9)
+			heard(r, "a", "boot", 11*s)
+			r.received(key{"g", "a"}, "other", 10)
+		}, 10, true},
+		{"replaced by another boot, and one may have been missed", func(r *Roster) {
+			watching(r, 60*s, 9)
+			heard(r, "a", "boot", 11*s)
+			r.received(key{"g", "a"}, "other", 11)
+		}, 11, false},
+		{"a goodbye came, and a heartbeat may have been missed", func(r *Roster) {
+			watching(r, 60*s, 9)
+			heard(r, "a", "boot", 11*s)
+			r.gone("g.a", 11)
+		}, 11, false},
+		{"garbage came, and a heartbeat may have been missed", func(r *Roster) {
+			watching(r, 60*s, 9)
+			heard(r, "a", "boot", 11*s)
+			r.beat("g.a", []byte("garbage"), 11)
+		}, 11, false},
+		{"another instance's messages were missed", func(r *Roster) {
+			watching(r, 60*s, 9)
+			heard(r, "a", "boot", 11*s)
+			r.received(key{"g", "b"}, "other", 11)
+		}, 11, true},
 		{"forgotten among many", func(r *Roster) {
 			watching(r, 60*s, 9)
 			for i := range bootsMax + 1 {
