@@ -97,7 +97,7 @@ func TestWhyDidItNotRun(t *testing.T) {
 		t.Errorf("with a run gone the audit ended with code %d:\n%s", code, out)
 	}
 	// The dispatcher finds it by itself, and from then on it is on record.
-	eventually(t, 3*patience, "the periodic audit enters it", func() bool {
+	eventually(t, patience, "the periodic audit enters it", func() bool {
 		for _, d := range ledger(t, c.db, skips.ID) {
 			if strings.HasPrefix(d.Why, "unexplained") && d.First.Equal(lost.Time) && d.Count == 1 {
 				return true

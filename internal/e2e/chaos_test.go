@@ -84,7 +84,7 @@ func TestAnythingKilled(t *testing.T) {
 		}
 	})
 	until := c.now()
-	settles(t, c.db, until, 2*time.Minute)
+	settles(t, c.db, until, patience)
 	eventually(t, patience, "the chain goes on", func() bool {
 		return queryOne[int](t, c.db, `SELECT count(*) FROM runs WHERE job_id = $1 AND state = 'succeeded' AND created_at > $2`, chain.ID, until) > 0
 	})
@@ -103,7 +103,7 @@ func TestAnythingKilled(t *testing.T) {
 		t.Errorf("two runs of a serial job at once: %s", overlap)
 	}
 	// The River job of a child whose worker was killed is worked when its time has passed, long after its parent has ended.
-	eventually(t, 3*time.Minute, "each run of the parent has exactly one child", func() bool {
+	eventually(t, patience, "each run of the parent has exactly one child", func() bool {
 		return queryOne[int](t, c.db, `
 		SELECT count(*) FROM runs_history p WHERE p.job_id = $1 AND p.fire_time <= $3
 		   AND 1 <> (SELECT count(*) FROM runs c WHERE c.parent_run_id = p.id AND c.job_id = $2)`, jobs[4].ID, child.ID, until) == 0

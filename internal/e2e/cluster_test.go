@@ -32,7 +32,6 @@ type cluster struct {
 	dir     string
 	dbURL   string
 	db      *pgxpool.Pool // for looking, past all roles
-	pulse   *pulse
 	api     *client.Client
 	token   string // of the API
 	server  string // the console's address
@@ -50,7 +49,6 @@ func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{t: t, dir: t.TempDir(), dbURL: pgtest.Database(t, store.Migrate)}
 	c.db = openPool(t, c.dbURL)
-	c.pulse = newPulse(t, c.db)
 	c.prepareNATS()
 	c.startNATS()
 	c.console = c.role("console", nil, "--http", "127.0.0.1:0")

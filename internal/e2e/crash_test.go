@@ -103,7 +103,7 @@ func startsIn(file string) func(*domain.JobSpec) {
 func (c *cluster) startsOnce(file string, ids ...domain.RunID) {
 	c.t.Helper()
 	for _, id := range ids {
-		run := c.finishes(id, 30*time.Second)
+		run := c.finishes(id, patience)
 		if run.State != domain.Succeeded || run.Attempt != 1 || run.Reason != domain.NoReason {
 			c.t.Errorf("run %s ended %s/%s at attempt %d, want succeeded at the first", id, run.State, run.Reason, run.Attempt)
 		}

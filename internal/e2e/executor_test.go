@@ -9,93 +9,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
-// lostWithin is how soon after its instance's death a run is named lost.
-const lostWithin = 15 * time.Second
-
 func first(s *domain.JobSpec) { s.Route = domain.RouteFirst }
-
-// An executor is killed while it runs: its runs are named lost within 15 s, and tried elsewhere where the job says so.
-func TestExecutorKilled(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	c.dispatcher()
-	c.scheduler()
-	dying := c.executor("i1")
-	c.executor("i2")
-	again := c.trigger(c.job("again", handler("sleep", "60s"), first, retries(1)).ID)
-	never := c.trigger(c.job("never", handler("sleep", "60s"), first).ID)
-	for _, id := range []domain.RunID{again, never} {
-		r := c.reaches(id, patience, "runs", func(r domain.Run) bool { return r.State == domain.Running })
-		if r.Instance != "i1" {
-			t.Fatalf("it runs on %s: %s", r.Instance, r.Route)
-		}
-	}
-	dying.kill()
-	killed := c.now()
-	r := c.finishes(never, patience)
-	inTime := func(what string, r domain.Run) {
-		t.Helper()
-		lost := r.Attempts[0].FinishedAt.Sub(killed)
-		t.Logf("%s: named lost %v after the kill", what, lost)
-		if r.Attempts[0].Reason != domain.ReasonLost || lost > c.pulse.allowed(lostWithin) {
-			t.Errorf("%s: attempt 1 ended %s, %v after the kill by the database's clock", what, r.Attempts[0].Reason, lost)
-		}
-	}
-	if r.State != domain.Failed || r.Reason != domain.ReasonLost || r.Attempt != 1 {
-		t.Errorf("without retries the run ended %s/%s at attempt %d", r.State, r.Reason, r.Attempt)
-	}
-	inTime("without retries", r)
-	r = c.reaches(again, patience, "runs again", func(r domain.Run) bool { return r.State == domain.Running && r.Attempt == 2 })
-	if r.Instance != "i2" {
-		t.Errorf("attempt 2 runs on %q", r.Instance)
-	}
-	inTime("with a retry", r)
-}
-
-// soon is when a retry with 1 s backoff must have started: below the 5 s between two looks of River's scheduler.
-const soon = 4500 * time.Millisecond
-
-// A retry with 1 s backoff happens within about 2 s, also when the River leader dies in between.
-func TestRetryWithinTwoSeconds(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	leader := c.dispatcher()
-	eventually(t, patience, "River has a leader", func() bool {
-		return queryOne[int](t, c.db, `SELECT count(*) FROM river_leader WHERE expires_at > now()`) == 1
-	})
-	elected := queryOne[string](t, c.db, `SELECT leader_id FROM river_leader`)
-	c.dispatcher()
-	c.scheduler()
-	c.executor("i1")
-	job := c.job("unreachable", handler("http", `{"url": "http://127.0.0.1:`+rig.FreePort(t)+`/"}`), retries(1))
-	check := func(what string, id domain.RunID) {
-		t.Helper()
-		r := c.finishes(id, patience)
-		if len(r.Attempts) != 2 || r.State != domain.Failed || r.Reason != domain.ReasonHandlerError {
-			t.Fatalf("%s: the run ended %s/%s after %d attempts", what, r.State, r.Reason, len(r.Attempts))
-		}
-		between := r.Attempts[1].StartedAt.Sub(r.Attempts[0].FinishedAt.Time)
-		t.Logf("%s: %v between the attempts", what, between)
-		if between < 900*time.Millisecond || between > c.pulse.allowed(soon) {
-			t.Errorf("%s: %v between the attempts by the database's clock, want about 1 s", what, between)
-		}
-	}
-	check("undisturbed", c.trigger(job.ID))
-
-	id := c.trigger(job.ID)
-	c.reaches(id, patience, "is retrying", func(r domain.Run) bool { return r.State == domain.Retrying })
-	if now := queryOne[string](t, c.db, `SELECT leader_id FROM river_leader`); now != elected {
-		t.Fatalf("the leader is %s; it was %s, which the first dispatcher had to be", now, elected)
-	}
-	leader.kill()
-	check("with the leader killed", id)
-}
 
 // A log can be read while its run goes on, and outlives the executor that wrote it.
 func TestLogsWhileRunning(t *testing.T) {

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -13,9 +12,6 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/schedule"
 )
-
-// latest is how late a fire may be while a scheduler lives.
-const latest = 5 * time.Second
 
 // fired is a run by schedule, as far as promise 1 speaks of it.
 type fired struct {
@@ -44,18 +40,18 @@ func settles(t testing.TB, db *pgxpool.Pool, until time.Time, bound time.Duratio
 	})
 }
 
-// promise is how much firesExactly demands of each fire time beside its one run.
-type promise int
+// demand is what firesExactly demands of each fire time beside its one run.
+type demand int
 
 const (
-	inTime         promise = iota // a scheduler lived; how late it may be is for the caller
-	afterOutage                   // Postgres or NATS was away: it succeeded, some time
-	anythingKilled                // it ended, lost at the worst
+	inTime         demand = iota // a scheduler lived; how late a fire may be is for the caller
+	afterOutage                  // Postgres or NATS was away: it succeeded, some time
+	anythingKilled               // it ended, lost at the worst
 )
 
 // firesExactly checks that each fire time of a job that was never edited, after its creation and up to until, has
 // exactly one run, which succeeded.
-func firesExactly(t testing.TB, db *pgxpool.Pool, job domain.Job, until time.Time, p promise) (count int, worst time.Duration) {
+func firesExactly(t testing.TB, db *pgxpool.Pool, job domain.Job, until time.Time, p demand) (count int, worst time.Duration) {
 	t.Helper()
 	compiled, err := schedule.Compile(job.Schedule, schedule.Options{DefaultZone: time.UTC, CreatedAt: job.CreatedAt.Time})
 	if err != nil {
@@ -72,7 +68,8 @@ func firesExactly(t testing.TB, db *pgxpool.Pool, job domain.Job, until time.Tim
 		good := r.State == domain.Succeeded && r.LatenessMS != nil
 		switch p {
 		case inTime:
-			good = good && r.Cause == domain.CauseSchedule
+			// On a machine that stalls a fire may come too late to be anything but a misfire: the caller judges that.
+			good = good && (r.Cause == domain.CauseSchedule || r.Cause == domain.CauseMisfire && *r.LatenessMS > latest.Milliseconds())
 		case afterOutage:
 		case anythingKilled:
 			good = r.Cause == domain.CauseSchedule && (good || r.State == domain.Failed && r.Reason == domain.ReasonLost)
@@ -131,57 +128,4 @@ func fireTimes(job domain.Job, s *schedule.Schedule, until time.Time) (all []tim
 		}
 	}
 	return all
-}
-
-// Of two schedulers always one is killed in mid-second. No fire time is lost or doubled, none is later than 5 s.
-func TestSchedulerKilledMidSecond(t *testing.T) {
-	c := newCluster(t)
-	c.dispatcher()
-	c.executor("i1")
-	c.executor("i2")
-	alive := [2]*process{c.scheduler(), c.scheduler()}
-
-	var jobs []domain.Job
-	for i := range 20 {
-		jobs = append(jobs, c.job(fmt.Sprintf("tick-%02d", i), func(s *domain.JobSpec) {
-			s.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * * *"}
-			switch {
-			case i%5 == 1: // due in mid-second too
-				s.Schedule.Jitter = domain.Duration(900 * time.Millisecond)
-			case i%5 == 2:
-				s.Schedule.Expr = "*/2 * * * * *"
-			case i%5 == 3:
-				s.Schedule = domain.Schedule{Kind: domain.ScheduleFixedRate, Every: domain.Duration(1100 * time.Millisecond)}
-			}
-			if i%2 == 0 { // serial takes block slots, which a dead scheduler may leave behind
-				s.Block = domain.BlockParallel
-			}
-		}))
-	}
-
-	for i := range 6 {
-		// Not before the new one, ready since the last turn, has taken its share, and all that the dead one had is served.
-		every(3700*time.Millisecond, 1, func(int) {})
-		eventually(t, patience, "the runs of the one that was killed are fired", func() bool {
-			return queryOne[int](t, c.db, `SELECT count(*) FROM runs_live WHERE state = 'pending' AND NOT held AND due_at < clock_timestamp() - interval '3 s'`) == 0
-		})
-		alive[i%2].kill()
-		alive[i%2] = c.scheduler()
-	}
-	until := c.now()
-	settles(t, c.db, until, patience)
-
-	fires, worst := 0, time.Duration(0)
-	for _, job := range jobs {
-		n, late := firesExactly(t, c.db, job, until, inTime)
-		fires += n
-		worst = max(worst, late)
-	}
-	t.Logf("%d fire times, the latest %v late", fires, worst)
-	if worst > c.pulse.allowed(latest) {
-		t.Errorf("a fire was %v late", worst)
-	}
-	if fires < 20*10 {
-		t.Errorf("only %d fire times were tried", fires)
-	}
 }

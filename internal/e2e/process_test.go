@@ -81,7 +81,7 @@ func (p *process) exit() int {
 	p.t.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(4 * patience): // some do half a minute's work on a quiet machine
+	case <-time.After(patience):
 		p.t.Fatalf("%s does not end", p.name)
 	}
 	return p.cmd.ProcessState.ExitCode()

@@ -36,7 +36,7 @@ func python(t *testing.T) string {
 	if os.Getenv("BELFRY_TEST_DOWNLOAD") == "" {
 		t.Skip("NOT COVERED: the executor in Python needs " + natsPy + " from PyPI; BELFRY_TEST_DOWNLOAD=1 fetches it")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	made, err := os.MkdirTemp(t.TempDir(), "venv")
 	if err != nil {

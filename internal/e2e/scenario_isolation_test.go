@@ -157,7 +157,7 @@ func (in *intruder) refuses(what string, try func(*nats.Conn) error) {
 		if !errors.Is(err, nats.ErrPermissionViolation) {
 			t.Errorf("%s: %v", what, err)
 		}
-	case <-time.After(10 * time.Second): // the refusal comes before the answer to the flush; only its handler may lag
+	case <-time.After(patience): // the refusal comes before the answer to the flush; only its handler may lag
 		t.Errorf("it was not refused %s", what)
 	}
 }

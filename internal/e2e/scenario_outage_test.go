@@ -92,7 +92,7 @@ func TestScenarioDispatcherCutOffFromNATS(t *testing.T) {
 			every(away, 1, func(int) {})
 			link.Heal()
 			for _, id := range runs {
-				if r := c.finishes(id, 2*patience); r.State != domain.Succeeded || r.Attempt != 1 {
+				if r := c.finishes(id, patience); r.State != domain.Succeeded || r.Attempt != 1 {
 					t.Errorf("a run ended %s/%s at attempt %d", r.State, r.Reason, r.Attempt)
 				}
 			}
@@ -148,12 +148,12 @@ func TestScenarioPostgresAwayForAMinute(t *testing.T) {
 	every(away, 1, func(int) {})
 	link.Heal()
 	for _, id := range runs {
-		if r := c.finishes(id, 2*patience); r.State != domain.Succeeded || r.Attempt != 1 {
+		if r := c.finishes(id, patience); r.State != domain.Succeeded || r.Attempt != 1 {
 			t.Errorf("a run ended %s/%s at attempt %d", r.State, r.Reason, r.Attempt)
 		}
 	}
 	until := c.now()
-	settles(t, c.db, until, 2*patience)
+	settles(t, c.db, until, patience)
 	for _, job := range ticks {
 		n, worst := firesExactly(t, c.db, job, until, afterOutage)
 		t.Logf("%s: %d fires, the latest %v late", job.Name, n, worst)
@@ -202,11 +202,11 @@ func TestScenarioPostgresHostVanishes(t *testing.T) {
 
 	// It fires and settles, and finds out about a dead executor.
 	dying.kill()
-	if r := c.finishes(id, 2*patience); r.Reason != domain.ReasonLost {
+	if r := c.finishes(id, patience); r.Reason != domain.ReasonLost {
 		t.Errorf("the run of a dead executor ended %s/%s", r.State, r.Reason)
 	}
 	until := c.now()
-	settles(t, c.db, until, 2*patience)
+	settles(t, c.db, until, patience)
 	n, worst := firesExactly(t, c.db, tick, until, afterOutage)
 	t.Logf("%d fires, the latest %v late", n, worst)
 }

@@ -92,7 +92,7 @@ func demoRuns(t *testing.T, api *client.Client) []domain.Run {
 	t.Helper()
 	var runs []domain.Run
 	begin := domain.At(time.Now())
-	eventually(t, 30*time.Second, "the demo's jobs fire", func() bool {
+	eventually(t, patience, "the demo's jobs fire", func() bool {
 		var err error
 		runs, err = api.Runs(t.Context(), client.RunFilter{Group: "demo", State: "succeeded", Cause: "schedule", From: &begin}, 100)
 		if err != nil {

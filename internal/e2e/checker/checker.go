@@ -250,10 +250,6 @@ const calm = 30 * time.Second
 // lateness judges runs that had no reason to be late: nothing was wrong around them, and nothing of their job was in
 // their way.
 func (c *check) lateness() {
-	latest := tolerance
-	if c.h.Crowded {
-		latest = crowded
-	}
 	var troubled []span
 	for i := range c.h.Faults {
 		f := &c.h.Faults[i]
@@ -278,10 +274,22 @@ func (c *check) lateness() {
 		}
 		c.report.Certain++
 		c.report.WorstCalm = max(c.report.WorstCalm, late)
-		if late > latest {
+		if late > tolerance+c.stalled(r.DueAt, first[0].Start) && !c.h.Crowded {
 			c.fail(RuleLate, "the run %s of %s was due at %s and started %v later, with no fault near", r.ID, j.name(), clock(r.DueAt.UnixMilli()), late)
 		}
 	}
+}
+
+// stalled returns how late a run may be because the machine stalled between two instants.
+func (c *check) stalled(from, to time.Time) time.Duration {
+	const steps = 10
+	worst := time.Duration(0)
+	for _, s := range c.h.Stalls {
+		if s.From.Before(to) && s.From.Add(s.Took).After(from) {
+			worst = max(worst, s.Took)
+		}
+	}
+	return steps * worst
 }
 
 type span struct{ from, to time.Time }

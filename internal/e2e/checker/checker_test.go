@@ -109,6 +109,20 @@ func TestAccepts(t *testing.T) {
 	t.Parallel()
 	for name, plant := range map[string]func(p *planted){
 		"all served": func(p *planted) { p.job(1, nil); p.served(1) },
+		"late on a machine that other tests have as well": func(p *planted) {
+			p.job(1, nil)
+			p.served(1)
+			p.Crowded = true
+			n := p.noteOf(p.at(1, 3).ID)
+			n.Start, n.End = at(33.1), at(33.2)
+		},
+		"late because the machine stalled": func(p *planted) {
+			p.job(1, nil)
+			p.served(1)
+			p.Stalls = []Stall{{at(4), time.Second}}
+			n := p.noteOf(p.at(1, 3).ID)
+			n.Start, n.End = at(9.2), at(9.3)
+		},
 		"a shard that somebody has run again, a broadcast of its own": func(p *planted) {
 			p.broadcast()
 			r := p.run(1, at(20))
@@ -450,10 +464,15 @@ func TestRejects(t *testing.T) {
 			n := p.noteOf(p.at(1, 3).ID)
 			n.Start, n.End = at(8.1), at(8.2)
 		}},
-		{"late without a fault on a crowded machine", RuleLate, func(p *planted) {
-			p.Crowded = true
+		{"later than a stall of the machine explains", RuleLate, func(p *planted) {
+			p.Stalls = []Stall{{at(4), 100 * time.Millisecond}}
 			n := p.noteOf(p.at(1, 3).ID)
-			n.Start, n.End = at(33.1), at(33.2)
+			n.Start, n.End = at(9.2), at(9.3)
+		}},
+		{"late after a stall of the machine", RuleLate, func(p *planted) {
+			p.Stalls = []Stall{{at(1), time.Second}}
+			n := p.noteOf(p.at(1, 3).ID)
+			n.Start, n.End = at(8.1), at(8.2)
 		}},
 		{"a child that is missing", RuleChild, func(p *planted) {
 			p.Versions[0].Spec.Children = []domain.Child{{JobID: 2, On: domain.OnSuccess}}

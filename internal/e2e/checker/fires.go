@@ -14,9 +14,6 @@ const (
 	freeze = 250 * time.Millisecond
 	// tolerance is how late a fire may be without being a misfire.
 	tolerance = 5 * time.Second
-	// crowded is how late a run may start without a fault where other work has the machine as well: less than what only a
-	// reconciler of last resort would mend.
-	crowded = 30 * time.Second
 	// moment is how much earlier than it looked at the runs a decision may have read the clock.
 	moment = time.Second
 	// fireAllMax is how many missed fire times fire_all makes up for.

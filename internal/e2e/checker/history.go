@@ -31,7 +31,15 @@ type History struct {
 	Faults   []Fault
 	Acks     []Ack
 	Kills    map[string]bool // runs that somebody asked to kill
-	Crowded  bool            // other tests had the machine as well
+	Crowded  bool            // other tests had the machine as well: how late a run started is not judged
+	Stalls   []Stall         // of the machine
+}
+
+// Stall is a moment in which the machine took long for a step that usually takes a millisecond. Ten such steps, one after
+// the other, are what a run may wait for: see package rig.
+type Stall struct {
+	From time.Time
+	Took time.Duration
 }
 
 // Version is a version of a job, and from when to when it held.

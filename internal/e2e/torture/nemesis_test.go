@@ -223,10 +223,10 @@ func shifting(n *nemesis, name string) {
 
 // current waits until all copies of all streams are up to date: a fault of NATS lasts until then.
 func (n *nemesis) current() bool {
-	deadline := time.Now().Add(2 * rig.Patience)
+	deadline := time.Now().Add(rig.Patience)
 	for !n.w.nats.Current() {
 		if time.Now().After(deadline) {
-			n.w.died("the NATS cluster did not catch up within " + (2 * rig.Patience).String())
+			n.w.died("the NATS cluster did not catch up within " + rig.Patience.String())
 			return false
 		}
 		if !n.wait(200 * time.Millisecond) {

@@ -22,6 +22,7 @@ import (
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/e2e/checker"
+	"github.com/belfryhq/belfry/internal/e2e/rig"
 	"github.com/belfryhq/belfry/internal/natsinfra"
 )
 
@@ -79,6 +80,7 @@ func TestTorture(t *testing.T) {
 		w: w, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), begin: time.Now(), length: length,
 		kills: make(map[string]bool), ops: make(map[string]int),
 	}
+	pulse := rig.StartPulse(t, nil) // Postgres and NATS are slowed down on purpose
 	l.prepare()
 	events := l.sendEvents()
 	begin := time.Now()
@@ -88,6 +90,9 @@ func TestTorture(t *testing.T) {
 	w.audit(t, l.begin)
 	h := w.history(t, l)
 	h.Crowded = length < longTorture
+	for _, s := range pulse.Stalls() {
+		h.Stalls = append(h.Stalls, checker.Stall(s))
+	}
 	report := checker.Check(h)
 	done := checker.Span{From: begin, To: begin.Add(length)}
 	for _, d := range w.deaths {
@@ -184,8 +189,9 @@ func (w *world) progress() string {
 	return fmt.Sprintf("%d runs ended, %d live, %d faults", past, live, len(w.faults))
 }
 
-// quietAfter bounds the wait for the end of all runs after a short torture. A long one may have more to catch up on.
-const quietAfter = 4 * time.Minute
+// quietAfter bounds the wait for the end of all runs after a short torture. A long one may have more to catch up on. A
+// healthy machine needs a minute.
+const quietAfter = 15 * time.Minute
 
 // quiet waits until nothing is left to do: no run is live, no follow-up waits, and executors repeat no results. What is
 // not quiet in time is found by the checker.
@@ -195,7 +201,7 @@ func (w *world) quiet(bound time.Duration) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	deadline := time.Now().Add(bound)
+	deadline := time.Now().Add(rig.Left(w.t, bound))
 	var last uint64
 	still, told := time.Now(), time.Now()
 	for time.Now().Before(deadline) {

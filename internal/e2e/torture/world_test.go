@@ -284,7 +284,7 @@ func (w *world) heal() {
 		m.alive()
 		m.busy.Unlock()
 	}
-	rig.Eventually(w.t, 2*rig.Patience, "the NATS cluster has all its copies", w.nats.Current)
+	rig.Eventually(w.t, rig.Patience, "the NATS cluster has all its copies", w.nats.Current)
 }
 
 func (m *member) links() []*rig.Proxy {
