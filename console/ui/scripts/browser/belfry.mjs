@@ -11,7 +11,7 @@ import { fileURLToPath } from "node:url";
 export const browserPath = [process.env.CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find((p) => p && existsSync(p));
 
 /** until asks again until the answer is truthy, and says what it waited for if that never comes. */
-export async function until(what, ask, seconds = 30) {
+export async function until(what, ask, seconds = 120) {
   const end = Date.now() + seconds * 1000;
   for (;;) {
     const answer = await ask();
@@ -48,7 +48,7 @@ export async function start(...flags) {
       if (child.exitCode !== null) throw new Error("the standalone ended");
       const url = said.match(/console: (http:\/\/\S+)/)?.[1];
       return url && (await fetch(`${url}/readyz`).then((r) => r.ok, () => false)) && url.replace(/\/$/, "");
-    }, 90);
+    }, 300);
     const admin = await logIn(base, "admin", password);
     return { base, nats: said.match(/nats: (nats:\/\/\S+)/)[1], password, stop, binary, data: join(work, "data"), ...admin };
   } catch (e) {
@@ -89,7 +89,7 @@ function speak(nats, token, what, good, bad = /-ERR/) {
   return new Promise((resolve, reject) => {
     let said = "";
     const s = connect(Number(port), hostname, () => s.write(`CONNECT ${JSON.stringify({ auth_token: token, verbose: false, headers: true, lang: "test", version: "1", protocol: 1 })}\r\n${what}`));
-    s.setTimeout(20_000, () => s.destroy(new Error(`NATS does not answer as it should: ${said}`)));
+    s.setTimeout(120_000, () => s.destroy(new Error(`NATS does not answer as it should: ${said}`)));
     s.on("data", (d) => {
       said += d;
       if (/^PING/m.test(d)) s.write("PONG\r\n");

@@ -12,7 +12,7 @@ let shots;
  * the scene are named by their status in refusals: the browser itself writes those to the console.
  */
 export function scene(stage, name, { as, refusals = [], locale = "en-GB", ...options }, play) {
-  test(name, { timeout: 240_000 }, async () => {
+  test(name, { timeout: 600_000 }, async () => {
     const { base, browser } = stage;
     const context = await browser.newContext({ baseURL: base, locale, viewport: { width: 1280, height: 900 }, colorScheme: "light", reducedMotion: "reduce", timezoneId: "Europe/Berlin", ...options });
     if (as) await context.addCookies(stage[as].cookies);
@@ -26,7 +26,7 @@ export function scene(stage, name, { as, refusals = [], locale = "en-GB", ...opt
     context.on("weberror", (e) => complaints.push(`script: ${e.error().stack}`));
     context.on("response", (r) => r.status() >= 500 && complaints.push(`${r.status()} ${r.url()}`));
     const page = await context.newPage();
-    page.setDefaultTimeout(30_000);
+    page.setDefaultTimeout(120_000); // asserts nothing: a busy machine may take its time
     page.on("dialog", (d) => { complaints.push(`dialog: ${d.message()}`); void d.dismiss(); });
     try {
       await play(page, context);
