@@ -221,7 +221,7 @@ func (w *world) ensure() {
 }
 
 // patience bounds what is waited for. The machine may be busy with other tests.
-const patience = 60 * time.Second
+const patience = 5 * time.Minute
 
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-const patience = 15 * time.Second
+const patience = 5 * time.Minute
 
 // world is a NATS server with Belfry's streams, and a client that plays the dispatcher.
 type world struct {
@@ -223,7 +223,7 @@ func (i *instance) end() error {
 func (i *instance) control(m wire.Control) (rep wire.ControlReply) {
 	i.w.t.Helper()
 	m.V = wire.Version
-	msg, err := i.w.nc.Request(wire.ControlSubject("g", i.e.Instance()), wire.Encode(m), 5*time.Second)
+	msg, err := i.w.nc.Request(wire.ControlSubject("g", i.e.Instance()), wire.Encode(m), patience)
 	must(i.w.t, err)
 	must(i.w.t, wire.Decode(msg.Data, &rep))
 	return rep
@@ -236,7 +236,7 @@ func (i *instance) offer(offers ...wire.Offer) wire.Answer {
 
 func (i *instance) offerTo(boot string, offers ...wire.Offer) (ans wire.Answer) {
 	i.w.t.Helper()
-	msg, err := i.w.nc.Request(wire.TriggerSubject("g", i.e.Instance()), wire.Encode(wire.Offers{V: wire.Version, BootID: boot, Offers: offers}), 5*time.Second)
+	msg, err := i.w.nc.Request(wire.TriggerSubject("g", i.e.Instance()), wire.Encode(wire.Offers{V: wire.Version, BootID: boot, Offers: offers}), patience)
 	must(i.w.t, err)
 	must(i.w.t, wire.Decode(msg.Data, &ans))
 	return ans

@@ -103,7 +103,7 @@ func TestLeaseLapse(t *testing.T) {
 	// The next heartbeat renews the lease, within 3 s.
 	asks := time.NewTicker(20 * time.Millisecond)
 	defer asks.Stop()
-	for o, deadline := newOffer("r2", "h"), time.Now().Add(4*patience); ; <-asks.C {
+	for o, deadline := newOffer("r2", "h"), time.Now().Add(patience); ; <-asks.C {
 		next := newOffer("r2", "h")
 		next.Bind = o.Bind + 1
 		o = next
@@ -209,7 +209,7 @@ func TestMalformedMessages(t *testing.T) {
 		must(t, w.nc.Publish(wire.TriggerSubject("g", "i1"), []byte(data)))
 		must(t, w.nc.Publish(wire.ControlSubject("g", "i1"), []byte(data)))
 	}
-	msg, err := w.nc.Request(wire.ControlSubject("g", "i1"), []byte("{"), 5*time.Second)
+	msg, err := w.nc.Request(wire.ControlSubject("g", "i1"), []byte("{"), patience)
 	must(t, err)
 	var rep wire.ControlReply
 	must(t, wire.Decode(msg.Data, &rep))

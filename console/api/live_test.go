@@ -42,7 +42,7 @@ func runEvent(t *testing.T, events <-chan event) (name string, r domain.Run) {
 // next skips comments.
 func next(t *testing.T, events <-chan event) event {
 	t.Helper()
-	for limit := time.After(30 * time.Second); ; {
+	for limit := time.After(patience); ; {
 		select {
 		case e, open := <-events:
 			if open && e.name == "" {
@@ -211,7 +211,7 @@ func TestStreamsEndWithRights(t *testing.T) {
 	for name, c := range cases {
 		c.end()
 		for i, events := range c.streams {
-			limit := time.After(30 * time.Second)
+			limit := time.After(patience)
 			for open := true; open; {
 				select {
 				case _, open = <-events:

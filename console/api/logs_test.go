@@ -134,7 +134,7 @@ func take(t *testing.T, events <-chan event) event {
 	select {
 	case e := <-events:
 		return e
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("no event came")
 		return event{}
 	}

@@ -82,7 +82,7 @@ func (a *alarm) channel(name, url string) {
 
 func (a *alarm) work() (stop func()) {
 	a.t.Helper()
-	sender := alert.NewSender(alert.Config{Timeout: 5 * time.Second})
+	sender := alert.NewSender(alert.Config{Timeout: patience})
 	w, err := followup.NewWorkers(a.pg.Pool(), migrations.RiverSchema, a.pg,
 		&followup.Alerts{Store: a.kept, Sender: sender, Registry: a.registry}, slog.New(slog.DiscardHandler), a.trace)
 	if err != nil {
@@ -268,7 +268,7 @@ func TestAlertSurvivesItsWorker(t *testing.T) {
 	a.end(job, domain.OutcomeFailed, 0)
 	select {
 	case <-sent:
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("nothing is sent")
 	}
 	// The process is gone as far as the database knows: its work has been under way for too long.

@@ -52,7 +52,7 @@ func newStream(t *testing.T, n int) jetstream.JetStream {
 // run takes batches until done says that it has enough.
 func run(t *testing.T, js jetstream.JetStream, limit int, handle func([]jetstream.Msg), done func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	enough := false
 	err := intake.Run(ctx, js, stream, durable, limit, func(_ context.Context, batch []jetstream.Msg) {

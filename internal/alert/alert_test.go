@@ -62,7 +62,7 @@ func newHook(t *testing.T, status int, answer string) *hook {
 }
 
 func newSender(t *testing.T, edit ...func(*alert.Config)) *alert.Sender {
-	c := alert.Config{Now: func() time.Time { return now }, Timeout: 5 * time.Second}
+	c := alert.Config{Now: func() time.Time { return now }, Timeout: 5 * time.Minute}
 	for _, e := range edit {
 		e(&c)
 	}

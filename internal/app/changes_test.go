@@ -56,7 +56,7 @@ func TestRunChanges(t *testing.T) {
 		t.Helper()
 		select {
 		case <-c:
-		case <-time.After(30 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("%s: nothing came", what)
 		}
 	}
@@ -65,7 +65,7 @@ func TestRunChanges(t *testing.T) {
 		select {
 		case c := <-heard:
 			return c
-		case <-time.After(30 * time.Second):
+		case <-time.After(patience):
 			t.Fatal("nothing was heard")
 			return nil
 		}

@@ -65,7 +65,7 @@ func TestAnswersWithoutPostgres(t *testing.T) {
 			go func() { ended <- role(ctx, &App{Stdout: io.Discard, Stderr: io.Discard}, address) }()
 			tick := time.NewTicker(10 * time.Millisecond)
 			defer tick.Stop()
-			deadline := time.After(30 * time.Second)
+			deadline := time.After(patience)
 			for status := 0; status != http.StatusOK; status, _ = ask(address, "/healthz") {
 				select {
 				case err := <-ended:

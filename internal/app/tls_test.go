@@ -202,9 +202,12 @@ func (l *lines) String() string {
 	return l.b.String()
 }
 
+// patience bounds what is waited for, however busy the machine is.
+const patience = 5 * time.Minute
+
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		if ok() {
 			return
 		}

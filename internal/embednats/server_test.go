@@ -53,7 +53,7 @@ func start(t *testing.T, cfg embednats.Config) *embednats.Server {
 
 func stop(t *testing.T, s *embednats.Server) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	if err := s.Stop(ctx); err != nil {
 		t.Fatal(err)

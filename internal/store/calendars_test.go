@@ -285,7 +285,7 @@ func TestJobsWaitForTheirCalendar(t *testing.T) {
 		}
 		written := make(chan error, 1)
 		go func() { written <- write() }()
-		waitUntil(t, 5*time.Second, func() bool { // for less than a lock is waited for
+		waitUntil(t, func() bool {
 			return query[int64](t, s, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
 		})
 		if err := tx.Commit(t.Context()); err != nil {

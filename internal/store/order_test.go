@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
@@ -114,7 +113,7 @@ func TestDeleteSeesConcurrentRuns(t *testing.T) {
 					_, err := s.DeleteJob(t.Context(), job.ID, 0, "test")
 					deleted <- err
 				}()
-				waitUntil(t, 5*time.Second, func() bool {
+				waitUntil(t, func() bool {
 					var n int
 					err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE NOT granted`).Scan(&n)
 					return err != nil || n > 0 || len(deleted) > 0

@@ -82,7 +82,7 @@ func TestBackendKilled(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- edit(t, s, "new") }()
-	waitUntil(t, 10*time.Second, func() bool {
+	waitUntil(t, func() bool {
 		var n int
 		if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE NOT granted`).Scan(&n); err != nil {
 			t.Fatal(err)
@@ -124,7 +124,7 @@ func TestListen(t *testing.T) {
 		t.Helper()
 		select {
 		case <-wakes:
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("not woken by %s", why)
 		}
 	}

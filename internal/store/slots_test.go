@@ -250,7 +250,7 @@ func TestSlotsUnderFire(t *testing.T) {
 	work := make(chan domain.LiveRun, total*4)
 	fire := make(chan []domain.Due, total*4)
 	var g errgroup.Group
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	f := &fray{t: t, ctx: ctx, check: check, scope: scope, covers: covers, work: work, fire: fire}
 	for i, s := range []*store.Store{a, b, a, b} {

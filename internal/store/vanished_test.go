@@ -124,7 +124,7 @@ func TestSilentServerIsGivenUp(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `LOCK runs_live IN ACCESS EXCLUSIVE MODE`); err != nil {
 		t.Fatal(err)
 	}
-	bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
+	bounded, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var asking errgroup.Group
 	given := func(what string, f func() error) {
@@ -146,7 +146,7 @@ func TestSilentServerIsGivenUp(t *testing.T) {
 	listening := make(chan struct{}, 1)
 	given("listening", func() error { return s.Listen(bounded, func() { listening <- struct{}{} }) })
 	<-listening
-	waitUntil(t, 20*time.Second, func() bool {
+	waitUntil(t, func() bool {
 		return query[int](t, direct, `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'runs_live'::regclass`) >= 2
 	})
 	link.silent.Store(true)

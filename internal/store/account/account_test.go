@@ -231,7 +231,7 @@ func TestPostgresAway(t *testing.T) {
 	}
 	defer pool.Close()
 	s := account.New(pool)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	token := "bfs_" + strings.Repeat("A", 43)
 	if _, err := s.Authenticate(ctx, token); domain.CodeOf(err) != domain.Unavailable {
