@@ -16,6 +16,7 @@ var rules = map[string]func(sourceFile) []string{
 	"package names": saysWhatItProvides,
 	"init":          hasNoInit,
 	"sleep":         doesNotSleep,
+	"hurry":         doesNotHurry,
 	"skip":          skipsAloud,
 	"marks":         isFinished,
 }
@@ -77,6 +78,106 @@ func doesNotSleep(f sourceFile) []string {
 		return true
 	})
 	return faults
+}
+
+// hurried are files to which the rule about hurry does not apply yet, as they are being rewritten.
+var hurried = []string{"dispatcher/roster/roster_test.go"}
+
+// doesNotHurry: a test that fails because a short time has passed fails on a busy machine. The promise tests compare what they
+// measured with a bound that allows for the machine (docs/testing.md), by no clock of their own.
+func doesNotHurry(f sourceFile) []string {
+	imports := f.imports()
+	if !f.test || imports["time"] == nil || imports["testing/synctest"] != nil || slices.Contains(hurried, f.path) {
+		return nil
+	}
+	var faults []string
+	ast.Inspect(f.syntax, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CommClause: // case <-time.After(5 * time.Second): t.Fatal()
+			if e, ok := n.Comm.(*ast.ExprStmt); ok && fails(n.Body) {
+				if u, ok := e.X.(*ast.UnaryExpr); ok && isShort(argumentOf(u.X, "After")) {
+					faults = append(faults, f.at(n)+": a test fails after less than a minute; wait for minutes, or until the test's own deadline")
+				}
+			}
+		case *ast.IfStmt: // if time.Since(begin) > bound { t.Error() }
+			if exceeds(n.Cond) && fails([]ast.Stmt{n.Body}) {
+				faults = append(faults, f.at(n)+": a test fails because something took long; only promise tests judge that")
+			}
+		}
+		return true
+	})
+	return faults
+}
+
+// fails reports whether statements end a test as failed.
+func fails(body []ast.Stmt) (found bool) {
+	for _, s := range body {
+		ast.Inspect(s, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok {
+				if s, ok := call.Fun.(*ast.SelectorExpr); ok {
+					found = found || slices.Contains([]string{"Error", "Errorf", "Fatal", "Fatalf", "Fail", "FailNow"}, s.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// argumentOf returns what the function of package time is called with, nil where e is no such call.
+func argumentOf(e ast.Expr, function string) ast.Expr {
+	call, ok := e.(*ast.CallExpr)
+	if !ok || len(call.Args) != 1 {
+		return nil
+	}
+	s, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || s.Sel.Name != function {
+		return nil
+	}
+	if x, ok := s.X.(*ast.Ident); !ok || x.Name != "time" {
+		return nil
+	}
+	return call.Args[0]
+}
+
+// isShort reports whether e is a number of units that is less than a minute. What has a name is trusted.
+func isShort(e ast.Expr) bool {
+	units := map[string]float64{"Nanosecond": 1e-9, "Microsecond": 1e-6, "Millisecond": 1e-3, "Second": 1, "Minute": 60, "Hour": 3600}
+	n, unit := 1.0, 0.0
+	for _, part := range factors(e) {
+		switch part := part.(type) {
+		case *ast.BasicLit:
+			v, err := strconv.ParseFloat(part.Value, 64)
+			if err != nil {
+				return false
+			}
+			n *= v
+		case *ast.SelectorExpr:
+			unit = units[part.Sel.Name]
+		default:
+			return false
+		}
+	}
+	return unit > 0 && n*unit < 60
+}
+
+func factors(e ast.Expr) []ast.Expr {
+	if b, ok := e.(*ast.BinaryExpr); ok && b.Op == token.MUL {
+		return append(factors(b.X), factors(b.Y)...)
+	}
+	return []ast.Expr{e}
+}
+
+// exceeds reports whether a condition holds where time.Since is more than something.
+func exceeds(cond ast.Expr) (found bool) {
+	ast.Inspect(cond, func(n ast.Node) bool {
+		if b, ok := n.(*ast.BinaryExpr); ok {
+			found = found || (b.Op == token.GTR || b.Op == token.GEQ) && argumentOf(b.X, "Since") != nil ||
+				(b.Op == token.LSS || b.Op == token.LEQ) && argumentOf(b.Y, "Since") != nil
+		}
+		return true
+	})
+	return found
 }
 
 // skipWord begins the message of every skip, so that a reader and CI find what was not tested.
@@ -148,6 +249,16 @@ func TestRulesCanFail(t *testing.T) {
 		{"sleep", "in a test", "a_test.go", inTest + "func TestA(t *testing.T) { time.Sleep(1) }", "a_test.go:3: a test sleeps"},
 		{"sleep", "as a value", "a_test.go", inTest + "var pause = time.Sleep", "a test sleeps"},
 		{"sleep", "under another name", "a_test.go", "package a\nimport clock \"time\"\nfunc f() { clock.Sleep(1) }", "a test sleeps"},
+		{"hurry", "minutes", "a_test.go", inTest + "func f(t *testing.T) { select { case <-time.After(2 * time.Minute): t.Fatal() } }", ""},
+		{"hurry", "a name", "a_test.go", inTest + "func f(t *testing.T) { select { case <-time.After(patience): t.Fatal() } }", ""},
+		{"hurry", "a pause", "a_test.go", inTest + "func f(t *testing.T) { select { case <-time.After(time.Second): } }", ""},
+		{"hurry", "in a bubble", "a_test.go", "package a\nimport (\"time\"; \"testing/synctest\")\nfunc f() { synctest.Wait(); select { case <-time.After(time.Second): t.Fatal() } }", ""},
+		{"hurry", "at least", "a_test.go", inTest + "func f(t *testing.T) { if time.Since(begin) < time.Second { t.Error() } }", ""},
+		{"hurry", "progress", "a_test.go", inTest + "func f(t *testing.T) { if time.Since(told) > time.Second { t.Log() } }", ""},
+		{"hurry", "seconds", "a_test.go", inTest + "func f(t *testing.T) { select { case <-time.After(20 * time.Second): t.Fatal() } }", "a_test.go:3: a test fails after less than a minute"},
+		{"hurry", "one second", "a_test.go", inTest + "func f(t *testing.T) { select { case <-time.After(time.Second): x.t.Errorf(\"x\") } }", "less than a minute"},
+		{"hurry", "at most", "a_test.go", inTest + "func f(t *testing.T) { if err != nil || time.Since(begin) > most { t.Error() } }", "because something took long"},
+		{"hurry", "at most, the other way round", "a_test.go", inTest + "func f(t *testing.T) { if most <= time.Since(begin) { t.Fatal() } }", "because something took long"},
 		{"skip", "aloud", "a_test.go", inTest + "func TestA(t *testing.T) { t.Skip(\"NOT COVERED: x\") }", ""},
 		{"skip", "aloud, a sum", "a_test.go", inTest + "func TestA(t *testing.T) { t.Skip(\"NOT COVERED: \" + x) }", ""},
 		{"skip", "aloud, formatted", "a_test.go", inTest + "func TestA(t *testing.T) { t.Skipf(\"NOT COVERED: %d\", 1) }", ""},

@@ -12,7 +12,7 @@ import (
 )
 
 // Pulse measures the stalls of the machine beside a test: how long the machine takes for one step of the kind that Belfry
-// is made of. A step waits for a timer, computes for about a millisecond, and asks a server.
+// is made of. A step waits for a timer, computes for some milliseconds, and asks a server.
 type Pulse struct {
 	mu    sync.Mutex
 	worst time.Duration // guarded by mu
@@ -51,8 +51,8 @@ func StartPulse(t testing.TB, ask func(context.Context) error) *Pulse {
 }
 
 func (p *Pulse) run(ctx context.Context, ask func(context.Context) error) {
-	const rest = 20 * time.Millisecond
-	work := make([]byte, 512<<10)
+	const rest = 50 * time.Millisecond
+	work := make([]byte, 4<<20)
 	tick := time.NewTimer(rest)
 	for {
 		begin := time.Now()
