@@ -12,6 +12,7 @@
 //
 // Random tests print their seed, and take one from E2E_SEED.
 //
-// Nothing here asserts how fast the machine is. Bounds are those of the contract (a fire at most 5 s late, a death
-// named within 15 s), and what is compared with them was measured by the database's clock.
+// No test here asserts how fast the machine is. The promise tests (promise_test.go) hold Belfry to the times of its contract
+// (a fire at most 5 s late, a death detected within 15 s), by the database's clock and net of the machine's own stalls. They
+// run before all others, one after the other. All other tests wait for as long as it takes.
 package e2e

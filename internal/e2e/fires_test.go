@@ -54,7 +54,7 @@ func settles(t testing.TB, db *pgxpool.Pool, until time.Time, bound time.Duratio
 	})
 }
 
-// demand is what firesExactly demands of each fire time beside its one run.
+// demand says which ends of runs firesExactly accepts.
 type demand int
 
 const (

@@ -23,8 +23,8 @@ import (
 
 // The promise tests. They are the only tests of Belfry that fail because something took too long: SPEC.md promises a time,
 // and these tests hold Belfry to it. All of them are in this file, and each name begins with TestPromise, so that
-// `-run '^TestPromise'` and `-skip '^TestPromise'` select them. They run one after the other, never beside another test of
-// this package. Each measures the machine's stalls while it runs and adds what they explain to the bound.
+// `-run '^TestPromise'` and `-skip '^TestPromise'` select them. They run one after the other, never at the same time as another
+// test of this package. Each measures the machine's stalls while it runs and adds what they explain to the bound.
 
 // The bounds, by the database's clock.
 const (
@@ -39,7 +39,7 @@ func promise(t *testing.T, c *cluster) *rig.Pulse {
 	if !strings.HasPrefix(t.Name(), "TestPromise") {
 		t.Fatal("only a test whose name begins with TestPromise may judge how long something took")
 	}
-	t.Setenv("E2E_PROMISE", t.Name()) // package testing refuses this in a test that runs beside others
+	t.Setenv("E2E_PROMISE", t.Name()) // package testing refuses this in a parallel test
 	return rig.StartPulse(t, func(ctx context.Context) error {
 		_, err := c.db.Exec(ctx, `SELECT 1`)
 		return err
@@ -107,8 +107,8 @@ func TestPromiseSchedulerKilledMidSecond(t *testing.T) {
 	}
 }
 
-// A scheduler is frozen in mid-second, rows and all, and thaws long after. The other one serves every fire time in
-// time, and what the thawed one still believes to be due is not fired again.
+// A scheduler is frozen in mid-second, while it holds rows, and continues long after. The other scheduler serves every fire time
+// in time. The first one does not fire again the runs that it still believes to be due.
 func TestPromiseSchedulerFrozen(t *testing.T) {
 	c := newCluster(t)
 	pulse := promise(t, c)
@@ -222,7 +222,7 @@ func TestPromiseRetryWithinTwoSeconds(t *testing.T) {
 	check("with the leader killed", id)
 }
 
-// One serial job has hundreds of fires held, beside another one that fires every second: the second is never delayed.
+// One serial job has hundreds of runs held. Another job fires every second and is never delayed by them.
 // Then the executor with the run that goes on is killed: only that one is named lost, none that had never started.
 func TestPromiseHeldFiresDelayNobody(t *testing.T) {
 	const held = 500

@@ -148,7 +148,7 @@ func (c *cluster) executorWithoutDispatcher(instance string, job domain.JobID) (
 }
 
 // A hundred handlers run while NATS is away for four lease times: none is lost, all are settled later. Then one executor
-// is killed, and what it runs is named lost.
+// is killed, and its runs are named lost.
 func TestScenarioNATSAwayForFourLeases(t *testing.T) {
 	long(t)
 	t.Logf("the last run was named lost %v after the kill", natsAwayForFourLeases(t, newCluster(t)))

@@ -83,8 +83,8 @@ func doesNotSleep(f sourceFile) []string {
 // hurried are files to which the rule about hurry does not apply yet, as they are being rewritten.
 var hurried = []string{"dispatcher/roster/roster_test.go"}
 
-// doesNotHurry: a test that fails because a short time has passed fails on a busy machine. The promise tests compare what they
-// measured with a bound that allows for the machine (docs/testing.md), by no clock of their own.
+// doesNotHurry: a test that fails because a short time has passed also fails on a busy machine. The promise tests use another
+// way: they compare times of the database with a bound that allows for the machine's stalls (docs/testing.md).
 func doesNotHurry(f sourceFile) []string {
 	imports := f.imports()
 	if !f.test || imports["time"] == nil || imports["testing/synctest"] != nil || slices.Contains(hurried, f.path) {
@@ -140,7 +140,7 @@ func argumentOf(e ast.Expr, function string) ast.Expr {
 	return call.Args[0]
 }
 
-// isShort reports whether e is a number of units that is less than a minute. What has a name is trusted.
+// isShort reports whether e is a number of units that is less than a minute. It trusts named constants.
 func isShort(e ast.Expr) bool {
 	units := map[string]float64{"Nanosecond": 1e-9, "Microsecond": 1e-6, "Millisecond": 1e-3, "Second": 1, "Minute": 60, "Hour": 3600}
 	n, unit := 1.0, 0.0

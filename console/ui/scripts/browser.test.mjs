@@ -141,7 +141,7 @@ function scenes() {
     const job = await script("long", "sleep 600");
     const trigger = async () => (await call("POST", `/jobs/${job.id}/trigger`, {})).run_ids[0];
     await call("PATCH", `/jobs/${job.id}`, { block: "parallel" });
-    // Without the timers by which the lists are read anew every 30 seconds, what comes was told.
+    // The timers that read the lists again every 30 seconds are switched off: every change on the page was pushed.
     await page.addInitScript(() => {
       const every = globalThis.setInterval;
       globalThis.setInterval = (f, ms, ...more) => every(f, ms >= 30_000 ? 2 ** 31 - 1 : ms, ...more);

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Pulse measures the stalls of the machine beside a test: how long the machine takes for one step of the kind that Belfry
-// is made of. A step waits for a timer, computes for some milliseconds, and asks a server.
+// Pulse measures the stalls of the machine while a test runs. It measures one step over and over, of the kind that Belfry
+// consists of. A step waits for a timer, computes for some milliseconds, and asks a server.
 type Pulse struct {
 	mu    sync.Mutex
 	worst time.Duration // guarded by mu

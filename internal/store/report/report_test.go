@@ -86,7 +86,7 @@ func (f *fixture) totals(only []string, from, to time.Time) *report.Count {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	if !c.Through.Equal(c.Now) { // the tail that nobody has rolled up yet is counted as well
+	if !c.Through.Equal(c.Now) { // runs that are not rolled up yet are counted as well
 		f.t.Errorf("counted through %s, now %s", c.Through, c.Now)
 	}
 	sum := report.NewCount(from)
