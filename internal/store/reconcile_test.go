@@ -13,7 +13,11 @@ import (
 // checks that each finds its own and nothing else.
 func TestReconcilersFindTheirOwn(t *testing.T) {
 	s, _ := open(t)
-	job := create(t, s, "a", parallel, func(sp *domain.JobSpec) { sp.Timeout, sp.Retries = domain.Duration(time.Minute), 1 })
+	// All that a reconciler must leave alone comes due in hours, which the test does not take.
+	job := create(t, s, "a", parallel, func(sp *domain.JobSpec) {
+		sp.Timeout, sp.Retries = domain.Duration(time.Hour), 1
+		sp.RetryBackoff.Initial, sp.RetryBackoff.Max = domain.Duration(time.Hour), domain.Duration(time.Hour)
+	})
 	bound := func() domain.RunID { return start(t, s, job.ID).ID }
 	running := func() domain.RunID {
 		r := start(t, s, job.ID)
@@ -44,10 +48,10 @@ func TestReconcilersFindTheirOwn(t *testing.T) {
 	running()
 	unbound()
 	retrying()
-	silent := age(bound(), `bound_at = now() - interval '3 s', due_at = now() - interval '3 s'`)
-	age(bound(), `bound_at = now() - interval '3 s', due_at = now() + interval '3 s'`) // bound ahead of due
+	silent := age(bound(), `bound_at = now() - interval '3 h', due_at = now() - interval '3 h'`)
+	age(bound(), `bound_at = now() - interval '3 h', due_at = now() + interval '3 h'`) // bound ahead of due
 	overtime := age(running(), `give_up_at = now() - interval '1 s'`)
-	killed := age(running(), `kill_requested_at = now() - interval '10 s'`)
+	killed := age(running(), `kill_requested_at = now() - interval '10 h'`)
 	age(running(), `kill_requested_at = now()`)
 	late := unbound()
 	exec(t, s, `UPDATE runs_waiting SET deadline_at = now() - interval '1 s' WHERE run_id = $1`, late)
@@ -65,11 +69,11 @@ func TestReconcilersFindTheirOwn(t *testing.T) {
 			t.Errorf("%s found %v, %v; want %v", name, ids, err, want)
 		}
 	}
-	runs, err := s.Silent(t.Context(), 2*time.Second, 100)
+	runs, err := s.Silent(t.Context(), 2*time.Hour, 100)
 	found("Silent", runs, err, silent)
 	runs, err = s.PastGiveUp(t.Context(), 100)
 	found("PastGiveUp", runs, err, overtime)
-	runs, err = s.UnconfirmedKills(t.Context(), 5*time.Second, 100)
+	runs, err = s.UnconfirmedKills(t.Context(), 5*time.Hour, 100)
 	found("UnconfirmedKills", runs, err, killed)
 	runs, err = s.PastDeadline(t.Context(), 100)
 	found("PastDeadline", runs, err, late)
@@ -89,7 +93,7 @@ func TestReconcilersFindTheirOwn(t *testing.T) {
 	if got := claim(t, s); len(got) != 1 || got[0].RunID != overdue || got[0].Attempt != 2 {
 		t.Errorf("claimed %+v, want the overdue retry", got)
 	}
-	boots, err := s.BoundBoots(t.Context(), time.Second)
+	boots, err := s.BoundBoots(t.Context(), 2*time.Hour)
 	want := []store.BoundBoot{{Group: "g", Instance: "i1", BootID: "b1", Runs: 7, Silent: 1, Running: 4, Overdue: 1}}
 	if err != nil || !slices.Equal(boots, want) {
 		t.Errorf("BoundBoots: %+v, %v", boots, err)
