@@ -325,7 +325,7 @@ func (w *world) runsAJob(c *client.Client, name string) {
 
 func (w *world) system() *nats.Conn {
 	w.t.Helper()
-	nc, err := nats.Connect(w.environment("scheduler")["BELFRY_NATS_URL"])
+	nc, err := nats.Connect(w.environment("scheduler")["BELFRY_NATS_URL"], nats.Timeout(patience))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -365,7 +365,7 @@ func (w *world) keepsGroupsApart(admin *client.Client, token string) {
 	}
 	for name, address := range w.clients {
 		refusals := make(chan error, 8)
-		nc, err := nats.Connect("nats://"+address, nats.Token(token), nats.CustomInboxPrefix(natsauth.InboxPrefix("default")),
+		nc, err := nats.Connect("nats://"+address, nats.Timeout(patience), nats.Token(token), nats.CustomInboxPrefix(natsauth.InboxPrefix("default")),
 			nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refusals <- err }))
 		if err != nil {
 			w.t.Fatalf("%s: %v", name, err)

@@ -186,7 +186,7 @@ func (w *world) serve(port int) {
 		w.t.Fatal(err)
 	}
 	go s.Start()
-	if !s.ReadyForConnections(10 * time.Second) {
+	if !s.ReadyForConnections(patience) {
 		w.t.Fatal("NATS does not start")
 	}
 	w.server = s
@@ -202,7 +202,7 @@ func (w *world) port() int { return w.server.Addr().(*net.TCPAddr).Port }
 func (w *world) connect(more ...nats.Option) *nats.Conn {
 	w.t.Helper()
 	nc, err := nats.Connect(w.server.ClientURL(), append([]nats.Option{
-		nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond), nats.ReconnectJitter(0, 0),
+		nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond), nats.ReconnectJitter(0, 0),
 	}, more...)...)
 	if err != nil {
 		w.t.Fatal(err)

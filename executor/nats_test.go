@@ -51,7 +51,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, dir: t.TempDir(), port: -1, news: make(chan struct{})}
 	w.startServer()
 	var err error
-	w.nc, err = nats.Connect(w.srv.ClientURL(), nats.Token("system"), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
+	w.nc, err = nats.Connect(w.srv.ClientURL(), nats.Token("system"), nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
 	must(t, err)
 	t.Cleanup(w.nc.Close)
 	w.js, err = jetstream.New(w.nc)

@@ -70,7 +70,7 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Stop(context.Background()) })
-	nc, err := nats.Connect(server.URL(), server.SystemOptions()...)
+	nc, err := nats.Connect(server.URL(), append(server.SystemOptions(), nats.Timeout(patience))...)
 	if err != nil {
 		t.Fatal(err)
 	}

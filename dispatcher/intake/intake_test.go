@@ -28,7 +28,7 @@ func newStream(t *testing.T, n int) jetstream.JetStream {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Stop(context.Background()) })
-	nc, err := nats.Connect(server.URL(), server.SystemOptions()...)
+	nc, err := nats.Connect(server.URL(), append(server.SystemOptions(), nats.Timeout(5*time.Minute))...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,7 +85,7 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Stop(ctx) })
-	nc, err := nats.Connect(server.URL(), server.SystemOptions()...)
+	nc, err := nats.Connect(server.URL(), append(server.SystemOptions(), nats.Timeout(patience))...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func TestRunChanges(t *testing.T) {
 	}
 	t.Cleanup(func() { server.Stop(context.Background()) }) //nolint:errcheck // the process ends
 	connect := func() *nats.Conn {
-		nc, err := nats.Connect(server.URL(), append(server.SystemOptions(), nats.ReconnectWait(10*time.Millisecond))...)
+		nc, err := nats.Connect(server.URL(), append(server.SystemOptions(), nats.Timeout(patience), nats.ReconnectWait(10*time.Millisecond))...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,7 +27,7 @@ func TestBox(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Stop(context.Background()) })
-	nc, err := nats.Connect(server.URL(), append(server.SystemOptions(), nats.ReconnectBufSize(-1))...)
+	nc, err := nats.Connect(server.URL(), append(server.SystemOptions(), nats.Timeout(time.Minute), nats.ReconnectBufSize(-1))...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func natsPub() int {
 			args = args[1:]
 		}
 	}
-	nc, err := nats.Connect(server)
+	nc, err := nats.Connect(server, nats.Timeout(patience))
 	if err == nil {
 		defer nc.Close()
 		if err = nc.PublishMsg(m); err == nil {

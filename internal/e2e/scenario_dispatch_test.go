@@ -150,7 +150,7 @@ func TestScenarioDiscardLaterBarelyFits(t *testing.T) {
 // ends listens from now on, and returns what tells when it heard that a run of the job is final.
 func (c *cluster) ends(job domain.JobID) func(id string) time.Time {
 	c.t.Helper()
-	nc, err := nats.Connect(c.natsURL)
+	nc, err := nats.Connect(c.natsURL, nats.Timeout(patience))
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func TestScenarioExecutorFrozenWithOffersInItsSocket(t *testing.T) {
 // jetStream is the test's own view of the streams, with the system side's password.
 func (c *cluster) jetStream() jetstream.JetStream {
 	c.t.Helper()
-	nc, err := nats.Connect(c.natsURL, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
+	nc, err := nats.Connect(c.natsURL, nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
 	if err != nil {
 		c.t.Fatal(err)
 	}

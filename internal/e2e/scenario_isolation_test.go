@@ -120,7 +120,7 @@ func (c *cluster) intrude(name, token string) *intruder {
 // connect makes a connection of its own for each try, so that one refusal is not taken for another's.
 func (in *intruder) connect(more ...nats.Option) *nats.Conn {
 	in.c.t.Helper()
-	nc, err := nats.Connect(in.c.natsFor, append([]nats.Option{nats.Token(in.token), nats.CustomInboxPrefix(natsauth.InboxPrefix(in.group))}, more...)...)
+	nc, err := nats.Connect(in.c.natsFor, append([]nats.Option{nats.Timeout(patience), nats.Token(in.token), nats.CustomInboxPrefix(natsauth.InboxPrefix(in.group))}, more...)...)
 	if err != nil {
 		in.c.t.Fatal(err)
 	}

@@ -62,7 +62,7 @@ func stop(t *testing.T, s *embednats.Server) {
 
 func connect(t *testing.T, s *embednats.Server) jetstream.JetStream {
 	t.Helper()
-	nc, err := nats.Connect(s.URL(), s.SystemOptions()...)
+	nc, err := nats.Connect(s.URL(), append(s.SystemOptions(), nats.Timeout(time.Minute))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func child(dir string) error {
 	if err != nil {
 		return err
 	}
-	nc, err := nats.Connect(s.URL(), s.SystemOptions()...)
+	nc, err := nats.Connect(s.URL(), append(s.SystemOptions(), nats.Timeout(time.Minute))...)
 	if err != nil {
 		return err
 	}

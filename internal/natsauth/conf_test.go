@@ -47,7 +47,7 @@ func TestExampleConfiguration(t *testing.T) {
 	}
 
 	dial := func(options ...nats.Option) (*nats.Conn, error) {
-		nc, err := nats.Connect(ns.ClientURL(), options...)
+		nc, err := nats.Connect(ns.ClientURL(), append([]nats.Option{nats.Timeout(bound)}, options...)...)
 		if err == nil {
 			t.Cleanup(nc.Close)
 		}

@@ -127,7 +127,7 @@ func run(t *testing.T, r *natsauth.Responder, nc *nats.Conn) {
 
 func (w *world) connect(t *testing.T, options ...nats.Option) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(w.server.URL(), options...)
+	nc, err := nats.Connect(w.server.URL(), append([]nats.Option{nats.Timeout(bound)}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

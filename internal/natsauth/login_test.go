@@ -15,7 +15,7 @@ import (
 // login reports whether the server lets these options in.
 func (w *world) login(t *testing.T, options ...nats.Option) bool {
 	t.Helper()
-	nc, err := nats.Connect(w.server.URL(), options...)
+	nc, err := nats.Connect(w.server.URL(), append([]nats.Option{nats.Timeout(bound)}, options...)...)
 	if err == nil {
 		nc.Close()
 		return true

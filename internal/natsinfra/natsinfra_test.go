@@ -30,7 +30,7 @@ func newJetStream(t *testing.T, maxStoreBytes int64) jetstream.JetStream {
 			t.Error(err)
 		}
 	})
-	nc, err := nats.Connect(s.URL(), s.SystemOptions()...)
+	nc, err := nats.Connect(s.URL(), append(s.SystemOptions(), nats.Timeout(time.Minute))...)
 	if err != nil {
 		t.Fatal(err)
 	}

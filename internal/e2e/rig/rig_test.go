@@ -187,7 +187,7 @@ func (c *NATSCluster) answerLogins(addrs ...string) {
 	var running sync.WaitGroup
 	c.t.Cleanup(running.Wait)
 	for _, addr := range addrs {
-		conn, err := nats.Connect("nats://"+addr, nats.UserInfo("belfry", NATSPassword), nats.MaxReconnects(-1))
+		conn, err := nats.Connect("nats://"+addr, nats.Timeout(Patience), nats.UserInfo("belfry", NATSPassword), nats.MaxReconnects(-1))
 		if err != nil {
 			c.t.Fatal(err)
 		}
