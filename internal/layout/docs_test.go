@@ -12,7 +12,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,8 +49,8 @@ func pages(t *testing.T) map[string]string {
 	return found
 }
 
-// wireExample is a JSON block of docs/wire.md that says which message it is.
-var wireExample = regexp.MustCompile("(?s)<!-- wire: (\\w+) -->\n```json\n(.*?)\n```")
+// wireExample is a JSON block of docs/wire.md that names its message, and its variant if there are several.
+var wireExample = regexp.MustCompile("(?s)<!-- wire: (\\w+)(?: (\\w+))? -->\n```json\n(.*?)\n```")
 
 // wireMessages are the messages that docs/wire.md shows.
 var wireMessages = map[string]func() any{
@@ -63,18 +65,110 @@ var wireMessages = map[string]func() any{
 	"DeadLetter":   func() any { return new(wire.DeadLetter) },
 }
 
-// TestWirePage: whoever writes an executor from docs/wire.md copies its examples.
+// wireVariants are the variants of messages that docs/wire.md shows. OpSettled has no reply.
+var wireVariants = map[string][]string{
+	"Offers":       {"", "script"},
+	"Answer":       {"", "scripts"},
+	"Control":      {wire.OpPing, wire.OpStatus, wire.OpKill, wire.OpDrain, wire.OpSettled, wire.OpScript},
+	"ControlReply": {wire.OpPing, wire.OpStatus, wire.OpKill, wire.OpDrain, wire.OpScript},
+}
+
+// TestWirePage: authors of executors copy the examples of docs/wire.md. It shows each message, each control operation,
+// each verdict, and each field.
 func TestWirePage(t *testing.T) {
-	shown := make(map[string]bool)
-	for _, m := range wireExample.FindAllStringSubmatch(pages(t)["docs/wire.md"], -1) {
-		shown[m[1]] = true
-		if err := checkWireExample(m[1], m[2]); err != nil {
-			t.Errorf("%s: %v", m[1], err)
+	page := pages(t)["docs/wire.md"]
+	var shown []string
+	fields := make(map[string]bool)
+	for _, m := range wireExample.FindAllStringSubmatch(page, -1) {
+		name, variant, example := m[1], m[2], m[3]
+		shown = append(shown, name+" "+variant)
+		if err := checkWireExample(name, example); err != nil {
+			t.Errorf("%s %s: %v", name, variant, err)
+			continue
+		}
+		if name == "Control" && !strings.Contains(example, `"op": "`+variant+`"`) {
+			t.Errorf("the example of Control %s is another operation: %s", variant, example)
+		}
+		var value any
+		if err := json.Unmarshal([]byte(example), &value); err != nil {
+			t.Fatal(err)
+		}
+		shownFields(reflect.TypeOf(wireMessages[name]()), value, fields)
+	}
+	want := make(map[string]bool)
+	for name, blank := range wireMessages {
+		variants := wireVariants[name]
+		if variants == nil {
+			variants = []string{""}
+		}
+		for _, variant := range variants {
+			if !slices.Contains(shown, name+" "+variant) {
+				t.Errorf("docs/wire.md has no example of %s %s", name, variant)
+			}
+		}
+		allFields(reflect.TypeOf(blank()), want)
+	}
+	for field := range want {
+		if !fields[field] {
+			t.Errorf("no example on docs/wire.md shows %s", field)
 		}
 	}
-	for name := range wireMessages {
-		if !shown[name] {
-			t.Errorf("docs/wire.md has no example of %s", name)
+	for _, verdict := range []string{wire.Accepted, wire.Refused, wire.Ended} {
+		if !strings.Contains(page, `"verdict": "`+verdict+`"`) {
+			t.Errorf("no example on docs/wire.md shows the verdict %s", verdict)
+		}
+	}
+	if !strings.Contains(page, "<!-- wire: Goodbye -->\n```\nKV-Operation: DEL\n") {
+		t.Error("docs/wire.md does not show the headers of a goodbye")
+	}
+}
+
+// wireStruct is the message or part of one below pointers and slices, nil for a plain value.
+func wireStruct(t reflect.Type) reflect.Type {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct || t == reflect.TypeFor[wire.Time]() {
+		return nil
+	}
+	return t
+}
+
+// fieldName returns a field's name in JSON and its name for people.
+func fieldName(t reflect.Type, f reflect.StructField) (inJSON, forPeople string) {
+	inJSON, _, _ = strings.Cut(f.Tag.Get("json"), ",")
+	return inJSON, t.Name() + "." + inJSON
+}
+
+// allFields adds every field of a message.
+func allFields(t reflect.Type, to map[string]bool) {
+	if t = wireStruct(t); t == nil {
+		return
+	}
+	for f := range t.Fields() {
+		_, name := fieldName(t, f)
+		to[name] = true
+		allFields(f.Type, to)
+	}
+}
+
+// shownFields adds the fields that an example has.
+func shownFields(t reflect.Type, value any, to map[string]bool) {
+	if t = wireStruct(t); t == nil {
+		return
+	}
+	if list, ok := value.([]any); ok {
+		for _, v := range list {
+			shownFields(t, v, to)
+		}
+		return
+	}
+	object, _ := value.(map[string]any)
+	for f := range t.Fields() {
+		inJSON, name := fieldName(t, f)
+		if v, ok := object[inJSON]; ok {
+			to[name] = true
+			shownFields(f.Type, v, to)
 		}
 	}
 }
