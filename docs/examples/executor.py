@@ -1,16 +1,22 @@
 #!/usr/bin/env python3
-"""A Belfry executor in Python, by "A minimal executor" of docs/wire.md: pip install nats-py==2.9.0
+"""A Belfry executor by docs/wire.md, section "A minimal executor". It needs nats-py: pip install nats-py==2.9.0
 
-It keeps results in memory alone: killed, it loses those that are not settled yet, and Belfry names their runs lost.
+Results wait in memory only: if this process is killed, the runs whose results are not settled are lost.
+Another module can import this one, add to HANDLERS and call asyncio.run(Executor().run()).
 """
-import asyncio, json, os, secrets, signal, socket, time
+import asyncio, collections, json, os, secrets, signal, socket, time
 from datetime import datetime, timezone
 
-import nats
+import nats.errors
+from nats.aio.client import Client
 
-GROUP, BOOT, CAPACITY, LEASE, REMEMBER = os.environ["BELFRY_GROUP"], secrets.token_hex(8), 16, 10, 60
-INSTANCE = f"python-{BOOT}"  # new at each start, so that no two processes share it
+GROUP, TOKEN, BOOT = os.environ["BELFRY_GROUP"], os.environ["BELFRY_TOKEN"], secrets.token_hex(8)
+URL, CAPACITY = os.environ.get("BELFRY_NATS_URL", "nats://127.0.0.1:4222"), int(os.environ.get("BELFRY_CAPACITY", 16))
+INSTANCE = os.environ.get("BELFRY_INSTANCE") or f"python-{BOOT}"
 ME, KEY, STARTED = {"v": 1, "instance": INSTANCE, "boot_id": BOOT}, f"$KV.belfry_instances.{GROUP}.{INSTANCE}", time.time()
+BEAT, LIMIT = 3, 10                   # seconds: between heartbeats; how long an attempt may start on one
+REMEMBER, OUTCOMES = 60, (600, 200_000)  # seconds for refusals; seconds and number for outcomes
+DRAIN, CANCELLED = 30, 10             # seconds that running handlers get when this executor shuts down, and after their cancellation
 
 
 async def greet(run):
@@ -26,14 +32,36 @@ async def stumble(run):
 HANDLERS = {"greet": greet, "nap": nap, "stumble": stumble}
 
 
+def clocks():
+    boot = [time.clock_gettime(time.CLOCK_BOOTTIME)] if hasattr(time, "CLOCK_BOOTTIME") else []
+    return [time.time(), time.monotonic()] + boot
+
+def passed(since):
+    return max(now - then for now, then in zip(clocks(), since))
+
 def instant(t):
     return datetime.fromtimestamp(t, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z") if t else None
 
 def seconds(text):
     return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
-def clip(text, most):  # bytes of UTF-8, without NUL
+def clip(text, most):  # to bytes of UTF-8, without NUL
     return text.replace("\0", "\ufffd").encode(errors="replace")[:most].decode(errors="ignore")
+
+def encode(message):
+    return json.dumps(message, ensure_ascii=False).encode()
+
+def pieces(items, most, room):
+    """Cuts a list into pieces that fit a message each: at most so many items and bytes."""
+    piece, size = [], 0
+    for item in items:
+        need = len(encode(item)) + 1
+        if piece and (len(piece) == most or size + need > room):
+            yield piece
+            piece, size = [], 0
+        piece, size = piece + [item], size + need
+    if piece:
+        yield piece
 
 async def wait(event, most):
     try:
@@ -44,107 +72,159 @@ async def wait(event, most):
 
 
 class Run:
-    """An attempt, for as long as it is remembered; status is accepted, running, done, refused or barred."""
-    def __init__(self, ref, bind, status, refusal=""):
-        self.ref, self.bind, self.status, self.refusal = {"run_id": ref["run_id"], "attempt": ref["attempt"]}, bind, status, refusal
-        self.attempt, self.param, self.shard, self.lines = ref["attempt"], ref.get("param", ""), ref.get("shard"), []
-        self.started = self.result = self.task = None
-        self.killed, self.again, self.pause, self.settled, self.forget = "", 0, 5, False, float("inf")
+    """What this executor knows of an attempt. Its status is accepted, running, done, refused or barred."""
+    def __init__(self, ref, bind, status, reason=""):
+        self.ref, self.bind, self.status, self.reason = {"run_id": ref["run_id"], "attempt": ref["attempt"]}, bind, status, reason
+        self.attempt, self.param, self.shard, self.parent = ref["attempt"], ref.get("param", ""), ref.get("shard"), ref.get("parent")
+        self.job, self.lines, self.ending = ref.get("job_id"), [], ""  # ending is why it was cancelled
+        self.task = self.started = self.result = None
+        self.again, self.pause, self.settled, self.forget = 0, 5, False, float("inf")
 
     def log(self, text, level="info"):
         self.lines.append({"n": len(self.lines) + 1, "at": instant(time.time()), "level": level, "text": clip(text, 16 << 10)})
 
-    def told(self):
+    def state(self):
         result = {"result": self.result} if self.result and not self.settled else {}
-        return self.ref | {"status": self.status, "started_at": instant(self.started)} | result
+        outcome = {"outcome": self.result["outcome"]} if self.result and self.started else {}
+        return self.ref | {"status": self.status, "started_at": instant(self.started)} | outcome | result
 
 
 class Executor:
     def __init__(self):
-        self.runs, self.used, self.changes, self.draining = {}, 0, 0, False
-        self.confirmed, self.renewed, self.beat, self.send = None, 0, asyncio.Event(), asyncio.Event()
+        self.nc, self.seq, self.taken, self.unsure = None, 0, False, None  # taken: another process has this instance's name
+        self.runs, self.ended = {}, collections.OrderedDict()  # by (run_id, attempt); ended has the settled outcomes, oldest first
+        self.used, self.changes, self.draining, self.leaving = 0, 0, False, False
+        self.beats, self.confirmed, self.renewed = {}, None, 0  # beats has clocks() before each heartbeat was sent
+        self.beat, self.send = asyncio.Event(), asyncio.Event()
 
     def load(self, change=0):
         self.used, self.changes = self.used + change, self.changes + abs(change)
-        return {"capacity": CAPACITY, "running": self.used, "seq": self.changes}
-
-    def leased(self):
-        return self.confirmed and max(time.time() - self.confirmed[0], time.monotonic() - self.confirmed[1]) < LEASE
+        return {"capacity": CAPACITY, "running": self.used, "seq": self.changes, "draining": self.draining}
 
     async def publish(self, subject, body, timeout=5, headers=None):
-        """Returns whether the server has stored it."""
+        """Returns a stream's acknowledgement, {"seq": …} or {"error": {"err_code": …}}; without one {}."""
         try:
-            return "seq" in json.loads((await self.nc.request(subject, body and json.dumps(body).encode(), timeout=timeout, headers=headers)).data)
-        except (nats.errors.Error, asyncio.TimeoutError) as e:
+            return json.loads((await self.nc.request(subject, body, timeout=timeout, headers=headers)).data) if self.nc else {}
+        except (nats.errors.Error, asyncio.TimeoutError, OSError) as e:
             print(subject, repr(e), flush=True)
+            return {}
 
-    async def heartbeat(self):
-        while True:
-            sent = time.time(), time.monotonic()
-            if await self.publish(KEY, ME | self.load() | {
-                    "group": GROUP, "handlers": sorted(HANDLERS), "script_languages": [], "labels": {}, "version": "example",
-                    "host": socket.gethostname(), "started_at": instant(STARTED), "draining": self.draining}, timeout=2):
-                if not self.leased():
-                    self.renewed = time.time()
-                self.confirmed = sent
-            await wait(self.beat, 3)
+    async def answer(self, msg, reply):
+        try:
+            await msg.respond(encode(ME | {"load": self.load()} | reply))
+        except nats.errors.Error as e:  # the connection is gone, so Belfry asks again
+            print(msg.subject, repr(e), flush=True)
+
+    async def heartbeats(self):
+        n = 0
+        while not self.leaving:
+            n, sent = n + 1, clocks()  # before it is sent: the limit of attempts that rely on it counts from here
+            self.beats = {k: t for k, t in self.beats.items() if passed(t) < LIMIT} | {n: sent}
+            await self.heartbeat(sent, encode(ME | self.load() | {
+                "group": GROUP, "beat": n, "handlers": sorted(HANDLERS), "script_languages": [], "labels": {}, "version": "example",
+                "host": socket.gethostname(), "started_at": instant(STARTED)}))
+            await wait(self.beat, max(BEAT - passed(sent), 0))
+
+    async def heartbeat(self, sent, body):
+        """The first takes the name over; each later one is stored only after this process's own, or none."""
+        conditions = [self.seq, 0] if self.seq else [None]
+        if self.unsure and passed(self.unsure) < LIMIT:
+            conditions.append(None)
+        for seq in conditions:
+            ack = await self.publish(KEY, body, 2, None if seq is None else {"Nats-Expected-Last-Subject-Sequence": str(seq)})
+            refused = ack.get("error", {}).get("err_code") in (10071, 10164)
+            if not refused:
+                break
+        if "seq" in ack:
+            if not self.confirmed or passed(self.confirmed) >= LIMIT:
+                self.renewed = time.time()
+            self.seq, self.taken, self.unsure, self.confirmed = ack["seq"], False, None, sent
+        elif refused:
+            self.taken, self.unsure = True, None
+            print("another process of this group runs as", INSTANCE, flush=True)
+        elif self.seq and not self.taken:
+            self.unsure = sent
 
     async def offers(self, msg):
-        m, received = json.loads(msg.data), time.time()
-        if m["v"] == 1:
-            refusals = [self.judge(o, received) if m["boot_id"] == BOOT else "stale" for o in m["offers"]]
-            await msg.respond(json.dumps(ME | {"load": self.load(), "verdicts": [
-                {"run_id": o["run_id"], "attempt": o["attempt"], "verdict": "refused" if why else "accepted", "reason": why}
-                for o, why in zip(m["offers"], refusals)]}).encode())
+        m, received = json.loads(msg.data), clocks()
+        if m["v"] != 1 or m["boot_id"] != BOOT and self.taken:
+            return
+        verdicts = [{"run_id": o["run_id"], "attempt": o["attempt"]} | (
+            self.judge(o, m.get("beat", 0), received) if m["boot_id"] == BOOT else {"verdict": "refused", "reason": "stale"})
+            for o in m["offers"]]
+        await self.answer(msg, {"verdicts": verdicts})
 
-    def judge(self, o, received):
-        """Returns why an offer is refused; empty: it is accepted."""
-        run, now, bound = self.runs.get((o["run_id"], o["attempt"])), seconds(o["now"]), seconds(o["bound_at"])
+    def judge(self, o, beat, received):
+        def refused(why):
+            return {"verdict": "refused", "reason": why}
+        key, bind, accepted = (o["run_id"], o["attempt"]), o["bind"], {"verdict": "accepted"}
+        run, outcome = self.runs.get(key), self.ended.get(key, [""])[0]
         if run and run.task:
-            if not run.result or run.result["outcome"] != "unstarted":
-                run.bind = max(run.bind, o["bind"])
-                return ""
-            if not run.settled or o["bind"] <= run.bind:
-                return "stale"
-        elif run and o["bind"] <= run.bind:  # refused, or barred
-            return run.refusal if o["bind"] == run.bind else "stale"
-        why = ("stale" if now - bound > 10 or bound - (now - received) < self.renewed else "draining" if self.draining else
-               "lease" if not self.leased() else "unsupported" if o.get("script") else "no_handler" if o.get("handler") not in HANDLERS else
-               "full" if self.used >= CAPACITY else "")
-        self.runs[o["run_id"], o["attempt"]] = run = Run(o, o["bind"], "refused" if why else "accepted", why)
+            repeated, run.bind = bind <= run.bind, max(run.bind, bind)
+            if run.status != "done":
+                return accepted  # again; it is started once
+            outcome = run.result["outcome"]
+            if outcome == "unstarted" and (repeated or not run.settled):
+                return refused("stale")
+        elif run and bind <= run.bind:  # refused or barred before
+            return refused(run.reason if bind == run.bind else "stale")
+        if outcome and outcome != "unstarted":
+            return {"verdict": "ended", "outcome": outcome} if beat else accepted
+        now, bound = seconds(o["now"]), seconds(o["bound_at"])
+        since = self.beats.get(beat) if beat else self.confirmed
+        over = not since or passed(since) >= LIMIT
+        if beat:
+            stale, over = over, False
+        else:  # an older server's offer: the rules of the section "Offers without a beat"
+            stale = now - bound > LIMIT or bound - (now - received[0]) < self.renewed
+        why = ("stale" if stale else "draining" if self.draining else "lease" if over else "unsupported" if o.get("script") else
+               "no_handler" if o.get("handler") not in HANDLERS else "full" if self.used >= CAPACITY else "")
+        self.runs[key] = run = Run(o, bind, "refused" if why else "accepted", why)
         if why:
             run.forget = time.monotonic() + REMEMBER
-        else:
-            self.load(+1)
-            run.task = asyncio.ensure_future(self.work(run, o, seconds(o["due_at"]) - now))
-            run.end = asyncio.ensure_future(self.finish(run))
-        return why
+            return refused(why)
+        self.load(+1)
+        run.task = asyncio.ensure_future(self.work(run, o, since, received[1] + max(seconds(o["due_at"]) - now, 0)))
+        run.finish = asyncio.ensure_future(self.finish(run))  # kept here, because asyncio keeps no reference to tasks
+        return accepted
 
-    async def work(self, run, o, early):
-        await asyncio.sleep(max(early, 0))
-        if self.draining or not self.leased():
-            raise asyncio.CancelledError
-        run.status, run.started = "running", time.time()
-        return await asyncio.wait_for(HANDLERS[o["handler"]](run), o["timeout_ms"] / 1000 or None)
+    async def work(self, run, o, since, due):
+        await asyncio.sleep(max(due - time.monotonic(), 0))
+        timeout = o["timeout_ms"] and asyncio.get_running_loop().call_later(o["timeout_ms"] / 1000, self.end, run, "timeout")
+        try:
+            # Nothing may wait between this check and the handler's first instruction. asyncio.wait_for and create_task would start
+            # the handler later, in another task.
+            if self.draining or passed(since) >= LIMIT:
+                raise asyncio.CancelledError
+            run.status, run.started = "running", time.time()
+            return await HANDLERS[o["handler"]](run)
+        finally:
+            if timeout:
+                timeout.cancel()
+
+    def end(self, run, reason):
+        if run.status in ("accepted", "running") and not run.ending:
+            run.ending = reason
+            run.task.cancel()
 
     async def finish(self, run):
         await asyncio.wait([run.task])
-        error = None if run.task.cancelled() else run.task.exception()
+        finished, error = time.time(), None if run.task.cancelled() else run.task.exception()
         if not run.started:
-            outcome, reason = "unstarted", run.killed
-        elif run.task.cancelled():
-            outcome, reason = "failed" if run.killed == "timeout" else "cancelled", run.killed or "killed"
-        elif error:
-            outcome, reason = "failed", "timeout" if isinstance(error, asyncio.TimeoutError) else "handler_error"
-        else:
+            outcome, reason = "unstarted", "" if run.ending == "drained" else run.ending
+        elif run.ending == "timeout":
+            outcome, reason = "failed", "timeout"
+        elif not error and not run.task.cancelled():
             outcome, reason = "succeeded", ""
-        for i in range(0, len(run.lines), 15):  # 15 of 16 KiB stay below 256 KiB; lines are tried once
-            await self.publish(f"belfry.v1.log.{GROUP}", {"v": 1, "instance": INSTANCE} | run.ref | {"lines": run.lines[i:i + 15]})
+        else:
+            outcome, reason = "cancelled" if run.ending in ("killed", "covered") else "failed", run.ending or "handler_error"
+        for lines in pieces(run.lines, 500, 255 << 10):  # sent once: a line that is not acknowledged is missing
+            await self.publish(f"belfry.v1.log.{GROUP}", encode({"v": 1, "instance": INSTANCE} | run.ref | {"lines": lines}))
         run.status, run.result = "done", run.ref | {
             "instance": INSTANCE, "boot_id": BOOT, "bind": run.bind, "outcome": outcome, "reason": reason,
             "message": clip(repr(error), 16 << 10) if error else "",
-            "output": clip(str(run.task.result() or ""), 64 << 10) if outcome == "succeeded" else "", "retry_after_ms": 0, "permanent": False,
-            "started_at": instant(run.started), "finished_at": instant(time.time()), "last_line": len(run.lines)}
+            "output": clip(str(run.task.result() or ""), 64 << 10) if outcome == "succeeded" else "",
+            "started_at": instant(run.started), "finished_at": instant(finished), "last_line": len(run.lines)}
         self.load(-1)
         self.send.set()
 
@@ -153,72 +233,107 @@ class Executor:
             await wait(self.send, 1)
             now = time.monotonic()
             self.runs = {k: r for k, r in self.runs.items() if r.forget > now}
-            due = [r for r in self.runs.values() if r.result and not r.settled and r.again <= now][:10]  # 10 of 80 KiB: below 1 MiB
+            while self.ended and (len(self.ended) > OUTCOMES[1] or next(iter(self.ended.values()))[1] < now - OUTCOMES[0]):
+                self.ended.popitem(last=False)
+            due = [r for r in self.runs.values() if r.result and not r.settled and r.again <= now]
             for r in due:
                 r.again, r.pause = now + r.pause, min(2 * r.pause, 60)
-            if due:
-                await self.publish(f"belfry.v1.result.{GROUP}", {"v": 1, "load": self.load(), "results": [r.result for r in due]})
-                self.send.set()  # there may be more
+            for results in pieces([r.result for r in due], 250, 512 << 10):
+                await self.publish(f"belfry.v1.result.{GROUP}", encode({"v": 1, "load": self.load(), "results": results}))
 
     async def control(self, msg):
         m = json.loads(msg.data)
-        op, refs, reply = m["op"], m.get("runs") or [], ME | {"load": self.load()}
-        if m["v"] != 1:
+        op, reply = m["op"], {}
+        if m["v"] != 1 or self.taken and op not in ("kill", "settled"):
             return
-        if op == "drain":
-            self.drain()
-        elif op not in ("ping", "status", "kill", "settled"):
-            reply["error"] = f"unknown operation {op}"
-        for ref in refs:
-            run = self.runs.get((ref["run_id"], ref["attempt"]))
+        for ref in m.get("runs") or []:
+            key = ref["run_id"], ref["attempt"]
+            run = self.runs.get(key)
             if op == "settled" and run and run.result and ref.get("boot_id", BOOT) == BOOT:
                 run.settled, run.forget = True, time.monotonic() + REMEMBER
-            if op == "kill" and run and run.task:
-                run.killed = m.get("reason") or "killed"
-                run.task.cancel()  # nothing, where it has ended
-            elif op == "kill":
-                self.runs[ref["run_id"], ref["attempt"]] = run = Run(ref, float("inf"), "barred")
+                if run.result["outcome"] != "unstarted":
+                    self.ended[key] = run.result["outcome"], time.monotonic()
+                    del self.runs[key]
+            elif op == "kill" and run and run.task:
+                self.end(run, m["reason"] if m.get("reason") in ("covered", "timeout") else "killed")
+                if run.status == "done":
+                    run.bind = float("inf")  # if it was handed back, it is not taken again
+            elif op == "kill" and key not in self.ended:
+                self.runs[key] = run = Run(ref, float("inf"), "barred")
                 run.forget = time.monotonic() + REMEMBER
-        if op in ("status", "kill"):
-            found = [(ref, self.runs.get((ref["run_id"], ref["attempt"]))) for ref in refs]
-            reply["statuses"] = [run.told() if run else ref | {"status": "unknown"} for ref, run in found]
-        await msg.respond(json.dumps(reply).encode())
+        if op == "drain":
+            self.drain()
+        elif op in ("status", "kill"):  # attempts for which the answer has no room are asked about again
+            reply["statuses"] = next(pieces([self.status(ref) for ref in m.get("runs") or []], 500, 512 << 10), [])
+        elif op == "ping" and m.get("job_id"):
+            reply["job_runs"] = sum(r.job == m["job_id"] and r.status in ("accepted", "running") for r in self.runs.values())
+        elif op not in ("ping", "settled"):
+            reply["error"] = f"unknown operation {op}"
+        if msg.reply and not self.taken:  # settled has no reply subject
+            await self.answer(msg, reply)
+
+    def status(self, ref):
+        key = ref["run_id"], ref["attempt"]
+        if key in self.ended:
+            return ref | {"status": "done", "outcome": self.ended[key][0]}
+        return self.runs[key].state() if key in self.runs else ref | {"status": "unknown"}
 
     def drain(self):
-        self.draining = True
-        self.beat.set()
-        for run in self.runs.values():
-            if run.status == "accepted":
-                run.task.cancel()
+        if not self.draining:
+            self.draining, self.changes = True, self.changes + 1
+            self.beat.set()
+            self.cancel("accepted")
+            asyncio.get_running_loop().call_later(DRAIN, self.cancel, "running")
 
-    async def reconnected(self):
-        self.beat.set(), self.send.set()
+    def cancel(self, status):
+        for run in self.runs.values():
+            if run.status == status:
+                self.end(run, "drained")
+
+    async def link(self):
+        """Keeps a connection. nats-py reconnects by itself, but closes for good after some errors, such as an expired log-in."""
+        while True:
+            nc = Client()
+            try:
+                await nc.connect(URL.split(","), token=TOKEN, inbox_prefix=f"_INBOX_{GROUP}", pending_size=0, ping_interval=2,
+                                 max_reconnect_attempts=-1, reconnected_cb=self.connected)
+                await nc.subscribe(f"belfry.v1.trigger.{GROUP}.{INSTANCE}", cb=self.offers)
+                await nc.subscribe(f"belfry.v1.control.{GROUP}.{INSTANCE}", cb=self.control)
+                await nc.flush(5)
+                self.nc = nc
+                await self.connected()
+                while not nc.is_closed:  # closed_cb does not always come
+                    await asyncio.sleep(0.1)
+            except (nats.errors.Error, asyncio.TimeoutError, OSError) as e:
+                print("NATS:", repr(e), flush=True)
+                await nc.close()
+            await asyncio.sleep(1)
+
+    async def connected(self):
         for run in self.runs.values():
             run.again = 0
+        self.beat.set(), self.send.set()
 
     async def run(self):
-        self.nc = await nats.connect(os.environ.get("BELFRY_NATS_URL", "nats://127.0.0.1:4222"), token=os.environ["BELFRY_TOKEN"],
-                                     inbox_prefix=f"_INBOX_{GROUP}".encode(), pending_size=0, max_reconnect_attempts=-1,
-                                     reconnected_cb=self.reconnected)
-        await self.nc.subscribe(f"belfry.v1.trigger.{GROUP}.{INSTANCE}", cb=self.offers)
-        await self.nc.subscribe(f"belfry.v1.control.{GROUP}.{INSTANCE}", cb=self.control)
-        await self.nc.flush()
-        loops, stop = [asyncio.ensure_future(self.heartbeat()), asyncio.ensure_future(self.report())], asyncio.Event()
+        stop = asyncio.Event()
         for s in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(s, stop.set)
-        await stop.wait()
+        link, report, heartbeats, stopped = (asyncio.ensure_future(loop) for loop in (
+            self.link(), self.report(), self.heartbeats(), stop.wait()))
+        for ended in (await asyncio.wait([link, report, heartbeats, stopped], return_when=asyncio.FIRST_COMPLETED))[0]:
+            ended.result()  # raises what ended a loop before its time
         self.drain()
-        for most in 30, 10:  # seconds: first let them end, then end them
-            until = time.monotonic() + most
-            while time.monotonic() < until and any(r.task and not r.settled for r in self.runs.values()):
-                await asyncio.sleep(0.1)
-            for r in self.runs.values():
-                if r.task:
-                    r.task.cancel()
-        for loop in loops:
-            loop.cancel()
-        await self.publish(KEY, b"", headers={"KV-Operation": "DEL"})
-        await self.nc.close()
+        until = time.monotonic() + DRAIN + CANCELLED
+        while time.monotonic() < until and any(r.task and not r.settled for r in self.runs.values()):
+            await asyncio.sleep(0.1)
+        self.leaving = True
+        self.beat.set()
+        await heartbeats
+        if self.seq and not self.taken:  # last of all, because Belfry takes everything here for ended then
+            await self.publish(KEY, b"", 2, {"KV-Operation": "DEL", "Nats-Expected-Last-Subject-Sequence": str(self.seq)})
+        link.cancel(), report.cancel()
+        if self.nc:
+            await self.nc.close()
 
 
 if __name__ == "__main__":

@@ -5,14 +5,20 @@ package e2e
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
@@ -62,6 +68,16 @@ func python(t *testing.T) string {
 	return interpreter
 }
 
+// python starts a file of the repository as an executor of group. The file can import docs/examples/executor.py.
+func (c *cluster) python(interpreter, file string, env ...string) *process {
+	c.t.Helper()
+	root := rig.Root(c.t)
+	return start(c.t, "python", exec.Command(interpreter, "-u", filepath.Join(root, file)), c.dir, append([]string{
+		"BELFRY_GROUP=" + group, "BELFRY_TOKEN=" + c.join, "BELFRY_NATS_URL=" + c.natsFor,
+		"PYTHONPATH=" + filepath.Join(root, "docs", "examples"), "PYTHONDONTWRITEBYTECODE=1",
+	}, env...))
+}
+
 // docs/wire.md is enough to write an executor in another language: docs/examples/executor.py works with the real server.
 func TestPythonExecutor(t *testing.T) {
 	t.Parallel()
@@ -69,8 +85,7 @@ func TestPythonExecutor(t *testing.T) {
 	c := newCluster(t)
 	c.dispatcher()
 	c.scheduler()
-	py := start(t, "python", exec.Command(interpreter, "-u", filepath.Join(rig.Root(t), "docs", "examples", "executor.py")), c.dir, []string{
-		"BELFRY_GROUP=" + group, "BELFRY_TOKEN=" + c.join, "BELFRY_NATS_URL=" + c.natsFor})
+	py := c.python(interpreter, "docs/examples/executor.py")
 	name := ""
 	eventually(t, patience, "the executor in Python is listed", func() bool {
 		list, err := c.api.Instances(t.Context(), group)
@@ -119,4 +134,145 @@ func TestPythonExecutor(t *testing.T) {
 		t.Errorf("what ran when it drained ended %s/%s", r.State, r.Reason)
 	}
 	eventually(t, patience, "it has taken itself off the list", func() bool { return !c.listed(name) })
+	if said := py.stderr.tail(60); strings.Contains(said, "Traceback") {
+		t.Errorf("it logged an error:\n%s", said)
+	}
+}
+
+// nats-py closes a connection whose log-in has expired, and does not open another one. The example does, as often as its
+// log-in is refused.
+func TestPythonLogsInAgain(t *testing.T) {
+	t.Parallel()
+	interpreter := python(t)
+	c := newCluster(t)
+	c.dispatcher().kill() // so that the console alone answers log-ins; a dispatcher has made the streams
+	py := c.python(interpreter, "internal/e2e/testdata/slow_executor.py", "BELFRY_INSTANCE=again", "MARKS="+filepath.Join(c.dir, "marks"))
+	seen := func() time.Time {
+		list, err := c.api.Instances(t.Context(), group)
+		if err != nil || len(list) != 1 {
+			return time.Time{}
+		}
+		return list[0].SeenAt.Time
+	}
+	eventually(t, patience, "it is listed", func() bool { return !seen().IsZero() })
+
+	py.signal(syscall.SIGUSR1)
+	expired := time.Now()
+	eventually(t, patience, "it sends heartbeats after its log-in has expired", func() bool { return seen().After(expired.Add(time.Second)) })
+
+	c.console.kill()
+	c.nats.kill()
+	c.startNATS()
+	c.nats.logs("authentication error")
+	c.console = c.role("console", nil, "--http", strings.TrimPrefix(c.server, "http://"))
+	again := time.Now()
+	eventually(t, patience, "it is listed again", func() bool { return seen().After(again) })
+}
+
+// A process is frozen while accepted attempts wait for its event loop, and later while offers wait for its slow callback. It wakes after Belfry has declared those attempts lost, and starts none of them: docs/wire.md, "The rule of
+// the beat".
+func TestPythonFrozen(t *testing.T) {
+	if testing.Short() {
+		t.Skip("NOT COVERED: a frozen executor in Python, which waits twice for heartbeats to expire")
+	}
+	t.Parallel()
+	interpreter := python(t)
+	c := newCluster(t)
+	c.dispatcher()
+	c.scheduler()
+	marks := filepath.Join(c.dir, "marks")
+	slow := func(name string) *process {
+		p := c.python(interpreter, "internal/e2e/testdata/slow_executor.py", "BELFRY_CAPACITY=256", "BELFRY_INSTANCE="+name, "MARKS="+marks)
+		eventually(t, patience, name+" is listed", func() bool { return c.listed(name) })
+		return p
+	}
+	frozen := slow("frozen")
+	slow("other")
+	mark := func(s *domain.JobSpec) { s.Handler, s.Block, s.Retries = "mark", domain.BlockParallel, 1 }
+	byHand := c.job("by hand", mark)
+	const lost = `SELECT count(*) FROM run_attempts WHERE instance = 'frozen' AND reason = 'lost'`
+
+	const each = 100 // half of them for the frozen one
+	accepted := func() {
+		at := domain.At(c.now().Add(10 * time.Second).Truncate(time.Second))
+		for i := range each {
+			c.job(fmt.Sprintf("due-%d", i), mark, func(s *domain.JobSpec) { s.Schedule = domain.Schedule{Kind: domain.ScheduleOnce, At: &at} })
+		}
+		eventually(t, patience, "the first offers are accepted", func() bool { return c.now().Sub(at.Time) > 150*time.Millisecond })
+	}
+	unread := func() {
+		var wg sync.WaitGroup
+		for range 5 { // faster than the callbacks take the offers
+			wg.Go(func() {
+				for range each / 5 {
+					if _, err := c.api.TriggerJob(t.Context(), byHand.ID, client.Trigger{}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+	}
+	for i, pending := range []func(){accepted, unread} {
+		before := queryOne[int](t, c.db, lost)
+		pending()
+		frozen.signal(syscall.SIGSTOP)
+		every(14*time.Second, 1, func(int) {})
+		eventually(t, patience, "attempts are declared lost", func() bool { return queryOne[int](t, c.db, lost) > before })
+		frozen.signal(syscall.SIGCONT)
+		eventually(t, 2*patience, "all runs succeed", func() bool {
+			return queryOne[int](t, c.db, `SELECT count(*) FROM runs WHERE state = 'succeeded'`) == (i+1)*(each+1)-1
+		})
+		eventually(t, patience, "the frozen one is listed again", func() bool { return c.listed("frozen") })
+		// This offer is the last in the callback's queue, so all others have been judged when its run ends.
+		last, err := c.api.TriggerJob(t.Context(), byHand.ID, client.Trigger{Instance: "frozen"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.finishes(last[0], patience)
+		t.Logf("%d attempts were lost", queryOne[int](t, c.db, lost)-before)
+	}
+	c.startsNoLost(marks)
+}
+
+// startsNoLost checks the starts that executors have noted in a file.
+func (c *cluster) startsNoLost(marks string) {
+	c.t.Helper()
+	type key struct {
+		run     domain.RunID
+		attempt int
+	}
+	type attempt struct {
+		RunID      domain.RunID
+		Attempt    int
+		FinishedAt time.Time
+	}
+	lost := make(map[key]time.Time)
+	for _, a := range query(c.t, c.db, pgx.RowToStructByPos[attempt], `SELECT run_id, attempt, finished_at FROM run_attempts WHERE reason = 'lost'`) {
+		lost[key{a.RunID, a.Attempt}] = a.FinishedAt
+	}
+	started := make(map[key]bool)
+	for _, line := range linesOf(c.t, marks) {
+		f := strings.Split(line, "/") // run, attempt, instance, seconds
+		id, err := domain.ParseRunID(f[0])
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		n, err := strconv.Atoi(f[1])
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		seconds, err := strconv.ParseFloat(f[3], 64)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		k, at := key{id, n}, time.UnixMilli(int64(seconds*1000))
+		if started[k] {
+			c.t.Errorf("run %s attempt %d started twice", id, n)
+		}
+		started[k] = true
+		if end, ok := lost[k]; ok && at.After(end) {
+			c.t.Errorf("run %s attempt %d started on %s %v after it was declared lost", id, n, f[2], at.Sub(end))
+		}
+	}
 }
