@@ -256,7 +256,7 @@ func decodeResults(m jetstream.Msg, ended []domain.Ended) (wire.Load, []domain.E
 		return wire.Load{}, ended, err
 	}
 	if len(msg.Results) > settleBatch {
-		return wire.Load{}, ended, fmt.Errorf("the message has %d results; at most %d are taken", len(msg.Results), wire.MaxResults)
+		return wire.Load{}, ended, fmt.Errorf("the message has %d results; at most %d are taken", len(msg.Results), settleBatch)
 	}
 	ended = slices.Grow(ended, len(msg.Results))
 	group := wire.GroupOfSubject(m.Subject())
@@ -272,6 +272,9 @@ func decodeResults(m jetstream.Msg, ended []domain.Ended) (wire.Load, []domain.E
 	return msg.Load, ended, errors.Join(faults...)
 }
 
+// retryAfterMax is the longest wait that a result can ask for, as long as a job's longest backoff.
+const retryAfterMax = 7 * 24 * time.Hour
+
 // endedOf checks a result. The group is the subject's, which the executor's token vouches for.
 func endedOf(group string, r wire.Result) (domain.Ended, error) {
 	id, err := domain.ParseRunID(r.RunID)
@@ -281,7 +284,7 @@ func endedOf(group string, r wire.Result) (domain.Ended, error) {
 	e := domain.Ended{
 		RunID: id, Attempt: r.Attempt, Bind: r.Bind, Instance: r.Instance, BootID: r.BootID, Group: group,
 		Outcome: domain.Outcome(r.Outcome), Reason: domain.Reason(r.Reason).Reported(), Message: r.Message, Output: r.Output,
-		RetryAfter: time.Duration(r.RetryAfterMS) * time.Millisecond, Permanent: r.Permanent,
+		RetryAfter: time.Duration(min(r.RetryAfterMS, retryAfterMax.Milliseconds())) * time.Millisecond, Permanent: r.Permanent,
 		StartedAt: r.StartedAt.Time, FinishedAt: r.FinishedAt.Time, LastLine: r.LastLine,
 	}
 	switch e.Outcome {
@@ -295,7 +298,7 @@ func endedOf(group string, r wire.Result) (domain.Ended, error) {
 	default:
 		return e, fmt.Errorf("run %s: outcome %q is not known", id, r.Outcome)
 	}
-	if !wire.ValidInstance(r.Instance) || r.BootID == "" || r.Attempt < 1 || r.Attempt > domain.MaxRetries+1 || e.LastLine < 0 || e.RetryAfter < 0 {
+	if !wire.ValidInstance(r.Instance) || r.BootID == "" || len(r.BootID) > wire.MaxBootID || r.Attempt < 1 || r.Attempt > domain.MaxRetries+1 || e.LastLine < 0 || e.RetryAfter < 0 {
 		return e, fmt.Errorf("run %s: instance, boot_id, attempt, last_line or retry_after_ms is missing or out of range", id)
 	}
 	if e.FinishedAt.IsZero() {

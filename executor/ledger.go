@@ -40,8 +40,7 @@ const (
 // entry is the ledger's record of one attempt.
 type entry struct {
 	state     entryState
-	bind      int    // the highest seen
-	reported  int    // the bind that its result names
+	bind      int    // the highest seen; its result names it
 	reason    string // of a refusal
 	killed    string // reason of a kill that came after the acceptance
 	startedAt time.Time
@@ -168,15 +167,12 @@ func (e *entry) answer(b bid) (v verdict, known bool) {
 	return verdict{accepted: true}, true
 }
 
-// answerHandedBack answers an offer of an attempt that was accepted and reported as unstarted. That report names the
-// bind it answers. An offer under that bind is answered as before, its report is on the way. One under a higher bind
-// is a new binding: it may be taken when the report is settled, so that there is never more than one to tell apart.
+// answerHandedBack answers an offer of an attempt that was accepted and reported as unstarted. That report names the bind
+// that it answers. When the report is settled, an offer under a higher bind is a new binding and is judged anew. Until then,
+// and under the same bind, it is refused: the report is on the way, and there is never more than one to tell apart.
 func (e *entry) answerHandedBack(b bid) (v verdict, known bool) {
-	switch {
-	case e.settled && !e.slot && e.killed == "" && b.bind > e.bind:
+	if e.settled && !e.slot && e.killed == "" && b.bind > e.bind {
 		return verdict{}, false
-	case !e.settled && b.bind <= e.reported:
-		return verdict{accepted: true}, true
 	}
 	return verdict{reason: wire.RefusedStale}, true
 }
@@ -229,8 +225,8 @@ func (l *ledger) takeBack(e *entry) {
 // free. It returns the highest bind that was seen of it, which the result is to name.
 func (l *ledger) finish(e *entry, outcome string) (bind int) {
 	e.unstarted = e.state == accepted
-	e.state, e.reported, e.outcome = done, e.bind, outcomeOf(outcome)
-	return e.reported
+	e.state, e.outcome = done, outcomeOf(outcome)
+	return e.bind
 }
 
 // free gives the slot of an ended attempt back.

@@ -58,7 +58,7 @@ func ledgerVerdicts(t *testing.T, key attemptKey) {
 		{"refused before, lower bind", func(l *ledger) { l.judge(bid{key: key, bind: 3, leaseOver: true}) }, offer(2), stale, false},
 		{"barred", func(l *ledger) { l.kill(key, "killed", instant{}) }, offer(9), stale, false},
 		{"refused, then barred", func(l *ledger) { l.judge(bid{key: key, leaseOver: true}); l.kill(key, "killed", instant{}) }, offer(9), stale, false},
-		{"handed back, not settled, same bind", func(l *ledger) { l.judge(offer(1)); l.finish(l.entries[key], wire.Unstarted); l.free(l.entries[key]) }, offer(1), ok, false},
+		{"handed back, not settled, same bind", func(l *ledger) { l.judge(offer(1)); l.finish(l.entries[key], wire.Unstarted); l.free(l.entries[key]) }, offer(1), stale, false},
 		{"handed back, not settled, higher bind", func(l *ledger) { l.judge(offer(1)); l.finish(l.entries[key], wire.Unstarted); l.free(l.entries[key]) }, offer(2), stale, false},
 		{"handed back, settled, same bind", func(l *ledger) { l.judge(offer(1)); settled(l) }, offer(1), stale, false},
 		{"handed back, settled, higher bind", func(l *ledger) { l.judge(offer(1)); settled(l) }, offer(2), ok, true},

@@ -216,6 +216,9 @@ type Heartbeat struct {
 	Draining  bool              `json:"draining"`
 }
 
+// MaxBootID bounds a boot id, in bytes.
+const MaxBootID = 64
+
 // HeartbeatEvery is the heartbeat's period, LeaseTTL how long one lasts: the bucket forgets an instance that
 // long after its last heartbeat, and the instance starts nothing once its last confirmed one is that old.
 const (
