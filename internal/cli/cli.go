@@ -39,6 +39,7 @@ type Roles interface {
 	MigrateStatus(ctx context.Context, settings config.Migrate) error
 	Bench(ctx context.Context, settings config.Bench) error
 	BenchPart(ctx context.Context, orders io.Reader) error
+	Conformance(ctx context.Context, settings config.Conformance) error
 }
 
 // Main runs the command that args name, without the program's own name, and returns the exit code.

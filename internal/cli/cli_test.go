@@ -53,6 +53,9 @@ func (r *fakeRoles) MigrateUp(_ context.Context, s config.Migrate) error {
 }
 func (r *fakeRoles) Bench(_ context.Context, s config.Bench) error { return r.note("bench", s) }
 func (r *fakeRoles) BenchPart(context.Context, io.Reader) error    { return r.note("bench-part", nil) }
+func (r *fakeRoles) Conformance(_ context.Context, s config.Conformance) error {
+	return r.note("conformance", s)
+}
 func (r *fakeRoles) MigrateStatus(_ context.Context, s config.Migrate) error {
 	return r.note("migrate status", s)
 }
@@ -128,6 +131,7 @@ func TestRolesWithoutFlagsGetDefaults(t *testing.T) {
 		{[]string{"migrate", "up", "--database-url", "postgres://db/b"}, migrate},
 		{[]string{"migrate", "status", "--database-url", "postgres://db/b"}, migrate},
 		{[]string{"bench", "rate"}, bench},
+		{[]string{"conformance", "--executor", "./x"}, config.Conformance{Executor: "./x", Output: "table"}},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			var roles fakeRoles

@@ -17,7 +17,7 @@ var groups = []kong.Group{
 	{Key: "engine", Title: "Engine:"},
 	{Key: "alerts", Title: "Alerts:"},
 	{Key: "oidc", Title: "Log-in through an identity provider:"},
-	{Key: "bench", Title: "Measuring:"},
+	{Key: "bench", Title: "Measuring and testing:"},
 	{Key: "log", Title: "Logging:"},
 }
 
@@ -53,7 +53,9 @@ type root struct {
 	AlertChannel alertChannelCmd `cmd:"" group:"client" help:"Alert channels: list, apply, test and more."`
 	Alert        alertCmd        `cmd:"" group:"client" help:"What was told by alerts, and what came of it."`
 
-	Bench     benchCmd     `cmd:"" group:"bench" help:"Measure throughput, lateness and cost on this machine."`
+	Bench       benchCmd       `cmd:"" group:"bench" help:"Measure throughput, lateness and cost on this machine."`
+	Conformance conformanceCmd `cmd:"" group:"bench" help:"Test whether an executor in any language keeps every duty of the wire contract."`
+
 	BenchPart benchPartCmd `cmd:"" hidden:"" help:"One process of a measurement; it is told what to be on standard input."`
 }
 

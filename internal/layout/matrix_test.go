@@ -79,12 +79,17 @@ var matrix = []entry{
 	// It measures the engine from outside, as processes; of the engine's own code it runs the SDK and the migrations.
 	{pkg: "internal/bench", ours: []string{"executor", "internal/config", "internal/domain", "internal/embedpg", "internal/natsauth", "internal/natsinfra", "internal/store", "migrations"}},
 
+	// It tests executors from outside, as processes, and plays the dispatcher without a database.
+	{pkg: "internal/conformance", ours: []string{"internal/domain", "internal/embednats", "internal/natsauth", "internal/natsinfra", "internal/wire"}},
+	// An executor to be tested knows the SDK alone, like any other program.
+	{pkg: "internal/conformance/goexecutor", ours: []string{"executor"}, others: standardOnly},
+
 	// Only app knows everyone, and nobody but main knows app.
 	{pkg: "internal/app/...", ours: []string{
 		"internal/app/...", "scheduler/...", "dispatcher/...", "console/...", "executor/...", "migrations",
 		"internal/alert", "internal/domain", "internal/schedule", "internal/plan", "internal/wire", "internal/lifecycle", "internal/store/...", "internal/event",
 		"internal/deadletter",
-		"internal/embedpg", "internal/embednats", "internal/natsauth", "internal/natsinfra", "internal/config", "internal/bench",
+		"internal/embedpg", "internal/embednats", "internal/natsauth", "internal/natsinfra", "internal/config", "internal/bench", "internal/conformance",
 	}},
 	{pkg: ".", ours: []string{"internal/app", "internal/cli"}},
 

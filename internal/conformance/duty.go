@@ -1,0 +1,56 @@
+package conformance
+
+// duty is one line of the report: what an executor owes, and the case that looks at it.
+type duty struct {
+	id      string
+	title   string
+	section string // of docs/wire.md
+	// optional duties may be left out, by "A minimal executor" of docs/wire.md.
+	optional bool
+	// clock duties are judged by instants: if the tester's own process stood still meanwhile, the case is repeated.
+	clock bool
+	// long duties are left out of the short form.
+	long bool
+	run  func(*stage) string // returns what was seen
+}
+
+// plan is a list of duties that are tested one after the other. Plans run side by side.
+type plan struct {
+	name     string
+	capacity int
+	// bare plans start their processes themselves; each of their duties has a server of its own if own is set.
+	bare, own bool
+	duties    []duty
+}
+
+// The sections of docs/wire.md.
+const (
+	secConnect   = "Connecting"
+	secStart     = "Order of the start"
+	secHeartbeat = "Heartbeat"
+	secOffers    = "Offers"
+	secResults   = "Results"
+	secLogs      = "Logs"
+	secControl   = "Control"
+	secRules     = "The wire, version 1"
+)
+
+// plans returns all duties.
+func plans() []plan {
+	return []plan{
+		{name: "frozen", capacity: 400, duties: frozenDuties()},
+		{name: "beats", capacity: 32, duties: beatDuties()},
+		{name: "limit", capacity: 32, duties: limitDuties()},
+		{name: "again", capacity: 32, duties: againDuties()},
+		{name: "nats", bare: true, own: true, duties: outageDuties()},
+		{name: "restart", bare: true, duties: restartDuties()},
+		{name: "name", bare: true, duties: nameDuties()},
+		{name: "term", bare: true, duties: termDuties()},
+		{name: "drained", bare: true, duties: drainedDuties()},
+		{name: "repeat", capacity: 32, duties: repeatDuties()},
+		{name: "start", capacity: 32, duties: startDuties()},
+		{name: "offers", capacity: 32, duties: offerDuties()},
+		{name: "control", capacity: 32, duties: controlDuties()},
+		{name: "results", capacity: 300, duties: resultDuties()},
+	}
+}

@@ -1,0 +1,31 @@
+//go:build unix
+
+package conformance
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// The signals that cases send to a whole process group.
+const (
+	sigStop = syscall.SIGSTOP
+	sigCont = syscall.SIGCONT
+	sigTerm = syscall.SIGTERM
+	sigKill = syscall.SIGKILL
+)
+
+// supported reports whether processes can be stopped and continued here.
+const supported = true
+
+// ownGroup puts the executor into a process group of its own, so that signals reach all of its processes.
+func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+
+// signalGroup reports whether any process of the group was left.
+func signalGroup(leader *os.Process, sig syscall.Signal) bool {
+	return syscall.Kill(-leader.Pid, sig) == nil
+}
+
+// groupAlive reports whether any process of the group is left.
+func groupAlive(leader *os.Process) bool { return syscall.Kill(-leader.Pid, 0) == nil }
