@@ -26,6 +26,8 @@ type Options struct {
 	LogDir string
 	// Progress is told of each duty as it is judged, by one goroutine at a time; nil: of none.
 	Progress func(Line)
+	// patience is how long cases wait for what must come; 0 means defaultPatience.
+	patience time.Duration
 	// Notice is told what a user may want to know meanwhile; nil: nothing is told.
 	Notice func(text string)
 }
@@ -54,6 +56,9 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	}
 	if !supported {
 		return Report{}, domain.NewError(domain.Invalid, "executors can be tested on Unix systems only, where processes can be stopped and continued")
+	}
+	if o.patience == 0 {
+		o.patience = defaultPatience
 	}
 	chosen, err := choose(o)
 	if err != nil {

@@ -98,7 +98,6 @@ func caseRestart(s *stage) string {
 	old.p.kill()
 	s.undisturbed(time.Since(sent) < due.in, "the executor was killed too late")
 	i := s.launch(c, rec)
-	s.check(i.boot != old.boot, "the restarted process has the same boot id %s", i.boot)
 	s.check(i.first.Beat == 1, "the first heartbeat of the restarted process has beat %d", i.first.Beat)
 	v := i.send(old.boot, i.beat(fresh).Beat, running).Verdicts[0] // which checks that the answer names the new boot
 	s.check(v.Verdict == wire.Refused && v.Reason == wire.RefusedStale, "an offer to the boot before was %s", verdictText(v))

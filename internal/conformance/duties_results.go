@@ -117,7 +117,7 @@ func caseLogs(s *stage) string {
 			}
 			return 0
 		}
-		if !s.until(patience, func() bool { return missing() == 0 }) {
+		if !s.until(s.t.options.patience, func() bool { return missing() == 0 }) {
 			s.fail("line %d of %d did not come", missing(), res.LastLine)
 		}
 		s.check(int64(len(have)) == res.LastLine, "there are %d lines, and last_line is %d", len(have), res.LastLine)

@@ -232,7 +232,7 @@ func (i *instance) statuses(op, reason string, as ...*attempt) []wire.Status {
 // awaitStatus asks until an attempt has a status.
 func (i *instance) awaitStatus(a *attempt, want string) wire.Status {
 	var st wire.Status
-	if !i.s.until(patience, func() bool { st = i.status(a); return st.Status == want }) {
+	if !i.s.until(i.s.t.options.patience, func() bool { st = i.status(a); return st.Status == want }) {
 		i.s.fail("an attempt has status %s, not %s", st.Status, want)
 	}
 	return st

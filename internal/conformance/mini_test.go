@@ -378,13 +378,6 @@ func (m *mini) finish(r *miniRun, outcome, reason, message, output string) {
 	r.status, r.pause = wire.StatusDone, 4*time.Second
 	r.result = &wire.Result{Instance: m.name, BootID: m.boot, RunID: r.offer.RunID, Attempt: r.offer.Attempt, Bind: r.offer.Bind, Outcome: outcome, Reason: reason,
 		Message: clip(message, most), Output: clip(output, 64<<10), StartedAt: wire.Time{Time: r.started}, FinishedAt: wire.Time{Time: time.Now()}, LastLine: r.lines}
-	if m.fault == "remembers nothing" {
-		time.AfterFunc(500*time.Millisecond, func() {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			delete(m.runs, attemptKey{r.offer.RunID, r.offer.Attempt})
-		})
-	}
 }
 
 func (m *mini) report() {
@@ -455,6 +448,9 @@ func (m *mini) control(msg *nats.Msg) {
 		switch {
 		case in.Op == wire.OpSettled && r != nil && r.result != nil && (ref.BootID == "" || ref.BootID == m.boot):
 			r.settled = true
+			if m.fault == "forgets outcomes" {
+				delete(m.runs, key)
+			}
 		case in.Op == wire.OpKill && r != nil && r.stop != nil:
 			m.cancel(r, in.Reason)
 		case in.Op == wire.OpKill && m.fault != "no bar":

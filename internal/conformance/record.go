@@ -297,13 +297,14 @@ func (r *record) linesOf(k attemptKey) []wire.LogLine {
 	return append([]wire.LogLine(nil), r.lines[k]...)
 }
 
+// goodbye returns the first time that a heartbeat was taken back.
 func (r *record) goodbye() (seenGoodbye, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.goodbyes) == 0 {
 		return seenGoodbye{}, false
 	}
-	return r.goodbyes[len(r.goodbyes)-1], true
+	return r.goodbyes[0], true
 }
 
 func (r *record) settleAll(on bool) {

@@ -9,8 +9,8 @@ import (
 	"github.com/belfryhq/belfry/internal/wire"
 )
 
-// patience is how long a case waits for what must come.
-const patience = 60 * time.Second
+// defaultPatience is how long a case waits for what must come.
+const defaultPatience = 60 * time.Second
 
 // poll is how often a case looks for it.
 const poll = 10 * time.Millisecond
@@ -94,8 +94,8 @@ func (s *stage) until(d time.Duration, cond func() bool) bool {
 
 // await polls for a condition, and says that the duty is broken if it does not come.
 func (s *stage) await(cond func() bool, format string, args ...any) {
-	if !s.until(patience, cond) {
-		s.fail("waited %v in vain: %s", patience, fmt.Sprintf(format, args...))
+	if !s.until(s.t.options.patience, cond) {
+		s.fail("waited %v in vain: %s", s.t.options.patience, fmt.Sprintf(format, args...))
 	}
 }
 
@@ -119,15 +119,16 @@ func (s *stage) launch(c launchConfig, rec *record) *instance {
 		known[b.BootID] = true
 	}
 	rec.mu.Unlock()
+	started := time.Now()
 	p, err := s.t.start(s.w, c)
 	s.must(err)
 	i := &instance{s: s, rec: rec, p: p, config: c, told: make(map[wire.Ref]bool)}
 	s.all = append(s.all, i)
-	found := s.until(patience, func() bool {
+	found := s.until(s.t.options.patience, func() bool {
 		rec.mu.Lock()
 		defer rec.mu.Unlock()
 		for _, b := range rec.beats {
-			if !known[b.BootID] {
+			if !known[b.BootID] || b.Beat == 1 && b.at.After(started) {
 				i.first = b
 				return true
 			}
@@ -137,7 +138,8 @@ func (s *stage) launch(c launchConfig, rec *record) *instance {
 	if i.first.BootID == "" && !p.alive() {
 		s.fail("the executor ended before its first heartbeat: %s", p.tail())
 	}
-	s.check(found, "no heartbeat came within %v: %s", patience, p.tail())
+	s.check(found, "no heartbeat came within %v: %s", s.t.options.patience, p.tail())
+	s.check(!known[i.first.BootID], "a process that was started anew has the boot id %s of the one before", i.first.BootID)
 	i.name, i.boot, i.capacity = i.first.Instance, i.first.BootID, i.first.Capacity
 	return i
 }

@@ -230,7 +230,7 @@ func (h *refusals) Handle(_ context.Context, rec slog.Record) error {
 			return true
 		}
 		for _, r := range h.world.allRecords() {
-			if strings.Contains(text, "/"+r.group+`"`) {
+			if strings.Contains(text, ":"+r.group+`"`) {
 				r.mu.Lock()
 				r.fault("subjects", "the server refused: %s", text)
 				r.mu.Unlock()
