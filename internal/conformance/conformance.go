@@ -24,11 +24,11 @@ type Options struct {
 	Only []string
 	// LogDir is where the executors' output is kept; empty: it is removed at the end.
 	LogDir string
-	// Progress is told of each duty as it is judged, by one goroutine at a time; nil: of none.
+	// Progress receives the line of each duty as soon as the duty is judged; one call at a time. It may be nil.
 	Progress func(Line)
 	// patience is how long cases wait for what must come; 0 means defaultPatience.
 	patience time.Duration
-	// Notice is told what a user may want to know meanwhile; nil: nothing is told.
+	// Notice receives messages for the user while the kit works, such as that a case is repeated. It may be nil.
 	Notice func(text string)
 }
 
@@ -101,7 +101,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 
 // Duties returns the names of all duties, in the order of the report.
 func Duties() (ids []string) {
-	for _, name := range []string{"start", "offers", "beats", "limit", "again", "frozen", "control", "results", "repeat", "nats", "restart", "name", "term", "drained"} {
+	for _, name := range []string{"start", "offers", "beats", "limit", "again", "frozen", "control", "results", "repeat", "memory", "nats", "restart", "name", "term", "drained"} {
 		for _, p := range plans() {
 			for _, d := range p.duties {
 				if p.name == name {

@@ -4,10 +4,18 @@ package conformance
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
 )
 
 // TestMain runs the executor of mini_test.go where a test has started this binary as one.
@@ -47,10 +55,90 @@ func conform(t *testing.T, o Options) Report {
 	return r
 }
 
+// form is the form of the kit that a test runs: the short one, unless BELFRY_CONFORMANCE_FULL asks for the whole.
+func form() (short bool) { return os.Getenv("BELFRY_CONFORMANCE_FULL") == "" }
+
 // TestNoFault: an executor that keeps every duty passes.
 func TestNoFault(t *testing.T) {
 	t.Parallel()
-	if r := conform(t, Options{Command: miniCommand(t, ""), Short: true}); !r.OK {
+	if testing.Short() {
+		t.Skip("NOT COVERED: whether an executor without fault passes; the SDK's does")
+	}
+	r := conform(t, Options{Command: miniCommand(t, ""), Short: form()})
+	if !r.OK {
 		t.Error("an executor without fault does not pass")
+	}
+	want := []string{"job_runs", "spool", "same_name"}
+	if got := notOffered(r); !slices.Equal(got, want) {
+		t.Errorf("it leaves out %v, and %v is reported as not offered", want, got)
+	}
+}
+
+// TestGoSDK: the Go SDK keeps every duty and leaves none out.
+func TestGoSDK(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "goexecutor")
+	build := exec.Command("go", "build", "-o", binary, "./goexecutor")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the executor: %v\n%s", err, out)
+	}
+	r := conform(t, Options{Command: "exec '" + binary + "'", Short: form()})
+	if !r.OK {
+		t.Error("the Go SDK breaks a duty")
+	}
+	if got := notOffered(r); len(got) > 0 {
+		t.Errorf("%v is reported as not offered", got)
+	}
+}
+
+func notOffered(r Report) (ids []string) {
+	for _, l := range r.Duties {
+		if l.Verdict == NotOffered {
+			ids = append(ids, l.Duty)
+		}
+	}
+	return ids
+}
+
+// TestUnusable: what cannot be tested is a broken duty or an error, and never a pass.
+func TestUnusable(t *testing.T) {
+	t.Parallel()
+	for _, o := range []Options{{}, {Command: " "}, {Command: "true", Only: []string{"novelty"}}} {
+		if _, err := Run(t.Context(), o); domain.CodeOf(err) != domain.Invalid {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	r := conform(t, Options{Command: "echo no executor here >&2; exit 3", Only: []string{"login", "restart"}})
+	for _, l := range r.Duties {
+		if l.Verdict != Failed || !strings.Contains(l.Seen, "no executor here") {
+			t.Errorf("a command that ends at once: %+v", l)
+		}
+	}
+	if r.OK || r.Broken != 2 {
+		t.Errorf("of two duties %d are broken", r.Broken)
+	}
+}
+
+// TestReport: the table and the JSON show each duty, and nothing that steers a terminal.
+func TestReport(t *testing.T) {
+	t.Parallel()
+	r := Report{Executor: "x", Duties: []Line{
+		{Duty: "a", Section: "Offers", Verdict: Passed, Seen: "fine"}, {Duty: "b", Section: "Logs", Verdict: Failed, Seen: "bad\x1b[31m\nworse"},
+		{Duty: "c", Section: "Logs", Verdict: NotOffered}, {Duty: "d", Section: "Logs", Verdict: Unclear},
+	}}
+	r.count()
+	if r.OK || r.Passed != 1 || r.Broken != 2 {
+		t.Errorf("counted %d passed and %d broken, ok %v", r.Passed, r.Broken, r.OK)
+	}
+	var table, text strings.Builder
+	if err := errors.Join(r.Table(&table), r.JSON(&text)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(table.String(), "2 duties are broken") || strings.Contains(table.String(), "\x1b") || strings.Count(table.String(), "\n") != 7 {
+		t.Errorf("the table is\n%q", table.String())
+	}
+	var back Report
+	if err := json.Unmarshal([]byte(text.String()), &back); err != nil || !reflect.DeepEqual(back, r) {
+		t.Errorf("the JSON holds %+v: %v", back, err)
 	}
 }

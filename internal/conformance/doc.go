@@ -15,9 +15,9 @@
 // chooses the heartbeat that an offer relies on, repeats and withholds messages, and stops the processes.
 //
 // Duties are grouped in plans. The duties of a plan are tested one after the other, mostly on one process; plans run side
-// by side. Each process has a group of its own, so that what it publishes is told apart from what others do, however
-// it is named. A record keeps what a group published. Some duties are also broken by any message of any case, such as a result
-// with an unknown reason; the record notes that.
+// by side. Each process has its own group, so that the tester can attribute its messages whatever instance name it chooses.
+// A record keeps the messages of a group. Any message of any case can also break a duty, such as a result with an
+// unknown reason; the record notes that.
 //
 // A case is a function. It ends by returning what it saw, or by a judgement, which it throws by panic as tests end
 // by runtime.Goexit; only judge catches it.
@@ -25,7 +25,7 @@
 // # The limit of a heartbeat
 //
 // The tester receives heartbeat k after the executor has begun to send it. So 10 s after the receipt, by the tester's
-// monotonic clock, the limit of k has passed for certain, and whatever relies on k must not start any more. For what must
+// monotonic clock, the limit of k has certainly passed, and no attempt that relies on k may start. Where an attempt must
 // start, cases use heartbeats that are at most 6 s old.
 //
 // # A noisy machine

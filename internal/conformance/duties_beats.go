@@ -9,22 +9,22 @@ import (
 
 func beatDuties() []duty {
 	return []duty{
-		{id: "beat_unknown", title: "an offer on an unknown heartbeat is refused as stale", section: secOffers, run: caseUnknownBeat},
-		{id: "beat_old", title: "an offer on a heartbeat over 10 s old is refused as stale, on a younger one it is accepted", section: secOffers,
+		{id: "beat_unknown", title: "an offer on an unknown heartbeat is refused as stale", section: secBeat, run: caseUnknownBeat},
+		{id: "beat_old", title: "an offer on a heartbeat over 10 s old is refused as stale, on a younger one it is accepted", section: secBeat,
 			clock: true, run: caseOldBeat},
 	}
 }
 
 func limitDuties() []duty {
 	return []duty{
-		{id: "beat_limit", title: "an attempt due past the limit of its heartbeat is handed back as unstarted", section: secOffers,
+		{id: "beat_limit", title: "an attempt due past the limit of its heartbeat is handed back as unstarted", section: secBeat,
 			clock: true, run: caseLimit},
 	}
 }
 
 func againDuties() []duty {
 	return []duty{
-		{id: "unstarted_again", title: "an attempt handed back is refused until that is settled, then judged anew", section: secOffers, clock: true, run: caseUnstartedAgain},
+		{id: "unstarted_again", title: "an unstarted attempt is refused until its result is settled, and can be accepted afterwards", section: secOffers, clock: true, run: caseUnstartedAgain},
 	}
 }
 

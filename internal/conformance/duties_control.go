@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/wire"
@@ -13,10 +12,10 @@ func controlDuties() []duty {
 		{id: "job_runs", title: "counts a job's attempts in the answer to ping", section: secControl, optional: true, run: caseJobRuns},
 		{id: "status", title: "status: unknown, accepted, running, done with the result, refused, barred", section: secControl, run: caseStatus},
 		{id: "kill_unknown", title: "a kill bars an attempt that is unknown or was refused", section: secControl, run: caseKillUnknown},
-		{id: "kill_accepted", title: "a kill before the due instant: unstarted, never started", section: secControl, run: caseKillAccepted},
-		{id: "kill_running", title: "a kill ends a running attempt, with the reason of the kill", section: secControl, run: caseKillRunning},
+		{id: "kill_accepted", title: "a kill before the due instant: unstarted, never started", section: secRun, run: caseKillAccepted},
+		{id: "kill_running", title: "a kill ends a running attempt, with the reason of the kill", section: secRun, run: caseKillRunning},
 		{id: "kill_ended", title: "a kill after the end changes nothing", section: secControl, run: caseKillEnded},
-		{id: "drain", title: "op drain: a heartbeat says so, nothing more starts, what runs goes on", section: secControl, run: caseDrain},
+		{id: "drain", title: "op drain: a heartbeat says so, nothing more starts, what runs goes on", section: secRun, run: caseDrain},
 	}
 }
 
@@ -68,9 +67,11 @@ func caseStatus(s *stage) string {
 	st = i.awaitStatus(done, wire.StatusDone)
 	s.check(st.Result != nil && st.Result.Outcome == wire.Failed && st.Result.RunID == done.RunID && st.Result.BootID == res.BootID,
 		"the status of an attempt whose result is not settled has the result %+v", st.Result)
+	s.check(st.Outcome == wire.Failed, "the status of an attempt that has failed has the outcome %q", st.Outcome)
 	i.settle(done)
 	s.await(func() bool { return i.status(done).Result == nil }, "a status without result once that is settled")
-	s.check(i.status(done).Status == wire.StatusDone, "a settled attempt has status %s at once", i.status(done).Status)
+	st = i.status(done)
+	s.check(st.Status == wire.StatusDone && st.Outcome == wire.Failed, "an attempt that has failed and was settled has status %s, outcome %q", st.Status, st.Outcome)
 	several := i.statuses(wire.OpStatus, "", unknown, runs, done)
 	s.check(several[0].Status == wire.StatusUnknown && several[1].Status == wire.StatusRunning, "asked about three, it says %s, %s, %s",
 		several[0].Status, several[1].Status, several[2].Status)
@@ -157,5 +158,5 @@ func caseDrain(s *stage) string {
 	i.outcome(runs, wire.Succeeded, "")
 	s.waitUntil(sent.Add(later.in + time.Second))
 	i.neverStarted("an attempt that was not due at the drain", later, refused)
-	return fmt.Sprintf("draining in a heartbeat; unstarted; refused draining; what ran succeeded")
+	return "draining in a heartbeat; unstarted; refused draining; the running attempt succeeded"
 }

@@ -11,13 +11,11 @@ import (
 
 func frozenDuties() []duty {
 	return []duty{
-		{id: "frozen_short", title: "a freeze that ends within the limit costs nothing", section: secHeartbeat, clock: true, run: caseFrozenShort},
-		{id: "frozen", title: "after a freeze past the limit nothing starts that was accepted or sent before", section: secHeartbeat, clock: true,
+		{id: "frozen_short", title: "a freeze that ends within the limit costs nothing", section: secBeat, clock: true, run: caseFrozenShort},
+		{id: "frozen", title: "after a freeze past the limit nothing starts that was accepted or sent before", section: secBeat, clock: true,
 			run: caseFrozen(wire.LeaseTTL+700*time.Millisecond, 200)},
-		{id: "frozen_12", title: "the same, frozen for 12 s, with more offers waiting", section: secHeartbeat, clock: true, long: true,
-			run: caseFrozen(12*time.Second, 1000)},
-		{id: "frozen_14", title: "the same, frozen for 14 s", section: secHeartbeat, clock: true, long: true, run: caseFrozen(14*time.Second, 400)},
-		{id: "frozen_20", title: "the same, frozen for 20 s", section: secHeartbeat, clock: true, long: true, run: caseFrozen(20*time.Second, 400)},
+		{id: "frozen_queue", title: "the same, with 1,000 offers waiting", section: secBeat, clock: true, long: true, run: caseFrozen(12*time.Second, 1000)},
+		{id: "frozen_often", title: "the same, frozen again and again for 11 to 20 s", section: secBeat, clock: true, long: true, run: caseFrozenOften},
 	}
 }
 
@@ -43,9 +41,9 @@ func caseFrozenShort(s *stage) string {
 	return "what was accepted before and sent during a freeze of 4 s was started once"
 }
 
-// caseFrozen stops the executor's process group until the limit of a heartbeat has passed. Before that it accepts
-// attempts due while it stands still and after it wakes; meanwhile offers on the same heartbeat wait in its socket. None
-// of them may start, whatever is confirmed after it wakes.
+// caseFrozen stops the executor's process group until the limit of a heartbeat has passed. Before the stop, the executor accepts
+// attempts that are due during the stop and after it. During the stop, further offers on the same heartbeat wait in the
+// executor's socket. None of these attempts may start, even if newer heartbeats are acknowledged after the stop.
 func caseFrozen(frozen time.Duration, queued int) func(*stage) string {
 	return func(s *stage) string {
 		i := s.at
@@ -77,7 +75,7 @@ func caseFrozen(frozen time.Duration, queued int) func(*stage) string {
 			res := i.result(a)
 			s.check(res.Outcome == wire.Unstarted, "an attempt that was accepted before a freeze of %v ended as %q %q, not unstarted", frozen, res.Outcome, res.Reason)
 		}
-		// Whatever waits in the executor's socket is read before an offer that is sent now is.
+		// The executor reads the waiting offers before it reads an offer that is sent now.
 		s.await(func() bool {
 			last, ok := i.rec.newest(i.boot)
 			return ok && last.at.After(wake)
@@ -92,6 +90,16 @@ func caseFrozen(frozen time.Duration, queued int) func(*stage) string {
 		return fmt.Sprintf("frozen for %v: %d accepted attempts unstarted; of %d offers that waited %d refused stale, none started",
 			frozen, len(within)+len(after), len(waiting), n)
 	}
+}
+
+// caseFrozenOften freezes one process several times, with different lengths.
+func caseFrozenOften(s *stage) string {
+	lengths := []time.Duration{11, 14, 12, 20, 13, 17, 15}
+	for _, seconds := range lengths {
+		caseFrozen(seconds*time.Second, 300)(s)
+		s.at.tidy()
+	}
+	return fmt.Sprintf("%d freezes of 11 to 20 s, nothing started", len(lengths))
 }
 
 // answers hears what a frozen executor says of the offers that waited for it.
@@ -120,8 +128,8 @@ func (i *instance) enqueue(beat int64, n int, until time.Time) ([]*attempt, *ans
 	return as, heard
 }
 
-// judge checks the answers that have come and returns how many there are. Offers without an answer are allowed: a client may drop
-// what waits for too long.
+// judge checks the answers that have come and returns their number. An offer may have no answer, because a client may drop
+// messages that wait too long.
 func (h *answers) judge(i *instance) (n int) {
 	for {
 		msg, err := h.sub.NextMsg(poll)

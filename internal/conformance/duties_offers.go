@@ -12,7 +12,7 @@ import (
 func offerDuties() []duty {
 	return []duty{
 		{id: "offer_once", title: "an accepted offer is started once", section: secOffers, run: caseOnce},
-		{id: "never_early", title: "no handler starts before due_at, by the offer's clock", section: secOffers, clock: true, run: caseNeverEarly},
+		{id: "never_early", title: "no handler starts before due_at, by the offer's clock", section: secRun, clock: true, run: caseNeverEarly},
 		{id: "duplicates", title: "an offer that comes again is accepted and not started again", section: secOffers, run: caseDuplicates},
 		{id: "ended", title: "an offer of an attempt that has run is answered ended, with its outcome", section: secOffers, run: caseEnded},
 		{id: "offer_batch", title: "256 offers in one message have 256 verdicts", section: secOffers, run: caseBatch},
@@ -26,6 +26,28 @@ func offerDuties() []duty {
 		{id: "shard", title: "the handler learns attempt and shard", section: secOffers, run: caseShard},
 		{id: "parent", title: "the handler learns the parent's output", section: secOffers, run: caseParent},
 	}
+}
+
+func memoryDuties() []duty {
+	return []duty{
+		{id: "memory", title: "outcomes are remembered for minutes", section: secOffers, long: true, run: caseMemory},
+	}
+}
+
+// caseMemory waits for longer than refusals and unstarted attempts have to be remembered.
+func caseMemory(s *stage) string {
+	i := s.at
+	const pause = 90 * time.Second
+	a := i.sleeper(0)
+	i.accept(a)
+	i.outcome(a, wire.Succeeded, "")
+	i.settle(a)
+	s.wait(pause)
+	a.Bind = 2
+	v := i.verdict(a)
+	s.check(v.Verdict == wire.Ended && v.Outcome == wire.Succeeded, "%v after it was settled an attempt was %s", pause, verdictText(v))
+	i.startedOnce(a)
+	return fmt.Sprintf("ended succeeded, %v after it was settled", pause)
 }
 
 func caseOnce(s *stage) string {
@@ -264,12 +286,19 @@ func caseMalformed(s *stage) string {
 		i.request(wire.ControlSubject(i.config.group, i.name), data, unanswered/4) // an answer with error is allowed
 	}
 	s.check(i.p.alive(), "the executor ended: %s", i.p.tail())
+	many := make([]*attempt, wire.MaxOffers+1)
+	for n := range many {
+		many[n] = i.sleeper(0)
+	}
+	msg := i.request(wire.TriggerSubject(i.config.group, i.name), i.offers(i.boot, i.beat(fresh).Beat, many), unanswered)
+	s.check(msg == nil, "a message with %d offers had an answer", len(many))
+	i.neverStarted("an attempt of a message with too many offers", many...)
 	a := i.sleeper(0)
 	i.accept(a)
 	i.outcome(a, wire.Succeeded, "")
 	before, _ := i.rec.newest(i.boot)
 	s.await(func() bool { b, _ := i.rec.newest(i.boot); return b.Beat > before.Beat }, "another heartbeat of the same boot")
-	return fmt.Sprintf("%d malformed messages on each subject; it went on", len(bad))
+	return fmt.Sprintf("%d malformed messages on each subject, and one with %d offers; it went on", len(bad), len(many))
 }
 
 // echoed is what conformance_echo puts out.
@@ -289,7 +318,7 @@ func caseShard(s *stage) string {
 	a.Param = string(wire.Encode(param{File: a.file, Text: text}))
 	i.accept(a)
 	got := echo(s, i.outcome(a, wire.Succeeded, ""))
-	s.check(got == echoed{Attempt: 3, ShardIndex: 2, ShardTotal: 5, Text: text}, "the handler was told %+v", got)
+	s.check(got == echoed{Attempt: 3, ShardIndex: 2, ShardTotal: 5, Text: text}, "the handler received %+v", got)
 	i.startedOnce(a)
 	return "attempt 3, shard 2 of 5, a param with letters beyond ASCII"
 }
@@ -300,7 +329,7 @@ func caseParent(s *stage) string {
 	a.Parent = &wire.Parent{RunID: s.at.make(handlerEcho, param{}).RunID, Output: `{"rows": 17}`}
 	i.accept(a)
 	got := echo(s, i.outcome(a, wire.Succeeded, ""))
-	s.check(got.ParentOutput == a.Parent.Output, "the handler was told the parent's output %q", got.ParentOutput)
+	s.check(got.ParentOutput == a.Parent.Output, "the handler received the parent's output %q", got.ParentOutput)
 	return "the output of the parent"
 }
 

@@ -15,7 +15,7 @@ func resultDuties() []duty {
 		{id: "outcome_failed", title: "a handler's error is reported as failed handler_error, with its text", section: secResults, run: caseFailed},
 		{id: "result_fields", title: "results have all fields, and no unknown outcome or reason", section: secResults, run: caseResultFields},
 		{id: "result_acknowledged", title: "results are published as requests", section: secConnect, run: caseQuiet("each had a reply subject")},
-		{id: "timeout", title: "timeout_ms ends an attempt as failed timeout", section: secResults, run: caseTimeout},
+		{id: "timeout", title: "timeout_ms ends an attempt as failed timeout", section: secRun, run: caseTimeout},
 		{id: "result_limits", title: "a message has at most 16 KiB, an output 64 KiB, both UTF-8 without NUL", section: secResults, run: caseLimits},
 		{id: "many_results", title: "large results of many attempts all arrive", section: secResults, run: caseManyResults},
 		{id: "logs", title: "log lines are numbered from 1 and keep the limits", section: secLogs, optional: true, run: caseLogs},

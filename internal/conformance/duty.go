@@ -1,6 +1,6 @@
 package conformance
 
-// duty is one line of the report: what an executor owes, and the case that looks at it.
+// duty is one line of the report: an obligation of executors, and the case that tests it.
 type duty struct {
 	id      string
 	title   string
@@ -18,21 +18,22 @@ type duty struct {
 type plan struct {
 	name     string
 	capacity int
-	// bare plans start their processes themselves; each of their duties has a server of its own if own is set.
+	// The duties of a bare plan start their processes themselves. If own is set, the plan has its own NATS server.
 	bare, own bool
 	duties    []duty
 }
 
 // The sections of docs/wire.md.
 const (
+	secRules     = "The wire, version 1"
 	secConnect   = "Connecting"
-	secStart     = "Order of the start"
-	secHeartbeat = "Heartbeat"
+	secHeartbeat = "Heartbeats"
+	secBeat      = "The rule of the beat"
 	secOffers    = "Offers"
+	secRun       = "Starting and ending an attempt"
 	secResults   = "Results"
 	secLogs      = "Logs"
 	secControl   = "Control"
-	secRules     = "The wire, version 1"
 )
 
 // plans returns all duties.
@@ -41,6 +42,7 @@ func plans() []plan {
 		{name: "frozen", capacity: 400, duties: frozenDuties()},
 		{name: "beats", capacity: 32, duties: beatDuties()},
 		{name: "limit", capacity: 32, duties: limitDuties()},
+		{name: "memory", capacity: 32, duties: memoryDuties()},
 		{name: "again", capacity: 32, duties: againDuties()},
 		{name: "nats", bare: true, own: true, duties: outageDuties()},
 		{name: "restart", bare: true, duties: restartDuties()},

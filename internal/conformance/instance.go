@@ -25,7 +25,7 @@ type instance struct {
 	boot     string
 	capacity int
 	live     []*attempt        // that were offered and may run
-	told     map[wire.Ref]bool // results that tidy has settled
+	settled  map[wire.Ref]bool // results that tidy has settled
 }
 
 // behind is by how much the dispatcher's clock differs from the executor's. An executor that compares instants of
@@ -343,8 +343,8 @@ func (i *instance) tidy() {
 	}
 	i.s.until(answerWithin, func() bool {
 		for ref, instance := range i.rec.allResults() {
-			if !i.told[ref] {
-				i.told[ref] = true
+			if !i.settled[ref] {
+				i.settled[ref] = true
 				i.s.w.settle(i.s.w.system, i.config.group, instance, ref)
 			}
 		}

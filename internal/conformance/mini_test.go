@@ -196,6 +196,9 @@ func (m *mini) offers(msg *nats.Msg) {
 			return
 		}
 	}
+	if len(in.Offers) > wire.MaxOffers {
+		return
+	}
 	m.mu.Lock()
 	ans := wire.Answer{V: 1, Instance: m.name, BootID: m.boot}
 	for _, o := range in.Offers {
@@ -290,7 +293,7 @@ func (m *mini) work(r *miniRun, in time.Duration) {
 	}
 	over := passed(sent) >= wire.LeaseTTL && m.fault != "no check"
 	if r.ending != "" && !(m.fault == "kill late") || over || m.draining && m.fault != "starts while draining" {
-		reason := r.ending
+		reason := strings.TrimSuffix(r.ending, "drained")
 		m.finish(r, wire.Unstarted, reason, "", "")
 		m.mu.Unlock()
 		return
@@ -460,6 +463,9 @@ func (m *mini) control(msg *nats.Msg) {
 		st := wire.Status{RunID: ref.RunID, Attempt: ref.Attempt, Status: wire.StatusUnknown}
 		if r != nil {
 			st.Status, st.StartedAt = r.status, wire.Time{Time: r.started}
+			if r.result != nil && r.result.Outcome != wire.Unstarted {
+				st.Outcome = r.result.Outcome
+			}
 			if !r.settled {
 				st.Result = r.result
 			}

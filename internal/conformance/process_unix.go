@@ -19,7 +19,7 @@ const (
 // supported reports whether processes can be stopped and continued here.
 const supported = true
 
-// ownGroup puts the executor into a process group of its own, so that signals reach all of its processes.
+// ownGroup puts the executor into a new process group, so that signals reach all of its processes.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 // signalGroup reports whether any process of the group was left.

@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/internal/wire"
 )
 
-// record holds what the executors of one group published, in order of arrival, and what was wrong with any message.
+// record holds the messages that the executors of one group published, in order of arrival, and the faults of any message.
 type record struct {
 	group string
 
@@ -138,7 +138,7 @@ func (r *record) load(boot string, l wire.Load) {
 	}
 }
 
-// result takes a message of results and returns those that are to be settled.
+// result takes a message of results. If the record settles results as they arrive, it returns them.
 func (r *record) result(msg *nats.Msg, at time.Time) []wire.Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,7 +172,7 @@ var reasons = map[string][]string{
 	wire.Succeeded: {""},
 	wire.Failed:    {"handler_error", "handler_panic", "handler_not_found", "timeout", "drained", "bad_script", "unsupported"},
 	wire.Cancelled: {"killed", "covered"},
-	wire.Unstarted: {"", "killed", "covered", "timeout", "drained"},
+	wire.Unstarted: {"", "killed", "covered", "timeout"},
 }
 
 // checkResult is called with the mutex held.
@@ -194,6 +194,8 @@ func (r *record) checkResult(res *wire.Result) {
 		r.fault(duty, "a result names the instance %q and boot %q", res.Instance, res.BootID)
 	case res.Bind < 1:
 		r.fault(duty, "a result has bind %d", res.Bind)
+	case res.FinishedAt.IsZero():
+		r.fault(duty, "a result has no finished_at")
 	case res.Outcome == wire.Unstarted && !res.StartedAt.IsZero():
 		r.fault(duty, "an unstarted attempt has a started_at")
 	case res.Outcome != wire.Unstarted && (res.StartedAt.IsZero() || res.FinishedAt.Before(res.StartedAt.Time)):

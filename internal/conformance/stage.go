@@ -99,7 +99,7 @@ func (s *stage) await(cond func() bool, format string, args ...any) {
 	}
 }
 
-// group makes a group of its own and the configuration of a process in it.
+// group makes a new group and the configuration of a process in it.
 func (s *stage) group(capacity int) (launchConfig, *record) {
 	n := s.t.number.Add(1)
 	c := launchConfig{
@@ -122,7 +122,7 @@ func (s *stage) launch(c launchConfig, rec *record) *instance {
 	started := time.Now()
 	p, err := s.t.start(s.w, c)
 	s.must(err)
-	i := &instance{s: s, rec: rec, p: p, config: c, told: make(map[wire.Ref]bool)}
+	i := &instance{s: s, rec: rec, p: p, config: c, settled: make(map[wire.Ref]bool)}
 	s.all = append(s.all, i)
 	found := s.until(s.t.options.patience, func() bool {
 		rec.mu.Lock()
@@ -139,7 +139,7 @@ func (s *stage) launch(c launchConfig, rec *record) *instance {
 		s.fail("the executor ended before its first heartbeat: %s", p.tail())
 	}
 	s.check(found, "no heartbeat came within %v: %s", s.t.options.patience, p.tail())
-	s.check(!known[i.first.BootID], "a process that was started anew has the boot id %s of the one before", i.first.BootID)
+	s.check(!known[i.first.BootID], "a restarted process has the boot id %s of the earlier one", i.first.BootID)
 	i.name, i.boot, i.capacity = i.first.Instance, i.first.BootID, i.first.Capacity
 	return i
 }

@@ -185,7 +185,7 @@ func (w *world) listen() error {
 }
 
 // probe asks on both subjects of an instance at once after the first heartbeat of its boot. The server says so if
-// nobody has subscribed.
+// a subject has no receiver.
 func (w *world) probe(conn *nats.Conn, r *record, instance string) {
 	for subject, data := range map[string][]byte{
 		wire.ControlSubject(r.group, instance): wire.Encode(wire.Control{V: wire.Version, Op: wire.OpPing}),
@@ -196,7 +196,7 @@ func (w *world) probe(conn *nats.Conn, r *record, instance string) {
 			if len(msg.Data) == 0 && msg.Header.Get("Status") == "503" {
 				r.mu.Lock()
 				defer r.mu.Unlock()
-				r.fault("subscribed", "nobody had subscribed to %s when the first heartbeat came", subject)
+				r.fault("subscribed", "%s had no receiver when the first heartbeat came", subject)
 			}
 		})
 		if err != nil {

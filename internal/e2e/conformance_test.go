@@ -1,0 +1,41 @@
+//go:build unix
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/belfryhq/belfry/internal/conformance"
+	"github.com/belfryhq/belfry/internal/e2e/rig"
+)
+
+// The executor in Python keeps every duty that it offers. BELFRY_CONFORMANCE_FULL runs the whole kit instead of its short form.
+func TestPythonConformance(t *testing.T) {
+	t.Parallel()
+	interpreter := python(t)
+	r, err := conformance.Run(t.Context(), conformance.Options{
+		Command: "exec '" + interpreter + "' -u '" + filepath.Join(rig.Root(t), "docs", "examples", "conformance.py") + "'",
+		Short:   os.Getenv("BELFRY_CONFORMANCE_FULL") == "",
+		Notice:  func(text string) { t.Log(text) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table strings.Builder
+	if err := r.Table(&table); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("in %d ms:\n%s", r.TookMS, table.String())
+	if !r.OK {
+		t.Error("the executor in Python breaks a duty")
+	}
+	for _, l := range r.Duties {
+		if l.Verdict == conformance.NotOffered && !slices.Contains([]string{"spool"}, l.Duty) {
+			t.Errorf("%s is not offered: %s", l.Duty, l.Seen)
+		}
+	}
+}
