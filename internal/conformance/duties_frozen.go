@@ -10,13 +10,19 @@ import (
 )
 
 func frozenDuties() []duty {
-	return []duty{
+	duties := []duty{
 		{id: "frozen_short", title: "a freeze that ends within the limit costs nothing", section: secBeat, clock: true, run: caseFrozenShort},
 		{id: "frozen", title: "after a freeze past the limit nothing starts that was accepted or sent before", section: secBeat, clock: true,
 			run: caseFrozen(wire.LeaseTTL+700*time.Millisecond, 200)},
 		{id: "frozen_queue", title: "the same, with 1,000 offers waiting", section: secBeat, clock: true, long: true, run: caseFrozen(12*time.Second, 1000)},
-		{id: "frozen_often", title: "the same, frozen again and again for 11 to 20 s", section: secBeat, clock: true, long: true, run: caseFrozenOften},
 	}
+	for _, seconds := range []int{11, 14, 12, 20, 13, 17, 15} {
+		duties = append(duties, duty{
+			id: fmt.Sprintf("frozen_%d", seconds), title: fmt.Sprintf("the same, frozen for %d s", seconds), section: secBeat, clock: true, long: true,
+			run: caseFrozen(time.Duration(seconds)*time.Second, 300),
+		})
+	}
+	return duties
 }
 
 // stopped is how long all threads of a process may take to stop after the signal.
@@ -90,16 +96,6 @@ func caseFrozen(frozen time.Duration, queued int) func(*stage) string {
 		return fmt.Sprintf("frozen for %v: %d accepted attempts unstarted; of %d offers that waited %d refused stale, none started",
 			frozen, len(within)+len(after), len(waiting), n)
 	}
-}
-
-// caseFrozenOften freezes one process several times, with different lengths.
-func caseFrozenOften(s *stage) string {
-	lengths := []time.Duration{11, 14, 12, 20, 13, 17, 15}
-	for _, seconds := range lengths {
-		caseFrozen(seconds*time.Second, 300)(s)
-		s.at.tidy()
-	}
-	return fmt.Sprintf("%d freezes of 11 to 20 s, nothing started", len(lengths))
 }
 
 // answers hears what a frozen executor says of the offers that waited for it.

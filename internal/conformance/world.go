@@ -96,7 +96,7 @@ func (w *world) admit(ctx context.Context) error {
 	}()
 	w.stop = func() {
 		cancel()
-		<-ended // it fails only if the connection was closed under it, which close does not do
+		_ = <-ended // it fails only if the connection was closed under it, which close does not do
 	}
 	select {
 	case <-responder.Ready():
@@ -151,37 +151,55 @@ func (w *world) allRecords() (out []*record) {
 	return out
 }
 
-// listen subscribes to what executors publish, as it arrives and whether or not a stream takes it.
+// waiting bounds the messages that wait for the record. The cases publish far fewer within a second.
+const waiting = 1 << 16
+
+// listen subscribes to what executors publish, as it arrives and whether or not a stream takes it. One goroutine takes all
+// messages from one channel, so that the record has them in the order in which the server received them.
 func (w *world) listen() error {
-	conn := w.system
-	take := func(msg *nats.Msg) {
-		at := time.Now()
-		switch {
-		case strings.HasPrefix(msg.Subject, "$KV."):
-			group, _, _ := wire.SplitInstanceKey(strings.TrimPrefix(msg.Subject, wire.InstanceSubject("")))
-			if r := w.recordOf(group); r != nil {
-				if instance, first := r.heartbeat(msg, at); first {
-					w.probe(conn, r, instance)
-				}
-			}
-		case strings.HasPrefix(msg.Subject, wire.ResultSubject("")):
-			if r := w.recordOf(wire.GroupOfSubject(msg.Subject)); r != nil {
-				for _, res := range r.result(msg, at) {
-					w.settle(conn, r.group, res.Instance, wire.Ref{RunID: res.RunID, Attempt: res.Attempt, BootID: res.BootID})
-				}
-			}
-		default:
-			if r := w.recordOf(wire.GroupOfSubject(msg.Subject)); r != nil {
-				r.log(msg)
-			}
-		}
-	}
+	messages := make(chan *nats.Msg, waiting)
 	for _, subject := range []string{wire.InstanceSubject(">"), wire.ResultSubject("*"), wire.LogSubject("*")} {
-		if _, err := conn.Subscribe(subject, take); err != nil {
+		if _, err := w.system.ChanSubscribe(subject, messages); err != nil {
 			return err
 		}
 	}
+	closed := w.system.StatusChanged(nats.CLOSED)
+	conn := w.system
+	go func() {
+		for {
+			select {
+			case msg := <-messages:
+				w.take(conn, msg)
+			case <-closed:
+				return
+			}
+		}
+	}()
 	return conn.Flush()
+}
+
+// take records a message.
+func (w *world) take(conn *nats.Conn, msg *nats.Msg) {
+	at := time.Now()
+	switch {
+	case strings.HasPrefix(msg.Subject, "$KV."):
+		group, _, _ := wire.SplitInstanceKey(strings.TrimPrefix(msg.Subject, wire.InstanceSubject("")))
+		if r := w.recordOf(group); r != nil {
+			if instance, first := r.heartbeat(msg, at); first {
+				w.probe(conn, r, instance)
+			}
+		}
+	case strings.HasPrefix(msg.Subject, wire.ResultSubject("")):
+		if r := w.recordOf(wire.GroupOfSubject(msg.Subject)); r != nil {
+			for _, res := range r.result(msg, at) {
+				w.settle(conn, r.group, res.Instance, wire.Ref{RunID: res.RunID, Attempt: res.Attempt, BootID: res.BootID})
+			}
+		}
+	default:
+		if r := w.recordOf(wire.GroupOfSubject(msg.Subject)); r != nil {
+			r.log(msg)
+		}
+	}
 }
 
 // probe asks on both subjects of an instance at once after the first heartbeat of its boot. The server says so if
