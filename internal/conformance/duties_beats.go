@@ -50,7 +50,7 @@ func caseOldBeat(s *stage) string {
 	young, old := i.sleeper(0), i.sleeper(0)
 	s.waitUntil(b.at.Add(6 * time.Second))
 	v := i.send(i.boot, b.Beat, young).Verdicts[0]
-	s.undisturbed(time.Since(b.at) < 8*time.Second, "an offer came late")
+	s.undisturbed(time.Since(b.at) < almostLimit, "an offer came late")
 	s.check(v.Verdict == wire.Accepted, "an offer on a heartbeat that was 6 s old was %s", verdictText(v))
 	i.outcome(young, wire.Succeeded, "")
 	s.waitUntil(b.at.Add(wire.LeaseTTL + 500*time.Millisecond))
@@ -79,7 +79,7 @@ func pastLimit(s *stage) (a *attempt, after time.Duration) {
 	a.in = 7500 * time.Millisecond
 	due := time.Now().Add(a.in)
 	v := i.send(i.boot, b.Beat, a).Verdicts[0]
-	s.undisturbed(time.Since(b.at) < 8*time.Second, "an offer came late")
+	s.undisturbed(time.Since(b.at) < almostLimit, "an offer came late")
 	s.check(v.Verdict == wire.Accepted, "an offer on a heartbeat that was 4 s old was %s", verdictText(v))
 	after = due.Sub(b.at)
 	res := i.result(a)

@@ -13,7 +13,7 @@ import (
 
 func outageDuties() []duty {
 	return []duty{
-		{id: "nats_away", title: "NATS away: handlers go on, results come again, nothing old is sent", section: secConnect, run: caseNATSAway},
+		{id: "nats_away", title: "NATS away: handlers go on, results come again, nothing old is sent", section: secConnect, clock: true, run: caseNATSAway},
 	}
 }
 
@@ -213,6 +213,9 @@ func caseName(s *stage) string {
 	return "the later process's heartbeats stay; it alone answers"
 }
 
+// lastMessages is how long the tester may take to receive what a process published before its end.
+const lastMessages = 10 * time.Second
+
 func caseTerm(s *stage) string {
 	c, rec := s.group(32)
 	i := s.launch(c, rec)
@@ -224,7 +227,8 @@ func caseTerm(s *stage) string {
 	i.p.signal(sigTerm)
 	s.undisturbed(time.Since(sent) < later.in, "SIGTERM was sent after the due instant")
 	s.await(func() bool { return !i.p.alive() }, "the end of the process after SIGTERM")
-	bye, ok := rec.goodbye()
+	var bye seenGoodbye
+	ok := s.until(lastMessages, func() (ok bool) { bye, ok = rec.goodbye(); return ok })
 	got := rec.resultsOf(runs.key())
 	if !ok && len(got) == 0 {
 		s.notOffered("it ends at once")
@@ -261,6 +265,7 @@ func caseDrained(s *stage) string {
 	i.awaitStart(a)
 	i.p.signal(sigTerm)
 	s.await(func() bool { return len(rec.resultsOf(a.key())) > 0 || !i.p.alive() }, "the result of what ran at SIGTERM")
+	s.until(lastMessages, func() bool { return len(rec.resultsOf(a.key())) > 0 })
 	got := rec.resultsOf(a.key())
 	if len(got) == 0 {
 		s.notOffered("it ends at once")

@@ -34,6 +34,7 @@ func caseFrozenShort(s *stage) string {
 	before, during := i.sleeper(0), i.sleeper(0)
 	before.in = 2 * time.Second
 	v := i.send(i.boot, b.Beat, before).Verdicts[0]
+	s.inTime(v, b)
 	s.check(v.Verdict == wire.Accepted, "a fresh offer was %s", verdictText(v))
 	s.check(i.p.signal(sigStop), "the executor ended: %s", i.p.tail())
 	s.wait(stopped)
@@ -67,6 +68,7 @@ func caseFrozen(frozen time.Duration, queued int) func(*stage) string {
 		}
 		sent := time.Now()
 		for _, v := range i.send(i.boot, b.Beat, append(within, after...)...).Verdicts {
+			s.inTime(v, b)
 			s.check(v.Verdict == wire.Accepted, "a fresh offer was %s", verdictText(v))
 		}
 		s.check(i.p.signal(sigStop), "the executor ended: %s", i.p.tail())

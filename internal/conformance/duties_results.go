@@ -25,7 +25,7 @@ func resultDuties() []duty {
 func repeatDuties() []duty {
 	return []duty{
 		{id: "result_repeated", title: "a result is published again until it is settled", section: secResults, run: caseRepeated},
-		{id: "result_settled", title: "a settled result is not published again", section: secResults, run: caseSettled},
+		{id: "result_settled", title: "a settled result is not published again", section: secResults, clock: true, run: caseSettled},
 	}
 }
 

@@ -258,6 +258,18 @@ func (r *record) newest(boot string) (seenBeat, bool) {
 	return seenBeat{}, false
 }
 
+// received returns when a heartbeat arrived, the zero time if it did not.
+func (r *record) received(boot string, beat int64) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, b := range r.beats {
+		if b.BootID == boot && b.Beat == beat {
+			return b.at
+		}
+	}
+	return time.Time{}
+}
+
 // beatsOf returns the heartbeats of a boot that arrived after an instant.
 func (r *record) beatsOf(boot string, after time.Time) (out []seenBeat) {
 	r.mu.Lock()
