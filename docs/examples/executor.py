@@ -135,7 +135,7 @@ class Executor:
             refused = ack.get("error", {}).get("err_code") in (10071, 10164)
             if not refused:
                 break
-        if "seq" in ack:
+        if "seq" in ack and "error" not in ack:  # a refusal may have a seq, too
             if not self.confirmed or passed(self.confirmed) >= LIMIT:
                 self.renewed = time.time()
             self.seq, self.taken, self.unsure, self.confirmed = ack["seq"], False, None, sent
@@ -147,7 +147,7 @@ class Executor:
 
     async def offers(self, msg):
         m, received = json.loads(msg.data), clocks()
-        if m["v"] != 1 or m["boot_id"] != BOOT and self.taken:
+        if m["v"] != 1 or len(m["offers"]) > 256 or m["boot_id"] != BOOT and self.taken:
             return
         verdicts = [{"run_id": o["run_id"], "attempt": o["attempt"]} | (
             self.judge(o, m.get("beat", 0), received) if m["boot_id"] == BOOT else {"verdict": "refused", "reason": "stale"})
