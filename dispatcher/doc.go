@@ -95,8 +95,8 @@
 //	without a run or a ledger entry
 //
 // (1) TestClaimNearTakesOver and TestStrandedAndUnplannedAreJudgedTogether of internal/store,
-// TestSchedulerKilledMidSecond of internal/e2e. (2) Also TestPinnedShardSurvivesABlink. (3) Also
-// TestDispatcherKilledBetweenBindAndOffer and …BetweenOfferAndAnswer of internal/e2e. (4) Also TestExecutorKilled and
+// TestPromiseSchedulerKilledMidSecond of internal/e2e. (2) Also TestPinnedShardSurvivesABlink. (3) Also
+// TestDispatcherKilledBetweenBindAndOffer and …BetweenOfferAndAnswer of internal/e2e. (4) Also TestPromiseExecutorGone and
 // TestScenarioExecutorFrozenWithOffersInItsSocket of internal/e2e. (5) TestAuditFindsWhatIsTakenAway of internal/store.
 // (6) TestEndedBefore.
 //
