@@ -32,7 +32,7 @@ func (l *link) beat(ctx context.Context) {
 					"is gone: give each process its own name (Config.Instance; belfry executor: --instance)", "error", err)
 			}
 		case err != nil && healthy:
-			l.log.Warn("a heartbeat was not confirmed; nothing is started once the lease is over", "error", err)
+			l.log.Warn("a heartbeat was not confirmed; it is sent again, and nothing starts without one for 10 s", "error", err)
 		case err == nil && !healthy:
 			l.log.Info("heartbeats are confirmed again")
 		}
@@ -60,7 +60,7 @@ func (l *link) sendBeat(ctx context.Context) error {
 	// its order. One more is counted for a message between the channel and taken.
 	arrived := l.taken.Load() + int64(len(l.offers)) + 1
 	if l.engine.confirmed(sent, arrived) {
-		l.log.Warn("the lease had lapsed and is held again; offers bound before this are refused")
+		l.log.Warn("no heartbeat was confirmed for over 10 s, as the process stood still or NATS was away; attempts that rely on earlier heartbeats do not start")
 	}
 	l.once.Do(func() { close(l.first) })
 	return nil
