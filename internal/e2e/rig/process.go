@@ -22,7 +22,7 @@ const EnvAs = "E2E_AS"
 // Patience bounds waiting. It asserts nothing: a healthy machine needs a second or two, a busy one may take its time.
 const Patience = 5 * time.Minute
 
-// Process is the test binary, started again as something else. It is killed at the end of its test at the latest.
+// Process is a process of a test: mostly the test binary, started again as something else. It is killed at the end of its test at the latest.
 type Process struct {
 	cmd  *exec.Cmd
 	gone chan struct{} // closed when it has ended
@@ -35,14 +35,20 @@ func Start(t testing.TB, as, dir, log string, env []string, args ...string) *Pro
 	if err != nil {
 		t.Fatal(err)
 	}
+	return StartCommand(t, exec.Command(self, args...), dir, log, append([]string{EnvAs + "=" + as}, env...))
+}
+
+// StartCommand starts a command in a directory, with env beside Env. It appends the command's output to a file.
+func StartCommand(t testing.TB, cmd *exec.Cmd, dir, log string, env []string) *Process {
+	t.Helper()
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	p := &Process{cmd: exec.Command(self, args...), gone: make(chan struct{})}
+	p := &Process{cmd: cmd, gone: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, out, out
-	p.cmd.Env = append(append(Env(), "HOME="+dir, EnvAs+"="+as), env...)
+	p.cmd.Env = append(append(Env(), "HOME="+dir), env...)
 	// A group of its own, so that a Ctrl-C for the test does not end what the test is about to end itself.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	DieWithTest(p.cmd.SysProcAttr)
