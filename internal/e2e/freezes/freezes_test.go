@@ -4,6 +4,7 @@ package freezes
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -29,11 +30,13 @@ const (
 )
 
 // A long freeze is longer than the 10 s for which an attempt may start on a heartbeat, so that Belfry names the instance's
-// attempts lost. A short one is so short that the next heartbeat is in time, which follows the one before the freeze by 3 s.
+// attempts lost. A short one loses nothing, because the heartbeats before and after it are less than 10 s apart: an instance
+// sends one every 3 s. The 2 s that remain are for stalls of the machine.
 const (
 	longFrom, longTo   = 11 * time.Second, 20 * time.Second
-	shortFrom, shortTo = 2 * time.Second, 6 * time.Second
+	shortFrom, shortTo = 2 * time.Second, 5 * time.Second
 	shortEach          = 4 // one short freeze follows this many long ones
+	spare              = 2 * time.Second
 )
 
 // No attempt starts after it was declared lost, although its executor was frozen between accepting and starting it; and no
@@ -61,7 +64,7 @@ func TestFreezes(t *testing.T) {
 	})
 	w.load(jobs)
 	begun := time.Now()
-	f := &freezer{w: w, left: int(count), ready: make(chan *instance, len(w.instances))}
+	f := &freezer{w: w, pulse: rig.StartPulse(t, nil), left: int(count), ready: make(chan *instance, len(w.instances))}
 	f.run(seed)
 	t.Logf("the freezes took %v", time.Since(begun).Round(time.Second))
 	w.finish()
@@ -84,6 +87,7 @@ func setting(t *testing.T, name string, standard uint64) uint64 {
 // freezer freezes instances, at most half of them at a time.
 type freezer struct {
 	w     *world
+	pulse *rig.Pulse
 	ready chan *instance // those that may be frozen next
 
 	mu      sync.Mutex
@@ -210,7 +214,7 @@ func (i *instance) holds(from time.Time) (map[ref]bool, error) {
 // goesOn waits until a thawed instance starts an attempt that it has accepted since.
 func (f *freezer) goesOn(done freeze) {
 	i := done.on
-	deadline := time.Now().Add(2 * rig.Patience)
+	deadline := time.Now().Add(rig.Left(f.w.t, rig.Patience))
 	seen := 0
 	for {
 		i.mu.Lock()
@@ -263,67 +267,98 @@ func (w *world) losses() []loss {
 	return all
 }
 
+// tally is what the freezes came to.
+type tally struct {
+	long, short      int
+	hit              int          // long freezes of an instance that held attempts which it had accepted and not started
+	held             int          // such attempts
+	waited           map[ref]bool // such attempts
+	started          int
+	lost             int // declared lost
+	lostWaiting      int // those of them that were held
+	neverStarted     int // those of them that no handler noted
+	between          int // those of them whose process was frozen between the check and the call
+	late, unexpected faults
+}
+
+func (n *tally) String() string {
+	return fmt.Sprintf("%d freezes of %v to %v, %d of them of an instance that held attempts which it had accepted and not started, %d in all; "+
+		"%d short freezes; %d attempts started; %d were declared lost, of which %d were held so and %d never started; %d started after their verdict; "+
+		"%d were frozen between the check and the call", n.long, longFrom, longTo, n.hit, n.held, n.short, n.started, n.lost, n.lostWaiting,
+		n.neverStarted, n.late.count, n.between)
+}
+
+// faults counts faults of a kind and reports the first ones.
+type faults struct{ count int }
+
+func (f *faults) report(t testing.TB, format string, args ...any) {
+	t.Helper()
+	const most = 10
+	if f.count++; f.count <= most {
+		t.Errorf(format, args...)
+	}
+}
+
 // judge compares what the handlers noted with what Postgres holds.
 func (f *freezer) judge(wanted int) {
 	t := f.w.t
 	t.Helper()
-	starts := f.starts()
-	long, short, hit, held := 0, 0, 0, 0
-	waited := make(map[ref]bool) // accepted and not started at a long freeze
-	for i := range f.freezes {
-		z := &f.freezes[i]
-		if !z.long() {
-			short++
-			continue
+	n, starts := f.tally(), f.starts()
+	n.started = len(starts)
+	for _, l := range f.w.losses() {
+		n.lost++
+		if n.waited[l.ref] {
+			n.lostWaiting++
 		}
-		long++
-		if held += len(z.held); len(z.held) > 0 {
-			hit++
-		}
-		for r := range z.held {
-			waited[r] = true
-		}
-	}
-	lost, never, waiting, between := f.w.losses(), 0, 0, 0
-	for _, l := range lost {
-		if waited[l.ref] {
-			waiting++
-		}
-		if !f.explains(l) {
-			t.Errorf("%s on %s was declared lost at %s, and no long freeze explains that", l.ref, l.instance, clock(l.declared))
+		switch {
+		case f.explains(l):
+		case rig.Steps*f.pulse.Worst() > spare:
+			t.Logf("%s on %s was declared lost at %s; no long freeze explains that, but the machine stalled", l.ref, l.instance, clock(l.declared))
+		default:
+			n.unexpected.report(t, "%s on %s was declared lost at %s, and no long freeze explains that", l.ref, l.instance, clock(l.declared))
 		}
 		if len(starts[l.ref]) == 0 {
-			never++
+			n.neverStarted++
 		}
 		for _, s := range starts[l.ref] {
 			switch {
 			case s.checked.After(l.declared):
-				t.Errorf("%s started on %s %v after it was declared lost: checked at %s, entered at %s", l.ref, s.on,
+				n.late.report(t, "%s started on %s %v after it was declared lost: checked at %s, entered at %s", l.ref, s.on,
 					s.checked.Sub(l.declared), clock(s.checked), clock(s.entered))
 			case s.entered.After(l.declared):
-				between++
+				n.between++
 				t.Logf("%s was frozen on %s between the check at %s and the call at %s, and declared lost at %s", l.ref, s.on,
 					clock(s.checked), clock(s.entered), clock(l.declared))
 			}
 		}
 	}
-	t.Logf("%d long freezes, %d of them of an instance that held attempts which it had accepted and not started, %d in all; %d short ones",
-		long, hit, held, short)
-	t.Logf("%d attempts started; %d were declared lost, of which %d never started; %d of the lost ones waited for their start when "+
-		"their instance was frozen; %d freezes fell between the check and the call", len(starts), len(lost), never, waiting, between)
-	if long < wanted {
-		t.Errorf("only %d of %d long freezes were done", long, wanted)
-	}
-	if hit*10 < wanted*8 {
-		t.Errorf("only %d of %d long freezes hit an instance that held attempts which it had accepted and not started: the test has shown too little", hit, wanted)
-	}
-	if waiting == 0 {
-		t.Error("no attempt was declared lost that waited for its start: the test has shown nothing")
+	t.Log(n)
+	if n.long < wanted || n.hit*10 < wanted*8 || n.lostWaiting == 0 {
+		t.Errorf("the test has shown too little: %d freezes were wanted, of instances that hold attempts which they have accepted and not started", wanted)
 	}
 	// A freeze just there is rare. If there are many, the executor does not check directly before the call.
-	if between*20 > wanted+20 {
-		t.Errorf("%d freezes fell between the check of the fence and the call of the handler", between)
+	if n.between*20 > wanted+20 {
+		t.Errorf("%d freezes fell between the check of the fence and the call of the handler", n.between)
 	}
+}
+
+func (f *freezer) tally() *tally {
+	n := &tally{waited: make(map[ref]bool)}
+	for i := range f.freezes {
+		z := &f.freezes[i]
+		if !z.long() {
+			n.short++
+			continue
+		}
+		n.long++
+		if n.held += len(z.held); len(z.held) > 0 {
+			n.hit++
+		}
+		for r := range z.held {
+			n.waited[r] = true
+		}
+	}
+	return n
 }
 
 // startOn is a start with its instance.
@@ -353,9 +388,10 @@ func (f *freezer) starts() map[ref][]startOn {
 		i.mu.Unlock()
 	}
 	f.w.t.Logf("the wall clock and the monotonic clock moved against each other by %v", most-least)
+	var twice faults
 	for r, s := range all {
 		if len(s) > 1 {
-			f.w.t.Errorf("%s started %d times: on %s at %s, on %s at %s", r, len(s), s[0].on, clock(s[0].entered), s[1].on, clock(s[1].entered))
+			twice.report(f.w.t, "%s started %d times: on %s at %s, on %s at %s", r, len(s), s[0].on, clock(s[0].entered), s[1].on, clock(s[1].entered))
 		}
 	}
 	return all
@@ -366,7 +402,7 @@ func (f *freezer) starts() map[ref][]startOn {
 func (f *freezer) explains(l loss) bool {
 	for i := range f.freezes {
 		z := &f.freezes[i]
-		if z.on.name == l.instance && z.long() && l.dispatched.Before(z.to) && l.declared.After(z.from) && l.declared.Before(z.to.Add(rig.Patience)) {
+		if z.on.name == l.instance && z.long() && l.dispatched.Before(z.to) && l.declared.After(z.from) && l.declared.Before(z.to.Add(time.Minute)) {
 			return true
 		}
 	}

@@ -81,7 +81,7 @@ func newWorld(t testing.TB, goInstances, pythonInstances int, interpreter string
 	for i := range pythonInstances {
 		w.launch(fmt.Sprintf("python-%02d", i), interpreter)
 	}
-	rig.Eventually(t, 2*rig.Patience, "all executors are listed", func() bool {
+	rig.Eventually(t, rig.Patience, "all executors are listed", func() bool {
 		list, err := w.api.Instances(t.Context(), group)
 		return err == nil && len(list) == len(w.instances)
 	})
@@ -185,7 +185,8 @@ func (w *world) instance(name string) *instance {
 // tap reads the answers of executors to offers, so that the test knows what an instance has accepted.
 func (w *world) tap() {
 	w.t.Helper()
-	conn, err := nats.Connect(w.natsFor, nats.UserInfo("belfry", rig.NATSPassword), nats.MaxReconnects(-1),
+	conn, err := nats.Connect(w.natsFor, nats.Timeout(rig.Patience), nats.UserInfo("belfry", rig.NATSPassword),
+		nats.MaxReconnects(-1),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			w.t.Errorf("the test's own connection to NATS: %v", err)
 		}))
@@ -310,7 +311,7 @@ func (w *world) finish() {
 		}
 	}
 	ended := time.Now()
-	rig.Eventually(w.t, 4*rig.Patience, "every run ends", func() bool {
+	rig.Eventually(w.t, rig.Patience, "every run ends", func() bool {
 		var live int
 		err := w.db.QueryRow(context.Background(), `SELECT count(*) FROM runs_live`).Scan(&live)
 		return err == nil && live == 0
