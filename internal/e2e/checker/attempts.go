@@ -3,13 +3,14 @@ package checker
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
 // early is how far a start may lie before its due instant: executors know the database's clock by an estimate, which
-// rests on that of whoever makes the offer.
+// rests on that of whoever makes the offer. It is also the error that is allowed for the instant of a verdict.
 const early = 250 * time.Millisecond
 
 // starts checks promise 2: what the handlers wrote down against what the database says.
@@ -33,12 +34,22 @@ func (c *check) starts() {
 			if a.Instance != n.Instance {
 				c.fail(RuleStart, "attempt %d of the run %s started on %s, and was %q's", t.attempt, t.run, n.Instance, a.Instance)
 			}
+			if a.startedLost(n) {
+				c.fail(RuleVerdict, "attempt %d of the run %s started on %s at %s, %v after it was declared lost", t.attempt, t.run, n.Instance,
+					clock(n.Start.UnixMilli()), n.Start.Sub(a.FinishedAt).Round(time.Millisecond))
+			}
 			if due := r.earliest(a); n.Start.Before(due.Add(-early)) {
 				c.fail(RuleEarly, "attempt %d of the run %s (%s) started %v before it was due, at %s on %s", t.attempt, t.run, r.Cause,
 					due.Sub(n.Start).Round(time.Millisecond), clock(n.Start.UnixMilli()), n.Instance)
 			}
 		}
 	}
+}
+
+// startedLost reports whether an attempt started after it was declared lost. The instant of the verdict is the dispatcher's
+// estimate of the database's clock.
+func (a *Attempt) startedLost(n *Note) bool {
+	return a.Reason == domain.ReasonLost && n.Start.After(a.FinishedAt.Add(early))
 }
 
 // earliest is the first instant at which an attempt of the run may start. A run that ended while it waited for its next
@@ -110,7 +121,7 @@ func (c *check) known(r *Run, a *Attempt, n *Note) bool {
 	case n.Outcome == Panic:
 		return a.Reason == domain.ReasonHandlerPanic || stopped || c.h.Kills[r.ID]
 	}
-	return a.Reason == domain.ReasonHandlerError || stopped || c.h.Kills[r.ID]
+	return a.Reason == domain.ReasonHandlerError || a.Reason == domain.ReasonDrained || stopped || c.h.Kills[r.ID]
 }
 
 // overran reports whether a handler ended after its timeout, which runs from a little before its first word.
@@ -142,6 +153,9 @@ func (c *check) losses() {
 			continue
 		}
 		c.report.Lost++
+		if len(c.notes[t]) == 0 {
+			c.report.Unstarted++
+		}
 		from := a.DispatchedAt
 		if from.IsZero() {
 			from = c.runs[t.run].CreatedAt
@@ -155,9 +169,35 @@ func (c *check) losses() {
 	}
 }
 
+// drains checks that a drained attempt had started, on an instance that was told to stop, and that its handler did not succeed.
+func (c *check) drains() {
+	const settles = 5 * time.Second // how far the instant of its end, an executor's estimate, may be off
+	for t, a := range c.tries {
+		if a.Reason != domain.ReasonDrained {
+			continue
+		}
+		c.report.Drained++
+		if notes := c.notes[t]; len(notes) == 0 || notes[0].Outcome == OK || notes[0].Outcome == Panic {
+			c.fail(RuleDrained, "attempt %d of the run %s is drained, and its handler %s", t.attempt, t.run, said(notes))
+			continue
+		}
+		from := c.notes[t][0].Start
+		if !slices.ContainsFunc(c.h.Faults, func(f Fault) bool {
+			return f.Target == a.Instance && strings.HasPrefix(f.Kind, "stop ") && f.From.Before(a.FinishedAt.Add(settles)) && f.To.After(from)
+		}) {
+			c.fail(RuleDrained, "attempt %d of the run %s is drained at %s, and nobody had told %s to stop", t.attempt, t.run,
+				clock(a.FinishedAt.UnixMilli()), a.Instance)
+		}
+	}
+}
+
 // zombie reports whether an attempt may have gone on where nobody saw it, after it had been ended: it was named lost, its time
 // was up, or it was killed while nobody could reach its instance. Of the last its result tells nothing new, unless it had succeeded.
+// An attempt that started after it was declared lost has no such excuse.
 func (c *check) zombie(t try, a *Attempt, n *Note) bool {
+	if a.startedLost(n) {
+		return false
+	}
 	if a.Reason == domain.ReasonLost || a.Reason == domain.ReasonTimeout || c.late[t] != nil {
 		return true
 	}
@@ -192,7 +232,7 @@ func (c *check) retries(r *Run) {
 		return
 	}
 	switch r.Reason {
-	case domain.ReasonHandlerError, domain.ReasonHandlerPanic, domain.ReasonTimeout, domain.ReasonLost:
+	case domain.ReasonHandlerError, domain.ReasonHandlerPanic, domain.ReasonTimeout, domain.ReasonLost, domain.ReasonDrained:
 		if !slices.ContainsFunc(c.notes[try{r.ID, r.Attempt}], func(n *Note) bool { return n.Outcome == Permanent }) {
 			c.fail(RuleRetry, "the run %s of %s failed by %s at attempt %d of %d, and was not tried again", r.ID, j.name(), r.Reason, r.Attempt, most)
 		}
@@ -265,7 +305,7 @@ func (c *check) reasons(r *Run) {
 		if len(notes) > 0 {
 			wrong("the handler " + said(notes))
 		}
-	case domain.ReasonLost:
+	case domain.ReasonLost, domain.ReasonDrained: // judged by losses and drains, also if the run was tried again
 	case domain.ReasonHandlerNotFound, domain.ReasonBadScript, domain.ReasonUnsupported:
 		wrong("every instance has the handler")
 	}

@@ -21,10 +21,12 @@ const (
 	RuleMisfire   Rule = "misfires are as the policy says"
 	RuleChain     Rule = "fixed_delay goes on, not before its delay"
 	RuleStart     Rule = "an attempt starts at most once, on its instance"
+	RuleVerdict   Rule = "no attempt starts after it was declared lost"
 	RuleEarly     Rule = "nothing starts before it is due"
 	RuleEffect    Rule = "a success has its effect"
 	RuleResult    Rule = "a handler's end is not forgotten"
 	RuleLost      Rule = "lost is only what was killed, frozen or cut off"
+	RuleDrained   Rule = "drained is only what ran on an instance that was told to stop"
 	RuleRetry     Rule = "tries are as the retry policy says"
 	RuleOverlap   Rule = "runs that block each other do not overlap"
 	RuleChild     Rule = "children run exactly once for a parent that matches"
@@ -49,6 +51,8 @@ type Report struct {
 	Runs       int
 	Starts     int // attempts that a handler noted
 	Lost       int // attempts named lost
+	Unstarted  int // of Lost, those that no handler noted
+	Drained    int // attempts that ended because their instance was told to stop
 	LateOnes   int // results of attempts that had been ended without them
 	Certain    int // of Runs, those whose lateness the rule about lateness judges
 	Worst      time.Duration
@@ -128,6 +132,7 @@ func Check(h *History) *Report {
 	c.starts()
 	c.ends()
 	c.losses()
+	c.drains()
 	c.broadcasts()
 	c.children()
 	c.acks()

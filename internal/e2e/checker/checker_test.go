@@ -89,6 +89,32 @@ func (p *planted) lose(r *Run) {
 	r.State, r.Reason, r.FinishedAt = domain.Failed, domain.ReasonLost, r.StartedAt.Add(6*time.Second)
 }
 
+// freeze freezes the run's instance around its only attempt, which is named lost at 12 s.
+func (p *planted) freeze(r *Run) {
+	p.lose(r)
+	r.FinishedAt = at(12)
+	p.Faults = append(p.Faults, Fault{Kind: "freeze executor", Target: "i1", From: at(2.99), To: at(14)})
+}
+
+// drain has the run's only attempt, or an earlier one, end because its instance was told to stop.
+func (p *planted) drain(r *Run) {
+	r.State, r.Reason = domain.Failed, domain.ReasonDrained
+	p.noteOf(r.ID).Outcome = Cancelled
+	p.Faults = append(p.Faults, Fault{Kind: "stop process", Target: "i1", From: r.StartedAt.Add(50 * time.Millisecond), To: r.FinishedAt.Add(time.Second)})
+}
+
+// again gives the run another attempt on i2, after its first one ended as it says.
+func (p *planted) again(r *Run) {
+	p.Attempts = append(p.Attempts, Attempt{
+		Run: r.ID, Attempt: 1, Instance: r.Instance, DispatchedAt: r.DispatchedAt, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
+		Outcome: "failed", Reason: r.Reason,
+	})
+	from := r.FinishedAt.Add(50 * time.Millisecond)
+	r.State, r.Reason, r.Attempt, r.Instance = domain.Succeeded, domain.NoReason, 2, "i2"
+	r.DueAt, r.StartedAt, r.FinishedAt = from, from, from.Add(100*time.Millisecond)
+	p.note(r.ID, 2, "i2", r.StartedAt, r.FinishedAt, OK)
+}
+
 // outlived has the run at 3 s be killed, and its handler go on beside the run at 4 s, which another instance has. Its result is
 // no news: a killed run did not succeed.
 func (p *planted) outlived() {
@@ -194,6 +220,32 @@ func TestAccepts(t *testing.T) {
 			p.Late = append(p.Late, Late{Run: r.ID, Attempt: 1, Outcome: "succeeded"})
 			p.Faults = append(p.Faults, Fault{Kind: "freeze executor", Target: "i2", From: at(2.9), To: at(4)})
 			p.drop(1, 4, 5, 2, domain.MisfireSkip)
+		},
+		"lost while it ran, on an instance that was frozen": func(p *planted) {
+			p.job(1, nil)
+			p.served(1)
+			p.freeze(p.at(1, 3))
+			p.noteOf(p.at(1, 3).ID).End = at(14.1)
+			p.Late = append(p.Late, Late{Run: p.at(1, 3).ID, Attempt: 1, Outcome: "succeeded"})
+		},
+		"lost before it started": func(p *planted) {
+			p.job(1, func(s *domain.JobSpec) { s.Retries = 1 })
+			p.served(1)
+			r := p.at(1, 3)
+			p.freeze(r)
+			p.Notes = slices.DeleteFunc(p.Notes, func(n Note) bool { return n.Run == r.ID })
+			p.again(r)
+		},
+		"drained": func(p *planted) {
+			p.job(1, nil)
+			p.served(1)
+			p.drain(p.at(1, 3))
+		},
+		"drained and tried again": func(p *planted) {
+			p.job(1, func(s *domain.JobSpec) { s.Retries = 1 })
+			p.served(1)
+			p.drain(p.at(1, 3))
+			p.again(p.at(1, 3))
 		},
 		"killed while its instance was frozen": func(p *planted) {
 			p.job(1, serial)
@@ -354,6 +406,53 @@ func TestRejects(t *testing.T) {
 		{"an attempt that starts elsewhere", RuleStart, func(p *planted) { p.noteOf(p.at(1, 3).ID).Instance = "i2" }},
 		{"an attempt that nobody knows of", RuleStart, func(p *planted) { p.note(p.at(1, 3).ID, 2, "i1", at(3), at(3.1), OK) }},
 		{"a run that nobody knows of", RuleStart, func(p *planted) { p.note("ghost", 1, "i1", at(3), at(3.1), OK) }},
+		{"a start after the verdict, on an instance that was frozen", RuleVerdict, func(p *planted) {
+			p.freeze(p.at(1, 3))
+			n := p.noteOf(p.at(1, 3).ID)
+			n.Start, n.End = at(14), at(14.1)
+			p.Late = append(p.Late, Late{Run: p.at(1, 3).ID, Attempt: 1, Outcome: "succeeded"})
+		}},
+		{"a start after the verdict, of a run that was tried again", RuleVerdict, func(p *planted) {
+			p.Versions[0].Spec.Retries = 1
+			r := p.at(1, 3)
+			p.freeze(r)
+			n := p.noteOf(r.ID)
+			n.Start, n.End = at(14), at(14.1)
+			p.Late = append(p.Late, Late{Run: r.ID, Attempt: 1, Outcome: "succeeded"})
+			p.again(r)
+		}},
+		{"an overlap with what started after its verdict", RuleOverlap, func(p *planted) {
+			serial(&p.Versions[0].Spec)
+			serial(&p.Versions[1].Spec)
+			p.Versions[0].Spec.Retries = 1
+			r := p.at(1, 3)
+			p.freeze(r)
+			r.FinishedAt = at(3.2)
+			n := p.noteOf(r.ID)
+			n.Start, n.End = at(4.1), at(4.3)
+			p.Late = append(p.Late, Late{Run: r.ID, Attempt: 1, Outcome: "succeeded"})
+		}},
+		{"drained although nobody stopped its instance", RuleDrained, func(p *planted) {
+			p.drain(p.at(1, 3))
+			p.Faults[0].Target = "i2"
+		}},
+		{"drained by a kill", RuleDrained, func(p *planted) {
+			p.drain(p.at(1, 3))
+			p.Faults[0].Kind = "kill executor"
+		}},
+		{"drained and never started", RuleDrained, func(p *planted) {
+			r := p.at(1, 3)
+			p.drain(r)
+			p.Notes = slices.DeleteFunc(p.Notes, func(n Note) bool { return n.Run == r.ID })
+		}},
+		{"drained although its handler succeeded", RuleDrained, func(p *planted) {
+			p.drain(p.at(1, 3))
+			p.noteOf(p.at(1, 3).ID).Outcome = OK
+		}},
+		{"drained and not tried again", RuleRetry, func(p *planted) {
+			p.Versions[0].Spec.Retries = 1
+			p.drain(p.at(1, 3))
+		}},
 		{"a start before due", RuleEarly, func(p *planted) { p.noteOf(p.at(1, 3).ID).Start = at(2.7) }},
 		{"a success without a start", RuleEffect, func(p *planted) { p.noteOf(p.at(1, 3).ID).Run = p.at(1, 4).ID }},
 		{"a success whose handler never ended", RuleEffect, func(p *planted) {

@@ -224,8 +224,8 @@ func (r *Report) Markdown(title string, seed uint64, picture string) string {
 		fmt.Fprintf(&b, "- **%s**: %s\n", v.Rule, v.Text)
 	}
 	fmt.Fprintf(&b, "\n## What happened\n\n```text\n%s```\n\n", picture)
-	fmt.Fprintf(&b, "| | |\n|---|---:|\n| fire times in the missed ledger | %d |\n| attempts named lost | %d |\n| results that came after that | %d |\n",
-		r.Ledgered, r.Lost, r.LateOnes)
+	fmt.Fprintf(&b, "| | |\n|---|---:|\n| fire times in the missed ledger | %d |\n| attempts named lost | %d |\n| of these, never started | %d |\n"+
+		"| results that came after that | %d |\n| attempts drained | %d |\n", r.Ledgered, r.Lost, r.Unstarted, r.LateOnes, r.Drained)
 	fmt.Fprintf(&b, "| worst lateness, in whatever trouble | %v |\n| runs with no fault near whose lateness was judged | %d |\n| worst lateness of those | %v |\n",
 		r.Worst, r.Certain, r.WorstCalm)
 	table := func(name string, counts map[string]int) {

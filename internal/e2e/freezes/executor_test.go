@@ -3,20 +3,19 @@
 package freezes
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/belfryhq/belfry/executor"
+	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
 // envNotes names the file to which an executor's handlers append a line for each start.
@@ -66,32 +65,6 @@ func readStart(line string) (s start, err error) {
 	}, nil
 }
 
-// checks remembers when each goroutine last read the executor's clock. The SDK checks the fence and calls the handler in
-// one goroutine, so that the handler finds the instant of its own check.
-type checks struct{ last sync.Map }
-
-func (c *checks) now() time.Time {
-	now := time.Now()
-	c.last.Store(goroutine(), now)
-	return now
-}
-
-// take returns when the caller's goroutine last read the clock.
-func (c *checks) take() (at time.Time, ok bool) {
-	v, ok := c.last.LoadAndDelete(goroutine())
-	if !ok {
-		return at, false
-	}
-	return v.(time.Time), true
-}
-
-// goroutine is the number of the caller's goroutine, from the head of its stack trace, "goroutine 7 [running]:".
-func goroutine() string {
-	var buf [64]byte
-	head := bytes.Fields(buf[:runtime.Stack(buf[:], false)])
-	return string(head[1])
-}
-
 // goExecutor is an instance that uses the SDK. It returns its exit code.
 func goExecutor() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -101,11 +74,11 @@ func goExecutor() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	var c checks
+	looks := rig.NewLooks(nil)
 	e, err := executor.New(executor.Config{
 		NATSURL: os.Getenv("BELFRY_NATS_URL"), Token: os.Getenv("BELFRY_TOKEN"), Group: os.Getenv("BELFRY_GROUP"),
 		Instance: os.Getenv("BELFRY_INSTANCE"), SpoolDir: os.Getenv("BELFRY_SPOOL_DIR"),
-		Logger: slog.New(slog.NewJSONHandler(os.Stderr, nil)), Version: "e2e", Clock: c.now,
+		Logger: slog.New(slog.NewJSONHandler(os.Stderr, nil)), Version: "e2e", Clock: looks.Now,
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -114,8 +87,8 @@ func goExecutor() int {
 	e.Handle("work", func(ctx context.Context, run executor.Run) error {
 		s := start{entered: time.Now(), monotonic: monotonic(), run: run.ID(), attempt: run.Attempt(), pid: os.Getpid()}
 		var ok bool
-		if s.checked, ok = c.take(); !ok {
-			return executor.Permanent(fmt.Errorf("the executor called the handler without a look at its clock"))
+		if s.checked, ok = looks.Taken(); !ok {
+			return executor.Permanent(errors.New("the executor called the handler without a look at its clock"))
 		}
 		if _, err := notes.WriteString(s.String()); err != nil {
 			return executor.Permanent(err)

@@ -21,6 +21,7 @@ import (
 	"github.com/belfryhq/belfry/executor"
 	"github.com/belfryhq/belfry/executor/scripts"
 	"github.com/belfryhq/belfry/internal/e2e/checker"
+	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
 // wrongClock returns a wall clock that is wrong by what a file says, nil where there is none. The file is read again and
@@ -81,10 +82,11 @@ func torturedExecutor() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	looks := rig.NewLooks(wrongClock(os.Getenv(envClock)))
 	e, err := executor.New(executor.Config{
 		NATSURL: os.Getenv("BELFRY_NATS_URL"), Token: os.Getenv("BELFRY_TOKEN"), Group: os.Getenv("BELFRY_GROUP"),
 		Instance: os.Getenv("BELFRY_INSTANCE"), SpoolDir: os.Getenv("BELFRY_SPOOL_DIR"), DrainTimeout: 3 * time.Second,
-		Logger: slog.New(slog.NewJSONHandler(os.Stderr, nil)), Version: "e2e", Clock: wrongClock(os.Getenv(envClock)),
+		Logger: slog.New(slog.NewJSONHandler(os.Stderr, nil)), Version: "e2e", Clock: looks.Now,
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -96,8 +98,9 @@ func torturedExecutor() int {
 		return 1
 	}
 	boot := strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36)
-	e.Handle("work", func(ctx context.Context, run executor.Run) error { return doWork(ctx, run, notes, boot) })
-	e.RegisterScripts(notedScripts{sh, notes, boot}, "sh")
+	n := &noted{file: notes, boot: boot, looks: looks}
+	e.Handle("work", func(ctx context.Context, run executor.Run) error { return doWork(ctx, run, n) })
+	e.RegisterScripts(notedScripts{sh, n}, "sh")
 	if err := e.Run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -105,16 +108,36 @@ func torturedExecutor() int {
 	return 0
 }
 
+// noted is what an executor's handlers write down.
+type noted struct {
+	file  *os.File
+	boot  string
+	looks *rig.Looks
+}
+
+// start notes the start of a call: the instant of the executor's last look at its clocks, which decided that the attempt may
+// start. The process may have been frozen since.
+func (n *noted) start(run executor.Run) error {
+	at, ok := n.looks.Taken()
+	if !ok {
+		at = time.Now()
+	}
+	return checker.WriteStart(n.file, run.ID(), run.Attempt(), n.boot, at)
+}
+
+func (n *noted) end(run executor.Run, outcome string) error {
+	return checker.WriteEnd(n.file, run.ID(), run.Attempt(), n.boot, time.Now(), outcome)
+}
+
 // notedScripts runs scripts and writes down when they begin and end.
 type notedScripts struct {
 	*scripts.Runner
-	notes *os.File
-	boot  string
+	notes *noted
 }
 
 // RunScript implements executor.ScriptRunner.
 func (n notedScripts) RunScript(ctx context.Context, run executor.Run, script executor.Script) error {
-	if err := checker.WriteStart(n.notes, run.ID(), run.Attempt(), n.boot, time.Now()); err != nil {
+	if err := n.notes.start(run); err != nil {
 		return err
 	}
 	err := n.Runner.RunScript(ctx, run, script)
@@ -125,18 +148,18 @@ func (n notedScripts) RunScript(ctx context.Context, run executor.Run, script ex
 	case err != nil:
 		outcome = checker.Error
 	}
-	return errors.Join(err, checker.WriteEnd(n.notes, run.ID(), run.Attempt(), n.boot, time.Now(), outcome))
+	return errors.Join(err, n.notes.end(run, outcome))
 }
 
 var errBadLuck = errors.New("bad luck")
 
 // doWork does what the param says. What happens by chance is the same whenever the attempt runs.
-func doWork(ctx context.Context, run executor.Run, notes *os.File, boot string) (err error) {
-	if err := checker.WriteStart(notes, run.ID(), run.Attempt(), boot, time.Now()); err != nil {
+func doWork(ctx context.Context, run executor.Run, notes *noted) (err error) {
+	if err := notes.start(run); err != nil {
 		return err
 	}
 	ended := func(outcome string) {
-		err = errors.Join(err, checker.WriteEnd(notes, run.ID(), run.Attempt(), boot, time.Now(), outcome))
+		err = errors.Join(err, notes.end(run, outcome))
 	}
 	var w work
 	if err := json.Unmarshal([]byte(run.Param()), &w); err != nil {
