@@ -16,9 +16,10 @@ import (
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
-// nemesis does faults, by chance and by a seed, in four lanes beside each other: two for Belfry's processes and their
-// links, one for the NATS servers, one for Postgres. Each lane draws its kinds of fault like cards, so that all of them
-// come equally often, and heals each fault before its next one.
+// nemesis does faults, by chance and by a seed, in five lanes beside each other: two for Belfry's processes and their
+// links, one that only freezes processes, one for the NATS servers, one for Postgres. Each lane draws its kinds of fault
+// like cards, so that a kind comes as often as it is listed, and heals each fault before its next one. Together, freezes
+// are the most frequent kind.
 type nemesis struct {
 	w       *world
 	random  *rand.Rand    // of one lane
@@ -42,17 +43,26 @@ var (
 		{"kill console", killing("console")},
 		{"kill executor", killing("executor")},
 		{"stop process", stopping},
-		{"freeze scheduler", freezing("scheduler", 15_000)},
-		{"freeze dispatcher", freezing("dispatcher", 15_000)},
-		{"freeze console", freezing("console", 8_000)},
-		{"freeze executor", freezing("executor", 25_000)}, // a lease is 10 s
+		{"freeze scheduler", freezing("scheduler")},
+		{"freeze dispatcher", freezing("dispatcher")},
+		{"freeze console", freezing("console")},
+		{"freeze executor", freezing("executor")},
 		{"cut nats", breaking(func(m *member) []*rig.Proxy { return m.nats[:] }, (*rig.Proxy).Cut)},
 		{"blackhole nats", breaking(func(m *member) []*rig.Proxy { return m.nats[:] }, (*rig.Proxy).Blackhole)},
 		{"cut postgres", breaking(toPostgres, (*rig.Proxy).Cut)},
 		{"blackhole postgres", breaking(toPostgres, (*rig.Proxy).Blackhole)},
 		{"shift clock", shifting},
 	}
+	freezeKinds = []kind{
+		{"freeze executor", freezing("executor")},
+		{"freeze executor", freezing("executor")},
+		{"freeze executor", freezing("executor")},
+		{"freeze executor", freezing("executor")},
+		{"freeze scheduler", freezing("scheduler")},
+		{"freeze dispatcher", freezing("dispatcher")},
+	}
 	natsKinds = []kind{
+		{"freeze nats", freezingNATS},
 		{"kill nats", func(n *nemesis, name string) { n.nats(name, 5_000, false) }},
 		{"wipe nats", func(n *nemesis, name string) { n.nats(name, 3_000, true) }},
 		{"freeze nats", freezingNATS},
@@ -73,8 +83,9 @@ func lanes(w *world, seed uint64, stop chan struct{}) []*nemesis {
 	return []*nemesis{
 		lane(1, processKinds, time.Second, 6*time.Second),
 		lane(2, processKinds, time.Second, 6*time.Second),
-		lane(3, natsKinds, 3*time.Second, 12*time.Second),
+		lane(3, natsKinds, 3*time.Second, 9*time.Second),
 		lane(4, postgresKinds, 12*time.Second, 30*time.Second),
+		lane(5, freezeKinds, time.Second, 4*time.Second),
 	}
 }
 
@@ -177,14 +188,27 @@ func stopping(n *nemesis, name string) {
 	})
 }
 
-func freezing(role string, ms int) func(*nemesis, string) {
+// A freeze may be shorter or longer than the 10 s for which an attempt may start on a heartbeat.
+const freezeLo, freezeHi = 2 * time.Second, 25 * time.Second
+
+func freezing(role string) func(*nemesis, string) {
 	return func(n *nemesis, name string) {
 		n.to(name, role, func(m *member) {
+			if role == "executor" && !n.aim() {
+				return
+			}
 			m.process.Signal(syscall.SIGSTOP)
-			n.wait(n.upTo(ms))
+			n.wait(n.between(freezeLo, freezeHi))
 			m.process.Signal(syscall.SIGCONT)
 		})
 	}
+}
+
+// aim waits until just before the next second, when executors have accepted attempts that are due at that second.
+func (n *nemesis) aim() bool {
+	now := time.Now()
+	due := now.Truncate(time.Second).Add(time.Second)
+	return n.wait(due.Sub(now) - n.between(0, 15*time.Millisecond))
 }
 
 func toPostgres(m *member) []*rig.Proxy {
@@ -260,7 +284,7 @@ func freezingNATS(n *nemesis, name string) {
 	node := n.w.nats.Nodes[n.random.IntN(rig.Replicas)]
 	from := time.Now()
 	node.Signal(syscall.SIGSTOP)
-	n.wait(n.upTo(12_000))
+	n.wait(n.between(freezeLo, freezeHi))
 	node.Signal(syscall.SIGCONT)
 	n.current()
 	n.note(name, node.Name, from)

@@ -379,14 +379,23 @@ func requests(l *load) string {
 // thorough checks that a long torture deserved the name.
 func thorough(t *testing.T, r *checker.Report) {
 	t.Helper()
-	total := 0
-	for _, kinds := range [][]kind{processKinds, natsKinds, postgresKinds} {
+	total, most := 0, 0
+	by := make(map[string]int)
+	for _, kinds := range [][]kind{processKinds, freezeKinds, natsKinds, postgresKinds} {
 		for _, k := range kinds {
-			total += r.Faults[k.name]
 			if n := r.Faults[k.name]; n < 10 {
 				t.Errorf("only %d faults of the kind %s", n, k.name)
 			}
 		}
+	}
+	for name, n := range r.Faults {
+		verb, _, _ := strings.Cut(name, " ")
+		by[verb] += n
+		total += n
+		most = max(most, by[verb])
+	}
+	if by["freeze"] < most {
+		t.Errorf("only %d of %d faults were freezes", by["freeze"], total)
 	}
 	if total < 100 || r.Runs < 200_000 {
 		t.Errorf("only %d faults and %d runs", total, r.Runs)
