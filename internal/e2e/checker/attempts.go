@@ -169,7 +169,7 @@ func (c *check) losses() {
 	}
 }
 
-// drains checks that a drained attempt had started, on an instance that was told to stop, and that its handler did not succeed.
+// drains checks that a drained attempt had started, on an instance that received SIGTERM, and that its handler did not succeed.
 func (c *check) drains() {
 	const settles = 5 * time.Second // how far the instant of its end, an executor's estimate, may be off
 	for t, a := range c.tries {
@@ -185,7 +185,7 @@ func (c *check) drains() {
 		if !slices.ContainsFunc(c.h.Faults, func(f Fault) bool {
 			return f.Target == a.Instance && strings.HasPrefix(f.Kind, "stop ") && f.From.Before(a.FinishedAt.Add(settles)) && f.To.After(from)
 		}) {
-			c.fail(RuleDrained, "attempt %d of the run %s is drained at %s, and nobody had told %s to stop", t.attempt, t.run,
+			c.fail(RuleDrained, "attempt %d of the run %s is drained at %s, and %s had received no SIGTERM", t.attempt, t.run,
 				clock(a.FinishedAt.UnixMilli()), a.Instance)
 		}
 	}

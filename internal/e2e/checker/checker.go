@@ -26,7 +26,7 @@ const (
 	RuleEffect    Rule = "a success has its effect"
 	RuleResult    Rule = "a handler's end is not forgotten"
 	RuleLost      Rule = "lost is only what was killed, frozen or cut off"
-	RuleDrained   Rule = "drained is only what ran on an instance that was told to stop"
+	RuleDrained   Rule = "only attempts of an instance that received SIGTERM are drained"
 	RuleRetry     Rule = "tries are as the retry policy says"
 	RuleOverlap   Rule = "runs that block each other do not overlap"
 	RuleChild     Rule = "children run exactly once for a parent that matches"
@@ -52,7 +52,7 @@ type Report struct {
 	Starts     int // attempts that a handler noted
 	Lost       int // attempts named lost
 	Unstarted  int // of Lost, those that no handler noted
-	Drained    int // attempts that ended because their instance was told to stop
+	Drained    int // attempts that ended because their instance shut down
 	LateOnes   int // results of attempts that had been ended without them
 	Certain    int // of Runs, those whose lateness the rule about lateness judges
 	Worst      time.Duration

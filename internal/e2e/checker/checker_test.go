@@ -96,7 +96,7 @@ func (p *planted) freeze(r *Run) {
 	p.Faults = append(p.Faults, Fault{Kind: "freeze executor", Target: "i1", From: at(2.99), To: at(14)})
 }
 
-// drain has the run's only attempt, or an earlier one, end because its instance was told to stop.
+// drain has the run's only attempt, or an earlier one, end because its instance received SIGTERM.
 func (p *planted) drain(r *Run) {
 	r.State, r.Reason = domain.Failed, domain.ReasonDrained
 	p.noteOf(r.ID).Outcome = Cancelled
@@ -432,7 +432,7 @@ func TestRejects(t *testing.T) {
 			n.Start, n.End = at(4.1), at(4.3)
 			p.Late = append(p.Late, Late{Run: r.ID, Attempt: 1, Outcome: "succeeded"})
 		}},
-		{"drained although nobody stopped its instance", RuleDrained, func(p *planted) {
+		{"drained although its instance received no SIGTERM", RuleDrained, func(p *planted) {
 			p.drain(p.at(1, 3))
 			p.Faults[0].Target = "i2"
 		}},

@@ -16,7 +16,7 @@ import (
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
-// nemesis does faults, by chance and by a seed, in five lanes beside each other: two for Belfry's processes and their
+// nemesis does faults, by chance and by a seed, in five lanes at the same time: two for Belfry's processes and their
 // links, one that only freezes processes, one for the NATS servers, one for Postgres. Each lane draws its kinds of fault
 // like cards, so that a kind comes as often as it is listed, and heals each fault before its next one. Together, freezes
 // are the most frequent kind.
