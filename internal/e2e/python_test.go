@@ -3,10 +3,7 @@
 package e2e
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -23,47 +20,12 @@ import (
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
-// natsPy is what docs/examples/executor.py says that it needs.
-const natsPy = "nats-py==2.9.0"
-
-// python returns an interpreter that has natsPy: in a virtual environment that is kept, as every run of CI needs it.
+// python returns an interpreter that has the library of docs/examples/executor.py.
 func python(t *testing.T) string {
 	t.Helper()
-	home, err := os.UserCacheDir()
-	if err != nil {
-		home = os.TempDir()
-	}
-	dir := filepath.Join(home, "belfry-ci", strings.ReplaceAll(natsPy, "==", "-"))
-	interpreter := filepath.Join(dir, "bin", "python3")
-	has := func(python string) bool { return exec.Command(python, "-c", "import nats.aio.client").Run() == nil }
-	if has(interpreter) {
-		return interpreter
-	}
-	if os.Getenv("BELFRY_TEST_DOWNLOAD") == "" {
-		t.Skip("NOT COVERED: the executor in Python needs " + natsPy + " from PyPI; BELFRY_TEST_DOWNLOAD=1 fetches it")
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	made, err := os.MkdirTemp(t.TempDir(), "venv")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, args := range [][]string{
-		{"python3", "-m", "venv", made}, {filepath.Join(made, "bin", "pip"), "install", "--quiet", "--disable-pip-version-check", natsPy},
-	} {
-		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
-			t.Skipf("NOT COVERED: on this system there is no python3 with %s: %s: %v\n%s", natsPy, strings.Join(args, " "), err, out)
-		}
-	}
-	// What pip has installed finds itself by the interpreter, so that the directory may move.
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(made, dir); err != nil || !has(interpreter) {
-		if errors.Is(err, syscall.EXDEV) || has(filepath.Join(made, "bin", "python3")) {
-			return filepath.Join(made, "bin", "python3") // for this time
-		}
-		t.Fatalf("keep the virtual environment: %v", err)
+	interpreter, why := rig.Python(t)
+	if interpreter == "" {
+		t.Skip("NOT COVERED: the executor in Python: " + why)
 	}
 	return interpreter
 }
