@@ -16,6 +16,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/e2e/rig"
 	"github.com/belfryhq/belfry/internal/wire"
 )
 
@@ -41,7 +42,7 @@ func (l *load) sendEvents() *eventLoad {
 		s := domain.DefaultJobSpec()
 		s.Group, s.Name, s.Handler, s.Schedule = group, "event", "work", domain.Schedule{Kind: domain.ScheduleNone}
 		s.Block, s.Retries = domain.BlockParallel, 1
-		made, err := l.create(s)
+		made, err := l.create(s, rig.Patience)
 		if err != nil {
 			l.w.t.Fatal(err)
 		}

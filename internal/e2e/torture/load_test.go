@@ -263,7 +263,7 @@ func (l *load) many(sort string, n int, edit func(i int, s *domain.JobSpec)) (ma
 		s.Misfire = []domain.Misfire{domain.MisfireSkip, domain.MisfireFireOnce, domain.MisfireFireAll}[i%3]
 		s.Param = work{MS: 2, MSMax: 30}.String()
 		edit(i, &s)
-		j, err := l.create(s)
+		j, err := l.create(s, rig.Patience) // nothing is wrong yet, but the machine may be busy
 		if err != nil {
 			l.w.t.Fatal(err)
 		}
@@ -292,8 +292,8 @@ func (l *load) family() {
 	}
 }
 
-func (l *load) create(s domain.JobSpec) (*torturedJob, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), requestBounds)
+func (l *load) create(s domain.JobSpec, bound time.Duration) (*torturedJob, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	job, err := l.w.api.CreateJob(ctx, s)
 	if err != nil {
@@ -389,7 +389,7 @@ func (l *load) edit(r *rand.Rand, i int) {
 		s.Schedule = domain.Schedule{Kind: domain.ScheduleFixedRate, Every: seconds(2)}
 		s.Param = work{MS: 2, MSMax: 300}.String()
 		s.Retries = r.IntN(2)
-		j, err := l.create(s)
+		j, err := l.create(s, requestBounds)
 		if err != nil {
 			l.guest(-1)
 		} else {
