@@ -336,9 +336,10 @@ func (f *freezer) judge(wanted int) {
 	if n.long < wanted || n.hit*10 < wanted*8 || n.lostWaiting == 0 {
 		t.Errorf("the test has shown too little: %d freezes were wanted, of instances that hold attempts which they have accepted and not started", wanted)
 	}
-	// A freeze just there is rare. If there are many, the executor does not check directly before the call.
-	if n.between*20 > wanted+20 {
-		t.Errorf("%d freezes fell between the check of the fence and the call of the handler", n.between)
+	// A freeze hits just there now and then, mostly in Python, where a start takes some 100 µs. If an executor does not check
+	// directly before the call, nearly every attempt that it holds is such a case.
+	if n.between > wanted/10+5 {
+		t.Errorf("%d attempts were frozen between the check of the fence and the call of the handler", n.between)
 	}
 }
 
