@@ -85,7 +85,7 @@ func torturedExecutor() int {
 	looks := rig.NewLooks(wrongClock(os.Getenv(envClock)))
 	e, err := executor.New(executor.Config{
 		NATSURL: os.Getenv("BELFRY_NATS_URL"), Token: os.Getenv("BELFRY_TOKEN"), Group: os.Getenv("BELFRY_GROUP"),
-		Instance: os.Getenv("BELFRY_INSTANCE"), SpoolDir: os.Getenv("BELFRY_SPOOL_DIR"), DrainTimeout: 3 * time.Second,
+		Instance: os.Getenv("BELFRY_INSTANCE"), SpoolDir: os.Getenv("BELFRY_SPOOL_DIR"), DrainTimeout: time.Second,
 		Logger: slog.New(slog.NewJSONHandler(os.Stderr, nil)), Version: "e2e", Clock: looks.Now,
 	})
 	if err != nil {

@@ -42,7 +42,8 @@ var (
 		{"kill dispatcher", killing("dispatcher")},
 		{"kill console", killing("console")},
 		{"kill executor", killing("executor")},
-		{"stop process", stopping},
+		{"stop process", stopping("")},
+		{"stop executor", stopping("executor")},
 		{"freeze scheduler", freezing("scheduler")},
 		{"freeze dispatcher", freezing("dispatcher")},
 		{"freeze console", freezing("console")},
@@ -181,11 +182,13 @@ func killing(role string) func(*nemesis, string) {
 	}
 }
 
-func stopping(n *nemesis, name string) {
-	n.to(name, "", func(m *member) {
-		m.stop()
-		m.start()
-	})
+func stopping(role string) func(*nemesis, string) {
+	return func(n *nemesis, name string) {
+		n.to(name, role, func(m *member) {
+			m.stop()
+			m.start()
+		})
+	}
 }
 
 // A freeze may be shorter or longer than the 10 s for which an attempt may start on a heartbeat.
