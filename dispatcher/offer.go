@@ -326,9 +326,10 @@ func (d *Dispatcher) settleEnded(ctx context.Context, b boot, runs []domain.Live
 		var ended []domain.Ended
 		for _, r := range part {
 			switch st := known[r.ID.String()]; {
+			case st.Status == wire.StatusAccepted || st.Status == wire.StatusRunning: // it contradicts itself
 			case st.Status == wire.StatusDone && st.Result != nil:
 				ended = append(ended, d.fromSpool(&r, st)...)
-			case st.Status == wire.StatusDone:
+			default:
 				ended = append(ended, endedBefore(&r, verdicts[r.ID.String()].Outcome, d.store.Now()))
 			}
 		}

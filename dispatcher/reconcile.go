@@ -156,7 +156,7 @@ func (d *Dispatcher) endOverdue(ctx context.Context) error {
 	return nil
 }
 
-// silentBound is how long ago an attempt must have been bound for its instance, if it cannot be told, to start it no more.
+// silentBound is the age of a binding from which on its instance cannot start the attempt any more, even if it was not told.
 const silentBound = wire.LeaseTTL + time.Second
 
 // repeatKills sends kills again that are not confirmed.
@@ -280,8 +280,8 @@ func (d *Dispatcher) askAbout(ctx context.Context, b boot, runs []domain.LiveRun
 			case silent:
 				again = append(again, r) // it may be done with an earlier round, which it handed back
 			case st.Outcome != "":
-				// It was told that the result is settled, and that is said after the commit: the database has lost that
-				// commit, or settling finds out that the run is not in this attempt any more.
+				// Instances learn that a result is settled after the commit. So the database has lost that commit, or the run
+				// is not in this attempt any more, which settling finds out.
 				ended = append(ended, endedBefore(&r, st.Outcome, d.store.Now()))
 			default:
 				ended = append(ended, lost(&r, "its instance is done with it, and its result is gone", d.store.Now()))

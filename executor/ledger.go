@@ -13,7 +13,7 @@ type attemptKey struct {
 }
 
 const (
-	// offerAge is how old a binding may be, on the database's clock, for an offer without a beat to be taken.
+	// offerAge is the age, on the database's clock, up to which a binding that is offered without a beat is accepted.
 	offerAge = 10 * time.Second
 	// memory is how long the ledger remembers an attempt that it refused, barred or handed back. Attempts that ran are
 	// remembered longer: see generations. It must exceed the 10 s for which an offer can be taken by far, so that a late
@@ -87,10 +87,9 @@ type bid struct {
 	refuse    string // no_handler or unsupported, where there is nobody to run it
 }
 
-// verdict is the answer to a bid: accepted, ended with an outcome, or else refused. Fresh is the entry of an attempt whose
-// slot was taken just now, and which is to be started at its due instant; else nil. Silent says that no answer may be
-// given: a refusal that cannot be remembered could be followed by an acceptance of the same offer, so the dispatcher has
-// to ask and to offer anew.
+// verdict is the answer to a bid: accepted, ended with an outcome, or else refused. Fresh is the entry of an attempt that took
+// a slot just now and starts at its due instant, otherwise nil. Silent means that no answer may be given: the ledger could
+// accept an offer whose refusal it cannot remember, so the dispatcher must ask and send a new offer.
 type verdict struct {
 	accepted bool
 	ended    outcome

@@ -11,8 +11,8 @@ import (
 // half second more than LeaseTTL is for clocks of two machines that do not run at the same rate.
 const silence = wire.LeaseTTL + 500*time.Millisecond
 
-// bootsMax bounds the boots that are remembered of one instance name. Processes that share a name by mistake are two;
-// past the bound the name alone, which a hostile client can only do to its own group, has to wait longer.
+// bootsMax bounds the boots that are remembered of one instance name. Two processes may share a name by mistake. With more
+// boots than the bound, verdicts about this name take longer; a hostile client can do that to its own group only.
 const bootsMax = 8
 
 // voices remembers when the boots of one instance name were last heard.
@@ -130,8 +130,8 @@ func (r *Roster) complete(seq uint64) {
 	r.heardUpTo = r.seq
 }
 
-// received notes a message of a key, with its sequence, and the boot whose heartbeat it is; "" if it is none. The mutex is
-// held, as nobody may take the message for received before the boot is noted.
+// received notes a message of a key, with its sequence, and the boot whose heartbeat it is, "" if it is none. The mutex is
+// held: CaughtUp must not count the message before its boot is noted.
 //
 // A message replaces the one before it on its key. If the watch has passed over messages, one of them may have been a
 // heartbeat of that key that was replaced before it could be delivered. The boots that were heard under the key count as

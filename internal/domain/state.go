@@ -84,8 +84,7 @@ var Reasons = []Reason{
 	ReasonQueueFull, ReasonKilled, ReasonDiscarded, ReasonCovered, ReasonJobDeleted, ReasonBadScript, ReasonUnsupported,
 }
 
-// Reported is the reason that an executor reports, kept to those that are an executor's to give: whatever else it says is an
-// error of the handler.
+// Reported returns the reason if an executor may report it, otherwise ReasonHandlerError.
 func (r Reason) Reported() Reason {
 	switch r {
 	case NoReason, ReasonHandlerError, ReasonHandlerPanic, ReasonHandlerNotFound, ReasonTimeout, ReasonDrained, ReasonKilled, ReasonCovered,
