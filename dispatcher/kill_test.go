@@ -171,7 +171,7 @@ func TestKillThenRefused(t *testing.T) {
 	w.answered(t.Context(), bootOf(&r), []domain.LiveRun{r}, &wire.Answer{
 		V: 1, Instance: "a", BootID: "boot-a", Verdicts: []wire.Verdict{{RunID: id.String(), Attempt: 1, Verdict: wire.Refused, Reason: wire.RefusedStale}},
 		Load: wire.Load{Capacity: 100},
-	}, true)
+	})
 	if n := len(w.roster.Candidates("g", "echo")); n != 1 {
 		t.Errorf("%d candidates", n)
 	}

@@ -258,11 +258,11 @@ func (d *Dispatcher) await(ctx context.Context, l *lane, b boot, runs []domain.L
 		d.metrics.offers.WithLabelValues("bad_answer").Add(float64(len(runs)))
 		return
 	}
-	d.answered(act, b, runs, &a, first)
+	d.answered(act, b, runs, &a)
 }
 
 // answered acts on an instance's verdicts.
-func (d *Dispatcher) answered(ctx context.Context, b boot, runs []domain.LiveRun, a *wire.Answer, first bool) {
+func (d *Dispatcher) answered(ctx context.Context, b boot, runs []domain.LiveRun, a *wire.Answer) {
 	if a.BootID != b.id {
 		// Another process answers under this name. The boot that the runs are bound to may live all the same and have the
 		// offer: nothing is known, and a death verdict frees them.

@@ -146,7 +146,7 @@ func TestTwoOfOneName(t *testing.T) {
 	a := w.join("a")
 	id := w.trigger(w.job("j"))
 	r := w.bind(id, a)
-	w.answered(t.Context(), bootOf(&r), []domain.LiveRun{r}, &wire.Answer{V: wire.Version, Instance: "a", BootID: "twin"}, true)
+	w.answered(t.Context(), bootOf(&r), []domain.LiveRun{r}, &wire.Answer{V: wire.Version, Instance: "a", BootID: "twin"})
 	if r := w.run(id); r.State != "queued" || r.Boot != "boot-a" || r.Bind != 1 {
 		t.Errorf("run %+v", r)
 	}
@@ -264,20 +264,20 @@ func TestLateAnswers(t *testing.T) {
 	refusal := wire.Answer{V: wire.Version, Instance: "a", BootID: "boot-a", Verdicts: []wire.Verdict{{
 		RunID: id.String(), Attempt: 1, Verdict: wire.Refused, Reason: wire.RefusedFull,
 	}}}
-	w.answered(t.Context(), b, []domain.LiveRun{old}, &refusal, true)
+	w.answered(t.Context(), b, []domain.LiveRun{old}, &refusal)
 	other := refusal
 	other.BootID = "newer"
-	w.answered(t.Context(), b, []domain.LiveRun{old}, &other, true)
+	w.answered(t.Context(), b, []domain.LiveRun{old}, &other)
 	unsaid := refusal
 	unsaid.Verdicts = []wire.Verdict{{RunID: id.String(), Attempt: 2, Verdict: wire.Refused}, {RunID: "?", Attempt: 1, Verdict: wire.Refused}}
-	w.answered(t.Context(), b, raised, &unsaid, false)
+	w.answered(t.Context(), b, raised, &unsaid)
 	// To an offer that was not the first, another boot's word frees nothing: the old boot may have heard an earlier one.
-	w.answered(t.Context(), b, raised, &other, false)
+	w.answered(t.Context(), b, raised, &other)
 	if r := w.run(id); r.State != "queued" || r.Instance != "a" || r.Boot != "boot-a" || r.Bind != 2 {
 		t.Errorf("run %+v", r)
 	}
 	// The current round's does.
-	w.answered(t.Context(), b, raised, &refusal, false)
+	w.answered(t.Context(), b, raised, &refusal)
 	if r := w.run(id); r.Instance != "" || r.Waiting != "a refused: full" {
 		t.Errorf("run %+v", r)
 	}

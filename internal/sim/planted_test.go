@@ -87,7 +87,7 @@ var mutations = []mutation{
 	{
 		name: "the beat is captured when sending", file: "dispatcher/offer.go",
 		old: "		beat, known := relies[b]\n", new: "		_, known := relies[b]\n		beat, _ := d.roster.Beat(b.group, b.instance, b.id)\n",
-		why: "a dispatcher that was frozen with a bound attempt offers it on a heartbeat that was sent after it was declared lost", seeds: 500,
+		why: "a dispatcher that was frozen with a bound attempt offers it on a heartbeat that was sent after it was declared lost", seeds: 1000, rare: true,
 	},
 	{
 		name: "bind is not compared", file: "internal/sim/memstore/fire.go",
