@@ -96,7 +96,7 @@ func (w *world) admit(ctx context.Context) error {
 	}()
 	w.stop = func() {
 		cancel()
-		<-ended // it fails only if the connection was closed under it, which close does not do
+		<-ended //nolint:errcheck // it fails only if the connection was closed under it, which close does not do
 	}
 	select {
 	case <-responder.Ready():
