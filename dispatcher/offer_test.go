@@ -130,12 +130,19 @@ func TestNoRespondersToAReoffer(t *testing.T) {
 // Another boot answers an offer and has the lease: the run stays bound to the first boot, which may live and have the
 // offer as well. When that boot was silent for long enough, the attempt is lost, and the job's policy decides.
 func TestAnotherBootAnswers(t *testing.T) {
-	w := newWorld(t, option{})
+	w := newWorld(t, option{still: true})
 	a := w.join("a")
-	a.set(func() { a.boot = "newer"; a.auto = true }) // before its next heartbeat
 	id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.Retries = 1 }))
-	if r := w.becomes(id, "succeeded"); r.Boot != "newer" || r.Attempt != 2 {
-		t.Errorf("run %+v", r)
+	r := w.bind(id, a)
+	a.set(func() { a.boot = "newer" })
+	w.eventually("the newer boot has the lease", func() bool { boot, _ := w.roster.Boot("g", "a"); return boot == "newer" })
+	w.answered(t.Context(), bootOf(&r), []domain.LiveRun{r}, &wire.Answer{V: wire.Version, Instance: "a", BootID: "newer"})
+	if r := w.run(id); r.State != "queued" || r.Boot != "boot-a" || r.Bind != 1 {
+		t.Errorf("when the other boot has answered: run %+v", r)
+	}
+	w.becomes(id, "retrying/lost")
+	if n := len(a.offersOf(id)); n != 0 {
+		t.Errorf("offered to the newer boot %d times", n)
 	}
 }
 

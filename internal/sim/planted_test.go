@@ -20,7 +20,7 @@ type mutation struct {
 	new   string
 	why   string // what it breaks
 	seeds int    // within which it is found
-	rare  bool   // only SIM_PLANTED=all plants it: it takes hundreds of seeds
+	rare  bool   // only SIM_PLANTED=all plants it, as `.ci/long planted` does: it takes hundreds of seeds
 }
 
 var mutations = []mutation{
@@ -92,7 +92,7 @@ var mutations = []mutation{
 	{
 		name: "bind is not compared", file: "internal/sim/memstore/fire.go",
 		old: "r == nil || r.Attempt != f.Attempt || r.Bind != f.Bind ||", new: "r == nil || r.Attempt != f.Attempt ||",
-		why: "an old refusal frees an attempt that was offered anew and accepted", seeds: 1500,
+		why: "an old refusal frees an attempt that was offered anew and accepted", seeds: 1500, rare: true,
 	},
 	{
 		name: "who covers does not wait", file: "internal/sim/memstore/cover.go",
@@ -123,13 +123,13 @@ var mutations = []mutation{
 	{
 		name: "the spool lets go at the acknowledgement", file: "executor/report.go",
 		old: "			p.sent = now\n", new: "			p.sent = now\n			r.settle(attemptKey{p.result.RunID, p.result.Attempt}, p.result.BootID)\n",
-		why: "a result in a stream that is wiped is forgotten", seeds: 500,
+		why: "a result in a stream that is wiped is forgotten", seeds: 500, rare: true,
 	},
 	{
 		name: "silence while NATS is away counts", file: "dispatcher/steady.go",
 		old: "	return !s.since.IsZero() && time.Since(s.since) > s.enough && between(s.checked, time.Now()) <= stall\n",
 		new: "	return true\n",
-		why: "an outage of NATS names runs lost", seeds: 500,
+		why: "an outage of NATS names runs lost", seeds: 500, rare: true,
 	},
 	{
 		name: "what is missed is not written down", file: "internal/plan/plan.go",
