@@ -80,14 +80,24 @@ func TestWakesWhileItIsJudged(t *testing.T) {
 
 // A retry never goes to the instance that just lost the run if another one qualifies, even where that one is full.
 func TestRetryAvoidsWhoLostIt(t *testing.T) {
-	w := newWorld(t, option{})
+	both := make(chan struct{}) // closed when both instances are there that the retry may go to
+	f := &fussy{settle: func(ctx context.Context, ended []domain.Ended) error {
+		if ended[0].Reason == domain.ReasonLost {
+			select {
+			case <-both:
+			case <-ctx.Done():
+			}
+		}
+		return nil
+	}}
+	w := newWorld(t, option{wrap: func(s Store) Store { f.Store = s; return f }})
 	a := w.join("a")
 	id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.Route, s.Retries = domain.RouteFirst, 1 }))
 	a.got(id, 1)
 	a.die()
-	w.becomes(id, "retrying/lost")
 	again := w.join("a", func(p *puppet) { p.boot = "newer" })
 	b := w.join("b")
+	close(both)
 	b.got(id, 2)
 	if n := len(again.offersOf(id)); n != 0 {
 		t.Errorf("offered to the one that lost it %d times", n)
