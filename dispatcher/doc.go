@@ -20,9 +20,9 @@
 //
 //   - An executor numbers its heartbeats within a boot, and notes T[k] before it sends number k.
 //   - An offer names a beat n: the newest heartbeat of the boot that the process which offers had received *before* it began the
-//     transaction that bound the attempt, or bound it anew. The heartbeat was at most 7 s old then, by that process's monotonic
+//     transaction that bound the attempt or raised its bind. The heartbeat was at most 7 s old then, by that process's monotonic
 //     clock, so that the offer has some seconds to arrive. The process that binds also offers; the beat goes along in memory.
-//   - An executor starts an attempt only before T[n] + 10 s, by those of its own clocks that say that most time has passed.
+//   - An executor starts an attempt only before T[n] + 10 s. Of its own clocks, the one that shows the most elapsed time counts.
 //   - A verdict lists the attempts that are bound to a boot, then reads the instance's key from the leader of the bucket's
 //     stream, at a moment R. It needs that the key is gone or another boot's, and that this process has received every message
 //     that the stream held at R, and among them no heartbeat of the boot that came in the 10.5 s before R.
@@ -31,16 +31,16 @@
 // binding committed, so it was stored before the list was read, and so before R. This process has received it, or a later one
 // of the same boot that replaced it, 10.5 s before R at the latest (a message that was replaced by another boot's is
 // accounted for: see roster.received). A heartbeat is received after it was sent, so T[n] < R - 10.5 s. A start needs a time
-// before T[n] + 10 s < R - 0.5 s. So after R no attempt of the list starts. If A was bound anew after the list was read, `bind`
-// has risen, and the verdict, which compares it, changes nothing.
+// before T[n] + 10 s < R - 0.5 s. So after R no attempt of the list starts. If A's bind was raised after the list was
+// read, the verdict changes nothing, because it compares the bind.
 //
 // Only elapsed times are compared, each measured on one machine; the half second covers clocks that run at different rates. A
 // step of any wall clock, NATS's included, changes nothing: it can only make an executor refuse. If the beat were captured
 // when the offer is sent, a dispatcher that was frozen between binding and sending could offer a lost attempt on a
 // heartbeat of the woken executor.
 //
-// What else ends a bound attempt without its executor's word: a timeout long past. The dispatcher tells the executor first, or
-// waits until the last offer is over 11 s old.
+// A dispatcher also ends a bound attempt, without a report of its executor, some time after its timeout. The dispatcher kills the
+// attempt at the executor first, or waits until the last binding is over 11 s old.
 //
 // A verdict on a boot whose name another process has taken takes 10 s as well. An offer that such a process answers frees
 // nothing: the boot that the attempt is bound to may live and have the offer, too.

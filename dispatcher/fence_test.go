@@ -9,7 +9,7 @@ import (
 )
 
 // Offers rely on a heartbeat that was known before the transaction that bound them, also where newer ones come while that
-// transaction waits, and where the same attempt is bound anew.
+// transaction waits, and if the bind of the same attempt is raised.
 func TestOffersRelyOnABeatBeforeTheBinding(t *testing.T) {
 	f := &fussy{}
 	w := newWorld(t, option{wrap: func(s Store) Store { f.Store = s; return f }})
@@ -93,8 +93,8 @@ func TestNoVerdictBeforeSilence(t *testing.T) {
 	}
 }
 
-// An instance answers that it has run the attempt before, as the database has lost what came of it: the run ends with that
-// outcome, and is not run again.
+// An instance answers that it has already run the attempt, because the database has lost its end. The run ends with that
+// outcome and is not run again.
 func TestEndedBefore(t *testing.T) {
 	for _, tt := range []struct{ outcome, state string }{
 		{wire.Succeeded, "succeeded"}, {wire.Failed, "failed/handler_error"}, {wire.Cancelled, "cancelled/killed"},

@@ -112,9 +112,9 @@ func (d *Dispatcher) endWaiting(ctx context.Context) error {
 	return nil
 }
 
-// endOverdue ends runs whose instance never reported, a grace after their timeout. The instance is told first, so that it
-// starts nothing that has ended here. While NATS is away nobody can report; afterwards what was reported meanwhile is settled
-// first.
+// endOverdue ends runs whose instance did not report within a grace period after their timeout. It kills the attempts at the
+// instance first, so that the instance does not start an attempt that has ended in the database. While NATS is unavailable,
+// it ends nothing, because instances cannot report; afterwards it waits until their reports are settled.
 func (d *Dispatcher) endOverdue(ctx context.Context) error {
 	if !d.steady.forLong() {
 		return nil
@@ -156,7 +156,7 @@ func (d *Dispatcher) endOverdue(ctx context.Context) error {
 	return nil
 }
 
-// silentBound is the age of a binding from which on its instance cannot start the attempt any more, even if it was not told.
+// silentBound is the age from which a binding is too old for its instance to start the attempt.
 const silentBound = wire.LeaseTTL + time.Second
 
 // repeatKills sends kills again that are not confirmed.

@@ -155,7 +155,7 @@ func (d *Dispatcher) isDead(ctx context.Context, b domain.BoundBoot, since time.
 }
 
 // catchUpTimeout bounds how long a verdict waits for this process's watch. It has the bucket's messages within
-// milliseconds; where it has not, the next look judges anew.
+// milliseconds; otherwise the next pass tries again.
 const catchUpTimeout = time.Second
 
 // silentBefore reports whether no heartbeat of a boot that the bucket's stream held up to seq was received in the 10 s
