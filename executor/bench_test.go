@@ -54,16 +54,19 @@ func BenchmarkEngine(b *testing.B) {
 	wg.Go(func() { x.reports.run(ctx) })
 
 	var message offersMessage
+	var beat int64
 	b.ReportAllocs()
 	b.ResetTimer()
 	cpu := cpuTime(b)
 	for n, nth := 0, 0; n < b.N; nth++ {
-		x.confirmed(x.now(), 0)
 		if nth%32 == 0 { // the offers would be too old if they were written once, and writing them is no work of an executor
-			message = newOffersMessage(boot, min(250, b.N-n))
+			var sent instant
+			beat, sent = x.nextBeat()
+			x.confirmed(sent, 0)
+			message = newOffersMessage(boot, beat, min(250, b.N-n))
 		}
 		if len(message.runs) > b.N-n {
-			message = newOffersMessage(boot, b.N-n)
+			message = newOffersMessage(boot, beat, b.N-n)
 		}
 		message.number(nth, n)
 		n += len(message.runs)
@@ -105,7 +108,7 @@ type offersMessage struct {
 	runs [][]byte // the ids in data
 }
 
-func newOffersMessage(boot string, count int) (m offersMessage) {
+func newOffersMessage(boot string, beat int64, count int) (m offersMessage) {
 	run := benchRun(0, 0)
 	at := wire.Time{Time: time.Now()}
 	o := wire.AppendOffer(nil, &wire.Offer{
@@ -116,7 +119,7 @@ func newOffersMessage(boot string, count int) (m offersMessage) {
 	for i := range offers {
 		offers[i] = o
 	}
-	m.data = wire.EndOffers(append(wire.BeginOffers(nil, boot, 0), bytes.Join(offers, []byte(","))...))
+	m.data = wire.EndOffers(append(wire.BeginOffers(nil, boot, beat), bytes.Join(offers, []byte(","))...))
 	for rest := m.data; ; {
 		before, after, more := bytes.Cut(rest, []byte(run))
 		if !more {
