@@ -104,7 +104,7 @@ func board(t testing.TB) dashboard {
 func literals(t testing.TB) map[string]bool {
 	t.Helper()
 	found := make(map[string]bool)
-	for _, dir := range []string{"scheduler", "dispatcher", "console", "internal/app", "internal/domain", "internal/wire"} {
+	for _, dir := range []string{"scheduler", "dispatcher", "console", "internal/app", "internal/domain", "executor/wire"} {
 		err := filepath.WalkDir(filepath.Join("..", dir), func(path string, e fs.DirEntry, err error) error {
 			if err != nil || e.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
 				return err

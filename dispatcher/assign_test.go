@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // Many runs wait for few slots: all of them run, in due order, each once.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 func broadcast(shards int) func(*domain.JobSpec) {

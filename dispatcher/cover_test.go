@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 func covering(s *domain.JobSpec) { s.Block = domain.BlockCoverEarly }

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // An instance dies while it runs: lost, and tried again elsewhere, as the job says.

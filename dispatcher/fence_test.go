@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // Offers rely on a heartbeat that was known before the transaction that bound them, also where newer ones come while that

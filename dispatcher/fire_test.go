@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // A hand may choose the instance; where it is not there, the run waits for it alone.

@@ -13,9 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/pgtest"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // NATS goes and comes back: what runs goes on and is settled later, what comes due waits, nobody is lost. With wiped

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // The reconcilers' periods and patience.

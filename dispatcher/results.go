@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/belfryhq/belfry/dispatcher/intake"
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // The consumer that all dispatchers share, and the bounds of one.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 func TestFailedIsRetriedThenFinal(t *testing.T) {

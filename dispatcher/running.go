@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // longRun is from when on a run is written as running: short ones go straight from queued to final and cost nothing. Who

@@ -4,8 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // handScripts sends an instance the code of scripts that it has accepted and does not hold. What is lost here costs a

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 func script(language, code string) func(*domain.JobSpec) {

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // Whoever listens is told each change, in order; many changes are not written for nobody.

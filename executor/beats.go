@@ -1,6 +1,6 @@
 package executor
 
-import "github.com/belfryhq/belfry/internal/wire"
+import "github.com/belfryhq/belfry/executor/wire"
 
 // beatsRemembered bounds the heartbeats that beats remembers. Heartbeats go out every 3 s, and at once after a
 // reconnection or a drain, so that some ten of them are young enough to be relied on.

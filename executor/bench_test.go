@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/wire"
+	"github.com/belfryhq/belfry/executor/wire"
 )
 
 // BenchmarkEngine runs attempts that do nothing, from the offer as it comes over the wire until they are settled, with

@@ -3,7 +3,7 @@ package executor
 import (
 	"time"
 
-	"github.com/belfryhq/belfry/internal/wire"
+	"github.com/belfryhq/belfry/executor/wire"
 )
 
 // instant is one reading of the local clocks. They are kept apart because each can fail alone: the wall clock can be

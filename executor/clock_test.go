@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/wire"
+	"github.com/belfryhq/belfry/executor/wire"
 )
 
 func at(mono, wall time.Duration) instant { return instant{wall: epoch.Add(wall), mono: mono} }

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/wire"
+	"github.com/belfryhq/belfry/executor/wire"
 )
 
 // engine is one boot of an instance: it answers offers and control requests, and runs what it accepted. It knows

@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/wire"
+	"github.com/belfryhq/belfry/executor/wire"
 )
 
 // generations remembers the outcomes of attempts: for outcomeMemory, or for the newest outcomesMax attempts, whichever is

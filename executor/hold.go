@@ -7,7 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/belfryhq/belfry/internal/wire"
+	"github.com/belfryhq/belfry/executor/wire"
 )
 
 // errNameTaken says that the heartbeat of another boot stands under this instance's name.

@@ -3,7 +3,7 @@ package executor
 import (
 	"time"
 
-	"github.com/belfryhq/belfry/internal/wire"
+	"github.com/belfryhq/belfry/executor/wire"
 )
 
 // attemptKey names an attempt of a run.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/wire"
+	"github.com/belfryhq/belfry/executor/wire"
 )
 
 const (

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
-	"github.com/belfryhq/belfry/internal/wire"
+	"github.com/belfryhq/belfry/executor/wire"
 )
 
 func TestMain(m *testing.M) {

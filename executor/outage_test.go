@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/wire"
+	"github.com/belfryhq/belfry/executor/wire"
 )
 
 // TestResultWaitsForNATS stops NATS while a handler runs: it finishes, and its result and its log come when NATS is

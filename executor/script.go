@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/wire"
+	"github.com/belfryhq/belfry/executor/wire"
 )
 
 // Script is one version of a job's script. Code is what its digest says: it was verified just before.

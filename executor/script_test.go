@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/wire"
+	"github.com/belfryhq/belfry/executor/wire"
 )
 
 // scriptFunc is a runner of scripts.

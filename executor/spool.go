@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/wire"
+	"github.com/belfryhq/belfry/executor/wire"
 )
 
 // The files of a spool.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/wire"
+	"github.com/belfryhq/belfry/executor/wire"
 )
 
 // startsAtOnce is how many attempts are begun under one hold of the mutex, and by one look at the lease.

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/belfryhq/belfry/dispatcher/events"
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/embednats"
 	"github.com/belfryhq/belfry/internal/event"
@@ -23,7 +24,6 @@ import (
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 	storeevent "github.com/belfryhq/belfry/internal/store/event"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }

@@ -12,13 +12,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/belfryhq/belfry/dispatcher/logs"
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/embednats"
 	"github.com/belfryhq/belfry/internal/natsinfra"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/logchunk"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }

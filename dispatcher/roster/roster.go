@@ -23,8 +23,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/belfryhq/belfry/dispatcher/route"
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // Roster is a live view of all instances. Make one with New and Run it. Safe for concurrent use.

@@ -18,10 +18,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/belfryhq/belfry/dispatcher/roster"
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/freeport"
 	"github.com/belfryhq/belfry/internal/natsinfra"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/wire"
+	"github.com/belfryhq/belfry/executor/wire"
 )
 
 // silence is for how long no heartbeat of a boot must have been received before its attempts may be declared lost. The

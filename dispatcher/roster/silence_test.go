@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/wire"
+	"github.com/belfryhq/belfry/executor/wire"
 )
 
 func TestSilent(t *testing.T) {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/embednats"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // Every dispatcher's changes are heard, and what may be missing is told.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/wire"
+	"github.com/belfryhq/belfry/executor/wire"
 )
 
 func beatDuties() []duty {

@@ -3,7 +3,7 @@ package conformance
 import (
 	"time"
 
-	"github.com/belfryhq/belfry/internal/wire"
+	"github.com/belfryhq/belfry/executor/wire"
 )
 
 func controlDuties() []duty {

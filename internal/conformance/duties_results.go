@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/wire"
+	"github.com/belfryhq/belfry/executor/wire"
 )
 
 func resultDuties() []duty {

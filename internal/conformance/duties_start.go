@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/wire"
+	"github.com/belfryhq/belfry/executor/wire"
 )
 
 func startDuties() []duty {

@@ -16,11 +16,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/embednats"
 	"github.com/belfryhq/belfry/internal/natsauth"
 	"github.com/belfryhq/belfry/internal/natsinfra"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // world is a NATS server with Belfry's streams, bucket and permissions. It has one group for each process or pair of

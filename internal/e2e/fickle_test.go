@@ -11,8 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/natsauth"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // fickle is an instance of one slot that the test plays over raw NATS with the group's token: it refuses the first

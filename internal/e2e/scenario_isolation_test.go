@@ -11,10 +11,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/natsauth"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // With raw nats.go and group A's token, everything of group B is out of reach, while B is at work: its triggers,

@@ -20,8 +20,8 @@ import (
 
 	"golang.org/x/tools/go/packages"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 const root = "../.."

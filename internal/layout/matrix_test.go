@@ -25,7 +25,7 @@ var standardOnly = []string{}
 var matrix = []entry{
 	// The bottom: values and decisions, without a database, a network or a clock of their own.
 	{pkg: "internal/domain", others: standardOnly},
-	{pkg: "internal/wire", others: standardOnly},
+	{pkg: "executor/wire", others: standardOnly},
 	{pkg: "internal/lifecycle", others: standardOnly},
 	{pkg: "internal/schedule", ours: []string{"internal/domain"}, others: []string{"github.com/robfig/cron/v3"}},
 	{pkg: "internal/plan", ours: []string{"internal/domain", "internal/schedule"}, others: standardOnly},
@@ -37,7 +37,7 @@ var matrix = []entry{
 	{pkg: "internal/alert", ours: []string{"internal/domain"}, others: []string{"github.com/wneessen/go-mail"}},
 
 	// Postgres. The view's and the accounts' stores stand beside the engine's and do not know it.
-	{pkg: "internal/store", ours: []string{"internal/domain", "internal/schedule", "internal/plan", "internal/wire", "internal/store/...", "migrations"}},
+	{pkg: "internal/store", ours: []string{"internal/domain", "internal/schedule", "internal/plan", "executor/wire", "internal/store/...", "migrations"}},
 	{pkg: "internal/store/view/...", ours: []string{"internal/audit", "internal/domain", "internal/schedule", "internal/store/logchunk", "internal/store/pgerr", "internal/store/view/..."}},
 	{pkg: "internal/store/account/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/account/..."}},
 	{pkg: "internal/store/report/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/report/..."}},
@@ -50,26 +50,26 @@ var matrix = []entry{
 
 	// The roles know the bottom and each other not at all; what they need they declare as interfaces.
 	{pkg: "scheduler/...", ours: []string{"scheduler/...", "internal/domain", "internal/schedule", "internal/plan", "internal/lifecycle"}},
-	{pkg: "dispatcher/...", ours: []string{"dispatcher/...", "internal/domain", "internal/schedule", "internal/wire", "internal/lifecycle"}},
-	{pkg: "dispatcher/events", ours: []string{"dispatcher/intake", "internal/domain", "internal/event", "internal/wire"}},
+	{pkg: "dispatcher/...", ours: []string{"dispatcher/...", "internal/domain", "internal/schedule", "executor/wire", "internal/lifecycle"}},
+	{pkg: "dispatcher/events", ours: []string{"dispatcher/intake", "internal/domain", "internal/event", "executor/wire"}},
 	{pkg: "dispatcher/followup", ours: []string{"internal/alert", "internal/domain"}},
 	{pkg: "dispatcher/route", ours: []string{"internal/domain"}},
-	{pkg: "console/...", ours: []string{"console/...", "internal/domain", "internal/schedule", "internal/wire", "internal/lifecycle"}},
+	{pkg: "console/...", ours: []string{"console/...", "internal/domain", "internal/schedule", "executor/wire", "internal/lifecycle"}},
 	// Lists and accounts have no rules to hide behind an interface: the console speaks of the stores' own types.
-	{pkg: "console/api", ours: []string{"console/auth", "console/live", "internal/domain", "internal/jobfile", "internal/schedule", "internal/wire", "internal/event", "internal/store/view", "internal/store/report", "internal/store/account", "internal/store/event", "internal/store/alerts", "internal/alert"}},
+	{pkg: "console/api", ours: []string{"console/auth", "console/live", "internal/domain", "internal/jobfile", "internal/schedule", "executor/wire", "internal/event", "internal/store/view", "internal/store/report", "internal/store/account", "internal/store/event", "internal/store/alerts", "internal/alert"}},
 	{pkg: "console/live", ours: []string{"internal/domain"}, others: standardOnly},
 	{pkg: "console/auth", ours: []string{"internal/domain", "internal/store/account"}},
 
 	// The SDK lands in other people's programs: nothing but the wire, and no module but the NATS client, and x/sys for the
 	// clock that continues during a suspend, which the client needs anyway.
-	{pkg: "executor/...", ours: []string{"executor/...", "internal/wire"}, others: []string{"github.com/nats-io/nats.go", "golang.org/x/sys/unix"}},
+	{pkg: "executor/...", ours: []string{"executor/...", "executor/wire"}, others: []string{"github.com/nats-io/nats.go", "golang.org/x/sys/unix"}},
 
 	// What a process is made of.
 	{pkg: "internal/embedpg"},
 	{pkg: "internal/embednats", ours: []string{"internal/domain", "internal/natsauth", "internal/natsinfra"}},
-	{pkg: "internal/natsauth", ours: []string{"internal/domain", "internal/wire"}},
-	{pkg: "internal/deadletter", ours: []string{"internal/domain", "internal/wire"}},
-	{pkg: "internal/natsinfra", ours: []string{"internal/domain", "internal/wire"}},
+	{pkg: "internal/natsauth", ours: []string{"internal/domain", "executor/wire"}},
+	{pkg: "internal/deadletter", ours: []string{"internal/domain", "executor/wire"}},
+	{pkg: "internal/natsinfra", ours: []string{"internal/domain", "executor/wire"}},
 	{pkg: "internal/config", ours: []string{"internal/domain"}},
 	{pkg: "internal/client", ours: []string{"internal/alert", "internal/domain"}},
 	{pkg: "internal/jobfile", ours: []string{"internal/domain"}, others: []string{"github.com/goccy/go-yaml"}},
@@ -80,14 +80,14 @@ var matrix = []entry{
 	{pkg: "internal/bench", ours: []string{"executor", "internal/config", "internal/domain", "internal/embedpg", "internal/natsauth", "internal/natsinfra", "internal/store", "migrations"}},
 
 	// It tests executors from outside, as processes, and plays the dispatcher without a database.
-	{pkg: "internal/conformance", ours: []string{"internal/domain", "internal/embednats", "internal/natsauth", "internal/natsinfra", "internal/wire"}},
+	{pkg: "internal/conformance", ours: []string{"internal/domain", "internal/embednats", "internal/natsauth", "internal/natsinfra", "executor/wire"}},
 	// An executor to be tested knows the SDK alone, like any other program.
 	{pkg: "internal/conformance/goexecutor", ours: []string{"executor"}, others: standardOnly},
 
 	// Only app knows everyone, and nobody but main knows app.
 	{pkg: "internal/app/...", ours: []string{
 		"internal/app/...", "scheduler/...", "dispatcher/...", "console/...", "executor/...", "migrations",
-		"internal/alert", "internal/domain", "internal/schedule", "internal/plan", "internal/wire", "internal/lifecycle", "internal/store/...", "internal/event",
+		"internal/alert", "internal/domain", "internal/schedule", "internal/plan", "executor/wire", "internal/lifecycle", "internal/store/...", "internal/event",
 		"internal/deadletter",
 		"internal/embedpg", "internal/embednats", "internal/natsauth", "internal/natsinfra", "internal/config", "internal/bench", "internal/conformance",
 	}},
@@ -183,19 +183,19 @@ func TestImportsCanFail(t *testing.T) {
 		{"allowed module", "executor/a.go", "github.com/nats-io/nats.go/jetstream", ""},
 		{"test file", "executor/a_test.go", m + "internal/embednats", ""},
 		{"app knows the roles", "internal/app/a.go", m + "dispatcher/results", ""},
-		{"domain imports ours", "internal/domain/a.go", m + "internal/wire", "internal/domain/a.go:2: internal/domain must not import " + m + "internal/wire"},
+		{"domain imports ours", "internal/domain/a.go", m + "executor/wire", "internal/domain/a.go:2: internal/domain must not import " + m + "executor/wire"},
 		{"domain imports a module", "internal/domain/a.go", "github.com/google/uuid", "internal/domain must not import github.com/google/uuid"},
 		{"scheduler to dispatcher", "scheduler/a.go", m + "dispatcher", "scheduler must not import " + m + "dispatcher"},
 		{"scheduler to store", "scheduler/ring/a.go", m + "internal/store", "scheduler/ring must not import " + m + "internal/store"},
 		{"dispatcher to scheduler", "dispatcher/results/a.go", m + "scheduler", "must not import"},
 		{"dispatcher to console", "dispatcher/a.go", m + "console/api", "must not import"},
-		{"pure route", "dispatcher/route/a.go", m + "internal/wire", "must not import"},
+		{"pure route", "dispatcher/route/a.go", m + "executor/wire", "must not import"},
 		{"console to the engine's store", "console/api/a.go", m + "internal/store", "must not import"},
 		{"executor to domain", "executor/handlers/a.go", m + "internal/domain", "must not import"},
 		{"executor to another module", "executor/a.go", "github.com/nats-io/nats.go-clone", "must not import"},
 		{"code to test support", "internal/app/a.go", m + "internal/pgtest", "must not import"},
 		{"anybody to app", "internal/cli/a.go", m + "internal/app", "must not import"},
-		{"a build constraint hides nothing", "internal/wire/a_plan9.go", m + "internal/domain", "must not import"},
+		{"a build constraint hides nothing", "executor/wire/a_plan9.go", m + "internal/domain", "must not import"},
 		{"new package", "internal/novelty/a.go", "fmt", "package internal/novelty has no entry"},
 		{"prefix of a name", "internal/domainx/a.go", "fmt", "package internal/domainx has no entry"},
 	}

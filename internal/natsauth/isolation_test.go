@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/natsinfra"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // foreign lists what an executor of group a tries to listen to.

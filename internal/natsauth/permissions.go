@@ -8,8 +8,8 @@ import (
 
 	"github.com/nats-io/jwt/v2"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // An executor answers an offer within 2 s or not at all, and everything else sooner. The bound leaves room for

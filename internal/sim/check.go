@@ -5,10 +5,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/schedule"
 	"github.com/belfryhq/belfry/internal/sim/memstore"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // slack is how long before its due instant a fire may already be admitted, so that an edit does not reach it.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // Trigger plans a run of a job now, whether or not the job is enabled.

@@ -14,10 +14,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/e2e/rig"
-	"github.com/belfryhq/belfry/internal/wire"
 )
 
 // eventLoad sends events, each of them twice: by REST with the same Idempotency-Key, over NATS with the same Nats-Msg-Id. One
