@@ -1,15 +1,10 @@
 package dispatcher
 
 import (
-	"context"
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
@@ -43,16 +38,7 @@ func TestFailover(t *testing.T) {
 	if r := w.becomes(id, "succeeded"); r.Instance != "b" || !strings.Contains(w.routeOf(id), "a did not answer") {
 		t.Errorf("run %+v: %s", r, w.routeOf(id))
 	}
-	w.eventually("nobody is being asked", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		for _, a := range w.asks {
-			if a.underWay {
-				return false
-			}
-		}
-		return true
-	})
+	w.eventually("no instances are being asked", func() bool { return !w.firer.Asking() })
 	b.set(func() { b.deaf = true })
 	id = w.trigger(job)
 	w.eventually("it says why it waits", func() bool { return strings.HasPrefix(w.run(id).Waiting, "no instance answered a ping: ") })
@@ -143,121 +129,39 @@ func TestWaitingRunsTakeTurns(t *testing.T) {
 	}
 }
 
-// A job whose offers are answered late goes by the slow lane, and from the next minute on by the fast one again.
-func TestLateJobsAreSlow(t *testing.T) {
-	var l lateness
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	run := func(job domain.JobID) domain.LiveRun { return domain.LiveRun{JobID: job} }
-	for i := range lateMax {
-		l.note([]domain.LiveRun{run(1)}, now.Add(time.Duration(i)*time.Second))
-	}
-	if slow := l.jobs(now.Add(30 * time.Second)); slow != nil {
-		t.Errorf("slow after %d late answers: %v", lateMax, slow)
-	}
-	l.note([]domain.LiveRun{run(1), run(2)}, now.Add(31*time.Second))
-	if slow := l.jobs(now.Add(59 * time.Second)); len(slow) != 1 || !slow[1] {
-		t.Errorf("slow: %v", slow)
-	}
-	if slow := l.jobs(now.Add(time.Minute)); slow != nil {
-		t.Errorf("slow in the next minute: %v", slow)
-	}
-	for job := range domain.JobID(lateJobsMax + 1) {
-		for range lateMax + 1 {
-			l.note([]domain.LiveRun{run(job)}, now)
-		}
-	}
-	if n := len(l.jobs(now)); n != lateJobsMax {
-		t.Errorf("%d jobs are counted", n)
-	}
-}
-
-// An instance that answers offers late makes its job's offers go by the slow lane, and leaves the fast one to the others.
+// If an instance answers offers late, the offers of its job go on the slow lane, and those of other jobs do not.
 func TestSlowLane(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a", auto)
 	slow, fast := w.job("slow"), w.job("fast")
-	w.late.note(runsOf(slow, lateMax+1), time.Now())
-	if len(w.late.jobs(time.Now())) == 0 { // the minute turned
-		w.late.note(runsOf(slow, lateMax+1), time.Now())
+	sent := func(lane string) (n uint64) {
+		families, err := w.reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				if f.GetName() == "belfry_dispatch_seconds" && m.GetLabel()[0].GetValue() == lane {
+					n += m.GetHistogram().GetSampleCount()
+				}
+			}
+		}
+		return n
 	}
-	for range cap(w.fastLane.inFlight) {
-		if !w.fastLane.begin(t.Context()) {
-			t.Fatal("the fast lane is full already")
+	a.set(func() { a.onOffer = func(o wire.Offer) { <-time.After(600 * time.Millisecond) } })
+	for sent("slow") == 0 { // the count of late answers begins anew every minute
+		for range 11 {
+			w.becomes(w.trigger(slow), "succeeded")
+			if sent("slow") > 0 {
+				break
+			}
 		}
 	}
-	w.becomes(w.trigger(slow), "succeeded")
-	id := w.trigger(fast)
-	w.becomes(id, "queued")
-	for range cap(w.fastLane.inFlight) {
-		w.fastLane.end()
-	}
-	w.becomes(id, "succeeded") // the reconciler makes the offer
-	for range cap(w.slow.line) {
-		w.slow.line <- struct{}{}
-	}
-	if w.slow.do(func() {}) {
-		t.Error("the slow lane takes more than its line holds")
-	}
-	for range cap(w.slow.line) {
-		<-w.slow.line
+	a.set(func() { a.onOffer = nil })
+	before := sent("slow")
+	w.becomes(w.trigger(fast), "succeeded")
+	if n := sent("slow"); n != before {
+		t.Errorf("%d offers of another job on the slow lane", n-before)
 	}
 	startedOnce(t, a)
-}
-
-func runsOf(job domain.JobID, n int) []domain.LiveRun {
-	out := make([]domain.LiveRun, n)
-	for i := range out {
-		out[i].JobID = job
-	}
-	return out
-}
-
-// The pool does all the work that it took, a bounded part of it at a time, and leaves no goroutine behind.
-func TestPool(t *testing.T) {
-	others := goleak.IgnoreCurrent()
-	var work sync.WaitGroup
-	const workers, line = 3, 8
-	p := newPool(workers, line, &work)
-	var now, most, done atomic.Int32
-	gate := make(chan struct{})
-	taken := 0
-	for range 20 {
-		if p.do(func() {
-			if n := now.Add(1); n > most.Load() {
-				most.Store(n)
-			}
-			<-gate
-			now.Add(-1)
-			done.Add(1)
-		}) {
-			taken++
-		}
-	}
-	close(gate)
-	work.Wait()
-	if taken != line || int(done.Load()) != taken || most.Load() > workers {
-		t.Errorf("%d taken, %d done, %d at a time", taken, done.Load(), most.Load())
-	}
-	if !p.do(func() {}) {
-		t.Error("an idle pool takes no work")
-	}
-	work.Wait()
-	goleak.VerifyNone(t, others)
-}
-
-// A lane that waits for its turn to send gives up when its context ends.
-func TestLaneEndsWithItsContext(t *testing.T) {
-	l := lane{inFlight: make(chan struct{}, 1), patient: true}
-	ctx, cancel := context.WithCancel(t.Context())
-	if !l.begin(ctx) {
-		t.Fatal("an idle lane has no place")
-	}
-	cancel()
-	if l.begin(ctx) {
-		t.Error("it found a place that is taken")
-	}
-	l.end()
-	if !l.begin(t.Context()) {
-		t.Error("it has no place though one was given back")
-	}
 }

@@ -89,14 +89,14 @@ func TestNewRunsQueueBehind(t *testing.T) {
 	o := a.got(first, 1)
 	second := w.trigger(job)
 	w.becomes(second, "queued")
-	w.eventually("it is known that somebody waits", func() bool { return w.waitsFor(domain.WaitingKey{Group: "g", Target: "echo"}) })
+	w.eventually("it is known that somebody waits", func() bool { return w.waiting.Has(domain.WaitingKey{Group: "g", Target: "echo"}) })
 	third := w.trigger(job)
 	w.becomes(third, "queued")
 	a.report(o, wire.Succeeded)
 	a.report(a.got(second, 1), wire.Succeeded)
 	a.report(a.got(third, 1), wire.Succeeded)
 	w.becomes(third, "succeeded")
-	w.eventually("it is known that nobody waits", func() bool { return !w.waitsFor(domain.WaitingKey{Group: "g", Target: "echo"}) })
+	w.eventually("it is known that nobody waits", func() bool { return !w.waiting.Has(domain.WaitingKey{Group: "g", Target: "echo"}) })
 }
 
 // A serial job's runs follow each other at once, in order, also over instances.

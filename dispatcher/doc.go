@@ -1,21 +1,40 @@
-// Package dispatcher decides where a run goes and takes in what came of it: Fire, offers, results, retries,
-// children, logs, and the reconcilers that find what got lost on the way.
+// Package dispatcher routes runs to executor instances and processes what the instances report.
+//
+// Firing is the part that every process has which fires or kills runs. Role is the work of the dispatcher role: it settles
+// results, assigns waiting runs, and reconciles. This package puts both together from smaller ones. Each of them may use those
+// above it:
+//
+//	route, roster      choose an instance; the view of the live instances
+//	peer               requests to instances; whether this process can hear them
+//	waiting, intake    hints about waiting runs; batches from a stream, dead letters
+//	announce           state changes for consoles and other subscribers
+//	settle             starts and ends of attempts, recorded in Postgres
+//	offer, kill        offers and kill requests to instances
+//	fire               routes, binds and offers runs; only this package fires
+//	assign, results    waiting runs; results from the stream
+//	verdict            questions to instances, and the death verdict
+//	reconcile          repairs that need only the database
+//
+// A package that ends runs returns the held runs that this releases to its caller. The caller passes them to fire.
+//
+// The packages audit, events, followup, logs and report are independent parts of the role. Package app starts them.
 //
 // # Guarantees
 //
-// An attempt is bound in Postgres to one boot of one instance before it is offered to it. The offer carries the
-// counter of its round, `bind`, and every answer acts only by compare-and-set on it. So an attempt is started at
-// most once, without any acknowledgement protocol: whoever acts on old knowledge changes nothing.
+// An attempt is bound in Postgres to one boot of one instance before it is offered to that boot. The offer carries the number
+// of its round, `bind`. Every answer acts by compare-and-set on that number, so that a process with old knowledge changes
+// nothing. Therefore an attempt starts at most once, without an acknowledgement protocol.
 //
-// After an offer without an answer nobody knows whether the instance has the attempt. From then on only that
-// boot's own refusal, or its death, frees it. "No responders" to a first offer says that it surely reached nobody.
+// After an offer without an answer, it is unknown whether the instance has the attempt. From then on only a refusal by that
+// boot, or the verdict that the boot is dead, frees the attempt. If NATS answers a first offer with "no responders", the offer
+// certainly reached no instance.
 //
-// A result is acknowledged to JetStream after its transaction has committed, and the executor keeps it until it is
-// told so.
+// A dispatcher acknowledges a result to JetStream after the transaction has committed. The executor keeps the result until it is
+// notified that the result is settled.
 //
 // # The fence
 //
-// An attempt that was declared lost never starts, also if its executor was frozen after accepting it, its machine was suspended,
+// An attempt that was declared lost never starts, even if its executor was frozen after accepting it, its machine was suspended,
 // its offer lay in a socket, or a clock was set. The rules:
 //
 //   - An executor numbers its heartbeats within a boot, and notes T[k] before it sends number k.
@@ -45,54 +64,53 @@
 // A verdict on a boot whose name another process has taken takes 10 s as well. An offer that such a process answers frees
 // nothing: the boot that the attempt is bound to may live and have the offer, too.
 //
-// # Who holds the truth
+// # Where the truth is stored
 //
-// Postgres. The roster is a view, the maps of accepted attempts and of waiting kinds are hints that save work;
-// losing them costs a second or two.
+// In Postgres. The roster is a view. The set of what runs wait for is a hint that saves work. Losing either costs a second or two.
 //
 // # Crash, delay, duplicate
 //
-//	crash after bind, before offer       the run is silent: its instance is asked, does not know it, is offered it
-//	crash after offer, before answer     the run is silent: its instance is asked, and has it
-//	an instance dies                     its lease ends, it answers no ping, its last results are settled: lost
-//	a result comes twice                 the second one finds the attempt ended and changes nothing
-//	NATS is away                         runs wait as queued, unbound; nobody is named lost
-//	this process was frozen              the same, until NATS has answered it; what it had bound and not offered is unbound
-//	Postgres is away                     results stay in the stream and in the executors' spools
+//	crash after bind, before offer       the judge asks the instance, which does not know the attempt, and offers it again
+//	crash after offer, before answer     the judge asks the instance, which has the attempt
+//	an instance dies                     its attempts are lost once its lease has expired and its last results are settled
+//	a result arrives twice               the second one finds that the attempt has ended, and changes nothing
+//	NATS is unavailable                  runs wait as queued and unbound; no run is declared lost
+//	this process was frozen              the same until NATS answers; runs that it bound and did not offer are unbound
+//	Postgres is unavailable              results stay in the stream and in the executors' spools
 //
 // # Reconcilers
 //
-// Every arrow between processes may lose what it carries. These find that in Postgres and go on; each counts in
-// belfry_reconciled_total under its kind, unless said otherwise, and has a test that breaks its arrow alone. Where none
-// is named, that is the kind's part of TestReconcilers.
+// Any message between processes can be lost. The reconcilers find the affected runs in Postgres and repair them. Each counts in
+// belfry_reconciled_total under its kind, unless said otherwise, and has a test that loses only its message. If no test is
+// named, it is the kind's part of TestReconcilers.
 //
-//	finds                                   because                            does                                       kind
-//	planned, due 2 s ago, not held          its scheduler died                 another scheduler fires it; past the       belfry_stranded_total,
-//	                                                                           tolerance the misfire policy decides       belfry_misfired_total (1)
-//	held by a run that is final             a crash, somebody's SQL            releases the next of its job               held_by_nobody
-//	queued, unbound                         it waits for room                  assigns it; past its start deadline it     start_deadline
-//	                                                                           ends no_executor, which NATS's absence
-//	                                                                           puts off
-//	the same, of one instance alone         that instance has no lease         ends it no_executor                        shard_of_gone_instance (2)
-//	the same, not among those that wait     a bug, somebody's SQL              makes it wait                              stray
-//	bound, not known to be accepted         its dispatcher died, the offer     asks the instance: it runs, it has ended,  unanswered_offer (3)
-//	                                        or the answer was lost             or it is offered again
-//	bound to a boot without a lease         the instance died                  after the death verdict (see judgeDeaths)  dead_instance (4)
-//	                                                                           takes what a later boot's spool says,
-//	                                                                           else names it lost
-//	running on a boot that lives            its result was lost, and all that  asks the instance: takes its result, or    unknown_to_instance
-//	                                        the instance knew of it            names it lost
-//	past its timeout and the grace          the handler hangs                  takes its result, or ends it timeout and   timeout
+//	finds                                  because                             repair                                      kind
+//	a planned run, due 2 s ago, not held   its scheduler died                  another scheduler fires it; beyond the      belfry_stranded_total,
+//	                                                                           tolerance the misfire policy decides        belfry_misfired_total (1)
+//	a run held by a run that is final      a crash, manual SQL                 releases the next run of the job            held_by_nobody
+//	a queued, unbound run                  it waits for room                   assigns it; past its start deadline it      start_deadline
+//	                                                                           ends no_executor; the deadline pauses
+//	                                                                           while NATS is unavailable
+//	the same, for one instance only        that instance has no lease          ends it no_executor                         shard_of_gone_instance (2)
+//	the same, not among the waiting runs   a bug, manual SQL                   makes it wait                               stray
+//	a bound run, not known to be accepted  its dispatcher died, the offer or   asks the instance: it runs, it has ended,   unanswered_offer (3)
+//	                                       the answer was lost                 or it is offered again
+//	a run bound to a boot without a lease  the instance died                   after the death verdict (judgeDeaths):      dead_instance (4)
+//	                                                                           takes the result from the spool of a later
+//	                                                                           boot, or declares the attempt lost
+//	a running run on a live boot           its result was lost, with the       asks the instance: takes its result, or     unknown_to_instance
+//	                                       instance's memory of it             declares the attempt lost
+//	a run past its timeout and grace       the handler hangs                   takes its result, or ends it timeout and    timeout
 //	                                                                           kills it
-//	a kill not confirmed                    the message was lost, the handler  says it again                              kill
-//	                                        ignores it
-//	an attempt that its instance has run    the database failed over without   settles it by the result that the instance ended_before (6)
-//	before                                  its last commits, or was restored  has, or by the outcome alone
-//	retrying past due                       no worker re-planned it            re-plans it                                retry_not_replanned
-//	a fixed_delay job without a next fire,  a crash                            plans the next one                         fixed_delay_stopped
-//	and nothing of it live
-//	a fire time of a job's versions         a bug, somebody's SQL              ledger, metric; package audit              belfry_audit_unexplained_total (5)
-//	without a run or a ledger entry
+//	a kill without confirmation            the message was lost, the handler   sends it again                              kill
+//	                                       ignores it
+//	an attempt that its instance has run   the database failed over without    settles it by the instance's result, or by  ended_before (6)
+//	before                                 its last commits, or was restored   the outcome alone
+//	a retrying run past its due instant    no worker planned it again          plans it again                              retry_not_replanned
+//	a fixed_delay job without a next fire  a crash                             plans the next fire                         fixed_delay_stopped
+//	time and without a live run
+//	a fire time without a run or an entry  a bug, manual SQL                   ledger, metric: see package audit           belfry_audit_unexplained_total (5)
+//	in the missed ledger
 //
 // (1) TestClaimNearTakesOver and TestStrandedAndUnplannedAreJudgedTogether of internal/store,
 // TestPromiseSchedulerKilledMidSecond of internal/e2e. (2) Also TestPinnedShardSurvivesABlink. (3) Also
@@ -100,8 +118,8 @@
 // TestScenarioExecutorFrozenWithOffersInItsSocket of internal/e2e. (5) TestAuditFindsWhatIsTakenAway of internal/store.
 // (6) TestEndedBefore.
 //
-// # Ordered end
+// # Shutdown
 //
-// When its context ends, a dispatcher takes no more, waits for the answers to its offers, and settles what it has
-// fetched.
+// When its context ends, a dispatcher takes no more work. It waits for the answers to its offers, and settles the results that it
+// has fetched.
 package dispatcher

@@ -47,13 +47,7 @@ func TestRoundRobinIsShared(t *testing.T) {
 	var got []string
 	for i := range 9 {
 		if i == 4 {
-			other, err := New(Config{Store: w.pg, Conn: w.nc, Log: w.log})
-			if err != nil {
-				t.Fatal(err)
-			}
-			w.stop()
-			w.Dispatcher = other
-			w.begin(option{})
+			w.restart()
 			w.eventually("the new one knows all", func() bool { return len(w.Instances("g")) == 3 })
 		}
 		got = append(got, w.becomes(w.trigger(job), "succeeded").Instance)
@@ -135,7 +129,7 @@ func TestFireOfOldKnowledge(t *testing.T) {
 		}
 	}
 	a.got(id, 1)
-	w.offers.Wait()
+	w.sender.Wait()
 	if n := len(a.offersOf(id)); n != 1 {
 		t.Errorf("offered %d times", n)
 	}
@@ -191,7 +185,7 @@ func TestNothingUncommittedIsOffered(t *testing.T) {
 			if _, err := w.Fire(t.Context(), runs); err == nil {
 				t.Fatal("the commit was to fail")
 			}
-			w.offers.Wait()
+			w.sender.Wait()
 			if r := w.run(id); r.State != "pending" || len(a.offersOf(id)) != 0 {
 				t.Fatalf("run %+v was offered %d times", r, len(a.offersOf(id)))
 			}
@@ -200,7 +194,7 @@ func TestNothingUncommittedIsOffered(t *testing.T) {
 				t.Fatal(err)
 			}
 			a.got(id, 1)
-			w.offers.Wait()
+			w.sender.Wait()
 			if n := len(a.offersOf(id)); n != 1 {
 				t.Errorf("offered %d times", n)
 			}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/dispatcher/waiting"
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
@@ -79,9 +80,7 @@ func (c linked) Write(b []byte) (int, error) {
 // thaws makes this process one that was stopped until now, for so long that NATS has given it up.
 func (w *world) thaws(l *link) {
 	l.silence()
-	w.steady.mu.Lock()
-	defer w.steady.mu.Unlock()
-	w.steady.checked = time.Now().Add(-stall - time.Second)
+	w.Suspect()
 }
 
 // Who thaws gives no run away until NATS has answered: the offers would be lost, and the runs late by what it takes to ask
@@ -97,7 +96,7 @@ func TestThawed(t *testing.T) {
 		ids = append(ids, w.trigger(job))
 		return w.count(`SELECT count(*) FROM runs_live WHERE instance IS NOT NULL`) == 0
 	})
-	if r := w.becomes(ids[0], "queued"); r.Waiting != natsAway {
+	if r := w.becomes(ids[0], "queued"); r.Waiting != waiting.NATSAway {
 		t.Errorf("run %+v", r)
 	}
 	l.end()
@@ -130,7 +129,7 @@ func TestThawedWithOffersInHand(t *testing.T) {
 	w = newWorld(t, option{link: l, wrap: func(real Store) Store { s.Store = real; return s }})
 	a := w.join("a", auto)
 	id := w.trigger(w.job("j"))
-	w.eventually("it is taken back", func() bool { r := w.run(id); return r.Waiting == natsAway && r.Instance == "" })
+	w.eventually("it is taken back", func() bool { r := w.run(id); return r.Waiting == waiting.NATSAway && r.Instance == "" })
 	if offers := a.offersOf(id); len(offers) != 0 {
 		t.Errorf("offers %+v", offers)
 	}

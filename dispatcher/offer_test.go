@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/belfryhq/belfry/dispatcher/offer"
+	"github.com/belfryhq/belfry/dispatcher/peer"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 )
@@ -117,11 +119,14 @@ func TestNoRespondersToAReoffer(t *testing.T) {
 		_, err := w.nc.Request(wire.TriggerSubject("g", "a"), nil, time.Second)
 		return errors.Is(err, nats.ErrNoResponders)
 	})
-	w.await(t.Context(), &w.fastLane, bootOf(&r), []domain.LiveRun{r}, nil, false)
+	beats := offer.Beats{peer.BootOf(&r): 1}
+	w.sender.Send(t.Context(), []domain.LiveRun{r}, beats, false)
+	w.sender.Wait()
 	if r := w.run(id); r.State != "queued" || r.Boot != "boot-a" || r.Bind != 1 {
 		t.Errorf("after the second offer: %+v", r)
 	}
-	w.await(t.Context(), &w.fastLane, bootOf(&r), []domain.LiveRun{r}, nil, true)
+	w.sender.Send(t.Context(), []domain.LiveRun{r}, beats, true)
+	w.sender.Wait()
 	if r := w.run(id); r.State != "queued" || r.Instance != "" {
 		t.Errorf("after a first one: %+v", r)
 	}
@@ -136,7 +141,7 @@ func TestAnotherBootAnswers(t *testing.T) {
 	r := w.bind(id, a)
 	a.set(func() { a.boot = "newer" })
 	w.eventually("the newer boot has the lease", func() bool { boot, _ := w.roster.Boot("g", "a"); return boot == "newer" })
-	w.answered(t.Context(), bootOf(&r), []domain.LiveRun{r}, &wire.Answer{V: wire.Version, Instance: "a", BootID: "newer"})
+	w.sender.Answered(t.Context(), peer.BootOf(&r), []domain.LiveRun{r}, &wire.Answer{V: wire.Version, Instance: "a", BootID: "newer"})
 	if r := w.run(id); r.State != "queued" || r.Boot != "boot-a" || r.Bind != 1 {
 		t.Errorf("when the other boot has answered: run %+v", r)
 	}
@@ -153,7 +158,7 @@ func TestTwoOfOneName(t *testing.T) {
 	a := w.join("a")
 	id := w.trigger(w.job("j"))
 	r := w.bind(id, a)
-	w.answered(t.Context(), bootOf(&r), []domain.LiveRun{r}, &wire.Answer{V: wire.Version, Instance: "a", BootID: "twin"})
+	w.sender.Answered(t.Context(), peer.BootOf(&r), []domain.LiveRun{r}, &wire.Answer{V: wire.Version, Instance: "a", BootID: "twin"})
 	if r := w.run(id); r.State != "queued" || r.Boot != "boot-a" || r.Bind != 1 {
 		t.Errorf("run %+v", r)
 	}
@@ -267,24 +272,24 @@ func TestLateAnswers(t *testing.T) {
 	if err != nil || len(raised) != 1 {
 		t.Fatal(raised, err)
 	}
-	b := bootOf(&old)
+	b := peer.BootOf(&old)
 	refusal := wire.Answer{V: wire.Version, Instance: "a", BootID: "boot-a", Verdicts: []wire.Verdict{{
 		RunID: id.String(), Attempt: 1, Verdict: wire.Refused, Reason: wire.RefusedFull,
 	}}}
-	w.answered(t.Context(), b, []domain.LiveRun{old}, &refusal)
+	w.sender.Answered(t.Context(), b, []domain.LiveRun{old}, &refusal)
 	other := refusal
 	other.BootID = "newer"
-	w.answered(t.Context(), b, []domain.LiveRun{old}, &other)
+	w.sender.Answered(t.Context(), b, []domain.LiveRun{old}, &other)
 	unsaid := refusal
 	unsaid.Verdicts = []wire.Verdict{{RunID: id.String(), Attempt: 2, Verdict: wire.Refused}, {RunID: "?", Attempt: 1, Verdict: wire.Refused}}
-	w.answered(t.Context(), b, raised, &unsaid)
+	w.sender.Answered(t.Context(), b, raised, &unsaid)
 	// To an offer that was not the first, another boot's word frees nothing: the old boot may have heard an earlier one.
-	w.answered(t.Context(), b, raised, &other)
+	w.sender.Answered(t.Context(), b, raised, &other)
 	if r := w.run(id); r.State != "queued" || r.Instance != "a" || r.Boot != "boot-a" || r.Bind != 2 {
 		t.Errorf("run %+v", r)
 	}
 	// The current round's does.
-	w.answered(t.Context(), b, raised, &refusal)
+	w.sender.Answered(t.Context(), b, raised, &refusal)
 	if r := w.run(id); r.Instance != "" || r.Waiting != "a refused: full" {
 		t.Errorf("run %+v", r)
 	}

@@ -118,48 +118,18 @@ func TestPostgresAway(t *testing.T) {
 	w.eventually("all are acknowledged", func() bool { return w.unsettled() == 0 })
 }
 
-// Steadiness begins anew with every break, and ends with a freeze that nobody has noticed yet.
-func TestSteadiness(t *testing.T) {
+// After an outage of NATS, silence counts only when it has lasted for long enough again.
+func TestHeardForLong(t *testing.T) {
 	w := newWorld(t, option{quiet: true, still: true, after: 400 * time.Millisecond})
-	w.eventually("it is steady", w.steady.forLong)
-	w.steady.mu.Lock()
-	w.steady.checked = time.Now().Add(-stall - time.Second) // as if the process had been stopped
-	stale := w.steady.checked
-	w.steady.mu.Unlock()
-	if w.steady.forLong() {
-		w.steady.mu.Lock()
-		again := !w.steady.checked.Equal(stale)
-		w.steady.mu.Unlock()
-		if !again {
-			t.Error("steady over a freeze")
-		}
-	}
-	w.eventually("it is steady again", w.steady.forLong)
+	w.eventually("it has heard NATS for long", w.HeardForLong)
+	w.Suspect()
+	w.eventually("it has heard NATS for long again", w.HeardForLong)
 	port := w.port()
 	w.stopServer()
-	w.eventually("not while NATS is away", func() bool { return !w.steady.forLong() })
+	w.eventually("not while NATS is away", func() bool { return !w.HeardForLong() })
 	w.serve(port)
-	w.eventually("NATS is back", func() bool { return w.steady.connected() })
-	if w.steady.forLong() {
-		t.Error("steady at once after an outage")
-	}
-	w.eventually("it is steady after a while", w.steady.forLong)
-}
-
-func TestBetween(t *testing.T) {
-	now := time.Now()
-	for _, tt := range []struct {
-		from, to time.Time
-		want     time.Duration
-	}{
-		{now, now.Add(time.Second), time.Second},
-		{now.Round(0), now.Add(time.Second).Round(0), time.Second},
-		{now, now, 0},
-	} {
-		if got := between(tt.from, tt.to); got != tt.want {
-			t.Errorf("between %v and %v: %s", tt.from, tt.to, got)
-		}
-	}
+	w.eventually("NATS is back", w.Connected)
+	w.eventually("it has heard NATS for long after the outage", w.HeardForLong)
 }
 
 // Run and Watch end with their contexts and leave nothing running. Not parallel: what others start would be seen.
@@ -171,16 +141,16 @@ func TestLeaksNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	reg := prometheus.NewRegistry()
-	d, err := New(Config{Store: w.pg, Conn: nc, Log: slog.New(slog.DiscardHandler), Registry: reg})
+	f, err := NewFiring(Config{Store: w.pg, Conn: nc, Log: slog.New(slog.DiscardHandler), Registry: reg})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 2)
-	go func() { ended <- d.Watch(ctx) }()
-	go func() { ended <- d.Run(ctx) }()
+	go func() { ended <- f.Watch(ctx) }()
+	go func() { ended <- NewRole(f).Run(ctx) }()
 	w.eventually("it settles", func() bool {
-		_, err := w.js.Consumer(t.Context(), wire.StreamResults, resultsConsumer)
+		_, err := w.js.Consumer(t.Context(), wire.StreamResults, "settle")
 		return err == nil
 	})
 	if _, err := reg.Gather(); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
 // attempt names an attempt of a run.
@@ -91,7 +92,7 @@ func (w *world) join(name string, edit ...func(*puppet)) *puppet {
 	var beats sync.WaitGroup
 	if p.heartbeat {
 		beats.Go(func() {
-			for p.beat(); pause(ctx, time.Second); {
+			for p.beat(); lifecycle.Pause(ctx, time.Second); {
 				p.beat()
 			}
 		})

@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 )
@@ -124,14 +122,15 @@ func TestReconcilers(t *testing.T) {
 // reconciled returns what the metric counts, by kind.
 func (w *world) reconciled() map[string]float64 {
 	w.t.Helper()
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(w.metrics.reconciled)
-	families, err := reg.Gather()
+	families, err := w.reg.Gather()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	out := make(map[string]float64)
 	for _, f := range families {
+		if f.GetName() != "belfry_reconciled_total" {
+			continue
+		}
 		for _, m := range f.GetMetric() {
 			out[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
 		}

@@ -91,14 +91,14 @@ func TestDeadLetters(t *testing.T) {
 		{"unknown run", good(), "unknown_run"},
 		{"no run id", good(func(r *wire.Result) { r.RunID = "x" }), "run_id"},
 		{"unknown outcome", good(func(r *wire.Result) { r.Outcome = "maybe" }), "is not known"},
-		{"not an executor's outcome", good(func(r *wire.Result) { r.Outcome = "skipped" }), "not an executor's"},
+		{"not an executor's outcome", good(func(r *wire.Result) { r.Outcome = "skipped" }), "an executor cannot report"},
 		{"no instance", good(func(r *wire.Result) { r.Instance = "" }), "out of range"},
 		{"an instance that is a wildcard", good(func(r *wire.Result) { r.Instance = ">" }), "out of range"},
 		{"no boot", good(func(r *wire.Result) { r.BootID = "" }), "out of range"},
 		{"attempt 0", good(func(r *wire.Result) { r.Attempt = 0 }), "out of range"},
 		{"an attempt beyond all bounds", good(func(r *wire.Result) { r.Attempt = 1<<32 + 1 }), "out of range"},
 		{"no end", good(func(r *wire.Result) { r.FinishedAt = wire.Time{} }), "finished_at"},
-		{"too many", wire.Encode(wire.Results{V: 1, Results: make([]wire.Result, settleBatch+1)}), "at most"},
+		{"too many", wire.Encode(wire.Results{V: 1, Results: make([]wire.Result, wire.MaxResults*10+1)}), "at most"},
 	} {
 		before := len(w.letters("result"))
 		w.publish(wire.ResultSubject("g"), tt.data)
@@ -332,36 +332,11 @@ func TestEndLosesNoResult(t *testing.T) {
 		ids = append(ids, w.trigger(job))
 	}
 	w.eventually("some have ended", func() bool { return w.count(`SELECT count(*) FROM runs_history`) > 20 })
-	w.stop()
-	again, err := New(Config{Store: w.pg, Conn: w.nc, Log: w.log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.Dispatcher = again
-	w.begin(option{})
+	w.restart()
 	for _, id := range ids {
 		if r := w.becomes(id, "succeeded"); r.Attempt != 1 {
 			t.Errorf("run %+v", r)
 		}
 	}
 	startedOnce(t, a)
-}
-
-// An executor reports only reasons that are its own to give.
-func TestReportedReasons(t *testing.T) {
-	id := domain.RunID{1}
-	for reported, want := range map[string]domain.Reason{
-		"": domain.ReasonHandlerError, "handler_error": domain.ReasonHandlerError, "handler_panic": domain.ReasonHandlerPanic,
-		"handler_not_found": domain.ReasonHandlerNotFound, "timeout": domain.ReasonTimeout, "drained": domain.ReasonDrained,
-		"killed": domain.ReasonKilled, "bad_script": domain.ReasonBadScript, "unsupported": domain.ReasonUnsupported,
-		"lost": domain.ReasonHandlerError, "no_executor": domain.ReasonHandlerError, "queue_full": domain.ReasonHandlerError,
-		"discarded": domain.ReasonHandlerError, "job_deleted": domain.ReasonHandlerError, "made up": domain.ReasonHandlerError,
-	} {
-		e, err := endedOf("g", wire.Result{
-			Instance: "a", BootID: "b", RunID: id.String(), Attempt: 1, Outcome: wire.Failed, Reason: reported, FinishedAt: wire.Time{Time: time.Now()},
-		})
-		if err != nil || e.Reason != want {
-			t.Errorf("%q is taken as %q, %v", reported, e.Reason, err)
-		}
-	}
 }

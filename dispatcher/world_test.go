@@ -14,10 +14,12 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/freeport"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/natsinfra"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
@@ -34,7 +36,9 @@ func TestMain(m *testing.M) {
 
 // world is a dispatcher with a Postgres database and a NATS server of its own, and a scheduler that only rings.
 type world struct {
-	*Dispatcher
+	*Firing
+	role   *Role
+	reg    *prometheus.Registry
 	t      *testing.T
 	pg     *store.Store
 	dir    string
@@ -112,16 +116,32 @@ func newWorld(t *testing.T, o option) *world {
 	if o.wrap != nil {
 		s = o.wrap(s)
 	}
-	w.Dispatcher, err = New(Config{Store: s, Conn: w.nc, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if o.after == 0 {
 		o.after = 300 * time.Millisecond
 	}
-	w.steady.enough = o.after
+	w.create(s, o.after)
 	w.begin(o)
 	return w
+}
+
+// create makes the dispatcher.
+func (w *world) create(s Store, heardFor time.Duration) {
+	w.t.Helper()
+	w.reg = prometheus.NewRegistry()
+	var err error
+	w.Firing, err = NewFiring(Config{Store: s, Conn: w.nc, Log: slog.New(slog.DiscardHandler), Registry: w.reg, HeardFor: heardFor})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.role = NewRole(w.Firing)
+}
+
+// restart stops the dispatcher and starts another one on the same connection.
+func (w *world) restart() {
+	w.t.Helper()
+	w.stop()
+	w.create(w.pg, 0)
+	w.begin(option{})
 }
 
 // begin runs the dispatcher and rings for it until the test ends.
@@ -136,7 +156,7 @@ func (w *world) begin(o option) {
 	})
 	if !o.quiet {
 		work.Go(func() {
-			if err := w.Run(working); err != nil {
+			if err := w.role.Run(working); err != nil {
 				w.t.Error(err)
 			}
 		})
@@ -156,7 +176,7 @@ func (w *world) begin(o option) {
 // ring fires what is due, as a scheduler does.
 func (w *world) ring(ctx context.Context) {
 	var later []domain.Due
-	for pause(ctx, 10*time.Millisecond) {
+	for lifecycle.Pause(ctx, 10*time.Millisecond) {
 		runs, _, err := w.pg.ClaimNear(ctx, 1000)
 		if err != nil {
 			continue

@@ -28,6 +28,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
 // Store keeps how far the audit has come, and the missed ledger.
@@ -91,7 +92,7 @@ func New(cfg Config) *Auditor {
 
 // Run audits until ctx ends.
 func (a *Auditor) Run(ctx context.Context) error {
-	for rest := time.Second; pause(ctx, rest); {
+	for rest := time.Second; lifecycle.Pause(ctx, rest); {
 		var err error
 		if rest, err = a.page(ctx); err != nil && ctx.Err() == nil {
 			a.cfg.Log.WarnContext(ctx, "auditing fire times; trying again", "err", err)
@@ -178,16 +179,4 @@ func (a *Auditor) enter(ctx context.Context, gap domain.FireGap) error {
 		"job_id", gap.JobID, "job", gap.JobName, "group", gap.Group, "version", gap.Version, "count", len(entered),
 		"first", domain.At(entered[0]).String(), "last", domain.At(entered[len(entered)-1]).String())
 	return nil
-}
-
-// pause waits for d or the end of ctx, and reports whether ctx goes on.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

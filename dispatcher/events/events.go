@@ -153,7 +153,7 @@ func (c *Consumer) accept(ctx context.Context, batch []received) error {
 			return err
 		}
 		return c.accept(ctx, rest)
-	case passing(err):
+	case domain.Transient(err):
 		c.again(batch)
 		return err
 	case len(batch) == 1:
@@ -182,7 +182,7 @@ func (c *Consumer) try(ctx context.Context, in []event.Incoming, split bool) err
 		once, cancel := context.WithTimeout(ctx, intake.AckWait/2)
 		err := c.Store.AcceptEvents(once, in)
 		cancel()
-		if err == nil || !passing(err) || (split && errors.Is(err, context.DeadlineExceeded)) {
+		if err == nil || !domain.Transient(err) || (split && errors.Is(err, context.DeadlineExceeded)) {
 			return err
 		}
 		c.Log.WarnContext(ctx, "accepting events; trying again", "events", len(in), "err", err)
@@ -190,11 +190,6 @@ func (c *Consumer) try(ctx context.Context, in []event.Incoming, split bool) err
 			return err
 		}
 	}
-}
-
-// passing reports whether Postgres is away, rather than at odds with what it was given.
-func passing(err error) bool {
-	return domain.CodeOf(err) == domain.Unavailable || errors.Is(err, context.DeadlineExceeded)
 }
 
 // setAside keeps a message that cannot be taken. It is acknowledged only if it could be kept.

@@ -5,7 +5,6 @@ package logs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -87,7 +86,7 @@ func (c *Consumer) keep(ctx context.Context, msgs []jetstream.Msg) {
 	var bad map[int]error
 	var err error
 	for pause := 100 * time.Millisecond; ; pause *= 2 {
-		if bad, err = c.keepOnce(ctx, msgs); err == nil || !passing(err) {
+		if bad, err = c.keepOnce(ctx, msgs); err == nil || !domain.Transient(err) {
 			break
 		}
 		c.log.WarnContext(ctx, "storing log lines; trying again", "err", err)
@@ -122,11 +121,6 @@ const (
 	keepTries = 5 * time.Second
 	comeAgain = 2 * time.Second
 )
-
-// passing reports whether Postgres is away, rather than at odds with what it was given.
-func passing(err error) bool {
-	return domain.CodeOf(err) == domain.Unavailable || errors.Is(err, context.DeadlineExceeded)
-}
 
 // keepOnce stores what can be taken of a batch, in one transaction. What cannot is in bad, by the message's index.
 func (c *Consumer) keepOnce(ctx context.Context, msgs []jetstream.Msg) (bad map[int]error, err error) {

@@ -25,6 +25,7 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/route"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
 // Roster is a live view of all instances. Make one with New and Run it. Safe for concurrent use.
@@ -87,14 +88,7 @@ func (r *Roster) Strange() <-chan Strange { return r.strange }
 
 // Reconnected makes the roster watch anew. The connection's owner calls it when NATS is back, as the bucket may
 // have been made anew.
-func (r *Roster) Reconnected() { signal(r.redo) }
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
+func (r *Roster) Reconnected() { lifecycle.Signal(r.redo) }
 
 // Run watches the bucket until ctx ends.
 func (r *Roster) Run(ctx context.Context) error {
@@ -184,7 +178,7 @@ func (r *Roster) beat(k string, value []byte, seq uint64) {
 	if old == nil || old.beat.BootID != b.BootID {
 		r.instances[key{group, name}] = &instance{beat: b, load: load, seen: time.Now()}
 		r.mu.Unlock()
-		signal(r.wake)
+		lifecycle.Signal(r.wake)
 		return
 	}
 	old.beat, old.seen = b, time.Now()
@@ -279,7 +273,7 @@ func (r *Roster) Load(group, name, boot string, load wire.Load) {
 	more := load.Capacity-load.Running > before
 	r.mu.Unlock()
 	if more {
-		signal(r.wake)
+		lifecycle.Signal(r.wake)
 	}
 }
 

@@ -67,6 +67,6 @@ func (m *meteredEvents) AcceptEvents(ctx context.Context, in []event.Incoming) e
 }
 
 // addEvents appends the part that takes events from NATS.
-func (p *process) addEvents(d *dispatcher.Dispatcher, js jetstream.JetStream) {
+func (p *process) addEvents(d *dispatcher.Firing, js jetstream.JetStream) {
 	p.add("events", events.New(events.Config{JetStream: js, Store: p.events, SetAside: d.SetAside, Log: p.log, Registry: p.registry}).Run)
 }

@@ -47,11 +47,11 @@ func (p *process) useFollowUps(s *store.Store) error {
 }
 
 // addDispatcher appends the part that fires, offers and kills, which every role but the executor has.
-func (p *process) addDispatcher(s *store.Store, nc *nats.Conn, lostAfter time.Duration) (*dispatcher.Dispatcher, error) {
+func (p *process) addDispatcher(s *store.Store, nc *nats.Conn, lostAfter time.Duration) (*dispatcher.Firing, error) {
 	if err := p.useFollowUps(s); err != nil {
 		return nil, err
 	}
-	d, err := dispatcher.New(dispatcher.Config{
+	d, err := dispatcher.NewFiring(dispatcher.Config{
 		Store: s, Conn: nc, Log: p.log, Registry: p.registry, LostAfter: lostAfter, Trace: p.app.Trace,
 	})
 	if err != nil {
@@ -62,7 +62,7 @@ func (p *process) addDispatcher(s *store.Store, nc *nats.Conn, lostAfter time.Du
 }
 
 // addSettling appends the dispatcher role's own work.
-func (p *process) addSettling(d *dispatcher.Dispatcher, s *store.Store, nc *nats.Conn, keep config.Keeping, tell config.Alerts) error {
+func (p *process) addSettling(d *dispatcher.Firing, s *store.Store, nc *nats.Conn, keep config.Keeping, tell config.Alerts) error {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return fmt.Errorf("use JetStream: %w", err)
@@ -82,7 +82,7 @@ func (p *process) addSettling(d *dispatcher.Dispatcher, s *store.Store, nc *nats
 	p.add("run logs", lines.Run)
 	p.add("follow-ups", workers.Run)
 	p.add("retention", func(ctx context.Context) error { return p.retain(ctx, s, keep) })
-	p.add("dispatcher", d.Run)
+	p.add("dispatcher", dispatcher.NewRole(d).Run)
 	p.add("run statistics", statistics.New(report.New(s.Pool()), p.log, p.registry).Run)
 	p.add("audit of fire times", audit.New(audit.Config{Store: s, Reader: fireAudit(s), Log: p.log, Registry: p.registry}).Run)
 	return nil
@@ -111,7 +111,7 @@ func (p *process) retain(ctx context.Context, s *store.Store, keep config.Keepin
 	}
 }
 
-func (p *process) addScheduler(s *store.Store, d *dispatcher.Dispatcher) {
+func (p *process) addScheduler(s *store.Store, d *dispatcher.Firing) {
 	p.add("scheduler", scheduler.New(scheduler.Config{Store: s, Firer: d, Log: p.log, Registry: p.registry}).Run)
 	p.add("scheduler presence", func(ctx context.Context) error { return p.attend(ctx, s) })
 }
@@ -240,7 +240,7 @@ func checkAdminPassword(password config.Secret) error {
 }
 
 // addConsole appends the REST API, and returns its address.
-func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *dispatcher.Dispatcher, accounts groupAccounts, tell config.Alerts, o config.OIDC, web config.Web) (string, error) {
+func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *dispatcher.Firing, accounts groupAccounts, tell config.Alerts, o config.OIDC, web config.Web) (string, error) {
 	if err := p.useEvents(s); err != nil {
 		return "", err
 	}

@@ -51,6 +51,21 @@ var matrix = []entry{
 	// The roles know the bottom and each other not at all; what they need they declare as interfaces.
 	{pkg: "scheduler/...", ours: []string{"scheduler/...", "internal/domain", "internal/schedule", "internal/plan", "internal/lifecycle"}},
 	{pkg: "dispatcher/...", ours: []string{"dispatcher/...", "internal/domain", "internal/schedule", "executor/wire", "internal/lifecycle"}},
+	// Within the dispatcher, each package may import those above it. Only fire fires: what settle, offer and kill release goes
+	// back to their callers.
+	{pkg: "dispatcher/roster", ours: []string{"dispatcher/route", "executor/wire", "internal/domain", "internal/lifecycle"}},
+	{pkg: "dispatcher/peer", ours: []string{"executor/wire", "internal/domain", "internal/lifecycle"}},
+	{pkg: "dispatcher/waiting", ours: []string{"internal/domain", "internal/lifecycle"}},
+	{pkg: "dispatcher/intake", ours: []string{"executor/wire"}},
+	{pkg: "dispatcher/announce", ours: []string{"dispatcher/peer", "executor/wire", "internal/domain"}},
+	{pkg: "dispatcher/settle", ours: []string{"dispatcher/announce", "dispatcher/waiting", "executor/wire", "internal/domain"}},
+	{pkg: "dispatcher/offer", ours: []string{"dispatcher/peer", "dispatcher/roster", "dispatcher/settle", "dispatcher/waiting", "executor/wire", "internal/domain"}},
+	{pkg: "dispatcher/kill", ours: []string{"dispatcher/peer", "dispatcher/settle", "executor/wire", "internal/domain"}},
+	{pkg: "dispatcher/fire", ours: []string{"dispatcher/announce", "dispatcher/kill", "dispatcher/offer", "dispatcher/peer", "dispatcher/roster", "dispatcher/route", "dispatcher/settle", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/lifecycle"}},
+	{pkg: "dispatcher/assign", ours: []string{"dispatcher/fire", "dispatcher/offer", "dispatcher/peer", "dispatcher/roster", "dispatcher/route", "dispatcher/settle", "dispatcher/waiting", "internal/domain", "internal/lifecycle"}},
+	{pkg: "dispatcher/results", ours: []string{"dispatcher/intake", "dispatcher/peer", "dispatcher/roster", "dispatcher/settle", "executor/wire", "internal/domain", "internal/lifecycle"}},
+	{pkg: "dispatcher/verdict", ours: []string{"dispatcher/fire", "dispatcher/offer", "dispatcher/peer", "dispatcher/results", "dispatcher/roster", "dispatcher/settle", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/lifecycle"}},
+	{pkg: "dispatcher/reconcile", ours: []string{"dispatcher/fire", "dispatcher/kill", "dispatcher/peer", "dispatcher/results", "dispatcher/settle", "dispatcher/verdict", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/lifecycle"}},
 	{pkg: "dispatcher/events", ours: []string{"dispatcher/intake", "internal/domain", "internal/event", "executor/wire"}},
 	{pkg: "dispatcher/followup", ours: []string{"internal/alert", "internal/domain"}},
 	{pkg: "dispatcher/route", ours: []string{"internal/domain"}},

@@ -25,17 +25,17 @@ type mutation struct {
 
 var mutations = []mutation{
 	{
-		name: "offer before bind", file: "dispatcher/fire.go",
-		old: "	out, err := d.store.Admit(ctx, single)\n",
+		name: "offer before bind", file: "dispatcher/fire/fire.go",
+		old: "	out, err := f.Store.Admit(ctx, single)\n",
 		new: `	for _, a := range single {
 		if a.Instance != "" {
-			d.offer(ctx, []domain.LiveRun{{
+			f.Sender.Send(ctx, []domain.LiveRun{{
 				ID: a.RunID, JobID: a.JobID, JobVersion: a.JobVersion, Group: a.Def.Group, Attempt: a.Attempt, Bind: 1,
 				FireTime: &a.DueAt, DueAt: a.DueAt, BoundAt: &a.DueAt, Instance: a.Instance, BootID: a.BootID,
-			}}, r.beats, true)
+			}}, r.Beats(), true)
 		}
 	}
-	out, err := d.store.Admit(ctx, single)
+	out, err := f.Store.Admit(ctx, single)
 `,
 		why: "a run that loses its compare-and-set, such as one that is to be held, is started all the same", seeds: 250,
 	},
@@ -46,7 +46,7 @@ var mutations = []mutation{
 		why: "a result that comes again ends a later attempt", seeds: 1500,
 	},
 	{
-		name: "acknowledge before commit", file: "dispatcher/results.go",
+		name: "acknowledge before commit", file: "dispatcher/results/results.go",
 		old: "	b := &batch{msgs: msgs, again: make(map[int]bool)}\n",
 		new: `	b := &batch{msgs: msgs, again: make(map[int]bool)}
 	for _, m := range msgs {
@@ -85,8 +85,8 @@ var mutations = []mutation{
 		why: "an executor that was frozen with an accepted attempt starts it once its heartbeat is confirmed", seeds: 500,
 	},
 	{
-		name: "the beat is captured when sending", file: "dispatcher/offer.go",
-		old: "		beat, known := relies[b]\n", new: "		_, known := relies[b]\n		beat, _ := d.roster.Beat(b.group, b.instance, b.id)\n",
+		name: "the beat is captured when sending", file: "dispatcher/offer/offer.go",
+		old: "		beat, known := relies[b]\n", new: "		_, known := relies[b]\n		beat, _ := s.Roster.Beat(b.Group, b.Instance, b.ID)\n",
 		why: "a dispatcher that was frozen with a bound attempt offers it on a heartbeat that was sent after it was declared lost", seeds: 1000, rare: true,
 	},
 	{
@@ -111,8 +111,8 @@ var mutations = []mutation{
 		why: "an instance has less and less room", seeds: 50,
 	},
 	{
-		name: "a death verdict ignores the stream", file: "dispatcher/verdict.go",
-		old: "	settled, err := d.settledAll(ctx)\n	return err == nil && settled, successor, err\n", new: "	return true, successor, nil\n",
+		name: "a death verdict ignores the stream", file: "dispatcher/verdict/death.go",
+		old: "	settled, err := j.Results.AllSettled(ctx)\n	return err == nil && settled, successor, err\n", new: "	return true, successor, nil\n",
 		why: "an attempt is named lost whose result is on its way", seeds: 1000, rare: true,
 	},
 	{
@@ -126,8 +126,8 @@ var mutations = []mutation{
 		why: "a result in a stream that is wiped is forgotten", seeds: 500, rare: true,
 	},
 	{
-		name: "silence while NATS is away counts", file: "dispatcher/steady.go",
-		old: "	return !s.since.IsZero() && time.Since(s.since) > s.enough && between(s.checked, time.Now()) <= stall\n",
+		name: "silence while NATS is away counts", file: "dispatcher/peer/hearing.go",
+		old: "	return !h.since.IsZero() && time.Since(h.since) > h.enough && between(h.checked, time.Now()) <= stall\n",
 		new: "	return true\n",
 		why: "an outage of NATS names runs lost", seeds: 500, rare: true,
 	},
@@ -142,8 +142,8 @@ var mutations = []mutation{
 		why: "runs that a dead scheduler planned stay pending", seeds: 1000,
 	},
 	{
-		name: "a reconciler that asks nobody", file: "dispatcher/reconcile.go",
-		old: "		every(time.Second, \"silent offers\", d.askSilent),\n", new: "",
+		name: "a reconciler that asks nobody", file: "dispatcher/verdict/verdict.go",
+		old: "		every(time.Second, \"cannot find offers without an answer, retrying\", j.askSilent),\n", new: "",
 		why: "a run whose offer or answer was lost stays queued", seeds: 500,
 	},
 }

@@ -69,7 +69,7 @@ type process struct {
 	diedAt    atomic.Int64
 	wasFrozen atomic.Bool
 	trap      atomic.Pointer[trap]
-	disp      atomic.Pointer[dispatcher.Dispatcher]
+	disp      atomic.Pointer[dispatcher.Firing]
 }
 
 // trap crashes or freezes a process at a point: of its code, or of the messages that pass its link.
@@ -272,7 +272,7 @@ func (p *process) runRole(ctx context.Context) {
 		return
 	}
 	defer nc.Close()
-	d, err := dispatcher.New(dispatcher.Config{
+	d, err := dispatcher.NewFiring(dispatcher.Config{
 		Store: p.store, Conn: nc, Log: p.w.log(p), Trace: func(point string) {
 			p.passes(point)
 			p.thaw()
@@ -290,7 +290,7 @@ func (p *process) runRole(ctx context.Context) {
 		},
 	}
 	if p.role == dispatcherRole {
-		parts[1] = d.Run
+		parts[1] = dispatcher.NewRole(d).Run
 		parts = append(parts, p.workFollowUps)
 	}
 	watching, stopWatching := context.WithCancel(context.Background())

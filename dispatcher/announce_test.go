@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/belfryhq/belfry/dispatcher/announce"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 )
@@ -12,7 +13,7 @@ import (
 func TestTellsWhoListens(t *testing.T) {
 	w := newWorld(t, option{quiet: true, still: true})
 	job := w.job("j")
-	const n = 2 * tellMax
+	const n = 2 * announce.MaxChanges
 	changes := make([]domain.Change, n)
 	var want []string
 	for i := range changes {
@@ -22,7 +23,7 @@ func TestTellsWhoListens(t *testing.T) {
 	// sent is what goes out over the dispatcher's connection meanwhile, to which heartbeats and the like add a little.
 	sent := func() uint64 {
 		before := w.nc.Stats().OutBytes
-		w.tell(changes)
+		w.announcer.Notify(changes)
 		return w.nc.Stats().OutBytes - before
 	}
 	const few, many = n * 20, n * 100

@@ -1,0 +1,162 @@
+// Package announce publishes state changes of runs for consoles and for other subscribers.
+//
+// The messages are best effort: no other part waits for them, and Postgres holds the states.
+package announce
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/belfryhq/belfry/dispatcher/peer"
+	"github.com/belfryhq/belfry/executor/wire"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// Store is what the announcer needs from Postgres.
+type Store interface {
+	Definitions(ctx context.Context, runs []domain.Due) (domain.Definitions, error)
+}
+
+// Announcer publishes state changes. Create one with New. It is safe for concurrent use.
+type Announcer struct {
+	store       Store
+	nc          *nats.Conn
+	peers       *peer.Peers
+	log         *slog.Logger
+	subscribers subscribers
+}
+
+// New returns an announcer.
+func New(store Store, nc *nats.Conn, peers *peer.Peers, log *slog.Logger) *Announcer {
+	return &Announcer{store: store, nc: nc, peers: peers, log: log}
+}
+
+// MaxChanges is the maximum number of changes in one message.
+const MaxChanges = 500
+
+const (
+	unasked          = 8                      // so few changes cost less to publish than the question whether anyone subscribes
+	notifyTimeout    = time.Second            // for the reads from Postgres
+	subscribeTimeout = 200 * time.Millisecond // for the server's answer whether anyone subscribes; firing waits for it
+	subscribedFor    = 10 * time.Second       // how long a positive answer counts
+)
+
+// Notify publishes changes, those of each group in their order. It drops them if NATS is unavailable, and a larger number of
+// them also if no one subscribes.
+func (a *Announcer) Notify(changes []domain.Change) {
+	if len(changes) == 0 || !a.peers.Connected() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), notifyTimeout)
+	defer cancel()
+	for group, changes := range byGroup(changes) {
+		if len(changes) > unasked && !a.subscribers.known(group, time.Now()) && !a.subscribed(group) {
+			continue
+		}
+		for part := range slices.Chunk(changes, MaxChanges) {
+			a.publish(ctx, group, part)
+		}
+	}
+}
+
+// subscribed asks the server whether anyone subscribes to a group's changes. It publishes an empty message with a reply
+// subject, which the server answers at once if no one subscribes. Naming thousands of runs to no one would be a large part of
+// the cost of firing them.
+func (a *Announcer) subscribed(group string) bool {
+	answers := make(chan *nats.Msg, 1)
+	sub, err := a.nc.ChanSubscribe(a.nc.NewInbox(), answers)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := a.nc.PublishMsg(&nats.Msg{Subject: wire.RunSubject(group), Reply: sub.Subject, Data: wire.EncodeRunChanges(nil)}); err != nil {
+		return false
+	}
+	if err := a.nc.FlushTimeout(subscribeTimeout); err != nil {
+		return false
+	}
+	// The server's answer to the message arrives before its answer to the flush.
+	select {
+	case m := <-answers:
+		if m.Header.Get("Status") == noResponders {
+			return false
+		}
+	default:
+	}
+	a.subscribers.note(group, time.Now())
+	return true
+}
+
+// noResponders is the status with which a server says that a subject has no subscriber.
+const noResponders = "503"
+
+// publish publishes one message.
+func (a *Announcer) publish(ctx context.Context, group string, changes []domain.Change) {
+	keys := make([]domain.Due, len(changes))
+	for i, c := range changes {
+		keys[i] = domain.Due{JobID: c.JobID, JobVersion: c.JobVersion}
+	}
+	defs, err := a.store.Definitions(ctx, keys)
+	if err != nil {
+		return
+	}
+	runs := make([]wire.RunChange, 0, len(changes))
+	for _, c := range changes {
+		if def := defs.Of(c.JobID, c.JobVersion); def != nil {
+			runs = append(runs, wire.RunChange{
+				RunID: c.RunID.String(), JobID: int64(c.JobID), JobName: def.Name, State: string(c.State), Reason: string(c.Reason),
+				Cause: string(c.Cause), FireTime: peer.WireTime(c.FireTime), Attempt: c.Attempt,
+			})
+		}
+	}
+	if len(runs) == 0 {
+		return
+	}
+	if err := a.nc.Publish(wire.RunSubject(group), wire.EncodeRunChanges(runs)); err != nil {
+		a.log.Debug("cannot publish state changes", "group", group, "runs", len(runs), "err", err)
+	}
+}
+
+// byGroup splits changes by group and keeps their order. Usually there is one group, and nothing is copied.
+func byGroup(changes []domain.Change) map[string][]domain.Change {
+	first := changes[0].Group
+	if !slices.ContainsFunc(changes, func(c domain.Change) bool { return c.Group != first }) {
+		return map[string][]domain.Change{first: changes}
+	}
+	out := make(map[string][]domain.Change)
+	for _, c := range changes {
+		out[c.Group] = append(out[c.Group], c)
+	}
+	return out
+}
+
+// subscribers remembers which groups had a subscriber recently.
+type subscribers struct {
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+// known reports whether a group had a subscriber a short time ago.
+func (s *subscribers) known(group string, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, ok := s.at[group]
+	return ok && now.Sub(at) < subscribedFor
+}
+
+// note remembers that a group has a subscriber, and forgets old entries.
+func (s *subscribers) note(group string, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.at, func(_ string, at time.Time) bool { return now.Sub(at) >= subscribedFor })
+	if s.at == nil {
+		s.at = make(map[string]time.Time)
+	}
+	s.at[group] = now
+}

@@ -1,0 +1,244 @@
+// Package assign gives waiting runs to instances when there is room.
+package assign
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/belfryhq/belfry/dispatcher/fire"
+	"github.com/belfryhq/belfry/dispatcher/offer"
+	"github.com/belfryhq/belfry/dispatcher/peer"
+	"github.com/belfryhq/belfry/dispatcher/roster"
+	"github.com/belfryhq/belfry/dispatcher/route"
+	"github.com/belfryhq/belfry/dispatcher/settle"
+	"github.com/belfryhq/belfry/dispatcher/waiting"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/lifecycle"
+)
+
+// Store is what the assigner needs from Postgres.
+type Store interface {
+	WaitingKeys(ctx context.Context) ([]domain.WaitingKey, error)
+	WaitingCounts(ctx context.Context) (map[string]int, error)
+	AssignWaiting(ctx context.Context, key domain.WaitingKey, limit int, choose func([]domain.WaitingRun) []domain.Binding) (bound []domain.LiveRun, others domain.Unassigned, err error)
+}
+
+// Config is what an assigner works with. All fields but Registry are required.
+type Config struct {
+	Store    Store
+	Peers    *peer.Peers
+	Roster   *roster.Roster
+	Firer    *fire.Firer
+	Sender   *offer.Sender
+	Recorder *settle.Recorder
+	Waiting  *waiting.Kinds
+	Log      *slog.Logger
+	Registry prometheus.Registerer
+}
+
+// Assigner assigns waiting runs. Create one with New and call Run.
+type Assigner struct {
+	Config
+	runs *prometheus.GaugeVec
+}
+
+// New returns an assigner.
+func New(cfg Config) *Assigner {
+	a := &Assigner{Config: cfg, runs: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "belfry_waiting_runs", Help: "Queued runs that no instance could take yet, by reason.",
+	}, []string{"reason"})}
+	if cfg.Registry != nil {
+		cfg.Registry.MustRegister(a.runs)
+	}
+	return a
+}
+
+// Run assigns waiting runs until ctx ends: at once when a run begins to wait or an instance has more room, and every second.
+func (a *Assigner) Run(ctx context.Context) {
+	lifecycle.Together(ctx, a.assignLoop, a.countLoop)
+}
+
+func (a *Assigner) assignLoop(ctx context.Context) {
+	for ctx.Err() == nil {
+		next := waiting.Poll
+		if a.Peers.Connected() {
+			early, err := a.assignAll(ctx)
+			if err != nil {
+				a.warn(ctx, "cannot assign waiting runs, retrying", err)
+			}
+			if early {
+				next = fire.AskPause
+			}
+		}
+		timer := time.NewTimer(next)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-a.Waiting.Woken():
+		case <-a.Roster.Room():
+		}
+		timer.Stop()
+	}
+}
+
+// assignAll looks at all kinds of waiting runs. Early says that the instances of some job have to be asked again soon.
+func (a *Assigner) assignAll(ctx context.Context) (early bool, err error) {
+	keys, err := a.Store.WaitingKeys(ctx)
+	if err != nil {
+		return false, err
+	}
+	a.Waiting.Set(keys)
+	a.Firer.ForgetAsked()
+	var errs []error // of single kinds; the other kinds are assigned nevertheless
+	for _, k := range keys {
+		if k.Apart != 0 {
+			early = a.Firer.AskAgain(ctx, k) || early
+			continue
+		}
+		for more := true; more && ctx.Err() == nil; {
+			if more, err = a.assign(ctx, k); err != nil {
+				errs = append(errs, err)
+			}
+		}
+		if domain.CodeOf(err) == domain.Unavailable {
+			break
+		}
+	}
+	return early, errors.Join(errs...)
+}
+
+// extra is how many more runs are looked at than there is room for. Some of them may not run now, for example because their
+// instance runs another run of their job, and must not keep the others from the room.
+const extra = 100
+
+// assign binds and offers waiting runs of one kind while there is room. More says that another call may bind more.
+func (a *Assigner) assign(ctx context.Context, k domain.WaitingKey) (more bool, err error) {
+	r := a.Firer.NewRouting()
+	r.Waited()
+	candidates := r.Candidates(k.Group, k.Target)
+	room := 0
+	for _, c := range candidates {
+		if k.Pin == "" || c.Instance == k.Pin {
+			room += c.Room()
+		}
+	}
+	if room == 0 {
+		a.endLostShards(ctx, k, candidates)
+		return false, nil
+	}
+	limit := min(room+extra, waiting.Batch)
+	looked, all := 0, 0
+	var uncounted []domain.Due
+	defs := make(domain.Definitions)
+	choose := func(runs []domain.WaitingRun) []domain.Binding {
+		looked = len(runs)
+		out := make([]domain.Binding, len(runs))
+		uncounted = nil
+		for i, w := range runs {
+			if r.Uncounted(w.Pin, w.Def) {
+				uncounted = append(uncounted, w.Due())
+				defs[domain.VersionKey{Job: w.JobID, Version: w.JobVersion}] = w.Def
+			}
+			if len(uncounted) == 0 {
+				out[i] = r.Pick(w.Due(), w.Def)
+			}
+		}
+		return out
+	}
+	for pass := 0; pass < 2; pass++ {
+		bound, others, err := a.Store.AssignWaiting(ctx, k, limit, choose)
+		if err != nil {
+			return false, err
+		}
+		all += len(bound)
+		a.Sender.Send(ctx, bound, r.Beats(), true)
+		a.Firer.Unassigned(ctx, others)
+		if len(uncounted) == 0 {
+			if looked+len(others.Expand) < limit {
+				a.Waiting.Remove(k) // all of them were looked at, so that new runs need not queue behind them
+			}
+			break
+		}
+		// The transaction stopped at the first run whose job needs shared counters, which cannot be read within it.
+		if err := r.Count(ctx, uncounted, defs); err != nil {
+			return false, err
+		}
+	}
+	return all >= limit || (len(uncounted) > 0 && all > 0), nil
+}
+
+// endLostShards ends shards that may run only on one instance, if that instance is gone.
+func (a *Assigner) endLostShards(ctx context.Context, k domain.WaitingKey, candidates []*route.Candidate) {
+	if k.Pin == "" || !a.Peers.HeardForLong() {
+		return
+	}
+	for _, c := range candidates {
+		if c.Instance == k.Pin {
+			return // it is full
+		}
+	}
+	if _, alive := a.Roster.Boot(k.Group, k.Pin); alive {
+		return // it drains, or will register the handler soon
+	}
+	// The roster drops an instance that did not answer once. The lease is the better evidence.
+	if lease, err := a.Peers.ReadLease(ctx, k.Group, k.Pin); err != nil || lease.BootID != "" {
+		return
+	}
+	var ended []domain.Ended
+	_, _, err := a.Store.AssignWaiting(ctx, k, waiting.Batch, func(runs []domain.WaitingRun) []domain.Binding {
+		ended = nil
+		for _, w := range runs {
+			if w.BroadcastID != nil && w.Def.Shards == 0 {
+				ended = append(ended, a.Recorder.NoExecutor(w.ID, w.Attempt, "the shard was for "+k.Pin+", which is gone"))
+			}
+		}
+		return make([]domain.Binding, len(runs))
+	})
+	if err != nil {
+		a.warn(ctx, "cannot read the shards of an instance that is gone, retrying", err)
+		return
+	}
+	_, released := a.Recorder.Found(ctx, "shard_of_gone_instance", ended)
+	a.Firer.Release(ctx, released)
+}
+
+const countPeriod = 2 * time.Second
+
+// countLoop keeps the metric of waiting runs.
+func (a *Assigner) countLoop(ctx context.Context) {
+	for lifecycle.Pause(ctx, countPeriod) {
+		counts, err := a.Store.WaitingCounts(ctx)
+		if err != nil {
+			a.warn(ctx, "cannot count waiting runs, retrying", err)
+			continue
+		}
+		a.runs.Reset()
+		for why, n := range counts {
+			a.runs.WithLabelValues(class(why)).Add(float64(n))
+		}
+	}
+}
+
+// class maps the reasons of waiting runs to the few labels of the metric.
+func class(why string) string {
+	for prefix, class := range map[string]string{
+		waiting.NATSAway: "nats_away", waiting.BehindOthers: "behind_others", route.NoInstance: "no_instance", route.NoSlot: "no_slot",
+		route.NotThere: "pinned_instance_gone", waiting.Asking: "asked", route.NoAnswer: "no_answer", route.AllBusy: "busy",
+	} {
+		if strings.HasPrefix(why, prefix) {
+			return class
+		}
+	}
+	return "refused"
+}
+
+func (a *Assigner) warn(ctx context.Context, what string, err error) {
+	if ctx.Err() == nil {
+		a.Log.WarnContext(ctx, what, "err", err)
+	}
+}

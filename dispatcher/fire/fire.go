@@ -1,0 +1,249 @@
+// Package fire routes due runs to instances, binds them and has them offered.
+//
+// Fire is called with runs that are about to be due. It chooses an instance for each run, binds all runs in one
+// transaction, and passes the bound ones to package offer. Only this package fires: other packages that end runs return the
+// released runs to their callers, who pass them to Release.
+package fire
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/belfryhq/belfry/dispatcher/announce"
+	"github.com/belfryhq/belfry/dispatcher/kill"
+	"github.com/belfryhq/belfry/dispatcher/offer"
+	"github.com/belfryhq/belfry/dispatcher/peer"
+	"github.com/belfryhq/belfry/dispatcher/roster"
+	"github.com/belfryhq/belfry/dispatcher/route"
+	"github.com/belfryhq/belfry/dispatcher/settle"
+	"github.com/belfryhq/belfry/dispatcher/waiting"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/lifecycle"
+)
+
+// Store is what the firer needs from Postgres.
+type Store interface {
+	Now() time.Time // the database's clock
+	Definitions(ctx context.Context, runs []domain.Due) (domain.Definitions, error)
+	CountRoutes(ctx context.Context, n map[domain.JobID]int) (map[domain.JobID]int64, error)
+	TakeTurns(ctx context.Context, turns map[domain.JobID]domain.Turns) (map[domain.JobID]map[string]int64, error)
+	Admit(ctx context.Context, in []domain.Admission) (domain.Admitted, error)
+	ExpandBroadcast(ctx context.Context, run domain.Due, def *domain.Definition, to []domain.ShardBinding) (domain.Admitted, error)
+	AssignWaiting(ctx context.Context, key domain.WaitingKey, limit int, choose func([]domain.WaitingRun) []domain.Binding) (bound []domain.LiveRun, others domain.Unassigned, err error)
+	LongWaiting(ctx context.Context, d time.Duration) ([]domain.WaitingKey, error)
+}
+
+// Config is what a firer works with. All fields but Registry are required.
+type Config struct {
+	Store     Store
+	Peers     *peer.Peers
+	Roster    *roster.Roster
+	Sender    *offer.Sender
+	Killer    *kill.Killer
+	Recorder  *settle.Recorder
+	Announcer *announce.Announcer
+	Waiting   *waiting.Kinds
+	Log       *slog.Logger
+	Registry  prometheus.Registerer
+}
+
+// Firer fires runs. Create one with New and call Run. It is safe for concurrent use.
+type Firer struct {
+	Config
+	pings *prometheus.CounterVec
+
+	mu     sync.Mutex
+	asking map[domain.WaitingKey]*asking // the jobs whose instances are asked; guarded by mu
+}
+
+// New returns a firer.
+func New(cfg Config) *Firer {
+	f := &Firer{Config: cfg, asking: make(map[domain.WaitingKey]*asking), pings: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "belfry_pings_total", Help: "Pings to instances for the routes failover and busyover, by answer.",
+	}, []string{"answer"})}
+	if cfg.Registry != nil {
+		cfg.Registry.MustRegister(f.pings)
+	}
+	return f
+}
+
+// longWait is how long a run has been due before new runs queue behind it in a process that does not assign. It is longer than
+// the wait of a run that queued only because of this rule. Otherwise the rule would keep itself in force.
+const longWait = 3 * waiting.Poll
+
+// Run keeps the hint of what runs wait for, until ctx ends. Processes that fire and do not assign need it, so that their runs
+// do not overtake runs that wait for room.
+func (f *Firer) Run(ctx context.Context) {
+	for lifecycle.Pause(ctx, waiting.Poll) {
+		keys, err := f.Store.LongWaiting(ctx, longWait)
+		if err != nil {
+			f.warn(ctx, "cannot read what runs wait for, retrying", err)
+			continue
+		}
+		f.Waiting.Set(keys)
+	}
+}
+
+// Fire routes runs, binds them in one transaction, and offers them as soon as they are bound. It is called shortly before they
+// are due. Runs that have their block slot but are not due yet are returned in later. After an error, nothing is known about
+// the whole batch; firing it again is safe.
+func (f *Firer) Fire(ctx context.Context, runs []domain.Due) (later []domain.Due, err error) {
+	defs, err := f.Store.Definitions(ctx, runs)
+	if err != nil {
+		return nil, err
+	}
+	r := f.NewRouting()
+	if err := r.Count(ctx, runs, defs); err != nil {
+		return nil, err
+	}
+	single := make([]domain.Admission, 0, len(runs))
+	var asks []domain.WaitingKey
+	for _, run := range runs {
+		def := defs.Of(run.JobID, run.JobVersion)
+		switch {
+		case def == nil:
+			f.Log.ErrorContext(ctx, "a planned run has no job version, it cannot be fired", "run_id", run.RunID, "job_id", run.JobID)
+		case def.Route == domain.RouteBroadcast && run.Broadcast.IsZero():
+			back, err := f.fireBroadcast(ctx, r, run, def)
+			if err != nil {
+				return nil, err
+			}
+			later = append(later, back...)
+		default:
+			if run.Pin == "" && def.Route.Asks() {
+				asks = append(asks, def.WaitsAs(""))
+			}
+			single = append(single, domain.Admission{Due: run, Def: def, Binding: r.choose(run, def)})
+		}
+	}
+	if len(single) == 0 {
+		return later, nil
+	}
+	out, err := f.Store.Admit(ctx, single)
+	f.admitted(ctx, out, r.Beats()) // also after an error: a part of the batch may be committed
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range asks {
+		f.ask(ctx, k)
+	}
+	return append(later, out.Later...), nil
+}
+
+const releaseTimeout = 10 * time.Second
+
+// Release fires held runs whose turn has come. If that fails, a scheduler finds them as stranded and fires them.
+func (f *Firer) Release(ctx context.Context, runs []domain.Due) {
+	if len(runs) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	if _, err := f.Fire(ctx, runs); err != nil {
+		f.Log.WarnContext(ctx, "cannot fire released runs, a scheduler fires them later", "runs", len(runs), "err", err)
+	}
+}
+
+// admitted acts on what the transaction of a Fire did.
+func (f *Firer) admitted(ctx context.Context, out domain.Admitted, relies offer.Beats) {
+	f.Sender.Send(ctx, out.Bound, relies, true)
+	changes := make([]domain.Change, 0, len(out.Bound)+len(out.Waiting)+len(out.Ended))
+	for i := range out.Bound {
+		changes = append(changes, changeOf(&out.Bound[i]))
+	}
+	for i := range out.Waiting {
+		changes = append(changes, changeOf(&out.Waiting[i]))
+	}
+	f.Announcer.Notify(append(changes, out.Ended...))
+	f.Recorder.CountDropped(out.Ended)
+	f.cover(ctx, out.Kills, out.Released)
+	if len(out.Waiting) > 0 {
+		f.Waiting.Wake()
+	}
+}
+
+// Unassigned acts on waiting runs that a transaction of AssignWaiting did not bind.
+func (f *Firer) Unassigned(ctx context.Context, others domain.Unassigned) {
+	for _, b := range others.Expand {
+		f.expandWaiting(ctx, b)
+	}
+	f.Recorder.Dropped(others.Ended)
+	f.cover(ctx, others.Kills, others.Released)
+}
+
+// cover kills the runs that a newer run of their job covers, and fires the runs whose turn has come. If a kill is lost, a
+// reconciler sends it again.
+func (f *Firer) cover(ctx context.Context, kills []domain.LiveRun, released []domain.Due) {
+	for _, runs := range peer.ByBoot(kills) {
+		f.Sender.Aside(func() {
+			ctx := context.WithoutCancel(ctx)
+			f.Release(ctx, f.Killer.Send(ctx, runs, domain.ReasonCovered))
+		})
+	}
+	f.Release(ctx, released)
+}
+
+func changeOf(r *domain.LiveRun) domain.Change {
+	return domain.Change{
+		RunID: r.ID, JobID: r.JobID, JobVersion: r.JobVersion, Group: r.Group, Cause: r.Cause, State: r.State,
+		FireTime: r.FireTime, Attempt: r.Attempt,
+	}
+}
+
+func (f *Firer) fireBroadcast(ctx context.Context, r *Routing, run domain.Due, def *domain.Definition) ([]domain.Due, error) {
+	to := route.Shards(r.Candidates(def.Group, def.Target()), def.Shards, run.Pin)
+	if len(to) == 0 {
+		// There is no instance to expand over, so that the whole broadcast waits.
+		why := route.Nobody(def.Target())
+		if run.Pin != "" {
+			why = route.Gone(run.Pin, def.Target())
+		}
+		out, err := f.Store.Admit(ctx, []domain.Admission{{Due: run, Def: def, Binding: domain.Binding{
+			Waiting: why, Route: "broadcast, not expanded yet",
+		}}})
+		if err == nil {
+			f.admitted(ctx, out, r.Beats())
+		}
+		return out.Later, err
+	}
+	out, err := f.Store.ExpandBroadcast(ctx, run, def, to)
+	if err != nil {
+		return nil, err
+	}
+	f.admitted(ctx, out, r.Beats())
+	return out.Later, nil
+}
+
+// expandWaiting expands a broadcast that found no instance when it was fired.
+func (f *Firer) expandWaiting(ctx context.Context, run domain.LiveRun) {
+	defs, err := f.Store.Definitions(ctx, []domain.Due{run.Due()})
+	if err != nil {
+		f.warn(ctx, "cannot read the job of a waiting broadcast, retrying", err)
+		return
+	}
+	def := defs.Of(run.JobID, run.JobVersion)
+	if def == nil {
+		return
+	}
+	r := f.NewRouting()
+	to := route.Shards(r.Candidates(def.Group, def.Target()), def.Shards, run.Pin)
+	if len(to) == 0 {
+		return
+	}
+	out, err := f.Store.ExpandBroadcast(ctx, run.Due(), def, to)
+	if err != nil {
+		f.warn(ctx, "cannot expand a waiting broadcast, retrying", err)
+		return
+	}
+	f.admitted(ctx, out, r.Beats())
+}
+
+func (f *Firer) warn(ctx context.Context, what string, err error) {
+	if ctx.Err() == nil {
+		f.Log.WarnContext(ctx, what, "err", err)
+	}
+}

@@ -1,0 +1,153 @@
+package dispatcher
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/belfryhq/belfry/dispatcher/announce"
+	"github.com/belfryhq/belfry/dispatcher/assign"
+	"github.com/belfryhq/belfry/dispatcher/fire"
+	"github.com/belfryhq/belfry/dispatcher/intake"
+	"github.com/belfryhq/belfry/dispatcher/kill"
+	"github.com/belfryhq/belfry/dispatcher/offer"
+	"github.com/belfryhq/belfry/dispatcher/peer"
+	"github.com/belfryhq/belfry/dispatcher/reconcile"
+	"github.com/belfryhq/belfry/dispatcher/results"
+	"github.com/belfryhq/belfry/dispatcher/roster"
+	"github.com/belfryhq/belfry/dispatcher/settle"
+	"github.com/belfryhq/belfry/dispatcher/verdict"
+	"github.com/belfryhq/belfry/dispatcher/waiting"
+	"github.com/belfryhq/belfry/executor/wire"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/lifecycle"
+)
+
+// Store is what the packages of the dispatcher need from Postgres.
+type Store interface {
+	announce.Store
+	settle.Store
+	offer.Store
+	kill.Store
+	fire.Store
+	assign.Store
+	verdict.Store
+	reconcile.Store
+	UpkeepStore
+}
+
+// Config is what a dispatcher works with. Store, Conn and Log are required.
+type Config struct {
+	Store    Store
+	Conn     *nats.Conn // without a reconnect buffer: an offer is sent now or not at all
+	Log      *slog.Logger
+	Registry prometheus.Registerer
+	// LostAfter is the time from an instance's death within which its attempts are declared lost. Values below 15 s count as
+	// 15 s.
+	LostAfter time.Duration
+	// HeardFor is how long NATS must have been available before silence of an instance counts. The default is 13 s. Tests
+	// shorten it.
+	HeardFor time.Duration
+	// Trace is called at named points, so that a test can end the process there: "bound" when bindings are committed and no
+	// offer is sent yet, "offered" when an answer has arrived and is not processed yet.
+	Trace func(point string)
+}
+
+// Firing is the part of the dispatcher that every process has which fires or kills runs: schedulers, consoles and dispatchers.
+// Create one with NewFiring and call Watch. It is safe for concurrent use.
+type Firing struct {
+	*peer.Peers
+	*intake.DeadLetters
+
+	cfg       Config
+	js        jetstream.JetStream
+	roster    *roster.Roster
+	waiting   *waiting.Kinds
+	announcer *announce.Announcer
+	recorder  *settle.Recorder
+	sender    *offer.Sender
+	killer    *kill.Killer
+	firer     *fire.Firer
+	lag       *results.LagMeter
+}
+
+// NewFiring returns the firing part of a dispatcher.
+func NewFiring(cfg Config) (*Firing, error) {
+	js, err := jetstream.New(cfg.Conn)
+	if err != nil {
+		return nil, domain.WrapError(domain.Internal, "use JetStream", err)
+	}
+	if cfg.Trace == nil {
+		cfg.Trace = func(string) {}
+	}
+	f := &Firing{cfg: cfg, js: js, roster: roster.New(js, cfg.Log), waiting: waiting.NewKinds(), lag: results.NewLagMeter(js)}
+	f.Peers = peer.New(cfg.Conn, js, cfg.HeardFor, f.roster.Reconnected)
+	f.DeadLetters = intake.NewDeadLetters(js, cfg.Store.Now, cfg.Log, cfg.Registry)
+	f.announcer = announce.New(cfg.Store, cfg.Conn, f.Peers, cfg.Log)
+	f.recorder = settle.New(cfg.Store, f.announcer, f.waiting, cfg.Log, cfg.Registry)
+	f.sender = offer.New(offer.Config{
+		Store: cfg.Store, Conn: cfg.Conn, Peers: f.Peers, Roster: f.roster, Recorder: f.recorder, Waiting: f.waiting, Log: cfg.Log,
+		Registry: cfg.Registry, Release: f.release, Trace: cfg.Trace,
+	})
+	f.killer = kill.New(cfg.Store, f.Peers, f.recorder, cfg.Log)
+	f.firer = fire.New(fire.Config{
+		Store: cfg.Store, Peers: f.Peers, Roster: f.roster, Sender: f.sender, Killer: f.killer, Recorder: f.recorder,
+		Announcer: f.announcer, Waiting: f.waiting, Log: cfg.Log, Registry: cfg.Registry,
+	})
+	return f, nil
+}
+
+// release is what the sender calls, which exists before the firer.
+func (f *Firing) release(ctx context.Context, runs []domain.Due) { f.firer.Release(ctx, runs) }
+
+// Watch keeps the roster and the state of the connection, on which the other methods rely. It blocks until ctx ends and the
+// answers to all offers are processed.
+func (f *Firing) Watch(ctx context.Context) error {
+	lifecycle.Together(ctx, f.watchRoster, f.malformedLoop, f.Peers.Run, f.firer.Run)
+	f.sender.Wait()
+	return nil
+}
+
+func (f *Firing) watchRoster(ctx context.Context) {
+	if err := f.roster.Run(ctx); err != nil {
+		f.cfg.Log.ErrorContext(ctx, "the roster ended, this process sees no instances", "err", err)
+	}
+}
+
+// malformedLoop moves values that are not heartbeats to the dead letters. Every process that watches the bucket does so;
+// JetStream stores the first dead letter of each key.
+func (f *Firing) malformedLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-f.roster.Strange():
+			letter := wire.DeadLetter{Subject: wire.InstanceSubject(s.Key), Data: s.Value}
+			if err := f.SetAsideOnce(ctx, "heartbeat "+s.Key, "heartbeat", letter, s.Reason); err != nil && ctx.Err() == nil {
+				f.cfg.Log.WarnContext(ctx, "cannot store a malformed heartbeat as a dead letter", "key", s.Key, "err", err)
+			}
+		}
+	}
+}
+
+// Fire routes runs, binds them and offers them: see fire.Firer.
+func (f *Firing) Fire(ctx context.Context, runs []domain.Due) (later []domain.Due, err error) {
+	return f.firer.Fire(ctx, runs)
+}
+
+// Kill requests the end of an unfinished run: see kill.Killer.
+func (f *Firing) Kill(ctx context.Context, id domain.RunID, by string) error {
+	released, err := f.killer.Kill(ctx, id, by)
+	f.firer.Release(ctx, released)
+	return err
+}
+
+// Instances lists the live instances of a group, or of all groups if group is empty.
+func (f *Firing) Instances(group string) []domain.Instance { return f.roster.Instances(group) }
+
+// ResultsLag estimates how late results are settled. It has one caller at a time.
+func (f *Firing) ResultsLag(ctx context.Context) (time.Duration, error) { return f.lag.Lag(ctx) }

@@ -1,0 +1,82 @@
+// Package kill ends runs on request: it records the request and sends it to the instances.
+package kill
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/belfryhq/belfry/dispatcher/peer"
+	"github.com/belfryhq/belfry/dispatcher/settle"
+	"github.com/belfryhq/belfry/executor/wire"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// Store is what the killer needs from Postgres.
+type Store interface {
+	Now() time.Time // the database's clock
+	RequestKill(ctx context.Context, id domain.RunID, reason domain.Reason, by string) (domain.KillResult, error)
+}
+
+// Killer kills runs. Create one with New. It is safe for concurrent use.
+type Killer struct {
+	store    Store
+	peers    *peer.Peers
+	recorder *settle.Recorder
+	log      *slog.Logger
+}
+
+// New returns a killer.
+func New(store Store, peers *peer.Peers, recorder *settle.Recorder, log *slog.Logger) *Killer {
+	return &Killer{store, peers, recorder, log}
+}
+
+// Kill requests the end of an unfinished run. A run that no instance has ends at once. For the others, the request is stored,
+// and a reconciler sends it until the instance confirms it. The caller fires the released runs. The error has the code NotFound,
+// or Conflict if the run is final.
+func (k *Killer) Kill(ctx context.Context, id domain.RunID, by string) (released []domain.Due, err error) {
+	out, err := k.store.RequestKill(ctx, id, domain.ReasonKilled, by)
+	if err != nil {
+		return nil, err
+	}
+	k.recorder.Settled(out.Result)
+	released = out.Result.Released
+	if len(out.Bound) > 0 {
+		released = append(released, k.Send(ctx, out.Bound, domain.ReasonKilled)...)
+	}
+	return released, nil
+}
+
+// Send asks the instance of one boot to end attempts. All runs have to be bound to that boot. It settles the attempts that
+// will never start, according to the answer. It records the others as running, because no other part asks about a run with
+// a kill request. The caller fires the released runs.
+func (k *Killer) Send(ctx context.Context, runs []domain.LiveRun, reason domain.Reason) (released []domain.Due) {
+	b := peer.BootOf(&runs[0])
+	reply, err := k.peers.Ask(ctx, b.Group, b.Instance, wire.Control{Op: wire.OpKill, Runs: peer.Refs(runs), Reason: string(reason)})
+	if err != nil {
+		k.log.DebugContext(ctx, "cannot send a kill request, a reconciler sends it again", "group", b.Group, "instance", b.Instance, "err", err)
+		return nil
+	}
+	if reply.BootID != b.ID {
+		return nil // the boot may be dead: the death verdict decides
+	}
+	statuses := peer.Statuses(reply)
+	var ended []domain.Ended
+	var running []domain.Started
+	recent := k.store.Now().Add(-settle.LongRun)
+	for _, r := range runs {
+		switch st := statuses[r.ID.String()]; st.Status {
+		case wire.StatusBarred, wire.StatusRefused:
+			ended = append(ended, k.recorder.Killed(&r))
+		case wire.StatusRunning:
+			if r.State == domain.Queued && r.DueAt.Before(recent) {
+				running = append(running, k.recorder.StartedOf(&r, st))
+			}
+		case wire.StatusDone:
+			ended = append(ended, k.recorder.FromStatus(&r, st)...)
+		}
+	}
+	_, released = k.recorder.Found(ctx, "", ended)
+	k.recorder.Started(ctx, running)
+	return released
+}

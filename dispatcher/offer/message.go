@@ -1,0 +1,106 @@
+package offer
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/belfryhq/belfry/dispatcher/peer"
+	"github.com/belfryhq/belfry/executor/wire"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// Limits of one message of offers, in bytes. maxMessage is half of what a NATS server accepts by default. An offer that alone is
+// larger than maxOffer cannot be sent.
+const (
+	maxMessage = 512 << 10
+	maxOffer   = 960 << 10
+)
+
+// typicalOffer is the size of most offers, in bytes.
+const typicalOffer = 448
+
+// message is one encoded message of offers.
+type message struct {
+	runs []domain.LiveRun // a part of the caller's slice, because runs are large to copy
+	data []byte
+}
+
+// messages encodes the offers of runs that are bound to one boot and splits them into messages. Runs whose offer fits into no
+// message are returned as ended.
+func (s *Sender) messages(b peer.Boot, beat int64, runs []domain.LiveRun, defs domain.Definitions, parents map[domain.RunID]string) (out []message, oversized []domain.Ended) {
+	now := s.Store.Now()
+	var data []byte
+	begin, n := 0, 0 // of the message's runs
+	cut := func(to int) {
+		if n > 0 {
+			out = append(out, message{runs[begin:to:to], wire.EndOffers(data)})
+		}
+		data, begin, n = nil, to, 0
+	}
+	for i := range runs {
+		r := &runs[i]
+		def := r.Def
+		if def == nil {
+			def = defs.Of(r.JobID, r.JobVersion)
+		}
+		if def == nil {
+			cut(i)
+			begin = i + 1
+			continue
+		}
+		if n == wire.MaxOffers {
+			cut(i)
+		}
+		if data == nil {
+			data = wire.BeginOffers(make([]byte, 0, typicalOffer*min(len(runs)-i+1, wire.MaxOffers)), b.ID, beat)
+		}
+		o := offerOf(r, def, parents, now)
+		before := len(data)
+		if n > 0 {
+			data = append(data, ',')
+		}
+		from := len(data)
+		data = wire.AppendOffer(data, &o)
+		switch size := len(data) - from; {
+		case size > maxOffer:
+			data = data[:before]
+			cut(i)
+			begin = i + 1
+			oversized = append(oversized, s.Recorder.Unsendable(r, fmt.Sprintf(
+				"its param and its parent's output make an offer of %d bytes; at most %d can be sent", size, maxOffer)))
+			continue
+		case n > 0 && len(data) > maxMessage:
+			offer := data[from:]
+			data = data[:before]
+			next := wire.BeginOffers(make([]byte, 0, len(offer)+typicalOffer), b.ID, beat)
+			next = append(next, offer...) // before the end of the message overwrites it
+			cut(i)
+			data = next
+		}
+		n++
+	}
+	cut(len(runs))
+	return out, oversized
+}
+
+func offerOf(r *domain.LiveRun, def *domain.Definition, parents map[domain.RunID]string, now time.Time) wire.Offer {
+	o := wire.Offer{
+		RunID: r.ID.String(), Attempt: r.Attempt, Bind: r.Bind, BoundAt: peer.WireTime(r.BoundAt), JobID: int64(r.JobID),
+		JobName: def.Name, Group: r.Group, Handler: def.Handler, Param: def.Param, Cause: string(r.Cause),
+		FireTime: peer.WireTime(r.FireTime), DueAt: wire.Time{Time: r.DueAt}, Now: wire.Time{Time: now},
+		TimeoutMS: def.Timeout.Std().Milliseconds(), Shard: wire.Shard{Total: 1},
+	}
+	if def.Script != nil {
+		o.Script = &wire.Script{Language: def.Script.Language, Version: def.Script.Version, SHA256: def.Script.SHA256}
+	}
+	if r.Param != nil {
+		o.Param = *r.Param
+	}
+	if r.Shard != nil {
+		o.Shard = wire.Shard{Index: r.Shard.Index, Total: r.Shard.Total}
+	}
+	if r.ParentRunID != nil {
+		o.Parent = &wire.Parent{RunID: r.ParentRunID.String(), Output: parents[*r.ParentRunID]}
+	}
+	return o
+}

@@ -1,0 +1,118 @@
+package peer
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/belfryhq/belfry/executor/wire"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/lifecycle"
+)
+
+// hearing knows since when this process can hear the instances without a break: it is connected to NATS and was not
+// stalled. Death verdicts rely on it, so that neither an outage of NATS nor a freeze of this process makes a run lost.
+// Offers rely on it too: after a freeze, the server may have closed the connection on which they would be sent.
+type hearing struct {
+	nc          *nats.Conn
+	reconnected func()
+	enough      time.Duration // see heardEnough
+
+	mu      sync.Mutex
+	since   time.Time // monotonic; zero while NATS is unavailable
+	checked time.Time // when Run last found the connection in order
+}
+
+// heardEnough is how long this process must have been able to hear an instance before silence counts: the lease, and the
+// time that the instance's client may need to reconnect after an outage that affected both.
+const heardEnough = wire.LeaseTTL + 3*time.Second
+
+const (
+	checkPeriod  = 250 * time.Millisecond
+	stall        = 2 * time.Second // a longer gap between two checks counts as an interruption
+	probeTimeout = time.Second     // for the server's answer on a connection that is in doubt
+)
+
+func newHearing(nc *nats.Conn, enough time.Duration, reconnected func()) *hearing {
+	if enough <= 0 {
+		enough = heardEnough
+	}
+	return &hearing{nc: nc, reconnected: reconnected, enough: enough, checked: time.Now()}
+}
+
+// Run checks the connection until ctx ends.
+func (h *hearing) Run(ctx context.Context) {
+	connected, doubt := false, false
+	reconnects := h.nc.Stats().Reconnects
+	for {
+		now := time.Now()
+		stalled := h.sinceCheck(now) > stall
+		up := h.nc.Status() == nats.CONNECTED
+		again := h.nc.Stats().Reconnects
+		if doubt = up && (doubt || stalled); doubt {
+			doubt = h.nc.FlushTimeout(probeTimeout) != nil
+		}
+		h.mu.Lock()
+		switch {
+		case !up:
+			h.since = time.Time{}
+		case !connected, stalled, again != reconnects:
+			h.since = now
+		}
+		if !doubt {
+			h.checked = now
+		}
+		h.mu.Unlock()
+		if up && (!connected || again != reconnects) {
+			h.reconnected()
+		}
+		connected, reconnects = up, again
+		if !lifecycle.Pause(ctx, checkPeriod) {
+			return
+		}
+	}
+}
+
+// Connected reports whether NATS is available. After a freeze it is false until NATS has answered: the caller may run
+// before Run does, and the client considers its connection open until it reads that the server has closed it.
+func (h *hearing) Connected() bool {
+	return h.nc.Status() == nats.CONNECTED && h.sinceCheck(time.Now()) <= stall
+}
+
+// HeardForLong reports whether this process would have heard a live instance by now, after a whole lease without a
+// heartbeat.
+func (h *hearing) HeardForLong() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.since.IsZero() && time.Since(h.since) > h.enough && between(h.checked, time.Now()) <= stall
+}
+
+// CheckNATS returns an error with the code Unavailable if NATS is not connected.
+func (h *hearing) CheckNATS(context.Context) error {
+	if s := h.nc.Status(); s != nats.CONNECTED {
+		return domain.NewError(domain.Unavailable, "NATS cannot be reached: the connection is "+s.String())
+	}
+	return nil
+}
+
+// Suspect puts the connection in doubt until NATS has answered, as a freeze of this process does. Tests call it.
+func (h *hearing) Suspect() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.checked = time.Now().Add(-stall - time.Second)
+}
+
+// sinceCheck returns how long ago Run found the connection in order.
+func (h *hearing) sinceCheck(now time.Time) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return between(h.checked, now)
+}
+
+// between returns the larger difference of the monotonic and the wall clock. The monotonic clock stands still while a
+// machine is suspended, and the wall clock can be set.
+func between(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
+}

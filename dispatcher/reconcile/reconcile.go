@@ -1,0 +1,213 @@
+// Package reconcile repairs runs that a lost message, a crash or a manual change of the database has left behind. Its parts find
+// them in Postgres.
+//
+// Package dispatcher lists all reconcilers. Those that ask instances are in package verdict.
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/belfryhq/belfry/dispatcher/fire"
+	"github.com/belfryhq/belfry/dispatcher/kill"
+	"github.com/belfryhq/belfry/dispatcher/peer"
+	"github.com/belfryhq/belfry/dispatcher/results"
+	"github.com/belfryhq/belfry/dispatcher/settle"
+	"github.com/belfryhq/belfry/dispatcher/verdict"
+	"github.com/belfryhq/belfry/dispatcher/waiting"
+	"github.com/belfryhq/belfry/executor/wire"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/lifecycle"
+)
+
+// Store is what the reconciler needs from Postgres.
+type Store interface {
+	Now() time.Time // the database's clock
+	Definitions(ctx context.Context, runs []domain.Due) (domain.Definitions, error)
+	PastDeadline(ctx context.Context, limit int) ([]domain.LiveRun, error)
+	PastGiveUp(ctx context.Context, limit int) ([]domain.LiveRun, error)
+	UnconfirmedKills(ctx context.Context, after time.Duration, limit int) ([]domain.LiveRun, error)
+	ReplanOverdue(ctx context.Context, limit int) (int, error)
+	GoOnChains(ctx context.Context, limit int) (int, error)
+	ReleaseOrphans(ctx context.Context, limit int) ([]domain.Due, error)
+	ReturnStrays(ctx context.Context, limit int) (int, error)
+}
+
+// Config is what a reconciler works with. All fields are required.
+type Config struct {
+	Store    Store
+	Peers    *peer.Peers
+	Firer    *fire.Firer
+	Killer   *kill.Killer
+	Recorder *settle.Recorder
+	Results  *results.Consumer
+	Judge    *verdict.Judge
+	Waiting  *waiting.Kinds
+	Log      *slog.Logger
+}
+
+// Reconciler repairs runs. Create one with New and call Run.
+type Reconciler struct{ Config }
+
+// New returns a reconciler.
+func New(cfg Config) *Reconciler { return &Reconciler{cfg} }
+
+// batch is the maximum number of runs that one pass repairs.
+const batch = 500
+
+// Run repairs until ctx ends. Each part has its own loop, so that a part that waits for an answer delays no other part.
+func (r *Reconciler) Run(ctx context.Context) {
+	every := func(period time.Duration, failure string, f func(context.Context) error) func(context.Context) {
+		return func(ctx context.Context) {
+			for lifecycle.Pause(ctx, period) {
+				if err := f(ctx); err != nil && ctx.Err() == nil {
+					r.Log.WarnContext(ctx, failure, "err", err)
+				}
+			}
+		}
+	}
+	lifecycle.Together(ctx,
+		every(time.Second, "cannot end runs past their start deadline, retrying", r.endUnstarted),
+		every(time.Second, "cannot end runs past their timeout, retrying", r.endOverdue),
+		every(time.Second, "cannot repeat kill requests, retrying", r.repeatKills),
+		every(time.Second, "cannot plan overdue retries again, retrying", r.counted("retry_not_replanned", r.Store.ReplanOverdue)),
+		every(2*time.Second, "cannot release held runs, retrying", r.releaseOrphans),
+		every(5*time.Second, "cannot continue jobs with a fixed delay, retrying", r.counted("fixed_delay_stopped", r.Store.GoOnChains)),
+		every(15*time.Second, "cannot return stray runs, retrying", r.returnStrays),
+	)
+}
+
+func (r *Reconciler) counted(kind string, f func(context.Context, int) (int, error)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		n, err := f(ctx, batch)
+		r.Recorder.Reconciled(kind, n)
+		return err
+	}
+}
+
+func (r *Reconciler) found(ctx context.Context, kind string, ended []domain.Ended) {
+	_, released := r.Recorder.Found(ctx, kind, ended)
+	r.Firer.Release(ctx, released)
+}
+
+// returnStrays makes queued runs wait that no part would look at.
+func (r *Reconciler) returnStrays(ctx context.Context) error {
+	n, err := r.Store.ReturnStrays(ctx, batch)
+	if n > 0 {
+		r.Recorder.Reconciled("stray", n)
+		r.Waiting.Wake()
+	}
+	return err
+}
+
+// releaseOrphans fires runs that are held by a run that is final.
+func (r *Reconciler) releaseOrphans(ctx context.Context) error {
+	runs, err := r.Store.ReleaseOrphans(ctx, batch)
+	if err != nil {
+		return err
+	}
+	r.Recorder.Reconciled("held_by_nobody", len(runs))
+	r.Firer.Release(ctx, runs)
+	return nil
+}
+
+// endUnstarted ends runs that no instance took before their start deadline. Deadlines pause while NATS is unavailable, and
+// afterwards for as long as executors need to reconnect.
+func (r *Reconciler) endUnstarted(ctx context.Context) error {
+	if !r.Peers.HeardForLong() {
+		return nil
+	}
+	runs, err := r.Store.PastDeadline(ctx, batch)
+	if err != nil {
+		return err
+	}
+	keys := make([]domain.Due, len(runs))
+	for i, run := range runs {
+		keys[i] = domain.Due{JobID: run.JobID, JobVersion: run.JobVersion}
+	}
+	defs, err := r.Store.Definitions(ctx, keys)
+	if err != nil {
+		return err
+	}
+	var ended []domain.Ended
+	for _, run := range runs {
+		if def := defs.Of(run.JobID, run.JobVersion); def != nil {
+			ended = append(ended, r.Recorder.NoExecutor(run.ID, run.Attempt, fmt.Sprintf(
+				"no instance of group %s that offers %s took it within %s", run.Group, def.Target(), def.StartDeadline.Std())))
+		}
+	}
+	r.found(ctx, "start_deadline", ended)
+	return nil
+}
+
+// startable is the age of a binding after which its instance can no longer start the attempt.
+const startable = wire.LeaseTTL + time.Second
+
+// endOverdue ends runs whose instance did not report within the grace period after their timeout. It kills the attempts at the
+// instance first, so that the instance does not start an attempt that has ended in the database. While NATS is unavailable, it
+// ends nothing, because instances cannot report; afterwards it waits until their reports are settled.
+func (r *Reconciler) endOverdue(ctx context.Context) error {
+	if !r.Peers.HeardForLong() {
+		return nil
+	}
+	if some, err := r.Judge.AnyOverdue(ctx); err != nil || !some {
+		return err
+	}
+	runs, err := r.Store.PastGiveUp(ctx, batch)
+	if err != nil {
+		return err
+	}
+	for b, runs := range peer.ByBoot(runs) {
+		reply, err := r.Peers.Ask(ctx, b.Group, b.Instance, wire.Control{Op: wire.OpKill, Runs: peer.Refs(runs), Reason: string(domain.ReasonTimeout)})
+		killed := err == nil && reply.BootID == b.ID
+		var known map[string]wire.Status
+		if killed {
+			known = peer.Statuses(reply)
+		} else if settled, err := r.Results.AllSettled(ctx); err != nil {
+			return err
+		} else if !settled {
+			continue
+		}
+		var ended []domain.Ended
+		for _, run := range runs {
+			if st := known[run.ID.String()]; st.Status == wire.StatusDone && st.Result != nil {
+				ended = append(ended, r.Recorder.FromStatus(&run, st)...)
+				continue
+			}
+			if !killed && run.BoundAt != nil && r.Store.Now().Sub(*run.BoundAt) < startable {
+				continue
+			}
+			ended = append(ended, r.Recorder.TimedOut(&run))
+		}
+		r.found(ctx, "timeout", ended)
+	}
+	return nil
+}
+
+// killAfter is the time after which a kill request without confirmation is sent again.
+const killAfter = 3 * time.Second
+
+// repeatKills sends kill requests again that no instance has confirmed.
+func (r *Reconciler) repeatKills(ctx context.Context) error {
+	runs, err := r.Store.UnconfirmedKills(ctx, killAfter, batch)
+	if err != nil {
+		return err
+	}
+	var unbound []domain.Ended
+	for _, run := range runs {
+		if run.Instance == "" {
+			unbound = append(unbound, r.Recorder.KilledUnbound(&run))
+		}
+	}
+	r.found(ctx, "kill", unbound)
+	var wg sync.WaitGroup
+	for _, runs := range peer.ByBoot(runs) {
+		r.Recorder.Reconciled("kill", len(runs))
+		wg.Go(func() { r.Firer.Release(ctx, r.Killer.Send(ctx, runs, runs[0].KillReason)) })
+	}
+	wg.Wait()
+	return nil
+}

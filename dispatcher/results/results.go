@@ -1,0 +1,263 @@
+// Package results takes results from the stream, settles them, and acknowledges them afterwards.
+package results
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/belfryhq/belfry/dispatcher/intake"
+	"github.com/belfryhq/belfry/dispatcher/peer"
+	"github.com/belfryhq/belfry/dispatcher/roster"
+	"github.com/belfryhq/belfry/dispatcher/settle"
+	"github.com/belfryhq/belfry/executor/wire"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/lifecycle"
+)
+
+// consumerName is the durable consumer that all dispatchers share.
+const consumerName = "settle"
+
+// Limits of one dispatcher.
+const (
+	maxResults  = 1000 // results in one transaction
+	maxMessages = 20   // messages in one batch; each has up to wire.MaxResults results
+	settlers    = 2    // concurrent batches: one waits for Postgres while another is decoded
+)
+
+// Config is what a consumer works with. All fields but Registry are required.
+type Config struct {
+	JetStream jetstream.JetStream
+	Conn      *nats.Conn
+	Peers     *peer.Peers
+	Roster    *roster.Roster
+	Recorder  *settle.Recorder
+	Letters   *intake.DeadLetters
+	Log       *slog.Logger
+	Registry  prometheus.Registerer
+	// Release fires held runs whose turn has come.
+	Release func(ctx context.Context, runs []domain.Due)
+}
+
+// Consumer settles results. Create one with New and call Run.
+type Consumer struct {
+	Config
+	settled *prometheus.CounterVec
+	waiting prometheus.Gauge
+	behind  atomic.Pointer[backlog] // nil until results had to wait
+}
+
+// New returns a consumer.
+func New(cfg Config) *Consumer {
+	c := &Consumer{
+		Config: cfg,
+		settled: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "belfry_results_total", Help: "Results received, by what was done with them.",
+		}, []string{"disposition"}),
+		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "belfry_results_lag", Help: "Result messages in the stream that are not settled yet.",
+		}),
+	}
+	if cfg.Registry != nil {
+		cfg.Registry.MustRegister(c.settled, c.waiting)
+	}
+	return c
+}
+
+// Run settles results until ctx ends and the results that were fetched are settled.
+func (c *Consumer) Run(ctx context.Context) {
+	loops := []func(context.Context){c.measureLoop}
+	for range settlers {
+		loops = append(loops, c.loop)
+	}
+	lifecycle.Together(ctx, loops...)
+}
+
+func (c *Consumer) loop(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := intake.Run(ctx, c.JetStream, wire.StreamResults, consumerName, maxMessages, c.take); err != nil && ctx.Err() == nil {
+			c.Log.WarnContext(ctx, "cannot fetch results, retrying", "err", err)
+			lifecycle.Pause(ctx, time.Second)
+		}
+	}
+}
+
+// received is results, with the index of the message that each came in.
+type received struct {
+	ended []domain.Ended
+	msgs  []int
+}
+
+func (r received) part(from, to int) received { return received{r.ended[from:to], r.msgs[from:to]} }
+
+// batch is messages that are settled together.
+type batch struct {
+	msgs  []jetstream.Msg
+	again map[int]bool // messages to be delivered again, because not all of their results could be settled
+}
+
+// If Postgres refuses a result although the result is valid, the message is delivered again, at most maxDeliveries times.
+const (
+	maxDeliveries   = 20
+	redeliveryDelay = time.Second
+)
+
+// take settles the results of messages, moves what it cannot process to the dead letters, and acknowledges the messages. While
+// Postgres is unavailable it waits, and the executors keep the results in their spools.
+func (c *Consumer) take(ctx context.Context, msgs []jetstream.Msg) {
+	var in received
+	for i, m := range msgs {
+		load, ended, err := decode(m, in.ended)
+		if err != nil {
+			c.Letters.DeadLetter(ctx, "result", m.Subject(), m.Data(), err)
+		}
+		if before := len(in.ended); len(ended) > before {
+			e := &ended[before]
+			c.Roster.Load(e.Group, e.Instance, e.BootID, load)
+			in.msgs = append(in.msgs, slices.Repeat([]int{i}, len(ended)-before)...)
+		}
+		in.ended = ended
+	}
+	b := &batch{msgs: msgs, again: make(map[int]bool)}
+	deadline := time.Now().Add(intake.AckWait)
+	for from := 0; from < len(in.ended); from += maxResults {
+		if !c.settleUntil(ctx, in.part(from, min(from+maxResults, len(in.ended))), b, deadline) {
+			return // the messages are delivered again
+		}
+	}
+	if meta, err := msgs[len(msgs)-1].Metadata(); err == nil {
+		c.noteBacklog(meta.NumPending, meta.Timestamp)
+	}
+	for i, m := range msgs {
+		acknowledge := m.Ack
+		if b.again[i] {
+			acknowledge = func() error { return m.NakWithDelay(redeliveryDelay) }
+		}
+		if err := acknowledge(); err != nil {
+			c.Log.WarnContext(ctx, "cannot acknowledge a settled result, its redelivery changes nothing", "err", err)
+		}
+	}
+}
+
+// settleUntil settles one batch. It retries while Postgres is unavailable, and reports false at the deadline.
+func (c *Consumer) settleUntil(ctx context.Context, in received, b *batch, deadline time.Time) bool {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		err := c.settle(ctx, in, b)
+		if err == nil {
+			return true
+		}
+		c.Log.WarnContext(ctx, "cannot settle results, retrying", "results", len(in.ended), "err", err)
+		if time.Now().Add(wait).After(deadline) {
+			return false
+		}
+		lifecycle.Pause(ctx, wait)
+	}
+}
+
+const settleTimeout = 10 * time.Second
+
+// settle settles a batch. If Postgres is available and refuses the batch, settle halves it until it finds the faulty result.
+func (c *Consumer) settle(ctx context.Context, in received, b *batch) error {
+	n := len(in.ended)
+	work, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	out, err := c.Recorder.Settle(work, in.ended)
+	switch {
+	case err == nil:
+	case domain.Transient(err):
+		return err
+	case n == 1:
+		return c.settleFaulty(ctx, in.ended[0], in.msgs[0], b, err)
+	default:
+		if err := c.settle(ctx, in.part(0, n/2), b); err != nil {
+			return err
+		}
+		return c.settle(ctx, in.part(n/2, n), b)
+	}
+	malformed := make(map[int][]error)
+	for i, disposition := range out.Dispositions {
+		c.settled.WithLabelValues(string(disposition)).Inc()
+		if disposition == domain.UnknownRun || disposition == domain.WrongGroup {
+			e := &in.ended[i]
+			malformed[in.msgs[i]] = append(malformed[in.msgs[i]], fmt.Errorf("run %s attempt %d: %s", e.RunID, e.Attempt, disposition))
+		}
+	}
+	for i, reasons := range malformed {
+		c.Letters.DeadLetter(ctx, "result", b.msgs[i].Subject(), b.msgs[i].Data(), errors.Join(reasons...))
+	}
+	c.notifySettled(in.ended)
+	c.Release(ctx, out.Released)
+	return nil
+}
+
+// settleFaulty moves a result that Postgres refuses to the dead letters, and ends its run without the result's texts. If the
+// cause may be something other than the result, such as a lock that another session keeps, the message is delivered again
+// first: a reported result is not given up lightly.
+func (c *Consumer) settleFaulty(ctx context.Context, e domain.Ended, msg int, b *batch, cause error) error {
+	m := b.msgs[msg]
+	if meta, err := m.Metadata(); domain.CodeOf(cause) != domain.Invalid && err == nil && meta.NumDelivered < maxDeliveries {
+		c.Log.WarnContext(ctx, "cannot settle a result, it will be delivered again", "run_id", e.RunID, "err", cause)
+		b.again[msg] = true
+		return nil
+	}
+	bare := e
+	bare.Output, bare.Message = "", "its result could not be stored; it is among the dead letters"
+	out, err := c.Recorder.Settle(ctx, []domain.Ended{bare})
+	if err != nil && domain.Transient(err) {
+		return err
+	}
+	c.Letters.DeadLetter(ctx, "result", m.Subject(), m.Data(), fmt.Errorf("run %s: %w", e.RunID, errors.Join(cause, err)))
+	if err != nil {
+		return nil //nolint:nilerr // it is a dead letter now; the executor keeps the result and answers questions about it
+	}
+	c.notifySettled([]domain.Ended{e})
+	c.Release(ctx, out.Released)
+	return nil
+}
+
+// notifySettled tells executors to forget results, whatever their disposition. An executor that misses the message publishes the
+// result again, which changes nothing.
+func (c *Consumer) notifySettled(ended []domain.Ended) {
+	type instance struct{ group, name string }
+	refs := make(map[instance][]wire.Ref)
+	for _, e := range ended {
+		k := instance{e.Group, e.Instance}
+		refs[k] = append(refs[k], wire.Ref{RunID: e.RunID.String(), Attempt: e.Attempt, BootID: e.BootID})
+	}
+	for k, runs := range refs {
+		if err := c.Conn.Publish(wire.ControlSubject(k.group, k.name), wire.EncodeSettled(runs)); err != nil {
+			c.Log.Debug("cannot notify an instance of settled results, it publishes them again", "group", k.group, "instance", k.name, "err", err)
+		}
+	}
+}
+
+// decode reads a message and appends its results to ended. The error names the faulty results; the others are returned too.
+func decode(m jetstream.Msg, ended []domain.Ended) (wire.Load, []domain.Ended, error) {
+	var msg wire.Results
+	if err := wire.Decode(m.Data(), &msg); err != nil {
+		return wire.Load{}, ended, err
+	}
+	if len(msg.Results) > maxResults {
+		return wire.Load{}, ended, fmt.Errorf("the message has %d results; at most %d are accepted", len(msg.Results), maxResults)
+	}
+	ended = slices.Grow(ended, len(msg.Results))
+	group := wire.GroupOfSubject(m.Subject())
+	var faults []error
+	for _, r := range msg.Results {
+		e, err := settle.EndedOf(group, r)
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		ended = append(ended, e)
+	}
+	return msg.Load, ended, errors.Join(faults...)
+}

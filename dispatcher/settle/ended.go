@@ -1,0 +1,124 @@
+package settle
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/belfryhq/belfry/executor/wire"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// maxRetryAfter is the longest wait that a result can ask for. A job's backoff has the same bound.
+const maxRetryAfter = 7 * 24 * time.Hour
+
+// EndedOf checks a result and converts it. The caller takes the group from the subject, which the executor's token is bound to.
+func EndedOf(group string, r wire.Result) (domain.Ended, error) {
+	id, err := domain.ParseRunID(r.RunID)
+	if err != nil {
+		return domain.Ended{}, fmt.Errorf("run_id %q: %w", r.RunID, err)
+	}
+	e := domain.Ended{
+		RunID: id, Attempt: r.Attempt, Bind: r.Bind, Instance: r.Instance, BootID: r.BootID, Group: group,
+		Outcome: domain.Outcome(r.Outcome), Reason: domain.Reason(r.Reason).Reported(), Message: r.Message, Output: r.Output,
+		RetryAfter: time.Duration(min(r.RetryAfterMS, maxRetryAfter.Milliseconds())) * time.Millisecond, Permanent: r.Permanent,
+		StartedAt: r.StartedAt.Time, FinishedAt: r.FinishedAt.Time, LastLine: r.LastLine,
+	}
+	switch e.Outcome {
+	case domain.OutcomeFailed:
+		if e.Reason == domain.NoReason {
+			e.Reason = domain.ReasonHandlerError
+		}
+	case domain.OutcomeSucceeded, domain.OutcomeCancelled, domain.OutcomeUnstarted:
+	case domain.OutcomeSkipped:
+		return e, fmt.Errorf("run %s: an executor cannot report the outcome %q", id, r.Outcome)
+	default:
+		return e, fmt.Errorf("run %s: outcome %q is not known", id, r.Outcome)
+	}
+	if !wire.ValidInstance(r.Instance) || r.BootID == "" || len(r.BootID) > wire.MaxBootID || r.Attempt < 1 || r.Attempt > domain.MaxRetries+1 || e.LastLine < 0 || e.RetryAfter < 0 {
+		return e, fmt.Errorf("run %s: instance, boot_id, attempt, last_line or retry_after_ms is missing or out of range", id)
+	}
+	if e.FinishedAt.IsZero() {
+		return e, fmt.Errorf("run %s: finished_at is missing", id)
+	}
+	return e, nil
+}
+
+// FromStatus returns the end of an attempt whose result the instance still keeps. It returns nothing if the status has no
+// result, because the result was settled a short time ago.
+func (r *Recorder) FromStatus(run *domain.LiveRun, st wire.Status) []domain.Ended {
+	if st.Result == nil {
+		return nil
+	}
+	e, err := EndedOf(run.Group, *st.Result)
+	if err != nil || e.RunID != run.ID || e.Attempt != run.Attempt {
+		r.log.Warn("a status answer has an invalid result, ignoring the result", "run_id", run.ID, "err", err)
+		return nil
+	}
+	return []domain.Ended{e}
+}
+
+// of is the end of the attempt that a run is in, on the boot that it is bound to.
+func (r *Recorder) of(run *domain.LiveRun) domain.Ended {
+	return domain.Ended{
+		RunID: run.ID, Attempt: run.Attempt, Instance: run.Instance, BootID: run.BootID, Bind: run.Bind, FinishedAt: r.store.Now(),
+	}
+}
+
+// Lost ends the attempt that a run is in, because its instance died or no longer knows it.
+func (r *Recorder) Lost(run *domain.LiveRun, message string) domain.Ended {
+	e := r.of(run)
+	e.Outcome, e.Reason, e.Message = domain.OutcomeFailed, domain.ReasonLost, message
+	return e
+}
+
+// TimedOut ends the attempt that a run is in, because its instance did not report its end in time.
+func (r *Recorder) TimedOut(run *domain.LiveRun) domain.Ended {
+	e := r.of(run)
+	e.Outcome, e.Reason, e.Message = domain.OutcomeFailed, domain.ReasonTimeout, "its instance did not report its end in time"
+	return e
+}
+
+// Killed ends an attempt that had not started when it was killed.
+func (r *Recorder) Killed(run *domain.LiveRun) domain.Ended {
+	e := r.of(run)
+	e.Outcome, e.Reason, e.Message = domain.OutcomeCancelled, run.KillReason, "it had not started"
+	return e
+}
+
+// KilledUnbound is Killed for a run that no instance has.
+func (r *Recorder) KilledUnbound(run *domain.LiveRun) domain.Ended {
+	return domain.Ended{
+		RunID: run.ID, Attempt: run.Attempt, Outcome: domain.OutcomeCancelled, Reason: run.KillReason, Message: "it had not started",
+		FinishedAt: r.store.Now(),
+	}
+}
+
+// Unsendable ends an attempt whose offer is too large for a message.
+func (r *Recorder) Unsendable(run *domain.LiveRun, message string) domain.Ended {
+	e := r.of(run)
+	e.Outcome, e.Reason, e.Permanent, e.Message = domain.OutcomeFailed, domain.ReasonUnsupported, true, message
+	return e
+}
+
+// NoExecutor ends a run that no instance could take.
+func (r *Recorder) NoExecutor(run domain.RunID, attempt int, message string) domain.Ended {
+	return domain.Ended{
+		RunID: run, Attempt: attempt, Outcome: domain.OutcomeFailed, Reason: domain.ReasonNoExecutor, Permanent: true,
+		Message: message, FinishedAt: r.store.Now(),
+	}
+}
+
+// EndedBefore ends an attempt of which its instance remembers only the outcome.
+func (r *Recorder) EndedBefore(run *domain.LiveRun, outcome string) domain.Ended {
+	e := r.of(run)
+	e.Message = "output lost: the attempt had ended before, and its instance remembers only the outcome"
+	switch outcome {
+	case wire.Succeeded:
+		e.Outcome = domain.OutcomeSucceeded
+	case wire.Cancelled:
+		e.Outcome, e.Reason = domain.OutcomeCancelled, domain.ReasonKilled
+	default:
+		e.Outcome, e.Reason = domain.OutcomeFailed, domain.ReasonHandlerError
+	}
+	return e
+}

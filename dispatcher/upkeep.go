@@ -1,0 +1,67 @@
+package dispatcher
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/lifecycle"
+)
+
+// UpkeepStore is what the upkeep of the database needs from Postgres.
+type UpkeepStore interface {
+	Now() time.Time // the database's clock
+	SyncClock(ctx context.Context) error
+	MakeDays(ctx context.Context, days []time.Time) error
+	Vacuum(ctx context.Context) error
+}
+
+// upkeep keeps the database in order: the store's estimate of its clock, partitions for the next days, and small hot tables.
+type upkeep struct {
+	store UpkeepStore
+	log   *slog.Logger
+}
+
+const (
+	clockPeriod  = 10 * time.Second
+	daysPeriod   = time.Hour
+	daysAhead    = 4
+	vacuumPeriod = 2 * time.Second
+)
+
+func (u upkeep) daysLoop(ctx context.Context) {
+	var made time.Time
+	for lifecycle.Pause(ctx, clockPeriod) {
+		if err := u.store.SyncClock(ctx); err != nil {
+			u.warn(ctx, "cannot read the database's clock, retrying", err)
+			continue
+		}
+		now := u.store.Now()
+		if now.Sub(made) <= daysPeriod {
+			continue
+		}
+		var days []time.Time
+		for i := range daysAhead {
+			days = append(days, now.AddDate(0, 0, i))
+		}
+		if err := u.store.MakeDays(ctx, days); err != nil {
+			u.warn(ctx, "cannot create the partitions of the next days, retrying", err)
+			continue
+		}
+		made = now
+	}
+}
+
+func (u upkeep) vacuumLoop(ctx context.Context) {
+	for lifecycle.Pause(ctx, vacuumPeriod) {
+		if err := u.store.Vacuum(ctx); err != nil {
+			u.warn(ctx, "cannot vacuum the hot tables, retrying", err)
+		}
+	}
+}
+
+func (u upkeep) warn(ctx context.Context, what string, err error) {
+	if ctx.Err() == nil {
+		u.log.WarnContext(ctx, what, "err", err)
+	}
+}

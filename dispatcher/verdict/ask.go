@@ -1,0 +1,204 @@
+package verdict
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/belfryhq/belfry/dispatcher/offer"
+	"github.com/belfryhq/belfry/dispatcher/peer"
+	"github.com/belfryhq/belfry/dispatcher/settle"
+	"github.com/belfryhq/belfry/executor/wire"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+const (
+	answerWait   = 2500 * time.Millisecond // the sender waits 2 s for an answer to an offer
+	silentBatch  = 500                     // runs in one round of questions
+	silentRounds = 10                      // rounds in one pass
+)
+
+// silentAfter is the time after which the judge asks about an attempt without any news. It is settle.LongRun. While results wait
+// to be settled, it is longer: those results tell about most attempts, and questions about them would cost time when there is
+// the least.
+func (j *Judge) silentAfter() time.Duration {
+	if age, behind := j.Results.Backlog(); behind {
+		return answerWait + age
+	}
+	return settle.LongRun
+}
+
+// askSilent asks instances about attempts that were offered, or should have been, and of which there is no news. Those that run
+// are recorded as running.
+func (j *Judge) askSilent(ctx context.Context) error {
+	if !j.Peers.Connected() {
+		return nil
+	}
+	if some, err := j.anyBound(ctx, 0, func(b domain.BoundBoot) int { return b.Silent }); err != nil || !some {
+		return err
+	}
+	for range silentRounds {
+		runs, err := j.Store.Silent(ctx, j.silentAfter(), silentBatch)
+		if err != nil {
+			return err
+		}
+		var wg sync.WaitGroup
+		for b, runs := range peer.ByBoot(runs) {
+			wg.Go(func() { j.ask(ctx, b, runs, true) })
+		}
+		wg.Wait()
+		if len(runs) < silentBatch {
+			break
+		}
+	}
+	return nil
+}
+
+// askRunning asks live instances about the attempts that are recorded as running on them. Otherwise a run whose result was lost,
+// together with the instance's memory of it, would stay running.
+func (j *Judge) askRunning(ctx context.Context) error {
+	if !j.Peers.HeardForLong() {
+		return nil
+	}
+	boots, err := j.boundBoots(ctx, recent)
+	if err != nil {
+		return err
+	}
+	for _, b := range boots {
+		if id, alive := j.Roster.Boot(b.Group, b.Instance); b.Running == 0 || !alive || id != b.BootID {
+			continue // there is nothing to ask about, or the boot may be dead
+		}
+		var after domain.RunID
+		for {
+			runs, err := j.Store.RunsOf(ctx, b, after, peer.ControlBatch)
+			if err != nil {
+				return err
+			}
+			var running []domain.LiveRun
+			for _, r := range runs {
+				if r.State == domain.Running {
+					running = append(running, r)
+				}
+			}
+			if len(running) > 0 {
+				j.ask(ctx, peer.Boot{Group: b.Group, Instance: b.Instance, ID: b.BootID}, running, false)
+			}
+			if len(runs) < peer.ControlBatch {
+				break
+			}
+			after = runs[len(runs)-1].ID
+		}
+	}
+	return nil
+}
+
+// findings is what an instance's statuses mean for the attempts that it was asked about.
+type findings struct {
+	running []domain.Started
+	ended   []domain.Ended
+	again   []domain.LiveRun // to be offered again
+	refused []domain.LiveRun // to be routed again
+}
+
+// ask asks an instance about attempts that are bound to its boot, and acts on the answer. Silent says that the database does not
+// know whether they were accepted; otherwise they are recorded as running.
+func (j *Judge) ask(ctx context.Context, b peer.Boot, runs []domain.LiveRun, silent bool) {
+	reply, err := j.Peers.Ask(ctx, b.Group, b.Instance, wire.Control{Op: wire.OpStatus, Runs: peer.Refs(runs)})
+	if err != nil || reply.BootID != b.ID {
+		return // no answer, or the boot may be dead: judgeDeaths decides
+	}
+	j.Roster.Load(b.Group, b.Instance, b.ID, reply.Load)
+	var f findings
+	kind := "unknown_to_instance"
+	if silent {
+		kind = "unanswered_offer"
+		f = j.readSilent(runs, peer.Statuses(reply))
+	} else {
+		f = j.readRunning(runs, peer.Statuses(reply))
+	}
+	_, released := j.Recorder.Found(ctx, kind, f.ended)
+	j.Firer.Release(ctx, released)
+	j.Recorder.Started(ctx, f.running)
+	if len(f.refused) > 0 {
+		j.Recorder.Reconciled(kind, len(f.refused))
+		j.Sender.Refused(ctx, f.refused, func(domain.RunID) string { return b.Instance + " will not start it" }, true)
+		j.Waiting.Wake()
+	}
+	if len(f.again) > 0 {
+		j.Recorder.Reconciled(kind, len(f.again))
+		j.offerAgain(ctx, b, f.again)
+	}
+}
+
+// readSilent interprets the statuses of attempts that the database does not know to be accepted.
+func (j *Judge) readSilent(runs []domain.LiveRun, statuses map[string]wire.Status) (f findings) {
+	waited := j.Store.Now().Add(-answerWait)
+	for _, r := range runs {
+		st := statuses[r.ID.String()]
+		early := r.BoundAt == nil || !r.BoundAt.Before(waited) || !r.DueAt.Before(waited)
+		if early && st.Status != wire.StatusRunning {
+			continue // its offer, the answer, or its result is on the way
+		}
+		switch st.Status {
+		case wire.StatusRunning:
+			if !early {
+				j.Recorder.Reconciled("unanswered_offer", 1)
+			}
+			f.running = append(f.running, j.Recorder.StartedOf(&r, st))
+		case wire.StatusDone:
+			if st.Result != nil {
+				f.ended = append(f.ended, j.Recorder.FromStatus(&r, st)...)
+				continue
+			}
+			f.again = append(f.again, r) // the status may be of an earlier round, which the instance handed back
+		case wire.StatusBarred:
+			f.refused = append(f.refused, r)
+		case wire.StatusRefused, wire.StatusUnknown:
+			// The refusal may be of an earlier round, while the offer of this round is on its way. The answer to a new
+			// round counts.
+			f.again = append(f.again, r)
+		}
+	}
+	return f
+}
+
+// readRunning interprets the statuses of attempts that are recorded as running.
+func (j *Judge) readRunning(runs []domain.LiveRun, statuses map[string]wire.Status) (f findings) {
+	for _, r := range runs {
+		switch st := statuses[r.ID.String()]; st.Status {
+		case wire.StatusDone:
+			switch {
+			case st.Result != nil:
+				f.ended = append(f.ended, j.Recorder.FromStatus(&r, st)...)
+			case st.Outcome != "":
+				// An instance learns after the commit that a result is settled. So the database has lost that commit, or the
+				// run is no longer in this attempt, in which case settling changes nothing.
+				f.ended = append(f.ended, j.Recorder.EndedBefore(&r, st.Outcome))
+			default:
+				f.ended = append(f.ended, j.Recorder.Lost(&r, "its instance has finished it, and its result is gone"))
+			}
+		case wire.StatusBarred:
+			f.ended = append(f.ended, j.Recorder.Lost(&r, "its instance lives, but will not start it"))
+		case wire.StatusRefused, wire.StatusUnknown:
+			f.ended = append(f.ended, j.Recorder.Lost(&r, "its instance lives, but does not know it"))
+		}
+	}
+	return f
+}
+
+// offerAgain offers attempts to their boot again, in a new round.
+func (j *Judge) offerAgain(ctx context.Context, b peer.Boot, runs []domain.LiveRun) {
+	// The beat is read before the binding: an offer must not rely on a heartbeat that was sent after it.
+	beat, fresh := j.Roster.Beat(b.Group, b.Instance, b.ID)
+	if !fresh {
+		return // its next heartbeat is near, or the instance is dead
+	}
+	raised, err := j.Store.RaiseBinds(ctx, runs)
+	if err != nil {
+		if ctx.Err() == nil {
+			j.Log.WarnContext(ctx, "cannot offer attempts again, retrying", "runs", len(runs), "err", err)
+		}
+		return
+	}
+	j.Sender.Send(ctx, raised, offer.Beats{b: beat}, false)
+}

@@ -1,0 +1,184 @@
+package verdict
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/belfryhq/belfry/dispatcher/peer"
+	"github.com/belfryhq/belfry/executor/wire"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/lifecycle"
+)
+
+// minLostAfter is the time from an instance's death within which a verdict without extra patience is reached: the lease, a ping,
+// and the period of the loop.
+const minLostAfter = 15 * time.Second
+
+const (
+	maxJudged = 64     // concurrent verdicts
+	maxRuns   = 10_000 // attempts of one verdict
+)
+
+// judgeDeaths declares attempts lost whose boot is dead. A verdict needs the following, in this order:
+//
+//  1. This process has heard NATS without a break for longer than a lease. Otherwise it may itself be the one that is silent.
+//  2. The list of the attempts. An attempt that is bound later may be bound to an instance that was frozen and has woken.
+//  3. A read from the leader of the bucket shows no lease, or the lease of another boot.
+//  4. This process has received everything that the bucket held at that read, and no heartbeat of the boot in the 10 s before
+//     the read: see "The fence" in package dispatcher.
+//  5. A ping has no answer, or an answer of another boot.
+//  6. The results that the stream held at that moment are settled. The attempt's result may be among them.
+//  7. If another boot of the instance lives, its spool has no result of the attempt.
+func (j *Judge) judgeDeaths(ctx context.Context) error {
+	if !j.Peers.HeardForLong() {
+		return nil
+	}
+	boots, err := j.boundBoots(ctx, recent)
+	if err != nil {
+		return err
+	}
+	gone := make(map[domain.BoundBoot]time.Time)
+	for _, b := range boots {
+		if id, alive := j.Roster.Boot(b.Group, b.Instance); alive && id == b.BootID {
+			continue
+		}
+		k := domain.BoundBoot{Group: b.Group, Instance: b.Instance, BootID: b.BootID}
+		gone[k] = j.missing[k]
+		if gone[k].IsZero() {
+			gone[k] = time.Now()
+		}
+	}
+	j.missing = gone
+	// Boots are judged side by side. Each verdict waits for answers, and one that cannot be reached must not delay the others.
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	slots := make(chan struct{}, maxJudged)
+	for b, since := range gone {
+		if time.Since(since) < j.patient || !j.Roster.Silent(b.Group, b.Instance, b.BootID, 0, time.Now()) {
+			continue
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if err := j.judge(ctx, b, since); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, fmt.Errorf("instance %s: %w", b.Instance, err))
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// judge decides about one boot that the roster does not show. After an error, there is no verdict.
+func (j *Judge) judge(ctx context.Context, b domain.BoundBoot, since time.Time) error {
+	for {
+		runs, err := j.runsOf(ctx, b)
+		if err != nil || len(runs) == 0 {
+			return err
+		}
+		dead, successor, err := j.isDead(ctx, b, since)
+		if err != nil || !dead {
+			return err
+		}
+		ended := 0
+		for part := range slices.Chunk(runs, peer.ControlBatch) {
+			known := map[string]wire.Status{}
+			if successor {
+				reply, err := j.Peers.Ask(ctx, b.Group, b.Instance, wire.Control{Op: wire.OpStatus, Runs: peer.Refs(part)})
+				if err != nil {
+					return err
+				}
+				known = peer.Statuses(reply)
+			}
+			if !j.Peers.HeardForLong() {
+				return nil // the connection broke meanwhile
+			}
+			ended += j.endDead(ctx, b, part, successor, known)
+		}
+		if ended == 0 {
+			return nil // the whole list was out of date; the next pass reads it again
+		}
+	}
+}
+
+// runsOf lists the attempts that are bound to a boot, at most maxRuns.
+func (j *Judge) runsOf(ctx context.Context, b domain.BoundBoot) (all []domain.LiveRun, err error) {
+	after := domain.NilRunID
+	for len(all) < maxRuns {
+		runs, err := j.Store.RunsOf(ctx, b, after, peer.ControlBatch)
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, runs...); len(runs) < peer.ControlBatch {
+			break
+		}
+		after = runs[len(runs)-1].ID
+	}
+	return all, nil
+}
+
+// maxUnclear is how long an unclear lease delays a verdict. A live instance overwrites it within seconds. If it stays longer,
+// another client keeps writing it, and the ping decides without the lease.
+const maxUnclear = 3 * wire.LeaseTTL
+
+// isDead reports whether a boot that the roster does not show is dead, and whether another boot of its instance lives. After an
+// error, neither is known.
+func (j *Judge) isDead(ctx context.Context, b domain.BoundBoot, since time.Time) (dead, successor bool, err error) {
+	read := time.Now()
+	lease, err := j.Peers.ReadLease(ctx, b.Group, b.Instance)
+	if errors.Is(err, peer.ErrUnclearLease) && time.Since(since) > maxUnclear {
+		err = nil
+	}
+	if err != nil || lease.BootID == b.BootID || !j.silentBefore(ctx, b, read, lease.Seq) {
+		return false, false, err
+	}
+	reply, err := j.Peers.Ask(ctx, b.Group, b.Instance, wire.Control{Op: wire.OpPing})
+	if err == nil && reply.BootID == b.BootID {
+		return false, false, nil // it lives, and will have a lease again
+	}
+	successor = err == nil
+	settled, err := j.Results.AllSettled(ctx)
+	return err == nil && settled, successor, err
+}
+
+// catchUpTimeout is how long a verdict waits for this process's watch, which receives the bucket's messages within
+// milliseconds. After it, the next pass tries again.
+const catchUpTimeout = time.Second
+
+// silentBefore reports whether no heartbeat of a boot that the bucket's stream held up to seq was received in the 10 s before the
+// read.
+func (j *Judge) silentBefore(ctx context.Context, b domain.BoundBoot, read time.Time, seq uint64) bool {
+	for deadline := time.Now().Add(catchUpTimeout); !j.Roster.CaughtUp(seq); {
+		if time.Now().After(deadline) || !lifecycle.Pause(ctx, 5*time.Millisecond) {
+			return false
+		}
+	}
+	return j.Roster.Silent(b.Group, b.Instance, b.BootID, seq, read)
+}
+
+// endDead ends the attempts of a dead boot and returns how many it ended.
+func (j *Judge) endDead(ctx context.Context, b domain.BoundBoot, runs []domain.LiveRun, successor bool, known map[string]wire.Status) int {
+	var ended []domain.Ended
+	for _, r := range runs {
+		st, ok := known[r.ID.String()]
+		if successor && !ok {
+			continue // the answer had no room for all attempts; the next pass asks about the rest
+		}
+		if st.Status == wire.StatusDone && st.Result != nil && st.Result.BootID == b.BootID {
+			ended = append(ended, j.Recorder.FromStatus(&r, st)...)
+			continue
+		}
+		ended = append(ended, j.Recorder.Lost(&r, "instance "+b.Instance+" died"))
+	}
+	j.Log.WarnContext(ctx, "an instance died, its attempts are lost", "group", b.Group, "instance", b.Instance, "runs", len(runs))
+	n, released := j.Recorder.Found(ctx, "dead_instance", ended)
+	j.Firer.Release(ctx, released)
+	return n
+}

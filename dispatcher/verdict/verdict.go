@@ -1,0 +1,130 @@
+// Package verdict finds out what happened to attempts that are bound to an instance and that no message tells about.
+//
+// A Judge asks live instances about such attempts, and declares the attempts of dead instances lost. The proof that a lost
+// attempt never starts is in package dispatcher, under "The fence".
+package verdict
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/belfryhq/belfry/dispatcher/fire"
+	"github.com/belfryhq/belfry/dispatcher/offer"
+	"github.com/belfryhq/belfry/dispatcher/peer"
+	"github.com/belfryhq/belfry/dispatcher/results"
+	"github.com/belfryhq/belfry/dispatcher/roster"
+	"github.com/belfryhq/belfry/dispatcher/settle"
+	"github.com/belfryhq/belfry/dispatcher/waiting"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/lifecycle"
+)
+
+// Store is what the judge needs from Postgres.
+type Store interface {
+	Now() time.Time // the database's clock
+	Silent(ctx context.Context, after time.Duration, limit int) ([]domain.LiveRun, error)
+	BoundBoots(ctx context.Context, silentAfter time.Duration) ([]domain.BoundBoot, error)
+	RunsOf(ctx context.Context, b domain.BoundBoot, after domain.RunID, limit int) ([]domain.LiveRun, error)
+	RaiseBinds(ctx context.Context, runs []domain.LiveRun) ([]domain.LiveRun, error)
+}
+
+// Config is what a judge works with. All fields but LostAfter are required.
+type Config struct {
+	Store    Store
+	Peers    *peer.Peers
+	Roster   *roster.Roster
+	Sender   *offer.Sender
+	Firer    *fire.Firer
+	Recorder *settle.Recorder
+	Results  *results.Consumer
+	Waiting  *waiting.Kinds
+	Log      *slog.Logger
+	// LostAfter is the time from an instance's death within which its attempts are declared lost. Values below 15 s count as
+	// 15 s.
+	LostAfter time.Duration
+}
+
+// Judge asks about attempts. Create one with New and call Run.
+type Judge struct {
+	Config
+	bound   bound
+	missing map[domain.BoundBoot]time.Time // since when a boot with runs is gone; only judgeDeaths uses it
+	patient time.Duration                  // how much longer to wait than a verdict needs
+}
+
+// New returns a judge.
+func New(cfg Config) *Judge {
+	return &Judge{
+		Config: cfg, bound: newBound(), missing: make(map[domain.BoundBoot]time.Time), patient: max(cfg.LostAfter-minLostAfter, 0),
+	}
+}
+
+// Run asks and judges until ctx ends. Each kind of question has its own loop, because it waits for answers.
+func (j *Judge) Run(ctx context.Context) {
+	every := func(period time.Duration, failure string, f func(context.Context) error) func(context.Context) {
+		return func(ctx context.Context) {
+			for lifecycle.Pause(ctx, period) {
+				if err := f(ctx); err != nil && ctx.Err() == nil {
+					j.Log.WarnContext(ctx, failure, "err", err)
+				}
+			}
+		}
+	}
+	lifecycle.Together(ctx,
+		every(time.Second, "cannot find offers without an answer, retrying", j.askSilent),
+		every(5*time.Second, "cannot find running attempts, retrying", j.askRunning),
+		every(time.Second, "cannot judge whether instances are dead, retrying", j.judgeDeaths),
+	)
+}
+
+// bound is the last list of boots with runs. Several loops use it, and each may wait long for answers. The loop that asks about
+// silent runs reads it anew every time; the others use it while it is recent.
+type bound struct {
+	turn  chan struct{} // holds a token while no loop reads; the token guards the other fields
+	boots []domain.BoundBoot
+	at    time.Time
+}
+
+func newBound() bound {
+	b := bound{turn: make(chan struct{}, 1)}
+	b.turn <- struct{}{}
+	return b
+}
+
+// recent is the age up to which the list is used: a little more than the period of the loop that reads it anew.
+const recent = 1200 * time.Millisecond
+
+// boundBoots returns the boots that runs are bound to, from a list that is younger than old.
+func (j *Judge) boundBoots(ctx context.Context, old time.Duration) ([]domain.BoundBoot, error) {
+	select {
+	case <-j.bound.turn:
+		defer func() { j.bound.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if time.Since(j.bound.at) < old {
+		return j.bound.boots, nil
+	}
+	boots, err := j.Store.BoundBoots(ctx, j.silentAfter())
+	if err == nil {
+		j.bound.boots, j.bound.at = boots, time.Now()
+	}
+	return boots, err
+}
+
+// AnyOverdue reports whether a bound run is past its timeout and the grace period.
+func (j *Judge) AnyOverdue(ctx context.Context) (bool, error) {
+	return j.anyBound(ctx, recent, func(b domain.BoundBoot) int { return b.Overdue })
+}
+
+// anyBound reports whether any boot has runs of the kind that count counts.
+func (j *Judge) anyBound(ctx context.Context, old time.Duration, count func(domain.BoundBoot) int) (bool, error) {
+	boots, err := j.boundBoots(ctx, old)
+	for _, b := range boots {
+		if count(b) > 0 {
+			return true, err
+		}
+	}
+	return false, err
+}

@@ -1,0 +1,68 @@
+// Package waiting holds what the parts of one process know about runs that wait for an instance.
+//
+// It is a hint that saves work. Postgres holds the waiting runs, and losing the hint costs a second or two.
+package waiting
+
+import (
+	"sync"
+	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/lifecycle"
+)
+
+// Poll is how often waiting runs are looked at if nothing signals earlier.
+const Poll = time.Second
+
+// Batch is the maximum number of waiting runs that are assigned in one transaction.
+const Batch = 500
+
+// Why a run waits, if neither the route nor an instance gives the reason.
+const (
+	NATSAway     = "NATS is away"
+	BehindOthers = "behind runs that wait already"
+	Asking       = "its instances are being asked"
+)
+
+// Kinds is the set of the kinds of room that runs wait for. New runs of such a kind queue behind those that wait. It is
+// safe for concurrent use.
+type Kinds struct {
+	wake chan struct{} // capacity 1
+
+	mu    sync.Mutex
+	kinds map[domain.WaitingKey]bool
+}
+
+// NewKinds returns an empty set.
+func NewKinds() *Kinds { return &Kinds{wake: make(chan struct{}, 1)} }
+
+// Has reports whether runs of a kind wait.
+func (k *Kinds) Has(key domain.WaitingKey) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.kinds[key]
+}
+
+// Set replaces the set.
+func (k *Kinds) Set(keys []domain.WaitingKey) {
+	kinds := make(map[domain.WaitingKey]bool, len(keys))
+	for _, key := range keys {
+		kinds[key] = true
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.kinds = kinds
+}
+
+// Remove takes one kind out of the set.
+func (k *Kinds) Remove(key domain.WaitingKey) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.kinds, key)
+}
+
+// Wake signals that a run began to wait.
+func (k *Kinds) Wake() { lifecycle.Signal(k.wake) }
+
+// Woken receives after a Wake. One process has one receiver, the assigner.
+func (k *Kinds) Woken() <-chan struct{} { return k.wake }
