@@ -12,10 +12,10 @@ func newMetrics(reg prometheus.Registerer, ringSize func() float64) metrics {
 	}
 	m := metrics{
 		fires:    counter("belfry_fires_total", "Runs handed to Fire at their due instant."),
-		missed:   counter("belfry_missed_total", "Fire times that went to the missed ledger."),
-		misfired: counter("belfry_misfired_total", "Stranded runs that the misfire policy made up for."),
-		stranded: counter("belfry_stranded_total", "Planned runs taken over from a scheduler that did not fire them."),
-		refused:  counter("belfry_ring_refused_total", "Runs that a full ring did not take; they are found as stranded."),
+		missed:   counter("belfry_missed_total", "Fire times recorded in the missed ledger."),
+		misfired: counter("belfry_misfired_total", "Runs planned by a misfire policy in place of stranded runs."),
+		stranded: counter("belfry_stranded_total", "Planned runs taken over from another scheduler that did not fire them."),
+		refused:  counter("belfry_ring_refused_total", "Runs refused by a full ring; they are taken over later as stranded."),
 	}
 	if reg != nil {
 		reg.MustRegister(m.fires, m.missed, m.misfired, m.stranded, m.refused, prometheus.NewGaugeFunc(

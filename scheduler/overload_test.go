@@ -9,7 +9,8 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// While fires are late, no more is planned than is near; while they are later still, nothing. All is fired all the same.
+// While fires are late, only near fire times are planned; while they are later still, none. All of them are fired in
+// the end.
 func TestLateFiresHoldPlanningBack(t *testing.T) {
 	var all []domain.Due
 	inBubble(t, func(s *fakeStore, f *fakeFirer) {
@@ -39,7 +40,7 @@ func TestLateFiresHoldPlanningBack(t *testing.T) {
 	})
 }
 
-// While results lag, fires take their time, and no longer than is said; afterwards they are in time again.
+// While results lag, fires are slowed down, by paceMost per run at most. Afterwards they are in time again.
 func TestLagSlowsFiresDown(t *testing.T) {
 	const n = 40 * fireBatch
 	var slow, fast []domain.Due
@@ -71,7 +72,8 @@ func TestLagSlowsFiresDown(t *testing.T) {
 	})
 }
 
-// What was planned far ahead waits for jobs that are due sooner and not planned yet, and no longer than they can matter.
+// Runs that were planned far ahead are held while jobs that are due sooner are not planned yet, within the limits of
+// the hold.
 func TestLatePlansHoldFires(t *testing.T) {
 	const batches = 40
 	var ahead, behind []domain.Due
@@ -116,7 +118,7 @@ func TestLatePlansHoldFires(t *testing.T) {
 	})
 }
 
-// Nothing is held for long when planning fails, or never catches up.
+// The hold ends soon if planning fails, and ends after holdSpan if planning never catches up.
 func TestHoldEnds(t *testing.T) {
 	for name, fails := range map[string]bool{"planning fails": true, "planning never catches up": false} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +140,7 @@ func TestHoldEnds(t *testing.T) {
 					b.firedOnce(t, d, leadMax, holdMost)
 				}
 				if fails {
-					return // and nothing more was planned
+					return // and no more was planned
 				}
 				if near, all := b.store.count("near"), b.store.count("PlanDue"); near < all-1 {
 					t.Errorf("%d of %d pre-reads planned what is near", near, all)
@@ -172,7 +174,7 @@ func TestPaced(t *testing.T) {
 	}
 }
 
-// In a rush more runs are fired at a time, and no more than the first ones can wait for.
+// In a rush, each Fire gets more runs, up to rushBatch.
 func TestRushIsFiredInLargerBatches(t *testing.T) {
 	for n, want := range map[int]int{rush: rush / fireBatch, rush + 6*rushBatch: 1 + 6 + (rush-fireBatch)/fireBatch} {
 		inBubble(t, func(s *fakeStore, _ *fakeFirer) {

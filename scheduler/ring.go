@@ -8,34 +8,34 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// ringSlots is how many seconds the ring spans. The horizon of the pre-read is far shorter.
+// ringSlots is the span of the ring in seconds. The pre-read's horizon is far shorter.
 const ringSlots = 60
 
-// ring is a time ring of one-second slots. An entry carries its exact due instant; its slot only says where to
-// look. It is not safe for concurrent use and knows no clock.
+// ring is a time ring of one-second slots. An entry carries its exact due instant; the slot is only an index. A ring is
+// not safe for concurrent use and reads no clock.
 type ring struct {
 	slots [ringSlots][]domain.Due
-	ready []domain.Due // were found due and not taken yet, in due order
-	found []domain.Due // the slot that became ready, from its beginning; its array is used again when all of it is taken
+	ready []domain.Due // found due but not taken yet, in due order
+	found []domain.Due // the whole slot that became ready, from its beginning; its array is recycled after all of ready is taken
 	spare [][]domain.Due
-	tick  int64 // the second whose slot was looked at last; entries of earlier seconds are gone
+	tick  int64 // the second of the slot that was drained last; earlier slots are empty
 	size  int
 	limit int
-	hold  time.Time // if not zero: what is due after it is not taken
+	hold  time.Time // if not zero, entries due after it are not taken
 }
 
 func newRing(now time.Time, limit int) *ring {
 	return &ring{tick: now.Unix(), limit: limit}
 }
 
-// A busy second's entries are megabytes. So the arrays of slots that were emptied serve those that are filled next, but for
-// large ones, which a rush has left, and for more than are emptied while one is filled.
+// The entries of a busy second take megabytes, so the ring reuses the arrays of emptied slots. It drops arrays of more
+// than spareEntries, which a rush leaves behind, and keeps at most spareArrays.
 const (
 	spareArrays  = 4
 	spareEntries = 1 << 16
 )
 
-// recycle keeps the array of a slot for another one.
+// recycle keeps a slot's array for reuse.
 func (r *ring) recycle(slot []domain.Due) {
 	if cap(slot) == 0 || cap(slot) > spareEntries || len(r.spare) == spareArrays {
 		return
@@ -45,13 +45,13 @@ func (r *ring) recycle(slot []domain.Due) {
 	r.spare = append(r.spare, slot[:0])
 }
 
-// room returns how many entries more it takes.
+// room returns how many more entries fit.
 func (r *ring) room() int { return r.limit - r.size }
 
 func (r *ring) slot(second int64) *[]domain.Due { return &r.slots[second%ringSlots] }
 
-// add puts an entry in. What is past due goes into the slot that is drained next. What is further away than the
-// ring spans is refused, as is everything while the ring is full.
+// add inserts an entry. A past-due entry goes into the slot that is drained next. If the ring is full or the entry is
+// due beyond the ring's span, add refuses it and returns false.
 func (r *ring) add(d domain.Due) bool {
 	if d.DueAt.Unix() >= r.tick+ringSlots || r.room() <= 0 {
 		return false
@@ -60,8 +60,8 @@ func (r *ring) add(d domain.Due) bool {
 	return true
 }
 
-// put files an entry under its second, or the nearest one that the ring spans: there it is looked at, and filed anew
-// if it is not due yet.
+// put files an entry in the slot of its second. If that second is outside the ring's span, put uses the nearest slot;
+// when that slot is drained, take files the entry again.
 func (r *ring) put(d domain.Due) {
 	slot := r.slot(min(max(d.DueAt.Unix(), r.tick), r.tick+ringSlots-1))
 	if last := len(r.spare) - 1; cap(*slot) == 0 && last >= 0 {
@@ -72,8 +72,8 @@ func (r *ring) put(d domain.Due) {
 	r.size++
 }
 
-// rewind files everything anew for a clock that was set back. Otherwise nothing would be looked at until the clock
-// has caught up.
+// rewind files all entries again after the clock was set back. Otherwise no entry would be taken until the clock has
+// caught up.
 func (r *ring) rewind(now time.Time) {
 	all := r.ready
 	r.ready, r.found = nil, nil
@@ -87,8 +87,9 @@ func (r *ring) rewind(now time.Time) {
 	}
 }
 
-// take removes and returns, in due order, at most limit entries that are due up to now+lead; entries marked AtDue
-// only once they are due, and none that is held. Every slot since the last tick is looked at, so that a stall skips none.
+// take removes and returns at most limit entries that are due up to now+lead, in due order. It takes AtDue entries only
+// once they are due, and no held entries. It drains every slot since the last tick, so that no slot is skipped after a
+// stall.
 func (r *ring) take(now time.Time, lead time.Duration, limit int) []domain.Due {
 	if now.Unix() < r.tick {
 		r.rewind(now)
@@ -96,7 +97,7 @@ func (r *ring) take(now time.Time, lead time.Duration, limit int) []domain.Due {
 	until := now.Add(lead)
 	var early []domain.Due
 	before := len(r.ready)
-	// After a stall of more than a lap every slot is looked at, once.
+	// After a stall of more than a lap, each slot is drained once.
 	for second := r.tick; second <= min(until.Unix(), r.tick+ringSlots-1); second++ {
 		slot := r.slot(second)
 		if len(*slot) == 0 {
@@ -111,7 +112,7 @@ func (r *ring) take(now time.Time, lead time.Duration, limit int) []domain.Due {
 			switch {
 			case ready(d, now, until):
 				r.ready = append(r.ready, d)
-			case d.DueAt.Unix() > second: // filed here by rewind
+			case d.DueAt.Unix() > second: // filed in this slot by put, because its own second was out of range
 				early = append(early, d)
 			default:
 				kept = append(kept, d)
@@ -126,7 +127,7 @@ func (r *ring) take(now time.Time, lead time.Duration, limit int) []domain.Due {
 		*slot = kept
 	}
 	r.size -= len(early)
-	// The slot of now may still get, or keep, entries that are due later in this second.
+	// The current slot may keep or receive entries that are due later in this second.
 	r.tick = max(r.tick, now.Unix())
 	for _, d := range early {
 		r.put(d)
@@ -137,15 +138,16 @@ func (r *ring) take(now time.Time, lead time.Duration, limit int) []domain.Due {
 	return r.takeReady(now, until, limit)
 }
 
-// takeReady takes from what was found due: perhaps by a longer lead than there is now.
+// takeReady takes from the entries that take has found due. An earlier call may have found them with a longer lead, so
+// each one is checked again.
 func (r *ring) takeReady(now, until time.Time, limit int) []domain.Due {
 	var out []domain.Due
-	kept := r.ready[:0] // in place: it is never longer than what was looked at
+	kept := r.ready[:0] // in place: kept is never longer than the part already visited
 	looked := 0
 	for ; looked < len(r.ready) && len(out) < limit; looked++ {
 		d := r.ready[looked]
 		if d.DueAt.After(until) || !r.hold.IsZero() && d.DueAt.After(r.hold) {
-			break // and so is all that follows
+			break // so are all entries after it
 		}
 		if !ready(d, now, until) {
 			kept = append(kept, d)
@@ -169,12 +171,12 @@ func (r *ring) takeReady(now, until time.Time, limit int) []domain.Due {
 	}
 	if len(r.ready) == 0 {
 		r.recycle(r.found)
-		r.ready, r.found = nil, nil // or the array would be kept, and what it holds
+		r.ready, r.found = nil, nil // release the array and its entries
 	}
 	return out
 }
 
-// allReady reports whether all entries of a slot are ready, as those of a whole second are.
+// allReady reports whether all entries of a slot are ready. This is usual for a second that has passed.
 func allReady(slot []domain.Due, now, until time.Time) bool {
 	for i := range slot {
 		if !ready(slot[i], now, until) {
@@ -191,12 +193,13 @@ func ready(d domain.Due, now, until time.Time) bool {
 	return !d.DueAt.After(until)
 }
 
-// held reports whether nothing that is ready may be taken. What is planned next changes that.
+// held reports whether entries are ready but none may be taken because of the hold. The next planned batch changes the
+// hold.
 func (r *ring) held() bool {
 	return len(r.ready) > 0 && !r.hold.IsZero() && r.ready[0].DueAt.After(r.hold)
 }
 
-// late is how long past due the first entry is that was found due and is not taken yet.
+// late returns how long the first ready entry is past due.
 func (r *ring) late(now time.Time) time.Duration {
 	if len(r.ready) == 0 {
 		return 0
@@ -204,7 +207,7 @@ func (r *ring) late(now time.Time) time.Duration {
 	return now.Sub(r.ready[0].DueAt)
 }
 
-// near counts the entries that are due up to until, by which Fire is given its head start.
+// near counts the entries that are due up to until. Their number determines Fire's head start.
 func (r *ring) near(until time.Time) int {
 	n := sort.Search(len(r.ready), func(i int) bool { return r.ready[i].DueAt.After(until) })
 	for second := r.tick; second <= min(until.Unix(), r.tick+ringSlots-1); second++ {
@@ -217,11 +220,12 @@ func (r *ring) near(until time.Time) int {
 	return n
 }
 
-// next returns when the ring wants to be looked at: the earliest due instant, less lead for entries that may be
-// fired ahead. False when it is empty.
+// next returns when take should be called next: at the earliest due instant, minus lead for entries that may be fired
+// ahead of due. It returns false if the ring is empty.
 func (r *ring) next(lead time.Duration) (time.Time, bool) {
 	var best time.Time
-	// No entry wants to be looked at before begin, as most entries of a whole second do.
+	// begin is a lower bound for all entries of a slot. Most entries of a slot are due on the whole second, so the
+	// search stops as soon as it finds one at begin.
 	earliest := func(entries []domain.Due, begin time.Time) {
 		for i := range entries {
 			at := entries[i].DueAt
@@ -238,9 +242,9 @@ func (r *ring) next(lead time.Duration) (time.Time, bool) {
 	earliest(r.ready, time.Time{})
 	for second := r.tick; second < r.tick+ringSlots; second++ {
 		if second > r.tick && !best.IsZero() && second > best.Add(lead).Unix() {
-			break // what follows is due later than what was found
+			break // later slots are due later than best
 		}
-		begin := time.Time{} // the slot that is drained next has what is past due
+		begin := time.Time{} // the slot that is drained next also has past-due entries
 		if second > r.tick {
 			begin = time.Unix(second, 0).Add(-lead)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// begin is in the middle of a second, so that slots and seconds are told apart.
+// begin is in the middle of a second, so that a test can distinguish slots from seconds.
 var begin = time.Date(2026, 3, 1, 12, 0, 0, 400e6, time.UTC)
 
 // entry makes a ring entry with a recognizable id.
@@ -49,15 +49,15 @@ func TestRing(t *testing.T) {
 			{after: 589 * ms}, {after: 590 * ms, want: []int{1}}}},
 		{"at due is not ahead of due", []domain.Due{atDue(entry(1, begin.Add(605*ms)))}, []look{
 			{after: 600 * ms}, {after: 604 * ms}, {after: 605 * ms, want: []int{1}}}},
-		{"what stays in a slot is found again", []domain.Due{entry(1, begin.Add(100*ms)), entry(2, begin.Add(550*ms))}, []look{
+		{"an entry that stays in its slot is found again", []domain.Due{entry(1, begin.Add(100*ms)), entry(2, begin.Add(550*ms))}, []look{
 			{after: 200 * ms, want: []int{1}}, {after: 200 * ms}, {after: 560 * ms, want: []int{2}}}},
 		{"the last slot of the lap", []domain.Due{entry(1, begin.Add(59*time.Second))}, []look{
 			{after: 58 * time.Second}, {after: 59 * time.Second, want: []int{1}}}},
 		{"a stall of over a lap drains all, once", []domain.Due{entry(1, begin), entry(2, begin.Add(30*time.Second)), entry(3, begin.Add(59*time.Second))},
 			[]look{{after: 10 * time.Minute, want: []int{1, 2, 3}}, {after: 11 * time.Minute}}},
-		{"what is over the limit comes next", []domain.Due{entry(1, begin), entry(2, begin.Add(ms)), entry(3, begin.Add(2*ms))}, []look{
+		{"entries over the limit come next", []domain.Due{entry(1, begin), entry(2, begin.Add(ms)), entry(3, begin.Add(2*ms))}, []look{
 			{after: 5 * time.Second, limit: 2, want: []int{1, 2}}, {after: 5 * time.Second, limit: 2, want: []int{3}}}},
-		{"what is over the limit, and a clock that is set back", []domain.Due{entry(1, begin), entry(2, begin.Add(time.Second))}, []look{
+		{"entries over the limit, and a clock that is set back", []domain.Due{entry(1, begin), entry(2, begin.Add(time.Second))}, []look{
 			{after: 5 * time.Second, limit: 1, want: []int{1}}, {after: 0}, {after: time.Second, want: []int{2}}}},
 		{"a clock that is set back", []domain.Due{entry(1, begin.Add(2*time.Second)), entry(2, begin.Add(-time.Hour))}, []look{
 			{after: -40 * time.Second, want: []int{2}}, {after: time.Second}, {after: 2 * time.Second, want: []int{1}}}},
@@ -108,7 +108,7 @@ func TestRingRefuses(t *testing.T) {
 	if r.add(entry(3, begin)) || r.room() != 0 {
 		t.Errorf("a full ring took an entry; room %d", r.room())
 	}
-	// What is over the limit of one look goes back into a ring that was full.
+	// Entries over the limit of one call stay in a ring that was full.
 	if got := len(r.take(begin, 0, 1)); got != 1 || r.size != 1 {
 		t.Errorf("took %d, left %d", got, r.size)
 	}
@@ -133,7 +133,7 @@ func TestRingNextAndNear(t *testing.T) {
 	}
 }
 
-// TestRingAgainstModel compares the ring with a list that is searched whole. The clock stalls, and is set forward
+// TestRingAgainstModel compares the ring with a list that is searched linearly. The clock stalls, and is set forward
 // and back.
 func TestRingAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -209,7 +209,7 @@ func TestRingAgainstModel(t *testing.T) {
 				}
 			},
 		})
-		// Nothing stays behind.
+		// No entry stays behind.
 		now = now.Add(time.Hour)
 		for len(model) > 0 {
 			out := r.take(now, 0, 7)
@@ -227,8 +227,8 @@ func TestRingAgainstModel(t *testing.T) {
 	})
 }
 
-// What held the entries of one second holds those of another, whether the second was ready as a whole or not; what a rush has left
-// does not.
+// The ring reuses the array of one second's entries for another second, whether or not the whole second was ready at
+// once. It does not keep the large arrays of a rush.
 func TestRingArrays(t *testing.T) {
 	r, now := newRing(begin, 10*spareEntries), begin.Truncate(time.Second)
 	fill := func(n int, apart time.Duration) {
@@ -253,7 +253,7 @@ func TestRingArrays(t *testing.T) {
 	}
 	for _, array := range r.spare {
 		if whole := array[:cap(array)]; slices.ContainsFunc(whole, func(d domain.Due) bool { return d != (domain.Due{}) }) {
-			t.Error("what was taken is held on to")
+			t.Error("an array still references taken entries")
 		}
 	}
 	fill(2*spareEntries, 0)

@@ -13,26 +13,28 @@ import (
 	"github.com/belfryhq/belfry/internal/plan"
 )
 
-// Store is what the scheduler asks of Postgres.
+// Store is the scheduler's access to Postgres.
 type Store interface {
 	PlanDue(ctx context.Context, batch int, near bool) (domain.Planned, error)
 	PlanStranded(ctx context.Context, batch int) (domain.Planned, error)
 	ClaimNear(ctx context.Context, batch int) (runs []domain.Due, stranded int, err error)
-	// TendPauses takes back what is planned of paused groups, and has their jobs looked at afterwards.
+	// TendPauses takes back the planned runs of paused groups, and makes their jobs due for planning again after the
+	// pause. It returns true if more is left to do.
 	TendPauses(ctx context.Context, batch int) (more bool, err error)
 	Listen(ctx context.Context, wake func()) error
 	SyncClock(ctx context.Context) error
 	Now() time.Time // the database's clock
 }
 
-// Firer fires runs. Those whose block slot is taken and that are not yet due come back, to be fired at due.
+// Firer fires runs. It returns the runs that are not yet due and whose block slot is taken; the scheduler fires them
+// again at their due instant.
 type Firer interface {
 	Fire(ctx context.Context, runs []domain.Due) (later []domain.Due, err error)
-	// ResultsLag is about how long results wait to be settled.
+	// ResultsLag returns about how long results currently wait to be settled.
 	ResultsLag(ctx context.Context) (time.Duration, error)
 }
 
-// Config says what a scheduler works with. All fields but Registry are required.
+// Config holds the dependencies of a scheduler. All fields but Registry are required.
 type Config struct {
 	Store    Store
 	Firer    Firer
@@ -43,48 +45,52 @@ type Config struct {
 // The bounds of one scheduler.
 const (
 	ringLimit   = 400_000 // entries, at some 200 bytes each
-	ringCrowded = 300_000 // from then on no more is planned than is near
-	planBatch   = 500     // jobs a transaction
-	planRoom    = 10_000  // entries that there is room for before jobs are planned: one may have many runs
-	claimBatch  = 500     // runs a statement
-	fireBatch   = 500     // runs a Fire
-	rushBatch   = 1000    // runs a Fire while more than rush are due: it costs less a run, but the first ones wait for the last
+	ringCrowded = 300_000 // above this size, only near fire times are planned
+	planBatch   = 500     // jobs per transaction
+	planRoom    = 10_000  // free entries required before jobs are planned, because one job may have many runs
+	claimBatch  = 500     // runs per statement
+	fireBatch   = 500     // runs per Fire
+	rushBatch   = 1000    // runs per Fire while more than rush are due: each run costs less, but the first ones wait for the last
 	rush        = 4000    // entries that are due and not taken yet
-	fireWorkers = 4       // Fires at a time
-	fireTries   = 7       // of one batch, within a second or so; what then fails is found as stranded, 3 s after due
+	fireWorkers = 4       // concurrent Fires
+	fireTries   = 7       // tries per batch, within about a second; runs that still fail are taken over as stranded, 3 s after due
 )
 
-// Firing begins a little before due, as routing and binding take time: leadBase, and leadEach a run.
+// Firing begins a little before due, because routing and binding take time: leadBase plus leadEach for each run.
 const (
 	leadBase = 20 * time.Millisecond
 	leadEach = 60 * time.Microsecond
-	leadMax  = 240 * time.Millisecond // an edit counts up to 250 ms before due
-	quantum  = 50 * time.Millisecond  // the longest the ring goes unlooked-at while it holds something
-	// nearQuantum is the same while something is due within leadMax.
+	leadMax  = 240 * time.Millisecond // an edit is effective up to 250 ms before due
+	quantum  = 50 * time.Millisecond  // the longest interval between looks at a ring that is not empty
+	// nearQuantum is that interval while an entry is due within leadMax.
 	nearQuantum = 10 * time.Millisecond
 )
 
-// While fires or plans are late, planning is no further ahead than it must be, or what was planned early of one job would be
-// fired before what is due earlier of another. When fires are late by lateWait, it waits for those that are due no later than
-// lateStep after what it would plan: in the ring, other schedulers would soon take runs for stranded. What then gets too late
-// is for the misfire policies, which cost less than fires do.
+// While fires or plans are late, planning goes no further ahead than it must. Otherwise early planned runs of one job
+// would be fired before sooner due runs of another. When fires are late by lateWait, planning waits until all runs are
+// fired that are due up to lateStep after the next jobs to plan: if they were planned and put into the ring, other
+// schedulers would soon take them for stranded. Fire times that become too late are left to the misfire policies, which
+// cost less than fires.
 const (
 	lateNear = 250 * time.Millisecond
 	lateWait = time.Second
 	lateStep = plan.NearStep
-	// claimWait is how long looking for what others planned, or left behind, waits for late fires. It is done a second later
-	// then: beside a ring full of what was planned early, jobs must go on being planned, or they fall behind it.
+	// claimWait is how long the claims of near and stranded runs wait for late fires. After that they are postponed to
+	// the next round, a second later: while the ring is full of runs that were planned early, planning must go on, or
+	// jobs fall behind the ring.
 	claimWait = 250 * time.Millisecond
-	// Fires are held for the sake of late jobs as long as these are being planned, for no longer than what was planned far
-	// ahead can last, and never by more than the misfire policies leave.
+	// Fires are held for late jobs only while batches are still being planned (holdFor after the last one), for no
+	// longer than runs planned far ahead can last (holdSpan), and never by more than the misfire tolerance allows
+	// (holdMost).
 	holdFor  = time.Second
 	holdSpan = 15 * time.Second
 	holdMost = 5 * time.Second
 )
 
-// While results wait for lagHigh or longer to be settled, fires are made slower, so that what has run is settled before more
-// is begun: they share a database, and instances can keep so many results. Each run takes its time then, paceMost at most: a
-// mistake about the lag keeps no more from being in time than would be too many for most machines.
+// While results wait for lagHigh or longer to be settled, the scheduler fires more slowly, so that finished runs are
+// settled before more are started: both use the same database, and instances can keep only so many results. Each run
+// then takes at least the pace. The pace is at most paceMost, so that a wrong lag delays only a load that is too high
+// for most machines anyway.
 const (
 	lagHigh   = 2 * time.Second
 	lagLow    = time.Second
@@ -92,27 +98,27 @@ const (
 	paceMost  = 100 * time.Microsecond
 )
 
-// planRound is how long one round plans due jobs, so that what else is to be planned has its turn.
+// planRound is how long one round plans due jobs before the other planning steps get their turn.
 const planRound = time.Second
 
-// Scheduler plans and rings. Make one with New and Run it.
+// Scheduler plans runs and fires them. Create one with New and call Run.
 type Scheduler struct {
 	cfg     Config
 	metrics metrics
 	wake    chan struct{} // capacity 1: pre-read now
 	rung    chan struct{} // capacity 1: the ring has a new entry
-	pace    atomic.Int64  // nanoseconds that each run takes to be fired at least
+	pace    atomic.Int64  // minimum nanoseconds per fired run
 
-	// planLoop's:
-	from        time.Time // jobs that are not planned are due then or later, as the last batch told
-	behindSince time.Time // since when they have been late; zero if they are not
+	// Used only by planLoop:
+	from        time.Time // the earliest due instant of a job that is not planned yet, from the last batch
+	behindSince time.Time // when the unplanned jobs became late; zero if they are not late
 
 	mu        sync.Mutex
 	ring      *ring     // guarded by mu
-	holdUntil time.Time // guarded by mu; when the ring's hold ends if no batch is planned
+	holdUntil time.Time // guarded by mu; when the ring's hold ends if no further batch is planned
 }
 
-// New returns a scheduler that does nothing until Run.
+// New returns a scheduler. It does nothing until Run is called.
 func New(cfg Config) *Scheduler {
 	s := &Scheduler{cfg: cfg, wake: make(chan struct{}, 1), rung: make(chan struct{}, 1)}
 	s.ring = newRing(cfg.Store.Now(), ringLimit)
@@ -124,7 +130,7 @@ func New(cfg Config) *Scheduler {
 	return s
 }
 
-// Wake makes the scheduler pre-read at once.
+// Wake triggers a pre-read at once.
 func (s *Scheduler) Wake() { signal(s.wake) }
 
 func signal(c chan struct{}) {
@@ -134,8 +140,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Run plans and fires until ctx ends, and returns when the Fires under way have ended. What the ring still holds
-// is left to the other schedulers.
+// Run plans and fires until ctx ends, and returns after all Fires in progress have ended. It leaves the ring's
+// remaining runs to the other schedulers.
 func (s *Scheduler) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	for _, part := range []func(context.Context){s.listen, s.planLoop, s.ringLoop, s.clockLoop, s.paceLoop} {
@@ -145,26 +151,26 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	return nil
 }
 
-// listen turns notifications into pre-reads. While it is disconnected the pre-read of every second does.
+// listen triggers a pre-read at each notification. While it is disconnected, the pre-read of every second replaces it.
 func (s *Scheduler) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := s.cfg.Store.Listen(ctx, s.Wake); err != nil {
-			s.cfg.Log.WarnContext(ctx, "listening for changed jobs ended; trying again", "err", err)
+			s.cfg.Log.WarnContext(ctx, "cannot listen for changed jobs, retrying", "err", err)
 			pause(ctx, time.Second)
 		}
 	}
 }
 
-// clockLoop keeps the measured offset to the database's clock true.
+// clockLoop keeps the measured offset to the database's clock up to date.
 func (s *Scheduler) clockLoop(ctx context.Context) {
 	for pause(ctx, 10*time.Second) {
 		if err := s.cfg.Store.SyncClock(ctx); err != nil && ctx.Err() == nil {
-			s.cfg.Log.WarnContext(ctx, "reading the database's clock", "err", err)
+			s.cfg.Log.WarnContext(ctx, "cannot read the database's clock, keeping the last offset", "err", err)
 		}
 	}
 }
 
-// pause waits for d or the end of ctx, and reports whether ctx goes on.
+// pause waits for d or the end of ctx. It returns false if ctx ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -176,8 +182,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// planLoop pre-reads once a second, and whenever it is woken. It does so in the middle of the second: most jobs are due on
-// whole seconds, and their fires would have to share the database with the plans of the next ones.
+// planLoop pre-reads once a second, and whenever it is woken. It does so in the middle of the second, because most jobs
+// are due on whole seconds, and their fires would otherwise share the database with the next plans.
 func (s *Scheduler) planLoop(ctx context.Context) {
 	const slowest = 5 * time.Second
 	backoff := time.Duration(0)
@@ -188,7 +194,7 @@ func (s *Scheduler) planLoop(ctx context.Context) {
 			return
 		case err != nil:
 			backoff = min(max(2*backoff, 100*time.Millisecond), slowest)
-			s.cfg.Log.WarnContext(ctx, "pre-reading due jobs; trying again", "err", err, "after", backoff.String())
+			s.cfg.Log.WarnContext(ctx, "cannot pre-read due jobs, retrying", "err", err, "after", backoff.String())
 			if !pause(ctx, backoff) {
 				return
 			}
@@ -209,14 +215,14 @@ func (s *Scheduler) planLoop(ctx context.Context) {
 	}
 }
 
-// untilPreRead is how long it is from now to the next middle of a second.
+// untilPreRead returns the time from now to the next middle of a second.
 func untilPreRead(now time.Time) time.Duration {
 	const phase = 500 * time.Millisecond
 	return now.Add(phase).Truncate(time.Second).Add(time.Second - phase).Sub(now)
 }
 
-// plan runs one pre-read: due jobs in batches until there are no more or planRound is over, then what others planned,
-// then what dead schedulers left behind. More says that jobs are left.
+// plan runs one pre-read. It plans due jobs in batches until none are left or planRound is over, then claims near runs
+// that others planned, then takes over runs that dead schedulers left behind. It returns more if jobs are left.
 func (s *Scheduler) plan(ctx context.Context) (more bool, err error) {
 	for tend := true; tend && ctx.Err() == nil; {
 		if tend, err = s.cfg.Store.TendPauses(ctx, planBatch); err != nil {
@@ -265,8 +271,9 @@ func (s *Scheduler) plan(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
-// noteNext notes from when on jobs are left after a batch; zero says that none are. While they are late, what is due after
-// them is held, so that fires stay in due order although other jobs were planned far ahead, before there was too much.
+// noteNext records the earliest due instant of the jobs that a batch left unplanned; zero means that none are left.
+// While those jobs are late, the ring holds entries that are due after them, so that fires stay in due order although
+// other jobs were planned far ahead before the overload.
 func (s *Scheduler) noteNext(next time.Time) {
 	now := s.cfg.Store.Now()
 	switch {
@@ -296,7 +303,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// crowded reports whether no more is to be planned than is near.
+// crowded reports whether only near fire times should be planned.
 func (s *Scheduler) crowded() bool {
 	now := s.cfg.Store.Now()
 	s.mu.Lock()
@@ -304,8 +311,8 @@ func (s *Scheduler) crowded() bool {
 	return s.ring.size > ringCrowded || s.ring.late(now) > lateNear || !s.behindSince.IsZero()
 }
 
-// waitForRoom waits until the ring takes n entries more and none of them is late that are to be fired before what is planned
-// next, and reports whether ctx goes on. A full ring slows the pre-read down; it never drops.
+// waitForRoom waits until n more entries fit and no late entry is due before the jobs that are planned next. It returns
+// false if ctx ended. A full ring slows the pre-read down; it never drops runs.
 func (s *Scheduler) waitForRoom(ctx context.Context, n int) bool {
 	for !s.room(n, s.from.Add(lateStep)) {
 		if !pause(ctx, nearQuantum) {
@@ -315,7 +322,8 @@ func (s *Scheduler) waitForRoom(ctx context.Context, n int) bool {
 	return ctx.Err() == nil
 }
 
-// inTime is waitForRoom for what is not planned in due order, and does not wait for long. False also says that fires are late.
+// inTime is like waitForRoom, for claims that are not made in due order, and waits for claimWait at most. It also
+// returns false if fires are still late then.
 func (s *Scheduler) inTime(ctx context.Context, n int) bool {
 	for begun := time.Now(); !s.room(n, s.cfg.Store.Now()); {
 		if time.Since(begun) > claimWait || !pause(ctx, nearQuantum) {
@@ -325,7 +333,7 @@ func (s *Scheduler) inTime(ctx context.Context, n int) bool {
 	return ctx.Err() == nil
 }
 
-// room reports whether the ring takes n entries more and has none that is late and due up to until.
+// room reports whether n more entries fit and no entry that is due up to until is late by more than lateWait.
 func (s *Scheduler) room(n int, until time.Time) bool {
 	now := s.cfg.Store.Now()
 	s.mu.Lock()
@@ -341,8 +349,8 @@ func (s *Scheduler) add(runs []domain.Due) {
 	s.mu.Lock()
 	for _, d := range runs {
 		if !s.ring.add(d) {
-			// One job may plan several runs, so that a batch can exceed the room that was waited for. What does
-			// not fit stays planned in Postgres, where it is found as stranded.
+			// One job may plan several runs, so a batch can exceed the awaited room. Refused runs stay planned in
+			// Postgres and are taken over as stranded.
 			s.metrics.refused.Inc()
 		}
 	}
@@ -350,7 +358,7 @@ func (s *Scheduler) add(runs []domain.Due) {
 	signal(s.rung)
 }
 
-// ringLoop fires what is due.
+// ringLoop fires due runs.
 func (s *Scheduler) ringLoop(ctx context.Context) {
 	var fires sync.WaitGroup
 	defer fires.Wait()
@@ -384,13 +392,13 @@ func (s *Scheduler) ringLoop(ctx context.Context) {
 	}
 }
 
-// paceLoop makes fires slower while results wait to be settled, and faster again afterwards.
+// paceLoop fires more slowly while results wait to be settled, and faster again afterwards.
 func (s *Scheduler) paceLoop(ctx context.Context) {
 	var last time.Duration
 	for pause(ctx, time.Second) {
 		lag, err := s.cfg.Firer.ResultsLag(ctx)
 		if err != nil {
-			continue // NATS is away
+			continue // NATS is not reachable
 		}
 		before := time.Duration(s.pace.Load())
 		pace := paced(before, lag, lag < last)
@@ -398,14 +406,14 @@ func (s *Scheduler) paceLoop(ctx context.Context) {
 		last = lag
 		switch {
 		case before == 0 && pace > 0:
-			s.cfg.Log.WarnContext(ctx, "fires are slowed down, as results wait to be settled", "lag", lag.Round(time.Millisecond).String())
+			s.cfg.Log.WarnContext(ctx, "results wait too long to be settled, slowing fires down", "lag", lag.Round(time.Millisecond).String())
 		case before > 0 && pace == 0:
-			s.cfg.Log.InfoContext(ctx, "fires are not slowed down any more")
+			s.cfg.Log.InfoContext(ctx, "fires run at full speed again")
 		}
 	}
 }
 
-// paced is how long each run is to take after results were seen to lag; falling says that they lagged more before.
+// paced returns the new minimum time per run for the measured lag. Falling means that the previous lag was higher.
 func paced(pace, lag time.Duration, falling bool) time.Duration {
 	switch {
 	case lag > lagHigh && !falling:
@@ -418,7 +426,7 @@ func paced(pace, lag time.Duration, falling bool) time.Duration {
 	return pace * 3 / 4
 }
 
-// due takes the next batch out of the ring, or says how long to wait.
+// due takes the next batch out of the ring, or returns how long to wait.
 func (s *Scheduler) due() ([]domain.Due, time.Duration) {
 	now := s.cfg.Store.Now()
 	s.mu.Lock()
@@ -435,7 +443,7 @@ func (s *Scheduler) due() ([]domain.Due, time.Duration) {
 		return batch, 0
 	}
 	if s.ring.held() {
-		return nil, nearQuantum // and not as soon as it is due, which it is
+		return nil, nearQuantum // a held entry is already due, so its due instant is no basis for the wait
 	}
 	window, ok := s.ring.next(leadMax)
 	switch wait := window.Sub(now); {
@@ -444,13 +452,14 @@ func (s *Scheduler) due() ([]domain.Due, time.Duration) {
 	case wait > 0:
 		return nil, min(wait, quantum)
 	}
-	// Something is so near that a larger batch with it would be fired by now; how large the batch is shows as time goes on.
+	// An entry is so near that a larger batch with it would have been fired by now. How large its batch gets is known
+	// only later.
 	return nil, min(max(window.Add(leadMax-lead).Sub(now), time.Millisecond), nearQuantum)
 }
 
-// fire hands a batch to Fire. The work outlives the end of ctx, which means to take no more, by its own deadline. It is
-// tried for about a second, which mends a pool full of broken connections: a run that was late already, as its first
-// scheduler died, would else be given up to be found again past the tolerance.
+// fire hands a batch to Fire. The end of ctx means "take no more work", so the batch has a deadline of its own. fire
+// retries for about a second, which is long enough to replace a pool full of broken connections. If it gave up at once,
+// a run that was already late because its first scheduler died would be found again only after the tolerance.
 func (s *Scheduler) fire(ctx context.Context, batch []domain.Due) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -462,7 +471,7 @@ func (s *Scheduler) fire(ctx context.Context, batch []domain.Due) {
 			return
 		}
 		if try == fireTries || !pause(ctx, time.Duration(try)*50*time.Millisecond) {
-			s.cfg.Log.WarnContext(ctx, "firing runs; they stay planned and are taken again", "runs", len(batch), "err", err)
+			s.cfg.Log.WarnContext(ctx, "cannot fire runs, they stay planned and are taken over as stranded", "runs", len(batch), "err", err)
 			return
 		}
 	}

@@ -21,18 +21,18 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errAway = errors.New("Postgres is away")
 
-// fakeStore plans from lists, as Postgres would for one scheduler.
+// fakeStore plans from lists, as Postgres does for a single scheduler.
 type fakeStore struct {
 	mu       sync.Mutex
-	due      []domain.Due // of schedules; PlanDue hands out what is due within the horizon
-	near     []domain.Due // of others; ClaimNear does
+	due      []domain.Due // of schedules; PlanDue returns those due within the horizon
+	near     []domain.Due // planned by others; ClaimNear returns those due within the horizon
 	stranded []domain.Planned
-	full     int           // PlanDue says so often that its batch was full
-	next     time.Time     // and that jobs are left that were due then; otherwise the last one of a full batch tells
-	takes    time.Duration // how long PlanDue works
+	full     int           // how many more calls of PlanDue report a full batch
+	next     time.Time     // the due instant of the jobs left after such a batch; otherwise it is that of the last job in a full batch
+	takes    time.Duration // how long PlanDue takes
 	away     bool
 	calls    map[string]int
-	ended    []error // what Listen returns, one by one; then it blocks
+	ended    []error // the errors that Listen returns, one per call; after them it blocks
 	wake     func()
 	offset   time.Duration
 }
@@ -61,7 +61,7 @@ func (f *fakeStore) set(change func()) {
 	change()
 }
 
-// within takes out of list what is due within the horizon.
+// within removes and returns the entries of list that are due within the horizon.
 func (f *fakeStore) within(list *[]domain.Due, limit int) []domain.Due {
 	until := f.now().Add(horizon)
 	var out []domain.Due
@@ -151,14 +151,14 @@ func (f *fakeStore) Now() time.Time {
 	return f.now()
 }
 
-// fakeFirer records what it fires, and when by the database's clock.
+// fakeFirer records the runs it fires, and when, by the database's clock.
 type fakeFirer struct {
 	store *fakeStore
-	takes time.Duration // how long a Fire works
+	takes time.Duration // how long a Fire takes
 
 	mu    sync.Mutex
 	lag   time.Duration
-	fails int                   // Fires that err from now on
+	fails int                   // how many of the next Fires return an error
 	taken map[domain.RunID]bool // runs whose block slot is taken ahead of due
 	fired map[domain.RunID][]time.Time
 	tries int
@@ -213,7 +213,7 @@ type bench struct {
 	store *fakeStore
 	firer *fakeFirer
 	reg   *prometheus.Registry
-	stop  func() // and wait until Run has returned
+	stop  func() // cancels Run and waits until it has returned
 }
 
 // inBubble runs test with a scheduler, set up by prepare, and stops it afterwards.
@@ -294,7 +294,7 @@ func TestFiresEachOnceInTime(t *testing.T) {
 	})
 }
 
-// Ten thousand runs of one instant get a head start, which has its bound.
+// Ten thousand runs of one instant get a head start, but no more than leadMax.
 func TestFiresManyOfOneInstant(t *testing.T) {
 	var all []domain.Due
 	inBubble(t, func(s *fakeStore, f *fakeFirer) {
@@ -419,7 +419,7 @@ func TestFireFails(t *testing.T) {
 	}
 }
 
-// What one scheduler gave up is claimed again, by it or by another.
+// A run that one scheduler gave up is claimed again, by the same scheduler or another.
 func TestStrandedRunsAreFired(t *testing.T) {
 	var dropped, revived domain.Due
 	inBubble(t, func(s *fakeStore, _ *fakeFirer) {
@@ -448,7 +448,7 @@ func TestFullRingSlowsPlanningDown(t *testing.T) {
 		}
 		s.due = slices.Clone(all)
 	}, func(t *testing.T, b *bench) {
-		b.stop() // before it planned anything that counts: the limit is to be set first
+		b.stop() // before it planned anything that counts: the limit must be set first
 		for _, d := range all {
 			b.firer.set(func() { delete(b.firer.fired, d.RunID) })
 		}
@@ -480,7 +480,7 @@ func TestFullRingSlowsPlanningDown(t *testing.T) {
 	})
 }
 
-// A batch may hold more runs than there is room for; what the ring refuses stays planned in Postgres.
+// A batch may hold more runs than the ring has room for. Refused runs stay planned in Postgres.
 func TestRefusedRunsAreCounted(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bench) {
 		b.stop()
@@ -492,7 +492,7 @@ func TestRefusedRunsAreCounted(t *testing.T) {
 	})
 }
 
-// Run ends when its context does, but not before the Fires under way.
+// Run returns after its context ends and the Fires in progress have ended.
 func TestRunWaitsForFires(t *testing.T) {
 	var d domain.Due
 	inBubble(t, func(s *fakeStore, f *fakeFirer) {
@@ -513,7 +513,8 @@ func TestRunWaitsForFires(t *testing.T) {
 	})
 }
 
-// A ring that nobody looks at for minutes, as the process was stopped, is drained of everything when it goes on.
+// A ring that was not drained for minutes, because the process was stopped, is drained completely when the process
+// continues.
 func TestStall(t *testing.T) {
 	var all []domain.Due
 	inBubble(t, func(s *fakeStore, f *fakeFirer) {
