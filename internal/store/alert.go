@@ -14,10 +14,10 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// AlertRules say what is told of jobs that have alerts.
+// AlertRules are the limits for alerts about jobs.
 type AlertRules struct {
-	Every     time.Duration // at most one alert of a kind and job in this time; 0: domain.DefaultAlertEvery
-	LateAfter time.Duration // a run that starts later than this is told as late; 0: domain.DefaultAlertLateAfter
+	Every     time.Duration // the minimum time between two alerts of the same kind and job; 0: domain.DefaultAlertEvery
+	LateAfter time.Duration // a run that starts later than this causes a late alert; 0: domain.DefaultAlertLateAfter
 }
 
 func (r *AlertRules) setDefaults() {
@@ -25,11 +25,11 @@ func (r *AlertRules) setDefaults() {
 	r.LateAfter = cmp.Or(r.LateAfter, domain.DefaultAlertLateAfter)
 }
 
-// alertNotes gathers what one transaction has to tell about jobs with alerts. A transaction without such jobs
-// makes no statement for them; nor does the success of a job that does not want to hear of recovery.
+// alertNotes collects the alerts that one transaction causes. A transaction without jobs that have alerts runs no
+// statement for them. Neither does the success of a job without recovery alerts.
 type alertNotes struct {
 	noted     map[alertKey]*domain.AlertNote
-	silent    map[alertKey]bool // counted only: the job wants to hear of recovery, but not of failures
+	silent    map[alertKey]bool // counted but not sent: the job has alerts on recovery, but not on failures
 	succeeded map[domain.JobID]success
 }
 
@@ -45,7 +45,7 @@ type success struct {
 	at      time.Time
 }
 
-// ended notes the end of a run, or of a broadcast as a whole, which is known by the id of its first shard.
+// ended notes the end of a run, or of a broadcast as a whole, identified by the id of its first shard.
 func (n *alertNotes) ended(def *definition, run domain.RunID, state domain.State, at time.Time) {
 	if len(def.Alert.Channels) == 0 {
 		return
@@ -70,7 +70,7 @@ func (n *alertNotes) ended(def *definition, run domain.RunID, state domain.State
 	}
 }
 
-// started notes how late a run has started, nil if it never did.
+// started notes a run's lateness; latenessMS is nil if the run never started.
 func (n *alertNotes) started(def *definition, run domain.RunID, latenessMS *int64, rules AlertRules, at time.Time) {
 	if latenessMS != nil && len(def.Alert.Channels) > 0 && *latenessMS > rules.LateAfter.Milliseconds() && def.Alert.Wants(domain.AlertLate) {
 		n.add(def, domain.AlertNote{Kind: domain.AlertLate, RunID: run, At: domain.At(at), Count: 1})
@@ -88,7 +88,7 @@ func (n *alertNotes) missed(def *definition, first, last time.Time, count int64,
 	})
 }
 
-// add counts a note with those of its kind and job, and keeps the latest of them.
+// add merges a note with the earlier notes of its kind and job. It adds up the counts and keeps the latest note.
 func (n *alertNotes) add(def *definition, note domain.AlertNote) {
 	k := alertKey{def.JobID, note.Kind}
 	note.JobID, note.JobVersion = def.JobID, def.Version
@@ -109,8 +109,8 @@ func (n *alertNotes) add(def *definition, note domain.AlertNote) {
 	n.noted[k] = &note
 }
 
-// write changes the state of the jobs and returns what is to be told now. It comes last in its transaction: every
-// other lock is held by then.
+// write updates the jobs' alert state and returns the alerts to send now. It must come last in its transaction, because
+// alert_state is locked after all other tables.
 func (n *alertNotes) write(ctx context.Context, q *sqlcgen.Queries, rules AlertRules, now time.Time) (ups []domain.FollowUp, err error) {
 	if len(n.noted) == 0 && len(n.succeeded) == 0 {
 		return nil, nil
@@ -122,7 +122,7 @@ func (n *alertNotes) write(ctx context.Context, q *sqlcgen.Queries, rules AlertR
 	return append(ups, recovered...), err
 }
 
-// tell counts what was noted, and returns what is not folded.
+// tell counts the notes and returns those that are not folded.
 func (n *alertNotes) tell(ctx context.Context, q *sqlcgen.Queries, rules AlertRules, now time.Time) (ups []domain.FollowUp, err error) {
 	if len(n.noted) == 0 {
 		return nil, nil
@@ -142,7 +142,7 @@ func (n *alertNotes) tell(ctx context.Context, q *sqlcgen.Queries, rules AlertRu
 		p.RunIds = append(p.RunIds, note.RunID)
 	}
 	jobs := slices.Clone(p.JobIds)
-	for job := range n.succeeded { // or who recovers here could wait for who fails there, and the other way round
+	for job := range n.succeeded { // otherwise a recovery here and a failure in another transaction could deadlock
 		jobs = append(jobs, int64(job))
 	}
 	if err := q.LockAlertState(ctx, jobs); err != nil {
@@ -161,7 +161,7 @@ func (n *alertNotes) tell(ctx context.Context, q *sqlcgen.Queries, rules AlertRu
 		case r.Telling:
 			note.Count, note.Since = r.Told, domain.At(r.Since)
 		case r.Folded == note.Count:
-			// The first that is folded: should nothing follow, it is told when the time is over.
+			// This is the first folded alert. If no more follow, it is sent when the time is over.
 			note.Folded, note.DueAt = true, r.ToldAt.Add(rules.Every)
 		default:
 			continue
@@ -171,7 +171,7 @@ func (n *alertNotes) tell(ctx context.Context, q *sqlcgen.Queries, rules AlertRu
 	return ups, nil
 }
 
-// recover closes what was open of the jobs that have succeeded since.
+// recover closes the open alerts of jobs that have succeeded since.
 func (n *alertNotes) recover(ctx context.Context, q *sqlcgen.Queries) (ups []domain.FollowUp, err error) {
 	var jobs []int64
 	for job, s := range n.succeeded {
@@ -199,7 +199,8 @@ func (n *alertNotes) recover(ctx context.Context, q *sqlcgen.Queries) (ups []dom
 	return ups, err
 }
 
-// tellLate enqueues what is to be told of runs that have just been seen to run. Others are told of when they end.
+// tellLate enqueues the alerts about late runs that have just been marked as running. For other late runs, the alert is
+// enqueued when they end.
 func (s *Store) tellLate(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, rows []sqlcgen.RunsLive) error {
 	var late []sqlcgen.RunsLive
 	var keys []versionKey
@@ -225,8 +226,8 @@ func (s *Store) tellLate(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, row
 	return s.tellNotes(ctx, tx, q, &n, s.Now())
 }
 
-// tellUnexplained enqueues what is to be told of ledger entries that the audit made. The version that they name says
-// who is to hear.
+// tellUnexplained enqueues the alerts about ledger entries that the audit made. The job version in gap determines the
+// channels.
 func (s *Store) tellUnexplained(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, gap domain.FireGap, p sqlcgen.InsertMissedParams) error {
 	def, err := s.one(ctx, q, versionKey{gap.JobID, gap.Version})
 	if err != nil {
@@ -250,8 +251,8 @@ func (s *Store) tellNotes(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, n 
 	return nil
 }
 
-// TakeFolded returns, within the transaction that completes the follow-up, what was folded of a job's alerts of one kind
-// and is to be told by now: nil for nothing. Where it is too early, wait says for how long.
+// TakeFolded returns the folded alerts of a job and kind that should be sent now, or nil, within the transaction that
+// completes the follow-up. If it is too early, wait is the remaining time.
 func (s *Store) TakeFolded(ctx context.Context, tx pgx.Tx, job domain.JobID, kind domain.AlertKind) (note *domain.AlertNote, wait time.Duration, err error) {
 	q := s.q.WithTx(tx)
 	r, err := q.AlertStateForUpdate(ctx, sqlcgen.AlertStateForUpdateParams{JobID: int64(job), Kind: string(kind)})
@@ -272,8 +273,8 @@ func (s *Store) TakeFolded(ctx context.Context, tx pgx.Tx, job domain.JobID, kin
 	}, 0, err
 }
 
-// checkChannels names the channels of a job that do not exist, and keeps the others from being deleted until the job
-// can be seen.
+// checkChannels adds a job's channels that do not exist to f. It locks the others, so that they are not deleted before
+// the job is visible.
 func checkChannels(ctx context.Context, q *sqlcgen.Queries, f *domain.Faults, alert *domain.Alert) error {
 	names := slices.DeleteFunc(slices.Clone(alert.Channels), func(name string) bool { return !domain.ValidChannelName(name) })
 	if len(names) == 0 {

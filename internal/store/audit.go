@@ -12,15 +12,14 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// Silence is after how long without a sign of life a scheduler counts as having been away.
+// Silence is the time without a sign of life after which a scheduler counts as absent.
 const Silence = 6 * time.Second
 
-// presenceKept is how long it is remembered when schedulers were at work: as long as runs are kept by default, and a
-// little.
+// presenceKept is how long the presence of schedulers is kept: a little longer than runs are kept by default.
 const presenceKept = 32 * 24 * time.Hour
 
-// Attend writes that a scheduler is at work. It goes on with the presence that it returned before, 0 at first, unless
-// that has been silent for too long: then a new one begins.
+// Attend records that a scheduler is running. It extends the presence that it returned before, 0 at first. If that
+// presence has been silent for too long, it begins a new one.
 func (s *Store) Attend(ctx context.Context, presence int64, scheduler string) (int64, error) {
 	if presence != 0 {
 		n, err := s.q.ExtendPresence(ctx, sqlcgen.ExtendPresenceParams{ID: presence, Silence: Silence})
@@ -35,8 +34,8 @@ func (s *Store) Attend(ctx context.Context, presence int64, scheduler string) (i
 	return id, pgerr.Translate(s.q.ForgetPresence(ctx, presenceKept))
 }
 
-// ClaimFireAudit takes the periodic audit of fire times for its lease, or keeps it, and returns how far it has come;
-// false while another owner has it.
+// ClaimFireAudit claims the periodic audit of fire times for its lease, or extends the claim, and returns the audit's
+// progress. It returns false while another owner holds the claim.
 func (s *Store) ClaimFireAudit(ctx context.Context, owner string, lease time.Duration) (round domain.FireRound, now time.Time, ok bool, err error) {
 	rows, err := s.q.ClaimFireAudit(ctx, sqlcgen.ClaimFireAuditParams{Owner: owner, Lease: lease})
 	if err != nil || len(rows) == 0 {
@@ -49,7 +48,7 @@ func (s *Store) ClaimFireAudit(ctx context.Context, owner string, lease time.Dur
 	}, r.Now.UTC(), true, nil
 }
 
-// SaveFireAudit writes how far the audit has come, unless its owner has lost it. A page that was audited and not saved
+// SaveFireAudit stores the audit's progress, unless its owner has lost the claim. A page that was audited and not saved
 // is audited again, which changes nothing.
 func (s *Store) SaveFireAudit(ctx context.Context, owner string, round domain.FireRound) error {
 	_, err := s.q.SaveFireAudit(ctx, sqlcgen.SaveFireAuditParams{
@@ -59,28 +58,28 @@ func (s *Store) SaveFireAudit(ctx context.Context, owner string, round domain.Fi
 	return pgerr.Translate(err)
 }
 
-// ReleaseFireAudit leaves the audit to others.
+// ReleaseFireAudit gives up the claim on the audit.
 func (s *Store) ReleaseFireAudit(ctx context.Context, owner string) error {
 	return pgerr.Translate(s.q.ReleaseFireAudit(ctx, owner))
 }
 
-// OldestUndecided returns the due instant that planning has to decide next, zero when there is none.
+// OldestUndecided returns the next due instant that planning has to decide about, or zero.
 func (s *Store) OldestUndecided(ctx context.Context) (time.Time, error) {
 	due, err := s.q.OldestUndecided(ctx)
 	return fromEpoch(due), pgerr.Translate(err)
 }
 
-// LedgerUnexplained enters fire times of which the audit found no trace into the missed ledger, and returns those that
-// it did enter: under the lock of the job's planning it looks again. None of them can get a run afterwards. PlanDue and
-// PlanStranded decide from next_fire_time on, and fire times at or after it are left out here. An edit plans what comes
-// after the newest fire time that has a run or an entry (KeptThrough), which is this one or a later one from now on. All
-// other runs draw their ids.
+// LedgerUnexplained records fire times without a trace in the missed ledger and returns those it recorded, after a
+// second check under the lock of the job's planning. None of them can get a run afterwards. PlanDue and PlanStranded
+// decide from next_fire_time on, and fire times at or after it are left out here. An edit plans fire times after the
+// newest one that has a run or an entry (KeptThrough); from now on that is this one or a later one. All other runs have
+// random ids.
 func (s *Store) LedgerUnexplained(ctx context.Context, gap domain.FireGap) (entered []time.Time, err error) {
 	err = s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
 		entered = nil
 		due, err := q.LockJob(ctx, int64(gap.JobID))
 		if domain.CodeOf(pgerr.Translate(err)) == domain.NotFound {
-			return nil // the job is gone, and with it whoever would read its ledger
+			return nil // the job is deleted, and with it every view of its ledger
 		}
 		if err != nil {
 			return err
@@ -106,7 +105,8 @@ func (s *Store) LedgerUnexplained(ctx context.Context, gap domain.FireGap) (ente
 	return entered, err
 }
 
-// stillOpen returns, by Unix milliseconds, the fire times that planning is past and that have neither run nor entry.
+// stillOpen returns, by Unix milliseconds, the fire times that planning has passed and that have neither a run nor an
+// entry.
 func stillOpen(ctx context.Context, q *sqlcgen.Queries, gap domain.FireGap, due sqlcgen.LockJobRow) (map[int64]bool, error) {
 	open := make(map[int64]bool, len(gap.FireTimes))
 	ids := make([]domain.RunID, len(gap.FireTimes))
@@ -134,7 +134,7 @@ func stillOpen(ctx context.Context, q *sqlcgen.Queries, gap domain.FireGap, due 
 	return open, err
 }
 
-// entries makes one ledger entry of each unbroken stretch of open fire times.
+// entries makes one ledger entry for each unbroken sequence of open fire times.
 func entries(gap domain.FireGap, open map[int64]bool) (p sqlcgen.InsertMissedParams) {
 	adjoins := false
 	for _, f := range gap.FireTimes {
@@ -150,7 +150,7 @@ func entries(gap domain.FireGap, open map[int64]bool) (p sqlcgen.InsertMissedPar
 		}
 		adjoins = true
 		p.JobIds = append(p.JobIds, int64(gap.JobID))
-		p.Groups = append(p.Groups, "") // looked up: the job may have moved, or be gone
+		p.Groups = append(p.Groups, "") // looked up by the table's trigger: the job may have moved to another group, or be deleted
 		p.Firsts = append(p.Firsts, f)
 		p.Lasts = append(p.Lasts, f)
 		p.Counts = append(p.Counts, 1)

@@ -13,10 +13,10 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// Backfill plans a run for each fire time that the job's schedule, as it is now, has in a range: all of them or none.
-// A fire time that has a run of another cause gets one more, and a second backfill another one still. They are due at
-// once, in order, and the job's block policy decides what becomes of them. Of max more the answer says where
-// the range goes on. Invalid: the range is faulty, or the schedule has no fire times of its own.
+// Backfill plans a run for each fire time of the job's current schedule in a range: all of them or none. If a fire time
+// already has a run, it gets another one, also from a second backfill. The runs are due at once, in order, and the
+// job's block policy applies to them. If the range has more than max fire times, the result says where it continues.
+// The error is Invalid if the range is faulty or the schedule has no fire times.
 func (s *Store) Backfill(ctx context.Context, id domain.JobID, b domain.Backfill) (domain.Backfilled, error) {
 	now := s.Now()
 	if err := b.Check(now); err != nil {
@@ -44,7 +44,7 @@ func (s *Store) Backfill(ctx context.Context, id domain.JobID, b domain.Backfill
 			p.Ids = append(p.Ids, domain.NewRunID(now))
 			p.FireTimes = append(p.FireTimes, fire.Time)
 		}
-		// Runs that are due at once follow in the order of their ids.
+		// Runs with the same due instant start in the order of their ids.
 		slices.SortFunc(p.Ids, func(a, b domain.RunID) int { return bytes.Compare(a[:], b[:]) })
 		out.RunIDs = p.Ids
 		if err := q.InsertBackfill(ctx, p); err != nil {
@@ -61,7 +61,7 @@ func backfillTimes(s *schedule.Schedule, b domain.Backfill, now time.Time) (doma
 	switch s.Kind() {
 	case domain.ScheduleNone, domain.ScheduleFixedDelay:
 		var f domain.Faults
-		f.Add("from", "the job's schedule is of kind "+string(s.Kind())+", which has no fire times of its own; trigger it instead")
+		f.Add("from", "the job's schedule is of kind "+string(s.Kind())+", which defines no fire times; trigger it instead")
 		return out, f.Err("the backfill is not valid")
 	case domain.ScheduleCron, domain.ScheduleFixedRate, domain.ScheduleOnce:
 	}

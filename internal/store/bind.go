@@ -13,12 +13,12 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// WaitingKeys returns for which kinds of room runs wait.
+// WaitingKeys returns the keys of the runs that wait for an instance.
 func (s *Store) WaitingKeys(ctx context.Context) ([]WaitingKey, error) {
 	return s.waitingKeys(ctx, func(time.Time) bool { return true })
 }
 
-// LongWaiting returns the kinds of which a run has been due for the given time and still waits.
+// LongWaiting returns the keys with a run that has been due for at least d and still waits.
 func (s *Store) LongWaiting(ctx context.Context, d time.Duration) ([]WaitingKey, error) {
 	before := s.Now().Add(-d)
 	return s.waitingKeys(ctx, func(due time.Time) bool { return due.Before(before) })
@@ -38,7 +38,7 @@ func (s *Store) waitingKeys(ctx context.Context, keep func(due time.Time) bool) 
 	return keys, nil
 }
 
-// WaitingCounts counts waiting runs by what they say about why they wait: the first 10,000 of them.
+// WaitingCounts counts waiting runs by why they wait. It reads the first 10,000 of them.
 func (s *Store) WaitingCounts(ctx context.Context) (map[string]int, error) {
 	rows, err := s.q.WaitingCounts(ctx)
 	if err != nil {
@@ -51,9 +51,9 @@ func (s *Store) WaitingCounts(ctx context.Context) (map[string]int, error) {
 	return out, nil
 }
 
-// AssignWaiting takes up to limit waiting runs in due order, asks choose where they go (a Binding without an
-// instance leaves one waiting), and binds them. Dispatchers share the waiting runs by SKIP LOCKED. Broadcasts that
-// have not been expanded come back beside them: their turn is ExpandBroadcast's.
+// AssignWaiting takes up to limit waiting runs in due order, calls choose for their instances, and binds them. A
+// Binding without an instance leaves its run waiting. Dispatchers share the waiting runs by SKIP LOCKED. Broadcasts
+// that have not been expanded are returned in others, for ExpandBroadcast.
 func (s *Store) AssignWaiting(ctx context.Context, key WaitingKey, limit int, choose func([]Waiting) []domain.Binding) (bound []domain.LiveRun, others Unassigned, err error) {
 	err = s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
 		bound, others = nil, Unassigned{}
@@ -86,13 +86,13 @@ func (s *Store) AssignWaiting(ctx context.Context, key WaitingKey, limit int, ch
 		if bound, err = s.bindWaiting(ctx, tx, q, single, to, &others); err != nil || key.Apart == 0 {
 			return err
 		}
-		return sayWhy(ctx, q, single, to)
+		return updateWhy(ctx, q, single, to)
 	})
 	return bound, others, err
 }
 
-// sayWhy writes why runs wait whose instances were asked: that changes from time to time.
-func sayWhy(ctx context.Context, q *sqlcgen.Queries, runs []Waiting, to []domain.Binding) error {
+// updateWhy updates why runs wait whose instances were asked, because the answers change from time to time.
+func updateWhy(ctx context.Context, q *sqlcgen.Queries, runs []Waiting, to []domain.Binding) error {
 	var p sqlcgen.SayWhyParams
 	for i, b := range to {
 		if b.Instance == "" && b.Waiting != "" {
@@ -109,11 +109,11 @@ func sayWhy(ctx context.Context, q *sqlcgen.Queries, runs []Waiting, to []domain
 	return q.SayWhy(ctx, p)
 }
 
-// waits reports whether a run is to be bound.
+// waits reports whether a run waits for an instance.
 func waits(r *sqlcgen.RunsLive) bool { return r.State == string(domain.Queued) && r.Instance == nil }
 
-// deleteStale deletes claimed entries whose run does not wait any more. They would stand in front of the others for
-// ever. Whoever makes such a run wait again inserts its entry after this transaction.
+// deleteStale deletes claimed entries whose run no longer waits. Otherwise they would stay in front of the other
+// entries and be claimed every time. If such a run has to wait again, its entry is inserted after this transaction.
 func deleteStale(ctx context.Context, q *sqlcgen.Queries, ids []domain.RunID, rows []sqlcgen.RunsLive) error {
 	stale := make(map[domain.RunID]bool, len(ids))
 	for _, id := range ids {
@@ -130,7 +130,7 @@ func deleteStale(ctx context.Context, q *sqlcgen.Queries, ids []domain.RunID, ro
 	return q.DeleteWaiting(ctx, slices.Collect(maps.Keys(stale)))
 }
 
-// inOrder returns the rows of runs that wait, in the order of ids.
+// inOrder returns the rows of waiting runs in the order of ids.
 func inOrder(ids []domain.RunID, rows []sqlcgen.RunsLive) []domain.LiveRun {
 	byID := make(map[domain.RunID]sqlcgen.RunsLive, len(rows))
 	for _, r := range rows {
@@ -177,7 +177,7 @@ func (s *Store) bindWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, 
 	if err := slots.forget(ctx, q); err != nil {
 		return nil, err
 	}
-	ended := outdoneWaiting(runs, to, slots, s.Now())
+	ended := coveredWaiting(runs, to, slots, s.Now())
 	gone := make(map[domain.RunID]bool, len(ended))
 	for _, e := range ended {
 		gone[e.RunID] = true
@@ -214,7 +214,7 @@ func (s *Store) bindWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, 
 		return nil, err
 	}
 	if len(keys) > 0 && len(rows) != len(p.Ids) {
-		return nil, domain.WrapError(domain.Conflict, "assign", errRepeat) // or a slot would leak
+		return nil, domain.WrapError(domain.Conflict, "assign", errRepeat) // otherwise a slot would stay taken
 	}
 	done := make([]domain.RunID, len(rows))
 	for i, r := range rows {
@@ -223,22 +223,22 @@ func (s *Store) bindWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, 
 	return liveRuns(rows), q.DeleteWaiting(ctx, done)
 }
 
-// outdoneWaiting ends waiting runs that another one which goes to the same slot covers.
-func outdoneWaiting(runs []Waiting, to []domain.Binding, slots *slotSet, now time.Time) []domain.Ended {
+// coveredWaiting ends waiting runs that are covered by another run for the same slot.
+func coveredWaiting(runs []Waiting, to []domain.Binding, slots *slotSet, now time.Time) []domain.Ended {
 	var in []Admission
-	all := make(map[domain.RunID]bool) // who waits was admitted
+	all := make(map[domain.RunID]bool) // every waiting run was admitted before
 	for i, r := range runs {
 		if to[i].Instance != "" && r.Def.Block == domain.BlockCoverEarly && r.Def.BlockScope == domain.ScopeInstance {
 			in = append(in, Admission{Due: r.Due(), Def: r.Def, Binding: to[i]})
 			all[r.ID] = true
 		}
 	}
-	_, ended := outdone(in, all, all, slots, now)
+	_, ended := coveredInBatch(in, all, all, slots, now)
 	return ended
 }
 
-// blockWaiting applies the block policy to waiting runs whose chosen instance runs another run of their job. They
-// leave the waiting, or they would stand in front of those that could be bound.
+// blockWaiting applies the block policy to waiting runs whose chosen instance runs another run of their job. They leave
+// the waiting runs, because they would stay in front of runs that can be bound.
 func (s *Store) blockWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []Admission, ended []domain.Ended, slots *slotSet, others *Unassigned) error {
 	if len(in)+len(ended) == 0 {
 		return nil
@@ -254,8 +254,8 @@ func (s *Store) blockWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries,
 	return q.DeleteWaiting(ctx, out.Held)
 }
 
-// Unbind takes attempts from instances that refused them, and makes them wait for another. It returns those whose
-// kill was requested meanwhile apart: nobody will start them, so that they can end.
+// Unbind takes attempts from instances that refused them and makes them wait for another instance. It returns runs
+// separately whose kill was requested meanwhile: no instance will start them, so the caller can end them.
 func (s *Store) Unbind(ctx context.Context, refused []Refusal) (waiting, killed []domain.LiveRun, err error) {
 	err = s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error {
 		waiting, killed = nil, nil
@@ -297,7 +297,7 @@ func (s *Store) Unbind(ctx context.Context, refused []Refusal) (waiting, killed 
 			wait.add(&r.LiveRun, r.Def, s.Now())
 			waiting = append(waiting, r.LiveRun)
 		}
-		// A held run behind a slot that is free now is found by the reconciler.
+		// If a slot becomes free here, the reconciler finds the runs held behind it.
 		if err := slots.forget(ctx, q); err != nil {
 			return err
 		}
@@ -309,7 +309,7 @@ func (s *Store) Unbind(ctx context.Context, refused []Refusal) (waiting, killed 
 	return waiting, killed, err
 }
 
-// instanceSlots locks the slots of scope instance that bound runs own.
+// instanceSlots locks the slots of scope instance that the bound runs own.
 func (s *Store) instanceSlots(ctx context.Context, q *sqlcgen.Queries, rows []sqlcgen.RunsLive) (*slotSet, error) {
 	runs, err := s.withDefinitions(ctx, q, liveRuns(rows))
 	if err != nil {
@@ -324,7 +324,7 @@ func (s *Store) instanceSlots(ctx context.Context, q *sqlcgen.Queries, rows []sq
 	return lockSlots(ctx, q, keys, false)
 }
 
-// RaiseBinds begins a new offer round of attempts to the boots that they are bound to.
+// RaiseBinds starts a new offer round of attempts for the boots that they are bound to.
 func (s *Store) RaiseBinds(ctx context.Context, runs []domain.LiveRun) ([]domain.LiveRun, error) {
 	var p sqlcgen.RaiseBindsParams
 	for _, r := range runs {
@@ -343,7 +343,7 @@ func (s *Store) RaiseBinds(ctx context.Context, runs []domain.LiveRun) ([]domain
 	return liveRuns(rows), err
 }
 
-// MarkRunning writes that attempts run. Those that have ended meanwhile stay as they are.
+// MarkRunning marks attempts as running. Attempts that have ended meanwhile do not change.
 func (s *Store) MarkRunning(ctx context.Context, started []Started) ([]domain.Change, error) {
 	slices.SortFunc(started, func(a, b Started) int { return slices.Compare(a.RunID[:], b.RunID[:]) })
 	var p sqlcgen.MarkRunningParams
@@ -372,8 +372,8 @@ func (s *Store) MarkRunning(ctx context.Context, started []Started) ([]domain.Ch
 	return out, nil
 }
 
-// ExpandBroadcast turns a fired or waiting broadcast into its shards, one for each of to, in one transaction. An
-// entry that somebody else has taken changes nothing and yields nothing.
+// ExpandBroadcast replaces a fired or waiting broadcast by its shards, one for each of to, in one transaction. If
+// another dispatcher has taken the broadcast, ExpandBroadcast changes nothing and returns an empty result.
 func (s *Store) ExpandBroadcast(ctx context.Context, run domain.Due, def *domain.Definition, to []ShardBinding) (Admitted, error) {
 	var out Admitted
 	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
@@ -400,7 +400,7 @@ func (s *Store) ExpandBroadcast(ctx context.Context, run domain.Due, def *domain
 		now := s.Now()
 		if len(blocked) > 0 && run.DueAt.After(now) {
 			run.AtDue = true
-			out.Later = append(out.Later, run) // ahead of due it may only take what is free
+			out.Later = append(out.Later, run) // ahead of its due instant, a broadcast may only take free slots
 			return nil
 		}
 		if err := slots.save(ctx, q); err != nil {
@@ -479,9 +479,10 @@ func (s *Store) takeForBroadcast(ctx context.Context, tx pgx.Tx, q *sqlcgen.Quer
 	return true, slots.save(ctx, q)
 }
 
-// takeForShards takes, in scope instance, the slots of the instances that the shards go to. The shards of one broadcast
-// share an instance's slot and keep it while one of them is bound there, so that no broadcast owns a slot while it
-// waits for another one's. Which shards found theirs taken, and where, is returned beside the list without them.
+// takeForShards takes, in scope instance, the slots of the shards' instances. The shards of one broadcast share an
+// instance's slot and keep it while one of them is bound there, so that no broadcast owns a slot while it waits for a
+// slot of another broadcast. takeForShards returns the bindings without the shards whose slot was taken, and the
+// instances of those shards by shard index.
 func (s *Store) takeForShards(ctx context.Context, q *sqlcgen.Queries, broadcast domain.RunID, def *domain.Definition, to []ShardBinding) ([]ShardBinding, map[int]string, *slotSet, error) {
 	if !def.NeedsSlot() || def.BlockScope != domain.ScopeInstance {
 		return to, nil, &slotSet{}, nil
@@ -526,7 +527,7 @@ func (s *Store) insertShards(ctx context.Context, q *sqlcgen.Queries, first doma
 
 func ptr[T any](v T) *T { return &v }
 
-// ParentOutputs returns what the handlers of child runs may read of their parents' outputs.
+// ParentOutputs returns the outputs of parents that the handlers of child runs may read.
 func (s *Store) ParentOutputs(ctx context.Context, parents []domain.RunID) (map[domain.RunID]string, error) {
 	rows, err := s.q.ParentOutputs(ctx, parents)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// boundedPool gives each statement outside a transaction the time that a transaction has. Where the host of Postgres has
-// vanished, the kernel gives its connections up (see dial); but behind a pooler or a balancer the bytes still arrive
-// somewhere, and then nothing else would ever end the wait. Loops that ask one thing after another would stand still.
+// boundedPool bounds each statement outside a transaction by the time of a transaction. If the host of Postgres has
+// vanished, the kernel closes its connections (see dial). But a pooler or load balancer in between may still accept the
+// bytes, and then only this bound ends the wait. Without it, loops that run one query after another would hang.
 type boundedPool struct{ pool *pgxpool.Pool }
 
 // Exec implements sqlcgen.DBTX.
@@ -43,7 +43,7 @@ func (b boundedPool) QueryRow(ctx context.Context, sql string, args ...any) pgx.
 	return &boundedRow{Row: b.pool.QueryRow(l.ctx, sql, args...), limit: l, cancel: cancel}
 }
 
-// limit is a bound of ours within a caller's context.
+// limit is the store's own time limit within a caller's context.
 type limit struct{ ctx, caller context.Context }
 
 func limited(caller context.Context) (limit, context.CancelFunc) {
@@ -51,7 +51,8 @@ func limited(caller context.Context) (limit, context.CancelFunc) {
 	return limit{ctx, caller}, cancel
 }
 
-// explain makes an error of a bound that passed Unavailable; to the caller, whose context goes on, it is no deadline.
+// explain turns the error of an exceeded limit into Unavailable. The caller must not see a deadline error, because its
+// own context has not ended.
 func (l limit) explain(err error) error {
 	if err != nil && l.ctx.Err() != nil && l.caller.Err() == nil {
 		return domain.WrapError(domain.Unavailable, "Postgres did not answer in time", err)
@@ -69,7 +70,7 @@ type boundedRows struct {
 // Close implements pgx.Rows.
 func (r *boundedRows) Close() {
 	r.Rows.Close()
-	_ = r.Err() // explained while the caller's context and ours still tell whose bound it was
+	_ = r.Err() // while the contexts still show whose deadline passed
 	r.cancel()
 }
 
@@ -93,11 +94,12 @@ func (r *boundedRow) Scan(dest ...any) error {
 	return r.limit.explain(r.Row.Scan(dest...))
 }
 
-// quietMax is how long a listening connection may be silent before it is asked whether it still is one.
+// quietMax is how long a listening connection may be silent before it is pinged.
 const quietMax = 20 * time.Second
 
-// awaitNotification returns when a notification has come, or with the error that broke the connection. Who waits says
-// nothing, so that nothing of what it says stays unacknowledged: it has to ask from time to time.
+// awaitNotification returns nil after a notification, or the error that broke the connection. A listening client sends
+// nothing, so it has no unacknowledged bytes by which the kernel could detect a broken connection. It must ping from
+// time to time.
 func awaitNotification(ctx context.Context, conn *pgx.Conn) error {
 	for {
 		quiet, cancel := context.WithTimeout(ctx, quietMax)

@@ -17,7 +17,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// Calendars lists calendars by name, after the given one.
+// Calendars lists calendars by name, starting after the given name.
 func (s *Store) Calendars(ctx context.Context, after string, limit int) ([]domain.Calendar, error) {
 	rows, err := s.q.Calendars(ctx, sqlcgen.CalendarsParams{After: after, MaxRows: int32(limit)})
 	if err != nil {
@@ -32,7 +32,7 @@ func (s *Store) Calendars(ctx context.Context, after string, limit int) ([]domai
 	return out, nil
 }
 
-// Calendar returns a calendar. NotFound: there is none.
+// Calendar returns a calendar, or NotFound.
 func (s *Store) Calendar(ctx context.Context, name string) (domain.Calendar, error) {
 	c, err := readCalendar(ctx, s.q, name)
 	return c, pgerr.Translate(err)
@@ -73,12 +73,12 @@ func decodeDays(data []byte) (*domain.DaysOff, error) {
 func encodeDays(d *domain.DaysOff) ([]byte, error) {
 	data, err := json.Marshal(d)
 	if err != nil {
-		return nil, domain.WrapError(domain.Internal, "write the calendar", err)
+		return nil, domain.WrapError(domain.Internal, "encode the calendar", err)
 	}
 	return data, nil
 }
 
-// CreateCalendar stores a calendar. Invalid names every faulty field. Conflict: the name is taken.
+// CreateCalendar stores a calendar. An Invalid error names every faulty field. Conflict means that the name is taken.
 func (s *Store) CreateCalendar(ctx context.Context, spec domain.CalendarSpec, by string) (domain.Calendar, error) {
 	if err := spec.Validate(); err != nil {
 		return domain.Calendar{}, err
@@ -95,13 +95,14 @@ func (s *Store) CreateCalendar(ctx context.Context, spec domain.CalendarSpec, by
 	return s.Calendar(ctx, spec.Name)
 }
 
-// useCalendar gives a schedule the days of the calendar that it names, and keeps them as they are until the transaction
-// ends. before is the calendar that the job has used until now. One that is not there, or that has enough jobs, is a fault.
+// useCalendar copies the days of the schedule's calendar into the schedule, and locks them until the transaction ends.
+// before is the job's previous calendar. A calendar that does not exist, or that has the maximum number of jobs, is
+// added to f as a fault.
 func useCalendar(ctx context.Context, q *sqlcgen.Queries, f *domain.Faults, sched *domain.Schedule, before string) error {
 	name := sched.Calendar
 	sched.DaysOff = nil
 	if !domain.ValidCalendarName(name) {
-		return nil // there is none, or compiling the schedule says what is wrong with the name
+		return nil // no calendar, or compiling the schedule reports the invalid name
 	}
 	const field = "schedule.calendar"
 	read := q.CalendarDays
@@ -126,15 +127,15 @@ func useCalendar(ctx context.Context, q *sqlcgen.Queries, f *domain.Faults, sche
 	return err
 }
 
-// errJoined tells that a job began to use a calendar while the others were being locked.
+// errJoined means that another job began to use a calendar while the calendar's jobs were being locked.
 var errJoined = errors.New("another job uses the calendar by now")
 
-// joinTries bounds how often an edit of a calendar begins anew after that.
+// joinTries bounds how often an edit of a calendar is then repeated.
 const joinTries = 5
 
-// EditCalendar changes a calendar by edit, which may be called several times. A version other than 0 must be the current
-// one, else Conflict and nothing changes; nor does an edit that changes nothing make a version. New days hold at once for
-// all jobs that use the calendar: in the same transaction each of them gets a next version.
+// EditCalendar changes a calendar by edit, which may be called several times. If version is not 0 and not the current
+// version, EditCalendar returns Conflict and changes nothing. An edit without changes makes no new version. New days
+// take effect at once for all jobs that use the calendar: in the same transaction each of them gets a next version.
 func (s *Store) EditCalendar(ctx context.Context, name string, version int, by string, edit func(*domain.CalendarSpec) error) (before, after domain.Calendar, err error) {
 	for range joinTries {
 		err = s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) (err error) {
@@ -155,7 +156,7 @@ func (s *Store) EditCalendar(ctx context.Context, name string, version int, by s
 	return before, after, err
 }
 
-// editCalendar locks as an edit of a job does: first the planning of jobs, then the calendar.
+// editCalendar locks in the same order as an edit of a job: first the planning of jobs, then the calendar.
 func (s *Store) editCalendar(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, name string, version int, by string, edit func(*domain.CalendarSpec) error) (before domain.Calendar, err error) {
 	if before, err = readCalendar(ctx, q, name); err != nil {
 		return before, err
@@ -201,14 +202,14 @@ func (s *Store) editCalendar(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries,
 	return before, s.changeDays(ctx, tx, q, jobs, &spec, days, by)
 }
 
-// editedCalendar returns what edit makes of a calendar, and whether its days change.
+// editedCalendar returns the calendar as changed by edit, and whether its days change.
 func editedCalendar(c domain.Calendar, version int, edit func(*domain.CalendarSpec) error) (spec domain.CalendarSpec, changes bool, err error) {
 	if version != 0 && version != c.Version {
 		return spec, false, domain.NewError(domain.Conflict, fmt.Sprintf(
-			"the calendar is at version %d, not %d: somebody changed it; read it again and repeat your change", c.Version, version))
+			"the calendar is at version %d, not %d: it was changed meanwhile; read it again and repeat your change", c.Version, version))
 	}
 	spec = c.CalendarSpec
-	spec.Normalize() // makes copies, which edit may change
+	spec.Normalize() // clones the slices, so that edit may change them
 	if err := edit(&spec); err != nil {
 		return spec, false, err
 	}
@@ -220,8 +221,8 @@ func editedCalendar(c domain.Calendar, version int, edit func(*domain.CalendarSp
 	return spec, !spec.DaysOff.Equal(&c.DaysOff), nil
 }
 
-// jobsOf returns the ids of the jobs that use a calendar, in order. Each joined under the calendar's lock, when it had
-// fewer than the most that are allowed.
+// jobsOf returns the ids of the jobs that use a calendar, in order. There are at most MaxCalendarJobs, because each job
+// joined under the calendar's lock while there were fewer.
 func jobsOf(ctx context.Context, q *sqlcgen.Queries, name string) ([]int64, error) {
 	rows, err := q.JobsOfCalendar(ctx, sqlcgen.JobsOfCalendarParams{Calendar: name, MaxRows: domain.MaxCalendarJobs})
 	ids := make([]int64, len(rows))
@@ -231,8 +232,8 @@ func jobsOf(ctx context.Context, q *sqlcgen.Queries, name string) ([]int64, erro
 	return ids, err
 }
 
-// changeDays gives jobs, whose planning the caller has locked, versions with the calendar's new days. It does to all of them
-// together what replan does to one: what they had planned fires late by as long as this takes.
+// changeDays makes new versions with the calendar's new days for jobs whose planning the caller has locked. It does for
+// all of them together what replan does for one job. Their planned runs are late by the time this takes.
 func (s *Store) changeDays(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, ids []int64, c *domain.CalendarSpec, days []byte, by string) error {
 	if len(ids) == 0 {
 		return nil
@@ -255,7 +256,7 @@ func (s *Store) changeDays(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, i
 			return err
 		}
 		if job.Schedule.Calendar != c.Name {
-			continue // a server of an older release wrote it, which knows no calendars
+			continue // written by a server of an older release, which does not know calendars
 		}
 		l := &lockedEdit{job: job, now: now, due: sqlcgen.LockJobRow{
 			JobID: r.ID, Version: r.Version, NextFireTime: r.NextFireTime, NextDueAt: r.NextDueAt, DecidedThrough: r.DecidedThrough, Parked: r.Parked, Now: now,
@@ -305,7 +306,7 @@ func (s *Store) firstOf(l *lockedEdit, days *domain.DaysOff, through time.Time) 
 	edited := l.job.Schedule
 	edited.DaysOff = days
 	compiled, err := schedule.Compile(edited, schedule.Options{DefaultZone: s.zone, CreatedAt: l.job.CreatedAt.Time})
-	if err != nil { // by a zone that is gone, say: it stays as it was planned, and does not fire
+	if err != nil { // for example because its zone no longer exists: its plan does not change, and it does not fire
 		return orZero(l.due.NextFireTime), orZero(l.due.NextDueAt)
 	}
 	return s.firstAfter(l, compiled, edited.Jitter.Std(), through)
@@ -314,8 +315,9 @@ func (s *Store) firstOf(l *lockedEdit, days *domain.DaysOff, through time.Time) 
 // jobsNamed bounds how many jobs a Conflict names.
 const jobsNamed = 3
 
-// DeleteCalendar deletes a calendar; version 0 is any. NotFound: there is none. Conflict: it has another version, or jobs
-// use it, of which the error names some. A job that begins to use it at the same time waits for its row, or holds it.
+// DeleteCalendar deletes a calendar; version 0 matches any version. NotFound means that there is none. Conflict means
+// that it has another version, or that jobs use it; the error names some of them. A job that begins to use the calendar
+// at the same time waits for the lock of its row, or holds it.
 func (s *Store) DeleteCalendar(ctx context.Context, name string, version int) (c domain.Calendar, err error) {
 	err = s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) (err error) {
 		if err := q.LockCalendar(ctx, name); err != nil {

@@ -8,16 +8,17 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
-// clock is the database's clock as this process knows it: its newest reading, and the time that has passed since by this
-// process's monotonic clock. The wall clock is not believed, because whoever sets it forward would have runs fired
-// before they are due. It serves as an alarm alone: when the two disagree about how much time has passed, then either
-// it was set, or the monotonic one stood still while the machine slept, and the database is asked again.
+// clock estimates the database's clock: its newest reading plus the time that has passed on this process's monotonic
+// clock. The estimate does not use the wall clock, because runs would be fired before they are due after someone sets
+// it forward. The wall clock only raises an alarm. If the two clocks disagree about how much time has passed, then
+// either the wall clock was set, or the monotonic clock stood still while the machine slept, and the store reads the
+// database's clock again.
 type clock struct {
 	wall    func() time.Time // constant
 	reading atomic.Pointer[reading]
 }
 
-// reading is one answer of the database's.
+// reading is one reading of the database's clock.
 type reading struct {
 	db   time.Time
 	at   time.Time // with a monotonic reading
@@ -26,17 +27,19 @@ type reading struct {
 
 const (
 	clockPeriod = 10 * time.Second // between two readings
-	clockCheck  = time.Second      // between two looks at whether the clocks disagree
+	clockCheck  = time.Second      // between two checks whether the clocks disagree
 	clockApart  = 250 * time.Millisecond
 )
 
-// Now returns the database's clock, to the millisecond, without asking it. SyncClock bounds the error.
+// Now returns the estimated time of the database's clock, to the millisecond, without a query. SyncClock bounds its
+// error.
 func (s *Store) Now() time.Time {
 	r := s.clock.reading.Load()
 	return r.db.Add(time.Since(r.at)).UTC().Truncate(time.Millisecond)
 }
 
-// SyncClock reads the database's clock: the best of three readings, each wrong by half its round trip at most.
+// SyncClock reads the database's clock three times and keeps the best reading. Its error is at most half its round
+// trip.
 func (s *Store) SyncClock(ctx context.Context) error {
 	best := time.Duration(1<<63 - 1)
 	var chosen *reading
@@ -56,8 +59,8 @@ func (s *Store) SyncClock(ctx context.Context) error {
 	return nil
 }
 
-// KeepClock reads the database's clock again and again until ctx ends, and at once when this machine's clocks disagree.
-// It calls failed with what goes wrong.
+// KeepClock reads the database's clock periodically until ctx ends, and at once when this machine's clocks disagree. It
+// calls failed with each error.
 func (s *Store) KeepClock(ctx context.Context, failed func(error)) {
 	tick := time.NewTicker(clockCheck)
 	defer tick.Stop()

@@ -8,7 +8,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// epoch stands for NULL in arrays of instants.
+// epoch returns the Unix epoch for the zero time. It stands for NULL in arrays of instants.
 func epoch(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Unix(0, 0).UTC()
@@ -16,7 +16,7 @@ func epoch(t time.Time) time.Time {
 	return t
 }
 
-// fromEpoch undoes epoch.
+// fromEpoch reverses epoch.
 func fromEpoch(t time.Time) time.Time {
 	if t.Unix() == 0 {
 		return time.Time{}
@@ -24,7 +24,7 @@ func fromEpoch(t time.Time) time.Time {
 	return t.UTC()
 }
 
-// nullable makes NULL of the zero time.
+// nullable returns nil (NULL in SQL) for the zero time.
 func nullable(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
@@ -32,8 +32,8 @@ func nullable(t time.Time) *time.Time {
 	return &t
 }
 
-// atPlace sets one of n values that few have, and that are rest where it is not set. While none has one the array stays
-// empty, which a statement takes for nulls and costs nothing.
+// atPlace sets one of n values. It is for columns in which few rows have a value; the others get rest. While no row has
+// a value, the array stays empty, which costs nothing and stands for nulls in the statement.
 func atPlace[T any](values []T, n, place int, v, rest T) []T {
 	if len(values) == 0 {
 		values = slices.Repeat([]T{rest}, n)
@@ -42,23 +42,24 @@ func atPlace[T any](values []T, n, place int, v, rest T) []T {
 	return values
 }
 
-// shared are values of the rows of a batch, of which many may have the same. Then a statement gets each value once, and of each
-// row its place among them, counted from one as Postgres does: to take a text in, to unnest and to join it costs that a good part of
-// a microsecond.
+// shared holds one value for each row of a batch, many of which are equal. The statement receives each different value
+// once, and for each row the value's index, counted from 1 as in Postgres. This saves most of a microsecond per row for
+// reading, unnesting and joining a text.
 type shared[T comparable] struct {
-	values []T     // different ones
-	places []int32 // of each row
+	values []T     // the different values
+	places []int32 // the index of each row's value
 	known  map[T]int32
 }
 
-// sharedMost is how many values may differ. To find one in an array of texts, Postgres goes through those before it.
+// sharedMost is the largest number of different values. Postgres reads an array of texts from its beginning to find an
+// element.
 const sharedMost = 32
 
 func newShared[T comparable](rows int) *shared[T] {
 	return &shared[T]{places: make([]int32, 0, rows), known: make(map[T]int32)}
 }
 
-// add adds the next row's value.
+// add appends the next row's value.
 func (s *shared[T]) add(v T) {
 	if n := len(s.places); n > 0 && s.values[s.places[n-1]-1] == v {
 		s.places = append(s.places, s.places[n-1])
@@ -73,8 +74,8 @@ func (s *shared[T]) add(v T) {
 	s.places = append(s.places, at)
 }
 
-// texts are what a statement is given of the values: those that rows share, or each row's own where too many differ. Of the two
-// arrays one is empty, which stands for nulls.
+// texts returns the statement's arrays: the shared values, or each row's own value if too many differ. One of the two
+// arrays is empty, which stands for nulls.
 func texts[T comparable](s *shared[T], of func(T) string) (common, own []string) {
 	if len(s.values) <= sharedMost {
 		common = make([]string, len(s.values))

@@ -15,9 +15,9 @@ import (
 	"github.com/belfryhq/belfry/internal/plan"
 )
 
-// plannedRuns are new rows of runs_live. They are written by COPY, which fills pages a thousand rows at a time, where an insert
-// makes each row, its place and its entry in the write-ahead log one by one: it costs Postgres less. In return it cannot pass
-// over a run that is there already: wasPlanned tells.
+// plannedRuns are new rows of runs_live. They are written by COPY, which fills pages a thousand rows at a time. An
+// INSERT costs Postgres more, because it writes each row and its write-ahead log record separately. But COPY fails if a
+// run already exists; see wasPlanned.
 type plannedRuns []plannedRun
 
 type plannedRun struct {
@@ -28,19 +28,19 @@ type plannedRun struct {
 	rungAt time.Time // when a ring takes it
 }
 
-// plannedBytes is about what a row takes.
+// plannedBytes is about the size of an encoded row.
 const plannedBytes = 128
 
 const copyPlanned = `COPY runs_live (id, job_id, job_version, group_name, cause, plain, fire_time, due_at, rung_at) FROM STDIN (FORMAT binary)`
 
-// copyHeader and copyTrailer stand around the rows: a signature, no flags, no extension; and a row of -1 columns.
+// copyHeader is the signature, no flags and no extension. copyTrailer is a row with -1 columns.
 const (
 	copyHeader  = "PGCOPY\n\xff\r\n\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00"
 	copyTrailer = "\xff\xff"
 )
 
-// insert writes the rows, in the caller's transaction. Where one of them exists, the transaction is lost. What is due
-// together lies together, whichever jobs it is of: it is fired together, and ends together.
+// insert writes the rows in the caller's transaction. If one of them already exists, the transaction fails. Rows are
+// written in the order of their due instants, across jobs, so that runs that fire and end together are stored together.
 func (p plannedRuns) insert(ctx context.Context, tx pgx.Tx) error {
 	if len(p) == 0 {
 		return nil
@@ -54,14 +54,14 @@ func (p plannedRuns) insert(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// plannedAt is what rows are sorted by: less to move than a row.
+// plannedAt is the sort key of a row. It is smaller than the row, so sorting moves less memory.
 type plannedAt struct {
 	due   int64  // Unix microseconds
-	id    uint64 // as much of the id as differs, but for a few
+	id    uint64 // the first 8 bytes of the id, which almost always differ
 	place int32
 }
 
-// order is by due instant, then by id.
+// order returns the rows' sort keys by due instant, then by id.
 func (p plannedRuns) order() []plannedAt {
 	all := make([]plannedAt, len(p))
 	for i := range p {
@@ -80,7 +80,7 @@ func (p plannedRuns) order() []plannedAt {
 	return all
 }
 
-// append appends the row in the binary form that COPY reads: each column after its length.
+// append appends the row in the binary format of COPY: the length of each column, then its value.
 func (r *plannedRun) append(to []byte) []byte {
 	to = binary.BigEndian.AppendUint16(to, 9) // columns
 	to = append(column(to, len(r.run.ID)), r.run.ID[:]...)
@@ -99,10 +99,10 @@ func (r *plannedRun) append(to []byte) []byte {
 	return to
 }
 
-// postgresEpoch is the instant from which Postgres counts: the year 2000, in Unix microseconds.
+// postgresEpoch is the epoch of Postgres, the beginning of the year 2000, in Unix microseconds.
 const postgresEpoch = 946_684_800_000_000
 
-// column begins a column of so many bytes.
+// column appends the length of a column.
 func column(to []byte, size int) []byte { return binary.BigEndian.AppendUint32(to, uint32(size)) }
 
 // wasPlanned reports whether a transaction failed because it planned a run that exists.

@@ -22,8 +22,8 @@ func idAt(ms, n int) domain.RunID {
 	return id
 }
 
-// comer draws a run of one of two jobs that comes due around noon, a shard of a broadcast perhaps.
-func comer(t *rapid.T, defs []*domain.Definition) Admission {
+// newRun draws a run of one of two jobs that comes due around noon, a shard of a broadcast perhaps.
+func newRun(t *rapid.T, defs []*domain.Definition) Admission {
 	id := idAt(rapid.IntRange(-3, 2).Draw(t, "id"), rapid.IntRange(1, 3).Draw(t, "of the millisecond"))
 	a := Admission{Def: rapid.SampledFrom(defs).Draw(t, "job")}
 	a.RunID, a.JobID, a.Attempt = id, a.Def.JobID, 1
@@ -48,13 +48,13 @@ func drawDefs(t *rapid.T) []*domain.Definition {
 
 // Of the runs of a batch that are due at one slot of a job that covers, one is left, or the shards of one broadcast: the newest.
 // Nothing else is touched: no run that is not due, owns its slot, waits for an instance, or is of another policy.
-func TestOutdoneLeavesTheNewest(t *testing.T) {
+func TestCoveredInBatchLeavesTheNewest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		defs := drawDefs(t)
 		var in []Admission
 		fireable, admitted := make(map[domain.RunID]bool), make(map[domain.RunID]bool)
 		for range rapid.IntRange(0, 8).Draw(t, "runs") {
-			a := comer(t, defs)
+			a := newRun(t, defs)
 			if !slices.ContainsFunc(in, func(b Admission) bool { return a.RunID == b.RunID }) {
 				in, fireable[a.RunID] = append(in, a), rapid.IntRange(0, 5).Draw(t, "fireable") > 0
 				admitted[a.RunID] = rapid.IntRange(0, 2).Draw(t, "admitted") == 0
@@ -65,7 +65,7 @@ func TestOutdoneLeavesTheNewest(t *testing.T) {
 			slots.owners[slotOf(a.Def, a.Instance)] = rapid.SampledFrom([]domain.RunID{{}, idAt(0, 1), idAt(9, 9)}).Draw(t, "owner")
 		}
 		before := slices.Clone(in)
-		rest, ended := outdone(in, fireable, admitted, slots, noon)
+		rest, ended := coveredInBatch(in, fireable, admitted, slots, noon)
 		if len(rest)+len(ended) != len(in) || !slices.EqualFunc(before, in, func(a, b Admission) bool { return a.RunID == b.RunID }) {
 			t.Fatalf("of %d runs %d are left and %d ended", len(in), len(rest), len(ended))
 		}
@@ -93,7 +93,7 @@ func TestOutdoneLeavesTheNewest(t *testing.T) {
 			if !slices.ContainsFunc(rest, func(b Admission) bool {
 				return slotOf(b.Def, b.Instance) == slotOf(a.Def, a.Instance) && candidate(b) && !cameDue(&b, admitted).Before(cameDue(&a, admitted))
 			}) {
-				t.Fatalf("%+v was outdone by nothing newer", a)
+				t.Fatalf("%+v is not covered by a newer run", a)
 			}
 		}
 	})
@@ -101,10 +101,10 @@ func TestOutdoneLeavesTheNewest(t *testing.T) {
 
 // Of two runs at most one is the older, so that two that meet never cover each other; and what comes for the first time after
 // what it finds covers it.
-func TestOlderThanIsOneSided(t *testing.T) {
+func TestNewerThanByIsOneSided(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		defs := drawDefs(t)[:1]
-		a, b := comer(t, defs), comer(t, defs)
+		a, b := newRun(t, defs), newRun(t, defs)
 		if a.RunID == b.RunID || a.Owner() == b.Owner() {
 			return // they do not meet
 		}
@@ -116,8 +116,8 @@ func TestOlderThanIsOneSided(t *testing.T) {
 			return r
 		}
 		meets := func(x, y Admission, admitted bool) bool {
-			sc := &scene{by: x, owners: []domain.LiveRun{live(y)}}
-			o := sc.olderThan(admitted)
+			st := &slotState{by: x, owners: []domain.LiveRun{live(y)}}
+			o := st.newerThanBy(admitted)
 			if !o.IsZero() && o != y.Owner() {
 				t.Fatalf("covered by %s, which is not there", o)
 			}

@@ -17,7 +17,7 @@ type versionKey struct {
 	version int
 }
 
-// definition is a job version with its schedule, compiled when it is first asked for.
+// definition is a job version and its schedule, which is compiled on first use.
 type definition struct {
 	domain.Definition
 	validFrom time.Time // when it was saved
@@ -33,8 +33,8 @@ func (s *Store) compiled(d *definition) (*schedule.Schedule, error) {
 	return d.schedule, d.err
 }
 
-// Definitions returns the given versions of jobs. Versions never change, so those that were
-// read before come from a bounded cache. One that does not exist is missing in the result.
+// Definitions returns the given versions of jobs. Versions never change, so they are kept in a bounded cache. Versions
+// that do not exist are missing in the result.
 func (s *Store) Definitions(ctx context.Context, runs []domain.Due) (domain.Definitions, error) {
 	out := make(domain.Definitions, len(runs))
 	var missing []versionKey
@@ -62,7 +62,7 @@ func (s *Store) Definitions(ctx context.Context, runs []domain.Due) (domain.Defi
 	return out, nil
 }
 
-// Definition returns one version of a job, NotFound if there is none.
+// Definition returns one version of a job, or NotFound.
 func (s *Store) Definition(ctx context.Context, job domain.JobID, version int) (*domain.Definition, error) {
 	d, err := s.one(ctx, s.q, versionKey{job, version})
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Store) one(ctx context.Context, q *sqlcgen.Queries, k versionKey) (*def
 	return d, nil
 }
 
-// load reads through the cache. Its errors are not translated.
+// load reads definitions through the cache. Its errors are not translated.
 func (s *Store) load(ctx context.Context, q *sqlcgen.Queries, keys []versionKey) (map[versionKey]*definition, error) {
 	out := make(map[versionKey]*definition, len(keys))
 	var ids []int64
@@ -96,7 +96,7 @@ func (s *Store) load(ctx context.Context, q *sqlcgen.Queries, keys []versionKey)
 			out[k] = d
 			continue
 		}
-		out[k] = nil // asked for once
+		out[k] = nil // requested once
 		ids = append(ids, int64(k.job))
 		versions = append(versions, int32(k.version))
 	}
@@ -122,8 +122,8 @@ func (s *Store) load(ctx context.Context, q *sqlcgen.Queries, keys []versionKey)
 	return out, nil
 }
 
-// newDefinition reads a version. One that cannot be read, after somebody's SQL or a downgrade, must not stop the jobs
-// that are in a batch with it, so it has no schedule, and compiled says why.
+// newDefinition decodes a version. After manual SQL or a downgrade, a version may be unreadable. It must not stop the
+// other jobs of its batch, so it gets no schedule, and compiled returns the error.
 func newDefinition(k versionKey, spec []byte, createdAt time.Time) *definition {
 	d := &definition{Definition: domain.Definition{JobID: k.job, Version: k.version, CreatedAt: createdAt.UTC()}}
 	d.JobSpec = domain.DefaultJobSpec()

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// silentMax is how long sent bytes may stay unacknowledged before a connection counts as broken. The kernel's own
-// patience is some 15 minutes, in which a host that lost its power would hold every statement that was under way.
+// silentMax is how long sent bytes may stay unacknowledged before a connection counts as broken. The kernel's default
+// is about 15 minutes. For that time, a host that lost its power would block every statement in progress.
 const silentMax = 10 * time.Second
 
-// dial connects to Postgres so that a vanished host is noticed.
+// dial connects to Postgres so that the loss of its host is detected.
 func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{
 		Timeout:         10 * time.Second,

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// dial connects to Postgres. Keepalives notice a vanished host between statements; within one, the bound on a
-// transaction does.
+// dial connects to Postgres. Keepalives detect a vanished host between statements. Within a statement, the bound on
+// transactions does.
 func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{
 		Timeout:         10 * time.Second,

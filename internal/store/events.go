@@ -9,13 +9,13 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// Tx runs f in a transaction, as the store's own methods do: f may run several times, and the error is translated.
+// Tx runs f in a transaction, like the store's own methods: f may run several times, and the error is translated.
 func (s *Store) Tx(ctx context.Context, f func(tx pgx.Tx) error) error {
 	return s.tx(ctx, func(tx pgx.Tx, _ *sqlcgen.Queries) error { return f(tx) })
 }
 
-// PlanEventRunsTx plans runs that events cause, in the transaction that accepts those events. A repeat changes nothing,
-// as the ids are computed. It returns the jobs that were deleted meanwhile, which have no run.
+// PlanEventRunsTx plans the runs that events cause, in the transaction that accepts those events. A repeat changes
+// nothing, because the ids are computed. It returns the jobs that were deleted meanwhile; they get no run.
 func (s *Store) PlanEventRunsTx(ctx context.Context, tx pgx.Tx, runs []domain.EventRun) (gone map[domain.JobID]bool, err error) {
 	if len(runs) == 0 {
 		return nil, nil

@@ -10,13 +10,14 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// finishRuns is the ordinary end, in one go: attempts that succeeded on the boot that they are bound to move into the history.
-// What does not match, or is a shard, or was to be killed, stays. The last parameter says that only runs of plain jobs may
-// end so, as nothing else of theirs is locked. The ids come sorted and once each, so that runs are locked by id. They
-// are given twice so that a small batch does not read all live runs (see AdmitRuns). An array that is empty stands for nulls.
-// A giver is a place among the instances, boots and groups where many results have the same; else each result has its own.
+// finishRuns settles the most frequent result by one statement: it moves attempts that succeeded on the boot they are
+// bound to into the history. Runs that do not match, are shards, or have a kill request stay. If the last parameter is
+// set, only runs of plain jobs are moved, because no other row of theirs needs a lock. The ids are sorted and unique,
+// so that runs are locked by id. They are passed twice, so that a small batch does not read all live runs (see
+// AdmitRuns). An empty array stands for nulls. A giver is an index into the instances, boots and groups, used if many
+// results share them; otherwise each result has its own values.
 //
-// It stands here and not beside the others, as sqlc does not know that a DELETE may return what it was joined with.
+// The query is here and not in query/, because sqlc does not know that a DELETE may return columns of the joined rows.
 const finishRuns = `-- name: FinishRuns :many
 WITH d AS (
     DELETE FROM runs_live r
@@ -47,9 +48,9 @@ WITH d AS (
 )
 SELECT place, job_id, job_version, cause, fire_time, finished_at, lateness_ms FROM d`
 
-// finished is a run that finishRuns has moved: what the result does not say of it.
+// finished is a run that finishRuns has moved, with the values that its result lacks.
 type finished struct {
-	in         int32 // its place among the results
+	in         int32 // index into the results
 	job        int64
 	version    int32
 	cause      string
@@ -58,13 +59,13 @@ type finished struct {
 	lateness   *int64 // milliseconds
 }
 
-// giver is who says that an attempt ended.
+// giver identifies the instance that reported an attempt's end.
 type giver struct{ instance, boot, group string }
 
-// finish moves the runs that succeeded into the history, of plain jobs only or of those that among names, and says in out
-// which results these were.
+// finish moves runs that succeeded into the history: only those of plain jobs if plain is set, otherwise only those in
+// among. It sets the dispositions of their results in out.
 func finish(ctx context.Context, db sqlcgen.DBTX, in []domain.Ended, now time.Time, among map[domain.RunID]bool, plain bool, out *SettleResult) ([]finished, error) {
-	first := make([]int, 0, len(in)) // results that may end their runs so
+	first := make([]int, 0, len(in)) // results that may be settled this way
 	for i, e := range in {
 		if e.Outcome == domain.OutcomeSucceeded && e.Group != "" && e.Reason == "" && (plain || among[e.RunID]) {
 			first = append(first, i)

@@ -13,12 +13,12 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// TimeoutGrace is how long after its timeout a run is ended by the dispatcher if its instance never reports.
+// TimeoutGrace is how long after a run's timeout the dispatcher waits for the instance's report before it ends the run.
 const TimeoutGrace = 30 * time.Second
 
-// Admit fires runs: pending to queued, bound to the chosen instance before anybody offers it. Runs of jobs whose
-// block policy needs it take their slot in the same transaction. Ahead of due a run may only take a free slot. Beside an
-// error the result holds what was committed all the same.
+// Admit fires runs: it moves them from pending to queued, bound to the chosen instance before any dispatcher offers
+// them. If a job's block policy needs a slot, the run takes it in the same transaction. Ahead of its due instant, a run
+// may only take a free slot. If Admit returns an error, the result still holds what was committed.
 func (s *Store) Admit(ctx context.Context, in []Admission) (Admitted, error) {
 	free := make([]*Admission, 0, len(in))
 	var slotted []*Admission
@@ -38,7 +38,7 @@ func (s *Store) Admit(ctx context.Context, in []Admission) (Admitted, error) {
 		}
 		err := error(nil)
 		if slices.ContainsFunc(free, func(a *Admission) bool { return a.Instance == "" }) {
-			err = s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error { return admit(q) }) // those that wait take two statements
+			err = s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error { return admit(q) }) // waiting runs take two statements
 		} else {
 			err = s.single(ctx, admit)
 		}
@@ -56,9 +56,9 @@ func (s *Store) Admit(ctx context.Context, in []Admission) (Admitted, error) {
 	return out, err
 }
 
-// distinct sorts admissions by run and leaves out repetitions: a ring may hold a run twice, and only one of its routes may count.
-// Two versions of its job may have planned the same run, before and after an edit, and both may come in one batch: these are
-// two, as they promise different things of the row.
+// distinct sorts admissions by run and removes repetitions: a ring may hold a run twice, and only one of its routes may
+// count. Before and after an edit, two versions of a job may have planned the same run, and one batch may contain both.
+// They count as different admissions, because they expect different values in the row.
 func distinct(in []*Admission) []*Admission {
 	compare := func(a, b *Admission) int {
 		if c := bytes.Compare(a.RunID[:], b.RunID[:]); c != 0 {
@@ -70,7 +70,7 @@ func distinct(in []*Admission) []*Admission {
 	return slices.CompactFunc(in, func(a, b *Admission) bool { return compare(a, b) == 0 })
 }
 
-// unrepeated leaves out repetitions, and keeps the order in which the others are to get their slots.
+// unrepeated removes repetitions and keeps the order in which the others take their slots.
 func unrepeated(in []*Admission) []Admission {
 	kept := make(map[*Admission]bool, len(in))
 	for _, a := range distinct(slices.Clone(in)) {
@@ -85,7 +85,7 @@ func unrepeated(in []*Admission) []Admission {
 	return out
 }
 
-// pointers are to all of a slice, as admissions are too large to be sorted themselves.
+// pointers returns pointers to all elements. Admissions are too large to be sorted by value.
 func pointers(in []Admission) []*Admission {
 	out := make([]*Admission, len(in))
 	for i := range in {
@@ -94,7 +94,7 @@ func pointers(in []Admission) []*Admission {
 	return out
 }
 
-// admit writes admissions that distinct returned, and counts on the caller that those which need a slot have it.
+// admit writes the admissions that distinct returned. The caller has already taken the slots that they need.
 func (s *Store) admit(ctx context.Context, q *sqlcgen.Queries, in []*Admission, out *Admitted) error {
 	n := len(in)
 	p := sqlcgen.AdmitRunsParams{
@@ -142,12 +142,12 @@ func (s *Store) admit(ctx context.Context, q *sqlcgen.Queries, in []*Admission, 
 	return wait.insert(ctx, q)
 }
 
-// way is where an admission sends its run, if anywhere.
+// way is the instance and boot to which an admission sends its run. It is empty if the run waits.
 type way struct{ instance, boot string }
 
-// admitted is the run that an admission has made queued: what the admission says, and what only the row does. To whom it is
-// bound only the admission says that the row was matched with, or a run that came twice would be offered to one instance
-// and bound to another.
+// admitted returns the run that an admission has queued, from the values of the admission and those that only the row
+// has. The instance and boot must come from the admission that the row was matched with. Otherwise a run that appears
+// twice could be offered to one instance and bound to another.
 func admitted(a *Admission, r *sqlcgen.AdmitRunsRow) domain.LiveRun {
 	run := domain.LiveRun{
 		ID: a.RunID, JobID: a.JobID, JobVersion: a.JobVersion, Group: a.Def.Group, Cause: domain.Cause(r.Cause),
@@ -172,14 +172,15 @@ func (s *Store) giveUp(def *domain.Definition, due time.Time) time.Time {
 	return start.Add(def.Timeout.Std() + TimeoutGrace)
 }
 
-// waitingRows gathers rows of runs_waiting.
+// waitingRows collects rows of runs_waiting.
 type waitingRows struct{ p sqlcgen.InsertWaitingParams }
 
 func (w *waitingRows) add(r *domain.LiveRun, def *domain.Definition, now time.Time) {
-	from := r.DueAt // the start deadline counts from due or release
+	from := r.DueAt // the start deadline counts from the due instant or the release
 	if from.Before(now.Add(-def.StartDeadline.Std())) && r.Bind < domain.FairRounds {
-		// What was admitted late, after an outage, has a fair time to find an executor all the same. But what instances
-		// accept and hand back again and again, as they lack the code of its script, would have it for ever.
+		// A run that was admitted late, after an outage, still gets its full start deadline. This stops after
+		// FairRounds bindings: otherwise a run that instances accept and hand back repeatedly, because they lack the
+		// code of its script, would never reach its deadline.
 		from = now
 	}
 	w.p.RunIds = append(w.p.RunIds, r.ID)
@@ -200,14 +201,13 @@ func (w *waitingRows) insert(ctx context.Context, q *sqlcgen.Queries) error {
 	return q.InsertWaiting(ctx, w.p)
 }
 
-// takes reports whether an admission takes a slot at all: in scope instance, a run that waits for an instance
-// owns none.
+// takes reports whether an admission takes a slot. In scope instance, a run that waits for an instance owns no slot.
 func takes(a *Admission) bool {
 	return a.Def.BlockScope == domain.ScopeCluster || a.Instance != ""
 }
 
-// admitSlotted takes the slots, then admits those that got theirs; the others are held, dropped, or told to come
-// back at due.
+// admitSlotted takes the slots and admits the runs that got theirs. The others are held, ended, or returned as Later to
+// come back at their due instant.
 func (s *Store) admitSlotted(ctx context.Context, in []Admission) (Admitted, error) {
 	var out Admitted
 	for range 3 {
@@ -222,8 +222,8 @@ func (s *Store) admitSlotted(ctx context.Context, in []Admission) (Admitted, err
 			return Admitted{}, err
 		}
 	}
-	// Somebody keeps being faster; one at a time each loses only its own race. What still loses is left to the
-	// reconcilers.
+	// Other transactions keep winning the race. Admitted one at a time, each run loses only its own race. Runs that
+	// still lose are left to the reconcilers.
 	var all Admitted
 	for i := range in {
 		err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
@@ -277,7 +277,7 @@ func (s *Store) admitUnderSlots(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queri
 		return err
 	}
 	now := s.Now()
-	in, ended := outdone(in, fireable, admitted, slots, now)
+	in, ended := coveredInBatch(in, fireable, admitted, slots, now)
 	winners, losers := share(in, fireable, slots)
 	if err := slots.save(ctx, q); err != nil {
 		return err
@@ -286,7 +286,7 @@ func (s *Store) admitUnderSlots(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queri
 		return err
 	}
 	if len(out.Bound)+len(out.Waiting) != len(winners) {
-		// A compare-and-set lost to a kill or an edit: roll back, or the slot it took would leak.
+		// A kill or an edit won the compare-and-set. Roll back, because otherwise the slot would stay taken.
 		return domain.WrapError(domain.Conflict, "fire", errRepeat)
 	}
 	if err := s.settleBlocked(ctx, tx, q, ended, out); err != nil {
@@ -295,8 +295,8 @@ func (s *Store) admitUnderSlots(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queri
 	return s.blocked(ctx, tx, q, losers, slots, now, out)
 }
 
-// lockChains locks the planning of fixed_delay jobs before anything else, as a run that the block policy ends sets its
-// job's next fire.
+// lockChains locks the planning of fixed_delay jobs before anything else, because the end of a run by the block policy
+// sets its job's next fire time.
 func lockChains(ctx context.Context, q *sqlcgen.Queries, defs []*domain.Definition) error {
 	var jobs []int64
 	for _, d := range defs {
@@ -311,7 +311,7 @@ func lockChains(ctx context.Context, q *sqlcgen.Queries, defs []*domain.Definiti
 	return err
 }
 
-// fireable returns which runs still are what their ring entries say, and which of these were admitted before.
+// fireable returns the runs that still match their ring entries, and which of them were admitted before.
 func (s *Store) fireable(ctx context.Context, q *sqlcgen.Queries, in []Admission) (fireable, admitted map[domain.RunID]bool, err error) {
 	p := sqlcgen.FireableParams{Tolerance: s.plan.Tolerance}
 	for _, a := range in {
@@ -331,7 +331,7 @@ func (s *Store) fireable(ctx context.Context, q *sqlcgen.Queries, in []Admission
 	return fireable, admitted, nil
 }
 
-// share gives free slots to the runs that are due first, and to owners what is theirs.
+// share gives free slots to the runs that are due first. A run that already owns its slot keeps it.
 func share(in []Admission, fireable map[domain.RunID]bool, slots *slotSet) (winners, losers []Admission) {
 	in = slices.Clone(in)
 	slices.SortStableFunc(in, func(a, b Admission) int {
@@ -354,8 +354,8 @@ func share(in []Admission, fireable map[domain.RunID]bool, slots *slotSet) (winn
 	return winners, losers
 }
 
-// blocked applies the block policy to due runs whose slot is taken. The slots' locks are held, so that an owner
-// that ends meanwhile finds them held.
+// blocked applies the block policy to due runs whose slot is taken. The caller holds the slots' locks, so an owner that
+// ends at the same time finds the runs held.
 func (s *Store) blocked(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, losers []Admission, slots *slotSet, now time.Time, out *Admitted) error {
 	var hold, cover []Admission
 	var ended []domain.Ended
@@ -399,7 +399,7 @@ func queueFull(full []Admission, now time.Time) (ended []domain.Ended) {
 	return ended
 }
 
-// settleBlocked ends runs by their block policy.
+// settleBlocked ends runs because of their block policy.
 func (s *Store) settleBlocked(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, ended []domain.Ended, out *Admitted) error {
 	if len(ended) == 0 {
 		return nil
@@ -410,7 +410,7 @@ func (s *Store) settleBlocked(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries
 	return err
 }
 
-// waitsBehind says what a held run waits for. Which run that is, held_by says.
+// waitsBehind returns what a held run waits for. Column held_by names the run that holds it.
 func waitsBehind(def *domain.Definition) string {
 	if def.Block == domain.BlockCoverEarly {
 		return domain.WaitsToCover
@@ -418,7 +418,7 @@ func waitsBehind(def *domain.Definition) string {
 	return domain.WaitsItsTurn
 }
 
-// hold holds runs back and returns those for which there is no place left.
+// hold holds runs back. It returns those that exceed the bound on held runs of a job.
 func (s *Store) hold(ctx context.Context, q *sqlcgen.Queries, in []Admission, slots *slotSet, out *Admitted) (full []Admission, err error) {
 	if len(in) == 0 {
 		return nil, nil

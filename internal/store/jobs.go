@@ -16,8 +16,8 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// CreateJob stores a new job and plans its first fire. An Invalid error names every faulty field; Conflict means
-// that the group has a job of this name.
+// CreateJob stores a new job and plans its first fire. An Invalid error names every faulty field. Conflict means that
+// the group already has a job of this name.
 func (s *Store) CreateJob(ctx context.Context, spec domain.JobSpec, by string) (domain.Job, error) {
 	spec.Normalize()
 	spec.ContinueScript(nil)
@@ -94,9 +94,9 @@ func insertVersion(ctx context.Context, q *sqlcgen.Queries, id domain.JobID, ver
 	})
 }
 
-// check validates the spec of a job, 0 for one to be made, as a whole, so that all its faults are told at once, and
-// returns its compiled schedule. It gives the spec the days of its calendar as they are now; calendar is the one that the
-// job has used until now. The children of a spec that is good but for them are for setChildren to refuse.
+// check validates a job's spec as a whole, so that the error names all faults at once, and returns its compiled
+// schedule. id is 0 for a new job. check copies the current days of the spec's calendar into the spec; calendar is the
+// job's previous calendar. If only the children of a spec are faulty, setChildren returns their faults.
 func (s *Store) check(ctx context.Context, q *sqlcgen.Queries, id domain.JobID, spec *domain.JobSpec, createdAt time.Time, calendar string) (*schedule.Schedule, error) {
 	var f domain.Faults
 	f.AddAll("", spec.Validate())
@@ -125,7 +125,7 @@ func (s *Store) check(ctx context.Context, q *sqlcgen.Queries, id domain.JobID, 
 	return compiled, f.Err("the job is not valid")
 }
 
-// setChildren replaces a job's edges and refuses a cycle with the path that closes it.
+// setChildren replaces a job's edges. It refuses a cycle with the path that closes it.
 func setChildren(ctx context.Context, q *sqlcgen.Queries, id domain.JobID, children []domain.Child) error {
 	if len(children) == 0 {
 		return q.DeleteChildren(ctx, int64(id))
@@ -150,13 +150,13 @@ func setChildren(ctx context.Context, q *sqlcgen.Queries, id domain.JobID, child
 	return q.InsertChildren(ctx, sqlcgen.InsertChildrenParams{ParentID: int64(id), ChildIds: ids})
 }
 
-// checkChildren adds children that are not there or close a cycle to f.
+// checkChildren adds the children to f that do not exist or that close a cycle.
 func checkChildren(ctx context.Context, q *sqlcgen.Queries, f *domain.Faults, id domain.JobID, children []domain.Child) error {
 	ids := make([]int64, len(children))
 	for i, c := range children {
 		ids[i] = int64(c.JobID)
 		if c.JobID <= 0 {
-			continue // no job has such an id, and the spec's own check says so
+			continue // no job has such an id, and the spec's own validation says so
 		}
 		at := fmt.Sprintf("children[%d].job_id", i)
 		if c.JobID == id {
@@ -192,7 +192,7 @@ func arrows(path []int64) string {
 	return strings.Join(parts, " → ")
 }
 
-// Job returns a job as it stands, NotFound if there is none.
+// Job returns a job's current state, or NotFound.
 func (s *Store) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	r, err := s.q.Job(ctx, int64(id))
 	if err != nil {
@@ -207,9 +207,9 @@ func (s *Store) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
 		last = r.PastFire
 	}
 	job.LastFireTime = domain.AtPtr(fromEpoch(last))
-	// What is planned ahead has left job_due, but has not fired yet.
+	// Fire times that are planned ahead are no longer in job_due, but have not fired yet.
 	switch {
-	case !job.Enabled: // what was due before may still wait to be fired, but nothing comes next
+	case !job.Enabled: // fire times that were due before may still be pending, but no fire time comes next
 	case !fromEpoch(r.PlannedFire).IsZero():
 		job.NextFireTime = domain.AtPtr(r.PlannedFire)
 	case r.NextDueAt != nil:
@@ -223,7 +223,7 @@ func (s *Store) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	return job, nil
 }
 
-// note says in words why an enabled job has no next fire time.
+// note explains why an enabled job has no next fire time.
 func (s *Store) note(j *domain.Job) string {
 	if !j.Enabled || j.NextFireTime != nil {
 		return ""
@@ -246,13 +246,14 @@ func jobOf(id int64, spec []byte, version int32, created, updated time.Time) (do
 	return j, nil
 }
 
-// EditJob changes a job by edit, which gets a copy of its spec. A version other than 0 must be the current one,
-// else Conflict and nothing changes. The change takes effect at once, also on fires that are planned and not yet due.
+// EditJob changes a job by edit, which receives a copy of its spec. If version is not 0 and not the current version,
+// EditJob returns Conflict and changes nothing. The change takes effect at once, also on fires that are planned and not
+// yet due.
 func (s *Store) EditJob(ctx context.Context, id domain.JobID, version int, by string, edit func(*domain.JobSpec) error) (before, after domain.Job, err error) {
 	return s.edit(ctx, id, version, by, "edited", edit)
 }
 
-// SetEnabled enables or disables a job. One that is so already stays at its version.
+// SetEnabled enables or disables a job. If the job already is in that state, its version does not change.
 func (s *Store) SetEnabled(ctx context.Context, id domain.JobID, enabled bool, version int, by string) (before, after domain.Job, err error) {
 	change := "disabled"
 	if enabled {
@@ -289,7 +290,7 @@ func (s *Store) edit(ctx context.Context, id domain.JobID, version int, by, chan
 			return err
 		}
 		if string(old) == string(changed) {
-			return nil // nothing to do, and no new version
+			return nil // no change, so no new version
 		}
 		return s.replan(ctx, tx, q, locked, &spec, by, change)
 	})
@@ -312,7 +313,7 @@ func cloneSpec(spec domain.JobSpec) domain.JobSpec {
 	return spec
 }
 
-// lockedEdit is a job whose job_due row an edit holds.
+// lockedEdit is a job whose job_due row is locked by an edit.
 type lockedEdit struct {
 	job domain.Job
 	due sqlcgen.LockJobRow
@@ -334,14 +335,15 @@ func (s *Store) lockForEdit(ctx context.Context, q *sqlcgen.Queries, id domain.J
 	}
 	if version != 0 && version != job.Version {
 		return nil, &domain.Error{Code: domain.Conflict, Message: fmt.Sprintf(
-			"the job is at version %d, not %d: somebody changed it; read it again and repeat your change", job.Version, version)}
+			"the job is at version %d, not %d: it was changed meanwhile; read it again and repeat your change", job.Version, version)}
 	}
 	return &lockedEdit{job: job, due: due, now: due.Now.UTC().Truncate(time.Millisecond)}, nil
 }
 
-// takeBack decides by the old versions of jobs what is already due, and deletes what they had planned beyond now. All were
-// locked at the same instant, but since then this transaction may have waited, for a lock say, while Fire admitted more of
-// the old versions' runs. As these stay, the edit comes after them: the edits' now is moved to where the last of them was due.
+// takeBack decides about fire times that are already due by the jobs' old versions, and deletes the runs planned beyond
+// now. All jobs were locked at the same instant. Since then, this transaction may have waited, for example for a lock,
+// while Fire admitted more runs of the old versions. These runs stay, so the edit must come after them: takeBack moves
+// the edits' now to the due instant of the last of them.
 func (s *Store) takeBack(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, edits ...*lockedEdit) error {
 	if len(edits) == 0 {
 		return nil
@@ -357,7 +359,8 @@ func (s *Store) takeBack(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, edi
 	if err := q.LockPlannedOf(ctx, sqlcgen.LockPlannedOfParams{JobIds: ids, Now: now}); err != nil {
 		return err
 	}
-	// A statement of its own, as it has to see what was admitted while the lock was waited for.
+	// This is a separate statement, because it must see runs that were admitted while the transaction waited for the
+	// lock.
 	decided, err := q.DecidedDue(ctx, sqlcgen.DecidedDueParams{JobIds: ids, FirstID: domain.FirstRunID(now.Add(-jitter))})
 	if err != nil {
 		return err
@@ -374,13 +377,13 @@ func (s *Store) takeBack(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, edi
 	return q.DeletePlannedOf(ctx, sqlcgen.DeletePlannedOfParams{JobIds: ids, Now: now})
 }
 
-// decideDue decides by the old version what is already due. What a pause of the group has held up is due as well: it is
-// dropped, as to make up for it now would be to fire in the pause.
+// decideDue decides by the old version about fire times that are already due. Fire times held up by a pause of the
+// group are due as well: they are dropped, because making up for them now would fire them during the pause.
 func (s *Store) decideDue(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lockedEdit) error {
 	due := &l.due
 	for due.NextDueAt != nil && (!due.NextDueAt.After(l.now) || due.Parked && !orZero(due.NextFireTime).After(l.now)) {
-		// The pre-read is behind: what is due by now belongs to the version that held then. One decision is bounded, so
-		// that a long outage takes several.
+		// The pre-read is behind. Fire times that are due by now belong to the version that was in force then. One
+		// decision is bounded, so a long outage takes several.
 		jobs := []lockedJob{{
 			key: versionKey{l.job.ID, l.job.Version}, next: orZero(due.NextFireTime).UTC(), decided: orZero(due.DecidedThrough).UTC(),
 			closing: true,
@@ -397,14 +400,14 @@ func (s *Store) decideDue(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l 
 			return err
 		}
 		if before != nil && due.NextFireTime != nil && due.NextFireTime.Equal(*before) {
-			break // its due instant is still to come, by its jitter
+			break // its due instant is still ahead because of its jitter
 		}
 	}
 	return nil
 }
 
-// replan makes spec the job's next version, and plans it from the first fire time that no earlier version has
-// decided and whose due instant is still to come.
+// replan makes spec the job's next version. It plans the job from the first fire time that no earlier version has
+// decided about and that is not due yet.
 func (s *Store) replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lockedEdit, spec *domain.JobSpec, by, change string) error {
 	id, next := l.job.ID, l.job.Version+1
 	compiled, err := s.check(ctx, q, id, spec, l.job.CreatedAt.Time, l.job.Schedule.Calendar)
@@ -434,7 +437,7 @@ func (s *Store) replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lo
 	due := sqlcgen.SetDueParams{JobID: int64(id), Version: int32(next), DecidedThrough: nullable(through), Chained: chained(spec)}
 	waitForEnd := false
 	if due.Chained && l.job.Schedule.Kind == domain.ScheduleFixedDelay {
-		// The end of the run that is live sets the next fire.
+		// The end of the live run sets the next fire.
 		if waitForEnd, err = q.LiveScheduled(ctx, int64(id)); err != nil {
 			return err
 		}
@@ -446,7 +449,7 @@ func (s *Store) replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, l *lo
 			if err != nil {
 				return err
 			}
-			// An edit does not shorten the pause since the last run.
+			// An edit does not shorten the delay since the last run.
 			if after := plan.After(compiled, ended); after.IsZero() || after.After(fire) {
 				fire, at = after, compiled.Due(id, after)
 			}
@@ -484,8 +487,8 @@ func (s *Store) firstAfter(l *lockedEdit, edited *schedule.Schedule, jitter time
 	return plan.First(l.job.ID, edited, jitter, through, l.now)
 }
 
-// carried returns the fire time that fell between the job's version and the edited one, see plan.Carried. A version
-// that was disabled, or whose schedule no longer compiles, had none.
+// carried returns the fire time that fell between the job's version and the edited one, see plan.Carried. There is none
+// if the old version was disabled or its schedule no longer compiles.
 func (s *Store) carried(l *lockedEdit, edited *schedule.Schedule, through time.Time) (fire, due time.Time) {
 	if !l.job.Enabled {
 		return time.Time{}, time.Time{}
@@ -497,8 +500,8 @@ func (s *Store) carried(l *lockedEdit, edited *schedule.Schedule, through time.T
 	return plan.Carried(l.job.ID, old, edited, l.job.Schedule.Jitter.Std(), through, l.now)
 }
 
-// DeleteJob deletes a job. Its runs that have not started end as cancelled/job_deleted; those that an instance
-// may already have go on, and its past runs stay. Conflict when it is the child of another job.
+// DeleteJob deletes a job. Runs that have not started end as cancelled/job_deleted. Runs that an instance may already
+// have go on, and past runs stay. The error is Conflict if the job is a child of another job.
 func (s *Store) DeleteJob(ctx context.Context, id domain.JobID, version int, by string) (domain.Job, error) {
 	var job domain.Job
 	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
@@ -559,7 +562,7 @@ func (s *Store) DeleteJob(ctx context.Context, id domain.JobID, version int, by 
 	return job, err
 }
 
-// GroupHadJobs reports whether the group has, or ever had, a job.
+// GroupHadJobs reports whether the group has or has ever had a job.
 func (s *Store) GroupHadJobs(ctx context.Context, group string) (bool, error) {
 	had, err := s.q.GroupHadJobs(ctx, group)
 	return had, pgerr.Translate(err)

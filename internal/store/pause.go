@@ -12,14 +12,16 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// A pause writes one row, however many jobs its group has. A job comes to feel it when it comes due: whoever plans it
-// sees the pause, leaves its fire times undecided and parks it until the pause is over. Whoever plans shares a lock that
-// a pause's beginning and end take alone, so that after it nobody plans by what was before. What had been planned up to
-// then, some seconds of it, is taken back by TendPauses, which also has parked jobs looked at when a pause is over. Every
-// scheduler calls it every second, so that no pause depends on who began or ended it.
+// A pause writes one row, however many jobs its group has. When one of its jobs comes due, PlanDue sees the pause,
+// leaves the fire times undecided, and parks the job until the pause is over. Planning takes a lock in shared mode that
+// the beginning and the end of a pause take exclusively, so that after them no transaction plans by the previous
+// pauses. Runs that were planned before, some seconds ahead, are taken back by TendPauses. It also makes parked jobs
+// due for planning after a pause is over. Every scheduler calls it every second, so that no pause depends on the
+// process that began or ended it.
 
-// PauseGroup pauses the schedules of a group's jobs, from a quarter of a second on: what is due by then may have been
-// admitted. A group that is paused already gets the new reason and end. NotFound: there is no such group.
+// PauseGroup pauses the schedules of a group's jobs from a quarter of a second on, because runs that are due by then
+// may have been admitted. If the group is already paused, the pause gets the new reason and end. The error is NotFound
+// if there is no such group.
 func (s *Store) PauseGroup(ctx context.Context, group, reason string, until *time.Time, by string) (domain.Pause, error) {
 	var out domain.Pause
 	err := s.changePause(ctx, group, func(q *sqlcgen.Queries, active *sqlcgen.ActivePauseRow, now time.Time) error {
@@ -41,7 +43,7 @@ func (s *Store) PauseGroup(ctx context.Context, group, reason string, until *tim
 	if err != nil {
 		return domain.Pause{}, err
 	}
-	// What is left of it when this takes too long, or fails, the schedulers do.
+	// If this takes too long or fails, the schedulers do the rest.
 	for more := true; more && err == nil && ctx.Err() == nil; {
 		more, err = s.TendPauses(ctx, tendBatch)
 	}
@@ -51,7 +53,7 @@ func (s *Store) PauseGroup(ctx context.Context, group, reason string, until *tim
 // tendBatch bounds the jobs that one transaction takes back.
 const tendBatch = 500
 
-// ResumeGroup ends the pause of a group. Conflict: it is not paused. NotFound: there is no such group.
+// ResumeGroup ends the pause of a group. Conflict means that it is not paused, NotFound that there is no such group.
 func (s *Store) ResumeGroup(ctx context.Context, group, by string) (domain.Pause, error) {
 	var out domain.Pause
 	err := s.changePause(ctx, group, func(q *sqlcgen.Queries, active *sqlcgen.ActivePauseRow, now time.Time) error {
@@ -64,7 +66,7 @@ func (s *Store) ResumeGroup(ctx context.Context, group, by string) (domain.Pause
 	return out, err
 }
 
-// changePause runs change while nobody plans, with the group's pause that is not over, if there is one.
+// changePause runs change with the group's current or coming pause, if there is one, while no transaction plans.
 func (s *Store) changePause(ctx context.Context, group string, change func(*sqlcgen.Queries, *sqlcgen.ActivePauseRow, time.Time) error) error {
 	return s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
 		known, err := q.GroupExists(ctx, group)
@@ -97,8 +99,8 @@ func (s *Store) changePause(ctx context.Context, group string, change func(*sqlc
 	})
 }
 
-// TendPauses takes back what was planned of pauses before they began, and has jobs looked at whose pause is over, up to
-// batch jobs of each pause. It reports whether there is more to do.
+// TendPauses takes back runs that were planned into a pause before it began, and makes the jobs of ended pauses due for
+// planning, up to batch jobs of each pause. It reports whether more is left to do.
 func (s *Store) TendPauses(ctx context.Context, batch int) (more bool, err error) {
 	pauses, err := s.q.OpenPauses(ctx)
 	if err != nil {
@@ -119,7 +121,7 @@ func (s *Store) TendPauses(ctx context.Context, batch int) (more bool, err error
 	return more, nil
 }
 
-// takeBackPaused deletes planned runs that are due in a pause and puts their jobs back to the first of them.
+// takeBackPaused deletes planned runs that are due in a pause and sets their jobs back to the first of them.
 func (s *Store) takeBackPaused(ctx context.Context, p sqlcgen.OpenPausesRow, batch int) (more bool, err error) {
 	err = s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error {
 		to := s.Now().AddDate(100, 0, 0)
@@ -139,7 +141,7 @@ func (s *Store) takeBackPaused(ctx context.Context, p sqlcgen.OpenPausesRow, bat
 			if err != nil {
 				return err
 			}
-			// When to look again follows from the first decision that sees the pause, as for any other job.
+			// The first decision that sees the pause sets the next due instant, as for any other job.
 			if err := q.RewindDue(ctx, rewound(runs, s.Now())); err != nil {
 				return err
 			}
@@ -152,7 +154,7 @@ func (s *Store) takeBackPaused(ctx context.Context, p sqlcgen.OpenPausesRow, bat
 	return more, err
 }
 
-// rewound makes the first of the fire times that were taken back of each job its next one.
+// rewound sets each job's next fire time to its first fire time that was taken back.
 func rewound(runs []sqlcgen.TakeBackPausedRow, now time.Time) sqlcgen.RewindDueParams {
 	p := sqlcgen.RewindDueParams{NextDue: now}
 	at := make(map[int64]int, len(runs))
@@ -172,13 +174,13 @@ func rewound(runs []sqlcgen.TakeBackPausedRow, now time.Time) sqlcgen.RewindDueP
 	return p
 }
 
-// release has parked jobs looked at.
+// release makes the parked jobs of an ended pause due for planning.
 func (s *Store) release(ctx context.Context, p sqlcgen.OpenPausesRow, batch int) (more bool, err error) {
 	again, err := s.q.PausedNow(ctx, p.GroupName)
 	if err != nil {
 		return false, pgerr.Translate(err)
 	}
-	if !again { // else the end of the new pause has them looked at
+	if !again { // otherwise the end of the new pause releases them
 		n, err := s.q.ReleaseParked(ctx, sqlcgen.ReleaseParkedParams{GroupName: p.GroupName, Batch: int32(batch)})
 		if err != nil {
 			return false, pgerr.Translate(err)
@@ -188,13 +190,14 @@ func (s *Store) release(ctx context.Context, p sqlcgen.OpenPausesRow, batch int)
 		}
 		still, err := s.q.StillParked(ctx, p.GroupName)
 		if err != nil || still {
-			return false, pgerr.Translate(err) // somebody holds them: in a second
+			return false, pgerr.Translate(err) // another transaction holds them: the next call, a second later, releases them
 		}
 	}
 	return false, pgerr.Translate(s.q.MarkReleased(ctx, p.ID))
 }
 
-// pausesSince returns, by group, the pauses that are not over or ended after since, in the transaction of a decision.
+// pausesSince returns, by group, the pauses that are not over or that ended after since. It is part of a decision's
+// transaction.
 func pausesSince(ctx context.Context, q *sqlcgen.Queries, since time.Time) (map[string][]domain.Pause, error) {
 	rows, err := q.PausesForPlanning(ctx, since)
 	if err != nil || len(rows) == 0 {

@@ -16,13 +16,13 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// StrandedAfter is how long past due a planned run is before another scheduler takes it over. It lies inside the
+// StrandedAfter is how long past due a planned run is when another scheduler takes it over. It is shorter than the
 // misfire tolerance, so that the death of a scheduler makes fires late but not missed.
 const StrandedAfter = 2 * time.Second
 
-// PlanDue takes up to batch jobs that are due within the horizon, those that are due first, makes their runs and ledger
-// entries, and advances them; near says to look and to plan no further ahead than plan.Settings.Near. Schedulers share the
-// due jobs by SKIP LOCKED.
+// PlanDue takes up to batch jobs that are due within the horizon, those due first, plans their runs and ledger entries,
+// and advances them. If near is set, it takes and plans jobs no further ahead than plan.Settings.Near. Schedulers share
+// the due jobs by SKIP LOCKED.
 func (s *Store) PlanDue(ctx context.Context, batch int, near bool) (Planned, error) {
 	set := s.plan
 	if near {
@@ -35,8 +35,8 @@ func (s *Store) PlanDue(ctx context.Context, batch int, near bool) (Planned, err
 	return out, err
 }
 
-// planDue is PlanDue; byCopy says whether runs that nobody can have planned before are written in the way that fails if
-// somebody has.
+// planDue implements PlanDue. If byCopy is set, new runs are written by COPY, which is faster but fails if one of them
+// already exists.
 func (s *Store) planDue(ctx context.Context, batch int, set plan.Settings, byCopy bool) (Planned, error) {
 	var out Planned
 	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
@@ -64,9 +64,9 @@ func (s *Store) planDue(ctx context.Context, batch int, set plan.Settings, byCop
 	return out, err
 }
 
-// PlanStranded judges jobs whose planned runs nobody admitted within the tolerance: their scheduler died, or
-// Postgres was away. Stranded and unplanned fire times are judged together, so that fire_once fires once. What is due later
-// is planned as if near: others may be as late.
+// PlanStranded decides about jobs whose planned runs were not admitted within the tolerance, because their scheduler
+// died or Postgres was down. It decides about stranded and unplanned fire times together, so that fire_once fires once.
+// It plans later fire times only as far as near, because other jobs may be as late.
 func (s *Store) PlanStranded(ctx context.Context, batch int) (Planned, error) {
 	var out Planned
 	ids, err := s.q.StrandedJobs(ctx, sqlcgen.StrandedJobsParams{Tolerance: s.plan.Tolerance, Batch: int32(batch)})
@@ -100,7 +100,7 @@ func (s *Store) PlanStranded(ctx context.Context, batch int) (Planned, error) {
 	return out, err
 }
 
-// lockedJob is a job whose job_due row the transaction holds.
+// lockedJob is a job whose job_due row is locked by the transaction.
 type lockedJob struct {
 	key      versionKey
 	next     time.Time
@@ -110,12 +110,12 @@ type lockedJob struct {
 	closing  bool // its version ends now
 }
 
-// addStranded finds the stranded runs of those jobs whose next fire time was missed: a misfire policy that saw the
-// two apart would serve each of them.
+// addStranded adds the stranded runs of those jobs whose next fire time was missed. A misfire policy that saw stranded
+// and unplanned fire times separately would serve both.
 func (s *Store) addStranded(ctx context.Context, q *sqlcgen.Queries, jobs []lockedJob, now time.Time) error {
 	late := make(map[int64]int)
 	for i, j := range jobs {
-		if !j.next.IsZero() && j.next.Before(now.Add(-s.plan.Tolerance)) { // if its due instant is not, nothing is lost
+		if !j.next.IsZero() && j.next.Before(now.Add(-s.plan.Tolerance)) { // if its due instant was not missed, nothing is lost
 			late[int64(j.key.job)] = i
 		}
 	}
@@ -125,7 +125,7 @@ func (s *Store) addStranded(ctx context.Context, q *sqlcgen.Queries, jobs []lock
 	return s.lockStranded(ctx, q, jobs, late)
 }
 
-// lockStranded locks the stranded runs of the jobs in at, which holds their places in jobs, and adds them there.
+// lockStranded locks the stranded runs of the jobs in at and adds them to jobs. The values of at are indexes into jobs.
 func (s *Store) lockStranded(ctx context.Context, q *sqlcgen.Queries, jobs []lockedJob, at map[int64]int) error {
 	rows, err := q.StrandedRuns(ctx, sqlcgen.StrandedRunsParams{
 		JobIds: slices.Sorted(maps.Keys(at)), Tolerance: s.plan.Tolerance,
@@ -137,11 +137,11 @@ func (s *Store) lockStranded(ctx context.Context, q *sqlcgen.Queries, jobs []loc
 	return err
 }
 
-// decideBudget bounds the time that the decisions of one batch take: the transaction holds its locks meanwhile, and is
-// ended by Postgres if it idles for a second. What is left over is the next batch's.
+// decideBudget bounds the time for the decisions of one batch. Meanwhile the transaction holds its locks, and Postgres
+// ends it if it is idle for a second. The next batch decides about the remaining jobs.
 const decideBudget = 150 * time.Millisecond
 
-// decide runs the pure decision for each job and writes what it says. The caller holds the jobs' locks.
+// decide runs the pure decision for each job and writes the result. The caller holds the jobs' locks.
 func (s *Store) decide(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jobs []lockedJob, now time.Time, set plan.Settings, byCopy bool) (Planned, error) {
 	keys := make([]versionKey, len(jobs))
 	for i, j := range jobs {
@@ -174,8 +174,8 @@ func (s *Store) decide(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jobs 
 			compiled, _ = s.compiled(def)
 		}
 		if compiled == nil {
-			// A stored schedule that no longer compiles, such as one whose zone has left the zone database, must not
-			// stop the others: it gets no next fire time, and the console shows why.
+			// A stored schedule may no longer compile, for example if its zone was removed from the zone database. It
+			// must not stop the other jobs: the job gets no next fire time, and the console shows the reason.
 			w.advance(j, plan.Decision{DecidedThrough: j.decided})
 			continue
 		}
@@ -185,14 +185,14 @@ func (s *Store) decide(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jobs 
 		}, now.UTC(), set)
 		w.replanned = def.validFrom
 		for _, p := range pauses[def.Group] {
-			for _, at := range []time.Time{p.From, p.To} { // its end is given before it comes
+			for _, at := range []time.Time{p.From, p.To} { // the end of a pause is set before it comes
 				if at.After(w.replanned) {
 					w.replanned = at
 				}
 			}
 		}
 		if w.out.Runs == nil {
-			w.expect(len(d.Runs) * len(jobs)) // as most jobs of a batch were planned up to the same second before
+			w.expect(len(d.Runs) * len(jobs)) // most jobs of a batch were planned up to the same second before
 		}
 		w.add(j, def, d)
 		if d.Parked {
@@ -200,7 +200,7 @@ func (s *Store) decide(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jobs 
 			w.park.Groups = append(w.park.Groups, def.Group)
 		}
 		if !d.NextDue.IsZero() && !d.NextDue.After(now.Add(set.Horizon)) {
-			w.out.More = true // the job's outage was too long for one decision
+			w.out.More = true // one decision did not cover the job's whole outage
 		}
 	}
 	now = now.UTC().Truncate(time.Millisecond)
@@ -211,18 +211,19 @@ func (s *Store) decide(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jobs 
 	return out, s.tellNotes(ctx, tx, q, &w.alerts, now)
 }
 
-// planWriter gathers the decisions of many jobs into one statement of each kind.
+// planWriter collects the decisions about many jobs and writes each kind by one statement.
 type planWriter struct {
 	out Planned
-	// known are runs that may exist already, live or in the history. Nobody can have finished what is due after unseen, the
-	// present, except by a kill before due; and that is planned again only by an edit, or when a pause begins, ends or is
-	// given another end, which plan no further ahead than reach was planned before them. All others are fresh.
+	// known are runs that may already exist, live or in the history. A run that is due after unseen, the present,
+	// cannot have finished, except by a kill before it was due. Such a fire time is planned again only by an edit, or
+	// when a pause begins, ends or gets another end. Before that, planning went no further ahead than reach. All other
+	// runs are fresh.
 	known     sqlcgen.InsertScheduledParams
 	fresh     plannedRuns
-	byCopy    bool // false: all are written as if known
+	byCopy    bool // false: all runs are written as known
 	unseen    time.Time
 	reach     time.Duration
-	replanned time.Time // when the job under way was last planned anew
+	replanned time.Time // when the current job was last planned again
 	missed    sqlcgen.InsertMissedParams
 	due       sqlcgen.AdvanceDueParams
 	alerts    alertNotes
@@ -231,7 +232,7 @@ type planWriter struct {
 	drop      []domain.RunID
 }
 
-// expect makes room for about as many runs.
+// expect reserves capacity for about runs runs.
 func (w *planWriter) expect(runs int) {
 	const most = 10_000
 	runs = min(runs, most)
@@ -328,15 +329,15 @@ func (w *planWriter) write(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, n
 	return w.out, q.AdvanceDue(ctx, w.due)
 }
 
-// ClaimNear is called every second and at every trigger. It looks at runs that were due long ago only now and then, as
-// most of them are not planned any more but run.
+// ClaimNear is called every second and at every trigger. It searches runs that were due long ago only from time to
+// time, because most of them are already running.
 const (
 	claimBack       = 15 * time.Second
 	claimSweepEvery = 5 * time.Second
 )
 
-// ClaimNear takes up to batch planned runs that are due within the horizon and in no ring: those that somebody
-// else planned, and those whose scheduler died (stranded counts them).
+// ClaimNear takes up to batch planned runs that are due within the horizon and in no ring. Another process planned
+// them, or their scheduler died; stranded counts the latter.
 func (s *Store) ClaimNear(ctx context.Context, batch int) (runs []domain.Due, stranded int, err error) {
 	rows, err := s.q.ClaimNear(ctx, sqlcgen.ClaimNearParams{Horizon: s.plan.Horizon, Tolerance: s.plan.Tolerance, Batch: int32(batch)})
 	if err != nil {
@@ -357,11 +358,11 @@ func (s *Store) ClaimNear(ctx context.Context, batch int) (runs []domain.Due, st
 		StrandedAfter: StrandedAfter, Back: back, Tolerance: s.plan.Tolerance, Batch: int32(room),
 	})
 	if back != claimBack && (err != nil || len(late) == room) {
-		s.lastSweep.Store(0) // there is more: the next call looks as far back
+		s.lastSweep.Store(0) // there are more: the next call searches as far back
 	}
 	if err != nil {
 		if len(runs) > 0 {
-			return runs, 0, nil // they are claimed; the rest is found by the next call
+			return runs, 0, nil // these are claimed; the next call finds the rest
 		}
 		return nil, 0, pgerr.Translate(err)
 	}
@@ -378,5 +379,5 @@ func claimed(r sqlcgen.ClaimNearRow) domain.Due {
 	}
 }
 
-// errRepeat tells a transaction's caller that another one was faster and that trying again helps.
+// errRepeat means that another transaction was faster. The caller should try again.
 var errRepeat = errors.New("another transaction was faster")

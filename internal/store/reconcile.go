@@ -12,21 +12,21 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// The queries by which reconcilers find what an arrow lost. Each only reads; what is done about a finding is done
-// by compare-and-set, so that any number of dispatchers may find the same.
+// These queries find work that was lost by a crash or a lost message. They only read. The reconcilers act on the
+// findings by compare-and-set, so any number of dispatchers may find the same run.
 
-// Silent returns bound runs of which nobody has known for the given time whether they were accepted.
+// Silent returns bound runs for which it has been unknown for the given time whether their instance accepted them.
 func (s *Store) Silent(ctx context.Context, after time.Duration, limit int) ([]domain.LiveRun, error) {
 	rows, err := s.q.SilentRuns(ctx, sqlcgen.SilentRunsParams{After: after, Batch: int32(limit)})
 	return liveRuns(rows), pgerr.Translate(err)
 }
 
-// lookAllEvery is how often BoundBoots looks at all that is bound: what has lasted is soon found among what was due, unless
-// the clock was set back since.
+// lookAllEvery is how often BoundBoots reads all bound runs. Otherwise it reads only runs that were due some time ago,
+// and misses others only if the clock was set back.
 const lookAllEvery = 10 * time.Second
 
-// BoundBoots returns the boots that unfinished runs are bound to, which were due longer ago than the given time; every now
-// and then, all. Silent are those of which nobody has known for that time.
+// BoundBoots returns the boots that unfinished runs are bound to, with the number of runs that are silent for
+// silentAfter. It reads runs that were due longer ago than that and, every lookAllEvery, all runs.
 func (s *Store) BoundBoots(ctx context.Context, silentAfter time.Duration) ([]BoundBoot, error) {
 	dueAgo := silentAfter
 	if look, now := s.lastLook.Load(), time.Now().UnixNano(); now-look > int64(lookAllEvery) && s.lastLook.CompareAndSwap(look, now) {
@@ -43,7 +43,7 @@ func (s *Store) BoundBoots(ctx context.Context, silentAfter time.Duration) ([]Bo
 	return out, nil
 }
 
-// RunsOf returns runs that are bound to a boot, by id, those after the given one.
+// RunsOf returns runs that are bound to a boot, by id, starting after the given id.
 func (s *Store) RunsOf(ctx context.Context, b BoundBoot, after domain.RunID, limit int) ([]domain.LiveRun, error) {
 	rows, err := s.q.RunsOfBoot(ctx, sqlcgen.RunsOfBootParams{
 		GroupName: b.Group, Instance: b.Instance, BootID: b.BootID, After: after, Batch: int32(limit),
@@ -57,20 +57,20 @@ func (s *Store) PastDeadline(ctx context.Context, limit int) ([]domain.LiveRun, 
 	return liveRuns(rows), pgerr.Translate(err)
 }
 
-// PastGiveUp returns runs whose timeout and its grace have passed without a result.
+// PastGiveUp returns runs whose timeout and grace period have passed without a result.
 func (s *Store) PastGiveUp(ctx context.Context, limit int) ([]domain.LiveRun, error) {
 	rows, err := s.q.PastGiveUp(ctx, int32(limit))
 	return liveRuns(rows), pgerr.Translate(err)
 }
 
-// UnconfirmedKills returns runs whose kill was requested at least after ago and that have not ended.
+// UnconfirmedKills returns unfinished runs whose kill was requested at least after ago.
 func (s *Store) UnconfirmedKills(ctx context.Context, after time.Duration, limit int) ([]domain.LiveRun, error) {
 	rows, err := s.q.UnconfirmedKills(ctx, sqlcgen.UnconfirmedKillsParams{After: after, Batch: int32(limit)})
 	return liveRuns(rows), pgerr.Translate(err)
 }
 
-// Replan makes attempts that wait for their River job ready to be rung, and wakes the schedulers. Repeats change
-// nothing. It returns how many there were.
+// Replan makes attempts that wait for their River job ready to be claimed by a ring, and wakes the schedulers. Repeats
+// change nothing. It returns the number of attempts it changed.
 func (s *Store) Replan(ctx context.Context, runs []domain.RunID, attempts []int) (int, error) {
 	var n int
 	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) (err error) {
@@ -101,7 +101,7 @@ func replan(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, runs []domain.Ru
 	return len(rows), notify(ctx, tx)
 }
 
-// ReplanOverdue re-plans retries whose River job was not worked by their due instant, and returns how many.
+// ReplanOverdue re-plans retries whose River job was not worked by their due instant, and returns their number.
 func (s *Store) ReplanOverdue(ctx context.Context, limit int) (int, error) {
 	rows, err := s.q.OverdueRetries(ctx, int32(limit))
 	if err != nil || len(rows) == 0 {
@@ -115,7 +115,7 @@ func (s *Store) ReplanOverdue(ctx context.Context, limit int) (int, error) {
 	return s.Replan(ctx, ids, attempts)
 }
 
-// GoOnChains plans the next fire of fixed_delay jobs that have none although nothing of them is live.
+// GoOnChains plans the next fire of fixed_delay jobs that have neither a next fire nor a live run.
 func (s *Store) GoOnChains(ctx context.Context, limit int) (int, error) {
 	jobs, err := s.q.LostChains(ctx, int32(limit))
 	if err != nil || len(jobs) == 0 {
@@ -130,7 +130,7 @@ func (s *Store) GoOnChains(ctx context.Context, limit int) (int, error) {
 	return len(jobs), err
 }
 
-// ReleaseOrphans releases the next held run of each slot that nobody owns, and returns what to fire.
+// ReleaseOrphans releases the next held run of each slot without an owner, and returns the runs to fire.
 func (s *Store) ReleaseOrphans(ctx context.Context, limit int) ([]domain.Due, error) {
 	rows, err := s.q.UnheldHeld(ctx, int32(limit))
 	if err != nil || len(rows) == 0 {
@@ -155,10 +155,10 @@ func (s *Store) ReleaseOrphans(ctx context.Context, limit int) ([]domain.Due, er
 			k := slotKey{domain.JobID(r.JobID), r.HeldOn}
 			owner, exists := slots.owners[k]
 			if exists && !owner.IsZero() && owner != r.ID {
-				continue // somebody took it since
+				continue // another run took it meanwhile
 			}
 			if exists && k.instance == "" {
-				slots.set(k, r.ID) // in scope instance it is routed anew and takes a slot then
+				slots.set(k, r.ID) // in scope instance, the run is routed again and takes a slot then
 			}
 			ids = append(ids, r.ID)
 		}
@@ -175,7 +175,7 @@ func (s *Store) ReleaseOrphans(ctx context.Context, limit int) ([]domain.Due, er
 	return out, err
 }
 
-// ReturnStrays makes queued, unbound runs wait that are not among those that wait, and returns how many.
+// ReturnStrays makes queued, unbound runs without an entry in runs_waiting wait again, and returns their number.
 func (s *Store) ReturnStrays(ctx context.Context, limit int) (int, error) {
 	rows, err := s.q.LateWaiting(ctx, int32(limit))
 	if err != nil || len(rows) == 0 {
@@ -186,7 +186,7 @@ func (s *Store) ReturnStrays(ctx context.Context, limit int) (int, error) {
 		for _, r := range rows {
 			def, err := s.one(ctx, q, versionKey{domain.JobID(r.JobID), int(r.JobVersion)})
 			if domain.CodeOf(err) == domain.NotFound {
-				continue // without its definition nobody can run it, and the others must not wait for that
+				continue // no instance can run it without its definition, and it must not block the others
 			}
 			if err != nil {
 				return err
@@ -200,8 +200,8 @@ func (s *Store) ReturnStrays(ctx context.Context, limit int) (int, error) {
 	return len(rows), err
 }
 
-// RequestKill asks that an unfinished run ends. One that no instance has ends at once; of one that an instance has
-// the request is kept until it is confirmed. NotFound, or Conflict when the run is final.
+// RequestKill requests the end of an unfinished run. A run without an instance ends at once. For a run with an
+// instance, the request is kept until the instance confirms it. The error is NotFound, or Conflict if the run is final.
 func (s *Store) RequestKill(ctx context.Context, id domain.RunID, reason domain.Reason, by string) (Kill, error) {
 	var out Kill
 	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
@@ -231,7 +231,7 @@ func (s *Store) RequestKill(ctx context.Context, id domain.RunID, reason domain.
 		if err == nil && len(marked) == 0 {
 			return finalOrUnknown(ctx, q, id)
 		}
-		if err == nil && marked[0].Instance == nil { // refused since it was read: nobody would confirm the kill
+		if err == nil && marked[0].Instance == nil { // unbound since it was read: no instance would confirm the kill
 			return domain.WrapError(domain.Unavailable, "the run is changing hands; try again", errRepeat)
 		}
 		return err
@@ -250,7 +250,7 @@ func finalOrUnknown(ctx context.Context, q *sqlcgen.Queries, id domain.RunID) er
 	return domain.NewError(domain.Conflict, fmt.Sprintf("the run has ended already: it is %s", past[0].State))
 }
 
-// StoreLogs keeps chunks of run logs. A chunk that is there already stays as it is.
+// StoreLogs stores chunks of run logs. A chunk that already exists does not change.
 func (s *Store) StoreLogs(ctx context.Context, chunks []LogChunk) error {
 	var p sqlcgen.StoreLogsParams
 	for _, c := range chunks {
@@ -276,9 +276,9 @@ func (s *Store) GroupsOf(ctx context.Context, runs []domain.RunID) (map[domain.R
 	return out, nil
 }
 
-// Vacuum cleans the hot tables where there is enough to clean, or it was not done for a while. Autovacuum would come too
-// late: they turn over completely within seconds, and whoever looks for what is due passes over what is dead. What
-// another process is cleaning at the moment is left to it. It is to be called every few seconds.
+// Vacuum cleans the hot tables if they have enough dead rows, or if they were not cleaned for vacuumEvery. Autovacuum
+// would come too late: these tables turn over completely within seconds, and queries for due runs read through dead
+// rows. Vacuum skips tables that another process is cleaning. Call it every few seconds.
 func (s *Store) Vacuum(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, vacuumMax)
 	defer cancel()
@@ -298,7 +298,7 @@ func (s *Store) Vacuum(ctx context.Context) error {
 		_, err = s.pool.Exec(ctx, `VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF, PARALLEL 0) runs_live, runs_waiting`)
 	}
 	if err == nil && long {
-		// These hold a row for every job: their indexes are only read whole when a good part of them is dead.
+		// These tables have a row for every job. Their indexes are only cleaned when a good part of the rows is dead.
 		_, err = s.pool.Exec(ctx, `VACUUM (SKIP_LOCKED, TRUNCATE OFF, PARALLEL 0) job_due, block_slots`)
 	}
 	return pgerr.Translate(err)
@@ -307,5 +307,5 @@ func (s *Store) Vacuum(ctx context.Context) error {
 const (
 	vacuumMax   = 2 * time.Minute
 	vacuumEvery = 10 * time.Second
-	vacuumDead  = 50_000 // dead rows beyond half as many as live: some 20 MB
+	vacuumDead  = 50_000 // dead rows in excess of half the live rows: about 20 MB
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// registerTypes teaches a connection that a RunID is a uuid.
+// registerTypes registers RunID as a uuid with a connection.
 func registerTypes(m *pgtype.Map) {
 	m.TryWrapEncodePlanFuncs = append([]pgtype.TryWrapEncodePlanFunc{wrapRunIDEncode}, m.TryWrapEncodePlanFuncs...)
 	m.TryWrapScanPlanFuncs = append([]pgtype.TryWrapScanPlanFunc{wrapRunIDScan}, m.TryWrapScanPlanFuncs...)
@@ -23,7 +23,7 @@ func registerTypes(m *pgtype.Map) {
 	}
 }
 
-// runIDsCodec writes run ids without looking at each of them by reflection. Hot statements have thousands, as their first
+// runIDsCodec encodes run ids without reflection on each of them. Hot statements have thousands of them, as their first
 // parameter.
 type runIDsCodec struct{ *pgtype.ArrayCodec }
 
@@ -37,8 +37,8 @@ func (c runIDsCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value a
 
 type runIDsPlan struct{}
 
-// paramsPerRun is about what the parameters of a hot statement come to for each run. The driver begins each statement with a
-// small buffer, and would copy it ten times over until all is in.
+// paramsPerRun is about the size of a hot statement's parameters for each run. The driver starts each statement with a
+// small buffer and would otherwise grow and copy it about ten times.
 const paramsPerRun = 256
 
 // Encode implements pgtype.EncodePlan.
@@ -59,7 +59,7 @@ func (runIDsPlan) Encode(value any, buf []byte) ([]byte, error) {
 		return buf, nil
 	}
 	buf = binary.BigEndian.AppendUint32(buf, uint32(len(ids)))
-	buf = binary.BigEndian.AppendUint32(buf, 1) // where the indices begin
+	buf = binary.BigEndian.AppendUint32(buf, 1) // lower bound of the index
 	for i := range ids {
 		buf = binary.BigEndian.AppendUint32(buf, uint32(len(ids[i])))
 		buf = append(buf, ids[i][:]...)

@@ -10,14 +10,14 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// firstScript numbers the script of a job that is being made.
+// firstScript sets the version of a new job's script.
 func firstScript(spec *domain.JobSpec) {
 	if spec.Script != nil {
 		spec.Script.Version = 1
 	}
 }
 
-// insertScript keeps a script as the job's next version of it, and notes that in it.
+// insertScript stores a script as the next version of the job's script and sets its Version.
 func insertScript(ctx context.Context, q *sqlcgen.Queries, job domain.JobID, jobVersion int, script *domain.Script, now time.Time, by string) error {
 	version, err := q.InsertScript(ctx, sqlcgen.InsertScriptParams{
 		JobID: int64(job), JobVersion: int32(jobVersion), Language: script.Language, Code: script.Code, Bytes: int32(len(script.Code)),
@@ -27,8 +27,8 @@ func insertScript(ctx context.Context, q *sqlcgen.Queries, job domain.JobID, job
 	return err
 }
 
-// encodeSpec writes a spec as the job keeps it, and as its version does: without a script's code, which stands with the
-// versions of the script.
+// encodeSpec encodes a spec as the job stores it (whole) and as its version stores it (lean): without the script's
+// code, which is stored with the script's versions.
 func encodeSpec(spec *domain.JobSpec) (whole, lean []byte, err error) {
 	if whole, err = domain.EncodeSpec(spec); err != nil {
 		return nil, nil, fmt.Errorf("write the job: %w", err)
@@ -43,7 +43,7 @@ func encodeSpec(spec *domain.JobSpec) (whole, lean []byte, err error) {
 	return whole, lean, nil
 }
 
-// ScriptCode returns the code of one version of a job's script, NotFound if there is none. Code never changes.
+// ScriptCode returns the code of one version of a job's script, or NotFound. The code of a version never changes.
 func (s *Store) ScriptCode(ctx context.Context, job domain.JobID, version int) (string, error) {
 	code, err := s.q.ScriptCode(ctx, sqlcgen.ScriptCodeParams{JobID: int64(job), Version: int32(version)})
 	return code, pgerr.Translate(err)

@@ -14,12 +14,11 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// Settle writes how attempts ended, with all that follows from it, in one transaction: the move to history or the
-// retry, the follow-ups as River jobs, the block slots and the next held runs, the next fire of fixed_delay, the
-// count of a broadcast. Repeats change nothing.
-//
-// Runs of plain jobs that succeeded go first, by a statement that is a transaction of its own: nothing else is locked for
-// them. Should the rest fail, the caller settles all again, and they are repeats.
+// Settle records how attempts ended, with all consequences, in one transaction: the move to the history or the retry,
+// the follow-ups as River jobs, the block slots and the next held runs, the next fire of fixed_delay jobs, the
+// countdown of a broadcast. Repeats change nothing. Before that, runs of plain jobs that succeeded are settled by a
+// single statement, a transaction of its own, because they need no other lock. If the rest fails, the caller settles
+// all results again, and these are then repeats.
 func (s *Store) Settle(ctx context.Context, ended []domain.Ended) (SettleResult, error) {
 	out := SettleResult{Dispositions: make([]domain.Disposition, len(ended))}
 	err := s.single(ctx, func(*sqlcgen.Queries) error {
@@ -30,7 +29,7 @@ func (s *Store) Settle(ctx context.Context, ended []domain.Ended) (SettleResult,
 		return out, err
 	}
 	var rest []domain.Ended
-	var at []int // of rest, in ended
+	var at []int // indexes of rest's elements in ended
 	for i, e := range ended {
 		if out.Dispositions[i] == "" {
 			rest, at = append(rest, e), append(at, i)
@@ -51,7 +50,7 @@ func (s *Store) Settle(ctx context.Context, ended []domain.Ended) (SettleResult,
 	return more, err
 }
 
-// MakeDays makes the history partitions of the given UTC days where they are missing.
+// MakeDays creates the missing history partitions of the given UTC days.
 func (s *Store) MakeDays(ctx context.Context, days []time.Time) error {
 	db := boundedPool{s.pool}
 	for _, day := range days {
@@ -62,7 +61,7 @@ func (s *Store) MakeDays(ctx context.Context, days []time.Time) error {
 	return nil
 }
 
-// settling is the work of one settle transaction.
+// settling is the state of one settle transaction.
 type settling struct {
 	s     *Store
 	tx    pgx.Tx
@@ -78,17 +77,17 @@ type settling struct {
 	requeue  []domain.RunID
 	ups      []domain.FollowUp
 	alerts   alertNotes
-	freed    map[slotKey]bool // slots whose owner ends with this transaction
+	freed    map[slotKey]bool // slots whose owner ends in this transaction
 	left     map[slotKey]bool // slots of scope instance that a shard of their owner leaves
 	unbound  []domain.RunID
 	chains   []int64
-	toClass  []int                             // results whose run is not in exactly that attempt any more
-	liveRows map[domain.RunID]sqlcgen.RunsLive // locked; only what LockRuns reads is filled in
-	exists   map[int64]bool                    // jobs that may be tried again: they are not deleted before the commit
-	matched  map[domain.RunID]bool             // settled by this batch already
+	toClass  []int                             // results whose run is no longer in exactly that attempt
+	liveRows map[domain.RunID]sqlcgen.RunsLive // locked; only the columns of LockRuns are set
+	exists   map[int64]bool                    // jobs whose runs may be retried: they are not deleted before the commit
+	matched  map[domain.RunID]bool             // already settled by this batch
 }
 
-// final is a run on its way into the history.
+// final is a run that is moved into the history.
 type final struct {
 	row   sqlcgen.RunsLive
 	ended domain.Ended
@@ -102,7 +101,7 @@ func (s *Store) settle(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []
 	}
 	w.out.Dispositions = make([]domain.Disposition, len(in))
 	for _, step := range []func(context.Context) error{
-		w.lock, w.compare, w.classify, w.move, w.retry, w.putBack, w.countDown, w.handSlots, w.goOn,
+		w.lock, w.compare, w.classify, w.move, w.retry, w.putBack, w.countDown, w.handSlots, w.continueChains,
 	} {
 		if err := step(ctx); err != nil {
 			return w.out, err
@@ -120,7 +119,7 @@ func (s *Store) settle(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []
 	return w.out, nil
 }
 
-// lock takes every lock that the batch needs, in the order that doc.go gives.
+// lock takes every lock that the batch needs, in the order given in doc.go.
 func (w *settling) lock(ctx context.Context) error {
 	ids := make([]domain.RunID, len(w.in))
 	for i, e := range w.in {
@@ -199,10 +198,10 @@ func (w *settling) lock(ctx context.Context) error {
 	return nil
 }
 
-// finishOrdinary settles the ordinary ends, of runs that succeeded. The rest is left to compare.
+// finishOrdinary settles the results of runs that succeeded on their bound boot. compare handles the rest.
 func (w *settling) finishOrdinary(ctx context.Context, peek []sqlcgen.PeekRunsRow) error {
 	ordinary := make(map[domain.RunID]bool, len(peek))
-	seen := make(map[domain.RunID]bool) // to run: whether that was late has been told
+	seen := make(map[domain.RunID]bool) // runs already marked as running: MarkRunning has sent their alert of a late start
 	for _, r := range peek {
 		ordinary[r.ID] = r.BroadcastID == nil
 		if domain.State(r.State) == domain.Running {
@@ -212,7 +211,7 @@ func (w *settling) finishOrdinary(ctx context.Context, peek []sqlcgen.PeekRunsRo
 	rows, err := finish(ctx, w.tx, w.in, w.now, ordinary, false, &w.out)
 	for _, r := range rows {
 		e := &w.in[r.in]
-		w.matched[e.RunID] = true // a second result of this batch for the same attempt is a repeat
+		w.matched[e.RunID] = true // a second result in this batch for the same attempt is a repeat
 		def := w.defs[versionKey{domain.JobID(r.job), int(r.version)}]
 		w.children(def, e.RunID, domain.Succeeded, r.finishedAt)
 		if !seen[e.RunID] {
@@ -224,7 +223,7 @@ func (w *settling) finishOrdinary(ctx context.Context, peek []sqlcgen.PeekRunsRo
 	return err
 }
 
-// lockRetried keeps the jobs of failed runs from being deleted before what is decided about their retries is seen.
+// lockRetried prevents the deletion of jobs whose runs failed, until the decision about their retries is committed.
 func (w *settling) lockRetried(ctx context.Context, peek []sqlcgen.PeekRunsRow) error {
 	failed := make(map[domain.RunID]bool)
 	for _, e := range w.in {
@@ -249,13 +248,13 @@ func (w *settling) lockRetried(ctx context.Context, peek []sqlcgen.PeekRunsRow) 
 	return err
 }
 
-// compare decides, for each Ended whose run still is in exactly that attempt on exactly that boot, what becomes
-// of the run. The rest goes to classify.
+// compare decides about each Ended whose run is still in exactly that attempt on exactly that boot. classify handles
+// the others.
 func (w *settling) compare(context.Context) error {
 	var retried []int
 	for i, e := range w.in {
 		if w.out.Dispositions[i] != "" {
-			continue // finished
+			continue // already finished
 		}
 		r, live := w.liveRows[e.RunID]
 		def := w.defs[versionKey{domain.JobID(r.JobID), int(r.JobVersion)}]
@@ -264,13 +263,13 @@ func (w *settling) compare(context.Context) error {
 			w.toClass = append(w.toClass, i)
 			continue
 		case !sameRound(&e, &r):
-			w.toClass = append(w.toClass, i) // it speaks of an earlier binding
+			w.toClass = append(w.toClass, i) // it refers to an earlier binding
 			continue
 		case e.Group != "" && e.Group != r.GroupName:
 			w.out.Dispositions[i] = domain.WrongGroup
 			continue
 		}
-		w.matched[e.RunID] = true // a second Ended of this batch for the same attempt is a repeat
+		w.matched[e.RunID] = true // a second Ended in this batch for the same attempt is a repeat
 		w.out.Dispositions[i] = domain.Settled
 		clean(&e, w.now, r.CreatedAt)
 		killed := r.KillRequestedAt != nil
@@ -288,9 +287,9 @@ func (w *settling) compare(context.Context) error {
 	return nil
 }
 
-// sameRound reports whether an Ended speaks of the offer round that the run is in. A result of the handler does in any
-// round: who started it has it. But that an attempt was handed back, or what a reconciler found, is true of the binding
-// that it was said of alone. An executor that does not say the round can only have meant the first.
+// sameRound reports whether an Ended applies to the run's current offer round. A handler's result applies in any round,
+// because the executor that reports it has started the attempt. A hand-back or a reconciler's finding applies only to
+// the binding it refers to. An executor that leaves out the round can only mean the first one.
 func sameRound(e *domain.Ended, r *sqlcgen.RunsLive) bool {
 	bind := e.Bind
 	switch {
@@ -304,15 +303,16 @@ func sameRound(e *domain.Ended, r *sqlcgen.RunsLive) bool {
 	return bind == int(r.Bind)
 }
 
-// tryAgain reports whether the retry policy gives the run another attempt.
+// tryAgain reports whether the retry policy allows another attempt of the run.
 func (w *settling) tryAgain(def *definition, r *sqlcgen.RunsLive, e *domain.Ended, killed bool) bool {
 	if e.Outcome != domain.OutcomeFailed || killed || e.Permanent || int(r.Attempt) > def.Retries {
 		return false
 	}
-	return e.Instance != "" // what never had an instance has missed its start deadline or its place: no try failed
+	return e.Instance != "" // without an instance, the run missed its start deadline or found no free place: no try failed
 }
 
-// planRetries turns ends into retries, unless the job was deleted meanwhile: then nothing starts any more.
+// planRetries schedules the retries of failed attempts. If the job was deleted meanwhile, it ends the runs instead,
+// because no attempt may start any more.
 func (w *settling) planRetries(retried []int) {
 	for _, i := range retried {
 		r, e := w.rowOf(i), w.in[i]
@@ -345,10 +345,10 @@ func (w *settling) planRetries(retried []int) {
 	}
 }
 
-// rowOf returns the row that compare matched with input i.
+// rowOf returns the row that compare matched with result i.
 func (w *settling) rowOf(i int) sqlcgen.RunsLive { return w.liveRows[w.in[i].RunID] }
 
-// end sends a run into the history.
+// end moves a run into the history.
 func (w *settling) end(def *definition, r sqlcgen.RunsLive, e domain.Ended, killed bool) {
 	state := domain.Failed
 	switch e.Outcome {
@@ -361,7 +361,7 @@ func (w *settling) end(def *definition, r sqlcgen.RunsLive, e domain.Ended, kill
 	case domain.OutcomeFailed:
 	}
 	if killed && state != domain.Succeeded {
-		// Whatever the handler made of the kill, the run was cancelled, and by whom is known.
+		// Whatever the handler did after the kill request, the run counts as cancelled, by whoever requested the kill.
 		state = domain.Cancelled
 		e.Reason = domain.Reason(orZero(r.KillReason))
 		e.Message = killMessage(orZero(r.KillWhy), e.Message)
@@ -370,7 +370,7 @@ func (w *settling) end(def *definition, r sqlcgen.RunsLive, e domain.Ended, kill
 	w.free(def, &r, true)
 }
 
-// killMessage says who or what ended a run, before what its handler had to say.
+// killMessage puts the reason of the kill before the handler's own message.
 func killMessage(why, said string) string {
 	if why == "" || said == "" {
 		return why + said
@@ -378,11 +378,12 @@ func killMessage(why, said string) string {
 	return cut(why+": "+said, domain.MaxMessageBytes)
 }
 
-// killedBy is the message of a run that a hand ended.
+// killedBy is the message of a run that a user killed.
 func killedBy(actor string) string { return "killed by " + actor }
 
-// free notes that the run gives its slot up: at its end, and in scope instance whenever it loses its instance. A
-// broadcast's slot is freed when its last shard has ended, in scope instance: has left the instance.
+// free records that the run gives up its slot: when it ends, and in scope instance also whenever it loses its instance.
+// A broadcast's slot is freed when its last shard has ended, in scope instance when its last shard has left the
+// instance.
 func (w *settling) free(def *definition, r *sqlcgen.RunsLive, ended bool) {
 	cluster := def.BlockScope == domain.ScopeCluster
 	if !def.NeedsSlot() || (cluster && (!ended || r.BroadcastID != nil)) {

@@ -10,7 +10,8 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// countDown counts ended shards. Whoever brings a broadcast to zero joins it: its children, its slot.
+// countDown counts ended shards. When a broadcast has none left, countDown joins it: it plans the children and frees
+// the slot.
 func (w *settling) countDown(ctx context.Context) error {
 	type count struct{ n, succeeded, cancelled int32 }
 	counts := make(map[domain.RunID]*count)
@@ -58,7 +59,7 @@ func (w *settling) countDown(ctx context.Context) error {
 		w.alerts.ended(f.def, b.ID, joinedState(b), f.ended.FinishedAt)
 		if f.def.NeedsSlot() {
 			k := slotOf(&f.def.Definition, orZero(f.row.Instance))
-			if w.slots.owners[k] == b.ID { // in scope instance its shards have left their slots themselves
+			if w.slots.owners[k] == b.ID { // in scope instance, the shards have already left their slots
 				w.freed[k] = true
 			}
 		}
@@ -70,7 +71,7 @@ func (w *settling) countDown(ctx context.Context) error {
 	return w.q.DeleteBroadcasts(ctx, joined)
 }
 
-// joinedState is the state of a broadcast as a whole: success is that all its shards succeeded.
+// joinedState returns the state of a broadcast as a whole. It succeeded if all its shards succeeded.
 func joinedState(b sqlcgen.Broadcast) domain.State {
 	switch {
 	case b.Succeeded == b.Total:
@@ -81,8 +82,8 @@ func joinedState(b sqlcgen.Broadcast) domain.State {
 	return domain.Failed
 }
 
-// handSlots passes freed slots on. The slots' locks have been held since before the runs ended, so nobody was
-// held back by an owner that had just gone.
+// handSlots passes freed slots on to the next held runs. The slots have been locked since before the runs ended, so no
+// run can be held behind an owner that has just ended.
 func (w *settling) handSlots(ctx context.Context) error {
 	if err := w.slots.askBound(ctx, w.q, w.left); err != nil {
 		return err
@@ -132,8 +133,8 @@ func (w *settling) handSlots(ctx context.Context) error {
 	return err
 }
 
-// stranded returns the runs that are due but were not fired by a scheduler that died, of the jobs whose held runs would be
-// next: it may be their turn.
+// stranded returns the due runs that a dead scheduler did not fire, of the jobs whose next held run would get the
+// slot. It may be the stranded run's turn instead.
 func (w *settling) stranded(ctx context.Context, next []sqlcgen.HandSlotsRow) (map[slotKey]domain.RunID, error) {
 	if len(next) == 0 {
 		return nil, nil
@@ -159,8 +160,8 @@ func (w *settling) stranded(ctx context.Context, next []sqlcgen.HandSlotsRow) (m
 	return out, err
 }
 
-// goOn sets the next fire of fixed_delay jobs of which nothing scheduled is live any more.
-func (w *settling) goOn(ctx context.Context) error {
+// continueChains sets the next fire of fixed_delay jobs without a live scheduled run.
+func (w *settling) continueChains(ctx context.Context) error {
 	if len(w.chains) == 0 {
 		return nil
 	}
@@ -206,5 +207,5 @@ func (s *Store) chainNext(ctx context.Context, q *sqlcgen.Queries, jobs []int64,
 	if err := q.ChainNext(ctx, p); err != nil {
 		return err
 	}
-	return q.Notify(ctx) // the delay may be shorter than the pre-read's period
+	return q.Notify(ctx) // the delay may be shorter than the interval of the pre-read
 }

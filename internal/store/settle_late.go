@@ -7,7 +7,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// classify says what became of results that no run waited for.
+// classify sets the dispositions of results that match no current attempt, and stores the late ones.
 func (w *settling) classify(ctx context.Context) error {
 	if len(w.toClass) == 0 {
 		return nil
@@ -50,7 +50,7 @@ func (w *settling) classify(ctx context.Context) error {
 
 func (w *settling) disposition(e domain.Ended, past []sqlcgen.HistoryOutcomesRow, attempts []sqlcgen.AttemptOutcomesRow) domain.Disposition {
 	if e.Group == "" {
-		return domain.Raced // a reconciler's finding that was no longer true
+		return domain.Raced // a reconciler's finding that is outdated
 	}
 	known := false
 	for _, h := range past {
@@ -76,7 +76,7 @@ func (w *settling) disposition(e domain.Ended, past []sqlcgen.HistoryOutcomesRow
 			return repeatOrLate(e, a.Instance, a.BootID, a.Outcome, a.Reason)
 		}
 	}
-	// After the attempts: a run that was killed while it waited for a retry keeps that attempt in both places.
+	// This comes after the attempts: a run that was killed while it waited for a retry has that attempt in both tables.
 	for _, h := range past {
 		if h.ID == e.RunID && int(h.Attempt) == e.Attempt {
 			return repeatOrLate(e, h.Instance, h.BootID, h.State, h.Reason)
@@ -91,7 +91,7 @@ func (w *settling) disposition(e domain.Ended, past []sqlcgen.HistoryOutcomesRow
 	return domain.Late
 }
 
-// repeatOrLate tells a result that had been settled before from one whose attempt was ended without it.
+// repeatOrLate distinguishes a result that was settled before from a result whose attempt was ended without it.
 func repeatOrLate(e domain.Ended, instance, boot, outcome, reason string) domain.Disposition {
 	same := string(e.Outcome) == outcome || (outcome == string(domain.Cancelled) && e.Outcome != domain.OutcomeSucceeded)
 	if e.Outcome == domain.OutcomeUnstarted || (instance == e.Instance && boot == e.BootID && same && reason != string(domain.ReasonLost)) {

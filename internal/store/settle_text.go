@@ -8,9 +8,9 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// clean holds what an instance reports within the contract's bounds, and its instants within the run's life: they
-// come from a foreign clock, and a child's run id begins with its parent's end. Zero is a run's creation that is not known
-// yet, and is looked after by whoever writes.
+// clean limits an instance's report to the bounds of the contract, and its instants to the run's lifetime: they come
+// from another machine's clock, and a child's run id begins with its parent's end. A zero createdAt means that the
+// creation time is not known yet; the statement that writes the row then applies that limit.
 func clean(e *domain.Ended, now, createdAt time.Time) {
 	cleanText(e)
 	within := func(t time.Time) time.Time {
@@ -28,7 +28,7 @@ func clean(e *domain.Ended, now, createdAt time.Time) {
 	}
 }
 
-// cleanText makes text that Postgres can hold. Reasons and names are as long as they are known to be.
+// cleanText makes texts valid for Postgres and cuts them to their maximum lengths.
 func cleanText(e *domain.Ended) {
 	e.Message = cut(e.Message, domain.MaxMessageBytes)
 	e.Output = cut(e.Output, domain.MaxOutputBytes)

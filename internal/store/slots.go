@@ -9,7 +9,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// slotKey names a block slot.
+// slotKey identifies a block slot.
 type slotKey struct {
 	job      domain.JobID
 	instance string // "" in scope cluster
@@ -22,13 +22,13 @@ func slotOf(def *domain.Definition, instance string) slotKey {
 	return slotKey{def.JobID, ""}
 }
 
-// slotSet is the locked slots of one transaction and what it makes of them.
+// slotSet holds the locked slots of one transaction and the changes to them.
 type slotSet struct {
-	owners  map[slotKey]domain.RunID // NilRunID: free
+	owners  map[slotKey]domain.RunID // NilRunID: the slot is free
 	changed map[slotKey]bool
 }
 
-// lockSlots locks slots in order. Missing ones are made first if make is set, else they are left out.
+// lockSlots locks slots in order. If makeMissing is set, it first inserts missing slots; otherwise it leaves them out.
 func lockSlots(ctx context.Context, q *sqlcgen.Queries, keys []slotKey, makeMissing bool) (*slotSet, error) {
 	set := &slotSet{owners: make(map[slotKey]domain.RunID, len(keys)), changed: make(map[slotKey]bool)}
 	if len(keys) == 0 {
@@ -63,8 +63,9 @@ func lockSlots(ctx context.Context, q *sqlcgen.Queries, keys []slotKey, makeMiss
 	return set, nil
 }
 
-// forget frees the slots whose owner is no longer live, in scope instance: has no run bound there. It must run after the
-// slots are locked, with a newer snapshot: an owner that this transaction cannot see yet must not be taken for dead.
+// forget frees the slots whose owner is no longer live. In scope instance, it frees the slots whose owner has no run
+// bound to the instance. It must run after the slots are locked, with a newer snapshot: an owner that the older
+// snapshot does not contain must not count as dead.
 func (s *slotSet) forget(ctx context.Context, q *sqlcgen.Queries) error {
 	var owners []domain.RunID
 	bound := make(map[slotKey]bool)
@@ -98,8 +99,9 @@ func (s *slotSet) forget(ctx context.Context, q *sqlcgen.Queries) error {
 	return nil
 }
 
-// reserve gives free slots of serial jobs to a run that is due before those which come for them, and that nobody has
-// fired: its scheduler died. So who comes is held behind it, and order is kept until the stranded run is taken over.
+// reserve gives free slots of serial jobs to a pending run that is due before the candidates and was not fired, because
+// its scheduler died. The candidates are then held behind it, so that the runs stay in order until another scheduler
+// takes the stranded run over.
 func (s *slotSet) reserve(ctx context.Context, q *sqlcgen.Queries, in []Admission) error {
 	first := make(map[slotKey]domain.Due)
 	var before time.Time
@@ -132,7 +134,7 @@ func (s *slotSet) reserve(ctx context.Context, q *sqlcgen.Queries, in []Admissio
 	return err
 }
 
-// askBound says of slots of scope instance whether their owner has a run bound there.
+// askBound sets the value of each slot of scope instance to whether its owner has a run bound to the instance.
 func (s *slotSet) askBound(ctx context.Context, q *sqlcgen.Queries, slots map[slotKey]bool) error {
 	if len(slots) == 0 {
 		return nil
@@ -155,7 +157,7 @@ func (s *slotSet) set(k slotKey, owner domain.RunID) {
 	s.changed[k] = true
 }
 
-// take gives the slot to owner if it is free or already its own.
+// take gives the slot to owner if it is free. It reports whether owner now owns it.
 func (s *slotSet) take(k slotKey, owner domain.RunID) bool {
 	current, locked := s.owners[k]
 	switch {

@@ -314,8 +314,8 @@ func (f *fray) triggerRuns(s *store.Store, rng *rand.Rand, jobs []domain.JobID, 
 	return nil
 }
 
-// passing reports whether an error is one that callers meet by trying again.
-func passing(err error) bool {
+// transient reports whether err is nil or an error that a caller handles by trying again.
+func transient(err error) bool {
 	c := domain.CodeOf(err)
 	return err == nil || c == domain.Unavailable || c == domain.Conflict || c == domain.NotFound
 }
@@ -335,14 +335,14 @@ func (f *fray) ring(s *store.Store, rng *rand.Rand) error {
 		case due = <-f.fire:
 		default:
 			near, _, err := s.ClaimNear(f.ctx, 20)
-			if !passing(err) {
+			if !transient(err) {
 				return err
 			}
 			orphans, err := s.ReleaseOrphans(f.ctx, 10)
-			if !passing(err) {
+			if !transient(err) {
 				return err
 			}
-			if _, err := s.ReplanOverdue(f.ctx, 10); !passing(err) {
+			if _, err := s.ReplanOverdue(f.ctx, 10); !transient(err) {
 				return err
 			}
 			due = append(near, orphans...)
@@ -351,7 +351,7 @@ func (f *fray) ring(s *store.Store, rng *rand.Rand) error {
 			return err
 		}
 		keys, err := s.WaitingKeys(f.ctx)
-		if !passing(err) {
+		if !transient(err) {
 			return err
 		}
 		for _, k := range keys {
@@ -362,7 +362,7 @@ func (f *fray) ring(s *store.Store, rng *rand.Rand) error {
 				}
 				return to
 			})
-			if !passing(err) {
+			if !transient(err) {
 				return err
 			}
 			f.bound(bound)
@@ -410,7 +410,7 @@ func (f *fray) admit(s *store.Store, rng *rand.Rand, due []domain.Due) error {
 	out, err := s.Admit(f.ctx, in)
 	f.bound(out.Bound)
 	f.covered(out.Kills, out.Released)
-	if err != nil && passing(err) {
+	if err != nil && transient(err) {
 		f.fire <- due // as a ring would
 		return nil
 	}
@@ -445,7 +445,7 @@ func (f *fray) settleRuns(s *store.Store, rng *rand.Rand) error {
 			if err == nil && len(killed) == 0 {
 				continue
 			}
-			if !passing(err) {
+			if !transient(err) {
 				return err
 			}
 			e.Instance, e.BootID, e.Group, e.Outcome, e.Reason = "", "", "", domain.OutcomeCancelled, r.KillReason
@@ -455,7 +455,7 @@ func (f *fray) settleRuns(s *store.Store, rng *rand.Rand) error {
 				continue
 			}
 		case 3:
-			if _, err := s.RequestKill(f.ctx, r.ID, domain.ReasonKilled, "test"); !passing(err) {
+			if _, err := s.RequestKill(f.ctx, r.ID, domain.ReasonKilled, "test"); !transient(err) {
 				return err
 			}
 		}
@@ -467,7 +467,7 @@ func (f *fray) settleRuns(s *store.Store, rng *rand.Rand) error {
 				}
 				break
 			}
-			if !errors.Is(err, context.DeadlineExceeded) && !passing(err) {
+			if !errors.Is(err, context.DeadlineExceeded) && !transient(err) {
 				return err
 			}
 			if f.ctx.Err() != nil {

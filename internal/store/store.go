@@ -25,18 +25,18 @@ import (
 	"github.com/belfryhq/belfry/migrations"
 )
 
-// Config says how to reach Postgres and by which rules of time to plan.
+// Config holds the connection settings of a store and its rules of time for planning.
 type Config struct {
 	URL      string
 	MaxConns int32         // of the pool; 0: 16
 	Plan     plan.Settings // zero: plan.DefaultSettings
 	Alerts   AlertRules
-	Zone     *time.Location   // of schedules that name none; nil: UTC
-	AppName  string           // seen in pg_stat_activity
-	Clock    func() time.Time // the wall clock; nil: time.Now. Tests set it forward and back
+	Zone     *time.Location   // for schedules without a time zone; nil: UTC
+	AppName  string           // shown in pg_stat_activity
+	Clock    func() time.Time // the wall clock; nil: time.Now. Tests set it forward and back.
 }
 
-// Store is the engine's side of Postgres. Safe for concurrent use.
+// Store is the engine's access to Postgres. It is safe for concurrent use.
 type Store struct {
 	pool        *pgxpool.Pool
 	q           *sqlcgen.Queries
@@ -46,9 +46,9 @@ type Store struct {
 	clock       clock
 	definitions *lru.Cache[versionKey, *definition]
 	followUps   FollowUps
-	lastSweep   atomic.Int64 // when ClaimNear last looked at all live runs, in Unix nanoseconds
-	lastLook    atomic.Int64 // likewise: BoundBoots
-	lastVacuum  atomic.Int64 // likewise
+	lastSweep   atomic.Int64 // when ClaimNear last searched all live runs, in Unix nanoseconds
+	lastLook    atomic.Int64 // the same for BoundBoots
+	lastVacuum  atomic.Int64 // the same for Vacuum
 }
 
 // FollowUps turns follow-ups into River jobs within a transaction.
@@ -56,13 +56,13 @@ type FollowUps interface {
 	InsertTx(ctx context.Context, tx pgx.Tx, ups []domain.FollowUp) error
 }
 
-// definitionsKept bounds the cache of job versions: at some 900 bytes each for a plain job, 90 MB.
+// definitionsKept bounds the cache of job versions. A plain job takes about 900 bytes, so the cache takes up to 90 MB.
 const definitionsKept = 100_000
 
-// PlanChannel is the Postgres channel on which schedulers hear that a job changed or a near run was planned.
+// PlanChannel is the Postgres channel that notifies schedulers when a job changed or a near run was planned.
 const PlanChannel = "belfry_plan"
 
-// Open connects to a migrated database. It waits for no server: errors are Unavailable when none answers.
+// Open connects to a migrated database. It does not wait for a server: if none answers, the error is Unavailable.
 func Open(ctx context.Context, c Config) (*Store, error) {
 	pc, err := pgxpool.ParseConfig(c.URL)
 	if err != nil {
@@ -75,14 +75,15 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	params := pc.ConnConfig.RuntimeParams
 	params["search_path"] = migrations.Schema
 	params["timezone"] = "UTC"
-	// A process that is stopped in the middle of a transaction must not keep its rows from the others.
+	// A process that is stopped in the middle of a transaction must not keep its rows locked for the others.
 	params["idle_in_transaction_session_timeout"] = "1000"
 	params["lock_timeout"] = "10000"
-	// Plans made for the first few parameter sets, when tables are empty, must not be what a full batch gets.
+	// A plan made for the first few parameter sets, while tables are empty, is too slow for a full batch.
 	params["plan_cache_mode"] = "force_generic_plan"
-	// Compiling a hot plan costs more than it saves; servers have it on by default.
+	// Compiling a hot plan costs more than it saves, and servers have it on by default.
 	params["jit"] = "off"
-	// Statistics may say that a table is small long after it has grown; what has an index is looked up by it.
+	// Statistics may report a table as small long after it has grown. Every table with an index must be read by the
+	// index.
 	params["enable_seqscan"] = "off"
 	if c.AppName != "" {
 		params["application_name"] = c.AppName
@@ -98,7 +99,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	}
 	cache, err := lru.New[versionKey, *definition](definitionsKept)
 	if err != nil {
-		return nil, fmt.Errorf("make the definition cache: %w", err)
+		return nil, fmt.Errorf("create the definition cache: %w", err)
 	}
 	s := &Store{pool: pool, q: sqlcgen.New(boundedPool{pool}), plan: c.Plan, alerts: c.Alerts, zone: c.Zone, definitions: cache}
 	s.alerts.setDefaults()
@@ -118,31 +119,30 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	return s, nil
 }
 
-// UseFollowUps says how follow-ups become River jobs. It must be called before Settle.
+// UseFollowUps sets how follow-ups become River jobs. It must be called before Settle.
 func (s *Store) UseFollowUps(f FollowUps) { s.followUps = f }
 
-// Pool returns the pool, for stores of other concerns and for River.
+// Pool returns the pool, for River and for the stores of other packages.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
-// Close ends the connections.
+// Close closes the connections.
 func (s *Store) Close() { s.pool.Close() }
 
 // Check reports whether Postgres answers.
 func (s *Store) Check(ctx context.Context) error { return pgerr.Translate(s.pool.Ping(ctx)) }
 
-// Settings returns the rules of time by which the store plans.
+// Settings returns the rules of time for planning.
 func (s *Store) Settings() plan.Settings { return s.plan }
 
-// Zone returns the zone of schedules that name none.
+// Zone returns the time zone of schedules that name none.
 func (s *Store) Zone() *time.Location { return s.zone }
 
-// missingDaysMax bounds the days that one transaction may find missing: fire_all makes up for that many at most, by
-// default, and each attempt of the transaction finds one.
+// missingDaysMax bounds the missing days that one transaction may find. fire_all makes up for at most that many fire
+// times by default, and each try of the transaction finds one missing day.
 const missingDaysMax = 200
 
-// txMax bounds a transaction, or a statement outside one, as its client sees it: a server that is frozen, or has
-// vanished without a word, must not hold its callers for longer. It is longer than lock_timeout, which says why
-// something waits.
+// txMax bounds a transaction, or a statement outside one, on the client's side. A server that is frozen or has vanished
+// must not block its callers for longer. txMax exceeds lock_timeout, because an error of lock_timeout names the cause.
 const txMax = 15 * time.Second
 
 func (s *Store) once(ctx context.Context, f func(tx pgx.Tx, q *sqlcgen.Queries) error) error {
@@ -150,7 +150,7 @@ func (s *Store) once(ctx context.Context, f func(tx pgx.Tx, q *sqlcgen.Queries) 
 	defer cancel()
 	broke := false
 	err := l.explain(pgx.BeginFunc(l.ctx, s.pool, func(tx pgx.Tx) error {
-		// Closing what lies under the transaction ends any statement of f's, whichever context it was given.
+		// Closing the network connection ends every statement of f, whatever context the statement was given.
 		conn := tx.Conn().PgConn().Conn()
 		stop := context.AfterFunc(l.ctx, func() { _ = conn.Close() })
 		defer stop()
@@ -164,17 +164,17 @@ func (s *Store) once(ctx context.Context, f func(tx pgx.Tx, q *sqlcgen.Queries) 
 	return err
 }
 
-// brokenError tells that the connection broke before the transaction was to commit, so that nothing has happened: this
-// process was stopped for so long that Postgres freed its rows, or the server went.
+// brokenError means that the connection broke before the commit, so that the transaction had no effect. Either this
+// process was stopped for so long that Postgres ended its transaction, or the server went away.
 type brokenError struct{ error }
 
 func (e brokenError) Unwrap() error { return e.error }
 
-// brokenTries bounds how often a transaction is begun anew after that. A server that is away refuses the next one.
+// brokenTries bounds how often the transaction is then repeated. If the server is down, the next try fails to connect.
 const brokenTries = 3
 
-// single runs f, which is to make one statement, without a transaction around it, and translates its errors. f runs again as
-// it does in tx.
+// single runs f without a transaction and translates its errors. f must execute one statement only. Like tx, single
+// makes missing days and repeats f.
 func (s *Store) single(ctx context.Context, f func(q *sqlcgen.Queries) error) error {
 	for try := 0; ; try++ {
 		err := f(s.q)
@@ -188,8 +188,9 @@ func (s *Store) single(ctx context.Context, f func(q *sqlcgen.Queries) error) er
 	}
 }
 
-// tx runs f in a transaction and translates its errors. Where a row belongs to a day that has no partition, such as a
-// fire time that an outage of days is made up for, the day is made and f runs again; f may thus run several times.
+// tx runs f in a transaction and translates its errors. If a row belongs to a day without a partition, tx makes the day
+// and runs f again. This happens, for example, when a misfire policy makes up for fire times after an outage of days.
+// So f may run several times.
 func (s *Store) tx(ctx context.Context, f func(tx pgx.Tx, q *sqlcgen.Queries) error) error {
 	broken := 0
 	for try := 0; ; try++ {
@@ -208,8 +209,8 @@ func (s *Store) tx(ctx context.Context, f func(tx pgx.Tx, q *sqlcgen.Queries) er
 	}
 }
 
-// Migrate brings the database's schema up to date: Belfry's tables, then River's. Several processes may call it at
-// once; one does the work.
+// Migrate brings the database's schema up to date: Belfry's tables, then River's. If several processes call it at once,
+// one of them does the work.
 func Migrate(ctx context.Context, url string) error {
 	db, err := openSQL(url)
 	if err != nil {
@@ -221,17 +222,17 @@ func Migrate(ctx context.Context, url string) error {
 		return pgerr.Translate(err)
 	}
 	defer conn.Close()
-	// One lock around both migrators, held by this session, so that starting ten processes at once is harmless.
+	// This session holds one lock around both migrators, so that ten processes may start at once.
 	if _, err := conn.ExecContext(ctx, `SELECT pg_advisory_lock(hashtextextended('belfry.migrate', 0))`); err != nil {
 		return pgerr.Translate(err)
 	}
 	defer func() {
-		// The end of the session would free the lock as well; the pool may keep the session for a while.
+		// The end of the session would release the lock too, but the pool may keep the session for a while.
 		_, _ = conn.ExecContext(context.WithoutCancel(ctx), `SELECT pg_advisory_unlock(hashtextextended('belfry.migrate', 0))`)
 	}()
 	for _, schema := range []string{migrations.Schema, migrations.RiverSchema} {
 		if _, err := conn.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS `+schema); err != nil {
-			return fmt.Errorf("make schema %s: %w", schema, pgerr.Translate(err))
+			return fmt.Errorf("create schema %s: %w", schema, pgerr.Translate(err))
 		}
 	}
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS)
@@ -244,7 +245,7 @@ func Migrate(ctx context.Context, url string) error {
 	if err := migrateRiver(ctx, url); err != nil {
 		return err
 	}
-	// History needs the partitions of today and of the days around it before the first run ends.
+	// History needs the partitions of today and of the adjacent days before the first run ends.
 	_, err = conn.ExecContext(ctx, `SELECT make_day(current_date + d) FROM generate_series(-1, 3) d`)
 	return pgerr.Translate(err)
 }
@@ -312,14 +313,14 @@ func notify(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// Listen calls wake for every notification on PlanChannel, and once for every time it (re)connected, as what was
-// said meanwhile is lost. It returns nil when ctx ends, else the error that broke the connection.
+// Listen calls wake for every notification on PlanChannel, and once after each (re)connect, because notifications sent
+// meanwhile are lost. It returns nil when ctx ends, else the error that broke the connection.
 func (s *Store) Listen(ctx context.Context, wake func()) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return ctxErr(ctx, pgerr.Translate(err))
 	}
-	raw := conn.Hijack() // a listening connection must not go back among the others
+	raw := conn.Hijack() // the LISTEN stays with the connection, so it must not return to the pool
 	defer func() {
 		bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
@@ -337,7 +338,7 @@ func (s *Store) Listen(ctx context.Context, wake func()) error {
 	}
 }
 
-// ctxErr hides the error that the end of ctx itself caused.
+// ctxErr returns nil if ctx has ended, because err is then its consequence, and err otherwise.
 func ctxErr(ctx context.Context, err error) error {
 	select {
 	case <-ctx.Done():
@@ -347,7 +348,7 @@ func ctxErr(ctx context.Context, err error) error {
 	}
 }
 
-// dayMissing reports whether an insert found no partition for its day, and for which run id.
+// dayMissing reports whether an insert failed because its day has no partition, and for which run id.
 func dayMissing(err error) (domain.RunID, bool) {
 	var pe *pgconn.PgError
 	if !errors.As(err, &pe) || pe.Code != "23514" || pe.ConstraintName != "" {

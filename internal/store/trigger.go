@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// Trigger plans a run of a job now, whether or not the job is enabled.
+// Trigger plans a run of a job that is due now, whether or not the job is enabled.
 func (s *Store) Trigger(ctx context.Context, id domain.JobID, t domain.Trigger) ([]domain.RunID, error) {
 	var f domain.Faults
 	if t.Param != nil && len(*t.Param) > domain.MaxParamBytes {
@@ -54,7 +54,7 @@ func nullText(v string) *string {
 	return &v
 }
 
-// insertRun plans a run of the job as it stands, and wakes the schedulers.
+// insertRun plans a run of the current version of the job, and wakes the schedulers.
 func (s *Store) insertRun(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, job sqlcgen.JobRowForRunRow, p sqlcgen.InsertRunParams) error {
 	var spec struct {
 		Group string `json:"group"`
@@ -72,8 +72,8 @@ func (s *Store) insertRun(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jo
 	return notify(ctx, tx)
 }
 
-// RetryRun plans a new run of a final run's job, with the same param and fire time. Of a shard it is that shard alone,
-// on the instance that had it where each instance has one.
+// RetryRun plans a new run of a final run's job, with the same param and fire time. For a shard, the new run is that
+// shard only; if each instance gets one shard, it is pinned to the same instance.
 func (s *Store) RetryRun(ctx context.Context, id domain.RunID, _ string) (domain.RunID, error) {
 	var run domain.RunID
 	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
@@ -116,7 +116,7 @@ func (s *Store) RetryRun(ctx context.Context, id domain.RunID, _ string) (domain
 }
 
 // PlanChildTx plans the run of a child in the transaction that completes its River job. A repeat changes nothing,
-// as the run's id is computed. A child that was deleted meanwhile has no run.
+// because the run's id is computed. A child that was deleted meanwhile gets no run.
 func (s *Store) PlanChildTx(ctx context.Context, tx pgx.Tx, parent domain.RunID, child domain.JobID, endedAt time.Time) error {
 	q := s.q.WithTx(tx)
 	names, err := q.JobNames(ctx, []int64{int64(child)})

@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
-// CountRoutes raises the shared counters of round_robin jobs by n runs each, and returns the values before.
+// CountRoutes raises the shared counters of round_robin jobs by n runs each and returns the previous values.
 func (s *Store) CountRoutes(ctx context.Context, n map[domain.JobID]int) (map[domain.JobID]int64, error) {
 	var p sqlcgen.CountRoutesParams
 	for id, k := range n {
@@ -32,9 +32,9 @@ func (s *Store) CountRoutes(ctx context.Context, n map[domain.JobID]int) (map[do
 	return out, nil
 }
 
-// TakeTurns counts runs that are about to be routed by how often, or how long ago, each instance was used, and returns the
-// numbers by instance from before: each run goes to the smallest. All dispatchers share them. An instance that is not known
-// any more is forgotten with its number.
+// TakeTurns counts runs that are about to be routed by how often, or how long ago, each instance was used. It returns
+// the numbers by instance from before; each run goes to the instance with the smallest. All dispatchers share the
+// numbers. The number of an instance that is no longer known is deleted.
 func (s *Store) TakeTurns(ctx context.Context, turns map[domain.JobID]domain.Turns) (map[domain.JobID]map[string]int64, error) {
 	var p sqlcgen.TakeTurnsParams
 	for _, id := range slices.Sorted(maps.Keys(turns)) {
@@ -48,7 +48,7 @@ func (s *Store) TakeTurns(ctx context.Context, turns map[domain.JobID]domain.Tur
 	}
 	rows, err := s.q.TakeTurns(ctx, p)
 	if err == nil && len(rows) < len(turns) {
-		// These jobs are routed for the first time. The others' runs count twice, which is no harm.
+		// These jobs are routed for the first time. The runs of the other jobs are counted twice, which is harmless.
 		if err = s.q.EnsureUses(ctx, p.JobIds); err == nil {
 			rows, err = s.q.TakeTurns(ctx, p)
 		}

@@ -2,7 +2,8 @@ package store
 
 import "github.com/belfryhq/belfry/internal/domain"
 
-// The values that the store exchanges with the roles. They live in domain, as the roles do not know the store.
+// These values are exchanged between the store and the roles. They are defined in domain, because the roles do not
+// import the store.
 type (
 	Admission    = domain.Admission
 	Admitted     = domain.Admitted

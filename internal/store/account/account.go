@@ -14,28 +14,28 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
-// Store keeps accounts in Postgres. Its methods may be called by many goroutines.
+// Store keeps accounts in Postgres. It is safe for concurrent use.
 type Store struct {
 	pool    *pgxpool.Pool
 	q       *sqlcgen.Queries
-	hashing chan struct{} // a slot for each hash under way, because each takes hashMemoryKiB
-	memory  uint32        // of a hash, in KiB
-	passes  uint32        // of a hash
+	hashing chan struct{} // one slot for each hash in progress, because each takes hashMemoryKiB
+	memory  uint32        // per hash, in KiB
+	passes  uint32        // per hash
 }
 
-// New makes a Store on a pool whose connections have Belfry's schema on their search path.
+// New returns a Store on a pool whose connections have Belfry's schema on their search path.
 func New(pool *pgxpool.Pool) *Store {
 	return &Store{pool: pool, q: sqlcgen.New(pool), hashing: make(chan struct{}, maxHashing), memory: hashMemoryKiB, passes: hashPasses}
 }
 
-// The prefixes of tokens, by what they are for.
+// The prefixes of tokens, by purpose.
 const (
 	SessionPrefix = "bfs_"
 	TokenPrefix   = "bft_"
 	GroupPrefix   = "bfg_"
 )
 
-// newToken draws a token and returns it with the digest that is stored.
+// newToken generates a token and returns it with the digest to store.
 func newToken(prefix string) (token string, digest []byte) {
 	var b [32]byte
 	rand.Read(b[:]) // never fails, by its contract
@@ -48,15 +48,15 @@ func tokenDigest(token string) []byte {
 	return d[:]
 }
 
-// tokenLength is the length of every token; what is longer or shorter never reaches Postgres.
+// tokenLength is the length of every token. Tokens of another length are rejected without a query.
 const tokenLength = len(SessionPrefix) + 43
 
 func looksLike(token, prefix string) bool {
 	return len(token) == tokenLength && strings.HasPrefix(token, prefix)
 }
 
-// Sweep deletes expired log-ins and idempotency keys, and says how many rows went. Somebody calls it now and then;
-// nothing expired is honoured before it comes.
+// Sweep deletes expired log-ins and idempotency keys, and returns the number of deleted rows. It is called
+// periodically. Expired rows are ignored even before it runs.
 func (s *Store) Sweep(ctx context.Context) (int64, error) {
 	sessions, err := s.q.DeleteExpiredSessions(ctx)
 	if err != nil {
@@ -66,5 +66,5 @@ func (s *Store) Sweep(ctx context.Context) (int64, error) {
 	return sessions + keys, pgerr.Translate(err)
 }
 
-// SweepEvery is a good period for Sweep.
+// SweepEvery is the recommended period for Sweep.
 const SweepEvery = 10 * time.Minute

@@ -40,7 +40,7 @@ func TestEnsureAdmin(t *testing.T) {
 	if _, _, err := s.EnsureAdmin(t.Context(), "too short"); domain.CodeOf(err) != domain.Invalid {
 		t.Errorf("a weak password: %v", err)
 	}
-	// Several processes may start at once; one makes the admin, and only its password holds.
+	// Several processes may start at once. One of them creates the admin, and its password is valid.
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var passwords []string
@@ -87,7 +87,7 @@ func TestPasswordHashIsRenewed(t *testing.T) {
 	if _, _, err := s.EnsureAdmin(t.Context(), "correct horse"); err != nil {
 		t.Fatal(err)
 	}
-	// argon2id of "correct horse" with one pass over 8 KiB, as an earlier version might have stored it.
+	// An argon2id hash of "correct horse" with one pass over 8 KiB, as an earlier version might have stored it.
 	const weak = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHRzb21lc2FsdA$"
 	exec(t, pool, `UPDATE users SET password_hash = $1`, weak+account.WeakKey())
 	if _, err := s.LogIn(t.Context(), "admin", "correct horse", account.Origin{}); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
-// Change is an entry of the audit log: who did what to which thing, from where, and how it looked before and after.
+// Change is an entry of the audit log: who did what to which object, from where, and its state before and after.
 type Change struct {
 	ID     int64
 	At     time.Time
@@ -18,11 +18,11 @@ type Change struct {
 	Remote string
 	Action string          // such as job.update
 	Object string          // such as job/7
-	Before json.RawMessage // nil: there was nothing
-	After  json.RawMessage // nil: there is nothing any more
+	Before json.RawMessage // nil: the object did not exist
+	After  json.RawMessage // nil: the object no longer exists
 }
 
-// Record writes an entry. before and after are encoded as JSON; nil is left out. Neither may hold a secret.
+// Record adds an entry. before and after are encoded as JSON; nil is left out. Neither may contain a secret.
 func (s *Store) Record(ctx context.Context, actor, remote, action, object string, before, after any) error {
 	b, err := encodeState(before)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
-// User returns the user of a name. NotFound: there is none.
+// User returns a user by name, or NotFound.
 func (s *Store) User(ctx context.Context, name string) (User, error) {
 	u, err := s.q.UserByName(ctx, name)
 	return toUser(u), noUser(err)
@@ -24,10 +24,10 @@ func noUser(err error) error {
 	return err
 }
 
-// EditUser changes role, groups, whether a user is disabled and whether the password must be changed by edit, and the
-// password where one is given. Who is disabled, or gets another role or password, is logged out; other groups hold from
-// the next request on. Conflict: nobody would be left who may do everything, or the change is the identity provider's to
-// make.
+// EditUser changes by edit a user's role, groups, whether it is disabled, and whether its password must be changed; if
+// password is not empty, it also sets the password. A user that is disabled, or whose role or password changes, is
+// logged out. Changed groups apply from the next request on. Conflict means that no enabled admin would be left, or
+// that the identity provider controls the changed field.
 func (s *Store) EditUser(ctx context.Context, name, password string, edit func(*User)) (before, after User, err error) {
 	hash := ""
 	if password != "" {
@@ -64,7 +64,7 @@ func (s *Store) EditUser(ctx context.Context, name, password string, edit func(*
 	return before, after, err
 }
 
-// mayChangeOIDC refuses changes that the next log-in would undo.
+// mayChangeOIDC refuses changes that the next log-in would revert.
 func mayChangeOIDC(before, next User, password string) error {
 	switch {
 	case password != "" || next.MustChangePassword:
@@ -75,7 +75,7 @@ func mayChangeOIDC(before, next User, password string) error {
 	return nil
 }
 
-// DeleteUser deletes a user with all log-ins and tokens. Conflict: nobody would be left who may do everything.
+// DeleteUser deletes a user with all its log-ins and tokens. Conflict means that no enabled admin would be left.
 func (s *Store) DeleteUser(ctx context.Context, name string) (deleted User, err error) {
 	err = s.changeUser(ctx, name, func(q *sqlcgen.Queries, u sqlcgen.User) error {
 		deleted = toUser(u)
@@ -84,7 +84,7 @@ func (s *Store) DeleteUser(ctx context.Context, name string) (deleted User, err 
 	return deleted, err
 }
 
-// changeUser runs change on a user, and takes it back if it leaves no admin.
+// changeUser runs change on a user, and rolls it back if no admin is left.
 func (s *Store) changeUser(ctx context.Context, name string, change func(*sqlcgen.Queries, sqlcgen.User) error) error {
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		q := s.q.WithTx(tx)

@@ -9,8 +9,8 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
-// CreateGroup makes an executor group and returns the token that its executors connect with, which cannot be had
-// again. Conflict: the name is taken.
+// CreateGroup creates an executor group and returns the token for its executors, which cannot be read again. Conflict
+// means that the name is taken.
 func (s *Store) CreateGroup(ctx context.Context, name, description string) (domain.Group, string, error) {
 	token, digest := newToken(GroupPrefix)
 	g, err := s.q.InsertGroup(ctx, sqlcgen.InsertGroupParams{Name: name, Description: description, TokenSha256: digest})
@@ -21,15 +21,15 @@ func (s *Store) CreateGroup(ctx context.Context, name, description string) (doma
 		CreatedAt: domain.At(g.CreatedAt), UpdatedAt: domain.At(g.UpdatedAt)}, token, nil
 }
 
-// EnsureGroup makes the group if it is missing, with a token that nobody knows until RotateGroupToken replaces it.
+// EnsureGroup creates the group if it is missing. No one knows its token until RotateGroupToken replaces it.
 func (s *Store) EnsureGroup(ctx context.Context, name, description string) (created bool, err error) {
 	_, digest := newToken(GroupPrefix)
 	n, err := s.q.EnsureGroup(ctx, sqlcgen.EnsureGroupParams{Name: name, Description: description, TokenSha256: digest})
 	return n == 1, pgerr.Translate(err)
 }
 
-// RotateGroupToken replaces the group's token and returns the new one. The old one admits nobody from then on;
-// connections that it opened stay. NotFound: there is no such group.
+// RotateGroupToken replaces the group's token and returns the new one. The old token is no longer accepted; connections
+// that it opened stay open. The error is NotFound if there is no such group.
 func (s *Store) RotateGroupToken(ctx context.Context, name string) (string, error) {
 	token, digest := newToken(GroupPrefix)
 	n, err := s.q.SetGroupToken(ctx, sqlcgen.SetGroupTokenParams{Name: name, TokenSha256: digest})
@@ -42,7 +42,7 @@ func (s *Store) RotateGroupToken(ctx context.Context, name string) (string, erro
 	return token, nil
 }
 
-// GroupOfToken returns the name of the group whose token this is. ErrCredentials: nobody's.
+// GroupOfToken returns the name of the group that a token belongs to, or ErrCredentials.
 func (s *Store) GroupOfToken(ctx context.Context, token string) (string, error) {
 	if !looksLike(token, GroupPrefix) {
 		return "", ErrCredentials
@@ -54,8 +54,8 @@ func (s *Store) GroupOfToken(ctx context.Context, token string) (string, error) 
 	return name, nil
 }
 
-// Group returns a group. Its Instances and Jobs are not counted here: the roster knows the ones, package report the others.
-// NotFound: there is none.
+// Group returns a group, or NotFound. It leaves out the numbers of instances and jobs: the roster has the former,
+// package report the latter.
 func (s *Store) Group(ctx context.Context, name string) (domain.Group, error) {
 	g, err := s.q.Group(ctx, name)
 	if err != nil {
@@ -67,8 +67,8 @@ func (s *Store) Group(ctx context.Context, name string) (domain.Group, error) {
 	return toGroup(sqlcgen.GroupsRow(g)), nil
 }
 
-// Groups lists groups by name, after the given one; only restricts them to those named, nil is all. They are counted
-// as little as by Group.
+// Groups lists groups by name, starting after the given name. only restricts them to the named groups; nil means all.
+// Like Group, it leaves out the numbers of instances and jobs.
 func (s *Store) Groups(ctx context.Context, only []string, after string, limit int) ([]domain.Group, error) {
 	rows, err := s.q.Groups(ctx, sqlcgen.GroupsParams{After: after, Only: only, MaxRows: int32(limit)})
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *Store) Groups(ctx context.Context, only []string, after string, limit i
 	return groups, nil
 }
 
-// DescribeGroup changes a group's description. NotFound: there is no such group.
+// DescribeGroup changes a group's description. The error is NotFound if there is no such group.
 func (s *Store) DescribeGroup(ctx context.Context, name, description string) error {
 	n, err := s.q.SetGroupDescription(ctx, sqlcgen.SetGroupDescriptionParams{Name: name, Description: description})
 	if err == nil && n == 0 {
@@ -90,7 +90,7 @@ func (s *Store) DescribeGroup(ctx context.Context, name, description string) err
 	return pgerr.Translate(err)
 }
 
-// DeleteGroup deletes a group. Conflict: it has jobs. NotFound: there is no such group.
+// DeleteGroup deletes a group. Conflict means that it has jobs, NotFound that there is no such group.
 func (s *Store) DeleteGroup(ctx context.Context, name string) error {
 	n, err := s.q.DeleteGroup(ctx, name)
 	if err == nil && n == 0 {
@@ -107,7 +107,7 @@ func toGroup(r sqlcgen.GroupsRow) domain.Group {
 		PausedAt: fromEpoch(r.PausedAt), PausedUntil: fromEpoch(r.PausedUntil), PauseReason: r.PauseReason, PausedBy: r.PausedBy}
 }
 
-// fromEpoch reads an instant for which the epoch stands where there is none.
+// fromEpoch returns nil for the epoch, which stands for a missing instant.
 func fromEpoch(t time.Time) *domain.Instant {
 	if t.Unix() == 0 {
 		return nil

@@ -9,24 +9,24 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
-// Key names one request that is to take effect once: who made it, to which route, under which key, with which body.
+// Key identifies a request that must take effect only once: the actor, the route, the key and the body.
 type Key struct {
 	Actor, Route, Key string
 	BodySHA256        []byte
 }
 
-// Answer is what the first request under a key was answered.
+// Answer is the response to the first request under a key.
 type Answer struct {
 	Status int
 	Body   []byte
 }
 
-// Begin takes the key for a first request, which must then Finish or Forget it, and returns nil; or it returns the
-// answer that the first request got. Invalid: the key was used with another body. Conflict: the first request is
-// still under way.
+// Begin takes the key for a first request, which must then call Finish or Forget, and returns nil. For a repeated
+// request, it returns the first response. Invalid means that the key was used with another body. Conflict means that
+// the first request is still in progress.
 //
-// A process that dies between the change and Finish leaves the key taken; two minutes later the same request may
-// be made again. That is the one gap: the change and the key are not written in one transaction.
+// If a process dies between the change and Finish, the key stays taken, and two minutes later the same request may be
+// made again. This is the only gap: the change and the key are not written in one transaction.
 func (s *Store) Begin(ctx context.Context, k Key) (*Answer, error) {
 	n, err := s.q.BeginIdempotent(ctx, sqlcgen.BeginIdempotentParams{
 		Actor: k.Actor, Route: k.Route, Key: k.Key, BodySha256: k.BodySHA256})
@@ -35,7 +35,7 @@ func (s *Store) Begin(ctx context.Context, k Key) (*Answer, error) {
 	}
 	row, err := s.q.Idempotent(ctx, sqlcgen.IdempotentParams{Actor: k.Actor, Route: k.Route, Key: k.Key})
 	switch err = pgerr.Translate(err); {
-	case domain.CodeOf(err) == domain.NotFound && err != nil: // forgotten in between
+	case domain.CodeOf(err) == domain.NotFound && err != nil: // released in between
 		return nil, underWay()
 	case err != nil:
 		return nil, err
@@ -53,13 +53,13 @@ func underWay() error {
 	return domain.NewError(domain.Conflict, "the first request under this key is still under way")
 }
 
-// Finish keeps the answer for 24 hours.
+// Finish stores the response for 24 hours.
 func (s *Store) Finish(ctx context.Context, k Key, a Answer) error {
 	return pgerr.Translate(s.q.FinishIdempotent(ctx, sqlcgen.FinishIdempotentParams{
 		Actor: k.Actor, Route: k.Route, Key: k.Key, BodySha256: k.BodySHA256, Status: int32(a.Status), Response: a.Body}))
 }
 
-// Forget gives the key back after a request that changed nothing, so that a mended one may use it.
+// Forget releases the key after a request that changed nothing, so that a corrected request may use it.
 func (s *Store) Forget(ctx context.Context, k Key) error {
 	return pgerr.Translate(s.q.ForgetIdempotent(ctx, sqlcgen.ForgetIdempotentParams{
 		Actor: k.Actor, Route: k.Route, Key: k.Key}))

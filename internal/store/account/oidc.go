@@ -13,34 +13,35 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
-// Claimed is what an identity provider says of a user: who it is (issuer and subject, for ever), how it is called, and what
-// it may do from now on. No role means nothing.
+// Claimed holds an identity provider's claims about a user: its permanent identity (issuer and subject), its name, and
+// its role and groups from now on. An empty role means no access.
 type Claimed struct {
 	Issuer, Subject, Name string
 	Role                  Role
 	Groups                []string
 }
 
-// OIDCLogIn is what came of a log-in through an identity provider.
+// OIDCLogIn is the result of a log-in through an identity provider.
 type OIDCLogIn struct {
 	Ticket
-	Before *User // nil: the user was made now
+	Before *User // nil: the user was created by this log-in
 	After  User
 }
 
-// ErrNoAccess means that the identity provider knows the user, and gives no role here.
+// ErrNoAccess means that the identity provider authenticated the user but gives it no role here.
 var ErrNoAccess = errors.New("the identity provider gives the user no role")
 
-// LogInOIDC begins a session of a user whom an identity provider has vouched for, makes the user at the first log-in, and
-// gives role and groups as claimed; groups that do not exist are left out. Another role than before ends the other sessions.
-// ErrNoAccess: there is no role; a user who had one has lost it, and all sessions. ErrCredentials: the user is disabled here.
-// Conflict: another user has the name. What is returned beside ErrNoAccess is what was changed.
+// LogInOIDC begins a session of a user that an identity provider authenticated. It creates the user at the first
+// log-in, and sets role and groups as claimed; groups that do not exist are left out. A changed role ends the user's
+// other sessions. ErrNoAccess means that there is no role; a user that had one loses it, and all sessions.
+// ErrCredentials means that the user is disabled here. Conflict means that another user has the name. Along with
+// ErrNoAccess, the result holds what was changed.
 //
-// That nobody may be left who can do everything is no reason to refuse: the provider decides about its users.
+// A log-in is accepted even if no admin is left, because the provider decides about its users.
 func (s *Store) LogInOIDC(ctx context.Context, c Claimed, lifetime time.Duration, from Origin) (in OIDCLogIn, err error) {
 	role, groups := c.Role, c.Groups
 	if role == "" {
-		role, groups = Viewer, nil // who sees nothing, as there is no group
+		role, groups = Viewer, nil // sees nothing, because it is in no group
 	}
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		q := s.q.WithTx(tx)

@@ -14,8 +14,8 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// The cost of a hash: the second recommendation of RFC 9106 with less memory and more passes, which keeps a log-in
-// under some 50 ms and a burst of them within maxHashing times hashMemoryKiB.
+// The cost of a hash is the second recommendation of RFC 9106 with less memory and more passes. It keeps a log-in under
+// about 50 ms and the memory of a burst of log-ins within maxHashing times hashMemoryKiB.
 const (
 	hashMemoryKiB = 32 << 10
 	hashPasses    = 3
@@ -25,13 +25,13 @@ const (
 	maxHashing    = 4
 )
 
-// The bounds of a password, in characters. The upper one only keeps the hash's work bounded.
+// The bounds of a password, in characters. The upper bound only limits the hash's work.
 const (
 	MinPasswordChars = 10
 	MaxPasswordChars = 256
 )
 
-// CheckPassword returns a domain error that says what is wrong with a new password, at the given location.
+// CheckPassword validates a new password. The error is a domain error at the given location.
 func CheckPassword(location, password string) error {
 	var f domain.Faults
 	switch n := utf8.RuneCountInString(password); {
@@ -45,7 +45,7 @@ func CheckPassword(location, password string) error {
 	return f.Err("the password is not accepted")
 }
 
-// generatePassword draws a password of 120 random bits without characters that are easily confused.
+// generatePassword generates a password of 120 random bits without characters that are easily confused.
 func generatePassword() string {
 	const alphabet = "abcdefghijkmnpqrstuvwxyz23456789" // 32 of them: 5 bits each
 	b := make([]byte, 24)
@@ -56,7 +56,7 @@ func generatePassword() string {
 	return string(b)
 }
 
-// hash returns the PHC string of a password. It waits for its turn; err is ctx's.
+// hash returns the PHC string of a password. It waits for a free slot; the only error is that of ctx.
 func (s *Store) hash(ctx context.Context, password string) (string, error) {
 	if err := s.takeTurn(ctx); err != nil {
 		return "", err
@@ -69,8 +69,8 @@ func (s *Store) hash(ctx context.Context, password string) (string, error) {
 		base64.RawStdEncoding.EncodeToString(salt), base64.RawStdEncoding.EncodeToString(key)), nil
 }
 
-// verify reports whether password is the one of the PHC string, and whether that should be made anew with today's
-// parameters. For the empty string it does the same work and says no, so that the time taken does not tell whether
+// verify reports whether password matches the PHC string, and whether the hash should be recomputed with the current
+// parameters. For an empty string it does the same work and returns false, so that the duration does not reveal whether
 // a user exists.
 func (s *Store) verify(ctx context.Context, phc, password string) (ok, stale bool, err error) {
 	if err := s.takeTurn(ctx); err != nil {
@@ -90,8 +90,7 @@ func (s *Store) verify(ctx context.Context, phc, password string) (ok, stale boo
 	return ok, h.memory != s.memory || h.passes != s.passes || h.lanes != hashLanes, nil
 }
 
-// Weaken makes hashes that cost next to nothing, for tests of what stands on accounts. Passwords of people are never
-// hashed so.
+// Weaken makes new hashes cheap, for tests of packages that use accounts. It must not be used for real passwords.
 func (s *Store) Weaken() { s.memory, s.passes = 8, 1 }
 
 func (s *Store) takeTurn(ctx context.Context) error {

@@ -14,33 +14,33 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
-// SessionLifetime is how long a log-in by password lasts. It is not prolonged by use.
+// SessionLifetime is how long a log-in by password lasts. Using the session does not extend it.
 const SessionLifetime = 7 * 24 * time.Hour
 
 // Session is a log-in, without its token.
 type Session struct {
 	ID                               int64
-	CreatedAt, ExpiresAt, LastUsedAt time.Time // the last is exact to the minute
-	Remote, Agent                    string    // where it was begun, and with what
+	CreatedAt, ExpiresAt, LastUsedAt time.Time // LastUsedAt is exact to the minute
+	Remote, Agent                    string    // the address and the client of the log-in
 }
 
-// Origin is where a log-in comes from.
+// Origin describes where a log-in comes from.
 type Origin struct {
 	Remote, Agent string
-	// Replaces is the token of a session that ends with this log-in: the one that the client has shown; "" for none.
+	// Replaces is the token of a session that ends with this log-in: the one that the client has sent; "" for none.
 	Replaces string
 }
 
-// Ticket is what a log-in gets: the session's token, and when it ends.
+// Ticket is the result of a log-in: the session's token and its end.
 type Ticket struct {
 	Token     string
 	ExpiresAt time.Time
 }
 
-// LogIn checks a password and begins a session. ErrCredentials: no such user and password.
+// LogIn checks a password and begins a session. The error is ErrCredentials if there is no such user and password.
 func (s *Store) LogIn(ctx context.Context, name, password string, from Origin) (Ticket, error) {
 	if strings.ContainsRune(name, 0) || !utf8.ValidString(name) {
-		name = "" // nobody's, as Postgres takes no such text
+		name = "" // no user's name, because Postgres cannot store such a text
 	}
 	u, err := s.q.UserByName(ctx, name)
 	if err = pgerr.Translate(err); err != nil && domain.CodeOf(err) != domain.NotFound {
@@ -65,7 +65,7 @@ func (s *Store) LogIn(ctx context.Context, name, password string, from Origin) (
 	return s.beginSession(ctx, u, SessionLifetime, from)
 }
 
-// beginSession begins a session of a user who was judged by what u says.
+// beginSession begins a session of the user u, unless it has changed since u was read.
 func (s *Store) beginSession(ctx context.Context, u sqlcgen.User, lifetime time.Duration, from Origin) (t Ticket, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		q := s.q.WithTx(tx)
@@ -87,7 +87,7 @@ func insertSession(ctx context.Context, q *sqlcgen.Queries, user int64, verified
 	return Ticket{Token: token, ExpiresAt: expires}, err
 }
 
-// credentialOr makes ErrCredentials of a row that is not there: the user has gone or changed meanwhile.
+// credentialOr replaces a missing row by ErrCredentials: the user was deleted or changed meanwhile.
 func credentialOr(err error) error {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return ErrCredentials
@@ -95,8 +95,9 @@ func credentialOr(err error) error {
 	return pgerr.Translate(err)
 }
 
-// ChangePassword changes one's own password, ends all log-ins of the user, and begins a new one. Invalid: the current
-// password is wrong, or the new one is not accepted. Conflict: the user has no password here.
+// ChangePassword changes the principal's own password, ends all log-ins of the user, and begins a new one. Invalid
+// means that the current password is wrong or the new one is not accepted. Conflict means that the user has no password
+// here.
 func (s *Store) ChangePassword(ctx context.Context, p Principal, current, next string, from Origin) (t Ticket, err error) {
 	u, err := s.q.UserByName(ctx, p.User)
 	if err != nil {
@@ -152,13 +153,13 @@ func (s *Store) LogOut(ctx context.Context, token string) error {
 	return pgerr.Translate(err)
 }
 
-// LogOutEverywhere ends all sessions of a user, and says how many there were.
+// LogOutEverywhere ends all sessions of a user and returns their number.
 func (s *Store) LogOutEverywhere(ctx context.Context, userID int64) (int64, error) {
 	n, err := s.q.EndSessions(ctx, userID)
 	return n, pgerr.Translate(err)
 }
 
-// Sessions lists the sessions of a user that have not ended, by id, after the given one.
+// Sessions lists the current sessions of a user by id, starting after the given id.
 func (s *Store) Sessions(ctx context.Context, userID, after int64, limit int) ([]Session, error) {
 	rows, err := s.q.Sessions(ctx, sqlcgen.SessionsParams{UserID: userID, After: after, MaxRows: int32(limit)})
 	if err != nil {
@@ -171,7 +172,7 @@ func (s *Store) Sessions(ctx context.Context, userID, after int64, limit int) ([
 	return sessions, nil
 }
 
-// EndSession ends one session of a user. NotFound: there is none.
+// EndSession ends one session of a user. The error is NotFound if there is none.
 func (s *Store) EndSession(ctx context.Context, userID, id int64) error {
 	n, err := s.q.EndSession(ctx, sqlcgen.EndSessionParams{ID: id, UserID: userID})
 	if err == nil && n == 0 {
@@ -185,7 +186,7 @@ func (s *Store) ofSession(ctx context.Context, token string) (Principal, error) 
 	if err != nil {
 		return Principal{}, credentialError(err)
 	}
-	if r.Touch { // at most one write a minute, however often the session is used
+	if r.Touch { // at most one write per minute, however often the session is used
 		if err := s.q.TouchSession(ctx, r.SessionID); err != nil {
 			return Principal{}, pgerr.Translate(err)
 		}

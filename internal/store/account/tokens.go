@@ -26,12 +26,12 @@ type Scope string
 
 // The scopes.
 const (
-	ScopeAll    Scope = ""       // whatever its role may
-	ScopeEvents Scope = "events" // sending events, over REST and NATS, and nothing else
+	ScopeAll    Scope = ""       // everything that its role may do
+	ScopeEvents Scope = "events" // may only send events, over REST and NATS
 )
 
-// CreateToken makes an API token of the owner and returns its secret, which cannot be had again. The caller has
-// checked that role and groups are within the owner's. Conflict: the owner has a token of this name.
+// CreateToken creates an API token of the owner and returns its secret, which cannot be read again. The caller must
+// check that role and groups are within the owner's. Conflict means that the owner has a token of this name.
 func (s *Store) CreateToken(ctx context.Context, owner Principal, name string, role Role, groups []string, scope Scope, expiresAt *time.Time) (Token, string, error) {
 	secret, digest := newToken(TokenPrefix)
 	t, err := s.q.InsertToken(ctx, sqlcgen.InsertTokenParams{
@@ -44,7 +44,7 @@ func (s *Store) CreateToken(ctx context.Context, owner Principal, name string, r
 	return fromRow(t, owner.User), secret, nil
 }
 
-// Tokens lists the tokens of a user, or of all users where userID is 0, by id, after the given one.
+// Tokens lists the tokens of a user, or of all users if userID is 0, by id, starting after the given id.
 func (s *Store) Tokens(ctx context.Context, userID, after int64, limit int) ([]Token, error) {
 	rows, err := s.q.Tokens(ctx, sqlcgen.TokensParams{UserID: userID, After: after, MaxRows: int32(limit)})
 	if err != nil {
@@ -58,8 +58,8 @@ func (s *Store) Tokens(ctx context.Context, userID, after int64, limit int) ([]T
 	return tokens, nil
 }
 
-// DeleteToken deletes a token of a user, or anybody's where userID is 0. It stops working at once. NotFound: there
-// is none.
+// DeleteToken deletes a token of a user, or of any user if userID is 0. The token is invalid at once. The error is
+// NotFound if there is none.
 func (s *Store) DeleteToken(ctx context.Context, userID, id int64) (Token, error) {
 	t, err := s.q.DeleteToken(ctx, sqlcgen.DeleteTokenParams{ID: id, UserID: userID})
 	if err != nil {
@@ -73,8 +73,8 @@ func fromRow(t sqlcgen.ApiToken, user string) Token {
 		CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt, LastUsedAt: t.LastUsedAt}
 }
 
-// SenderOfToken returns the id of an API token of scope events that may send them for the jobs of all groups, as what is
-// published on NATS does not say who sent it. ErrCredentials: it is none.
+// SenderOfToken returns the id of an API token of scope events that may send events for the jobs of all groups, because
+// a message on NATS does not carry its sender. Otherwise it returns ErrCredentials.
 func (s *Store) SenderOfToken(ctx context.Context, token string) (int64, error) {
 	if !looksLike(token, TokenPrefix) {
 		return 0, ErrCredentials

@@ -11,20 +11,20 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
-// ErrCredentials means that a password or token is wrong, expired or unknown; which of these is not told.
+// ErrCredentials means that a password or token is wrong, expired or unknown. It does not reveal which.
 var ErrCredentials = errors.New("the credentials are not valid")
 
-// Role is what a user may do.
+// Role determines what a user may do.
 type Role string
 
 // The roles. Operators and viewers are confined to their groups.
 const (
 	Viewer   Role = "viewer"   // reads
-	Operator Role = "operator" // also jobs, triggers and kills
+	Operator Role = "operator" // also changes jobs, triggers and kills runs
 	Admin    Role = "admin"    // everything
 )
 
-// Roles are all roles, from the least.
+// Roles lists all roles, the one with the fewest rights first.
 var Roles = []Role{Viewer, Operator, Admin}
 
 // AtLeast reports whether r may do all that other may. An unknown role may do nothing.
@@ -40,40 +40,40 @@ func Lesser(a, b Role) Role {
 	return a
 }
 
-// Kind says who knows a user.
+// Kind is where a user's credentials are kept.
 type Kind string
 
 // The kinds.
 const (
-	Local Kind = "local" // we do, by a password
-	OIDC  Kind = "oidc"  // an identity provider does; there is no password here
+	Local Kind = "local" // here, as a password
+	OIDC  Kind = "oidc"  // at an identity provider; there is no password here
 )
 
-// User is somebody who can log in.
+// User is an account that can log in.
 type User struct {
 	ID                 int64
 	Name               string
 	Kind               Kind
 	Role               Role
 	Groups             []string // of operators and viewers
-	Disabled           bool     // may not log in, and has no use of tokens
-	MustChangePassword bool     // may do nothing else with a log-in until then
+	Disabled           bool     // may neither log in nor use tokens
+	MustChangePassword bool     // a log-in may do nothing else until the password is changed
 	CreatedAt          time.Time
 }
 
-// Principal is who a request acts for.
+// Principal is the user or token that a request acts for.
 type Principal struct {
 	UserID    int64
 	User      string
 	Kind      Kind
 	Role      Role
 	Groups    []string  // of operators and viewers
-	TokenID   int64     // of the API token that was shown; 0 for a log-in
+	TokenID   int64     // of the API token; 0 for a log-in
 	TokenName string    //
 	SessionID int64     // of the log-in; 0 for an API token
 	Scope     Scope     // of the API token
 	ExpiresAt time.Time // zero: never
-	// MustChangePassword holds for log-ins alone: a reset password does not stop the programs that have tokens.
+	// MustChangePassword is set for log-ins only: resetting a password does not stop the programs that use tokens.
 	MustChangePassword bool
 }
 
@@ -85,12 +85,12 @@ func (p Principal) Actor() string {
 	return p.User
 }
 
-// Sees reports whether things of the group exist for the principal.
+// Sees reports whether the principal may see the group.
 func (p Principal) Sees(group string) bool {
 	return p.Role == Admin || slices.Contains(p.Groups, group)
 }
 
-// Only returns the groups that the principal is confined to, nil where it sees all.
+// Only returns the groups that the principal is confined to; nil means all.
 func (p Principal) Only() []string {
 	if p.Role == Admin {
 		return nil
@@ -98,8 +98,8 @@ func (p Principal) Only() []string {
 	return append([]string{}, p.Groups...) // never nil, which would mean all
 }
 
-// EnsureAdmin makes the user admin if there is no user yet, with the given password, or one that it generates and
-// returns where that is empty. An Invalid error says that the password is too weak.
+// EnsureAdmin creates the user admin if there is no user yet, with the given password or, if that is empty, with a
+// generated one, which it returns. An Invalid error means that the password is too weak.
 func (s *Store) EnsureAdmin(ctx context.Context, password string) (created bool, generated string, err error) {
 	has, err := s.q.HasUsers(ctx)
 	if err != nil || has {
@@ -117,22 +117,22 @@ func (s *Store) EnsureAdmin(ctx context.Context, password string) (created bool,
 		return false, "", err
 	}
 	n, err := s.q.InsertFirstUser(ctx, sqlcgen.InsertFirstUserParams{Name: "admin", PasswordHash: hash})
-	if err != nil || n == 0 { // 0: another process was first, and its password holds
+	if err != nil || n == 0 { // 0: another process was faster, and its password is valid
 		return false, "", pgerr.Translate(err)
 	}
 	return true, generated, nil
 }
 
-// NewUser is what a local user is made of.
+// NewUser is the input of CreateUser.
 type NewUser struct {
 	Name, Password string
 	Role           Role
 	Groups         []string
-	// MustChangePassword is for a password that somebody else than the user knows.
+	// MustChangePassword is for a password that someone other than the user knows.
 	MustChangePassword bool
 }
 
-// CreateUser makes a local user. Conflict: the name is taken.
+// CreateUser creates a local user. Conflict means that the name is taken.
 func (s *Store) CreateUser(ctx context.Context, n NewUser) (User, error) {
 	if err := CheckPassword("password", n.Password); err != nil {
 		return User{}, err
@@ -147,7 +147,7 @@ func (s *Store) CreateUser(ctx context.Context, n NewUser) (User, error) {
 	return toUser(u), pgerr.Translate(err)
 }
 
-// Users lists users by id, after the given one.
+// Users lists users by id, starting after the given id.
 func (s *Store) Users(ctx context.Context, after int64, limit int) ([]User, error) {
 	rows, err := s.q.Users(ctx, sqlcgen.UsersParams{After: after, MaxRows: int32(limit)})
 	if err != nil {
@@ -165,7 +165,7 @@ func toUser(u sqlcgen.User) User {
 		MustChangePassword: u.MustChangePassword, CreatedAt: u.CreatedAt}
 }
 
-// Authenticate says for whom a session's or an API token stands. ErrCredentials: for nobody.
+// Authenticate returns the principal of a session token or an API token, or ErrCredentials.
 func (s *Store) Authenticate(ctx context.Context, token string) (Principal, error) {
 	switch {
 	case looksLike(token, SessionPrefix):
@@ -186,7 +186,7 @@ func (s *Store) ofToken(ctx context.Context, token string) (Principal, error) {
 	if r.ExpiresAt != nil {
 		p.ExpiresAt = *r.ExpiresAt
 	}
-	if r.Touch { // at most one write a minute, however often the token is used
+	if r.Touch { // at most one write per minute, however often the token is used
 		if err := s.q.TouchToken(ctx, r.TokenID); err != nil {
 			return Principal{}, pgerr.Translate(err)
 		}
@@ -194,7 +194,7 @@ func (s *Store) ofToken(ctx context.Context, token string) (Principal, error) {
 	return p, nil
 }
 
-// commonGroups returns the groups of both owner and token, where an admin counts as a member of all.
+// commonGroups returns the groups of both owner and token. An admin counts as a member of all groups.
 func commonGroups(r sqlcgen.PrincipalOfTokenRow) []string {
 	switch {
 	case Role(r.Role) == Admin:

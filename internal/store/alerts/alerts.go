@@ -1,15 +1,16 @@
-// Package alerts keeps alert channels, what was told, and what came of its delivery.
+// Package alerts keeps alert channels, alerts, and the results of their delivery.
 //
 // # Secrets
 //
-// A channel's secrets lie apart from its settings, sealed with AES-256-GCM under the server's key if it has one
-// (see seal.go), else as they are. Who asks for a channel gets them; what of it may be shown alert.Channel.Shown says.
+// A channel's secrets are stored separately from its settings. If the server has a key, they are sealed with
+// AES-256-GCM (see seal.go), otherwise they are stored unencrypted. Channel returns them; alert.Channel.Shown removes
+// what must not be displayed.
 //
 // # Alerts
 //
-// The engine's store says what is to be told (domain.AlertNote). Compose gathers what is said of it, and RecordTx writes
-// that down in the transaction that completes the asking, with one delivery for each channel. A delivery ends as
-// delivered or failed, and then stays so.
+// The engine's store decides which alerts are sent (domain.AlertNote). Compose gathers the content, and RecordTx stores
+// it in the transaction that completes the follow-up, with one delivery for each channel. A delivery ends as delivered
+// or failed and then does not change.
 //
 // Every error is a domain.Error.
 package alerts
@@ -30,14 +31,14 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
-// Config says how alerts are kept and composed.
+// Config holds the settings of a Store.
 type Config struct {
-	Key        string         // of the secrets; empty: they are not sealed
-	ConsoleURL string         // links begin with it; empty: there are none
-	Zone       *time.Location // of schedules that name none; nil: UTC
+	Key        string         // seals the secrets; empty: they are not sealed
+	ConsoleURL string         // the base URL of links; empty: no links
+	Zone       *time.Location // for schedules without a time zone; nil: UTC
 }
 
-// Store keeps them in Postgres. Its methods may be called by many goroutines.
+// Store keeps channels and alerts in Postgres. It is safe for concurrent use.
 type Store struct {
 	pool *pgxpool.Pool
 	q    *sqlcgen.Queries
@@ -46,7 +47,7 @@ type Store struct {
 	zone *time.Location
 }
 
-// New makes a Store on a pool whose connections have Belfry's schema on their search path and know run ids as uuid.
+// New returns a Store on a pool whose connections have Belfry's schema on their search path and map run ids to uuid.
 func New(pool *pgxpool.Pool, c Config) *Store {
 	s := &Store{pool: pool, q: sqlcgen.New(pool), seal: newSeal(c.Key), url: strings.TrimRight(c.ConsoleURL, "/"), zone: c.Zone}
 	if s.zone == nil {
@@ -55,7 +56,7 @@ func New(pool *pgxpool.Pool, c Config) *Store {
 	return s
 }
 
-// Channels lists channels by name, after the given one, with their secrets.
+// Channels lists channels by name, starting after the given name, with their secrets.
 func (s *Store) Channels(ctx context.Context, after string, limit int) ([]alert.Channel, error) {
 	rows, err := s.q.Channels(ctx, sqlcgen.ChannelsParams{After: after, MaxRows: int32(limit)})
 	if err != nil {
@@ -64,13 +65,13 @@ func (s *Store) Channels(ctx context.Context, after string, limit int) ([]alert.
 	out := make([]alert.Channel, len(rows))
 	for i, r := range rows {
 		if out[i], err = s.channel(r); err != nil {
-			out[i].Description = "its secrets cannot be read: " + err.Error() // the others are still to be seen
+			out[i].Description = "its secrets cannot be read: " + err.Error() // the other channels are still listed
 		}
 	}
 	return out, nil
 }
 
-// Channel returns a channel with its secrets. NotFound: there is none.
+// Channel returns a channel with its secrets, or NotFound.
 func (s *Store) Channel(ctx context.Context, name string) (alert.Channel, error) {
 	r, err := s.q.Channel(ctx, name)
 	if err != nil {
@@ -96,7 +97,7 @@ func (s *Store) channel(r sqlcgen.AlertChannel) (alert.Channel, error) {
 	return c.Join(secrets), err
 }
 
-// CreateChannel stores a valid channel. Conflict: the name is taken.
+// CreateChannel stores a valid channel. Conflict means that the name is taken.
 func (s *Store) CreateChannel(ctx context.Context, c alert.Channel) (alert.Channel, error) {
 	settings, secrets, err := s.split(c)
 	if err != nil {
@@ -113,17 +114,18 @@ func (s *Store) CreateChannel(ctx context.Context, c alert.Channel) (alert.Chann
 	return s.channel(r)
 }
 
-// split makes of a channel what is stored.
+// split encodes a channel as it is stored.
 func (s *Store) split(c alert.Channel) (settings, secrets []byte, err error) {
 	plain, hidden := c.Split()
-	if settings, err = json.Marshal(plain); err != nil { //nolint:gosec // it has no secrets any more
-		return nil, nil, domain.WrapError(domain.Internal, "write the channel", err)
+	if settings, err = json.Marshal(plain); err != nil { // the secrets are removed
+		return nil, nil, domain.WrapError(domain.Internal, "encode the channel", err)
 	}
 	secrets, err = s.seal.close(c.Name, hidden)
 	return settings, secrets, err
 }
 
-// UpdateChannel changes a channel by edit, which gets it with its secrets and says whether it is valid. NotFound: there is none.
+// UpdateChannel changes a channel by edit, which receives the channel with its secrets and validates it. The error is
+// NotFound if there is none.
 func (s *Store) UpdateChannel(ctx context.Context, name string, edit func(*alert.Channel) error) (before, after alert.Channel, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		q := s.q.WithTx(tx)
@@ -161,8 +163,8 @@ func password(c alert.Channel) string {
 // jobsNamed bounds how many jobs a Conflict names.
 const jobsNamed = 10
 
-// DeleteChannel deletes a channel. NotFound: there is none. Conflict: jobs use it, which the error names. A job that begins
-// to use it at the same time holds its row, and is seen here.
+// DeleteChannel deletes a channel. NotFound means that there is none. Conflict means that jobs use it; the error names
+// them. A job that begins to use it at the same time has locked its row and is seen here.
 func (s *Store) DeleteChannel(ctx context.Context, name string) (before alert.Channel, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		q := s.q.WithTx(tx)
@@ -170,7 +172,7 @@ func (s *Store) DeleteChannel(ctx context.Context, name string) (before alert.Ch
 		if err != nil {
 			return missing(err)
 		}
-		before, _ = s.channel(r) // one that cannot be opened any more must be deletable
+		before, _ = s.channel(r) // a channel whose secrets cannot be decrypted must be deletable
 		jobs, err := q.JobsOfChannel(ctx, sqlcgen.JobsOfChannelParams{Channel: name, MaxRows: jobsNamed + 1})
 		if err != nil {
 			return err

@@ -19,7 +19,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
-// Compose gathers what is said of a note. What is not there any more, such as a run that nobody keeps, is left out.
+// Compose gathers the content of an alert. Data that no longer exists, such as an expired run, is left out.
 func (s *Store) Compose(ctx context.Context, note domain.AlertNote) (alert.Composed, error) {
 	since := note.Since
 	c := alert.Composed{Message: alert.Message{
@@ -50,7 +50,7 @@ func (s *Store) Compose(ctx context.Context, note domain.AlertNote) (alert.Compo
 	return c, s.addRun(ctx, &c, note, &spec)
 }
 
-// addRun adds what is known of the run; of a broadcast, of the shard that failed first.
+// addRun adds the run; for a broadcast, it adds the shard that failed first.
 func (s *Store) addRun(ctx context.Context, c *alert.Composed, note domain.AlertNote, spec *domain.JobSpec) error {
 	id := note.RunID
 	r, err := s.q.Run(ctx, id)
@@ -60,7 +60,7 @@ func (s *Store) addRun(ctx context.Context, c *alert.Composed, note domain.Alert
 	if err != nil {
 		return pgerr.Translate(err)
 	}
-	// That a broadcast was late is told of its shard; anything else of all.
+	// A late alert of a broadcast is about its shard; any other alert is about all shards.
 	if note.Kind != domain.AlertLate && orZero(r.BroadcastID) == id {
 		c.Shards = int(r.ShardTotal)
 		shards, err := s.q.Shards(ctx, sqlcgen.ShardsParams{
@@ -105,7 +105,7 @@ func (s *Store) addLog(ctx context.Context, c *alert.Composed, id domain.RunID, 
 	for _, chunk := range slices.Backward(chunks) {
 		lines, err := logchunk.Decode(chunk.Lines)
 		if err != nil {
-			continue // a damaged chunk must not keep the alert from being told
+			continue // a damaged chunk must not prevent the alert
 		}
 		for _, l := range lines {
 			c.Log = append(c.Log, l.Text)
@@ -115,7 +115,7 @@ func (s *Store) addLog(ctx context.Context, c *alert.Composed, id domain.RunID, 
 	return nil
 }
 
-// RecordTx writes an alert down with a delivery for each of its channels, and returns its id.
+// RecordTx stores an alert with a delivery for each of its channels, and returns its id.
 func (s *Store) RecordTx(ctx context.Context, tx pgx.Tx, c alert.Composed) (int64, error) {
 	content, err := json.Marshal(c.Message.Bounded())
 	if err != nil {
@@ -133,20 +133,20 @@ func (s *Store) RecordTx(ctx context.Context, tx pgx.Tx, c alert.Composed) (int6
 	return id, pgerr.Translate(q.InsertDeliveries(ctx, sqlcgen.InsertDeliveriesParams{AlertID: id, Channels: c.Channels}))
 }
 
-// DeliveryState is how far a delivery has come.
+// DeliveryState is the state of a delivery.
 type DeliveryState string
 
 // The states of a delivery.
 const (
-	Pending   DeliveryState = "pending"   // not yet tried, or to be tried again
-	Delivered DeliveryState = "delivered" // the channel took it
+	Pending   DeliveryState = "pending"   // not tried yet, or waiting for the next try
+	Delivered DeliveryState = "delivered" // accepted by the channel
 	Failed    DeliveryState = "failed"    // given up
 )
 
 // DeliveryStates are all states.
 var DeliveryStates = []DeliveryState{Pending, Delivered, Failed}
 
-// Pending returns what is to be delivered. NotFound: it has ended, or the alert is no longer kept.
+// Pending returns the message to deliver. NotFound means that the delivery has ended or the alert is no longer kept.
 func (s *Store) Pending(ctx context.Context, id int64, channel string) (alert.Message, error) {
 	r, err := s.q.Delivery(ctx, sqlcgen.DeliveryParams{AlertID: id, Channel: channel})
 	if err != nil {
@@ -166,12 +166,13 @@ func message(id int64, content []byte) (m alert.Message, err error) {
 	return m, nil
 }
 
-// Try writes what came of a try to deliver: cause is nil where it went well, and final says that there is no other.
+// Try records the result of a delivery attempt: cause is nil if it succeeded, and final means that there is no further
+// attempt.
 func (s *Store) Try(ctx context.Context, id int64, channel string, tries int, cause error, final bool) error {
 	return s.try(ctx, s.q, id, channel, tries, cause, final)
 }
 
-// DeliveredTx writes that a channel took an alert, in the transaction that completes its delivery.
+// DeliveredTx records that a channel accepted an alert, in the transaction that completes the delivery.
 func (s *Store) DeliveredTx(ctx context.Context, tx pgx.Tx, id int64, channel string, tries int) error {
 	return s.try(ctx, s.q.WithTx(tx), id, channel, tries, nil, true)
 }
@@ -187,13 +188,13 @@ func (s *Store) try(ctx context.Context, q *sqlcgen.Queries, id int64, channel s
 	return pgerr.Translate(q.SetDelivery(ctx, p))
 }
 
-// AlertEntry is an alert and what came of it.
+// AlertEntry is an alert with its deliveries.
 type AlertEntry struct {
 	alert.Message
 	Deliveries []AlertDelivery `json:"deliveries" nullable:"false"`
 }
 
-// AlertDelivery is what came of an alert in one channel.
+// AlertDelivery is the state of an alert's delivery to one channel.
 type AlertDelivery struct {
 	Channel   string         `json:"channel"`
 	State     DeliveryState  `json:"state"`
@@ -260,10 +261,11 @@ func nonZero[T comparable](v T) *T {
 	return &v
 }
 
-// givenUpAfter is when a delivery that says nothing is called failed: all its tries are over by then.
+// givenUpAfter is the time after which a delivery without news counts as failed: all its tries are over by then.
 const givenUpAfter = 24 * time.Hour
 
-// Sweep drops what was told longer ago than keep, and ends deliveries whose worker is gone. Somebody calls it now and then.
+// Sweep deletes alerts that are older than keep, and ends deliveries whose worker no longer exists. It is called
+// periodically.
 func (s *Store) Sweep(ctx context.Context, keep time.Duration) error {
 	now := time.Now()
 	if _, err := s.q.GiveUpDeliveries(ctx, now.Add(-givenUpAfter)); err != nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// The first byte of stored secrets says their form.
+// The first byte of stored secrets is their format.
 const (
 	formPlain  = 0
 	formSealed = 1 // 12 bytes of nonce, then AES-256-GCM of the JSON, bound to the channel's name
 )
 
-// seal keeps who reads the database, or a copy of it, from reading the secrets. The key is the SHA-256 of the setting,
-// which is to be drawn at random, not thought up.
+// seal protects the secrets from anyone who can read the database or a copy of it. The key is the SHA-256 of the
+// setting, which must be random and not a chosen password.
 type seal struct{ gcm cipher.AEAD }
 
 func newSeal(key string) *seal {
@@ -38,9 +38,9 @@ func newSeal(key string) *seal {
 }
 
 func (s *seal) close(name string, secrets alert.Secrets) ([]byte, error) {
-	text, err := json.Marshal(secrets) //nolint:gosec // to be sealed
+	text, err := json.Marshal(secrets) // sealed below
 	if err != nil {
-		return nil, domain.WrapError(domain.Internal, "write the secrets", err)
+		return nil, domain.WrapError(domain.Internal, "encode the secrets", err)
 	}
 	if s.gcm == nil {
 		return append([]byte{formPlain}, text...), nil
@@ -50,7 +50,8 @@ func (s *seal) close(name string, secrets alert.Secrets) ([]byte, error) {
 	return s.gcm.Seal(append([]byte{formSealed}, nonce...), nonce, text, []byte(name)), nil
 }
 
-// open reads what close wrote, also what was written before there was a key. Conflict: it was sealed with another key.
+// open decrypts the output of close, including output written before there was a key. Conflict means that it was sealed
+// with another key.
 func (s *seal) open(name string, stored []byte) (secrets alert.Secrets, err error) {
 	if len(stored) == 0 {
 		return secrets, nil

@@ -27,13 +27,12 @@ type Engine interface {
 	PlanEventRunsTx(ctx context.Context, tx pgx.Tx, runs []domain.EventRun) (gone map[domain.JobID]bool, err error)
 }
 
-// Store keeps triggers and events in Postgres. Its methods may be called by many goroutines. Every error is a
-// domain.Error.
+// Store keeps triggers and events in Postgres. It is safe for concurrent use. Every error is a domain.Error.
 type Store struct {
 	engine   Engine
 	q        *sqlcgen.Queries
 	compiled *lru.Cache[compiledKey, *event.Trigger]
-	days     sync.Map // of time.Time: those whose partition is there
+	days     sync.Map // of time.Time: days whose partition exists
 }
 
 type compiledKey struct {
@@ -41,30 +40,29 @@ type compiledKey struct {
 	version int32
 }
 
-// The bounds.
 const (
 	MaxTriggers  = 10_000
-	compiledKept = 2000 // each takes some 50 kB
+	compiledKept = 2000 // each takes about 50 kB
 	changedTries = 10
 )
 
-// New makes a Store beside the engine's.
+// New returns a Store that uses the engine's store.
 func New(engine Engine) (*Store, error) {
 	cache, err := lru.New[compiledKey, *event.Trigger](compiledKept)
 	if err != nil {
-		return nil, fmt.Errorf("make the cache of event triggers: %w", err)
+		return nil, fmt.Errorf("create the cache of event triggers: %w", err)
 	}
 	return &Store{engine: engine, q: sqlcgen.New(engine.Pool()), compiled: cache}, nil
 }
 
-// Accepted is what became of an incoming event.
+// Accepted is the result for an incoming event.
 type Accepted struct {
 	domain.Event
-	Repeated  bool // it had been accepted before, and this is what became of it then
-	OtherBody bool // repeated, and its data are not those that came first
+	Repeated  bool // the event had been accepted before; Event is the record from then
+	OtherBody bool // Repeated, with other data than the first time
 }
 
-// Accept accepts events, all or none. The answers stand in the order of the events.
+// Accept accepts all events or none. The results are in the order of the events.
 func (s *Store) Accept(ctx context.Context, in []event.Incoming) ([]Accepted, error) {
 	now := s.engine.Now().UTC().Truncate(time.Millisecond)
 	if err := s.makeDay(ctx, now); err != nil {
@@ -92,7 +90,7 @@ func (s *Store) Accept(ctx context.Context, in []event.Incoming) ([]Accepted, er
 // errChanged means that triggers were edited while they were evaluated.
 var errChanged = errors.New("event triggers have changed")
 
-// accepting is the work of one Accept.
+// accepting is the state of one Accept.
 type accepting struct {
 	s     *Store
 	now   time.Time
@@ -105,13 +103,13 @@ type accepting struct {
 	repeats []repeat
 }
 
-// repeat says which event a repeated one is.
+// repeat identifies the event that an incoming event repeats.
 type repeat struct {
-	of        domain.RunID // zero: it is none
+	of        domain.RunID // zero: no repeat
 	otherBody bool
 }
 
-// once evaluates the triggers and writes what they make of the events.
+// once evaluates the triggers and writes the resulting runs and records.
 func (a *accepting) once(ctx context.Context) error {
 	if err := a.knownBefore(ctx, a.s.q); err != nil {
 		return err
@@ -127,7 +125,7 @@ func (a *accepting) once(ctx context.Context) error {
 			a.decide(ctx, i, triggers)
 		}
 		if ctx.Err() != nil {
-			return ctx.Err() // what was evaluated since may have failed by it
+			return ctx.Err() // the evaluations since may have failed because of it
 		}
 	}
 	return a.s.engine.Tx(ctx, func(tx pgx.Tx) error {
@@ -148,7 +146,7 @@ func (a *accepting) once(ctx context.Context) error {
 	})
 }
 
-// heads returns what the triggers of the new events are looked up by.
+// heads returns the lookup keys for the triggers of the new events.
 func (a *accepting) heads() []string {
 	var heads []string
 	for i := range a.in {
@@ -160,7 +158,7 @@ func (a *accepting) heads() []string {
 	return slices.Compact(heads)
 }
 
-// knownBefore finds repeats, those within the batch included.
+// knownBefore finds repeats, including those within the batch.
 func (a *accepting) knownBefore(ctx context.Context, q *sqlcgen.Queries) error {
 	a.repeats = make([]repeat, len(a.in))
 	first := make(map[string]int)
@@ -196,7 +194,8 @@ func (a *accepting) knownBefore(ctx context.Context, q *sqlcgen.Queries) error {
 	return nil
 }
 
-// takeKeys takes the keys of the new events. One that somebody else took since they were looked up makes all begin anew.
+// takeKeys takes the keys of the new events. If another transaction took one of them since knownBefore, Accept starts
+// over.
 func (a *accepting) takeKeys(ctx context.Context, q *sqlcgen.Queries) error {
 	p := sqlcgen.TakeKeysParams{At: a.now}
 	for i := range a.in {
@@ -288,7 +287,7 @@ func (a *accepting) write(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries) er
 	return q.InsertEvents(ctx, p)
 }
 
-// answers returns the new events' records, and those that repeats made before.
+// answers returns the new events' records and, for repeats, the earlier records.
 func (a *accepting) answers(ctx context.Context) ([]Accepted, error) {
 	out := make([]Accepted, len(a.in))
 	byID := make(map[domain.RunID]domain.Event)
@@ -338,13 +337,13 @@ func (s *Store) candidates(ctx context.Context, heads []string) ([]*event.Trigge
 			s.compiled.Add(k, t)
 		}
 		own := *t
-		own.Group = r.GroupName // which follows the job
+		own.Group = r.GroupName // the job may have moved to another group
 		triggers[i] = &own
 	}
 	return triggers, nil
 }
 
-// makeDay makes the partition of a day.
+// makeDay creates the partition of a day.
 func (s *Store) makeDay(ctx context.Context, at time.Time) error {
 	day := at.Truncate(24 * time.Hour)
 	if _, made := s.days.Load(day); made {

@@ -1,17 +1,18 @@
-// Package event keeps event triggers, and accepts events.
+// Package event keeps event triggers and accepts events.
 //
 // # An event is accepted once
 //
-// Accept writes, in one transaction, what the event is known by, the runs that it causes, and its record with what each
-// trigger made of it. Whoever sends the same event again, or delivers it again, finds its key taken, and is told what
-// became of the first: also where two do it at once, as the second waits for the first's transaction. Should the
-// process die, nothing of it has happened, or all.
+// Accept writes, in one transaction, the event's key, the runs that the event causes, and the event's record with the
+// result of each trigger. If the same event is sent or delivered again, its key is taken, and Accept returns the
+// result of the first. This also holds for two concurrent calls, because the second waits for the first's transaction.
+// If the process dies, either everything has been written or nothing.
 //
-// Filters and templates are evaluated before the transaction, as it must not wait for them. It then checks that the
-// triggers are still those, and is begun anew where they are not, so that an edit that was answered counts.
+// Filters and templates are evaluated before the transaction, because it must not wait for them. The transaction then
+// checks that the triggers are unchanged. If they changed, Accept starts over, so that an edit takes effect as soon
+// as it is answered.
 //
-// # What is kept
+// # Retention
 //
-// Keys and records are kept for as long as DropDays is told; for so long a repeat is known as one. The records are
-// tables by day, which are dropped whole.
+// Keys and records are kept for the time given to DropDays. For that time a repeat is recognized. The records are
+// partitioned by day, and days are dropped whole.
 package event

@@ -16,7 +16,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
-// Event returns an event's record. NotFound: there is none, or not any more.
+// Event returns an event's record. The error is NotFound if there is none or it is no longer kept.
 func (s *Store) Event(ctx context.Context, id domain.RunID) (domain.Event, error) {
 	row, err := s.q.Event(ctx, id)
 	if err != nil {
@@ -32,7 +32,7 @@ func (s *Store) Event(ctx context.Context, id domain.RunID) (domain.Event, error
 type EventFilter struct {
 	Name     string   // or a pattern
 	Only     []string // the groups that the caller is confined to; nil: none
-	SentBy   string   // the caller, who sees what he sent
+	SentBy   string   // the caller, who sees the events that it sent itself
 	From, To time.Time
 	Before   domain.RunID // only those with a smaller id; zero: from the newest on
 	Limit    int
@@ -41,7 +41,7 @@ type EventFilter struct {
 // listedDataMax bounds the data of each event in a list.
 const listedDataMax = 4 << 10
 
-// Events lists events, newest first. Longer data than 4 KiB are left out.
+// Events lists events, newest first. Data longer than 4 KiB is left out.
 func (s *Store) Events(ctx context.Context, f EventFilter) ([]domain.Event, error) {
 	p := sqlcgen.EventsParams{
 		First: domain.FirstRunID(f.From), Before: f.Before, Only: f.Only, SentBy: f.SentBy, DataMax: listedDataMax, MaxRows: int32(f.Limit),
@@ -79,7 +79,7 @@ func (s *Store) Events(ctx context.Context, f EventFilter) ([]domain.Event, erro
 	return events, nil
 }
 
-// expression returns the regular expression of a pattern.
+// expression returns the regular expression for a pattern.
 func expression(pattern string) string {
 	tokens := strings.Split(pattern, ".")
 	for i, t := range tokens {
@@ -112,7 +112,7 @@ func toEvent(r sqlcgen.Event) (domain.Event, error) {
 // keysBatch bounds the keys that one statement deletes.
 const keysBatch = 10_000
 
-// DropDays forgets events that nobody keeps any more: their keys, and the days of their records.
+// DropDays deletes events that are older than keep: their keys, and the days of their records.
 func (s *Store) DropDays(ctx context.Context, keep time.Duration) error {
 	now := s.engine.Now()
 	for {
@@ -145,7 +145,7 @@ func (s *Store) DropDays(ctx context.Context, keep time.Duration) error {
 	return nil
 }
 
-// dropDay drops one partition, for whose lock it waits only for a moment: the next hour comes.
+// dropDay drops one partition. It waits for the lock only briefly, because DropDays runs again an hour later.
 func (s *Store) dropDay(ctx context.Context, name string) error {
 	return s.engine.Tx(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('belfry.make_day', 0))`); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
-// Trigger returns an event trigger. NotFound: there is none.
+// Trigger returns an event trigger, or NotFound.
 func (s *Store) Trigger(ctx context.Context, id int64) (domain.EventTrigger, error) {
 	return trigger(ctx, s.q, id)
 }
@@ -33,7 +33,7 @@ type TriggerFilter struct {
 	Only  []string // the groups that the caller is confined to; nil: none
 	Group string
 	Job   domain.JobID
-	Name  string // the pattern, as it is written
+	Name  string // the exact pattern
 	After int64
 	Limit int
 }
@@ -53,7 +53,8 @@ func (s *Store) Triggers(ctx context.Context, f TriggerFilter) ([]domain.EventTr
 	return triggers, nil
 }
 
-// CreateTrigger makes an event trigger. Invalid names the faulty fields. Conflict: there are too many.
+// CreateTrigger creates an event trigger. An Invalid error names the faulty fields. Conflict means that there are too
+// many.
 func (s *Store) CreateTrigger(ctx context.Context, spec domain.EventTriggerSpec) (t domain.EventTrigger, err error) {
 	if err := event.Check(&spec); err != nil {
 		return t, err
@@ -79,8 +80,8 @@ func (s *Store) CreateTrigger(ctx context.Context, spec domain.EventTriggerSpec)
 	return t, err
 }
 
-// EditTrigger lets edit change a trigger under its lock; version 0 is any. An edit that changes nothing makes no version.
-// Conflict: the trigger has another version.
+// EditTrigger changes a trigger by edit under its lock; version 0 matches any version. An edit without changes makes no
+// new version. Conflict means that the trigger has another version.
 func (s *Store) EditTrigger(ctx context.Context, id int64, version int, edit func(*domain.EventTriggerSpec) error) (before, after domain.EventTrigger, err error) {
 	err = s.engine.Tx(ctx, func(tx pgx.Tx) error {
 		q := s.q.WithTx(tx)
@@ -110,7 +111,7 @@ func (s *Store) EditTrigger(ctx context.Context, id int64, version int, edit fun
 	return before, after, err
 }
 
-// DeleteTrigger deletes a trigger; version 0 is any.
+// DeleteTrigger deletes a trigger; version 0 matches any version.
 func (s *Store) DeleteTrigger(ctx context.Context, id int64, version int) (t domain.EventTrigger, err error) {
 	err = s.engine.Tx(ctx, func(tx pgx.Tx) error {
 		q := s.q.WithTx(tx)

@@ -1,6 +1,5 @@
-// Package logchunk is the form in which log lines lie in Postgres: consecutive lines of one attempt as JSON
-// objects {"n", "at", "level", "text"}, one to a line, compressed with zstd. The attempt stands in the row, not in
-// the chunk.
+// Package logchunk encodes log lines for Postgres. A chunk holds consecutive lines of one attempt as JSON objects {"n",
+// "at", "level", "text"}, one per line, compressed with zstd. The attempt is stored in the row, not in the chunk.
 package logchunk
 
 import (
@@ -14,8 +13,8 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// maxDecodedBytes bounds what a chunk may unfold to. A chunk comes from one message of at most 500 lines of
-// 16 KiB, so it is never reached by what Encode wrote.
+// maxDecodedBytes bounds the decompressed size of a chunk. A chunk comes from one message of at most 500 lines of 16
+// KiB, so a chunk written by Encode never reaches the bound.
 const maxDecodedBytes = 64 << 20
 
 type line struct {
@@ -25,13 +24,13 @@ type line struct {
 	Text  string         `json:"text"`
 }
 
-// The coders are made once because each holds tables; EncodeAll and DecodeAll keep no state between calls and
-// may be called by many goroutines.
+// The coders are created once because each holds tables. EncodeAll and DecodeAll keep no state between calls and are
+// safe for concurrent use.
 var (
 	encoder = sync.OnceValue(func() *zstd.Encoder {
 		e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
 		if err != nil {
-			panic(err) // only for faulty options
+			panic(err) // only if the options are invalid
 		}
 		return e
 	})
@@ -44,24 +43,24 @@ var (
 	})
 )
 
-// Encode writes the lines as a chunk. Their attempt is left out.
+// Encode encodes the lines as a chunk, without their attempt.
 func Encode(lines []domain.LogLine) []byte {
 	var plain bytes.Buffer
 	enc := json.NewEncoder(&plain)
 	enc.SetEscapeHTML(false)
 	for _, l := range lines {
 		if err := enc.Encode(line{l.N, l.At, l.Level, l.Text}); err != nil {
-			panic(fmt.Sprintf("logchunk: encode a line: %v", err)) // a line always has a JSON form
+			panic(fmt.Sprintf("logchunk: encode a line: %v", err)) // a line always has a JSON encoding
 		}
 	}
 	return encoder().EncodeAll(plain.Bytes(), nil)
 }
 
-// Decode reads a chunk. The lines' attempt is 0. An error means that the row was damaged.
+// Decode decodes a chunk. The lines' attempt is 0. An error means that the row was damaged.
 func Decode(chunk []byte) ([]domain.LogLine, error) {
 	plain, err := decoder().DecodeAll(chunk, nil)
 	if err != nil {
-		return nil, fmt.Errorf("unfold a log chunk: %w", err)
+		return nil, fmt.Errorf("decompress a log chunk: %w", err)
 	}
 	var lines []domain.LogLine
 	for dec := json.NewDecoder(bytes.NewReader(plain)); dec.More(); {

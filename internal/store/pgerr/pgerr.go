@@ -1,5 +1,5 @@
-// Package pgerr turns what pgx and Postgres report into domain errors, at the one border where SQLSTATEs and
-// constraint names are known. Callers above it ask errors for their domain.Code and never for their text.
+// Package pgerr translates errors of pgx and Postgres into domain errors. It is the only place that knows SQLSTATEs and
+// constraint names. Callers check the domain.Code of an error and never its text.
 package pgerr
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// The SQLSTATEs that have a meaning of their own. Classes are compared by their first two characters.
+// SQLSTATEs that are handled separately. Classes are compared by their first two characters.
 const (
 	uniqueViolation     = "23505"
 	foreignKeyViolation = "23503"
@@ -24,7 +24,7 @@ const (
 	textTooLong         = "22001"
 	badUTF8             = "22021"
 	nulInText           = "22P05"
-	readOnly            = "25006" // a standby, in a failover
+	readOnly            = "25006" // a standby, during a failover
 	tooManyConnections  = "53300"
 	serializationFailed = "40001"
 	deadlock            = "40P01"
@@ -39,8 +39,7 @@ const (
 	classSystem     = "58" // an input or output error
 )
 
-// conflicts names, for each unique constraint that a caller's input can break, the field at fault and what is
-// wrong with it.
+// conflicts maps each unique constraint that a caller's input can violate to the faulty field and the message.
 var conflicts = map[string]domain.FieldError{
 	"groups_pkey":                 {Location: "name", Message: "a group of this name exists"},
 	"jobs_name_key":               {Location: "name", Message: "the group has a job of this name"},
@@ -58,10 +57,10 @@ var conflicts = map[string]domain.FieldError{
 //   - Postgres cannot be reached, starts, stops, is full, or gave up a lock: Unavailable
 //   - everything else: Internal
 //
-// A nil err, a context's error and an error that is a domain error already come back as they are.
+// A nil err, a context's error and an error that already is a domain error are returned unchanged.
 func Translate(err error) error { return translate(err, false) }
 
-// TranslateDelete is Translate for a statement that deletes: a foreign key that forbids it is a Conflict.
+// TranslateDelete is Translate for a DELETE statement: if a foreign key forbids it, the code is Conflict.
 func TranslateDelete(err error) error { return translate(err, true) }
 
 func translate(err error, deleting bool) error {
@@ -108,8 +107,8 @@ func translateServer(pe *pgconn.PgError, deleting bool, err error) error {
 	return domain.WrapError(domain.Internal, "the database call went wrong", err)
 }
 
-// references says, for each foreign key that a caller's input can break, which field names the unknown thing, and
-// what stands in the way of a deletion.
+// references maps each foreign key that a caller's input can violate to the field that names the unknown object, and to
+// the message if the key prevents a deletion.
 var references = map[string]struct {
 	unknown domain.FieldError
 	inUse   string
@@ -128,8 +127,8 @@ var references = map[string]struct {
 	},
 }
 
-// translateReference cannot see from the error whether the statement wrote the key or deleted what it points
-// to: Postgres reports both alike but for the text. So the caller says it.
+// translateReference cannot tell from the error whether the statement wrote the key or deleted the row it refers to:
+// Postgres reports both the same way except for the text. So the caller passes it.
 func translateReference(pe *pgconn.PgError, deleting bool, err error) error {
 	ref, known := references[pe.ConstraintName]
 	switch {
@@ -145,8 +144,8 @@ func translateReference(pe *pgconn.PgError, deleting bool, err error) error {
 	return domain.WrapError(domain.Invalid, "it refers to something that does not exist", err)
 }
 
-// unreachable reports whether the connection could not be made or broke. A context that ended while a healthy
-// server was working does not count.
+// unreachable reports whether the connection failed or broke. A context that ended while a healthy server was working
+// does not count.
 func unreachable(err error) bool {
 	var connect *pgconn.ConnectError
 	if errors.As(err, &connect) {

@@ -1,10 +1,10 @@
 -- name: LockAlertState :exec
--- In one order, before it is changed: two settlers may have the same jobs.
+-- Locks the rows in one order before they are changed, because two settlers may change the same jobs.
 SELECT job_id FROM alert_state WHERE job_id = ANY(@job_ids::bigint[]) ORDER BY job_id, kind FOR UPDATE;
 
 -- name: NoteAlerts :many
--- Counts what happened, once for each job and kind. It is to be told if nothing of its kind was told for a while, and
--- else folded.
+-- Counts events, once for each job and kind. The alert is sent if no alert of its kind was sent for a while, and
+-- otherwise folded.
 WITH e AS (
     SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@kinds::text[]) AS kind, unnest(@counts::bigint[]) AS n,
            unnest(@versions::int[]) AS version, unnest(@run_ids::uuid[]) AS run_id
@@ -25,12 +25,12 @@ SELECT e.job_id, e.kind, true, @now, e.n, @now, e.n, true, @now, e.version, NULL
 RETURNING s.job_id, s.kind, s.telling, s.told, s.told_at, s.folded, s.since;
 
 -- name: OpenAlerts :many
--- Jobs of which a failure was told, and no success since.
+-- Returns jobs with an alert about a failure and no success since.
 SELECT job_id FROM alert_state
  WHERE job_id = ANY(@job_ids::bigint[]) AND kind = 'failed' AND open ORDER BY job_id FOR UPDATE;
 
 -- name: CloseAlerts :many
--- What was folded is told with the recovery.
+-- The folded failures are reported with the recovery.
 UPDATE alert_state SET open = false, folded = 0 WHERE job_id = ANY(@job_ids::bigint[]) AND kind = 'failed' AND open
 RETURNING job_id, failures, opened_at;
 
@@ -44,5 +44,5 @@ UPDATE alert_state SET telling = true, open = true, opened_at = CASE WHEN open T
  WHERE job_id = @job_id AND kind = @kind;
 
 -- name: KnownChannels :many
--- The locks keep channels from being deleted before the job that uses them can be seen.
+-- The locks prevent the deletion of channels until the job that uses them is visible.
 SELECT name FROM alert_channels WHERE name = ANY(@names::text[]) ORDER BY name FOR KEY SHARE;

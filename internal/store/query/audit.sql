@@ -1,5 +1,5 @@
 -- name: ExtendPresence :execrows
--- After a silence a new row begins, so that the silence is seen.
+-- After a silence, a new row begins, so that the silence is visible.
 UPDATE scheduler_presence SET seen_at = clock_timestamp()
  WHERE id = @id AND seen_at > clock_timestamp() - @silence::interval;
 
@@ -7,7 +7,7 @@ UPDATE scheduler_presence SET seen_at = clock_timestamp()
 INSERT INTO scheduler_presence (scheduler) VALUES (@scheduler) RETURNING id;
 
 -- name: ForgetPresence :exec
--- The newest row stays: a gap is seen only between two.
+-- The newest row stays, because a gap is only visible between two rows.
 DELETE FROM scheduler_presence WHERE seen_at < clock_timestamp() - @keep::interval
    AND id < (SELECT max(id) FROM scheduler_presence);
 
@@ -26,7 +26,7 @@ UPDATE fire_audit SET through = @through, upto = NULLIF(@upto::timestamptz, 'epo
 UPDATE fire_audit SET claimed_until = clock_timestamp() WHERE single AND claimed_by = @owner;
 
 -- name: OldestUndecided :one
--- The due instant that planning has to decide next, the epoch where there is none.
+-- Returns the next due instant that planning has to decide about, or the epoch if there is none.
 SELECT COALESCE((SELECT next_due_at FROM job_due WHERE next_due_at IS NOT NULL ORDER BY next_due_at LIMIT 1), 'epoch')::timestamptz AS due_at;
 
 -- name: KnownRuns :many
@@ -35,7 +35,7 @@ UNION ALL
 SELECT h.id FROM runs_history h WHERE h.id = ANY(@ids::uuid[]) AND h.id BETWEEN @lo::uuid AND @hi::uuid;
 
 -- name: LedgeredFires :many
--- Those of the given fire times of a job that its ledger covers.
+-- Returns those of the given fire times of a job that its ledger covers.
 SELECT f::timestamptz AS fire_time FROM unnest(@fire_times::timestamptz[]) f
  WHERE EXISTS (SELECT 1 FROM missed m
                 WHERE m.job_id = @job_id AND m.last_fire_time >= f AND m.first_fire_time <= f);

@@ -1,5 +1,5 @@
 -- name: JobsForEvents :many
--- As JobRowForRun, for the runs that events cause.
+-- Locks like JobRowForRun, for the runs that events cause.
 SELECT id, group_name, version FROM jobs WHERE id = ANY(@ids::bigint[]) ORDER BY id FOR KEY SHARE;
 
 -- name: InsertEventRuns :exec

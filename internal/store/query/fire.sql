@@ -1,14 +1,16 @@
 -- name: AdmitRuns :many
--- Fire: pending (or retrying) to queued, bound where an instance was chosen. It checks all that a ring entry
--- promised, and leaves a scheduled fire that is later than the tolerance to the misfire policy. The ids come sorted, so
--- that runs are locked by id. All that is compared besides the id is one truth value, here and in whatever joins a batch
--- with live runs: as conditions they would be looked up by other indexes, or taken for so rare that a plan made while
--- the table is small reads all of it for each member of the batch. The ids are given twice for the same reason: generate_series
--- has the planner take any batch for a thousand rows, and without the array it would read up to some ten thousand live runs for
--- a batch of one. An array that is empty stands for nulls. A way is a place among the instances and boots, and how is one among
--- the routes, where many runs have the same; else each run has its own. The way is 0 where the run has to wait. What is returned is the place in the arrays, and what only the row
--- knows. From bound_at reconcilers count how long an offer has been silent, so that time spent waiting for a lock must not count;
--- dispatched_at is for people.
+-- Fire: moves runs from pending (or retrying) to queued, bound if an instance was chosen. It compares everything that a
+-- ring entry contains, and leaves a scheduled fire that is later than the tolerance to the misfire policy. The ids are
+-- sorted, so that runs are locked by id. All comparisons except that of the id form one truth value, here and in every
+-- query that joins a batch with live runs. As separate conditions, the planner would use other indexes for them, or
+-- estimate them as so rare that a plan made while the table is small reads the whole table for each member of the
+-- batch. The ids are passed twice for the same reason: because of generate_series, the planner estimates any batch at a
+-- thousand rows, and without the array it would read up to some ten thousand live runs for a batch of one. An empty
+-- array stands for nulls. If many runs share the same values, way is an index into the instances and boots, and how is
+-- an index into the routes; otherwise each run has its own values. The way is 0 if the run has to wait. The query
+-- returns the index in the arrays and the columns that only the row has. Reconcilers count from bound_at how long an
+-- offer has been silent, so bound_at must not include the time spent waiting for a lock. dispatched_at is only
+-- displayed.
 UPDATE runs_live r
    SET state = 'queued', admitted = true, waiting = NULLIF(w.waiting, ''), route = COALESCE(w.route, (@shared_routes::text[])[w.how]),
        instance = CASE WHEN w.way > 0 THEN COALESCE(w.instance, (@shared_instances::text[])[w.way]) END,
@@ -29,7 +31,7 @@ UPDATE runs_live r
 RETURNING w.place::int AS place, r.cause, r.bind, r.fire_time, r.bound_at, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id;
 
 -- name: Fireable :many
--- Those of the given ring entries that AdmitRuns would admit, locked by id.
+-- Returns and locks, by id, those of the given ring entries that AdmitRuns would admit.
 SELECT r.id, r.admitted
   FROM runs_live r
   JOIN (SELECT unnest(@ids::uuid[]) AS id, unnest(@due_ats::timestamptz[]) AS due_at,
@@ -48,8 +50,8 @@ SELECT w.job_id, w.instance
     ON CONFLICT DO NOTHING;
 
 -- name: LockSlots :many
--- Whether an owner is live is asked afterwards, by a statement of its own: this one's snapshot may be older than
--- the owner.
+-- A separate statement checks afterwards whether the owners are live, because this statement's snapshot may be older
+-- than an owner.
 SELECT s.job_id, s.instance, s.owner
   FROM block_slots s
   JOIN (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@instances::text[]) AS instance) w
@@ -64,7 +66,7 @@ SELECT o.id::uuid AS id
     OR EXISTS (SELECT 1 FROM broadcasts b WHERE b.id = o.id);
 
 -- name: BoundOwners :many
--- Those of the given slots of scope instance whose owner has a run bound there.
+-- Returns those of the given slots of scope instance whose owner has a run bound to the instance.
 SELECT w.job_id::bigint AS job_id, w.instance::text AS instance
   FROM (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@instances::text[]) AS instance,
                unnest(@owners::uuid[]) AS owner) w
@@ -72,7 +74,7 @@ SELECT w.job_id::bigint AS job_id, w.instance::text AS instance
                 WHERE r.job_id = w.job_id AND r.instance = w.instance AND COALESCE(r.broadcast_id, r.id) = w.owner);
 
 -- name: EarliestPending :many
--- Of each job the run that is due first and that no Fire has decided about.
+-- Returns each job's earliest due run that no Fire has decided about.
 SELECT DISTINCT ON (r.job_id) r.job_id, r.id, r.due_at
   FROM runs_live r
  WHERE r.job_id = ANY(@job_ids::bigint[]) AND r.due_at < @before
@@ -86,8 +88,8 @@ UPDATE block_slots s SET owner = NULLIF(w.owner, '00000000-0000-0000-0000-000000
  WHERE s.job_id = w.job_id AND s.instance = w.instance;
 
 -- name: HoldRuns :many
--- A run that is due while its job's slot is taken waits for its turn. The caller holds the slot's lock, so that
--- the owner's end cannot pass between.
+-- A run that is due while its job's slot is taken waits for its turn. The caller holds the slot's lock, so that the
+-- owner cannot end in between.
 UPDATE runs_live r
    SET state = CASE WHEN r.state = 'queued' THEN 'pending' ELSE r.state END,
        held = true, admitted = true, held_by = w.owner, held_on = w.instance, waiting = w.waiting
@@ -110,7 +112,8 @@ SELECT unnest(@run_ids::uuid[]), unnest(@job_ids::bigint[]), unnest(@groups::tex
     ON CONFLICT (run_id) DO NOTHING;
 
 -- name: WaitingKeys :many
--- Which kinds of runs wait, not how many, and since when the one in front is due: a loose scan over the index.
+-- Returns the keys of waiting runs, without their number, and the due instant of the first run of each key, by a loose
+-- scan of the index.
 WITH RECURSIVE k AS (
     (SELECT group_name, handler, pin, apart, due_at FROM runs_waiting ORDER BY group_name, handler, pin, apart, due_at LIMIT 1)
     UNION ALL
@@ -144,7 +147,7 @@ RETURNING r.*;
 DELETE FROM runs_waiting WHERE run_id = ANY(@ids::uuid[]);
 
 -- name: Unbind :many
--- Takes attempts from instances that surely will not start them. Each acts only on the offer round it knows.
+-- Takes attempts from instances that certainly will not start them. Each change applies only to the given offer round.
 UPDATE runs_live r
    SET instance = NULL, boot_id = NULL, bound_at = NULL, give_up_at = NULL, waiting = w.waiting,
        avoid = COALESCE(NULLIF(w.avoid, ''), r.avoid)
@@ -163,7 +166,7 @@ UPDATE runs_live r SET bind = r.bind + 1, bound_at = clock_timestamp()
 RETURNING r.*;
 
 -- name: MarkRunning :many
--- The ids come sorted.
+-- The ids are sorted.
 UPDATE runs_live r
    SET state = 'running', started_at = w.started_at, waiting = NULL,
        lateness_ms = COALESCE(r.lateness_ms, (extract(epoch FROM w.started_at - r.due_at) * 1000)::bigint)
@@ -175,7 +178,7 @@ UPDATE runs_live r
 RETURNING r.*;
 
 -- name: ExpandFirst :many
--- Turns an admitted broadcast into its shard 0.
+-- Turns a broadcast into its shard 0.
 UPDATE runs_live r
    SET state = 'queued', admitted = true, replanned = true, shard_index = 0, shard_total = @total, broadcast_id = r.id,
        pin = NULLIF(@pin::text, ''), route = @route, waiting = NULLIF(@waiting::text, ''),
@@ -216,7 +219,8 @@ SELECT w.job_id, w.n FROM (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@
 RETURNING s.job_id, s.counter;
 
 -- name: ParentOutputs :many
--- What the handler of a child may read: the parent's output, of a broadcast a JSON array by shard index.
+-- Returns the parents' outputs that the handlers of child runs may read. For a broadcast, it is a JSON array by shard
+-- index.
 SELECT p.id,
        (CASE WHEN p.broadcast_id IS NULL THEN p.output
              ELSE (SELECT json_agg(s.output ORDER BY s.shard_index)::text FROM runs_history s
@@ -224,8 +228,9 @@ SELECT p.id,
   FROM runs_history p WHERE p.id = ANY(@ids::uuid[]);
 
 -- name: TakeTurns :many
--- Reads and raises the numbers of least_frequently_used and least_recently_used jobs, for runs about to be routed. What
--- is known and what has room come as names with spaces between. The rows are locked by job.
+-- Reads and raises the numbers of least_frequently_used and least_recently_used jobs, for runs that are about to be
+-- routed. The known instances and those with free slots are passed as names separated by spaces. The rows are locked by
+-- job.
 WITH w AS (
     SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@routes::text[]) AS route, unnest(@counts::boolean[]) AS counts,
            unnest(@ns::int[]) AS n, string_to_array(unnest(@knowns::text[]), ' ') AS known,
@@ -251,7 +256,7 @@ UPDATE runs_live r SET waiting = w.waiting
  WHERE r.id = w.id AND r.state = 'queued' AND r.instance IS NULL AND r.waiting IS DISTINCT FROM w.waiting;
 
 -- name: OwnerRuns :many
--- What the owners of slots have there, locked by id.
+-- Returns the runs that the owners of slots have there, locked by id.
 SELECT r.* FROM runs_live r
   JOIN (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@instances::text[]) AS instance, unnest(@owners::uuid[]) AS owner) w
     ON r.job_id = w.job_id
@@ -265,7 +270,8 @@ SELECT r.* FROM runs_live r
  ORDER BY r.id;
 
 -- name: LockCovered :exec
--- What waits for an instance and owns the slots of jobs: who covers it ends it, under this lock before that of the slot.
+-- Locks the waiting entries of the runs that own the slots of jobs. A run that covers such an owner ends it under this
+-- lock, which comes before the slot's lock.
 SELECT w.run_id FROM runs_waiting w
  WHERE w.run_id = ANY(ARRAY(
     SELECT r.id FROM block_slots s JOIN runs_live r ON r.job_id = s.job_id

@@ -30,11 +30,11 @@ SELECT j.id, j.spec, j.version, j.created_at, j.updated_at, d.next_fire_time, d.
 SELECT id, spec, version, created_at, updated_at FROM jobs WHERE id = @id;
 
 -- name: JobRowForRun :one
--- The lock keeps the job from being deleted until its new run can be seen, and ended, by whoever deletes it.
+-- The lock prevents the deletion of the job until the new run is visible, so that the deleting transaction can end it.
 SELECT id, spec, version, created_at, updated_at FROM jobs WHERE id = @id FOR KEY SHARE;
 
 -- name: JobsForRetry :many
--- As JobRowForRun, for runs that are to be tried again.
+-- Locks like JobRowForRun, for runs that will be retried.
 SELECT id FROM jobs WHERE id = ANY(@ids::bigint[]) ORDER BY id FOR KEY SHARE;
 
 -- name: LockJobRow :exec
@@ -49,17 +49,17 @@ UPDATE job_due SET version = @version, next_fire_time = @next_fire_time, next_du
        decided_through = @decided_through, chained = @chained, parked = NULL WHERE job_id = @job_id;
 
 -- name: LockPlannedOf :exec
--- What DeletePlannedOf would delete. From then on Fire admits none of it.
+-- Locks the runs that DeletePlannedOf would delete. From then on Fire admits none of them.
 SELECT id FROM runs_live
  WHERE job_id = ANY(@job_ids::bigint[]) AND state = 'pending' AND attempt = 1 AND NOT held AND NOT admitted
    AND cause = 'schedule' AND due_at > @now
  ORDER BY id FOR UPDATE;
 
 -- name: DecidedDue :one
--- The latest due instant of the jobs' scheduled runs that Fire has admitted, live and past; of a run that is or was tried
--- again, its fire time: when the next attempt is due is no matter of the edit. One that ended well before it was due was
--- killed as a plan. Ids begin with the fire time: first_id is to be that of one which may be due from now on, so that few
--- are read.
+-- Returns the latest due instant of the jobs' scheduled runs that Fire has admitted, live and past. For a run that is
+-- or was retried, it is the fire time, because the due instant of the next attempt is irrelevant to the edit. A run
+-- that ended well before it was due was killed while it was only planned. Ids begin with the fire time: first_id must
+-- be the first id of a run that may be due from now on, so that few rows are read.
 SELECT GREATEST(
     (SELECT max(CASE WHEN l.attempt = 1 AND l.state <> 'retrying' THEN l.due_at ELSE l.fire_time END) FROM runs_live l
       WHERE l.job_id = ANY(@job_ids::bigint[]) AND l.id >= @first_id AND l.cause IN ('schedule', 'misfire') AND (l.admitted OR l.state <> 'pending')),
@@ -69,7 +69,7 @@ SELECT GREATEST(
     'epoch')::timestamptz AS due_at;
 
 -- name: DeletePlannedOf :exec
--- An edit takes back what is planned and not yet due. What Fire has admitted, and what is due, stays.
+-- An edit takes back runs that are planned and not yet due. Runs that Fire has admitted, and runs that are due, stay.
 DELETE FROM runs_live WHERE id = ANY(ARRAY(
     SELECT l.id FROM runs_live l
      WHERE l.job_id = ANY(@job_ids::bigint[]) AND l.state = 'pending' AND l.attempt = 1 AND NOT l.held AND NOT l.admitted
@@ -77,8 +77,9 @@ DELETE FROM runs_live WHERE id = ANY(ARRAY(
      ORDER BY l.id FOR UPDATE));
 
 -- name: KeptThrough :one
--- The newest fire time of the job that keeps its run or its ledger entry. A run that was killed before it was due does
--- not count: fire times before its own may still be to come. Entries come out of order: the audit writes of long ago.
+-- Returns the newest fire time of the job that keeps its run or its ledger entry. A run that was killed before it was
+-- due does not count, because earlier fire times may still be ahead. Ledger entries are not in order, because the audit
+-- adds old ones.
 SELECT COALESCE(GREATEST(
     (SELECT max(l.fire_time) FROM runs_live l WHERE l.job_id = @job_id AND l.cause IN ('schedule', 'misfire')),
     (SELECT h.fire_time FROM runs_history h WHERE h.job_id = @job_id AND h.cause IN ('schedule', 'misfire') AND h.due_at <= @now
@@ -89,7 +90,7 @@ SELECT COALESCE(GREATEST(
 SELECT EXISTS (SELECT 1 FROM runs_live WHERE job_id = @job_id AND cause IN ('schedule', 'misfire'));
 
 -- name: LastEnd :one
--- When the newest scheduled run that is final ended.
+-- Returns when the newest final scheduled run ended.
 SELECT COALESCE((SELECT h.finished_at FROM runs_history h WHERE h.job_id = @job_id AND h.cause IN ('schedule', 'misfire')
                   ORDER BY h.id DESC LIMIT 1), 'epoch')::timestamptz AS ended_at;
 
@@ -100,11 +101,11 @@ DELETE FROM job_children WHERE parent_id = @parent_id;
 INSERT INTO job_children (parent_id, child_id) SELECT @parent_id, unnest(@child_ids::bigint[]) ON CONFLICT DO NOTHING;
 
 -- name: LockChildren :exec
--- One writer of edges at a time, so that two edits cannot close a cycle together.
+-- Allows one writer of edges at a time, so that two edits cannot close a cycle together.
 SELECT pg_advisory_xact_lock(hashtextextended('belfry.job_children', 0));
 
 -- name: PathTo :many
--- A path of child edges from one job to another, if there is one: a new edge back would close a cycle.
+-- Returns a path of child edges from one job to another, if there is one. A new edge back would close a cycle.
 SELECT child_path(@from_id::bigint, @to_id::bigint)::bigint[] AS path;
 
 -- name: ParentsOf :many

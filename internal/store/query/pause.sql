@@ -4,7 +4,7 @@ SELECT p.group_name::text AS group_name, p.from_at::timestamptz AS from_at, p.to
   FROM pauses_for_planning(@since::timestamptz) p;
 
 -- name: LockPauses :exec
--- Waits for those who plan, so that no one plans any more by the pauses as they were.
+-- Waits for the transactions that are planning, so that none plans by the previous pauses any more.
 SELECT pg_advisory_xact_lock(hashtextextended('belfry.group_pauses', 0));
 
 -- name: ActivePause :many
@@ -23,16 +23,16 @@ UPDATE group_pauses SET to_at = @to_at, reason = @reason, paused_by = @paused_by
 UPDATE group_pauses SET to_at = @at, resumed_by = @resumed_by WHERE id = @id;
 
 -- name: OpenPauses :many
--- Pauses of which something is still to be done: what was planned ahead is to be taken back, or they are over and their
--- jobs are to be looked at.
+-- Returns pauses with work left: runs planned ahead have to be taken back, or the pause is over and its jobs have to be
+-- planned again.
 SELECT id, group_name, from_at, to_at, taken_back, (to_at IS NOT NULL AND to_at <= statement_timestamp())::bool AS over
   FROM group_pauses
  WHERE NOT released AND (NOT taken_back OR to_at <= statement_timestamp())
  ORDER BY id LIMIT 100;
 
 -- name: PlannedInPause :many
--- Jobs with planned runs that are due in a pause and that no Fire has decided about. What an earlier version of a job has
--- left, because it was due when the job was changed, is not put back, as nobody would plan it again: it is not taken back.
+-- Returns jobs with planned runs that are due in a pause and that no Fire has decided about. Runs of an earlier
+-- version, which were already due when the job was changed, are not taken back, because no one would plan them again.
 SELECT DISTINCT r.job_id FROM runs_live r JOIN job_due d ON d.job_id = r.job_id AND (d.version = r.job_version) IS TRUE
  WHERE r.due_at >= @from_at AND r.due_at < @to_at AND NOT r.held AND r.group_name = @group_name
    AND r.state = 'pending' AND NOT r.admitted AND r.attempt = 1 AND r.cause = 'schedule'
@@ -48,7 +48,7 @@ DELETE FROM runs_live WHERE id = ANY(ARRAY(
 RETURNING job_id, job_version, fire_time;
 
 -- name: RewindDue :exec
--- Makes the first of the fire times that were taken back the one to decide next.
+-- Makes the first of the fire times that were taken back the next one to decide about.
 UPDATE job_due d
    SET next_fire_time = w.fire, decided_through = w.fire - interval '1 millisecond', next_due_at = @next_due::timestamptz
   FROM (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@versions::int[]) AS version, unnest(@fires::timestamptz[]) AS fire) w
@@ -56,7 +56,7 @@ UPDATE job_due d
    AND EXISTS (SELECT 1 FROM jobs j WHERE j.id = d.job_id AND j.enabled);
 
 -- name: MarkTakenBack :exec
--- Not if it was given another end meanwhile.
+-- Does nothing if the pause got another end meanwhile.
 UPDATE group_pauses SET taken_back = true WHERE id = @id AND to_at IS NOT DISTINCT FROM sqlc.narg('to_at')::timestamptz;
 
 -- name: ParkDue :exec
@@ -65,7 +65,7 @@ UPDATE job_due d SET parked = w.group_name
  WHERE d.job_id = w.job_id;
 
 -- name: ReleaseParked :execrows
--- A job that was changed in the pause is looked at once too often, which changes nothing.
+-- A job that was changed during the pause is planned once too often, which changes nothing.
 UPDATE job_due SET parked = NULL, next_due_at = CASE WHEN next_due_at IS NOT NULL THEN LEAST(next_due_at, statement_timestamp()) END
  WHERE job_id = ANY(ARRAY(
     SELECT d.job_id FROM job_due d WHERE d.parked = @group_name::text ORDER BY d.job_id LIMIT @batch FOR UPDATE SKIP LOCKED));

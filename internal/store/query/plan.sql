@@ -2,8 +2,8 @@
 SELECT clock_timestamp()::timestamptz AS now;
 
 -- name: LockDueJobs :many
--- Takes due jobs without waiting for those that another scheduler is planning. Here and wherever an index is meant to
--- find what is due, the statement's instant is compared with: clock_timestamp is volatile, and would be compared with
+-- Takes due jobs without waiting for those that another scheduler is planning. Here and in every query that finds due
+-- rows by an index, the comparison uses statement_timestamp. clock_timestamp is volatile, so it would be evaluated for
 -- every entry.
 SELECT job_id, version, next_fire_time, next_due_at, decided_through, clock_timestamp()::timestamptz AS now
   FROM job_due
@@ -17,7 +17,7 @@ SELECT job_id, version, next_fire_time, next_due_at, decided_through, (parked IS
   FROM job_due WHERE job_id = @job_id FOR UPDATE;
 
 -- name: StrandedJobs :many
--- Jobs with planned runs that nobody admitted within the tolerance: their scheduler died.
+-- Returns jobs with planned runs that were not admitted within the tolerance, because their scheduler died.
 SELECT DISTINCT s.job_id FROM (
     SELECT job_id FROM runs_live
      WHERE NOT held AND due_at < statement_timestamp() - @tolerance::interval
@@ -44,7 +44,7 @@ RETURNING id, job_id, job_version, attempt, due_at, pin, avoid;
 DELETE FROM runs_live WHERE id = ANY(@ids::uuid[]) AND state = 'pending' AND NOT admitted;
 
 -- name: InsertScheduled :exec
--- The computed id forbids a second run of a fire time.
+-- The computed id prevents a second run of a fire time.
 INSERT INTO runs_live (id, job_id, job_version, group_name, cause, plain, fire_time, due_at, rung_at)
 SELECT unnest(@ids::uuid[]), unnest(@job_ids::bigint[]), unnest(@versions::int[]), unnest(@groups::text[]),
        unnest(@causes::text[]), unnest(@plains::bool[]), unnest(@fire_times::timestamptz[]), unnest(@due_ats::timestamptz[]),
@@ -52,19 +52,19 @@ SELECT unnest(@ids::uuid[]), unnest(@job_ids::bigint[]), unnest(@versions::int[]
     ON CONFLICT (id) DO NOTHING;
 
 -- name: DeleteFinished :exec
--- Runs after an insert into runs_live, as a statement of its own: the insert's snapshot may be older than the
+-- Runs after an insert into runs_live, as a separate statement, because the insert's snapshot may be older than the
 -- commit that moved the same run into the history.
 DELETE FROM runs_live l WHERE l.id = ANY(@ids::uuid[])
    AND (EXISTS (SELECT 1 FROM runs_history h WHERE h.id = l.id)) IS TRUE;
 
 -- name: InsertMissed :exec
--- Where the group is left empty, the table's trigger looks it up.
+-- If the group is empty, the table's trigger looks it up.
 INSERT INTO missed (job_id, group_name, first_fire_time, last_fire_time, count, policy, why)
 SELECT unnest(@job_ids::bigint[]), NULLIF(unnest(@groups::text[]), ''), unnest(@firsts::timestamptz[]), unnest(@lasts::timestamptz[]),
        unnest(@counts::bigint[]), unnest(@policies::text[]), unnest(@whys::text[]);
 
 -- name: AdvanceDue :exec
--- The epoch stands for null, as arrays of the driver's plain times have none.
+-- The epoch stands for null, because the driver's arrays of time values have no nulls.
 UPDATE job_due d
    SET next_fire_time = NULLIF(w.next_fire, 'epoch'), next_due_at = NULLIF(w.next_due, 'epoch'),
        decided_through = NULLIF(w.decided, 'epoch')
@@ -73,8 +73,8 @@ UPDATE job_due d
  WHERE d.job_id = w.job_id;
 
 -- name: ClaimNear :many
--- Takes runs that others planned (by hand, API, a parent, a retry): each is in one ring at a time, by the mark rung_at. The
--- array is made once and looked up by the primary key; IN would read all live runs.
+-- Takes runs that others planned (a user, the API, a parent, a retry). The mark rung_at makes sure that each run is in
+-- one ring at a time. The array is built once and looked up by the primary key; IN would read all live runs.
 UPDATE runs_live SET rung_at = clock_timestamp()
  WHERE id = ANY(ARRAY(
     SELECT c.id FROM runs_live c
@@ -85,8 +85,8 @@ UPDATE runs_live SET rung_at = clock_timestamp()
 RETURNING id, job_id, job_version, attempt, due_at, pin, avoid, broadcast_id;
 
 -- name: ClaimStranded :many
--- Takes runs whose ring has not fired them although they are past due. How far it looks back keeps it from passing over
--- long runs each time.
+-- Takes past-due runs that their ring has not fired. The bound on how far it looks back avoids reading long runs each
+-- time.
 UPDATE runs_live SET rung_at = clock_timestamp()
  WHERE id = ANY(ARRAY(
     SELECT c.id FROM runs_live c

@@ -1,7 +1,7 @@
 -- name: SilentRuns :many
--- Bound, and nobody has heard for a while whether it was accepted: its dispatcher died, or an answer was lost. Which
--- come first is drawn, so that those whose instance does not answer cannot keep the others from being asked about. What is
--- still to come is not read.
+-- Returns bound runs for which it has been unknown for a while whether they were accepted, because their dispatcher
+-- died or an answer was lost. The order is random, so that runs of instances that do not answer cannot keep the others
+-- from being checked. Runs that are not due yet are not read.
 SELECT * FROM runs_live
  WHERE NOT held AND due_at < statement_timestamp() - @after::interval
    AND (state = 'queued' AND instance IS NOT NULL AND kill_requested_at IS NULL
@@ -9,9 +9,9 @@ SELECT * FROM runs_live
  ORDER BY random() LIMIT @batch;
 
 -- name: BoundInstances :many
--- The boots that runs are bound to; how many of those are silent, said to run, or past their timeout and its grace. One look
--- at what was due some time ago, so that none of the reconcilers has to read it for nothing, and nobody what has just been
--- fired and is about to end.
+-- Returns the boots that runs are bound to, with the number of runs that are silent, marked as running, or past their
+-- timeout and grace period. One query over runs that were due some time ago saves each reconciler a query without
+-- results, and skips runs that were just fired and are about to end.
 SELECT group_name, instance::text AS instance, boot_id::text AS boot_id, count(*) AS runs,
        count(*) FILTER (WHERE state = 'queued' AND kill_requested_at IS NULL
                           AND GREATEST(bound_at, due_at) < statement_timestamp() - @silent_after::interval) AS silent,
@@ -38,13 +38,13 @@ SELECT * FROM runs_live
  ORDER BY give_up_at LIMIT @batch;
 
 -- name: UnconfirmedKills :many
--- In drawn order, so that handlers which ignore their kill cannot keep the others from hearing theirs.
+-- The order is random, so that handlers that ignore their kill cannot keep the others from receiving theirs.
 SELECT * FROM runs_live WHERE kill_requested_at < statement_timestamp() - @after::interval ORDER BY random() LIMIT @batch;
 
 -- name: UnheldHeld :many
--- The first run held for each slot that nobody owns: a crash came between, or who had been released went elsewhere. An
--- owner in scope instance has a run bound there. Each owner is looked up by itself, which the limits see to: as
--- conditions they would be joined, with all that is live.
+-- Returns the first run held for each slot without an owner: a crash came in between, or the released run was routed
+-- elsewhere. In scope instance, an owner has a run bound to the instance. The LIMITs force a separate lookup for each
+-- owner. As plain conditions, they would be joined with all live runs.
 SELECT f.job_id, f.id, COALESCE(f.held_on, '')::text AS held_on
   FROM (SELECT DISTINCT ON (r.job_id, r.held_on) r.job_id, r.id, r.held_on
           FROM runs_live r WHERE r.held ORDER BY r.job_id, r.held_on, r.id) f
@@ -58,7 +58,7 @@ SELECT f.job_id, f.id, COALESCE(f.held_on, '')::text AS held_on
  ORDER BY f.job_id, f.held_on LIMIT @batch;
 
 -- name: RequestKill :many
--- Who asks first is who is named.
+-- If the kill is requested several times, the first request is kept.
 UPDATE runs_live r SET kill_requested_at = COALESCE(r.kill_requested_at, clock_timestamp()), kill_reason = COALESCE(r.kill_reason, @reason),
        kill_why = CASE WHEN r.kill_requested_at IS NULL THEN k.why ELSE r.kill_why END
   FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@whys::text[]) AS why) k
@@ -66,8 +66,8 @@ UPDATE runs_live r SET kill_requested_at = COALESCE(r.kill_requested_at, clock_t
 RETURNING r.*;
 
 -- name: LateWaiting :many
--- Queued and unbound, but not among those that wait: a bug or somebody's SQL; they are put back. What is queued is due, or
--- all but due, so that not all that is live has to be read.
+-- Returns queued, unbound runs without an entry in runs_waiting, which is the result of a bug or manual SQL; the caller
+-- inserts the entries. A queued run is due or almost due, so the condition on due_at avoids reading all live runs.
 SELECT r.id, r.job_id, r.job_version, r.group_name, r.due_at, r.pin FROM runs_live r
  WHERE NOT r.held AND r.due_at < statement_timestamp() + interval '1 second'
    AND (r.state = 'queued' AND r.instance IS NULL) IS TRUE

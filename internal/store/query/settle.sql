@@ -13,25 +13,25 @@ SELECT run_id FROM runs_waiting WHERE run_id = ANY(@ids::uuid[]) ORDER BY run_id
 SELECT id FROM broadcasts WHERE id = ANY(@ids::uuid[]) ORDER BY id FOR UPDATE;
 
 -- name: PeekRuns :many
--- Without locks: only to learn what to lock.
+-- Reads without locks, only to find out what to lock.
 SELECT id, job_id, job_version, state, instance, broadcast_id FROM runs_live WHERE id = ANY(@ids::uuid[]);
 
 -- name: LockRuns :many
--- By id, so that two settlers, or a settler and a Fire, cannot wait for each other in a ring.
+-- Locks by id, so that two settlers, or a settler and a Fire, cannot deadlock.
 SELECT id, job_id, job_version, group_name, cause, state, attempt, bind, fire_time, created_at, kill_requested_at,
        kill_reason, kill_why, instance, boot_id, broadcast_id
   FROM runs_live WHERE id = ANY(@ids::uuid[]) ORDER BY id FOR UPDATE;
 
 -- name: LockRunIDs :exec
--- LockRuns for those who need no more than the order, before an update that joins.
+-- Locks like LockRuns before an update with a join, without reading the rows.
 SELECT id FROM runs_live WHERE id = ANY(@ids::uuid[]) ORDER BY id FOR UPDATE;
 
 -- name: DeleteLive :exec
 DELETE FROM runs_live WHERE id = ANY(@ids::uuid[]);
 
 -- name: MoveToHistory :many
--- The caller holds the rows' locks and has compared; what it gives is moved, with DeleteLive after it. Lateness is that of
--- the first attempt whose start is known; the executor knows best.
+-- The caller holds the rows' locks, has compared the rows, and calls DeleteLive afterwards. Lateness is that of the
+-- first attempt with a known start. The start that the executor reports takes precedence.
 WITH e AS (
     SELECT unnest(@ids::uuid[]) AS id, unnest(@states::text[]) AS state, unnest(@reasons::text[]) AS reason,
            unnest(@messages::text[]) AS message, unnest(@outputs::text[]) AS output,
@@ -50,7 +50,7 @@ SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, e.state, e.reason, 
 RETURNING id, lateness_ms;
 
 -- name: RetryRuns :many
--- Ends an attempt whose run goes on: the attempt is kept, the run waits for its next one.
+-- Ends an attempt whose run continues: the attempt is kept, and the run waits for its next attempt.
 WITH e AS (
     SELECT unnest(@ids::uuid[]) AS id, unnest(@due_ats::timestamptz[]) AS due_at, unnest(@outcomes::text[]) AS outcome,
            unnest(@reasons::text[]) AS reason, unnest(@messages::text[]) AS message, unnest(@avoids::text[]) AS avoid,
@@ -80,7 +80,7 @@ UPDATE runs_live r
 RETURNING r.*;
 
 -- name: ReplanRetry :many
--- The River worker's part: the next attempt may be rung. A repeat changes nothing.
+-- Called by the River worker: the next attempt may be claimed by a ring. A repeat changes nothing.
 UPDATE runs_live r SET replanned = true, attempt = r.attempt + 1, rung_at = NULL
   FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@attempts::int[]) AS attempt) w
  WHERE r.id = w.id AND (r.attempt = w.attempt AND r.state = 'retrying' AND NOT r.replanned) IS TRUE
@@ -92,8 +92,8 @@ SELECT id, attempt FROM runs_live
  ORDER BY due_at LIMIT @batch;
 
 -- name: HandSlots :many
--- The next held run of each freed slot, in order. In scope cluster the slot passes to it, so that no newcomer
--- slips in; in scope instance it is routed anew and takes a slot then.
+-- Returns the next held run of each freed slot, in order. In scope cluster, the slot passes to this run, so that no new
+-- run can take it in between. In scope instance, the run is routed again and takes a slot then.
 SELECT f.job_id::bigint AS job_id, f.instance::text AS instance, n.id AS next_id
   FROM (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@instances::text[]) AS instance) f
   CROSS JOIN LATERAL (
@@ -102,7 +102,8 @@ SELECT f.job_id::bigint AS job_id, f.instance::text AS instance, n.id AS next_id
      ORDER BY r.id LIMIT 1) n;
 
 -- name: Release :many
--- Due is the instant of release; but never before it was due: who held it has measured this clock, and may be a little ahead.
+-- The new due instant is the instant of release, but not earlier than the old one: the process that held the run
+-- estimates this clock, and its estimate may be a little ahead.
 UPDATE runs_live r SET held = false, held_by = NULL, held_on = NULL, waiting = NULL, rung_at = clock_timestamp(),
        due_at = GREATEST(r.due_at, date_trunc('milliseconds', clock_timestamp()))
  WHERE r.id = ANY(@ids::uuid[]) AND r.held
@@ -119,14 +120,14 @@ RETURNING b.id, b.job_id, b.total, b.remaining, b.succeeded, b.cancelled;
 DELETE FROM broadcasts WHERE id = ANY(@ids::uuid[]) AND remaining = 0;
 
 -- name: IdleDelayJobs :many
--- Jobs without a next fire time whose chain has to go on: nothing scheduled of them is live. The caller holds
--- their locks.
+-- Returns jobs without a next fire time whose chain has to continue, because no scheduled run of theirs is live. The
+-- caller holds their locks.
 SELECT d.job_id, d.version FROM job_due d
  WHERE d.job_id = ANY(@job_ids::bigint[]) AND d.chained AND d.next_due_at IS NULL
    AND NOT EXISTS (SELECT 1 FROM runs_live r WHERE r.job_id = d.job_id AND r.cause IN ('schedule', 'misfire'));
 
 -- name: ChainNext :exec
--- A chain whose window has closed ends here.
+-- A chain ends here if its window has closed.
 UPDATE job_due d SET next_fire_time = NULLIF(w.next_fire, 'epoch'), next_due_at = NULLIF(w.next_due, 'epoch'),
        chained = w.next_fire <> 'epoch'
   FROM (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@next_fires::timestamptz[]) AS next_fire,

@@ -7,11 +7,10 @@ import (
 	"github.com/belfryhq/belfry/internal/store/report/sqlcgen"
 )
 
-// JobCount is how many jobs a group has.
+// JobCount is the number of jobs of a group.
 type JobCount struct{ Jobs, Enabled int64 }
 
-// JobCounts returns how many jobs each group has; groups without jobs are left out. It costs the same however many jobs
-// there are.
+// JobCounts returns the number of jobs of each group that has any. Its cost does not depend on the number of jobs.
 func (s *Store) JobCounts(ctx context.Context) (map[string]JobCount, error) {
 	rows, err := sqlcgen.New(s.pool).JobCounts(ctx)
 	if err != nil {

@@ -1,26 +1,27 @@
-// Package report keeps and reads run statistics: how many runs finished when, how, and how late they had started.
+// Package report keeps and reads run statistics: how many runs finished when, with which result, and how late they
+// started.
 //
 // # Roll-up
 //
-// RollUp adds finished runs to counts by minute and by hour, group, state and reason. It goes on by settled_at, the
-// beginning of the transaction that wrote a run to the history, since finished_at may be hours before its result
-// arrives. A transaction that is still under way may yet add runs below the instant that others have passed; so the roll-up
-// stays behind the oldest transaction that writes, and twice a transaction's time behind the clock. Each run is counted
-// once: counting and moving the mark are one transaction, which holds the mark's row.
+// RollUp adds finished runs to counts by minute and by hour, group, state and reason. It proceeds by settled_at, the
+// beginning of the transaction that wrote a run to the history, because finished_at may be hours before the result
+// arrives. A transaction in progress may still add runs that are older than those of transactions already committed.
+// So the roll-up stays behind the oldest writing transaction, and twice a transaction's maximum time behind the
+// clock. Each run is counted once: counting and moving the mark are one transaction, which locks the mark's row.
 //
-// Firing and settling know nothing of it. What they pay is a timestamp in the row and an index of block ranges.
+// Firing and settling are not affected, except for a timestamp in the row and an index of block ranges.
 //
-// What goes to the missed ledger is rolled up alongside, by the beginning of the transaction that wrote it, up to a mark of
-// its own.
+// Entries of the missed ledger are rolled up too, by the beginning of the transaction that wrote them, up to a mark of
+// their own.
 //
-// How many jobs there are is the sum of what changed: triggers on jobs add a row for each change of the number, in the same
-// transaction, and Tend sums them up.
+// The number of jobs is the sum of its changes: triggers on jobs add a row for each change of the number, in the same
+// transaction, and Tend sums the rows up.
 //
 // # Reading
 //
-// Readers add what was settled after the mark to what is rolled up, in one snapshot, so that a run counts from the moment
-// that it is final. Both parts are small: the first has rows by hour (of the edges by minute), the second is the last
-// half minute. Nothing scans the history.
+// Readers add the runs settled after the mark to the rolled-up counts, in one snapshot, so that a run counts from the
+// moment it is final. Both parts are small: the first has rows by hour (by minute at the edges), the second is the
+// last half minute. No reader scans the history.
 package report
 
 import (
@@ -39,28 +40,28 @@ import (
 )
 
 const (
-	// Behind is how far the roll-up stays behind the clock: twice what a transaction of the engine may take.
+	// Behind is how far the roll-up stays behind the clock: twice the maximum time of an engine transaction.
 	Behind = 30 * time.Second
-	// MinutesKept is how long counts by minute can be asked for.
+	// MinutesKept is how long counts by minute are kept.
 	MinutesKept = 72 * time.Hour
-	// HoursKept is how long those by hour can.
+	// HoursKept is how long counts by hour are kept.
 	HoursKept = 400 * 24 * time.Hour
 
 	rollUpMax = time.Minute // of one transaction
 	readMax   = 10 * time.Second
-	tailMax   = 10 * time.Minute // what is read beyond the mark; further behind, readers say so
+	tailMax   = 10 * time.Minute // how much is read beyond the mark; if the roll-up is further behind, readers report it
 	sweepRows = 10_000
-	leastStep = 5 * time.Second // or those who catch up would never arrive: the clock goes on
+	leastStep = 5 * time.Second // with smaller steps, a roll-up that catches up would never reach the clock
 )
 
-// Store keeps the statistics. Safe for concurrent use.
+// Store keeps the statistics. It is safe for concurrent use.
 type Store struct{ pool *pgxpool.Pool }
 
-// New makes a Store on a pool whose connections have Belfry's schema on their search path.
+// New returns a Store on a pool whose connections have Belfry's schema on their search path.
 func New(pool *pgxpool.Pool) *Store { return &Store{pool} }
 
-// RollUp counts what was settled in the next window of time. through is the instant up to which all is counted, now
-// the database's clock. moved is false where there is nothing to do yet, or another process does it.
+// RollUp counts the runs that were settled in the next window of time. It returns the instant through which everything
+// is counted, and the database's clock. moved is false if there is nothing to do yet or another process does it.
 func (s *Store) RollUp(ctx context.Context, window time.Duration) (runs int64, through, now time.Time, moved bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, rollUpMax)
 	defer cancel()
@@ -76,7 +77,8 @@ func (s *Store) RollUp(ctx context.Context, window time.Duration) (runs int64, t
 		through, now = mark.Through, mark.Now
 		safe := now.Add(-Behind)
 		var oldest *time.Time
-		// Sessions of other users hide when their transactions began; for them there is the distance to the clock.
+		// The beginning of other users' transactions is not visible here. For them, the distance to the clock must
+		// suffice.
 		if err := tx.QueryRow(ctx, `SELECT min(xact_start) FROM pg_stat_activity
 			WHERE datname = current_database() AND backend_xid IS NOT NULL AND pid <> pg_backend_pid()`).Scan(&oldest); err != nil {
 			return err
@@ -113,17 +115,17 @@ func (s *Store) RollUp(ctx context.Context, window time.Duration) (runs int64, t
 	return runs, through, now, moved, pgerr.Translate(err)
 }
 
-// byIndex leaves the planner no way to the history but the index of block ranges, whatever its statistics say. It takes the
-// cost of that for that of a large part of the history, and would start workers and compile for next to no rows, which
-// takes several times as long as to read them.
+// byIndex leaves the planner no other path to the history than the index of block ranges, whatever its statistics are.
+// The planner estimates that index as expensive as a large part of the history. It would start parallel workers and
+// compile the plan for almost no rows, which takes several times as long as reading them.
 func byIndex(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, `SET LOCAL enable_seqscan = off; SET LOCAL enable_indexscan = off;
 		SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off`)
 	return err
 }
 
-// Tend keeps the statistics and the counts of jobs small, and the index of block ranges complete, a bounded piece of it. Blocks that the index
-// does not describe yet are read by every roll-up.
+// Tend bounds the size of the statistics and of the job counts, and completes the index of block ranges, one bounded
+// step per call. Every roll-up has to read the blocks that the index does not cover yet.
 func (s *Store) Tend(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, rollUpMax)
 	defer cancel()
@@ -141,7 +143,7 @@ func (s *Store) Tend(ctx context.Context) error {
 	}
 	for _, part := range parts {
 		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-			// Who waits longer for a vacuum's lock ends the vacuum.
+			// A vacuum is cancelled if another session waits longer for its lock.
 			if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '100ms'`); err != nil {
 				return err
 			}
@@ -151,7 +153,7 @@ func (s *Store) Tend(ctx context.Context) error {
 		if err != nil && ctx.Err() != nil {
 			return pgerr.Translate(err)
 		}
-		// A vacuum has the table, or its day was dropped: both are well.
+		// If a vacuum holds the table or its day was dropped, there is nothing to do.
 	}
 	return s.sweep(ctx)
 }
@@ -184,27 +186,27 @@ func (s *Store) sweep(ctx context.Context) error {
 	return nil
 }
 
-// Scope selects what is counted.
+// Scope selects the counted runs.
 type Scope struct {
 	Only     []string  // groups; nil: all, empty: none
-	From, To time.Time // of finished_at; widened to whole minutes, further back than MinutesKept to whole hours
+	From, To time.Time // of finished_at; widened to whole minutes, or to whole hours beyond MinutesKept
 }
 
-// Count is what finished in some stretch of time.
+// Count counts the runs that finished in a period of time.
 type Count struct {
-	At       time.Time // its beginning
+	At       time.Time // the beginning of the period
 	Runs     map[domain.State]int64
-	Reasons  map[domain.Reason]int64 // of those that did not succeed
-	Duration time.Duration           // of all of them together
+	Reasons  map[domain.Reason]int64 // of runs that did not succeed
+	Duration time.Duration           // the sum over all runs
 	late     map[int32]int64
 }
 
-// NewCount returns a Count of nothing.
+// NewCount returns an empty Count.
 func NewCount(at time.Time) *Count {
 	return &Count{At: at, Runs: map[domain.State]int64{}, Reasons: map[domain.Reason]int64{}, late: map[int32]int64{}}
 }
 
-// Merge adds what other counts.
+// Merge adds other to c.
 func (c *Count) Merge(other *Count) {
 	for state, n := range other.Runs {
 		c.Runs[state] += n
@@ -226,8 +228,8 @@ func (c *Count) All() (n int64) {
 	return n
 }
 
-// Late returns the lateness within which the share p of the started runs stayed, in milliseconds: the upper bound of the
-// bucket that it falls into, at most a fifth too high. nil: none started.
+// Late returns the lateness, in milliseconds, that the share p of the started runs did not exceed. It is the upper
+// bound of a bucket, so at most a fifth too high. It returns nil if no run started.
 func (c *Count) Late(p float64) *int64 {
 	var all int64
 	most := int32(0)
@@ -257,22 +259,22 @@ func upperBound(bucket int32) int64 {
 	return max(int64(math.Ceil(math.Pow(2, float64(bucket)/4)))-1, lowest)
 }
 
-// Counts is what was read.
+// Counts is the result of Totals and Series.
 type Counts struct {
 	Scope
 	Now     time.Time
-	Through time.Time // all that was settled before is counted
-	Steps   []*Count  // by time; those in which nothing finished are left out
-	Missed  int64     // fire times that went to the missed ledger; Totals alone has them
+	Through time.Time // all runs settled before are counted
+	Steps   []*Count  // by time, without empty periods
+	Missed  int64     // fire times that were recorded in the missed ledger; set by Totals only
 }
 
-// Totals returns what finished within the scope, as one step, and what was missed.
+// Totals returns one Count of the runs that finished within the scope, and the missed fire times.
 func (s *Store) Totals(ctx context.Context, scope Scope) (Counts, error) {
 	return s.counts(ctx, scope, 0)
 }
 
-// Series returns what finished within the scope by steps, which begin at multiples of step since 1970. The scope is
-// widened to whole steps. A step is a multiple of a minute within MinutesKept, or of an hour.
+// Series returns a Count for each step within the scope. Steps begin at multiples of step since 1970, and the scope is
+// widened to whole steps. A step must be a multiple of an hour or, within MinutesKept, of a minute.
 func (s *Store) Series(ctx context.Context, scope Scope, step time.Duration) (Counts, error) {
 	return s.counts(ctx, scope, step)
 }
@@ -355,8 +357,8 @@ func (s *Store) counts(ctx context.Context, scope Scope, step time.Duration) (Co
 	return out, pgerr.Translate(err)
 }
 
-// missed returns how many fire times went to the missed ledger. However far the mark lies back, all that came after it is
-// read: the ledger is short beside the history.
+// missed returns how many fire times were recorded in the missed ledger. It reads all entries after the mark, however
+// far the mark is behind, because the ledger is short compared with the history.
 func missed(ctx context.Context, q *sqlcgen.Queries, scope Scope, r span, through time.Time) (int64, error) {
 	rolled, err := q.MissedStats(ctx, sqlcgen.MissedStatsParams{HourLo: r.hourLo, HourHi: r.hourHi, Lo: r.lo, Hi: r.hi, Only: scope.Only})
 	if err != nil {
@@ -378,7 +380,7 @@ func (c *Count) add(state, reason string, runs, durationMS int64) {
 	c.Duration += time.Duration(durationMS) * time.Millisecond
 }
 
-// span is a stretch of time: whole hours within, minutes at the edges.
+// span is a period of time: whole hours inside, minutes at the edges.
 type span struct{ lo, hourLo, hourHi, hi time.Time }
 
 func rangeOf(scope Scope, step time.Duration, now time.Time) span {
@@ -407,13 +409,13 @@ func rangeOf(scope Scope, step time.Duration, now time.Time) span {
 
 func mod(n, d int64) int64 { return ((n % d) + d) % d }
 
-// Present is how things stand now.
+// Present is the current number of unfinished runs and of jobs.
 type Present struct {
-	Pending, Held, Queued, Running, Retrying int64 // unfinished runs; pending: due and about to be fired
+	Pending, Held, Queued, Running, Retrying int64 // pending: due and about to be fired
 	Jobs, Enabled                            int64
 }
 
-// Present returns how things stand now in the groups, nil for all.
+// Present returns the current numbers of the groups; nil means all groups.
 func (s *Store) Present(ctx context.Context, only []string) (Present, error) {
 	ctx, cancel := context.WithTimeout(ctx, readMax)
 	defer cancel()

@@ -1,21 +1,21 @@
-// Package retention ends what is kept for long enough: whole days by the server's settings, and single runs by the
-// retention of their job.
+// Package retention deletes runs whose retention has passed: whole days by the server's settings, and single runs by
+// the retention of their job.
 //
 // # Days
 //
-// History, attempts and logs lie in partitions by day of the run id. A day that is older than the server's retention of
-// runs is dropped, which costs nothing however many runs it has. Where jobs that keep their runs for longer have runs in it,
-// the day is written anew with those runs alone, once, and then stands in the place of the old one: that costs reading and
-// writing the runs that stay. It is dropped when no job wants longer any more. A rewritten day bears a mark, so that the
-// audit does not look for the runs that went.
+// History, attempts and logs are stored in partitions by day of the run id. A day that is older than the server's
+// retention of runs is dropped, which is cheap however many runs it has. If the day has runs of jobs that keep their
+// runs for longer, it is rewritten once with those runs only, and the new table replaces the old one. That costs
+// reading and writing the runs that stay. The day is dropped when no job keeps runs for that long any more. A
+// rewritten day is marked, so that the audit does not look for the deleted runs.
 //
 // # Single runs
 //
-// Runs of a job whose retention has passed, while their day stays, are deleted in batches by the index of the job. That
-// costs what deleting rows costs, and is bounded in a pass: 100,000 runs of one job.
+// Runs whose job's retention has passed, while their day stays, are deleted in batches by the index of the job. That
+// costs as much as deleting rows always does, so a pass deletes at most 100,000 runs of one job.
 //
-// Logs go with their runs, or earlier, by the server's retention of logs. The runs of a deleted job are kept as the server
-// says.
+// Logs are deleted with their runs, or earlier, by the server's retention of logs. The runs of a deleted job are kept
+// by the server's settings.
 package retention
 
 import (
@@ -32,7 +32,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
-// Keeper ends what is kept for long enough. Any number of them may work; one does at a time.
+// Keeper deletes runs, attempts and logs whose retention has passed. Several Keepers may run; only one works at a time.
 type Keeper struct{ pool *pgxpool.Pool }
 
 // New returns a Keeper on a pool whose connections have Belfry's schema on their search path.
@@ -40,19 +40,19 @@ func New(pool *pgxpool.Pool) *Keeper { return &Keeper{pool} }
 
 const (
 	batchRuns  = 1000
-	batchesMax = 100 // of a job in a pass
+	batchesMax = 100 // of one job in a pass
 
-	// Kept is the mark of a day that was written anew, a comment on its table; HistoryDays of the view knows it.
+	// Kept marks a rewritten day, as a comment on its table. Query HistoryDays of package view recognizes it.
 	Kept = "belfry: kept for jobs that keep longer"
 )
 
-// job is a job with a retention of its own.
+// job is a job that sets its own retention.
 type job struct {
 	id    int64
 	keeps time.Duration
 }
 
-// pass is one look at all that is kept.
+// pass is one pass over all stored days and jobs.
 type pass struct {
 	*Keeper
 	now        time.Time
@@ -60,7 +60,7 @@ type pass struct {
 	jobs       []job
 }
 
-// Keep ends what is kept for longer than runs and logs say, or than its job says.
+// Keep deletes runs and logs that are older than the given retentions, or than their job's.
 func (k *Keeper) Keep(ctx context.Context, runs, logs time.Duration) error {
 	conn, err := k.pool.Acquire(ctx)
 	if err != nil {
@@ -76,14 +76,14 @@ func (k *Keeper) Keep(ctx context.Context, runs, logs time.Duration) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		if _, err := conn.Exec(ctx, `SELECT pg_advisory_unlock(`+lock+`)`); err != nil {
-			_ = conn.Conn().Close(ctx) // which unlocks
+			_ = conn.Conn().Close(ctx) // this also unlocks
 		}
 	}()
 	p := &pass{Keeper: k, runs: runs, logs: logs}
 	if err := p.read(ctx); err != nil {
 		return pgerr.Translate(err)
 	}
-	// A day that somebody is reading must not keep the rest.
+	// A day that is locked by a reader must not prevent the rest.
 	faults := []error{pgerr.Translate(p.days(ctx))}
 	for _, j := range p.jobs {
 		if err := p.expire(ctx, j); err != nil {
@@ -112,7 +112,7 @@ func (p *pass) read(ctx context.Context) error {
 	return p.pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&p.now)
 }
 
-// days drops days, or writes them anew.
+// days drops or rewrites old days.
 func (p *pass) days(ctx context.Context) error {
 	rows, err := p.pool.Query(ctx, `SELECT p.relname, c.relname, coalesce(obj_description(c.oid, 'pg_class'), '') = $1
 		FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_class p ON p.oid = i.inhparent
@@ -147,18 +147,18 @@ func (p *pass) days(ctx context.Context) error {
 		case age < p.runs:
 		case len(keepers) == 0:
 			err = p.drop(ctx, part.Name)
-		case part.Parent != "runs_history" || part.Kept: // what belongs to runs is written anew with them, which come last
+		case part.Parent != "runs_history" || part.Kept: // rows that belong to runs are rewritten together with them, last
 		default:
 			err = p.rewrite(ctx, suffix, keepers)
 		}
 		if err != nil {
-			faults = append(faults, fmt.Errorf("end %s: %w", part.Name, err))
+			faults = append(faults, fmt.Errorf("expire %s: %w", part.Name, err))
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// keepers returns the jobs that want runs of such an age.
+// keepers returns the jobs that keep runs of this age.
 func (p *pass) keepers(age time.Duration) (ids []int64) {
 	for _, j := range p.jobs {
 		if j.keeps > age {
@@ -168,16 +168,17 @@ func (p *pass) keepers(age time.Duration) (ids []int64) {
 	return ids
 }
 
-// locked runs do in a transaction that may take a day out of its table. That takes a lock for which all readers and writers of
-// the table must wait, so that it is only tried for a moment: whoever reads a long report at this hour is not waited
-// for, and the next hour comes.
+// locked runs do in a transaction that may detach a day from its table. Detaching needs a lock that waits for all
+// readers and writers of the table and blocks new ones. So the transaction waits for the lock only briefly: if someone
+// reads a long report, the next pass, an hour later, does the work.
 func (p *pass) locked(ctx context.Context, do func(exec func(sql string, args ...any) error) error) error {
 	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
 		exec := func(sql string, args ...any) error {
 			_, err := tx.Exec(ctx, sql, args...)
 			return err
 		}
-		// One at a time: two that drop the same partition, or one beside make_day, meet in the catalogue.
+		// Only one at a time: two transactions that drop the same partition, or one next to make_day, would conflict in
+		// the catalog.
 		if err := exec(`SELECT pg_advisory_xact_lock(hashtextextended('belfry.make_day', 0))`); err != nil {
 			return err
 		}
@@ -194,8 +195,8 @@ func (p *pass) drop(ctx context.Context, table string) error {
 	})
 }
 
-// rewrite replaces a day by one with the runs of some jobs alone. They are copied before anybody has to wait; under the lock
-// only what came since is added.
+// rewrite replaces a day by one with the runs of some jobs only. It copies them before it takes any lock. Under the
+// lock it only adds the rows that were written meanwhile.
 func (p *pass) rewrite(ctx context.Context, day string, jobs []int64) error {
 	tables := []struct{ name, key, stays string }{
 		{"runs_history", "id", `o.job_id = ANY ($1::bigint[])`},
@@ -222,7 +223,8 @@ func (p *pass) rewrite(ctx context.Context, day string, jobs []int64) error {
 			return err
 		}
 		bounds[t.name] = bound
-		// The check spares a look at all rows when it is attached; indexes that are there already are taken for the table's.
+		// The CHECK avoids a scan of all rows when the table is attached. Postgres uses the existing indexes as those
+		// of the partitioned table.
 		if err := exec(fmt.Sprintf(`DROP TABLE IF EXISTS %[1]s_%[2]s_new; CREATE TABLE %[1]s_%[2]s_new (LIKE %[1]s_%[2]s INCLUDING ALL,
 			CHECK (%[3]s IS NOT NULL AND %[3]s >= '%[4]s'::uuid AND %[3]s < '%[5]s'::uuid))`, t.name, day, t.key, lo, hi)); err != nil {
 			return err
@@ -250,8 +252,9 @@ func (p *pass) rewrite(ctx context.Context, day string, jobs []int64) error {
 	})
 }
 
-// expire deletes the runs of a job that it wants no longer, and all that belongs to them. The last that its schedule made
-// stays: an edit plans on from there, and would fire its fire time again, were that still to come by a new jitter.
+// expire deletes the runs of a job that are past its retention, with their attempts and logs. The newest run of the
+// schedule stays, because an edit plans from its fire time on. Without it, an edit could plan that fire time again, if
+// a new jitter moved its due instant into the future.
 func (p *pass) expire(ctx context.Context, j job) error {
 	end := p.now.Add(-j.keeps)
 	for range batchesMax {
@@ -267,7 +270,7 @@ func (p *pass) expire(ctx context.Context, j job) error {
 		}
 		err = pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
 			for _, t := range []struct{ name, key string }{{"run_logs", "run_id"}, {"late_results", "run_id"}, {"run_attempts", "run_id"}, {"runs_history", "id"}} {
-				// The bounds leave the other days out.
+				// The bounds exclude the other days' partitions.
 				if _, err := tx.Exec(ctx, fmt.Sprintf(`DELETE FROM %[1]s WHERE %[2]s = ANY ($1::uuid[]) AND %[2]s BETWEEN $2 AND $3`, t.name, t.key),
 					ids, ids[0], ids[len(ids)-1]); err != nil {
 					return err

@@ -54,7 +54,7 @@ type CloseAlertsRow struct {
 	OpenedAt time.Time
 }
 
-// What was folded is told with the recovery.
+// The folded failures are reported with the recovery.
 func (q *Queries) CloseAlerts(ctx context.Context, jobIds []int64) ([]CloseAlertsRow, error) {
 	rows, err := q.db.Query(ctx, closeAlerts, jobIds)
 	if err != nil {
@@ -79,7 +79,7 @@ const knownChannels = `-- name: KnownChannels :many
 SELECT name FROM alert_channels WHERE name = ANY($1::text[]) ORDER BY name FOR KEY SHARE
 `
 
-// The locks keep channels from being deleted before the job that uses them can be seen.
+// The locks prevent the deletion of channels until the job that uses them is visible.
 func (q *Queries) KnownChannels(ctx context.Context, names []string) ([]string, error) {
 	rows, err := q.db.Query(ctx, knownChannels, names)
 	if err != nil {
@@ -104,7 +104,7 @@ const lockAlertState = `-- name: LockAlertState :exec
 SELECT job_id FROM alert_state WHERE job_id = ANY($1::bigint[]) ORDER BY job_id, kind FOR UPDATE
 `
 
-// In one order, before it is changed: two settlers may have the same jobs.
+// Locks the rows in one order before they are changed, because two settlers may change the same jobs.
 func (q *Queries) LockAlertState(ctx context.Context, jobIds []int64) error {
 	_, err := q.db.Exec(ctx, lockAlertState, jobIds)
 	return err
@@ -151,8 +151,8 @@ type NoteAlertsRow struct {
 	Since   time.Time
 }
 
-// Counts what happened, once for each job and kind. It is to be told if nothing of its kind was told for a while, and
-// else folded.
+// Counts events, once for each job and kind. The alert is sent if no alert of its kind was sent for a while, and
+// otherwise folded.
 func (q *Queries) NoteAlerts(ctx context.Context, arg NoteAlertsParams) ([]NoteAlertsRow, error) {
 	rows, err := q.db.Query(ctx, noteAlerts,
 		arg.Now,
@@ -194,7 +194,7 @@ SELECT job_id FROM alert_state
  WHERE job_id = ANY($1::bigint[]) AND kind = 'failed' AND open ORDER BY job_id FOR UPDATE
 `
 
-// Jobs of which a failure was told, and no success since.
+// Returns jobs with an alert about a failure and no success since.
 func (q *Queries) OpenAlerts(ctx context.Context, jobIds []int64) ([]int64, error) {
 	rows, err := q.db.Query(ctx, openAlerts, jobIds)
 	if err != nil {

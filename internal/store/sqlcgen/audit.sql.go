@@ -81,7 +81,7 @@ type ExtendPresenceParams struct {
 	Silence time.Duration
 }
 
-// After a silence a new row begins, so that the silence is seen.
+// After a silence, a new row begins, so that the silence is visible.
 func (q *Queries) ExtendPresence(ctx context.Context, arg ExtendPresenceParams) (int64, error) {
 	result, err := q.db.Exec(ctx, extendPresence, arg.ID, arg.Silence)
 	if err != nil {
@@ -95,7 +95,7 @@ DELETE FROM scheduler_presence WHERE seen_at < clock_timestamp() - $1::interval
    AND id < (SELECT max(id) FROM scheduler_presence)
 `
 
-// The newest row stays: a gap is seen only between two.
+// The newest row stays, because a gap is only visible between two rows.
 func (q *Queries) ForgetPresence(ctx context.Context, keep time.Duration) error {
 	_, err := q.db.Exec(ctx, forgetPresence, keep)
 	return err
@@ -144,7 +144,7 @@ type LedgeredFiresParams struct {
 	JobID     int64
 }
 
-// Those of the given fire times of a job that its ledger covers.
+// Returns those of the given fire times of a job that its ledger covers.
 func (q *Queries) LedgeredFires(ctx context.Context, arg LedgeredFiresParams) ([]time.Time, error) {
 	rows, err := q.db.Query(ctx, ledgeredFires, arg.FireTimes, arg.JobID)
 	if err != nil {
@@ -169,7 +169,7 @@ const oldestUndecided = `-- name: OldestUndecided :one
 SELECT COALESCE((SELECT next_due_at FROM job_due WHERE next_due_at IS NOT NULL ORDER BY next_due_at LIMIT 1), 'epoch')::timestamptz AS due_at
 `
 
-// The due instant that planning has to decide next, the epoch where there is none.
+// Returns the next due instant that planning has to decide about, or the epoch if there is none.
 func (q *Queries) OldestUndecided(ctx context.Context) (time.Time, error) {
 	row := q.db.QueryRow(ctx, oldestUndecided)
 	var due_at time.Time

@@ -26,7 +26,7 @@ type InsertBackfillParams struct {
 	DueAt      time.Time
 }
 
-// One run for each fire time, in order of their ids.
+// Inserts one run for each fire time, in the order of the ids.
 func (q *Queries) InsertBackfill(ctx context.Context, arg InsertBackfillParams) error {
 	_, err := q.db.Exec(ctx, insertBackfill,
 		arg.Ids,

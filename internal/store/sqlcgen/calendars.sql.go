@@ -47,7 +47,7 @@ const calendarDays = `-- name: CalendarDays :one
 SELECT days_off FROM calendars WHERE name = $1 FOR SHARE
 `
 
-// For a job that uses the calendar. The lock keeps the days as they are until the job's version can be seen.
+// For a job that already uses the calendar. The lock keeps the days unchanged until the job's version is visible.
 func (q *Queries) CalendarDays(ctx context.Context, name string) ([]byte, error) {
 	row := q.db.QueryRow(ctx, calendarDays, name)
 	var days_off []byte
@@ -59,7 +59,7 @@ const calendarDaysToJoin = `-- name: CalendarDaysToJoin :one
 SELECT days_off FROM calendars WHERE name = $1 FOR NO KEY UPDATE
 `
 
-// For a job that begins to use the calendar: one at a time, so that they can be counted.
+// For a job that begins to use the calendar. The lock lets one job at a time do so, so that they can be counted.
 func (q *Queries) CalendarDaysToJoin(ctx context.Context, name string) ([]byte, error) {
 	row := q.db.QueryRow(ctx, calendarDaysToJoin, name)
 	var days_off []byte
@@ -186,7 +186,7 @@ type InsertVersionsWithDaysParams struct {
 	JobIds    []int64
 }
 
-// The next version of jobs, which differs from the present one in the days off.
+// Inserts the next version of jobs, which differs from the current one in its days off.
 func (q *Queries) InsertVersionsWithDays(ctx context.Context, arg InsertVersionsWithDaysParams) error {
 	_, err := q.db.Exec(ctx, insertVersionsWithDays,
 		arg.DaysOff,
@@ -249,7 +249,7 @@ type JobsToReplanRow struct {
 	Parked         bool
 }
 
-// The jobs whose planning LockPlanning has locked.
+// Returns the jobs whose planning LockPlanning has locked.
 func (q *Queries) JobsToReplan(ctx context.Context, ids []int64) ([]JobsToReplanRow, error) {
 	rows, err := q.db.Query(ctx, jobsToReplan, ids)
 	if err != nil {
@@ -299,7 +299,7 @@ type KeptThroughOfRow struct {
 	Through time.Time
 }
 
-// As KeptThrough, of several jobs.
+// Returns the same as KeptThrough, for several jobs.
 func (q *Queries) KeptThroughOf(ctx context.Context, arg KeptThroughOfParams) ([]KeptThroughOfRow, error) {
 	rows, err := q.db.Query(ctx, keptThroughOf, arg.Now, arg.JobIds)
 	if err != nil {
@@ -324,7 +324,7 @@ const lockCalendar = `-- name: LockCalendar :exec
 SELECT name FROM calendars WHERE name = $1 FOR UPDATE
 `
 
-// What is read of it after that is as it stands.
+// The days read after this lock are current and cannot change.
 func (q *Queries) LockCalendar(ctx context.Context, name string) error {
 	_, err := q.db.Exec(ctx, lockCalendar, name)
 	return err
@@ -334,7 +334,7 @@ const lockPlanning = `-- name: LockPlanning :exec
 SELECT job_id FROM job_due WHERE job_id = ANY($1::bigint[]) ORDER BY job_id FOR UPDATE
 `
 
-// In the order of ids, as whoever locks several does.
+// Locks by id, like every transaction that locks several jobs.
 func (q *Queries) LockPlanning(ctx context.Context, jobIds []int64) error {
 	_, err := q.db.Exec(ctx, lockPlanning, jobIds)
 	return err
@@ -355,7 +355,7 @@ type SetDueOfParams struct {
 	Throughs []time.Time
 }
 
-// The epoch stands for none.
+// The epoch stands for null.
 func (q *Queries) SetDueOf(ctx context.Context, arg SetDueOfParams) error {
 	_, err := q.db.Exec(ctx, setDueOf,
 		arg.JobIds,

@@ -56,7 +56,7 @@ type JobsForEventsRow struct {
 	Version   int32
 }
 
-// As JobRowForRun, for the runs that events cause.
+// Locks like JobRowForRun, for the runs that events cause.
 func (q *Queries) JobsForEvents(ctx context.Context, ids []int64) ([]JobsForEventsRow, error) {
 	rows, err := q.db.Query(ctx, jobsForEvents, ids)
 	if err != nil {

@@ -65,16 +65,18 @@ type AdmitRunsRow struct {
 	ParentRunID *domain.RunID
 }
 
-// Fire: pending (or retrying) to queued, bound where an instance was chosen. It checks all that a ring entry
-// promised, and leaves a scheduled fire that is later than the tolerance to the misfire policy. The ids come sorted, so
-// that runs are locked by id. All that is compared besides the id is one truth value, here and in whatever joins a batch
-// with live runs: as conditions they would be looked up by other indexes, or taken for so rare that a plan made while
-// the table is small reads all of it for each member of the batch. The ids are given twice for the same reason: generate_series
-// has the planner take any batch for a thousand rows, and without the array it would read up to some ten thousand live runs for
-// a batch of one. An array that is empty stands for nulls. A way is a place among the instances and boots, and how is one among
-// the routes, where many runs have the same; else each run has its own. The way is 0 where the run has to wait. What is returned is the place in the arrays, and what only the row
-// knows. From bound_at reconcilers count how long an offer has been silent, so that time spent waiting for a lock must not count;
-// dispatched_at is for people.
+// Fire: moves runs from pending (or retrying) to queued, bound if an instance was chosen. It compares everything that a
+// ring entry contains, and leaves a scheduled fire that is later than the tolerance to the misfire policy. The ids are
+// sorted, so that runs are locked by id. All comparisons except that of the id form one truth value, here and in every
+// query that joins a batch with live runs. As separate conditions, the planner would use other indexes for them, or
+// estimate them as so rare that a plan made while the table is small reads the whole table for each member of the
+// batch. The ids are passed twice for the same reason: because of generate_series, the planner estimates any batch at a
+// thousand rows, and without the array it would read up to some ten thousand live runs for a batch of one. An empty
+// array stands for nulls. If many runs share the same values, way is an index into the instances and boots, and how is
+// an index into the routes; otherwise each run has its own values. The way is 0 if the run has to wait. The query
+// returns the index in the arrays and the columns that only the row has. Reconcilers count from bound_at how long an
+// offer has been silent, so bound_at must not include the time spent waiting for a lock. dispatched_at is only
+// displayed.
 func (q *Queries) AdmitRuns(ctx context.Context, arg AdmitRunsParams) ([]AdmitRunsRow, error) {
 	rows, err := q.db.Query(ctx, admitRuns,
 		arg.SharedRoutes,
@@ -231,7 +233,7 @@ type BoundOwnersRow struct {
 	Instance string
 }
 
-// Those of the given slots of scope instance whose owner has a run bound there.
+// Returns those of the given slots of scope instance whose owner has a run bound to the instance.
 func (q *Queries) BoundOwners(ctx context.Context, arg BoundOwnersParams) ([]BoundOwnersRow, error) {
 	rows, err := q.db.Query(ctx, boundOwners, arg.JobIds, arg.Instances, arg.Owners)
 	if err != nil {
@@ -353,7 +355,7 @@ type EarliestPendingRow struct {
 	DueAt time.Time
 }
 
-// Of each job the run that is due first and that no Fire has decided about.
+// Returns each job's earliest due run that no Fire has decided about.
 func (q *Queries) EarliestPending(ctx context.Context, arg EarliestPendingParams) ([]EarliestPendingRow, error) {
 	rows, err := q.db.Query(ctx, earliestPending, arg.JobIds, arg.Before)
 	if err != nil {
@@ -432,7 +434,7 @@ type ExpandFirstParams struct {
 	Tolerance time.Duration
 }
 
-// Turns an admitted broadcast into its shard 0.
+// Turns a broadcast into its shard 0.
 func (q *Queries) ExpandFirst(ctx context.Context, arg ExpandFirstParams) ([]RunsLive, error) {
 	rows, err := q.db.Query(ctx, expandFirst,
 		arg.Total,
@@ -532,7 +534,7 @@ type FireableRow struct {
 	Admitted bool
 }
 
-// Those of the given ring entries that AdmitRuns would admit, locked by id.
+// Returns and locks, by id, those of the given ring entries that AdmitRuns would admit.
 func (q *Queries) Fireable(ctx context.Context, arg FireableParams) ([]FireableRow, error) {
 	rows, err := q.db.Query(ctx, fireable,
 		arg.Ids,
@@ -689,8 +691,8 @@ type HoldRunsRow struct {
 	JobID int64
 }
 
-// A run that is due while its job's slot is taken waits for its turn. The caller holds the slot's lock, so that
-// the owner's end cannot pass between.
+// A run that is due while its job's slot is taken waits for its turn. The caller holds the slot's lock, so that the
+// owner cannot end in between.
 func (q *Queries) HoldRuns(ctx context.Context, arg HoldRunsParams) ([]HoldRunsRow, error) {
 	rows, err := q.db.Query(ctx, holdRuns,
 		arg.Ids,
@@ -965,7 +967,8 @@ SELECT w.run_id FROM runs_waiting w
  ORDER BY w.run_id FOR UPDATE OF w
 `
 
-// What waits for an instance and owns the slots of jobs: who covers it ends it, under this lock before that of the slot.
+// Locks the waiting entries of the runs that own the slots of jobs. A run that covers such an owner ends it under this
+// lock, which comes before the slot's lock.
 func (q *Queries) LockCovered(ctx context.Context, jobIds []int64) error {
 	_, err := q.db.Exec(ctx, lockCovered, jobIds)
 	return err
@@ -985,8 +988,8 @@ type LockSlotsParams struct {
 	Instances []string
 }
 
-// Whether an owner is live is asked afterwards, by a statement of its own: this one's snapshot may be older than
-// the owner.
+// A separate statement checks afterwards whether the owners are live, because this statement's snapshot may be older
+// than an owner.
 func (q *Queries) LockSlots(ctx context.Context, arg LockSlotsParams) ([]BlockSlot, error) {
 	rows, err := q.db.Query(ctx, lockSlots, arg.JobIds, arg.Instances)
 	if err != nil {
@@ -1028,7 +1031,7 @@ type MarkRunningParams struct {
 	StartedAts []time.Time
 }
 
-// The ids come sorted.
+// The ids are sorted.
 func (q *Queries) MarkRunning(ctx context.Context, arg MarkRunningParams) ([]RunsLive, error) {
 	rows, err := q.db.Query(ctx, markRunning,
 		arg.Ids,
@@ -1111,7 +1114,7 @@ type OwnerRunsParams struct {
 	Owners    []domain.RunID
 }
 
-// What the owners of slots have there, locked by id.
+// Returns the runs that the owners of slots have there, locked by id.
 func (q *Queries) OwnerRuns(ctx context.Context, arg OwnerRunsParams) ([]RunsLive, error) {
 	rows, err := q.db.Query(ctx, ownerRuns, arg.JobIds, arg.Instances, arg.Owners)
 	if err != nil {
@@ -1186,7 +1189,8 @@ type ParentOutputsRow struct {
 	Output string
 }
 
-// What the handler of a child may read: the parent's output, of a broadcast a JSON array by shard index.
+// Returns the parents' outputs that the handlers of child runs may read. For a broadcast, it is a JSON array by shard
+// index.
 func (q *Queries) ParentOutputs(ctx context.Context, ids []domain.RunID) ([]ParentOutputsRow, error) {
 	rows, err := q.db.Query(ctx, parentOutputs, ids)
 	if err != nil {
@@ -1349,8 +1353,9 @@ type TakeTurnsRow struct {
 	Found []byte
 }
 
-// Reads and raises the numbers of least_frequently_used and least_recently_used jobs, for runs about to be routed. What
-// is known and what has room come as names with spaces between. The rows are locked by job.
+// Reads and raises the numbers of least_frequently_used and least_recently_used jobs, for runs that are about to be
+// routed. The known instances and those with free slots are passed as names separated by spaces. The rows are locked by
+// job.
 func (q *Queries) TakeTurns(ctx context.Context, arg TakeTurnsParams) ([]TakeTurnsRow, error) {
 	rows, err := q.db.Query(ctx, takeTurns,
 		arg.JobIds,
@@ -1397,7 +1402,7 @@ type UnbindParams struct {
 	Avoids   []string
 }
 
-// Takes attempts from instances that surely will not start them. Each acts only on the offer round it knows.
+// Takes attempts from instances that certainly will not start them. Each change applies only to the given offer round.
 func (q *Queries) Unbind(ctx context.Context, arg UnbindParams) ([]RunsLive, error) {
 	rows, err := q.db.Query(ctx, unbind,
 		arg.Ids,
@@ -1485,7 +1490,8 @@ type WaitingKeysRow struct {
 	DueAt     time.Time
 }
 
-// Which kinds of runs wait, not how many, and since when the one in front is due: a loose scan over the index.
+// Returns the keys of waiting runs, without their number, and the due instant of the first run of each key, by a loose
+// scan of the index.
 func (q *Queries) WaitingKeys(ctx context.Context) ([]WaitingKeysRow, error) {
 	rows, err := q.db.Query(ctx, waitingKeys)
 	if err != nil {

@@ -42,10 +42,10 @@ type DecidedDueParams struct {
 	FirstID domain.RunID
 }
 
-// The latest due instant of the jobs' scheduled runs that Fire has admitted, live and past; of a run that is or was tried
-// again, its fire time: when the next attempt is due is no matter of the edit. One that ended well before it was due was
-// killed as a plan. Ids begin with the fire time: first_id is to be that of one which may be due from now on, so that few
-// are read.
+// Returns the latest due instant of the jobs' scheduled runs that Fire has admitted, live and past. For a run that is
+// or was retried, it is the fire time, because the due instant of the next attempt is irrelevant to the edit. A run
+// that ended well before it was due was killed while it was only planned. Ids begin with the fire time: first_id must
+// be the first id of a run that may be due from now on, so that few rows are read.
 func (q *Queries) DecidedDue(ctx context.Context, arg DecidedDueParams) (time.Time, error) {
 	row := q.db.QueryRow(ctx, decidedDue, arg.JobIds, arg.FirstID)
 	var due_at time.Time
@@ -84,7 +84,7 @@ type DeletePlannedOfParams struct {
 	Now    time.Time
 }
 
-// An edit takes back what is planned and not yet due. What Fire has admitted, and what is due, stays.
+// An edit takes back runs that are planned and not yet due. Runs that Fire has admitted, and runs that are due, stay.
 func (q *Queries) DeletePlannedOf(ctx context.Context, arg DeletePlannedOfParams) error {
 	_, err := q.db.Exec(ctx, deletePlannedOf, arg.JobIds, arg.Now)
 	return err
@@ -407,7 +407,7 @@ type JobRowForRunRow struct {
 	UpdatedAt time.Time
 }
 
-// The lock keeps the job from being deleted until its new run can be seen, and ended, by whoever deletes it.
+// The lock prevents the deletion of the job until the new run is visible, so that the deleting transaction can end it.
 func (q *Queries) JobRowForRun(ctx context.Context, id int64) (JobRowForRunRow, error) {
 	row := q.db.QueryRow(ctx, jobRowForRun, id)
 	var i JobRowForRunRow
@@ -425,7 +425,7 @@ const jobsForRetry = `-- name: JobsForRetry :many
 SELECT id FROM jobs WHERE id = ANY($1::bigint[]) ORDER BY id FOR KEY SHARE
 `
 
-// As JobRowForRun, for runs that are to be tried again.
+// Locks like JobRowForRun, for runs that will be retried.
 func (q *Queries) JobsForRetry(ctx context.Context, ids []int64) ([]int64, error) {
 	rows, err := q.db.Query(ctx, jobsForRetry, ids)
 	if err != nil {
@@ -459,8 +459,9 @@ type KeptThroughParams struct {
 	Now   time.Time
 }
 
-// The newest fire time of the job that keeps its run or its ledger entry. A run that was killed before it was due does
-// not count: fire times before its own may still be to come. Entries come out of order: the audit writes of long ago.
+// Returns the newest fire time of the job that keeps its run or its ledger entry. A run that was killed before it was
+// due does not count, because earlier fire times may still be ahead. Ledger entries are not in order, because the audit
+// adds old ones.
 func (q *Queries) KeptThrough(ctx context.Context, arg KeptThroughParams) (time.Time, error) {
 	row := q.db.QueryRow(ctx, keptThrough, arg.JobID, arg.Now)
 	var through time.Time
@@ -473,7 +474,7 @@ SELECT COALESCE((SELECT h.finished_at FROM runs_history h WHERE h.job_id = $1 AN
                   ORDER BY h.id DESC LIMIT 1), 'epoch')::timestamptz AS ended_at
 `
 
-// When the newest scheduled run that is final ended.
+// Returns when the newest final scheduled run ended.
 func (q *Queries) LastEnd(ctx context.Context, jobID int64) (time.Time, error) {
 	row := q.db.QueryRow(ctx, lastEnd, jobID)
 	var ended_at time.Time
@@ -496,7 +497,7 @@ const lockChildren = `-- name: LockChildren :exec
 SELECT pg_advisory_xact_lock(hashtextextended('belfry.job_children', 0))
 `
 
-// One writer of edges at a time, so that two edits cannot close a cycle together.
+// Allows one writer of edges at a time, so that two edits cannot close a cycle together.
 func (q *Queries) LockChildren(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, lockChildren)
 	return err
@@ -523,7 +524,7 @@ type LockPlannedOfParams struct {
 	Now    time.Time
 }
 
-// What DeletePlannedOf would delete. From then on Fire admits none of it.
+// Locks the runs that DeletePlannedOf would delete. From then on Fire admits none of them.
 func (q *Queries) LockPlannedOf(ctx context.Context, arg LockPlannedOfParams) error {
 	_, err := q.db.Exec(ctx, lockPlannedOf, arg.JobIds, arg.Now)
 	return err
@@ -567,7 +568,7 @@ type PathToParams struct {
 	ToID   int64
 }
 
-// A path of child edges from one job to another, if there is one: a new edge back would close a cycle.
+// Returns a path of child edges from one job to another, if there is one. A new edge back would close a cycle.
 func (q *Queries) PathTo(ctx context.Context, arg PathToParams) ([][]int64, error) {
 	rows, err := q.db.Query(ctx, pathTo, arg.FromID, arg.ToID)
 	if err != nil {

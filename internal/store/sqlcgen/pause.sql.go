@@ -119,7 +119,7 @@ const lockPauses = `-- name: LockPauses :exec
 SELECT pg_advisory_xact_lock(hashtextextended('belfry.group_pauses', 0))
 `
 
-// Waits for those who plan, so that no one plans any more by the pauses as they were.
+// Waits for the transactions that are planning, so that none plans by the previous pauses any more.
 func (q *Queries) LockPauses(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, lockPauses)
 	return err
@@ -143,7 +143,7 @@ type MarkTakenBackParams struct {
 	ToAt *time.Time
 }
 
-// Not if it was given another end meanwhile.
+// Does nothing if the pause got another end meanwhile.
 func (q *Queries) MarkTakenBack(ctx context.Context, arg MarkTakenBackParams) error {
 	_, err := q.db.Exec(ctx, markTakenBack, arg.ID, arg.ToAt)
 	return err
@@ -165,8 +165,8 @@ type OpenPausesRow struct {
 	Over      bool
 }
 
-// Pauses of which something is still to be done: what was planned ahead is to be taken back, or they are over and their
-// jobs are to be looked at.
+// Returns pauses with work left: runs planned ahead have to be taken back, or the pause is over and its jobs have to be
+// planned again.
 func (q *Queries) OpenPauses(ctx context.Context) ([]OpenPausesRow, error) {
 	rows, err := q.db.Query(ctx, openPauses)
 	if err != nil {
@@ -278,8 +278,8 @@ type PlannedInPauseParams struct {
 	Batch     int32
 }
 
-// Jobs with planned runs that are due in a pause and that no Fire has decided about. What an earlier version of a job has
-// left, because it was due when the job was changed, is not put back, as nobody would plan it again: it is not taken back.
+// Returns jobs with planned runs that are due in a pause and that no Fire has decided about. Runs of an earlier
+// version, which were already due when the job was changed, are not taken back, because no one would plan them again.
 func (q *Queries) PlannedInPause(ctx context.Context, arg PlannedInPauseParams) ([]int64, error) {
 	rows, err := q.db.Query(ctx, plannedInPause,
 		arg.FromAt,
@@ -316,7 +316,7 @@ type ReleaseParkedParams struct {
 	Batch     int32
 }
 
-// A job that was changed in the pause is looked at once too often, which changes nothing.
+// A job that was changed during the pause is planned once too often, which changes nothing.
 func (q *Queries) ReleaseParked(ctx context.Context, arg ReleaseParkedParams) (int64, error) {
 	result, err := q.db.Exec(ctx, releaseParked, arg.GroupName, arg.Batch)
 	if err != nil {
@@ -340,7 +340,7 @@ type RewindDueParams struct {
 	Fires    []time.Time
 }
 
-// Makes the first of the fire times that were taken back the one to decide next.
+// Makes the first of the fire times that were taken back the next one to decide about.
 func (q *Queries) RewindDue(ctx context.Context, arg RewindDueParams) error {
 	_, err := q.db.Exec(ctx, rewindDue,
 		arg.NextDue,

@@ -28,7 +28,7 @@ type AdvanceDueParams struct {
 	Decideds  []time.Time
 }
 
-// The epoch stands for null, as arrays of the driver's plain times have none.
+// The epoch stands for null, because the driver's arrays of time values have no nulls.
 func (q *Queries) AdvanceDue(ctx context.Context, arg AdvanceDueParams) error {
 	_, err := q.db.Exec(ctx, advanceDue,
 		arg.JobIds,
@@ -67,8 +67,8 @@ type ClaimNearRow struct {
 	BroadcastID *domain.RunID
 }
 
-// Takes runs that others planned (by hand, API, a parent, a retry): each is in one ring at a time, by the mark rung_at. The
-// array is made once and looked up by the primary key; IN would read all live runs.
+// Takes runs that others planned (a user, the API, a parent, a retry). The mark rung_at makes sure that each run is in
+// one ring at a time. The array is built once and looked up by the primary key; IN would read all live runs.
 func (q *Queries) ClaimNear(ctx context.Context, arg ClaimNearParams) ([]ClaimNearRow, error) {
 	rows, err := q.db.Query(ctx, claimNear, arg.Horizon, arg.Tolerance, arg.Batch)
 	if err != nil {
@@ -128,8 +128,8 @@ type ClaimStrandedRow struct {
 	BroadcastID *domain.RunID
 }
 
-// Takes runs whose ring has not fired them although they are past due. How far it looks back keeps it from passing over
-// long runs each time.
+// Takes past-due runs that their ring has not fired. The bound on how far it looks back avoids reading long runs each
+// time.
 func (q *Queries) ClaimStranded(ctx context.Context, arg ClaimStrandedParams) ([]ClaimStrandedRow, error) {
 	rows, err := q.db.Query(ctx, claimStranded,
 		arg.StrandedAfter,
@@ -215,7 +215,7 @@ DELETE FROM runs_live l WHERE l.id = ANY($1::uuid[])
    AND (EXISTS (SELECT 1 FROM runs_history h WHERE h.id = l.id)) IS TRUE
 `
 
-// Runs after an insert into runs_live, as a statement of its own: the insert's snapshot may be older than the
+// Runs after an insert into runs_live, as a separate statement, because the insert's snapshot may be older than the
 // commit that moved the same run into the history.
 func (q *Queries) DeleteFinished(ctx context.Context, ids []domain.RunID) error {
 	_, err := q.db.Exec(ctx, deleteFinished, ids)
@@ -247,7 +247,7 @@ type InsertMissedParams struct {
 	Whys     []string
 }
 
-// Where the group is left empty, the table's trigger looks it up.
+// If the group is empty, the table's trigger looks it up.
 func (q *Queries) InsertMissed(ctx context.Context, arg InsertMissedParams) error {
 	_, err := q.db.Exec(ctx, insertMissed,
 		arg.JobIds,
@@ -280,7 +280,7 @@ type InsertScheduledParams struct {
 	DueAts    []time.Time
 }
 
-// The computed id forbids a second run of a fire time.
+// The computed id prevents a second run of a fire time.
 func (q *Queries) InsertScheduled(ctx context.Context, arg InsertScheduledParams) error {
 	_, err := q.db.Exec(ctx, insertScheduled,
 		arg.Ids,
@@ -318,8 +318,8 @@ type LockDueJobsRow struct {
 	Now            time.Time
 }
 
-// Takes due jobs without waiting for those that another scheduler is planning. Here and wherever an index is meant to
-// find what is due, the statement's instant is compared with: clock_timestamp is volatile, and would be compared with
+// Takes due jobs without waiting for those that another scheduler is planning. Here and in every query that finds due
+// rows by an index, the comparison uses statement_timestamp. clock_timestamp is volatile, so it would be evaluated for
 // every entry.
 func (q *Queries) LockDueJobs(ctx context.Context, arg LockDueJobsParams) ([]LockDueJobsRow, error) {
 	rows, err := q.db.Query(ctx, lockDueJobs, arg.Horizon, arg.Batch)
@@ -501,7 +501,7 @@ type StrandedJobsParams struct {
 	Batch     int32
 }
 
-// Jobs with planned runs that nobody admitted within the tolerance: their scheduler died.
+// Returns jobs with planned runs that were not admitted within the tolerance, because their scheduler died.
 func (q *Queries) StrandedJobs(ctx context.Context, arg StrandedJobsParams) ([]int64, error) {
 	rows, err := q.db.Query(ctx, strandedJobs, arg.Tolerance, arg.Batch)
 	if err != nil {

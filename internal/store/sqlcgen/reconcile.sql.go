@@ -40,9 +40,9 @@ type BoundInstancesRow struct {
 	Overdue   int64
 }
 
-// The boots that runs are bound to; how many of those are silent, said to run, or past their timeout and its grace. One look
-// at what was due some time ago, so that none of the reconcilers has to read it for nothing, and nobody what has just been
-// fired and is about to end.
+// Returns the boots that runs are bound to, with the number of runs that are silent, marked as running, or past their
+// timeout and grace period. One query over runs that were due some time ago saves each reconciler a query without
+// results, and skips runs that were just fired and are about to end.
 func (q *Queries) BoundInstances(ctx context.Context, arg BoundInstancesParams) ([]BoundInstancesRow, error) {
 	rows, err := q.db.Query(ctx, boundInstances, arg.SilentAfter, arg.DueAgo)
 	if err != nil {
@@ -119,8 +119,8 @@ type LateWaitingRow struct {
 	Pin        *string
 }
 
-// Queued and unbound, but not among those that wait: a bug or somebody's SQL; they are put back. What is queued is due, or
-// all but due, so that not all that is live has to be read.
+// Returns queued, unbound runs without an entry in runs_waiting, which is the result of a bug or manual SQL; the caller
+// inserts the entries. A queued run is due or almost due, so the condition on due_at avoids reading all live runs.
 func (q *Queries) LateWaiting(ctx context.Context, batch int32) ([]LateWaitingRow, error) {
 	rows, err := q.db.Query(ctx, lateWaiting, batch)
 	if err != nil {
@@ -305,7 +305,7 @@ type RequestKillParams struct {
 	Whys   []string
 }
 
-// Who asks first is who is named.
+// If the kill is requested several times, the first request is kept.
 func (q *Queries) RequestKill(ctx context.Context, arg RequestKillParams) ([]RunsLive, error) {
 	rows, err := q.db.Query(ctx, requestKill, arg.Reason, arg.Ids, arg.Whys)
 	if err != nil {
@@ -461,9 +461,9 @@ type SilentRunsParams struct {
 	Batch int32
 }
 
-// Bound, and nobody has heard for a while whether it was accepted: its dispatcher died, or an answer was lost. Which
-// come first is drawn, so that those whose instance does not answer cannot keep the others from being asked about. What is
-// still to come is not read.
+// Returns bound runs for which it has been unknown for a while whether they were accepted, because their dispatcher
+// died or an answer was lost. The order is random, so that runs of instances that do not answer cannot keep the others
+// from being checked. Runs that are not due yet are not read.
 func (q *Queries) SilentRuns(ctx context.Context, arg SilentRunsParams) ([]RunsLive, error) {
 	rows, err := q.db.Query(ctx, silentRuns, arg.After, arg.Batch)
 	if err != nil {
@@ -560,7 +560,7 @@ type UnconfirmedKillsParams struct {
 	Batch int32
 }
 
-// In drawn order, so that handlers which ignore their kill cannot keep the others from hearing theirs.
+// The order is random, so that handlers that ignore their kill cannot keep the others from receiving theirs.
 func (q *Queries) UnconfirmedKills(ctx context.Context, arg UnconfirmedKillsParams) ([]RunsLive, error) {
 	rows, err := q.db.Query(ctx, unconfirmedKills, arg.After, arg.Batch)
 	if err != nil {
@@ -642,9 +642,9 @@ type UnheldHeldRow struct {
 	HeldOn string
 }
 
-// The first run held for each slot that nobody owns: a crash came between, or who had been released went elsewhere. An
-// owner in scope instance has a run bound there. Each owner is looked up by itself, which the limits see to: as
-// conditions they would be joined, with all that is live.
+// Returns the first run held for each slot without an owner: a crash came in between, or the released run was routed
+// elsewhere. In scope instance, an owner has a run bound to the instance. The LIMITs force a separate lookup for each
+// owner. As plain conditions, they would be joined with all live runs.
 func (q *Queries) UnheldHeld(ctx context.Context, batch int32) ([]UnheldHeldRow, error) {
 	rows, err := q.db.Query(ctx, unheldHeld, batch)
 	if err != nil {

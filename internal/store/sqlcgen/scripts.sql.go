@@ -30,7 +30,7 @@ type InsertScriptParams struct {
 	CreatedBy  string
 }
 
-// The next version of a job's script. The caller holds the job's planning lock, or has just made the job.
+// Inserts the next version of a job's script. The caller holds the job's planning lock, or has just created the job.
 func (q *Queries) InsertScript(ctx context.Context, arg InsertScriptParams) (int32, error) {
 	row := q.db.QueryRow(ctx, insertScript,
 		arg.JobID,

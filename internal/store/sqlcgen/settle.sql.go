@@ -67,7 +67,7 @@ type ChainNextParams struct {
 	NextDues  []time.Time
 }
 
-// A chain whose window has closed ends here.
+// A chain ends here if its window has closed.
 func (q *Queries) ChainNext(ctx context.Context, arg ChainNextParams) error {
 	_, err := q.db.Exec(ctx, chainNext, arg.JobIds, arg.NextFires, arg.NextDues)
 	return err
@@ -158,8 +158,8 @@ type HandSlotsRow struct {
 	NextID   domain.RunID
 }
 
-// The next held run of each freed slot, in order. In scope cluster the slot passes to it, so that no newcomer
-// slips in; in scope instance it is routed anew and takes a slot then.
+// Returns the next held run of each freed slot, in order. In scope cluster, the slot passes to this run, so that no new
+// run can take it in between. In scope instance, the run is routed again and takes a slot then.
 func (q *Queries) HandSlots(ctx context.Context, arg HandSlotsParams) ([]HandSlotsRow, error) {
 	rows, err := q.db.Query(ctx, handSlots, arg.JobIds, arg.Instances)
 	if err != nil {
@@ -240,8 +240,8 @@ type IdleDelayJobsRow struct {
 	Version int32
 }
 
-// Jobs without a next fire time whose chain has to go on: nothing scheduled of them is live. The caller holds
-// their locks.
+// Returns jobs without a next fire time whose chain has to continue, because no scheduled run of theirs is live. The
+// caller holds their locks.
 func (q *Queries) IdleDelayJobs(ctx context.Context, jobIds []int64) ([]IdleDelayJobsRow, error) {
 	rows, err := q.db.Query(ctx, idleDelayJobs, jobIds)
 	if err != nil {
@@ -339,7 +339,7 @@ const lockRunIDs = `-- name: LockRunIDs :exec
 SELECT id FROM runs_live WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE
 `
 
-// LockRuns for those who need no more than the order, before an update that joins.
+// Locks like LockRuns before an update with a join, without reading the rows.
 func (q *Queries) LockRunIDs(ctx context.Context, ids []domain.RunID) error {
 	_, err := q.db.Exec(ctx, lockRunIDs, ids)
 	return err
@@ -370,7 +370,7 @@ type LockRunsRow struct {
 	BroadcastID     *domain.RunID
 }
 
-// By id, so that two settlers, or a settler and a Fire, cannot wait for each other in a ring.
+// Locks by id, so that two settlers, or a settler and a Fire, cannot deadlock.
 func (q *Queries) LockRuns(ctx context.Context, ids []domain.RunID) ([]LockRunsRow, error) {
 	rows, err := q.db.Query(ctx, lockRuns, ids)
 	if err != nil {
@@ -479,8 +479,8 @@ type MoveToHistoryRow struct {
 	LatenessMs *int64
 }
 
-// The caller holds the rows' locks and has compared; what it gives is moved, with DeleteLive after it. Lateness is that of
-// the first attempt whose start is known; the executor knows best.
+// The caller holds the rows' locks, has compared the rows, and calls DeleteLive afterwards. Lateness is that of the
+// first attempt with a known start. The start that the executor reports takes precedence.
 func (q *Queries) MoveToHistory(ctx context.Context, arg MoveToHistoryParams) ([]MoveToHistoryRow, error) {
 	rows, err := q.db.Query(ctx, moveToHistory,
 		arg.Ids,
@@ -554,7 +554,7 @@ type PeekRunsRow struct {
 	BroadcastID *domain.RunID
 }
 
-// Without locks: only to learn what to lock.
+// Reads without locks, only to find out what to lock.
 func (q *Queries) PeekRuns(ctx context.Context, ids []domain.RunID) ([]PeekRunsRow, error) {
 	rows, err := q.db.Query(ctx, peekRuns, ids)
 	if err != nil {
@@ -589,7 +589,8 @@ UPDATE runs_live r SET held = false, held_by = NULL, held_on = NULL, waiting = N
 RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why
 `
 
-// Due is the instant of release; but never before it was due: who held it has measured this clock, and may be a little ahead.
+// The new due instant is the instant of release, but not earlier than the old one: the process that held the run
+// estimates this clock, and its estimate may be a little ahead.
 func (q *Queries) Release(ctx context.Context, ids []domain.RunID) ([]RunsLive, error) {
 	rows, err := q.db.Query(ctx, release, ids)
 	if err != nil {
@@ -668,7 +669,7 @@ type ReplanRetryRow struct {
 	DueAt time.Time
 }
 
-// The River worker's part: the next attempt may be rung. A repeat changes nothing.
+// Called by the River worker: the next attempt may be claimed by a ring. A repeat changes nothing.
 func (q *Queries) ReplanRetry(ctx context.Context, arg ReplanRetryParams) ([]ReplanRetryRow, error) {
 	rows, err := q.db.Query(ctx, replanRetry, arg.Ids, arg.Attempts)
 	if err != nil {
@@ -793,7 +794,7 @@ type RetryRunsParams struct {
 	LastLines   []int64
 }
 
-// Ends an attempt whose run goes on: the attempt is kept, the run waits for its next one.
+// Ends an attempt whose run continues: the attempt is kept, and the run waits for its next attempt.
 func (q *Queries) RetryRuns(ctx context.Context, arg RetryRunsParams) ([]RunsLive, error) {
 	rows, err := q.db.Query(ctx, retryRuns,
 		arg.Ids,

@@ -21,7 +21,7 @@ type MakeShardParams struct {
 	ID         domain.RunID
 }
 
-// Makes a planned run one shard that stands for itself: it is not expanded, and joins when it ends.
+// Turns a planned run into a single shard that is its own broadcast: it is not expanded, and it joins when it ends.
 func (q *Queries) MakeShard(ctx context.Context, arg MakeShardParams) error {
 	_, err := q.db.Exec(ctx, makeShard, arg.ShardIndex, arg.ShardTotal, arg.ID)
 	return err

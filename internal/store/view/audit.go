@@ -16,9 +16,9 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
 )
 
-// FireAudit reads what package audit judges. It goes through jobs by id and through each job's fire times by due
-// instant, a batch at a time, so that what it holds is bounded however many jobs and fire times there are. The ids of
-// expected runs are computed and looked up by primary key.
+// FireAudit reads the data that package audit evaluates. It reads jobs by id and each job's fire times by due instant,
+// one batch at a time, so that its memory is bounded however many jobs and fire times there are. It computes the ids of
+// the expected runs and looks them up by primary key.
 type FireAudit struct {
 	q         *sqlcgen.Queries
 	zone      *time.Location
@@ -31,24 +31,24 @@ type auditVersion struct {
 	version int32
 }
 
-// compiled is what is kept of a version, which never changes.
+// compiled is the cached part of a version, which never changes.
 type compiled struct {
 	schedule *schedule.Schedule
 	jitter   time.Duration
 	fault    string
 }
 
-// The bounds of one batch. Compiled versions are kept beyond it.
+// The bounds of one batch. The cache of compiled versions outlives a batch.
 const (
 	auditJobsMax     = 200
 	auditFiresMax    = 2000
 	auditVersionsMax = 4000
-	auditShardsMax   = 5000 // ids a statement
+	auditShardsMax   = 5000 // ids per statement
 	compiledKept     = 20_000
 )
 
-// NewFireAudit makes a FireAudit on a pool as New wants it. zone is that of schedules which name none; tolerance is how
-// late a run may be without being called late.
+// NewFireAudit returns a FireAudit on a pool as required by New. zone applies to schedules without a time zone;
+// tolerance is how late a run may be without counting as late.
 func NewFireAudit(pool *pgxpool.Pool, zone *time.Location, tolerance time.Duration) *FireAudit {
 	cache, err := lru.New[auditVersion, compiled](compiledKept)
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *FireScope) ids(c domain.FireCursor) (after, last int64) {
 	return after, last
 }
 
-// fireBatch is some jobs with their fire times in the span, and where to go on.
+// fireBatch holds some jobs with their fire times in the span, and the position where the next batch starts.
 type fireBatch struct {
 	jobs     []jobFires
 	next     domain.FireCursor
@@ -86,10 +86,11 @@ type fireBatch struct {
 type jobFires struct {
 	job   *audit.Job
 	fires []audit.Fire
-	whole bool // these are all up to the end of the span
+	whole bool // fires has all of them up to the end of the span
 }
 
-// batch reads planning, then versions, and computes what is expected. Runs, ledger and days must be read after it.
+// batch reads planning, then versions, and computes the expected fire times. Runs, ledger and days must be read after
+// it.
 func (a *FireAudit) batch(ctx context.Context, scope *FireScope, from domain.FireCursor, jobs, fires int) (fireBatch, error) {
 	b := fireBatch{next: from}
 	after, last := scope.ids(from)
@@ -114,7 +115,7 @@ func (a *FireAudit) batch(ctx context.Context, scope *FireScope, from domain.Fir
 		if i == 0 && int64(from.Job) == r.ID && !from.Due.IsZero() {
 			since = from.Due
 		}
-		if full == r.ID { // not all of its versions were read
+		if full == r.ID { // some of its versions were not read
 			b.done = false
 			if i > 0 {
 				return b, nil
@@ -142,7 +143,8 @@ func (a *FireAudit) batch(ctx context.Context, scope *FireScope, from domain.Fir
 	return b, nil
 }
 
-// versionsOf returns the versions of jobs that held after since. full is the job of which there are more, 0 for none.
+// versionsOf returns the versions of jobs that were in force after since. full is the job with more versions than that,
+// or 0.
 func (a *FireAudit) versionsOf(ctx context.Context, jobs []int64, since time.Time) (out map[int64][]audit.Version, full int64, err error) {
 	rows, err := a.q.AuditVersions(ctx, sqlcgen.AuditVersionsParams{JobIds: jobs, Since: &since, MaxRows: auditVersionsMax})
 	if err != nil {
@@ -185,7 +187,7 @@ func (a *FireAudit) compile(r *sqlcgen.AuditVersionsRow) compiled {
 	return c
 }
 
-// addChain appends the fire times that a fixed_delay job had: they are known from its runs alone.
+// addChain appends the fire times of a fixed_delay job, which are known only from its runs.
 func (a *FireAudit) addChain(ctx context.Context, job *audit.Job, fires []audit.Fire, since, until time.Time, limit int) ([]audit.Fire, time.Time, error) {
 	chained := func(number int) int {
 		for i := range job.Versions {
@@ -218,7 +220,7 @@ func (a *FireAudit) addChain(ctx context.Context, job *audit.Job, fires []audit.
 	return fires, until, nil
 }
 
-// facts reads what is on record of a batch's fire times, in the order that package audit demands.
+// facts reads the records about a batch's fire times, in the order that package audit requires.
 func (a *FireAudit) facts(ctx context.Context, b *fireBatch, now time.Time, away []audit.Gap) ([]*audit.Facts, error) {
 	runs, err := a.runsOf(ctx, b)
 	if err != nil {
@@ -234,7 +236,7 @@ func (a *FireAudit) facts(ctx context.Context, b *fireBatch, now time.Time, away
 	return out, a.reasons(ctx, b, out)
 }
 
-// addPauses adds to facts the pauses of the groups that the jobs were in.
+// addPauses adds the pauses of the jobs' groups to facts.
 func (a *FireAudit) addPauses(ctx context.Context, b *fireBatch, facts []*audit.Facts) error {
 	var groups []string
 	var since time.Time
@@ -264,7 +266,7 @@ func (a *FireAudit) addPauses(ctx context.Context, b *fireBatch, facts []*audit.
 	return nil
 }
 
-// reasons adds to facts with runs what explains the fire times without one.
+// reasons adds the explanations of fire times without a run to facts, which already has the runs.
 func (a *FireAudit) reasons(ctx context.Context, b *fireBatch, facts []*audit.Facts) error {
 	var jobs []int64
 	var lo, hi time.Time
@@ -318,7 +320,7 @@ func (a *FireAudit) reasons(ctx context.Context, b *fireBatch, facts []*audit.Fa
 
 func dayOf(t time.Time) string { return t.UTC().Format("20060102") }
 
-// markKept marks the days whose history is there.
+// markKept marks the days whose history still exists.
 func (a *FireAudit) markKept(ctx context.Context, days map[string]bool) error {
 	var ask []string
 	for d := range days {
@@ -331,7 +333,7 @@ func (a *FireAudit) markKept(ctx context.Context, days map[string]bool) error {
 	return pgerr.Translate(err)
 }
 
-// addLater reads what tells whether a fire time was passed over by an edit. Few may be.
+// addLater reads what is needed to decide whether an edit passed over a fire time. Only few fire times need it.
 func (a *FireAudit) addLater(ctx context.Context, facts *audit.Facts, f *audit.Fire) error {
 	if !facts.MayBeOvertaken(f) {
 		return nil
@@ -350,10 +352,10 @@ func (a *FireAudit) addLater(ctx context.Context, facts *audit.Facts, f *audit.F
 	return pgerr.Translate(err)
 }
 
-// runsOf reads the runs of a batch's fire times, and of broadcasts how many shards are missing.
+// runsOf reads the runs of a batch's fire times, and for broadcasts how many shards are missing.
 func (a *FireAudit) runsOf(ctx context.Context, b *fireBatch) (map[domain.RunID][]audit.Run, error) {
 	ids, lo, hi := b.ids(func(job *audit.Job, f *audit.Fire) bool {
-		// Of a disabled version none is looked for, save what had been admitted just before.
+		// For a disabled version, only runs that were admitted just before are looked for.
 		return f.Claim != audit.Disabled || f.Time.Sub(job.Versions[f.Version].From) < time.Second
 	})
 	runs := make(map[domain.RunID][]audit.Run, len(ids))
@@ -370,7 +372,7 @@ func (a *FireAudit) runsOf(ctx context.Context, b *fireBatch) (map[domain.RunID]
 	return runs, a.countShards(ctx, runs, lo, hi)
 }
 
-// ids returns the ids of the runs that the batch's fire times have, and the range in which they, and their shards, lie.
+// ids returns the ids of the runs of the batch's fire times, and the range that contains them and their shards.
 func (b *fireBatch) ids(take func(*audit.Job, *audit.Fire) bool) (ids []domain.RunID, lo, hi domain.RunID) {
 	var first, last time.Time
 	for _, j := range b.jobs {
@@ -435,7 +437,7 @@ func auditRun(r sqlcgen.AuditRunsRow) audit.Run {
 	}
 }
 
-// gaps returns the clock, and when since then no scheduler was at work.
+// gaps returns the database's clock, and the periods since the given instant in which no scheduler was running.
 func (a *FireAudit) gaps(ctx context.Context, since time.Time) (now time.Time, away []audit.Gap, err error) {
 	if now, err = a.q.ClockNow(ctx); err != nil {
 		return now, nil, pgerr.Translate(err)
@@ -451,7 +453,7 @@ func (a *FireAudit) gaps(ctx context.Context, since time.Time) (now time.Time, a
 	return now.UTC(), audit.Gaps(present, now.UTC()), nil
 }
 
-// fromEpoch reads an instant for which the epoch stands where there is none.
+// fromEpoch returns the zero time for the epoch, which stands for a missing instant.
 func fromEpoch(t time.Time) time.Time {
 	if t.Unix() == 0 {
 		return time.Time{}

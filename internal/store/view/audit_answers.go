@@ -17,7 +17,8 @@ const (
 	auditTime     = 1500 * time.Millisecond
 )
 
-// Audit explains fire times from the cursor on: as many as it can within a moment. done says that there are no more.
+// Audit explains fire times starting at the cursor: as many as it can within auditTime. done means that there are no
+// more.
 func (a *FireAudit) Audit(ctx context.Context, scope FireScope, from domain.FireCursor) (out domain.FireAudit, next domain.FireCursor, done bool, err error) {
 	out = domain.FireAudit{
 		Since: domain.At(scope.Since), Until: domain.At(scope.Until), Counts: make(map[domain.FireFate]int), Items: []domain.FireFinding{},
@@ -59,13 +60,13 @@ func (a *FireAudit) Audit(ctx context.Context, scope FireScope, from domain.Fire
 	return out, next, done, nil
 }
 
-// teller writes findings to a page.
+// teller adds findings to a page.
 type teller struct {
 	out  *domain.FireAudit
-	open bool // the last item may go on
+	open bool // the next finding may extend the last item
 }
 
-// add adds a finding: to the item before, if that is of the same job, fate and cause, and nothing ran between.
+// add adds a finding. It extends the previous item if that has the same job, fate and cause, and no run came between.
 func (t *teller) add(facts *audit.Facts, f audit.Fire) {
 	found := facts.Explain(f)
 	t.out.Counts[found.Fate]++
@@ -98,7 +99,7 @@ func (t *teller) add(facts *audit.Facts, f audit.Fire) {
 	t.open = true
 }
 
-// brokenOff tells of a fixed_delay job whose chain of runs has ended although nothing ended it.
+// brokenOff reports a fixed_delay job whose chain of runs has ended for no reason.
 func (a *FireAudit) brokenOff(ctx context.Context, out *domain.FireAudit, facts *audit.Facts, whole bool) error {
 	job := facts.Job
 	if !whole || len(job.Versions) == 0 || !job.NextFire.IsZero() {
@@ -124,7 +125,7 @@ func (a *FireAudit) brokenOff(ctx context.Context, out *domain.FireAudit, facts 
 	return nil
 }
 
-// before returns the newest run of a job's schedule whose fire time is before t, nil where there is none.
+// before returns the newest run of a job's schedule whose fire time is before t, or nil.
 func (a *FireAudit) before(ctx context.Context, job domain.JobID, t time.Time) (*audit.Run, error) {
 	rows, err := a.q.AuditBefore(ctx, sqlcgen.AuditBeforeParams{JobID: int64(job), Hi: domain.FirstRunID(t)})
 	if err != nil || len(rows) == 0 {
@@ -137,8 +138,8 @@ func (a *FireAudit) before(ctx context.Context, job domain.JobID, t time.Time) (
 	}, nil
 }
 
-// Unexplained looks for fire times without any explanation from the cursor on: in one batch, of so many jobs and
-// fire times at most. audited counts the fire times that it looked at.
+// Unexplained looks for fire times without any explanation, starting at the cursor, in one batch of at most the given
+// numbers of jobs and fire times. audited is the number of fire times it checked.
 func (a *FireAudit) Unexplained(ctx context.Context, since, until time.Time, from domain.FireCursor, jobs, fires int) (
 	found []domain.FireGap, audited int, next domain.FireCursor, done bool, err error) {
 	now, _, err := a.gaps(ctx, until)
@@ -176,7 +177,7 @@ func (a *FireAudit) Unexplained(ctx context.Context, since, until time.Time, fro
 	return found, len(ids), b.next, b.done, nil
 }
 
-// gapsOf gathers what is unexplained into runs of neighbours.
+// gapsOf merges adjacent unexplained fire times into gaps.
 func gapsOf(facts *audit.Facts, fires []audit.Fire) (gaps []domain.FireGap) {
 	open := false
 	for _, f := range fires {
@@ -205,13 +206,14 @@ func gapsOf(facts *audit.Facts, fires []audit.Fire) (gaps []domain.FireGap) {
 	return gaps
 }
 
-// FireSubject returns the group of a job that is, or was before it was deleted. NotFound: there never was one.
+// FireSubject returns the group of a job that exists or existed. The error is NotFound if there never was one.
 func (a *FireAudit) FireSubject(ctx context.Context, job domain.JobID) (group string, err error) {
 	row, err := a.q.AuditSubject(ctx, int64(job))
 	return row.GroupName, pgerr.Translate(err)
 }
 
-// Why answers what became of an instant of a job: RFC 3339, or a local time in the job's zone. Invalid: it is neither.
+// Why explains what happened at an instant of a job, given as RFC 3339 or as a local time in the job's zone. The error
+// is Invalid if it is neither.
 func (a *FireAudit) Why(ctx context.Context, id domain.JobID, at string) (domain.Why, error) {
 	now, err := a.q.ClockNow(ctx)
 	if err != nil {
@@ -237,7 +239,7 @@ func (a *FireAudit) Why(ctx context.Context, id domain.JobID, at string) (domain
 	}
 	job.Versions = versions[int64(id)]
 	fire, _ := audit.Lookup(job, t)
-	fire.Claim = audit.Owned // whatever it is, look for its run
+	fire.Claim = audit.Owned // look for its run in any case
 	held := fire.Version
 	fire.Version = max(held, 0)
 	b := fireBatch{jobs: []jobFires{{job: job, fires: []audit.Fire{fire}}}}
@@ -258,7 +260,7 @@ func (a *FireAudit) Why(ctx context.Context, id domain.JobID, at string) (domain
 	return facts[0].Why(t, heard, chain), nil
 }
 
-// job reads a job's planning, also of one that was deleted.
+// job reads a job's planning. The job may be deleted.
 func (a *FireAudit) job(ctx context.Context, id domain.JobID) (*audit.Job, error) {
 	rows, err := a.q.AuditJobs(ctx, sqlcgen.AuditJobsParams{After: int64(id) - 1, Last: int64(id), MaxRows: 1, Since: time.Unix(0, 0)})
 	if err != nil {

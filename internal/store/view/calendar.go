@@ -13,7 +13,7 @@ import (
 // Scheduled is a sample of the jobs whose schedules fire.
 type Scheduled struct {
 	Now    time.Time
-	All    int64 // jobs that fire, of which Jobs are a sample, or all of them
+	All    int64 // the number of jobs that fire; Jobs are all of them or a sample
 	Jobs   []ScheduledJob
 	Pauses []domain.Pause // of their groups
 }
@@ -24,11 +24,11 @@ type ScheduledJob struct {
 	Group     string
 	Schedule  domain.Schedule
 	CreatedAt time.Time
-	NextFire  time.Time // zero where it is not known
+	NextFire  time.Time // zero if unknown
 }
 
-// Scheduled reads the jobs of the groups (nil: all) whose schedules fire, or where they are more than about most, an even
-// sample of them.
+// Scheduled reads the jobs of the groups (nil: all) whose schedules fire. If there are more than about most, it reads
+// an even sample of them.
 func (s *Store) Scheduled(ctx context.Context, groups []string, most int) (out Scheduled, err error) {
 	if out.Now, err = s.q.ClockNow(ctx); err != nil {
 		return out, pgerr.Translate(err)
@@ -58,7 +58,7 @@ func (s *Store) Scheduled(ctx context.Context, groups []string, most int) (out S
 		}
 	}
 	if oneIn == 1 {
-		out.All = int64(len(out.Jobs)) // some came or went since they were counted
+		out.All = int64(len(out.Jobs)) // some were added or removed since the count
 	}
 	pauses, err := s.q.PausesSince(ctx, sqlcgen.PausesSinceParams{Groups: of, Since: out.Now})
 	for _, p := range pauses {

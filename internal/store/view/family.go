@@ -10,11 +10,11 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
 )
 
-// familyMax bounds the children of one run that are looked at: as many as a job may have, several times over.
+// familyMax bounds the children of one run that are read: several times as many as a job may have.
 const familyMax = 1000
 
-// Shards returns all shards of the broadcast that a run belongs to, in order of their index, with long texts cut as in
-// lists. A run that is no shard has none. NotFound: there is no such run.
+// Shards returns all shards of the broadcast that a run belongs to, in the order of their index, with long texts cut as
+// in lists. For a run that is no shard it returns none. The error is NotFound if there is no such run.
 func (s *Store) Shards(ctx context.Context, id domain.RunID) ([]domain.Run, error) {
 	found, err := s.byID(ctx, []domain.RunID{id}, listText)
 	if err != nil {
@@ -40,8 +40,8 @@ func (s *Store) Shards(ctx context.Context, id domain.RunID) ([]domain.Run, erro
 	return shards, nil
 }
 
-// Children returns the runs that the end of a run has caused, oldest first, with long texts cut as in lists. Those of a
-// broadcast are the children of each of its shards.
+// Children returns the runs caused by the end of a run, oldest first, with long texts cut as in lists. The children of
+// a broadcast are those of each of its shards.
 func (s *Store) Children(ctx context.Context, run domain.Run) ([]domain.Run, error) {
 	parents := []domain.RunID{run.ID}
 	if run.BroadcastID != nil {
@@ -58,7 +58,7 @@ func (s *Store) Children(ctx context.Context, run domain.Run) ([]domain.Run, err
 	return children, err
 }
 
-// family lists the shards of a broadcast or the children of a run, as far as they fit the filter.
+// family lists the shards of a broadcast or the children of a run that match the filter.
 func (s *Store) family(ctx context.Context, f RunFilter) (runs []domain.Run, next domain.RunID, err error) {
 	switch {
 	case !f.BroadcastID.IsZero():
@@ -81,7 +81,7 @@ func (s *Store) family(ctx context.Context, f RunFilter) (runs []domain.Run, nex
 	return append([]domain.Run{}, runs...), next, nil
 }
 
-// Fits reports whether a run passes the filters that hold of it by itself: all but ParentRunID and Limit.
+// Fits reports whether a run matches the filters that depend on the run alone: all but ParentRunID and Limit.
 func (f RunFilter) Fits(r *domain.Run) bool {
 	lo, hi := idRange(f)
 	return bytes.Compare(r.ID[:], lo[:]) >= 0 && bytes.Compare(r.ID[:], hi[:]) < 0 &&
@@ -94,7 +94,7 @@ func (f RunFilter) Fits(r *domain.Run) bool {
 		(f.BroadcastID.IsZero() || r.BroadcastID != nil && *r.BroadcastID == f.BroadcastID)
 }
 
-// RunsByID returns runs by their ids, newest first, with long texts cut as in lists. Those that are not there are left out.
+// RunsByID returns runs by their ids, newest first, with long texts cut as in lists. Unknown ids are left out.
 func (s *Store) RunsByID(ctx context.Context, ids []domain.RunID) ([]domain.Run, error) {
 	return s.byID(ctx, ids, listText)
 }

@@ -15,23 +15,23 @@ import (
 type JobFilter struct {
 	Only     []string // the groups that the caller may see; nil: all, empty: none
 	Group    string
-	Query    string // occurs in the name, the description or the handler, whatever the case
+	Query    string // occurs in the name, the description or the handler, ignoring case
 	Tag      string
 	Enabled  *bool
 	Kind     domain.ScheduleKind
-	Child    domain.JobID // is among the children of the job
-	Calendar string       // is what the schedule names
+	Child    domain.JobID // is a child of the job
+	Calendar string       // is the calendar of the schedule
 	After    domain.JobID
 	Limit    int
 }
 
 const (
-	searchRows = 10_000 // jobs that one page looks at; what is left, the next one does
-	firstRows  = 250    // by the first statement of a page; each later one looks at four times as many
+	searchRows = 10_000 // jobs that one page reads at most; the next page continues
+	firstRows  = 250    // read by the first statement of a page; each later statement reads four times as many
 )
 
-// Jobs lists jobs by id. next is the After of the next page, 0 when there is none. Where few jobs fit, a page may be short,
-// or empty, and still not be the last: it looks at 10,000 jobs at most.
+// Jobs lists jobs by id. next is the After of the next page, or 0 if there is none. If few jobs match, a page may be
+// short or empty and still not be the last, because it reads 10,000 jobs at most.
 func (s *Store) Jobs(ctx context.Context, f JobFilter) (jobs []domain.Job, next domain.JobID, err error) {
 	if g := f.groups(); g != nil && len(g) == 0 {
 		return []domain.Job{}, 0, nil
@@ -39,7 +39,7 @@ func (s *Store) Jobs(ctx context.Context, f JobFilter) (jobs []domain.Job, next 
 	var ids []int64
 	after, looked, rows := int64(f.After), 0, max(f.Limit+1, firstRows)
 	if f.plain() {
-		rows = f.Limit + 1 // all of them fit
+		rows = f.Limit + 1 // all of them match
 	}
 	for more := true; more && next == 0; rows *= 4 {
 		rows = max(min(rows, searchRows-looked), f.Limit+1)
@@ -73,7 +73,7 @@ type jobKey struct {
 	fits bool
 }
 
-// jobKeys walks the index that suits the filter best.
+// jobKeys walks the index that fits the filter best.
 func (s *Store) jobKeys(ctx context.Context, f JobFilter, after int64, rows int) ([]jobKey, error) {
 	kind, needle := nonZero(string(f.Kind)), nonZero(strings.ToLower(f.Query))
 	switch groups := f.groups(); {
@@ -110,12 +110,12 @@ func (s *Store) jobKeys(ctx context.Context, f JobFilter, after int64, rows int)
 	}
 }
 
-// plain reports whether every job on the chosen index fits, so that no more than a page needs to be looked at.
+// plain reports whether every job in the chosen index matches, so that only one page of jobs has to be read.
 func (f JobFilter) plain() bool {
 	return f.Query == "" && f.Enabled == nil && f.Kind == "" && f.Child == 0 && f.Calendar == ""
 }
 
-// groups returns the groups that jobs may be of, each once, nil for all.
+// groups returns the possible groups of matching jobs without duplicates; nil means all.
 func (f JobFilter) groups() []string {
 	if g := (RunFilter{Only: f.Only, Group: f.Group}).groups(); g != nil {
 		g = slices.Clone(g)
@@ -125,7 +125,7 @@ func (f JobFilter) groups() []string {
 	return nil
 }
 
-// jobsByID reads jobs by id. One that has gone over to a group out of the filter meanwhile is left out.
+// jobsByID reads jobs by id. A job that has moved to a group outside the filter meanwhile is left out.
 func (s *Store) jobsByID(ctx context.Context, f JobFilter, ids []int64) ([]domain.Job, error) {
 	jobs := make([]domain.Job, 0, len(ids))
 	if len(ids) == 0 {
@@ -164,7 +164,7 @@ func toJob(r sqlcgen.JobsByIDRow) (domain.Job, error) {
 	return j, nil
 }
 
-// fireTime reads a fire time for which the epoch stands where there is none.
+// fireTime returns nil for the epoch, which stands for a missing fire time.
 func fireTime(t time.Time) *domain.Instant {
 	if t.Unix() == 0 {
 		return nil
@@ -172,13 +172,13 @@ func fireTime(t time.Time) *domain.Instant {
 	return domain.AtPtr(t)
 }
 
-// MissedEntry is an entry of the missed ledger with its id, by which lists go on.
+// MissedEntry is an entry of the missed ledger with its id, which serves as the cursor of lists.
 type MissedEntry struct {
 	ID int64
 	domain.Missed
 }
 
-// Missed lists a job's missed ledger, newest first, before the given entry (0: from the newest on).
+// Missed lists a job's missed ledger, newest first, before the given entry (0: starting with the newest).
 func (s *Store) Missed(ctx context.Context, job domain.JobID, before int64, limit int) ([]MissedEntry, error) {
 	rows, err := s.q.MissedOfJob(ctx, sqlcgen.MissedOfJobParams{JobID: int64(job), BeforeID: before, MaxRows: int32(limit)})
 	if err != nil {
@@ -194,8 +194,8 @@ func (s *Store) Missed(ctx context.Context, job domain.JobID, before int64, limi
 	return entries, nil
 }
 
-// LatestMissed lists the newest entries of the missed ledger of some groups, nil for all, that were made from one instant to
-// before another, newest first. Group and name are those that the job had then.
+// LatestMissed lists the newest entries of the missed ledger of some groups (nil: all) that were made in [from, to),
+// newest first. Group and name are the job's at that time.
 func (s *Store) LatestMissed(ctx context.Context, only []string, from, to time.Time, limit int) ([]domain.RecentMissed, error) {
 	out := []domain.RecentMissed{}
 	if only == nil {

@@ -11,28 +11,27 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
 )
 
-// LastRun is one of the last things that happened to a job: a run, a broadcast with all its shards, or fire times that
-// were missed.
+// LastRun is one of the latest events of a job: a run, a broadcast with all its shards, or missed fire times.
 type LastRun struct {
-	ID       domain.RunID // of a broadcast the shard that says most, zero of missed fire times
-	At       time.Time    // the fire time; of what has none when it was made
+	ID       domain.RunID // for a broadcast, the most significant shard; zero for missed fire times
+	At       time.Time    // the fire time, or the creation if there is none
 	Cause    domain.Cause
-	State    domain.State // of a broadcast the worst of its shards, empty of missed fire times
+	State    domain.State // for a broadcast, the worst of its shards; empty for missed fire times
 	Reason   domain.Reason
-	Duration time.Duration // of what has ended
+	Duration time.Duration // if it has ended
 	Ended    bool
-	Shards   int    // of a broadcast, as far as they were looked at
-	Missed   int64  // fire times; 0: it is a run
-	Why      string // they were missed
+	Shards   int    // of a broadcast, among those that were read
+	Missed   int64  // number of missed fire times; 0: it is a run
+	Why      string // why the fire times were missed
 }
 
 const (
-	shardsOfJob = 400    // shards that are looked at to tell of one job's last broadcasts
-	shardsRead  = 20_000 // and of all jobs
+	shardsOfJob = 400    // shards that are read for the last broadcasts of one job
+	shardsRead  = 20_000 // shards that are read for all jobs
 )
 
-// LastRuns returns the last runs of each of the jobs, up to so many, newest first, of those groups (nil: all), with its missed
-// fire times among them. Runs that are planned and not yet due are left out.
+// LastRuns returns up to most of the last runs of each job, newest first, of the given groups (nil: all), including its
+// missed fire times. Runs that are planned and not yet due are left out.
 func (s *Store) LastRuns(ctx context.Context, jobs []domain.Job, only []string, most int) (map[domain.JobID][]LastRun, error) {
 	ids, broadcast := []int64{}, []int64{}
 	for _, j := range jobs {
@@ -104,7 +103,7 @@ func lastRun(r sqlcgen.LastRunsOfJobsRow) LastRun {
 	return out
 }
 
-// fold makes one of two shards of a broadcast, or of two rows of a run that is being moved to the history.
+// fold merges two shards of a broadcast, or two rows of a run that is being moved to the history.
 func fold(a, b LastRun, shards bool) LastRun {
 	if !shards || a.ID == b.ID {
 		if a.Ended {
@@ -122,7 +121,7 @@ func fold(a, b LastRun, shards bool) LastRun {
 	return out
 }
 
-// gravity orders states by what is to be told first of several shards.
+// gravity orders states by their significance for a broadcast.
 func gravity(s domain.State) int {
 	return slices.Index([]domain.State{
 		domain.Succeeded, domain.Skipped, domain.Cancelled, domain.Pending, domain.Queued, domain.Retrying, domain.Running, domain.Failed,

@@ -13,43 +13,43 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
 )
 
-// LinesPerAttempt is the distance between the line numbers of two attempts. No attempt writes so many lines, and
-// the numbers of a hundred attempts are exact in a JavaScript number.
+// LinesPerAttempt is the distance between the line numbers of two attempts. No attempt writes so many lines, and the
+// numbers of a hundred attempts are exact as JavaScript numbers.
 const LinesPerAttempt = 1_000_000_000
 
-// Position returns the number that line n of an attempt has in the run's log.
+// Position returns the number of an attempt's line n in the run's log.
 func Position(attempt int, n int64) int64 {
 	return int64(attempt-1)*LinesPerAttempt + min(n, LinesPerAttempt-1)
 }
 
-// place undoes Position.
+// place reverses Position.
 func place(position int64) (attempt int32, n int64) {
 	position = max(position, 1)
 	return int32(min(position/LinesPerAttempt, 1<<20)) + 1, position % LinesPerAttempt
 }
 
 const (
-	// logSettleTime is how long after a run's end lines are still waited for.
+	// logSettleTime is how long after a run's end a reader still waits for lines.
 	logSettleTime = 5 * time.Second
 	chunkBatch    = 16
 	maxPageBytes  = 1 << 20 // of text; a page has at least one line
-	maxChunkLines = 5000    // of what executors may send at once
+	maxChunkLines = 5000    // executors may not send more at once
 	maxTailLines  = 10_000
 
-	// A search ends its page after so many lines, or so much time, and says where to go on.
+	// A search ends its page after this number of lines or this time, and returns where to continue.
 	maxSearchLines = 200_000
 	maxSearchTime  = 2 * time.Second
 )
 
 // LogFilter selects lines; a zero field selects all.
 type LogFilter struct {
-	Text   string   // occurs in the line, whatever the case; colours are not looked at
-	Levels []string // the line's is one of them
+	Text   string   // occurs in the line, ignoring case and colors
+	Levels []string // the line's level is one of them
 }
 
 func (f *LogFilter) empty() bool { return f.Text == "" && len(f.Levels) == 0 }
 
-// escape is what terminals obey: colours and the like.
+// escape matches terminal control sequences such as colors.
 var escape = regexp.MustCompile("\x1b\\[[0-9;?]*[ -/]*[@-~]")
 
 // fits reports whether a line is selected; text is the filter's in lower case.
@@ -75,7 +75,7 @@ type LogPage struct {
 	State RunState
 }
 
-// RunState is where a run stands, as far as a reader of its log cares.
+// RunState is the part of a run's state that a reader of its log needs.
 type RunState struct {
 	Group   string
 	State   domain.State
@@ -83,7 +83,7 @@ type RunState struct {
 	Attempt int
 }
 
-// State returns where a run stands. NotFound: there is none.
+// State returns a run's state, or NotFound.
 func (s *Store) State(ctx context.Context, id domain.RunID) (RunState, error) {
 	r, err := s.state(ctx, id)
 	return toState(r), err
@@ -101,11 +101,11 @@ func toState(r sqlcgen.RunStateRow) RunState {
 	return RunState{r.GroupName, domain.State(r.State), domain.Reason(r.Reason), int(r.Attempt)}
 }
 
-// Log returns up to limit lines of a run's log that the filter selects, from the given position on; one below zero counts
-// from the end, 10,000 lines at most. What a page costs does not depend on where in the log it lies; a search may end
-// with few lines or none, and still have a Next. NotFound: there is no such run.
+// Log returns up to limit lines of a run's log that match the filter, starting at the given position. A negative
+// position counts from the end, at most 10,000 lines. The cost of a page does not depend on its position in the log. A
+// search may end with few lines or none and still have a Next. The error is NotFound if there is no such run.
 func (s *Store) Log(ctx context.Context, id domain.RunID, from int64, limit int, filter LogFilter) (LogPage, error) {
-	// The state comes first: what is stored after a final state was read is a line more, not a line less.
+	// Read the state first: if lines are stored after a final state was read, the page has more lines, not fewer.
 	run, err := s.state(ctx, id)
 	if err != nil {
 		return LogPage{}, err
@@ -127,13 +127,14 @@ func (s *Store) Log(ctx context.Context, id domain.RunID, from int64, limit int,
 		if err != nil {
 			return LogPage{}, pgerr.Translate(err)
 		}
-		// What arrived between the two reads would be skipped by an end, so the page must have it all.
+		// Lines that arrived between the two reads would be lost if the page ended here, so the page must include all
+		// of them.
 		page.End = stored >= run.LastLine && (run.LastLine == 0 || page.Next > Position(int(run.Attempt), run.LastLine))
 	}
 	return page, nil
 }
 
-// fromEnd returns the position of the line with which the last n stored lines begin.
+// fromEnd returns the position of the first of the last n stored lines.
 func (s *Store) fromEnd(ctx context.Context, id domain.RunID, n int64) (int64, error) {
 	chunks, err := s.q.LogTail(ctx, sqlcgen.LogTailParams{RunID: id, MaxRows: int32(n)})
 	if err != nil {
@@ -149,8 +150,8 @@ func (s *Store) fromEnd(ctx context.Context, id domain.RunID, n int64) (int64, e
 	return from, nil
 }
 
-// fill appends lines to the page until it is full. exhausted says that nothing more is stored, or nothing that may
-// be shown yet.
+// fill appends lines to the page until it is full. exhausted means that no more lines are stored, or none that may be
+// shown yet.
 func (s *Store) fill(ctx context.Context, id domain.RunID, page *LogPage, limit int, filter LogFilter, settled bool) (exhausted bool, err error) {
 	bytes, seen, begun := 0, 0, time.Now()
 	text := strings.ToLower(filter.Text)

@@ -19,27 +19,27 @@ type RunFilter struct {
 	Cause    domain.Cause
 	Reason   domain.Reason
 	Instance string
-	// Of one broadcast, or caused by the end of one run. At most one of them is set.
+	// The shards of one broadcast, or the children of one run. At most one of them is set.
 	BroadcastID domain.RunID
 	ParentRunID domain.RunID
 
-	From, To time.Time // of the id: the fire time of scheduled runs, the creation of others. To is exclusive
+	From, To time.Time // by id: the fire time of scheduled runs, the creation of others. To is exclusive
 	Before   domain.RunID
 	Limit    int
 }
 
 const (
-	scanRows  = 5000        // runs looked at by one statement
-	scanTime  = time.Second // after which a page ends as it is; an empty one after emptyTime
+	scanRows  = 5000        // runs that one statement reads
+	scanTime  = time.Second // a page ends after this time, or after emptyTime if it is empty
 	emptyTime = 5 * time.Second
 	listText  = 1024 // characters of the long texts in lists
 )
 
-// lastRunID is above every id that a run has.
+// lastRunID is greater than the id of any run.
 var lastRunID = domain.RunID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// Runs lists runs from new to old. Message, output and param are cut to 1,024 characters. next is the Before of
-// the next page, zero when there is none.
+// Runs lists runs from new to old. Message, output and param are cut to 1,024 characters. next is the Before of the
+// next page, or zero if there is none.
 func (s *Store) Runs(ctx context.Context, f RunFilter) (runs []domain.Run, next domain.RunID, err error) {
 	if g := f.groups(); g != nil && len(g) == 0 {
 		return []domain.Run{}, next, nil
@@ -79,7 +79,7 @@ func (s *Store) Runs(ctx context.Context, f RunFilter) (runs []domain.Run, next 
 	return runs, next, err
 }
 
-// idRange turns instants and cursor into a range of ids, lo inclusive, hi exclusive.
+// idRange converts instants and cursor into a range of ids, lo inclusive, hi exclusive.
 func idRange(f RunFilter) (lo, hi domain.RunID) {
 	hi = lastRunID
 	if !f.From.IsZero() {
@@ -99,7 +99,7 @@ type key struct {
 	fits bool
 }
 
-// keys walks the index that suits the filter best. more says that the walk stopped at its bound of rows.
+// keys walks the index that fits the filter best. more means that the walk stopped at its bound of rows.
 func (s *Store) keys(ctx context.Context, f RunFilter, lo, hi domain.RunID, limit int) (keys []key, more bool, err error) {
 	rows := int32(scanRows)
 	if f.plain() {
@@ -132,7 +132,7 @@ func (s *Store) keys(ctx context.Context, f RunFilter, lo, hi domain.RunID, limi
 		return keys, len(keys) == int(rows), err
 	case f.failed():
 		if f.groups() == nil && cause == nil && reason == nil && instance == nil {
-			rows = int32(limit + 1) // all of them fit
+			rows = int32(limit + 1) // all of them match
 		}
 		got, err := s.q.RunKeysFailed(ctx, sqlcgen.RunKeysFailedParams{Lo: lo, Hi: hi,
 			Only: f.groups(), Cause: cause, Reason: reason, Instance: instance, MaxRows: rows})
@@ -146,7 +146,7 @@ func (s *Store) keys(ctx context.Context, f RunFilter, lo, hi domain.RunID, limi
 	}
 }
 
-// plain reports whether every run on the chosen index fits, so that no more than a page needs to be looked at.
+// plain reports whether every run in the chosen index matches, so that only one page of runs has to be read.
 func (f RunFilter) plain() bool {
 	return len(f.States) == 0 && f.Cause == "" && f.Reason == "" && f.Instance == "" &&
 		(f.Only == nil || f.JobID == 0 && f.oneGroup() != "")
@@ -158,7 +158,7 @@ func (f RunFilter) unfinished() bool {
 	return len(f.States) > 0 && !slices.ContainsFunc(f.States, domain.State.Final)
 }
 
-// oneGroup returns the only group that runs may be of, if there is exactly one.
+// oneGroup returns the only possible group of matching runs, if there is exactly one.
 func (f RunFilter) oneGroup() string {
 	if g := f.groups(); len(g) == 1 {
 		return g[0]
@@ -166,7 +166,7 @@ func (f RunFilter) oneGroup() string {
 	return ""
 }
 
-// groups returns the groups that runs may be of, nil for all.
+// groups returns the possible groups of matching runs; nil means all.
 func (f RunFilter) groups() []string {
 	switch {
 	case f.Group == "":
@@ -177,7 +177,7 @@ func (f RunFilter) groups() []string {
 	return []string{}
 }
 
-// Sees reports whether runs of a group may fit.
+// Sees reports whether runs of a group may match.
 func (f RunFilter) Sees(group string) bool {
 	return f.groups() == nil || slices.Contains(f.groups(), group)
 }
@@ -208,7 +208,7 @@ func (s *Store) byID(ctx context.Context, ids []domain.RunID, chars int32) ([]do
 	}
 	for _, r := range rows {
 		run := toRun(r)
-		// While a run is being moved to history it may be seen on both sides; the final row is the truth.
+		// While a run is being moved to the history, both rows may be visible; the final row is valid.
 		if n := len(runs); n > 0 && runs[n-1].ID == run.ID {
 			if run.State.Final() {
 				runs[n-1] = run
@@ -220,7 +220,7 @@ func (s *Store) byID(ctx context.Context, ids []domain.RunID, chars int32) ([]do
 	return runs, nil
 }
 
-// Run returns a run with all its attempts. NotFound: there is none, or it is older than the retention.
+// Run returns a run with all its attempts. The error is NotFound if there is none or its retention has passed.
 func (s *Store) Run(ctx context.Context, id domain.RunID) (domain.Run, error) {
 	const whole = 1 << 30
 	runs, err := s.byID(ctx, []domain.RunID{id}, whole)
@@ -252,8 +252,9 @@ func (s *Store) Run(ctx context.Context, id domain.RunID) (domain.Run, error) {
 
 func noRun() error { return domain.NewError(domain.NotFound, "there is no such run") }
 
-// attempts returns the ended attempts and then the run's current or last one, which stands in the run itself. A
-// retrying run's current attempt has ended and is among the former; a run that ended without a start has none.
+// attempts returns the ended attempts and then the run's current or last attempt, which is stored in the run itself.
+// The current attempt of a retrying run has ended and is among the former. A run that ended without a start has no
+// attempt.
 func attempts(run domain.Run, earlier []sqlcgen.AttemptsOfRunRow) []domain.Attempt {
 	all := make([]domain.Attempt, 0, len(earlier)+1)
 	for _, a := range earlier {

@@ -8,8 +8,8 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
 )
 
-// ScriptVersions lists the versions of a job's script without their code, newest first, before the given one (0: from
-// the newest on).
+// ScriptVersions lists the versions of a job's script without their code, newest first, before the given version (0:
+// starting with the newest).
 func (s *Store) ScriptVersions(ctx context.Context, job domain.JobID, before, limit int) ([]domain.ScriptVersion, error) {
 	rows, err := s.q.ScriptVersions(ctx, sqlcgen.ScriptVersionsParams{JobID: int64(job), BeforeVersion: int32(before), MaxRows: int32(limit)})
 	if err != nil {
@@ -25,7 +25,7 @@ func (s *Store) ScriptVersions(ctx context.Context, job domain.JobID, before, li
 	return out, nil
 }
 
-// ScriptVersion returns one version of a job's script, NotFound if there is none.
+// ScriptVersion returns one version of a job's script, or NotFound.
 func (s *Store) ScriptVersion(ctx context.Context, job domain.JobID, version int) (domain.ScriptVersion, error) {
 	r, err := s.q.ScriptVersion(ctx, sqlcgen.ScriptVersionParams{JobID: int64(job), Version: int32(version)})
 	if err != nil {

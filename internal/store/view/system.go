@@ -10,34 +10,34 @@ import (
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
-// Process is a process of Belfry that is connected to Postgres.
+// Process is a Belfry process that is connected to Postgres.
 type Process struct {
 	Role, Version, Name string // the name is host/pid
-	Address             string // as Postgres sees it; empty over a socket
+	Address             string // as seen by Postgres; empty for a socket
 	Connections         int
 	Since               time.Time // of its oldest connection
 }
 
-// System is how the engine stands.
+// System is the state of the engine.
 type System struct {
 	Now                 time.Time
 	Postgres            string // its version
 	Bytes               int64
 	Processes           []Process
-	Unfired, Waiting    int64     // runs that are late with nobody having fired them, and those that wait for room; 10,000 at most
+	Unfired, Waiting    int64     // late runs that no scheduler has fired, and runs that wait for room; 10,000 at most
 	UnfiredDue, WaitDue time.Time // the oldest due instant of each; zero: none
-	Audited, Counted    time.Time // up to when fire times are audited, and runs counted
-	SchedulerSeen       time.Time // the last sign of life of any scheduler; zero: none ever
+	Audited, Counted    time.Time // how far fire times are audited, and runs counted
+	SchedulerSeen       time.Time // the last sign of life of any scheduler; zero: none
 }
 
 const (
-	appNameBytes = 63 // what Postgres keeps of an application_name
+	appNameBytes = 63 // Postgres cuts an application_name to this length
 	appPrefix    = "belfry"
 	versionBytes = 14
 )
 
-// AppName is the name under which a process connects to Postgres, so that others see who is there. Of a long host name
-// the end is kept, in which pods differ.
+// AppName returns the name under which a process connects to Postgres, by which other processes can identify it. If the
+// host name is too long, its end is kept, because pod names differ at the end.
 func AppName(role, version, host string, pid int) string {
 	version = strings.ReplaceAll(cmp.Or(version, "dev"), " ", "-")
 	version = version[:min(len(version), versionBytes)]
@@ -48,7 +48,7 @@ func AppName(role, version, host string, pid int) string {
 	return fmt.Sprintf("%s %s %s %s/%d", appPrefix, role, version, host, pid)
 }
 
-// System asks how the engine stands.
+// System reads the state of the engine.
 func (s *Store) System(ctx context.Context) (System, error) {
 	p, err := s.q.Progress(ctx)
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *Store) System(ctx context.Context) (System, error) {
 	return out, pgerr.Translate(err)
 }
 
-// processes lists who is connected. The query stands here as sqlc does not know pg_stat_activity.
+// processes lists the connected processes. The query is here because sqlc does not know pg_stat_activity.
 func (s *Store) processes(ctx context.Context) ([]Process, error) {
 	rows, err := s.pool.Query(ctx, `SELECT application_name, coalesce(host(client_addr), ''), count(*), min(backend_start)
   FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'belfry %'
@@ -82,7 +82,7 @@ func (s *Store) processes(ctx context.Context) ([]Process, error) {
 			return nil, err
 		}
 		words := strings.Fields(name)
-		if len(words) != 4 { // a tool, or a process of a version that did not say so much
+		if len(words) != 4 { // a tool, or a process of an older version with a shorter name
 			continue
 		}
 		p.Role, p.Version, p.Name = words[1], words[2], words[3]

@@ -10,20 +10,21 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
 )
 
-// upcomingScan bounds the jobs that are looked at for one answer, however few of them the caller may see.
+// upcomingScan bounds the jobs that are read for one answer, however few of them the caller may see.
 const upcomingScan = 20_000
 
-// Upcoming is what tells which fire times come next.
+// Upcoming is the data from which the next fire times are computed.
 type Upcoming struct {
 	Now    time.Time
 	Jobs   []DueJob // by NextDue
 	Runs   []PlannedRun
 	Pauses []domain.Pause // of their groups
-	// Through is up to when nothing is missing; the end of what was asked for unless there was too much.
+	// Through is the instant up to which the answer is complete: the end of the requested span, unless there was too
+	// much.
 	Through time.Time
 }
 
-// DueJob is a job and its first fire time that is not planned yet.
+// DueJob is a job with its first fire time that is not planned yet.
 type DueJob struct {
 	ID                domain.JobID
 	Group, Name       string
@@ -40,8 +41,8 @@ type PlannedRun struct {
 	FireTime, DueTime time.Time
 }
 
-// Upcoming reads what is needed to list the first limit fire times that are due within a span from now on, in the given
-// groups (nil: all). Each job has at least its next fire time, so that no more than limit jobs can have them.
+// Upcoming reads the data to list the first limit fire times that are due within a span from now, in the given groups
+// (nil: all). Each job returned has at least one fire time, so limit jobs are enough.
 func (s *Store) Upcoming(ctx context.Context, groups []string, within time.Duration, limit int) (out Upcoming, err error) {
 	if groups != nil && len(groups) == 0 {
 		groups = []string{""} // none

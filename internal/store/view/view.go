@@ -1,23 +1,23 @@
-// Package view reads what people and programs want to see: lists of jobs and runs, a run with its attempts, a job's
-// missed ledger, and run logs. It changes nothing.
+// Package view reads lists of jobs and runs, runs with their attempts, the jobs' missed ledgers, and run logs. It
+// changes nothing.
 //
 // # Lists
 //
-// Lists are paged by key, never by offset: a page goes on after the last id of the one before. What a page costs
-// follows what it shows, not what is stored. Runs are walked along an index from new to old within a range of
-// ids; where other filters let little through, a page stops after a second with what it found, or after five without
-// having found anything, and says where to go on: a page may be short, or empty, and still not be the last. Jobs
-// are walked by id; where a search lets little through, a page stops after 10,000 jobs in the same way.
+// Lists are paged by key, never by offset: a page starts after the last id of the previous page. The cost of a page
+// depends on the rows it shows, not on the rows stored. Runs are walked along an index from new to old within a range
+// of ids. If the other filters match few runs, a page stops after a second with the runs it found, or after five
+// seconds without any, and returns where to continue. So a page may be short or empty and still not be the last. Jobs
+// are walked by id; if a search matches few jobs, a page stops after 10,000 jobs in the same way.
 //
 // # Log lines
 //
-// Within an attempt lines are numbered from 1. In a run's log, line n of attempt a has the number
-// (a-1)*LinesPerAttempt + n, so that numbers are unique, grow over the attempts, and never change, also when lines
-// of an earlier attempt arrive late. A client that does not care takes them as they are: they order the lines, and
-// the next page starts from the `next` of the one before.
+// Within an attempt, lines are numbered from 1. In a run's log, line n of attempt a has the number
+// (a-1)*LinesPerAttempt + n. So numbers are unique, grow over the attempts, and never change, even if lines of an
+// earlier attempt arrive late. A client may treat them as opaque: they order the lines, and the next page starts from
+// the `next` of the previous one.
 //
-// Chunks of lines may be stored out of order for a moment. A page stops before a gap until what follows the gap is
-// two seconds old; then the missing lines are taken for lost.
+// Chunks of lines may be stored out of order for a moment. A page stops before a gap until the lines after it are two
+// seconds old; then the missing lines count as lost.
 package view
 
 import (
@@ -29,16 +29,16 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
 )
 
-// Store reads from Postgres. Its methods may be called by many goroutines. Every error is a domain.Error.
+// Store reads from Postgres. It is safe for concurrent use. Every error is a domain.Error.
 type Store struct {
 	q    *sqlcgen.Queries
-	pool *pgxpool.Pool // for what sqlc cannot check
+	pool *pgxpool.Pool // for queries that sqlc cannot check
 }
 
-// New makes a Store on a pool whose connections have Belfry's schema on their search path and know run ids as uuid.
+// New returns a Store on a pool whose connections have Belfry's schema on their search path and map run ids to uuid.
 func New(pool *pgxpool.Pool) *Store { return &Store{q: sqlcgen.New(pool), pool: pool} }
 
-// nonZero returns nil for a zero value, which a query takes for "any".
+// nonZero returns nil for a zero value, which queries interpret as "any".
 func nonZero[T comparable](v T) *T {
 	var zero T
 	if v == zero {

@@ -18,7 +18,7 @@ SELECT g.name, g.description, g.created_at, g.updated_at,
  WHERE g.name = @name;
 
 -- name: Groups :many
--- Of the names in `only`, or all where that is null.
+-- Returns the groups in `only`, or all groups if it is null.
 SELECT g.name, g.description, g.created_at, g.updated_at,
        COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
        COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by
@@ -35,7 +35,7 @@ UPDATE groups SET description = @description, updated_at = now() WHERE name = @n
 UPDATE groups SET token_sha256 = @token_sha256, updated_at = now() WHERE name = @name;
 
 -- name: DeleteGroup :execrows
--- A pause ends with its group, so that another one of this name begins without.
+-- A pause ends with its group, so that a new group of the same name starts without it.
 WITH ended AS (UPDATE group_pauses SET to_at = now() WHERE group_name = @name AND (to_at IS NULL OR to_at > now()))
 DELETE FROM groups WHERE name = @name;
 

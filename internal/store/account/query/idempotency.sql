@@ -1,6 +1,6 @@
 -- name: BeginIdempotent :execrows
--- Takes the key if nobody has it, if it is older than a day, or if its first request has been under way for so
--- long that its process must have died.
+-- Takes the key if it is free, if it is older than a day, or if its first request has been in progress for so long that
+-- its process must have died.
 INSERT INTO idempotency_keys (actor, route, key, body_sha256)
 VALUES (@actor, @route, @key, @body_sha256)
 ON CONFLICT (actor, route, key) DO UPDATE

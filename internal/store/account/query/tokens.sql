@@ -4,7 +4,7 @@ VALUES (@user_id, @name, @token_sha256, @role, @groups, @expires_at, @scope)
 RETURNING *;
 
 -- name: PrincipalOfToken :one
--- Both the owner's rights and the token's come back; the lesser of them holds.
+-- Returns the rights of the owner and of the token; the lesser of them apply.
 SELECT u.id, u.name, u.kind, u.role, u.groups, t.id AS token_id, t.name AS token_name, t.role AS token_role,
        t.groups AS token_groups, t.expires_at, t.scope,
        (t.last_used_at IS NULL OR t.last_used_at < now() - interval '1 minute')::boolean AS touch
@@ -15,7 +15,7 @@ SELECT u.id, u.name, u.kind, u.role, u.groups, t.id AS token_id, t.name AS token
 UPDATE api_tokens SET last_used_at = now() WHERE id = @id;
 
 -- name: Tokens :many
--- Of one user, or of all users where user_id is 0.
+-- Returns the tokens of one user, or of all users if user_id is 0.
 SELECT t.id, t.name, t.role, t.groups, t.created_at, t.expires_at, t.last_used_at, t.scope, u.name AS user_name
   FROM api_tokens t JOIN users u ON u.id = t.user_id
  WHERE (@user_id::bigint = 0 OR t.user_id = @user_id) AND t.id > @after

@@ -1,5 +1,5 @@
 -- name: InsertFirstUser :execrows
--- Does nothing once there is any user.
+-- Does nothing if there is any user.
 INSERT INTO users (name, password_hash, role)
 SELECT @name, @password_hash, 'admin'
  WHERE NOT EXISTS (SELECT FROM users)
@@ -23,8 +23,8 @@ SELECT * FROM users WHERE id > @after ORDER BY id LIMIT @max_rows;
 UPDATE users SET password_hash = @password_hash, updated_at = now() WHERE id = @id;
 
 -- name: InsertSession :one
--- The lock and the hash see to it that nobody gets in by a password that is changed at this very moment: whoever changes
--- it ends all sessions, and this one would come after that.
+-- The lock and the comparison of the hash prevent a log-in with a password that is being changed at the same time: the
+-- change ends all sessions, and this one would be created after that.
 INSERT INTO sessions (token_sha256, user_id, expires_at, remote, agent)
 SELECT @token_sha256, u.id, now() + @lifetime::interval, @remote, @agent
   FROM users u
@@ -57,7 +57,7 @@ DELETE FROM sessions WHERE id = @id AND user_id = @user_id;
 DELETE FROM sessions WHERE expires_at <= now();
 
 -- name: LockUsers :exec
--- One change at a time, so that two of them cannot leave nobody who may do everything.
+-- Allows one change at a time, so that two changes cannot remove the last two admins.
 SELECT pg_advisory_xact_lock(hashtextextended('belfry.users', 0));
 
 -- name: UpdateUser :one
@@ -74,7 +74,7 @@ DELETE FROM users WHERE id = @id;
 DELETE FROM sessions WHERE user_id = @user_id;
 
 -- name: ChangePassword :execrows
--- Does nothing where the password was changed meanwhile: what was verified is then no longer so.
+-- Does nothing if the password was changed meanwhile, because the verification is then outdated.
 UPDATE users SET password_hash = @password_hash, must_change_password = false, updated_at = now()
  WHERE id = @id AND password_hash = @verified_hash AND NOT disabled;
 

@@ -24,7 +24,7 @@ type AuditParams struct {
 	MaxRows  int32
 }
 
-// Newest first, before the given id (0: from the newest on).
+// Newest first, before the given id (0: starting with the newest).
 func (q *Queries) Audit(ctx context.Context, arg AuditParams) ([]AuditLog, error) {
 	rows, err := q.db.Query(ctx, audit,
 		arg.BeforeID,

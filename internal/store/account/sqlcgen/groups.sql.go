@@ -15,7 +15,7 @@ WITH ended AS (UPDATE group_pauses SET to_at = now() WHERE group_name = $1 AND (
 DELETE FROM groups WHERE name = $1
 `
 
-// A pause ends with its group, so that another one of this name begins without.
+// A pause ends with its group, so that a new group of the same name starts without it.
 func (q *Queries) DeleteGroup(ctx context.Context, name string) (int64, error) {
 	result, err := q.db.Exec(ctx, deleteGroup, name)
 	if err != nil {
@@ -120,7 +120,7 @@ type GroupsRow struct {
 	PausedBy    string
 }
 
-// Of the names in `only`, or all where that is null.
+// Returns the groups in `only`, or all groups if it is null.
 func (q *Queries) Groups(ctx context.Context, arg GroupsParams) ([]GroupsRow, error) {
 	rows, err := q.db.Query(ctx, groups, arg.After, arg.Only, arg.MaxRows)
 	if err != nil {

@@ -26,8 +26,8 @@ type BeginIdempotentParams struct {
 	BodySha256 []byte
 }
 
-// Takes the key if nobody has it, if it is older than a day, or if its first request has been under way for so
-// long that its process must have died.
+// Takes the key if it is free, if it is older than a day, or if its first request has been in progress for so long that
+// its process must have died.
 func (q *Queries) BeginIdempotent(ctx context.Context, arg BeginIdempotentParams) (int64, error) {
 	result, err := q.db.Exec(ctx, beginIdempotent,
 		arg.Actor,

@@ -104,7 +104,7 @@ type PrincipalOfTokenRow struct {
 	Touch       bool
 }
 
-// Both the owner's rights and the token's come back; the lesser of them holds.
+// Returns the rights of the owner and of the token; the lesser of them apply.
 func (q *Queries) PrincipalOfToken(ctx context.Context, tokenSha256 []byte) (PrincipalOfTokenRow, error) {
 	row := q.db.QueryRow(ctx, principalOfToken, tokenSha256)
 	var i PrincipalOfTokenRow
@@ -150,7 +150,7 @@ type TokensRow struct {
 	UserName   string
 }
 
-// Of one user, or of all users where user_id is 0.
+// Returns the tokens of one user, or of all users if user_id is 0.
 func (q *Queries) Tokens(ctx context.Context, arg TokensParams) ([]TokensRow, error) {
 	rows, err := q.db.Query(ctx, tokens, arg.UserID, arg.After, arg.MaxRows)
 	if err != nil {

@@ -21,7 +21,7 @@ type ChangePasswordParams struct {
 	VerifiedHash string
 }
 
-// Does nothing where the password was changed meanwhile: what was verified is then no longer so.
+// Does nothing if the password was changed meanwhile, because the verification is then outdated.
 func (q *Queries) ChangePassword(ctx context.Context, arg ChangePasswordParams) (int64, error) {
 	result, err := q.db.Exec(ctx, changePassword, arg.PasswordHash, arg.ID, arg.VerifiedHash)
 	if err != nil {
@@ -150,7 +150,7 @@ type InsertFirstUserParams struct {
 	PasswordHash string
 }
 
-// Does nothing once there is any user.
+// Does nothing if there is any user.
 func (q *Queries) InsertFirstUser(ctx context.Context, arg InsertFirstUserParams) (int64, error) {
 	result, err := q.db.Exec(ctx, insertFirstUser, arg.Name, arg.PasswordHash)
 	if err != nil {
@@ -217,8 +217,8 @@ type InsertSessionParams struct {
 	VerifiedHash string
 }
 
-// The lock and the hash see to it that nobody gets in by a password that is changed at this very moment: whoever changes
-// it ends all sessions, and this one would come after that.
+// The lock and the comparison of the hash prevent a log-in with a password that is being changed at the same time: the
+// change ends all sessions, and this one would be created after that.
 func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) (time.Time, error) {
 	row := q.db.QueryRow(ctx, insertSession,
 		arg.TokenSha256,
@@ -277,7 +277,7 @@ const lockUsers = `-- name: LockUsers :exec
 SELECT pg_advisory_xact_lock(hashtextextended('belfry.users', 0))
 `
 
-// One change at a time, so that two of them cannot leave nobody who may do everything.
+// Allows one change at a time, so that two changes cannot remove the last two admins.
 func (q *Queries) LockUsers(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, lockUsers)
 	return err

@@ -7,7 +7,8 @@ SELECT id, cause, state, reason, message, attempt, fire_time, lateness_ms, last_
   FROM runs_history WHERE id = @id;
 
 -- name: Shards :one
--- Of a broadcast: how many did not succeed, and which of them failed first. Ids of shards have the time of the first.
+-- Returns for a broadcast how many shards did not succeed and which of them failed first. Ids of shards have the time
+-- of the first shard's id.
 SELECT count(*) FILTER (WHERE state <> 'succeeded') AS bad,
        COALESCE((array_agg(id ORDER BY (state <> 'failed'), finished_at) FILTER (WHERE state <> 'succeeded'))[1], '00000000-0000-0000-0000-000000000000')::uuid AS worst
   FROM runs_history WHERE broadcast_id = @broadcast_id AND id BETWEEN @lo::uuid AND @hi::uuid;
@@ -26,7 +27,7 @@ INSERT INTO alert_deliveries (alert_id, channel) SELECT @alert_id, unnest(@chann
 SELECT d.state, a.content FROM alert_deliveries d JOIN alerts a ON a.id = d.alert_id WHERE d.alert_id = @alert_id AND d.channel = @channel;
 
 -- name: SetDelivery :exec
--- What was delivered stays so.
+-- A finished delivery does not change.
 UPDATE alert_deliveries SET state = @state, tries = GREATEST(tries, @tries), error = @error, updated_at = clock_timestamp()
  WHERE alert_id = @alert_id AND channel = @channel AND state = 'pending';
 
@@ -45,15 +46,15 @@ SELECT alert_id, channel, state, tries, error, updated_at FROM alert_deliveries
  WHERE alert_id = ANY(@ids::bigint[]) ORDER BY alert_id, channel;
 
 -- name: DropAlerts :execrows
--- In portions, so that no statement is long.
+-- Deletes in portions, so that no statement takes long.
 DELETE FROM alerts WHERE id IN (SELECT a.id FROM alerts a WHERE a.at < @before ORDER BY a.at LIMIT 5000);
 
 -- name: DropStates :exec
--- Of jobs that are gone, and of what has been quiet for long.
+-- Deletes the states of deleted jobs, and those without a change for a long time.
 DELETE FROM alert_state s WHERE s.told_at < @before AND NOT s.open AND s.folded = 0
     OR NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = s.job_id);
 
 -- name: GiveUpDeliveries :execrows
--- Their worker died in its last try, or somebody removed it.
+-- Fails deliveries whose worker died in its last try or was removed.
 UPDATE alert_deliveries SET state = 'failed', error = COALESCE(NULLIF(error, ''), 'nobody knows what came of it'), updated_at = clock_timestamp()
  WHERE state = 'pending' AND updated_at < @before;

@@ -123,7 +123,7 @@ const dropAlerts = `-- name: DropAlerts :execrows
 DELETE FROM alerts WHERE id IN (SELECT a.id FROM alerts a WHERE a.at < $1 ORDER BY a.at LIMIT 5000)
 `
 
-// In portions, so that no statement is long.
+// Deletes in portions, so that no statement takes long.
 func (q *Queries) DropAlerts(ctx context.Context, before time.Time) (int64, error) {
 	result, err := q.db.Exec(ctx, dropAlerts, before)
 	if err != nil {
@@ -137,7 +137,7 @@ DELETE FROM alert_state s WHERE s.told_at < $1 AND NOT s.open AND s.folded = 0
     OR NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = s.job_id)
 `
 
-// Of jobs that are gone, and of what has been quiet for long.
+// Deletes the states of deleted jobs, and those without a change for a long time.
 func (q *Queries) DropStates(ctx context.Context, before time.Time) error {
 	_, err := q.db.Exec(ctx, dropStates, before)
 	return err
@@ -148,7 +148,7 @@ UPDATE alert_deliveries SET state = 'failed', error = COALESCE(NULLIF(error, '')
  WHERE state = 'pending' AND updated_at < $1
 `
 
-// Their worker died in its last try, or somebody removed it.
+// Fails deliveries whose worker died in its last try or was removed.
 func (q *Queries) GiveUpDeliveries(ctx context.Context, before time.Time) (int64, error) {
 	result, err := q.db.Exec(ctx, giveUpDeliveries, before)
 	if err != nil {
@@ -305,7 +305,7 @@ type SetDeliveryParams struct {
 	Channel string
 }
 
-// What was delivered stays so.
+// A finished delivery does not change.
 func (q *Queries) SetDelivery(ctx context.Context, arg SetDeliveryParams) error {
 	_, err := q.db.Exec(ctx, setDelivery,
 		arg.State,
@@ -334,7 +334,8 @@ type ShardsRow struct {
 	Worst domain.RunID
 }
 
-// Of a broadcast: how many did not succeed, and which of them failed first. Ids of shards have the time of the first.
+// Returns for a broadcast how many shards did not succeed and which of them failed first. Ids of shards have the time
+// of the first shard's id.
 func (q *Queries) Shards(ctx context.Context, arg ShardsParams) (ShardsRow, error) {
 	row := q.db.QueryRow(ctx, shards, arg.BroadcastID, arg.Lo, arg.Hi)
 	var i ShardsRow

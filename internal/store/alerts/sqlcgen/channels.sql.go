@@ -121,8 +121,8 @@ type JobsOfChannelRow struct {
 	Name      string
 }
 
-// By jobs_alert_channels, whose condition the query repeats. Materialized, or a scan of all jobs in the order of their
-// ids would look cheap.
+// Uses the index jobs_alert_channels, whose condition the query repeats. Without MATERIALIZED, the planner would prefer
+// a scan of all jobs in the order of their ids.
 func (q *Queries) JobsOfChannel(ctx context.Context, arg JobsOfChannelParams) ([]JobsOfChannelRow, error) {
 	rows, err := q.db.Query(ctx, jobsOfChannel, arg.MaxRows, arg.Channel)
 	if err != nil {

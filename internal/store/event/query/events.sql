@@ -1,5 +1,5 @@
 -- name: TakeKeys :many
--- In the order of the keys, so that two that take the same ones do not wait for each other.
+-- Inserts in the order of the keys, so that two transactions that take the same keys cannot deadlock.
 INSERT INTO event_keys (digest, event_id, body, at)
 SELECT w.digest, w.event_id, w.body, @at::timestamptz
   FROM (SELECT unnest(@digests::bytea[]) AS digest, unnest(@event_ids::uuid[]) AS event_id, unnest(@bodies::bytea[]) AS body) w

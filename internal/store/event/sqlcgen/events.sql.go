@@ -233,7 +233,7 @@ type TakeKeysParams struct {
 	Bodies   [][]byte
 }
 
-// In the order of the keys, so that two that take the same ones do not wait for each other.
+// Inserts in the order of the keys, so that two transactions that take the same keys cannot deadlock.
 func (q *Queries) TakeKeys(ctx context.Context, arg TakeKeysParams) ([][]byte, error) {
 	rows, err := q.db.Query(ctx, takeKeys,
 		arg.At,

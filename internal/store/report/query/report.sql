@@ -1,5 +1,5 @@
 -- name: Mark :one
--- Claims the roll-up for a transaction, and says from where it goes on.
+-- Claims the roll-up for a transaction and returns from where it continues.
 SELECT m.through, m.missed_through, clock_timestamp()::timestamptz AS now FROM run_stats_mark m FOR UPDATE SKIP LOCKED;
 
 -- name: RollUp :one
@@ -29,7 +29,7 @@ WITH r AS MATERIALIZED (
 SELECT coalesce(sum(r.runs), 0)::bigint AS runs FROM r;
 
 -- name: RollUpMissed :exec
--- Adds what went to the missed ledger in [lo, hi).
+-- Adds the entries made in the missed ledger in [lo, hi).
 INSERT INTO missed_stats AS t (span, at, group_name, fires)
 SELECT p.span, date_bin(make_interval(secs => p.span), m.at, 'epoch'::timestamptz), m.group_name, sum(m.count)
   FROM missed m CROSS JOIN (VALUES (60), (3600)) p (span)
@@ -44,7 +44,7 @@ UPDATE run_stats_mark SET through = @through, missed_through = @missed_through;
 SELECT m.through, m.missed_through, clock_timestamp()::timestamptz AS now FROM run_stats_mark m;
 
 -- name: Stats :many
--- Whole hours in [hour_lo, hour_hi), and minutes in [lo, hour_lo) and [hour_hi, hi), by steps of so many seconds.
+-- Whole hours in [hour_lo, hour_hi), and minutes in [lo, hour_lo) and [hour_hi, hi), grouped by steps of step_seconds.
 SELECT date_bin(make_interval(secs => @step_seconds::float8), s.at, 'epoch'::timestamptz)::timestamptz AS at, s.state, s.reason,
        sum(s.runs)::bigint AS runs, sum(s.duration_ms)::bigint AS duration_ms
   FROM run_stats s
@@ -64,8 +64,9 @@ SELECT date_bin(make_interval(secs => @step_seconds::float8), s.at, 'epoch'::tim
  GROUP BY 1, 2;
 
 -- name: Tail :many
--- What has been settled since the mark and finished in [lo, hi): it is not in the statistics yet. No index on the group is to
--- serve: each day's has all of the group's runs, of which next to none were settled since.
+-- Returns runs settled since the mark that finished in [lo, hi), which are not in the statistics yet. The expression on
+-- group_name prevents the use of an index on the group: each day's index has all of the group's runs, almost none of
+-- which were settled since the mark.
 SELECT date_bin(make_interval(secs => @step_seconds::float8), h.finished_at, 'epoch'::timestamptz)::timestamptz AS at, h.state, h.reason,
        coalesce(CASE WHEN h.lateness_ms >= 1 THEN 1 + floor(4 * ln(h.lateness_ms::float8) / ln(2::float8))::integer WHEN h.lateness_ms IS NOT NULL THEN 0 END, -1)::integer AS bucket,
        count(*) AS runs, coalesce(sum(greatest(extract(epoch FROM h.finished_at - h.started_at) * 1000, 0)), 0)::bigint AS duration_ms
@@ -83,7 +84,7 @@ SELECT coalesce(sum(s.fires), 0)::bigint AS fires
    AND (sqlc.narg('only')::text[] IS NULL OR s.group_name = ANY (sqlc.narg('only')::text[]));
 
 -- name: MissedTail :one
--- What has gone to the ledger in [lo, hi), which begins at the mark at the earliest.
+-- Sums the entries made in the ledger in [lo, hi); lo is not before the mark.
 SELECT coalesce(sum(m.count), 0)::bigint AS fires FROM missed m
  WHERE m.at >= @lo AND m.at < @hi
    AND (sqlc.narg('only')::text[] IS NULL OR m.group_name = ANY (sqlc.narg('only')::text[]));
@@ -95,12 +96,12 @@ SELECT l.state, l.held, count(*) AS runs FROM runs_live l
  GROUP BY 1, 2;
 
 -- name: JobCounts :many
--- Of all groups that have jobs.
+-- Returns all groups that have jobs.
 SELECT c.group_name, sum(c.jobs)::bigint AS jobs, sum(c.enabled)::bigint AS enabled
   FROM job_counts c GROUP BY 1 HAVING sum(c.jobs) > 0;
 
 -- name: SumJobCounts :exec
--- Where several do it at once, each sums up the rows that it has deleted.
+-- If several processes do it at once, each sums up the rows that it has deleted.
 WITH old AS (
     DELETE FROM job_counts
      WHERE (SELECT count(*) > 100 + 2 * count(DISTINCT c.group_name) FROM job_counts c)

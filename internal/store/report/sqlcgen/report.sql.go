@@ -21,7 +21,7 @@ type JobCountsRow struct {
 	Enabled   int64
 }
 
-// Of all groups that have jobs.
+// Returns all groups that have jobs.
 func (q *Queries) JobCounts(ctx context.Context) ([]JobCountsRow, error) {
 	rows, err := q.db.Query(ctx, jobCounts)
 	if err != nil {
@@ -137,7 +137,7 @@ type MarkRow struct {
 	Now           time.Time
 }
 
-// Claims the roll-up for a transaction, and says from where it goes on.
+// Claims the roll-up for a transaction and returns from where it continues.
 func (q *Queries) Mark(ctx context.Context) (MarkRow, error) {
 	row := q.db.QueryRow(ctx, mark)
 	var i MarkRow
@@ -187,7 +187,7 @@ type MissedTailParams struct {
 	Only []string
 }
 
-// What has gone to the ledger in [lo, hi), which begins at the mark at the earliest.
+// Sums the entries made in the ledger in [lo, hi); lo is not before the mark.
 func (q *Queries) MissedTail(ctx context.Context, arg MissedTailParams) (int64, error) {
 	row := q.db.QueryRow(ctx, missedTail, arg.Lo, arg.Hi, arg.Only)
 	var fires int64
@@ -248,7 +248,7 @@ type RollUpMissedParams struct {
 	Hi time.Time
 }
 
-// Adds what went to the missed ledger in [lo, hi).
+// Adds the entries made in the missed ledger in [lo, hi).
 func (q *Queries) RollUpMissed(ctx context.Context, arg RollUpMissedParams) error {
 	_, err := q.db.Exec(ctx, rollUpMissed, arg.Lo, arg.Hi)
 	return err
@@ -296,7 +296,7 @@ type StatsRow struct {
 	DurationMs int64
 }
 
-// Whole hours in [hour_lo, hour_hi), and minutes in [lo, hour_lo) and [hour_hi, hi), by steps of so many seconds.
+// Whole hours in [hour_lo, hour_hi), and minutes in [lo, hour_lo) and [hour_hi, hi), grouped by steps of step_seconds.
 func (q *Queries) Stats(ctx context.Context, arg StatsParams) ([]StatsRow, error) {
 	rows, err := q.db.Query(ctx, stats,
 		arg.StepSeconds,
@@ -340,7 +340,7 @@ INSERT INTO job_counts (group_name, jobs, enabled)
 SELECT o.group_name, sum(o.jobs), sum(o.enabled) FROM old o GROUP BY 1 HAVING sum(o.jobs) <> 0 OR sum(o.enabled) <> 0
 `
 
-// Where several do it at once, each sums up the rows that it has deleted.
+// If several processes do it at once, each sums up the rows that it has deleted.
 func (q *Queries) SumJobCounts(ctx context.Context) error {
 	_, err := q.db.Exec(ctx, sumJobCounts)
 	return err
@@ -430,8 +430,9 @@ type TailRow struct {
 	DurationMs int64
 }
 
-// What has been settled since the mark and finished in [lo, hi): it is not in the statistics yet. No index on the group is to
-// serve: each day's has all of the group's runs, of which next to none were settled since.
+// Returns runs settled since the mark that finished in [lo, hi), which are not in the statistics yet. The expression on
+// group_name prevents the use of an index on the group: each day's index has all of the group's runs, almost none of
+// which were settled since the mark.
 func (q *Queries) Tail(ctx context.Context, arg TailParams) ([]TailRow, error) {
 	rows, err := q.db.Query(ctx, tail,
 		arg.StepSeconds,

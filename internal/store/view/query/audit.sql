@@ -1,5 +1,6 @@
 -- name: AuditJobs :many
--- Jobs by id, with those that were deleted after the given instant. @last bounds the ids, to ask for one job.
+-- Returns jobs by id, including those that were deleted after the given instant. @last bounds the ids, so that one job
+-- can be selected.
 SELECT a.id, a.group_name::text AS group_name, a.name::text AS name,
        coalesce(CASE WHEN d.next_due_at IS NOT NULL THEN d.next_fire_time END, 'epoch')::timestamptz AS next_fire_time
   FROM ((SELECT j.id, j.group_name, j.name FROM jobs j
@@ -20,7 +21,7 @@ SELECT count(*) FROM jobs j
    AND (sqlc.narg('only')::text[] IS NULL OR j.group_name = ANY (sqlc.narg('only')::text[]));
 
 -- name: AuditVersions :many
--- The versions that held after the given instant.
+-- Returns the versions that were in force after the given instant.
 SELECT v.job_id, v.version, v.created_at, v.valid_from, v.valid_to, v.changed_by, v.change, (v.spec->'schedule')::jsonb AS schedule,
        (coalesce(v.spec->>'enabled', 'true') = 'true')::boolean AS enabled, coalesce(v.spec->>'misfire', '')::text AS misfire,
        coalesce(v.spec->>'retention', '')::text AS retention, coalesce(v.spec->>'group', '')::text AS group_name
@@ -29,12 +30,12 @@ SELECT v.job_id, v.version, v.created_at, v.valid_from, v.valid_to, v.changed_by
  ORDER BY v.job_id, v.version LIMIT @max_rows;
 
 -- name: AuditSubject :one
--- A job as it is or, once it is deleted, was.
+-- Returns a job's current group and name, or its last ones if it is deleted.
 SELECT v.job_id, (v.spec->>'group')::text AS group_name, (v.spec->>'name')::text AS name FROM job_versions v
  WHERE v.job_id = @job_id ORDER BY v.version DESC LIMIT 1;
 
 -- name: AuditRuns :many
--- lo and hi bound the ids, so that only their days are read.
+-- lo and hi bound the ids, so that only the partitions of their days are read.
 SELECT r.id, r.job_id, r.job_version, r.cause, r.state, r.reason, left(r.message, 300)::text AS message, coalesce(r.waiting, '')::text AS waiting,
        coalesce(r.instance, '')::text AS instance, r.attempt, r.fire_time, r.due_at, r.dispatched_at, r.started_at,
        r.finished_at, r.lateness_ms, r.held_by, coalesce(r.shard_total, 0)::integer AS shards
@@ -42,7 +43,7 @@ SELECT r.id, r.job_id, r.job_version, r.cause, r.state, r.reason, left(r.message
  WHERE r.id = ANY (@ids::uuid[]) AND r.id BETWEEN @lo::uuid AND @hi::uuid;
 
 -- name: AuditChain :many
--- Runs of a job's schedule between two ids, from old to new.
+-- Returns runs of a job's schedule between two ids, from old to new.
 SELECT r.id, r.job_id, r.job_version, r.cause, r.state, r.reason, left(r.message, 300)::text AS message, coalesce(r.waiting, '')::text AS waiting,
        coalesce(r.instance, '')::text AS instance, r.attempt, r.fire_time, r.due_at, r.dispatched_at, r.started_at,
        r.finished_at, r.lateness_ms, r.held_by, coalesce(r.shard_total, 0)::integer AS shards
@@ -57,7 +58,7 @@ SELECT r.id, r.job_version, r.cause, r.state, r.fire_time, r.finished_at FROM ru
  ORDER BY r.id DESC LIMIT 1;
 
 -- name: LaterFire :one
--- The newest fire time after the given id that a version before the given one has a run of; the epoch where there is none.
+-- Returns the newest fire time after the given id with a run of an earlier version than the given one, or the epoch.
 SELECT coalesce(max(r.fire_time), 'epoch')::timestamptz AS fire_time FROM runs r
  WHERE r.job_id = @job_id AND r.id > @lo AND r.id < @hi AND r.job_version < @version AND r.cause IN ('schedule', 'misfire');
 
@@ -72,7 +73,7 @@ SELECT m.id, m.job_id, m.first_fire_time, m.last_fire_time, m.count, m.policy, m
  ORDER BY m.job_id, m.first_fire_time;
 
 -- name: Presence :many
--- What schedulers said of themselves since an instant, with the last sign of life before it.
+-- Returns the presence of schedulers since an instant, and the last sign of life before it.
 SELECT p.from_at, p.seen_at, clock_timestamp()::timestamptz AS now FROM scheduler_presence p
  WHERE p.seen_at >= coalesce((SELECT max(o.seen_at) FROM scheduler_presence o WHERE o.seen_at < @since), @since::timestamptz)
  ORDER BY p.from_at LIMIT 100000;
@@ -81,13 +82,13 @@ SELECT p.from_at, p.seen_at, clock_timestamp()::timestamptz AS now FROM schedule
 SELECT clock_timestamp()::timestamptz AS now;
 
 -- name: HistoryDays :many
--- Those of the given days, such as 20261120, whose history is there, and whole: see package retention.
+-- Returns those of the given days, such as 20261120, whose history exists and is complete: see package retention.
 SELECT d::text AS day FROM unnest(@days::text[]) d
  WHERE to_regclass('runs_history_' || d) IS NOT NULL
    AND coalesce(obj_description(to_regclass('runs_history_' || d), 'pg_class'), '') NOT LIKE 'belfry: kept%';
 
 -- name: PausesSince :many
--- The pauses of groups that are not over, or ended after the given instant.
+-- Returns the pauses of groups that are not over or that ended after the given instant.
 SELECT group_name, from_at, to_at, reason, paused_by, resumed_by FROM group_pauses
  WHERE group_name = ANY (@groups::text[]) AND (to_at IS NULL OR to_at > @since::timestamptz)
  ORDER BY from_at LIMIT 10000;

@@ -1,5 +1,5 @@
 -- name: JobKeys :many
--- Walks all jobs by id, after the given one, and says of each whether it fits.
+-- Walks all jobs by id, starting after the given id, and returns for each whether it matches.
 SELECT j.id,
        ((sqlc.narg('kind')::text IS NULL OR j.kind = sqlc.narg('kind'))
         AND (sqlc.narg('enabled')::boolean IS NULL OR j.enabled = sqlc.narg('enabled'))
@@ -11,7 +11,7 @@ SELECT j.id,
  ORDER BY j.id LIMIT @max_rows;
 
 -- name: JobKeysOfGroups :many
--- Walks the jobs of some groups. Each group is walked along its index, so that jobs of others cost nothing.
+-- Walks the jobs of some groups. Each group is walked along its index, so that jobs of other groups cost nothing.
 SELECT r.id, r.fits
   FROM unnest(@groups::text[]) AS g (name)
  CROSS JOIN LATERAL (
@@ -27,9 +27,9 @@ SELECT r.id, r.fits
  ORDER BY r.id LIMIT @max_rows;
 
 -- name: JobKeysOfGroupsByState :many
--- Walks the jobs of some groups that are enabled, or are not. State and id are compared and ordered as a row, so that no other
--- index seems to do: where few are disabled, a walk by id looks cheap to the planner and is not. The group is not part of
--- the row: a scan ends early only by what the first column of a comparison says.
+-- Walks the enabled or the disabled jobs of some groups. State and id are compared and ordered as a row, so that the
+-- planner uses no other index: if few jobs are disabled, a walk by id is expensive although the planner estimates it as
+-- cheap. The group is not part of the row, because only the first column of a row comparison can end a scan early.
 SELECT r.id, r.fits
   FROM unnest(@groups::text[]) AS g (name)
  CROSS JOIN LATERAL (
@@ -44,7 +44,7 @@ SELECT r.id, r.fits
  ORDER BY r.id LIMIT @max_rows;
 
 -- name: JobKeysDisabled :many
--- Walks all jobs that are disabled.
+-- Walks all disabled jobs.
 SELECT j.id,
        ((sqlc.narg('kind')::text IS NULL OR j.kind = sqlc.narg('kind'))
         AND (sqlc.narg('needle')::text IS NULL OR strpos(lower(j.name), sqlc.narg('needle')) > 0
@@ -85,7 +85,7 @@ SELECT j.id,
  ORDER BY j.id;
 
 -- name: JobKeysOfChild :many
--- Walks the jobs that have a job as a child, of all groups or some.
+-- Walks the jobs that have a job as a child, in all groups or some.
 SELECT j.id,
        ((sqlc.narg('groups')::text[] IS NULL OR j.group_name = ANY (sqlc.narg('groups')::text[]))
         AND (sqlc.narg('tag')::text IS NULL OR j.tags @> ARRAY[sqlc.narg('tag')::text])
@@ -100,7 +100,7 @@ SELECT j.id,
  ORDER BY c.parent_id LIMIT @max_rows;
 
 -- name: JobKeysOfCalendar :many
--- Walks the jobs whose schedules name a calendar, of all groups or some.
+-- Walks the jobs whose schedules name a calendar, in all groups or some.
 SELECT j.id,
        ((sqlc.narg('groups')::text[] IS NULL OR j.group_name = ANY (sqlc.narg('groups')::text[]))
         AND (sqlc.narg('tag')::text IS NULL OR j.tags @> ARRAY[sqlc.narg('tag')::text])
@@ -114,7 +114,8 @@ SELECT j.id,
  ORDER BY j.id LIMIT @max_rows;
 
 -- name: JobsByID :many
--- Ordered by id. Fire times come as the epoch where there is none. What is planned ahead has left job_due, but has not fired yet.
+-- Ordered by id. The epoch stands for a missing fire time. Fire times that are planned ahead are no longer in job_due,
+-- but have not fired yet.
 SELECT j.id, j.group_name, j.name, j.enabled, j.spec, j.version, j.created_at, j.updated_at,
        coalesce(greatest(
            (SELECT max(l.fire_time) FROM runs_live l
@@ -134,14 +135,14 @@ SELECT j.id, j.group_name, j.name, j.enabled, j.spec, j.version, j.created_at, j
  ORDER BY j.id;
 
 -- name: MissedOfJob :many
--- Newest first, before the given entry (0: from the newest on).
+-- Newest first, before the given entry (0: starting with the newest).
 SELECT * FROM missed
  WHERE job_id = @job_id AND (@before_id::bigint = 0 OR id < @before_id)
  ORDER BY id DESC LIMIT @max_rows;
 
 -- name: LastRunsOfJobs :many
--- The newest runs of each of the jobs, but for those that are planned and not yet due: so many of each, more of those that
--- are broadcast.
+-- Returns the newest runs of each job, except those that are planned and not yet due: a fixed number for each job, and
+-- more for broadcasts.
 SELECT r.id, r.job_id, r.group_name, r.cause, r.state, r.reason, r.fire_time, r.started_at, r.finished_at,
        r.shard_index, r.broadcast_id
   FROM unnest(@job_ids::bigint[]) AS j (id)
@@ -165,7 +166,7 @@ SELECT m.job_id, m.last_fire_time, m.count, m.why
  CROSS JOIN LATERAL (SELECT o.* FROM missed o WHERE o.job_id = j.id ORDER BY o.id DESC LIMIT @entries::integer) m;
 
 -- name: LatestMissed :many
--- The newest entries of the missed ledger that were made in [from_at, to_at), with the name that the job had.
+-- Returns the newest entries of the missed ledger made in [from_at, to_at), with the job's name at that time.
 SELECT m.job_id, m.group_name, m.first_fire_time, m.last_fire_time, m.count, m.policy, m.why, m.at,
        coalesce((SELECT v.spec->>'name' FROM job_versions v WHERE v.job_id = m.job_id AND v.valid_from <= m.at
                   ORDER BY v.version DESC LIMIT 1), '')::text AS job_name
@@ -173,9 +174,10 @@ SELECT m.job_id, m.group_name, m.first_fire_time, m.last_fire_time, m.count, m.p
  ORDER BY m.at DESC, m.id DESC;
 
 -- name: LatestMissedOfGroups :many
--- Each group is walked along its index, from to_at back. Group and instant are compared and ordered as a row, so that no other
--- index seems to do: where a group has missed little, a walk over what all have missed looks cheap to the planner and is
--- not. What is too old is left out afterwards, as it would not end the scan.
+-- Walks each group along its index, from to_at backwards. Group and instant are compared and ordered as a row, so that
+-- the planner uses no other index: if a group has missed little, a walk over the entries of all groups is expensive
+-- although the planner estimates it as cheap. Entries that are too old are filtered afterwards, because they would not
+-- end the scan.
 SELECT m.job_id, m.group_name, m.first_fire_time, m.last_fire_time, m.count, m.policy, m.why, m.at,
        coalesce((SELECT v.spec->>'name' FROM job_versions v WHERE v.job_id = m.job_id AND v.valid_from <= m.at
                   ORDER BY v.version DESC LIMIT 1), '')::text AS job_name

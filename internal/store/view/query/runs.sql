@@ -1,6 +1,6 @@
--- The lists of runs are read in two steps. The first walks one index from new to old between two ids and says of
--- each run whether it fits the other filters; the second fetches the page. So that each statement keeps one plan
--- whatever the filters are, there is one first step for each index.
+-- Lists of runs are read in two steps. The first walks one index from new to old between two ids and returns for each
+-- run whether it matches the other filters. The second fetches the page. There is one query of the first step for each
+-- index, so that each statement keeps one plan whatever the filters are.
 
 -- name: RunKeys :many
 SELECT r.id, ((sqlc.narg('only')::text[] IS NULL OR r.group_name = ANY (sqlc.narg('only')::text[]))
@@ -49,7 +49,7 @@ SELECT r.id, ((sqlc.narg('cause')::text IS NULL OR r.cause = sqlc.narg('cause'))
  ORDER BY r.id DESC LIMIT @max_rows;
 
 -- name: RunKeysLive :many
--- For filters that ask for unfinished states alone. The live table is small.
+-- For filters on unfinished states only. The live table is small.
 SELECT r.id FROM runs_live r
  WHERE r.id >= @lo AND r.id < @hi
    AND (sqlc.narg('job_id')::bigint IS NULL OR r.job_id = sqlc.narg('job_id'))
@@ -88,8 +88,8 @@ SELECT group_name, state, reason, attempt, finished_at, last_line, now()::timest
   FROM runs WHERE id = @id ORDER BY finished_at NULLS LAST LIMIT 1;
 
 -- name: LogChunks :many
--- The chunks that hold lines from the given one of the given attempt on. Where they begin is bounded from below, so that
--- the index leads to them wherever in the log they are: low_line is as far back as a chunk with that line can begin.
+-- Returns the chunks with lines starting at the given line of the given attempt. low_line is the earliest line at which
+-- a chunk with that line can begin. This lower bound lets the index find the chunks anywhere in the log.
 SELECT attempt, first_line, last_line, lines, (now() - stored_at < interval '2 seconds')::boolean AS fresh
   FROM run_logs
  WHERE run_id = @run_id AND (attempt, first_line) >= (@attempt::integer, @low_line::bigint)
@@ -97,7 +97,7 @@ SELECT attempt, first_line, last_line, lines, (now() - stored_at < interval '2 s
  ORDER BY attempt, first_line LIMIT @max_rows;
 
 -- name: LogTail :many
--- Where the last chunks lie, from the end.
+-- Returns the positions of the last chunks, starting at the end.
 SELECT attempt, first_line, last_line FROM run_logs
  WHERE run_id = @run_id
  ORDER BY attempt DESC, first_line DESC LIMIT @max_rows;

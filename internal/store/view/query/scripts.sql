@@ -1,5 +1,5 @@
 -- name: ScriptVersions :many
--- Newest first, before the given version (0: from the newest on), without the code.
+-- Newest first, before the given version (0: starting with the newest), without the code.
 SELECT s.version, s.job_version, s.language, s.bytes, s.sha256, s.remark, s.created_at, s.created_by
   FROM scripts s
  WHERE s.job_id = @job_id AND (@before_version::integer = 0 OR s.version < @before_version)

@@ -1,5 +1,5 @@
 -- name: DueJobs :many
--- Jobs by when they are looked at next, as far as the first max_scan of them are in the groups.
+-- Returns jobs by their next due instant, those among the first max_scan that are in the groups.
 SELECT d.job_id, j.group_name, j.name, (j.spec->'schedule')::jsonb AS schedule, j.created_at, d.next_fire_time, d.next_due_at::timestamptz AS next_due_at
   FROM (SELECT o.job_id, o.next_fire_time, o.next_due_at FROM job_due o
          WHERE o.next_due_at IS NOT NULL AND o.next_due_at <= @until::timestamptz
@@ -9,12 +9,12 @@ SELECT d.job_id, j.group_name, j.name, (j.spec->'schedule')::jsonb AS schedule, 
  ORDER BY d.next_due_at LIMIT @max_rows;
 
 -- name: DueScanEnd :one
--- Where the scan of DueJobs ends, the epoch where it comes to the end.
+-- Returns where the scan of DueJobs ends, or the epoch if it reaches the end.
 SELECT coalesce((SELECT o.next_due_at FROM job_due o WHERE o.next_due_at IS NOT NULL AND o.next_due_at <= @until::timestamptz
                   ORDER BY o.next_due_at OFFSET @max_scan - 1 LIMIT 1), 'epoch')::timestamptz AS scanned;
 
 -- name: PlannedRuns :many
--- Runs of schedules that are planned and not yet due.
+-- Returns scheduled runs that are planned and not yet due.
 SELECT r.id, r.job_id, r.group_name, coalesce(v.spec->>'name', '')::text AS job_name, r.fire_time, r.due_at
   FROM (SELECT * FROM runs_live o
          WHERE NOT o.held AND o.due_at > @from_at::timestamptz AND o.due_at <= @until::timestamptz AND o.state = 'pending' AND o.cause = 'schedule'
@@ -24,7 +24,7 @@ SELECT r.id, r.job_id, r.group_name, coalesce(v.spec->>'name', '')::text AS job_
  ORDER BY r.due_at, r.id LIMIT @max_rows;
 
 -- name: CountScheduled :one
--- Jobs whose schedules fire, those that a pause holds up among them.
+-- Counts jobs whose schedules fire, including those parked by a pause.
 SELECT count(*) FROM job_due d WHERE d.next_due_at IS NOT NULL OR d.parked IS NOT NULL;
 
 -- name: CountScheduledOf :one
@@ -32,7 +32,7 @@ SELECT count(*) FROM jobs j JOIN job_due d ON d.job_id = j.id
  WHERE j.group_name = ANY (@groups::text[]) AND (d.next_due_at IS NOT NULL OR d.parked IS NOT NULL);
 
 -- name: ScheduledJobs :many
--- One in so many of them, which follows no pattern in which ids may have been given.
+-- Returns one in one_in of them. The selection follows no pattern in which ids may have been assigned.
 SELECT j.id, j.group_name, (j.spec->'schedule')::jsonb AS schedule, j.created_at, coalesce(d.next_fire_time, 'epoch')::timestamptz AS next_fire_time
   FROM job_due d JOIN jobs j ON j.id = d.job_id
  WHERE (d.next_due_at IS NOT NULL OR d.parked IS NOT NULL) AND (d.job_id * 7919) % 1000003 % @one_in::bigint = 0

@@ -98,7 +98,7 @@ type AuditChainRow struct {
 	Shards       int32
 }
 
-// Runs of a job's schedule between two ids, from old to new.
+// Returns runs of a job's schedule between two ids, from old to new.
 func (q *Queries) AuditChain(ctx context.Context, arg AuditChainParams) ([]AuditChainRow, error) {
 	rows, err := q.db.Query(ctx, auditChain,
 		arg.JobID,
@@ -193,7 +193,8 @@ type AuditJobsRow struct {
 	NextFireTime time.Time
 }
 
-// Jobs by id, with those that were deleted after the given instant. @last bounds the ids, to ask for one job.
+// Returns jobs by id, including those that were deleted after the given instant. @last bounds the ids, so that one job
+// can be selected.
 func (q *Queries) AuditJobs(ctx context.Context, arg AuditJobsParams) ([]AuditJobsRow, error) {
 	rows, err := q.db.Query(ctx, auditJobs,
 		arg.After,
@@ -312,7 +313,7 @@ type AuditRunsRow struct {
 	Shards       int32
 }
 
-// lo and hi bound the ids, so that only their days are read.
+// lo and hi bound the ids, so that only the partitions of their days are read.
 func (q *Queries) AuditRuns(ctx context.Context, arg AuditRunsParams) ([]AuditRunsRow, error) {
 	rows, err := q.db.Query(ctx, auditRuns, arg.Ids, arg.Lo, arg.Hi)
 	if err != nil {
@@ -363,7 +364,7 @@ type AuditSubjectRow struct {
 	Name      string
 }
 
-// A job as it is or, once it is deleted, was.
+// Returns a job's current group and name, or its last ones if it is deleted.
 func (q *Queries) AuditSubject(ctx context.Context, jobID int64) (AuditSubjectRow, error) {
 	row := q.db.QueryRow(ctx, auditSubject, jobID)
 	var i AuditSubjectRow
@@ -401,7 +402,7 @@ type AuditVersionsRow struct {
 	GroupName string
 }
 
-// The versions that held after the given instant.
+// Returns the versions that were in force after the given instant.
 func (q *Queries) AuditVersions(ctx context.Context, arg AuditVersionsParams) ([]AuditVersionsRow, error) {
 	rows, err := q.db.Query(ctx, auditVersions, arg.JobIds, arg.Since, arg.MaxRows)
 	if err != nil {
@@ -452,7 +453,7 @@ SELECT d::text AS day FROM unnest($1::text[]) d
    AND coalesce(obj_description(to_regclass('runs_history_' || d), 'pg_class'), '') NOT LIKE 'belfry: kept%'
 `
 
-// Those of the given days, such as 20261120, whose history is there, and whole: see package retention.
+// Returns those of the given days, such as 20261120, whose history exists and is complete: see package retention.
 func (q *Queries) HistoryDays(ctx context.Context, days []string) ([]string, error) {
 	rows, err := q.db.Query(ctx, historyDays, days)
 	if err != nil {
@@ -517,7 +518,7 @@ type LaterFireParams struct {
 	Version int32
 }
 
-// The newest fire time after the given id that a version before the given one has a run of; the epoch where there is none.
+// Returns the newest fire time after the given id with a run of an earlier version than the given one, or the epoch.
 func (q *Queries) LaterFire(ctx context.Context, arg LaterFireParams) (time.Time, error) {
 	row := q.db.QueryRow(ctx, laterFire,
 		arg.JobID,
@@ -550,7 +551,7 @@ type PausesSinceRow struct {
 	ResumedBy string
 }
 
-// The pauses of groups that are not over, or ended after the given instant.
+// Returns the pauses of groups that are not over or that ended after the given instant.
 func (q *Queries) PausesSince(ctx context.Context, arg PausesSinceParams) ([]PausesSinceRow, error) {
 	rows, err := q.db.Query(ctx, pausesSince, arg.Groups, arg.Since)
 	if err != nil {
@@ -590,7 +591,7 @@ type PresenceRow struct {
 	Now    time.Time
 }
 
-// What schedulers said of themselves since an instant, with the last sign of life before it.
+// Returns the presence of schedulers since an instant, and the last sign of life before it.
 func (q *Queries) Presence(ctx context.Context, since time.Time) ([]PresenceRow, error) {
 	rows, err := q.db.Query(ctx, presence, since)
 	if err != nil {

@@ -23,7 +23,7 @@ type ChildRunsParams struct {
 	MaxRows int32
 }
 
-// The runs that a run's end, or that of its broadcast, has caused; their ids are later than the parent's.
+// Returns the runs caused by the end of a run or of its broadcast. Their ids are later than the parent's.
 func (q *Queries) ChildRuns(ctx context.Context, arg ChildRunsParams) ([]domain.RunID, error) {
 	rows, err := q.db.Query(ctx, childRuns, arg.Parents, arg.Lo, arg.MaxRows)
 	if err != nil {

@@ -37,7 +37,7 @@ type JobKeysRow struct {
 	Fits bool
 }
 
-// Walks all jobs by id, after the given one, and says of each whether it fits.
+// Walks all jobs by id, starting after the given id, and returns for each whether it matches.
 func (q *Queries) JobKeys(ctx context.Context, arg JobKeysParams) ([]JobKeysRow, error) {
 	rows, err := q.db.Query(ctx, jobKeys,
 		arg.Kind,
@@ -87,7 +87,7 @@ type JobKeysDisabledRow struct {
 	Fits bool
 }
 
-// Walks all jobs that are disabled.
+// Walks all disabled jobs.
 func (q *Queries) JobKeysDisabled(ctx context.Context, arg JobKeysDisabledParams) ([]JobKeysDisabledRow, error) {
 	rows, err := q.db.Query(ctx, jobKeysDisabled,
 		arg.Kind,
@@ -143,7 +143,7 @@ type JobKeysOfCalendarRow struct {
 	Fits bool
 }
 
-// Walks the jobs whose schedules name a calendar, of all groups or some.
+// Walks the jobs whose schedules name a calendar, in all groups or some.
 func (q *Queries) JobKeysOfCalendar(ctx context.Context, arg JobKeysOfCalendarParams) ([]JobKeysOfCalendarRow, error) {
 	rows, err := q.db.Query(ctx, jobKeysOfCalendar,
 		arg.Groups,
@@ -205,7 +205,7 @@ type JobKeysOfChildRow struct {
 	Fits bool
 }
 
-// Walks the jobs that have a job as a child, of all groups or some.
+// Walks the jobs that have a job as a child, in all groups or some.
 func (q *Queries) JobKeysOfChild(ctx context.Context, arg JobKeysOfChildParams) ([]JobKeysOfChildRow, error) {
 	rows, err := q.db.Query(ctx, jobKeysOfChild,
 		arg.Groups,
@@ -266,7 +266,7 @@ type JobKeysOfGroupsRow struct {
 	Fits bool
 }
 
-// Walks the jobs of some groups. Each group is walked along its index, so that jobs of others cost nothing.
+// Walks the jobs of some groups. Each group is walked along its index, so that jobs of other groups cost nothing.
 func (q *Queries) JobKeysOfGroups(ctx context.Context, arg JobKeysOfGroupsParams) ([]JobKeysOfGroupsRow, error) {
 	rows, err := q.db.Query(ctx, jobKeysOfGroups,
 		arg.Groups,
@@ -323,9 +323,9 @@ type JobKeysOfGroupsByStateRow struct {
 	Fits bool
 }
 
-// Walks the jobs of some groups that are enabled, or are not. State and id are compared and ordered as a row, so that no other
-// index seems to do: where few are disabled, a walk by id looks cheap to the planner and is not. The group is not part of
-// the row: a scan ends early only by what the first column of a comparison says.
+// Walks the enabled or the disabled jobs of some groups. State and id are compared and ordered as a row, so that the
+// planner uses no other index: if few jobs are disabled, a walk by id is expensive although the planner estimates it as
+// cheap. The group is not part of the row, because only the first column of a row comparison can end a scan early.
 func (q *Queries) JobKeysOfGroupsByState(ctx context.Context, arg JobKeysOfGroupsByStateParams) ([]JobKeysOfGroupsByStateRow, error) {
 	rows, err := q.db.Query(ctx, jobKeysOfGroupsByState,
 		arg.Groups,
@@ -506,7 +506,8 @@ type JobsByIDRow struct {
 	PausedBy     string
 }
 
-// Ordered by id. Fire times come as the epoch where there is none. What is planned ahead has left job_due, but has not fired yet.
+// Ordered by id. The epoch stands for a missing fire time. Fire times that are planned ahead are no longer in job_due,
+// but have not fired yet.
 func (q *Queries) JobsByID(ctx context.Context, ids []int64) ([]JobsByIDRow, error) {
 	rows, err := q.db.Query(ctx, jobsByID, ids)
 	if err != nil {
@@ -625,8 +626,8 @@ type LastRunsOfJobsRow struct {
 	BroadcastID *domain.RunID
 }
 
-// The newest runs of each of the jobs, but for those that are planned and not yet due: so many of each, more of those that
-// are broadcast.
+// Returns the newest runs of each job, except those that are planned and not yet due: a fixed number for each job, and
+// more for broadcasts.
 func (q *Queries) LastRunsOfJobs(ctx context.Context, arg LastRunsOfJobsParams) ([]LastRunsOfJobsRow, error) {
 	rows, err := q.db.Query(ctx, lastRunsOfJobs,
 		arg.JobIds,
@@ -690,7 +691,7 @@ type LatestMissedRow struct {
 	JobName       string
 }
 
-// The newest entries of the missed ledger that were made in [from_at, to_at), with the name that the job had.
+// Returns the newest entries of the missed ledger made in [from_at, to_at), with the job's name at that time.
 func (q *Queries) LatestMissed(ctx context.Context, arg LatestMissedParams) ([]LatestMissedRow, error) {
 	rows, err := q.db.Query(ctx, latestMissed, arg.FromAt, arg.ToAt, arg.MaxRows)
 	if err != nil {
@@ -754,9 +755,10 @@ type LatestMissedOfGroupsRow struct {
 	JobName       string
 }
 
-// Each group is walked along its index, from to_at back. Group and instant are compared and ordered as a row, so that no other
-// index seems to do: where a group has missed little, a walk over what all have missed looks cheap to the planner and is
-// not. What is too old is left out afterwards, as it would not end the scan.
+// Walks each group along its index, from to_at backwards. Group and instant are compared and ordered as a row, so that
+// the planner uses no other index: if a group has missed little, a walk over the entries of all groups is expensive
+// although the planner estimates it as cheap. Entries that are too old are filtered afterwards, because they would not
+// end the scan.
 func (q *Queries) LatestMissedOfGroups(ctx context.Context, arg LatestMissedOfGroupsParams) ([]LatestMissedOfGroupsRow, error) {
 	rows, err := q.db.Query(ctx, latestMissedOfGroups,
 		arg.Groups,
@@ -804,7 +806,7 @@ type MissedOfJobParams struct {
 	MaxRows  int32
 }
 
-// Newest first, before the given entry (0: from the newest on).
+// Newest first, before the given entry (0: starting with the newest).
 func (q *Queries) MissedOfJob(ctx context.Context, arg MissedOfJobParams) ([]Missed, error) {
 	rows, err := q.db.Query(ctx, missedOfJob, arg.JobID, arg.BeforeID, arg.MaxRows)
 	if err != nil {

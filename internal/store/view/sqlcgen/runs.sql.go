@@ -111,8 +111,8 @@ type LogChunksRow struct {
 	Fresh     bool
 }
 
-// The chunks that hold lines from the given one of the given attempt on. Where they begin is bounded from below, so that
-// the index leads to them wherever in the log they are: low_line is as far back as a chunk with that line can begin.
+// Returns the chunks with lines starting at the given line of the given attempt. low_line is the earliest line at which
+// a chunk with that line can begin. This lower bound lets the index find the chunks anywhere in the log.
 func (q *Queries) LogChunks(ctx context.Context, arg LogChunksParams) ([]LogChunksRow, error) {
 	rows, err := q.db.Query(ctx, logChunks,
 		arg.RunID,
@@ -162,7 +162,7 @@ type LogTailRow struct {
 	LastLine  int64
 }
 
-// Where the last chunks lie, from the end.
+// Returns the positions of the last chunks, starting at the end.
 func (q *Queries) LogTail(ctx context.Context, arg LogTailParams) ([]LogTailRow, error) {
 	rows, err := q.db.Query(ctx, logTail, arg.RunID, arg.MaxRows)
 	if err != nil {
@@ -211,9 +211,9 @@ type RunKeysRow struct {
 	Fits bool
 }
 
-// The lists of runs are read in two steps. The first walks one index from new to old between two ids and says of
-// each run whether it fits the other filters; the second fetches the page. So that each statement keeps one plan
-// whatever the filters are, there is one first step for each index.
+// Lists of runs are read in two steps. The first walks one index from new to old between two ids and returns for each
+// run whether it matches the other filters. The second fetches the page. There is one query of the first step for each
+// index, so that each statement keeps one plan whatever the filters are.
 func (q *Queries) RunKeys(ctx context.Context, arg RunKeysParams) ([]RunKeysRow, error) {
 	rows, err := q.db.Query(ctx, runKeys,
 		arg.Only,
@@ -374,7 +374,7 @@ type RunKeysLiveParams struct {
 	MaxRows   int32
 }
 
-// For filters that ask for unfinished states alone. The live table is small.
+// For filters on unfinished states only. The live table is small.
 func (q *Queries) RunKeysLive(ctx context.Context, arg RunKeysLiveParams) ([]domain.RunID, error) {
 	rows, err := q.db.Query(ctx, runKeysLive,
 		arg.Lo,

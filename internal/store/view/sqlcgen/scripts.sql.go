@@ -74,7 +74,7 @@ type ScriptVersionsRow struct {
 	CreatedBy  string
 }
 
-// Newest first, before the given version (0: from the newest on), without the code.
+// Newest first, before the given version (0: starting with the newest), without the code.
 func (q *Queries) ScriptVersions(ctx context.Context, arg ScriptVersionsParams) ([]ScriptVersionsRow, error) {
 	rows, err := q.db.Query(ctx, scriptVersions, arg.JobID, arg.BeforeVersion, arg.MaxRows)
 	if err != nil {

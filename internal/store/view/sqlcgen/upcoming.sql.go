@@ -16,7 +16,7 @@ const countScheduled = `-- name: CountScheduled :one
 SELECT count(*) FROM job_due d WHERE d.next_due_at IS NOT NULL OR d.parked IS NOT NULL
 `
 
-// Jobs whose schedules fire, those that a pause holds up among them.
+// Counts jobs whose schedules fire, including those parked by a pause.
 func (q *Queries) CountScheduled(ctx context.Context) (int64, error) {
 	row := q.db.QueryRow(ctx, countScheduled)
 	var count int64
@@ -63,7 +63,7 @@ type DueJobsRow struct {
 	NextDueAt    time.Time
 }
 
-// Jobs by when they are looked at next, as far as the first max_scan of them are in the groups.
+// Returns jobs by their next due instant, those among the first max_scan that are in the groups.
 func (q *Queries) DueJobs(ctx context.Context, arg DueJobsParams) ([]DueJobsRow, error) {
 	rows, err := q.db.Query(ctx, dueJobs,
 		arg.Until,
@@ -107,7 +107,7 @@ type DueScanEndParams struct {
 	MaxScan int32
 }
 
-// Where the scan of DueJobs ends, the epoch where it comes to the end.
+// Returns where the scan of DueJobs ends, or the epoch if it reaches the end.
 func (q *Queries) DueScanEnd(ctx context.Context, arg DueScanEndParams) (time.Time, error) {
 	row := q.db.QueryRow(ctx, dueScanEnd, arg.Until, arg.MaxScan)
 	var scanned time.Time
@@ -142,7 +142,7 @@ type PlannedRunsRow struct {
 	DueAt     time.Time
 }
 
-// Runs of schedules that are planned and not yet due.
+// Returns scheduled runs that are planned and not yet due.
 func (q *Queries) PlannedRuns(ctx context.Context, arg PlannedRunsParams) ([]PlannedRunsRow, error) {
 	rows, err := q.db.Query(ctx, plannedRuns,
 		arg.FromAt,
@@ -198,7 +198,7 @@ type ScheduledJobsRow struct {
 	NextFireTime time.Time
 }
 
-// One in so many of them, which follows no pattern in which ids may have been given.
+// Returns one in one_in of them. The selection follows no pattern in which ids may have been assigned.
 func (q *Queries) ScheduledJobs(ctx context.Context, arg ScheduledJobsParams) ([]ScheduledJobsRow, error) {
 	rows, err := q.db.Query(ctx, scheduledJobs, arg.OneIn, arg.Groups, arg.MaxRows)
 	if err != nil {
