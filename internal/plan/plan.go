@@ -1,10 +1,10 @@
-// Package plan decides which runs a job's fire times become: which are due within the horizon, which were
-// missed and what the misfire policy makes of them, and when the job is to be looked at next. It is pure: values
-// in, a Decision out. The store calls it under the lock of the job's job_due row, for the pre-read as well as for
-// edits, so that both decide alike.
+// Package plan decides which runs a job's fire times become: which are due within the horizon, which were missed and
+// how the misfire policy handles them, and when the job has to be planned next. It is pure: it gets values and
+// returns a Decision. The store calls it under the lock of the job's job_due row, for the pre-read and for edits, so
+// that both decide in the same way.
 //
-// The rule that everything rests on: a fire time at or before Decision.DecidedThrough has its run or its ledger
-// entry in the same transaction, and one after it has neither.
+// The basic invariant is: a fire time at or before Decision.DecidedThrough has its run or its ledger entry in the
+// same transaction, and a later fire time has neither.
 package plan
 
 import (
@@ -17,13 +17,13 @@ import (
 	"github.com/belfryhq/belfry/internal/schedule"
 )
 
-// Settings are the server's rules about time. The zero value is not useful; see DefaultSettings.
+// Settings are the server's timing rules. The zero value is not useful; see DefaultSettings.
 type Settings struct {
-	Horizon    time.Duration // how far ahead due jobs are looked for
-	Ahead      time.Duration // how far ahead runs are planned at most of a job that is looked at; at least Horizon
-	Near       time.Duration // instead of both, while runs are fired late; over the second between two looks
-	Step       time.Duration // if not zero: how far past the first fire time that it is late with a job is planned
-	Tolerance  time.Duration // up to this late, a fire time is served as if nothing had happened
+	Horizon    time.Duration // how far ahead the pre-read looks for due jobs
+	Ahead      time.Duration // how far ahead the runs of such a job are planned at most; at least Horizon
+	Near       time.Duration // replaces both while runs are fired late; longer than the second between two pre-reads
+	Step       time.Duration // if not zero: how far a late job is planned past its first fire time
+	Tolerance  time.Duration // a fire time that is late by at most this fires at once
 	FireAllMax int           // how many missed fire times fire_all makes up for, the latest ones
 }
 
@@ -32,40 +32,39 @@ func DefaultSettings() Settings {
 	return Settings{Horizon: 5 * time.Second, Ahead: 10 * time.Second, Near: 2 * time.Second, Tolerance: 5 * time.Second, FireAllMax: 100}
 }
 
-// NearStep keeps jobs that are due each second in order to the second, and looks at them half as often as they fire.
+// NearStep keeps jobs that are due every second in order to the second. Such a job is planned after every second fire.
 const NearStep = time.Second
 
-// Nearby returns the settings for planning no further ahead than Near, and of a job that is late no further than one step
-// past where it is. While runs are fired late, what is planned further ahead of one job would be fired before what was due
-// earlier of another that waits to be planned.
+// Nearby returns the settings for planning no further ahead than Near, and for planning a late job at most one step
+// ahead. While runs are fired late, runs planned further ahead for one job would be fired before sooner due runs of
+// another job that is not planned yet.
 func (set Settings) Nearby() Settings {
 	set.Horizon, set.Ahead = min(set.Horizon, set.Near), min(set.Ahead, set.Near)
 	set.Step = NearStep
 	return set
 }
 
-// scanMax bounds the missed fire times that one decision drops, beyond those that fire_all may still want, so that
-// a job whose scheduler was away for a year does not hold its lock for long; the next pass goes on where this one
-// stopped.
+// scanMax bounds the missed fire times that one decision drops, in addition to those that fire_all may need. So a job
+// whose scheduler was down for a year does not hold its lock for long. The next pass continues where this one stopped.
 const scanMax = 10_000
 
-// runMax bounds the runs that one decision makes, beyond what a horizon of one-second fires and a full
-// fire_all need.
+// runMax bounds the runs that one decision makes. It is more than a horizon of one-second fires and a full fire_all
+// need.
 const runMax = 1_000
 
-// Job is what a decision needs to know of a job and of how far its planning has come.
+// Job is the input of a decision: the job and the progress of its planning.
 type Job struct {
 	ID       domain.JobID
 	Schedule *schedule.Schedule
 	Misfire  domain.Misfire
-	NextFire time.Time // the first undecided fire time; zero when there is none
-	Decided  time.Time // the newest decided fire time; zero when there is none
-	// Stranded are runs that were planned and that no Fire has ever admitted, although they are past due by more
-	// than the tolerance: their scheduler died. In order of fire time, all before NextFire.
+	NextFire time.Time // the first undecided fire time; zero if there is none
+	Decided  time.Time // the newest decided fire time; zero if there is none
+	// Stranded are planned runs that no Fire has admitted although they are past due by more than the tolerance,
+	// because their scheduler died. They are in order of fire time and all before NextFire.
 	Stranded []Stranded
 	// Paused are the pauses of the job's group that are not over, or that ended after NextFire.
 	Paused []domain.Pause
-	// Closing says that the version ends now: what a pause has held up of it is decided, and dropped.
+	// Closing means that the version ends now: fire times that a pause has held up are decided now, and dropped.
 	Closing bool
 }
 
@@ -75,16 +74,16 @@ type Stranded struct {
 	FireTime time.Time
 }
 
-// Decision is what becomes of the job's fire times.
+// Decision is the result for the job's fire times.
 type Decision struct {
 	Runs           []Run          // to insert
 	Revive         []domain.RunID // stranded runs to fire now, as misfires
-	Drop           []domain.RunID // stranded runs to delete: the ledger has them
+	Drop           []domain.RunID // stranded runs to delete, because the ledger has them
 	Missed         *domain.Missed // to add to the ledger
-	NextFire       time.Time      // the first undecided fire time; zero when there is none
+	NextFire       time.Time      // the first undecided fire time; zero if there is none
 	NextDue        time.Time      // its due instant
-	DecidedThrough time.Time      // zero when nothing was ever decided
-	Parked         bool           // a pause holds NextFire up, and NextDue is when to look again
+	DecidedThrough time.Time      // zero if no fire time was ever decided
+	Parked         bool           // a pause holds NextFire up; NextDue is when to plan again
 }
 
 // Run is a run to insert.
@@ -95,9 +94,9 @@ type Run struct {
 	Cause    domain.Cause
 }
 
-// until returns up to when a job is planned: between Horizon and Ahead from now. A job of one-second fires is so looked at,
-// and its row rewritten, every few seconds instead of every second. By their ids jobs end at different seconds, so that those
-// that began together are not all looked at in the same one.
+// until returns how far a job is planned: between Horizon and Ahead from now. So a job of one-second fires is planned,
+// and its row rewritten, every few seconds instead of every second. The end depends on the job's id, so that jobs that
+// were created together are not all planned in the same second.
 func (set Settings) until(id domain.JobID, now time.Time) time.Time {
 	most := now.Add(max(set.Ahead, set.Horizon))
 	turns := int64((set.Ahead - set.Horizon) / time.Second)
@@ -108,7 +107,7 @@ func (set Settings) until(id domain.JobID, now time.Time) time.Time {
 	return most.Add(-time.Duration((most.Unix()+int64(id))%turns) * time.Second)
 }
 
-// Decide looks at every fire time of the job that is due up to an instant, see Settings.until and Settings.Step.
+// Decide decides about every fire time of the job that is due up to an instant, see Settings.until and Settings.Step.
 func Decide(j Job, now time.Time, set Settings) Decision {
 	now = now.Truncate(time.Millisecond) // the precision of every instant that a compare-and-set checks
 	d := Decision{DecidedThrough: j.Decided}
@@ -138,7 +137,7 @@ func Decide(j Job, now time.Time, set Settings) Decision {
 			if set.Step > 0 && len(d.Runs) == 0 && due.Before(now) && due.Add(set.Step).Before(end) {
 				end = due.Add(set.Step)
 			}
-			if len(d.Runs) == 1 && due.After(d.Runs[0].DueAt) { // as far as fire times are regular, the rest then fits
+			if len(d.Runs) == 1 && due.After(d.Runs[0].DueAt) { // if fire times are regular, this is the capacity for all of them
 				d.Runs = slices.Grow(d.Runs, min(int(end.Sub(due)/due.Sub(d.Runs[0].DueAt))+1, runMax))
 			}
 			d.Runs = append(d.Runs, Run{
@@ -148,8 +147,8 @@ func Decide(j Job, now time.Time, set Settings) Decision {
 		d.DecidedThrough = fire
 		fire = next(j.Schedule, fire)
 	}
-	// Where the scan stopped in the middle of the missed ones, the tail that fire_once and fire_all may still want
-	// stays undecided for the next pass.
+	// The scan stopped in the middle of the missed fire times. The last ones, which fire_once and fire_all may need,
+	// stay undecided for the next pass.
 	if full := len(missed.fresh) == scan && !fire.IsZero() && len(d.Runs) == 0; full {
 		fire = missed.fresh[scanMax]
 		missed.fresh = missed.fresh[:scanMax]
@@ -162,7 +161,7 @@ func Decide(j Job, now time.Time, set Settings) Decision {
 	}
 	d.NextFire = fire
 	if j.Schedule.Kind() == domain.ScheduleFixedDelay && fire.IsZero() && len(d.Runs) == 0 && len(missed.fresh) > 0 && !d.firesMissed() {
-		// A dropped fire of fixed_delay has no end that could set the next one, so the chain goes on from here.
+		// A dropped fire of fixed_delay has no end that sets the next fire, so the chain continues from here.
 		d.NextFire = After(j.Schedule, now)
 	}
 	if !d.NextFire.IsZero() {
@@ -171,12 +170,12 @@ func Decide(j Job, now time.Time, set Settings) Decision {
 	return d
 }
 
-// lookAgain is after how long a job is looked at again whose group's pause has no end yet. Whoever ends the pause has
-// it looked at, so that this matters only if that is lost.
+// lookAgain is after how long a job is planned again if its group's pause has no end yet. The end of the pause makes
+// the job due for planning, so this interval only matters if that is lost.
 const lookAgain = 24 * time.Hour
 
-// heldUp returns until when a fire time is held up by a pause, zero if it is not. While its group is paused, what is due
-// in the pause and what was missed before is left, so that the misfire policy decides about all of it at once.
+// heldUp returns until when a pause holds up a fire time, or zero. While the group is paused, fire times due in the
+// pause and fire times missed before it stay undecided, so that the misfire policy decides about all of them together.
 func (j *Job) heldUp(pause *domain.Pause, late bool, due, now time.Time) time.Time {
 	if pause == nil || pause.Over(now) {
 		if pause == nil && !late {
@@ -193,7 +192,8 @@ func (j *Job) heldUp(pause *domain.Pause, late bool, due, now time.Time) time.Ti
 	return pause.To
 }
 
-// park leaves the fire times from fire on until a pause is over. What is due is looked for ahead of time.
+// park leaves the fire times from fire on undecided until a pause is over. NextDue adds the horizon, because the
+// pre-read looks that far ahead.
 func (d *Decision) park(j Job, fire, until time.Time, set Settings) {
 	d.Parked, d.NextFire, d.NextDue = true, fire, until.Add(set.Horizon)
 	if due := j.Schedule.Due(j.ID, fire); due.After(d.NextDue) {
@@ -201,8 +201,9 @@ func (d *Decision) park(j Job, fire, until time.Time, set Settings) {
 	}
 }
 
-// parkStranded takes back what a dead scheduler left behind, if a pause holds it up: nothing is made up for in a pause.
-// Of a job that has nothing planned after it, such as one that was disabled since, it is judged at once.
+// parkStranded takes back the runs that a dead scheduler left behind if a pause holds them up, because no missed fire
+// is made up for during a pause. If the job has no fire time after them, for example because it was disabled since,
+// Decide decides about them at once.
 func (d *Decision) parkStranded(j Job, now time.Time, set Settings) bool {
 	pause := domain.PauseAt(j.Paused, now)
 	if pause == nil || j.Closing || len(j.Stranded) == 0 || j.NextFire.IsZero() {
@@ -237,8 +238,7 @@ func (d *Decision) firesMissed() bool {
 	return false
 }
 
-// missedTimes are fire times that passed unserved, in order: first those that had a run already, then those
-// that had none yet.
+// missedTimes are missed fire times in order: first those that already have a run, then those without one.
 type missedTimes struct {
 	stranded []Stranded
 	fresh    []time.Time
@@ -254,8 +254,8 @@ func (m missedTimes) at(i int) time.Time {
 	return m.fresh[i-len(m.stranded)]
 }
 
-// judge applies the misfire policy to the missed fire times: the latest few fire now, in order, before what is
-// due later; the rest goes to the ledger.
+// judge applies the misfire policy to the missed fire times. The latest ones fire now, in order, before fire times that
+// are due later. The others go to the ledger.
 func (d *Decision) judge(j Job, m missedTimes, now time.Time, set Settings) {
 	if m.len() == 0 {
 		return
@@ -263,7 +263,7 @@ func (d *Decision) judge(j Job, m missedTimes, now time.Time, set Settings) {
 	fires := 0
 	policy := j.Misfire
 	if j.Closing && domain.PauseAt(j.Paused, now) != nil {
-		policy = domain.MisfireSkip // to fire now would be to fire in the pause
+		policy = domain.MisfireSkip // firing now would be firing during the pause
 	}
 	switch policy {
 	case domain.MisfireFireOnce:
@@ -299,7 +299,7 @@ func (d *Decision) judge(j Job, m missedTimes, now time.Time, set Settings) {
 	d.Runs = append(made, d.Runs...)
 }
 
-// why says in words why the fire times from first to last were dropped.
+// why returns the text that explains why the fire times from first to last were dropped.
 func (j *Job) why(policy domain.Misfire, first, last, now time.Time, set Settings) string {
 	began, ended := j.pauseOf(first), j.pauseOf(last)
 	var because []string
@@ -331,8 +331,8 @@ func (j *Job) pauseOf(fire time.Time) *domain.Pause {
 
 func sayInstant(t time.Time) string { return domain.At(t).String() }
 
-// After returns the fire time of a fixed_delay job that follows a run which ended at end: one delay later, not
-// before the window opens. Zero when the window closes before that.
+// After returns the fire time of a fixed_delay job that follows a run which ended at end: one delay later, but not
+// before the window opens. It returns zero if the window closes before that.
 func After(s *schedule.Schedule, end time.Time) time.Time {
 	start, last := s.Window()
 	fire := end.Add(s.Delay()).UTC().Truncate(time.Millisecond)
@@ -345,9 +345,9 @@ func After(s *schedule.Schedule, end time.Time) time.Time {
 	return fire
 }
 
-// First returns the fire time and due instant from which a job is planned that is created, enabled or edited at
-// now: the first fire time after decided, the newest one that keeps its run or ledger entry, whose due instant is
-// after now. Zero times when there is none.
+// First returns the fire time and due instant from which a job is planned that is created, enabled or edited at now:
+// the first fire time after decided whose due instant is after now. Decided is the newest fire time that keeps its run
+// or ledger entry. First returns zero times if there is none.
 func First(id domain.JobID, s *schedule.Schedule, jitter time.Duration, decided, now time.Time) (fire, due time.Time) {
 	if s.Kind() == domain.ScheduleFixedDelay {
 		start, end := s.Window()
@@ -361,8 +361,8 @@ func First(id domain.JobID, s *schedule.Schedule, jitter time.Duration, decided,
 		fire = fire.Truncate(time.Millisecond)
 		return fire, s.Due(id, fire)
 	}
-	// Jitter puts a due instant after its fire time, but by less than the gap between two fire times, so that the
-	// search may begin one jitter ago.
+	// Jitter moves a due instant after its fire time, but by less than the gap between two fire times, so the search
+	// may begin one jitter ago.
 	from := now.Add(-jitter - time.Millisecond)
 	if decided.After(from) {
 		from = decided
@@ -375,11 +375,11 @@ func First(id domain.JobID, s *schedule.Schedule, jitter time.Duration, decided,
 	return time.Time{}, time.Time{}
 }
 
-// Carried returns the fire time, if there is one, that an edit at now would let fall between two versions: the old one
-// had it, with a due instant still to come; the new one has it too, with less jitter, and by that its due instant has
-// passed. Its due instant is the new version's, so that up to the tolerance it fires and beyond it the misfire policy
-// decides. Decided is the newest fire time that keeps its run or ledger entry; jitter is the old version's. Zero times
-// when there is none.
+// Carried returns the fire time, if there is one, that an edit at now would otherwise lose between two versions. The
+// old version has it, with a due instant that is still ahead. The new version has it too, but with less jitter its due
+// instant has passed. The returned due instant is the new version's, so that the fire time fires within the tolerance,
+// and beyond it the misfire policy decides. Decided is the newest fire time that keeps its run or ledger entry; jitter
+// is the old version's. Carried returns zero times if there is none.
 func Carried(id domain.JobID, old, edited *schedule.Schedule, jitter time.Duration, decided, now time.Time) (fire, due time.Time) {
 	if old.Kind() == domain.ScheduleFixedDelay || edited.Kind() == domain.ScheduleFixedDelay {
 		return time.Time{}, time.Time{}

@@ -9,8 +9,8 @@ import (
 type cron struct {
 	seconds, minutes, hours, months uint64
 	days                            dayRule
-	years                           *yearSet // nil where every year matches
-	fixed                           bool     // hour and minute are single values or lists of them
+	years                           *yearSet // nil if every year matches
+	fixed                           bool     // hour and minute are single values or lists of single values
 }
 
 // The years that can fire. Quartz's year field ends at 2099.
@@ -20,7 +20,7 @@ const (
 	maxQuartzYear = 2099
 )
 
-// yearSet holds the years from minYear on.
+// yearSet holds the years, starting at minYear.
 type yearSet [(maxQuartzYear-minYear)/64 + 1]uint64
 
 func (y *yearSet) add(year int) { y[(year-minYear)/64] |= 1 << ((year - minYear) % 64) }
@@ -30,14 +30,14 @@ func (y *yearSet) has(year int) bool {
 		year >= minYear && year <= maxQuartzYear && y[(year-minYear)/64]&(1<<((year-minYear)%64)) != 0
 }
 
-// dayRule says which days of a month fire: the days of dom and the days of dow, united or intersected.
+// dayRule determines which days of a month fire: the union or the intersection of the days of dom and dow.
 type dayRule struct {
 	dom    domSet
 	dow    dowSet
-	either bool // a day that is in one of the two is enough
+	either bool // union: a day that is in one of the two sets fires
 }
 
-// domSet names days by their number.
+// domSet selects days by their number.
 type domSet struct {
 	days            uint64 // 1-31
 	weekdays        uint64 // the weekday nearest to day 1-31 within its month
@@ -45,10 +45,10 @@ type domSet struct {
 	fromEndWeekdays uint64 // the weekday nearest to that day
 }
 
-// dowSet names days by their weekday, 0 = Sunday.
+// dowSet selects days by their weekday, 0 = Sunday.
 type dowSet struct {
 	every uint64
-	last  uint64    // the last one of the month
+	last  uint64    // the last such weekday of the month
 	nth   [6]uint64 // the first one to the fifth one, indexed from 1
 }
 
@@ -110,7 +110,7 @@ func (s *dowSet) in(length, firstWeekday int) uint64 {
 	}
 	var set uint64
 	for weekday := range 7 {
-		first := (weekday - firstWeekday + 7) % 7 // of these, counted from the first day of the month
+		first := (weekday - firstWeekday + 7) % 7 // the first such weekday, counted from the first day of the month
 		days := uint64(sevenApart) << first & mask
 		bit := uint64(1) << weekday
 		if s.every&bit != 0 {
@@ -144,7 +144,7 @@ func daysIn(year int, month time.Month) int {
 	return 31
 }
 
-// next returns the first Unix second after sec that fires, false if there is none before the year 2200.
+// next returns the first Unix second after sec that fires, or false if there is none before the year 2200.
 func (c *cron) next(zone *time.Location, sec int64) (int64, bool) {
 	sec = max(sec, firstSecond-1)
 	if c.fixed {
@@ -153,9 +153,9 @@ func (c *cron) next(zone *time.Location, sec int64) (int64, bool) {
 	return c.nextElapsed(zone, sec)
 }
 
-// nextFixed implements the rule of fixed expressions. The instant of a local second is the first one at which
-// the clocks show that second or a later one; it grows with the local second. So the first fire after sec is
-// the instant of the first match past all that the clocks have shown up to sec.
+// nextFixed implements the rule of fixed expressions. The instant of a local second is the first one at which the
+// clocks show that second or a later one; it increases with the local second. So the first fire after sec is the
+// instant of the first match after the latest local second that the clocks have shown up to sec.
 func (c *cron) nextFixed(zone *time.Location, sec int64) (int64, bool) {
 	local, ok := c.nextLocal(highestLocal(zone, sec) + 1)
 	for ok {
@@ -168,8 +168,7 @@ func (c *cron) nextFixed(zone *time.Location, sec int64) (int64, bool) {
 	return 0, false
 }
 
-// nextElapsed implements the rule of all other expressions: it looks for a match in one span of constant offset
-// after the other.
+// nextElapsed implements the rule of all other expressions: it searches one span of constant offset after another.
 func (c *cron) nextElapsed(zone *time.Location, sec int64) (int64, bool) {
 	sec++
 	for {
@@ -181,8 +180,8 @@ func (c *cron) nextElapsed(zone *time.Location, sec int64) (int64, bool) {
 		if to >= endSecond {
 			return 0, false
 		}
-		// No local second from sec's on to the match fires, but clocks that are put back may show earlier ones
-		// again: within widestTurn of sec. Past that, spans that end well before the match can be skipped.
+		// No local second between sec's and the match fires, but clocks that are set back may show earlier ones again,
+		// within widestTurn of sec. After that, spans that end well before the match can be skipped.
 		if to <= sec+widestTurn {
 			sec = to
 			continue
@@ -227,8 +226,8 @@ func (c *cron) daysOf(year int, month time.Month) uint64 {
 	return c.days.in(year, month)
 }
 
-// timeAt returns the first matching second of a day at or after second, false if the day has none left. From 0
-// on there always is one: no field is empty.
+// timeAt returns the first matching second of a day at or after second, or false if there is none. For second 0 there
+// always is one, because no field is empty.
 func (c *cron) timeAt(second int) (int, bool) {
 	h, m, s := second/3600, second/60%60, second%60
 	if hour, ok := bitFrom(c.hours, h); !ok {

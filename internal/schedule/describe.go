@@ -10,10 +10,10 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// instantLayout is how descriptions write an instant.
+// instantLayout is the format of instants in descriptions.
 const instantLayout = "2006-01-02 15:04:05.999Z07:00"
 
-// Describe says in English when the schedule fires, such as "At 02:00 every day, Asia/Shanghai".
+// Describe returns an English description of when the schedule fires, such as "At 02:00 every day, Asia/Shanghai".
 func (s *Schedule) Describe() string {
 	text := s.describeKind()
 	write := func(t time.Time) string { return t.In(s.zone).Format(instantLayout) }
@@ -49,8 +49,8 @@ func (s *Schedule) describeKind() string {
 	return "Only by hand, API, event or parent"
 }
 
-// Note says why the schedule has no fire time after now, "" where it has one or, being of kind none or
-// fixed_delay, needs none.
+// Note explains why the schedule has no fire time after now. It returns "" if there is one, or if the kind is none or
+// fixed_delay, which need none.
 func (s *Schedule) Note(now time.Time) string {
 	_, ok := s.Next(now)
 	ended := !s.end.IsZero() && !now.Before(s.end)
@@ -105,7 +105,7 @@ func count(n int64, unit string) string {
 
 func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
-// maxTimesSpelled is how many times of day are listed one by one.
+// maxTimesSpelled is the largest number of times of day that are listed individually.
 const maxTimesSpelled = 6
 
 func (c *cron) describe() string {
@@ -117,7 +117,7 @@ func (c *cron) describe() string {
 	return capital(text) + date + c.describeYears()
 }
 
-// describeTime says at which times of a day it fires, and whether that goes around the whole clock.
+// describeTime returns at which times of a day it fires, and whether these cover the whole day.
 func (c *cron) describeTime() (text string, wholeDay bool) {
 	hours, minutes, seconds := bits.OnesCount64(c.hours), bits.OnesCount64(c.minutes), bits.OnesCount64(c.seconds)
 	hourStep := stepOf(c.hours, 24)
@@ -153,13 +153,13 @@ func (c *cron) lastIn(hour int) int {
 	return hour*3600 + (bits.Len64(c.minutes)-1)*60 + bits.Len64(c.seconds) - 1
 }
 
-// describeRate says what happens within the hours that are named, "" where the caller goes on to name them.
+// describeRate describes the fires within the named hours; hours is "" if the caller names them afterwards.
 func (c *cron) describeRate(hours string) string {
 	of := ""
 	if hours != "" {
 		of = " of " + hours
 	}
-	inHours := of // "every minute of every hour" says no more than "every minute"
+	inHours := of // "every minute of every hour" is the same as "every minute"
 	if hours == "every hour" {
 		inHours = ""
 	}
@@ -185,7 +185,7 @@ func (c *cron) describeRate(hours string) string {
 	return second + " of " + strings.TrimPrefix(minute, "at ") + of
 }
 
-// rate says which seconds or minutes match: every one, every n-th, or those listed.
+// rate describes which seconds or minutes match: every one, every n-th, or those listed.
 func rate(set uint64, unit string) string {
 	switch step := stepOf(set, 60); {
 	case step == 1:
@@ -230,7 +230,7 @@ func (c *cron) describeDate() string {
 	return dom + ", only on " + dow
 }
 
-// describe says which days of the month fire, "" where all do. month is "" where all months do.
+// describe returns which days of the month fire, or "" for all. month is "" for all months.
 func (s *domSet) describe(month string) string {
 	if s.days == monthMask(31) {
 		return ""
@@ -262,7 +262,7 @@ func (s *domSet) describe(month string) string {
 	return " on " + join(parts) + " of " + month
 }
 
-// step returns n if the days are every n-th one from the first of them to the end of the month, else 0.
+// step returns n if the days are every n-th one from the first of them to the end of the month, otherwise 0.
 func (s *domSet) step() int {
 	first := bits.TrailingZeros64(s.days)
 	step := bits.TrailingZeros64(s.days&^(1<<first)) - first
@@ -283,7 +283,7 @@ func beforeLast(n int) string {
 	return ordinal(n+1) + "-to-"
 }
 
-// describe says which weekdays fire, "" where all do.
+// describe returns which weekdays fire, or "" for all.
 func (s *dowSet) describe() string {
 	if s.every == everyWeekday {
 		return ""
@@ -330,8 +330,8 @@ func (c *cron) describeYears() string {
 	return " in " + join(texts)
 }
 
-// stepOf returns n if set is {0, n, 2n, …} below size and n divides size, so that the steps are even all
-// around; else 0.
+// stepOf returns n if set is {0, n, 2n, …} below size and n divides size, so that the steps are regular across the
+// wrap-around; otherwise 0.
 func stepOf(set uint64, size int) int {
 	n := size / bits.OnesCount64(set)
 	var even uint64
@@ -344,7 +344,7 @@ func stepOf(set uint64, size int) int {
 	return n
 }
 
-// runOf returns the ends of set if it is one run of neighbours, perhaps around the end of size.
+// runOf returns the ends of set if its values are consecutive, possibly around the end of size.
 func runOf(set uint64, size int) (from, to int, ok bool) {
 	n := bits.OnesCount64(set)
 	for from = range size {
@@ -359,7 +359,7 @@ func runOf(set uint64, size int) (from, to int, ok bool) {
 	return 0, 0, false
 }
 
-// spell lists the values of set; three neighbours or more become a range.
+// spell lists the values of set; three or more consecutive values become a range.
 func spell(set uint64, name func(int) string) string {
 	var parts []string
 	for set != 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// compileJitter holds the jitter below the smallest gap between fires, so that due instants keep the order of
-// fire times. Fields that are faulty themselves, and so have no gap, are left to their own messages.
+// compileJitter requires the jitter to be below the smallest gap between fires, so that due instants keep the order of
+// fire times. If another field is faulty, there is no gap, and only that field's error is reported.
 func (s *Schedule) compileJitter(in domain.Schedule, o Options, f *domain.Faults) {
 	const field = "schedule.jitter"
 	s.jitter = in.Jitter.Std()
@@ -40,7 +40,7 @@ func (s *Schedule) compileJitter(in domain.Schedule, o Options, f *domain.Faults
 	}
 }
 
-// gapSearchStart keeps what clocks did long before the job existed out of the judgement of its jitter.
+// gapSearchStart excludes clock changes from long before the job existed.
 func gapSearchStart(in domain.Schedule, o Options) time.Time {
 	switch {
 	case !o.CreatedAt.IsZero():
@@ -51,13 +51,13 @@ func gapSearchStart(in domain.Schedule, o Options) time.Time {
 	return time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 }
 
-// gapSearchSeconds is how far ahead changes of the clocks are looked at: 30 years, after which weekdays, dates
-// and changes have met in every way that they do.
+// gapSearchSeconds is how far ahead clock changes are examined: 30 years, after which all combinations of weekdays,
+// dates and changes have occurred.
 const gapSearchSeconds = 30 * 366 * 86400
 
-// smallestGap returns the smallest gap between fire times after the Unix second from: never more than the true
-// one. Away from changes of the clocks it is a matter of local time. At a change, only the first fire after it
-// can be closer to its neighbours than local time says.
+// smallestGap returns the smallest gap between fire times after the Unix second from, or less, but never more. Away
+// from clock changes, the gap follows from local time. At a change, only the first fire after it can be closer to its
+// neighbors than local time indicates.
 func (c *cron) smallestGap(zone *time.Location, from int64) time.Duration {
 	from = min(max(from, firstSecond), endSecond)
 	gap := c.smallestLocalGap(time.Unix(from, 0).UTC().Year())
@@ -78,7 +78,7 @@ func (c *cron) smallestGap(zone *time.Location, from int64) time.Duration {
 	return time.Duration(gap) * time.Second
 }
 
-// gapAround returns the smaller of gap and the gaps beside the first fire at or after change, in seconds.
+// gapAround returns the minimum of gap and the gaps next to the first fire at or after change, in seconds.
 func (c *cron) gapAround(zone *time.Location, change, gap int64) int64 {
 	first, ok := c.next(zone, change-1)
 	if !ok {
@@ -117,7 +117,7 @@ func (c *cron) smallestLocalGap(year int) int64 {
 	return gap
 }
 
-// smallestDayGap returns the smallest number of days between two matching days, 0 if there are no two.
+// smallestDayGap returns the smallest number of days between two matching days, or 0 if there are no two.
 func (c *cron) smallestDayGap(year int) int64 {
 	var gap, last int64
 	for local := time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC).Unix(); gap != 1; {

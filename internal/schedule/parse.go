@@ -13,12 +13,12 @@ import (
 // MaxExpr bounds a cron expression, in bytes.
 const MaxExpr = 256
 
-// field is one field of a cron expression: what may stand there, and, once split, what does.
+// field is one field of a cron expression: its allowed values and, after split, its text.
 type field struct {
 	name     string
 	min, max int
-	names    []string // of the values from min on, upper case; nil where there are none
-	wraps    bool     // a range may end before it begins
+	names    []string // of the values, starting at min, upper case; nil if there are none
+	wraps    bool     // a range may end before its start
 
 	text   string
 	number int // counted from 1
@@ -35,7 +35,7 @@ var (
 	weekdayNames = []string{"SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"}
 )
 
-// errAt is what is wrong with a field, at an offset into its text.
+// errAt describes what is wrong with a field, at an offset into its text.
 type errAt struct {
 	offset  int
 	message string
@@ -46,7 +46,7 @@ func wrong(offset int, hint, format string, args ...any) *errAt {
 	return &errAt{offset: offset, message: fmt.Sprintf(format, args...), hint: hint}
 }
 
-// describe completes an error with its position.
+// describe returns the error text with its position.
 func (f *field) describe(e *errAt) string {
 	s := fmt.Sprintf("%s in field %d, column %d", e.message, f.number, f.column+e.offset)
 	if e.hint != "" {
@@ -59,7 +59,7 @@ func knownDialect(d domain.Dialect) bool {
 	return d == "" || d == domain.DialectStandard || d == domain.DialectQuartz
 }
 
-// parseCron returns the compiled expression, or what is wrong with it, one message a faulty field.
+// parseCron returns the compiled expression, or one message for each faulty field.
 func parseCron(expr string, dialect domain.Dialect) (*cron, []string) {
 	if err := checkText(expr); err != nil {
 		return nil, []string{err.Error()}
@@ -70,7 +70,7 @@ func parseCron(expr string, dialect domain.Dialect) (*cron, []string) {
 	return parseStandard(expr)
 }
 
-// checkText refuses what is no cron expression in any dialect, before anything else looks at it.
+// checkText refuses texts that are no cron expression in any dialect, before they are parsed.
 func checkText(expr string) error {
 	if len(expr) > MaxExpr {
 		return fmt.Errorf("is %d bytes long; at most %d are allowed", len(expr), MaxExpr)
@@ -90,7 +90,7 @@ func checkText(expr string) error {
 	return nil
 }
 
-// split cuts expr at blanks and notes where each part begins.
+// split cuts expr at blanks and records where each part begins.
 func split(expr string) []field {
 	var fields []field
 	for i := 0; i < len(expr); {
@@ -108,7 +108,7 @@ func split(expr string) []field {
 	return fields
 }
 
-// place gives the parts of an expression the meaning of the fields.
+// place assigns the parts of an expression to the fields.
 func place(parts []field, meaning ...field) []field {
 	placed := slices.Clone(meaning)
 	for i := range placed {
@@ -117,18 +117,18 @@ func place(parts []field, meaning ...field) []field {
 	return placed
 }
 
-// isFixed reports whether the daylight saving rule of fixed expressions holds.
+// isFixed reports whether the daylight saving rule of fixed expressions applies.
 func isFixed(hour, minute string) bool { return !strings.ContainsAny(hour+minute, "*/-") }
 
 // item is one element of a field's list: all values, one, or a range of them.
 type item struct {
 	star   bool // `*`
-	single bool // one value, perhaps with a step
+	single bool // one value, with an optional step
 	lo, hi int
-	step   int // 0 where there is none
+	step   int // 0: no step
 }
 
-// items reads a field's list of plain items. special, if not nil, is asked first and may take an item itself.
+// items reads a field's list of plain items. special, if not nil, is called first and may handle an item itself.
 func (f *field) items(special func(text string, offset int) (bool, *errAt)) ([]item, *errAt) {
 	var list []item
 	offset := 0
@@ -194,7 +194,7 @@ func (f *field) base(text string, offset int) (item, *errAt) {
 	}
 	hi, err := f.value(to, offset+len(from)+1)
 	if hi == 0 && lo > 0 && f.max == 7 {
-		hi = 7 // SAT-SUN: a range can only mean the Sunday at the end of the week
+		hi = 7 // SAT-SUN: in a range, this can only mean the Sunday at the end of the week
 	}
 	if err == nil && hi < lo && !f.wraps {
 		hint := fmt.Sprintf("write %s-%d,%d-%s", from, f.max, f.min, to)
@@ -203,7 +203,7 @@ func (f *field) base(text string, offset int) (item, *errAt) {
 	return item{lo: lo, hi: hi}, err
 }
 
-// value reads a number or a name and checks its range.
+// value parses a number or a name and checks its range.
 func (f *field) value(text string, offset int) (int, *errAt) {
 	if i := slices.Index(f.names, strings.ToUpper(text)); i >= 0 {
 		return f.min + i, nil

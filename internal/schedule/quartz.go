@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// quartzFields are Quartz's fields. Day-of-week is 1-7 from Sunday on.
+// quartzFields are Quartz's fields. Day-of-week is 1-7, starting at Sunday.
 var quartzFields = []field{
 	wrapping(secondField), wrapping(minuteField), wrapping(hourField), wrapping(dayOfMonthField), wrapping(monthField),
 	{name: "day-of-week", min: 1, max: 7, names: weekdayNames, wraps: true},
@@ -58,7 +58,7 @@ func parseQuartz(expr string) (*cron, []string) {
 	return c, nil
 }
 
-// oneQuestionMark holds Quartz's rule that exactly one of the two day fields gives up its say.
+// oneQuestionMark enforces Quartz's rule that exactly one of the two day fields must be `?`.
 func oneQuestionMark(dom, dow *field) *errAt {
 	switch {
 	case dom.text == "?" && dow.text == "?":
@@ -70,7 +70,7 @@ func oneQuestionMark(dom, dow *field) *errAt {
 	return nil
 }
 
-// spreadInto reads the field and calls add for each value it names.
+// spreadInto reads the field and calls add for each of its values.
 func (f *field) spreadInto(add func(int), special func(string, int) (bool, *errAt)) *errAt {
 	list, err := f.items(func(text string, offset int) (bool, *errAt) {
 		if special != nil {
@@ -98,7 +98,7 @@ func (f *field) spreadInto(add func(int), special func(string, int) (bool, *errA
 	return err
 }
 
-// spread calls add for each value of an item. A range that wraps around goes on counting steps past the end.
+// spread calls add for each value of an item. A range that wraps around continues counting steps past the end.
 func (f *field) spread(it item, offset int, add func(int)) *errAt {
 	size := f.max - f.min + 1
 	if it.step > size {
@@ -158,7 +158,7 @@ func quartzDaysOfWeek(f *field, set *dowSet) *errAt {
 	}
 	return f.spreadInto(func(v int) { set.every |= 1 << (v - 1) }, func(text string, offset int) (bool, *errAt) {
 		upper := strings.ToUpper(text)
-		if upper == "L" { // alone it is the last day of the week
+		if upper == "L" { // a single L is the last day of the week
 			set.every |= 1 << 6
 			return true, nil
 		}

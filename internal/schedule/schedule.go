@@ -21,13 +21,13 @@ const (
 	endSecond   = 7258118400
 )
 
-// Options is what a schedule's meaning takes from outside it.
+// Options holds the inputs of Compile that are not part of the schedule.
 type Options struct {
 	DefaultZone *time.Location // used where time_zone is ""; nil means UTC
 	CreatedAt   time.Time      // anchors a fixed_rate without start_at; zero means the Unix epoch
 }
 
-// Schedule is a compiled schedule. It never changes, so goroutines may share it.
+// Schedule is a compiled schedule. It is immutable and safe for concurrent use.
 type Schedule struct {
 	kind       domain.ScheduleKind
 	zone       *time.Location
@@ -39,13 +39,13 @@ type Schedule struct {
 	delay      time.Duration // of fixed_delay
 	at         time.Time     // of once
 
-	calendar string          // the name of one; "" for none
-	off      *domain.DaysOff // its days; nil where there are none, or they are not known
+	calendar string          // "" for none
+	off      *domain.DaysOff // the calendar's days; nil if there are none or they are unknown
 }
 
-// Compile checks s and compiles it. It reads the zone's rules from disk, so compile a job's schedule once for
-// each of its versions, not for each question. The error is a *domain.Error of code Invalid that names every faulty field
-// as "schedule.expr" and the like; a faulty cron expression is reported field by field, with columns.
+// Compile validates and compiles s. It reads the zone's rules from disk, so compile each version of a job's schedule
+// only once. The error is a *domain.Error of code Invalid that names every faulty field, such as "schedule.expr". The
+// errors of a cron expression are reported field by field, with columns.
 func Compile(s domain.Schedule, o Options) (*Schedule, error) {
 	var f domain.Faults
 	c := &Schedule{kind: s.Kind, zone: o.DefaultZone}
@@ -86,7 +86,7 @@ func (s *Schedule) compileWindow(in domain.Schedule, f *domain.Faults) {
 	}
 }
 
-// checkForeign refuses fields that another kind reads: whoever sets them expects something that will not come.
+// checkForeign refuses fields that belong to another kind, because they would have no effect.
 func checkForeign(s domain.Schedule, f *domain.Faults) {
 	foreign := func(field string, set bool, kind domain.ScheduleKind) {
 		if set && s.Kind != kind {
@@ -103,7 +103,8 @@ func checkForeign(s domain.Schedule, f *domain.Faults) {
 	foreign("at", s.At != nil, domain.ScheduleOnce)
 }
 
-// compileCalendar takes the days of a calendar. Where the caller does not know them, the schedule is as without one.
+// compileCalendar sets the days of a calendar. If the caller does not pass them, the schedule fires as without a
+// calendar.
 func (s *Schedule) compileCalendar(in domain.Schedule, f *domain.Faults) {
 	if in.Calendar == "" {
 		return
@@ -185,10 +186,10 @@ func checkDuration(f *domain.Faults, field string, d, lo, hi time.Duration) {
 // Kind returns the kind.
 func (s *Schedule) Kind() domain.ScheduleKind { return s.kind }
 
-// Zone returns the zone whose local time a cron expression speaks of. It is never nil.
+// Zone returns the zone of a cron expression's local times. It is never nil.
 func (s *Schedule) Zone() *time.Location { return s.zone }
 
-// Delay returns the pause of a fixed_delay between the end of a run and the next due instant, else 0.
+// Delay returns the time between the end of a run and the next due instant for fixed_delay, otherwise 0.
 func (s *Schedule) Delay() time.Duration { return s.delay }
 
 // Window returns start_at and end_at, both inside the window; zero means open.
@@ -199,11 +200,11 @@ func (s *Schedule) InWindow(t time.Time) bool {
 	return (s.start.IsZero() || !t.Before(s.start)) && (s.end.IsZero() || !t.After(s.end))
 }
 
-// Next returns the first fire time strictly after t, in UTC, and false if there is none. It never looks at a
-// clock. Kinds none and fixed_delay, whose fire times do not follow from the schedule alone, have none.
+// Next returns the first fire time strictly after t, in UTC, or false if there is none. It reads no clock. Kinds none
+// and fixed_delay have none, because their fire times do not follow from the schedule alone.
 func (s *Schedule) Next(t time.Time) (time.Time, bool) {
 	if !s.start.IsZero() && t.Before(s.start) {
-		t = s.start.Add(-1) // so that a fire time at start_at itself counts
+		t = s.start.Add(-1) // so that a fire time at start_at itself is found
 	}
 	if t.Unix() >= endSecond {
 		return time.Time{}, false
@@ -232,18 +233,18 @@ func (s *Schedule) TakenOff(t time.Time) bool {
 	return ok && next.Equal(t)
 }
 
-// Calendar returns the name of the calendar on whose days off the schedule does not fire, "" for none.
+// Calendar returns the name of the calendar whose days off the schedule excludes, or "".
 func (s *Schedule) Calendar() string { return s.calendar }
 
-// endOfDay returns an instant at or after t up to which the clocks show the date of t: mostly the last of the day. The
-// clocks may be changed before that, even back into the day before, so that it ends where the offset does.
+// endOfDay returns an instant at or after t up to which the clocks show the date of t. This usually is the end of the
+// day. The clocks may change before that, even back into the previous day, so it also ends where the offset changes.
 func (s *Schedule) endOfDay(t time.Time) time.Time {
 	offset, _, to := span(s.zone, t.Unix())
 	end := min(floorDay(t.Unix()+offset)+86400-offset, to)
 	return time.Unix(end, 0).Add(-1)
 }
 
-// nextUnbounded is Next without the window and the days off.
+// nextUnbounded is Next without regard to the window and the days off.
 func (s *Schedule) nextUnbounded(t time.Time) (time.Time, bool) {
 	switch s.kind {
 	case domain.ScheduleCron:
@@ -261,8 +262,8 @@ func (s *Schedule) nextUnbounded(t time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// nextOnGrid returns the first instant anchor + k*every, k >= 0, after t. It multiplies instead of adding up,
-// so the grid cannot drift, and counts milliseconds, because a time.Duration ends after 292 years.
+// nextOnGrid returns the first instant anchor + k*every, k >= 0, after t. It multiplies instead of adding repeatedly,
+// so the grid cannot drift. It counts milliseconds, because a time.Duration ends after 292 years.
 func (s *Schedule) nextOnGrid(t time.Time) time.Time {
 	if t.Before(s.anchor) {
 		return s.anchor
@@ -272,8 +273,8 @@ func (s *Schedule) nextOnGrid(t time.Time) time.Time {
 	return time.UnixMilli(anchor + k*every).UTC()
 }
 
-// Due returns the due instant of a fire time: the fire time plus a delay in [0, jitter) of whole milliseconds
-// that depends on the job and the fire time alone, so that every scheduler computes the same one.
+// Due returns the due instant of a fire time: the fire time plus a delay in [0, jitter) of whole milliseconds. The
+// delay depends only on the job and the fire time, so that every scheduler computes the same one.
 func (s *Schedule) Due(job domain.JobID, fire time.Time) time.Time {
 	width := uint64(s.jitter.Milliseconds())
 	if width == 0 {
@@ -283,7 +284,7 @@ func (s *Schedule) Due(job domain.JobID, fire time.Time) time.Time {
 	return fire.Add(time.Duration(hash%width) * time.Millisecond)
 }
 
-// mix is the finalizer of SplitMix64. Due instants must not change between versions, so neither may this.
+// mix is the finalizer of SplitMix64. It must never change, because due instants must not change between versions.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

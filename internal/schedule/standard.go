@@ -8,7 +8,7 @@ import (
 	robfig "github.com/robfig/cron/v3"
 )
 
-// standardFields are the fields of crontab(5) with leading seconds. Day-of-week is 0-7, both ends Sunday.
+// standardFields are the fields of crontab(5) with leading seconds. Day-of-week is 0-7; 0 and 7 are Sunday.
 var standardFields = []field{
 	secondField, minuteField, hourField, dayOfMonthField, monthField,
 	{name: "day-of-week", min: 0, max: 7, names: weekdayNames},
@@ -19,12 +19,12 @@ var descriptors = map[string]string{
 	"@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
 }
 
-// robfigStar is the bit with which robfig marks a field that holds `*`.
+// robfigStar is the bit by which robfig marks a field that contains `*`.
 const robfigStar = 1 << 63
 
-// parseStandard checks each field, so that errors have a place, and leaves the reading to robfig's parser. What
-// that one does not do is done here: zones in front and `@every` never reach it, 7 becomes 0, and the rule that
-// joins day-of-month and day-of-week is crontab(5)'s, for which `*/2` counts as `*`.
+// parseStandard validates each field, so that errors have a position, and uses robfig's parser for the values. It
+// handles the differences itself: zone prefixes and `@every` never reach that parser, 7 becomes 0, and the rule for
+// combining day-of-month and day-of-week is that of crontab(5), for which `*/2` counts as `*`.
 func parseStandard(expr string) (*cron, []string) {
 	parts := split(expr)
 	if strings.HasPrefix(parts[0].text, "@") {
@@ -95,7 +95,7 @@ func expandDescriptor(parts []field) (string, error) {
 	return full, nil
 }
 
-// quartzHint recognizes an expression of the other dialect.
+// quartzHint returns a hint if the expression seems to be of the other dialect.
 func quartzHint(parts []field) string {
 	for _, p := range parts {
 		if p.text == "?" {
@@ -105,7 +105,7 @@ func quartzHint(parts []field) string {
 	return ""
 }
 
-// refuseQuartz names what only the other dialect knows.
+// refuseQuartz reports syntax that only the other dialect has.
 func refuseQuartz(f *field) func(string, int) (bool, *errAt) {
 	return func(text string, offset int) (bool, *errAt) {
 		day := f.name == "day-of-month" || f.name == "day-of-week"
@@ -118,8 +118,8 @@ func refuseQuartz(f *field) func(string, int) (bool, *errAt) {
 	}
 }
 
-// renderWeekdays writes a checked list with values 0-6, one by one where 7 is involved, for robfig's parser. A
-// step after a single value ends at 6: Sunday is not counted twice.
+// renderWeekdays writes a validated list with values 0-6 for robfig's parser, one value at a time if 7 is involved. A
+// step after a single value ends at 6, so that Sunday is not counted twice.
 func renderWeekdays(list []item) string {
 	var texts []string
 	for _, it := range list {

@@ -11,8 +11,8 @@ import (
 
 var zoneName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_+-]{0,31}(/[A-Za-z0-9][A-Za-z0-9_+-]{0,31}){0,3}$`)
 
-// loadZone finds an IANA zone by name. The pattern comes first because time.LoadLocation opens files: it lets
-// no path through. posix/ and right/ are directories beside the names, the latter with leap seconds.
+// loadZone loads an IANA zone by name. It checks the pattern first because time.LoadLocation opens files: no path may
+// get through. posix/ and right/ are directories next to the zone names, the latter with leap seconds.
 func loadZone(name string) (*time.Location, error) {
 	switch {
 	case len(name) > 64:
@@ -30,14 +30,14 @@ func loadZone(name string) (*time.Location, error) {
 	return nil, fmt.Errorf("%q is not a known time zone; use an IANA name such as Europe/Berlin or Asia/Shanghai", name)
 }
 
-// similarZone guesses what was meant by a wrong name: an offset, other capitals, a bare city.
+// similarZone suggests a zone for a wrong name: an offset, wrong capitals, a bare city.
 func similarZone(name string) string {
 	if m := regexp.MustCompile(`^(?i:UTC|GMT)?([+-])0?(\d{1,2})(:?00)?$`).FindStringSubmatch(name); m != nil {
 		sign := "+"
 		if m[1] == "+" {
 			sign = "-"
 		}
-		// POSIX counts offsets to the west, so the sign of these names is the other way round.
+		// POSIX counts offsets to the west, so the sign of these names is reversed.
 		if exists("Etc/GMT" + sign + m[2]) {
 			return "Etc/GMT" + sign + m[2] + " (its sign is the reverse), or better the name of a place"
 		}
@@ -64,7 +64,7 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// capitalise writes a name the way zone names are written: NEW_york becomes New_York.
+// capitalise writes a name in the form of zone names: NEW_york becomes New_York.
 func capitalise(s string) string {
 	b := []byte(strings.ToLower(s))
 	for i := range b {
@@ -75,13 +75,13 @@ func capitalise(s string) string {
 	return string(b)
 }
 
-// In this package a local second is what a zone's clocks show, counted as if it were Unix time.
+// In this package, a local second is the time that a zone's clocks show, counted like a Unix time.
 
-// widestTurn is more than any two offsets of a zone, or any offset and UTC, lie apart.
+// widestTurn is greater than the difference between any two offsets of a zone, and between any offset and UTC.
 const widestTurn = 30 * 3600
 
-// span returns the offset of zone at the Unix second sec, and a range [from, to) around sec in which it holds.
-// The range may end where the offset does not change.
+// span returns the offset of zone at the Unix second sec, and a range [from, to) around sec in which it is constant.
+// The range may end although the offset does not change.
 func span(zone *time.Location, sec int64) (offset, from, to int64) {
 	t := time.Unix(sec, 0).In(zone)
 	_, seconds := t.Zone()
@@ -94,15 +94,15 @@ func span(zone *time.Location, sec int64) (offset, from, to int64) {
 		to = end.Unix()
 	}
 	if to <= sec {
-		// Package time counts every year beyond its table as 365 days, so that on the last day of a leap year
-		// (in UTC) its range ends before it. The offset holds to the end of the year at least.
+		// Package time counts every year beyond its table as 365 days, so that on the last day of a leap year (in UTC)
+		// its range ends before sec. The offset is constant until the end of the year at least.
 		to = (sec/86400 + 1) * 86400
 	}
 	return int64(seconds), from, to
 }
 
-// highestLocal returns the latest local second that the clocks of zone have shown up to and including sec.
-// While an hour is repeated that is the end of its first pass.
+// highestLocal returns the latest local second that the clocks of zone have shown up to and including sec. During a
+// repeated hour, that is the end of its first pass.
 func highestLocal(zone *time.Location, sec int64) int64 {
 	offset, from, _ := span(zone, sec)
 	highest := sec + offset
@@ -114,8 +114,8 @@ func highestLocal(zone *time.Location, sec int64) int64 {
 	return highest
 }
 
-// firstAtOrPast returns the first Unix second at which the clocks of zone show local or later: the first
-// occurrence of local where it exists, the first instant after the gap where it does not.
+// firstAtOrPast returns the first Unix second at which the clocks of zone show local or later: the first occurrence of
+// local if it exists, otherwise the first instant after the gap.
 func firstAtOrPast(zone *time.Location, local int64) int64 {
 	for sec := local - widestTurn; ; {
 		offset, _, to := span(zone, sec)
@@ -126,7 +126,7 @@ func firstAtOrPast(zone *time.Location, local int64) int64 {
 	}
 }
 
-// dateShown reports whether the clocks of zone ever show the date that local lies on.
+// dateShown reports whether the clocks of zone ever show the date of local.
 func dateShown(zone *time.Location, local int64) bool {
 	day := floorDay(local)
 	sec := firstAtOrPast(zone, day)
@@ -134,7 +134,7 @@ func dateShown(zone *time.Location, local int64) bool {
 	return sec+offset < day+86400
 }
 
-// floorDay returns the first local second of the date that local lies on.
+// floorDay returns the first local second of the date of local.
 func floorDay(local int64) int64 {
 	return local - (local%86400+86400)%86400
 }

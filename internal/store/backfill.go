@@ -61,7 +61,7 @@ func backfillTimes(s *schedule.Schedule, b domain.Backfill, now time.Time) (doma
 	switch s.Kind() {
 	case domain.ScheduleNone, domain.ScheduleFixedDelay:
 		var f domain.Faults
-		f.Add("from", "the job's schedule is of kind "+string(s.Kind())+", which defines no fire times; trigger it instead")
+		f.Add("from", "the job's schedule is of kind "+string(s.Kind())+", which has no fire times of its own; trigger it instead")
 		return out, f.Err("the backfill is not valid")
 	case domain.ScheduleCron, domain.ScheduleFixedRate, domain.ScheduleOnce:
 	}
