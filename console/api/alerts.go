@@ -3,11 +3,12 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"reflect"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/strict"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/alert"
 	"github.com/belfryhq/belfry/internal/domain"
@@ -85,7 +86,7 @@ type ChannelPath struct {
 }
 
 type alertsInput struct {
-	List
+	rest.List
 	Group string `query:"group"`
 	JobID int64  `query:"job_id" minimum:"1"`
 	Kind  string `query:"kind" enum:"failed,recovered,missed,late" doc:"What was told"`
@@ -94,26 +95,25 @@ type alertsInput struct {
 
 func (a *API) registerAlerts() {
 	const tag = "Alerts"
-	body := reflect.TypeFor[channelBody]()
-	register(a, operation{method: "GET", path: "/alert-channels", tag: tag, summary: "List alert channels", needs: account.Admin}, a.channels)
-	register(a, operation{method: "POST", path: "/alert-channels", tag: tag, summary: "Create an alert channel", needs: account.Admin,
-		status: 201, body: body}, a.createChannel)
-	register(a, operation{method: "GET", path: "/alert-channels/{name}", tag: tag, summary: "Show an alert channel", needs: account.Admin,
-		description: "Its secrets are masked; who writes a masked one back keeps what is there."}, a.channel)
-	register(a, operation{method: "PUT", path: "/alert-channels/{name}", tag: tag, summary: "Replace an alert channel", needs: account.Admin,
-		description: "Secrets that are left out stay as they are. A password stays only while server and user do.", body: body}, a.putChannel)
-	register(a, operation{method: "PATCH", path: "/alert-channels/{name}", tag: tag, summary: "Change an alert channel", needs: account.Admin,
-		description: "A JSON merge patch (RFC 7396).", body: reflect.TypeFor[channelPatchType]()}, a.patchChannel)
-	register(a, operation{method: "DELETE", path: "/alert-channels/{name}", tag: tag, summary: "Delete an alert channel", needs: account.Admin,
-		description: "One that jobs use is not deleted (409)."}, a.deleteChannel)
-	register(a, operation{method: "POST", path: "/alert-channels/{name}/test", tag: tag, summary: "Try an alert channel", needs: account.Admin,
-		description: "Delivers a test alert now, once, and answers what came of it."}, a.testChannel)
-	register(a, operation{method: "GET", path: "/alerts", tag: tag, summary: "List alerts and their deliveries", needs: account.Viewer,
-		description: "Newest first. Why a delivery failed is shown to admins."}, a.alerts)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/alert-channels", Tag: tag, Summary: "List alert channels", Needs: account.Admin}, a.channels)
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/alert-channels", Tag: tag, Summary: "Create an alert channel", Needs: account.Admin,
+		Status: 201, Body: rest.BodyOf[channelBody]()}, a.createChannel)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/alert-channels/{name}", Tag: tag, Summary: "Show an alert channel", Needs: account.Admin,
+		Description: "Its secrets are masked; who writes a masked one back keeps what is there."}, a.channel)
+	rest.Register(a.rest, rest.Operation{Method: "PUT", Path: "/alert-channels/{name}", Tag: tag, Summary: "Replace an alert channel", Needs: account.Admin,
+		Description: "Secrets that are left out stay as they are. A password stays only while server and user do.", Body: rest.BodyOf[channelBody]()}, a.putChannel)
+	rest.Register(a.rest, rest.Operation{Method: "PATCH", Path: "/alert-channels/{name}", Tag: tag, Summary: "Change an alert channel", Needs: account.Admin,
+		Description: "A JSON merge patch (RFC 7396).", Body: rest.DerivedBody[channelBody]("ChannelPatch")}, a.patchChannel)
+	rest.Register(a.rest, rest.Operation{Method: "DELETE", Path: "/alert-channels/{name}", Tag: tag, Summary: "Delete an alert channel", Needs: account.Admin,
+		Description: "One that jobs use is not deleted (409)."}, a.deleteChannel)
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/alert-channels/{name}/test", Tag: tag, Summary: "Try an alert channel", Needs: account.Admin,
+		Description: "Delivers a test alert now, once, and answers what came of it."}, a.testChannel)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/alerts", Tag: tag, Summary: "List alerts and their deliveries", Needs: account.Viewer,
+		Description: "Newest first. Why a delivery failed is shown to admins."}, a.alerts)
 }
 
-func (a *API) channels(ctx context.Context, _ auth.Identity, in *struct{ List }) (*output[page[alert.Channel]], error) {
-	after, err := decodeCursor("channel", in.Cursor)
+func (a *API) channels(ctx context.Context, _ auth.Identity, in *struct{ rest.List }) (*rest.Output[rest.Page[alert.Channel]], error) {
+	after, err := rest.DecodeCursor("channel", in.Cursor)
 	if err != nil {
 		return nil, err
 	}
@@ -124,20 +124,20 @@ func (a *API) channels(ctx context.Context, _ auth.Identity, in *struct{ List })
 	for i := range found {
 		found[i] = found[i].Shown()
 	}
-	return &output[page[alert.Channel]]{cut(found, in.Limit, func(c alert.Channel) string { return encodeCursor("channel", c.Name) })}, nil
+	return rest.Answer(rest.Cut(found, in.Limit, func(c alert.Channel) string { return rest.EncodeCursor("channel", c.Name) })), nil
 }
 
-func (a *API) channel(ctx context.Context, _ auth.Identity, in *ChannelPath) (*output[alert.Channel], error) {
+func (a *API) channel(ctx context.Context, _ auth.Identity, in *ChannelPath) (*rest.Output[alert.Channel], error) {
 	c, err := a.Alerts.Channel(ctx, in.Name)
-	return &output[alert.Channel]{c.Shown()}, err
+	return rest.Answer(c.Shown()), err
 }
 
-func (a *API) createChannel(ctx context.Context, id auth.Identity, in *struct{ JSONBody }) (*output[alert.Channel], error) {
+func (a *API) createChannel(ctx context.Context, id auth.Identity, in *struct{ rest.JSONBody }) (*rest.Output[alert.Channel], error) {
 	var b channelBody
-	shape := in.decode(&b)
+	shape := in.Decode(&b)
 	c := b.channel()
 	c.Normalize()
-	if err := alsoFaulty(shape, c.Validate()); err != nil {
+	if err := strict.AlsoFaulty(shape, c.Validate()); err != nil {
 		return nil, err
 	}
 	made, err := a.Alerts.CreateChannel(ctx, c)
@@ -145,36 +145,36 @@ func (a *API) createChannel(ctx context.Context, id auth.Identity, in *struct{ J
 		return nil, err
 	}
 	made = made.Shown()
-	a.audit(ctx, id, "alert_channel.create", "alert-channel/"+made.Name, nil, made)
-	return &output[alert.Channel]{made}, nil
+	a.audit.Record(ctx, id, "alert_channel.create", "alert-channel/"+made.Name, nil, made)
+	return rest.Answer(made), nil
 }
 
 func (a *API) putChannel(ctx context.Context, id auth.Identity, in *struct {
 	ChannelPath
-	JSONBody
-}) (*output[alert.Channel], error) {
+	rest.JSONBody
+}) (*rest.Output[alert.Channel], error) {
 	return a.changeChannel(ctx, id, in.Name, func(before alert.Channel) (alert.Channel, error) {
 		b := channelBody{Name: in.Name}
-		err := in.decode(&b)
+		err := in.Decode(&b)
 		return b.channel(), err
 	})
 }
 
 func (a *API) patchChannel(ctx context.Context, id auth.Identity, in *struct {
 	ChannelPath
-	JSONBody
-}) (*output[alert.Channel], error) {
-	if err := in.check(); err != nil {
+	rest.JSONBody
+}) (*rest.Output[alert.Channel], error) {
+	if err := in.Check(); err != nil {
 		return nil, err
 	}
 	var blank channelBody
-	sound, shape := decodeStrict(in.RawBody, &blank)
+	sound, shape := strict.Decode(in.RawBody, &blank)
 	if sound == nil {
 		return nil, shape
 	}
 	return a.changeChannel(ctx, id, in.Name, func(before alert.Channel) (alert.Channel, error) {
 		var b channelBody
-		if err := json.Unmarshal(mergePatch(encodeSound(bodyOf(before.Shown())), sound), &b); err != nil {
+		if err := json.Unmarshal(strict.MergePatch(strict.Encode(bodyOf(before.Shown())), sound), &b); err != nil {
 			return b.channel(), shape
 		}
 		return b.channel(), shape
@@ -182,7 +182,7 @@ func (a *API) patchChannel(ctx context.Context, id auth.Identity, in *struct {
 }
 
 // changeChannel replaces a channel by what write makes of it; its error is about the shape of the input.
-func (a *API) changeChannel(ctx context.Context, id auth.Identity, name string, write func(before alert.Channel) (alert.Channel, error)) (*output[alert.Channel], error) {
+func (a *API) changeChannel(ctx context.Context, id auth.Identity, name string, write func(before alert.Channel) (alert.Channel, error)) (*rest.Output[alert.Channel], error) {
 	before, after, err := a.Alerts.UpdateChannel(ctx, name, func(c *alert.Channel) error {
 		changed, shape := write(*c)
 		var f domain.Faults
@@ -193,7 +193,7 @@ func (a *API) changeChannel(ctx context.Context, id auth.Identity, name string, 
 		changed.Keep(*c)
 		changed.Normalize()
 		f.AddAll("body", changed.Validate())
-		if err := alsoFaulty(shape, f.Err("the channel is not valid")); err != nil {
+		if err := strict.AlsoFaulty(shape, f.Err("the channel is not valid")); err != nil {
 			return err
 		}
 		changed.CreatedAt = c.CreatedAt
@@ -204,8 +204,8 @@ func (a *API) changeChannel(ctx context.Context, id auth.Identity, name string, 
 		return nil, err
 	}
 	after = after.Shown()
-	a.audit(ctx, id, "alert_channel.update", "alert-channel/"+name, before.Shown(), after)
-	return &output[alert.Channel]{after}, nil
+	a.audit.Record(ctx, id, "alert_channel.update", "alert-channel/"+name, before.Shown(), after)
+	return rest.Answer(after), nil
 }
 
 func (a *API) deleteChannel(ctx context.Context, id auth.Identity, in *ChannelPath) (*struct{}, error) {
@@ -213,11 +213,11 @@ func (a *API) deleteChannel(ctx context.Context, id auth.Identity, in *ChannelPa
 	if err != nil {
 		return nil, err
 	}
-	a.audit(ctx, id, "alert_channel.delete", "alert-channel/"+in.Name, before.Shown(), nil)
+	a.audit.Record(ctx, id, "alert_channel.delete", "alert-channel/"+in.Name, before.Shown(), nil)
 	return nil, nil
 }
 
-func (a *API) testChannel(ctx context.Context, id auth.Identity, in *ChannelPath) (*output[channelTest], error) {
+func (a *API) testChannel(ctx context.Context, id auth.Identity, in *ChannelPath) (*rest.Output[channelTest], error) {
 	c, err := a.Alerts.Channel(ctx, in.Name)
 	if err != nil {
 		return nil, err
@@ -228,17 +228,17 @@ func (a *API) testChannel(ctx context.Context, id auth.Identity, in *ChannelPath
 	if err != nil {
 		out.Detail = err.Error()
 	}
-	a.audit(ctx, id, "alert_channel.test", "alert-channel/"+in.Name, nil, out)
-	return &output[channelTest]{out}, nil
+	a.audit.Record(ctx, id, "alert_channel.test", "alert-channel/"+in.Name, nil, out)
+	return rest.Answer(out), nil
 }
 
-func (a *API) alerts(ctx context.Context, id auth.Identity, in *alertsInput) (*output[page[alerts.AlertEntry]], error) {
-	before, err := decodeNumberCursor("alert", in.Cursor)
+func (a *API) alerts(ctx context.Context, id auth.Identity, in *alertsInput) (*rest.Output[rest.Page[alerts.AlertEntry]], error) {
+	before, err := rest.DecodeNumberCursor("alert", in.Cursor)
 	if err != nil {
 		return nil, err
 	}
 	if in.Group != "" {
-		if err := a.checkGroup(ctx, id, in.Group); err != nil {
+		if err := a.visible.CheckGroup(ctx, id, in.Group); err != nil {
 			return nil, err
 		}
 	}
@@ -257,8 +257,8 @@ func (a *API) alerts(ctx context.Context, id auth.Identity, in *alertsInput) (*o
 			}
 		}
 	}
-	return &output[page[alerts.AlertEntry]]{cut(found, in.Limit, func(x alerts.AlertEntry) string {
+	return rest.Answer(rest.Cut(found, in.Limit, func(x alerts.AlertEntry) string {
 		n, _ := strconv.ParseInt(x.ID, 10, 64) //nolint:errcheck // the store made it of a number
-		return numberCursor("alert", n)
-	})}, nil
+		return rest.NumberCursor("alert", n)
+	})), nil
 }

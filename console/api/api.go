@@ -22,19 +22,17 @@ package api
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"net/http"
-	"reflect"
-	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
-	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/stream"
+	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/console/live"
 	"github.com/belfryhq/belfry/internal/domain"
@@ -163,43 +161,44 @@ type Check struct {
 type API struct {
 	Config
 	router  *chi.Mux
-	huma    huma.API
+	rest    *rest.Router
+	audit   *rest.Audit
+	visible *visible.Reader
+	streams *stream.Streams
 	guesses *auth.Limiter
 	metrics *metrics
-	streams *streamSlots
 	hub     *live.Hub
 	gauges  *gauges
-	closing chan struct{} // closed when streams are to end
 }
 
-// Prefix begins every path of the API proper.
-const Prefix = "/api/v1"
+// Prefix begins the path of every operation.
+const Prefix = rest.Prefix
 
 // open lists the only paths that need no credentials: health for load balancers, and the way in.
-var open = []string{"/healthz", "/readyz", Prefix + "/auth/login", Prefix + "/auth/methods", oidcLogin, oidcCallback}
+var open = []string{"/healthz", "/readyz", rest.Prefix + "/auth/login", rest.Prefix + "/auth/methods", oidcLogin, oidcCallback}
 
 // New makes the API. It panics if metrics of its names are registered already.
 func New(c Config) *API {
 	if c.Zone == nil {
 		c.Zone = time.UTC
 	}
-	if c.StreamCheck == 0 {
-		c.StreamCheck = streamCheck
-	}
+	m := newMetrics(c.Registerer)
 	a := &API{
-		Config: c, router: chi.NewMux(), guesses: auth.NewLimiter(), metrics: newMetrics(c.Registerer),
-		streams: &streamSlots{users: map[string]int{}}, closing: make(chan struct{}),
-		hub: live.NewHub(c.Changes, c.Views.RunsByID, c.Log), gauges: newGauges(),
+		Config: c, router: chi.NewMux(), guesses: auth.NewLimiter(), metrics: m,
+		audit:   &rest.Audit{Store: c.Accounts, Failures: m.auditFailures, Log: c.Log},
+		visible: &visible.Reader{Groups: c.Accounts, Jobs: c.Engine, Runs: c.Views},
+		streams: stream.New(c.Accounts, c.StreamCheck, m.streams),
+		hub:     live.NewHub(c.Changes, c.Views.RunsByID, c.Log), gauges: newGauges(),
 	}
 	a.router.Use(a.observe, a.recoverPanics, secureHeaders, a.authenticate, bound, headAsGet, a.onceOnly)
 	a.router.NotFound(func(w http.ResponseWriter, r *http.Request) {
-		writeProblem(w, newProblem(http.StatusNotFound, "there is nothing at this path"))
+		problem.Write(w, problem.New(http.StatusNotFound, "there is nothing at this path"))
 	})
 	a.router.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", a.allowed(r.URL.Path))
-		writeProblem(w, newProblem(http.StatusMethodNotAllowed, "this path does not know "+r.Method))
+		problem.Write(w, problem.New(http.StatusMethodNotAllowed, "this path does not know "+r.Method))
 	})
-	a.huma = humachi.New(a.router, a.humaConfig())
+	a.rest = &rest.Router{API: humachi.New(a.router, a.humaConfig()), Log: c.Log}
 	a.registerAuth()
 	a.registerOIDC()
 	a.registerUsers()
@@ -233,182 +232,8 @@ func New(c Config) *API {
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.router.ServeHTTP(w, r) }
 
-// CloseStreams ends all streams, so that a server can shut down. Call it once.
-func (a *API) CloseStreams() { close(a.closing) }
-
-// maxBodyBytes bounds every body.
-const (
-	maxBodyBytes    = 1 << 20
-	tooLarge        = "the body is over 1 MiB (1048576 bytes)"
-	bodyReadTimeout = 10 * time.Second
-)
-
-// operation describes one operation of the API.
-type operation struct {
-	method, path string // path below Prefix
-	summary      string
-	description  string
-	tag          string
-	status       int          // of success; 0: 200
-	needs        account.Role // the least role; "": open to all
-	body         reflect.Type // of the request's body; nil: none
-	bodyOptional bool
-	responses    map[string]*huma.Response // where the answer is not JSON
-}
-
-// register adds an operation: I is its huma input, O its huma output.
-func register[I, O any](a *API, o operation, handle func(context.Context, auth.Identity, *I) (*O, error)) {
-	op := huma.Operation{
-		OperationID: operationID(o.method, o.path), Method: o.method, Path: Prefix + o.path,
-		Summary: o.summary, Description: o.description, Tags: []string{o.tag}, DefaultStatus: o.status,
-		MaxBodyBytes: maxBodyBytes + 1, BodyReadTimeout: bodyReadTimeout, SkipValidateBody: true,
-		Responses: o.responses,
-	}
-	if op.Responses == nil {
-		op.Responses = map[string]*huma.Response{}
-	}
-	op.Responses["default"] = &huma.Response{Description: "Problem", Content: map[string]*huma.MediaType{
-		problemType: {Schema: a.schema(reflect.TypeFor[Problem]())}}}
-	op.Middlewares = huma.Middlewares{legible}
-	if o.needs != "" {
-		op.Middlewares = huma.Middlewares{a.demand(o.needs), legible}
-		op.Security = []map[string][]string{{"token": {}}, {"session": {}}}
-		op.Description = strings.TrimSpace(op.Description + "\n\nNeeds role " + string(o.needs) + ".")
-	}
-	if o.method == http.MethodPost && o.needs != "" {
-		op.Parameters = []*huma.Param{{Name: "Idempotency-Key", In: "header", Schema: &huma.Schema{Type: huma.TypeString},
-			Description: "Makes a repetition within 24 hours get the first answer and change nothing"}}
-	}
-	if o.body != nil {
-		op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{}}
-	}
-	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
-		out, err := handle(ctx, auth.FromContext(ctx), in)
-		if err != nil {
-			p := toProblem(ctx, a.Log, err)
-			return nil, huma.ErrorWithHeaders(p, p.GetHeaders())
-		}
-		return out, nil
-	})
-	if o.body != nil {
-		// huma takes the raw body for a string; the contract says what is in it.
-		op.RequestBody.Content["application/json"].Schema = a.schema(o.body)
-		op.RequestBody.Required = !o.bodyOptional
-	}
-}
-
-// demand refuses callers below the role, before anything of the request is looked at.
-func (a *API) demand(role account.Role) func(huma.Context, func(huma.Context)) {
-	return func(ctx huma.Context, next func(huma.Context)) {
-		if !auth.FromContext(ctx.Context()).Role.AtLeast(role) {
-			_, w := humachi.Unwrap(ctx)
-			writeProblem(w, newProblem(http.StatusForbidden, "this needs the role "+string(role)))
-			return
-		}
-		next(ctx)
-	}
-}
-
-// legible refuses parameters that Postgres could not even compare, and names them.
-func legible(ctx huma.Context, next func(huma.Context)) {
-	var faults []domain.FieldError
-	for _, p := range ctx.Operation().Parameters {
-		if p.In == "path" && !isText(ctx.Param(p.Name)) {
-			faults = append(faults, domain.FieldError{Location: p.Name, Message: notText})
-		}
-	}
-	r, w := humachi.Unwrap(ctx)
-	query := r.URL.Query()
-	for _, name := range slices.Sorted(maps.Keys(query)) {
-		if !isText(strings.Join(query[name], "")) {
-			faults = append(faults, domain.FieldError{Location: name, Message: notText})
-		}
-	}
-	if len(faults) > 0 {
-		writeProblem(w, newProblem(http.StatusUnprocessableEntity, "the request is not valid", faults...))
-		return
-	}
-	next(ctx)
-}
-
-const notText = "must be text in UTF-8 without NUL"
-
-func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
-
-// may returns nil where things of the group exist for the caller, else the error that says they do not.
-func may(id auth.Identity, group string, missing string) error {
-	if id.Sees(group) {
-		return nil
-	}
-	return domain.NewError(domain.NotFound, missing)
-}
-
-// audit records a change that has been made. The change stands whether or not it can be recorded, so that a
-// failure is logged and not answered.
-func (a *API) audit(ctx context.Context, id auth.Identity, action, object string, before, after any) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	if err := a.Accounts.Record(ctx, id.Actor(), id.Remote, action, object, withoutSecrets(before), withoutSecrets(after)); err != nil {
-		a.metrics.auditFailures.Inc()
-		a.Log.ErrorContext(ctx, "a change is missing in the audit log", "error", err,
-			"actor", id.Actor(), "action", action, "object", object)
-	}
-}
-
-// The types that inputs embed are exported because huma looks into no others.
-
-// JSONBody is embedded by the inputs of operations that have a body.
-type JSONBody struct {
-	ContentType string `header:"Content-Type" hidden:"true"`
-	RawBody     []byte `contentType:"application/json"`
-}
-
-// decode decodes the body strictly over dst, and what is sound of it also where it fails. Only JSON is taken: a form
-// that another site makes a browser send cannot claim to be that without being asked first.
-func (b *JSONBody) decode(dst any) error {
-	if err := b.check(); err != nil {
-		return err
-	}
-	_, err := decodeStrict(b.RawBody, dst)
-	return err
-}
-
-func (b *JSONBody) check() error {
-	if !jsonType(b.ContentType) {
-		return newProblem(http.StatusUnsupportedMediaType, "the body must be application/json",
-			domain.FieldError{Location: "Content-Type", Message: "must be application/json"})
-	}
-	return nil
-}
-
-// page is the answer of every list.
-type page[T any] struct {
-	Items      []T    `json:"items" nullable:"false"`
-	NextCursor string `json:"next_cursor" doc:"Give it as cursor to go on; empty when there is nothing more"`
-}
-
-// List is embedded by the inputs of lists.
-type List struct {
-	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50" doc:"How many items at most"`
-	Cursor string `query:"cursor" doc:"next_cursor of the page before"`
-}
-
-type output[T any] struct{ Body T }
-
-// versioned is the answer that is a job.
-type versioned struct {
-	ETag string `header:"ETag" doc:"The job's version, for If-Match"`
-	Body domain.Job
-}
-
-// cut returns at most limit items and, where there are more, the cursor after the last of them.
-func cut[T any](items []T, limit int, cursor func(T) string) page[T] {
-	if len(items) <= limit {
-		return page[T]{Items: items}
-	}
-	items = items[:limit]
-	return page[T]{Items: items, NextCursor: cursor(items[limit-1])}
-}
+// CloseStreams ends all streams, so that a server can shut down. It must be called at most once.
+func (a *API) CloseStreams() { a.streams.Close() }
 
 // Routes returns every route, for tests that must not miss one.
 func (a *API) Routes() chi.Routes { return a.router }

@@ -3,13 +3,14 @@ package api
 import (
 	"context"
 	"net/http"
-	"reflect"
 	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
 
+	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
@@ -21,7 +22,7 @@ type loginBody struct {
 }
 
 type loginInput struct {
-	JSONBody
+	rest.JSONBody
 	Client
 }
 
@@ -94,30 +95,30 @@ type passwordBody struct {
 }
 
 type passwordInput struct {
-	JSONBody
+	rest.JSONBody
 	Client
 }
 
 func (a *API) registerAuth() {
 	const tag = "Log-in"
-	register(a, operation{method: "POST", path: "/auth/login", tag: tag, summary: "Log in",
-		description: "Sets the session cookie. A session that the client shows ends. Tried too often it answers 429 with Retry-After.",
-		body:        reflect.TypeFor[loginBody]()}, a.logIn)
-	register(a, operation{method: "POST", path: "/auth/logout", tag: tag, summary: "Log out", needs: account.Viewer}, a.logOut)
-	register(a, operation{method: "POST", path: "/auth/logout-everywhere", tag: tag, summary: "End all of one's log-ins", needs: account.Viewer,
-		description: "This one too. API tokens stay."}, a.logOutEverywhere)
-	register(a, operation{method: "POST", path: "/auth/password", tag: tag, summary: "Change one's password", needs: account.Viewer,
-		description: "Ends all of one's log-ins and begins a new one, whose cookie it sets.",
-		body:        reflect.TypeFor[passwordBody]()}, a.changePassword)
-	register(a, operation{method: "GET", path: "/auth/me", tag: tag, summary: "Who am I", needs: account.Viewer}, a.whoAmI)
-	register(a, operation{method: "GET", path: "/auth/sessions", tag: tag, summary: "List one's log-ins", needs: account.Viewer}, a.sessions)
-	register(a, operation{method: "DELETE", path: "/auth/sessions/{id}", tag: tag, summary: "End one of one's log-ins", needs: account.Viewer}, a.endSession)
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/auth/login", Tag: tag, Summary: "Log in",
+		Description: "Sets the session cookie. A session that the client shows ends. Tried too often it answers 429 with Retry-After.",
+		Body:        rest.BodyOf[loginBody]()}, a.logIn)
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/auth/logout", Tag: tag, Summary: "Log out", Needs: account.Viewer}, a.logOut)
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/auth/logout-everywhere", Tag: tag, Summary: "End all of one's log-ins", Needs: account.Viewer,
+		Description: "This one too. API tokens stay."}, a.logOutEverywhere)
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/auth/password", Tag: tag, Summary: "Change one's password", Needs: account.Viewer,
+		Description: "Ends all of one's log-ins and begins a new one, whose cookie it sets.",
+		Body:        rest.BodyOf[passwordBody]()}, a.changePassword)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/auth/me", Tag: tag, Summary: "Who am I", Needs: account.Viewer}, a.whoAmI)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/auth/sessions", Tag: tag, Summary: "List one's log-ins", Needs: account.Viewer}, a.sessions)
+	rest.Register(a.rest, rest.Operation{Method: "DELETE", Path: "/auth/sessions/{id}", Tag: tag, Summary: "End one of one's log-ins", Needs: account.Viewer}, a.endSession)
 }
 
 // beforePasswordChange lists what a log-in may do whose password must be changed first.
-var beforePasswordChange = []string{Prefix + "/auth/me", Prefix + "/auth/password", Prefix + "/auth/logout", Prefix + "/auth/logout-everywhere"}
+var beforePasswordChange = []string{rest.Prefix + "/auth/me", rest.Prefix + "/auth/password", rest.Prefix + "/auth/logout", rest.Prefix + "/auth/logout-everywhere"}
 
-const mustChange = "the password must be changed first, by POST " + Prefix + "/auth/password"
+const mustChange = "the password must be changed first, by POST " + rest.Prefix + "/auth/password"
 
 // interactive refuses programs that act through an API token where only the user should act.
 func interactive(id auth.Identity) error {
@@ -129,7 +130,7 @@ func interactive(id auth.Identity) error {
 
 func (a *API) logIn(ctx context.Context, _ auth.Identity, in *loginInput) (*loginOutput, error) {
 	var b loginBody
-	if err := in.decode(&b); err != nil {
+	if err := in.Decode(&b); err != nil {
 		return nil, err
 	}
 	var f domain.Faults
@@ -150,12 +151,12 @@ func (a *API) logIn(ctx context.Context, _ auth.Identity, in *loginInput) (*logi
 	}
 	t, err := a.Accounts.LogIn(ctx, b.Username, b.Password, in.origin())
 	if err == account.ErrCredentials { //nolint:errorlint // documented as it is
-		return nil, newProblem(http.StatusUnauthorized, "the user or the password is wrong")
+		return nil, problem.New(http.StatusUnauthorized, "the user or the password is wrong")
 	}
 	if err != nil {
 		return nil, err
 	}
-	a.audit(ctx, auth.Identity{Principal: account.Principal{User: b.Username}, Remote: in.remote}, "auth.login", "user/"+b.Username, nil, nil)
+	a.audit.Record(ctx, auth.Identity{Principal: account.Principal{User: b.Username}, Remote: in.remote}, "auth.login", "user/"+b.Username, nil, nil)
 	return a.ticket(t, &in.Client), nil
 }
 
@@ -165,9 +166,7 @@ func (a *API) slowDown(remote, user string) error {
 	if wait == 0 {
 		return nil
 	}
-	p := newProblem(http.StatusTooManyRequests, "too many log-ins; try again later")
-	p.retryAfter = wait
-	return p
+	return problem.New(http.StatusTooManyRequests, "too many log-ins; try again later").RetryAfter(wait)
 }
 
 // ticket answers with a new session, in the body and as a cookie.
@@ -198,7 +197,7 @@ func (a *API) logOutEverywhere(ctx context.Context, id auth.Identity, in *struct
 func (a *API) endSessions(ctx context.Context, id auth.Identity, userID int64, name string) error {
 	n, err := a.Accounts.LogOutEverywhere(ctx, userID)
 	if err == nil {
-		a.audit(ctx, id, "auth.logout_everywhere", "user/"+name, nil, map[string]int64{"sessions": n})
+		a.audit.Record(ctx, id, "auth.logout_everywhere", "user/"+name, nil, map[string]int64{"sessions": n})
 	}
 	return err
 }
@@ -208,11 +207,11 @@ func (a *API) changePassword(ctx context.Context, id auth.Identity, in *password
 		return nil, err
 	}
 	var b passwordBody
-	if err := in.decode(&b); err != nil {
+	if err := in.Decode(&b); err != nil {
 		return nil, err
 	}
 	if len(b.CurrentPassword) > 4*account.MaxPasswordChars {
-		return nil, invalidField("current_password", "is wrong")
+		return nil, problem.Invalid("current_password", "is wrong")
 	}
 	// Who has stolen a session must not be able to guess the password by it.
 	if err := a.slowDown(in.remote, id.User); err != nil {
@@ -222,20 +221,20 @@ func (a *API) changePassword(ctx context.Context, id auth.Identity, in *password
 	if err != nil {
 		return nil, err
 	}
-	a.audit(ctx, id, "auth.password", "user/"+id.User, nil, nil)
+	a.audit.Record(ctx, id, "auth.password", "user/"+id.User, nil, nil)
 	return a.ticket(t, &in.Client), nil
 }
 
-func (a *API) whoAmI(_ context.Context, id auth.Identity, _ *struct{}) (*output[me], error) {
-	return &output[me]{me{Username: id.User, Kind: id.Kind, Role: id.Role, Groups: append([]string{}, id.Groups...),
-		TokenName: id.TokenName, ExpiresAt: domain.AtPtr(id.ExpiresAt), MustChangePassword: id.MustChangePassword}}, nil
+func (a *API) whoAmI(_ context.Context, id auth.Identity, _ *struct{}) (*rest.Output[me], error) {
+	return rest.Answer(me{Username: id.User, Kind: id.Kind, Role: id.Role, Groups: append([]string{}, id.Groups...),
+		TokenName: id.TokenName, ExpiresAt: domain.AtPtr(id.ExpiresAt), MustChangePassword: id.MustChangePassword}), nil
 }
 
-func (a *API) sessions(ctx context.Context, id auth.Identity, in *struct{ List }) (*output[page[session]], error) {
+func (a *API) sessions(ctx context.Context, id auth.Identity, in *struct{ rest.List }) (*rest.Output[rest.Page[session]], error) {
 	if err := interactive(id); err != nil {
 		return nil, err
 	}
-	after, err := decodeNumberCursor("session", in.Cursor)
+	after, err := rest.DecodeNumberCursor("session", in.Cursor)
 	if err != nil {
 		return nil, err
 	}
@@ -243,19 +242,19 @@ func (a *API) sessions(ctx context.Context, id auth.Identity, in *struct{ List }
 	if err != nil {
 		return nil, err
 	}
-	items := each(rows, func(s account.Session) session {
+	items := rest.Each(rows, func(s account.Session) session {
 		return session{s.ID, s.ID == id.SessionID, domain.At(s.CreatedAt), domain.At(s.ExpiresAt), domain.At(s.LastUsedAt), s.Remote, s.Agent}
 	})
-	return &output[page[session]]{cut(items, in.Limit, func(s session) string { return numberCursor("session", s.ID) })}, nil
+	return rest.Answer(rest.Cut(items, in.Limit, func(s session) string { return rest.NumberCursor("session", s.ID) })), nil
 }
 
-func (a *API) endSession(ctx context.Context, id auth.Identity, in *IDPath) (*struct{}, error) {
+func (a *API) endSession(ctx context.Context, id auth.Identity, in *rest.IDPath) (*struct{}, error) {
 	if err := interactive(id); err != nil {
 		return nil, err
 	}
 	if err := a.Accounts.EndSession(ctx, id.UserID, in.ID); err != nil {
 		return nil, err
 	}
-	a.audit(ctx, id, "auth.logout", "user/"+id.User, map[string]int64{"session": in.ID}, nil)
+	a.audit.Record(ctx, id, "auth.logout", "user/"+id.User, map[string]int64{"session": in.ID}, nil)
 	return nil, nil
 }

@@ -2,9 +2,10 @@ package api
 
 import (
 	"context"
-	"reflect"
 	"time"
 
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/strict"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
@@ -17,30 +18,30 @@ type backfillBody struct {
 }
 
 func (a *API) registerBackfill() {
-	register(a, operation{method: "POST", path: "/jobs/{id}/backfill", tag: "Jobs", summary: "Run a job for past fire times", status: 202,
-		description: "Plans one run, of cause backfill, for each fire time that the job's schedule, as it is now, has in the range: all or none. " +
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/jobs/{id}/backfill", Tag: "Jobs", Summary: "Run a job for past fire times", Status: 202,
+		Description: "Plans one run, of cause backfill, for each fire time that the job's schedule, as it is now, has in the range: all or none. " +
 			"A fire time that has a run already gets one more. They come due in order, and the job's block policy decides about them. " +
 			"Where the range has more than max, next_from says where it goes on.",
-		needs: account.Operator, body: reflect.TypeFor[backfillBody]()}, a.backfill)
+		Needs: account.Operator, Body: rest.BodyOf[backfillBody]()}, a.backfill)
 }
 
 func (a *API) backfill(ctx context.Context, id auth.Identity, in *struct {
-	JobPath
-	JSONBody
+	rest.JobPath
+	rest.JSONBody
 	DryRun bool `query:"dry_run" doc:"Only say which fire times there are"`
-}) (*output[domain.Backfilled], error) {
-	if _, err := a.readJob(ctx, id, in.ID); err != nil {
+}) (*rest.Output[domain.Backfilled], error) {
+	if _, err := a.visible.Job(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
 	var b backfillBody
-	shape := in.decode(&b)
+	shape := in.Decode(&b)
 	ask := domain.Backfill{From: b.From.Time, To: b.To.Time, DryRun: in.DryRun}
 	if b.Max != nil {
 		if ask.Max = *b.Max; ask.Max == 0 {
 			ask.Max = -1 // none at all is not the default
 		}
 	}
-	if err := alsoFaulty(shape, ask.Check(time.Now())); err != nil {
+	if err := strict.AlsoFaulty(shape, ask.Check(time.Now())); err != nil {
 		return nil, err
 	}
 	made, err := a.Engine.Backfill(ctx, in.ID, ask)
@@ -48,9 +49,9 @@ func (a *API) backfill(ctx context.Context, id auth.Identity, in *struct {
 		return nil, err
 	}
 	if len(made.RunIDs) > 0 {
-		a.audit(ctx, id, "job.backfill", jobObject(in.ID), nil, map[string]any{
+		a.audit.Record(ctx, id, "job.backfill", jobObject(in.ID), nil, map[string]any{
 			"from": b.From, "to": b.To, "runs": len(made.RunIDs), "first_run_id": made.RunIDs[0], "next_from": made.Next,
 		})
 	}
-	return &output[domain.Backfilled]{made}, nil
+	return rest.Answer(made), nil
 }

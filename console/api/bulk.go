@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
+	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/strict"
+	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
@@ -30,17 +33,17 @@ type bulkBody struct {
 }
 
 type bulkFilter struct {
-	IDs         []domain.RunID          `json:"ids,omitempty" doc:"These runs, up to 1000; no other filter applies"`
-	JobID       domain.JobID            `json:"job_id,omitempty"`
-	Group       string                  `json:"group,omitempty"`
-	State       oneOrMore[domain.State] `json:"state,omitempty" doc:"One alone may stand without the brackets. Default: the unfinished states for kill, failed for retry"`
-	Cause       domain.Cause            `json:"cause,omitempty"`
-	Reason      domain.Reason           `json:"reason,omitempty"`
-	Instance    string                  `json:"instance,omitempty"`
-	From        *domain.Instant         `json:"from,omitempty"`
-	To          *domain.Instant         `json:"to,omitempty"`
-	BroadcastID domain.RunID            `json:"broadcast_id,omitzero" format:"uuid" doc:"The shards of one broadcast"`
-	ParentRunID domain.RunID            `json:"parent_run_id,omitzero" format:"uuid"`
+	IDs         []domain.RunID                 `json:"ids,omitempty" doc:"These runs, up to 1000; no other filter applies"`
+	JobID       domain.JobID                   `json:"job_id,omitempty"`
+	Group       string                         `json:"group,omitempty"`
+	State       strict.OneOrMore[domain.State] `json:"state,omitempty" doc:"One alone may stand without the brackets. Default: the unfinished states for kill, failed for retry"`
+	Cause       domain.Cause                   `json:"cause,omitempty"`
+	Reason      domain.Reason                  `json:"reason,omitempty"`
+	Instance    string                         `json:"instance,omitempty"`
+	From        *domain.Instant                `json:"from,omitempty"`
+	To          *domain.Instant                `json:"to,omitempty"`
+	BroadcastID domain.RunID                   `json:"broadcast_id,omitzero" format:"uuid" doc:"The shards of one broadcast"`
+	ParentRunID domain.RunID                   `json:"parent_run_id,omitzero" format:"uuid"`
 }
 
 type bulkFailure struct {
@@ -59,34 +62,34 @@ type bulkAnswer struct {
 }
 
 func (a *API) registerBulk() {
-	register(a, operation{method: "POST", path: "/runs/bulk", tag: "Runs", summary: "Kill or retry many runs", needs: account.Operator, status: 202,
-		description: "Goes through the runs that fit the filter, newest first, up to max or for 15 seconds, and says how many it did. " +
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/runs/bulk", Tag: "Runs", Summary: "Kill or retry many runs", Needs: account.Operator, Status: 202,
+		Description: "Goes through the runs that fit the filter, newest first, up to max or for 15 seconds, and says how many it did. " +
 			"Repeat it with next_cursor until that is empty. The filter must name something.",
-		body: reflect.TypeFor[bulkBody]()}, a.bulk)
+		Body: rest.BodyOf[bulkBody]()}, a.bulk)
 }
 
 var unfinished = []domain.State{domain.Pending, domain.Queued, domain.Running, domain.Retrying}
 
-func (a *API) bulk(ctx context.Context, id auth.Identity, in *struct{ JSONBody }) (*output[bulkAnswer], error) {
+func (a *API) bulk(ctx context.Context, id auth.Identity, in *struct{ rest.JSONBody }) (*rest.Output[bulkAnswer], error) {
 	b := bulkBody{Max: bulkRuns}
-	shape := in.decode(&b)
-	if err := alsoFaulty(shape, b.check()); err != nil {
+	shape := in.Decode(&b)
+	if err := strict.AlsoFaulty(shape, b.check()); err != nil {
 		return nil, err
 	}
 	next, err := b.cursor()
 	if err != nil {
 		return nil, err
 	}
-	if err := a.checkGroup(ctx, id, b.Filter.Group); err != nil {
+	if err := a.visible.CheckGroup(ctx, id, b.Filter.Group); err != nil {
 		if domain.CodeOf(err) == domain.Invalid {
-			err = invalidField("filter.group", unknownGroupText(b.Filter.Group))
+			err = problem.Invalid("filter.group", visible.UnknownGroupText(b.Filter.Group))
 		}
 		return nil, err
 	}
 	out := bulkAnswer{Failures: []bulkFailure{}, RunIDs: []domain.RunID{}}
 	defer func() { // also where it ends halfway: what was done was done
 		if out.Done > 0 {
-			a.audit(ctx, id, "run.bulk_"+b.Action, "runs", nil, map[string]any{"filter": b.Filter, "done": out.Done, "failed": out.Failed})
+			a.audit.Record(ctx, id, "run.bulk_"+b.Action, "runs", nil, map[string]any{"filter": b.Filter, "done": out.Done, "failed": out.Failed})
 		}
 	}()
 	deadline := time.Now().Add(bulkTime)
@@ -102,18 +105,18 @@ func (a *API) bulk(ctx context.Context, id auth.Identity, in *struct{ JSONBody }
 		}
 	}
 	if !next.IsZero() {
-		out.Next = encodeCursor("run", next.String())
+		out.Next = rest.EncodeCursor("run", next.String())
 	}
-	return &output[bulkAnswer]{out}, nil
+	return rest.Answer(out), nil
 }
 
 func (b *bulkBody) cursor() (next domain.RunID, err error) {
-	key, err := decodeCursor("run", b.Cursor)
+	key, err := rest.DecodeCursor("run", b.Cursor)
 	if err != nil || key == "" {
 		return next, err
 	}
 	if next, err = domain.ParseRunID(key); err != nil {
-		return next, badCursor()
+		return next, rest.BadCursor()
 	}
 	return next, nil
 }
@@ -129,8 +132,8 @@ func (b *bulkBody) check() error {
 	c := &b.Filter
 	empty := len(c.IDs) == 0 && c.JobID == 0 && c.Group == "" && len(c.State) == 0 && c.Cause == "" && c.Reason == "" &&
 		c.Instance == "" && c.From == nil && c.To == nil && c.BroadcastID.IsZero() && c.ParentRunID.IsZero()
-	if !isText(c.Instance) {
-		f.Add("filter.instance", notText)
+	if !strict.IsText(c.Instance) {
+		f.Add("filter.instance", strict.NotText)
 	}
 	if empty {
 		f.Add("filter", "must name something, such as job_id, or state: all runs are never meant")
@@ -145,7 +148,7 @@ func (b *bulkBody) check() error {
 		at := fmt.Sprintf("filter.state[%d]", i)
 		switch {
 		case !slices.Contains(domain.States, s):
-			f.Add(at, "is not known: "+clip(string(s)))
+			f.Add(at, "is not known: "+problem.Clip(string(s)))
 		case b.Action == "kill" && s.Final():
 			f.Add(at, "is final; what has ended cannot be killed")
 		case b.Action == "retry" && !s.Final():
@@ -153,10 +156,10 @@ func (b *bulkBody) check() error {
 		}
 	}
 	if c.Cause != "" && !slices.Contains(domain.Causes, c.Cause) {
-		f.Add("filter.cause", "is not known: "+clip(string(c.Cause)))
+		f.Add("filter.cause", "is not known: "+problem.Clip(string(c.Cause)))
 	}
 	if c.Reason != "" && !slices.Contains(domain.Reasons, c.Reason) {
-		f.Add("filter.reason", "is not known: "+clip(string(c.Reason)))
+		f.Add("filter.reason", "is not known: "+problem.Clip(string(c.Reason)))
 	}
 	if !c.BroadcastID.IsZero() && !c.ParentRunID.IsZero() {
 		f.Add("filter.parent_run_id", "cannot be combined with broadcast_id")

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/schedule"
@@ -52,8 +53,8 @@ type calendarAnswer struct {
 }
 
 func (a *API) registerCalendar() {
-	register(a, operation{method: "GET", path: "/calendar", tag: "Schedules", summary: "See how much fires when, over all jobs", needs: account.Viewer,
-		description: "Cells begin at multiples of step since 1970, in UTC, 750 at most. Those that are over count runs, where they finished; those to come count " +
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/calendar", Tag: "Schedules", Summary: "See how much fires when, over all jobs", Needs: account.Viewer,
+		Description: "Cells begin at multiples of step since 1970, in UTC, 750 at most. Those that are over count runs, where they finished; those to come count " +
 			"fire times of enabled jobs, without jitter, and without those that a pause holds up; of kind fixed_delay one at most. " +
 			"The work is bounded: of more than 10,000 jobs a sample is computed, and of a schedule 100 fire times in a cell. " +
 			"Runs are counted by minute for 72 hours and by hour for 400 days."}, a.calendar)
@@ -85,12 +86,12 @@ func (in *calendarInput) check(now time.Time) (step time.Duration, err error) {
 	return step, f.Err("the request is not valid")
 }
 
-func (a *API) calendar(ctx context.Context, id auth.Identity, in *calendarInput) (*output[calendarAnswer], error) {
+func (a *API) calendar(ctx context.Context, id auth.Identity, in *calendarInput) (*rest.Output[calendarAnswer], error) {
 	step, err := in.check(time.Now())
 	if err != nil {
 		return nil, err
 	}
-	if err := a.checkGroup(ctx, id, in.Group); err != nil {
+	if err := a.visible.CheckGroup(ctx, id, in.Group); err != nil {
 		return nil, err
 	}
 	groups := id.Only()
@@ -126,7 +127,7 @@ func (a *API) calendar(ctx context.Context, id auth.Identity, in *calendarInput)
 			}
 		}
 	}
-	return &output[calendarAnswer]{out}, nil
+	return rest.Answer(out), nil
 }
 
 // plan adds the fire times of the jobs that were found to the cells, scaled up to all jobs. It says how many of them it

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
@@ -36,8 +37,8 @@ type calendarJobsAnswer struct {
 }
 
 func (a *API) registerCalendarJobs() {
-	register(a, operation{method: "GET", path: "/calendar/jobs", tag: "Schedules", summary: "See which jobs fire in a stretch of time to come", needs: account.Viewer,
-		description: "What a cell of the calendar is made of: fire times of enabled jobs, without jitter, and without those that a pause holds up."}, a.calendarJobs)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/calendar/jobs", Tag: "Schedules", Summary: "See which jobs fire in a stretch of time to come", Needs: account.Viewer,
+		Description: "What a cell of the calendar is made of: fire times of enabled jobs, without jitter, and without those that a pause holds up."}, a.calendarJobs)
 }
 
 func (in *calendarJobsInput) check(now time.Time) error {
@@ -53,11 +54,11 @@ func (in *calendarJobsInput) check(now time.Time) error {
 	return f.Err("the request is not valid")
 }
 
-func (a *API) calendarJobs(ctx context.Context, id auth.Identity, in *calendarJobsInput) (*output[calendarJobsAnswer], error) {
+func (a *API) calendarJobs(ctx context.Context, id auth.Identity, in *calendarJobsInput) (*rest.Output[calendarJobsAnswer], error) {
 	if err := in.check(time.Now()); err != nil {
 		return nil, err
 	}
-	if err := a.checkGroup(ctx, id, in.Group); err != nil {
+	if err := a.visible.CheckGroup(ctx, id, in.Group); err != nil {
 		return nil, err
 	}
 	groups := id.Only()
@@ -72,7 +73,7 @@ func (a *API) calendarJobs(ctx context.Context, id auth.Identity, in *calendarJo
 	fires, computed := a.planEach(ctx, &found, in.From.Time, in.To.Time)
 	out.Jobs, out.Computed = int64(len(fires)), computed
 	for _, f := range fires[:min(len(fires), calendarJobsShown)] {
-		j, err := a.readJob(ctx, id, f.JobID)
+		j, err := a.visible.Job(ctx, id, f.JobID)
 		if domain.CodeOf(err) == domain.NotFound {
 			continue // it was deleted meanwhile
 		}
@@ -82,7 +83,7 @@ func (a *API) calendarJobs(ctx context.Context, id auth.Identity, in *calendarJo
 		f.JobName = j.Name
 		out.Items = append(out.Items, f)
 	}
-	return &output[calendarJobsAnswer]{out}, nil
+	return rest.Answer(out), nil
 }
 
 // planEach counts the fire times of each job apart, those that fire most first, for as long as there is time.

@@ -3,9 +3,10 @@ package api
 import (
 	"context"
 	"fmt"
-	"reflect"
-	"strconv"
 
+	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/strict"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
@@ -52,24 +53,24 @@ type CalendarPath struct {
 
 func (a *API) registerCalendars() {
 	const tag = "Calendars"
-	register(a, operation{method: "GET", path: "/calendars", tag: tag, summary: "List calendars", needs: account.Viewer,
-		description: "By name. A calendar is a named set of days off: days of the week, and dates. A job whose schedule names one does not fire on these days of its time zone."}, a.calendars)
-	register(a, operation{method: "POST", path: "/calendars", tag: tag, summary: "Create a calendar", needs: account.Admin,
-		status: 201, body: reflect.TypeFor[calendarBody]()}, a.createCalendar)
-	register(a, operation{method: "GET", path: "/calendars/{name}", tag: tag, summary: "Show a calendar", needs: account.Viewer}, a.showCalendar)
-	register(a, operation{method: "PUT", path: "/calendars/{name}", tag: tag, summary: "Replace a calendar", needs: account.Admin,
-		description: "Absent fields get their defaults. Read-only fields may be there and are ignored, save version. New days hold at once for all jobs that use it, each of which gets a next version.",
-		body:        reflect.TypeFor[calendarChange]()}, a.replaceCalendar)
-	register(a, operation{method: "DELETE", path: "/calendars/{name}", tag: tag, summary: "Delete a calendar", needs: account.Admin,
-		description: "One that jobs use is not deleted (409)."}, a.deleteCalendar)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/calendars", Tag: tag, Summary: "List calendars", Needs: account.Viewer,
+		Description: "By name. A calendar is a named set of days off: days of the week, and dates. A job whose schedule names one does not fire on these days of its time zone."}, a.calendars)
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/calendars", Tag: tag, Summary: "Create a calendar", Needs: account.Admin,
+		Status: 201, Body: rest.BodyOf[calendarBody]()}, a.createCalendar)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/calendars/{name}", Tag: tag, Summary: "Show a calendar", Needs: account.Viewer}, a.showCalendar)
+	rest.Register(a.rest, rest.Operation{Method: "PUT", Path: "/calendars/{name}", Tag: tag, Summary: "Replace a calendar", Needs: account.Admin,
+		Description: "Absent fields get their defaults. Read-only fields may be there and are ignored, save version. New days hold at once for all jobs that use it, each of which gets a next version.",
+		Body:        rest.BodyOf[calendarChange]()}, a.replaceCalendar)
+	rest.Register(a.rest, rest.Operation{Method: "DELETE", Path: "/calendars/{name}", Tag: tag, Summary: "Delete a calendar", Needs: account.Admin,
+		Description: "One that jobs use is not deleted (409)."}, a.deleteCalendar)
 }
 
 func answerCalendar(c domain.Calendar) *calendarOutput {
-	return &calendarOutput{ETag: strconv.Quote(strconv.Itoa(c.Version)), Body: c}
+	return &calendarOutput{ETag: rest.ETag(c.Version), Body: c}
 }
 
-func (a *API) calendars(ctx context.Context, _ auth.Identity, in *struct{ List }) (*output[page[domain.Calendar]], error) {
-	after, err := decodeCursor("calendar", in.Cursor)
+func (a *API) calendars(ctx context.Context, _ auth.Identity, in *struct{ rest.List }) (*rest.Output[rest.Page[domain.Calendar]], error) {
+	after, err := rest.DecodeCursor("calendar", in.Cursor)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +78,7 @@ func (a *API) calendars(ctx context.Context, _ auth.Identity, in *struct{ List }
 	if err != nil {
 		return nil, err
 	}
-	return &output[page[domain.Calendar]]{cut(found, in.Limit, func(c domain.Calendar) string { return encodeCursor("calendar", c.Name) })}, nil
+	return rest.Answer(rest.Cut(found, in.Limit, func(c domain.Calendar) string { return rest.EncodeCursor("calendar", c.Name) })), nil
 }
 
 func (a *API) showCalendar(ctx context.Context, _ auth.Identity, in *CalendarPath) (*calendarOutput, error) {
@@ -85,30 +86,30 @@ func (a *API) showCalendar(ctx context.Context, _ auth.Identity, in *CalendarPat
 	return answerCalendar(c), err
 }
 
-func (a *API) createCalendar(ctx context.Context, id auth.Identity, in *struct{ JSONBody }) (*calendarOutput, error) {
+func (a *API) createCalendar(ctx context.Context, id auth.Identity, in *struct{ rest.JSONBody }) (*calendarOutput, error) {
 	var spec domain.CalendarSpec
-	shape := in.decode(&spec)
-	if err := alsoFaulty(shape, spec.Validate()); err != nil {
+	shape := in.Decode(&spec)
+	if err := strict.AlsoFaulty(shape, spec.Validate()); err != nil {
 		return nil, err
 	}
 	c, err := a.Engine.CreateCalendar(ctx, spec, id.Actor())
 	if err != nil {
 		return nil, err
 	}
-	a.audit(ctx, id, "calendar.create", "calendar/"+c.Name, nil, c)
+	a.audit.Record(ctx, id, "calendar.create", "calendar/"+c.Name, nil, c)
 	return answerCalendar(c), nil
 }
 
 func (a *API) replaceCalendar(ctx context.Context, id auth.Identity, in *struct {
 	CalendarPath
-	Conditional
-	JSONBody
+	rest.Conditional
+	rest.JSONBody
 }) (*calendarOutput, error) {
 	if _, err := a.Engine.Calendar(ctx, in.Name); err != nil {
 		return nil, err
 	}
 	asked := domain.Calendar{CalendarSpec: domain.CalendarSpec{Name: in.Name}}
-	shape := in.decode(&asked)
+	shape := in.Decode(&asked)
 	spec := asked.CalendarSpec
 	var f domain.Faults
 	if spec.Name != in.Name {
@@ -116,10 +117,10 @@ func (a *API) replaceCalendar(ctx context.Context, id auth.Identity, in *struct 
 		spec.Name = in.Name
 	}
 	f.AddAll("body", spec.Validate())
-	if err := alsoFaulty(shape, f.Err("the calendar is not valid")); err != nil {
+	if err := strict.AlsoFaulty(shape, f.Err("the calendar is not valid")); err != nil {
 		return nil, err
 	}
-	version, err := oneVersion(in.Conditional, asked.Version)
+	version, err := rest.OneVersion(in.Conditional, asked.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -131,16 +132,16 @@ func (a *API) replaceCalendar(ctx context.Context, id auth.Identity, in *struct 
 		return nil, err
 	}
 	if before.Version != after.Version {
-		a.audit(ctx, id, "calendar.update", "calendar/"+in.Name, before, after)
+		a.audit.Record(ctx, id, "calendar.update", "calendar/"+in.Name, before, after)
 	}
 	return answerCalendar(after), nil
 }
 
 func (a *API) deleteCalendar(ctx context.Context, id auth.Identity, in *struct {
 	CalendarPath
-	Conditional
+	rest.Conditional
 }) (*struct{}, error) {
-	version, err := in.version()
+	version, err := in.Match()
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +149,7 @@ func (a *API) deleteCalendar(ctx context.Context, id auth.Identity, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	a.audit(ctx, id, "calendar.delete", "calendar/"+in.Name, before, nil)
+	a.audit.Record(ctx, id, "calendar.delete", "calendar/"+in.Name, before, nil)
 	return nil, nil
 }
 
@@ -163,7 +164,7 @@ func (a *API) withDaysOff(ctx context.Context, s *domain.Schedule) error {
 		return nil
 	}
 	if domain.CodeOf(err) == domain.NotFound {
-		return invalidField("schedule.calendar", fmt.Sprintf("there is no calendar %q", s.Calendar))
+		return problem.Invalid("schedule.calendar", fmt.Sprintf("there is no calendar %q", s.Calendar))
 	}
 	return err
 }

@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/alert"
 	"github.com/belfryhq/belfry/internal/domain"
@@ -24,7 +25,7 @@ func (a *API) humaConfig() huma.Config {
 	c := huma.DefaultConfig("Belfry", version)
 	c.Info.Description = "A distributed job scheduler. Errors are application/problem+json (RFC 9457) and name every faulty field at once."
 	c.OpenAPIPath, c.DocsPath, c.SchemasPath, c.CreateHooks = "", "", "", nil
-	c.Transformers = []huma.Transformer{asProblem, hideParams}
+	c.Transformers = []huma.Transformer{problem.FromHuma, rest.HideParams}
 	c.RejectUnknownQueryParameters = true
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"token":   {Type: "http", Scheme: "bearer", Description: "An API token, or the token of a log-in"},
@@ -33,58 +34,9 @@ func (a *API) humaConfig() huma.Config {
 	return c
 }
 
-// Markers of request bodies whose contract differs from the Go type they are decoded into.
-type (
-	jobBodyType  struct{}
-	jobPatchType struct{}
-	// channelPatchType is a channel of which anything may be left out.
-	channelPatchType struct{}
-)
-
-var (
-	jobBody  = reflect.TypeFor[jobBodyType]()
-	jobPatch = reflect.TypeFor[jobPatchType]()
-)
-
-// schema returns a reference to the type's schema in the contract.
-func (a *API) schema(t reflect.Type) *huma.Schema {
-	switch t {
-	case jobBody:
-		return a.derived("JobInput", "group", "name", "schedule")
-	case jobPatch:
-		return a.derived("JobPatch")
-	case reflect.TypeFor[channelPatchType]():
-		return a.derivedOf(reflect.TypeFor[channelBody](), "ChannelBody", "ChannelPatch")
-	}
-	return a.huma.OpenAPI().Components.Schemas.Schema(t, true, t.Name())
-}
-
-// derived returns a reference to the schema of a job as it is written: all that a client may leave out is optional.
-func (a *API) derived(name string, required ...string) *huma.Schema {
-	return a.derivedOf(reflect.TypeFor[domain.Job](), "Job", name, required...)
-}
-
-// derivedOf is derived for the schema of any type, known under the name of.
-func (a *API) derivedOf(t reflect.Type, of, name string, required ...string) *huma.Schema {
-	registry := a.huma.OpenAPI().Components.Schemas
-	registry.Schema(t, true, of)
-	if registry.Map()[name] == nil {
-		s := *registry.Map()[of]
-		s.Required = required
-		registry.Map()[name] = &s
-	}
-	return &huma.Schema{Ref: "#/components/schemas/" + name}
-}
-
-// operationID makes an id such as get-jobs-id-next.
-func operationID(method, path string) string {
-	words := strings.FieldsFunc(path, func(r rune) bool { return strings.ContainsRune("/{}.", r) })
-	return strings.ToLower(method) + "-" + strings.Join(words, "-")
-}
-
 // finishContract adds what Go types do not say, and drops huma's own error model, which never leaves.
 func (a *API) finishContract() {
-	schemas := a.huma.OpenAPI().Components.Schemas.Map()
+	schemas := a.rest.API.OpenAPI().Components.Schemas.Map()
 	delete(schemas, "ErrorModel")
 	delete(schemas, "ErrorDetail")
 	for schema, fields := range enumerations() {
@@ -114,7 +66,7 @@ func (a *API) finishContract() {
 	for _, schema := range []string{"Run", "RunDetail"} {
 		schemas[schema].Properties["broadcast_id"].Nullable = true
 		schemas[schema].Properties["parent_run_id"].Nullable = true
-		schemas[schema].Properties["shard"] = &huma.Schema{OneOf: []*huma.Schema{a.schema(reflect.TypeFor[domain.Shard]()), {Type: "null"}}}
+		schemas[schema].Properties["shard"] = &huma.Schema{OneOf: []*huma.Schema{a.rest.Schema(reflect.TypeFor[domain.Shard]()), {Type: "null"}}}
 	}
 	schemas["Delivery"].Properties["run_id"].Nullable = true
 	schemas["LastRun"].Properties["id"].Nullable = true
@@ -174,7 +126,7 @@ func names[T ~string](values ...T) []any {
 
 // contract returns the OpenAPI document.
 func (a *API) contract() ([]byte, error) {
-	b, err := json.MarshalIndent(a.huma.OpenAPI(), "", "  ")
+	b, err := json.MarshalIndent(a.rest.API.OpenAPI(), "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("encode the contract: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 
+	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
@@ -24,24 +25,24 @@ type LetterPath struct {
 }
 
 type lettersInput struct {
-	List
+	rest.List
 	Kind string `query:"kind" enum:"result,log,event,heartbeat"`
 }
 
 func (a *API) registerDeadLetters() {
 	const tag = "Dead letters"
-	register(a, operation{method: "GET", path: "/dead-letters", tag: tag, summary: "List messages that could not be taken, oldest first", needs: account.Admin,
-		description: "They are kept for 14 days. Their data are shown one by one only."}, a.deadLetters)
-	register(a, operation{method: "GET", path: "/dead-letters/{seq}", tag: tag, summary: "Show a message that could not be taken", needs: account.Admin}, a.deadLetter)
-	register(a, operation{method: "POST", path: "/dead-letters/{seq}/replay", tag: tag, summary: "Have a message taken again", needs: account.Admin, status: 202,
-		description: "It is published again where it came from, and leaves the dead letters; should it still not be taken, it becomes a new one."}, a.replayDeadLetter)
-	register(a, operation{method: "DELETE", path: "/dead-letters/{seq}", tag: tag, summary: "Delete a message that could not be taken", needs: account.Admin}, a.deleteDeadLetter)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/dead-letters", Tag: tag, Summary: "List messages that could not be taken, oldest first", Needs: account.Admin,
+		Description: "They are kept for 14 days. Their data are shown one by one only."}, a.deadLetters)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/dead-letters/{seq}", Tag: tag, Summary: "Show a message that could not be taken", Needs: account.Admin}, a.deadLetter)
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/dead-letters/{seq}/replay", Tag: tag, Summary: "Have a message taken again", Needs: account.Admin, Status: 202,
+		Description: "It is published again where it came from, and leaves the dead letters; should it still not be taken, it becomes a new one."}, a.replayDeadLetter)
+	rest.Register(a.rest, rest.Operation{Method: "DELETE", Path: "/dead-letters/{seq}", Tag: tag, Summary: "Delete a message that could not be taken", Needs: account.Admin}, a.deleteDeadLetter)
 }
 
 func letterObject(seq uint64) string { return "dead-letter/" + strconv.FormatUint(seq, 10) }
 
-func (a *API) deadLetters(ctx context.Context, _ auth.Identity, in *lettersInput) (*output[page[domain.DeadLetter]], error) {
-	after, err := decodeNumberCursor("dead-letter", in.Cursor)
+func (a *API) deadLetters(ctx context.Context, _ auth.Identity, in *lettersInput) (*rest.Output[rest.Page[domain.DeadLetter]], error) {
+	after, err := rest.DecodeNumberCursor("dead-letter", in.Cursor)
 	if err != nil {
 		return nil, err
 	}
@@ -49,14 +50,14 @@ func (a *API) deadLetters(ctx context.Context, _ auth.Identity, in *lettersInput
 	if err != nil {
 		return nil, err
 	}
-	return &output[page[domain.DeadLetter]]{cut(append([]domain.DeadLetter{}, letters...), in.Limit, func(l domain.DeadLetter) string {
-		return numberCursor("dead-letter", int64(l.Seq))
-	})}, nil
+	return rest.Answer(rest.Cut(append([]domain.DeadLetter{}, letters...), in.Limit, func(l domain.DeadLetter) string {
+		return rest.NumberCursor("dead-letter", int64(l.Seq))
+	})), nil
 }
 
-func (a *API) deadLetter(ctx context.Context, _ auth.Identity, in *LetterPath) (*output[domain.DeadLetter], error) {
+func (a *API) deadLetter(ctx context.Context, _ auth.Identity, in *LetterPath) (*rest.Output[domain.DeadLetter], error) {
 	l, err := a.Letters.DeadLetter(ctx, in.Seq)
-	return &output[domain.DeadLetter]{l}, err
+	return rest.Answer(l), err
 }
 
 func (a *API) replayDeadLetter(ctx context.Context, id auth.Identity, in *LetterPath) (*struct{}, error) {
@@ -64,7 +65,7 @@ func (a *API) replayDeadLetter(ctx context.Context, id auth.Identity, in *Letter
 	if err != nil {
 		return nil, err
 	}
-	a.audit(ctx, id, "dead-letter.replay", letterObject(in.Seq), withoutData(l), nil)
+	a.audit.Record(ctx, id, "dead-letter.replay", letterObject(in.Seq), withoutData(l), nil)
 	return nil, nil
 }
 
@@ -73,7 +74,7 @@ func (a *API) deleteDeadLetter(ctx context.Context, id auth.Identity, in *Letter
 	if err != nil {
 		return nil, err
 	}
-	a.audit(ctx, id, "dead-letter.delete", letterObject(in.Seq), withoutData(l), nil)
+	a.audit.Record(ctx, id, "dead-letter.delete", letterObject(in.Seq), withoutData(l), nil)
 	return nil, nil
 }
 

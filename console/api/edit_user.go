@@ -2,9 +2,10 @@ package api
 
 import (
 	"context"
-	"reflect"
 	"slices"
 
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/strict"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
@@ -25,32 +26,32 @@ type UserPath struct {
 
 func (a *API) registerUserChanges() {
 	const tag = "Users and tokens"
-	register(a, operation{method: "GET", path: "/users/{username}", tag: tag, summary: "Show a user", needs: account.Admin}, a.user)
-	register(a, operation{method: "PATCH", path: "/users/{username}", tag: tag, summary: "Change a user", needs: account.Admin,
-		description: "Absent fields stay. Another role or password ends the user's log-ins. The last admin cannot be disabled or made less (409).",
-		body:        reflect.TypeFor[userChange]()}, a.changeUser)
-	register(a, operation{method: "POST", path: "/users/{username}/logout", tag: tag, summary: "Log a user out everywhere", needs: account.Admin,
-		description: "Ends all log-ins of the user at once. API tokens stay."}, a.logUserOut)
-	register(a, operation{method: "DELETE", path: "/users/{username}", tag: tag, summary: "Delete a user", needs: account.Admin,
-		description: "With all log-ins and tokens. The last admin cannot be deleted (409)."}, a.deleteUser)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/users/{username}", Tag: tag, Summary: "Show a user", Needs: account.Admin}, a.user)
+	rest.Register(a.rest, rest.Operation{Method: "PATCH", Path: "/users/{username}", Tag: tag, Summary: "Change a user", Needs: account.Admin,
+		Description: "Absent fields stay. Another role or password ends the user's log-ins. The last admin cannot be disabled or made less (409).",
+		Body:        rest.BodyOf[userChange]()}, a.changeUser)
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/users/{username}/logout", Tag: tag, Summary: "Log a user out everywhere", Needs: account.Admin,
+		Description: "Ends all log-ins of the user at once. API tokens stay."}, a.logUserOut)
+	rest.Register(a.rest, rest.Operation{Method: "DELETE", Path: "/users/{username}", Tag: tag, Summary: "Delete a user", Needs: account.Admin,
+		Description: "With all log-ins and tokens. The last admin cannot be deleted (409)."}, a.deleteUser)
 }
 
-func (a *API) user(ctx context.Context, _ auth.Identity, in *UserPath) (*output[user], error) {
+func (a *API) user(ctx context.Context, _ auth.Identity, in *UserPath) (*rest.Output[user], error) {
 	u, err := a.Accounts.User(ctx, in.Username)
-	return &output[user]{toUser(u)}, err
+	return rest.Answer(toUser(u)), err
 }
 
 func (a *API) changeUser(ctx context.Context, id auth.Identity, in *struct {
 	UserPath
-	JSONBody
-}) (*output[user], error) {
+	rest.JSONBody
+}) (*rest.Output[user], error) {
 	present, err := a.Accounts.User(ctx, in.Username)
 	if err != nil {
 		return nil, err
 	}
 	var b userChange
-	shape := in.decode(&b)
-	if err := alsoFaulty(shape, b.check()); err != nil {
+	shape := in.Decode(&b)
+	if err := strict.AlsoFaulty(shape, b.check()); err != nil {
 		return nil, err
 	}
 	if b.Groups != nil {
@@ -66,8 +67,8 @@ func (a *API) changeUser(ctx context.Context, id auth.Identity, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	a.audit(ctx, id, "user.update", "user/"+after.Name, toUser(before), changedUser{toUser(after), password != ""})
-	return &output[user]{toUser(after)}, nil
+	a.audit.Record(ctx, id, "user.update", "user/"+after.Name, toUser(before), changedUser{toUser(after), password != ""})
+	return rest.Answer(toUser(after)), nil
 }
 
 // changedUser is what the audit log says of a change; the password itself is nowhere.
@@ -118,6 +119,6 @@ func (a *API) deleteUser(ctx context.Context, id auth.Identity, in *UserPath) (*
 	if err != nil {
 		return nil, err
 	}
-	a.audit(ctx, id, "user.delete", "user/"+u.Name, toUser(u), nil)
+	a.audit.Record(ctx, id, "user.delete", "user/"+u.Name, toUser(u), nil)
 	return nil, nil
 }

@@ -9,6 +9,9 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/strict"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/event"
@@ -31,7 +34,7 @@ type Events interface {
 
 const (
 	noEvent    = "there is no such event"
-	eventsPath = Prefix + "/events/"
+	eventsPath = rest.Prefix + "/events/"
 )
 
 // AcceptedEvent says what an event did.
@@ -70,27 +73,27 @@ func (h *EventHeaders) Resolve(ctx huma.Context) []error {
 
 // EventsQuery selects and pages events.
 type EventsQuery struct {
-	List
+	rest.List
 	From domain.Instant `query:"from" doc:"Received at this instant or later"`
 	To   domain.Instant `query:"to" doc:"Received before this instant"`
 }
 
 func (a *API) registerEvents() {
 	const tag = "Events"
-	register(a, operation{method: "POST", path: "/events/{name}", tag: tag, summary: "Send an event", needs: account.Operator, status: 202,
-		description: "The body is any JSON, or a CloudEvent: structured (application/cloudevents+json), in a batch of up to 100 (application/cloudevents-batch+json), " +
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/events/{name}", Tag: tag, Summary: "Send an event", Needs: account.Operator, Status: 202,
+		Description: "The body is any JSON, or a CloudEvent: structured (application/cloudevents+json), in a batch of up to 100 (application/cloudevents-batch+json), " +
 			"or binary (headers ce-id, ce-source, ce-type, ce-specversion). The event fires the jobs of the groups that the caller sees, once: " +
 			"a repetition, known by its Idempotency-Key, else by a CloudEvent's source and id, gets the first answer for as long as events are kept.",
-		body: reflect.TypeFor[any](), bodyOptional: true}, a.sendEvent)
-	events := a.huma.OpenAPI().Components.Schemas
+		Body: rest.BodyOf[any](), BodyOptional: true}, a.sendEvent)
+	events := a.rest.Schemas()
 	one := events.Schema(reflect.TypeFor[domain.Event](), true, "Event")
-	list := events.Schema(reflect.TypeFor[page[domain.Event]](), true, "PageEvent")
-	register(a, operation{method: "GET", path: "/events/{name}", tag: tag, summary: "Show an event by its id, or list those of a name", needs: account.Viewer,
-		description: "With an id, it answers the event; with a name or a pattern, the page of those events, newest first.",
-		responses: map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
+	list := events.Schema(reflect.TypeFor[rest.Page[domain.Event]](), true, "PageEvent")
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/events/{name}", Tag: tag, Summary: "Show an event by its id, or list those of a name", Needs: account.Viewer,
+		Description: "With an id, it answers the event; with a name or a pattern, the page of those events, newest first.",
+		Responses: map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
 			"application/json": {Schema: &huma.Schema{OneOf: []*huma.Schema{one, list}}}}}}}, a.eventOrEvents)
-	register(a, operation{method: "GET", path: "/events", tag: tag, summary: "List events, newest first", needs: account.Viewer,
-		description: "Those that matched a trigger of a job that the caller sees, and those that he sent himself. Data over 4 KiB are left out."}, a.events)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/events", Tag: tag, Summary: "List events, newest first", Needs: account.Viewer,
+		Description: "Those that matched a trigger of a job that the caller sees, and those that he sent himself. Data over 4 KiB are left out."}, a.events)
 	a.registerEventTriggers()
 }
 
@@ -103,21 +106,21 @@ func (a *API) sendEvent(ctx context.Context, id auth.Identity, in *struct {
 	header := func(name string) string { return in.header[name] }
 	incoming, batch, err := event.Read(in.Name, header, in.RawBody)
 	if errors.Is(err, event.ErrMediaType) {
-		return nil, newProblem(http.StatusUnsupportedMediaType, err.Error(), domain.FieldError{Location: "Content-Type", Message: err.Error()})
+		return nil, problem.New(http.StatusUnsupportedMediaType, err.Error(), domain.FieldError{Location: "Content-Type", Message: err.Error()})
 	}
 	var f domain.Faults
 	f.AddAll("body", err)
 	key := header("idempotency-key")
 	switch {
 	case key == "":
-	case !validKey(key):
-		f.Add("Idempotency-Key", keyRule)
+	case !rest.ValidKey(key):
+		f.Add("Idempotency-Key", rest.KeyRule)
 	case batch:
 		f.Add("Idempotency-Key", "cannot stand for a batch, whose events have ids of their own")
 	}
 	if err := f.Err("the event is not valid"); err != nil {
 		// What is no JSON at all is answered as everywhere; what the body says cannot be judged then.
-		if syntax := checkSyntax(in.RawBody); syntax != nil && namesFault(err, "body") && !strings.HasPrefix(header("content-type"), "text/") {
+		if syntax := strict.CheckSyntax(in.RawBody); syntax != nil && strict.NamesFault(err, "body") && !strings.HasPrefix(header("content-type"), "text/") {
 			return nil, syntax
 		}
 		return nil, err
@@ -132,7 +135,7 @@ func (a *API) sendEvent(ctx context.Context, id auth.Identity, in *struct {
 		return nil, err
 	}
 	if key != "" && accepted[0].OtherBody {
-		return nil, invalidField("Idempotency-Key", "this key was used with another body")
+		return nil, problem.Invalid("Idempotency-Key", "this key was used with another body")
 	}
 	for i := range accepted {
 		accepted[i].Event = seenBy(id, accepted[i].Event)
@@ -167,13 +170,13 @@ func answerEvents(accepted []storeevent.Accepted, batch bool) *eventsAnswer {
 func (a *API) eventOrEvents(ctx context.Context, id auth.Identity, in *struct {
 	EventPath
 	EventsQuery
-}) (*output[any], error) {
+}) (*rest.Output[any], error) {
 	if eventID, err := domain.ParseRunID(in.Name); err == nil {
 		e, err := a.readEvent(ctx, id, eventID)
-		return &output[any]{e}, err
+		return rest.Answer[any](e), err
 	}
 	p, err := a.listEvents(ctx, id, in.Name, "name", &in.EventsQuery)
-	return &output[any]{p}, err
+	return rest.Answer[any](p), err
 }
 
 // readEvent returns what the caller may see of an event, NotFound where that is nothing.
@@ -204,30 +207,30 @@ func seenBy(id auth.Identity, e domain.Event) domain.Event {
 func (a *API) events(ctx context.Context, id auth.Identity, in *struct {
 	EventsQuery
 	Name string `query:"name" maxLength:"128" doc:"A name, or a pattern such as orders.*"`
-}) (*output[page[domain.Event]], error) {
+}) (*rest.Output[rest.Page[domain.Event]], error) {
 	p, err := a.listEvents(ctx, id, in.Name, "name", &in.EventsQuery)
-	return &output[page[domain.Event]]{p}, err
+	return rest.Answer(p), err
 }
 
-func (a *API) listEvents(ctx context.Context, id auth.Identity, name, location string, in *EventsQuery) (page[domain.Event], error) {
-	var none page[domain.Event]
+func (a *API) listEvents(ctx context.Context, id auth.Identity, name, location string, in *EventsQuery) (rest.Page[domain.Event], error) {
+	var none rest.Page[domain.Event]
 	if name != "" && !event.ValidPattern(name) {
-		return none, invalidField(location, event.PatternRule)
+		return none, problem.Invalid(location, event.PatternRule)
 	}
-	key, err := decodeCursor("event", in.Cursor)
+	key, err := rest.DecodeCursor("event", in.Cursor)
 	if err != nil {
 		return none, err
 	}
 	f := storeevent.EventFilter{Name: name, Only: id.Only(), SentBy: id.User, From: in.From.Time, To: in.To.Time, Limit: in.Limit + 1}
 	if key != "" {
 		if f.Before, err = domain.ParseRunID(key); err != nil {
-			return none, badCursor()
+			return none, rest.BadCursor()
 		}
 	}
 	events, err := a.Events.Events(ctx, f)
 	if err != nil {
 		return none, err
 	}
-	events = each(events, func(e domain.Event) domain.Event { return seenBy(id, e) })
-	return cut(events, in.Limit, func(e domain.Event) string { return encodeCursor("event", e.ID.String()) }), nil
+	events = rest.Each(events, func(e domain.Event) domain.Event { return seenBy(id, e) })
+	return rest.Cut(events, in.Limit, func(e domain.Event) string { return rest.EncodeCursor("event", e.ID.String()) }), nil
 }

@@ -4,9 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
-	"strconv"
 
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/strict"
+	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/event"
@@ -41,7 +42,7 @@ type eventTriggerAnswer struct {
 }
 
 type eventTriggersInput struct {
-	List
+	rest.List
 	Group string       `query:"group" doc:"Only triggers of this group's jobs"`
 	JobID domain.JobID `query:"job_id" minimum:"1"`
 	Name  string       `query:"name" maxLength:"128" doc:"The pattern, as it is written"`
@@ -49,16 +50,15 @@ type eventTriggersInput struct {
 
 func (a *API) registerEventTriggers() {
 	const tag = "Events"
-	body, patch := reflect.TypeFor[eventTriggerBody](), reflect.TypeFor[eventTriggerPatch]()
-	register(a, operation{method: "GET", path: "/event-triggers", tag: tag, summary: "List event triggers", needs: account.Viewer}, a.eventTriggers)
-	register(a, operation{method: "POST", path: "/event-triggers", tag: tag, summary: "Create an event trigger", needs: account.Operator,
-		status: 201, body: body}, a.createEventTrigger)
-	register(a, operation{method: "GET", path: "/event-triggers/{id}", tag: tag, summary: "Show an event trigger", needs: account.Viewer}, a.eventTrigger)
-	register(a, operation{method: "PUT", path: "/event-triggers/{id}", tag: tag, summary: "Replace an event trigger", needs: account.Operator,
-		description: "Absent fields get their defaults. Read-only fields may be there and are ignored, save version.", body: body}, a.replaceEventTrigger)
-	register(a, operation{method: "PATCH", path: "/event-triggers/{id}", tag: tag, summary: "Change an event trigger", needs: account.Operator,
-		description: "A JSON merge patch (RFC 7396): absent fields stay, null gives a field its default.", body: patch}, a.patchEventTrigger)
-	register(a, operation{method: "DELETE", path: "/event-triggers/{id}", tag: tag, summary: "Delete an event trigger", needs: account.Operator}, a.deleteEventTrigger)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/event-triggers", Tag: tag, Summary: "List event triggers", Needs: account.Viewer}, a.eventTriggers)
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/event-triggers", Tag: tag, Summary: "Create an event trigger", Needs: account.Operator,
+		Status: 201, Body: rest.BodyOf[eventTriggerBody]()}, a.createEventTrigger)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/event-triggers/{id}", Tag: tag, Summary: "Show an event trigger", Needs: account.Viewer}, a.eventTrigger)
+	rest.Register(a.rest, rest.Operation{Method: "PUT", Path: "/event-triggers/{id}", Tag: tag, Summary: "Replace an event trigger", Needs: account.Operator,
+		Description: "Absent fields get their defaults. Read-only fields may be there and are ignored, save version.", Body: rest.BodyOf[eventTriggerBody]()}, a.replaceEventTrigger)
+	rest.Register(a.rest, rest.Operation{Method: "PATCH", Path: "/event-triggers/{id}", Tag: tag, Summary: "Change an event trigger", Needs: account.Operator,
+		Description: "A JSON merge patch (RFC 7396): absent fields stay, null gives a field its default.", Body: rest.BodyOf[eventTriggerPatch]()}, a.patchEventTrigger)
+	rest.Register(a.rest, rest.Operation{Method: "DELETE", Path: "/event-triggers/{id}", Tag: tag, Summary: "Delete an event trigger", Needs: account.Operator}, a.deleteEventTrigger)
 }
 
 // readEventTrigger returns a trigger whose job the caller sees, NotFound for any other.
@@ -67,17 +67,17 @@ func (a *API) readEventTrigger(ctx context.Context, id auth.Identity, trigger in
 	if err != nil {
 		return t, err
 	}
-	return t, may(id, t.Group, noEventTrigger)
+	return t, visible.Check(id, t.Group, noEventTrigger)
 }
 
 func answerEventTrigger(t domain.EventTrigger) *eventTriggerAnswer {
-	return &eventTriggerAnswer{ETag: strconv.Quote(strconv.Itoa(t.Version)), Body: t}
+	return &eventTriggerAnswer{ETag: rest.ETag(t.Version), Body: t}
 }
 
 func eventTriggerObject(id int64) string { return fmt.Sprintf("event-trigger/%d", id) }
 
-func (a *API) eventTriggers(ctx context.Context, id auth.Identity, in *eventTriggersInput) (*output[page[domain.EventTrigger]], error) {
-	after, err := decodeNumberCursor("event-trigger", in.Cursor)
+func (a *API) eventTriggers(ctx context.Context, id auth.Identity, in *eventTriggersInput) (*rest.Output[rest.Page[domain.EventTrigger]], error) {
+	after, err := rest.DecodeNumberCursor("event-trigger", in.Cursor)
 	if err != nil {
 		return nil, err
 	}
@@ -88,16 +88,16 @@ func (a *API) eventTriggers(ctx context.Context, id auth.Identity, in *eventTrig
 		return nil, err
 	}
 	if len(triggers) == 0 && in.Cursor == "" {
-		if err := a.checkGroup(ctx, id, in.Group); err != nil {
+		if err := a.visible.CheckGroup(ctx, id, in.Group); err != nil {
 			return nil, err
 		}
 	}
-	return &output[page[domain.EventTrigger]]{cut(triggers, in.Limit, func(t domain.EventTrigger) string {
-		return numberCursor("event-trigger", t.ID)
-	})}, nil
+	return rest.Answer(rest.Cut(triggers, in.Limit, func(t domain.EventTrigger) string {
+		return rest.NumberCursor("event-trigger", t.ID)
+	})), nil
 }
 
-func (a *API) eventTrigger(ctx context.Context, id auth.Identity, in *IDPath) (*eventTriggerAnswer, error) {
+func (a *API) eventTrigger(ctx context.Context, id auth.Identity, in *rest.IDPath) (*eventTriggerAnswer, error) {
 	t, err := a.readEventTrigger(ctx, id, in.ID)
 	return answerEventTrigger(t), err
 }
@@ -107,36 +107,36 @@ func (a *API) checkEventTrigger(ctx context.Context, id auth.Identity, spec *dom
 	var f domain.Faults
 	f.AddAll("body", event.Check(spec))
 	if spec.JobID > 0 {
-		_, err := a.readJob(ctx, id, spec.JobID)
+		_, err := a.visible.Job(ctx, id, spec.JobID)
 		if err != nil && domain.CodeOf(err) != domain.NotFound {
 			return err
 		}
 		if err != nil {
-			f.Add("job_id", noJob)
+			f.Add("job_id", visible.NoJob)
 		}
 	}
 	return f.Err("the event trigger is not valid")
 }
 
-func (a *API) createEventTrigger(ctx context.Context, id auth.Identity, in *struct{ JSONBody }) (*eventTriggerAnswer, error) {
+func (a *API) createEventTrigger(ctx context.Context, id auth.Identity, in *struct{ rest.JSONBody }) (*eventTriggerAnswer, error) {
 	spec := domain.DefaultEventTriggerSpec()
-	shape := in.decode(&spec)
-	if err := alsoFaulty(shape, a.checkEventTrigger(ctx, id, &spec)); err != nil {
+	shape := in.Decode(&spec)
+	if err := strict.AlsoFaulty(shape, a.checkEventTrigger(ctx, id, &spec)); err != nil {
 		return nil, err
 	}
 	t, err := a.Events.CreateTrigger(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
-	a.audit(ctx, id, "event-trigger.create", eventTriggerObject(t.ID), nil, t)
+	a.audit.Record(ctx, id, "event-trigger.create", eventTriggerObject(t.ID), nil, t)
 	return answerEventTrigger(t), nil
 }
 
 // eventTriggerInput is what a change of an event trigger comes with.
 type eventTriggerInput struct {
-	IDPath
-	Conditional
-	JSONBody
+	rest.IDPath
+	rest.Conditional
+	rest.JSONBody
 }
 
 func (a *API) replaceEventTrigger(ctx context.Context, id auth.Identity, in *eventTriggerInput) (*eventTriggerAnswer, error) {
@@ -149,13 +149,13 @@ func (a *API) patchEventTrigger(ctx context.Context, id auth.Identity, in *event
 		if err != nil {
 			return nil, fmt.Errorf("encode the event trigger as it stands: %w", err)
 		}
-		return mergePatch(doc, sent), nil
+		return strict.MergePatch(doc, sent), nil
 	})
 }
 
 func (a *API) editEventTrigger(ctx context.Context, id auth.Identity, in *eventTriggerInput,
 	next func(now domain.EventTriggerSpec, sent json.RawMessage) (json.RawMessage, error)) (*eventTriggerAnswer, error) {
-	if err := in.check(); err != nil {
+	if err := in.Check(); err != nil {
 		return nil, err
 	}
 	present, err := a.readEventTrigger(ctx, id, in.ID)
@@ -166,24 +166,24 @@ func (a *API) editEventTrigger(ctx context.Context, id auth.Identity, in *eventT
 		t := domain.EventTrigger{EventTriggerSpec: domain.DefaultEventTriggerSpec()}
 		doc, err := next(now, sent)
 		if err == nil {
-			_, err = decodeStrict(doc, &t)
+			_, err = strict.Decode(doc, &t)
 		}
 		return t.EventTriggerSpec, err
 	}
 	var asked domain.EventTrigger
-	sound, shape := decodeStrict(in.RawBody, &asked)
+	sound, shape := strict.Decode(in.RawBody, &asked)
 	if sound == nil {
 		return nil, shape
 	}
 	wanted, _ := edited(present.EventTriggerSpec, sound)
-	if err := alsoFaulty(shape, a.checkEventTrigger(ctx, id, &wanted)); err != nil {
+	if err := strict.AlsoFaulty(shape, a.checkEventTrigger(ctx, id, &wanted)); err != nil {
 		return nil, err
 	}
-	version, err := oneVersion(in.Conditional, asked.Version)
+	version, err := rest.OneVersion(in.Conditional, asked.Version)
 	if err != nil {
 		return nil, err
 	}
-	if err := sameID(asked.ID, in.ID, "event trigger"); err != nil {
+	if err := strict.SameID(asked.ID, in.ID, "event trigger"); err != nil {
 		return nil, err
 	}
 	before, after, err := a.Events.EditTrigger(ctx, in.ID, version, func(spec *domain.EventTriggerSpec) error {
@@ -201,16 +201,16 @@ func (a *API) editEventTrigger(ctx context.Context, id auth.Identity, in *eventT
 		return nil, err
 	}
 	if before.Version != after.Version {
-		a.audit(ctx, id, "event-trigger.update", eventTriggerObject(in.ID), before, after)
+		a.audit.Record(ctx, id, "event-trigger.update", eventTriggerObject(in.ID), before, after)
 	}
 	return answerEventTrigger(after), nil
 }
 
 func (a *API) deleteEventTrigger(ctx context.Context, id auth.Identity, in *struct {
-	IDPath
-	Conditional
+	rest.IDPath
+	rest.Conditional
 }) (*struct{}, error) {
-	version, err := in.version()
+	version, err := in.Match()
 	if err != nil {
 		return nil, err
 	}
@@ -221,6 +221,6 @@ func (a *API) deleteEventTrigger(ctx context.Context, id auth.Identity, in *stru
 	if err != nil {
 		return nil, err
 	}
-	a.audit(ctx, id, "event-trigger.delete", eventTriggerObject(in.ID), before, nil)
+	a.audit.Record(ctx, id, "event-trigger.delete", eventTriggerObject(in.ID), before, nil)
 	return nil, nil
 }

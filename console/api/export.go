@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/jobfile"
@@ -24,12 +27,12 @@ const (
 
 func (a *API) registerExport() {
 	const tag = "Export and import"
-	register(a, operation{method: "GET", path: "/export", tag: tag, summary: "Export groups, calendars, jobs, event triggers and alert channels", needs: account.Viewer,
-		description: "YAML that import takes: all that the caller may see, without tokens, and of one group the calendars that it uses; to admins also alert channels, without their secrets and addresses. Fields at their defaults are left out; children are " +
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/export", Tag: tag, Summary: "Export groups, calendars, jobs, event triggers and alert channels", Needs: account.Viewer,
+		Description: "YAML that import takes: all that the caller may see, without tokens, and of one group the calendars that it uses; to admins also alert channels, without their secrets and addresses. Fields at their defaults are left out; children are " +
 			"named by group/name. 50,000 jobs at most.",
-		responses: textResponse(yamlType, "The file")}, a.export)
-	register(a, operation{method: "POST", path: "/import", tag: tag, summary: "Import groups, calendars, jobs and event triggers", needs: account.Operator,
-		description: "The body is YAML as export writes it, or as job files have it, up to 1 MiB. Groups, calendars and jobs are known by their names: they are created, " +
+		Responses: rest.TextResponse(yamlType, "The file")}, a.export)
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/import", Tag: tag, Summary: "Import groups, calendars, jobs and event triggers", Needs: account.Operator,
+		Description: "The body is YAML as export writes it, or as job files have it, up to 1 MiB. Groups, calendars and jobs are known by their names: they are created, " +
 			"updated or left as they are; nothing is deleted. All is checked before anything is changed, and any fault refuses the whole " +
 			"(locations are jobs[i].field). Then each is changed in a transaction of its own, children first: what fails then, since somebody " +
 			"else was at it, is told in its item's error, counted in failed, and can be imported again. New groups have a token that " +
@@ -48,9 +51,9 @@ func (a *API) export(ctx context.Context, id auth.Identity, in *struct {
 }) (*exported, error) {
 	only := id.Only()
 	if in.Group != "" {
-		if _, err := a.bareGroup(ctx, id, in.Group); err != nil {
+		if _, err := a.visible.Group(ctx, id, in.Group); err != nil {
 			if domain.CodeOf(err) == domain.NotFound {
-				err = unknownGroup(in.Group)
+				err = visible.UnknownGroup(in.Group)
 			}
 			return nil, err
 		}
@@ -73,12 +76,12 @@ func (a *API) export(ctx context.Context, id auth.Identity, in *struct {
 			if _, known := names[c.JobID]; known {
 				continue
 			}
-			if child, err := a.readJob(ctx, id, c.JobID); err == nil {
+			if child, err := a.visible.Job(ctx, id, c.JobID); err == nil {
 				names[c.JobID] = jobfile.Key(child.Group, child.Name)
 			}
 		}
 	}
-	if hidesParams(id) {
+	if rest.HidesParams(id) {
 		for i := range jobs {
 			jobs[i].Param = domain.MaskParam(jobs[i].Param)
 		}
@@ -189,7 +192,7 @@ func (a *API) allJobs(ctx context.Context, f view.JobFilter) (all []domain.Job, 
 			return all, nil
 		}
 		if len(all) > maxExported {
-			return nil, invalidField("group", fmt.Sprintf("there are more than %d jobs; take one group at a time", maxExported))
+			return nil, problem.Invalid("group", fmt.Sprintf("there are more than %d jobs; take one group at a time", maxExported))
 		}
 		f.After = next
 	}

@@ -3,6 +3,8 @@ package api
 import (
 	"context"
 
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
@@ -30,13 +32,13 @@ const maxRelatives = 100
 
 func (a *API) registerFamily() {
 	const tag = "Runs"
-	register(a, operation{method: "GET", path: "/runs/{id}/shards", tag: tag, summary: "Show the broadcast of a run, with all its shards", needs: account.Viewer}, a.shards)
-	register(a, operation{method: "GET", path: "/runs/{id}/children", tag: tag, summary: "List the runs that a run's end has caused, oldest first",
-		description: "All in one page, up to 1,000. Those of a broadcast are the children of each of its shards.", needs: account.Viewer}, a.children)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/runs/{id}/shards", Tag: tag, Summary: "Show the broadcast of a run, with all its shards", Needs: account.Viewer}, a.shards)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/runs/{id}/children", Tag: tag, Summary: "List the runs that a run's end has caused, oldest first",
+		Description: "All in one page, up to 1,000. Those of a broadcast are the children of each of its shards.", Needs: account.Viewer}, a.children)
 }
 
-func (a *API) shards(ctx context.Context, id auth.Identity, in *RunPath) (*output[shards], error) {
-	if err := a.maySee(ctx, id, in.ID); err != nil {
+func (a *API) shards(ctx context.Context, id auth.Identity, in *RunPath) (*rest.Output[shards], error) {
+	if err := a.visible.Run(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
 	runs, err := a.Views.Shards(ctx, in.ID)
@@ -48,19 +50,19 @@ func (a *API) shards(ctx context.Context, id auth.Identity, in *RunPath) (*outpu
 		out.BroadcastID, out.Total = r.BroadcastID, r.Shard.Total
 		out.Counts[r.State]++
 	}
-	return &output[shards]{out}, nil
+	return rest.Answer(out), nil
 }
 
-func (a *API) children(ctx context.Context, id auth.Identity, in *RunPath) (*output[page[domain.Run]], error) {
+func (a *API) children(ctx context.Context, id auth.Identity, in *RunPath) (*rest.Output[rest.Page[domain.Run]], error) {
 	r, err := a.Views.Run(ctx, in.ID)
 	if err == nil {
-		err = may(id, r.Group, noRun)
+		err = visible.Check(id, r.Group, visible.NoRun)
 	}
 	if err != nil {
 		return nil, err
 	}
 	runs, err := a.visibleChildren(ctx, id, r)
-	return &output[page[domain.Run]]{page[domain.Run]{Items: runs}}, err
+	return rest.Answer(rest.Page[domain.Run]{Items: runs}), err
 }
 
 // visibleChildren leaves out children in groups that the caller may not see.

@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
@@ -32,27 +35,27 @@ type fireAuditInput struct {
 }
 
 func (a *API) registerFires() {
-	register(a, operation{method: "GET", path: "/audit/fires", tag: "Jobs", summary: "Explain what became of every fire time of a span", needs: account.Viewer,
-		description: "Recomputes the fire times that the jobs' versions say, and compares them with runs and missed ledgers. " +
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/audit/fires", Tag: "Jobs", Summary: "Explain what became of every fire time of a span", Needs: account.Viewer,
+		Description: "Recomputes the fire times that the jobs' versions say, and compares them with runs and missed ledgers. " +
 			"Each page says of how many fire times what became, and has an item for neighbouring ones that did not simply run. " +
 			"A page takes as much as it can within a second or so: go on until next_cursor is empty."}, a.auditFires)
-	register(a, operation{method: "GET", path: "/jobs/{id}/why", tag: "Jobs", summary: "Say what became of one instant of a job", needs: account.Viewer,
-		description: "Also of an instant that is no fire time, and of a job that was deleted."}, a.why)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/jobs/{id}/why", Tag: "Jobs", Summary: "Say what became of one instant of a job", Needs: account.Viewer,
+		Description: "Also of an instant that is no fire time, and of a job that was deleted."}, a.why)
 }
 
 // mayAsk returns nil for a job that the caller may see, also one that was deleted, NotFound for any other.
 func (a *API) mayAsk(ctx context.Context, id auth.Identity, job domain.JobID) error {
 	group, err := a.Fires.FireSubject(ctx, job)
 	if domain.CodeOf(err) == domain.NotFound {
-		return domain.WrapError(domain.NotFound, noJob, err)
+		return domain.WrapError(domain.NotFound, visible.NoJob, err)
 	}
 	if err != nil {
 		return err
 	}
-	return may(id, group, noJob)
+	return visible.Check(id, group, visible.NoJob)
 }
 
-func (a *API) auditFires(ctx context.Context, id auth.Identity, in *fireAuditInput) (*output[domain.FireAudit], error) {
+func (a *API) auditFires(ctx context.Context, id auth.Identity, in *fireAuditInput) (*rest.Output[domain.FireAudit], error) {
 	scope := view.FireScope{Only: id.Only(), Job: in.JobID, Since: in.Since.Time, Until: in.Until.Time}
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	if scope.Until.IsZero() || scope.Until.After(now) {
@@ -70,7 +73,7 @@ func (a *API) auditFires(ctx context.Context, id auth.Identity, in *fireAuditInp
 	}
 	if in.JobID != 0 {
 		if err := a.mayAsk(ctx, id, in.JobID); domain.CodeOf(err) == domain.NotFound && err != nil {
-			return nil, invalidField("job_id", noJob)
+			return nil, problem.Invalid("job_id", visible.NoJob)
 		} else if err != nil {
 			return nil, err
 		}
@@ -83,12 +86,12 @@ func (a *API) auditFires(ctx context.Context, id auth.Identity, in *fireAuditInp
 	if err == nil && !done {
 		page.Next = encodeFireCursor(next)
 	}
-	return &output[domain.FireAudit]{page}, err
+	return rest.Answer(page), err
 }
 
 func encodeFireCursor(c domain.FireCursor) string {
 	b, _ := json.Marshal(fireCursor{c.Job, domain.AtPtr(c.Due)}) // numbers and instants can be encoded
-	return encodeCursor("fires", string(b))
+	return rest.EncodeCursor("fires", string(b))
 }
 
 type fireCursor struct {
@@ -97,13 +100,13 @@ type fireCursor struct {
 }
 
 func decodeFireCursor(cursor string) (domain.FireCursor, error) {
-	key, err := decodeCursor("fires", cursor)
+	key, err := rest.DecodeCursor("fires", cursor)
 	if err != nil || key == "" {
 		return domain.FireCursor{}, err
 	}
 	var c fireCursor
 	if err := json.Unmarshal([]byte(key), &c); err != nil || c.Job < 1 {
-		return domain.FireCursor{}, badCursor()
+		return domain.FireCursor{}, rest.BadCursor()
 	}
 	out := domain.FireCursor{Job: c.Job}
 	if c.Due != nil {
@@ -113,12 +116,12 @@ func decodeFireCursor(cursor string) (domain.FireCursor, error) {
 }
 
 func (a *API) why(ctx context.Context, id auth.Identity, in *struct {
-	JobPath
+	rest.JobPath
 	At string `query:"at" required:"true" maxLength:"64" doc:"RFC 3339, or a local time in the job's zone such as 2026-03-29T02:30"`
-}) (*output[domain.Why], error) {
+}) (*rest.Output[domain.Why], error) {
 	if err := a.mayAsk(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
 	w, err := a.Fires.Why(ctx, in.ID, in.At)
-	return &output[domain.Why]{w}, err
+	return rest.Answer(w), err
 }

@@ -11,6 +11,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/strict"
+	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/event"
@@ -83,17 +87,17 @@ func (a *API) importFile(ctx context.Context, id auth.Identity, in *struct {
 	DryRun      bool   `query:"dry_run" doc:"Say what would be done, and do nothing"`
 	ContentType string `header:"Content-Type" hidden:"true"`
 	RawBody     []byte `contentType:"application/yaml"`
-}) (*output[importResult], error) {
+}) (*rest.Output[importResult], error) {
 	if !yamlOrJSON(in.ContentType) {
-		return nil, newProblem(http.StatusUnsupportedMediaType, "the body must be application/yaml",
+		return nil, problem.New(http.StatusUnsupportedMediaType, "the body must be application/yaml",
 			domain.FieldError{Location: "Content-Type", Message: "must be application/yaml or application/json"})
 	}
 	file, err := jobfile.Parse("body", in.RawBody)
 	if err != nil {
-		return nil, newProblem(http.StatusBadRequest, "the body is no file of jobs", domain.FieldError{Location: "body", Message: clip(err.Error())})
+		return nil, problem.New(http.StatusBadRequest, "the body is no file of jobs", domain.FieldError{Location: "body", Message: problem.Clip(err.Error())})
 	}
 	if len(file.Groups)+len(file.Jobs)+len(file.Triggers)+len(file.Channels)+len(file.Calendars) == 0 {
-		return nil, invalidField("body", "holds neither groups nor jobs")
+		return nil, problem.Invalid("body", "holds neither groups nor jobs")
 	}
 	m := &importing{api: a, id: id, file: file, groups: map[string]*domain.Group{}, jobs: map[string]domain.Job{}, index: map[string]int{}}
 	if err := m.read(ctx); err != nil {
@@ -110,12 +114,12 @@ func (a *API) importFile(ctx context.Context, id auth.Identity, in *struct {
 	for _, c := range file.Channels {
 		out.add(importItem{Kind: "alert_channel", Name: c.Name, Action: actionUnchanged})
 	}
-	return &output[importResult]{out}, nil
+	return rest.Answer(out), nil
 }
 
 func yamlOrJSON(contentType string) bool {
 	t, _, err := mime.ParseMediaType(contentType)
-	return err == nil && (slices.Contains([]string{yamlType, "application/x-yaml", "text/yaml", "text/x-yaml"}, t) || jsonType(contentType))
+	return err == nil && (slices.Contains([]string{yamlType, "application/x-yaml", "text/yaml", "text/x-yaml"}, t) || rest.IsJSON(contentType))
 }
 
 // read reads the groups and jobs that the file speaks of.
@@ -164,7 +168,7 @@ func (m *importing) check(ctx context.Context) error {
 	toCome := map[string]bool{}
 	for i, g := range m.file.Groups {
 		if m.groups[g.Name] == nil && m.id.Role != account.Admin {
-			m.faults.Add(fmt.Sprintf("groups[%d].name", i), fmt.Sprintf("there is no group %q; to make it takes the role admin", clip(g.Name)))
+			m.faults.Add(fmt.Sprintf("groups[%d].name", i), fmt.Sprintf("there is no group %q; to make it takes the role admin", problem.Clip(g.Name)))
 		}
 		checkDescription(&m.faults, g.Description)
 		toCome[g.Name] = true
@@ -196,7 +200,7 @@ func (m *importing) checkJob(ctx context.Context, i int, toCome map[string]bool)
 	at := fmt.Sprintf("jobs[%d]", i)
 	var f domain.Faults
 	for n, name := range m.unknownChildren(j) {
-		f.Add(fmt.Sprintf("children[%d].job", n), fmt.Sprintf("there is no job %q, neither here nor in the file", clip(name)))
+		f.Add(fmt.Sprintf("children[%d].job", n), fmt.Sprintf("there is no job %q, neither here nor in the file", problem.Clip(name)))
 	}
 	spec, err := m.spec(j, func(name string) (domain.JobID, bool) {
 		if there, known := m.jobs[name]; known {
@@ -207,11 +211,11 @@ func (m *importing) checkJob(ctx context.Context, i int, toCome map[string]bool)
 		}
 		return standIn - 1, true // told already
 	})
-	if err := alsoFaulty(err, m.api.checkSpec(err, spec)); err != nil {
+	if err := strict.AlsoFaulty(err, m.api.checkSpec(err, spec)); err != nil {
 		f.AddAll("", err)
 	}
 	if m.groups[j.Group] == nil && !toCome[j.Group] && domain.ValidGroupName(j.Group) {
-		f.AddAll("", unknownGroup(j.Group))
+		f.AddAll("", visible.UnknownGroup(j.Group))
 	}
 	var byID []domain.Child
 	for _, c := range spec.Children {
@@ -220,7 +224,7 @@ func (m *importing) checkJob(ctx context.Context, i int, toCome map[string]bool)
 		}
 	}
 	for _, c := range byID {
-		if _, err := m.api.readJob(ctx, m.id, c.JobID); err != nil && domain.CodeOf(err) != domain.NotFound {
+		if _, err := m.api.visible.Job(ctx, m.id, c.JobID); err != nil && domain.CodeOf(err) != domain.NotFound {
 			return err
 		} else if err != nil && c.JobID > 0 {
 			f.Add("children", fmt.Sprintf("there is no job %d", c.JobID))
@@ -252,7 +256,7 @@ func (m *importing) unknownChildren(j *jobfile.Job) map[int]string {
 func (m *importing) spec(j *jobfile.Job, find func(string) (domain.JobID, bool)) (domain.JobSpec, error) {
 	raw, err := json.Marshal(j.Fields)
 	if err != nil {
-		return domain.JobSpec{}, invalidField("body", "cannot be written as JSON: "+clip(err.Error()))
+		return domain.JobSpec{}, problem.Invalid("body", "cannot be written as JSON: "+problem.Clip(err.Error()))
 	}
 	var copied map[string]any
 	d := json.NewDecoder(strings.NewReader(string(raw)))
@@ -266,7 +270,7 @@ func (m *importing) spec(j *jobfile.Job, find func(string) (domain.JobID, bool))
 		return domain.JobSpec{}, fmt.Errorf("encode a job: %w", err)
 	}
 	spec := domain.DefaultJobSpec()
-	_, err = decodeStrict(raw, &spec)
+	_, err = strict.Decode(raw, &spec)
 	return spec, err
 }
 
@@ -328,7 +332,7 @@ func (m *importing) putGroups(ctx context.Context, dryRun bool, out *importResul
 			if !dryRun {
 				var made domain.Group
 				if made, _, err = m.api.Accounts.CreateGroup(ctx, g.Name, g.Description); err == nil {
-					m.api.audit(ctx, m.id, "group.create", "group/"+g.Name, nil, made)
+					m.api.audit.Record(ctx, m.id, "group.create", "group/"+g.Name, nil, made)
 				}
 			}
 		case there.Description != g.Description && m.id.Role == account.Admin:
@@ -338,7 +342,7 @@ func (m *importing) putGroups(ctx context.Context, dryRun bool, out *importResul
 				if err = m.api.Accounts.DescribeGroup(ctx, g.Name, g.Description); err == nil {
 					after := *there
 					after.Description = g.Description
-					m.api.audit(ctx, m.id, "group.update", "group/"+g.Name, there, after)
+					m.api.audit.Record(ctx, m.id, "group.update", "group/"+g.Name, there, after)
 				}
 			}
 		}
@@ -390,7 +394,7 @@ func (m *importing) put(ctx context.Context, j *jobfile.Job, there domain.Job, k
 		return after, domain.NewError(domain.Conflict, "its child "+missing+" could not be made")
 	case !known:
 		if after, err = m.api.Engine.CreateJob(ctx, spec, m.id.Actor()); err == nil {
-			m.api.audit(ctx, m.id, "job.create", jobObject(after.ID), nil, after)
+			m.api.audit.Record(ctx, m.id, "job.create", jobObject(after.ID), nil, after)
 		}
 		return after, err
 	}
@@ -399,7 +403,7 @@ func (m *importing) put(ctx context.Context, j *jobfile.Job, there domain.Job, k
 		return nil
 	})
 	if err == nil && before.Version != after.Version {
-		m.api.audit(ctx, m.id, "job.update", jobObject(after.ID), before, after)
+		m.api.audit.Record(ctx, m.id, "job.update", jobObject(after.ID), before, after)
 	}
 	return after, err
 }
@@ -409,7 +413,7 @@ func (m *importing) told(ctx context.Context, err error) string {
 	if err == nil {
 		return ""
 	}
-	p := toProblem(ctx, m.api.Log, err)
+	p := problem.From(ctx, m.api.Log, err)
 	text := p.Title
 	if p.Detail != "" && p.Detail != p.Title {
 		text = p.Detail
@@ -434,10 +438,10 @@ func (m *importing) checkTriggers(ctx context.Context) error {
 		var f domain.Faults
 		_, there := m.jobs[t.Job]
 		if _, here := m.index[t.Job]; !here && !there {
-			f.Add("job", fmt.Sprintf("there is no job %q, neither here nor in the file", clip(t.Job)))
+			f.Add("job", fmt.Sprintf("there is no job %q, neither here nor in the file", problem.Clip(t.Job)))
 		}
 		spec, shape := m.trigger(&t, 1)
-		f.AddAll("", alsoFaulty(shape, event.Check(&spec)))
+		f.AddAll("", strict.AlsoFaulty(shape, event.Check(&spec)))
 		var faulty *domain.Error
 		if errors.As(f.Err("the event trigger is not valid"), &faulty) {
 			for _, field := range faulty.Fields {
@@ -467,9 +471,9 @@ func (m *importing) trigger(t *jobfile.Trigger, job domain.JobID) (domain.EventT
 	spec := domain.DefaultEventTriggerSpec()
 	raw, err := json.Marshal(fields)
 	if err != nil {
-		return spec, invalidField("body", "cannot be written as JSON: "+clip(err.Error()))
+		return spec, problem.Invalid("body", "cannot be written as JSON: "+problem.Clip(err.Error()))
 	}
-	_, err = decodeStrict(raw, &spec)
+	_, err = strict.Decode(raw, &spec)
 	return spec, err
 }
 
@@ -482,7 +486,7 @@ func (m *importing) checkChannels(ctx context.Context) error {
 		}
 		if err != nil {
 			m.faults.Add(fmt.Sprintf("alert_channels[%d].name", i), fmt.Sprintf(
-				"there is no alert channel %q; make it first, as its address is a secret that no file has, or leave it out", clip(c.Name)))
+				"there is no alert channel %q; make it first, as its address is a secret that no file has, or leave it out", problem.Clip(c.Name)))
 		}
 	}
 	return nil
@@ -508,7 +512,7 @@ func (m *importing) putTriggers(ctx context.Context, dryRun bool, out *importRes
 			}
 			var after domain.EventTrigger
 			if after, err = m.api.Events.CreateTrigger(ctx, spec); err == nil {
-				m.api.audit(ctx, m.id, "event-trigger.create", eventTriggerObject(after.ID), nil, after)
+				m.api.audit.Record(ctx, m.id, "event-trigger.create", eventTriggerObject(after.ID), nil, after)
 			}
 		default:
 			m.there[key] = there[1:]
@@ -522,7 +526,7 @@ func (m *importing) putTriggers(ctx context.Context, dryRun bool, out *importRes
 			var before, after domain.EventTrigger
 			before, after, err = m.api.Events.EditTrigger(ctx, there[0].ID, there[0].Version, func(s *domain.EventTriggerSpec) error { *s = spec; return nil })
 			if err == nil {
-				m.api.audit(ctx, m.id, "event-trigger.update", eventTriggerObject(after.ID), before, after)
+				m.api.audit.Record(ctx, m.id, "event-trigger.update", eventTriggerObject(after.ID), before, after)
 			}
 		}
 		item.Error = m.told(ctx, err)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/strict"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/jobfile"
 	"github.com/belfryhq/belfry/internal/store/account"
@@ -24,11 +26,11 @@ func (m *importing) checkCalendars(ctx context.Context) error {
 		var spec domain.CalendarSpec
 		raw, err := json.Marshal(c.Fields)
 		if err != nil {
-			return invalidField("body", "cannot be written as JSON: "+clip(err.Error()))
+			return problem.Invalid("body", "cannot be written as JSON: "+problem.Clip(err.Error()))
 		}
-		_, shape := decodeStrict(raw, &spec)
+		_, shape := strict.Decode(raw, &spec)
 		var faulty *domain.Error
-		if errors.As(alsoFaulty(shape, spec.Validate()), &faulty) {
+		if errors.As(strict.AlsoFaulty(shape, spec.Validate()), &faulty) {
 			for _, field := range faulty.Fields {
 				m.faults.Add(at+field.Location, field.Message)
 			}
@@ -38,7 +40,7 @@ func (m *importing) checkCalendars(ctx context.Context) error {
 		switch there := m.calendars[c.Name]; {
 		case m.id.Role == account.Admin:
 		case there == nil:
-			m.faults.Add(at+"name", fmt.Sprintf("there is no calendar %q; to make it takes the role admin", clip(c.Name)))
+			m.faults.Add(at+"name", fmt.Sprintf("there is no calendar %q; to make it takes the role admin", problem.Clip(c.Name)))
 		case len(calendarChanges(there.CalendarSpec, spec)) > 0:
 			m.faults.Add(at+"name", fmt.Sprintf("calendar %q is another one here; to change it takes the role admin", c.Name))
 		}
@@ -116,7 +118,7 @@ func (m *importing) putCalendar(ctx context.Context, action string, there *domai
 	case actionCreated:
 		after, err := m.api.Engine.CreateCalendar(ctx, spec, m.id.Actor())
 		if err == nil {
-			m.api.audit(ctx, m.id, "calendar.create", object, nil, after)
+			m.api.audit.Record(ctx, m.id, "calendar.create", object, nil, after)
 		}
 		return err
 	case actionUpdated:
@@ -125,7 +127,7 @@ func (m *importing) putCalendar(ctx context.Context, action string, there *domai
 			return nil
 		})
 		if err == nil {
-			m.api.audit(ctx, m.id, "calendar.update", object, before, after)
+			m.api.audit.Record(ctx, m.id, "calendar.update", object, before, after)
 		}
 		return err
 	}

@@ -4,45 +4,22 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/strict"
+	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
-const noJob = "there is no such job"
-
-// JobPath names a job in the path.
-type JobPath struct {
-	ID domain.JobID `path:"id" minimum:"1"`
-}
-
-// Conditional is embedded by the inputs of changes to a job.
-type Conditional struct {
-	IfMatch string `header:"If-Match" doc:"The version that the change is meant for, as the ETag said; another one answers 409"`
-}
-
-// version returns the version in If-Match, 0 for any. ETags of jobs are their versions in quotes.
-func (c Conditional) version() (int, error) {
-	s := strings.TrimSpace(c.IfMatch)
-	if s == "" || s == "*" {
-		return 0, nil
-	}
-	v, err := strconv.Atoi(strings.Trim(strings.TrimPrefix(s, "W/"), `"`))
-	if err != nil || v < 1 {
-		return 0, invalidField("If-Match", `must be a job's version, such as "3"`)
-	}
-	return v, nil
-}
-
 type jobsInput struct {
-	List
+	rest.List
 	Group    string              `query:"group" doc:"Only jobs of this group"`
 	Q        string              `query:"q" maxLength:"128" doc:"Occurs in name, description or handler"`
 	Tag      string              `query:"tag"`
@@ -52,6 +29,12 @@ type jobsInput struct {
 	Calendar string              `query:"calendar" maxLength:"63" doc:"Only jobs whose schedule names this calendar"`
 
 	LastRuns int `query:"last_runs" minimum:"0" maximum:"20" default:"0" doc:"How many of its last runs each job shows"`
+}
+
+// versioned is the answer that is a job.
+type versioned struct {
+	ETag string `header:"ETag" doc:"The job's version, for If-Match"`
+	Body domain.Job
 }
 
 // listedJob is a job in the list.
@@ -92,47 +75,35 @@ func lastRunOf(r view.LastRun) lastRun {
 
 func (a *API) registerJobs() {
 	const tag = "Jobs"
-	register(a, operation{method: "GET", path: "/jobs", tag: tag, summary: "List jobs", needs: account.Viewer,
-		description: "By id. A page looks at 10,000 jobs: where q, enabled, kind, child_id or calendar lets little through, it may be short or empty and still have a next_cursor."}, a.jobs)
-	register(a, operation{method: "POST", path: "/jobs", tag: tag, summary: "Create a job", needs: account.Operator,
-		status: 201, body: jobBody}, a.createJob)
-	register(a, operation{method: "GET", path: "/jobs/{id}", tag: tag, summary: "Show a job", needs: account.Viewer}, a.job)
-	register(a, operation{method: "PUT", path: "/jobs/{id}", tag: tag, summary: "Replace a job", needs: account.Operator,
-		description: "Absent fields get their defaults. Read-only fields may be there and are ignored, save version: another one than the job's answers 409.",
-		body:        jobBody}, a.replaceJob)
-	register(a, operation{method: "PATCH", path: "/jobs/{id}", tag: tag, summary: "Change a job", needs: account.Operator,
-		description: "A JSON merge patch (RFC 7396): absent fields stay, null gives a field its default.",
-		body:        jobPatch}, a.patchJob)
-	register(a, operation{method: "DELETE", path: "/jobs/{id}", tag: tag, summary: "Delete a job", needs: account.Operator,
-		description: "Its held, waiting and retrying runs are cancelled; running ones finish."}, a.deleteJob)
-	register(a, operation{method: "POST", path: "/jobs/{id}/enable", tag: tag, summary: "Enable a job", needs: account.Operator}, a.enable)
-	register(a, operation{method: "POST", path: "/jobs/{id}/disable", tag: tag, summary: "Disable a job", needs: account.Operator,
-		description: "It fires no more by its schedule; its held, waiting and retrying runs stay."}, a.disable)
-	register(a, operation{method: "POST", path: "/jobs/{id}/trigger", tag: tag, summary: "Run a job now", needs: account.Operator,
-		status: 202, body: reflect.TypeFor[triggerBody](), bodyOptional: true}, a.trigger)
-	register(a, operation{method: "GET", path: "/jobs/{id}/missed", tag: tag, summary: "List a job's missed fire times, newest first", needs: account.Viewer}, a.missed)
-}
-
-// readJob returns a job that the caller may see, NotFound for any other.
-func (a *API) readJob(ctx context.Context, id auth.Identity, job domain.JobID) (domain.Job, error) {
-	j, err := a.Engine.Job(ctx, job)
-	switch {
-	case err == nil:
-		return j, may(id, j.Group, noJob)
-	case domain.CodeOf(err) == domain.NotFound:
-		return j, domain.WrapError(domain.NotFound, noJob, err)
-	}
-	return j, err
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/jobs", Tag: tag, Summary: "List jobs", Needs: account.Viewer,
+		Description: "By id. A page looks at 10,000 jobs: where q, enabled, kind, child_id or calendar lets little through, it may be short or empty and still have a next_cursor."}, a.jobs)
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/jobs", Tag: tag, Summary: "Create a job", Needs: account.Operator,
+		Status: 201, Body: rest.DerivedBody[domain.Job]("JobInput", "group", "name", "schedule")}, a.createJob)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/jobs/{id}", Tag: tag, Summary: "Show a job", Needs: account.Viewer}, a.job)
+	rest.Register(a.rest, rest.Operation{Method: "PUT", Path: "/jobs/{id}", Tag: tag, Summary: "Replace a job", Needs: account.Operator,
+		Description: "Absent fields get their defaults. Read-only fields may be there and are ignored, save version: another one than the job's answers 409.",
+		Body:        rest.DerivedBody[domain.Job]("JobInput", "group", "name", "schedule")}, a.replaceJob)
+	rest.Register(a.rest, rest.Operation{Method: "PATCH", Path: "/jobs/{id}", Tag: tag, Summary: "Change a job", Needs: account.Operator,
+		Description: "A JSON merge patch (RFC 7396): absent fields stay, null gives a field its default.",
+		Body:        rest.DerivedBody[domain.Job]("JobPatch")}, a.patchJob)
+	rest.Register(a.rest, rest.Operation{Method: "DELETE", Path: "/jobs/{id}", Tag: tag, Summary: "Delete a job", Needs: account.Operator,
+		Description: "Its held, waiting and retrying runs are cancelled; running ones finish."}, a.deleteJob)
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/jobs/{id}/enable", Tag: tag, Summary: "Enable a job", Needs: account.Operator}, a.enable)
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/jobs/{id}/disable", Tag: tag, Summary: "Disable a job", Needs: account.Operator,
+		Description: "It fires no more by its schedule; its held, waiting and retrying runs stay."}, a.disable)
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/jobs/{id}/trigger", Tag: tag, Summary: "Run a job now", Needs: account.Operator,
+		Status: 202, Body: rest.BodyOf[triggerBody](), BodyOptional: true}, a.trigger)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/jobs/{id}/missed", Tag: tag, Summary: "List a job's missed fire times, newest first", Needs: account.Viewer}, a.missed)
 }
 
 func answerJob(j domain.Job) *versioned {
-	return &versioned{ETag: strconv.Quote(strconv.Itoa(j.Version)), Body: j}
+	return &versioned{ETag: rest.ETag(j.Version), Body: j}
 }
 
 func jobObject(id domain.JobID) string { return fmt.Sprintf("job/%d", id) }
 
-func (a *API) jobs(ctx context.Context, id auth.Identity, in *jobsInput) (*output[page[listedJob]], error) {
-	after, err := decodeNumberCursor("job", in.Cursor)
+func (a *API) jobs(ctx context.Context, id auth.Identity, in *jobsInput) (*rest.Output[rest.Page[listedJob]], error) {
+	after, err := rest.DecodeNumberCursor("job", in.Cursor)
 	if err != nil {
 		return nil, err
 	}
@@ -150,13 +121,13 @@ func (a *API) jobs(ctx context.Context, id auth.Identity, in *jobsInput) (*outpu
 		jobs[i].Note = a.note(jobs[i])
 	}
 	if len(jobs) == 0 && next == 0 && in.Cursor == "" {
-		if err := a.checkGroup(ctx, id, in.Group); err != nil {
+		if err := a.visible.CheckGroup(ctx, id, in.Group); err != nil {
 			return nil, err
 		}
 	}
-	out := page[listedJob]{}
+	out := rest.Page[listedJob]{}
 	if next != 0 {
-		out.NextCursor = numberCursor("job", int64(next))
+		out.NextCursor = rest.NumberCursor("job", int64(next))
 	}
 	last := map[domain.JobID][]view.LastRun{}
 	if in.LastRuns > 0 {
@@ -164,14 +135,14 @@ func (a *API) jobs(ctx context.Context, id auth.Identity, in *jobsInput) (*outpu
 			return nil, err
 		}
 	}
-	out.Items = each(jobs, func(j domain.Job) listedJob {
+	out.Items = rest.Each(jobs, func(j domain.Job) listedJob {
 		item := listedJob{Job: j}
 		if in.LastRuns > 0 {
-			item.LastRuns = each(last[j.ID], lastRunOf)
+			item.LastRuns = rest.Each(last[j.ID], lastRunOf)
 		}
 		return item
 	})
-	return &output[page[listedJob]]{out}, nil
+	return rest.Answer(out), nil
 }
 
 // note says why an enabled job has no next fire time, as the job itself does.
@@ -186,18 +157,18 @@ func (a *API) note(j domain.Job) string {
 	return compiled.Note(time.Now())
 }
 
-func (a *API) job(ctx context.Context, id auth.Identity, in *JobPath) (*versioned, error) {
-	j, err := a.readJob(ctx, id, in.ID)
+func (a *API) job(ctx context.Context, id auth.Identity, in *rest.JobPath) (*versioned, error) {
+	j, err := a.visible.Job(ctx, id, in.ID)
 	return answerJob(j), err
 }
 
-func (a *API) createJob(ctx context.Context, id auth.Identity, in *struct{ JSONBody }) (*versioned, error) {
+func (a *API) createJob(ctx context.Context, id auth.Identity, in *struct{ rest.JSONBody }) (*versioned, error) {
 	spec := domain.DefaultJobSpec()
-	if err := in.decode(&spec); err != nil {
-		return nil, alsoFaulty(err, a.checkSpec(err, spec))
+	if err := in.Decode(&spec); err != nil {
+		return nil, strict.AlsoFaulty(err, a.checkSpec(err, spec))
 	}
 	if !id.Sees(spec.Group) && domain.ValidGroupName(spec.Group) {
-		return nil, unknownGroup(spec.Group)
+		return nil, visible.UnknownGroup(spec.Group)
 	}
 	if err := a.checkChildren(ctx, id, spec.Children); err != nil {
 		return nil, err
@@ -206,7 +177,7 @@ func (a *API) createJob(ctx context.Context, id auth.Identity, in *struct{ JSONB
 	if err != nil {
 		return nil, err
 	}
-	a.audit(ctx, id, "job.create", jobObject(j.ID), nil, j)
+	a.audit.Record(ctx, id, "job.create", jobObject(j.ID), nil, j)
 	return answerJob(j), nil
 }
 
@@ -214,24 +185,17 @@ func (a *API) createJob(ctx context.Context, id auth.Identity, in *struct{ JSONB
 // bodies of which some fields have the wrong shape, as that error says; the engine checks all others, and in whole.
 func (a *API) checkSpec(shape error, spec domain.JobSpec) error {
 	var f domain.Faults
-	if namesFault(shape, "script") { // it is there, whatever it is, so that no handler is missed
+	if strict.NamesFault(shape, "script") { // it is there, whatever it is, so that no handler is missed
 		spec.Script = &domain.Script{Language: "sh", Code: ":"}
 	}
 	spec.Normalize()
 	f.AddAll("", spec.Validate())
-	if !namesFault(shape, "schedule.kind") { // without it no other field of a schedule means anything
+	if !strict.NamesFault(shape, "schedule.kind") { // without it no other field of a schedule means anything
 		_, err := a.compile(spec.Schedule, time.Now())
 		f.AddAll("schedule", err)
 	}
 	return f.Err("the job is not valid")
 }
-
-// unknownGroup answers a group that is not there and one that the caller may not see alike.
-func unknownGroup(name string) error {
-	return invalidField("group", unknownGroupText(name))
-}
-
-func unknownGroupText(name string) string { return fmt.Sprintf("there is no group %q", clip(name)) }
 
 // checkChildren refuses children that the caller may not see: to name one is to let it run.
 func (a *API) checkChildren(ctx context.Context, id auth.Identity, children []domain.Child) error {
@@ -243,23 +207,23 @@ func (a *API) checkChildren(ctx context.Context, id auth.Identity, children []do
 		if c.JobID <= 0 {
 			continue // the engine names it
 		}
-		_, err := a.readJob(ctx, id, c.JobID)
+		_, err := a.visible.Job(ctx, id, c.JobID)
 		if err != nil && domain.CodeOf(err) != domain.NotFound {
 			return err
 		}
 		if err != nil {
-			f.Add(fmt.Sprintf("children[%d].job_id", i), noJob)
+			f.Add(fmt.Sprintf("children[%d].job_id", i), visible.NoJob)
 		}
 	}
 	return f.Err("the job is not valid")
 }
 
 func (a *API) replaceJob(ctx context.Context, id auth.Identity, in *struct {
-	JobPath
-	Conditional
-	JSONBody
+	rest.JobPath
+	rest.Conditional
+	rest.JSONBody
 }) (*versioned, error) {
-	if err := in.check(); err != nil {
+	if err := in.Check(); err != nil {
 		return nil, err
 	}
 	return a.edit(ctx, id, in.ID, in.Conditional, in.RawBody, func(_ domain.JobSpec, sent json.RawMessage) (json.RawMessage, error) {
@@ -268,11 +232,11 @@ func (a *API) replaceJob(ctx context.Context, id auth.Identity, in *struct {
 }
 
 func (a *API) patchJob(ctx context.Context, id auth.Identity, in *struct {
-	JobPath
-	Conditional
-	JSONBody
+	rest.JobPath
+	rest.Conditional
+	rest.JSONBody
 }) (*versioned, error) {
-	if err := in.check(); err != nil {
+	if err := in.Check(); err != nil {
 		return nil, err
 	}
 	return a.edit(ctx, id, in.ID, in.Conditional, in.RawBody, func(now domain.JobSpec, sent json.RawMessage) (json.RawMessage, error) {
@@ -285,39 +249,39 @@ func (a *API) patchJob(ctx context.Context, id auth.Identity, in *struct {
 		if err != nil {
 			return nil, fmt.Errorf("encode the job as it stands: %w", err)
 		}
-		return mergePatch(doc, sent), nil
+		return strict.MergePatch(doc, sent), nil
 	})
 }
 
 // edit changes a job to the document that next makes of its present spec and of what the client sent. The shape of
 // that is checked first, so that also a null at an unknown name is refused, and its version and children are read.
-func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c Conditional, sent json.RawMessage,
+func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c rest.Conditional, sent json.RawMessage,
 	next func(now domain.JobSpec, sent json.RawMessage) (json.RawMessage, error)) (*versioned, error) {
-	present, err := a.readJob(ctx, id, job)
+	present, err := a.visible.Job(ctx, id, job)
 	if err != nil {
 		return nil, err
 	}
 	var asked domain.Job
-	sound, err := decodeStrict(sent, &asked)
+	sound, err := strict.Decode(sent, &asked)
 	if err != nil && sound == nil {
 		return nil, err // it is no JSON
 	}
 	if err != nil {
 		spec, _ := edited(present.JobSpec, sound, next)
-		return nil, alsoFaulty(err, a.checkSpec(err, spec))
+		return nil, strict.AlsoFaulty(err, a.checkSpec(err, spec))
 	}
-	version, err := oneVersion(c, asked.Version)
+	version, err := rest.OneVersion(c, asked.Version)
 	if err != nil {
 		return nil, err
 	}
-	if err := sameID(asked.ID, job, "job"); err != nil {
+	if err := strict.SameID(asked.ID, job, "job"); err != nil {
 		return nil, err
 	}
 	if err := a.checkChildren(ctx, id, asked.Children); err != nil {
 		return nil, err
 	}
 	before, after, err := a.Engine.EditJob(ctx, job, version, id.Actor(), func(spec *domain.JobSpec) error {
-		if err := may(id, spec.Group, noJob); err != nil { // it may have moved since it was read
+		if err := visible.Check(id, spec.Group, visible.NoJob); err != nil { // it may have moved since it was read
 			return err
 		}
 		changed, err := edited(*spec, sent, next)
@@ -325,7 +289,7 @@ func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c Co
 			return err
 		}
 		if !id.Sees(changed.Group) && domain.ValidGroupName(changed.Group) {
-			return unknownGroup(changed.Group)
+			return visible.UnknownGroup(changed.Group)
 		}
 		*spec = changed
 		return nil
@@ -334,7 +298,7 @@ func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c Co
 		return nil, err
 	}
 	if before.Version != after.Version { // an edit that changes nothing makes no version
-		a.audit(ctx, id, "job.update", jobObject(job), before, after)
+		a.audit.Record(ctx, id, "job.update", jobObject(job), before, after)
 	}
 	return answerJob(after), nil
 }
@@ -345,47 +309,33 @@ func edited(now domain.JobSpec, sent json.RawMessage,
 	j := domain.Job{JobSpec: domain.DefaultJobSpec()}
 	doc, err := next(now, sent)
 	if err == nil {
-		_, err = decodeStrict(doc, &j)
+		_, err = strict.Decode(doc, &j)
 	}
 	return j.JobSpec, err
 }
 
-// oneVersion returns the version that a change is meant for, from the header or the body, 0 for any.
-func oneVersion(c Conditional, inBody int) (int, error) {
-	version, err := c.version()
-	switch {
-	case err != nil:
-		return 0, err
-	case inBody < 0:
-		return 0, invalidField("version", "must be a job's version")
-	case version != 0 && inBody != 0 && version != inBody:
-		return 0, invalidField("version", "is another one than If-Match says")
-	}
-	return max(version, inBody), nil
-}
-
 func (a *API) deleteJob(ctx context.Context, id auth.Identity, in *struct {
-	JobPath
-	Conditional
+	rest.JobPath
+	rest.Conditional
 }) (*struct{}, error) {
-	version, err := in.version()
+	version, err := in.Match()
 	if err != nil {
 		return nil, err
 	}
-	if _, err := a.readJob(ctx, id, in.ID); err != nil {
+	if _, err := a.visible.Job(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
 	before, err := a.Engine.DeleteJob(ctx, in.ID, version, id.Actor())
 	if err != nil {
 		return nil, err
 	}
-	a.audit(ctx, id, "job.delete", jobObject(in.ID), before, nil)
+	a.audit.Record(ctx, id, "job.delete", jobObject(in.ID), before, nil)
 	return nil, nil
 }
 
 type switchInput struct {
-	JobPath
-	Conditional
+	rest.JobPath
+	rest.Conditional
 }
 
 func (a *API) enable(ctx context.Context, id auth.Identity, in *switchInput) (*versioned, error) {
@@ -397,11 +347,11 @@ func (a *API) disable(ctx context.Context, id auth.Identity, in *switchInput) (*
 }
 
 func (a *API) setEnabled(ctx context.Context, id auth.Identity, in *switchInput, enabled bool, action string) (*versioned, error) {
-	version, err := in.version()
+	version, err := in.Match()
 	if err != nil {
 		return nil, err
 	}
-	if _, err := a.readJob(ctx, id, in.ID); err != nil {
+	if _, err := a.visible.Job(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
 	before, after, err := a.Engine.SetEnabled(ctx, in.ID, enabled, version, id.Actor())
@@ -409,7 +359,7 @@ func (a *API) setEnabled(ctx context.Context, id auth.Identity, in *switchInput,
 		return nil, err
 	}
 	if before.Version != after.Version {
-		a.audit(ctx, id, action, jobObject(in.ID), before, after)
+		a.audit.Record(ctx, id, action, jobObject(in.ID), before, after)
 	}
 	return answerJob(after), nil
 }
@@ -421,18 +371,18 @@ type triggerBody struct {
 }
 
 func (a *API) trigger(ctx context.Context, id auth.Identity, in *struct {
-	JobPath
-	JSONBody
-}) (*output[accepted], error) {
-	j, err := a.readJob(ctx, id, in.ID)
+	rest.JobPath
+	rest.JSONBody
+}) (*rest.Output[rest.Accepted], error) {
+	j, err := a.visible.Job(ctx, id, in.ID)
 	if err != nil {
 		return nil, err
 	}
 	var b triggerBody
 	if len(in.RawBody) > 0 {
-		err = in.decode(&b)
+		err = in.Decode(&b)
 	}
-	if err := alsoFaulty(err, a.checkTrigger(&j.JobSpec, b)); err != nil {
+	if err := strict.AlsoFaulty(err, a.checkTrigger(&j.JobSpec, b)); err != nil {
 		return nil, err
 	}
 	t := domain.Trigger{Param: b.Param, Instance: b.Instance, Cause: domain.CauseAPI}
@@ -446,9 +396,9 @@ func (a *API) trigger(ctx context.Context, id auth.Identity, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	answer := accepted{RunIDs: append([]domain.RunID{}, runs...)}
-	a.audit(ctx, id, "job.trigger", jobObject(in.ID), nil, answer)
-	return &output[accepted]{answer}, nil
+	answer := rest.Accepted{RunIDs: append([]domain.RunID{}, runs...)}
+	a.audit.Record(ctx, id, "job.trigger", jobObject(in.ID), nil, answer)
+	return rest.Answer(answer), nil
 }
 
 func (a *API) checkTrigger(job *domain.JobSpec, b triggerBody) error {
@@ -479,9 +429,9 @@ func (a *API) checkInstance(f *domain.Faults, job *domain.JobSpec, instance stri
 		}
 		return
 	}
-	live := each(all, func(i domain.Instance) string { return i.ID })
+	live := rest.Each(all, func(i domain.Instance) string { return i.ID })
 	slices.Sort(live)
-	text := fmt.Sprintf("group %s has no live instance %q; ", job.Group, clip(instance))
+	text := fmt.Sprintf("group %s has no live instance %q; ", job.Group, problem.Clip(instance))
 	switch n := len(live); {
 	case n == 0:
 		text += "none is live"
@@ -494,21 +444,21 @@ func (a *API) checkInstance(f *domain.Faults, job *domain.JobSpec, instance stri
 }
 
 func (a *API) missed(ctx context.Context, id auth.Identity, in *struct {
-	JobPath
-	List
-}) (*output[page[domain.Missed]], error) {
-	before, err := decodeNumberCursor("missed", in.Cursor)
+	rest.JobPath
+	rest.List
+}) (*rest.Output[rest.Page[domain.Missed]], error) {
+	before, err := rest.DecodeNumberCursor("missed", in.Cursor)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := a.readJob(ctx, id, in.ID); err != nil {
+	if _, err := a.visible.Job(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
 	rows, err := a.Views.Missed(ctx, in.ID, before, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	p := cut(rows, in.Limit, func(m view.MissedEntry) string { return numberCursor("missed", m.ID) })
-	items := each(p.Items, func(m view.MissedEntry) domain.Missed { return m.Missed })
-	return &output[page[domain.Missed]]{page[domain.Missed]{items, p.NextCursor}}, nil
+	p := rest.Cut(rows, in.Limit, func(m view.MissedEntry) string { return rest.NumberCursor("missed", m.ID) })
+	items := rest.Each(p.Items, func(m view.MissedEntry) domain.Missed { return m.Missed })
+	return rest.Answer(rest.Page[domain.Missed]{Items: items, NextCursor: p.NextCursor}), nil
 }

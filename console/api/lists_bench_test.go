@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/belfryhq/belfry/console/api"
+	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/account"
@@ -162,7 +163,7 @@ func (w *listWorld) ask(name string, i int) time.Duration {
 		token = w.viewer
 	}
 	job := 1 + i*7919%w.jobs
-	path := strings.NewReplacer("%%", "%", "%d", strconv.Itoa(i%100), "%g", strconv.Itoa(i%20), "%j", strconv.Itoa(job), "%c", api.JobCursor(job)).Replace(l.path)
+	path := strings.NewReplacer("%%", "%", "%d", strconv.Itoa(i%100), "%g", strconv.Itoa(i%20), "%j", strconv.Itoa(job), "%c", rest.NumberCursor("job", int64(job))).Replace(l.path)
 	r := httptest.NewRequestWithContext(w.tb.Context(), "GET", "/api/v1"+path, nil)
 	r.Header.Set("Authorization", "Bearer "+token)
 	rec := httptest.NewRecorder()

@@ -9,6 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/stream"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/console/live"
 	"github.com/belfryhq/belfry/internal/domain"
@@ -26,25 +29,25 @@ type runGone struct {
 type runGap struct{}
 
 func (a *API) registerLive() {
-	register(a, operation{method: "GET", path: "/runs/stream", tag: "Runs", summary: "Follow changes of runs", needs: account.Viewer,
-		description: "Server-sent events: run (a run that fits the filters changed: the run as the list shows it), gone (one that may have fitted changed, " +
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/runs/stream", Tag: "Runs", Summary: "Follow changes of runs", Needs: account.Viewer,
+		Description: "Server-sent events: run (a run that fits the filters changed: the run as the list shows it), gone (one that may have fitted changed, " +
 			"and does no more), gap (changes were left out, as there were too many, or could not be heard: read the list again). " +
 			"What changes several times within half a second is told once, and at most 100 runs in that time. Read the list once the stream is open: " +
 			"what changes from then on is told. Runs that are planned and not yet due are not, and what is told is told by best effort: " +
 			"read the list now and then all the same.",
-		responses: a.eventResponse(map[string]reflect.Type{
+		Responses: stream.Response(a.rest, map[string]reflect.Type{
 			"run": reflect.TypeFor[domain.Run](), "gone": reflect.TypeFor[runGone](), "gap": reflect.TypeFor[runGap]()})}, a.runStream)
-	register(a, operation{method: "GET", path: "/overview/stream", tag: "Reports", summary: "Follow how things stand", needs: account.Viewer,
-		description: "Server-sent events: overview (what GET /overview says of a span that ends now: at first, and when its numbers change, at most once a second).",
-		responses:   a.eventResponse(map[string]reflect.Type{"overview": reflect.TypeFor[domain.Overview]()})}, a.overviewStream)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/overview/stream", Tag: "Reports", Summary: "Follow how things stand", Needs: account.Viewer,
+		Description: "Server-sent events: overview (what GET /overview says of a span that ends now: at first, and when its numbers change, at most once a second).",
+		Responses:   stream.Response(a.rest, map[string]reflect.Type{"overview": reflect.TypeFor[domain.Overview]()})}, a.overviewStream)
 }
 
-func (a *API) runStream(ctx context.Context, id auth.Identity, in *struct{ RunQuery }) (*streamed, error) {
+func (a *API) runStream(ctx context.Context, id auth.Identity, in *struct{ RunQuery }) (*rest.Streamed, error) {
 	f, err := in.filter(id)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.checkGroup(ctx, id, in.Group); err != nil {
+	if err := a.visible.CheckGroup(ctx, id, in.Group); err != nil {
 		return nil, err
 	}
 	parents := []domain.RunID{f.ParentRunID}
@@ -62,9 +65,9 @@ func (a *API) runStream(ctx context.Context, id auth.Identity, in *struct{ RunQu
 	if err != nil {
 		return nil, err
 	}
-	answer, err := a.openStream(id, func(ctx context.Context, s *stream) {
+	answer, err := a.streams.Open(id, func(ctx context.Context, s *stream.Stream) {
 		defer watcher.Close()
-		s.runs(ctx, watcher)
+		sendRuns(ctx, s, watcher)
 	})
 	if err != nil {
 		watcher.Close()
@@ -98,10 +101,10 @@ func runFilter(f view.RunFilter, parents []domain.RunID) live.Filter {
 }
 
 // runs sends what the watcher gets.
-func (s *stream) runs(ctx context.Context, w *live.Watcher) {
-	beat := time.NewTicker(streamBeat)
+func sendRuns(ctx context.Context, s *stream.Stream, w *live.Watcher) {
+	beat := time.NewTicker(stream.Beat)
 	defer beat.Stop()
-	for s.flush() == nil {
+	for s.Flush() == nil {
 		select {
 		case <-ctx.Done():
 			return
@@ -111,13 +114,13 @@ func (s *stream) runs(ctx context.Context, w *live.Watcher) {
 		events, gap := w.Take()
 		for _, e := range events {
 			if e.Gone {
-				s.event("gone", 0, runGone{e.Run.ID})
+				s.Event("gone", 0, runGone{e.Run.ID})
 			} else {
-				s.event("run", 0, e.Run)
+				s.Event("run", 0, e.Run)
 			}
 		}
 		if gap {
-			s.event("gap", 0, runGap{})
+			s.Event("gap", 0, runGap{})
 		}
 	}
 }
@@ -131,12 +134,12 @@ const (
 func (a *API) overviewStream(ctx context.Context, id auth.Identity, in *struct {
 	Span  string `query:"span" default:"24h" doc:"How far back runs count, a duration of up to 9600h"`
 	Group string `query:"group" doc:"Only runs of this group"`
-}) (*streamed, error) {
+}) (*rest.Streamed, error) {
 	span, err := time.ParseDuration(in.Span)
 	if err != nil || span < time.Minute || span > report.HoursKept {
-		return nil, invalidField("span", "must be a duration from 1m to 9600h, such as 24h")
+		return nil, problem.Invalid("span", "must be a duration from 1m to 9600h, such as 24h")
 	}
-	if err := a.checkGroup(ctx, id, in.Group); err != nil {
+	if err := a.visible.CheckGroup(ctx, id, in.Group); err != nil {
 		return nil, err
 	}
 	only := id.Only()
@@ -148,7 +151,7 @@ func (a *API) overviewStream(ctx context.Context, id auth.Identity, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := a.openStream(id, func(ctx context.Context, s *stream) {
+	answer, err := a.streams.Open(id, func(ctx context.Context, s *stream.Stream) {
 		defer watcher.Close()
 		a.followOverview(ctx, s, watcher, only, span)
 	})
@@ -159,7 +162,7 @@ func (a *API) overviewStream(ctx context.Context, id auth.Identity, in *struct {
 }
 
 // followOverview sends the overview whenever it says something else.
-func (a *API) followOverview(ctx context.Context, s *stream, w *live.Watcher, only []string, span time.Duration) {
+func (a *API) followOverview(ctx context.Context, s *stream.Stream, w *live.Watcher, only []string, span time.Duration) {
 	var sent []byte
 	for {
 		now, err := a.gauges.look(ctx, fmt.Sprintf("%q %t %s", only, only == nil, span), func(ctx context.Context) (domain.Overview, error) {
@@ -174,10 +177,10 @@ func (a *API) followOverview(ctx context.Context, s *stream, w *live.Watcher, on
 		default:
 			if said := saying(now); string(said) != string(sent) {
 				sent = said
-				s.event("overview", 0, now)
+				s.Event("overview", 0, now)
 			}
 		}
-		if s.flush() != nil {
+		if s.Flush() != nil {
 			return
 		}
 		pause := time.NewTimer(overviewPace)
@@ -227,7 +230,7 @@ func (g *gauges) look(ctx context.Context, what string, look func(context.Contex
 	if time.Now().Before(one.next) {
 		return one.now, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, rest.RequestTimeout)
 	defer cancel()
 	start := time.Now()
 	now, err := look(ctx)

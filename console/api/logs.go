@@ -12,6 +12,10 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
 
+	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/stream"
+	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
@@ -39,21 +43,16 @@ const lineNumbers = "Lines are numbered upward over the whole run: line n of att
 
 func (a *API) registerLogs() {
 	const tag = "Runs"
-	register(a, operation{method: "GET", path: "/runs/{id}/log", tag: tag, summary: "Read a run's log", needs: account.Viewer,
-		description: lineNumbers + " It can be read while the run goes on. With q or level it is searched: a page then has the lines that fit among " +
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/runs/{id}/log", Tag: tag, Summary: "Read a run's log", Needs: account.Viewer,
+		Description: lineNumbers + " It can be read while the run goes on. With q or level it is searched: a page then has the lines that fit among " +
 			"the next 200,000 at most, may be empty, and says in next where to go on. Colours (ANSI) are kept, and not looked at by q."}, a.log)
-	register(a, operation{method: "GET", path: "/runs/{id}/log/stream", tag: tag, summary: "Follow a run's log", needs: account.Viewer,
-		description: lineNumbers + " Server-sent events: line (a log line, with its number as id), state (where the run stands: at first and " +
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/runs/{id}/log/stream", Tag: tag, Summary: "Follow a run's log", Needs: account.Viewer,
+		Description: lineNumbers + " Server-sent events: line (a log line, with its number as id), state (where the run stands: at first and " +
 			"whenever it changes), end (no line will follow). With Last-Event-ID it goes on after that line.",
-		responses: a.eventResponse(map[string]reflect.Type{
+		Responses: stream.Response(a.rest, map[string]reflect.Type{
 			"line": reflect.TypeFor[domain.LogLine](), "state": reflect.TypeFor[logState](), "end": reflect.TypeFor[logState]()})}, a.logStream)
-	register(a, operation{method: "GET", path: "/runs/{id}/log.txt", tag: tag, summary: "Read a run's whole log as text", needs: account.Viewer,
-		responses: textResponse("text/plain", "The log")}, a.logText)
-}
-
-func textResponse(contentType, description string) map[string]*huma.Response {
-	return map[string]*huma.Response{"200": {Description: description,
-		Content: map[string]*huma.MediaType{contentType: {Schema: &huma.Schema{Type: huma.TypeString}}}}}
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/runs/{id}/log.txt", Tag: tag, Summary: "Read a run's whole log as text", Needs: account.Viewer,
+		Responses: rest.TextResponse("text/plain", "The log")}, a.logText)
 }
 
 func (a *API) log(ctx context.Context, id auth.Identity, in *struct {
@@ -62,31 +61,28 @@ func (a *API) log(ctx context.Context, id auth.Identity, in *struct {
 	Limit int      `query:"limit" minimum:"1" maximum:"10000" default:"1000"`
 	Q     string   `query:"q" maxLength:"256" doc:"Only lines in which this occurs, whatever the case"`
 	Level []string `query:"level" enum:"debug,info,warn,error,stdout,stderr" doc:"Only lines of this level, or of several, separated by commas"`
-}) (*output[logPage], error) {
+}) (*rest.Output[logPage], error) {
 	p, err := a.readLog(ctx, id, in.ID, in.From, in.Limit, view.LogFilter{Text: in.Q, Levels: in.Level})
-	return &output[logPage]{logPage{p.Lines, p.Next, p.End}}, err
+	return rest.Answer(logPage{p.Lines, p.Next, p.End}), err
 }
 
 // readLog returns a page of the log of a run that the caller may see, NotFound for any other.
 func (a *API) readLog(ctx context.Context, id auth.Identity, run domain.RunID, from int64, limit int, filter view.LogFilter) (view.LogPage, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, rest.RequestTimeout)
 	defer cancel()
 	p, err := a.Views.Log(ctx, run, from, limit, filter)
 	if err == nil {
-		err = may(id, p.State.Group, noRun)
+		err = visible.Check(id, p.State.Group, visible.NoRun)
 	}
 	return p, err
 }
 
-// streamed is an answer that is written bit by bit.
-type streamed struct{ Body func(huma.Context) }
-
-func (a *API) logText(ctx context.Context, id auth.Identity, in *RunPath) (*streamed, error) {
+func (a *API) logText(ctx context.Context, id auth.Identity, in *RunPath) (*rest.Streamed, error) {
 	first, err := a.readLog(ctx, id, in.ID, 1, streamLines, view.LogFilter{})
 	if err != nil {
 		return nil, err
 	}
-	return &streamed{func(hc huma.Context) {
+	return &rest.Streamed{Body: func(hc huma.Context) {
 		r, w := humachi.Unwrap(hc)
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		out := http.NewResponseController(w)
@@ -95,7 +91,7 @@ func (a *API) logText(ctx context.Context, id auth.Identity, in *RunPath) (*stre
 			for _, l := range p.Lines {
 				fmt.Fprintf(&text, "%s %d %-6s %s\n", l.At, l.Attempt, l.Level, l.Text)
 			}
-			_ = out.SetWriteDeadline(time.Now().Add(writePatience))
+			_ = out.SetWriteDeadline(time.Now().Add(stream.WritePatience))
 			if _, err := w.Write(text.Bytes()); err != nil || len(p.Lines) == 0 {
 				return
 			}
@@ -112,12 +108,12 @@ func (a *API) logStream(ctx context.Context, id auth.Identity, in *struct {
 	RunPath
 	From        int64  `query:"from" minimum:"-10000" default:"1" doc:"The number of the first line; below zero so many lines from the end"`
 	LastEventID string `header:"Last-Event-ID" doc:"The number of the last line that was seen"`
-}) (*streamed, error) {
+}) (*rest.Streamed, error) {
 	from := in.From
 	if in.LastEventID != "" {
 		n, err := strconv.ParseInt(in.LastEventID, 10, 64)
 		if err != nil || n < 0 {
-			return nil, invalidField("Last-Event-ID", "must be the number of a line")
+			return nil, problem.Invalid("Last-Event-ID", "must be the number of a line")
 		}
 		from = n + 1
 	}
@@ -125,21 +121,21 @@ func (a *API) logStream(ctx context.Context, id auth.Identity, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	return a.openStream(id, func(ctx context.Context, s *stream) { a.follow(ctx, s, id, in.ID, first) })
+	return a.streams.Open(id, func(ctx context.Context, s *stream.Stream) { a.follow(ctx, s, id, in.ID, first) })
 }
 
 // follow sends pages until the log has ended, the client has gone, or the server closes.
-func (a *API) follow(ctx context.Context, s *stream, id auth.Identity, run domain.RunID, p view.LogPage) {
+func (a *API) follow(ctx context.Context, s *stream.Stream, id auth.Identity, run domain.RunID, p view.LogPage) {
 	var state logState // the last one sent
 	poll := time.NewTicker(streamPoll)
 	defer poll.Stop()
 	var err error
 	for {
-		state = s.page(p, state)
+		state = sendPage(s, p, state)
 		if p.End {
-			s.event("end", 0, stateOf(p))
+			s.Event("end", 0, stateOf(p))
 		}
-		if err := s.flush(); err != nil || p.End {
+		if err := s.Flush(); err != nil || p.End {
 			return
 		}
 		if len(p.Lines) < streamLines {
@@ -162,13 +158,13 @@ func stateOf(p view.LogPage) logState {
 }
 
 // page adds the page's lines, and the state if it is another one than before: after the lines, as it may be the last.
-func (s *stream) page(p view.LogPage, before logState) logState {
+func sendPage(s *stream.Stream, p view.LogPage, before logState) logState {
 	for _, l := range p.Lines {
-		s.event("line", l.N, l)
+		s.Event("line", l.N, l)
 	}
 	now := stateOf(p)
 	if now != before {
-		s.event("state", 0, now)
+		s.Event("state", 0, now)
 	}
 	return now
 }

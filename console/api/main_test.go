@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/belfryhq/belfry/console/api"
+	"github.com/belfryhq/belfry/console/api/problem"
 	"github.com/belfryhq/belfry/internal/alert"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/pgtest"
@@ -218,7 +219,7 @@ func (a answer) field(path string) any {
 
 // locations returns the locations that a problem names.
 func (a answer) locations() []string {
-	var p api.Problem
+	var p problem.Problem
 	json.Unmarshal([]byte(a.body), &p)
 	out := make([]string, len(p.Errors))
 	for i, e := range p.Errors {

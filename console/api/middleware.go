@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"mime"
 	"net"
 	"net/http"
 	"runtime/debug"
@@ -20,6 +19,8 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
@@ -85,7 +86,7 @@ func (a *API) recoverPanics(next http.Handler) http.Handler {
 			default:
 				a.Log.ErrorContext(r.Context(), "a handler panicked", "panic", v, "method", r.Method,
 					"path", r.URL.Path, "stack", string(debug.Stack()))
-				writeProblem(w, newProblem(http.StatusInternalServerError, "something is wrong on this side; the server's log says what"))
+				problem.Write(w, problem.New(http.StatusInternalServerError, "something is wrong on this side; the server's log says what"))
 			}
 		}()
 		next.ServeHTTP(w, r)
@@ -108,34 +109,31 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := protection.Check(r); err != nil {
-			writeProblem(w, newProblem(http.StatusForbidden, "a browser sent this from another site"))
+			problem.Write(w, problem.New(http.StatusForbidden, "a browser sent this from another site"))
 			return
 		}
 		if slices.Contains(open, r.URL.Path) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+		ctx, cancel := context.WithTimeout(r.Context(), rest.RequestTimeout)
 		id, err := auth.Identify(r.WithContext(ctx), a.Accounts)
 		cancel()
 		if err != nil {
-			writeProblem(w, toProblem(r.Context(), a.Log, err))
+			problem.Write(w, problem.From(r.Context(), a.Log, err))
 			return
 		}
 		if id.Scope == account.ScopeEvents && (r.Method != http.MethodPost || !strings.HasPrefix(r.URL.Path, eventsPath)) {
-			writeProblem(w, newProblem(http.StatusForbidden, "this token may send events only"))
+			problem.Write(w, problem.New(http.StatusForbidden, "this token may send events only"))
 			return
 		}
 		if id.MustChangePassword && !slices.Contains(beforePasswordChange, r.URL.Path) {
-			writeProblem(w, newProblem(http.StatusForbidden, mustChange, domain.FieldError{Location: "password", Message: "must be changed"}))
+			problem.Write(w, problem.New(http.StatusForbidden, mustChange, domain.FieldError{Location: "password", Message: "must be changed"}))
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), id)))
 	})
 }
-
-// requestTimeout bounds what a request waits for Postgres and NATS, so that it gets its 503 when one of them hangs.
-const requestTimeout = 15 * time.Second
 
 // bound gives every request its timeout, save those that are written bit by bit, which bound each read themselves.
 func bound(next http.Handler) http.Handler {
@@ -144,7 +142,7 @@ func bound(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+		ctx, cancel := context.WithTimeout(r.Context(), rest.RequestTimeout)
 		defer cancel()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
@@ -177,15 +175,6 @@ func (a *API) allowed(path string) string {
 	return strings.Join(methods, ", ")
 }
 
-const (
-	maxKeyChars = 255
-	keyRule     = "must be 1 to 255 printable ASCII characters"
-)
-
-func validKey(key string) bool {
-	return len(key) <= maxKeyChars && !strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' })
-}
-
 // onceOnly makes a POST with an Idempotency-Key take effect once: a repetition gets the first answer, kept for 24
 // hours, with the header Idempotency-Replayed. Only successes are kept; after an error the key is free again.
 // Tokens are not kept: a repetition of a request that made one finds it empty.
@@ -196,14 +185,14 @@ func (a *API) onceOnly(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r) // events keep their keys themselves, in the transaction that accepts them
 			return
 		}
-		if !validKey(key) {
-			err := invalidField("Idempotency-Key", keyRule)
-			writeProblem(w, toProblem(r.Context(), a.Log, err))
+		if !rest.ValidKey(key) {
+			err := problem.Invalid("Idempotency-Key", rest.KeyRule)
+			problem.Write(w, problem.From(r.Context(), a.Log, err))
 			return
 		}
 		content, err := readBody(w, r)
 		if err != nil {
-			writeProblem(w, toProblem(r.Context(), a.Log, err))
+			problem.Write(w, problem.From(r.Context(), a.Log, err))
 			return
 		}
 		digest := sha256.Sum256(content)
@@ -211,7 +200,7 @@ func (a *API) onceOnly(next http.Handler) http.Handler {
 			Key: key, BodySHA256: digest[:]}
 		kept, err := a.Accounts.Begin(r.Context(), k)
 		if err != nil {
-			writeProblem(w, toProblem(r.Context(), a.Log, err))
+			problem.Write(w, problem.From(r.Context(), a.Log, err))
 			return
 		}
 		if kept != nil {
@@ -266,26 +255,30 @@ func withoutToken(answer []byte) []byte {
 // readBody reads a body within the bounds that huma sets for those it reads itself.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	// Without a deadline the server's own holds.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyReadTimeout))
-	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(rest.BodyReadTimeout))
+	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, rest.MaxBodyBytes))
 	var over *http.MaxBytesError
 	var timeout net.Error
 	switch {
 	case errors.As(err, &over):
-		return nil, newProblem(http.StatusRequestEntityTooLarge, tooLarge, domain.FieldError{Location: "body", Message: tooLarge})
+		return nil, problem.New(http.StatusRequestEntityTooLarge, problem.TooLarge, domain.FieldError{Location: "body", Message: problem.TooLarge})
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return nil, newProblem(http.StatusRequestTimeout, "the body came too slowly")
+		return nil, problem.New(http.StatusRequestTimeout, "the body came too slowly")
 	case err != nil:
-		return nil, newProblem(http.StatusBadRequest, "the body could not be read",
+		return nil, problem.New(http.StatusBadRequest, "the body could not be read",
 			domain.FieldError{Location: "body", Message: "ended early"})
 	}
 	return content, nil
 }
 
-func jsonType(contentType string) bool {
-	if contentType == "" {
+// isStream reports whether a path is a stream, whose answer has no end.
+func isStream(path string) bool {
+	path, below := strings.CutPrefix(path, Prefix)
+	switch {
+	case !below:
+		return false
+	case path == "/runs/stream" || path == "/overview/stream":
 		return true
 	}
-	t, _, err := mime.ParseMediaType(contentType)
-	return err == nil && (t == "application/json" || strings.HasSuffix(t, "+json"))
+	return strings.HasPrefix(path, "/runs/") && strings.HasSuffix(path, "/log/stream")
 }

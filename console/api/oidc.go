@@ -8,13 +8,15 @@ import (
 	"slices"
 	"time"
 
+	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
 )
 
 const (
-	oidcPath     = Prefix + "/auth/oidc"
+	oidcPath     = rest.Prefix + "/auth/oidc"
 	oidcLogin    = oidcPath + "/login"
 	oidcCallback = oidcPath + "/callback"
 )
@@ -32,22 +34,22 @@ type oidcMethod struct {
 // registerOIDC adds the log-in through an identity provider. Browsers come and go there; the contract describes what programs
 // call.
 func (a *API) registerOIDC() {
-	register(a, operation{method: "GET", path: "/auth/methods", tag: "Log-in", summary: "How one can log in"}, a.methods)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/auth/methods", Tag: "Log-in", Summary: "How one can log in"}, a.methods)
 	a.router.Get(oidcLogin, a.oidcBegin)
 	a.router.Get(oidcCallback, a.oidcFinish)
 }
 
-func (a *API) methods(context.Context, auth.Identity, *struct{}) (*output[methods], error) {
+func (a *API) methods(context.Context, auth.Identity, *struct{}) (*rest.Output[methods], error) {
 	m := methods{Password: true}
 	if a.OIDC != nil {
 		m.OIDC = &oidcMethod{Name: a.OIDC.Name(), Login: oidcLogin}
 	}
-	return &output[methods]{m}, nil
+	return rest.Answer(m), nil
 }
 
 func (a *API) oidcBegin(w http.ResponseWriter, r *http.Request) {
 	if a.OIDC == nil {
-		writeProblem(w, newProblem(http.StatusNotFound, "there is no identity provider to log in through"))
+		problem.Write(w, problem.New(http.StatusNotFound, "there is no identity provider to log in through"))
 		return
 	}
 	redirect, kept, err := a.OIDC.Begin(r.Context(), r.URL.Query().Get("return_to"))
@@ -66,7 +68,7 @@ func (a *API) oidcCookie(w http.ResponseWriter, r *http.Request, value string) {
 
 func (a *API) oidcFinish(w http.ResponseWriter, r *http.Request) {
 	if a.OIDC == nil {
-		writeProblem(w, newProblem(http.StatusNotFound, "there is no identity provider to log in through"))
+		problem.Write(w, problem.New(http.StatusNotFound, "there is no identity provider to log in through"))
 		return
 	}
 	var c Client
@@ -107,12 +109,12 @@ func (a *API) auditOIDC(ctx context.Context, remote string, in account.OIDCLogIn
 	before, after := in.Before, toUser(in.After)
 	switch {
 	case before == nil:
-		a.audit(ctx, who, "user.create", object, nil, after)
+		a.audit.Record(ctx, who, "user.create", object, nil, after)
 	case before.Role != in.After.Role || !slices.Equal(before.Groups, in.After.Groups):
-		a.audit(ctx, who, "user.update", object, toUser(*before), after)
+		a.audit.Record(ctx, who, "user.update", object, toUser(*before), after)
 	}
 	if err == nil {
-		a.audit(ctx, who, "auth.login", object, nil, nil)
+		a.audit.Record(ctx, who, "auth.login", object, nil, nil)
 	}
 }
 

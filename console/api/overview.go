@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
@@ -41,9 +43,9 @@ const countsDoc = "Runs count where they finished. success_rate is succeeded of 
 
 func (a *API) registerReports() {
 	const tag = "Reports"
-	register(a, operation{method: "GET", path: "/overview", tag: tag, summary: "See how things stand", needs: account.Viewer, description: countsDoc}, a.overview)
-	register(a, operation{method: "GET", path: "/reports/runs", tag: tag, summary: "Count finished runs over time", needs: account.Viewer,
-		description: countsDoc + " Steps begin at multiples of step since 1970, in UTC; 1,500 at most."}, a.runReport)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/overview", Tag: tag, Summary: "See how things stand", Needs: account.Viewer, Description: countsDoc}, a.overview)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/reports/runs", Tag: tag, Summary: "Count finished runs over time", Needs: account.Viewer,
+		Description: countsDoc + " Steps begin at multiples of step since 1970, in UTC; 1,500 at most."}, a.runReport)
 }
 
 // scope checks a span and returns what is to be counted.
@@ -69,17 +71,17 @@ func (a *API) scope(ctx context.Context, id auth.Identity, in Span, f *domain.Fa
 	if in.Group == "" {
 		return s, nil
 	}
-	if _, err := a.bareGroup(ctx, id, in.Group); err != nil {
+	if _, err := a.visible.Group(ctx, id, in.Group); err != nil {
 		if domain.CodeOf(err) != domain.NotFound {
 			return s, err
 		}
-		f.AddAll("", unknownGroup(in.Group))
+		f.AddAll("", visible.UnknownGroup(in.Group))
 	}
 	s.Only = []string{in.Group}
 	return s, nil
 }
 
-func (a *API) overview(ctx context.Context, id auth.Identity, in *struct{ Span }) (*output[domain.Overview], error) {
+func (a *API) overview(ctx context.Context, id auth.Identity, in *struct{ Span }) (*rest.Output[domain.Overview], error) {
 	var f domain.Faults
 	scope, err := a.scope(ctx, id, in.Span, &f)
 	if err == nil {
@@ -89,7 +91,7 @@ func (a *API) overview(ctx context.Context, id auth.Identity, in *struct{ Span }
 		return nil, err
 	}
 	out, err := a.look(ctx, scope)
-	return &output[domain.Overview]{out}, err
+	return rest.Answer(out), err
 }
 
 // look reads how things stand.
@@ -166,7 +168,7 @@ func (a *API) countInstances(ctx context.Context, scope report.Scope, now *domai
 func (a *API) runReport(ctx context.Context, id auth.Identity, in *struct {
 	Span
 	Step string `query:"step" default:"1h" doc:"A duration: 1m to 30m, for the last 72 hours, or whole hours"`
-}) (*output[domain.RunReport], error) {
+}) (*rest.Output[domain.RunReport], error) {
 	var f domain.Faults
 	scope, err := a.scope(ctx, id, in.Span, &f)
 	if err != nil {
@@ -203,7 +205,7 @@ func (a *API) runReport(ctx context.Context, id auth.Identity, in *struct {
 		}
 		out.Points = append(out.Points, p)
 	}
-	return &output[domain.RunReport]{out}, nil
+	return rest.Answer(out), nil
 }
 
 // total adds up steps; nil where there are none.

@@ -4,13 +4,14 @@ import (
 	"context"
 	"slices"
 
+	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
-
-const noRun = "there is no such run"
 
 // RunPath names a run in the path.
 type RunPath struct {
@@ -37,11 +38,11 @@ func (q *RunQuery) filter(id auth.Identity) (view.RunFilter, error) {
 	f := view.RunFilter{Only: id.Only(), JobID: q.JobID, Group: q.Group, Cause: q.Cause, Reason: q.Reason,
 		Instance: q.Instance, From: q.From.Time, To: q.To.Time, BroadcastID: q.BroadcastID, ParentRunID: q.ParentRunID}
 	if !q.BroadcastID.IsZero() && !q.ParentRunID.IsZero() {
-		return f, invalidField("parent_run_id", "cannot be combined with broadcast_id")
+		return f, problem.Invalid("parent_run_id", "cannot be combined with broadcast_id")
 	}
 	for _, s := range q.State {
 		if !slices.Contains(domain.States, domain.State(s)) {
-			return f, invalidField("state", "is not known: "+clip(s))
+			return f, problem.Invalid("state", "is not known: "+problem.Clip(s))
 		}
 		f.States = append(f.States, domain.State(s))
 	}
@@ -50,29 +51,29 @@ func (q *RunQuery) filter(id auth.Identity) (view.RunFilter, error) {
 
 func (a *API) registerRuns() {
 	const tag = "Runs"
-	register(a, operation{method: "GET", path: "/runs", tag: tag, summary: "List runs, newest first", needs: account.Viewer,
-		description: "Message, output and param are cut to 1,024 characters here; the run itself has them whole. " +
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/runs", Tag: tag, Summary: "List runs, newest first", Needs: account.Viewer,
+		Description: "Message, output and param are cut to 1,024 characters here; the run itself has them whole. " +
 			"Where a filter lets little through, a page may be short or empty and still have a next_cursor."}, a.runs)
-	register(a, operation{method: "GET", path: "/runs/{id}", tag: tag, summary: "Show a run", needs: account.Viewer}, a.run)
-	register(a, operation{method: "POST", path: "/runs/{id}/kill", tag: tag, summary: "Kill a run", needs: account.Operator, status: 202,
-		description: "Works in every unfinished state. It is cancelled once its handler has returned or its process is gone."}, a.kill)
-	register(a, operation{method: "POST", path: "/runs/{id}/retry", tag: tag, summary: "Run a final run again", needs: account.Operator, status: 202,
-		description: "Makes a new run."}, a.retry)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/runs/{id}", Tag: tag, Summary: "Show a run", Needs: account.Viewer}, a.run)
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/runs/{id}/kill", Tag: tag, Summary: "Kill a run", Needs: account.Operator, Status: 202,
+		Description: "Works in every unfinished state. It is cancelled once its handler has returned or its process is gone."}, a.kill)
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/runs/{id}/retry", Tag: tag, Summary: "Run a final run again", Needs: account.Operator, Status: 202,
+		Description: "Makes a new run."}, a.retry)
 }
 
 func (a *API) runs(ctx context.Context, id auth.Identity, in *struct {
-	List
+	rest.List
 	RunQuery
-}) (*output[page[domain.Run]], error) {
+}) (*rest.Output[rest.Page[domain.Run]], error) {
 	f, err := in.filter(id)
 	if err != nil {
 		return nil, err
 	}
 	f.Limit = in.Limit
-	key, err := decodeCursor("run", in.Cursor)
+	key, err := rest.DecodeCursor("run", in.Cursor)
 	if err == nil && key != "" {
 		if f.Before, err = domain.ParseRunID(key); err != nil {
-			err = badCursor()
+			err = rest.BadCursor()
 		}
 	}
 	if err != nil {
@@ -83,15 +84,15 @@ func (a *API) runs(ctx context.Context, id auth.Identity, in *struct {
 		return nil, err
 	}
 	if len(runs) == 0 && next.IsZero() && in.Cursor == "" {
-		if err := a.checkGroup(ctx, id, in.Group); err != nil {
+		if err := a.visible.CheckGroup(ctx, id, in.Group); err != nil {
 			return nil, err
 		}
 	}
-	p := page[domain.Run]{Items: runs}
+	p := rest.Page[domain.Run]{Items: runs}
 	if !next.IsZero() {
-		p.NextCursor = encodeCursor("run", next.String())
+		p.NextCursor = rest.EncodeCursor("run", next.String())
 	}
-	return &output[page[domain.Run]]{p}, nil
+	return rest.Answer(p), nil
 }
 
 // runDetail is a run that always has its list of attempts.
@@ -101,41 +102,27 @@ type runDetail struct {
 	Children []relative       `json:"children" nullable:"false" doc:"Runs that its end has caused, up to 100"`
 }
 
-func (a *API) run(ctx context.Context, id auth.Identity, in *RunPath) (*output[runDetail], error) {
+func (a *API) run(ctx context.Context, id auth.Identity, in *RunPath) (*rest.Output[runDetail], error) {
 	r, err := a.Views.Run(ctx, in.ID)
 	if err == nil {
-		err = may(id, r.Group, noRun)
+		err = visible.Check(id, r.Group, visible.NoRun)
 	}
 	if err != nil {
 		return nil, err
 	}
 	children, err := a.relatives(ctx, id, r)
-	return &output[runDetail]{runDetail{r, append([]domain.Attempt{}, r.Attempts...), children}}, err
+	return rest.Answer(runDetail{r, append([]domain.Attempt{}, r.Attempts...), children}), err
 }
 
-// maySee returns nil for a run that the caller may see, NotFound for any other.
-func (a *API) maySee(ctx context.Context, id auth.Identity, run domain.RunID) error {
-	s, err := a.Views.State(ctx, run)
-	if err != nil {
-		return err
-	}
-	return may(id, s.Group, noRun)
-}
-
-// accepted names the runs that an action made, or that it is under way for.
-type accepted struct {
-	RunIDs []domain.RunID `json:"run_ids" nullable:"false"`
-}
-
-func (a *API) kill(ctx context.Context, id auth.Identity, in *RunPath) (*output[accepted], error) {
-	if err := a.maySee(ctx, id, in.ID); err != nil {
+func (a *API) kill(ctx context.Context, id auth.Identity, in *RunPath) (*rest.Output[rest.Accepted], error) {
+	if err := a.visible.Run(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
 	if err := a.Dispatcher.Kill(ctx, in.ID, id.Actor()); err != nil {
 		return nil, err
 	}
-	a.audit(ctx, id, "run.kill", "run/"+in.ID.String(), nil, nil)
-	return &output[accepted]{accepted{[]domain.RunID{in.ID}}}, nil
+	a.audit.Record(ctx, id, "run.kill", "run/"+in.ID.String(), nil, nil)
+	return rest.Answer(rest.Accepted{RunIDs: []domain.RunID{in.ID}}), nil
 }
 
 // retryRun plans a new run of an ended one's job, which may belong to another group by now: then it is gone for those who
@@ -151,10 +138,10 @@ func (a *API) retryRun(ctx context.Context, id auth.Identity, old *domain.Run) (
 	return a.Engine.RetryRun(ctx, old.ID, id.Actor())
 }
 
-func (a *API) retry(ctx context.Context, id auth.Identity, in *RunPath) (*output[accepted], error) {
+func (a *API) retry(ctx context.Context, id auth.Identity, in *RunPath) (*rest.Output[rest.Accepted], error) {
 	old, err := a.Views.Run(ctx, in.ID)
 	if err == nil {
-		err = may(id, old.Group, noRun)
+		err = visible.Check(id, old.Group, visible.NoRun)
 	}
 	if err != nil {
 		return nil, err
@@ -163,7 +150,7 @@ func (a *API) retry(ctx context.Context, id auth.Identity, in *RunPath) (*output
 	if err != nil {
 		return nil, err
 	}
-	answer := accepted{[]domain.RunID{run}}
-	a.audit(ctx, id, "run.retry", "run/"+in.ID.String(), nil, answer)
-	return &output[accepted]{answer}, nil
+	answer := rest.Accepted{RunIDs: []domain.RunID{run}}
+	a.audit.Record(ctx, id, "run.retry", "run/"+in.ID.String(), nil, answer)
+	return rest.Answer(answer), nil
 }

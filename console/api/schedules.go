@@ -3,9 +3,10 @@ package api
 import (
 	"cmp"
 	"context"
-	"reflect"
 	"time"
 
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/strict"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/schedule"
@@ -28,17 +29,17 @@ type preview struct {
 
 func (a *API) registerSchedules() {
 	const tag = "Schedules"
-	register(a, operation{method: "GET", path: "/jobs/{id}/next", tag: tag, summary: "Show a job's next fire times", needs: account.Viewer,
-		description: "Those of its schedule, also while it is disabled. Of kind fixed_delay at most one is known."}, a.next)
-	register(a, operation{method: "POST", path: "/schedules/preview", tag: tag, summary: "Show the fire times of a schedule", needs: account.Viewer,
-		body: reflect.TypeFor[previewBody]()}, a.preview)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/jobs/{id}/next", Tag: tag, Summary: "Show a job's next fire times", Needs: account.Viewer,
+		Description: "Those of its schedule, also while it is disabled. Of kind fixed_delay at most one is known."}, a.next)
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/schedules/preview", Tag: tag, Summary: "Show the fire times of a schedule", Needs: account.Viewer,
+		Body: rest.BodyOf[previewBody]()}, a.preview)
 }
 
 func (a *API) next(ctx context.Context, id auth.Identity, in *struct {
-	JobPath
+	rest.JobPath
 	Count int `query:"count" minimum:"1" maximum:"100" default:"5"`
-}) (*output[preview], error) {
-	j, err := a.readJob(ctx, id, in.ID)
+}) (*rest.Output[preview], error) {
+	j, err := a.visible.Job(ctx, id, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -49,12 +50,12 @@ func (a *API) next(ctx context.Context, id auth.Identity, in *struct {
 	if j.Schedule.Kind == domain.ScheduleFixedDelay && j.NextFireTime != nil {
 		p.FireTimes = []domain.Instant{*j.NextFireTime}
 	}
-	return &output[preview]{p}, nil
+	return rest.Answer(p), nil
 }
 
-func (a *API) preview(ctx context.Context, _ auth.Identity, in *struct{ JSONBody }) (*output[preview], error) {
+func (a *API) preview(ctx context.Context, _ auth.Identity, in *struct{ rest.JSONBody }) (*rest.Output[preview], error) {
 	b := previewBody{Count: 5}
-	shape := in.decode(&b)
+	shape := in.Decode(&b)
 	from := time.Now()
 	if b.From != nil {
 		from = b.From.Time
@@ -68,18 +69,18 @@ func (a *API) preview(ctx context.Context, _ auth.Identity, in *struct{ JSONBody
 	} else if err != nil {
 		return nil, err
 	}
-	if !namesFault(shape, "schedule.kind") {
+	if !strict.NamesFault(shape, "schedule.kind") {
 		_, err := a.compile(b.Schedule, from)
 		f.AddAll("schedule", err)
 	}
-	if err := alsoFaulty(shape, f.Err("the preview is not valid")); err != nil {
+	if err := strict.AlsoFaulty(shape, f.Err("the preview is not valid")); err != nil {
 		return nil, err
 	}
 	p, err := a.fireTimes(b.Schedule, from, from, b.Count)
 	if err != nil {
 		return nil, err
 	}
-	return &output[preview]{p}, nil
+	return rest.Answer(p), nil
 }
 
 func (a *API) fireTimes(s domain.Schedule, createdAt, from time.Time, count int) (preview, error) {

@@ -3,10 +3,13 @@ package api
 import (
 	"context"
 	"fmt"
-	"reflect"
 
 	"github.com/rogpeppe/go-internal/diff"
 
+	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/strict"
+	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
@@ -16,63 +19,63 @@ const noScript = "the job's script has no such version"
 
 // ScriptPath names a version of a job's script in the path.
 type ScriptPath struct {
-	JobPath
+	rest.JobPath
 	Version int `path:"version" minimum:"1"`
 }
 
 func (a *API) registerScripts() {
 	const tag = "Jobs"
-	register(a, operation{method: "GET", path: "/jobs/{id}/scripts", tag: tag, summary: "List the versions of a job's script, newest first",
-		description: "Without their code.", needs: account.Viewer}, a.scripts)
-	register(a, operation{method: "POST", path: "/jobs/{id}/scripts", tag: tag, summary: "Give a job a new version of its script", needs: account.Operator,
-		description: "An edit of the job, used by its next run; so is a changed script in PUT or PATCH of the job. The same code again, " +
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/jobs/{id}/scripts", Tag: tag, Summary: "List the versions of a job's script, newest first",
+		Description: "Without their code.", Needs: account.Viewer}, a.scripts)
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/jobs/{id}/scripts", Tag: tag, Summary: "Give a job a new version of its script", Needs: account.Operator,
+		Description: "An edit of the job, used by its next run; so is a changed script in PUT or PATCH of the job. The same code again, " +
 			"without a new remark, makes no version. The job must have a script already: a PATCH with handler null turns a handler into one.",
-		status: 201, body: reflect.TypeFor[scriptBody]()}, a.saveScript)
-	register(a, operation{method: "GET", path: "/jobs/{id}/scripts/{version}", tag: tag, summary: "Show a version of a job's script", needs: account.Viewer}, a.script)
-	register(a, operation{method: "POST", path: "/jobs/{id}/scripts/{version}/restore", tag: tag, summary: "Make an old version of a job's script the newest one",
-		description: "As a new version with the same code. That of the newest one makes none.", needs: account.Operator,
-		status: 201, body: reflect.TypeFor[restoreBody](), bodyOptional: true}, a.restoreScript)
+		Status: 201, Body: rest.BodyOf[scriptBody]()}, a.saveScript)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/jobs/{id}/scripts/{version}", Tag: tag, Summary: "Show a version of a job's script", Needs: account.Viewer}, a.script)
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/jobs/{id}/scripts/{version}/restore", Tag: tag, Summary: "Make an old version of a job's script the newest one",
+		Description: "As a new version with the same code. That of the newest one makes none.", Needs: account.Operator,
+		Status: 201, Body: rest.BodyOf[restoreBody](), BodyOptional: true}, a.restoreScript)
 }
 
 func (a *API) scripts(ctx context.Context, id auth.Identity, in *struct {
-	JobPath
-	List
-}) (*output[page[domain.ScriptVersion]], error) {
-	before, err := decodeNumberCursor("script", in.Cursor)
+	rest.JobPath
+	rest.List
+}) (*rest.Output[rest.Page[domain.ScriptVersion]], error) {
+	before, err := rest.DecodeNumberCursor("script", in.Cursor)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := a.readJob(ctx, id, in.ID); err != nil {
+	if _, err := a.visible.Job(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
 	versions, err := a.Views.ScriptVersions(ctx, in.ID, int(min(before, 1<<31-1)), in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	return &output[page[domain.ScriptVersion]]{cut(versions, in.Limit, func(v domain.ScriptVersion) string { return numberCursor("script", int64(v.Version)) })}, nil
+	return rest.Answer(rest.Cut(versions, in.Limit, func(v domain.ScriptVersion) string { return rest.NumberCursor("script", int64(v.Version)) })), nil
 }
 
 func (a *API) script(ctx context.Context, id auth.Identity, in *struct {
 	ScriptPath
 	Diff int `query:"diff" minimum:"1" maximum:"2147483647" doc:"Show also what has changed since this version, as a unified diff"`
-}) (*output[domain.ScriptVersion], error) {
-	if _, err := a.readJob(ctx, id, in.ID); err != nil {
+}) (*rest.Output[domain.ScriptVersion], error) {
+	if _, err := a.visible.Job(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
 	v, err := a.scriptVersion(ctx, in.ID, in.Version)
 	if err != nil || in.Diff == 0 {
-		return &output[domain.ScriptVersion]{v}, err
+		return rest.Answer(v), err
 	}
 	from, err := a.scriptVersion(ctx, in.ID, in.Diff)
 	if domain.CodeOf(err) == domain.NotFound && err != nil {
-		return nil, invalidField("diff", noScript)
+		return nil, problem.Invalid("diff", noScript)
 	}
 	if err != nil {
 		return nil, err
 	}
 	text := string(diff.Diff(diffName(from), []byte(from.Code), diffName(v), []byte(v.Code)))
 	v.Diff, v.DiffFrom = &text, in.Diff
-	return &output[domain.ScriptVersion]{v}, nil
+	return rest.Answer(v), nil
 }
 
 func diffName(v domain.ScriptVersion) string {
@@ -98,17 +101,17 @@ type scriptBody struct {
 }
 
 func (a *API) saveScript(ctx context.Context, id auth.Identity, in *struct {
-	JobPath
-	Conditional
-	JSONBody
-}) (*output[domain.ScriptVersion], error) {
-	if _, err := a.readJob(ctx, id, in.ID); err != nil {
+	rest.JobPath
+	rest.Conditional
+	rest.JSONBody
+}) (*rest.Output[domain.ScriptVersion], error) {
+	if _, err := a.visible.Job(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
 	var b scriptBody
-	shape := in.decode(&b)
+	shape := in.Decode(&b)
 	script := domain.Script{Language: b.Language, Code: b.Code, Remark: b.Remark}
-	if err := alsoFaulty(shape, script.Validate()); err != nil {
+	if err := strict.AlsoFaulty(shape, script.Validate()); err != nil {
 		return nil, err
 	}
 	return a.changeScript(ctx, id, in.ID, in.Conditional, "script.save", func(domain.Script) domain.Script { return script })
@@ -120,15 +123,15 @@ type restoreBody struct {
 
 func (a *API) restoreScript(ctx context.Context, id auth.Identity, in *struct {
 	ScriptPath
-	Conditional
-	JSONBody
-}) (*output[domain.ScriptVersion], error) {
-	if _, err := a.readJob(ctx, id, in.ID); err != nil {
+	rest.Conditional
+	rest.JSONBody
+}) (*rest.Output[domain.ScriptVersion], error) {
+	if _, err := a.visible.Job(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
 	var b restoreBody
 	if len(in.RawBody) > 0 {
-		if err := in.decode(&b); err != nil {
+		if err := in.Decode(&b); err != nil {
 			return nil, err
 		}
 	}
@@ -152,19 +155,19 @@ func (a *API) restoreScript(ctx context.Context, id auth.Identity, in *struct {
 }
 
 // changeScript changes a job's script, and answers the version that it has then.
-func (a *API) changeScript(ctx context.Context, id auth.Identity, job domain.JobID, c Conditional, action string,
-	next func(now domain.Script) domain.Script) (*output[domain.ScriptVersion], error) {
-	version, err := c.version()
+func (a *API) changeScript(ctx context.Context, id auth.Identity, job domain.JobID, c rest.Conditional, action string,
+	next func(now domain.Script) domain.Script) (*rest.Output[domain.ScriptVersion], error) {
+	version, err := c.Match()
 	if err != nil {
 		return nil, err
 	}
 	before, after, err := a.Engine.EditJob(ctx, job, version, id.Actor(), func(spec *domain.JobSpec) error {
-		if err := may(id, spec.Group, noJob); err != nil { // it may have moved since it was read
+		if err := visible.Check(id, spec.Group, visible.NoJob); err != nil { // it may have moved since it was read
 			return err
 		}
 		if spec.Script == nil {
 			return domain.NewError(domain.Conflict, fmt.Sprintf(
-				"the job runs the handler %q; to give it a script, change the job itself: handler null and script in one PATCH", clip(spec.Handler)))
+				"the job runs the handler %q; to give it a script, change the job itself: handler null and script in one PATCH", problem.Clip(spec.Handler)))
 		}
 		script := next(*spec.Script)
 		spec.Script = &script
@@ -174,11 +177,11 @@ func (a *API) changeScript(ctx context.Context, id auth.Identity, job domain.Job
 		return nil, err
 	}
 	if before.Version != after.Version {
-		a.audit(ctx, id, action, jobObject(job), before.Script, after.Script)
+		a.audit.Record(ctx, id, action, jobObject(job), before.Script, after.Script)
 	}
 	if after.Script == nil { // another edit came in between
 		return nil, domain.NewError(domain.Conflict, "the job's script was taken away meanwhile")
 	}
 	v, err := a.scriptVersion(ctx, job, after.Script.Version)
-	return &output[domain.ScriptVersion]{v}, err
+	return rest.Answer(v), err
 }

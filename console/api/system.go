@@ -13,6 +13,9 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/rest"
 )
 
 // mountSystem adds what is no operation of the contract: probes and metrics outside the prefix, and the contract itself,
@@ -28,7 +31,7 @@ func (a *API) mountSystem() {
 	})
 	a.router.Get("/readyz", a.ready)
 	a.router.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(a.Gatherer, promhttp.HandlerOpts{}))
-	for _, prefix := range []string{"", Prefix} {
+	for _, prefix := range []string{"", rest.Prefix} {
 		a.router.Get(prefix+"/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/openapi+json")
 			w.Write(contract) //nolint:errcheck // the client is gone
@@ -64,9 +67,7 @@ func (a *API) ready(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if len(away) > 0 {
-		p := newProblem(http.StatusServiceUnavailable, "away: "+strings.Join(away, ", "))
-		p.retryAfter = time.Second
-		writeProblem(w, p)
+		problem.Write(w, problem.New(http.StatusServiceUnavailable, "away: "+strings.Join(away, ", ")).RetryAfter(time.Second))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -121,7 +122,7 @@ func (a *API) docs(w http.ResponseWriter, _ *http.Request) {
 
 func (a *API) docGroups() []docGroup {
 	var groups []docGroup
-	paths := a.huma.OpenAPI().Paths
+	paths := a.rest.API.OpenAPI().Paths
 	for path, item := range paths {
 		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Patch, item.Delete} {
 			if op == nil {

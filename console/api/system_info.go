@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
@@ -44,11 +46,11 @@ type systemInfo struct {
 }
 
 func (a *API) registerSystemInfo() {
-	register(a, operation{method: "GET", path: "/system", tag: "System", summary: "See how the engine stands", needs: account.Admin,
-		description: "Which processes are there, what is late, how far the periodic work has come. While Postgres is away this answers 503, as all does; /readyz says which part it is."}, a.systemInfo)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/system", Tag: "System", Summary: "See how the engine stands", Needs: account.Admin,
+		Description: "Which processes are there, what is late, how far the periodic work has come. While Postgres is away this answers 503, as all does; /readyz says which part it is."}, a.systemInfo)
 }
 
-func (a *API) systemInfo(ctx context.Context, _ auth.Identity, _ *struct{}) (*output[systemInfo], error) {
+func (a *API) systemInfo(ctx context.Context, _ auth.Identity, _ *struct{}) (*rest.Output[systemInfo], error) {
 	s, err := a.Views.System(ctx)
 	if err != nil {
 		return nil, err
@@ -62,7 +64,7 @@ func (a *API) systemInfo(ctx context.Context, _ auth.Identity, _ *struct{}) (*ou
 	for _, p := range s.Processes {
 		out.Processes = append(out.Processes, systemProcessOf(p))
 	}
-	return &output[systemInfo]{out}, nil
+	return rest.Answer(out), nil
 }
 
 func systemProcessOf(p view.Process) systemProcess {
@@ -83,7 +85,7 @@ func (a *API) checks(ctx context.Context) []systemCheck {
 	for i, err := range a.probe(ctx) {
 		c := systemCheck{Name: a.Ready[i].Name, OK: err == nil}
 		if err != nil {
-			c.Detail = clip(err.Error())
+			c.Detail = problem.Clip(err.Error())
 		}
 		out = append(out, c)
 	}

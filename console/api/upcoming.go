@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/schedule"
@@ -41,16 +43,16 @@ type upcomingAnswer struct {
 }
 
 func (a *API) registerUpcoming() {
-	register(a, operation{method: "GET", path: "/upcoming", tag: "Schedules", summary: "List what fires next, over all jobs", needs: account.Viewer,
-		description: "Fire times of enabled jobs, by due instant. Those that a pause holds up are left out; of kind fixed_delay at most one is known."}, a.upcoming)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/upcoming", Tag: "Schedules", Summary: "List what fires next, over all jobs", Needs: account.Viewer,
+		Description: "Fire times of enabled jobs, by due instant. Those that a pause holds up are left out; of kind fixed_delay at most one is known."}, a.upcoming)
 }
 
-func (a *API) upcoming(ctx context.Context, id auth.Identity, in *upcomingInput) (*output[upcomingAnswer], error) {
+func (a *API) upcoming(ctx context.Context, id auth.Identity, in *upcomingInput) (*rest.Output[upcomingAnswer], error) {
 	within, err := time.ParseDuration(in.Within)
 	if err != nil || within < time.Second || within > maxWithin {
-		return nil, invalidField("within", "must be a duration from 1s to 744h, such as 90s or 24h")
+		return nil, problem.Invalid("within", "must be a duration from 1s to 744h, such as 90s or 24h")
 	}
-	if err := a.checkGroup(ctx, id, in.Group); err != nil {
+	if err := a.visible.CheckGroup(ctx, id, in.Group); err != nil {
 		return nil, err
 	}
 	groups := id.Only()
@@ -69,7 +71,7 @@ func (a *API) upcoming(ctx context.Context, id auth.Identity, in *upcomingInput)
 	if len(fires) > in.Limit {
 		out.Cut, out.Through, out.Items = true, fires[in.Limit-1].DueAt, fires[:in.Limit]
 	}
-	return &output[upcomingAnswer]{out}, nil
+	return rest.Answer(out), nil
 }
 
 // fires lists what was found by due instant, as far as nothing is missing, and more than limit if there is more.

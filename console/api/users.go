@@ -4,12 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/strict"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
@@ -72,22 +73,22 @@ type change struct {
 
 func (a *API) registerUsers() {
 	const tag = "Users and tokens"
-	register(a, operation{method: "GET", path: "/users", tag: tag, summary: "List users", needs: account.Admin}, a.users)
-	register(a, operation{method: "POST", path: "/users", tag: tag, summary: "Create a user", needs: account.Admin,
-		status: 201, body: reflect.TypeFor[userBody]()}, a.createUser)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/users", Tag: tag, Summary: "List users", Needs: account.Admin}, a.users)
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/users", Tag: tag, Summary: "Create a user", Needs: account.Admin,
+		Status: 201, Body: rest.BodyOf[userBody]()}, a.createUser)
 	a.registerUserChanges()
-	register(a, operation{method: "GET", path: "/tokens", tag: tag, summary: "List API tokens",
-		description: "One's own; an admin sees all.", needs: account.Viewer}, a.tokens)
-	register(a, operation{method: "POST", path: "/tokens", tag: tag, summary: "Create an API token",
-		description: "It acts for the caller, with the caller's rights or less.", needs: account.Viewer,
-		status: 201, body: reflect.TypeFor[tokenBody]()}, a.createToken)
-	register(a, operation{method: "DELETE", path: "/tokens/{id}", tag: tag, summary: "Delete an API token", needs: account.Viewer,
-		description: "It stops working at once."}, a.deleteToken)
-	register(a, operation{method: "GET", path: "/audit", tag: tag, summary: "List changes, newest first", needs: account.Admin}, a.changes)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/tokens", Tag: tag, Summary: "List API tokens",
+		Description: "One's own; an admin sees all.", Needs: account.Viewer}, a.tokens)
+	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/tokens", Tag: tag, Summary: "Create an API token",
+		Description: "It acts for the caller, with the caller's rights or less.", Needs: account.Viewer,
+		Status: 201, Body: rest.BodyOf[tokenBody]()}, a.createToken)
+	rest.Register(a.rest, rest.Operation{Method: "DELETE", Path: "/tokens/{id}", Tag: tag, Summary: "Delete an API token", Needs: account.Viewer,
+		Description: "It stops working at once."}, a.deleteToken)
+	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/audit", Tag: tag, Summary: "List changes, newest first", Needs: account.Admin}, a.changes)
 }
 
-func (a *API) users(ctx context.Context, _ auth.Identity, in *struct{ List }) (*output[page[user]], error) {
-	after, err := decodeNumberCursor("user", in.Cursor)
+func (a *API) users(ctx context.Context, _ auth.Identity, in *struct{ rest.List }) (*rest.Output[rest.Page[user]], error) {
+	after, err := rest.DecodeNumberCursor("user", in.Cursor)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +96,7 @@ func (a *API) users(ctx context.Context, _ auth.Identity, in *struct{ List }) (*
 	if err != nil {
 		return nil, err
 	}
-	return &output[page[user]]{cut(each(rows, toUser), in.Limit, func(u user) string { return numberCursor("user", u.ID) })}, nil
+	return rest.Answer(rest.Cut(rest.Each(rows, toUser), in.Limit, func(u user) string { return rest.NumberCursor("user", u.ID) })), nil
 }
 
 func toUser(u account.User) user {
@@ -103,9 +104,9 @@ func toUser(u account.User) user {
 		MustChangePassword: u.MustChangePassword, CreatedAt: domain.At(u.CreatedAt)}
 }
 
-func (a *API) createUser(ctx context.Context, id auth.Identity, in *struct{ JSONBody }) (*output[user], error) {
+func (a *API) createUser(ctx context.Context, id auth.Identity, in *struct{ rest.JSONBody }) (*rest.Output[user], error) {
 	var b userBody
-	shape := in.decode(&b)
+	shape := in.Decode(&b)
 	var f domain.Faults
 	if !domain.ValidGroupName(b.Username) {
 		f.Add("username", "must be 1 to 63 characters, a-z, 0-9, _ or -, and start with a letter or digit")
@@ -115,7 +116,7 @@ func (a *API) createUser(ctx context.Context, id auth.Identity, in *struct{ JSON
 		f.Add("role", "must be one of admin, operator, viewer")
 	}
 	checkGroups(&f, b.Groups)
-	if err := alsoFaulty(shape, f.Err("the user is not valid")); err != nil {
+	if err := strict.AlsoFaulty(shape, f.Err("the user is not valid")); err != nil {
 		return nil, err
 	}
 	if err := a.checkGroupsExist(ctx, b.Groups, nil); err != nil {
@@ -126,8 +127,8 @@ func (a *API) createUser(ctx context.Context, id auth.Identity, in *struct{ JSON
 	if err != nil {
 		return nil, err
 	}
-	a.audit(ctx, id, "user.create", "user/"+u.Name, nil, toUser(u))
-	return &output[user]{toUser(u)}, nil
+	a.audit.Record(ctx, id, "user.create", "user/"+u.Name, nil, toUser(u))
+	return rest.Answer(toUser(u)), nil
 }
 
 func checkGroups(f *domain.Faults, groups []string) {
@@ -169,8 +170,8 @@ func ownTokens(id auth.Identity) int64 {
 	return id.UserID
 }
 
-func (a *API) tokens(ctx context.Context, id auth.Identity, in *struct{ List }) (*output[page[token]], error) {
-	after, err := decodeNumberCursor("token", in.Cursor)
+func (a *API) tokens(ctx context.Context, id auth.Identity, in *struct{ rest.List }) (*rest.Output[rest.Page[token]], error) {
+	after, err := rest.DecodeNumberCursor("token", in.Cursor)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +179,7 @@ func (a *API) tokens(ctx context.Context, id auth.Identity, in *struct{ List }) 
 	if err != nil {
 		return nil, err
 	}
-	return &output[page[token]]{cut(each(rows, toToken), in.Limit, func(t token) string { return numberCursor("token", t.ID) })}, nil
+	return rest.Answer(rest.Cut(rest.Each(rows, toToken), in.Limit, func(t token) string { return rest.NumberCursor("token", t.ID) })), nil
 }
 
 func toToken(t account.Token) token {
@@ -193,10 +194,10 @@ func toToken(t account.Token) token {
 	return out
 }
 
-func (a *API) createToken(ctx context.Context, id auth.Identity, in *struct{ JSONBody }) (*output[newToken], error) {
+func (a *API) createToken(ctx context.Context, id auth.Identity, in *struct{ rest.JSONBody }) (*rest.Output[newToken], error) {
 	b := tokenBody{Role: id.Role, Groups: slices.Clone(id.Groups)} // decoding writes into what it is given
-	shape := in.decode(&b)
-	if err := alsoFaulty(shape, checkToken(id, b)); err != nil {
+	shape := in.Decode(&b)
+	if err := strict.AlsoFaulty(shape, checkToken(id, b)); err != nil {
 		return nil, err
 	}
 	if err := a.checkGroupsExist(ctx, b.Groups, id.Groups); err != nil {
@@ -210,8 +211,8 @@ func (a *API) createToken(ctx context.Context, id auth.Identity, in *struct{ JSO
 	if err != nil {
 		return nil, err
 	}
-	a.audit(ctx, id, "token.create", tokenObject(t.ID), nil, toToken(t))
-	return &output[newToken]{newToken{toToken(t), secret}}, nil
+	a.audit.Record(ctx, id, "token.create", tokenObject(t.ID), nil, toToken(t))
+	return rest.Answer(newToken{toToken(t), secret}), nil
 }
 
 // checkToken refuses a token with more rights than the caller's own.
@@ -220,7 +221,7 @@ func checkToken(id auth.Identity, b tokenBody) error {
 	if n := len([]rune(b.Name)); n < 1 || n > 64 {
 		f.Add("name", "must be 1 to 64 characters")
 	} else if strings.ContainsRune(b.Name, 0) {
-		f.Add("name", notText)
+		f.Add("name", strict.NotText)
 	}
 	switch {
 	case !b.Role.AtLeast(account.Viewer):
@@ -251,12 +252,7 @@ func checkToken(id auth.Identity, b tokenBody) error {
 
 func tokenObject(id int64) string { return "token/" + strconv.FormatInt(id, 10) }
 
-// IDPath names a token or a log-in in the path.
-type IDPath struct {
-	ID int64 `path:"id" minimum:"1"`
-}
-
-func (a *API) deleteToken(ctx context.Context, id auth.Identity, in *IDPath) (*struct{}, error) {
+func (a *API) deleteToken(ctx context.Context, id auth.Identity, in *rest.IDPath) (*struct{}, error) {
 	if err := a.mayEndToken(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
@@ -267,7 +263,7 @@ func (a *API) deleteToken(ctx context.Context, id auth.Identity, in *IDPath) (*s
 	if err != nil {
 		return nil, err
 	}
-	a.audit(ctx, id, "token.delete", tokenObject(t.ID), toToken(t), nil)
+	a.audit.Record(ctx, id, "token.delete", tokenObject(t.ID), toToken(t), nil)
 	return nil, nil
 }
 
@@ -289,14 +285,14 @@ func (a *API) mayEndToken(ctx context.Context, id auth.Identity, token int64) er
 }
 
 type auditInput struct {
-	List
+	rest.List
 	Object string `query:"object" doc:"Such as job/7"`
 	Actor  string `query:"actor"`
 	Action string `query:"action" doc:"Such as job.update"`
 }
 
-func (a *API) changes(ctx context.Context, _ auth.Identity, in *auditInput) (*output[page[change]], error) {
-	before, err := decodeNumberCursor("audit", in.Cursor)
+func (a *API) changes(ctx context.Context, _ auth.Identity, in *auditInput) (*rest.Output[rest.Page[change]], error) {
+	before, err := rest.DecodeNumberCursor("audit", in.Cursor)
 	if err != nil {
 		return nil, err
 	}
@@ -305,10 +301,10 @@ func (a *API) changes(ctx context.Context, _ auth.Identity, in *auditInput) (*ou
 	if err != nil {
 		return nil, err
 	}
-	items := each(rows, func(c account.Change) change {
+	items := rest.Each(rows, func(c account.Change) change {
 		return change{c.ID, domain.At(c.At), c.Actor, c.Remote, c.Action, c.Object, orNull(c.Before), orNull(c.After)}
 	})
-	return &output[page[change]]{cut(items, in.Limit, func(c change) string { return numberCursor("audit", c.ID) })}, nil
+	return rest.Answer(rest.Cut(items, in.Limit, func(c change) string { return rest.NumberCursor("audit", c.ID) })), nil
 }
 
 func orNull(raw json.RawMessage) json.RawMessage {
@@ -316,12 +312,4 @@ func orNull(raw json.RawMessage) json.RawMessage {
 		return json.RawMessage("null")
 	}
 	return raw
-}
-
-func each[T, U any](in []T, to func(T) U) []U {
-	out := make([]U, len(in))
-	for i, v := range in {
-		out[i] = to(v)
-	}
-	return out
 }

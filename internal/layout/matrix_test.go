@@ -71,7 +71,13 @@ var matrix = []entry{
 	{pkg: "dispatcher/route", ours: []string{"internal/domain"}},
 	{pkg: "console/...", ours: []string{"console/...", "internal/domain", "internal/schedule", "executor/wire", "internal/lifecycle"}},
 	// Lists and accounts have no rules to hide behind an interface: the console speaks of the stores' own types.
-	{pkg: "console/api", ours: []string{"console/auth", "console/live", "internal/domain", "internal/jobfile", "internal/schedule", "executor/wire", "internal/event", "internal/store/view", "internal/store/report", "internal/store/account", "internal/store/event", "internal/store/alerts", "internal/alert"}},
+	{pkg: "console/api", ours: []string{"console/api/...", "console/auth", "console/live", "internal/domain", "internal/jobfile", "internal/schedule", "executor/wire", "internal/event", "internal/store/view", "internal/store/report", "internal/store/account", "internal/store/event", "internal/store/alerts", "internal/alert"}},
+	// The core that all resources of the API share. It knows no resource.
+	{pkg: "console/api/problem", ours: []string{"internal/domain", "internal/store/account"}},
+	{pkg: "console/api/strict", ours: []string{"console/api/problem", "internal/domain"}},
+	{pkg: "console/api/rest", ours: []string{"console/api/problem", "console/api/strict", "console/auth", "internal/domain", "internal/store/account"}},
+	{pkg: "console/api/stream", ours: []string{"console/api/problem", "console/api/rest", "console/auth", "internal/store/account"}},
+	{pkg: "console/api/visible", ours: []string{"console/api/problem", "console/auth", "internal/domain", "internal/store/view"}},
 	{pkg: "console/live", ours: []string{"internal/domain"}, others: standardOnly},
 	{pkg: "console/auth", ours: []string{"internal/domain", "internal/store/account"}},
 

@@ -1,4 +1,4 @@
-package api
+package rest
 
 import (
 	"bytes"
@@ -11,21 +11,23 @@ import (
 	"github.com/belfryhq/belfry/internal/store/account"
 )
 
-// Params may hold secrets. Who may change a job has to see its param whole; who only reads gets it with what it calls a
-// secret masked, and so does the audit log.
+// A param may hold secrets. Callers that may change a job see its param as it is. Viewers and the audit log get it with
+// the secrets masked.
 
-func hidesParams(id auth.Identity) bool { return id.Role == account.Viewer }
+// HidesParams reports whether the caller gets params with their secrets masked.
+func HidesParams(id auth.Identity) bool { return id.Role == account.Viewer }
 
-// hideParams masks the params of an answer for those who only read.
-func hideParams(ctx huma.Context, _ string, v any) (any, error) {
-	if hidesParams(auth.FromContext(ctx.Context())) {
-		return withoutSecrets(v), nil
+// HideParams is a huma transformer that masks the params of an answer for viewers.
+func HideParams(ctx huma.Context, _ string, v any) (any, error) {
+	if HidesParams(auth.FromContext(ctx.Context())) {
+		return WithoutSecrets(v), nil
 	}
 	return v, nil
 }
 
-// withoutSecrets returns what has the JSON form of v with every param in it masked, and v itself if none has a secret.
-func withoutSecrets(v any) any {
+// WithoutSecrets returns the JSON form of v with the secrets of every param masked. If no param has a secret, it
+// returns v itself.
+func WithoutSecrets(v any) any {
 	b, err := json.Marshal(v)
 	if err != nil || !bytes.Contains(b, []byte(`"param"`)) {
 		return v

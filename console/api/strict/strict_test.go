@@ -1,4 +1,4 @@
-package api
+package strict
 
 import (
 	"bytes"
@@ -31,7 +31,7 @@ func TestMergePatch(t *testing.T) {
 		{`{}`, `{"a":{"bb":{"ccc":null}}}`, `{"a":{"bb":{}}}`},
 	} {
 		var got, want any
-		if err := json.Unmarshal(mergePatch([]byte(c[0]), []byte(c[1])), &got); err != nil {
+		if err := json.Unmarshal(MergePatch([]byte(c[0]), []byte(c[1])), &got); err != nil {
 			t.Fatal(err)
 		}
 		if err := json.Unmarshal([]byte(c[2]), &want); err != nil {
@@ -54,7 +54,7 @@ func TestAlsoFaulty(t *testing.T) {
 	}
 	var got []string
 	var e *domain.Error
-	if !errors.As(alsoFaulty(shape.Err("bad"), values.Err("bad too")), &e) {
+	if !errors.As(AlsoFaulty(shape.Err("bad"), values.Err("bad too")), &e) {
 		t.Fatal("no domain error came back")
 	}
 	for _, f := range e.Fields {
@@ -67,11 +67,11 @@ func TestAlsoFaulty(t *testing.T) {
 	if len(shape.Err("").(*domain.Error).Fields) != 4 {
 		t.Error("the error of the shape was changed")
 	}
-	if err := alsoFaulty(nil, nil); err != nil {
+	if err := AlsoFaulty(nil, nil); err != nil {
 		t.Errorf("of nothing: %v", err)
 	}
 	syntax := badSyntax("cut off")
-	if err := alsoFaulty(syntax, values.Err("bad")); err != syntax {
+	if err := AlsoFaulty(syntax, values.Err("bad")); err != syntax {
 		t.Errorf("beside bad syntax: %v", err)
 	}
 }
@@ -89,7 +89,7 @@ func FuzzDecodeStrict(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		got := domain.Job{JobSpec: domain.DefaultJobSpec()}
-		if _, err := decodeStrict(data, &got); err != nil {
+		if _, err := Decode(data, &got); err != nil {
 			if err.Error() == "" {
 				t.Error("it is refused without a word")
 			}

@@ -1,4 +1,6 @@
-package api
+// Package strict decodes JSON bodies. Unlike encoding/json it names every unknown, doubled or wrongly typed field at
+// once, by its path, and compares names exactly.
+package strict
 
 import (
 	"bytes"
@@ -13,17 +15,18 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/belfryhq/belfry/console/api/problem"
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// decodeStrict decodes a JSON object into dst, a pointer to a struct, over what dst holds. Unlike encoding/json it
-// names every unknown, doubled or wrongly typed field at once, by its path, and it compares names exactly. A null
-// leaves its field as it is.
+// Decode decodes a JSON object into dst, a pointer to a struct, over the values that dst holds. A null leaves its field
+// as it is.
 //
-// Where it refuses the shape of some fields, dst and sound hold the rest: what is not known is left out, and what has
-// the wrong type counts as null. Thus the values of the rest can be checked too, and alsoFaulty names all at once.
-func decodeStrict(data []byte, dst any) (sound json.RawMessage, err error) {
-	if err := checkSyntax(data); err != nil {
+// If some fields have faults, dst and sound hold the other fields: Decode leaves out unknown fields, and counts fields of
+// a wrong type as null. The caller can check the values of the other fields too, and join both errors with AlsoFaulty. If
+// the data is not JSON, sound is nil.
+func Decode(data []byte, dst any) (sound json.RawMessage, err error) {
+	if err := CheckSyntax(data); err != nil {
 		return nil, err
 	}
 	var f domain.Faults
@@ -33,16 +36,15 @@ func decodeStrict(data []byte, dst any) (sound json.RawMessage, err error) {
 		sound = data
 	}
 	if misfit := json.Unmarshal(sound, dst); misfit != nil && err == nil {
-		// checkShape sees all that Unmarshal can refuse; should a type be added that it does not understand,
-		// the client still hears something.
-		err = invalidField("body", "does not fit: "+misfit.Error())
+		// checkShape finds everything that Unmarshal refuses. If a new type escapes it, the client still gets an error.
+		err = problem.Invalid("body", "does not fit: "+misfit.Error())
 	}
 	return sound, err
 }
 
-// alsoFaulty joins the error of a body's values to that of its shape, either of which may be nil. A fault at or below
-// a field whose shape is wrong goes without saying.
-func alsoFaulty(shape, values error) error {
+// AlsoFaulty joins the error about a body's shape and the error about its values. Each may be nil. It leaves out faults
+// of values at or below a field whose shape is wrong.
+func AlsoFaulty(shape, values error) error {
 	var s, v *domain.Error
 	switch {
 	case shape == nil:
@@ -53,15 +55,15 @@ func alsoFaulty(shape, values error) error {
 	both := *s
 	both.Fields = slices.Clone(s.Fields)
 	for _, field := range v.Fields {
-		if !namesFault(shape, field.Location) {
+		if !NamesFault(shape, field.Location) {
 			both.Fields = append(both.Fields, field)
 		}
 	}
 	return &both
 }
 
-// namesFault reports whether an error names a location or what it is a part of.
-func namesFault(err error, location string) bool {
+// NamesFault reports whether an error names a location or a field that contains it.
+func NamesFault(err error, location string) bool {
 	var e *domain.Error
 	return errors.As(err, &e) && slices.ContainsFunc(e.Fields, func(f domain.FieldError) bool {
 		rest, within := strings.CutPrefix(location, f.Location)
@@ -69,8 +71,8 @@ func namesFault(err error, location string) bool {
 	})
 }
 
-// checkSyntax refuses what is not one JSON value in UTF-8, and says where it goes wrong.
-func checkSyntax(data []byte) error {
+// CheckSyntax returns an error with the line and column if the data is not one JSON value in UTF-8.
+func CheckSyntax(data []byte) error {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return badSyntax("the body is empty; JSON is needed")
 	}
@@ -93,7 +95,7 @@ func checkSyntax(data []byte) error {
 }
 
 func badSyntax(message string) error {
-	return newProblem(http.StatusBadRequest, message, domain.FieldError{Location: "body", Message: message})
+	return problem.New(http.StatusBadRequest, message, domain.FieldError{Location: "body", Message: message})
 }
 
 var (
@@ -101,7 +103,7 @@ var (
 	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// checkShape compares a value, whose syntax is good, with a type, and returns what is sound of it.
+// checkShape compares a value, whose syntax is valid, with a type, and returns its sound part.
 func checkShape(path string, raw json.RawMessage, t reflect.Type, f *domain.Faults) json.RawMessage {
 	raw = bytes.TrimSpace(raw)
 	got := kindOf(raw)
@@ -150,25 +152,25 @@ func checkShape(path string, raw json.RawMessage, t reflect.Type, f *domain.Faul
 	return soundIf(sound, raw)
 }
 
-// oneOrMore is a list of texts of which one alone may stand without the brackets, as in the query of a GET.
-type oneOrMore[T ~string] []T
+// OneOrMore is a list of texts. A single text may be given without the brackets, as in the query of a GET.
+type OneOrMore[T ~string] []T
 
-func (oneOrMore[T]) alsoAlone() {}
+func (OneOrMore[T]) alsoAlone() {}
 
 // UnmarshalJSON reads either form.
-func (l *oneOrMore[T]) UnmarshalJSON(data []byte) error {
+func (l *OneOrMore[T]) UnmarshalJSON(data []byte) error {
 	if kindOf(data) != "string" {
 		return json.Unmarshal(data, (*[]T)(l))
 	}
 	var alone T
 	err := json.Unmarshal(data, &alone)
-	*l = oneOrMore[T]{alone}
+	*l = OneOrMore[T]{alone}
 	return err
 }
 
 var alsoAlone = reflect.TypeFor[interface{ alsoAlone() }]()
 
-// soundIf returns the value where it is sound, else null, which stands for the default.
+// soundIf returns the value if it is sound, else null, which leaves the default.
 func soundIf(sound bool, raw json.RawMessage) json.RawMessage {
 	if sound {
 		return raw
@@ -216,35 +218,35 @@ func checkObject(path string, raw json.RawMessage, t reflect.Type, f *domain.Fau
 		_, twice := seen[name]
 		switch {
 		case twice:
-			f.Add(clip(at), "is given twice")
+			f.Add(problem.Clip(at), "is given twice")
 		case !isKnown && slices.Contains(readOnly[t], name):
 			f.Add(at, "is read only: it is set by the server; leave it out")
 			seen[name] = nil
 		case !isKnown:
-			f.Add(clip(at), "is not a known field; known are "+known)
+			f.Add(problem.Clip(at), "is not a known field; known are "+known)
 			seen[name] = nil
 		default:
 			seen[name] = checkShape(at, value, ft, f)
 		}
 	}
 	maps.DeleteFunc(seen, func(_ string, sound json.RawMessage) bool { return sound == nil })
-	return encodeSound(seen)
+	return Encode(seen)
 }
 
-// readOnly are the fields that an answer has and the body that makes such a thing has not.
+// readOnly lists the fields that answers have and that a body which creates the resource must not have.
 var readOnly = map[reflect.Type][]string{
 	reflect.TypeFor[domain.JobSpec]():          {"id", "last_fire_time", "next_fire_time", "created_at", "updated_at", "version", "note"},
 	reflect.TypeFor[domain.CalendarSpec]():     {"jobs", "version", "created_at", "updated_at", "updated_by"},
 	reflect.TypeFor[domain.EventTriggerSpec](): {"id", "job_name", "group", "version", "created_at", "updated_at"},
 }
 
-// sameID refuses to change the id of what a body edits. Whoever sends back what he has read is not disturbed: the other
-// fields that are read only change by themselves, and are left out of account.
-func sameID[T ~int64](sent, is T, what string) error {
+// SameID refuses a body whose id is not that of the resource it edits. Other read-only fields may differ, because the
+// server may have changed them since the client read them.
+func SameID[T ~int64](sent, is T, what string) error {
 	if sent == 0 || sent == is {
 		return nil
 	}
-	return invalidField("id", fmt.Sprintf("is read only: this is %s %d; leave it out", what, is))
+	return problem.Invalid("id", fmt.Sprintf("is read only: this is %s %d; leave it out", what, is))
 }
 
 func checkElements(path string, raw json.RawMessage, t reflect.Type, f *domain.Faults) json.RawMessage {
@@ -252,23 +254,16 @@ func checkElements(path string, raw json.RawMessage, t reflect.Type, f *domain.F
 	for i, e := range sound {
 		sound[i] = checkShape(fmt.Sprintf("%s[%d]", path, i), e, t.Elem(), f)
 	}
-	return encodeSound(sound)
+	return Encode(sound)
 }
 
-func encodeSound(v any) json.RawMessage {
+// Encode returns the JSON form of a value that is known to have one.
+func Encode(v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic(fmt.Sprintf("api: encode a checked document: %v", err)) // raw JSON always has a JSON form
 	}
 	return b
-}
-
-// clip bounds a name that a client made up.
-func clip(s string) string {
-	if r := []rune(s); len(r) > 100 {
-		return string(r[:100]) + "…"
-	}
-	return s
 }
 
 // fieldNames collects the JSON names of a struct, those of embedded structs included, in order.
@@ -292,7 +287,7 @@ func elements(raw json.RawMessage) (list []json.RawMessage) {
 	return list
 }
 
-// kindOf names the kind of a value whose syntax is good.
+// kindOf names the kind of a value whose syntax is valid.
 func kindOf(raw json.RawMessage) string {
 	switch raw[0] {
 	case '{':
@@ -326,8 +321,8 @@ func orBody(path string) string {
 	return path
 }
 
-// mergePatch applies a JSON merge patch (RFC 7396) to a document; both have good syntax.
-func mergePatch(doc, patch json.RawMessage) json.RawMessage {
+// MergePatch applies a JSON merge patch (RFC 7396) to a document. Both must have valid syntax.
+func MergePatch(doc, patch json.RawMessage) json.RawMessage {
 	if kindOf(bytes.TrimSpace(patch)) != "object" {
 		return patch
 	}
@@ -341,8 +336,14 @@ func mergePatch(doc, patch json.RawMessage) json.RawMessage {
 		if kindOf(value) == "null" {
 			delete(target, name)
 		} else {
-			target[name] = mergePatch(target[name], value)
+			target[name] = MergePatch(target[name], value)
 		}
 	}
-	return encodeSound(target)
+	return Encode(target)
 }
+
+// NotText is the fault of a text that Postgres cannot store or compare.
+const NotText = "must be text in UTF-8 without NUL"
+
+// IsText reports whether s is UTF-8 without NUL.
+func IsText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }

@@ -1,0 +1,105 @@
+package rest
+
+import (
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/strict"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+// JSONBody is embedded by the inputs of operations with a body. Embedded inputs are exported because huma ignores
+// unexported ones.
+type JSONBody struct {
+	ContentType string `header:"Content-Type" hidden:"true"`
+	RawBody     []byte `contentType:"application/json"`
+}
+
+// Decode decodes the body strictly over dst. If it fails, dst still gets the sound fields.
+func (b *JSONBody) Decode(dst any) error {
+	if err := b.Check(); err != nil {
+		return err
+	}
+	_, err := strict.Decode(b.RawBody, dst)
+	return err
+}
+
+// Check refuses a body that is not declared as JSON. A browser does not send JSON to another site without a preflight
+// request, so a form on another site cannot make a change.
+func (b *JSONBody) Check() error {
+	if !IsJSON(b.ContentType) {
+		return problem.New(http.StatusUnsupportedMediaType, "the body must be application/json",
+			domain.FieldError{Location: "Content-Type", Message: "must be application/json"})
+	}
+	return nil
+}
+
+// IsJSON reports whether a content type is JSON or absent.
+func IsJSON(contentType string) bool {
+	if contentType == "" {
+		return true
+	}
+	t, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (t == "application/json" || strings.HasSuffix(t, "+json"))
+}
+
+// List is embedded by the inputs of lists.
+type List struct {
+	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50" doc:"How many items at most"`
+	Cursor string `query:"cursor" doc:"next_cursor of the page before"`
+}
+
+// IDPath names a resource with a numeric id in the path.
+type IDPath struct {
+	ID int64 `path:"id" minimum:"1"`
+}
+
+// JobPath names a job in the path.
+type JobPath struct {
+	ID domain.JobID `path:"id" minimum:"1"`
+}
+
+// Conditional is embedded by the inputs of changes that may name the version they are meant for.
+type Conditional struct {
+	IfMatch string `header:"If-Match" doc:"The version that the change is meant for, as the ETag said; another one answers 409"`
+}
+
+// Match returns the version in If-Match, 0 for any. An ETag is the version in quotes.
+func (c Conditional) Match() (int, error) {
+	s := strings.TrimSpace(c.IfMatch)
+	if s == "" || s == "*" {
+		return 0, nil
+	}
+	v, err := strconv.Atoi(strings.Trim(strings.TrimPrefix(s, "W/"), `"`))
+	if err != nil || v < 1 {
+		return 0, problem.Invalid("If-Match", `must be a job's version, such as "3"`)
+	}
+	return v, nil
+}
+
+// OneVersion returns the version that a change is meant for, from the header or the body, 0 for any.
+func OneVersion(c Conditional, inBody int) (int, error) {
+	version, err := c.Match()
+	switch {
+	case err != nil:
+		return 0, err
+	case inBody < 0:
+		return 0, problem.Invalid("version", "must be a job's version")
+	case version != 0 && inBody != 0 && version != inBody:
+		return 0, problem.Invalid("version", "is another one than If-Match says")
+	}
+	return max(version, inBody), nil
+}
+
+const maxKeyChars = 255
+
+// KeyRule describes a valid idempotency key.
+const KeyRule = "must be 1 to 255 printable ASCII characters"
+
+// ValidKey reports whether an idempotency key is valid.
+func ValidKey(key string) bool {
+	return len(key) <= maxKeyChars && !strings.ContainsFunc(key, func(c rune) bool { return c < ' ' || c > '~' })
+}
