@@ -29,14 +29,27 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/belfryhq/belfry/console/api/alerts"
+	"github.com/belfryhq/belfry/console/api/calendars"
+	"github.com/belfryhq/belfry/console/api/deadletters"
+	"github.com/belfryhq/belfry/console/api/events"
+	"github.com/belfryhq/belfry/console/api/fires"
+	"github.com/belfryhq/belfry/console/api/history"
+	"github.com/belfryhq/belfry/console/api/login"
+	"github.com/belfryhq/belfry/console/api/logs"
 	"github.com/belfryhq/belfry/console/api/problem"
 	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/scripts"
 	"github.com/belfryhq/belfry/console/api/stream"
+	"github.com/belfryhq/belfry/console/api/tokens"
+	"github.com/belfryhq/belfry/console/api/triggers"
+	"github.com/belfryhq/belfry/console/api/users"
 	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/console/live"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/report"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
@@ -58,7 +71,7 @@ type Engine interface {
 	PauseGroup(ctx context.Context, group, reason string, until *time.Time, by string) (domain.Pause, error)
 	// ResumeGroup ends a pause. Conflict: the group is not paused.
 	ResumeGroup(ctx context.Context, group, by string) (domain.Pause, error)
-	Calendars
+	calendars.Store
 }
 
 // Dispatcher knows the instances, and reaches them.
@@ -100,28 +113,10 @@ type Accounts interface {
 	Forget(ctx context.Context, k account.Key) error
 }
 
-// Views reads lists, runs and logs.
-type Views interface {
-	// Jobs returns also where to go on, 0 where there is no more.
-	Jobs(ctx context.Context, f view.JobFilter) ([]domain.Job, domain.JobID, error)
-	LastRuns(ctx context.Context, jobs []domain.Job, only []string, most int) (map[domain.JobID][]view.LastRun, error)
-	Missed(ctx context.Context, job domain.JobID, before int64, limit int) ([]view.MissedEntry, error)
-	LatestMissed(ctx context.Context, only []string, from, to time.Time, limit int) ([]domain.RecentMissed, error)
-	ScriptVersions(ctx context.Context, job domain.JobID, before, limit int) ([]domain.ScriptVersion, error)
-	ScriptVersion(ctx context.Context, job domain.JobID, version int) (domain.ScriptVersion, error)
-	Runs(ctx context.Context, f view.RunFilter) ([]domain.Run, domain.RunID, error)
-	Run(ctx context.Context, id domain.RunID) (domain.Run, error)
-	RunsByID(ctx context.Context, ids []domain.RunID) ([]domain.Run, error)
-	// Shards returns all shards of the broadcast that a run belongs to, none where it is no shard.
-	Shards(ctx context.Context, id domain.RunID) ([]domain.Run, error)
-	// Children returns the runs that a run's end has caused.
-	Children(ctx context.Context, run domain.Run) ([]domain.Run, error)
-	Upcoming(ctx context.Context, groups []string, within time.Duration, limit int) (view.Upcoming, error)
-	// Scheduled returns the jobs of the groups (nil: all) whose schedules fire, or an even sample of them.
-	Scheduled(ctx context.Context, groups []string, most int) (view.Scheduled, error)
-	State(ctx context.Context, id domain.RunID) (view.RunState, error)
-	System(ctx context.Context) (view.System, error)
-	Log(ctx context.Context, id domain.RunID, from int64, limit int, filter view.LogFilter) (view.LogPage, error)
+// Events accepts events, and keeps event triggers.
+type Events interface {
+	events.Store
+	triggers.Store
 }
 
 // Config is what the API is made of. Engine to Changes, Registerer, Gatherer and Log must be set.
@@ -129,12 +124,12 @@ type Config struct {
 	Engine     Engine
 	Dispatcher Dispatcher
 	Accounts   Accounts
-	Views      Views
-	Fires      Fires
-	Reports    Reports
+	Views      *view.Store
+	Fires      fires.Store
+	Reports    *report.Store
 	Events     Events
-	Letters    DeadLetters
-	Alerts     Alerts
+	Letters    deadletters.Store
+	Alerts     alerts.Store
 	Changes    live.Source
 	Ready      []Check // what must answer for /readyz to be well
 	Registerer prometheus.Registerer
@@ -165,7 +160,6 @@ type API struct {
 	audit   *rest.Audit
 	visible *visible.Reader
 	streams *stream.Streams
-	guesses *auth.Limiter
 	metrics *metrics
 	hub     *live.Hub
 	gauges  *gauges
@@ -175,7 +169,7 @@ type API struct {
 const Prefix = rest.Prefix
 
 // open lists the only paths that need no credentials: health for load balancers, and the way in.
-var open = []string{"/healthz", "/readyz", rest.Prefix + "/auth/login", rest.Prefix + "/auth/methods", oidcLogin, oidcCallback}
+var open = []string{"/healthz", "/readyz", rest.Prefix + "/auth/login", rest.Prefix + "/auth/methods", login.OIDCLogin, login.OIDCCallback}
 
 // New makes the API. It panics if metrics of its names are registered already.
 func New(c Config) *API {
@@ -184,7 +178,7 @@ func New(c Config) *API {
 	}
 	m := newMetrics(c.Registerer)
 	a := &API{
-		Config: c, router: chi.NewMux(), guesses: auth.NewLimiter(), metrics: m,
+		Config: c, router: chi.NewMux(), metrics: m,
 		audit:   &rest.Audit{Store: c.Accounts, Failures: m.auditFailures, Log: c.Log},
 		visible: &visible.Reader{Groups: c.Accounts, Jobs: c.Engine, Runs: c.Views},
 		streams: stream.New(c.Accounts, c.StreamCheck, m.streams),
@@ -199,34 +193,50 @@ func New(c Config) *API {
 		problem.Write(w, problem.New(http.StatusMethodNotAllowed, "this path does not know "+r.Method))
 	})
 	a.rest = &rest.Router{API: humachi.New(a.router, a.humaConfig()), Log: c.Log}
-	a.registerAuth()
-	a.registerOIDC()
-	a.registerUsers()
 	a.registerGroups()
 	a.registerPauses()
 	a.registerBackfill()
 	a.registerJobs()
-	a.registerScripts()
 	a.registerSchedules()
 	a.registerUpcoming()
 	a.registerSystemInfo()
 	a.registerCalendarJobs()
 	a.registerCalendar()
-	a.registerCalendars()
 	a.registerRuns()
 	a.registerLive()
 	a.registerFamily()
 	a.registerBulk()
-	a.registerFires()
-	a.registerAlerts()
-	a.registerLogs()
 	a.registerReports()
-	a.registerEvents()
 	a.registerExport()
-	a.registerDeadLetters()
+	a.registerResources()
 	a.finishContract()
 	a.mountSystem()
 	return a
+}
+
+// resource is a part of the API with its own operations.
+type resource interface{ Register(*rest.Router) }
+
+// registerResources gives each resource the store methods that it needs.
+func (a *API) registerResources() {
+	logins := &login.API{Store: a.Accounts, Guesses: auth.NewLimiter(), OIDC: a.OIDC, Audit: a.audit, Log: a.Log, SecureCookies: a.SecureCookies}
+	logins.Mount(a.router)
+	for _, r := range []resource{
+		logins,
+		&users.API{Store: a.Accounts, Audit: a.audit},
+		&tokens.API{Store: a.Accounts, Groups: a.Accounts, Audit: a.audit},
+		&history.API{Store: a.Accounts},
+		&scripts.API{Jobs: a.Engine, Store: a.Views, Visible: a.visible, Audit: a.audit},
+		&fires.API{Store: a.Fires},
+		&calendars.API{Store: a.Engine, Audit: a.audit},
+		&logs.API{Store: a.Views, Streams: a.streams, Log: a.Log},
+		&events.API{Store: a.Events},
+		&triggers.API{Store: a.Events, Visible: a.visible, Audit: a.audit},
+		&alerts.API{Store: a.Alerts, Visible: a.visible, Audit: a.audit},
+		&deadletters.API{Store: a.Letters, Audit: a.audit},
+	} {
+		r.Register(a.rest)
+	}
 }
 
 // ServeHTTP implements http.Handler.

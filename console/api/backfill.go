@@ -49,7 +49,7 @@ func (a *API) backfill(ctx context.Context, id auth.Identity, in *struct {
 		return nil, err
 	}
 	if len(made.RunIDs) > 0 {
-		a.audit.Record(ctx, id, "job.backfill", jobObject(in.ID), nil, map[string]any{
+		a.audit.Record(ctx, id, "job.backfill", rest.JobObject(in.ID), nil, map[string]any{
 			"from": b.From, "to": b.To, "runs": len(made.RunIDs), "first_run_id": made.RunIDs[0], "next_from": made.Next,
 		})
 	}

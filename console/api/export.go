@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/belfryhq/belfry/console/api/alerts"
 	"github.com/belfryhq/belfry/console/api/problem"
 	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/api/visible"
@@ -164,7 +165,7 @@ func (a *API) bareChannels(ctx context.Context) (all []json.RawMessage, err erro
 			return nil, err
 		}
 		for _, c := range channels {
-			b := bodyOf(c)
+			b := alerts.BodyOf(c)
 			b.URL, b.Secret = "", ""
 			if b.Email != nil {
 				b.Email.Password = ""

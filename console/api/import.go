@@ -14,6 +14,7 @@ import (
 	"github.com/belfryhq/belfry/console/api/problem"
 	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/api/strict"
+	"github.com/belfryhq/belfry/console/api/triggers"
 	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
@@ -394,7 +395,7 @@ func (m *importing) put(ctx context.Context, j *jobfile.Job, there domain.Job, k
 		return after, domain.NewError(domain.Conflict, "its child "+missing+" could not be made")
 	case !known:
 		if after, err = m.api.Engine.CreateJob(ctx, spec, m.id.Actor()); err == nil {
-			m.api.audit.Record(ctx, m.id, "job.create", jobObject(after.ID), nil, after)
+			m.api.audit.Record(ctx, m.id, "job.create", rest.JobObject(after.ID), nil, after)
 		}
 		return after, err
 	}
@@ -403,7 +404,7 @@ func (m *importing) put(ctx context.Context, j *jobfile.Job, there domain.Job, k
 		return nil
 	})
 	if err == nil && before.Version != after.Version {
-		m.api.audit.Record(ctx, m.id, "job.update", jobObject(after.ID), before, after)
+		m.api.audit.Record(ctx, m.id, "job.update", rest.JobObject(after.ID), before, after)
 	}
 	return after, err
 }
@@ -512,7 +513,7 @@ func (m *importing) putTriggers(ctx context.Context, dryRun bool, out *importRes
 			}
 			var after domain.EventTrigger
 			if after, err = m.api.Events.CreateTrigger(ctx, spec); err == nil {
-				m.api.audit.Record(ctx, m.id, "event-trigger.create", eventTriggerObject(after.ID), nil, after)
+				m.api.audit.Record(ctx, m.id, "event-trigger.create", triggers.Object(after.ID), nil, after)
 			}
 		default:
 			m.there[key] = there[1:]
@@ -526,7 +527,7 @@ func (m *importing) putTriggers(ctx context.Context, dryRun bool, out *importRes
 			var before, after domain.EventTrigger
 			before, after, err = m.api.Events.EditTrigger(ctx, there[0].ID, there[0].Version, func(s *domain.EventTriggerSpec) error { *s = spec; return nil })
 			if err == nil {
-				m.api.audit.Record(ctx, m.id, "event-trigger.update", eventTriggerObject(after.ID), before, after)
+				m.api.audit.Record(ctx, m.id, "event-trigger.update", triggers.Object(after.ID), before, after)
 			}
 		}
 		item.Error = m.told(ctx, err)

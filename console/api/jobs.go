@@ -100,8 +100,6 @@ func answerJob(j domain.Job) *versioned {
 	return &versioned{ETag: rest.ETag(j.Version), Body: j}
 }
 
-func jobObject(id domain.JobID) string { return fmt.Sprintf("job/%d", id) }
-
 func (a *API) jobs(ctx context.Context, id auth.Identity, in *jobsInput) (*rest.Output[rest.Page[listedJob]], error) {
 	after, err := rest.DecodeNumberCursor("job", in.Cursor)
 	if err != nil {
@@ -177,7 +175,7 @@ func (a *API) createJob(ctx context.Context, id auth.Identity, in *struct{ rest.
 	if err != nil {
 		return nil, err
 	}
-	a.audit.Record(ctx, id, "job.create", jobObject(j.ID), nil, j)
+	a.audit.Record(ctx, id, "job.create", rest.JobObject(j.ID), nil, j)
 	return answerJob(j), nil
 }
 
@@ -298,7 +296,7 @@ func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c re
 		return nil, err
 	}
 	if before.Version != after.Version { // an edit that changes nothing makes no version
-		a.audit.Record(ctx, id, "job.update", jobObject(job), before, after)
+		a.audit.Record(ctx, id, "job.update", rest.JobObject(job), before, after)
 	}
 	return answerJob(after), nil
 }
@@ -329,7 +327,7 @@ func (a *API) deleteJob(ctx context.Context, id auth.Identity, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	a.audit.Record(ctx, id, "job.delete", jobObject(in.ID), before, nil)
+	a.audit.Record(ctx, id, "job.delete", rest.JobObject(in.ID), before, nil)
 	return nil, nil
 }
 
@@ -359,7 +357,7 @@ func (a *API) setEnabled(ctx context.Context, id auth.Identity, in *switchInput,
 		return nil, err
 	}
 	if before.Version != after.Version {
-		a.audit.Record(ctx, id, action, jobObject(in.ID), before, after)
+		a.audit.Record(ctx, id, action, rest.JobObject(in.ID), before, after)
 	}
 	return answerJob(after), nil
 }
@@ -397,7 +395,7 @@ func (a *API) trigger(ctx context.Context, id auth.Identity, in *struct {
 		return nil, err
 	}
 	answer := rest.Accepted{RunIDs: append([]domain.RunID{}, runs...)}
-	a.audit.Record(ctx, id, "job.trigger", jobObject(in.ID), nil, answer)
+	a.audit.Record(ctx, id, "job.trigger", rest.JobObject(in.ID), nil, answer)
 	return rest.Answer(answer), nil
 }
 

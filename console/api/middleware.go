@@ -19,6 +19,8 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/belfryhq/belfry/console/api/events"
+	"github.com/belfryhq/belfry/console/api/login"
 	"github.com/belfryhq/belfry/console/api/problem"
 	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/auth"
@@ -123,12 +125,12 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 			problem.Write(w, problem.From(r.Context(), a.Log, err))
 			return
 		}
-		if id.Scope == account.ScopeEvents && (r.Method != http.MethodPost || !strings.HasPrefix(r.URL.Path, eventsPath)) {
+		if id.Scope == account.ScopeEvents && (r.Method != http.MethodPost || !strings.HasPrefix(r.URL.Path, events.Path)) {
 			problem.Write(w, problem.New(http.StatusForbidden, "this token may send events only"))
 			return
 		}
-		if id.MustChangePassword && !slices.Contains(beforePasswordChange, r.URL.Path) {
-			problem.Write(w, problem.New(http.StatusForbidden, mustChange, domain.FieldError{Location: "password", Message: "must be changed"}))
+		if id.MustChangePassword && !slices.Contains(login.BeforePasswordChange, r.URL.Path) {
+			problem.Write(w, problem.New(http.StatusForbidden, login.MustChange, domain.FieldError{Location: "password", Message: "must be changed"}))
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), id)))
@@ -181,7 +183,7 @@ func (a *API) allowed(path string) string {
 func (a *API) onceOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key := r.Header.Get("Idempotency-Key")
-		if r.Method != http.MethodPost || key == "" || slices.Contains(open, r.URL.Path) || strings.HasPrefix(r.URL.Path, eventsPath) {
+		if r.Method != http.MethodPost || key == "" || slices.Contains(open, r.URL.Path) || strings.HasPrefix(r.URL.Path, events.Path) {
 			next.ServeHTTP(w, r) // events keep their keys themselves, in the transaction that accepts them
 			return
 		}

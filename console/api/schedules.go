@@ -3,8 +3,10 @@ package api
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"time"
 
+	"github.com/belfryhq/belfry/console/api/problem"
 	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/api/strict"
 	"github.com/belfryhq/belfry/console/auth"
@@ -106,4 +108,20 @@ func (a *API) compile(s domain.Schedule, createdAt time.Time) (*schedule.Schedul
 		s.Dialect = domain.DialectStandard
 	}
 	return schedule.Compile(s, schedule.Options{DefaultZone: a.Zone, CreatedAt: createdAt})
+}
+
+// withDaysOff gives a schedule that is not stored the days of the calendar that it names.
+func (a *API) withDaysOff(ctx context.Context, s *domain.Schedule) error {
+	if !domain.ValidCalendarName(s.Calendar) {
+		return nil // the schedule names no calendar, or its compilation reports the faulty name
+	}
+	c, err := a.Engine.Calendar(ctx, s.Calendar)
+	if err == nil {
+		s.DaysOff = &c.DaysOff
+		return nil
+	}
+	if domain.CodeOf(err) == domain.NotFound {
+		return problem.Invalid("schedule.calendar", fmt.Sprintf("there is no calendar %q", s.Calendar))
+	}
+	return err
 }

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"fmt"
 	"mime"
 	"net/http"
 	"strconv"
@@ -56,6 +57,9 @@ type List struct {
 type IDPath struct {
 	ID int64 `path:"id" minimum:"1"`
 }
+
+// JobObject names a job in the audit log.
+func JobObject(id domain.JobID) string { return fmt.Sprintf("job/%d", id) }
 
 // JobPath names a job in the path.
 type JobPath struct {

@@ -1,4 +1,5 @@
-package api
+// Package alerts is the REST API of alert channels, and of the alerts that were sent through them.
+package alerts
 
 import (
 	"context"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/api/strict"
+	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/alert"
 	"github.com/belfryhq/belfry/internal/domain"
@@ -16,22 +18,48 @@ import (
 	"github.com/belfryhq/belfry/internal/store/alerts"
 )
 
-// Alerts keeps alert channels and what was told by them.
-type Alerts interface {
-	// Channels and the others return channels with their secrets.
+// API serves alert channels and alerts. All fields must be set.
+type API struct {
+	Store   Store
+	Visible *visible.Reader
+	Audit   *rest.Audit
+}
+
+// Store keeps alert channels and alerts. Channels come with their secrets.
+type Store interface {
 	Channels(ctx context.Context, after string, limit int) ([]alert.Channel, error)
 	Channel(ctx context.Context, name string) (alert.Channel, error)
 	CreateChannel(ctx context.Context, c alert.Channel) (alert.Channel, error)
 	UpdateChannel(ctx context.Context, name string, edit func(*alert.Channel) error) (before, after alert.Channel, err error)
 	// DeleteChannel deletes a channel. Conflict: jobs use it.
 	DeleteChannel(ctx context.Context, name string) (alert.Channel, error)
-	// Test delivers a test alert, now and once. Its answer, or its error, is for people.
+	// Test delivers one test alert now. The answer and the error are texts for people.
 	Test(ctx context.Context, c alert.Channel) (answer string, err error)
 	Alerts(ctx context.Context, f alerts.Filter) ([]alerts.AlertEntry, error)
 }
 
-// channelBody is a channel as it is written.
-type channelBody struct {
+// Register adds the operations.
+func (a *API) Register(r *rest.Router) {
+	const tag = "Alerts"
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/alert-channels", Tag: tag, Summary: "List alert channels", Needs: account.Admin}, a.channels)
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/alert-channels", Tag: tag, Summary: "Create an alert channel", Needs: account.Admin,
+		Status: 201, Body: rest.BodyOf[ChannelBody]()}, a.createChannel)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/alert-channels/{name}", Tag: tag, Summary: "Show an alert channel", Needs: account.Admin,
+		Description: "Its secrets are masked; who writes a masked one back keeps what is there."}, a.channel)
+	rest.Register(r, rest.Operation{Method: "PUT", Path: "/alert-channels/{name}", Tag: tag, Summary: "Replace an alert channel", Needs: account.Admin,
+		Description: "Secrets that are left out stay as they are. A password stays only while server and user do.", Body: rest.BodyOf[ChannelBody]()}, a.putChannel)
+	rest.Register(r, rest.Operation{Method: "PATCH", Path: "/alert-channels/{name}", Tag: tag, Summary: "Change an alert channel", Needs: account.Admin,
+		Description: "A JSON merge patch (RFC 7396).", Body: rest.DerivedBody[ChannelBody]("ChannelPatch")}, a.patchChannel)
+	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/alert-channels/{name}", Tag: tag, Summary: "Delete an alert channel", Needs: account.Admin,
+		Description: "One that jobs use is not deleted (409)."}, a.deleteChannel)
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/alert-channels/{name}/test", Tag: tag, Summary: "Try an alert channel", Needs: account.Admin,
+		Description: "Delivers a test alert now, once, and answers what came of it."}, a.testChannel)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/alerts", Tag: tag, Summary: "List alerts and their deliveries", Needs: account.Viewer,
+		Description: "Newest first. Why a delivery failed is shown to admins."}, a.list)
+}
+
+// ChannelBody is the body that creates or replaces a channel.
+type ChannelBody struct {
 	Name        string         `json:"name"`
 	Kind        alert.Kind     `json:"kind"`
 	Description string         `json:"description,omitempty"`
@@ -53,7 +81,7 @@ type emailBody struct {
 	To       []string  `json:"to"`
 }
 
-func (b *channelBody) channel() alert.Channel {
+func (b *ChannelBody) channel() alert.Channel {
 	c := alert.Channel{
 		Name: b.Name, Kind: b.Kind, Description: b.Description, Language: b.Language, Subject: b.Subject, Text: b.Text, URL: b.URL, Secret: b.Secret,
 	}
@@ -63,8 +91,9 @@ func (b *channelBody) channel() alert.Channel {
 	return c
 }
 
-func bodyOf(c alert.Channel) channelBody {
-	b := channelBody{
+// BodyOf returns the body that a channel is written with.
+func BodyOf(c alert.Channel) ChannelBody {
+	b := ChannelBody{
 		Name: c.Name, Kind: c.Kind, Description: c.Description, Language: c.Language, Subject: c.Subject, Text: c.Text, URL: c.URL, Secret: c.Secret,
 	}
 	if e := c.Email; e != nil {
@@ -73,7 +102,7 @@ func bodyOf(c alert.Channel) channelBody {
 	return b
 }
 
-// channelTest is what came of a test alert.
+// channelTest is the result of a test alert.
 type channelTest struct {
 	Delivered bool   `json:"delivered"`
 	Detail    string `json:"detail" doc:"What the channel answered, or why it was not delivered"`
@@ -93,31 +122,12 @@ type alertsInput struct {
 	State string `query:"state" enum:"pending,delivered,failed" doc:"Of its delivery in any channel"`
 }
 
-func (a *API) registerAlerts() {
-	const tag = "Alerts"
-	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/alert-channels", Tag: tag, Summary: "List alert channels", Needs: account.Admin}, a.channels)
-	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/alert-channels", Tag: tag, Summary: "Create an alert channel", Needs: account.Admin,
-		Status: 201, Body: rest.BodyOf[channelBody]()}, a.createChannel)
-	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/alert-channels/{name}", Tag: tag, Summary: "Show an alert channel", Needs: account.Admin,
-		Description: "Its secrets are masked; who writes a masked one back keeps what is there."}, a.channel)
-	rest.Register(a.rest, rest.Operation{Method: "PUT", Path: "/alert-channels/{name}", Tag: tag, Summary: "Replace an alert channel", Needs: account.Admin,
-		Description: "Secrets that are left out stay as they are. A password stays only while server and user do.", Body: rest.BodyOf[channelBody]()}, a.putChannel)
-	rest.Register(a.rest, rest.Operation{Method: "PATCH", Path: "/alert-channels/{name}", Tag: tag, Summary: "Change an alert channel", Needs: account.Admin,
-		Description: "A JSON merge patch (RFC 7396).", Body: rest.DerivedBody[channelBody]("ChannelPatch")}, a.patchChannel)
-	rest.Register(a.rest, rest.Operation{Method: "DELETE", Path: "/alert-channels/{name}", Tag: tag, Summary: "Delete an alert channel", Needs: account.Admin,
-		Description: "One that jobs use is not deleted (409)."}, a.deleteChannel)
-	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/alert-channels/{name}/test", Tag: tag, Summary: "Try an alert channel", Needs: account.Admin,
-		Description: "Delivers a test alert now, once, and answers what came of it."}, a.testChannel)
-	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/alerts", Tag: tag, Summary: "List alerts and their deliveries", Needs: account.Viewer,
-		Description: "Newest first. Why a delivery failed is shown to admins."}, a.alerts)
-}
-
 func (a *API) channels(ctx context.Context, _ auth.Identity, in *struct{ rest.List }) (*rest.Output[rest.Page[alert.Channel]], error) {
 	after, err := rest.DecodeCursor("channel", in.Cursor)
 	if err != nil {
 		return nil, err
 	}
-	found, err := a.Alerts.Channels(ctx, after, in.Limit+1)
+	found, err := a.Store.Channels(ctx, after, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
@@ -128,24 +138,24 @@ func (a *API) channels(ctx context.Context, _ auth.Identity, in *struct{ rest.Li
 }
 
 func (a *API) channel(ctx context.Context, _ auth.Identity, in *ChannelPath) (*rest.Output[alert.Channel], error) {
-	c, err := a.Alerts.Channel(ctx, in.Name)
+	c, err := a.Store.Channel(ctx, in.Name)
 	return rest.Answer(c.Shown()), err
 }
 
 func (a *API) createChannel(ctx context.Context, id auth.Identity, in *struct{ rest.JSONBody }) (*rest.Output[alert.Channel], error) {
-	var b channelBody
+	var b ChannelBody
 	shape := in.Decode(&b)
 	c := b.channel()
 	c.Normalize()
 	if err := strict.AlsoFaulty(shape, c.Validate()); err != nil {
 		return nil, err
 	}
-	made, err := a.Alerts.CreateChannel(ctx, c)
+	made, err := a.Store.CreateChannel(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	made = made.Shown()
-	a.audit.Record(ctx, id, "alert_channel.create", "alert-channel/"+made.Name, nil, made)
+	a.Audit.Record(ctx, id, "alert_channel.create", "alert-channel/"+made.Name, nil, made)
 	return rest.Answer(made), nil
 }
 
@@ -154,7 +164,7 @@ func (a *API) putChannel(ctx context.Context, id auth.Identity, in *struct {
 	rest.JSONBody
 }) (*rest.Output[alert.Channel], error) {
 	return a.changeChannel(ctx, id, in.Name, func(before alert.Channel) (alert.Channel, error) {
-		b := channelBody{Name: in.Name}
+		b := ChannelBody{Name: in.Name}
 		err := in.Decode(&b)
 		return b.channel(), err
 	})
@@ -167,23 +177,23 @@ func (a *API) patchChannel(ctx context.Context, id auth.Identity, in *struct {
 	if err := in.Check(); err != nil {
 		return nil, err
 	}
-	var blank channelBody
+	var blank ChannelBody
 	sound, shape := strict.Decode(in.RawBody, &blank)
 	if sound == nil {
 		return nil, shape
 	}
 	return a.changeChannel(ctx, id, in.Name, func(before alert.Channel) (alert.Channel, error) {
-		var b channelBody
-		if err := json.Unmarshal(strict.MergePatch(strict.Encode(bodyOf(before.Shown())), sound), &b); err != nil {
+		var b ChannelBody
+		if err := json.Unmarshal(strict.MergePatch(strict.Encode(BodyOf(before.Shown())), sound), &b); err != nil {
 			return b.channel(), shape
 		}
 		return b.channel(), shape
 	})
 }
 
-// changeChannel replaces a channel by what write makes of it; its error is about the shape of the input.
+// changeChannel changes a channel to the result of write, whose error is about the shape of the body.
 func (a *API) changeChannel(ctx context.Context, id auth.Identity, name string, write func(before alert.Channel) (alert.Channel, error)) (*rest.Output[alert.Channel], error) {
-	before, after, err := a.Alerts.UpdateChannel(ctx, name, func(c *alert.Channel) error {
+	before, after, err := a.Store.UpdateChannel(ctx, name, func(c *alert.Channel) error {
 		changed, shape := write(*c)
 		var f domain.Faults
 		if changed.Name != name {
@@ -204,45 +214,45 @@ func (a *API) changeChannel(ctx context.Context, id auth.Identity, name string, 
 		return nil, err
 	}
 	after = after.Shown()
-	a.audit.Record(ctx, id, "alert_channel.update", "alert-channel/"+name, before.Shown(), after)
+	a.Audit.Record(ctx, id, "alert_channel.update", "alert-channel/"+name, before.Shown(), after)
 	return rest.Answer(after), nil
 }
 
 func (a *API) deleteChannel(ctx context.Context, id auth.Identity, in *ChannelPath) (*struct{}, error) {
-	before, err := a.Alerts.DeleteChannel(ctx, in.Name)
+	before, err := a.Store.DeleteChannel(ctx, in.Name)
 	if err != nil {
 		return nil, err
 	}
-	a.audit.Record(ctx, id, "alert_channel.delete", "alert-channel/"+in.Name, before.Shown(), nil)
+	a.Audit.Record(ctx, id, "alert_channel.delete", "alert-channel/"+in.Name, before.Shown(), nil)
 	return nil, nil
 }
 
 func (a *API) testChannel(ctx context.Context, id auth.Identity, in *ChannelPath) (*rest.Output[channelTest], error) {
-	c, err := a.Alerts.Channel(ctx, in.Name)
+	c, err := a.Store.Channel(ctx, in.Name)
 	if err != nil {
 		return nil, err
 	}
 	begun := time.Now()
-	detail, err := a.Alerts.Test(ctx, c)
+	detail, err := a.Store.Test(ctx, c)
 	out := channelTest{Delivered: err == nil, Detail: detail, TookMS: time.Since(begun).Milliseconds()}
 	if err != nil {
 		out.Detail = err.Error()
 	}
-	a.audit.Record(ctx, id, "alert_channel.test", "alert-channel/"+in.Name, nil, out)
+	a.Audit.Record(ctx, id, "alert_channel.test", "alert-channel/"+in.Name, nil, out)
 	return rest.Answer(out), nil
 }
 
-func (a *API) alerts(ctx context.Context, id auth.Identity, in *alertsInput) (*rest.Output[rest.Page[alerts.AlertEntry]], error) {
+func (a *API) list(ctx context.Context, id auth.Identity, in *alertsInput) (*rest.Output[rest.Page[alerts.AlertEntry]], error) {
 	before, err := rest.DecodeNumberCursor("alert", in.Cursor)
 	if err != nil {
 		return nil, err
 	}
 	if in.Group != "" {
-		if err := a.visible.CheckGroup(ctx, id, in.Group); err != nil {
+		if err := a.Visible.CheckGroup(ctx, id, in.Group); err != nil {
 			return nil, err
 		}
 	}
-	found, err := a.Alerts.Alerts(ctx, alerts.Filter{
+	found, err := a.Store.Alerts(ctx, alerts.Filter{
 		Only: id.Only(), Group: in.Group, Job: domain.JobID(in.JobID), Kind: domain.AlertKind(in.Kind), State: alerts.DeliveryState(in.State),
 		Before: before, Limit: in.Limit + 1,
 	})

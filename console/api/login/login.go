@@ -1,20 +1,72 @@
-package api
+// Package login is the REST API of log-ins: passwords, sessions, and the log-in through an identity provider (OpenID
+// Connect).
+package login
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
+	"github.com/go-chi/chi/v5"
 
 	"github.com/belfryhq/belfry/console/api/problem"
 	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/users"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
 )
+
+// API serves log-ins.
+type API struct {
+	Store   Store
+	Guesses *auth.Limiter
+	OIDC    *auth.Provider // nil: no identity provider
+	Audit   *rest.Audit
+	Log     *slog.Logger
+	// SecureCookies marks session cookies as Secure on connections without TLS too, for a proxy that speaks TLS.
+	SecureCookies bool
+}
+
+// Store keeps sessions and checks passwords.
+type Store interface {
+	users.Sessions
+	// LogIn checks a password. A wrong user or password is account.ErrCredentials.
+	LogIn(ctx context.Context, name, password string, from account.Origin) (account.Ticket, error)
+	LogInOIDC(ctx context.Context, c account.Claimed, lifetime time.Duration, from account.Origin) (account.OIDCLogIn, error)
+	LogOut(ctx context.Context, token string) error
+	ChangePassword(ctx context.Context, p account.Principal, current, next string, from account.Origin) (account.Ticket, error)
+	Sessions(ctx context.Context, userID, after int64, limit int) ([]account.Session, error)
+	EndSession(ctx context.Context, userID, id int64) error
+}
+
+// Register adds the operations.
+func (a *API) Register(r *rest.Router) {
+	const tag = "Log-in"
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/auth/login", Tag: tag, Summary: "Log in",
+		Description: "Sets the session cookie. A session that the client shows ends. Tried too often it answers 429 with Retry-After.",
+		Body:        rest.BodyOf[loginBody]()}, a.logIn)
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/auth/logout", Tag: tag, Summary: "Log out", Needs: account.Viewer}, a.logOut)
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/auth/logout-everywhere", Tag: tag, Summary: "End all of one's log-ins", Needs: account.Viewer,
+		Description: "This one too. API tokens stay."}, a.logOutEverywhere)
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/auth/password", Tag: tag, Summary: "Change one's password", Needs: account.Viewer,
+		Description: "Ends all of one's log-ins and begins a new one, whose cookie it sets.",
+		Body:        rest.BodyOf[passwordBody]()}, a.changePassword)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/auth/me", Tag: tag, Summary: "Who am I", Needs: account.Viewer}, a.whoAmI)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/auth/sessions", Tag: tag, Summary: "List one's log-ins", Needs: account.Viewer}, a.sessions)
+	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/auth/sessions/{id}", Tag: tag, Summary: "End one of one's log-ins", Needs: account.Viewer}, a.endSession)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/auth/methods", Tag: tag, Summary: "How one can log in"}, a.methods)
+}
+
+// Mount adds the two pages of the log-in through an identity provider. They are for browsers and are not in the contract.
+func (a *API) Mount(m chi.Router) {
+	m.Get(OIDCLogin, a.oidcBegin)
+	m.Get(OIDCCallback, a.oidcFinish)
+}
 
 type loginBody struct {
 	Username string `json:"username"`
@@ -26,10 +78,10 @@ type loginInput struct {
 	Client
 }
 
-// Client is what the operations that set a cookie know of the connection.
+// Client describes the connection, for operations that set a cookie.
 type Client struct {
 	remote, agent string
-	shown         string // the token of the session that the client has, if it has one
+	shown         string // the token of the client's session, if it has one
 	secure        bool
 }
 
@@ -99,28 +151,13 @@ type passwordInput struct {
 	Client
 }
 
-func (a *API) registerAuth() {
-	const tag = "Log-in"
-	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/auth/login", Tag: tag, Summary: "Log in",
-		Description: "Sets the session cookie. A session that the client shows ends. Tried too often it answers 429 with Retry-After.",
-		Body:        rest.BodyOf[loginBody]()}, a.logIn)
-	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/auth/logout", Tag: tag, Summary: "Log out", Needs: account.Viewer}, a.logOut)
-	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/auth/logout-everywhere", Tag: tag, Summary: "End all of one's log-ins", Needs: account.Viewer,
-		Description: "This one too. API tokens stay."}, a.logOutEverywhere)
-	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/auth/password", Tag: tag, Summary: "Change one's password", Needs: account.Viewer,
-		Description: "Ends all of one's log-ins and begins a new one, whose cookie it sets.",
-		Body:        rest.BodyOf[passwordBody]()}, a.changePassword)
-	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/auth/me", Tag: tag, Summary: "Who am I", Needs: account.Viewer}, a.whoAmI)
-	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/auth/sessions", Tag: tag, Summary: "List one's log-ins", Needs: account.Viewer}, a.sessions)
-	rest.Register(a.rest, rest.Operation{Method: "DELETE", Path: "/auth/sessions/{id}", Tag: tag, Summary: "End one of one's log-ins", Needs: account.Viewer}, a.endSession)
-}
+// BeforePasswordChange lists the paths that a session may use while its password must be changed.
+var BeforePasswordChange = []string{rest.Prefix + "/auth/me", rest.Prefix + "/auth/password", rest.Prefix + "/auth/logout", rest.Prefix + "/auth/logout-everywhere"}
 
-// beforePasswordChange lists what a log-in may do whose password must be changed first.
-var beforePasswordChange = []string{rest.Prefix + "/auth/me", rest.Prefix + "/auth/password", rest.Prefix + "/auth/logout", rest.Prefix + "/auth/logout-everywhere"}
+// MustChange is the answer at every other path.
+const MustChange = "the password must be changed first, by POST " + rest.Prefix + "/auth/password"
 
-const mustChange = "the password must be changed first, by POST " + rest.Prefix + "/auth/password"
-
-// interactive refuses programs that act through an API token where only the user should act.
+// interactive refuses API tokens.
 func interactive(id auth.Identity) error {
 	if !id.Interactive() {
 		return domain.NewError(domain.Forbidden, "this needs a log-in; an API token is not enough")
@@ -149,20 +186,20 @@ func (a *API) logIn(ctx context.Context, _ auth.Identity, in *loginInput) (*logi
 	if err := a.slowDown(in.remote, b.Username); err != nil {
 		return nil, err
 	}
-	t, err := a.Accounts.LogIn(ctx, b.Username, b.Password, in.origin())
+	t, err := a.Store.LogIn(ctx, b.Username, b.Password, in.origin())
 	if err == account.ErrCredentials { //nolint:errorlint // documented as it is
 		return nil, problem.New(http.StatusUnauthorized, "the user or the password is wrong")
 	}
 	if err != nil {
 		return nil, err
 	}
-	a.audit.Record(ctx, auth.Identity{Principal: account.Principal{User: b.Username}, Remote: in.remote}, "auth.login", "user/"+b.Username, nil, nil)
+	a.Audit.Record(ctx, auth.Identity{Principal: account.Principal{User: b.Username}, Remote: in.remote}, "auth.login", "user/"+b.Username, nil, nil)
 	return a.ticket(t, &in.Client), nil
 }
 
-// slowDown refuses who tries passwords too often.
+// slowDown refuses a client or user with too many attempts.
 func (a *API) slowDown(remote, user string) error {
-	wait := a.guesses.Try(remote, user, time.Now())
+	wait := a.Guesses.Try(remote, user, time.Now())
 	if wait == 0 {
 		return nil
 	}
@@ -176,7 +213,7 @@ func (a *API) ticket(t account.Ticket, c *Client) *loginOutput {
 }
 
 func (a *API) logOut(ctx context.Context, id auth.Identity, in *struct{ Client }) (*logoutOutput, error) {
-	if err := a.Accounts.LogOut(ctx, id.Token); err != nil {
+	if err := a.Store.LogOut(ctx, id.Token); err != nil {
 		return nil, err
 	}
 	return a.loggedOut(&in.Client), nil
@@ -190,16 +227,7 @@ func (a *API) logOutEverywhere(ctx context.Context, id auth.Identity, in *struct
 	if err := interactive(id); err != nil {
 		return nil, err
 	}
-	return a.loggedOut(&in.Client), a.endSessions(ctx, id, id.UserID, id.User)
-}
-
-// endSessions ends all log-ins of a user.
-func (a *API) endSessions(ctx context.Context, id auth.Identity, userID int64, name string) error {
-	n, err := a.Accounts.LogOutEverywhere(ctx, userID)
-	if err == nil {
-		a.audit.Record(ctx, id, "auth.logout_everywhere", "user/"+name, nil, map[string]int64{"sessions": n})
-	}
-	return err
+	return a.loggedOut(&in.Client), users.EndSessions(ctx, a.Store, a.Audit, id, id.UserID, id.User)
 }
 
 func (a *API) changePassword(ctx context.Context, id auth.Identity, in *passwordInput) (*loginOutput, error) {
@@ -213,15 +241,15 @@ func (a *API) changePassword(ctx context.Context, id auth.Identity, in *password
 	if len(b.CurrentPassword) > 4*account.MaxPasswordChars {
 		return nil, problem.Invalid("current_password", "is wrong")
 	}
-	// Who has stolen a session must not be able to guess the password by it.
+	// A stolen session must not help to guess the password.
 	if err := a.slowDown(in.remote, id.User); err != nil {
 		return nil, err
 	}
-	t, err := a.Accounts.ChangePassword(ctx, id.Principal, b.CurrentPassword, b.NewPassword, in.origin())
+	t, err := a.Store.ChangePassword(ctx, id.Principal, b.CurrentPassword, b.NewPassword, in.origin())
 	if err != nil {
 		return nil, err
 	}
-	a.audit.Record(ctx, id, "auth.password", "user/"+id.User, nil, nil)
+	a.Audit.Record(ctx, id, "auth.password", "user/"+id.User, nil, nil)
 	return a.ticket(t, &in.Client), nil
 }
 
@@ -238,7 +266,7 @@ func (a *API) sessions(ctx context.Context, id auth.Identity, in *struct{ rest.L
 	if err != nil {
 		return nil, err
 	}
-	rows, err := a.Accounts.Sessions(ctx, id.UserID, after, in.Limit+1)
+	rows, err := a.Store.Sessions(ctx, id.UserID, after, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
@@ -252,9 +280,9 @@ func (a *API) endSession(ctx context.Context, id auth.Identity, in *rest.IDPath)
 	if err := interactive(id); err != nil {
 		return nil, err
 	}
-	if err := a.Accounts.EndSession(ctx, id.UserID, in.ID); err != nil {
+	if err := a.Store.EndSession(ctx, id.UserID, in.ID); err != nil {
 		return nil, err
 	}
-	a.audit.Record(ctx, id, "auth.logout", "user/"+id.User, map[string]int64{"session": in.ID}, nil)
+	a.Audit.Record(ctx, id, "auth.logout", "user/"+id.User, map[string]int64{"session": in.ID}, nil)
 	return nil, nil
 }

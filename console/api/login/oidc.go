@@ -1,4 +1,4 @@
-package api
+package login
 
 import (
 	"context"
@@ -10,15 +10,18 @@ import (
 
 	"github.com/belfryhq/belfry/console/api/problem"
 	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/users"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
 )
 
 const (
-	oidcPath     = rest.Prefix + "/auth/oidc"
-	oidcLogin    = oidcPath + "/login"
-	oidcCallback = oidcPath + "/callback"
+	oidcPath = rest.Prefix + "/auth/oidc"
+	// OIDCLogin is the path at which a log-in through the identity provider begins.
+	OIDCLogin = oidcPath + "/login"
+	// OIDCCallback is the path to which the identity provider sends the browser back.
+	OIDCCallback = oidcPath + "/callback"
 )
 
 type methods struct {
@@ -31,18 +34,10 @@ type oidcMethod struct {
 	Login string `json:"login" doc:"Where the browser goes to log in; takes return_to, a path of the console"`
 }
 
-// registerOIDC adds the log-in through an identity provider. Browsers come and go there; the contract describes what programs
-// call.
-func (a *API) registerOIDC() {
-	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/auth/methods", Tag: "Log-in", Summary: "How one can log in"}, a.methods)
-	a.router.Get(oidcLogin, a.oidcBegin)
-	a.router.Get(oidcCallback, a.oidcFinish)
-}
-
 func (a *API) methods(context.Context, auth.Identity, *struct{}) (*rest.Output[methods], error) {
 	m := methods{Password: true}
 	if a.OIDC != nil {
-		m.OIDC = &oidcMethod{Name: a.OIDC.Name(), Login: oidcLogin}
+		m.OIDC = &oidcMethod{Name: a.OIDC.Name(), Login: OIDCLogin}
 	}
 	return rest.Answer(m), nil
 }
@@ -79,7 +74,7 @@ func (a *API) oidcFinish(w http.ResponseWriter, r *http.Request) {
 	}
 	a.oidcCookie(w, r, "") // an answer counts once
 	// Anybody can send what makes this process ask the provider.
-	if a.guesses.TryNetwork(c.remote, time.Now()) > 0 {
+	if a.Guesses.TryNetwork(c.remote, time.Now()) > 0 {
 		a.oidcBack(w, r, "too_many")
 		return
 	}
@@ -88,7 +83,7 @@ func (a *API) oidcFinish(w http.ResponseWriter, r *http.Request) {
 		a.oidcFailed(w, r, err)
 		return
 	}
-	in, err := a.Accounts.LogInOIDC(r.Context(), who, a.OIDC.SessionLifetime(), c.origin())
+	in, err := a.Store.LogInOIDC(r.Context(), who, a.OIDC.SessionLifetime(), c.origin())
 	a.auditOIDC(r.Context(), c.remote, in, err)
 	if err != nil {
 		a.oidcFailed(w, r, err)
@@ -99,26 +94,26 @@ func (a *API) oidcFinish(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, returnTo, http.StatusSeeOther) //nolint:gosec // auth.LocalPath has judged it
 }
 
-// auditOIDC records what the provider's word has changed, and the log-in.
+// auditOIDC records the log-in, and the changes of the user that the provider's claims caused.
 func (a *API) auditOIDC(ctx context.Context, remote string, in account.OIDCLogIn, err error) {
 	name := in.After.Name
 	if name == "" || err != nil && !errors.Is(err, account.ErrNoAccess) {
 		return
 	}
 	who, object := auth.Identity{Principal: account.Principal{User: name}, Remote: remote}, "user/"+name
-	before, after := in.Before, toUser(in.After)
+	before, after := in.Before, users.Of(in.After)
 	switch {
 	case before == nil:
-		a.audit.Record(ctx, who, "user.create", object, nil, after)
+		a.Audit.Record(ctx, who, "user.create", object, nil, after)
 	case before.Role != in.After.Role || !slices.Equal(before.Groups, in.After.Groups):
-		a.audit.Record(ctx, who, "user.update", object, toUser(*before), after)
+		a.Audit.Record(ctx, who, "user.update", object, users.Of(*before), after)
 	}
 	if err == nil {
-		a.audit.Record(ctx, who, "auth.login", object, nil, nil)
+		a.Audit.Record(ctx, who, "auth.login", object, nil, nil)
 	}
 }
 
-// oidcFailed sends the browser back to the log-in page, which says why in its own words. The log has the whole of it.
+// oidcFailed sends the browser back to the log-in page with a code for the reason. The error is logged.
 func (a *API) oidcFailed(w http.ResponseWriter, r *http.Request, err error) {
 	why := "oidc_unavailable"
 	for _, known := range []struct {

@@ -1,9 +1,11 @@
-package api
+// Package logs is the REST API of run logs: by page, as text, and as a stream.
+package logs
 
 import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -21,6 +23,38 @@ import (
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
+
+// API serves the logs of runs. All fields must be set.
+type API struct {
+	Store   Store
+	Streams *stream.Streams
+	Log     *slog.Logger
+}
+
+// Store reads logs.
+type Store interface {
+	Log(ctx context.Context, id domain.RunID, from int64, limit int, filter view.LogFilter) (view.LogPage, error)
+}
+
+// RunPath names a run in the path.
+type RunPath struct {
+	ID domain.RunID `path:"id" format:"uuid"`
+}
+
+// Register adds the operations.
+func (a *API) Register(r *rest.Router) {
+	const tag = "Runs"
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs/{id}/log", Tag: tag, Summary: "Read a run's log", Needs: account.Viewer,
+		Description: lineNumbers + " It can be read while the run goes on. With q or level it is searched: a page then has the lines that fit among " +
+			"the next 200,000 at most, may be empty, and says in next where to go on. Colours (ANSI) are kept, and not looked at by q."}, a.page)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs/{id}/log/stream", Tag: tag, Summary: "Follow a run's log", Needs: account.Viewer,
+		Description: lineNumbers + " Server-sent events: line (a log line, with its number as id), state (where the run stands: at first and " +
+			"whenever it changes), end (no line will follow). With Last-Event-ID it goes on after that line.",
+		Responses: stream.Response(r, map[string]reflect.Type{
+			"line": reflect.TypeFor[domain.LogLine](), "state": reflect.TypeFor[logState](), "end": reflect.TypeFor[logState]()})}, a.stream)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs/{id}/log.txt", Tag: tag, Summary: "Read a run's whole log as text", Needs: account.Viewer,
+		Responses: rest.TextResponse("text/plain", "The log")}, a.text)
+}
 
 const (
 	streamPoll  = 250 * time.Millisecond // how often a stream looks for new lines
@@ -41,44 +75,30 @@ type logState struct {
 
 const lineNumbers = "Lines are numbered upward over the whole run: line n of attempt a is number (a-1)*1,000,000,000 + n."
 
-func (a *API) registerLogs() {
-	const tag = "Runs"
-	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/runs/{id}/log", Tag: tag, Summary: "Read a run's log", Needs: account.Viewer,
-		Description: lineNumbers + " It can be read while the run goes on. With q or level it is searched: a page then has the lines that fit among " +
-			"the next 200,000 at most, may be empty, and says in next where to go on. Colours (ANSI) are kept, and not looked at by q."}, a.log)
-	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/runs/{id}/log/stream", Tag: tag, Summary: "Follow a run's log", Needs: account.Viewer,
-		Description: lineNumbers + " Server-sent events: line (a log line, with its number as id), state (where the run stands: at first and " +
-			"whenever it changes), end (no line will follow). With Last-Event-ID it goes on after that line.",
-		Responses: stream.Response(a.rest, map[string]reflect.Type{
-			"line": reflect.TypeFor[domain.LogLine](), "state": reflect.TypeFor[logState](), "end": reflect.TypeFor[logState]()})}, a.logStream)
-	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/runs/{id}/log.txt", Tag: tag, Summary: "Read a run's whole log as text", Needs: account.Viewer,
-		Responses: rest.TextResponse("text/plain", "The log")}, a.logText)
-}
-
-func (a *API) log(ctx context.Context, id auth.Identity, in *struct {
+func (a *API) page(ctx context.Context, id auth.Identity, in *struct {
 	RunPath
 	From  int64    `query:"from" minimum:"-10000" default:"1" doc:"The number of the first line; below zero so many lines from the end"`
 	Limit int      `query:"limit" minimum:"1" maximum:"10000" default:"1000"`
 	Q     string   `query:"q" maxLength:"256" doc:"Only lines in which this occurs, whatever the case"`
 	Level []string `query:"level" enum:"debug,info,warn,error,stdout,stderr" doc:"Only lines of this level, or of several, separated by commas"`
 }) (*rest.Output[logPage], error) {
-	p, err := a.readLog(ctx, id, in.ID, in.From, in.Limit, view.LogFilter{Text: in.Q, Levels: in.Level})
+	p, err := a.read(ctx, id, in.ID, in.From, in.Limit, view.LogFilter{Text: in.Q, Levels: in.Level})
 	return rest.Answer(logPage{p.Lines, p.Next, p.End}), err
 }
 
-// readLog returns a page of the log of a run that the caller may see, NotFound for any other.
-func (a *API) readLog(ctx context.Context, id auth.Identity, run domain.RunID, from int64, limit int, filter view.LogFilter) (view.LogPage, error) {
+// read returns a page of the log of a run that the caller may see, NotFound for any other.
+func (a *API) read(ctx context.Context, id auth.Identity, run domain.RunID, from int64, limit int, filter view.LogFilter) (view.LogPage, error) {
 	ctx, cancel := context.WithTimeout(ctx, rest.RequestTimeout)
 	defer cancel()
-	p, err := a.Views.Log(ctx, run, from, limit, filter)
+	p, err := a.Store.Log(ctx, run, from, limit, filter)
 	if err == nil {
 		err = visible.Check(id, p.State.Group, visible.NoRun)
 	}
 	return p, err
 }
 
-func (a *API) logText(ctx context.Context, id auth.Identity, in *RunPath) (*rest.Streamed, error) {
-	first, err := a.readLog(ctx, id, in.ID, 1, streamLines, view.LogFilter{})
+func (a *API) text(ctx context.Context, id auth.Identity, in *RunPath) (*rest.Streamed, error) {
+	first, err := a.read(ctx, id, in.ID, 1, streamLines, view.LogFilter{})
 	if err != nil {
 		return nil, err
 	}
@@ -95,8 +115,8 @@ func (a *API) logText(ctx context.Context, id auth.Identity, in *RunPath) (*rest
 			if _, err := w.Write(text.Bytes()); err != nil || len(p.Lines) == 0 {
 				return
 			}
-			if p, err = a.readLog(r.Context(), id, in.ID, p.Next, streamLines, view.LogFilter{}); err != nil {
-				// The status has been sent: only a broken connection still tells that something is missing.
+			if p, err = a.read(r.Context(), id, in.ID, p.Next, streamLines, view.LogFilter{}); err != nil {
+				// The status has been sent already. Only a broken connection can show that lines are missing.
 				a.Log.WarnContext(r.Context(), "a log could not be read to its end", "error", err, "run_id", in.ID)
 				panic(http.ErrAbortHandler)
 			}
@@ -104,7 +124,7 @@ func (a *API) logText(ctx context.Context, id auth.Identity, in *RunPath) (*rest
 	}}, nil
 }
 
-func (a *API) logStream(ctx context.Context, id auth.Identity, in *struct {
+func (a *API) stream(ctx context.Context, id auth.Identity, in *struct {
 	RunPath
 	From        int64  `query:"from" minimum:"-10000" default:"1" doc:"The number of the first line; below zero so many lines from the end"`
 	LastEventID string `header:"Last-Event-ID" doc:"The number of the last line that was seen"`
@@ -117,14 +137,14 @@ func (a *API) logStream(ctx context.Context, id auth.Identity, in *struct {
 		}
 		from = n + 1
 	}
-	first, err := a.readLog(ctx, id, in.ID, from, streamLines, view.LogFilter{})
+	first, err := a.read(ctx, id, in.ID, from, streamLines, view.LogFilter{})
 	if err != nil {
 		return nil, err
 	}
-	return a.streams.Open(id, func(ctx context.Context, s *stream.Stream) { a.follow(ctx, s, id, in.ID, first) })
+	return a.Streams.Open(id, func(ctx context.Context, s *stream.Stream) { a.follow(ctx, s, id, in.ID, first) })
 }
 
-// follow sends pages until the log has ended, the client has gone, or the server closes.
+// follow sends pages until the log ends, the client disconnects, or the server closes.
 func (a *API) follow(ctx context.Context, s *stream.Stream, id auth.Identity, run domain.RunID, p view.LogPage) {
 	var state logState // the last one sent
 	poll := time.NewTicker(streamPoll)
@@ -145,8 +165,8 @@ func (a *API) follow(ctx context.Context, s *stream.Stream, id auth.Identity, ru
 				return
 			}
 		}
-		if p, err = a.readLog(ctx, id, run, p.Next, streamLines, view.LogFilter{}); err != nil {
-			// The client connects again and goes on after the last line it saw.
+		if p, err = a.read(ctx, id, run, p.Next, streamLines, view.LogFilter{}); err != nil {
+			// The client connects again and continues after the last line that it received.
 			a.Log.WarnContext(ctx, "a log stream broke off", "error", err, "run_id", run)
 			return
 		}
@@ -157,7 +177,8 @@ func stateOf(p view.LogPage) logState {
 	return logState{p.State.State, p.State.Reason, p.State.Attempt}
 }
 
-// page adds the page's lines, and the state if it is another one than before: after the lines, as it may be the last.
+// sendPage adds the lines of a page, and then the state if it differs from before. The state comes last, because it may be
+// the final one.
 func sendPage(s *stream.Stream, p view.LogPage, before logState) logState {
 	for _, l := range p.Lines {
 		s.Event("line", l.N, l)

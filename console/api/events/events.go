@@ -1,4 +1,5 @@
-package api
+// Package events is the REST API of events: it accepts them, and lists what they did.
+package events
 
 import (
 	"context"
@@ -19,25 +20,44 @@ import (
 	storeevent "github.com/belfryhq/belfry/internal/store/event"
 )
 
-// Events keeps event triggers, and accepts events.
-type Events interface {
-	// Accept accepts events, all or none; one that was accepted before is answered by what became of it then.
+// API serves events. All fields must be set.
+type API struct {
+	Store Store
+}
+
+// Store accepts events, and reads accepted ones.
+type Store interface {
+	// Accept accepts all events or none. The answer for an event that was accepted before is the first one.
 	Accept(ctx context.Context, in []event.Incoming) ([]storeevent.Accepted, error)
 	Event(ctx context.Context, id domain.RunID) (domain.Event, error)
 	Events(ctx context.Context, f storeevent.EventFilter) ([]domain.Event, error)
-	Trigger(ctx context.Context, id int64) (domain.EventTrigger, error)
-	Triggers(ctx context.Context, f storeevent.TriggerFilter) ([]domain.EventTrigger, error)
-	CreateTrigger(ctx context.Context, spec domain.EventTriggerSpec) (domain.EventTrigger, error)
-	EditTrigger(ctx context.Context, id int64, version int, edit func(*domain.EventTriggerSpec) error) (before, after domain.EventTrigger, err error)
-	DeleteTrigger(ctx context.Context, id int64, version int) (domain.EventTrigger, error)
 }
 
-const (
-	noEvent    = "there is no such event"
-	eventsPath = rest.Prefix + "/events/"
-)
+// Register adds the operations.
+func (a *API) Register(r *rest.Router) {
+	const tag = "Events"
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/events/{name}", Tag: tag, Summary: "Send an event", Needs: account.Operator, Status: 202,
+		Description: "The body is any JSON, or a CloudEvent: structured (application/cloudevents+json), in a batch of up to 100 (application/cloudevents-batch+json), " +
+			"or binary (headers ce-id, ce-source, ce-type, ce-specversion). The event fires the jobs of the groups that the caller sees, once: " +
+			"a repetition, known by its Idempotency-Key, else by a CloudEvent's source and id, gets the first answer for as long as events are kept.",
+		Body: rest.BodyOf[any](), BodyOptional: true}, a.send)
+	events := r.Schemas()
+	one := events.Schema(reflect.TypeFor[domain.Event](), true, "Event")
+	list := events.Schema(reflect.TypeFor[rest.Page[domain.Event]](), true, "PageEvent")
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/events/{name}", Tag: tag, Summary: "Show an event by its id, or list those of a name", Needs: account.Viewer,
+		Description: "With an id, it answers the event; with a name or a pattern, the page of those events, newest first.",
+		Responses: map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
+			"application/json": {Schema: &huma.Schema{OneOf: []*huma.Schema{one, list}}}}}}}, a.showOrList)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/events", Tag: tag, Summary: "List events, newest first", Needs: account.Viewer,
+		Description: "Those that matched a trigger of a job that the caller sees, and those that he sent himself. Data over 4 KiB are left out."}, a.list)
+}
 
-// AcceptedEvent says what an event did.
+const noEvent = "there is no such event"
+
+// Path begins the paths to which events are sent.
+const Path = rest.Prefix + "/events/"
+
+// AcceptedEvent says which runs an event made.
 type AcceptedEvent struct {
 	EventID    domain.RunID      `json:"event_id"`
 	Repeated   bool              `json:"repeated" doc:"It had been accepted before; the rest is what became of it then"`
@@ -61,7 +81,7 @@ type EventPath struct {
 	Name string `path:"name" maxLength:"128" doc:"The event's name; to read, also its id"`
 }
 
-// EventHeaders are what an event's headers say.
+// EventHeaders are the headers of the request, by lower-case name.
 type EventHeaders struct{ header map[string]string }
 
 // Resolve implements huma.Resolver.
@@ -78,27 +98,8 @@ type EventsQuery struct {
 	To   domain.Instant `query:"to" doc:"Received before this instant"`
 }
 
-func (a *API) registerEvents() {
-	const tag = "Events"
-	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/events/{name}", Tag: tag, Summary: "Send an event", Needs: account.Operator, Status: 202,
-		Description: "The body is any JSON, or a CloudEvent: structured (application/cloudevents+json), in a batch of up to 100 (application/cloudevents-batch+json), " +
-			"or binary (headers ce-id, ce-source, ce-type, ce-specversion). The event fires the jobs of the groups that the caller sees, once: " +
-			"a repetition, known by its Idempotency-Key, else by a CloudEvent's source and id, gets the first answer for as long as events are kept.",
-		Body: rest.BodyOf[any](), BodyOptional: true}, a.sendEvent)
-	events := a.rest.Schemas()
-	one := events.Schema(reflect.TypeFor[domain.Event](), true, "Event")
-	list := events.Schema(reflect.TypeFor[rest.Page[domain.Event]](), true, "PageEvent")
-	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/events/{name}", Tag: tag, Summary: "Show an event by its id, or list those of a name", Needs: account.Viewer,
-		Description: "With an id, it answers the event; with a name or a pattern, the page of those events, newest first.",
-		Responses: map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
-			"application/json": {Schema: &huma.Schema{OneOf: []*huma.Schema{one, list}}}}}}}, a.eventOrEvents)
-	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/events", Tag: tag, Summary: "List events, newest first", Needs: account.Viewer,
-		Description: "Those that matched a trigger of a job that the caller sees, and those that he sent himself. Data over 4 KiB are left out."}, a.events)
-	a.registerEventTriggers()
-}
-
-// sendEvent accepts an event. Postgres alone is needed for it.
-func (a *API) sendEvent(ctx context.Context, id auth.Identity, in *struct {
+// send accepts an event. It needs Postgres, and no NATS.
+func (a *API) send(ctx context.Context, id auth.Identity, in *struct {
 	EventPath
 	EventHeaders
 	RawBody []byte `contentType:"application/json"`
@@ -119,7 +120,7 @@ func (a *API) sendEvent(ctx context.Context, id auth.Identity, in *struct {
 		f.Add("Idempotency-Key", "cannot stand for a batch, whose events have ids of their own")
 	}
 	if err := f.Err("the event is not valid"); err != nil {
-		// What is no JSON at all is answered as everywhere; what the body says cannot be judged then.
+		// A body that is not JSON gets the same 400 as at every other operation.
 		if syntax := strict.CheckSyntax(in.RawBody); syntax != nil && strict.NamesFault(err, "body") && !strings.HasPrefix(header("content-type"), "text/") {
 			return nil, syntax
 		}
@@ -130,7 +131,7 @@ func (a *API) sendEvent(ctx context.Context, id auth.Identity, in *struct {
 		e.Via, e.SentBy, e.Only = domain.ViaREST, id.User, id.Only()
 		e.SetKey(event.KeyIdempotency, key)
 	}
-	accepted, err := a.Events.Accept(ctx, incoming)
+	accepted, err := a.Store.Accept(ctx, incoming)
 	if err != nil {
 		return nil, err
 	}
@@ -140,10 +141,10 @@ func (a *API) sendEvent(ctx context.Context, id auth.Identity, in *struct {
 	for i := range accepted {
 		accepted[i].Event = seenBy(id, accepted[i].Event)
 	}
-	return answerEvents(accepted, batch), nil
+	return answer(accepted, batch), nil
 }
 
-func answerEvents(accepted []storeevent.Accepted, batch bool) *eventsAnswer {
+func answer(accepted []storeevent.Accepted, batch bool) *eventsAnswer {
 	out := &eventsAnswer{Replayed: "true"}
 	all := []AcceptedEvent{}
 	runs := []domain.RunID{}
@@ -167,21 +168,21 @@ func answerEvents(accepted []storeevent.Accepted, batch bool) *eventsAnswer {
 	return out
 }
 
-func (a *API) eventOrEvents(ctx context.Context, id auth.Identity, in *struct {
+func (a *API) showOrList(ctx context.Context, id auth.Identity, in *struct {
 	EventPath
 	EventsQuery
 }) (*rest.Output[any], error) {
 	if eventID, err := domain.ParseRunID(in.Name); err == nil {
-		e, err := a.readEvent(ctx, id, eventID)
+		e, err := a.read(ctx, id, eventID)
 		return rest.Answer[any](e), err
 	}
-	p, err := a.listEvents(ctx, id, in.Name, "name", &in.EventsQuery)
+	p, err := a.page(ctx, id, in.Name, "name", &in.EventsQuery)
 	return rest.Answer[any](p), err
 }
 
-// readEvent returns what the caller may see of an event, NotFound where that is nothing.
-func (a *API) readEvent(ctx context.Context, id auth.Identity, eventID domain.RunID) (domain.Event, error) {
-	e, err := a.Events.Event(ctx, eventID)
+// read returns the parts of an event that the caller may see, NotFound if there are none.
+func (a *API) read(ctx context.Context, id auth.Identity, eventID domain.RunID) (domain.Event, error) {
+	e, err := a.Store.Event(ctx, eventID)
 	if err != nil {
 		return e, err
 	}
@@ -192,7 +193,7 @@ func (a *API) readEvent(ctx context.Context, id auth.Identity, eventID domain.Ru
 	return e, nil
 }
 
-// seenBy leaves out the deliveries to jobs that the caller does not see.
+// seenBy removes the deliveries to jobs that the caller may not see.
 func seenBy(id auth.Identity, e domain.Event) domain.Event {
 	seen := []domain.Delivery{}
 	for _, d := range e.Deliveries {
@@ -204,15 +205,15 @@ func seenBy(id auth.Identity, e domain.Event) domain.Event {
 	return e
 }
 
-func (a *API) events(ctx context.Context, id auth.Identity, in *struct {
+func (a *API) list(ctx context.Context, id auth.Identity, in *struct {
 	EventsQuery
 	Name string `query:"name" maxLength:"128" doc:"A name, or a pattern such as orders.*"`
 }) (*rest.Output[rest.Page[domain.Event]], error) {
-	p, err := a.listEvents(ctx, id, in.Name, "name", &in.EventsQuery)
+	p, err := a.page(ctx, id, in.Name, "name", &in.EventsQuery)
 	return rest.Answer(p), err
 }
 
-func (a *API) listEvents(ctx context.Context, id auth.Identity, name, location string, in *EventsQuery) (rest.Page[domain.Event], error) {
+func (a *API) page(ctx context.Context, id auth.Identity, name, location string, in *EventsQuery) (rest.Page[domain.Event], error) {
 	var none rest.Page[domain.Event]
 	if name != "" && !event.ValidPattern(name) {
 		return none, problem.Invalid(location, event.PatternRule)
@@ -227,7 +228,7 @@ func (a *API) listEvents(ctx context.Context, id auth.Identity, name, location s
 			return none, rest.BadCursor()
 		}
 	}
-	events, err := a.Events.Events(ctx, f)
+	events, err := a.Store.Events(ctx, f)
 	if err != nil {
 		return none, err
 	}

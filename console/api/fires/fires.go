@@ -1,4 +1,5 @@
-package api
+// Package fires is the REST API that explains what became of fire times.
+package fires
 
 import (
 	"context"
@@ -14,14 +15,29 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
-// Fires explains what became of fire times.
-type Fires interface {
-	// Audit explains fire times from a cursor on, as many as it can within a moment.
+// API explains fire times. All fields must be set.
+type API struct {
+	Store Store
+}
+
+// Store explains fire times.
+type Store interface {
+	// Audit explains fire times from a cursor on, as many as it can in about a second.
 	Audit(ctx context.Context, scope view.FireScope, from domain.FireCursor) (page domain.FireAudit, next domain.FireCursor, done bool, err error)
-	// Why answers what became of an instant of a job. Invalid: at is none.
+	// Why explains one instant of a job. Invalid: at is not an instant.
 	Why(ctx context.Context, id domain.JobID, at string) (domain.Why, error)
-	// FireSubject returns the group of a job that is, or was before it was deleted. NotFound: there never was one.
+	// FireSubject returns the group of a job, also of a deleted one. NotFound: the job never existed.
 	FireSubject(ctx context.Context, id domain.JobID) (group string, err error)
+}
+
+// Register adds the operations.
+func (a *API) Register(r *rest.Router) {
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/audit/fires", Tag: "Jobs", Summary: "Explain what became of every fire time of a span", Needs: account.Viewer,
+		Description: "Recomputes the fire times that the jobs' versions say, and compares them with runs and missed ledgers. " +
+			"Each page says of how many fire times what became, and has an item for neighbouring ones that did not simply run. " +
+			"A page takes as much as it can within a second or so: go on until next_cursor is empty."}, a.audit)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/jobs/{id}/why", Tag: "Jobs", Summary: "Say what became of one instant of a job", Needs: account.Viewer,
+		Description: "Also of an instant that is no fire time, and of a job that was deleted."}, a.why)
 }
 
 // auditReach is the span of an audit that names none.
@@ -34,18 +50,9 @@ type fireAuditInput struct {
 	Cursor string         `query:"cursor" doc:"next_cursor of the page before; the other parameters must be those of its since and until"`
 }
 
-func (a *API) registerFires() {
-	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/audit/fires", Tag: "Jobs", Summary: "Explain what became of every fire time of a span", Needs: account.Viewer,
-		Description: "Recomputes the fire times that the jobs' versions say, and compares them with runs and missed ledgers. " +
-			"Each page says of how many fire times what became, and has an item for neighbouring ones that did not simply run. " +
-			"A page takes as much as it can within a second or so: go on until next_cursor is empty."}, a.auditFires)
-	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/jobs/{id}/why", Tag: "Jobs", Summary: "Say what became of one instant of a job", Needs: account.Viewer,
-		Description: "Also of an instant that is no fire time, and of a job that was deleted."}, a.why)
-}
-
-// mayAsk returns nil for a job that the caller may see, also one that was deleted, NotFound for any other.
+// mayAsk returns nil for a job that the caller may see, also a deleted one, and NotFound for any other.
 func (a *API) mayAsk(ctx context.Context, id auth.Identity, job domain.JobID) error {
-	group, err := a.Fires.FireSubject(ctx, job)
+	group, err := a.Store.FireSubject(ctx, job)
 	if domain.CodeOf(err) == domain.NotFound {
 		return domain.WrapError(domain.NotFound, visible.NoJob, err)
 	}
@@ -55,11 +62,11 @@ func (a *API) mayAsk(ctx context.Context, id auth.Identity, job domain.JobID) er
 	return visible.Check(id, group, visible.NoJob)
 }
 
-func (a *API) auditFires(ctx context.Context, id auth.Identity, in *fireAuditInput) (*rest.Output[domain.FireAudit], error) {
+func (a *API) audit(ctx context.Context, id auth.Identity, in *fireAuditInput) (*rest.Output[domain.FireAudit], error) {
 	scope := view.FireScope{Only: id.Only(), Job: in.JobID, Since: in.Since.Time, Until: in.Until.Time}
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	if scope.Until.IsZero() || scope.Until.After(now) {
-		scope.Until = now // what is still to come has no history
+		scope.Until = now // the future has no history
 	}
 	if scope.Since.IsZero() {
 		scope.Since = scope.Until.Add(-auditReach)
@@ -82,7 +89,7 @@ func (a *API) auditFires(ctx context.Context, id auth.Identity, in *fireAuditInp
 	if err != nil {
 		return nil, err
 	}
-	page, next, done, err := a.Fires.Audit(ctx, scope, from)
+	page, next, done, err := a.Store.Audit(ctx, scope, from)
 	if err == nil && !done {
 		page.Next = encodeFireCursor(next)
 	}
@@ -122,6 +129,6 @@ func (a *API) why(ctx context.Context, id auth.Identity, in *struct {
 	if err := a.mayAsk(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
-	w, err := a.Fires.Why(ctx, in.ID, in.At)
+	w, err := a.Store.Why(ctx, in.ID, in.At)
 	return rest.Answer(w), err
 }

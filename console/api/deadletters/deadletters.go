@@ -1,0 +1,93 @@
+// Package deadletters is the REST API of messages that dispatchers could not process.
+package deadletters
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account"
+)
+
+// API serves dead letters. All fields must be set.
+type API struct {
+	Store Store
+	Audit *rest.Audit
+}
+
+// Store keeps dead letters in NATS. While NATS is away, every method returns Unavailable.
+type Store interface {
+	DeadLetters(ctx context.Context, kind string, after uint64, limit int) ([]domain.DeadLetter, error)
+	DeadLetter(ctx context.Context, seq uint64) (domain.DeadLetter, error)
+	// Replay publishes the message again and removes the letter. Conflict: the message cannot be published.
+	Replay(ctx context.Context, seq uint64) (domain.DeadLetter, error)
+	Delete(ctx context.Context, seq uint64) (domain.DeadLetter, error)
+}
+
+// Register adds the operations.
+func (a *API) Register(r *rest.Router) {
+	const tag = "Dead letters"
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/dead-letters", Tag: tag, Summary: "List messages that could not be taken, oldest first", Needs: account.Admin,
+		Description: "They are kept for 14 days. Their data are shown one by one only."}, a.list)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/dead-letters/{seq}", Tag: tag, Summary: "Show a message that could not be taken", Needs: account.Admin}, a.show)
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/dead-letters/{seq}/replay", Tag: tag, Summary: "Have a message taken again", Needs: account.Admin, Status: 202,
+		Description: "It is published again where it came from, and leaves the dead letters; should it still not be taken, it becomes a new one."}, a.replay)
+	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/dead-letters/{seq}", Tag: tag, Summary: "Delete a message that could not be taken", Needs: account.Admin}, a.remove)
+}
+
+// LetterPath names a dead letter in the path.
+type LetterPath struct {
+	Seq uint64 `path:"seq" minimum:"1"`
+}
+
+type lettersInput struct {
+	rest.List
+	Kind string `query:"kind" enum:"result,log,event,heartbeat"`
+}
+
+func letterObject(seq uint64) string { return "dead-letter/" + strconv.FormatUint(seq, 10) }
+
+func (a *API) list(ctx context.Context, _ auth.Identity, in *lettersInput) (*rest.Output[rest.Page[domain.DeadLetter]], error) {
+	after, err := rest.DecodeNumberCursor("dead-letter", in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	letters, err := a.Store.DeadLetters(ctx, in.Kind, uint64(after), in.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	return rest.Answer(rest.Cut(append([]domain.DeadLetter{}, letters...), in.Limit, func(l domain.DeadLetter) string {
+		return rest.NumberCursor("dead-letter", int64(l.Seq))
+	})), nil
+}
+
+func (a *API) show(ctx context.Context, _ auth.Identity, in *LetterPath) (*rest.Output[domain.DeadLetter], error) {
+	l, err := a.Store.DeadLetter(ctx, in.Seq)
+	return rest.Answer(l), err
+}
+
+func (a *API) replay(ctx context.Context, id auth.Identity, in *LetterPath) (*struct{}, error) {
+	l, err := a.Store.Replay(ctx, in.Seq)
+	if err != nil {
+		return nil, err
+	}
+	a.Audit.Record(ctx, id, "dead-letter.replay", letterObject(in.Seq), withoutData(l), nil)
+	return nil, nil
+}
+
+func (a *API) remove(ctx context.Context, id auth.Identity, in *LetterPath) (*struct{}, error) {
+	l, err := a.Store.Delete(ctx, in.Seq)
+	if err != nil {
+		return nil, err
+	}
+	a.Audit.Record(ctx, id, "dead-letter.delete", letterObject(in.Seq), withoutData(l), nil)
+	return nil, nil
+}
+
+// withoutData returns what the audit log keeps. The data of a letter may be secret or large.
+func withoutData(l domain.DeadLetter) domain.DeadLetter {
+	l.Data, l.DataBase64, l.Headers = "", nil, nil
+	return l
+}

@@ -1,0 +1,264 @@
+// Package users is the REST API of users, for admins.
+package users
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/strict"
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account"
+)
+
+// API serves users. All fields must be set.
+type API struct {
+	Store Store
+	Audit *rest.Audit
+}
+
+// Store keeps users. Conflict: the name is taken, or the last admin would lose that role.
+type Store interface {
+	Groups
+	Sessions
+	Users(ctx context.Context, after int64, limit int) ([]account.User, error)
+	CreateUser(ctx context.Context, n account.NewUser) (account.User, error)
+	User(ctx context.Context, name string) (account.User, error)
+	EditUser(ctx context.Context, name, password string, edit func(*account.User)) (before, after account.User, err error)
+	DeleteUser(ctx context.Context, name string) (account.User, error)
+}
+
+// Groups lists groups by name.
+type Groups interface {
+	Groups(ctx context.Context, only []string, after string, limit int) ([]domain.Group, error)
+}
+
+// Sessions ends the sessions of a user.
+type Sessions interface {
+	LogOutEverywhere(ctx context.Context, userID int64) (int64, error)
+}
+
+// Register adds the operations.
+func (a *API) Register(r *rest.Router) {
+	const tag = "Users and tokens"
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/users", Tag: tag, Summary: "List users", Needs: account.Admin}, a.list)
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/users", Tag: tag, Summary: "Create a user", Needs: account.Admin,
+		Status: 201, Body: rest.BodyOf[userBody]()}, a.create)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/users/{username}", Tag: tag, Summary: "Show a user", Needs: account.Admin}, a.show)
+	rest.Register(r, rest.Operation{Method: "PATCH", Path: "/users/{username}", Tag: tag, Summary: "Change a user", Needs: account.Admin,
+		Description: "Absent fields stay. Another role or password ends the user's log-ins. The last admin cannot be disabled or made less (409).",
+		Body:        rest.BodyOf[userChange]()}, a.change)
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/users/{username}/logout", Tag: tag, Summary: "Log a user out everywhere", Needs: account.Admin,
+		Description: "Ends all log-ins of the user at once. API tokens stay."}, a.logOut)
+	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/users/{username}", Tag: tag, Summary: "Delete a user", Needs: account.Admin,
+		Description: "With all log-ins and tokens. The last admin cannot be deleted (409)."}, a.remove)
+}
+
+// User is a user as the API shows it.
+type User struct {
+	ID                 int64          `json:"id"`
+	Username           string         `json:"username"`
+	Kind               account.Kind   `json:"kind" enum:"local,oidc" doc:"oidc: known by the identity provider, from which role and groups come; there is no password here"`
+	Role               account.Role   `json:"role" enum:"admin,operator,viewer"`
+	Groups             []string       `json:"groups" nullable:"false"`
+	Disabled           bool           `json:"disabled"`
+	MustChangePassword bool           `json:"must_change_password" doc:"A log-in may do nothing else until then"`
+	CreatedAt          domain.Instant `json:"created_at"`
+}
+
+type userBody struct {
+	Username           string       `json:"username"`
+	Password           string       `json:"password" format:"password" doc:"At least 10 characters"`
+	Role               account.Role `json:"role" enum:"admin,operator,viewer"`
+	Groups             []string     `json:"groups,omitempty" doc:"Of operators and viewers"`
+	MustChangePassword bool         `json:"must_change_password,omitempty" doc:"Make the user change the password at the first log-in"`
+}
+
+type userChange struct {
+	Role               *account.Role `json:"role,omitempty" enum:"admin,operator,viewer"`
+	Groups             *[]string     `json:"groups,omitempty" doc:"Of operators and viewers"`
+	Disabled           *bool         `json:"disabled,omitempty" doc:"Who is disabled cannot log in, and has no use of tokens"`
+	Password           *string       `json:"password,omitempty" format:"password" doc:"At least 10 characters; ends the user's log-ins"`
+	MustChangePassword *bool         `json:"must_change_password,omitempty" doc:"Make the user change the password before anything else is done with a log-in"`
+}
+
+// UserPath names a user in the path.
+type UserPath struct {
+	Username string `path:"username"`
+}
+
+func (a *API) list(ctx context.Context, _ auth.Identity, in *struct{ rest.List }) (*rest.Output[rest.Page[User]], error) {
+	after, err := rest.DecodeNumberCursor("user", in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := a.Store.Users(ctx, after, in.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	return rest.Answer(rest.Cut(rest.Each(rows, Of), in.Limit, func(u User) string { return rest.NumberCursor("user", u.ID) })), nil
+}
+
+func (a *API) show(ctx context.Context, _ auth.Identity, in *UserPath) (*rest.Output[User], error) {
+	u, err := a.Store.User(ctx, in.Username)
+	return rest.Answer(Of(u)), err
+}
+
+func (a *API) create(ctx context.Context, id auth.Identity, in *struct{ rest.JSONBody }) (*rest.Output[User], error) {
+	var b userBody
+	shape := in.Decode(&b)
+	var f domain.Faults
+	if !domain.ValidGroupName(b.Username) {
+		f.Add("username", "must be 1 to 63 characters, a-z, 0-9, _ or -, and start with a letter or digit")
+	}
+	f.AddAll("password", account.CheckPassword("password", b.Password))
+	if !b.Role.AtLeast(account.Viewer) {
+		f.Add("role", "must be one of admin, operator, viewer")
+	}
+	CheckGroups(&f, b.Groups)
+	if err := strict.AlsoFaulty(shape, f.Err("the user is not valid")); err != nil {
+		return nil, err
+	}
+	if err := CheckGroupsExist(ctx, a.Store, b.Groups, nil); err != nil {
+		return nil, err
+	}
+	u, err := a.Store.CreateUser(ctx, account.NewUser{Name: b.Username, Password: b.Password, Role: b.Role, Groups: b.Groups,
+		MustChangePassword: b.MustChangePassword})
+	if err != nil {
+		return nil, err
+	}
+	a.Audit.Record(ctx, id, "user.create", "user/"+u.Name, nil, Of(u))
+	return rest.Answer(Of(u)), nil
+}
+
+func (a *API) change(ctx context.Context, id auth.Identity, in *struct {
+	UserPath
+	rest.JSONBody
+}) (*rest.Output[User], error) {
+	present, err := a.Store.User(ctx, in.Username)
+	if err != nil {
+		return nil, err
+	}
+	var b userChange
+	shape := in.Decode(&b)
+	if err := strict.AlsoFaulty(shape, b.check()); err != nil {
+		return nil, err
+	}
+	if b.Groups != nil {
+		if err := CheckGroupsExist(ctx, a.Store, *b.Groups, present.Groups); err != nil {
+			return nil, err
+		}
+	}
+	password := ""
+	if b.Password != nil {
+		password = *b.Password
+	}
+	before, after, err := a.Store.EditUser(ctx, in.Username, password, b.apply)
+	if err != nil {
+		return nil, err
+	}
+	a.Audit.Record(ctx, id, "user.update", "user/"+after.Name, Of(before), changedUser{Of(after), password != ""})
+	return rest.Answer(Of(after)), nil
+}
+
+// changedUser is the entry of a change in the audit log, which has no password.
+type changedUser struct {
+	User
+	PasswordChanged bool `json:"password_changed"`
+}
+
+func (b *userChange) check() error {
+	var f domain.Faults
+	if b.Role != nil && !slices.Contains(account.Roles, *b.Role) {
+		f.Add("role", "must be one of admin, operator, viewer")
+	}
+	if b.Groups != nil {
+		CheckGroups(&f, *b.Groups)
+	}
+	if b.Password != nil {
+		f.AddAll("password", account.CheckPassword("password", *b.Password))
+	}
+	return f.Err("the user is not valid")
+}
+
+func (b *userChange) apply(u *account.User) {
+	if b.Role != nil {
+		u.Role = *b.Role
+	}
+	if b.Groups != nil {
+		u.Groups = *b.Groups
+	}
+	if b.Disabled != nil {
+		u.Disabled = *b.Disabled
+	}
+	if b.MustChangePassword != nil {
+		u.MustChangePassword = *b.MustChangePassword
+	}
+}
+
+func (a *API) logOut(ctx context.Context, id auth.Identity, in *UserPath) (*struct{}, error) {
+	u, err := a.Store.User(ctx, in.Username)
+	if err != nil {
+		return nil, err
+	}
+	return nil, EndSessions(ctx, a.Store, a.Audit, id, u.ID, u.Name)
+}
+
+func (a *API) remove(ctx context.Context, id auth.Identity, in *UserPath) (*struct{}, error) {
+	u, err := a.Store.DeleteUser(ctx, in.Username)
+	if err != nil {
+		return nil, err
+	}
+	a.Audit.Record(ctx, id, "user.delete", "user/"+u.Name, Of(u), nil)
+	return nil, nil
+}
+
+// Of returns a user as the API shows it.
+func Of(u account.User) User {
+	return User{ID: u.ID, Username: u.Name, Kind: u.Kind, Role: u.Role, Groups: append([]string{}, u.Groups...), Disabled: u.Disabled,
+		MustChangePassword: u.MustChangePassword, CreatedAt: domain.At(u.CreatedAt)}
+}
+
+// CheckGroups adds a fault for each name that cannot be that of a group, and for too many names.
+func CheckGroups(f *domain.Faults, groups []string) {
+	for i, g := range groups {
+		if !domain.ValidGroupName(g) {
+			f.Add(fmt.Sprintf("groups[%d]", i), domain.GroupNameRule)
+		}
+	}
+	if len(groups) > 100 {
+		f.Add("groups", "at most 100 are allowed")
+	}
+}
+
+// CheckGroupsExist refuses groups that do not exist. It accepts the groups in has, which the user or the caller already has,
+// because they existed once.
+func CheckGroupsExist(ctx context.Context, store Groups, groups, has []string) error {
+	asked := slices.DeleteFunc(slices.Clone(groups), func(g string) bool { return slices.Contains(has, g) })
+	if len(asked) == 0 {
+		return nil
+	}
+	found, err := store.Groups(ctx, asked, "", len(asked))
+	if err != nil {
+		return err
+	}
+	var f domain.Faults
+	for i, g := range groups {
+		known := slices.ContainsFunc(found, func(k domain.Group) bool { return k.Name == g })
+		if !known && !slices.Contains(has, g) {
+			f.Add(fmt.Sprintf("groups[%d]", i), fmt.Sprintf("there is no group %q", g))
+		}
+	}
+	return f.Err("there are unknown groups")
+}
+
+// EndSessions ends all sessions of a user.
+func EndSessions(ctx context.Context, store Sessions, audit *rest.Audit, id auth.Identity, userID int64, name string) error {
+	n, err := store.LogOutEverywhere(ctx, userID)
+	if err == nil {
+		audit.Record(ctx, id, "auth.logout_everywhere", "user/"+name, nil, map[string]int64{"sessions": n})
+	}
+	return err
+}
