@@ -65,7 +65,8 @@ func validate(c Config) error {
 		name    string
 		missing bool
 	}{
-		{"Engine", c.API.Engine == nil}, {"Dispatcher", c.API.Dispatcher == nil}, {"Accounts", c.API.Accounts == nil},
+		{"Jobs", c.API.Jobs == nil}, {"Calendars", c.API.Calendars == nil}, {"Pauses", c.API.Pauses == nil},
+		{"Fleet", c.API.Fleet == nil}, {"Accounts", c.API.Accounts == nil},
 		{"Views", c.API.Views == nil}, {"Registerer", c.API.Registerer == nil}, {"Gatherer", c.API.Gatherer == nil},
 		{"Log", c.API.Log == nil},
 	} {

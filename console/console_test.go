@@ -18,13 +18,18 @@ import (
 
 	"github.com/belfryhq/belfry/console"
 	"github.com/belfryhq/belfry/console/api"
+	"github.com/belfryhq/belfry/console/api/calendars"
+	"github.com/belfryhq/belfry/console/api/groups"
+	"github.com/belfryhq/belfry/console/api/system"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
 type nothing struct {
-	api.Engine
-	api.Dispatcher
+	api.Jobs
+	calendars.Store
+	groups.Pauses
+	api.Fleet
 }
 
 // start serves a console without Postgres, and returns its address and what stops it and returns Run's error.
@@ -41,9 +46,9 @@ func start(t *testing.T, probe func()) (address string, stop func() error) {
 	}
 	metrics := prometheus.NewRegistry()
 	s, err := console.New(console.Config{Listener: listener, API: api.Config{
-		Engine: nothing{}, Dispatcher: nothing{}, Accounts: account.New(pool), Views: view.New(pool),
+		Jobs: nothing{}, Calendars: nothing{}, Pauses: nothing{}, Fleet: nothing{}, Accounts: account.New(pool), Views: view.New(pool),
 		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.DiscardHandler),
-		Ready: []api.Check{{Name: "postgres", Probe: func(context.Context) error { probe(); return nil }}},
+		Ready: []system.Check{{Name: "postgres", Probe: func(context.Context) error { probe(); return nil }}},
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -1,26 +1,25 @@
-// Package api is the REST API of Belfry: handlers, what they demand of the caller, and the contract that describes
-// them, OpenAPI 3.1.
+// Package api assembles the REST API of Belfry: the router, the checks before every operation, and the contract that
+// describes the operations (OpenAPI 3.1). Each resource is a package below this one.
 //
 // # Every request
 //
-// It is authenticated before it is routed; open says what is not. An operation names the least role it needs, in
-// the one place where it is registered, and handlers ask the one function may whether a thing's group exists for
-// the caller: what one may not see does not exist, and is answered as such.
+// A request is authenticated before it is routed, except for the open paths. Each operation names the least role that it
+// needs where it is registered. Package visible answers whether a resource exists for the caller: a resource that the
+// caller may not see does not exist.
 //
 // # Bodies
 //
-// Bodies are decoded strictly by this package (decodeStrict), not by huma, whose part is parameters, routing and the
-// description. All errors, wherever they come from, leave as Problem. Locations of errors are plain paths: a field
-// of the body ("schedule.expr"), a parameter ("limit"), a header ("If-Match"); "body" is the body as a whole.
+// Package strict decodes bodies. huma reads parameters, routes, and makes the contract. Every error leaves as a
+// problem.Problem. Locations of errors are plain paths: a field of the body ("schedule.expr"), a parameter ("limit"), a
+// header ("If-Match"); "body" is the whole body.
 //
 // # Changes
 //
-// Each change is written to the audit log after it is committed. A POST with an Idempotency-Key takes effect once.
-// A job's version is its ETag; a change that names another version is refused with 409.
+// Each change is written to the audit log after it is committed. A POST with an Idempotency-Key takes effect once. The
+// version of a job is its ETag, and a change that names another version is refused with 409.
 package api
 
 import (
-	"context"
 	"log/slog"
 	"net/http"
 	"time"
@@ -30,87 +29,40 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/belfryhq/belfry/console/api/alerts"
+	"github.com/belfryhq/belfry/console/api/bulk"
 	"github.com/belfryhq/belfry/console/api/calendars"
 	"github.com/belfryhq/belfry/console/api/deadletters"
 	"github.com/belfryhq/belfry/console/api/events"
 	"github.com/belfryhq/belfry/console/api/fires"
+	"github.com/belfryhq/belfry/console/api/groups"
 	"github.com/belfryhq/belfry/console/api/history"
+	"github.com/belfryhq/belfry/console/api/jobs"
 	"github.com/belfryhq/belfry/console/api/login"
 	"github.com/belfryhq/belfry/console/api/logs"
 	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/reports"
 	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/runs"
+	"github.com/belfryhq/belfry/console/api/schedules"
 	"github.com/belfryhq/belfry/console/api/scripts"
 	"github.com/belfryhq/belfry/console/api/stream"
+	"github.com/belfryhq/belfry/console/api/system"
 	"github.com/belfryhq/belfry/console/api/tokens"
+	"github.com/belfryhq/belfry/console/api/transfer"
 	"github.com/belfryhq/belfry/console/api/triggers"
 	"github.com/belfryhq/belfry/console/api/users"
 	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/console/live"
-	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/report"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
-// Engine changes and reads jobs, and plans runs. Errors are domain errors: Invalid names the faulty fields,
-// Conflict says that the version is stale or the name is taken.
-type Engine interface {
-	CreateJob(ctx context.Context, spec domain.JobSpec, by string) (domain.Job, error)
-	// EditJob lets edit change the spec under the job's lock. Version 0 is any version.
-	EditJob(ctx context.Context, id domain.JobID, version int, by string, edit func(*domain.JobSpec) error) (before, after domain.Job, err error)
-	SetEnabled(ctx context.Context, id domain.JobID, enabled bool, version int, by string) (before, after domain.Job, err error)
-	DeleteJob(ctx context.Context, id domain.JobID, version int, by string) (domain.Job, error)
-	Job(ctx context.Context, id domain.JobID) (domain.Job, error)
-	Trigger(ctx context.Context, id domain.JobID, t domain.Trigger) ([]domain.RunID, error)
-	// RetryRun makes a new run of a final one.
-	RetryRun(ctx context.Context, id domain.RunID, by string) (domain.RunID, error)
-	// Backfill plans a run for each fire time of a range.
-	Backfill(ctx context.Context, id domain.JobID, b domain.Backfill) (domain.Backfilled, error)
-	// PauseGroup pauses the schedules of a group's jobs; a pause that lasts gets the new reason and end.
-	PauseGroup(ctx context.Context, group, reason string, until *time.Time, by string) (domain.Pause, error)
-	// ResumeGroup ends a pause. Conflict: the group is not paused.
-	ResumeGroup(ctx context.Context, group, by string) (domain.Pause, error)
-	calendars.Store
-}
-
-// Dispatcher knows the instances, and reaches them.
-type Dispatcher interface {
-	// Kill asks for the end of an unfinished run. Conflict: it is final. NotFound: there is none.
-	Kill(ctx context.Context, id domain.RunID, by string) error
-	Instances(group string) []domain.Instance
-	Drain(ctx context.Context, group, instance string) error
-}
-
-// Accounts keeps users, tokens, groups, the audit log and idempotency keys.
-type Accounts interface {
-	auth.Accounts
-	LogIn(ctx context.Context, name, password string, from account.Origin) (account.Ticket, error)
-	LogInOIDC(ctx context.Context, c account.Claimed, lifetime time.Duration, from account.Origin) (account.OIDCLogIn, error)
-	LogOut(ctx context.Context, token string) error
-	LogOutEverywhere(ctx context.Context, userID int64) (int64, error)
-	ChangePassword(ctx context.Context, p account.Principal, current, next string, from account.Origin) (account.Ticket, error)
-	Sessions(ctx context.Context, userID, after int64, limit int) ([]account.Session, error)
-	EndSession(ctx context.Context, userID, id int64) error
-	Users(ctx context.Context, after int64, limit int) ([]account.User, error)
-	CreateUser(ctx context.Context, n account.NewUser) (account.User, error)
-	User(ctx context.Context, name string) (account.User, error)
-	EditUser(ctx context.Context, name, password string, edit func(*account.User)) (before, after account.User, err error)
-	DeleteUser(ctx context.Context, name string) (account.User, error)
-	CreateToken(ctx context.Context, owner account.Principal, name string, role account.Role, groups []string, scope account.Scope, expiresAt *time.Time) (account.Token, string, error)
-	Tokens(ctx context.Context, userID, after int64, limit int) ([]account.Token, error)
-	DeleteToken(ctx context.Context, userID, id int64) (account.Token, error)
-	CreateGroup(ctx context.Context, name, description string) (domain.Group, string, error)
-	Group(ctx context.Context, name string) (domain.Group, error)
-	Groups(ctx context.Context, only []string, after string, limit int) ([]domain.Group, error)
-	DescribeGroup(ctx context.Context, name, description string) error
-	DeleteGroup(ctx context.Context, name string) error
-	RotateGroupToken(ctx context.Context, name string) (string, error)
-	Record(ctx context.Context, actor, remote, action, object string, before, after any) error
-	Audit(ctx context.Context, f account.AuditFilter, limit int) ([]account.Change, error)
-	Begin(ctx context.Context, k account.Key) (*account.Answer, error)
-	Finish(ctx context.Context, k account.Key, a account.Answer) error
-	Forget(ctx context.Context, k account.Key) error
+// Jobs changes and reads jobs, and plans runs. The packages jobs, runs and visible document the methods.
+type Jobs interface {
+	jobs.Store
+	runs.Jobs
 }
 
 // Events accepts events, and keeps event triggers.
@@ -119,37 +71,44 @@ type Events interface {
 	triggers.Store
 }
 
-// Config is what the API is made of. Engine to Changes, Registerer, Gatherer and Log must be set.
+// Fleet knows the live instances, and reaches them.
+type Fleet interface {
+	runs.Fleet
+	groups.Fleet
+}
+
+// Config is the stores and settings of the API. Fields without a default must be set.
 type Config struct {
-	Engine     Engine
-	Dispatcher Dispatcher
-	Accounts   Accounts
-	Views      *view.Store
-	Fires      fires.Store
-	Reports    *report.Store
-	Events     Events
-	Letters    deadletters.Store
-	Alerts     alerts.Store
-	Changes    live.Source
-	Ready      []Check // what must answer for /readyz to be well
+	Jobs      Jobs
+	Calendars calendars.Store
+	Pauses    groups.Pauses
+	Fleet     Fleet
+	Accounts  *account.Store
+	// Groups and Tokens stand in for the same methods of Accounts, for a process that also ends the connections of
+	// deleted ones. nil: Accounts.
+	Groups groups.Store
+	Tokens tokens.Store
+
+	Views   *view.Store
+	Fires   fires.Store
+	Reports *report.Store
+	Events  Events
+	Letters deadletters.Store
+	Alerts  alerts.Store
+	Changes live.Source
+
+	Ready      []system.Check // parts that must answer for /readyz to be 200
 	Registerer prometheus.Registerer
 	Gatherer   prometheus.Gatherer // of /metrics
 	Log        *slog.Logger
 	Zone       *time.Location // of schedules that name none; nil: UTC
 	Version    string         // of Belfry, in the contract
-	// SecureCookies marks session cookies as Secure also where this process does not speak TLS itself: behind a
-	// proxy that does.
+	// SecureCookies marks session cookies as Secure on connections without TLS too, for a proxy that speaks TLS.
 	SecureCookies bool
-	// OIDC is an identity provider through which users may log in, too; nil: none.
+	// OIDC is an identity provider through which users may log in; nil: none.
 	OIDC *auth.Provider
-	// StreamCheck is how often a stream looks whether its caller still has the rights that it began with; 0: 10 s.
+	// StreamCheck is the time between two checks of the rights of a stream's caller; 0: 10 s.
 	StreamCheck time.Duration
-}
-
-// Check asks whether a part that Belfry needs is there. Name is postgres or nats.
-type Check struct {
-	Name  string
-	Probe func(ctx context.Context) error
 }
 
 // API is the REST API, an http.Handler.
@@ -161,8 +120,6 @@ type API struct {
 	visible *visible.Reader
 	streams *stream.Streams
 	metrics *metrics
-	hub     *live.Hub
-	gauges  *gauges
 }
 
 // Prefix begins the path of every operation.
@@ -176,13 +133,18 @@ func New(c Config) *API {
 	if c.Zone == nil {
 		c.Zone = time.UTC
 	}
+	if c.Groups == nil {
+		c.Groups = c.Accounts
+	}
+	if c.Tokens == nil {
+		c.Tokens = c.Accounts
+	}
 	m := newMetrics(c.Registerer)
 	a := &API{
 		Config: c, router: chi.NewMux(), metrics: m,
 		audit:   &rest.Audit{Store: c.Accounts, Failures: m.auditFailures, Log: c.Log},
-		visible: &visible.Reader{Groups: c.Accounts, Jobs: c.Engine, Runs: c.Views},
+		visible: &visible.Reader{Groups: c.Accounts, Jobs: c.Jobs, Runs: c.Views},
 		streams: stream.New(c.Accounts, c.StreamCheck, m.streams),
-		hub:     live.NewHub(c.Changes, c.Views.RunsByID, c.Log), gauges: newGauges(),
 	}
 	a.router.Use(a.observe, a.recoverPanics, secureHeaders, a.authenticate, bound, headAsGet, a.onceOnly)
 	a.router.NotFound(func(w http.ResponseWriter, r *http.Request) {
@@ -193,50 +155,49 @@ func New(c Config) *API {
 		problem.Write(w, problem.New(http.StatusMethodNotAllowed, "this path does not know "+r.Method))
 	})
 	a.rest = &rest.Router{API: humachi.New(a.router, a.humaConfig()), Log: c.Log}
-	a.registerGroups()
-	a.registerPauses()
-	a.registerBackfill()
-	a.registerJobs()
-	a.registerSchedules()
-	a.registerUpcoming()
-	a.registerSystemInfo()
-	a.registerCalendarJobs()
-	a.registerCalendar()
-	a.registerRuns()
-	a.registerLive()
-	a.registerFamily()
-	a.registerBulk()
-	a.registerReports()
-	a.registerExport()
-	a.registerResources()
+	state := a.registerResources()
 	a.finishContract()
-	a.mountSystem()
+	a.mountSystem(state)
 	return a
 }
 
 // resource is a part of the API with its own operations.
 type resource interface{ Register(*rest.Router) }
 
-// registerResources gives each resource the store methods that it needs.
-func (a *API) registerResources() {
+// registerResources gives each resource the store methods that it needs. It returns the one that also answers /readyz.
+func (a *API) registerResources() *system.API {
+	hub := live.NewHub(a.Changes, a.Views.RunsByID, a.Log)
 	logins := &login.API{Store: a.Accounts, Guesses: auth.NewLimiter(), OIDC: a.OIDC, Audit: a.audit, Log: a.Log, SecureCookies: a.SecureCookies}
 	logins.Mount(a.router)
+	counted := &groups.API{Store: a.Groups, Pauses: a.Pauses, Counts: a.Reports, Fleet: a.Fleet, Visible: a.visible, Audit: a.audit}
+	state := &system.API{Store: a.Views, Checks: a.Ready, Version: a.Version, Log: a.Log}
 	for _, r := range []resource{
 		logins,
 		&users.API{Store: a.Accounts, Audit: a.audit},
-		&tokens.API{Store: a.Accounts, Groups: a.Accounts, Audit: a.audit},
+		&tokens.API{Store: a.Tokens, Groups: a.Accounts, Audit: a.audit},
 		&history.API{Store: a.Accounts},
-		&scripts.API{Jobs: a.Engine, Store: a.Views, Visible: a.visible, Audit: a.audit},
+		counted,
+		&jobs.API{Store: a.Jobs, Lists: a.Views, Instances: a.Fleet, Visible: a.visible, Audit: a.audit, Zone: a.Zone},
+		&scripts.API{Jobs: a.Jobs, Store: a.Views, Visible: a.visible, Audit: a.audit},
 		&fires.API{Store: a.Fires},
-		&calendars.API{Store: a.Engine, Audit: a.audit},
+		&schedules.API{Calendars: a.Calendars, Lists: a.Views, Reports: a.Reports, Visible: a.visible, Zone: a.Zone},
+		&calendars.API{Store: a.Calendars, Audit: a.audit},
+		&runs.API{Views: a.Views, Jobs: a.Jobs, Fleet: a.Fleet, Hub: hub, Streams: a.streams, Visible: a.visible, Audit: a.audit},
+		&bulk.API{Views: a.Views, Jobs: a.Jobs, Fleet: a.Fleet, Visible: a.visible, Audit: a.audit},
 		&logs.API{Store: a.Views, Streams: a.streams, Log: a.Log},
 		&events.API{Store: a.Events},
 		&triggers.API{Store: a.Events, Visible: a.visible, Audit: a.audit},
 		&alerts.API{Store: a.Alerts, Visible: a.visible, Audit: a.audit},
+		&reports.API{Store: a.Reports, Lists: a.Views, Groups: a.Accounts, Instances: a.Fleet, Hub: hub, Streams: a.streams,
+			Visible: a.visible, Log: a.Log},
+		&transfer.API{Jobs: a.Jobs, Lists: a.Views, Groups: a.Groups, Counted: counted, Calendars: a.Calendars, Triggers: a.Events,
+			Channels: a.Alerts, Visible: a.visible, Audit: a.audit, Log: a.Log, Zone: a.Zone},
 		&deadletters.API{Store: a.Letters, Audit: a.audit},
+		state,
 	} {
 		r.Register(a.rest)
 	}
+	return state
 }
 
 // ServeHTTP implements http.Handler.

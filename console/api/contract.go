@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/belfryhq/belfry/console/api/jobs"
 	"github.com/belfryhq/belfry/console/api/problem"
 	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/auth"
@@ -104,7 +105,7 @@ func enumerations() map[string]map[string][]any {
 		"FireFinding":   {"fate": names(domain.FireFates...)},
 		"Why":           {"fate": names(domain.FireFates...)},
 		"LogState":      {"state": states},
-		"LastRun":       {"state": append(names(domain.States...), missedState)},
+		"LastRun":       {"state": append(names(domain.States...), jobs.MissedState)},
 		"Run":           {"state": states, "cause": causes},
 		"RunDetail":     {"state": states, "cause": causes},
 		"Channel":       {"kind": names(alert.Kinds...), "language": names(alert.English, alert.Chinese)},

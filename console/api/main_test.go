@@ -17,6 +17,7 @@ import (
 
 	"github.com/belfryhq/belfry/console/api"
 	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/system"
 	"github.com/belfryhq/belfry/internal/alert"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/pgtest"
@@ -62,22 +63,22 @@ func newWorld(t *testing.T) *world {
 	w.exec(`UPDATE run_stats_mark SET through = now(), missed_through = now()`)
 	w.alerts = &channels{alerts.New(s.Pool(), alerts.Config{Key: "a key of the tests, which is long"}), alert.NewSender(alert.Config{})}
 	metrics := prometheus.NewRegistry()
-	probe := func(name string) api.Check {
-		return api.Check{Name: name, Probe: func(context.Context) error { return w.ready[name] }}
+	probe := func(name string) system.Check {
+		return system.Check{Name: name, Probe: func(context.Context) error { return w.ready[name] }}
 	}
 	events, err := storeevent.New(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.api = api.New(api.Config{
-		Engine: s, Dispatcher: w.fleet, Accounts: w.accounts, Views: view.New(s.Pool()),
+		Jobs: s, Calendars: s, Pauses: s, Fleet: w.fleet, Accounts: w.accounts, Views: view.New(s.Pool()),
 		Fires:   view.NewFireAudit(s.Pool(), s.Zone(), s.Settings().Tolerance),
 		Reports: report.New(s.Pool()),
 		Events:  events,
 		Letters: w.letters,
 		Alerts:  w.alerts,
 		Changes: w.changes, StreamCheck: 50 * time.Millisecond,
-		Ready:      []api.Check{probe("postgres"), probe("nats")},
+		Ready:      []system.Check{probe("postgres"), probe("nats")},
 		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.NewTextHandler(w.log, nil)),
 	})
 	if _, _, err := w.accounts.EnsureAdmin(t.Context(), adminPassword); err != nil {

@@ -2,25 +2,23 @@ package api
 
 import (
 	"cmp"
-	"context"
 	_ "embed"
 	"fmt"
 	"html/template"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/belfryhq/belfry/console/api/problem"
 	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/system"
 )
 
 // mountSystem adds what is no operation of the contract: probes and metrics outside the prefix, and the contract itself,
 // beside them and below the prefix.
-func (a *API) mountSystem() {
+func (a *API) mountSystem(state *system.API) {
 	contract, err := a.contract()
 	if err != nil {
 		panic("api: " + err.Error()) // the golden test meets it first
@@ -29,7 +27,7 @@ func (a *API) mountSystem() {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintln(w, `{"status":"ok"}`)
 	})
-	a.router.Get("/readyz", a.ready)
+	a.router.Get("/readyz", state.Ready)
 	a.router.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(a.Gatherer, promhttp.HandlerOpts{}))
 	for _, prefix := range []string{"", rest.Prefix} {
 		a.router.Get(prefix+"/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
@@ -52,44 +50,6 @@ func Owns(path string) bool {
 		}
 	}
 	return false
-}
-
-const probeTimeout = 2 * time.Second
-
-// ready answers 503 while a part that Belfry needs is away, and says which.
-func (a *API) ready(w http.ResponseWriter, r *http.Request) {
-	ctx := r.Context()
-	var away []string
-	for i, err := range a.probe(ctx) {
-		if err != nil {
-			away = append(away, a.Ready[i].Name)
-			a.Log.WarnContext(ctx, "not ready", "part", a.Ready[i].Name, "error", err)
-		}
-	}
-	if len(away) > 0 {
-		problem.Write(w, problem.New(http.StatusServiceUnavailable, "away: "+strings.Join(away, ", ")).RetryAfter(time.Second))
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	fmt.Fprintln(w, `{"status":"ready"}`)
-}
-
-// probe asks all parts at once; nil is a part that is there.
-func (a *API) probe(ctx context.Context) []error {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	errs := make([]error, len(a.Ready))
-	done := make(chan struct{}, len(a.Ready))
-	for i, c := range a.Ready {
-		go func() {
-			errs[i] = c.Probe(ctx)
-			done <- struct{}{}
-		}()
-	}
-	for range a.Ready {
-		<-done
-	}
-	return errs
 }
 
 //go:embed docs.html

@@ -11,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/belfryhq/belfry/console/api"
+	"github.com/belfryhq/belfry/console/api/calendars"
+	"github.com/belfryhq/belfry/console/api/groups"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/view"
@@ -70,7 +72,7 @@ func TestPostgresAway(t *testing.T) {
 	defer pool.Close()
 	metrics := prometheus.NewRegistry()
 	w := &world{t: t, admin: "bfs_" + strings.Repeat("A", 43)}
-	w.api = api.New(api.Config{Engine: away{}, Dispatcher: &fleet{}, Accounts: account.New(pool), Views: view.New(pool),
+	w.api = api.New(api.Config{Jobs: away{}, Calendars: away{}, Pauses: away{}, Fleet: &fleet{}, Accounts: account.New(pool), Views: view.New(pool),
 		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.DiscardHandler)})
 	for _, a := range []answer{
 		w.do(w.admin, "GET", "/api/v1/jobs", ""),
@@ -96,8 +98,12 @@ func TestInternalErrors(t *testing.T) {
 	}
 }
 
-// away is an engine without Postgres. A nil Engine inside makes any other call a panic, which the last test wants.
-type away struct{ api.Engine }
+// away is an engine without Postgres. Its nil fields make any other call a panic, which the last test wants.
+type away struct {
+	api.Jobs
+	calendars.Store
+	groups.Pauses
+}
 
 func (away) Job(context.Context, domain.JobID) (domain.Job, error) {
 	return domain.Job{}, domain.NewError(domain.Unavailable, "away")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/belfryhq/belfry/console"
 	"github.com/belfryhq/belfry/console/api"
+	"github.com/belfryhq/belfry/console/api/system"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/dispatcher"
 	"github.com/belfryhq/belfry/dispatcher/audit"
@@ -249,8 +250,9 @@ func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *
 		return "", err
 	}
 	server, err := console.New(console.Config{Listener: ln, TrustedProxies: web.Proxies(), API: api.Config{
-		Engine: s, Dispatcher: d, Accounts: accounts, Views: view.New(s.Pool()), Fires: fireAudit(s), Reports: report.New(s.Pool()), Events: p.events, Letters: letters, Alerts: newConsoleAlerts(s, tell), Changes: runChanges{nc, p.log}, Zone: s.Zone(), Log: p.log,
-		Ready:      []api.Check{{Name: "postgres", Probe: s.Check}, {Name: "nats", Probe: d.CheckNATS}},
+		Jobs: s, Calendars: s, Pauses: s, Fleet: d, Accounts: accounts.Store, Groups: accounts, Tokens: accounts,
+		Views: view.New(s.Pool()), Fires: fireAudit(s), Reports: report.New(s.Pool()), Events: p.events, Letters: letters, Alerts: newConsoleAlerts(s, tell), Changes: runChanges{nc, p.log}, Zone: s.Zone(), Log: p.log,
+		Ready:      []system.Check{{Name: "postgres", Probe: s.Check}, {Name: "nats", Probe: d.CheckNATS}},
 		Registerer: p.registry, Gatherer: p.registry, Version: p.app.Version,
 		// People who reach the console by https get cookies for https alone, also where a proxy speaks TLS for it.
 		SecureCookies: strings.HasPrefix(tell.ConsoleURL, "https://"),

@@ -86,7 +86,7 @@ func newRealConsole(t *testing.T) *fleet {
 	}
 	f := &fleet{}
 	metrics := prometheus.NewRegistry()
-	server := httptest.NewServer(api.New(api.Config{Engine: s, Dispatcher: f, Accounts: accounts, Views: view.New(s.Pool()),
+	server := httptest.NewServer(api.New(api.Config{Jobs: s, Calendars: s, Pauses: s, Fleet: f, Accounts: accounts, Views: view.New(s.Pool()),
 		Fires:      view.NewFireAudit(s.Pool(), s.Zone(), s.Settings().Tolerance),
 		Reports:    report.New(s.Pool()),
 		Events:     events,

@@ -1,4 +1,5 @@
-package api
+// Package bulk is the REST API that kills or retries many runs at once.
+package bulk
 
 import (
 	"context"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/console/api/problem"
 	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/runs"
 	"github.com/belfryhq/belfry/console/api/strict"
 	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
@@ -17,7 +19,30 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
-// The bounds of one bulk request. What is left, the next one does, from the cursor on.
+// API serves bulk requests. All fields must be set.
+type API struct {
+	Views   Views
+	Jobs    runs.Jobs
+	Fleet   runs.Fleet
+	Visible *visible.Reader
+	Audit   *rest.Audit
+}
+
+// Views reads runs.
+type Views interface {
+	Runs(ctx context.Context, f view.RunFilter) ([]domain.Run, domain.RunID, error)
+	RunsByID(ctx context.Context, ids []domain.RunID) ([]domain.Run, error)
+}
+
+// Register adds the operations.
+func (a *API) Register(r *rest.Router) {
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/runs/bulk", Tag: "Runs", Summary: "Kill or retry many runs", Needs: account.Operator, Status: 202,
+		Description: "Goes through the runs that fit the filter, newest first, up to max or for 15 seconds, and says how many it did. " +
+			"Repeat it with next_cursor until that is empty. The filter must name something.",
+		Body: rest.BodyOf[bulkBody]()}, a.bulk)
+}
+
+// The bounds of one request. The next request continues from the cursor.
 const (
 	bulkRuns = 1000
 	bulkPage = 100
@@ -61,13 +86,6 @@ type bulkAnswer struct {
 	Next     string         `json:"next_cursor" doc:"Give it as cursor to go on; empty when there is nothing more"`
 }
 
-func (a *API) registerBulk() {
-	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/runs/bulk", Tag: "Runs", Summary: "Kill or retry many runs", Needs: account.Operator, Status: 202,
-		Description: "Goes through the runs that fit the filter, newest first, up to max or for 15 seconds, and says how many it did. " +
-			"Repeat it with next_cursor until that is empty. The filter must name something.",
-		Body: rest.BodyOf[bulkBody]()}, a.bulk)
-}
-
 var unfinished = []domain.State{domain.Pending, domain.Queued, domain.Running, domain.Retrying}
 
 func (a *API) bulk(ctx context.Context, id auth.Identity, in *struct{ rest.JSONBody }) (*rest.Output[bulkAnswer], error) {
@@ -80,25 +98,25 @@ func (a *API) bulk(ctx context.Context, id auth.Identity, in *struct{ rest.JSONB
 	if err != nil {
 		return nil, err
 	}
-	if err := a.visible.CheckGroup(ctx, id, b.Filter.Group); err != nil {
+	if err := a.Visible.CheckGroup(ctx, id, b.Filter.Group); err != nil {
 		if domain.CodeOf(err) == domain.Invalid {
 			err = problem.Invalid("filter.group", visible.UnknownGroupText(b.Filter.Group))
 		}
 		return nil, err
 	}
 	out := bulkAnswer{Failures: []bulkFailure{}, RunIDs: []domain.RunID{}}
-	defer func() { // also where it ends halfway: what was done was done
+	defer func() { // also after an error, because some runs may have changed
 		if out.Done > 0 {
-			a.audit.Record(ctx, id, "run.bulk_"+b.Action, "runs", nil, map[string]any{"filter": b.Filter, "done": out.Done, "failed": out.Failed})
+			a.Audit.Record(ctx, id, "run.bulk_"+b.Action, "runs", nil, map[string]any{"filter": b.Filter, "done": out.Done, "failed": out.Failed})
 		}
 	}()
 	deadline := time.Now().Add(bulkTime)
 	for more := true; more; more = out.Matched < b.Max && !next.IsZero() && time.Now().Before(deadline) {
-		var runs []domain.Run
-		if runs, next, err = a.bulkPage(ctx, id, &b, next, min(bulkPage, b.Max-out.Matched)); err != nil {
+		var found []domain.Run
+		if found, next, err = a.bulkPage(ctx, id, &b, next, min(bulkPage, b.Max-out.Matched)); err != nil {
 			return nil, err
 		}
-		for _, r := range runs {
+		for _, r := range found {
 			if err := a.bulkOne(ctx, id, b.Action, r, &out); err != nil {
 				return nil, err
 			}
@@ -167,7 +185,7 @@ func (b *bulkBody) check() error {
 	return f.Err("the request is not valid")
 }
 
-// bulkPage reads the next runs that fit.
+// bulkPage reads the next runs that match.
 func (a *API) bulkPage(ctx context.Context, id auth.Identity, b *bulkBody, before domain.RunID, limit int) ([]domain.Run, domain.RunID, error) {
 	c := &b.Filter
 	states := c.State
@@ -190,19 +208,19 @@ func (a *API) bulkPage(ctx context.Context, id auth.Identity, b *bulkBody, befor
 	if len(c.IDs) == 0 {
 		return a.Views.Runs(ctx, f)
 	}
-	runs, err := a.Views.RunsByID(ctx, c.IDs)
-	return slices.DeleteFunc(runs, func(r domain.Run) bool { return !id.Sees(r.Group) }), domain.NilRunID, err
+	found, err := a.Views.RunsByID(ctx, c.IDs)
+	return slices.DeleteFunc(found, func(r domain.Run) bool { return !id.Sees(r.Group) }), domain.NilRunID, err
 }
 
-// bulkOne does one run. Its failure is counted; only that the servers are away ends the whole.
+// bulkOne kills or retries one run, and counts a failure. Only the end of ctx ends the request.
 func (a *API) bulkOne(ctx context.Context, id auth.Identity, action string, r domain.Run, out *bulkAnswer) error {
 	out.Matched++
 	var err error
 	if action == "kill" {
-		err = a.Dispatcher.Kill(ctx, r.ID, id.Actor())
+		err = a.Fleet.Kill(ctx, r.ID, id.Actor())
 	} else {
 		var made domain.RunID
-		if made, err = a.retryRun(ctx, id, &r); err == nil {
+		if made, err = runs.Retry(ctx, a.Jobs, id, &r); err == nil {
 			out.RunIDs = append(out.RunIDs, made)
 		}
 	}
@@ -222,7 +240,7 @@ func (a *API) bulkOne(ctx context.Context, id auth.Identity, action string, r do
 	return nil
 }
 
-// bulkFailureText says what a client may know of an error.
+// bulkFailureText returns the part of an error that the client gets.
 func bulkFailureText(err error) string {
 	var e *domain.Error
 	if errors.As(err, &e) && e.Code != domain.Internal {

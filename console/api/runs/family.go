@@ -1,13 +1,11 @@
-package api
+package runs
 
 import (
 	"context"
 
 	"github.com/belfryhq/belfry/console/api/rest"
-	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/store/account"
 )
 
 // shards is a broadcast as one thing.
@@ -18,7 +16,7 @@ type shards struct {
 	Items       []domain.Run         `json:"items" nullable:"false" doc:"In order of their index; message, output and param are cut to 1,024 characters"`
 }
 
-// relative names a run that another one has caused.
+// relative names a run that another run has caused.
 type relative struct {
 	ID      domain.RunID `json:"id"`
 	JobID   domain.JobID `json:"job_id"`
@@ -27,18 +25,11 @@ type relative struct {
 	State   domain.State `json:"state"`
 }
 
-// maxRelatives bounds the children that a run shows; the list of them has all.
+// maxRelatives bounds the children that a run shows; GET /runs/{id}/children has all.
 const maxRelatives = 100
 
-func (a *API) registerFamily() {
-	const tag = "Runs"
-	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/runs/{id}/shards", Tag: tag, Summary: "Show the broadcast of a run, with all its shards", Needs: account.Viewer}, a.shards)
-	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/runs/{id}/children", Tag: tag, Summary: "List the runs that a run's end has caused, oldest first",
-		Description: "All in one page, up to 1,000. Those of a broadcast are the children of each of its shards.", Needs: account.Viewer}, a.children)
-}
-
 func (a *API) shards(ctx context.Context, id auth.Identity, in *RunPath) (*rest.Output[shards], error) {
-	if err := a.visible.Run(ctx, id, in.ID); err != nil {
+	if err := a.Visible.Run(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
 	runs, err := a.Views.Shards(ctx, in.ID)
@@ -54,10 +45,7 @@ func (a *API) shards(ctx context.Context, id auth.Identity, in *RunPath) (*rest.
 }
 
 func (a *API) children(ctx context.Context, id auth.Identity, in *RunPath) (*rest.Output[rest.Page[domain.Run]], error) {
-	r, err := a.Views.Run(ctx, in.ID)
-	if err == nil {
-		err = visible.Check(id, r.Group, visible.NoRun)
-	}
+	r, err := a.read(ctx, id, in.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -1,17 +1,22 @@
-package api
+// Package transfer is the REST API that exports and imports groups, calendars, jobs and event triggers as YAML.
+package transfer
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/belfryhq/belfry/console/api/alerts"
+	"github.com/belfryhq/belfry/console/api/groups"
 	"github.com/belfryhq/belfry/console/api/problem"
 	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/alert"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/jobfile"
 	"github.com/belfryhq/belfry/internal/store/account"
@@ -19,20 +24,68 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
-const (
-	maxExported  = 50_000 // jobs; some 100 MB of memory
-	exportPage   = 500
-	yamlType     = "application/yaml"
-	maxImportErr = 1000 // characters of one item's error
-)
+// API serves exports and imports. All fields must be set.
+type API struct {
+	Jobs      Jobs
+	Lists     Lists
+	Groups    Groups
+	Counted   *groups.API // reads groups with their numbers
+	Calendars Calendars
+	Triggers  Triggers
+	Channels  Channels
+	Visible   *visible.Reader
+	Audit     *rest.Audit
+	Log       *slog.Logger
+	Zone      *time.Location // of schedules that name none
+}
 
-func (a *API) registerExport() {
+// Jobs changes jobs.
+type Jobs interface {
+	CreateJob(ctx context.Context, spec domain.JobSpec, by string) (domain.Job, error)
+	EditJob(ctx context.Context, id domain.JobID, version int, by string, edit func(*domain.JobSpec) error) (before, after domain.Job, err error)
+}
+
+// Lists reads jobs by page.
+type Lists interface {
+	Jobs(ctx context.Context, f view.JobFilter) ([]domain.Job, domain.JobID, error)
+}
+
+// Groups keeps groups.
+type Groups interface {
+	Groups(ctx context.Context, only []string, after string, limit int) ([]domain.Group, error)
+	CreateGroup(ctx context.Context, name, description string) (domain.Group, string, error)
+	DescribeGroup(ctx context.Context, name, description string) error
+}
+
+// Calendars keeps calendars.
+type Calendars interface {
+	Calendars(ctx context.Context, after string, limit int) ([]domain.Calendar, error)
+	Calendar(ctx context.Context, name string) (domain.Calendar, error)
+	CreateCalendar(ctx context.Context, spec domain.CalendarSpec, by string) (domain.Calendar, error)
+	EditCalendar(ctx context.Context, name string, version int, by string, edit func(*domain.CalendarSpec) error) (before, after domain.Calendar, err error)
+}
+
+// Triggers keeps event triggers.
+type Triggers interface {
+	Triggers(ctx context.Context, f storeevent.TriggerFilter) ([]domain.EventTrigger, error)
+	CreateTrigger(ctx context.Context, spec domain.EventTriggerSpec) (domain.EventTrigger, error)
+	EditTrigger(ctx context.Context, id int64, version int, edit func(*domain.EventTriggerSpec) error) (before, after domain.EventTrigger, err error)
+}
+
+// Channels reads alert channels.
+type Channels interface {
+	Channels(ctx context.Context, after string, limit int) ([]alert.Channel, error)
+	Channel(ctx context.Context, name string) (alert.Channel, error)
+}
+
+// Register adds the operations.
+func (a *API) Register(r *rest.Router) {
 	const tag = "Export and import"
-	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/export", Tag: tag, Summary: "Export groups, calendars, jobs, event triggers and alert channels", Needs: account.Viewer,
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/export", Tag: tag, Summary: "Export groups, calendars, jobs, event triggers and alert channels", Needs: account.Viewer,
 		Description: "YAML that import takes: all that the caller may see, without tokens, and of one group the calendars that it uses; to admins also alert channels, without their secrets and addresses. Fields at their defaults are left out; children are " +
 			"named by group/name. 50,000 jobs at most.",
 		Responses: rest.TextResponse(yamlType, "The file")}, a.export)
-	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/import", Tag: tag, Summary: "Import groups, calendars, jobs and event triggers", Needs: account.Operator,
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/import", Tag: tag, Summary: "Import groups, calendars, jobs and event triggers", Needs: account.Operator,
 		Description: "The body is YAML as export writes it, or as job files have it, up to 1 MiB. Groups, calendars and jobs are known by their names: they are created, " +
 			"updated or left as they are; nothing is deleted. All is checked before anything is changed, and any fault refuses the whole " +
 			"(locations are jobs[i].field). Then each is changed in a transaction of its own, children first: what fails then, since somebody " +
@@ -40,6 +93,13 @@ func (a *API) registerExport() {
 			"nobody knows: replace it to see one. New groups, and new or changed calendars, need role admin. Alert channels must be there already, and stay as they are. " +
 			"Event triggers are known by their job and pattern."}, a.importFile)
 }
+
+const (
+	maxExported  = 50_000 // jobs; some 100 MB of memory
+	exportPage   = 500
+	yamlType     = "application/yaml"
+	maxImportErr = 1000 // characters of one item's error
+)
 
 type exported struct {
 	ContentType string `header:"Content-Type"`
@@ -52,7 +112,7 @@ func (a *API) export(ctx context.Context, id auth.Identity, in *struct {
 }) (*exported, error) {
 	only := id.Only()
 	if in.Group != "" {
-		if _, err := a.visible.Group(ctx, id, in.Group); err != nil {
+		if _, err := a.Visible.Group(ctx, id, in.Group); err != nil {
 			if domain.CodeOf(err) == domain.NotFound {
 				err = visible.UnknownGroup(in.Group)
 			}
@@ -60,7 +120,7 @@ func (a *API) export(ctx context.Context, id auth.Identity, in *struct {
 		}
 		only = []string{in.Group}
 	}
-	groups, err := a.allGroups(ctx, only)
+	found, err := a.allGroups(ctx, only)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +137,7 @@ func (a *API) export(ctx context.Context, id auth.Identity, in *struct {
 			if _, known := names[c.JobID]; known {
 				continue
 			}
-			if child, err := a.visible.Job(ctx, id, c.JobID); err == nil {
+			if child, err := a.Visible.Job(ctx, id, c.JobID); err == nil {
 				names[c.JobID] = jobfile.Key(child.Group, child.Name)
 			}
 		}
@@ -90,7 +150,7 @@ func (a *API) export(ctx context.Context, id auth.Identity, in *struct {
 	slices.SortStableFunc(jobs, func(a, b domain.Job) int {
 		return strings.Compare(jobfile.Key(a.Group, a.Name), jobfile.Key(b.Group, b.Name))
 	})
-	x := jobfile.Export{Groups: groups, Jobs: jobs, JobName: func(id domain.JobID) (string, bool) { n, ok := names[id]; return n, ok }}
+	x := jobfile.Export{Groups: found, Jobs: jobs, JobName: func(id domain.JobID) (string, bool) { n, ok := names[id]; return n, ok }}
 	if x.Triggers, err = a.allTriggers(ctx, only); err != nil {
 		return nil, err
 	}
@@ -111,20 +171,20 @@ func (a *API) export(ctx context.Context, id auth.Identity, in *struct {
 
 func (a *API) allGroups(ctx context.Context, only []string) (all []domain.Group, err error) {
 	for after := ""; ; {
-		groups, err := a.Accounts.Groups(ctx, only, after, exportPage)
+		found, err := a.Groups.Groups(ctx, only, after, exportPage)
 		if err != nil {
 			return nil, err
 		}
-		if all = append(all, groups...); len(groups) < exportPage {
+		if all = append(all, found...); len(found) < exportPage {
 			return all, nil
 		}
-		after = groups[len(groups)-1].Name
+		after = found[len(found)-1].Name
 	}
 }
 
 func (a *API) allTriggers(ctx context.Context, only []string) (all []domain.EventTrigger, err error) {
 	for after := int64(0); ; {
-		triggers, err := a.Events.Triggers(ctx, storeevent.TriggerFilter{Only: only, After: after, Limit: exportPage})
+		triggers, err := a.Triggers.Triggers(ctx, storeevent.TriggerFilter{Only: only, After: after, Limit: exportPage})
 		if err != nil {
 			return nil, err
 		}
@@ -135,14 +195,14 @@ func (a *API) allTriggers(ctx context.Context, only []string) (all []domain.Even
 	}
 }
 
-// calendarsOf returns the calendars that jobs use, or all that there are.
+// calendarsOf returns the calendars that the jobs use, or all calendars.
 func (a *API) calendarsOf(ctx context.Context, jobs []domain.Job, all bool) (out []domain.Calendar, err error) {
 	used := map[string]bool{}
 	for _, j := range jobs {
 		used[j.Schedule.Calendar] = true
 	}
 	for after := ""; ; {
-		calendars, err := a.Engine.Calendars(ctx, after, exportPage)
+		calendars, err := a.Calendars.Calendars(ctx, after, exportPage)
 		if err != nil {
 			return nil, err
 		}
@@ -157,10 +217,10 @@ func (a *API) calendarsOf(ctx context.Context, jobs []domain.Job, all bool) (out
 	}
 }
 
-// bareChannels returns the alert channels without their secrets, and so without their addresses.
+// bareChannels returns the alert channels without their secrets and addresses.
 func (a *API) bareChannels(ctx context.Context) (all []json.RawMessage, err error) {
 	for after := ""; ; {
-		channels, err := a.Alerts.Channels(ctx, after, exportPage)
+		channels, err := a.Channels.Channels(ctx, after, exportPage)
 		if err != nil {
 			return nil, err
 		}
@@ -185,7 +245,7 @@ func (a *API) bareChannels(ctx context.Context) (all []json.RawMessage, err erro
 
 func (a *API) allJobs(ctx context.Context, f view.JobFilter) (all []domain.Job, err error) {
 	for f.Limit = exportPage; ; {
-		jobs, next, err := a.Views.Jobs(ctx, f)
+		jobs, next, err := a.Lists.Jobs(ctx, f)
 		if err != nil {
 			return nil, err
 		}

@@ -1,4 +1,4 @@
-package api
+package schedules
 
 import (
 	"cmp"
@@ -10,7 +10,6 @@ import (
 	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
@@ -36,11 +35,6 @@ type calendarJobsAnswer struct {
 	Items    []calendarJob `json:"items" nullable:"false" doc:"Those that fire most, 50 at most"`
 }
 
-func (a *API) registerCalendarJobs() {
-	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/calendar/jobs", Tag: "Schedules", Summary: "See which jobs fire in a stretch of time to come", Needs: account.Viewer,
-		Description: "What a cell of the calendar is made of: fire times of enabled jobs, without jitter, and without those that a pause holds up."}, a.calendarJobs)
-}
-
 func (in *calendarJobsInput) check(now time.Time) error {
 	var f domain.Faults
 	switch span := in.To.Sub(in.From.Time); {
@@ -58,14 +52,11 @@ func (a *API) calendarJobs(ctx context.Context, id auth.Identity, in *calendarJo
 	if err := in.check(time.Now()); err != nil {
 		return nil, err
 	}
-	if err := a.visible.CheckGroup(ctx, id, in.Group); err != nil {
+	groups, err := a.Visible.Scope(ctx, id, in.Group)
+	if err != nil {
 		return nil, err
 	}
-	groups := id.Only()
-	if in.Group != "" {
-		groups = []string{in.Group} // that the caller sees it has been checked
-	}
-	found, err := a.Views.Scheduled(ctx, groups, calendarJobs)
+	found, err := a.Lists.Scheduled(ctx, groups, calendarJobs)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +64,7 @@ func (a *API) calendarJobs(ctx context.Context, id auth.Identity, in *calendarJo
 	fires, computed := a.planEach(ctx, &found, in.From.Time, in.To.Time)
 	out.Jobs, out.Computed = int64(len(fires)), computed
 	for _, f := range fires[:min(len(fires), calendarJobsShown)] {
-		j, err := a.visible.Job(ctx, id, f.JobID)
+		j, err := a.Visible.Job(ctx, id, f.JobID)
 		if domain.CodeOf(err) == domain.NotFound {
 			continue // it was deleted meanwhile
 		}
@@ -100,7 +91,7 @@ func (a *API) planEach(ctx context.Context, found *view.Scheduled, from, to time
 		stretch := cells{from, to.Sub(from), make([]float64, 1)}
 		a.plan(ctx, &one, &stretch)
 		n := int64(math.Round(stretch.fires[0]))
-		compiled, err := a.compile(j.Schedule, j.CreatedAt)
+		compiled, err := Compile(j.Schedule, a.Zone, j.CreatedAt)
 		if n == 0 || err != nil {
 			continue
 		}

@@ -1,4 +1,4 @@
-package api
+package schedules
 
 import (
 	"cmp"
@@ -11,7 +11,6 @@ import (
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/schedule"
-	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
@@ -42,24 +41,16 @@ type upcomingAnswer struct {
 	Items   []upcomingFire `json:"items" nullable:"false" doc:"By due instant"`
 }
 
-func (a *API) registerUpcoming() {
-	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/upcoming", Tag: "Schedules", Summary: "List what fires next, over all jobs", Needs: account.Viewer,
-		Description: "Fire times of enabled jobs, by due instant. Those that a pause holds up are left out; of kind fixed_delay at most one is known."}, a.upcoming)
-}
-
 func (a *API) upcoming(ctx context.Context, id auth.Identity, in *upcomingInput) (*rest.Output[upcomingAnswer], error) {
 	within, err := time.ParseDuration(in.Within)
 	if err != nil || within < time.Second || within > maxWithin {
 		return nil, problem.Invalid("within", "must be a duration from 1s to 744h, such as 90s or 24h")
 	}
-	if err := a.visible.CheckGroup(ctx, id, in.Group); err != nil {
+	groups, err := a.Visible.Scope(ctx, id, in.Group)
+	if err != nil {
 		return nil, err
 	}
-	groups := id.Only()
-	if in.Group != "" {
-		groups = []string{in.Group} // that the caller sees it has been checked
-	}
-	found, err := a.Views.Upcoming(ctx, groups, within, in.Limit)
+	found, err := a.Lists.Upcoming(ctx, groups, within, in.Limit)
 	if err != nil {
 		return nil, err
 	}
@@ -81,9 +72,9 @@ func (a *API) fires(u *view.Upcoming, limit int) []upcomingFire {
 		out = append(out, upcomingFire{domain.At(r.FireTime), domain.At(r.DueTime), r.JobID, r.JobName, r.Group, &r.ID})
 	}
 	for _, j := range u.Jobs {
-		compiled, err := a.compile(j.Schedule, j.CreatedAt)
+		compiled, err := Compile(j.Schedule, a.Zone, j.CreatedAt)
 		if err != nil {
-			continue // the job's note says so
+			continue // the job's note reports it
 		}
 		pauses := slices.DeleteFunc(slices.Clone(u.Pauses), func(p domain.Pause) bool { return p.Group != j.Group })
 		for _, fire := range jobFires(&j, compiled, pauses, u.Now, u.Through, limit+1) {

@@ -1,29 +1,73 @@
-package api
+// Package reports is the REST API of counts: the overview, also as a stream, and finished runs over time.
+package reports
 
 import (
 	"context"
+	"log/slog"
+	"reflect"
 	"time"
 
 	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/stream"
 	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/console/live"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/report"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
-// Reports counts runs and jobs.
-type Reports interface {
+// API serves reports. All fields must be set.
+type API struct {
+	Store     Store
+	Lists     Lists
+	Groups    Groups
+	Instances Instances
+	Hub       *live.Hub
+	Streams   *stream.Streams
+	Visible   *visible.Reader
+	Log       *slog.Logger
+
+	gauges gauges
+}
+
+// Store counts runs and jobs.
+type Store interface {
 	Totals(ctx context.Context, scope report.Scope) (report.Counts, error)
 	Series(ctx context.Context, scope report.Scope, step time.Duration) (report.Counts, error)
 	Present(ctx context.Context, only []string) (report.Present, error)
-	// JobCounts returns how many jobs each group has; groups without jobs are left out.
-	JobCounts(ctx context.Context) (map[string]report.JobCount, error)
+}
+
+// Lists reads the newest failures and missed fire times.
+type Lists interface {
+	Runs(ctx context.Context, f view.RunFilter) ([]domain.Run, domain.RunID, error)
+	LatestMissed(ctx context.Context, only []string, from, to time.Time, limit int) ([]domain.RecentMissed, error)
+}
+
+// Groups lists groups by name.
+type Groups interface {
+	Groups(ctx context.Context, only []string, after string, limit int) ([]domain.Group, error)
+}
+
+// Instances knows the live instances of a group.
+type Instances interface {
+	Instances(group string) []domain.Instance
+}
+
+// Register adds the operations.
+func (a *API) Register(r *rest.Router) {
+	const tag = "Reports"
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/overview", Tag: tag, Summary: "See how things stand", Needs: account.Viewer, Description: countsDoc}, a.overview)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/reports/runs", Tag: tag, Summary: "Count finished runs over time", Needs: account.Viewer,
+		Description: countsDoc + " Steps begin at multiples of step since 1970, in UTC; 1,500 at most."}, a.runReport)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/overview/stream", Tag: tag, Summary: "Follow how things stand", Needs: account.Viewer,
+		Description: "Server-sent events: overview (what GET /overview says of a span that ends now: at first, and when its numbers change, at most once a second).",
+		Responses:   stream.Response(r, map[string]reflect.Type{"overview": reflect.TypeFor[domain.Overview]()})}, a.stream)
 }
 
 const (
-	reportSpan     = 24 * time.Hour // where no from is given
+	reportSpan     = 24 * time.Hour // if there is no from
 	maxPoints      = 1500
 	recentFailures = 10
 	recentMissed   = 10
@@ -41,14 +85,7 @@ const countsDoc = "Runs count where they finished. success_rate is succeeded of 
 	"instant, from a histogram whose bounds lie a fifth apart, so that it is a fifth too high at most. All runs settled before " +
 	"counted_through are counted. Counts are kept by minute for 72 hours and by hour for 400 days: from and to are widened to those."
 
-func (a *API) registerReports() {
-	const tag = "Reports"
-	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/overview", Tag: tag, Summary: "See how things stand", Needs: account.Viewer, Description: countsDoc}, a.overview)
-	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/reports/runs", Tag: tag, Summary: "Count finished runs over time", Needs: account.Viewer,
-		Description: countsDoc + " Steps begin at multiples of step since 1970, in UTC; 1,500 at most."}, a.runReport)
-}
-
-// scope checks a span and returns what is to be counted.
+// scope checks a span and returns the runs to count.
 func (a *API) scope(ctx context.Context, id auth.Identity, in Span, f *domain.Faults) (report.Scope, error) {
 	now := time.Now()
 	s := report.Scope{Only: id.Only(), From: in.From.Time, To: in.To.Time}
@@ -71,7 +108,7 @@ func (a *API) scope(ctx context.Context, id auth.Identity, in Span, f *domain.Fa
 	if in.Group == "" {
 		return s, nil
 	}
-	if _, err := a.visible.Group(ctx, id, in.Group); err != nil {
+	if _, err := a.Visible.Group(ctx, id, in.Group); err != nil {
 		if domain.CodeOf(err) != domain.NotFound {
 			return s, err
 		}
@@ -94,13 +131,13 @@ func (a *API) overview(ctx context.Context, id auth.Identity, in *struct{ Span }
 	return rest.Answer(out), err
 }
 
-// look reads how things stand.
+// look reads the overview.
 func (a *API) look(ctx context.Context, scope report.Scope) (domain.Overview, error) {
-	totals, err := a.Reports.Totals(ctx, scope)
+	totals, err := a.Store.Totals(ctx, scope)
 	if err != nil {
 		return domain.Overview{}, err
 	}
-	present, err := a.Reports.Present(ctx, scope.Only)
+	present, err := a.Store.Present(ctx, scope.Only)
 	if err != nil {
 		return domain.Overview{}, err
 	}
@@ -113,8 +150,8 @@ func (a *API) look(ctx context.Context, scope report.Scope) (domain.Overview, er
 	if err := a.countInstances(ctx, scope, &out.Now); err != nil {
 		return out, err
 	}
-	// Ids follow fire times, and a run may have finished long after its own: what is asked for is the newest failures.
-	failed, _, err := a.Views.Runs(ctx, view.RunFilter{Only: scope.Only, States: []domain.State{domain.Failed}, To: scope.To, Limit: recentFailures})
+	// Ids follow fire times, and a run may finish long after its fire time. So this reads the newest failures without a lower bound.
+	failed, _, err := a.Lists.Runs(ctx, view.RunFilter{Only: scope.Only, States: []domain.State{domain.Failed}, To: scope.To, Limit: recentFailures})
 	if err != nil {
 		return out, err
 	}
@@ -123,7 +160,7 @@ func (a *API) look(ctx context.Context, scope report.Scope) (domain.Overview, er
 			RunID: r.ID, JobID: r.JobID, JobName: r.JobName, Group: r.Group, Reason: r.Reason, Message: shorten(r.Message), FinishedAt: r.FinishedAt,
 		})
 	}
-	if out.RecentMissed, err = a.Views.LatestMissed(ctx, scope.Only, totals.From, totals.To, recentMissed); err != nil {
+	if out.RecentMissed, err = a.Lists.LatestMissed(ctx, scope.Only, totals.From, totals.To, recentMissed); err != nil {
 		return out, err
 	}
 	for i := range out.RecentMissed {
@@ -139,17 +176,17 @@ func shorten(s string) string {
 	return s
 }
 
-// countInstances adds up the instances of the groups that count.
+// countInstances adds the groups of the scope and their instances.
 func (a *API) countInstances(ctx context.Context, scope report.Scope, now *domain.LiveCounts) error {
 	const batch = 500
 	for after := ""; ; {
-		groups, err := a.Accounts.Groups(ctx, scope.Only, after, batch)
+		groups, err := a.Groups.Groups(ctx, scope.Only, after, batch)
 		if err != nil {
 			return err
 		}
 		for _, g := range groups {
 			now.Groups++
-			for _, i := range a.Dispatcher.Instances(g.Name) {
+			for _, i := range a.Instances.Instances(g.Name) {
 				now.Instances++
 				now.Slots += i.Capacity
 				now.SlotsUsed += i.Running
@@ -190,7 +227,7 @@ func (a *API) runReport(ctx context.Context, id auth.Identity, in *struct {
 	if err := f.Err("the request is not valid"); err != nil {
 		return nil, err
 	}
-	counts, err := a.Reports.Series(ctx, scope, step)
+	counts, err := a.Store.Series(ctx, scope, step)
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +245,7 @@ func (a *API) runReport(ctx context.Context, id auth.Identity, in *struct {
 	return rest.Answer(out), nil
 }
 
-// total adds up steps; nil where there are none.
+// total adds up steps. The total of no steps is nil.
 func total(steps []*report.Count) *report.Count {
 	if len(steps) == 0 {
 		return nil

@@ -1,4 +1,4 @@
-package api
+package transfer
 
 import (
 	"context"
@@ -65,7 +65,7 @@ func (m *importing) readCalendar(ctx context.Context, name string) error {
 	if _, known := m.calendars[name]; known || !domain.ValidCalendarName(name) {
 		return nil
 	}
-	c, err := m.api.Engine.Calendar(ctx, name)
+	c, err := m.api.Calendars.Calendar(ctx, name)
 	switch {
 	case err == nil:
 		m.calendars[name] = &c
@@ -116,18 +116,18 @@ func (m *importing) putCalendar(ctx context.Context, action string, there *domai
 	object := "calendar/" + spec.Name
 	switch action {
 	case actionCreated:
-		after, err := m.api.Engine.CreateCalendar(ctx, spec, m.id.Actor())
+		after, err := m.api.Calendars.CreateCalendar(ctx, spec, m.id.Actor())
 		if err == nil {
-			m.api.audit.Record(ctx, m.id, "calendar.create", object, nil, after)
+			m.api.Audit.Record(ctx, m.id, "calendar.create", object, nil, after)
 		}
 		return err
 	case actionUpdated:
-		before, after, err := m.api.Engine.EditCalendar(ctx, spec.Name, there.Version, m.id.Actor(), func(c *domain.CalendarSpec) error {
+		before, after, err := m.api.Calendars.EditCalendar(ctx, spec.Name, there.Version, m.id.Actor(), func(c *domain.CalendarSpec) error {
 			*c = spec
 			return nil
 		})
 		if err == nil {
-			m.api.audit.Record(ctx, m.id, "calendar.update", object, before, after)
+			m.api.Audit.Record(ctx, m.id, "calendar.update", object, before, after)
 		}
 		return err
 	}

@@ -1,8 +1,13 @@
-package api
+// Package system is the REST API of the state of the engine, and the readiness probe.
+package system
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/console/api/problem"
@@ -12,6 +17,31 @@ import (
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
+
+// API serves the state of the engine.
+type API struct {
+	Store   Store
+	Checks  []Check // parts that must answer for /readyz to be 200
+	Version string  // of Belfry
+	Log     *slog.Logger
+}
+
+// Store reads the state of the engine.
+type Store interface {
+	System(ctx context.Context) (view.System, error)
+}
+
+// Check probes a part that Belfry needs. Name is postgres or nats.
+type Check struct {
+	Name  string
+	Probe func(ctx context.Context) error
+}
+
+// Register adds the operations.
+func (a *API) Register(r *rest.Router) {
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/system", Tag: "System", Summary: "See how the engine stands", Needs: account.Admin,
+		Description: "Which processes are there, what is late, how far the periodic work has come. While Postgres is away this answers 503, as all does; /readyz says which part it is."}, a.show)
+}
 
 type systemCheck struct {
 	Name   string `json:"name" example:"postgres"`
@@ -45,13 +75,8 @@ type systemInfo struct {
 	DatabaseBytes   int64           `json:"database_bytes"`
 }
 
-func (a *API) registerSystemInfo() {
-	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/system", Tag: "System", Summary: "See how the engine stands", Needs: account.Admin,
-		Description: "Which processes are there, what is late, how far the periodic work has come. While Postgres is away this answers 503, as all does; /readyz says which part it is."}, a.systemInfo)
-}
-
-func (a *API) systemInfo(ctx context.Context, _ auth.Identity, _ *struct{}) (*rest.Output[systemInfo], error) {
-	s, err := a.Views.System(ctx)
+func (a *API) show(ctx context.Context, _ auth.Identity, _ *struct{}) (*rest.Output[systemInfo], error) {
+	s, err := a.Store.System(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -79,15 +104,53 @@ func instantOrNull(t time.Time) *domain.Instant {
 	return &at
 }
 
-// checks asks each part that Belfry needs.
+// checks returns the result of each check.
 func (a *API) checks(ctx context.Context) []systemCheck {
 	out := []systemCheck{}
 	for i, err := range a.probe(ctx) {
-		c := systemCheck{Name: a.Ready[i].Name, OK: err == nil}
+		c := systemCheck{Name: a.Checks[i].Name, OK: err == nil}
 		if err != nil {
 			c.Detail = problem.Clip(err.Error())
 		}
 		out = append(out, c)
 	}
 	return out
+}
+
+const probeTimeout = 2 * time.Second
+
+// Ready answers 503 while a part is away, and names the part.
+func (a *API) Ready(w http.ResponseWriter, r *http.Request) {
+	ctx := r.Context()
+	var away []string
+	for i, err := range a.probe(ctx) {
+		if err != nil {
+			away = append(away, a.Checks[i].Name)
+			a.Log.WarnContext(ctx, "not ready", "part", a.Checks[i].Name, "error", err)
+		}
+	}
+	if len(away) > 0 {
+		problem.Write(w, problem.New(http.StatusServiceUnavailable, "away: "+strings.Join(away, ", ")).RetryAfter(time.Second))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintln(w, `{"status":"ready"}`)
+}
+
+// probe runs all checks at once. The error of a part that is there is nil.
+func (a *API) probe(ctx context.Context) []error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	errs := make([]error, len(a.Checks))
+	done := make(chan struct{}, len(a.Checks))
+	for i, c := range a.Checks {
+		go func() {
+			errs[i] = c.Probe(ctx)
+			done <- struct{}{}
+		}()
+	}
+	for range a.Checks {
+		<-done
+	}
+	return errs
 }

@@ -1,4 +1,4 @@
-package api
+package transfer
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/belfryhq/belfry/console/api/groups"
+	"github.com/belfryhq/belfry/console/api/jobs"
 	"github.com/belfryhq/belfry/console/api/problem"
 	"github.com/belfryhq/belfry/console/api/rest"
 	"github.com/belfryhq/belfry/console/api/strict"
@@ -145,7 +147,7 @@ func (m *importing) read(ctx context.Context) error {
 		if !domain.ValidGroupName(name) {
 			continue
 		}
-		g, err := m.api.readGroup(ctx, m.id, name)
+		g, err := m.api.Counted.Read(ctx, m.id, name)
 		if err != nil && domain.CodeOf(err) == domain.NotFound {
 			continue
 		}
@@ -171,7 +173,7 @@ func (m *importing) check(ctx context.Context) error {
 		if m.groups[g.Name] == nil && m.id.Role != account.Admin {
 			m.faults.Add(fmt.Sprintf("groups[%d].name", i), fmt.Sprintf("there is no group %q; to make it takes the role admin", problem.Clip(g.Name)))
 		}
-		checkDescription(&m.faults, g.Description)
+		groups.CheckDescription(&m.faults, g.Description)
 		toCome[g.Name] = true
 	}
 	m.specs = make([]domain.JobSpec, len(m.file.Jobs))
@@ -212,7 +214,7 @@ func (m *importing) checkJob(ctx context.Context, i int, toCome map[string]bool)
 		}
 		return standIn - 1, true // told already
 	})
-	if err := strict.AlsoFaulty(err, m.api.checkSpec(err, spec)); err != nil {
+	if err := strict.AlsoFaulty(err, jobs.CheckSpec(m.api.Zone, err, spec)); err != nil {
 		f.AddAll("", err)
 	}
 	if m.groups[j.Group] == nil && !toCome[j.Group] && domain.ValidGroupName(j.Group) {
@@ -225,7 +227,7 @@ func (m *importing) checkJob(ctx context.Context, i int, toCome map[string]bool)
 		}
 	}
 	for _, c := range byID {
-		if _, err := m.api.visible.Job(ctx, m.id, c.JobID); err != nil && domain.CodeOf(err) != domain.NotFound {
+		if _, err := m.api.Visible.Job(ctx, m.id, c.JobID); err != nil && domain.CodeOf(err) != domain.NotFound {
 			return err
 		} else if err != nil && c.JobID > 0 {
 			f.Add("children", fmt.Sprintf("there is no job %d", c.JobID))
@@ -332,18 +334,18 @@ func (m *importing) putGroups(ctx context.Context, dryRun bool, out *importResul
 			item.Action = actionCreated
 			if !dryRun {
 				var made domain.Group
-				if made, _, err = m.api.Accounts.CreateGroup(ctx, g.Name, g.Description); err == nil {
-					m.api.audit.Record(ctx, m.id, "group.create", "group/"+g.Name, nil, made)
+				if made, _, err = m.api.Groups.CreateGroup(ctx, g.Name, g.Description); err == nil {
+					m.api.Audit.Record(ctx, m.id, "group.create", "group/"+g.Name, nil, made)
 				}
 			}
 		case there.Description != g.Description && m.id.Role == account.Admin:
 			item.Action = actionUpdated
 			item.Changes = []jobfile.Difference{{Field: "description", From: there.Description, To: g.Description}}
 			if !dryRun {
-				if err = m.api.Accounts.DescribeGroup(ctx, g.Name, g.Description); err == nil {
+				if err = m.api.Groups.DescribeGroup(ctx, g.Name, g.Description); err == nil {
 					after := *there
 					after.Description = g.Description
-					m.api.audit.Record(ctx, m.id, "group.update", "group/"+g.Name, there, after)
+					m.api.Audit.Record(ctx, m.id, "group.update", "group/"+g.Name, there, after)
 				}
 			}
 		}
@@ -394,17 +396,17 @@ func (m *importing) put(ctx context.Context, j *jobfile.Job, there domain.Job, k
 	case missing != "":
 		return after, domain.NewError(domain.Conflict, "its child "+missing+" could not be made")
 	case !known:
-		if after, err = m.api.Engine.CreateJob(ctx, spec, m.id.Actor()); err == nil {
-			m.api.audit.Record(ctx, m.id, "job.create", rest.JobObject(after.ID), nil, after)
+		if after, err = m.api.Jobs.CreateJob(ctx, spec, m.id.Actor()); err == nil {
+			m.api.Audit.Record(ctx, m.id, "job.create", rest.JobObject(after.ID), nil, after)
 		}
 		return after, err
 	}
-	before, after, err := m.api.Engine.EditJob(ctx, there.ID, there.Version, m.id.Actor(), func(s *domain.JobSpec) error {
+	before, after, err := m.api.Jobs.EditJob(ctx, there.ID, there.Version, m.id.Actor(), func(s *domain.JobSpec) error {
 		*s = spec
 		return nil
 	})
 	if err == nil && before.Version != after.Version {
-		m.api.audit.Record(ctx, m.id, "job.update", rest.JobObject(after.ID), before, after)
+		m.api.Audit.Record(ctx, m.id, "job.update", rest.JobObject(after.ID), before, after)
 	}
 	return after, err
 }
@@ -481,7 +483,7 @@ func (m *importing) trigger(t *jobfile.Trigger, job domain.JobID) (domain.EventT
 // checkChannels refuses channels that are not there: what they send to stands in no file.
 func (m *importing) checkChannels(ctx context.Context) error {
 	for i, c := range m.file.Channels {
-		_, err := m.api.Alerts.Channel(ctx, c.Name)
+		_, err := m.api.Channels.Channel(ctx, c.Name)
 		if err != nil && domain.CodeOf(err) != domain.NotFound {
 			return err
 		}
@@ -512,8 +514,8 @@ func (m *importing) putTriggers(ctx context.Context, dryRun bool, out *importRes
 				break
 			}
 			var after domain.EventTrigger
-			if after, err = m.api.Events.CreateTrigger(ctx, spec); err == nil {
-				m.api.audit.Record(ctx, m.id, "event-trigger.create", triggers.Object(after.ID), nil, after)
+			if after, err = m.api.Triggers.CreateTrigger(ctx, spec); err == nil {
+				m.api.Audit.Record(ctx, m.id, "event-trigger.create", triggers.Object(after.ID), nil, after)
 			}
 		default:
 			m.there[key] = there[1:]
@@ -525,9 +527,9 @@ func (m *importing) putTriggers(ctx context.Context, dryRun bool, out *importRes
 				break
 			}
 			var before, after domain.EventTrigger
-			before, after, err = m.api.Events.EditTrigger(ctx, there[0].ID, there[0].Version, func(s *domain.EventTriggerSpec) error { *s = spec; return nil })
+			before, after, err = m.api.Triggers.EditTrigger(ctx, there[0].ID, there[0].Version, func(s *domain.EventTriggerSpec) error { *s = spec; return nil })
 			if err == nil {
-				m.api.audit.Record(ctx, m.id, "event-trigger.update", triggers.Object(after.ID), before, after)
+				m.api.Audit.Record(ctx, m.id, "event-trigger.update", triggers.Object(after.ID), before, after)
 			}
 		}
 		item.Error = m.told(ctx, err)

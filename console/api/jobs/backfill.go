@@ -1,4 +1,4 @@
-package api
+package jobs
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"github.com/belfryhq/belfry/console/api/strict"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/store/account"
 )
 
 type backfillBody struct {
@@ -17,20 +16,12 @@ type backfillBody struct {
 	Max  *int           `json:"max,omitempty" minimum:"1" maximum:"1000" doc:"Fire times at most, from the first on; default: 100"`
 }
 
-func (a *API) registerBackfill() {
-	rest.Register(a.rest, rest.Operation{Method: "POST", Path: "/jobs/{id}/backfill", Tag: "Jobs", Summary: "Run a job for past fire times", Status: 202,
-		Description: "Plans one run, of cause backfill, for each fire time that the job's schedule, as it is now, has in the range: all or none. " +
-			"A fire time that has a run already gets one more. They come due in order, and the job's block policy decides about them. " +
-			"Where the range has more than max, next_from says where it goes on.",
-		Needs: account.Operator, Body: rest.BodyOf[backfillBody]()}, a.backfill)
-}
-
 func (a *API) backfill(ctx context.Context, id auth.Identity, in *struct {
 	rest.JobPath
 	rest.JSONBody
 	DryRun bool `query:"dry_run" doc:"Only say which fire times there are"`
 }) (*rest.Output[domain.Backfilled], error) {
-	if _, err := a.visible.Job(ctx, id, in.ID); err != nil {
+	if _, err := a.Visible.Job(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
 	var b backfillBody
@@ -44,12 +35,12 @@ func (a *API) backfill(ctx context.Context, id auth.Identity, in *struct {
 	if err := strict.AlsoFaulty(shape, ask.Check(time.Now())); err != nil {
 		return nil, err
 	}
-	made, err := a.Engine.Backfill(ctx, in.ID, ask)
+	made, err := a.Store.Backfill(ctx, in.ID, ask)
 	if err != nil {
 		return nil, err
 	}
 	if len(made.RunIDs) > 0 {
-		a.audit.Record(ctx, id, "job.backfill", rest.JobObject(in.ID), nil, map[string]any{
+		a.Audit.Record(ctx, id, "job.backfill", rest.JobObject(in.ID), nil, map[string]any{
 			"from": b.From, "to": b.To, "runs": len(made.RunIDs), "first_run_id": made.RunIDs[0], "next_from": made.Next,
 		})
 	}

@@ -1,4 +1,4 @@
-package api
+package schedules
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/schedule"
-	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/report"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
@@ -52,14 +51,6 @@ type calendarAnswer struct {
 	Estimated bool            `json:"estimated" doc:"Whether planned is an estimate: of a sample of jobs, or as a schedule fires more than 100 times in a cell"`
 }
 
-func (a *API) registerCalendar() {
-	rest.Register(a.rest, rest.Operation{Method: "GET", Path: "/calendar", Tag: "Schedules", Summary: "See how much fires when, over all jobs", Needs: account.Viewer,
-		Description: "Cells begin at multiples of step since 1970, in UTC, 750 at most. Those that are over count runs, where they finished; those to come count " +
-			"fire times of enabled jobs, without jitter, and without those that a pause holds up; of kind fixed_delay one at most. " +
-			"The work is bounded: of more than 10,000 jobs a sample is computed, and of a schedule 100 fire times in a cell. " +
-			"Runs are counted by minute for 72 hours and by hour for 400 days."}, a.calendar)
-}
-
 func (in *calendarInput) check(now time.Time) (step time.Duration, err error) {
 	var f domain.Faults
 	step, err = time.ParseDuration(in.Step)
@@ -91,17 +82,14 @@ func (a *API) calendar(ctx context.Context, id auth.Identity, in *calendarInput)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.visible.CheckGroup(ctx, id, in.Group); err != nil {
+	groups, err := a.Visible.Scope(ctx, id, in.Group)
+	if err != nil {
 		return nil, err
-	}
-	groups := id.Only()
-	if in.Group != "" {
-		groups = []string{in.Group} // that the caller sees it has been checked
 	}
 	cells := newCells(in.From.Time, in.To.Time, step)
 	out := calendarAnswer{From: domain.At(cells.from), To: domain.At(cells.to()), Step: domain.Duration(step), Now: domain.At(time.Now())}
 	if cells.to().After(out.Now.Time) {
-		found, err := a.Views.Scheduled(ctx, groups, calendarJobs)
+		found, err := a.Lists.Scheduled(ctx, groups, calendarJobs)
 		if err != nil {
 			return nil, err
 		}
@@ -151,9 +139,9 @@ func (a *API) plan(ctx context.Context, found *view.Scheduled, cells *cells) (jo
 		}
 		jobs += int64(len(like))
 		j := like[0]
-		compiled, err := a.compile(j.Schedule, j.CreatedAt)
+		compiled, err := Compile(j.Schedule, a.Zone, j.CreatedAt)
 		if err != nil {
-			continue // the job's note says so
+			continue // the job's note reports it
 		}
 		one := firing{compiled, pauses[j.Group], float64(len(like))}
 		switch j.Schedule.Kind {

@@ -1,0 +1,261 @@
+// Package groups is the REST API of executor groups: their tokens, instances and pauses.
+package groups
+
+import (
+	"context"
+	"time"
+	"unicode/utf8"
+
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/strict"
+	"github.com/belfryhq/belfry/console/api/visible"
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/report"
+)
+
+// API serves groups. All fields must be set.
+type API struct {
+	Store   Store
+	Pauses  Pauses
+	Counts  Counts
+	Fleet   Fleet
+	Visible *visible.Reader
+	Audit   *rest.Audit
+}
+
+// Store keeps groups.
+type Store interface {
+	Groups(ctx context.Context, only []string, after string, limit int) ([]domain.Group, error)
+	CreateGroup(ctx context.Context, name, description string) (domain.Group, string, error)
+	DescribeGroup(ctx context.Context, name, description string) error
+	// DeleteGroup deletes a group. Conflict: it has jobs.
+	DeleteGroup(ctx context.Context, name string) error
+	RotateGroupToken(ctx context.Context, name string) (string, error)
+}
+
+// Pauses pauses the schedules of a group's jobs.
+type Pauses interface {
+	// PauseGroup begins a pause, or changes the reason and the end of a present one.
+	PauseGroup(ctx context.Context, group, reason string, until *time.Time, by string) (domain.Pause, error)
+	// ResumeGroup ends a pause. Conflict: the group is not paused.
+	ResumeGroup(ctx context.Context, group, by string) (domain.Pause, error)
+}
+
+// Counts counts jobs.
+type Counts interface {
+	// JobCounts returns the number of jobs of each group with jobs.
+	JobCounts(ctx context.Context) (map[string]report.JobCount, error)
+}
+
+// Fleet knows the live instances, and reaches them.
+type Fleet interface {
+	Instances(group string) []domain.Instance
+	Drain(ctx context.Context, group, instance string) error
+}
+
+// Register adds the operations.
+func (a *API) Register(r *rest.Router) {
+	const tag = "Groups"
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/groups", Tag: tag, Summary: "List groups", Needs: account.Viewer}, a.list)
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups", Tag: tag, Summary: "Create a group", Needs: account.Admin,
+		Status: 201, Body: rest.BodyOf[groupBody]()}, a.create)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/groups/{name}", Tag: tag, Summary: "Show a group", Needs: account.Viewer}, a.show)
+	rest.Register(r, rest.Operation{Method: "PATCH", Path: "/groups/{name}", Tag: tag, Summary: "Change a group's description", Needs: account.Admin,
+		Body: rest.BodyOf[groupChange]()}, a.change)
+	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/groups/{name}", Tag: tag, Summary: "Delete a group", Needs: account.Admin,
+		Description: "A group with jobs is not deleted (409)."}, a.remove)
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups/{name}/token", Tag: tag, Summary: "Replace a group's token", Needs: account.Admin,
+		Description: "The old token admits nobody from then on."}, a.replaceToken)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/groups/{name}/instances", Tag: tag, Summary: "List a group's instances",
+		Description: "All that send heartbeats, in one page.", Needs: account.Viewer}, a.instances)
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups/{name}/instances/{id}/drain", Tag: tag, Summary: "Drain an instance", Needs: account.Operator,
+		Description: "It takes nothing more and ends what it runs.", Status: 202}, a.drain)
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups/{name}/pause", Tag: tag, Summary: "Pause the schedules of a group's jobs",
+		Description: "No job of the group fires by its schedule until the pause is over; what was to fire is a misfire then, by each job's policy. " +
+			"Runs by hand, API, event or parent, retries, and runs that are under way go on. A group that is paused already gets the new reason and end.",
+		Needs: account.Operator, Body: rest.BodyOf[pauseBody]()}, a.pause)
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups/{name}/resume", Tag: tag, Summary: "End a group's pause",
+		Description: "409 where the group is not paused.", Needs: account.Operator}, a.resume)
+}
+
+type groupBody struct {
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+}
+
+type groupChange struct {
+	Description string `json:"description"`
+}
+
+type newGroup struct {
+	domain.Group
+	Token string `json:"token" doc:"What the group's executors connect with, shown this once"`
+}
+
+type groupToken struct {
+	Token string `json:"token" doc:"The group's new token, shown this once"`
+}
+
+// GroupPath names a group in the path.
+type GroupPath struct {
+	Name string `path:"name"`
+}
+
+func (a *API) list(ctx context.Context, id auth.Identity, in *struct{ rest.List }) (*rest.Output[rest.Page[domain.Group]], error) {
+	after, err := rest.DecodeCursor("group", in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := a.Store.Groups(ctx, id.Only(), after, in.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	jobs, err := a.Counts.JobCounts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := rest.Cut(groups, in.Limit, func(g domain.Group) string { return rest.EncodeCursor("group", g.Name) })
+	for i := range p.Items {
+		a.fill(&p.Items[i], jobs)
+	}
+	return rest.Answer(p), nil
+}
+
+// fill adds the numbers of jobs and instances.
+func (a *API) fill(g *domain.Group, jobs map[string]report.JobCount) {
+	g.Jobs = int(jobs[g.Name].Jobs)
+	g.Instances = len(a.Fleet.Instances(g.Name))
+}
+
+// Read returns a group with its numbers if the caller may see it, NotFound otherwise.
+func (a *API) Read(ctx context.Context, id auth.Identity, name string) (domain.Group, error) {
+	g, err := a.Visible.Group(ctx, id, name)
+	if err != nil {
+		return g, err
+	}
+	jobs, err := a.Counts.JobCounts(ctx)
+	if err != nil {
+		return g, err
+	}
+	a.fill(&g, jobs)
+	return g, nil
+}
+
+func (a *API) show(ctx context.Context, id auth.Identity, in *GroupPath) (*rest.Output[domain.Group], error) {
+	g, err := a.Read(ctx, id, in.Name)
+	return rest.Answer(g), err
+}
+
+func (a *API) create(ctx context.Context, id auth.Identity, in *struct{ rest.JSONBody }) (*rest.Output[newGroup], error) {
+	var b groupBody
+	shape := in.Decode(&b)
+	var f domain.Faults
+	if !domain.ValidGroupName(b.Name) {
+		f.Add("name", domain.GroupNameRule)
+	}
+	CheckDescription(&f, b.Description)
+	if err := strict.AlsoFaulty(shape, f.Err("the group is not valid")); err != nil {
+		return nil, err
+	}
+	g, token, err := a.Store.CreateGroup(ctx, b.Name, b.Description)
+	if err != nil {
+		return nil, err
+	}
+	a.Audit.Record(ctx, id, "group.create", "group/"+g.Name, nil, g)
+	return rest.Answer(newGroup{g, token}), nil
+}
+
+// CheckDescription adds the faults of a group's description.
+func CheckDescription(f *domain.Faults, s string) {
+	if n := utf8.RuneCountInString(s); n > 1024 {
+		f.Add("description", "has more than 1024 characters")
+	}
+	for _, c := range s {
+		if c == 0 {
+			f.Add("description", "must not have a NUL")
+			return
+		}
+	}
+}
+
+func (a *API) change(ctx context.Context, id auth.Identity, in *struct {
+	GroupPath
+	rest.JSONBody
+}) (*rest.Output[domain.Group], error) {
+	before, err := a.Read(ctx, id, in.Name)
+	if err != nil {
+		return nil, err
+	}
+	b := groupChange{Description: before.Description}
+	if err := in.Decode(&b); err != nil {
+		return nil, err
+	}
+	var f domain.Faults
+	CheckDescription(&f, b.Description)
+	if err := f.Err("the group is not valid"); err != nil {
+		return nil, err
+	}
+	if err := a.Store.DescribeGroup(ctx, in.Name, b.Description); err != nil {
+		return nil, err
+	}
+	after, err := a.Read(ctx, id, in.Name)
+	if err != nil {
+		return nil, err
+	}
+	a.Audit.Record(ctx, id, "group.update", "group/"+in.Name, before, after)
+	return rest.Answer(after), nil
+}
+
+func (a *API) remove(ctx context.Context, id auth.Identity, in *GroupPath) (*struct{}, error) {
+	before, err := a.Read(ctx, id, in.Name)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.Store.DeleteGroup(ctx, in.Name); err != nil {
+		return nil, err
+	}
+	a.Audit.Record(ctx, id, "group.delete", "group/"+in.Name, before, nil)
+	return nil, nil
+}
+
+func (a *API) replaceToken(ctx context.Context, id auth.Identity, in *GroupPath) (*rest.Output[groupToken], error) {
+	token, err := a.Store.RotateGroupToken(ctx, in.Name)
+	if err != nil {
+		return nil, err
+	}
+	a.Audit.Record(ctx, id, "group.token", "group/"+in.Name, nil, nil)
+	return rest.Answer(groupToken{token}), nil
+}
+
+func (a *API) instances(ctx context.Context, id auth.Identity, in *GroupPath) (*rest.Output[rest.Page[domain.Instance]], error) {
+	if _, err := a.Visible.Group(ctx, id, in.Name); err != nil {
+		return nil, err
+	}
+	found := a.Fleet.Instances(in.Name)
+	p := rest.Page[domain.Instance]{Items: make([]domain.Instance, len(found))}
+	for i, instance := range found {
+		instance.Handlers = append([]string{}, instance.Handlers...)
+		instance.Languages = append([]string{}, instance.Languages...)
+		if instance.Labels == nil {
+			instance.Labels = map[string]string{}
+		}
+		p.Items[i] = instance
+	}
+	return rest.Answer(p), nil
+}
+
+func (a *API) drain(ctx context.Context, id auth.Identity, in *struct {
+	GroupPath
+	Instance string `path:"id"`
+}) (*struct{}, error) {
+	if _, err := a.Visible.Group(ctx, id, in.Name); err != nil {
+		return nil, err
+	}
+	if err := a.Fleet.Drain(ctx, in.Name, in.Instance); err != nil {
+		return nil, err
+	}
+	a.Audit.Record(ctx, id, "instance.drain", "instance/"+in.Name+"/"+in.Instance, nil, nil)
+	return nil, nil
+}

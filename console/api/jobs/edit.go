@@ -1,0 +1,109 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/strict"
+	"github.com/belfryhq/belfry/console/api/visible"
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/internal/domain"
+)
+
+func (a *API) replace(ctx context.Context, id auth.Identity, in *struct {
+	rest.JobPath
+	rest.Conditional
+	rest.JSONBody
+}) (*versioned, error) {
+	if err := in.Check(); err != nil {
+		return nil, err
+	}
+	return a.edit(ctx, id, in.ID, in.Conditional, in.RawBody, func(_ domain.JobSpec, sent json.RawMessage) (json.RawMessage, error) {
+		return sent, nil
+	})
+}
+
+func (a *API) patch(ctx context.Context, id auth.Identity, in *struct {
+	rest.JobPath
+	rest.Conditional
+	rest.JSONBody
+}) (*versioned, error) {
+	if err := in.Check(); err != nil {
+		return nil, err
+	}
+	return a.edit(ctx, id, in.ID, in.Conditional, in.RawBody, func(now domain.JobSpec, sent json.RawMessage) (json.RawMessage, error) {
+		if now.Script != nil { // a remark belongs to one version of the script
+			bare := *now.Script
+			bare.Remark = ""
+			now.Script = &bare
+		}
+		doc, err := json.Marshal(now)
+		if err != nil {
+			return nil, fmt.Errorf("encode the job as it stands: %w", err)
+		}
+		return strict.MergePatch(doc, sent), nil
+	})
+}
+
+// edit changes a job to the document that next makes from the present spec and the document of the client. It checks the
+// shape of the client's document first, so that a null at an unknown name is refused too.
+func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c rest.Conditional, sent json.RawMessage,
+	next func(now domain.JobSpec, sent json.RawMessage) (json.RawMessage, error)) (*versioned, error) {
+	present, err := a.Visible.Job(ctx, id, job)
+	if err != nil {
+		return nil, err
+	}
+	var asked domain.Job
+	sound, err := strict.Decode(sent, &asked)
+	if err != nil && sound == nil {
+		return nil, err // the body is not JSON
+	}
+	if err != nil {
+		spec, _ := edited(present.JobSpec, sound, next)
+		return nil, strict.AlsoFaulty(err, CheckSpec(a.Zone, err, spec))
+	}
+	version, err := rest.OneVersion(c, asked.Version)
+	if err != nil {
+		return nil, err
+	}
+	if err := strict.SameID(asked.ID, job, "job"); err != nil {
+		return nil, err
+	}
+	if err := a.checkChildren(ctx, id, asked.Children); err != nil {
+		return nil, err
+	}
+	before, after, err := a.Store.EditJob(ctx, job, version, id.Actor(), func(spec *domain.JobSpec) error {
+		if err := visible.Check(id, spec.Group, visible.NoJob); err != nil { // the job may have moved to another group meanwhile
+			return err
+		}
+		changed, err := edited(*spec, sent, next)
+		if err != nil {
+			return err
+		}
+		if !id.Sees(changed.Group) && domain.ValidGroupName(changed.Group) {
+			return visible.UnknownGroup(changed.Group)
+		}
+		*spec = changed
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if before.Version != after.Version { // an edit that changes nothing makes no version
+		a.Audit.Record(ctx, id, "job.update", rest.JobObject(job), before, after)
+	}
+	return answer(after), nil
+}
+
+// edited returns the spec in the document of next, with defaults for absent fields.
+func edited(now domain.JobSpec, sent json.RawMessage,
+	next func(domain.JobSpec, json.RawMessage) (json.RawMessage, error)) (domain.JobSpec, error) {
+	j := domain.Job{JobSpec: domain.DefaultJobSpec()}
+	doc, err := next(now, sent)
+	if err == nil {
+		_, err = strict.Decode(doc, &j)
+	}
+	return j.JobSpec, err
+}

@@ -1,0 +1,211 @@
+// Package runs is the REST API of runs: lists, details, kills, retries, and a stream of changes.
+package runs
+
+import (
+	"context"
+	"reflect"
+	"slices"
+
+	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/console/api/rest"
+	"github.com/belfryhq/belfry/console/api/stream"
+	"github.com/belfryhq/belfry/console/api/visible"
+	"github.com/belfryhq/belfry/console/auth"
+	"github.com/belfryhq/belfry/console/live"
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/view"
+)
+
+// API serves runs. All fields must be set.
+type API struct {
+	Views   Views
+	Jobs    Jobs
+	Fleet   Fleet
+	Hub     *live.Hub
+	Streams *stream.Streams
+	Visible *visible.Reader
+	Audit   *rest.Audit
+}
+
+// Views reads runs.
+type Views interface {
+	// Runs returns also the run after which the next page begins, the nil id if there is none.
+	Runs(ctx context.Context, f view.RunFilter) ([]domain.Run, domain.RunID, error)
+	Run(ctx context.Context, id domain.RunID) (domain.Run, error)
+	RunsByID(ctx context.Context, ids []domain.RunID) ([]domain.Run, error)
+	// Shards returns all shards of the broadcast that a run belongs to, none if the run is not a shard.
+	Shards(ctx context.Context, id domain.RunID) ([]domain.Run, error)
+	// Children returns the runs that the end of a run has caused.
+	Children(ctx context.Context, run domain.Run) ([]domain.Run, error)
+}
+
+// Jobs reads jobs and plans retries.
+type Jobs interface {
+	Job(ctx context.Context, id domain.JobID) (domain.Job, error)
+	// RetryRun makes a new run of a final one.
+	RetryRun(ctx context.Context, id domain.RunID, by string) (domain.RunID, error)
+}
+
+// Fleet reaches the instances.
+type Fleet interface {
+	// Kill asks for the end of an unfinished run. Conflict: the run is final. NotFound: there is no such run.
+	Kill(ctx context.Context, id domain.RunID, by string) error
+}
+
+// Register adds the operations.
+func (a *API) Register(r *rest.Router) {
+	const tag = "Runs"
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs", Tag: tag, Summary: "List runs, newest first", Needs: account.Viewer,
+		Description: "Message, output and param are cut to 1,024 characters here; the run itself has them whole. " +
+			"Where a filter lets little through, a page may be short or empty and still have a next_cursor."}, a.list)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs/{id}", Tag: tag, Summary: "Show a run", Needs: account.Viewer}, a.show)
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/runs/{id}/kill", Tag: tag, Summary: "Kill a run", Needs: account.Operator, Status: 202,
+		Description: "Works in every unfinished state. It is cancelled once its handler has returned or its process is gone."}, a.kill)
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/runs/{id}/retry", Tag: tag, Summary: "Run a final run again", Needs: account.Operator, Status: 202,
+		Description: "Makes a new run."}, a.retry)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs/{id}/shards", Tag: tag, Summary: "Show the broadcast of a run, with all its shards", Needs: account.Viewer}, a.shards)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs/{id}/children", Tag: tag, Summary: "List the runs that a run's end has caused, oldest first",
+		Description: "All in one page, up to 1,000. Those of a broadcast are the children of each of its shards.", Needs: account.Viewer}, a.children)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs/stream", Tag: tag, Summary: "Follow changes of runs", Needs: account.Viewer,
+		Description: "Server-sent events: run (a run that fits the filters changed: the run as the list shows it), gone (one that may have fitted changed, " +
+			"and does no more), gap (changes were left out, as there were too many, or could not be heard: read the list again). " +
+			"What changes several times within half a second is told once, and at most 100 runs in that time. Read the list once the stream is open: " +
+			"what changes from then on is told. Runs that are planned and not yet due are not, and what is told is told by best effort: " +
+			"read the list now and then all the same.",
+		Responses: stream.Response(r, map[string]reflect.Type{
+			"run": reflect.TypeFor[domain.Run](), "gone": reflect.TypeFor[runGone](), "gap": reflect.TypeFor[runGap]()})}, a.stream)
+}
+
+// RunPath names a run in the path.
+type RunPath struct {
+	ID domain.RunID `path:"id" format:"uuid"`
+}
+
+// RunQuery is embedded by the inputs of what shows runs that fit filters.
+type RunQuery struct {
+	JobID    domain.JobID   `query:"job_id" minimum:"1"`
+	Group    string         `query:"group"`
+	State    []string       `query:"state" enum:"pending,queued,running,retrying,succeeded,failed,cancelled,skipped" doc:"One or several, separated by commas"`
+	Cause    domain.Cause   `query:"cause" enum:"schedule,misfire,manual,api,event,child,backfill"`
+	Reason   domain.Reason  `query:"reason" enum:"handler_error,handler_panic,handler_not_found,timeout,lost,drained,no_executor,queue_full,killed,discarded,covered,job_deleted,bad_script,unsupported"`
+	Instance string         `query:"instance"`
+	From     domain.Instant `query:"from" doc:"Runs from this instant on: by fire time, those without one by creation"`
+	To       domain.Instant `query:"to" doc:"Runs before this instant"`
+
+	BroadcastID domain.RunID `query:"broadcast_id" format:"uuid" doc:"The shards of one broadcast"`
+	ParentRunID domain.RunID `query:"parent_run_id" format:"uuid" doc:"The runs that a run's end has caused"`
+}
+
+// filter returns what the query asks for, within what the caller may see.
+func (q *RunQuery) filter(id auth.Identity) (view.RunFilter, error) {
+	f := view.RunFilter{Only: id.Only(), JobID: q.JobID, Group: q.Group, Cause: q.Cause, Reason: q.Reason,
+		Instance: q.Instance, From: q.From.Time, To: q.To.Time, BroadcastID: q.BroadcastID, ParentRunID: q.ParentRunID}
+	if !q.BroadcastID.IsZero() && !q.ParentRunID.IsZero() {
+		return f, problem.Invalid("parent_run_id", "cannot be combined with broadcast_id")
+	}
+	for _, s := range q.State {
+		if !slices.Contains(domain.States, domain.State(s)) {
+			return f, problem.Invalid("state", "is not known: "+problem.Clip(s))
+		}
+		f.States = append(f.States, domain.State(s))
+	}
+	return f, nil
+}
+
+func (a *API) list(ctx context.Context, id auth.Identity, in *struct {
+	rest.List
+	RunQuery
+}) (*rest.Output[rest.Page[domain.Run]], error) {
+	f, err := in.filter(id)
+	if err != nil {
+		return nil, err
+	}
+	f.Limit = in.Limit
+	key, err := rest.DecodeCursor("run", in.Cursor)
+	if err == nil && key != "" {
+		if f.Before, err = domain.ParseRunID(key); err != nil {
+			err = rest.BadCursor()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	runs, next, err := a.Views.Runs(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	if len(runs) == 0 && next.IsZero() && in.Cursor == "" {
+		if err := a.Visible.CheckGroup(ctx, id, in.Group); err != nil {
+			return nil, err
+		}
+	}
+	p := rest.Page[domain.Run]{Items: runs}
+	if !next.IsZero() {
+		p.NextCursor = rest.EncodeCursor("run", next.String())
+	}
+	return rest.Answer(p), nil
+}
+
+// runDetail is a run that always has its list of attempts.
+type runDetail struct {
+	domain.Run
+	Attempts []domain.Attempt `json:"attempts" nullable:"false"`
+	Children []relative       `json:"children" nullable:"false" doc:"Runs that its end has caused, up to 100"`
+}
+
+func (a *API) show(ctx context.Context, id auth.Identity, in *RunPath) (*rest.Output[runDetail], error) {
+	r, err := a.read(ctx, id, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	children, err := a.relatives(ctx, id, r)
+	return rest.Answer(runDetail{r, append([]domain.Attempt{}, r.Attempts...), children}), err
+}
+
+// read returns a run that the caller may see, NotFound for any other.
+func (a *API) read(ctx context.Context, id auth.Identity, run domain.RunID) (domain.Run, error) {
+	r, err := a.Views.Run(ctx, run)
+	if err == nil {
+		err = visible.Check(id, r.Group, visible.NoRun)
+	}
+	return r, err
+}
+
+func (a *API) kill(ctx context.Context, id auth.Identity, in *RunPath) (*rest.Output[rest.Accepted], error) {
+	if err := a.Visible.Run(ctx, id, in.ID); err != nil {
+		return nil, err
+	}
+	if err := a.Fleet.Kill(ctx, in.ID, id.Actor()); err != nil {
+		return nil, err
+	}
+	a.Audit.Record(ctx, id, "run.kill", "run/"+in.ID.String(), nil, nil)
+	return rest.Answer(rest.Accepted{RunIDs: []domain.RunID{in.ID}}), nil
+}
+
+// Retry plans a new run of a final one. If its job now belongs to a group that the caller may not see, the job is gone for
+// the caller.
+func Retry(ctx context.Context, jobs Jobs, id auth.Identity, old *domain.Run) (domain.RunID, error) {
+	job, err := jobs.Job(ctx, old.JobID)
+	switch {
+	case err == nil && !id.Sees(job.Group):
+		return domain.NilRunID, domain.NewError(domain.Conflict, "the run's job is gone")
+	case err != nil && domain.CodeOf(err) != domain.NotFound:
+		return domain.NilRunID, err
+	}
+	return jobs.RetryRun(ctx, old.ID, id.Actor())
+}
+
+func (a *API) retry(ctx context.Context, id auth.Identity, in *RunPath) (*rest.Output[rest.Accepted], error) {
+	old, err := a.read(ctx, id, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	run, err := Retry(ctx, a.Jobs, id, &old)
+	if err != nil {
+		return nil, err
+	}
+	answer := rest.Accepted{RunIDs: []domain.RunID{run}}
+	a.Audit.Record(ctx, id, "run.retry", "run/"+in.ID.String(), nil, answer)
+	return rest.Answer(answer), nil
+}
