@@ -17,7 +17,7 @@ func childMain(spoolDir string) {
 		NATSURL: os.Getenv("BELFRY_TEST_CHILD_URL"), Token: "secret", Group: "g", Instance: "i1", SpoolDir: spoolDir, Logger: quietLogger(),
 	})
 	if err == nil {
-		e.Handle("h", func(_ context.Context, run Run) error { return run.SetOutput("from the child") })
+		e.HandleFunc("h", func(_ context.Context, run Run) error { return run.SetOutput("from the child") })
 		err = e.Run(context.Background())
 	}
 	fmt.Fprintln(os.Stderr, err)

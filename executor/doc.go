@@ -2,7 +2,7 @@
 // calls Run:
 //
 //	e, err := executor.New(executor.Config{NATSURL: "nats://belfry:4222", Token: token, Group: "billing"})
-//	e.Handle("invoice", func(ctx context.Context, run executor.Run) error { … })
+//	e.HandleFunc("invoice", func(ctx context.Context, run executor.Run) error { … })
 //	err = e.Run(ctx)
 //
 // Everything goes out over one NATS connection; no port is opened. Any number of instances may serve one group.

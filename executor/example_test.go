@@ -26,7 +26,7 @@ func Example() {
 		slog.Error("the executor's settings", "error", err)
 		return
 	}
-	e.Handle("invoice", func(ctx context.Context, run executor.Run) error {
+	e.HandleFunc("invoice", func(ctx context.Context, run executor.Run) error {
 		run.Log().Info("writing invoices", "for", run.Param(), "fire_time", run.FireTime())
 		return run.SetOutput("12 invoices")
 	})
@@ -97,13 +97,13 @@ func (r *reports) Close() error { r.db = ""; return nil }
 // Handle is called for each attempt.
 func (r *reports) Handle(_ context.Context, run executor.Run) error { return run.SetOutput(r.db) }
 
-func ExampleExecutor_Register() {
+func ExampleExecutor_Handle() {
 	e, err := executor.New(executor.Config{NATSURL: "nats://127.0.0.1:4222", Group: "billing"})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	e.Register("report", &reports{})
+	e.Handle("report", &reports{})
 
 	res := executortest.Run(context.Background(), &reports{}, executor.RunInfo{})
 	fmt.Println(res.Output)

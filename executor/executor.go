@@ -49,17 +49,17 @@ func New(c Config) (*Executor, error) {
 	return e, nil
 }
 
-// Handle names a function as a handler. It panics when the name is empty, over 128 bytes or taken, or when Run was
-// called: those are faults of the program.
-func (e *Executor) Handle(name string, h HandlerFunc) {
-	if h == nil {
+// HandleFunc names a function as a handler. It panics as Handle does.
+func (e *Executor) HandleFunc(name string, f func(ctx context.Context, run Run) error) {
+	if f == nil {
 		panic("executor: handler " + name + " is nil")
 	}
-	e.Register(name, h)
+	e.Handle(name, HandlerFunc(f))
 }
 
-// Register names an object as a handler; see Handler. It panics as Handle does.
-func (e *Executor) Register(name string, h Handler) {
+// Handle names a handler. It panics when the name is empty, over 128 bytes or taken, or when Run was called: those are
+// faults of the program.
+func (e *Executor) Handle(name string, h Handler) {
 	switch {
 	case e.started.Load():
 		panic("executor: handler " + name + " comes after Run")

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// HandlerFunc runs one attempt. It should return soon after ctx is done; context.Cause(ctx) then tells ErrTimeout,
-// ErrKilled and ErrDrained apart. A nil error is success. Permanent and RetryAfter steer what follows an error.
+// Handler runs attempts. Handle is called once for each attempt, by many goroutines at once. It should return soon after
+// ctx is done; context.Cause(ctx) then tells ErrTimeout, ErrKilled and ErrDrained apart. A nil error is success. Permanent
+// and RetryAfter steer what follows an error. A Handler may also be an Initializer and an io.Closer.
+type Handler interface {
+	Handle(ctx context.Context, run Run) error
+}
+
+// HandlerFunc is a function as a Handler.
 type HandlerFunc func(ctx context.Context, run Run) error
 
 // Handle implements Handler.
 func (f HandlerFunc) Handle(ctx context.Context, run Run) error { return f(ctx, run) }
-
-// Handler is a handler as an object. It may also be an Initializer and an io.Closer. Handle is called by many
-// goroutines at once.
-type Handler interface {
-	Handle(ctx context.Context, run Run) error
-}
 
 // Initializer is a Handler to be made ready before its first run. Init is called once at a time, by the first
 // run; if it fails, so does that run, and the next run calls it again. ctx lives as long as handlers may run.

@@ -186,7 +186,7 @@ func (w *world) start(c Config, handlers map[string]HandlerFunc) *instance {
 	e, err := New(c)
 	must(w.t, err)
 	for name, h := range handlers {
-		e.Handle(name, h)
+		e.HandleFunc(name, h)
 	}
 	return w.run(e)
 }

@@ -87,7 +87,7 @@ func TestLeaseLapse(t *testing.T) {
 		now.wall = now.wall.Add(time.Duration(jump.Load()))
 		return now
 	}
-	e.Handle("h", func(context.Context, Run) error { return nil })
+	e.HandleFunc("h", func(context.Context, Run) error { return nil })
 	i := w.run(e)
 	waiting := newOffer("waiting", "h")
 	waiting.DueAt = wire.Time{Time: time.Now().Add(400 * time.Millisecond)}
@@ -156,8 +156,8 @@ func TestInitAndClose(t *testing.T) {
 	e, err := New(w.config())
 	must(t, err)
 	used, unused := &resource{failFirst: true}, &resource{}
-	e.Register("used", used)
-	e.Register("unused", unused)
+	e.Handle("used", used)
+	e.Handle("unused", unused)
 	i := w.run(e)
 	for n, want := range []string{wire.Failed, wire.Succeeded, wire.Succeeded} {
 		run := fmt.Sprint("r", n)

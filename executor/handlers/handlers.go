@@ -22,11 +22,11 @@ type Options struct {
 
 // Register registers http, sleep and echo under these names, and command where it is allowed.
 func Register(e *executor.Executor, o Options) {
-	e.Handle("http", HTTP)
-	e.Handle("sleep", Sleep)
-	e.Handle("echo", Echo)
+	e.HandleFunc("http", HTTP)
+	e.HandleFunc("sleep", Sleep)
+	e.HandleFunc("echo", Echo)
 	if o.AllowCommand {
-		e.Handle("command", Command)
+		e.HandleFunc("command", Command)
 	}
 }
 

@@ -27,7 +27,7 @@ func (p *part) runExecutor(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.Handle(handler, func(_ context.Context, run executor.Run) error {
+	e.HandleFunc(handler, func(_ context.Context, run executor.Run) error {
 		late.Add(time.Since(run.DueAt()))
 		return nil
 	})

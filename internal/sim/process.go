@@ -388,7 +388,7 @@ func (p *process) runExecutor(ctx context.Context) {
 		p.w.fault("%s: %v", p.title, err)
 		return
 	}
-	e.Handle(handlerName, p.handle)
+	e.HandleFunc(handlerName, p.handle)
 	e.RegisterScripts(scripts{p}, scriptLanguage)
 	// A process that was frozen may not have waited for handlers that were frozen with it: the rest of it goes on here.
 	if err := e.Run(ctx); err != nil && !p.isDead() && !p.wasFrozen.Load() {

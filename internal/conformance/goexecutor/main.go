@@ -46,7 +46,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	for name, handle := range handlers {
-		e.Handle(name, func(ctx context.Context, run executor.Run) error {
+		e.HandleFunc(name, func(ctx context.Context, run executor.Run) error {
 			var p param
 			if err := json.Unmarshal([]byte(run.Param()), &p); err != nil {
 				return executor.Permanent(fmt.Errorf("read the param: %w", err))

@@ -84,7 +84,7 @@ func goExecutor() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	e.Handle("work", func(ctx context.Context, run executor.Run) error {
+	e.HandleFunc("work", func(ctx context.Context, run executor.Run) error {
 		s := start{entered: time.Now(), monotonic: monotonic(), run: run.ID(), attempt: run.Attempt(), pid: os.Getpid()}
 		var ok bool
 		if s.checked, ok = looks.Taken(); !ok {

@@ -17,7 +17,7 @@ func main() {
 		NATSURL: os.Getenv("BELFRY_NATS_URL"), Token: os.Getenv("BELFRY_TOKEN"), Group: "g", Instance: "idler", SpoolDir: os.Getenv("IDLER_SPOOL"),
 	})
 	if err == nil {
-		e.Handle("noop", func(context.Context, executor.Run) error { return nil })
+		e.HandleFunc("noop", func(context.Context, executor.Run) error { return nil })
 		err = e.Run(ctx)
 	}
 	if err != nil {

@@ -99,7 +99,7 @@ func torturedExecutor() int {
 	}
 	boot := strconv.Itoa(os.Getpid()) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36)
 	n := &noted{file: notes, boot: boot, looks: looks}
-	e.Handle("work", func(ctx context.Context, run executor.Run) error { return doWork(ctx, run, n) })
+	e.HandleFunc("work", func(ctx context.Context, run executor.Run) error { return doWork(ctx, run, n) })
 	e.RegisterScripts(notedScripts{sh, n}, "sh")
 	if err := e.Run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, err)
