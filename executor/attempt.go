@@ -165,8 +165,8 @@ func (x *engine) handle(a *attempt, res *wire.Result) {
 	var end ending
 	defer func() {
 		res.FinishedAt = wire.Time{Time: a.now()}
-		res.LastLine = run.End()
-		res.Output = run.Output()
+		res.LastLine = run.end()
+		res.Output = run.output()
 		if lines := a.lines.Load(); lines != nil {
 			x.logs.end(lines)
 		}

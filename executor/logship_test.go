@@ -119,7 +119,7 @@ func TestLogLinesGiveWay(t *testing.T) {
 
 func TestRunLog(t *testing.T) {
 	var lines []Line
-	run := NewRun(RunInfo{}, func(l Line) { lines = append(lines, l) }, nil)
+	run := newRun(RunInfo{}, func(l Line) { lines = append(lines, l) })
 	run.Log().With("a", 1).WithGroup("g").Error("two\nlines", "b", "c d", slog.Group("h", "level", "x"))
 	run.Log().Debug("", "level", "mine", "msg", "mine too", "time", 3)
 	run.Log().Warn("NUL \x00 and \xff")
@@ -128,7 +128,7 @@ func TestRunLog(t *testing.T) {
 	run.Progress(1, 4)
 	run.Progress(2, 4) // too soon
 	run.Progress(4, 4)
-	if last := run.End(); last != int64(len(lines)) {
+	if last := run.end(); last != int64(len(lines)) {
 		t.Errorf("last line %d of %d", last, len(lines))
 	}
 	run.Log().Info("too late")
@@ -181,7 +181,7 @@ func paced(t *testing.T, stream *shipped, publish func(context.Context) error, l
 			fmt.Fprintf(run.Stdout(), "line %d%s\n", n+1, strings.Join(more, ""))
 		}
 		took = time.Since(begin)
-		run.End()
+		run.end()
 		s.end(a.lines.Load())
 		sent, done := context.WithTimeout(ctx, time.Minute)
 		s.awaitSent(sent)

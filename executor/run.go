@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/belfryhq/belfry/executor/internal/hook"
 )
 
 // The bounds of what a run may leave behind, in bytes.
@@ -47,16 +49,21 @@ type Line struct {
 // the handler has returned; later calls change nothing. A Run is a small value; its zero value is of no use.
 type Run struct{ state *runState }
 
-// NewRun makes a Run whose log lines go to sink, in order, one at a time. It is for tests of handlers; package
-// executortest builds on it. now may be nil for time.Now.
-func NewRun(info RunInfo, sink func(Line), now func() time.Time) Run {
-	if now == nil {
-		now = time.Now
-	}
+// newRun makes a Run whose log lines go to sink, in order, one at a time.
+func newRun(info RunInfo, sink func(Line)) Run {
 	s := new(runState)
-	s.init(info, funcJournal{sink, now})
+	s.init(info, funcJournal{sink})
 	return Run{s}
 }
+
+// Package executortest makes its runs by this hook.
+var _ = func() bool {
+	hook.NewRun = func(info, sink any) (run any, end func() string) {
+		r := newRun(info.(RunInfo), sink.(func(Line)))
+		return r, func() string { r.end(); return r.output() }
+	}
+	return true
+}()
 
 // runState is what the copies of one Run share.
 type runState struct {
@@ -86,13 +93,10 @@ type journal interface {
 	hold()          // holds up who writes lines faster than they are taken
 }
 
-// funcJournal is the journal of a Run that NewRun made.
-type funcJournal struct {
-	sink  func(Line)
-	clock func() time.Time
-}
+// funcJournal is the journal of a Run that newRun made.
+type funcJournal struct{ sink func(Line) }
 
-func (j funcJournal) now() time.Time { return j.clock() }
+func (j funcJournal) now() time.Time { return time.Now() }
 func (j funcJournal) take(l Line)    { j.sink(l) }
 func (j funcJournal) hold()          {}
 
@@ -153,8 +157,8 @@ func (r Run) SetOutput(output string) error {
 	return nil
 }
 
-// Output is what SetOutput set last.
-func (r Run) Output() string {
+// output is what SetOutput set last.
+func (r Run) output() string {
 	r.state.mu.Lock()
 	defer r.state.mu.Unlock()
 	return r.state.output
@@ -193,9 +197,9 @@ func (r Run) Progress(done, total int64) {
 	s.line("info", text)
 }
 
-// End closes the run: unfinished lines are written, and further calls change nothing. It returns the number of the
-// last line. The executor calls it when the handler has returned; so does a test that made the Run by NewRun.
-func (r Run) End() (lastLine int64) {
+// end closes the run when its handler has returned: unfinished lines are written, and further calls change nothing. It
+// returns the number of the last line.
+func (r Run) end() (lastLine int64) {
 	r.state.stdout.flush()
 	r.state.stderr.flush()
 	r.state.mu.Lock()

@@ -75,7 +75,8 @@ func (e *reasonError) Unwrap() error { return e.err }
 
 // ReasonOf is the reason of an attempt whose handler returned err: handler_error, unless BadScript or Unsupported marked it.
 func ReasonOf(err error) string {
-	if marked, ok := errors.AsType[*reasonError](err); ok {
+	var marked *reasonError
+	if errors.As(err, &marked) {
 		return marked.reason
 	}
 	return reasonHandler

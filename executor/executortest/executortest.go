@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/executor"
+	"github.com/belfryhq/belfry/executor/internal/hook"
 )
 
 // Result is what a handler left behind.
@@ -45,15 +46,14 @@ var errGoexit = errors.New("executortest: the handler called runtime.Goexit")
 // time. A Timeout in info cancels the handler's context with executor.ErrTimeout. A handler with Init is made ready
 // first; one that can be closed is closed.
 func Run(ctx context.Context, h executor.Handler, info executor.RunInfo) (res Result) {
-	run := executor.NewRun(withDefaults(info), func(l executor.Line) { res.Lines = append(res.Lines, l) }, nil)
+	made, end := hook.NewRun(withDefaults(info), func(l executor.Line) { res.Lines = append(res.Lines, l) })
 	if info.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, info.Timeout, executor.ErrTimeout)
 		defer cancel()
 	}
-	panicked, stack, err := call(ctx, h, run)
-	run.End()
-	res.Err, res.Panic, res.Stack, res.Output = err, panicked, stack, run.Output()
+	panicked, stack, err := call(ctx, h, made.(executor.Run))
+	res.Err, res.Panic, res.Stack, res.Output = err, panicked, stack, end()
 	res.Permanent = executor.IsPermanent(err)
 	res.RetryAfter, _ = executor.RetryDelay(err)
 	return res

@@ -13,6 +13,7 @@ import (
 	"github.com/belfryhq/belfry/executor"
 	"github.com/belfryhq/belfry/executor/executortest"
 	"github.com/belfryhq/belfry/executor/handlers"
+	"github.com/belfryhq/belfry/executor/internal/hook"
 )
 
 func shell(t *testing.T, script string) string {
@@ -70,16 +71,16 @@ func TestCommandIsCancelledAsAGroup(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		defer cancel(nil)
 		var begin time.Time
-		r := executor.NewRun(executor.RunInfo{Param: shell(t, script)}, func(l executor.Line) {
+		r, end := hook.NewRun(executor.RunInfo{Param: shell(t, script)}, func(l executor.Line) {
 			if l.Text == "ready" {
 				begin = time.Now()
 				cancel(executor.ErrKilled)
 				return
 			}
 			text += l.Text
-		}, nil)
-		err = handlers.Command(ctx, r)
-		r.End()
+		})
+		err = handlers.Command(ctx, r.(executor.Run))
+		end()
 		return text, time.Since(begin), err
 	}
 	_, _, err := run("sleep 60 & echo ready; wait")

@@ -22,6 +22,7 @@ import (
 
 	"github.com/belfryhq/belfry/executor"
 	"github.com/belfryhq/belfry/executor/executortest"
+	"github.com/belfryhq/belfry/executor/internal/hook"
 	"github.com/belfryhq/belfry/executor/scripts"
 )
 
@@ -313,13 +314,13 @@ func TestAStoppedScriptTakesItsGrandchildrenAlong(t *testing.T) {
 	code := `(sleep ` + mark + ` & sleep ` + mark + `) & echo ready; wait`
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
-	line := executor.NewRun(executor.RunInfo{ID: "r"}, func(l executor.Line) {
+	made, end := hook.NewRun(executor.RunInfo{ID: "r"}, func(l executor.Line) {
 		if l.Text == "ready" {
 			cancel(executor.ErrKilled)
 		}
-	}, nil)
-	err := r.RunScript(ctx, line, scriptOf("sh", code))
-	line.End()
+	})
+	err := r.RunScript(ctx, made.(executor.Run), scriptOf("sh", code))
+	end()
 	if !errors.Is(err, executor.ErrKilled) {
 		t.Errorf("killed: %v", err)
 	}
