@@ -78,11 +78,17 @@ func (l *link) heartbeat(beat int64) wire.Heartbeat {
 // goodbye takes the heartbeat back, so that the roster learns at once that this instance is gone. It comes after
 // every result was sent. What another boot put under the name since is left alone.
 func (l *link) goodbye(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, goodbyeTimeout)
-	defer cancel()
-	if connected, _ := l.ready(); !connected || l.hold.seq == 0 {
+	if connected, _ := l.ready(); connected {
+		l.takeBack(ctx)
+	}
+}
+
+func (l *link) takeBack(ctx context.Context) {
+	if l.hold.seq == 0 {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, goodbyeTimeout)
+	defer cancel()
 	header := expecting(int64(l.hold.seq))
 	header.Set("KV-Operation", "DEL")
 	if _, err := l.store(ctx, l.keySubject(), header, nil); err != nil && !isWrongSequence(err) {

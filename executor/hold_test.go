@@ -1,118 +1,69 @@
 package executor
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"strings"
-	"sync"
+	"strconv"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// logbook keeps what an executor logs, as lines of JSON.
-type logbook struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-	news chan struct{} // has room for one
+// shelf is the bucket of instances with one key. It takes a heartbeat as a stream does: only if the last message on the
+// key's subject has the sequence number that the heartbeat expects.
+type shelf struct {
+	seq  uint64 // of the stream's last message
+	last uint64 // of the last message on the subject; 0 is none
+	data []byte // nil after a goodbye
 }
 
-func newLogbook() *logbook { return &logbook{news: make(chan struct{}, 1)} }
-
-func (b *logbook) logger() *slog.Logger { return slog.New(slog.NewJSONHandler(b, nil)) }
-
-// Write implements io.Writer.
-func (b *logbook) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	wake(b.news)
-	return b.text.Write(p)
-}
-
-// lines are the records that hold all of the words.
-func (b *logbook) lines(words ...string) (found []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-line:
-	for line := range strings.Lines(b.text.String()) {
-		for _, word := range words {
-			if !strings.Contains(line, word) {
-				continue line
-			}
-		}
-		found = append(found, line)
+func (s *shelf) store(_ context.Context, _ string, header nats.Header, data []byte) (uint64, error) {
+	if expected := header.Get(nats.ExpectedLastSubjSeqHdr); expected != "" && expected != strconv.FormatUint(s.last, 10) {
+		return 0, fmt.Errorf("publish: %w", &streamError{code: codeWrongSequence})
 	}
-	return found
+	s.seq++
+	s.last, s.data = s.seq, data
+	return s.seq, nil
 }
 
-// await waits for a record that holds all of the words.
-func (b *logbook) await(t *testing.T, words ...string) string {
+// runOut removes the key, as the bucket's time limit does.
+func (s *shelf) runOut() { s.last, s.data = 0, nil }
+
+// holder is the boot whose heartbeat stands under the key; empty when there is none.
+func (s *shelf) holder(t *testing.T) string {
 	t.Helper()
-	deadline := time.After(patience)
-	for {
-		if found := b.lines(words...); len(found) > 0 {
-			return found[0]
-		}
-		select {
-		case <-b.news:
-		case <-deadline:
-			t.Fatalf("nothing with %q was logged in %v, but:\n%s", words, patience, strings.Join(b.lines(), ""))
-		}
+	if s.data == nil {
+		return ""
 	}
+	var beat wire.Heartbeat
+	must(t, wire.Decode(s.data, &beat))
+	return beat.BootID
 }
 
-// newLinkedBoot is a boot of instance i1 that is connected, and beats only when it is told to.
-func newLinkedBoot(w *world) *boot {
-	w.t.Helper()
-	c := w.config()
-	e, err := New(c)
-	must(w.t, err)
-	name, spool, left, err := findSpool(c.SpoolDir, c.Group, c.Instance, c.Logger)
-	must(w.t, err)
+// newShelvedBoot is a boot of instance i1 whose link reaches the shelf alone. It beats only when it is told to.
+func newShelvedBoot(t *testing.T, s *shelf) *boot {
+	t.Helper()
+	e, err := New(Config{NATSURL: "nats://127.0.0.1:1", Group: "g", Instance: "i1", SpoolDir: t.TempDir(), Logger: quietLogger()})
+	must(t, err)
+	name, spool, left, err := findSpool(e.config.SpoolDir, "g", "i1", e.config.Logger)
+	must(t, err)
 	b := e.newBoot(name, spool, left)
-	if !b.link.connect(w.t.Context()) {
-		w.t.Fatal("it does not connect")
-	}
-	w.t.Cleanup(func() {
-		b.link.close()
+	b.link.store = s.store
+	t.Cleanup(func() {
 		b.stop(nil)
-		must(w.t, spool.close())
+		must(t, spool.close())
 	})
 	return b
 }
 
-func (w *world) bucket() jetstream.KeyValue {
-	w.t.Helper()
-	kv, err := w.js.KeyValue(w.t.Context(), wire.BucketInstances)
-	must(w.t, err)
-	return kv
-}
-
-// holder is the boot whose heartbeat stands under i1's name; empty when there is none.
-func (w *world) holder() string {
-	w.t.Helper()
-	entry, err := w.bucket().Get(w.t.Context(), "g.i1")
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return ""
-	}
-	must(w.t, err)
-	var beat wire.Heartbeat
-	must(w.t, wire.Decode(entry.Value(), &beat))
-	return beat.BootID
-}
-
-// TestNameIsHeldByOneBoot starts a second process under a name that is taken.
+// TestNameIsHeldByOneBoot lets two boots send heartbeats under one name. TestTakenName in internal/sdktest does so with a real server.
 func TestNameIsHeldByOneBoot(t *testing.T) {
-	w := newWorld(t)
+	var bucket shelf
 	ctx := t.Context()
-	first, second := newLinkedBoot(w), newLinkedBoot(w)
+	first, second := newShelvedBoot(t, &bucket), newShelvedBoot(t, &bucket)
 	must(t, first.link.sendBeat(ctx))
 	must(t, first.link.sendBeat(ctx))
 	must(t, second.link.sendBeat(ctx))
@@ -126,40 +77,30 @@ func TestNameIsHeldByOneBoot(t *testing.T) {
 	if first.engine.lease.confirmed != confirmed {
 		t.Error("a refused heartbeat renewed the lease")
 	}
-	first.link.goodbye(ctx)
-	if got := w.holder(); got != second.boot {
+	first.link.takeBack(ctx)
+	if got := bucket.holder(t); got != second.boot {
 		t.Errorf("after the older boot's goodbye the name is %q's, want %q's", got, second.boot)
 	}
 	must(t, second.link.sendBeat(ctx))
-	second.link.goodbye(ctx)
-	if got := w.holder(); got != "" {
+	second.link.takeBack(ctx)
+	if got := bucket.holder(t); got != "" {
 		t.Errorf("after its own goodbye the name is still %q's", got)
 	}
-	must(t, w.bucket().Purge(ctx, "g.i1"))
-	must(t, w.runOut())
+	bucket.runOut()
 	must(t, first.link.sendBeat(ctx))
-	if got := w.holder(); got != first.boot {
+	if got := bucket.holder(t); got != first.boot {
 		t.Errorf("when the other is gone the name is %q's, want %q's", got, first.boot)
 	}
-}
-
-// runOut does at once what the bucket's time limit does in 10 s, or a loss of NATS's storage.
-func (w *world) runOut() error {
-	stream, err := w.js.Stream(w.t.Context(), "KV_"+wire.BucketInstances)
-	if err != nil {
-		return err
-	}
-	return stream.Purge(w.t.Context())
 }
 
 // TestHeartbeatWithoutAnswer stores a heartbeat whose acknowledgement is lost: its own boot must not take it for
 // another's, and one that has lost the name must not take it back by such an accident.
 func TestHeartbeatWithoutAnswer(t *testing.T) {
-	w := newWorld(t)
+	var bucket shelf
 	ctx := t.Context()
-	first, second := newLinkedBoot(w), newLinkedBoot(w)
+	first, second := newShelvedBoot(t, &bucket), newShelvedBoot(t, &bucket)
 	loseAnswer := func(b *boot) {
-		_, err := w.js.Publish(ctx, b.link.keySubject(), wire.Encode(b.link.heartbeat(1)))
+		_, err := bucket.store(ctx, b.link.keySubject(), nil, wire.Encode(b.link.heartbeat(1)))
 		must(t, err)
 		b.link.hold.note(b.now(), 0, fmt.Errorf("publish: %w", context.DeadlineExceeded))
 	}
@@ -197,35 +138,5 @@ func TestMaybeStored(t *testing.T) {
 	}
 	if got := h.expectations(instant{mono: wire.LeaseTTL + 1}); len(got) != 2 {
 		t.Errorf("when it has run out: %v", got)
-	}
-}
-
-// TestTakenNameIsLogged runs two processes with one configuration, but for the spool. The one that has lost the name
-// must also be silent, for its answers would pass for the other's.
-func TestTakenNameIsLogged(t *testing.T) {
-	w := newWorld(t)
-	book := newLogbook()
-	c := w.config()
-	c.Logger = book.logger()
-	first := w.start(c, nil)
-	second := w.start(w.config(), map[string]HandlerFunc{"h": func(context.Context, Run) error { return nil }})
-	book.await(t, `"level":"ERROR"`, `"group":"g"`, `"instance":"i1"`, "--instance")
-	boot := w.holder()
-	for n := range 20 {
-		if rep := second.control(wire.Control{Op: wire.OpPing}); rep.BootID != boot {
-			t.Fatalf("boot %q answered a ping, want %q, which holds the name", rep.BootID, boot)
-		}
-		run := fmt.Sprint("r", n)
-		ans := second.offerTo(boot, newOffer(run, "h"))
-		wantVerdict(t, ans, wire.Accepted, "")
-		w.result(run)
-	}
-	must(t, first.end())
-	if got := w.holder(); got == "" {
-		t.Error("the goodbye of one process took back the heartbeat of the other")
-	}
-	must(t, second.end())
-	if got := w.holder(); got != "" {
-		t.Error("the goodbye took nothing back")
 	}
 }

@@ -42,6 +42,7 @@ type link struct {
 	first    chan struct{} // closed when the first heartbeat was confirmed
 	once     sync.Once
 	hold     hold
+	store    storeFunc   // publish, except in tests
 	silent   atomic.Bool // another boot holds the name, and what is asked under it is asked of that one
 
 	conn     atomic.Pointer[nats.Conn] // set by connect
@@ -57,11 +58,13 @@ func newLink(c Config, x *engine, names, languages []string, first chan struct{}
 	if err != nil {
 		host = ""
 	}
-	return &link{
+	l := &link{
 		config: c, engine: x, log: x.log, names: names, scripts: languages, host: host, started: time.Now(), first: first,
 		beatSoon: make(chan struct{}, 1),
 		offers:   make(chan *nats.Msg, offersWaiting), controls: make(chan *nats.Msg, controlsWaiting),
 	}
+	l.store = l.publish
+	return l
 }
 
 // connect connects and subscribes; it tries until ctx is done, and is false then.
@@ -254,9 +257,12 @@ func (e *streamError) Error() string {
 	return fmt.Sprintf("the stream refused it: %s (%d)", e.description, e.code)
 }
 
-// store publishes into a stream and returns the message's sequence number when the stream has acknowledged it; its
+// storeFunc brings a message into a stream, as link.publish does.
+type storeFunc func(ctx context.Context, subject string, header nats.Header, data []byte) (seq uint64, err error)
+
+// publish publishes into a stream and returns the message's sequence number when the stream has acknowledged it; its
 // refusal is a *streamError. It asks nothing else of JetStream, so an executor needs no permission beyond its subjects.
-func (l *link) store(ctx context.Context, subject string, header nats.Header, data []byte) (seq uint64, err error) {
+func (l *link) publish(ctx context.Context, subject string, header nats.Header, data []byte) (seq uint64, err error) {
 	conn := l.connection()
 	if conn == nil {
 		return 0, nats.ErrConnectionClosed

@@ -146,6 +146,7 @@ var matrix = []entry{
 	{pkg: "internal/storetest/...", ours: everything},
 	{pkg: "internal/sim/...", ours: everything},
 	{pkg: "internal/e2e/...", ours: everything},
+	{pkg: "internal/sdktest"},
 	{pkg: "internal/layout"},
 	{pkg: "deploy"},
 }

@@ -1,4 +1,4 @@
-package executor
+package sdktest
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/executor"
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestResultWaitsForNATS(t *testing.T) {
 	w := newWorld(t)
 	running, release, finished := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	i := w.start(w.config(), map[string]HandlerFunc{"h": func(_ context.Context, run Run) error {
+	i := w.start(w.config(), map[string]executor.HandlerFunc{"h": func(_ context.Context, run executor.Run) error {
 		defer close(finished)
 		close(running)
 		<-release
@@ -42,7 +43,7 @@ func TestStartsBeforeNATS(t *testing.T) {
 	w := newWorld(t)
 	c := w.config()
 	w.stopServer()
-	e, err := New(c)
+	e, err := executor.New(c)
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -62,7 +63,7 @@ func TestWrongTokenKeepsTrying(t *testing.T) {
 	w := newWorld(t)
 	c := w.config()
 	c.Token = "wrong"
-	e, err := New(c)
+	e, err := executor.New(c)
 	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
@@ -78,16 +79,12 @@ func TestWrongTokenKeepsTrying(t *testing.T) {
 // the lease is renewed, and what was bound before is refused then.
 func TestLeaseLapse(t *testing.T) {
 	w := newWorld(t)
-	e, err := New(w.config())
-	must(t, err)
+	c := w.config()
 	var jump atomic.Int64
-	real := e.now
-	e.now = func() instant {
-		now := real()
-		now.wall = now.wall.Add(time.Duration(jump.Load()))
-		return now
-	}
-	e.HandleFunc("h", func(context.Context, Run) error { return nil })
+	c.Clock = func() time.Time { return time.Now().Add(time.Duration(jump.Load())) }
+	e, err := executor.New(c)
+	must(t, err)
+	e.HandleFunc("h", func(context.Context, executor.Run) error { return nil })
 	i := w.run(e)
 	waiting := newOffer("waiting", "h")
 	waiting.DueAt = wire.Time{Time: time.Now().Add(400 * time.Millisecond)}
@@ -122,7 +119,7 @@ func TestLeaseLapse(t *testing.T) {
 func TestStuckHandlerIsNamed(t *testing.T) {
 	w := newWorld(t)
 	release, running := make(chan struct{}), make(chan struct{})
-	i := w.start(w.config(), map[string]HandlerFunc{"h": func(context.Context, Run) error { close(running); <-release; return nil }})
+	i := w.start(w.config(), map[string]executor.HandlerFunc{"h": func(context.Context, executor.Run) error { close(running); <-release; return nil }})
 	wantVerdict(t, i.offer(newOffer("stuck-run", "h")), wire.Accepted, "")
 	<-running
 	err := i.end()
@@ -148,12 +145,12 @@ func (r *resource) Init(context.Context) error {
 	}
 	return nil
 }
-func (r *resource) Handle(context.Context, Run) error { return nil }
-func (r *resource) Close() error                      { r.closes.Add(1); return nil }
+func (r *resource) Handle(context.Context, executor.Run) error { return nil }
+func (r *resource) Close() error                               { r.closes.Add(1); return nil }
 
 func TestInitAndClose(t *testing.T) {
 	w := newWorld(t)
-	e, err := New(w.config())
+	e, err := executor.New(w.config())
 	must(t, err)
 	used, unused := &resource{failFirst: true}, &resource{}
 	e.Handle("used", used)
@@ -192,9 +189,9 @@ func TestInstanceNames(t *testing.T) {
 		t.Errorf("after a restart the name is %q, want %q", got, one)
 	}
 	c.Instance = two
-	e, err := New(c)
+	e, err := executor.New(c)
 	must(t, err)
-	if err := e.Run(t.Context()); !errors.Is(err, errSpoolLocked) {
+	if err := e.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "give each process a name of its own") {
 		t.Errorf("a second process under one name: %v", err)
 	}
 	must(t, again.end())
@@ -204,7 +201,7 @@ func TestInstanceNames(t *testing.T) {
 // TestMalformedMessages sends what no dispatcher sends; the executor goes on.
 func TestMalformedMessages(t *testing.T) {
 	w := newWorld(t)
-	i := w.start(w.config(), map[string]HandlerFunc{"h": func(context.Context, Run) error { return nil }})
+	i := w.start(w.config(), map[string]executor.HandlerFunc{"h": func(context.Context, executor.Run) error { return nil }})
 	for _, data := range []string{"", "{", `{"v": 2}`, `{"v": 1, "boot_id": "` + i.boot + `", "offers": [{"attempt": -1}]}`, `[]`, "null"} {
 		must(t, w.nc.Publish(wire.TriggerSubject("g", "i1"), []byte(data)))
 		must(t, w.nc.Publish(wire.ControlSubject("g", "i1"), []byte(data)))
@@ -219,13 +216,4 @@ func TestMalformedMessages(t *testing.T) {
 	wantVerdict(t, i.offer(newOffer("r1", "h")), wire.Accepted, "")
 	w.result("r1")
 	must(t, i.end())
-}
-
-func TestConfigNamesAllFaults(t *testing.T) {
-	_, err := New(Config{Group: "A b", Instance: "a.b", Capacity: -1, SpoolBytes: 1, Labels: map[string]string{"": ""}})
-	for _, field := range []string{"NATSURL", "Group", "Instance", "Capacity", "SpoolBytes", "Labels"} {
-		if err == nil || !strings.Contains(err.Error(), "Config."+field) {
-			t.Errorf("%s is not named in: %v", field, err)
-		}
-	}
 }

@@ -1,4 +1,4 @@
-package executor
+package sdktest
 
 import (
 	"context"
@@ -8,16 +8,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/executor"
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
 // childMain is an executor in a process of its own, which a test kills.
 func childMain(spoolDir string) {
-	e, err := New(Config{
+	e, err := executor.New(executor.Config{
 		NATSURL: os.Getenv("BELFRY_TEST_CHILD_URL"), Token: "secret", Group: "g", Instance: "i1", SpoolDir: spoolDir, Logger: quietLogger(),
 	})
 	if err == nil {
-		e.HandleFunc("h", func(_ context.Context, run Run) error { return run.SetOutput("from the child") })
+		e.HandleFunc("h", func(_ context.Context, run executor.Run) error { return run.SetOutput("from the child") })
 		err = e.Run(context.Background())
 	}
 	fmt.Fprintln(os.Stderr, err)
@@ -40,9 +41,7 @@ func TestResultSurvivesKill(t *testing.T) {
 		}
 		return rep
 	}
-	i := &instance{w: w, e: &Executor{}}
-	name := "i1"
-	i.e.instance.Store(&name)
+	i := &instance{w: w, name: "i1"}
 	for deadline := time.Now().Add(patience); i.boot == ""; i.boot = ping().BootID {
 		if time.Now().After(deadline) {
 			t.Fatal("the child does not come up")
@@ -62,7 +61,7 @@ func TestResultSurvivesKill(t *testing.T) {
 	w.mu.Lock()
 	w.results = nil
 	w.mu.Unlock()
-	next := w.start(c, map[string]HandlerFunc{"h": func(context.Context, Run) error { t.Error("started a second time"); return nil }})
+	next := w.start(c, map[string]executor.HandlerFunc{"h": func(context.Context, executor.Run) error { t.Error("started a second time"); return nil }})
 	again := w.result("r1")
 	if asJSON(again) != asJSON(first) || again.BootID != i.boot || again.Output != "from the child" {
 		t.Errorf("sent %s, then %s", asJSON(first), asJSON(again))

@@ -1,4 +1,4 @@
-package executor
+package sdktest
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/belfryhq/belfry/executor"
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
@@ -168,22 +169,23 @@ func (w *world) result(runID string) (res wire.Result) {
 // instance is a running executor.
 type instance struct {
 	w    *world
-	e    *Executor
+	e    *executor.Executor // nil where it is another process
+	name string
 	boot string
 	stop context.CancelFunc
 	done chan error
 }
 
-func (w *world) config() Config {
-	return Config{
+func (w *world) config() executor.Config {
+	return executor.Config{
 		NATSURL: w.srv.ClientURL(), Token: "secret", Group: "g", Instance: "i1", SpoolDir: w.t.TempDir(), Capacity: 4,
 		Logger: quietLogger(), DrainTimeout: 200 * time.Millisecond,
 	}
 }
 
-func (w *world) start(c Config, handlers map[string]HandlerFunc) *instance {
+func (w *world) start(c executor.Config, handlers map[string]executor.HandlerFunc) *instance {
 	w.t.Helper()
-	e, err := New(c)
+	e, err := executor.New(c)
 	must(w.t, err)
 	for name, h := range handlers {
 		e.HandleFunc(name, h)
@@ -191,7 +193,7 @@ func (w *world) start(c Config, handlers map[string]HandlerFunc) *instance {
 	return w.run(e)
 }
 
-func (w *world) run(e *Executor) *instance {
+func (w *world) run(e *executor.Executor) *instance {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	i := &instance{w: w, e: e, stop: cancel, done: make(chan error, 1)}
@@ -204,6 +206,7 @@ func (w *world) run(e *Executor) *instance {
 	case <-time.After(patience):
 		w.t.Fatal("the executor does not become ready")
 	}
+	i.name = e.Instance()
 	i.boot = i.control(wire.Control{Op: wire.OpPing}).BootID
 	return i
 }
@@ -223,7 +226,7 @@ func (i *instance) end() error {
 func (i *instance) control(m wire.Control) (rep wire.ControlReply) {
 	i.w.t.Helper()
 	m.V = wire.Version
-	msg, err := i.w.nc.Request(wire.ControlSubject("g", i.e.Instance()), wire.Encode(m), patience)
+	msg, err := i.w.nc.Request(wire.ControlSubject("g", i.name), wire.Encode(m), patience)
 	must(i.w.t, err)
 	must(i.w.t, wire.Decode(msg.Data, &rep))
 	return rep
@@ -236,7 +239,7 @@ func (i *instance) offer(offers ...wire.Offer) wire.Answer {
 
 func (i *instance) offerTo(boot string, offers ...wire.Offer) (ans wire.Answer) {
 	i.w.t.Helper()
-	msg, err := i.w.nc.Request(wire.TriggerSubject("g", i.e.Instance()), wire.Encode(wire.Offers{V: wire.Version, BootID: boot, Offers: offers}), patience)
+	msg, err := i.w.nc.Request(wire.TriggerSubject("g", i.name), wire.Encode(wire.Offers{V: wire.Version, BootID: boot, Offers: offers}), patience)
 	must(i.w.t, err)
 	must(i.w.t, wire.Decode(msg.Data, &ans))
 	return ans
