@@ -43,7 +43,7 @@ func (s *shelf) holder(t *testing.T) string {
 	return beat.BootID
 }
 
-// newShelvedBoot is a boot of instance i1 whose link reaches the shelf alone. It beats only when it is told to.
+// newShelvedBoot returns a boot of instance i1 that stores its heartbeats in s. The test sends each of them.
 func newShelvedBoot(t *testing.T, s *shelf) *boot {
 	t.Helper()
 	e, err := New(Config{NATSURL: "nats://127.0.0.1:1", Group: "g", Instance: "i1", SpoolDir: t.TempDir(), Logger: quietLogger()})
