@@ -6,6 +6,7 @@
 //   - limits_test.go: how many methods a type or an interface has, and how much a package exports.
 //   - rules_test.go: names of packages, init functions, sleeping and skipping tests, marks of unfinished work.
 //   - surface_test.go: the exported API of package executor names nothing from an internal package.
+//   - api_test.go: the exported API of the SDK's module is the one in testdata/sdk.txt.
 //
 // Every rule is also run on a small tree that breaks it, so that none of them passes because it looks at nothing.
 package layout
