@@ -210,7 +210,7 @@ func TestSlowClient(t *testing.T) {
 
 func TestConfigNamesAllThatIsMissing(t *testing.T) {
 	_, err := console.New(console.Config{})
-	for _, part := range []string{"Engine", "Dispatcher", "Accounts", "Views", "Registerer", "Gatherer", "Log"} {
+	for _, part := range []string{"Jobs", "Calendars", "Pauses", "Fleet", "Accounts", "Views", "Registerer", "Gatherer", "Log"} {
 		if err == nil || !strings.Contains(err.Error(), "API."+part) {
 			t.Errorf("%s is not named: %v", part, err)
 		}
