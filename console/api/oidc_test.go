@@ -33,6 +33,7 @@ func TestOIDC(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "oidcserver")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
 	build.Dir = "testdata/oidcserver"
+	build.Env = append(os.Environ(), "GOWORK=off") // it is a module that the workspace does not use
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the provider: %v\n%s", err, out)
 	}
