@@ -238,7 +238,10 @@ func TestJobExamples(t *testing.T) {
 
 var goBlock = regexp.MustCompile("(?s)```go\n(.*?)\n```")
 
-// TestGoSnippets: what people paste from the pages must compile.
+// sdkSnippet is the program that the web console shows.
+var sdkSnippet = regexp.MustCompile("(?s)const sdkSnippet = `(.*?)`")
+
+// TestGoSnippets: what people paste from the pages, and from the web console, must compile.
 func TestGoSnippets(t *testing.T) {
 	imports := importMap{}
 	loaded, err := packages.Load(&packages.Config{
@@ -258,6 +261,17 @@ func TestGoSnippets(t *testing.T) {
 				t.Errorf("%s: %v", page, err)
 			}
 		}
+	}
+	console, err := os.ReadFile(filepath.Join(root, "console/ui/src/parts/snippets.ts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := sdkSnippet.FindSubmatch(console)
+	if shown == nil {
+		t.Fatal("the web console has no program that uses the SDK")
+	}
+	if err := checkSnippet(imports, string(shown[1])); err != nil {
+		t.Errorf("web console: %v", err)
 	}
 	if snippets < 2 {
 		t.Errorf("%d snippets were found; there were at least 2", snippets)

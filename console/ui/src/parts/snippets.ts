@@ -13,7 +13,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	e.Handle("hello", func(ctx context.Context, run executor.Run) error {
+	e.HandleFunc("hello", func(ctx context.Context, run executor.Run) error {
 		run.Log().Info("hello", "param", run.Param())
 		return nil
 	})
