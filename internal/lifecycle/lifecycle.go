@@ -1,7 +1,8 @@
 // Package lifecycle starts the components of a process in order and stops them in order.
 //
-// Components start one after the other, each when the one before it is ready. They stop in the reverse order,
-// one at a time, so that whoever hands out work is gone before whoever does it. What fails first stops all.
+// Components start one after another, each when the previous one is ready. They stop in reverse order, one at a time,
+// so that a component that hands out work stops before the component that does the work. The first failure stops all
+// components.
 package lifecycle
 
 import (
@@ -12,32 +13,32 @@ import (
 	"time"
 )
 
-// DefaultStopTimeout is how long a component may take to stop where its StopTimeout is 0.
+// DefaultStopTimeout is how long a component may take to stop if its StopTimeout is 0.
 const DefaultStopTimeout = 30 * time.Second
 
-// ErrStopTimeout is in the error of Run when a component did not return in time after its context was
-// cancelled. Its goroutines are still there, so the process should end.
+// ErrStopTimeout is part of Run's error if a component did not return in time after its context was cancelled. Its
+// goroutines still run, so the process should exit.
 var ErrStopTimeout = errors.New("did not stop in time")
 
 // Component is a part of a process that runs until its context is cancelled.
 type Component struct {
 	Name string // for errors
-	// Run blocks until all it started has ended. Cancelling ctx means: take no more work, finish, return nil.
-	// Returning before that, with or without an error, stops the whole group.
+	// Run blocks until everything it started has ended. When ctx is cancelled, Run must take no more work, finish, and
+	// return nil. If Run returns earlier, with or without an error, the whole group stops.
 	Run func(ctx context.Context) error
-	// Ready is closed when the next component may start. Nil means at once.
+	// Ready is closed when the next component may start. Nil means immediately.
 	Ready <-chan struct{}
 	// StopTimeout bounds the time from cancellation to return; 0 means DefaultStopTimeout.
 	StopTimeout time.Duration
 }
 
-// Group runs components. The zero value is empty and ready to use. It is not for use by several goroutines.
+// Group runs components. The zero value is an empty group. A Group is not safe for concurrent use.
 type Group struct{ components []Component }
 
-// Add appends a component: it starts after those added before it and stops before them.
+// Add appends a component. It starts after those added before it and stops before them.
 func (g *Group) Add(c Component) { g.components = append(g.components, c) }
 
-// running is a component that was started. done is closed after err was written.
+// running is a started component. done is closed after err was written.
 type running struct {
 	Component
 	cancel context.CancelFunc
@@ -45,8 +46,8 @@ type running struct {
 	err    error
 }
 
-// Run starts all components, waits until ctx is cancelled or one of them returns, and stops all that were
-// started. It returns nil after an ordinary stop, else every error, joined, each under its component's name.
+// Run starts all components, waits until ctx is cancelled or one of them returns, and stops all that were started. It
+// returns nil after an ordinary stop, otherwise all errors joined, each with its component's name.
 func (g *Group) Run(ctx context.Context) error {
 	ended := make(chan *running, len(g.components))
 	var started []*running
@@ -73,8 +74,8 @@ func (g *Group) Run(ctx context.Context) error {
 	return errors.Join(stop(started, nil)...)
 }
 
-// start runs c in a goroutine under a context that only stop cancels: were it ctx's child, all components would
-// see the end at once and the order would be lost.
+// start runs c in a goroutine. Only stop cancels its context: if it were a child of ctx, all components would be
+// cancelled at once, and the stop order would be lost.
 func start(ctx context.Context, c Component, ended chan<- *running) *running {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r := &running{Component: c, cancel: cancel, done: make(chan struct{})}
@@ -91,7 +92,7 @@ func start(ctx context.Context, c Component, ended chan<- *running) *running {
 	return r
 }
 
-// awaitReady returns a component that ended before ready was closed, nil if none did or ctx was cancelled.
+// awaitReady returns a component that ended before ready was closed, or nil if none did or ctx was cancelled.
 func awaitReady(ctx context.Context, ready <-chan struct{}, ended <-chan *running) *running {
 	if ready == nil {
 		return nil
@@ -106,20 +107,20 @@ func awaitReady(ctx context.Context, ready <-chan struct{}, ended <-chan *runnin
 	}
 }
 
-// early is the error of a component that returned before it was told to.
+// early returns the error of a component that returned before it was stopped.
 func (r *running) early(ctx context.Context) error {
 	err := r.err
 	if err == nil && ctx.Err() == nil {
 		err = errors.New("ended by itself")
 	}
 	if err == nil {
-		return nil // both came at once
+		return nil // both happened at the same time
 	}
 	return fmt.Errorf("%s: %w", r.Name, err)
 }
 
-// stop cancels components from the last to the first and waits for each. The error of the one that is already
-// reported is left out.
+// stop cancels components from the last to the first and waits for each. It leaves out the error of the component that
+// is already reported.
 func stop(started []*running, reported *running) []error {
 	var errs []error
 	for i := len(started) - 1; i >= 0; i-- {
