@@ -13,24 +13,24 @@ import (
 // Tag is the tag of every imported job.
 const Tag = "crontab"
 
-// DefaultUser is the user that an agent is taken to run as where Options names none.
+// DefaultUser is the user that agents are assumed to run as if Options names none.
 const DefaultUser = "root"
 
-// FileKind says whether entries of a crontab name a user.
+// FileKind determines whether entries of a crontab name a user.
 type FileKind string
 
-// The kinds of crontab. Auto looks at the path.
+// The kinds of crontab. Auto decides by the path.
 const (
 	Auto   FileKind = ""
 	System FileKind = "system"
 	User   FileKind = "user"
 )
 
-// Options is what the jobs take from outside the file.
+// Options holds the settings for the jobs that do not come from the file.
 type Options struct {
 	Group     string   // the group of every job
-	AgentUser string   // the user that the group's agents run as; DefaultUser where it is empty
-	TimeZone  string   // of schedules without CRON_TZ; empty leaves it to the server
+	AgentUser string   // the user that the group's agents run as; DefaultUser if empty
+	TimeZone  string   // for schedules without CRON_TZ; the server's if empty
 	Kind      FileKind // Auto where it is empty
 }
 
@@ -40,7 +40,7 @@ type Job struct {
 	Line int // counted from 1
 }
 
-// Problem is something in the file that is not imported or not as it was.
+// Problem is a part of the file that is not imported, or not unchanged.
 type Problem struct {
 	File   string `json:"file"`
 	Line   int    `json:"line"` // counted from 1
@@ -49,10 +49,10 @@ type Problem struct {
 	Kept   bool   `json:"kept"` // imported, but changed as Reason says
 }
 
-// LineKind says what a line was taken for.
+// LineKind is how a line was interpreted.
 type LineKind string
 
-// The kinds of line. Every line is one of them; a Refused one has a Problem with Kept false.
+// The kinds of line. A Refused line has a Problem with Kept false.
 const (
 	Blank   LineKind = "blank"
 	Comment LineKind = "comment"
@@ -61,15 +61,15 @@ const (
 	Refused LineKind = "refused"
 )
 
-// Result is what became of a file.
+// Result is the result of importing a file.
 type Result struct {
 	Jobs     []Job
 	Problems []Problem
 	Lines    []LineKind // of each line in order
 }
 
-// Parse reads the crontab in data. The path names it in problems and job names and tells its kind; it is not
-// opened. Parse never fails as a whole: what it cannot import is a Problem.
+// Parse parses the crontab in data. The path is used in problems and job names and determines the crontab's kind; it is
+// not opened. Parse never fails as a whole: it reports what it cannot import as Problems.
 func Parse(path string, data []byte, o Options) Result {
 	if o.AgentUser == "" {
 		o.AgentUser = DefaultUser
@@ -86,13 +86,13 @@ type parser struct {
 	path    string
 	options Options
 	system  bool
-	owner   string // the user whose crontab this is, "" where the path does not tell
-	ignored string // why cron would not read this file, "" if it would
+	owner   string // the user whose crontab this is, or "" if the path does not determine it
+	ignored string // why cron would not read this file, or ""
 
 	line   int
 	text   string
 	env    []variable
-	seen   map[string]int // how many entries had the same name
+	seen   map[string]int // how many entries have had the same name
 	result Result
 }
 
@@ -140,13 +140,13 @@ func (p *parser) parseLine(s string) LineKind {
 	return p.parseEntry(s)
 }
 
-// refuse notes that the current line is not imported.
+// refuse records that the current line is not imported.
 func (p *parser) refuse(reason string) LineKind {
 	p.note(reason, false)
 	return Refused
 }
 
-// changed notes that the current line is imported, but not as it is.
+// changed records that the current line is imported with a change.
 func (p *parser) changed(reason string) { p.note(reason, true) }
 
 func (p *parser) note(reason string, kept bool) {
@@ -154,11 +154,11 @@ func (p *parser) note(reason string, kept bool) {
 	p.result.Problems = append(p.result.Problems, Problem{p.path, p.line, text, reason, kept})
 }
 
-// setEnv takes an environment line into what the entries below it get.
+// setEnv adds an environment line to the environment of the entries below it.
 func (p *parser) setEnv(name, value string) {
 	switch name {
 	case "MAILTO", "MAILFROM":
-		// An empty MAILTO turns cron's mail off, which is how things are here.
+		// An empty MAILTO turns cron's mail off, which matches Belfry.
 		if value != "" {
 			p.note("nothing is mailed: output goes to the run's log; give the job an alert channel to hear of failures", false)
 		}
@@ -194,7 +194,7 @@ func isSystem(path string) bool {
 	return strings.HasPrefix(path, "/etc/") || parent == "cron.d" || base == "crontab" && parent == "etc"
 }
 
-// owner returns the user whose crontab lies at path, "" where the path does not tell.
+// owner returns the user who owns the crontab at path, or "" if the path does not determine it.
 func owner(path string) string {
 	path = filepath.ToSlash(filepath.Clean(path))
 	dir, base := filepath.Split(path)
@@ -204,7 +204,7 @@ func owner(path string) string {
 	return ""
 }
 
-// ignored returns why cron does not read the file at path as a crontab, "" if it does.
+// ignored returns why cron does not read the file at path as a crontab, or "".
 func ignored(path string) string {
 	path = filepath.ToSlash(filepath.Clean(path))
 	dir, base := filepath.Split(path)
@@ -223,13 +223,13 @@ func notInFileName(r rune) bool {
 	return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '_' || r == '-')
 }
 
-// compile returns why the schedule compiler refuses s, "" if it does not.
+// compile returns why the schedule compiler refuses s, or "".
 func compile(s domain.Schedule) string {
 	_, err := schedule.Compile(s, schedule.Options{})
 	return reason(err)
 }
 
-// reason joins the field errors of err in a form for a report that shows the line itself.
+// reason joins the field errors of err for a report that shows the line itself.
 func reason(err error) string {
 	if err == nil {
 		return ""

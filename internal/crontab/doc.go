@@ -1,14 +1,14 @@
-// Package crontab turns crontabs, as cron(8) of Debian and cronie read them, into jobs for the stock agent's
-// handler `command`, and says of every line what became of it.
+// Package crontab converts crontabs, in the syntax of cron(8) of Debian and cronie, into jobs for the stock agent's
+// handler `command`, and reports the result for every line.
 //
-// # Which crontab it is
+// # Kinds of crontab
 //
 // A system crontab (/etc/crontab, /etc/cron.d/*) names a user between schedule and command, a user crontab does
 // not. The path decides: etc/crontab, files in a directory cron.d and files below /etc are system crontabs; a
 // file in a directory crontabs, or directly in /var/spool/cron, is the crontab of the user it is named after;
 // all others are crontabs of the user that the agent runs as. Options.Kind overrides the first decision.
 //
-// # What a line becomes
+// # Conversion of lines
 //
 //   - An entry becomes a job: `sh -c command`, or the SHELL set above it. Environment lines above it go into
 //     the command's environment; HOME is its directory too, CRON_TZ the time zone of its schedule.

@@ -10,12 +10,12 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// descriptors are the names that stand for a schedule. @reboot is none: it names an event, not a time.
+// descriptors are the names that stand for a schedule. @reboot is not among them: it names an event, not a time.
 var descriptors = map[string]bool{
 	"@yearly": true, "@annually": true, "@monthly": true, "@weekly": true, "@daily": true, "@midnight": true, "@hourly": true,
 }
 
-// parseEntry reads a line that is no environment line: a schedule, in a system crontab a user, a command.
+// parseEntry parses a line that is no environment line: a schedule, in a system crontab a user, and a command.
 func (p *parser) parseEntry(s string) LineKind {
 	silent := strings.HasPrefix(s, "-")
 	rest := strings.TrimPrefix(s, "-")
@@ -63,7 +63,7 @@ func foreign(user, agent string) string {
 	return fmt.Sprintf("runs as user %s, but the agent runs as %s; import it with --user %s into a group whose agents run as that user", user, agent, user)
 }
 
-// addJob makes the job of an entry, unless its schedule or the job itself is refused.
+// addJob adds the job of an entry, unless the entry's schedule or the job is refused.
 func (p *parser) addJob(when, command, stdin string, hasStdin bool) LineKind {
 	spec := domain.DefaultJobSpec()
 	spec.Group = p.options.Group
@@ -88,7 +88,7 @@ func (p *parser) addJob(when, command, stdin string, hasStdin bool) LineKind {
 	spec.Param = p.param(command, stdin, hasStdin)
 	check := spec
 	if check.Group == "" {
-		check.Group = "default" // a caller that names no group yet sees all else checked
+		check.Group = "default" // so that everything else is validated even if the caller has not chosen a group yet
 	}
 	if err := check.Validate(); err != nil {
 		return p.refuse(reason(err))
@@ -111,7 +111,7 @@ type commandParam struct {
 	Dir  string            `json:"dir,omitempty"`
 }
 
-// param returns the parameter of handler `command`: the array form where the entry has no environment.
+// param returns the parameter of handler `command`. It has the array form if the entry has no environment.
 func (p *parser) param(command, stdin string, hasStdin bool) string {
 	shell := p.lookup("SHELL")
 	if shell == "" || shell == "/bin/sh" {
@@ -137,15 +137,14 @@ func (p *parser) param(command, stdin string, hasStdin bool) string {
 	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // && and > stay readable
+	e.SetEscapeHTML(false) // keep && and > readable
 	if err := e.Encode(value); err != nil {
-		panic(err) // strings and maps of strings always encode
+		panic(err) // strings and maps of strings can always be encoded
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// cutFields returns the first n fields of s, joined by single blanks, and what follows them without the blanks
-// between.
+// cutFields returns the first n fields of s, joined by single blanks, and the rest after the blanks that follow them.
 func cutFields(s string, n int) (fields, rest string) {
 	var parts []string
 	rest = strings.TrimLeft(s, " \t")
@@ -163,8 +162,9 @@ func cutFields(s string, n int) (fields, rest string) {
 	return strings.Join(parts, " "), rest
 }
 
-// splitPercent splits the command from its standard input at the first % that no backslash escapes, as cron
-// does: \% stands for %, any other backslash stays. In the input a bare % is a newline, and it ends in one.
+// splitPercent splits the command from its standard input at the first % that is not escaped by a backslash, like cron:
+// \% stands for %, any other backslash stays. In the input, an unescaped % is a newline, and the input ends with a
+// newline.
 func splitPercent(s string) (command, stdin string, ok bool) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

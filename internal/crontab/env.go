@@ -2,9 +2,9 @@ package crontab
 
 import "strings"
 
-// parseEnv reads `name = value` as cron does, and reports false for a line that is none, such as an entry.
-// Name and value may stand in single or double quotes, which must match; inside them nothing is special.
-// Without quotes a value keeps blanks inside and loses those around it. Nothing is expanded.
+// parseEnv parses `name = value` like cron. It returns false for any other line, such as an entry. Name and value may
+// be in single or double quotes, which must match; inside them no character is special. Without quotes, a value keeps
+// blanks inside and loses those around it. Nothing is expanded.
 func parseEnv(s string) (name, value string, ok bool) {
 	name, rest, ok := parseName(s)
 	if !ok || name == "" || strings.ContainsRune(name, '=') {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// name makes a job name that can be typed, from the file's base name and the words of the command, and makes it
-// the command's own by six digits of its hash.
+// name makes a job name that is easy to type, from the file's base name and the words of the command. Six digits of the
+// command's hash make it unique.
 func (p *parser) name(command, stdin string, hasStdin bool) string {
 	whole := command
 	if hasStdin {
@@ -23,7 +23,7 @@ func (p *parser) name(command, stdin string, hasStdin bool) string {
 	return strings.Trim(strings.ReplaceAll(name, "--", "-"), "-")
 }
 
-// slug keeps letters and digits of ASCII, in lower case, and puts a hyphen for every stretch of anything else.
+// slug keeps ASCII letters and digits, in lower case, and replaces each sequence of other characters by a hyphen.
 func slug(s string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(s) {
@@ -37,7 +37,7 @@ func slug(s string) string {
 	return strings.TrimSuffix(b.String(), "-")
 }
 
-// clipSlug cuts a slug to n bytes, between words where it can.
+// clipSlug cuts a slug to n bytes, between words if possible.
 func clipSlug(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -52,8 +52,8 @@ func clipSlug(s string, n int) string {
 // fieldBounds are the lowest and highest values of the five time fields.
 var fieldBounds = [5][2]int{{0, 59}, {0, 23}, {1, 31}, {1, 12}, {0, 6}}
 
-// drawRandom replaces each `low~high` of cronie, which stands for a number that crond draws when it reads the
-// file, by a number that depends on seed alone. What it cannot read it leaves to the schedule compiler.
+// drawRandom replaces each `low~high` of cronie by a number that depends only on seed. In cronie, crond chooses a
+// random number when it reads the file. Ranges that it cannot parse are left to the schedule compiler.
 func drawRandom(expr, seed string) (string, bool) {
 	fields := strings.Fields(expr)
 	if len(fields) != 5 || !strings.Contains(expr, "~") {
