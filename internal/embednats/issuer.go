@@ -11,7 +11,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// loadIssuer reads the key that signs executors' permissions, or makes it on the first start. The caller holds
+// loadIssuer reads the key that signs executors' permissions. At the first start, it creates the key. The caller holds
 // the lock of the directory.
 func loadIssuer(path string) (nkeys.KeyPair, error) {
 	seed, err := os.ReadFile(path)
@@ -29,7 +29,7 @@ func loadIssuer(path string) (nkeys.KeyPair, error) {
 		}
 	}
 	if err != nil {
-		return nil, domain.WrapError(domain.Invalid, "the NATS issuer seed in "+path+" is broken; remove the file to have a new one made", err)
+		return nil, domain.WrapError(domain.Invalid, "the NATS issuer seed in "+path+" is not valid; remove the file to create a new one", err)
 	}
 	return key, nil
 }
@@ -37,19 +37,19 @@ func loadIssuer(path string) (nkeys.KeyPair, error) {
 func makeIssuer(path string) (nkeys.KeyPair, error) {
 	key, err := nkeys.CreateAccount()
 	if err != nil {
-		return nil, domain.WrapError(domain.Internal, "make the NATS issuer key", err)
+		return nil, domain.WrapError(domain.Internal, "create the NATS issuer key", err)
 	}
 	seed, err := key.Seed()
 	if err != nil {
-		return nil, domain.WrapError(domain.Internal, "make the NATS issuer key", err)
+		return nil, domain.WrapError(domain.Internal, "create the NATS issuer key", err)
 	}
 	if err := writePrivate(path, seed); err != nil {
-		return nil, domain.WrapError(domain.Internal, "keep the NATS issuer seed", err)
+		return nil, domain.WrapError(domain.Internal, "store the NATS issuer seed", err)
 	}
 	return key, nil
 }
 
-// writePrivate puts the file in place whole or not at all, readable by its owner alone from the first byte on.
+// writePrivate creates the file atomically; only its owner can ever read it.
 func writePrivate(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".issuer-*") // mode 0600
 	if err != nil {

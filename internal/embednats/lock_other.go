@@ -9,8 +9,8 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// lockDir does not lock here: there is no lock that a killed process surely gives up in the standard library.
-// The port, which a second server on the same settings shares, is what keeps it out.
+// lockDir does not lock on this system: the standard library has no lock here that is certainly released when a process
+// is killed. A second server with the same settings fails because the port is in use.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

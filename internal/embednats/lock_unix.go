@@ -11,8 +11,8 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// lockDir takes the directory for this server. The kernel gives the lock up with the process, so a SIGKILL
-// leaves nothing to clean.
+// lockDir locks the directory for this server. The kernel releases the lock with the process, so a SIGKILL leaves
+// nothing to clean up.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -9,19 +9,19 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Whoever reaches the port can cause a warning with each log-in.
+// Anyone who can reach the port can cause a warning with each log-in.
 const (
 	warningsPerSecond = 5
 	warningsAtOnce    = 50
 )
 
-// logger hands the server's lines to slog. The server's notices are news to its developers only, so they and
-// its debug lines are level debug; what it calls an error may be a client's bad token, so that is a warning.
+// logger passes the server's log lines to slog. The server's notices concern only its developers, so they and its debug
+// lines are logged at level debug. A server error may be caused by a client's bad token, so it is a warning.
 type logger struct {
 	log      *slog.Logger
-	fatal    chan string // the first complaint after which the server does not start
+	fatal    chan string // the first error that prevents the server's start
 	limit    *rate.Limiter
-	withheld atomic.Int64 // warnings since the last one that was written
+	withheld atomic.Int64 // warnings dropped since the last written one
 }
 
 func newLogger(log *slog.Logger) *logger {
@@ -40,7 +40,7 @@ func (l *logger) Errorf(format string, v ...any)  { l.warn(format, v) }
 func (l *logger) Debugf(format string, v ...any)  { l.write(slog.LevelDebug, format, v) }
 func (l *logger) Tracef(format string, v ...any)  { l.write(slog.LevelDebug, format, v) }
 
-// Fatalf does not exit, as the server expects of its own logger; Start turns the complaint into its error.
+// Fatalf does not exit, although the server expects its logger to; Start returns the message as its error.
 func (l *logger) Fatalf(format string, v ...any) {
 	l.write(slog.LevelError, format, v)
 	select {

@@ -24,35 +24,35 @@ import (
 const (
 	account = "BELFRY"
 
-	// Callers bound a start by their context; this is for those who do not. Recovering full streams from a slow
-	// disk takes seconds.
+	// Callers usually bound the start by their context; this bound applies otherwise. Recovering full streams from a
+	// slow disk takes seconds.
 	startTimeout = 60 * time.Second
 	readyPoll    = 10 * time.Millisecond
 
 	syncInterval = 5 * time.Second
-	// Clients give a log-in 2 s; the server should not give up before them.
+	// Clients wait 2 s for a log-in; the server must not give up before them.
 	authTimeoutSeconds = 3
 	tlsTimeoutSeconds  = 5
 
 	defaultMaxStore  = 8 << 30
-	defaultMaxMemory = 128 << 20 // consumers' state; no stream of ours is in memory
+	defaultMaxMemory = 128 << 20 // for the state of consumers; all streams are on disk
 	maxPayload       = 1 << 20
 )
 
-// Config says where the server listens and stores. Only StoreDir is required.
+// Config holds the server's address and storage. Only StoreDir is required.
 type Config struct {
-	// StoreDir is made if missing, for this user alone.
+	// StoreDir is created if it is missing, accessible to this user only.
 	StoreDir string
-	// Host is an address of this machine, 127.0.0.1 if empty.
+	// Host is an address of this machine; 127.0.0.1 if empty.
 	Host string
-	// Port is a TCP port; 0 takes a free one.
+	// Port is a TCP port; 0 selects a free one.
 	Port int
-	// MaxStoreBytes bounds what JetStream may keep on disk, 8 GiB if 0. Bounds of streams are promises within
-	// it, so it must not be less than natsinfra.StorageBytes.
+	// MaxStoreBytes bounds JetStream's storage on disk; 8 GiB if 0. The bounds of the streams are reserved in it, so it
+	// must be at least natsinfra.StorageBytes.
 	MaxStoreBytes int64
-	// TLS is how the server speaks on its port, nil for in the clear. Connections within the process need none.
+	// TLS is the configuration of the port; nil for plain text. Connections within the process do not use TLS.
 	TLS *tls.Config
-	// Log hears the server's warnings and errors, and at level debug everything it says.
+	// Log receives the server's warnings and errors, and at level debug all its output.
 	Log *slog.Logger
 }
 
@@ -67,8 +67,8 @@ type Server struct {
 	done   chan struct{} // closed when the server has ended and StoreDir is free
 }
 
-// Start returns when the server takes connections and has recovered its streams. The error has code conflict
-// when the port is in use or another server has StoreDir.
+// Start returns when the server accepts connections and has recovered its streams. The error has code conflict if the
+// port is in use or another server uses StoreDir.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, domain.WrapError(domain.Unavailable, "start the NATS server", err)
@@ -77,7 +77,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, domain.NewError(domain.Invalid, "the NATS server needs a store directory")
 	}
 	if cfg.Port < 0 || cfg.Port > 65535 {
-		return nil, domain.NewError(domain.Invalid, fmt.Sprintf("%d is no TCP port (--nats)", cfg.Port))
+		return nil, domain.NewError(domain.Invalid, fmt.Sprintf("%d is not a TCP port (--nats)", cfg.Port))
 	}
 	if cfg.Host == "" {
 		cfg.Host = "127.0.0.1"
@@ -89,7 +89,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if err := os.MkdirAll(cfg.StoreDir, 0o700); err != nil {
-		return nil, domain.WrapError(domain.Internal, "make the NATS store directory", err)
+		return nil, domain.WrapError(domain.Internal, "create the NATS store directory", err)
 	}
 	lock, err := lockDir(cfg.StoreDir)
 	if err != nil {
@@ -102,7 +102,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s.lock = lock
 	go func() {
 		s.ns.WaitForShutdown()
-		// Closing the file releases the lock; nothing can be done about a failure, and the exit releases it too.
+		// Closing the file releases the lock. An error can be ignored, because the process's exit releases it too.
 		_ = s.lock.Close()
 		close(s.done)
 	}()
@@ -144,8 +144,8 @@ func start(ctx context.Context, cfg Config) (*Server, error) {
 	return &Server{ns: ns, scheme: scheme, host: cfg.Host, system: system, issuer: issuer, done: make(chan struct{})}, nil
 }
 
-// options states accounts and log-ins in the server's own configuration language, as deploy/nats/nats.conf
-// does, because only there JetStream is part of an account before clients can connect.
+// options configures accounts and log-ins in the server's own configuration language, like deploy/nats/nats.conf,
+// because only then is JetStream part of an account before clients can connect.
 func options(cfg Config, issuer, system nkeys.KeyPair) (*server.Options, error) {
 	issuerKey, err := issuer.PublicKey()
 	if err != nil {
@@ -188,8 +188,8 @@ func options(cfg Config, issuer, system nkeys.KeyPair) (*server.Options, error) 
 	return opts, nil
 }
 
-// probe finds a used port before any stream is recovered. Somebody may still take it in between; then the
-// server's own complaint ends the start.
+// probe detects a used port before any stream is recovered. If another process takes the port after that, the server's
+// own error ends the start.
 func probe(host string, port int) error {
 	address := net.JoinHostPort(host, strconv.Itoa(port))
 	l, err := net.Listen("tcp", address)
@@ -218,7 +218,7 @@ func awaitReady(ctx context.Context, ns *server.Server, fatal <-chan string) err
 	return nil
 }
 
-// URL returns the address that clients use, with the port that was bound.
+// URL returns the server's URL with the bound port.
 func (s *Server) URL() string {
 	host := s.host
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
@@ -231,30 +231,30 @@ func (s *Server) URL() string {
 	return s.scheme + net.JoinHostPort(host, strconv.Itoa(port))
 }
 
-// Account returns the NATS account that everything of Belfry is in.
+// Account returns the NATS account of all of Belfry's clients.
 func (s *Server) Account() string { return account }
 
 // Issuer returns the key that signs executors' permissions: natsauth.Config.Issuer.
 func (s *Server) Issuer() nkeys.KeyPair { return s.issuer }
 
-// InProcessURL returns the URL for connections within the process, which are in the clear whatever the port speaks.
+// InProcessURL returns the URL for connections within the process, which never use TLS.
 func (s *Server) InProcessURL() string { return "nats://" + strings.TrimPrefix(s.URL(), s.scheme) }
 
-// SystemOptions returns what nats.Connect(s.InProcessURL(), …) needs to connect as the system side, which may do
-// everything. The connection is made within the process, without TCP.
+// SystemOptions returns the options for nats.Connect(s.InProcessURL(), …) to connect as the system side, which has all
+// permissions. The connection is made within the process, without TCP.
 func (s *Server) SystemOptions() []nats.Option {
 	public, err := s.system.PublicKey()
-	if err != nil { // cannot happen with a key that was made here
+	if err != nil { // cannot happen with a key created here
 		return []nats.Option{func(*nats.Options) error { return err }}
 	}
 	return []nats.Option{nats.InProcessServer(s.ns), nats.Nkey(public, s.system.Sign)}
 }
 
-// InProcess returns the option that connects within the process, for executors that bring a group's token.
+// InProcess returns the option to connect within the process, for executors with a group's token.
 func (s *Server) InProcess() nats.Option { return nats.InProcessServer(s.ns) }
 
-// DropGroup ends every connection of the group's executors and returns how many there were. They come back
-// only with a token that is valid now; call it after a token was replaced.
+// DropGroup closes every connection of the group's executors and returns their number. They can reconnect only with a
+// token that is valid now. Call it after a token was replaced.
 func (s *Server) DropGroup(group string) (int, error) {
 	const page = 1024
 	dropped := 0
@@ -264,7 +264,7 @@ func (s *Server) DropGroup(group string) (int, error) {
 			return dropped, domain.WrapError(domain.Internal, "list NATS connections", err)
 		}
 		for _, conn := range list.Conns {
-			// One that ended by itself meanwhile is as good.
+			// A connection that ended by itself meanwhile is fine too.
 			if s.ns.DisconnectClientByID(conn.Cid) == nil {
 				dropped++
 			}
@@ -275,8 +275,8 @@ func (s *Server) DropGroup(group string) (int, error) {
 	}
 }
 
-// Stop ends all connections and the server, and returns when its files are closed. If ctx ends before, the
-// shutdown goes on and StoreDir stays locked until it has finished.
+// Stop closes all connections, stops the server, and returns when its files are closed. If ctx ends first, the shutdown
+// continues, and StoreDir stays locked until it has finished.
 func (s *Server) Stop(ctx context.Context) error {
 	go s.ns.Shutdown()
 	select {
