@@ -192,7 +192,7 @@ func TestMemoryOfTokens(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", token, got, want)
 		}
 	}
-	const unknown = "tokens cannot be verified now"
+	const unknown = "tokens cannot be verified at the moment"
 
 	expect("a:1", "")
 	err = away

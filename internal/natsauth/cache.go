@@ -8,7 +8,7 @@ import (
 
 type tokenHash [sha256.Size]byte
 
-// verified remembers which token was last seen to be which group's. It is safe for concurrent use.
+// verified caches the group that each token was last verified for. It is safe for concurrent use.
 type verified struct {
 	groups *lru.Cache[tokenHash, string]
 }
@@ -27,8 +27,8 @@ func (v *verified) group(token string) (string, bool) {
 
 func (v *verified) remove(token string) { v.groups.Remove(sha256.Sum256([]byte(token))) }
 
-// add notes that the Verifier named group as token's. A group has one token at a time, so any other token
-// remembered for it has been replaced, and must not come back to life in the next outage.
+// add records that the Verifier accepted token for group. A group has one token at a time, so any other cached token of
+// the group has been replaced and must not be accepted in the next outage.
 func (v *verified) add(token, group string) {
 	hash := sha256.Sum256([]byte(token))
 	if known, ok := v.groups.Get(hash); ok && known == group {

@@ -8,8 +8,8 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// NewIssuer makes an issuer key. Its public key belongs into the server's auth_callout, its seed into the
-// settings of every process that runs a Responder.
+// NewIssuer creates an issuer key. Its public key belongs in the server's auth_callout, its seed in the settings of
+// every process that runs a Responder.
 func NewIssuer() (nkeys.KeyPair, error) {
 	key, err := nkeys.CreateAccount()
 	if err != nil {
@@ -18,7 +18,7 @@ func NewIssuer() (nkeys.KeyPair, error) {
 	return key, nil
 }
 
-// ParseIssuer reads the seed of an issuer key, "SA…". The error never repeats the seed.
+// ParseIssuer parses the seed of an issuer key, "SA…". The error never contains the seed.
 func ParseIssuer(seed string) (nkeys.KeyPair, error) {
 	key, err := nkeys.FromSeed([]byte(strings.TrimSpace(seed)))
 	if err != nil {

@@ -24,12 +24,12 @@ const (
 	authAudience = "nats-authorization-request"
 	queueGroup   = "belfry_auth"
 
-	// Clients give a log-in 2 s, so the Verifier gets less.
+	// Clients wait 2 s for a log-in, so the Verifier gets less.
 	verifyTimeout = time.Second
 
 	maxRequestBytes = 64 << 10
 	maxTokenBytes   = 256
-	maxWaiting      = 4096 // requests beyond are dropped: their clients are refused and come again
+	maxWaiting      = 4096 // requests beyond this are dropped: their clients are refused and retry
 	workers         = 16
 	logInterval     = 10 * time.Second
 	flushTimeout    = 2 * time.Second
@@ -44,46 +44,46 @@ const (
 	DefaultCacheSize = 10_000
 )
 
-// Verifier knows the groups' tokens.
+// Verifier maps tokens to groups.
 type Verifier interface {
-	// GroupOfToken names the group whose token this is. An error of code domain.Unavailable means that nobody
-	// can tell now; any other error refuses the token.
+	// GroupOfToken returns the name of the group that a token belongs to. An error of code domain.Unavailable means
+	// that this is currently unknown; any other error refuses the token.
 	GroupOfToken(ctx context.Context, token string) (group string, err error)
 }
 
-// Senders knows the API tokens that send events.
+// Senders verifies API tokens for sending events.
 type Senders interface {
-	// SenderOfToken returns the id of the token. Its errors are those of Verifier.
+	// SenderOfToken returns the id of the token. Its errors are like those of Verifier.
 	SenderOfToken(ctx context.Context, token string) (id int64, err error)
 }
 
-// Config says how a Responder answers. Only Verifier and Issuer are required.
+// Config holds the settings of a Responder. Only Verifier and Issuer are required.
 type Config struct {
 	Verifier Verifier
-	// Senders are let in beside executors; nil: none are.
+	// Senders are admitted in addition to executors; nil: none are.
 	Senders Senders
-	// Issuer is the account key that the server's auth_callout names as its issuer, with its seed.
+	// Issuer is the account key that the server's auth_callout specifies as its issuer, with its seed.
 	Issuer nkeys.KeyPair
-	// Account is the NATS account that executors are placed in.
+	// Account is the NATS account of the executors.
 	Account string
-	// Lifetime is how long a connection may live before it must log in again; a tenth of it is spread at
-	// random, so that a fleet does not come back at once. At least 2 s, zero means DefaultLifetime.
+	// Lifetime is how long a connection may live before it must log in again. A tenth of it is varied at random, so
+	// that many clients do not reconnect at once. At least 2 s; zero means DefaultLifetime.
 	Lifetime time.Duration
-	// CacheSize is how many verified tokens are remembered for an outage of the Verifier.
+	// CacheSize is the number of verified tokens that are kept for an outage of the Verifier.
 	CacheSize int
 	Log       *slog.Logger
 }
 
 // Stats counts the answers of a Responder since its start.
 type Stats struct {
-	Allowed     int64 // by the Verifier's word
-	FromCache   int64 // allowed from memory while the Verifier was away
-	Refused     int64 // no such token
-	Unavailable int64 // refused because the Verifier was away and the token not remembered
-	Malformed   int64 // requests that were no log-in of a client
+	Allowed     int64 // by the Verifier
+	FromCache   int64 // allowed from the cache while the Verifier was unavailable
+	Refused     int64 // unknown token
+	Unavailable int64 // refused because the Verifier was unavailable and the token not in the cache
+	Malformed   int64 // requests that were not a client's log-in
 }
 
-// Responder answers the log-ins that NATS servers hand out by auth callout.
+// Responder answers the log-ins that NATS servers forward by auth callout.
 type Responder struct {
 	cfg   Config
 	known *verified
@@ -94,8 +94,8 @@ type Responder struct {
 	allowed, fromCache, refused, unavailable, malformed atomic.Int64
 }
 
-// New returns a Responder that answers nothing until Run. It is an error of code invalid if Config is
-// incomplete or Issuer is not an account key with its seed.
+// New returns a Responder that answers nothing until Run is called. The error has code invalid if Config is incomplete
+// or Issuer is not an account key with its seed.
 func New(cfg Config) (*Responder, error) {
 	if cfg.Account == "" {
 		cfg.Account = DefaultAccount
@@ -134,8 +134,8 @@ func New(cfg Config) (*Responder, error) {
 	}, nil
 }
 
-// Run answers log-ins that come over nc, a connection of the system side, until ctx is cancelled; it answers
-// what it has begun before it returns. It outlives reconnects, and fails only if nc is closed under it.
+// Run answers log-ins that arrive on nc, a connection of the system side, until ctx is cancelled. Before it returns, it
+// answers the log-ins in progress. It continues after reconnects, and fails only if nc is closed.
 func (r *Responder) Run(ctx context.Context, nc *nats.Conn) error {
 	requests := make(chan *nats.Msg, maxWaiting)
 	sub, err := nc.ChanQueueSubscribe(authSubject, queueGroup, requests)
@@ -171,7 +171,7 @@ func (r *Responder) Run(ctx context.Context, nc *nats.Conn) error {
 	return nil
 }
 
-// announce closes ready when the server has confirmed the subscription, however long it is away.
+// announce closes ready when the server has confirmed the subscription, however long it is unreachable.
 func (r *Responder) announce(ctx context.Context, nc *nats.Conn) {
 	for ctx.Err() == nil && !nc.IsClosed() {
 		flushCtx, cancel := context.WithTimeout(ctx, flushTimeout)
@@ -181,19 +181,19 @@ func (r *Responder) announce(ctx context.Context, nc *nats.Conn) {
 			r.once.Do(func() { close(r.ready) })
 			return
 		}
-		<-flushCtx.Done() // one that failed at once is not tried again before its time
+		<-flushCtx.Done() // a flush that failed at once must not be retried before its time
 		cancel()
 	}
 }
 
-// Ready is closed once the first Run listens, so that executors in the same process need not try twice.
+// Ready is closed when the first Run has subscribed, so that executors in the same process need not retry.
 func (r *Responder) Ready() <-chan struct{} { return r.ready }
 
-// Forget drops what is remembered of the group's tokens. Call it when a token is replaced or a group deleted,
-// so that the old one is not honoured in an outage that follows.
+// Forget removes the group's tokens from the cache. Call it when a token is replaced or a group deleted, so that the
+// old token is not accepted in a later outage.
 func (r *Responder) Forget(group string) { r.known.removeGroup(group) }
 
-// Stats returns the counters as they are now.
+// Stats returns the current counters.
 func (r *Responder) Stats() Stats {
 	return Stats{
 		Allowed:     r.allowed.Load(),
@@ -223,8 +223,8 @@ func (r *Responder) work(ctx context.Context, requests <-chan *nats.Msg) {
 	}
 }
 
-// answer turns a server's request into the response that it understands. An error means that the request is
-// not one, and that there is nobody to answer.
+// answer returns the encoded response to a server's request. An error means that the message is not a request, so there
+// is no one to answer.
 func (r *Responder) answer(ctx context.Context, data []byte, now time.Time) ([]byte, error) {
 	req, err := r.decode(data)
 	if err != nil {
@@ -237,9 +237,9 @@ func (r *Responder) answer(ctx context.Context, data []byte, now time.Time) ([]b
 		response.Jwt, err = r.userJWT(group, req.UserNkey, now)
 	}
 	if err != nil {
-		// The server writes this to its log; the client hears of an authorization violation only.
+		// The server logs this message; the client only receives an authorization violation.
 		response.Error = reason(err)
-		r.warn("refused a NATS log-in", err, "client", req.ClientInformation.Host, "name", shorten(req.ConnectOptions.Name))
+		r.warn("refused a NATS log-in, its client may retry", err, "client", req.ClientInformation.Host, "name", shorten(req.ConnectOptions.Name))
 	}
 	encoded, err := response.Encode(r.cfg.Issuer)
 	if err != nil {
@@ -267,7 +267,7 @@ func (r *Responder) decode(data []byte) (*jwt.AuthorizationRequestClaims, error)
 	return req, nil
 }
 
-// group decides whose log-in it is.
+// group returns the name of the group or sender whose log-in it is.
 func (r *Responder) group(ctx context.Context, req *jwt.AuthorizationRequestClaims) (string, error) {
 	token := req.ConnectOptions.Token
 	if len(token) == 0 || len(token) > maxTokenBytes {
@@ -288,9 +288,9 @@ func (r *Responder) group(ctx context.Context, req *jwt.AuthorizationRequestClai
 			return group, nil
 		}
 		r.unavailable.Add(1)
-		return "", domain.WrapError(domain.Unavailable, "tokens cannot be verified now", err)
+		return "", domain.WrapError(domain.Unavailable, "tokens cannot be verified at the moment", err)
 	default:
-		// Only a verdict on the token itself makes it forgotten; a bug or a broken row does not.
+		// Only a verdict on the token itself removes it from the cache; a bug or a damaged row does not.
 		if code := domain.CodeOf(err); code != domain.Internal {
 			r.known.remove(token)
 		}
@@ -299,7 +299,7 @@ func (r *Responder) group(ctx context.Context, req *jwt.AuthorizationRequestClai
 	}
 }
 
-// verify asks whose token it is: a group's, or a sender's.
+// verify returns the group or sender that a token belongs to.
 func (r *Responder) verify(ctx context.Context, token string) (string, error) {
 	group, err := r.cfg.Verifier.GroupOfToken(ctx, token)
 	if err == nil || r.cfg.Senders == nil || away(err) {
@@ -315,7 +315,7 @@ func (r *Responder) verify(ctx context.Context, token string) (string, error) {
 	return "", err
 }
 
-// away reports whether nobody can tell now.
+// away reports whether the Verifier is unavailable.
 func away(err error) bool {
 	return domain.CodeOf(err) == domain.Unavailable || errors.Is(err, context.DeadlineExceeded)
 }
@@ -331,10 +331,10 @@ func (r *Responder) userJWT(group, userKey string, now time.Time) (string, error
 		}
 	}
 	user := jwt.NewUserClaims(userKey)
-	user.Name = group // what the server shows as the connection's user
+	user.Name = group // shown by the server as the connection's user
 	user.Audience = r.cfg.Account
 	user.Permissions = permissions
-	// Not as a leaf node, which would carry a whole server's clients, and not over MQTT.
+	// Neither leaf nodes, which would carry all clients of another server, nor MQTT.
 	user.AllowedConnectionTypes = jwt.StringList{
 		jwt.ConnectionTypeStandard, jwt.ConnectionTypeWebsocket, jwt.ConnectionTypeInProcess,
 	}
@@ -344,11 +344,11 @@ func (r *Responder) userJWT(group, userKey string, now time.Time) (string, error
 }
 
 func (r *Responder) warn(message string, err error, args ...any) {
-	// Anyone who reaches the port can cause these, so the log gets a sample and the counters all.
-	r.logLimit.Do(func() { r.cfg.Log.Warn(message, append(args, "error", err)...) })
+	// Anyone who can reach the port can cause these warnings, so only a sample is logged; the counters count all.
+	r.logLimit.Do(func() { r.cfg.Log.Warn(message, append(args, "err", err)...) })
 }
 
-// reason is what a server may be told: the message of our own error without its cause.
+// reason returns the error text for the server: the message of a domain.Error without its cause.
 func reason(err error) string {
 	var e *domain.Error
 	if errors.As(err, &e) {
