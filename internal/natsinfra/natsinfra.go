@@ -1,14 +1,14 @@
-// Package natsinfra creates the JetStream streams and the instance bucket that Belfry uses, and keeps their
-// settings as this version wants them.
+// Package natsinfra creates the JetStream streams and the instance bucket that Belfry uses, and updates their settings
+// to those of this version.
 //
-// NATS carries the truth and does not hold it, so all of this can be wiped: call Ensure at start and again
-// after each reconnect, and executors send again what was not settled.
+// NATS transports the data and Postgres holds the truth, so the streams may be deleted at any time: call Ensure at
+// start and after each reconnect, and executors send unsettled results again.
 //
-// Executors publish into three of the streams, and JetStream obeys headers that publishers set. The settings
-// keep one group's headers from reaching another's messages: roll-ups (Nats-Rollup: all would purge the stream)
-// and message TTLs are off, and where executors publish, the window of duplicates is the shortest there is,
-// because Nats-Msg-Id is compared over all subjects, and a guessed one would swallow somebody else's message.
-// Settling is idempotent and needs no such window.
+// Executors publish into three of the streams, and JetStream obeys the headers of publishers. The settings prevent one
+// group's headers from affecting another group's messages. Roll-ups are off, because Nats-Rollup: all would purge the
+// stream. Message TTLs are off. Where executors publish, the duplicate window is the shortest possible, because
+// Nats-Msg-Id is compared over all subjects, and a guessed id would suppress another group's message. Settling is
+// idempotent and needs no such window.
 package natsinfra
 
 import (
@@ -30,32 +30,33 @@ const (
 	Instances = "belfry_instances" // bucket; its stream is KV_belfry_instances
 )
 
-// InstanceTTL is how long a heartbeat stays in the bucket. No marker tells watchers that one has gone: markers
-// need roll-ups, and those would let one executor wipe every group's heartbeats. Who watches keeps its own
-// deadline for each key.
+// InstanceTTL is how long a heartbeat stays in the bucket. Watchers get no marker when a key expires: markers need
+// roll-ups, and those would let one executor delete every group's heartbeats. So each watcher keeps its own deadline
+// for each key.
 const InstanceTTL = 10 * time.Second
 
 const (
 	kib = 1 << 10
 	mib = 1 << 20
 
-	// The server's own bound on a message, max_payload, is 1 MiB unless raised.
+	// The server's own bound on a message, max_payload, is 1 MiB by default.
 	maxMessageBytes = mib
-	// A group whose results or logs nobody drains is held back before it fills the stream for all others.
+	// If no dispatcher takes a group's results or logs, the group reaches this bound before it fills the stream for all
+	// other groups.
 	maxMessagesPerGroup = 50_000
-	noDuplicates        = 100 * time.Millisecond // the least that the server takes
+	noDuplicates        = 100 * time.Millisecond // the minimum that the server accepts
 
 	attempts   = 5
 	retryAfter = 200 * time.Millisecond
 )
 
-// StorageBytes is the sum of all streams' bounds. A server with less JetStream storage refuses to create them.
+// StorageBytes is the sum of all streams' bounds. A server with less JetStream storage refuses to create the streams.
 const StorageBytes = 2*1024*mib + 512*mib + 256*mib + 64*mib
 
-// Ensure creates what is missing and updates what differs. Any number of processes may call it at once. Replicas
-// is 1 or, in a cluster, 3; a stream that has more keeps them, or one role that was started without its setting would
-// take them from all. The error has code unavailable while NATS cannot answer, else invalid where the
-// server refuses a setting.
+// Ensure creates missing streams and updates those that differ. Any number of processes may call it at once. Replicas
+// is 1 or, in a cluster, 3. A stream with more replicas keeps them; otherwise one role that is started without its
+// setting would reduce them for all. The error has code unavailable if NATS cannot answer, and invalid if the server
+// refuses a setting.
 func Ensure(ctx context.Context, js jetstream.JetStream, replicas int) error {
 	for _, config := range streams(replicas) {
 		if err := ensure(ctx, js, config); err != nil {
@@ -81,8 +82,8 @@ func ensure(ctx context.Context, js jetstream.JetStream, config jetstream.Stream
 		if _, err = js.CreateOrUpdateStream(ctx, config); err == nil {
 			return nil
 		}
-		// Between the look-up and the creation another process may have created it with older settings; a
-		// leader may also be on the move. Both pass; what the server finds wrong with the settings does not.
+		// Between the look-up and the creation, another process may have created the stream with older settings, or the
+		// leader may change. Both are transient; a refused setting is not.
 		if refused(err) {
 			return domain.WrapError(domain.Invalid, "create stream "+config.Name, err)
 		}
@@ -115,9 +116,9 @@ func streams(replicas int) []jetstream.StreamConfig {
 			Discard:     jetstream.DiscardNew,
 			MaxBytes:    512 * mib,
 			MaxMsgSize:  maxMessageBytes,
-			// Publishers outside may repeat an event after a lost acknowledgement.
+			// Other publishers may repeat an event after a lost acknowledgement.
 			Duplicates: 5 * time.Minute,
-			DenyDelete: false, // a work queue deletes what is acknowledged
+			DenyDelete: false, // a work queue deletes acknowledged messages
 			Replicas:   replicas,
 		},
 		{
@@ -154,9 +155,9 @@ func fromExecutors(name, subject, description string, replicas int) jetstream.St
 	}
 }
 
-// instances is the key-value bucket. It is written as the stream that it is, since nats.go's bucket settings
-// always allow roll-ups. It stays on disk although heartbeats are worthless after a restart: a single server
-// forgets a stream in memory altogether, and executors would have nowhere to send until somebody made it anew.
+// instances returns the key-value bucket, in the form of its stream, because nats.go's bucket settings always allow
+// roll-ups. The stream is on disk although heartbeats are useless after a restart: a single server loses a stream in
+// memory completely, and executors could not send heartbeats until the stream is created again.
 func instances(replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:              "KV_" + Instances,
