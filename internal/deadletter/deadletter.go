@@ -1,5 +1,5 @@
-// Package deadletter shows the messages that could not be taken, and gives them back: to be looked at, mended for, and
-// tried again. They are in a stream, so that NATS must be there; Postgres holds none of them.
+// Package deadletter lists the messages that could not be processed, and replays them after their cause was fixed. They
+// are kept in a stream, so NATS is required; Postgres holds none of them.
 package deadletter
 
 import (
@@ -20,11 +20,11 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// Box holds the dead letters. Its methods may be called by many goroutines. Errors are NotFound for a letter that is not
-// there, Conflict for one that cannot be replayed, and Unavailable while NATS is away.
+// Box accesses the dead letters. It is safe for concurrent use. Errors are NotFound for a missing letter, Conflict for
+// a letter that cannot be replayed, and Unavailable while NATS is unreachable.
 type Box struct{ js jetstream.JetStream }
 
-// New returns the box behind a connection.
+// New returns a Box that uses the connection.
 func New(nc *nats.Conn) (*Box, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -33,17 +33,17 @@ func New(nc *nats.Conn) (*Box, error) {
 	return &Box{js}, nil
 }
 
-// Kinds are the kinds of dead letters: what the message was to be.
+// Kinds are the kinds of dead letters: the intended kinds of the messages.
 var Kinds = append([]string{"heartbeat"}, streamed...)
 
-// streamed are the kinds that come from a stream, and can be replayed into it.
+// streamed are the kinds of messages from a stream; they can be replayed into it.
 var streamed = []string{"result", "log", "event"}
 
-// callMax bounds what one answer of NATS is waited for.
+// callMax bounds the wait for one answer of NATS.
 const callMax = 5 * time.Second
 
-// DeadLetters lists letters from the oldest on, after a sequence, of one kind or of all where that is empty. Their data
-// are left out.
+// DeadLetters lists letters in the order of their sequences, starting after the given sequence, of one kind or of all
+// kinds if kind is empty. It leaves out their data.
 func (b *Box) DeadLetters(ctx context.Context, kind string, after uint64, limit int) ([]domain.DeadLetter, error) {
 	subject := wire.DeadSubject(">")
 	if kind != "" {
@@ -84,8 +84,8 @@ func (b *Box) DeadLetter(ctx context.Context, seq uint64) (domain.DeadLetter, er
 	return l, nil
 }
 
-// Replay publishes a letter's message again, where it came from, and takes the letter out. What it meant takes effect once,
-// also if the letter is replayed twice: results and logs are known by their attempt, events by their keys.
+// Replay publishes a letter's message again to its original subject, and deletes the letter. The message takes effect
+// once, even if the letter is replayed twice: results and logs are identified by their attempt, events by their keys.
 func (b *Box) Replay(ctx context.Context, seq uint64) (domain.DeadLetter, error) {
 	s, err := b.stream(ctx)
 	if err != nil {
@@ -98,20 +98,20 @@ func (b *Box) Replay(ctx context.Context, seq uint64) (domain.DeadLetter, error)
 	l, readable := read(m)
 	switch {
 	case !readable:
-		return l, domain.NewError(domain.Conflict, "this is no letter of Belfry's, and says not where it came from")
+		return l, domain.NewError(domain.Conflict, "this is not a dead letter of Belfry, so its subject is unknown")
 	case l.Bytes > len(l.DataBase64):
 		return l, domain.NewError(domain.Conflict, "only the beginning of the message was kept")
 	case !replayable(l.Subject):
-		return l, domain.NewError(domain.Conflict, "nobody takes messages on its subject")
+		return l, domain.NewError(domain.Conflict, "no stream takes messages on its subject")
 	}
 	again := nats.NewMsg(l.Subject)
 	again.Data = l.DataBase64
 	for name, values := range l.Headers {
-		if !strings.HasPrefix(strings.ToLower(name), "nats-") { // those speak to JetStream
+		if !strings.HasPrefix(strings.ToLower(name), "nats-") { // these headers control JetStream
 			again.Header[name] = values
 		}
 	}
-	// What JetStream remembers of the message's id would swallow it. Two letters of one message name the same id.
+	// JetStream would drop the message if it still remembers its id. Two letters of one message have the same id.
 	if id := http.Header(l.Headers).Get(nats.MsgIdHdr); id != "" {
 		again.Header.Set(wire.HeaderMessageID, id)
 	} else if again.Header.Get(wire.HeaderMessageID) == "" {
@@ -125,7 +125,7 @@ func (b *Box) Replay(ctx context.Context, seq uint64) (domain.DeadLetter, error)
 	return l, remove(ctx, s, seq)
 }
 
-// Delete takes a letter out.
+// Delete deletes a letter.
 func (b *Box) Delete(ctx context.Context, seq uint64) (domain.DeadLetter, error) {
 	s, err := b.stream(ctx)
 	if err != nil {
@@ -161,7 +161,7 @@ func remove(ctx context.Context, s jetstream.Stream, seq uint64) error {
 	defer cancel()
 	err := s.DeleteMsg(ctx, seq)
 	if errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) || errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil // somebody else did
+		return nil // another call deleted it
 	}
 	return away(err)
 }
@@ -170,22 +170,22 @@ func away(err error) error {
 	if err == nil {
 		return nil
 	}
-	return domain.WrapError(domain.Unavailable, "NATS cannot be asked for dead letters", err)
+	return domain.WrapError(domain.Unavailable, "cannot read dead letters from NATS", err)
 }
 
-// replayable reports whether a message of this subject lands in a stream that a dispatcher takes it from.
+// replayable reports whether a message on this subject reaches a stream that a dispatcher consumes.
 func replayable(subject string) bool {
 	rest, ours := strings.CutPrefix(subject, wire.Prefix)
 	kind, name, _ := strings.Cut(rest, ".")
 	return ours && slices.Contains(streamed, kind) && name != "" && !strings.ContainsAny(name, "*> ")
 }
 
-// read reads a letter. What is none is shown as it is, and is not readable.
+// read decodes a letter. Any other message is returned as it is, and is not readable.
 func read(m *jetstream.RawStreamMsg) (l domain.DeadLetter, readable bool) {
 	l = domain.DeadLetter{Seq: m.Sequence, Kind: strings.TrimPrefix(m.Subject, wire.DeadSubject("")), At: domain.At(m.Time)}
 	var w wire.DeadLetter
 	if err := json.Unmarshal(m.Data, &w); err != nil || w.V != wire.Version {
-		l.Error, l.DataBase64 = "this is no letter of Belfry's", m.Data
+		l.Error, l.DataBase64 = "this is not a dead letter of Belfry", m.Data
 	} else {
 		readable = true
 		l.At, l.Subject, l.Error, l.DataBase64, l.Headers = domain.At(w.At.Time), w.Subject, w.Error, w.Data, w.Headers
