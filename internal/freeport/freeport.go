@@ -1,8 +1,8 @@
-// Package freeport gives tests ports for servers that are started later, or again.
+// Package freeport reserves ports for tests whose servers are started later, or again.
 //
-// A port that the system has given out is free again as soon as it is closed, and the system may give it to anybody until the
-// test binds it. So these ports lie below those that systems give out (from 32768 on with Linux, 49152 with others), and
-// are reserved among all tests of this user, whatever process they run in, by a lock that ends with the process.
+// A port that the system has assigned is free again as soon as it is closed, and the system may assign it to any
+// process before the test binds it. So these ports are below those that systems assign (from 32768 on Linux, 49152 on
+// others). A lock, which ends with the process, reserves them among all tests of this user in all processes.
 package freeport
 
 import (
@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// The ports that are given out.
+// The range of ports.
 const (
 	first = 10_000
 	last  = 32_000
@@ -24,7 +24,7 @@ var (
 	taken = make(map[int]bool) // by this process; guarded by mu
 )
 
-// Take reserves a TCP port of 127.0.0.1 until the test has ended.
+// Take reserves a TCP port of 127.0.0.1 until the test ends.
 func Take(t testing.TB) int {
 	t.Helper()
 	for range last - first {
@@ -39,7 +39,7 @@ func Take(t testing.TB) int {
 	return 0
 }
 
-// reserve reports whether the port is the test's now.
+// reserve tries to reserve the port for the test, and reports whether it succeeded.
 func reserve(t testing.TB, port int) bool {
 	t.Helper()
 	mu.Lock()
@@ -55,7 +55,7 @@ func reserve(t testing.TB, port int) bool {
 		return false
 	}
 	ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-	if err != nil { // somebody else's
+	if err != nil { // used by another process
 		unlock(port)
 		return false
 	}

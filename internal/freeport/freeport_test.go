@@ -24,7 +24,7 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// A port that somebody listens at is not given out, nor is one that another test has.
+// Take returns neither a port that another process listens on nor one that another test has reserved.
 func TestReserve(t *testing.T) {
 	port := Take(t)
 	if reserve(t, port) {
@@ -36,7 +36,7 @@ func TestReserve(t *testing.T) {
 		t.Fatal(err)
 	}
 	if reserve(t, port) {
-		t.Errorf("%d was given out, though somebody listens there", port)
+		t.Errorf("%d was reserved, although a process listens on it", port)
 	}
 	ln.Close()
 	if !reserve(t, port) {

@@ -2,7 +2,7 @@
 
 package freeport
 
-// Without these locks two processes get the same port if they draw it within moments of each other.
+// Without these locks, two processes may get the same port if they choose it at about the same time.
 func lock(int) (bool, error) { return true, nil }
 
 func unlock(int) {}

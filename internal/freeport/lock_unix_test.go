@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// envHold makes of the test binary a process that reserves half of the range, and holds it until its input ends.
+// envHold turns the test binary into a process that reserves half of the range until its input ends.
 const envHold = "FREEPORT_HOLD"
 
 const half = first + (last-first)/2
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		_, _ = os.Stdin.Read(make([]byte, 1))
 		os.Exit(0)
 	}
-	// Apart from the locks of the tests beside these.
+	// Separate from the locks of other tests that run at the same time.
 	dir, err := os.MkdirTemp("", "freeport")
 	if err != nil {
 		panic(err)
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// What another process holds is not given out, though nobody listens there, until that process has ended.
+// Ports that another process has reserved are not returned until that process ends, even if it does not listen on them.
 func TestTakeBesideAnotherProcess(t *testing.T) {
 	other := exec.Command(os.Args[0])
 	other.Env = append(os.Environ(), envHold+"=1")
