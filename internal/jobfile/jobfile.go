@@ -1,8 +1,8 @@
-// Package jobfile reads and writes files of groups and jobs, and says how two jobs differ.
+// Package jobfile reads and writes files of groups and jobs, and compares jobs.
 //
-// A file holds one or several YAML documents (JSON is YAML), each of which is a job, a list of jobs, or what an export
-// writes: a mapping with `groups`, `calendars`, `jobs` and more. Jobs are known by group and name, and so are their children: beside
-// {job_id: 7} a child may be {job: group/name}, so that a file means the same on another server.
+// A file has one or several YAML documents (JSON is YAML). Each is a job, a list of jobs, or an export: a mapping with
+// `groups`, `calendars`, `jobs` and more. Jobs are identified by group and name, and so are their children: instead of
+// {job_id: 7} a child may be {job: group/name}, so that a file has the same meaning on another server.
 package jobfile
 
 import (
@@ -25,46 +25,46 @@ import (
 // MaxBytes bounds a file.
 const MaxBytes = 16 << 20
 
-// Version is the export's, in its field belfry.
+// Version is the version of exports, in their field belfry.
 const Version = 1
 
-// Job is a job as a file has it. Its fields stay as they are, so that the server judges each of them.
+// Job is a job in a file. Its fields are not interpreted, so that the server validates each of them.
 type Job struct {
-	Source      string // where it stands, for people
+	Source      string // its location, for messages
 	Group, Name string
 	Fields      map[string]any
 }
 
-// Key is how jobs are known across servers.
+// Key identifies a job across servers.
 func (j *Job) Key() string { return Key(j.Group, j.Name) }
 
 // Key returns group/name.
 func Key(group, name string) string { return group + "/" + name }
 
-// Group is a group as a file has it.
+// Group is a group in a file.
 type Group struct {
 	Source      string `json:"-"`
 	Name        string `json:"name"`
 	Description string `json:"description"`
 }
 
-// Trigger is an event trigger as a file has it, with its job by name.
+// Trigger is an event trigger in a file, with its job by name.
 type Trigger struct {
 	Source    string
 	Job, Name string         // Name is the pattern
-	Fields    map[string]any // but the job
+	Fields    map[string]any // without the job
 }
 
-// Channel is an alert channel as a file has it: without its secrets, so that nothing can be made of it.
+// Channel is an alert channel in a file. It has no secrets, so it cannot be created from the file.
 type Channel struct{ Source, Name string }
 
-// Calendar is a calendar as a file has it. Its fields stay as they are.
+// Calendar is a calendar in a file. Its fields are not interpreted.
 type Calendar struct {
 	Source, Name string
 	Fields       map[string]any
 }
 
-// File is what was read.
+// File is the content of one or several files.
 type File struct {
 	Groups    []Group
 	Calendars []Calendar
@@ -74,22 +74,22 @@ type File struct {
 	seen      map[string]string // source by key
 }
 
-// readOnly are the fields that the server adds to a job. They may stand in a file that it wrote.
+// readOnly are the fields that the server adds to a job. An exported file may contain them.
 var readOnly = []string{"id", "last_fire_time", "next_fire_time", "created_at", "updated_at", "version", "note"}
 
 // New returns an empty File.
 func New() *File { return &File{seen: make(map[string]string)} }
 
-// Parse reads one file; source names it in errors.
+// Parse reads one file. source is its name in errors.
 func Parse(source string, data []byte) (*File, error) {
 	f := New()
 	return f, f.Read(source, data)
 }
 
-// Read adds what data holds.
+// Read adds the content of data.
 func (f *File) Read(source string, data []byte) error {
 	if len(data) > MaxBytes {
-		return fmt.Errorf("%s is over %d MiB", source, MaxBytes>>20)
+		return fmt.Errorf("%s is larger than %d MiB", source, MaxBytes>>20)
 	}
 	if err := tame(data); err != nil {
 		return fmt.Errorf("%s: %w", source, err)
@@ -113,19 +113,19 @@ func (f *File) Read(source string, data []byte) error {
 }
 
 const (
-	mostNested = 64 // values that may lie in each other
-	// mostDocuments is how many documents one file may have: the parser looks at all of them for each.
+	mostNested = 64 // nested values
+	// mostDocuments bounds the documents of a file: the parser's work for each document grows with their number.
 	mostDocuments = 5000
 )
 
-// tame refuses what makes a small file large, a parser's stack deep or its work long: aliases, values nested without end,
+// tame refuses input that makes a small file large, the parser's stack deep or its work long: aliases, deep nesting,
 // and very many documents.
 func tame(data []byte) error {
 	depth, line, entries, documents := 0, 0, 0, 0
 	for _, t := range lexer.Tokenize(string(data)) {
 		switch t.Type { //nolint:exhaustive // the others neither nest nor repeat
 		case token.AnchorType, token.AliasType, token.MergeKeyType:
-			return fmt.Errorf("line %d: anchors and aliases are not taken", t.Position.Line)
+			return fmt.Errorf("line %d: anchors and aliases are not supported", t.Position.Line)
 		case token.DocumentHeaderType:
 			if documents++; documents > mostDocuments {
 				return fmt.Errorf("line %d: the file has more than %d documents; a list of jobs in one document has no such bound", t.Position.Line, mostDocuments)
@@ -141,7 +141,7 @@ func tame(data []byte) error {
 			entries++
 		}
 		if depth > mostNested || entries > mostNested || t.Position.IndentNum > 4*mostNested {
-			return fmt.Errorf("line %d: values lie more than %d deep in each other", t.Position.Line, mostNested)
+			return fmt.Errorf("line %d: values are nested more than %d levels deep", t.Position.Line, mostNested)
 		}
 	}
 	return nil
@@ -163,7 +163,7 @@ func (f *File) add(at string, v any) error {
 		}
 		return f.addJob(at, v)
 	}
-	return fmt.Errorf("%s: is no job: a job is a mapping of fields such as group, name, schedule and handler", at)
+	return fmt.Errorf("%s: is not a job: a job is a mapping of fields such as group, name, schedule and handler", at)
 }
 
 func (f *File) addJobs(at string, list []any) error {
@@ -185,13 +185,13 @@ func (f *File) addJob(at string, fields map[string]any) error {
 	j.Group, _ = fields["group"].(string)
 	j.Name, _ = fields["name"].(string)
 	if j.Group == "" || j.Name == "" {
-		return fmt.Errorf("%s: a job needs a group and a name, by which it is known", at)
+		return fmt.Errorf("%s: a job needs a group and a name", at)
 	}
 	for _, field := range readOnly {
 		delete(fields, field)
 	}
 	if first, twice := f.seen[j.Key()]; twice {
-		return fmt.Errorf("%s: %s stands already at %s", at, j.Key(), first)
+		return fmt.Errorf("%s: %s is already defined at %s", at, j.Key(), first)
 	}
 	f.seen[j.Key()] = at
 	f.Jobs = append(f.Jobs, j)
@@ -207,7 +207,7 @@ func (f *File) addExport(at string, v map[string]any) error {
 			}
 		case "belfry":
 			if fmt.Sprint(v[field]) != fmt.Sprint(Version) {
-				return fmt.Errorf("%s: belfry: %v is not a version that is known here; it is %d", at, v[field], Version)
+				return fmt.Errorf("%s: belfry: %v is not a supported version; write %d", at, v[field], Version)
 			}
 		default:
 			return fmt.Errorf("%s: %s is not known; use groups, calendars, jobs, event_triggers and alert_channels", at, field)
@@ -222,7 +222,7 @@ func (f *File) addExport(at string, v map[string]any) error {
 		g.Description, _ = fields["description"].(string)
 		for field, value := range fields {
 			if _, text := value.(string); field != "name" && field != "description" || !text {
-				return fmt.Errorf("%s: %s is not known, or no text; a group has name and description", where, field)
+				return fmt.Errorf("%s: %s is not known or not a text; a group has name and description", where, field)
 			}
 		}
 		if !domain.ValidGroupName(g.Name) {
@@ -239,7 +239,7 @@ func (f *File) addExport(at string, v map[string]any) error {
 		}
 		key := "calendar " + c.Name
 		if first, twice := f.seen[key]; twice {
-			return fmt.Errorf("%s: calendar %s stands already at %s", c.Source, c.Name, first)
+			return fmt.Errorf("%s: calendar %s is already defined at %s", c.Source, c.Name, first)
 		}
 		f.seen[key] = c.Source
 		f.Calendars = append(f.Calendars, c)
@@ -272,7 +272,7 @@ func (f *File) addExport(at string, v map[string]any) error {
 	return nil
 }
 
-// Children returns the names of the children that a job names by name.
+// Children returns the names of a job's children that are given by name.
 func (j *Job) Children() (names []string) {
 	for _, c := range j.children() {
 		if name, ok := c["job"].(string); ok {
@@ -292,7 +292,7 @@ func (j *Job) children() (out []map[string]any) {
 	return out
 }
 
-// Resolve puts ids in the place of children's names. It returns what find does not know; those stay as they are.
+// Resolve replaces children's names by ids. It returns the names that find does not know, which stay unchanged.
 func (j *Job) Resolve(find func(name string) (domain.JobID, bool)) (unknown []string) {
 	for _, c := range j.children() {
 		name, ok := c["job"].(string)
@@ -309,7 +309,8 @@ func (j *Job) Resolve(find func(name string) (domain.JobID, bool)) (unknown []st
 	return unknown
 }
 
-// InOrder returns the jobs with children before their parents, as far as there is such an order, else as they stand.
+// InOrder returns the jobs with children before their parents if there is such an order, otherwise in the order of the
+// file.
 func (f *File) InOrder() []*Job {
 	byKey := make(map[string]*Job, len(f.Jobs))
 	for i := range f.Jobs {
@@ -336,20 +337,20 @@ func (f *File) InOrder() []*Job {
 	return out
 }
 
-// Difference is a field in which two jobs differ; a field that is not there is empty.
+// Difference is a field in which two jobs differ; a missing field is empty.
 type Difference struct {
 	Field string `json:"field"`
 	From  string `json:"from"`
 	To    string `json:"to"`
 }
 
-// Diff returns what changes from one job to another, by field.
+// Diff returns the changes from one job to another, by field.
 func Diff(from, to domain.JobSpec) []Difference {
 	from.Normalize()
 	to.Normalize()
 	to.ContinueScript(from.Script)
 	a, b := flat(from), flat(to)
-	for _, made := range []string{"script.version", "script.sha256"} { // of the code, which is compared itself
+	for _, made := range []string{"script.version", "script.sha256"} { // derived from the code, which is compared itself
 		delete(a, made)
 		delete(b, made)
 	}
@@ -369,11 +370,11 @@ func Diff(from, to domain.JobSpec) []Difference {
 	return changes
 }
 
-// flat returns the fields of a job by their paths, as JSON; strings without quotes.
+// flat returns the fields of a job by their paths, as JSON; strings have no quotes.
 func flat(spec domain.JobSpec) map[string]string {
 	data, err := json.Marshal(spec)
 	if err != nil {
-		panic(fmt.Sprintf("jobfile: encode a job: %v", err)) // it always has a JSON form
+		panic(fmt.Sprintf("jobfile: encode a job: %v", err)) // it always has a JSON encoding
 	}
 	out := make(map[string]string)
 	flatten(out, "", data)

@@ -13,19 +13,20 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// Export is what Write writes.
+// Export is the input of Write.
 type Export struct {
 	Groups    []domain.Group
 	Calendars []domain.Calendar
 	Jobs      []domain.Job
 	Triggers  []domain.EventTrigger
 	Channels  []json.RawMessage // without secrets
-	// JobName returns the group/name of a job, by which children are named. Those that it does not know keep their id.
+	// JobName returns the group/name of a job, for the names of children. If it does not know a child, the child keeps
+	// its id.
 	JobName func(domain.JobID) (string, bool)
 }
 
-// Write returns an export: what Parse reads. Fields of jobs that are at their defaults are left out. All stays in its
-// order.
+// Write returns an export, which Parse can read. It leaves out job fields with their default values, and keeps the
+// order of everything.
 func Write(x Export) ([]byte, error) {
 	type trigger struct {
 		Name    string `json:"name"`
@@ -61,7 +62,7 @@ func Write(x Export) ([]byte, error) {
 	return YAML(out)
 }
 
-// brief returns a job without the fields that are at their defaults.
+// brief returns a job without the fields that have their default values.
 func brief(spec domain.JobSpec, name func(domain.JobID) (string, bool)) (json.RawMessage, error) {
 	spec.Normalize()
 	if spec.Script != nil {
@@ -124,7 +125,7 @@ type field struct {
 	value json.RawMessage
 }
 
-// fieldsOf returns the fields of a job's JSON form, in its order.
+// fieldsOf returns the fields of a job's JSON encoding, in order.
 func fieldsOf(spec domain.JobSpec) (fields []field, err error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -150,7 +151,7 @@ func fieldsOf(spec domain.JobSpec) (fields []field, err error) {
 	return fields, nil
 }
 
-// YAML writes the JSON form of v as YAML, so that names, order and values are the API's.
+// YAML writes the JSON encoding of v as YAML, so that names, order and values are those of the API.
 func YAML(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -214,17 +215,18 @@ func decodeOrdered(d *json.Decoder) (any, error) {
 	return token, nil
 }
 
-// plain is what the YAML package may write as it likes; it puts into quotes what would be a number, null or the like.
+// plain matches strings that the YAML package may write in any style; it quotes those that would be a number, null or
+// the like.
 var plain = regexp.MustCompile(`^[\pL\pN_./]([\pL\pN_./*?,()%=+ -]*[\pL\pN_./*?()%+])?$`)
 
 // quoted is a string that is written in double quotes with escapes.
 type quoted string
 
-// MarshalYAML implements yaml.BytesMarshaler. A JSON string is a YAML one.
+// MarshalYAML implements yaml.BytesMarshaler. A JSON string is a YAML string.
 func (q quoted) MarshalYAML() ([]byte, error) { return json.Marshal(string(q)) }
 
-// blockSafe reports whether text comes back from YAML's literal blocks as it was: they take the first line's spaces for
-// their indentation, and know other line breaks than \n.
+// blockSafe reports whether text is unchanged after a round trip through a YAML literal block. These blocks treat the
+// first line's spaces as indentation, and recognize other line breaks than \n.
 func blockSafe(text string) bool {
 	if strings.HasPrefix(text, " ") || strings.HasPrefix(text, "\t") || strings.HasPrefix(text, "\n") || strings.HasSuffix(text, "\n\n") {
 		return false
