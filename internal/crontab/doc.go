@@ -13,9 +13,9 @@
 //   - An entry becomes a job: `sh -c command`, or the SHELL set above it. Environment lines above it go into
 //     the command's environment; HOME is its directory too, CRON_TZ the time zone of its schedule.
 //   - Runs of a job may overlap (block policy parallel) and missed ones are dropped, because cron does so.
-//   - `%` outside of `\%` ends the command; what follows is its standard input, handed over by printf.
-//   - An entry of another user, `@reboot`, and what cron or the schedule compiler would not understand is not
-//     imported. It is a Problem with Kept false. What is imported with a change is a Problem with Kept true.
+//   - `%` outside of `\%` ends the command; the rest is its standard input, passed by printf.
+//   - An entry of another user, `@reboot`, and a line that cron or the schedule compiler does not understand are not
+//     imported. They are Problems with Kept false. A line that is imported with a change is a Problem with Kept true.
 //
 // # Names
 //
