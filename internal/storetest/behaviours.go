@@ -100,7 +100,7 @@ func planNear(t *testing.T, s *suite) {
 		t.Errorf("planned near and then all: %v", fires)
 	}
 
-	// Of what is late, a visit plans no more than a step; it says that more is left.
+	// For a late job, each visit plans one step of fire times at most, and reports that more are left.
 	last := fires[len(fires)-1]
 	s.Advance(t, last.Add(3500*time.Millisecond).Sub(s.Now()))
 	for visits := 1; visits < 20; visits++ {

@@ -27,7 +27,7 @@ func (s *suite) did(what string, out domain.Admitted, bound, held, ended, kills,
 	}
 }
 
-// cancelled is what the instance of a covered run reports.
+// cancelled returns the report of a covered run's instance.
 func (s *suite) cancelled(r domain.LiveRun) domain.Ended {
 	e := s.result(r, domain.OutcomeCancelled)
 	e.Reason = domain.ReasonCovered
@@ -47,11 +47,11 @@ func covers(t *testing.T, s *suite) {
 	_, err := s.RequestKill(t.Context(), a.ID, domain.ReasonKilled, "test")
 	s.must(err)
 	released := s.settle(domain.Settled, s.cancelled(a)).Released
-	s.is(job, a.ID, domain.Cancelled, domain.ReasonCovered) // who said it first
+	s.is(job, a.ID, domain.Cancelled, domain.ReasonCovered) // the first request counts
 	equal(t, "released", released[0].RunID, c)
 	run := s.one(s.admit(released, "i1").Bound)
 
-	// A success that is reported stands, and who never had a slot leaves nothing behind.
+	// A reported success stays, and a run that never had a slot leaves nothing behind.
 	d, out := s.comes(job, "i1")
 	s.did("covers again", out, 0, 1, 0, 1, 0)
 	released = s.settle(domain.Settled, s.result(run, domain.OutcomeSucceeded)).Released
@@ -59,7 +59,7 @@ func covers(t *testing.T, s *suite) {
 	run = s.one(s.admit(released, "i1").Bound)
 	equal(t, "the next", run.ID, d)
 
-	// One that dies is not tried again.
+	// A covered run that dies is not retried.
 	e, out := s.comes(job, "i1")
 	s.did("covers again", out, 0, 1, 0, 1, 0)
 	released = s.settle(domain.Settled, s.lost(run)).Released
@@ -67,11 +67,11 @@ func covers(t *testing.T, s *suite) {
 	run = s.one(s.admit(released, "i1").Bound)
 	equal(t, "the next", run.ID, e)
 
-	// Nor is one that waits for its next attempt.
+	// Neither is one that waits for its next attempt.
 	s.settle(domain.Settled, s.result(run, domain.OutcomeFailed))
 	equal(t, "state", s.run(job, run.ID).State, domain.Retrying)
 	f, out := s.comes(job, "")
-	s.did("nobody has it, so that it ends at once", out, 0, 1, 1, 0, 1)
+	s.did("no instance has it, so it ends at once", out, 0, 1, 1, 0, 1)
 	s.is(job, run.ID, domain.Cancelled, domain.ReasonCovered)
 	s.did("it waits for room", s.admit(out.Released, ""), 0, 0, 0, 0, 0)
 	g, out := s.comes(job, "i1")
@@ -86,7 +86,7 @@ func covers(t *testing.T, s *suite) {
 	equal(t, "slots", s.OwnedSlots(t), 0)
 }
 
-// A hand may end what is held and what is covered.
+// A user may end held and covered runs.
 func coverAndKill(t *testing.T, s *suite) {
 	job := s.job("a", coverEarly).ID
 	a := s.start(job, "i1")
@@ -100,7 +100,7 @@ func coverAndKill(t *testing.T, s *suite) {
 	equal(t, "told again", s.one(out.Bound).KillReason, domain.ReasonCovered)
 	equal(t, "nobody is released", len(s.settle(domain.Settled, s.cancelled(a)).Released), 0)
 	equal(t, "slots", s.OwnedSlots(t), 0)
-	// Killed first, covered then: it was killed.
+	// Killed first and covered later: it was killed.
 	a = s.start(job, "i1")
 	_, err = s.RequestKill(t.Context(), a.ID, domain.ReasonKilled, "test")
 	s.must(err)
@@ -108,7 +108,7 @@ func coverAndKill(t *testing.T, s *suite) {
 	s.did("it is killed already", held, 0, 1, 0, 0, 0)
 	released := s.settle(domain.Settled, s.cancelled(a)).Released
 	s.is(job, a.ID, domain.Cancelled, domain.ReasonKilled)
-	// One whose turn has come and that nobody has fired yet.
+	// A run that was released and is not fired yet.
 	equal(t, "released", released[0].RunID, c)
 	_, err = s.RequestKill(t.Context(), c, domain.ReasonKilled, "test")
 	s.must(err)
@@ -129,7 +129,7 @@ func coverTogether(t *testing.T, s *suite) {
 			s.is(job, id, domain.Skipped, domain.ReasonCovered)
 		}
 	}
-	// A retry that comes with one that covers it is not offered.
+	// A retry that comes together with a run that covers it is not offered.
 	again := s.job("b", coverEarly, retries(1)).ID
 	a := s.start(again, "i1")
 	s.settle(domain.Settled, s.result(a, domain.OutcomeFailed))
@@ -160,7 +160,7 @@ func coverInTime(t *testing.T, s *suite) {
 	}
 	equal(t, "the newest that is due", run.ID, planned[len(out.Ended)].RunID)
 	s.is(job, out.Later[0].RunID, domain.Pending, "")
-	// One whose scheduler died comes late, when a newer one runs already: that goes on.
+	// A run whose scheduler died comes late, when a newer one is already running: the newer one continues.
 	other := s.job("b", everySecond, coverEarly).ID
 	s.Advance(t, 3*time.Second)
 	planned = slices.DeleteFunc(s.plan().Runs, func(d domain.Due) bool { return d.JobID != other })
@@ -184,15 +184,15 @@ func coverInstance(t *testing.T, s *suite) {
 	released := s.settle(domain.Settled, s.cancelled(a)).Released
 	equal(t, "released", released[0].RunID, d)
 	out = s.admit(released, "i2")
-	s.did("it is routed anew, and covers there", out, 0, 1, 0, 1, 0)
+	s.did("it is routed again, and covers there", out, 0, 1, 0, 1, 0)
 	equal(t, "killed", out.Kills[0].ID, b.ID)
 	released = s.settle(domain.Settled, s.cancelled(b)).Released
-	// A newcomer is faster than the one that was released, and newer.
+	// A new run is faster than the one that was released, and newer.
 	s.Advance(t, 2*time.Millisecond)
 	e := s.start(job, "i1")
 	s.did("it is covered by the newer one", s.admit(released, "i1"), 0, 0, 1, 0, 0)
 	s.is(job, d, domain.Skipped, domain.ReasonCovered)
-	// Two wait for room, and find it where another one runs.
+	// Two runs wait for room, and get it where another one runs.
 	s.Advance(t, 2*time.Millisecond)
 	s.trigger(job, 2)
 	due := s.claim()
@@ -216,11 +216,11 @@ func coverInstance(t *testing.T, s *suite) {
 	equal(t, "slots", s.OwnedSlots(t), 0)
 }
 
-// A run that is tried again comes due later than one that is newer. It covers it neither in its batch nor where both find the
-// slot taken.
+// A retried run comes due later than a newer run. It does not cover the newer run, neither in its batch nor if both
+// find the slot taken.
 func coverRetry(t *testing.T, s *suite) {
 	job := s.job("a", coverEarly, instanceScope, retries(1)).ID
-	// A newer run comes due, and then the second attempt of the given one, which has failed.
+	// A newer run comes due, and then the second attempt of the given run, which has failed.
 	both := func(old domain.LiveRun) []domain.Due {
 		t.Helper()
 		s.Advance(t, 2*time.Millisecond)
@@ -266,7 +266,7 @@ func coverBroadcast(t *testing.T, s *suite) {
 	second := s.trigger(job, 1)[0]
 	out = s.expand(s.claim()[0], "i1", "i2")
 	s.did("as a whole", out, 0, 1, 1, 2, 0)
-	s.is(job, out.Ended[0].RunID, domain.Cancelled, domain.ReasonCovered) // the shard that nobody had
+	s.is(job, out.Ended[0].RunID, domain.Cancelled, domain.ReasonCovered) // the shard without an instance
 	s.Advance(t, 2*time.Millisecond)
 	third := s.trigger(job, 1)[0]
 	out = s.expand(s.claim()[0], "i1", "i2")
@@ -284,7 +284,8 @@ func coverBroadcast(t *testing.T, s *suite) {
 	out = s.expand(ended.Released[0], "i1", "i2")
 	equal(t, "bound", len(out.Bound), 2)
 
-	// In scope instance each shard covers what runs where it goes; one that is held there is covered by the next.
+	// In scope instance, each shard covers the run on its own instance; a shard that is held there is covered by the
+	// next one.
 	apart := s.job("b", coverEarly, broadcast, instanceScope).ID
 	s.trigger(apart, 1)
 	a := s.expand(s.claim()[0], "i1", "i2").Bound

@@ -1,4 +1,5 @@
-// Package storetest is what every store of the engine must do: a table of behaviours that is run against Postgres and
-// against the store in memory of the simulations. A behaviour that differs is a fault of one of them. How transactions
-// meet each other is not in it: the store in memory has them one after the other, and internal/store tests its own.
+// Package storetest defines the required behaviour of every store of the engine: a table of behaviours that is run
+// against Postgres and against the in-memory store of the simulations. If a behaviour differs, one of them is faulty.
+// Concurrent transactions are not part of it: the in-memory store runs them one after another, and internal/store has
+// its own tests.
 package storetest

@@ -167,7 +167,7 @@ func instanceSlots(t *testing.T, s *suite) {
 	equal(t, "i2 releases nobody", len(s.settle(domain.Settled, s.result(b, domain.OutcomeSucceeded)).Released), 0)
 	released := s.settle(domain.Settled, s.result(a, domain.OutcomeSucceeded)).Released
 	equal(t, "released", len(released), 1)
-	equal(t, "slots", s.OwnedSlots(t), 0) // it is routed anew
+	equal(t, "slots", s.OwnedSlots(t), 0) // it is routed again
 	s.one(s.admit(released, "i2").Bound)
 	// A retry frees the slot of its instance.
 	retry := s.job("b", instanceScope, retries(1))

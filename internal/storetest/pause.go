@@ -58,7 +58,7 @@ func pauses(t *testing.T, s *suite) {
 			before = append(before, r)
 		}
 	}
-	s.admit(before, "i1") // what is due before the pause fires
+	s.admit(before, "i1") // runs that are due before the pause fire
 	equal(t, "planned in the pause", len(s.plan().Runs), 0)
 	for _, job := range jobs {
 		scheduled, _ := s.dueIn(job.ID, p.From, p.From.Add(time.Hour))
@@ -150,7 +150,7 @@ func pausedChain(t *testing.T, s *suite) {
 	equal(t, "planned after the pause", len(s.plan().Runs), 1)
 }
 
-// What was killed ahead of its due instant is not planned again by a pause that was taken back at once.
+// A run that was killed before it was due is not planned again after a pause that was taken back at once.
 func killedThenPaused(t *testing.T, s *suite) {
 	job := s.job("a", everySecond, parallel)
 	planned := s.plan().Runs

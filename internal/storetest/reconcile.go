@@ -20,7 +20,7 @@ func killUnbound(t *testing.T, s *suite) {
 	equal(t, "a final run", domain.CodeOf(err), domain.Conflict)
 	_, err = s.RequestKill(t.Context(), domain.NewRunID(s.Now()), domain.ReasonKilled, "test")
 	equal(t, "an unknown run", domain.CodeOf(err), domain.NotFound)
-	// What is held goes, too, and what holds it stays.
+	// A held run ends too, and its owner stays.
 	a := s.start(job.ID, "i1")
 	held := s.trigger(job.ID, 1)[0]
 	s.admit(s.claim(), "i1")
@@ -44,7 +44,7 @@ func killBound(t *testing.T, s *suite) {
 	equal(t, "unconfirmed", len(late), 1)
 	silent, err := s.Silent(t.Context(), time.Second, 10)
 	s.must(err)
-	equal(t, "silent", len(silent), 0) // the kill's reconciler asks about it
+	equal(t, "silent", len(silent), 0) // the kill's reconciler checks it
 	s.settle(domain.Settled, s.result(run, domain.OutcomeFailed))
 	s.is(job.ID, run.ID, domain.Cancelled, domain.ReasonKilled)
 
@@ -73,7 +73,7 @@ func deadlines(t *testing.T, s *suite) {
 	past, err = s.PastDeadline(t.Context(), 10)
 	s.must(err)
 	equal(t, "past", len(past), 0)
-	// What is admitted late has its time all the same.
+	// A run that is admitted late still has its full start deadline.
 	s.trigger(job.ID, 1)
 	s.Advance(t, 13*time.Second)
 	s.one(s.admit(s.claim(), "").Waiting)

@@ -24,13 +24,13 @@ func scriptVersions(t *testing.T, s *suite) {
 	}
 	equal(t, "version", job.Script.Version, 1)
 	equal(t, "digest", job.Script.SHA256, domain.Digest("echo one"))
-	change(1, 1, script("echo one", ""))                                           // the same, and nothing new to say of it
-	change(2, 1, func(sp *domain.JobSpec) { sp.Description = "x" })                // another field leaves it alone
-	change(3, 2, script("echo two", ""))                                           // a new one
-	change(4, 3, script("echo one", "back"))                                       // an old one again is a new one too
-	change(5, 4, script("echo one", "why"))                                        // a remark is kept with its version
-	change(6, 0, func(sp *domain.JobSpec) { sp.Handler, sp.Script = "echo", nil }) // and while there is none,
-	change(7, 5, script("echo five", ""))                                          // numbers go on
+	change(1, 1, script("echo one", ""))                                           // no change and no new remark
+	change(2, 1, func(sp *domain.JobSpec) { sp.Description = "x" })                // another field does not change the script
+	change(3, 2, script("echo two", ""))                                           // a new script
+	change(4, 3, script("echo one", "back"))                                       // an old script again is a new version too
+	change(5, 4, script("echo one", "why"))                                        // a remark is stored with its version
+	change(6, 0, func(sp *domain.JobSpec) { sp.Handler, sp.Script = "echo", nil }) // after a time without a script,
+	change(7, 5, script("echo five", ""))                                          // the numbers continue
 
 	for version, want := range map[int]string{1: "echo one", 2: "echo two", 3: "echo one", 4: "echo one", 5: "echo five"} {
 		code, err := s.ScriptCode(t.Context(), job.ID, version)
@@ -43,7 +43,7 @@ func scriptVersions(t *testing.T, s *suite) {
 	if now, err := s.Job(t.Context(), job.ID); err != nil || now.Script.Code != "echo five" {
 		t.Fatalf("the job shows %+v, %v", now.Script, err)
 	}
-	// What is read for each run names the version and leaves the code out.
+	// A definition, which is read for each run, names the script's version and has no code.
 	defs, err := s.Definitions(t.Context(), []domain.Due{{JobID: job.ID, JobVersion: 3}, {JobID: job.ID, JobVersion: 7}})
 	s.must(err)
 	for jobVersion, want := range map[int]domain.Script{
@@ -55,7 +55,7 @@ func scriptVersions(t *testing.T, s *suite) {
 			t.Fatalf("job version %d: %+v, want %+v", jobVersion, def, want)
 		}
 	}
-	// What runs when its job is deleted goes on, and so do the tries of it.
+	// Runs continue when their job is deleted, and so do their retries.
 	_, err = s.DeleteJob(t.Context(), job.ID, 0, "test")
 	s.must(err)
 	code, err := s.ScriptCode(t.Context(), job.ID, 5)

@@ -53,7 +53,7 @@ func unstarted(t *testing.T, s *suite) {
 	run := s.start(job.ID, "i1")
 	raised, err := s.RaiseBinds(t.Context(), []domain.LiveRun{run})
 	s.must(err)
-	s.settle(domain.Repeat, s.result(run, domain.OutcomeUnstarted)) // it speaks of the first round
+	s.settle(domain.Repeat, s.result(run, domain.OutcomeUnstarted)) // it refers to the first round
 	s.is(job.ID, run.ID, domain.Queued, "")
 	equal(t, "instance", s.run(job.ID, run.ID).Instance, "i1")
 	res := s.settle(domain.Settled, s.result(raised[0], domain.OutcomeUnstarted))
@@ -153,7 +153,7 @@ func childrenOnce(t *testing.T, s *suite) {
 	equal(t, "cause", made[0].Cause, domain.CauseChild)
 	bound := s.one(s.admit(s.claim(), "i1").Bound)
 	s.settle(domain.Settled, s.result(bound, domain.OutcomeSucceeded))
-	s.must(s.PlanChild(t.Context(), run.ID, good.ID, ups[0].EndedAt)) // also when it has ended
+	s.must(s.PlanChild(t.Context(), run.ID, good.ID, ups[0].EndedAt)) // also after it has ended
 	equal(t, "children", len(s.Runs(t, good.ID)), 1)
 	s.is(good.ID, made[0].ID, domain.Succeeded, "")
 	outputs, err := s.ParentOutputs(t.Context(), []domain.RunID{run.ID})
@@ -161,8 +161,8 @@ func childrenOnce(t *testing.T, s *suite) {
 	equal(t, "the parent's output", outputs[run.ID], "forty-two")
 }
 
-// drained: an attempt whose instance shut down is tried again at once, whatever the backoff, and elsewhere; without a retry
-// left the run fails.
+// drained: an attempt whose instance shut down is retried at once, whatever the backoff, and on another instance.
+// Without a retry left, the run fails.
 func drained(t *testing.T, s *suite) {
 	job := s.job("a", retries(1), func(sp *domain.JobSpec) {
 		sp.RetryBackoff = domain.RetryBackoff{Initial: domain.Duration(time.Hour), Factor: 1, Max: domain.Duration(time.Hour)}

@@ -11,7 +11,7 @@ import (
 	"github.com/belfryhq/belfry/scheduler"
 )
 
-// Store is the methods under test.
+// Store has the methods under test.
 type Store interface {
 	scheduler.Store
 	dispatcher.Store
@@ -26,14 +26,14 @@ type Store interface {
 	Replan(ctx context.Context, runs []domain.RunID, attempts []int) (int, error)
 }
 
-// Backend is a store and what the suite needs besides, each test with one of its own. The group "g" exists in it.
+// Backend is a store with helpers for the suite. Each test has its own backend, which contains the group "g".
 type Backend struct {
 	Store
-	// Advance puts the database's clock forward, and has the store know.
+	// Advance moves the database's clock forward and updates the store's estimate of it.
 	Advance func(t *testing.T, d time.Duration)
-	// PlanChild plans the run of a child, as the worker of a follow-up does.
+	// PlanChild plans the run of a child, like the worker of a follow-up.
 	PlanChild func(ctx context.Context, parent domain.RunID, child domain.JobID, endedAt time.Time) error
-	// FollowUps takes the follow-ups that were enqueued since it was called last.
+	// FollowUps returns and removes the follow-ups that were enqueued since the last call.
 	FollowUps func(t *testing.T) []domain.FollowUp
 	// Runs returns all runs of a job by id.
 	Runs func(t *testing.T, job domain.JobID) []Run
@@ -41,11 +41,11 @@ type Backend struct {
 	Missed func(t *testing.T, job domain.JobID) []domain.Missed
 	// OwnedSlots counts the block slots that have an owner.
 	OwnedSlots func(t *testing.T) int
-	// HasLate reports whether a result was kept for an attempt that had been ended without it.
+	// HasLate reports whether a result was stored for an attempt that was ended without it.
 	HasLate func(t *testing.T, run domain.RunID, attempt int) bool
 }
 
-// Run is what the suite looks at of a run.
+// Run is the part of a run that the suite checks.
 type Run struct {
 	ID       domain.RunID
 	Version  int
@@ -59,7 +59,7 @@ type Run struct {
 	Parent   domain.RunID
 }
 
-// Test runs the suite, one behaviour after the other: they look at the clock, and must not be slowed down.
+// Test runs the suite sequentially: the behaviours depend on the clock and must not be slowed down.
 func Test(t *testing.T, open func(*testing.T) *Backend) {
 	for _, b := range behaviours {
 		t.Run(b.name, func(t *testing.T) {
@@ -68,7 +68,7 @@ func Test(t *testing.T, open func(*testing.T) *Backend) {
 	}
 }
 
-// suite is a backend with the steps that the behaviours are told in.
+// suite is a backend with the steps of which the behaviours consist.
 type suite struct {
 	*Backend
 	t *testing.T
@@ -97,13 +97,13 @@ func (s *suite) must(err error) {
 	}
 }
 
-// everySecond is a schedule whose grid does not depend on when the job was made.
+// everySecond sets a schedule whose grid does not depend on the job's creation.
 func everySecond(sp *domain.JobSpec) {
 	begin := domain.At(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))
 	sp.Schedule = domain.Schedule{Kind: domain.ScheduleFixedRate, Every: domain.Duration(time.Second), StartAt: &begin}
 }
 
-// everyMinuteFromNow is a schedule that first fires a minute after the job was made.
+// everyMinuteFromNow sets a schedule that first fires a minute after the job's creation.
 func everyMinuteFromNow(sp *domain.JobSpec) {
 	sp.Schedule = domain.Schedule{Kind: domain.ScheduleFixedRate, Every: domain.Duration(time.Minute)}
 }
@@ -125,7 +125,7 @@ func child(id domain.JobID, on domain.ChildOn) edit {
 	return func(sp *domain.JobSpec) { sp.Children = append(sp.Children, domain.Child{JobID: id, On: on}) }
 }
 
-// trigger plans n runs by hand, in order.
+// trigger plans n runs manually, in order.
 func (s *suite) trigger(job domain.JobID, n int) (ids []domain.RunID) {
 	s.t.Helper()
 	for range n {
@@ -136,7 +136,7 @@ func (s *suite) trigger(job domain.JobID, n int) (ids []domain.RunID) {
 	return ids
 }
 
-// plan takes what is due.
+// plan plans due jobs.
 func (s *suite) plan() domain.Planned {
 	s.t.Helper()
 	out, err := s.PlanDue(s.t.Context(), 100, false)
@@ -144,7 +144,7 @@ func (s *suite) plan() domain.Planned {
 	return out
 }
 
-// claim takes what is near and in no ring, in order of due.
+// claim claims the near runs that are in no ring, in order of their due instants.
 func (s *suite) claim() []domain.Due {
 	s.t.Helper()
 	runs, _, err := s.ClaimNear(s.t.Context(), 1000)
@@ -158,7 +158,7 @@ func (s *suite) claim() []domain.Due {
 	return runs
 }
 
-// to is a binding to boot b1 of an instance, to "" a reason to wait.
+// to returns a binding to boot b1 of an instance or, for "", a reason to wait.
 func to(instance string) domain.Binding {
 	if instance == "" {
 		return domain.Binding{Waiting: "no room"}
@@ -166,7 +166,7 @@ func to(instance string) domain.Binding {
 	return domain.Binding{Instance: instance, BootID: "b1", Route: "test"}
 }
 
-// admit fires runs, all to one instance.
+// admit fires runs, all on one instance.
 func (s *suite) admit(runs []domain.Due, instance string) domain.Admitted {
 	s.t.Helper()
 	defs, err := s.Definitions(s.t.Context(), runs)
@@ -195,7 +195,7 @@ func (s *suite) one(runs []domain.LiveRun) domain.LiveRun {
 	return runs[0]
 }
 
-// result is what the instance of a bound run reports.
+// result returns the report of a bound run's instance.
 func (s *suite) result(r domain.LiveRun, outcome domain.Outcome) domain.Ended {
 	e := domain.Ended{
 		RunID: r.ID, Attempt: r.Attempt, Bind: r.Bind, Instance: r.Instance, BootID: r.BootID, Group: "g",
@@ -207,7 +207,7 @@ func (s *suite) result(r domain.LiveRun, outcome domain.Outcome) domain.Ended {
 	return e
 }
 
-// lost is what a reconciler says of a dead instance's run.
+// lost returns a reconciler's verdict on a dead instance's run.
 func (s *suite) lost(r domain.LiveRun) domain.Ended {
 	e := s.result(r, domain.OutcomeFailed)
 	e.Group, e.Reason, e.StartedAt = "", domain.ReasonLost, time.Time{}

@@ -77,7 +77,8 @@ func firstDue(runs []Run, job domain.Job) (due []domain.Due) {
 	return due
 }
 
-// Jitter delays the due instant, by less than itself and the same for ever, and never the fire time; once is once.
+// Jitter delays the due instant by less than the jitter, always by the same amount, and never changes the fire time. A
+// once job fires once.
 func onceWithJitter(t *testing.T, s *suite) {
 	at := domain.At(s.Now().Truncate(time.Second).Add(40 * time.Second))
 	const jitter = 20 * time.Second
@@ -102,7 +103,8 @@ func onceWithJitter(t *testing.T, s *suite) {
 	equal(t, "fire time", runs[0].FireTime, at.Time)
 }
 
-// A kill ends a broadcast that waits whole; of one that is expanded it ends one shard, and the others go on.
+// A kill ends a waiting broadcast as a whole. After the broadcast is expanded, it ends one shard, and the others
+// continue.
 func killBroadcast(t *testing.T, s *suite) {
 	always, success := s.job("always"), s.job("success")
 	job := s.job("a", broadcast, parallel, child(always.ID, domain.OnAlways), child(success.ID, domain.OnSuccess))
@@ -133,7 +135,7 @@ func killBroadcast(t *testing.T, s *suite) {
 	equal(t, "child", ups[0].ChildJob, always.ID)
 }
 
-// What the block policy skips starts those children that always run.
+// A run that the block policy skips starts the children that match always.
 func childrenOfSkipped(t *testing.T, s *suite) {
 	always, failure := s.job("always"), s.job("failure")
 	job := s.job("a", discardLater, child(always.ID, domain.OnAlways), child(failure.ID, domain.OnFailure))

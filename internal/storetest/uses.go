@@ -114,7 +114,7 @@ func waitApart(t *testing.T, s *suite) {
 		{Group: "g", Target: "echo"}, {Group: "g", Target: "echo", Apart: asks.ID}, {Group: "g", Target: "echo", Pin: "i1"},
 	} {
 		if !slices.Contains(keys, want) {
-			t.Fatalf("nobody waits as %+v, but %+v", want, keys)
+			t.Fatalf("no run waits as %+v, but %+v", want, keys)
 		}
 		bound, _, err := s.AssignWaiting(t.Context(), want, 10, func(runs []domain.WaitingRun) []domain.Binding {
 			out := make([]domain.Binding, len(runs))
