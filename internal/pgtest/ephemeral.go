@@ -14,8 +14,8 @@ import (
 const (
 	dirPrefix = "belfry-pgtest-"
 
-	// litterAge is how old a directory must be before it can be litter: one
-	// that another test binary has just made is not locked yet.
+	// litterAge is the minimum age of a directory that is removed: one that another test binary has just created is not
+	// locked yet.
 	litterAge = 10 * time.Minute
 )
 
@@ -36,8 +36,8 @@ func startEphemeral(ctx context.Context) (url string, stop func(context.Context)
 	}, nil
 }
 
-// removeLitter deletes what test binaries that were killed have left. Whatever
-// cannot be deleted, such as another user's, is no concern of this run.
+// removeLitter deletes the files that killed test binaries have left. Errors are ignored, for example because the files
+// belong to another user.
 func removeLitter(parent string, now time.Time) {
 	dirs, err := filepath.Glob(filepath.Join(parent, dirPrefix+"*"))
 	if err != nil {

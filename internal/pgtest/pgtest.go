@@ -1,20 +1,16 @@
-// Package pgtest gives each database test a Postgres database of its own,
-// cheaply.
+// Package pgtest gives each database test its own Postgres database, at low cost.
 //
-// A test binary that uses it says so in its TestMain:
+// A test binary that uses it calls Main in its TestMain:
 //
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 //
-// The first test that asks for a database starts one ephemeral server for the
-// whole binary (about a second), and Main stops it. Migrations run once, into a
-// template; each test gets a copy of it in some tens of milliseconds and loses it
-// at its end. Tests may run in parallel, and so may test binaries, each with
-// its own server. The server does not outlive a test binary that is killed, and
-// the files that such a one leaves are removed by a later run.
+// The first test that needs a database starts one ephemeral server for the whole binary (about a second), and Main
+// stops it. Migrations run once, in a template. Each test gets a copy of it in a few tens of milliseconds, and the copy
+// is dropped at the test's end. Tests may run in parallel, and so may test binaries, each with its own server. The
+// server ends with a test binary that is killed, and a later run removes its files.
 //
-// BELFRY_TEST_DATABASE_URL names a server to use instead. Its role must be
-// allowed to create databases; all of them have names that begin with
-// "belfry_test_".
+// BELFRY_TEST_DATABASE_URL is the URL of a server to use instead. Its role must be allowed to create databases. All of
+// them have names that begin with "belfry_test_".
 package pgtest
 
 import (
@@ -37,12 +33,11 @@ import (
 // patience bounds each step; a healthy machine takes seconds at most.
 const patience = 5 * time.Minute
 
-// shared is the server of this test binary. Tests have no common parent that
-// could hand it to them, so this is the one variable of the package.
+// shared is the server of this test binary. Tests have no common parent that could pass it to them, so it is the only
+// variable of the package.
 var shared server
 
-// Main runs the tests, stops the server and exits. m is a *testing.M, or
-// something around one.
+// Main runs the tests, stops the server and exits. m is a *testing.M or a wrapper of one.
 func Main(m interface{ Run() int }) {
 	shared.allow()
 	code := m.Run()
@@ -53,14 +48,12 @@ func Main(m interface{ Run() int }) {
 	os.Exit(code)
 }
 
-// Migrate brings the database at url to the schema that a test needs.
+// Migrate migrates the database at url to the schema that a test needs.
 type Migrate = func(ctx context.Context, url string) error
 
-// Database returns the URL of a new database on which migrate has run. migrate
-// runs once in a test binary for all tests that pass the same function, so it
-// must depend on nothing but its arguments: two closures of one function
-// literal count as the same. The database is dropped when the test ends, with
-// whatever connections are left.
+// Database returns the URL of a new database on which migrate has run. migrate runs once in a test binary for all tests
+// that pass the same function, so it must depend only on its arguments: two closures of one function literal count as
+// the same function. The database is dropped when the test ends, with all remaining connections.
 func Database(t testing.TB, migrate Migrate) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -72,8 +65,7 @@ func Database(t testing.TB, migrate Migrate) string {
 	return clone(ctx, t, template)
 }
 
-// URL returns the URL of a new, empty database, which is dropped when the test
-// ends.
+// URL returns the URL of a new, empty database, which is dropped when the test ends.
 func URL(t testing.TB) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -81,8 +73,7 @@ func URL(t testing.TB) string {
 	return clone(ctx, t, "template0")
 }
 
-// IgnoreServer tells goleak of the goroutines that the shared server has while
-// it runs.
+// IgnoreServer makes goleak ignore the goroutines of the shared server.
 func IgnoreServer() []goleak.Option {
 	const process = "github.com/belfryhq/belfry/internal/embedpg.(*process)."
 	return []goleak.Option{
@@ -109,10 +100,10 @@ func clone(ctx context.Context, t testing.TB, template string) string {
 
 func newName() string { return "belfry_test_" + strings.ToLower(rand.Text()[:12]) }
 
-// server is the Postgres of one test binary, started when first needed.
+// server is the Postgres of one test binary, started when it is first needed.
 type server struct {
 	mu        sync.Mutex
-	allowed   bool                          // guarded by mu: Main is there to stop it
+	allowed   bool                          // guarded by mu: Main was called and will stop the server
 	base      *url.URL                      // guarded by mu until set; then constant
 	stop      func(context.Context) error   // guarded by mu; nil if there is nothing to stop
 	templates map[uintptr]*templateDatabase // guarded by mu; by migrate's code
@@ -150,7 +141,7 @@ func (s *server) start(ctx context.Context) (*url.URL, error) {
 	}
 	base, err := url.Parse(address)
 	if err != nil {
-		return nil, errors.New("BELFRY_TEST_DATABASE_URL is no URL") // which may hold a password
+		return nil, errors.New("BELFRY_TEST_DATABASE_URL is no URL") // the URL may contain a password
 	}
 	s.base = base
 	return base, nil
@@ -180,16 +171,15 @@ func (s *server) makeTemplate(ctx context.Context, name string, migrate Migrate)
 	if err := migrate(ctx, s.url(name)); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	// A database with connections cannot be copied. One that migrate has closed
-	// may take a moment to go, so that all are ended here.
+	// A database with connections cannot be copied. A connection that migrate has closed may take a moment to end, so
+	// all connections are ended here.
 	return s.exec(ctx, "ALTER DATABASE "+name+" ALLOW_CONNECTIONS false",
 		"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '"+name+"'")
 }
 
 func (s *server) create(ctx context.Context, name, template string) error {
 	return s.withConn(ctx, func(conn *pgx.Conn) error {
-		// Copying files is quicker than logging their content, with fsync off.
-		// Before version 15 there is no choice.
+		// With fsync off, copying files is faster than logging their content. Before version 15, there is no choice.
 		strategy := " STRATEGY FILE_COPY"
 		if strings.HasPrefix(conn.PgConn().ParameterStatus("server_version"), "14.") {
 			strategy = ""
@@ -221,8 +211,8 @@ func (s *server) exec(ctx context.Context, statements ...string) error {
 	})
 }
 
-// withConn connects to the maintenance database. A connection for each call
-// costs a few milliseconds, and leaves nothing open that a test would see.
+// withConn connects to the maintenance database. A connection for each call costs a few milliseconds and leaves nothing
+// open that would be visible to a test.
 func (s *server) withConn(ctx context.Context, do func(*pgx.Conn) error) error {
 	base, err := s.start(ctx)
 	if err != nil {
@@ -235,8 +225,8 @@ func (s *server) withConn(ctx context.Context, do func(*pgx.Conn) error) error {
 	return errors.Join(do(conn), conn.Close(ctx))
 }
 
-// close gives back what the tests used. A server of our own takes its databases
-// with it; another one is left as it was.
+// close releases the databases of the tests. The package's own server is deleted with its databases; another server is
+// left unchanged.
 func (s *server) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -8,14 +8,13 @@ import (
 const (
 	memoryDir = "/dev/shm"
 
-	// enoughMemory is what several test binaries with a million rows each may
-	// take. Containers often have 64 MB there, where the first copy would fail.
+	// enoughMemory is what several test binaries with a million rows each may need. Containers often have 64 MB there,
+	// where the first copy would fail.
 	enoughMemory = 4 << 30
 )
 
-// tempDir returns where servers keep their files: in memory if there is room,
-// because copying a database means making three hundred files, which takes a
-// disk's file system many times as long. TMPDIR overrules that.
+// tempDir returns where servers keep their files: in memory if there is room, because copying a database creates three
+// hundred files, which takes many times as long on a disk's file system. TMPDIR overrides that.
 func tempDir() string {
 	var room syscall.Statfs_t
 	if os.Getenv("TMPDIR") == "" && syscall.Statfs(memoryDir, &room) == nil && room.Bavail*uint64(room.Bsize) >= enoughMemory {
