@@ -6,7 +6,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// Bench says what `belfry bench` measures.
+// Bench holds the settings of `belfry bench`.
 type Bench struct {
 	Mode      string        `json:"mode" arg:"" name:"mode" help:"What to measure: burst, rate, max, overload, idle, history or all."`
 	Fires     int           `json:"fires" name:"fires" env:"BELFRY_BENCH_FIRES" default:"10000" help:"burst: fires due in one instant."`
@@ -14,10 +14,10 @@ type Bench struct {
 	Max       int           `json:"max" name:"max" env:"BELFRY_BENCH_MAX" default:"0" help:"overload: fires a second that are sustained; searched for if 0."`
 	Span      time.Duration `json:"span" name:"span" env:"BELFRY_BENCH_SPAN" default:"15s" help:"How long a load lasts, 1s to 24h."`
 	Spread    bool          `json:"spread" name:"spread" env:"BELFRY_BENCH_SPREAD" help:"Spread fires evenly over each second, instead of all on the whole second."`
-	Jobs      int           `json:"jobs" name:"jobs" env:"BELFRY_BENCH_JOBS" default:"0" help:"Enabled jobs, not due soon, that stand beside those that fire. idle: how many to compare with 10,000; 1,000,000 if 0."`
+	Jobs      int           `json:"jobs" name:"jobs" env:"BELFRY_BENCH_JOBS" default:"0" help:"Enabled jobs, not due soon, in addition to those that fire. idle: how many to compare with 10,000; 1,000,000 if 0."`
 	History   int           `json:"history" name:"history" env:"BELFRY_BENCH_HISTORY" default:"0" help:"Past runs to load first. history: how many to compare with none; 20,000,000 if 0."`
-	Runs      int           `json:"runs" name:"runs" env:"BELFRY_BENCH_RUNS" default:"1" help:"Alternating runs of yardstick and engine, 1 to 99; medians are printed."`
-	Yardstick bool          `json:"yardstick" name:"yardstick" env:"BELFRY_BENCH_YARDSTICK" default:"true" negatable:"" help:"Measure the yardstick in the same run, and print ratios to it."`
+	Runs      int           `json:"runs" name:"runs" env:"BELFRY_BENCH_RUNS" default:"1" help:"Alternating runs of the baseline (yardstick) and the engine, 1 to 99; medians are printed."`
+	Yardstick bool          `json:"yardstick" name:"yardstick" env:"BELFRY_BENCH_YARDSTICK" default:"true" negatable:"" help:"Measure the baseline in the same run, and print ratios to it."`
 	Engine    bool          `json:"engine" name:"engine" env:"BELFRY_BENCH_ENGINE" default:"true" negatable:"" help:"Measure the engine."`
 
 	Schedulers  int `json:"schedulers" name:"schedulers" env:"BELFRY_BENCH_SCHEDULERS" default:"1" help:"Scheduler processes." group:"bench"`
@@ -28,7 +28,7 @@ type Bench struct {
 	Dir     string `json:"dir" name:"dir" env:"BELFRY_BENCH_DIR" placeholder:"DIR" help:"Directory on the disk to measure, in which a temporary one is made; the system's for temporary files by default." group:"bench"`
 	Profile string `json:"profile" name:"profile" env:"BELFRY_BENCH_PROFILE" placeholder:"DIR" help:"Write CPU and allocation profiles of each process, and the costs of each SQL statement, into this directory." group:"bench"`
 	Output  string `json:"output" name:"output" short:"o" env:"BELFRY_BENCH_OUTPUT" default:"table" help:"How to print: table or json." group:"bench"`
-	Quiet   bool   `json:"quiet" name:"quiet" env:"BELFRY_BENCH_QUIET" help:"Say nothing while it runs." group:"bench"`
+	Quiet   bool   `json:"quiet" name:"quiet" env:"BELFRY_BENCH_QUIET" help:"Print nothing while it runs." group:"bench"`
 }
 
 // The modes of `belfry bench`.
@@ -40,7 +40,7 @@ func DefaultBench() Bench {
 		Schedulers: 1, Dispatchers: 1, Executors: 1, Capacity: 65536, Output: "table"}
 }
 
-// Validate names every fault at once, as an Invalid error whose locations are flags.
+// Validate reports all faults at once, as an Invalid error whose locations are flags.
 func (c Bench) Validate() error {
 	var f domain.Faults
 	checkOneOf(&f, "mode", c.Mode, benchModes...)

@@ -1,6 +1,6 @@
-// Package config holds the settings of each role. Its field tags name, once for all, the flag, the environment
-// variable and the default; package cli fills the fields from them, and Default… return what it fills in when
-// nothing is given. Validate names every fault at once, by flag. Secrets never print.
+// Package config holds the settings of each role. Its field tags are the only definition of each flag, environment
+// variable and default. Package cli fills the fields from them, and the Default… functions return the same values as
+// cli without any flags. Validate reports all faults at once, by flag. Secrets never print.
 package config
 
 import (
@@ -15,20 +15,20 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// Log says what is logged and how.
+// Log holds the settings of the log.
 type Log struct {
 	Level  string `name:"log-level" env:"BELFRY_LOG_LEVEL" default:"info" help:"Least severe records to log: debug, info, warn or error." group:"log"`
 	Format string `name:"log-format" env:"BELFRY_LOG_FORMAT" default:"auto" help:"text, json, or auto: text on a terminal and json elsewhere." group:"log"`
 }
 
-// Database says where Postgres is.
+// Database holds the address of Postgres.
 type Database struct {
 	DatabaseURL URL `name:"database-url" env:"BELFRY_DATABASE_URL" placeholder:"postgres://…" help:"Postgres to keep all state in, as a URL or in libpq's keyword form." group:"servers"`
 }
 
-// NATS says where NATS is and how the system side (scheduler, dispatcher, console) logs in.
+// NATS holds the address of NATS and the credentials of the system side (scheduler, dispatcher, console).
 type NATS struct {
-	NATSURL        URL    `name:"nats-url" env:"BELFRY_NATS_URL" placeholder:"nats://…" help:"NATS servers, with commas between them; user and password may stand in the URL." group:"servers"`
+	NATSURL        URL    `name:"nats-url" env:"BELFRY_NATS_URL" placeholder:"nats://…" help:"NATS servers, with commas between them; the URL may contain user and password." group:"servers"`
 	NATSCreds      string `name:"nats-creds" env:"BELFRY_NATS_CREDS" placeholder:"FILE" help:"Credentials file to log in to NATS with." group:"servers"`
 	NATSIssuerSeed string `name:"nats-issuer-seed" env:"BELFRY_NATS_ISSUER_SEED" placeholder:"FILE" help:"File with the account seed that signs executors' log-ins (NATS auth callout)." group:"servers"`
 	NATSAccount    string `name:"nats-account" env:"BELFRY_NATS_ACCOUNT" default:"BELFRY" help:"NATS account that executors are placed in." group:"servers"`
@@ -36,75 +36,75 @@ type NATS struct {
 	NATSReplicas   int `name:"nats-replicas" env:"BELFRY_NATS_REPLICAS" default:"1" help:"Copies of each JetStream stream, 1 to 5; 3 in a cluster. The same for every role." group:"servers"`
 }
 
-// NATSTLS is how a process that reaches NATS over TLS knows the server, and shows itself.
+// NATSTLS holds the certificates for NATS over TLS: those that authenticate the server, and the process's own.
 type NATSTLS struct {
-	NATSCA   string `name:"nats-ca" env:"BELFRY_NATS_CA" placeholder:"FILE" help:"Certificates (PEM) by which NATS servers are known, instead of this machine's; then they are never spoken to without TLS." group:"servers"`
+	NATSCA   string `name:"nats-ca" env:"BELFRY_NATS_CA" placeholder:"FILE" help:"Certificates (PEM) that authenticate NATS servers, instead of this machine's; connections without TLS are then refused." group:"servers"`
 	NATSCert string `name:"nats-cert" env:"BELFRY_NATS_CERT" placeholder:"FILE" help:"Certificate (PEM) to show to NATS servers that ask for one; with --nats-key." group:"servers"`
 	NATSKey  string `name:"nats-key" env:"BELFRY_NATS_KEY" placeholder:"FILE" help:"Private key (PEM) of --nats-cert." group:"servers"`
 }
 
-// Timing is how schedules are read, what counts as missed or late, and how often that is told.
+// Timing holds the default time zone, when a run counts as missed or late, and how often alerts are sent.
 type Timing struct {
 	TimeZone          string        `name:"time-zone" env:"BELFRY_TIME_ZONE" default:"UTC" help:"IANA time zone of schedules that name none. The same for every role." group:"engine"`
-	MisfireTolerance  time.Duration `name:"misfire-tolerance" env:"BELFRY_MISFIRE_TOLERANCE" default:"5s" help:"A fire time later than this is a misfire, 1s to 24h. Below 4s the death of a scheduler can make misfires." group:"engine"`
+	MisfireTolerance  time.Duration `name:"misfire-tolerance" env:"BELFRY_MISFIRE_TOLERANCE" default:"5s" help:"A fire time later than this is a misfire, 1s to 24h. Below 4s the death of a scheduler can cause misfires." group:"engine"`
 	MisfireFireAllMax int           `name:"misfire-fire-all-max" env:"BELFRY_MISFIRE_FIRE_ALL_MAX" default:"100" help:"Most missed fire times that the misfire policy fire_all makes up, 1 to 10000." group:"engine"`
-	AlertEvery        time.Duration `name:"alert-every" env:"BELFRY_ALERT_EVERY" default:"1h" help:"At most one alert of a kind and job in this time, 1s to 720h; what comes meanwhile is counted. The same for every role." group:"alerts"`
-	AlertLateAfter    time.Duration `name:"alert-late-after" env:"BELFRY_ALERT_LATE_AFTER" default:"1m" help:"A run that starts later than this is told to jobs' alerts on late, 1ms to 24h. The same for every role." group:"alerts"`
+	AlertEvery        time.Duration `name:"alert-every" env:"BELFRY_ALERT_EVERY" default:"1h" help:"At most one alert of a kind and job in this time, 1s to 720h; further ones are counted. The same for every role." group:"alerts"`
+	AlertLateAfter    time.Duration `name:"alert-late-after" env:"BELFRY_ALERT_LATE_AFTER" default:"1m" help:"A run that starts later than this causes an alert of jobs with alerts on late, 1ms to 24h. The same for every role." group:"alerts"`
 }
 
-// Keeping is when silence counts as death, and how long records are kept.
+// Keeping holds when silence counts as death, and how long records are kept.
 type Keeping struct {
-	LostAfter      time.Duration `name:"lost-after" env:"BELFRY_LOST_AFTER" default:"15s" help:"Within this time of an executor's death its runs are named lost, 12s to 1h." group:"engine"`
+	LostAfter      time.Duration `name:"lost-after" env:"BELFRY_LOST_AFTER" default:"15s" help:"Within this time of an executor's death its runs are marked lost, 12s to 1h." group:"engine"`
 	LogRetention   time.Duration `name:"log-retention" env:"BELFRY_LOG_RETENTION" default:"168h" help:"How long run logs are kept, 1h to 10 years." group:"engine"`
-	RunRetention   time.Duration `name:"run-retention" env:"BELFRY_RUN_RETENTION" default:"720h" help:"How long finished runs are kept where the job does not say, 1h to 10 years." group:"engine"`
-	EventRetention time.Duration `name:"event-retention" env:"BELFRY_EVENT_RETENTION" default:"168h" help:"How long events are kept, and a repeated one is known as such, 24h to 10 years." group:"engine"`
+	RunRetention   time.Duration `name:"run-retention" env:"BELFRY_RUN_RETENTION" default:"720h" help:"How long finished runs are kept if the job sets no retention, 1h to 10 years." group:"engine"`
+	EventRetention time.Duration `name:"event-retention" env:"BELFRY_EVENT_RETENTION" default:"168h" help:"How long events are kept, and repeated ones are recognized, 24h to 10 years." group:"engine"`
 }
 
-// Alerts is how alerts are delivered. The same for every role that has it.
+// Alerts holds the settings for delivering alerts. They are the same for every role that has them.
 type Alerts struct {
-	ConsoleURL       string `name:"console-url" env:"BELFRY_CONSOLE_URL" placeholder:"https://…" help:"Where people reach the console; links in alerts begin with it. There are none without it." group:"alerts"`
+	ConsoleURL       string `name:"console-url" env:"BELFRY_CONSOLE_URL" placeholder:"https://…" help:"Address at which users reach the console; links in alerts begin with it. Without it, alerts have no links." group:"alerts"`
 	AlertDenyPrivate bool   `name:"alert-deny-private" env:"BELFRY_ALERT_DENY_PRIVATE" help:"Deliver alerts to no address of this machine or of private networks, and through no proxy." group:"alerts"`
-	SecretKey        Secret `name:"secret-key" env:"BELFRY_SECRET_KEY" placeholder:"SECRET" help:"Key that seals the secrets of alert channels in Postgres, 32 characters or more, drawn at random. They are not sealed without it. Better set in the environment than as a flag." group:"alerts"`
+	SecretKey        Secret `name:"secret-key" env:"BELFRY_SECRET_KEY" placeholder:"SECRET" help:"Key that seals the secrets of alert channels in Postgres, 32 characters or more, chosen at random. Without it, they are not sealed. Better set in the environment than as a flag." group:"alerts"`
 }
 
-// Web is what the console serves.
+// Web holds the settings of the console's server.
 type Web struct {
 	HTTP           string   `name:"http" env:"BELFRY_HTTP" default:"127.0.0.1:8080" help:"Address of the console and the REST API; port 0 takes a free one."`
 	TLSCert        string   `name:"tls-cert" env:"BELFRY_TLS_CERT" placeholder:"FILE" help:"Certificate (PEM, with those between) with which the console speaks TLS; with --tls-key. A changed file counts from the next connection on."`
 	TLSKey         string   `name:"tls-key" env:"BELFRY_TLS_KEY" placeholder:"FILE" help:"Private key (PEM) of --tls-cert."`
-	TrustedProxies []string `name:"trusted-proxy" env:"BELFRY_TRUSTED_PROXY" placeholder:"NETWORK" help:"Address or network (10.0.0.0/8) of proxies before the console that add the client's address to X-Forwarded-For. Without it the header is not believed."`
-	AdminPassword  Secret   `name:"admin-password" env:"BELFRY_ADMIN_PASSWORD" placeholder:"SECRET" help:"Password of the user admin when that is made, at the first start; drawn and printed once if it is not given. Better set in the environment than as a flag."`
+	TrustedProxies []string `name:"trusted-proxy" env:"BELFRY_TRUSTED_PROXY" placeholder:"NETWORK" help:"Address or network (10.0.0.0/8) of proxies before the console that add the client's address to X-Forwarded-For. Without it, the header is ignored."`
+	AdminPassword  Secret   `name:"admin-password" env:"BELFRY_ADMIN_PASSWORD" placeholder:"SECRET" help:"Password of the user admin, which is created at the first start; without it, one is generated and printed once. Better set in the environment than as a flag."`
 }
 
-// OIDC is an identity provider through which users log in to the console, and what its claims mean. Without Issuer there is
-// none.
+// OIDC holds the settings of an identity provider through which users log in to the console, and the meaning of its
+// claims. Without OIDCIssuer, there is no provider.
 type OIDC struct {
 	OIDCIssuer        string        `name:"oidc-issuer" env:"BELFRY_OIDC_ISSUER" placeholder:"https://…" help:"Identity provider (OpenID Connect) through which users may log in, as its discovery document names it." group:"oidc"`
-	OIDCClientID      string        `name:"oidc-client-id" env:"BELFRY_OIDC_CLIENT_ID" placeholder:"ID" help:"What the provider knows the console as." group:"oidc"`
+	OIDCClientID      string        `name:"oidc-client-id" env:"BELFRY_OIDC_CLIENT_ID" placeholder:"ID" help:"The console's client id at the provider." group:"oidc"`
 	OIDCClientSecret  Secret        `name:"oidc-client-secret" env:"BELFRY_OIDC_CLIENT_SECRET" placeholder:"SECRET" help:"The client's secret. Better set in the environment than as a flag." group:"oidc"`
 	OIDCRedirectURL   string        `name:"oidc-redirect-url" env:"BELFRY_OIDC_REDIRECT_URL" placeholder:"https://…" help:"The console's callback, as the provider knows it; by default /api/v1/auth/oidc/callback below --console-url." group:"oidc"`
-	OIDCName          string        `name:"oidc-name" env:"BELFRY_OIDC_NAME" default:"single sign-on" help:"What people call the provider, on the button." group:"oidc"`
-	OIDCScopes        []string      `name:"oidc-scope" env:"BELFRY_OIDC_SCOPE" default:"profile,email" help:"Scopes to ask for, beside openid." group:"oidc"`
+	OIDCName          string        `name:"oidc-name" env:"BELFRY_OIDC_NAME" default:"single sign-on" help:"Name of the provider on the log-in button." group:"oidc"`
+	OIDCScopes        []string      `name:"oidc-scope" env:"BELFRY_OIDC_SCOPE" default:"profile,email" help:"Scopes to request, in addition to openid." group:"oidc"`
 	OIDCUsernameClaim string        `name:"oidc-username-claim" env:"BELFRY_OIDC_USERNAME_CLAIM" default:"preferred_username" help:"Claim with the user's name." group:"oidc"`
 	OIDCRoleClaim     string        `name:"oidc-role-claim" env:"BELFRY_OIDC_ROLE_CLAIM" default:"groups" help:"Claim whose values --oidc-role gives roles for; one within others by its path with dots." group:"oidc"`
-	OIDCRoles         []string      `name:"oidc-role" env:"BELFRY_OIDC_ROLE" sep:";" placeholder:"VALUE=ROLE" help:"Role of who has this value in the role claim: admin, operator or viewer; the highest counts." group:"oidc"`
-	OIDCDefaultRole   string        `name:"oidc-default-role" env:"BELFRY_OIDC_DEFAULT_ROLE" placeholder:"ROLE" help:"Role of who has none of these values: operator or viewer; without it they do not get in." group:"oidc"`
+	OIDCRoles         []string      `name:"oidc-role" env:"BELFRY_OIDC_ROLE" sep:";" placeholder:"VALUE=ROLE" help:"Role of users with this value in the role claim: admin, operator or viewer; the highest counts." group:"oidc"`
+	OIDCDefaultRole   string        `name:"oidc-default-role" env:"BELFRY_OIDC_DEFAULT_ROLE" placeholder:"ROLE" help:"Role of users with none of these values: operator or viewer; without it, they are refused." group:"oidc"`
 	OIDCGroupsClaim   string        `name:"oidc-groups-claim" env:"BELFRY_OIDC_GROUPS_CLAIM" default:"groups" help:"Claim whose values --oidc-group gives groups for." group:"oidc"`
 	OIDCGroups        []string      `name:"oidc-group" env:"BELFRY_OIDC_GROUP" sep:";" placeholder:"VALUE=GROUP" help:"Group that operators and viewers with this value in the groups claim are confined to; may be given several times for one value." group:"oidc"`
-	OIDCSession       time.Duration `name:"oidc-session" env:"BELFRY_OIDC_SESSION" default:"12h" help:"How long such a log-in lasts, 5m to 168h; the provider is asked about roles no sooner." group:"oidc"`
+	OIDCSession       time.Duration `name:"oidc-session" env:"BELFRY_OIDC_SESSION" default:"12h" help:"How long such a log-in lasts, 5m to 168h; the provider's roles are not read again before that." group:"oidc"`
 }
 
-// Metrics is where a role without a console serves /metrics, /healthz and /readyz.
+// Metrics holds the address at which a role without a console serves /metrics, /healthz and /readyz.
 type Metrics struct {
 	Metrics string `name:"metrics" env:"BELFRY_METRICS" placeholder:"HOST:PORT" help:"Address of /metrics, /healthz and /readyz; port 0 takes a free one. None are served without it."`
 }
 
-// Standalone is all roles in one process. Without DatabaseURL and NATSURL it starts both inside.
+// Standalone runs all roles in one process. Without DatabaseURL and NATSURL, it runs its own Postgres and NATS.
 type Standalone struct {
-	DataDir     string `name:"data-dir" env:"BELFRY_DATA_DIR" default:"belfry-data" help:"Directory for all that is kept: Postgres, NATS, spooled results."`
+	DataDir     string `name:"data-dir" env:"BELFRY_DATA_DIR" default:"belfry-data" help:"Directory for all stored data: Postgres, NATS, spooled results."`
 	Web         `embed:""`
 	OIDC        `embed:""`
-	NATSListen  string   `name:"nats" env:"BELFRY_NATS" default:"127.0.0.1:4222" help:"Address at which executors reach the NATS inside; port 0 takes a free one."`
+	NATSListen  string   `name:"nats" env:"BELFRY_NATS" default:"127.0.0.1:4222" help:"Address at which executors reach the embedded NATS; port 0 takes a free one."`
 	NATSTLSCert string   `name:"nats-tls-cert" env:"BELFRY_NATS_TLS_CERT" placeholder:"FILE" help:"Certificate (PEM) with which the NATS inside speaks TLS, and nothing else; with --nats-tls-key. A changed file counts from the next connection on."`
 	NATSTLSKey  string   `name:"nats-tls-key" env:"BELFRY_NATS_TLS_KEY" placeholder:"FILE" help:"Private key (PEM) of --nats-tls-cert."`
 	Demo        bool     `name:"demo" env:"BELFRY_DEMO" help:"Add an executor (group demo) and jobs that fire at once."`
@@ -117,7 +117,7 @@ type Standalone struct {
 	Log         `embed:""`
 }
 
-// Scheduler is the role that decides when.
+// Scheduler is the role that decides when runs start.
 type Scheduler struct {
 	Database `embed:""`
 	NATS     `embed:""`
@@ -153,19 +153,19 @@ type Executor struct {
 	Group        string `name:"group" short:"g" env:"BELFRY_GROUP" placeholder:"NAME" help:"Executor group to join. Required."`
 	NATSURL      URL    `name:"nats-url" env:"BELFRY_NATS_URL" default:"nats://127.0.0.1:4222" help:"NATS servers, with commas between them."`
 	NATSTLS      `embed:""`
-	Token        Secret            `name:"token" env:"BELFRY_TOKEN" placeholder:"SECRET" help:"The group's token, as shown when the group was made. Better set in the environment than as a flag."`
+	Token        Secret            `name:"token" env:"BELFRY_TOKEN" placeholder:"SECRET" help:"The group's token, as shown when the group was created. Better set in the environment than as a flag."`
 	Instance     string            `name:"instance" env:"BELFRY_INSTANCE" placeholder:"NAME" help:"Name of this process within its group, stable over restarts; by default one that is kept in the spool directory."`
 	Capacity     int               `name:"capacity" env:"BELFRY_CAPACITY" default:"256" help:"Runs at once, 1 to 65536."`
-	Labels       map[string]string `name:"label" env:"BELFRY_LABELS" mapsep:"," placeholder:"KEY=VALUE" help:"Labels shown beside the instance."`
+	Labels       map[string]string `name:"label" env:"BELFRY_LABELS" mapsep:"," placeholder:"KEY=VALUE" help:"Labels shown with the instance."`
 	AllowCommand bool              `name:"allow-command" env:"BELFRY_ALLOW_COMMAND" help:"Serve the handler command, which runs any command line that a job names, as this user."`
 	AllowScript  []string          `name:"allow-script" env:"BELFRY_ALLOW_SCRIPT" placeholder:"LANGUAGE" help:"Script languages to run, as this user: bash, sh, python, node, php, powershell, go."`
 	SpoolDir     string            `name:"spool-dir" env:"BELFRY_SPOOL_DIR" placeholder:"DIR" help:"Directory for results until they are settled; by default belfry/executor in the user's cache directory."`
-	DrainTimeout time.Duration     `name:"drain-timeout" env:"BELFRY_DRAIN_TIMEOUT" default:"30s" help:"How long running handlers may go on after SIGTERM, up to 24h."`
+	DrainTimeout time.Duration     `name:"drain-timeout" env:"BELFRY_DRAIN_TIMEOUT" default:"30s" help:"How long running handlers may continue after SIGTERM, up to 24h."`
 	Metrics      `embed:""`
 	Log          `embed:""`
 }
 
-// Migrate is the command that brings the database up to date.
+// Migrate is the command that migrates the database.
 type Migrate struct {
 	Database `embed:""`
 	Log      `embed:""`
@@ -220,7 +220,7 @@ func DefaultExecutor() Executor {
 // DefaultMigrate returns the settings of `belfry migrate` without flags, which lack the database's URL.
 func DefaultMigrate() Migrate { return Migrate{Log: defaultLog()} }
 
-// Location returns the zone of TimeZone. It may be called after Validate only.
+// Location returns the location of TimeZone. Call it only after Validate.
 func (t Timing) Location() *time.Location {
 	zone, err := time.LoadLocation(t.TimeZone)
 	if err != nil {
@@ -229,7 +229,7 @@ func (t Timing) Location() *time.Location {
 	return zone
 }
 
-// Validate names every fault at once, as an Invalid error whose locations are flags.
+// Validate reports all faults at once, as an Invalid error whose locations are flags.
 func (c Standalone) Validate() error {
 	var f domain.Faults
 	if c.DataDir == "" && (c.DatabaseURL == "" || c.NATSURL == "") {
@@ -255,7 +255,7 @@ func (c Standalone) Validate() error {
 	return f.Err("")
 }
 
-// Validate names every fault at once, as an Invalid error whose locations are flags.
+// Validate reports all faults at once, as an Invalid error whose locations are flags.
 func (c Scheduler) Validate() error {
 	var f domain.Faults
 	c.Database.check(&f, true)
@@ -266,7 +266,7 @@ func (c Scheduler) Validate() error {
 	return f.Err("")
 }
 
-// Validate names every fault at once, as an Invalid error whose locations are flags.
+// Validate reports all faults at once, as an Invalid error whose locations are flags.
 func (c Dispatcher) Validate() error {
 	var f domain.Faults
 	c.Database.check(&f, true)
@@ -279,7 +279,7 @@ func (c Dispatcher) Validate() error {
 	return f.Err("")
 }
 
-// Validate names every fault at once, as an Invalid error whose locations are flags.
+// Validate reports all faults at once, as an Invalid error whose locations are flags.
 func (c Console) Validate() error {
 	var f domain.Faults
 	c.Web.check(&f)
@@ -292,7 +292,7 @@ func (c Console) Validate() error {
 	return f.Err("")
 }
 
-// Validate names every fault at once, as an Invalid error whose locations are flags.
+// Validate reports all faults at once, as an Invalid error whose locations are flags.
 func (c Migrate) Validate() error {
 	var f domain.Faults
 	c.Database.check(&f, true)
@@ -300,8 +300,8 @@ func (c Migrate) Validate() error {
 	return f.Err("")
 }
 
-// Validate names every fault at once, as an Invalid error whose locations are flags. Instance and labels are
-// package executor's to judge.
+// Validate reports all faults at once, as an Invalid error whose locations are flags. Package executor validates the
+// instance and the labels.
 func (c Executor) Validate() error {
 	var f domain.Faults
 	if c.Group == "" {
@@ -344,7 +344,7 @@ func checkNATSURL(f *domain.Faults, u URL, required bool) {
 	for one := range strings.SplitSeq(string(u), ",") {
 		parsed, err := url.Parse(strings.TrimSpace(one))
 		if err != nil || parsed.Host == "" {
-			f.Add("--nats-url", "is not a URL such as nats://127.0.0.1:4222") // without the text, which may hold a password
+			f.Add("--nats-url", "is not a URL such as nats://127.0.0.1:4222") // without the text, which may contain a password
 			return
 		}
 		checkOneOf(f, "--nats-url", parsed.Scheme, "nats", "tls", "ws", "wss")
@@ -352,7 +352,7 @@ func checkNATSURL(f *domain.Faults, u URL, required bool) {
 }
 
 func (t Timing) check(f *domain.Faults) {
-	// "Local" and "" would load, and mean another zone on every machine.
+	// "Local" and "" are valid for LoadLocation, but mean another zone on every machine.
 	if _, err := time.LoadLocation(t.TimeZone); err != nil || t.TimeZone == "" || t.TimeZone == "Local" {
 		f.Add("--time-zone", fmt.Sprintf("%q is not the IANA name of a time zone, such as Europe/Berlin", t.TimeZone))
 	}
@@ -365,7 +365,7 @@ func (t Timing) check(f *domain.Faults) {
 const tenYears = 10 * 365 * 24 * time.Hour
 
 func (k Keeping) check(f *domain.Faults) {
-	// An executor's lease is 10 s; nobody may call it dead while it may still start what it holds.
+	// An executor's lease is 10 s. It must not be declared dead while it may still start attempts.
 	between(f, "--lost-after", k.LostAfter, 12*time.Second, time.Hour)
 	between(f, "--log-retention", k.LogRetention, time.Hour, tenYears)
 	between(f, "--run-retention", k.RunRetention, time.Hour, tenYears)
@@ -402,7 +402,7 @@ func (w Web) Proxies() []netip.Prefix {
 	return out
 }
 
-// network reads a network, or a single address.
+// network parses a network or a single address.
 func network(s string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return a.Unmap().Prefix(a.Unmap().BitLen())
@@ -415,7 +415,7 @@ func (t NATSTLS) check(f *domain.Faults) {
 	checkPair(f, "--nats-cert", t.NATSCert, "--nats-key", t.NATSKey)
 }
 
-// checkPair refuses one of two files without the other.
+// checkPair requires that both files are given, or none.
 func checkPair(f *domain.Faults, certFlag, cert, keyFlag, key string) {
 	switch {
 	case cert != "" && key == "":

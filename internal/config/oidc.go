@@ -15,7 +15,7 @@ const OIDCCallback = "/api/v1/auth/oidc/callback"
 // Enabled reports whether there is an identity provider.
 func (o OIDC) Enabled() bool { return o.OIDCIssuer != "" }
 
-// Callback returns the redirect URL, by default the one below the console's own.
+// Callback returns the redirect URL. The default is the console's own URL with OIDCCallback.
 func (o OIDC) Callback(consoleURL string) string {
 	if o.OIDCRedirectURL != "" {
 		return o.OIDCRedirectURL
@@ -23,7 +23,7 @@ func (o OIDC) Callback(consoleURL string) string {
 	return strings.TrimRight(consoleURL, "/") + OIDCCallback
 }
 
-// Mapping splits VALUE=NAME, at the last =, as values may be distinguished names.
+// Mapping splits VALUE=NAME at the last =, because values may be distinguished names.
 func Mapping(text string) (value, name string) {
 	i := strings.LastIndexByte(text, '=')
 	if i < 0 {
@@ -32,7 +32,7 @@ func Mapping(text string) (value, name string) {
 	return text[:i], text[i+1:]
 }
 
-// check names the faults of a provider. consoleKnown: the redirect URL need not be given.
+// check adds the faults of the provider's settings to f. If consoleKnown is set, the redirect URL is optional.
 func (o OIDC) check(f *domain.Faults, consoleKnown bool) {
 	if !o.Enabled() {
 		if o.OIDCClientID != "" || o.OIDCClientSecret != "" || len(o.OIDCRoles) > 0 {
@@ -78,14 +78,14 @@ func (o OIDC) checkRoles(f *domain.Faults) {
 			f.Add("--oidc-group", "must be VALUE=GROUP, such as team-a=default; of the group: "+domain.GroupNameRule)
 		}
 	}
-	if o.OIDCDefaultRole != "" { // never admin: that must be somebody's decision
+	if o.OIDCDefaultRole != "" { // never admin: that must be an explicit decision
 		checkOneOf(f, "--oidc-default-role", o.OIDCDefaultRole, "operator", "viewer")
 	} else if len(o.OIDCRoles) == 0 {
-		f.Add("--oidc-role", "is required, or --oidc-default-role: nobody would get in")
+		f.Add("--oidc-role", "is required, or --oidc-default-role: otherwise no user could log in")
 	}
 }
 
-// checkHTTPS refuses what is not said under encryption, but on this machine.
+// checkHTTPS refuses URLs without encryption, except on this machine.
 func checkHTTPS(f *domain.Faults, flag, address string) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || (u.Scheme != "https" && u.Scheme != "http") {
@@ -93,6 +93,6 @@ func checkHTTPS(f *domain.Faults, flag, address string) {
 		return
 	}
 	if ip := net.ParseIP(u.Hostname()); u.Scheme == "http" && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		f.Add(flag, "must be https: what is said there lets people in")
+		f.Add(flag, "must be https: the connection carries log-ins")
 	}
 }

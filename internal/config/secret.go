@@ -8,7 +8,7 @@ import (
 
 const redacted = "[redacted]"
 
-// Secret is text that no format verb, encoder or logger prints. Reveal returns it.
+// Secret is a text that no format verb, encoder or logger prints. Reveal returns it.
 type Secret string
 
 // Reveal returns the secret itself.
@@ -31,20 +31,20 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // LogValue hides the secret from slog.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// URL is the address of a server, or several with commas between them, and may hold a password. Printing it
-// shows scheme, host and path alone; Reveal returns all of it.
+// URL is the address of a server, or several addresses separated by commas. It may contain a password. Printing it
+// shows only scheme, host and path; Reveal returns all of it.
 type URL string
 
 // Reveal returns the URL itself.
 func (u URL) Reveal() string { return string(u) }
 
-// String returns the URL without user, password and parameters, "[redacted]" where that is not
-// surely all that would be shown.
+// String returns the URL without user, password and parameters. It returns "[redacted]" if it cannot be sure to remove
+// them all.
 func (u URL) String() string {
 	if u == "" {
 		return ""
 	}
-	// A password may hold what ends it for url.Parse. Then there is an @, but no user; or a list, but an @.
+	// A password may contain characters that end it for url.Parse. Then there is an @ but no user, or a list with an @.
 	hasUser := strings.Contains(string(u), "@")
 	list := strings.Split(string(u), ",")
 	for i, one := range list {
@@ -57,11 +57,11 @@ func (u URL) String() string {
 	return strings.Join(list, ",")
 }
 
-// GoString hides what String hides from %#v.
+// GoString redacts like String, for %#v.
 func (u URL) GoString() string { return `config.URL("` + u.String() + `")` }
 
-// MarshalText hides what String hides from encoders.
+// MarshalText redacts like String, for encoders.
 func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
-// LogValue hides what String hides from slog.
+// LogValue redacts like String, for slog.
 func (u URL) LogValue() slog.Value { return slog.StringValue(u.String()) }
