@@ -12,10 +12,10 @@ import (
 	"syscall"
 )
 
-// account says as whom Postgres runs.
+// account is the operating system account that Postgres runs as.
 type account struct {
 	mode accountMode
-	name string // for people; empty when Postgres runs as the caller
+	name string // for messages; empty if Postgres runs as the caller
 	uid  int
 	gid  int
 }
@@ -24,12 +24,12 @@ type accountMode string
 
 const (
 	asCaller    accountMode = "as the caller"
-	inNamespace accountMode = "in a user namespace" // in which the caller appears as uid and gid
-	asOther     accountMode = "as another account"  // which is uid and gid
+	inNamespace accountMode = "in a user namespace" // the caller appears there as uid and gid
+	asOther     accountMode = "as another account"  // with this uid and gid
 )
 
-// chooseAccount decides as whom to run. owner is the owner of the existing
-// cluster, or -1: a cluster that once came to another account stays with it.
+// chooseAccount decides which account Postgres runs as. owner is the owner of the existing cluster, or -1. A cluster
+// that was given to another account stays with it.
 func chooseAccount(owner int, noNamespaces bool) (account, error) {
 	root := os.Geteuid() == 0
 	if root && owner > 0 {
@@ -39,8 +39,8 @@ func chooseAccount(owner int, noNamespaces bool) (account, error) {
 		if _, err := user.LookupId(strconv.Itoa(os.Geteuid())); err == nil {
 			return account{mode: asCaller}, nil
 		}
-		// initdb asks for the name of its user. A container's user may have
-		// none, but can appear as one who has.
+		// initdb looks up the name of its user. A container's user may have no name, but can appear as a user who has
+		// one.
 	}
 	other, err := unprivilegedAccount()
 	if err != nil {
@@ -88,9 +88,8 @@ func groupOf(uid int) int {
 	return uid
 }
 
-// command prepares a program of Postgres. It gets deathSignal when this process
-// dies, no terminal signals, and an environment in which no setting of the
-// caller's own Postgres clients can mislead it.
+// command prepares a Postgres program. The program gets deathSignal when this process dies, and no terminal signals.
+// Its environment contains none of the caller's Postgres client settings.
 func (a account) command(deathSignal syscall.Signal, path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...)
 	cmd.Env = []string{"PATH=" + filepath.Dir(path) + ":/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"}
@@ -99,7 +98,7 @@ func (a account) command(deathSignal syscall.Signal, path string, args ...string
 	return cmd
 }
 
-// give makes the account the owner of a file that root has made.
+// give makes the account the owner of a file that root created.
 func (a account) give(path string) error {
 	if a.mode != asOther {
 		return nil
@@ -107,7 +106,7 @@ func (a account) give(path string) error {
 	return os.Lchown(path, a.uid, a.gid)
 }
 
-// giveTree is give for a whole tree.
+// giveTree is give for a directory tree.
 func (a account) giveTree(root string) error {
 	return filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
@@ -122,12 +121,12 @@ func (a account) reaches(dir string) bool {
 	if a.mode != asOther {
 		return true
 	}
-	// The child enters dir before it executes, so that an error of the second
-	// step shows that the first went well, without needing any program.
+	// The child enters dir before it executes the program. So an error of the second step proves that the first
+	// succeeded, without needing any program.
 	cmd := a.command(syscall.SIGKILL, missingProgram)
 	cmd.Dir = dir
 	return errors.Is(cmd.Start(), fs.ErrNotExist)
 }
 
-// missingProgram does not exist: neither can anyone make a file in /proc.
+// missingProgram does not exist, and no user can create a file in /proc.
 const missingProgram = "/proc/belfry-does-not-exist"

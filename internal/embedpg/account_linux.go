@@ -10,8 +10,8 @@ import (
 
 func (a account) apply(cmd *exec.Cmd, deathSignal syscall.Signal) {
 	attr := &syscall.SysProcAttr{
-		// A process group of its own: Ctrl-C in a terminal reaches Belfry
-		// alone, which stops Postgres when everyone is done with it.
+		// A separate process group: Ctrl-C in a terminal reaches Belfry only, which stops Postgres after the components
+		// that use it.
 		Setpgid:   true,
 		Pdeathsig: deathSignal,
 	}
@@ -27,13 +27,12 @@ func (a account) apply(cmd *exec.Cmd, deathSignal syscall.Signal) {
 	cmd.SysProcAttr = attr
 }
 
-// namespacesAllowed reports whether a child may run in a user namespace as a
-// says. The namespace is made before the program is executed, so that a missing
-// program is the sign of success.
+// namespacesAllowed reports whether a child may run in the user namespace of account a. The namespace is created before
+// the program is executed, so the error about a missing program means success.
 func namespacesAllowed(a account) bool {
 	err := a.command(syscall.SIGKILL, missingProgram).Start()
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// startWatchdog is not needed: the kernel does it, see apply.
+// startWatchdog does nothing, because the kernel sends the death signal, see apply.
 func startWatchdog(int, syscall.Signal) (release func(), err error) { return func() {}, nil }

@@ -8,8 +8,8 @@ import (
 )
 
 func (a account) apply(cmd *exec.Cmd, _ syscall.Signal) {
-	// A process group of its own: Ctrl-C in a terminal reaches Belfry alone,
-	// which stops Postgres when everyone is done with it.
+	// A separate process group: Ctrl-C in a terminal reaches Belfry only, which stops Postgres after the components
+	// that use it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if a.mode == asOther {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid)}

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-const minMajor = 14 // the oldest version that Postgres itself still maintained when this was written
+const minMajor = 14 // the oldest version that the Postgres project maintained when this was written
 
 // binaries is one installation of Postgres.
 type binaries struct {
@@ -23,8 +23,8 @@ type binaries struct {
 
 func (b binaries) path(program string) string { return filepath.Join(b.dir, program) }
 
-// findBinaries returns an installation for a cluster of the given major
-// version, or, with major 0, the best one for a new cluster.
+// findBinaries returns an installation for a cluster of the given major version or, if major is 0, the best one for a
+// new cluster.
 func findBinaries(ctx context.Context, binDir string, major int, cache string, log *slog.Logger) (binaries, error) {
 	var dirs []string
 	if binDir != "" {
@@ -57,11 +57,11 @@ func findBinaries(ctx context.Context, binDir string, major int, cache string, l
 	}
 }
 
-// VersionError says that no installed Postgres can open the cluster, because
-// each major version opens its own clusters only.
+// VersionError means that no installed Postgres can open the cluster, because each major version opens only its own
+// clusters.
 type VersionError struct {
-	Major int   // that made the cluster
-	Found []int // majors that are installed
+	Major int   // of the Postgres that created the cluster
+	Found []int // installed major versions
 }
 
 func (e *VersionError) Error() string {
@@ -81,13 +81,12 @@ func majors(found []binaries) []int {
 	return slices.Compact(list)
 }
 
-// installedDirs lists where Postgres may be, the most likely wish first: what
-// the caller's PATH names, then what packagers install, newest first. root is
-// "/" except in tests.
+// installedDirs lists the possible locations of Postgres in order of preference: first the one in the caller's PATH,
+// then those of packagers, newest first. root is "/" except in tests.
 func installedDirs(root string) []string {
 	var dirs []string
 	if path, err := exec.LookPath("postgres"); err == nil {
-		// Packagers link the program into PATH; its siblings lie beside the target.
+		// Packages link the program into PATH; the other programs are next to the link's target.
 		if target, err := filepath.EvalSymlinks(path); err == nil {
 			dirs = append(dirs, filepath.Dir(target))
 		}
@@ -115,7 +114,7 @@ func installedDirs(root string) []string {
 	})
 }
 
-// versionIn returns the last number in a path, 0 if there is none.
+// versionIn returns the last number in a path, or 0.
 func versionIn(path string) int {
 	fields := strings.FieldsFunc(path, func(r rune) bool { return r < '0' || r > '9' })
 	if len(fields) == 0 {
@@ -128,24 +127,23 @@ func versionIn(path string) int {
 	return version
 }
 
-// inspect asks the server program for its version.
+// inspect runs the server program to get its version.
 func inspect(ctx context.Context, dir string) (binaries, error) {
 	if _, err := os.Stat(filepath.Join(dir, "initdb")); err != nil {
 		return binaries{}, fmt.Errorf("look for Postgres: %w", err)
 	}
 	output, err := exec.CommandContext(ctx, filepath.Join(dir, "postgres"), "--version").Output()
 	if err != nil {
-		return binaries{}, fmt.Errorf("ask %s/postgres for its version: %w", dir, err)
+		return binaries{}, fmt.Errorf("get the version of %s/postgres: %w", dir, err)
 	}
 	major, err := parseVersion(string(output))
 	if err != nil {
-		return binaries{}, fmt.Errorf("ask %s/postgres for its version: %w", dir, err)
+		return binaries{}, fmt.Errorf("get the version of %s/postgres: %w", dir, err)
 	}
 	return binaries{dir: dir, major: major}, nil
 }
 
-// parseVersion reads lines such as "postgres (PostgreSQL) 15.18 (Debian 15.18-0)"
-// and "postgres (PostgreSQL) 18beta1".
+// parseVersion parses lines such as "postgres (PostgreSQL) 15.18 (Debian 15.18-0)" and "postgres (PostgreSQL) 18beta1".
 func parseVersion(line string) (int, error) {
 	_, rest, found := strings.Cut(line, "(PostgreSQL) ")
 	end := 0

@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// elsewhere is where the cluster lies when root's Postgres runs as an account
-// that cannot reach the data directory. Only root can write there.
+// elsewhere is the location of the cluster if root's Postgres runs as an account that cannot reach the data directory.
+// Only root can write there.
 const elsewhere = "/var/lib/belfry"
 
 // cluster is the directory of one Postgres, locked by the caller.
 type cluster struct {
-	base      string // holds data and all the rest
-	link      string // DataDir/postgres; another path than base only where that lies elsewhere
+	base      string // contains the data directory and all other files
+	link      string // DataDir/postgres; differs from base only if the cluster is elsewhere
 	account   account
 	bin       binaries
 	running   *os.File // the running lock, until the postmaster has inherited it
@@ -35,9 +35,8 @@ func (c *cluster) freshData() string  { return filepath.Join(c.base, "data.new")
 func (c *cluster) configFile() string { return filepath.Join(c.base, "postgresql.conf") }
 func (c *cluster) hbaFile() string    { return filepath.Join(c.base, "pg_hba.conf") }
 
-// openCluster prepares the cluster under dir for a start: it decides as whom to
-// run, ends what an earlier owner left running, finds the binaries and makes
-// the cluster if there is none.
+// openCluster prepares the cluster under dir for a start: it chooses the account, stops processes that an earlier owner
+// left running, finds the binaries, and creates the cluster if there is none.
 func openCluster(ctx context.Context, dir string, cfg Config) (_ *cluster, err error) {
 	c := &cluster{link: filepath.Join(dir, "postgres"), ephemeral: cfg.Ephemeral}
 	defer func() {
@@ -71,14 +70,13 @@ func openCluster(ctx context.Context, dir string, cfg Config) (_ *cluster, err e
 	cfg.Log.Debug("found Postgres", "directory", c.bin.dir, "major", c.bin.major)
 	if major == 0 {
 		if err := c.initialise(ctx, cfg.Log); err != nil {
-			return nil, fmt.Errorf("make a Postgres cluster in %s: %w", c.base, err)
+			return nil, fmt.Errorf("create a Postgres cluster in %s: %w", c.base, err)
 		}
 	}
 	return c, nil
 }
 
-// letGo closes our copy of the running lock. Copies that a postmaster has
-// inherited keep it locked.
+// letGo closes this process's copy of the running lock. Copies that a postmaster has inherited keep it locked.
 func (c *cluster) letGo() {
 	if c.running != nil {
 		closeQuietly(c.running)
@@ -88,7 +86,7 @@ func (c *cluster) letGo() {
 
 func (c *cluster) openBase() error {
 	if err := os.Mkdir(c.link, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("make the directory for Postgres: %w", err)
+		return fmt.Errorf("create the directory for Postgres: %w", err)
 	}
 	base, err := filepath.EvalSymlinks(c.link)
 	if err != nil {
@@ -98,19 +96,18 @@ func (c *cluster) openBase() error {
 	return nil
 }
 
-// existing returns the major version and the owner of the cluster, 0 and -1 if
-// there is none.
+// existing returns the major version and the owner of the cluster, or 0 and -1 if there is none.
 func (c *cluster) existing() (major, owner int, err error) {
 	info, err := os.Lstat(c.data())
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, -1, nil
 	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("look at the Postgres cluster: %w", err)
+		return 0, 0, fmt.Errorf("inspect the Postgres cluster: %w", err)
 	}
 	content, err := os.ReadFile(filepath.Join(c.data(), "PG_VERSION"))
 	if err != nil {
-		return 0, 0, fmt.Errorf("%s is not a Postgres cluster, and is left alone: %w", c.data(), err)
+		return 0, 0, fmt.Errorf("%s is not a Postgres cluster and was not changed: %w", c.data(), err)
 	}
 	if major, err = strconv.Atoi(strings.TrimSpace(string(content))); err != nil {
 		return 0, 0, fmt.Errorf("read the version of the Postgres cluster %s: %w", c.data(), err)
@@ -121,16 +118,16 @@ func (c *cluster) existing() (major, owner int, err error) {
 	return major, owner, nil
 }
 
-// letAccountIn makes the cluster's directories reachable for another account
-// than the caller's, and an existing cluster its own.
+// letAccountIn makes the cluster's directories reachable for another account than the caller's, and gives it an
+// existing cluster.
 func (c *cluster) letAccountIn(owner int) error {
 	if c.account.mode != asOther {
 		return nil
 	}
-	// The account may pass through to what is its own. It owns neither the
-	// directory nor the settings in it, so it cannot lay traps for root.
+	// The account may pass through to its own files. It owns neither the directory nor the settings in it, so it cannot
+	// plant files that root would use.
 	if err := os.Chmod(c.base, 0o711); err != nil {
-		return fmt.Errorf("open the way to the Postgres cluster: %w", err)
+		return fmt.Errorf("make the Postgres cluster reachable: %w", err)
 	}
 	exists := owner >= 0
 	if !c.account.reaches(c.base) {
@@ -143,27 +140,27 @@ func (c *cluster) letAccountIn(owner int) error {
 	}
 	if exists && owner != c.account.uid {
 		if err := c.account.giveTree(c.data()); err != nil {
-			return fmt.Errorf("hand the Postgres cluster to %s: %w", c.account.name, err)
+			return fmt.Errorf("change the owner of the Postgres cluster to %s: %w", c.account.name, err)
 		}
 	}
 	return nil
 }
 
-// moveElsewhere puts the base of a cluster that does not exist yet where every
-// account can pass, and leaves a link to it.
+// moveElsewhere moves the base of a cluster that does not exist yet to a location that every account can reach, and
+// leaves a link to it.
 func (c *cluster) moveElsewhere() error {
 	parent := elsewhere
 	if c.ephemeral {
 		parent = os.TempDir()
 	} else if err := os.MkdirAll(parent, 0o711); err != nil {
-		return fmt.Errorf("make a directory for Postgres: %w", err)
+		return fmt.Errorf("create a directory for Postgres: %w", err)
 	}
 	base, err := os.MkdirTemp(parent, "postgres-")
 	if err != nil {
-		return fmt.Errorf("make a directory for Postgres: %w", err)
+		return fmt.Errorf("create a directory for Postgres: %w", err)
 	}
 	if err := os.Chmod(base, 0o711); err != nil {
-		return fmt.Errorf("make a directory for Postgres: %w", err)
+		return fmt.Errorf("create a directory for Postgres: %w", err)
 	}
 	if !c.account.reaches(base) {
 		return fmt.Errorf("the kernel refuses user namespaces, so Postgres must run as %s, which can reach neither %s nor %s", c.account.name, c.base, base)
@@ -178,8 +175,8 @@ func (c *cluster) moveElsewhere() error {
 	return nil
 }
 
-// downloadDir is the user's cache. Another account cannot enter that, and a
-// user without a home has none: then downloads lie beside the cluster.
+// downloadDir returns the user's cache. Another account cannot enter it, and a user without a home has none; then
+// downloads are stored next to the cluster.
 func (c *cluster) downloadDir() string {
 	cache, err := os.UserCacheDir()
 	if err != nil || c.account.mode == asOther {
@@ -188,8 +185,8 @@ func (c *cluster) downloadDir() string {
 	return filepath.Join(cache, "belfry")
 }
 
-// initialise makes the cluster beside its place and moves it there as the last
-// step, so that one cut off at any moment is seen and made anew.
+// initialise creates the cluster in a temporary directory and renames it as the last step, so that an interrupted
+// creation is detected and repeated.
 func (c *cluster) initialise(ctx context.Context, log *slog.Logger) error {
 	began := time.Now()
 	fresh := c.freshData()
@@ -202,8 +199,8 @@ func (c *cluster) initialise(ctx context.Context, log *slog.Logger) error {
 	if err := c.account.give(fresh); err != nil {
 		return err
 	}
-	// Locale C keeps the order of text the same on every machine, also after an
-	// upgrade of the system's libraries, which would corrupt indexes.
+	// Locale C keeps the order of text the same on every machine, also after an upgrade of the system's libraries,
+	// which would otherwise corrupt indexes.
 	err := c.run(ctx, "initdb", "--pgdata="+fresh, "--username="+superuser, "--encoding=UTF8", "--locale=C",
 		"--auth-local=trust", "--auth-host=reject", "--no-instructions", "--no-sync")
 	if err != nil {
@@ -228,13 +225,13 @@ func (c *cluster) initialise(ctx context.Context, log *slog.Logger) error {
 
 // run executes one of the programs and waits for it.
 func (c *cluster) run(ctx context.Context, program string, args ...string) error {
-	// As in supervise: the death signal is bound to this thread.
+	// As in supervise, the death signal is bound to this thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := c.account.command(syscall.SIGKILL, c.bin.path(program), args...)
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
-	cmd.WaitDelay = immediateTimeout // a child of its own may keep its output open
+	cmd.WaitDelay = immediateTimeout // a child of the program may keep its output open
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -257,9 +254,9 @@ func syncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// remove deletes the cluster and all that belongs to it.
+// remove deletes the cluster and all related files.
 func (c *cluster) remove(log *slog.Logger) {
 	if err := errors.Join(os.RemoveAll(c.base), os.RemoveAll(c.link)); err != nil {
-		log.Warn("an ephemeral Postgres cluster was not removed", "error", err)
+		log.Warn("cannot remove an ephemeral Postgres cluster, its files remain", "err", err)
 	}
 }

@@ -1,13 +1,11 @@
-// Package embedpg runs the private Postgres of `belfry standalone` and of the
-// tests: it finds or downloads the binaries, makes a cluster, starts it, stops
-// it, and mends what a crash of either side left behind.
+// Package embedpg runs the private Postgres of `belfry standalone` and of the tests: it finds or downloads the
+// binaries, creates a cluster, starts it, stops it, and repairs the state after a crash of Belfry or Postgres.
 //
-// # Who owns what
+// # Ownership
 //
-// One process owns a data directory: it holds a lock on DataDir/postgres.lock
-// for as long as its Server is not stopped. The kernel releases the lock with
-// the process, so it cannot go stale. Everything else follows from holding it:
-// a Postgres found running on the directory is then nobody's, and is stopped.
+// One process owns a data directory: it holds a lock on DataDir/postgres.lock until its Server is stopped. The kernel
+// releases the lock with the process, so it cannot become stale. The owner may conclude that a Postgres already running
+// on the directory has no owner, and stops it.
 //
 // Under DataDir:
 //
@@ -21,31 +19,27 @@
 //	postgres/running.lock     locked while any process of Postgres lives
 //	postgres/run/             0700, the only socket
 //
-// # Who gets in
+// # Access
 //
-// Postgres listens on no TCP port. Its one socket lies in a directory with mode
-// 0700, so the operating system admits the owner (and root) alone, and no
-// password is needed that could leak. A socket path may have about a hundred
-// bytes; where DataDir is longer, the socket lies in a directory of mode 0700
-// with a random name under the system's temporary directory.
+// Postgres does not listen on TCP. Its only socket is in a directory with mode 0700, so the operating system admits
+// only the owner (and root), and there is no password that could leak. A socket path may have about a hundred bytes. If
+// DataDir is longer, the socket is in a directory of mode 0700 with a random name under the system's temporary
+// directory.
 //
-// # As whom it runs
+// # The account of Postgres
 //
-// An ordinary user's Postgres runs as that user. Postgres refuses to run as
-// root. For root it runs in a user namespace in which root appears as another
-// account: it sees no root, while its files stay root's, also below a home that
-// nobody else may enter. Where the kernel refuses namespaces, it runs as the
-// account postgres or nobody, which then owns the cluster; if that account
-// cannot reach DataDir, the cluster lies under /var/lib/belfry and
-// DataDir/postgres is a link to it. Files that root writes then never lie in a
-// directory which that account could change.
+// An ordinary user's Postgres runs as that user. Postgres refuses to run as root. For root, it runs in a user namespace
+// in which root appears as another account: Postgres does not see that it is root, while its files still belong to
+// root, also below a home directory that no other user may enter. If the kernel refuses namespaces, Postgres runs as
+// the account postgres or nobody, which then owns the cluster. If that account cannot reach DataDir, the cluster is
+// under /var/lib/belfry, and DataDir/postgres is a link to it. So the files that root writes are never in a directory
+// that the other account can change.
 //
 // # Crashes
 //
-//   - Belfry is killed: the kernel sends Postgres its fast shutdown (on Linux;
-//     elsewhere a small shell waits for Belfry's end and does it). The next
-//     Start stops whatever is left and goes on.
+//   - Belfry is killed: the kernel sends Postgres the signal for a fast shutdown (on Linux; elsewhere a small shell
+//     waits for Belfry's end and sends it). The next Start stops all remaining processes and continues.
 //   - Postgres is killed: Done is closed. The next Start stops orphaned
 //     backends, and Postgres recovers from its write-ahead log.
-//   - initdb is cut off: it works in data.new and is renamed after a sync.
+//   - initdb is interrupted: it works in data.new, which is renamed after a sync.
 package embedpg

@@ -33,9 +33,8 @@ const (
 	downloadTimeout  = 10 * time.Minute
 )
 
-// archiveSHA256 returns the checksum of the archive for a platform, "" if there
-// is none. The checksums are pinned here, so that neither the repository nor
-// anyone on the way to it can put other programs in their place.
+// archiveSHA256 returns the checksum of the archive for a platform, or "". The checksums are pinned here, so that
+// neither the repository nor an attacker in between can replace the programs.
 func archiveSHA256(platform string) string {
 	switch platform {
 	case "linux-amd64":
@@ -53,10 +52,9 @@ func archiveSHA256(platform string) string {
 	}
 }
 
-// download fetches the binaries that the embedded-postgres-binaries project
-// publishes on Maven Central. The Go library embedded-postgres fetches the same
-// archives, but only as a part of starting a server its own way, which root
-// cannot use, and it accepts an archive whose checksum it cannot get.
+// download fetches the binaries that the embedded-postgres-binaries project publishes on Maven Central. The Go library
+// embedded-postgres fetches the same archives, but only as a part of starting a server in a way that root cannot use,
+// and it accepts an archive whose checksum it cannot get.
 type download struct {
 	log      *slog.Logger
 	cache    string // directory for all versions
@@ -81,15 +79,15 @@ func platformName() string {
 	return platform
 }
 
-// binaries returns the cached copy; it downloads it first if there is none.
+// binaries returns the cached copy. If there is none, it downloads it first.
 func (d download) binaries(ctx context.Context) (binaries, error) {
 	if d.sha256 == "" {
 		return binaries{}, fmt.Errorf("no Postgres (%d or newer) is installed, and there is none to download for %s", minMajor, d.platform)
 	}
-	// The name holds the checksum: another archive never meets an older copy.
+	// The name contains the checksum, so that another archive never reuses an older copy.
 	dir := filepath.Join(d.cache, fmt.Sprintf("postgres-%s-%s-%.12s", downloadVersion, d.platform, d.sha256))
 	if err := os.MkdirAll(d.cache, 0o755); err != nil {
-		return binaries{}, fmt.Errorf("make the directory for the downloaded Postgres: %w", err)
+		return binaries{}, fmt.Errorf("create the directory for the downloaded Postgres: %w", err)
 	}
 	lock, err := waitLock(ctx, dir+".lock")
 	if err != nil {
@@ -111,12 +109,12 @@ func (d download) url() string {
 	return fmt.Sprintf("%[1]s/embedded-postgres-binaries-%[2]s/%[3]s/embedded-postgres-binaries-%[2]s-%[3]s.jar", d.baseURL, d.platform, downloadVersion)
 }
 
-// fetchInto makes dir appear whole or not at all.
+// fetchInto creates dir atomically: completely or not at all.
 func (d download) fetchInto(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
 	defer cancel()
 	url := d.url()
-	d.log.Info("no Postgres is installed; downloading one, this once", "url", url)
+	d.log.Info("no Postgres is installed, downloading it once", "url", url)
 	archive, err := d.fetch(ctx, url)
 	if err != nil {
 		return err
@@ -134,7 +132,7 @@ func (d download) fetchInto(ctx context.Context, dir string) error {
 	return os.Rename(fresh, dir)
 }
 
-// fetch returns the archive if it is the expected one.
+// fetch returns the archive if its checksum is correct.
 func (d download) fetch(ctx context.Context, url string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -153,12 +151,12 @@ func (d download) fetch(ctx context.Context, url string) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: %w", url, err)
 	}
 	if sum := sha256.Sum256(archive); hex.EncodeToString(sum[:]) != d.sha256 {
-		return nil, fmt.Errorf("%s has the SHA-256 checksum %x; expected was %s", url, sum, d.sha256)
+		return nil, fmt.Errorf("%s has the SHA-256 checksum %x, expected %s", url, sum, d.sha256)
 	}
 	return archive, nil
 }
 
-// unpack writes the tree inside the archive, a jar around a .txz, into dir.
+// unpack extracts the tree inside the archive, a jar around a .txz, into dir.
 func unpack(archive []byte, dir string) error {
 	jar, err := zip.NewReader(bytes.NewReader(archive), int64(len(archive)))
 	if err != nil {
@@ -182,7 +180,7 @@ func unpack(archive []byte, dir string) error {
 	return errors.New("there is no .txz file in it")
 }
 
-// untar writes into dir. os.Root refuses every name and link that leads out.
+// untar extracts into dir. os.Root refuses every name and link that leads out of it.
 func untar(from io.Reader, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -19,39 +19,36 @@ import (
 const (
 	superuser = "belfry" // the cluster's only role at first, and its owner
 	database  = "belfry"
-	port      = "5432" // only a part of the socket's name: nothing listens on TCP
+	port      = "5432" // only part of the socket's name: Postgres does not listen on TCP
 
 	pollInterval     = 10 * time.Millisecond
 	stillStarting    = 10 * time.Second // how often a long recovery is logged
 	immediateTimeout = 5 * time.Second  // from SIGQUIT to SIGKILL, as Postgres itself grants its children
 )
 
-// Config says where the cluster lies and how it is run.
+// Config holds the location of the cluster and its settings.
 type Config struct {
-	// DataDir holds the cluster and all that belongs to it. It is made, with
-	// mode 0700, if it does not exist. Required.
+	// DataDir contains the cluster and all related files. It is created with mode 0700 if it does not exist. Required.
 	DataDir string
 
-	// Log takes what happens, and Postgres's own log at level debug.
-	// Default: nothing is logged.
+	// Log receives events, and Postgres's own log at level debug. Default: nothing is logged.
 	Log *slog.Logger
 
-	// Settings are further settings as in postgresql.conf. They win over this
-	// package's, except over those that keep the server private.
+	// Settings are additional settings as in postgresql.conf. They override this package's settings, except those that
+	// keep the server private.
 	Settings map[string]string
 
 	// Ephemeral trades durability for speed, for tests: a crash of the machine
 	// loses the data, and Stop deletes it.
 	Ephemeral bool
 
-	// BinDir is the directory of initdb and postgres. Default: the best of
-	// what is installed, else a download.
+	// BinDir is the directory of initdb and postgres. Default: the best installed version, otherwise a download.
 	BinDir string
 
-	noNamespaces bool // tests: as where the kernel refuses user namespaces
+	noNamespaces bool // tests: behave as if the kernel refuses user namespaces
 }
 
-// InUseError says that another live process owns the data directory.
+// InUseError means that another live process owns the data directory.
 type InUseError struct {
 	DataDir string
 	PID     int // 0 if the owner has not written it yet
@@ -64,7 +61,7 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("data directory %s is in use by the process with id %d", e.DataDir, e.PID)
 }
 
-// Server is a running Postgres. Its methods may be called from any goroutine.
+// Server is a running Postgres. It is safe for concurrent use.
 type Server struct {
 	log     *slog.Logger
 	cluster *cluster
@@ -76,10 +73,9 @@ type Server struct {
 	stopErr  error
 }
 
-// Start makes the cluster if there is none, starts Postgres on it, and returns
-// when it takes connections. That takes about a second the first time and less
-// afterwards, except that recovery after a crash takes as long as it must: ctx
-// bounds it. The server runs on after ctx ends, until Stop.
+// Start creates the cluster if there is none, starts Postgres on it, and returns when it accepts connections. This
+// takes about a second the first time and less afterwards. Recovery after a crash may take longer; ctx bounds it. The
+// server keeps running after ctx ends, until Stop.
 //
 // The error is an *InUseError if another process owns the data directory.
 func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
@@ -94,7 +90,7 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, fmt.Errorf("find the data directory: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the data directory: %w", err)
+		return nil, fmt.Errorf("create the data directory: %w", err)
 	}
 
 	s := &Server{log: cfg.Log}
@@ -126,8 +122,7 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	return s, nil
 }
 
-// URL returns the address of the database "belfry" for pgx. The role in it owns
-// the cluster.
+// URL returns the URL of the database "belfry" for pgx. Its role owns the cluster.
 func (s *Server) URL() string { return s.url(database) }
 
 func (s *Server) url(database string) string {
@@ -136,17 +131,16 @@ func (s *Server) url(database string) string {
 	return u.String()
 }
 
-// Done is closed when Postgres has ended, be it by Stop or by itself; Err tells
-// which. After an unexpected end Stop must still be called.
+// Done is closed when Postgres has ended, by Stop or for another reason; Err returns the reason. After an unexpected
+// end, Stop must still be called.
 func (s *Server) Done() <-chan struct{} { return s.process.done }
 
-// Err returns why Postgres ended by itself; nil while it runs and after Stop.
+// Err returns why Postgres ended unexpectedly. It returns nil while Postgres runs and after Stop.
 func (s *Server) Err() error { return s.process.unexpectedEnd() }
 
-// Stop shuts Postgres down: open transactions are rolled back, everything is
-// flushed, and the data directory is free when it returns. If ctx ends first,
-// Postgres is stopped at once without flushing; it then recovers at its next
-// start, and the error says so. Further calls return the same.
+// Stop shuts Postgres down: open transactions are rolled back, everything is flushed, and the data directory is free
+// when Stop returns. If ctx ends first, Postgres is stopped at once without flushing. It then recovers at its next
+// start, and the error says so. Further calls return the same result.
 func (s *Server) Stop(ctx context.Context) error {
 	s.stopOnce.Do(func() {
 		s.stopErr = s.stop(ctx)
@@ -168,7 +162,7 @@ func (s *Server) stop(ctx context.Context) error {
 	}
 }
 
-// cleanUp gives back what Start took. Of an ephemeral server nothing stays.
+// cleanUp releases what Start acquired. It deletes an ephemeral server's files.
 func (s *Server) cleanUp(ephemeral bool) {
 	if s.cluster != nil {
 		s.cluster.letGo()
@@ -177,15 +171,15 @@ func (s *Server) cleanUp(ephemeral bool) {
 			s.cluster.remove(s.log)
 		}
 	}
-	// Closing the file releases the lock. The file stays: removing it would let
-	// two processes hold locks on two files of one name.
+	// Closing the file releases the lock. The file is not removed: otherwise two processes could hold locks on two
+	// files of the same name.
 	if err := s.lock.Close(); err != nil {
-		s.log.Warn("the lock on the data directory was not released", "error", err)
+		s.log.Warn("cannot release the lock on the data directory, it ends with the process", "err", err)
 	}
 }
 
-// waitReady returns when the database takes connections; it makes the database
-// if an earlier start was cut off before it could.
+// waitReady returns when the database accepts connections. It creates the database if an earlier start was interrupted
+// before it could.
 func (s *Server) waitReady(ctx context.Context) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// lockDataDir makes the calling process the owner of dir until the returned
-// file is closed.
+// lockDataDir makes the calling process the owner of dir until the returned file is closed.
 func lockDataDir(dir string) (*os.File, error) {
 	file, err := os.OpenFile(lockPath(dir), os.O_RDWR|os.O_CREATE|openNoFollow, 0o600)
 	if err != nil {
@@ -32,7 +31,7 @@ func lockDataDir(dir string) (*os.File, error) {
 	return file, nil
 }
 
-// waitLock is for work that several processes may want to do, and one should.
+// waitLock waits for the lock of work that several processes may start and one should do.
 func waitLock(ctx context.Context, path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|openNoFollow, 0o600)
 	if err != nil {

@@ -16,24 +16,23 @@ import (
 )
 
 const (
-	orphanFastTimeout = 20 * time.Second // for an orphan's checkpoint before harder means
-	unseenTimeout     = 30 * time.Second // for processes on the cluster that cannot be seen from here
+	orphanFastTimeout = 20 * time.Second // for an orphan's checkpoint before stronger signals
+	unseenTimeout     = 30 * time.Second // for processes on the cluster that are not visible from here
 )
 
-// takeCluster returns the cluster's running lock, which shows that no Postgres
-// process is on it. The postmaster inherits the lock, and its backends from it,
-// so it also tells of processes that stopOrphans cannot see: those in another
-// container that shares the directory, and on systems other than Linux backends
-// without a postmaster.
+// takeCluster returns the cluster's running lock, which proves that no Postgres process uses it. The postmaster
+// inherits the lock, and its backends inherit it from the postmaster. So the lock also covers processes that
+// stopOrphans cannot see: those in another container that shares the directory, and, on systems other than Linux,
+// backends without a postmaster.
 func (c *cluster) takeCluster(ctx context.Context) (*os.File, error) {
-	bounded, cancel := context.WithTimeoutCause(ctx, unseenTimeout, errors.New("processes that cannot be seen from here still use it"))
+	bounded, cancel := context.WithTimeoutCause(ctx, unseenTimeout, errors.New("processes that are not visible from here still use it"))
 	defer cancel()
 	running, err := waitLock(bounded, filepath.Join(c.base, "running.lock"))
 	if err != nil {
 		return nil, fmt.Errorf("take over the Postgres cluster %s: %w", c.base, err)
 	}
-	// With nobody on the cluster its pid file is stale. Postgres would find so
-	// itself, unless the process id has been given to another process since.
+	// Without a process on the cluster, its pid file is stale. Postgres would detect that itself, unless the process id
+	// belongs to another process by now.
 	if err := os.Remove(pidFile(c.data())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		closeQuietly(running)
 		return nil, fmt.Errorf("remove a stale pid file: %w", err)
@@ -41,12 +40,12 @@ func (c *cluster) takeCluster(ctx context.Context) (*os.File, error) {
 	return running, nil
 }
 
-// stopOrphans ends every process on the cluster that can be seen. The caller
-// holds the data directory's lock, so none of them has an owner.
+// stopOrphans stops every visible process on the cluster. The caller holds the data directory's lock, so none of them
+// has an owner.
 func stopOrphans(ctx context.Context, data string, log *slog.Logger) error {
 	orphans, err := processesOf(ctx, data)
 	if err != nil {
-		return fmt.Errorf("look for a Postgres left running on %s: %w", data, err)
+		return fmt.Errorf("find a Postgres left running on %s: %w", data, err)
 	}
 	if len(orphans) == 0 {
 		return nil
@@ -55,9 +54,8 @@ func stopOrphans(ctx context.Context, data string, log *slog.Logger) error {
 	return endOrphans(ctx, data, orphans)
 }
 
-// endOrphans begins with what loses the least: the postmaster's fast shutdown,
-// then every process's immediate one, then SIGKILL, after which Postgres
-// recovers as after a crash.
+// endOrphans starts with the method that loses the least: the postmaster's fast shutdown, then an immediate shutdown of
+// every process, then SIGKILL, after which Postgres recovers as after a crash.
 func endOrphans(ctx context.Context, data string, orphans []int) error {
 	if postmaster := recordedPID(data); slices.Contains(orphans, postmaster) {
 		gone, err := endAndWait(ctx, data, []int{postmaster}, syscall.SIGINT, orphanFastTimeout)
@@ -75,7 +73,7 @@ func endOrphans(ctx context.Context, data string, orphans []int) error {
 			return err
 		}
 	}
-	return fmt.Errorf("a Postgres that nobody owns still runs on %s and cannot be stopped: processes %v", data, orphans)
+	return fmt.Errorf("a Postgres without an owner still runs on %s and cannot be stopped: processes %v", data, orphans)
 }
 
 func endAndWait(ctx context.Context, data string, pids []int, signal syscall.Signal, timeout time.Duration) (gone bool, err error) {
@@ -102,7 +100,7 @@ func endAndWait(ctx context.Context, data string, pids []int, signal syscall.Sig
 
 func pidFile(data string) string { return filepath.Join(data, "postmaster.pid") }
 
-// recordedPID returns the postmaster that last wrote its pid file, or 0.
+// recordedPID returns the postmaster's process id from the pid file, or 0.
 func recordedPID(data string) int {
 	content, err := os.ReadFile(pidFile(data))
 	if err != nil {

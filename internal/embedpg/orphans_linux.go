@@ -11,9 +11,8 @@ import (
 	"strings"
 )
 
-// processesOf returns the Postgres processes on the cluster. Each of them has
-// its data directory as working directory. Processes that we may not look at
-// are not ours.
+// processesOf returns the Postgres processes on the cluster. Each of them has its data directory as working directory.
+// Processes that cannot be inspected belong to other users.
 func processesOf(_ context.Context, data string) ([]int, error) {
 	want, err := os.Stat(data)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -37,7 +36,7 @@ func processesOf(_ context.Context, data string) ([]int, error) {
 		if err != nil || !os.SameFile(dir, want) {
 			continue
 		}
-		// Somebody's shell may stand in the directory too.
+		// The working directory of another program, such as a shell, may be this directory too.
 		if exe, err := os.Readlink(filepath.Join(proc, "exe")); err == nil && strings.Contains(filepath.Base(exe), "postgres") {
 			found = append(found, pid)
 		}

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// processesOf returns the postmaster on the cluster if it runs. Its command
-// line names the cluster, which tells it from a stranger with its old id. Backends without
-// a postmaster stay unseen here; takeCluster waits for them.
+// processesOf returns the postmaster on the cluster if it runs. Its command line names the cluster, which distinguishes
+// it from another process with the same id. Backends without a postmaster are not found here; takeCluster waits for
+// them.
 func processesOf(ctx context.Context, data string) ([]int, error) {
 	pid := recordedPID(data)
 	if pid == 0 {

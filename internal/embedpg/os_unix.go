@@ -10,12 +10,11 @@ import (
 	"syscall"
 )
 
-// openNoFollow refuses a link in place of the file.
+// openNoFollow refuses a symbolic link in place of the file.
 const openNoFollow = syscall.O_NOFOLLOW
 
-// tryLock takes the lock on file unless somebody holds it. The lock ends with
-// the last descriptor of this opening, so at the latest with the process: Go
-// opens files such that children do not inherit them.
+// tryLock takes the lock on file unless another process holds it. The lock ends with the last descriptor of this open
+// file, so at the latest with the process: Go opens files with close-on-exec, so children do not inherit them.
 func tryLock(file *os.File) (bool, error) {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -27,7 +26,7 @@ func tryLock(file *os.File) (bool, error) {
 	return true, nil
 }
 
-// ownerOf returns the user id to which the file belongs.
+// ownerOf returns the user id of the file's owner.
 func ownerOf(info fs.FileInfo) (int, error) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -9,8 +9,7 @@ import (
 	"syscall"
 )
 
-// The package compiles on Windows so that the executor does, and refuses to
-// start there.
+// The package compiles on Windows because the executor does, and refuses to start there.
 var errWindows = errors.New("running an own Postgres is not supported on Windows: name one with --database-url")
 
 const openNoFollow = 0

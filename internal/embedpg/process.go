@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	tailLines   = 12                     // of Postgres's log, kept for the error when it ends by itself
-	maxLogLine  = 64 << 10               // longer ones are cut into pieces
-	logDeadline = 200 * time.Millisecond // how long backends may outlive the postmaster before their log is let go
+	tailLines   = 12                     // of Postgres's log, kept for the error if it ends unexpectedly
+	maxLogLine  = 64 << 10               // longer lines are split
+	logDeadline = 200 * time.Millisecond // how long to read the log of backends that outlive the postmaster
 )
 
 // process is a running postmaster.
@@ -28,14 +28,14 @@ type process struct {
 	done chan struct{} // closed when the postmaster has ended and tail is complete
 
 	mu       sync.Mutex
-	expected bool     // guarded by mu: the end was asked for
+	expected bool     // guarded by mu: the end was requested
 	tail     []string // guarded by mu: the last lines of the log
 	exit     error    // written before done is closed
 }
 
 // startProcess starts the postmaster and a goroutine that waits for its end.
 func startProcess(c *cluster, cfg Config) (*process, error) {
-	// A test's data is thrown away: there is nothing to flush for.
+	// A test's data is discarded, so nothing has to be flushed.
 	deathSignal := syscall.SIGINT
 	if cfg.Ephemeral {
 		deathSignal = syscall.SIGQUIT
@@ -60,9 +60,8 @@ func startProcess(c *cluster, cfg Config) (*process, error) {
 	return p, nil
 }
 
-// supervise starts the postmaster and waits for its end on one locked thread:
-// the kernel sends the death signal when the thread that forked ends, not the
-// process, and the Go runtime may end threads at any time.
+// supervise starts the postmaster and waits for its end on one locked thread. The kernel sends the death signal when
+// the thread that forked ends, not the process, and the Go runtime may end threads at any time.
 func (p *process) supervise(deathSignal syscall.Signal, reader *os.File, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -72,7 +71,7 @@ func (p *process) supervise(deathSignal syscall.Signal, reader *os.File, started
 	}
 	releaseWatchdog, err := startWatchdog(p.cmd.Process.Pid, deathSignal)
 	if err != nil {
-		p.log.Warn("Postgres would outlive a killed Belfry until the next start", "error", err)
+		p.log.Warn("cannot start the watchdog, Postgres would outlive a killed Belfry until the next start", "err", err)
 	}
 	started <- nil
 
@@ -91,15 +90,14 @@ func (p *process) supervise(deathSignal syscall.Signal, reader *os.File, started
 	close(p.done)
 }
 
-// copyLog logs what Postgres writes until it ends or the deadline has passed.
+// copyLog logs Postgres's output until its end or the deadline.
 func (p *process) copyLog(reader io.Reader) {
 	lines := bufio.NewScanner(reader)
 	lines.Buffer(make([]byte, 0, 4<<10), maxLogLine)
 	lines.Split(scanLinesOrPieces)
 	for lines.Scan() {
 		line := lines.Text()
-		// Postgres calls an ordinary refused connection FATAL; only a panic
-		// deserves an operator's eye.
+		// Postgres calls an ordinary refused connection FATAL; only a panic needs an operator's attention.
 		if strings.HasPrefix(line, "PANIC:") {
 			p.log.Error("Postgres panicked", "line", line)
 		} else {
@@ -114,8 +112,8 @@ func (p *process) copyLog(reader io.Reader) {
 	}
 }
 
-// scanLinesOrPieces splits at line ends, and a line that does not fit the
-// buffer into pieces: a scanner that gave up would block Postgres for ever.
+// scanLinesOrPieces splits at line ends, and splits a line that does not fit the buffer into pieces. If the scanner
+// stopped, Postgres would block when the pipe is full.
 func scanLinesOrPieces(data []byte, atEOF bool) (int, []byte, error) {
 	advance, token, err := bufio.ScanLines(data, atEOF)
 	if advance == 0 && err == nil && len(data) >= maxLogLine {
@@ -126,11 +124,11 @@ func scanLinesOrPieces(data []byte, atEOF bool) (int, []byte, error) {
 
 func (p *process) kill(signal syscall.Signal) {
 	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		p.log.Warn("Postgres could not be signalled", "signal", signal.String(), "error", err)
+		p.log.Warn("cannot signal Postgres, it keeps running", "signal", signal.String(), "err", err)
 	}
 }
 
-// awaitOrKill waits for the end, and after the timeout enforces it.
+// awaitOrKill waits for the end. After the timeout, it kills the process.
 func (p *process) awaitOrKill(timeout time.Duration) {
 	select {
 	case <-p.done:
@@ -144,18 +142,18 @@ func (p *process) expectEnd() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
-	case <-p.done: // It ended before it was asked to; that stays an error.
+	case <-p.done: // It ended before the request; that stays an error.
 	default:
 		p.expected = true
 	}
 }
 
-// exitError is how the postmaster exited; call it only after done is closed.
+// exitError returns how the postmaster exited. Call it only after done is closed.
 func (p *process) exitError() error {
 	if p.exit == nil {
 		return nil
 	}
-	return fmt.Errorf("Postgres ended with %w; its last words: %s", p.exit, p.lastWords())
+	return fmt.Errorf("Postgres ended with %w; its last log lines: %s", p.exit, p.lastLines())
 }
 
 func (p *process) unexpectedEnd() error {
@@ -171,13 +169,13 @@ func (p *process) unexpectedEnd() error {
 	case expected:
 		return nil
 	case p.exit == nil:
-		return fmt.Errorf("Postgres was shut down by somebody else; its last words: %s", p.lastWords())
+		return fmt.Errorf("Postgres was shut down by another process; its last log lines: %s", p.lastLines())
 	default:
 		return p.exitError()
 	}
 }
 
-func (p *process) lastWords() string {
+func (p *process) lastLines() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.tail) == 0 {
@@ -186,5 +184,5 @@ func (p *process) lastWords() string {
 	return strings.Join(p.tail, " | ")
 }
 
-// closeQuietly closes a pipe of which nothing more is expected.
+// closeQuietly closes c and ignores the error.
 func closeQuietly(c io.Closer) { _ = c.Close() }

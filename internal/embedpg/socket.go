@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// maxSocketPath is what a socket's address can hold: 107 bytes on Linux, 103 on
-// macOS and the BSDs.
+// maxSocketPath is the longest path of a socket's address: 107 bytes on Linux, 103 on macOS and the BSDs.
 const maxSocketPath = 103
 
 const socketName = ".s.PGSQL." + port
@@ -19,17 +18,16 @@ const socketName = ".s.PGSQL." + port
 // socketDir is the private directory of the socket.
 type socketDir struct {
 	path   string
-	memory string // the file that remembers a path outside the cluster; else empty
+	memory string // the file that stores a path outside the cluster; otherwise empty
 }
 
-// openSocketDir makes the directory, beside the cluster or, where the path gets
-// too long for a socket, under a short random name. That name is remembered, so
-// that a start after a crash uses it again rather than leave litter.
+// openSocketDir creates the directory: in the cluster or, if that path is too long for a socket, under a short random
+// name. That name is stored, so that a start after a crash reuses the directory instead of leaving it behind.
 func (c *cluster) openSocketDir() (socketDir, error) {
 	beside := filepath.Join(c.base, "run")
 	if fitsSocket(beside) {
 		if err := os.Mkdir(beside, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return socketDir{}, fmt.Errorf("make the socket's directory: %w", err)
+			return socketDir{}, fmt.Errorf("create the socket's directory: %w", err)
 		}
 		return c.own(socketDir{path: beside})
 	}
@@ -43,7 +41,7 @@ func (c *cluster) openSocketDir() (socketDir, error) {
 	for _, parent := range []string{os.TempDir(), "/tmp"} {
 		path, err := os.MkdirTemp(parent, "belfry-")
 		if err != nil {
-			return socketDir{}, fmt.Errorf("make the socket's directory: %w", err)
+			return socketDir{}, fmt.Errorf("create the socket's directory: %w", err)
 		}
 		if !fitsSocket(path) {
 			if err := os.Remove(path); err != nil {
@@ -53,7 +51,7 @@ func (c *cluster) openSocketDir() (socketDir, error) {
 		}
 		dir.path = path
 		if err := os.WriteFile(dir.memory, []byte(path+"\n"), 0o600); err != nil {
-			return socketDir{}, fmt.Errorf("remember the socket's directory: %w", err)
+			return socketDir{}, fmt.Errorf("store the path of the socket's directory: %w", err)
 		}
 		return c.own(dir)
 	}
@@ -64,12 +62,11 @@ func fitsSocket(dir string) bool {
 	return len(filepath.Join(dir, socketName)) <= maxSocketPath
 }
 
-// own makes a directory the account's and nobody else's, and clears away what a
-// killed Postgres left in it: its lock names a process id, which may have been
-// given to another process since.
+// own gives a directory to the account alone, and removes the files that a killed Postgres left in it: its lock names a
+// process id that may belong to another process by now.
 func (c *cluster) own(dir socketDir) (socketDir, error) {
 	if err := c.account.give(dir.path); err != nil {
-		return socketDir{}, fmt.Errorf("hand the socket's directory to %s: %w", c.account.name, err)
+		return socketDir{}, fmt.Errorf("change the owner of the socket's directory to %s: %w", c.account.name, err)
 	}
 	if !c.isPrivate(dir.path) {
 		return socketDir{}, fmt.Errorf("%s must be a directory of mode 0700 that belongs to the account of Postgres", dir.path)
@@ -80,8 +77,8 @@ func (c *cluster) own(dir socketDir) (socketDir, error) {
 	return dir, nil
 }
 
-// isPrivate guards against a directory that somebody else has put in the place
-// of ours, for instance after the temporary directory was emptied.
+// isPrivate detects a directory that another user has created in place of this one, for example after the temporary
+// directory was emptied.
 func (c *cluster) isPrivate(path string) bool {
 	want := os.Geteuid()
 	if c.account.mode == asOther {
@@ -95,7 +92,7 @@ func (c *cluster) isPrivate(path string) bool {
 	return err == nil && owner == want
 }
 
-// clear removes the files that Postgres makes there, and no others.
+// clear removes only the files that Postgres creates there.
 func (d socketDir) clear() error {
 	socket := filepath.Join(d.path, socketName)
 	for _, path := range []string{socket, socket + ".lock"} {
@@ -106,12 +103,12 @@ func (d socketDir) clear() error {
 	return nil
 }
 
-// remove deletes a directory outside the cluster once Postgres has ended.
+// remove deletes a directory outside the cluster after Postgres has ended.
 func (d socketDir) remove(log *slog.Logger) {
 	if d.memory == "" {
 		return
 	}
 	if err := errors.Join(d.clear(), os.Remove(d.path), os.Remove(d.memory)); err != nil {
-		log.Warn("the socket's directory was not removed", "path", d.path, "error", err)
+		log.Warn("cannot remove the socket's directory, it remains", "path", d.path, "err", err)
 	}
 }

@@ -10,9 +10,8 @@ import (
 	"syscall"
 )
 
-// startShellWatchdog starts a shell that sends signal to pid when this process
-// ends, however it ends: then its standard input ends. It serves where the
-// kernel cannot do that by itself. Call release once pid has ended.
+// startShellWatchdog starts a shell that sends signal to pid when this process ends for any reason: its standard input
+// then ends. It is for systems whose kernel cannot do that itself. Call release after pid has ended.
 func startShellWatchdog(pid int, signal syscall.Signal) (release func(), err error) {
 	cmd := exec.Command("/bin/sh", "-c", `read -r _; kill -"$1" "$2"`, "sh", strconv.Itoa(int(signal)), strconv.Itoa(pid))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that Ctrl-C does not end it
@@ -25,8 +24,7 @@ func startShellWatchdog(pid int, signal syscall.Signal) (release func(), err err
 		return func() {}, fmt.Errorf("start the watchdog: %w", err)
 	}
 	return sync.OnceFunc(func() {
-		// Killed before its input ends, it signals nobody: by now pid may
-		// belong to a stranger.
+		// The shell is killed before its input ends, so it sends no signal: pid may belong to another process by now.
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}), nil
