@@ -7,8 +7,8 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 )
 
-// A ring holds a run twice, before and after an edit, or as somebody else planned it too; both come in one batch, and
-// each was routed by itself. The run is bound to one instance, and that is the one that is told of it.
+// A ring holds a run twice, from before and after an edit or from two planners. Both entries come in one batch, and
+// each was routed separately. The run is bound to one instance and offered to the same instance.
 func TestAdmitARunThatComesTwice(t *testing.T) {
 	t.Parallel()
 	s, _ := open(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 )
 
-// told takes the alerts that were enqueued since it was called last.
+// told returns and removes the alerts that were enqueued since the last call.
 func (r *recorded) told() (out []domain.AlertNote) {
 	for _, u := range r.ups {
 		if u.Alert != nil {
@@ -94,7 +94,7 @@ func TestAlertsFold(t *testing.T) {
 	one(domain.AlertRecovered, 5, ends(t, s, job, domain.OutcomeSucceeded))
 	ends(t, s, job, domain.OutcomeSucceeded)
 	none()
-	// A job that flaps: its failure was not told, so that its recovery is not either.
+	// A job that flaps: no alert was sent about its failure, so none is sent about its recovery.
 	ends(t, s, job, domain.OutcomeFailed)
 	if got := ups.told(); len(got) != 1 || !got[0].Folded {
 		t.Fatalf("after a recovery within the hour: %+v", got)
@@ -106,8 +106,8 @@ func TestAlertsFold(t *testing.T) {
 	one(domain.AlertRecovered, 2, ends(t, s, job, domain.OutcomeSucceeded))
 }
 
-// Who settles a failure of one job and a success of another locks what is known of both in one order, so that two who
-// have it the other way round do not wait for each other in a ring.
+// A settler of a failure of one job and a success of another locks the alert state of both in one order, so that two
+// settlers with opposite results cannot deadlock.
 func TestAlertsAreLockedInOrder(t *testing.T) {
 	s, _ := open(t)
 	channel(t, s, "ops")
@@ -203,7 +203,7 @@ func TestAlertsOfFinalFailuresOnly(t *testing.T) {
 	}
 }
 
-// Entries of the missed ledger and late starts are told, of jobs that ask for it.
+// Entries of the missed ledger and late starts cause alerts for jobs that want them.
 func TestAlertsOfMissedAndLate(t *testing.T) {
 	s, ups := open(t)
 	channel(t, s, "ops")
@@ -234,7 +234,7 @@ func TestAlertsOfMissedAndLate(t *testing.T) {
 		t.Fatalf("told: %+v", got)
 	}
 
-	// Of one that runs for long it is told when it has started, and not again at its end.
+	// A late run that runs for long causes its alert when it has started, and not again at its end.
 	for _, outcome := range []domain.Outcome{domain.OutcomeSucceeded, domain.OutcomeFailed} {
 		long := create(t, s, "long "+string(outcome), alerting(domain.AlertLate)).ID
 		r = start(t, s, long)

@@ -70,7 +70,7 @@ func TestCalendarEditsTakeEffectAtOnce(t *testing.T) {
 		t.Errorf("the version: %s", change)
 	}
 
-	// What changes no day touches no job, and what changes nothing touches nothing.
+	// An edit that changes no day changes no job, and an edit without changes has no effect.
 	for range 2 {
 		_, c, err = s.EditCalendar(t.Context(), "c", 0, "test", func(c *domain.CalendarSpec) error {
 			c.Description, c.Dates = "days", []domain.Date{tomorrow, today}
@@ -253,7 +253,7 @@ func TestCalendarEditsAgainstJobs(t *testing.T) {
 	}
 }
 
-// Who writes a job while its calendar is being changed waits, and takes the days as they are then.
+// An edit of a job waits for a concurrent edit of its calendar and uses the new days.
 func TestJobsWaitForTheirCalendar(t *testing.T) {
 	s, _ := open(t)
 	calendar(t, s, "c")

@@ -22,7 +22,7 @@ func idAt(ms, n int) domain.RunID {
 	return id
 }
 
-// newRun draws a run of one of two jobs that comes due around noon, a shard of a broadcast perhaps.
+// newRun draws a run of one of two jobs that comes due around noon. It may be a shard of a broadcast.
 func newRun(t *rapid.T, defs []*domain.Definition) Admission {
 	id := idAt(rapid.IntRange(-3, 2).Draw(t, "id"), rapid.IntRange(1, 3).Draw(t, "of the millisecond"))
 	a := Admission{Def: rapid.SampledFrom(defs).Draw(t, "job")}
@@ -46,8 +46,8 @@ func drawDefs(t *rapid.T) []*domain.Definition {
 	return defs
 }
 
-// Of the runs of a batch that are due at one slot of a job that covers, one is left, or the shards of one broadcast: the newest.
-// Nothing else is touched: no run that is not due, owns its slot, waits for an instance, or is of another policy.
+// Of the due runs of a batch at one slot of a cover_early job, only the newest is left, or the shards of the newest
+// broadcast. Runs that are not due, own their slot, wait for an instance, or have another policy do not change.
 func TestCoveredInBatchLeavesTheNewest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		defs := drawDefs(t)
@@ -99,8 +99,8 @@ func TestCoveredInBatchLeavesTheNewest(t *testing.T) {
 	})
 }
 
-// Of two runs at most one is the older, so that two that meet never cover each other; and what comes for the first time after
-// what it finds covers it.
+// Of two runs at most one counts as older, so that two runs never cover each other. A run that first comes due after
+// the other covers it.
 func TestNewerThanByIsOneSided(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		defs := drawDefs(t)[:1]

@@ -124,7 +124,7 @@ func TestHeldRunIsReleasedInOrder(t *testing.T) {
 	}
 }
 
-// A ring may hold a run twice, and route it to two instances. Who is offered it is who it is bound to.
+// A ring may hold a run twice and route it to two instances. It is offered to the instance that it is bound to.
 func TestAdmitTheSameRunTwice(t *testing.T) {
 	for _, block := range []domain.Block{domain.BlockParallel, domain.BlockSerial} {
 		s, _ := open(t)
@@ -152,7 +152,7 @@ func TestAdmitTheSameRunTwice(t *testing.T) {
 	}
 }
 
-// Lateness is the first attempt's. Where nobody knows when that started, as it was lost, it is that of the next one.
+// Lateness is that of the first attempt. If its start is unknown because it was lost, it is that of the next attempt.
 func TestLatenessOfALostAttempt(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a", func(sp *domain.JobSpec) { sp.Retries = 1 })
@@ -176,8 +176,8 @@ func TestLatenessOfALostAttempt(t *testing.T) {
 	}
 }
 
-// Where few differ, a statement is told once to whom the runs of its batch go, or who has ended them, and of each run which of
-// these it was; where many do, it is told of each.
+// If few instances differ, a statement gets each instance once and an index for each run. If many differ, it gets the
+// instance of each run.
 func TestBatchOfManyInstances(t *testing.T) {
 	t.Run("few", func(t *testing.T) { batchOf(t, 4, 5) })
 	t.Run("many", func(t *testing.T) { batchOf(t, 40, 40) })

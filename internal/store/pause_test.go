@@ -159,8 +159,8 @@ func TestPauseUntil(t *testing.T) {
 	}
 }
 
-// A run that was killed before it was due does not come back when its pause is made longer, and then ended at once: what is
-// planned anew then was planned long after the pause began.
+// A run that was killed before it was due does not come back when its pause is extended and then ended at once: only
+// fire times that were planned long after the pause began are planned again.
 func TestKilledBesideAPause(t *testing.T) {
 	s, _ := open(t)
 	standingClock(t, s)
@@ -190,8 +190,8 @@ func TestKilledBesideAPause(t *testing.T) {
 	}
 }
 
-// What an edit has left to the version before, as it was due by then, is not taken back by a pause that began before the
-// edit and is tended after it: nobody would plan it again.
+// An edit leaves runs that are already due to the previous version. A pause that began before the edit and is tended
+// after it does not take these runs back, because they would not be planned again.
 func TestEditBeforeAPauseIsTended(t *testing.T) {
 	s, _ := open(t)
 	standingClock(t, s)
@@ -209,7 +209,8 @@ func TestEditBeforeAPauseIsTended(t *testing.T) {
 	}
 }
 
-// Who edits, disables or deletes a job in a pause ends the version that the pause held up: its fire times go to the ledger.
+// Editing, disabling or deleting a job during a pause ends the version that the pause held up. Its fire times are
+// recorded in the ledger.
 func TestEditInAPause(t *testing.T) {
 	s, _ := open(t)
 	standingClock(t, s)

@@ -184,7 +184,7 @@ func TestStaleRingEntry(t *testing.T) {
 	}
 }
 
-// A version that nobody can read stops its own job and no other.
+// An unreadable version stops its own job and no other.
 func TestUnreadableVersion(t *testing.T) {
 	s, _ := open(t)
 	for name, spec := range map[string]string{
@@ -211,8 +211,8 @@ func TestUnreadableVersion(t *testing.T) {
 	}
 }
 
-// What nobody can have planned before is written by COPY, which cannot pass over a run that exists. Should one exist all the
-// same, each of the batch's jobs must still have its runs, and the one that exists must stay as it is.
+// New runs are written by COPY, which fails if a run exists. If one exists nevertheless, each of the batch's jobs must
+// still get its runs, and the existing run must not change.
 func TestRunThatNobodyCanHavePlanned(t *testing.T) {
 	s, _ := open(t)
 	jobs := []domain.Job{create(t, s, "a", everySecond), create(t, s, "b", everySecond)}
@@ -240,7 +240,7 @@ func TestRunThatNobodyCanHavePlanned(t *testing.T) {
 	}
 }
 
-// What COPY writes reads like what an insert writes, which those of a job have that was made just now.
+// Runs written by COPY are equal to runs written by INSERT, which is used for a job that was just created.
 func TestPlannedRunsByCopy(t *testing.T) {
 	s, _ := open(t)
 	parallel := func(sp *domain.JobSpec) { sp.Block = domain.BlockParallel }

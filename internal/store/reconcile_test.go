@@ -106,7 +106,7 @@ func TestReconcilersFindTheirOwn(t *testing.T) {
 	}
 }
 
-// A crash of Postgres could have lost nothing here; somebody's SQL can.
+// A crash of Postgres cannot cause this state; manual SQL can.
 func TestReleaseOrphans(t *testing.T) {
 	for _, scope := range []domain.BlockScope{domain.ScopeCluster, domain.ScopeInstance} {
 		s, _ := open(t)
@@ -133,7 +133,8 @@ func TestReleaseOrphans(t *testing.T) {
 	}
 }
 
-// Who held a run had measured Postgres's clock, and may have been a little ahead of it: the run is due no earlier for that.
+// The process that held a run estimates Postgres's clock and may be a little ahead of it. The run must not be due
+// earlier because of that.
 func TestReleaseIsNotBeforeDue(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a")
@@ -154,7 +155,7 @@ func TestReleaseIsNotBeforeDue(t *testing.T) {
 	}
 }
 
-// An entry of runs_waiting whose run is gone would stand in front of the others for ever.
+// An entry of runs_waiting whose run no longer exists would stay in front of the others permanently.
 func TestStaleWaitingEntries(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a", parallel)
@@ -191,7 +192,7 @@ func TestStaleWaitingEntries(t *testing.T) {
 	}
 }
 
-// A kill that meets a refusal ends at once or is to be tried again; nobody would confirm it later.
+// A kill at the same time as a refusal ends the run at once or must be retried, because no instance would confirm it.
 func TestKillOfARefusedRun(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a")

@@ -103,8 +103,8 @@ func TestKillOfABoundRun(t *testing.T) {
 	}
 }
 
-// What is handed back after its start deadline, since Belfry was away, gets a fair time to find an instance. What is accepted
-// and handed back again and again does not get it for ever.
+// A run that is handed back after its start deadline, because Belfry was down, still gets its full time to find an
+// instance. A run that is accepted and handed back repeatedly does not get it again every time.
 func TestStartDeadlineOfWhatIsHandedBack(t *testing.T) {
 	for bind, ends := range map[int]bool{1: false, domain.FairRounds: true} {
 		s, _ := open(t)

@@ -58,8 +58,8 @@ func noOwners(t *testing.T, s *store.Store) {
 	}
 }
 
-// In scope instance a shard waits for the shard before it on its own instance, not for the whole broadcast: two
-// broadcasts that overlap in opposite orders would else wait for each other for ever.
+// In scope instance, a shard waits for the previous shard on its own instance, not for the whole broadcast. Otherwise
+// two broadcasts that overlap in opposite orders would deadlock.
 func TestShardsWaitOnTheirInstance(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a", perInstance)

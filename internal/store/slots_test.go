@@ -54,7 +54,7 @@ func TestHeldRunsFollowInOrder(t *testing.T) {
 	}
 }
 
-// The scheduler that had rung the first fires died. What is due later does not overtake them.
+// The scheduler of the first fires died. Later fires do not overtake them.
 func TestStrandedFiresComeFirst(t *testing.T) {
 	for _, route := range []domain.Route{domain.RouteAny, domain.RouteBroadcast} {
 		t.Run(string(route), func(t *testing.T) {
@@ -372,7 +372,7 @@ func (f *fray) ring(s *store.Store, rng *rand.Rand) error {
 	return nil
 }
 
-// covered ends what was told to end, whether or not it was ever offered, and fires what was released.
+// covered ends the killed runs, whether or not they were ever offered, and fires the released runs.
 func (f *fray) covered(kills []domain.LiveRun, released []domain.Due) {
 	for _, r := range kills {
 		f.work <- r
@@ -478,7 +478,7 @@ func (f *fray) settleRuns(s *store.Store, rng *rand.Rand) error {
 	return nil
 }
 
-// Who has the turn changes while runs are held.
+// The owner changes while runs are held.
 func TestHeldByNamesTheOwner(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a")
@@ -504,8 +504,8 @@ func TestHeldByNamesTheOwner(t *testing.T) {
 	}
 }
 
-// Who covers a run that waits for an instance locks its row among the waiting before anything else of it, as those do that
-// assign it: else each would wait for the other.
+// A run that covers a waiting run locks its entry in runs_waiting first, in the same order as AssignWaiting. Otherwise
+// the two could deadlock.
 func TestCoverLocksWhatWaitsFirst(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "j", func(sp *domain.JobSpec) { sp.Block = domain.BlockCoverEarly })

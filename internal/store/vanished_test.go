@@ -101,8 +101,8 @@ func (r *relay) copy(dst, src net.Conn) {
 	}
 }
 
-// What waits for an answer when the server falls silent is given up: a transaction in its middle, a single statement, and
-// the connection that listens.
+// When the server stops answering, all waits end: in the middle of a transaction, in a single statement, and on the
+// listening connection.
 func TestSilentServerIsGivenUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT COVERED: it waits for all bounds to pass; -short leaves it out")
