@@ -84,8 +84,8 @@ type Config struct {
 	Pauses    groups.Pauses
 	Fleet     Fleet
 	Accounts  *account.Store
-	// Groups and Tokens stand in for the same methods of Accounts, for a process that also ends the connections of
-	// deleted ones. nil: Accounts.
+	// Groups and Tokens replace the same methods of Accounts in a process that also ends the connections of deleted
+	// groups and tokens. nil: Accounts.
 	Groups groups.Store
 	Tokens tokens.Store
 
@@ -103,7 +103,7 @@ type Config struct {
 	Log        *slog.Logger
 	Zone       *time.Location // of schedules that name none; nil: UTC
 	Version    string         // of Belfry, in the contract
-	// SecureCookies marks session cookies as Secure on connections without TLS too, for a proxy that speaks TLS.
+	// SecureCookies marks session cookies as Secure on connections without TLS too. It is for a console behind a TLS proxy.
 	SecureCookies bool
 	// OIDC is an identity provider through which users may log in; nil: none.
 	OIDC *auth.Provider
@@ -206,5 +206,5 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.router.Serve
 // CloseStreams ends all streams, so that a server can shut down. It must be called at most once.
 func (a *API) CloseStreams() { a.streams.Close() }
 
-// Routes returns every route, for tests that must not miss one.
+// Routes returns every route. Tests use it to cover all of them.
 func (a *API) Routes() chi.Routes { return a.router }

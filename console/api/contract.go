@@ -17,7 +17,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/alerts"
 )
 
-// humaConfig is huma without what Belfry does itself: documents, pages and schema links.
+// humaConfig turns off the parts of huma that Belfry replaces: documents, pages and schema links.
 func (a *API) humaConfig() huma.Config {
 	version := a.Version
 	if version == "" {
@@ -35,7 +35,7 @@ func (a *API) humaConfig() huma.Config {
 	return c
 }
 
-// finishContract adds what Go types do not say, and drops huma's own error model, which never leaves.
+// finishContract adds facts that Go types cannot express, and removes huma's error model, which no answer has.
 func (a *API) finishContract() {
 	schemas := a.rest.API.OpenAPI().Components.Schemas.Map()
 	delete(schemas, "ErrorModel")
@@ -78,7 +78,7 @@ func (a *API) finishContract() {
 	}
 }
 
-// enumerations are the values of fields whose Go types are plain strings to huma, by schema and field.
+// enumerations returns the values of enumerated fields by schema and field. huma sees plain strings there.
 func enumerations() map[string]map[string][]any {
 	misfire := names(domain.MisfireSkip, domain.MisfireFireOnce, domain.MisfireFireAll)
 	states := names(domain.States...)

@@ -28,7 +28,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/account"
 )
 
-// metrics are of the API itself.
+// metrics are the metrics of the API.
 type metrics struct {
 	requests      *prometheus.CounterVec
 	seconds       *prometheus.HistogramVec
@@ -54,7 +54,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	return m
 }
 
-// observe counts and times requests by the pattern of their route, never by their path, of which there is no end.
+// observe counts and times requests by the pattern of their route. The number of paths has no bound.
 func (a *API) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
@@ -77,7 +77,7 @@ func (a *API) observe(next http.Handler) http.Handler {
 	})
 }
 
-// recoverPanics answers a handler's panic with a problem and logs its stack.
+// recoverPanics answers 500 when a handler panics, and logs the stack.
 func (a *API) recoverPanics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -95,7 +95,7 @@ func (a *API) recoverPanics(next http.Handler) http.Handler {
 	})
 }
 
-// secureHeaders forbids browsers to load anything, and all caches to keep answers.
+// secureHeaders forbids browsers to load other resources, and caches to store answers.
 func secureHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -105,8 +105,8 @@ func secureHeaders(next http.Handler) http.Handler {
 	})
 }
 
-// authenticate lets nothing through that has no credentials, save the open paths. It runs before routing, so that
-// not even the existence of a path is told, and a route cannot be forgotten.
+// authenticate refuses requests without credentials, except for the open paths. It runs before routing, so it covers every
+// route, and a client without credentials cannot find out which paths exist.
 func (a *API) authenticate(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -137,7 +137,7 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// bound gives every request its timeout, save those that are written bit by bit, which bound each read themselves.
+// bound gives every request a timeout. Answers that are written piece by piece have none, because they bound each read.
 func bound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isStream(r.URL.Path) || strings.HasSuffix(r.URL.Path, "/log.txt") {
@@ -150,8 +150,7 @@ func bound(next http.Handler) http.Handler {
 	})
 }
 
-// headAsGet lets each GET be asked for its headers alone. A stream has no end to its body, which would be
-// produced for nobody.
+// headAsGet answers HEAD like GET without the body. Streams do not support HEAD, because their body has no end.
 func headAsGet(next http.Handler) http.Handler {
 	asGet := middleware.GetHead(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -163,7 +162,7 @@ func headAsGet(next http.Handler) http.Handler {
 	})
 }
 
-// allowed returns the methods that a path knows, as the header Allow lists them.
+// allowed returns the methods of a path, in the form of the header Allow.
 func (a *API) allowed(path string) string {
 	var methods []string
 	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
@@ -177,14 +176,14 @@ func (a *API) allowed(path string) string {
 	return strings.Join(methods, ", ")
 }
 
-// onceOnly makes a POST with an Idempotency-Key take effect once: a repetition gets the first answer, kept for 24
-// hours, with the header Idempotency-Replayed. Only successes are kept; after an error the key is free again.
-// Tokens are not kept: a repetition of a request that made one finds it empty.
+// onceOnly makes a POST with an Idempotency-Key take effect once. A repetition within 24 hours gets the first answer, with
+// the header Idempotency-Replayed. Only successes are stored: after an error the key is free again. Tokens are not stored,
+// so the repetition of a request that made one gets an empty token.
 func (a *API) onceOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key := r.Header.Get("Idempotency-Key")
 		if r.Method != http.MethodPost || key == "" || slices.Contains(open, r.URL.Path) || strings.HasPrefix(r.URL.Path, events.Path) {
-			next.ServeHTTP(w, r) // events keep their keys themselves, in the transaction that accepts them
+			next.ServeHTTP(w, r) // the transaction that accepts an event stores its key
 			return
 		}
 		if !rest.ValidKey(key) {
@@ -223,7 +222,7 @@ func (a *API) serveOnce(w http.ResponseWriter, r *http.Request, k account.Key, n
 	ww.Tee(&copied)
 	finished := false
 	defer func() {
-		// The key must not stay taken because the client went away or the handler panicked.
+		// This also frees the key if the client disconnected or the handler panicked.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 5*time.Second)
 		defer cancel()
 		var err error
@@ -240,7 +239,7 @@ func (a *API) serveOnce(w http.ResponseWriter, r *http.Request, k account.Key, n
 	finished = true
 }
 
-// withoutToken empties the token in an answer that shows one, as it must not be stored.
+// withoutToken empties the token in an answer, because tokens must not be stored.
 func withoutToken(answer []byte) []byte {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(answer, &fields) != nil || fields["token"] == nil {
@@ -254,9 +253,9 @@ func withoutToken(answer []byte) []byte {
 	return b
 }
 
-// readBody reads a body within the bounds that huma sets for those it reads itself.
+// readBody reads a body within the same bounds as huma.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	// Without a deadline the server's own holds.
+	// If the deadline cannot be set, the server's own one applies.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(rest.BodyReadTimeout))
 	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, rest.MaxBodyBytes))
 	var over *http.MaxBytesError

@@ -16,12 +16,12 @@ import (
 	"github.com/belfryhq/belfry/console/api/system"
 )
 
-// mountSystem adds what is no operation of the contract: probes and metrics outside the prefix, and the contract itself,
-// beside them and below the prefix.
+// mountSystem adds the paths that are not operations of the contract: probes and metrics outside the prefix, and the
+// contract both outside and below the prefix.
 func (a *API) mountSystem(state *system.API) {
 	contract, err := a.contract()
 	if err != nil {
-		panic("api: " + err.Error()) // the golden test meets it first
+		panic("api: " + err.Error()) // the golden test finds it first
 	}
 	a.router.Get("/healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -42,7 +42,7 @@ func (a *API) mountSystem(state *system.API) {
 	})
 }
 
-// Owns says whether a path is the API's, whether or not there is anything at it. All others are the web console's.
+// Owns reports whether a path belongs to the API, also if nothing is there. All other paths belong to the web console.
 func Owns(path string) bool {
 	for _, p := range []string{"/api", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"} {
 		if path == p || strings.HasPrefix(path, p+"/") {
@@ -68,7 +68,7 @@ type docGroup struct {
 	Operations []docOperation
 }
 
-// docs shows the operations as a page without scripts, made of nothing but what this process has.
+// docs shows the operations as a page without scripts and without resources of other hosts.
 func (a *API) docs(w http.ResponseWriter, _ *http.Request) {
 	t, err := template.New("docs").Parse(docsPage)
 	if err != nil {

@@ -47,7 +47,7 @@ const (
 	bulkRuns = 1000
 	bulkPage = 100
 	bulkTime = 15 * time.Second
-	bulkTold = 20 // failures in words
+	bulkTold = 20 // failures with their text
 )
 
 type bulkBody struct {
@@ -94,7 +94,7 @@ func (a *API) bulk(ctx context.Context, id auth.Identity, in *struct{ rest.JSONB
 	if err := strict.AlsoFaulty(shape, b.check()); err != nil {
 		return nil, err
 	}
-	next, err := b.cursor()
+	next, err := rest.DecodeRunCursor("run", b.Cursor)
 	if err != nil {
 		return nil, err
 	}
@@ -126,17 +126,6 @@ func (a *API) bulk(ctx context.Context, id auth.Identity, in *struct{ rest.JSONB
 		out.Next = rest.EncodeCursor("run", next.String())
 	}
 	return rest.Answer(out), nil
-}
-
-func (b *bulkBody) cursor() (next domain.RunID, err error) {
-	key, err := rest.DecodeCursor("run", b.Cursor)
-	if err != nil || key == "" {
-		return next, err
-	}
-	if next, err = domain.ParseRunID(key); err != nil {
-		return next, rest.BadCursor()
-	}
-	return next, nil
 }
 
 func (b *bulkBody) check() error {

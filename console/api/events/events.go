@@ -218,16 +218,11 @@ func (a *API) page(ctx context.Context, id auth.Identity, name, location string,
 	if name != "" && !event.ValidPattern(name) {
 		return none, problem.Invalid(location, event.PatternRule)
 	}
-	key, err := rest.DecodeCursor("event", in.Cursor)
+	before, err := rest.DecodeRunCursor("event", in.Cursor)
 	if err != nil {
 		return none, err
 	}
-	f := storeevent.EventFilter{Name: name, Only: id.Only(), SentBy: id.User, From: in.From.Time, To: in.To.Time, Limit: in.Limit + 1}
-	if key != "" {
-		if f.Before, err = domain.ParseRunID(key); err != nil {
-			return none, rest.BadCursor()
-		}
-	}
+	f := storeevent.EventFilter{Name: name, Only: id.Only(), SentBy: id.User, Before: before, From: in.From.Time, To: in.To.Time, Limit: in.Limit + 1}
 	events, err := a.Store.Events(ctx, f)
 	if err != nil {
 		return none, err

@@ -29,7 +29,7 @@ func (a *API) backfill(ctx context.Context, id auth.Identity, in *struct {
 	ask := domain.Backfill{From: b.From.Time, To: b.To.Time, DryRun: in.DryRun}
 	if b.Max != nil {
 		if ask.Max = *b.Max; ask.Max == 0 {
-			ask.Max = -1 // none at all is not the default
+			ask.Max = -1 // 0 is invalid here; in domain.Backfill it is the default
 		}
 	}
 	if err := strict.AlsoFaulty(shape, ask.Check(time.Now())); err != nil {

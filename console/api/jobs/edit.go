@@ -91,7 +91,7 @@ func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c re
 	if err != nil {
 		return nil, err
 	}
-	if before.Version != after.Version { // an edit that changes nothing makes no version
+	if before.Version != after.Version { // an edit without a change makes no version
 		a.Audit.Record(ctx, id, "job.update", rest.JobObject(job), before, after)
 	}
 	return answer(after), nil

@@ -99,7 +99,7 @@ type versioned struct {
 	Body domain.Job
 }
 
-// listedJob is a job in the list.
+// listedJob is a job in a list.
 type listedJob struct {
 	domain.Job
 	LastRuns []lastRun `json:"last_runs,omitzero" required:"false" doc:"Newest first, as many as last_runs asks for; a broadcast is one. Without those that are not yet due"`
@@ -108,7 +108,7 @@ type listedJob struct {
 // MissedState is the state of missed fire times in a list of runs.
 const MissedState = "missed"
 
-// lastRun is a run of a job, a broadcast as a whole, or fire times that the missed ledger has.
+// lastRun is a run of a job, a whole broadcast, or missed fire times.
 type lastRun struct {
 	ID         *domain.RunID  `json:"id" doc:"Of a broadcast its first shard in that state; null where state is missed"`
 	At         domain.Instant `json:"at" doc:"The fire time; of what has none when it was made; the last of several that were missed"`

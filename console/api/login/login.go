@@ -28,7 +28,7 @@ type API struct {
 	OIDC    *auth.Provider // nil: no identity provider
 	Audit   *rest.Audit
 	Log     *slog.Logger
-	// SecureCookies marks session cookies as Secure on connections without TLS too, for a proxy that speaks TLS.
+	// SecureCookies marks session cookies as Secure on connections without TLS too. It is for a console behind a TLS proxy.
 	SecureCookies bool
 }
 
@@ -78,7 +78,7 @@ type loginInput struct {
 	Client
 }
 
-// Client describes the connection, for operations that set a cookie.
+// Client describes the connection. Operations that set a cookie embed it.
 type Client struct {
 	remote, agent string
 	shown         string // the token of the client's session, if it has one

@@ -72,8 +72,8 @@ func (a *API) oidcFinish(w http.ResponseWriter, r *http.Request) {
 	if cookie, err := r.Cookie(auth.OIDCCookieName); err == nil {
 		kept = cookie.Value
 	}
-	a.oidcCookie(w, r, "") // an answer counts once
-	// Anybody can send what makes this process ask the provider.
+	a.oidcCookie(w, r, "") // an answer of the provider is valid once
+	// A request without credentials makes this process call the provider, so the rate is limited.
 	if a.Guesses.TryNetwork(c.remote, time.Now()) > 0 {
 		a.oidcBack(w, r, "too_many")
 		return
@@ -130,7 +130,7 @@ func (a *API) oidcFailed(w http.ResponseWriter, r *http.Request, err error) {
 	if domain.CodeOf(err) == domain.Conflict {
 		why = "oidc_name"
 	}
-	a.Log.WarnContext(r.Context(), "a log-in through the identity provider came to nothing", "why", why, "error", err)
+	a.Log.WarnContext(r.Context(), "a log-in through the identity provider failed", "why", why, "error", err)
 	a.oidcBack(w, r, why)
 }
 

@@ -36,11 +36,6 @@ type Store interface {
 	Log(ctx context.Context, id domain.RunID, from int64, limit int, filter view.LogFilter) (view.LogPage, error)
 }
 
-// RunPath names a run in the path.
-type RunPath struct {
-	ID domain.RunID `path:"id" format:"uuid"`
-}
-
 // Register adds the operations.
 func (a *API) Register(r *rest.Router) {
 	const tag = "Runs"
@@ -76,7 +71,7 @@ type logState struct {
 const lineNumbers = "Lines are numbered upward over the whole run: line n of attempt a is number (a-1)*1,000,000,000 + n."
 
 func (a *API) page(ctx context.Context, id auth.Identity, in *struct {
-	RunPath
+	rest.RunPath
 	From  int64    `query:"from" minimum:"-10000" default:"1" doc:"The number of the first line; below zero so many lines from the end"`
 	Limit int      `query:"limit" minimum:"1" maximum:"10000" default:"1000"`
 	Q     string   `query:"q" maxLength:"256" doc:"Only lines in which this occurs, whatever the case"`
@@ -97,7 +92,7 @@ func (a *API) read(ctx context.Context, id auth.Identity, run domain.RunID, from
 	return p, err
 }
 
-func (a *API) text(ctx context.Context, id auth.Identity, in *RunPath) (*rest.Streamed, error) {
+func (a *API) text(ctx context.Context, id auth.Identity, in *rest.RunPath) (*rest.Streamed, error) {
 	first, err := a.read(ctx, id, in.ID, 1, streamLines, view.LogFilter{})
 	if err != nil {
 		return nil, err
@@ -125,7 +120,7 @@ func (a *API) text(ctx context.Context, id auth.Identity, in *RunPath) (*rest.St
 }
 
 func (a *API) stream(ctx context.Context, id auth.Identity, in *struct {
-	RunPath
+	rest.RunPath
 	From        int64  `query:"from" minimum:"-10000" default:"1" doc:"The number of the first line; below zero so many lines from the end"`
 	LastEventID string `header:"Last-Event-ID" doc:"The number of the last line that was seen"`
 }) (*rest.Streamed, error) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/belfryhq/belfry/console/api/problem"
+	"github.com/belfryhq/belfry/internal/domain"
 )
 
 // A cursor is the packed key of the last item of a page. It grants no rights: the next page is filtered by the caller's
@@ -41,6 +42,19 @@ func DecodeNumberCursor(kind, cursor string) (int64, error) {
 	id, err := strconv.ParseInt(key, 10, 64)
 	if err != nil || id < 0 {
 		return 0, BadCursor()
+	}
+	return id, nil
+}
+
+// DecodeRunCursor returns the run id in a cursor, the nil id if there is no cursor.
+func DecodeRunCursor(kind, cursor string) (domain.RunID, error) {
+	key, err := DecodeCursor(kind, cursor)
+	if err != nil || key == "" {
+		return domain.NilRunID, err
+	}
+	id, err := domain.ParseRunID(key)
+	if err != nil {
+		return domain.NilRunID, BadCursor()
 	}
 	return id, nil
 }

@@ -66,6 +66,11 @@ type JobPath struct {
 	ID domain.JobID `path:"id" minimum:"1"`
 }
 
+// RunPath names a run in the path.
+type RunPath struct {
+	ID domain.RunID `path:"id" format:"uuid"`
+}
+
 // Conditional is embedded by the inputs of changes that may name the version they are meant for.
 type Conditional struct {
 	IfMatch string `header:"If-Match" doc:"The version that the change is meant for, as the ETag said; another one answers 409"`

@@ -28,7 +28,7 @@ type relative struct {
 // maxRelatives bounds the children that a run shows; GET /runs/{id}/children has all.
 const maxRelatives = 100
 
-func (a *API) shards(ctx context.Context, id auth.Identity, in *RunPath) (*rest.Output[shards], error) {
+func (a *API) shards(ctx context.Context, id auth.Identity, in *rest.RunPath) (*rest.Output[shards], error) {
 	if err := a.Visible.Run(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (a *API) shards(ctx context.Context, id auth.Identity, in *RunPath) (*rest.
 	return rest.Answer(out), nil
 }
 
-func (a *API) children(ctx context.Context, id auth.Identity, in *RunPath) (*rest.Output[rest.Page[domain.Run]], error) {
+func (a *API) children(ctx context.Context, id auth.Identity, in *rest.RunPath) (*rest.Output[rest.Page[domain.Run]], error) {
 	r, err := a.read(ctx, id, in.ID)
 	if err != nil {
 		return nil, err

@@ -77,11 +77,6 @@ func (a *API) Register(r *rest.Router) {
 			"run": reflect.TypeFor[domain.Run](), "gone": reflect.TypeFor[runGone](), "gap": reflect.TypeFor[runGap]()})}, a.stream)
 }
 
-// RunPath names a run in the path.
-type RunPath struct {
-	ID domain.RunID `path:"id" format:"uuid"`
-}
-
 // RunQuery is embedded by the inputs of what shows runs that fit filters.
 type RunQuery struct {
 	JobID    domain.JobID   `query:"job_id" minimum:"1"`
@@ -122,13 +117,7 @@ func (a *API) list(ctx context.Context, id auth.Identity, in *struct {
 		return nil, err
 	}
 	f.Limit = in.Limit
-	key, err := rest.DecodeCursor("run", in.Cursor)
-	if err == nil && key != "" {
-		if f.Before, err = domain.ParseRunID(key); err != nil {
-			err = rest.BadCursor()
-		}
-	}
-	if err != nil {
+	if f.Before, err = rest.DecodeRunCursor("run", in.Cursor); err != nil {
 		return nil, err
 	}
 	runs, next, err := a.Views.Runs(ctx, f)
@@ -154,7 +143,7 @@ type runDetail struct {
 	Children []relative       `json:"children" nullable:"false" doc:"Runs that its end has caused, up to 100"`
 }
 
-func (a *API) show(ctx context.Context, id auth.Identity, in *RunPath) (*rest.Output[runDetail], error) {
+func (a *API) show(ctx context.Context, id auth.Identity, in *rest.RunPath) (*rest.Output[runDetail], error) {
 	r, err := a.read(ctx, id, in.ID)
 	if err != nil {
 		return nil, err
@@ -172,7 +161,7 @@ func (a *API) read(ctx context.Context, id auth.Identity, run domain.RunID) (dom
 	return r, err
 }
 
-func (a *API) kill(ctx context.Context, id auth.Identity, in *RunPath) (*rest.Output[rest.Accepted], error) {
+func (a *API) kill(ctx context.Context, id auth.Identity, in *rest.RunPath) (*rest.Output[rest.Accepted], error) {
 	if err := a.Visible.Run(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
@@ -196,7 +185,7 @@ func Retry(ctx context.Context, jobs Jobs, id auth.Identity, old *domain.Run) (d
 	return jobs.RetryRun(ctx, old.ID, id.Actor())
 }
 
-func (a *API) retry(ctx context.Context, id auth.Identity, in *RunPath) (*rest.Output[rest.Accepted], error) {
+func (a *API) retry(ctx context.Context, id auth.Identity, in *rest.RunPath) (*rest.Output[rest.Accepted], error) {
 	old, err := a.read(ctx, id, in.ID)
 	if err != nil {
 		return nil, err

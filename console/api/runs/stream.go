@@ -13,12 +13,12 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
-// runGone is a run that a client's list may have, and should have no more.
+// runGone is a run that no longer matches the filter. A client removes it from its list.
 type runGone struct {
 	ID domain.RunID `json:"id"`
 }
 
-// runGap says that changes were left out.
+// runGap says that changes are missing.
 type runGap struct{}
 
 func (a *API) stream(ctx context.Context, id auth.Identity, in *struct{ RunQuery }) (*rest.Streamed, error) {
@@ -31,7 +31,7 @@ func (a *API) stream(ctx context.Context, id auth.Identity, in *struct{ RunQuery
 	}
 	parents := []domain.RunID{f.ParentRunID}
 	if !f.ParentRunID.IsZero() {
-		// What a broadcast causes is caused by each of its shards.
+		// The children of a broadcast are the children of each of its shards.
 		found, err := a.Views.RunsByID(ctx, parents)
 		if err != nil {
 			return nil, err
@@ -54,9 +54,10 @@ func (a *API) stream(ctx context.Context, id auth.Identity, in *struct{ RunQuery
 	return answer, err
 }
 
-// runFilter says which changed runs a list with that filter shows. Whether the caller may see one is judged by its row.
+// runFilter selects the changed runs that a list with that filter shows. The row of a run decides whether the caller may
+// see it.
 func runFilter(f view.RunFilter, parents []domain.RunID) live.Filter {
-	// A list can lose a run to what changes in a run's life, and final runs change no more.
+	// A run can leave a list when its state, reason or instance changes. Final runs do not change.
 	lasting := f
 	lasting.States, lasting.Reason, lasting.Instance = nil, "", ""
 	final := len(f.States) > 0 && !slices.ContainsFunc(f.States, func(s domain.State) bool { return !s.Final() })
@@ -79,7 +80,7 @@ func runFilter(f view.RunFilter, parents []domain.RunID) live.Filter {
 	}
 }
 
-// runs sends what the watcher gets.
+// sendRuns sends the events of the watcher.
 func sendRuns(ctx context.Context, s *stream.Stream, w *live.Watcher) {
 	beat := time.NewTicker(stream.Beat)
 	defer beat.Stop()

@@ -15,13 +15,13 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
-// The bounds of one calendar. What is beyond them is estimated, and the answer says so.
+// The bounds of one calendar. Beyond them the answer is an estimate, and says so.
 const (
 	calendarSpan  = 35 * 24 * time.Hour
 	calendarCells = 750
-	calendarJobs  = 10_000          // jobs whose schedules are computed; of more, a sample of at most twice as many
+	calendarJobs  = 10_000          // jobs whose schedules are computed; if there are more, a sample of at most twice as many
 	calendarFires = 100             // fire times of one schedule that are computed in one cell
-	calendarTime  = 3 * time.Second // of computing
+	calendarTime  = 3 * time.Second // of computation
 )
 
 type calendarInput struct {
@@ -31,7 +31,7 @@ type calendarInput struct {
 	Group string         `query:"group"`
 }
 
-// calendarCell is a stretch of time.
+// calendarCell is one step of the calendar.
 type calendarCell struct {
 	At        domain.Instant `json:"at" doc:"Its beginning"`
 	Planned   int64          `json:"planned" doc:"Fire times that are still to come"`
@@ -118,14 +118,15 @@ func (a *API) calendar(ctx context.Context, id auth.Identity, in *calendarInput)
 	return rest.Answer(out), nil
 }
 
-// plan adds the fire times of the jobs that were found to the cells, scaled up to all jobs. It says how many of them it
-// came to, and whether that is an estimate.
+// plan adds the fire times of the found jobs to the cells, scaled up to all jobs. It returns how many jobs it computed, and
+// whether the result is an estimate.
 func (a *API) plan(ctx context.Context, found *view.Scheduled, cells *cells) (jobs int64, estimated bool) {
 	pauses := make(map[string][]domain.Pause)
 	for _, p := range found.Pauses {
 		pauses[p.Group] = append(pauses[p.Group], p)
 	}
-	// Many jobs fire alike. Which come first is by chance, so that those that time is left for are a sample, too.
+	// Jobs with the same fire times are computed once. The order of the map is random, so the jobs that are computed before
+	// the deadline are a sample.
 	alike := make(map[string][]*view.ScheduledJob)
 	for i := range found.Jobs {
 		j := &found.Jobs[i]
@@ -145,7 +146,7 @@ func (a *API) plan(ctx context.Context, found *view.Scheduled, cells *cells) (jo
 		}
 		one := firing{compiled, pauses[j.Group], float64(len(like))}
 		switch j.Schedule.Kind {
-		case domain.ScheduleFixedDelay: // what comes after the next depends on how long that takes
+		case domain.ScheduleFixedDelay: // later fire times depend on the duration of the next run
 			if domain.PauseAt(one.pauses, j.NextFire) == nil && j.NextFire.After(found.Now) {
 				cells.add(j.NextFire, 1)
 			}
@@ -168,11 +169,11 @@ func (a *API) plan(ctx context.Context, found *view.Scheduled, cells *cells) (jo
 	return jobs, estimated
 }
 
-// firesAs is the same for jobs with the same fire times.
+// firesAs returns a key that is equal for jobs with the same fire times.
 func firesAs(j *view.ScheduledJob, paused bool) string {
 	s := j.Schedule
 	s.Jitter = 0
-	b, _ := json.Marshal(s) // it came as JSON
+	b, _ := json.Marshal(s) // it was decoded from JSON
 	key := string(b)
 	switch s.Kind {
 	case domain.ScheduleFixedDelay:
@@ -189,14 +190,14 @@ func firesAs(j *view.ScheduledJob, paused bool) string {
 	return key
 }
 
-// firing is what so many jobs have in common that fire alike.
+// firing is a number of jobs with the same fire times.
 type firing struct {
 	schedule *schedule.Schedule
 	pauses   []domain.Pause
 	jobs     float64
 }
 
-// cells counts fire times by stretches of time of the same length.
+// cells counts fire times by steps of the same length.
 type cells struct {
 	from  time.Time
 	step  time.Duration
@@ -221,8 +222,8 @@ func (c *cells) add(t time.Time, n float64) {
 	c.fires[t.Sub(c.from)/c.step] += n
 }
 
-// fill adds what fires from start on. Of a cell in which very much fires, it computes the first fire times, and takes the rest
-// of the cell for alike: it reports whether it did. Where every is given, fire times are that far apart, and counted.
+// fill adds the fire times from start on. If a cell has very many, fill computes the first ones, extrapolates the rest of the
+// cell, and returns true. If every is not 0, fire times are that far apart, and the rest is exact.
 func (c *cells) fill(f *firing, start time.Time, every time.Duration) (estimated bool) {
 	for i := 0; i < len(c.fires); i++ {
 		lo, hi := latest(start, c.at(i)), c.at(i+1)
@@ -230,7 +231,7 @@ func (c *cells) fill(f *firing, start time.Time, every time.Duration) (estimated
 		switch {
 		case !ok || !first.Before(c.to()):
 			return estimated
-		case !first.Before(hi): // nothing in this cell, nor perhaps in many that follow
+		case !first.Before(hi): // this cell has none; continue at the cell of first
 			i = int(first.Sub(c.from)/c.step) - 1
 			continue
 		}

@@ -77,7 +77,7 @@ func (a *API) calendarJobs(ctx context.Context, id auth.Identity, in *calendarJo
 	return rest.Answer(out), nil
 }
 
-// planEach counts the fire times of each job apart, those that fire most first, for as long as there is time.
+// planEach counts the fire times of each job, most first, until the deadline of the computation.
 func (a *API) planEach(ctx context.Context, found *view.Scheduled, from, to time.Time) (out []calendarJob, computed int64) {
 	deadline := time.Now().Add(calendarTime)
 	start := latest(from, found.Now)

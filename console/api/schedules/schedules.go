@@ -1,4 +1,4 @@
-// Package schedules is the REST API of fire times to come: of one job or schedule, over all jobs, and as a calendar.
+// Package schedules is the REST API of future fire times: for one job or schedule, for all jobs, and as a calendar.
 package schedules
 
 import (

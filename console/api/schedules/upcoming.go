@@ -14,7 +14,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
-// maxWithin bounds how far ahead one looks.
+// maxWithin bounds how far ahead a request looks.
 const maxWithin = 31 * 24 * time.Hour
 
 type upcomingInput struct {
@@ -23,7 +23,7 @@ type upcomingInput struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100" doc:"How many fire times at most"`
 }
 
-// upcomingFire is a fire time that is to come.
+// upcomingFire is a future fire time.
 type upcomingFire struct {
 	FireTime domain.Instant `json:"fire_time"`
 	DueAt    domain.Instant `json:"due_at"`
@@ -65,7 +65,8 @@ func (a *API) upcoming(ctx context.Context, id auth.Identity, in *upcomingInput)
 	return rest.Answer(out), nil
 }
 
-// fires lists what was found by due instant, as far as nothing is missing, and more than limit if there is more.
+// fires lists the fire times by due instant, up to the instant through which all are known. It returns more than limit if
+// there are more.
 func (a *API) fires(u *view.Upcoming, limit int) []upcomingFire {
 	out := []upcomingFire{}
 	for _, r := range u.Runs {
@@ -90,7 +91,7 @@ func (a *API) fires(u *view.Upcoming, limit int) []upcomingFire {
 	return slices.DeleteFunc(out, func(f upcomingFire) bool { return f.DueAt.After(u.Through) })
 }
 
-// jobFires returns up to limit fire times of a job that are due after now and up to through, save those in a pause.
+// jobFires returns up to limit fire times of a job that are due after now and up to through, without those in a pause.
 func jobFires(j *view.DueJob, s *schedule.Schedule, pauses []domain.Pause, now, through time.Time, limit int) (out []time.Time) {
 	next := func(after time.Time) time.Time {
 		t, ok := s.Next(after)
@@ -108,7 +109,7 @@ func jobFires(j *view.DueJob, s *schedule.Schedule, pauses []domain.Pause, now, 
 		case pause != nil:
 			fire = next(latest(fire, pause.To.Add(-j.Schedule.Jitter.Std()-time.Millisecond)))
 			continue
-		case !due.After(now): // held up by a pause that covers now, or about to be planned
+		case !due.After(now): // a pause covers now, or the scheduler is about to plan it
 			if held := domain.PauseAt(pauses, now); held != nil && held.To.IsZero() {
 				return out
 			}

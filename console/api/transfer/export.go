@@ -95,7 +95,7 @@ func (a *API) Register(r *rest.Router) {
 }
 
 const (
-	maxExported  = 50_000 // jobs; some 100 MB of memory
+	maxExported  = 50_000 // jobs, which take about 100 MB of memory
 	exportPage   = 500
 	yamlType     = "application/yaml"
 	maxImportErr = 1000 // characters of one item's error

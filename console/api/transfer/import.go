@@ -26,7 +26,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
-// What becomes of a group or a job that is imported.
+// The actions of an import.
 const (
 	actionCreated   = "created"
 	actionUpdated   = "updated"
@@ -70,19 +70,19 @@ func (r *importResult) add(i importItem) {
 	r.Items = append(r.Items, i)
 }
 
-// importing is one import: what is there, and what is to be.
+// importing is one import: the present resources, and those of the file.
 type importing struct {
 	api    *API
 	id     auth.Identity
 	file   *jobfile.File
-	groups map[string]*domain.Group         // that are there, by name; nil: to be made
-	jobs   map[string]domain.Job            // that are there, by group/name
+	groups map[string]*domain.Group         // present ones by name; nil: to be created
+	jobs   map[string]domain.Job            // present ones by group/name
 	index  map[string]int                   // of the file's jobs, by group/name
-	there  map[string][]domain.EventTrigger // by job and pattern; those that the file has taken are gone
-	specs  []domain.JobSpec                 // of the file's jobs, children by id as far as those are known
+	there  map[string][]domain.EventTrigger // by job and pattern; matched ones are removed
+	specs  []domain.JobSpec                 // of the file's jobs, with the ids of known children
 	faults domain.Faults
 
-	calendars     map[string]*domain.Calendar // that are there, by name; nil: to be made
+	calendars     map[string]*domain.Calendar // present ones by name; nil: to be created
 	calendarSpecs []domain.CalendarSpec       // of the file
 }
 
@@ -125,7 +125,7 @@ func yamlOrJSON(contentType string) bool {
 	return err == nil && (slices.Contains([]string{yamlType, "application/x-yaml", "text/yaml", "text/x-yaml"}, t) || rest.IsJSON(contentType))
 }
 
-// read reads the groups and jobs that the file speaks of.
+// read reads the groups that the file names, and their jobs.
 func (m *importing) read(ctx context.Context) error {
 	wanted := map[string]bool{}
 	for i, j := range m.file.Jobs {
@@ -166,7 +166,7 @@ func (m *importing) read(ctx context.Context) error {
 	return nil
 }
 
-// check judges the whole file before anything is changed.
+// check finds every fault of the file before the first change.
 func (m *importing) check(ctx context.Context) error {
 	toCome := map[string]bool{}
 	for i, g := range m.file.Groups {
@@ -195,7 +195,7 @@ func (m *importing) check(ctx context.Context) error {
 	return m.faults.Err("the file is not valid")
 }
 
-// standIn is the id of a child that the same file is to make.
+// standIn begins the placeholder ids of children that the same file creates.
 const standIn = domain.JobID(1) << 52
 
 func (m *importing) checkJob(ctx context.Context, i int, toCome map[string]bool) error {
@@ -212,7 +212,7 @@ func (m *importing) checkJob(ctx context.Context, i int, toCome map[string]bool)
 		if n, here := m.index[name]; here {
 			return standIn + domain.JobID(n), true
 		}
-		return standIn - 1, true // told already
+		return standIn - 1, true // unknownChildren reports it
 	})
 	if err := strict.AlsoFaulty(err, jobs.CheckSpec(m.api.Zone, err, spec)); err != nil {
 		f.AddAll("", err)
@@ -255,7 +255,7 @@ func (m *importing) unknownChildren(j *jobfile.Job) map[int]string {
 	return unknown
 }
 
-// spec returns the job of a file with its children's names as find says.
+// spec returns a job of the file, with the ids that find returns for its children's names.
 func (m *importing) spec(j *jobfile.Job, find func(string) (domain.JobID, bool)) (domain.JobSpec, error) {
 	raw, err := json.Marshal(j.Fields)
 	if err != nil {
@@ -277,7 +277,7 @@ func (m *importing) spec(j *jobfile.Job, find func(string) (domain.JobID, bool))
 	return spec, err
 }
 
-// checkCycles finds cycles among children that the file closes.
+// checkCycles finds cycles of children that the file closes.
 func (m *importing) checkCycles() {
 	keys := make(map[domain.JobID]string, len(m.jobs))
 	for key, j := range m.jobs {
@@ -349,12 +349,12 @@ func (m *importing) putGroups(ctx context.Context, dryRun bool, out *importResul
 				}
 			}
 		}
-		item.Error = m.told(ctx, err)
+		item.Error = m.errorText(ctx, err)
 		out.add(item)
 	}
 }
 
-// putJobs makes and changes jobs, children before their parents, so that their ids are known.
+// putJobs creates and changes jobs. Children come first, because their parents need their ids.
 func (m *importing) putJobs(ctx context.Context, dryRun bool, out *importResult) {
 	for _, j := range m.file.InOrder() {
 		item := importItem{Kind: "job", Group: j.Group, Name: j.Name, Action: actionUnchanged}
@@ -372,7 +372,7 @@ func (m *importing) putJobs(ctx context.Context, dryRun bool, out *importResult)
 		}
 		if !dryRun && item.Action != actionUnchanged {
 			after, err := m.put(ctx, j, there, known)
-			if item.Error = m.told(ctx, err); err == nil {
+			if item.Error = m.errorText(ctx, err); err == nil {
 				item.ID = after.ID
 				m.jobs[j.Key()] = after
 			}
@@ -411,8 +411,8 @@ func (m *importing) put(ctx context.Context, j *jobfile.Job, there domain.Job, k
 	return after, err
 }
 
-// told returns what a client hears of an error.
-func (m *importing) told(ctx context.Context, err error) string {
+// errorText returns the text of an error for the client.
+func (m *importing) errorText(ctx context.Context, err error) string {
 	if err == nil {
 		return ""
 	}
@@ -430,7 +430,7 @@ func (m *importing) told(ctx context.Context, err error) string {
 	return text
 }
 
-// checkTriggers judges the file's event triggers, and reads those that are there.
+// checkTriggers finds faults of the file's event triggers, and reads the present ones.
 func (m *importing) checkTriggers(ctx context.Context) error {
 	m.there = map[string][]domain.EventTrigger{}
 	groups := map[string]bool{}
@@ -480,7 +480,7 @@ func (m *importing) trigger(t *jobfile.Trigger, job domain.JobID) (domain.EventT
 	return spec, err
 }
 
-// checkChannels refuses channels that are not there: what they send to stands in no file.
+// checkChannels refuses channels that do not exist. A file cannot create one, because files have no secrets.
 func (m *importing) checkChannels(ctx context.Context) error {
 	for i, c := range m.file.Channels {
 		_, err := m.api.Channels.Channel(ctx, c.Name)
@@ -532,7 +532,7 @@ func (m *importing) putTriggers(ctx context.Context, dryRun bool, out *importRes
 				m.api.Audit.Record(ctx, m.id, "event-trigger.update", triggers.Object(after.ID), before, after)
 			}
 		}
-		item.Error = m.told(ctx, err)
+		item.Error = m.errorText(ctx, err)
 		out.add(item)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/account"
 )
 
-// checkCalendars judges the calendars of a file, and reads those that it or its jobs name and that are there.
+// checkCalendars finds faults of the calendars in the file, and reads the present calendars that the file names.
 func (m *importing) checkCalendars(ctx context.Context) error {
 	m.calendars = map[string]*domain.Calendar{}
 	for i, c := range m.file.Calendars {
@@ -60,7 +60,7 @@ func (m *importing) checkCalendars(ctx context.Context) error {
 	return nil
 }
 
-// readCalendar notes the calendar of a name, nil where there is none.
+// readCalendar stores the calendar of a name, nil if there is none.
 func (m *importing) readCalendar(ctx context.Context, name string) error {
 	if _, known := m.calendars[name]; known || !domain.ValidCalendarName(name) {
 		return nil
@@ -95,7 +95,7 @@ func calendarChanges(from, to domain.CalendarSpec) (changes []jobfile.Difference
 	return changes
 }
 
-// putCalendars makes and changes calendars, before the jobs that use them.
+// putCalendars creates and changes calendars, before the jobs that use them.
 func (m *importing) putCalendars(ctx context.Context, dryRun bool, out *importResult) {
 	for _, spec := range m.calendarSpecs {
 		item := importItem{Kind: "calendar", Name: spec.Name, Action: actionUnchanged}
@@ -106,7 +106,7 @@ func (m *importing) putCalendars(ctx context.Context, dryRun bool, out *importRe
 			item.Action = actionUpdated
 		}
 		if !dryRun {
-			item.Error = m.told(ctx, m.putCalendar(ctx, item.Action, there, spec))
+			item.Error = m.errorText(ctx, m.putCalendar(ctx, item.Action, there, spec))
 		}
 		out.add(item)
 	}
