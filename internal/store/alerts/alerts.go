@@ -117,7 +117,7 @@ func (s *Store) CreateChannel(ctx context.Context, c alert.Channel) (alert.Chann
 // split encodes a channel as it is stored.
 func (s *Store) split(c alert.Channel) (settings, secrets []byte, err error) {
 	plain, hidden := c.Split()
-	if settings, err = json.Marshal(plain); err != nil { // the secrets are removed
+	if settings, err = json.Marshal(plain); err != nil { //nolint:gosec // the secrets are removed
 		return nil, nil, domain.WrapError(domain.Internal, "encode the channel", err)
 	}
 	secrets, err = s.seal.close(c.Name, hidden)

@@ -38,7 +38,7 @@ func newSeal(key string) *seal {
 }
 
 func (s *seal) close(name string, secrets alert.Secrets) ([]byte, error) {
-	text, err := json.Marshal(secrets) // sealed below
+	text, err := json.Marshal(secrets) //nolint:gosec // sealed below
 	if err != nil {
 		return nil, domain.WrapError(domain.Internal, "encode the secrets", err)
 	}

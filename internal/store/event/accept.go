@@ -40,8 +40,10 @@ type compiledKey struct {
 	version int32
 }
 
+// MaxTriggers is the maximum number of event triggers.
+const MaxTriggers = 10_000
+
 const (
-	MaxTriggers  = 10_000
 	compiledKept = 2000 // each takes about 50 kB
 	changedTries = 10
 )
