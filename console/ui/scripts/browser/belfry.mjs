@@ -106,7 +106,8 @@ export async function provider() {
   const binary = join(work, "provider");
   const cwd = fileURLToPath(new URL("../../../api/testdata/oidcserver", import.meta.url));
   try {
-    await new Promise((resolve, reject) => execFile("go", ["build", "-o", binary, "."], { cwd }, (e, _, said) => (e ? reject(new Error(`${e.message}\n${said}`)) : resolve())));
+    const env = { ...process.env, GOWORK: "off" }; // it is a module that the workspace does not use
+    await new Promise((resolve, reject) => execFile("go", ["build", "-o", binary, "."], { cwd, env }, (e, _, said) => (e ? reject(new Error(`${e.message}\n${said}`)) : resolve())));
   } catch (e) {
     rmSync(work, { recursive: true, force: true });
     throw e;
