@@ -88,6 +88,8 @@ func TestAlerts(t *testing.T) {
 	}
 	failed := ends(domain.Failed)
 	ends(domain.Failed) // which is folded
+	// Deliveries run side by side, so that the alert of the recovery could overtake that of the failure.
+	eventually(t, patience, "the alert of the failure comes", func() bool { return slices.Contains(kinds(), domain.AlertFailed) })
 	well.Store(true)
 	ends(domain.Succeeded)
 	ends(domain.Succeeded)
