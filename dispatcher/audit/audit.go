@@ -1,5 +1,5 @@
-// Package audit looks for unexplained fire times until the dispatcher stops. It is the last reconciler. It finds fire
-// times that a bug or manual SQL has left without a run or a reason.
+// Package audit continuously looks for unexplained fire times. It is the last reconciler. It finds fire times that a
+// bug or manual SQL has left without a run or a reason.
 //
 // # Rounds
 //
@@ -9,8 +9,9 @@
 //
 // A page has two bounds: the number of its jobs, of which a million may be idle, and the number of fire times that it
 // computes. After a page, the auditor pauses nine times as long as the page took, and at least 10 s if the page did not
-// reach the bound of fire times. The audit therefore uses at most a tenth of one connection. With few jobs, a round
-// begins every minute. With very many jobs it takes longer: with a million idle jobs, some hours.
+// reach the bound of fire times. The pause is never longer than a minute. The audit therefore uses about a tenth of one
+// connection. With few jobs, a round begins every minute. With very many jobs it takes longer: with a million idle
+// jobs, some hours.
 //
 // # What it must not race
 //

@@ -225,7 +225,7 @@ func (w *deliveryWorker) Work(ctx context.Context, job *river.Job[deliveryArgs])
 		return w.delivered(ctx, job)
 	}
 	permanent = permanent || job.Attempt >= job.MaxAttempts
-	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second) // not derived from ctx's deadline, because the try may have used all of its time
+	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second) // ctx may have no time left after the try
 	defer cancel()
 	outcome := "retried"
 	if permanent {
