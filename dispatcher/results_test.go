@@ -166,7 +166,7 @@ func TestOneBadResultOfMany(t *testing.T) {
 type fussy struct {
 	Store
 	mu     sync.Mutex
-	settle func(ctx context.Context, ended []domain.Ended) error // called before the real SettleEnded
+	settle func(ctx context.Context, ended []domain.Ended) error // called before the real Settle
 	after  func() error                                          // replaces its success
 	listed func()                                                // called before the runs of a boot are listed
 	bind   func()                                                // called before an attempt is bound or bound again
