@@ -222,8 +222,8 @@ type Heartbeat struct {
 const MaxBootID = 64
 
 // HeartbeatEvery is the period of the heartbeat. LeaseTTL is how long a heartbeat is valid. The bucket deletes an
-// instance's key LeaseTTL after its last heartbeat. The instance starts nothing if its last confirmed heartbeat is
-// older than LeaseTTL.
+// instance's key LeaseTTL after its last heartbeat. The instance starts nothing once LeaseTTL has passed since its last
+// confirmed heartbeat.
 const (
 	HeartbeatEvery = 3 * time.Second
 	LeaseTTL       = 10 * time.Second
