@@ -20,10 +20,10 @@ type invocation struct {
 }
 
 // Command runs a program. Its param is a JSON array with the program and its arguments, or an object {argv, env, dir}.
-// Command starts no shell unless argv names one. The program gets this process's environment, env, and these variables:
-// BELFRY_RUN_ID, BELFRY_JOB_ID, BELFRY_JOB_NAME, BELFRY_GROUP, BELFRY_CAUSE, BELFRY_FIRE_TIME, BELFRY_ATTEMPT,
-// BELFRY_SHARD_INDEX, BELFRY_SHARD_TOTAL, and BELFRY_PARAM up to 64 KiB. A child run also gets BELFRY_PARENT_RUN_ID and
-// BELFRY_PARENT_OUTPUT.
+// Command starts no shell unless argv names one. The program gets this process's environment without its BELFRY_
+// variables, env, and these variables: BELFRY_RUN_ID, BELFRY_JOB_ID, BELFRY_JOB_NAME, BELFRY_GROUP, BELFRY_CAUSE,
+// BELFRY_FIRE_TIME, BELFRY_ATTEMPT, BELFRY_SHARD_INDEX, BELFRY_SHARD_TOTAL, and BELFRY_PARAM. A child run also gets
+// BELFRY_PARENT_RUN_ID and BELFRY_PARENT_OUTPUT. Values over 64 KiB are left out.
 //
 // Lines of stdout and stderr become the run's log, up to 32 MiB. A line "::output text" on stdout sets the output. An
 // exit status other than 0 is an error that contains the status. When the context is cancelled, the whole process group
