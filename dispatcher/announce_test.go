@@ -9,7 +9,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// Whoever listens is told each change, in order; many changes are not written for nobody.
+// Every subscriber receives each change, in order. Without subscribers, the dispatcher does not publish many changes.
 func TestTellsWhoListens(t *testing.T) {
 	w := newWorld(t, option{quiet: true, still: true})
 	job := w.job("j")
@@ -20,7 +20,8 @@ func TestTellsWhoListens(t *testing.T) {
 		changes[i] = domain.Change{RunID: domain.NewRunID(w.pg.Now()), JobID: job, JobVersion: 1, Group: "g", State: domain.Queued, Attempt: 1}
 		want = append(want, changes[i].RunID.String())
 	}
-	// sent is what goes out over the dispatcher's connection meanwhile, to which heartbeats and the like add a little.
+	// sent returns the bytes that the dispatcher's connection sends during Notify. Heartbeats and other traffic add a
+	// little.
 	sent := func() uint64 {
 		before := w.nc.Stats().OutBytes
 		w.announcer.Notify(changes)
@@ -53,7 +54,7 @@ func TestTellsWhoListens(t *testing.T) {
 	if err := w.admin.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second time it is known that somebody listens
+	for range 2 { // the second time, the dispatcher knows that there is a subscriber
 		if bytes := sent(); bytes < many {
 			t.Errorf("somebody was told in %d bytes", bytes)
 		}

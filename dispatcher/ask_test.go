@@ -14,7 +14,7 @@ func routed(r domain.Route) func(*domain.JobSpec) {
 	return func(s *domain.JobSpec) { s.Route = r }
 }
 
-// routeOf returns what a run says about why it went where it did.
+// routeOf returns the run's route decision and its reason.
 func (w *world) routeOf(id domain.RunID) string {
 	w.t.Helper()
 	var route string
@@ -24,7 +24,8 @@ func (w *world) routeOf(id domain.RunID) string {
 	return route
 }
 
-// The first by name that answers a ping gets the run; nobody else waits for those that do not answer.
+// The run goes to the first instance by name that answers a ping. Other runs do not wait for the instances that do not
+// answer.
 func TestFailover(t *testing.T) {
 	w := newWorld(t, option{})
 	a, b := w.join("a", auto), w.join("b", auto)
@@ -42,7 +43,7 @@ func TestFailover(t *testing.T) {
 	b.set(func() { b.deaf = true })
 	id = w.trigger(job)
 	w.eventually("it says why it waits", func() bool { return strings.HasPrefix(w.run(id).Waiting, "no instance answered a ping: ") })
-	// Others of the same handler do not wait behind it, nor does a hand that names the instance.
+	// Other runs of the same handler do not wait behind it, and neither does a manual trigger that names the instance.
 	w.becomes(w.trigger(w.job("other")), "succeeded")
 	pinned, err := w.pg.Trigger(t.Context(), job, domain.Trigger{Cause: domain.CauseManual, Instance: "b"})
 	if err != nil {
@@ -56,12 +57,13 @@ func TestFailover(t *testing.T) {
 	startedOnce(t, a, b)
 }
 
-// The first by name that is idle for the job gets the run; where none is, it waits until one is.
+// The run goes to the first instance by name that is idle for the job. If there is none, the run waits until one is
+// idle.
 func TestBusyover(t *testing.T) {
 	w := newWorld(t, option{})
 	a, b := w.join("a"), w.join("b")
 	job := w.job("j", routed(domain.RouteBusyover))
-	a.got(w.trigger(w.job("other", routed(domain.RouteFirst))), 1) // another job's run makes nobody busy
+	a.got(w.trigger(w.job("other", routed(domain.RouteFirst))), 1) // a run of another job does not make the instance busy
 	first := w.trigger(job)
 	o := a.got(first, 1)
 	second := w.trigger(job)
@@ -76,13 +78,13 @@ func TestBusyover(t *testing.T) {
 	w.becomes(third, "succeeded")
 	a.report(o, wire.Succeeded)
 	w.becomes(first, "succeeded")
-	// One that does not say whose runs it has is busy with whatever it runs.
+	// An instance that does not report its runs of the job counts as busy if it runs anything.
 	a.set(func() { a.silent = true })
 	b.got(w.trigger(job), 1)
 	startedOnce(t, a, b)
 }
 
-// Many runs come at once: each is asked for, and all of them run.
+// If many runs come at once, the dispatcher asks for each of them, and all of them run.
 func TestManyAreAskedFor(t *testing.T) {
 	w := newWorld(t, option{})
 	a, b := w.join("a", auto), w.join("b", auto, func(p *puppet) { p.capacity = 2 })
@@ -101,7 +103,7 @@ func TestManyAreAskedFor(t *testing.T) {
 	startedOnce(t, a, b)
 }
 
-// The shared numbers of round_robin and of the routes by use are read also for runs that had to wait.
+// The shared state of round_robin and of the routes by use also applies to runs that had to wait.
 func TestWaitingRunsTakeTurns(t *testing.T) {
 	w := newWorld(t, option{})
 	for _, r := range []domain.Route{domain.RouteRoundRobin, domain.RouteLeastFrequentlyUsed, domain.RouteLeastRecentlyUsed} {
@@ -129,7 +131,7 @@ func TestWaitingRunsTakeTurns(t *testing.T) {
 	}
 }
 
-// If an instance answers offers late, the offers of its job go on the slow lane, and those of other jobs do not.
+// If an instance answers offers late, the offers of that job use the slow lane, and those of other jobs do not.
 func TestSlowLane(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a", auto)
@@ -149,7 +151,7 @@ func TestSlowLane(t *testing.T) {
 		return n
 	}
 	a.set(func() { a.onOffer = func(o wire.Offer) { <-time.After(600 * time.Millisecond) } })
-	for sent("slow") == 0 { // the count of late answers begins anew every minute
+	for sent("slow") == 0 { // the count of late answers restarts every minute
 		for range 11 {
 			w.becomes(w.trigger(slow), "succeeded")
 			if sent("slow") > 0 {

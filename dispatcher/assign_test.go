@@ -9,7 +9,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// Many runs wait for few slots: all of them run, in due order, each once.
+// If many runs wait for few slots, all of them run, in due order, each once.
 func TestWaitingRunInDueOrder(t *testing.T) {
 	const runs = 500
 	w := newWorld(t, option{})
@@ -18,7 +18,7 @@ func TestWaitingRunInDueOrder(t *testing.T) {
 	for i := range ids {
 		ids[i] = w.trigger(job)
 	}
-	// Due one by one, backwards.
+	// Due one by one, in reverse order.
 	slices.Reverse(ids)
 	w.eventually("all wait", func() bool { return w.count(`SELECT count(*) FROM runs_waiting`) == runs })
 	for i, id := range ids {
@@ -44,7 +44,7 @@ func TestWaitingRunInDueOrder(t *testing.T) {
 	}
 }
 
-// Runs that nobody can take delay no others, of their group or of another.
+// Runs that no instance can take do not delay other runs, in their group or in another.
 func TestGroupWithoutExecutors(t *testing.T) {
 	w := newWorld(t, option{})
 	orphan := w.job("orphan", func(s *domain.JobSpec) { s.Group = "h" })
@@ -65,7 +65,7 @@ func TestGroupWithoutExecutors(t *testing.T) {
 	}
 }
 
-// A claim of more slots than there are numbers keeps nobody from being assigned.
+// If an instance reports an absurd capacity, all runs are still assigned.
 func TestAbsurdCapacity(t *testing.T) {
 	w := newWorld(t, option{})
 	huge := w.trigger(w.job("huge", func(s *domain.JobSpec) { s.Handler = "aaa" }))
@@ -80,7 +80,7 @@ func TestAbsurdCapacity(t *testing.T) {
 	w.becomes(huge, "succeeded")
 }
 
-// New runs queue behind those that wait already.
+// New runs queue behind runs that already wait.
 func TestNewRunsQueueBehind(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a", capacity(1))
@@ -99,7 +99,7 @@ func TestNewRunsQueueBehind(t *testing.T) {
 	w.eventually("it is known that nobody waits", func() bool { return !w.waiting.Has(domain.WaitingKey{Group: "g", Target: "echo"}) })
 }
 
-// A serial job's runs follow each other at once, in order, also over instances.
+// The runs of a serial job follow each other at once and in order, even on different instances.
 func TestSerial(t *testing.T) {
 	w := newWorld(t, option{})
 	var puppets []*puppet
@@ -123,7 +123,7 @@ func TestSerial(t *testing.T) {
 	startedOnce(t, puppets...)
 }
 
-// In scope instance runs of a job run side by side on different instances, never on the same one.
+// With scope instance, runs of a job run concurrently on different instances, but never on the same one.
 func TestInstanceScope(t *testing.T) {
 	w := newWorld(t, option{})
 	a, b := w.join("a"), w.join("b")

@@ -57,7 +57,8 @@ func TestBroadcast(t *testing.T) {
 	}
 }
 
-// A hand that names an instance gets the shards of that one alone, and of one without the handler it gets nothing.
+// A manual trigger that names an instance runs only the shards of that instance. If the instance lacks the handler,
+// there are none.
 func TestBroadcastToOneInstance(t *testing.T) {
 	w := newWorld(t, option{})
 	a, b := w.join("a", auto), w.join("b", auto)
@@ -84,7 +85,7 @@ func TestBroadcastToOneInstance(t *testing.T) {
 	}
 }
 
-// A failed shard fails the whole; its children are started once, by whoever settles the last shard.
+// If a shard fails, the broadcast fails. Its children are started once, when the last shard is settled.
 func TestBroadcastFails(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a")
@@ -105,7 +106,8 @@ func TestBroadcastFails(t *testing.T) {
 	}
 }
 
-// Shards over whatever instances live go elsewhere when theirs dies; a shard that is one instance's own does not.
+// If an instance dies, a shard that may run on any instance is routed to another one. A shard of that one instance is
+// not.
 func TestBroadcastShardOfDeadInstance(t *testing.T) {
 	w := newWorld(t, option{})
 	a, b := w.join("a"), w.join("b")
@@ -124,7 +126,7 @@ func TestBroadcastShardOfDeadInstance(t *testing.T) {
 	}
 }
 
-// A shard whose instance is full waits for that one, and for no other.
+// A shard whose instance is full waits for that instance only.
 func TestBroadcastShardWaits(t *testing.T) {
 	w := newWorld(t, option{})
 	a, b := w.join("a"), w.join("b", capacity(1))
@@ -144,7 +146,7 @@ func TestBroadcastShardWaits(t *testing.T) {
 	w.becomes(shard, "succeeded")
 }
 
-// Nobody lives: it waits whole, and is expanded when somebody comes.
+// Without live instances, the broadcast waits unexpanded. It is expanded when an instance joins.
 func TestBroadcastWaitsUnexpanded(t *testing.T) {
 	w := newWorld(t, option{})
 	id := w.trigger(w.job("j", broadcast(3), func(s *domain.JobSpec) { s.Block = domain.BlockSerial }))

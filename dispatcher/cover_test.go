@@ -11,7 +11,7 @@ import (
 
 func covering(s *domain.JobSpec) { s.Block = domain.BlockCoverEarly }
 
-// told waits until the instance was told to end a run.
+// told waits until the instance has received a kill request for a run.
 func (p *puppet) told(id domain.RunID) {
 	p.w.t.Helper()
 	p.w.eventually(fmt.Sprintf("%s is told to end %s", p.name, id), func() bool {
@@ -26,7 +26,7 @@ func (p *puppet) told(id domain.RunID) {
 	})
 }
 
-// The newest run covers what runs and what is held, and starts when the covered one has ended, be that long after.
+// The newest run covers running and held runs. It starts when the covered run has ended, however long that takes.
 func TestCoverEarly(t *testing.T) {
 	for _, scope := range []domain.BlockScope{domain.ScopeCluster, domain.ScopeInstance} {
 		t.Run(string(scope), func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestCoverEarly(t *testing.T) {
 				t.Errorf("the first one does not say who covered it: %+v", r)
 			}
 			p := a.got(third, 1)
-			// What is covered and does not hear of it is told again.
+			// If the instance did not receive the kill of a covered run, the dispatcher repeats it.
 			a.set(func() { a.deaf, a.kills = true, nil })
 			fourth := w.trigger(job)
 			a.told(third)
@@ -65,7 +65,7 @@ func TestCoverEarly(t *testing.T) {
 	}
 }
 
-// A broadcast covers all shards of the one before, on whichever instance.
+// A broadcast covers all shards of the previous one, on every instance.
 func TestBroadcastCoversBroadcast(t *testing.T) {
 	w := newWorld(t, option{})
 	a, b := w.join("a"), w.join("b")
@@ -90,7 +90,7 @@ func TestBroadcastCoversBroadcast(t *testing.T) {
 	startedOnce(t, a, b)
 }
 
-// A run that found an instance only after it had waited covers what runs there.
+// A run that had to wait for an instance covers the job's run there.
 func TestWaitingRunCovers(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a", capacity(2))

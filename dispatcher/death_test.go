@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// An instance dies while it runs: lost, and tried again elsewhere, as the job says.
+// An instance dies while it runs an attempt. The attempt is lost, and the job's policy retries it on another instance.
 func TestDeadInstance(t *testing.T) {
 	w := newWorld(t, option{})
 	a, b := w.join("a"), w.join("b")
@@ -29,7 +29,8 @@ func TestDeadInstance(t *testing.T) {
 	startedOnce(t, a, b)
 }
 
-// A frozen instance wakes while it is judged, and gets a run at once: the verdict is not about that one.
+// A frozen instance wakes while the verdict is in progress, and gets a run at once. The verdict does not apply to that
+// run.
 func TestWakesWhileItIsJudged(t *testing.T) {
 	for _, when := range []string{"its runs are listed", "its runs are ended"} {
 		t.Run(when, func(t *testing.T) {
@@ -70,7 +71,7 @@ func TestWakesWhileItIsJudged(t *testing.T) {
 			o := again.got(fresh, 1)
 			w.becomes(fresh, "running")
 			wake()
-			w.becomes(frozen, "failed/lost") // by the verdict, or as the puppet knows nothing of it
+			w.becomes(frozen, "failed/lost") // lost by the verdict, or because the puppet does not know the run
 			w.holds(time.Second, "the new run goes on", func() bool { return w.run(fresh).State == "running" })
 			again.report(o, wire.Succeeded)
 			w.becomes(fresh, "succeeded")
@@ -78,9 +79,9 @@ func TestWakesWhileItIsJudged(t *testing.T) {
 	}
 }
 
-// A retry never goes to the instance that just lost the run if another one qualifies, even where that one is full.
+// A retry never goes to the instance that just lost the run if another one qualifies, even if that one is full.
 func TestRetryAvoidsWhoLostIt(t *testing.T) {
-	both := make(chan struct{}) // closed when both instances are there that the retry may go to
+	both := make(chan struct{}) // closed when both instances that the retry may use are there
 	f := &fussy{settle: func(ctx context.Context, ended []domain.Ended) error {
 		if ended[0].Reason == domain.ReasonLost {
 			select {
@@ -104,7 +105,8 @@ func TestRetryAvoidsWhoLostIt(t *testing.T) {
 	}
 }
 
-// Another boot of the instance lives: what its spool says of the old boot's runs counts, the rest is lost.
+// Another boot of the instance lives. The old boot's results in its spool count, and the other runs of the old boot are
+// lost.
 func TestRestartedInstance(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a")
@@ -127,7 +129,7 @@ func TestRestartedInstance(t *testing.T) {
 	w.becomes(lost, "failed/lost")
 }
 
-// The instance lives, but knows nothing of what it is said to run.
+// The instance lives, but does not know a run that is bound to it as running.
 func TestRunningButUnknown(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a")
@@ -140,7 +142,7 @@ func TestRunningButUnknown(t *testing.T) {
 	}
 }
 
-// The last result of a dead instance lies in the stream when the verdict is due: it counts.
+// The last result of a dead instance is in the stream when the verdict is due. The result counts.
 func TestResultBeforeDeath(t *testing.T) {
 	f := &fussy{}
 	w := newWorld(t, option{wrap: func(s Store) Store { f.Store = s; return f }})
@@ -172,7 +174,7 @@ func TestResultBeforeDeath(t *testing.T) {
 	}
 }
 
-// The result of an attempt that was named lost is kept beside it and changes no state.
+// The result of an attempt that was declared lost is stored with the attempt and changes no state.
 func TestResultAfterLost(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a")
@@ -190,7 +192,7 @@ func TestResultAfterLost(t *testing.T) {
 	}
 }
 
-// No verdict while the instance has its lease, or answers.
+// There is no verdict while the instance has its lease or answers.
 func TestNoVerdict(t *testing.T) {
 	w := newWorld(t, option{})
 	leased, answering := w.join("leased"), w.join("answering")
@@ -207,13 +209,13 @@ func TestNoVerdict(t *testing.T) {
 			}
 		}()
 	}
-	leased.nc.Close() // no answer, but the lease is in the bucket
+	leased.nc.Close() // the instance does not answer, but the bucket holds its lease
 	w.roster.Drop("g", "leased", "boot-leased")
 	kv, err := w.js.KeyValue(t.Context(), wire.BucketInstances)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 30 { // whatever its heartbeats say: no lease, but answers
+	for range 30 { // the instance has no lease, but it answers
 		if err := kv.Delete(t.Context(), "g.answering"); err != nil {
 			t.Fatal(err)
 		}
@@ -221,7 +223,7 @@ func TestNoVerdict(t *testing.T) {
 	}
 }
 
-// One instance about which no verdict can be given keeps nobody from getting theirs.
+// If no verdict is possible about one instance, the verdicts about the others are still given.
 func TestOneUnclearLease(t *testing.T) {
 	w := newWorld(t, option{})
 	job := func(n string) domain.JobID { return w.job(n, func(s *domain.JobSpec) { s.Handler = n }) }
@@ -242,7 +244,7 @@ func TestOneUnclearLease(t *testing.T) {
 		}
 	}
 	w.eventually("the others are lost", func() bool {
-		for _, p := range all[1:3] { // it would run out
+		for _, p := range all[1:3] { // the lease would expire otherwise
 			w.publish("$KV."+wire.BucketInstances+".g."+p.name, []byte("garbage"))
 		}
 		return w.run(ids[0]).State == "failed" && w.run(ids[3]).State == "failed"
@@ -269,7 +271,7 @@ func TestStartDeadline(t *testing.T) {
 	w.becomes(long, "succeeded")
 }
 
-// Deadlines count only once executors have had the time to come back.
+// Start deadlines count only after executors have had time to come back.
 func TestStartDeadlinePauses(t *testing.T) {
 	w := newWorld(t, option{after: time.Hour})
 	id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.StartDeadline = domain.Duration(time.Second) }))
@@ -277,7 +279,8 @@ func TestStartDeadlinePauses(t *testing.T) {
 	w.holds(3*time.Second, "it waits", func() bool { return w.run(id).State == "queued" })
 }
 
-// A run whose instance never reports ends a grace after its timeout, and the instance is told.
+// If an instance never reports, its run ends after the timeout and a grace period, and the instance receives a kill
+// request.
 func TestTimeoutGrace(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a")
@@ -291,7 +294,7 @@ func TestTimeoutGrace(t *testing.T) {
 		defer a.mu.Unlock()
 		return len(a.kills) == 1 && a.kills[0].RunID == id.String()
 	})
-	// One that is done, but whose result has not come yet, is taken from its instance.
+	// If the attempt is done but its result has not arrived, the dispatcher fetches the result from the instance.
 	id = w.trigger(w.job("k", limited))
 	o := a.got(id, 1)
 	now := wire.Time{Time: time.Now()}
@@ -304,7 +307,7 @@ func TestTimeoutGrace(t *testing.T) {
 	w.becomes(id, "succeeded")
 }
 
-// While NATS is away nobody can report, and what was reported before may still lie in the stream.
+// While NATS is unavailable, instances cannot report, and earlier reports may still be in the stream.
 func TestNoTimeoutWithoutHearing(t *testing.T) {
 	w := newWorld(t, option{after: time.Hour})
 	a := w.join("a")

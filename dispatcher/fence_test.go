@@ -8,14 +8,14 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// Offers rely on a heartbeat that was known before the transaction that bound them, also where newer ones come while that
-// transaction waits, and if the bind of the same attempt is raised.
+// Offers rely on a heartbeat that was known before the transaction that bound them. That holds if newer heartbeats
+// arrive while the transaction waits, and if the attempt's bind is raised.
 func TestOffersRelyOnABeatBeforeTheBinding(t *testing.T) {
 	f := &fussy{}
 	w := newWorld(t, option{wrap: func(s Store) Store { f.Store = s; return f }})
 	a := w.join("a")
 	newest := func() (n int64) { a.set(func() { n = int64(len(a.beats)) }); return n }
-	var before []int64 // the newest heartbeat of all when each binding began
+	var before []int64 // the newest of all heartbeats when each binding began
 	f.mu.Lock()
 	f.bind = func() {
 		n := newest()
@@ -46,7 +46,7 @@ func TestOlderExecutor(t *testing.T) {
 	w.becomes(w.trigger(w.job("j")), "succeeded")
 }
 
-// An instance whose last heartbeat is too old to be relied on is given nothing, although its lease lasts.
+// An instance gets no runs if its last heartbeat is too old to rely on, even if its lease is still valid.
 func TestOldBeatBindsNothing(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a", func(p *puppet) { p.heartbeat = false })
@@ -63,8 +63,8 @@ func TestOldBeatBindsNothing(t *testing.T) {
 	w.becomes(id, "succeeded")
 }
 
-// Nothing is declared lost before the boot was silent for 10 s, whatever the bucket says of it: here its key is gone, or is
-// another process's, right after its last heartbeat.
+// No attempt is declared lost before its boot was silent for 10 s, whatever the bucket holds. In this test, the key is
+// deleted, or belongs to another process, right after the last heartbeat.
 func TestNoVerdictBeforeSilence(t *testing.T) {
 	for _, after := range []string{"its key was purged", "another process took its name"} {
 		t.Run(after, func(t *testing.T) {
@@ -93,8 +93,8 @@ func TestNoVerdictBeforeSilence(t *testing.T) {
 	}
 }
 
-// An instance answers that it has already run the attempt, because the database has lost its end. The run ends with that
-// outcome and is not run again.
+// An instance answers that it has already run the attempt, because the database lost the attempt's end. The run ends
+// with that outcome and does not run again.
 func TestEndedBefore(t *testing.T) {
 	for _, tt := range []struct{ outcome, state string }{
 		{wire.Succeeded, "succeeded"}, {wire.Failed, "failed/handler_error"}, {wire.Cancelled, "cancelled/killed"},

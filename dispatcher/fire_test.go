@@ -9,7 +9,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// A hand may choose the instance; where it is not there, the run waits for it alone.
+// A manual trigger can name the instance. If the instance is not there, the run waits for it only.
 func TestPinned(t *testing.T) {
 	w := newWorld(t, option{})
 	a, b := w.join("a", auto), w.join("b", auto)
@@ -35,7 +35,7 @@ func TestPinned(t *testing.T) {
 	startedOnce(t, a, b, c)
 }
 
-// The counter of round_robin is shared by all dispatchers.
+// All dispatchers share the counter of round_robin.
 func TestRoundRobinIsShared(t *testing.T) {
 	w := newWorld(t, option{})
 	names := []string{"a", "b", "c"}
@@ -58,7 +58,7 @@ func TestRoundRobinIsShared(t *testing.T) {
 	startedOnce(t, puppets...)
 }
 
-// A child's offer brings its parent's output, of a broadcast as an array by shard.
+// A child's offer carries its parent's output. If the parent was a broadcast, the output is an array by shard.
 func TestParentOutput(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a")
@@ -94,7 +94,7 @@ func TestParentOutput(t *testing.T) {
 	}
 }
 
-// A ring may hold what was edited, killed or fired by somebody else since: firing it changes nothing.
+// A ring may hold runs that were edited, killed or fired since. Firing them changes nothing.
 func TestFireOfOldKnowledge(t *testing.T) {
 	w := newWorld(t, option{quiet: true, still: true})
 	a := w.join("a")
@@ -123,7 +123,7 @@ func TestFireOfOldKnowledge(t *testing.T) {
 			t.Errorf("%s: run %+v", name, r)
 		}
 	}
-	for range 3 { // the first one counts
+	for range 3 { // only the first one has an effect
 		if later, err := w.Fire(t.Context(), runs); err != nil || len(later) != 0 {
 			t.Errorf("%v, %v", later, err)
 		}
@@ -135,7 +135,7 @@ func TestFireOfOldKnowledge(t *testing.T) {
 	}
 }
 
-// Two dispatchers fire the same runs at once: each run is offered once.
+// If two dispatchers fire the same runs concurrently, each run is offered once.
 func TestFiredTwiceAtOnce(t *testing.T) {
 	w := newWorld(t, option{still: true})
 	a := w.join("a", auto, capacity(1000))
@@ -167,8 +167,8 @@ func TestFiredTwiceAtOnce(t *testing.T) {
 	}
 }
 
-// A transaction that fails at its commit has bound nothing, so that nothing of it may be offered: the runs are fired
-// again, and could go to somebody else.
+// A transaction that fails at its commit has bound nothing, so the dispatcher must not offer its runs. They are fired
+// again and could go to another instance.
 func TestNothingUncommittedIsOffered(t *testing.T) {
 	for _, block := range []domain.Block{domain.BlockParallel, domain.BlockSerial} {
 		t.Run(string(block), func(t *testing.T) {

@@ -12,11 +12,12 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// link connects a client to NATS until it is silenced: then the client cannot know yet that the server has given it up.
+// link connects a client to NATS until it is silenced. A silenced client cannot know yet that the server has dropped
+// it.
 type link struct {
 	mu     sync.Mutex
-	silent chan struct{} // closed by end; nil while all comes through; guarded by mu
-	conns  []net.Conn    // the silenced ones, and the newest; guarded by mu
+	silent chan struct{} // closed by end; nil while the link works; guarded by mu
+	conns  []net.Conn    // the silenced connections and the newest one; guarded by mu
 }
 
 func (l *link) Dial(network, addr string) (net.Conn, error) {
@@ -36,14 +37,14 @@ func (l *link) silence() {
 	l.silent = make(chan struct{})
 }
 
-// end has the client read that its connection is closed, also if nothing came on it meanwhile. The next one is sound.
+// end makes the client read the end of its connection, even if no data arrives. The next connection works.
 func (l *link) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	close(l.silent)
 	l.silent = nil
 	for _, c := range l.conns {
-		_ = c.Close() // perhaps the client has closed it
+		_ = c.Close() // the client may have closed it
 	}
 	l.conns = nil
 }
@@ -77,14 +78,14 @@ func (c linked) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// thaws makes this process one that was stopped until now, for so long that NATS has given it up.
+// thaws simulates that this process was frozen until now, for so long that NATS has dropped its connection.
 func (w *world) thaws(l *link) {
 	l.silence()
 	w.Suspect()
 }
 
-// Who thaws gives no run away until NATS has answered: the offers would be lost, and the runs late by what it takes to ask
-// about them.
+// After a freeze, the dispatcher binds no runs until NATS answers. Otherwise the offers would be lost, and the runs
+// would be late by the time that it takes to ask about them.
 func TestThawed(t *testing.T) {
 	l := &link{}
 	w := newWorld(t, option{link: l})
@@ -92,7 +93,7 @@ func TestThawed(t *testing.T) {
 	job := w.job("j")
 	w.thaws(l)
 	var ids []domain.RunID
-	w.holds(time.Second, "nothing is bound", func() bool { // longer than the first look after the freeze takes to come
+	w.holds(time.Second, "nothing is bound", func() bool { // longer than the delay until the first check after the freeze
 		ids = append(ids, w.trigger(job))
 		return w.count(`SELECT count(*) FROM runs_live WHERE instance IS NOT NULL`) == 0
 	})
@@ -108,7 +109,7 @@ func TestThawed(t *testing.T) {
 	}
 }
 
-// thawing is a store whose next Admit ends with a freeze.
+// thawing is a store that simulates a freeze at the end of its next Admit.
 type thawing struct {
 	Store
 
@@ -121,7 +122,8 @@ func (s *thawing) Admit(ctx context.Context, in []domain.Admission) (domain.Admi
 	return out, err
 }
 
-// A process freezes when it has just bound a run. It takes the run back as it thaws: nobody has heard of it.
+// A process freezes directly after it has bound a run. After the freeze, it unbinds the run, because no instance has
+// received it.
 func TestThawedWithOffersInHand(t *testing.T) {
 	l, s := &link{}, &thawing{}
 	var w *world

@@ -46,7 +46,7 @@ func TestKillWithoutInstance(t *testing.T) {
 		w.kill(held)
 		w.becomes(held, "cancelled/killed")
 		a.report(o, wire.Succeeded)
-		a.got(next, 1) // the turn passes over the killed one
+		a.got(next, 1) // the killed run is skipped
 	})
 	t.Run("waiting", func(t *testing.T) {
 		w := newWorld(t, option{})
@@ -57,7 +57,7 @@ func TestKillWithoutInstance(t *testing.T) {
 		w.becomes(id, "cancelled/killed")
 		a := w.join("a")
 		next := w.trigger(job)
-		a.got(next, 1) // its slot was freed
+		a.got(next, 1) // the killed run's slot was freed
 		if len(a.offersOf(id)) != 0 {
 			t.Error("a killed run was offered")
 		}
@@ -106,7 +106,7 @@ func TestKillRunning(t *testing.T) {
 	}
 }
 
-// Bound, and nothing was heard of it: the instance bars it, so that it never starts.
+// The run is bound and its instance is silent. The instance bars the attempt, so that it never starts.
 func TestKillSilent(t *testing.T) {
 	w := newWorld(t, option{still: true})
 	a := w.join("a")
@@ -121,7 +121,7 @@ func TestKillSilent(t *testing.T) {
 	}
 }
 
-// The instance does not hear the first kill: it is said again until the end is confirmed.
+// The instance does not receive the first kill. The dispatcher repeats it until the end is confirmed.
 func TestKillIsRepeated(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a")
@@ -138,7 +138,8 @@ func TestKillIsRepeated(t *testing.T) {
 	w.becomes(id, "cancelled/killed")
 }
 
-// A handler that ignores its kill is seen to run, also when the kill came before the run was written as running.
+// A run whose handler ignores the kill is shown as running, even if the kill came before the run was recorded as
+// running.
 func TestKillIgnored(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a")
@@ -150,7 +151,7 @@ func TestKillIgnored(t *testing.T) {
 	w.becomes(id, "cancelled/killed")
 }
 
-// The instance of a run to be killed dies: the run is cancelled, not lost, and not tried again.
+// The instance of a run with a kill request dies. The run is cancelled, not lost, and not retried.
 func TestKillThenDeath(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a")
@@ -161,7 +162,7 @@ func TestKillThenDeath(t *testing.T) {
 	w.becomes(id, "cancelled/killed")
 }
 
-// The offer of a run to be killed is refused: nobody will start it, and its instance is as good as before.
+// The offer of a run with a kill request is refused. No instance will start the run, and its instance remains usable.
 func TestKillThenRefused(t *testing.T) {
 	w := newWorld(t, option{quiet: true, still: true})
 	a := w.join("a")

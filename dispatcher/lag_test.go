@@ -9,7 +9,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// The lag of results grows while no dispatcher settles them. Without a consumer it is zero.
+// The lag of results grows while no dispatcher settles them. Without a consumer, it is zero.
 func TestResultsLag(t *testing.T) {
 	w := newWorld(t, option{quiet: true, still: true})
 	if lag, err := w.ResultsLag(t.Context()); lag != 0 || err != nil {

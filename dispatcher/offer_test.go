@@ -34,7 +34,7 @@ func TestAcceptedAndSucceeded(t *testing.T) {
 		o.Shard != (wire.Shard{Total: 1}) || o.DueAt.IsZero() || o.FireTime.IsZero() || o.BoundAt.IsZero() || o.Now.Before(o.DueAt.Time) {
 		t.Errorf("offer %+v", o)
 	}
-	if r := w.becomes(id, "running"); r.Instance != "a" || r.Boot != "boot-a" { // it lasts over a second
+	if r := w.becomes(id, "running"); r.Instance != "a" || r.Boot != "boot-a" { // it runs for over a second
 		t.Errorf("run %+v", r)
 	}
 	a.report(o, wire.Succeeded, func(r *wire.Result) { r.Output = "out" })
@@ -60,7 +60,8 @@ func TestAcceptedAndSucceeded(t *testing.T) {
 	}
 }
 
-// A refusal sends the run to another instance, in the same attempt. Who refuses for a reason that passes may be asked again before.
+// After a refusal, the run goes to another instance, as the same attempt. An instance with a temporary reason may be
+// asked again earlier.
 func TestRefused(t *testing.T) {
 	for _, reason := range []string{wire.RefusedFull, wire.RefusedDraining, wire.RefusedStale, wire.RefusedLease, wire.RefusedNoHandler, "mood"} {
 		t.Run(reason, func(t *testing.T) {
@@ -79,7 +80,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// An instance that refused is asked again when it has room, although another one lives, which is full.
+// An instance that refused gets an offer again when it has room, even if another live instance is full.
 func TestRefusedFullComesBack(t *testing.T) {
 	w := newWorld(t, option{})
 	a, _ := w.join("a", capacity(1)), w.join("b", capacity(0))
@@ -93,11 +94,11 @@ func TestRefusedFullComesBack(t *testing.T) {
 	}
 }
 
-// Nobody listens where the roster still shows an instance: the run is routed again at once.
+// If the roster shows an instance that no longer subscribes, the run is routed again at once.
 func TestNoResponders(t *testing.T) {
 	w := newWorld(t, option{})
 	a, b := w.join("a"), w.join("b", auto)
-	a.leave() // its lease lasts
+	a.leave() // its lease is still valid
 	id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.Route = domain.RouteFirst }))
 	if r := w.becomes(id, "succeeded"); r.Instance != "b" || r.Attempt != 1 {
 		t.Errorf("run %+v", r)
@@ -107,8 +108,8 @@ func TestNoResponders(t *testing.T) {
 	}
 }
 
-// Nobody listens to an offer that is made again: the instance may have the run since the first one, and be away for a
-// moment. Only one that was never offered before is free to go elsewhere.
+// A repeated offer finds no subscriber. The instance may have the run since the first offer and be unreachable for a
+// moment. Only a run that was never offered before may go elsewhere.
 func TestNoRespondersToAReoffer(t *testing.T) {
 	w := newWorld(t, option{quiet: true, still: true})
 	a := w.join("a")
@@ -132,8 +133,8 @@ func TestNoRespondersToAReoffer(t *testing.T) {
 	}
 }
 
-// Another boot answers an offer and has the lease: the run stays bound to the first boot, which may live and have the
-// offer as well. When that boot was silent for long enough, the attempt is lost, and the job's policy decides.
+// Another boot answers an offer and has the lease. The run stays bound to the first boot, which may be alive and have
+// the offer as well. When the first boot was silent for long enough, the attempt is lost, and the job's policy decides.
 func TestAnotherBootAnswers(t *testing.T) {
 	w := newWorld(t, option{still: true})
 	a := w.join("a")
@@ -151,8 +152,8 @@ func TestAnotherBootAnswers(t *testing.T) {
 	}
 }
 
-// Two of one name live, and the other one is faster to answer: the run stays bound to the boot that has the lease, as
-// that one may have taken it.
+// Two instances with one name are alive, and the one without the lease answers first. The run stays bound to the boot
+// with the lease, because that boot may have accepted it.
 func TestTwoOfOneName(t *testing.T) {
 	w := newWorld(t, option{quiet: true, still: true})
 	a := w.join("a")
@@ -164,7 +165,7 @@ func TestTwoOfOneName(t *testing.T) {
 	}
 }
 
-// The instance has the run, but its answer got lost: it is asked, and keeps it.
+// The instance has the run, but its answer is lost. The dispatcher asks the instance, and the run stays there.
 func TestAnswerLostInstanceKnows(t *testing.T) {
 	w := newWorld(t, option{})
 	a, b := w.join("a"), w.join("b")
@@ -182,7 +183,7 @@ func TestAnswerLostInstanceKnows(t *testing.T) {
 	}
 }
 
-// The instance never got the offer: it is offered again, to the same boot, in a new round.
+// The instance never received the offer. The dispatcher offers the run again, to the same boot, with a higher bind.
 func TestAnswerLostInstanceDoesNotKnow(t *testing.T) {
 	w := newWorld(t, option{})
 	a, b := w.join("a"), w.join("b")
@@ -203,15 +204,15 @@ func TestAnswerLostInstanceDoesNotKnow(t *testing.T) {
 	startedOnce(t, a, b)
 }
 
-// What an instance says of an earlier round says nothing about the current one, whose offer may still be on its way:
-// the run must not go to somebody else on that word alone.
+// An instance's report about an earlier bind says nothing about the current one, whose offer may still be in flight.
+// Such a report alone must not send the run to another instance.
 func TestOldRefusalFreesNothing(t *testing.T) {
 	w := newWorld(t, option{})
 	a, b := w.join("a"), w.join("b", auto)
 	a.set(func() { a.mute = true })
 	id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.Route = domain.RouteFirst }))
 	a.got(id, 1)
-	a.set(func() { // it refused a round before this one, whose offer it will see late
+	a.set(func() { // it refused an earlier bind and receives the current offer late
 		a.known[attempt{id.String(), 1}] = wire.StatusRefused
 		a.mute, a.auto = false, true
 	})
@@ -224,7 +225,7 @@ func TestOldRefusalFreesNothing(t *testing.T) {
 	}
 }
 
-// A dispatcher died between bind and offer: the run is bound and silent, and another dispatcher offers it.
+// A dispatcher died between bind and offer. The run is bound without an offer, and another dispatcher offers it.
 func TestBoundButNeverOffered(t *testing.T) {
 	w := newWorld(t, option{still: true})
 	a := w.join("a", auto)
@@ -238,7 +239,7 @@ func TestBoundButNeverOffered(t *testing.T) {
 	}
 }
 
-// bind binds a run in Postgres and offers it to nobody.
+// bind binds a run in Postgres and sends no offer.
 func (w *world) bind(id domain.RunID, p *puppet) domain.LiveRun {
 	w.t.Helper()
 	runs, _, err := w.pg.ClaimNear(w.t.Context(), 1000)
@@ -262,7 +263,7 @@ func (w *world) bind(id domain.RunID, p *puppet) domain.LiveRun {
 	return out.Bound[0]
 }
 
-// Answers about a round that is over change nothing.
+// Answers about an earlier bind change nothing.
 func TestLateAnswers(t *testing.T) {
 	w := newWorld(t, option{quiet: true, still: true})
 	a := w.join("a")
@@ -283,19 +284,20 @@ func TestLateAnswers(t *testing.T) {
 	unsaid := refusal
 	unsaid.Verdicts = []wire.Verdict{{RunID: id.String(), Attempt: 2, Verdict: wire.Refused}, {RunID: "?", Attempt: 1, Verdict: wire.Refused}}
 	w.sender.Answered(t.Context(), b, raised, &unsaid)
-	// To an offer that was not the first, another boot's word frees nothing: the old boot may have heard an earlier one.
+	// After a repeated offer, another boot's answer frees nothing, because the old boot may have received an earlier
+	// offer.
 	w.sender.Answered(t.Context(), b, raised, &other)
 	if r := w.run(id); r.State != "queued" || r.Instance != "a" || r.Boot != "boot-a" || r.Bind != 2 {
 		t.Errorf("run %+v", r)
 	}
-	// The current round's does.
+	// An answer to the current bind frees the run.
 	w.sender.Answered(t.Context(), b, raised, &refusal)
 	if r := w.run(id); r.Instance != "" || r.Waiting != "a refused: full" {
 		t.Errorf("run %+v", r)
 	}
 }
 
-// An answer that cannot be read, or is another instance's, says nothing: the instance is asked.
+// An unreadable answer, or another instance's answer, says nothing. The dispatcher asks the instance.
 func TestUnreadableAnswer(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a", func(p *puppet) { p.mute = true })
@@ -315,7 +317,7 @@ func TestUnreadableAnswer(t *testing.T) {
 	startedOnce(t, a)
 }
 
-// An instance accepted a run and could not start it: the same attempt goes elsewhere.
+// An instance accepted a run and could not start it. The same attempt goes elsewhere.
 func TestUnstarted(t *testing.T) {
 	w := newWorld(t, option{})
 	a, b := w.join("a"), w.join("b", auto)
@@ -330,8 +332,8 @@ func TestUnstarted(t *testing.T) {
 	}
 }
 
-// Handed back and settled, bound to the same boot again, and then its dispatcher died: the instance is done with the
-// attempt and has no result, but that was of the round before. It is offered again, not lost.
+// An attempt was handed back, settled, and bound to the same boot again. Then its dispatcher died. The instance has the
+// attempt as done and has no result, but that is about the previous bind. The attempt is offered again and is not lost.
 func TestBoundAgainAfterUnstarted(t *testing.T) {
 	w := newWorld(t, option{still: true})
 	a := w.join("a")

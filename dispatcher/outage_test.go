@@ -18,8 +18,8 @@ import (
 	"github.com/belfryhq/belfry/internal/pgtest"
 )
 
-// NATS goes and comes back: what runs goes on and is settled later, what comes due waits, nobody is lost. With wiped
-// storage the streams are made anew, and executors say again what was not settled.
+// During an outage of NATS, running attempts continue and are settled later, due runs wait, and no run is lost. If the
+// storage was wiped, the streams are recreated, and executors send unsettled results again.
 func TestNATSAway(t *testing.T) {
 	for name, wiped := range map[string]bool{"kept": false, "wiped": true} {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestNATSAway(t *testing.T) {
 	}
 }
 
-// An instance that dies while NATS is away is found out afterwards.
+// The death of an instance during an outage of NATS is detected afterwards.
 func TestDeathDuringOutage(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a")
@@ -75,11 +75,11 @@ func TestDeathDuringOutage(t *testing.T) {
 	}
 	w.serve(port)
 	w.ensure()
-	w.roster.Drop("g", "a", "boot-a") // as its lease would end in ten seconds
+	w.roster.Drop("g", "a", "boot-a") // as at the end of its lease, in ten seconds
 	w.becomes(id, "failed/lost")
 }
 
-// Postgres refuses everything for a while: results stay in the stream, and nothing is acknowledged or forgotten.
+// If Postgres rejects everything for a while, results stay in the stream, and nothing is acknowledged or dropped.
 func TestPostgresAway(t *testing.T) {
 	var away atomic.Bool
 	f := &fussy{settle: func(context.Context, []domain.Ended) error {
@@ -118,7 +118,7 @@ func TestPostgresAway(t *testing.T) {
 	w.eventually("all are acknowledged", func() bool { return w.unsettled() == 0 })
 }
 
-// After an outage of NATS, silence counts only when it has lasted for long enough again.
+// After an outage of NATS, silence counts only after this process has heard NATS for long enough again.
 func TestHeardForLong(t *testing.T) {
 	w := newWorld(t, option{quiet: true, still: true, after: 400 * time.Millisecond})
 	w.eventually("it has heard NATS for long", w.HeardForLong)
@@ -132,7 +132,8 @@ func TestHeardForLong(t *testing.T) {
 	w.eventually("it has heard NATS for long after the outage", w.HeardForLong)
 }
 
-// Run and Watch end with their contexts and leave nothing running. Not parallel: what others start would be seen.
+// Run and Watch end with their contexts and leave no goroutines running. This test is not parallel, because it would
+// see the goroutines of other tests.
 func TestLeaksNothing(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	w := newWorld(t, option{still: true, quiet: true, alone: true})

@@ -17,13 +17,13 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// attempt names an attempt of a run.
+// attempt identifies an attempt of a run.
 type attempt struct {
 	run string
 	n   int
 }
 
-// puppet is an instance made of subscriptions: it answers as the test says.
+// puppet is an instance made of subscriptions. The test sets its answers.
 type puppet struct {
 	w         *world
 	nc        *nats.Conn
@@ -34,36 +34,36 @@ type puppet struct {
 	handlers  []string
 	languages []string
 	capacity  int
-	leave     func() // says goodbye, or dies: the dispatcher sees the same, but for the time it takes
+	leave     func() // ends the instance; a goodbye and a death differ only in the time until the dispatcher notices
 	heartbeat bool
-	older     bool // its heartbeats have no beat
+	older     bool // sends heartbeats without a beat
 
 	mu      sync.Mutex
-	refuse  string                             // the reason of all refusals; "" accepts
-	mute    bool                               // answers no offer
-	deaf    bool                               // answers no control request
-	silent  bool                               // does not say what it runs of a job
-	pinged  int                                // how often it was asked that
-	auto    bool                               // runs succeed at once
+	refuse  string                             // the reason of all refusals; "" means accept
+	mute    bool                               // does not answer offers
+	deaf    bool                               // does not answer control requests
+	silent  bool                               // does not report its runs of a job
+	pinged  int                                // the number of pings that asked for the runs of a job
+	auto    bool                               // ends runs successfully at once
 	onOffer func(wire.Offer)                   // called with each accepted offer
-	status  func(wire.Ref) (wire.Status, bool) // instead of what it knows
+	status  func(wire.Ref) (wire.Status, bool) // overrides its state of an attempt
 	known   map[attempt]string                 // wire.Status…
 	results map[attempt]wire.Result            // not settled yet
-	offers  []wire.Offer                       // all that came
-	lacks   []string                           // digests that its answers ask for
-	scripts []wire.Control                     // what it was sent
+	offers  []wire.Offer                       // all received offers
+	lacks   []string                           // digests that its answers request
+	scripts []wire.Control                     // the scripts that it received
 	kills   []wire.Ref
 	settled map[attempt]int
-	started map[attempt]int     // accepted for the first time
-	ended   string              // offers are answered so, with this outcome
-	beats   []time.Time         // when each heartbeat was sent
-	relied  map[attempt][]int64 // the beats of the offers that came
+	started map[attempt]int     // the number of first acceptances per attempt
+	ended   string              // answers offers with "ended" and this outcome
+	beats   []time.Time         // when it sent each heartbeat
+	relied  map[attempt][]int64 // the beats of the received offers
 	seq     int64
 	taken   int
 	drained bool
 }
 
-// join makes an instance of group g, or of the group that edit sets, and waits until the dispatcher knows it.
+// join creates an instance of group g, or of the group that edit sets, and waits until the dispatcher knows it.
 func (w *world) join(name string, edit ...func(*puppet)) *puppet {
 	w.t.Helper()
 	p := &puppet{
@@ -107,12 +107,12 @@ func (w *world) join(name string, edit ...func(*puppet)) *puppet {
 	return p
 }
 
-// auto makes runs succeed at once.
+// auto makes runs end successfully at once.
 func auto(p *puppet) { p.auto = true }
 
 func capacity(n int) func(*puppet) { return func(p *puppet) { p.capacity = n } }
 
-// die ends the instance as its lease does when nobody renews it.
+// die ends the instance in the same way as the expiry of its lease.
 func (p *puppet) die() {
 	p.w.t.Helper()
 	p.leave()
@@ -138,11 +138,11 @@ func (p *puppet) beat() {
 		h.Beat = int64(len(p.beats))
 	}
 	p.mu.Unlock()
-	// What gets lost, because NATS is away, is said again.
+	// A heartbeat that is lost while NATS is unavailable is followed by another one.
 	_ = p.nc.Publish("$KV."+wire.BucketInstances+"."+wire.InstanceKey(p.group, p.name), wire.Encode(h))
 }
 
-// set changes the instance's manners.
+// set changes the instance's behaviour.
 func (p *puppet) set(change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,7 +185,7 @@ func (p *puppet) offered(m *nats.Msg) {
 			v.Verdict, v.Reason = wire.Refused, wire.RefusedFull
 			p.known[k] = wire.StatusRefused
 		case p.mute:
-			continue // it never heard of it
+			continue // it never received the offer
 		default:
 			p.known[k] = wire.StatusRunning
 			p.started[k]++
@@ -240,14 +240,14 @@ func (p *puppet) send(offers []wire.Offer, outcome string, edit ...func(*wire.Re
 	p.sent("results", err)
 }
 
-// sent judges what became of a message. One that the instance was about when it left is lost with it.
+// sent checks the result of a publish. It ignores a message that failed because the instance has left.
 func (p *puppet) sent(what string, err error) {
 	if err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		p.w.t.Errorf("%s: %v", what, err)
 	}
 }
 
-// report publishes how an attempt ended.
+// report publishes the outcome of an attempt.
 func (p *puppet) report(o wire.Offer, outcome string, edit ...func(*wire.Result)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -313,7 +313,7 @@ func (p *puppet) asked(m *nats.Msg) {
 	}
 }
 
-// got waits for the offer of a run's attempt.
+// got waits for the offer of an attempt.
 func (p *puppet) got(id domain.RunID, n int) wire.Offer {
 	p.w.t.Helper()
 	var o wire.Offer
@@ -329,7 +329,7 @@ func (p *puppet) got(id domain.RunID, n int) wire.Offer {
 	return o
 }
 
-// offersOf returns all offers of a run.
+// offersOf returns all received offers of a run.
 func (p *puppet) offersOf(id domain.RunID) []wire.Offer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -342,7 +342,7 @@ func (p *puppet) offersOf(id domain.RunID) []wire.Offer {
 	return out
 }
 
-// toldSettled waits until the instance was told that the result of an attempt is settled.
+// toldSettled waits until the instance was notified that the result of an attempt is settled.
 func (p *puppet) toldSettled(id domain.RunID, n int) {
 	p.w.t.Helper()
 	p.w.eventually(fmt.Sprintf("%s is told that attempt %d of %s is settled", p.name, n, id), func() bool {
@@ -352,7 +352,7 @@ func (p *puppet) toldSettled(id domain.RunID, n int) {
 	})
 }
 
-// startedOnce checks that no attempt was accepted twice, on whichever of the instances.
+// startedOnce checks that no attempt was accepted twice, on any of the instances.
 func startedOnce(t *testing.T, puppets ...*puppet) {
 	t.Helper()
 	all := make(map[attempt]int)

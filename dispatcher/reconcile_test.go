@@ -8,13 +8,13 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// Each reconciler mends the arrow that is broken here, and counts that under its own kind. Nothing else would mend it:
-// without the reconciler the test waits in vain. doc.go has the table.
+// Each case breaks one step. The reconciler for it must repair the step and count that under its own kind. Nothing else
+// repairs it, so without the reconciler the test times out. doc.go has the table.
 func TestReconcilers(t *testing.T) {
 	serial := func(s *domain.JobSpec) { s.Block = domain.BlockSerial }
 	once := func(s *domain.JobSpec) { s.Retries = 1 }
 	for kind, breakAndMend := range map[string]func(*testing.T, *world){
-		"unanswered_offer": func(_ *testing.T, w *world) { // the offer, or its answer, is lost
+		"unanswered_offer": func(_ *testing.T, w *world) { // the offer or its answer is lost
 			a := w.join("a")
 			a.set(func() { a.mute = true })
 			id := w.trigger(w.job("j"))
@@ -24,7 +24,7 @@ func TestReconcilers(t *testing.T) {
 			a.report(a.offersOf(id)[1], wire.Succeeded)
 			w.becomes(id, "succeeded")
 		},
-		"unknown_to_instance": func(_ *testing.T, w *world) { // the result is lost, and all that the instance knew
+		"unknown_to_instance": func(_ *testing.T, w *world) { // the result and the instance's memory of the run are lost
 			a := w.join("a")
 			id := w.trigger(w.job("j"))
 			a.got(id, 1)
@@ -32,18 +32,18 @@ func TestReconcilers(t *testing.T) {
 			a.set(func() { delete(a.known, attempt{id.String(), 1}) })
 			w.becomes(id, "failed/lost")
 		},
-		"dead_instance": func(_ *testing.T, w *world) { // there will be no result
+		"dead_instance": func(_ *testing.T, w *world) { // there will never be a result
 			a := w.join("a")
 			id := w.trigger(w.job("j"))
 			a.got(id, 1)
 			a.die()
 			w.becomes(id, "failed/lost")
 		},
-		"start_deadline": func(_ *testing.T, w *world) { // nobody comes
+		"start_deadline": func(_ *testing.T, w *world) { // no instance joins
 			id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.StartDeadline = domain.Duration(time.Second) }))
 			w.becomes(id, "failed/no_executor")
 		},
-		"shard_of_gone_instance": func(_ *testing.T, w *world) { // who alone may take it is gone
+		"shard_of_gone_instance": func(_ *testing.T, w *world) { // the only instance that may take it is gone
 			w.join("a", auto)
 			b := w.join("b")
 			b.set(func() { b.refuse = wire.RefusedFull })
@@ -55,14 +55,14 @@ func TestReconcilers(t *testing.T) {
 			b.die()
 			w.becomes(shard, "failed/no_executor")
 		},
-		"timeout": func(_ *testing.T, w *world) { // the instance does not end it in time
+		"timeout": func(_ *testing.T, w *world) { // the instance does not end the run in time
 			a := w.join("a")
 			id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.Timeout = domain.Duration(time.Minute) }))
 			a.got(id, 1)
 			w.exec(`UPDATE runs_live SET give_up_at = now() - interval '1 s' WHERE id = $1`, id)
 			w.becomes(id, "failed/timeout")
 		},
-		"kill": func(_ *testing.T, w *world) { // the message does not arrive
+		"kill": func(_ *testing.T, w *world) { // the kill message is lost
 			a := w.join("a")
 			id := w.trigger(w.job("j"))
 			a.got(id, 1)
@@ -71,14 +71,14 @@ func TestReconcilers(t *testing.T) {
 			a.set(func() { a.deaf = false; a.known[attempt{id.String(), 1}] = wire.StatusBarred })
 			w.becomes(id, "cancelled/killed")
 		},
-		"retry_not_replanned": func(_ *testing.T, w *world) { // no River job is ever worked here
+		"retry_not_replanned": func(_ *testing.T, w *world) { // no River job is worked in this test
 			a := w.join("a")
 			id := w.trigger(w.job("j", once))
 			a.report(a.got(id, 1), wire.Failed)
 			a.report(a.got(id, 2), wire.Succeeded)
 			w.becomes(id, "succeeded")
 		},
-		"held_by_nobody": func(_ *testing.T, w *world) { // the end that hands the slot on never comes
+		"held_by_nobody": func(_ *testing.T, w *world) { // the run that should release the held one never ends
 			a := w.join("a")
 			job := w.job("j", serial)
 			owner := w.trigger(job)
@@ -89,7 +89,7 @@ func TestReconcilers(t *testing.T) {
 			a.report(a.got(held, 1), wire.Succeeded)
 			w.becomes(held, "succeeded")
 		},
-		"fixed_delay_stopped": func(t *testing.T, w *world) { // the end that sets the next fire never comes
+		"fixed_delay_stopped": func(t *testing.T, w *world) { // the run that should set the next fire time never ends
 			job := w.job("j", func(s *domain.JobSpec) {
 				s.Schedule = domain.Schedule{Kind: domain.ScheduleFixedDelay, Delay: domain.Duration(time.Hour)}
 			})
@@ -98,7 +98,7 @@ func TestReconcilers(t *testing.T) {
 				return w.count(`SELECT count(*) FROM job_due WHERE job_id = $1 AND next_due_at IS NOT NULL`, job) == 1
 			})
 		},
-		"stray": func(_ *testing.T, w *world) { // it waits, and nobody who assigns can see it
+		"stray": func(_ *testing.T, w *world) { // the run waits, and the assigner cannot see it
 			id := w.trigger(w.job("j"))
 			w.becomes(id, "queued")
 			w.exec(`DELETE FROM runs_waiting WHERE run_id = $1`, id)
@@ -119,7 +119,7 @@ func TestReconcilers(t *testing.T) {
 	}
 }
 
-// reconciled returns what the metric counts, by kind.
+// reconciled returns the metric's counts by kind.
 func (w *world) reconciled() map[string]float64 {
 	w.t.Helper()
 	families, err := w.reg.Gather()
@@ -138,8 +138,8 @@ func (w *world) reconciled() map[string]float64 {
 	return out
 }
 
-// A shard that may run on one instance alone waits while that one has its lease, though the roster does not show it for a
-// moment: it blinked, it is not gone.
+// A shard that may run on only one instance waits while that instance has its lease, even if the roster does not show
+// the instance for a moment.
 func TestPinnedShardSurvivesABlink(t *testing.T) {
 	w := newWorld(t, option{})
 	w.join("a", auto)
@@ -158,7 +158,7 @@ func TestPinnedShardSurvivesABlink(t *testing.T) {
 	if r := w.becomes(shard, "queued"); r.Instance != "" {
 		t.Fatalf("run %+v", r)
 	}
-	b.beat() // its lease begins anew
+	b.beat() // its lease is renewed
 	w.holds(2500*time.Millisecond, "its shard waits", func() bool {
 		w.roster.Drop("g", "b", b.boot)
 		return w.run(shard).State == "queued"

@@ -64,7 +64,7 @@ func TestResultRepeated(t *testing.T) {
 	}
 }
 
-// What cannot be taken is set aside with its reason, once, and never comes again.
+// A message that cannot be processed is set aside once, with its reason, and is not delivered again.
 func TestDeadLetters(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a")
@@ -109,7 +109,7 @@ func TestDeadLetters(t *testing.T) {
 		}
 	}
 	w.eventually("all are acknowledged", func() bool { return w.unsettled() == 0 })
-	// Another group's executor says that a run of ours ended.
+	// An executor of another group reports the end of this group's run.
 	id := w.trigger(w.job("j"))
 	o := a.got(id, 1)
 	before := len(w.letters("result"))
@@ -122,7 +122,7 @@ func TestDeadLetters(t *testing.T) {
 	w.becomes(id, "succeeded")
 }
 
-// A heartbeat that is none is set aside as well, once, whoever of the dispatchers reads it.
+// An invalid heartbeat is set aside once, whichever dispatcher reads it.
 func TestStrangeHeartbeatIsSetAside(t *testing.T) {
 	w := newWorld(t, option{})
 	w.join("a")
@@ -137,7 +137,7 @@ func TestStrangeHeartbeatIsSetAside(t *testing.T) {
 	}
 }
 
-// A result that is malformed keeps none of those that came with it.
+// A malformed result does not block the other results in its message.
 func TestOneBadResultOfMany(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a")
@@ -148,7 +148,7 @@ func TestOneBadResultOfMany(t *testing.T) {
 		offers = append(offers, a.got(id, 1))
 	}
 	a.set(func() {
-		a.deaf = true // so that nobody asks it instead
+		a.deaf = true // so that the dispatcher cannot ask it instead
 		a.send(offers, wire.Succeeded, func(r *wire.Result) {
 			if r.RunID == ids[1].String() {
 				r.FinishedAt = wire.Time{}
@@ -162,14 +162,14 @@ func TestOneBadResultOfMany(t *testing.T) {
 	w.becomes(ids[1], "succeeded")
 }
 
-// fussy is a store that settles as it is told.
+// fussy is a store whose calls the test can make fail.
 type fussy struct {
 	Store
 	mu     sync.Mutex
-	settle func(ctx context.Context, ended []domain.Ended) error // before the real one
-	after  func() error                                          // in place of its success
-	listed func()                                                // before the runs of a boot are
-	bind   func()                                                // before an attempt is bound, or bound anew
+	settle func(ctx context.Context, ended []domain.Ended) error // called before the real Settle
+	after  func() error                                          // replaces its success
+	listed func()                                                // called before the runs of a boot are listed
+	bind   func()                                                // called before an attempt is bound or bound again
 }
 
 func (f *fussy) Admit(ctx context.Context, in []domain.Admission) (domain.Admitted, error) {
@@ -219,7 +219,7 @@ func (f *fussy) Settle(ctx context.Context, ended []domain.Ended) (domain.Settle
 	return out, err
 }
 
-// A result that Postgres does not take is found among the others, which are settled; its run ends without it.
+// A result that Postgres rejects is found among the others, which are settled. Its run ends without it.
 func TestPoisonIsBisected(t *testing.T) {
 	f := &fussy{settle: func(_ context.Context, ended []domain.Ended) error {
 		for _, e := range ended {
@@ -262,7 +262,7 @@ func TestPoisonIsBisected(t *testing.T) {
 	}
 }
 
-// An error that may pass, of whatever kind, loses no result.
+// No transient error, of any kind, loses a result.
 func TestPassingErrorsLoseNothing(t *testing.T) {
 	for _, code := range []domain.Code{domain.Unavailable, domain.Internal, domain.Conflict} {
 		t.Run(string(code), func(t *testing.T) {
@@ -299,7 +299,7 @@ func TestPassingErrorsLoseNothing(t *testing.T) {
 	}
 }
 
-// The commit succeeded, its confirmation got lost: settling again changes nothing, and the executor is told.
+// The commit succeeded, but its confirmation was lost. Settling again changes nothing, and the executor is notified.
 func TestCommitOfUnknownOutcome(t *testing.T) {
 	var once sync.Once
 	f := &fussy{}
@@ -322,7 +322,7 @@ func TestCommitOfUnknownOutcome(t *testing.T) {
 	}
 }
 
-// A dispatcher that ends settles what it has fetched, and leaves the rest to the next one.
+// A dispatcher that stops settles the results that it has fetched, and leaves the rest to the next one.
 func TestEndLosesNoResult(t *testing.T) {
 	w := newWorld(t, option{})
 	a := w.join("a", auto, capacity(1000))

@@ -12,7 +12,7 @@ func script(language, code string) func(*domain.JobSpec) {
 	return func(s *domain.JobSpec) { s.Handler, s.Script = "", &domain.Script{Language: language, Code: code} }
 }
 
-// Scripts go to instances of their language, and code to those that ask for it.
+// Scripts go to instances of their language, and the code goes to the instances that request it.
 func TestScriptsAreHandedOver(t *testing.T) {
 	w := newWorld(t, option{})
 	digest := domain.Digest("echo one")
@@ -40,7 +40,7 @@ func TestScriptsAreHandedOver(t *testing.T) {
 	if n := len(b.offersOf(id)); n != 0 {
 		t.Errorf("an instance without the language was offered it %d times", n)
 	}
-	// Who does not ask is sent nothing.
+	// An instance that does not request code gets none.
 	again := w.trigger(w.job("k", script("sh", "echo two")))
 	a.report(a.got(again, 1), wire.Succeeded)
 	w.becomes(again, "succeeded")

@@ -7,7 +7,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// Offers that together are larger than what NATS takes in one message go out in several.
+// If offers together exceed the maximum size of a NATS message, they are sent in several messages.
 func TestLargeParamsAreOffered(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT COVERED: many megabytes of params; -short leaves it out")

@@ -26,7 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// These tests wait for seconds to pass far more than they work.
+	// These tests mostly wait for seconds to pass and use little CPU.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m)
 }
 
-// world is a dispatcher with a Postgres database and a NATS server of its own, and a scheduler that only rings.
+// world is a dispatcher with its own Postgres database and NATS server, and a scheduler that only rings.
 type world struct {
 	*Firing
 	role   *Role
@@ -43,14 +43,14 @@ type world struct {
 	pg     *store.Store
 	dir    string
 	server *server.Server
-	nc     *nats.Conn // of the dispatcher
-	admin  *nats.Conn // of the test
+	nc     *nats.Conn // the dispatcher's connection
+	admin  *nats.Conn // the test's connection
 	js     jetstream.JetStream
 	ups    *followUps
-	stop   func() // ends the dispatcher and waits for it
+	stop   func() // stops the dispatcher and waits for its end
 }
 
-// followUps keeps follow-ups instead of making River jobs of them. The reconciler re-plans the retries.
+// followUps records follow-ups instead of inserting River jobs. The reconciler plans the retries.
 type followUps struct {
 	mu  sync.Mutex
 	all []domain.FollowUp
@@ -63,7 +63,7 @@ func (f *followUps) InsertTx(_ context.Context, _ pgx.Tx, ups []domain.FollowUp)
 	return nil
 }
 
-// children returns which child jobs were asked for.
+// children returns the requested child jobs.
 func (f *followUps) children() []domain.JobID {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,14 +76,14 @@ func (f *followUps) children() []domain.JobID {
 	return out
 }
 
-// option changes what newWorld makes.
+// option changes the world that newWorld creates.
 type option struct {
 	wrap  func(Store) Store
-	quiet bool          // watch only: fire and offer, but settle, assign and reconcile nothing
+	quiet bool          // only watch: fire and offer, but do not settle, assign or reconcile
 	still bool          // do not ring
-	alone bool          // beside no other test
-	after time.Duration // how long NATS must have been there for verdicts and deadlines
-	link  *link         // of the dispatcher to NATS, if the test is to do something to it
+	alone bool          // not in parallel with other tests
+	after time.Duration // how long NATS must have been available for verdicts and deadlines
+	link  *link         // the dispatcher's link to NATS, if the test manipulates it
 }
 
 func newWorld(t *testing.T, o option) *world {
@@ -124,7 +124,7 @@ func newWorld(t *testing.T, o option) *world {
 	return w
 }
 
-// create makes the dispatcher.
+// create creates the dispatcher.
 func (w *world) create(s Store, heardFor time.Duration) {
 	w.t.Helper()
 	w.reg = prometheus.NewRegistry()
@@ -173,7 +173,7 @@ func (w *world) begin(o option) {
 	w.t.Cleanup(w.stop)
 }
 
-// ring fires what is due, as a scheduler does.
+// ring fires the due runs, as a scheduler does.
 func (w *world) ring(ctx context.Context) {
 	var later []domain.Due
 	for lifecycle.Pause(ctx, 10*time.Millisecond) {
@@ -196,7 +196,7 @@ func (w *world) ring(ctx context.Context) {
 	}
 }
 
-// serve starts a NATS server that takes everybody, so that it can be restarted under its clients.
+// serve starts a NATS server without authentication on a fixed port, so that it can be restarted under its clients.
 func (w *world) serve(port int) {
 	w.t.Helper()
 	s, err := server.NewServer(&server.Options{
@@ -240,7 +240,7 @@ func (w *world) ensure() {
 	})
 }
 
-// patience bounds what is waited for. The machine may be busy with other tests.
+// patience bounds each wait. The machine may be busy with other tests.
 const patience = 5 * time.Minute
 
 func (w *world) eventually(what string, ok func() bool) {
@@ -253,7 +253,7 @@ func (w *world) eventually(what string, ok func() bool) {
 	}
 }
 
-// holds checks that something stays true for a while.
+// holds checks that a condition stays true for a while.
 func (w *world) holds(d time.Duration, what string, ok func() bool) {
 	w.t.Helper()
 	end := time.After(d)
@@ -311,7 +311,7 @@ func (w *world) trigger(job domain.JobID) domain.RunID {
 	return ids[0]
 }
 
-// row is what Postgres holds of a run, live or final.
+// row is the record of a run in Postgres, live or final.
 type row struct {
 	State, Reason, Instance, Boot, Waiting, Message, Output string
 	Attempt, Bind                                           int
@@ -336,7 +336,7 @@ func (w *world) run(id domain.RunID) row {
 	return got[0]
 }
 
-// becomes waits until a run is in a state, "failed/lost" with its reason.
+// becomes waits until a run has a state. The form "failed/lost" includes the reason.
 func (w *world) becomes(id domain.RunID, want string) row {
 	w.t.Helper()
 	var last row
@@ -352,7 +352,7 @@ func (w *world) becomes(id domain.RunID, want string) row {
 	}
 }
 
-// letters returns why messages were set aside.
+// letters returns the reasons of the messages that were set aside.
 func (w *world) letters(kind string) []string {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -374,7 +374,7 @@ func (w *world) letters(kind string) []string {
 	return out
 }
 
-// unsettled returns how many result messages nobody has acknowledged.
+// unsettled returns the number of unacknowledged result messages.
 func (w *world) unsettled() int {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

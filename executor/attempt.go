@@ -14,36 +14,36 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// attempt is an accepted attempt, from its slot being taken until its handler has returned. It is one object with all
-// that the handler is given, for there may be thousands of them a second.
+// attempt is an accepted attempt, from the time it takes its slot until its handler has returned. One object holds
+// everything that the handler needs, because there may be thousands of attempts per second.
 type attempt struct {
 	engine  *engine
 	key     attemptKey
-	entry   *entry   // the ledger's, guarded by the engine's mutex
-	run     runState // which the handler's Run points to
+	entry   *entry   // in the ledger; guarded by the engine's mutex
+	run     runState // the handler's Run points to it
 	script  *wire.Script
 	fence   fence
 	startAt time.Duration // on the monotonic clock
 	handler *registered
-	stop    chan struct{} // of a script whose code is to come: closed when it is stopped before
+	stop    chan struct{} // only for a script whose code has not arrived: closed if the attempt is stopped first
 	begun
-	lines  atomic.Pointer[attemptLog] // made with the first line, for most attempts write none
-	result *pending                   // made when it is begun
+	lines  atomic.Pointer[attemptLog] // created with the first line, because most attempts write none
+	result *pending                   // set when the attempt begins
 
 	// Guarded by the engine's mutex.
-	filed   bool                    // the starter has it, or had it
-	stopped bool                    // it is not to start any more: a kill, a drain, no lease when it was due
-	killed  string                  // reason of a kill
-	cancel  context.CancelCauseFunc // of the handler's context, while it runs
+	filed   bool                    // the starter has or had the attempt
+	stopped bool                    // the attempt must not start any more: killed, drained or too late
+	killed  string                  // the reason of a kill
+	cancel  context.CancelCauseFunc // cancels the handler's context; nil until the attempt starts
 }
 
-// begun says how an attempt is started, when its time has come, or why it is not. It is written with the engine's mutex
-// held, and then belongs to the goroutine that performs or reports the attempt.
+// begun records how an attempt is started when it is due, or why it is not started. It is written under the engine's
+// mutex. Afterwards it belongs to the goroutine that performs or reports the attempt.
 type begun struct {
 	ctx    context.Context
-	at     time.Time // when it was begun, on the database's clock
-	called time.Time // the same on the monotonic clock, by which at goes on from there
-	why    string    // it may not start
+	at     time.Time // when the attempt began, on the database's clock
+	called time.Time // the same instant on the monotonic clock, used to advance at
+	why    string    // why the attempt may not start; "" if it may
 }
 
 func (x *engine) newAttempt(o *wire.Offer, e *entry) *attempt {
@@ -57,10 +57,10 @@ func (x *engine) newAttempt(o *wire.Offer, e *entry) *attempt {
 	return a
 }
 
-// now is the database's clock, as the handler's lines and the end of the attempt are dated.
+// now returns the time on the database's clock. It dates the handler's log lines and the end of the attempt.
 func (a *attempt) now() time.Time { return a.at.Add(time.Since(a.called)) }
 
-// take brings a line of the run's log on its way. It is called by one goroutine at a time.
+// take passes a line of the run's log to the shipper. Only one goroutine at a time calls it.
 func (a *attempt) take(l Line) {
 	lines := a.lines.Load()
 	if lines == nil {
@@ -78,10 +78,10 @@ func (a *attempt) hold() {
 	}
 }
 
-// registered is a handler with what its optional methods need.
+// registered is a handler with the state of its optional methods.
 type registered struct {
 	handler Handler
-	ready   atomic.Bool // Init is not needed, or has succeeded
+	ready   atomic.Bool // Init is not needed or has succeeded
 
 	mu sync.Mutex // held while Init runs
 }
@@ -93,7 +93,7 @@ func newRegistered(h Handler) *registered {
 	return r
 }
 
-// init makes the handler ready. Runs that come meanwhile wait for the one that does it.
+// init makes the handler ready. Concurrent runs wait until one of them has called Init.
 func (h *registered) init(ctx context.Context) error {
 	if h.ready.Load() {
 		return nil
@@ -110,7 +110,7 @@ func (h *registered) init(ctx context.Context) error {
 	return nil
 }
 
-// close closes a handler that can be closed and was made ready.
+// close closes a handler that implements io.Closer and is ready.
 func (h *registered) close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -120,16 +120,17 @@ func (h *registered) close() error {
 	return nil
 }
 
-// newResult is the result of an attempt that ended when it was begun, with an outcome that is not known yet.
+// newResult returns the result of an attempt that ended when it began. The outcome is still empty.
 func (x *engine) newResult(a *attempt) *pending {
 	return &pending{entry: a.entry, result: wire.Result{
 		Instance: x.instance, BootID: x.boot, RunID: a.key.run, Attempt: a.key.attempt, FinishedAt: wire.Time{Time: a.at},
 	}}
 }
 
-// perform runs the handler and hands its result to the reporter. The slot is given back when the result is in the spool.
-// It has a goroutine of its own, which a handler may end by runtime.Goexit: what follows the handler is deferred. Up to the
-// handler it fits into a goroutine's first stack, which saves a third of an attempt's CPU: BenchmarkEngine shows it.
+// perform runs the handler and hands its result to the reporter. The slot is freed when the result is in the spool.
+// perform has its own goroutine. A handler may end it with runtime.Goexit, so everything after the handler is deferred.
+// Up to the call of the handler, the goroutine fits into its first stack, which saves a third of an attempt's CPU time:
+// see BenchmarkEngine.
 func (x *engine) perform(a *attempt) {
 	a.result = x.newResult(a)
 	defer x.finish(a)
@@ -140,9 +141,9 @@ func (x *engine) perform(a *attempt) {
 	x.handle(a, res)
 }
 
-// overslept looks at the fence directly before the handler is called, and takes back that the attempt was started if it is
-// too late: the process may have been frozen while this goroutine waited for its turn, and by now the run may have been
-// given away.
+// overslept checks the fence directly before the handler is called. If it is too late, overslept reverts the start of
+// the attempt. The process may have been frozen while this goroutine waited to run, and Belfry may have given the run
+// to another instance.
 func (x *engine) overslept(a *attempt, now instant) (why string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -152,7 +153,7 @@ func (x *engine) overslept(a *attempt, now instant) (why string) {
 	return why
 }
 
-// handle runs the handler and fills in what came of it.
+// handle runs the handler and fills in the result.
 func (x *engine) handle(a *attempt, res *wire.Result) {
 	ctx := a.ctx
 	timeout := a.run.info.Timeout
@@ -171,7 +172,7 @@ func (x *engine) handle(a *attempt, res *wire.Result) {
 			x.logs.end(lines)
 		}
 		cause, killed := context.Cause(ctx), ""
-		if cause != nil { // else it was not killed: a kill cancels the context
+		if cause != nil { // a nil cause rules out a kill, because a kill cancels the context
 			x.mu.Lock()
 			killed = a.killed
 			x.mu.Unlock()
@@ -181,16 +182,16 @@ func (x *engine) handle(a *attempt, res *wire.Result) {
 	x.invoke(ctx, a, run, &end)
 }
 
-// ending is how a call of a handler ended.
+// ending describes how a call of a handler ended.
 type ending struct {
 	err      error
 	panicked bool
-	text     string // of err, or the panic with its stack
-	late     string // why the handler was not called; the rest is empty then
+	text     string // the text of err, or the panic with its stack
+	late     string // why the handler was not called; the other fields are empty then
 }
 
-// invoke makes the handler ready, looks at the fence once more and calls the handler. It says in end how that ended, also
-// where the handler ends this goroutine.
+// invoke makes the handler ready, checks the fence once more and calls the handler. It stores the ending in end, even
+// if the handler ends this goroutine.
 func (x *engine) invoke(ctx context.Context, a *attempt, run Run, end *ending) {
 	returned := false
 	defer func() {
@@ -203,7 +204,7 @@ func (x *engine) invoke(ctx context.Context, a *attempt, run Run, end *ending) {
 	err := a.handler.init(x.work)
 	if err == nil {
 		x.at("start")
-		if now := x.now(); a.fence.beat == 0 || expired(a.fence.sent, now) { // hardly ever: so there is no mutex on the way
+		if now := x.now(); a.fence.beat == 0 || expired(a.fence.sent, now) { // rarely true, so the usual path takes no mutex
 			end.late = x.overslept(a, now)
 		}
 		if end.late == "" {
@@ -216,8 +217,8 @@ func (x *engine) invoke(ctx context.Context, a *attempt, run Run, end *ending) {
 	returned = true
 }
 
-// describe puts the ending into a result. cause is why the context was cancelled, if it was; a timeout counts
-// whatever the handler returned, a kill only where it did not still succeed.
+// describe writes the ending into a result. cause is why the context was cancelled, or nil. A timeout decides the
+// outcome whatever the handler returned. A kill decides it only if the handler did not succeed.
 func (e ending) describe(cause error, killed string, timeout time.Duration, res *wire.Result) {
 	if e.late != "" {
 		res.Outcome, res.Message, res.StartedAt = wire.Unstarted, e.late, wire.Time{}
@@ -226,7 +227,7 @@ func (e ending) describe(cause error, killed string, timeout time.Duration, res 
 	text := clean(e.text)
 	res.Message = clip(text, MaxMessage)
 	if isContextError(e.err) {
-		text = "" // it says no more than the outcome does
+		text = "" // it adds nothing to the outcome
 	}
 	timedOut := errors.Is(cause, ErrTimeout) || killed == reasonTimeout
 	switch {
@@ -258,7 +259,7 @@ func (e ending) describe(cause error, killed string, timeout time.Duration, res 
 	}
 }
 
-// isContextError reports whether err says that the handler's context was done, and nothing else.
+// isContextError reports whether err says only that the handler's context was done.
 func isContextError(err error) bool {
 	for _, done := range []error{ErrTimeout, ErrKilled, ErrDrained, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, done) && err.Error() == done.Error() {
@@ -285,8 +286,9 @@ const (
 	reasonCovered = "covered"
 )
 
-// finish marks an attempt as ended and hands its result over. Who comes first does that for all that come while it waits
-// for the engine's mutex: else hundreds that end at once would queue for it, and be woken one by one.
+// finish marks an attempt as ended and hands its result over. The first goroutine also hands over the attempts that end
+// while it waits for the engine's mutex. Otherwise hundreds of attempts that end at once would queue for the mutex and
+// be woken one by one.
 func (x *engine) finish(a *attempt) {
 	x.ended.mu.Lock()
 	x.ended.attempts = append(x.ended.attempts, a)
@@ -297,7 +299,7 @@ func (x *engine) finish(a *attempt) {
 	}
 }
 
-// handOver takes the attempts that have ended.
+// handOver hands over all attempts that have ended.
 func (x *engine) handOver() {
 	x.mu.Lock()
 	ended := x.ended.take()
@@ -311,7 +313,7 @@ func (x *engine) handOver() {
 		delete(x.attempts, a.key)
 		results[i] = a.result
 	}
-	x.reports.add(results...) // before the mutex is given back, so that status never misses them
+	x.reports.add(results...) // before the mutex is released, so that a status request never misses them
 	x.mu.Unlock()
 	debug := x.log.Enabled(context.Background(), slog.LevelDebug)
 	for _, a := range ended {
@@ -323,9 +325,9 @@ func (x *engine) handOver() {
 	}
 }
 
-// endings is the attempts that have ended and are not handed over yet.
+// endings holds the attempts that have ended and are not handed over yet.
 type endings struct {
-	mu       sync.Mutex // held for a moment; taken after the engine's
+	mu       sync.Mutex // held briefly; taken after the engine's mutex
 	attempts []*attempt
 }
 

@@ -2,15 +2,15 @@ package executor
 
 import "github.com/belfryhq/belfry/executor/wire"
 
-// beatsRemembered bounds the heartbeats that beats remembers. Heartbeats go out every 3 s, and at once after a
-// reconnection or a drain, so that some ten of them are young enough to be relied on.
+// beatsRemembered bounds the remembered heartbeats. The executor sends a heartbeat every 3 s, and at once after a
+// reconnection or a drain, so about ten of them are recent enough for an offer to rely on.
 const beatsRemembered = 64
 
-// beats numbers the heartbeats of one boot and remembers when the sending of each began. An offer names the heartbeat
+// beats numbers the heartbeats of one boot and records when the sending of each began. An offer names the heartbeat
 // that it relies on, so this table alone decides how long the attempt may still start: see "The fence" in doc.go.
 type beats struct {
 	last int64
-	sent []sentBeat // those that are younger than wire.LeaseTTL, in order
+	sent []sentBeat // those younger than wire.LeaseTTL, in order
 }
 
 type sentBeat struct {
@@ -31,8 +31,8 @@ func (b *beats) next(now instant) int64 {
 	return b.last
 }
 
-// sentAt returns when the sending of a heartbeat began. It is not ok if the number is unknown or if an attempt may no
-// longer start on that heartbeat.
+// sentAt returns when the sending of a heartbeat began. ok is false if the number is unknown or if no attempt may start
+// on that heartbeat any more.
 func (b *beats) sentAt(beat int64, now instant) (at instant, ok bool) {
 	for i := len(b.sent) - 1; i >= 0; i-- {
 		if s := &b.sent[i]; s.beat == beat {

@@ -17,9 +17,9 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// BenchmarkEngine runs attempts that do nothing, from the offer as it comes over the wire until they are settled, with
-// their results on disk and everything but NATS. One operation is one attempt. Beside the time, which waits for the
-// disk, it says what CPU an attempt takes.
+// BenchmarkEngine runs attempts that do nothing, from the arrival of the offer until the result is settled. It includes
+// the disk and everything else except NATS. One operation is one attempt. The time includes waiting for the disk, so
+// the benchmark also reports the CPU time per attempt.
 func BenchmarkEngine(b *testing.B) {
 	s, left, err := openSpool(b.TempDir(), slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
@@ -32,7 +32,7 @@ func BenchmarkEngine(b *testing.B) {
 		attempts: make(map[attemptKey]*attempt), logs: newLogShipper(quiet), starter: newStarter(), now: systemClock(nil),
 		reports: newReporter(s, left, 1<<30, quiet), work: context.Background(),
 	}
-	for n := range 450_000 { // as if it had run 5,000 a second for as long as it remembers them
+	for n := range 450_000 { // as after running 5,000 attempts per second for as long as the ledger remembers them
 		x.ledger.ended.add(attemptKey{benchRun(n/250-1800, n), 1}, succeeded, time.Duration(n-450_000)*200*time.Microsecond)
 	}
 	x.handlers["noop"] = newRegistered(HandlerFunc(func(context.Context, Run) error { return nil }))
@@ -59,7 +59,7 @@ func BenchmarkEngine(b *testing.B) {
 	b.ResetTimer()
 	cpu := cpuTime(b)
 	for n, nth := 0, 0; n < b.N; nth++ {
-		if nth%32 == 0 { // the offers would be too old if they were written once, and writing them is no work of an executor
+		if nth%32 == 0 { // prewritten offers would be too old, and an executor does not write offers
 			var sent instant
 			beat, sent = x.nextBeat()
 			x.confirmed(sent, 0)
@@ -91,10 +91,11 @@ func BenchmarkEngine(b *testing.B) {
 	wg.Wait()
 }
 
-// sink keeps the compiler from leaving out work whose outcome nobody looks at.
+// sink keeps the compiler from removing work whose result is not used.
 var sink []byte
 
-// benchRun is the id of a run of the nth message: as those of Belfry it begins with the time, 20 messages a second.
+// benchRun returns the id of a run of the nth message. Like Belfry's ids, it begins with the time, at 20 messages per
+// second.
 func benchRun(nth, run int) string { return fmt.Sprintf("%s%012x", benchTime(nth), run) }
 
 func benchTime(nth int) string {
@@ -102,7 +103,7 @@ func benchTime(nth int) string {
 	return fmt.Sprintf("%08x-%04x-8000-8000-", ms>>16, ms&0xffff)
 }
 
-// offersMessage is a message of offers whose runs are given other ids each time that it is sent.
+// offersMessage is a message of offers whose run ids change each time it is sent.
 type offersMessage struct {
 	data []byte
 	runs [][]byte // the ids in data
@@ -129,7 +130,7 @@ func newOffersMessage(boot string, beat int64, count int) (m offersMessage) {
 	}
 }
 
-// number makes the message the nth, and its runs those from first on.
+// number makes this the nth message and numbers its runs from first on.
 func (m *offersMessage) number(nth, first int) {
 	at := benchTime(nth)
 	for i, run := range m.runs {
@@ -138,7 +139,7 @@ func (m *offersMessage) number(nth, first int) {
 	}
 }
 
-// settledMessage is the control request by which these results are forgotten.
+// settledMessage returns the control request that settles these results.
 func settledMessage(boot string, results [][]byte) []byte {
 	refs := make([]wire.Ref, len(results))
 	for i, r := range results {
@@ -148,7 +149,7 @@ func settledMessage(boot string, results [][]byte) []byte {
 	return wire.EncodeSettled(refs)
 }
 
-// cpuTime is what the process has taken until now, in nanoseconds.
+// cpuTime returns the CPU time that the process has used, in nanoseconds.
 func cpuTime(b *testing.B) int64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -14,7 +14,7 @@ func bootTime() time.Duration {
 	// goroutines of attempts outgrow their first stack.
 	_, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_BOOTTIME, uintptr(unsafe.Pointer(&t)), 0) //nolint:gosec // t lives here
 	if errno != 0 {
-		return 0 // no Linux that Go supports lacks the clock; without it the two others decide
+		return 0 // every Linux that Go supports has the clock; without it, the two other clocks decide
 	}
 	return time.Duration(t.Nano())
 }

@@ -6,22 +6,22 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// instant is one reading of the local clocks. They are kept apart because each can fail alone: the wall clock can be
-// set, the monotonic clock stands still while a machine is suspended, and not every system has a clock like boot.
+// instant is one reading of the local clocks. The readings are separate because each clock can fail alone. The wall
+// clock can be set, the monotonic clock stops during a suspend, and some systems have no boot clock.
 type instant struct {
 	wall time.Time     // without a monotonic reading
 	mono time.Duration // since an arbitrary origin
-	boot time.Duration // since another origin; continues during a suspend. Always 0 where there is no such clock
+	boot time.Duration // since another origin; continues during a suspend; always 0 if the system has no such clock
 }
 
-// since is the time from a to b by the clock that says that most time has passed: safe for leases and ages, where
-// believing that less time has passed is the dangerous error.
+// since returns the time from a to b, by the clock on which most time has passed. This is the safe choice for leases
+// and ages, where an underestimate is dangerous.
 func since(a, b instant) time.Duration {
 	return max(b.wall.Sub(a.wall), b.mono-a.mono, b.boot-a.boot)
 }
 
-// systemClock returns a function that reads the clocks. If it is given a wall clock, which only tests do, it reads that
-// one and the monotonic clock: time may be simulated, and the system's boot clock would not follow.
+// systemClock returns a function that reads the clocks. With a given wall clock, which only tests pass, it reads that
+// clock and the monotonic clock. A test may simulate time, and the system's boot clock would not follow.
 func systemClock(wall func() time.Time) func() instant {
 	origin := time.Now()
 	if wall == nil {
@@ -33,19 +33,19 @@ func systemClock(wall func() time.Time) func() instant {
 	return func() instant { return instant{wall: wall().Round(0), mono: time.Since(origin)} }
 }
 
-// lease is the right to start handlers.
+// lease is the permission to start handlers.
 type lease struct {
 	held      bool    // a heartbeat was confirmed in this boot
-	confirmed instant // sending of the newest confirmed heartbeat
-	renewed   instant // sending of the heartbeat that ended the latest lapse
-	lapsed    bool    // there was a lapse, so renewed means something
-	lapses    int     // how many there were
-	// overSeen is set by over, so that a lapse counts even when only a glance in between noticed it: the wall
-	// clock may have jumped there and back.
+	confirmed instant // when the sending of the newest confirmed heartbeat began
+	renewed   instant // when the sending of the heartbeat that ended the last lapse began
+	lapsed    bool    // there was a lapse, so renewed is valid
+	lapses    int     // the number of lapses
+	// over sets overSeen when it sees an expired lease. The lapse then counts even if the wall clock jumps back before
+	// the next call.
 	overSeen bool
 }
 
-// over reports whether nothing may be started at now.
+// over reports whether no attempt may start at now.
 func (l *lease) over(now instant) bool {
 	if !l.held {
 		return true
@@ -56,15 +56,15 @@ func (l *lease) over(now instant) bool {
 	return l.overSeen
 }
 
-// confirm notes that the heartbeat sent at the given instant was confirmed, at now. It reports whether that ended
-// a lapse.
+// confirm records at now that the heartbeat sent at the given instant was confirmed. It reports whether that ended a
+// lapse.
 func (l *lease) confirm(sent, now instant) (ended bool) {
 	if l.held && sent.mono <= l.confirmed.mono {
-		return false // a confirmation that was overtaken
+		return false // a newer confirmation came first
 	}
 	ended = l.held && l.over(now)
 	if since(sent, now) > wire.LeaseTTL {
-		return false // too late: it confirms a lease that is over again
+		return false // too late: the lease that it confirms has expired again
 	}
 	if ended {
 		l.lapsed, l.renewed, l.overSeen = true, sent, false
@@ -75,31 +75,31 @@ func (l *lease) confirm(sent, now instant) (ended bool) {
 }
 
 const (
-	// clockDrift is how far two healthy clocks run apart, as a fraction: the estimate decays by it, so that a fresh
-	// reading soon replaces an old one.
+	// clockDrift is how far two healthy clocks run apart, as a fraction. The estimate falls behind by it, so that a
+	// fresh reading soon replaces an old one.
 	clockDrift = 0.0002
-	// A database whose clock was set back is believed when lowCount readings that agree with one another have said so,
-	// over lowFor. Until then its offers look stale and are routed anew.
+	// If the database's clock was set back, the executor accepts the lower time after lowCount consistent readings over
+	// lowFor. Until then, that database's offers look stale and are routed again.
 	lowFor   = 30 * time.Second
 	lowCount = 8
 	lowBy    = time.Second
 )
 
-// dbClock estimates the database's clock from the readings that offers carry. A reading is always late, by its way
-// to here, so the highest is the best, and one late message alone cannot turn the estimate back.
+// dbClock estimates the database's clock from the readings in offers. Each reading is late by its transit time, so the
+// highest one is the best. A single late message cannot set the estimate back.
 type dbClock struct {
 	known bool
 	at    instant
 	db    time.Time
 
-	lowN     int // readings in a row that were lower than the estimate by over lowBy
+	lowN     int // consecutive readings that were lower than the estimate by more than lowBy
 	lowSince instant
-	lowBest  time.Time // the best of them, and when it came
+	lowBest  time.Time // the best of these readings and when it arrived
 	lowAt    instant
-	lowLast  time.Time // the latest of them
+	lowLast  time.Time // the latest of these readings
 }
 
-// sample takes a reading that arrived at now.
+// sample adds a reading that arrived at now.
 func (c *dbClock) sample(db time.Time, now instant) {
 	if db.IsZero() {
 		return
@@ -113,8 +113,7 @@ func (c *dbClock) sample(db time.Time, now instant) {
 		c.lowN = 0
 		return
 	}
-	// Messages that were merely late differ from one another in how late, and may be one message that came again;
-	// readings of a clock agree, and go on.
+	// Late messages are late by different amounts and may be duplicates. The readings of a clock agree and advance.
 	if c.lowN > 0 && !db.After(c.lowLast) {
 		return
 	}
@@ -131,7 +130,8 @@ func (c *dbClock) sample(db time.Time, now instant) {
 	}
 }
 
-// now estimates the database's clock for starting at a due instant: by the monotonic clock, as timers go by it.
+// now estimates the database's clock for starting attempts when they are due. It uses the monotonic clock, as timers
+// do.
 func (c *dbClock) now(now instant) time.Time {
 	if !c.known {
 		return now.wall
@@ -139,7 +139,7 @@ func (c *dbClock) now(now instant) time.Time {
 	return c.db.Add(decayed(now.mono - c.at.mono))
 }
 
-// latest estimates the database's clock for judging ages: by whichever local clock went on further.
+// latest estimates the database's clock for judging ages. It uses the local clock that advanced most.
 func (c *dbClock) latest(now instant) time.Time {
 	if !c.known {
 		return now.wall
@@ -147,9 +147,9 @@ func (c *dbClock) latest(now instant) time.Time {
 	return c.db.Add(decayed(since(c.at, now)))
 }
 
-// lapse is called when a lapse of the lease ended: the clocks may have jumped. The monotonic clock may have stood
-// still but never runs ahead, so what it says is a safe lower bound, which the next reading raises. The wall clock's
-// word up to here is forgotten: set forward by hand, it would make every offer look stale.
+// lapse is called when a lapse of the lease has ended, because the clocks may have jumped. The monotonic clock may have
+// stopped but never runs ahead. Its estimate is a safe lower bound, which the next reading raises. The wall clock's
+// progress until now is discarded: if it was set forward by hand, every offer would look stale.
 func (c *dbClock) lapse(now instant) {
 	if c.known {
 		*c = dbClock{known: true, at: now, db: c.now(now)}

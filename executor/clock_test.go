@@ -66,7 +66,7 @@ func TestDatabaseClock(t *testing.T) {
 	if !near(c.now(at(5*s, 5*s)), db(105*s)) {
 		t.Error("the estimate does not go on")
 	}
-	c.sample(db(40*s), at(10*s, 10*s)) // a message that was a minute late
+	c.sample(db(40*s), at(10*s, 10*s)) // a message that is a minute late
 	if !near(c.now(at(10*s, 10*s)), db(110*s)) {
 		t.Error("one late message turns the estimate back")
 	}
@@ -84,13 +84,13 @@ func TestDatabaseClock(t *testing.T) {
 	}
 	c = fresh()
 	for d := s; d <= 40*s; d += 3 * s {
-		c.sample(db(d), at(d, d)) // a database that was set back by 100 s
+		c.sample(db(d), at(d, d)) // a database whose clock was set back by 100 s
 	}
 	if !near(c.now(at(40*s, 40*s)), db(40*s)) {
 		t.Error("a database whose clock was set back is never believed")
 	}
 	c = fresh()
-	for n := range 20 { // late messages, each by another while
+	for n := range 20 { // late messages with different delays
 		d := time.Duration(n) * 3 * s
 		c.sample(db(d-time.Duration(n%5)*20*s), at(d, d))
 	}

@@ -14,42 +14,43 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// Config says whom an Executor connects to, as what, and how much it takes. NATSURL and Group are required.
+// Config holds the settings of an Executor. NATSURL and Group are required.
 type Config struct {
-	// NATSURL is one or more NATS server URLs, with commas between them. Required.
+	// NATSURL is one or more NATS server URLs, separated by commas. Required.
 	NATSURL string
-	// Token is the group's token, as shown when the group was made. It is never logged.
+	// Token is the group's token, as shown when the group was created. It is never logged.
 	Token string
 	// Group is the executor group that this instance belongs to. Required.
 	Group string
-	// Instance names this process within its group, stable over restarts: up to 128 letters, digits, _ or -.
-	// Default: a name kept with the spool; see the package comment.
+	// Instance names this process within its group and must stay the same across restarts: up to 128 letters, digits, _
+	// or -. Default: a name that is stored with the spool; see the package comment.
 	Instance string
 	// Capacity is the number of attempts that may be accepted and running at once: 1 to 65536, default 256.
 	Capacity int
-	// Labels are shown beside the instance: at most 32, keys up to 63 bytes, values up to 255.
+	// Labels are shown with the instance: at most 32, keys up to 63 bytes, values up to 255 bytes.
 	Labels map[string]string
-	// SpoolDir is the directory below which results wait until they are settled. Default: belfry/executor in
-	// the user's cache directory, or in the directory for temporary files where there is none.
+	// SpoolDir is the parent directory of the result spools. Default: belfry/executor in the user's cache directory, or
+	// in the directory for temporary files if the user has no cache directory.
 	SpoolDir string
-	// SpoolBytes bounds the results that wait; beyond it offers are refused. Default 64 MiB, at least 1 MiB.
-	// Results of what runs at that moment may still exceed it.
+	// SpoolBytes limits the size of the results in the spool. At the limit, the executor refuses offers. Attempts that
+	// run at that moment may still exceed it. Default 64 MiB, at least 1 MiB.
 	SpoolBytes int64
-	// DrainTimeout is how long running handlers may go on after Run's context is cancelled. Default 30 s;
-	// negative means none.
+	// DrainTimeout is the time that running handlers have after Run's context is cancelled. Default 30 s; a negative
+	// value means none.
 	DrainTimeout time.Duration
-	// Logger takes what the executor itself has to say, and each run's log at level debug. Default: slog.Default().
+	// Logger receives the executor's own messages, and each run's log at level debug. Default: slog.Default().
 	Logger *slog.Logger
-	// Version is the program's own version, shown beside the instance.
+	// Version is the program's own version. It is shown with the instance.
 	Version string
-	// NATSOptions are added to the connection's: TLS, a proxy. Those that the wire contract fixes (inbox prefix,
-	// reconnecting, handlers of connection events) cannot be changed by them.
+	// NATSOptions are added to the options of the connection, for example TLS or a proxy. They cannot change the
+	// options that the wire contract defines: inbox prefix, reconnecting, and handlers of connection events.
 	NATSOptions []nats.Option
-	// Clock is the wall clock by which leases and offers are judged, beside the monotonic one. Default: time.Now. It is
-	// there for tests, which set a clock forward and back.
+	// Clock is the wall clock that the executor uses, with the monotonic clock, to judge leases and offers. Default:
+	// time.Now. Tests replace it to set a clock forward and back.
 	Clock func() time.Time
-	// Trace, if set, is called at named points, so that a test can stop the process there: "due" before the executor looks
-	// which accepted attempts are due, "start" directly before the last check that precedes a handler's call.
+	// Trace, if set, is called at named points, so that a test can stop the process there. The point "due" comes before
+	// the executor looks for accepted attempts that are due. The point "start" comes directly before the last check
+	// that precedes a handler's call.
 	Trace func(point string)
 }
 
@@ -63,7 +64,7 @@ const (
 
 var groupName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
-// withDefaults fills in what was left out and names every fault at once.
+// withDefaults fills in the defaults. The error names every fault.
 func (c Config) withDefaults() (Config, error) {
 	if c.Capacity == 0 {
 		c.Capacity = defaultCapacity
@@ -114,7 +115,7 @@ func (c Config) validate() error {
 
 func defaultSpoolDir() string {
 	base, err := os.UserCacheDir()
-	if err != nil { // an account without a home
+	if err != nil { // an account without a home directory
 		base = os.TempDir()
 	}
 	return filepath.Join(base, "belfry", "executor")

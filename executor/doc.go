@@ -1,108 +1,122 @@
-// Package executor lets a Go program run jobs of Belfry. A program makes an Executor, names its handlers, and
+// Package executor lets a Go program run jobs of Belfry. The program creates an Executor, registers its handlers, and
 // calls Run:
 //
 //	e, err := executor.New(executor.Config{NATSURL: "nats://belfry:4222", Token: token, Group: "billing"})
 //	e.HandleFunc("invoice", func(ctx context.Context, run executor.Run) error { … })
 //	err = e.Run(ctx)
 //
-// Everything goes out over one NATS connection; no port is opened. Any number of instances may serve one group.
+// All traffic uses one outbound NATS connection. The executor opens no port. Any number of instances may serve one
+// group.
 //
 // # What is guaranteed
 //
-// Each attempt of a run is started at most once, by this process or another. It is bound in Belfry's database to
-// one boot of one instance before it is offered; an instance starts what was offered to its own boot, once, however often
-// the offer comes, and not after Belfry may have declared the attempt lost: see "The fence". Whether an attempt is tried
-// again is decided by the job's retry policy alone. So a handler that must not run twice is safe in a job without retries.
+// Each attempt of a run is started at most once, across all processes. Before Belfry offers an attempt, it binds the
+// attempt in its database to one boot of one instance. An instance starts only attempts that were offered to its own
+// boot. It starts each of them once, however often the offer arrives. It does not start an attempt after Belfry may
+// have declared it lost: see "The fence". Only the job's retry policy decides whether an attempt is tried again. A
+// handler that must not run twice is therefore safe in a job without retries.
 //
-// A process can be frozen between the last check and the first instruction of the handler. No program can exclude that. A
-// handler for which this matters uses the run's id and the attempt's number as a key where it writes.
+// A process can be frozen between the last check and the first instruction of the handler. No program can exclude that.
+// A handler for which this matters uses the run's id and the attempt's number as an idempotency key for its writes.
 //
-// A result, once the handler has returned, is not forgotten: it is on this machine's disk before it is sent, and
-// leaves the disk only when Belfry says that it is in the database.
+// After the handler has returned, its result is not lost. The executor writes the result to disk before it sends it. It
+// deletes the result only after Belfry confirms that the result is in the database.
 //
-// # Who holds the truth
+// # Where the state is stored
 //
-// The database of Belfry does. An instance holds two things of its own: in memory, the ledger of the attempts
-// that it was offered, from which it answers; on disk, the spool of results that are not settled yet. One boot of
-// an instance is one call of Run; it has a boot id of its own.
+// Belfry's database is authoritative. An instance keeps two things itself. The ledger, in memory, holds the
+// attempts that were offered to the instance; the instance answers offers from it. The spool, on disk, holds the
+// results that are not settled yet. One boot of an instance is one call of Run. Each boot has a different boot id.
 //
-// # An attempt, as its instance sees it
+// # The states of an attempt on its instance
 //
 //	           offer                due                    handler returned        settled
 //	unknown ----------> accepted ----------> running ----------> done ----------> (10 min) forgotten
 //	   |  \                 |   drain, kill, too late             ^
 //	   |   \ refused        +-------------------------------------+ as unstarted
-//	   |    `----> judged anew only under a higher bind
+//	   |    `----> judged again only under a higher bind
 //	   | kill
 //	   `----> barred
 //
-// Accepted takes one of Capacity slots. The slot is free again when the result is on disk. An instance has no
-// queue: what has no slot is refused, and Belfry routes it elsewhere or lets it wait.
+// An accepted attempt takes one of Capacity slots. The slot is free again when the result is on disk. An instance has
+// no queue. If it has no free slot, it refuses the offer, and Belfry routes the run to another instance or lets it
+// wait.
 //
-// An offer of an attempt that this boot has run is answered "ended", with the outcome. So a database that has lost the end
-// of the attempt, after a failover or a restore, settles it and does not run it again. Outcomes are remembered for 10 minutes,
-// and for at most 200,000 attempts beside those of the last 20 s.
+// If this boot has already run the offered attempt, the executor answers "ended" with the outcome. If the database lost
+// the end of the attempt in a failover or a restore, Belfry settles the attempt from that answer and does not run it
+// again. The executor remembers outcomes for 10 minutes and for at most 200,000 attempts. It always remembers the
+// outcomes of the last 20 s.
 //
 // # The fence
 //
-// A heartbeat goes out every 3 s. Heartbeats are numbered: 1, 2, … within a boot. Before the executor sends number k, it notes
-// the time T[k]. An offer names the heartbeat that it relies on, its beat: one that Belfry had received before it bound the
-// attempt. The attempt may start only before T[beat] + 10 s. Elapsed time is what the clock says that says most: the wall
-// clock, the monotonic clock, or on Linux the clock that continues during a suspend. No two machines' clocks are compared.
+// The executor sends a heartbeat every 3 s. It numbers the heartbeats of a boot 1, 2, and so on. Before the executor
+// sends heartbeat k, it records the time T[k]. Each offer names the heartbeat that it relies on, its beat. Belfry had
+// received that heartbeat before it bound the attempt. The attempt may start only before T[beat] + 10 s. The executor
+// measures elapsed time on the wall clock, on the monotonic clock, and on Linux on the clock that continues during a
+// suspend, and uses the largest of these values. It never compares the clocks of two machines.
 //
-//   - If an offer arrives after that limit, or names an unknown beat, it is refused as stale.
-//   - The executor checks the limit again when the attempt is due, and a last time directly before it calls the handler. If
-//     the limit has passed, it reports the attempt as unstarted, and Belfry routes the attempt again.
+//   - If an offer arrives after that limit or names an unknown beat, the executor refuses it as stale.
+//   - The executor checks the limit again when the attempt is due, and a last time directly before it calls the
+//     handler. If the limit has passed, it reports the attempt as unstarted, and Belfry routes the attempt again.
 //
-// Belfry declares an attempt lost only after it has received no heartbeat of the boot for 10 s. Package dispatcher has the
-// proof that no lost attempt starts. Attempts that run go on, whatever happens to the heartbeats.
+// Belfry declares an attempt lost only after it has received no heartbeat of the boot for 10 s. Package dispatcher
+// contains the proof that no lost attempt starts. Running attempts continue even if heartbeats fail.
 //
-// The handler starts due_at - now after the offer has arrived, by the monotonic clock, where now is the database's clock when
-// the offer was sent. So a start is never early.
+// The handler starts due_at - now after the offer has arrived, measured on the monotonic clock. Here now is the
+// database's clock when the offer was sent. A start is therefore never early.
 //
-// An offer without a beat comes from an older server. It follows the old rules, which have a hole: a lease of 10 s from the
-// last confirmed heartbeat, no offers that were bound over 10 s ago, and nothing that was offered before a lapse of the lease.
-// They go away when those servers are no longer supported.
+// An offer without a beat comes from an older server. For it, the executor applies the old rules, which are weaker. The
+// attempt needs a lease of 10 s since the last confirmed heartbeat. The executor refuses offers that were bound more
+// than 10 s ago, and everything that was offered before a lapse of the lease. These rules will be removed when those
+// servers are no longer supported.
 //
 // # What happens when
 //
-//   - A duplicate or late offer: an attempt that was accepted before is accepted again and not started again; an offer
-//     that comes too late is refused.
-//   - The process is frozen, or its machine is suspended: what was accepted and not started when the limit passed is handed
-//     back on waking. Handlers that ran go on; their attempts may have been declared lost meanwhile.
-//   - The process dies: its running attempts end as lost within 15 s and follow the retry policy. Results in the
-//     spool are sent by the next process with the same Instance and SpoolDir, under the boot id they ran under.
-//   - NATS is away, at the start or later: Run keeps trying for ever. Handlers that run go on; their results wait
-//     in the spool, their log lines in a bounded buffer whose oldest lines give way, with a line saying how many.
-//   - A program says more than can be sent: its output is read more slowly, for as long as NATS takes lines.
-//   - The token is missing, wrong or another group's: an error says so, and Run keeps trying, every 30 s in the end, for
-//     a token may be issued anew.
-//   - The disk is full, or the spool is: offers are refused until there is room again; results are kept in memory
-//     and sent from there.
-//   - A handler panics: that attempt fails with reason handler_panic and the stack; the process goes on.
-//   - A handler exceeds the job's timeout: its context is cancelled, the attempt fails with reason timeout once it
-//     returns. A handler that ignores its context keeps its slot.
-//   - A run is killed: the same, and the attempt ends cancelled, unless the handler still returned nil.
-//   - Run's context is cancelled: nothing more is taken, accepted attempts are handed back, running ones have
-//     DrainTimeout to end before their contexts are cancelled and they end as drained, results and logs are sent, the
-//     heartbeat is taken back, Run returns nil.
+//   - An offer is duplicated or late: the executor accepts an attempt that it accepted before, but does not start it
+//     again. It refuses an offer that arrives too late.
+//   - The process is frozen, or its machine is suspended: on waking, the executor hands back accepted attempts that did
+//     not start before their limit. Running handlers continue. Belfry may have declared their attempts lost in the
+//     meantime.
+//   - The process dies: its running attempts end as lost within 15 s and follow the retry policy. The next process with
+//     the same Instance and SpoolDir sends the results in the spool, under the boot id of the boot that ran them.
+//   - NATS is unavailable, at the start or later: Run keeps trying until its context is cancelled. Running handlers
+//     continue. Their results wait in the spool, and their log lines wait in a bounded buffer. If the buffer is full,
+//     the executor drops the oldest lines and inserts a line with their number.
+//   - A run writes output faster than the executor can send it: the executor reads the output more slowly, as long as
+//     NATS accepts lines.
+//   - The token is missing, wrong or belongs to another group: the executor logs an error and Run keeps trying, with a
+//     delay of up to 30 s, because an operator may issue a new token.
+//   - The disk or the spool is full: the executor refuses offers until there is room again. It keeps results in memory
+//     and sends them from there.
+//   - A handler panics: the attempt fails with reason handler_panic and the stack. The process continues.
+//   - A handler exceeds the job's timeout: the executor cancels its context. The attempt fails with reason timeout when
+//     the handler returns. A handler that ignores its context keeps its slot.
+//   - A run is killed: the executor cancels the handler's context. The attempt ends as cancelled, unless the handler
+//     still returns nil.
+//   - Run's context is cancelled: the executor takes no more attempts and hands back accepted ones that have not
+//     started. Running handlers get DrainTimeout to return. Then the executor cancels their contexts, and they end as
+//     drained. The executor sends the remaining results and logs and withdraws its heartbeat, and Run returns nil.
 //
 // # Scripts
 //
-// A program may also run the scripts that jobs hold, by RegisterScripts; package scripts has a runner for the usual
-// languages. The code comes over the same connection, by digest, the first time that this instance accepts it, and is
-// kept in a directory "scripts" of the spool, bounded in size and compared with its digest at each use. An attempt whose
-// code does not come within 10 s is handed back.
+// A program may also run the scripts of jobs: see RegisterScripts. Package scripts provides a runner for the usual
+// languages. Belfry sends the code over the same connection when this instance first accepts a script with a new
+// digest. The executor keeps the code in the directory "scripts" of the spool. That directory is bounded in size, and
+// the executor checks the code against its digest at each use. If the code does not arrive within 10 s, the executor
+// hands the attempt back.
 //
 // # The instance name and the spool
 //
-// The spool of an instance is a directory "<group>.<instance>" below SpoolDir, locked by its process. A restarted
-// process finds its spool only under the same instance name. Without Instance, the first unlocked directory of
-// this group and host is taken with its name, else a new one is made with a random ending: so the name stays the
-// same for as long as the spool directory does, and two processes on one host get two names. In a container, give
-// SpoolDir a volume that outlives the container, and Instance a stable name such as that of the stateful set's pod.
+// The spool of an instance is a directory "<group>.<instance>" below SpoolDir. The process locks it. A restarted
+// process finds its spool only under the same instance name. Without Instance, the executor takes the first unlocked
+// directory of this group and host, and its name. If there is none, it creates one with a random suffix. The name
+// therefore stays the same as long as the spool directory exists, and two processes on one host get two names. In a
+// container, set SpoolDir to a volume that outlives the container, and Instance to a stable name such as the name of
+// the stateful set's pod.
 //
-// No two processes of a group may have one name. The first heartbeat of a boot takes the name over, so that a restart
-// need not wait; each later one is stored only if the last one under the name is this boot's own, or there is none. So
-// the later process of two gets the runs; the earlier one logs an error every 10 s, is offered nothing more, leaves what is asked of the other unanswered, and comes back when that one is gone. What it ran when the name was taken ends as lost.
+// No two processes of a group may have the same name. The first heartbeat of a boot takes the name over, so that a
+// restart need not wait. Each later heartbeat is stored only if the last heartbeat under the name belongs to the same
+// boot, or if there is none. If two processes use one name, the later process therefore gets the runs. The earlier one
+// logs an error every 10 s, gets no more offers, and does not answer requests that are meant for the later one. It
+// returns to service when the later one is gone. The runs that it had when the name was taken end as lost.
 package executor

@@ -9,8 +9,8 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// engine is one boot of an instance: it answers offers and control requests, and runs what it accepted. It knows
-// nothing of NATS.
+// engine is one boot of an instance. It answers offers and control requests, and runs the attempts that it accepts. It
+// does not depend on NATS.
 type engine struct {
 	group    string
 	instance string
@@ -18,18 +18,18 @@ type engine struct {
 	log      *slog.Logger
 	handlers map[string]*registered
 	runners  map[string]ScriptRunner // by language
-	scripts  *scriptCache            // where there are runners
-	now      func() instant          // the local clocks; a seam for tests
+	scripts  *scriptCache            // nil without runners
+	now      func() instant          // the local clocks; tests replace it
 	trace    func(point string)      // Config.Trace; may be nil
 	reports  *reporter
 	logs     *logShipper
-	work     context.Context // in which handlers are made ready; cancelled when a drain has lasted long enough
+	work     context.Context // context for Init; cancelled when the drain timeout has passed
 	stopWork context.CancelCauseFunc
-	drained  chan struct{}  // closed when draining began
-	running  sync.WaitGroup // of attempts
+	drained  chan struct{}  // closed when draining begins
+	running  sync.WaitGroup // counts the attempts that have not ended
 	ended    endings
 
-	// mu guards what follows. It is held for work in memory only.
+	// mu guards the fields below. It is held for work in memory only.
 	mu       sync.Mutex
 	ledger   *ledger
 	beats    beats
@@ -37,12 +37,14 @@ type engine struct {
 	db       dbClock
 	attempts map[attemptKey]*attempt
 	starter  starter
-	// barrier is the last message of offers that arrived before the lease was renewed after a lapse: up to it they
-	// waited in this process or its socket while it was frozen. It counts for offers without a beat.
+	// barrier is the number of the last message of offers that arrived before the lease was renewed after a lapse.
+	// Messages up to it waited in this process or its socket while the process was frozen. It applies to offers without
+	// a beat.
 	barrier int64
 }
 
-// answerOffers decides on a message of offers, the nth that arrived, and when, and starts what it accepts.
+// answerOffers answers one message of offers and starts the accepted attempts. nth is the message's number in order of
+// arrival.
 func (x *engine) answerOffers(m *wire.Offers, nth int64, arrived instant) wire.Answer {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -53,13 +55,13 @@ func (x *engine) answerOffers(m *wire.Offers, nth int64, arrived instant) wire.A
 	return ans
 }
 
-// decide answers offers and returns what is to be started, each counted in running. The mutex is held.
+// decide answers offers. It returns the attempts to start and has counted each of them in running. The caller holds mu.
 func (x *engine) decide(m *wire.Offers, nth int64, arrived instant) (ans wire.Answer, fresh []*attempt) {
 	ans = wire.Answer{V: wire.Version, Instance: x.instance, BootID: x.boot, Verdicts: make([]wire.Verdict, 0, len(m.Offers))}
 	now := x.now()
 	frozen := m.Beat == 0 && nth <= x.barrier
 	if m.BootID == x.boot && !frozen && len(m.Offers) > 0 {
-		x.db.sample(m.Offers[0].Now.Time, arrived) // decoding took a while
+		x.db.sample(m.Offers[0].Now.Time, arrived) // the arrival time, because decoding took a while
 	}
 	f := fence{beat: m.Beat, lapses: x.lease.lapses}
 	known := false
@@ -69,7 +71,7 @@ func (x *engine) decide(m *wire.Offers, nth int64, arrived instant) (ans wire.An
 	for i := range m.Offers {
 		o := &m.Offers[i]
 		v := verdict{reason: wire.RefusedStale}
-		if m.BootID == x.boot { // what was offered to another boot says nothing of this one, and is not remembered
+		if m.BootID == x.boot { // an offer to another boot says nothing about this one and is not remembered
 			b := x.bid(o, now)
 			if b.beat = m.Beat != 0; b.beat {
 				b.stale = !known
@@ -94,7 +96,7 @@ func (x *engine) decide(m *wire.Offers, nth int64, arrived instant) (ans wire.An
 	return ans, fresh
 }
 
-// bid says of an offer what does not depend on its beat. The mutex is held.
+// bid fills in the part of a bid that does not depend on the beat. The caller holds mu.
 func (x *engine) bid(o *wire.Offer, now instant) bid {
 	b := bid{key: attemptKey{o.RunID, o.Attempt}, bind: o.Bind, now: now, spoolFull: x.reports.full.Load()}
 	switch {
@@ -108,8 +110,8 @@ func (x *engine) bid(o *wire.Offer, now instant) bid {
 	return b
 }
 
-// oldRules judges the age of an offer without a beat, which an older server sends: by the database's clock and by the
-// lease. frozen says that its message waited for this process while the lease lapsed. The mutex is held.
+// oldRules judges the age of an offer without a beat, which an older server sends. It uses the database's clock and the
+// lease. frozen means that the message waited for this process while the lease lapsed. The caller holds mu.
 func (x *engine) oldRules(b *bid, o *wire.Offer, frozen bool) {
 	latest := x.db.latest(b.now)
 	b.stale = frozen || latest.Sub(o.BoundAt.Time) > offerAge || o.Now.Sub(o.BoundAt.Time) > offerAge
@@ -120,8 +122,8 @@ func (x *engine) oldRules(b *bid, o *wire.Offer, frozen bool) {
 	}
 }
 
-// untilDue is how long after its arrival an attempt starts. The offer says what the database's clock showed when it was
-// sent, so that no clock of this machine is compared with the database's, and a start is never early.
+// untilDue returns how long after its arrival an attempt starts. The offer carries the database's clock at the time of
+// sending. No clock of this machine is compared with the database's clock, and a start is never early.
 func (x *engine) untilDue(o *wire.Offer, arrived instant) time.Duration {
 	now := o.Now.Time
 	if now.IsZero() {
@@ -130,14 +132,14 @@ func (x *engine) untilDue(o *wire.Offer, arrived instant) time.Duration {
 	return max(o.DueAt.Sub(now), 0)
 }
 
-// fence is what decides how long an accepted attempt may still start.
+// fence determines how long an accepted attempt may still start.
 type fence struct {
-	beat   int64   // 0: an older server's offer
+	beat   int64   // 0 for an offer of an older server
 	sent   instant // when the sending of that heartbeat began
-	lapses int     // without a beat: the lapses of the lease before the attempt was accepted
+	lapses int     // for offers without a beat: the number of lapses before the attempt was accepted
 }
 
-// tooLate says why an accepted attempt may not start any more, "" if it may. The mutex is held.
+// tooLate returns why an accepted attempt may no longer start, or "" if it may. The caller holds mu.
 func (x *engine) tooLate(a *attempt, now instant) string {
 	switch f := &a.fence; {
 	case f.beat != 0 && expired(f.sent, now):
@@ -159,7 +161,7 @@ func wireVerdict(o *wire.Offer, v verdict) wire.Verdict {
 	return w
 }
 
-// answerControl does what a control request asks and answers it.
+// answerControl performs a control request and answers it.
 func (x *engine) answerControl(m *wire.Control) wire.ControlReply {
 	rep := wire.ControlReply{V: wire.Version, Instance: x.instance, BootID: x.boot}
 	switch m.Op {
@@ -188,7 +190,7 @@ func (x *engine) answerControl(m *wire.Control) wire.ControlReply {
 	return rep
 }
 
-// attemptsOf counts the attempts of a job that were accepted and have not ended.
+// attemptsOf counts a job's accepted attempts that have not ended.
 func (x *engine) attemptsOf(job int64) (n int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -200,8 +202,8 @@ func (x *engine) attemptsOf(job int64) (n int) {
 	return n
 }
 
-// statusBytes bounds the results in one answer. Attempts for which there is no room are left out of it, and asked
-// about again.
+// statusBytes bounds the results in one answer. Attempts that do not fit are left out, and the dispatcher asks for them
+// again.
 const statusBytes = 512 << 10
 
 func (x *engine) statuses(refs []wire.Ref) []wire.Status {
@@ -228,7 +230,7 @@ func (x *engine) statuses(refs []wire.Ref) []wire.Status {
 	return out
 }
 
-// kill ends attempts, or bars them where they have not come yet.
+// kill ends attempts. It bars attempts that have not been offered yet.
 func (x *engine) kill(refs []wire.Ref, reason string) {
 	if reason != reasonCovered && reason != reasonTimeout {
 		reason = reasonKilled
@@ -253,7 +255,7 @@ func killCause(reason string) error {
 	return ErrKilled
 }
 
-// abort ends an attempt, started or not. The mutex is held.
+// abort ends an attempt, whether it has started or not. The caller holds mu.
 func (x *engine) abort(a *attempt, cause error) {
 	if a.cancel != nil {
 		a.cancel(cause)
@@ -263,7 +265,7 @@ func (x *engine) abort(a *attempt, cause error) {
 	}
 }
 
-// settle forgets results that are in the database.
+// settle removes results that are in the database.
 func (x *engine) settle(refs []wire.Ref) {
 	x.mu.Lock()
 	now := x.now()
@@ -274,7 +276,7 @@ func (x *engine) settle(refs []wire.Ref) {
 	x.reports.settled(refs)
 }
 
-// drain takes and starts nothing more. What was accepted and is not due yet is handed back at once.
+// drain makes the engine take and start nothing more. It hands accepted attempts that have not started back at once.
 func (x *engine) drain() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -290,7 +292,7 @@ func (x *engine) drain() {
 	close(x.drained)
 }
 
-// spooled gives back the slots of attempts whose results are in the spool.
+// spooled frees the slots of attempts whose results are in the spool.
 func (x *engine) spooled(results []*pending) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -301,7 +303,8 @@ func (x *engine) spooled(results []*pending) {
 	}
 }
 
-// nextBeat returns the number of the next heartbeat, and when its sending begins: the caller sends it after this.
+// nextBeat returns the number of the next heartbeat and the instant at which its sending begins. The caller sends the
+// heartbeat after this call.
 func (x *engine) nextBeat() (beat int64, sent instant) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -309,8 +312,8 @@ func (x *engine) nextBeat() (beat int64, sent instant) {
 	return x.beats.next(sent), sent
 }
 
-// confirmed notes that the heartbeat sent at the given instant was confirmed. It reports whether that ended a lapse
-// of the lease; then messages of offers that arrived up to the given one are stale.
+// confirmed records that the heartbeat sent at the given instant was confirmed. It reports whether that ended a lapse
+// of the lease. If it did, messages of offers up to number arrived are stale.
 func (x *engine) confirmed(sent instant, arrived int64) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -329,7 +332,7 @@ func (x *engine) load() wire.Load {
 	return x.ledger.load(x.now())
 }
 
-// unfinished names the attempts whose handlers have not returned.
+// unfinished returns the attempts whose handlers have not returned.
 func (x *engine) unfinished() []attemptKey {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -340,7 +343,7 @@ func (x *engine) unfinished() []attemptKey {
 	return keys
 }
 
-// at names a point that the process has reached, for tests.
+// at tells a test, through Config.Trace, that the process has reached a named point.
 func (x *engine) at(point string) {
 	if x.trace != nil {
 		x.trace(point)

@@ -15,7 +15,7 @@ import (
 	"github.com/belfryhq/belfry/executor/scripts"
 )
 
-// A program that serves one handler until it is told to end.
+// A program that serves one handler until it receives a signal.
 func Example() {
 	e, err := executor.New(executor.Config{
 		NATSURL: "nats://127.0.0.1:4222",
@@ -33,14 +33,14 @@ func Example() {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := e.Run(ctx); err != nil { // blocks, and drains once ctx is done
+	if err := e.Run(ctx); err != nil { // blocks until ctx is done and the executor has drained
 		slog.Error("the executor ended", "error", err)
 	}
 }
 
 var errNoSuchCustomer = errors.New("no such customer")
 
-// An error that no retry mends ends the run at once.
+// An error that a retry cannot fix ends the run at once.
 func ExamplePermanent() {
 	handler := func(_ context.Context, run executor.Run) error {
 		if run.Param() == "" {
@@ -54,7 +54,7 @@ func ExamplePermanent() {
 	// Output: look up the customer: no such customer true true
 }
 
-// An error may say when to try again, instead of the job's backoff.
+// An error can set the delay before the next attempt, instead of the job's backoff.
 func ExampleRetryAfter() {
 	handler := func(context.Context, executor.Run) error {
 		return executor.RetryAfter(errors.New("the bank is closed"), 8*time.Hour)
@@ -65,7 +65,7 @@ func ExampleRetryAfter() {
 	// Output: the bank is closed 8h0m0s
 }
 
-// Each shard of a broadcast does its part.
+// Each shard of a broadcast handles its part.
 func ExampleRun_Shard() {
 	handler := func(_ context.Context, run executor.Run) error {
 		index, total := run.Shard()
@@ -119,7 +119,7 @@ func ExampleExecutor_RegisterScripts() {
 	}
 	runner, err := scripts.New(scripts.Options{Languages: []string{"bash", "python"}})
 	if err != nil {
-		slog.Error("interpreters are missing", "error", err) // each of them is named
+		slog.Error("interpreters are missing", "error", err) // the error names each of them
 		return
 	}
 	e.RegisterScripts(runner, runner.Languages()...)

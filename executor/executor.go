@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// cancelGrace is how long handlers may take to return once a drain has cancelled their contexts.
+	// cancelGrace is the time that handlers have to return after a drain has cancelled their contexts.
 	cancelGrace = 10 * time.Second
-	// flushTimeout bounds the sending of results and logs at the end, when NATS may be away.
+	// flushTimeout bounds the final sending of results and logs, because NATS may be unavailable.
 	flushTimeout = 5 * time.Second
-	// goodbyeTimeout bounds the taking back of the heartbeat at the end.
+	// goodbyeTimeout bounds the removal of the heartbeat at shutdown.
 	goodbyeTimeout = 2 * time.Second
 )
 
-// Executor is one instance of an executor group. Make it with New.
+// Executor is one instance of an executor group. Create it with New.
 type Executor struct {
 	config   Config
 	handlers map[string]*registered
@@ -32,10 +32,10 @@ type Executor struct {
 	started  atomic.Bool
 	ready    chan struct{}
 	instance atomic.Pointer[string]
-	engine   atomic.Pointer[engine] // of the boot, once there is one
+	engine   atomic.Pointer[engine] // of the current boot; nil before Run
 }
 
-// New checks the configuration; the error names every fault. Nothing is connected or written before Run.
+// New checks the configuration. The error names every fault. New connects to nothing and writes nothing; Run does.
 func New(c Config) (*Executor, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -49,7 +49,7 @@ func New(c Config) (*Executor, error) {
 	return e, nil
 }
 
-// HandleFunc names a function as a handler. It panics as Handle does.
+// HandleFunc registers a function as a handler. It panics under the same conditions as Handle.
 func (e *Executor) HandleFunc(name string, f func(ctx context.Context, run Run) error) {
 	if f == nil {
 		panic("executor: handler " + name + " is nil")
@@ -57,8 +57,8 @@ func (e *Executor) HandleFunc(name string, f func(ctx context.Context, run Run) 
 	e.Handle(name, HandlerFunc(f))
 }
 
-// Handle names a handler. It panics when the name is empty, over 128 bytes or taken, or when Run was called: those are
-// faults of the program.
+// Handle registers a handler under a name. It panics if the name is empty, longer than 128 bytes or already registered,
+// if h is nil, or if Run was called. These are programming errors.
 func (e *Executor) Handle(name string, h Handler) {
 	switch {
 	case e.started.Load():
@@ -73,23 +73,23 @@ func (e *Executor) Handle(name string, h Handler) {
 	e.handlers[name] = newRegistered(h)
 }
 
-// Instance is the name under which this instance is known. Without Config.Instance it is empty until Run has found
-// a name.
+// Instance returns the name of this instance. Without Config.Instance, it is empty until Run has chosen a name.
 func (e *Executor) Instance() string { return *e.instance.Load() }
 
-// Ready is closed when the instance can take its first run: it is connected, and its heartbeat was confirmed.
+// Ready returns a channel that is closed when the instance can take its first run: it is connected, and its first
+// heartbeat is confirmed.
 func (e *Executor) Ready() <-chan struct{} { return e.ready }
 
-// Status is what an instance is doing, for health checks and metrics.
+// Status is the state of an instance, for health checks and metrics.
 type Status struct {
-	Leased    bool // its last confirmed heartbeat is young enough to start runs
+	Leased    bool // the last confirmed heartbeat is recent enough to start runs
 	Draining  bool
 	Capacity  int // slots
-	Running   int // slots taken: accepted, running, or ended and not in the spool yet
-	Unsettled int // results in the spool
+	Running   int // slots in use: accepted, running, or ended but not in the spool yet
+	Unsettled int // results that are not settled yet
 }
 
-// Status says what the instance is doing. Before Run and after it nothing is leased.
+// Status returns the current state of the instance. Before Run is called and after it has returned, Leased is false.
 func (e *Executor) Status() Status {
 	x := e.engine.Load()
 	if x == nil {
@@ -106,11 +106,14 @@ func (e *Executor) Status() Status {
 	}
 }
 
-// Run connects, takes runs and reports them until ctx is cancelled; then it drains and returns nil. It keeps trying
-// while NATS cannot be reached. It returns an error when it is called twice, when the spool cannot be opened (such
-// as by another process with the same instance name), when results could be brought neither to NATS nor to disk, and
-// when a handler has not returned 10 s after its context was cancelled: then that handler still runs, and Belfry
-// takes its run as lost once the lease is over.
+// Run connects, takes runs and reports their results until ctx is cancelled. Then it drains and returns nil. If NATS
+// cannot be reached, Run keeps trying.
+// Run returns an error in these cases:
+//   - Run was called before.
+//   - It cannot open the spool, for example because another process uses the same instance name.
+//   - It could neither send results to NATS nor write them to disk.
+//   - A handler did not return within 10 s after its context was cancelled. That handler still runs, and Belfry
+//     declares its run lost after the lease has expired.
 func (e *Executor) Run(ctx context.Context) error {
 	if e.started.Swap(true) {
 		return errors.New("Run was called before")
@@ -130,7 +133,7 @@ func (e *Executor) Run(ctx context.Context) error {
 	return errors.Join(err, spool.close(), e.closeHandlers(err))
 }
 
-// spoolError adds what the user can do.
+// spoolError adds the setting that solves the problem.
 func spoolError(err error) error {
 	if errors.Is(err, errSpoolLocked) {
 		return fmt.Errorf("%w: give each process a name of its own (Config.Instance; belfry executor: --instance)", err)
@@ -138,7 +141,7 @@ func spoolError(err error) error {
 	return fmt.Errorf("%w: results need a directory to wait in (Config.SpoolDir; belfry executor: --spool-dir)", err)
 }
 
-// closeHandlers closes every handler that can be closed, unless one of them may still be running.
+// closeHandlers closes every handler that implements io.Closer, unless a handler may still be running.
 func (e *Executor) closeHandlers(err error) error {
 	var stuck *stuckError
 	if errors.As(err, &stuck) {
@@ -162,7 +165,7 @@ func (e *Executor) names() []string {
 	return names
 }
 
-// boot is one call of Run: an engine, and its connection.
+// boot is one call of Run: an engine and its connection.
 type boot struct {
 	*engine
 	link  *link
@@ -191,10 +194,10 @@ func (e *Executor) newBoot(name string, s *spool, left []*pending) *boot {
 	return &boot{engine: x, link: l, drain: max(e.config.DrainTimeout, 0)}
 }
 
-// run works in this order at the end: take nothing more; let handlers finish; send what they left; leave the
-// roster; disconnect.
+// run shuts down in this order: take no more attempts; let handlers finish; send their results and logs; remove the
+// heartbeat; disconnect.
 func (b *boot) run(ctx context.Context) error {
-	// The helpers outlive ctx, for draining needs them.
+	// The helpers outlive ctx because draining needs them.
 	helpers, stopHelpers := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
 	wg.Go(func() { b.reports.run(helpers) })
@@ -224,7 +227,8 @@ func (b *boot) run(ctx context.Context) error {
 	return err
 }
 
-// drainer cancels what still runs when a drain has lasted long enough, whoever asked for it.
+// drainer cancels the running handlers when a drain has lasted for b.drain. It covers drains that the caller or the
+// server requested.
 func (b *boot) drainer(ctx context.Context) {
 	select {
 	case <-b.drained:
@@ -241,7 +245,7 @@ func (b *boot) drainer(ctx context.Context) {
 	}
 }
 
-// shutdown drains and sends what is left.
+// shutdown drains the engine and sends the remaining results and logs.
 func (b *boot) shutdown(ctx context.Context) error {
 	b.engine.drain()
 	ended := make(chan struct{})
@@ -269,7 +273,7 @@ func (b *boot) shutdown(ctx context.Context) error {
 	return err
 }
 
-// stuckError says which attempts' handlers have not returned.
+// stuckError names the attempts whose handlers have not returned.
 type stuckError struct{ keys []attemptKey }
 
 func (e *stuckError) Error() string {

@@ -11,7 +11,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// TestStoppedRunsSayItOnce shows that a message does not repeat why the handler's context was cancelled.
+// TestStoppedRunsSayItOnce verifies that a message does not repeat why the handler's context was cancelled.
 func TestStoppedRunsSayItOnce(t *testing.T) {
 	tests := []struct {
 		err, cause error

@@ -53,13 +53,13 @@ func TestBeats(t *testing.T) {
 	}
 }
 
-// earlier is a moment earlier by every clock.
+// earlier returns an instant that is earlier on every clock.
 func (i instant) earlier() instant {
 	return instant{wall: i.wall.Add(-time.Millisecond), mono: i.mono - time.Millisecond, boot: i.boot}
 }
 
-// accept makes an engine accept an attempt of its handler h that is due after a while, by an offer that relies on the
-// given heartbeat, 0 for one of an older server.
+// accept makes an engine accept an attempt of its handler h that is due after the given time. The offer relies on the
+// given heartbeat; 0 stands for an older server.
 func accept(t *testing.T, x *engine, run string, beat int64, due time.Duration, now instant) {
 	t.Helper()
 	x.handlers["h"] = newRegistered(HandlerFunc(func(context.Context, Run) error { return nil }))
@@ -72,8 +72,8 @@ func accept(t *testing.T, x *engine, run string, beat int64, due time.Duration, 
 	}
 }
 
-// A process that is frozen between accepting an attempt and starting it does not start it on waking, although its heartbeat
-// is confirmed before the starter has its turn: meanwhile the run has been given away.
+// If a process is frozen between accepting an attempt and starting it, it does not start the attempt on waking. That
+// holds even if its heartbeat is confirmed before the starter runs, because Belfry may have routed the run elsewhere.
 func TestFrozenBetweenAcceptAndStart(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -104,7 +104,7 @@ func TestFrozenBetweenAcceptAndStart(t *testing.T) {
 			if tt.beat == 0 {
 				return
 			}
-			accept(t, x, "s", 2, 0, now) // an offer after waking is taken
+			accept(t, x, "s", 2, 0, now) // an offer after waking is accepted
 			if batch, _, _ := x.begin(); len(batch) != 1 || batch[0].why != "" {
 				t.Fatalf("an offer after waking: %+v", batch)
 			}
@@ -112,7 +112,7 @@ func TestFrozenBetweenAcceptAndStart(t *testing.T) {
 	}
 }
 
-// The last look is directly before the call: also when making the handler ready takes longer than the heartbeat lasts.
+// The last check is directly before the call. It also applies if Init takes longer than the heartbeat is valid.
 func TestFrozenBeforeTheCall(t *testing.T) {
 	now := instant{wall: epoch}
 	x := newStillEngine(&now)
@@ -139,8 +139,8 @@ type slowHandler struct{ init, call func() }
 func (h slowHandler) Init(context.Context) error        { h.init(); return nil }
 func (h slowHandler) Handle(context.Context, Run) error { h.call(); return nil }
 
-// An offer of an attempt that this boot has run is answered with its outcome, also when its result was settled long ago;
-// an offer without a beat is answered as older servers expect it.
+// An offer of an attempt that this boot has run is answered with its outcome, even if its result was settled long ago.
+// An offer without a beat gets the answer that older servers expect.
 func TestOfferOfWhatHasRun(t *testing.T) {
 	now := instant{wall: epoch}
 	x := newStillEngine(&now)
@@ -177,7 +177,7 @@ func TestOfferOfWhatHasRun(t *testing.T) {
 	}
 }
 
-// Offers that rely on no heartbeat that is young enough are refused; the age of the binding does not count.
+// Offers without a sufficiently recent heartbeat are refused. The age of the binding does not matter.
 func TestOffersByBeat(t *testing.T) {
 	for _, tt := range []struct {
 		name    string

@@ -8,28 +8,30 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// generations remembers the outcomes of attempts: for outcomeMemory, or for the newest outcomesMax attempts, whichever is
-// less; but none for less than minMemory. Hundreds of thousands are remembered on a busy instance, so they are kept as
-// numbers, which the garbage collector need not look at, and are forgotten a generation at a time. Ids of runs begin with
-// the time, and those of about one time are kept together: most attempts that are looked up are new, and a lookup finds
-// that out in what a CPU's cache holds, where one map of all would cost a walk to memory for each.
+// generations remembers the outcomes of attempts for outcomeMemory. If there are more than outcomesMax, it forgets the
+// oldest earlier, but none before minMemory. A busy instance remembers hundreds of thousands of outcomes. They are
+// stored without pointers, so that the garbage collector need not scan them, and are forgotten one generation at a
+// time.
+// Run ids begin with their time, and ids of about the same time are stored together. Most lookups are for new attempts.
+// Such a lookup finds no entry by reading data that fits into a CPU's cache. With one map for all attempts, each lookup
+// would read main memory.
 type generations struct {
 	count int
 	kept  []generation // oldest first
 }
 
 const (
-	// outcomeMemory and outcomesMax bound what is remembered of attempts that ended, whichever is less.
+	// outcomeMemory and outcomesMax bound the remembered outcomes. The stricter one applies.
 	outcomeMemory = 10 * time.Minute
 	outcomesMax   = 200_000
-	// generationLength is so short that where room is asked for, hardly more is remembered than must be.
+	// generationLength is short, so that a crowded sweep leaves little more than the outcomes younger than minMemory.
 	generationLength = minMemory / 8
 )
 
 type generation struct {
 	began time.Duration // on the monotonic clock
-	last  time.Duration // when the newest was added
-	until idTime        // the newest that it has
+	last  time.Duration // when the newest outcome was added
+	until idTime        // the newest id time in this generation
 	count int
 	keys  map[idTime]map[endedKey]outcome
 }
@@ -56,15 +58,15 @@ func outcomeOf(text string) outcome {
 	return noOutcome
 }
 
-// String returns the wire's word, "" for noOutcome.
+// String returns the outcome's name on the wire, or "" for noOutcome.
 func (o outcome) String() string {
 	return [...]string{noOutcome: "", succeeded: wire.Succeeded, failed: wire.Failed, cancelled: wire.Cancelled}[o]
 }
 
-// idTime is the time that a run's id begins with, in steps of 256 ms.
+// idTime is the time at the start of a run's id, in steps of 256 ms.
 type idTime [5]byte
 
-// endedKey is an attemptKey whose run is a UUID as Belfry writes them.
+// endedKey is an attemptKey whose run is a UUID in Belfry's spelling.
 type endedKey struct {
 	run     [16]byte
 	attempt int32
@@ -84,7 +86,7 @@ func endedKeyOf(k attemptKey) (e endedKey, ok bool) {
 	for i := range dashed {
 		c := k.run[i]
 		if c >= 'A' && c <= 'F' {
-			return e, false // another text of the same number, and so another key
+			return e, false // another spelling of the same number, and so another key
 		}
 		if i != 8 && i != 13 && i != 18 && i != 23 {
 			digits[n] = c
@@ -95,7 +97,8 @@ func endedKeyOf(k attemptKey) (e endedKey, ok bool) {
 	return e, err == nil
 }
 
-// add remembers the outcome of an attempt from now on, unless its key does not fit.
+// add remembers the outcome of an attempt. It returns false if the key is not a UUID in Belfry's spelling or the
+// attempt number is too large.
 func (g *generations) add(k attemptKey, o outcome, now time.Duration) bool {
 	key, ok := endedKeyOf(k)
 	if !ok {
@@ -113,7 +116,7 @@ func (g *generations) add(k attemptKey, o outcome, now time.Duration) bool {
 	return true
 }
 
-// find returns the outcome of an attempt that is remembered.
+// find returns the outcome of an attempt, if it is remembered.
 func (g *generations) find(k attemptKey) (outcome, bool) {
 	if g.count == 0 {
 		return noOutcome, false
@@ -126,7 +129,7 @@ func (g *generations) find(k attemptKey) (outcome, bool) {
 	for i := len(g.kept) - 1; i >= 0; i-- {
 		old := &g.kept[i]
 		if bytes.Compare(at[:], old.until[:]) > 0 {
-			continue // nearly always: most lookups are for runs that have just begun
+			continue // the usual case: most lookups are for runs that have just begun
 		}
 		if o, ok := old.keys[at][key]; ok {
 			return o, true
@@ -135,7 +138,7 @@ func (g *generations) find(k attemptKey) (outcome, bool) {
 	return noOutcome, false
 }
 
-// sweep forgets what is old enough. If crowded, it forgets all that is older than minMemory.
+// sweep forgets generations that are old enough. If crowded, it forgets all that are older than minMemory.
 func (g *generations) sweep(now time.Duration, crowded bool) {
 	n := 0
 	for ; n < len(g.kept); n++ {

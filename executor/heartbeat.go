@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// takenEvery is how often it is said again that another process holds this instance's name.
+// takenEvery is how often the executor logs that another process holds this instance's name.
 const takenEvery = 10 * time.Second
 
 // beat sends heartbeats until ctx is done.
@@ -20,7 +20,7 @@ func (l *link) beat(ctx context.Context) {
 	healthy := true
 	var told time.Time
 	for {
-		// One that is on its way at the end is waited for: the goodbye needs its sequence number.
+		// A heartbeat in flight at the end is completed, because goodbye needs its sequence number.
 		err := l.sendBeat(context.WithoutCancel(ctx))
 		switch {
 		case ctx.Err() != nil:
@@ -46,7 +46,7 @@ func (l *link) beat(ctx context.Context) {
 	}
 }
 
-// beatNow sends a heartbeat without waiting for its time.
+// beatNow makes the executor send a heartbeat at once.
 func (l *link) beatNow() { wake(l.beatSoon) }
 
 func (l *link) sendBeat(ctx context.Context) error {
@@ -56,8 +56,9 @@ func (l *link) sendBeat(ctx context.Context) error {
 	if err := l.write(ctx, sent, wire.Encode(l.heartbeat(beat))); err != nil {
 		return err
 	}
-	// What the server sent before this confirmation is in the channel by now, and only that: the connection keeps
-	// its order. One more is counted for a message between the channel and taken.
+	// The connection keeps the order of messages. Messages that the server sent before this confirmation are therefore
+	// in the channel now, and later ones are not. One more is added for a message that has left the channel but is not
+	// counted in taken yet.
 	arrived := l.taken.Load() + int64(len(l.offers)) + 1
 	if l.engine.confirmed(sent, arrived) {
 		l.log.Warn("no heartbeat was confirmed for over 10 s, as the process stood still or NATS was away; attempts that rely on earlier heartbeats do not start")
@@ -75,8 +76,8 @@ func (l *link) heartbeat(beat int64) wire.Heartbeat {
 	}
 }
 
-// goodbye takes the heartbeat back, so that the roster learns at once that this instance is gone. It comes after
-// every result was sent. What another boot put under the name since is left alone.
+// goodbye deletes the heartbeat, so that the roster learns at once that this instance has stopped. It is called after
+// all results were sent. It does not delete another boot's heartbeat under the same name.
 func (l *link) goodbye(ctx context.Context) {
 	if connected, _ := l.ready(); connected {
 		l.takeBack(ctx)
@@ -96,7 +97,7 @@ func (l *link) takeBack(ctx context.Context) {
 	}
 }
 
-// keySubject is where the bucket takes this instance's key.
+// keySubject returns the subject of this instance's key in the bucket.
 func (l *link) keySubject() string {
 	return wire.InstanceSubject(wire.InstanceKey(l.config.Group, l.engine.instance))
 }

@@ -10,27 +10,27 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// errNameTaken says that the heartbeat of another boot stands under this instance's name.
+// errNameTaken means that another boot's heartbeat is stored under this instance's name.
 var errNameTaken = errors.New("another process sends heartbeats under this instance's name")
 
-// hold is what this boot knows of its key in the bucket of instances. Two processes of one name would each take the
-// runs of the other for lost, so only one may hold the key: a boot takes it over, as a restarted process must not wait,
-// and from then on writes it only where its own last heartbeat stands, or none. The goroutine that beats owns it, and
-// goodbye after that one has ended.
+// hold is this boot's knowledge of its key in the bucket of instances. Only one process may hold the key, because two
+// processes with one name would each declare the other's runs lost. A boot first takes the key over, so that a
+// restarted process need not wait. After that, it writes the key only if the key holds its own last heartbeat or does
+// not exist. The goroutine that runs link.beat owns hold; after it has ended, goodbye uses hold.
 type hold struct {
-	seq   uint64 // of the last heartbeat that was acknowledged; 0 before the first
-	taken bool   // another boot's heartbeat stood there when this one was last refused
-	// A heartbeat that was sent and not acknowledged may be what stands there. For as long as it can, the key is taken
-	// over once more rather than taken for another's.
+	seq   uint64 // sequence number of the last acknowledged heartbeat; 0 before the first
+	taken bool   // the last write was refused because another boot's heartbeat was stored
+	// A heartbeat that was sent and not acknowledged may be the stored one. As long as that is possible, this boot
+	// takes the key over again instead of treating it as another boot's.
 	unsure   bool
 	unsureAt instant
 }
 
-// anySeq stands for a heartbeat that does not ask what stands under the key.
+// anySeq marks a heartbeat that overwrites the key unconditionally.
 const anySeq = -1
 
-// expectations are the sequence numbers to try one after the other; 0 is a key that ran out or was deleted with its
-// storage.
+// expectations returns the sequence numbers to try, in order. 0 stands for a key that has expired or was deleted with
+// its storage.
 func (h *hold) expectations(now instant) []int64 {
 	if h.seq == 0 {
 		return []int64{anySeq}
@@ -42,7 +42,7 @@ func (h *hold) expectations(now instant) []int64 {
 	return seqs
 }
 
-// note takes in what became of a heartbeat sent at the given instant.
+// note records the outcome of a heartbeat that was sent at the given instant.
 func (h *hold) note(sent instant, seq uint64, err error) {
 	switch {
 	case err == nil:
@@ -54,14 +54,14 @@ func (h *hold) note(sent instant, seq uint64, err error) {
 	}
 }
 
-// maybeStored is false for errors that say that a message did not reach its stream.
+// maybeStored returns false for errors after which the message is certainly not in the stream.
 func maybeStored(err error) bool {
 	var refused *streamError
 	return !errors.As(err, &refused) && !errors.Is(err, nats.ErrNoResponders) &&
 		!errors.Is(err, nats.ErrReconnectBufExceeded) && !errors.Is(err, nats.ErrConnectionClosed)
 }
 
-// write writes the key. The error is errNameTaken when another boot holds it.
+// write writes the key. It returns errNameTaken if another boot holds the key.
 func (l *link) write(ctx context.Context, sent instant, data []byte) error {
 	var seq uint64
 	var err error
@@ -79,7 +79,8 @@ func (l *link) write(ctx context.Context, sent instant, data []byte) error {
 	return err
 }
 
-// expecting is the header by which a stream takes a message only if the last one on its subject has this sequence number.
+// expecting returns the header that makes a stream accept a message only if the last message on its subject has this
+// sequence number.
 func expecting(seq int64) nats.Header {
 	if seq == anySeq {
 		return nil
@@ -87,8 +88,8 @@ func expecting(seq int64) nats.Header {
 	return nats.Header{nats.ExpectedLastSubjSeqHdr: []string{strconv.FormatInt(seq, 10)}}
 }
 
-// The codes by which a stream says that another sequence number was expected; the latter while a message on the
-// subject is on its way through a cluster.
+// The error codes of a stream that expected another sequence number. It returns the second one while a message on the
+// subject is in flight in a cluster.
 const (
 	codeWrongSequence       = 10071
 	codeWrongSequenceOnRoad = 10164

@@ -12,11 +12,11 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// shelf is the bucket of instances with one key. It takes a heartbeat as a stream does: only if the last message on the
-// key's subject has the sequence number that the heartbeat expects.
+// shelf is an instance bucket with one key. Like a stream, it accepts a heartbeat only if the last message on the key's
+// subject has the sequence number that the heartbeat expects.
 type shelf struct {
 	seq  uint64 // of the stream's last message
-	last uint64 // of the last message on the subject; 0 is none
+	last uint64 // of the last message on the subject; 0 means none
 	data []byte // nil after a goodbye
 }
 
@@ -29,10 +29,10 @@ func (s *shelf) store(_ context.Context, _ string, header nats.Header, data []by
 	return s.seq, nil
 }
 
-// runOut removes the key, as the bucket's time limit does.
+// runOut removes the key, as the bucket does when the key expires.
 func (s *shelf) runOut() { s.last, s.data = 0, nil }
 
-// holder is the boot whose heartbeat stands under the key; empty when there is none.
+// holder returns the boot whose heartbeat is stored under the key, or "" if there is none.
 func (s *shelf) holder(t *testing.T) string {
 	t.Helper()
 	if s.data == nil {
@@ -43,7 +43,7 @@ func (s *shelf) holder(t *testing.T) string {
 	return beat.BootID
 }
 
-// newShelvedBoot returns a boot of instance i1 that stores its heartbeats in s. The test sends each of them.
+// newShelvedBoot returns a boot of instance i1 that stores its heartbeats in s. The test sends each heartbeat.
 func newShelvedBoot(t *testing.T, s *shelf) *boot {
 	t.Helper()
 	e, err := New(Config{NATSURL: "nats://127.0.0.1:1", Group: "g", Instance: "i1", SpoolDir: t.TempDir(), Logger: quietLogger()})
@@ -59,7 +59,8 @@ func newShelvedBoot(t *testing.T, s *shelf) *boot {
 	return b
 }
 
-// TestNameIsHeldByOneBoot lets two boots send heartbeats under one name. TestTakenName in internal/sdktest does so with a real server.
+// TestNameIsHeldByOneBoot has two boots send heartbeats under one name. TestTakenName in internal/sdktest does this
+// with a real server.
 func TestNameIsHeldByOneBoot(t *testing.T) {
 	var bucket shelf
 	ctx := t.Context()
@@ -93,8 +94,8 @@ func TestNameIsHeldByOneBoot(t *testing.T) {
 	}
 }
 
-// TestHeartbeatWithoutAnswer stores a heartbeat whose acknowledgement is lost: its own boot must not take it for
-// another's, and one that has lost the name must not take it back by such an accident.
+// TestHeartbeatWithoutAnswer stores a heartbeat whose acknowledgement is lost. Its boot must not treat it as another
+// boot's heartbeat. A boot that has lost the name must not take it back because of such a loss.
 func TestHeartbeatWithoutAnswer(t *testing.T) {
 	var bucket shelf
 	ctx := t.Context()

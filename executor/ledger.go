@@ -6,26 +6,26 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// attemptKey names an attempt of a run.
+// attemptKey identifies an attempt of a run.
 type attemptKey struct {
 	run     string
 	attempt int
 }
 
 const (
-	// offerAge is the age, on the database's clock, up to which a binding that is offered without a beat is accepted.
+	// offerAge is the maximum age of a binding that is offered without a beat, on the database's clock.
 	offerAge = 10 * time.Second
 	// memory is how long the ledger remembers an attempt that it refused, barred or handed back. Attempts that ran are
-	// remembered longer: see generations. It must exceed the 10 s for which an offer can be taken by far, so that a late
-	// duplicate finds either the memory or its age against it.
+	// remembered longer: see generations. It must be much longer than the 10 s for which an offer can be accepted. A
+	// late duplicate is then refused either from memory or for its age.
 	memory = 60 * time.Second
-	// maxRemembered bounds all memories. Beyond it the oldest are dropped, but none younger than minMemory: the ledger
-	// refuses offers instead.
+	// maxRemembered bounds the number of remembered attempts. At the bound, the ledger drops the oldest, but none
+	// younger than minMemory. If that is not enough, it refuses offers.
 	maxRemembered = 1 << 20
 	minMemory     = 2 * offerAge
 )
 
-// entryState is what the ledger knows of an attempt; its values are the wire's.
+// entryState is the state of an attempt in the ledger. Its values are those of the wire.
 type entryState string
 
 const (
@@ -40,19 +40,19 @@ const (
 // entry is the ledger's record of one attempt.
 type entry struct {
 	state     entryState
-	bind      int    // the highest seen; its result names it
-	reason    string // of a refusal
-	killed    string // reason of a kill that came after the acceptance
+	bind      int    // the highest one seen; the result names it
+	reason    string // the reason of a refusal
+	killed    string // the reason of a kill that came after the acceptance
 	startedAt time.Time
 	outcome   outcome
-	slot      bool // holds a slot
-	unstarted bool // done without having been started
+	slot      bool // the attempt holds a slot
+	unstarted bool // done without having started
 	foreign   bool // done in an earlier boot
 	settled   bool
-	forgetAt  time.Duration // on the monotonic clock; 0 is never
+	forgetAt  time.Duration // on the monotonic clock; 0 means never
 }
 
-// ledger decides which offers are taken and which attempts start. It is a pure state machine: it reads no clock,
+// ledger decides which offers are accepted and which attempts start. It is a pure state machine: it reads no clock,
 // holds no lock and does no I/O. Its owner guards it.
 type ledger struct {
 	capacity int
@@ -60,9 +60,9 @@ type ledger struct {
 	draining bool
 	seq      int64
 	entries  map[attemptKey]*entry
-	// fading holds what is to be forgotten, by time. An item counts only while its entry still names that time.
+	// fading lists the entries to forget, ordered by time. An item counts only if its entry still has that time.
 	fading []fade
-	// ended holds the outcomes of what ran in this boot and is settled, which is nearly all that is remembered.
+	// ended holds the outcomes of settled attempts that ran in this boot. These are nearly all remembered attempts.
 	ended generations
 }
 
@@ -75,21 +75,22 @@ func newLedger(capacity int) *ledger {
 	return &ledger{capacity: capacity, entries: make(map[attemptKey]*entry)}
 }
 
-// bid is what the ledger must know of an offer and of the moment it is judged in.
+// bid is an offer with the facts at the moment of the decision.
 type bid struct {
 	key       attemptKey
 	bind      int
 	now       instant
-	beat      bool   // the offer names the heartbeat that it relies on
-	stale     bool   // it may not start any more: its beat is unknown or too old; without a beat, see engine.oldRules
+	beat      bool   // the offer names a heartbeat
+	stale     bool   // the attempt may not start: its beat is unknown or too old; for offers without a beat see engine.oldRules
 	leaseOver bool   // only for an offer without a beat
-	spoolFull bool   // there may be no room for the result
-	refuse    string // no_handler or unsupported, where there is nobody to run it
+	spoolFull bool   // the spool may have no room for the result
+	refuse    string // no_handler or unsupported, if nothing here can run it
 }
 
-// verdict is the answer to a bid: accepted, ended with an outcome, or else refused. Fresh is the entry of an attempt that took
-// a slot just now and starts at its due instant, otherwise nil. Silent means that no answer may be given: the ledger could
-// accept an offer whose refusal it cannot remember, so the dispatcher must ask and send a new offer.
+// verdict is the answer to a bid: accepted, ended with an outcome, or refused. fresh is the entry of an attempt that
+// took a slot with this bid and starts when it is due, otherwise nil. silent means that the executor must not answer,
+// because the ledger cannot remember the refusal and could accept the same offer later. The dispatcher must then ask
+// and send a new offer.
 type verdict struct {
 	accepted bool
 	ended    outcome
@@ -98,7 +99,7 @@ type verdict struct {
 	silent   bool
 }
 
-// ran is the verdict on an attempt that this boot has run. An older server does not know the answer "ended".
+// ran returns the verdict on an attempt that this boot has run. An older server does not know the answer "ended".
 func ran(o outcome, b bid) verdict {
 	if b.beat && o != noOutcome {
 		return verdict{ended: o}
@@ -106,7 +107,7 @@ func ran(o outcome, b bid) verdict {
 	return verdict{accepted: true}
 }
 
-// judge answers an offer.
+// judge decides on one bid.
 func (l *ledger) judge(b bid) verdict {
 	l.sweep(b.now)
 	e := l.entries[b.key]
@@ -139,7 +140,8 @@ func (l *ledger) judge(b bid) verdict {
 	return verdict{reason: reason}
 }
 
-// answer is the verdict on an attempt that the ledger knows; known is false where it is to be judged anew.
+// answer returns the verdict on an attempt that the ledger knows. If known is false, the caller judges the bid as a new
+// one.
 func (e *entry) answer(b bid) (v verdict, known bool) {
 	stale := verdict{reason: wire.RefusedStale}
 	switch e.state {
@@ -155,7 +157,7 @@ func (e *entry) answer(b bid) (v verdict, known bool) {
 		return verdict{reason: e.reason}, true
 	case done:
 		if e.foreign {
-			return stale, true // bound to this boot, but it ended in an earlier one: its result will tell
+			return stale, true // bound to this boot, but it ended in an earlier one, whose result is on the way
 		}
 		if e.unstarted {
 			return e.answerHandedBack(b)
@@ -166,9 +168,10 @@ func (e *entry) answer(b bid) (v verdict, known bool) {
 	return verdict{accepted: true}, true
 }
 
-// answerHandedBack answers an offer of an attempt that was accepted and reported as unstarted. That report names the bind
-// that it answers. When the report is settled, an offer under a higher bind is a new binding and is judged anew. Until then,
-// and under the same bind, it is refused: the report is on the way, and there is never more than one to tell apart.
+// answerHandedBack answers an offer of an attempt that was accepted and then reported as unstarted. That report names
+// the bind that it answers. After the report is settled, an offer under a higher bind is a new binding and is judged as
+// new. Before that, and under the same bind, the offer is refused. The report is on the way, so there is never more
+// than one report per attempt.
 func (e *entry) answerHandedBack(b bid) (v verdict, known bool) {
 	if e.settled && !e.slot && e.killed == "" && b.bind > e.bind {
 		return verdict{}, false
@@ -176,7 +179,7 @@ func (e *entry) answerHandedBack(b bid) (v verdict, known bool) {
 	return verdict{reason: wire.RefusedStale}, true
 }
 
-// refusal says why a new offer is not taken, or "".
+// refusal returns why a new offer is refused, or "".
 func (l *ledger) refusal(b bid) string {
 	switch {
 	case b.stale:
@@ -196,8 +199,8 @@ func (l *ledger) refusal(b bid) string {
 // remembered counts the attempts that hold no slot.
 func (l *ledger) remembered() int { return len(l.entries) - l.taken + l.ended.count }
 
-// start says whether an accepted attempt may start, now that it is due, and why not. late says why it is too late for it
-// to start, "" if it is not.
+// start reports whether an accepted attempt that is due may start, and otherwise why not. late is why the attempt is
+// too late, or "".
 func (l *ledger) start(e *entry, late string, at time.Time) (ok bool, why string) {
 	switch {
 	case e.state != accepted:
@@ -213,22 +216,22 @@ func (l *ledger) start(e *entry, late string, at time.Time) (ok bool, why string
 	return true, ""
 }
 
-// takeBack notes that an attempt whose start was allowed will not be started after all.
+// takeBack reverts start for an attempt that will not be started.
 func (l *ledger) takeBack(e *entry) {
 	if e.state == running {
 		e.state, e.startedAt = accepted, time.Time{}
 	}
 }
 
-// finish notes that an accepted attempt ended, started or not, with an outcome of the wire. Its slot stays taken until
-// free. It returns the highest bind that was seen of it, which the result is to name.
+// finish records that an accepted attempt ended, whether it started or not, with an outcome of the wire. Its slot stays
+// taken until free is called. finish returns the highest bind seen, which the result must name.
 func (l *ledger) finish(e *entry, outcome string) (bind int) {
 	e.unstarted = e.state == accepted
 	e.state, e.outcome = done, outcomeOf(outcome)
 	return e.bind
 }
 
-// free gives the slot of an ended attempt back.
+// free releases the slot of an ended attempt.
 func (l *ledger) free(e *entry) {
 	if e.slot {
 		e.slot = false
@@ -237,19 +240,19 @@ func (l *ledger) free(e *entry) {
 	}
 }
 
-// restore notes an attempt that ended in an earlier boot and whose result is not settled yet.
+// restore adds an attempt that ended in an earlier boot and whose result is not settled yet.
 func (l *ledger) restore(key attemptKey, unstarted bool) {
 	l.entries[key] = &entry{state: done, foreign: true, unstarted: unstarted}
 }
 
-// settle notes that an attempt's result is in the database.
+// settle records that an attempt's result is in the database.
 func (l *ledger) settle(key attemptKey, now instant) {
 	e := l.entries[key]
 	if e == nil || e.state != done || e.settled {
 		return
 	}
 	if e.foreign && e.unstarted && e.killed == "" {
-		delete(l.entries, key) // it may be routed to this boot as well as to any
+		delete(l.entries, key) // Belfry may route it to any boot, including this one
 		return
 	}
 	if e.forgettable() && l.ended.add(key, e.outcome, now.mono) {
@@ -260,10 +263,11 @@ func (l *ledger) settle(key attemptKey, now instant) {
 	l.fade(key, e, now)
 }
 
-// forgettable reports whether all that is to be remembered of a settled attempt is that it ran here.
+// forgettable reports whether the only fact to remember about a settled attempt is that it ran here.
 func (e *entry) forgettable() bool { return !e.slot && !e.foreign && !e.unstarted && e.killed == "" }
 
-// kill ends or bars an attempt and returns the state it found. For accepted and running the caller ends it.
+// kill ends or bars an attempt and returns its state. If the state is accepted or running, the caller must end the
+// attempt.
 func (l *ledger) kill(key attemptKey, reason string, now instant) entryState {
 	l.sweep(now)
 	e := l.entries[key]
@@ -282,7 +286,7 @@ func (l *ledger) kill(key attemptKey, reason string, now instant) entryState {
 			e.killed = reason
 		}
 	case e.state == done && e.unstarted:
-		e.killed = reason // it may not be routed here again
+		e.killed = reason // it must not be routed here again
 	}
 	return e.state
 }
@@ -293,7 +297,7 @@ func (l *ledger) ran(key attemptKey) bool {
 	return ok
 }
 
-// known is what the ledger knows of an attempt. The outcome is that of a handler which has returned.
+// known returns the ledger's state of an attempt. o is the outcome of a handler that has returned.
 func (l *ledger) known(key attemptKey) (state entryState, startedAt time.Time, o outcome) {
 	if e := l.entries[key]; e != nil {
 		return e.state, e.startedAt, e.outcome
@@ -304,7 +308,7 @@ func (l *ledger) known(key attemptKey) (state entryState, startedAt time.Time, o
 	return unknown, time.Time{}, noOutcome
 }
 
-// drain makes the ledger take and start nothing more.
+// drain makes the ledger accept and start nothing more.
 func (l *ledger) drain() {
 	if !l.draining {
 		l.draining = true
@@ -312,8 +316,9 @@ func (l *ledger) drain() {
 	}
 }
 
-// load is the use of the slots. Who can remember no more has none that is free: it would refuse all the same, or not answer.
-// So it forgets here, too: who says that it is full is offered nothing, which would leave it full for ever.
+// load returns the use of the slots. If the ledger cannot remember more attempts, it reports zero free slots, because
+// it would refuse every offer or not answer. load also sweeps: the dispatcher offers nothing to a full instance, so
+// without the sweep the instance would stay full.
 func (l *ledger) load(now instant) wire.Load {
 	l.sweep(now)
 	load := wire.Load{Capacity: l.capacity, Running: l.taken, Seq: l.seq, Draining: l.draining}
@@ -323,14 +328,14 @@ func (l *ledger) load(now instant) wire.Load {
 	return load
 }
 
-// fade plans that an entry be forgotten. Only the monotonic clock counts here: the wall clock, set forward, would
-// make the ledger forget what it must still know.
+// fade schedules an entry to be forgotten. It uses the monotonic clock only. If the wall clock is set forward, the
+// ledger must still remember the entry.
 func (l *ledger) fade(key attemptKey, e *entry, now instant) {
 	e.forgetAt = now.mono + memory
 	l.fading = append(l.fading, fade{key, e.forgetAt})
 }
 
-// sweep forgets what is due to be forgotten.
+// sweep removes the entries that are due to be forgotten.
 func (l *ledger) sweep(now instant) {
 	l.ended.sweep(now.mono, l.remembered() >= maxRemembered)
 	n := 0
@@ -341,7 +346,7 @@ func (l *ledger) sweep(now instant) {
 			break
 		}
 		if e := l.entries[f.key]; e != nil && e.forgetAt == f.at {
-			if e.slot { // its result has waited for the disk all this time
+			if e.slot { // its result has been waiting for the disk all this time
 				l.fade(f.key, e, now)
 			} else {
 				delete(l.entries, f.key)
@@ -351,6 +356,6 @@ func (l *ledger) sweep(now instant) {
 	}
 	l.fading = l.fading[n:]
 	if len(l.fading) == 0 {
-		l.fading = nil // so that the array of a busy hour is given back
+		l.fading = nil // frees the array after a busy hour
 	}
 }

@@ -35,7 +35,7 @@ func ledgerVerdicts(t *testing.T, key attemptKey) {
 		name   string
 		before func(*ledger)
 		bid    bid
-		reason string // ok for accepted
+		reason string // "ok" means accepted
 		fresh  bool
 	}{
 		{"new", func(*ledger) {}, offer(1), ok, true},
@@ -111,8 +111,8 @@ func TestLedgerStart(t *testing.T) {
 	}
 }
 
-// TestLedgerMemoryIsBounded fills the ledger: beyond the bound nothing is taken, nothing unremembered is answered,
-// and what is old enough gives way.
+// TestLedgerMemoryIsBounded fills the ledger. At the bound, the ledger accepts nothing, gives no answer that it cannot
+// remember, and forgets entries that are old enough.
 func TestLedgerMemoryIsBounded(t *testing.T) {
 	l := newLedger(10)
 	for n := range maxRemembered {
@@ -121,7 +121,7 @@ func TestLedgerMemoryIsBounded(t *testing.T) {
 	if v := l.judge(bid{key: attemptKey{"s", 1}}); v.accepted || !v.silent || l.load(instant{}).Running != l.capacity {
 		t.Errorf("beyond the bound: %+v, %+v", v, l.load(instant{}))
 	}
-	// Nothing is offered to who has no room: the next heartbeat must say that there is some again.
+	// The dispatcher offers nothing to a full instance, so the next heartbeat must report free slots again.
 	if load := l.load(instant{mono: minMemory + 1}); load.Running != 0 {
 		t.Errorf("when the oldest may give way, and nobody offers: %+v", load)
 	}
@@ -133,8 +133,8 @@ func TestLedgerMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestLedgerForgetsInTime settles as many attempts a second as one instance hardly ever runs: at no time does the bound keep
-// it from taking more.
+// TestLedgerForgetsInTime settles more attempts per second than one instance usually runs. The bound must never keep
+// the ledger from accepting more.
 func TestLedgerForgetsInTime(t *testing.T) {
 	t.Parallel()
 	const perSecond = maxRemembered / 24
@@ -155,7 +155,7 @@ func TestLedgerForgetsInTime(t *testing.T) {
 	}
 }
 
-// TestGenerations adds attempts all the time: each is remembered for as long as is promised, and not much longer.
+// TestGenerations adds attempts continuously. Each one is remembered for as long as promised, and not much longer.
 func TestGenerations(t *testing.T) {
 	run := func(n int) string { return fmt.Sprintf("%08x-0000-7000-8000-%012x", n/8, n) }
 	for _, crowded := range []bool{false, true} {
@@ -195,7 +195,7 @@ func TestGenerations(t *testing.T) {
 	}
 }
 
-// TestOutcomesAreBounded adds more attempts than are remembered: the oldest are forgotten, but none that is younger than
+// TestOutcomesAreBounded adds more attempts than the ledger remembers. It forgets the oldest, but none younger than
 // minMemory.
 func TestOutcomesAreBounded(t *testing.T) {
 	var g generations
@@ -215,7 +215,7 @@ func TestOutcomesAreBounded(t *testing.T) {
 			t.Errorf("of second %d: remembered %t", tt.second, known)
 		}
 	}
-	for n := range 2 * outcomesMax { // all in one second
+	for n := range 2 * outcomesMax { // all in the same second
 		g.add(attemptKey{modelRun(n), 2}, failed, second(200))
 	}
 	if _, known := g.find(attemptKey{modelRun(0), 2}); !known {
@@ -223,11 +223,11 @@ func TestOutcomesAreBounded(t *testing.T) {
 	}
 }
 
-// modelRun is the id of the nth run.
+// modelRun returns the id of the nth run.
 func modelRun(n int) string { return fmt.Sprintf("00000000-0000-7000-8000-%012x", n) }
 
-// model drives an engine by hand against clocks that misbehave and a network that repeats and delays, and knows the
-// truth: the database's clock and what was started.
+// model drives an engine with misbehaving clocks and a network that repeats and delays messages. It knows the true
+// state: the database's clock and the started attempts.
 type model struct {
 	x         *engine
 	truth     time.Duration // the database's clock
@@ -242,16 +242,16 @@ type model struct {
 	spooled   []attemptKey // slots free, not settled
 	starts    map[attemptKey]int
 	killed    map[attemptKey]bool
-	final     map[attemptKey]bool // settled as started: it is bound no more
+	final     map[attemptKey]bool // settled as started; must not be bound again
 	refused   map[string]bool     // key and bind
-	confirmed time.Duration       // truth at the sending of the last confirmed heartbeat
-	fenced    bool                // offers carry beats; else they come from an older server
+	confirmed time.Duration       // truth when the last confirmed heartbeat was sent
+	fenced    bool                // offers carry beats; otherwise an older server sends them
 	hasBoot   bool                // the machine has a clock that continues during a suspend
-	beats     []time.Duration     // truth at the sending of each heartbeat
-	prompt    bool                // the database's clock is known since the last lapse, from a message without delay
+	beats     []time.Duration     // truth when each heartbeat was sent
+	prompt    bool                // since the last lapse, a message without delay has shown the database's clock
 }
 
-// flying is a message of one offer on its way. frozen ones wait in this process's socket while its lease lapses.
+// flying is a message with one offer in flight. A frozen message waits in this process's socket while the lease lapses.
 type flying struct {
 	offer  wire.Offer
 	beat   int64
@@ -291,7 +291,7 @@ func (m *model) heartbeat() {
 		panic("beats are not counted from 1")
 	}
 	if m.x.confirmed(sent, 0) {
-		m.prompt = false // what is known of the database's clock from here on is a lower bound
+		m.prompt = false // from here on, the known database clock is a lower bound
 		for i := range m.flight {
 			m.flight[i].frozen = true
 		}
@@ -313,7 +313,7 @@ func (m *model) bind(run string) {
 func (m *model) deliver(t *rapid.T, n int) {
 	f := m.flight[n]
 	if !m.fenced && !m.prompt && m.truth-f.sent >= memory {
-		return // so late a message is known by its age alone, and no clock tells it now
+		return // only its age shows that the message is late, and no clock shows its age now
 	}
 	key := attemptKey{f.offer.RunID, 1}
 	nth := int64(1)
@@ -369,7 +369,7 @@ func (m *model) finish(a *attempt) {
 	m.ended = append(m.ended, a)
 }
 
-// pick removes one of a list.
+// pick removes one element of a list.
 func pick[T any](t *rapid.T, list *[]T) T {
 	n := rapid.IntRange(0, len(*list)-1).Draw(t, "which")
 	v := (*list)[n]
@@ -389,8 +389,9 @@ func (m *model) check(t *rapid.T) {
 	}
 }
 
-// actions are what may happen. A machine that is suspended has a wall clock that goes on; one whose wall clock is set back
-// is not suspended at the same time, unless it has a boot clock: against both at once no other local clock helps.
+// actions returns the possible actions. On a suspended machine, the wall clock continues. A machine whose wall clock is
+// set back is not suspended at the same time, unless it has a boot clock, because the local clocks cannot show both at
+// once.
 func (m *model) actions(suspends bool) map[string]func(*rapid.T) {
 	some := func(list int, do func(*rapid.T)) func(*rapid.T) {
 		return func(t *rapid.T) {
@@ -419,7 +420,7 @@ func (m *model) actions(suspends bool) map[string]func(*rapid.T) {
 		},
 		"deliver": func(t *rapid.T) {
 			if len(m.flight) > 0 {
-				m.deliver(t, rapid.IntRange(0, len(m.flight)-1).Draw(t, "message")) // it stays: it may come again
+				m.deliver(t, rapid.IntRange(0, len(m.flight)-1).Draw(t, "message")) // the message stays, because it may be repeated
 			}
 		},
 		"deliver the newest": func(t *rapid.T) {

@@ -17,13 +17,14 @@ import (
 )
 
 const (
-	// Messages that wait to be taken up; beyond it they are dropped, which their sender takes as no answer.
+	// The number of messages that may wait to be handled. Messages beyond it are dropped, and their sender gets no
+	// answer.
 	offersWaiting   = 128
 	controlsWaiting = 1024
-	// The pace of reconnecting: doubling from the first to the last, with up to half of it as jitter.
+	// The delay between connection attempts doubles from reconnectFirst to reconnectLast. Up to half of it is jitter.
 	reconnectFirst = 50 * time.Millisecond
 	reconnectLast  = 2 * time.Second
-	// The last pace after refused log-ins: what is wrong then is mended by a person.
+	// The longest delay after refused log-ins, which only an operator can fix.
 	refusedLast = 30 * time.Second
 	pingEvery   = 2 * time.Second
 	beatTimeout = 2500 * time.Millisecond
@@ -39,18 +40,18 @@ type link struct {
 	host     string
 	started  time.Time
 	beatSoon chan struct{}
-	first    chan struct{} // closed when the first heartbeat was confirmed
+	first    chan struct{} // closed when the first heartbeat is confirmed
 	once     sync.Once
 	hold     hold
-	store    storeFunc   // publish, except in tests
-	silent   atomic.Bool // another boot holds the name, and what is asked under it is asked of that one
+	store    storeFunc   // publish; tests replace it
+	silent   atomic.Bool // another boot holds the name, and requests under it are meant for that boot
 
 	conn     atomic.Pointer[nats.Conn] // set by connect
 	offers   chan *nats.Msg
 	controls chan *nats.Msg
-	taken    atomic.Int64 // messages taken from offers
-	message  wire.Offers  // taken last
-	refused  atomic.Int64 // log-ins in a row
+	taken    atomic.Int64 // messages received from offers
+	message  wire.Offers  // the last message, kept to reuse its memory
+	refused  atomic.Int64 // refused log-ins in a row
 }
 
 func newLink(c Config, x *engine, names, languages []string, first chan struct{}) *link {
@@ -67,7 +68,7 @@ func newLink(c Config, x *engine, names, languages []string, first chan struct{}
 	return l
 }
 
-// connect connects and subscribes; it tries until ctx is done, and is false then.
+// connect connects and subscribes. It retries until ctx is done, and then returns false.
 func (l *link) connect(ctx context.Context) bool {
 	for try := 0; ctx.Err() == nil; try++ {
 		conn, err := nats.Connect(l.config.NATSURL, l.options()...)
@@ -98,7 +99,7 @@ func (l *link) options() []nats.Option {
 		nats.MaxReconnects(-1),
 		nats.IgnoreAuthErrorAbort(),
 		nats.CustomReconnectDelay(l.delay),
-		// What cannot be sent now is not sent: an answer or heartbeat that waited would lie.
+		// Without a connection, answers and heartbeats are not buffered, because they would be outdated when sent.
 		nats.ReconnectBufSize(-1),
 		nats.PingInterval(pingEvery),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
@@ -117,8 +118,8 @@ func (l *link) options() []nats.Option {
 	)
 }
 
-// subscribe returns when the server knows both subscriptions, so that a heartbeat that follows promises no more
-// than there is.
+// subscribe returns when the server knows both subscriptions, so that the instance can receive offers before its first
+// heartbeat invites them.
 func (l *link) subscribe(conn *nats.Conn) error {
 	group, instance := l.config.Group, l.engine.instance
 	if _, err := conn.ChanSubscribe(wire.TriggerSubject(group, instance), l.offers); err != nil {
@@ -130,14 +131,14 @@ func (l *link) subscribe(conn *nats.Conn) error {
 	if err := conn.FlushTimeout(5 * time.Second); err != nil {
 		return fmt.Errorf("await the subscriptions: %w", err)
 	}
-	// Both subjects are the group's own, and nothing else was asked for yet.
+	// A violation can only concern the group's own subjects, because the connection has used no other subjects yet.
 	if err := conn.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
 		return &foreignTokenError{group, err}
 	}
 	return nil
 }
 
-// serve takes offers and control requests, each kind one after the other, until ctx is done.
+// serve handles offers and control requests until ctx is done. Each kind is handled in order.
 func (l *link) serve(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -163,18 +164,18 @@ func (l *link) serve(ctx context.Context) {
 	wg.Wait()
 }
 
-// takeOffers is called by one goroutine.
+// takeOffers handles one message of offers. Only one goroutine calls it.
 func (l *link) takeOffers(msg *nats.Msg, nth int64) {
 	arrived := l.engine.now()
-	m := wire.Offers{Offers: l.message.Offers[:0]} // what attempts need of offers is copied, so that these serve again
+	m := wire.Offers{Offers: l.message.Offers[:0]} // attempts copy what they need from offers, so this memory is reused
 	err := wire.Decode(msg.Data, &m)
-	if cap(m.Offers) <= 2*wire.MaxOffers { // else somebody sent more than are taken
+	if cap(m.Offers) <= 2*wire.MaxOffers { // an oversized message's memory is not kept
 		l.message = m
 	}
 	if err == nil {
 		err = validOffers(&m)
 	}
-	if err != nil { // no answer: the sender asks for the attempts' status
+	if err != nil { // without an answer, the sender asks for the attempts' status
 		l.log.Warn("offers that cannot be understood were left unanswered", "error", err)
 		return
 	}
@@ -183,7 +184,7 @@ func (l *link) takeOffers(msg *nats.Msg, nth int64) {
 		if l.silent.Load() {
 			return
 		}
-		l.beatNow() // perhaps the name was taken: the next heartbeat tells
+		l.beatNow() // another process may have taken the name; the next heartbeat shows it
 	}
 	l.respond(msg, wire.EncodeAnswer(&ans))
 }
@@ -210,7 +211,7 @@ func (l *link) takeControl(msg *nats.Msg) {
 		return
 	}
 	if l.silent.Load() {
-		if m.Op == wire.OpKill || m.Op == wire.OpSettled { // they may be about runs that go on here; the other boot answers
+		if m.Op == wire.OpKill || m.Op == wire.OpSettled { // the request may be about runs of this boot, but the other boot answers
 			l.engine.answerControl(&m)
 		}
 		return
@@ -227,7 +228,7 @@ func (l *link) respond(msg *nats.Msg, answer []byte) {
 	}
 }
 
-// ready reports whether there is a connection, and the most bytes that a message may have on it.
+// ready reports whether there is a connection, and the maximum size of a message on it.
 func (l *link) ready() (connected bool, maxPayload int64) {
 	conn := l.connection()
 	if conn == nil || !conn.IsConnected() {
@@ -257,11 +258,12 @@ func (e *streamError) Error() string {
 	return fmt.Sprintf("the stream refused it: %s (%d)", e.description, e.code)
 }
 
-// storeFunc brings a message into a stream, as link.publish does.
+// storeFunc stores a message in a stream, as link.publish does.
 type storeFunc func(ctx context.Context, subject string, header nats.Header, data []byte) (seq uint64, err error)
 
-// publish publishes into a stream and returns the message's sequence number when the stream has acknowledged it; its
-// refusal is a *streamError. It asks nothing else of JetStream, so an executor needs no permission beyond its subjects.
+// publish publishes to a stream and returns the message's sequence number after the stream's acknowledgement. If the
+// stream refuses the message, the error is a *streamError. publish uses no other JetStream request, so an executor
+// needs no permission beyond its subjects.
 func (l *link) publish(ctx context.Context, subject string, header nats.Header, data []byte) (seq uint64, err error) {
 	conn := l.connection()
 	if conn == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// foreignTokenError says that NATS took the token, and permits it another group's subjects than ours.
+// foreignTokenError means that NATS accepted the token, but permits it only another group's subjects.
 type foreignTokenError struct {
 	group string
 	err   error
@@ -59,7 +59,7 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// noToken reports whether nothing was given to log in with, as far as can be seen.
+// noToken reports whether the configuration seems to contain no credentials.
 func (l *link) noToken() bool {
 	if l.config.Token != "" || len(l.config.NATSOptions) > 0 {
 		return false
@@ -72,7 +72,7 @@ func (l *link) noToken() bool {
 	return true
 }
 
-// natsError takes what nats.go says beside the calls that are made, such as while it reconnects.
+// natsError handles the asynchronous errors of nats.go, such as errors while it reconnects.
 func (l *link) natsError(sub *nats.Subscription, err error) {
 	switch {
 	case errors.Is(err, nats.ErrAuthExpired) && l.refused.Load() == 0:
@@ -80,7 +80,7 @@ func (l *link) natsError(sub *nats.Subscription, err error) {
 	case isRefusal(err):
 		l.complain(err)
 	case errors.Is(err, nats.ErrPermissionViolation) && l.connection() == nil:
-		l.log.Debug("NATS permits a subject not", "error", err) // connect says what it means
+		l.log.Debug("NATS permits a subject not", "error", err) // connect reports the cause
 	default:
 		subject := ""
 		if sub != nil {
@@ -90,7 +90,7 @@ func (l *link) natsError(sub *nats.Subscription, err error) {
 	}
 }
 
-// delay is how long to wait before the next try to connect: longer and longer, up to slowest.
+// delay returns the delay before the next connection attempt. It grows up to slowest.
 func (l *link) delay(try int) time.Duration {
 	if n := l.refused.Load(); n > 0 {
 		return backoff(int(n-1), refusedLast)
@@ -98,7 +98,7 @@ func (l *link) delay(try int) time.Duration {
 	return backoff(try, reconnectLast)
 }
 
-// slowest is the longest delay at present, as text: logs in JSON would show a bare number.
+// slowest returns the current maximum of delay. It is a string because JSON logs would show a bare number.
 func (l *link) slowest() string {
 	if n := l.refused.Load(); n > 0 {
 		return min(reconnectFirst<<min(n-1, 10), refusedLast).String()

@@ -49,7 +49,7 @@ func TestPaceOfReconnecting(t *testing.T) {
 	within("an outage after refusals", l.delay(1000), reconnectLast/2, reconnectLast)
 }
 
-// TestLogInRunsOut shows that the ordinary end of a log-in is no refusal.
+// TestLogInRunsOut verifies that the ordinary expiry of a log-in is not treated as a refusal.
 func TestLogInRunsOut(t *testing.T) {
 	var said bytes.Buffer
 	l := &link{config: Config{Token: "t"}, log: slog.New(slog.NewJSONHandler(&said, nil))}

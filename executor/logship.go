@@ -11,38 +11,39 @@ import (
 )
 
 const (
-	logDelay      = 200 * time.Millisecond // lines of a running attempt gather this long
-	logBatch      = 100                    // or until there are so many
+	logDelay      = 200 * time.Millisecond // lines of a running attempt are collected for this long
+	logBatch      = 100                    // or until there are this many
 	logsAtOnce    = 4
-	logBytes      = 16 << 20 // of lines that wait, over all attempts
-	logRunBytes   = 1 << 20  // of one attempt
-	lineOverhead  = 80       // of a line in JSON, beside its text
-	logEnvelope   = 1024     // of a message, beside its lines
-	logLineEscape = 6        // the most bytes that JSON needs for one
-	// Past these, who writes what a program says is held up while lines are being sent: half of what may wait, over all
-	// attempts not below a fair share.
+	logBytes      = 16 << 20 // bound on waiting lines of all attempts
+	logRunBytes   = 1 << 20  // bound on waiting lines of one attempt
+	lineOverhead  = 80       // bytes of a line in JSON, in addition to its text
+	logEnvelope   = 1024     // bytes of a message, in addition to its lines
+	logLineEscape = 6        // the most bytes that JSON needs for one byte of text
+	// Above these bounds, hold blocks the writer of an attempt's output while lines are being sent. The bounds are half
+	// of what may wait. The bound over all attempts applies only to attempts above a fair share.
 	logRunCrowd = logRunBytes / 2
 	logCrowd    = logBytes / 2
 	logShare    = 64 << 10
-	// logPatience is how long it is held up without any line being sent. Then it is not held up again until one was.
+	// logPatience is how long hold blocks while no line is sent. After that, hold does not block again until a line was
+	// sent.
 	logPatience = 5 * time.Second
 )
 
-// logShipper sends the lines of runs' logs, in order within an attempt. What it cannot send waits in bounded
-// memory; the oldest lines of an attempt give way, and a line in their place says how many.
+// logShipper sends the lines of runs' logs, in order within an attempt. Lines that cannot be sent wait in bounded
+// memory. If it is full, the shipper drops the oldest lines of an attempt and inserts a line with their number.
 type logShipper struct {
 	log     *slog.Logger
 	ready   func() (connected bool, maxPayload int64)
 	publish func(ctx context.Context, key attemptKey, lines []wire.LogLine) error
-	changed chan struct{} // something was sent
+	changed chan struct{} // signalled after each send
 
 	mu      sync.Mutex
-	work    *sync.Cond    // due is not empty, or stopped
+	work    *sync.Cond    // signalled when due is not empty or the shipper stops
 	due     []*attemptLog // to be sent now
 	waiting []*attemptLog // to be sent at the next tick
 	bytes   int
-	active  int       // attempts whose place is not nowhere
-	pause   time.Time // nothing is sent before, as a publish failed
+	active  int       // number of attempts whose place is not nowhere
+	pause   time.Time // no lines are sent before this time, because a publish failed
 	stopped bool
 }
 
@@ -50,24 +51,24 @@ type logShipper struct {
 type attemptLog struct {
 	key    attemptKey
 	ship   *logShipper
-	chunk  []wire.LogLine // on its way; sent again unchanged, so that a repeat can be known by its first line
+	chunk  []wire.LogLine // being sent; repeated unchanged, so that a duplicate is recognized by its first line
 	lines  []wire.LogLine
 	bytes  int // of lines
 	cut    int64
-	cutEnd wire.LogLine // the last line that was cut
+	cutEnd wire.LogLine // the last line that was dropped
 	place  logPlace
 	ended  bool
-	sent   chan struct{} // closed when a chunk was sent, if somebody waits for that
-	stuck  bool          // nothing was sent for so long that nobody waits until something is
+	sent   chan struct{} // closed when a chunk was sent; nil if nothing waits for it
+	stuck  bool          // hold timed out, and nothing has been sent since
 }
 
-// logPlace says which list holds an attempt's log.
+// logPlace is the list that holds an attempt's log.
 type logPlace int
 
 const (
 	nowhere logPlace = iota
 	inWaiting
-	inDue // or in a worker's hands
+	inDue // or a worker holds it
 )
 
 func newLogShipper(log *slog.Logger) *logShipper {
@@ -76,7 +77,7 @@ func newLogShipper(log *slog.Logger) *logShipper {
 	return s
 }
 
-// run works until ctx is done.
+// run sends lines until ctx is done.
 func (s *logShipper) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for range logsAtOnce {
@@ -98,7 +99,7 @@ func (s *logShipper) run(ctx context.Context) {
 	wg.Wait()
 }
 
-// add takes a line. It never blocks for longer than memory takes.
+// add queues a line. It does no I/O and does not wait for lines to be sent.
 func (s *logShipper) add(a *attemptLog, line wire.LogLine) {
 	size := lineBytes(line)
 	s.mu.Lock()
@@ -121,8 +122,8 @@ func (s *logShipper) cutOldest(a *attemptLog) {
 	s.bytes -= size
 }
 
-// hold waits until the lines of an attempt that writes faster than they are sent have room, so that none of them need
-// give way. It does not wait where NATS is away or takes nothing.
+// hold waits until an attempt that writes faster than its lines are sent has room, so that no lines are dropped. If
+// NATS is unavailable or accepts nothing, it does not wait.
 func (a *attemptLog) hold() {
 	s := a.ship
 	s.mu.Lock()
@@ -134,7 +135,7 @@ func (a *attemptLog) hold() {
 		if a.sent == nil {
 			a.sent = make(chan struct{})
 		}
-		if a.place == inWaiting && s.pause.IsZero() { // a few long lines are enough of a batch now
+		if a.place == inWaiting && s.pause.IsZero() { // a few long lines are a full batch here
 			a.place = inDue
 			s.due = append(s.due, a)
 			s.work.Signal()
@@ -158,7 +159,7 @@ func (s *logShipper) crowded(a *attemptLog) bool {
 	return a.bytes > logRunCrowd || s.bytes > logCrowd && a.bytes > logShare
 }
 
-// end notes that no further line comes, so that the last ones are sent at once.
+// end records that no more lines follow, so that the last ones are sent at once.
 func (s *logShipper) end(a *attemptLog) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +167,7 @@ func (s *logShipper) end(a *attemptLog) {
 	s.list(a)
 }
 
-// list puts an attempt where it belongs: due when it has a batch or has ended, else waiting. Called with mu held.
+// list puts an attempt into its list: due if it has a full batch or has ended, otherwise waiting. The caller holds mu.
 func (s *logShipper) list(a *attemptLog) {
 	empty := len(a.chunk) == 0 && len(a.lines) == 0 && a.cut == 0
 	if empty {
@@ -177,8 +178,8 @@ func (s *logShipper) list(a *attemptLog) {
 		s.active++
 	}
 	switch {
-	case a.place == inDue, a.place == inWaiting && !prompt: // its turn comes
-	case prompt: // it may stay in waiting too, where tick passes over it
+	case a.place == inDue, a.place == inWaiting && !prompt: // it is listed already
+	case prompt: // it may also stay in waiting, where tick skips it
 		a.place = inDue
 		s.due = append(s.due, a)
 		s.work.Signal()
@@ -188,7 +189,7 @@ func (s *logShipper) list(a *attemptLog) {
 	}
 }
 
-// tick makes due what waits.
+// tick moves the waiting attempts to due.
 func (s *logShipper) tick(now time.Time) {
 	connected, _ := s.ready()
 	s.mu.Lock()
@@ -241,7 +242,7 @@ func (s *logShipper) worker(ctx context.Context) {
 	}
 }
 
-// fill makes the next chunk of what waits, unless one is still to be sent again.
+// fill makes the next chunk from the waiting lines, unless the last chunk must be sent again.
 func (s *logShipper) fill(a *attemptLog) {
 	if len(a.chunk) > 0 {
 		return
@@ -284,7 +285,7 @@ func (s *logShipper) send(ctx context.Context, key attemptKey, chunk []wire.LogL
 	return err
 }
 
-// awaitSent waits until every line was sent, or ctx is done.
+// awaitSent waits until every line was sent or ctx is done.
 func (s *logShipper) awaitSent(ctx context.Context) {
 	for {
 		s.mu.Lock()
@@ -301,7 +302,7 @@ func (s *logShipper) awaitSent(ctx context.Context) {
 	}
 }
 
-// lineBytes bounds the size of a line in JSON.
+// lineBytes returns an upper bound of a line's size in JSON.
 func lineBytes(l wire.LogLine) int {
 	n := lineOverhead + len(l.Text)
 	for i := range len(l.Text) {

@@ -15,7 +15,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// shipped is a stream that takes log lines, or fails.
+// shipped is a stream that accepts log lines or fails.
 type shipped struct {
 	mu    sync.Mutex
 	away  bool
@@ -42,7 +42,7 @@ func (s *shipped) publish(_ context.Context, _ attemptKey, lines []wire.LogLine)
 	return nil
 }
 
-// ship runs a shipper in a bubble: fill adds lines.
+// ship runs a shipper in a synctest bubble. fill adds lines.
 func ship(t *testing.T, stream *shipped, fill func(add func(text string), come func())) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLogShipper(quietLogger())
@@ -158,8 +158,8 @@ func TestRunLog(t *testing.T) {
 	}
 }
 
-// paced writes lines as the output of a program, which is held up where they cannot be sent so fast, and returns how
-// long that took.
+// paced writes lines as a program's output and returns how long that took. The shipper blocks it if lines cannot be
+// sent as fast.
 func paced(t *testing.T, stream *shipped, publish func(context.Context) error, lines int, more ...string) (took time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLogShipper(quietLogger())

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The tests that need a NATS server are in internal/sdktest, outside of this module.
+// The tests that need a NATS server are in internal/sdktest, outside this module.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func must(t *testing.T, err error) {

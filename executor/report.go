@@ -12,57 +12,58 @@ import (
 )
 
 const (
-	batchDelay      = 20 * time.Millisecond // results gather this long while others are on their way
-	maxBatchBytes   = 512 << 10             // of one message, far below what a NATS server takes
+	batchDelay      = 20 * time.Millisecond // results are collected for this long while others are being sent
+	maxBatchBytes   = 512 << 10             // bound of one message, far below a NATS server's limit
 	publishesAtOnce = 4
 	publishTimeout  = 5 * time.Second
-	removalMax      = 4096 // settled results that the spool is not told of yet
-	// An acknowledged result is sent again after repeatFirst, doubling up to repeatMax, until it is settled; but not while
-	// those are being settled that were acknowledged before it (see inTurn).
+	removalMax      = 4096 // settled results that may wait to be recorded in the spool
+	// An acknowledged result is sent again until it is settled, first after repeatFirst, then after doubling delays up
+	// to repeatMax. It is not sent again while the dispatcher settles results that were acknowledged before it: see
+	// inTurn.
 	repeatFirst = 5 * time.Second
 	repeatMax   = 60 * time.Second
-	turnSlack   = 2 * time.Second // by how much the order of settling differs from that of acknowledging
-	// retryEvery is the pace of what failed: a publish, a write to the spool.
+	turnSlack   = 2 * time.Second // how far the order of settling can differ from the order of acknowledgement
+	// retryEvery is the delay before a failed publish or spool write is tried again.
 	retryEvery = time.Second
 )
 
-// reporter brings results to the database: first into the spool, then to JetStream, again and again until they are
-// settled. One goroutine owns the spool, one sends.
+// reporter brings results to the database. It writes them into the spool, then publishes them to JetStream until they
+// are settled. One goroutine owns the spool, another one sends.
 type reporter struct {
 	spool      *spool
 	spoolBytes int64
 	log        *slog.Logger
 	ready      func() (connected bool, maxPayload int64)
-	publish    func(ctx context.Context, results [][]byte) error // each in JSON
-	written    func([]*pending)                                  // the results are on disk, or will not be: their slots are free
+	publish    func(ctx context.Context, results [][]byte) error // each result in JSON
+	written    func([]*pending)                                  // called when results are on disk, or when writing them failed; it frees their slots
 
-	full     atomic.Bool // no room for further results
+	full     atomic.Bool // the spool has no room for more results
 	writeNow chan struct{}
 	sendNow  chan struct{}
-	changed  chan struct{} // something was acknowledged
+	changed  chan struct{} // signalled when a publish returns
 
 	mu      sync.Mutex
-	pending map[attemptKey]*pending // the newest of each attempt; hardly ever is there another, of an earlier boot
-	writing []*pending              // not in the spool yet; at most one for each slot
-	removal []*pending              // settled, still in the spool
+	pending map[attemptKey]*pending // the newest result of each attempt; in rare cases, an earlier boot has another one
+	writing []*pending              // not in the spool yet; at most one per slot
+	removal []*pending              // settled, but still in the spool
 	queue   []*pending              // to be sent, in order
-	flying  int                     // messages not acknowledged yet
+	flying  int                     // messages that are not acknowledged yet
 	failing bool                    // the last message was not acknowledged
-	heard   time.Time               // when something was settled last
-	reached time.Time               // the newest acknowledgement of what is settled
+	heard   time.Time               // when results were last settled
+	reached time.Time               // the latest acknowledgement time among the settled results
 }
 
 // pending is a result that is not settled.
 type pending struct {
 	result   wire.Result
-	json     []byte   // a part of line, once it is in the spool
-	entry    *entry   // the ledger's, whose slot it holds until it is in the spool; nil: of an earlier process
-	line     line     // in the spool; the goroutine that owns the spool uses it
-	earlier  *pending // of the same attempt, by an earlier boot
+	json     []byte   // the result's part of its line; nil before it is in the spool
+	entry    *entry   // the entry in the ledger, which holds a slot until the result is in the spool; nil if an earlier process wrote the result
+	line     line     // its line in the spool; used only by the goroutine that owns the spool
+	earlier  *pending // an earlier boot's result of the same attempt
 	settled  bool
-	replaced bool      // by a later result of the same boot
-	queued   bool      // in queue, or on its way
-	sent     time.Time // when the stream acknowledged it first; zero: not yet
+	replaced bool      // a later result of the same boot replaced it
+	queued   bool      // in the queue or being sent
+	sent     time.Time // when the stream first acknowledged it; zero before that
 	tries    int
 	next     time.Time // when to send it again
 }
@@ -81,7 +82,7 @@ func newReporter(s *spool, left []*pending, spoolBytes int64, log *slog.Logger) 
 	return r
 }
 
-// run works until ctx is done, and then writes what has not been written yet.
+// run works until ctx is done. Then it writes the results that are not on disk yet.
 func (r *reporter) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { r.writeLoop(ctx) })
@@ -93,7 +94,7 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// add takes the results of attempts that hold slots.
+// add queues the results of attempts that hold slots.
 func (r *reporter) add(results ...*pending) {
 	r.mu.Lock()
 	for _, p := range results {
@@ -104,7 +105,7 @@ func (r *reporter) add(results ...*pending) {
 	wake(r.writeNow)
 }
 
-// hold is called with mu held, or before anybody else knows the reporter.
+// hold registers a result. The caller holds mu, or no other goroutine uses the reporter yet.
 func (r *reporter) hold(p *pending) {
 	key := attemptKey{p.result.RunID, p.result.Attempt}
 	p.queued, p.earlier = true, r.pending[key]
@@ -115,7 +116,7 @@ func (r *reporter) hold(p *pending) {
 	r.pending[key] = p
 }
 
-// result returns an attempt's unsettled result: this boot's, or else an earlier one's.
+// result returns an attempt's newest unsettled result, if there is one.
 func (r *reporter) result(key attemptKey) (res wire.Result, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,7 +127,7 @@ func (r *reporter) result(key attemptKey) (res wire.Result, ok bool) {
 	return p.result, true
 }
 
-// settled forgets the results of these attempts. A ref without a boot means every boot's.
+// settled removes the results of these attempts. A ref without a boot id covers all boots.
 func (r *reporter) settled(refs []wire.Ref) {
 	r.mu.Lock()
 	for _, ref := range refs {
@@ -135,14 +136,14 @@ func (r *reporter) settled(refs []wire.Ref) {
 	r.heard = time.Now()
 	many := len(r.removal) >= removalMax
 	r.mu.Unlock()
-	// The file is told with the next results, or at the next tick.
+	// The spool records them with the next results or at the next tick.
 	if many || r.full.Load() {
 		wake(r.writeNow)
 	}
 	wake(r.changed)
 }
 
-// settle is called with mu held.
+// settle removes the results of one attempt. The caller holds mu.
 func (r *reporter) settle(key attemptKey, boot string) {
 	newest := r.pending[key]
 	if newest == nil {
@@ -168,7 +169,7 @@ func (r *reporter) settle(key attemptKey, boot string) {
 	}
 }
 
-// each visits all that is not settled, with mu held.
+// each visits all unsettled results. The caller holds mu.
 func (r *reporter) each(visit func(*pending)) {
 	for _, p := range r.pending {
 		for ; p != nil; p = p.earlier {
@@ -177,7 +178,7 @@ func (r *reporter) each(visit func(*pending)) {
 	}
 }
 
-// resend sends everything that is not settled again; the connection is new.
+// resend queues all unsettled results after a reconnection.
 func (r *reporter) resend() {
 	r.mu.Lock()
 	r.each(r.enqueue)
@@ -192,7 +193,7 @@ func (r *reporter) enqueue(p *pending) {
 	}
 }
 
-// unsent counts the results that no stream has acknowledged yet.
+// unsent counts the results that the stream has not acknowledged yet.
 func (r *reporter) unsent() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -204,8 +205,8 @@ func (r *reporter) unsent() (n int) {
 	return n
 }
 
-// awaitSent waits until every result was acknowledged by the stream once, or ctx is done. It returns how many
-// were not.
+// awaitSent waits until the stream has acknowledged every result once, or ctx is done. It returns the number of results
+// without an acknowledgement.
 func (r *reporter) awaitSent(ctx context.Context) int {
 	for {
 		n := r.unsent()
@@ -226,7 +227,7 @@ func (r *reporter) writeLoop(ctx context.Context) {
 	for {
 		select {
 		case <-r.writeNow:
-			runtime.Gosched() // handlers that can return now share this write, and its sync: else one CPU syncs once for each
+			runtime.Gosched() // lets other handlers return and share this write and its sync; on one CPU, each result would otherwise need its own sync
 			r.write()
 		case <-tick.C:
 			if err := r.spool.mend(); err == nil {
@@ -240,7 +241,7 @@ func (r *reporter) writeLoop(ctx context.Context) {
 	}
 }
 
-// write brings the spool up to date, with one sync for all that is new.
+// write brings the spool up to date, with one sync for all new results.
 func (r *reporter) write() {
 	r.mu.Lock()
 	results, removal := r.writing, r.removal
@@ -262,7 +263,7 @@ func (r *reporter) write() {
 	wake(r.sendNow)
 }
 
-// measure notes whether the spool has room, and logs when that changes.
+// measure records whether the spool has room, and logs each change.
 func (r *reporter) measure(err error) {
 	full := err != nil || r.spool.broken || r.spool.liveBytes >= r.spoolBytes
 	if r.full.Swap(full) == full {
@@ -276,7 +277,7 @@ func (r *reporter) measure(err error) {
 	}
 }
 
-// repeat queues what is due to be sent again.
+// repeat queues the results that are due to be sent again.
 func (r *reporter) repeat(now time.Time) {
 	r.mu.Lock()
 	r.each(func(p *pending) {
@@ -291,13 +292,13 @@ func (r *reporter) repeat(now time.Time) {
 	}
 }
 
-// inTurn reports whether a result is likely to be still in the stream, behind those that are being settled: to send it again
-// would only make its turn come later. It is called with mu held.
+// inTurn reports whether a result is probably still in the stream, behind results that are being settled. Sending it
+// again would only delay it. The caller holds mu.
 func (r *reporter) inTurn(p *pending, now time.Time) bool {
 	return now.Sub(r.heard) < repeatFirst && p.sent.After(r.reached.Add(-turnSlack)) && now.Sub(p.sent) < repeatMax
 }
 
-// sendLoop sends at once when nothing is on its way, and gathers results otherwise.
+// sendLoop sends at once if no message is being sent, and otherwise collects results first.
 func (r *reporter) sendLoop(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -324,7 +325,7 @@ func (r *reporter) sendLoop(ctx context.Context) {
 	}
 }
 
-// gather waits until a batch is worth sending. It is false when there is nothing to send, or nowhere to send it.
+// gather waits until a batch is worth sending. It returns false if there is nothing to send or no connection.
 func (r *reporter) gather(ctx context.Context) bool {
 	deadline := time.NewTimer(batchDelay)
 	defer deadline.Stop()

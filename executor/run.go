@@ -11,14 +11,14 @@ import (
 	"github.com/belfryhq/belfry/executor/internal/hook"
 )
 
-// The bounds of what a run may leave behind, in bytes.
+// The limits of what a run may produce, in bytes.
 const (
-	MaxOutput  = 64 << 10 // of SetOutput
-	MaxMessage = 16 << 10 // of an error's text; what exceeds it is cut
-	MaxLine    = 16 << 10 // of one line of the run's log; what exceeds it is cut
+	MaxOutput  = 64 << 10 // maximum output
+	MaxMessage = 16 << 10 // maximum text of an error; longer texts are cut
+	MaxLine    = 16 << 10 // maximum line of the run's log; longer lines are cut
 )
 
-// RunInfo is what an attempt is told.
+// RunInfo describes an attempt to its handler.
 type RunInfo struct {
 	ID           string // of the run, a UUID
 	JobID        int64
@@ -31,32 +31,32 @@ type RunInfo struct {
 	DueAt        time.Time
 	Attempt      int // from 1
 	ShardIndex   int // from 0
-	ShardTotal   int // 1 where there is no broadcast
+	ShardTotal   int // 1 without a broadcast
 	ParentRunID  string
 	ParentOutput string
-	Timeout      time.Duration // 0 is none
+	Timeout      time.Duration // 0 means none
 }
 
 // Line is one line of a run's log.
 type Line struct {
 	N     int64     // from 1 within the attempt
 	At    time.Time // on the database's clock
-	Level string    // debug, info, warn, error; stdout, stderr for a process's own output
+	Level string    // debug, info, warn or error; stdout or stderr for the output of a process
 	Text  string    // at most MaxLine bytes, without a line break
 }
 
-// Run is one attempt of a run, as its handler sees it. Its methods may be called by many goroutines at once, until
-// the handler has returned; later calls change nothing. A Run is a small value; its zero value is of no use.
+// Run is one attempt of a run, as its handler sees it. Its methods are safe for concurrent use until the handler has
+// returned. Later calls change nothing. A Run is a small value. Its zero value is not usable.
 type Run struct{ state *runState }
 
-// newRun makes a Run whose log lines go to sink, in order, one at a time.
+// newRun makes a Run that passes its log lines to sink, in order, one at a time.
 func newRun(info RunInfo, sink func(Line)) Run {
 	s := new(runState)
 	s.init(info, funcJournal{sink})
 	return Run{s}
 }
 
-// Package executortest makes its runs by this hook.
+// Package executortest creates runs through this hook.
 var _ = func() bool {
 	hook.NewRun = func(info, sink any) (run any, end func() string) {
 		r := newRun(info.(RunInfo), sink.(func(Line)))
@@ -65,15 +65,15 @@ var _ = func() bool {
 	return true
 }()
 
-// runState is what the copies of one Run share.
+// runState is the state that all copies of one Run share.
 type runState struct {
 	info           RunInfo
 	journal        journal
-	logged         sync.Once // makes logger; many runs log nothing, and need none
+	logged         sync.Once // guards the creation of logger; most runs log nothing and need none
 	logger         *slog.Logger
 	stdout, stderr lineWriter
 
-	mu       sync.Mutex // held while the journal takes a line, so that lines leave in order
+	mu       sync.Mutex // held while the journal takes a line, so that lines stay in order
 	lines    int64
 	output   string
 	progress time.Time
@@ -86,11 +86,11 @@ func (s *runState) init(info RunInfo, j journal) {
 	s.stderr = lineWriter{level: "stderr", run: s}
 }
 
-// journal takes the lines of a run's log.
+// journal receives the lines of a run's log.
 type journal interface {
-	now() time.Time // which lines are dated by
-	take(Line)      // one at a time, in order; it must not block
-	hold()          // holds up who writes lines faster than they are taken
+	now() time.Time // the time that a new line carries
+	take(Line)      // is called for one line at a time, in order; must not block
+	hold()          // blocks a writer that produces lines faster than they are taken
 }
 
 // funcJournal is the journal of a Run that newRun made.
@@ -100,50 +100,51 @@ func (j funcJournal) now() time.Time { return time.Now() }
 func (j funcJournal) take(l Line)    { j.sink(l) }
 func (j funcJournal) hold()          {}
 
-// ID is the run's UUID.
+// ID returns the run's UUID.
 func (r Run) ID() string { return r.state.info.ID }
 
-// JobID is the job's number.
+// JobID returns the job's id.
 func (r Run) JobID() int64 { return r.state.info.JobID }
 
-// JobName is the job's name at the time of the offer.
+// JobName returns the job's name at the time of the offer.
 func (r Run) JobName() string { return r.state.info.JobName }
 
-// Group is the executor group.
+// Group returns the name of the executor group.
 func (r Run) Group() string { return r.state.info.Group }
 
-// Handler is the name under which the handler was called.
+// Handler returns the name under which the handler is registered.
 func (r Run) Handler() string { return r.state.info.Handler }
 
-// Param is the job's or the trigger's parameter, as it was given.
+// Param returns the job's or the trigger's parameter, unchanged.
 func (r Run) Param() string { return r.state.info.Param }
 
-// Shard is the part of a broadcast that this run is, index counting from 0; 0 of 1 where there is no broadcast.
+// Shard returns the run's part of a broadcast. index counts from 0. Without a broadcast, Shard returns 0, 1.
 func (r Run) Shard() (index, total int) { return r.state.info.ShardIndex, r.state.info.ShardTotal }
 
-// FireTime is the nominal instant at which the job should run, never a clock reading. The same in every attempt.
+// FireTime returns the nominal instant at which the job should run, never a clock reading. It is the same for every
+// attempt.
 func (r Run) FireTime() time.Time { return r.state.info.FireTime }
 
-// DueAt is the instant at which this attempt was to start, on the database's clock.
+// DueAt returns the instant at which this attempt is due, on the database's clock.
 func (r Run) DueAt() time.Time { return r.state.info.DueAt }
 
-// Attempt counts the tries of this run from 1.
+// Attempt returns the attempt's number, counted from 1.
 func (r Run) Attempt() int { return r.state.info.Attempt }
 
-// Cause says why the run exists: schedule, misfire, manual, api, event, child or backfill.
+// Cause returns why the run exists: schedule, misfire, manual, api, event, child or backfill.
 func (r Run) Cause() string { return r.state.info.Cause }
 
-// Timeout is the job's timeout, 0 for none. ctx carries it as its deadline.
+// Timeout returns the job's timeout, or 0 if it has none. The handler's context has it as its deadline.
 func (r Run) Timeout() time.Duration { return r.state.info.Timeout }
 
-// ParentRunID is the run whose end caused this one, or "".
+// ParentRunID returns the id of the run whose end caused this one, or "".
 func (r Run) ParentRunID() string { return r.state.info.ParentRunID }
 
-// ParentOutput is that run's output; of a broadcast, a JSON array by shard index.
+// ParentOutput returns the parent run's output. If the parent was a broadcast, it is a JSON array by shard index.
 func (r Run) ParentOutput() string { return r.state.info.ParentOutput }
 
-// SetOutput sets the run's output, replacing what was set before. Output over MaxOutput bytes is an error and
-// changes nothing. Bytes that are not UTF-8, and NUL, are replaced by U+FFFD.
+// SetOutput sets the run's output and replaces the previous one. If output is longer than MaxOutput bytes, SetOutput
+// returns an error and changes nothing. Invalid UTF-8 and NUL bytes are replaced with U+FFFD.
 func (r Run) SetOutput(output string) error {
 	output = clean(output)
 	if len(output) > MaxOutput {
@@ -157,30 +158,31 @@ func (r Run) SetOutput(output string) error {
 	return nil
 }
 
-// output is what SetOutput set last.
+// output returns the output that SetOutput set last.
 func (r Run) output() string {
 	r.state.mu.Lock()
 	defer r.state.mu.Unlock()
 	return r.state.output
 }
 
-// Log is a logger whose records become lines of the run's log, from level debug on.
+// Log returns a logger whose records become lines of the run's log. It has all levels from debug up.
 func (r Run) Log() *slog.Logger {
 	s := r.state
 	s.logged.Do(func() { s.logger = slog.New(newLineHandler(s)) })
 	return s.logger
 }
 
-// Stdout is a writer whose lines become lines of the run's log with level stdout. What follows the last line break
-// becomes a line when the handler returns. Writes never fail. Whoever writes faster than lines can be sent is held up,
-// as long as any are sent; where NATS is away the oldest lines give way instead.
+// Stdout returns a writer whose lines become lines of the run's log, with level stdout. Text after the last line break
+// becomes a line when the handler returns. Writes never fail. If the caller writes faster than the executor can send
+// lines, Write blocks as long as lines are being sent. If NATS is unavailable, Write does not block, and the executor
+// drops the oldest lines.
 func (r Run) Stdout() io.Writer { return &r.state.stdout }
 
-// Stderr is as Stdout, with level stderr.
+// Stderr returns a writer like Stdout, with level stderr.
 func (r Run) Stderr() io.Writer { return &r.state.stderr }
 
-// Progress writes how far the run is into its log, at most once a second; done = total is always written.
-// A total of 0 or less means that it is not known.
+// Progress writes the run's progress into its log, at most once per second. It always writes a call with done = total.
+// A total of 0 or less means that the total is unknown.
 func (r Run) Progress(done, total int64) {
 	s := r.state
 	text := fmt.Sprintf("progress %d", done)
@@ -197,7 +199,7 @@ func (r Run) Progress(done, total int64) {
 	s.line("info", text)
 }
 
-// end closes the run when its handler has returned: unfinished lines are written, and further calls change nothing. It
+// end closes the run after its handler has returned. It writes unfinished lines, and later calls change nothing. It
 // returns the number of the last line.
 func (r Run) end() (lastLine int64) {
 	r.state.stdout.flush()
@@ -208,7 +210,7 @@ func (r Run) end() (lastLine int64) {
 	return r.state.lines
 }
 
-// write writes text into the log, one line for each of its lines.
+// write adds text to the log, line by line.
 func (s *runState) write(level, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,7 +219,7 @@ func (s *runState) write(level, text string) {
 	}
 }
 
-// line is called with mu held.
+// line adds one line to the log. The caller holds mu.
 func (s *runState) line(level, text string) {
 	if s.ended {
 		return
@@ -226,14 +228,14 @@ func (s *runState) line(level, text string) {
 	s.journal.take(Line{N: s.lines, At: s.journal.now(), Level: level, Text: clip(clean(text), MaxLine)})
 }
 
-// clean replaces what cannot be stored as text: bytes that are not UTF-8, and NUL.
+// clean replaces bytes that cannot be stored as text, which are invalid UTF-8 and NUL.
 func clean(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
 const cutMark = " … (cut)"
 
-// clip shortens s to at most n bytes, at a character, with a mark where it did.
+// clip shortens s to at most n bytes. It cuts at a character boundary and adds a mark.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s

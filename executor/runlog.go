@@ -13,12 +13,12 @@ import (
 type lineHandler struct {
 	run   *runState
 	attrs slog.Handler // writes the attributes alone, into buf
-	mu    *sync.Mutex  // guards buf, and is shared by what With made
+	mu    *sync.Mutex  // guards buf; shared with the copies that WithAttrs and WithGroup make
 	buf   *bytes.Buffer
 }
 
-// onlyAttrs stands in for the message while attributes are formatted, so that it can be told from an attribute
-// that a caller named msg.
+// onlyAttrs replaces the message while attributes are formatted. It distinguishes the message from an attribute that a
+// caller named msg.
 const onlyAttrs = "\x00only attributes"
 
 func newLineHandler(run *runState) *lineHandler {
@@ -46,7 +46,7 @@ func (h *lineHandler) Enabled(_ context.Context, level slog.Level) bool {
 
 // Handle implements slog.Handler.
 func (h *lineHandler) Handle(ctx context.Context, r slog.Record) error {
-	bare := slog.NewRecord(time.Time{}, r.Level, onlyAttrs, 0) // a zero time is not written
+	bare := slog.NewRecord(time.Time{}, r.Level, onlyAttrs, 0) // slog does not write a zero time
 	r.Attrs(func(a slog.Attr) bool { bare.AddAttrs(a); return true })
 	h.mu.Lock()
 	h.buf.Reset()
@@ -87,8 +87,8 @@ func levelName(l slog.Level) string {
 	return "error"
 }
 
-// lineWriter cuts a stream into lines. A line over MaxLine is cut, and the rest of it skipped, so that a process
-// that never breaks a line needs no more memory than that.
+// lineWriter splits a stream into lines. It cuts a line over MaxLine and skips the rest of it, so that a process that
+// never breaks a line needs no more memory.
 type lineWriter struct {
 	level string
 	run   *runState
@@ -113,7 +113,7 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 	}
 }
 
-// keep adds to the unfinished line. One byte over the bound is kept, so that clip sees that there was more.
+// keep appends to the unfinished line. It keeps one byte over the limit, so that clip sees that the line was longer.
 func (w *lineWriter) keep(p []byte) {
 	room := MaxLine + 1 - len(w.part)
 	w.part = append(w.part, p[:min(len(p), room)]...)

@@ -11,23 +11,25 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// Script is one version of a job's script. Code is what its digest says: it was verified just before.
+// Script is one version of a job's script. The executor has checked Code against SHA256.
 type Script struct {
 	Language string
-	Version  int    // counts the versions of the job's script from 1
-	SHA256   string // of Code, in lower case hexadecimal
+	Version  int    // counted from 1
+	SHA256   string // of Code, in lower-case hexadecimal
 	Code     []byte
 }
 
-// ScriptRunner runs scripts. RunScript is for scripts what Handle is for handlers: it is called by many goroutines at once
-// and should return soon after ctx is done. BadScript and Unsupported mark errors that lie in the script and in this
-// machine. A runner that is an io.Closer is closed when Run ends. Package scripts has one for the usual languages.
+// ScriptRunner runs scripts. The executor calls RunScript from many goroutines concurrently. RunScript should return
+// soon after ctx is done. It marks an error in the script with BadScript, and a script that this machine cannot run
+// with Unsupported. If a runner is an io.Closer, the executor closes it when Run ends. Package scripts has a runner for
+// the usual languages.
 type ScriptRunner interface {
 	RunScript(ctx context.Context, run Run, script Script) error
 }
 
-// RegisterScripts lets this instance run scripts in the given languages, such as bash or python. Whoever may edit a job of
-// the group then decides what this process runs. It panics when a language is empty or taken, or when Run was called.
+// RegisterScripts lets this instance run scripts in the given languages, for example bash or python. Everyone who may
+// edit a job of the group can then decide what this process runs. RegisterScripts panics if r is nil, if a language is
+// empty, longer than 64 bytes or already registered, or if Run was called.
 func (e *Executor) RegisterScripts(r ScriptRunner, languages ...string) {
 	for _, language := range languages {
 		switch {
@@ -42,8 +44,8 @@ func (e *Executor) RegisterScripts(r ScriptRunner, languages ...string) {
 	}
 }
 
-// BadScript marks err as lying in the script itself, such as code that does not compile: the run fails with the reason
-// bad_script and without further attempts. BadScript(nil) is nil.
+// BadScript marks err as a fault in the script itself, for example code that does not compile. The run fails with
+// reason bad_script, without further attempts. BadScript(nil) is nil.
 func BadScript(err error) error {
 	if err == nil {
 		return nil
@@ -51,8 +53,8 @@ func BadScript(err error) error {
 	return Permanent(&reasonError{err, reasonBadScript})
 }
 
-// Unsupported marks err as saying that this machine cannot run the script, such as an interpreter that is gone: the
-// attempt fails with the reason unsupported. Unsupported(nil) is nil.
+// Unsupported marks err as a sign that this machine cannot run the script, for example because an interpreter is
+// missing. The attempt fails with reason unsupported. Unsupported(nil) is nil.
 func Unsupported(err error) error {
 	if err == nil {
 		return nil
@@ -73,7 +75,8 @@ type reasonError struct {
 func (e *reasonError) Error() string { return e.err.Error() }
 func (e *reasonError) Unwrap() error { return e.err }
 
-// ReasonOf is the reason of an attempt whose handler returned err: handler_error, unless BadScript or Unsupported marked it.
+// ReasonOf returns the reason of an attempt whose handler returned err. It is handler_error, unless BadScript or
+// Unsupported marked err.
 func ReasonOf(err error) string {
 	var marked *reasonError
 	if errors.As(err, &marked) {
@@ -82,7 +85,7 @@ func ReasonOf(err error) string {
 	return reasonHandler
 }
 
-// languages lists those that have a runner, sorted.
+// languages returns the languages that have a runner, sorted.
 func (e *Executor) languages() []string {
 	names := make([]string, 0, len(e.runners))
 	for language := range e.runners {
@@ -107,16 +110,17 @@ func (e *Executor) closeRunners() (errs []error) {
 	return errs
 }
 
-// scriptWait is how long an accepted attempt waits for the code of its script, with its slot. Belfry sends it as soon as
-// the answer to the offer says that it is not here; an answer that is lost is made up for by handing the attempt back.
+// scriptWait is how long an accepted attempt waits for its script's code. The attempt holds its slot during that time.
+// Belfry sends the code when the answer to the offer asks for it. If that answer is lost, the executor hands the
+// attempt back.
 const scriptWait = 10 * time.Second
 
-// runsScript reports whether a runner takes scripts as the offer's.
+// runsScript reports whether a runner is registered for the script's language and its digest is valid.
 func (x *engine) runsScript(s *wire.Script) bool {
 	return x.runners[s.Language] != nil && validDigest(s.SHA256)
 }
 
-// lacking adds the digest of an accepted offer's script to those that the answer asks for, unless its code is here.
+// lacking adds the digest of an accepted offer's script to asked, unless the cache has its code.
 func (x *engine) lacking(asked []string, s *wire.Script) []string {
 	if s == nil || slices.Contains(asked, s.SHA256) || x.scripts.has(s.SHA256) {
 		return asked
@@ -124,7 +128,8 @@ func (x *engine) lacking(asked []string, s *wire.Script) []string {
 	return append(asked, s.SHA256)
 }
 
-// fetch gives an attempt of a script its handler once the code is here. Without it the attempt cannot start.
+// fetch waits for the code of an attempt's script and sets the attempt's handler. Without the code, the attempt cannot
+// start.
 func (x *engine) fetch(a *attempt) {
 	s := a.script
 	code, ok := x.scripts.await(s.SHA256, a.stop, scriptWait)
@@ -136,7 +141,7 @@ func (x *engine) fetch(a *attempt) {
 	a.handler = newRegistered(HandlerFunc(func(ctx context.Context, run Run) error { return runner.RunScript(ctx, run, script) }))
 }
 
-// takeScript keeps code that a control request brings.
+// takeScript stores the code from a control request.
 func (x *engine) takeScript(m *wire.Control) error {
 	if len(x.runners) == 0 {
 		return errors.New("unsupported: this executor runs no scripts")

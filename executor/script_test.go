@@ -11,7 +11,8 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// TestTheLargestScriptFitsIntoAMessage: what Belfry takes at most, in base64, on a server with its defaults.
+// TestTheLargestScriptFitsIntoAMessage encodes the largest script that Belfry accepts in base64, for a server with
+// default settings.
 func TestTheLargestScriptFitsIntoAMessage(t *testing.T) {
 	const largest = 256 << 10
 	m := wire.Encode(wire.Control{V: wire.Version, Op: wire.OpScript, SHA256: sumOf(nil), Code: bytes.Repeat([]byte{1}, largest)})
@@ -25,7 +26,7 @@ func TestTheLargestScriptFitsIntoAMessage(t *testing.T) {
 
 func TestScriptCacheIsBounded(t *testing.T) {
 	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, "new-123"), nil, 0o600)) // of a process that died
+	must(t, os.WriteFile(filepath.Join(dir, "new-123"), nil, 0o600)) // left by a dead process
 	c, err := openScripts(dir, quietLogger())
 	must(t, err)
 	code := func(n int) []byte {
@@ -35,7 +36,7 @@ func TestScriptCacheIsBounded(t *testing.T) {
 	for n := range fit {
 		must(t, c.put(sumOf(code(n)), code(n)))
 	}
-	if got, ok := c.await(sumOf(code(0)), nil, time.Hour); !ok || !bytes.Equal(got, code(0)) { // now it was used last
+	if got, ok := c.await(sumOf(code(0)), nil, time.Hour); !ok || !bytes.Equal(got, code(0)) { // now it is the most recently used one
 		t.Fatal("what was put is not there")
 	}
 	must(t, c.put(sumOf(code(fit)), code(fit)))
@@ -50,13 +51,13 @@ func TestScriptCacheIsBounded(t *testing.T) {
 	if err := c.put(sumOf(make([]byte, maxScriptBytes+1)), make([]byte, maxScriptBytes+1)); err == nil {
 		t.Error("a script beyond the bound was taken")
 	}
-	// A disk that takes nothing does not keep a script from running.
+	// A script also runs if the disk accepts no writes.
 	must(t, os.RemoveAll(dir))
 	must(t, c.put(sumOf([]byte("late")), []byte("late")))
 	if got, ok := c.await(sumOf([]byte("late")), nil, time.Hour); !ok || string(got) != "late" {
 		t.Errorf("%q, %v", got, ok)
 	}
-	// And one that does not come is not waited for for ever.
+	// The wait for code that does not arrive is bounded.
 	if _, ok := c.await(sumOf([]byte("never")), nil, time.Millisecond); ok || len(c.awaited) != 0 {
 		t.Errorf("%v, %d are awaited", ok, len(c.awaited))
 	}

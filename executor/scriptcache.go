@@ -13,20 +13,21 @@ import (
 	"time"
 )
 
-// The bounds of the cache of scripts on disk. Beyond them what was not used for longest is dropped, and sent again when it
-// is needed.
+// The limits of the script cache on disk. When they are exceeded, the least recently used scripts are deleted. Belfry
+// sends them again when they are needed.
 const (
 	scriptCacheBytes = 64 << 20
 	scriptCacheFiles = 4096
-	maxScriptBytes   = 512 << 10 // of one script; Belfry takes half of it
+	maxScriptBytes   = 512 << 10 // bound of one script; Belfry accepts half of it
 )
 
 var digest = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 func validDigest(s string) bool { return digest.MatchString(s) }
 
-// scriptCache keeps the code of scripts on disk, by digest, for this and later processes of the instance. What is read is
-// compared with its digest each time, for the scripts themselves run as the user whom the files belong to.
+// scriptCache keeps the code of scripts on disk, by digest, for the current process and later processes of the
+// instance. Each read checks the code against its digest, because scripts run as the user who owns the files and could
+// change them.
 type scriptCache struct {
 	dir string
 	log *slog.Logger
@@ -36,28 +37,28 @@ type scriptCache struct {
 	bytes   int64
 	uses    int64
 	awaited map[string]*arrival
-	spare   map[string][]byte // the last code that the disk did not take
+	spare   map[string][]byte // the last code that could not be written to disk
 }
 
 type heldScript struct {
 	size int64
-	used int64 // the larger, the later
+	used int64 // a use counter; higher means later
 }
 
-// arrival is code that attempts wait for.
+// arrival is code that attempts are waiting for.
 type arrival struct {
 	waiting int
 	come    chan struct{} // closed when code is set
 	code    []byte
 }
 
-// openScripts opens the cache in a directory, making it if need be.
+// openScripts opens the cache in a directory and creates the directory if needed.
 func openScripts(dir string, log *slog.Logger) (*scriptCache, error) {
 	c := &scriptCache{dir: dir, log: log, held: make(map[string]*heldScript), awaited: make(map[string]*arrival)}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the cache of scripts: %w", err)
 	}
-	if err := os.Chmod(dir, 0o700); err != nil { // it may be an older one
+	if err := os.Chmod(dir, 0o700); err != nil { // the directory may have been created with other permissions
 		return nil, fmt.Errorf("close the cache of scripts to others: %w", err)
 	}
 	entries, err := os.ReadDir(dir)
@@ -67,7 +68,7 @@ func openScripts(dir string, log *slog.Logger) (*scriptCache, error) {
 	for _, e := range entries {
 		info, err := e.Info()
 		if err != nil || !validDigest(e.Name()) || !info.Mode().IsRegular() {
-			_ = os.RemoveAll(filepath.Join(dir, e.Name())) // such as one that was being written when the process died
+			_ = os.RemoveAll(filepath.Join(dir, e.Name())) // for example a file that a dying process had not finished
 			continue
 		}
 		c.held[e.Name()] = &heldScript{size: info.Size()}
@@ -77,14 +78,14 @@ func openScripts(dir string, log *slog.Logger) (*scriptCache, error) {
 	return c, nil
 }
 
-// has reports whether the code seems to be here.
+// has reports whether the cache has the code. The file may still turn out to be invalid.
 func (c *scriptCache) has(sha string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.held[sha] != nil || c.spare[sha] != nil
 }
 
-// await returns the code of a digest, which may come within d, or not if stop is closed before.
+// await returns the code of a digest. It waits up to d for the code to arrive and returns early if stop is closed.
 func (c *scriptCache) await(sha string, stop <-chan struct{}, d time.Duration) (code []byte, ok bool) {
 	c.mu.Lock()
 	if code := c.spare[sha]; code != nil {
@@ -93,7 +94,7 @@ func (c *scriptCache) await(sha string, stop <-chan struct{}, d time.Duration) (
 	}
 	if c.held[sha] != nil {
 		c.mu.Unlock()
-		return c.read(sha) // if it is unsound nobody was asked for it, and waiting would be in vain
+		return c.read(sha) // if the file is invalid, no one asked Belfry for the code, so waiting would not help
 	}
 	a := c.awaited[sha]
 	if a == nil {
@@ -118,7 +119,7 @@ func (c *scriptCache) await(sha string, stop <-chan struct{}, d time.Duration) (
 	return a.code, a.code != nil
 }
 
-// read returns the code of a digest if its file holds just that. A file that holds something else is dropped.
+// read returns the code of a digest if the file matches the digest. Otherwise it deletes the file.
 func (c *scriptCache) read(sha string) (code []byte, ok bool) {
 	c.mu.Lock()
 	h := c.held[sha]
@@ -143,7 +144,7 @@ func (c *scriptCache) read(sha string) (code []byte, ok bool) {
 	return nil, false
 }
 
-// put takes code that was sent, hands it to whoever waits for it, and keeps it.
+// put accepts code that Belfry sent, passes it to the waiting attempts, and stores it.
 func (c *scriptCache) put(sha string, code []byte) error {
 	switch {
 	case len(code) == 0 || len(code) > maxScriptBytes:
@@ -166,7 +167,7 @@ func (c *scriptCache) put(sha string, code []byte) error {
 		c.spare = nil
 		c.evict()
 	} else {
-		c.spare = map[string][]byte{sha: code} // for an attempt that is about to wait
+		c.spare = map[string][]byte{sha: code} // for an attempt that is about to wait for it
 	}
 	if a := c.awaited[sha]; a != nil {
 		a.code = code
@@ -177,7 +178,7 @@ func (c *scriptCache) put(sha string, code []byte) error {
 }
 
 func (c *scriptCache) write(sha string, code []byte) error {
-	f, err := os.CreateTemp(c.dir, "new-*") // for this user alone
+	f, err := os.CreateTemp(c.dir, "new-*") // created with permissions for this user only
 	if err != nil {
 		return err
 	}
@@ -191,7 +192,7 @@ func (c *scriptCache) write(sha string, code []byte) error {
 	return err
 }
 
-// evict drops what was not used for longest until the bounds hold. Called with mu held; removing a file is quick.
+// evict deletes the least recently used scripts until the limits hold. The caller holds mu; removing a file is quick.
 func (c *scriptCache) evict() {
 	for c.bytes > scriptCacheBytes || len(c.held) > scriptCacheFiles {
 		oldest := ""

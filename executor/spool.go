@@ -23,10 +23,11 @@ import (
 const (
 	spoolFile = "results"
 	spoolLock = "lock"
-	spoolNew  = "results.new" // a rewrite that was not finished
+	spoolNew  = "results.new" // an unfinished rewrite
 )
 
-// spoolSlack is how much of the file may be dead before it is rewritten, beyond as much again as lives.
+// spoolSlack is the size of dead lines, in bytes, that the file may hold in addition to the size of its live lines
+// before it is rewritten.
 const spoolSlack = 4 << 20
 
 var (
@@ -34,43 +35,43 @@ var (
 	errSpoolBroken = errors.New("the spool did not take an earlier write")
 )
 
-// spoolKey names a result in the file. The boot is part of it, for the same attempt may be handed back by one boot and be run by
-// the next.
+// spoolKey identifies a result in the file. It includes the boot, because one boot can hand an attempt back and the
+// next boot can run it.
 type spoolKey struct {
 	attemptKey
 	boot string
 }
 
-// spool keeps unsettled results on disk. It is one file of lines, each a checksum and a record: a result that came
-// in, or the name of one that was settled. A line that does not check out, such as the last one of a process that
-// died while writing, is moved to a file beside it and costs nothing but itself. When half the file is dead it is
-// written anew. Only its owner's goroutine may call it.
+// spool keeps unsettled results on disk. It is one file of lines. Each line has a checksum and a record: a result, or
+// the name of a settled result. If a line's checksum is wrong, for example because the process died while writing it,
+// the line is moved to another file and the other lines stay valid. The file is rewritten when about half of it is
+// dead. Only the goroutine that owns the spool may call its methods.
 type spool struct {
 	dir  string
 	lock io.Closer
 	log  *slog.Logger
 	file *os.File
-	size int64 // of the file, as far as it is sound
+	size int64 // bytes of the file that are known to be valid
 
-	live      []*line // of what is not settled, in no order
+	live      []*line // the lines of unsettled results, in no order
 	liveBytes int64
-	broken    bool // the file did not take a write; it must be written anew before it takes another
+	broken    bool // a write failed; the file must be rewritten before the next append
 }
 
-// line is a line of the file.
+// line is a live line of the file.
 type line struct {
-	text  []byte // nil while it does not count: before it is written, and when it is dropped
-	place int    // in live
+	text  []byte // nil before the line is written and after it is dropped
+	place int    // index in live
 }
 
-// record is the content of a line: one of the two.
+// record is the content of a line. Exactly one field is set.
 type record struct {
 	Put *wire.Result `json:"put,omitempty"`
 	Del *wire.Ref    `json:"del,omitempty"`
 }
 
-// openSpool locks the directory, making it if need be, and reads what an earlier process left. errSpoolLocked is
-// returned when another process holds it.
+// openSpool creates the directory if needed, locks it, and reads the results of earlier processes. If another process
+// holds the lock, it returns errSpoolLocked.
 func openSpool(dir string, log *slog.Logger) (*spool, []*pending, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("make the spool: %w", err)
@@ -91,7 +92,7 @@ func openSpool(dir string, log *slog.Logger) (*spool, []*pending, error) {
 	return s, results, nil
 }
 
-// load reads the file. Unsound lines are set aside.
+// load reads the file. It sets invalid lines aside.
 func (s *spool) load() ([]*pending, error) {
 	f, err := os.Open(filepath.Join(s.dir, spoolFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -148,7 +149,7 @@ func (s *spool) load() ([]*pending, error) {
 	return out, nil
 }
 
-// setAside keeps unsound lines for whoever wants to look; that it may fail stops nothing.
+// setAside saves invalid lines for inspection. If that fails, the spool continues without it.
 func (s *spool) setAside(bad []byte) {
 	if len(bad) == 0 {
 		return
@@ -158,9 +159,9 @@ func (s *spool) setAside(bad []byte) {
 	s.log.Warn("the spool held lines that do not check out; they were set aside", "file", name, "bytes", len(bad), "error", err)
 }
 
-// update writes new results, and notes which are settled. It returns when the new ones are on disk. What was settled
-// does not wait for that: what a crash brings back is sent again, and settled again. After an error results are kept in
-// memory, and written when the disk takes them again.
+// update writes new results and records the settled ones. It returns when the new results are on disk. It does not sync
+// if there are only settled results: if a crash brings one back, it is sent and settled again. After an error, the
+// results stay in memory, and the spool is rewritten when the disk works again.
 func (s *spool) update(results, settled []*pending) error {
 	if len(results)+len(settled) == 0 {
 		return nil
@@ -181,7 +182,7 @@ func (s *spool) update(results, settled []*pending) error {
 		p.json = putJSON(p.line.text)
 	}
 	for _, p := range settled {
-		// One that was replaced shares its name with what replaced it.
+		// A replaced result has the same key as its replacement, so a deletion would also remove the replacement.
 		if s.drop(&p.line) && !p.replaced {
 			lines = appendDelLine(lines, &p.result)
 		}
@@ -189,7 +190,7 @@ func (s *spool) update(results, settled []*pending) error {
 	return s.append(lines, len(results) > 0)
 }
 
-// mend writes the file anew if it did not take a write before.
+// mend rewrites the file if an earlier write failed.
 func (s *spool) mend() error {
 	if !s.broken {
 		return nil
@@ -200,7 +201,7 @@ func (s *spool) mend() error {
 func (s *spool) append(lines []byte, sync bool) error {
 	switch {
 	case s.broken:
-		return errSpoolBroken // mend writes it anew, at its own pace
+		return errSpoolBroken // the file is rewritten later
 	case s.size > 2*s.liveBytes+spoolSlack:
 		return s.rewrite()
 	}
@@ -209,14 +210,14 @@ func (s *spool) append(lines []byte, sync bool) error {
 		err = s.file.Sync()
 	}
 	if err != nil {
-		s.broken = true // after a failed write or sync nobody knows what the file holds
+		s.broken = true // after a failed write or sync, the content of the file is unknown
 		return fmt.Errorf("write the spool: %w", err)
 	}
 	s.size += int64(len(lines))
 	return nil
 }
 
-// rewrite replaces the file by one that holds what lives.
+// rewrite replaces the file with one that holds only the live lines.
 func (s *spool) rewrite() (err error) {
 	s.broken = true
 	name := filepath.Join(s.dir, spoolNew)
@@ -225,7 +226,7 @@ func (s *spool) rewrite() (err error) {
 		return fmt.Errorf("rewrite the spool: %w", err)
 	}
 	defer func() {
-		f.Close() // a second close does no harm
+		f.Close() // a second close is harmless
 		if err != nil {
 			err = fmt.Errorf("rewrite the spool: %w", err)
 		}
@@ -233,7 +234,7 @@ func (s *spool) rewrite() (err error) {
 	out := bufio.NewWriterSize(f, 1<<16)
 	var size int64
 	for _, line := range s.live {
-		n, _ := out.Write(line.text) // an error stays, and Flush returns it
+		n, _ := out.Write(line.text) // Flush returns the first error of a write
 		size += int64(n)
 	}
 	if err := out.Flush(); err != nil {
@@ -246,7 +247,7 @@ func (s *spool) rewrite() (err error) {
 		return err
 	}
 	if s.file != nil {
-		s.file.Close() // both are closed before the rename, for some systems refuse it otherwise
+		s.file.Close() // both files are closed before the rename because some systems require it
 		s.file = nil
 	}
 	target := filepath.Join(s.dir, spoolFile)
@@ -263,7 +264,7 @@ func (s *spool) rewrite() (err error) {
 	return nil
 }
 
-// close gives the spool up.
+// close closes the file and releases the lock.
 func (s *spool) close() error {
 	var err error
 	if s.file != nil {
@@ -278,7 +279,7 @@ func (s *spool) keep(l *line, text []byte) {
 	s.liveBytes += int64(len(text))
 }
 
-// drop reports whether the line counted until now.
+// drop removes a line and reports whether it was live.
 func (s *spool) drop(l *line) bool {
 	if l.text == nil {
 		return false
@@ -292,27 +293,27 @@ func (s *spool) drop(l *line) bool {
 	return true
 }
 
-// A line is CRC-32C in eight hexadecimal digits, a space, the JSON of a record, a line break.
+// A line is a CRC-32C checksum of eight hexadecimal digits, a space, a record in JSON, and a line break.
 const sumDigits = 8
 
 const (
 	putBegin = blankSum + `{"put":`
 	putEnd   = "}\n"
-	// putBytes is the room for a line with a result, beside the texts of that.
+	// putBytes is the size of a line with a result, without the result's strings.
 	putBytes = 280
 )
 
-// appendPutLine appends the line of a result that came in.
+// appendPutLine appends the line of a new result.
 func appendPutLine(b []byte, r *wire.Result) []byte {
 	begin := len(b)
 	b = append(b, putBegin...)
 	return sealLine(append(wire.AppendResult(b, r), '}'), begin)
 }
 
-// putJSON is the result in a line that appendPutLine wrote.
+// putJSON returns the result's JSON from a line that appendPutLine wrote.
 func putJSON(line []byte) []byte { return line[len(putBegin) : len(line)-len(putEnd)] }
 
-// appendDelLine appends the line of one that was settled.
+// appendDelLine appends the line that marks a result as settled.
 func appendDelLine(b []byte, r *wire.Result) []byte {
 	begin := len(b)
 	b = append(append(b, blankSum...), `{"del":`...)
@@ -322,7 +323,7 @@ func appendDelLine(b []byte, r *wire.Result) []byte {
 
 const blankSum = "00000000 "
 
-// sealLine fills in the checksum of the line that begins at an index, and ends it.
+// sealLine ends the line that begins at index begin and fills in its checksum.
 func sealLine(b []byte, begin int) []byte {
 	const digits = "0123456789abcdef"
 	sum := crc32.Checksum(b[begin+len(blankSum):], castagnoli())
@@ -346,8 +347,8 @@ func parseLine(line []byte) (r record, ok bool) {
 
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
-// findSpool opens the spool of the named instance, or of a name that this host used before and that no living
-// process holds, or of a new one.
+// findSpool opens the spool of the named instance. Without a name, it opens the first spool of this group and host that
+// no running process holds. If there is none, it creates one.
 func findSpool(base, group, instance string, log *slog.Logger) (name string, s *spool, left []*pending, err error) {
 	if instance != "" {
 		s, left, err = openSpool(filepath.Join(base, group+"."+instance), log)
@@ -377,7 +378,7 @@ func findSpool(base, group, instance string, log *slog.Logger) (name string, s *
 
 const suffixDigits = 6
 
-// hostToken is the host's name as part of an instance name.
+// hostToken returns the host's name in the form that an instance name allows.
 func hostToken() string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {

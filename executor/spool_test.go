@@ -57,7 +57,7 @@ func TestSpoolKeepsWhatIsNotSettled(t *testing.T) {
 	must(t, s.close())
 }
 
-// TestSpoolSurvivesDamage cuts the file at every byte, and spoils lines in its midst.
+// TestSpoolSurvivesDamage cuts the file at every byte and corrupts lines in the middle.
 func TestSpoolSurvivesDamage(t *testing.T) {
 	one := appendPutLine(nil, &spoolItem(spoolResult(1)).result)
 	two := appendPutLine(nil, &spoolItem(spoolResult(2)).result)
@@ -106,8 +106,8 @@ func TestSpoolIsRewritten(t *testing.T) {
 	must(t, s.close())
 }
 
-// TestSpoolWithoutDisk closes the file under the spool: what comes then is kept in memory and written when the disk
-// takes it again.
+// TestSpoolWithoutDisk closes the file under the spool. The spool keeps new results in memory and writes them when the
+// disk works again.
 func TestSpoolWithoutDisk(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := mustOpen(t, dir)
@@ -115,7 +115,7 @@ func TestSpoolWithoutDisk(t *testing.T) {
 	if err := s.update([]*pending{spoolItem(spoolResult(1))}, nil); err == nil || !s.broken {
 		t.Fatalf("a write into a closed file: %v", err)
 	}
-	must(t, os.Mkdir(filepath.Join(dir, spoolNew), 0o700)) // so that a rewrite fails
+	must(t, os.Mkdir(filepath.Join(dir, spoolNew), 0o700)) // makes a rewrite fail
 	if err := s.mend(); err == nil {
 		t.Fatal("mended without a disk")
 	}
@@ -154,7 +154,7 @@ func TestReporterRefusesWhenFull(t *testing.T) {
 	}
 }
 
-// TestSpoolErrorsSayWhatToDo shows that an error of Run names the setting, and leaves its prefix to the caller.
+// TestSpoolErrorsSayWhatToDo verifies that an error of Run names the setting and leaves the prefix to the caller.
 func TestSpoolErrorsSayWhatToDo(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))
@@ -172,8 +172,8 @@ func TestSpoolErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// TestReporterKeepsTheNewest hands the same attempt back twice in one boot, beside the result of an earlier boot: each
-// boot has one result, and what is settled of one leaves the other's, also on disk.
+// TestReporterKeepsTheNewest hands the same attempt back twice in one boot, in addition to a result of an earlier boot.
+// Each boot keeps one result. Settling one boot's result keeps the other's, in memory and on disk.
 func TestReporterKeepsTheNewest(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := mustOpen(t, dir)
@@ -215,13 +215,14 @@ func TestReporterKeepsTheNewest(t *testing.T) {
 	must(t, s.close())
 }
 
-// TestRepeats: what is not settled is sent again after a while, but not while those are settled that came before it.
+// TestRepeats verifies that an unsettled result is sent again after a while, but not while earlier results are being
+// settled.
 func TestRepeats(t *testing.T) {
 	for what, c := range map[string]struct {
 		acked   []time.Duration // when the stream acknowledged result n
-		settled []time.Duration // when result n was settled; 0: never
+		settled []time.Duration // when result n was settled; 0 means never
 		until   time.Duration
-		again   []int // those that are sent again by then
+		again   []int // results that are sent again by then
 	}{
 		"nothing is settled":           {acked: []time.Duration{0, 3 * time.Second}, until: 6 * time.Second, again: []int{1}},
 		"its turn is still to come":    {acked: []time.Duration{0, time.Second}, settled: []time.Duration{7 * time.Second}, until: 11 * time.Second},
@@ -241,7 +242,7 @@ func TestRepeats(t *testing.T) {
 				r.written = func([]*pending) {}
 				r.ready = func() (bool, int64) { return true, 1 << 20 }
 				r.publish = func(context.Context, [][]byte) error { return nil }
-				r.heard = time.Now() // of earlier ones
+				r.heard = time.Now() // when earlier results were settled
 				begin := time.Now()
 				for ; time.Since(begin) < c.until; time.Sleep(time.Second) {
 					now := time.Since(begin)

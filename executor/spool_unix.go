@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// lockFile locks a file for this process alone, until it is closed or the process ends.
+// lockFile locks a file for this process until the file is closed or the process ends.
 func lockFile(name string) (io.Closer, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -7,10 +7,10 @@ import (
 	"syscall"
 )
 
-// errSharingViolation is Windows' word for a file that another process has opened for itself alone.
+// errSharingViolation is the Windows error for a file that another process has opened exclusively.
 const errSharingViolation syscall.Errno = 32
 
-// lockFile opens a file that nobody else may open meanwhile.
+// lockFile opens a file exclusively.
 func lockFile(name string) (io.Closer, error) {
 	path, err := syscall.UTF16PtrFromString(name)
 	if err != nil {
@@ -26,5 +26,5 @@ func lockFile(name string) (io.Closer, error) {
 	return os.NewFile(uintptr(h), name), nil
 }
 
-// syncDir does nothing: Windows has no such call, and orders renames by itself.
+// syncDir does nothing. Windows has no such call and orders renames itself.
 func syncDir(string) error { return nil }

@@ -10,21 +10,21 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// startsAtOnce is how many attempts are begun under one hold of the mutex, and by one look at the lease.
+// startsAtOnce is the number of attempts that begin under one lock of the mutex and one reading of the clocks.
 const startsAtOnce = 64
 
-// starter holds accepted attempts until they are due. One goroutine, which lives while there are any, waits for all of
-// them: thousands are due at the same instant, and a timer and a stack for each would cost more than their handlers. The
-// engine's mutex guards it.
+// starter holds accepted attempts until they are due. One goroutine waits for all of them and exits when there are
+// none. Thousands of attempts can be due at the same instant, and a timer and a stack for each would cost more than
+// their handlers. The engine's mutex guards starter.
 type starter struct {
-	waiting []dueBatch // by the time to start; those that are stopped meanwhile stay until then
-	count   int        // of those that are not stopped
-	ended   []*attempt // those that are not to start, and have to be reported
-	living  bool       // the goroutine
+	waiting []dueBatch // ordered by start time; stopped attempts stay here until then
+	count   int        // attempts that are not stopped
+	ended   []*attempt // attempts that must not start and must be reported
+	living  bool       // the goroutine is running
 	wake    chan struct{}
 }
 
-// dueBatch is the attempts that start at one time.
+// dueBatch holds the attempts with the same start time.
 type dueBatch struct {
 	due      time.Duration // on the monotonic clock
 	attempts []*attempt
@@ -32,7 +32,7 @@ type dueBatch struct {
 
 func newStarter() starter { return starter{wake: make(chan struct{}, 1)} }
 
-// add files an attempt under the time to start it.
+// add queues an attempt by its start time.
 func (s *starter) add(a *attempt) {
 	due := a.startAt
 	i, found := slices.BinarySearchFunc(s.waiting, due, func(b dueBatch, at time.Duration) int { return cmp.Compare(b.due, at) })
@@ -44,7 +44,7 @@ func (s *starter) add(a *attempt) {
 	s.count++
 }
 
-// remove keeps an attempt from being started; it has to be reported.
+// remove prevents the start of an attempt. The attempt must then be reported.
 func (s *starter) remove(a *attempt) {
 	a.stopped = true
 	if !a.filed {
@@ -55,8 +55,8 @@ func (s *starter) remove(a *attempt) {
 	s.count--
 }
 
-// take removes at most limit attempts that are due at now, on the monotonic clock, and says when the next one is; never
-// says that there is none.
+// take removes at most limit attempts that are due at now, on the monotonic clock. It returns the start time of the
+// next one, or never if there is none.
 func (s *starter) take(now time.Duration, limit int) (due []*attempt, next time.Duration) {
 	for len(s.waiting) > 0 && s.waiting[0].due <= now && len(due) < limit {
 		b := &s.waiting[0]
@@ -82,7 +82,8 @@ func (s *starter) take(now time.Duration, limit int) (due []*attempt, next time.
 
 const never time.Duration = math.MaxInt64
 
-// schedule starts attempts at their due instants, those of scripts not before their code is here. The mutex is held.
+// schedule starts attempts when they are due. An attempt with a script also waits for the script's code. The caller
+// holds mu.
 func (x *engine) schedule(fresh []*attempt) {
 	for _, a := range fresh {
 		if a.stop == nil {
@@ -113,7 +114,7 @@ func (x *engine) wakeStarter() {
 	wake(x.starter.wake)
 }
 
-// start starts what is due, and reports what is not to start, until nothing waits any more.
+// start starts the attempts that are due and reports the ones that must not start. It returns when no attempt waits.
 func (x *engine) start() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -143,8 +144,8 @@ func (x *engine) start() {
 	}
 }
 
-// begin asks the ledger about the attempts that are due now. It says how long the next one is to wait; it is not ok when
-// there is none, and the goroutine that asked is to end.
+// begin takes the attempts that are due and lets the ledger decide on each. wait is the time until the next one is due.
+// If none is left, ok is false and the caller's goroutine must end.
 func (x *engine) begin() (batch []*attempt, wait time.Duration, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -163,7 +164,8 @@ func (x *engine) begin() (batch []*attempt, wait time.Duration, ok bool) {
 	return batch, next - now.mono, true
 }
 
-// beginOne asks the ledger whether an attempt may start, at this instant, and notes what it says. The mutex is held.
+// beginOne lets the ledger decide whether an attempt may start at this instant, and records the decision. The caller
+// holds mu.
 func (x *engine) beginOne(a *attempt, now instant, at time.Time) {
 	a.begun = begun{at: at}
 	started := false
@@ -171,14 +173,14 @@ func (x *engine) beginOne(a *attempt, now instant, at time.Time) {
 		started, a.why = x.ledger.start(a.entry, x.tooLate(a, now), at)
 	}
 	if !started {
-		a.stopped = true // or a kill, before it is reported, would have it reported twice
+		a.stopped = true // otherwise a kill before the report would report it twice
 		return
 	}
-	// Not derived from the executor's context, which would keep all of them in one map: see stop.
+	// Not derived from the executor's context, because that context would keep all of them in one map: see stop.
 	a.ctx, a.cancel = context.WithCancelCause(context.Background())
 }
 
-// stop cancels the contexts of all handlers. Nothing starts any more: what was accepted has been handed back.
+// stop cancels the contexts of all handlers. No more attempts start, because drain has handed the accepted ones back.
 func (x *engine) stop(cause error) {
 	x.stopWork(cause)
 	x.mu.Lock()

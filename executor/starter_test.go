@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// Each attempt is taken once, when it is due and not before, in the order of due times; one that was removed is not.
+// Each attempt is taken once, when it is due, in the order of due times. A removed attempt is not taken.
 func TestStarter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newStarter()
@@ -56,7 +56,7 @@ func TestStarter(t *testing.T) {
 	})
 }
 
-// newStillEngine is an engine whose clocks stand still, and whose starter is called by hand. It holds a lease.
+// newStillEngine returns an engine with stopped clocks and a lease. The test calls its starter.
 func newStillEngine(now *instant, runs ...string) *engine {
 	x := &engine{
 		boot: "boot", handlers: map[string]*registered{}, ledger: newLedger(10), attempts: make(map[attemptKey]*attempt),
@@ -75,8 +75,8 @@ func newStillEngine(now *instant, runs ...string) *engine {
 	return x
 }
 
-// What may not start when it is due is reported once, also when a kill or a drain comes before it is, and who waits
-// beside it goes on waiting.
+// An attempt that may not start when it is due is reported once, even if a kill or a drain comes before the report.
+// Other waiting attempts continue to wait.
 func TestKilledWhileItIsHandedBack(t *testing.T) {
 	now := instant{wall: epoch}
 	x := newStillEngine(&now, "now", "later")
@@ -94,8 +94,8 @@ func TestKilledWhileItIsHandedBack(t *testing.T) {
 	}
 }
 
-// An attempt that may start, and whose process is frozen before its handler is called, is not started on waking, be the
-// lease renewed by then.
+// If the process is frozen after an attempt may start and before its handler is called, the attempt is not started on
+// waking, even if the lease has been renewed by then.
 func TestFrozenBeforeTheHandler(t *testing.T) {
 	now := instant{wall: epoch}
 	x := newStillEngine(&now, "r")

@@ -1,22 +1,24 @@
-// Package audit looks for fire times that nobody can explain, for ever: the last of the reconcilers, for what a bug or
-// somebody's SQL has left behind.
+// Package audit continuously looks for unexplained fire times. It is the last reconciler. It finds fire times that a
+// bug or manual SQL has left without a run or a reason.
 //
 // # Rounds
 //
-// A round looks at what came due between the end of the round before and a minute ago, job by job. It goes page by
-// page, and where it has come to is written after each page, so that another dispatcher goes on where one died. One of
-// them works at a time, by a lease on a row; there is no leader.
+// A round checks the fire times that came due between the end of the previous round and a minute ago, job by job. It
+// works page by page and stores its position after each page, so that another dispatcher can continue if one dies. One
+// dispatcher at a time works, with a lease on a row. There is no leader.
 //
-// Both bounds of a page count: the jobs that it asks about, of which a million may be idle, and the fire times that
-// it computes. After a page it rests nine times as long as that took, and a few seconds where it was the number of jobs
-// that ended it. So the audit takes a tenth of one connection at most, rounds come every minute while there are few
-// jobs, and take longer when there are very many: with a million idle jobs some hours.
+// A page has two bounds: the number of its jobs, of which a million may be idle, and the number of fire times that it
+// computes. After a page, the auditor pauses nine times as long as the page took, and at least 10 s if the page did not
+// reach the bound of fire times. The pause is never longer than a minute. The audit therefore uses about a tenth of one
+// connection. With few jobs, a round begins every minute. With very many jobs it takes longer: with a million idle
+// jobs, some hours.
 //
 // # What it must not race
 //
-// Fires that are only late. A round ends a minute ago, and before what planning has yet to decide; beyond that only a
-// job that planning is stuck at for a quarter of an hour is passed by. What is found is looked at again under the
-// planning lock of its job before it is entered into the missed ledger (store.LedgerUnexplained).
+// The audit must not report fires that are only late. A round ends a minute ago, and before the oldest fire time that
+// planning has not decided. If planning has been stuck at a job for 15 minutes, the round continues past that job.
+// Before the audit enters an unexplained fire time into the missed ledger, it checks again under the planning lock of
+// the job (store.LedgerUnexplained).
 package audit
 
 import (
@@ -31,7 +33,7 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// Store keeps how far the audit has come, and the missed ledger.
+// Store holds the position of the audit and the missed ledger.
 type Store interface {
 	ClaimFireAudit(ctx context.Context, owner string, lease time.Duration) (round domain.FireRound, now time.Time, ok bool, err error)
 	SaveFireAudit(ctx context.Context, owner string, round domain.FireRound) error
@@ -40,13 +42,14 @@ type Store interface {
 	LedgerUnexplained(ctx context.Context, gap domain.FireGap) ([]time.Time, error)
 }
 
-// Reader finds unexplained fire times that are due after since and not after until, a page from the cursor on.
+// Reader finds unexplained fire times that are due after since and not after until. It reads one page, starting at the
+// cursor.
 type Reader interface {
 	Unexplained(ctx context.Context, since, until time.Time, from domain.FireCursor, jobs, fires int) (
 		found []domain.FireGap, audited int, next domain.FireCursor, done bool, err error)
 }
 
-// Config says what an auditor works with. All fields but Registry are required.
+// Config holds the dependencies of an Auditor. All fields except Registry are required.
 type Config struct {
 	Store    Store
 	Reader   Reader
@@ -56,18 +59,18 @@ type Config struct {
 
 // The bounds and periods of the audit.
 const (
-	margin    = time.Minute      // what came due since is left to the next round
-	patience  = 15 * time.Minute // for planning that is behind
-	furthest  = 24 * time.Hour   // how far back a round begins after a long absence of all dispatchers
-	period    = time.Minute      // of rounds, while there are few jobs
+	margin    = time.Minute      // the next round checks later fire times
+	patience  = 15 * time.Minute // maximum wait for planning that is behind
+	furthest  = 24 * time.Hour   // maximum age of a round's start after a long absence of all dispatchers
+	period    = time.Minute      // of rounds with few jobs
 	lease     = 2 * time.Minute
 	pageJobs  = 500
 	pageFires = 20_000
 	idleRest  = 10 * time.Second // after a page that was full of jobs
-	restShare = 9                // a page of a second is followed by a rest of nine
+	restShare = 9                // after a page that took 1 s, the auditor pauses for 9 s
 )
 
-// Auditor is the periodic audit. Make one with New and Run it.
+// Auditor is the periodic audit. Create one with New, then call Run.
 type Auditor struct {
 	cfg   Config
 	owner string
@@ -101,18 +104,18 @@ func (a *Auditor) Run(ctx context.Context) error {
 	}
 	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	_ = a.cfg.Store.ReleaseFireAudit(release, a.owner) // else the lease ends by itself
+	_ = a.cfg.Store.ReleaseFireAudit(release, a.owner) // if this fails, the lease expires
 	return nil
 }
 
-// page audits one page, and returns how long to rest.
+// page audits one page and returns how long to pause.
 func (a *Auditor) page(ctx context.Context) (time.Duration, error) {
 	round, now, ours, err := a.cfg.Store.ClaimFireAudit(ctx, a.owner, lease)
 	if err != nil {
 		return 0, err
 	}
 	if !ours {
-		a.lag.Set(0) // another one tells it
+		a.lag.Set(0) // another dispatcher reports it
 		return idleRest, nil
 	}
 	a.lag.Set(now.Sub(round.Through).Seconds())
@@ -148,7 +151,7 @@ func (a *Auditor) page(ctx context.Context) (time.Duration, error) {
 	return min(rest, period), a.cfg.Store.SaveFireAudit(ctx, a.owner, round)
 }
 
-// begin starts a round, and reports whether there is anything to look at.
+// begin starts a round and reports whether there is anything to check.
 func begin(round *domain.FireRound, now, undecided time.Time) bool {
 	upto := now.Add(-margin)
 	if !undecided.IsZero() && !undecided.After(upto) {
@@ -168,7 +171,7 @@ func begin(round *domain.FireRound, now, undecided time.Time) bool {
 	return true
 }
 
-// enter makes sure that what is unexplained is at least on record.
+// enter records unexplained fire times in the missed ledger.
 func (a *Auditor) enter(ctx context.Context, gap domain.FireGap) error {
 	entered, err := a.cfg.Store.LedgerUnexplained(ctx, gap)
 	if err != nil || len(entered) == 0 {

@@ -21,17 +21,17 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// world stands in for Postgres: a number of jobs that each fire once a second, and one row of progress.
+// world replaces Postgres. It has jobs that each fire once a second, and one row of progress.
 type world struct {
 	mu        sync.Mutex
 	round     domain.FireRound
 	owner     string
-	until     time.Time // of the claim
+	until     time.Time // expiry of the claim
 	undecided time.Time
 	jobs      int
-	lost      map[string]bool // fire times without a trace, "job@unix"
+	lost      map[string]bool // fire times without a record, as "job@unix"
 	entered   []string
-	audited   map[string]int // how often each was looked at
+	audited   map[string]int // how often each fire time was audited
 	down      bool
 	busy      time.Duration // how long a page takes
 }
@@ -105,8 +105,8 @@ func (w *world) Unexplained(_ context.Context, since, until time.Time, from doma
 	return found, audited, next, true, nil
 }
 
-// TestRounds: every fire time is looked at once, whichever of two dispatchers works and whenever one dies; what is lost
-// is entered.
+// TestRounds verifies that every fire time is audited once, whichever of two dispatchers works and whenever one dies.
+// Lost fire times are entered.
 func TestRounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -151,7 +151,7 @@ func TestRounds(t *testing.T) {
 	})
 }
 
-// TestRest: the audit works for a tenth of the time at most, and few jobs are looked at once a minute.
+// TestRest verifies that the audit works for at most a tenth of the time, and that few jobs are audited once a minute.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
@@ -161,8 +161,8 @@ func TestRest(t *testing.T) {
 		}{
 			{5, 0, 50 * time.Second, period},         // a round is one page
 			{5000, 0, idleRest, idleRest},            // a page full of jobs
-			{5000, 4 * time.Second, 36e9, period},    // a slow one
-			{5000, 40 * time.Second, period, period}, // not for ever
+			{5000, 4 * time.Second, 36e9, period},    // a slow page
+			{5000, 40 * time.Second, period, period}, // the pause is bounded
 		} {
 			w := &world{jobs: c.jobs, busy: c.busy, audited: make(map[string]int)}
 			now := time.Now()
@@ -180,8 +180,8 @@ func TestBegin(t *testing.T) {
 	now := time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
 		name               string
-		through, undecided time.Duration // ago; 0: none
-		since, upto        time.Duration // ago; 0: nothing to do
+		through, undecided time.Duration // durations before now; 0 means none
+		since, upto        time.Duration // durations before now; 0 means nothing to do
 	}{
 		{"the last minute", 2 * time.Minute, 0, 2 * time.Minute, time.Minute},
 		{"planning is ahead", 2 * time.Minute, -time.Second, 2 * time.Minute, time.Minute},
@@ -205,7 +205,7 @@ func TestBegin(t *testing.T) {
 	}
 }
 
-// TestOnPostgres: a run that somebody deletes is in the ledger after the next round, and counted.
+// TestOnPostgres verifies that a deleted run is in the ledger after the next round, and is counted.
 func TestOnPostgres(t *testing.T) {
 	s, err := store.Open(t.Context(), store.Config{URL: pgtest.Database(t, store.Migrate)})
 	if err != nil {
@@ -226,7 +226,8 @@ func TestOnPostgres(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The job has been there for three minutes, and its runs of the first two were deleted; of one somebody knows.
+	// The job has existed for three minutes. Its runs of the first two minutes were deleted, and one of them is in the
+	// ledger.
 	now := s.Now().Truncate(time.Second)
 	exec(`UPDATE job_versions SET valid_from = $1`, now.Add(-3*time.Minute))
 	exec(`UPDATE job_due SET next_fire_time = $1, next_due_at = $1`, now.Add(time.Minute))
@@ -244,7 +245,7 @@ func TestOnPostgres(t *testing.T) {
 	if err := s.Pool().QueryRow(t.Context(), `SELECT sum(count) FROM missed WHERE why LIKE 'unexplained%'`).Scan(&n); err != nil {
 		t.Fatal(err)
 	}
-	// 70 s less the one that is known, and as long again as the test took.
+	// 70 s, minus the one in the ledger, plus the duration of the test.
 	if n < 69 || n > 100 {
 		t.Errorf("%d fire times were entered", n)
 	}
@@ -263,7 +264,7 @@ func TestOnPostgres(t *testing.T) {
 	}
 }
 
-// value returns what a counter counts.
+// value returns the value of a counter.
 func value(t *testing.T, metrics *prometheus.Registry, name string) float64 {
 	t.Helper()
 	families, err := metrics.Gather()

@@ -1,7 +1,7 @@
-// Package events takes events that were published on NATS, and has them accepted as those that come by REST. JetStream
-// only carries them: a message is acknowledged after its event is committed, or set aside with the reason. What comes
-// again is known by its keys: an Idempotency-Key, a CloudEvent's source and id, its Nats-Msg-Id, or its place in the
-// stream, which is the same in each delivery. Any number of dispatchers share one consumer.
+// Package events accepts events that were published on NATS, in the same way as events from the REST API. JetStream
+// only carries them. The consumer acknowledges a message after its event is committed, or after the message is stored
+// as a dead letter. A redelivered event is recognized by its keys: an Idempotency-Key, a CloudEvent's source and id,
+// its Nats-Msg-Id, or its place in the stream, which is the same in each delivery. All dispatchers share one consumer.
 package events
 
 import (
@@ -25,14 +25,14 @@ import (
 
 // Store accepts events.
 type Store interface {
-	// AcceptEvents accepts events, all or none. Repeats change nothing.
+	// AcceptEvents accepts all events or none. Repeated events change nothing.
 	AcceptEvents(ctx context.Context, in []event.Incoming) error
 }
 
-// SetAside keeps a message that cannot be taken, and counts it.
+// SetAside stores a message that cannot be processed, and counts it.
 type SetAside func(ctx context.Context, kind string, letter wire.DeadLetter, reason error) error
 
-// Config is what a Consumer is made of. All of it is required.
+// Config holds the dependencies of a Consumer. All fields are required.
 type Config struct {
 	JetStream jetstream.JetStream
 	Store     Store
@@ -49,7 +49,7 @@ type Consumer struct {
 
 const (
 	durable     = "accept"
-	batchMax    = 100 // messages a transaction
+	batchMax    = 100 // messages per transaction
 	batchBytes  = 8 << 20
 	acceptTries = 5 * time.Second
 	comeAgain   = 2 * time.Second
@@ -82,7 +82,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return nil
 }
 
-// measure reads how much is in the stream. While NATS is away the last number stands.
+// measure reads the number of messages in the stream. If NATS is unavailable, the last number stays.
 func (c *Consumer) measure(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lagPeriod)
 	defer cancel()
@@ -91,7 +91,7 @@ func (c *Consumer) measure(ctx context.Context) {
 	}
 }
 
-// wait waits for d or the end of ctx, and reports whether ctx goes on.
+// wait waits for d or until ctx ends, and reports whether ctx is still valid.
 func wait(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -103,13 +103,13 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// received is a message and the events that it carries, more than one where it is a batch of CloudEvents.
+// received is a message with its events. A batch of CloudEvents has more than one event.
 type received struct {
 	msg    jetstream.Msg
 	events []event.Incoming
 }
 
-// take has the events of a batch of messages accepted, and acknowledges them.
+// take accepts the events of a batch of messages and acknowledges the messages.
 func (c *Consumer) take(ctx context.Context, msgs []jetstream.Msg) {
 	var batch []received
 	bytes := 0
@@ -120,7 +120,7 @@ func (c *Consumer) take(ctx context.Context, msgs []jetstream.Msg) {
 			continue
 		}
 		if bytes += len(m.Data()); bytes > batchBytes && len(batch) > 0 {
-			_ = c.accept(ctx, batch) // it was logged
+			_ = c.accept(ctx, batch) // accept has logged the error
 			batch, bytes = nil, len(m.Data())
 		}
 		batch = append(batch, received{m, events})
@@ -130,9 +130,10 @@ func (c *Consumer) take(ctx context.Context, msgs []jetstream.Msg) {
 	}
 }
 
-// accept has a batch accepted. While Postgres is away it tries for a while; then the messages come again, and it returns
-// the error. A batch that Postgres does not take, though it is there, is halved until the message at fault stands alone; so is
-// one that takes too long, as triggers with costly filters may make it, or it would come again whole for ever.
+// accept accepts the events of a batch. If Postgres is unavailable, it retries for acceptTries. Then it returns the
+// error, and JetStream delivers the messages again. If Postgres rejects a batch, accept halves the batch until the
+// faulty message is alone. It also halves a batch that takes too long, for example because of triggers with costly
+// filters. Otherwise the whole batch would be delivered again and again.
 func (c *Consumer) accept(ctx context.Context, batch []received) error {
 	var in []event.Incoming
 	for _, r := range batch {
@@ -164,14 +165,15 @@ func (c *Consumer) accept(ctx context.Context, batch []received) error {
 	return nil
 }
 
-// again has messages delivered again.
+// again requests a new delivery of messages.
 func (c *Consumer) again(batch []received) {
 	for _, r := range batch {
-		_ = r.msg.NakWithDelay(comeAgain) // or it comes when nobody has acknowledged it for long
+		_ = r.msg.NakWithDelay(comeAgain) // if this fails, JetStream delivers the message again after AckWait
 	}
 }
 
-// try has events accepted, trying again while Postgres is away. What takes too long is not tried again if it can be split.
+// try accepts events and retries while Postgres is unavailable. If split is true, it does not retry after a timeout,
+// because the caller can split the batch.
 func (c *Consumer) try(ctx context.Context, in []event.Incoming, split bool) error {
 	if len(in) == 0 {
 		return nil
@@ -192,7 +194,7 @@ func (c *Consumer) try(ctx context.Context, in []event.Incoming, split bool) err
 	}
 }
 
-// setAside keeps a message that cannot be taken. It is acknowledged only if it could be kept.
+// setAside stores a message that cannot be processed. It acknowledges the message only after it is stored.
 func (c *Consumer) setAside(ctx context.Context, m jetstream.Msg, reason error) {
 	done := m.Ack
 	headers := maps.Clone(m.Headers())
@@ -200,7 +202,7 @@ func (c *Consumer) setAside(ctx context.Context, m jetstream.Msg, reason error) 
 		if headers == nil {
 			headers = nats.Header{}
 		}
-		headers.Set(wire.HeaderMessageID, place(meta)) // or it would be two events if it is set aside and replayed twice
+		headers.Set(wire.HeaderMessageID, place(meta)) // without this, a message that is set aside and replayed twice would become two events
 	}
 	if err := c.SetAside(ctx, "event", wire.DeadLetter{Subject: m.Subject(), Headers: headers, Data: m.Data()}, reason); err != nil {
 		done = func() error { return m.NakWithDelay(comeAgain) }
@@ -210,7 +212,7 @@ func (c *Consumer) setAside(ctx context.Context, m jetstream.Msg, reason error) 
 	}
 }
 
-// read reads the events of a message, and what they are known by.
+// read decodes the events of a message and sets their keys.
 func read(m jetstream.Msg) ([]event.Incoming, error) {
 	meta, err := m.Metadata()
 	if err != nil {
@@ -231,20 +233,20 @@ func read(m jetstream.Msg) ([]event.Incoming, error) {
 		e := &events[i]
 		e.Via = domain.ViaNATS
 		if batch {
-			continue // they have ids of their own
+			continue // events of a batch have ids
 		}
 		if e.KeyKind == event.KeyNone {
 			e.SetKey(event.KeyPlace, place(meta))
 			e.SetKey(event.KeyMessage, headers["nats-msg-id"])
-			e.SetKey(event.KeyMessage, headers[strings.ToLower(wire.HeaderMessageID)]) // of a dead letter that is replayed
+			e.SetKey(event.KeyMessage, headers[strings.ToLower(wire.HeaderMessageID)]) // set on a replayed dead letter
 		}
 		e.SetKey(event.KeyIdempotency, headers["idempotency-key"])
 	}
 	return events, nil
 }
 
-// place is where a message stands in the stream. The sequence begins anew where the storage was wiped; the time of storing
-// tells the two apart.
+// place identifies a message by its position in the stream. The sequence restarts after the storage was wiped, so place
+// includes the storage time.
 func place(meta *jetstream.MsgMetadata) string {
 	return fmt.Sprintf("%d at %s", meta.Sequence.Stream, meta.Timestamp.UTC().Format(time.RFC3339Nano))
 }

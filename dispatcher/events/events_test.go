@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// bench is consumers on a database and a NATS server of its own, with a job that every event fires.
+// bench has consumers on its own database and NATS server, and a job that every event fires.
 type bench struct {
 	t  *testing.T
 	pg *store.Store
@@ -36,10 +36,10 @@ type bench struct {
 	js jetstream.JetStream
 
 	mu      sync.Mutex
-	refuse  func([]event.Incoming) error // instead of accepting
+	refuse  func([]event.Incoming) error // replaces the acceptance
 	asked   int
 	letters []wire.DeadLetter
-	away    bool // letters cannot be kept
+	away    bool // dead letters cannot be stored
 }
 
 func newBench(t *testing.T) *bench {
@@ -141,7 +141,7 @@ func (b *bench) pending() uint64 {
 	return s.CachedInfo().State.Msgs
 }
 
-// patience bounds what is waited for, however busy the machine is.
+// patience bounds each wait, because the machine may be busy.
 const patience = 5 * time.Minute
 
 func (b *bench) eventually(what string, ok func() bool) {
@@ -183,7 +183,7 @@ func keys(events []domain.Event) []string {
 	return keys
 }
 
-// Each message is an event of its own unless something says that two are one; two consumers share the work.
+// Each message is a separate event unless its keys match another one's. Two consumers share the work.
 func TestKeys(t *testing.T) {
 	b := newBench(t)
 	b.start()
@@ -206,7 +206,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("got %+v", e)
 		}
 	}
-	// JetStream's own window of duplicates has been wiped with the stream; the keys are in Postgres.
+	// The wipe of the stream also wiped JetStream's duplicate window. The keys are in Postgres.
 	if err := b.js.DeleteStream(t.Context(), wire.StreamEvents); err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func TestKeys(t *testing.T) {
 	}
 	b.publish("a", `1`, "Nats-Msg-Id", "m")
 	b.publish("a", `2`, ce...)
-	b.publish("last", `1`) // the first of the new stream, as the first one was of the old
+	b.publish("last", `1`) // the first message of the new stream, with the sequence of the old stream's first message
 	b.eventually("the last is there", func() bool { return b.events()[0].Name == "last" || len(b.events()) == 6 })
 	b.eventually("all are acknowledged", func() bool { return b.pending() == 0 })
 	if n := b.runs(); n != 6 {
@@ -223,7 +223,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// What was committed and not acknowledged comes again, and fires nothing again.
+// An event that was committed but not acknowledged is delivered again, and fires nothing again.
 func TestRedelivery(t *testing.T) {
 	b := newBench(t)
 	calls := 0
@@ -246,7 +246,7 @@ func TestRedelivery(t *testing.T) {
 	}
 }
 
-// While Postgres is away nothing is acknowledged and nothing set aside.
+// While Postgres is unavailable, no message is acknowledged or set aside.
 func TestPostgresAway(t *testing.T) {
 	b := newBench(t)
 	b.refuse = func([]event.Incoming) error { return domain.NewError(domain.Unavailable, "away") }
@@ -266,7 +266,7 @@ func TestPostgresAway(t *testing.T) {
 	b.eventually("all are accepted", func() bool { return b.runs() == 10 })
 }
 
-// Events that take too long together are accepted in smaller batches.
+// Events that together take too long are accepted in smaller batches.
 func TestSlowBatch(t *testing.T) {
 	b := newBench(t)
 	b.refuse = func(in []event.Incoming) error {
@@ -285,7 +285,7 @@ func TestSlowBatch(t *testing.T) {
 	}
 }
 
-// An event whose triggers would take for ever to evaluate is accepted once, and fires those that cost little.
+// An event with triggers that take too long to evaluate is accepted once, and fires the cheap triggers.
 func TestCostlyTriggers(t *testing.T) {
 	b := newBench(t)
 	_, err := b.pg.Pool().Exec(t.Context(), `INSERT INTO event_triggers (name, head, job_id, filter, param, enabled)
@@ -310,7 +310,8 @@ func TestCostlyTriggers(t *testing.T) {
 	}
 }
 
-// What cannot be read, and what Postgres does not take, is set aside with its reason and headers; all else is accepted.
+// Messages that cannot be decoded, and messages that Postgres rejects, are set aside with their reason and headers. All
+// others are accepted.
 func TestPoison(t *testing.T) {
 	b := newBench(t)
 	b.refuse = func(in []event.Incoming) error {

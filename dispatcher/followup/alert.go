@@ -16,23 +16,24 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// An alert is two kinds of River jobs: one composes what is told, and asks in its own transaction for one delivery for
-// each channel, so that each is tried again by itself. A delivery that was made and whose process died before it could
-// say so is made again, with the same id.
+// An alert consists of two kinds of River jobs. The first one composes the alert and enqueues, in its own transaction,
+// one delivery per channel, so that each delivery is retried separately. If a process dies after a delivery but before
+// it recorded the delivery, the delivery is repeated with the same id.
 
-// Alerts tell people of turns of jobs.
+// Alerts holds the dependencies of the alert workers. Alerts report the changes of jobs, such as a failure, to people.
 type Alerts struct {
 	Store    AlertStore
 	Sender   Sender
 	Registry prometheus.Registerer
 }
 
-// AlertStore keeps channels, what was told, and what came of it. NotFound: there is no such thing any more.
+// AlertStore stores channels, alerts and the outcomes of deliveries. The error code NotFound means that the channel or
+// alert no longer exists.
 type AlertStore interface {
 	Channel(ctx context.Context, name string) (alert.Channel, error)
 	Compose(ctx context.Context, note domain.AlertNote) (alert.Composed, error)
 	RecordTx(ctx context.Context, tx pgx.Tx, c alert.Composed) (id int64, err error)
-	// Pending returns what is to be delivered, NotFound where that has ended.
+	// Pending returns the message to deliver, or NotFound if the delivery has ended.
 	Pending(ctx context.Context, id int64, channel string) (alert.Message, error)
 	Try(ctx context.Context, id int64, channel string, tries int, cause error, final bool) error
 	DeliveredTx(ctx context.Context, tx pgx.Tx, id int64, channel string, tries int) error
@@ -45,21 +46,23 @@ type Sender interface {
 
 // AlertState is the part of the engine's store that folds alerts.
 type AlertState interface {
-	// TakeFolded returns what was folded and is to be told by now, nil for nothing; or for how long it is too early.
+	// TakeFolded returns the folded alert that is due, or a nil note if there is none. If it is too early, wait is the
+	// remaining time.
 	TakeFolded(ctx context.Context, tx pgx.Tx, job domain.JobID, kind domain.AlertKind) (note *domain.AlertNote, wait time.Duration, err error)
 }
 
 const (
-	// alertQueue is apart from the follow-ups, so that a channel that answers slowly delays no retry.
+	// alertQueue is separate from the follow-ups, so that a slow channel delays no retry.
 	alertQueue   = "alert"
 	alertWorkers = 10
-	// deliveryTries, by River's backoff, are spread over some four hours: 1 s, 16 s, 81 s, 4 min, 10 min, …
+	// deliveryTries bounds the tries. River's backoff spreads them over about four hours: 1 s, 16 s, 81 s, 4 min, 10
+	// min, …
 	deliveryTries = 10
-	// logPatience is for how long after its cause an alert waits for the last lines of a log.
+	// logPatience is how long an alert waits, from its cause, for the last lines of a log.
 	logPatience = 3 * time.Second
 )
 
-// alertArgs asks that something is told.
+// alertArgs requests an alert.
 type alertArgs struct{ domain.AlertNote }
 
 // Kind implements river.JobArgs.
@@ -73,7 +76,7 @@ type deliveryArgs struct {
 // Kind implements river.JobArgs.
 func (deliveryArgs) Kind() string { return "alert_delivery" }
 
-// insertAlert is how an alert is enqueued.
+// insertAlert returns the insertion of an alert into its queue.
 func insertAlert(note *domain.AlertNote) river.InsertManyParams {
 	opts := &river.InsertOpts{Queue: alertQueue}
 	if note.Folded {
@@ -102,7 +105,7 @@ func newAlertMetrics(registry prometheus.Registerer) *alertMetrics {
 	return m
 }
 
-// addAlertWorkers adds what works alerts.
+// addAlertWorkers adds the workers of alerts and deliveries.
 func addAlertWorkers(all *river.Workers, pool *pgxpool.Pool, state AlertState, a *Alerts, log *slog.Logger, trace func(string)) {
 	m := newAlertMetrics(a.Registry)
 	river.AddWorker(all, &alertWorker{pool: pool, state: state, store: a.Store, metrics: m, trace: trace})
@@ -118,8 +121,8 @@ type alertWorker struct {
 	trace   func(point string)
 }
 
-// Work composes an alert and asks for its deliveries. It waits a little while lines of the run's log are still on their
-// way.
+// Work composes an alert and enqueues its deliveries. If lines of the run's log are still missing, it waits for them
+// briefly.
 func (w *alertWorker) Work(ctx context.Context, job *river.Job[alertArgs]) error {
 	if job.Args.Folded {
 		return w.unfold(ctx, job)
@@ -148,7 +151,7 @@ func (w *alertWorker) Work(ctx context.Context, job *river.Job[alertArgs]) error
 // record writes the alert and enqueues its deliveries.
 func (w *alertWorker) record(ctx context.Context, tx pgx.Tx, c alert.Composed) error {
 	if len(c.Channels) == 0 {
-		return nil // the job's versions are gone
+		return nil // the job's versions were deleted
 	}
 	id, err := w.store.RecordTx(ctx, tx, c)
 	if err != nil {
@@ -164,7 +167,7 @@ func (w *alertWorker) record(ctx context.Context, tx pgx.Tx, c alert.Composed) e
 	return err
 }
 
-// unfold asks for an alert of what was folded, if something is left to tell.
+// unfold enqueues the folded alert, if there is still one to send.
 func (w *alertWorker) unfold(ctx context.Context, job *river.Job[alertArgs]) error {
 	var early time.Duration
 	err := pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
@@ -197,7 +200,7 @@ type deliveryWorker struct {
 	trace   func(point string)
 }
 
-// Work tries once to deliver an alert.
+// Work makes one try to deliver an alert.
 func (w *deliveryWorker) Work(ctx context.Context, job *river.Job[deliveryArgs]) error {
 	id, channel := job.Args.AlertID, job.Args.Channel
 	m, err := w.store.Pending(ctx, id, channel)
@@ -222,7 +225,7 @@ func (w *deliveryWorker) Work(ctx context.Context, job *river.Job[deliveryArgs])
 		return w.delivered(ctx, job)
 	}
 	permanent = permanent || job.Attempt >= job.MaxAttempts
-	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second) // also where the try took all the time there was
+	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second) // ctx may have no time left after the try
 	defer cancel()
 	outcome := "retried"
 	if permanent {

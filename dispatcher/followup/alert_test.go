@@ -25,11 +25,11 @@ import (
 
 const riverJobs = migrations.RiverSchema + `.river_job`
 
-// receiver is a webhook that answers what it is told to, and keeps what it got.
+// receiver is a webhook that gives the configured answers and records its requests.
 type receiver struct {
 	*httptest.Server
 	mu      sync.Mutex
-	answers []int // of the next requests; then 200
+	answers []int // status codes of the next requests; after them, 200
 	got     []alert.Message
 }
 
@@ -99,7 +99,7 @@ func (a *alarm) wants(channels ...string) func(*domain.JobSpec) {
 	}
 }
 
-// end runs a job once to an outcome, with lines of its log stored before or after its end.
+// end ends one run of a job with an outcome. It stores lines of the run's log before or after the end.
 func (a *alarm) end(job domain.JobID, outcome domain.Outcome, lines int) domain.LiveRun {
 	a.t.Helper()
 	fire := time.Date(2026, 3, 29, 1, 30, 0, 0, time.UTC)
@@ -141,7 +141,7 @@ func (a *alarm) log(r domain.LiveRun, lines int) {
 	}
 }
 
-// soon has River try again at once what waits for its next try.
+// soon makes River retry waiting jobs at once.
 func (a *alarm) soon() {
 	a.exec(`UPDATE ` + riverJobs + ` SET state = 'available', scheduled_at = now() WHERE state IN ('retryable', 'scheduled', 'available')`)
 }
@@ -150,7 +150,7 @@ func (a *alarm) deliveries(state string) int {
 	return a.count(`SELECT count(*) FROM alert_deliveries WHERE state = $1`, state)
 }
 
-// outcomes reads how many tries had an outcome.
+// outcomes returns the number of tries with an outcome.
 func (a *alarm) outcomes(outcome string) (n float64) {
 	families, err := a.registry.Gather()
 	if err != nil {
@@ -166,8 +166,8 @@ func (a *alarm) outcomes(outcome string) (n float64) {
 	return n
 }
 
-// A failure that is committed while no dispatcher lives is told when one does: once in each channel, with what there is
-// to say. What a server refuses for the moment is tried again, under the same id.
+// A failure that is committed while no dispatcher runs is reported when one starts, once per channel and with all
+// details. A delivery that a server refuses temporarily is retried with the same id.
 func TestAlertIsDelivered(t *testing.T) {
 	a := newAlarm(t)
 	busy, other := newReceiver(t, 503, 500), newReceiver(t)
@@ -201,7 +201,7 @@ func TestAlertIsDelivered(t *testing.T) {
 	}
 }
 
-// What cannot be delivered is given up, at once where trying again is no use, and is there to be seen.
+// An alert that cannot be delivered is given up, at once if a retry cannot help, and remains visible.
 func TestAlertIsGivenUp(t *testing.T) {
 	a := newAlarm(t)
 	gone, broken := newReceiver(t, 404, 404), newReceiver(t, 500, 500, 500, 500, 500, 500, 500, 500, 500, 500, 500, 500)
@@ -223,7 +223,8 @@ func TestAlertIsGivenUp(t *testing.T) {
 	}
 }
 
-// What was folded is told when the time is over although nothing follows; then the recovery, with all that failed.
+// A folded alert is sent when its period has ended, even if no other event follows. The recovery follows with the
+// number of all failures.
 func TestFoldedAlertIsDelivered(t *testing.T) {
 	a := newAlarm(t)
 	ops := newReceiver(t)
@@ -234,7 +235,7 @@ func TestFoldedAlertIsDelivered(t *testing.T) {
 		a.end(job, domain.OutcomeFailed, 0)
 	}
 	a.eventually("the first is told", func() bool { return a.deliveries("delivered") == 1 })
-	a.exec(`UPDATE alert_state SET told_at = told_at - interval '1 hour'`) // an hour passes
+	a.exec(`UPDATE alert_state SET told_at = told_at - interval '1 hour'`) // simulates that an hour passes
 	a.eventually("the rest is told", func() bool {
 		a.soon()
 		return a.deliveries("delivered") == 2
@@ -250,8 +251,8 @@ func TestFoldedAlertIsDelivered(t *testing.T) {
 	}
 }
 
-// A dispatcher that is killed when a channel has taken the alert and nobody knows of it: another delivers again, with
-// the same id. River finds such deliveries by their age, which is given to it here.
+// A dispatcher is killed after a channel has accepted the alert and before that is recorded. Another dispatcher
+// delivers the alert again, with the same id. River finds such deliveries by their age, which the test sets.
 func TestAlertSurvivesItsWorker(t *testing.T) {
 	a := newAlarm(t)
 	ops := newReceiver(t)
@@ -271,7 +272,7 @@ func TestAlertSurvivesItsWorker(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("nothing is sent")
 	}
-	// The process is gone as far as the database knows: its work has been under way for too long.
+	// From the database's view, the process is dead, because its job has been running for too long.
 	a.exec(`UPDATE ` + riverJobs + ` SET state = 'available', attempt = 1 WHERE state = 'running'`)
 	a.trace, a.registry = nil, prometheus.NewRegistry()
 	a.work()
@@ -286,7 +287,7 @@ func TestAlertSurvivesItsWorker(t *testing.T) {
 	}
 }
 
-// The lines of a log may come after the result; an alert waits a little for them, and not for ever.
+// A log's lines may arrive after the result. An alert waits for them briefly, with a bound.
 func TestAlertWaitsForTheLog(t *testing.T) {
 	a := newAlarm(t)
 	ops := newReceiver(t)
@@ -302,7 +303,8 @@ func TestAlertWaitsForTheLog(t *testing.T) {
 	}
 }
 
-// A broadcast says how many of its shards failed, and of which one it speaks; missed fire times say which.
+// An alert about a broadcast contains the number of failed shards and names the shard that it describes. An alert about
+// missed fires names the fire times.
 func TestAlertOfABroadcastAndOfMissedFires(t *testing.T) {
 	a := newAlarm(t)
 	ops := newReceiver(t)
@@ -338,7 +340,7 @@ func TestAlertOfABroadcastAndOfMissedFires(t *testing.T) {
 	a.worked(5)
 }
 
-// Old alerts go, and with them their deliveries; states of jobs that are gone, too.
+// Old alerts are deleted with their deliveries, and so are the alert states of deleted jobs.
 func TestAlertSweep(t *testing.T) {
 	a := newAlarm(t)
 	a.exec(`INSERT INTO alerts (kind, job_id, job_name, group_name, content, at) SELECT 'failed', 1, 'j', 'g', '{}', now() - i * interval '1 day' FROM generate_series(0, 9) i`)

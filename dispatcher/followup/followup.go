@@ -1,9 +1,10 @@
-// Package followup turns what a settled result causes, retries, child runs and alerts, into River jobs, and works them.
+// Package followup turns the consequences of a settled result into River jobs, and works them. The consequences are
+// retries, child runs and alerts.
 //
-// They are enqueued in the transaction that settles the result, so that there is a follow-up exactly when there is
-// a result. Workers are idempotent and complete their job in the transaction of its effect. River's own scheduling
-// wakes every few seconds only, so that a retry is enqueued to be worked at once: its worker re-plans the run for
-// its due instant, and the time ring does the timing.
+// The transaction that settles a result also enqueues its follow-ups, so that a follow-up exists exactly if the result
+// does. Workers are idempotent. They complete their River job in the transaction of its effect. River's own scheduling
+// wakes only every few seconds. A retry is therefore enqueued to be worked at once: its worker plans the run again for
+// its due instant, and the time ring starts it on time.
 package followup
 
 import (
@@ -20,14 +21,14 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// Store plans what follow-ups ask for, inside the transaction that completes them.
+// Store plans the effects of follow-ups, inside the transaction that completes them.
 type Store interface {
 	ReplanTx(ctx context.Context, tx pgx.Tx, run domain.RunID, attempt int) error
 	AlertState
 	PlanChildTx(ctx context.Context, tx pgx.Tx, parent domain.RunID, child domain.JobID, endedAt time.Time) error
 }
 
-// The queue and the bounds of one process.
+// The queue and the limits of one process.
 const (
 	queue      = "followup"
 	workers    = 20
@@ -37,7 +38,7 @@ const (
 
 type retryArgs struct {
 	RunID   domain.RunID `json:"run_id"`
-	Attempt int          `json:"attempt"` // the one that ended
+	Attempt int          `json:"attempt"` // the attempt that ended
 }
 
 // Kind implements river.JobArgs.
@@ -55,7 +56,7 @@ func (childArgs) Kind() string { return "child" }
 // Queue enqueues follow-ups.
 type Queue struct{ client *river.Client[pgx.Tx] }
 
-// NewQueue returns a queue that enqueues and does not work.
+// NewQueue returns a queue that only enqueues.
 func NewQueue(pool *pgxpool.Pool, schema string, log *slog.Logger) (*Queue, error) {
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{Schema: schema, Logger: quiet(log)})
 	if err != nil {
@@ -82,16 +83,16 @@ func (q *Queue) InsertTx(ctx context.Context, tx pgx.Tx, ups []domain.FollowUp) 
 	return err
 }
 
-// Workers work follow-ups. Make them with NewWorkers and Run them.
+// Workers work follow-ups. Create them with NewWorkers, then call Run.
 type Workers struct {
 	client *river.Client[pgx.Tx]
 	log    *slog.Logger
 }
 
-// NewWorkers returns workers that do nothing until Run. Trace, if not nil, is called at named points, so that a test can
-// end the process there: "followed_up" when what a follow-up does is committed, its completion with it; "alert_composed"
-// when an alert is, and "alert_sent" when a channel took it and nobody knows yet. Without alerts, nil, those are left to
-// others.
+// NewWorkers returns workers that do nothing until Run. trace, if not nil, is called at named points, so that a test
+// can end the process there. "followed_up" comes after a follow-up's effect and completion are committed.
+// "alert_composed" comes after an alert is committed. "alert_sent" comes after a channel has accepted a delivery and
+// before that is recorded. If alerts is nil, these workers do not work alerts.
 func NewWorkers(pool *pgxpool.Pool, schema string, store Store, alerts *Alerts, log *slog.Logger, trace func(point string)) (*Workers, error) {
 	if trace == nil {
 		trace = func(string) {}
@@ -115,7 +116,7 @@ func NewWorkers(pool *pgxpool.Pool, schema string, store Store, alerts *Alerts, 
 	return &Workers{client, log}, nil
 }
 
-// Run works follow-ups until ctx ends, and returns when those under way have ended.
+// Run works follow-ups until ctx ends, and returns when the current ones have ended.
 func (w *Workers) Run(ctx context.Context) error {
 	if !w.start(ctx) {
 		return nil
@@ -129,10 +130,10 @@ func (w *Workers) Run(ctx context.Context) error {
 	return nil
 }
 
-// start starts the workers, again and again while Postgres is away, and reports whether it did before ctx ended.
+// start starts the workers and retries while Postgres is unavailable. It returns false if ctx ended first.
 func (w *Workers) start(ctx context.Context) bool {
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		// Start's context ends jobs under way; Stop ends the taking of new ones.
+		// The end of Start's context would cancel the current jobs. Stop only ends the taking of new ones.
 		err := w.client.Start(context.WithoutCancel(ctx))
 		if err == nil {
 			return true
@@ -148,14 +149,14 @@ func (w *Workers) start(ctx context.Context) bool {
 	}
 }
 
-// quiet keeps River's routine reports out of the log, unless everything is asked for.
+// quiet drops River's routine log messages, unless debug is enabled.
 func quiet(log *slog.Logger) *slog.Logger {
 	return slog.New(quietHandler{log.Handler()}).With("part", "river")
 }
 
 type quietHandler struct{ slog.Handler }
 
-// Enabled lets warnings pass, and everything where debug does.
+// Enabled accepts warnings and errors, and all levels if debug is enabled.
 func (h quietHandler) Enabled(ctx context.Context, l slog.Level) bool {
 	return h.Handler.Enabled(ctx, l) && (l >= slog.LevelWarn || h.Handler.Enabled(ctx, slog.LevelDebug))
 }
@@ -177,7 +178,7 @@ type retryWorker struct {
 	trace func(point string)
 }
 
-// Work re-plans a run for its next attempt.
+// Work plans the next attempt of a run.
 func (w *retryWorker) Work(ctx context.Context, job *river.Job[retryArgs]) error {
 	err := pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
 		if err := w.store.ReplanTx(ctx, tx, job.Args.RunID, job.Args.Attempt); err != nil {

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// bench is a store whose follow-ups are River jobs, on a database of its own.
+// bench is a store with its own database. Its follow-ups are River jobs.
 type bench struct {
 	t     *testing.T
 	pg    *store.Store
@@ -46,7 +46,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// work runs workers until the test ends, or stop is called.
+// work runs workers until the test ends or stop is called.
 func (b *bench) work() (stop func()) {
 	b.t.Helper()
 	w, err := followup.NewWorkers(b.pg.Pool(), migrations.RiverSchema, b.pg, nil, slog.New(slog.DiscardHandler), nil)
@@ -86,7 +86,7 @@ func (b *bench) count(sql string, args ...any) int {
 	return n
 }
 
-// patience bounds what is waited for, however busy the machine is.
+// patience bounds each wait, because the machine may be busy.
 const patience = 5 * time.Minute
 
 func (b *bench) eventually(what string, ok func() bool) {
@@ -133,7 +133,7 @@ func (b *bench) worked(n int) {
 	}
 }
 
-// firer binds what it is given to an instance, and hands it on.
+// firer binds the runs that it gets to an instance and passes them on.
 type firer struct {
 	pg    *store.Store
 	fired chan domain.LiveRun
@@ -160,7 +160,7 @@ func (f *firer) Fire(ctx context.Context, runs []domain.Due) ([]domain.Due, erro
 
 func (f *firer) ResultsLag(context.Context) (time.Duration, error) { return 0, nil }
 
-// next returns the run that is fired next.
+// next returns the next fired run.
 func (f *firer) next(t *testing.T) domain.LiveRun {
 	t.Helper()
 	select {
@@ -184,8 +184,8 @@ func (b *bench) fail(r domain.LiveRun) domain.SettleResult {
 	return out
 }
 
-// A retry is planned at once for its due instant, which River has no part in; also when the leader of River's workers has
-// just gone, as re-planning needs none.
+// A retry is planned at once for its due instant, and River's scheduling is not involved. That holds even directly
+// after the leader of River's workers has stopped, because planning needs no leader.
 func TestRetryIsPunctual(t *testing.T) {
 	b := newBench(t)
 	leader := b.work()
@@ -193,7 +193,7 @@ func TestRetryIsPunctual(t *testing.T) {
 	b.work()
 	f := &firer{b.pg, make(chan domain.LiveRun, 100)}
 	b.background(scheduler.New(scheduler.Config{Store: b.pg, Firer: f, Log: slog.New(slog.DiscardHandler)}).Run)
-	job := b.job("j", func(s *domain.JobSpec) { s.Retries = 3 }) // after 1 s, 2 s, 4 s
+	job := b.job("j", func(s *domain.JobSpec) { s.Retries = 3 }) // delays of 1 s, 2 s, 4 s
 	if _, err := b.pg.Trigger(t.Context(), job, domain.Trigger{Cause: domain.CauseManual}); err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +253,7 @@ func TestRetryRepeated(t *testing.T) {
 	if n := b.count(`SELECT attempt FROM runs_live WHERE id = $1 AND replanned AND state = 'retrying'`, r.ID); n != 2 {
 		t.Errorf("the run is in attempt %d", n)
 	}
-	// One that comes when the run is already in its next attempt.
+	// A follow-up that arrives when the run is already in its next attempt.
 	b.insert(again)
 	b.worked(5)
 	if n := b.count(`SELECT attempt FROM runs_live WHERE id = $1`, r.ID); n != 2 {
@@ -280,7 +280,7 @@ func TestChild(t *testing.T) {
 	if n := b.count(`SELECT count(*) FROM runs_live WHERE job_id = $1 AND parent_run_id = $2 AND cause = 'child' AND state = 'pending'`, child, parent); n != 1 {
 		t.Errorf("%d runs of the child", n)
 	}
-	// Also when the child's run has ended meanwhile.
+	// It also has no effect if the child's run has ended in the meantime.
 	f := &firer{b.pg, make(chan domain.LiveRun, 100)}
 	due, _, err := b.pg.ClaimNear(t.Context(), 10)
 	if err != nil {
@@ -297,7 +297,7 @@ func TestChild(t *testing.T) {
 	}
 }
 
-// What a transaction does not commit has no follow-up.
+// A transaction that is not committed has no follow-ups.
 func TestInsertIsTheTransactions(t *testing.T) {
 	b := newBench(t)
 	tx, err := b.pg.Pool().Begin(t.Context())
@@ -326,7 +326,7 @@ func TestWorkersLeakNothing(t *testing.T) {
 	goleak.VerifyNone(t, append(pgtest.IgnoreServer(), before)...)
 }
 
-// Postgres may be away just when the workers start. They try again; the role does not end for that.
+// Postgres may be unavailable when the workers start. They retry, and the role does not end.
 func TestWorkersStartWithoutPostgres(t *testing.T) {
 	b := newBench(t)
 	config := b.pg.Pool().Config().Copy()
@@ -356,5 +356,5 @@ func TestWorkersStartWithoutPostgres(t *testing.T) {
 	stop()
 	refusals.Store(1 << 40)
 	pool.Reset()
-	b.background(w.Run)() // it also stops while Postgres is away
+	b.background(w.Run)() // it can also be stopped while Postgres is unavailable
 }

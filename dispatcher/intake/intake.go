@@ -1,6 +1,6 @@
-// Package intake takes messages from a JetStream consumer in batches, as results and logs are settled: a batch is
-// whatever has come while the one before was worked on. What was fetched when the context ends is still handed on, so
-// that only what a request on its way brings has to wait for its redelivery.
+// Package intake reads messages from a JetStream consumer in batches. A batch holds the messages that arrived while the
+// previous one was handled. When the context ends, Run still handles the messages that it has fetched. Only messages of
+// a request in flight must wait for their redelivery.
 package intake
 
 import (
@@ -12,23 +12,24 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// AckWait is how long a fetched message may stay unacknowledged before it is given to somebody else. Settling twice does
-// no harm, and the results that a dead dispatcher had fetched keep verdicts about instances waiting for so long.
+// AckWait is the time after which JetStream delivers an unacknowledged message again, possibly to another dispatcher. A
+// message that is settled twice does no harm. If a dispatcher dies, verdicts about instances wait this long for the
+// results that it had fetched.
 const AckWait = 10 * time.Second
 
-// gatherTime is how long the first message of a batch waits for others.
+// gatherTime is how long the first message of a batch waits for more messages.
 const gatherTime = 2 * time.Millisecond
 
-// requestTime is far longer than sending a request takes.
+// requestTime is much longer than the sending of a request takes.
 const requestTime = 100 * time.Millisecond
 
-// ackPending bounds the messages that all takers together have fetched and not acknowledged.
+// ackPending bounds the messages that all dispatchers together have fetched but not acknowledged.
 const ackPending = 4000
 
-// Run hands batches of up to limit messages of the durable consumer to handle, one batch at a time, until ctx ends. As
-// much again is fetched meanwhile, and no more: what waits here for longer than AckWait comes again, and if that is
-// because the work is slow, it makes more of it. Handle acknowledges what it is done with. The error says why the
-// consumer cannot be read.
+// Run passes batches of up to limit messages of the durable consumer to handle, one batch at a time, until ctx ends.
+// Meanwhile it fetches at most limit further messages. JetStream redelivers messages that wait here for longer than
+// AckWait, and redelivery would add work when handling is slow. handle must acknowledge the messages. Run returns an
+// error if it cannot read the consumer.
 func Run(ctx context.Context, js jetstream.JetStream, stream, durable string, limit int, handle func(context.Context, []jetstream.Msg)) error {
 	cons, err := js.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{
 		Durable: durable, AckPolicy: jetstream.AckExplicitPolicy, AckWait: AckWait, MaxAckPending: ackPending,
@@ -36,8 +37,8 @@ func Run(ctx context.Context, js jetstream.JetStream, stream, durable string, li
 	if err != nil {
 		return err
 	}
-	// Without a bound in bytes: each pull would then end with a word of its own, which finds no room behind a full batch,
-	// and pushes a message out. Messages have a megabyte at most.
+	// The pull has no bound in bytes. With one, each pull would end with a status message, which finds no room behind a
+	// full batch and displaces a message. A message has at most one megabyte.
 	iter, err := cons.Messages(jetstream.PullMaxMessages(limit), jetstream.PullHeartbeat(5*time.Second))
 	if err != nil {
 		return err
@@ -70,9 +71,10 @@ func Run(ctx context.Context, js jetstream.JetStream, stream, durable string, li
 	return nil
 }
 
-// next waits for a message. The iterator asks the server for more only as Next begins or has a message, and not while its
-// last request is being sent: where all that was asked for has come by then, nothing makes it ask again, and it would be
-// silent until it misses a heartbeat. So a wait begins twice, the second time when no request can be on its way any more.
+// next waits for a message. The iterator requests more messages only when Next begins or has a message, and not while
+// its last request is being sent. If all requested messages have arrived by then, nothing triggers the next request,
+// and the iterator blocks until it misses a heartbeat. next therefore starts the wait twice. At the second start, no
+// request can be in flight.
 func next(iter jetstream.MessagesContext) (jetstream.Msg, error) {
 	m, err := iter.Next(jetstream.NextMaxWait(requestTime))
 	if errors.Is(err, nats.ErrTimeout) {
@@ -81,7 +83,7 @@ func next(iter jetstream.MessagesContext) (jetstream.Msg, error) {
 	return m, err
 }
 
-// gather waits for one message and takes what has come by then. It reports whether there will be more.
+// gather waits for one message and collects further ones for gatherTime. open reports whether more messages may follow.
 func gather(msgs <-chan jetstream.Msg, limit int) (batch []jetstream.Msg, open bool) {
 	m, ok := <-msgs
 	if !ok {

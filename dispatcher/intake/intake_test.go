@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const stream, durable = "WORK", "workers"
 
-// newStream returns a work queue on a server of its own, that holds the numbers from 0 to n-1.
+// newStream returns a work queue on a new server. It holds the numbers from 0 to n-1.
 func newStream(t *testing.T, n int) jetstream.JetStream {
 	t.Helper()
 	server, err := embednats.Start(t.Context(), embednats.Config{StoreDir: t.TempDir(), MaxStoreBytes: 64 << 20})
@@ -49,7 +49,7 @@ func newStream(t *testing.T, n int) jetstream.JetStream {
 	return js
 }
 
-// run takes batches until done says that it has enough.
+// run handles batches until done returns true.
 func run(t *testing.T, js jetstream.JetStream, limit int, handle func([]jetstream.Msg), done func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -97,7 +97,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// What was fetched when the context ended is handed on as well, and what was not acknowledged is not lost.
+// Messages that were fetched when the context ended are handled, and unacknowledged messages are not lost.
 func TestEnd(t *testing.T) {
 	const n, limit = 200, 7
 	js := newStream(t, n)
@@ -113,14 +113,14 @@ func TestEnd(t *testing.T) {
 	if left := int(s.CachedInfo().State.Msgs); left != n-handed {
 		t.Errorf("%d handed on, %d left of %d", handed, left, n)
 	}
-	// A request that is on its way to the server as the context ends is answered too late: what it brings comes again
-	// after AckWait. There is one at most, for fewer than a batch.
+	// If a request is in flight when the context ends, its messages arrive too late and are redelivered after AckWait.
+	// There is at most one such request, for less than a batch.
 	if lost := pending(t, js); lost >= limit {
 		t.Errorf("%d were fetched and neither handed on nor given back", lost)
 	}
 }
 
-// pending returns how many messages are fetched and not acknowledged.
+// pending returns the number of messages that are fetched but not acknowledged.
 func pending(t *testing.T, js jetstream.JetStream) int {
 	t.Helper()
 	consumer, err := js.Consumer(t.Context(), stream, durable)
@@ -131,7 +131,8 @@ func pending(t *testing.T, js jetstream.JetStream) int {
 	return consumer.CachedInfo().NumAckPending
 }
 
-// While a batch is worked on no more than the next one is fetched: what waits for longer than AckWait would come again.
+// While a batch is handled, only the next batch is fetched. JetStream would redeliver messages that wait for longer
+// than AckWait.
 func TestFetchesNoMoreThanTheNextBatch(t *testing.T) {
 	const n, limit = 100, 5
 	js := newStream(t, n)

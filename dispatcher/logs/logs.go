@@ -1,6 +1,6 @@
-// Package logs stores the log lines that executors publish. JetStream only carries them; Postgres keeps them, in
-// compressed chunks whose key makes a repeated batch a no-op. Lines of an attempt that has ended are taken too, as
-// its last ones may arrive after its result.
+// Package logs stores the log lines that executors publish. JetStream only carries them. Postgres keeps them in
+// compressed chunks, whose key makes a repeated batch a no-op. The package also accepts lines of an attempt that has
+// ended, because its last lines may arrive after its result.
 package logs
 
 import (
@@ -18,16 +18,16 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// Store keeps chunks.
+// Store stores chunks.
 type Store interface {
 	StoreLogs(ctx context.Context, chunks []domain.LogChunk) error
 	GroupsOf(ctx context.Context, runs []domain.RunID) (map[domain.RunID]string, error)
 }
 
-// Encode makes a chunk's bytes of lines.
+// Encode encodes lines as the bytes of a chunk.
 type Encode func([]domain.LogLine) []byte
 
-// DeadLetter sets a message aside.
+// DeadLetter stores a message that cannot be processed.
 type DeadLetter func(ctx context.Context, kind, subject string, data []byte, reason error)
 
 // Consumer moves log lines from the stream to the store.
@@ -37,12 +37,12 @@ type Consumer struct {
 	encode Encode
 	dead   DeadLetter
 	log    *slog.Logger
-	groups *lru.Cache[domain.RunID, string] // of runs, which never change
+	groups *lru.Cache[domain.RunID, string] // the group of each run, which never changes
 }
 
 const (
 	durable    = "store"
-	batchMax   = 100 // messages a transaction
+	batchMax   = 100 // messages per transaction
 	groupsKept = 20_000
 )
 
@@ -66,7 +66,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return nil
 }
 
-// wait waits for d or the end of ctx, and reports whether ctx goes on.
+// wait waits for d or until ctx ends, and reports whether ctx is still valid.
 func wait(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -78,8 +78,8 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// keep stores a batch of messages and acknowledges them. While Postgres is away it tries for a while, so that lines
-// stay in order; then nothing is acknowledged, and the messages come again.
+// keep stores a batch of messages and acknowledges them. If Postgres is unavailable, keep retries for keepTries, so
+// that lines stay in order. After that, it acknowledges nothing, and JetStream delivers the messages again.
 func (c *Consumer) keep(ctx context.Context, msgs []jetstream.Msg) {
 	tries, cancel := context.WithTimeout(ctx, keepTries)
 	defer cancel()
@@ -92,7 +92,7 @@ func (c *Consumer) keep(ctx context.Context, msgs []jetstream.Msg) {
 		c.log.WarnContext(ctx, "storing log lines; trying again", "err", err)
 		if !wait(tries, pause) {
 			for _, m := range msgs {
-				_ = m.NakWithDelay(comeAgain) // or they come when nobody has acknowledged them for long
+				_ = m.NakWithDelay(comeAgain) // if this fails, JetStream delivers the messages again after AckWait
 			}
 			return
 		}
@@ -101,7 +101,7 @@ func (c *Consumer) keep(ctx context.Context, msgs []jetstream.Msg) {
 	case err != nil && len(msgs) == 1:
 		bad = map[int]error{0: err}
 	case err != nil:
-		// One message that Postgres does not take must not keep the others.
+		// One message that Postgres rejects must not block the others.
 		for i := range msgs {
 			c.keep(ctx, msgs[i:i+1])
 		}
@@ -122,7 +122,8 @@ const (
 	comeAgain = 2 * time.Second
 )
 
-// keepOnce stores what can be taken of a batch, in one transaction. What cannot is in bad, by the message's index.
+// keepOnce stores the valid messages of a batch in one transaction. bad holds the errors of the others, by message
+// index.
 func (c *Consumer) keepOnce(ctx context.Context, msgs []jetstream.Msg) (bad map[int]error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, intake.AckWait/2)
 	defer cancel()
@@ -133,7 +134,7 @@ func (c *Consumer) keepOnce(ctx context.Context, msgs []jetstream.Msg) (bad map[
 	return bad, c.store.StoreLogs(ctx, chunks)
 }
 
-// chunks decodes messages. What cannot be taken is in bad, by the message's index.
+// chunks decodes messages. bad holds the errors of invalid messages, by message index.
 func (c *Consumer) chunks(ctx context.Context, msgs []jetstream.Msg) (chunks []domain.LogChunk, bad map[int]error, err error) {
 	bad = make(map[int]error)
 	decoded := make([]*wire.Logs, len(msgs))
@@ -157,7 +158,7 @@ func (c *Consumer) chunks(ctx context.Context, msgs []jetstream.Msg) (chunks []d
 		if l == nil {
 			continue
 		}
-		// The subject's group is the one that the executor's token vouches for.
+		// The executor's token guarantees the group in the subject.
 		if group, known := c.groups.Get(ids[i]); !known || group != wire.GroupOfSubject(msgs[i].Subject()) {
 			bad[i] = fmt.Errorf("run %s is unknown, or another group's", ids[i])
 			continue
@@ -169,7 +170,7 @@ func (c *Consumer) chunks(ctx context.Context, msgs []jetstream.Msg) (chunks []d
 	return chunks, bad, nil
 }
 
-// learn reads the groups of runs into the cache.
+// learn adds the groups of runs to the cache.
 func (c *Consumer) learn(ctx context.Context, ids []domain.RunID) error {
 	if len(ids) == 0 {
 		return nil
@@ -181,10 +182,10 @@ func (c *Consumer) learn(ctx context.Context, ids []domain.RunID) error {
 	return err
 }
 
-// lineMax is a higher number than any line has.
+// lineMax is higher than the number of any line.
 const lineMax = 1 << 40
 
-// decode reads a message and checks that its lines are consecutive.
+// decode decodes a message and checks that its lines are consecutive.
 func decode(data []byte, l *wire.Logs, id *domain.RunID) error {
 	if err := wire.Decode(data, l); err != nil {
 		return err

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// bench is a consumer on a database and a NATS server of its own.
+// bench is a consumer with its own database and NATS server.
 type bench struct {
 	t    *testing.T
 	pg   *store.Store
@@ -35,7 +35,7 @@ type bench struct {
 	letters []string
 }
 
-// failing is a store that refuses what it is told to.
+// failing is a store that fails as configured.
 type failing struct {
 	logs.Store
 	mu     sync.Mutex
@@ -128,7 +128,7 @@ func (b *bench) dead() []string {
 	return append([]string(nil), b.letters...)
 }
 
-// patience bounds what is waited for, however busy the machine is.
+// patience bounds each wait, because the machine may be busy.
 const patience = 5 * time.Minute
 
 func (b *bench) eventually(what string, ok func() bool) {
@@ -148,7 +148,7 @@ func (b *bench) publish(group string, data []byte) {
 	}
 }
 
-// lines makes a message of consecutive lines from first on.
+// lines creates a message of consecutive lines that starts at first.
 func (b *bench) lines(first int64, texts ...string) wire.Logs {
 	l := wire.Logs{V: wire.Version, Instance: "a", RunID: b.run.String(), Attempt: 1}
 	for i, text := range texts {
@@ -157,7 +157,7 @@ func (b *bench) lines(first int64, texts ...string) wire.Logs {
 	return l
 }
 
-// pending returns how many messages are not acknowledged.
+// pending returns the number of unacknowledged messages.
 func (b *bench) pending() int {
 	b.t.Helper()
 	s, err := b.js.Stream(context.Background(), wire.StreamLogs)
@@ -167,7 +167,7 @@ func (b *bench) pending() int {
 	return int(s.CachedInfo().State.Msgs)
 }
 
-// stored returns the lines that Postgres holds, in order.
+// stored returns the lines in Postgres, in order.
 func (b *bench) stored() []domain.LogLine {
 	b.t.Helper()
 	rows, err := b.pg.Pool().Query(context.Background(), `SELECT lines FROM run_logs WHERE run_id = $1 ORDER BY attempt, first_line`, b.run)
@@ -214,7 +214,7 @@ func TestStored(t *testing.T) {
 	if len(got[3].Text) > wire.MaxLogLineBytes+20 || !strings.HasSuffix(got[3].Text, "… cut") {
 		t.Errorf("a long line has %d bytes", len(got[3].Text))
 	}
-	// A batch that comes again changes nothing.
+	// A redelivered batch changes nothing.
 	b.publish("g", wire.Encode(b.lines(1, "one", "TWO")))
 	b.publish("g", wire.Encode(b.lines(6, "six")))
 	b.eventually("the one after it is stored", func() bool { return len(b.stored()) >= 6 })
@@ -291,7 +291,7 @@ func TestPostgresAway(t *testing.T) {
 	b.eventually("all are acknowledged", func() bool { return b.pending() == 0 })
 }
 
-// One message that Postgres does not take is set aside, and keeps no other.
+// A message that Postgres rejects is set aside, and the other messages are stored.
 func TestPoison(t *testing.T) {
 	b := newBench(t)
 	b.fail.refuse = func(chunks []domain.LogChunk) error {
@@ -311,7 +311,7 @@ func TestPoison(t *testing.T) {
 	b.eventually("all are acknowledged", func() bool { return b.pending() == 0 })
 }
 
-// Lines of a run that has ended are taken too.
+// Lines of a run that has ended are stored, too.
 func TestAfterTheEnd(t *testing.T) {
 	b := newBench(t)
 	b.begin()

@@ -16,7 +16,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// A job whose offers are answered late goes on the slow lane until the end of the minute.
+// A job whose offers are answered late uses the slow lane until the end of the minute.
 func TestLateJobsAreSlow(t *testing.T) {
 	var l lateness
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -45,7 +45,7 @@ func TestLateJobsAreSlow(t *testing.T) {
 	}
 }
 
-// Offers that find a lane full are counted as unsent, and left to a reconciler.
+// If a lane is full, offers are counted as unsent and left to a reconciler.
 func TestFullLanes(t *testing.T) {
 	s := New(Config{
 		Store: definitions{}, Recorder: settle.New(clockStore{}, nil, nil, nil, nil), Log: slog.New(slog.DiscardHandler), Trace: func(string) {},
@@ -83,7 +83,7 @@ func (definitions) Definitions(context.Context, []domain.Due) (domain.Definition
 	return nil, nil
 }
 
-// The pool runs all functions that it takes, a bounded number at a time, and leaves no goroutine behind.
+// The pool runs all functions that it accepts, with bounded concurrency, and leaves no goroutine behind.
 func TestPool(t *testing.T) {
 	others := goleak.IgnoreCurrent()
 	var work sync.WaitGroup

@@ -10,12 +10,12 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// clockStore is a recorder's store of which only the clock is used.
+// clockStore is a recorder's store of which the test uses only the clock.
 type clockStore struct{ settle.Store }
 
 func (clockStore) Now() time.Time { return time.Unix(0, 0) }
 
-// A run whose offer is too large for any message ends with an explanation.
+// A run whose offer exceeds the maximum message size ends with an explanation.
 func TestOversizedOfferEnds(t *testing.T) {
 	s := &Sender{Config: Config{Store: definitions{}, Recorder: settle.New(clockStore{}, nil, nil, nil, nil)}}
 	b := peer.Boot{Group: "g", Instance: "a", ID: "b"}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Silence of an instance counts after this process has heard NATS for long enough, and not after a freeze.
+// The silence of an instance counts after this process has heard NATS for long enough, and not directly after a freeze.
 func TestHeardForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHearing(nil, 0, nil)

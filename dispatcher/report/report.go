@@ -1,6 +1,7 @@
-// Package report rolls finished runs up into statistics, for ever. Every dispatcher has one; whoever holds the mark's row
-// works, the others find it locked and come again. It reads the history by block ranges, and only what was settled since
-// the last time, so that neither firing nor settling notices it; when it is behind, it catches up window by window.
+// Package report continuously aggregates finished runs into statistics. Every dispatcher runs a Roller. The Roller that
+// locks the mark's row works, and the others find the row locked and try again later. It reads the history by block
+// ranges, and only the runs that were settled since the last time, so that it does not slow down firing and settling.
+// If it is behind, it catches up one window at a time.
 package report
 
 import (
@@ -11,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Store counts what was settled in the next window of time, see RollUp of internal/store/report.
+// Store counts the runs that were settled in the next time window: see RollUp of internal/store/report.
 type Store interface {
 	RollUp(ctx context.Context, window time.Duration) (runs int64, through, now time.Time, moved bool, err error)
 	Tend(ctx context.Context) error
@@ -23,11 +24,11 @@ const (
 	firstWindow = time.Minute
 	leastWindow = time.Second
 	mostWindow  = time.Hour
-	fewRuns     = 20_000 // in a window: the next may be twice as long
+	fewRuns     = 20_000 // if a window has fewer runs, the next one may be twice as long
 	manyRuns    = 200_000
 )
 
-// Roller rolls up. Make one with New and Run it.
+// Roller aggregates runs. Create one with New, then call Run.
 type Roller struct {
 	store  Store
 	log    *slog.Logger
@@ -49,7 +50,7 @@ func New(store Store, log *slog.Logger, registry prometheus.Registerer) *Roller 
 	return r
 }
 
-// Run rolls up until ctx ends.
+// Run aggregates runs until ctx ends.
 func (r *Roller) Run(ctx context.Context) error {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
@@ -70,12 +71,12 @@ func (r *Roller) Run(ctx context.Context) error {
 	}
 }
 
-// catchUp counts window after window until there is nothing to count.
+// catchUp counts one window after another until no window is left.
 func (r *Roller) catchUp(ctx context.Context) {
 	for ctx.Err() == nil {
 		runs, through, now, moved, err := r.store.RollUp(ctx, r.window)
 		if err != nil {
-			// Perhaps it was too much for one transaction.
+			// The window may have been too large for one transaction.
 			r.window = max(r.window/2, leastWindow)
 			if ctx.Err() == nil {
 				r.log.WarnContext(ctx, "rolling up run statistics; trying again", "err", err)

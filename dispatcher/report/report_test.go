@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// ledger is a store with so many runs settled in each second, up to the clock.
+// ledger is a store in which a fixed number of runs is settled per second, up to now.
 type ledger struct {
 	perSecond int64
-	most      int64 // runs that one transaction can count; more of them fail
+	most      int64 // maximum number of runs per transaction; more of them fail
 	through   time.Time
 	counted   int64
 	windows   []time.Duration
@@ -39,7 +39,7 @@ func (l *ledger) RollUp(_ context.Context, window time.Duration) (int64, time.Ti
 
 func (l *ledger) Tend(context.Context) error { l.tended++; return nil }
 
-// live runs a roller for a while over what the ledger has.
+// live runs a roller on the ledger for a while.
 func live(t *testing.T, l *ledger, behind, while time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestRollerCatchesUpByTheHour(t *testing.T) {
 }
 
 func TestRollerTakesLessWhereThereIsMuch(t *testing.T) {
-	l := &ledger{perSecond: 10_000, most: 300_000} // half of the first window's
+	l := &ledger{perSecond: 10_000, most: 300_000} // half of the runs of the first window
 	live(t, l, time.Hour, 5*time.Minute)
 	if l.counted < 36_000_000 {
 		t.Errorf("%d runs were counted", l.counted)

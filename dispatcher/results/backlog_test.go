@@ -25,7 +25,7 @@ func (m emptyResults) Metadata() (*jetstream.MsgMetadata, error) {
 	return &jetstream.MsgMetadata{NumPending: m.waiting, Timestamp: m.published}, nil
 }
 
-// Backlog tells how late results are settled while many wait, and a short time afterwards.
+// Backlog returns how late results are settled while many wait, and for a short time afterwards.
 func TestBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(Config{Log: slog.New(slog.DiscardHandler)})

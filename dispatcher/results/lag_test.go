@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// The lag is the number of waiting messages at the pace of delivery. While no message is delivered, it grows with time.
+// The lag is the number of waiting messages divided by the delivery rate. While no message is delivered, it grows with
+// time.
 func TestPace(t *testing.T) {
 	begin := time.Now()
 	var p pace
@@ -13,9 +14,9 @@ func TestPace(t *testing.T) {
 		at, want           time.Duration
 		delivered, waiting uint64
 	}{
-		{0, 0, 1000, 500},                         // the pace is not known yet
-		{time.Second, 5 * time.Second, 1100, 500}, // 100 a second
-		{2 * time.Second, time.Second, 1300, 200}, // 200 a second
+		{0, 0, 1000, 500},                         // the rate is not known yet
+		{time.Second, 5 * time.Second, 1100, 500}, // 100 per second
+		{2 * time.Second, time.Second, 1300, 200}, // 200 per second
 		{3 * time.Second, 0, 1300, 0},             // nothing waits
 		{time.Hour, 0, 1300, 0},
 		{time.Hour + 2*time.Second, 3 * time.Second, 1300, 200}, // no message was fetched for two seconds

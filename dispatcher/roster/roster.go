@@ -1,13 +1,13 @@
-// Package roster knows which instances live and how loaded they are, from their heartbeats in the instance bucket
-// and from the load that every answer and result carries.
+// Package roster tracks the live instances and their load. It reads the heartbeats in the instance bucket and the load
+// in every answer and result.
+// The roster also tracks which heartbeat of an instance an offer may rely on, and how long a boot has been silent.
+// Death verdicts need both: see package dispatcher.
 //
-// It also knows which heartbeat of an instance an offer may rely on, and for how long a boot has been silent: death verdicts
-// need both, see package dispatcher.
-//
-// It is a view, never the truth: an instance that it shows may be dead, and Postgres decides what is bound to
-// whom. It times instances out by itself, on its own monotonic clock, because the bucket tells its watchers of
-// goodbyes but not of expiries. A value that is no heartbeat of a known version changes nothing, as an executor can
-// have JetStream's acknowledgement of its own publish delivered to another group's key. It is told of: see Strange.
+// The roster is only a view. An instance in it may be dead, and Postgres decides which attempt is bound to which
+// instance. The roster expires instances itself, on its own monotonic clock, because the bucket notifies watchers of
+// deletions but not of expiries. A value that is not a heartbeat of a known version changes nothing. Such values can
+// occur, because an executor can direct JetStream's acknowledgement of its publish to another group's key. The roster
+// reports them: see Strange.
 package roster
 
 import (
@@ -28,34 +28,34 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// Roster is a live view of all instances. Make one with New and Run it. Safe for concurrent use.
+// Roster is a live view of all instances. Create one with New, then call Run. It is safe for concurrent use.
 type Roster struct {
 	js   jetstream.JetStream
 	log  *slog.Logger
-	wake chan struct{} // capacity 1: an instance joined, or has more room
-	redo chan struct{} // capacity 1: begin the watch anew
+	wake chan struct{} // capacity 1: an instance joined or has more room
+	redo chan struct{} // capacity 1: restart the watch
 
 	strange chan Strange
-	told    map[string]time.Time // when each key's strange value was told of; Run's own
+	told    map[string]time.Time // when each key's strange value was last reported; used only by Run
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	instances map[key]*instance
 	voices    map[key]*voices
-	since     time.Time // when the watch had all values; zero while there is none
-	gap       time.Time // since then every heartbeat was received; zero before the first watch
-	seq       uint64    // of the stream's message that the watch received last
-	heardUpTo uint64    // the same, of the last watch where there is none
-	initial   uint64    // the highest among the values that were there when the watch began
+	since     time.Time // when the watch had received all values; zero without a complete watch
+	gap       time.Time // every heartbeat since then was received; zero before the first watch
+	seq       uint64    // stream sequence of the last message that the watch received
+	heardUpTo uint64    // the same, kept after the watch has ended
+	initial   uint64    // the highest sequence among the initial values of the watch
 }
 
-// Strange is a value in the bucket that is no heartbeat.
+// Strange is a value in the bucket that is not a heartbeat.
 type Strange struct {
 	Key    string
 	Value  []byte
 	Reason error
 }
 
-// What says strange things does so every few seconds, and one word of it is enough.
+// A faulty writer repeats its value every few seconds, so each key is reported once per tellAgain.
 const (
 	tellAgain = 10 * time.Minute
 	toldMax   = 1000 // keys
@@ -66,9 +66,9 @@ type key struct{ group, name string }
 type instance struct {
 	beat    wire.Heartbeat
 	load    wire.Load // the newest by Seq
-	offered int       // slots offered since load was said
-	seen    time.Time // of the last heartbeat, monotonic
-	shunned time.Time // until then it gets nothing: it refused although it seemed to have room
+	offered int       // slots offered since load was reported
+	seen    time.Time // time of the last heartbeat, monotonic
+	shunned time.Time // gets no offers until then, because it refused an offer although it seemed to have room
 }
 
 // New returns an empty roster.
@@ -80,14 +80,15 @@ func New(js jetstream.JetStream, log *slog.Logger) *Roster {
 	}
 }
 
-// Room signals that an instance joined or has more room than before.
+// Room returns a channel that signals that an instance joined or has more room than before.
 func (r *Roster) Room() <-chan struct{} { return r.wake }
 
-// Strange tells of values that are no heartbeats, of each key once in ten minutes. What nobody takes is dropped.
+// Strange returns a channel of values that are not heartbeats, at most one per key in ten minutes. If the receiver is
+// too slow, values are dropped.
 func (r *Roster) Strange() <-chan Strange { return r.strange }
 
-// Reconnected makes the roster watch anew. The connection's owner calls it when NATS is back, as the bucket may
-// have been made anew.
+// Reconnected makes the roster restart its watch. The owner of the connection calls it after a reconnection to NATS,
+// because the bucket may have been recreated.
 func (r *Roster) Reconnected() { lifecycle.Signal(r.redo) }
 
 // Run watches the bucket until ctx ends.
@@ -112,7 +113,7 @@ func (r *Roster) watch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	last, err := r.lastSeq(ctx) // read before the watch begins, which delivers what is there then and all that follows
+	last, err := r.lastSeq(ctx) // read before the watch begins; the watch delivers the values at its start and all later messages
 	if err != nil {
 		return err
 	}
@@ -134,7 +135,7 @@ func (r *Roster) watch(ctx context.Context) error {
 		case <-sweep.C:
 			r.sweep()
 			if time.Since(heard) > wire.LeaseTTL {
-				// Nobody lives, or the bucket was made anew and the watch waits for a sequence that is far away.
+				// There are no instances, or the bucket was recreated and the watch waits for a much higher sequence.
 				return nil
 			}
 		case e, ok := <-w.Updates():
@@ -153,7 +154,7 @@ func (r *Roster) watch(ctx context.Context) error {
 	}
 }
 
-// Since returns since when the watch is complete, the zero time while it is not.
+// Since returns when the current watch became complete, or the zero time if it is not complete.
 func (r *Roster) Since() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,7 +187,7 @@ func (r *Roster) beat(k string, value []byte, seq uint64) {
 	r.Load(group, name, b.BootID, load)
 }
 
-// heartbeat reads a value of the bucket.
+// heartbeat decodes and checks a value of the bucket.
 func heartbeat(k string, value []byte) (b wire.Heartbeat, err error) {
 	group, name, ok := wire.SplitInstanceKey(k)
 	if !ok {
@@ -250,7 +251,7 @@ func (r *Roster) sweep() {
 	}
 }
 
-// slotsMax is more slots than an instance can have. What it says is cut to it, so that sums do not overflow.
+// slotsMax is more than the slots of any instance. Reported values are limited to it, so that sums do not overflow.
 const slotsMax = 1 << 20
 
 func possible(l wire.Load) wire.Load {
@@ -259,7 +260,7 @@ func possible(l wire.Load) wire.Load {
 	return l
 }
 
-// Load takes what an instance says of its slots, unless something newer of the same boot is known.
+// Load records the load that an instance reports, unless a newer load of the same boot is known.
 func (r *Roster) Load(group, name, boot string, load wire.Load) {
 	load = possible(load)
 	r.mu.Lock()
@@ -277,7 +278,7 @@ func (r *Roster) Load(group, name, boot string, load wire.Load) {
 	}
 }
 
-// Offered notes that n slots of an instance were offered, until it says its load itself.
+// Offered records that n slots of an instance were offered. They count until the instance reports its load.
 func (r *Roster) Offered(group, name, boot string, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -286,8 +287,8 @@ func (r *Roster) Offered(group, name, boot string, n int) {
 	}
 }
 
-// Shun keeps an instance from being chosen for a while, so that one which refuses although it seems to have room is
-// not asked again and again.
+// Shun excludes an instance from the candidates for d. The dispatcher then does not keep asking an instance that
+// refuses offers although it seems to have room.
 func (r *Roster) Shun(group, name, boot string, d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -296,7 +297,7 @@ func (r *Roster) Shun(group, name, boot string, d time.Duration) {
 	}
 }
 
-// Drop forgets an instance that nobody answered for. Its next heartbeat brings it back.
+// Drop removes an instance that did not answer. Its next heartbeat adds it again.
 func (r *Roster) Drop(group, name, boot string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -305,7 +306,7 @@ func (r *Roster) Drop(group, name, boot string) {
 	}
 }
 
-// Candidates returns the live, not draining instances of a group that offer the target (domain.JobSpec.Target).
+// Candidates returns the live instances of a group that offer the target (domain.JobSpec.Target) and are not draining.
 // The caller owns the result.
 func (r *Roster) Candidates(group, target string) []*route.Candidate {
 	r.mu.Lock()
@@ -323,7 +324,8 @@ func (r *Roster) Candidates(group, target string) []*route.Candidate {
 	return out
 }
 
-// Offering returns the live instances of a group that offer the target, by name, be they candidates now or not.
+// Offering returns the names of all live instances of a group that offer the target, sorted. It includes instances that
+// are not candidates now.
 func (r *Roster) Offering(group, target string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -341,7 +343,7 @@ func offers(b *wire.Heartbeat, target string) bool {
 	return domain.Offers(b.Handlers, b.Languages, target)
 }
 
-// Boot returns the boot of an instance that lives, as far as is known here.
+// Boot returns the boot of an instance, if the roster has the instance as alive.
 func (r *Roster) Boot(group, name string) (boot string, alive bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -352,7 +354,7 @@ func (r *Roster) Boot(group, name string) (boot string, alive bool) {
 	return i.beat.BootID, true
 }
 
-// Instances lists the live instances of a group, of all groups where it is "", by group and name.
+// Instances lists the live instances of a group, or of all groups if group is "", sorted by group and name.
 func (r *Roster) Instances(group string) []domain.Instance {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bench is a roster on a NATS server of its own, which takes everybody, so that it can be restarted under its clients.
+// bench is a roster with its own NATS server. The server has no authentication and can be restarted under its clients.
 type bench struct {
 	*roster.Roster
 	t      *testing.T
@@ -93,7 +93,7 @@ func (b *bench) ensure() {
 	})
 }
 
-// eventually polls until what it is told is true.
+// eventually polls until the condition is true.
 func (b *bench) eventually(what string, ok func() bool) {
 	b.t.Helper()
 	b.within(10*time.Second, what, ok)
@@ -134,7 +134,7 @@ func (b *bench) beat(h wire.Heartbeat) {
 	b.put(wire.InstanceKey(h.Group, h.Instance), wire.Encode(h))
 }
 
-// room returns the free slots of an instance as a candidate for the handler echo, -1 if it is none.
+// room returns the free slots of an instance as a candidate for the handler echo, or -1 if it is not a candidate.
 func (b *bench) room(name string) int {
 	for _, c := range b.Candidates("g", "echo") {
 		if c.Instance == name {
@@ -221,7 +221,7 @@ func TestNewBoot(t *testing.T) {
 	b.beat(beat("a", "2"))
 	b.eventually("the new boot has room, whatever the old one's numbers were", func() bool { return b.bootOf("a") == "2" && b.room("a") == 4 })
 	b.woken("a new boot")
-	// What is said of the old boot counts no more.
+	// A load of the old boot has no effect.
 	b.Load("g", "a", "1", wire.Load{Capacity: 4, Running: 4, Seq: 1000})
 	b.Offered("g", "a", "1", 3)
 	b.Shun("g", "a", "1", time.Hour)
@@ -274,7 +274,7 @@ func TestLoad(t *testing.T) {
 			b.asleep(tt.name)
 		}
 	}
-	// An older heartbeat of the same boot does not undo what a result has said since.
+	// An older heartbeat of the same boot does not overwrite the load of a later result.
 	b.beat(beat("a", "1", func(h *wire.Heartbeat) { h.Seq, h.Running = 7, 1 }))
 	b.beat(beat("later", "1"))
 	b.eventually("the one after it is read", func() bool { return b.room("later") == 4 })
@@ -283,7 +283,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// Numbers that no instance has are cut to what can be reckoned with: sums over a group must not overflow.
+// Impossible numbers are limited, so that sums over a group do not overflow.
 func TestAbsurdLoad(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -332,7 +332,7 @@ func TestValuesThatAreNoHeartbeats(t *testing.T) {
 	var told []string
 	for range len(b.Strange()) {
 		s := <-b.Strange()
-		// The bucket keeps the newest value of a key, so that which of a's is seen first is not certain.
+		// The bucket keeps only the newest value of a key, so the value of a that is seen first may vary.
 		if s.Key == "g.a" && !slices.Contains(strange, string(s.Value)) {
 			t.Errorf("told of %q", s.Value)
 		}
@@ -348,7 +348,8 @@ func TestValuesThatAreNoHeartbeats(t *testing.T) {
 
 func group(name string) func(*wire.Heartbeat) { return func(h *wire.Heartbeat) { h.Group = name } }
 
-// An instance that says nothing for its lease is gone, though the bucket tells nobody of it. One that goes on stays.
+// An instance without heartbeats for its lease is removed, although the bucket does not notify watchers. An instance
+// with heartbeats stays.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -372,11 +373,11 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// The server comes back with nothing in its storage: the bucket is made anew, and the roster follows it.
+// The server returns with empty storage. The bucket is recreated, and the roster follows it.
 func TestWipedServer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	for i := range 20 { // sequence numbers that the new bucket will not reach soon
+	for i := range 20 { // sequence numbers that the new bucket does not reach soon
 		b.beat(beat("a", "1", func(h *wire.Heartbeat) { h.Seq = int64(i) }))
 	}
 	b.eventually("a joins", func() bool { return b.room("a") == 4 })

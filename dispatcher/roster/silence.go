@@ -7,18 +7,18 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// silence is for how long no heartbeat of a boot must have been received before its attempts may be declared lost. The
-// half second more than LeaseTTL is for clocks of two machines that do not run at the same rate.
+// silence is how long no heartbeat of a boot must have been received before its attempts may be declared lost. It
+// exceeds LeaseTTL by half a second, because the clocks of two machines do not run at exactly the same rate.
 const silence = wire.LeaseTTL + 500*time.Millisecond
 
-// bootsMax bounds the boots that are remembered of one instance name. Two processes may share a name by mistake. With more
-// boots than the bound, verdicts about this name take longer; a hostile client can do that to its own group only.
+// bootsMax bounds the remembered boots of one instance name. Two processes may share a name by mistake. With more boots
+// than the bound, verdicts about this name take longer. A hostile client can cause that only in its own group.
 const bootsMax = 8
 
-// voices remembers when the boots of one instance name were last heard.
+// voices records when the boots of one instance name were last heard.
 type voices struct {
 	boots []voice
-	lost  time.Time // when a boot was dropped, as there were more than bootsMax
+	lost  time.Time // when a boot was dropped because there were more than bootsMax
 }
 
 type voice struct {
@@ -39,14 +39,14 @@ func (v *voices) hear(boot string, now time.Time) {
 	v.boots = append(v.boots, voice{boot, now})
 }
 
-// hearAll takes all boots as heard, as a heartbeat of any of them may have been missed.
+// hearAll marks all boots as heard now, because a heartbeat of any of them may have been missed.
 func (v *voices) hearAll(now time.Time) {
 	for i := range v.boots {
 		v.boots[i].heard = now
 	}
 }
 
-// last returns when the boot was heard last, as far as is remembered: it was not heard later.
+// last returns the latest time at which the boot can have been heard.
 func (v *voices) last(boot string) time.Time {
 	for _, b := range v.boots {
 		if b.boot == boot {
@@ -56,7 +56,7 @@ func (v *voices) last(boot string) time.Time {
 	return v.lost
 }
 
-// old reports whether nothing that is remembered matters any more.
+// old reports whether all remembered times are too old to matter.
 func (v *voices) old(now time.Time) bool {
 	for _, b := range v.boots {
 		if now.Sub(b.heard) <= silence {
@@ -66,9 +66,9 @@ func (v *voices) old(now time.Time) bool {
 	return now.Sub(v.lost) > silence
 }
 
-// Silent reports whether an instance's boot had been silent for long enough at the given moment: this process has
-// received everything that the bucket's stream held up to seq, and no heartbeat of the boot in the 10 s before that moment.
-// The 10 s count from when this process began to receive heartbeats without a gap.
+// Silent reports whether an instance's boot had been silent for long enough at the given time. That is the case if this
+// process has received everything in the bucket's stream up to seq, and no heartbeat of the boot in the 10.5 s before
+// that time. The period starts at the earliest when this process began to receive heartbeats without a gap.
 func (r *Roster) Silent(group, name, boot string, seq uint64, at time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,20 +84,20 @@ func (r *Roster) Silent(group, name, boot string, seq uint64, at time.Time) bool
 	return at.Sub(last) >= silence
 }
 
-// CaughtUp reports whether this process has received everything that the bucket's stream held up to seq.
+// CaughtUp reports whether this process has received everything in the bucket's stream up to seq.
 func (r *Roster) CaughtUp(seq uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return !r.since.IsZero() && r.seq >= seq
 }
 
-// beatAge is how old a heartbeat may be for an offer to rely on it. The executor has the rest of the 10 s to receive the
-// offer and start the attempt.
+// beatAge is the maximum age of a heartbeat that an offer may rely on. The executor needs the rest of the 10 s to
+// receive the offer and to start the attempt.
 const beatAge = 7 * time.Second
 
-// Beat returns the number of the newest heartbeat of an instance's boot, for offers to rely on. The caller reads it before
-// the transaction that binds. It is not ok if that heartbeat is too old, or another boot's. 0 is an older executor's, whose
-// offers carry no beat.
+// Beat returns the number of the newest heartbeat of an instance's boot, for offers to rely on. The caller must read it
+// before the transaction that binds. ok is false if that heartbeat is too old or belongs to another boot. The number is
+// 0 for an older executor; offers to it carry no beat.
 func (r *Roster) Beat(group, name, boot string) (beat int64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,8 +117,9 @@ func (i *instance) fresh() bool {
 	return time.Since(i.seen) <= age
 }
 
-// complete notes that all that the stream held up to seq when the watch began has been received. Where the last watch had
-// received just that, nothing came between the two; otherwise a heartbeat may have come and gone unheard.
+// complete records that the watch has received everything that was in the stream when it began. seq was the stream's
+// last sequence then. If the previous watch had already received seq, no message came between the two watches.
+// Otherwise this process may have missed a heartbeat, and the gap restarts.
 func (r *Roster) complete(seq uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,12 +131,13 @@ func (r *Roster) complete(seq uint64) {
 	r.heardUpTo = r.seq
 }
 
-// received notes a message of a key, with its sequence, and the boot whose heartbeat it is, "" if it is none. The mutex is
-// held: CaughtUp must not count the message before its boot is noted.
+// received records a message of a key and its sequence. boot is the boot whose heartbeat it is, or "" if it is not a
+// heartbeat. The caller holds the mutex, because CaughtUp must not count the message before its boot is recorded.
 //
-// A message replaces the one before it on its key. If the watch has passed over messages, one of them may have been a
-// heartbeat of that key that was replaced before it could be delivered. The boots that were heard under the key count as
-// heard now, unless the newest message is of the same boot, and so later than whatever it replaced.
+// A message replaces the previous message of its key. If the watch has skipped messages, one of them may have been a
+// heartbeat of that key that was replaced before its delivery. All boots that were heard under the key then count as
+// heard now. The exception is a key with a single boot, if the newest message is from that boot, because it is later
+// than every message that it replaced.
 func (r *Roster) received(k key, boot string, seq uint64) {
 	now := time.Now()
 	v := r.voices[k]
@@ -157,14 +159,14 @@ func (r *Roster) received(k key, boot string, seq uint64) {
 	r.heardUpTo = r.seq
 }
 
-// interrupted notes that the watch has ended.
+// interrupted records that the watch has ended.
 func (r *Roster) interrupted() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.since, r.seq, r.initial = time.Time{}, 0, 0
 }
 
-// lastSeq returns the sequence of the newest message in the bucket's stream.
+// lastSeq returns the sequence of the last message in the bucket's stream.
 func (r *Roster) lastSeq(ctx context.Context) (uint64, error) {
 	s, err := r.js.Stream(ctx, "KV_"+wire.BucketInstances)
 	if err != nil {

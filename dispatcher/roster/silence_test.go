@@ -88,7 +88,7 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// What one name's boots leave behind is bounded, and forgotten when it cannot matter any more.
+// The memory per instance name is bounded, and old entries are removed.
 func TestVoicesAreBounded(t *testing.T) {
 	r := New(nil, nil)
 	for i := range 1000 {

@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// candidates makes instances a, b, … of which running says how many of their capacity slots are taken.
+// candidates creates instances a, b, … with the given capacity. running holds their slots in use.
 func candidates(capacity int, running ...int) []*route.Candidate {
 	out := make([]*route.Candidate, len(running))
 	for i, n := range running {
@@ -23,7 +23,7 @@ func candidates(capacity int, running ...int) []*route.Candidate {
 	return out
 }
 
-// heard says which instances answered, a letter each, and how many runs of the job they have.
+// heard returns the answers of the instances, one letter each, with their numbers of runs of the job.
 func heard(instances string, runs ...int) map[string]route.Heard {
 	out := make(map[string]route.Heard)
 	for i, name := range instances {
@@ -39,7 +39,7 @@ func TestChoose(t *testing.T) {
 		name       string
 		candidates []*route.Candidate
 		request    route.Request
-		want       string // the instance; "" waits
+		want       string // the instance; "" means that the run waits
 		why        string // part of the reason
 	}{
 		{"nobody", nil, route.Request{Route: domain.RouteAny, Target: "echo"}, "", "no live instance offers the handler"},
@@ -107,8 +107,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// Who is avoided may have room while the others are full: then the run goes there rather than waiting, or waits.
-// Either way nobody without room gets it.
+// An avoided instance may have room while the others are full. Then the run goes there or waits. In both cases, an
+// instance without room never gets it.
 func TestChooseProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cs := candidates(0, make([]int, rapid.IntRange(0, 6).Draw(t, "instances"))...)
@@ -131,7 +131,7 @@ func TestChooseProperties(t *testing.T) {
 			if answers {
 				q.Heard[c.Instance] = route.Heard{JobRuns: runs}
 			}
-			// Who is asked and does not answer, or is busy, is as good as full.
+			// An instance that does not answer, or is busy, counts as full.
 			if c.Room() > 0 && (!q.Route.Asks() || q.Pin != "" || (answers && (runs == 0 || q.Route == domain.RouteFailover))) {
 				open[c.Instance] = true
 			}
@@ -186,7 +186,7 @@ func TestBalance(t *testing.T) {
 			}
 			slack := 0
 			if r == domain.RouteRandom || r == domain.RouteConsistentHash {
-				slack = 150 // over five standard deviations
+				slack = 150 // more than five standard deviations
 			}
 			for _, c := range cs {
 				if off := c.Running - runs/instances; off > slack || off < -slack {
@@ -197,7 +197,7 @@ func TestBalance(t *testing.T) {
 	}
 }
 
-// Equal instances share what comes one by one, not all of it going to the first.
+// Equal instances share consecutive runs. The first one does not get all of them.
 func TestAnyTiesAreRandom(t *testing.T) {
 	seen := make(map[string]int)
 	random := seeded(3)
@@ -214,7 +214,7 @@ func TestAnyTiesAreRandom(t *testing.T) {
 	}
 }
 
-// When one of n leaves, only its own keys move; when it is back, they are its own again.
+// When one of n instances leaves, only its own keys move. When it returns, it gets them back.
 func TestConsistentHashMovesLittle(t *testing.T) {
 	const keys = 2000
 	choose := func(key int, without string) string {
@@ -245,7 +245,7 @@ func TestShards(t *testing.T) {
 		running []int // of 2 slots
 		total   int
 		pin     string
-		want    []string // instance, or ! before the pin of one that waits
+		want    []string // the instance; "!" comes before the pin of a run that waits
 	}{
 		{"one for each", []int{0, 0, 0}, 0, "", []string{"a", "b", "c"}},
 		{"one for each, one of them full", []int{0, 2, 0}, 0, "", []string{"a", "!b", "c"}},
@@ -288,8 +288,8 @@ func TestShards(t *testing.T) {
 	}
 }
 
-// Runs that are routed by use go round: over instances that always have room, none is given two more than another, and by
-// time none is used again before all the others were.
+// Runs that are routed by use take turns. If all instances always have room, no instance gets two runs more than
+// another. With the route by time, no instance is used again before all others were used.
 func TestByUseGoesRound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "instances")

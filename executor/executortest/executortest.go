@@ -3,8 +3,8 @@
 //	res := executortest.Run(t.Context(), handler, executor.RunInfo{Param: "7"})
 //	if res.Err != nil || res.Output != "…" { … }
 //
-// The handler is called once, on a goroutine of its own, with what an attempt would be told. A panic is caught and
-// handed back, as the executor would catch and report it.
+// The handler is called once, on a new goroutine, with the data of an attempt. If it panics, Run recovers the panic and
+// returns it, as the executor would report it.
 package executortest
 
 import (
@@ -19,18 +19,18 @@ import (
 	"github.com/belfryhq/belfry/executor/internal/hook"
 )
 
-// Result is what a handler left behind.
+// Result is the outcome of a handler.
 type Result struct {
-	Err        error           // what the handler returned
-	Panic      any             // what it panicked with, or nil
-	Stack      string          // of the panic
-	Output     string          // what it set last
+	Err        error           // the error that the handler returned
+	Panic      any             // the value that the handler panicked with, or nil
+	Stack      string          // the panic's stack
+	Output     string          // the last output that the handler set
 	Lines      []executor.Line // the run's log
-	Permanent  bool            // Err was marked by executor.Permanent
-	RetryAfter time.Duration   // from executor.RetryAfter; 0 if Err was not marked by it
+	Permanent  bool            // executor.Permanent marked Err
+	RetryAfter time.Duration   // the delay from executor.RetryAfter; 0 without one
 }
 
-// Text is the log's text, a line each.
+// Text returns the log's text, one line per log line.
 func (r Result) Text() string {
 	var b []byte
 	for _, l := range r.Lines {
@@ -39,12 +39,12 @@ func (r Result) Text() string {
 	return string(b)
 }
 
-// errGoexit is handed back for a handler that called runtime.Goexit, as testing.T.FailNow does.
+// errGoexit is the error of a handler that called runtime.Goexit, as testing.T.FailNow does.
 var errGoexit = errors.New("executortest: the handler called runtime.Goexit")
 
-// Run runs one attempt. What info leaves empty gets a plain value: a run id, attempt 1, shard 0 of 1, now as fire
-// time. A Timeout in info cancels the handler's context with executor.ErrTimeout. A handler with Init is made ready
-// first; one that can be closed is closed.
+// Run runs one attempt. Empty fields of info get defaults: a run id, attempt 1, shard 0 of 1, and now as the fire time.
+// If info has a Timeout, Run cancels the handler's context with executor.ErrTimeout when it has passed. Run calls Init
+// first if the handler implements executor.Initializer. It calls Close at the end if the handler implements io.Closer.
 func Run(ctx context.Context, h executor.Handler, info executor.RunInfo) (res Result) {
 	made, end := hook.NewRun(withDefaults(info), func(l executor.Line) { res.Lines = append(res.Lines, l) })
 	if info.Timeout > 0 {
@@ -59,7 +59,7 @@ func Run(ctx context.Context, h executor.Handler, info executor.RunInfo) (res Re
 	return res
 }
 
-// RunFunc is Run for a function.
+// RunFunc runs one attempt of a function, like Run.
 func RunFunc(ctx context.Context, h executor.HandlerFunc, info executor.RunInfo) Result {
 	return Run(ctx, h, info)
 }
@@ -68,7 +68,7 @@ func call(ctx context.Context, h executor.Handler, run executor.Run) (panicked a
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
-		err = errGoexit // unless the handler comes back
+		err = errGoexit // replaced if the handler returns or panics
 		defer func() {
 			if panicked = recover(); panicked != nil {
 				err, stack = nil, string(debug.Stack())

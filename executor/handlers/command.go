@@ -12,21 +12,22 @@ import (
 	"github.com/belfryhq/belfry/executor/internal/process"
 )
 
-// invocation is the param of Command.
+// invocation is the parsed param of Command.
 type invocation struct {
 	Argv []string          `json:"argv"`
 	Env  map[string]string `json:"env"`
 	Dir  string            `json:"dir"`
 }
 
-// Command runs a program. Its param is a JSON array, the program and its arguments, or an object {argv, env, dir}.
-// No shell is involved unless argv names one. Beside this process's environment it gets env, and BELFRY_RUN_ID,
-// BELFRY_JOB_ID, BELFRY_JOB_NAME, BELFRY_GROUP, BELFRY_CAUSE, BELFRY_FIRE_TIME, BELFRY_ATTEMPT, BELFRY_SHARD_INDEX,
-// BELFRY_SHARD_TOTAL, of a child run BELFRY_PARENT_RUN_ID and BELFRY_PARENT_OUTPUT, and, up to 64 KiB, BELFRY_PARAM.
+// Command runs a program. Its param is a JSON array with the program and its arguments, or an object {argv, env, dir}.
+// Command starts no shell unless argv names one. The program gets this process's environment without its BELFRY_
+// variables, env, and these variables: BELFRY_RUN_ID, BELFRY_JOB_ID, BELFRY_JOB_NAME, BELFRY_GROUP, BELFRY_CAUSE,
+// BELFRY_FIRE_TIME, BELFRY_ATTEMPT, BELFRY_SHARD_INDEX, BELFRY_SHARD_TOTAL, and BELFRY_PARAM. A child run also gets
+// BELFRY_PARENT_RUN_ID and BELFRY_PARENT_OUTPUT. Values over 64 KiB are left out.
 //
-// Lines of stdout and stderr become the run's log, up to 32 MiB. A line "::output text" on stdout sets the output. Any
-// exit status but 0 is an error that names it. When the context is cancelled the whole process group gets SIGTERM, after
-// 5 s SIGKILL (on Windows: the process is killed at once).
+// Lines of stdout and stderr become the run's log, up to 32 MiB. A line "::output text" on stdout sets the output. An
+// exit status other than 0 is an error that contains the status. When the context is cancelled, the whole process group
+// gets SIGTERM, and SIGKILL after 5 s. On Windows, the process is killed at once.
 func Command(ctx context.Context, run executor.Run) error {
 	inv, err := parseInvocation(run.Param())
 	if err != nil {

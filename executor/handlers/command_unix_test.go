@@ -66,7 +66,7 @@ func TestCommand(t *testing.T) {
 }
 
 func TestCommandIsCancelledAsAGroup(t *testing.T) {
-	// run kills the program when it has written a line, which it does once its traps are set.
+	// run kills the program after it has written a line, which it does when its traps are set.
 	run := func(script string) (text string, took time.Duration, err error) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		defer cancel(nil)

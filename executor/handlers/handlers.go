@@ -1,5 +1,5 @@
-// Package handlers holds the handlers of the stock agent, which any executor may register too: http, command,
-// sleep and echo. What a param cannot mean fails permanently, for no retry mends it.
+// Package handlers holds the handlers of the stock agent: http, command, sleep and echo. Any executor may register
+// them. A handler fails permanently if its param is invalid, because a retry cannot fix that.
 package handlers
 
 import (
@@ -13,14 +13,14 @@ import (
 	"github.com/belfryhq/belfry/executor"
 )
 
-// Options say which handlers Register registers.
+// Options selects the handlers that Register registers.
 type Options struct {
-	// AllowCommand registers command too, which lets whoever may edit a job of the group run any program with the
+	// AllowCommand also registers command. Everyone who may edit a job of the group can then run any program with the
 	// rights of this process.
 	AllowCommand bool
 }
 
-// Register registers http, sleep and echo under these names, and command where it is allowed.
+// Register registers http, sleep and echo under these names, and command if it is allowed.
 func Register(e *executor.Executor, o Options) {
 	e.HandleFunc("http", HTTP)
 	e.HandleFunc("sleep", Sleep)
@@ -30,8 +30,8 @@ func Register(e *executor.Executor, o Options) {
 	}
 }
 
-// Echo writes its param into the run's log and sets it as the output. A param over executor.MaxOutput bytes is
-// logged alone.
+// Echo writes its param into the run's log and sets it as the output. If the param is longer than executor.MaxOutput
+// bytes, Echo only logs it.
 func Echo(_ context.Context, run executor.Run) error {
 	run.Log().Info(run.Param())
 	if len(run.Param()) > executor.MaxOutput {
@@ -40,7 +40,8 @@ func Echo(_ context.Context, run executor.Run) error {
 	return run.SetOutput(run.Param())
 }
 
-// Sleep waits as long as its param says: a duration such as "2s", or a JSON number of seconds. An empty param is 1 s.
+// Sleep waits for the duration in its param: a duration string such as "2s", or a JSON number of seconds. An empty
+// param means 1 s.
 func Sleep(ctx context.Context, run executor.Run) error {
 	d, err := sleepDuration(run.Param())
 	if err != nil {
@@ -80,7 +81,7 @@ func sleepDuration(param string) (time.Duration, error) {
 	return d, nil
 }
 
-// decodeParam reads a JSON object strictly, so that a misspelt field does not go unnoticed.
+// decodeParam decodes a JSON object and rejects unknown fields, so that a misspelt field is noticed.
 func decodeParam(param string, v any) error {
 	if strings.TrimSpace(param) == "" {
 		return errors.New("param: it is empty; a JSON value is needed")

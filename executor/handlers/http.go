@@ -15,7 +15,7 @@ import (
 	"github.com/belfryhq/belfry/executor"
 )
 
-// request is the param of HTTP.
+// request is the parsed param of HTTP.
 type request struct {
 	URL     string            `json:"url"`
 	Method  string            `json:"method"`
@@ -25,20 +25,21 @@ type request struct {
 	Expect  expect            `json:"expect"`
 }
 
-// loggedBody is how much of a response goes into the run's log, in bytes.
+// loggedBody is the maximum part of a response in the run's log, in bytes.
 const loggedBody = 4 << 10
 
-// HTTP sends one request, as its param, a JSON object, says:
+// HTTP sends one request. Its param is a JSON object:
 //
 //	url      required, http or https
-//	method   default GET, or POST where there is a body
+//	method   default GET, or POST with a body
 //	headers  an object of strings
-//	body     a string, sent as it is, or any other JSON, sent as application/json
-//	timeout  a duration such as "10s"; the job's timeout holds as well
+//	body     a string, sent unchanged, or any other JSON, sent as application/json
+//	timeout  a duration such as "10s"; the job's timeout applies as well
 //	expect   a status code, "200-299", or a list of these; default 200-299
 //
-// The start of the response goes into the log, and up to executor.MaxOutput bytes of it become the output. Another
-// status than expected is an error; with a Retry-After header the next attempt waits as long as that says.
+// HTTP writes the start of the response into the log. Up to executor.MaxOutput bytes of the response become the output.
+// An unexpected status is an error. If that response has a Retry-After header, the next attempt waits for the time in
+// the header, at most 24 hours.
 func HTTP(ctx context.Context, run executor.Run) error {
 	var p request
 	if err := decodeParam(run.Param(), &p); err != nil {
@@ -57,7 +58,7 @@ func HTTP(ctx context.Context, run executor.Run) error {
 	if err != nil {
 		return executor.Permanent(err)
 	}
-	// A transport of its own, so that nothing of one run is left for another.
+	// Each run has its own transport, so that runs share no state.
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
 	client := &http.Client{Transport: transport}
 	begin := time.Now()
@@ -119,7 +120,7 @@ func (p request) build(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// redacted takes a password in the URL out of the client's error, which names the URL.
+// redacted removes the URL from the client's error, because it may contain a password.
 func redacted(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -128,7 +129,8 @@ func redacted(err error) error {
 	return err
 }
 
-// fit drops what exceeds the bound of an output once unsound bytes are replaced by longer ones.
+// fit replaces invalid bytes and cuts s to the maximum size of an output, because a replacement is longer than an
+// invalid byte.
 func fit(s string) string {
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 	if len(s) > executor.MaxOutput {
@@ -137,7 +139,7 @@ func fit(s string) string {
 	return s
 }
 
-// retryAfter reads the header's seconds or date; at most a day is believed.
+// retryAfter parses the header's seconds or date. The result is at most 24 hours.
 func retryAfter(header string) (time.Duration, bool) {
 	d := time.Duration(-1)
 	if seconds, err := strconv.Atoi(header); err == nil {
@@ -148,7 +150,7 @@ func retryAfter(header string) (time.Duration, bool) {
 	return min(d, 24*time.Hour), d > 0
 }
 
-// body is a string, or JSON that is sent as such.
+// body is a string, or JSON that is sent as JSON.
 type body struct {
 	text string
 	json bool
@@ -166,7 +168,7 @@ func (b *body) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// expect is a set of status codes, as ranges.
+// expect is a set of status codes, stored as ranges.
 type expect []codes
 
 type codes struct{ from, to int }

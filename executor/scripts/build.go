@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// maxBuilds bounds the programs that are kept; beyond it the one that was not used for longest is dropped.
+	// maxBuilds bounds the number of programs that are kept. Above it, the least recently used one is deleted.
 	maxBuilds = 64
-	// buildTimeout bounds one build, whoever waits for it.
+	// buildTimeout bounds one build, however many runs wait for it.
 	buildTimeout = 10 * time.Minute
 )
 
-// builds are the programs that were built of scripts in Go, by digest. A digest is built once, however many runs come at
-// the same time. What failed is not kept: the next run tries again.
+// builds holds the programs that were built from Go scripts, by digest. Concurrent runs share one build per digest. A
+// failed build is not kept, so the next run builds again.
 type builds struct {
 	mu   sync.Mutex
 	all  map[string]*build
@@ -36,16 +36,16 @@ type builds struct {
 
 type build struct {
 	dir    string
-	users  int           // runs that wait for it or run it
-	used   int64         // the larger, the later
+	users  int           // runs that use the program or wait for it
+	used   int64         // a use counter; higher means later
 	done   chan struct{} // closed when binary or err is set
 	binary string
 	err    error
 	cancel context.CancelFunc
 }
 
-// of returns the program of a script, built below base if it is not there yet. done is to be called when it is not needed
-// any more. A build that nobody waits for any longer is given up.
+// of returns the program of a script. If there is none, of builds it below base. The caller calls done when it no
+// longer needs the program. When no caller waits for a build any more, the build is cancelled.
 func (b *builds) of(ctx context.Context, toolchain, base string, script executor.Script) (binary string, done func(), err error) {
 	one := b.join(toolchain, base, script)
 	done = func() { b.leave(script.SHA256, one) }
@@ -62,7 +62,7 @@ func (b *builds) of(ctx context.Context, toolchain, base string, script executor
 	return "", nil, err
 }
 
-// join counts the caller among the users of a build, and begins it where it is the first.
+// join adds the caller to the users of a build. If there is no build yet, join starts one.
 func (b *builds) join(toolchain, base string, script executor.Script) *build {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,7 +95,7 @@ func (b *builds) join(toolchain, base string, script executor.Script) *build {
 	return one
 }
 
-// gone reports whether a finished build is not on disk any more. The caller holds the mutex.
+// gone reports whether the program of a finished build has been deleted from disk. The caller holds the mutex.
 func (one *build) gone() bool {
 	select {
 	case <-one.done:
@@ -113,7 +113,7 @@ func (b *builds) leave(sha string, one *build) {
 	select {
 	case <-one.done:
 	default:
-		if one.users == 0 { // a build under way that nobody wants
+		if one.users == 0 { // an unfinished build without users
 			one.cancel()
 			delete(b.all, sha)
 		}
@@ -129,12 +129,12 @@ func (b *builds) leave(sha string, one *build) {
 		if oldest == "" {
 			return
 		}
-		_ = os.RemoveAll(b.all[oldest].dir) // what stays goes with the directory of the Runner
+		_ = os.RemoveAll(b.all[oldest].dir) // remaining files are deleted with the Runner's directory
 		delete(b.all, oldest)
 	}
 }
 
-// close gives up what is being built and waits for its end.
+// close cancels the unfinished builds and waits for their end.
 func (b *builds) close() {
 	b.mu.Lock()
 	for _, one := range b.all {
@@ -145,7 +145,7 @@ func (b *builds) close() {
 	b.wg.Wait()
 }
 
-// compile builds the program of a script in a directory of its own.
+// compile builds the program of a script in a new directory.
 func compile(ctx context.Context, toolchain, base string, script executor.Script) (dir, binary string, err error) {
 	foreign, err := inspect(script.Code)
 	if err != nil {
@@ -156,7 +156,7 @@ func compile(ctx context.Context, toolchain, base string, script executor.Script
 	}
 	defer func() {
 		if err != nil {
-			_ = remove(dir) // what stays goes with the directory of the Runner
+			_ = remove(dir) // remaining files are deleted with the Runner's directory
 		}
 	}()
 	if err = os.WriteFile(filepath.Join(dir, "main.go"), script.Code, 0o600); err != nil {
@@ -166,7 +166,7 @@ func compile(ctx context.Context, toolchain, base string, script executor.Script
 		return "", "", executor.Unsupported(fmt.Errorf("prepare the build: %w\n%s", err, said))
 	}
 	if foreign {
-		// Apart from the build: a proxy that is away is not the script's fault.
+		// This step is separate from the build, because an unavailable proxy is not the script's fault.
 		if said, err := runGo(ctx, dir, toolchain, "mod", "tidy"); err != nil {
 			return "", "", fmt.Errorf("find the modules that the script imports: %w\n%s", err, said)
 		}
@@ -182,7 +182,7 @@ func compile(ctx context.Context, toolchain, base string, script executor.Script
 	return dir, binary, nil
 }
 
-// inspect reports whether a program imports packages beyond the standard library.
+// inspect reports whether a program imports packages outside the standard library.
 func inspect(code []byte) (foreign bool, err error) {
 	f, err := parser.ParseFile(token.NewFileSet(), "main.go", code, parser.ImportsOnly)
 	if err != nil {
@@ -198,7 +198,8 @@ func inspect(code []byte) (foreign bool, err error) {
 	return foreign, nil
 }
 
-// runGo runs the toolchain in the module of a script and returns what it said. GOPROXY and its like are this process's.
+// runGo runs the toolchain in a script's module and returns its output. It uses this process's GOPROXY and similar
+// settings.
 func runGo(ctx context.Context, dir, toolchain string, args ...string) (said string, err error) {
 	env := append(process.Inherited(), "GO111MODULE=on", "GOWORK=off", "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -mod=mod"))
 	var text bytes.Buffer

@@ -7,5 +7,6 @@ import (
 	"os"
 )
 
-// lockFile opens a file and keeps it open: here a directory with an open file cannot be removed, which serves as well.
+// lockFile opens a file and keeps it open. On these systems, a directory with an open file cannot be removed, which is
+// sufficient.
 func lockFile(path string) (io.Closer, error) { return os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) }

@@ -8,7 +8,8 @@ import (
 	"syscall"
 )
 
-// lockFile locks a file until it is closed, or its process ends; it fails at once where another process has it.
+// lockFile locks a file until the file is closed or the process ends. It fails at once if another process holds the
+// lock.
 func lockFile(path string) (io.Closer, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -1,20 +1,21 @@
-// Package scripts runs the scripts of jobs by the interpreters of this machine; programs in Go are built first. An
-// executor that shall run scripts registers a Runner:
+// Package scripts runs the scripts of jobs with the interpreters of this machine. It compiles Go programs first. An
+// executor registers a Runner to run scripts:
 //
 //	r, err := scripts.New(scripts.Options{Languages: []string{"bash", "python"}})
 //	e.RegisterScripts(r, r.Languages()...)
 //
-// A script runs as this process's user, and can do what that user can, such as reading the environment of this process
-// where the system lets it. So languages are allowed one by one, and none by default. What scripts of different groups must not see of each other
-// needs executors under different users.
+// A script runs as this process's user, with that user's rights. For example, it can read the environment of this
+// process if the system allows that. Each language must therefore be allowed explicitly; the default is none. To
+// isolate the scripts of different groups from each other, run their executors under different users.
 //
 // # A run
 //
-// Each run has a directory of its own: the script's file, and an empty working directory beside it. It is removed when the
-// run has ended. Arguments are the param, the shard's index and the number of shards; the environment is this
-// process's without its BELFRY_ variables, and with those that tell of the run (see docs/scripts.md). What the script
-// writes becomes the run's log, up to a bound past which it goes on unheard. The exit status 0 is success. On a timeout
-// or a kill the script's whole process group gets SIGTERM, and after 5 s SIGKILL.
+// Each run gets a new directory with the script's file and an empty working directory. The Runner removes it when the
+// run has ended. The arguments are the param, the shard's index and the number of shards. The environment is this
+// process's environment without its BELFRY_ variables, plus the variables that describe the run (see docs/scripts.md).
+// The script's output becomes the run's log, up to a limit. Above the limit, the script continues and its output is
+// dropped. Exit status 0 means success. On a timeout or a kill, the script's whole process group gets SIGTERM, and
+// SIGKILL after 5 s.
 package scripts
 
 import (
@@ -33,31 +34,31 @@ import (
 	"github.com/belfryhq/belfry/executor/internal/process"
 )
 
-// Options say what a Runner runs.
+// Options are the settings of a Runner.
 type Options struct {
-	// Languages are those that are allowed, of Known.
+	// Languages are the allowed languages, as named by Known.
 	Languages []string
-	// Dir is the directory below which runs have theirs. Default: os.TempDir().
+	// Dir is the parent of the Runner's directory. Default: os.TempDir().
 	Dir string
-	// LogBytes bounds what one run may write into its log, with 32 bytes for each line. Default 32 MiB.
+	// LogBytes bounds the log of one run, in bytes. Each line counts 32 bytes more than its length. Default 32 MiB.
 	LogBytes int64
 }
 
-// language is how scripts of one language are run.
+// language describes how to run scripts of one language.
 type language struct {
 	name     string
-	programs []string // interpreters, the first that is found counts
-	options  []string // before the script's file
-	file     string   // the script's name, whose ending some interpreters want
+	programs []string // possible interpreters; the first one on PATH is used
+	options  []string // arguments before the script's file
+	file     string   // the script's file name; some interpreters require its extension
 	env      []string
 }
 
-// languages are all that are known.
+// languages returns all known languages.
 func languages() []language {
 	return []language{
 		{name: "bash", programs: []string{"bash"}, file: "script.sh"},
 		{name: "sh", programs: []string{"sh"}, file: "script.sh"},
-		// Without a terminal Python would keep its output back until there is a lot of it.
+		// Without a terminal, Python buffers its output.
 		{name: "python", programs: []string{"python3", "python"}, file: "script.py", env: []string{"PYTHONUNBUFFERED=1"}},
 		{name: "node", programs: []string{"node", "nodejs"}, file: "script.js"},
 		{name: "php", programs: []string{"php"}, file: "script.php"},
@@ -77,23 +78,23 @@ func Known() []string {
 	return names
 }
 
-// Runner is an executor.ScriptRunner. Make it with New.
+// Runner is an executor.ScriptRunner. Create it with New.
 type Runner struct {
 	options   Options
 	languages map[string]interpreter
 	builds    builds
 
 	mu  sync.Mutex
-	dir *workshop // made by the first run
+	dir *workshop // created by the first run
 }
 
-// interpreter is a language with the program that was found for it.
+// interpreter is a language with the path of its interpreter.
 type interpreter struct {
 	language
 	program string
 }
 
-// New finds the interpreters of the languages. Its error names each language that is not known and each whose
+// New finds the interpreters of the languages. The error names each unknown language and each language whose
 // interpreter is not on PATH.
 func New(o Options) (*Runner, error) {
 	r := &Runner{options: o, languages: make(map[string]interpreter)}
@@ -115,11 +116,11 @@ func New(o Options) (*Runner, error) {
 	return r, errors.Join(faults...)
 }
 
-// find returns the path of the first of the programs that is on PATH.
+// find returns the absolute path of the first program that is on PATH.
 func find(programs []string) (string, error) {
 	for _, p := range programs {
 		if path, err := exec.LookPath(p); err == nil {
-			return filepath.Abs(path) // the script runs in a directory of its own
+			return filepath.Abs(path) // absolute, because the script has another working directory
 		}
 	}
 	return "", fmt.Errorf("there is no %s on PATH", strings.Join(programs, " or "))
@@ -135,7 +136,7 @@ func (r *Runner) Languages() []string {
 	return names
 }
 
-// Close removes what the Runner has on disk. No run may be under way.
+// Close removes the Runner's files. The caller must not call it while a run is in progress.
 func (r *Runner) Close() error {
 	r.builds.close()
 	r.mu.Lock()
@@ -180,19 +181,19 @@ func (r *Runner) RunScript(ctx context.Context, run executor.Run, script executo
 		Argv: append(argv, run.Param(), strconv.Itoa(index), strconv.Itoa(total)),
 		Dir:  filepath.Join(dir, workDir), Env: env, LogBytes: r.options.LogBytes,
 	})
-	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) { // it was there when the executor started
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) { // the interpreter existed when the executor started
 		return executor.Unsupported(err)
 	}
 	return err
 }
 
-// The names within a run's directory.
+// The names in a run's directory.
 const (
 	workDir    = "work"
 	parentFile = "parent-output"
 )
 
-// runDir makes the directory of a run, with the working directory in it.
+// runDir creates the directory of a run, including the working directory.
 func (r *Runner) runDir() (string, error) {
 	base, err := r.base()
 	if err != nil {
@@ -208,7 +209,7 @@ func (r *Runner) runDir() (string, error) {
 	return dir, nil
 }
 
-// base returns the directory of this Runner, and makes it where there is none or somebody cleaned up.
+// base returns the Runner's directory. It creates the directory if there is none or if another program deleted it.
 func (r *Runner) base() (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -216,7 +217,7 @@ func (r *Runner) base() (string, error) {
 		if _, err := os.Stat(r.dir.path); err == nil {
 			return r.dir.path, nil
 		}
-		_ = r.dir.close() // nothing is left of it
+		_ = r.dir.close() // the directory is gone, so its error does not matter
 		r.dir = nil
 	}
 	dir := r.options.Dir
@@ -231,8 +232,8 @@ func (r *Runner) base() (string, error) {
 	return w.path, nil
 }
 
-// command writes the script into the run's directory, building it where that is needed, and returns how to call it. done
-// is to be called when it has ended.
+// command prepares the script for a run and returns the command line. It writes the script's file, or builds the
+// program of a Go script. The caller calls done when the run has ended.
 func (r *Runner) command(ctx context.Context, l interpreter, dir string, script executor.Script) (argv []string, done func(), err error) {
 	if l.name == goLanguage {
 		base, err := r.base()
@@ -242,7 +243,7 @@ func (r *Runner) command(ctx context.Context, l interpreter, dir string, script 
 		binary, done, err := r.builds.of(ctx, l.program, base, script)
 		return []string{binary}, done, err
 	}
-	// The script's file is written for each run: another script could have changed a file that they share.
+	// Each run gets a new file, because another script could have changed a shared one.
 	file := filepath.Join(dir, l.file)
 	if err := os.WriteFile(file, script.Code, 0o600); err != nil {
 		return nil, nil, fmt.Errorf("write the script: %w", err)
@@ -250,7 +251,8 @@ func (r *Runner) command(ctx context.Context, l interpreter, dir string, script 
 	return append(append([]string{l.program}, l.options...), file), func() {}, nil
 }
 
-// environ is the environment of a run. What its parent left is in a file, too, for it may be longer than a variable.
+// environ returns the environment of a run. It also writes the parent's output to a file, because that output may be
+// too long for a variable.
 func environ(run executor.Run, l interpreter, dir string) ([]string, error) {
 	env := append(process.Inherited(), l.env...)
 	env = append(env, process.Told(run)...)

@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// open makes a Runner of languages in a directory of the test's.
+// open makes a Runner for languages in the test's directory.
 func open(t *testing.T, languages ...string) *scripts.Runner {
 	t.Helper()
 	r, err := scripts.New(scripts.Options{Languages: languages, Dir: t.TempDir(), LogBytes: 64 << 10})
@@ -54,7 +54,7 @@ func run(ctx context.Context, r *scripts.Runner, language, code string, info exe
 	}, info)
 }
 
-// need skips what needs an interpreter that is not here.
+// need skips the test if an interpreter is missing.
 func need(t *testing.T, programs ...string) {
 	t.Helper()
 	for _, p := range programs {
@@ -65,7 +65,8 @@ func need(t *testing.T, programs ...string) {
 	t.Skipf("NOT COVERED: there is no %s on PATH", strings.Join(programs, " or "))
 }
 
-// The same script in each language: it tells its arguments and some of its environment, complains, and sets an output.
+// The same script in each language. It prints its arguments and a part of its environment, writes to stderr, and sets
+// an output.
 var samples = []struct {
 	language string
 	programs []string
@@ -134,7 +135,8 @@ func TestLanguages(t *testing.T) {
 	}
 }
 
-// TestPowerShell calls a stand-in, for Debian has no PowerShell: it shows how pwsh is called, not that it runs scripts.
+// TestPowerShell runs a stand-in, because Debian has no PowerShell. It verifies the command line of pwsh, not that pwsh
+// runs scripts.
 func TestPowerShell(t *testing.T) {
 	bin := t.TempDir()
 	stub := "#!/bin/sh\nwhile [ \"$1\" != -File ]; do echo \"option $1\"; shift; done\nshift\necho \"file ${1##*/}\"; cat \"$1\"; shift; echo \"args $*\"\n"
@@ -225,7 +227,7 @@ func TestNothingIsLeft(t *testing.T) {
 	if first := res.Lines[0].Text; !strings.HasPrefix(first, dir) {
 		t.Errorf("it ran in %s", first)
 	}
-	// A process that died leaves its directory, and the next one removes that; one that lives keeps it.
+	// A dead process leaves its directory, and the next process removes it. The directory of a running process stays.
 	dead := filepath.Join(dir, "belfry-scripts-dead")
 	if err := errors.Join(os.Mkdir(dead, 0o700), os.WriteFile(filepath.Join(dead, "lock"), nil, 0o600)); err != nil {
 		t.Fatal(err)
@@ -286,13 +288,13 @@ func TestOutputThatIsTooLong(t *testing.T) {
 	}
 }
 
-// gone waits until no process runs whose command line holds mark.
+// gone waits until no process has mark in its command line.
 func gone(t *testing.T, mark string) {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); ; {
 		files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 		alive := false
-		for _, file := range files { // that of a zombie is empty
+		for _, file := range files { // a zombie's command line is empty
 			args, _ := os.ReadFile(file)
 			alive = alive || strings.Contains(string(args), mark)
 		}
@@ -310,7 +312,7 @@ func TestAStoppedScriptTakesItsGrandchildrenAlong(t *testing.T) {
 		t.Skip("NOT COVERED: on this system processes cannot be listed by /proc")
 	}
 	r := open(t, "sh")
-	mark := fmt.Sprintf("3%09d", os.Getpid()) // seconds to sleep, so that the process can be told from others
+	mark := fmt.Sprintf("3%09d", os.Getpid()) // seconds to sleep; identifies the process
 	code := `(sleep ` + mark + ` & sleep ` + mark + `) & echo ready; wait`
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
@@ -361,7 +363,7 @@ func TestGoScripts(t *testing.T) {
 			t.Errorf("%s: %v, reason %s", name, res.Err, executor.ReasonOf(res.Err))
 		}
 	}
-	// A module that cannot be had is no fault of the script: a proxy that is away comes back.
+	// A module that cannot be downloaded is not the script's fault, because the proxy may only be unavailable.
 	t.Setenv("GOPROXY", "off")
 	t.Setenv("GOFLAGS", "")
 	res := run(t.Context(), r, "go", "package main\n\nimport _ \"example.com/nowhere\"\n\nfunc main() {}\n", executor.RunInfo{})

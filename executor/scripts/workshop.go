@@ -14,14 +14,15 @@ const (
 	workshopLock   = "lock"
 )
 
-// workshop is the directory of a Runner. It is locked, so that the next Runner can tell which directories were left behind
-// by processes that died, and removes them.
+// workshop is the directory of a Runner. It is locked while its process lives. The next Runner removes the directories
+// that are not locked, because their processes have died.
 type workshop struct {
 	path string
 	lock io.Closer
 }
 
-// openTries is how often a workshop is opened anew when another process's sweep was in the way.
+// openTries is the number of attempts to create a workshop. An attempt fails if another process's sweep removes the new
+// directory.
 const openTries = 3
 
 func openWorkshop(parent string) (w *workshop, err error) {
@@ -35,7 +36,7 @@ func openWorkshop(parent string) (w *workshop, err error) {
 }
 
 func newWorkshop(parent string) (*workshop, error) {
-	path, err := os.MkdirTemp(parent, workshopPrefix) // for this user alone
+	path, err := os.MkdirTemp(parent, workshopPrefix) // created with permissions for this user only
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +49,8 @@ func newWorkshop(parent string) (*workshop, error) {
 
 func (w *workshop) close() error { return errors.Join(remove(w.path), w.lock.Close()) }
 
-// sweep removes what processes that died have left. One that was just made and is not locked yet has no lock file.
+// sweep removes the directories of dead processes. It skips a directory without a lock file, because a process may have
+// just created it.
 func sweep(parent string) {
 	entries, err := os.ReadDir(parent)
 	if err != nil {
@@ -63,22 +65,23 @@ func sweep(parent string) {
 			continue
 		}
 		if lock, err := lockFile(filepath.Join(path, workshopLock)); err == nil {
-			_ = remove(path) // whatever cannot be removed is somebody else's, and stays
+			_ = remove(path) // a directory that cannot be removed belongs to another user and stays
 			lock.Close()
 		}
 	}
 }
 
-// remove removes a directory, also where a script has taken away its own rights, as for a cache of Go modules.
+// remove removes a directory. If a script removed its own permissions there, for example in a cache of Go modules,
+// remove restores them first.
 func remove(dir string) error {
 	err := os.RemoveAll(dir)
 	if err == nil || !errors.Is(err, os.ErrPermission) {
 		return err
 	}
-	if root, openErr := os.OpenRoot(dir); openErr == nil { // no link of the script's leads out of it
+	if root, openErr := os.OpenRoot(dir); openErr == nil { // os.Root does not follow the script's links out of the directory
 		_ = fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
 			if e != nil && e.IsDir() && err == nil {
-				_ = root.Chmod(path, 0o700) // what cannot be changed is seen by RemoveAll
+				_ = root.Chmod(path, 0o700) // RemoveAll reports the directories that could not be changed
 			}
 			return nil
 		})

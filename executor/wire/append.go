@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// What is sent for every run is encoded by hand: reflection took a third of what a run costs an executor. The tests hold
-// that encoding/json would write the same.
+// Messages that are sent for every run are encoded by hand, because reflection took a third of an executor's cost per
+// run. The tests verify that encoding/json would write the same.
 
 // AppendOffer appends the JSON of an offer.
 func AppendOffer(b []byte, o *Offer) []byte {
@@ -43,7 +43,8 @@ func AppendOffer(b []byte, o *Offer) []byte {
 	return append(b, '}')
 }
 
-// BeginOffers appends the beginning of a message of offers. What AppendOffer appends follows, with commas between, then EndOffers.
+// BeginOffers appends the beginning of a message of offers. The caller then appends the offers with AppendOffer,
+// separated by commas, and calls EndOffers.
 func BeginOffers(b []byte, bootID string, beat int64) []byte {
 	b = appendString(append(appendVersion(b), `,"boot_id":`...), bootID)
 	if beat != 0 {
@@ -52,7 +53,7 @@ func BeginOffers(b []byte, bootID string, beat int64) []byte {
 	return append(b, `,"offers":[`...)
 }
 
-// EndOffers appends the end of such a message.
+// EndOffers appends the end of a message that BeginOffers began.
 func EndOffers(b []byte) []byte { return append(b, `]}`...) }
 
 // AppendResult appends the JSON of a result.
@@ -84,7 +85,7 @@ func AppendResult(b []byte, r *Result) []byte {
 	return append(b, '}')
 }
 
-// EncodeResults writes a message of results that AppendResult encoded.
+// EncodeResults encodes a message of results that AppendResult has encoded.
 func EncodeResults(load Load, results [][]byte) []byte {
 	size := 128
 	for _, r := range results {
@@ -95,7 +96,7 @@ func EncodeResults(load Load, results [][]byte) []byte {
 	return append(appendRaw(append(b, `,"results":`...), results), '}')
 }
 
-// EncodeAnswer writes the answer to a message of offers. Its list of verdicts is not nil.
+// EncodeAnswer encodes the answer to a message of offers. Verdicts must not be nil.
 func EncodeAnswer(a *Answer) []byte {
 	b := appendVersion(make([]byte, 0, 256+96*len(a.Verdicts)))
 	b = appendString(append(b, `,"instance":`...), a.Instance)
@@ -135,7 +136,7 @@ func appendLoad(b []byte, l Load) []byte {
 	return append(b, '}')
 }
 
-// EncodeSettled writes the control request that lets an instance forget results.
+// EncodeSettled encodes the control request that tells an instance that results are settled.
 func EncodeSettled(refs []Ref) []byte {
 	b := appendVersion(make([]byte, 0, 64+128*len(refs)))
 	b = append(b, `,"op":"settled","runs":[`...)
@@ -148,7 +149,7 @@ func EncodeSettled(refs []Ref) []byte {
 	return append(b, "]}"...)
 }
 
-// AppendRef appends the JSON of a name of an attempt.
+// AppendRef appends the JSON of a reference to an attempt.
 func AppendRef(b []byte, r *Ref) []byte {
 	b = appendString(append(b, `{"run_id":`...), r.RunID)
 	b = strconv.AppendInt(append(b, `,"attempt":`...), int64(r.Attempt), 10)
@@ -158,7 +159,7 @@ func AppendRef(b []byte, r *Ref) []byte {
 	return append(b, '}')
 }
 
-// EncodeRunChanges writes a message of changes.
+// EncodeRunChanges encodes a message of run changes.
 func EncodeRunChanges(changes []RunChange) []byte {
 	b := appendVersion(make([]byte, 0, 64+256*len(changes)))
 	b = append(b, `,"runs":[`...)
@@ -196,13 +197,13 @@ func appendRaw(b []byte, values [][]byte) []byte {
 	return append(b, ']')
 }
 
-// appendString appends a JSON string. Text that needs an escape is left to encoding/json.
+// appendString appends a JSON string. It uses encoding/json for text that needs an escape.
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' || c >= utf8.RuneSelf {
 			quoted, err := json.Marshal(s)
 			if err != nil {
-				panic(err) // a string has a JSON form
+				panic(err) // cannot happen: every string has a JSON form
 			}
 			return append(b, quoted...)
 		}
@@ -211,7 +212,7 @@ func appendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// appendTime appends what Time.MarshalJSON returns.
+// appendTime appends the output of Time.MarshalJSON.
 func appendTime(b []byte, t Time) []byte {
 	if t.IsZero() {
 		return append(b, "null"...)

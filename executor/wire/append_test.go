@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// hard draws text that JSON has to escape, now and then.
+// hard draws text that sometimes needs JSON escapes.
 func hard() *rapid.Generator[string] {
 	return rapid.OneOf(rapid.SampledFrom([]string{"", "plain", `"quoted"`, "a\nb", "<&>", "\u2028", "日本", "\xff"}), rapid.String())
 }
@@ -24,7 +24,7 @@ func instants() *rapid.Generator[Time] {
 	})
 }
 
-// TestAppendedAsEncoded: what is encoded by hand is what encoding/json writes.
+// TestAppendedAsEncoded verifies that the hand-written encoders write the same as encoding/json.
 func TestAppendedAsEncoded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := func(name string) string { return hard().Draw(t, name) }

@@ -1,9 +1,9 @@
-// Package wire is the one Go definition of what executors and the rest of Belfry say to each other over NATS,
-// version 1: subjects and JSON messages. docs/wire.md is its specification for other languages.
+// Package wire is the only Go definition of the messages between executors and the rest of Belfry over NATS, version 1:
+// subjects and JSON messages. docs/wire.md is the specification for other languages.
 //
-// Readers ignore fields they do not know, and a released field never changes its meaning. A message whose `v`
-// is not 1 is refused by Decode, so that it lands in the dead letters instead of being half understood.
+// Readers ignore unknown fields, and a released field never changes its meaning. Decode refuses a message whose `v` is
+// not 1. The message then becomes a dead letter and is not partly understood.
 //
-// The package decides nothing and imports the standard library only: package executor, which others import
-// into their services, reaches nothing of Belfry but this.
+// The package makes no decisions and imports only the standard library. Other programs import package executor into
+// their services, and package executor imports no other package of Belfry.
 package wire

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// Time is an instant, written as RFC 3339 with milliseconds in UTC.
+// Time is an instant. Its JSON form is RFC 3339 with milliseconds in UTC.
 type Time struct{ time.Time }
 
 const timeLayout = "2006-01-02T15:04:05.000Z07:00"
 
-// MarshalJSON writes RFC 3339 with milliseconds in UTC; the zero time is null.
+// MarshalJSON writes RFC 3339 with milliseconds in UTC. The zero time is null.
 func (t Time) MarshalJSON() ([]byte, error) {
 	return appendTime(make([]byte, 0, len(timeLayout)+2), t), nil
 }
 
-// UnmarshalJSON reads RFC 3339 with any fraction, or null.
+// UnmarshalJSON reads RFC 3339 with any fraction of a second, or null.
 func (t *Time) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" || string(b) == `""` {
 		t.Time = time.Time{}
@@ -25,18 +25,18 @@ func (t *Time) UnmarshalJSON(b []byte) error {
 	if err := t.Time.UnmarshalJSON(b); err != nil {
 		return err
 	}
-	if year := t.UTC().Year(); year < 1 || year > 9999 { // what UTC makes of it could not be read back
+	if year := t.UTC().Year(); year < 1 || year > 9999 { // in UTC, other years could not be read back
 		return fmt.Errorf("%s lies outside the years 1 to 9999 in UTC", b)
 	}
 	return nil
 }
 
-// Offers is a request on TriggerSubject: at most MaxOffers attempts, each already bound in Postgres to this
-// instance and this boot of it.
+// Offers is a request on TriggerSubject. It holds at most MaxOffers attempts. Each one is already bound in Postgres to
+// this boot of this instance.
 //
-// Beat is the number of the heartbeat that the offers rely on: one that their sender had received before it bound the
-// attempts. An attempt may start only while less than LeaseTTL has passed since the executor began to send that
-// heartbeat. 0 means that the sender is an older server, whose offers follow the rules of the lease.
+// Beat is the number of the heartbeat that the offers rely on. The sender had received that heartbeat before it bound
+// the attempts. An attempt may start only while less than LeaseTTL has passed since the executor began to send that
+// heartbeat. Beat is 0 if the sender is an older server. The rules of the lease apply to its offers.
 type Offers struct {
 	V      int     `json:"v"`
 	BootID string  `json:"boot_id"`
@@ -44,11 +44,11 @@ type Offers struct {
 	Offers []Offer `json:"offers"`
 }
 
-// MaxOffers bounds the offers of one message.
+// MaxOffers is the maximum number of offers in one message.
 const MaxOffers = 256
 
-// Offer offers one attempt of one run. Bind is the counter that Postgres raised for this offer: an instance
-// acts only on the highest it has seen for the attempt.
+// Offer offers one attempt of one run. Bind is a counter that Postgres increments for each offer. An instance acts only
+// on the highest Bind that it has seen for the attempt.
 type Offer struct {
 	RunID     string            `json:"run_id"`
 	Attempt   int               `json:"attempt"`
@@ -70,14 +70,14 @@ type Offer struct {
 	Labels    map[string]string `json:"labels,omitempty"`
 }
 
-// Script names the version of a script; its code is fetched by digest.
+// Script identifies a version of a script. The executor gets its code by digest.
 type Script struct {
 	Language string `json:"language"`
 	Version  int    `json:"version"`
 	SHA256   string `json:"sha256"`
 }
 
-// Shard is the part of a broadcast that a run is; 0 of 1 where there is no broadcast.
+// Shard is a run's part of a broadcast. It is 0 of 1 without a broadcast.
 type Shard struct {
 	Index int `json:"index"`
 	Total int `json:"total"`
@@ -89,22 +89,24 @@ type Parent struct {
 	Output string `json:"output"`
 }
 
-// Answer replies to Offers, with one verdict for each offer. An instance whose boot id is another than the
-// offers' answers with its own boot id and refuses all of them as stale.
+// Answer replies to Offers, with one verdict per offer. If the offers name another boot id than the instance's own, the
+// instance answers with its own boot id and refuses all offers as stale.
 type Answer struct {
 	V        int       `json:"v"`
 	Instance string    `json:"instance"`
 	BootID   string    `json:"boot_id"`
 	Load     Load      `json:"load"`
 	Verdicts []Verdict `json:"verdicts"`
-	// Scripts are the digests of accepted scripts whose code the instance lacks: send it by op script.
+	// Scripts lists the digests of accepted scripts whose code the instance lacks. The dispatcher sends the code with
+	// op script.
 	Scripts []string `json:"scripts,omitempty"`
 }
 
-// Verdict accepts or refuses one offer. Accepted means: a slot is taken, and the handler starts at the due
-// instant, or now if that is past. Refused means: no slot is taken, and this offer will never start a handler.
-// Ended means: this boot has already run the attempt, with the given Outcome (succeeded, failed or cancelled). Only
-// offers with a Beat are answered Ended.
+// Verdict is the answer to one offer.
+// Accepted means that the attempt has a slot, and its handler starts when it is due, or now if that time has passed.
+// Refused means that the attempt has no slot, and this offer will never start a handler.
+// Ended means that this boot has already run the attempt, with the given Outcome (succeeded, failed or cancelled). Only
+// offers with a Beat get the answer Ended.
 type Verdict struct {
 	RunID   string `json:"run_id"`
 	Attempt int    `json:"attempt"`
@@ -113,7 +115,7 @@ type Verdict struct {
 	Outcome string `json:"outcome,omitempty"`
 }
 
-// The verdicts, and the reasons of a refusal.
+// The verdicts and the reasons of a refusal.
 const (
 	Accepted = "accepted"
 	Refused  = "refused"
@@ -127,13 +129,13 @@ const (
 	RefusedUnsupported = "unsupported"
 )
 
-// Load is an instance's use of its slots. Seq grows with every change within one boot, so that a late message
-// does not overwrite a newer one.
+// Load is an instance's use of its slots. Seq grows with every change in one boot, so that a late message does not
+// overwrite a newer one.
 type Load struct {
 	Capacity int   `json:"capacity"`
-	Running  int   `json:"running"` // slots taken: accepted and running
+	Running  int   `json:"running"` // slots in use: accepted and running
 	Seq      int64 `json:"seq"`
-	// Draining instances take nothing more.
+	// Draining instances accept no offers.
 	Draining bool `json:"draining,omitempty"`
 }
 
@@ -144,16 +146,16 @@ type Results struct {
 	Results []Result `json:"results"`
 }
 
-// MaxResults bounds the results of one message.
+// MaxResults is the maximum number of results in one message.
 const MaxResults = 250
 
-// Result says how one attempt ended.
+// Result is the outcome of one attempt.
 type Result struct {
 	Instance     string `json:"instance"`
-	BootID       string `json:"boot_id"` // of the boot that ran it, also when a later one reports it
+	BootID       string `json:"boot_id"` // the boot that ran the attempt, even if a later boot reports it
 	RunID        string `json:"run_id"`
 	Attempt      int    `json:"attempt"`
-	Bind         int    `json:"bind,omitempty"` // the highest bind seen; unstarted answers that binding alone
+	Bind         int    `json:"bind,omitempty"` // the highest bind seen; an unstarted result answers only this binding
 	Outcome      string `json:"outcome"`
 	Reason       string `json:"reason,omitempty"`
 	Message      string `json:"message,omitempty"`
@@ -162,7 +164,7 @@ type Result struct {
 	Permanent    bool   `json:"permanent,omitempty"`
 	StartedAt    Time   `json:"started_at"`
 	FinishedAt   Time   `json:"finished_at"`
-	LastLine     int64  `json:"last_line"` // number of the attempt's last log line, 0 if it wrote none
+	LastLine     int64  `json:"last_line"` // the number of the attempt's last log line; 0 without log lines
 }
 
 // The outcomes of a Result.
@@ -170,7 +172,7 @@ const (
 	Succeeded = "succeeded"
 	Failed    = "failed"
 	Cancelled = "cancelled"
-	Unstarted = "unstarted" // accepted, but never started: the same attempt is routed again
+	Unstarted = "unstarted" // accepted, but not started: the same attempt is routed again
 )
 
 // Logs is a message on LogSubject: consecutive lines of one attempt.
@@ -182,28 +184,28 @@ type Logs struct {
 	Lines    []LogLine `json:"lines"`
 }
 
-// LogLine is one line; N counts from 1 within the attempt.
+// LogLine is one line. N counts from 1 within the attempt.
 type LogLine struct {
 	N     int64  `json:"n"`
 	At    Time   `json:"at"`
-	Level string `json:"level"` // debug, info, warn, error; stdout, stderr for a process's own output
+	Level string `json:"level"` // debug, info, warn or error; stdout or stderr for the output of a process
 	Text  string `json:"text"`
 }
 
-// Bounds of a Logs message and of a line's text, in bytes.
+// The limits of a Logs message and of a line's text, in bytes.
 const (
 	MaxLogLines     = 500
 	MaxLogBytes     = 256 << 10
 	MaxLogLineBytes = 16 << 10
 )
 
-// Heartbeat is the value of an instance's key in BucketInstances, written every HeartbeatEvery.
+// Heartbeat is the value of an instance's key in BucketInstances. The executor writes it every HeartbeatEvery.
 type Heartbeat struct {
 	V         int               `json:"v"`
 	Instance  string            `json:"instance"`
 	Group     string            `json:"group"`
 	BootID    string            `json:"boot_id"`
-	Beat      int64             `json:"beat,omitempty"` // 1, 2, … within a boot; 0: an older executor's
+	Beat      int64             `json:"beat,omitempty"` // 1, 2, … within a boot; 0 from an older executor
 	Handlers  []string          `json:"handlers"`
 	Languages []string          `json:"script_languages"`
 	Capacity  int               `json:"capacity"`
@@ -216,11 +218,12 @@ type Heartbeat struct {
 	Draining  bool              `json:"draining"`
 }
 
-// MaxBootID bounds a boot id, in bytes.
+// MaxBootID is the maximum length of a boot id, in bytes.
 const MaxBootID = 64
 
-// HeartbeatEvery is the heartbeat's period, LeaseTTL how long one lasts: the bucket forgets an instance that
-// long after its last heartbeat, and the instance starts nothing once its last confirmed one is that old.
+// HeartbeatEvery is the period of the heartbeat. LeaseTTL is how long a heartbeat is valid. The bucket deletes an
+// instance's key LeaseTTL after its last heartbeat. The instance starts nothing once LeaseTTL has passed since its last
+// confirmed heartbeat.
 const (
 	HeartbeatEvery = 3 * time.Second
 	LeaseTTL       = 10 * time.Second
@@ -230,15 +233,15 @@ const (
 type Control struct {
 	V    int    `json:"v"`
 	Op   string `json:"op"`
-	Runs []Ref  `json:"runs,omitempty"` // kill, status, settled
-	// SHA256 is the digest, in lower case hexadecimal, of the Code that op script brings.
+	Runs []Ref  `json:"runs,omitempty"` // for kill, status and settled
+	// SHA256 is the digest of Code, in lower-case hexadecimal. Only op script has it.
 	SHA256 string `json:"sha256,omitempty"`
 	Code   []byte `json:"code,omitempty"`   // base64 in JSON
-	Reason string `json:"reason,omitempty"` // of a kill: killed, covered or timeout
-	JobID  int64  `json:"job_id,omitempty"` // of a ping: how many attempts of this job do you have
+	Reason string `json:"reason,omitempty"` // for kill: killed, covered or timeout
+	JobID  int64  `json:"job_id,omitempty"` // for ping: the executor answers with the number of its attempts of this job
 }
 
-// Ref names an attempt of a run. BootID, in settled, is the boot that the settled result named.
+// Ref identifies an attempt of a run. In settled, BootID is the boot in the settled result.
 type Ref struct {
 	RunID   string `json:"run_id"`
 	Attempt int    `json:"attempt"`
@@ -248,11 +251,11 @@ type Ref struct {
 // The control operations.
 const (
 	OpPing    = "ping"
-	OpStatus  = "status"  // what do you know of these attempts
-	OpKill    = "kill"    // end these attempts, or bar them if they are not known yet
-	OpDrain   = "drain"   // take nothing more
-	OpSettled = "settled" // the results of these attempts are in Postgres: forget them
-	OpScript  = "script"  // here is the code of a script
+	OpStatus  = "status"  // returns the states of these attempts
+	OpKill    = "kill"    // ends these attempts; bars them if the executor does not know them yet
+	OpDrain   = "drain"   // the executor must take no more attempts
+	OpSettled = "settled" // the results of these attempts are in Postgres; the executor may delete them
+	OpScript  = "script"  // brings the code of a script
 )
 
 // ControlReply answers every Control request.
@@ -261,42 +264,42 @@ type ControlReply struct {
 	Instance string   `json:"instance"`
 	BootID   string   `json:"boot_id"`
 	Load     Load     `json:"load"`
-	Statuses []Status `json:"statuses,omitempty"` // for status and kill, one for each Ref
+	Statuses []Status `json:"statuses,omitempty"` // for status and kill, one per Ref
 	Error    string   `json:"error,omitempty"`
-	// JobRuns answers a ping that names a job: how many attempts of it hold a slot. Absent where the executor does not say.
+	// JobRuns answers a ping with a job: the number of the job's attempts that hold a slot. It is absent if the
+	// executor does not report it.
 	JobRuns *int `json:"job_runs,omitempty"`
 }
 
-// Status is what an instance knows of an attempt. Result is given when Status is done and the result is still
-// in the spool.
+// Status is an instance's state of an attempt. Result is set if Status is done and the result is still in the spool.
 type Status struct {
 	RunID   string  `json:"run_id"`
 	Attempt int     `json:"attempt"`
 	Status  string  `json:"status"`
 	Result  *Result `json:"result,omitempty"`
-	// Outcome is given when the handler has returned in this boot, also where the result is no longer kept.
+	// Outcome is set if the handler has returned in this boot, even if the result is no longer in the spool.
 	Outcome string `json:"outcome,omitempty"`
-	// StartedAt is given once the handler was started.
+	// StartedAt is set after the handler was started.
 	StartedAt Time `json:"started_at"`
 }
 
-// What an instance may know of an attempt.
+// The states of an attempt on an instance.
 const (
-	StatusAccepted = "accepted" // a slot is taken, the due instant has not come
+	StatusAccepted = "accepted" // the attempt has a slot and is not due yet
 	StatusRunning  = "running"
-	StatusDone     = "done"    // ended; the result is in the spool, or settled a short while ago
-	StatusRefused  = "refused" // was offered, was refused
-	StatusBarred   = "barred"  // a kill came before the offer: it will never start here
+	StatusDone     = "done"    // ended; the result is in the spool or was settled recently
+	StatusRefused  = "refused" // was offered and refused
+	StatusBarred   = "barred"  // a kill came before the offer, so the attempt will never start here
 	StatusUnknown  = "unknown"
 )
 
-// RunChanges is a message on RunSubject. One without runs only asks whether anybody listens.
+// RunChanges is a message on RunSubject. A message without runs only checks whether there are subscribers.
 type RunChanges struct {
 	V    int         `json:"v"`
 	Runs []RunChange `json:"runs"`
 }
 
-// RunChange tells that a run came into a state.
+// RunChange reports a run's new state.
 type RunChange struct {
 	RunID    string `json:"run_id"`
 	JobID    int64  `json:"job_id"`
@@ -308,16 +311,16 @@ type RunChange struct {
 	Attempt  int    `json:"attempt"`
 }
 
-// DeadLetter is what DeadSubject carries: a message that could not be taken, and why.
+// DeadLetter is a message on DeadSubject. It holds a message that could not be processed, and the reason.
 type DeadLetter struct {
 	V       int    `json:"v"`
 	At      Time   `json:"at"`
 	Subject string `json:"subject"`
 	Error   string `json:"error"`
 	Data    []byte `json:"data"` // base64 in JSON
-	// Headers are the message's own, where they mean something: those of events.
+	// Headers holds the message's headers if they have a meaning, which is the case for events.
 	Headers map[string][]string `json:"headers,omitempty"`
-	// Bytes is how long the message was, where Data is only its beginning.
+	// Bytes is the length of the message if Data holds only its beginning.
 	Bytes int `json:"bytes,omitempty"`
 }
 
@@ -333,10 +336,10 @@ func (m *Control) version() int      { return m.V }
 func (m *ControlReply) version() int { return m.V }
 func (m *RunChanges) version() int   { return m.V }
 
-// MaxMessageBytes bounds every message that Decode reads.
+// MaxMessageBytes is the maximum size of a message that Decode accepts.
 const MaxMessageBytes = 1 << 20
 
-// Decode reads a message into m and checks its version. The error is fit for a dead letter.
+// Decode reads a message into m and checks its version. The text of the error is suitable for a dead letter.
 func Decode(data []byte, m Versioned) error {
 	if len(data) > MaxMessageBytes {
 		return fmt.Errorf("the message has %d bytes; at most %d are taken", len(data), MaxMessageBytes)
@@ -352,11 +355,11 @@ func Decode(data []byte, m Versioned) error {
 	return nil
 }
 
-// Encode writes a message. Every message of this package can be encoded, so it has no error.
+// Encode encodes a message of this package. It returns no error, because every message of this package has a JSON form.
 func Encode(m any) []byte {
 	b, err := json.Marshal(m)
 	if err != nil {
-		panic(fmt.Sprintf("wire: encode %T: %v", m, err)) // a type of this package without a JSON form is a bug
+		panic(fmt.Sprintf("wire: encode %T: %v", m, err)) // a bug in this package
 	}
 	return b
 }

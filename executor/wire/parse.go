@@ -6,14 +6,16 @@ import (
 	"time"
 )
 
-// What comes for every run is read by hand, if it is written as this package writes it: compact, with the fields in
-// order, and text that needs no escapes. Everything else, such as what an executor in another language sends, is read by
-// encoding/json. The tests hold that both read the same.
+// Messages that arrive for every run are parsed by hand if they have this package's own form: compact, with the fields
+// in order, and with text that needs no escapes. All other messages, for example from an executor in another language,
+// are parsed by encoding/json. The tests verify that both parsers agree.
 
-// canonical is a message that may be read by hand. It reports whether it was; if not it is unchanged.
+// canonical is a message that has a parser in this file. parse reports whether it could read data. If not, the message
+// is unchanged.
 type canonical interface{ parse(data []byte) bool }
 
-// parse uses the room that m.Offers has, which is empty then: where a field is left out, encoding/json leaves what it finds.
+// parse reuses the memory of m.Offers, which is empty. It clears that memory first, because encoding/json keeps the old
+// values of missing fields.
 func (m *Offers) parse(data []byte) bool {
 	clear(m.Offers[:cap(m.Offers)])
 	p := parser{rest: data}
@@ -32,7 +34,7 @@ func (m *Offers) parse(data []byte) bool {
 	return p.end() && assign(m, out)
 }
 
-// offer reads an offer. It shares the text that it has in common with the last one.
+// offer parses an offer. It shares strings with the last offer if they are equal.
 func (p *parser) offer(last *Offer) Offer {
 	o := Offer{
 		RunID: p.text(`{"run_id":`), Attempt: int(p.number(`,"attempt":`)), Bind: int(p.number(`,"bind":`)), BoundAt: p.time(`,"bound_at":`),
@@ -41,7 +43,7 @@ func (p *parser) offer(last *Offer) Offer {
 		FireTime: p.time(`,"fire_time":`), DueAt: p.time(`,"due_at":`), Now: p.time(`,"now":`),
 		TimeoutMS: p.number(`,"timeout_ms":`), Shard: Shard{Index: int(p.number(`,"shard":{"index":`)), Total: int(p.number(`,"total":`))},
 	}
-	p.need(`}}`) // scripts, parents and labels are rare
+	p.need(`}}`) // offers with scripts, parents or labels are rare and left to encoding/json
 	return o
 }
 
@@ -59,7 +61,7 @@ func (m *Results) parse(data []byte) bool {
 	return p.end() && assign(m, out)
 }
 
-// result reads a result. It shares the text that it has in common with the last one.
+// result parses a result. It shares strings with the last result if they are equal.
 func (p *parser) result(last *Result) Result {
 	r := Result{
 		Instance: p.again(`{"instance":`, last.Instance), BootID: p.again(`,"boot_id":`, last.BootID),
@@ -115,12 +117,12 @@ func assign[T any](to *T, from T) bool {
 	return true
 }
 
-// parser reads what comes next, until something is not as expected.
+// parser reads one token after another until one differs from the expected form.
 type parser struct {
 	rest   []byte
 	failed bool
-	times  [4]readTime // the last ones: the items of a list have most of theirs in common
-	oldest int         // in times
+	times  [4]readTime // the last instants, because the items of a list have most of them in common
+	oldest int         // index in times
 }
 
 type readTime struct {
@@ -128,13 +130,13 @@ type readTime struct {
 	time Time
 }
 
-// end reads the end of the message and reports whether all was as expected.
+// end reports whether the message ends here and everything had the expected form.
 func (p *parser) end() bool {
 	p.need(`}`)
 	return !p.failed && len(p.rest) == 0
 }
 
-// has reads a literal if it comes next.
+// has consumes a literal if it comes next.
 func (p *parser) has(literal string) bool {
 	if p.failed || len(p.rest) < len(literal) || string(p.rest[:len(literal)]) != literal {
 		return false
@@ -158,7 +160,7 @@ func (p *parser) load() Load {
 	return l
 }
 
-// list reads a list that is not empty.
+// list parses a list that is not empty.
 func (p *parser) list(name string, item func()) {
 	p.need(name)
 	p.need(`[`)
@@ -171,7 +173,7 @@ func (p *parser) list(name string, item func()) {
 	p.need(`]`)
 }
 
-// maybe reads a field of text that is left out where it is empty.
+// maybe parses a string field that is omitted if it is empty.
 func (p *parser) maybe(name, last string) string {
 	if !p.has(name) {
 		return ""
@@ -181,13 +183,13 @@ func (p *parser) maybe(name, last string) string {
 
 func (p *parser) text(name string) string { return p.again(name, "") }
 
-// again reads a field of text that is mostly the same as the last time.
+// again parses a string field that usually has the same value as last.
 func (p *parser) again(name, last string) string {
 	p.need(name)
 	return p.string(last)
 }
 
-// string reads text. If it is the same as the last one, that is returned, and no other copy of it is made.
+// string parses a string. If it equals last, string returns last and makes no copy.
 func (p *parser) string(last string) string {
 	p.need(`"`)
 	for i, c := range p.rest {
@@ -213,7 +215,7 @@ func (p *parser) number(name string) int64 {
 	return p.integer()
 }
 
-// integer reads an integer of up to 18 digits.
+// integer parses an integer of up to 18 digits.
 func (p *parser) integer() (n int64) {
 	negative := p.has(`-`)
 	digits := 0
@@ -232,7 +234,7 @@ func (p *parser) integer() (n int64) {
 	return n
 }
 
-// time reads an instant as appendTime writes it.
+// time parses an instant in the form of appendTime.
 func (p *parser) time(name string) Time {
 	p.need(name)
 	if p.has(`null`) {
@@ -273,7 +275,7 @@ func (p *parser) time(name string) Time {
 		p.failed = true
 	}
 	t := time.Date(year, time.Month(month), day, hour, minute, second, ms*int(time.Millisecond), time.UTC)
-	if p.failed || t.Day() != day || int(t.Month()) != month { // a day that the month does not have
+	if p.failed || t.Day() != day || int(t.Month()) != month { // the month does not have this day
 		p.failed = true
 		return Time{}
 	}

@@ -9,7 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// sameAsJSON reads data by hand, and demands that encoding/json reads the same. It reports whether it was read by hand.
+// sameAsJSON parses data by hand and requires that encoding/json reads the same. It reports whether data could be
+// parsed by hand.
 func sameAsJSON[T any, P interface {
 	*T
 	canonical
@@ -41,7 +42,7 @@ func readAll(t interface{ Fatalf(string, ...any) }, data []byte) (n int) {
 	return n
 }
 
-// ordinary messages, as they are sent for nearly every run.
+// ordinary returns messages as they are sent for nearly every run.
 func ordinary() [][]byte {
 	now := Time{time.Date(2026, 2, 28, 23, 59, 58, 7e6, time.UTC)}
 	offer := AppendOffer(nil, &Offer{
@@ -71,7 +72,7 @@ func TestParsed(t *testing.T) {
 	}
 }
 
-// Whatever is changed in a message, what is read by hand is what encoding/json reads.
+// For every mutation of a message, the hand-written parser and encoding/json agree.
 func TestParsedAsDecoded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		data := rapid.SampledFrom(ordinary()).Draw(t, "message")
@@ -91,7 +92,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { readAll(t, data) })
 }
 
-// A message that is read into the room of an earlier one has nothing of that.
+// A message that reuses an earlier message's memory keeps none of its values.
 func TestOffersReadInPlace(t *testing.T) {
 	at := Time{Time: time.UnixMilli(1_790_000_000_123).UTC()}
 	whole := AppendOffer(nil, &Offer{RunID: "r", Attempt: 7, Bind: 2, BoundAt: at, JobName: "j", Handler: "h", Param: "p", DueAt: at, Shard: Shard{Total: 1}})

@@ -7,7 +7,7 @@ import (
 // Version is the wire version that this package speaks.
 const Version = 1
 
-// Prefix begins every subject of this version.
+// Prefix is the prefix of every subject of this version.
 const Prefix = "belfry.v1."
 
 // The streams and the bucket.
@@ -19,52 +19,53 @@ const (
 	BucketInstances = "belfry_instances"
 )
 
-// HeaderMessageID says what a message is known by, where Nats-Msg-Id cannot: JetStream would take it for the first
-// delivery's and drop it.
+// HeaderMessageID identifies a message where Nats-Msg-Id cannot be used. With Nats-Msg-Id, JetStream would drop the
+// message as a duplicate of its first delivery.
 const HeaderMessageID = "Belfry-Msg-Id"
 
-// TriggerSubject carries offers to one instance, by request and reply.
+// TriggerSubject returns the subject of offers to one instance, which are requests with replies.
 func TriggerSubject(group, instance string) string {
 	return Prefix + "trigger." + group + "." + instance
 }
 
-// ControlSubject carries control requests to one instance.
+// ControlSubject returns the subject of control requests to one instance.
 func ControlSubject(group, instance string) string {
 	return Prefix + "control." + group + "." + instance
 }
 
-// ResultSubject carries the results of a group's runs, into StreamResults.
+// ResultSubject returns the subject of the results of a group's runs, stored in StreamResults.
 func ResultSubject(group string) string { return Prefix + "result." + group }
 
-// LogSubject carries the log lines of a group's runs, into StreamLogs.
+// LogSubject returns the subject of the log lines of a group's runs, stored in StreamLogs.
 func LogSubject(group string) string { return Prefix + "log." + group }
 
-// RunSubject carries each change of state of a group's runs, as plain publishes.
+// RunSubject returns the subject of the state changes of a group's runs. They are plain publishes.
 func RunSubject(group string) string { return Prefix + "run." + group }
 
-// EventSubject carries an event, into StreamEvents.
+// EventSubject returns the subject of an event, stored in StreamEvents.
 func EventSubject(name string) string { return Prefix + "event." + name }
 
-// DeadSubject takes what could not be understood; kind is result, log or event.
+// DeadSubject returns the subject of messages that could not be understood. kind is result, log or event.
 func DeadSubject(kind string) string { return Prefix + "dead." + kind }
 
-// InstanceKey is an instance's key in BucketInstances.
+// InstanceKey returns an instance's key in BucketInstances.
 func InstanceKey(group, instance string) string { return group + "." + instance }
 
-// InstanceSubject is the subject by which the value of a key gets into BucketInstances.
+// InstanceSubject returns the subject that stores the value of a key in BucketInstances.
 func InstanceSubject(key string) string { return "$KV." + BucketInstances + "." + key }
 
-// SplitInstanceKey undoes InstanceKey.
+// SplitInstanceKey is the inverse of InstanceKey. ok is false if key is not an instance key.
 func SplitInstanceKey(key string) (group, instance string, ok bool) {
 	group, instance, ok = strings.Cut(key, ".")
 	return group, instance, ok && group != "" && instance != "" && !strings.Contains(instance, ".")
 }
 
-// GroupOfSubject returns the group in a result or log subject, which is its last token.
+// GroupOfSubject returns the group in a result or log subject. It is the last token.
 func GroupOfSubject(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }
 
-// ValidInstance reports whether s may name an instance: one NATS token without anything NATS gives a meaning to, which is
-// up to 128 ASCII letters, digits, and further on underscores and hyphens.
+// ValidInstance reports whether s is a valid instance name. A name is one NATS token without characters that have a
+// meaning in NATS: up to 128 characters, of which the first is an ASCII letter or digit and the others are ASCII
+// letters, digits, underscores or hyphens.
 func ValidInstance(s string) bool {
 	for i := range len(s) {
 		switch c := s[i]; {

@@ -24,7 +24,8 @@ var (
 	}
 )
 
-// messages are all messages of version 1, with every field set, and for those with optional fields one without.
+// messages holds all messages of version 1, with every field set. Messages with optional fields are also included
+// without them.
 var messages = map[string]any{
 	"offers": &Offers{V: 1, BootID: "b1", Beat: 12, Offers: []Offer{{
 		RunID: result.RunID, Attempt: 2, Bind: 3, BoundAt: at, JobID: 7, JobName: "n", Group: "g", Handler: "echo", Param: "p",
@@ -49,7 +50,7 @@ var messages = map[string]any{
 	"dead_letter":    &DeadLetter{V: 1, At: at, Subject: "belfry.v1.result.g", Error: "e", Data: []byte("{")},
 }
 
-// TestGolden compares every message with its released form, and reads that back.
+// TestGolden compares every message with its released form, and decodes that form.
 func TestGolden(t *testing.T) {
 	for name, m := range messages {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +78,7 @@ func TestGolden(t *testing.T) {
 			}
 			v, ok := back.(Versioned)
 			if !ok {
-				return // a dead letter is only written
+				return // a dead letter is never decoded
 			}
 			if err := Decode(want, v); err != nil {
 				t.Error(err)
@@ -125,7 +126,7 @@ func FuzzDecode(f *testing.F) {
 				continue
 			}
 			again := reflect.New(reflect.TypeOf(m).Elem()).Interface().(Versioned)
-			first := Encode(v) // what was taken can be written, and is read as the same
+			first := Encode(v) // a decoded message can be encoded and decodes to the same value
 			if err := Decode(first, again); err != nil && len(first) <= MaxMessageBytes {
 				t.Fatalf("%T: %q was taken, %q is not: %v", v, data, first, err)
 			} else if err == nil && string(Encode(again)) != string(first) {

@@ -9,16 +9,16 @@ import (
 	"github.com/belfryhq/belfry/executor"
 )
 
-// lineCost is what a line counts beside its bytes, so that empty ones are not free.
+// lineCost is added to the length of each line, in bytes, so that empty lines also use the budget.
 const lineCost = 32
 
-// budget is what a program may still write into its run's log. Past it the program goes on, and is read so that it never
-// waits for a full pipe, but what it says is dropped.
+// budget limits a program's output in its run's log. Above the limit, the program continues. Its output is still read,
+// so that it never waits for a full pipe, but the output is dropped.
 type budget struct {
 	run   executor.Run
 	total int64
 
-	mu   sync.Mutex // stdout and stderr come from two goroutines
+	mu   sync.Mutex // stdout and stderr are written by two goroutines
 	left int64
 	cut  bool
 }
@@ -30,7 +30,7 @@ func newBudget(run executor.Run, bytes int64) *budget {
 	return &budget{run: run, total: bytes, left: bytes}
 }
 
-// writer passes on to w what the budget allows.
+// writer returns a writer that passes output to w within the budget.
 func (b *budget) writer(w io.Writer) io.Writer { return &spender{b, w} }
 
 type spender struct {
@@ -55,7 +55,7 @@ func (s *spender) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// take grants the first bytes of p that may be logged, and says if they are the last.
+// take returns how many bytes of p may be logged. cut is true once, when the budget is exceeded.
 func (b *budget) take(p []byte) (granted int, cut bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

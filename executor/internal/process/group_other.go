@@ -9,12 +9,13 @@ import (
 	"time"
 )
 
-// group is a program; this system has no groups that could be signalled.
+// group is a program. This system has no process groups that can be signalled.
 type group struct{ cmd *exec.Cmd }
 
 func newGroup(cmd *exec.Cmd) group { return group{cmd} }
 
-// watch ends the program when ctx is done. The returned function reports whether that was before its own end.
+// watch kills the program when ctx is done. The returned function reports whether ctx was done before the program
+// ended.
 func (g group) watch(ctx context.Context, _ time.Duration) (ended func() (cancelled bool)) {
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
@@ -23,7 +24,7 @@ func (g group) watch(ctx context.Context, _ time.Duration) (ended func() (cancel
 		select {
 		case <-ctx.Done():
 			cancelled = true
-			_ = g.cmd.Process.Kill() // it may have ended
+			_ = g.cmd.Process.Kill() // it may have ended already
 		case <-stop:
 		}
 	})

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// group is a program and what it starts, as far as that stays in its process group.
+// group is a program with the processes that it started and that are still in its process group.
 type group struct{ cmd *exec.Cmd }
 
 func newGroup(cmd *exec.Cmd) group {
@@ -28,9 +28,9 @@ func (g group) signal(sig syscall.Signal) error {
 	return err
 }
 
-// watch asks the group to end when ctx is done, and kills it d later. The returned function is called when the program
-// itself has ended: it waits until the rest of a cancelled program's group is gone too, and reports whether ctx was done
-// before that. A program that ended by itself may leave daemons.
+// watch sends SIGTERM to the group when ctx is done, and SIGKILL d later. The caller calls the returned function when
+// the program itself has ended. That function reports whether ctx was done before that. If it was, the function first
+// waits until the rest of the group has ended. A program that ends by itself may leave daemons.
 func (g group) watch(ctx context.Context, d time.Duration) (ended func() (cancelled bool)) {
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
@@ -39,7 +39,7 @@ func (g group) watch(ctx context.Context, d time.Duration) (ended func() (cancel
 		select {
 		case <-ctx.Done():
 			cancelled = true
-			_ = g.signal(syscall.SIGTERM) // there may be nobody left
+			_ = g.signal(syscall.SIGTERM) // the group may be empty
 			g.killAfter(d, stop)
 		case <-stop:
 		}
@@ -47,7 +47,7 @@ func (g group) watch(ctx context.Context, d time.Duration) (ended func() (cancel
 	return func() bool { close(stop); wg.Wait(); return cancelled }
 }
 
-// killAfter kills the group after d, unless it is found gone once leaderEnded is closed.
+// killAfter kills the group after d, unless the group has ended. It checks for that after leaderEnded is closed.
 func (g group) killAfter(d time.Duration, leaderEnded <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -56,7 +56,7 @@ func (g group) killAfter(d time.Duration, leaderEnded <-chan struct{}) {
 		timer.Reset(0)
 	case <-leaderEnded:
 	}
-	look := time.NewTicker(20 * time.Millisecond) // nothing tells of a group's end
+	look := time.NewTicker(20 * time.Millisecond) // the system sends no notification when a group ends
 	defer look.Stop()
 	for !errors.Is(g.signal(0), os.ErrProcessDone) {
 		select {

@@ -1,5 +1,5 @@
-// Package process runs programs for handlers: their output becomes the run's log, within bounds, and they end when the
-// handler's context does, with all that they started.
+// Package process runs programs for handlers. A program's output becomes the run's log, within limits. The program and
+// the processes that it started end when the handler's context is done.
 package process
 
 import (
@@ -19,37 +19,37 @@ import (
 )
 
 const (
-	// killAfter is how long a process group has between SIGTERM and SIGKILL.
+	// killAfter is the time between SIGTERM and SIGKILL.
 	killAfter = 5 * time.Second
-	// pipesAfter bounds the wait for the end of the output once the program itself has ended: a daemon that it left
-	// behind may hold the pipes open for ever.
+	// pipesAfter bounds the wait for the end of the output after the program itself has ended. A daemon that the
+	// program left behind may keep the pipes open.
 	pipesAfter = 2 * time.Second
-	// outputPrefix begins the line of stdout that sets the run's output; the last such line counts.
+	// outputPrefix is the prefix of a line on stdout that sets the run's output. The last such line counts.
 	outputPrefix = "::output "
 )
 
-// DefaultLogBytes bounds what one program may write into its run's log.
+// DefaultLogBytes is the default limit of one program's output in its run's log.
 const DefaultLogBytes = 32 << 20
 
-// Program says what to run.
+// Program describes a program to run.
 type Program struct {
 	Argv     []string
 	Dir      string
-	Env      []string // the whole environment
-	LogBytes int64    // what becomes the run's log at most; 0: DefaultLogBytes. What exceeds it is dropped
+	Env      []string // the complete environment
+	LogBytes int64    // limit of the run's log, in bytes; 0 means DefaultLogBytes; output above it is dropped
 }
 
-// Run runs a program for a run and returns when it has ended. Lines of stdout and stderr become the run's log. A line
-// "::output text" on stdout sets the output. Any exit status but 0 is an error that names it.
+// Run runs a program and returns when it has ended. Lines of stdout and stderr become the run's log. A line "::output
+// text" on stdout sets the output. An exit status other than 0 is an error that contains the status.
 //
-// When ctx is done the whole process group gets SIGTERM, after 5 s SIGKILL (on Windows: the process is killed at once);
-// the error wraps the cause. What the program leaves behind when it ends by itself may live on, yet keeps the run
-// waiting for 2 s at most.
+// When ctx is done, the whole process group gets SIGTERM, and SIGKILL after 5 s. On Windows, the process is killed at
+// once. The error then wraps the cause. Processes that the program leaves behind when it ends by itself may continue.
+// They delay the return of Run by at most 2 s.
 func Run(ctx context.Context, run executor.Run, p Program) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	// Not exec.CommandContext: its killing would reach one process, not the group.
+	// exec.CommandContext would kill only the process, not its group.
 	cmd := exec.Command(p.Argv[0], p.Argv[1:]...)
 	cmd.Dir, cmd.Env = p.Dir, p.Env
 	output, budget := &outputFinder{}, newBudget(run, p.LogBytes)
@@ -64,7 +64,7 @@ func Run(ctx context.Context, run executor.Run, p Program) error {
 	return err
 }
 
-// await starts a program and returns when it has ended, by itself or because ctx was done.
+// await starts a program and returns when it has ended.
 func await(ctx context.Context, cmd *exec.Cmd) error {
 	cmd.WaitDelay = pipesAfter
 	group := newGroup(cmd)
@@ -77,25 +77,25 @@ func await(ctx context.Context, cmd *exec.Cmd) error {
 	return ending(ctx, cmd, err, cancelled)
 }
 
-// ending says how the program ended.
+// ending returns the error for the way in which the program ended.
 func ending(ctx context.Context, cmd *exec.Cmd, err error, cancelled bool) error {
 	status, success := "exit status unknown", false
 	if cmd.ProcessState != nil {
-		status, success = cmd.ProcessState.String(), cmd.ProcessState.Success() // "exit status 3", "signal: terminated"
+		status, success = cmd.ProcessState.String(), cmd.ProcessState.Success() // for example "exit status 3" or "signal: terminated"
 	}
 	switch {
-	case cancelled: // also one that ended in good order when it was told to
+	case cancelled: // including a program that exited with status 0 after the signal
 		return &stoppedError{status, context.Cause(ctx)}
 	case errors.Is(err, exec.ErrWaitDelay):
-		return nil // it succeeded, and something it left behind holds its output
+		return nil // the program succeeded, but a process that it left behind holds its output open
 	case err != nil && cmd.ProcessState != nil && !success:
 		return errors.New(status)
 	}
 	return err
 }
 
-// stoppedError is the end of a program whose context was done. Its text leaves out why that was, for whoever cancelled
-// the context says that.
+// stoppedError is the error of a program that was stopped because its context was done. Its text does not contain the
+// cause, because the caller that cancelled the context reports it.
 type stoppedError struct {
 	status string
 	cause  error
@@ -104,16 +104,17 @@ type stoppedError struct {
 func (e *stoppedError) Error() string { return "stopped the program (" + e.status + ")" }
 func (e *stoppedError) Unwrap() error { return e.cause }
 
-// Inherited is the agent's own environment without its settings: the group's token, and what else the agent was
-// given in BELFRY_ variables, is not for whoever may write a job.
+// Inherited returns this process's environment without its BELFRY_ variables. They contain settings such as the group's
+// token, which the authors of jobs must not see.
 func Inherited() []string {
 	return slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "BELFRY_") })
 }
 
-// mostInVariable bounds the value of a variable that tells a program of its run: Linux takes 128 KiB.
+// mostInVariable is the maximum length of a variable's value, in bytes. Linux accepts 128 KiB.
 const mostInVariable = 64 << 10
 
-// Told tells a program of its run. A value over 64 KiB is left out, and so is one with a NUL.
+// Told returns the environment variables that describe a run to its program. It omits values over 64 KiB and values
+// with a NUL byte.
 func Told(run executor.Run) []string {
 	index, total := run.Shard()
 	env := make([]string, 0, 16)
@@ -139,7 +140,7 @@ func Told(run executor.Run) []string {
 	return env
 }
 
-// outputFinder looks for output lines in what is written to it. It keeps one line of at most an output's size.
+// outputFinder searches its input for output lines. It buffers one line of at most an output's size.
 type outputFinder struct {
 	line  []byte
 	found string
@@ -161,7 +162,7 @@ func (f *outputFinder) Write(p []byte) (int, error) {
 	}
 }
 
-// keep holds one byte more than fits, so that SetOutput refuses what is too long.
+// keep buffers one byte more than the maximum, so that SetOutput refuses a line that is too long.
 func (f *outputFinder) keep(p []byte) {
 	room := len(outputPrefix) + executor.MaxOutput + 2 - len(f.line)
 	f.line = append(f.line, p[:min(len(p), room)]...)
@@ -174,16 +175,17 @@ func (f *outputFinder) look() {
 	f.line = f.line[:0]
 }
 
-// last is the text of the last output line.
+// last returns the text of the last output line. It returns false if there was none.
 func (f *outputFinder) last() (string, bool) {
 	f.look()
 	return f.found, f.any
 }
 
-// mostSaid bounds what Quiet passes on.
+// mostSaid is the limit of the output that Quiet passes on, in bytes.
 const mostSaid = 64 << 10
 
-// Quiet runs a program whose output is not for a run's log: the first 64 KiB of it go to said. It ends as Run's does.
+// Quiet runs a program whose output does not belong into a run's log. It writes the first 64 KiB of the output to said.
+// The program ends in the same way as with Run.
 func Quiet(ctx context.Context, p Program, said io.Writer) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -195,7 +197,7 @@ func Quiet(ctx context.Context, p Program, said io.Writer) error {
 	return await(ctx, cmd)
 }
 
-// head passes on the beginning of what is written to it.
+// head passes on the beginning of its input.
 type head struct {
 	to   io.Writer
 	left int
