@@ -7,6 +7,7 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/announce"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // Every subscriber receives each change, in order. Without subscribers, the dispatcher does not publish many changes.
@@ -14,10 +15,10 @@ func TestTellsWhoListens(t *testing.T) {
 	w := newWorld(t, option{quiet: true, still: true})
 	job := w.job("j")
 	const n = 2 * announce.MaxChanges
-	changes := make([]domain.Change, n)
+	changes := make([]engine.Change, n)
 	var want []string
 	for i := range changes {
-		changes[i] = domain.Change{RunID: domain.NewRunID(w.pg.Now()), JobID: job, JobVersion: 1, Group: "g", State: domain.Queued, Attempt: 1}
+		changes[i] = engine.Change{RunID: domain.NewRunID(w.pg.Now()), JobID: job, JobVersion: 1, Group: "g", State: domain.Queued, Attempt: 1}
 		want = append(want, changes[i].RunID.String())
 	}
 	// sent returns the bytes that the dispatcher's connection sends during Notify. Heartbeats and other traffic add a

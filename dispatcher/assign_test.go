@@ -7,6 +7,7 @@ import (
 
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // If many runs wait for few slots, all of them run, in due order, each once.
@@ -89,14 +90,14 @@ func TestNewRunsQueueBehind(t *testing.T) {
 	o := a.got(first, 1)
 	second := w.trigger(job)
 	w.becomes(second, "queued")
-	w.eventually("it is known that somebody waits", func() bool { return w.waiting.Has(domain.WaitingKey{Group: "g", Target: "echo"}) })
+	w.eventually("it is known that somebody waits", func() bool { return w.waiting.Has(engine.WaitingKey{Group: "g", Target: "echo"}) })
 	third := w.trigger(job)
 	w.becomes(third, "queued")
 	a.report(o, wire.Succeeded)
 	a.report(a.got(second, 1), wire.Succeeded)
 	a.report(a.got(third, 1), wire.Succeeded)
 	w.becomes(third, "succeeded")
-	w.eventually("it is known that nobody waits", func() bool { return !w.waiting.Has(domain.WaitingKey{Group: "g", Target: "echo"}) })
+	w.eventually("it is known that nobody waits", func() bool { return !w.waiting.Has(engine.WaitingKey{Group: "g", Target: "echo"}) })
 }
 
 // The runs of a serial job follow each other at once and in order, even on different instances.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // An instance dies while it runs an attempt. The attempt is lost, and the job's policy retries it on another instance.
@@ -53,7 +54,7 @@ func TestWakesWhileItIsJudged(t *testing.T) {
 			if when == "its runs are listed" {
 				f.listed = pauseOnce
 			} else {
-				f.settle = func(_ context.Context, ended []domain.Ended) error {
+				f.settle = func(_ context.Context, ended []engine.Ended) error {
 					if ended[0].Reason == domain.ReasonLost {
 						pauseOnce()
 					}
@@ -82,7 +83,7 @@ func TestWakesWhileItIsJudged(t *testing.T) {
 // A retry never goes to the instance that just lost the run if another one qualifies, even if that one is full.
 func TestRetryAvoidsWhoLostIt(t *testing.T) {
 	both := make(chan struct{}) // closed when both instances that the retry may use are there
-	f := &fussy{settle: func(ctx context.Context, ended []domain.Ended) error {
+	f := &fussy{settle: func(ctx context.Context, ended []engine.Ended) error {
 		if ended[0].Reason == domain.ReasonLost {
 			select {
 			case <-both:
@@ -151,7 +152,7 @@ func TestResultBeforeDeath(t *testing.T) {
 	o := a.got(id, 1)
 	hold := make(chan struct{})
 	f.mu.Lock()
-	f.settle = func(ctx context.Context, ended []domain.Ended) error {
+	f.settle = func(ctx context.Context, ended []engine.Ended) error {
 		if ended[0].Group == "" {
 			return nil // the verdict itself
 		}

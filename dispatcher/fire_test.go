@@ -7,6 +7,7 @@ import (
 
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // A manual trigger can name the instance. If the instance is not there, the run waits for it only.
@@ -104,19 +105,19 @@ func TestFireOfOldKnowledge(t *testing.T) {
 	if err != nil || len(runs) != 1 {
 		t.Fatal(runs, err)
 	}
-	old := func(change func(*domain.Due)) domain.Due {
+	old := func(change func(*engine.Due)) engine.Due {
 		d := runs[0]
 		change(&d)
 		return d
 	}
-	for name, d := range map[string]domain.Due{
-		"another attempt": old(func(d *domain.Due) { d.Attempt = 2 }),
-		"another due":     old(func(d *domain.Due) { d.DueAt = d.DueAt.Add(time.Second) }),
-		"another version": old(func(d *domain.Due) { d.JobVersion = 9 }),
-		"another job":     old(func(d *domain.Due) { d.JobID = 999 }),
-		"another run":     old(func(d *domain.Due) { d.RunID = domain.NewRunID(time.Now()) }),
+	for name, d := range map[string]engine.Due{
+		"another attempt": old(func(d *engine.Due) { d.Attempt = 2 }),
+		"another due":     old(func(d *engine.Due) { d.DueAt = d.DueAt.Add(time.Second) }),
+		"another version": old(func(d *engine.Due) { d.JobVersion = 9 }),
+		"another job":     old(func(d *engine.Due) { d.JobID = 999 }),
+		"another run":     old(func(d *engine.Due) { d.RunID = domain.NewRunID(time.Now()) }),
 	} {
-		if later, err := w.Fire(t.Context(), []domain.Due{d}); err != nil || len(later) != 0 {
+		if later, err := w.Fire(t.Context(), []engine.Due{d}); err != nil || len(later) != 0 {
 			t.Errorf("%s: %v, %v", name, later, err)
 		}
 		if r := w.run(id); r.State != "pending" {

@@ -24,6 +24,7 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/waiting"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
@@ -102,7 +103,7 @@ func NewFiring(cfg Config) (*Firing, error) {
 }
 
 // release is what the sender calls, which exists before the firer.
-func (f *Firing) release(ctx context.Context, runs []domain.Due) { f.firer.Release(ctx, runs) }
+func (f *Firing) release(ctx context.Context, runs []engine.Due) { f.firer.Release(ctx, runs) }
 
 // Watch keeps the roster and the state of the connection, on which the other methods rely. It blocks until ctx ends and the
 // answers to all offers are processed.
@@ -135,7 +136,7 @@ func (f *Firing) malformedLoop(ctx context.Context) {
 }
 
 // Fire routes runs, binds them and offers them: see fire.Firer.
-func (f *Firing) Fire(ctx context.Context, runs []domain.Due) (later []domain.Due, err error) {
+func (f *Firing) Fire(ctx context.Context, runs []engine.Due) (later []engine.Due, err error) {
 	return f.firer.Fire(ctx, runs)
 }
 

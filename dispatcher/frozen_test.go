@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/dispatcher/waiting"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // link connects a client to NATS until it is silenced. A silenced client cannot know yet that the server has dropped
@@ -116,7 +117,7 @@ type thawing struct {
 	frozen func()
 }
 
-func (s *thawing) Admit(ctx context.Context, in []domain.Admission) (domain.Admitted, error) {
+func (s *thawing) Admit(ctx context.Context, in []engine.Admission) (engine.Admitted, error) {
 	out, err := s.Store.Admit(ctx, in)
 	s.frozen()
 	return out, err

@@ -8,6 +8,7 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/peer"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 func (w *world) kill(id domain.RunID) {
@@ -170,7 +171,7 @@ func TestKillThenRefused(t *testing.T) {
 	r := w.bind(id, a)
 	a.set(func() { a.deaf = true })
 	w.kill(id)
-	w.sender.Answered(t.Context(), peer.BootOf(&r), []domain.LiveRun{r}, &wire.Answer{
+	w.sender.Answered(t.Context(), peer.BootOf(&r), []engine.LiveRun{r}, &wire.Answer{
 		V: 1, Instance: "a", BootID: "boot-a", Verdicts: []wire.Verdict{{RunID: id.String(), Attempt: 1, Verdict: wire.Refused, Reason: wire.RefusedStale}},
 		Load: wire.Load{Capacity: 100},
 	})

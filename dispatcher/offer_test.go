@@ -12,6 +12,7 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/peer"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 func TestAcceptedAndSucceeded(t *testing.T) {
@@ -121,12 +122,12 @@ func TestNoRespondersToAReoffer(t *testing.T) {
 		return errors.Is(err, nats.ErrNoResponders)
 	})
 	beats := offer.Beats{peer.BootOf(&r): 1}
-	w.sender.Send(t.Context(), []domain.LiveRun{r}, beats, false)
+	w.sender.Send(t.Context(), []engine.LiveRun{r}, beats, false)
 	w.sender.Wait()
 	if r := w.run(id); r.State != "queued" || r.Boot != "boot-a" || r.Bind != 1 {
 		t.Errorf("after the second offer: %+v", r)
 	}
-	w.sender.Send(t.Context(), []domain.LiveRun{r}, beats, true)
+	w.sender.Send(t.Context(), []engine.LiveRun{r}, beats, true)
 	w.sender.Wait()
 	if r := w.run(id); r.State != "queued" || r.Instance != "" {
 		t.Errorf("after a first one: %+v", r)
@@ -142,7 +143,7 @@ func TestAnotherBootAnswers(t *testing.T) {
 	r := w.bind(id, a)
 	a.set(func() { a.boot = "newer" })
 	w.eventually("the newer boot has the lease", func() bool { boot, _ := w.roster.Boot("g", "a"); return boot == "newer" })
-	w.sender.Answered(t.Context(), peer.BootOf(&r), []domain.LiveRun{r}, &wire.Answer{V: wire.Version, Instance: "a", BootID: "newer"})
+	w.sender.Answered(t.Context(), peer.BootOf(&r), []engine.LiveRun{r}, &wire.Answer{V: wire.Version, Instance: "a", BootID: "newer"})
 	if r := w.run(id); r.State != "queued" || r.Boot != "boot-a" || r.Bind != 1 {
 		t.Errorf("when the other boot has answered: run %+v", r)
 	}
@@ -159,7 +160,7 @@ func TestTwoOfOneName(t *testing.T) {
 	a := w.join("a")
 	id := w.trigger(w.job("j"))
 	r := w.bind(id, a)
-	w.sender.Answered(t.Context(), peer.BootOf(&r), []domain.LiveRun{r}, &wire.Answer{V: wire.Version, Instance: "a", BootID: "twin"})
+	w.sender.Answered(t.Context(), peer.BootOf(&r), []engine.LiveRun{r}, &wire.Answer{V: wire.Version, Instance: "a", BootID: "twin"})
 	if r := w.run(id); r.State != "queued" || r.Boot != "boot-a" || r.Bind != 1 {
 		t.Errorf("run %+v", r)
 	}
@@ -240,13 +241,13 @@ func TestBoundButNeverOffered(t *testing.T) {
 }
 
 // bind binds a run in Postgres and sends no offer.
-func (w *world) bind(id domain.RunID, p *puppet) domain.LiveRun {
+func (w *world) bind(id domain.RunID, p *puppet) engine.LiveRun {
 	w.t.Helper()
 	runs, _, err := w.pg.ClaimNear(w.t.Context(), 1000)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	at := slices.IndexFunc(runs, func(d domain.Due) bool { return d.RunID == id })
+	at := slices.IndexFunc(runs, func(d engine.Due) bool { return d.RunID == id })
 	if at < 0 {
 		w.t.Fatalf("run %s is not planned", id)
 	}
@@ -254,8 +255,8 @@ func (w *world) bind(id domain.RunID, p *puppet) domain.LiveRun {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	out, err := w.pg.Admit(w.t.Context(), []domain.Admission{{
-		Due: runs[at], Def: defs.Of(runs[at].JobID, runs[at].JobVersion), Binding: domain.Binding{Instance: p.name, BootID: p.boot, Route: "test"},
+	out, err := w.pg.Admit(w.t.Context(), []engine.Admission{{
+		Due: runs[at], Def: defs.Of(runs[at].JobID, runs[at].JobVersion), Binding: engine.Binding{Instance: p.name, BootID: p.boot, Route: "test"},
 	}})
 	if err != nil || len(out.Bound) != 1 {
 		w.t.Fatalf("bind: %+v, %v", out, err)
@@ -269,7 +270,7 @@ func TestLateAnswers(t *testing.T) {
 	a := w.join("a")
 	id := w.trigger(w.job("j"))
 	old := w.bind(id, a)
-	raised, err := w.pg.RaiseBinds(t.Context(), []domain.LiveRun{old})
+	raised, err := w.pg.RaiseBinds(t.Context(), []engine.LiveRun{old})
 	if err != nil || len(raised) != 1 {
 		t.Fatal(raised, err)
 	}
@@ -277,10 +278,10 @@ func TestLateAnswers(t *testing.T) {
 	refusal := wire.Answer{V: wire.Version, Instance: "a", BootID: "boot-a", Verdicts: []wire.Verdict{{
 		RunID: id.String(), Attempt: 1, Verdict: wire.Refused, Reason: wire.RefusedFull,
 	}}}
-	w.sender.Answered(t.Context(), b, []domain.LiveRun{old}, &refusal)
+	w.sender.Answered(t.Context(), b, []engine.LiveRun{old}, &refusal)
 	other := refusal
 	other.BootID = "newer"
-	w.sender.Answered(t.Context(), b, []domain.LiveRun{old}, &other)
+	w.sender.Answered(t.Context(), b, []engine.LiveRun{old}, &other)
 	unsaid := refusal
 	unsaid.Verdicts = []wire.Verdict{{RunID: id.String(), Attempt: 2, Verdict: wire.Refused}, {RunID: "?", Attempt: 1, Verdict: wire.Refused}}
 	w.sender.Answered(t.Context(), b, raised, &unsaid)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/pgtest"
 )
 
@@ -82,7 +83,7 @@ func TestDeathDuringOutage(t *testing.T) {
 // If Postgres rejects everything for a while, results stay in the stream, and nothing is acknowledged or dropped.
 func TestPostgresAway(t *testing.T) {
 	var away atomic.Bool
-	f := &fussy{settle: func(context.Context, []domain.Ended) error {
+	f := &fussy{settle: func(context.Context, []engine.Ended) error {
 		if away.Load() {
 			return domain.NewError(domain.Unavailable, "Postgres is away")
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 func TestFailedIsRetriedThenFinal(t *testing.T) {
@@ -166,18 +167,18 @@ func TestOneBadResultOfMany(t *testing.T) {
 type fussy struct {
 	Store
 	mu     sync.Mutex
-	settle func(ctx context.Context, ended []domain.Ended) error // called before the real Settle
+	settle func(ctx context.Context, ended []engine.Ended) error // called before the real Settle
 	after  func() error                                          // replaces its success
 	listed func()                                                // called before the runs of a boot are listed
 	bind   func()                                                // called before an attempt is bound or bound again
 }
 
-func (f *fussy) Admit(ctx context.Context, in []domain.Admission) (domain.Admitted, error) {
+func (f *fussy) Admit(ctx context.Context, in []engine.Admission) (engine.Admitted, error) {
 	f.binds()
 	return f.Store.Admit(ctx, in)
 }
 
-func (f *fussy) RaiseBinds(ctx context.Context, runs []domain.LiveRun) ([]domain.LiveRun, error) {
+func (f *fussy) RaiseBinds(ctx context.Context, runs []engine.LiveRun) ([]engine.LiveRun, error) {
 	f.binds()
 	return f.Store.RaiseBinds(ctx, runs)
 }
@@ -191,7 +192,7 @@ func (f *fussy) binds() {
 	}
 }
 
-func (f *fussy) RunsOf(ctx context.Context, b domain.BoundBoot, after domain.RunID, limit int) ([]domain.LiveRun, error) {
+func (f *fussy) RunsOf(ctx context.Context, b engine.BoundBoot, after domain.RunID, limit int) ([]engine.LiveRun, error) {
 	f.mu.Lock()
 	listed := f.listed
 	f.mu.Unlock()
@@ -201,19 +202,19 @@ func (f *fussy) RunsOf(ctx context.Context, b domain.BoundBoot, after domain.Run
 	return f.Store.RunsOf(ctx, b, after, limit)
 }
 
-func (f *fussy) Settle(ctx context.Context, ended []domain.Ended) (domain.SettleResult, error) {
+func (f *fussy) Settle(ctx context.Context, ended []engine.Ended) (engine.SettleResult, error) {
 	f.mu.Lock()
 	before, after := f.settle, f.after
 	f.mu.Unlock()
 	if before != nil {
 		if err := before(ctx, ended); err != nil {
-			return domain.SettleResult{}, err
+			return engine.SettleResult{}, err
 		}
 	}
 	out, err := f.Store.Settle(ctx, ended)
 	if err == nil && after != nil {
 		if err := after(); err != nil {
-			return domain.SettleResult{}, err
+			return engine.SettleResult{}, err
 		}
 	}
 	return out, err
@@ -221,7 +222,7 @@ func (f *fussy) Settle(ctx context.Context, ended []domain.Ended) (domain.Settle
 
 // A result that Postgres rejects is found among the others, which are settled. Its run ends without it.
 func TestPoisonIsBisected(t *testing.T) {
-	f := &fussy{settle: func(_ context.Context, ended []domain.Ended) error {
+	f := &fussy{settle: func(_ context.Context, ended []engine.Ended) error {
 		for _, e := range ended {
 			if strings.Contains(e.Output, "poison") {
 				return domain.NewError(domain.Invalid, "a value is not allowed")
@@ -273,7 +274,7 @@ func TestPassingErrorsLoseNothing(t *testing.T) {
 			id := w.trigger(w.job("j"))
 			o := a.got(id, 1)
 			f.mu.Lock()
-			f.settle = func(context.Context, []domain.Ended) error {
+			f.settle = func(context.Context, []engine.Ended) error {
 				if failed.Add(1) <= 4 {
 					return domain.NewError(code, "not now")
 				}

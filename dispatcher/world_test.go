@@ -18,6 +18,7 @@ import (
 
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/freeport"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/natsinfra"
@@ -53,10 +54,10 @@ type world struct {
 // followUps records follow-ups instead of inserting River jobs. The reconciler plans the retries.
 type followUps struct {
 	mu  sync.Mutex
-	all []domain.FollowUp
+	all []engine.FollowUp
 }
 
-func (f *followUps) InsertTx(_ context.Context, _ pgx.Tx, ups []domain.FollowUp) error {
+func (f *followUps) InsertTx(_ context.Context, _ pgx.Tx, ups []engine.FollowUp) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.all = append(f.all, ups...)
@@ -175,7 +176,7 @@ func (w *world) begin(o option) {
 
 // ring fires the due runs, as a scheduler does.
 func (w *world) ring(ctx context.Context) {
-	var later []domain.Due
+	var later []engine.Due
 	for lifecycle.Pause(ctx, 10*time.Millisecond) {
 		runs, _, err := w.pg.ClaimNear(ctx, 1000)
 		if err != nil {
@@ -183,8 +184,8 @@ func (w *world) ring(ctx context.Context) {
 		}
 		now := w.pg.Now()
 		later = append(later, runs...)
-		due := slices.DeleteFunc(slices.Clone(later), func(d domain.Due) bool { return d.DueAt.After(now) })
-		later = slices.DeleteFunc(later, func(d domain.Due) bool { return !d.DueAt.After(now) })
+		due := slices.DeleteFunc(slices.Clone(later), func(d engine.Due) bool { return d.DueAt.After(now) })
+		later = slices.DeleteFunc(later, func(d engine.Due) bool { return !d.DueAt.After(now) })
 		if len(due) == 0 {
 			continue
 		}

@@ -6,13 +6,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // While fires are late, only near fire times are planned; while they are later still, none. All of them are fired in
 // the end.
 func TestLateFiresHoldPlanningBack(t *testing.T) {
-	var all []domain.Due
+	var all []engine.Due
 	inBubble(t, func(s *fakeStore, f *fakeFirer) {
 		f.takes = 4 * time.Second // four at a time: 500 runs a second
 		due := s.Now().Add(time.Second)
@@ -43,7 +43,7 @@ func TestLateFiresHoldPlanningBack(t *testing.T) {
 // While results lag, fires are slowed down, by paceMost per run at most. Afterwards they are in time again.
 func TestLagSlowsFiresDown(t *testing.T) {
 	const n = 40 * fireBatch
-	var slow, fast []domain.Due
+	var slow, fast []engine.Due
 	inBubble(t, func(s *fakeStore, f *fakeFirer) {
 		f.lag = lagHigh + time.Second
 		for i := range n {
@@ -76,7 +76,7 @@ func TestLagSlowsFiresDown(t *testing.T) {
 // the hold.
 func TestLatePlansHoldFires(t *testing.T) {
 	const batches = 40
-	var ahead, behind []domain.Due
+	var ahead, behind []engine.Due
 	inBubble(t, func(s *fakeStore, f *fakeFirer) {
 		begin := s.Now().Add(time.Second)
 		for i := range 4 * fireBatch {
@@ -122,7 +122,7 @@ func TestLatePlansHoldFires(t *testing.T) {
 func TestHoldEnds(t *testing.T) {
 	for name, fails := range map[string]bool{"planning fails": true, "planning never catches up": false} {
 		t.Run(name, func(t *testing.T) {
-			var all, later []domain.Due
+			var all, later []engine.Due
 			inBubble(t, func(s *fakeStore, _ *fakeFirer) {
 				for i := range 6 * planBatch {
 					all = append(all, entry(i, s.Now().Add(4*time.Second+time.Duration(i)*100*time.Microsecond)))

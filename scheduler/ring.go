@@ -5,7 +5,7 @@ import (
 	"sort"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // ringSlots is the span of the ring in seconds. The pre-read's horizon is far shorter.
@@ -14,10 +14,10 @@ const ringSlots = 60
 // ring is a time ring of one-second slots. An entry carries its exact due instant; the slot is only an index. A ring is
 // not safe for concurrent use and reads no clock.
 type ring struct {
-	slots [ringSlots][]domain.Due
-	ready []domain.Due // found due but not taken yet, in due order
-	found []domain.Due // the whole slot that became ready, from its beginning; its array is recycled after all of ready is taken
-	spare [][]domain.Due
+	slots [ringSlots][]engine.Due
+	ready []engine.Due // found due but not taken yet, in due order
+	found []engine.Due // the whole slot that became ready, from its beginning; its array is recycled after all of ready is taken
+	spare [][]engine.Due
 	tick  int64 // the second of the slot that was drained last; earlier slots are empty
 	size  int
 	limit int
@@ -36,7 +36,7 @@ const (
 )
 
 // recycle keeps a slot's array for reuse.
-func (r *ring) recycle(slot []domain.Due) {
+func (r *ring) recycle(slot []engine.Due) {
 	if cap(slot) == 0 || cap(slot) > spareEntries || len(r.spare) == spareArrays {
 		return
 	}
@@ -48,11 +48,11 @@ func (r *ring) recycle(slot []domain.Due) {
 // room returns how many more entries fit.
 func (r *ring) room() int { return r.limit - r.size }
 
-func (r *ring) slot(second int64) *[]domain.Due { return &r.slots[second%ringSlots] }
+func (r *ring) slot(second int64) *[]engine.Due { return &r.slots[second%ringSlots] }
 
 // add inserts an entry. A past-due entry goes into the slot that is drained next. If the ring is full or the entry is
 // due beyond the ring's span, add refuses it and returns false.
-func (r *ring) add(d domain.Due) bool {
+func (r *ring) add(d engine.Due) bool {
 	if d.DueAt.Unix() >= r.tick+ringSlots || r.room() <= 0 {
 		return false
 	}
@@ -62,7 +62,7 @@ func (r *ring) add(d domain.Due) bool {
 
 // put files an entry in the slot of its second. If that second is outside the ring's span, put uses the nearest slot;
 // when that slot is drained, take files the entry again.
-func (r *ring) put(d domain.Due) {
+func (r *ring) put(d engine.Due) {
 	slot := r.slot(min(max(d.DueAt.Unix(), r.tick), r.tick+ringSlots-1))
 	if last := len(r.spare) - 1; cap(*slot) == 0 && last >= 0 {
 		*slot, r.spare[last] = r.spare[last], nil
@@ -90,12 +90,12 @@ func (r *ring) rewind(now time.Time) {
 // take removes and returns at most limit entries that are due up to now+lead, in due order. It takes AtDue entries only
 // once they are due, and no held entries. It drains every slot since the last tick, so that no slot is skipped after a
 // stall.
-func (r *ring) take(now time.Time, lead time.Duration, limit int) []domain.Due {
+func (r *ring) take(now time.Time, lead time.Duration, limit int) []engine.Due {
 	if now.Unix() < r.tick {
 		r.rewind(now)
 	}
 	until := now.Add(lead)
-	var early []domain.Due
+	var early []engine.Due
 	before := len(r.ready)
 	// After a stall of more than a lap, each slot is drained once.
 	for second := r.tick; second <= min(until.Unix(), r.tick+ringSlots-1); second++ {
@@ -133,15 +133,15 @@ func (r *ring) take(now time.Time, lead time.Duration, limit int) []domain.Due {
 		r.put(d)
 	}
 	if len(r.ready) > before {
-		slices.SortFunc(r.ready, func(a, b domain.Due) int { return a.DueAt.Compare(b.DueAt) })
+		slices.SortFunc(r.ready, func(a, b engine.Due) int { return a.DueAt.Compare(b.DueAt) })
 	}
 	return r.takeReady(now, until, limit)
 }
 
 // takeReady takes from the entries that take has found due. An earlier call may have found them with a longer lead, so
 // each one is checked again.
-func (r *ring) takeReady(now, until time.Time, limit int) []domain.Due {
-	var out []domain.Due
+func (r *ring) takeReady(now, until time.Time, limit int) []engine.Due {
+	var out []engine.Due
 	kept := r.ready[:0] // in place: kept is never longer than the part already visited
 	looked := 0
 	for ; looked < len(r.ready) && len(out) < limit; looked++ {
@@ -154,7 +154,7 @@ func (r *ring) takeReady(now, until time.Time, limit int) []domain.Due {
 			continue
 		}
 		if out == nil {
-			out = make([]domain.Due, 0, min(len(r.ready)-looked, limit))
+			out = make([]engine.Due, 0, min(len(r.ready)-looked, limit))
 		}
 		out = append(out, d)
 	}
@@ -177,7 +177,7 @@ func (r *ring) takeReady(now, until time.Time, limit int) []domain.Due {
 }
 
 // allReady reports whether all entries of a slot are ready. This is usual for a second that has passed.
-func allReady(slot []domain.Due, now, until time.Time) bool {
+func allReady(slot []engine.Due, now, until time.Time) bool {
 	for i := range slot {
 		if !ready(slot[i], now, until) {
 			return false
@@ -186,7 +186,7 @@ func allReady(slot []domain.Due, now, until time.Time) bool {
 	return true
 }
 
-func ready(d domain.Due, now, until time.Time) bool {
+func ready(d engine.Due, now, until time.Time) bool {
 	if d.AtDue {
 		return !d.DueAt.After(now)
 	}
@@ -226,7 +226,7 @@ func (r *ring) next(lead time.Duration) (time.Time, bool) {
 	var best time.Time
 	// begin is a lower bound for all entries of a slot. Most entries of a slot are due on the whole second, so the
 	// search stops as soon as it finds one at begin.
-	earliest := func(entries []domain.Due, begin time.Time) {
+	earliest := func(entries []engine.Due, begin time.Time) {
 		for i := range entries {
 			at := entries[i].DueAt
 			if !entries[i].AtDue {

@@ -9,20 +9,20 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // begin is in the middle of a second, so that a test can distinguish slots from seconds.
 var begin = time.Date(2026, 3, 1, 12, 0, 0, 400e6, time.UTC)
 
 // entry makes a ring entry with a recognizable id.
-func entry(n int, due time.Time) domain.Due {
-	d := domain.Due{DueAt: due, Attempt: 1}
+func entry(n int, due time.Time) engine.Due {
+	d := engine.Due{DueAt: due, Attempt: 1}
 	d.RunID[0], d.RunID[1], d.RunID[2] = byte(n>>16), byte(n>>8), byte(n)
 	return d
 }
 
-func atDue(d domain.Due) domain.Due {
+func atDue(d engine.Due) engine.Due {
 	d.AtDue = true
 	return d
 }
@@ -36,32 +36,32 @@ func TestRing(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name    string
-		entries []domain.Due // numbered from 1
+		entries []engine.Due // numbered from 1
 		looks   []look
 	}{
 		{"nothing", nil, []look{{after: 0}, {after: time.Hour}}},
-		{"at its instant within lead, not before", []domain.Due{entry(1, begin.Add(500*ms))}, []look{
+		{"at its instant within lead, not before", []engine.Due{entry(1, begin.Add(500*ms))}, []look{
 			{after: 479 * ms}, {after: 480 * ms, want: []int{1}}, {after: time.Second}}},
-		{"in due order, whatever the order of adding", []domain.Due{entry(1, begin.Add(30*ms)), entry(2, begin.Add(10*ms)), entry(3, begin.Add(20*ms))},
+		{"in due order, whatever the order of adding", []engine.Due{entry(1, begin.Add(30*ms)), entry(2, begin.Add(10*ms)), entry(3, begin.Add(20*ms))},
 			[]look{{after: 50 * ms, want: []int{2, 3, 1}}}},
-		{"past due at once", []domain.Due{entry(1, begin.Add(-time.Hour))}, []look{{after: 0, want: []int{1}}}},
-		{"lead reaches over a second", []domain.Due{entry(1, begin.Add(610*ms))}, []look{
+		{"past due at once", []engine.Due{entry(1, begin.Add(-time.Hour))}, []look{{after: 0, want: []int{1}}}},
+		{"lead reaches over a second", []engine.Due{entry(1, begin.Add(610*ms))}, []look{
 			{after: 589 * ms}, {after: 590 * ms, want: []int{1}}}},
-		{"at due is not ahead of due", []domain.Due{atDue(entry(1, begin.Add(605*ms)))}, []look{
+		{"at due is not ahead of due", []engine.Due{atDue(entry(1, begin.Add(605*ms)))}, []look{
 			{after: 600 * ms}, {after: 604 * ms}, {after: 605 * ms, want: []int{1}}}},
-		{"an entry that stays in its slot is found again", []domain.Due{entry(1, begin.Add(100*ms)), entry(2, begin.Add(550*ms))}, []look{
+		{"an entry that stays in its slot is found again", []engine.Due{entry(1, begin.Add(100*ms)), entry(2, begin.Add(550*ms))}, []look{
 			{after: 200 * ms, want: []int{1}}, {after: 200 * ms}, {after: 560 * ms, want: []int{2}}}},
-		{"the last slot of the lap", []domain.Due{entry(1, begin.Add(59*time.Second))}, []look{
+		{"the last slot of the lap", []engine.Due{entry(1, begin.Add(59*time.Second))}, []look{
 			{after: 58 * time.Second}, {after: 59 * time.Second, want: []int{1}}}},
-		{"a stall of over a lap drains all, once", []domain.Due{entry(1, begin), entry(2, begin.Add(30*time.Second)), entry(3, begin.Add(59*time.Second))},
+		{"a stall of over a lap drains all, once", []engine.Due{entry(1, begin), entry(2, begin.Add(30*time.Second)), entry(3, begin.Add(59*time.Second))},
 			[]look{{after: 10 * time.Minute, want: []int{1, 2, 3}}, {after: 11 * time.Minute}}},
-		{"entries over the limit come next", []domain.Due{entry(1, begin), entry(2, begin.Add(ms)), entry(3, begin.Add(2*ms))}, []look{
+		{"entries over the limit come next", []engine.Due{entry(1, begin), entry(2, begin.Add(ms)), entry(3, begin.Add(2*ms))}, []look{
 			{after: 5 * time.Second, limit: 2, want: []int{1, 2}}, {after: 5 * time.Second, limit: 2, want: []int{3}}}},
-		{"entries over the limit, and a clock that is set back", []domain.Due{entry(1, begin), entry(2, begin.Add(time.Second))}, []look{
+		{"entries over the limit, and a clock that is set back", []engine.Due{entry(1, begin), entry(2, begin.Add(time.Second))}, []look{
 			{after: 5 * time.Second, limit: 1, want: []int{1}}, {after: 0}, {after: time.Second, want: []int{2}}}},
-		{"a clock that is set back", []domain.Due{entry(1, begin.Add(2*time.Second)), entry(2, begin.Add(-time.Hour))}, []look{
+		{"a clock that is set back", []engine.Due{entry(1, begin.Add(2*time.Second)), entry(2, begin.Add(-time.Hour))}, []look{
 			{after: -40 * time.Second, want: []int{2}}, {after: time.Second}, {after: 2 * time.Second, want: []int{1}}}},
-		{"a clock that is set back by hours", []domain.Due{entry(1, begin.Add(2*time.Second))}, []look{
+		{"a clock that is set back by hours", []engine.Due{entry(1, begin.Add(2*time.Second))}, []look{
 			{after: -3 * time.Hour}, {after: -2 * time.Hour}, {after: time.Second}, {after: 2 * time.Second, want: []int{1}}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -138,11 +138,11 @@ func TestRingNextAndNear(t *testing.T) {
 func TestRingAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const limit = 30
-		r, model, now, n := newRing(begin, limit), []domain.Due{}, begin, 0
+		r, model, now, n := newRing(begin, limit), []engine.Due{}, begin, 0
 		ms := func(label string, from, to int) time.Duration {
 			return time.Duration(rapid.IntRange(from, to).Draw(t, label)) * time.Millisecond
 		}
-		ready := func(d domain.Due, lead time.Duration) bool {
+		ready := func(d engine.Due, lead time.Duration) bool {
 			if d.AtDue {
 				lead = 0
 			}
@@ -242,7 +242,7 @@ func TestRingArrays(t *testing.T) {
 			r.take(at, 0, 100) // so that some of it is still ready when more is
 		}
 	}
-	used := make(map[*domain.Due]bool)
+	used := make(map[*engine.Due]bool)
 	for i := range 20 {
 		fill(1000, time.Duration(i%2)*time.Millisecond/2)
 		used[unsafe.SliceData(*r.slot(now.Unix()))] = true
@@ -252,7 +252,7 @@ func TestRingArrays(t *testing.T) {
 		t.Errorf("20 seconds took %d arrays", len(used))
 	}
 	for _, array := range r.spare {
-		if whole := array[:cap(array)]; slices.ContainsFunc(whole, func(d domain.Due) bool { return d != (domain.Due{}) }) {
+		if whole := array[:cap(array)]; slices.ContainsFunc(whole, func(d engine.Due) bool { return d != (engine.Due{}) }) {
 			t.Error("an array still references taken entries")
 		}
 	}

@@ -9,15 +9,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/plan"
 )
 
 // Store is the scheduler's access to Postgres.
 type Store interface {
-	PlanDue(ctx context.Context, batch int, near bool) (domain.Planned, error)
-	PlanStranded(ctx context.Context, batch int) (domain.Planned, error)
-	ClaimNear(ctx context.Context, batch int) (runs []domain.Due, stranded int, err error)
+	PlanDue(ctx context.Context, batch int, near bool) (engine.Planned, error)
+	PlanStranded(ctx context.Context, batch int) (engine.Planned, error)
+	ClaimNear(ctx context.Context, batch int) (runs []engine.Due, stranded int, err error)
 	// TendPauses takes back the planned runs of paused groups, and makes their jobs due for planning again after the
 	// pause. It returns true if more is left to do.
 	TendPauses(ctx context.Context, batch int) (more bool, err error)
@@ -29,7 +29,7 @@ type Store interface {
 // Firer fires runs. It returns the runs that are not yet due and whose block slot is taken; the scheduler fires them
 // again at their due instant.
 type Firer interface {
-	Fire(ctx context.Context, runs []domain.Due) (later []domain.Due, err error)
+	Fire(ctx context.Context, runs []engine.Due) (later []engine.Due, err error)
 	// ResultsLag returns about how long results currently wait to be settled.
 	ResultsLag(ctx context.Context) (time.Duration, error)
 }
@@ -342,7 +342,7 @@ func (s *Scheduler) room(n int, until time.Time) bool {
 	return s.ring.room() >= n && (late <= lateWait || now.Add(-late).After(until))
 }
 
-func (s *Scheduler) add(runs []domain.Due) {
+func (s *Scheduler) add(runs []engine.Due) {
 	if len(runs) == 0 {
 		return
 	}
@@ -427,7 +427,7 @@ func paced(pace, lag time.Duration, falling bool) time.Duration {
 }
 
 // due takes the next batch out of the ring, or returns how long to wait.
-func (s *Scheduler) due() ([]domain.Due, time.Duration) {
+func (s *Scheduler) due() ([]engine.Due, time.Duration) {
 	now := s.cfg.Store.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -460,7 +460,7 @@ func (s *Scheduler) due() ([]domain.Due, time.Duration) {
 // fire hands a batch to Fire. The end of ctx means "take no more work", so the batch has a deadline of its own. fire
 // retries for about a second, which is long enough to replace a pool full of broken connections. If it gave up at once,
 // a run that was already late because its first scheduler died would be found again only after the tolerance.
-func (s *Scheduler) fire(ctx context.Context, batch []domain.Due) {
+func (s *Scheduler) fire(ctx context.Context, batch []engine.Due) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	for try := 1; ; try++ {

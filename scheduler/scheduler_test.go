@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,9 +25,9 @@ var errAway = errors.New("Postgres is away")
 // fakeStore plans from lists, as Postgres does for a single scheduler.
 type fakeStore struct {
 	mu       sync.Mutex
-	due      []domain.Due // of schedules; PlanDue returns those due within the horizon
-	near     []domain.Due // planned by others; ClaimNear returns those due within the horizon
-	stranded []domain.Planned
+	due      []engine.Due // of schedules; PlanDue returns those due within the horizon
+	near     []engine.Due // planned by others; ClaimNear returns those due within the horizon
+	stranded []engine.Planned
 	full     int           // how many more calls of PlanDue report a full batch
 	next     time.Time     // the due instant of the jobs left after such a batch; otherwise it is that of the last job in a full batch
 	takes    time.Duration // how long PlanDue takes
@@ -62,10 +63,10 @@ func (f *fakeStore) set(change func()) {
 }
 
 // within removes and returns the entries of list that are due within the horizon.
-func (f *fakeStore) within(list *[]domain.Due, limit int) []domain.Due {
+func (f *fakeStore) within(list *[]engine.Due, limit int) []engine.Due {
 	until := f.now().Add(horizon)
-	var out []domain.Due
-	*list = slices.DeleteFunc(*list, func(d domain.Due) bool {
+	var out []engine.Due
+	*list = slices.DeleteFunc(*list, func(d engine.Due) bool {
 		if d.DueAt.After(until) || len(out) == limit {
 			return false
 		}
@@ -75,7 +76,7 @@ func (f *fakeStore) within(list *[]domain.Due, limit int) []domain.Due {
 	return out
 }
 
-func (f *fakeStore) PlanDue(_ context.Context, batch int, near bool) (domain.Planned, error) {
+func (f *fakeStore) PlanDue(_ context.Context, batch int, near bool) (engine.Planned, error) {
 	f.mu.Lock()
 	takes := f.takes
 	f.mu.Unlock()
@@ -83,12 +84,12 @@ func (f *fakeStore) PlanDue(_ context.Context, batch int, near bool) (domain.Pla
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.called("PlanDue"); err != nil {
-		return domain.Planned{}, err
+		return engine.Planned{}, err
 	}
 	if near {
 		f.calls["near"]++
 	}
-	p := domain.Planned{Runs: f.within(&f.due, batch)}
+	p := engine.Planned{Runs: f.within(&f.due, batch)}
 	if p.Jobs = len(p.Runs); p.Jobs == batch {
 		p.Next = p.Runs[batch-1].DueAt
 	}
@@ -101,7 +102,7 @@ func (f *fakeStore) PlanDue(_ context.Context, batch int, near bool) (domain.Pla
 
 func (f *fakeStore) TendPauses(context.Context, int) (bool, error) { return false, nil }
 
-func (f *fakeStore) ClaimNear(_ context.Context, batch int) ([]domain.Due, int, error) {
+func (f *fakeStore) ClaimNear(_ context.Context, batch int) ([]engine.Due, int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.called("ClaimNear"); err != nil {
@@ -110,11 +111,11 @@ func (f *fakeStore) ClaimNear(_ context.Context, batch int) ([]domain.Due, int, 
 	return f.within(&f.near, batch), 0, nil
 }
 
-func (f *fakeStore) PlanStranded(context.Context, int) (domain.Planned, error) {
+func (f *fakeStore) PlanStranded(context.Context, int) (engine.Planned, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.called("PlanStranded"); err != nil || len(f.stranded) == 0 {
-		return domain.Planned{}, err
+		return engine.Planned{}, err
 	}
 	p := f.stranded[0]
 	f.stranded = f.stranded[1:]
@@ -174,7 +175,7 @@ func (f *fakeFirer) ResultsLag(context.Context) (time.Duration, error) {
 	return f.lag, nil
 }
 
-func (f *fakeFirer) Fire(_ context.Context, runs []domain.Due) (later []domain.Due, err error) {
+func (f *fakeFirer) Fire(_ context.Context, runs []engine.Due) (later []engine.Due, err error) {
 	time.Sleep(f.takes)
 	now := f.store.Now()
 	f.mu.Lock()
@@ -195,7 +196,7 @@ func (f *fakeFirer) Fire(_ context.Context, runs []domain.Due) (later []domain.D
 	return later, nil
 }
 
-func (f *fakeFirer) times(d domain.Due) []time.Time {
+func (f *fakeFirer) times(d engine.Due) []time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.fired[d.RunID])
@@ -258,7 +259,7 @@ func counted(t *testing.T, reg *prometheus.Registry, name string) float64 {
 }
 
 // firedOnce checks that a run was fired once, at most lead before due and at most late after it.
-func (b *bench) firedOnce(t *testing.T, d domain.Due, lead, late time.Duration) {
+func (b *bench) firedOnce(t *testing.T, d engine.Due, lead, late time.Duration) {
 	t.Helper()
 	at := b.firer.times(d)
 	if len(at) != 1 {
@@ -270,7 +271,7 @@ func (b *bench) firedOnce(t *testing.T, d domain.Due, lead, late time.Duration) 
 }
 
 func TestFiresEachOnceInTime(t *testing.T) {
-	var all []domain.Due
+	var all []engine.Due
 	inBubble(t, func(s *fakeStore, _ *fakeFirer) {
 		now := s.Now()
 		for i := range 200 {
@@ -296,7 +297,7 @@ func TestFiresEachOnceInTime(t *testing.T) {
 
 // Ten thousand runs of one instant get a head start, but no more than leadMax.
 func TestFiresManyOfOneInstant(t *testing.T) {
-	var all []domain.Due
+	var all []engine.Due
 	inBubble(t, func(s *fakeStore, f *fakeFirer) {
 		f.takes = 10 * time.Millisecond
 		due := s.Now().Add(4 * time.Second)
@@ -314,10 +315,10 @@ func TestFiresManyOfOneInstant(t *testing.T) {
 }
 
 func TestFiresLaterAtDue(t *testing.T) {
-	var d domain.Due
+	var d engine.Due
 	inBubble(t, func(s *fakeStore, f *fakeFirer) {
 		d = entry(1, s.Now().Add(3*time.Second))
-		s.due = []domain.Due{d}
+		s.due = []engine.Due{d}
 		f.taken[d.RunID] = true
 	}, func(t *testing.T, b *bench) {
 		time.Sleep(10 * time.Second)
@@ -334,7 +335,7 @@ func TestWakeAndNotificationsPlanAtOnce(t *testing.T) {
 		time.Sleep(300 * time.Millisecond) // between two seconds
 		synctest.Wait()
 		d, before := entry(1, b.store.Now().Add(50*time.Millisecond)), b.store.count("PlanDue")
-		b.store.set(func() { b.store.near = []domain.Due{d} })
+		b.store.set(func() { b.store.near = []engine.Due{d} })
 		b.store.wake()
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
@@ -369,12 +370,12 @@ func TestFullBatchesArePlannedAtOnce(t *testing.T) {
 }
 
 func TestPostgresAway(t *testing.T) {
-	var d domain.Due
+	var d engine.Due
 	inBubble(t, func(s *fakeStore, _ *fakeFirer) {
 		s.away = true
 		s.ended = []error{errAway, errAway}
 		d = entry(1, s.Now().Add(20*time.Second))
-		s.due = []domain.Due{d}
+		s.due = []engine.Due{d}
 	}, func(t *testing.T, b *bench) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -403,10 +404,10 @@ func TestFireFails(t *testing.T) {
 		tries int
 	}{{1, 1, 2}, {6, 1, 7}, {7, 0, 7}} {
 		t.Run(fmt.Sprintf("%d times", tt.fails), func(t *testing.T) {
-			var d domain.Due
+			var d engine.Due
 			inBubble(t, func(s *fakeStore, f *fakeFirer) {
 				d = entry(1, s.Now().Add(time.Second))
-				s.due = []domain.Due{d}
+				s.due = []engine.Due{d}
 				f.fails = tt.fails
 			}, func(t *testing.T, b *bench) {
 				time.Sleep(time.Minute)
@@ -421,12 +422,12 @@ func TestFireFails(t *testing.T) {
 
 // A run that one scheduler gave up is claimed again, by the same scheduler or another.
 func TestStrandedRunsAreFired(t *testing.T) {
-	var dropped, revived domain.Due
+	var dropped, revived engine.Due
 	inBubble(t, func(s *fakeStore, _ *fakeFirer) {
 		dropped = entry(1, s.Now().Add(-4*time.Second))
 		revived = entry(2, s.Now().Add(-time.Hour))
-		s.near = []domain.Due{dropped}
-		s.stranded = []domain.Planned{{Runs: []domain.Due{revived}, Jobs: 1, Missed: 7}}
+		s.near = []engine.Due{dropped}
+		s.stranded = []engine.Planned{{Runs: []engine.Due{revived}, Jobs: 1, Missed: 7}}
 	}, func(t *testing.T, b *bench) {
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
@@ -440,7 +441,7 @@ func TestStrandedRunsAreFired(t *testing.T) {
 
 func TestFullRingSlowsPlanningDown(t *testing.T) {
 	const room = planRoom + 100
-	var all []domain.Due
+	var all []engine.Due
 	inBubble(t, func(s *fakeStore, _ *fakeFirer) {
 		due := s.Now().Add(3 * time.Second)
 		for i := range 5 * planBatch {
@@ -485,7 +486,7 @@ func TestRefusedRunsAreCounted(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, b *bench) {
 		b.stop()
 		b.ring.limit = 3
-		b.add([]domain.Due{entry(1, b.store.Now()), entry(2, b.store.Now()), entry(3, b.store.Now()), entry(4, b.store.Now())})
+		b.add([]engine.Due{entry(1, b.store.Now()), entry(2, b.store.Now()), entry(3, b.store.Now()), entry(4, b.store.Now())})
 		if v := counted(t, b.reg, "belfry_ring_refused_total"); v != 1 || b.ring.size != 3 {
 			t.Errorf("%v refused, %d kept", v, b.ring.size)
 		}
@@ -494,10 +495,10 @@ func TestRefusedRunsAreCounted(t *testing.T) {
 
 // Run returns after its context ends and the Fires in progress have ended.
 func TestRunWaitsForFires(t *testing.T) {
-	var d domain.Due
+	var d engine.Due
 	inBubble(t, func(s *fakeStore, f *fakeFirer) {
 		d = entry(1, s.Now())
-		s.due = []domain.Due{d}
+		s.due = []engine.Due{d}
 		f.takes = 3 * time.Second
 	}, func(t *testing.T, b *bench) {
 		time.Sleep(time.Second)
@@ -516,7 +517,7 @@ func TestRunWaitsForFires(t *testing.T) {
 // A ring that was not drained for minutes, because the process was stopped, is drained completely when the process
 // continues.
 func TestStall(t *testing.T) {
-	var all []domain.Due
+	var all []engine.Due
 	inBubble(t, func(s *fakeStore, f *fakeFirer) {
 		for i := range 20 {
 			all = append(all, entry(i, s.Now().Add(time.Duration(i)*200*time.Millisecond)))
@@ -529,7 +530,7 @@ func TestStall(t *testing.T) {
 		time.Sleep(time.Second)
 		b.store.set(func() { b.store.offset = -3 * time.Minute }) // and set back
 		extra := entry(99, b.store.Now().Add(100*time.Millisecond))
-		b.store.set(func() { b.store.near = []domain.Due{extra} })
+		b.store.set(func() { b.store.near = []engine.Due{extra} })
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		for _, d := range all {

@@ -55,7 +55,7 @@ import (
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/console/live"
 	"github.com/belfryhq/belfry/internal/store/account"
-	"github.com/belfryhq/belfry/internal/store/report"
+	statstore "github.com/belfryhq/belfry/internal/store/runstats"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
@@ -91,7 +91,7 @@ type Config struct {
 
 	Views   *view.Store
 	Fires   fires.Store
-	Reports *report.Store
+	Reports *statstore.Store
 	Events  Events
 	Letters deadletters.Store
 	Alerts  alerts.Store

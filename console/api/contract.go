@@ -14,6 +14,9 @@ import (
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/alert"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/event"
+	"github.com/belfryhq/belfry/internal/firecheck"
+	"github.com/belfryhq/belfry/internal/runstats"
 	"github.com/belfryhq/belfry/internal/store/alerts"
 )
 
@@ -28,11 +31,35 @@ func (a *API) humaConfig() huma.Config {
 	c.OpenAPIPath, c.DocsPath, c.SchemasPath, c.CreateHooks = "", "", "", nil
 	c.Transformers = []huma.Transformer{problem.FromHuma, rest.HideParams}
 	c.RejectUnknownQueryParameters = true
+	c.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", schemaName)
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"token":   {Type: "http", Scheme: "bearer", Description: "An API token, or the token of a log-in"},
 		"session": {Type: "apiKey", In: "cookie", Name: auth.CookieName, Description: "Set by the log-in"},
 	}
 	return c
+}
+
+// schemaNames keeps the contract's names of types whose Go names are short because their package completes them.
+var schemaNames = map[reflect.Type]string{
+	reflect.TypeFor[event.Trigger]():            "EventTrigger",
+	reflect.TypeFor[rest.Page[event.Trigger]](): "PageEventTrigger",
+	reflect.TypeFor[firecheck.Item]():           "FireFinding",
+	reflect.TypeFor[firecheck.Page]():           "FireAudit",
+	reflect.TypeFor[runstats.Counts]():          "RunCounts",
+	reflect.TypeFor[runstats.Live]():            "LiveCounts",
+	reflect.TypeFor[runstats.Point]():           "ReportPoint",
+	reflect.TypeFor[runstats.Series]():          "RunReport",
+}
+
+// schemaName names the schema of a type in the contract.
+func schemaName(t reflect.Type, hint string) string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if name, ok := schemaNames[t]; ok {
+		return name
+	}
+	return huma.DefaultSchemaNamer(t, hint)
 }
 
 // finishContract adds facts that Go types cannot express, and removes huma's error model, which no answer has.
@@ -98,12 +125,12 @@ func enumerations() map[string]map[string][]any {
 		},
 		"Child":         {"on": names(domain.OnSuccess, domain.OnFailure, domain.OnAlways)},
 		"Missed":        {"policy": misfire},
-		"Event":         {"via": names(domain.ViaREST, domain.ViaNATS)},
-		"Delivery":      {"outcome": names(domain.DeliveryOutcomes...)},
+		"Event":         {"via": names(event.ViaREST, event.ViaNATS)},
+		"Delivery":      {"outcome": names(event.DeliveryOutcomes...)},
 		"Script":        {"language": names(domain.ScriptLanguages...)},
 		"ScriptVersion": {"language": names(domain.ScriptLanguages...)},
-		"FireFinding":   {"fate": names(domain.FireFates...)},
-		"Why":           {"fate": names(domain.FireFates...)},
+		"FireFinding":   {"fate": names(firecheck.Fates...)},
+		"Why":           {"fate": names(firecheck.Fates...)},
 		"LogState":      {"state": states},
 		"LastRun":       {"state": append(names(domain.States...), jobs.MissedState)},
 		"Run":           {"state": states, "cause": causes},

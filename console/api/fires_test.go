@@ -21,7 +21,7 @@ func robbed(w *world, name string) (path string, noon time.Time) {
 	return path, at
 }
 
-func TestFireAudit(t *testing.T) {
+func TestFireCheck(t *testing.T) {
 	w := newWorld(t)
 	path, _ := robbed(w, "tick")
 	_, from := robbed(w, "tock") // the later one: a second may end between the two

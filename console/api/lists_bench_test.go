@@ -20,7 +20,7 @@ import (
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/account"
-	"github.com/belfryhq/belfry/internal/store/report"
+	statstore "github.com/belfryhq/belfry/internal/store/runstats"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
@@ -43,7 +43,7 @@ func newListWorld(tb testing.TB, jobs, runs int) *listWorld {
 	tb.Cleanup(s.Close)
 	accounts, metrics := account.New(s.Pool()), prometheus.NewRegistry()
 	w := &listWorld{tb: tb, pool: s.Pool(), jobs: jobs, api: api.New(api.Config{
-		Jobs: s, Calendars: s, Pauses: s, Fleet: &fleet{store: s}, Accounts: accounts, Views: view.New(s.Pool()), Reports: report.New(s.Pool()),
+		Jobs: s, Calendars: s, Pauses: s, Fleet: &fleet{store: s}, Accounts: accounts, Views: view.New(s.Pool()), Reports: statstore.New(s.Pool()),
 		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.DiscardHandler),
 	})}
 	w.fill(runs)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/runstats"
 )
 
 // confined makes a user of one group and logs it in.
@@ -151,7 +152,7 @@ func TestOverviewStream(t *testing.T) {
 	w := newWorld(t)
 	base := w.served()
 	_, events := w.follow(t.Context(), base+"/overview/stream?span=1h")
-	read := func() (o domain.Overview) {
+	read := func() (o runstats.Overview) {
 		t.Helper()
 		e := next(t, events)
 		if err := json.Unmarshal([]byte(e.data), &o); err != nil || e.name != "overview" {

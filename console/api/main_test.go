@@ -20,12 +20,13 @@ import (
 	"github.com/belfryhq/belfry/console/api/system"
 	"github.com/belfryhq/belfry/internal/alert"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/alerts"
 	storeevent "github.com/belfryhq/belfry/internal/store/event"
-	"github.com/belfryhq/belfry/internal/store/report"
+	statstore "github.com/belfryhq/belfry/internal/store/runstats"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
@@ -72,8 +73,8 @@ func newWorld(t *testing.T) *world {
 	}
 	w.api = api.New(api.Config{
 		Jobs: s, Calendars: s, Pauses: s, Fleet: w.fleet, Accounts: w.accounts, Views: view.New(s.Pool()),
-		Fires:   view.NewFireAudit(s.Pool(), s.Zone(), s.Settings().Tolerance),
-		Reports: report.New(s.Pool()),
+		Fires:   view.NewFireCheck(s.Pool(), s.Zone(), s.Settings().Tolerance),
+		Reports: statstore.New(s.Pool()),
 		Events:  events,
 		Letters: w.letters,
 		Alerts:  w.alerts,
@@ -104,11 +105,11 @@ func (c *channels) Test(ctx context.Context, ch alert.Channel) (string, error) {
 // changes stands in for NATS.
 type changes struct {
 	mu      sync.Mutex
-	changed func([]domain.Change)
+	changed func([]engine.Change)
 	missed  func()
 }
 
-func (c *changes) Hear(changed func([]domain.Change), missed func()) (stop func(), err error) {
+func (c *changes) Hear(changed func([]engine.Change), missed func()) (stop func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.changed, c.missed = changed, missed
@@ -124,7 +125,7 @@ func (c *changes) tell(id domain.RunID, group string, state domain.State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.changed != nil {
-		c.changed([]domain.Change{{RunID: id, JobID: 1, Group: group, State: state, Cause: domain.CauseManual, Attempt: 1}})
+		c.changed([]engine.Change{{RunID: id, JobID: 1, Group: group, State: state, Cause: domain.CauseManual, Attempt: 1}})
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/console/api"
 	"github.com/belfryhq/belfry/internal/store/account"
-	"github.com/belfryhq/belfry/internal/store/report"
+	statstore "github.com/belfryhq/belfry/internal/store/runstats"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
@@ -20,7 +20,7 @@ func (w *world) another() *world {
 	other := *w
 	other.accounts = account.New(w.pool)
 	other.accounts.Weaken()
-	other.api = api.New(api.Config{Jobs: w.store, Calendars: w.store, Pauses: w.store, Fleet: w.fleet, Accounts: other.accounts, Views: view.New(w.pool), Reports: report.New(w.pool), Events: nil,
+	other.api = api.New(api.Config{Jobs: w.store, Calendars: w.store, Pauses: w.store, Fleet: w.fleet, Accounts: other.accounts, Views: view.New(w.pool), Reports: statstore.New(w.pool), Events: nil,
 		Letters: w.letters, Alerts: w.alerts, Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.NewTextHandler(w.log, nil))})
 	return &other
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 const (
@@ -29,7 +30,7 @@ const (
 type Source interface {
 	// Hear calls changed with changes, and missed after some may have been lost, one call at a time, until stop is
 	// called. Unavailable: there is no way to hear now.
-	Hear(changed func([]domain.Change), missed func()) (stop func(), err error)
+	Hear(changed func([]engine.Change), missed func()) (stop func(), err error)
 }
 
 // Reader reads runs as lists show them, and leaves out those that are not there.
@@ -38,7 +39,7 @@ type Reader func(ctx context.Context, ids []domain.RunID) ([]domain.Run, error)
 // Filter says what is for a watcher.
 type Filter struct {
 	// Wants reports whether a change may concern the watcher. It must not block.
-	Wants func(*domain.Change) bool
+	Wants func(*engine.Change) bool
 	// Judge says of a run, as it stands, what the watcher gets. Nil: it gets nothing, and is woken by changes alone.
 	Judge func(*domain.Run) Verdict
 }
@@ -149,7 +150,7 @@ func (w *Watcher) signal() {
 }
 
 // hear notes which runs are to be read.
-func (h *Hub) hear(changes []domain.Change) {
+func (h *Hub) hear(changes []engine.Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	read := false

@@ -12,18 +12,19 @@ import (
 
 	"github.com/belfryhq/belfry/console/live"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // source is a Source that tests speak for.
 type source struct {
-	changed func([]domain.Change)
+	changed func([]engine.Change)
 	missed  func()
 	heard   int // how often somebody began to hear, and stopped
 	stopped int
 	err     error
 }
 
-func (s *source) Hear(changed func([]domain.Change), missed func()) (func(), error) {
+func (s *source) Hear(changed func([]engine.Change), missed func()) (func(), error) {
 	if s.err != nil {
 		return nil, s.err
 	}
@@ -52,17 +53,17 @@ func (t *table) read(_ context.Context, ids []domain.RunID) (runs []domain.Run, 
 	return runs, t.err
 }
 
-func (t *table) put(n int, group string, state domain.State) domain.Change {
+func (t *table) put(n int, group string, state domain.State) engine.Change {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	id := domain.RunID{14: byte(n >> 8), 15: byte(n)}
 	t.runs[id] = domain.Run{ID: id, Group: group, State: state}
-	return domain.Change{RunID: id, Group: group, State: state}
+	return engine.Change{RunID: id, Group: group, State: state}
 }
 
 func of(group string) live.Filter {
 	return live.Filter{
-		Wants: func(c *domain.Change) bool { return c.Group == group },
+		Wants: func(c *engine.Change) bool { return c.Group == group },
 		Judge: func(r *domain.Run) live.Verdict {
 			if r.Group != group {
 				return live.Nothing
@@ -113,7 +114,7 @@ func took(w *live.Watcher) string {
 func TestChangesReachWhomTheyConcern(t *testing.T) {
 	watched(t, func(s *source, db *table, h *live.Hub) {
 		a, b := watch(t, h, of("a")), watch(t, h, of("b"))
-		s.changed([]domain.Change{db.put(1, "a", domain.Queued)})
+		s.changed([]engine.Change{db.put(1, "a", domain.Queued)})
 		if got := took(a); got != "1 queued false;" {
 			t.Errorf("a got %s", got)
 		}
@@ -121,8 +122,8 @@ func TestChangesReachWhomTheyConcern(t *testing.T) {
 			t.Errorf("b got %s", got)
 		}
 		// Of what changes until the next round, the last counts.
-		s.changed([]domain.Change{db.put(1, "a", domain.Running)})
-		s.changed([]domain.Change{db.put(1, "a", domain.Succeeded)})
+		s.changed([]engine.Change{db.put(1, "a", domain.Running)})
+		s.changed([]engine.Change{db.put(1, "a", domain.Succeeded)})
 		if got := took(a); got != "nothing" {
 			t.Errorf("before the next round a got %s", got)
 		}
@@ -136,7 +137,7 @@ func TestChangesReachWhomTheyConcern(t *testing.T) {
 		// A change that says another group than the run has shows nobody the run.
 		lie := db.put(2, "b", domain.Queued)
 		lie.Group = "a"
-		s.changed([]domain.Change{lie})
+		s.changed([]engine.Change{lie})
 		time.Sleep(time.Second)
 		if got := took(a); got != "nothing" {
 			t.Errorf("a got %s", got)
@@ -152,7 +153,7 @@ func TestWatchersShareReads(t *testing.T) {
 		for range 20 {
 			all = append(all, watch(t, h, of("a")))
 		}
-		s.changed([]domain.Change{db.put(1, "a", domain.Queued), db.put(2, "a", domain.Queued)})
+		s.changed([]engine.Change{db.put(1, "a", domain.Queued), db.put(2, "a", domain.Queued)})
 		for i, w := range all {
 			if got := took(w); got != "1 queued false;2 queued false;" && got != "2 queued false;1 queued false;" {
 				t.Errorf("watcher %d got %s", i, got)
@@ -172,7 +173,7 @@ func TestTooMuchIsAGap(t *testing.T) {
 		defer busy.Close()
 		for round := range 5 { // nobody takes what comes
 			for n := range 1000 {
-				s.changed([]domain.Change{db.put(1000*round+n, "busy", domain.Queued)})
+				s.changed([]engine.Change{db.put(1000*round+n, "busy", domain.Queued)})
 			}
 			time.Sleep(time.Second)
 		}
@@ -189,7 +190,7 @@ func TestTooMuchIsAGap(t *testing.T) {
 		if got := took(quiet); got != "nothing" {
 			t.Errorf("who watches another group got %s", got)
 		}
-		s.changed([]domain.Change{db.put(1, "busy", domain.Queued)})
+		s.changed([]engine.Change{db.put(1, "busy", domain.Queued)})
 		time.Sleep(time.Second)
 		if events, gap := busy.Take(); len(events) != 1 || gap {
 			t.Errorf("afterwards %d events, gap %t", len(events), gap)
@@ -203,10 +204,10 @@ func TestManyWatchersReadABoundedNumber(t *testing.T) {
 		for g := range 20 {
 			all = append(all, watch(t, h, of(fmt.Sprint(g))))
 		}
-		s.changed([]domain.Change{db.put(9999, "0", domain.Queued)})
+		s.changed([]engine.Change{db.put(9999, "0", domain.Queued)})
 		synctest.Wait() // a round has been: what comes now is for one and the same next one
 		for g := range 20 {
-			var changes []domain.Change
+			var changes []engine.Change
 			for n := range 90 {
 				changes = append(changes, db.put(100*g+n, fmt.Sprint(g), domain.Queued))
 			}
@@ -235,7 +236,7 @@ func TestLossIsAGap(t *testing.T) {
 			t.Errorf("after a loss it got %s", got)
 		}
 		db.err = errors.New("away")
-		s.changed([]domain.Change{db.put(1, "a", domain.Queued)})
+		s.changed([]engine.Change{db.put(1, "a", domain.Queued)})
 		time.Sleep(time.Second)
 		if got := took(w); got != "1 queued false;gap" {
 			t.Errorf("after a failed read it got %s", got)
@@ -246,13 +247,13 @@ func TestLossIsAGap(t *testing.T) {
 
 func TestWithoutJudgeChangesWake(t *testing.T) {
 	watched(t, func(s *source, db *table, h *live.Hub) {
-		w := watch(t, h, live.Filter{Wants: func(c *domain.Change) bool { return c.Group == "a" }})
+		w := watch(t, h, live.Filter{Wants: func(c *engine.Change) bool { return c.Group == "a" }})
 		defer w.Close()
-		s.changed([]domain.Change{db.put(1, "b", domain.Queued)})
+		s.changed([]engine.Change{db.put(1, "b", domain.Queued)})
 		if got := took(w); got != "nothing" {
 			t.Errorf("another group's change: %s", got)
 		}
-		s.changed([]domain.Change{db.put(2, "a", domain.Queued)})
+		s.changed([]engine.Change{db.put(2, "a", domain.Queued)})
 		if got := took(w); got != "" || len(db.reads) > 0 {
 			t.Errorf("it got %s, after %d reads", got, len(db.reads))
 		}

@@ -15,12 +15,12 @@ import (
 
 	"github.com/belfryhq/belfry/dispatcher/peer"
 	"github.com/belfryhq/belfry/executor/wire"
-	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // Store is what the announcer needs from Postgres.
 type Store interface {
-	Definitions(ctx context.Context, runs []domain.Due) (domain.Definitions, error)
+	Definitions(ctx context.Context, runs []engine.Due) (engine.Definitions, error)
 }
 
 // Announcer publishes state changes. Create one with New. It is safe for concurrent use.
@@ -49,7 +49,7 @@ const (
 
 // Notify publishes changes, those of each group in their order. It drops them if NATS is unavailable, and a larger number of
 // them also if no one subscribes.
-func (a *Announcer) Notify(changes []domain.Change) {
+func (a *Announcer) Notify(changes []engine.Change) {
 	if len(changes) == 0 || !a.peers.Connected() {
 		return
 	}
@@ -97,10 +97,10 @@ func (a *Announcer) subscribed(group string) bool {
 const noResponders = "503"
 
 // publish publishes one message.
-func (a *Announcer) publish(ctx context.Context, group string, changes []domain.Change) {
-	keys := make([]domain.Due, len(changes))
+func (a *Announcer) publish(ctx context.Context, group string, changes []engine.Change) {
+	keys := make([]engine.Due, len(changes))
 	for i, c := range changes {
-		keys[i] = domain.Due{JobID: c.JobID, JobVersion: c.JobVersion}
+		keys[i] = engine.Due{JobID: c.JobID, JobVersion: c.JobVersion}
 	}
 	defs, err := a.store.Definitions(ctx, keys)
 	if err != nil {
@@ -124,12 +124,12 @@ func (a *Announcer) publish(ctx context.Context, group string, changes []domain.
 }
 
 // byGroup splits changes by group and keeps their order. Usually there is one group, and nothing is copied.
-func byGroup(changes []domain.Change) map[string][]domain.Change {
+func byGroup(changes []engine.Change) map[string][]engine.Change {
 	first := changes[0].Group
-	if !slices.ContainsFunc(changes, func(c domain.Change) bool { return c.Group != first }) {
-		return map[string][]domain.Change{first: changes}
+	if !slices.ContainsFunc(changes, func(c engine.Change) bool { return c.Group != first }) {
+		return map[string][]engine.Change{first: changes}
 	}
-	out := make(map[string][]domain.Change)
+	out := make(map[string][]engine.Change)
 	for _, c := range changes {
 		out[c.Group] = append(out[c.Group], c)
 	}

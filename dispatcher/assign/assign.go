@@ -18,14 +18,15 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/settle"
 	"github.com/belfryhq/belfry/dispatcher/waiting"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
 // Store is what the assigner needs from Postgres.
 type Store interface {
-	WaitingKeys(ctx context.Context) ([]domain.WaitingKey, error)
+	WaitingKeys(ctx context.Context) ([]engine.WaitingKey, error)
 	WaitingCounts(ctx context.Context) (map[string]int, error)
-	AssignWaiting(ctx context.Context, key domain.WaitingKey, limit int, choose func([]domain.WaitingRun) []domain.Binding) (bound []domain.LiveRun, others domain.Unassigned, err error)
+	AssignWaiting(ctx context.Context, key engine.WaitingKey, limit int, choose func([]engine.WaitingRun) []engine.Binding) (bound []engine.LiveRun, others engine.Unassigned, err error)
 }
 
 // Config is what an assigner works with. All fields but Registry are required.
@@ -117,7 +118,7 @@ func (a *Assigner) assignAll(ctx context.Context) (early bool, err error) {
 const extra = 100
 
 // assign binds and offers waiting runs of one kind while there is room. More says that another call may bind more.
-func (a *Assigner) assign(ctx context.Context, k domain.WaitingKey) (more bool, err error) {
+func (a *Assigner) assign(ctx context.Context, k engine.WaitingKey) (more bool, err error) {
 	r := a.Firer.NewRouting()
 	r.Waited()
 	candidates := r.Candidates(k.Group, k.Target)
@@ -133,16 +134,16 @@ func (a *Assigner) assign(ctx context.Context, k domain.WaitingKey) (more bool, 
 	}
 	limit := min(room+extra, waiting.Batch)
 	looked, all := 0, 0
-	var uncounted []domain.Due
-	defs := make(domain.Definitions)
-	choose := func(runs []domain.WaitingRun) []domain.Binding {
+	var uncounted []engine.Due
+	defs := make(engine.Definitions)
+	choose := func(runs []engine.WaitingRun) []engine.Binding {
 		looked = len(runs)
-		out := make([]domain.Binding, len(runs))
+		out := make([]engine.Binding, len(runs))
 		uncounted = nil
 		for i, w := range runs {
 			if r.Uncounted(w.Pin, w.Def) {
 				uncounted = append(uncounted, w.Due())
-				defs[domain.VersionKey{Job: w.JobID, Version: w.JobVersion}] = w.Def
+				defs[engine.VersionKey{Job: w.JobID, Version: w.JobVersion}] = w.Def
 			}
 			if len(uncounted) == 0 {
 				out[i] = r.Pick(w.Due(), w.Def)
@@ -173,7 +174,7 @@ func (a *Assigner) assign(ctx context.Context, k domain.WaitingKey) (more bool, 
 }
 
 // endLostShards ends shards that may run only on one instance, if that instance is gone.
-func (a *Assigner) endLostShards(ctx context.Context, k domain.WaitingKey, candidates []*route.Candidate) {
+func (a *Assigner) endLostShards(ctx context.Context, k engine.WaitingKey, candidates []*route.Candidate) {
 	if k.Pin == "" || !a.Peers.HeardForLong() {
 		return
 	}
@@ -189,15 +190,15 @@ func (a *Assigner) endLostShards(ctx context.Context, k domain.WaitingKey, candi
 	if lease, err := a.Peers.ReadLease(ctx, k.Group, k.Pin); err != nil || lease.BootID != "" {
 		return
 	}
-	var ended []domain.Ended
-	_, _, err := a.Store.AssignWaiting(ctx, k, waiting.Batch, func(runs []domain.WaitingRun) []domain.Binding {
+	var ended []engine.Ended
+	_, _, err := a.Store.AssignWaiting(ctx, k, waiting.Batch, func(runs []engine.WaitingRun) []engine.Binding {
 		ended = nil
 		for _, w := range runs {
 			if w.BroadcastID != nil && w.Def.Shards == 0 {
 				ended = append(ended, a.Recorder.NoExecutor(w.ID, w.Attempt, "the shard was for "+k.Pin+", which is gone"))
 			}
 		}
-		return make([]domain.Binding, len(runs))
+		return make([]engine.Binding, len(runs))
 	})
 	if err != nil {
 		a.warn(ctx, "cannot read the shards of an instance that is gone, retrying", err)

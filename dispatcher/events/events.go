@@ -231,7 +231,7 @@ func read(m jetstream.Msg) ([]event.Incoming, error) {
 	}
 	for i := range events {
 		e := &events[i]
-		e.Via = domain.ViaNATS
+		e.Via = event.ViaNATS
 		if batch {
 			continue // events of a batch have ids
 		}

@@ -62,7 +62,7 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.CreateTrigger(t.Context(), domain.EventTriggerSpec{Name: ">", JobID: job.ID, Enabled: true}); err != nil {
+	if _, err := b.CreateTrigger(t.Context(), event.TriggerSpec{Name: ">", JobID: job.ID, Enabled: true}); err != nil {
 		t.Fatal(err)
 	}
 	server, err := embednats.Start(t.Context(), embednats.Config{StoreDir: t.TempDir()})
@@ -157,7 +157,7 @@ func (b *bench) eventually(what string, ok func() bool) {
 	}
 }
 
-func (b *bench) events() []domain.Event {
+func (b *bench) events() []event.Event {
 	b.t.Helper()
 	all, err := b.Events(b.t.Context(), storeevent.EventFilter{Limit: 500})
 	if err != nil {
@@ -174,7 +174,7 @@ func (b *bench) runs() (n int) {
 	return n
 }
 
-func keys(events []domain.Event) []string {
+func keys(events []event.Event) []string {
 	var keys []string
 	for _, e := range events {
 		keys = append(keys, e.Key)
@@ -202,7 +202,7 @@ func TestKeys(t *testing.T) {
 		t.Errorf("%d events, %d runs, want 5: %v", len(all), n, keys(all))
 	}
 	for _, e := range all {
-		if e.Via != domain.ViaNATS || e.SentBy != "" || len(e.Runs()) != 1 {
+		if e.Via != event.ViaNATS || e.SentBy != "" || len(e.Runs()) != 1 {
 			t.Errorf("got %+v", e)
 		}
 	}
@@ -301,11 +301,11 @@ func TestCostlyTriggers(t *testing.T) {
 	if len(all) != 1 || b.runs() != 1 || len(b.letters) != 0 {
 		t.Fatalf("%d events, %d runs, %d set aside", len(all), b.runs(), len(b.letters))
 	}
-	outcomes := map[domain.DeliveryOutcome]int{}
+	outcomes := map[event.DeliveryOutcome]int{}
 	for _, d := range all[0].Deliveries {
 		outcomes[d.Outcome]++
 	}
-	if outcomes[domain.DeliveryFired] != 1 || outcomes[domain.DeliveryOverBudget] < 500 {
+	if outcomes[event.DeliveryFired] != 1 || outcomes[event.DeliveryOverBudget] < 500 {
 		t.Errorf("%v", outcomes)
 	}
 }

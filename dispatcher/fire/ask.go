@@ -14,7 +14,7 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/route"
 	"github.com/belfryhq/belfry/dispatcher/waiting"
 	"github.com/belfryhq/belfry/executor/wire"
-	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
@@ -37,7 +37,7 @@ type asking struct {
 }
 
 // ask brings waiting runs of a job to the slow lane, which asks the job's instances and binds runs.
-func (f *Firer) ask(ctx context.Context, k domain.WaitingKey) {
+func (f *Firer) ask(ctx context.Context, k engine.WaitingKey) {
 	f.mu.Lock()
 	a := f.asking[k]
 	if a == nil {
@@ -61,7 +61,7 @@ func (f *Firer) ask(ctx context.Context, k domain.WaitingKey) {
 
 // AskAgain has the instances of a job asked for runs that have waited. If the last round is too recent, it does nothing and
 // returns true.
-func (f *Firer) AskAgain(ctx context.Context, k domain.WaitingKey) (early bool) {
+func (f *Firer) AskAgain(ctx context.Context, k engine.WaitingKey) (early bool) {
 	f.mu.Lock()
 	a := f.asking[k]
 	early = a != nil && (a.underWay || time.Since(a.last) < AskPause)
@@ -95,7 +95,7 @@ func (f *Firer) Asking() bool {
 	return false
 }
 
-func (f *Firer) askFor(ctx context.Context, k domain.WaitingKey, a *asking) {
+func (f *Firer) askFor(ctx context.Context, k engine.WaitingKey, a *asking) {
 	for more := true; more; {
 		f.mu.Lock()
 		a.again = false
@@ -120,15 +120,15 @@ func (f *Firer) askFor(ctx context.Context, k domain.WaitingKey, a *asking) {
 
 // assignAsked asks the instances of one job, and binds and offers its waiting runs according to the answers. It returns the
 // number of bound runs, and the runs to look at again when they are due.
-func (f *Firer) assignAsked(ctx context.Context, k domain.WaitingKey) (int, []domain.Due, error) {
+func (f *Firer) assignAsked(ctx context.Context, k engine.WaitingKey) (int, []engine.Due, error) {
 	if !f.Peers.Connected() {
 		return 0, nil, nil
 	}
 	r := f.NewRouting()
 	candidates := r.Candidates(k.Group, k.Target)
 	r.heard = f.pingAll(ctx, k, candidates)
-	bound, others, err := f.Store.AssignWaiting(ctx, k, waiting.Batch, func(runs []domain.WaitingRun) []domain.Binding {
-		out := make([]domain.Binding, len(runs))
+	bound, others, err := f.Store.AssignWaiting(ctx, k, waiting.Batch, func(runs []engine.WaitingRun) []engine.Binding {
+		out := make([]engine.Binding, len(runs))
 		for i, w := range runs {
 			out[i] = r.Pick(w.Due(), w.Def)
 		}
@@ -144,7 +144,7 @@ func (f *Firer) assignAsked(ctx context.Context, k domain.WaitingKey) (int, []do
 
 // pingAll pings the candidates that have room, in the order of their names, several at a time. It stops when one of them is
 // idle.
-func (f *Firer) pingAll(ctx context.Context, k domain.WaitingKey, candidates []*route.Candidate) map[string]route.Heard {
+func (f *Firer) pingAll(ctx context.Context, k engine.WaitingKey, candidates []*route.Candidate) map[string]route.Heard {
 	open := slices.DeleteFunc(slices.Clone(candidates), func(c *route.Candidate) bool { return c.Room() == 0 })
 	slices.SortFunc(open, func(a, b *route.Candidate) int { return strings.Compare(a.Instance, b.Instance) })
 	heard := make(map[string]route.Heard, len(open))
@@ -174,7 +174,7 @@ func (f *Firer) pingAll(ctx context.Context, k domain.WaitingKey, candidates []*
 
 // ping asks one instance how many runs of the job it has. It is not ok if the instance must not be chosen: it does not answer,
 // another boot answers, or it drains.
-func (f *Firer) ping(ctx context.Context, k domain.WaitingKey, c *route.Candidate) (heard route.Heard, ok bool) {
+func (f *Firer) ping(ctx context.Context, k engine.WaitingKey, c *route.Candidate) (heard route.Heard, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	reply, err := f.Peers.Ask(ctx, k.Group, c.Instance, wire.Control{Op: wire.OpPing, JobID: int64(k.Apart)})

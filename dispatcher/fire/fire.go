@@ -22,19 +22,20 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/settle"
 	"github.com/belfryhq/belfry/dispatcher/waiting"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
 // Store is what the firer needs from Postgres.
 type Store interface {
 	Now() time.Time // the database's clock
-	Definitions(ctx context.Context, runs []domain.Due) (domain.Definitions, error)
+	Definitions(ctx context.Context, runs []engine.Due) (engine.Definitions, error)
 	CountRoutes(ctx context.Context, n map[domain.JobID]int) (map[domain.JobID]int64, error)
-	TakeTurns(ctx context.Context, turns map[domain.JobID]domain.Turns) (map[domain.JobID]map[string]int64, error)
-	Admit(ctx context.Context, in []domain.Admission) (domain.Admitted, error)
-	ExpandBroadcast(ctx context.Context, run domain.Due, def *domain.Definition, to []domain.ShardBinding) (domain.Admitted, error)
-	AssignWaiting(ctx context.Context, key domain.WaitingKey, limit int, choose func([]domain.WaitingRun) []domain.Binding) (bound []domain.LiveRun, others domain.Unassigned, err error)
-	LongWaiting(ctx context.Context, d time.Duration) ([]domain.WaitingKey, error)
+	TakeTurns(ctx context.Context, turns map[domain.JobID]engine.Turns) (map[domain.JobID]map[string]int64, error)
+	Admit(ctx context.Context, in []engine.Admission) (engine.Admitted, error)
+	ExpandBroadcast(ctx context.Context, run engine.Due, def *engine.Definition, to []engine.ShardBinding) (engine.Admitted, error)
+	AssignWaiting(ctx context.Context, key engine.WaitingKey, limit int, choose func([]engine.WaitingRun) []engine.Binding) (bound []engine.LiveRun, others engine.Unassigned, err error)
+	LongWaiting(ctx context.Context, d time.Duration) ([]engine.WaitingKey, error)
 }
 
 // Config is what a firer works with. All fields but Registry are required.
@@ -57,12 +58,12 @@ type Firer struct {
 	pings *prometheus.CounterVec
 
 	mu     sync.Mutex
-	asking map[domain.WaitingKey]*asking // the jobs whose instances are asked; guarded by mu
+	asking map[engine.WaitingKey]*asking // the jobs whose instances are asked; guarded by mu
 }
 
 // New returns a firer.
 func New(cfg Config) *Firer {
-	f := &Firer{Config: cfg, asking: make(map[domain.WaitingKey]*asking), pings: prometheus.NewCounterVec(prometheus.CounterOpts{
+	f := &Firer{Config: cfg, asking: make(map[engine.WaitingKey]*asking), pings: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "belfry_pings_total", Help: "Pings to instances for the routes failover and busyover, by answer.",
 	}, []string{"answer"})}
 	if cfg.Registry != nil {
@@ -91,7 +92,7 @@ func (f *Firer) Run(ctx context.Context) {
 // Fire routes runs, binds them in one transaction, and offers them as soon as they are bound. It is called shortly before they
 // are due. Runs that have their block slot but are not due yet are returned in later. After an error, nothing is known about
 // the whole batch; firing it again is safe.
-func (f *Firer) Fire(ctx context.Context, runs []domain.Due) (later []domain.Due, err error) {
+func (f *Firer) Fire(ctx context.Context, runs []engine.Due) (later []engine.Due, err error) {
 	defs, err := f.Store.Definitions(ctx, runs)
 	if err != nil {
 		return nil, err
@@ -100,8 +101,8 @@ func (f *Firer) Fire(ctx context.Context, runs []domain.Due) (later []domain.Due
 	if err := r.Count(ctx, runs, defs); err != nil {
 		return nil, err
 	}
-	single := make([]domain.Admission, 0, len(runs))
-	var asks []domain.WaitingKey
+	single := make([]engine.Admission, 0, len(runs))
+	var asks []engine.WaitingKey
 	for _, run := range runs {
 		def := defs.Of(run.JobID, run.JobVersion)
 		switch {
@@ -117,7 +118,7 @@ func (f *Firer) Fire(ctx context.Context, runs []domain.Due) (later []domain.Due
 			if run.Pin == "" && def.Route.Asks() {
 				asks = append(asks, def.WaitsAs(""))
 			}
-			single = append(single, domain.Admission{Due: run, Def: def, Binding: r.choose(run, def)})
+			single = append(single, engine.Admission{Due: run, Def: def, Binding: r.choose(run, def)})
 		}
 	}
 	if len(single) == 0 {
@@ -137,7 +138,7 @@ func (f *Firer) Fire(ctx context.Context, runs []domain.Due) (later []domain.Due
 const releaseTimeout = 10 * time.Second
 
 // Release fires held runs whose turn has come. If that fails, a scheduler finds them as stranded and fires them.
-func (f *Firer) Release(ctx context.Context, runs []domain.Due) {
+func (f *Firer) Release(ctx context.Context, runs []engine.Due) {
 	if len(runs) == 0 {
 		return
 	}
@@ -149,9 +150,9 @@ func (f *Firer) Release(ctx context.Context, runs []domain.Due) {
 }
 
 // admitted acts on what the transaction of a Fire did.
-func (f *Firer) admitted(ctx context.Context, out domain.Admitted, relies offer.Beats) {
+func (f *Firer) admitted(ctx context.Context, out engine.Admitted, relies offer.Beats) {
 	f.Sender.Send(ctx, out.Bound, relies, true)
-	changes := make([]domain.Change, 0, len(out.Bound)+len(out.Waiting)+len(out.Ended))
+	changes := make([]engine.Change, 0, len(out.Bound)+len(out.Waiting)+len(out.Ended))
 	for i := range out.Bound {
 		changes = append(changes, changeOf(&out.Bound[i]))
 	}
@@ -167,7 +168,7 @@ func (f *Firer) admitted(ctx context.Context, out domain.Admitted, relies offer.
 }
 
 // Unassigned acts on waiting runs that a transaction of AssignWaiting did not bind.
-func (f *Firer) Unassigned(ctx context.Context, others domain.Unassigned) {
+func (f *Firer) Unassigned(ctx context.Context, others engine.Unassigned) {
 	for _, b := range others.Expand {
 		f.expandWaiting(ctx, b)
 	}
@@ -177,7 +178,7 @@ func (f *Firer) Unassigned(ctx context.Context, others domain.Unassigned) {
 
 // cover kills the runs that a newer run of their job covers, and fires the runs whose turn has come. If a kill is lost, a
 // reconciler sends it again.
-func (f *Firer) cover(ctx context.Context, kills []domain.LiveRun, released []domain.Due) {
+func (f *Firer) cover(ctx context.Context, kills []engine.LiveRun, released []engine.Due) {
 	for _, runs := range peer.ByBoot(kills) {
 		f.Sender.Aside(func() {
 			ctx := context.WithoutCancel(ctx)
@@ -187,14 +188,14 @@ func (f *Firer) cover(ctx context.Context, kills []domain.LiveRun, released []do
 	f.Release(ctx, released)
 }
 
-func changeOf(r *domain.LiveRun) domain.Change {
-	return domain.Change{
+func changeOf(r *engine.LiveRun) engine.Change {
+	return engine.Change{
 		RunID: r.ID, JobID: r.JobID, JobVersion: r.JobVersion, Group: r.Group, Cause: r.Cause, State: r.State,
 		FireTime: r.FireTime, Attempt: r.Attempt,
 	}
 }
 
-func (f *Firer) fireBroadcast(ctx context.Context, r *Routing, run domain.Due, def *domain.Definition) ([]domain.Due, error) {
+func (f *Firer) fireBroadcast(ctx context.Context, r *Routing, run engine.Due, def *engine.Definition) ([]engine.Due, error) {
 	to := route.Shards(r.Candidates(def.Group, def.Target()), def.Shards, run.Pin)
 	if len(to) == 0 {
 		// There is no instance to expand over, so that the whole broadcast waits.
@@ -202,7 +203,7 @@ func (f *Firer) fireBroadcast(ctx context.Context, r *Routing, run domain.Due, d
 		if run.Pin != "" {
 			why = route.Gone(run.Pin, def.Target())
 		}
-		out, err := f.Store.Admit(ctx, []domain.Admission{{Due: run, Def: def, Binding: domain.Binding{
+		out, err := f.Store.Admit(ctx, []engine.Admission{{Due: run, Def: def, Binding: engine.Binding{
 			Waiting: why, Route: "broadcast, not expanded yet",
 		}}})
 		if err == nil {
@@ -219,8 +220,8 @@ func (f *Firer) fireBroadcast(ctx context.Context, r *Routing, run domain.Due, d
 }
 
 // expandWaiting expands a broadcast that found no instance when it was fired.
-func (f *Firer) expandWaiting(ctx context.Context, run domain.LiveRun) {
-	defs, err := f.Store.Definitions(ctx, []domain.Due{run.Due()})
+func (f *Firer) expandWaiting(ctx context.Context, run engine.LiveRun) {
+	defs, err := f.Store.Definitions(ctx, []engine.Due{run.Due()})
 	if err != nil {
 		f.warn(ctx, "cannot read the job of a waiting broadcast, retrying", err)
 		return

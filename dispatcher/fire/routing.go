@@ -10,6 +10,7 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/route"
 	"github.com/belfryhq/belfry/dispatcher/waiting"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // Routing is the state of one batch of route decisions. It reads the candidates once, and every choice counts for the next
@@ -41,9 +42,9 @@ func (r *Routing) Waited() { r.waited = true }
 func (r *Routing) Beats() offer.Beats { return r.beats }
 
 // Count reads and increments the shared counters of the jobs whose route needs them, with one statement for each kind.
-func (r *Routing) Count(ctx context.Context, runs []domain.Due, defs domain.Definitions) error {
+func (r *Routing) Count(ctx context.Context, runs []engine.Due, defs engine.Definitions) error {
 	var n map[domain.JobID]int
-	var turns map[domain.JobID]domain.Turns
+	var turns map[domain.JobID]engine.Turns
 	for _, run := range runs {
 		def := defs.Of(run.JobID, run.JobVersion)
 		switch {
@@ -55,7 +56,7 @@ func (r *Routing) Count(ctx context.Context, runs []domain.Due, defs domain.Defi
 			n[run.JobID]++
 		case def.Route.ByUse() && r.routedNow(run, def):
 			if turns == nil {
-				turns = make(map[domain.JobID]domain.Turns)
+				turns = make(map[domain.JobID]engine.Turns)
 			}
 			r.addTurn(turns, def)
 		}
@@ -81,7 +82,7 @@ func (r *Routing) Count(ctx context.Context, runs []domain.Due, defs domain.Defi
 }
 
 // addTurn adds a run of a job to the turns to take.
-func (r *Routing) addTurn(turns map[domain.JobID]domain.Turns, def *domain.Definition) {
+func (r *Routing) addTurn(turns map[domain.JobID]engine.Turns, def *engine.Definition) {
 	t := turns[def.JobID]
 	if t.Runs++; t.Runs == 1 {
 		t.Route, t.Known = def.Route, r.firer.Roster.Offering(def.Group, def.Target())
@@ -114,25 +115,25 @@ func (r *Routing) Candidates(group, target string) []*route.Candidate {
 }
 
 // choose routes a run. If runs of its kind wait already, the run queues behind them.
-func (r *Routing) choose(run domain.Due, def *domain.Definition) domain.Binding {
+func (r *Routing) choose(run engine.Due, def *engine.Definition) engine.Binding {
 	switch key := def.WaitsAs(run.Pin); {
 	case !r.firer.Peers.Connected():
-		return domain.Binding{Waiting: waiting.NATSAway}
+		return engine.Binding{Waiting: waiting.NATSAway}
 	case key.Apart != 0:
-		return domain.Binding{Waiting: waiting.Asking}
+		return engine.Binding{Waiting: waiting.Asking}
 	case r.firer.Waiting.Has(key):
-		return domain.Binding{Waiting: waiting.BehindOthers}
+		return engine.Binding{Waiting: waiting.BehindOthers}
 	}
 	return r.Pick(run, def)
 }
 
 // routedNow reports whether a run is routed now and among all instances: it is not pinned and does not queue behind others.
-func (r *Routing) routedNow(run domain.Due, def *domain.Definition) bool {
+func (r *Routing) routedNow(run engine.Due, def *engine.Definition) bool {
 	return run.Pin == "" && (r.waited || (r.firer.Peers.Connected() && !r.firer.Waiting.Has(def.WaitsAs(""))))
 }
 
 // Uncounted reports whether the route of a job needs shared counters that were not read.
-func (r *Routing) Uncounted(pin string, def *domain.Definition) bool {
+func (r *Routing) Uncounted(pin string, def *engine.Definition) bool {
 	if pin != "" {
 		return false
 	}
@@ -142,7 +143,7 @@ func (r *Routing) Uncounted(pin string, def *domain.Definition) bool {
 }
 
 // Pick routes a run among the candidates.
-func (r *Routing) Pick(run domain.Due, def *domain.Definition) domain.Binding {
+func (r *Routing) Pick(run engine.Due, def *engine.Definition) engine.Binding {
 	q := route.Request{
 		Route: def.Route, Key: def.RouteKey, Pin: run.Pin, Avoid: run.Avoid, Random: r.random, Counter: r.counters[def.JobID],
 		Uses: r.uses[def.JobID], Heard: r.heard, Target: def.Target(),

@@ -14,6 +14,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/alert"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // An alert consists of two kinds of River jobs. The first one composes the alert and enqueues, in its own transaction,
@@ -31,7 +32,7 @@ type Alerts struct {
 // alert no longer exists.
 type AlertStore interface {
 	Channel(ctx context.Context, name string) (alert.Channel, error)
-	Compose(ctx context.Context, note domain.AlertNote) (alert.Composed, error)
+	Compose(ctx context.Context, note engine.AlertNote) (alert.Composed, error)
 	RecordTx(ctx context.Context, tx pgx.Tx, c alert.Composed) (id int64, err error)
 	// Pending returns the message to deliver, or NotFound if the delivery has ended.
 	Pending(ctx context.Context, id int64, channel string) (alert.Message, error)
@@ -48,7 +49,7 @@ type Sender interface {
 type AlertState interface {
 	// TakeFolded returns the folded alert that is due, or a nil note if there is none. If it is too early, wait is the
 	// remaining time.
-	TakeFolded(ctx context.Context, tx pgx.Tx, job domain.JobID, kind domain.AlertKind) (note *domain.AlertNote, wait time.Duration, err error)
+	TakeFolded(ctx context.Context, tx pgx.Tx, job domain.JobID, kind domain.AlertKind) (note *engine.AlertNote, wait time.Duration, err error)
 }
 
 const (
@@ -63,7 +64,7 @@ const (
 )
 
 // alertArgs requests an alert.
-type alertArgs struct{ domain.AlertNote }
+type alertArgs struct{ engine.AlertNote }
 
 // Kind implements river.JobArgs.
 func (alertArgs) Kind() string { return "alert" }
@@ -77,7 +78,7 @@ type deliveryArgs struct {
 func (deliveryArgs) Kind() string { return "alert_delivery" }
 
 // insertAlert returns the insertion of an alert into its queue.
-func insertAlert(note *domain.AlertNote) river.InsertManyParams {
+func insertAlert(note *engine.AlertNote) river.InsertManyParams {
 	opts := &river.InsertOpts{Queue: alertQueue}
 	if note.Folded {
 		opts.ScheduledAt = note.DueAt

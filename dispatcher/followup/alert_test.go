@@ -18,6 +18,7 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/followup"
 	"github.com/belfryhq/belfry/internal/alert"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store/alerts"
 	"github.com/belfryhq/belfry/internal/store/logchunk"
 	"github.com/belfryhq/belfry/migrations"
@@ -100,7 +101,7 @@ func (a *alarm) wants(channels ...string) func(*domain.JobSpec) {
 }
 
 // end ends one run of a job with an outcome. It stores lines of the run's log before or after the end.
-func (a *alarm) end(job domain.JobID, outcome domain.Outcome, lines int) domain.LiveRun {
+func (a *alarm) end(job domain.JobID, outcome domain.Outcome, lines int) engine.LiveRun {
 	a.t.Helper()
 	fire := time.Date(2026, 3, 29, 1, 30, 0, 0, time.UTC)
 	if _, err := a.pg.Trigger(context.Background(), job, domain.Trigger{Cause: domain.CauseManual, FireTime: &fire}); err != nil {
@@ -110,32 +111,32 @@ func (a *alarm) end(job domain.JobID, outcome domain.Outcome, lines int) domain.
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	f := &firer{a.pg, make(chan domain.LiveRun, 10)}
+	f := &firer{a.pg, make(chan engine.LiveRun, 10)}
 	if _, err := f.Fire(context.Background(), due); err != nil {
 		a.t.Fatal(err)
 	}
 	r := f.next(a.t)
-	e := domain.Ended{
+	e := engine.Ended{
 		RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Group: r.Group, Outcome: outcome,
 		StartedAt: a.pg.Now(), FinishedAt: a.pg.Now(), LastLine: int64(lines), Message: "exit status 3",
 	}
 	if outcome == domain.OutcomeFailed {
 		e.Reason = domain.ReasonHandlerError
 	}
-	out, err := a.pg.Settle(context.Background(), []domain.Ended{e})
-	if err != nil || out.Dispositions[0] != domain.Settled {
+	out, err := a.pg.Settle(context.Background(), []engine.Ended{e})
+	if err != nil || out.Dispositions[0] != engine.Settled {
 		a.t.Fatalf("settle: %+v, %v", out, err)
 	}
 	return r
 }
 
-func (a *alarm) log(r domain.LiveRun, lines int) {
+func (a *alarm) log(r engine.LiveRun, lines int) {
 	a.t.Helper()
 	var text []domain.LogLine
 	for i := range lines {
 		text = append(text, domain.LogLine{N: int64(i + 1), At: domain.At(a.pg.Now()), Text: fmt.Sprintf("line %d", i+1)})
 	}
-	err := a.pg.StoreLogs(context.Background(), []domain.LogChunk{{RunID: r.ID, Attempt: r.Attempt, First: 1, Last: int64(lines), Lines: logchunk.Encode(text)}})
+	err := a.pg.StoreLogs(context.Background(), []engine.LogChunk{{RunID: r.ID, Attempt: r.Attempt, First: 1, Last: int64(lines), Lines: logchunk.Encode(text)}})
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -318,9 +319,9 @@ func TestAlertOfABroadcastAndOfMissedFires(t *testing.T) {
 			domain.ShardRunID(first, i), job, state, fmt.Sprint("shard ", i), i, first)
 	}
 	at := domain.At(time.Date(2026, 3, 29, 1, 30, 0, 0, time.UTC))
-	a.insert(domain.FollowUp{Alert: &domain.AlertNote{Kind: domain.AlertFailed, JobID: job, JobVersion: 1, RunID: first, At: at, Since: at, Count: 1}},
-		domain.FollowUp{Alert: &domain.AlertNote{Kind: domain.AlertMissed, JobID: job, JobVersion: 1, At: at, Since: at, Count: 60, Missed: &domain.MissedAt{First: at, Last: at, Why: "no scheduler"}}},
-		domain.FollowUp{Alert: &domain.AlertNote{Kind: domain.AlertFailed, JobID: 999, JobVersion: 1, At: at, Since: at}})
+	a.insert(engine.FollowUp{Alert: &engine.AlertNote{Kind: domain.AlertFailed, JobID: job, JobVersion: 1, RunID: first, At: at, Since: at, Count: 1}},
+		engine.FollowUp{Alert: &engine.AlertNote{Kind: domain.AlertMissed, JobID: job, JobVersion: 1, At: at, Since: at, Count: 60, Missed: &engine.MissedAt{First: at, Last: at, Why: "no scheduler"}}},
+		engine.FollowUp{Alert: &engine.AlertNote{Kind: domain.AlertFailed, JobID: 999, JobVersion: 1, At: at, Since: at}})
 	a.work()
 	a.eventually("they are told", func() bool { return a.deliveries("delivered") == 2 })
 	for _, m := range ops.messages() {

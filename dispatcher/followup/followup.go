@@ -19,6 +19,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // Store plans the effects of follow-ups, inside the transaction that completes them.
@@ -66,7 +67,7 @@ func NewQueue(pool *pgxpool.Pool, schema string, log *slog.Logger) (*Queue, erro
 }
 
 // InsertTx enqueues follow-ups in the caller's transaction.
-func (q *Queue) InsertTx(ctx context.Context, tx pgx.Tx, ups []domain.FollowUp) error {
+func (q *Queue) InsertTx(ctx context.Context, tx pgx.Tx, ups []engine.FollowUp) error {
 	params := make([]river.InsertManyParams, len(ups))
 	for i, u := range ups {
 		if u.Alert != nil {

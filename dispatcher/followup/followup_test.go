@@ -15,6 +15,7 @@ import (
 
 	"github.com/belfryhq/belfry/dispatcher/followup"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/migrations"
@@ -114,7 +115,7 @@ func (b *bench) job(name string, edit ...func(*domain.JobSpec)) domain.JobID {
 }
 
 // insert enqueues follow-ups.
-func (b *bench) insert(ups ...domain.FollowUp) {
+func (b *bench) insert(ups ...engine.FollowUp) {
 	b.t.Helper()
 	err := pgx.BeginFunc(context.Background(), b.pg.Pool(), func(tx pgx.Tx) error { return b.queue.InsertTx(context.Background(), tx, ups) })
 	if err != nil {
@@ -136,17 +137,17 @@ func (b *bench) worked(n int) {
 // firer binds the runs that it gets to an instance and passes them on.
 type firer struct {
 	pg    *store.Store
-	fired chan domain.LiveRun
+	fired chan engine.LiveRun
 }
 
-func (f *firer) Fire(ctx context.Context, runs []domain.Due) ([]domain.Due, error) {
+func (f *firer) Fire(ctx context.Context, runs []engine.Due) ([]engine.Due, error) {
 	defs, err := f.pg.Definitions(ctx, runs)
 	if err != nil {
 		return nil, err
 	}
-	in := make([]domain.Admission, len(runs))
+	in := make([]engine.Admission, len(runs))
 	for i, r := range runs {
-		in[i] = domain.Admission{Due: r, Def: defs.Of(r.JobID, r.JobVersion), Binding: domain.Binding{Instance: "a", BootID: "boot-a"}}
+		in[i] = engine.Admission{Due: r, Def: defs.Of(r.JobID, r.JobVersion), Binding: engine.Binding{Instance: "a", BootID: "boot-a"}}
 	}
 	out, err := f.pg.Admit(ctx, in)
 	if err != nil {
@@ -161,7 +162,7 @@ func (f *firer) Fire(ctx context.Context, runs []domain.Due) ([]domain.Due, erro
 func (f *firer) ResultsLag(context.Context) (time.Duration, error) { return 0, nil }
 
 // next returns the next fired run.
-func (f *firer) next(t *testing.T) domain.LiveRun {
+func (f *firer) next(t *testing.T) engine.LiveRun {
 	t.Helper()
 	select {
 	case r := <-f.fired:
@@ -172,13 +173,13 @@ func (f *firer) next(t *testing.T) domain.LiveRun {
 	}
 }
 
-func (b *bench) fail(r domain.LiveRun) domain.SettleResult {
+func (b *bench) fail(r engine.LiveRun) engine.SettleResult {
 	b.t.Helper()
-	out, err := b.pg.Settle(context.Background(), []domain.Ended{{
+	out, err := b.pg.Settle(context.Background(), []engine.Ended{{
 		RunID: r.ID, Attempt: r.Attempt, Instance: r.Instance, BootID: r.BootID, Group: r.Group, Outcome: domain.OutcomeFailed,
 		Reason: domain.ReasonHandlerError, StartedAt: b.pg.Now(), FinishedAt: b.pg.Now(),
 	}})
-	if err != nil || out.Dispositions[0] != domain.Settled {
+	if err != nil || out.Dispositions[0] != engine.Settled {
 		b.t.Fatalf("settle: %+v, %v", out, err)
 	}
 	return out
@@ -191,7 +192,7 @@ func TestRetryIsPunctual(t *testing.T) {
 	leader := b.work()
 	b.eventually("River has a leader", func() bool { return b.count(`SELECT count(*) FROM `+migrations.RiverSchema+`.river_leader`) == 1 })
 	b.work()
-	f := &firer{b.pg, make(chan domain.LiveRun, 100)}
+	f := &firer{b.pg, make(chan engine.LiveRun, 100)}
 	b.background(scheduler.New(scheduler.Config{Store: b.pg, Firer: f, Log: slog.New(slog.DiscardHandler)}).Run)
 	job := b.job("j", func(s *domain.JobSpec) { s.Retries = 3 }) // delays of 1 s, 2 s, 4 s
 	if _, err := b.pg.Trigger(t.Context(), job, domain.Trigger{Cause: domain.CauseManual}); err != nil {
@@ -229,7 +230,7 @@ func TestRetryIsPunctual(t *testing.T) {
 
 func TestRetryRepeated(t *testing.T) {
 	b := newBench(t)
-	f := &firer{b.pg, make(chan domain.LiveRun, 100)}
+	f := &firer{b.pg, make(chan engine.LiveRun, 100)}
 	job := b.job("j", func(s *domain.JobSpec) {
 		s.Retries, s.RetryBackoff = 3, domain.RetryBackoff{Initial: domain.Duration(time.Hour), Factor: 1, Max: domain.Duration(time.Hour)}
 	})
@@ -245,8 +246,8 @@ func TestRetryRepeated(t *testing.T) {
 	}
 	r := f.next(t)
 	b.fail(r)
-	again := domain.FollowUp{Retry: true, RunID: r.ID, Attempt: 1}
-	gone := domain.FollowUp{Retry: true, RunID: domain.NewRunID(time.Now()), Attempt: 1}
+	again := engine.FollowUp{Retry: true, RunID: r.ID, Attempt: 1}
+	gone := engine.FollowUp{Retry: true, RunID: domain.NewRunID(time.Now()), Attempt: 1}
 	b.insert(again, again, gone)
 	b.work()
 	b.worked(4)
@@ -268,8 +269,8 @@ func TestChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	parent, end := domain.NewRunID(time.Now()), time.Now()
-	up := domain.FollowUp{RunID: parent, ChildJob: child, EndedAt: end}
-	b.insert(up, up, domain.FollowUp{RunID: parent, ChildJob: deleted, EndedAt: end})
+	up := engine.FollowUp{RunID: parent, ChildJob: child, EndedAt: end}
+	b.insert(up, up, engine.FollowUp{RunID: parent, ChildJob: deleted, EndedAt: end})
 	b.work()
 	b.worked(3)
 	b.insert(up)
@@ -281,7 +282,7 @@ func TestChild(t *testing.T) {
 		t.Errorf("%d runs of the child", n)
 	}
 	// It also has no effect if the child's run has ended in the meantime.
-	f := &firer{b.pg, make(chan domain.LiveRun, 100)}
+	f := &firer{b.pg, make(chan engine.LiveRun, 100)}
 	due, _, err := b.pg.ClaimNear(t.Context(), 10)
 	if err != nil {
 		t.Fatal(err)
@@ -304,7 +305,7 @@ func TestInsertIsTheTransactions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.queue.InsertTx(t.Context(), tx, []domain.FollowUp{{RunID: domain.NewRunID(time.Now()), ChildJob: 1, EndedAt: time.Now()}}); err != nil {
+	if err := b.queue.InsertTx(t.Context(), tx, []engine.FollowUp{{RunID: domain.NewRunID(time.Now()), ChildJob: 1, EndedAt: time.Now()}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
@@ -319,7 +320,7 @@ func TestWorkersLeakNothing(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	b := newBench(t)
 	stop := b.work()
-	b.insert(domain.FollowUp{Retry: true, RunID: domain.NewRunID(time.Now()), Attempt: 1})
+	b.insert(engine.FollowUp{Retry: true, RunID: domain.NewRunID(time.Now()), Attempt: 1})
 	b.worked(1)
 	stop()
 	b.pg.Close()
@@ -348,7 +349,7 @@ func TestWorkersStartWithoutPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop := b.background(w.Run)
-	b.insert(domain.FollowUp{RunID: domain.NewRunID(time.Now()), ChildJob: b.job("child"), EndedAt: time.Now()})
+	b.insert(engine.FollowUp{RunID: domain.NewRunID(time.Now()), ChildJob: b.job("child"), EndedAt: time.Now()})
 	b.worked(1)
 	if refusals.Load() >= 0 {
 		t.Error("the workers were not refused")

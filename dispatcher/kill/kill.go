@@ -10,12 +10,13 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/settle"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // Store is what the killer needs from Postgres.
 type Store interface {
 	Now() time.Time // the database's clock
-	RequestKill(ctx context.Context, id domain.RunID, reason domain.Reason, by string) (domain.KillResult, error)
+	RequestKill(ctx context.Context, id domain.RunID, reason domain.Reason, by string) (engine.KillResult, error)
 }
 
 // Killer kills runs. Create one with New. It is safe for concurrent use.
@@ -34,7 +35,7 @@ func New(store Store, peers *peer.Peers, recorder *settle.Recorder, log *slog.Lo
 // Kill requests the end of an unfinished run. A run that no instance has ends at once. For the others, the request is stored,
 // and a reconciler sends it until the instance confirms it. The caller fires the released runs. The error has the code NotFound,
 // or Conflict if the run is final.
-func (k *Killer) Kill(ctx context.Context, id domain.RunID, by string) (released []domain.Due, err error) {
+func (k *Killer) Kill(ctx context.Context, id domain.RunID, by string) (released []engine.Due, err error) {
 	out, err := k.store.RequestKill(ctx, id, domain.ReasonKilled, by)
 	if err != nil {
 		return nil, err
@@ -50,7 +51,7 @@ func (k *Killer) Kill(ctx context.Context, id domain.RunID, by string) (released
 // Send asks the instance of one boot to end attempts. All runs have to be bound to that boot. It settles the attempts that
 // will never start, according to the answer. It records the others as running, because no other part asks about a run with
 // a kill request. The caller fires the released runs.
-func (k *Killer) Send(ctx context.Context, runs []domain.LiveRun, reason domain.Reason) (released []domain.Due) {
+func (k *Killer) Send(ctx context.Context, runs []engine.LiveRun, reason domain.Reason) (released []engine.Due) {
 	b := peer.BootOf(&runs[0])
 	reply, err := k.peers.Ask(ctx, b.Group, b.Instance, wire.Control{Op: wire.OpKill, Runs: peer.Refs(runs), Reason: string(reason)})
 	if err != nil {
@@ -61,8 +62,8 @@ func (k *Killer) Send(ctx context.Context, runs []domain.LiveRun, reason domain.
 		return nil // the boot may be dead: the death verdict decides
 	}
 	statuses := peer.Statuses(reply)
-	var ended []domain.Ended
-	var running []domain.Started
+	var ended []engine.Ended
+	var running []engine.Started
 	recent := k.store.Now().Add(-settle.LongRun)
 	for _, r := range runs {
 		switch st := statuses[r.ID.String()]; st.Status {

@@ -16,11 +16,12 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/intake"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // Store stores chunks.
 type Store interface {
-	StoreLogs(ctx context.Context, chunks []domain.LogChunk) error
+	StoreLogs(ctx context.Context, chunks []engine.LogChunk) error
 	GroupsOf(ctx context.Context, runs []domain.RunID) (map[domain.RunID]string, error)
 }
 
@@ -135,7 +136,7 @@ func (c *Consumer) keepOnce(ctx context.Context, msgs []jetstream.Msg) (bad map[
 }
 
 // chunks decodes messages. bad holds the errors of invalid messages, by message index.
-func (c *Consumer) chunks(ctx context.Context, msgs []jetstream.Msg) (chunks []domain.LogChunk, bad map[int]error, err error) {
+func (c *Consumer) chunks(ctx context.Context, msgs []jetstream.Msg) (chunks []engine.LogChunk, bad map[int]error, err error) {
 	bad = make(map[int]error)
 	decoded := make([]*wire.Logs, len(msgs))
 	ids := make([]domain.RunID, len(msgs))
@@ -163,7 +164,7 @@ func (c *Consumer) chunks(ctx context.Context, msgs []jetstream.Msg) (chunks []d
 			bad[i] = fmt.Errorf("run %s is unknown, or another group's", ids[i])
 			continue
 		}
-		chunks = append(chunks, domain.LogChunk{
+		chunks = append(chunks, engine.LogChunk{
 			RunID: ids[i], Attempt: l.Attempt, First: l.Lines[0].N, Last: l.Lines[len(l.Lines)-1].N, Lines: c.encode(linesOf(l)),
 		})
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/embednats"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/natsinfra"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
@@ -39,11 +40,11 @@ type bench struct {
 type failing struct {
 	logs.Store
 	mu     sync.Mutex
-	refuse func([]domain.LogChunk) error
+	refuse func([]engine.LogChunk) error
 	asked  int
 }
 
-func (f *failing) StoreLogs(ctx context.Context, chunks []domain.LogChunk) error {
+func (f *failing) StoreLogs(ctx context.Context, chunks []engine.LogChunk) error {
 	f.mu.Lock()
 	f.asked++
 	refuse := f.refuse
@@ -271,7 +272,7 @@ func TestSetAside(t *testing.T) {
 
 func TestPostgresAway(t *testing.T) {
 	b := newBench(t)
-	b.fail.refuse = func([]domain.LogChunk) error { return domain.NewError(domain.Unavailable, "Postgres is away") }
+	b.fail.refuse = func([]engine.LogChunk) error { return domain.NewError(domain.Unavailable, "Postgres is away") }
 	b.begin()
 	for i := range 10 {
 		b.publish("g", wire.Encode(b.lines(int64(i+1), "line")))
@@ -294,7 +295,7 @@ func TestPostgresAway(t *testing.T) {
 // A message that Postgres rejects is set aside, and the other messages are stored.
 func TestPoison(t *testing.T) {
 	b := newBench(t)
-	b.fail.refuse = func(chunks []domain.LogChunk) error {
+	b.fail.refuse = func(chunks []engine.LogChunk) error {
 		for _, c := range chunks {
 			if c.First == 5 {
 				return domain.NewError(domain.Invalid, "a value is not allowed")

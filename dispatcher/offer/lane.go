@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // Offers go out on one of two lanes. On the fast lane, the caller of Send sends them. On the slow lane, a bounded pool of
@@ -92,7 +93,7 @@ type lateness struct {
 const maxLateJobs = 10_000
 
 // note counts a late answer for each of the runs.
-func (l *lateness) note(runs []domain.LiveRun, now time.Time) {
+func (l *lateness) note(runs []engine.LiveRun, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.startMinute(now)
@@ -111,7 +112,7 @@ func (l *lateness) note(runs []domain.LiveRun, now time.Time) {
 }
 
 // split separates the runs of slow jobs. If there are no slow jobs, which is the usual case, nothing is copied.
-func (l *lateness) split(runs []domain.LiveRun, now time.Time) (fast, slow []domain.LiveRun) {
+func (l *lateness) split(runs []engine.LiveRun, now time.Time) (fast, slow []engine.LiveRun) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.startMinute(now)

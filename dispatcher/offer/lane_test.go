@@ -14,16 +14,17 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/peer"
 	"github.com/belfryhq/belfry/dispatcher/settle"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // A job whose offers are answered late uses the slow lane until the end of the minute.
 func TestLateJobsAreSlow(t *testing.T) {
 	var l lateness
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	run := func(job domain.JobID) domain.LiveRun { return domain.LiveRun{JobID: job} }
-	both := []domain.LiveRun{run(1), run(2)}
+	run := func(job domain.JobID) engine.LiveRun { return engine.LiveRun{JobID: job} }
+	both := []engine.LiveRun{run(1), run(2)}
 	for i := range maxLate {
-		l.note([]domain.LiveRun{run(1)}, now.Add(time.Duration(i)*time.Second))
+		l.note([]engine.LiveRun{run(1)}, now.Add(time.Duration(i)*time.Second))
 	}
 	if fast, slow := l.split(both, now.Add(30*time.Second)); len(fast) != 2 || slow != nil {
 		t.Errorf("slow after %d late answers: %v", maxLate, slow)
@@ -37,7 +38,7 @@ func TestLateJobsAreSlow(t *testing.T) {
 	}
 	for job := range domain.JobID(maxLateJobs + 1) {
 		for range maxLate + 1 {
-			l.note([]domain.LiveRun{run(job)}, now)
+			l.note([]engine.LiveRun{run(job)}, now)
 		}
 	}
 	if len(l.late) != maxLateJobs || l.slow != maxLateJobs {
@@ -58,8 +59,8 @@ func TestFullLanes(t *testing.T) {
 	for range cap(s.pool.queue) {
 		s.pool.queue <- struct{}{}
 	}
-	run := domain.LiveRun{JobID: 1, JobVersion: 1, Instance: "a", BootID: "b", Group: "g", Def: &domain.Definition{}}
-	s.Send(t.Context(), []domain.LiveRun{run}, Beats{peer.BootOf(&run): 1}, true)
+	run := engine.LiveRun{JobID: 1, JobVersion: 1, Instance: "a", BootID: "b", Group: "g", Def: &engine.Definition{}}
+	s.Send(t.Context(), []engine.LiveRun{run}, Beats{peer.BootOf(&run): 1}, true)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s.sent)
 	families, err := registry.Gather()
@@ -79,7 +80,7 @@ type definitions struct{ Store }
 
 func (definitions) Now() time.Time { return time.Unix(0, 0) }
 
-func (definitions) Definitions(context.Context, []domain.Due) (domain.Definitions, error) {
+func (definitions) Definitions(context.Context, []engine.Due) (engine.Definitions, error) {
 	return nil, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/peer"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // Limits of one message of offers, in bytes. maxMessage is half of what a NATS server accepts by default. An offer that alone is
@@ -21,13 +22,13 @@ const typicalOffer = 448
 
 // message is one encoded message of offers.
 type message struct {
-	runs []domain.LiveRun // a part of the caller's slice, because runs are large to copy
+	runs []engine.LiveRun // a part of the caller's slice, because runs are large to copy
 	data []byte
 }
 
 // messages encodes the offers of runs that are bound to one boot and splits them into messages. Runs whose offer fits into no
 // message are returned as ended.
-func (s *Sender) messages(b peer.Boot, beat int64, runs []domain.LiveRun, defs domain.Definitions, parents map[domain.RunID]string) (out []message, oversized []domain.Ended) {
+func (s *Sender) messages(b peer.Boot, beat int64, runs []engine.LiveRun, defs engine.Definitions, parents map[domain.RunID]string) (out []message, oversized []engine.Ended) {
 	now := s.Store.Now()
 	var data []byte
 	begin, n := 0, 0 // of the message's runs
@@ -83,7 +84,7 @@ func (s *Sender) messages(b peer.Boot, beat int64, runs []domain.LiveRun, defs d
 	return out, oversized
 }
 
-func offerOf(r *domain.LiveRun, def *domain.Definition, parents map[domain.RunID]string, now time.Time) wire.Offer {
+func offerOf(r *engine.LiveRun, def *engine.Definition, parents map[domain.RunID]string, now time.Time) wire.Offer {
 	o := wire.Offer{
 		RunID: r.ID.String(), Attempt: r.Attempt, Bind: r.Bind, BoundAt: peer.WireTime(r.BoundAt), JobID: int64(r.JobID),
 		JobName: def.Name, Group: r.Group, Handler: def.Handler, Param: def.Param, Cause: string(r.Cause),

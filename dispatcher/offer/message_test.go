@@ -8,6 +8,7 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/peer"
 	"github.com/belfryhq/belfry/dispatcher/settle"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // clockStore is a recorder's store of which the test uses only the clock.
@@ -19,11 +20,11 @@ func (clockStore) Now() time.Time { return time.Unix(0, 0) }
 func TestOversizedOfferEnds(t *testing.T) {
 	s := &Sender{Config: Config{Store: definitions{}, Recorder: settle.New(clockStore{}, nil, nil, nil, nil)}}
 	b := peer.Boot{Group: "g", Instance: "a", ID: "b"}
-	def := &domain.Definition{JobID: 1, Version: 1}
+	def := &engine.Definition{JobID: 1, Version: 1}
 	def.Param = strings.Repeat("p", maxOffer)
-	defs := domain.Definitions{{Job: 1, Version: 1}: def}
+	defs := engine.Definitions{{Job: 1, Version: 1}: def}
 	small := "small"
-	runs := []domain.LiveRun{{JobID: 1, JobVersion: 1, Attempt: 1, Bind: 3}, {JobID: 1, JobVersion: 1, Attempt: 1, Param: &small}}
+	runs := []engine.LiveRun{{JobID: 1, JobVersion: 1, Attempt: 1, Bind: 3}, {JobID: 1, JobVersion: 1, Attempt: 1, Param: &small}}
 	messages, oversized := s.messages(b, 1, runs, defs, nil)
 	if len(messages) != 1 || len(messages[0].runs) != 1 || len(oversized) != 1 || oversized[0].Reason != domain.ReasonUnsupported || oversized[0].Bind != 3 {
 		t.Errorf("%d messages, oversized %+v", len(messages), oversized)

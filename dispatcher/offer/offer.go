@@ -21,15 +21,16 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/waiting"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // Store is what the sender needs from Postgres.
 type Store interface {
 	Now() time.Time // the database's clock
-	Definitions(ctx context.Context, runs []domain.Due) (domain.Definitions, error)
+	Definitions(ctx context.Context, runs []engine.Due) (engine.Definitions, error)
 	ParentOutputs(ctx context.Context, parents []domain.RunID) (map[domain.RunID]string, error)
 	ScriptCode(ctx context.Context, job domain.JobID, version int) (string, error)
-	Unbind(ctx context.Context, refused []domain.Refusal) (waiting, killed []domain.LiveRun, err error)
+	Unbind(ctx context.Context, refused []engine.Refusal) (waiting, killed []engine.LiveRun, err error)
 }
 
 // Config is what a sender works with. All fields but Registry are required.
@@ -43,7 +44,7 @@ type Config struct {
 	Log      *slog.Logger
 	Registry prometheus.Registerer
 	// Release fires held runs whose turn has come. The sender calls it when the answer to an offer ended a run.
-	Release func(ctx context.Context, runs []domain.Due)
+	Release func(ctx context.Context, runs []engine.Due)
 	// Trace is called at named points: "bound" before offers are sent, "offered" after an answer, before it is processed.
 	Trace func(point string)
 }
@@ -97,7 +98,7 @@ type Beats map[peer.Boot]int64
 // Send offers bound runs to their instances. It returns when all offers are sent, and processes the answers in the
 // background. First says that these bindings were never offered before: an offer that reached no process then certainly
 // started nothing.
-func (s *Sender) Send(ctx context.Context, runs []domain.LiveRun, relies Beats, first bool) {
+func (s *Sender) Send(ctx context.Context, runs []engine.LiveRun, relies Beats, first bool) {
 	fast, slow := s.late.split(runs, time.Now())
 	s.sendOn(ctx, &s.fast, fast, relies, first)
 	if len(slow) == 0 {
@@ -114,11 +115,11 @@ func (s *Sender) Send(ctx context.Context, runs []domain.LiveRun, relies Beats, 
 }
 
 // SendSlow offers runs, which were never offered before, on the slow lane. Its caller works on that lane already.
-func (s *Sender) SendSlow(ctx context.Context, runs []domain.LiveRun, relies Beats) {
+func (s *Sender) SendSlow(ctx context.Context, runs []engine.LiveRun, relies Beats) {
 	s.sendOn(ctx, &s.slow, runs, relies, true)
 }
 
-func (s *Sender) sendOn(ctx context.Context, l *lane, runs []domain.LiveRun, relies Beats, first bool) {
+func (s *Sender) sendOn(ctx context.Context, l *lane, runs []engine.LiveRun, relies Beats, first bool) {
 	if len(runs) == 0 {
 		return
 	}
@@ -145,7 +146,7 @@ func (s *Sender) sendOn(ctx context.Context, l *lane, runs []domain.LiveRun, rel
 }
 
 // found settles attempts and fires the runs that this releases.
-func (s *Sender) found(ctx context.Context, kind string, ended []domain.Ended) {
+func (s *Sender) found(ctx context.Context, kind string, ended []engine.Ended) {
 	if _, released := s.Recorder.Found(ctx, kind, ended); len(released) > 0 {
 		s.Release(ctx, released)
 	}
@@ -167,13 +168,13 @@ func (s *Sender) sendMessage(ctx context.Context, l *lane, b peer.Boot, m messag
 }
 
 // details reads what offers carry besides the runs: definitions that are not in memory, and the outputs of parents.
-func (s *Sender) details(ctx context.Context, runs []domain.LiveRun) (domain.Definitions, map[domain.RunID]string, error) {
-	var keys []domain.Due
+func (s *Sender) details(ctx context.Context, runs []engine.LiveRun) (engine.Definitions, map[domain.RunID]string, error) {
+	var keys []engine.Due
 	var parentIDs []domain.RunID
 	for i := range runs {
 		r := &runs[i]
 		if r.Def == nil {
-			keys = append(keys, domain.Due{JobID: r.JobID, JobVersion: r.JobVersion})
+			keys = append(keys, engine.Due{JobID: r.JobID, JobVersion: r.JobVersion})
 		}
 		if r.ParentRunID != nil {
 			parentIDs = append(parentIDs, *r.ParentRunID)
@@ -229,7 +230,7 @@ func (s *Sender) await(ctx context.Context, l *lane, b peer.Boot, m message, fir
 }
 
 // returned unbinds runs whose offer certainly reached no instance.
-func (s *Sender) returned(ctx context.Context, runs []domain.LiveRun, why string) {
+func (s *Sender) returned(ctx context.Context, runs []engine.LiveRun, why string) {
 	ctx, cancel := context.WithTimeout(ctx, processTimeout)
 	defer cancel()
 	s.Refused(ctx, runs, func(domain.RunID) string { return why }, false)
@@ -237,7 +238,7 @@ func (s *Sender) returned(ctx context.Context, runs []domain.LiveRun, why string
 }
 
 // Answered processes an instance's verdicts on offers.
-func (s *Sender) Answered(ctx context.Context, b peer.Boot, runs []domain.LiveRun, a *wire.Answer) {
+func (s *Sender) Answered(ctx context.Context, b peer.Boot, runs []engine.LiveRun, a *wire.Answer) {
 	if a.BootID != b.ID {
 		// Another process has this name and answers. The boot that the runs are bound to may still live and have the offer,
 		// so the fate of the offers is unknown. A death verdict frees the runs.
@@ -250,7 +251,7 @@ func (s *Sender) Answered(ctx context.Context, b peer.Boot, runs []domain.LiveRu
 	for _, v := range a.Verdicts {
 		verdicts[v.RunID] = v
 	}
-	var temporary, permanent, ended []domain.LiveRun
+	var temporary, permanent, ended []engine.LiveRun
 	why := make(map[domain.RunID]string)
 	for _, r := range runs {
 		v, ok := verdicts[r.ID.String()]
@@ -291,14 +292,14 @@ func (s *Sender) Answered(ctx context.Context, b peer.Boot, runs []domain.LiveRu
 
 // settleEnded settles attempts that their instance has run before. The database does not know that if it was restored, or
 // failed over without its last commits. If the instance still has the result, the result counts; otherwise only the outcome.
-func (s *Sender) settleEnded(ctx context.Context, b peer.Boot, runs []domain.LiveRun, verdicts map[string]wire.Verdict) {
+func (s *Sender) settleEnded(ctx context.Context, b peer.Boot, runs []engine.LiveRun, verdicts map[string]wire.Verdict) {
 	for part := range slices.Chunk(runs, peer.ControlBatch) {
 		reply, err := s.Peers.Ask(ctx, b.Group, b.Instance, wire.Control{Op: wire.OpStatus, Runs: peer.Refs(part)})
 		if err != nil || reply.BootID != b.ID {
 			continue // a reconciler asks again
 		}
 		known := peer.Statuses(reply)
-		var ended []domain.Ended
+		var ended []engine.Ended
 		for _, r := range part {
 			switch st := known[r.ID.String()]; {
 			case st.Status == wire.StatusAccepted || st.Status == wire.StatusRunning: // the answers contradict each other
@@ -327,13 +328,13 @@ func knownRefusal(reason string) string {
 // Refused unbinds runs that their instance certainly will not start, so that they are routed again. With avoid, they go to
 // that instance only if no other lives, even if the others are full; that is for permanent refusals. It returns how many runs
 // wait again. The caller wakes the assigner.
-func (s *Sender) Refused(ctx context.Context, runs []domain.LiveRun, why func(domain.RunID) string, avoid bool) int {
+func (s *Sender) Refused(ctx context.Context, runs []engine.LiveRun, why func(domain.RunID) string, avoid bool) int {
 	if len(runs) == 0 {
 		return 0
 	}
-	in := make([]domain.Refusal, len(runs))
+	in := make([]engine.Refusal, len(runs))
 	for i, r := range runs {
-		in[i] = domain.Refusal{RunID: r.ID, Attempt: r.Attempt, Bind: r.Bind, Why: why(r.ID)}
+		in[i] = engine.Refusal{RunID: r.ID, Attempt: r.Attempt, Bind: r.Bind, Why: why(r.ID)}
 		if avoid {
 			in[i].Avoid = r.Instance
 		}
@@ -343,7 +344,7 @@ func (s *Sender) Refused(ctx context.Context, runs []domain.LiveRun, why func(do
 		s.warn(ctx, "cannot unbind refused runs, a reconciler does", err)
 		return 0
 	}
-	var ended []domain.Ended
+	var ended []engine.Ended
 	for _, r := range killed {
 		ended = append(ended, s.Recorder.KilledUnbound(&r))
 	}

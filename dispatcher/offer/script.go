@@ -7,15 +7,16 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/peer"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // handScripts sends an instance the code of scripts that it has accepted and does not have. If the code is lost on the way, the
 // instance hands the attempt back and asks again with the next offer. Only code of scripts that were just offered is sent,
 // because an instance can ask for any digest.
-func (s *Sender) handScripts(ctx context.Context, b peer.Boot, runs []domain.LiveRun, lacking []string) {
-	keys := make([]domain.Due, len(runs))
+func (s *Sender) handScripts(ctx context.Context, b peer.Boot, runs []engine.LiveRun, lacking []string) {
+	keys := make([]engine.Due, len(runs))
 	for i, r := range runs {
-		keys[i] = domain.Due{JobID: r.JobID, JobVersion: r.JobVersion}
+		keys[i] = engine.Due{JobID: r.JobID, JobVersion: r.JobVersion}
 	}
 	defs, err := s.Store.Definitions(ctx, keys)
 	if err != nil {
@@ -36,7 +37,7 @@ func (s *Sender) handScripts(ctx context.Context, b peer.Boot, runs []domain.Liv
 	}
 }
 
-func (s *Sender) handScript(ctx context.Context, b peer.Boot, def *domain.Definition) error {
+func (s *Sender) handScript(ctx context.Context, b peer.Boot, def *engine.Definition) error {
 	code, err := s.Store.ScriptCode(ctx, def.JobID, def.Script.Version)
 	if err != nil {
 		return err

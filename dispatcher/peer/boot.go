@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/executor/wire"
-	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // Boot names one process of an instance. Offers and verdicts are about boots, because a restarted instance has the same
@@ -12,23 +12,23 @@ import (
 type Boot struct{ Group, Instance, ID string }
 
 // BootOf returns the boot that a run is bound to.
-func BootOf(r *domain.LiveRun) Boot { return Boot{r.Group, r.Instance, r.BootID} }
+func BootOf(r *engine.LiveRun) Boot { return Boot{r.Group, r.Instance, r.BootID} }
 
 // ByBoot groups runs by the boot that they are bound to. Unbound runs are left out.
-func ByBoot(runs []domain.LiveRun) map[Boot][]domain.LiveRun {
+func ByBoot(runs []engine.LiveRun) map[Boot][]engine.LiveRun {
 	count := make(map[Boot]int)
 	for i := range runs {
 		if r := &runs[i]; r.Instance != "" {
 			count[BootOf(r)]++
 		}
 	}
-	out := make(map[Boot][]domain.LiveRun, len(count))
+	out := make(map[Boot][]engine.LiveRun, len(count))
 	for b, n := range count {
 		if n == len(runs) { // the most frequent case; runs are large to copy
 			out[b] = runs
 			return out
 		}
-		out[b] = make([]domain.LiveRun, 0, n)
+		out[b] = make([]engine.LiveRun, 0, n)
 	}
 	for i := range runs {
 		if r := &runs[i]; r.Instance != "" {
@@ -42,7 +42,7 @@ func ByBoot(runs []domain.LiveRun) map[Boot][]domain.LiveRun {
 const ControlBatch = 500
 
 // Refs names attempts in a control request.
-func Refs(runs []domain.LiveRun) []wire.Ref {
+func Refs(runs []engine.LiveRun) []wire.Ref {
 	out := make([]wire.Ref, len(runs))
 	for i, r := range runs {
 		out[i] = wire.Ref{RunID: r.ID.String(), Attempt: r.Attempt, BootID: r.BootID}

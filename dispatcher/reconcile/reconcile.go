@@ -20,19 +20,20 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/waiting"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
 // Store is what the reconciler needs from Postgres.
 type Store interface {
 	Now() time.Time // the database's clock
-	Definitions(ctx context.Context, runs []domain.Due) (domain.Definitions, error)
-	PastDeadline(ctx context.Context, limit int) ([]domain.LiveRun, error)
-	PastGiveUp(ctx context.Context, limit int) ([]domain.LiveRun, error)
-	UnconfirmedKills(ctx context.Context, after time.Duration, limit int) ([]domain.LiveRun, error)
+	Definitions(ctx context.Context, runs []engine.Due) (engine.Definitions, error)
+	PastDeadline(ctx context.Context, limit int) ([]engine.LiveRun, error)
+	PastGiveUp(ctx context.Context, limit int) ([]engine.LiveRun, error)
+	UnconfirmedKills(ctx context.Context, after time.Duration, limit int) ([]engine.LiveRun, error)
 	ReplanOverdue(ctx context.Context, limit int) (int, error)
 	GoOnChains(ctx context.Context, limit int) (int, error)
-	ReleaseOrphans(ctx context.Context, limit int) ([]domain.Due, error)
+	ReleaseOrphans(ctx context.Context, limit int) ([]engine.Due, error)
 	ReturnStrays(ctx context.Context, limit int) (int, error)
 }
 
@@ -88,7 +89,7 @@ func (r *Reconciler) counted(kind string, f func(context.Context, int) (int, err
 	}
 }
 
-func (r *Reconciler) found(ctx context.Context, kind string, ended []domain.Ended) {
+func (r *Reconciler) found(ctx context.Context, kind string, ended []engine.Ended) {
 	_, released := r.Recorder.Found(ctx, kind, ended)
 	r.Firer.Release(ctx, released)
 }
@@ -124,15 +125,15 @@ func (r *Reconciler) endUnstarted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	keys := make([]domain.Due, len(runs))
+	keys := make([]engine.Due, len(runs))
 	for i, run := range runs {
-		keys[i] = domain.Due{JobID: run.JobID, JobVersion: run.JobVersion}
+		keys[i] = engine.Due{JobID: run.JobID, JobVersion: run.JobVersion}
 	}
 	defs, err := r.Store.Definitions(ctx, keys)
 	if err != nil {
 		return err
 	}
-	var ended []domain.Ended
+	var ended []engine.Ended
 	for _, run := range runs {
 		if def := defs.Of(run.JobID, run.JobVersion); def != nil {
 			ended = append(ended, r.Recorder.NoExecutor(run.ID, run.Attempt, fmt.Sprintf(
@@ -171,7 +172,7 @@ func (r *Reconciler) endOverdue(ctx context.Context) error {
 		} else if !settled {
 			continue
 		}
-		var ended []domain.Ended
+		var ended []engine.Ended
 		for _, run := range runs {
 			if st := known[run.ID.String()]; st.Status == wire.StatusDone && st.Result != nil {
 				ended = append(ended, r.Recorder.FromStatus(&run, st)...)
@@ -196,7 +197,7 @@ func (r *Reconciler) repeatKills(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var unbound []domain.Ended
+	var unbound []engine.Ended
 	for _, run := range runs {
 		if run.Instance == "" {
 			unbound = append(unbound, r.Recorder.KilledUnbound(&run))

@@ -20,6 +20,7 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/settle"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
@@ -44,7 +45,7 @@ type Config struct {
 	Log       *slog.Logger
 	Registry  prometheus.Registerer
 	// Release fires held runs whose turn has come.
-	Release func(ctx context.Context, runs []domain.Due)
+	Release func(ctx context.Context, runs []engine.Due)
 }
 
 // Consumer settles results. Create one with New and call Run.
@@ -92,7 +93,7 @@ func (c *Consumer) loop(ctx context.Context) {
 
 // received is results, with the index of the message that each came in.
 type received struct {
-	ended []domain.Ended
+	ended []engine.Ended
 	msgs  []int
 }
 
@@ -185,7 +186,7 @@ func (c *Consumer) settle(ctx context.Context, in received, b *batch) error {
 	malformed := make(map[int][]error)
 	for i, disposition := range out.Dispositions {
 		c.settled.WithLabelValues(string(disposition)).Inc()
-		if disposition == domain.UnknownRun || disposition == domain.WrongGroup {
+		if disposition == engine.UnknownRun || disposition == engine.WrongGroup {
 			e := &in.ended[i]
 			malformed[in.msgs[i]] = append(malformed[in.msgs[i]], fmt.Errorf("run %s attempt %d: %s", e.RunID, e.Attempt, disposition))
 		}
@@ -201,7 +202,7 @@ func (c *Consumer) settle(ctx context.Context, in received, b *batch) error {
 // settleFaulty moves a result that Postgres refuses to the dead letters, and ends its run without the result's texts. If the
 // cause may be something other than the result, such as a lock that another session keeps, the message is delivered again
 // first: a reported result is not given up lightly.
-func (c *Consumer) settleFaulty(ctx context.Context, e domain.Ended, msg int, b *batch, cause error) error {
+func (c *Consumer) settleFaulty(ctx context.Context, e engine.Ended, msg int, b *batch, cause error) error {
 	m := b.msgs[msg]
 	if meta, err := m.Metadata(); domain.CodeOf(cause) != domain.Invalid && err == nil && meta.NumDelivered < maxDeliveries {
 		c.Log.WarnContext(ctx, "cannot settle a result, it will be delivered again", "run_id", e.RunID, "err", cause)
@@ -210,7 +211,7 @@ func (c *Consumer) settleFaulty(ctx context.Context, e domain.Ended, msg int, b 
 	}
 	bare := e
 	bare.Output, bare.Message = "", "its result could not be stored; it is among the dead letters"
-	out, err := c.Recorder.Settle(ctx, []domain.Ended{bare})
+	out, err := c.Recorder.Settle(ctx, []engine.Ended{bare})
 	if err != nil && domain.Transient(err) {
 		return err
 	}
@@ -218,14 +219,14 @@ func (c *Consumer) settleFaulty(ctx context.Context, e domain.Ended, msg int, b 
 	if err != nil {
 		return nil //nolint:nilerr // it is a dead letter now; the executor keeps the result and answers questions about it
 	}
-	c.notifySettled([]domain.Ended{e})
+	c.notifySettled([]engine.Ended{e})
 	c.Release(ctx, out.Released)
 	return nil
 }
 
 // notifySettled tells executors to forget results, whatever their disposition. An executor that misses the message publishes the
 // result again, which changes nothing.
-func (c *Consumer) notifySettled(ended []domain.Ended) {
+func (c *Consumer) notifySettled(ended []engine.Ended) {
 	type instance struct{ group, name string }
 	refs := make(map[instance][]wire.Ref)
 	for _, e := range ended {
@@ -240,7 +241,7 @@ func (c *Consumer) notifySettled(ended []domain.Ended) {
 }
 
 // decode reads a message and appends its results to ended. The error names the faulty results; the others are returned too.
-func decode(m jetstream.Msg, ended []domain.Ended) (wire.Load, []domain.Ended, error) {
+func decode(m jetstream.Msg, ended []engine.Ended) (wire.Load, []engine.Ended, error) {
 	var msg wire.Results
 	if err := wire.Decode(m.Data(), &msg); err != nil {
 		return wire.Load{}, ended, err

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // Candidate is a live instance that registered the run's handler and is not draining.
@@ -57,21 +58,21 @@ const (
 
 // Choose picks one of the candidates and takes a slot of it. Without one that qualifies and has room, the Binding
 // has no instance and says why the run waits. The order of the candidates does not matter.
-func Choose(candidates []*Candidate, r Request) domain.Binding {
+func Choose(candidates []*Candidate, r Request) engine.Binding {
 	fit, note := qualify(candidates, r)
 	if len(fit) == 0 {
-		return domain.Binding{Waiting: note}
+		return engine.Binding{Waiting: note}
 	}
 	open := slices.DeleteFunc(slices.Clone(fit), func(c *Candidate) bool { return c.Room() == 0 })
 	if len(open) == 0 {
-		return domain.Binding{Waiting: fmt.Sprintf("%s: %s", NoSlot, slots(fit))}
+		return engine.Binding{Waiting: fmt.Sprintf("%s: %s", NoSlot, slots(fit))}
 	}
 	slices.SortFunc(open, func(a, b *Candidate) int { return strings.Compare(a.Instance, b.Instance) })
 	var c *Candidate
 	var why string
 	if r.Route.Asks() && r.Pin == "" {
 		if c, why = pickHeard(open, r); c == nil {
-			return domain.Binding{Waiting: why}
+			return engine.Binding{Waiting: why}
 		}
 		r.Heard[c.Instance] = Heard{r.Heard[c.Instance].JobRuns + 1}
 	} else {
@@ -81,7 +82,7 @@ func Choose(candidates []*Candidate, r Request) domain.Binding {
 	if len(open) < len(fit) {
 		why += fmt.Sprintf("; %d of %d instances had no free slot", len(fit)-len(open), len(fit))
 	}
-	return domain.Binding{Instance: c.Instance, BootID: c.BootID, Route: why + note}
+	return engine.Binding{Instance: c.Instance, BootID: c.BootID, Route: why + note}
 }
 
 // Nobody says that no instance offers a target.
@@ -274,7 +275,7 @@ func score(key, instance string) uint64 {
 
 // Shards decides where the shards of a broadcast go: with total 0 one to each candidate, where it must run; else
 // total shards over the candidates in turn. A pin leaves one candidate, where all of them must run. Nil without candidates.
-func Shards(candidates []*Candidate, total int, pin string) []domain.ShardBinding {
+func Shards(candidates []*Candidate, total int, pin string) []engine.ShardBinding {
 	sorted := slices.DeleteFunc(slices.Clone(candidates), func(c *Candidate) bool { return pin != "" && c.Instance != pin })
 	if len(sorted) == 0 {
 		return nil
@@ -284,17 +285,17 @@ func Shards(candidates []*Candidate, total int, pin string) []domain.ShardBindin
 	if total == 0 {
 		total = len(sorted)
 	}
-	out := make([]domain.ShardBinding, total)
+	out := make([]engine.ShardBinding, total)
 	for i := range out {
 		c := sorted[i%len(sorted)]
-		b := domain.Binding{Route: fmt.Sprintf("broadcast: shard %d of %d", i, total)}
+		b := engine.Binding{Route: fmt.Sprintf("broadcast: shard %d of %d", i, total)}
 		if c.Room() > 0 {
 			b.Instance, b.BootID = c.Instance, c.BootID
 			c.Running++
 		} else {
 			b.Waiting = fmt.Sprintf("%s: %s", NoSlot, slots([]*Candidate{c}))
 		}
-		out[i] = domain.ShardBinding{Binding: b}
+		out[i] = engine.ShardBinding{Binding: b}
 		if pinned {
 			out[i].Pin = c.Instance
 		}

@@ -6,18 +6,19 @@ import (
 
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // maxRetryAfter is the longest wait that a result can ask for. A job's backoff has the same bound.
 const maxRetryAfter = 7 * 24 * time.Hour
 
 // EndedOf checks a result and converts it. The caller takes the group from the subject, which the executor's token is bound to.
-func EndedOf(group string, r wire.Result) (domain.Ended, error) {
+func EndedOf(group string, r wire.Result) (engine.Ended, error) {
 	id, err := domain.ParseRunID(r.RunID)
 	if err != nil {
-		return domain.Ended{}, fmt.Errorf("run_id %q: %w", r.RunID, err)
+		return engine.Ended{}, fmt.Errorf("run_id %q: %w", r.RunID, err)
 	}
-	e := domain.Ended{
+	e := engine.Ended{
 		RunID: id, Attempt: r.Attempt, Bind: r.Bind, Instance: r.Instance, BootID: r.BootID, Group: group,
 		Outcome: domain.Outcome(r.Outcome), Reason: domain.Reason(r.Reason).Reported(), Message: r.Message, Output: r.Output,
 		RetryAfter: time.Duration(min(r.RetryAfterMS, maxRetryAfter.Milliseconds())) * time.Millisecond, Permanent: r.Permanent,
@@ -45,7 +46,7 @@ func EndedOf(group string, r wire.Result) (domain.Ended, error) {
 
 // FromStatus returns the end of an attempt whose result the instance still keeps. It returns nothing if the status has no
 // result, because the result was settled a short time ago.
-func (r *Recorder) FromStatus(run *domain.LiveRun, st wire.Status) []domain.Ended {
+func (r *Recorder) FromStatus(run *engine.LiveRun, st wire.Status) []engine.Ended {
 	if st.Result == nil {
 		return nil
 	}
@@ -54,62 +55,62 @@ func (r *Recorder) FromStatus(run *domain.LiveRun, st wire.Status) []domain.Ende
 		r.log.Warn("a status answer has an invalid result, ignoring the result", "run_id", run.ID, "err", err)
 		return nil
 	}
-	return []domain.Ended{e}
+	return []engine.Ended{e}
 }
 
 // of is the end of the attempt that a run is in, on the boot that it is bound to.
-func (r *Recorder) of(run *domain.LiveRun) domain.Ended {
-	return domain.Ended{
+func (r *Recorder) of(run *engine.LiveRun) engine.Ended {
+	return engine.Ended{
 		RunID: run.ID, Attempt: run.Attempt, Instance: run.Instance, BootID: run.BootID, Bind: run.Bind, FinishedAt: r.store.Now(),
 	}
 }
 
 // Lost ends the attempt that a run is in, because its instance died or no longer knows it.
-func (r *Recorder) Lost(run *domain.LiveRun, message string) domain.Ended {
+func (r *Recorder) Lost(run *engine.LiveRun, message string) engine.Ended {
 	e := r.of(run)
 	e.Outcome, e.Reason, e.Message = domain.OutcomeFailed, domain.ReasonLost, message
 	return e
 }
 
 // TimedOut ends the attempt that a run is in, because its instance did not report its end in time.
-func (r *Recorder) TimedOut(run *domain.LiveRun) domain.Ended {
+func (r *Recorder) TimedOut(run *engine.LiveRun) engine.Ended {
 	e := r.of(run)
 	e.Outcome, e.Reason, e.Message = domain.OutcomeFailed, domain.ReasonTimeout, "its instance did not report its end in time"
 	return e
 }
 
 // Killed ends an attempt that had not started when it was killed.
-func (r *Recorder) Killed(run *domain.LiveRun) domain.Ended {
+func (r *Recorder) Killed(run *engine.LiveRun) engine.Ended {
 	e := r.of(run)
 	e.Outcome, e.Reason, e.Message = domain.OutcomeCancelled, run.KillReason, "it had not started"
 	return e
 }
 
 // KilledUnbound is Killed for a run that no instance has.
-func (r *Recorder) KilledUnbound(run *domain.LiveRun) domain.Ended {
-	return domain.Ended{
+func (r *Recorder) KilledUnbound(run *engine.LiveRun) engine.Ended {
+	return engine.Ended{
 		RunID: run.ID, Attempt: run.Attempt, Outcome: domain.OutcomeCancelled, Reason: run.KillReason, Message: "it had not started",
 		FinishedAt: r.store.Now(),
 	}
 }
 
 // Unsendable ends an attempt whose offer is too large for a message.
-func (r *Recorder) Unsendable(run *domain.LiveRun, message string) domain.Ended {
+func (r *Recorder) Unsendable(run *engine.LiveRun, message string) engine.Ended {
 	e := r.of(run)
 	e.Outcome, e.Reason, e.Permanent, e.Message = domain.OutcomeFailed, domain.ReasonUnsupported, true, message
 	return e
 }
 
 // NoExecutor ends a run that no instance could take.
-func (r *Recorder) NoExecutor(run domain.RunID, attempt int, message string) domain.Ended {
-	return domain.Ended{
+func (r *Recorder) NoExecutor(run domain.RunID, attempt int, message string) engine.Ended {
+	return engine.Ended{
 		RunID: run, Attempt: attempt, Outcome: domain.OutcomeFailed, Reason: domain.ReasonNoExecutor, Permanent: true,
 		Message: message, FinishedAt: r.store.Now(),
 	}
 }
 
 // EndedBefore ends an attempt of which its instance remembers only the outcome.
-func (r *Recorder) EndedBefore(run *domain.LiveRun, outcome string) domain.Ended {
+func (r *Recorder) EndedBefore(run *engine.LiveRun, outcome string) engine.Ended {
 	e := r.of(run)
 	e.Message = "output lost: the attempt had ended before, and its instance remembers only the outcome"
 	switch outcome {

@@ -14,14 +14,14 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/announce"
 	"github.com/belfryhq/belfry/dispatcher/waiting"
 	"github.com/belfryhq/belfry/executor/wire"
-	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // Store is what the recorder needs from Postgres.
 type Store interface {
 	Now() time.Time // the database's clock
-	Settle(ctx context.Context, ended []domain.Ended) (domain.SettleResult, error)
-	MarkRunning(ctx context.Context, started []domain.Started) ([]domain.Change, error)
+	Settle(ctx context.Context, ended []engine.Ended) (engine.SettleResult, error)
+	MarkRunning(ctx context.Context, started []engine.Started) ([]engine.Change, error)
 }
 
 // Recorder settles attempts. Create one with New. It is safe for concurrent use.
@@ -58,7 +58,7 @@ func New(store Store, announcer *announce.Announcer, kinds *waiting.Kinds, log *
 }
 
 // Settle ends attempts in one transaction. The caller fires the released runs of the result.
-func (r *Recorder) Settle(ctx context.Context, ended []domain.Ended) (domain.SettleResult, error) {
+func (r *Recorder) Settle(ctx context.Context, ended []engine.Ended) (engine.SettleResult, error) {
 	out, err := r.store.Settle(ctx, ended)
 	if err == nil {
 		r.Settled(out)
@@ -67,7 +67,7 @@ func (r *Recorder) Settle(ctx context.Context, ended []domain.Ended) (domain.Set
 }
 
 // Settled publishes and counts what a transaction of the store has settled.
-func (r *Recorder) Settled(out domain.SettleResult) {
+func (r *Recorder) Settled(out engine.SettleResult) {
 	r.announcer.Notify(out.Changes)
 	for _, c := range out.Changes {
 		if !c.State.Final() {
@@ -86,7 +86,7 @@ func (r *Recorder) Settled(out domain.SettleResult) {
 // Found settles attempts whose end the dispatcher found itself, and counts those that were true under kind, which may be
 // empty. It returns their number and the released runs, which the caller fires. Attempts that cannot be settled now are
 // found again.
-func (r *Recorder) Found(ctx context.Context, kind string, ended []domain.Ended) (settled int, released []domain.Due) {
+func (r *Recorder) Found(ctx context.Context, kind string, ended []engine.Ended) (settled int, released []engine.Due) {
 	if len(ended) == 0 {
 		return 0, nil
 	}
@@ -98,7 +98,7 @@ func (r *Recorder) Found(ctx context.Context, kind string, ended []domain.Ended)
 		return 0, nil
 	}
 	for _, disposition := range out.Dispositions {
-		if disposition == domain.Settled {
+		if disposition == engine.Settled {
 			settled++
 		}
 	}
@@ -114,13 +114,13 @@ func (r *Recorder) Reconciled(kind string, runs int) {
 }
 
 // Dropped publishes and counts runs that the block policy ended.
-func (r *Recorder) Dropped(ended []domain.Change) {
+func (r *Recorder) Dropped(ended []engine.Change) {
 	r.announcer.Notify(ended)
 	r.CountDropped(ended)
 }
 
 // CountDropped is Dropped for changes that are published together with others.
-func (r *Recorder) CountDropped(ended []domain.Change) {
+func (r *Recorder) CountDropped(ended []engine.Change) {
 	for _, c := range ended {
 		if c.State.Final() {
 			r.finished.WithLabelValues(string(c.State)).Inc()
@@ -135,7 +135,7 @@ const LongRun = 500 * time.Millisecond
 const markTimeout = 5 * time.Second
 
 // Started records that attempts run. If it cannot, the reconciler asks the instances again.
-func (r *Recorder) Started(ctx context.Context, started []domain.Started) {
+func (r *Recorder) Started(ctx context.Context, started []engine.Started) {
 	if len(started) == 0 {
 		return
 	}
@@ -152,10 +152,10 @@ func (r *Recorder) Started(ctx context.Context, started []domain.Started) {
 }
 
 // StartedOf makes a start of an instance's answer about an attempt that it runs.
-func (r *Recorder) StartedOf(run *domain.LiveRun, st wire.Status) domain.Started {
+func (r *Recorder) StartedOf(run *engine.LiveRun, st wire.Status) engine.Started {
 	at := st.StartedAt.Time
 	if at.IsZero() {
 		at = r.store.Now()
 	}
-	return domain.Started{RunID: run.ID, Attempt: run.Attempt, Instance: run.Instance, BootID: run.BootID, Bind: run.Bind, StartedAt: at}
+	return engine.Started{RunID: run.ID, Attempt: run.Attempt, Instance: run.Instance, BootID: run.BootID, Bind: run.Bind, StartedAt: at}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/settle"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 const (
@@ -34,7 +35,7 @@ func (j *Judge) askSilent(ctx context.Context) error {
 	if !j.Peers.Connected() {
 		return nil
 	}
-	if some, err := j.anyBound(ctx, 0, func(b domain.BoundBoot) int { return b.Silent }); err != nil || !some {
+	if some, err := j.anyBound(ctx, 0, func(b engine.BoundBoot) int { return b.Silent }); err != nil || !some {
 		return err
 	}
 	for range silentRounds {
@@ -74,7 +75,7 @@ func (j *Judge) askRunning(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			var running []domain.LiveRun
+			var running []engine.LiveRun
 			for _, r := range runs {
 				if r.State == domain.Running {
 					running = append(running, r)
@@ -94,15 +95,15 @@ func (j *Judge) askRunning(ctx context.Context) error {
 
 // findings is what an instance's statuses mean for the attempts that it was asked about.
 type findings struct {
-	running []domain.Started
-	ended   []domain.Ended
-	again   []domain.LiveRun // to be offered again
-	refused []domain.LiveRun // to be routed again
+	running []engine.Started
+	ended   []engine.Ended
+	again   []engine.LiveRun // to be offered again
+	refused []engine.LiveRun // to be routed again
 }
 
 // ask asks an instance about attempts that are bound to its boot, and acts on the answer. Silent says that the database does not
 // know whether they were accepted; otherwise they are recorded as running.
-func (j *Judge) ask(ctx context.Context, b peer.Boot, runs []domain.LiveRun, silent bool) {
+func (j *Judge) ask(ctx context.Context, b peer.Boot, runs []engine.LiveRun, silent bool) {
 	reply, err := j.Peers.Ask(ctx, b.Group, b.Instance, wire.Control{Op: wire.OpStatus, Runs: peer.Refs(runs)})
 	if err != nil || reply.BootID != b.ID {
 		return // no answer, or the boot may be dead: judgeDeaths decides
@@ -131,7 +132,7 @@ func (j *Judge) ask(ctx context.Context, b peer.Boot, runs []domain.LiveRun, sil
 }
 
 // readSilent interprets the statuses of attempts that the database does not know to be accepted.
-func (j *Judge) readSilent(runs []domain.LiveRun, statuses map[string]wire.Status) (f findings) {
+func (j *Judge) readSilent(runs []engine.LiveRun, statuses map[string]wire.Status) (f findings) {
 	waited := j.Store.Now().Add(-answerWait)
 	for _, r := range runs {
 		st := statuses[r.ID.String()]
@@ -163,7 +164,7 @@ func (j *Judge) readSilent(runs []domain.LiveRun, statuses map[string]wire.Statu
 }
 
 // readRunning interprets the statuses of attempts that are recorded as running.
-func (j *Judge) readRunning(runs []domain.LiveRun, statuses map[string]wire.Status) (f findings) {
+func (j *Judge) readRunning(runs []engine.LiveRun, statuses map[string]wire.Status) (f findings) {
 	for _, r := range runs {
 		switch st := statuses[r.ID.String()]; st.Status {
 		case wire.StatusDone:
@@ -187,7 +188,7 @@ func (j *Judge) readRunning(runs []domain.LiveRun, statuses map[string]wire.Stat
 }
 
 // offerAgain offers attempts to their boot again, in a new round.
-func (j *Judge) offerAgain(ctx context.Context, b peer.Boot, runs []domain.LiveRun) {
+func (j *Judge) offerAgain(ctx context.Context, b peer.Boot, runs []engine.LiveRun) {
 	// The beat is read before the binding: an offer must not rely on a heartbeat that was sent after it.
 	beat, fresh := j.Roster.Beat(b.Group, b.Instance, b.ID)
 	if !fresh {

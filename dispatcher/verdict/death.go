@@ -11,6 +11,7 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/peer"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
@@ -41,12 +42,12 @@ func (j *Judge) judgeDeaths(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	gone := make(map[domain.BoundBoot]time.Time)
+	gone := make(map[engine.BoundBoot]time.Time)
 	for _, b := range boots {
 		if id, alive := j.Roster.Boot(b.Group, b.Instance); alive && id == b.BootID {
 			continue
 		}
-		k := domain.BoundBoot{Group: b.Group, Instance: b.Instance, BootID: b.BootID}
+		k := engine.BoundBoot{Group: b.Group, Instance: b.Instance, BootID: b.BootID}
 		gone[k] = j.missing[k]
 		if gone[k].IsZero() {
 			gone[k] = time.Now()
@@ -77,7 +78,7 @@ func (j *Judge) judgeDeaths(ctx context.Context) error {
 }
 
 // judge decides about one boot that the roster does not show. After an error, there is no verdict.
-func (j *Judge) judge(ctx context.Context, b domain.BoundBoot, since time.Time) error {
+func (j *Judge) judge(ctx context.Context, b engine.BoundBoot, since time.Time) error {
 	for {
 		runs, err := j.runsOf(ctx, b)
 		if err != nil || len(runs) == 0 {
@@ -109,7 +110,7 @@ func (j *Judge) judge(ctx context.Context, b domain.BoundBoot, since time.Time) 
 }
 
 // runsOf lists the attempts that are bound to a boot, at most maxRuns.
-func (j *Judge) runsOf(ctx context.Context, b domain.BoundBoot) (all []domain.LiveRun, err error) {
+func (j *Judge) runsOf(ctx context.Context, b engine.BoundBoot) (all []engine.LiveRun, err error) {
 	after := domain.NilRunID
 	for len(all) < maxRuns {
 		runs, err := j.Store.RunsOf(ctx, b, after, peer.ControlBatch)
@@ -130,7 +131,7 @@ const maxUnclear = 3 * wire.LeaseTTL
 
 // isDead reports whether a boot that the roster does not show is dead, and whether another boot of its instance lives. After an
 // error, neither is known.
-func (j *Judge) isDead(ctx context.Context, b domain.BoundBoot, since time.Time) (dead, successor bool, err error) {
+func (j *Judge) isDead(ctx context.Context, b engine.BoundBoot, since time.Time) (dead, successor bool, err error) {
 	read := time.Now()
 	lease, err := j.Peers.ReadLease(ctx, b.Group, b.Instance)
 	if errors.Is(err, peer.ErrUnclearLease) && time.Since(since) > maxUnclear {
@@ -154,7 +155,7 @@ const catchUpTimeout = time.Second
 
 // silentBefore reports whether no heartbeat of a boot that the bucket's stream held up to seq was received in the 10 s before the
 // read.
-func (j *Judge) silentBefore(ctx context.Context, b domain.BoundBoot, read time.Time, seq uint64) bool {
+func (j *Judge) silentBefore(ctx context.Context, b engine.BoundBoot, read time.Time, seq uint64) bool {
 	for deadline := time.Now().Add(catchUpTimeout); !j.Roster.CaughtUp(seq); {
 		if time.Now().After(deadline) || !lifecycle.Pause(ctx, 5*time.Millisecond) {
 			return false
@@ -164,8 +165,8 @@ func (j *Judge) silentBefore(ctx context.Context, b domain.BoundBoot, read time.
 }
 
 // endDead ends the attempts of a dead boot and returns how many it ended.
-func (j *Judge) endDead(ctx context.Context, b domain.BoundBoot, runs []domain.LiveRun, successor bool, known map[string]wire.Status) int {
-	var ended []domain.Ended
+func (j *Judge) endDead(ctx context.Context, b engine.BoundBoot, runs []engine.LiveRun, successor bool, known map[string]wire.Status) int {
+	var ended []engine.Ended
 	for _, r := range runs {
 		st, ok := known[r.ID.String()]
 		if successor && !ok {

@@ -17,16 +17,17 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/settle"
 	"github.com/belfryhq/belfry/dispatcher/waiting"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
 // Store is what the judge needs from Postgres.
 type Store interface {
 	Now() time.Time // the database's clock
-	Silent(ctx context.Context, after time.Duration, limit int) ([]domain.LiveRun, error)
-	BoundBoots(ctx context.Context, silentAfter time.Duration) ([]domain.BoundBoot, error)
-	RunsOf(ctx context.Context, b domain.BoundBoot, after domain.RunID, limit int) ([]domain.LiveRun, error)
-	RaiseBinds(ctx context.Context, runs []domain.LiveRun) ([]domain.LiveRun, error)
+	Silent(ctx context.Context, after time.Duration, limit int) ([]engine.LiveRun, error)
+	BoundBoots(ctx context.Context, silentAfter time.Duration) ([]engine.BoundBoot, error)
+	RunsOf(ctx context.Context, b engine.BoundBoot, after domain.RunID, limit int) ([]engine.LiveRun, error)
+	RaiseBinds(ctx context.Context, runs []engine.LiveRun) ([]engine.LiveRun, error)
 }
 
 // Config is what a judge works with. All fields but LostAfter are required.
@@ -49,14 +50,14 @@ type Config struct {
 type Judge struct {
 	Config
 	bound   bound
-	missing map[domain.BoundBoot]time.Time // since when a boot with runs is gone; only judgeDeaths uses it
+	missing map[engine.BoundBoot]time.Time // since when a boot with runs is gone; only judgeDeaths uses it
 	patient time.Duration                  // how much longer to wait than a verdict needs
 }
 
 // New returns a judge.
 func New(cfg Config) *Judge {
 	return &Judge{
-		Config: cfg, bound: newBound(), missing: make(map[domain.BoundBoot]time.Time), patient: max(cfg.LostAfter-minLostAfter, 0),
+		Config: cfg, bound: newBound(), missing: make(map[engine.BoundBoot]time.Time), patient: max(cfg.LostAfter-minLostAfter, 0),
 	}
 }
 
@@ -82,7 +83,7 @@ func (j *Judge) Run(ctx context.Context) {
 // silent runs reads it anew every time; the others use it while it is recent.
 type bound struct {
 	turn  chan struct{} // holds a token while no loop reads; the token guards the other fields
-	boots []domain.BoundBoot
+	boots []engine.BoundBoot
 	at    time.Time
 }
 
@@ -96,7 +97,7 @@ func newBound() bound {
 const recent = 1200 * time.Millisecond
 
 // boundBoots returns the boots that runs are bound to, from a list that is younger than old.
-func (j *Judge) boundBoots(ctx context.Context, old time.Duration) ([]domain.BoundBoot, error) {
+func (j *Judge) boundBoots(ctx context.Context, old time.Duration) ([]engine.BoundBoot, error) {
 	select {
 	case <-j.bound.turn:
 		defer func() { j.bound.turn <- struct{}{} }()
@@ -115,11 +116,11 @@ func (j *Judge) boundBoots(ctx context.Context, old time.Duration) ([]domain.Bou
 
 // AnyOverdue reports whether a bound run is past its timeout and the grace period.
 func (j *Judge) AnyOverdue(ctx context.Context) (bool, error) {
-	return j.anyBound(ctx, recent, func(b domain.BoundBoot) int { return b.Overdue })
+	return j.anyBound(ctx, recent, func(b engine.BoundBoot) int { return b.Overdue })
 }
 
 // anyBound reports whether any boot has runs of the kind that count counts.
-func (j *Judge) anyBound(ctx context.Context, old time.Duration, count func(domain.BoundBoot) int) (bool, error) {
+func (j *Judge) anyBound(ctx context.Context, old time.Duration, count func(engine.BoundBoot) int) (bool, error) {
 	boots, err := j.boundBoots(ctx, old)
 	for _, b := range boots {
 		if count(b) > 0 {

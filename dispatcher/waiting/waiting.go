@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
@@ -30,22 +30,22 @@ type Kinds struct {
 	wake chan struct{} // capacity 1
 
 	mu    sync.Mutex
-	kinds map[domain.WaitingKey]bool
+	kinds map[engine.WaitingKey]bool
 }
 
 // NewKinds returns an empty set.
 func NewKinds() *Kinds { return &Kinds{wake: make(chan struct{}, 1)} }
 
 // Has reports whether runs of a kind wait.
-func (k *Kinds) Has(key domain.WaitingKey) bool {
+func (k *Kinds) Has(key engine.WaitingKey) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.kinds[key]
 }
 
 // Set replaces the set.
-func (k *Kinds) Set(keys []domain.WaitingKey) {
-	kinds := make(map[domain.WaitingKey]bool, len(keys))
+func (k *Kinds) Set(keys []engine.WaitingKey) {
+	kinds := make(map[engine.WaitingKey]bool, len(keys))
 	for _, key := range keys {
 		kinds[key] = true
 	}
@@ -55,7 +55,7 @@ func (k *Kinds) Set(keys []domain.WaitingKey) {
 }
 
 // Remove takes one kind out of the set.
-func (k *Kinds) Remove(key domain.WaitingKey) {
+func (k *Kinds) Remove(key engine.WaitingKey) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.kinds, key)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/alert"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -360,7 +361,7 @@ func TestDefaultTexts(t *testing.T) {
 	failed, recovered, missed, late := base, base, base, base
 	failed.Kind, failed.Reason, failed.Message, failed.Attempt, failed.MaxAttempts, failed.Log = domain.AlertFailed, "timeout", "too slow", 2, 2, []string{"one"}
 	recovered.Kind, recovered.Count = domain.AlertRecovered, 4
-	missed.Kind, missed.Count, missed.RunID, missed.LocalTime, missed.Missed = domain.AlertMissed, 60, "", "", &domain.MissedAt{First: at, Last: at, Why: "no scheduler"}
+	missed.Kind, missed.Count, missed.RunID, missed.LocalTime, missed.Missed = domain.AlertMissed, 60, "", "", &engine.MissedAt{First: at, Last: at, Why: "no scheduler"}
 	late.Kind, late.LatenessMS = domain.AlertLate, 90_000
 	for _, test := range []struct {
 		lang    alert.Language

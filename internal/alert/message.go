@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // Message is what is told. Its JSON form is the body of a webhook, and what the list of alerts shows.
@@ -36,7 +37,7 @@ type Message struct {
 
 	Count  int64            `json:"count,omitempty" doc:"How many failed, were missed or were late, with those that were not told one by one; of a recovery, how many had failed"`
 	Since  *domain.Instant  `json:"since,omitempty" doc:"When the first of them came"`
-	Missed *domain.MissedAt `json:"missed,omitempty"`
+	Missed *engine.MissedAt `json:"missed,omitempty"`
 	Log    []string         `json:"log,omitempty" doc:"The last lines of the run's log"`
 }
 

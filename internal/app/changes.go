@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // runChanges hears from NATS which runs changed, whichever dispatcher changed them. It implements live.Source.
@@ -27,7 +28,7 @@ const (
 )
 
 // Hear calls changed from one goroutine of its own and missed from another.
-func (c runChanges) Hear(changed func([]domain.Change), missed func()) (stop func(), err error) {
+func (c runChanges) Hear(changed func([]engine.Change), missed func()) (stop func(), err error) {
 	sub, err := c.nc.Subscribe(wire.RunSubject("*"), func(m *nats.Msg) {
 		var message wire.RunChanges
 		if err := wire.Decode(m.Data, &message); err != nil {
@@ -88,14 +89,14 @@ func (c runChanges) watchLoss(ctx context.Context, sub *nats.Subscription, back 
 	}
 }
 
-func changesOf(group string, told []wire.RunChange) []domain.Change {
-	out := make([]domain.Change, 0, len(told))
+func changesOf(group string, told []wire.RunChange) []engine.Change {
+	out := make([]engine.Change, 0, len(told))
 	for _, r := range told {
 		id, err := domain.ParseRunID(r.RunID)
 		if err != nil {
 			continue // who watches reads the run by its id
 		}
-		out = append(out, domain.Change{
+		out = append(out, engine.Change{
 			RunID: id, JobID: domain.JobID(r.JobID), Group: group, Cause: domain.Cause(r.Cause),
 			State: domain.State(r.State), Reason: domain.Reason(r.Reason), Attempt: r.Attempt,
 		})

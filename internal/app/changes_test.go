@@ -12,6 +12,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/embednats"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // Every dispatcher's changes are heard, and what may be missing is told.
@@ -30,10 +31,10 @@ func TestRunChanges(t *testing.T) {
 		return nc
 	}
 	mine, other := connect(), connect()
-	heard, missed := make(chan []domain.Change, 100_000), make(chan struct{}, 100)
+	heard, missed := make(chan []engine.Change, 100_000), make(chan struct{}, 100)
 	hold := make(chan struct{}, 1)
 	hold <- struct{}{}
-	stop, err := runChanges{mine, slog.New(slog.DiscardHandler)}.Hear(func(c []domain.Change) {
+	stop, err := runChanges{mine, slog.New(slog.DiscardHandler)}.Hear(func(c []engine.Change) {
 		hold <- <-hold // while the test has it, hearing waits
 		heard <- c
 	}, func() { missed <- struct{}{} })
@@ -60,7 +61,7 @@ func TestRunChanges(t *testing.T) {
 			t.Fatalf("%s: nothing came", what)
 		}
 	}
-	next := func() []domain.Change {
+	next := func() []engine.Change {
 		t.Helper()
 		select {
 		case c := <-heard:
@@ -70,8 +71,8 @@ func TestRunChanges(t *testing.T) {
 			return nil
 		}
 	}
-	want := func(group string) []domain.Change {
-		return []domain.Change{{RunID: id, JobID: 7, Group: group, State: domain.Running, Cause: domain.CauseManual, Attempt: 2}}
+	want := func(group string) []engine.Change {
+		return []engine.Change{{RunID: id, JobID: 7, Group: group, State: domain.Running, Cause: domain.CauseManual, Attempt: 2}}
 	}
 	for _, nc := range []*nats.Conn{mine, other} {
 		for _, group := range []string{"a", "b"} {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/belfryhq/belfry/dispatcher"
 	"github.com/belfryhq/belfry/dispatcher/events"
-	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/event"
 	"github.com/belfryhq/belfry/internal/store"
 	storeevent "github.com/belfryhq/belfry/internal/store/event"
@@ -37,7 +36,7 @@ func (p *process) useEvents(s *store.Store) error {
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "belfry_event_deliveries_total", Help: "What event triggers made of accepted events, by outcome."}, []string{"outcome"}),
 	}
-	for _, outcome := range domain.DeliveryOutcomes {
+	for _, outcome := range event.DeliveryOutcomes {
 		p.events.deliveries.WithLabelValues(string(outcome))
 	}
 	p.registry.MustRegister(p.events.accepted, p.events.deliveries)

@@ -18,10 +18,10 @@ import (
 	"github.com/belfryhq/belfry/console/api/system"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/dispatcher"
-	"github.com/belfryhq/belfry/dispatcher/audit"
+	"github.com/belfryhq/belfry/dispatcher/firecheck"
 	"github.com/belfryhq/belfry/dispatcher/followup"
 	"github.com/belfryhq/belfry/dispatcher/logs"
-	statistics "github.com/belfryhq/belfry/dispatcher/report"
+	statistics "github.com/belfryhq/belfry/dispatcher/runstats"
 	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/deadletter"
 	"github.com/belfryhq/belfry/internal/domain"
@@ -30,8 +30,8 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/logchunk"
-	"github.com/belfryhq/belfry/internal/store/report"
 	"github.com/belfryhq/belfry/internal/store/retention"
+	statstore "github.com/belfryhq/belfry/internal/store/runstats"
 	"github.com/belfryhq/belfry/internal/store/view"
 	"github.com/belfryhq/belfry/migrations"
 	"github.com/belfryhq/belfry/scheduler"
@@ -84,13 +84,13 @@ func (p *process) addSettling(d *dispatcher.Firing, s *store.Store, nc *nats.Con
 	p.add("follow-ups", workers.Run)
 	p.add("retention", func(ctx context.Context) error { return p.retain(ctx, s, keep) })
 	p.add("dispatcher", dispatcher.NewRole(d).Run)
-	p.add("run statistics", statistics.New(report.New(s.Pool()), p.log, p.registry).Run)
-	p.add("audit of fire times", audit.New(audit.Config{Store: s, Reader: fireAudit(s), Log: p.log, Registry: p.registry}).Run)
+	p.add("run statistics", statistics.New(statstore.New(s.Pool()), p.log, p.registry).Run)
+	p.add("audit of fire times", firecheck.New(firecheck.Config{Store: s, Reader: fireCheck(s), Log: p.log, Registry: p.registry}).Run)
 	return nil
 }
 
-func fireAudit(s *store.Store) *view.FireAudit {
-	return view.NewFireAudit(s.Pool(), s.Zone(), s.Settings().Tolerance)
+func fireCheck(s *store.Store) *view.FireCheck {
+	return view.NewFireCheck(s.Pool(), s.Zone(), s.Settings().Tolerance)
 }
 
 // retain ends what is kept for long enough.
@@ -251,7 +251,7 @@ func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *
 	}
 	server, err := console.New(console.Config{Listener: ln, TrustedProxies: web.Proxies(), API: api.Config{
 		Jobs: s, Calendars: s, Pauses: s, Fleet: d, Accounts: accounts.Store, Groups: accounts, Tokens: accounts,
-		Views: view.New(s.Pool()), Fires: fireAudit(s), Reports: report.New(s.Pool()), Events: p.events, Letters: letters, Alerts: newConsoleAlerts(s, tell), Changes: runChanges{nc, p.log}, Zone: s.Zone(), Log: p.log,
+		Views: view.New(s.Pool()), Fires: fireCheck(s), Reports: statstore.New(s.Pool()), Events: p.events, Letters: letters, Alerts: newConsoleAlerts(s, tell), Changes: runChanges{nc, p.log}, Zone: s.Zone(), Log: p.log,
 		Ready:      []system.Check{{Name: "postgres", Probe: s.Check}, {Name: "nats", Probe: d.CheckNATS}},
 		Registerer: p.registry, Gatherer: p.registry, Version: p.app.Version,
 		// People who reach the console by https get cookies for https alone, also where a proxy speaks TLS for it.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/firecheck"
 )
 
 type auditCmd struct {
@@ -55,16 +56,16 @@ func (c *auditCmd) Run(a *app) error {
 	if dropped > 0 {
 		fmt.Fprintf(a.stderr, "The first %d findings; there are %d more (--limit).\n", len(whole.Items), dropped)
 	}
-	if whole.Counts[domain.FateUnexplained]+whole.Counts[domain.FateDoubled] > 0 {
+	if whole.Counts[firecheck.FateUnexplained]+whole.Counts[firecheck.FateDoubled] > 0 {
 		return errReported
 	}
 	return nil
 }
 
 // pages gathers all pages of an audit. On a terminal it shows how far it has come.
-func (c *auditCmd) pages(a *app, cl *client.Client, scope client.FireScope) (whole domain.FireAudit, dropped int, err error) {
+func (c *auditCmd) pages(a *app, cl *client.Client, scope client.FireScope) (whole firecheck.Page, dropped int, err error) {
 	_, terminal := fileOf(a.stderr)
-	whole = domain.FireAudit{Counts: make(map[domain.FireFate]int), Items: []domain.FireFinding{}}
+	whole = firecheck.Page{Counts: make(map[firecheck.Fate]int), Items: []firecheck.Item{}}
 	for cursor, first := "", true; first || cursor != ""; first = false {
 		page, err := cl.AuditFires(a.ctx, scope, cursor)
 		if err != nil {
@@ -92,8 +93,8 @@ func (c *auditCmd) pages(a *app, cl *client.Client, scope client.FireScope) (who
 }
 
 // keep adds a finding that is asked for. It returns 1 for one too many.
-func (c *auditCmd) keep(whole *domain.FireAudit, f domain.FireFinding) int {
-	grave := f.Fate == domain.FateUnexplained || f.Fate == domain.FateDoubled
+func (c *auditCmd) keep(whole *firecheck.Page, f firecheck.Item) int {
+	grave := f.Fate == firecheck.FateUnexplained || f.Fate == firecheck.FateDoubled
 	if !c.All && !grave && !noteworthy(f.Fate) {
 		return 0
 	}
@@ -105,22 +106,22 @@ func (c *auditCmd) keep(whole *domain.FireAudit, f domain.FireFinding) int {
 }
 
 // noteworthy are the fates of fire times that somebody may miss.
-func noteworthy(f domain.FireFate) bool {
-	return slices.Contains([]domain.FireFate{domain.FateMissed, domain.FateSchedulerAway, domain.FateNotStarted, domain.FateLate}, f)
+func noteworthy(f firecheck.Fate) bool {
+	return slices.Contains([]firecheck.Fate{firecheck.FateMissed, firecheck.FateSchedulerAway, firecheck.FateNotStarted, firecheck.FateLate}, f)
 }
 
-func total(counts map[domain.FireFate]int) (n int) {
+func total(counts map[firecheck.Fate]int) (n int) {
 	for _, c := range counts {
 		n += c
 	}
 	return n
 }
 
-func auditTable(t *table, whole domain.FireAudit) {
+func auditTable(t *table, whole firecheck.Page) {
 	t.row(fmt.Sprintf("%d fire times of %d jobs, due from %s to %s", total(whole.Counts), whole.Jobs, people(whole.Since.Time), people(whole.Until.Time)))
 	t.row("")
 	t.row("FATE", "FIRE TIMES")
-	for _, fate := range domain.FireFates {
+	for _, fate := range firecheck.Fates {
 		if n := whole.Counts[fate]; n > 0 {
 			t.row(words(fate), n)
 		}
@@ -135,7 +136,7 @@ func auditTable(t *table, whole domain.FireAudit) {
 	}
 }
 
-func words(f domain.FireFate) string { return strings.ReplaceAll(string(f), "_", " ") }
+func words(f firecheck.Fate) string { return strings.ReplaceAll(string(f), "_", " ") }
 
 type jobWhyCmd struct {
 	Job string `arg:"" help:"The job's id, or group/name; only the id of one that was deleted."`

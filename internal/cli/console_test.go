@@ -23,7 +23,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/alerts"
 	"github.com/belfryhq/belfry/internal/store/event"
-	"github.com/belfryhq/belfry/internal/store/report"
+	statstore "github.com/belfryhq/belfry/internal/store/runstats"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
@@ -87,8 +87,8 @@ func newRealConsole(t *testing.T) *fleet {
 	f := &fleet{}
 	metrics := prometheus.NewRegistry()
 	server := httptest.NewServer(api.New(api.Config{Jobs: s, Calendars: s, Pauses: s, Fleet: f, Accounts: accounts, Views: view.New(s.Pool()),
-		Fires:      view.NewFireAudit(s.Pool(), s.Zone(), s.Settings().Tolerance),
-		Reports:    report.New(s.Pool()),
+		Fires:      view.NewFireCheck(s.Pool(), s.Zone(), s.Settings().Tolerance),
+		Reports:    statstore.New(s.Pool()),
 		Events:     events,
 		Letters:    &letterBox{},
 		Alerts:     channels{alerts.New(s.Pool(), alerts.Config{})},

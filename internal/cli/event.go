@@ -9,6 +9,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/event"
 )
 
 type eventCmd struct {
@@ -63,7 +64,7 @@ func (c *eventSendCmd) Run(a *app, parent *eventCmd) error {
 }
 
 // deliveries writes what triggers made of an event.
-func deliveries(t *table, all []domain.Delivery) {
+func deliveries(t *table, all []event.Delivery) {
 	for _, d := range all {
 		run := ""
 		if d.RunID != nil {

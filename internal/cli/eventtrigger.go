@@ -11,7 +11,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/belfryhq/belfry/internal/client"
-	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/event"
 )
 
 type eventTriggerCmd struct {
@@ -279,7 +279,7 @@ func (a *app) applyTrigger(cl *client.Client, t fileTrigger, dryRun bool) (appli
 		return r, err
 	}
 	for _, e := range existing {
-		if sameTrigger(e.EventTriggerSpec, t.fields) {
+		if sameTrigger(e.TriggerSpec, t.fields) {
 			r.Action, r.ID = unchanged, e.ID
 			return r, nil
 		}
@@ -305,12 +305,12 @@ func (a *app) applyTrigger(cl *client.Client, t fileTrigger, dryRun bool) (appli
 }
 
 // sameTrigger reports whether fields, completed by defaults, say what the trigger already is.
-func sameTrigger(spec domain.EventTriggerSpec, fields map[string]any) bool {
+func sameTrigger(spec event.TriggerSpec, fields map[string]any) bool {
 	data, err := json.Marshal(fields)
 	if err != nil {
 		return false
 	}
-	want := domain.DefaultEventTriggerSpec()
+	want := event.DefaultTriggerSpec()
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	return d.Decode(&want) == nil && want == spec

@@ -9,6 +9,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/runstats"
 )
 
 // reportSpan are the flags that say which finished runs count.
@@ -54,7 +55,7 @@ func (c *overviewCmd) Run(a *app) error {
 	return a.print(c.Output, o, func(t *table) { overviewTable(t, o) })
 }
 
-func overviewTable(t *table, o domain.Overview) {
+func overviewTable(t *table, o runstats.Overview) {
 	n := o.Now
 	t.pair("now", fmt.Sprintf("%d running, %d queued, %d held, %d retrying", n.Running, n.Queued, n.Held, n.Retrying))
 	t.pair("instances", fmt.Sprintf("%d in %d groups, %d of %d slots used", n.Instances, n.Groups, n.SlotsUsed, n.Slots))
@@ -115,12 +116,12 @@ func (c *reportCmd) Run(a *app) error {
 	}
 	return a.print(c.Output, r, func(t *table) {
 		t.row("FROM", "FINISHED", "SUCCEEDED", "FAILED", "CANCELLED", "SKIPPED", "SUCCESS", "LATENESS P50", "P99", "MEAN DURATION")
-		line := func(at any, n domain.RunCounts) {
+		line := func(at any, n runstats.Counts) {
 			t.row(at, n.Runs, n.Succeeded, n.Failed, n.Cancelled, n.Skipped, percent(n.SuccessRate),
 				milliseconds(n.LatenessP50MS), milliseconds(n.LatenessP99MS), milliseconds(n.MeanDurationMS))
 		}
 		for _, p := range r.Points {
-			line(p.At, p.RunCounts)
+			line(p.At, p.Counts)
 		}
 		line("total", r.Total)
 	})

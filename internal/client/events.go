@@ -8,14 +8,15 @@ import (
 	"strconv"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/event"
 )
 
 // SentEvent says what an event did.
 type SentEvent struct {
-	EventID    domain.RunID      `json:"event_id"`
-	Repeated   bool              `json:"repeated"` // it had been accepted before
-	RunIDs     []domain.RunID    `json:"run_ids"`
-	Deliveries []domain.Delivery `json:"deliveries"`
+	EventID    domain.RunID     `json:"event_id"`
+	Repeated   bool             `json:"repeated"` // it had been accepted before
+	RunIDs     []domain.RunID   `json:"run_ids"`
+	Deliveries []event.Delivery `json:"deliveries"`
 }
 
 // SendEvent sends an event with any JSON for data. With a key it takes effect once, however often it is sent; then it is
@@ -46,7 +47,7 @@ type EventFilter struct {
 }
 
 // Events lists up to most events, newest first.
-func (c *Client) Events(ctx context.Context, f EventFilter, most int) ([]domain.Event, error) {
+func (c *Client) Events(ctx context.Context, f EventFilter, most int) ([]event.Event, error) {
 	q := values("name", f.Name)
 	if f.From != nil {
 		q.Set("from", f.From.String())
@@ -54,12 +55,12 @@ func (c *Client) Events(ctx context.Context, f EventFilter, most int) ([]domain.
 	if f.To != nil {
 		q.Set("to", f.To.String())
 	}
-	return list[domain.Event](ctx, c, "/events", q, most)
+	return list[event.Event](ctx, c, "/events", q, most)
 }
 
 // Event returns one event with what became of it.
-func (c *Client) Event(ctx context.Context, id domain.RunID) (domain.Event, error) {
-	return answer[domain.Event](ctx, c, http.MethodGet, "/events/"+id.String(), nil, nil)
+func (c *Client) Event(ctx context.Context, id domain.RunID) (event.Event, error) {
+	return answer[event.Event](ctx, c, http.MethodGet, "/events/"+id.String(), nil, nil)
 }
 
 // EventTriggerFilter selects event triggers; an empty field selects all.
@@ -70,30 +71,30 @@ type EventTriggerFilter struct {
 }
 
 // EventTriggers lists up to most event triggers.
-func (c *Client) EventTriggers(ctx context.Context, f EventTriggerFilter, most int) ([]domain.EventTrigger, error) {
+func (c *Client) EventTriggers(ctx context.Context, f EventTriggerFilter, most int) ([]event.Trigger, error) {
 	q := values("group", f.Group, "name", f.Name)
 	if f.JobID != 0 {
 		q.Set("job_id", strconv.FormatInt(int64(f.JobID), 10))
 	}
-	return list[domain.EventTrigger](ctx, c, "/event-triggers", q, most)
+	return list[event.Trigger](ctx, c, "/event-triggers", q, most)
 }
 
 func eventTriggerPath(id int64) string { return "/event-triggers/" + strconv.FormatInt(id, 10) }
 
 // EventTrigger returns the event trigger of an id.
-func (c *Client) EventTrigger(ctx context.Context, id int64) (domain.EventTrigger, error) {
-	return answer[domain.EventTrigger](ctx, c, http.MethodGet, eventTriggerPath(id), nil, nil)
+func (c *Client) EventTrigger(ctx context.Context, id int64) (event.Trigger, error) {
+	return answer[event.Trigger](ctx, c, http.MethodGet, eventTriggerPath(id), nil, nil)
 }
 
-// CreateEventTrigger makes an event trigger of a spec: a domain.EventTriggerSpec, or any value that encodes to its JSON.
-func (c *Client) CreateEventTrigger(ctx context.Context, spec any) (domain.EventTrigger, error) {
-	return answer[domain.EventTrigger](ctx, c, http.MethodPost, "/event-triggers", nil, spec)
+// CreateEventTrigger makes an event trigger of a spec: a event.TriggerSpec, or any value that encodes to its JSON.
+func (c *Client) CreateEventTrigger(ctx context.Context, spec any) (event.Trigger, error) {
+	return answer[event.Trigger](ctx, c, http.MethodPost, "/event-triggers", nil, spec)
 }
 
 // ReplaceEventTrigger puts a spec in the place of an event trigger's. If it carries a version, and the trigger has another
 // one by now, the answer is 409.
-func (c *Client) ReplaceEventTrigger(ctx context.Context, id int64, spec any) (domain.EventTrigger, error) {
-	return answer[domain.EventTrigger](ctx, c, http.MethodPut, eventTriggerPath(id), nil, spec)
+func (c *Client) ReplaceEventTrigger(ctx context.Context, id int64, spec any) (event.Trigger, error) {
+	return answer[event.Trigger](ctx, c, http.MethodPut, eventTriggerPath(id), nil, spec)
 }
 
 // DeleteEventTrigger deletes an event trigger.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/runstats"
 )
 
 // Span selects finished runs; what is nil or empty is left to the server.
@@ -25,11 +26,11 @@ func (s Span) values(more ...string) []string {
 }
 
 // Overview says how things stand, and what finished within the span.
-func (c *Client) Overview(ctx context.Context, s Span) (domain.Overview, error) {
-	return answer[domain.Overview](ctx, c, http.MethodGet, "/overview", values(s.values()...), nil)
+func (c *Client) Overview(ctx context.Context, s Span) (runstats.Overview, error) {
+	return answer[runstats.Overview](ctx, c, http.MethodGet, "/overview", values(s.values()...), nil)
 }
 
 // RunReport counts the runs that finished within the span, by steps such as "1h".
-func (c *Client) RunReport(ctx context.Context, s Span, step string) (domain.RunReport, error) {
-	return answer[domain.RunReport](ctx, c, http.MethodGet, "/reports/runs", values(s.values("step", step)...), nil)
+func (c *Client) RunReport(ctx context.Context, s Span, step string) (runstats.Series, error) {
+	return answer[runstats.Series](ctx, c, http.MethodGet, "/reports/runs", values(s.values("step", step)...), nil)
 }

@@ -34,29 +34,6 @@ const (
 	DefaultAlertLateAfter = time.Minute
 )
 
-// AlertNote is a turn of a job that is to be told now. It becomes a River job in the transaction that records what
-// happened.
-type AlertNote struct {
-	Kind       AlertKind `json:"kind"`
-	JobID      JobID     `json:"job_id"`
-	JobVersion int       `json:"job_version"`
-	RunID      RunID     `json:"run_id"` // of failed, recovered and late; of a broadcast, its shard 0
-	At         Instant   `json:"at"`
-	Count      int64     `json:"count"` // how many, with those that were folded since the last alert of this kind
-	Since      Instant   `json:"since"` // when the first of them came
-	Missed     *MissedAt `json:"missed,omitempty"`
-	// Folded asks, at DueAt, whether anything was folded meanwhile, so that it is told even if nothing follows.
-	Folded bool      `json:"folded,omitempty"`
-	DueAt  time.Time `json:"-"`
-}
-
-// MissedAt is what a ledger entry says.
-type MissedAt struct {
-	First Instant `json:"first_fire_time"`
-	Last  Instant `json:"last_fire_time"`
-	Why   string  `json:"why"`
-}
-
 var channelName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
 // ChannelNameRule says in words what the name of an alert channel is.

@@ -108,6 +108,13 @@ func hashedRunID(at time.Time, kind string, words ...uint64) RunID {
 	return id.stamp(at, 8)
 }
 
+// EventRunID computes the id of the run that an event causes through a trigger, so that an event that is worked twice
+// makes one run. The event's id begins with its time, and so does the run's.
+func EventRunID(event RunID, trigger int64) RunID {
+	hi, lo := event.words()
+	return hashedRunID(event.Time(), "event", hi, lo, uint64(trigger))
+}
+
 // NewRunID draws a version 7 UUID for a run that no fire time, parent or event determines.
 func NewRunID(now time.Time) RunID {
 	var id RunID

@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // Every route and every block policy on real processes: two schedulers, two dispatchers, three instances, of which one does not
@@ -154,13 +155,13 @@ func (c *cluster) blocks() {
 		a := c.trigger(serial.ID)
 		started(a)
 		b := c.trigger(serial.ID)
-		heldBy(b, a, domain.WaitsItsTurn)
+		heldBy(b, a, engine.WaitsItsTurn)
 		d := c.trigger(serial.ID)
-		heldBy(d, a, domain.WaitsItsTurn)
+		heldBy(d, a, engine.WaitsItsTurn)
 		c.kill(a)
 		is("serial", a, domain.Cancelled, domain.ReasonKilled)
 		started(b)
-		heldBy(d, b, domain.WaitsItsTurn)
+		heldBy(d, b, engine.WaitsItsTurn)
 		c.kill(d)
 		is("serial", d, domain.Cancelled, domain.ReasonKilled)
 		c.kill(b)
@@ -200,7 +201,7 @@ func (c *cluster) blocks() {
 	c.reaches(a, patience, "has an instance", func(r domain.Run) bool { return r.Instance != "" })
 	b := c.trigger(deaf.ID)
 	c.reaches(b, patience, "is held, or was", func(r domain.Run) bool { // the machine may be too slow to see it held
-		return r.HeldBy != nil && *r.HeldBy == a && r.Waiting == domain.WaitsToCover || c.run(a).State.Final()
+		return r.HeldBy != nil && *r.HeldBy == a && r.Waiting == engine.WaitsToCover || c.run(a).State.Final()
 	})
 	c.reaches(a, patience, "is being killed", func(r domain.Run) bool { return r.KillAskedAt != nil || r.State.Final() })
 	ended := c.finishes(a, patience).FinishedAt

@@ -9,8 +9,8 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// Trigger is a compiled event trigger.
-type Trigger struct {
+// Compiled is an event trigger, compiled.
+type Compiled struct {
 	ID      int64
 	Version int
 	Name    string // the pattern
@@ -26,8 +26,8 @@ type Trigger struct {
 
 // Compile compiles a trigger that was stored, so that it was sound once: should this version of Belfry see faults in it,
 // they become the outcome of its deliveries.
-func Compile(id int64, version int, spec *domain.EventTriggerSpec) *Trigger {
-	t := &Trigger{ID: id, Version: version, Name: spec.Name, JobID: spec.JobID, Enabled: spec.Enabled}
+func Compile(id int64, version int, spec *TriggerSpec) *Compiled {
+	t := &Compiled{ID: id, Version: version, Name: spec.Name, JobID: spec.JobID, Enabled: spec.Enabled}
 	var err error
 	if t.filter, err = CompileFilter(spec.Filter); err != nil {
 		t.filterFault = err.Error()
@@ -39,7 +39,7 @@ func Compile(id int64, version int, spec *domain.EventTriggerSpec) *Trigger {
 }
 
 // Check names each faulty field of what a user says of a trigger.
-func Check(spec *domain.EventTriggerSpec) error {
+func Check(spec *TriggerSpec) error {
 	var f domain.Faults
 	if !ValidPattern(spec.Name) {
 		f.Add("name", PatternRule)
@@ -68,21 +68,21 @@ const overhead = 10
 //
 // All triggers together are bounded in what they compute, so that an event is always accepted. Those that cost little come
 // first, whatever their ids; once the bound is reached, the others are not evaluated any more, and their deliveries say so.
-func Decide(ctx context.Context, v *View, triggers []*Trigger) ([]domain.Delivery, []domain.EventRun) {
+func Decide(ctx context.Context, v *View, triggers []*Compiled) ([]Delivery, []Run) {
 	judgements := judge(ctx, v, triggers)
-	deliveries := make([]domain.Delivery, 0, len(triggers))
-	var runs []domain.EventRun
+	deliveries := make([]Delivery, 0, len(triggers))
+	var runs []Run
 	fired := make(map[domain.JobID]bool)
 	for i, t := range triggers {
-		d := domain.Delivery{TriggerID: t.ID, Name: t.Name, JobID: t.JobID, Group: t.Group, Outcome: judgements[i].outcome, Why: judgements[i].why}
+		d := Delivery{TriggerID: t.ID, Name: t.Name, JobID: t.JobID, Group: t.Group, Outcome: judgements[i].outcome, Why: judgements[i].why}
 		switch {
-		case d.Outcome == domain.DeliveryFired && fired[t.JobID]:
-			d.Outcome, d.Why = domain.DeliveryRepeated, "another trigger of the job fired it for this event"
-		case d.Outcome == domain.DeliveryFired:
+		case d.Outcome == DeliveryFired && fired[t.JobID]:
+			d.Outcome, d.Why = DeliveryRepeated, "another trigger of the job fired it for this event"
+		case d.Outcome == DeliveryFired:
 			fired[t.JobID] = true
 			id := domain.EventRunID(v.id, t.ID)
 			d.RunID = &id
-			runs = append(runs, domain.EventRun{RunID: id, EventID: v.id, JobID: t.JobID, Param: judgements[i].param})
+			runs = append(runs, Run{RunID: id, EventID: v.id, JobID: t.JobID, Param: judgements[i].param})
 		}
 		deliveries = append(deliveries, d)
 	}
@@ -91,12 +91,12 @@ func Decide(ctx context.Context, v *View, triggers []*Trigger) ([]domain.Deliver
 
 // judgement is what a trigger makes of an event, seen by itself.
 type judgement struct {
-	outcome    domain.DeliveryOutcome
+	outcome    DeliveryOutcome
 	why, param string
 }
 
 // judge evaluates all triggers with little effort, then those that need it with more, until eventCost is used up.
-func judge(ctx context.Context, v *View, triggers []*Trigger) []judgement {
+func judge(ctx context.Context, v *View, triggers []*Compiled) []judgement {
 	share := max(1, v.in.Batch)
 	budget := uint64(eventCost / share)
 	ctx, cancel := context.WithTimeout(ctx, evalMax/time.Duration(share))
@@ -111,14 +111,14 @@ func judge(ctx context.Context, v *View, triggers []*Trigger) []judgement {
 		var costly []int
 		for _, i := range waiting {
 			if spent >= budget {
-				judgements[i] = judgement{domain.DeliveryOverBudget, "the event's triggers together cost too much; this one was not evaluated to the end", ""}
+				judgements[i] = judgement{DeliveryOverBudget, "the event's triggers together cost too much; this one was not evaluated to the end", ""}
 				continue
 			}
 			j, cost, err := triggers[i].judge(ctx, v, e)
 			spent += cost + overhead
 			switch {
-			case ctx.Err() != nil && j.outcome != domain.DeliveryFired:
-				j = judgement{domain.DeliveryOverBudget, "the event's triggers together took too long; this one was not evaluated to the end", ""}
+			case ctx.Err() != nil && j.outcome != DeliveryFired:
+				j = judgement{DeliveryOverBudget, "the event's triggers together took too long; this one was not evaluated to the end", ""}
 			case err != nil:
 				costly = append(costly, i)
 			}
@@ -130,23 +130,23 @@ func judge(ctx context.Context, v *View, triggers []*Trigger) []judgement {
 }
 
 // judge evaluates the trigger with some effort and says what that cost. The error is errCostly if more effort may do.
-func (t *Trigger) judge(ctx context.Context, v *View, e effort) (j judgement, cost uint64, err error) {
+func (t *Compiled) judge(ctx context.Context, v *View, e effort) (j judgement, cost uint64, err error) {
 	if !t.Enabled {
-		return judgement{domain.DeliveryDisabled, "the trigger is disabled", ""}, 0, nil
+		return judgement{DeliveryDisabled, "the trigger is disabled", ""}, 0, nil
 	}
 	if t.filterFault != "" {
-		return judgement{domain.DeliveryFilterError, "its filter no longer compiles: " + t.filterFault, ""}, 0, nil
+		return judgement{DeliveryFilterError, "its filter no longer compiles: " + t.filterFault, ""}, 0, nil
 	}
 	pass, cost, err := t.filter.pass(ctx, v, e)
 	switch {
 	case errors.Is(err, errCostly):
 		return judgement{}, cost, err
 	case err != nil:
-		return judgement{domain.DeliveryFilterError, "its filter failed: " + brief(err), ""}, cost, nil
+		return judgement{DeliveryFilterError, "its filter failed: " + brief(err), ""}, cost, nil
 	case !pass:
-		return judgement{domain.DeliveryFiltered, "its filter said false", ""}, cost, nil
+		return judgement{DeliveryFiltered, "its filter said false", ""}, cost, nil
 	case t.paramFault != "":
-		return judgement{domain.DeliveryParamError, "its param no longer compiles: " + t.paramFault, ""}, cost, nil
+		return judgement{DeliveryParamError, "its param no longer compiles: " + t.paramFault, ""}, cost, nil
 	}
 	param, more, err := t.param.render(ctx, v, e)
 	cost += more
@@ -154,9 +154,9 @@ func (t *Trigger) judge(ctx context.Context, v *View, e effort) (j judgement, co
 	case errors.Is(err, errCostly):
 		return judgement{}, cost, err
 	case err != nil:
-		return judgement{domain.DeliveryParamError, "its param: " + brief(err), ""}, cost, nil
+		return judgement{DeliveryParamError, "its param: " + brief(err), ""}, cost, nil
 	}
-	return judgement{domain.DeliveryFired, "", param}, cost, nil
+	return judgement{DeliveryFired, "", param}, cost, nil
 }
 
 // brief bounds an error that may repeat what somebody sent, and makes it fit to be stored.

@@ -267,19 +267,19 @@ func TestParamBounds(t *testing.T) {
 
 func TestDecide(t *testing.T) {
 	v := view(t, order)
-	make := func(id int64, job domain.JobID, enabled bool, filter, param string) *event.Trigger {
-		spec := domain.EventTriggerSpec{Name: "orders.*", JobID: job, Filter: filter, Param: param, Enabled: enabled}
+	make := func(id int64, job domain.JobID, enabled bool, filter, param string) *event.Compiled {
+		spec := event.TriggerSpec{Name: "orders.*", JobID: job, Filter: filter, Param: param, Enabled: enabled}
 		return event.Compile(id, 1, &spec)
 	}
-	deliveries, runs := event.Decide(t.Context(), v, []*event.Trigger{
+	deliveries, runs := event.Decide(t.Context(), v, []*event.Compiled{
 		make(1, 10, false, "", ""), make(2, 10, true, "false", ""), make(3, 10, true, "event.data.x", ""), make(4, 10, true, "", "{{.event.x}}"),
 		make(5, 10, true, "event.data.paid", "{{.event.data.region}}"), make(6, 10, true, "", ""), make(7, 11, true, "", ""),
 		make(8, 12, true, "nonsense(", ""), make(9, 12, true, "", "{{"),
 	})
-	want := []domain.DeliveryOutcome{domain.DeliveryDisabled, domain.DeliveryFiltered, domain.DeliveryFilterError, domain.DeliveryParamError,
-		domain.DeliveryFired, domain.DeliveryRepeated, domain.DeliveryFired, domain.DeliveryFilterError, domain.DeliveryParamError}
+	want := []event.DeliveryOutcome{event.DeliveryDisabled, event.DeliveryFiltered, event.DeliveryFilterError, event.DeliveryParamError,
+		event.DeliveryFired, event.DeliveryRepeated, event.DeliveryFired, event.DeliveryFilterError, event.DeliveryParamError}
 	for i, d := range deliveries {
-		if d.Outcome != want[i] || (d.RunID != nil) != (d.Outcome == domain.DeliveryFired) || (d.Why == "") != (d.Outcome == domain.DeliveryFired) {
+		if d.Outcome != want[i] || (d.RunID != nil) != (d.Outcome == event.DeliveryFired) || (d.Why == "") != (d.Outcome == event.DeliveryFired) {
 			t.Errorf("trigger %d: got %+v, want %s", i+1, d, want[i])
 		}
 	}
@@ -296,31 +296,31 @@ func TestDecideIsBounded(t *testing.T) {
 	}
 	data, _ := json.Marshal(map[string]any{"l": make([]int, 2000), "n": 1})
 	v := view(t, string(data))
-	make := func(id int64, filter, param string) *event.Trigger {
-		return event.Compile(id, 1, &domain.EventTriggerSpec{Name: "orders.*", JobID: domain.JobID(id), Filter: filter, Param: param, Enabled: true})
+	make := func(id int64, filter, param string) *event.Compiled {
+		return event.Compile(id, 1, &event.TriggerSpec{Name: "orders.*", JobID: domain.JobID(id), Filter: filter, Param: param, Enabled: true})
 	}
-	var triggers []*event.Trigger
+	var triggers []*event.Compiled
 	for id := int64(0); id < 300; id += 3 {
 		triggers = append(triggers, make(id, `event.data.l.exists(a, event.data.l.exists(b, a + b == 1.0))`, ""),
 			make(id+1, `event.data.n == 1.0`, "{{.event.data.n}}"), make(id+2, "", `{{range .event.data.l}}{{range $.event.data.l}}{{end}}{{end}}`))
 	}
 	deliveries, runs := event.Decide(t.Context(), v, triggers)
-	outcomes := map[domain.DeliveryOutcome]int{}
+	outcomes := map[event.DeliveryOutcome]int{}
 	for i, d := range deliveries {
 		outcomes[d.Outcome]++
-		if i%3 == 1 && d.Outcome != domain.DeliveryFired {
+		if i%3 == 1 && d.Outcome != event.DeliveryFired {
 			t.Errorf("trigger %d is an ordinary one: %s, %s", i, d.Outcome, d.Why)
 		}
-		if d.Outcome == domain.DeliveryOverBudget && !strings.Contains(d.Why, "not evaluated to the end") {
+		if d.Outcome == event.DeliveryOverBudget && !strings.Contains(d.Why, "not evaluated to the end") {
 			t.Errorf("trigger %d says %q", i, d.Why)
 		}
 	}
-	if len(runs) != 100 || outcomes[domain.DeliveryFired] != 100 || outcomes[domain.DeliveryFilterError] == 0 || outcomes[domain.DeliveryOverBudget] < 100 {
+	if len(runs) != 100 || outcomes[event.DeliveryFired] != 100 || outcomes[event.DeliveryFilterError] == 0 || outcomes[event.DeliveryOverBudget] < 100 {
 		t.Errorf("%d runs, %v", len(runs), outcomes)
 	}
 	// One that costs much is not too much.
 	some := make(1, `event.data.l.exists(a, a == 1.0) || size(event.data.l) == 2000`, `{{range .event.data.l}}{{.}}{{end}}`)
-	if deliveries, _ := event.Decide(t.Context(), v, []*event.Trigger{some}); deliveries[0].Outcome != domain.DeliveryFired {
+	if deliveries, _ := event.Decide(t.Context(), v, []*event.Compiled{some}); deliveries[0].Outcome != event.DeliveryFired {
 		t.Errorf("%+v", deliveries)
 	}
 }
@@ -426,7 +426,7 @@ func TestDigest(t *testing.T) {
 		equal  bool
 	}{
 		"the sender of a CloudEvent":  {func(in *event.Incoming) { in.SentBy = "bob" }, true},
-		"the way":                     {func(in *event.Incoming) { in.Via = domain.ViaNATS }, true},
+		"the way":                     {func(in *event.Incoming) { in.Via = event.ViaNATS }, true},
 		"the data":                    {func(in *event.Incoming) { in.Data = []byte("1") }, true},
 		"the name":                    {func(in *event.Incoming) { in.Name = "m" }, false},
 		"the source":                  {func(in *event.Incoming) { in.Source = "r" }, false},

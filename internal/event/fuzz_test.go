@@ -61,7 +61,7 @@ func FuzzRead(f *testing.F) {
 	f.Add("a", "application/cloudevents+json", "", "", `{"specversion":"1.0","id":"1","source":"/s","type":"t","time":"2026-03-29T01:30:00Z","data":[1]}`)
 	f.Add("a", "application/cloudevents-batch+json", "", "", `[{"specversion":"1.0","id":"1","source":"/s","type":"t"}]`)
 	f.Add("a", "text/plain", "1.0", "%41", "hello")
-	trigger := event.Compile(1, 1, &domain.EventTriggerSpec{Name: ">", JobID: 1, Enabled: true, Filter: `event.data.a == 1`, Param: `{{json .event}}`})
+	trigger := event.Compile(1, 1, &event.TriggerSpec{Name: ">", JobID: 1, Enabled: true, Filter: `event.data.a == 1`, Param: `{{json .event}}`})
 	f.Fuzz(func(t *testing.T, name, contentType, version, id, body string) {
 		headers := map[string]string{"content-type": contentType, "ce-specversion": version, "ce-id": id, "ce-source": id, "ce-type": id, "ce-time": id}
 		events, _, err := event.Read(name, func(h string) string { return headers[h] }, []byte(body))
@@ -74,7 +74,7 @@ func FuzzRead(f *testing.F) {
 				t.Fatalf("took %+v", e)
 			}
 			e.Digest()
-			event.Decide(t.Context(), event.NewView(someID, e), []*event.Trigger{trigger})
+			event.Decide(t.Context(), event.NewView(someID, e), []*event.Compiled{trigger})
 		}
 	})
 }

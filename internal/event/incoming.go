@@ -27,7 +27,7 @@ type Incoming struct {
 	Data    []byte    // compact JSON
 	Key     string    // what it is known by
 	KeyKind KeyKind
-	Via     domain.EventVia
+	Via     Via
 	SentBy  string   // the user, where he is known
 	Only    []string // the groups whose jobs it may fire; nil: all
 	Batch   int      // how many events its message carries, which share what triggers may cost; 0 is one

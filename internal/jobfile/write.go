@@ -11,6 +11,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/event"
 )
 
 // Export is the input of Write.
@@ -18,7 +19,7 @@ type Export struct {
 	Groups    []domain.Group
 	Calendars []domain.Calendar
 	Jobs      []domain.Job
-	Triggers  []domain.EventTrigger
+	Triggers  []event.Trigger
 	Channels  []json.RawMessage // without secrets
 	// JobName returns the group/name of a job, for the names of children. If it does not know a child, the child keeps
 	// its id.

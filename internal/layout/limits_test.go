@@ -31,7 +31,6 @@ var manyMethods = []string{
 var beingSplit = map[string]bool{
 	"dispatcher.Store":             true,
 	"internal/bench.Bench":         true,
-	"internal/domain":              true,
 	"internal/sim.World":           true,
 	"internal/store/account.Store": true,
 	"internal/storetest.Store":     true, // follows the interfaces of the roles

@@ -28,53 +28,56 @@ var matrix = []entry{
 	{pkg: "executor/wire", others: standardOnly},
 	{pkg: "internal/lifecycle", others: standardOnly},
 	{pkg: "internal/schedule", ours: []string{"internal/domain"}, others: []string{"github.com/robfig/cron/v3"}},
-	{pkg: "internal/plan", ours: []string{"internal/domain", "internal/schedule"}, others: standardOnly},
-	{pkg: "internal/audit", ours: []string{"internal/domain", "internal/schedule"}, others: standardOnly},
+	{pkg: "internal/plan", ours: []string{"internal/domain", "internal/engine", "internal/schedule"}, others: standardOnly},
+	{pkg: "internal/firecheck", ours: []string{"internal/domain", "internal/schedule"}, others: standardOnly},
 	// Filters of events are CEL, whose evaluator is a library.
+	{pkg: "internal/runstats", ours: []string{"internal/domain"}, others: standardOnly},
+	// The values that the roles and the store exchange: both import it, so that the store imports no role.
+	{pkg: "internal/engine", ours: []string{"internal/domain"}, others: standardOnly},
 	{pkg: "internal/event", ours: []string{"internal/domain"}, others: []string{"github.com/google/cel-go"}},
 	{pkg: "migrations", others: standardOnly},
 	// What is said of jobs, and how it is delivered.
-	{pkg: "internal/alert", ours: []string{"internal/domain"}, others: []string{"github.com/wneessen/go-mail"}},
+	{pkg: "internal/alert", ours: []string{"internal/domain", "internal/engine"}, others: []string{"github.com/wneessen/go-mail"}},
 
 	// Postgres. The view's and the accounts' stores stand beside the engine's and do not know it.
-	{pkg: "internal/store", ours: []string{"internal/domain", "internal/schedule", "internal/plan", "executor/wire", "internal/store/...", "migrations"}},
-	{pkg: "internal/store/view/...", ours: []string{"internal/audit", "internal/domain", "internal/schedule", "internal/store/logchunk", "internal/store/pgerr", "internal/store/view/..."}},
+	{pkg: "internal/store", ours: []string{"executor/wire", "internal/domain", "internal/engine", "internal/event", "internal/firecheck", "internal/plan", "internal/schedule", "internal/store/...", "migrations"}},
+	{pkg: "internal/store/view/...", ours: []string{"internal/runstats", "internal/firecheck", "internal/domain", "internal/schedule", "internal/store/logchunk", "internal/store/pgerr", "internal/store/view/..."}},
 	{pkg: "internal/store/account/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/account/..."}},
-	{pkg: "internal/store/report/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/report/..."}},
+	{pkg: "internal/store/runstats/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/runstats/..."}},
 	{pkg: "internal/store/event/...", ours: []string{"internal/domain", "internal/event", "internal/store/pgerr", "internal/store/event/..."}},
-	{pkg: "internal/store/alerts/...", ours: []string{"internal/alert", "internal/domain", "internal/store/logchunk", "internal/store/pgerr", "internal/store/alerts/..."}},
-	{pkg: "internal/store/retention", ours: []string{"internal/domain", "internal/store/pgerr"}},
-	{pkg: "internal/store/logchunk", ours: []string{"internal/domain"}},
+	{pkg: "internal/store/alerts/...", ours: []string{"internal/alert", "internal/domain", "internal/engine", "internal/store/alerts/...", "internal/store/logchunk", "internal/store/pgerr"}},
+	{pkg: "internal/store/retention", ours: []string{"internal/domain", "internal/engine", "internal/store/pgerr"}},
+	{pkg: "internal/store/logchunk", ours: []string{"internal/domain", "internal/engine"}},
 	{pkg: "internal/store/pgerr", ours: []string{"internal/domain"}},
 	{pkg: "internal/store/sqlcgen", ours: []string{"internal/domain"}},
 
 	// The roles know the bottom and each other not at all; what they need they declare as interfaces.
-	{pkg: "scheduler/...", ours: []string{"scheduler/...", "internal/domain", "internal/schedule", "internal/plan", "internal/lifecycle"}},
-	{pkg: "dispatcher/...", ours: []string{"dispatcher/...", "internal/domain", "internal/schedule", "executor/wire", "internal/lifecycle"}},
+	{pkg: "scheduler/...", ours: []string{"internal/domain", "internal/engine", "internal/lifecycle", "internal/plan", "internal/schedule", "scheduler/..."}},
+	{pkg: "dispatcher/...", ours: []string{"dispatcher/...", "executor/wire", "internal/domain", "internal/engine", "internal/firecheck", "internal/lifecycle", "internal/schedule"}},
 	// Within the dispatcher, each package may import those above it. Only fire fires: what settle, offer and kill release goes
 	// back to their callers.
-	{pkg: "dispatcher/roster", ours: []string{"dispatcher/route", "executor/wire", "internal/domain", "internal/lifecycle"}},
-	{pkg: "dispatcher/peer", ours: []string{"executor/wire", "internal/domain", "internal/lifecycle"}},
-	{pkg: "dispatcher/waiting", ours: []string{"internal/domain", "internal/lifecycle"}},
+	{pkg: "dispatcher/roster", ours: []string{"dispatcher/route", "executor/wire", "internal/domain", "internal/engine", "internal/lifecycle"}},
+	{pkg: "dispatcher/peer", ours: []string{"executor/wire", "internal/domain", "internal/engine", "internal/lifecycle"}},
+	{pkg: "dispatcher/waiting", ours: []string{"internal/domain", "internal/engine", "internal/lifecycle"}},
 	{pkg: "dispatcher/intake", ours: []string{"executor/wire"}},
-	{pkg: "dispatcher/announce", ours: []string{"dispatcher/peer", "executor/wire", "internal/domain"}},
-	{pkg: "dispatcher/settle", ours: []string{"dispatcher/announce", "dispatcher/waiting", "executor/wire", "internal/domain"}},
-	{pkg: "dispatcher/offer", ours: []string{"dispatcher/peer", "dispatcher/roster", "dispatcher/settle", "dispatcher/waiting", "executor/wire", "internal/domain"}},
-	{pkg: "dispatcher/kill", ours: []string{"dispatcher/peer", "dispatcher/settle", "executor/wire", "internal/domain"}},
-	{pkg: "dispatcher/fire", ours: []string{"dispatcher/announce", "dispatcher/kill", "dispatcher/offer", "dispatcher/peer", "dispatcher/roster", "dispatcher/route", "dispatcher/settle", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/lifecycle"}},
-	{pkg: "dispatcher/assign", ours: []string{"dispatcher/fire", "dispatcher/offer", "dispatcher/peer", "dispatcher/roster", "dispatcher/route", "dispatcher/settle", "dispatcher/waiting", "internal/domain", "internal/lifecycle"}},
-	{pkg: "dispatcher/results", ours: []string{"dispatcher/intake", "dispatcher/peer", "dispatcher/roster", "dispatcher/settle", "executor/wire", "internal/domain", "internal/lifecycle"}},
-	{pkg: "dispatcher/verdict", ours: []string{"dispatcher/fire", "dispatcher/offer", "dispatcher/peer", "dispatcher/results", "dispatcher/roster", "dispatcher/settle", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/lifecycle"}},
-	{pkg: "dispatcher/reconcile", ours: []string{"dispatcher/fire", "dispatcher/kill", "dispatcher/peer", "dispatcher/results", "dispatcher/settle", "dispatcher/verdict", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/lifecycle"}},
+	{pkg: "dispatcher/announce", ours: []string{"dispatcher/peer", "executor/wire", "internal/domain", "internal/engine"}},
+	{pkg: "dispatcher/settle", ours: []string{"dispatcher/announce", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine"}},
+	{pkg: "dispatcher/offer", ours: []string{"dispatcher/peer", "dispatcher/roster", "dispatcher/settle", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine"}},
+	{pkg: "dispatcher/kill", ours: []string{"dispatcher/peer", "dispatcher/settle", "executor/wire", "internal/domain", "internal/engine"}},
+	{pkg: "dispatcher/fire", ours: []string{"dispatcher/announce", "dispatcher/kill", "dispatcher/offer", "dispatcher/peer", "dispatcher/roster", "dispatcher/route", "dispatcher/settle", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine", "internal/lifecycle"}},
+	{pkg: "dispatcher/assign", ours: []string{"dispatcher/fire", "dispatcher/offer", "dispatcher/peer", "dispatcher/roster", "dispatcher/route", "dispatcher/settle", "dispatcher/waiting", "internal/domain", "internal/engine", "internal/lifecycle"}},
+	{pkg: "dispatcher/results", ours: []string{"dispatcher/intake", "dispatcher/peer", "dispatcher/roster", "dispatcher/settle", "executor/wire", "internal/domain", "internal/engine", "internal/lifecycle"}},
+	{pkg: "dispatcher/verdict", ours: []string{"dispatcher/fire", "dispatcher/offer", "dispatcher/peer", "dispatcher/results", "dispatcher/roster", "dispatcher/settle", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine", "internal/lifecycle"}},
+	{pkg: "dispatcher/reconcile", ours: []string{"dispatcher/fire", "dispatcher/kill", "dispatcher/peer", "dispatcher/results", "dispatcher/settle", "dispatcher/verdict", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine", "internal/lifecycle"}},
 	{pkg: "dispatcher/events", ours: []string{"dispatcher/intake", "internal/domain", "internal/event", "executor/wire"}},
-	{pkg: "dispatcher/followup", ours: []string{"internal/alert", "internal/domain"}},
-	{pkg: "dispatcher/route", ours: []string{"internal/domain"}},
+	{pkg: "dispatcher/followup", ours: []string{"internal/alert", "internal/domain", "internal/engine"}},
+	{pkg: "dispatcher/route", ours: []string{"internal/domain", "internal/engine"}},
 	{pkg: "console/...", ours: []string{"console/...", "internal/domain", "internal/schedule", "executor/wire", "internal/lifecycle"}},
 	// Lists and accounts have no rules to hide behind an interface: the console speaks of the stores' own types.
-	{pkg: "console/api", ours: resourceOf("console/api/...", "console/live", "internal/alert", "internal/store/alerts", "internal/store/report", "internal/store/view")},
+	{pkg: "console/api", ours: resourceOf("console/api/...", "console/live", "internal/alert", "internal/event", "internal/firecheck", "internal/runstats", "internal/store/alerts", "internal/store/runstats", "internal/store/view")},
 	// The core that all resources of the API share. It knows no resource.
 	{pkg: "console/api/problem", ours: []string{"internal/domain", "internal/store/account"}},
-	{pkg: "console/api/strict", ours: []string{"console/api/problem", "internal/domain"}},
+	{pkg: "console/api/strict", ours: []string{"console/api/problem", "internal/domain", "internal/event"}},
 	{pkg: "console/api/rest", ours: []string{"console/api/problem", "console/api/strict", "console/auth", "internal/domain", "internal/store/account"}},
 	{pkg: "console/api/stream", ours: []string{"console/api/problem", "console/api/rest", "console/auth", "internal/store/account"}},
 	// One package for each resource. They know the core, and not each other unless an entry says so.
@@ -84,8 +87,8 @@ var matrix = []entry{
 	{pkg: "console/api/calendars", ours: resourceOf()},
 	{pkg: "console/api/deadletters", ours: resourceOf()},
 	{pkg: "console/api/events", ours: resourceOf("internal/event", "internal/store/event")},
-	{pkg: "console/api/fires", ours: resourceOf("console/api/visible", "internal/store/view")},
-	{pkg: "console/api/groups", ours: resourceOf("console/api/visible", "internal/store/report")},
+	{pkg: "console/api/fires", ours: resourceOf("console/api/visible", "internal/firecheck", "internal/store/view")},
+	{pkg: "console/api/groups", ours: resourceOf("console/api/visible", "internal/store/runstats")},
 	{pkg: "console/api/history", ours: resourceOf()},
 	// Jobs compile schedules as previews do.
 	{pkg: "console/api/jobs", ours: resourceOf("console/api/schedules", "console/api/visible", "internal/store/view")},
@@ -94,9 +97,9 @@ var matrix = []entry{
 	{pkg: "console/api/tokens", ours: resourceOf("console/api/users")},
 	{pkg: "console/api/users", ours: resourceOf()},
 	{pkg: "console/api/logs", ours: resourceOf("console/api/stream", "console/api/visible", "internal/store/view")},
-	{pkg: "console/api/reports", ours: resourceOf("console/api/stream", "console/api/visible", "console/live", "internal/store/report", "internal/store/view")},
-	{pkg: "console/api/runs", ours: resourceOf("console/api/stream", "console/api/visible", "console/live", "internal/store/view")},
-	{pkg: "console/api/schedules", ours: resourceOf("console/api/visible", "internal/schedule", "internal/store/report", "internal/store/view")},
+	{pkg: "console/api/reports", ours: resourceOf("console/api/stream", "console/api/visible", "console/live", "internal/engine", "internal/runstats", "internal/store/runstats", "internal/store/view")},
+	{pkg: "console/api/runs", ours: resourceOf("console/api/stream", "console/api/visible", "console/live", "internal/engine", "internal/store/view")},
+	{pkg: "console/api/schedules", ours: resourceOf("console/api/visible", "internal/schedule", "internal/store/runstats", "internal/store/view")},
 	{pkg: "console/api/scripts", ours: resourceOf("console/api/visible")},
 	{pkg: "console/api/system", ours: resourceOf("internal/store/view")},
 	// An import creates and changes other resources by their own checks.
@@ -104,7 +107,7 @@ var matrix = []entry{
 		"internal/alert", "internal/event", "internal/jobfile", "internal/store/event", "internal/store/view")},
 	{pkg: "console/api/triggers", ours: resourceOf("console/api/visible", "internal/event", "internal/store/event")},
 	{pkg: "console/api/visible", ours: []string{"console/api/problem", "console/auth", "internal/domain", "internal/store/view"}},
-	{pkg: "console/live", ours: []string{"internal/domain"}, others: standardOnly},
+	{pkg: "console/live", ours: []string{"internal/domain", "internal/engine"}, others: standardOnly},
 	{pkg: "console/auth", ours: []string{"internal/domain", "internal/store/account"}},
 
 	// The SDK lands in other people's programs: it is a separate module and uses no module but the NATS client, and x/sys for
@@ -118,10 +121,10 @@ var matrix = []entry{
 	{pkg: "internal/deadletter", ours: []string{"internal/domain", "executor/wire"}},
 	{pkg: "internal/natsinfra", ours: []string{"internal/domain", "executor/wire"}},
 	{pkg: "internal/config", ours: []string{"internal/domain"}},
-	{pkg: "internal/client", ours: []string{"internal/alert", "internal/domain"}},
-	{pkg: "internal/jobfile", ours: []string{"internal/domain"}, others: []string{"github.com/goccy/go-yaml"}},
+	{pkg: "internal/client", ours: []string{"internal/alert", "internal/domain", "internal/event", "internal/firecheck", "internal/runstats"}},
+	{pkg: "internal/jobfile", ours: []string{"internal/domain", "internal/event"}, others: []string{"github.com/goccy/go-yaml"}},
 	{pkg: "internal/crontab", ours: []string{"internal/domain", "internal/schedule"}},
-	{pkg: "internal/cli", ours: []string{"internal/alert", "internal/client", "internal/config", "internal/crontab", "internal/domain", "internal/jobfile", "internal/schedule"}},
+	{pkg: "internal/cli", ours: []string{"internal/alert", "internal/client", "internal/config", "internal/crontab", "internal/domain", "internal/event", "internal/firecheck", "internal/jobfile", "internal/runstats", "internal/schedule"}},
 
 	// It measures the engine from outside, as processes; of the engine's own code it runs the SDK and the migrations.
 	{pkg: "internal/bench", ours: []string{"executor", "internal/config", "internal/domain", "internal/embedpg", "internal/natsauth", "internal/natsinfra", "internal/store", "migrations"}},
@@ -132,12 +135,7 @@ var matrix = []entry{
 	{pkg: "internal/conformance/goexecutor", ours: []string{"executor"}, others: standardOnly},
 
 	// Only app knows everyone, and nobody but main knows app.
-	{pkg: "internal/app/...", ours: []string{
-		"internal/app/...", "scheduler/...", "dispatcher/...", "console/...", "executor/...", "migrations",
-		"internal/alert", "internal/domain", "internal/schedule", "internal/plan", "executor/wire", "internal/lifecycle", "internal/store/...", "internal/event",
-		"internal/deadletter",
-		"internal/embedpg", "internal/embednats", "internal/natsauth", "internal/natsinfra", "internal/config", "internal/bench", "internal/conformance",
-	}},
+	{pkg: "internal/app/...", ours: []string{"console/...", "dispatcher/...", "executor/...", "executor/wire", "internal/alert", "internal/app/...", "internal/bench", "internal/config", "internal/conformance", "internal/deadletter", "internal/domain", "internal/embednats", "internal/embedpg", "internal/engine", "internal/event", "internal/firecheck", "internal/lifecycle", "internal/natsauth", "internal/natsinfra", "internal/plan", "internal/runstats", "internal/schedule", "internal/store/...", "migrations", "scheduler/..."}},
 	{pkg: ".", ours: []string{"internal/app", "internal/cli"}},
 
 	// Test support: no entry above names it, so only tests can import it.

@@ -29,7 +29,7 @@ var mutations = []mutation{
 		old: "	out, err := f.Store.Admit(ctx, single)\n",
 		new: `	for _, a := range single {
 		if a.Instance != "" {
-			f.Sender.Send(ctx, []domain.LiveRun{{
+			f.Sender.Send(ctx, []engine.LiveRun{{
 				ID: a.RunID, JobID: a.JobID, JobVersion: a.JobVersion, Group: a.Def.Group, Attempt: a.Attempt, Bind: 1,
 				FireTime: &a.DueAt, DueAt: a.DueAt, BoundAt: &a.DueAt, Instance: a.Instance, BootID: a.BootID,
 			}}, r.Beats(), true)

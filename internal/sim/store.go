@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/sim/memstore"
 )
 
@@ -90,16 +91,16 @@ func call2[A, B any](ctx context.Context, s *faultyStore, name string, f func() 
 	return out.a, out.b, err
 }
 
-func (s *faultyStore) PlanDue(ctx context.Context, batch int, near bool) (domain.Planned, error) {
-	return call(ctx, s, "PlanDue", func() (domain.Planned, error) { return s.Store.PlanDue(ctx, batch, near) })
+func (s *faultyStore) PlanDue(ctx context.Context, batch int, near bool) (engine.Planned, error) {
+	return call(ctx, s, "PlanDue", func() (engine.Planned, error) { return s.Store.PlanDue(ctx, batch, near) })
 }
 
-func (s *faultyStore) PlanStranded(ctx context.Context, batch int) (domain.Planned, error) {
-	return call(ctx, s, "PlanStranded", func() (domain.Planned, error) { return s.Store.PlanStranded(ctx, batch) })
+func (s *faultyStore) PlanStranded(ctx context.Context, batch int) (engine.Planned, error) {
+	return call(ctx, s, "PlanStranded", func() (engine.Planned, error) { return s.Store.PlanStranded(ctx, batch) })
 }
 
-func (s *faultyStore) ClaimNear(ctx context.Context, batch int) ([]domain.Due, int, error) {
-	return call2(ctx, s, "ClaimNear", func() ([]domain.Due, int, error) { return s.Store.ClaimNear(ctx, batch) })
+func (s *faultyStore) ClaimNear(ctx context.Context, batch int) ([]engine.Due, int, error) {
+	return call2(ctx, s, "ClaimNear", func() ([]engine.Due, int, error) { return s.Store.ClaimNear(ctx, batch) })
 }
 
 func (s *faultyStore) TendPauses(ctx context.Context, batch int) (bool, error) {
@@ -111,7 +112,7 @@ func (s *faultyStore) SyncClock(ctx context.Context) error {
 	return err
 }
 
-func (s *faultyStore) Definitions(ctx context.Context, runs []domain.Due) (domain.Definitions, error) {
+func (s *faultyStore) Definitions(ctx context.Context, runs []engine.Due) (engine.Definitions, error) {
 	if s.p.isDead() { // a cache answers, so that nothing else goes wrong here
 		return nil, errAway
 	}
@@ -126,7 +127,7 @@ func (s *faultyStore) ScriptCode(ctx context.Context, job domain.JobID, version 
 	return call(ctx, s, "ScriptCode", func() (string, error) { return s.Store.ScriptCode(ctx, job, version) })
 }
 
-func (s *faultyStore) TakeTurns(ctx context.Context, turns map[domain.JobID]domain.Turns) (map[domain.JobID]map[string]int64, error) {
+func (s *faultyStore) TakeTurns(ctx context.Context, turns map[domain.JobID]engine.Turns) (map[domain.JobID]map[string]int64, error) {
 	return call(ctx, s, "TakeTurns", func() (map[domain.JobID]map[string]int64, error) { return s.Store.TakeTurns(ctx, turns) })
 }
 
@@ -134,29 +135,29 @@ func (s *faultyStore) ParentOutputs(ctx context.Context, parents []domain.RunID)
 	return call(ctx, s, "ParentOutputs", func() (map[domain.RunID]string, error) { return s.Store.ParentOutputs(ctx, parents) })
 }
 
-func (s *faultyStore) Admit(ctx context.Context, in []domain.Admission) (domain.Admitted, error) {
-	return call(ctx, s, "Admit", func() (domain.Admitted, error) { return s.Store.Admit(ctx, in) })
+func (s *faultyStore) Admit(ctx context.Context, in []engine.Admission) (engine.Admitted, error) {
+	return call(ctx, s, "Admit", func() (engine.Admitted, error) { return s.Store.Admit(ctx, in) })
 }
 
-func (s *faultyStore) ExpandBroadcast(ctx context.Context, run domain.Due, def *domain.Definition, to []domain.ShardBinding) (domain.Admitted, error) {
-	return call(ctx, s, "ExpandBroadcast", func() (domain.Admitted, error) { return s.Store.ExpandBroadcast(ctx, run, def, to) })
+func (s *faultyStore) ExpandBroadcast(ctx context.Context, run engine.Due, def *engine.Definition, to []engine.ShardBinding) (engine.Admitted, error) {
+	return call(ctx, s, "ExpandBroadcast", func() (engine.Admitted, error) { return s.Store.ExpandBroadcast(ctx, run, def, to) })
 }
 
-func (s *faultyStore) WaitingKeys(ctx context.Context) ([]domain.WaitingKey, error) {
-	return call(ctx, s, "WaitingKeys", func() ([]domain.WaitingKey, error) { return s.Store.WaitingKeys(ctx) })
+func (s *faultyStore) WaitingKeys(ctx context.Context) ([]engine.WaitingKey, error) {
+	return call(ctx, s, "WaitingKeys", func() ([]engine.WaitingKey, error) { return s.Store.WaitingKeys(ctx) })
 }
 
-func (s *faultyStore) LongWaiting(ctx context.Context, d time.Duration) ([]domain.WaitingKey, error) {
-	return call(ctx, s, "LongWaiting", func() ([]domain.WaitingKey, error) { return s.Store.LongWaiting(ctx, d) })
+func (s *faultyStore) LongWaiting(ctx context.Context, d time.Duration) ([]engine.WaitingKey, error) {
+	return call(ctx, s, "LongWaiting", func() ([]engine.WaitingKey, error) { return s.Store.LongWaiting(ctx, d) })
 }
 
 func (s *faultyStore) WaitingCounts(ctx context.Context) (map[string]int, error) {
 	return call(ctx, s, "WaitingCounts", func() (map[string]int, error) { return s.Store.WaitingCounts(ctx) })
 }
 
-func (s *faultyStore) AssignWaiting(ctx context.Context, key domain.WaitingKey, limit int, choose func([]domain.WaitingRun) []domain.Binding) ([]domain.LiveRun, domain.Unassigned, error) {
-	return call2(ctx, s, "AssignWaiting", func() ([]domain.LiveRun, domain.Unassigned, error) {
-		return s.Store.AssignWaiting(ctx, key, limit, func(runs []domain.WaitingRun) []domain.Binding {
+func (s *faultyStore) AssignWaiting(ctx context.Context, key engine.WaitingKey, limit int, choose func([]engine.WaitingRun) []engine.Binding) ([]engine.LiveRun, engine.Unassigned, error) {
+	return call2(ctx, s, "AssignWaiting", func() ([]engine.LiveRun, engine.Unassigned, error) {
+		return s.Store.AssignWaiting(ctx, key, limit, func(runs []engine.WaitingRun) []engine.Binding {
 			s.choosing.Store(true)
 			defer s.choosing.Store(false)
 			return choose(runs)
@@ -164,48 +165,48 @@ func (s *faultyStore) AssignWaiting(ctx context.Context, key domain.WaitingKey, 
 	})
 }
 
-func (s *faultyStore) Unbind(ctx context.Context, refused []domain.Refusal) ([]domain.LiveRun, []domain.LiveRun, error) {
-	return call2(ctx, s, "Unbind", func() ([]domain.LiveRun, []domain.LiveRun, error) { return s.Store.Unbind(ctx, refused) })
+func (s *faultyStore) Unbind(ctx context.Context, refused []engine.Refusal) ([]engine.LiveRun, []engine.LiveRun, error) {
+	return call2(ctx, s, "Unbind", func() ([]engine.LiveRun, []engine.LiveRun, error) { return s.Store.Unbind(ctx, refused) })
 }
 
-func (s *faultyStore) RaiseBinds(ctx context.Context, runs []domain.LiveRun) ([]domain.LiveRun, error) {
-	return call(ctx, s, "RaiseBinds", func() ([]domain.LiveRun, error) { return s.Store.RaiseBinds(ctx, runs) })
+func (s *faultyStore) RaiseBinds(ctx context.Context, runs []engine.LiveRun) ([]engine.LiveRun, error) {
+	return call(ctx, s, "RaiseBinds", func() ([]engine.LiveRun, error) { return s.Store.RaiseBinds(ctx, runs) })
 }
 
-func (s *faultyStore) MarkRunning(ctx context.Context, started []domain.Started) ([]domain.Change, error) {
-	return call(ctx, s, "MarkRunning", func() ([]domain.Change, error) { return s.Store.MarkRunning(ctx, started) })
+func (s *faultyStore) MarkRunning(ctx context.Context, started []engine.Started) ([]engine.Change, error) {
+	return call(ctx, s, "MarkRunning", func() ([]engine.Change, error) { return s.Store.MarkRunning(ctx, started) })
 }
 
-func (s *faultyStore) Settle(ctx context.Context, ended []domain.Ended) (domain.SettleResult, error) {
-	return call(ctx, s, "Settle", func() (domain.SettleResult, error) { return s.Store.Settle(ctx, ended) })
+func (s *faultyStore) Settle(ctx context.Context, ended []engine.Ended) (engine.SettleResult, error) {
+	return call(ctx, s, "Settle", func() (engine.SettleResult, error) { return s.Store.Settle(ctx, ended) })
 }
 
-func (s *faultyStore) RequestKill(ctx context.Context, id domain.RunID, reason domain.Reason, by string) (domain.KillResult, error) {
-	return call(ctx, s, "RequestKill", func() (domain.KillResult, error) { return s.Store.RequestKill(ctx, id, reason, by) })
+func (s *faultyStore) RequestKill(ctx context.Context, id domain.RunID, reason domain.Reason, by string) (engine.KillResult, error) {
+	return call(ctx, s, "RequestKill", func() (engine.KillResult, error) { return s.Store.RequestKill(ctx, id, reason, by) })
 }
 
-func (s *faultyStore) Silent(ctx context.Context, after time.Duration, limit int) ([]domain.LiveRun, error) {
-	return call(ctx, s, "Silent", func() ([]domain.LiveRun, error) { return s.Store.Silent(ctx, after, limit) })
+func (s *faultyStore) Silent(ctx context.Context, after time.Duration, limit int) ([]engine.LiveRun, error) {
+	return call(ctx, s, "Silent", func() ([]engine.LiveRun, error) { return s.Store.Silent(ctx, after, limit) })
 }
 
-func (s *faultyStore) BoundBoots(ctx context.Context, silentAfter time.Duration) ([]domain.BoundBoot, error) {
-	return call(ctx, s, "BoundBoots", func() ([]domain.BoundBoot, error) { return s.Store.BoundBoots(ctx, silentAfter) })
+func (s *faultyStore) BoundBoots(ctx context.Context, silentAfter time.Duration) ([]engine.BoundBoot, error) {
+	return call(ctx, s, "BoundBoots", func() ([]engine.BoundBoot, error) { return s.Store.BoundBoots(ctx, silentAfter) })
 }
 
-func (s *faultyStore) RunsOf(ctx context.Context, b domain.BoundBoot, after domain.RunID, limit int) ([]domain.LiveRun, error) {
-	return call(ctx, s, "RunsOf", func() ([]domain.LiveRun, error) { return s.Store.RunsOf(ctx, b, after, limit) })
+func (s *faultyStore) RunsOf(ctx context.Context, b engine.BoundBoot, after domain.RunID, limit int) ([]engine.LiveRun, error) {
+	return call(ctx, s, "RunsOf", func() ([]engine.LiveRun, error) { return s.Store.RunsOf(ctx, b, after, limit) })
 }
 
-func (s *faultyStore) PastDeadline(ctx context.Context, limit int) ([]domain.LiveRun, error) {
-	return call(ctx, s, "PastDeadline", func() ([]domain.LiveRun, error) { return s.Store.PastDeadline(ctx, limit) })
+func (s *faultyStore) PastDeadline(ctx context.Context, limit int) ([]engine.LiveRun, error) {
+	return call(ctx, s, "PastDeadline", func() ([]engine.LiveRun, error) { return s.Store.PastDeadline(ctx, limit) })
 }
 
-func (s *faultyStore) PastGiveUp(ctx context.Context, limit int) ([]domain.LiveRun, error) {
-	return call(ctx, s, "PastGiveUp", func() ([]domain.LiveRun, error) { return s.Store.PastGiveUp(ctx, limit) })
+func (s *faultyStore) PastGiveUp(ctx context.Context, limit int) ([]engine.LiveRun, error) {
+	return call(ctx, s, "PastGiveUp", func() ([]engine.LiveRun, error) { return s.Store.PastGiveUp(ctx, limit) })
 }
 
-func (s *faultyStore) UnconfirmedKills(ctx context.Context, after time.Duration, limit int) ([]domain.LiveRun, error) {
-	return call(ctx, s, "UnconfirmedKills", func() ([]domain.LiveRun, error) { return s.Store.UnconfirmedKills(ctx, after, limit) })
+func (s *faultyStore) UnconfirmedKills(ctx context.Context, after time.Duration, limit int) ([]engine.LiveRun, error) {
+	return call(ctx, s, "UnconfirmedKills", func() ([]engine.LiveRun, error) { return s.Store.UnconfirmedKills(ctx, after, limit) })
 }
 
 func (s *faultyStore) ReplanOverdue(ctx context.Context, limit int) (int, error) {
@@ -216,8 +217,8 @@ func (s *faultyStore) GoOnChains(ctx context.Context, limit int) (int, error) {
 	return call(ctx, s, "GoOnChains", func() (int, error) { return s.Store.GoOnChains(ctx, limit) })
 }
 
-func (s *faultyStore) ReleaseOrphans(ctx context.Context, limit int) ([]domain.Due, error) {
-	return call(ctx, s, "ReleaseOrphans", func() ([]domain.Due, error) { return s.Store.ReleaseOrphans(ctx, limit) })
+func (s *faultyStore) ReleaseOrphans(ctx context.Context, limit int) ([]engine.Due, error) {
+	return call(ctx, s, "ReleaseOrphans", func() ([]engine.Due, error) { return s.Store.ReleaseOrphans(ctx, limit) })
 }
 
 func (s *faultyStore) ReturnStrays(ctx context.Context, limit int) (int, error) {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store"
 )
 
@@ -30,7 +31,7 @@ func TestAdmitARunThatComesTwice(t *testing.T) {
 	}
 	both := make(map[domain.RunID]bool) // planned before and after the edit
 	var in []store.Admission
-	route := func(runs []domain.Due, instance string) {
+	route := func(runs []engine.Due, instance string) {
 		for _, a := range admissions(t, s, runs) {
 			if !fresh[a.RunID] {
 				continue

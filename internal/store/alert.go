@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/firecheck"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
@@ -28,7 +30,7 @@ func (r *AlertRules) setDefaults() {
 // alertNotes collects the alerts that one transaction causes. A transaction without jobs that have alerts runs no
 // statement for them. Neither does the success of a job without recovery alerts.
 type alertNotes struct {
-	noted     map[alertKey]*domain.AlertNote
+	noted     map[alertKey]*engine.AlertNote
 	silent    map[alertKey]bool // counted but not sent: the job has alerts on recovery, but not on failures
 	succeeded map[domain.JobID]success
 }
@@ -53,7 +55,7 @@ func (n *alertNotes) ended(def *definition, run domain.RunID, state domain.State
 	recovery := def.Alert.Wants(domain.AlertRecovered)
 	switch {
 	case state == domain.Failed && (recovery || def.Alert.Wants(domain.AlertFailed)):
-		n.add(def, domain.AlertNote{Kind: domain.AlertFailed, RunID: run, At: domain.At(at), Count: 1})
+		n.add(def, engine.AlertNote{Kind: domain.AlertFailed, RunID: run, At: domain.At(at), Count: 1})
 		if !def.Alert.Wants(domain.AlertFailed) {
 			if n.silent == nil {
 				n.silent = make(map[alertKey]bool)
@@ -73,7 +75,7 @@ func (n *alertNotes) ended(def *definition, run domain.RunID, state domain.State
 // started notes a run's lateness; latenessMS is nil if the run never started.
 func (n *alertNotes) started(def *definition, run domain.RunID, latenessMS *int64, rules AlertRules, at time.Time) {
 	if latenessMS != nil && len(def.Alert.Channels) > 0 && *latenessMS > rules.LateAfter.Milliseconds() && def.Alert.Wants(domain.AlertLate) {
-		n.add(def, domain.AlertNote{Kind: domain.AlertLate, RunID: run, At: domain.At(at), Count: 1})
+		n.add(def, engine.AlertNote{Kind: domain.AlertLate, RunID: run, At: domain.At(at), Count: 1})
 	}
 }
 
@@ -82,20 +84,20 @@ func (n *alertNotes) missed(def *definition, first, last time.Time, count int64,
 	if !def.Alert.Wants(domain.AlertMissed) {
 		return
 	}
-	n.add(def, domain.AlertNote{
+	n.add(def, engine.AlertNote{
 		Kind: domain.AlertMissed, At: domain.At(last), Count: count,
-		Missed: &domain.MissedAt{First: domain.At(first), Last: domain.At(last), Why: why},
+		Missed: &engine.MissedAt{First: domain.At(first), Last: domain.At(last), Why: why},
 	})
 }
 
 // add merges a note with the earlier notes of its kind and job. It adds up the counts and keeps the latest note.
-func (n *alertNotes) add(def *definition, note domain.AlertNote) {
+func (n *alertNotes) add(def *definition, note engine.AlertNote) {
 	k := alertKey{def.JobID, note.Kind}
 	note.JobID, note.JobVersion = def.JobID, def.Version
 	old := n.noted[k]
 	switch {
 	case n.noted == nil:
-		n.noted = make(map[alertKey]*domain.AlertNote)
+		n.noted = make(map[alertKey]*engine.AlertNote)
 	case old == nil:
 	case old.At.After(note.At.Time):
 		old.Count += note.Count
@@ -111,7 +113,7 @@ func (n *alertNotes) add(def *definition, note domain.AlertNote) {
 
 // write updates the jobs' alert state and returns the alerts to send now. It must come last in its transaction, because
 // alert_state is locked after all other tables.
-func (n *alertNotes) write(ctx context.Context, q *sqlcgen.Queries, rules AlertRules, now time.Time) (ups []domain.FollowUp, err error) {
+func (n *alertNotes) write(ctx context.Context, q *sqlcgen.Queries, rules AlertRules, now time.Time) (ups []engine.FollowUp, err error) {
 	if len(n.noted) == 0 && len(n.succeeded) == 0 {
 		return nil, nil
 	}
@@ -123,7 +125,7 @@ func (n *alertNotes) write(ctx context.Context, q *sqlcgen.Queries, rules AlertR
 }
 
 // tell counts the notes and returns those that are not folded.
-func (n *alertNotes) tell(ctx context.Context, q *sqlcgen.Queries, rules AlertRules, now time.Time) (ups []domain.FollowUp, err error) {
+func (n *alertNotes) tell(ctx context.Context, q *sqlcgen.Queries, rules AlertRules, now time.Time) (ups []engine.FollowUp, err error) {
 	if len(n.noted) == 0 {
 		return nil, nil
 	}
@@ -166,13 +168,13 @@ func (n *alertNotes) tell(ctx context.Context, q *sqlcgen.Queries, rules AlertRu
 		default:
 			continue
 		}
-		ups = append(ups, domain.FollowUp{Alert: &note})
+		ups = append(ups, engine.FollowUp{Alert: &note})
 	}
 	return ups, nil
 }
 
 // recover closes the open alerts of jobs that have succeeded since.
-func (n *alertNotes) recover(ctx context.Context, q *sqlcgen.Queries) (ups []domain.FollowUp, err error) {
+func (n *alertNotes) recover(ctx context.Context, q *sqlcgen.Queries) (ups []engine.FollowUp, err error) {
 	var jobs []int64
 	for job, s := range n.succeeded {
 		if failed := n.noted[alertKey{job, domain.AlertFailed}]; failed != nil && failed.At.After(s.at) {
@@ -191,7 +193,7 @@ func (n *alertNotes) recover(ctx context.Context, q *sqlcgen.Queries) (ups []dom
 	rows, err := q.CloseAlerts(ctx, open)
 	for _, r := range rows {
 		s := n.succeeded[domain.JobID(r.JobID)]
-		ups = append(ups, domain.FollowUp{Alert: &domain.AlertNote{
+		ups = append(ups, engine.FollowUp{Alert: &engine.AlertNote{
 			Kind: domain.AlertRecovered, JobID: domain.JobID(r.JobID), JobVersion: s.version, RunID: s.run,
 			At: domain.At(s.at), Count: r.Failures, Since: domain.At(r.OpenedAt),
 		}})
@@ -228,7 +230,7 @@ func (s *Store) tellLate(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, row
 
 // tellUnexplained enqueues the alerts about ledger entries that the audit made. The job version in gap determines the
 // channels.
-func (s *Store) tellUnexplained(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, gap domain.FireGap, p sqlcgen.InsertMissedParams) error {
+func (s *Store) tellUnexplained(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, gap firecheck.Unexplained, p sqlcgen.InsertMissedParams) error {
 	def, err := s.one(ctx, q, versionKey{gap.JobID, gap.Version})
 	if err != nil {
 		return err
@@ -253,7 +255,7 @@ func (s *Store) tellNotes(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, n 
 
 // TakeFolded returns the folded alerts of a job and kind that should be sent now, or nil, within the transaction that
 // completes the follow-up. If it is too early, wait is the remaining time.
-func (s *Store) TakeFolded(ctx context.Context, tx pgx.Tx, job domain.JobID, kind domain.AlertKind) (note *domain.AlertNote, wait time.Duration, err error) {
+func (s *Store) TakeFolded(ctx context.Context, tx pgx.Tx, job domain.JobID, kind domain.AlertKind) (note *engine.AlertNote, wait time.Duration, err error) {
 	q := s.q.WithTx(tx)
 	r, err := q.AlertStateForUpdate(ctx, sqlcgen.AlertStateForUpdateParams{JobID: int64(job), Kind: string(kind)})
 	if errors.Is(err, pgx.ErrNoRows) || (err == nil && r.Folded == 0) {
@@ -267,7 +269,7 @@ func (s *Store) TakeFolded(ctx context.Context, tx pgx.Tx, job domain.JobID, kin
 		return nil, wait, nil
 	}
 	err = q.TellFolded(ctx, sqlcgen.TellFoldedParams{JobID: int64(job), Kind: string(kind), Now: now})
-	return &domain.AlertNote{
+	return &engine.AlertNote{
 		Kind: kind, JobID: job, JobVersion: int(r.JobVersion), RunID: orZero(r.RunID), At: domain.At(now),
 		Count: r.Folded, Since: domain.At(r.Since),
 	}, 0, err

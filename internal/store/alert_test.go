@@ -11,11 +11,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store"
 )
 
 // told returns and removes the alerts that were enqueued since the last call.
-func (r *recorded) told() (out []domain.AlertNote) {
+func (r *recorded) told() (out []engine.AlertNote) {
 	for _, u := range r.ups {
 		if u.Alert != nil {
 			out = append(out, *u.Alert)
@@ -37,7 +38,7 @@ func alerting(on ...domain.AlertKind) func(*domain.JobSpec) {
 }
 
 // ends runs a job once.
-func ends(t testing.TB, s *store.Store, job domain.JobID, outcome domain.Outcome) domain.LiveRun {
+func ends(t testing.TB, s *store.Store, job domain.JobID, outcome domain.Outcome) engine.LiveRun {
 	t.Helper()
 	r := start(t, s, job)
 	settle(t, s, settled, result(s, r, outcome))
@@ -53,7 +54,7 @@ func TestAlertsFold(t *testing.T) {
 	hours := func(n int) {
 		exec(t, s, `UPDATE alert_state SET told_at = told_at - $1 * interval '1 hour' WHERE job_id = $2`, n, job)
 	}
-	one := func(kind domain.AlertKind, count int64, run domain.LiveRun) domain.AlertNote {
+	one := func(kind domain.AlertKind, count int64, run engine.LiveRun) engine.AlertNote {
 		t.Helper()
 		got := ups.told()
 		if len(got) != 1 || got[0].Kind != kind || got[0].Count != count || got[0].RunID != run.ID || got[0].JobID != job || got[0].Folded {
@@ -130,7 +131,7 @@ func TestAlertsAreLockedInOrder(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.Settle(t.Context(), []domain.Ended{result(s, good, domain.OutcomeSucceeded), result(s, bad, domain.OutcomeFailed)})
+		_, err := s.Settle(t.Context(), []engine.Ended{result(s, good, domain.OutcomeSucceeded), result(s, bad, domain.OutcomeFailed)})
 		done <- err
 	}()
 	for query[int64](t, s, `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`) == 0 {
@@ -152,7 +153,7 @@ func TestAlertsAreLockedInOrder(t *testing.T) {
 }
 
 // folded asks as the follow-up does.
-func folded(t *testing.T, s *store.Store, job domain.JobID) (note *domain.AlertNote, wait time.Duration) {
+func folded(t *testing.T, s *store.Store, job domain.JobID) (note *engine.AlertNote, wait time.Duration) {
 	t.Helper()
 	err := pgx.BeginFunc(t.Context(), s.Pool(), func(tx pgx.Tx) (err error) {
 		note, wait, err = s.TakeFolded(t.Context(), tx, job, domain.AlertFailed)
@@ -192,7 +193,7 @@ func TestAlertsOfFinalFailuresOnly(t *testing.T) {
 
 	all := create(t, s, "c", alerting(domain.AlertFailed), func(sp *domain.JobSpec) { sp.Route = domain.RouteBroadcast })
 	shards := expand(t, s, all, "i1", "i2", "i3").Bound
-	slices.SortFunc(shards, func(a, b domain.LiveRun) int { return cmp.Compare(a.Shard.Index, b.Shard.Index) })
+	slices.SortFunc(shards, func(a, b engine.LiveRun) int { return cmp.Compare(a.Shard.Index, b.Shard.Index) })
 	settle(t, s, slices.Repeat(settled, 2), result(s, shards[1], domain.OutcomeFailed), result(s, shards[0], domain.OutcomeSucceeded))
 	if got := ups.told(); len(got) != 0 {
 		t.Fatalf("told before the join: %+v", got)
@@ -274,7 +275,7 @@ func TestAlertsOfTheSameJobs(t *testing.T) {
 	s, _ := open(t)
 	channel(t, s, "ops")
 	const jobs, rounds = 8, 12
-	var in [2][]domain.Ended
+	var in [2][]engine.Ended
 	for range jobs {
 		job := create(t, s, "j"+domain.NewRunID(time.Now()).String(), alerting(domain.AlertFailed, domain.AlertRecovered), func(sp *domain.JobSpec) {
 			sp.Block = domain.BlockParallel

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // BenchmarkLife takes batches of scheduled runs through their whole life, from the plan to the history, one call after
@@ -50,19 +51,19 @@ func benchmarkLife(b *testing.B, block domain.Block) {
 			SELECT overlay(first_run_id(now())::text placing substr(md5(random()::text), 1, 12) from 25)::uuid, id, version, group_name,
 			       'schedule', spec->>'block' = 'parallel', now(), date_trunc('milliseconds', now()), now() FROM jobs`
 		timed("insert", func() error { _, err := s.Pool().Exec(b.Context(), insert); return err })
-		var due []domain.Due
+		var due []engine.Due
 		rows, err := s.Pool().Query(b.Context(), `SELECT id, job_id, due_at FROM runs_live ORDER BY due_at, id`)
 		if err != nil {
 			b.Fatal(err)
 		}
 		for rows.Next() {
-			d := domain.Due{JobVersion: 1, Attempt: 1}
+			d := engine.Due{JobVersion: 1, Attempt: 1}
 			if err := rows.Scan(&d.RunID, &d.JobID, &d.DueAt); err != nil {
 				b.Fatal(err)
 			}
 			due = append(due, d)
 		}
-		var bound []domain.LiveRun
+		var bound []engine.LiveRun
 		for part := range slices.Chunk(due, 500) { // as the ring does
 			in := admissions(b, s, part)
 			timed("admit", func() error {
@@ -72,7 +73,7 @@ func benchmarkLife(b *testing.B, block domain.Block) {
 			})
 		}
 		for part := range slices.Chunk(bound, 1000) {
-			ended := make([]domain.Ended, len(part))
+			ended := make([]engine.Ended, len(part))
 			for i, r := range part {
 				ended[i] = result(s, r, domain.OutcomeSucceeded)
 			}

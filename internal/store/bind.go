@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
@@ -54,7 +55,7 @@ func (s *Store) WaitingCounts(ctx context.Context) (map[string]int, error) {
 // AssignWaiting takes up to limit waiting runs in due order, calls choose for their instances, and binds them. A
 // Binding without an instance leaves its run waiting. Dispatchers share the waiting runs by SKIP LOCKED. Broadcasts
 // that have not been expanded are returned in others, for ExpandBroadcast.
-func (s *Store) AssignWaiting(ctx context.Context, key WaitingKey, limit int, choose func([]Waiting) []domain.Binding) (bound []domain.LiveRun, others Unassigned, err error) {
+func (s *Store) AssignWaiting(ctx context.Context, key WaitingKey, limit int, choose func([]Waiting) []engine.Binding) (bound []engine.LiveRun, others Unassigned, err error) {
 	err = s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
 		bound, others = nil, Unassigned{}
 		ids, err := q.ClaimWaiting(ctx, sqlcgen.ClaimWaitingParams{
@@ -92,7 +93,7 @@ func (s *Store) AssignWaiting(ctx context.Context, key WaitingKey, limit int, ch
 }
 
 // updateWhy updates why runs wait whose instances were asked, because the answers change from time to time.
-func updateWhy(ctx context.Context, q *sqlcgen.Queries, runs []Waiting, to []domain.Binding) error {
+func updateWhy(ctx context.Context, q *sqlcgen.Queries, runs []Waiting, to []engine.Binding) error {
 	var p sqlcgen.SayWhyParams
 	for i, b := range to {
 		if b.Instance == "" && b.Waiting != "" {
@@ -131,12 +132,12 @@ func deleteStale(ctx context.Context, q *sqlcgen.Queries, ids []domain.RunID, ro
 }
 
 // inOrder returns the rows of waiting runs in the order of ids.
-func inOrder(ids []domain.RunID, rows []sqlcgen.RunsLive) []domain.LiveRun {
+func inOrder(ids []domain.RunID, rows []sqlcgen.RunsLive) []engine.LiveRun {
 	byID := make(map[domain.RunID]sqlcgen.RunsLive, len(rows))
 	for _, r := range rows {
 		byID[r.ID] = r
 	}
-	out := make([]domain.LiveRun, 0, len(rows))
+	out := make([]engine.LiveRun, 0, len(rows))
 	for _, id := range ids {
 		if r, ok := byID[id]; ok && waits(&r) && r.KillRequestedAt == nil {
 			out = append(out, liveRun(r))
@@ -145,7 +146,7 @@ func inOrder(ids []domain.RunID, rows []sqlcgen.RunsLive) []domain.LiveRun {
 	return out
 }
 
-func (s *Store) withDefinitions(ctx context.Context, q *sqlcgen.Queries, runs []domain.LiveRun) ([]Waiting, error) {
+func (s *Store) withDefinitions(ctx context.Context, q *sqlcgen.Queries, runs []engine.LiveRun) ([]Waiting, error) {
 	keys := make([]versionKey, len(runs))
 	for i, r := range runs {
 		keys[i] = versionKey{r.JobID, r.JobVersion}
@@ -163,7 +164,7 @@ func (s *Store) withDefinitions(ctx context.Context, q *sqlcgen.Queries, runs []
 	return out, nil
 }
 
-func (s *Store) bindWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, runs []Waiting, to []domain.Binding, others *Unassigned) ([]domain.LiveRun, error) {
+func (s *Store) bindWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, runs []Waiting, to []engine.Binding, others *Unassigned) ([]engine.LiveRun, error) {
 	var keys []slotKey
 	for i, r := range runs {
 		if to[i].Instance != "" && r.Def.NeedsSlot() && r.Def.BlockScope == domain.ScopeInstance {
@@ -224,7 +225,7 @@ func (s *Store) bindWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, 
 }
 
 // coveredWaiting ends waiting runs that are covered by another run for the same slot.
-func coveredWaiting(runs []Waiting, to []domain.Binding, slots *slotSet, now time.Time) []domain.Ended {
+func coveredWaiting(runs []Waiting, to []engine.Binding, slots *slotSet, now time.Time) []engine.Ended {
 	var in []Admission
 	all := make(map[domain.RunID]bool) // every waiting run was admitted before
 	for i, r := range runs {
@@ -239,7 +240,7 @@ func coveredWaiting(runs []Waiting, to []domain.Binding, slots *slotSet, now tim
 
 // blockWaiting applies the block policy to waiting runs whose chosen instance runs another run of their job. They leave
 // the waiting runs, because they would stay in front of runs that can be bound.
-func (s *Store) blockWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []Admission, ended []domain.Ended, slots *slotSet, others *Unassigned) error {
+func (s *Store) blockWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []Admission, ended []engine.Ended, slots *slotSet, others *Unassigned) error {
 	if len(in)+len(ended) == 0 {
 		return nil
 	}
@@ -256,7 +257,7 @@ func (s *Store) blockWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries,
 
 // Unbind takes attempts from instances that refused them and makes them wait for another instance. It returns runs
 // separately whose kill was requested meanwhile: no instance will start them, so the caller can end them.
-func (s *Store) Unbind(ctx context.Context, refused []Refusal) (waiting, killed []domain.LiveRun, err error) {
+func (s *Store) Unbind(ctx context.Context, refused []Refusal) (waiting, killed []engine.LiveRun, err error) {
 	err = s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error {
 		waiting, killed = nil, nil
 		ids := make([]domain.RunID, len(refused))
@@ -325,7 +326,7 @@ func (s *Store) instanceSlots(ctx context.Context, q *sqlcgen.Queries, rows []sq
 }
 
 // RaiseBinds starts a new offer round of attempts for the boots that they are bound to.
-func (s *Store) RaiseBinds(ctx context.Context, runs []domain.LiveRun) ([]domain.LiveRun, error) {
+func (s *Store) RaiseBinds(ctx context.Context, runs []engine.LiveRun) ([]engine.LiveRun, error) {
 	var p sqlcgen.RaiseBindsParams
 	for _, r := range runs {
 		p.Ids = append(p.Ids, r.ID)
@@ -344,7 +345,7 @@ func (s *Store) RaiseBinds(ctx context.Context, runs []domain.LiveRun) ([]domain
 }
 
 // MarkRunning marks attempts as running. Attempts that have ended meanwhile do not change.
-func (s *Store) MarkRunning(ctx context.Context, started []Started) ([]domain.Change, error) {
+func (s *Store) MarkRunning(ctx context.Context, started []Started) ([]engine.Change, error) {
 	slices.SortFunc(started, func(a, b Started) int { return slices.Compare(a.RunID[:], b.RunID[:]) })
 	var p sqlcgen.MarkRunningParams
 	for _, r := range started {
@@ -365,7 +366,7 @@ func (s *Store) MarkRunning(ctx context.Context, started []Started) ([]domain.Ch
 	if err != nil {
 		return nil, err
 	}
-	out := make([]domain.Change, len(rows))
+	out := make([]engine.Change, len(rows))
 	for i, r := range rows {
 		out[i] = change(r)
 	}
@@ -374,17 +375,17 @@ func (s *Store) MarkRunning(ctx context.Context, started []Started) ([]domain.Ch
 
 // ExpandBroadcast replaces a fired or waiting broadcast by its shards, one for each of to, in one transaction. If
 // another dispatcher has taken the broadcast, ExpandBroadcast changes nothing and returns an empty result.
-func (s *Store) ExpandBroadcast(ctx context.Context, run domain.Due, def *domain.Definition, to []ShardBinding) (Admitted, error) {
+func (s *Store) ExpandBroadcast(ctx context.Context, run engine.Due, def *engine.Definition, to []ShardBinding) (Admitted, error) {
 	var out Admitted
 	err := s.tx(ctx, func(tx pgx.Tx, q *sqlcgen.Queries) error {
 		out = Admitted{}
-		if err := lockChains(ctx, q, []*domain.Definition{def}); err != nil {
+		if err := lockChains(ctx, q, []*engine.Definition{def}); err != nil {
 			return err
 		}
 		if err := q.LockWaiting(ctx, []domain.RunID{run.RunID}); err != nil {
 			return err
 		}
-		if err := lockCovered(ctx, q, []*domain.Definition{def}); err != nil {
+		if err := lockCovered(ctx, q, []*engine.Definition{def}); err != nil {
 			return err
 		}
 		if def.NeedsSlot() && def.BlockScope == domain.ScopeCluster {
@@ -438,7 +439,7 @@ func (s *Store) ExpandBroadcast(ctx context.Context, run domain.Due, def *domain
 			case r.Instance != "":
 				out.Bound = append(out.Bound, r)
 			case held:
-				losers = append(losers, Admission{Due: r.Due(), Def: def, Binding: domain.Binding{Instance: on}})
+				losers = append(losers, Admission{Due: r.Due(), Def: def, Binding: engine.Binding{Instance: on}})
 			default:
 				out.Waiting = append(out.Waiting, r)
 				wait.add(&r, def, now)
@@ -456,7 +457,7 @@ func (s *Store) ExpandBroadcast(ctx context.Context, run domain.Due, def *domain
 }
 
 // takeForBroadcast takes the job's slot for a broadcast, or applies the block policy.
-func (s *Store) takeForBroadcast(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, run domain.Due, def *domain.Definition, out *Admitted) (bool, error) {
+func (s *Store) takeForBroadcast(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, run engine.Due, def *engine.Definition, out *Admitted) (bool, error) {
 	k := slotOf(def, "")
 	slots, err := lockSlots(ctx, q, []slotKey{k}, true)
 	if err != nil {
@@ -483,7 +484,7 @@ func (s *Store) takeForBroadcast(ctx context.Context, tx pgx.Tx, q *sqlcgen.Quer
 // instance's slot and keep it while one of them is bound there, so that no broadcast owns a slot while it waits for a
 // slot of another broadcast. takeForShards returns the bindings without the shards whose slot was taken, and the
 // instances of those shards by shard index.
-func (s *Store) takeForShards(ctx context.Context, q *sqlcgen.Queries, broadcast domain.RunID, def *domain.Definition, to []ShardBinding) ([]ShardBinding, map[int]string, *slotSet, error) {
+func (s *Store) takeForShards(ctx context.Context, q *sqlcgen.Queries, broadcast domain.RunID, def *engine.Definition, to []ShardBinding) ([]ShardBinding, map[int]string, *slotSet, error) {
 	if !def.NeedsSlot() || def.BlockScope != domain.ScopeInstance {
 		return to, nil, &slotSet{}, nil
 	}
@@ -511,7 +512,7 @@ func (s *Store) takeForShards(ctx context.Context, q *sqlcgen.Queries, broadcast
 	return to, blocked, slots, nil
 }
 
-func (s *Store) insertShards(ctx context.Context, q *sqlcgen.Queries, first domain.RunID, def *domain.Definition, to []ShardBinding) ([]sqlcgen.RunsLive, error) {
+func (s *Store) insertShards(ctx context.Context, q *sqlcgen.Queries, first domain.RunID, def *engine.Definition, to []ShardBinding) ([]sqlcgen.RunsLive, error) {
 	p := sqlcgen.InsertShardsParams{FirstID: first, GiveUp: s.giveUp(def, s.Now())}
 	for i, b := range to[1:] {
 		p.Ids = append(p.Ids, domain.ShardRunID(first, i+1))

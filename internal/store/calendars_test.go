@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/firecheck"
 	"github.com/belfryhq/belfry/internal/store"
 )
 
@@ -120,7 +121,7 @@ func TestCalendarVersionsAreAudited(t *testing.T) {
 	if got := counts(audited(t, s, job.ID, end)); got != "unexplained 1, ran 99" {
 		t.Errorf("without one of its runs: %s", got)
 	}
-	why := func(at time.Time) domain.Why {
+	why := func(at time.Time) firecheck.Why {
 		w, err := auditor(s).Why(t.Context(), job.ID, domain.At(at).String())
 		if err != nil {
 			t.Fatal(err)
@@ -134,7 +135,7 @@ func TestCalendarVersionsAreAudited(t *testing.T) {
 	if w := why(tomorrow.Truncate(time.Second).Add(time.Millisecond)); w.IsFireTime || !strings.Contains(w.Answer, off+".") {
 		t.Errorf("why not between fire times: %+v", w)
 	}
-	if w := why(fires[10]); !w.IsFireTime || w.Fate != domain.FateRan {
+	if w := why(fires[10]); !w.IsFireTime || w.Fate != firecheck.FateRan {
 		t.Errorf("why before the change: %+v", w)
 	}
 }

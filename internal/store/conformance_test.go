@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/storetest"
 )
@@ -30,7 +31,7 @@ func TestConformance(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			FollowUps: func(*testing.T) []domain.FollowUp {
+			FollowUps: func(*testing.T) []engine.FollowUp {
 				ups.mu.Lock()
 				defer ups.mu.Unlock()
 				out := ups.ups

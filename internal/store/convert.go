@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
@@ -99,8 +100,8 @@ func orZero[T any](p *T) T {
 	return *p
 }
 
-func liveRun(r sqlcgen.RunsLive) domain.LiveRun {
-	out := domain.LiveRun{
+func liveRun(r sqlcgen.RunsLive) engine.LiveRun {
+	out := engine.LiveRun{
 		ID: r.ID, JobID: domain.JobID(r.JobID), JobVersion: int(r.JobVersion), Group: r.GroupName,
 		Cause: domain.Cause(r.Cause), State: domain.State(r.State), Attempt: int(r.Attempt), Bind: int(r.Bind),
 		FireTime: r.FireTime, DueAt: r.DueAt, BoundAt: r.BoundAt, StartedAt: r.StartedAt,
@@ -114,16 +115,16 @@ func liveRun(r sqlcgen.RunsLive) domain.LiveRun {
 	return out
 }
 
-func liveRuns(rows []sqlcgen.RunsLive) []domain.LiveRun {
-	out := make([]domain.LiveRun, len(rows))
+func liveRuns(rows []sqlcgen.RunsLive) []engine.LiveRun {
+	out := make([]engine.LiveRun, len(rows))
 	for i, r := range rows {
 		out[i] = liveRun(r)
 	}
 	return out
 }
 
-func change(r sqlcgen.RunsLive) domain.Change {
-	return domain.Change{
+func change(r sqlcgen.RunsLive) engine.Change {
+	return engine.Change{
 		RunID: r.ID, JobID: domain.JobID(r.JobID), JobVersion: int(r.JobVersion), Group: r.GroupName,
 		Cause: domain.Cause(r.Cause), State: domain.State(r.State), Reason: domain.Reason(r.Reason),
 		FireTime: r.FireTime, Attempt: int(r.Attempt),

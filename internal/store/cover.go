@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
@@ -45,7 +46,7 @@ func cameDue(a *Admission, admitted map[domain.RunID]bool) time.Time {
 
 // coveredInBatch removes the runs from a batch that another run of the batch covers, because they would lose their slot at
 // once. The owner of a slot is not removed; it is covered later, as the owner.
-func coveredInBatch(in []Admission, fireable, admitted map[domain.RunID]bool, slots *slotSet, now time.Time) (rest []Admission, ended []domain.Ended) {
+func coveredInBatch(in []Admission, fireable, admitted map[domain.RunID]bool, slots *slotSet, now time.Time) (rest []Admission, ended []engine.Ended) {
 	var due []Admission
 	for _, a := range in {
 		if covers(&a, now) && fireable[a.RunID] && takes(&a) && slots.owners[slotOf(a.Def, a.Instance)] != a.Owner() {
@@ -67,8 +68,8 @@ func coveredInBatch(in []Admission, fireable, admitted map[domain.RunID]bool, sl
 }
 
 // coveredBy returns the end of a run that has not started.
-func coveredBy(id domain.RunID, attempt int, by domain.RunID, now time.Time) domain.Ended {
-	return domain.Ended{
+func coveredBy(id domain.RunID, attempt int, by domain.RunID, now time.Time) engine.Ended {
+	return engine.Ended{
 		RunID: id, Attempt: attempt, Outcome: domain.OutcomeSkipped, Reason: domain.ReasonCovered,
 		Message: coversIt(by), FinishedAt: now,
 	}
@@ -80,7 +81,7 @@ func coversIt(by domain.RunID) string { return "run " + by.String() + " of the j
 // lockCovered locks, before any slot, the waiting entries that runs of the given jobs may cover. This is the same order
 // as in AssignWaiting. A run that becomes owner between this lock and the slot's lock is missed. In the worst case two
 // transactions deadlock and Postgres ends one of them.
-func lockCovered(ctx context.Context, q *sqlcgen.Queries, defs []*domain.Definition) error {
+func lockCovered(ctx context.Context, q *sqlcgen.Queries, defs []*engine.Definition) error {
 	var jobs []int64
 	for _, d := range defs {
 		if d.Block == domain.BlockCoverEarly && d.BlockScope == domain.ScopeCluster { // in scope instance, owners do not wait
@@ -98,8 +99,8 @@ type slotState struct {
 	key     slotKey
 	by      Admission        // the newest of the newRuns
 	newRuns []Admission      // the runs that come due
-	owners  []domain.LiveRun // runs of the owner
-	held    []domain.LiveRun
+	owners  []engine.LiveRun // runs of the owner
+	held    []engine.LiveRun
 }
 
 // cover ends the runs at the slot of due runs: held runs as skipped, and the owner's runs as cancelled, by a kill if an
@@ -110,7 +111,7 @@ func (s *Store) cover(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []A
 	if err != nil {
 		return err
 	}
-	var skipped, ended []domain.Ended
+	var skipped, ended []engine.Ended
 	var hold []Admission
 	var kill []domain.RunID
 	var whys []string
@@ -161,7 +162,7 @@ func (s *Store) cover(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []A
 	marked, err := q.RequestKill(ctx, sqlcgen.RequestKillParams{Ids: kill, Whys: whys, Reason: ptr(string(domain.ReasonCovered))})
 	out.Kills = append(out.Kills, liveRuns(marked)...)
 	// A run that this same transaction has bound must not be offered any more.
-	out.Bound = slices.DeleteFunc(out.Bound, func(r domain.LiveRun) bool { return slices.Contains(kill, r.ID) })
+	out.Bound = slices.DeleteFunc(out.Bound, func(r engine.LiveRun) bool { return slices.Contains(kill, r.ID) })
 	return err
 }
 

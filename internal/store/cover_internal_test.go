@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
@@ -23,7 +24,7 @@ func idAt(ms, n int) domain.RunID {
 }
 
 // newRun draws a run of one of two jobs that comes due around noon. It may be a shard of a broadcast.
-func newRun(t *rapid.T, defs []*domain.Definition) Admission {
+func newRun(t *rapid.T, defs []*engine.Definition) Admission {
 	id := idAt(rapid.IntRange(-3, 2).Draw(t, "id"), rapid.IntRange(1, 3).Draw(t, "of the millisecond"))
 	a := Admission{Def: rapid.SampledFrom(defs).Draw(t, "job")}
 	a.RunID, a.JobID, a.Attempt = id, a.Def.JobID, 1
@@ -35,10 +36,10 @@ func newRun(t *rapid.T, defs []*domain.Definition) Admission {
 	return a
 }
 
-func drawDefs(t *rapid.T) []*domain.Definition {
-	var defs []*domain.Definition
+func drawDefs(t *rapid.T) []*engine.Definition {
+	var defs []*engine.Definition
 	for i := range 2 {
-		d := &domain.Definition{JobID: domain.JobID(i + 1)}
+		d := &engine.Definition{JobID: domain.JobID(i + 1)}
 		d.Block = rapid.SampledFrom([]domain.Block{domain.BlockCoverEarly, domain.BlockCoverEarly, domain.BlockSerial}).Draw(t, "block")
 		d.BlockScope = rapid.SampledFrom([]domain.BlockScope{domain.ScopeCluster, domain.ScopeInstance}).Draw(t, "scope")
 		defs = append(defs, d)
@@ -108,15 +109,15 @@ func TestNewerThanByIsOneSided(t *testing.T) {
 		if a.RunID == b.RunID || a.Owner() == b.Owner() {
 			return // they do not meet
 		}
-		live := func(x Admission) domain.LiveRun {
-			r := domain.LiveRun{ID: x.RunID, JobID: x.JobID, DueAt: x.DueAt}
+		live := func(x Admission) engine.LiveRun {
+			r := engine.LiveRun{ID: x.RunID, JobID: x.JobID, DueAt: x.DueAt}
 			if !x.Broadcast.IsZero() {
 				r.BroadcastID = &x.Broadcast
 			}
 			return r
 		}
 		meets := func(x, y Admission, admitted bool) bool {
-			st := &slotState{by: x, owners: []domain.LiveRun{live(y)}}
+			st := &slotState{by: x, owners: []engine.LiveRun{live(y)}}
 			o := st.newerThanBy(admitted)
 			if !o.IsZero() && o != y.Owner() {
 				t.Fatalf("covered by %s, which is not there", o)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/schedule"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
@@ -19,7 +20,7 @@ type versionKey struct {
 
 // definition is a job version and its schedule, which is compiled on first use.
 type definition struct {
-	domain.Definition
+	engine.Definition
 	validFrom time.Time // when it was saved
 	once      sync.Once
 	schedule  *schedule.Schedule
@@ -35,11 +36,11 @@ func (s *Store) compiled(d *definition) (*schedule.Schedule, error) {
 
 // Definitions returns the given versions of jobs. Versions never change, so they are kept in a bounded cache. Versions
 // that do not exist are missing in the result.
-func (s *Store) Definitions(ctx context.Context, runs []domain.Due) (domain.Definitions, error) {
-	out := make(domain.Definitions, len(runs))
+func (s *Store) Definitions(ctx context.Context, runs []engine.Due) (engine.Definitions, error) {
+	out := make(engine.Definitions, len(runs))
 	var missing []versionKey
 	for i := range runs {
-		k := domain.VersionKey{Job: runs[i].JobID, Version: runs[i].JobVersion}
+		k := engine.VersionKey{Job: runs[i].JobID, Version: runs[i].JobVersion}
 		if _, known := out[k]; known {
 			continue
 		}
@@ -57,13 +58,13 @@ func (s *Store) Definitions(ctx context.Context, runs []domain.Due) (domain.Defi
 		return nil, pgerr.Translate(err)
 	}
 	for k, d := range defs {
-		out[domain.VersionKey{Job: k.job, Version: k.version}] = &d.Definition
+		out[engine.VersionKey{Job: k.job, Version: k.version}] = &d.Definition
 	}
 	return out, nil
 }
 
 // Definition returns one version of a job, or NotFound.
-func (s *Store) Definition(ctx context.Context, job domain.JobID, version int) (*domain.Definition, error) {
+func (s *Store) Definition(ctx context.Context, job domain.JobID, version int) (*engine.Definition, error) {
 	d, err := s.one(ctx, s.q, versionKey{job, version})
 	if err != nil {
 		return nil, pgerr.Translate(err)
@@ -125,7 +126,7 @@ func (s *Store) load(ctx context.Context, q *sqlcgen.Queries, keys []versionKey)
 // newDefinition decodes a version. After manual SQL or a downgrade, a version may be unreadable. It must not stop the
 // other jobs of its batch, so it gets no schedule, and compiled returns the error.
 func newDefinition(k versionKey, spec []byte, createdAt time.Time) *definition {
-	d := &definition{Definition: domain.Definition{JobID: k.job, Version: k.version, CreatedAt: createdAt.UTC()}}
+	d := &definition{Definition: engine.Definition{JobID: k.job, Version: k.version, CreatedAt: createdAt.UTC()}}
 	d.JobSpec = domain.DefaultJobSpec()
 	if err := domain.DecodeSpec(spec, &d.JobSpec); err != nil {
 		d.once.Do(func() { d.err = fmt.Errorf("read version %d of job %d: %w", k.version, k.job, err) })

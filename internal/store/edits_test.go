@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/schedule"
 	"github.com/belfryhq/belfry/internal/store"
@@ -127,7 +128,7 @@ func waitUntil(t *testing.T, done func() bool) {
 // scheduler plans, rings and fires, and has every run end at once, one in three at first by a failure.
 func scheduler(ctx context.Context, s *store.Store, seed uint64) error {
 	rng := rand.New(rand.NewPCG(seed, 99))
-	var ring []domain.Due
+	var ring []engine.Due
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -154,7 +155,7 @@ func stalled(err error) bool {
 }
 
 // turn plans now and then, and fires what is due. It returns the ring as it is then; none beside an error.
-func turn(ctx context.Context, s *store.Store, rng *rand.Rand, ring []domain.Due) ([]domain.Due, error) {
+func turn(ctx context.Context, s *store.Store, rng *rand.Rand, ring []engine.Due) ([]engine.Due, error) {
 	if rng.IntN(10) == 0 {
 		planned, err := s.PlanDue(ctx, 1+rng.IntN(10), false)
 		if err != nil {
@@ -177,8 +178,8 @@ func turn(ctx context.Context, s *store.Store, rng *rand.Rand, ring []domain.Due
 		ring = nil // it dies, and another one takes its place
 	}
 	now := s.Now()
-	var due []domain.Due
-	ring = slices.DeleteFunc(ring, func(d domain.Due) bool {
+	var due []engine.Due
+	ring = slices.DeleteFunc(ring, func(d engine.Due) bool {
 		ahead := 200 * time.Millisecond
 		if d.AtDue {
 			ahead = 0
@@ -196,7 +197,7 @@ func turn(ctx context.Context, s *store.Store, rng *rand.Rand, ring []domain.Due
 	return append(ring, again...), nil
 }
 
-func fireAndSettle(ctx context.Context, s *store.Store, rng *rand.Rand, due []domain.Due) (again []domain.Due, err error) {
+func fireAndSettle(ctx context.Context, s *store.Store, rng *rand.Rand, due []engine.Due) (again []engine.Due, err error) {
 	if len(due) == 0 {
 		return nil, nil
 	}
@@ -206,13 +207,13 @@ func fireAndSettle(ctx context.Context, s *store.Store, rng *rand.Rand, due []do
 	}
 	var in []store.Admission
 	for _, d := range due {
-		in = append(in, store.Admission{Due: d, Def: defs.Of(d.JobID, d.JobVersion), Binding: domain.Binding{Instance: "i1", BootID: "b1"}})
+		in = append(in, store.Admission{Due: d, Def: defs.Of(d.JobID, d.JobVersion), Binding: engine.Binding{Instance: "i1", BootID: "b1"}})
 	}
 	out, err := s.Admit(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	var ended []domain.Ended
+	var ended []engine.Ended
 	for _, r := range out.Bound {
 		outcome := domain.OutcomeSucceeded
 		if r.Attempt == 1 && rng.IntN(3) == 0 {

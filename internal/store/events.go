@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/event"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
@@ -16,7 +17,7 @@ func (s *Store) Tx(ctx context.Context, f func(tx pgx.Tx) error) error {
 
 // PlanEventRunsTx plans the runs that events cause, in the transaction that accepts those events. A repeat changes
 // nothing, because the ids are computed. It returns the jobs that were deleted meanwhile; they get no run.
-func (s *Store) PlanEventRunsTx(ctx context.Context, tx pgx.Tx, runs []domain.EventRun) (gone map[domain.JobID]bool, err error) {
+func (s *Store) PlanEventRunsTx(ctx context.Context, tx pgx.Tx, runs []event.Run) (gone map[domain.JobID]bool, err error) {
 	if len(runs) == 0 {
 		return nil, nil
 	}

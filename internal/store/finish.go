@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
@@ -64,7 +65,7 @@ type giver struct{ instance, boot, group string }
 
 // finish moves runs that succeeded into the history: only those of plain jobs if plain is set, otherwise only those in
 // among. It sets the dispositions of their results in out.
-func finish(ctx context.Context, db sqlcgen.DBTX, in []domain.Ended, now time.Time, among map[domain.RunID]bool, plain bool, out *SettleResult) ([]finished, error) {
+func finish(ctx context.Context, db sqlcgen.DBTX, in []engine.Ended, now time.Time, among map[domain.RunID]bool, plain bool, out *SettleResult) ([]finished, error) {
 	first := make([]int, 0, len(in)) // results that may be settled this way
 	for i, e := range in {
 		if e.Outcome == domain.OutcomeSucceeded && e.Group != "" && e.Reason == "" && (plain || among[e.RunID]) {
@@ -122,8 +123,8 @@ func finish(ctx context.Context, db sqlcgen.DBTX, in []domain.Ended, now time.Ti
 	for i := range done {
 		f := &done[i]
 		e := &in[f.in]
-		out.Dispositions[f.in] = domain.Settled
-		out.Changes = append(out.Changes, domain.Change{
+		out.Dispositions[f.in] = engine.Settled
+		out.Changes = append(out.Changes, engine.Change{
 			RunID: e.RunID, JobID: domain.JobID(f.job), JobVersion: int(f.version), Group: e.Group, Cause: domain.Cause(f.cause),
 			State: domain.Succeeded, FireTime: f.fireTime, Attempt: e.Attempt, LatenessMS: f.lateness,
 		})

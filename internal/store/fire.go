@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
@@ -148,8 +149,8 @@ type way struct{ instance, boot string }
 // admitted returns the run that an admission has queued, from the values of the admission and those that only the row
 // has. The instance and boot must come from the admission that the row was matched with. Otherwise a run that appears
 // twice could be offered to one instance and bound to another.
-func admitted(a *Admission, r *sqlcgen.AdmitRunsRow) domain.LiveRun {
-	run := domain.LiveRun{
+func admitted(a *Admission, r *sqlcgen.AdmitRunsRow) engine.LiveRun {
+	run := engine.LiveRun{
 		ID: a.RunID, JobID: a.JobID, JobVersion: a.JobVersion, Group: a.Def.Group, Cause: domain.Cause(r.Cause),
 		State: domain.Queued, Attempt: a.Attempt, Bind: int(r.Bind), FireTime: r.FireTime, DueAt: a.DueAt, BoundAt: r.BoundAt,
 		Instance: a.Instance, BootID: a.BootID, Pin: a.Pin, Avoid: a.Avoid, Param: r.Param,
@@ -161,7 +162,7 @@ func admitted(a *Admission, r *sqlcgen.AdmitRunsRow) domain.LiveRun {
 	return run
 }
 
-func (s *Store) giveUp(def *domain.Definition, due time.Time) time.Time {
+func (s *Store) giveUp(def *engine.Definition, due time.Time) time.Time {
 	if def.Timeout == 0 {
 		return epoch(time.Time{})
 	}
@@ -175,7 +176,7 @@ func (s *Store) giveUp(def *domain.Definition, due time.Time) time.Time {
 // waitingRows collects rows of runs_waiting.
 type waitingRows struct{ p sqlcgen.InsertWaitingParams }
 
-func (w *waitingRows) add(r *domain.LiveRun, def *domain.Definition, now time.Time) {
+func (w *waitingRows) add(r *engine.LiveRun, def *engine.Definition, now time.Time) {
 	from := r.DueAt // the start deadline counts from the due instant or the release
 	if from.Before(now.Add(-def.StartDeadline.Std())) && r.Bind < domain.FairRounds {
 		// A run that was admitted late, after an outage, still gets its full start deadline. This stops after
@@ -249,7 +250,7 @@ func (s *Store) admitSlotted(ctx context.Context, in []Admission) (Admitted, err
 
 func (s *Store) admitUnderSlots(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []Admission, out *Admitted) error {
 	var keys []slotKey
-	defs := make([]*domain.Definition, len(in))
+	defs := make([]*engine.Definition, len(in))
 	for i := range in {
 		defs[i] = in[i].Def
 		if takes(&in[i]) {
@@ -297,7 +298,7 @@ func (s *Store) admitUnderSlots(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queri
 
 // lockChains locks the planning of fixed_delay jobs before anything else, because the end of a run by the block policy
 // sets its job's next fire time.
-func lockChains(ctx context.Context, q *sqlcgen.Queries, defs []*domain.Definition) error {
+func lockChains(ctx context.Context, q *sqlcgen.Queries, defs []*engine.Definition) error {
 	var jobs []int64
 	for _, d := range defs {
 		if d.Schedule.Kind == domain.ScheduleFixedDelay {
@@ -358,7 +359,7 @@ func share(in []Admission, fireable map[domain.RunID]bool, slots *slotSet) (winn
 // ends at the same time finds the runs held.
 func (s *Store) blocked(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, losers []Admission, slots *slotSet, now time.Time, out *Admitted) error {
 	var hold, cover []Admission
-	var ended []domain.Ended
+	var ended []engine.Ended
 	for _, a := range losers {
 		switch {
 		case a.DueAt.After(now):
@@ -366,7 +367,7 @@ func (s *Store) blocked(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, lose
 			later.AtDue = true
 			out.Later = append(out.Later, later)
 		case a.Def.Block == domain.BlockDiscardLater:
-			ended = append(ended, domain.Ended{
+			ended = append(ended, engine.Ended{
 				RunID: a.RunID, Attempt: a.Attempt, Outcome: domain.OutcomeSkipped, Reason: domain.ReasonDiscarded,
 				Message:    "run " + slots.owners[slotOf(a.Def, a.Instance)].String() + " of the job was unfinished when this one came due",
 				FinishedAt: now,
@@ -389,9 +390,9 @@ func (s *Store) blocked(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, lose
 	return s.settleBlocked(ctx, tx, q, append(ended, queueFull(full, now)...), out)
 }
 
-func queueFull(full []Admission, now time.Time) (ended []domain.Ended) {
+func queueFull(full []Admission, now time.Time) (ended []engine.Ended) {
 	for _, a := range full {
-		ended = append(ended, domain.Ended{
+		ended = append(ended, engine.Ended{
 			RunID: a.RunID, Attempt: a.Attempt, Outcome: domain.OutcomeFailed, Reason: domain.ReasonQueueFull, Permanent: true,
 			Message: "1000 runs of the job are held back already", FinishedAt: now,
 		})
@@ -400,7 +401,7 @@ func queueFull(full []Admission, now time.Time) (ended []domain.Ended) {
 }
 
 // settleBlocked ends runs because of their block policy.
-func (s *Store) settleBlocked(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, ended []domain.Ended, out *Admitted) error {
+func (s *Store) settleBlocked(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, ended []engine.Ended, out *Admitted) error {
 	if len(ended) == 0 {
 		return nil
 	}
@@ -411,11 +412,11 @@ func (s *Store) settleBlocked(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries
 }
 
 // waitsBehind returns what a held run waits for. Column held_by names the run that holds it.
-func waitsBehind(def *domain.Definition) string {
+func waitsBehind(def *engine.Definition) string {
 	if def.Block == domain.BlockCoverEarly {
-		return domain.WaitsToCover
+		return engine.WaitsToCover
 	}
-	return domain.WaitsItsTurn
+	return engine.WaitsItsTurn
 }
 
 // hold holds runs back. It returns those that exceed the bound on held runs of a job.

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/plan"
 	"github.com/belfryhq/belfry/internal/schedule"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
@@ -528,9 +529,9 @@ func (s *Store) DeleteJob(ctx context.Context, id domain.JobID, version int, by 
 		if err != nil {
 			return err
 		}
-		ended := make([]domain.Ended, len(unstarted))
+		ended := make([]engine.Ended, len(unstarted))
 		for i, r := range unstarted {
-			ended[i] = domain.Ended{
+			ended[i] = engine.Ended{
 				RunID: r.ID, Attempt: int(r.Attempt), Outcome: domain.OutcomeCancelled, Reason: domain.ReasonJobDeleted,
 				Message: "the job was deleted", FinishedAt: l.now,
 			}

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store"
 )
 
 // admissions binds every due run to one instance.
-func admissions(t testing.TB, s *store.Store, runs []domain.Due) []store.Admission {
+func admissions(t testing.TB, s *store.Store, runs []engine.Due) []store.Admission {
 	t.Helper()
 	defs, err := s.Definitions(t.Context(), runs)
 	if err != nil {
@@ -20,7 +21,7 @@ func admissions(t testing.TB, s *store.Store, runs []domain.Due) []store.Admissi
 	}
 	in := make([]store.Admission, len(runs))
 	for i, r := range runs {
-		in[i] = store.Admission{Due: r, Def: defs.Of(r.JobID, r.JobVersion), Binding: domain.Binding{Instance: "i1", BootID: "b1", Route: "test"}}
+		in[i] = store.Admission{Due: r, Def: defs.Of(r.JobID, r.JobVersion), Binding: engine.Binding{Instance: "i1", BootID: "b1", Route: "test"}}
 	}
 	return in
 }
@@ -52,13 +53,13 @@ func TestLifeOfARun(t *testing.T) {
 		t.Fatalf("a serial job's runs: %d bound, %d later, %d held", len(out.Bound), len(out.Later), len(out.Held))
 	}
 	run := out.Bound[0]
-	end := domain.Ended{RunID: run.ID, Attempt: 1, Instance: "i1", BootID: "b1", Group: "g", Outcome: domain.OutcomeFailed,
+	end := engine.Ended{RunID: run.ID, Attempt: 1, Instance: "i1", BootID: "b1", Group: "g", Outcome: domain.OutcomeFailed,
 		Reason: domain.ReasonHandlerError, Message: "boom\x00", StartedAt: s.Now(), FinishedAt: s.Now(), LastLine: 3}
-	res, err := s.Settle(t.Context(), []domain.Ended{end, end})
+	res, err := s.Settle(t.Context(), []engine.Ended{end, end})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res.Dispositions[0] != domain.Settled || res.Dispositions[1] != domain.Repeat || len(ups.ups) != 1 || !ups.ups[0].Retry {
+	if res.Dispositions[0] != engine.Settled || res.Dispositions[1] != engine.Repeat || len(ups.ups) != 1 || !ups.ups[0].Retry {
 		t.Fatalf("first failure: %+v, follow-ups %+v", res, ups.ups)
 	}
 	if n, err := s.Replan(t.Context(), []domain.RunID{run.ID}, []int{1}); err != nil || n != 1 {
@@ -73,11 +74,11 @@ func TestLifeOfARun(t *testing.T) {
 		t.Fatalf("second attempt: %+v, %v", out, err)
 	}
 	end.Attempt, end.Outcome, end.Reason = 2, domain.OutcomeSucceeded, ""
-	res, err = s.Settle(t.Context(), []domain.Ended{end})
-	if err != nil || res.Dispositions[0] != domain.Settled || res.Changes[0].State != domain.Succeeded {
+	res, err = s.Settle(t.Context(), []engine.Ended{end})
+	if err != nil || res.Dispositions[0] != engine.Settled || res.Changes[0].State != domain.Succeeded {
 		t.Fatalf("success: %+v, %v", res, err)
 	}
-	if res, err = s.Settle(t.Context(), []domain.Ended{end}); err != nil || res.Dispositions[0] != domain.Repeat {
+	if res, err = s.Settle(t.Context(), []engine.Ended{end}); err != nil || res.Dispositions[0] != engine.Repeat {
 		t.Fatalf("repeat: %+v, %v", res, err)
 	}
 }
@@ -102,7 +103,7 @@ func TestHeldRunIsReleasedInOrder(t *testing.T) {
 		t.Fatalf("admit: %+v, %v", out, err)
 	}
 	for i := range 3 {
-		res, err := s.Settle(t.Context(), []domain.Ended{{
+		res, err := s.Settle(t.Context(), []engine.Ended{{
 			RunID: out.Bound[0].ID, Attempt: 1, Instance: "i1", BootID: "b1", Group: "g", Outcome: domain.OutcomeSucceeded,
 			StartedAt: s.Now(), FinishedAt: s.Now(),
 		}})
@@ -133,7 +134,7 @@ func TestAdmitTheSameRunTwice(t *testing.T) {
 		in := admissions(t, s, claim(t, s))
 		twice := slices.Clone(in)
 		for i := range twice {
-			twice[i].Binding = domain.Binding{Instance: "i2", BootID: "b2", Route: "test"}
+			twice[i].Binding = engine.Binding{Instance: "i2", BootID: "b2", Route: "test"}
 		}
 		for _, batch := range [][]store.Admission{slices.Concat(in[:10], twice[:10]), slices.Concat(twice[10:], in[10:])} {
 			out, err := s.Admit(t.Context(), batch)
@@ -157,7 +158,7 @@ func TestLatenessOfALostAttempt(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a", func(sp *domain.JobSpec) { sp.Retries = 1 })
 	run := start(t, s, job.ID)
-	lost := domain.Ended{
+	lost := engine.Ended{
 		RunID: run.ID, Attempt: 1, Bind: run.Bind, Instance: run.Instance, BootID: run.BootID, Outcome: domain.OutcomeFailed,
 		Reason: domain.ReasonLost, FinishedAt: s.Now(),
 	}
@@ -192,10 +193,10 @@ func batchOf(t *testing.T, instances, routes int) {
 	want := make(map[domain.RunID]string)
 	for i := range in {
 		a := &in[i]
-		a.Binding = domain.Binding{Instance: fmt.Sprint("i", i%instances), BootID: fmt.Sprint("b", i%3), Route: fmt.Sprint("r", i%routes)}
+		a.Binding = engine.Binding{Instance: fmt.Sprint("i", i%instances), BootID: fmt.Sprint("b", i%3), Route: fmt.Sprint("r", i%routes)}
 		want[a.RunID] = fmt.Sprintf("i%d b%d r%d 1 true", i%instances, i%3, i%routes)
 		if i%4 == 0 {
-			a.Binding = domain.Binding{Waiting: "full", Route: fmt.Sprint("r", i%routes)}
+			a.Binding = engine.Binding{Waiting: "full", Route: fmt.Sprint("r", i%routes)}
 			want[a.RunID] = fmt.Sprintf("- - r%d 0 false", i%routes)
 		}
 	}
@@ -210,7 +211,7 @@ func batchOf(t *testing.T, instances, routes int) {
 			t.Errorf("run %s: %s, want %s", id, got, want)
 		}
 	}
-	ended := make([]domain.Ended, len(out.Bound))
+	ended := make([]engine.Ended, len(out.Bound))
 	foreign := make(map[domain.RunID]bool)
 	for i, r := range out.Bound {
 		ended[i] = result(s, r, domain.OutcomeSucceeded)

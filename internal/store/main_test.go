@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 
@@ -19,10 +20,10 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 // recorded keeps follow-ups instead of enqueuing them.
 type recorded struct {
 	mu  sync.Mutex
-	ups []domain.FollowUp // guarded by mu while stores run
+	ups []engine.FollowUp // guarded by mu while stores run
 }
 
-func (r *recorded) InsertTx(_ context.Context, _ pgx.Tx, ups []domain.FollowUp) error {
+func (r *recorded) InsertTx(_ context.Context, _ pgx.Tx, ups []engine.FollowUp) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ups = append(r.ups, ups...)
@@ -111,13 +112,13 @@ func trigger(t testing.TB, s *store.Store, job domain.JobID, n int) []domain.Run
 }
 
 // claim takes what is near, in order of due.
-func claim(t testing.TB, s *store.Store) []domain.Due {
+func claim(t testing.TB, s *store.Store) []engine.Due {
 	t.Helper()
 	runs, _, err := s.ClaimNear(t.Context(), 2000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices.SortFunc(runs, func(a, b domain.Due) int {
+	slices.SortFunc(runs, func(a, b engine.Due) int {
 		if c := a.DueAt.Compare(b.DueAt); c != 0 {
 			return c
 		}
@@ -127,7 +128,7 @@ func claim(t testing.TB, s *store.Store) []domain.Due {
 }
 
 // admit fires runs, all bound to instance i1.
-func admit(t testing.TB, s *store.Store, runs []domain.Due) store.Admitted {
+func admit(t testing.TB, s *store.Store, runs []engine.Due) store.Admitted {
 	t.Helper()
 	out, err := s.Admit(t.Context(), admissions(t, s, runs))
 	if err != nil {
@@ -137,7 +138,7 @@ func admit(t testing.TB, s *store.Store, runs []domain.Due) store.Admitted {
 }
 
 // start triggers a run and binds it to instance i1.
-func start(t testing.TB, s *store.Store, job domain.JobID) domain.LiveRun {
+func start(t testing.TB, s *store.Store, job domain.JobID) engine.LiveRun {
 	t.Helper()
 	trigger(t, s, job, 1)
 	out := admit(t, s, claim(t, s))
@@ -148,8 +149,8 @@ func start(t testing.TB, s *store.Store, job domain.JobID) domain.LiveRun {
 }
 
 // result is what the instance of a bound run reports.
-func result(s *store.Store, r domain.LiveRun, outcome domain.Outcome) domain.Ended {
-	e := domain.Ended{
+func result(s *store.Store, r engine.LiveRun, outcome domain.Outcome) engine.Ended {
+	e := engine.Ended{
 		RunID: r.ID, Attempt: r.Attempt, Bind: r.Bind, Instance: r.Instance, BootID: r.BootID, Group: "g",
 		Outcome: outcome, StartedAt: s.Now(), FinishedAt: s.Now(), LastLine: 1,
 	}
@@ -160,7 +161,7 @@ func result(s *store.Store, r domain.LiveRun, outcome domain.Outcome) domain.End
 }
 
 // settle settles and checks that the dispositions are those wanted.
-func settle(t testing.TB, s *store.Store, want []domain.Disposition, ended ...domain.Ended) store.SettleResult {
+func settle(t testing.TB, s *store.Store, want []engine.Disposition, ended ...engine.Ended) store.SettleResult {
 	t.Helper()
 	res, err := s.Settle(t.Context(), ended)
 	if err != nil {
@@ -172,7 +173,7 @@ func settle(t testing.TB, s *store.Store, want []domain.Disposition, ended ...do
 	return res
 }
 
-var settled = []domain.Disposition{domain.Settled}
+var settled = []engine.Disposition{engine.Settled}
 
 // everySecond is a schedule whose grid does not depend on when the job was made, so that rewind can move it.
 func everySecond(sp *domain.JobSpec) {

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 )
@@ -43,8 +44,8 @@ func TestLocksAreTakenInOrder(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		bound := make([]domain.LiveRun, 0, len(runs))
-		won := make(chan []domain.LiveRun, 2)
+		bound := make([]engine.LiveRun, 0, len(runs))
+		won := make(chan []engine.LiveRun, 2)
 		both(func(s *store.Store, backwards bool) error {
 			in := admissions(t, s, runs)
 			if backwards {
@@ -60,7 +61,7 @@ func TestLocksAreTakenInOrder(t *testing.T) {
 		}
 		reversed := slices.Clone(bound)
 		slices.Reverse(reversed)
-		pick := func(backwards bool) []domain.LiveRun {
+		pick := func(backwards bool) []engine.LiveRun {
 			if backwards {
 				return reversed
 			}
@@ -80,14 +81,14 @@ func TestLocksAreTakenInOrder(t *testing.T) {
 		})
 		counts := make(chan int, 2)
 		both(func(s *store.Store, backwards bool) error {
-			var in []domain.Ended
+			var in []engine.Ended
 			for _, r := range pick(backwards) {
 				in = append(in, result(s, r, domain.OutcomeSucceeded))
 			}
 			res, err := s.Settle(t.Context(), in)
 			n := 0
 			for _, d := range res.Dispositions {
-				if d == domain.Settled {
+				if d == engine.Settled {
 					n++
 				}
 			}
@@ -155,7 +156,7 @@ type during struct {
 	do func()
 }
 
-func (d during) InsertTx(ctx context.Context, tx pgx.Tx, ups []domain.FollowUp) error {
+func (d during) InsertTx(ctx context.Context, tx pgx.Tx, ups []engine.FollowUp) error {
 	d.do()
 	return d.recorded.InsertTx(ctx, tx, ups)
 }

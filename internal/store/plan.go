@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/plan"
 	"github.com/belfryhq/belfry/internal/schedule"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
@@ -257,7 +258,7 @@ func (w *planWriter) add(j lockedJob, def *definition, d plan.Decision) {
 			w.known.FireTimes = append(w.known.FireTimes, r.FireTime)
 			w.known.DueAts = append(w.known.DueAts, r.DueAt)
 		}
-		w.out.Runs = append(w.out.Runs, domain.Due{
+		w.out.Runs = append(w.out.Runs, engine.Due{
 			RunID: r.ID, JobID: j.key.job, JobVersion: j.key.version, Attempt: 1, DueAt: r.DueAt,
 		})
 	}
@@ -315,7 +316,7 @@ func (w *planWriter) write(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, n
 			return w.out, err
 		}
 		for _, r := range rows {
-			w.out.Runs = append(w.out.Runs, domain.Due{
+			w.out.Runs = append(w.out.Runs, engine.Due{
 				RunID: r.ID, JobID: domain.JobID(r.JobID), JobVersion: int(r.JobVersion), Attempt: int(r.Attempt),
 				DueAt: r.DueAt.UTC(), Pin: orZero(r.Pin), Avoid: orZero(r.Avoid),
 			})
@@ -338,7 +339,7 @@ const (
 
 // ClaimNear takes up to batch planned runs that are due within the horizon and in no ring. Another process planned
 // them, or their scheduler died; stranded counts the latter.
-func (s *Store) ClaimNear(ctx context.Context, batch int) (runs []domain.Due, stranded int, err error) {
+func (s *Store) ClaimNear(ctx context.Context, batch int) (runs []engine.Due, stranded int, err error) {
 	rows, err := s.q.ClaimNear(ctx, sqlcgen.ClaimNearParams{Horizon: s.plan.Horizon, Tolerance: s.plan.Tolerance, Batch: int32(batch)})
 	if err != nil {
 		return nil, 0, pgerr.Translate(err)
@@ -372,8 +373,8 @@ func (s *Store) ClaimNear(ctx context.Context, batch int) (runs []domain.Due, st
 	return runs, len(late), nil
 }
 
-func claimed(r sqlcgen.ClaimNearRow) domain.Due {
-	return domain.Due{
+func claimed(r sqlcgen.ClaimNearRow) engine.Due {
+	return engine.Due{
 		RunID: r.ID, JobID: domain.JobID(r.JobID), JobVersion: int(r.JobVersion), Attempt: int(r.Attempt),
 		DueAt: r.DueAt.UTC(), Pin: orZero(r.Pin), Avoid: orZero(r.Avoid), Broadcast: orZero(r.BroadcastID),
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
@@ -16,7 +17,7 @@ import (
 // findings by compare-and-set, so any number of dispatchers may find the same run.
 
 // Silent returns bound runs for which it has been unknown for the given time whether their instance accepted them.
-func (s *Store) Silent(ctx context.Context, after time.Duration, limit int) ([]domain.LiveRun, error) {
+func (s *Store) Silent(ctx context.Context, after time.Duration, limit int) ([]engine.LiveRun, error) {
 	rows, err := s.q.SilentRuns(ctx, sqlcgen.SilentRunsParams{After: after, Batch: int32(limit)})
 	return liveRuns(rows), pgerr.Translate(err)
 }
@@ -44,7 +45,7 @@ func (s *Store) BoundBoots(ctx context.Context, silentAfter time.Duration) ([]Bo
 }
 
 // RunsOf returns runs that are bound to a boot, by id, starting after the given id.
-func (s *Store) RunsOf(ctx context.Context, b BoundBoot, after domain.RunID, limit int) ([]domain.LiveRun, error) {
+func (s *Store) RunsOf(ctx context.Context, b BoundBoot, after domain.RunID, limit int) ([]engine.LiveRun, error) {
 	rows, err := s.q.RunsOfBoot(ctx, sqlcgen.RunsOfBootParams{
 		GroupName: b.Group, Instance: b.Instance, BootID: b.BootID, After: after, Batch: int32(limit),
 	})
@@ -52,19 +53,19 @@ func (s *Store) RunsOf(ctx context.Context, b BoundBoot, after domain.RunID, lim
 }
 
 // PastDeadline returns waiting runs whose start deadline has passed.
-func (s *Store) PastDeadline(ctx context.Context, limit int) ([]domain.LiveRun, error) {
+func (s *Store) PastDeadline(ctx context.Context, limit int) ([]engine.LiveRun, error) {
 	rows, err := s.q.PastDeadline(ctx, int32(limit))
 	return liveRuns(rows), pgerr.Translate(err)
 }
 
 // PastGiveUp returns runs whose timeout and grace period have passed without a result.
-func (s *Store) PastGiveUp(ctx context.Context, limit int) ([]domain.LiveRun, error) {
+func (s *Store) PastGiveUp(ctx context.Context, limit int) ([]engine.LiveRun, error) {
 	rows, err := s.q.PastGiveUp(ctx, int32(limit))
 	return liveRuns(rows), pgerr.Translate(err)
 }
 
 // UnconfirmedKills returns unfinished runs whose kill was requested at least after ago.
-func (s *Store) UnconfirmedKills(ctx context.Context, after time.Duration, limit int) ([]domain.LiveRun, error) {
+func (s *Store) UnconfirmedKills(ctx context.Context, after time.Duration, limit int) ([]engine.LiveRun, error) {
 	rows, err := s.q.UnconfirmedKills(ctx, sqlcgen.UnconfirmedKillsParams{After: after, Batch: int32(limit)})
 	return liveRuns(rows), pgerr.Translate(err)
 }
@@ -131,12 +132,12 @@ func (s *Store) GoOnChains(ctx context.Context, limit int) (int, error) {
 }
 
 // ReleaseOrphans releases the next held run of each slot without an owner, and returns the runs to fire.
-func (s *Store) ReleaseOrphans(ctx context.Context, limit int) ([]domain.Due, error) {
+func (s *Store) ReleaseOrphans(ctx context.Context, limit int) ([]engine.Due, error) {
 	rows, err := s.q.UnheldHeld(ctx, int32(limit))
 	if err != nil || len(rows) == 0 {
 		return nil, pgerr.Translate(err)
 	}
-	var out []domain.Due
+	var out []engine.Due
 	err = s.tx(ctx, func(_ pgx.Tx, q *sqlcgen.Queries) error {
 		out = nil
 		var keys []slotKey
@@ -191,7 +192,7 @@ func (s *Store) ReturnStrays(ctx context.Context, limit int) (int, error) {
 			if err != nil {
 				return err
 			}
-			wait.add(&domain.LiveRun{
+			wait.add(&engine.LiveRun{
 				ID: r.ID, JobID: domain.JobID(r.JobID), JobVersion: int(r.JobVersion), Group: r.GroupName, DueAt: r.DueAt, Pin: orZero(r.Pin),
 			}, &def.Definition, s.Now())
 		}
@@ -215,11 +216,11 @@ func (s *Store) RequestKill(ctx context.Context, id domain.RunID, reason domain.
 		}
 		r := rows[0]
 		if r.Instance == nil {
-			out.Result, err = s.settle(ctx, tx, q, []domain.Ended{{
+			out.Result, err = s.settle(ctx, tx, q, []engine.Ended{{
 				RunID: id, Attempt: int(r.Attempt), Outcome: domain.OutcomeCancelled, Reason: reason,
 				Message: killedBy(by), FinishedAt: s.Now(),
 			}})
-			if err == nil && out.Result.Dispositions[0] != domain.Settled {
+			if err == nil && out.Result.Dispositions[0] != engine.Settled {
 				return domain.WrapError(domain.Unavailable, "the run is changing hands; try again", errRepeat)
 			}
 			return err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store"
 )
 
@@ -29,7 +30,7 @@ func TestReconcilersFindTheirOwn(t *testing.T) {
 	unbound := func() domain.RunID {
 		id := trigger(t, s, job.ID, 1)[0]
 		in := admissions(t, s, claim(t, s))
-		in[0].Binding = domain.Binding{Waiting: "no room"}
+		in[0].Binding = engine.Binding{Waiting: "no room"}
 		if out, err := s.Admit(t.Context(), in); err != nil || len(out.Waiting) != 1 {
 			t.Fatalf("%+v, %v", out, err)
 		}
@@ -59,7 +60,7 @@ func TestReconcilersFindTheirOwn(t *testing.T) {
 	exec(t, s, `DELETE FROM runs_waiting WHERE run_id = $1`, stray)
 	overdue := age(retrying(), `due_at = now() - interval '1 s'`)
 
-	found := func(name string, runs []domain.LiveRun, err error, want ...domain.RunID) {
+	found := func(name string, runs []engine.LiveRun, err error, want ...domain.RunID) {
 		t.Helper()
 		var ids []domain.RunID
 		for _, r := range runs {
@@ -145,7 +146,7 @@ func TestReleaseIsNotBeforeDue(t *testing.T) {
 	}
 	exec(t, s, `UPDATE runs_live SET due_at = due_at + interval '1 hour' WHERE id = (SELECT min(id::text)::uuid FROM runs_live WHERE held)`)
 	due := query[time.Time](t, s, `SELECT max(due_at) FROM runs_live`)
-	released := settle(t, s, []domain.Disposition{domain.Settled}, result(s, out.Bound[0], domain.OutcomeSucceeded)).Released
+	released := settle(t, s, []engine.Disposition{engine.Settled}, result(s, out.Bound[0], domain.OutcomeSucceeded)).Released
 	if len(released) != 1 || !released[0].DueAt.Equal(due) {
 		t.Errorf("released %+v, was due %v", released, due)
 	}
@@ -166,16 +167,16 @@ func TestStaleWaitingEntries(t *testing.T) {
 		VALUES ($1, 1, 'g', 'echo', now() - interval '1 h', now() + interval '1 h')`, busy.ID)
 	trigger(t, s, job.ID, 1)
 	in := admissions(t, s, claim(t, s))
-	in[0].Binding = domain.Binding{Waiting: "no room"}
+	in[0].Binding = engine.Binding{Waiting: "no room"}
 	if _, err := s.Admit(t.Context(), in); err != nil {
 		t.Fatal(err)
 	}
 	assigned := 0
 	for range 3 {
-		bound, _, err := s.AssignWaiting(t.Context(), store.WaitingKey{Group: "g", Target: "echo"}, 4, func(w []store.Waiting) []domain.Binding {
-			to := make([]domain.Binding, len(w))
+		bound, _, err := s.AssignWaiting(t.Context(), store.WaitingKey{Group: "g", Target: "echo"}, 4, func(w []store.Waiting) []engine.Binding {
+			to := make([]engine.Binding, len(w))
 			for i := range to {
-				to[i] = domain.Binding{Instance: "i2", BootID: "b2"}
+				to[i] = engine.Binding{Instance: "i2", BootID: "b2"}
 			}
 			return to
 		})

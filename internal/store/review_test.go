@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store"
 )
 
@@ -69,8 +70,8 @@ func TestOldBindingsChangeNothing(t *testing.T) {
 	back := result(s, first, domain.OutcomeUnstarted)
 	back.Bind = 1
 	settle(t, s, settled, back)
-	bound, _, err := s.AssignWaiting(t.Context(), store.WaitingKey{Group: "g", Target: "echo"}, 10, func(runs []store.Waiting) []domain.Binding {
-		return []domain.Binding{{Instance: first.Instance, BootID: first.BootID}}
+	bound, _, err := s.AssignWaiting(t.Context(), store.WaitingKey{Group: "g", Target: "echo"}, 10, func(runs []store.Waiting) []engine.Binding {
+		return []engine.Binding{{Instance: first.Instance, BootID: first.BootID}}
 	})
 	if err != nil || len(bound) != 1 || bound[0].Bind != 2 {
 		t.Fatalf("%+v, %v", bound, err)
@@ -84,7 +85,7 @@ func TestOldBindingsChangeNothing(t *testing.T) {
 	unsaid := result(s, first, domain.OutcomeUnstarted) // by an executor that does not say the round
 	lost := result(s, first, domain.OutcomeFailed)
 	lost.Group, lost.Reason, lost.Bind = "", domain.ReasonLost, 1
-	res, err := s.Settle(t.Context(), []domain.Ended{unsaid, lost})
+	res, err := s.Settle(t.Context(), []engine.Ended{unsaid, lost})
 	if err != nil || len(res.Changes) != 0 {
 		t.Errorf("%+v, %v", res, err)
 	}
@@ -101,15 +102,15 @@ func TestBlockedRunsDoNotStandInFront(t *testing.T) {
 	trigger(t, s, other.ID, 1)
 	in = append(in, admissions(t, s, claim(t, s))...)
 	for i := range in {
-		in[i].Binding = domain.Binding{Waiting: "no room"}
+		in[i].Binding = engine.Binding{Waiting: "no room"}
 	}
 	if out, err := s.Admit(t.Context(), in); err != nil || len(out.Waiting) != 6 {
 		t.Fatalf("%+v, %v", out, err)
 	}
-	to := func(runs []store.Waiting) []domain.Binding {
-		out := make([]domain.Binding, len(runs))
+	to := func(runs []store.Waiting) []engine.Binding {
+		out := make([]engine.Binding, len(runs))
 		for i := range out {
-			out[i] = domain.Binding{Instance: "i1", BootID: "b1"}
+			out[i] = engine.Binding{Instance: "i1", BootID: "b1"}
 		}
 		return out
 	}
@@ -133,7 +134,7 @@ func TestWaitingRunsAreNotOverdue(t *testing.T) {
 	job := create(t, s, "a", parallel, func(sp *domain.JobSpec) { sp.Timeout = domain.Duration(time.Second) })
 	trigger(t, s, job.ID, 1)
 	in := admissions(t, s, claim(t, s))
-	in[0].Binding = domain.Binding{Waiting: "no room"}
+	in[0].Binding = engine.Binding{Waiting: "no room"}
 	if _, err := s.Admit(t.Context(), in); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +153,7 @@ func TestLongWaiting(t *testing.T) {
 		job := create(t, s, name, parallel, func(sp *domain.JobSpec) { sp.Handler = name })
 		trigger(t, s, job.ID, 1)
 		in := admissions(t, s, claim(t, s))
-		in[0].Binding = domain.Binding{Waiting: "no room"}
+		in[0].Binding = engine.Binding{Waiting: "no room"}
 		if _, err := s.Admit(t.Context(), in); err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 )
@@ -180,11 +181,11 @@ func (w *scale) round() {
 	exec(w.t, s, `INSERT INTO runs_live (id, job_id, job_version, group_name, cause, due_at)
 		SELECT overlay(gen_random_uuid()::text placing substr(first_run_id(now())::text, 1, 14) from 1)::uuid,
 		       100000 + i * 40, 1, 'g', 'manual', date_trunc('ms', now()) FROM generate_series(1, $1) i`, batch)
-	var near []domain.Due
+	var near []engine.Due
 	// It looks at all live runs now and then, but not in the next call.
 	w.reconciler("ClaimNear", func() (err error) {
 		near, _, err = s.ClaimNear(ctx, 2*batch)
-		near = slices.DeleteFunc(near, func(d domain.Due) bool { return d.JobID < 100_000 }) // retries of the rounds before
+		near = slices.DeleteFunc(near, func(d engine.Due) bool { return d.JobID < 100_000 }) // retries of the rounds before
 		return err
 	})
 	looked := w.looked()
@@ -205,7 +206,7 @@ func (w *scale) round() {
 		w.t.Fatalf("%d bound, %d held, %d later", len(out.Bound), len(out.Held), len(out.Later))
 	}
 	var started []store.Started
-	var ended []domain.Ended
+	var ended []engine.Ended
 	for i, r := range out.Bound {
 		started = append(started, store.Started{RunID: r.ID, Attempt: 1, Instance: r.Instance, BootID: r.BootID, Bind: r.Bind, StartedAt: s.Now()})
 		ended = append(ended, result(s, r, domain.OutcomeSucceeded))
@@ -223,7 +224,7 @@ func (w *scale) round() {
 	})
 	w.hot("Settle a repeat", func() error {
 		res, err := s.Settle(ctx, ended)
-		if slices.ContainsFunc(res.Dispositions, func(d domain.Disposition) bool { return d != domain.Repeat }) {
+		if slices.ContainsFunc(res.Dispositions, func(d engine.Disposition) bool { return d != engine.Repeat }) {
 			return fmt.Errorf("dispositions %v", res.Dispositions[:10])
 		}
 		return err
@@ -263,12 +264,12 @@ func (w *scale) waiting() {
 		}
 		return err
 	})
-	var bound []domain.LiveRun
+	var bound []engine.LiveRun
 	w.hot("AssignWaiting", func() (err error) {
-		bound, _, err = s.AssignWaiting(ctx, store.WaitingKey{Group: "g", Target: "echo"}, batch, func(runs []store.Waiting) []domain.Binding {
-			to := make([]domain.Binding, len(runs))
+		bound, _, err = s.AssignWaiting(ctx, store.WaitingKey{Group: "g", Target: "echo"}, batch, func(runs []store.Waiting) []engine.Binding {
+			to := make([]engine.Binding, len(runs))
 			for i := range to {
-				to[i] = domain.Binding{Instance: "i1", BootID: "b"}
+				to[i] = engine.Binding{Instance: "i1", BootID: "b"}
 			}
 			return to
 		})

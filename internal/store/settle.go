@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
@@ -19,8 +20,8 @@ import (
 // countdown of a broadcast. Repeats change nothing. Before that, runs of plain jobs that succeeded are settled by a
 // single statement, a transaction of its own, because they need no other lock. If the rest fails, the caller settles
 // all results again, and these are then repeats.
-func (s *Store) Settle(ctx context.Context, ended []domain.Ended) (SettleResult, error) {
-	out := SettleResult{Dispositions: make([]domain.Disposition, len(ended))}
+func (s *Store) Settle(ctx context.Context, ended []engine.Ended) (SettleResult, error) {
+	out := SettleResult{Dispositions: make([]engine.Disposition, len(ended))}
 	err := s.single(ctx, func(*sqlcgen.Queries) error {
 		_, err := finish(ctx, boundedPool{s.pool}, ended, s.Now(), nil, true, &out)
 		return err
@@ -28,7 +29,7 @@ func (s *Store) Settle(ctx context.Context, ended []domain.Ended) (SettleResult,
 	if err != nil {
 		return out, err
 	}
-	var rest []domain.Ended
+	var rest []engine.Ended
 	var at []int // indexes of rest's elements in ended
 	for i, e := range ended {
 		if out.Dispositions[i] == "" {
@@ -67,7 +68,7 @@ type settling struct {
 	tx    pgx.Tx
 	q     *sqlcgen.Queries
 	now   time.Time
-	in    []domain.Ended
+	in    []engine.Ended
 	out   SettleResult
 	defs  map[versionKey]*definition
 	slots *slotSet
@@ -75,7 +76,7 @@ type settling struct {
 	finals   []final
 	retries  sqlcgen.RetryRunsParams
 	requeue  []domain.RunID
-	ups      []domain.FollowUp
+	ups      []engine.FollowUp
 	alerts   alertNotes
 	freed    map[slotKey]bool // slots whose owner ends in this transaction
 	left     map[slotKey]bool // slots of scope instance that a shard of their owner leaves
@@ -90,16 +91,16 @@ type settling struct {
 // final is a run that is moved into the history.
 type final struct {
 	row   sqlcgen.RunsLive
-	ended domain.Ended
+	ended engine.Ended
 	state domain.State
 	def   *definition
 }
 
-func (s *Store) settle(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []domain.Ended) (SettleResult, error) {
+func (s *Store) settle(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, in []engine.Ended) (SettleResult, error) {
 	w := &settling{
 		s: s, tx: tx, q: q, now: s.Now(), in: in, freed: make(map[slotKey]bool), left: make(map[slotKey]bool), matched: make(map[domain.RunID]bool),
 	}
-	w.out.Dispositions = make([]domain.Disposition, len(in))
+	w.out.Dispositions = make([]engine.Disposition, len(in))
 	for _, step := range []func(context.Context) error{
 		w.lock, w.compare, w.classify, w.move, w.retry, w.putBack, w.countDown, w.handSlots, w.continueChains,
 	} {
@@ -266,11 +267,11 @@ func (w *settling) compare(context.Context) error {
 			w.toClass = append(w.toClass, i) // it refers to an earlier binding
 			continue
 		case e.Group != "" && e.Group != r.GroupName:
-			w.out.Dispositions[i] = domain.WrongGroup
+			w.out.Dispositions[i] = engine.WrongGroup
 			continue
 		}
 		w.matched[e.RunID] = true // a second Ended in this batch for the same attempt is a repeat
-		w.out.Dispositions[i] = domain.Settled
+		w.out.Dispositions[i] = engine.Settled
 		clean(&e, w.now, r.CreatedAt)
 		killed := r.KillRequestedAt != nil
 		switch {
@@ -290,7 +291,7 @@ func (w *settling) compare(context.Context) error {
 // sameRound reports whether an Ended applies to the run's current offer round. A handler's result applies in any round,
 // because the executor that reports it has started the attempt. A hand-back or a reconciler's finding applies only to
 // the binding it refers to. An executor that leaves out the round can only mean the first one.
-func sameRound(e *domain.Ended, r *sqlcgen.RunsLive) bool {
+func sameRound(e *engine.Ended, r *sqlcgen.RunsLive) bool {
 	bind := e.Bind
 	switch {
 	case e.Instance == "":
@@ -304,7 +305,7 @@ func sameRound(e *domain.Ended, r *sqlcgen.RunsLive) bool {
 }
 
 // tryAgain reports whether the retry policy allows another attempt of the run.
-func (w *settling) tryAgain(def *definition, r *sqlcgen.RunsLive, e *domain.Ended, killed bool) bool {
+func (w *settling) tryAgain(def *definition, r *sqlcgen.RunsLive, e *engine.Ended, killed bool) bool {
 	if e.Outcome != domain.OutcomeFailed || killed || e.Permanent || int(r.Attempt) > def.Retries {
 		return false
 	}
@@ -340,7 +341,7 @@ func (w *settling) planRetries(retried []int) {
 		p.StartedAts = append(p.StartedAts, epoch(e.StartedAt))
 		p.FinishedAts = append(p.FinishedAts, e.FinishedAt)
 		p.LastLines = append(p.LastLines, e.LastLine)
-		w.ups = append(w.ups, domain.FollowUp{Retry: true, RunID: e.RunID, Attempt: e.Attempt})
+		w.ups = append(w.ups, engine.FollowUp{Retry: true, RunID: e.RunID, Attempt: e.Attempt})
 		w.free(def, &r, false)
 	}
 }
@@ -349,7 +350,7 @@ func (w *settling) planRetries(retried []int) {
 func (w *settling) rowOf(i int) sqlcgen.RunsLive { return w.liveRows[w.in[i].RunID] }
 
 // end moves a run into the history.
-func (w *settling) end(def *definition, r sqlcgen.RunsLive, e domain.Ended, killed bool) {
+func (w *settling) end(def *definition, r sqlcgen.RunsLive, e engine.Ended, killed bool) {
 	state := domain.Failed
 	switch e.Outcome {
 	case domain.OutcomeSucceeded:
@@ -449,7 +450,7 @@ func (w *settling) move(ctx context.Context) error {
 func (w *settling) children(def *definition, parent domain.RunID, state domain.State, at time.Time) {
 	for _, c := range def.Children {
 		if c.On.Matches(state) {
-			w.ups = append(w.ups, domain.FollowUp{RunID: parent, ChildJob: c.JobID, EndedAt: at})
+			w.ups = append(w.ups, engine.FollowUp{RunID: parent, ChildJob: c.JobID, EndedAt: at})
 		}
 	}
 }

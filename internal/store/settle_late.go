@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
@@ -28,7 +29,7 @@ func (w *settling) classify(ctx context.Context) error {
 	for _, i := range w.toClass {
 		e := w.in[i]
 		w.out.Dispositions[i] = w.disposition(e, past, attempts)
-		if w.out.Dispositions[i] != domain.Late {
+		if w.out.Dispositions[i] != engine.Late {
 			continue
 		}
 		cleanText(&e)
@@ -48,9 +49,9 @@ func (w *settling) classify(ctx context.Context) error {
 	return w.q.InsertLate(ctx, late)
 }
 
-func (w *settling) disposition(e domain.Ended, past []sqlcgen.HistoryOutcomesRow, attempts []sqlcgen.AttemptOutcomesRow) domain.Disposition {
+func (w *settling) disposition(e engine.Ended, past []sqlcgen.HistoryOutcomesRow, attempts []sqlcgen.AttemptOutcomesRow) engine.Disposition {
 	if e.Group == "" {
-		return domain.Raced // a reconciler's finding that is outdated
+		return engine.Raced // a reconciler's finding that is outdated
 	}
 	known := false
 	for _, h := range past {
@@ -58,16 +59,16 @@ func (w *settling) disposition(e domain.Ended, past []sqlcgen.HistoryOutcomesRow
 			continue
 		}
 		if h.GroupName != e.Group {
-			return domain.WrongGroup
+			return engine.WrongGroup
 		}
 		known = true
 	}
 	if r, live := w.liveRows[e.RunID]; live {
 		if r.GroupName != e.Group {
-			return domain.WrongGroup
+			return engine.WrongGroup
 		}
 		if w.matched[e.RunID] && int(r.Attempt) == e.Attempt && orZero(r.Instance) == e.Instance && orZero(r.BootID) == e.BootID {
-			return domain.Repeat
+			return engine.Repeat
 		}
 		known = true
 	}
@@ -84,18 +85,18 @@ func (w *settling) disposition(e domain.Ended, past []sqlcgen.HistoryOutcomesRow
 	}
 	switch {
 	case !known:
-		return domain.UnknownRun
+		return engine.UnknownRun
 	case e.Outcome == domain.OutcomeUnstarted:
-		return domain.Repeat
+		return engine.Repeat
 	}
-	return domain.Late
+	return engine.Late
 }
 
 // repeatOrLate distinguishes a result that was settled before from a result whose attempt was ended without it.
-func repeatOrLate(e domain.Ended, instance, boot, outcome, reason string) domain.Disposition {
+func repeatOrLate(e engine.Ended, instance, boot, outcome, reason string) engine.Disposition {
 	same := string(e.Outcome) == outcome || (outcome == string(domain.Cancelled) && e.Outcome != domain.OutcomeSucceeded)
 	if e.Outcome == domain.OutcomeUnstarted || (instance == e.Instance && boot == e.BootID && same && reason != string(domain.ReasonLost)) {
-		return domain.Repeat
+		return engine.Repeat
 	}
-	return domain.Late
+	return engine.Late
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 )
@@ -20,32 +21,32 @@ func TestDispositions(t *testing.T) {
 	job := create(t, s, "a", parallel, func(sp *domain.JobSpec) { sp.Retries = 1 })
 	run := start(t, s, job.ID)
 	ok := result(s, run, domain.OutcomeSucceeded)
-	with := func(e domain.Ended, change func(*domain.Ended)) domain.Ended {
+	with := func(e engine.Ended, change func(*engine.Ended)) engine.Ended {
 		change(&e)
 		return e
 	}
-	one := func(name string, want domain.Disposition, e domain.Ended) {
+	one := func(name string, want engine.Disposition, e engine.Ended) {
 		t.Helper()
-		res, err := s.Settle(t.Context(), []domain.Ended{e})
+		res, err := s.Settle(t.Context(), []engine.Ended{e})
 		if err != nil || res.Dispositions[0] != want {
 			t.Fatalf("%s: %v, %v; want %s", name, res.Dispositions, err, want)
 		}
 	}
-	one("unknown run", domain.UnknownRun, with(ok, func(e *domain.Ended) { e.RunID = domain.NewRunID(time.Unix(0, 0)) }))
-	one("another group", domain.WrongGroup, with(ok, func(e *domain.Ended) { e.Group = "h" }))
-	one("another boot", domain.Late, with(ok, func(e *domain.Ended) { e.BootID = "b0" }))
-	one("another instance", domain.Late, with(ok, func(e *domain.Ended) { e.Instance = "i2" }))
-	one("a later attempt", domain.Late, with(ok, func(e *domain.Ended) { e.Attempt = 2 }))
-	one("unstarted in an earlier round", domain.Repeat, with(ok, func(e *domain.Ended) { e.Outcome, e.Bind = domain.OutcomeUnstarted, 99 }))
-	one("a finding about another boot", domain.Raced, with(ok, func(e *domain.Ended) { e.BootID, e.Group = "b0", "" }))
+	one("unknown run", engine.UnknownRun, with(ok, func(e *engine.Ended) { e.RunID = domain.NewRunID(time.Unix(0, 0)) }))
+	one("another group", engine.WrongGroup, with(ok, func(e *engine.Ended) { e.Group = "h" }))
+	one("another boot", engine.Late, with(ok, func(e *engine.Ended) { e.BootID = "b0" }))
+	one("another instance", engine.Late, with(ok, func(e *engine.Ended) { e.Instance = "i2" }))
+	one("a later attempt", engine.Late, with(ok, func(e *engine.Ended) { e.Attempt = 2 }))
+	one("unstarted in an earlier round", engine.Repeat, with(ok, func(e *engine.Ended) { e.Outcome, e.Bind = domain.OutcomeUnstarted, 99 }))
+	one("a finding about another boot", engine.Raced, with(ok, func(e *engine.Ended) { e.BootID, e.Group = "b0", "" }))
 	if n := query[int64](t, s, `SELECT count(*) FROM runs_live WHERE state = 'queued'`); n != 1 {
 		t.Fatal("one of these changed the run")
 	}
-	lost := with(ok, func(e *domain.Ended) { e.Outcome, e.Reason, e.Group = domain.OutcomeFailed, domain.ReasonLost, "" })
-	one("lost", domain.Settled, lost)
-	one("lost, found again", domain.Raced, lost)
-	one("its own late result", domain.Late, ok)
-	one("its own late result, again", domain.Late, ok)
+	lost := with(ok, func(e *engine.Ended) { e.Outcome, e.Reason, e.Group = domain.OutcomeFailed, domain.ReasonLost, "" })
+	one("lost", engine.Settled, lost)
+	one("lost, found again", engine.Raced, lost)
+	one("its own late result", engine.Late, ok)
+	one("its own late result, again", engine.Late, ok)
 	if n := query[int64](t, s, `SELECT count(*) FROM late_results WHERE run_id = $1 AND attempt = 1`, run.ID); n != 1 {
 		t.Errorf("%d late results of the attempt", n)
 	}
@@ -57,8 +58,8 @@ func TestDispositions(t *testing.T) {
 	if err != nil || len(kill.Bound) != 0 || kill.Result.Changes[0].State != domain.Cancelled {
 		t.Fatalf("kill: %+v, %v", kill, err)
 	}
-	one("late after the end", domain.Late, ok)
-	one("another group after the end", domain.WrongGroup, with(ok, func(e *domain.Ended) { e.Group = "h" }))
+	one("late after the end", engine.Late, ok)
+	one("another group after the end", engine.WrongGroup, with(ok, func(e *engine.Ended) { e.Group = "h" }))
 	if _, err := s.RequestKill(t.Context(), run.ID, domain.ReasonKilled, "test"); domain.CodeOf(err) != domain.Conflict {
 		t.Errorf("a kill after the end: %v", err)
 	}
@@ -79,7 +80,7 @@ func TestRepeatOfAnAttemptBeforeAKill(t *testing.T) {
 	if _, err := s.RequestKill(t.Context(), failed.RunID, domain.ReasonKilled, "test"); err != nil {
 		t.Fatal(err)
 	}
-	settle(t, s, []domain.Disposition{domain.Repeat}, failed)
+	settle(t, s, []engine.Disposition{engine.Repeat}, failed)
 }
 
 func TestKillOfABoundRun(t *testing.T) {
@@ -127,13 +128,13 @@ func TestUnstartedIsRoutedAgain(t *testing.T) {
 	if !res.Waiting {
 		t.Fatalf("%+v", res)
 	}
-	bound, _, err := s.AssignWaiting(t.Context(), store.WaitingKey{Group: "g", Target: "echo"}, 10, func(w []store.Waiting) []domain.Binding {
-		return []domain.Binding{{Instance: "i2", BootID: "b2"}}
+	bound, _, err := s.AssignWaiting(t.Context(), store.WaitingKey{Group: "g", Target: "echo"}, 10, func(w []store.Waiting) []engine.Binding {
+		return []engine.Binding{{Instance: "i2", BootID: "b2"}}
 	})
 	if err != nil || len(bound) != 1 || bound[0].Attempt != 1 || bound[0].Bind != 2 || bound[0].Avoid != "i1" {
 		t.Fatalf("%+v, %v", bound, err)
 	}
-	settle(t, s, []domain.Disposition{domain.Repeat}, result(s, run, domain.OutcomeUnstarted))
+	settle(t, s, []engine.Disposition{engine.Repeat}, result(s, run, domain.OutcomeUnstarted))
 	settle(t, s, settled, result(s, bound[0], domain.OutcomeSucceeded))
 }
 
@@ -149,7 +150,7 @@ func TestPoisonText(t *testing.T) {
 	late := e
 	late.BootID = "b0"
 	late.Instance = "i\x00\xff"
-	settle(t, s, []domain.Disposition{domain.Late, domain.Settled}, late, e)
+	settle(t, s, []engine.Disposition{engine.Late, engine.Settled}, late, e)
 	message := query[string](t, s, `SELECT message FROM runs_history`)
 	output := query[string](t, s, `SELECT output FROM runs_history`)
 	if len(message) > domain.MaxMessageBytes || len(output) > domain.MaxOutputBytes || !utf8.ValidString(message) || !utf8.ValidString(output) ||
@@ -178,11 +179,11 @@ func TestBatchOfAThousand(t *testing.T) {
 	if len(out.Bound) != 1000 {
 		t.Fatalf("%d bound", len(out.Bound))
 	}
-	var batch []domain.Ended
-	var want []domain.Disposition
+	var batch []engine.Ended
+	var want []engine.Disposition
 	for i, r := range out.Bound {
 		batch = append(batch, result(s, r, []domain.Outcome{domain.OutcomeSucceeded, domain.OutcomeFailed}[i%2]))
-		want = append(want, domain.Settled)
+		want = append(want, engine.Settled)
 	}
 	begin := time.Now()
 	settle(t, s, want, batch...)
@@ -191,7 +192,7 @@ func TestBatchOfAThousand(t *testing.T) {
 		t.Errorf("%d follow-ups", len(ups.ups))
 	}
 	for i := range want {
-		want[i] = domain.Repeat
+		want[i] = engine.Repeat
 	}
 	settle(t, s, want, batch...)
 	if len(ups.ups) != 1000 {
@@ -208,7 +209,7 @@ func TestMissingDay(t *testing.T) {
 	run.ID = old
 	unknown := result(s, run, domain.OutcomeSucceeded)
 	unknown.RunID = domain.NewRunID(time.Date(1999, 5, 6, 7, 8, 9, 0, time.UTC))
-	settle(t, s, []domain.Disposition{domain.UnknownRun, domain.Settled}, unknown, result(s, run, domain.OutcomeSucceeded))
+	settle(t, s, []engine.Disposition{engine.UnknownRun, engine.Settled}, unknown, result(s, run, domain.OutcomeSucceeded))
 	if n := query[int64](t, s, `SELECT count(*) FROM pg_class WHERE relname = 'runs_history_20210506'`); n != 1 {
 		t.Error("the day of the run was not made")
 	}
@@ -261,7 +262,7 @@ func TestFixedDelayGoesOnOnce(t *testing.T) {
 		sp.Schedule = domain.Schedule{Kind: domain.ScheduleFixedDelay, Delay: domain.Duration(time.Hour)}
 		sp.Retries = 1
 	})
-	fire := func() domain.LiveRun {
+	fire := func() engine.LiveRun {
 		t.Helper()
 		exec(t, s, `UPDATE job_due SET next_fire_time = now(), next_due_at = now()`)
 		planned, err := s.PlanDue(t.Context(), 10, false)
@@ -289,7 +290,7 @@ func TestFixedDelayGoesOnOnce(t *testing.T) {
 	if first == nil || time.Until(*first) < 59*time.Minute {
 		t.Fatalf("next fire %v", first)
 	}
-	settle(t, s, []domain.Disposition{domain.Repeat}, result(s, run, domain.OutcomeSucceeded))
+	settle(t, s, []engine.Disposition{engine.Repeat}, result(s, run, domain.OutcomeSucceeded))
 	manual := start(t, s, job.ID)
 	settle(t, s, settled, result(s, manual, domain.OutcomeSucceeded))
 	if again := next(); !again.Equal(*first) {
@@ -401,7 +402,7 @@ func TestCyclesOfChildren(t *testing.T) {
 }
 
 // shardsOf expands a triggered broadcast over n instances.
-func shardsOf(t *testing.T, s *store.Store, job domain.Job, n int) []domain.LiveRun {
+func shardsOf(t *testing.T, s *store.Store, job domain.Job, n int) []engine.LiveRun {
 	t.Helper()
 	trigger(t, s, job.ID, 1)
 	near := claim(t, s)
@@ -412,7 +413,7 @@ func shardsOf(t *testing.T, s *store.Store, job domain.Job, n int) []domain.Live
 	var to []store.ShardBinding
 	for i := range n {
 		name := string(rune('a' + i))
-		to = append(to, store.ShardBinding{Binding: domain.Binding{Instance: name, BootID: "b"}, Pin: name})
+		to = append(to, store.ShardBinding{Binding: engine.Binding{Instance: name, BootID: "b"}, Pin: name})
 	}
 	out, err := s.ExpandBroadcast(t.Context(), near[0], def, to)
 	if err != nil || len(out.Bound) != n {
@@ -434,7 +435,7 @@ func TestBroadcastOwnsItsSlot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := s.ExpandBroadcast(t.Context(), near[0], def, []store.ShardBinding{{Binding: domain.Binding{Instance: "a", BootID: "b"}}})
+	out, err := s.ExpandBroadcast(t.Context(), near[0], def, []store.ShardBinding{{Binding: engine.Binding{Instance: "a", BootID: "b"}}})
 	if err != nil || len(out.Held) != 1 {
 		t.Fatalf("the next broadcast: %+v, %v", out, err)
 	}
@@ -468,7 +469,7 @@ func TestStaleEntryOfABroadcast(t *testing.T) {
 	if _, err := s.PlanDue(t.Context(), 10, false); err != nil {
 		t.Fatal(err)
 	}
-	out, err := s.ExpandBroadcast(t.Context(), stale, def, []store.ShardBinding{{Binding: domain.Binding{Instance: "a", BootID: "b"}}})
+	out, err := s.ExpandBroadcast(t.Context(), stale, def, []store.ShardBinding{{Binding: engine.Binding{Instance: "a", BootID: "b"}}})
 	if err != nil || len(out.Bound) != 0 {
 		t.Errorf("an entry of version 1 expanded a run of version 2: %+v, %v", out, err)
 	}
@@ -498,7 +499,7 @@ func TestLastTwoShards(t *testing.T) {
 		shards := shardsOf(t, a, jobs[i/4%2], 2)
 		upsA.ups, upsB.ups = nil, nil
 		outcome := []domain.Outcome{domain.OutcomeSucceeded, domain.OutcomeFailed}[i%2]
-		ended := []domain.Ended{result(a, shards[0], domain.OutcomeSucceeded), result(a, shards[1], outcome)}
+		ended := []engine.Ended{result(a, shards[0], domain.OutcomeSucceeded), result(a, shards[1], outcome)}
 		ended[0].Output, ended[1].Output = "x", `"y"`
 		open := func() {}
 		if i%4 < 2 {

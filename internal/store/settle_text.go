@@ -6,12 +6,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // clean limits an instance's report to the bounds of the contract, and its instants to the run's lifetime: they come
 // from another machine's clock, and a child's run id begins with its parent's end. A zero createdAt means that the
 // creation time is not known yet; the statement that writes the row then applies that limit.
-func clean(e *domain.Ended, now, createdAt time.Time) {
+func clean(e *engine.Ended, now, createdAt time.Time) {
 	cleanText(e)
 	within := func(t time.Time) time.Time {
 		switch {
@@ -29,7 +30,7 @@ func clean(e *domain.Ended, now, createdAt time.Time) {
 }
 
 // cleanText makes texts valid for Postgres and cuts them to their maximum lengths.
-func cleanText(e *domain.Ended) {
+func cleanText(e *engine.Ended) {
 	e.Message = cut(e.Message, domain.MaxMessageBytes)
 	e.Output = cut(e.Output, domain.MaxOutputBytes)
 	e.Reason = domain.Reason(cut(string(e.Reason), 64))

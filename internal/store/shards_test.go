@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store"
 )
 
@@ -24,7 +25,7 @@ func expand(t *testing.T, s *store.Store, job domain.Job, on ...string) store.Ad
 	}
 	var to []store.ShardBinding
 	for _, name := range on {
-		b := store.ShardBinding{Binding: domain.Binding{Instance: name, BootID: "b"}}
+		b := store.ShardBinding{Binding: engine.Binding{Instance: name, BootID: "b"}}
 		if job.Shards == 0 {
 			b.Pin = name
 		}
@@ -38,11 +39,11 @@ func expand(t *testing.T, s *store.Store, job domain.Job, on ...string) store.Ad
 }
 
 // fireOn admits released shards on the instance that they are pinned to.
-func fireOn(t *testing.T, s *store.Store, due []domain.Due) store.Admitted {
+func fireOn(t *testing.T, s *store.Store, due []engine.Due) store.Admitted {
 	t.Helper()
 	in := admissions(t, s, due)
 	for i := range in {
-		in[i].Binding = domain.Binding{Instance: in[i].Pin, BootID: "b"}
+		in[i].Binding = engine.Binding{Instance: in[i].Pin, BootID: "b"}
 	}
 	out, err := s.Admit(t.Context(), in)
 	if err != nil {
@@ -110,7 +111,7 @@ func TestShardsShareAnInstance(t *testing.T) {
 		t.Errorf("released %+v beside a shard that goes on there", res.Released)
 	}
 	// The other one on i1 is refused by it. The held shards are found by the reconciler.
-	refused := slices.IndexFunc(first.Bound[1:], func(r domain.LiveRun) bool { return r.Instance == "i1" }) + 1
+	refused := slices.IndexFunc(first.Bound[1:], func(r engine.LiveRun) bool { return r.Instance == "i1" }) + 1
 	r := first.Bound[refused]
 	if waiting, _, err := s.Unbind(t.Context(), []store.Refusal{{RunID: r.ID, Attempt: 1, Bind: r.Bind, Why: "full"}}); err != nil || len(waiting) != 1 {
 		t.Fatalf("unbind: %+v, %v", waiting, err)
@@ -162,8 +163,8 @@ func TestShardsAheadOfDue(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := []store.ShardBinding{
-		{Binding: domain.Binding{Instance: "i1", BootID: "b"}, Pin: "i1"},
-		{Binding: domain.Binding{Instance: "i2", BootID: "b"}, Pin: "i2"},
+		{Binding: engine.Binding{Instance: "i1", BootID: "b"}, Pin: "i1"},
+		{Binding: engine.Binding{Instance: "i2", BootID: "b"}, Pin: "i2"},
 	}
 	out, err := s.ExpandBroadcast(t.Context(), near[0], def, to)
 	if err != nil || len(out.Later) != 1 || !out.Later[0].AtDue || len(out.Bound)+len(out.Ended) != 0 {
@@ -212,13 +213,13 @@ func TestOneShardIsRunAgain(t *testing.T) {
 			}
 			first := trigger(t, s, job.ID, 1)[0]
 			due := claim(t, s)[0]
-			defs, err := s.Definitions(t.Context(), []domain.Due{due})
+			defs, err := s.Definitions(t.Context(), []engine.Due{due})
 			if err != nil {
 				t.Fatal(err)
 			}
-			var to []domain.ShardBinding
+			var to []engine.ShardBinding
 			for _, i := range []string{"i1", "i2", "i3"} {
-				b := domain.ShardBinding{Binding: domain.Binding{Instance: i, BootID: "b1"}}
+				b := engine.ShardBinding{Binding: engine.Binding{Instance: i, BootID: "b1"}}
 				if shards == 0 {
 					b.Pin = i
 				}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
@@ -15,7 +16,7 @@ type slotKey struct {
 	instance string // "" in scope cluster
 }
 
-func slotOf(def *domain.Definition, instance string) slotKey {
+func slotOf(def *engine.Definition, instance string) slotKey {
 	if def.BlockScope == domain.ScopeInstance {
 		return slotKey{def.JobID, instance}
 	}
@@ -103,7 +104,7 @@ func (s *slotSet) forget(ctx context.Context, q *sqlcgen.Queries) error {
 // its scheduler died. The candidates are then held behind it, so that the runs stay in order until another scheduler
 // takes the stranded run over.
 func (s *slotSet) reserve(ctx context.Context, q *sqlcgen.Queries, in []Admission) error {
-	first := make(map[slotKey]domain.Due)
+	first := make(map[slotKey]engine.Due)
 	var before time.Time
 	for _, a := range in {
 		k := slotOf(a.Def, "")

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 )
@@ -24,7 +25,7 @@ func drain(t testing.TB, s *store.Store, out store.Admitted) []domain.RunID {
 	t.Helper()
 	var order []domain.RunID
 	for len(out.Bound) > 0 {
-		var released []domain.Due
+		var released []engine.Due
 		for _, r := range out.Bound {
 			order = append(order, r.ID)
 			res := settle(t, s, settled, result(s, r, domain.OutcomeSucceeded))
@@ -66,15 +67,15 @@ func TestStrandedFiresComeFirst(t *testing.T) {
 				runs[i].DueAt = r.DueAt.Add(time.Duration(i-2) * 100 * time.Millisecond)
 				exec(t, s, `UPDATE runs_live SET due_at = $2 WHERE id = $1`, r.RunID, runs[i].DueAt)
 			}
-			fire := func(r domain.Due) store.Admitted {
+			fire := func(r engine.Due) store.Admitted {
 				if route != domain.RouteBroadcast {
-					return admit(t, s, []domain.Due{r})
+					return admit(t, s, []engine.Due{r})
 				}
 				def, err := s.Definition(t.Context(), job.ID, r.JobVersion)
 				if err != nil {
 					t.Fatal(err)
 				}
-				out, err := s.ExpandBroadcast(t.Context(), r, def, []store.ShardBinding{{Binding: domain.Binding{Instance: "i1", BootID: "b"}}})
+				out, err := s.ExpandBroadcast(t.Context(), r, def, []store.ShardBinding{{Binding: engine.Binding{Instance: "i1", BootID: "b"}}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -247,8 +248,8 @@ func TestSlotsUnderFire(t *testing.T) {
 	}
 	const total = 400
 	check := &bells{inHand: make(map[string]domain.RunID)}
-	work := make(chan domain.LiveRun, total*4)
-	fire := make(chan []domain.Due, total*4)
+	work := make(chan engine.LiveRun, total*4)
+	fire := make(chan []engine.Due, total*4)
 	var g errgroup.Group
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -294,11 +295,11 @@ type fray struct {
 	check  *bells
 	scope  map[domain.JobID]domain.BlockScope
 	covers map[domain.JobID]bool
-	work   chan domain.LiveRun // bound
-	fire   chan []domain.Due   // released
+	work   chan engine.LiveRun // bound
+	fire   chan []engine.Due   // released
 }
 
-func (f *fray) key(r domain.LiveRun) string {
+func (f *fray) key(r engine.LiveRun) string {
 	if f.scope[r.JobID] == domain.ScopeInstance {
 		return fmt.Sprint(r.JobID, r.Instance)
 	}
@@ -330,7 +331,7 @@ func (f *fray) left(s *store.Store) bool {
 // ring is a scheduler with the reconcilers in it.
 func (f *fray) ring(s *store.Store, rng *rand.Rand) error {
 	for f.left(s) {
-		var due []domain.Due
+		var due []engine.Due
 		select {
 		case due = <-f.fire:
 		default:
@@ -355,10 +356,10 @@ func (f *fray) ring(s *store.Store, rng *rand.Rand) error {
 			return err
 		}
 		for _, k := range keys {
-			bound, others, err := s.AssignWaiting(f.ctx, k, 5, func(w []store.Waiting) []domain.Binding {
-				to := make([]domain.Binding, len(w))
+			bound, others, err := s.AssignWaiting(f.ctx, k, 5, func(w []store.Waiting) []engine.Binding {
+				to := make([]engine.Binding, len(w))
 				for i := range to {
-					to[i] = domain.Binding{Instance: fmt.Sprintf("i%d", rng.IntN(2)), BootID: "b1"}
+					to[i] = engine.Binding{Instance: fmt.Sprintf("i%d", rng.IntN(2)), BootID: "b1"}
 				}
 				return to
 			})
@@ -373,7 +374,7 @@ func (f *fray) ring(s *store.Store, rng *rand.Rand) error {
 }
 
 // covered ends the killed runs, whether or not they were ever offered, and fires the released runs.
-func (f *fray) covered(kills []domain.LiveRun, released []domain.Due) {
+func (f *fray) covered(kills []engine.LiveRun, released []engine.Due) {
 	for _, r := range kills {
 		f.work <- r
 	}
@@ -382,14 +383,14 @@ func (f *fray) covered(kills []domain.LiveRun, released []domain.Due) {
 	}
 }
 
-func (f *fray) bound(runs []domain.LiveRun) {
+func (f *fray) bound(runs []engine.LiveRun) {
 	for _, r := range runs {
 		f.check.took(f.key(r), r.ID)
 		f.work <- r
 	}
 }
 
-func (f *fray) admit(s *store.Store, rng *rand.Rand, due []domain.Due) error {
+func (f *fray) admit(s *store.Store, rng *rand.Rand, due []engine.Due) error {
 	if len(due) == 0 {
 		return nil
 	}
@@ -401,7 +402,7 @@ func (f *fray) admit(s *store.Store, rng *rand.Rand, due []domain.Due) error {
 	for _, d := range due {
 		a := store.Admission{Due: d, Def: defs.Of(d.JobID, d.JobVersion)}
 		if rng.IntN(5) > 0 {
-			a.Binding = domain.Binding{Instance: fmt.Sprintf("i%d", rng.IntN(2)), BootID: "b1", Route: "test"}
+			a.Binding = engine.Binding{Instance: fmt.Sprintf("i%d", rng.IntN(2)), BootID: "b1", Route: "test"}
 		} else {
 			a.Waiting = "no room"
 		}
@@ -423,7 +424,7 @@ func (f *fray) admit(s *store.Store, rng *rand.Rand, due []domain.Due) error {
 // settleRuns is executors and their dispatcher.
 func (f *fray) settleRuns(s *store.Store, rng *rand.Rand) error {
 	for f.left(s) {
-		var r domain.LiveRun
+		var r engine.LiveRun
 		select {
 		case r = <-f.work:
 		case <-time.After(20 * time.Millisecond):
@@ -460,7 +461,7 @@ func (f *fray) settleRuns(s *store.Store, rng *rand.Rand) error {
 			}
 		}
 		for {
-			res, err := s.Settle(f.ctx, []domain.Ended{e})
+			res, err := s.Settle(f.ctx, []engine.Ended{e})
 			if err == nil {
 				if len(res.Released) > 0 {
 					f.fire <- res.Released
@@ -497,7 +498,7 @@ func TestHeldByNamesTheOwner(t *testing.T) {
 	heldBy(out.Bound[0].ID)
 	next := settle(t, s, settled, result(s, out.Bound[0], domain.OutcomeSucceeded)).Released[0]
 	heldBy(next.RunID)
-	run := admit(t, s, []domain.Due{next}).Bound[0]
+	run := admit(t, s, []engine.Due{next}).Bound[0]
 	settle(t, s, settled, result(s, run, domain.OutcomeSucceeded))
 	if n := query[int64](t, s, `SELECT count(*) FROM runs WHERE held_by IS NOT NULL`); n != 0 {
 		t.Errorf("%d runs are held", n)
@@ -511,7 +512,7 @@ func TestCoverLocksWhatWaitsFirst(t *testing.T) {
 	job := create(t, s, "j", func(sp *domain.JobSpec) { sp.Block = domain.BlockCoverEarly })
 	trigger(t, s, job.ID, 1)
 	first := admissions(t, s, claim(t, s))
-	first[0].Binding = domain.Binding{Waiting: "no instance"}
+	first[0].Binding = engine.Binding{Waiting: "no instance"}
 	if out, err := s.Admit(t.Context(), first); err != nil || len(out.Waiting) != 1 {
 		t.Fatalf("%+v, %v", out, err)
 	}

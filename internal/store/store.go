@@ -19,6 +19,7 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/plan"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
@@ -53,7 +54,7 @@ type Store struct {
 
 // FollowUps turns follow-ups into River jobs within a transaction.
 type FollowUps interface {
-	InsertTx(ctx context.Context, tx pgx.Tx, ups []domain.FollowUp) error
+	InsertTx(ctx context.Context, tx pgx.Tx, ups []engine.FollowUp) error
 }
 
 // definitionsKept bounds the cache of job versions. A plain job takes about 900 bytes, so the cache takes up to 90 MB.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
@@ -35,7 +36,7 @@ func (s *Store) CountRoutes(ctx context.Context, n map[domain.JobID]int) (map[do
 // TakeTurns counts runs that are about to be routed by how often, or how long ago, each instance was used. It returns
 // the numbers by instance from before; each run goes to the instance with the smallest. All dispatchers share the
 // numbers. The number of an instance that is no longer known is deleted.
-func (s *Store) TakeTurns(ctx context.Context, turns map[domain.JobID]domain.Turns) (map[domain.JobID]map[string]int64, error) {
+func (s *Store) TakeTurns(ctx context.Context, turns map[domain.JobID]engine.Turns) (map[domain.JobID]map[string]int64, error) {
 	var p sqlcgen.TakeTurnsParams
 	for _, id := range slices.Sorted(maps.Keys(turns)) {
 		t := turns[id]

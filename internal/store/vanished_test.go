@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 )
@@ -135,7 +136,7 @@ func TestSilentServerIsGivenUp(t *testing.T) {
 		})
 	}
 	given("a transaction", func() error {
-		_, err := s.Settle(bounded, []domain.Ended{result(s, run, domain.OutcomeSucceeded)})
+		_, err := s.Settle(bounded, []engine.Ended{result(s, run, domain.OutcomeSucceeded)})
 		return err
 	})
 	given("a statement", func() error {

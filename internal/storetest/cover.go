@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 func coverEarly(sp *domain.JobSpec) { sp.Block = domain.BlockCoverEarly }
 
 // comes triggers a run and admits it to an instance.
-func (s *suite) comes(job domain.JobID, instance string) (domain.RunID, domain.Admitted) {
+func (s *suite) comes(job domain.JobID, instance string) (domain.RunID, engine.Admitted) {
 	s.t.Helper()
 	s.Advance(s.t, 2*time.Millisecond) // ids of one millisecond have no order
 	id := s.trigger(job, 1)[0]
@@ -19,7 +20,7 @@ func (s *suite) comes(job domain.JobID, instance string) (domain.RunID, domain.A
 }
 
 // did checks how many runs an admission bound, held, ended, killed and released.
-func (s *suite) did(what string, out domain.Admitted, bound, held, ended, kills, released int) {
+func (s *suite) did(what string, out engine.Admitted, bound, held, ended, kills, released int) {
 	s.t.Helper()
 	got := []int{len(out.Bound), len(out.Held), len(out.Ended), len(out.Kills), len(out.Released)}
 	if want := []int{bound, held, ended, kills, released}; !slices.Equal(got, want) {
@@ -28,7 +29,7 @@ func (s *suite) did(what string, out domain.Admitted, bound, held, ended, kills,
 }
 
 // cancelled returns the report of a covered run's instance.
-func (s *suite) cancelled(r domain.LiveRun) domain.Ended {
+func (s *suite) cancelled(r engine.LiveRun) engine.Ended {
 	e := s.result(r, domain.OutcomeCancelled)
 	e.Reason = domain.ReasonCovered
 	return e
@@ -46,7 +47,7 @@ func covers(t *testing.T, s *suite) {
 	s.is(job, b, domain.Skipped, domain.ReasonCovered)
 	_, err := s.RequestKill(t.Context(), a.ID, domain.ReasonKilled, "test")
 	s.must(err)
-	released := s.settle(domain.Settled, s.cancelled(a)).Released
+	released := s.settle(engine.Settled, s.cancelled(a)).Released
 	s.is(job, a.ID, domain.Cancelled, domain.ReasonCovered) // the first request counts
 	equal(t, "released", released[0].RunID, c)
 	run := s.one(s.admit(released, "i1").Bound)
@@ -54,7 +55,7 @@ func covers(t *testing.T, s *suite) {
 	// A reported success stays, and a run that never had a slot leaves nothing behind.
 	d, out := s.comes(job, "i1")
 	s.did("covers again", out, 0, 1, 0, 1, 0)
-	released = s.settle(domain.Settled, s.result(run, domain.OutcomeSucceeded)).Released
+	released = s.settle(engine.Settled, s.result(run, domain.OutcomeSucceeded)).Released
 	s.is(job, run.ID, domain.Succeeded, "")
 	run = s.one(s.admit(released, "i1").Bound)
 	equal(t, "the next", run.ID, d)
@@ -62,13 +63,13 @@ func covers(t *testing.T, s *suite) {
 	// A covered run that dies is not retried.
 	e, out := s.comes(job, "i1")
 	s.did("covers again", out, 0, 1, 0, 1, 0)
-	released = s.settle(domain.Settled, s.lost(run)).Released
+	released = s.settle(engine.Settled, s.lost(run)).Released
 	s.is(job, run.ID, domain.Cancelled, domain.ReasonCovered)
 	run = s.one(s.admit(released, "i1").Bound)
 	equal(t, "the next", run.ID, e)
 
 	// Neither is one that waits for its next attempt.
-	s.settle(domain.Settled, s.result(run, domain.OutcomeFailed))
+	s.settle(engine.Settled, s.result(run, domain.OutcomeFailed))
 	equal(t, "state", s.run(job, run.ID).State, domain.Retrying)
 	f, out := s.comes(job, "")
 	s.did("no instance has it, so it ends at once", out, 0, 1, 1, 0, 1)
@@ -82,7 +83,7 @@ func covers(t *testing.T, s *suite) {
 	equal(t, "kinds that wait", len(keys), 0)
 	run = s.one(s.admit(out.Released, "i1").Bound)
 	equal(t, "the next", run.ID, g)
-	s.settle(domain.Settled, s.result(run, domain.OutcomeSucceeded))
+	s.settle(engine.Settled, s.result(run, domain.OutcomeSucceeded))
 	equal(t, "slots", s.OwnedSlots(t), 0)
 }
 
@@ -98,7 +99,7 @@ func coverAndKill(t *testing.T, s *suite) {
 	out, err = s.RequestKill(t.Context(), a.ID, domain.ReasonKilled, "test")
 	s.must(err)
 	equal(t, "told again", s.one(out.Bound).KillReason, domain.ReasonCovered)
-	equal(t, "nobody is released", len(s.settle(domain.Settled, s.cancelled(a)).Released), 0)
+	equal(t, "nobody is released", len(s.settle(engine.Settled, s.cancelled(a)).Released), 0)
 	equal(t, "slots", s.OwnedSlots(t), 0)
 	// Killed first and covered later: it was killed.
 	a = s.start(job, "i1")
@@ -106,7 +107,7 @@ func coverAndKill(t *testing.T, s *suite) {
 	s.must(err)
 	c, held := s.comes(job, "i1")
 	s.did("it is killed already", held, 0, 1, 0, 0, 0)
-	released := s.settle(domain.Settled, s.cancelled(a)).Released
+	released := s.settle(engine.Settled, s.cancelled(a)).Released
 	s.is(job, a.ID, domain.Cancelled, domain.ReasonKilled)
 	// A run that was released and is not fired yet.
 	equal(t, "released", released[0].RunID, c)
@@ -132,7 +133,7 @@ func coverTogether(t *testing.T, s *suite) {
 	// A retry that comes together with a run that covers it is not offered.
 	again := s.job("b", coverEarly, retries(1)).ID
 	a := s.start(again, "i1")
-	s.settle(domain.Settled, s.result(a, domain.OutcomeFailed))
+	s.settle(engine.Settled, s.result(a, domain.OutcomeFailed))
 	n, err := s.Replan(t.Context(), []domain.RunID{a.ID}, []int{1})
 	s.must(err)
 	equal(t, "replanned", n, 1)
@@ -150,7 +151,7 @@ func coverInTime(t *testing.T, s *suite) {
 	job := s.job("a", everySecond, coverEarly).ID
 	s.Advance(t, 2*time.Second)
 	planned := s.plan().Runs
-	slices.SortFunc(planned, func(a, b domain.Due) int { return a.DueAt.Compare(b.DueAt) })
+	slices.SortFunc(planned, func(a, b engine.Due) int { return a.DueAt.Compare(b.DueAt) })
 	out := s.admit(planned, "i1")
 	run := s.one(out.Bound)
 	equal(t, "kills", len(out.Kills), 0)
@@ -163,8 +164,8 @@ func coverInTime(t *testing.T, s *suite) {
 	// A run whose scheduler died comes late, when a newer one is already running: the newer one continues.
 	other := s.job("b", everySecond, coverEarly).ID
 	s.Advance(t, 3*time.Second)
-	planned = slices.DeleteFunc(s.plan().Runs, func(d domain.Due) bool { return d.JobID != other })
-	slices.SortFunc(planned, func(a, b domain.Due) int { return a.DueAt.Compare(b.DueAt) })
+	planned = slices.DeleteFunc(s.plan().Runs, func(d engine.Due) bool { return d.JobID != other })
+	slices.SortFunc(planned, func(a, b engine.Due) int { return a.DueAt.Compare(b.DueAt) })
 	s.did("the second", s.admit(planned[1:2], "i1"), 1, 0, 0, 0, 0)
 	s.did("the first", s.admit(planned[:1], "i1"), 0, 0, 1, 0, 0)
 	s.is(other, planned[0].RunID, domain.Skipped, domain.ReasonCovered)
@@ -181,12 +182,12 @@ func coverInstance(t *testing.T, s *suite) {
 	d, out := s.comes(job, "i1")
 	s.did("the newest waits instead", out, 0, 1, 1, 0, 0)
 	s.is(job, c, domain.Skipped, domain.ReasonCovered)
-	released := s.settle(domain.Settled, s.cancelled(a)).Released
+	released := s.settle(engine.Settled, s.cancelled(a)).Released
 	equal(t, "released", released[0].RunID, d)
 	out = s.admit(released, "i2")
 	s.did("it is routed again, and covers there", out, 0, 1, 0, 1, 0)
 	equal(t, "killed", out.Kills[0].ID, b.ID)
-	released = s.settle(domain.Settled, s.cancelled(b)).Released
+	released = s.settle(engine.Settled, s.cancelled(b)).Released
 	// A new run is faster than the one that was released, and newer.
 	s.Advance(t, 2*time.Millisecond)
 	e := s.start(job, "i1")
@@ -197,22 +198,22 @@ func coverInstance(t *testing.T, s *suite) {
 	s.trigger(job, 2)
 	due := s.claim()
 	equal(t, "waiting", len(s.admit(due, "").Waiting), 2)
-	bound, others, err := s.AssignWaiting(t.Context(), domain.WaitingKey{Group: "g", Target: "echo"}, 10, func(runs []domain.WaitingRun) []domain.Binding {
+	bound, others, err := s.AssignWaiting(t.Context(), engine.WaitingKey{Group: "g", Target: "echo"}, 10, func(runs []engine.WaitingRun) []engine.Binding {
 		equal(t, "looked at", len(runs), 2)
-		return []domain.Binding{to("i1"), to("i1")}
+		return []engine.Binding{to("i1"), to("i1")}
 	})
 	s.must(err)
 	equal(t, "bound", len(bound), 0)
 	equal(t, "ended", len(others.Ended), 1)
 	equal(t, "killed", s.one(others.Kills).ID, e.ID)
 	s.is(job, due[0].RunID, domain.Skipped, domain.ReasonCovered)
-	released = s.settle(domain.Settled, s.cancelled(e)).Released
+	released = s.settle(engine.Settled, s.cancelled(e)).Released
 	equal(t, "released", released[0].RunID, due[1].RunID)
 	keys, err := s.WaitingKeys(t.Context())
 	s.must(err)
 	equal(t, "kinds that wait", len(keys), 0)
 	run := s.one(s.admit(released, "i1").Bound)
-	s.settle(domain.Settled, s.result(run, domain.OutcomeSucceeded))
+	s.settle(engine.Settled, s.result(run, domain.OutcomeSucceeded))
 	equal(t, "slots", s.OwnedSlots(t), 0)
 }
 
@@ -221,12 +222,12 @@ func coverInstance(t *testing.T, s *suite) {
 func coverRetry(t *testing.T, s *suite) {
 	job := s.job("a", coverEarly, instanceScope, retries(1)).ID
 	// A newer run comes due, and then the second attempt of the given run, which has failed.
-	both := func(old domain.LiveRun) []domain.Due {
+	both := func(old engine.LiveRun) []engine.Due {
 		t.Helper()
 		s.Advance(t, 2*time.Millisecond)
 		newer := s.trigger(job, 1)
 		s.Advance(t, 2*time.Millisecond)
-		s.settle(domain.Settled, s.result(old, domain.OutcomeFailed))
+		s.settle(engine.Settled, s.result(old, domain.OutcomeFailed))
 		n, err := s.Replan(t.Context(), []domain.RunID{old.ID}, []int{1})
 		s.must(err)
 		equal(t, "replanned", n, 1)
@@ -243,7 +244,7 @@ func coverRetry(t *testing.T, s *suite) {
 	s.did("the newer one runs", out, 1, 0, 1, 0, 0)
 	equal(t, "it runs", out.Bound[0].ID, due[0].RunID)
 	s.is(job, old.ID, domain.Skipped, domain.ReasonCovered)
-	s.settle(domain.Settled, s.result(out.Bound[0], domain.OutcomeSucceeded))
+	s.settle(engine.Settled, s.result(out.Bound[0], domain.OutcomeSucceeded))
 
 	first := s.start(job, "i2")
 	s.Advance(t, 2*time.Millisecond)
@@ -272,8 +273,8 @@ func coverBroadcast(t *testing.T, s *suite) {
 	out = s.expand(s.claim()[0], "i1", "i2")
 	s.did("the newest waits instead", out, 0, 1, 1, 0, 0)
 	s.is(job, second, domain.Skipped, domain.ReasonCovered)
-	equal(t, "not all have ended", len(s.settle(domain.Settled, s.cancelled(first[0])).Released), 0)
-	ended := s.settle(domain.Settled, s.cancelled(first[1]))
+	equal(t, "not all have ended", len(s.settle(engine.Settled, s.cancelled(first[0])).Released), 0)
+	ended := s.settle(engine.Settled, s.cancelled(first[1]))
 	equal(t, "joined", ended.Joined, 1)
 	equal(t, "released", ended.Released[0].RunID, third)
 	for _, u := range s.FollowUps(t) {
@@ -290,7 +291,7 @@ func coverBroadcast(t *testing.T, s *suite) {
 	s.trigger(apart, 1)
 	a := s.expand(s.claim()[0], "i1", "i2").Bound
 	equal(t, "bound", len(a), 2)
-	s.settle(domain.Settled, s.result(a[1], domain.OutcomeSucceeded))
+	s.settle(engine.Settled, s.result(a[1], domain.OutcomeSucceeded))
 	s.Advance(t, 2*time.Millisecond)
 	s.trigger(apart, 1)
 	out = s.expand(s.claim()[0], "i1", "i2")
@@ -300,8 +301,8 @@ func coverBroadcast(t *testing.T, s *suite) {
 	s.trigger(apart, 1)
 	out = s.expand(s.claim()[0], "i1", "i2")
 	s.did("both wait", out, 0, 2, 1, 1, 0)
-	joined := s.settle(domain.Settled, s.cancelled(b))
+	joined := s.settle(engine.Settled, s.cancelled(b))
 	equal(t, "joined", joined.Joined, 1)
 	equal(t, "released", len(joined.Released), 1)
-	equal(t, "released", len(s.settle(domain.Settled, s.cancelled(a[0])).Released), 1)
+	equal(t, "released", len(s.settle(engine.Settled, s.cancelled(a[0])).Released), 1)
 }

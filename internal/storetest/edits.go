@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // fireTimes returns each fire time of a job's runs, and fails where there are two runs of one.
@@ -25,7 +26,7 @@ func edits(t *testing.T, s *suite) {
 	job := s.job("a", everySecond, parallel)
 	s.Advance(t, 2*time.Second)
 	planned := s.plan().Runs
-	slices.SortFunc(planned, func(a, b domain.Due) int { return a.DueAt.Compare(b.DueAt) })
+	slices.SortFunc(planned, func(a, b engine.Due) int { return a.DueAt.Compare(b.DueAt) })
 	s.one(s.admit(planned[:1], "i1").Bound)
 	before := s.fireTimes(job.ID)
 	_, after, err := s.EditJob(t.Context(), job.ID, 1, "test", func(sp *domain.JobSpec) error {
@@ -64,7 +65,7 @@ func edits(t *testing.T, s *suite) {
 func killedAhead(t *testing.T, s *suite) {
 	job := s.job("a", everySecond, parallel)
 	planned := s.plan().Runs
-	last := slices.MaxFunc(planned, func(a, b domain.Due) int { return a.DueAt.Compare(b.DueAt) })
+	last := slices.MaxFunc(planned, func(a, b engine.Due) int { return a.DueAt.Compare(b.DueAt) })
 	_, err := s.RequestKill(t.Context(), last.RunID, domain.ReasonKilled, "test")
 	s.must(err)
 	_, _, err = s.EditJob(t.Context(), job.ID, 0, "test", func(sp *domain.JobSpec) error {
@@ -141,7 +142,7 @@ func deletes(t *testing.T, s *suite) {
 	s.is(job.ID, bound.ID, domain.Queued, "")
 	_, err = s.Job(t.Context(), job.ID)
 	equal(t, "the job", domain.CodeOf(err), domain.NotFound)
-	s.settle(domain.Settled, s.result(bound, domain.OutcomeSucceeded))
+	s.settle(engine.Settled, s.result(bound, domain.OutcomeSucceeded))
 	s.is(job.ID, bound.ID, domain.Succeeded, "")
 	_, err = s.DeleteJob(t.Context(), little.ID, 0, "test")
 	s.must(err)

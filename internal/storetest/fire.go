@@ -6,34 +6,35 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 func admitCompares(t *testing.T, s *suite) {
 	job := s.job("a", parallel)
 	s.trigger(job.ID, 1)
 	due := s.claim()[0]
-	for what, change := range map[string]func(*domain.Due){
-		"another due instant": func(d *domain.Due) { d.DueAt = d.DueAt.Add(time.Millisecond) },
-		"another version":     func(d *domain.Due) { d.JobVersion++ },
-		"another attempt":     func(d *domain.Due) { d.Attempt++ },
-		"another run":         func(d *domain.Due) { d.RunID = domain.NewRunID(s.Now()) },
+	for what, change := range map[string]func(*engine.Due){
+		"another due instant": func(d *engine.Due) { d.DueAt = d.DueAt.Add(time.Millisecond) },
+		"another version":     func(d *engine.Due) { d.JobVersion++ },
+		"another attempt":     func(d *engine.Due) { d.Attempt++ },
+		"another run":         func(d *engine.Due) { d.RunID = domain.NewRunID(s.Now()) },
 	} {
 		old := due
 		change(&old)
-		defs, err := s.Definitions(t.Context(), []domain.Due{due})
+		defs, err := s.Definitions(t.Context(), []engine.Due{due})
 		s.must(err)
-		out, err := s.Admit(t.Context(), []domain.Admission{{Due: old, Def: defs.Of(job.ID, 1), Binding: to("i1")}})
+		out, err := s.Admit(t.Context(), []engine.Admission{{Due: old, Def: defs.Of(job.ID, 1), Binding: to("i1")}})
 		s.must(err)
 		equal(t, what, len(out.Bound)+len(out.Waiting)+len(out.Held)+len(out.Later)+len(out.Ended), 0)
 	}
-	run := s.one(s.admit([]domain.Due{due}, "i1").Bound)
+	run := s.one(s.admit([]engine.Due{due}, "i1").Bound)
 	equal(t, "bind", run.Bind, 1)
 	equal(t, "state", run.State, domain.Queued)
 	equal(t, "instance and boot", run.Instance+"/"+run.BootID, "i1/b1")
 	if run.BoundAt == nil || s.Now().Sub(*run.BoundAt).Abs() > 10*time.Second {
 		t.Errorf("bound at %v, it is %s", run.BoundAt, s.Now())
 	}
-	out := s.admit([]domain.Due{due}, "i2")
+	out := s.admit([]engine.Due{due}, "i2")
 	equal(t, "admitted again", len(out.Bound)+len(out.Waiting)+len(out.Held), 0)
 }
 
@@ -59,8 +60,8 @@ func waitAndAssign(t *testing.T, s *suite) {
 	equal(t, "bind", waits.Bind, 0)
 	keys, err := s.WaitingKeys(t.Context())
 	s.must(err)
-	key := domain.WaitingKey{Group: "g", Target: "echo"}
-	if !slices.Equal(keys, []domain.WaitingKey{key}) {
+	key := engine.WaitingKey{Group: "g", Target: "echo"}
+	if !slices.Equal(keys, []engine.WaitingKey{key}) {
 		t.Fatalf("keys %+v", keys)
 	}
 	long, err := s.LongWaiting(t.Context(), 20*time.Second)
@@ -74,9 +75,9 @@ func waitAndAssign(t *testing.T, s *suite) {
 	s.must(err)
 	equal(t, "count", counts["no room"], 1)
 
-	assign := func(k domain.WaitingKey, to domain.Binding) []domain.LiveRun {
-		bound, _, err := s.AssignWaiting(t.Context(), k, 10, func(runs []domain.WaitingRun) []domain.Binding {
-			out := make([]domain.Binding, len(runs))
+	assign := func(k engine.WaitingKey, to engine.Binding) []engine.LiveRun {
+		bound, _, err := s.AssignWaiting(t.Context(), k, 10, func(runs []engine.WaitingRun) []engine.Binding {
+			out := make([]engine.Binding, len(runs))
 			for i := range out {
 				out[i] = to
 			}
@@ -85,7 +86,7 @@ func waitAndAssign(t *testing.T, s *suite) {
 		s.must(err)
 		return bound
 	}
-	equal(t, "another kind", len(assign(domain.WaitingKey{Group: "g", Target: "else"}, to("i1"))), 0)
+	equal(t, "another kind", len(assign(engine.WaitingKey{Group: "g", Target: "else"}, to("i1"))), 0)
 	equal(t, "nobody chosen", len(assign(key, to(""))), 0)
 	run := s.one(assign(key, to("i1")))
 	equal(t, "bind", run.Bind, 1)
@@ -95,7 +96,7 @@ func waitAndAssign(t *testing.T, s *suite) {
 	s.must(err)
 	equal(t, "keys", len(keys), 0)
 	equal(t, "its slot is still its own", s.OwnedSlots(t), 1)
-	s.settle(domain.Settled, s.result(run, domain.OutcomeSucceeded))
+	s.settle(engine.Settled, s.result(run, domain.OutcomeSucceeded))
 	equal(t, "slots", s.OwnedSlots(t), 0)
 }
 
@@ -110,7 +111,7 @@ func serialOrder(t *testing.T, s *suite) {
 		for len(out.Bound) > 0 {
 			run := s.one(out.Bound)
 			got = append(got, run.ID)
-			out = s.admit(s.settle(domain.Settled, s.result(run, domain.OutcomeSucceeded)).Released, "i1")
+			out = s.admit(s.settle(engine.Settled, s.result(run, domain.OutcomeSucceeded)).Released, "i1")
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %v ran, want %v", scope, got, want)
@@ -126,7 +127,7 @@ func discards(t *testing.T, s *suite) {
 	out := s.admit(s.claim(), "i1")
 	equal(t, "ended", len(out.Ended), 1)
 	s.is(job.ID, late, domain.Skipped, domain.ReasonDiscarded)
-	s.settle(domain.Settled, s.result(run, domain.OutcomeSucceeded))
+	s.settle(engine.Settled, s.result(run, domain.OutcomeSucceeded))
 	s.start(job.ID, "i1")
 }
 
@@ -141,7 +142,7 @@ func aheadOfDue(t *testing.T, s *suite) {
 	job := s.job("a", everySecond)
 	s.Advance(t, 2*time.Second) // so that some are due, and some are not
 	planned := s.plan().Runs
-	slices.SortFunc(planned, func(a, b domain.Due) int { return a.DueAt.Compare(b.DueAt) })
+	slices.SortFunc(planned, func(a, b engine.Due) int { return a.DueAt.Compare(b.DueAt) })
 	out := s.admit(planned, "i1")
 	run := s.one(out.Bound)
 	equal(t, "the earliest", run.ID, planned[0].RunID)
@@ -164,8 +165,8 @@ func instanceSlots(t *testing.T, s *suite) {
 	s.trigger(job.ID, 1)
 	out := s.admit(s.claim(), "i1")
 	equal(t, "held on i1", len(out.Held), 1)
-	equal(t, "i2 releases nobody", len(s.settle(domain.Settled, s.result(b, domain.OutcomeSucceeded)).Released), 0)
-	released := s.settle(domain.Settled, s.result(a, domain.OutcomeSucceeded)).Released
+	equal(t, "i2 releases nobody", len(s.settle(engine.Settled, s.result(b, domain.OutcomeSucceeded)).Released), 0)
+	released := s.settle(engine.Settled, s.result(a, domain.OutcomeSucceeded)).Released
 	equal(t, "released", len(released), 1)
 	equal(t, "slots", s.OwnedSlots(t), 0) // it is routed again
 	s.one(s.admit(released, "i2").Bound)
@@ -173,21 +174,21 @@ func instanceSlots(t *testing.T, s *suite) {
 	retry := s.job("b", instanceScope, retries(1))
 	run := s.start(retry.ID, "i1")
 	before := s.OwnedSlots(t)
-	s.settle(domain.Settled, s.result(run, domain.OutcomeFailed))
+	s.settle(engine.Settled, s.result(run, domain.OutcomeFailed))
 	equal(t, "slots after a try", s.OwnedSlots(t), before-1)
 }
 
-func shards(instances ...string) (out []domain.ShardBinding) {
+func shards(instances ...string) (out []engine.ShardBinding) {
 	for _, i := range instances {
-		out = append(out, domain.ShardBinding{Binding: to(i), Pin: i})
+		out = append(out, engine.ShardBinding{Binding: to(i), Pin: i})
 	}
 	return out
 }
 
 // expand fires a broadcast over instances.
-func (s *suite) expand(due domain.Due, instances ...string) domain.Admitted {
+func (s *suite) expand(due engine.Due, instances ...string) engine.Admitted {
 	s.t.Helper()
-	defs, err := s.Definitions(s.t.Context(), []domain.Due{due})
+	defs, err := s.Definitions(s.t.Context(), []engine.Due{due})
 	s.must(err)
 	out, err := s.ExpandBroadcast(s.t.Context(), due, defs.Of(due.JobID, due.JobVersion), shards(instances...))
 	s.must(err)
@@ -213,13 +214,13 @@ func broadcasts(t *testing.T, s *suite) {
 	s.trigger(job.ID, 1)
 	held := s.expand(s.claim()[0], "i1")
 	equal(t, "the next is held", len(held.Held), 1)
-	equal(t, "joined", s.settle(domain.Settled, s.result(out.Bound[0], domain.OutcomeSucceeded)).Joined, 0)
-	equal(t, "joined", s.settle(domain.Settled, s.result(out.Bound[1], domain.OutcomeFailed)).Joined, 0)
+	equal(t, "joined", s.settle(engine.Settled, s.result(out.Bound[0], domain.OutcomeSucceeded)).Joined, 0)
+	equal(t, "joined", s.settle(engine.Settled, s.result(out.Bound[1], domain.OutcomeFailed)).Joined, 0)
 	equal(t, "children", len(s.FollowUps(t)), 0)
-	res := s.settle(domain.Settled, s.result(out.Bound[2], domain.OutcomeSucceeded))
+	res := s.settle(engine.Settled, s.result(out.Bound[2], domain.OutcomeSucceeded))
 	equal(t, "joined", res.Joined, 1)
 	equal(t, "released", len(res.Released), 1)
-	s.settle(domain.Repeat, s.result(out.Bound[2], domain.OutcomeSucceeded))
+	s.settle(engine.Repeat, s.result(out.Bound[2], domain.OutcomeSucceeded))
 	ups := s.FollowUps(t)
 	equal(t, "children", len(ups), 2)
 	for _, u := range ups {
@@ -237,7 +238,7 @@ func heldBroadcast(t *testing.T, s *suite) {
 	due := s.claim()[0]
 	equal(t, "held", len(s.expand(due, "i1", "i2").Held), 1)
 	equal(t, "runs", len(s.Runs(t, job.ID)), 2)
-	released := s.settle(domain.Settled, s.result(first.Bound[0], domain.OutcomeSucceeded)).Released
+	released := s.settle(engine.Settled, s.result(first.Bound[0], domain.OutcomeSucceeded)).Released
 	equal(t, "shards", len(s.expand(released[0], "i1", "i2").Bound), 2)
 }
 
@@ -245,7 +246,7 @@ func waitingBroadcast(t *testing.T, s *suite) {
 	job := s.job("a", broadcast)
 	s.trigger(job.ID, 1)
 	waits := s.one(s.admit(s.claim(), "").Waiting)
-	bound, others, err := s.AssignWaiting(t.Context(), domain.WaitingKey{Group: "g", Target: "echo"}, 10, func(runs []domain.WaitingRun) []domain.Binding {
+	bound, others, err := s.AssignWaiting(t.Context(), engine.WaitingKey{Group: "g", Target: "echo"}, 10, func(runs []engine.WaitingRun) []engine.Binding {
 		equal(t, "to bind", len(runs), 0)
 		return nil
 	})
@@ -270,13 +271,13 @@ func instanceBroadcast(t *testing.T, s *suite) {
 	second := s.expand(s.claim()[0], "i1", "i2", "i3", "i3")
 	equal(t, "where nothing runs", len(second.Bound), 2)
 	equal(t, "held", len(second.Held), 2)
-	released := s.settle(domain.Settled, s.result(first.Bound[0], domain.OutcomeSucceeded)).Released
+	released := s.settle(engine.Settled, s.result(first.Bound[0], domain.OutcomeSucceeded)).Released
 	equal(t, "released on i1", len(released), 1)
 	equal(t, "its instance", released[0].Pin, "i1")
 	s.one(s.admit(released, "i1").Bound)
-	s.settle(domain.Settled, s.result(second.Bound[0], domain.OutcomeSucceeded))
+	s.settle(engine.Settled, s.result(second.Bound[0], domain.OutcomeSucceeded))
 	equal(t, "slots while a second shard is on i3", s.OwnedSlots(t), 3)
-	s.settle(domain.Settled, s.result(second.Bound[1], domain.OutcomeSucceeded))
+	s.settle(engine.Settled, s.result(second.Bound[1], domain.OutcomeSucceeded))
 	equal(t, "slots", s.OwnedSlots(t), 2)
 }
 
@@ -290,14 +291,14 @@ func strandedFirst(t *testing.T, s *suite) {
 	equal(t, "held", len(out.Held), 1)
 	run := s.one(s.admit(stranded, "i1").Bound)
 	equal(t, "the earlier one", run.ID, earlier)
-	equal(t, "released", len(s.settle(domain.Settled, s.result(run, domain.OutcomeSucceeded)).Released), 1)
+	equal(t, "released", len(s.settle(engine.Settled, s.result(run, domain.OutcomeSucceeded)).Released), 1)
 }
 
 func unbinds(t *testing.T, s *suite) {
 	job := s.job("a", instanceScope)
 	run := s.start(job.ID, "i1")
-	unbind := func(bind, attempt int) (waiting, killed []domain.LiveRun) {
-		waiting, killed, err := s.Unbind(t.Context(), []domain.Refusal{{RunID: run.ID, Attempt: attempt, Bind: bind, Why: "full", Avoid: "i1"}})
+	unbind := func(bind, attempt int) (waiting, killed []engine.LiveRun) {
+		waiting, killed, err := s.Unbind(t.Context(), []engine.Refusal{{RunID: run.ID, Attempt: attempt, Bind: bind, Why: "full", Avoid: "i1"}})
 		s.must(err)
 		return waiting, killed
 	}
@@ -325,11 +326,11 @@ func unbinds(t *testing.T, s *suite) {
 
 func raises(t *testing.T, s *suite) {
 	run := s.start(s.job("a").ID, "i1")
-	raised, err := s.RaiseBinds(t.Context(), []domain.LiveRun{run})
+	raised, err := s.RaiseBinds(t.Context(), []engine.LiveRun{run})
 	s.must(err)
 	equal(t, "bind", s.one(raised).Bind, 2)
 	equal(t, "boot", raised[0].BootID, "b1")
-	again, err := s.RaiseBinds(t.Context(), []domain.LiveRun{run})
+	again, err := s.RaiseBinds(t.Context(), []engine.LiveRun{run})
 	s.must(err)
 	equal(t, "by old knowledge", len(again), 0)
 }
@@ -337,17 +338,17 @@ func raises(t *testing.T, s *suite) {
 func marks(t *testing.T, s *suite) {
 	job := s.job("a")
 	run := s.start(job.ID, "i1")
-	mark := func(change func(*domain.Started)) int {
-		st := domain.Started{RunID: run.ID, Attempt: 1, Instance: "i1", BootID: "b1", Bind: 1, StartedAt: s.Now()}
+	mark := func(change func(*engine.Started)) int {
+		st := engine.Started{RunID: run.ID, Attempt: 1, Instance: "i1", BootID: "b1", Bind: 1, StartedAt: s.Now()}
 		change(&st)
-		changes, err := s.MarkRunning(t.Context(), []domain.Started{st})
+		changes, err := s.MarkRunning(t.Context(), []engine.Started{st})
 		s.must(err)
 		return len(changes)
 	}
-	equal(t, "another round", mark(func(st *domain.Started) { st.Bind = 2 }), 0)
-	equal(t, "another boot", mark(func(st *domain.Started) { st.BootID = "b2" }), 0)
-	equal(t, "another attempt", mark(func(st *domain.Started) { st.Attempt = 2 }), 0)
-	equal(t, "this one", mark(func(*domain.Started) {}), 1)
+	equal(t, "another round", mark(func(st *engine.Started) { st.Bind = 2 }), 0)
+	equal(t, "another boot", mark(func(st *engine.Started) { st.BootID = "b2" }), 0)
+	equal(t, "another attempt", mark(func(st *engine.Started) { st.Attempt = 2 }), 0)
+	equal(t, "this one", mark(func(*engine.Started) {}), 1)
 	s.is(job.ID, run.ID, domain.Running, "")
-	equal(t, "again", mark(func(*domain.Started) {}), 0)
+	equal(t, "again", mark(func(*engine.Started) {}), 0)
 }

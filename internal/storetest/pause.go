@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 func (s *suite) pause(until time.Duration) domain.Pause {
@@ -50,7 +51,7 @@ func pauses(t *testing.T, s *suite) {
 	for _, m := range policies {
 		jobs = append(jobs, s.job(string(m), everySecond, parallel, misfire(m)))
 	}
-	var before []domain.Due
+	var before []engine.Due
 	planned := s.plan().Runs
 	p := s.pause(0)
 	for _, r := range planned {
@@ -137,7 +138,7 @@ func pausedChain(t *testing.T, s *suite) {
 		sp.Schedule = domain.Schedule{Kind: domain.ScheduleFixedDelay, Delay: domain.Duration(3 * time.Second)}
 	})
 	run := s.one(s.admit(s.plan().Runs, "i1").Bound)
-	s.settle(domain.Settled, s.result(run, domain.OutcomeSucceeded))
+	s.settle(engine.Settled, s.result(run, domain.OutcomeSucceeded))
 	equal(t, "planned after the end", len(s.plan().Runs), 1)
 	s.pause(0)
 	s.Advance(t, 20*time.Second)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 func killUnbound(t *testing.T, s *suite) {
@@ -26,7 +27,7 @@ func killUnbound(t *testing.T, s *suite) {
 	s.admit(s.claim(), "i1")
 	_, err = s.RequestKill(t.Context(), held, domain.ReasonKilled, "test")
 	s.must(err)
-	equal(t, "released", len(s.settle(domain.Settled, s.result(a, domain.OutcomeSucceeded)).Released), 0)
+	equal(t, "released", len(s.settle(engine.Settled, s.result(a, domain.OutcomeSucceeded)).Released), 0)
 }
 
 func killBound(t *testing.T, s *suite) {
@@ -45,13 +46,13 @@ func killBound(t *testing.T, s *suite) {
 	silent, err := s.Silent(t.Context(), time.Second, 10)
 	s.must(err)
 	equal(t, "silent", len(silent), 0) // the kill's reconciler checks it
-	s.settle(domain.Settled, s.result(run, domain.OutcomeFailed))
+	s.settle(engine.Settled, s.result(run, domain.OutcomeFailed))
 	s.is(job.ID, run.ID, domain.Cancelled, domain.ReasonKilled)
 
 	success := s.start(job.ID, "i1")
 	_, err = s.RequestKill(t.Context(), success.ID, domain.ReasonKilled, "test")
 	s.must(err)
-	s.settle(domain.Settled, s.result(success, domain.OutcomeSucceeded))
+	s.settle(engine.Settled, s.result(success, domain.OutcomeSucceeded))
 	s.is(job.ID, success.ID, domain.Succeeded, "")
 }
 
@@ -66,7 +67,7 @@ func deadlines(t *testing.T, s *suite) {
 	past, err = s.PastDeadline(t.Context(), 10)
 	s.must(err)
 	equal(t, "past", s.one(past).ID, waits.ID)
-	s.settle(domain.Settled, domain.Ended{
+	s.settle(engine.Settled, engine.Ended{
 		RunID: waits.ID, Attempt: 1, Outcome: domain.OutcomeFailed, Reason: domain.ReasonNoExecutor, Permanent: true, FinishedAt: s.Now(),
 	})
 	s.is(job.ID, waits.ID, domain.Failed, domain.ReasonNoExecutor)
@@ -101,17 +102,17 @@ func found(t *testing.T, s *suite) {
 	boots, err := s.BoundBoots(t.Context(), time.Second)
 	s.must(err)
 	equal(t, "boots", len(boots), 2)
-	runs, err := s.RunsOf(t.Context(), domain.BoundBoot{Group: "g", Instance: "i1", BootID: "b1"}, domain.NilRunID, 10)
+	runs, err := s.RunsOf(t.Context(), engine.BoundBoot{Group: "g", Instance: "i1", BootID: "b1"}, domain.NilRunID, 10)
 	s.must(err)
 	equal(t, "of i1", s.one(runs).ID, a.ID)
-	runs, err = s.RunsOf(t.Context(), domain.BoundBoot{Group: "g", Instance: "i1", BootID: "b1"}, a.ID, 10)
+	runs, err = s.RunsOf(t.Context(), engine.BoundBoot{Group: "g", Instance: "i1", BootID: "b1"}, a.ID, 10)
 	s.must(err)
 	equal(t, "after it", len(runs), 0)
 	silent, err := s.Silent(t.Context(), 20*time.Second, 10)
 	s.must(err)
 	equal(t, "silent", len(silent), 0)
 	s.Advance(t, 25*time.Second)
-	_, err = s.MarkRunning(t.Context(), []domain.Started{{RunID: b.ID, Attempt: 1, Instance: "i2", BootID: "b1", Bind: 1, StartedAt: s.Now()}})
+	_, err = s.MarkRunning(t.Context(), []engine.Started{{RunID: b.ID, Attempt: 1, Instance: "i2", BootID: "b1", Bind: 1, StartedAt: s.Now()}})
 	s.must(err)
 	silent, err = s.Silent(t.Context(), 20*time.Second, 10)
 	s.must(err)
@@ -135,7 +136,7 @@ func chain(t *testing.T, s *suite) {
 	n, err := s.GoOnChains(t.Context(), 10)
 	s.must(err)
 	equal(t, "while it runs", n, 0)
-	s.settle(domain.Settled, s.result(run, domain.OutcomeSucceeded))
+	s.settle(engine.Settled, s.result(run, domain.OutcomeSucceeded))
 	equal(t, "before the delay", len(s.plan().Runs), 0)
 	s.Advance(t, 7*time.Second)
 	planned = s.plan()
@@ -161,7 +162,7 @@ func orphans(t *testing.T, s *suite) {
 	none, err := s.ReleaseOrphans(t.Context(), 10)
 	s.must(err)
 	equal(t, "behind somebody", len(none), 0)
-	_, _, err = s.Unbind(t.Context(), []domain.Refusal{{RunID: run.ID, Attempt: 1, Bind: 1, Why: "full"}})
+	_, _, err = s.Unbind(t.Context(), []engine.Refusal{{RunID: run.ID, Attempt: 1, Bind: 1, Why: "full"}})
 	s.must(err)
 	released, err := s.ReleaseOrphans(t.Context(), 10)
 	s.must(err)

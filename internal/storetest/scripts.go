@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 func scriptVersions(t *testing.T, s *suite) {
@@ -44,7 +45,7 @@ func scriptVersions(t *testing.T, s *suite) {
 		t.Fatalf("the job shows %+v, %v", now.Script, err)
 	}
 	// A definition, which is read for each run, names the script's version and has no code.
-	defs, err := s.Definitions(t.Context(), []domain.Due{{JobID: job.ID, JobVersion: 3}, {JobID: job.ID, JobVersion: 7}})
+	defs, err := s.Definitions(t.Context(), []engine.Due{{JobID: job.ID, JobVersion: 3}, {JobID: job.ID, JobVersion: 7}})
 	s.must(err)
 	for jobVersion, want := range map[int]domain.Script{
 		3: {Language: "sh", Version: 2, SHA256: domain.Digest("echo two")},

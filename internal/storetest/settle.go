@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 func dispositions(t *testing.T, s *suite) {
@@ -14,36 +15,36 @@ func dispositions(t *testing.T, s *suite) {
 	ok := s.result(run, domain.OutcomeSucceeded)
 	foreign := ok
 	foreign.Group = "h"
-	s.settle(domain.WrongGroup, foreign)
+	s.settle(engine.WrongGroup, foreign)
 	other := ok
 	other.RunID = domain.NewRunID(s.Now())
-	s.settle(domain.UnknownRun, other)
+	s.settle(engine.UnknownRun, other)
 	other.Group = ""
-	s.settle(domain.Raced, other)
+	s.settle(engine.Raced, other)
 	otherBoot := s.lost(run)
 	otherBoot.BootID = "b0"
-	s.settle(domain.Raced, otherBoot)
+	s.settle(engine.Raced, otherBoot)
 	oldRound := s.lost(run)
 	oldRound.Bind = 7
-	s.settle(domain.Raced, oldRound)
+	s.settle(engine.Raced, oldRound)
 	s.is(job.ID, run.ID, domain.Queued, "")
 
-	out, err := s.Settle(t.Context(), []domain.Ended{ok, ok})
+	out, err := s.Settle(t.Context(), []engine.Ended{ok, ok})
 	s.must(err)
-	if !slices.Equal(out.Dispositions, []domain.Disposition{domain.Settled, domain.Repeat}) {
+	if !slices.Equal(out.Dispositions, []engine.Disposition{engine.Settled, engine.Repeat}) {
 		t.Fatalf("twice in a batch: %v", out.Dispositions)
 	}
-	s.settle(domain.Repeat, ok)
+	s.settle(engine.Repeat, ok)
 	s.is(job.ID, run.ID, domain.Succeeded, "")
-	s.settle(domain.Raced, s.lost(run))
+	s.settle(engine.Raced, s.lost(run))
 	failed := s.result(run, domain.OutcomeFailed)
-	s.settle(domain.Late, failed)
+	s.settle(engine.Late, failed)
 
 	dead := s.start(job.ID, "i1")
-	s.settle(domain.Settled, s.lost(dead))
+	s.settle(engine.Settled, s.lost(dead))
 	s.is(job.ID, dead.ID, domain.Failed, domain.ReasonLost)
 	equal(t, "late", s.HasLate(t, dead.ID, 1), false)
-	s.settle(domain.Late, s.result(dead, domain.OutcomeSucceeded))
+	s.settle(engine.Late, s.result(dead, domain.OutcomeSucceeded))
 	equal(t, "late", s.HasLate(t, dead.ID, 1), true)
 	s.is(job.ID, dead.ID, domain.Failed, domain.ReasonLost)
 }
@@ -51,17 +52,17 @@ func dispositions(t *testing.T, s *suite) {
 func unstarted(t *testing.T, s *suite) {
 	job := s.job("a")
 	run := s.start(job.ID, "i1")
-	raised, err := s.RaiseBinds(t.Context(), []domain.LiveRun{run})
+	raised, err := s.RaiseBinds(t.Context(), []engine.LiveRun{run})
 	s.must(err)
-	s.settle(domain.Repeat, s.result(run, domain.OutcomeUnstarted)) // it refers to the first round
+	s.settle(engine.Repeat, s.result(run, domain.OutcomeUnstarted)) // it refers to the first round
 	s.is(job.ID, run.ID, domain.Queued, "")
 	equal(t, "instance", s.run(job.ID, run.ID).Instance, "i1")
-	res := s.settle(domain.Settled, s.result(raised[0], domain.OutcomeUnstarted))
+	res := s.settle(engine.Settled, s.result(raised[0], domain.OutcomeUnstarted))
 	equal(t, "waiting", res.Waiting, true)
 	equal(t, "instance", s.run(job.ID, run.ID).Instance, "")
-	bound, _, err := s.AssignWaiting(t.Context(), domain.WaitingKey{Group: "g", Target: "echo"}, 10, func(runs []domain.WaitingRun) []domain.Binding {
+	bound, _, err := s.AssignWaiting(t.Context(), engine.WaitingKey{Group: "g", Target: "echo"}, 10, func(runs []engine.WaitingRun) []engine.Binding {
 		equal(t, "avoid", runs[0].Avoid, "i1")
-		return []domain.Binding{to("i2")}
+		return []engine.Binding{to("i2")}
 	})
 	s.must(err)
 	again := s.one(bound)
@@ -70,19 +71,19 @@ func unstarted(t *testing.T, s *suite) {
 	// A handler's own end counts in any round.
 	end := s.result(again, domain.OutcomeSucceeded)
 	end.Bind = 2
-	s.settle(domain.Settled, end)
+	s.settle(engine.Settled, end)
 
 	killed := s.start(job.ID, "i1")
 	_, err = s.RequestKill(t.Context(), killed.ID, domain.ReasonKilled, "test")
 	s.must(err)
-	s.settle(domain.Settled, s.result(killed, domain.OutcomeUnstarted))
+	s.settle(engine.Settled, s.result(killed, domain.OutcomeUnstarted))
 	s.is(job.ID, killed.ID, domain.Cancelled, domain.ReasonKilled)
 }
 
 func retried(t *testing.T, s *suite) {
 	job := s.job("a", retries(2))
 	run := s.start(job.ID, "i1")
-	res := s.settle(domain.Settled, s.lost(run))
+	res := s.settle(engine.Settled, s.lost(run))
 	equal(t, "state", res.Changes[0].State, domain.Retrying)
 	equal(t, "its slot", s.OwnedSlots(t), 1)
 	ups := s.FollowUps(t)
@@ -103,10 +104,10 @@ func retried(t *testing.T, s *suite) {
 	equal(t, "attempt", due[0].Attempt, 2)
 	equal(t, "avoid", due[0].Avoid, "i1")
 	again := s.one(s.admit(due, "i2").Bound)
-	s.settle(domain.Late, s.result(run, domain.OutcomeSucceeded))
+	s.settle(engine.Late, s.result(run, domain.OutcomeSucceeded))
 	equal(t, "the first attempt's late result", s.HasLate(t, run.ID, 1), true)
-	s.settle(domain.Settled, s.result(again, domain.OutcomeFailed))
-	s.settle(domain.Repeat, s.result(again, domain.OutcomeFailed))
+	s.settle(engine.Settled, s.result(again, domain.OutcomeFailed))
+	s.settle(engine.Repeat, s.result(again, domain.OutcomeFailed))
 	s.FollowUps(t)
 	s.Advance(t, 5*time.Second) // its follow-up is not worked
 	n, err := s.ReplanOverdue(t.Context(), 10)
@@ -114,13 +115,13 @@ func retried(t *testing.T, s *suite) {
 	equal(t, "overdue", n, 1)
 	last := s.one(s.admit(s.claim(), "i1").Bound)
 	equal(t, "attempt", last.Attempt, 3)
-	s.settle(domain.Settled, s.result(last, domain.OutcomeFailed))
+	s.settle(engine.Settled, s.result(last, domain.OutcomeFailed))
 	s.is(job.ID, run.ID, domain.Failed, domain.ReasonHandlerError)
 
 	permanent := s.start(job.ID, "i1")
 	e := s.result(permanent, domain.OutcomeFailed)
 	e.Permanent = true
-	s.settle(domain.Settled, e)
+	s.settle(engine.Settled, e)
 	s.is(job.ID, permanent.ID, domain.Failed, domain.ReasonHandlerError)
 }
 
@@ -129,7 +130,7 @@ func retryOfDeleted(t *testing.T, s *suite) {
 	run := s.start(job.ID, "i1")
 	_, err := s.DeleteJob(t.Context(), job.ID, 0, "test")
 	s.must(err)
-	s.settle(domain.Settled, s.result(run, domain.OutcomeFailed))
+	s.settle(engine.Settled, s.result(run, domain.OutcomeFailed))
 	s.is(job.ID, run.ID, domain.Failed, domain.ReasonHandlerError)
 }
 
@@ -139,7 +140,7 @@ func childrenOnce(t *testing.T, s *suite) {
 	run := s.start(job.ID, "i1")
 	e := s.result(run, domain.OutcomeSucceeded)
 	e.Output = "forty-two"
-	s.settle(domain.Settled, e)
+	s.settle(engine.Settled, e)
 	ups := s.FollowUps(t)
 	if len(ups) != 1 || ups[0].ChildJob != good.ID || ups[0].RunID != run.ID || ups[0].Retry {
 		t.Fatalf("follow-ups %+v", ups)
@@ -152,7 +153,7 @@ func childrenOnce(t *testing.T, s *suite) {
 	equal(t, "parent", made[0].Parent, run.ID)
 	equal(t, "cause", made[0].Cause, domain.CauseChild)
 	bound := s.one(s.admit(s.claim(), "i1").Bound)
-	s.settle(domain.Settled, s.result(bound, domain.OutcomeSucceeded))
+	s.settle(engine.Settled, s.result(bound, domain.OutcomeSucceeded))
 	s.must(s.PlanChild(t.Context(), run.ID, good.ID, ups[0].EndedAt)) // also after it has ended
 	equal(t, "children", len(s.Runs(t, good.ID)), 1)
 	s.is(good.ID, made[0].ID, domain.Succeeded, "")
@@ -167,19 +168,19 @@ func drained(t *testing.T, s *suite) {
 	job := s.job("a", retries(1), func(sp *domain.JobSpec) {
 		sp.RetryBackoff = domain.RetryBackoff{Initial: domain.Duration(time.Hour), Factor: 1, Max: domain.Duration(time.Hour)}
 	})
-	end := func(r domain.LiveRun) domain.Ended {
+	end := func(r engine.LiveRun) engine.Ended {
 		e := s.result(r, domain.OutcomeFailed)
 		e.Reason = domain.ReasonDrained
 		return e
 	}
 	run := s.start(job.ID, "i1")
-	equal(t, "state", s.settle(domain.Settled, end(run)).Changes[0].State, domain.Retrying)
+	equal(t, "state", s.settle(engine.Settled, end(run)).Changes[0].State, domain.Retrying)
 	n, err := s.Replan(t.Context(), []domain.RunID{run.ID}, []int{1})
 	s.must(err)
 	equal(t, "replanned", n, 1)
 	due := s.claim()
 	equal(t, "claimed at once", len(due), 1)
 	equal(t, "avoid", due[0].Avoid, "i1")
-	s.settle(domain.Settled, end(s.one(s.admit(due, "i2").Bound)))
+	s.settle(engine.Settled, end(s.one(s.admit(due, "i2").Bound)))
 	s.is(job.ID, run.ID, domain.Failed, domain.ReasonDrained)
 }

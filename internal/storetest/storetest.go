@@ -8,6 +8,7 @@ import (
 
 	"github.com/belfryhq/belfry/dispatcher"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/scheduler"
 )
 
@@ -34,7 +35,7 @@ type Backend struct {
 	// PlanChild plans the run of a child, like the worker of a follow-up.
 	PlanChild func(ctx context.Context, parent domain.RunID, child domain.JobID, endedAt time.Time) error
 	// FollowUps returns and removes the follow-ups that were enqueued since the last call.
-	FollowUps func(t *testing.T) []domain.FollowUp
+	FollowUps func(t *testing.T) []engine.FollowUp
 	// Runs returns all runs of a job by id.
 	Runs func(t *testing.T, job domain.JobID) []Run
 	// Missed returns the ledger of a job, oldest first.
@@ -137,7 +138,7 @@ func (s *suite) trigger(job domain.JobID, n int) (ids []domain.RunID) {
 }
 
 // plan plans due jobs.
-func (s *suite) plan() domain.Planned {
+func (s *suite) plan() engine.Planned {
 	s.t.Helper()
 	out, err := s.PlanDue(s.t.Context(), 100, false)
 	s.must(err)
@@ -145,11 +146,11 @@ func (s *suite) plan() domain.Planned {
 }
 
 // claim claims the near runs that are in no ring, in order of their due instants.
-func (s *suite) claim() []domain.Due {
+func (s *suite) claim() []engine.Due {
 	s.t.Helper()
 	runs, _, err := s.ClaimNear(s.t.Context(), 1000)
 	s.must(err)
-	slices.SortFunc(runs, func(a, b domain.Due) int {
+	slices.SortFunc(runs, func(a, b engine.Due) int {
 		if c := a.DueAt.Compare(b.DueAt); c != 0 {
 			return c
 		}
@@ -159,21 +160,21 @@ func (s *suite) claim() []domain.Due {
 }
 
 // to returns a binding to boot b1 of an instance or, for "", a reason to wait.
-func to(instance string) domain.Binding {
+func to(instance string) engine.Binding {
 	if instance == "" {
-		return domain.Binding{Waiting: "no room"}
+		return engine.Binding{Waiting: "no room"}
 	}
-	return domain.Binding{Instance: instance, BootID: "b1", Route: "test"}
+	return engine.Binding{Instance: instance, BootID: "b1", Route: "test"}
 }
 
 // admit fires runs, all on one instance.
-func (s *suite) admit(runs []domain.Due, instance string) domain.Admitted {
+func (s *suite) admit(runs []engine.Due, instance string) engine.Admitted {
 	s.t.Helper()
 	defs, err := s.Definitions(s.t.Context(), runs)
 	s.must(err)
-	in := make([]domain.Admission, len(runs))
+	in := make([]engine.Admission, len(runs))
 	for i, r := range runs {
-		in[i] = domain.Admission{Due: r, Def: defs.Of(r.JobID, r.JobVersion), Binding: to(instance)}
+		in[i] = engine.Admission{Due: r, Def: defs.Of(r.JobID, r.JobVersion), Binding: to(instance)}
 	}
 	out, err := s.Admit(s.t.Context(), in)
 	s.must(err)
@@ -181,13 +182,13 @@ func (s *suite) admit(runs []domain.Due, instance string) domain.Admitted {
 }
 
 // start triggers a run and binds it to an instance.
-func (s *suite) start(job domain.JobID, instance string) domain.LiveRun {
+func (s *suite) start(job domain.JobID, instance string) engine.LiveRun {
 	s.t.Helper()
 	s.trigger(job, 1)
 	return s.one(s.admit(s.claim(), instance).Bound)
 }
 
-func (s *suite) one(runs []domain.LiveRun) domain.LiveRun {
+func (s *suite) one(runs []engine.LiveRun) engine.LiveRun {
 	s.t.Helper()
 	if len(runs) != 1 {
 		s.t.Fatalf("%d runs, want one: %+v", len(runs), runs)
@@ -196,8 +197,8 @@ func (s *suite) one(runs []domain.LiveRun) domain.LiveRun {
 }
 
 // result returns the report of a bound run's instance.
-func (s *suite) result(r domain.LiveRun, outcome domain.Outcome) domain.Ended {
-	e := domain.Ended{
+func (s *suite) result(r engine.LiveRun, outcome domain.Outcome) engine.Ended {
+	e := engine.Ended{
 		RunID: r.ID, Attempt: r.Attempt, Bind: r.Bind, Instance: r.Instance, BootID: r.BootID, Group: "g",
 		Outcome: outcome, StartedAt: s.Now(), FinishedAt: s.Now(), LastLine: 1,
 	}
@@ -208,16 +209,16 @@ func (s *suite) result(r domain.LiveRun, outcome domain.Outcome) domain.Ended {
 }
 
 // lost returns a reconciler's verdict on a dead instance's run.
-func (s *suite) lost(r domain.LiveRun) domain.Ended {
+func (s *suite) lost(r engine.LiveRun) engine.Ended {
 	e := s.result(r, domain.OutcomeFailed)
 	e.Group, e.Reason, e.StartedAt = "", domain.ReasonLost, time.Time{}
 	return e
 }
 
 // settle settles one end and checks its disposition.
-func (s *suite) settle(want domain.Disposition, e domain.Ended) domain.SettleResult {
+func (s *suite) settle(want engine.Disposition, e engine.Ended) engine.SettleResult {
 	s.t.Helper()
-	out, err := s.Settle(s.t.Context(), []domain.Ended{e})
+	out, err := s.Settle(s.t.Context(), []engine.Ended{e})
 	s.must(err)
 	if out.Dispositions[0] != want {
 		s.t.Fatalf("disposition %s, want %s", out.Dispositions[0], want)
@@ -253,7 +254,7 @@ func equal[T comparable](t *testing.T, what string, got, want T) {
 	}
 }
 
-func ids(runs []domain.Due) (out []domain.RunID) {
+func ids(runs []engine.Due) (out []domain.RunID) {
 	for _, r := range runs {
 		out = append(out, r.RunID)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 func fixedDelay(d time.Duration) edit {
@@ -27,16 +28,16 @@ func chainOverShards(t *testing.T, s *suite) {
 	planned := s.plan().Runs
 	equal(t, "planned", len(planned), 1)
 	out := s.expand(planned[0], "i1", "i2")
-	s.settle(domain.Settled, s.result(out.Bound[0], domain.OutcomeSucceeded))
+	s.settle(engine.Settled, s.result(out.Bound[0], domain.OutcomeSucceeded))
 	equal(t, "next, as a shard runs", next() == nil, true)
-	s.settle(domain.Settled, s.result(out.Bound[1], domain.OutcomeFailed))
+	s.settle(engine.Settled, s.result(out.Bound[1], domain.OutcomeFailed))
 	equal(t, "next, as a shard is tried again", next() == nil, true)
 	_, err := s.Replan(t.Context(), []domain.RunID{out.Bound[1].ID}, []int{1})
 	s.must(err)
 	s.Advance(t, 2*time.Second)
 	run := s.one(s.admit(s.claim(), "i2").Bound)
 	equal(t, "attempt", run.Attempt, 2)
-	s.settle(domain.Settled, s.result(run, domain.OutcomeFailed))
+	s.settle(engine.Settled, s.result(run, domain.OutcomeFailed))
 	at := next()
 	if at == nil || at.Sub(s.Now()) < 55*time.Second || at.Sub(s.Now()) > time.Minute {
 		t.Fatalf("the next fire time is %v, at %v", at, s.Now())
@@ -70,9 +71,9 @@ func window(t *testing.T, s *suite) {
 	equal(t, "enabled", after.Enabled, true)
 }
 
-func firstDue(runs []Run, job domain.Job) (due []domain.Due) {
+func firstDue(runs []Run, job domain.Job) (due []engine.Due) {
 	for _, r := range runs {
-		due = append(due, domain.Due{RunID: r.ID, JobID: job.ID, JobVersion: 1, Attempt: 1, DueAt: r.DueAt})
+		due = append(due, engine.Due{RunID: r.ID, JobID: job.ID, JobVersion: 1, Attempt: 1, DueAt: r.DueAt})
 	}
 	return due
 }
@@ -86,7 +87,7 @@ func onceWithJitter(t *testing.T, s *suite) {
 		sp.Schedule = domain.Schedule{Kind: domain.ScheduleOnce, At: &at, Jitter: domain.Duration(jitter)}
 	})
 	equal(t, "next", job.NextFireTime.Time, at.Time)
-	var run domain.Due
+	var run engine.Due
 	for range 40 { // second by second, so that it is planned ahead of due
 		s.Advance(t, 2*time.Second)
 		for _, r := range s.plan().Runs {
@@ -110,7 +111,7 @@ func killBroadcast(t *testing.T, s *suite) {
 	job := s.job("a", broadcast, parallel, child(always.ID, domain.OnAlways), child(success.ID, domain.OnSuccess))
 	waits := s.trigger(job.ID, 1)[0]
 	s.one(s.admit(s.claim(), "").Waiting)
-	kill := func(run domain.RunID) domain.KillResult {
+	kill := func(run domain.RunID) engine.KillResult {
 		t.Helper()
 		out, err := s.RequestKill(t.Context(), run, domain.ReasonKilled, "ann")
 		s.must(err)
@@ -125,10 +126,10 @@ func killBroadcast(t *testing.T, s *suite) {
 	first := s.trigger(job.ID, 1)[0]
 	out := s.expand(s.claim()[0], "i1", "i2")
 	equal(t, "told", s.one(kill(domain.ShardRunID(first, 1)).Bound).Instance, "i2")
-	s.settle(domain.Settled, s.result(out.Bound[1], domain.OutcomeFailed))
+	s.settle(engine.Settled, s.result(out.Bound[1], domain.OutcomeFailed))
 	s.is(job.ID, out.Bound[1].ID, domain.Cancelled, domain.ReasonKilled)
 	equal(t, "children before the join", len(s.FollowUps(t)), 0)
-	s.settle(domain.Settled, s.result(out.Bound[0], domain.OutcomeSucceeded))
+	s.settle(engine.Settled, s.result(out.Bound[0], domain.OutcomeSucceeded))
 	s.is(job.ID, first, domain.Succeeded, "")
 	ups = s.FollowUps(t)
 	equal(t, "children of a broadcast with a killed shard", len(ups), 1)

@@ -29,8 +29,8 @@ type API struct {
 type Store interface {
 	// Accept accepts all events or none. The answer for an event that was accepted before is the first one.
 	Accept(ctx context.Context, in []event.Incoming) ([]storeevent.Accepted, error)
-	Event(ctx context.Context, id domain.RunID) (domain.Event, error)
-	Events(ctx context.Context, f storeevent.EventFilter) ([]domain.Event, error)
+	Event(ctx context.Context, id domain.RunID) (event.Event, error)
+	Events(ctx context.Context, f storeevent.EventFilter) ([]event.Event, error)
 }
 
 // Register adds the operations.
@@ -42,8 +42,8 @@ func (a *API) Register(r *rest.Router) {
 			"a repetition, known by its Idempotency-Key, else by a CloudEvent's source and id, gets the first answer for as long as events are kept.",
 		Body: rest.BodyOf[any](), BodyOptional: true}, a.send)
 	events := r.Schemas()
-	one := events.Schema(reflect.TypeFor[domain.Event](), true, "Event")
-	list := events.Schema(reflect.TypeFor[rest.Page[domain.Event]](), true, "PageEvent")
+	one := events.Schema(reflect.TypeFor[event.Event](), true, "Event")
+	list := events.Schema(reflect.TypeFor[rest.Page[event.Event]](), true, "PageEvent")
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/events/{name}", Tag: tag, Summary: "Show an event by its id, or list those of a name", Needs: account.Viewer,
 		Description: "With an id, it answers the event; with a name or a pattern, the page of those events, newest first.",
 		Responses: map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
@@ -59,10 +59,10 @@ const Path = rest.Prefix + "/events/"
 
 // AcceptedEvent says which runs an event made.
 type AcceptedEvent struct {
-	EventID    domain.RunID      `json:"event_id"`
-	Repeated   bool              `json:"repeated" doc:"It had been accepted before; the rest is what became of it then"`
-	RunIDs     []domain.RunID    `json:"run_ids" nullable:"false"`
-	Deliveries []domain.Delivery `json:"deliveries" nullable:"false" doc:"One for each trigger whose pattern matches"`
+	EventID    domain.RunID     `json:"event_id"`
+	Repeated   bool             `json:"repeated" doc:"It had been accepted before; the rest is what became of it then"`
+	RunIDs     []domain.RunID   `json:"run_ids" nullable:"false"`
+	Deliveries []event.Delivery `json:"deliveries" nullable:"false" doc:"One for each trigger whose pattern matches"`
 }
 
 // acceptedEvents is the answer to one event, or to a batch.
@@ -128,7 +128,7 @@ func (a *API) send(ctx context.Context, id auth.Identity, in *struct {
 	}
 	for i := range incoming {
 		e := &incoming[i]
-		e.Via, e.SentBy, e.Only = domain.ViaREST, id.User, id.Only()
+		e.Via, e.SentBy, e.Only = event.ViaREST, id.User, id.Only()
 		e.SetKey(event.KeyIdempotency, key)
 	}
 	accepted, err := a.Store.Accept(ctx, incoming)
@@ -157,7 +157,7 @@ func answer(accepted []storeevent.Accepted, batch bool) *eventsAnswer {
 	}
 	switch {
 	case len(all) == 0:
-		out.Replayed, out.Body.RunIDs, out.Body.Deliveries = "", runs, []domain.Delivery{}
+		out.Replayed, out.Body.RunIDs, out.Body.Deliveries = "", runs, []event.Delivery{}
 	default:
 		out.Body.AcceptedEvent = all[0]
 		out.Body.RunIDs = runs
@@ -181,21 +181,21 @@ func (a *API) showOrList(ctx context.Context, id auth.Identity, in *struct {
 }
 
 // read returns the parts of an event that the caller may see, NotFound if there are none.
-func (a *API) read(ctx context.Context, id auth.Identity, eventID domain.RunID) (domain.Event, error) {
+func (a *API) read(ctx context.Context, id auth.Identity, eventID domain.RunID) (event.Event, error) {
 	e, err := a.Store.Event(ctx, eventID)
 	if err != nil {
 		return e, err
 	}
 	e = seenBy(id, e)
 	if id.Only() != nil && len(e.Deliveries) == 0 && e.SentBy != id.User {
-		return domain.Event{}, domain.NewError(domain.NotFound, noEvent)
+		return event.Event{}, domain.NewError(domain.NotFound, noEvent)
 	}
 	return e, nil
 }
 
 // seenBy removes the deliveries to jobs that the caller may not see.
-func seenBy(id auth.Identity, e domain.Event) domain.Event {
-	seen := []domain.Delivery{}
+func seenBy(id auth.Identity, e event.Event) event.Event {
+	seen := []event.Delivery{}
 	for _, d := range e.Deliveries {
 		if id.Sees(d.Group) {
 			seen = append(seen, d)
@@ -208,13 +208,13 @@ func seenBy(id auth.Identity, e domain.Event) domain.Event {
 func (a *API) list(ctx context.Context, id auth.Identity, in *struct {
 	EventsQuery
 	Name string `query:"name" maxLength:"128" doc:"A name, or a pattern such as orders.*"`
-}) (*rest.Output[rest.Page[domain.Event]], error) {
+}) (*rest.Output[rest.Page[event.Event]], error) {
 	p, err := a.page(ctx, id, in.Name, "name", &in.EventsQuery)
 	return rest.Answer(p), err
 }
 
-func (a *API) page(ctx context.Context, id auth.Identity, name, location string, in *EventsQuery) (rest.Page[domain.Event], error) {
-	var none rest.Page[domain.Event]
+func (a *API) page(ctx context.Context, id auth.Identity, name, location string, in *EventsQuery) (rest.Page[event.Event], error) {
+	var none rest.Page[event.Event]
 	if name != "" && !event.ValidPattern(name) {
 		return none, problem.Invalid(location, event.PatternRule)
 	}
@@ -227,6 +227,6 @@ func (a *API) page(ctx context.Context, id auth.Identity, name, location string,
 	if err != nil {
 		return none, err
 	}
-	events = rest.Each(events, func(e domain.Event) domain.Event { return seenBy(id, e) })
-	return rest.Cut(events, in.Limit, func(e domain.Event) string { return rest.EncodeCursor("event", e.ID.String()) }), nil
+	events = rest.Each(events, func(e event.Event) event.Event { return seenBy(id, e) })
+	return rest.Cut(events, in.Limit, func(e event.Event) string { return rest.EncodeCursor("event", e.ID.String()) }), nil
 }

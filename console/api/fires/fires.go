@@ -11,6 +11,7 @@ import (
 	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/firecheck"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
@@ -23,9 +24,9 @@ type API struct {
 // Store explains fire times.
 type Store interface {
 	// Audit explains fire times from a cursor on, as many as it can in about a second.
-	Audit(ctx context.Context, scope view.FireScope, from domain.FireCursor) (page domain.FireAudit, next domain.FireCursor, done bool, err error)
+	Page(ctx context.Context, scope view.FireScope, from firecheck.Cursor) (page firecheck.Page, next firecheck.Cursor, done bool, err error)
 	// Why explains one instant of a job. Invalid: at is not an instant.
-	Why(ctx context.Context, id domain.JobID, at string) (domain.Why, error)
+	Why(ctx context.Context, id domain.JobID, at string) (firecheck.Why, error)
 	// FireSubject returns the group of a job, also of a deleted one. NotFound: the job never existed.
 	FireSubject(ctx context.Context, id domain.JobID) (group string, err error)
 }
@@ -43,7 +44,7 @@ func (a *API) Register(r *rest.Router) {
 // auditReach is the span of an audit that names none.
 const auditReach = 24 * time.Hour
 
-type fireAuditInput struct {
+type fireCheckInput struct {
 	Since  domain.Instant `query:"since" doc:"Fire times that are due after this instant; default: 24 hours before until"`
 	Until  domain.Instant `query:"until" doc:"Fire times that are due by this instant; default: now"`
 	JobID  domain.JobID   `query:"job_id" minimum:"1"`
@@ -62,7 +63,7 @@ func (a *API) mayAsk(ctx context.Context, id auth.Identity, job domain.JobID) er
 	return visible.Check(id, group, visible.NoJob)
 }
 
-func (a *API) audit(ctx context.Context, id auth.Identity, in *fireAuditInput) (*rest.Output[domain.FireAudit], error) {
+func (a *API) audit(ctx context.Context, id auth.Identity, in *fireCheckInput) (*rest.Output[firecheck.Page], error) {
 	scope := view.FireScope{Only: id.Only(), Job: in.JobID, Since: in.Since.Time, Until: in.Until.Time}
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	if scope.Until.IsZero() || scope.Until.After(now) {
@@ -89,14 +90,14 @@ func (a *API) audit(ctx context.Context, id auth.Identity, in *fireAuditInput) (
 	if err != nil {
 		return nil, err
 	}
-	page, next, done, err := a.Store.Audit(ctx, scope, from)
+	page, next, done, err := a.Store.Page(ctx, scope, from)
 	if err == nil && !done {
 		page.Next = encodeFireCursor(next)
 	}
 	return rest.Answer(page), err
 }
 
-func encodeFireCursor(c domain.FireCursor) string {
+func encodeFireCursor(c firecheck.Cursor) string {
 	b, _ := json.Marshal(fireCursor{c.Job, domain.AtPtr(c.Due)}) // numbers and instants can be encoded
 	return rest.EncodeCursor("fires", string(b))
 }
@@ -106,16 +107,16 @@ type fireCursor struct {
 	Due *domain.Instant `json:"due,omitempty"`
 }
 
-func decodeFireCursor(cursor string) (domain.FireCursor, error) {
+func decodeFireCursor(cursor string) (firecheck.Cursor, error) {
 	key, err := rest.DecodeCursor("fires", cursor)
 	if err != nil || key == "" {
-		return domain.FireCursor{}, err
+		return firecheck.Cursor{}, err
 	}
 	var c fireCursor
 	if err := json.Unmarshal([]byte(key), &c); err != nil || c.Job < 1 {
-		return domain.FireCursor{}, rest.BadCursor()
+		return firecheck.Cursor{}, rest.BadCursor()
 	}
-	out := domain.FireCursor{Job: c.Job}
+	out := firecheck.Cursor{Job: c.Job}
 	if c.Due != nil {
 		out.Due = c.Due.Time
 	}
@@ -125,7 +126,7 @@ func decodeFireCursor(cursor string) (domain.FireCursor, error) {
 func (a *API) why(ctx context.Context, id auth.Identity, in *struct {
 	rest.JobPath
 	At string `query:"at" required:"true" maxLength:"64" doc:"RFC 3339, or a local time in the job's zone such as 2026-03-29T02:30"`
-}) (*rest.Output[domain.Why], error) {
+}) (*rest.Output[firecheck.Why], error) {
 	if err := a.mayAsk(ctx, id, in.ID); err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
-	"github.com/belfryhq/belfry/internal/store/report"
+	statstore "github.com/belfryhq/belfry/internal/store/runstats"
 )
 
 // API serves groups. All fields must be set.
@@ -46,7 +46,7 @@ type Pauses interface {
 // Counts counts jobs.
 type Counts interface {
 	// JobCounts returns the number of jobs of each group with jobs.
-	JobCounts(ctx context.Context) (map[string]report.JobCount, error)
+	JobCounts(ctx context.Context) (map[string]statstore.JobCount, error)
 }
 
 // Fleet knows the live instances, and reaches them.
@@ -124,7 +124,7 @@ func (a *API) list(ctx context.Context, id auth.Identity, in *struct{ rest.List 
 }
 
 // fill adds the numbers of jobs and instances.
-func (a *API) fill(g *domain.Group, jobs map[string]report.JobCount) {
+func (a *API) fill(g *domain.Group, jobs map[string]statstore.JobCount) {
 	g.Jobs = int(jobs[g.Name].Jobs)
 	g.Instances = len(a.Fleet.Instances(g.Name))
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/console/live"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/runstats"
 	"github.com/belfryhq/belfry/internal/store/account"
-	"github.com/belfryhq/belfry/internal/store/report"
+	statstore "github.com/belfryhq/belfry/internal/store/runstats"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
@@ -34,15 +35,15 @@ type API struct {
 
 // Store counts runs and jobs.
 type Store interface {
-	Totals(ctx context.Context, scope report.Scope) (report.Counts, error)
-	Series(ctx context.Context, scope report.Scope, step time.Duration) (report.Counts, error)
-	Present(ctx context.Context, only []string) (report.Present, error)
+	Totals(ctx context.Context, scope statstore.Scope) (statstore.Counts, error)
+	Series(ctx context.Context, scope statstore.Scope, step time.Duration) (statstore.Counts, error)
+	Present(ctx context.Context, only []string) (statstore.Present, error)
 }
 
 // Lists reads the newest failures and missed fire times.
 type Lists interface {
 	Runs(ctx context.Context, f view.RunFilter) ([]domain.Run, domain.RunID, error)
-	LatestMissed(ctx context.Context, only []string, from, to time.Time, limit int) ([]domain.RecentMissed, error)
+	LatestMissed(ctx context.Context, only []string, from, to time.Time, limit int) ([]runstats.RecentMissed, error)
 }
 
 // Groups lists groups by name.
@@ -63,7 +64,7 @@ func (a *API) Register(r *rest.Router) {
 		Description: countsDoc + " Steps begin at multiples of step since 1970, in UTC; 1,500 at most."}, a.runReport)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/overview/stream", Tag: tag, Summary: "Follow how things stand", Needs: account.Viewer,
 		Description: "Server-sent events: overview (what GET /overview says of a span that ends now: at first, and when its numbers change, at most once a second).",
-		Responses:   stream.Response(r, map[string]reflect.Type{"overview": reflect.TypeFor[domain.Overview]()})}, a.stream)
+		Responses:   stream.Response(r, map[string]reflect.Type{"overview": reflect.TypeFor[runstats.Overview]()})}, a.stream)
 }
 
 const (
@@ -86,9 +87,9 @@ const countsDoc = "Runs count where they finished. success_rate is succeeded of 
 	"counted_through are counted. Counts are kept by minute for 72 hours and by hour for 400 days: from and to are widened to those."
 
 // scope checks a span and returns the runs to count.
-func (a *API) scope(ctx context.Context, id auth.Identity, in Span, f *domain.Faults) (report.Scope, error) {
+func (a *API) scope(ctx context.Context, id auth.Identity, in Span, f *domain.Faults) (statstore.Scope, error) {
 	now := time.Now()
-	s := report.Scope{Only: id.Only(), From: in.From.Time, To: in.To.Time}
+	s := statstore.Scope{Only: id.Only(), From: in.From.Time, To: in.To.Time}
 	if s.To.IsZero() {
 		s.To = now
 	}
@@ -100,7 +101,7 @@ func (a *API) scope(ctx context.Context, id auth.Identity, in Span, f *domain.Fa
 		f.Add("from", "lies in the future")
 	case !s.From.Before(s.To):
 		f.Add("to", "must be after from")
-	case now.Sub(s.From) > report.HoursKept:
+	case now.Sub(s.From) > statstore.HoursKept:
 		f.Add("from", "lies before what is kept, which is 400 days")
 	case s.To.Sub(now) > reportSpan:
 		f.Add("to", "lies more than a day in the future")
@@ -118,7 +119,7 @@ func (a *API) scope(ctx context.Context, id auth.Identity, in Span, f *domain.Fa
 	return s, nil
 }
 
-func (a *API) overview(ctx context.Context, id auth.Identity, in *struct{ Span }) (*rest.Output[domain.Overview], error) {
+func (a *API) overview(ctx context.Context, id auth.Identity, in *struct{ Span }) (*rest.Output[runstats.Overview], error) {
 	var f domain.Faults
 	scope, err := a.scope(ctx, id, in.Span, &f)
 	if err == nil {
@@ -132,19 +133,19 @@ func (a *API) overview(ctx context.Context, id auth.Identity, in *struct{ Span }
 }
 
 // look reads the overview.
-func (a *API) look(ctx context.Context, scope report.Scope) (domain.Overview, error) {
+func (a *API) look(ctx context.Context, scope statstore.Scope) (runstats.Overview, error) {
 	totals, err := a.Store.Totals(ctx, scope)
 	if err != nil {
-		return domain.Overview{}, err
+		return runstats.Overview{}, err
 	}
 	present, err := a.Store.Present(ctx, scope.Only)
 	if err != nil {
-		return domain.Overview{}, err
+		return runstats.Overview{}, err
 	}
-	out := domain.Overview{
+	out := runstats.Overview{
 		From: domain.At(totals.From), To: domain.At(totals.To), CountedThrough: domain.At(totals.Through), Missed: totals.Missed,
-		Counts: countsOf(total(totals.Steps)), RecentFailures: []domain.RecentFailure{},
-		Now: domain.LiveCounts{Pending: present.Pending, Held: present.Held, Queued: present.Queued, Running: present.Running,
+		Counts: countsOf(total(totals.Steps)), RecentFailures: []runstats.RecentFailure{},
+		Now: runstats.Live{Pending: present.Pending, Held: present.Held, Queued: present.Queued, Running: present.Running,
 			Retrying: present.Retrying, Jobs: present.Jobs, Enabled: present.Enabled},
 	}
 	if err := a.countInstances(ctx, scope, &out.Now); err != nil {
@@ -156,7 +157,7 @@ func (a *API) look(ctx context.Context, scope report.Scope) (domain.Overview, er
 		return out, err
 	}
 	for _, r := range failed {
-		out.RecentFailures = append(out.RecentFailures, domain.RecentFailure{
+		out.RecentFailures = append(out.RecentFailures, runstats.RecentFailure{
 			RunID: r.ID, JobID: r.JobID, JobName: r.JobName, Group: r.Group, Reason: r.Reason, Message: shorten(r.Message), FinishedAt: r.FinishedAt,
 		})
 	}
@@ -177,7 +178,7 @@ func shorten(s string) string {
 }
 
 // countInstances adds the groups of the scope and their instances.
-func (a *API) countInstances(ctx context.Context, scope report.Scope, now *domain.LiveCounts) error {
+func (a *API) countInstances(ctx context.Context, scope statstore.Scope, now *runstats.Live) error {
 	const batch = 500
 	for after := ""; ; {
 		groups, err := a.Groups.Groups(ctx, scope.Only, after, batch)
@@ -205,7 +206,7 @@ func (a *API) countInstances(ctx context.Context, scope report.Scope, now *domai
 func (a *API) runReport(ctx context.Context, id auth.Identity, in *struct {
 	Span
 	Step string `query:"step" default:"1h" doc:"A duration: 1m to 30m, for the last 72 hours, or whole hours"`
-}) (*rest.Output[domain.RunReport], error) {
+}) (*rest.Output[runstats.Series], error) {
 	var f domain.Faults
 	scope, err := a.scope(ctx, id, in.Span, &f)
 	if err != nil {
@@ -219,7 +220,7 @@ func (a *API) runReport(ctx context.Context, id auth.Identity, in *struct {
 		f.Add("step", "must be whole minutes, such as 5m, or whole hours, such as 24h")
 	case time.Hour%step != 0 && step < time.Hour:
 		f.Add("step", "must divide an hour: 1m, 2m, 3m, 4m, 5m, 6m, 10m, 12m, 15m, 20m or 30m")
-	case step < time.Hour && time.Since(scope.From) > report.MinutesKept:
+	case step < time.Hour && time.Since(scope.From) > statstore.MinutesKept:
 		f.Add("step", "counts by minute are kept for 72 hours; take 1h or more, or a later from")
 	case scope.To.Sub(scope.From)/step > maxPoints:
 		f.Add("step", "makes more than 1500 points; take a longer one, or a shorter span")
@@ -231,13 +232,13 @@ func (a *API) runReport(ctx context.Context, id auth.Identity, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	out := domain.RunReport{From: domain.At(counts.From), To: domain.At(counts.To), Step: domain.Duration(step), CountedThrough: domain.At(counts.Through),
-		Total: countsOf(total(counts.Steps)), Points: []domain.ReportPoint{}}
+	out := runstats.Series{From: domain.At(counts.From), To: domain.At(counts.To), Step: domain.Duration(step), CountedThrough: domain.At(counts.Through),
+		Total: countsOf(total(counts.Steps)), Points: []runstats.Point{}}
 	found := counts.Steps
 	for at := counts.From; at.Before(counts.To); at = at.Add(step) {
-		p := domain.ReportPoint{At: domain.At(at), RunCounts: countsOf(nil)}
+		p := runstats.Point{At: domain.At(at), Counts: countsOf(nil)}
 		if len(found) > 0 && found[0].At.Equal(at) {
-			p.RunCounts = countsOf(found[0])
+			p.Counts = countsOf(found[0])
 			found = found[1:]
 		}
 		out.Points = append(out.Points, p)
@@ -246,19 +247,19 @@ func (a *API) runReport(ctx context.Context, id auth.Identity, in *struct {
 }
 
 // total adds up steps. The total of no steps is nil.
-func total(steps []*report.Count) *report.Count {
+func total(steps []*statstore.Count) *statstore.Count {
 	if len(steps) == 0 {
 		return nil
 	}
-	sum := report.NewCount(steps[0].At)
+	sum := statstore.NewCount(steps[0].At)
 	for _, s := range steps {
 		sum.Merge(s)
 	}
 	return sum
 }
 
-func countsOf(c *report.Count) domain.RunCounts {
-	out := domain.RunCounts{Reasons: map[string]int64{}}
+func countsOf(c *statstore.Count) runstats.Counts {
+	out := runstats.Counts{Reasons: map[string]int64{}}
 	if c == nil {
 		return out
 	}

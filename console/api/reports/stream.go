@@ -13,7 +13,9 @@ import (
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/console/live"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/store/report"
+	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/runstats"
+	statstore "github.com/belfryhq/belfry/internal/store/runstats"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
@@ -28,7 +30,7 @@ func (a *API) stream(ctx context.Context, id auth.Identity, in *struct {
 	Group string `query:"group" doc:"Only runs of this group"`
 }) (*rest.Streamed, error) {
 	span, err := time.ParseDuration(in.Span)
-	if err != nil || span < time.Minute || span > report.HoursKept {
+	if err != nil || span < time.Minute || span > statstore.HoursKept {
 		return nil, problem.Invalid("span", "must be a duration from 1m to 9600h, such as 24h")
 	}
 	only, err := a.Visible.Scope(ctx, id, in.Group)
@@ -36,7 +38,7 @@ func (a *API) stream(ctx context.Context, id auth.Identity, in *struct {
 		return nil, err
 	}
 	seen := view.RunFilter{Only: only}
-	watcher, err := a.Hub.Watch(live.Filter{Wants: func(c *domain.Change) bool { return seen.Sees(c.Group) }})
+	watcher, err := a.Hub.Watch(live.Filter{Wants: func(c *engine.Change) bool { return seen.Sees(c.Group) }})
 	if err != nil {
 		return nil, err
 	}
@@ -54,9 +56,9 @@ func (a *API) stream(ctx context.Context, id auth.Identity, in *struct {
 func (a *API) followOverview(ctx context.Context, s *stream.Stream, w *live.Watcher, only []string, span time.Duration) {
 	var sent []byte
 	for {
-		now, err := a.gauges.look(ctx, fmt.Sprintf("%q %t %s", only, only == nil, span), func(ctx context.Context) (domain.Overview, error) {
+		now, err := a.gauges.look(ctx, fmt.Sprintf("%q %t %s", only, only == nil, span), func(ctx context.Context) (runstats.Overview, error) {
 			to := time.Now()
-			return a.look(ctx, report.Scope{Only: only, From: to.Add(-span), To: to})
+			return a.look(ctx, statstore.Scope{Only: only, From: to.Add(-span), To: to})
 		})
 		switch {
 		case ctx.Err() != nil:
@@ -89,7 +91,7 @@ func (a *API) followOverview(ctx context.Context, s *stream.Stream, w *live.Watc
 }
 
 // saying encodes an overview without its times.
-func saying(o domain.Overview) []byte {
+func saying(o runstats.Overview) []byte {
 	o.From, o.To, o.CountedThrough = domain.Instant{}, domain.Instant{}, domain.Instant{}
 	b, _ := json.Marshal(o) // numbers and texts can be encoded
 	return b
@@ -104,13 +106,13 @@ type gauges struct {
 
 type gauge struct {
 	turn sync.Mutex // held during a read; guards now and next
-	now  domain.Overview
+	now  runstats.Overview
 	next time.Time // the earliest next read
 	used time.Time // guarded by gauges.mu
 }
 
 // look returns a recent overview, or reads a new one.
-func (g *gauges) look(ctx context.Context, what string, look func(context.Context) (domain.Overview, error)) (domain.Overview, error) {
+func (g *gauges) look(ctx context.Context, what string, look func(context.Context) (runstats.Overview, error)) (runstats.Overview, error) {
 	one := g.of(what)
 	one.turn.Lock()
 	defer one.turn.Unlock()

@@ -10,6 +10,7 @@ import (
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/console/live"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
@@ -63,7 +64,7 @@ func runFilter(f view.RunFilter, parents []domain.RunID) live.Filter {
 	final := len(f.States) > 0 && !slices.ContainsFunc(f.States, func(s domain.State) bool { return !s.Final() })
 	loses := !final && (len(f.States) > 0 || f.Reason != "" || f.Instance != "")
 	return live.Filter{
-		Wants: func(c *domain.Change) bool {
+		Wants: func(c *engine.Change) bool {
 			return f.Sees(c.Group) && (f.JobID == 0 || f.JobID == c.JobID) && (f.Cause == "" || f.Cause == c.Cause) &&
 				(!final || slices.Contains(f.States, c.State))
 		},

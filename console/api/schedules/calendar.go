@@ -11,7 +11,7 @@ import (
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/schedule"
-	"github.com/belfryhq/belfry/internal/store/report"
+	statstore "github.com/belfryhq/belfry/internal/store/runstats"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
@@ -59,7 +59,7 @@ func (in *calendarInput) check(now time.Time) (step time.Duration, err error) {
 		f.Add("step", "must be a duration such as 1h")
 	case step < 5*time.Minute || step < time.Hour && (step%time.Minute != 0 || time.Hour%step != 0) || step > time.Hour && step%time.Hour != 0:
 		f.Add("step", "must be 5m, 6m, 10m, 12m, 15m, 20m, 30m or whole hours")
-	case step < time.Hour && now.Sub(in.From.Time) > report.MinutesKept:
+	case step < time.Hour && now.Sub(in.From.Time) > statstore.MinutesKept:
 		f.Add("step", "counts by minute are kept for 72 hours; take 1h or more, or a later from")
 	case in.To.Sub(in.From.Time)/step >= calendarCells:
 		f.Add("step", "makes more than 750 cells; take a longer one, or a shorter span")
@@ -69,7 +69,7 @@ func (in *calendarInput) check(now time.Time) (step time.Duration, err error) {
 		f.Add("to", "must be after from")
 	case span > calendarSpan:
 		f.Add("to", "lies more than 35 days after from")
-	case now.Sub(in.From.Time) > report.HoursKept:
+	case now.Sub(in.From.Time) > statstore.HoursKept:
 		f.Add("from", "lies before what is kept, which is 400 days")
 	case in.To.Sub(now) > 400*24*time.Hour:
 		f.Add("to", "lies more than 400 days ahead")
@@ -105,7 +105,7 @@ func (a *API) calendar(ctx context.Context, id auth.Identity, in *calendarInput)
 		past = out.Now.Time
 	}
 	if cells.from.Before(past) {
-		counts, err := a.Reports.Series(ctx, report.Scope{Only: groups, From: cells.from, To: past}, step)
+		counts, err := a.Reports.Series(ctx, statstore.Scope{Only: groups, From: cells.from, To: past}, step)
 		if err != nil {
 			return nil, err
 		}

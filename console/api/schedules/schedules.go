@@ -15,7 +15,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/schedule"
 	"github.com/belfryhq/belfry/internal/store/account"
-	"github.com/belfryhq/belfry/internal/store/report"
+	statstore "github.com/belfryhq/belfry/internal/store/runstats"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
@@ -42,7 +42,7 @@ type Lists interface {
 
 // Reports counts finished runs over time.
 type Reports interface {
-	Series(ctx context.Context, scope report.Scope, step time.Duration) (report.Counts, error)
+	Series(ctx context.Context, scope statstore.Scope, step time.Duration) (statstore.Counts, error)
 }
 
 // Register adds the operations.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/belfryhq/belfry/console/api/problem"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/event"
 )
 
 // Decode decodes a JSON object into dst, a pointer to a struct, over the values that dst holds. A null leaves its field
@@ -235,9 +236,9 @@ func checkObject(path string, raw json.RawMessage, t reflect.Type, f *domain.Fau
 
 // readOnly lists the fields that answers have and that a body which creates the resource must not have.
 var readOnly = map[reflect.Type][]string{
-	reflect.TypeFor[domain.JobSpec]():          {"id", "last_fire_time", "next_fire_time", "created_at", "updated_at", "version", "note"},
-	reflect.TypeFor[domain.CalendarSpec]():     {"jobs", "version", "created_at", "updated_at", "updated_by"},
-	reflect.TypeFor[domain.EventTriggerSpec](): {"id", "job_name", "group", "version", "created_at", "updated_at"},
+	reflect.TypeFor[domain.JobSpec]():      {"id", "last_fire_time", "next_fire_time", "created_at", "updated_at", "version", "note"},
+	reflect.TypeFor[domain.CalendarSpec](): {"jobs", "version", "created_at", "updated_at", "updated_by"},
+	reflect.TypeFor[event.TriggerSpec]():   {"id", "job_name", "group", "version", "created_at", "updated_at"},
 }
 
 // SameID refuses a body whose id is not that of the resource it edits. Other read-only fields may differ, because the

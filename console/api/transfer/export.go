@@ -18,6 +18,7 @@ import (
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/alert"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/event"
 	"github.com/belfryhq/belfry/internal/jobfile"
 	"github.com/belfryhq/belfry/internal/store/account"
 	storeevent "github.com/belfryhq/belfry/internal/store/event"
@@ -67,9 +68,9 @@ type Calendars interface {
 
 // Triggers keeps event triggers.
 type Triggers interface {
-	Triggers(ctx context.Context, f storeevent.TriggerFilter) ([]domain.EventTrigger, error)
-	CreateTrigger(ctx context.Context, spec domain.EventTriggerSpec) (domain.EventTrigger, error)
-	EditTrigger(ctx context.Context, id int64, version int, edit func(*domain.EventTriggerSpec) error) (before, after domain.EventTrigger, err error)
+	Triggers(ctx context.Context, f storeevent.TriggerFilter) ([]event.Trigger, error)
+	CreateTrigger(ctx context.Context, spec event.TriggerSpec) (event.Trigger, error)
+	EditTrigger(ctx context.Context, id int64, version int, edit func(*event.TriggerSpec) error) (before, after event.Trigger, err error)
 }
 
 // Channels reads alert channels.
@@ -182,7 +183,7 @@ func (a *API) allGroups(ctx context.Context, only []string) (all []domain.Group,
 	}
 }
 
-func (a *API) allTriggers(ctx context.Context, only []string) (all []domain.EventTrigger, err error) {
+func (a *API) allTriggers(ctx context.Context, only []string) (all []event.Trigger, err error) {
 	for after := int64(0); ; {
 		triggers, err := a.Triggers.Triggers(ctx, storeevent.TriggerFilter{Only: only, After: after, Limit: exportPage})
 		if err != nil {

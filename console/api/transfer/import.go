@@ -75,11 +75,11 @@ type importing struct {
 	api    *API
 	id     auth.Identity
 	file   *jobfile.File
-	groups map[string]*domain.Group         // present ones by name; nil: to be created
-	jobs   map[string]domain.Job            // present ones by group/name
-	index  map[string]int                   // of the file's jobs, by group/name
-	there  map[string][]domain.EventTrigger // by job and pattern; matched ones are removed
-	specs  []domain.JobSpec                 // of the file's jobs, with the ids of known children
+	groups map[string]*domain.Group   // present ones by name; nil: to be created
+	jobs   map[string]domain.Job      // present ones by group/name
+	index  map[string]int             // of the file's jobs, by group/name
+	there  map[string][]event.Trigger // by job and pattern; matched ones are removed
+	specs  []domain.JobSpec           // of the file's jobs, with the ids of known children
 	faults domain.Faults
 
 	calendars     map[string]*domain.Calendar // present ones by name; nil: to be created
@@ -432,7 +432,7 @@ func (m *importing) errorText(ctx context.Context, err error) string {
 
 // checkTriggers finds faults of the file's event triggers, and reads the present ones.
 func (m *importing) checkTriggers(ctx context.Context) error {
-	m.there = map[string][]domain.EventTrigger{}
+	m.there = map[string][]event.Trigger{}
 	groups := map[string]bool{}
 	for i, t := range m.file.Triggers {
 		at := fmt.Sprintf("event_triggers[%d].", i)
@@ -468,10 +468,10 @@ func (m *importing) checkTriggers(ctx context.Context) error {
 	return nil
 }
 
-func (m *importing) trigger(t *jobfile.Trigger, job domain.JobID) (domain.EventTriggerSpec, error) {
+func (m *importing) trigger(t *jobfile.Trigger, job domain.JobID) (event.TriggerSpec, error) {
 	fields := maps.Clone(t.Fields)
 	fields["job_id"] = int64(job)
-	spec := domain.DefaultEventTriggerSpec()
+	spec := event.DefaultTriggerSpec()
 	raw, err := json.Marshal(fields)
 	if err != nil {
 		return spec, problem.Invalid("body", "cannot be written as JSON: "+problem.Clip(err.Error()))
@@ -513,21 +513,21 @@ func (m *importing) putTriggers(ctx context.Context, dryRun bool, out *importRes
 				err = domain.NewError(domain.Conflict, "its job could not be made")
 				break
 			}
-			var after domain.EventTrigger
+			var after event.Trigger
 			if after, err = m.api.Triggers.CreateTrigger(ctx, spec); err == nil {
 				m.api.Audit.Record(ctx, m.id, "event-trigger.create", triggers.Object(after.ID), nil, after)
 			}
 		default:
 			m.there[key] = there[1:]
-			if there[0].EventTriggerSpec == spec {
+			if there[0].TriggerSpec == spec {
 				break
 			}
-			item.Action, item.Changes = actionUpdated, triggerChanges(there[0].EventTriggerSpec, spec)
+			item.Action, item.Changes = actionUpdated, triggerChanges(there[0].TriggerSpec, spec)
 			if dryRun {
 				break
 			}
-			var before, after domain.EventTrigger
-			before, after, err = m.api.Triggers.EditTrigger(ctx, there[0].ID, there[0].Version, func(s *domain.EventTriggerSpec) error { *s = spec; return nil })
+			var before, after event.Trigger
+			before, after, err = m.api.Triggers.EditTrigger(ctx, there[0].ID, there[0].Version, func(s *event.TriggerSpec) error { *s = spec; return nil })
 			if err == nil {
 				m.api.Audit.Record(ctx, m.id, "event-trigger.update", triggers.Object(after.ID), before, after)
 			}
@@ -537,7 +537,7 @@ func (m *importing) putTriggers(ctx context.Context, dryRun bool, out *importRes
 	}
 }
 
-func triggerChanges(from, to domain.EventTriggerSpec) (changes []jobfile.Difference) {
+func triggerChanges(from, to event.TriggerSpec) (changes []jobfile.Difference) {
 	for _, c := range []jobfile.Difference{
 		{Field: "filter", From: from.Filter, To: to.Filter}, {Field: "param", From: from.Param, To: to.Param},
 		{Field: "enabled", From: fmt.Sprint(from.Enabled), To: fmt.Sprint(to.Enabled)},

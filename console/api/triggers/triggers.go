@@ -25,11 +25,11 @@ type API struct {
 
 // Store keeps event triggers. Conflict: the version is stale.
 type Store interface {
-	Trigger(ctx context.Context, id int64) (domain.EventTrigger, error)
-	Triggers(ctx context.Context, f storeevent.TriggerFilter) ([]domain.EventTrigger, error)
-	CreateTrigger(ctx context.Context, spec domain.EventTriggerSpec) (domain.EventTrigger, error)
-	EditTrigger(ctx context.Context, id int64, version int, edit func(*domain.EventTriggerSpec) error) (before, after domain.EventTrigger, err error)
-	DeleteTrigger(ctx context.Context, id int64, version int) (domain.EventTrigger, error)
+	Trigger(ctx context.Context, id int64) (event.Trigger, error)
+	Triggers(ctx context.Context, f storeevent.TriggerFilter) ([]event.Trigger, error)
+	CreateTrigger(ctx context.Context, spec event.TriggerSpec) (event.Trigger, error)
+	EditTrigger(ctx context.Context, id int64, version int, edit func(*event.TriggerSpec) error) (before, after event.Trigger, err error)
+	DeleteTrigger(ctx context.Context, id int64, version int) (event.Trigger, error)
 }
 
 // Register adds the operations.
@@ -69,7 +69,7 @@ type eventTriggerPatch struct {
 
 type eventTriggerAnswer struct {
 	ETag string `header:"ETag" doc:"The event trigger's version, for If-Match"`
-	Body domain.EventTrigger
+	Body event.Trigger
 }
 
 type eventTriggersInput struct {
@@ -80,7 +80,7 @@ type eventTriggersInput struct {
 }
 
 // read returns a trigger whose job the caller may see, NotFound for any other.
-func (a *API) read(ctx context.Context, id auth.Identity, trigger int64) (domain.EventTrigger, error) {
+func (a *API) read(ctx context.Context, id auth.Identity, trigger int64) (event.Trigger, error) {
 	t, err := a.Store.Trigger(ctx, trigger)
 	if err != nil {
 		return t, err
@@ -88,14 +88,14 @@ func (a *API) read(ctx context.Context, id auth.Identity, trigger int64) (domain
 	return t, visible.Check(id, t.Group, noTrigger)
 }
 
-func answer(t domain.EventTrigger) *eventTriggerAnswer {
+func answer(t event.Trigger) *eventTriggerAnswer {
 	return &eventTriggerAnswer{ETag: rest.ETag(t.Version), Body: t}
 }
 
 // Object names an event trigger in the audit log.
 func Object(id int64) string { return fmt.Sprintf("event-trigger/%d", id) }
 
-func (a *API) list(ctx context.Context, id auth.Identity, in *eventTriggersInput) (*rest.Output[rest.Page[domain.EventTrigger]], error) {
+func (a *API) list(ctx context.Context, id auth.Identity, in *eventTriggersInput) (*rest.Output[rest.Page[event.Trigger]], error) {
 	after, err := rest.DecodeNumberCursor("event-trigger", in.Cursor)
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func (a *API) list(ctx context.Context, id auth.Identity, in *eventTriggersInput
 			return nil, err
 		}
 	}
-	return rest.Answer(rest.Cut(triggers, in.Limit, func(t domain.EventTrigger) string {
+	return rest.Answer(rest.Cut(triggers, in.Limit, func(t event.Trigger) string {
 		return rest.NumberCursor("event-trigger", t.ID)
 	})), nil
 }
@@ -122,7 +122,7 @@ func (a *API) show(ctx context.Context, id auth.Identity, in *rest.IDPath) (*eve
 }
 
 // check names every faulty value. A job that the caller may not see is unknown.
-func (a *API) check(ctx context.Context, id auth.Identity, spec *domain.EventTriggerSpec) error {
+func (a *API) check(ctx context.Context, id auth.Identity, spec *event.TriggerSpec) error {
 	var f domain.Faults
 	f.AddAll("body", event.Check(spec))
 	if spec.JobID > 0 {
@@ -138,7 +138,7 @@ func (a *API) check(ctx context.Context, id auth.Identity, spec *domain.EventTri
 }
 
 func (a *API) create(ctx context.Context, id auth.Identity, in *struct{ rest.JSONBody }) (*eventTriggerAnswer, error) {
-	spec := domain.DefaultEventTriggerSpec()
+	spec := event.DefaultTriggerSpec()
 	shape := in.Decode(&spec)
 	if err := strict.AlsoFaulty(shape, a.check(ctx, id, &spec)); err != nil {
 		return nil, err
@@ -159,11 +159,11 @@ type eventTriggerInput struct {
 }
 
 func (a *API) replace(ctx context.Context, id auth.Identity, in *eventTriggerInput) (*eventTriggerAnswer, error) {
-	return a.edit(ctx, id, in, func(_ domain.EventTriggerSpec, sent json.RawMessage) (json.RawMessage, error) { return sent, nil })
+	return a.edit(ctx, id, in, func(_ event.TriggerSpec, sent json.RawMessage) (json.RawMessage, error) { return sent, nil })
 }
 
 func (a *API) patch(ctx context.Context, id auth.Identity, in *eventTriggerInput) (*eventTriggerAnswer, error) {
-	return a.edit(ctx, id, in, func(now domain.EventTriggerSpec, sent json.RawMessage) (json.RawMessage, error) {
+	return a.edit(ctx, id, in, func(now event.TriggerSpec, sent json.RawMessage) (json.RawMessage, error) {
 		doc, err := json.Marshal(now)
 		if err != nil {
 			return nil, fmt.Errorf("encode the event trigger as it stands: %w", err)
@@ -173,7 +173,7 @@ func (a *API) patch(ctx context.Context, id auth.Identity, in *eventTriggerInput
 }
 
 func (a *API) edit(ctx context.Context, id auth.Identity, in *eventTriggerInput,
-	next func(now domain.EventTriggerSpec, sent json.RawMessage) (json.RawMessage, error)) (*eventTriggerAnswer, error) {
+	next func(now event.TriggerSpec, sent json.RawMessage) (json.RawMessage, error)) (*eventTriggerAnswer, error) {
 	if err := in.Check(); err != nil {
 		return nil, err
 	}
@@ -181,20 +181,20 @@ func (a *API) edit(ctx context.Context, id auth.Identity, in *eventTriggerInput,
 	if err != nil {
 		return nil, err
 	}
-	edited := func(now domain.EventTriggerSpec, sent json.RawMessage) (domain.EventTriggerSpec, error) {
-		t := domain.EventTrigger{EventTriggerSpec: domain.DefaultEventTriggerSpec()}
+	edited := func(now event.TriggerSpec, sent json.RawMessage) (event.TriggerSpec, error) {
+		t := event.Trigger{TriggerSpec: event.DefaultTriggerSpec()}
 		doc, err := next(now, sent)
 		if err == nil {
 			_, err = strict.Decode(doc, &t)
 		}
-		return t.EventTriggerSpec, err
+		return t.TriggerSpec, err
 	}
-	var asked domain.EventTrigger
+	var asked event.Trigger
 	sound, shape := strict.Decode(in.RawBody, &asked)
 	if sound == nil {
 		return nil, shape
 	}
-	wanted, _ := edited(present.EventTriggerSpec, sound)
+	wanted, _ := edited(present.TriggerSpec, sound)
 	if err := strict.AlsoFaulty(shape, a.check(ctx, id, &wanted)); err != nil {
 		return nil, err
 	}
@@ -205,7 +205,7 @@ func (a *API) edit(ctx context.Context, id auth.Identity, in *eventTriggerInput,
 	if err := strict.SameID(asked.ID, in.ID, "event trigger"); err != nil {
 		return nil, err
 	}
-	before, after, err := a.Store.EditTrigger(ctx, in.ID, version, func(spec *domain.EventTriggerSpec) error {
+	before, after, err := a.Store.EditTrigger(ctx, in.ID, version, func(spec *event.TriggerSpec) error {
 		changed, err := edited(*spec, in.RawBody)
 		if err != nil {
 			return err

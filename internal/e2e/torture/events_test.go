@@ -18,6 +18,7 @@ import (
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/e2e/rig"
+	"github.com/belfryhq/belfry/internal/event"
 )
 
 // eventLoad sends events, each of them twice: by REST with the same Idempotency-Key, over NATS with the same Nats-Msg-Id. One
@@ -51,7 +52,7 @@ func (l *load) sendEvents() *eventLoad {
 		l.mu.Unlock()
 		*job = made
 	}
-	for _, spec := range []domain.EventTriggerSpec{
+	for _, spec := range []event.TriggerSpec{
 		{Name: "torture.*", JobID: e.all.id, Enabled: true, Param: `{"ms": {{.event.data.ms}}}`},
 		{Name: "torture.>", JobID: e.all.id, Enabled: true, Param: `{"ms": 1}`}, // the job is fired once for all that
 		{Name: ">", JobID: e.on.id, Enabled: true, Param: `{"ms": 2, "ms_max": 30}`, Filter: "event.data.odd"},

@@ -23,6 +23,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/e2e/checker"
 	"github.com/belfryhq/belfry/internal/e2e/rig"
+	"github.com/belfryhq/belfry/internal/firecheck"
 	"github.com/belfryhq/belfry/internal/natsinfra"
 )
 
@@ -255,7 +256,7 @@ func (w *world) audit(t *testing.T, since time.Time) {
 		}
 		pages++
 		for _, f := range page.Items {
-			if f.Fate == domain.FateUnexplained || f.Fate == domain.FateDoubled {
+			if f.Fate == firecheck.FateUnexplained || f.Fate == firecheck.FateDoubled {
 				t.Errorf("belfry audit: %s: %d fire times from %s to %s are %s: %s", f.JobName, f.Count, f.First, f.Last, f.Fate, f.Text)
 			}
 		}

@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // later reports whether an admission comes after another one of its slot: where it was admitted before, its id says when it
 // came due.
-func (db *DB) later(a, b *domain.Admission) bool {
-	came := func(a *domain.Admission) time.Time {
+func (db *DB) later(a, b *engine.Admission) bool {
+	came := func(a *engine.Admission) time.Time {
 		if o := a.Owner(); db.live[a.RunID].Admitted {
 			return o.Time()
 		}
@@ -20,8 +21,8 @@ func (db *DB) later(a, b *domain.Admission) bool {
 	return c > 0 || (c == 0 && compareID(a.Owner(), b.Owner()) > 0)
 }
 
-func (db *DB) newest(in []domain.Admission) map[slotKey]domain.Admission {
-	out := make(map[slotKey]domain.Admission)
+func (db *DB) newest(in []engine.Admission) map[slotKey]engine.Admission {
+	out := make(map[slotKey]engine.Admission)
 	for _, a := range in {
 		k := slotOf(a.Def, a.Instance)
 		if b, known := out[k]; !known || db.later(&a, &b) {
@@ -32,8 +33,8 @@ func (db *DB) newest(in []domain.Admission) map[slotKey]domain.Admission {
 }
 
 // outdone ends runs of a batch that another one of it covers, and returns the others.
-func (s *Store) outdone(in []domain.Admission, out *domain.Admitted, fireable func(*domain.Admission) bool) []domain.Admission {
-	var due []domain.Admission
+func (s *Store) outdone(in []engine.Admission, out *engine.Admitted, fireable func(*engine.Admission) bool) []engine.Admission {
+	var due []engine.Admission
 	now := s.Now()
 	for _, a := range in {
 		k, takes := slotFor(a.Def, a.Instance)
@@ -43,7 +44,7 @@ func (s *Store) outdone(in []domain.Admission, out *domain.Admitted, fireable fu
 	}
 	first := s.db.newest(due)
 	gone := make(map[domain.RunID]bool)
-	var ended []domain.Ended
+	var ended []engine.Ended
 	for _, a := range due {
 		if by := first[slotOf(a.Def, a.Instance)]; by.Owner() != a.Owner() {
 			gone[a.RunID] = true
@@ -51,17 +52,17 @@ func (s *Store) outdone(in []domain.Admission, out *domain.Admitted, fireable fu
 		}
 	}
 	s.settleBlocked(ended, out)
-	return slices.DeleteFunc(slices.Clone(in), func(a domain.Admission) bool { return gone[a.RunID] })
+	return slices.DeleteFunc(slices.Clone(in), func(a engine.Admission) bool { return gone[a.RunID] })
 }
 
-func coveredBy(id domain.RunID, attempt int, by domain.RunID, now time.Time) domain.Ended {
-	return domain.Ended{
+func coveredBy(id domain.RunID, attempt int, by domain.RunID, now time.Time) engine.Ended {
+	return engine.Ended{
 		RunID: id, Attempt: attempt, Outcome: domain.OutcomeSkipped, Reason: domain.ReasonCovered,
 		Message: "run " + by.String() + " of the job covers it", FinishedAt: now,
 	}
 }
 
-func (s *Store) settleBlocked(ended []domain.Ended, out *domain.Admitted) {
+func (s *Store) settleBlocked(ended []engine.Ended, out *engine.Admitted) {
 	if len(ended) == 0 {
 		return
 	}
@@ -71,14 +72,14 @@ func (s *Store) settleBlocked(ended []domain.Ended, out *domain.Admitted) {
 }
 
 // cover ends what runs that are due find at their slot, for each slot.
-func (s *Store) cover(in []domain.Admission, out *domain.Admitted) {
+func (s *Store) cover(in []engine.Admission, out *engine.Admitted) {
 	for k, by := range s.db.newest(in) {
-		comers := slices.DeleteFunc(slices.Clone(in), func(a domain.Admission) bool { return slotOf(a.Def, a.Instance) != k })
+		comers := slices.DeleteFunc(slices.Clone(in), func(a engine.Admission) bool { return slotOf(a.Def, a.Instance) != k })
 		s.coverAt(k, by, comers, out)
 	}
 }
 
-func (s *Store) coverAt(k slotKey, by domain.Admission, comers []domain.Admission, out *domain.Admitted) {
+func (s *Store) coverAt(k slotKey, by engine.Admission, comers []engine.Admission, out *engine.Admitted) {
 	db, now := s.db, s.Now()
 	owner := db.owner(k)
 	of := func(r *Run) domain.RunID { due := r.Due(); return due.Owner() }
@@ -86,7 +87,7 @@ func (s *Store) coverAt(k slotKey, by domain.Admission, comers []domain.Admissio
 		return r.JobID == k.job && of(r) == owner && (k.instance == "" || r.Instance == k.instance)
 	})
 	held := db.liveSorted(func(r *Run) bool { return r.Held && r.JobID == k.job && r.HeldOn == k.instance })
-	var skipped []domain.Ended
+	var skipped []engine.Ended
 	for _, r := range slices.Concat(owners, held) {
 		me := by.Owner()
 		if o := of(r); o != me && compareID(me, o) < 0 && (db.live[by.RunID].Admitted || by.DueAt.Before(r.DueAt)) {
@@ -97,7 +98,7 @@ func (s *Store) coverAt(k slotKey, by domain.Admission, comers []domain.Admissio
 			return
 		}
 	}
-	var hold []domain.Admission
+	var hold []engine.Admission
 	for _, a := range comers {
 		if a.Owner() == by.Owner() {
 			hold = append(hold, a)
@@ -121,7 +122,7 @@ func (s *Store) coverAt(k slotKey, by domain.Admission, comers []domain.Admissio
 		case !r.KillRequested:
 			r.KillRequested, r.KillRequestedAt, r.KillReason = true, db.now(), domain.ReasonCovered
 			out.Kills = append(out.Kills, r.LiveRun)
-			out.Bound = slices.DeleteFunc(out.Bound, func(b domain.LiveRun) bool { return b.ID == r.ID })
+			out.Bound = slices.DeleteFunc(out.Bound, func(b engine.LiveRun) bool { return b.ID == r.ID })
 		}
 	}
 	s.settleBlocked(ended, out)

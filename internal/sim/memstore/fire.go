@@ -7,23 +7,24 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // Admit fires runs: pending to queued, bound to the chosen instance, under their block slots.
-func (s *Store) Admit(_ context.Context, in []domain.Admission) (out domain.Admitted, err error) {
+func (s *Store) Admit(_ context.Context, in []engine.Admission) (out engine.Admitted, err error) {
 	db := s.db
 	db.tx(func() {
 		now := db.now()
 		in = slices.Clone(in)
-		slices.SortStableFunc(in, func(a, b domain.Admission) int {
+		slices.SortStableFunc(in, func(a, b engine.Admission) int {
 			if c := a.DueAt.Compare(b.DueAt); c != 0 {
 				return c
 			}
 			return compareID(a.RunID, b.RunID)
 		})
-		in = s.outdone(in, &out, func(a *domain.Admission) bool { return db.fireable(db.live[a.RunID], &a.Due, now) })
+		in = s.outdone(in, &out, func(a *engine.Admission) bool { return db.fireable(db.live[a.RunID], &a.Due, now) })
 		db.reserve(in)
-		var blocked []domain.Admission
+		var blocked []engine.Admission
 		for _, a := range in {
 			r := db.live[a.RunID]
 			if !db.fireable(r, &a.Due, now) {
@@ -47,13 +48,13 @@ func (s *Store) Admit(_ context.Context, in []domain.Admission) (out domain.Admi
 }
 
 // fireable reports whether a run still is what a ring entry says.
-func (db *DB) fireable(r *Run, d *domain.Due, now time.Time) bool {
+func (db *DB) fireable(r *Run, d *engine.Due, now time.Time) bool {
 	return r != nil && r.DueAt.Equal(d.DueAt) && r.JobVersion == d.JobVersion && r.Attempt == d.Attempt &&
 		(r.State == domain.Pending || r.State == domain.Retrying) && r.Replanned && !r.Held && !r.KillRequested && db.inTolerance(r, now)
 }
 
 // bind gives a queued run to an instance, or makes it wait.
-func (s *Store) bind(r *Run, def *domain.Definition, to domain.Binding, now time.Time) {
+func (s *Store) bind(r *Run, def *engine.Definition, to engine.Binding, now time.Time) {
 	r.Waiting = to.Waiting
 	r.Instance, r.BootID = to.Instance, to.BootID
 	if to.Instance == "" {
@@ -67,7 +68,7 @@ func (s *Store) bind(r *Run, def *domain.Definition, to domain.Binding, now time
 	r.GiveUpAt = s.giveUp(def, r.DueAt)
 }
 
-func (s *Store) giveUp(def *domain.Definition, due time.Time) time.Time {
+func (s *Store) giveUp(def *engine.Definition, due time.Time) time.Time {
 	if def.Timeout == 0 {
 		return time.Time{}
 	}
@@ -78,7 +79,7 @@ func (s *Store) giveUp(def *domain.Definition, due time.Time) time.Time {
 }
 
 // wait puts a run among those that wait, if it is not there already.
-func (s *Store) wait(r *Run, def *domain.Definition) {
+func (s *Store) wait(r *Run, def *engine.Definition) {
 	if s.db.waiting[r.ID] != nil {
 		return
 	}
@@ -91,7 +92,7 @@ func (s *Store) wait(r *Run, def *domain.Definition) {
 	}
 }
 
-func slotOf(def *domain.Definition, instance string) slotKey {
+func slotOf(def *engine.Definition, instance string) slotKey {
 	if def.BlockScope == domain.ScopeInstance {
 		return slotKey{def.JobID, instance}
 	}
@@ -99,7 +100,7 @@ func slotOf(def *domain.Definition, instance string) slotKey {
 }
 
 // slotFor returns the slot that a run of the job takes on an instance; none where it needs none, or waits for one.
-func slotFor(def *domain.Definition, instance string) (slotKey, bool) {
+func slotFor(def *engine.Definition, instance string) (slotKey, bool) {
 	if !def.NeedsSlot() || (def.BlockScope == domain.ScopeInstance && instance == "") {
 		return slotKey{}, false
 	}
@@ -129,7 +130,7 @@ func (db *DB) boundThere(k slotKey, owner domain.RunID) bool {
 
 // reserve gives free slots of serial jobs to a run that is due before those which come for them, and that nobody has
 // fired: its scheduler died. So who comes is held behind it.
-func (db *DB) reserve(in []domain.Admission) {
+func (db *DB) reserve(in []engine.Admission) {
 	first := make(map[slotKey]time.Time)
 	for _, a := range in {
 		k := slotOf(a.Def, "")
@@ -168,11 +169,11 @@ func (db *DB) takeSlot(k slotKey, owner domain.RunID) bool {
 }
 
 // block applies the block policy to runs whose slot is taken.
-func (s *Store) block(in []domain.Admission, out *domain.Admitted) {
+func (s *Store) block(in []engine.Admission, out *engine.Admitted) {
 	db := s.db
 	now := s.Now()
-	var ended []domain.Ended
-	var hold, cover []domain.Admission
+	var ended []engine.Ended
+	var hold, cover []engine.Admission
 	for _, a := range in {
 		k := slotOf(a.Def, a.Instance)
 		switch {
@@ -181,7 +182,7 @@ func (s *Store) block(in []domain.Admission, out *domain.Admitted) {
 			later.AtDue = true
 			out.Later = append(out.Later, later)
 		case a.Def.Block == domain.BlockDiscardLater:
-			ended = append(ended, domain.Ended{
+			ended = append(ended, engine.Ended{
 				RunID: a.RunID, Attempt: a.Attempt, Outcome: domain.OutcomeSkipped, Reason: domain.ReasonDiscarded, FinishedAt: now,
 				Message: "run " + db.owner(k).String() + " of the job was unfinished when this one came due",
 			})
@@ -196,14 +197,14 @@ func (s *Store) block(in []domain.Admission, out *domain.Admitted) {
 }
 
 // hold holds runs back, and returns the ends of those for which there is no place left.
-func (s *Store) hold(in []domain.Admission, out *domain.Admitted) (full []domain.Ended) {
+func (s *Store) hold(in []engine.Admission, out *engine.Admitted) (full []engine.Ended) {
 	db := s.db
 	for _, a := range in {
 		k := slotOf(a.Def, a.Instance)
 		r := db.live[a.RunID]
 		switch {
 		case db.heldCount(a.JobID) >= domain.MaxHeldRuns:
-			full = append(full, domain.Ended{
+			full = append(full, engine.Ended{
 				RunID: a.RunID, Attempt: a.Attempt, Outcome: domain.OutcomeFailed, Reason: domain.ReasonQueueFull, Permanent: true,
 				FinishedAt: s.Now(), Message: "1000 runs of the job are held back already",
 			})
@@ -213,9 +214,9 @@ func (s *Store) hold(in []domain.Admission, out *domain.Admitted) (full []domain
 				r.State = domain.Pending
 			}
 			r.Held, r.Admitted, r.HeldBy, r.HeldOn = true, true, db.owner(k), k.instance
-			r.Waiting = domain.WaitsItsTurn
+			r.Waiting = engine.WaitsItsTurn
 			if a.Def.Block == domain.BlockCoverEarly {
-				r.Waiting = domain.WaitsToCover
+				r.Waiting = engine.WaitsToCover
 			}
 			out.Held = append(out.Held, r.ID)
 		}
@@ -233,7 +234,7 @@ func (db *DB) heldCount(id domain.JobID) (n int) {
 }
 
 // ExpandBroadcast turns a fired or waiting broadcast into its shards.
-func (s *Store) ExpandBroadcast(_ context.Context, run domain.Due, def *domain.Definition, to []domain.ShardBinding) (out domain.Admitted, err error) {
+func (s *Store) ExpandBroadcast(_ context.Context, run engine.Due, def *engine.Definition, to []engine.ShardBinding) (out engine.Admitted, err error) {
 	db := s.db
 	db.tx(func() {
 		now := db.now()
@@ -243,10 +244,10 @@ func (s *Store) ExpandBroadcast(_ context.Context, run domain.Due, def *domain.D
 			(r.State == domain.Pending || (r.State == domain.Queued && r.Instance == "")) &&
 			(r.Cause != domain.CauseSchedule || r.Admitted || !r.DueAt.Before(now.Add(-db.settings.Tolerance)))
 		if k, takes := slotFor(def, ""); takes {
-			db.reserve([]domain.Admission{{Due: run, Def: def}})
+			db.reserve([]engine.Admission{{Due: run, Def: def}})
 			if owner := db.owner(k); !owner.IsZero() && owner != run.RunID {
 				if db.fireable(r, &run, now) {
-					s.block([]domain.Admission{{Due: run, Def: def}}, &out)
+					s.block([]engine.Admission{{Due: run, Def: def}}, &out)
 				}
 				return
 			}
@@ -263,7 +264,7 @@ func (s *Store) ExpandBroadcast(_ context.Context, run domain.Due, def *domain.D
 			out.Later = append(out.Later, run) // ahead of due it may only take what is free
 			return
 		}
-		var losers []domain.Admission
+		var losers []engine.Admission
 		delete(db.waiting, r.ID)
 		r.State, r.Admitted, r.Replanned = domain.Queued, true, true
 		r.BroadcastID = &run.RunID
@@ -281,7 +282,7 @@ func (s *Store) ExpandBroadcast(_ context.Context, run domain.Due, def *domain.D
 			shard.Shard = &domain.Shard{Index: i, Total: len(to)}
 			shard.Pin = b.Pin
 			if on, held := blocked[i]; held {
-				losers = append(losers, domain.Admission{Due: shard.Due(), Def: def, Binding: domain.Binding{Instance: on}})
+				losers = append(losers, engine.Admission{Due: shard.Due(), Def: def, Binding: engine.Binding{Instance: on}})
 				continue
 			}
 			s.bind(shard, def, b.Binding, now)
@@ -298,7 +299,7 @@ func (s *Store) ExpandBroadcast(_ context.Context, run domain.Due, def *domain.D
 
 // shardSlots tells, in scope instance, which slots the shards of a broadcast take, and which shards find theirs taken.
 // The shards of one broadcast share an instance's slot.
-func (db *DB) shardSlots(id domain.RunID, def *domain.Definition, to []domain.ShardBinding) (free []slotKey, blocked map[int]string) {
+func (db *DB) shardSlots(id domain.RunID, def *engine.Definition, to []engine.ShardBinding) (free []slotKey, blocked map[int]string) {
 	blocked = make(map[int]string)
 	if !def.NeedsSlot() || def.BlockScope != domain.ScopeInstance {
 		return nil, blocked
@@ -318,17 +319,17 @@ func (db *DB) shardSlots(id domain.RunID, def *domain.Definition, to []domain.Sh
 }
 
 // WaitingKeys returns for which kinds of room runs wait.
-func (s *Store) WaitingKeys(ctx context.Context) ([]domain.WaitingKey, error) {
+func (s *Store) WaitingKeys(ctx context.Context) ([]engine.WaitingKey, error) {
 	return s.waitingKeys(func(time.Time) bool { return true })
 }
 
 // LongWaiting returns the kinds of which a run has been due for the given time and still waits.
-func (s *Store) LongWaiting(_ context.Context, d time.Duration) ([]domain.WaitingKey, error) {
+func (s *Store) LongWaiting(_ context.Context, d time.Duration) ([]engine.WaitingKey, error) {
 	before := s.Now().Add(-d)
 	return s.waitingKeys(func(due time.Time) bool { return due.Before(before) })
 }
 
-func (s *Store) waitingKeys(keep func(time.Time) bool) (keys []domain.WaitingKey, err error) {
+func (s *Store) waitingKeys(keep func(time.Time) bool) (keys []engine.WaitingKey, err error) {
 	s.db.tx(func() {
 		for _, w := range s.db.waiting {
 			if keep(w.dueAt) && !slices.Contains(keys, w.key) {
@@ -353,7 +354,7 @@ func (s *Store) WaitingCounts(context.Context) (map[string]int, error) {
 }
 
 // AssignWaiting takes waiting runs in due order, asks choose where they go, and binds them.
-func (s *Store) AssignWaiting(_ context.Context, key domain.WaitingKey, limit int, choose func([]domain.WaitingRun) []domain.Binding) (bound []domain.LiveRun, others domain.Unassigned, err error) {
+func (s *Store) AssignWaiting(_ context.Context, key engine.WaitingKey, limit int, choose func([]engine.WaitingRun) []engine.Binding) (bound []engine.LiveRun, others engine.Unassigned, err error) {
 	db := s.db
 	db.tx(func() {
 		now := db.now()
@@ -373,7 +374,7 @@ func (s *Store) AssignWaiting(_ context.Context, key domain.WaitingKey, limit in
 		if len(ids) == 0 {
 			return
 		}
-		var single []domain.WaitingRun
+		var single []engine.WaitingRun
 		for _, id := range ids {
 			r := db.live[id]
 			switch {
@@ -383,11 +384,11 @@ func (s *Store) AssignWaiting(_ context.Context, key domain.WaitingKey, limit in
 			case db.def(r).Route == domain.RouteBroadcast && r.BroadcastID == nil:
 				others.Expand = append(others.Expand, r.LiveRun)
 			default:
-				single = append(single, domain.WaitingRun{LiveRun: r.LiveRun, Def: db.def(r)})
+				single = append(single, engine.WaitingRun{LiveRun: r.LiveRun, Def: db.def(r)})
 			}
 		}
-		var blocked []domain.Admission
-		var out domain.Admitted
+		var blocked []engine.Admission
+		var out engine.Admitted
 		to := choose(single)
 		s.outdoneWaiting(single, to, &out)
 		for i, b := range to {
@@ -404,7 +405,7 @@ func (s *Store) AssignWaiting(_ context.Context, key domain.WaitingKey, limit in
 			due := r.Due()
 			// In scope cluster it took its slot when it was admitted.
 			if k, takes := slotFor(def, b.Instance); takes && def.BlockScope == domain.ScopeInstance && !db.takeSlot(k, due.Owner()) {
-				blocked = append(blocked, domain.Admission{Due: due, Def: def, Binding: b})
+				blocked = append(blocked, engine.Admission{Due: due, Def: def, Binding: b})
 				continue
 			}
 			s.bind(r, def, b, now)
@@ -420,18 +421,18 @@ func (s *Store) AssignWaiting(_ context.Context, key domain.WaitingKey, limit in
 }
 
 // outdoneWaiting ends waiting runs that another one which goes to the same slot covers.
-func (s *Store) outdoneWaiting(runs []domain.WaitingRun, to []domain.Binding, out *domain.Admitted) {
-	var in []domain.Admission
+func (s *Store) outdoneWaiting(runs []engine.WaitingRun, to []engine.Binding, out *engine.Admitted) {
+	var in []engine.Admission
 	for i, r := range runs {
 		if r.Def.BlockScope == domain.ScopeInstance {
-			in = append(in, domain.Admission{Due: r.Due(), Def: r.Def, Binding: to[i]})
+			in = append(in, engine.Admission{Due: r.Due(), Def: r.Def, Binding: to[i]})
 		}
 	}
-	s.outdone(in, out, func(*domain.Admission) bool { return true })
+	s.outdone(in, out, func(*engine.Admission) bool { return true })
 }
 
 // Unbind takes attempts from instances that refused them.
-func (s *Store) Unbind(_ context.Context, refused []domain.Refusal) (waiting, killed []domain.LiveRun, err error) {
+func (s *Store) Unbind(_ context.Context, refused []engine.Refusal) (waiting, killed []engine.LiveRun, err error) {
 	db := s.db
 	db.tx(func() {
 		for _, f := range refused {
@@ -459,7 +460,7 @@ func (s *Store) Unbind(_ context.Context, refused []domain.Refusal) (waiting, ki
 }
 
 // RaiseBinds begins a new offer round of attempts to the boots that they are bound to.
-func (s *Store) RaiseBinds(_ context.Context, runs []domain.LiveRun) (out []domain.LiveRun, err error) {
+func (s *Store) RaiseBinds(_ context.Context, runs []engine.LiveRun) (out []engine.LiveRun, err error) {
 	db := s.db
 	db.tx(func() {
 		for _, known := range runs {
@@ -476,7 +477,7 @@ func (s *Store) RaiseBinds(_ context.Context, runs []domain.LiveRun) (out []doma
 }
 
 // MarkRunning writes that attempts run.
-func (s *Store) MarkRunning(_ context.Context, started []domain.Started) (out []domain.Change, err error) {
+func (s *Store) MarkRunning(_ context.Context, started []engine.Started) (out []engine.Change, err error) {
 	db := s.db
 	db.tx(func() {
 		for _, st := range started {
@@ -520,7 +521,7 @@ type uses struct {
 }
 
 // TakeTurns counts runs that are about to be routed by use, and returns the numbers from before.
-func (s *Store) TakeTurns(_ context.Context, turns map[domain.JobID]domain.Turns) (map[domain.JobID]map[string]int64, error) {
+func (s *Store) TakeTurns(_ context.Context, turns map[domain.JobID]engine.Turns) (map[domain.JobID]map[string]int64, error) {
 	out := make(map[domain.JobID]map[string]int64)
 	db := s.db
 	db.tx(func() {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
 // Runs returns copies of all runs, unfinished and final, by id.
@@ -68,7 +69,7 @@ func (db *DB) OwnedSlots() (n int) {
 }
 
 // Late returns the results that came for attempts which had been ended without them.
-func (db *DB) Late(id domain.RunID, attempt int) (e domain.Ended, ok bool) {
+func (db *DB) Late(id domain.RunID, attempt int) (e engine.Ended, ok bool) {
 	db.tx(func() { e, ok = db.late[attemptKey{id, attempt}] })
 	return e, ok
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/plan"
 	"github.com/belfryhq/belfry/internal/schedule"
 )
@@ -52,7 +53,7 @@ func chained(spec *domain.JobSpec) bool {
 
 func (db *DB) addVersion(j *job, compiled *schedule.Schedule, now time.Time, change string) {
 	db.versions[versionKey{j.id, j.version}] = &Version{
-		Definition: domain.Definition{JobID: j.id, Version: j.version, CreatedAt: j.createdAt, JobSpec: j.spec.WithoutCode()},
+		Definition: engine.Definition{JobID: j.id, Version: j.version, CreatedAt: j.createdAt, JobSpec: j.spec.WithoutCode()},
 		From:       now, Change: change, compiled: compiled,
 	}
 }
@@ -181,7 +182,7 @@ func (db *DB) takeBack(id domain.JobID, now time.Time) {
 		if d.nextFire.Before(now.Add(-db.settings.Tolerance)) {
 			stranded = db.stranded(id, now)
 		}
-		var out domain.Planned
+		var out engine.Planned
 		db.decide(id, stranded, now, db.settings, true, &out)
 		if d.nextFire.Equal(before) {
 			break // its due instant is still to come, by its jitter
@@ -295,11 +296,11 @@ func (s *Store) DeleteJob(_ context.Context, id domain.JobID, version int, _ str
 		out = db.job(id)
 		now := db.now().Truncate(time.Millisecond)
 		db.takeBack(id, now)
-		var ended []domain.Ended
+		var ended []engine.Ended
 		for _, r := range db.liveSorted(func(r *Run) bool {
 			return r.JobID == id && (r.State == domain.Pending || r.State == domain.Retrying || (r.State == domain.Queued && r.Instance == ""))
 		}) {
-			ended = append(ended, domain.Ended{
+			ended = append(ended, engine.Ended{
 				RunID: r.ID, Attempt: r.Attempt, Outcome: domain.OutcomeCancelled, Reason: domain.ReasonJobDeleted,
 				Message: "the job was deleted", FinishedAt: now,
 			})
@@ -337,7 +338,7 @@ func (s *Store) Trigger(_ context.Context, id domain.JobID, t domain.Trigger) (i
 			fire = t.FireTime.UTC().Truncate(time.Millisecond)
 		}
 		run := domain.NewRunID(now)
-		db.insert(&Run{LiveRun: domain.LiveRun{
+		db.insert(&Run{LiveRun: engine.LiveRun{
 			ID: run, JobID: id, JobVersion: j.version, Group: j.spec.Group, Cause: t.Cause, FireTime: at(fire), DueAt: now,
 			Param: t.Param, Pin: t.Instance,
 		}}, db.now())

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/plan"
 	"github.com/belfryhq/belfry/internal/schedule"
 )
@@ -36,13 +37,13 @@ type DB struct {
 	broadcasts map[domain.RunID]*broadcast
 	history    map[domain.RunID]*Run
 	attempts   map[domain.RunID][]Attempt
-	late       map[attemptKey]domain.Ended
+	late       map[attemptKey]engine.Ended
 	missed     map[domain.JobID][]domain.Missed
 	routes     map[domain.JobID]int64
 	scripts    map[domain.JobID][]string // the code of every version, from 1
 	uses       map[domain.JobID]uses
 	pauses     []domain.Pause
-	followUps  []domain.FollowUp
+	followUps  []engine.FollowUp
 	listeners  map[*func()]bool
 	notified   bool // this transaction wakes the schedulers when it commits
 }
@@ -72,7 +73,7 @@ type job struct {
 
 // Version is a job version, and when it held.
 type Version struct {
-	domain.Definition
+	engine.Definition
 	From, To time.Time // To is zero for the one that holds
 	Change   string
 
@@ -91,7 +92,7 @@ type dueRow struct {
 
 // Run is a run as the database holds it, unfinished or final.
 type Run struct {
-	domain.LiveRun
+	engine.LiveRun
 	Held            bool
 	HeldBy          domain.RunID
 	HeldOn          string
@@ -111,11 +112,11 @@ type Run struct {
 
 // Attempt is an ended attempt of a run that went on.
 type Attempt struct {
-	domain.Ended
+	engine.Ended
 }
 
 type waitRow struct {
-	key      domain.WaitingKey
+	key      engine.WaitingKey
 	dueAt    time.Time
 	deadline time.Time
 }
@@ -128,7 +129,7 @@ func New() *DB {
 		settings: plan.DefaultSettings(), jobs: make(map[domain.JobID]*job), versions: make(map[versionKey]*Version),
 		due: make(map[domain.JobID]*dueRow), live: make(map[domain.RunID]*Run), waiting: make(map[domain.RunID]*waitRow),
 		slots: make(map[slotKey]domain.RunID), broadcasts: make(map[domain.RunID]*broadcast), history: make(map[domain.RunID]*Run),
-		attempts: make(map[domain.RunID][]Attempt), late: make(map[attemptKey]domain.Ended),
+		attempts: make(map[domain.RunID][]Attempt), late: make(map[attemptKey]engine.Ended),
 		missed: make(map[domain.JobID][]domain.Missed), routes: make(map[domain.JobID]int64), uses: make(map[domain.JobID]uses),
 		scripts: make(map[domain.JobID][]string), listeners: make(map[*func()]bool),
 	}
@@ -198,20 +199,20 @@ func (s *Store) MakeDays(context.Context, []time.Time) error { return nil }
 func (s *Store) Vacuum(context.Context) error { return nil }
 
 // Definitions returns the given versions of jobs.
-func (s *Store) Definitions(_ context.Context, runs []domain.Due) (domain.Definitions, error) {
-	out := make(domain.Definitions)
+func (s *Store) Definitions(_ context.Context, runs []engine.Due) (engine.Definitions, error) {
+	out := make(engine.Definitions)
 	s.db.tx(func() {
 		for _, r := range runs {
 			v := s.db.versions[versionKey{r.JobID, r.JobVersion}]
 			if v != nil {
-				out[domain.VersionKey{Job: r.JobID, Version: r.JobVersion}] = &v.Definition
+				out[engine.VersionKey{Job: r.JobID, Version: r.JobVersion}] = &v.Definition
 			}
 		}
 	})
 	return out, nil
 }
 
-func (db *DB) def(r *Run) *domain.Definition {
+func (db *DB) def(r *Run) *engine.Definition {
 	v := db.versions[versionKey{r.JobID, r.JobVersion}]
 	if v == nil {
 		panic(fmt.Sprintf("memstore: run %s has no job version", r.ID))
@@ -242,16 +243,16 @@ func byDue(a, b *Run) int {
 
 func first[T any](all []T, limit int) []T { return all[:min(len(all), limit)] }
 
-func liveRuns(rows []*Run) []domain.LiveRun {
-	out := make([]domain.LiveRun, len(rows))
+func liveRuns(rows []*Run) []engine.LiveRun {
+	out := make([]engine.LiveRun, len(rows))
 	for i, r := range rows {
 		out[i] = r.LiveRun
 	}
 	return out
 }
 
-func change(r *Run) domain.Change {
-	return domain.Change{
+func change(r *Run) engine.Change {
+	return engine.Change{
 		RunID: r.ID, JobID: r.JobID, JobVersion: r.JobVersion, Group: r.Group, Cause: r.Cause, State: r.State, Reason: r.Reason,
 		FireTime: r.FireTime, Attempt: r.Attempt, LatenessMS: r.LatenessMS,
 	}

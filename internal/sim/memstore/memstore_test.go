@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/sim/memstore"
 	"github.com/belfryhq/belfry/internal/storetest"
 )
@@ -24,7 +25,7 @@ func TestConformance(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			FollowUps: func(*testing.T) (out []domain.FollowUp) {
+			FollowUps: func(*testing.T) (out []engine.FollowUp) {
 				for u, ok := db.TakeFollowUp(); ok; u, ok = db.TakeFollowUp() {
 					out = append(out, u)
 				}

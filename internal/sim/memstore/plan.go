@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/plan"
 )
 
 // PlanDue takes jobs that are due within the horizon, makes their runs and ledger entries, and advances them.
-func (s *Store) PlanDue(_ context.Context, batch int, near bool) (out domain.Planned, err error) {
+func (s *Store) PlanDue(_ context.Context, batch int, near bool) (out engine.Planned, err error) {
 	db := s.db
 	db.tx(func() {
 		now, set := db.now(), db.settings
@@ -41,7 +42,7 @@ func (s *Store) PlanDue(_ context.Context, batch int, near bool) (out domain.Pla
 }
 
 // PlanStranded judges jobs whose planned runs nobody admitted within the tolerance.
-func (s *Store) PlanStranded(_ context.Context, batch int) (out domain.Planned, err error) {
+func (s *Store) PlanStranded(_ context.Context, batch int) (out engine.Planned, err error) {
 	db := s.db
 	db.tx(func() {
 		now := db.now()
@@ -70,7 +71,7 @@ func (db *DB) stranded(id domain.JobID, now time.Time) []*Run {
 }
 
 // decide runs the pure decision for a job and does what it says.
-func (db *DB) decide(id domain.JobID, stranded []*Run, now time.Time, set plan.Settings, closing bool, out *domain.Planned) {
+func (db *DB) decide(id domain.JobID, stranded []*Run, now time.Time, set plan.Settings, closing bool, out *engine.Planned) {
 	due := db.due[id]
 	v := db.versions[versionKey{id, due.version}]
 	enabled := !due.nextDue.IsZero()
@@ -84,12 +85,12 @@ func (db *DB) decide(id domain.JobID, stranded []*Run, now time.Time, set plan.S
 	d := plan.Decide(in, now, set)
 	for _, r := range d.Runs {
 		db.insert(&Run{
-			LiveRun: domain.LiveRun{
+			LiveRun: engine.LiveRun{
 				ID: r.ID, JobID: id, JobVersion: due.version, Group: v.Group, Cause: r.Cause, FireTime: at(r.FireTime), DueAt: r.DueAt,
 			},
 			RungAt: now,
 		}, now)
-		out.Runs = append(out.Runs, domain.Due{RunID: r.ID, JobID: id, JobVersion: due.version, Attempt: 1, DueAt: r.DueAt})
+		out.Runs = append(out.Runs, engine.Due{RunID: r.ID, JobID: id, JobVersion: due.version, Attempt: 1, DueAt: r.DueAt})
 	}
 	if m := d.Missed; m != nil {
 		out.Missed += m.Count
@@ -125,7 +126,7 @@ func (db *DB) insert(r *Run, now time.Time) {
 }
 
 // ClaimNear takes planned runs that are due within the horizon and in no ring, or in that of a dead scheduler.
-func (s *Store) ClaimNear(_ context.Context, batch int) (runs []domain.Due, stranded int, err error) {
+func (s *Store) ClaimNear(_ context.Context, batch int) (runs []engine.Due, stranded int, err error) {
 	db := s.db
 	db.tx(func() {
 		now := db.now()

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/sim/memstore"
 )
 
@@ -93,7 +94,7 @@ func (m *blockModel) live(keep func(memstore.Run) bool) []memstore.Run {
 // fire fires whatever may be fired: what is in no ring, what nobody fired, what was released.
 func (m *blockModel) fire(t *rapid.T, instance string) {
 	ctx := context.Background()
-	var due []domain.Due
+	var due []engine.Due
 	for _, r := range m.live(func(r memstore.Run) bool { return !r.Held && (r.State == domain.Pending || r.State == domain.Retrying) }) {
 		if !r.Replanned {
 			_, err := m.s.Replan(ctx, []domain.RunID{r.ID}, []int{r.Attempt})
@@ -111,23 +112,23 @@ func (m *blockModel) fire(t *rapid.T, instance string) {
 	due = rapid.Permutation(due).Draw(t, "order")[:rapid.IntRange(1, len(due)).Draw(t, "batch")]
 	defs, err := m.s.Definitions(ctx, due)
 	m.must(err)
-	var in []domain.Admission
+	var in []engine.Admission
 	for _, d := range due {
-		b := domain.Binding{Instance: instance, BootID: "b1"}
+		b := engine.Binding{Instance: instance, BootID: "b1"}
 		if instance == "" {
-			b = domain.Binding{Waiting: "no room"}
+			b = engine.Binding{Waiting: "no room"}
 		}
-		in = append(in, domain.Admission{Due: d, Def: defs.Of(d.JobID, d.JobVersion), Binding: b})
+		in = append(in, engine.Admission{Due: d, Def: defs.Of(d.JobID, d.JobVersion), Binding: b})
 	}
 	_, err = m.s.Admit(ctx, in)
 	m.must(err)
 }
 
 func (m *blockModel) assign(instance string) {
-	_, _, err := m.s.AssignWaiting(context.Background(), domain.WaitingKey{Group: "g", Target: "echo"}, 10, func(runs []domain.WaitingRun) []domain.Binding {
-		out := make([]domain.Binding, len(runs))
+	_, _, err := m.s.AssignWaiting(context.Background(), engine.WaitingKey{Group: "g", Target: "echo"}, 10, func(runs []engine.WaitingRun) []engine.Binding {
+		out := make([]engine.Binding, len(runs))
 		for i := range out {
-			out[i] = domain.Binding{Instance: instance, BootID: "b1"}
+			out[i] = engine.Binding{Instance: instance, BootID: "b1"}
 		}
 		return out
 	})
@@ -144,7 +145,7 @@ func (m *blockModel) end(t *rapid.T, outcome domain.Outcome) {
 	if r.KillRequested {
 		outcome = domain.OutcomeCancelled
 	}
-	_, err := m.s.Settle(context.Background(), []domain.Ended{{
+	_, err := m.s.Settle(context.Background(), []engine.Ended{{
 		RunID: r.ID, Attempt: r.Attempt, Bind: r.Bind, Instance: r.Instance, BootID: r.BootID, Group: "g", Outcome: outcome,
 		Reason: domain.ReasonHandlerError, FinishedAt: m.s.Now(),
 	}})

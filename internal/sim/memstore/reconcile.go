@@ -7,9 +7,10 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 )
 
-func (s *Store) find(limit int, keep func(r *Run, now time.Time) bool) (out []domain.LiveRun, err error) {
+func (s *Store) find(limit int, keep func(r *Run, now time.Time) bool) (out []engine.LiveRun, err error) {
 	s.db.tx(func() {
 		now := s.db.now()
 		out = liveRuns(first(s.db.liveSorted(func(r *Run) bool { return keep(r, now) }), limit))
@@ -22,7 +23,7 @@ func bound(r *Run) bool {
 }
 
 // Silent returns bound runs of which nobody has known for the given time whether they were accepted.
-func (s *Store) Silent(_ context.Context, after time.Duration, limit int) ([]domain.LiveRun, error) {
+func (s *Store) Silent(_ context.Context, after time.Duration, limit int) ([]engine.LiveRun, error) {
 	return s.find(limit, func(r *Run, now time.Time) bool { return silent(r, now.Add(-after)) })
 }
 
@@ -39,15 +40,15 @@ func silent(r *Run, before time.Time) bool {
 }
 
 // BoundBoots returns every boot that unfinished runs are bound to.
-func (s *Store) BoundBoots(_ context.Context, silentAfter time.Duration) (out []domain.BoundBoot, err error) {
+func (s *Store) BoundBoots(_ context.Context, silentAfter time.Duration) (out []engine.BoundBoot, err error) {
 	s.db.tx(func() {
 		now := s.db.now()
-		at := make(map[domain.BoundBoot]int)
+		at := make(map[engine.BoundBoot]int)
 		for _, r := range s.db.live {
 			if !bound(r) {
 				continue
 			}
-			k := domain.BoundBoot{Group: r.Group, Instance: r.Instance, BootID: r.BootID}
+			k := engine.BoundBoot{Group: r.Group, Instance: r.Instance, BootID: r.BootID}
 			i, known := at[k]
 			if !known {
 				i = len(out)
@@ -69,14 +70,14 @@ func (s *Store) BoundBoots(_ context.Context, silentAfter time.Duration) (out []
 }
 
 // RunsOf returns runs that are bound to a boot, by id, those after the given one.
-func (s *Store) RunsOf(_ context.Context, b domain.BoundBoot, after domain.RunID, limit int) ([]domain.LiveRun, error) {
+func (s *Store) RunsOf(_ context.Context, b engine.BoundBoot, after domain.RunID, limit int) ([]engine.LiveRun, error) {
 	return s.find(limit, func(r *Run, _ time.Time) bool {
 		return bound(r) && r.Group == b.Group && r.Instance == b.Instance && r.BootID == b.BootID && compareID(r.ID, after) > 0
 	})
 }
 
 // PastDeadline returns waiting runs whose start deadline has passed.
-func (s *Store) PastDeadline(_ context.Context, limit int) ([]domain.LiveRun, error) {
+func (s *Store) PastDeadline(_ context.Context, limit int) ([]engine.LiveRun, error) {
 	return s.find(limit, func(r *Run, now time.Time) bool {
 		w := s.db.waiting[r.ID]
 		return w != nil && w.deadline.Before(now) && r.State == domain.Queued && r.Instance == ""
@@ -84,7 +85,7 @@ func (s *Store) PastDeadline(_ context.Context, limit int) ([]domain.LiveRun, er
 }
 
 // PastGiveUp returns runs whose timeout and its grace have passed without a result.
-func (s *Store) PastGiveUp(_ context.Context, limit int) ([]domain.LiveRun, error) {
+func (s *Store) PastGiveUp(_ context.Context, limit int) ([]engine.LiveRun, error) {
 	return s.find(limit, overdue)
 }
 
@@ -93,7 +94,7 @@ func overdue(r *Run, now time.Time) bool {
 }
 
 // UnconfirmedKills returns runs whose kill was requested at least after ago and that have not ended.
-func (s *Store) UnconfirmedKills(_ context.Context, after time.Duration, limit int) ([]domain.LiveRun, error) {
+func (s *Store) UnconfirmedKills(_ context.Context, after time.Duration, limit int) ([]engine.LiveRun, error) {
 	return s.find(limit, func(r *Run, now time.Time) bool { return r.KillRequested && r.KillRequestedAt.Before(now.Add(-after)) })
 }
 
@@ -144,7 +145,7 @@ func (s *Store) GoOnChains(_ context.Context, limit int) (n int, err error) {
 }
 
 // ReleaseOrphans releases the next held run of each slot that nobody owns.
-func (s *Store) ReleaseOrphans(_ context.Context, limit int) (out []domain.Due, err error) {
+func (s *Store) ReleaseOrphans(_ context.Context, limit int) (out []engine.Due, err error) {
 	db := s.db
 	db.tx(func() {
 		seen := make(map[slotKey]bool)
@@ -181,7 +182,7 @@ func (s *Store) ReturnStrays(_ context.Context, limit int) (n int, err error) {
 }
 
 // RequestKill asks that an unfinished run ends.
-func (s *Store) RequestKill(_ context.Context, id domain.RunID, reason domain.Reason, by string) (out domain.KillResult, err error) {
+func (s *Store) RequestKill(_ context.Context, id domain.RunID, reason domain.Reason, by string) (out engine.KillResult, err error) {
 	db := s.db
 	db.tx(func() {
 		r := db.live[id]
@@ -191,14 +192,14 @@ func (s *Store) RequestKill(_ context.Context, id domain.RunID, reason domain.Re
 		case r == nil:
 			err = domain.NewError(domain.NotFound, fmt.Sprintf("there is no run %s", id))
 		case r.Instance == "":
-			out.Result = s.settle([]domain.Ended{{
+			out.Result = s.settle([]engine.Ended{{
 				RunID: id, Attempt: r.Attempt, Outcome: domain.OutcomeCancelled, Reason: reason, Message: "killed by " + by, FinishedAt: s.Now(),
 			}})
 		default:
 			if !r.KillRequested {
 				r.KillRequested, r.KillRequestedAt, r.KillReason = true, db.now(), reason
 			}
-			out.Bound = []domain.LiveRun{r.LiveRun}
+			out.Bound = []engine.LiveRun{r.LiveRun}
 		}
 	})
 	return out, err
@@ -213,7 +214,7 @@ func (s *Store) PlanChild(_ context.Context, parent domain.RunID, child domain.J
 			return
 		}
 		now := s.Now()
-		db.insert(&Run{LiveRun: domain.LiveRun{
+		db.insert(&Run{LiveRun: engine.LiveRun{
 			ID: domain.ChildRunID(parent, child, endedAt), JobID: child, JobVersion: j.version, Group: j.spec.Group,
 			Cause: domain.CauseChild, FireTime: at(now), DueAt: now, ParentRunID: &parent,
 		}}, db.now())
@@ -223,7 +224,7 @@ func (s *Store) PlanChild(_ context.Context, parent domain.RunID, child domain.J
 }
 
 // TakeFollowUp takes the oldest follow-up, as a worker does; it must be worked or put back.
-func (db *DB) TakeFollowUp() (u domain.FollowUp, ok bool) {
+func (db *DB) TakeFollowUp() (u engine.FollowUp, ok bool) {
 	db.tx(func() {
 		if len(db.followUps) > 0 {
 			u, ok = db.followUps[0], true
@@ -234,6 +235,6 @@ func (db *DB) TakeFollowUp() (u domain.FollowUp, ok bool) {
 }
 
 // ReturnFollowUp puts a follow-up back, to be worked later or twice.
-func (db *DB) ReturnFollowUp(u domain.FollowUp) {
+func (db *DB) ReturnFollowUp(u engine.FollowUp) {
 	db.tx(func() { db.followUps = append(db.followUps, u) })
 }

@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/plan"
 )
 
 // Settle writes how attempts ended, with all that follows from it.
-func (s *Store) Settle(_ context.Context, ended []domain.Ended) (out domain.SettleResult, err error) {
+func (s *Store) Settle(_ context.Context, ended []engine.Ended) (out engine.SettleResult, err error) {
 	s.db.tx(func() { out = s.settle(ended) })
 	return out, nil
 }
@@ -21,22 +22,22 @@ type settling struct {
 	s      *Store
 	db     *DB
 	now    time.Time
-	out    domain.SettleResult
+	out    engine.SettleResult
 	freed  []slotKey
 	left   []slotKey // slots of scope instance that a shard of their owner leaves
 	chains []domain.JobID
 	// matched are the runs that this batch has settled, as they were.
 	matched map[domain.RunID]Run
-	joined  map[domain.RunID]*domain.Definition
+	joined  map[domain.RunID]*engine.Definition
 	last    map[domain.RunID]time.Time // when the last shard of a broadcast ended
 }
 
-func (s *Store) settle(in []domain.Ended) domain.SettleResult {
+func (s *Store) settle(in []engine.Ended) engine.SettleResult {
 	w := &settling{
-		s: s, db: s.db, now: s.Now(), matched: make(map[domain.RunID]Run), joined: make(map[domain.RunID]*domain.Definition),
+		s: s, db: s.db, now: s.Now(), matched: make(map[domain.RunID]Run), joined: make(map[domain.RunID]*engine.Definition),
 		last: make(map[domain.RunID]time.Time),
 	}
-	w.out.Dispositions = make([]domain.Disposition, len(in))
+	w.out.Dispositions = make([]engine.Disposition, len(in))
 	var rest []int
 	for i, e := range in {
 		if !w.one(i, e) {
@@ -45,7 +46,7 @@ func (s *Store) settle(in []domain.Ended) domain.SettleResult {
 	}
 	for _, i := range rest { // in the order of the database: what was settled by this batch is a repeat
 		w.out.Dispositions[i] = w.disposition(in[i])
-		if w.out.Dispositions[i] == domain.Late {
+		if w.out.Dispositions[i] == engine.Late {
 			if k := (attemptKey{in[i].RunID, in[i].Attempt}); w.db.late[k].RunID.IsZero() {
 				w.db.late[k] = in[i]
 			}
@@ -60,18 +61,18 @@ func (s *Store) settle(in []domain.Ended) domain.SettleResult {
 }
 
 // one settles a result whose run still is in exactly that attempt on exactly that boot, and reports whether it is.
-func (w *settling) one(i int, e domain.Ended) bool {
+func (w *settling) one(i int, e engine.Ended) bool {
 	r := w.db.live[e.RunID]
 	if _, repeated := w.matched[e.RunID]; repeated || r == nil || r.Attempt != e.Attempt || r.Instance != e.Instance || r.BootID != e.BootID ||
 		!sameRound(&e, r) {
 		return false
 	}
 	if e.Group != "" && e.Group != r.Group {
-		w.out.Dispositions[i] = domain.WrongGroup
+		w.out.Dispositions[i] = engine.WrongGroup
 		return true
 	}
 	w.matched[e.RunID] = *r
-	w.out.Dispositions[i] = domain.Settled
+	w.out.Dispositions[i] = engine.Settled
 	def := w.db.def(r)
 	if def.Schedule.Kind == domain.ScheduleFixedDelay {
 		w.chains = append(w.chains, r.JobID)
@@ -89,7 +90,7 @@ func (w *settling) one(i int, e domain.Ended) bool {
 }
 
 // sameRound reports whether an Ended speaks of the offer round that the run is in: see internal/store.
-func sameRound(e *domain.Ended, r *Run) bool {
+func sameRound(e *engine.Ended, r *Run) bool {
 	switch {
 	case e.Instance == "":
 		return true
@@ -102,7 +103,7 @@ func sameRound(e *domain.Ended, r *Run) bool {
 }
 
 // within holds the instants of a foreign clock within the run's life.
-func (w *settling) within(e *domain.Ended, r *Run) {
+func (w *settling) within(e *engine.Ended, r *Run) {
 	clamp := func(t time.Time) time.Time {
 		switch {
 		case t.IsZero() || t.After(w.now):
@@ -119,7 +120,7 @@ func (w *settling) within(e *domain.Ended, r *Run) {
 }
 
 // requeue makes an attempt wait for an instance again.
-func (w *settling) requeue(def *domain.Definition, r *Run) {
+func (w *settling) requeue(def *engine.Definition, r *Run) {
 	w.free(def, r, false)
 	r.State, r.Avoid = domain.Queued, r.Instance
 	r.Instance, r.BootID, r.BoundAt, r.StartedAt, r.GiveUpAt = "", "", nil, nil, time.Time{}
@@ -129,7 +130,7 @@ func (w *settling) requeue(def *domain.Definition, r *Run) {
 	w.out.Changes = append(w.out.Changes, change(r))
 }
 
-func (w *settling) retry(def *domain.Definition, r *Run, e domain.Ended) {
+func (w *settling) retry(def *engine.Definition, r *Run, e engine.Ended) {
 	w.free(def, r, false)
 	wait := e.RetryAfter
 	if wait <= 0 && !e.Reason.RetryAtOnce() {
@@ -143,12 +144,12 @@ func (w *settling) retry(def *domain.Definition, r *Run, e domain.Ended) {
 		r.Avoid = e.Instance
 	}
 	r.Instance, r.BootID, r.BoundAt, r.StartedAt, r.GiveUpAt, r.Waiting = "", "", nil, nil, time.Time{}, ""
-	w.db.followUps = append(w.db.followUps, domain.FollowUp{Retry: true, RunID: r.ID, Attempt: e.Attempt})
+	w.db.followUps = append(w.db.followUps, engine.FollowUp{Retry: true, RunID: r.ID, Attempt: e.Attempt})
 	w.out.Changes = append(w.out.Changes, change(r))
 }
 
 // end moves a run into the history.
-func (w *settling) end(def *domain.Definition, r *Run, e domain.Ended) {
+func (w *settling) end(def *engine.Definition, r *Run, e engine.Ended) {
 	w.free(def, r, true)
 	state := domain.Failed
 	switch e.Outcome {
@@ -191,17 +192,17 @@ func (w *settling) end(def *domain.Definition, r *Run, e domain.Ended) {
 	}
 }
 
-func (w *settling) children(def *domain.Definition, parent domain.RunID, state domain.State, ended time.Time) {
+func (w *settling) children(def *engine.Definition, parent domain.RunID, state domain.State, ended time.Time) {
 	for _, c := range def.Children {
 		if c.On.Matches(state) {
-			w.db.followUps = append(w.db.followUps, domain.FollowUp{RunID: parent, ChildJob: c.JobID, EndedAt: ended})
+			w.db.followUps = append(w.db.followUps, engine.FollowUp{RunID: parent, ChildJob: c.JobID, EndedAt: ended})
 		}
 	}
 }
 
 // free notes that the run gives its slot up: at its end, and in scope instance whenever it loses its instance. A
 // broadcast's slot is freed when its last shard has ended, in scope instance: has left the instance.
-func (w *settling) free(def *domain.Definition, r *Run, ended bool) {
+func (w *settling) free(def *engine.Definition, r *Run, ended bool) {
 	cluster := def.BlockScope == domain.ScopeCluster
 	if !def.NeedsSlot() || (cluster && (!ended || r.BroadcastID != nil)) {
 		return
@@ -264,7 +265,7 @@ func (w *settling) handSlots() {
 	}
 }
 
-func (db *DB) release(r *Run) domain.Due {
+func (db *DB) release(r *Run) engine.Due {
 	now := db.now()
 	r.Held, r.HeldBy, r.HeldOn, r.Waiting = false, domain.NilRunID, "", ""
 	r.RungAt = now
@@ -300,22 +301,22 @@ func (db *DB) liveScheduled(id domain.JobID) bool {
 }
 
 // disposition says what became of a result that no run waited for.
-func (w *settling) disposition(e domain.Ended) domain.Disposition {
+func (w *settling) disposition(e engine.Ended) engine.Disposition {
 	if e.Group == "" {
-		return domain.Raced
+		return engine.Raced
 	}
 	past := w.db.history[e.RunID]
 	if before, ok := w.matched[e.RunID]; ok {
 		if before.Group != e.Group {
-			return domain.WrongGroup
+			return engine.WrongGroup
 		}
 		if before.Attempt == e.Attempt && before.Instance == e.Instance && before.BootID == e.BootID {
-			return domain.Repeat
+			return engine.Repeat
 		}
 	}
 	live := w.db.live[e.RunID]
 	if past != nil && past.Group != e.Group || live != nil && live.Group != e.Group {
-		return domain.WrongGroup
+		return engine.WrongGroup
 	}
 	attempts := w.db.attempts[e.RunID]
 	if i := slices.IndexFunc(attempts, func(a Attempt) bool { return a.Attempt == e.Attempt }); i >= 0 {
@@ -327,17 +328,17 @@ func (w *settling) disposition(e domain.Ended) domain.Disposition {
 	}
 	switch {
 	case past == nil && live == nil:
-		return domain.UnknownRun
+		return engine.UnknownRun
 	case e.Outcome == domain.OutcomeUnstarted:
-		return domain.Repeat
+		return engine.Repeat
 	}
-	return domain.Late
+	return engine.Late
 }
 
-func repeatOrLate(e domain.Ended, instance, boot, outcome string, reason domain.Reason) domain.Disposition {
+func repeatOrLate(e engine.Ended, instance, boot, outcome string, reason domain.Reason) engine.Disposition {
 	same := string(e.Outcome) == outcome || (outcome == string(domain.Cancelled) && e.Outcome != domain.OutcomeSucceeded)
 	if e.Outcome == domain.OutcomeUnstarted || (instance == e.Instance && boot == e.BootID && same && reason != domain.ReasonLost) {
-		return domain.Repeat
+		return engine.Repeat
 	}
-	return domain.Late
+	return engine.Late
 }

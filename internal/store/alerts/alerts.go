@@ -8,7 +8,7 @@
 //
 // # Alerts
 //
-// The engine's store decides which alerts are sent (domain.AlertNote). Compose gathers the content, and RecordTx stores
+// The engine's store decides which alerts are sent (engine.AlertNote). Compose gathers the content, and RecordTx stores
 // it in the transaction that completes the follow-up, with one delivery for each channel. A delivery ends as delivered
 // or failed and then does not change.
 //

@@ -14,13 +14,14 @@ import (
 
 	"github.com/belfryhq/belfry/internal/alert"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store/alerts/sqlcgen"
 	"github.com/belfryhq/belfry/internal/store/logchunk"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
 // Compose gathers the content of an alert. Data that no longer exists, such as an expired run, is left out.
-func (s *Store) Compose(ctx context.Context, note domain.AlertNote) (alert.Composed, error) {
+func (s *Store) Compose(ctx context.Context, note engine.AlertNote) (alert.Composed, error) {
 	since := note.Since
 	c := alert.Composed{Message: alert.Message{
 		Kind: note.Kind, At: domain.At(time.Now()), JobID: note.JobID, Count: note.Count, Since: &since, Missed: note.Missed,
@@ -51,7 +52,7 @@ func (s *Store) Compose(ctx context.Context, note domain.AlertNote) (alert.Compo
 }
 
 // addRun adds the run; for a broadcast, it adds the shard that failed first.
-func (s *Store) addRun(ctx context.Context, c *alert.Composed, note domain.AlertNote, spec *domain.JobSpec) error {
+func (s *Store) addRun(ctx context.Context, c *alert.Composed, note engine.AlertNote, spec *domain.JobSpec) error {
 	id := note.RunID
 	r, err := s.q.Run(ctx, id)
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -24,14 +24,14 @@ type Engine interface {
 	Pool() *pgxpool.Pool
 	Now() time.Time
 	Tx(ctx context.Context, f func(tx pgx.Tx) error) error
-	PlanEventRunsTx(ctx context.Context, tx pgx.Tx, runs []domain.EventRun) (gone map[domain.JobID]bool, err error)
+	PlanEventRunsTx(ctx context.Context, tx pgx.Tx, runs []event.Run) (gone map[domain.JobID]bool, err error)
 }
 
 // Store keeps triggers and events in Postgres. It is safe for concurrent use. Every error is a domain.Error.
 type Store struct {
 	engine   Engine
 	q        *sqlcgen.Queries
-	compiled *lru.Cache[compiledKey, *event.Trigger]
+	compiled *lru.Cache[compiledKey, *event.Compiled]
 	days     sync.Map // of time.Time: days whose partition exists
 }
 
@@ -50,7 +50,7 @@ const (
 
 // New returns a Store that uses the engine's store.
 func New(engine Engine) (*Store, error) {
-	cache, err := lru.New[compiledKey, *event.Trigger](compiledKept)
+	cache, err := lru.New[compiledKey, *event.Compiled](compiledKept)
 	if err != nil {
 		return nil, fmt.Errorf("create the cache of event triggers: %w", err)
 	}
@@ -59,7 +59,7 @@ func New(engine Engine) (*Store, error) {
 
 // Accepted is the result for an incoming event.
 type Accepted struct {
-	domain.Event
+	event.Event
 	Repeated  bool // the event had been accepted before; Event is the record from then
 	OtherBody bool // Repeated, with other data than the first time
 }
@@ -100,8 +100,8 @@ type accepting struct {
 	ids   []domain.RunID
 	views []*event.View
 
-	records []domain.Event
-	runs    [][]domain.EventRun
+	records []event.Event
+	runs    [][]event.Run
 	repeats []repeat
 }
 
@@ -121,7 +121,7 @@ func (a *accepting) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.records, a.runs = make([]domain.Event, len(a.in)), make([][]domain.EventRun, len(a.in))
+	a.records, a.runs = make([]event.Event, len(a.in)), make([][]event.Run, len(a.in))
 	for i := range a.in {
 		if a.repeats[i].of.IsZero() {
 			a.decide(ctx, i, triggers)
@@ -139,7 +139,7 @@ func (a *accepting) once(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !slices.EqualFunc(triggers, now, func(t *event.Trigger, v sqlcgen.CandidateVersionsRow) bool {
+		if !slices.EqualFunc(triggers, now, func(t *event.Compiled, v sqlcgen.CandidateVersionsRow) bool {
 			return t.ID == v.ID && t.Version == int(v.Version) && t.Group == v.GroupName
 		}) {
 			return errChanged
@@ -217,22 +217,22 @@ func (a *accepting) takeKeys(ctx context.Context, q *sqlcgen.Queries) error {
 	return err
 }
 
-func (a *accepting) decide(ctx context.Context, i int, triggers []*event.Trigger) {
+func (a *accepting) decide(ctx context.Context, i int, triggers []*event.Compiled) {
 	in := &a.in[i]
-	var matching []*event.Trigger
+	var matching []*event.Compiled
 	for _, t := range triggers {
 		if event.Matches(t.Name, in.Name) && (in.Only == nil || slices.Contains(in.Only, t.Group)) {
 			matching = append(matching, t)
 		}
 	}
-	e := domain.Event{
+	e := event.Event{
 		ID: a.ids[i], Name: in.Name, Source: in.Source, Type: in.Type, Subject: in.Subject, Key: in.Key,
 		Time: domain.At(in.Time), ReceivedAt: domain.At(a.now), Via: in.Via, SentBy: in.SentBy, DataBytes: len(in.Data),
 	}
 	if in.Time.IsZero() {
 		e.Time = e.ReceivedAt
 	}
-	if len(in.Data) <= domain.MaxKeptEventBytes {
+	if len(in.Data) <= event.MaxKeptBytes {
 		e.Data = in.Data
 	}
 	e.Deliveries, a.runs[i] = event.Decide(ctx, a.views[i], matching)
@@ -255,7 +255,7 @@ func (a *accepting) write(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries) er
 		for j := range e.Deliveries {
 			d := &e.Deliveries[j]
 			if gone[d.JobID] && d.RunID != nil {
-				d.Outcome, d.Why, d.RunID = domain.DeliveryNoJob, "the job was deleted meanwhile", nil
+				d.Outcome, d.Why, d.RunID = event.DeliveryNoJob, "the job was deleted meanwhile", nil
 			}
 			groups = append(groups, d.Group)
 		}
@@ -292,7 +292,7 @@ func (a *accepting) write(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries) er
 // answers returns the new events' records and, for repeats, the earlier records.
 func (a *accepting) answers(ctx context.Context) ([]Accepted, error) {
 	out := make([]Accepted, len(a.in))
-	byID := make(map[domain.RunID]domain.Event)
+	byID := make(map[domain.RunID]event.Event)
 	for i := range a.in {
 		if a.repeats[i].of.IsZero() {
 			out[i].Event = a.records[i]
@@ -308,7 +308,7 @@ func (a *accepting) answers(ctx context.Context) ([]Accepted, error) {
 			var err error
 			e, err = a.s.Event(ctx, r.of)
 			if domain.CodeOf(err) == domain.NotFound && err != nil {
-				e, err = domain.Event{ID: r.of, Name: a.in[i].Name, Key: a.in[i].Key, Deliveries: []domain.Delivery{}}, nil // its record was dropped
+				e, err = event.Event{ID: r.of, Name: a.in[i].Name, Key: a.in[i].Key, Deliveries: []event.Delivery{}}, nil // its record was dropped
 			}
 			if err != nil {
 				return nil, err
@@ -320,7 +320,7 @@ func (a *accepting) answers(ctx context.Context) ([]Accepted, error) {
 }
 
 // candidates returns the triggers that may match, compiled.
-func (s *Store) candidates(ctx context.Context, heads []string) ([]*event.Trigger, error) {
+func (s *Store) candidates(ctx context.Context, heads []string) ([]*event.Compiled, error) {
 	if len(heads) == 0 {
 		return nil, nil
 	}
@@ -328,12 +328,12 @@ func (s *Store) candidates(ctx context.Context, heads []string) ([]*event.Trigge
 	if err != nil {
 		return nil, err
 	}
-	triggers := make([]*event.Trigger, len(rows))
+	triggers := make([]*event.Compiled, len(rows))
 	for i, r := range rows {
 		k := compiledKey{r.ID, r.Version}
 		t, known := s.compiled.Get(k)
 		if !known {
-			t = event.Compile(r.ID, int(r.Version), &domain.EventTriggerSpec{
+			t = event.Compile(r.ID, int(r.Version), &event.TriggerSpec{
 				Name: r.Name, JobID: domain.JobID(r.JobID), Filter: r.Filter, Param: r.Param, Enabled: r.Enabled,
 			})
 			s.compiled.Add(k, t)

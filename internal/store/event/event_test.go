@@ -65,9 +65,9 @@ func (b *bench) count(sql string, args ...any) (n int) {
 	return n
 }
 
-func (b *bench) trigger(name string, job domain.JobID, change ...func(*domain.EventTriggerSpec)) domain.EventTrigger {
+func (b *bench) trigger(name string, job domain.JobID, change ...func(*event.TriggerSpec)) event.Trigger {
 	b.t.Helper()
-	spec := domain.DefaultEventTriggerSpec()
+	spec := event.DefaultTriggerSpec()
 	spec.Name, spec.JobID = name, job
 	for _, c := range change {
 		c(&spec)
@@ -80,7 +80,7 @@ func (b *bench) trigger(name string, job domain.JobID, change ...func(*domain.Ev
 }
 
 func incoming(name, data, key string) event.Incoming {
-	in := event.Incoming{Name: name, Data: []byte(data), Via: domain.ViaREST, SentBy: "ann"}
+	in := event.Incoming{Name: name, Data: []byte(data), Via: event.ViaREST, SentBy: "ann"}
 	in.SetKey(event.KeyIdempotency, key)
 	return in
 }
@@ -94,8 +94,8 @@ func (b *bench) accept(in ...event.Incoming) []storeevent.Accepted {
 	return out
 }
 
-func outcomes(e domain.Event) []domain.DeliveryOutcome {
-	out := []domain.DeliveryOutcome{}
+func outcomes(e event.Event) []event.DeliveryOutcome {
+	out := []event.DeliveryOutcome{}
 	for _, d := range e.Deliveries {
 		out = append(out, d.Outcome)
 	}
@@ -104,15 +104,15 @@ func outcomes(e domain.Event) []domain.DeliveryOutcome {
 
 func TestAccept(t *testing.T) {
 	b := newBench(t)
-	b.trigger("orders.*", 1, func(s *domain.EventTriggerSpec) { s.Filter, s.Param = "event.data.n > 5", "n={{.event.data.n}}" })
+	b.trigger("orders.*", 1, func(s *event.TriggerSpec) { s.Filter, s.Param = "event.data.n > 5", "n={{.event.data.n}}" })
 	b.trigger("orders.created", 2)
-	b.trigger(">", 3, func(s *domain.EventTriggerSpec) { s.Enabled = false })
+	b.trigger(">", 3, func(s *event.TriggerSpec) { s.Enabled = false })
 	b.trigger("orders.deleted", 3)
 	got := b.accept(incoming("orders.created", `{"n":7}`, ""), incoming("orders.created", `{"n":1}`, ""), incoming("other", `1`, ""))
-	for i, want := range [][]domain.DeliveryOutcome{
-		{domain.DeliveryFired, domain.DeliveryFired, domain.DeliveryDisabled},
-		{domain.DeliveryFiltered, domain.DeliveryFired, domain.DeliveryDisabled},
-		{domain.DeliveryDisabled},
+	for i, want := range [][]event.DeliveryOutcome{
+		{event.DeliveryFired, event.DeliveryFired, event.DeliveryDisabled},
+		{event.DeliveryFiltered, event.DeliveryFired, event.DeliveryDisabled},
+		{event.DeliveryDisabled},
 	} {
 		if !slices.Equal(outcomes(got[i].Event), want) {
 			t.Errorf("event %d: got %+v, want %v", i, got[i].Deliveries, want)
@@ -198,33 +198,33 @@ func TestConfined(t *testing.T) {
 func TestTriggersChange(t *testing.T) {
 	b := newBench(t)
 	tr := b.trigger("a", 1)
-	change := func(edit func(*domain.EventTriggerSpec)) (before, after domain.EventTrigger) {
+	change := func(edit func(*event.TriggerSpec)) (before, after event.Trigger) {
 		t.Helper()
-		before, after, err := b.EditTrigger(t.Context(), tr.ID, 0, func(s *domain.EventTriggerSpec) error { edit(s); return nil })
+		before, after, err := b.EditTrigger(t.Context(), tr.ID, 0, func(s *event.TriggerSpec) error { edit(s); return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
 		return before, after
 	}
-	expect := func(want ...domain.DeliveryOutcome) {
+	expect := func(want ...event.DeliveryOutcome) {
 		t.Helper()
 		if got := b.accept(incoming("a", `1`, ""))[0]; !slices.Equal(outcomes(got.Event), want) {
 			t.Errorf("got %+v, want %v", got.Deliveries, want)
 		}
 	}
-	expect(domain.DeliveryFired)
-	if before, after := change(func(s *domain.EventTriggerSpec) { s.Enabled = false }); before.Version != 1 || after.Version != 2 || after.Enabled {
+	expect(event.DeliveryFired)
+	if before, after := change(func(s *event.TriggerSpec) { s.Enabled = false }); before.Version != 1 || after.Version != 2 || after.Enabled {
 		t.Errorf("got %+v", after)
 	}
-	expect(domain.DeliveryDisabled)
-	if _, after := change(func(*domain.EventTriggerSpec) {}); after.Version != 2 {
+	expect(event.DeliveryDisabled)
+	if _, after := change(func(*event.TriggerSpec) {}); after.Version != 2 {
 		t.Errorf("an edit of nothing made version %d", after.Version)
 	}
-	change(func(s *domain.EventTriggerSpec) { s.Name, s.Enabled = "b.>", true })
+	change(func(s *event.TriggerSpec) { s.Name, s.Enabled = "b.>", true })
 	expect()
-	change(func(s *domain.EventTriggerSpec) { s.Name, s.JobID = "*", 2 })
-	expect(domain.DeliveryFired)
-	_, _, err := b.EditTrigger(t.Context(), tr.ID, 1, func(*domain.EventTriggerSpec) error { return nil })
+	change(func(s *event.TriggerSpec) { s.Name, s.JobID = "*", 2 })
+	expect(event.DeliveryFired)
+	_, _, err := b.EditTrigger(t.Context(), tr.ID, 1, func(*event.TriggerSpec) error { return nil })
 	if domain.CodeOf(err) != domain.Conflict {
 		t.Errorf("a stale version: %v", err)
 	}
@@ -238,7 +238,7 @@ func TestTriggersChange(t *testing.T) {
 	if _, err := b.Trigger(t.Context(), tr.ID); domain.CodeOf(err) != domain.NotFound {
 		t.Errorf("a trigger outlived its job: %v", err)
 	}
-	for _, spec := range []domain.EventTriggerSpec{{Name: "a", JobID: 99}, {Name: "a..", JobID: 0, Filter: "(", Param: "{{"}} {
+	for _, spec := range []event.TriggerSpec{{Name: "a", JobID: 99}, {Name: "a..", JobID: 0, Filter: "(", Param: "{{"}} {
 		if _, err := b.CreateTrigger(t.Context(), spec); domain.CodeOf(err) != domain.Invalid {
 			t.Errorf("%+v: %v", spec, err)
 		}
@@ -255,12 +255,12 @@ func TestEditedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	meddling.before = func() {
-		if _, _, err := b.EditTrigger(context.Background(), tr.ID, 0, func(s *domain.EventTriggerSpec) error { s.Enabled = false; return nil }); err != nil {
+		if _, _, err := b.EditTrigger(context.Background(), tr.ID, 0, func(s *event.TriggerSpec) error { s.Enabled = false; return nil }); err != nil {
 			t.Error(err)
 		}
 	}
 	out, err := s.Accept(t.Context(), []event.Incoming{incoming("a", `1`, "k")})
-	if err != nil || !slices.Equal(outcomes(out[0].Event), []domain.DeliveryOutcome{domain.DeliveryDisabled}) {
+	if err != nil || !slices.Equal(outcomes(out[0].Event), []event.DeliveryOutcome{event.DeliveryDisabled}) {
 		t.Errorf("got %+v, %v", out, err)
 	}
 	meddling.before = func() { // forever
@@ -299,7 +299,7 @@ func (m *meddler) Tx(ctx context.Context, f func(tx pgx.Tx) error) error {
 func TestLists(t *testing.T) {
 	b := newBench(t)
 	b.trigger("orders.>", 1)
-	b.trigger("*", 3, func(s *domain.EventTriggerSpec) { s.Filter = "false" })
+	b.trigger("*", 3, func(s *event.TriggerSpec) { s.Filter = "false" })
 	long := `"` + fmt.Sprintf("%05000d", 0) + `"`
 	tooLong := `"` + fmt.Sprintf("%070000d", 0) + `"`
 	var before storeevent.Accepted

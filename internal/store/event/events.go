@@ -12,18 +12,19 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/event"
 	"github.com/belfryhq/belfry/internal/store/event/sqlcgen"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
 // Event returns an event's record. The error is NotFound if there is none or it is no longer kept.
-func (s *Store) Event(ctx context.Context, id domain.RunID) (domain.Event, error) {
+func (s *Store) Event(ctx context.Context, id domain.RunID) (event.Event, error) {
 	row, err := s.q.Event(ctx, id)
 	if err != nil {
 		if err = pgerr.Translate(err); domain.CodeOf(err) == domain.NotFound {
 			err = domain.WrapError(domain.NotFound, "there is no such event", err)
 		}
-		return domain.Event{}, err
+		return event.Event{}, err
 	}
 	return toEvent(row)
 }
@@ -42,7 +43,7 @@ type EventFilter struct {
 const listedDataMax = 4 << 10
 
 // Events lists events, newest first. Data longer than 4 KiB is left out.
-func (s *Store) Events(ctx context.Context, f EventFilter) ([]domain.Event, error) {
+func (s *Store) Events(ctx context.Context, f EventFilter) ([]event.Event, error) {
 	p := sqlcgen.EventsParams{
 		First: domain.FirstRunID(f.From), Before: f.Before, Only: f.Only, SentBy: f.SentBy, DataMax: listedDataMax, MaxRows: int32(f.Limit),
 	}
@@ -63,7 +64,7 @@ func (s *Store) Events(ctx context.Context, f EventFilter) ([]domain.Event, erro
 	if err != nil {
 		return nil, pgerr.Translate(err)
 	}
-	events := make([]domain.Event, len(rows))
+	events := make([]event.Event, len(rows))
 	for i, r := range rows {
 		whole := sqlcgen.Event{
 			ID: r.ID, Name: r.Name, Source: r.Source, Type: r.Type, Subject: r.Subject, Key: r.Key, At: r.At, ReceivedAt: r.ReceivedAt,
@@ -95,10 +96,10 @@ func expression(pattern string) string {
 	return `^` + strings.Join(tokens, `\.`) + `$`
 }
 
-func toEvent(r sqlcgen.Event) (domain.Event, error) {
-	e := domain.Event{
+func toEvent(r sqlcgen.Event) (event.Event, error) {
+	e := event.Event{
 		ID: r.ID, Name: r.Name, Source: r.Source, Type: r.Type, Subject: r.Subject, Key: r.Key, Time: domain.At(r.At),
-		ReceivedAt: domain.At(r.ReceivedAt), Via: domain.EventVia(r.Via), SentBy: r.SentBy, DataBytes: int(r.DataBytes),
+		ReceivedAt: domain.At(r.ReceivedAt), Via: event.Via(r.Via), SentBy: r.SentBy, DataBytes: int(r.DataBytes),
 	}
 	if r.Data != nil {
 		e.Data = json.RawMessage(*r.Data)

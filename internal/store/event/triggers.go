@@ -13,17 +13,17 @@ import (
 )
 
 // Trigger returns an event trigger, or NotFound.
-func (s *Store) Trigger(ctx context.Context, id int64) (domain.EventTrigger, error) {
+func (s *Store) Trigger(ctx context.Context, id int64) (event.Trigger, error) {
 	return trigger(ctx, s.q, id)
 }
 
-func trigger(ctx context.Context, q *sqlcgen.Queries, id int64) (domain.EventTrigger, error) {
+func trigger(ctx context.Context, q *sqlcgen.Queries, id int64) (event.Trigger, error) {
 	row, err := q.Trigger(ctx, id)
 	if err != nil {
 		if err = pgerr.Translate(err); domain.CodeOf(err) == domain.NotFound {
 			err = domain.WrapError(domain.NotFound, "there is no such event trigger", err)
 		}
-		return domain.EventTrigger{}, err
+		return event.Trigger{}, err
 	}
 	return toTrigger(sqlcgen.TriggersRow(row)), nil
 }
@@ -39,14 +39,14 @@ type TriggerFilter struct {
 }
 
 // Triggers lists event triggers by id.
-func (s *Store) Triggers(ctx context.Context, f TriggerFilter) ([]domain.EventTrigger, error) {
+func (s *Store) Triggers(ctx context.Context, f TriggerFilter) ([]event.Trigger, error) {
 	rows, err := s.q.Triggers(ctx, sqlcgen.TriggersParams{
 		After: f.After, Only: f.Only, GroupName: f.Group, JobID: int64(f.Job), Name: f.Name, MaxRows: int32(f.Limit),
 	})
 	if err != nil {
 		return nil, pgerr.Translate(err)
 	}
-	triggers := make([]domain.EventTrigger, len(rows))
+	triggers := make([]event.Trigger, len(rows))
 	for i, r := range rows {
 		triggers[i] = toTrigger(r)
 	}
@@ -55,7 +55,7 @@ func (s *Store) Triggers(ctx context.Context, f TriggerFilter) ([]domain.EventTr
 
 // CreateTrigger creates an event trigger. An Invalid error names the faulty fields. Conflict means that there are too
 // many.
-func (s *Store) CreateTrigger(ctx context.Context, spec domain.EventTriggerSpec) (t domain.EventTrigger, err error) {
+func (s *Store) CreateTrigger(ctx context.Context, spec event.TriggerSpec) (t event.Trigger, err error) {
 	if err := event.Check(&spec); err != nil {
 		return t, err
 	}
@@ -82,18 +82,18 @@ func (s *Store) CreateTrigger(ctx context.Context, spec domain.EventTriggerSpec)
 
 // EditTrigger changes a trigger by edit under its lock; version 0 matches any version. An edit without changes makes no
 // new version. Conflict means that the trigger has another version.
-func (s *Store) EditTrigger(ctx context.Context, id int64, version int, edit func(*domain.EventTriggerSpec) error) (before, after domain.EventTrigger, err error) {
+func (s *Store) EditTrigger(ctx context.Context, id int64, version int, edit func(*event.TriggerSpec) error) (before, after event.Trigger, err error) {
 	err = s.engine.Tx(ctx, func(tx pgx.Tx) error {
 		q := s.q.WithTx(tx)
 		var err error
 		if before, err = locked(ctx, q, id, version); err != nil {
 			return err
 		}
-		spec := before.EventTriggerSpec
+		spec := before.TriggerSpec
 		if err := edit(&spec); err != nil {
 			return err
 		}
-		if after = before; spec == before.EventTriggerSpec {
+		if after = before; spec == before.TriggerSpec {
 			return nil
 		}
 		if err := event.Check(&spec); err != nil {
@@ -112,7 +112,7 @@ func (s *Store) EditTrigger(ctx context.Context, id int64, version int, edit fun
 }
 
 // DeleteTrigger deletes a trigger; version 0 matches any version.
-func (s *Store) DeleteTrigger(ctx context.Context, id int64, version int) (t domain.EventTrigger, err error) {
+func (s *Store) DeleteTrigger(ctx context.Context, id int64, version int) (t event.Trigger, err error) {
 	err = s.engine.Tx(ctx, func(tx pgx.Tx) error {
 		q := s.q.WithTx(tx)
 		var err error
@@ -124,9 +124,9 @@ func (s *Store) DeleteTrigger(ctx context.Context, id int64, version int) (t dom
 	return t, err
 }
 
-func locked(ctx context.Context, q *sqlcgen.Queries, id int64, version int) (domain.EventTrigger, error) {
+func locked(ctx context.Context, q *sqlcgen.Queries, id int64, version int) (event.Trigger, error) {
 	if err := q.LockTrigger(ctx, id); err != nil {
-		return domain.EventTrigger{}, err
+		return event.Trigger{}, err
 	}
 	t, err := trigger(ctx, q, id)
 	if err == nil && version != 0 && version != t.Version {
@@ -135,9 +135,9 @@ func locked(ctx context.Context, q *sqlcgen.Queries, id int64, version int) (dom
 	return t, err
 }
 
-func toTrigger(r sqlcgen.TriggersRow) domain.EventTrigger {
-	return domain.EventTrigger{
+func toTrigger(r sqlcgen.TriggersRow) event.Trigger {
+	return event.Trigger{
 		ID: r.ID, JobName: r.JobName, Group: r.GroupName, Version: int(r.Version), CreatedAt: domain.At(r.CreatedAt), UpdatedAt: domain.At(r.UpdatedAt),
-		EventTriggerSpec: domain.EventTriggerSpec{Name: r.Name, JobID: domain.JobID(r.JobID), Filter: r.Filter, Param: r.Param, Enabled: r.Enabled},
+		TriggerSpec: event.TriggerSpec{Name: r.Name, JobID: domain.JobID(r.JobID), Filter: r.Filter, Param: r.Param, Enabled: r.Enabled},
 	}
 }

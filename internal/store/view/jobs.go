@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/runstats"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
 )
@@ -196,8 +197,8 @@ func (s *Store) Missed(ctx context.Context, job domain.JobID, before int64, limi
 
 // LatestMissed lists the newest entries of the missed ledger of some groups (nil: all) that were made in [from, to),
 // newest first. Group and name are the job's at that time.
-func (s *Store) LatestMissed(ctx context.Context, only []string, from, to time.Time, limit int) ([]domain.RecentMissed, error) {
-	out := []domain.RecentMissed{}
+func (s *Store) LatestMissed(ctx context.Context, only []string, from, to time.Time, limit int) ([]runstats.RecentMissed, error) {
+	out := []runstats.RecentMissed{}
 	if only == nil {
 		rows, err := s.q.LatestMissed(ctx, sqlcgen.LatestMissedParams{FromAt: from, ToAt: to, MaxRows: int32(limit)})
 		if err != nil {
@@ -218,8 +219,8 @@ func (s *Store) LatestMissed(ctx context.Context, only []string, from, to time.T
 	return out, nil
 }
 
-func recentMissed(r sqlcgen.LatestMissedRow) domain.RecentMissed {
-	return domain.RecentMissed{
+func recentMissed(r sqlcgen.LatestMissedRow) runstats.RecentMissed {
+	return runstats.RecentMissed{
 		JobID: domain.JobID(r.JobID), JobName: r.JobName, Group: r.GroupName,
 		Missed: domain.Missed{First: domain.At(r.FirstFireTime), Last: domain.At(r.LastFireTime), Count: int(r.Count),
 			Why: r.Why, Policy: domain.Misfire(r.Policy), At: domain.At(r.At)},
