@@ -124,7 +124,7 @@ func TestDeadLetters(t *testing.T) {
 }
 
 // An invalid heartbeat is set aside once, whichever dispatcher reads it.
-func TestStrangeHeartbeatIsSetAside(t *testing.T) {
+func TestMalformedHeartbeatIsSetAside(t *testing.T) {
 	w := newWorld(t, option{})
 	w.join("a")
 	w.publish(wire.InstanceSubject("g.odd"), []byte(`{"v":7}`))

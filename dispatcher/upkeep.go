@@ -60,8 +60,8 @@ func (u upkeep) vacuumLoop(ctx context.Context) {
 	}
 }
 
-func (u upkeep) warn(ctx context.Context, what string, err error) {
+func (u upkeep) warn(ctx context.Context, failure string, err error) {
 	if ctx.Err() == nil {
-		u.log.WarnContext(ctx, what, "err", err)
+		u.log.WarnContext(ctx, failure, "err", err)
 	}
 }

@@ -258,7 +258,7 @@ func (b *boot) shutdown(ctx context.Context) error {
 	case <-patience.C:
 		if keys := b.unfinished(); len(keys) > 0 {
 			err = &stuckError{keys}
-			b.log.Error("handlers have not returned although their contexts were cancelled", "runs", len(keys), "error", err)
+			b.log.Error("handlers have not returned after their contexts were cancelled, the process ends without their results", "runs", len(keys), "err", err)
 		}
 	}
 	if connected, _ := b.link.ready(); connected {
@@ -268,7 +268,7 @@ func (b *boot) shutdown(ctx context.Context) error {
 		b.reports.awaitSent(flush)
 	}
 	if n := b.reports.unsent(); n > 0 {
-		b.log.Warn("results could not be sent; they stay in the spool for the next start", "results", n, "dir", b.reports.spool.dir)
+		b.log.Warn("cannot send all results, they stay in the spool for the next start", "results", n, "dir", b.reports.spool.dir)
 	}
 	return err
 }

@@ -28,11 +28,11 @@ func (l *link) beat(ctx context.Context) {
 		case errors.Is(err, errNameTaken):
 			if time.Since(told) >= takenEvery {
 				told = time.Now()
-				l.log.Error("another process of this group runs under this instance's name; this one starts nothing until that one "+
-					"is gone: give each process its own name (Config.Instance; belfry executor: --instance)", "error", err)
+				l.log.Error("another process of this group has the name of this instance, this one starts nothing until that one "+
+					"is gone: give each process its own name (Config.Instance; belfry executor: --instance)", "err", err)
 			}
 		case err != nil && healthy:
-			l.log.Warn("a heartbeat was not confirmed; it is sent again, and nothing starts without one for 10 s", "error", err)
+			l.log.Warn("a heartbeat was not confirmed, retrying (no attempt starts after 10 s without one)", "err", err)
 		case err == nil && !healthy:
 			l.log.Info("heartbeats are confirmed again")
 		}
@@ -61,7 +61,7 @@ func (l *link) sendBeat(ctx context.Context) error {
 	// counted in taken yet.
 	arrived := l.taken.Load() + int64(len(l.offers)) + 1
 	if l.engine.confirmed(sent, arrived) {
-		l.log.Warn("no heartbeat was confirmed for over 10 s, as the process stood still or NATS was away; attempts that rely on earlier heartbeats do not start")
+		l.log.Warn("no heartbeat was confirmed for over 10 s because the process was frozen or NATS was away, attempts that rely on earlier heartbeats do not start")
 	}
 	l.once.Do(func() { close(l.first) })
 	return nil
@@ -93,7 +93,7 @@ func (l *link) takeBack(ctx context.Context) {
 	header := expecting(int64(l.hold.seq))
 	header.Set("KV-Operation", "DEL")
 	if _, err := l.store(ctx, l.keySubject(), header, nil); err != nil && !isWrongSequence(err) {
-		l.log.Warn("the heartbeat could not be taken back; it runs out by itself", "error", err)
+		l.log.Warn("cannot delete the heartbeat, it expires after 10 s", "err", err)
 	}
 }
 

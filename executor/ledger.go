@@ -60,13 +60,13 @@ type ledger struct {
 	draining bool
 	seq      int64
 	entries  map[attemptKey]*entry
-	// fading lists the entries to forget, ordered by time. An item counts only if its entry still has that time.
-	fading []fade
+	// expiries lists the entries to forget, ordered by time. An item counts only if its entry still has that time.
+	expiries []expiry
 	// ended holds the outcomes of settled attempts that ran in this boot. These are nearly all remembered attempts.
 	ended generations
 }
 
-type fade struct {
+type expiry struct {
 	key attemptKey
 	at  time.Duration
 }
@@ -136,7 +136,7 @@ func (l *ledger) judge(b bid) verdict {
 		l.entries[b.key] = e
 	}
 	e.state, e.reason, e.unstarted, e.settled = refused, reason, false, false
-	l.fade(b.key, e, b.now)
+	l.expire(b.key, e, b.now)
 	return verdict{reason: reason}
 }
 
@@ -260,7 +260,7 @@ func (l *ledger) settle(key attemptKey, now instant) {
 		return
 	}
 	e.settled = true
-	l.fade(key, e, now)
+	l.expire(key, e, now)
 }
 
 // forgettable reports whether the only fact to remember about a settled attempt is that it ran here.
@@ -280,7 +280,7 @@ func (l *ledger) kill(key attemptKey, reason string, now instant) entryState {
 		fallthrough
 	case e.state == refused:
 		e.state = barred
-		l.fade(key, e, now)
+		l.expire(key, e, now)
 	case e.state == accepted || e.state == running:
 		if e.killed == "" {
 			e.killed = reason
@@ -328,34 +328,34 @@ func (l *ledger) load(now instant) wire.Load {
 	return load
 }
 
-// fade schedules an entry to be forgotten. It uses the monotonic clock only. If the wall clock is set forward, the
+// expire schedules an entry to be forgotten. It uses the monotonic clock only. If the wall clock is set forward, the
 // ledger must still remember the entry.
-func (l *ledger) fade(key attemptKey, e *entry, now instant) {
+func (l *ledger) expire(key attemptKey, e *entry, now instant) {
 	e.forgetAt = now.mono + memory
-	l.fading = append(l.fading, fade{key, e.forgetAt})
+	l.expiries = append(l.expiries, expiry{key, e.forgetAt})
 }
 
 // sweep removes the entries that are due to be forgotten.
 func (l *ledger) sweep(now instant) {
 	l.ended.sweep(now.mono, l.remembered() >= maxRemembered)
 	n := 0
-	for n < len(l.fading) {
-		f := l.fading[n]
+	for n < len(l.expiries) {
+		f := l.expiries[n]
 		crowded := l.remembered() >= maxRemembered && f.at-now.mono < memory-minMemory
 		if f.at > now.mono && !crowded {
 			break
 		}
 		if e := l.entries[f.key]; e != nil && e.forgetAt == f.at {
 			if e.slot { // its result has been waiting for the disk all this time
-				l.fade(f.key, e, now)
+				l.expire(f.key, e, now)
 			} else {
 				delete(l.entries, f.key)
 			}
 		}
 		n++
 	}
-	l.fading = l.fading[n:]
-	if len(l.fading) == 0 {
-		l.fading = nil // frees the array after a busy hour
+	l.expiries = l.expiries[n:]
+	if len(l.expiries) == 0 {
+		l.expiries = nil // frees the array after a busy hour
 	}
 }

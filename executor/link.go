@@ -104,7 +104,7 @@ func (l *link) options() []nats.Option {
 		nats.PingInterval(pingEvery),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
-				l.log.Warn("the connection to NATS is lost; reconnecting", "error", err)
+				l.log.Warn("the connection to NATS is lost, reconnecting", "err", err)
 			}
 		}),
 		nats.ReconnectHandler(func(c *nats.Conn) {
@@ -176,7 +176,7 @@ func (l *link) takeOffers(msg *nats.Msg, nth int64) {
 		err = validOffers(&m)
 	}
 	if err != nil { // without an answer, the sender asks for the attempts' status
-		l.log.Warn("offers that cannot be understood were left unanswered", "error", err)
+		l.log.Warn("offers are malformed, they get no answer", "err", err)
 		return
 	}
 	ans := l.engine.answerOffers(&m, nth, arrived)
@@ -205,7 +205,7 @@ func validOffers(m *wire.Offers) error {
 func (l *link) takeControl(msg *nats.Msg) {
 	var m wire.Control
 	if err := wire.Decode(msg.Data, &m); err != nil {
-		l.log.Warn("a control request cannot be understood", "error", err)
+		l.log.Warn("a control request is malformed, the sender gets the error", "err", err)
 		l.respond(msg, wire.Encode(wire.ControlReply{V: wire.Version, Instance: l.engine.instance, BootID: l.engine.boot,
 			Load: l.engine.load(), Error: err.Error()}))
 		return
@@ -224,7 +224,7 @@ func (l *link) respond(msg *nats.Msg, answer []byte) {
 		return
 	}
 	if err := msg.Respond(answer); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-		l.log.Warn("an answer could not be sent", "subject", msg.Subject, "error", err)
+		l.log.Warn("cannot send an answer, the sender asks again", "subject", msg.Subject, "err", err)
 	}
 }
 

@@ -28,25 +28,25 @@ func (l *link) complain(err error) {
 	switch {
 	case errors.As(err, &foreign):
 		if l.refused.Add(1) == 1 {
-			l.log.Error("the token is another group's: give the one that was shown when this group was made, or the name of its group",
-				"error", err)
+			l.log.Error("the token belongs to another group, no runs are taken: set the token of this group, or the name of the token's group",
+				"err", err)
 		} else {
-			l.log.Warn("the token is still another group's; trying again", "within", l.slowest(), "error", err)
+			l.log.Warn("the token still belongs to another group, retrying", "within", l.slowest(), "err", err)
 		}
 	case isRefusal(err):
 		n := l.refused.Add(1)
 		switch {
 		case !l.noToken():
-			l.log.Error("NATS refuses the token of this group; trying again, as it may be issued anew", "within", l.slowest(), "error", err)
+			l.log.Error("NATS refuses the token of this group, retrying because the token may be issued again", "within", l.slowest(), "err", err)
 		case n == 1:
-			l.log.Error("no token was given, and NATS refuses the log-in: set BELFRY_TOKEN or --token of belfry executor, "+
-				"or Config.Token, to the token that was shown when the group was made", "error", err)
+			l.log.Error("NATS refuses a log-in without a token, no runs are taken: set BELFRY_TOKEN or --token of belfry executor, "+
+				"or Config.Token, to the token that was shown when the group was created", "err", err)
 		default:
-			l.log.Warn("NATS still refuses the log-in without a token; trying again", "within", l.slowest(), "error", err)
+			l.log.Warn("NATS still refuses a log-in without a token, retrying", "within", l.slowest(), "err", err)
 		}
 	default:
 		l.refused.Store(0)
-		l.log.Warn("NATS cannot be reached; trying again", "within", l.slowest(), "error", err)
+		l.log.Warn("cannot reach NATS, retrying", "within", l.slowest(), "err", err)
 	}
 }
 
@@ -76,17 +76,17 @@ func (l *link) noToken() bool {
 func (l *link) natsError(sub *nats.Subscription, err error) {
 	switch {
 	case errors.Is(err, nats.ErrAuthExpired) && l.refused.Load() == 0:
-		l.log.Info("the log-in has run out, as each does after a while; logging in again")
+		l.log.Info("the log-in to NATS has expired, logging in again")
 	case isRefusal(err):
 		l.complain(err)
 	case errors.Is(err, nats.ErrPermissionViolation) && l.connection() == nil:
-		l.log.Debug("NATS permits a subject not", "error", err) // connect reports the cause
+		l.log.Debug("NATS does not permit a subject", "err", err) // connect reports the cause
 	default:
 		subject := ""
 		if sub != nil {
 			subject = sub.Subject
 		}
-		l.log.Error("NATS reports an error", "subject", subject, "error", err)
+		l.log.Error("NATS reports an error, the client continues", "subject", subject, "err", err)
 	}
 }
 

@@ -280,7 +280,7 @@ func (s *logShipper) send(ctx context.Context, key attemptKey, chunk []wire.LogL
 	defer cancel()
 	err := s.publish(ctx, key, chunk)
 	if err != nil {
-		s.log.Debug("log lines could not be sent; they are sent again", "run_id", key.run, "attempt", key.attempt, "error", err)
+		s.log.Debug("cannot send log lines, retrying", "run_id", key.run, "attempt", key.attempt, "err", err)
 	}
 	return err
 }

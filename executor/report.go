@@ -89,8 +89,8 @@ func (r *reporter) run(ctx context.Context) {
 	wg.Go(func() { r.sendLoop(ctx) })
 	wg.Wait()
 	r.write()
-	if err := r.spool.mend(); err != nil {
-		r.log.Error("the result spool could not be written", "dir", r.spool.dir, "error", err)
+	if err := r.spool.repair(); err != nil {
+		r.log.Error("cannot write the result spool, results that are only in memory are lost with this process", "dir", r.spool.dir, "err", err)
 	}
 }
 
@@ -230,7 +230,7 @@ func (r *reporter) writeLoop(ctx context.Context) {
 			runtime.Gosched() // lets other handlers return and share this write and its sync; on one CPU, each result would otherwise need its own sync
 			r.write()
 		case <-tick.C:
-			if err := r.spool.mend(); err == nil {
+			if err := r.spool.repair(); err == nil {
 				r.write()
 				r.measure(nil)
 			}
@@ -270,10 +270,10 @@ func (r *reporter) measure(err error) {
 		return
 	}
 	if full {
-		r.log.Error("the result spool takes no more: offers are refused until it does",
-			"dir", r.spool.dir, "bytes", r.spool.liveBytes, "max_bytes", r.spoolBytes, "error", err)
+		r.log.Error("the result spool is full or cannot be written, offers are refused until it can",
+			"dir", r.spool.dir, "bytes", r.spool.liveBytes, "max_bytes", r.spoolBytes, "err", err)
 	} else {
-		r.log.Info("the result spool takes results again", "dir", r.spool.dir)
+		r.log.Info("the result spool has room again", "dir", r.spool.dir)
 	}
 }
 
@@ -407,9 +407,9 @@ func (r *reporter) send(ctx context.Context, taken []*pending, batch [][]byte) {
 	wake(r.changed)
 	switch {
 	case news && err != nil:
-		r.log.Warn("results could not be sent; they stay in the spool and are sent again", "results", len(batch), "error", err)
+		r.log.Warn("cannot send results, they stay in the spool and are sent again", "results", len(batch), "err", err)
 	case news:
-		r.log.Info("results are sent again")
+		r.log.Info("results can be sent again")
 	}
 }
 

@@ -135,7 +135,7 @@ func (c *scriptCache) read(sha string) (code []byte, ok bool) {
 	if err == nil && sumOf(code) == sha {
 		return code, true
 	}
-	c.log.Warn("a script in the cache is not what its digest says; it is asked for again", "sha256", sha, "error", err)
+	c.log.Warn("a cached script does not match its digest, requesting it again", "sha256", sha, "err", err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.held[sha] == h {
@@ -150,11 +150,11 @@ func (c *scriptCache) put(sha string, code []byte) error {
 	case len(code) == 0 || len(code) > maxScriptBytes:
 		return fmt.Errorf("a script of %d bytes; 1 to %d are taken", len(code), maxScriptBytes)
 	case sumOf(code) != sha:
-		return errors.New("the code is not what its sha256 says")
+		return errors.New("the code does not match its sha256")
 	}
 	err := c.write(sha, code)
 	if err != nil {
-		c.log.Warn("a script could not be kept on disk; it is fetched again when it is needed", "sha256", sha, "error", err)
+		c.log.Warn("cannot write a script to the cache, it is requested again when it is needed", "sha256", sha, "err", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

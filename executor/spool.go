@@ -156,7 +156,7 @@ func (s *spool) setAside(bad []byte) {
 	}
 	name := filepath.Join(s.dir, spoolFile+".bad-"+time.Now().UTC().Format("20060102T150405.000"))
 	err := os.WriteFile(name, bad, 0o600)
-	s.log.Warn("the spool held lines that do not check out; they were set aside", "file", name, "bytes", len(bad), "error", err)
+	s.log.Warn("the spool has lines that are malformed or damaged, they are moved to a file", "file", name, "bytes", len(bad), "err", err)
 }
 
 // update writes new results and records the settled ones. It returns when the new results are on disk. It does not sync
@@ -190,8 +190,8 @@ func (s *spool) update(results, settled []*pending) error {
 	return s.append(lines, len(results) > 0)
 }
 
-// mend rewrites the file if an earlier write failed.
-func (s *spool) mend() error {
+// repair rewrites the file if an earlier write failed.
+func (s *spool) repair() error {
 	if !s.broken {
 		return nil
 	}

@@ -116,14 +116,14 @@ func TestSpoolWithoutDisk(t *testing.T) {
 		t.Fatalf("a write into a closed file: %v", err)
 	}
 	must(t, os.Mkdir(filepath.Join(dir, spoolNew), 0o700)) // makes a rewrite fail
-	if err := s.mend(); err == nil {
-		t.Fatal("mended without a disk")
+	if err := s.repair(); err == nil {
+		t.Fatal("repaired without a disk")
 	}
 	must(t, os.Remove(filepath.Join(dir, spoolNew)))
-	must(t, s.mend())
+	must(t, s.repair())
 	must(t, s.close())
 	if s, left := mustOpen(t, dir); len(left) != 1 {
-		t.Errorf("after mending: %v", left)
+		t.Errorf("after the repair: %v", left)
 	} else {
 		must(t, s.close())
 	}

@@ -238,8 +238,8 @@ func class(why string) string {
 	return "refused"
 }
 
-func (a *Assigner) warn(ctx context.Context, what string, err error) {
+func (a *Assigner) warn(ctx context.Context, failure string, err error) {
 	if ctx.Err() == nil {
-		a.Log.WarnContext(ctx, what, "err", err)
+		a.Log.WarnContext(ctx, failure, "err", err)
 	}
 }

@@ -243,8 +243,8 @@ func (f *Firer) expandWaiting(ctx context.Context, run engine.LiveRun) {
 	f.admitted(ctx, out, r.Beats())
 }
 
-func (f *Firer) warn(ctx context.Context, what string, err error) {
+func (f *Firer) warn(ctx context.Context, failure string, err error) {
 	if ctx.Err() == nil {
-		f.Log.WarnContext(ctx, what, "err", err)
+		f.Log.WarnContext(ctx, failure, "err", err)
 	}
 }

@@ -231,7 +231,7 @@ func (w *deliveryWorker) Work(ctx context.Context, job *river.Job[deliveryArgs])
 	outcome := "retried"
 	if permanent {
 		outcome = "failed"
-		w.log.WarnContext(ctx, "an alert could not be delivered", "alert_id", id, "channel", channel, "job_id", m.JobID, "err", err)
+		w.log.WarnContext(ctx, "cannot deliver an alert, the channel shows the error", "alert_id", id, "channel", channel, "job_id", m.JobID, "err", err)
 	}
 	if noted := w.store.Try(work, id, channel, job.Attempt, err, permanent); noted != nil {
 		return errors.Join(err, noted)

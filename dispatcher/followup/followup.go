@@ -139,7 +139,7 @@ func (w *Workers) start(ctx context.Context) bool {
 		if err == nil {
 			return true
 		}
-		w.log.WarnContext(ctx, "starting the follow-up workers; trying again", "err", err)
+		w.log.WarnContext(ctx, "cannot start the workers of follow-ups, retrying", "err", err)
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():

@@ -60,7 +60,7 @@ func New(js jetstream.JetStream, store Store, encode Encode, dead DeadLetter, lo
 func (c *Consumer) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := intake.Run(ctx, c.js, wire.StreamLogs, durable, batchMax, c.keep); err != nil && ctx.Err() == nil {
-			c.log.WarnContext(ctx, "taking log lines; trying again", "err", err)
+			c.log.WarnContext(ctx, "cannot fetch log lines, retrying", "err", err)
 			wait(ctx, time.Second)
 		}
 	}
@@ -90,7 +90,7 @@ func (c *Consumer) keep(ctx context.Context, msgs []jetstream.Msg) {
 		if bad, err = c.keepOnce(ctx, msgs); err == nil || !domain.Transient(err) {
 			break
 		}
-		c.log.WarnContext(ctx, "storing log lines; trying again", "err", err)
+		c.log.WarnContext(ctx, "cannot store log lines, retrying", "err", err)
 		if !wait(tries, pause) {
 			for _, m := range msgs {
 				_ = m.NakWithDelay(comeAgain) // if this fails, JetStream delivers the messages again after AckWait

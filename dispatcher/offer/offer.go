@@ -352,8 +352,8 @@ func (s *Sender) Refused(ctx context.Context, runs []engine.LiveRun, why func(do
 	return len(again)
 }
 
-func (s *Sender) warn(ctx context.Context, what string, err error) {
+func (s *Sender) warn(ctx context.Context, failure string, err error) {
 	if ctx.Err() == nil {
-		s.Log.WarnContext(ctx, what, "err", err)
+		s.Log.WarnContext(ctx, failure, "err", err)
 	}
 }

@@ -7,7 +7,7 @@
 // instance. The roster expires instances itself, on its own monotonic clock, because the bucket notifies watchers of
 // deletions but not of expiries. A value that is not a heartbeat of a known version changes nothing. Such values can
 // occur, because an executor can direct JetStream's acknowledgement of its publish to another group's key. The roster
-// reports them: see Strange.
+// reports them: see Malformed.
 package roster
 
 import (
@@ -35,8 +35,8 @@ type Roster struct {
 	wake chan struct{} // capacity 1: an instance joined or has more room
 	redo chan struct{} // capacity 1: restart the watch
 
-	strange chan Strange
-	told    map[string]time.Time // when each key's strange value was last reported; used only by Run
+	malformed chan Malformed
+	reported  map[string]time.Time // when each key's malformed value was last reported; used only by Run
 
 	mu        sync.Mutex // guards the fields below
 	instances map[key]*instance
@@ -48,17 +48,17 @@ type Roster struct {
 	initial   uint64    // the highest sequence among the initial values of the watch
 }
 
-// Strange is a value in the bucket that is not a heartbeat.
-type Strange struct {
+// Malformed is a value in the bucket that is not a heartbeat.
+type Malformed struct {
 	Key    string
 	Value  []byte
 	Reason error
 }
 
-// A faulty writer repeats its value every few seconds, so each key is reported once per tellAgain.
+// A faulty writer repeats its value every few seconds, so each key is reported once per reportAgain.
 const (
-	tellAgain = 10 * time.Minute
-	toldMax   = 1000 // keys
+	reportAgain = 10 * time.Minute
+	reportedMax = 1000 // keys
 )
 
 type key struct{ group, name string }
@@ -75,17 +75,17 @@ type instance struct {
 func New(js jetstream.JetStream, log *slog.Logger) *Roster {
 	return &Roster{
 		js: js, log: log, wake: make(chan struct{}, 1), redo: make(chan struct{}, 1), instances: make(map[key]*instance),
-		voices:  make(map[key]*voices),
-		strange: make(chan Strange, 16), told: make(map[string]time.Time),
+		voices:    make(map[key]*voices),
+		malformed: make(chan Malformed, 16), reported: make(map[string]time.Time),
 	}
 }
 
 // Room returns a channel that signals that an instance joined or has more room than before.
 func (r *Roster) Room() <-chan struct{} { return r.wake }
 
-// Strange returns a channel of values that are not heartbeats, at most one per key in ten minutes. If the receiver is
+// Malformed returns a channel of values that are not heartbeats, at most one per key in ten minutes. If the receiver is
 // too slow, values are dropped.
-func (r *Roster) Strange() <-chan Strange { return r.strange }
+func (r *Roster) Malformed() <-chan Malformed { return r.malformed }
 
 // Reconnected makes the roster restart its watch. The owner of the connection calls it after a reconnection to NATS,
 // because the bucket may have been recreated.
@@ -95,7 +95,7 @@ func (r *Roster) Reconnected() { lifecycle.Signal(r.redo) }
 func (r *Roster) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := r.watch(ctx); err != nil && ctx.Err() == nil {
-			r.log.WarnContext(ctx, "watching the instances; trying again", "err", err)
+			r.log.WarnContext(ctx, "cannot watch the heartbeats, retrying", "err", err)
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Second):
@@ -168,7 +168,7 @@ func (r *Roster) beat(k string, value []byte, seq uint64) {
 		r.mu.Lock()
 		r.received(key{group, name}, "", seq)
 		r.mu.Unlock()
-		r.tell(Strange{k, value, err})
+		r.report(Malformed{k, value, err})
 		return
 	}
 	group, name := b.Group, b.Instance
@@ -211,17 +211,17 @@ func heartbeat(k string, value []byte) (b wire.Heartbeat, err error) {
 	return b, nil
 }
 
-func (r *Roster) tell(s Strange) {
+func (r *Roster) report(s Malformed) {
 	now := time.Now()
-	if at, ok := r.told[s.Key]; ok && now.Sub(at) < tellAgain {
+	if at, ok := r.reported[s.Key]; ok && now.Sub(at) < reportAgain {
 		return
 	}
-	if len(r.told) >= toldMax {
-		clear(r.told)
+	if len(r.reported) >= reportedMax {
+		clear(r.reported)
 	}
-	r.told[s.Key] = now
+	r.reported[s.Key] = now
 	select {
-	case r.strange <- s:
+	case r.malformed <- s:
 	default:
 	}
 }

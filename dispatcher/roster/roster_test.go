@@ -311,7 +311,7 @@ func TestValuesThatAreNoHeartbeats(t *testing.T) {
 	good := beat("a", "1")
 	b.beat(good)
 	b.eventually("a joins", func() bool { return b.room("a") == 4 })
-	strange := []string{
+	malformed := []string{
 		"", "garbage", "[]", "null", `{"v":1}`,
 		`{"stream":"KV_belfry_instances","seq":12}`,     // JetStream's acknowledgement of a publish
 		string(wire.Encode(beat("b", "9"))),             // another instance's
@@ -319,7 +319,7 @@ func TestValuesThatAreNoHeartbeats(t *testing.T) {
 		string(wire.Encode(beat("a", ""))),              // no boot
 		string(wire.Encode(beat("a", "9", func(h *wire.Heartbeat) { h.V = 2 }))),
 	}
-	for _, value := range strange {
+	for _, value := range malformed {
 		b.put("g.a", []byte(value))
 	}
 	b.put("g.x.y", wire.Encode(beat("x.y", "1")))
@@ -330,10 +330,10 @@ func TestValuesThatAreNoHeartbeats(t *testing.T) {
 		t.Errorf("boot %q, instances %+v", boot, b.Instances(""))
 	}
 	var told []string
-	for range len(b.Strange()) {
-		s := <-b.Strange()
+	for range len(b.Malformed()) {
+		s := <-b.Malformed()
 		// The bucket keeps only the newest value of a key, so the value of a that is seen first may vary.
-		if s.Key == "g.a" && !slices.Contains(strange, string(s.Value)) {
+		if s.Key == "g.a" && !slices.Contains(malformed, string(s.Value)) {
 			t.Errorf("told of %q", s.Value)
 		}
 		told = append(told, s.Key)

@@ -60,7 +60,7 @@ func (r *Roller) Run(ctx context.Context) error {
 		if time.Since(tended) >= tendEvery {
 			tended = time.Now()
 			if err := r.store.Tend(ctx); err != nil && ctx.Err() == nil {
-				r.log.WarnContext(ctx, "tending run statistics; trying again", "err", err)
+				r.log.WarnContext(ctx, "cannot maintain the run statistics, retrying", "err", err)
 			}
 		}
 		select {
@@ -79,7 +79,7 @@ func (r *Roller) catchUp(ctx context.Context) {
 			// The window may have been too large for one transaction.
 			r.window = max(r.window/2, leastWindow)
 			if ctx.Err() == nil {
-				r.log.WarnContext(ctx, "rolling up run statistics; trying again", "err", err)
+				r.log.WarnContext(ctx, "cannot roll up run statistics, retrying", "err", err)
 			}
 			return
 		}
