@@ -13,9 +13,9 @@ import (
 	"github.com/belfryhq/belfry/internal/config"
 )
 
-// started is a cli.Roles that does nothing but remember what was started with which settings.
+// started is a cli.Roles that only records the role and the settings that would have been started.
 type started struct {
-	cli.Roles // nil: what no file here starts
+	cli.Roles // nil: the other methods are not called
 	role      string
 	settings  any
 }
@@ -41,7 +41,7 @@ func (s *started) MigrateStatus(_ context.Context, c config.Migrate) error {
 	return s.note("status", c)
 }
 
-// command has the belfry command line judge args under env, and returns what it would have started.
+// command runs the belfry command line with args and env, and returns the role that it would have started.
 func command(t *testing.T, args []string, env map[string]string) started {
 	t.Helper()
 	isolate(t, env)
@@ -69,12 +69,12 @@ func knowsSettings(t *testing.T, args []string, env map[string]string) {
 	}
 }
 
-// isolate replaces all settings of Belfry's in the environment of the test.
+// isolate replaces all settings of Belfry in the environment of the test.
 func isolate(t *testing.T, env map[string]string) {
 	t.Helper()
 	for _, e := range os.Environ() {
 		if name, _, _ := strings.Cut(e, "="); strings.HasPrefix(name, "BELFRY_") {
-			t.Setenv(name, "") // has it restored afterwards
+			t.Setenv(name, "") // so that the test restores it afterwards
 			os.Unsetenv(name)
 		}
 	}
@@ -89,7 +89,7 @@ func TestCommandCanFail(t *testing.T) {
 	isolate(t, nil)
 	for _, args := range [][]string{{"scheduler"}, {"scheduler", "--no-such-flag"}, {"clerk"}} {
 		if code := cli.Main(t.Context(), args, strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{}, &started{}); code == cli.ExitDone {
-			t.Errorf("belfry %q was taken", args)
+			t.Errorf("belfry %q was accepted", args)
 		}
 	}
 }

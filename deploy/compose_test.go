@@ -18,13 +18,13 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// executorEnv and consoleToken are made by the operator once a console is up.
+// The operator creates executorEnv and consoleToken when a console is up.
 const (
 	executorEnv  = "secrets/executor.env"
 	consoleToken = "secrets/prometheus/console.token"
 )
 
-// filled are values for every variable of env.example.
+// filled returns a value for every variable of env.example.
 func filled(t testing.TB) map[string]string {
 	t.Helper()
 	env := example(t, "env.example")
@@ -53,14 +53,14 @@ func assignments(t testing.TB, text string) map[string]string {
 		}
 		name, value, ok := strings.Cut(line, "=")
 		if !ok || env[name] != "" {
-			t.Fatalf("%q is no assignment, or a second one", line)
+			t.Fatalf("%q is not an assignment, or assigns a variable for the second time", line)
 		}
 		env[name] = value
 	}
 	return env
 }
 
-// checkout is a copy of this directory with what the operator adds.
+// checkout returns a copy of this directory with the files that the operator adds.
 func checkout(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "deploy")
@@ -92,7 +92,7 @@ func load(ctx context.Context, dir string, env map[string]string, profiles ...st
 	return options.LoadProject(ctx)
 }
 
-// project is the whole of compose.yaml.
+// project returns compose.yaml with all profiles.
 func project(t testing.TB) *types.Project {
 	t.Helper()
 	p, err := load(t.Context(), checkout(t), filled(t), "executors", "cli")
@@ -102,7 +102,7 @@ func project(t testing.TB) *types.Project {
 	return p
 }
 
-// ours are the services that run our image.
+// ours returns the services that run Belfry's image.
 func ours(p *types.Project) map[string]types.ServiceConfig {
 	found := make(map[string]types.ServiceConfig)
 	for name, s := range p.Services {
@@ -123,7 +123,7 @@ func environment(s types.ServiceConfig) map[string]string {
 	return env
 }
 
-// instances is how many containers a service has.
+// instances returns the number of containers of a service.
 func instances(s types.ServiceConfig) int {
 	if s.Deploy != nil && s.Deploy.Replicas != nil {
 		return *s.Deploy.Replicas
@@ -133,7 +133,7 @@ func instances(s types.ServiceConfig) int {
 
 func TestComposeCommands(t *testing.T) {
 	counts := make(map[string]int)
-	image := make(map[string]string) // what the image itself sets
+	image := make(map[string]string) // the environment that the image sets
 	for _, i := range dockerfile(t) {
 		if i.name == "ENV" {
 			for _, e := range strings.Fields(i.rest) {
@@ -145,7 +145,7 @@ func TestComposeCommands(t *testing.T) {
 	for name, s := range ours(project(t)) {
 		t.Run(name, func(t *testing.T) {
 			if s.Entrypoint != nil {
-				t.Errorf("has an entrypoint of its own: %q", s.Entrypoint)
+				t.Errorf("overrides the entrypoint: %q", s.Entrypoint)
 			}
 			env := environment(s)
 			known := []string(s.Command)
@@ -160,21 +160,21 @@ func TestComposeCommands(t *testing.T) {
 			}
 			role := command(t, s.Command, env)
 			counts[role.role] += instances(s)
-			// The seed must be where the process looks for it, and readable to it alone.
+			// The seed must be at the path that the process reads, and only that process may read it.
 			seed, signs := env["BELFRY_NATS_ISSUER_SEED"]
 			if signs != (len(s.Secrets) == 1) {
-				t.Fatalf("names a seed: %t, has secrets: %d", signs, len(s.Secrets))
+				t.Fatalf("sets a seed: %t, number of secrets: %d", signs, len(s.Secrets))
 			}
 			if signs {
 				secret := s.Secrets[0]
 				if seed != "/run/secrets/"+secret.Source || secret.Mode == nil || *secret.Mode != 0o400 || secret.UID+":"+secret.GID != userOfImage(t) {
-					t.Errorf("the seed is looked for at %s, and is %+v", seed, secret)
+					t.Errorf("the process reads the seed from %s, and the secret is %+v", seed, secret)
 				}
 			}
 			if spool := env["BELFRY_SPOOL_DIR"]; role.role == "executor" && !slices.ContainsFunc(s.Volumes, func(v types.ServiceVolumeConfig) bool {
 				return v.Type == types.VolumeTypeVolume && strings.HasPrefix(spool, v.Target+"/")
 			}) {
-				t.Errorf("its spool %s is on no volume", spool)
+				t.Errorf("its spool %s is not on a volume", spool)
 			}
 		})
 	}
@@ -195,7 +195,7 @@ func userOfImage(t testing.TB) string {
 	return user
 }
 
-// TestComposeRefuses: without each secret compose stops, says which one and how to get it.
+// TestComposeRefuses checks that compose fails without any of the secrets, and that the error names the secret and the script for it.
 func TestComposeRefuses(t *testing.T) {
 	dir := checkout(t)
 	secrets := 0
@@ -217,13 +217,13 @@ func TestComposeRefuses(t *testing.T) {
 		}
 	}
 	if secrets < 8 {
-		t.Errorf("only %d secrets were tried", secrets)
+		t.Errorf("only %d secrets were tested", secrets)
 	}
 	if _, err := load(t.Context(), dir, map[string]string{}); err == nil {
-		t.Error("compose starts without anything")
+		t.Error("compose starts without any secret")
 	}
 
-	// Executors need their group's token, which is there only after the consoles: without it the rest must start.
+	// Executors need their group's token, which exists only after a console has started. Without it, the other services must start.
 	if err := os.Remove(filepath.Join(dir, executorEnv)); err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestComposeRefuses(t *testing.T) {
 	}
 }
 
-// TestExamplesHaveNoDefaults: nobody runs with a secret that others can read in the repository.
+// TestExamplesHaveNoDefaults checks that no file contains a default for a secret, because everyone can read the repository.
 func TestExamplesHaveNoDefaults(t *testing.T) {
 	text, err := os.ReadFile("compose.yaml")
 	if err != nil {
@@ -245,7 +245,7 @@ func TestExamplesHaveNoDefaults(t *testing.T) {
 	for _, m := range regexp.MustCompile(`\$\{?([A-Z_]+)([^A-Z_])`).FindAllStringSubmatch(string(text), -1) {
 		used[m[1]] = true
 		if _, ok := known[m[1]]; !ok {
-			t.Errorf("compose.yaml uses %s, which env.example does not name", m[1])
+			t.Errorf("compose.yaml uses %s, which is not in env.example", m[1])
 		}
 	}
 	for _, m := range regexp.MustCompile(`\$\{([A-Z_]+)(:?[-+])`).FindAllStringSubmatch(string(text), -1) {
@@ -258,7 +258,7 @@ func TestExamplesHaveNoDefaults(t *testing.T) {
 			t.Errorf("env.example has a value for %s", name)
 		}
 		if !used[name] && !strings.Contains(string(text), "environment: "+name+"\n") {
-			t.Errorf("env.example names %s, which compose.yaml does not use", name)
+			t.Errorf("env.example has %s, which compose.yaml does not use", name)
 		}
 	}
 	for _, file := range []string{"systemd/belfry.env.example", "systemd/executor.env.example"} {
@@ -270,7 +270,7 @@ func TestExamplesHaveNoDefaults(t *testing.T) {
 	}
 }
 
-// TestMakeEnv: what the script prints is complete, and other each time.
+// TestMakeEnv checks that the script prints all variables, with new values each time.
 func TestMakeEnv(t *testing.T) {
 	run := func() map[string]string {
 		out, err := exec.Command("./make-env.sh").Output()
@@ -302,7 +302,7 @@ func TestMakeEnv(t *testing.T) {
 		t.Fatal(err)
 	}
 	if public, err := key.PublicKey(); err != nil || public != made["NATS_ISSUER"] {
-		t.Errorf("the seed is of %s, want %s (%v)", public, made["NATS_ISSUER"], err)
+		t.Errorf("the seed belongs to %s, want %s (%v)", public, made["NATS_ISSUER"], err)
 	}
 	if _, err := load(t.Context(), checkout(t), made); err != nil {
 		t.Error(err)
@@ -347,7 +347,7 @@ func TestComposeMounts(t *testing.T) {
 			}
 		}
 		if build := s.Build; build != nil {
-			// The copy that was loaded has nothing above it.
+			// The loaded copy has no parent directory with the repository.
 			if rel, err := filepath.Rel(p.WorkingDir, build.Context); err != nil || rel != ".." {
 				t.Errorf("%s is built in %s (%v)", name, rel, err)
 			}
@@ -384,11 +384,11 @@ func TestComposeMounts(t *testing.T) {
 	sees("grafana", "/etc/grafana/provisioning/datasources/prometheus.yaml")
 	sees("grafana", filepath.Join(dashboards.Providers[0].Options.Path, "belfry.json"))
 	if files < 10 {
-		t.Errorf("only %d files were looked for", files)
+		t.Errorf("only %d files were checked", files)
 	}
 }
 
-// TestScrapes: Prometheus looks for services that there are, at ports at which they answer.
+// TestScrapes checks that Prometheus scrapes existing services at the ports on which they listen.
 func TestScrapes(t *testing.T) {
 	p := project(t)
 	scraped := make(map[string]bool)
@@ -422,20 +422,20 @@ func TestComposeIsCareful(t *testing.T) {
 		}
 		for _, port := range s.Ports {
 			if port.HostIP != "127.0.0.1" {
-				t.Errorf("%s: port %s is open to others", name, port.Published)
+				t.Errorf("%s: port %s is open to other machines", name, port.Published)
 			}
 		}
 		if s.Privileged || s.NetworkMode != "" && s.NetworkMode != "bridge" {
 			t.Errorf("%s: privileged, or in network %s", name, s.NetworkMode)
 		}
-		if name != "postgres" { // its image changes the owner of its directory, and its user
+		if name != "postgres" { // its image changes the owner of its directory, and switches to another user
 			if !slices.Contains(s.CapDrop, "ALL") || !slices.Contains(s.SecurityOpt, "no-new-privileges:true") {
 				t.Errorf("%s: drops %q, has %q", name, s.CapDrop, s.SecurityOpt)
 			}
 		}
 	}
 	for name, s := range ours(p) {
-		// Compose copies such a secret into the container, which it cannot where that is read-only.
+		// Compose copies such a secret into the container, so the container cannot be read-only.
 		if copied := len(s.Secrets) > 0; s.ReadOnly == copied {
 			t.Errorf("%s: read_only is %t, and it has %d secrets", name, s.ReadOnly, len(s.Secrets))
 		}
@@ -443,7 +443,7 @@ func TestComposeIsCareful(t *testing.T) {
 			t.Errorf("%s: runs as %s, not as the image's user", name, s.User)
 		}
 	}
-	// The configuration is tested with the server of this module.
+	// The tests run the configuration with the NATS server of this module, so the image must have the same version.
 	for _, r := range goMod(t).Require {
 		if r.Mod.Path != "github.com/nats-io/nats-server/v2" {
 			continue

@@ -2,5 +2,5 @@ package deploy
 
 import "syscall"
 
-// dieWithTest has the kernel kill a process when the test's ends, however it ends.
+// dieWithTest makes the kernel kill a process when the test's process ends for any reason.
 func dieWithTest(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }

@@ -4,5 +4,5 @@ package deploy
 
 import "syscall"
 
-// dieWithTest is Linux's alone: elsewhere a test that is killed leaves its processes behind.
+// dieWithTest has an effect only on Linux. On other systems, a test that is killed leaves its processes running.
 func dieWithTest(*syscall.SysProcAttr) {}

@@ -49,7 +49,7 @@ func (c cleaning) Run() int {
 	return c.m.Run()
 }
 
-// instruction is one instruction of a Dockerfile, its lines joined.
+// instruction is one instruction of a Dockerfile. Continuation lines are joined.
 type instruction struct{ name, rest string }
 
 func dockerfile(t testing.TB) []instruction {
@@ -83,7 +83,7 @@ func binary(t testing.TB) string {
 	return built.path
 }
 
-// build runs the Dockerfile's build command as the shell of its image would, with another place for what comes out.
+// build runs the Dockerfile's build command in a shell, with another output directory.
 func build(instructions []instruction) (string, error) {
 	var command string
 	for _, i := range instructions {
@@ -123,10 +123,10 @@ func TestImageBinary(t *testing.T) {
 			}
 		}
 		if libraries, _ := f.ImportedLibraries(); len(libraries) > 0 {
-			t.Errorf("the binary wants %q", libraries)
+			t.Errorf("the binary needs the libraries %q", libraries)
 		}
 		if f.Section(".debug_info") != nil {
-			t.Error("the binary carries debug information")
+			t.Error("the binary contains debug information")
 		}
 	}
 	info, err := os.Stat(path)
@@ -137,7 +137,7 @@ func TestImageBinary(t *testing.T) {
 	if info.Size() > 80e6 {
 		t.Error("that is more than 80 MB")
 	}
-	// The image has no environment but its own, no shell, no time zones.
+	// The image has no environment from outside, no shell, and no time zones.
 	said := func(args ...string) string {
 		t.Helper()
 		cmd := exec.Command(path, args...)
@@ -159,11 +159,11 @@ func TestImageBinary(t *testing.T) {
 		t.Fatal(err)
 	}
 	if root, err := filepath.Abs(".."); err != nil || bytes.Contains(text, []byte(root+"/main.go")) {
-		t.Errorf("the binary tells where it was built (%v)", err)
+		t.Errorf("the binary contains the path of its build directory (%v)", err)
 	}
 }
 
-// pinned is an image with an exact release, X.Y at least.
+// pinned matches an image with an exact release, at least X.Y.
 var pinned = regexp.MustCompile(`^[a-z0-9./-]+:v?\d+\.\d+(\.\d+)?(-[a-z0-9.]+)?(@sha256:[0-9a-f]{64})?$`)
 
 func TestDockerfile(t *testing.T) {
@@ -174,7 +174,7 @@ func TestDockerfile(t *testing.T) {
 		case "FROM":
 			image, name, _ := strings.Cut(i.rest, " AS ")
 			if image != "scratch" && !pinned.MatchString(image) {
-				t.Errorf("FROM %s: is not pinned to a release", image)
+				t.Errorf("FROM %s is not pinned to a release", image)
 			}
 			if tag, ok := strings.CutPrefix(image, "golang:"); ok {
 				checkGo(t, tag)
@@ -197,19 +197,19 @@ func TestDockerfile(t *testing.T) {
 		t.Error("there is no build argument VERSION")
 	}
 	if last[0].rest != "scratch" {
-		t.Errorf("the image starts from %s; it should hold nothing but what is copied", last[0].rest)
+		t.Errorf("the image starts from %s; it should contain only copied files", last[0].rest)
 	}
 	found := map[string]string{}
 	for _, i := range last {
 		if i.name == "RUN" || i.name == "ADD" {
-			t.Errorf("the last stage has no shell and fetches nothing: %s %s", i.name, i.rest)
+			t.Errorf("the last stage has no shell and may not download files: %s %s", i.name, i.rest)
 		}
 		found[i.name] = i.rest
 	}
 	uid, gid, ok := strings.Cut(found["USER"], ":")
 	for _, id := range []string{uid, gid} {
 		if n, err := strconv.Atoi(id); err != nil || n == 0 || !ok {
-			t.Errorf("USER %s: want numbers other than 0, as a cluster may refuse names it cannot check", found["USER"])
+			t.Errorf("USER %s: want numbers other than 0, because a cluster may refuse names that it cannot check", found["USER"])
 		}
 	}
 	if found["ENTRYPOINT"] != `["/usr/bin/belfry"]` {
@@ -217,12 +217,12 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// checkGo compares the image's Go with what the module asks for.
+// checkGo compares the image's Go version with the version that go.mod requires.
 func checkGo(t *testing.T, tag string) {
 	t.Helper()
 	release, _, _ := strings.Cut(tag, "-")
 	if want := goMod(t).Go.Version; version.Compare("go"+release, "go"+want) < 0 {
-		t.Errorf("the image builds with Go %s, go.mod wants %s", release, want)
+		t.Errorf("the image builds with Go %s, go.mod requires %s", release, want)
 	}
 }
 
@@ -239,7 +239,7 @@ func goMod(t testing.TB) *modfile.File {
 	return f
 }
 
-// TestContext: what must not get into the image's build context.
+// TestContext checks that the image's build context and the repository ignore secrets.
 func TestContext(t *testing.T) {
 	ignored, err := os.ReadFile("Dockerfile.dockerignore")
 	if err != nil {
@@ -251,10 +251,10 @@ func TestContext(t *testing.T) {
 	}
 	for _, secret := range []string{"deploy/.env", "deploy/secrets"} {
 		if !strings.Contains("\n"+string(ignored), "\n"+secret+"\n") {
-			t.Errorf("Dockerfile.dockerignore lets %s into the build", secret)
+			t.Errorf("Dockerfile.dockerignore does not ignore %s", secret)
 		}
 		if !strings.Contains(string(kept), "\n/"+secret) {
-			t.Errorf(".gitignore lets %s into the repository", secret)
+			t.Errorf(".gitignore does not ignore %s", secret)
 		}
 	}
 }

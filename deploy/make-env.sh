@@ -1,13 +1,13 @@
 #!/bin/sh
-# Prints an .env for compose.yaml with fresh secrets:
+# Prints an .env for compose.yaml with new random secrets:
 #
 #   (umask 077; ./make-env.sh > .env)
 #
-# The NATS account key is made with Go, if it is there, else with Docker.
+# It creates the NATS account key with Go if it is installed, otherwise with Docker.
 set -eu
 cd "$(dirname "$0")"
 
-# secret draws 192 bits.
+# secret prints 192 random bits.
 secret() { od -An -v -tx1 -N24 /dev/urandom | tr -d ' \n'; }
 
 if command -v go >/dev/null; then

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// prometheusConfig is as much of prometheus.yml as is used.
+// prometheusConfig has the fields of prometheus.yml that the file uses.
 type prometheusConfig struct {
 	Global struct {
 		ScrapeInterval     string `yaml:"scrape_interval"`
@@ -100,7 +100,7 @@ func board(t testing.TB) dashboard {
 	return d
 }
 
-// literals are the string literals of the code that keeps metrics.
+// literals returns the string literals of the packages that define metrics.
 func literals(t testing.TB) map[string]bool {
 	t.Helper()
 	found := make(map[string]bool)
@@ -130,7 +130,7 @@ func literals(t testing.TB) map[string]bool {
 	return found
 }
 
-// builtIn are names that Prometheus itself, or the Go client, gives to metrics and labels.
+// builtIn are the metrics and labels of Prometheus itself and of the Go client.
 var builtIn = []string{"up", "process_cpu_seconds_total", "process_resident_memory_bytes", "le", "job", "instance"}
 
 func TestAlertRules(t *testing.T) {
@@ -156,7 +156,7 @@ func TestAlertRules(t *testing.T) {
 		for _, text := range r.Annotations {
 			for _, m := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(text, -1) {
 				if !slices.Contains(used, m[1]) {
-					t.Errorf("%s: speaks of label %s, which its expression drops", r.Alert, m[1])
+					t.Errorf("%s: uses the label %s, which its expression drops", r.Alert, m[1])
 				}
 			}
 		}
@@ -178,7 +178,7 @@ func TestAlertRules(t *testing.T) {
 	}
 	for _, m := range regexp.MustCompile(`job="([^"]+)"`).FindAllStringSubmatch(string(text), -1) {
 		if !jobs[m[1]] {
-			t.Errorf("alert rules ask for job %s, which prometheus.yml does not scrape", m[1])
+			t.Errorf("alert rules use the job %s, which prometheus.yml does not scrape", m[1])
 		}
 	}
 }
@@ -222,20 +222,20 @@ func TestDashboard(t *testing.T) {
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
 				if other := taken[[2]int{x, y}]; other != "" || x > 23 {
-					t.Fatalf("%s lies on %q, or past the edge", p.Title, other)
+					t.Fatalf("%s overlaps %q, or exceeds the width", p.Title, other)
 				}
 				taken[[2]int{x, y}] = p.Title
 			}
 		}
 	}
-	// What the operators' page says to watch first is there to be watched.
+	// The dashboard shows all metrics that docs/operations.md recommends to watch first.
 	page, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, first, found := strings.Cut(string(page), "Watch these first:")
 	if !found {
-		t.Fatal("docs/operations.md does not say what to watch first")
+		t.Fatal(`docs/operations.md has no list "Watch these first:"`)
 	}
 	for _, m := range regexp.MustCompile("`(belfry_[a-z_]+)`").FindAllStringSubmatch(first, -1) {
 		if !shown[m[1]] {
@@ -253,9 +253,8 @@ var (
 	joins      = []string{"and", "or", "unless"}
 )
 
-// check judges an expression in PromQL as far as mistakes are likely: its words, its brackets, and that whatever it
-// names is in the code. A parser of all of PromQL would be Prometheus itself, with hundreds of modules. It returns
-// the metrics and labels that the expression names.
+// check finds likely mistakes in a PromQL expression: in its words, in its brackets, and names that are not in the code. It is not a complete
+// parser, because that would add Prometheus with hundreds of modules. It returns the metrics and labels of the expression.
 func check(expression string, code map[string]bool) ([]string, error) {
 	var words []string
 	for rest := expression; rest != ""; {
@@ -276,10 +275,10 @@ func check(expression string, code map[string]bool) ([]string, error) {
 	known := func(what, name string) {
 		names[name] = true
 		if !code[name] && !slices.Contains(builtIn, name) {
-			faults = append(faults, fmt.Errorf("no code has the %s %s", what, name))
+			faults = append(faults, fmt.Errorf("the %s %s is not in the code", what, name))
 		}
 	}
-	within, labels := "", false // the innermost of {}, and whether the ( is that of by or without
+	within, labels := "", false // "{" within braces; whether the open ( belongs to by or without
 	for i, w := range words {
 		next := ""
 		if i+1 < len(words) {
@@ -292,7 +291,7 @@ func check(expression string, code map[string]bool) ([]string, error) {
 			labels = false
 		case w == "by" || w == "without":
 			if labels = next == "("; !labels {
-				faults = append(faults, errors.New(w+" names no labels"))
+				faults = append(faults, errors.New(w+" is not followed by labels"))
 			}
 		case w[0] == '"' && within == "{" && !strings.HasPrefix(w, `"belfry-`):
 			for value := range strings.SplitSeq(strings.Trim(w, `"`), "|") {

@@ -31,10 +31,10 @@ import (
 	"github.com/belfryhq/belfry/internal/pgtest"
 )
 
-// envNATSConf has the test binary be a NATS server with the configuration that it names.
+// envNATSConf makes the test binary a NATS server with this configuration file.
 const envNATSConf = "DEPLOY_NATS_CONF"
 
-// natsServer is what the image nats does.
+// natsServer runs a NATS server, like the image nats.
 func natsServer(conf string) int {
 	opts, err := server.ProcessConfigFile(conf)
 	if err != nil {
@@ -53,15 +53,15 @@ func natsServer(conf string) int {
 	return 0
 }
 
-// world is what compose.yaml describes, as processes of this machine: every name and port that containers have is
-// replaced by an address of 127.0.0.1.
+// world runs the services of compose.yaml as processes on this machine. Every host name and port of a container is
+// replaced by an address on 127.0.0.1.
 type world struct {
 	t         *testing.T
 	services  map[string]types.ServiceConfig
 	secrets   map[string]string // the .env
 	addresses *strings.Replacer
 	nodes     map[string]*process
-	clients   map[string]string // by node: address of clients
+	clients   map[string]string // by node: the address for clients
 	database  string
 	seed      string // file
 }
@@ -80,7 +80,7 @@ func newWorld(t *testing.T) *world {
 	if w.secrets["NATS_ISSUER"], err = issuer.PublicKey(); err != nil {
 		t.Fatal(err)
 	}
-	// Without quotes a NATS server reads these as numbers.
+	// A NATS server would read these as numbers if compose.yaml did not quote them.
 	w.secrets["NATS_PASSWORD"] = "123456789012345678901234567890"
 	w.secrets["NATS_CLUSTER_PASSWORD"] = "0000000000000000000000000123k"
 	w.seed = filepath.Join(t.TempDir(), "issuer.seed")
@@ -118,13 +118,13 @@ func (w *world) startNATS() {
 	for i, name := range names {
 		service := w.services[name]
 		env := w.environment(name)
-		// Compose wrote 0.0.0.0 and the ports of a container.
+		// compose.yaml has 0.0.0.0 and the ports of a container.
 		local := strings.NewReplacer("0.0.0.0:4222", ports[3*i], "0.0.0.0:6222", ports[3*i+1], "127.0.0.1:8222", ports[3*i+2])
 		for key, value := range env {
 			env[key] = local.Replace(value)
 		}
 		if env["BELFRY_NATS_STORE"] != "/data" || mountedVolume(service, "/data") == "" {
-			w.t.Errorf("%s stores in %s, which is no volume", name, env["BELFRY_NATS_STORE"])
+			w.t.Errorf("%s stores in %s, which is not a volume", name, env["BELFRY_NATS_STORE"])
 		}
 		env["BELFRY_NATS_STORE"] = w.t.TempDir()
 		env[envNATSConf] = mounted(service, service.Command[slices.Index(service.Command, "--config")+1])
@@ -148,7 +148,7 @@ func mountedVolume(s types.ServiceConfig, path string) string {
 	return ""
 }
 
-// environment is a service's, with local addresses.
+// environment returns a service's environment with local addresses.
 func (w *world) environment(service string) map[string]string {
 	env := environment(w.services[service])
 	for key, value := range env {
@@ -159,7 +159,7 @@ func (w *world) environment(service string) map[string]string {
 	return env
 }
 
-// role starts a service of ours.
+// role starts a service that runs Belfry's image.
 func (w *world) role(service string, change map[string]string) *process {
 	w.t.Helper()
 	env := w.environment(service)
@@ -175,7 +175,7 @@ func (w *world) role(service string, change map[string]string) *process {
 	return start(w.t, service, binary(w.t), env, w.services[service].Command...)
 }
 
-// freePorts returns addresses whose ports are free.
+// freePorts returns addresses with free ports.
 func freePorts(t testing.TB, n int) []string {
 	t.Helper()
 	addresses := make([]string, n)
@@ -205,8 +205,8 @@ func fetch(address, token string) (int, string) {
 	return answer.StatusCode, string(text)
 }
 
-// TestComposeRuns starts all that compose.yaml describes, but for Docker, Postgres's image and the monitoring, and
-// has it run a job. The binary is the image's.
+// TestComposeRuns starts all services of compose.yaml except Postgres's image and the monitoring, without Docker, and
+// runs jobs. The binary is the image's.
 func TestComposeRuns(t *testing.T) {
 	binary(t)
 	w := newWorld(t)
@@ -228,7 +228,7 @@ func TestComposeRuns(t *testing.T) {
 	said := w.pastesThePage(consoles[0])
 	token, viewer := said["group token default"], said["token create prometheus --role viewer"]
 	if token == "" || viewer == "" {
-		t.Fatalf("the page makes no tokens: %q", slices.Sorted(maps.Keys(said)))
+		t.Fatalf("the page's commands create no tokens: %q", slices.Sorted(maps.Keys(said)))
 	}
 	for _, service := range []string{"executor-1", "executor-2"} {
 		p := w.role(service, map[string]string{"BELFRY_TOKEN": token, "BELFRY_SPOOL_DIR": t.TempDir()})
@@ -243,19 +243,19 @@ func TestComposeRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(other.Close)
-	w.runsAJob(other, "all there")
+	w.runsAJob(other, "all servers")
 	w.isReplicated()
 	w.keepsGroupsApart(admin, token)
 	w.showsMetrics(viewer, metrics, consoles)
 	w.refusesStrangers()
 
-	// One server of three may go. Then all: each process says so.
+	// Jobs still run with two of three servers. When all servers are down, each process reports it.
 	w.nodes["nats-2"].kill()
 	w.runsAJob(admin, "one server less")
 	w.nodes["nats-1"].kill()
 	w.nodes["nats-3"].kill()
-	for _, address := range metrics[:4] { // executors say it in their log alone
-		eventually(t, address+" tells that NATS is away", func() bool {
+	for _, address := range metrics[:4] { // executors report it only in their log
+		eventually(t, address+" reports that NATS is unavailable", func() bool {
 			_, text := fetch(address+"/metrics", "")
 			return strings.Contains(text, "belfry_server_up{server=\"nats\"} 0\n") &&
 				strings.Contains(text, "belfry_server_up{server=\"postgres\"} 1\n")
@@ -263,7 +263,7 @@ func TestComposeRuns(t *testing.T) {
 	}
 }
 
-// logIn uses the password that the environment gave to the first console.
+// logIn logs in with the admin's password from the environment of the first console.
 func (w *world) logIn(console string) (*client.Client, string) {
 	w.t.Helper()
 	guest, err := client.New(console, "")
@@ -284,8 +284,8 @@ func (w *world) logIn(console string) (*client.Client, string) {
 	return admin, session.Token
 }
 
-// pastesThePage runs the commands that docs/deploy.md gives to the service cli, in their order, and returns what each
-// of them printed on standard output.
+// pastesThePage runs the commands of docs/deploy.md for the service cli, in their order. It returns the standard output of
+// each.
 func (w *world) pastesThePage(console string) map[string]string {
 	w.t.Helper()
 	page, err := os.ReadFile("../docs/deploy.md")
@@ -306,7 +306,7 @@ func (w *world) pastesThePage(console string) map[string]string {
 	return said
 }
 
-// runsAJob has a job fire once by its schedule.
+// runsAJob creates a job that fires once by its schedule, and waits until it has run.
 func (w *world) runsAJob(c *client.Client, name string) {
 	w.t.Helper()
 	spec := domain.DefaultJobSpec()
@@ -333,14 +333,14 @@ func (w *world) system() *nats.Conn {
 	return nc
 }
 
-// isReplicated: each stream is on all three servers.
+// isReplicated checks that each stream is on all three servers.
 func (w *world) isReplicated() {
 	w.t.Helper()
 	js, err := jetstream.New(w.system())
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	// A role that was started without its setting takes none away.
+	// A role that was started without --nats-replicas does not remove replicas.
 	if err := natsinfra.Ensure(w.t.Context(), js, 1); err != nil {
 		w.t.Fatal(err)
 	}
@@ -357,7 +357,7 @@ func (w *world) isReplicated() {
 	}
 }
 
-// keepsGroupsApart: on every server a group's token opens that group's subjects, and nothing else.
+// keepsGroupsApart checks that on every server a group's token permits the subjects of that group, and no others.
 func (w *world) keepsGroupsApart(admin *client.Client, token string) {
 	w.t.Helper()
 	if _, err := admin.CreateGroup(w.t.Context(), "other", ""); err != nil {
@@ -395,21 +395,21 @@ func (w *world) keepsGroupsApart(admin *client.Client, token string) {
 		}
 		nc.Close()
 		if len(refusals) > 0 {
-			w.t.Errorf("%s: what belongs to the group is refused too: %v", name, <-refusals)
+			w.t.Errorf("%s: a subject of the group is refused, too: %v", name, <-refusals)
 		}
 		for how, option := range map[string]nats.Option{
 			"a wrong token": nats.Token("wrong"), "no token": nats.Name("nobody"),
-			"the secret of another": nats.UserInfo("belfry", w.secrets["NATS_SYS_PASSWORD"]),
+			"another user's secret": nats.UserInfo("belfry", w.secrets["NATS_SYS_PASSWORD"]),
 		} {
 			if nc, err := nats.Connect("nats://"+address, option); err == nil {
 				nc.Close()
-				w.t.Errorf("%s: %s is let in", name, how)
+				w.t.Errorf("%s: accepts %s", name, how)
 			}
 		}
 	}
 }
 
-// showsMetrics: what Prometheus is to scrape answers, and consoles to a viewer's token only.
+// showsMetrics checks the addresses that Prometheus scrapes. Consoles must require a token, and accept a viewer's.
 func (w *world) showsMetrics(viewer string, roles, consoles []string) {
 	w.t.Helper()
 	for i, address := range slices.Concat(roles, consoles) {
@@ -418,7 +418,7 @@ func (w *world) showsMetrics(viewer string, roles, consoles []string) {
 		if console {
 			token = viewer
 			if status, _ := fetch(address+"/metrics", ""); status != http.StatusUnauthorized {
-				w.t.Errorf("the console %s shows its metrics to anybody: %d", address, status)
+				w.t.Errorf("the console %s shows its metrics without a token: %d", address, status)
 			}
 		}
 		status, text := fetch(address+"/metrics", token)
@@ -434,7 +434,7 @@ func (w *world) showsMetrics(viewer string, roles, consoles []string) {
 	}
 }
 
-// refusesStrangers: nobody joins the servers' cluster without its password.
+// refusesStrangers checks that no server joins the cluster without its password.
 func (w *world) refusesStrangers() {
 	w.t.Helper()
 	routes := w.environment("nats-1")["BELFRY_NATS_ROUTES"]
@@ -463,7 +463,7 @@ func (w *world) refusesStrangers() {
 			answer = lines.Text()
 		}
 		if refused := strings.HasPrefix(answer, "-ERR"); refused != (want != "") || !strings.Contains(answer, want) {
-			w.t.Errorf("a server that shows %q is told %q", shown, answer)
+			w.t.Errorf("a server with the password %q gets the answer %q", shown, answer)
 		}
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// patience bounds what must come; a healthy machine needs seconds.
+// patience limits the wait for an expected event. A healthy machine needs seconds.
 const patience = 5 * time.Minute
 
-// process is a started program. It is killed at the end of its test at the latest.
+// process is a started program. It is killed when its test ends, if it still runs.
 type process struct {
 	t     testing.TB
 	name  string
@@ -23,7 +23,7 @@ type process struct {
 	ended chan struct{}
 }
 
-// start runs a program with env and nothing else of this process's environment but where programs are.
+// start runs a program with env. It inherits only PATH from this process's environment.
 func start(t testing.TB, name, path string, env map[string]string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, name: name, cmd: exec.Command(path, args...), ended: make(chan struct{})}
@@ -41,7 +41,7 @@ func start(t testing.TB, name, path string, env map[string]string, args ...strin
 		t.Fatal(err)
 	}
 	go func() {
-		_ = p.cmd.Wait() // its status is looked at by who asks
+		_ = p.cmd.Wait() // done checks the exit status
 		close(p.ended)
 	}()
 	t.Cleanup(func() {
@@ -54,15 +54,15 @@ func start(t testing.TB, name, path string, env map[string]string, args ...strin
 }
 
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // it may be gone already
+	_ = p.cmd.Process.Kill() // it may have ended already
 	<-p.ended
 }
 
-// says waits until the process has said text, and returns the rest of that line.
+// says waits until the process has printed text, and returns the rest of that line.
 func (p *process) says(text string) string {
 	p.t.Helper()
 	line := ""
-	eventually(p.t, p.name+" says "+text, func() bool {
+	eventually(p.t, p.name+" prints "+text, func() bool {
 		_, after, found := strings.Cut(p.said.tail(1<<20), text)
 		line, _, _ = strings.Cut(after, "\n")
 		select {
@@ -77,7 +77,7 @@ func (p *process) says(text string) string {
 	return line
 }
 
-// done waits for the end of a process that ends by itself, and well.
+// done waits until a process ends by itself, and checks that it succeeded.
 func (p *process) done() {
 	p.t.Helper()
 	select {
@@ -90,7 +90,7 @@ func (p *process) done() {
 	}
 }
 
-// transcript is what a process says.
+// transcript is the output of a process.
 type transcript struct {
 	mu   sync.Mutex
 	text bytes.Buffer // guarded by mu
@@ -109,7 +109,7 @@ func (s *transcript) tail(n int) string {
 	return string(all[max(0, len(all)-n):])
 }
 
-// eventually polls until ok, and fails the test after the bound.
+// eventually polls until ok returns true, and fails the test when patience is over.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)

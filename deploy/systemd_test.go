@@ -12,7 +12,7 @@ import (
 
 const installed = "/usr/local/bin/belfry"
 
-// unitFiles returns the texts of the units, by name.
+// unitFiles returns the content of the units by name.
 func unitFiles(t testing.TB) map[string]string {
 	t.Helper()
 	names, err := filepath.Glob("systemd/*.service")
@@ -30,7 +30,7 @@ func unitFiles(t testing.TB) map[string]string {
 	return found
 }
 
-// settings returns the values of each key of a unit.
+// unitSettings returns the values of each key of a unit.
 func unitSettings(text string) map[string][]string {
 	found := make(map[string][]string)
 	for line := range strings.Lines(text) {
@@ -50,7 +50,7 @@ func TestUnits(t *testing.T) {
 			only := func(key string) string {
 				t.Helper()
 				if len(unit[key]) != 1 {
-					t.Fatalf("%s is given %d times", key, len(unit[key]))
+					t.Fatalf("%s is set %d times", key, len(unit[key]))
 				}
 				return unit[key][0]
 			}
@@ -63,7 +63,7 @@ func TestUnits(t *testing.T) {
 				key, value, _ := strings.Cut(e, "=")
 				env[key] = value
 			}
-			// The environment file counts more; its example names what must be given, and what may.
+			// The environment file overrides the unit. Its example has the required variables, and the optional ones as comments.
 			file := strings.TrimPrefix(only("EnvironmentFile"), "/etc/belfry/")
 			text, err := os.ReadFile(filepath.Join("systemd", file+".example"))
 			if err != nil {
@@ -75,7 +75,7 @@ func TestUnits(t *testing.T) {
 			}
 			for key := range assignments(t, string(text)) {
 				if given[key] == "" {
-					t.Errorf("%s.example asks for %s, of which this test knows nothing", file, key)
+					t.Errorf("%s.example requires %s, which this test does not set", file, key)
 				}
 				env[key] = given[key]
 			}
@@ -120,7 +120,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// TestPageNamesFiles: what docs/deploy.md has people install is there, and all of it is installed.
+// TestPageNamesFiles checks that the files in docs/deploy.md exist, and that the page has all units and alerts.
 func TestPageNamesFiles(t *testing.T) {
 	page, err := os.ReadFile("../docs/deploy.md")
 	if err != nil {
@@ -130,7 +130,7 @@ func TestPageNamesFiles(t *testing.T) {
 	for _, path := range regexp.MustCompile(`\bdeploy/[a-zA-Z]+/[a-zA-Z.-]+[a-z]`).FindAllString(string(page), -1) {
 		named[path] = true
 		if _, err := os.Stat(filepath.Join("..", path)); err != nil {
-			t.Errorf("the page names a file that is not there: %v", err)
+			t.Errorf("the page names a file that does not exist: %v", err)
 		}
 	}
 	for unit := range unitFiles(t) {
@@ -140,12 +140,12 @@ func TestPageNamesFiles(t *testing.T) {
 	}
 	for _, rule := range rules(t) {
 		if !strings.Contains(string(page), "`"+rule.Alert+"`") {
-			t.Errorf("the page does not tell of the alert %s", rule.Alert)
+			t.Errorf("the page does not describe the alert %s", rule.Alert)
 		}
 	}
 }
 
-// TestUnitsVerify has systemd itself read the units, with a program that there is.
+// TestUnitsVerify checks the units with systemd's own verifier. The test binary replaces belfry, because the program must exist.
 func TestUnitsVerify(t *testing.T) {
 	systemd, err := exec.LookPath("systemd-analyze")
 	if err != nil {
@@ -158,7 +158,7 @@ func TestUnitsVerify(t *testing.T) {
 			t.Fatal(err)
 		}
 		out, err := exec.Command(systemd, "verify", "--man=no", path).CombinedOutput()
-		// It warns with exit code 0, and may have something to say of units that the machine has anyway.
+		// The exit code of warnings is 0. The output can also have warnings about other units of the machine.
 		said := strings.TrimSpace(string(out))
 		if !strings.Contains(said, "belfry-test") && err == nil {
 			return ""
@@ -179,7 +179,7 @@ func TestUnitsVerify(t *testing.T) {
 	}
 	for _, change := range [][2]string{{"UMask=0077", "UMask=rwx"}, {"NoNewPrivileges=yes", "NoSuchSetting=yes"}, {self, "/nowhere/belfry"}} {
 		if verify(strings.ReplaceAll(broken, change[0], change[1])) == "" {
-			t.Errorf("systemd takes %s", change[1])
+			t.Errorf("systemd accepts %s", change[1])
 		}
 	}
 }

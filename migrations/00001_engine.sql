@@ -13,7 +13,7 @@ CREATE TABLE jobs (
     group_name text NOT NULL CONSTRAINT jobs_group_fkey REFERENCES groups (name),
     name       text NOT NULL,
     enabled    boolean NOT NULL,
-    kind       text NOT NULL, -- the schedule's
+    kind       text NOT NULL, -- of the schedule
     tags       text[] NOT NULL DEFAULT '{}',
     spec       jsonb NOT NULL,
     version    integer NOT NULL,
@@ -23,8 +23,8 @@ CREATE TABLE jobs (
 );
 CREATE INDEX jobs_group ON jobs (group_name, id);
 
--- Every version of every job, for ever: what runs refer to and what the audit recomputes from. Rows of deleted
--- jobs stay, so there is no foreign key to jobs.
+-- All versions of all jobs. Runs refer to them, and the fire check computes fire times from them. No version is ever deleted, not even
+-- with its job, so there is no foreign key to jobs.
 CREATE TABLE job_versions (
     job_id     bigint NOT NULL,
     version    integer NOT NULL,
@@ -37,7 +37,7 @@ CREATE TABLE job_versions (
     PRIMARY KEY (job_id, version)
 );
 
--- The edges of children, beside the spec, so that cycles are found and a child's parents are shown.
+-- The edges from parents to children, in addition to the spec, to find cycles and to show the parents of a child.
 CREATE TABLE job_children (
     parent_id bigint NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
     child_id  bigint NOT NULL CONSTRAINT job_children_child_fkey REFERENCES jobs (id),
@@ -45,13 +45,13 @@ CREATE TABLE job_children (
 );
 CREATE INDEX job_children_child ON job_children (child_id);
 
--- When a job is to be looked at next. Its row is the lock for all planning of the job. It is narrow because it
--- is rewritten at every fire; vacuumed by Belfry itself.
+-- When the scheduler must plan a job next. The row of a job is the lock for all planning of the job. It has few columns because
+-- each fire rewrites it. Belfry itself vacuums this table.
 CREATE TABLE job_due (
     job_id          bigint PRIMARY KEY REFERENCES jobs (id) ON DELETE CASCADE,
     version         integer NOT NULL,
     next_fire_time  timestamptz,
-    next_due_at     timestamptz, -- next_fire_time plus jitter; null when there is none or the job is disabled
+    next_due_at     timestamptz, -- next_fire_time plus jitter; null if there is none or the job is disabled
     decided_through timestamptz, -- the newest fire time that has a run or a ledger entry
     chained         boolean NOT NULL DEFAULT false -- enabled fixed_delay: the end of a run sets the next fire
 ) WITH (fillfactor = 70);
@@ -71,14 +71,14 @@ CREATE TABLE missed (
 );
 CREATE INDEX missed_job ON missed (job_id, id);
 
--- Counters of routes, apart from jobs so that a fire does not rewrite the definition.
+-- Counters of routes. They are not in table jobs, so that a fire does not rewrite the definition.
 CREATE TABLE route_state (
     job_id  bigint PRIMARY KEY,
     counter bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
--- One row per job (scope cluster, instance '') or per job and instance: whose turn it is. The owner is a run, or
--- the broadcast that a run belongs to. A slot whose owner is not live is free.
+-- Block slots: one row per job (scope cluster, instance '') or per job and instance (scope instance). The owner is the run that may
+-- proceed, or its broadcast. If the owner is not live, the slot is free.
 CREATE TABLE block_slots (
     job_id   bigint NOT NULL,
     instance text NOT NULL DEFAULT '',
@@ -86,8 +86,8 @@ CREATE TABLE block_slots (
     PRIMARY KEY (job_id, instance)
 ) WITH (fillfactor = 50);
 
--- Unfinished runs: small, hot, rewritten in place. No index names a column that an ordinary life changes, so
--- that its updates stay heap-only; `held` changes for held runs alone.
+-- Unfinished runs. The table is small, and its rows are updated often and in place. No index uses a column that changes during the life of
+-- an ordinary run, so that its updates stay heap-only. `held` changes only for held runs.
 CREATE TABLE runs_live (
     id                uuid PRIMARY KEY,
     job_id            bigint NOT NULL,
@@ -96,32 +96,32 @@ CREATE TABLE runs_live (
     cause             text NOT NULL,
     state             text NOT NULL DEFAULT 'pending' CHECK (state IN ('pending', 'queued', 'running', 'retrying')),
     held              boolean NOT NULL DEFAULT false,
-    admitted          boolean NOT NULL DEFAULT false, -- Fire has decided about it once, such as by holding it
+    admitted          boolean NOT NULL DEFAULT false, -- Fire has already decided about the run once, for instance held it
     attempt           integer NOT NULL DEFAULT 1,
-    replanned         boolean NOT NULL DEFAULT true, -- false: retrying, and its River job has not been worked yet
-    bind              integer NOT NULL DEFAULT 0, -- raised by every offer round
+    replanned         boolean NOT NULL DEFAULT true, -- false: retrying, and its River job has not run yet
+    bind              integer NOT NULL DEFAULT 0, -- incremented by each binding and each repeated offer
     fire_time         timestamptz,
     due_at            timestamptz NOT NULL,
     created_at        timestamptz NOT NULL DEFAULT now(),
-    rung_at           timestamptz, -- when a scheduler last took it into its ring; null: nobody has
+    rung_at           timestamptz, -- when a scheduler last took the run into its ring; null: no scheduler has
     bound_at          timestamptz,
     dispatched_at     timestamptz,
     started_at        timestamptz,
-    give_up_at        timestamptz, -- timeout and grace: when the dispatcher ends it itself
+    give_up_at        timestamptz, -- timeout plus grace: then the dispatcher ends the attempt without its executor
     kill_requested_at timestamptz,
     kill_reason       text,
     lateness_ms       bigint,
     instance          text,
     boot_id           text,
-    pin               text, -- the only instance that may take it
-    avoid             text, -- the instance that just lost it
+    pin               text, -- the only instance that may take the run
+    avoid             text, -- the instance that has just lost the run
     held_by           uuid,
-    held_on           text, -- the instance whose slot it waits for; '' in scope cluster
-    reason            text NOT NULL DEFAULT '', -- of the attempt before, while retrying
+    held_on           text, -- the instance whose slot the run waits for; '' in scope cluster
+    reason            text NOT NULL DEFAULT '', -- of the previous attempt, while retrying
     message           text NOT NULL DEFAULT '',
     waiting           text,
     route             text NOT NULL DEFAULT '',
-    param             text, -- null: the job version's
+    param             text, -- null: the param of the job version
     shard_index       integer,
     shard_total       integer,
     broadcast_id      uuid,
@@ -132,7 +132,7 @@ CREATE INDEX runs_live_job ON runs_live (job_id);
 CREATE INDEX runs_live_due ON runs_live (due_at) WHERE NOT held;
 CREATE INDEX runs_live_held ON runs_live (job_id, id) WHERE held;
 
--- Queued runs that no instance could take yet. It is empty while there is room everywhere.
+-- Queued runs that no instance could take yet. The table is empty while all groups have free slots.
 CREATE TABLE runs_waiting (
     run_id      uuid PRIMARY KEY,
     job_id      bigint NOT NULL,
@@ -155,7 +155,7 @@ CREATE TABLE broadcasts (
     cancelled integer NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
--- Finished runs, by the day of their id. Insert-only; old days are dropped whole.
+-- Finished runs, partitioned by the day of their id. Insert-only; old partitions are dropped.
 CREATE TABLE runs_history (
     id                uuid NOT NULL,
     job_id            bigint NOT NULL,
@@ -193,7 +193,7 @@ CREATE INDEX runs_history_failed ON runs_history (id) WHERE state = 'failed';
 CREATE INDEX runs_history_parent ON runs_history (parent_run_id) WHERE parent_run_id IS NOT NULL;
 CREATE INDEX runs_history_broadcast ON runs_history (broadcast_id) WHERE broadcast_id IS NOT NULL;
 
--- Ended attempts other than a run's last, which stands in the run itself.
+-- Ended attempts, except the last attempt of each run, which is stored with the run.
 CREATE TABLE run_attempts (
     run_id        uuid NOT NULL,
     attempt       integer NOT NULL,
@@ -209,7 +209,7 @@ CREATE TABLE run_attempts (
     PRIMARY KEY (run_id, attempt)
 ) PARTITION BY RANGE (run_id);
 
--- Results of attempts that had been ended without them, such as attempts named lost.
+-- Results that arrived after Belfry had ended their attempt without them, for instance as lost.
 CREATE TABLE late_results (
     run_id      uuid NOT NULL,
     attempt     integer NOT NULL,
@@ -224,7 +224,7 @@ CREATE TABLE late_results (
     PRIMARY KEY (run_id, attempt)
 ) PARTITION BY RANGE (run_id);
 
--- Run logs: chunks of consecutive lines, compressed. The key makes a redelivered chunk a no-op.
+-- Run logs: chunks of consecutive lines, compressed. Because of the primary key, a redelivered chunk has no effect.
 CREATE TABLE run_logs (
     run_id     uuid NOT NULL,
     attempt    integer NOT NULL,
@@ -256,7 +256,7 @@ LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
 $$;
 -- +goose StatementEnd
 
--- child_path returns a path of child edges from one job to another, empty where there is none.
+-- child_path returns a path of child edges from one job to another, or an empty array if there is none.
 -- +goose StatementBegin
 CREATE FUNCTION child_path(from_id bigint, to_id bigint) RETURNS bigint[]
 LANGUAGE sql STABLE STRICT AS $$
@@ -270,8 +270,8 @@ LANGUAGE sql STABLE STRICT AS $$
 $$;
 -- +goose StatementEnd
 
--- make_day makes the partitions of a UTC day. A partition is made apart and then attached, because that takes a
--- lock which readers and writers of the other days do not feel.
+-- make_day creates the partitions of a UTC day. It creates each partition as a separate table and then attaches it, because the lock for
+-- this does not block readers and writers of other days.
 -- +goose StatementBegin
 CREATE FUNCTION make_day(day date) RETURNS void
 LANGUAGE plpgsql AS $$

@@ -10,7 +10,7 @@ CREATE TABLE users (
     updated_at    timestamptz NOT NULL DEFAULT now()
 );
 
--- Log-ins. The token itself is only known to the client.
+-- Log-ins. Only the client knows the token itself.
 CREATE TABLE sessions (
     token_sha256 bytea PRIMARY KEY,
     user_id      bigint NOT NULL REFERENCES users (id) ON DELETE CASCADE,
@@ -46,13 +46,13 @@ CREATE TABLE audit_log (
 );
 CREATE INDEX audit_log_object ON audit_log (object, id);
 
--- Answers kept for 24 h, so that a repeated POST changes nothing and gets the same answer.
+-- Answers to POST requests, kept for 24 h. A repeated request gets the same answer and changes nothing.
 CREATE TABLE idempotency_keys (
     actor       text NOT NULL,
     route       text NOT NULL,
     key         text NOT NULL,
     body_sha256 bytea NOT NULL,
-    status      integer, -- null while the first request is under way
+    status      integer, -- null while the first request runs
     response    bytea,
     created_at  timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (actor, route, key)

@@ -1,18 +1,19 @@
 -- +goose Up
 
--- What least_frequently_used and least_recently_used know of a job's instances, shared by all dispatchers. A number is, by
--- the route, how many runs the instance was given on this day, or which turn of the job was its last.
+-- Memory of the routes least_frequently_used and least_recently_used, shared by all dispatchers: a number for each instance of a job.
+-- For least_frequently_used it is the number of runs that the instance got on this day. For least_recently_used it is the
+-- job's turn that the instance got last.
 CREATE TABLE route_uses (
     job_id  bigint PRIMARY KEY,
     route   text NOT NULL DEFAULT '',
-    day     date NOT NULL DEFAULT '-infinity', -- in UTC; the counts of another day are forgotten
+    day     date NOT NULL DEFAULT '-infinity', -- in UTC; counts of another day are discarded
     numbers jsonb NOT NULL DEFAULT '{}',
-    found   jsonb NOT NULL DEFAULT '{}' -- the numbers as whoever took turns last found them: an UPDATE cannot return what was
+    found   jsonb NOT NULL DEFAULT '{}' -- the numbers before the last update; stored because an UPDATE cannot return old values
 ) WITH (fillfactor = 50);
 
--- uses_found returns the numbers of the instances that are known; those of the others are forgotten. A newcomer has been
--- used as little as the least used one: were it to begin at 0, it would get all runs until it had caught up with the others'
--- day. For the route by time it has never been used.
+-- uses_found returns the numbers of the known instances; the numbers of others are discarded. For least_frequently_used, a new instance starts
+-- with the lowest number of the others. If it started at 0, it would get all runs until its count reached theirs.
+-- For least_recently_used, a new instance starts at 0, which means never used.
 -- +goose StatementBegin
 CREATE FUNCTION uses_found(numbers jsonb, known text[], counts boolean) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
@@ -22,8 +23,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 $$;
 -- +goose StatementEnd
 
--- uses_taken returns the numbers after n runs went, one after the other, each to the instance of those with room that had
--- the smallest number, among equals to the first by name.
+-- uses_taken returns the numbers after n runs. Each run goes to the instance with room that has the smallest number at that point; among
+-- equals, to the first by name.
 -- +goose StatementBegin
 CREATE FUNCTION uses_taken(found jsonb, open text[], n integer, counts boolean) RETURNS jsonb
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
@@ -46,13 +47,13 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
 $$;
 -- +goose StatementEnd
 
--- Runs whose instances are asked first (failover, busyover) wait apart from the others, each job for itself: they wait for
--- answers or for an instance that is idle for their job, and nobody else is to queue behind them.
-ALTER TABLE runs_waiting ADD COLUMN apart bigint NOT NULL DEFAULT 0; -- the job; 0: with the others
+-- Runs whose instances are pinged first (failover, busyover) wait in a queue of their job, because they wait for an answer, or for an
+-- instance without a run of their job. Other runs must not wait behind them.
+ALTER TABLE runs_waiting ADD COLUMN apart bigint NOT NULL DEFAULT 0; -- the job with a separate queue; 0: the common queue
 DROP INDEX runs_waiting_turn;
 CREATE INDEX runs_waiting_turn ON runs_waiting (group_name, handler, pin, apart, due_at, run_id);
 
--- Who a held run waits for changes while it is held: it is whoever owns the slot.
+-- The run that a held run waits for can change while it is held: it is the owner of the slot.
 CREATE OR REPLACE VIEW runs AS
 SELECT id, job_id, job_version, group_name, cause, state, reason, message, ''::text AS output, param, attempt,
        fire_time, due_at, created_at, dispatched_at, started_at, NULL::timestamptz AS finished_at,

@@ -1,8 +1,8 @@
 -- +goose Up
 
--- Every version of every script, for ever, as job_versions keeps every version of every job. A job's version names one of
--- them; the code stands here alone, so that what is read for each run stays small. Rows of deleted jobs stay, for their
--- runs may still be under way.
+-- All versions of all scripts. No version is ever deleted, as in job_versions. A version of a job refers to one version of its script. Only
+-- this table has the code, so that the definition that is read for each run stays small. The rows of a deleted job stay, because runs
+-- of the job may still be active.
 CREATE TABLE scripts (
     job_id      bigint NOT NULL,
     version     integer NOT NULL CHECK (version > 0),

@@ -1,10 +1,10 @@
 -- +goose Up
 
--- Which events fire which job. A trigger lives and dies with its job.
+-- Event triggers: which events fire which job. A trigger is deleted with its job.
 CREATE TABLE event_triggers (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name       text NOT NULL, -- a pattern
-    head       text NOT NULL, -- its words before the first wildcard, by which it is looked up
+    head       text NOT NULL, -- the words of the name before the first wildcard; the key for lookups
     job_id     bigint NOT NULL CONSTRAINT event_triggers_job_fkey REFERENCES jobs (id) ON DELETE CASCADE,
     filter     text NOT NULL,
     param      text NOT NULL,
@@ -16,17 +16,17 @@ CREATE TABLE event_triggers (
 CREATE INDEX event_triggers_head ON event_triggers (head, id);
 CREATE INDEX event_triggers_job ON event_triggers (job_id);
 
--- What accepted events are known by. Whoever takes a key makes its event; whoever finds it taken has a repeat. It is apart
--- from the events because theirs are tables by day, over which nothing is unique but the id.
+-- Keys of accepted events. A transaction that inserts a key creates its event. If the key exists, the event is a repetition. The keys have
+-- their own table because events are partitioned by day, and across partitions only the id is unique.
 CREATE TABLE event_keys (
     digest   bytea PRIMARY KEY,
     event_id uuid NOT NULL,
-    body     bytea NOT NULL, -- a digest, too
+    body     bytea NOT NULL, -- a digest of the body
     at       timestamptz NOT NULL
 );
 CREATE INDEX event_keys_age ON event_keys (at);
 
--- Accepted events and what became of them, by the day of their id. Insert-only; old days are dropped whole.
+-- Accepted events and their deliveries, partitioned by the day of their id. Insert-only; old partitions are dropped.
 CREATE TABLE events (
     id          uuid NOT NULL,
     name        text NOT NULL,
@@ -39,14 +39,14 @@ CREATE TABLE events (
     via         text NOT NULL,
     sent_by     text NOT NULL,
     data_bytes  integer NOT NULL,
-    data        text, -- JSON; null where it is too long to be kept
-    groups      text[] NOT NULL, -- of the jobs whose triggers it matched: who may see it
+    data        text, -- JSON; null if it is too long to be stored
+    groups      text[] NOT NULL, -- of the jobs whose triggers matched; users of these groups may see the event
     deliveries  jsonb NOT NULL,
     PRIMARY KEY (id)
 ) PARTITION BY RANGE (id);
 CREATE INDEX events_name ON events (name, id);
 
--- make_event_day makes the partition of a UTC day, as make_day does for runs.
+-- make_event_day creates the partition of a UTC day, as make_day does for runs.
 -- +goose StatementBegin
 CREATE FUNCTION make_event_day(day date) RETURNS void
 LANGUAGE plpgsql AS $$

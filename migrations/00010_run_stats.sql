@@ -1,8 +1,8 @@
 -- +goose Up
 
--- When a run was written to the history, by the clock of the transaction that wrote it: what the roll-up of statistics
--- goes on from, as finished_at may be hours before the result arrives. Runs that are there already have none, and are
--- not counted. The index costs a settled batch next to nothing: it names ranges of blocks, not rows.
+-- When a run was written to the history, by the clock of the transaction that wrote it. The roll-up of the statistics continues from this
+-- instant, because finished_at can be hours before the result arrives. Existing runs have no value and are not counted. The index adds
+-- almost nothing to the cost of a settled batch, because it stores ranges of blocks, not rows.
 ALTER TABLE runs_history ADD COLUMN settled_at timestamptz;
 ALTER TABLE runs_history ALTER COLUMN settled_at SET DEFAULT now();
 CREATE INDEX runs_history_settled ON runs_history USING brin (settled_at) WITH (pages_per_range = 32);
@@ -14,11 +14,11 @@ CREATE TABLE run_stats (
     state       text NOT NULL,
     reason      text NOT NULL,
     runs        bigint NOT NULL,
-    duration_ms bigint NOT NULL, -- of all of them together
+    duration_ms bigint NOT NULL, -- sum over all runs
     PRIMARY KEY (span, at, group_name, state, reason)
 );
 
--- How late their first starts were, as a histogram: bucket 0 is under 1 ms, bucket n from 2^((n-1)/4) ms to 2^(n/4) ms.
+-- Lateness of the first starts of runs, as a histogram: bucket 0 is under 1 ms, bucket n is from 2^((n-1)/4) ms to 2^(n/4) ms.
 CREATE TABLE run_lateness (
     span       integer NOT NULL,
     at         timestamptz NOT NULL,
@@ -28,10 +28,10 @@ CREATE TABLE run_lateness (
     PRIMARY KEY (span, at, group_name, bucket)
 );
 
--- How far the roll-up has come: one row, which is its lock.
+-- Progress of the roll-up: one row, which is also its lock.
 CREATE TABLE run_stats_mark (
     single  boolean PRIMARY KEY DEFAULT true CHECK (single),
-    through timestamptz NOT NULL -- all that was settled before is counted
+    through timestamptz NOT NULL -- all runs that were settled before are counted
 );
 INSERT INTO run_stats_mark (through) VALUES (now());
 

@@ -1,10 +1,10 @@
 -- +goose Up
 
--- Plain runs end without anything else to be done: no slot, no child, no chain, no shard, no alert. Said once, where the
--- run is planned, so that settling need not ask.
+-- The end of a plain run has no further effect: no slot, no child, no chain, no shard, no alert. The planner sets the flag, so that settling
+-- needs no query for it.
 ALTER TABLE runs_live ADD COLUMN plain boolean NOT NULL DEFAULT false;
 
--- What is in no ring yet. Ordinary fires are inserted with their mark and never enter it.
+-- Runs that are in no ring yet. Ordinary fires are inserted with rung_at set, and are never in this index.
 CREATE INDEX runs_live_unrung ON runs_live (due_at) WHERE rung_at IS NULL;
 
 -- +goose Down

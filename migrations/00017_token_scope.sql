@@ -1,6 +1,6 @@
 -- +goose Up
 
--- What an API token is confined to beyond its role: empty is nothing, events is sending them.
+-- A further limit of an API token, in addition to its role: empty means none, events means that the token can only send events.
 ALTER TABLE api_tokens ADD COLUMN scope text NOT NULL DEFAULT '' CONSTRAINT api_tokens_scope CHECK (scope IN ('', 'events'));
 
 -- +goose Down

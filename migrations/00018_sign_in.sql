@@ -1,7 +1,7 @@
 -- +goose Up
 
--- kind: oidc users are known by issuer and subject, have no password (the empty hash fits none), and get role and groups
--- from the provider at each log-in.
+-- Users of kind oidc are identified by issuer and subject. They have no password (no password matches the empty hash), and get their role
+-- and groups from the provider at each log-in.
 ALTER TABLE users
     ADD COLUMN must_change_password boolean NOT NULL DEFAULT false,
     ADD COLUMN kind text NOT NULL DEFAULT 'local' CONSTRAINT users_kind CHECK (kind IN ('local', 'oidc')),
@@ -10,7 +10,7 @@ ALTER TABLE users
     ADD CONSTRAINT users_subject UNIQUE (issuer, subject),
     ADD CONSTRAINT users_provider CHECK ((kind = 'oidc') = (issuer IS NOT NULL AND subject IS NOT NULL));
 
--- The id names a session to its user, who never sees its token again.
+-- The id identifies a session to its user, because the token is shown only once.
 ALTER TABLE sessions
     ADD COLUMN id bigint NOT NULL GENERATED ALWAYS AS IDENTITY CONSTRAINT sessions_id UNIQUE,
     ADD COLUMN agent text NOT NULL DEFAULT '',

@@ -1,6 +1,6 @@
 -- +goose Up
 
--- Who or what asked for a kill, in words, for the message of the run that it ends. The release before leaves it empty.
+-- The text that names the user or the cause of a kill. It becomes part of the message of the run. The previous release leaves it empty.
 ALTER TABLE runs_live ADD COLUMN kill_why text;
 
 -- +goose Down

@@ -1,6 +1,6 @@
 -- +goose Up
 
--- Who sees one group asks for what failed there, and most of what a group did has not failed. Runs that did not fail are not in it.
+-- The failed runs of a group, for users who see only that group. Most runs do not fail, so the index has only those that did.
 CREATE INDEX runs_history_group_failed ON runs_history (group_name, id) WHERE state = 'failed';
 
 -- +goose Down

@@ -1,6 +1,6 @@
 -- +goose Up
 
--- The overview and the list of groups count jobs; this has all that they read, and next to no bytes per job.
+-- The overview and the list of groups count jobs. This index has all columns that they read, and few bytes per job.
 CREATE INDEX jobs_counted ON jobs (group_name, enabled);
 
 -- Lists of the jobs with a tag.

@@ -1,10 +1,10 @@
 -- +goose Up
 
--- Counts of jobs, and lists of those of a group that are enabled or not, in order of their ids.
+-- Counts of jobs, and lists of the enabled or disabled jobs of a group, ordered by id.
 DROP INDEX jobs_counted;
 CREATE INDEX jobs_counted ON jobs (group_name, enabled, id);
 
--- Lists of all that are disabled, which are mostly few.
+-- Lists of all disabled jobs. There are usually few.
 CREATE INDEX jobs_disabled ON jobs (id) WHERE NOT enabled;
 
 -- +goose Down

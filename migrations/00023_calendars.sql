@@ -10,7 +10,8 @@ CREATE TABLE calendars (
     updated_by  text NOT NULL
 );
 
--- Which jobs an edit of a calendar concerns. Their versions have its days in their specs, so that the engine never reads it.
+-- The calendar that a job uses. An edit of the calendar updates these jobs: each version of a job has a copy of the days in its spec, so
+-- that the engine never reads calendars.
 ALTER TABLE jobs ADD COLUMN calendar text CONSTRAINT jobs_calendar_fkey REFERENCES calendars (name);
 CREATE INDEX jobs_calendar ON jobs (calendar, id) WHERE calendar IS NOT NULL;
 

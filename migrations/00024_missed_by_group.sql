@@ -1,7 +1,7 @@
 -- +goose Up
 
--- The group that the job had, so that what a group has missed is found without its jobs. It is entered here, as the previous
--- binary writes without it.
+-- The group of the job at that time. With it, the missed fire times of a group are found without its jobs. A trigger sets it, because the
+-- previous binary does not.
 ALTER TABLE missed ADD COLUMN group_name text;
 -- +goose StatementBegin
 CREATE FUNCTION missed_group() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -17,12 +17,12 @@ UPDATE missed m SET group_name = coalesce((SELECT j.group_name FROM jobs j WHERE
         (SELECT v.spec->>'group' FROM job_versions v WHERE v.job_id = m.job_id ORDER BY v.version DESC LIMIT 1), '');
 ALTER TABLE missed ALTER COLUMN group_name SET NOT NULL;
 
--- The newest entries, of all groups and of one.
+-- The newest entries of all groups, and of one group.
 DROP INDEX missed_at;
 CREATE INDEX missed_at ON missed (at, id);
 CREATE INDEX missed_of_group ON missed (group_name, at, id);
 
--- Missed fire times by minute (span 60) and by hour (span 3600) in which they went to the ledger.
+-- Missed fire times, by the minute (span 60) and by the hour (span 3600) of their entry in the ledger.
 CREATE TABLE missed_stats (
     span       integer NOT NULL,
     at         timestamptz NOT NULL,
@@ -31,8 +31,8 @@ CREATE TABLE missed_stats (
     PRIMARY KEY (span, at, group_name)
 );
 
--- All that went to the ledger before missed_through is counted. It has a mark of its own: the previous binary moves the other
--- one without counting these. Transactions that began before this one and write after it are counted by the roll-up.
+-- All ledger entries before missed_through are counted. This is a second mark, because the previous binary advances `through` without
+-- counting missed fire times. The roll-up counts entries of transactions that began before this one and write after it.
 ALTER TABLE run_stats_mark ADD COLUMN missed_through timestamptz;
 UPDATE run_stats_mark SET missed_through = now() - interval '1 minute';
 ALTER TABLE run_stats_mark ALTER COLUMN missed_through SET NOT NULL;
@@ -42,7 +42,7 @@ SELECT s.span, date_bin(make_interval(secs => s.span), m.at, 'epoch'::timestampt
  WHERE m.at < now() - interval '1 minute'
  GROUP BY 1, 2, 3;
 
--- The parents of a job, in order of their ids.
+-- The parents of a job, ordered by id.
 DROP INDEX job_children_child;
 CREATE INDEX job_children_child ON job_children (child_id, parent_id);
 

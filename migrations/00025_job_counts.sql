@@ -1,11 +1,11 @@
 -- +goose Up
 
--- How many jobs each group has is the sum of what has changed: whoever changes jobs adds rows, and so waits for nobody. They
--- are summed up now and then. To count the jobs themselves would read an entry of each.
+-- The number of jobs of a group is the sum of the changes in this table. Each transaction that changes jobs inserts rows and so waits for no
+-- other. From time to time the rows of a group are replaced by their sum. Counting the jobs themselves would read one index entry per job.
 CREATE TABLE job_counts (
     group_name text NOT NULL,
-    jobs       bigint NOT NULL, -- how many more, or fewer
-    enabled    bigint NOT NULL  -- of those that are enabled
+    jobs       bigint NOT NULL, -- change of the number of jobs
+    enabled    bigint NOT NULL  -- change of the number of enabled jobs
 );
 
 -- +goose StatementBegin
@@ -29,7 +29,7 @@ CREATE TRIGGER jobs_added AFTER INSERT ON jobs REFERENCING NEW TABLE AS added FO
 CREATE TRIGGER jobs_edited AFTER UPDATE ON jobs REFERENCING NEW TABLE AS added OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION count_jobs();
 CREATE TRIGGER jobs_removed AFTER DELETE ON jobs REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION count_jobs();
 
--- The triggers have locked the table: from here on nobody else changes it.
+-- Creating the triggers has locked the table, so no other transaction changes it from here on.
 INSERT INTO job_counts SELECT j.group_name, count(*), count(*) FILTER (WHERE j.enabled) FROM jobs j GROUP BY 1;
 
 -- +goose Down

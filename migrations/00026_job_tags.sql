@@ -1,7 +1,7 @@
 -- +goose Up
 
--- The jobs with a tag, of all groups and of one, in order of their ids. An index of the arrays would yield all of them at once,
--- however few are asked for.
+-- The jobs with a tag, of all groups and of one group, ordered by id. An index on the arrays would always return all of them, even for a page
+-- of a few.
 CREATE TABLE job_tags (
     tag        text NOT NULL,
     group_name text NOT NULL,

@@ -1,6 +1,6 @@
 -- +goose Up
--- A run that fires grows, by its route and where it is bound, to almost twice what it was when it was planned. Where
--- pages were half full, a third of these updates found no room beside the old row, and made new entries in all indexes.
+-- When a run fires, its row grows to almost twice its size, because the route and the binding are added. With pages that are half full
+-- at first, a third of these updates found no room on the page of the old row, and had to insert entries into all indexes.
 ALTER TABLE runs_live SET (fillfactor = 35);
 
 -- +goose Down

@@ -1,12 +1,13 @@
 -- +goose Up
 
--- Belfry vacuums runs_live itself, every few seconds and by what is dead. Autovacuum did the same work a second time; now
--- it is for the case that Belfry's fails, such as for lack of ownership. And ANALYZE looked at 30,000 rows of 30 columns
--- every quarter of a minute: here at what is gone within seconds, in a day of the history while that is young. A few
--- thousand tell as much. Together this was a twentieth of what Postgres did near the maximum.
+-- Belfry vacuums runs_live itself, every few seconds, if there are enough dead rows. Autovacuum repeated this work. Now autovacuum runs only
+-- if Belfry's vacuum fails, for instance because Belfry's user does not own the table. Also, every 15 s ANALYZE read 30,000 rows with 30 columns
+-- each: of runs_live, whose rows exist only for seconds, and of the newest day of the history. A few thousand rows give
+-- equally good statistics. Together this was a twentieth of Postgres's work near the maximum rate.
 ALTER TABLE runs_live SET (autovacuum_vacuum_threshold = 500000, autovacuum_vacuum_scale_factor = 1, autovacuum_vacuum_insert_threshold = -1);
 
--- sample_little has ANALYZE look at 300 times as many rows of a table as it is told; -1 is as many as of any other.
+-- sample_little sets the statistics target of all columns of a table. ANALYZE then reads 300 times as many rows as the target; -1 means the
+-- server's default.
 -- +goose StatementBegin
 CREATE FUNCTION sample_little(part regclass, target int) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -20,7 +21,8 @@ END
 $$;
 -- +goose StatementEnd
 
--- make_day is what it was, under another name, and has little sampled of the history's new days.
+-- The previous make_day is renamed to make_day_tables. The new make_day calls it, and then lowers the statistics target of the new day of the
+-- history.
 ALTER FUNCTION make_day(date) RENAME TO make_day_tables;
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION make_day(day date) RETURNS void

@@ -1,16 +1,16 @@
-// Package migrations holds the SQL that makes Belfry's schema, in order. Files are append-only: a released one
-// never changes, and each is safe to run while the previous binary still works on the database.
+// Package migrations contains the SQL files that create Belfry's schema, in order. The files are append-only: the statements of a released file
+// never change. Each file is safe to run while the previous binary still uses the database.
 package migrations
 
 import "embed"
 
-// Schema is the Postgres schema that holds Belfry's tables; River's stand in RiverSchema.
+// Schema is the Postgres schema of Belfry's tables. River's tables are in RiverSchema.
 const (
 	Schema      = "belfry"
 	RiverSchema = "river"
 )
 
-// FS holds the migrations in goose's format.
+// FS contains the migrations in goose's format.
 //
 //go:embed *.sql
 var FS embed.FS

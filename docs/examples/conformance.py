@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""executor.py with the handlers of docs/conformance.md: belfry conformance --executor 'exec python3 docs/examples/conformance.py'"""
+"""Runs executor.py with the handlers of docs/conformance.md: belfry conformance --executor 'exec python3 docs/examples/conformance.py'"""
 import asyncio, json, time
 
 import executor
@@ -8,7 +8,7 @@ import executor
 def handler(handle):
     async def started(run):
         param = json.loads(run.param)
-        with open(param["file"], "a") as f:  # one write, so that the tester never sees half a line for long
+        with open(param["file"], "a") as f:  # one write, because the command reads the file meanwhile
             f.write(f"{run.ref['run_id']} {run.attempt} {int(time.time() * 1000)}\n")
         return await handle(run, param)
     return started

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A Belfry executor by docs/wire.md, section "A minimal executor". It needs nats-py: pip install nats-py==2.9.0
+"""A minimal Belfry executor. docs/wire.md, section "A minimal executor", describes it. It needs nats-py: pip install nats-py==2.9.0
 
-Results wait in memory only: if this process is killed, the runs whose results are not settled are lost.
-Another module can import this one, add to HANDLERS and call asyncio.run(Executor().run()).
+Results are stored only in memory. If this process is killed, runs whose results are not settled are lost.
+Another module can import this one, add handlers to HANDLERS, and call asyncio.run(Executor().run()).
 """
 import asyncio, collections, json, os, secrets, signal, socket, time
 from datetime import datetime, timezone
@@ -14,9 +14,9 @@ GROUP, TOKEN, BOOT = os.environ["BELFRY_GROUP"], os.environ["BELFRY_TOKEN"], sec
 URL, CAPACITY = os.environ.get("BELFRY_NATS_URL", "nats://127.0.0.1:4222"), int(os.environ.get("BELFRY_CAPACITY", 16))
 INSTANCE = os.environ.get("BELFRY_INSTANCE") or f"python-{BOOT}"
 ME, KEY, STARTED = {"v": 1, "instance": INSTANCE, "boot_id": BOOT}, f"$KV.belfry_instances.{GROUP}.{INSTANCE}", time.time()
-BEAT, LIMIT = 3, 10                   # seconds: between heartbeats; how long an attempt may start on one
-REMEMBER, OUTCOMES = 60, (600, 200_000)  # seconds for refusals; seconds and number for outcomes
-DRAIN, CANCELLED = 30, 10             # seconds that running handlers get when this executor shuts down, and after their cancellation
+BEAT, LIMIT = 3, 10                   # seconds between heartbeats; seconds in which an attempt may start after its heartbeat
+REMEMBER, OUTCOMES = 60, (600, 200_000)  # how long refusals are kept (s); how long and how many outcomes are kept
+DRAIN, CANCELLED = 30, 10             # seconds that running handlers get at a shutdown; seconds after their cancellation
 
 
 async def greet(run):
@@ -45,14 +45,14 @@ def instant(t):
 def seconds(text):
     return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
-def clip(text, most):  # to bytes of UTF-8, without NUL
+def clip(text, most):  # cuts text to this many bytes of UTF-8, and replaces NUL
     return text.replace("\0", "\ufffd").encode(errors="replace")[:most].decode(errors="ignore")
 
 def encode(message):
     return json.dumps(message, ensure_ascii=False).encode()
 
 def pieces(items, most, room):
-    """Cuts a list into pieces that fit a message each: at most so many items and bytes."""
+    """Splits a list into pieces for one message each, with at most this many items and bytes."""
     piece, size = [], 0
     for item in items:
         need = len(encode(item)) + 1
@@ -72,11 +72,11 @@ async def wait(event, most):
 
 
 class Run:
-    """What this executor knows of an attempt. Its status is accepted, running, done, refused or barred."""
+    """The state of an attempt in this executor. The status is accepted, running, done, refused or barred."""
     def __init__(self, ref, bind, status, reason=""):
         self.ref, self.bind, self.status, self.reason = {"run_id": ref["run_id"], "attempt": ref["attempt"]}, bind, status, reason
         self.attempt, self.param, self.shard, self.parent = ref["attempt"], ref.get("param", ""), ref.get("shard"), ref.get("parent")
-        self.job, self.lines, self.ending = ref.get("job_id"), [], ""  # ending is why it was cancelled
+        self.job, self.lines, self.ending = ref.get("job_id"), [], ""  # ending is the reason of the cancellation
         self.task = self.started = self.result = None
         self.again, self.pause, self.settled, self.forget = 0, 5, False, float("inf")
 
@@ -94,7 +94,7 @@ class Executor:
         self.nc, self.seq, self.taken, self.unsure = None, 0, False, None  # taken: another process has this instance's name
         self.runs, self.ended = {}, collections.OrderedDict()  # by (run_id, attempt); ended has the settled outcomes, oldest first
         self.used, self.changes, self.draining, self.leaving = 0, 0, False, False
-        self.beats, self.confirmed, self.renewed = {}, None, 0  # beats has clocks() before each heartbeat was sent
+        self.beats, self.confirmed, self.renewed = {}, None, 0  # beats: clocks() before each heartbeat was sent
         self.beat, self.send = asyncio.Event(), asyncio.Event()
 
     def load(self, change=0):
@@ -102,7 +102,7 @@ class Executor:
         return {"capacity": CAPACITY, "running": self.used, "seq": self.changes, "draining": self.draining}
 
     async def publish(self, subject, body, timeout=5, headers=None):
-        """Returns a stream's acknowledgement, {"seq": …} or {"error": {"err_code": …}}; without one {}."""
+        """Returns a stream's acknowledgement, {"seq": …} or {"error": {"err_code": …}}, or {} if there was none."""
         try:
             return json.loads((await self.nc.request(subject, body, timeout=timeout, headers=headers)).data) if self.nc else {}
         except (nats.errors.Error, asyncio.TimeoutError, OSError) as e:
@@ -118,7 +118,7 @@ class Executor:
     async def heartbeats(self):
         n = 0
         while not self.leaving:
-            n, sent = n + 1, clocks()  # before it is sent: the limit of attempts that rely on it counts from here
+            n, sent = n + 1, clocks()  # read before the heartbeat is sent: the limit of attempts that rely on it counts from here
             self.beats = {k: t for k, t in self.beats.items() if passed(t) < LIMIT} | {n: sent}
             await self.heartbeat(sent, encode(ME | self.load() | {
                 "group": GROUP, "beat": n, "handlers": sorted(HANDLERS), "script_languages": [], "labels": {}, "version": "example",
@@ -126,7 +126,7 @@ class Executor:
             await wait(self.beat, max(BEAT - passed(sent), 0))
 
     async def heartbeat(self, sent, body):
-        """The first takes the name over; each later one is stored only after this process's own, or none."""
+        """The first heartbeat takes the name over. Each later one is stored only if the previous one was this process's, or expired."""
         conditions = [self.seq, 0] if self.seq else [None]
         if self.unsure and passed(self.unsure) < LIMIT:
             conditions.append(None)
@@ -135,7 +135,7 @@ class Executor:
             refused = ack.get("error", {}).get("err_code") in (10071, 10164)
             if not refused:
                 break
-        if "seq" in ack and "error" not in ack:  # a refusal may have a seq, too
+        if "seq" in ack and "error" not in ack:  # a refusal may have a seq, as well
             if not self.confirmed or passed(self.confirmed) >= LIMIT:
                 self.renewed = time.time()
             self.seq, self.taken, self.unsure, self.confirmed = ack["seq"], False, None, sent
@@ -162,11 +162,11 @@ class Executor:
         if run and run.task:
             repeated, run.bind = bind <= run.bind, max(run.bind, bind)
             if run.status != "done":
-                return accepted  # again; it is started once
+                return accepted  # a repeated offer; the attempt starts only once
             outcome = run.result["outcome"]
             if outcome == "unstarted" and (repeated or not run.settled):
                 return refused("stale")
-        elif run and bind <= run.bind:  # refused or barred before
+        elif run and bind <= run.bind:  # it was refused or barred before
             return refused(run.reason if bind == run.bind else "stale")
         if outcome and outcome != "unstarted":
             return {"verdict": "ended", "outcome": outcome} if beat else accepted
@@ -175,7 +175,7 @@ class Executor:
         over = not since or passed(since) >= LIMIT
         if beat:
             stale, over = over, False
-        else:  # an older server's offer: the rules of the section "Offers without a beat"
+        else:  # an older server's offer: see docs/wire.md, "Older versions"
             stale = now - bound > LIMIT or bound - (now - received[0]) < self.renewed
         why = ("stale" if stale else "draining" if self.draining else "lease" if over else "unsupported" if o.get("script") else
                "no_handler" if o.get("handler") not in HANDLERS else "full" if self.used >= CAPACITY else "")
@@ -185,7 +185,7 @@ class Executor:
             return refused(why)
         self.load(+1)
         run.task = asyncio.ensure_future(self.work(run, o, since, received[1] + max(seconds(o["due_at"]) - now, 0)))
-        run.finish = asyncio.ensure_future(self.finish(run))  # kept here, because asyncio keeps no reference to tasks
+        run.finish = asyncio.ensure_future(self.finish(run))  # asyncio keeps no reference to tasks
         return accepted
 
     async def work(self, run, o, since, due):
@@ -218,7 +218,7 @@ class Executor:
             outcome, reason = "succeeded", ""
         else:
             outcome, reason = "cancelled" if run.ending in ("killed", "covered") else "failed", run.ending or "handler_error"
-        for lines in pieces(run.lines, 500, 255 << 10):  # sent once: a line that is not acknowledged is missing
+        for lines in pieces(run.lines, 500, 255 << 10):  # sent only once: lines that are not acknowledged are missing
             await self.publish(f"belfry.v1.log.{GROUP}", encode({"v": 1, "instance": INSTANCE} | run.ref | {"lines": lines}))
         run.status, run.result = "done", run.ref | {
             "instance": INSTANCE, "boot_id": BOOT, "bind": run.bind, "outcome": outcome, "reason": reason,
@@ -257,13 +257,13 @@ class Executor:
             elif op == "kill" and run and run.task:
                 self.end(run, m["reason"] if m.get("reason") in ("covered", "timeout") else "killed")
                 if run.status == "done":
-                    run.bind = float("inf")  # if it was handed back, it is not taken again
+                    run.bind = float("inf")  # if the attempt was handed back, it is not accepted again
             elif op == "kill" and key not in self.ended:
                 self.runs[key] = run = Run(ref, float("inf"), "barred")
                 run.forget = time.monotonic() + REMEMBER
         if op == "drain":
             self.drain()
-        elif op in ("status", "kill"):  # attempts for which the answer has no room are asked about again
+        elif op in ("status", "kill"):  # if the answer has no room for an attempt, Belfry asks about it again
             reply["statuses"] = next(pieces([self.status(ref) for ref in m.get("runs") or []], 500, 512 << 10), [])
         elif op == "ping" and m.get("job_id"):
             reply["job_runs"] = sum(r.job == m["job_id"] and r.status in ("accepted", "running") for r in self.runs.values())
@@ -302,7 +302,7 @@ class Executor:
                 await nc.flush(5)
                 self.nc = nc
                 await self.connected()
-                while not nc.is_closed:  # closed_cb does not always come
+                while not nc.is_closed:  # nats-py does not always call closed_cb
                     await asyncio.sleep(0.1)
             except (nats.errors.Error, asyncio.TimeoutError, OSError) as e:
                 print("NATS:", repr(e), flush=True)
@@ -321,7 +321,7 @@ class Executor:
         link, report, heartbeats, stopped = (asyncio.ensure_future(loop) for loop in (
             self.link(), self.report(), self.heartbeats(), stop.wait()))
         for ended in (await asyncio.wait([link, report, heartbeats, stopped], return_when=asyncio.FIRST_COMPLETED))[0]:
-            ended.result()  # raises what ended a loop before its time
+            ended.result()  # raises the error that ended a loop too early
         self.drain()
         until = time.monotonic() + DRAIN + CANCELLED
         while time.monotonic() < until and any(r.task and not r.settled for r in self.runs.values()):
@@ -329,7 +329,7 @@ class Executor:
         self.leaving = True
         self.beat.set()
         await heartbeats
-        if self.seq and not self.taken:  # last of all, because Belfry takes everything here for ended then
+        if self.seq and not self.taken:  # the last message, because Belfry then assumes that all attempts here have ended
             await self.publish(KEY, b"", 2, {"KV-Operation": "DEL", "Nats-Expected-Last-Subject-Sequence": str(self.seq)})
         link.cancel(), report.cancel()
         if self.nc:

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Trial with real input: the crontabs that Debian packages install, imported into a standalone Belfry, each
-# line triggered once through an agent as `sh -c`, and then left alone so that what is due runs by itself.
+# Trial with real input: imports the crontabs of Debian packages into a standalone Belfry, triggers each line once through an
+# agent as `sh -c`, and then waits while due entries run by themselves.
 #
-#   docs/trial/crontab.sh [seconds to leave it alone, 150 by default] > report.md
+#   docs/trial/crontab.sh [seconds to wait, 150 by default] > report.md
 #
-# The packages are downloaded and unpacked into a temporary directory, never installed, so the programs that
-# their crontabs name are absent and the commands do nothing but say so. The two that could do something on
-# any Debian are kept from it: the agent runs in a mount namespace in which /etc/cron.{hourly,daily,weekly,
-# monthly} hold one harmless script each, and the script refuses to begin where a program of the packages is
-# installed. Run it as root (the crontabs are root's) on a throw-away Debian with Go, curl and jq.
+# The packages are downloaded and unpacked into a temporary directory, and not installed. So the programs in their crontabs are
+# absent, and the commands only report this. Two commands could have an effect on any Debian. To prevent this, the agent runs in a
+# mount namespace in which /etc/cron.{hourly,daily,weekly,monthly} contain one harmless script each, and the script refuses to
+# start if a program of the packages is installed. Run it as root, because the crontabs are root's, on a disposable Debian
+# with Go, curl and jq.
 set -euo pipefail
 
 packages=(amavisd-new anacron apticron awstats certbot cron-apt cron-daemon-common debsecan e2fsprogs exim4-base
@@ -20,17 +20,17 @@ repository="$(cd "$(dirname "$0")/../.." && pwd)"
 say() { echo "$*" >&2; }
 fail() { say "crontab.sh: $*"; exit 1; }
 
-# What the crontabs would set going if it were here. lvcreate stands for e2scrub_all, which every Debian has
-# and which gives up without LVM.
+# Fails if the machine has a program that the crontabs would start. lvcreate is in the list because e2scrub_all exists on every
+# Debian and gives up without LVM.
 refuse_a_machine_in_use() {
   local program
-  [ "$(id -u)" = 0 ] || fail "needs root, whose crontabs these are"
+  [ "$(id -u)" = 0 ] || fail "needs root, because the crontabs are root's"
   [ ! -d /run/systemd/system ] || fail "needs a machine without systemd, such as a container"
   for program in /etc/init.d/anacron /usr/sbin/anacron /usr/sbin/cron-apt /usr/bin/certbot /usr/sbin/lvcreate \
     /usr/share/mdadm/checkarray /etc/munin/plugins /var/cache/munin /var/lib/munin /usr/libexec/ntpsec/rotate-stats \
     /usr/lib/php/sessionclean /usr/lib/sysstat /usr/sbin/tigercron /usr/share/awstats /usr/lib/news /usr/bin/rnews \
     /usr/sbin/ctlinnd /etc/news/leafnode; do
-    [ ! -e "$program" ] || fail "$program is installed, and the trial would set it going"
+    [ ! -e "$program" ] || fail "$program is installed, and the trial would start it"
   done
   for program in go curl jq dpkg-deb apt-get unshare setpriv; do
     command -v "$program" > /dev/null || fail "$program is needed"
@@ -50,7 +50,7 @@ crontabs() {
   find "$work/etc" \( -path '*/etc/cron.d/*' -o -path '*/etc/crontab' \) -type f ! -name '.*' | LC_ALL=C sort
 }
 
-# A crontab of the trial's own, so that something is due within two minutes whenever it is started.
+# Writes a crontab for the trial itself, so that entries are due within two minutes.
 write_own_crontab() {
   local soon=$((10#$(date -u +%M) + 2))
   mkdir -p "$work/etc/trial/etc/cron.d"
@@ -92,7 +92,7 @@ start_belfry() {
 
 rest() { curl -fsS -H "Authorization: Bearer $api" "$console/api/v1$1"; }
 
-# Entries keep their users: each user of the crontabs that this machine knows gets a group and an agent.
+# Entries run as their users: each user of the crontabs that exists on this machine gets a group and an agent.
 start_agent() {
   local user="$1" token i
   token="$("$work/belfry" group create "trial-$user" 2> /dev/null)"
@@ -124,7 +124,7 @@ stop_all() {
   rm -rf "$work"
 }
 
-# One file at a time, so that the report says of each what became of it.
+# Imports one file at a time, so that the report has a result for each file.
 import_crontabs() {
   local file package user
   : > "$work/jobs.jsonl"
@@ -145,19 +145,19 @@ import_crontabs() {
   done < <(crontabs)
 }
 
-# Jobs of packages are triggered; those of the trial's own crontab run by themselves alone.
+# Triggers the jobs of packages. The jobs of the trial's crontab only run by schedule.
 trigger_each_once() {
   local id
   : > "$work/triggered.jsonl"
   while read -r id; do
-    # It exits with 1 where the run fails, which is the command's affair; the table says how.
+    # The exit code is 1 if the run fails. The table shows the exit code of the run's command.
     "$work/belfry" job trigger "$id" --wait --timeout 60s > /dev/null 2>&1 || true
     rest "/runs?job_id=$id&cause=manual&limit=1" | jq -c '.items[]' >> "$work/triggered.jsonl"
   done < <(jq 'select(.package != "trial") | .id' "$work/jobs.jsonl")
 }
 
 leave_alone() {
-  say "leaving it alone for $left_alone s"
+  say "waiting for $left_alone s"
   sleep "$left_alone"
   : > "$work/scheduled.jsonl"
   local cursor=""
@@ -170,7 +170,7 @@ leave_alone() {
 }
 
 report() {
-  # The command handler says "exit status 3"; a run without such a word never became a process.
+  # The command handler's message contains "exit status 3". A run without such a message did not start a process.
   local exit_code='
     def exit_code: if .state == "succeeded" then "0" else (.message | capture("exit status (?<n>[0-9]+)").n? // "-") end;'
   echo "$(find "$work/deb" -name '*.deb' | wc -l) packages unpacked, $(crontabs | grep -cv /etc/trial/) crontabs in them;" \
@@ -196,7 +196,7 @@ report() {
     | select(.kept or ([.package + .source] - $kept | length == 1))
     | "| \(.package) | \(.source) | `\(.text | gsub("[ \t]+"; " ") | gsub("\\|"; "\\|") | .[:60])` | \(if .kept then "changed: " else "" end)\(.reason) |"'
   echo
-  echo "## What ran by itself in $left_alone s"
+  echo "## Runs by schedule in $left_alone s"
   echo
   echo '| Package | Entry | Schedule | Runs | Succeeded | Failed | Exit codes | Most late ms |'
   echo '|---|---|---|---|---|---|---|---|'
@@ -208,7 +208,7 @@ report() {
 }
 
 refuse_a_machine_in_use
-unset "${!BELFRY_@}" # settings of the caller's own
+unset "${!BELFRY_@}" # settings of the caller
 work="$(mktemp -d)"
 chmod 755 "$work" # the agents of other users run the program from here
 pids=()
