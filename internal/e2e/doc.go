@@ -8,7 +8,7 @@
 // are broken by a proxy of the test's (package rig).
 //
 // Tests that wait for minutes of the contract to pass leave themselves out under -short. The others and these together
-// take some minutes, as six run beside each other. The longest of all, package torture, stands beside them.
+// take some minutes, as six run beside each other. The longest tests are in packages faulttest and freezes.
 //
 // Random tests print their seed, and take one from E2E_SEED.
 //

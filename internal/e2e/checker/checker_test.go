@@ -761,7 +761,7 @@ func TestPictures(t *testing.T) {
 			t.Errorf("the picture lacks %s", want)
 		}
 	}
-	report := Check(&p.History).Markdown("A torture", 7, text)
+	report := Check(&p.History).Markdown("Fault test", 7, text)
 	for _, want := range []string{"every promise was kept", "Seed 7", "| kill executor | 1 |", "fire times in the missed ledger | 1"} {
 		if !strings.Contains(report, want) {
 			t.Errorf("the report lacks %q:\n%s", want, report)

@@ -1,7 +1,7 @@
-// Package checker judges the history of a Belfry that was tortured: from the versions of its jobs it computes when each
+// Package checker judges the history of a Belfry under faults: from the versions of its jobs it computes when each
 // should have fired, and matches that with the runs, the missed ledger, what the handlers themselves wrote down, and the
 // faults that were done to it. It is to the engine what Jepsen's Chronos checker is to Chronos, and shares no code with
-// what it judges but the values of package domain: schedules are evaluated here once more, as far as the torture uses
+// what it judges but the values of package domain: schedules are evaluated here once more, as far as the fault test uses
 // them.
 //
 // Where a rule cannot tell, because an edit, a jitter and a fire time fell together, it takes either answer; everywhere

@@ -10,7 +10,7 @@ import (
 )
 
 // fireTimes returns the fire times of a version's schedule within [from, to], in Unix milliseconds. It knows what the
-// torture uses: cron expressions that say something about seconds and minutes alone, in zones that are whole hours from
+// fault test uses: cron expressions that say something about seconds and minutes alone, in zones that are whole hours from
 // UTC; fixed_rate; once. Of the other kinds no fire time follows from the schedule alone.
 func fireTimes(v *Version, from, to time.Time) ([]int64, error) {
 	s := &v.Spec.Schedule

@@ -1,6 +1,6 @@
 //go:build unix
 
-package torture
+package faulttest
 
 import (
 	"context"
@@ -27,22 +27,22 @@ import (
 	"github.com/belfryhq/belfry/internal/natsinfra"
 )
 
-// The torture's settings, from the environment.
+// Settings of the fault test, from the environment.
 const (
-	envTortureLength = "TORTURE_DURATION" // how long faults are done, default 1m
-	envTortureSeed   = "TORTURE_SEED"     // repeats what is done, though not its timing
-	envTortureReport = "TORTURE_REPORT"   // file of the report, in Markdown, with the picture beside it
-	envTortureKeep   = "TORTURE_KEEP"     // directory that takes the logs and the history, if something is wrong
-	envTortureJudge  = "TORTURE_JUDGE"    // a kept history, to be judged again instead of a torture
+	envLength = "FAULTTEST_DURATION" // how long faults are done, default 1m
+	envSeed   = "FAULTTEST_SEED"     // repeats what is done, though not its timing
+	envReport = "FAULTTEST_REPORT"   // file of the report, in Markdown, with the picture beside it
+	envKeep   = "FAULTTEST_KEEP"     // directory that takes the logs and the history, if something is wrong
+	envJudge  = "FAULTTEST_JUDGE"    // a kept history to judge again, without a new test
 )
 
-// shortTorture is what `go test` does by itself. From longTorture on, the torture must also have been thorough.
+// shortTest is the length that `go test` uses. A test of longTest or longer must also be thorough.
 const (
-	shortTorture = time.Minute
-	longTorture  = 25 * time.Minute
+	shortTest = time.Minute
+	longTest  = 25 * time.Minute
 )
 
-// pinned are seeds that found something once. Every other torture without a seed of its own repeats one of them.
+// pinned are seeds that once found a fault. Every other test without a given seed repeats one of them.
 var pinned = []uint64{
 	6802239708113108643,  // a wrong clock fired runs before they were due, out of reach of an edit
 	6298421570117995116,  // a batch that held a run twice bound it to one instance and offered it to another
@@ -50,13 +50,13 @@ var pinned = []uint64{
 }
 
 // Hundreds of jobs run while everything under them is killed, frozen, cut off, slowed, wiped and lied to; and afterwards
-// the checker finds each promise kept. See docs/torture.md.
-func TestTorture(t *testing.T) {
+// the checker finds each promise kept. See docs/fault-test.md.
+func TestFaults(t *testing.T) {
 	if testing.Short() {
-		t.Skip("NOT COVERED: the torture takes minutes")
+		t.Skip("NOT COVERED: the fault test takes minutes")
 	}
-	length, seed := shortTorture, rand.Uint64()
-	if text := os.Getenv(envTortureLength); text != "" {
+	length, seed := shortTest, rand.Uint64()
+	if text := os.Getenv(envLength); text != "" {
 		var err error
 		if length, err = time.ParseDuration(text); err != nil {
 			t.Fatal(err)
@@ -65,17 +65,17 @@ func TestTorture(t *testing.T) {
 	if seed%2 == 0 {
 		seed = pinned[rand.IntN(len(pinned))]
 	}
-	if text := os.Getenv(envTortureSeed); text != "" {
+	if text := os.Getenv(envSeed); text != "" {
 		var err error
 		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if kept := os.Getenv(envTortureJudge); kept != "" {
+	if kept := os.Getenv(envJudge); kept != "" {
 		judge(t, kept, seed, length)
 		return
 	}
-	t.Logf("%s=%d repeats what is done, though not its timing", envTortureSeed, seed)
+	t.Logf("%s=%d repeats what is done, though not its timing", envSeed, seed)
 	w := newWorld(t)
 	l := &load{
 		w: w, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), begin: time.Now(), length: length,
@@ -90,7 +90,7 @@ func TestTorture(t *testing.T) {
 	events.judge(t)
 	w.audit(t, l.begin)
 	h := w.history(t, l)
-	h.Crowded = length < longTorture
+	h.Crowded = length < longTest
 	for _, s := range pulse.Stalls() {
 		h.Stalls = append(h.Stalls, checker.Stall(s))
 	}
@@ -100,11 +100,11 @@ func TestTorture(t *testing.T) {
 		t.Error(d)
 	}
 	tell(t, h, report, seed, done, requests(l))
-	if length >= longTorture {
+	if length >= longTest {
 		thorough(t, report)
 	}
 	if t.Failed() {
-		t.Logf("repeat it with %s=%d, and pin that seed when what it found is mended", envTortureSeed, seed)
+		t.Logf("repeat it with %s=%d, and pin that seed when what it found is mended", envSeed, seed)
 		w.keep(t, h)
 	}
 }
@@ -190,7 +190,7 @@ func (w *world) progress() string {
 	return fmt.Sprintf("%d runs ended, %d live, %d faults", past, live, len(w.faults))
 }
 
-// quietAfter bounds the wait for the end of all runs after a short torture. A long one may have more to catch up on. A
+// quietAfter bounds the wait for the end of all runs after a short test. A long one may have more to catch up on. A
 // healthy machine needs a minute.
 const quietAfter = 15 * time.Minute
 
@@ -350,10 +350,10 @@ func tell(t *testing.T, h *checker.History, r *checker.Report, seed uint64, span
 			t.Errorf("%s: %d more", rule, n-10)
 		}
 	}
-	title := fmt.Sprintf("A torture of %v", span.To.Sub(span.From).Round(time.Second))
+	title := fmt.Sprintf("Fault test of %v", span.To.Sub(span.From).Round(time.Second))
 	text := r.Markdown(title, seed, checker.Picture(h, span)) + more
 	t.Logf("\n%s", text)
-	out := os.Getenv(envTortureReport)
+	out := os.Getenv(envReport)
 	if out == "" {
 		return
 	}
@@ -377,7 +377,7 @@ func requests(l *load) string {
 	return b.String()
 }
 
-// thorough checks that a long torture deserved the name.
+// thorough checks that a long test injected enough faults and made enough runs.
 func thorough(t *testing.T, r *checker.Report) {
 	t.Helper()
 	total, most := 0, 0
@@ -406,7 +406,7 @@ func thorough(t *testing.T, r *checker.Report) {
 // keep copies the logs, the notes and the history to where they outlive the test.
 func (w *world) keep(t *testing.T, h *checker.History) {
 	t.Helper()
-	to := os.Getenv(envTortureKeep)
+	to := os.Getenv(envKeep)
 	if to == "" {
 		return
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package torture
+package faulttest
 
 import (
 	"context"
@@ -26,7 +26,7 @@ import (
 type eventLoad struct {
 	w       *world
 	seed    uint64
-	all, on *torturedJob
+	all, on *testJob
 
 	mu   sync.Mutex
 	sent map[string]bool // guarded by mu; the keys of events that were sent for certain, and whether `on` is fired
@@ -39,7 +39,7 @@ const eventPause = 150 * time.Millisecond
 func (l *load) sendEvents() *eventLoad {
 	l.w.t.Helper()
 	e := &eventLoad{w: l.w, seed: l.seed, sent: make(map[string]bool)}
-	for group, job := range map[string]**torturedJob{"red": &e.all, "blue": &e.on} {
+	for group, job := range map[string]**testJob{"red": &e.all, "blue": &e.on} {
 		s := domain.DefaultJobSpec()
 		s.Group, s.Name, s.Handler, s.Schedule = group, "event", "work", domain.Schedule{Kind: domain.ScheduleNone}
 		s.Block, s.Retries = domain.BlockParallel, 1
@@ -53,8 +53,8 @@ func (l *load) sendEvents() *eventLoad {
 		*job = made
 	}
 	for _, spec := range []event.TriggerSpec{
-		{Name: "torture.*", JobID: e.all.id, Enabled: true, Param: `{"ms": {{.event.data.ms}}}`},
-		{Name: "torture.>", JobID: e.all.id, Enabled: true, Param: `{"ms": 1}`}, // the job is fired once for all that
+		{Name: "faulttest.*", JobID: e.all.id, Enabled: true, Param: `{"ms": {{.event.data.ms}}}`},
+		{Name: "faulttest.>", JobID: e.all.id, Enabled: true, Param: `{"ms": 1}`}, // the job is fired once for all that
 		{Name: ">", JobID: e.on.id, Enabled: true, Param: `{"ms": 2, "ms_max": 30}`, Filter: "event.data.odd"},
 	} {
 		if _, err := l.w.api.CreateEventTrigger(l.w.t.Context(), spec); err != nil {
@@ -133,7 +133,7 @@ func (e *eventLoad) note(format string, args ...any) {
 func (e *eventLoad) post(key string, data json.RawMessage) error {
 	ctx, cancel := context.WithTimeout(context.Background(), requestBounds)
 	defer cancel()
-	sent, err := e.w.api.SendEvent(ctx, "torture.rest", data, key)
+	sent, err := e.w.api.SendEvent(ctx, "faulttest.rest", data, key)
 	if status := client.StatusOf(err); status >= 400 && status < 500 {
 		e.note("event %s: %v", key, err)
 	}
@@ -146,7 +146,7 @@ func (e *eventLoad) post(key string, data json.RawMessage) error {
 func publish(js jetstream.JetStream, key string, data []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), requestBounds)
 	defer cancel()
-	m := nats.NewMsg(wire.EventSubject("torture.nats"))
+	m := nats.NewMsg(wire.EventSubject("faulttest.nats"))
 	m.Data = data
 	m.Header.Set(nats.MsgIdHdr, key)
 	_, err := js.PublishMsg(ctx, m)

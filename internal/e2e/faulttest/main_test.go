@@ -1,6 +1,6 @@
 //go:build unix
 
-package torture
+package faulttest
 
 import (
 	"context"
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	case "nats":
 		os.Exit(rig.NATSServer())
 	case "executor":
-		os.Exit(torturedExecutor())
+		os.Exit(testExecutor())
 	}
 	os.Exit(m.Run())
 }

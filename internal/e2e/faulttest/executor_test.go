@@ -1,6 +1,6 @@
 //go:build unix
 
-package torture
+package faulttest
 
 import (
 	"context"
@@ -55,7 +55,7 @@ func wrongClock(file string) func() time.Time {
 	}
 }
 
-// work is the param of the torture's handler: what it is to do.
+// work is the param of the fault test's handler: what the handler does.
 type work struct {
 	MS        int    `json:"ms"`                  // how long it takes, at least
 	MSMax     int    `json:"ms_max,omitempty"`    // and at most
@@ -73,8 +73,8 @@ func (w work) String() string {
 	return string(data)
 }
 
-// torturedExecutor is an executor whose handler writes down what it does, on the machine's own clock.
-func torturedExecutor() int {
+// testExecutor is an executor whose handler writes down what it does, on the machine's own clock.
+func testExecutor() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	notes, err := os.OpenFile(os.Getenv(envNotes), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)

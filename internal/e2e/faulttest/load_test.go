@@ -1,6 +1,6 @@
 //go:build unix
 
-package torture
+package faulttest
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ import (
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
-// load is the jobs of the torture, and what people and programs do to them meanwhile through REST.
+// load makes the jobs of the fault test, and the changes and triggers that people and programs send through REST meanwhile.
 type load struct {
 	w      *world
 	random *rand.Rand // of making the jobs
@@ -28,7 +28,7 @@ type load struct {
 	length time.Duration
 
 	mu     sync.Mutex
-	jobs   []*torturedJob  // guarded by mu
+	jobs   []*testJob      // guarded by mu
 	acks   []checker.Ack   // guarded by mu
 	kills  map[string]bool // guarded by mu; runs that were asked to be killed
 	recent []domain.RunID  // guarded by mu; runs that were triggered lately
@@ -37,8 +37,8 @@ type load struct {
 	ops    map[string]int  // guarded by mu
 }
 
-// torturedJob is a job as its editor knows it.
-type torturedJob struct {
+// testJob is a job as its editor knows it.
+type testJob struct {
 	busy      sync.Mutex
 	id        domain.JobID
 	spec      domain.JobSpec // guarded by busy
@@ -49,7 +49,7 @@ type torturedJob struct {
 	deleted   bool           // guarded by busy
 }
 
-// How many jobs of each sort there are. Together they make some 210 runs a second. The torture that is one of all tests
+// How many jobs of each sort there are. Together they make some 210 runs a second. The short test
 // has half of them, as it shares its machine with others.
 const (
 	everySecond   = 80
@@ -166,7 +166,7 @@ func (l *load) prepare() {
 		s.Param = work{MS: 300, MSMax: 1900, Fail: 5}.String()
 		s.Retries = i % 2
 		if i%2 == 1 {
-			s.BlockScope, s.Route = domain.ScopeInstance, torturedRoutes[i%len(torturedRoutes)]
+			s.BlockScope, s.Route = domain.ScopeInstance, testRoutes[i%len(testRoutes)]
 		}
 		if i%7 == 6 {
 			s.Route, s.Shards = domain.RouteBroadcast, i%3
@@ -229,7 +229,7 @@ func (l *load) prepare() {
 	}
 }
 
-// script is a script of the torture, which fails now and then. Editions differ, so that an edit makes code that no instance
+// script returns a script of the fault test, which fails now and then. Editions differ, so that an edit makes code that no instance
 // has yet.
 func script(edition int) *domain.Script {
 	return &domain.Script{Language: "sh", Code: fmt.Sprintf(`# edition %d
@@ -244,22 +244,22 @@ echo "::output $BELFRY_RUN_ID"
 func seconds(s float64) domain.Duration { return domain.Duration(s * float64(time.Second)) }
 
 // routes are those that jobs of one run take in turn.
-var torturedRoutes = []domain.Route{
+var testRoutes = []domain.Route{
 	domain.RouteAny, domain.RouteFirst, domain.RouteLast, domain.RouteRoundRobin, domain.RouteRandom, domain.RouteConsistentHash,
 	domain.RouteLeastFrequentlyUsed, domain.RouteLeastRecentlyUsed, domain.RouteFailover, domain.RouteBusyover,
 }
 
 // many makes n jobs of a sort, in both groups, by all routes and misfire policies in turn.
-func (l *load) many(sort string, n int, edit func(i int, s *domain.JobSpec)) (made []*torturedJob) {
+func (l *load) many(sort string, n int, edit func(i int, s *domain.JobSpec)) (made []*testJob) {
 	l.w.t.Helper()
-	if l.length <= shortTorture {
+	if l.length <= shortTest {
 		n = (n + 1) / 2
 	}
 	for i := range n {
 		s := domain.DefaultJobSpec()
 		s.Group, s.Name, s.Handler = []string{"red", "blue"}[i%2], fmt.Sprintf("%s-%02d", sort, i), "work"
 		s.Schedule = domain.Schedule{Kind: domain.ScheduleNone}
-		s.Route = torturedRoutes[i%len(torturedRoutes)]
+		s.Route = testRoutes[i%len(testRoutes)]
 		s.Misfire = []domain.Misfire{domain.MisfireSkip, domain.MisfireFireOnce, domain.MisfireFireAll}[i%3]
 		s.Param = work{MS: 2, MSMax: 30}.String()
 		edit(i, &s)
@@ -292,14 +292,14 @@ func (l *load) family() {
 	}
 }
 
-func (l *load) create(s domain.JobSpec, bound time.Duration) (*torturedJob, error) {
+func (l *load) create(s domain.JobSpec, bound time.Duration) (*testJob, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	job, err := l.w.api.CreateJob(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	j := &torturedJob{id: job.ID, spec: job.JobSpec, edited: true}
+	j := &testJob{id: job.ID, spec: job.JobSpec, edited: true}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.jobs = append(l.jobs, j)
@@ -356,7 +356,7 @@ func (l *load) run(stop <-chan struct{}) {
 	triggers.Wait()
 }
 
-func (l *load) pick(r *rand.Rand, ok func(*torturedJob) bool) *torturedJob {
+func (l *load) pick(r *rand.Rand, ok func(*testJob) bool) *testJob {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for {
@@ -366,8 +366,8 @@ func (l *load) pick(r *rand.Rand, ok func(*torturedJob) bool) *torturedJob {
 	}
 }
 
-func (l *load) toTrigger(r *rand.Rand) *torturedJob {
-	return l.pick(r, func(j *torturedJob) bool { return j.triggered })
+func (l *load) toTrigger(r *rand.Rand) *testJob {
+	return l.pick(r, func(j *testJob) bool { return j.triggered })
 }
 
 // guest counts a guest in, or out, and reports whether there was room for it.
@@ -400,7 +400,7 @@ func (l *load) edit(r *rand.Rand, i int) {
 		l.did("create", err)
 		return
 	}
-	j := l.pick(r, func(j *torturedJob) bool { return j.edited })
+	j := l.pick(r, func(j *testJob) bool { return j.edited })
 	j.busy.Lock()
 	defer j.busy.Unlock()
 	if j.deleted {
@@ -430,7 +430,7 @@ func (l *load) edit(r *rand.Rand, i int) {
 			s.Script = script(i)
 		}
 		if s.Route != domain.RouteBroadcast {
-			s.Route = torturedRoutes[r.IntN(len(torturedRoutes))]
+			s.Route = testRoutes[r.IntN(len(testRoutes))]
 		}
 		if s.Schedule.Jitter == 0 && s.Schedule.Kind == domain.ScheduleFixedRate {
 			// Not faster than it was made, or a serial job would fall behind for ever.
@@ -453,7 +453,7 @@ func (l *load) edit(r *rand.Rand, i int) {
 
 // trigger triggers a job under an idempotency key, again and again until it is said to be done. A console that dies
 // between a change and its answer leaves the key taken for two minutes, which is too long to wait for.
-func (l *load) trigger(j *torturedJob, tag string, asPerson bool) {
+func (l *load) trigger(j *testJob, tag string, asPerson bool) {
 	w := work{MS: 2, MSMax: 40, Fail: 10, Tag: tag}
 	param := w.String()
 	token := l.w.key

@@ -1,6 +1,6 @@
 //go:build unix
 
-package torture
+package faulttest
 
 import (
 	"context"
@@ -25,7 +25,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 )
 
-// world is what is tortured: every part a process, every link one that can be broken.
+// world is the Belfry under test: each part is a process, and each link can be broken.
 type world struct {
 	t      testing.TB
 	dir    string
@@ -67,7 +67,7 @@ type member struct {
 const adminPassword = "a-password-for-tests-alone"
 
 // groups and the executors in them.
-var torturedGroups = map[string][]string{"red": {"r1", "r2"}, "blue": {"b1", "b2"}}
+var testGroups = map[string][]string{"red": {"r1", "r2"}, "blue": {"b1", "b2"}}
 
 // newWorld starts everything.
 func newWorld(t testing.TB) *world {
@@ -100,7 +100,7 @@ func newWorld(t testing.TB) *world {
 	})
 	w.member("con").awaitReady(rig.Patience)
 	w.api, w.token = w.logIn()
-	key, err := w.api.CreateToken(t.Context(), client.NewToken{Name: "torture", Role: "admin"})
+	key, err := w.api.CreateToken(t.Context(), client.NewToken{Name: "faulttest", Role: "admin"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,12 +116,12 @@ func newWorld(t testing.TB) *world {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range torturedGroups[g] {
+		for _, name := range testGroups[g] {
 			w.add(name, "executor", []string{"BELFRY_GROUP=" + g, "BELFRY_TOKEN=" + made.Token})
 		}
 	}
 	w.launchAll()
-	for g, names := range torturedGroups {
+	for g, names := range testGroups {
 		rig.Eventually(t, rig.Patience, "the executors are listed", func() bool {
 			list, err := w.api.Instances(t.Context(), g)
 			return err == nil && len(list) == len(names)
