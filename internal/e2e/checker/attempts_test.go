@@ -23,7 +23,7 @@ func TestAcceptsAttempts(t *testing.T) {
 			r.Attempt, r.DueAt, r.StartedAt, r.FinishedAt = 2, at(5), at(5), at(5.2)
 			n := p.noteOf(r.ID)
 			n.Attempt, n.Start, n.End = 2, at(5), at(5.2)
-			p.note(r.ID, 1, "i2", at(3), at(5.1), OK) // the zombie overlaps, and its result came late
+			p.note(r.ID, 1, "i2", at(3), at(5.1), OK) // the zombie overlaps, and its result is late
 			p.Late = append(p.Late, Late{Run: r.ID, Attempt: 1, Outcome: "succeeded"})
 			p.Faults = append(p.Faults, Fault{Kind: "freeze executor", Target: "i2", From: at(2.9), To: at(4)})
 			p.drop(1, 4, 5, 2, domain.MisfireSkip)

@@ -7,7 +7,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// chain adds job 1, which fires a second after the end of each run, with runs at the given seconds.
+// chain adds job 1, which fires one second after the end of each run, with runs at the given seconds.
 func (p *planted) chain(fires ...float64) {
 	p.job(1, func(s *domain.JobSpec) {
 		s.Schedule = domain.Schedule{Kind: domain.ScheduleFixedDelay, Delay: domain.Duration(time.Second)}
@@ -39,7 +39,7 @@ func TestRejectsChains(t *testing.T) {
 		p.Versions = p.Versions[:1]
 		p.Versions[0].To = time.Time{}
 		p.job(2, func(s *domain.JobSpec) { s.Schedule = domain.Schedule{Kind: domain.ScheduleNone} })
-		r := p.run(2, at(300)) // the history goes on for minutes
+		r := p.run(2, at(300)) // the history continues for minutes
 		r.Cause = domain.CauseAPI
 		rejects(t, &p, RuleChain)
 	})

@@ -53,7 +53,7 @@ func TestAcceptsFires(t *testing.T) {
 			p.job(1, nil)
 			p.served(1)
 			p.remove(1, 9)
-			p.Versions[0].To, p.Versions[1].From = at(8.9), at(8.9) // it may or may not have come too late for 9 s
+			p.Versions[0].To, p.Versions[1].From = at(8.9), at(8.9) // the edit may be too late for 9 s
 		},
 	})
 }
@@ -81,7 +81,7 @@ func TestRejectsFires(t *testing.T) {
 		{"a fire time that only the fire check entered", RuleFire, func(p *planted) {
 			p.remove(1, 3)
 			p.drop(1, 3, 3, 1, domain.MisfireSkip)
-			p.Ledger[0].Why = "unexplained: the audit found neither a run nor an entry"
+			p.Ledger[0].Why = "unexplained: the fire check found neither a run nor an entry"
 		}},
 		{"a ledger entry that counts too many", RuleLedger, func(p *planted) {
 			p.remove(1, 3)
@@ -130,7 +130,7 @@ func TestRejectsFires(t *testing.T) {
 	})
 }
 
-// The entries of a ledger are matched with the fire times so that as many as possible find a place.
+// The matching gives as many fire times as possible a place in a ledger entry.
 func TestMatching(t *testing.T) {
 	t.Parallel()
 	drops := []*Drop{
@@ -142,9 +142,9 @@ func TestMatching(t *testing.T) {
 		points = append(points, at(s).UnixMilli())
 	}
 	if got := left(points, drops); len(got) != 0 {
-		t.Errorf("%d find no place, and the wide entry has one", len(got))
+		t.Errorf("%d fire times have no place, want 0", len(got))
 	}
 	if got := left(append(points, at(5).UnixMilli()), drops); len(got) != 1 {
-		t.Errorf("%d of four find no place among three", len(got))
+		t.Errorf("%d of four fire times have no place among three, want 1", len(got))
 	}
 }

@@ -74,7 +74,7 @@ func TestRejectsBroadcasts(t *testing.T) {
 		p.broadcast()
 		p.Versions[0].Spec.Children = []domain.Child{{JobID: 2, On: domain.OnSuccess}}
 		p.job(2, func(s *domain.JobSpec) { s.Schedule = domain.Schedule{Kind: domain.ScheduleNone} })
-		for i, parent := range slices.Clone(p.Runs) { // each shard, as if it were the last
+		for i, parent := range slices.Clone(p.Runs) { // a child for each shard, as if each were the last
 			r := p.run(2, at(20+float64(i)))
 			r.Cause, r.Parent = domain.CauseChild, parent.Broadcast
 		}

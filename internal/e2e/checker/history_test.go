@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What is written is read again, also where the process was killed between a start and its end.
+// ReadNotes reads what WriteStart and WriteEnd wrote, also if the process was killed between a start and its end.
 func TestNotes(t *testing.T) {
 	t.Parallel()
 	var file bytes.Buffer
@@ -27,7 +27,7 @@ func TestNotes(t *testing.T) {
 	}
 	for _, bad := range []string{"nonsense", "E a 1 boot 5 ok", "S a x boot 5", "S a 1 boot y"} {
 		if _, err := ReadNotes(strings.NewReader(bad+"\n"), "i1"); err == nil {
-			t.Errorf("%q is read as a note", bad)
+			t.Errorf("ReadNotes accepts %q", bad)
 		}
 	}
 }

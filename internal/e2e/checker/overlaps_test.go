@@ -6,8 +6,8 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// outlived has the run at 3 s be killed, and its handler go on beside the run at 4 s, which another instance has. Its result is
-// no news: a killed run did not succeed.
+// outlived kills the run at 3 s, but its handler continues until after the start of the run at 4 s on another instance. The handler
+// fails, so its result is not stored as a late one.
 func (p *planted) outlived() {
 	r := p.at(1, 3)
 	p.killed(r)

@@ -7,7 +7,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// The pictures show what there is.
+// The pictures and the report show the history's runs, ledger and faults.
 func TestPictures(t *testing.T) {
 	t.Parallel()
 	var p planted

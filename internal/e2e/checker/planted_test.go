@@ -9,16 +9,15 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// epoch is when each planted history begins.
+// epoch is the start of each planted history.
 var epoch = time.Date(2030, 5, 6, 7, 8, 0, 0, time.UTC)
 
 func at(seconds float64) time.Time { return epoch.Add(time.Duration(seconds * float64(time.Second))) }
 
-// planted is a history in the making.
+// planted builds a history.
 type planted struct{ History }
 
-// job adds a job that holds from 0 s to 10 s and is disabled then. Its fire times are the whole seconds 1 to 9, unless
-// edit says otherwise.
+// job adds a job that is enabled from 0 s to 9.5 s. Its fire times are the whole seconds 1 to 9, unless edit changes its schedule.
 func (p *planted) job(id int64, edit func(*domain.JobSpec)) {
 	spec := domain.DefaultJobSpec()
 	spec.Group, spec.Name, spec.Handler = "g", fmt.Sprint("job", id), "work"
@@ -38,7 +37,7 @@ func runID(job int64, fire time.Time) string {
 	return fmt.Sprintf("run-%d-%s", job, clock(fire.UnixMilli()))
 }
 
-// run adds a run of a fire time, which succeeded on i1 after 0.2 s, with the note of its handler.
+// run adds a run of a fire time that succeeded on i1 after 0.2 s, with the note of its handler.
 func (p *planted) run(job int64, fire time.Time) *Run {
 	late := int64(1)
 	r := Run{
@@ -71,7 +70,7 @@ func (p *planted) noteOf(run string) *Note {
 	return &p.Notes[slices.IndexFunc(p.Notes, func(n Note) bool { return n.Run == run })]
 }
 
-// remove takes a run out, with its notes.
+// remove removes a run and its notes.
 func (p *planted) remove(job int64, second float64) {
 	id := p.at(job, second).ID
 	p.Runs = slices.DeleteFunc(p.Runs, func(r Run) bool { return r.ID == id })
@@ -82,7 +81,7 @@ func (p *planted) drop(job int64, first, last float64, count int, policy domain.
 	p.Ledger = append(p.Ledger, Drop{Job: job, First: at(first), Last: at(last), Count: count, Policy: policy, At: at(last + 6)})
 }
 
-// killed makes a run that succeeded one that was killed.
+// killed changes a run that succeeded to one that was killed.
 func (p *planted) killed(r *Run) {
 	if p.Kills == nil {
 		p.Kills = make(map[string]bool)
@@ -91,26 +90,26 @@ func (p *planted) killed(r *Run) {
 	r.State, r.Reason = domain.Cancelled, domain.ReasonKilled
 }
 
-// lose names the run's only attempt lost, six seconds after its start.
+// lose declares the run's only attempt lost, six seconds after its start.
 func (p *planted) lose(r *Run) {
 	r.State, r.Reason, r.FinishedAt = domain.Failed, domain.ReasonLost, r.StartedAt.Add(6*time.Second)
 }
 
-// freeze freezes the run's instance around its only attempt, which is named lost at 12 s.
+// freeze freezes the run's instance during its only attempt, which is declared lost at 12 s.
 func (p *planted) freeze(r *Run) {
 	p.lose(r)
 	r.FinishedAt = at(12)
 	p.Faults = append(p.Faults, Fault{Kind: "freeze executor", Target: "i1", From: at(2.99), To: at(14)})
 }
 
-// drain has the run's only attempt, or an earlier one, end because its instance received SIGTERM.
+// drain changes the end of the run's only attempt to drained, because its instance received SIGTERM.
 func (p *planted) drain(r *Run) {
 	r.State, r.Reason = domain.Failed, domain.ReasonDrained
 	p.noteOf(r.ID).Outcome = Cancelled
 	p.Faults = append(p.Faults, Fault{Kind: "stop process", Target: "i1", From: r.StartedAt.Add(50 * time.Millisecond), To: r.FinishedAt.Add(time.Second)})
 }
 
-// again gives the run another attempt on i2, after its first one ended as it says.
+// again gives the run a second attempt, which succeeds on i2, after its first one ended as the run says.
 func (p *planted) again(r *Run) {
 	p.Attempts = append(p.Attempts, Attempt{
 		Run: r.ID, Attempt: 1, Instance: r.Instance, DispatchedAt: r.DispatchedAt, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
@@ -122,7 +121,7 @@ func (p *planted) again(r *Run) {
 	p.note(r.ID, 2, "i2", r.StartedAt, r.FinishedAt, OK)
 }
 
-// broadcast adds job 1, of two shards, each of whose fire times is served.
+// broadcast adds job 1 with two shards, and all its runs.
 func (p *planted) broadcast() {
 	p.job(1, func(s *domain.JobSpec) { s.Route, s.Block = domain.RouteBroadcast, domain.BlockSerial })
 	for i := 1; i <= 9; i++ {
