@@ -55,7 +55,7 @@ func wrongClock(file string) func() time.Time {
 	}
 }
 
-// work is the param of the fault test's handler: what the handler does.
+// work is the param of the fault test's handler.
 type work struct {
 	MS        int    `json:"ms"`                  // shortest duration
 	MSMax     int    `json:"ms_max,omitempty"`    // longest duration; 0 means MS

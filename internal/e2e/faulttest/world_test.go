@@ -31,7 +31,7 @@ type world struct {
 	dir    string
 	server string // the console's address
 	api    *client.Client
-	token  string // of a session; its triggers have the cause manual
+	token  string // a session token; its triggers have the cause manual
 	key    string // an API token; its triggers have the cause api
 	db     *pgxpool.Pool
 	nats   *rig.NATSCluster
@@ -58,7 +58,7 @@ type member struct {
 	postgres *rig.Proxy // nil for an executor
 	clock    string     // file with the error of its clock
 	log      string
-	notes    string // of an executor
+	notes    string // file of an executor's handlers
 
 	busy    sync.Mutex   // held during a fault of the process
 	process *rig.Process // guarded by busy; the last one started
@@ -77,7 +77,7 @@ func newWorld(t testing.TB) *world {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), rig.Patience)
 		defer cancel()
-		_ = w.pg.Stop(ctx) // nobody needs its data
+		_ = w.pg.Stop(ctx) // its data is not needed any more
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 	defer cancel()
@@ -270,7 +270,8 @@ func (m *member) setClock(d time.Duration) {
 	}
 }
 
-// heal repairs all links and clocks, thaws frozen processes, and starts processes that have ended. The lanes have ended before.
+// heal repairs all links and clocks, resumes frozen processes, and starts processes that have ended. It is called after all lanes have
+// ended.
 func (w *world) heal() {
 	w.t.Helper()
 	for _, m := range w.members {

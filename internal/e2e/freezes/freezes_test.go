@@ -152,8 +152,8 @@ func (f *freezer) next() (lo, hi time.Duration, more bool) {
 // aims bounds how often the freezer tries to freeze an instance while it holds attempts.
 const aims = 20
 
-// freeze freezes an instance just after it has accepted attempts, and thaws it again. If all of them had started by then, it
-// thaws the instance at once and tries again.
+// freeze freezes an instance just after it has accepted attempts, and resumes it later. If all of the attempts had already started, it
+// resumes the instance without delay and tries again.
 func (f *freezer) freeze(i *instance, length, pause time.Duration) (done freeze, ok bool) {
 	<-time.After(pause)
 	for aim := 1; ; aim++ {
@@ -234,7 +234,7 @@ func (f *freezer) goesOn(done freeze) {
 			f.w.t.Errorf("%s ended by itself: %v", i.name, i.process.State())
 			return
 		case time.Now().After(deadline):
-			f.w.t.Errorf("%s was thawed at %v and has started nothing new since", i.name, done.to)
+			f.w.t.Errorf("%s resumed at %v and has started no new attempt since then", i.name, done.to)
 			return
 		}
 		<-time.After(250 * time.Millisecond)
@@ -399,7 +399,7 @@ func (f *freezer) starts() map[ref][]startOn {
 }
 
 // explains reports whether a long freeze of its instance explains why an attempt was declared lost. A verdict that has begun
-// may be committed after the thaw.
+// may be committed after the freeze.
 func (f *freezer) explains(l loss) bool {
 	for i := range f.freezes {
 		z := &f.freezes[i]

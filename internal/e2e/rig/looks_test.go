@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Taken returns only the looks of its own goroutine, by the right time.
+// Taken returns only looks of its own goroutine, by the right time.
 func TestLooks(t *testing.T) {
 	t.Parallel()
 	wrong := time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)
