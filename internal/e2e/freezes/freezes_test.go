@@ -110,7 +110,7 @@ func (f *freezer) run(seed uint64) {
 	for _, i := range random.Perm(len(f.w.instances)) {
 		f.ready <- f.w.instances[i]
 	}
-	var lanes, thawed sync.WaitGroup
+	var lanes, resumed sync.WaitGroup
 	for n := range len(f.w.instances) / 2 {
 		lanes.Go(func() {
 			r := rand.New(rand.NewPCG(seed, uint64(n)+1))
@@ -124,7 +124,7 @@ func (f *freezer) run(seed uint64) {
 				if !ok {
 					return
 				}
-				thawed.Go(func() {
+				resumed.Go(func() {
 					f.goesOn(done)
 					f.ready <- i
 				})
@@ -132,7 +132,7 @@ func (f *freezer) run(seed uint64) {
 		})
 	}
 	lanes.Wait()
-	thawed.Wait()
+	resumed.Wait()
 }
 
 // next returns the range of the next freeze's length. more is false if no freeze is left.
