@@ -20,7 +20,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// A job that fails is told of once by a signed webhook, and once more when it succeeds again.
+// When a job begins to fail, Belfry sends one signed webhook, and another one when the job succeeds again.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	const secret = "a secret of sixteen bytes and more"
@@ -87,16 +87,16 @@ func TestAlerts(t *testing.T) {
 		return ids[0]
 	}
 	failed := ends(domain.Failed)
-	ends(domain.Failed) // which is folded
-	// Deliveries run side by side, so that the alert of the recovery could overtake that of the failure.
-	eventually(t, patience, "the alert of the failure comes", func() bool { return slices.Contains(kinds(), domain.AlertFailed) })
+	ends(domain.Failed) // folded into the first alert
+	// Deliveries run concurrently, so the alert of the recovery could arrive before the alert of the failure.
+	eventually(t, patience, "the alert of the failure arrives", func() bool { return slices.Contains(kinds(), domain.AlertFailed) })
 	well.Store(true)
 	ends(domain.Succeeded)
 	ends(domain.Succeeded)
 	want := []domain.AlertKind{domain.AlertTest, domain.AlertFailed, domain.AlertRecovered}
-	eventually(t, patience, "the alerts come", func() bool { return len(kinds()) >= len(want) })
+	eventually(t, patience, "the alerts arrive", func() bool { return len(kinds()) >= len(want) })
 	if got := kinds(); !slices.Equal(got, want) {
-		t.Errorf("told of %v", got)
+		t.Errorf("received alerts of the kinds %v", got)
 	}
 	if m := told[1]; m.RunID != failed.String() || m.URL != server+"/runs/"+m.RunID || !strings.Contains(m.Message, "503") || m.Count != 1 {
 		t.Errorf("the failure: %+v", m)
@@ -104,7 +104,7 @@ func TestAlerts(t *testing.T) {
 	if m := told[2]; m.Count != 2 {
 		t.Errorf("the recovery: %+v", m)
 	}
-	eventually(t, patience, "the deliveries are known", func() bool {
+	eventually(t, patience, "the deliveries are recorded", func() bool {
 		listed, err := api.Alerts(t.Context(), client.AlertFilter{JobID: job.ID, State: "delivered"}, 10)
 		return err == nil && len(listed) == 2
 	})

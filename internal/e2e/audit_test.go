@@ -22,12 +22,12 @@ func (c *cluster) command(args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// The only scheduler is killed for eight seconds. Afterwards everything that did not run in time has an answer in
-// words: from when to when no scheduler was at work, and what the misfire policy made of it. A run that somebody deletes
-// is found, and has none.
+// The only scheduler is killed and stays away for eight seconds. Afterwards `belfry job why` explains each fire time that did not run
+// in time: the period without a scheduler, and the effect of the misfire policy. If a user deletes a run by SQL, the fire check finds
+// that its fire time is unexplained.
 func TestWhyDidItNotRun(t *testing.T) {
 	if testing.Short() {
-		t.Skip("NOT COVERED: the periodic audit, which looks at what is a minute past")
+		t.Skip("NOT COVERED: the fire check, which waits a minute before it checks a fire time")
 	}
 	t.Parallel()
 	c := newCluster(t)
@@ -54,7 +54,7 @@ func TestWhyDidItNotRun(t *testing.T) {
 	settles(t, c.db, c.now(), patience)
 	end := c.now()
 
-	// The first fire time after the last that had been planned ahead, as the ledger has it.
+	// The first fire time in the ledger is the first one that had not been planned ahead.
 	dropped := ledger(t, c.db, skips.ID)
 	if len(dropped) == 0 {
 		t.Fatal("nothing was dropped in eight seconds")
@@ -83,21 +83,21 @@ func TestWhyDidItNotRun(t *testing.T) {
 	code, out := audit()
 	if code != 0 || strings.Contains(out, "unexplained") || strings.Contains(out, "doubled") ||
 		!strings.Contains(out, "missed") || !strings.Contains(out, "late") || !strings.Contains(out, "ran") {
-		t.Errorf("the audit ended with code %d:\n%s", code, out)
+		t.Errorf("belfry audit ended with code %d:\n%s", code, out)
 	}
 
-	// Somebody's SQL.
+	// A user deletes a run by SQL.
 	lost := domain.At(queryOne[time.Time](t, c.db, `DELETE FROM runs_history WHERE id = (SELECT id FROM runs_history
 		WHERE job_id = $1 AND fire_time < $2 ORDER BY id LIMIT 1) RETURNING fire_time`, skips.ID, missed.Time))
-	// What is a moment past due may still be about to come.
-	eventually(t, patience, "the fire time counts as decided", func() bool { return c.now().Sub(lost.Time) > 31*time.Second })
+	// Shortly after its due instant, a fire time may still get its run.
+	eventually(t, patience, "the fire time is decided", func() bool { return c.now().Sub(lost.Time) > 31*time.Second })
 	ask(skips, lost, "It has neither a run nor an entry in the missed ledger")
 	since += 31 * time.Second
 	if code, out := audit(); code != 1 || !strings.Contains(out, "unexplained") {
-		t.Errorf("with a run gone the audit ended with code %d:\n%s", code, out)
+		t.Errorf("after the deletion of a run, belfry audit ended with code %d:\n%s", code, out)
 	}
-	// The dispatcher finds it by itself, and from then on it is on record.
-	eventually(t, patience, "the periodic audit enters it", func() bool {
+	// The dispatcher's fire check finds the fire time and enters it into the missed ledger.
+	eventually(t, patience, "the fire check enters the fire time", func() bool {
 		for _, d := range ledger(t, c.db, skips.ID) {
 			if strings.HasPrefix(d.Why, "unexplained") && d.First.Equal(lost.Time) && d.Count == 1 {
 				return true
@@ -107,6 +107,6 @@ func TestWhyDidItNotRun(t *testing.T) {
 	})
 	ask(skips, lost, "It is in the missed ledger: unexplained")
 	if code, out := audit(); code != 0 {
-		t.Errorf("with the loss on record the audit ended with code %d:\n%s", code, out)
+		t.Errorf("after the fire check entered the fire time, belfry audit ended with code %d:\n%s", code, out)
 	}
 }

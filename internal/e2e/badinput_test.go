@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Wrong usage ends with code 2, what fails with 1, and both say on stderr what is wrong and where. On stdout there is
-// nothing, or what became of each job that was to be applied.
+// A usage error exits with code 2, any other error with 1. In both cases stderr names the fault and its place. Stdout is empty, except
+// that `job apply` prints the result for each job.
 func TestBadInputTable(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -62,7 +62,7 @@ func TestBadInputTable(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			env := []string{"BELFRY_SERVER=" + c.server, "BELFRY_TOKEN=" + c.token}
 			if test.env != "" {
-				env = append(env, test.env) // the last of a name counts
+				env = append(env, test.env) // the last entry of a name counts
 			}
 			p := launch(t, test.name, "belfry", c.dir, env, test.args...)
 			if code := p.exit(); code != test.code {
@@ -83,7 +83,7 @@ func TestBadInputTable(t *testing.T) {
 		t.Errorf("%d jobs are stored, want the one from before", n)
 	}
 
-	// An executor that is not let in goes on asking, as its token may be on its way, and says so.
+	// An executor whose log-in is refused retries, because its token may become valid later, and logs that.
 	c.join = "wrong"
 	outside := c.agent("outside")
 	outside.logs("uthorization")

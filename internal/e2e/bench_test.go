@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// benchReport is what `belfry bench -o json` prints, as far as the test looks.
+// benchReport is the part of the output of `belfry bench -o json` that the tests check.
 type benchReport struct {
 	Version   string
 	Machine   struct{ System string }
@@ -25,8 +25,8 @@ type benchReport struct {
 	Runs []struct{ What, Side string }
 }
 
-// TestBench: the measurement runs, everything that it fires ends, and its report is complete. How fast anything was
-// is not this test's affair.
+// TestBench checks that a measurement fires all runs, that all of them end, and that the report is complete. It does not judge the
+// speed.
 func TestBench(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT COVERED: belfry bench, which takes half a minute")
@@ -75,12 +75,12 @@ func TestBench(t *testing.T) {
 			t.Errorf("of %d fires %v ended, %v succeeded, %v were missed", fires, f["ended"], f["succeeded"], f["missed"])
 		}
 		if f["wal_bytes_per_run"] <= 0 || f["nats_bytes_per_run"] <= 0 || f["lateness_max_ms"] < f["lateness_p50_ms"] {
-			t.Errorf("figures that cannot be: %v", f)
+			t.Errorf("impossible figures: %v", f)
 		}
 	}
 }
 
-// TestBenchOnHistory: past runs are written into their days, and the engine goes on beside them.
+// TestBenchOnHistory checks that the bench inserts past runs and measures the engine with them.
 func TestBenchOnHistory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT COVERED: belfry bench history, which takes half a minute")
@@ -111,7 +111,7 @@ func TestBenchOnHistory(t *testing.T) {
 	}
 }
 
-// TestBenchInterrupted: Ctrl-C leaves neither processes nor files.
+// TestBenchInterrupted checks that the bench leaves neither processes nor files after Ctrl-C.
 func TestBenchInterrupted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -138,7 +138,7 @@ func TestBenchInterrupted(t *testing.T) {
 	}
 }
 
-// childrenOf returns the processes that a process has started, none where there is no /proc.
+// childrenOf returns the child processes of a process, none on a system without /proc.
 func childrenOf(t *testing.T, parent int) []int {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")

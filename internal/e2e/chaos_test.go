@@ -16,7 +16,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// seedOf draws the seed of a random test, or takes E2E_SEED, and prints it.
+// seedOf returns the seed of a random test, from E2E_SEED or random, and logs it.
 func seedOf(t *testing.T) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
@@ -26,12 +26,12 @@ func seedOf(t *testing.T) uint64 {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("E2E_SEED=%d repeats what is done, though not its timing", seed)
+	t.Logf("E2E_SEED=%d repeats the actions, but not their timing", seed)
 	return seed
 }
 
-// Whatever is killed at random, over and over: each fire time has one run or is in the ledger, each attempt starts once
-// at most, each run ends, and ends well unless it was on an executor that was killed.
+// The test kills random processes, NATS, and connections to Postgres, again and again. Each fire time has one run or its place in the
+// ledger, each attempt starts at most once, and each run ends. A run succeeds unless its executor was killed.
 func TestAnythingKilled(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(seedOf(t), 1))
@@ -85,7 +85,7 @@ func TestAnythingKilled(t *testing.T) {
 	})
 	until := c.now()
 	settles(t, c.db, until, patience)
-	eventually(t, patience, "the chain goes on", func() bool {
+	eventually(t, patience, "the chain continues", func() bool {
 		return queryOne[int](t, c.db, `SELECT count(*) FROM runs WHERE job_id = $1 AND state = 'succeeded' AND created_at > $2`, chain.ID, until) > 0
 	})
 	for _, job := range jobs {
@@ -102,7 +102,7 @@ func TestAnythingKilled(t *testing.T) {
 		   AND greatest(a.started_at, b.started_at) < least(a.finished_at, b.finished_at) - interval '250 ms'`, jobs[3].ID) {
 		t.Errorf("two runs of a serial job at once: %s", overlap)
 	}
-	// The River job of a child whose worker was killed is worked when its time has passed, long after its parent has ended.
+	// If the worker of a child's River job was killed, River works the job again after its timeout, long after the parent has ended.
 	eventually(t, patience, "each run of the parent has exactly one child", func() bool {
 		return queryOne[int](t, c.db, `
 		SELECT count(*) FROM runs_history p WHERE p.job_id = $1 AND p.fire_time <= $3
@@ -110,7 +110,7 @@ func TestAnythingKilled(t *testing.T) {
 	})
 }
 
-// startedOnce checks that no attempt noted its start twice, and that each that succeeded noted it.
+// startedOnce checks that each attempt wrote at most one start to the file, and each succeeded attempt exactly one.
 func (c *cluster) startedOnce(file string) {
 	c.t.Helper()
 	type end struct {
@@ -119,7 +119,7 @@ func (c *cluster) startedOnce(file string) {
 		State   domain.State
 		Reason  domain.Reason
 	}
-	// The ends first, as jobs may go on: what has ended has started.
+	// Reads the ends before the starts, because jobs may continue meanwhile: each attempt that has ended has started.
 	ends := query(c.t, c.db, pgx.RowToStructByPos[end], `SELECT id::text, attempt, state, reason FROM runs_history`)
 	starts := make(map[string]int)
 	for _, s := range linesOf(c.t, file) {

@@ -26,25 +26,25 @@ const (
 	group         = "g"
 )
 
-// cluster is Belfry as an operator runs it: each role a process, on a Postgres and a NATS server of its own.
+// cluster is Belfry as an operator runs it: each role is a process. It has its own Postgres database and NATS server.
 type cluster struct {
 	t       testing.TB
 	dir     string
 	dbURL   string
-	db      *pgxpool.Pool // for looking, past all roles
+	db      *pgxpool.Pool // for queries of the test
 	api     *client.Client
-	token   string // of the API
+	token   string // for the API
 	server  string // the console's address
 	join    string // the token of group
 	natsEnv []string
-	natsURL string // with the system side's password
+	natsURL string // with the password of user belfry
 	natsFor string // for executors
-	store   string // NATS's directory
+	store   string // NATS's storage
 	nats    *process
 	console *process
 }
 
-// newCluster starts the servers and a console, and makes the group.
+// newCluster starts the servers and a console, and creates the group.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{t: t, dir: t.TempDir(), dbURL: pgtest.Database(t, store.Migrate)}
@@ -62,7 +62,7 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// openPool connects to a database of Belfry's.
+// openPool connects to a database of Belfry.
 func openPool(t testing.TB, url string) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(url)
@@ -104,7 +104,7 @@ func (c *cluster) logIn() {
 	c.api, c.token = logIn(c.t, c.server, adminPassword)
 }
 
-// logIn returns a client of a console, and its token.
+// logIn returns a client of a console and the token of its session.
 func logIn(t testing.TB, server, password string) (*client.Client, string) {
 	t.Helper()
 	guest, err := client.New(server, "")
@@ -113,8 +113,8 @@ func logIn(t testing.TB, server, password string) (*client.Client, string) {
 	}
 	defer guest.Close()
 	var session client.Session
-	eventually(t, patience, "somebody can log in", func() bool {
-		// A console gives a request up that takes too long, and a log-in computes a lot.
+	eventually(t, patience, "the user can log in", func() bool {
+		// A log-in needs much CPU, and a console cancels a request that takes too long.
 		session, err = guest.Login(t.Context(), "admin", password)
 		if err != nil && domain.CodeOf(err) != domain.Unavailable {
 			t.Fatal(err)
@@ -129,7 +129,7 @@ func logIn(t testing.TB, server, password string) (*client.Client, string) {
 	return user, session.Token
 }
 
-// role starts a role of the system side and waits until it is ready.
+// role starts a scheduler, dispatcher or console and waits until it is ready.
 func (c *cluster) role(role string, env []string, args ...string) *process {
 	c.t.Helper()
 	env = append([]string{
@@ -169,7 +169,7 @@ func (c *cluster) listed(instance string) bool {
 	return false
 }
 
-// job makes a job of the group that runs by hand, as edit changes it.
+// job creates a job of the group without a schedule, after edit has changed its spec.
 func (c *cluster) job(name string, edit ...func(*domain.JobSpec)) domain.Job {
 	c.t.Helper()
 	spec := domain.DefaultJobSpec()
@@ -184,19 +184,19 @@ func (c *cluster) job(name string, edit ...func(*domain.JobSpec)) domain.Job {
 	return job
 }
 
-// handler has a job run a handler with a param.
+// handler returns an edit that sets a job's handler and param.
 func handler(name, param string) func(*domain.JobSpec) {
 	return func(s *domain.JobSpec) { s.Handler, s.Param = name, param }
 }
 
-// shell has a job run a line of sh.
+// shell returns an edit that makes a job run a line of sh.
 func shell(script string) func(*domain.JobSpec) {
 	return handler("command", fmt.Sprintf(`["sh", "-c", %q]`, script))
 }
 
 func retries(n int) func(*domain.JobSpec) { return func(s *domain.JobSpec) { s.Retries = n } }
 
-// trigger runs a job now.
+// trigger triggers a job.
 func (c *cluster) trigger(job domain.JobID) domain.RunID {
 	c.t.Helper()
 	ids, err := c.api.TriggerJob(c.t.Context(), job, client.Trigger{})
@@ -215,13 +215,13 @@ func (c *cluster) run(id domain.RunID) domain.Run {
 	return r
 }
 
-// reaches waits until a run is as wanted.
+// reaches waits until a run fulfils ok.
 func (c *cluster) reaches(id domain.RunID, bound time.Duration, what string, ok func(domain.Run) bool) domain.Run {
 	c.t.Helper()
 	var r domain.Run
 	defer func() {
 		if c.t.Failed() {
-			c.t.Logf("the run at last: %+v", r)
+			c.t.Logf("the last state of the run: %+v", r)
 		}
 	}()
 	eventually(c.t, bound, "the run "+what, func() bool { r = c.run(id); return ok(r) })
@@ -234,13 +234,13 @@ func (c *cluster) finishes(id domain.RunID, bound time.Duration) domain.Run {
 	return c.reaches(id, bound, "is final", func(r domain.Run) bool { return r.State.Final() })
 }
 
-// now is the database's clock.
+// now reads the database's clock.
 func (c *cluster) now() time.Time {
 	c.t.Helper()
 	return queryOne[time.Time](c.t, c.db, `SELECT clock_timestamp()`)
 }
 
-// queryOne returns the one value that sql selects.
+// queryOne returns the first value that sql selects.
 func queryOne[T any](t testing.TB, db *pgxpool.Pool, sql string, args ...any) T {
 	t.Helper()
 	return query[T](t, db, pgx.RowTo[T], sql, args...)[0]
@@ -262,7 +262,7 @@ func query[T any](t testing.TB, db *pgxpool.Pool, as pgx.RowToFunc[T], sql strin
 	return out
 }
 
-// linesOf reads what jobs appended to a file; none where there is no file yet.
+// linesOf returns the words that jobs appended to a file, none if the file does not exist yet.
 func linesOf(t testing.TB, path string) []string {
 	t.Helper()
 	return strings.Fields(read(t, path))

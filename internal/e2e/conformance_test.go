@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
-// The executor in Python keeps every duty that it offers. BELFRY_CONFORMANCE_FULL runs the whole kit instead of its short form.
+// The executor in Python fulfils every duty that it offers. BELFRY_CONFORMANCE_FULL runs all checks instead of the short form.
 func TestPythonConformance(t *testing.T) {
 	t.Parallel()
 	interpreter := python(t)
@@ -31,7 +31,7 @@ func TestPythonConformance(t *testing.T) {
 	}
 	t.Logf("in %d ms:\n%s", r.TookMS, table.String())
 	if !r.OK {
-		t.Error("the executor in Python breaks a duty")
+		t.Error("the executor in Python does not fulfil a duty")
 	}
 	for _, l := range r.Duties {
 		if l.Verdict == conformance.NotOffered && !slices.Contains([]string{"spool"}, l.Duty) {

@@ -10,9 +10,9 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// A process that binds a run and dies before it offers it, or after it offered it and before it heard the answer,
-// costs some seconds: the run starts once, and is not named lost. Both processes that bind are tried: the scheduler,
-// which fires, and the dispatcher, which assigns what waited.
+// A process dies after it has bound a run, before it offers the run or before it receives the answer. The run starts some seconds
+// late, starts only once, and is not declared lost. The test tries both processes that bind: the scheduler, which fires, and the
+// dispatcher, which assigns waiting runs.
 
 func TestDispatcherKilledBetweenBindAndOffer(t *testing.T) {
 	t.Parallel()
@@ -26,9 +26,8 @@ func TestDispatcherKilledBetweenOfferAndAnswer(t *testing.T) {
 	t.Run("assigning", func(t *testing.T) { t.Parallel(); killWhileAssigning(t, "offered:1") })
 }
 
-// killWhileFiring has the scheduler die that fires a triggered run; another dispatcher process goes on. A scheduler that
-// has just started may not know the executor yet: then the run waits, the dispatcher assigns it, and the next one is
-// triggered.
+// killWhileFiring lets the scheduler die while it fires a triggered run. A dispatcher process stays alive. A scheduler that has just
+// started may not know the executor yet. Then the run waits, the dispatcher assigns it, and the test triggers another run.
 func killWhileFiring(t *testing.T, at string) {
 	c := newCluster(t)
 	c.dispatcher()
@@ -53,8 +52,7 @@ func killWhileFiring(t *testing.T, at string) {
 	c.startsOnce(file, ids...)
 }
 
-// bindsUnless waits until a run is bound while the process lives, and reports whether it does; false means that the
-// process has died.
+// bindsUnless waits until a run is bound, and returns true, or until the process has died, and returns false.
 func (c *cluster) bindsUnless(dying *process, id domain.RunID) bool {
 	c.t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -66,18 +64,18 @@ func (c *cluster) bindsUnless(dying *process, id domain.RunID) bool {
 			return false
 		case <-tick.C:
 		}
-		// Its own binding may be seen before its death: that follows within a moment.
+		// If the process itself has bound the run, it dies a moment later.
 		if c.run(id).Instance != "" {
 			if grace++; grace > 40 {
 				return true
 			}
 		}
 	}
-	c.t.Fatalf("run %s is not bound, and the process lives", id)
+	c.t.Fatalf("run %s is not bound, and the process is alive", id)
 	return false
 }
 
-// killWhileAssigning has the dispatcher die that assigns a run which waited for an executor.
+// killWhileAssigning lets the dispatcher die while it assigns a run that waited for an executor.
 func killWhileAssigning(t *testing.T, at string) {
 	c := newCluster(t)
 	c.scheduler()
@@ -94,12 +92,13 @@ func killWhileAssigning(t *testing.T, at string) {
 	c.startsOnce(file, id)
 }
 
-// startsIn has a job append its run's id to a file, and last longer than a silent attempt is left unasked after.
+// startsIn returns an edit: the job appends its run's id to a file, and lasts longer than a dispatcher waits before it asks about an
+// attempt without news.
 func startsIn(file string) func(*domain.JobSpec) {
 	return shell("echo $BELFRY_RUN_ID >> " + file + "; exec sleep 4")
 }
 
-// startsOnce waits for the ends of runs of such a job, and holds each to one start.
+// startsOnce waits for the ends of runs of such a job, and checks that each started once.
 func (c *cluster) startsOnce(file string, ids ...domain.RunID) {
 	c.t.Helper()
 	for _, id := range ids {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// curl is what the pages use of the command of that name, for machines without it.
+// curl implements the part of the command curl that the pages use, for machines without curl.
 func curl() int {
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "", http.NoBody)
 	if err != nil {

@@ -1,18 +1,17 @@
-// Package e2e tests Belfry from outside: real processes of every role, a real Postgres and a real NATS server, killed
-// with SIGKILL at the worst moments. Each test is named after the promise that it tries; TestScenario… are days as bad as
-// they come, told from beginning to end.
+// Package e2e tests Belfry from outside, with real processes of every role, a real Postgres and a real NATS server. Many tests kill
+// processes with SIGKILL at the worst moments. Most tests are named after the promise that they test. Each TestScenario… plays an
+// incident from beginning to end.
 //
-// There is no binary to build: the test binary starts itself again, and TestMain then runs the belfry command line, or
-// an external NATS server with the configuration of deploy/nats. A role may be told to kill or to stop itself at a
-// named point of its work (see dispatcher.Config.Trace), so that the moment between two steps can be met every time. Links
-// are broken by a proxy of the test's (package rig).
+// There is no binary to build. The test binary starts itself again, and TestMain then runs the belfry command line, or a NATS server
+// with the configuration of deploy/nats. A test can make a role kill or freeze itself at a named point of its work (see
+// dispatcher.Config.Trace), and so reliably reaches the moment between two steps. Proxies of package rig break links.
 //
-// Tests that wait for minutes of the contract to pass leave themselves out under -short. The others and these together
-// take some minutes, as six run beside each other. The longest of all, package torture, stands beside them.
+// Tests that wait for long timeouts of the contract are skipped under -short. All tests together take some minutes, because six run
+// at a time. The longest tests are in packages faulttest and freezes.
 //
-// Random tests print their seed, and take one from E2E_SEED.
+// Random tests log their seed, and use the seed in E2E_SEED if there is one.
 //
-// No test here asserts how fast the machine is. The promise tests (promise_test.go) hold Belfry to the times of its contract
-// (a fire at most 5 s late, a death detected within 15 s), by the database's clock and net of the machine's own stalls. They
-// run before all others, one after the other. All other tests wait for as long as it takes.
+// Only the promise tests (promise_test.go) judge how long something takes. They hold Belfry to the times of its contract (a fire at
+// most 5 s late, a death detected within 15 s), by the database's clock and net of the machine's own stalls. They run before all
+// other tests, one after the other. All other tests wait as long as necessary.
 package e2e

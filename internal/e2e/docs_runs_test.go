@@ -28,7 +28,7 @@ func blocks(t *testing.T, doc string) (out []block) {
 	return out
 }
 
-// sh runs lines of a document in a shell that has a belfry.
+// sh runs lines of a document in a shell with the command belfry.
 func (c *cluster) sh(script string) string {
 	c.t.Helper()
 	self, err := os.Executable()
@@ -62,7 +62,7 @@ func (c *cluster) named(name string) domain.Job {
 	return job
 }
 
-// runsOf returns the runs of a job of a cause, newest first.
+// runsOf returns the runs of a job that match a filter, newest first.
 func (c *cluster) runsOf(name string, f client.RunFilter) []domain.Run {
 	c.t.Helper()
 	f.JobID = c.named(name).ID
@@ -73,7 +73,7 @@ func (c *cluster) runsOf(name string, f client.RunFilter) []domain.Run {
 	return runs
 }
 
-// docs/runs.md does what it says.
+// The commands in docs/runs.md do what the page says.
 func TestDocumentedRuns(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -92,10 +92,10 @@ func TestDocumentedRuns(t *testing.T) {
 	lines := strings.SplitAfter(steps[2].text, "\n")
 	c.sh(lines[0])
 	stubborn := c.runsOf("stubborn", client.RunFilter{})[0].ID
-	eventually(t, patience, "the stubborn run is written to be running", func() bool { return c.run(stubborn).State == domain.Running })
+	eventually(t, patience, "the stubborn run is running", func() bool { return c.run(stubborn).State == domain.Running })
 	c.sh(lines[1])
 	if note := c.run(stubborn).Note; !strings.HasPrefix(note, "kill requested, still running since") {
-		t.Errorf("the run that is killed says %q", note)
+		t.Errorf("the note of the killed run is %q", note)
 	}
 
 	eventually(t, patience, "the tick has run", func() bool { return len(c.runsOf("tick", client.RunFilter{State: "succeeded"})) > 0 })
@@ -122,12 +122,12 @@ func TestDocumentedRuns(t *testing.T) {
 		return queryOne[bool](t, c.db, `SELECT now() > $1::timestamptz + interval '3500 milliseconds'`, pause.PausedAt.Time)
 	})
 	c.sh(steps[7].text)
-	eventually(t, patience, "the tick goes on", func() bool {
+	eventually(t, patience, "the tick continues", func() bool {
 		return len(c.runsOf("tick", client.RunFilter{Cause: "misfire", State: "succeeded"})) > 0
 	})
 	misfires := c.runsOf("tick", client.RunFilter{Cause: "misfire"})
 	if len(misfires) != 1 {
-		t.Errorf("%d misfires are made up for, want one", len(misfires))
+		t.Errorf("%d misfires were fired, want one", len(misfires))
 	}
 	group, err := c.api.Group(t.Context(), group)
 	if err != nil || group.PausedAt != nil {
@@ -139,7 +139,7 @@ func TestDocumentedRuns(t *testing.T) {
 		}
 	}
 	if n := queryOne[int](t, c.db, `SELECT count(*) FROM missed WHERE why LIKE 'group g was paused from % by admin (new disks)%'`); n != 1 {
-		t.Errorf("%d entries of the missed ledger tell of the pause", n)
+		t.Errorf("%d entries of the missed ledger name the pause", n)
 	}
 	first := queryOne[time.Time](t, c.db, `SELECT min(first_fire_time) FROM missed`)
 	why, err := c.api.Why(t.Context(), c.named("tick").ID, domain.At(first).String())
@@ -151,7 +151,7 @@ func TestDocumentedRuns(t *testing.T) {
 	}
 }
 
-// broadcastOf runs the broadcast, and then its failed shard again.
+// broadcastOf triggers the broadcast, and then runs its failed shard again.
 func (c *cluster) broadcastOf(broadcast, again string) {
 	c.t.Helper()
 	c.sh(broadcast)

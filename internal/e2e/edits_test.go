@@ -16,11 +16,11 @@ import (
 	"github.com/belfryhq/belfry/internal/schedule"
 )
 
-// freeze is how shortly before due a change may come too late, by the contract.
+// freeze is the time before the due instant in which a change may come too late, by the contract.
 const freeze = 250 * time.Millisecond
 
-// Random edits, disables and enables between 5 s before and 1 s after fire times, with two schedulers: each fire time
-// at which the job was enabled has one run, with the param that held at that moment; each other has none.
+// The test edits, disables and enables jobs at random, between 5 s before and 1 s after fire times, with two schedulers. Each fire
+// time at which the job was enabled has one run, with the param that was in force at that moment. Other fire times have none.
 func TestEditsAreExact(t *testing.T) {
 	t.Parallel()
 	const (
@@ -63,9 +63,9 @@ func TestEditsAreExact(t *testing.T) {
 	for _, job := range made {
 		total.add(c.matchesVersions(job, until))
 	}
-	t.Logf("%d edits; %d fire times with a run, %d without, %d too close to an edit to say", total.edits, total.ran, total.none, total.either)
+	t.Logf("%d edits; %d fire times with a run, %d without, %d too close to an edit to decide", total.edits, total.ran, total.none, total.either)
 	if total.edits < 50 || total.ran < 20 || total.none < 10 {
-		t.Error("too little was tried")
+		t.Error("too few edits or fire times")
 	}
 }
 
@@ -77,10 +77,10 @@ type editor struct {
 	random *rand.Rand
 }
 
-// edit changes the job, each time at an instant between 5 s before and 1 s after a fire time to come.
+// edit changes the job at instants between 5 s before and 1 s after a future fire time.
 func (e *editor) edit(end time.Time, period time.Duration) {
 	for n := 2; ; n++ {
-		// The next fire time but one is at most 6 s away, so that waiting for 5 s before it or later is short.
+		// The second next fire time is at most 6 s away, so the wait is short.
 		fire := time.Now().Truncate(period).Add(2 * period)
 		at := fire.Add(-5*time.Second + time.Duration(e.random.Int64N(int64(6*time.Second))))
 		if at.After(end) {
@@ -107,14 +107,14 @@ func (e *editor) edit(end time.Time, period time.Duration) {
 	}
 }
 
-// tally counts what was tried.
+// tally counts edits, and fire times by their result.
 type tally struct{ edits, ran, none, either int }
 
 func (a *tally) add(b tally) {
 	a.edits, a.ran, a.none, a.either = a.edits+b.edits, a.ran+b.ran, a.none+b.none, a.either+b.either
 }
 
-// version is a version of a job, from when to when it held.
+// version is a version of a job and the period during which it was in force.
 type version struct {
 	From    time.Time
 	To      *time.Time
@@ -122,7 +122,7 @@ type version struct {
 	Param   string
 }
 
-// matchesVersions checks the runs of a job whose schedule stayed the same against its versions.
+// matchesVersions compares the runs of a job with its versions, whose schedules are the same.
 func (c *cluster) matchesVersions(job domain.Job, until time.Time) (n tally) {
 	t := c.t
 	t.Helper()
@@ -143,7 +143,7 @@ func (c *cluster) matchesVersions(job domain.Job, until time.Time) (n tally) {
 		n.add(c.matches(job, f, compiled.Due(job.ID, f), versions, got))
 	}
 	for f := range runs {
-		t.Errorf("%s: a run at %v, which is no fire time", job.Name, time.UnixMilli(f).UTC())
+		t.Errorf("%s: a run at %v, which is not a fire time", job.Name, time.UnixMilli(f).UTC())
 	}
 	if dropped := ledger(t, c.db, job.ID); len(dropped) > 0 {
 		t.Errorf("%s: in the missed ledger: %+v", job.Name, dropped)
@@ -151,7 +151,7 @@ func (c *cluster) matchesVersions(job domain.Job, until time.Time) (n tally) {
 	return n
 }
 
-// matches checks one fire time: what held at due decides, or what held shortly before it.
+// matches checks one fire time: the version at the due instant decides, or one that was in force up to 250 ms before.
 func (c *cluster) matches(job domain.Job, fire, due time.Time, versions []version, got []fired) (n tally) {
 	c.t.Helper()
 	mayRun, mayNot := make(map[string]bool), false

@@ -15,7 +15,7 @@ import (
 
 func first(s *domain.JobSpec) { s.Route = domain.RouteFirst }
 
-// A log can be read while its run goes on, and outlives the executor that wrote it.
+// The log of a run can be read while the run is running, and is kept after the death of the executor that wrote it.
 func TestLogsWhileRunning(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -75,7 +75,7 @@ func (c *cluster) cli(args ...string) *process {
 	return launch(c.t, args[0], "belfry", c.dir, []string{"BELFRY_SERVER=" + c.server, "BELFRY_TOKEN=" + c.token}, args...)
 }
 
-// A kill ends the handler and every process that it started, before the run is called cancelled.
+// A kill ends the handler and all processes that it started. Only then the run becomes cancelled.
 func TestKillWhileRunning(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -103,5 +103,5 @@ func TestKillWhileRunning(t *testing.T) {
 	if err := syscall.Kill(-leader, 0); !errors.Is(err, syscall.ESRCH) {
 		t.Errorf("the process group is not gone: %v", err)
 	}
-	t.Logf("%v from the kill to its end", r.FinishedAt.Sub(r.KillAskedAt.Time))
+	t.Logf("%v from the kill request to the end of the run", r.FinishedAt.Sub(r.KillAskedAt.Time))
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/belfryhq/belfry/internal/natsauth"
 )
 
-// fickle is an instance of one slot that the test plays over raw NATS with the group's token: it refuses the first
-// message of offers and accepts later ones, which a stock agent cannot be brought to do at a given moment. It runs
-// nothing; what it has accepted ends when the test says so.
+// fickle is an instance with one slot that the test itself implements, over NATS with the group's token. It refuses the first message
+// of offers and accepts later ones; the stock agent cannot do that at a given moment. It runs no handlers. The test decides when an
+// accepted attempt ends.
 type fickle struct {
 	t    testing.TB
 	nc   *nats.Conn
@@ -28,11 +28,11 @@ type fickle struct {
 	seq      int64                 // guarded by mu
 	known    map[string]string     // guarded by mu; run id to wire.Status…
 	accepted map[string]wire.Offer // guarded by mu
-	binds    []int                 // guarded by mu; of all offers that came
-	refused  bool                  // guarded by mu; the first message has come
+	binds    []int                 // guarded by mu; the rounds of all received offers
+	refused  bool                  // guarded by mu; whether it has received the first message
 }
 
-// refuseFirst joins group with such an instance, which offers the handler command. It leaves at the end of the test.
+// refuseFirst adds such an instance to group, with the handler command. It leaves at the end of the test.
 func (c *cluster) refuseFirst(name string) *fickle {
 	c.t.Helper()
 	nc, err := nats.Connect(c.natsFor, nats.Timeout(patience), nats.Token(c.join), nats.CustomInboxPrefix(natsauth.InboxPrefix(group)))
@@ -78,10 +78,10 @@ func (f *fickle) beat() {
 		V: wire.Version, Instance: f.name, Group: group, BootID: f.boot, Handlers: []string{"command"},
 		Capacity: load.Capacity, Running: load.Running, Seq: load.Seq,
 	}
-	_ = f.nc.Publish("$KV."+wire.BucketInstances+"."+wire.InstanceKey(group, f.name), wire.Encode(h)) // said again in 3 s
+	_ = f.nc.Publish("$KV."+wire.BucketInstances+"."+wire.InstanceKey(group, f.name), wire.Encode(h)) // repeated after 3 s
 }
 
-// load is called with mu held.
+// load returns the instance's load. mu is held.
 func (f *fickle) load() wire.Load {
 	f.seq++
 	running := 0
@@ -96,7 +96,7 @@ func (f *fickle) load() wire.Load {
 func (f *fickle) offered(m *nats.Msg) {
 	var msg wire.Offers
 	if err := wire.Decode(m.Data, &msg); err != nil {
-		f.t.Errorf("an offer cannot be read: %v", err)
+		f.t.Errorf("decode an offer: %v", err)
 		return
 	}
 	f.mu.Lock()
@@ -138,10 +138,10 @@ func (f *fickle) asked(m *nats.Msg) {
 		reply.Statuses = append(reply.Statuses, wire.Status{RunID: r.RunID, Attempt: r.Attempt, Status: st})
 	}
 	f.mu.Unlock()
-	_ = m.Respond(wire.Encode(reply)) // who asked asks again
+	_ = m.Respond(wire.Encode(reply)) // the dispatcher asks again
 }
 
-// has reports whether it accepted a run.
+// has reports whether the instance accepted a run.
 func (f *fickle) has(run string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -149,7 +149,7 @@ func (f *fickle) has(run string) bool {
 	return ok
 }
 
-// succeed reports the end of a run that it accepted.
+// succeed publishes the success of an accepted run.
 func (f *fickle) succeed(run string) {
 	f.t.Helper()
 	f.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/internal/schedule"
 )
 
-// fired is a run by schedule, as far as promise 1 speaks of it.
+// fired is a scheduled run, with the fields that the checks of fire times need.
 type fired struct {
 	FireTime   time.Time
 	Cause      domain.Cause
@@ -24,8 +24,8 @@ type fired struct {
 	Behind     *float64 // seconds from the fire time to the start
 }
 
-// late is how long after its due instant it started. A run that makes up for a missed fire time is due when that is decided,
-// so that its lateness says nothing: it counts from the fire time.
+// late returns how long after its due instant the run started. A misfire becomes due when the misfire policy decides, so its lateness
+// counts from the fire time.
 func (f fired) late() (d time.Duration, started bool) {
 	switch {
 	case f.LatenessMS == nil || f.Behind == nil:
@@ -45,7 +45,7 @@ func firedBy(t testing.TB, db *pgxpool.Pool, job domain.JobID, until time.Time) 
 		 WHERE runs.job_id = $1 AND cause IN ('schedule', 'misfire') AND fire_time <= $2 ORDER BY fire_time`, job, until)
 }
 
-// settles waits until no run of a fire time up to until is unfinished.
+// settles waits until all runs with a fire time up to until have ended.
 func settles(t testing.TB, db *pgxpool.Pool, until time.Time, bound time.Duration) {
 	t.Helper()
 	eventually(t, bound, "all runs that are due have ended", func() bool {
@@ -54,16 +54,16 @@ func settles(t testing.TB, db *pgxpool.Pool, until time.Time, bound time.Duratio
 	})
 }
 
-// demand says which ends of runs firesExactly accepts.
+// demand is the set of ends that firesExactly accepts.
 type demand int
 
 const (
-	eachSucceeds   demand = iota // whenever that is: Postgres or NATS may have been away
-	anythingKilled               // it ended, lost at the worst
+	eachSucceeds   demand = iota // each run succeeds, at any time, because Postgres or NATS may have been away
+	anythingKilled               // a run may also be lost, and a fire time may be missed
 )
 
-// firesExactly checks that each fire time of a job that was never edited, after its creation and up to until, has
-// exactly one run, which succeeded.
+// firesExactly checks that each fire time of a job, from its creation up to until, has exactly one run, which ended as demanded. The
+// job must not have been edited.
 func firesExactly(t testing.TB, db *pgxpool.Pool, job domain.Job, until time.Time, p demand) (count int, worst time.Duration) {
 	t.Helper()
 	compiled, err := schedule.Compile(job.Schedule, schedule.Options{DefaultZone: time.UTC, CreatedAt: job.CreatedAt.Time})
@@ -81,13 +81,13 @@ func firesExactly(t testing.TB, db *pgxpool.Pool, job domain.Job, until time.Tim
 		late, started := r.late()
 		good := r.State == domain.Succeeded && started
 		switch p {
-		case eachSucceeds: // a misfire as well; whether a fire may be so late is for the caller
+		case eachSucceeds: // also a misfire; the caller judges the lateness
 		case anythingKilled:
 			good = r.Cause == domain.CauseSchedule && (good || r.State == domain.Failed && r.Reason == domain.ReasonLost)
 		}
 		switch {
 		case !due:
-			t.Errorf("%s: a run at %s, which is no fire time", job.Name, at)
+			t.Errorf("%s: a run at %s, which is not a fire time", job.Name, at)
 			continue
 		case !good:
 			t.Errorf("%s: fire time %s: a run of cause %s is %s/%s", job.Name, at, r.Cause, r.State, r.Reason)
@@ -129,8 +129,8 @@ func ledger(t testing.TB, db *pgxpool.Pool, job domain.JobID) []drop {
 	return query(t, db, pgx.RowToStructByPos[drop], `SELECT first_fire_time, last_fire_time, count, why FROM missed WHERE job_id = $1`, job)
 }
 
-// fireTimes returns the fire times up to until of a job that keeps its schedule. It is the due instant, fire time and
-// jitter, that has to come after the job's creation.
+// fireTimes returns the fire times up to until of a job with an unchanged schedule. A fire time counts if its due instant, which
+// includes the jitter, is after the job's creation.
 func fireTimes(job domain.Job, s *schedule.Schedule, until time.Time) (all []time.Time) {
 	for f, ok := s.Next(job.CreatedAt.Add(-job.Schedule.Jitter.Std())); ok && !f.After(until); f, ok = s.Next(f) {
 		if s.Due(job.ID, f).After(job.CreatedAt.Time) {

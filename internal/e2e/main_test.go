@@ -21,11 +21,11 @@ import (
 	"github.com/belfryhq/belfry/internal/pgtest"
 )
 
-// What the test binary is told when it starts itself again.
+// Environment variables of the processes that the test binary starts.
 const (
 	envAs       = rig.EnvAs       // "belfry" or "nats"
-	envCrashAt  = "E2E_CRASH_AT"  // "bound:3": SIGKILL itself when it comes to the point for the third time
-	envFreezeAt = "E2E_FREEZE_AT" // "bound:3": SIGSTOP itself there
+	envCrashAt  = "E2E_CRASH_AT"  // "bound:3": send SIGKILL to itself when it reaches the point bound for the third time
+	envFreezeAt = "E2E_FREEZE_AT" // "bound:3": send SIGSTOP to itself there
 )
 
 func TestMain(m *testing.M) {
@@ -39,16 +39,16 @@ func TestMain(m *testing.M) {
 	case "curl":
 		os.Exit(curl())
 	default:
-		// These tests wait far more than they compute, so that more of them fit beside each other than there are
-		// cores. The flag of that name, if given, still counts, as flags are parsed after this.
+		// These tests mostly wait, so more of them can run at a time than there are cores. A -parallel flag overrides this, because
+		// flags are parsed later.
 		if err := flag.Set("test.parallel", "6"); err != nil {
-			panic(err) // the testing package has no such flag any more
+			panic(err) // package testing no longer has this flag
 		}
 		pgtest.Main(m)
 	}
 }
 
-// belfry is main with a way to die or to freeze on the spot.
+// belfry runs the command line. The process can kill or freeze itself at named points.
 func belfry() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -56,22 +56,22 @@ func belfry() int {
 	return cli.Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, roles)
 }
 
-// trace has the process send itself a signal at a named point of its work, if it is told so.
+// trace returns a dispatcher.Config.Trace that kills or freezes the process at the given points.
 func trace(crashAt, freezeAt string) func(string) {
 	crash := signalAt(crashAt, "killing itself at", syscall.SIGKILL)
 	freeze := signalAt(freezeAt, "freezing itself at", syscall.SIGSTOP)
 	return func(at string) {
 		if crash(at) {
-			select {} // the signal may take a moment, in which nothing more may happen
+			select {} // the signal may arrive a little later, and nothing more may happen until then
 		}
 		if freeze(at) {
-			<-time.After(100 * time.Millisecond) // as above; once it thaws this has passed
+			<-time.After(100 * time.Millisecond) // as above; when the process resumes, this time has passed
 		}
 	}
 }
 
-// signalAt returns what sends a signal to the process where it comes to a point for the given time, "bound:3", and
-// reports whether it did.
+// signalAt returns a function that is called at each point of the process's work. It sends the signal when the process reaches the
+// given point for the given time, such as "bound:3", and reports whether it did.
 func signalAt(where, what string, s syscall.Signal) func(string) bool {
 	point, count, found := strings.Cut(where, ":")
 	n, err := strconv.ParseInt(count, 10, 64)
@@ -89,5 +89,5 @@ func signalAt(where, what string, s syscall.Signal) func(string) bool {
 	}
 }
 
-// patience bounds what has no bound of its own in the contract.
+// patience bounds waits for events that have no bound in the contract.
 const patience = rig.Patience

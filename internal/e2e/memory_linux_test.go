@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
-// TestIdleMemory: a program that uses the SDK stays small, also once it has run something.
+// TestIdleMemory checks that a program that uses the SDK needs little memory, also after it has executed runs.
 func TestIdleMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT COVERED: the memory of an idle executor, which needs a cluster")
@@ -34,7 +34,7 @@ func TestIdleMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it has nothing to lose
+		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
 	eventually(t, patience, "the idler is listed", func() bool { return c.listed("idler") })
@@ -45,9 +45,9 @@ func TestIdleMemory(t *testing.T) {
 		}
 	}
 	if got := residentBytes(t, cmd.Process.Pid); got > most {
-		t.Errorf("it occupies %d bytes, more than %d", got, most)
+		t.Errorf("it uses %d bytes, want at most %d", got, most)
 	} else {
-		t.Logf("it occupies %.1f MiB", float64(got)/(1<<20))
+		t.Logf("it uses %.1f MiB", float64(got)/(1<<20))
 	}
 }
 
@@ -57,7 +57,7 @@ func residentBytes(t *testing.T, pid int) int64 {
 	t.Helper()
 	m := residentLine.FindStringSubmatch(read(t, fmt.Sprintf("/proc/%d/status", pid)))
 	if m == nil {
-		t.Fatal("the system does not tell")
+		t.Fatal("/proc has no VmRSS of the process")
 	}
 	n, err := strconv.ParseInt(m[1], 10, 64)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// natsPub is what the page uses of the command nats.
+// natsPub implements the part of the command nats that docs/events.md uses.
 func natsPub() int {
 	var server string
 	m := nats.NewMsg("")

@@ -12,8 +12,8 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// NATS is killed with runs under way and is away for ten seconds. Nothing is lost, nothing starts twice, and all ends
-// well; also when its storage is gone for good.
+// NATS is killed during runs and stays away for ten seconds. No run is lost, no attempt starts twice, and all runs succeed. The same
+// holds if NATS's storage is wiped.
 func TestNATSAway(t *testing.T) {
 	t.Parallel()
 	t.Run("storage kept", func(t *testing.T) { t.Parallel(); natsAway(t, 10*time.Second, false) })
@@ -51,11 +51,11 @@ func natsAway(t *testing.T, away time.Duration, wipe bool) {
 	for _, seconds := range []int{1, 3, 5, 8, 14, 18} { // some end before, some during, some after the outage
 		start(seconds)
 	}
-	eventually(t, patience, "all of the work has started", func() bool { return len(linesOf(t, starts)) == len(runs) })
+	eventually(t, patience, "all handlers have started", func() bool { return len(linesOf(t, starts)) == len(runs) })
 
 	c.nats.kill()
 	gone := time.Now()
-	every(2*time.Second, int(away/(2*time.Second)), func(int) { start(1) }) // work that comes meanwhile has to wait
+	every(2*time.Second, int(away/(2*time.Second)), func(int) { start(1) }) // runs triggered during the outage have to wait
 	if wipe {
 		if err := os.RemoveAll(c.store); err != nil {
 			t.Fatal(err)
@@ -70,7 +70,7 @@ func natsAway(t *testing.T, away time.Duration, wipe bool) {
 			t.Errorf("a run ended %s/%s at attempt %d", r.State, r.Reason, r.Attempt)
 		}
 	}
-	t.Logf("all of the work was done %v after NATS was back", time.Since(back).Round(time.Millisecond))
+	t.Logf("all runs had ended %v after NATS was back", time.Since(back).Round(time.Millisecond))
 	until := c.now()
 	settles(t, c.db, until, patience)
 	for _, job := range ticks {

@@ -21,17 +21,17 @@ import (
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
-// TestPages does what the pages tell people to do: it pastes their examples into a shell, beside one fresh standalone.
-// Each page has a directory of its own. A comment above a block, which readers do not see, says what is done with it:
+// TestPages runs the examples of the pages in a shell, against one new standalone. Each page has its own directory. A comment above a
+// block, which readers do not see, tells the test how to use the block:
 //
-//	<!-- run -->, <!-- run: text -->    it must succeed, and say the text
-//	<!-- until: text -->                it is run again until it says the text
-//	<!-- start -->, <!-- start: port --> it runs on beside what follows; a test uses another port
+//	<!-- run -->, <!-- run: text -->    it must succeed, and print the text
+//	<!-- until: text -->                it is run again until it prints the text
+//	<!-- start -->, <!-- start: port --> it runs in the background; the test uses another port
 //	<!-- file: name -->                 it is the content of a file
-//	<!-- before: commands -->           run first: what the block takes for granted
+//	<!-- before: commands -->           commands that the test runs before the block
 //	<!-- not run: reason -->
 //
-// A block in sh without such a comment fails the test, so that no example is forgotten.
+// A block in sh without such a comment fails the test.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	p := standalone(t, filepath.Join(t.TempDir(), "data"), []string{"BELFRY_ADMIN_PASSWORD=" + adminPassword}, "--demo", "--allow-script", "sh,bash")
@@ -55,7 +55,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// reader is somebody who does what pages say.
+// reader runs the examples of pages.
 type reader struct {
 	server, nats, token string
 	api                 *client.Client
@@ -63,7 +63,7 @@ type reader struct {
 	started             sync.Map // of *process by page: the last one that the page started
 }
 
-// example is a fenced block of a page, with what the comments above say.
+// example is a fenced block of a page, with the comments above it.
 type example struct {
 	language, text  string
 	verb, arg, prep string
@@ -71,7 +71,7 @@ type example struct {
 
 var fenced = regexp.MustCompile("(?ms)^((?:<!--[^\n]*-->\n)*)```(\\w+)\n(.*?)^```$")
 
-// examples returns the blocks of a page for which there is something to do.
+// examples returns the blocks of a page that the test uses.
 func examples(t *testing.T, page string) (out []example) {
 	t.Helper()
 	for _, m := range fenced.FindAllStringSubmatch(read(t, filepath.Join(rig.Root(t), page)), -1) {
@@ -89,7 +89,7 @@ func examples(t *testing.T, page string) (out []example) {
 			}
 		}
 		if e.verb == "" && e.language == "sh" {
-			t.Errorf("%s: nothing says what a test does with\n%s", page, e.text)
+			t.Errorf("%s: no comment tells the test how to use this block:\n%s", page, e.text)
 		}
 		if e.verb != "" && e.verb != "leave" {
 			out = append(out, e)
@@ -101,7 +101,7 @@ func examples(t *testing.T, page string) (out []example) {
 	return out
 }
 
-// read does what a page says, and returns what was printed.
+// read runs the examples of a page and returns their output.
 func (s *reader) read(t *testing.T, page string) string {
 	dir := t.TempDir()
 	here := []string{
@@ -132,10 +132,10 @@ func (s *reader) read(t *testing.T, page string) string {
 				t.Fatal(err)
 			}
 		case "start":
-			cmd := s.sh(t, dir, "exec env "+text) // env takes assignments, which may stand before the command
+			cmd := s.sh(t, dir, "exec env "+text) // env allows assignments before the command
 			s.started.Store(page, start(t, page, cmd, dir, cmd.Env))
 			if e.arg != "" {
-				eventually(t, patience, "it listens", func() bool {
+				eventually(t, patience, "the started command listens", func() bool {
 					conn, err := net.Dial("tcp", "127.0.0.1:"+elsewhere.Replace(e.arg))
 					if err == nil {
 						_ = conn.Close()
@@ -144,7 +144,7 @@ func (s *reader) read(t *testing.T, page string) string {
 				})
 			}
 		case "until":
-			eventually(t, patience, "this says "+e.arg+":\n"+text, func() bool {
+			eventually(t, patience, "this prints "+e.arg+":\n"+text, func() bool {
 				out, err := s.sh(t, dir, text).CombinedOutput()
 				return err == nil && bytes.Contains(out, []byte(e.arg))
 			})
@@ -154,7 +154,7 @@ func (s *reader) read(t *testing.T, page string) string {
 				t.Fatalf("%s%v\n%s", text, err, out)
 			}
 			if !bytes.Contains(out, []byte(e.arg)) {
-				t.Errorf("%sdoes not say %q:\n%s", text, e.arg, out)
+				t.Errorf("%sdoes not print %q:\n%s", text, e.arg, out)
 			}
 			all.Write(out)
 		}
@@ -162,7 +162,7 @@ func (s *reader) read(t *testing.T, page string) string {
 	return all.String()
 }
 
-// sh makes a shell that runs a block. What earlier blocks of the page set is set.
+// sh returns a command that runs a block in a shell, with the variables that earlier blocks of the page have set.
 func (s *reader) sh(t *testing.T, dir, block string) *exec.Cmd {
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", "set -eua\nif [ -f .vars ]; then . ./.vars; fi\n"+block+"\nexport -p > .vars")
 	cmd.Dir = dir
@@ -171,26 +171,26 @@ func (s *reader) sh(t *testing.T, dir, block string) *exec.Cmd {
 	return cmd
 }
 
-// alertsPage checks what the receiver of docs/alerts.md heard.
+// alertsPage checks the output of the receiver of docs/alerts.md.
 func alertsPage(t *testing.T, s *reader, _ string) {
 	receiver, _ := s.started.Load("docs/alerts.md")
 	heard := receiver.(*process).stdout
-	eventually(t, patience, "the receiver hears of the recovery", func() bool {
+	eventually(t, patience, "the receiver gets the alert of the recovery", func() bool {
 		return strings.Contains(heard.text(), "recovered after 2 failed")
 	})
 	if said := heard.text(); !strings.Contains(said, "demo/backup failed") || strings.Contains(said, "forgery") {
-		t.Errorf("the receiver heard:\n%s", said)
+		t.Errorf("the receiver printed:\n%s", said)
 	}
 }
 
-// eventsPage checks what became of the orders of docs/events.md.
+// eventsPage checks the runs that the orders of docs/events.md fired.
 func eventsPage(t *testing.T, s *reader, said string) {
 	eventually(t, patience, "all events are accepted", func() bool {
 		events, err := s.api.Events(t.Context(), client.EventFilter{Name: "orders.created"}, 100)
 		return err == nil && len(events) == 4
 	})
 	var shipped []string
-	eventually(t, patience, "what they fired has run", func() bool {
+	eventually(t, patience, "the runs that they fired have ended", func() bool {
 		runs, err := s.api.Runs(t.Context(), client.RunFilter{Cause: "event", State: "succeeded"}, 100)
 		if err != nil || len(runs) < 3 {
 			return false
@@ -209,11 +209,11 @@ func eventsPage(t *testing.T, s *reader, said string) {
 		t.Errorf("shipped %q, want %q", shipped, want)
 	}
 	if !strings.Contains(said, "its filter said false") {
-		t.Errorf("the page's commands said:\n%s", said)
+		t.Errorf("the page's commands printed:\n%s", said)
 	}
 }
 
-// tools makes a directory with the programs that pages call: belfry, nats, and curl where the machine has none.
+// tools creates a directory with the programs that pages call: belfry, nats, and curl if the machine has none.
 func tools(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()

@@ -22,10 +22,10 @@ type process struct {
 	cmd    *exec.Cmd
 	stdout *lines
 	stderr *lines
-	ended  chan struct{} // closed when it is gone and all that it said has been read
+	ended  chan struct{} // closed when it has ended and all its output has been read
 }
 
-// launch starts the test binary as something else. extra are environment entries.
+// launch starts the test binary in another role. extra has environment entries.
 func launch(t testing.TB, name, as, dir string, extra []string, args ...string) *process {
 	t.Helper()
 	self, err := os.Executable()
@@ -41,16 +41,16 @@ func start(t testing.TB, name string, cmd *exec.Cmd, dir string, extra []string)
 	p := &process{name: name, t: t, cmd: cmd, stdout: newLines(), stderr: newLines(), ended: make(chan struct{})}
 	p.cmd.Dir = dir
 	p.cmd.Env = append(append(rig.Env(), "HOME="+dir), extra...)
-	// A group of its own, so that a Ctrl-C for the test does not end what the test is about to end itself.
+	// In a separate process group, so that a Ctrl-C reaches only the test, which then ends its processes.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	rig.DieWithTest(p.cmd.SysProcAttr)
 	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
-	p.cmd.WaitDelay = 2 * time.Second // something that it left behind may hold its output
+	p.cmd.WaitDelay = 2 * time.Second // a process that it has started may hold its output open
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
-		_ = p.cmd.Wait() // its status is looked at by who asks
+		_ = p.cmd.Wait() // exit returns the status
 		close(p.ended)
 	}()
 	t.Cleanup(func() {
@@ -62,13 +62,12 @@ func start(t testing.TB, name string, cmd *exec.Cmd, dir string, extra []string)
 	return p
 }
 
-// kill is kill -9. It returns when the process is gone.
+// kill sends SIGKILL and returns when the process has ended.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // it may be gone already
 	<-p.ended
 }
 
-// signal sends a signal.
 func (p *process) signal(s syscall.Signal) {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
@@ -76,7 +75,7 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// exit waits for the process to end by itself and returns its exit code, -1 if a signal ended it.
+// exit waits for the end of the process and returns its exit code, -1 if a signal ended it.
 func (p *process) exit() int {
 	p.t.Helper()
 	select {
@@ -120,17 +119,17 @@ func (p *process) await(from *lines, what string, match func(string) bool) strin
 	}
 }
 
-// lines keeps what a process says.
+// lines collects the output of a process by line.
 type lines struct {
 	mu   sync.Mutex
 	all  []string      // guarded by mu
 	rest []byte        // guarded by mu; an unfinished line
-	more chan struct{} // guarded by mu; closed and made anew with each line
+	more chan struct{} // guarded by mu; closed and replaced with each line
 }
 
 func newLines() *lines { return &lines{more: make(chan struct{})} }
 
-// Write takes what a process writes, in pieces of any size.
+// Write implements io.Writer. A write may end within a line.
 func (l *lines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,13 +165,13 @@ func (l *lines) tail(n int) string {
 	return strings.Join(l.all[max(0, len(l.all)-n):], "\n")
 }
 
-// eventually polls until ok, and fails the test after the bound.
+// eventually is rig.Eventually.
 func eventually(t testing.TB, bound time.Duration, what string, ok func() bool) {
 	t.Helper()
 	rig.Eventually(t, bound, what, ok)
 }
 
-// every calls do at each instant of a grid, n times. It sets the pace of a test that disturbs what runs beside it.
+// every calls do n times, once per period. It sets the pace of faults and edits in a test.
 func every(period time.Duration, n int, do func(i int)) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()

@@ -21,19 +21,19 @@ import (
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
-// The promise tests. They are the only tests of Belfry that fail because something took too long: SPEC.md promises a time,
-// and these tests hold Belfry to it. All of them are in this file, and each name begins with TestPromise, so that
-// `-run '^TestPromise'` and `-skip '^TestPromise'` select them. They run one after the other, never at the same time as another
-// test of this package. Each measures the machine's stalls while it runs and adds what they explain to the bound.
+// The promise tests are the only tests of Belfry that fail because something took too long: they hold Belfry to the times that its
+// contract promises. All of them are in this file, and each name begins with TestPromise, so that `-run '^TestPromise'` and
+// `-skip '^TestPromise'` select them. They run one after the other, never at the same time as another test of this package. Each
+// measures the machine's stalls while it runs and adds to the bound the delay that they explain.
 
 // The bounds, by the database's clock.
 const (
 	latest     = 5 * time.Second         // from the due instant of a run to its start, while a scheduler lives
 	lostWithin = 15 * time.Second        // from the death of an instance to the verdict about its attempts
-	soon       = 4500 * time.Millisecond // between two attempts with a backoff of 1 s; River's own scheduler looks every 5 s
+	soon       = 4500 * time.Millisecond // between two attempts with a backoff of 1 s; River's own scheduler polls every 5 s
 )
 
-// promise begins a promise test on a cluster. It returns the pulse that says what the bounds are on this machine.
+// promise begins a promise test on a cluster. It returns the pulse that measures the machine's stalls.
 func promise(t *testing.T, c *cluster) *rig.Pulse {
 	t.Helper()
 	if !strings.HasPrefix(t.Name(), "TestPromise") {
@@ -56,7 +56,8 @@ func judge(t *testing.T, p *rig.Pulse, what string, took, bound time.Duration) {
 	}
 }
 
-// Of two schedulers always one is killed in mid-second. No fire time is lost or doubled, none is later than 5 s.
+// The test kills one of two schedulers in turn, in the middle of a second. No fire time is lost or doubled, and no run starts more than
+// 5 s late.
 func TestPromiseSchedulerKilledMidSecond(t *testing.T) {
 	c := newCluster(t)
 	pulse := promise(t, c)
@@ -70,23 +71,23 @@ func TestPromiseSchedulerKilledMidSecond(t *testing.T) {
 		jobs = append(jobs, c.job(fmt.Sprintf("tick-%02d", i), func(s *domain.JobSpec) {
 			s.Schedule, s.Misfire = domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * * *"}, domain.MisfireFireAll
 			switch {
-			case i%5 == 1: // due in mid-second too
+			case i%5 == 1: // also due in the middle of a second
 				s.Schedule.Jitter = domain.Duration(900 * time.Millisecond)
 			case i%5 == 2:
 				s.Schedule.Expr = "*/2 * * * * *"
 			case i%5 == 3:
 				s.Schedule = domain.Schedule{Kind: domain.ScheduleFixedRate, Every: domain.Duration(1100 * time.Millisecond)}
 			}
-			if i%2 == 0 { // serial takes block slots, which a dead scheduler may leave behind
+			if i%2 == 0 { // the others are serial: a dead scheduler may leave block slots behind
 				s.Block = domain.BlockParallel
 			}
 		}))
 	}
 
 	for i := range 6 {
-		// Not before the new one, ready since the last turn, has taken its share, and all that the dead one had is served.
+		// The next kill comes after the new scheduler has taken its share, and after all runs of the killed one are fired.
 		every(3700*time.Millisecond, 1, func(int) {})
-		eventually(t, patience, "the runs of the one that was killed are fired", func() bool {
+		eventually(t, patience, "the runs of the killed scheduler are fired", func() bool {
 			return queryOne[int](t, c.db, `SELECT count(*) FROM runs_live WHERE state = 'pending' AND NOT held AND due_at < clock_timestamp() - interval '3 s'`) == 0
 		})
 		alive[i%2].kill()
@@ -107,7 +108,7 @@ func TestPromiseSchedulerKilledMidSecond(t *testing.T) {
 	}
 }
 
-// A scheduler is frozen in mid-second, while it holds rows, and continues long after. The other scheduler serves every fire time
+// A scheduler is frozen in the middle of a second, while it holds rows, and continues long after. The other scheduler serves every fire time
 // in time. The first one does not fire again the runs that it still believes to be due.
 func TestPromiseSchedulerFrozen(t *testing.T) {
 	c := newCluster(t)
@@ -125,8 +126,8 @@ func TestPromiseSchedulerFrozen(t *testing.T) {
 		}))
 	}
 	for i := range 4 {
-		// Both live for a while: where one froze just as the other one thawed, none would have lived through the five
-		// seconds in which a fire time has to be served.
+		// Between two freezes both run for a while. If one froze just when the other one resumed, no scheduler would run throughout
+		// the five seconds in which a fire time must be served.
 		every(3300*time.Millisecond, 1, func(int) {})
 		schedulers[i%2].signal(syscall.SIGSTOP)
 		every(6700*time.Millisecond, 1, func(int) {})
@@ -142,8 +143,8 @@ func TestPromiseSchedulerFrozen(t *testing.T) {
 	judge(t, pulse, "the latest fire", worst, latest)
 }
 
-// One executor is killed while it runs something, another one is frozen at the same moment: the runs of both are named lost
-// within 15 s, and tried elsewhere if the job says so.
+// One executor is killed during a run, and another one is frozen at the same moment. The runs of both are declared lost within 15 s,
+// and retried on another instance if the job has retries.
 func TestPromiseExecutorGone(t *testing.T) {
 	c := newCluster(t)
 	pulse := promise(t, c)
@@ -186,7 +187,7 @@ func TestPromiseExecutorGone(t *testing.T) {
 	judge(t, pulse, "from the death of the executor to the verdict about a run with a retry", r.Attempts[0].FinishedAt.Sub(gone), lostWithin)
 }
 
-// A retry with 1 s backoff happens within about 2 s, also when the River leader dies in between.
+// A retry with a backoff of 1 s starts within 4.5 s, also if the leader of River dies between the attempts.
 func TestPromiseRetryWithinTwoSeconds(t *testing.T) {
 	c := newCluster(t)
 	pulse := promise(t, c)
@@ -216,14 +217,14 @@ func TestPromiseRetryWithinTwoSeconds(t *testing.T) {
 	id := c.trigger(job.ID)
 	c.reaches(id, patience, "is retrying", func(r domain.Run) bool { return r.State == domain.Retrying })
 	if now := queryOne[string](t, c.db, `SELECT leader_id FROM river_leader`); now != elected {
-		t.Fatalf("the leader is %s; it was %s, which the first dispatcher had to be", now, elected)
+		t.Fatalf("the leader is %s, want the first dispatcher, %s", now, elected)
 	}
 	leader.kill()
 	check("with the leader killed", id)
 }
 
-// One serial job has hundreds of runs held. Another job fires every second and is never delayed by them.
-// Then the executor with the run that goes on is killed: only that one is named lost, none that had never started.
+// A serial job has hundreds of held runs. They do not delay another job that fires every second. Then the executor of the running run
+// is killed: only that run is declared lost, and no run that had not started.
 func TestPromiseHeldFiresDelayNobody(t *testing.T) {
 	const held = 500
 	c := newCluster(t)
@@ -236,7 +237,7 @@ func TestPromiseHeldFiresDelayNobody(t *testing.T) {
 	slow := c.job("slow", shell("echo $BELFRY_RUN_ID/$BELFRY_ATTEMPT >> "+file+"; exec sleep 10"), first)
 	brisk := c.job("brisk", handler("echo", ""), func(s *domain.JobSpec) {
 		s.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * * *"}
-		s.Misfire, s.Route = domain.MisfireFireAll, domain.RouteLast // away from the executor that will be killed
+		s.Misfire, s.Route = domain.MisfireFireAll, domain.RouteLast // not on the executor that the test kills
 	})
 	var triggering sync.WaitGroup
 	for range 4 {
@@ -247,25 +248,25 @@ func TestPromiseHeldFiresDelayNobody(t *testing.T) {
 		})
 	}
 	triggering.Wait()
-	eventually(t, patience, "nearly all are held", func() bool { // some end while the others are triggered
+	eventually(t, patience, "almost all runs are held", func() bool { // some end before the others are triggered
 		return queryOne[int](t, c.db, `SELECT count(*) FROM runs_live WHERE job_id = $1 AND held`, slow.ID) >= held-held/10 && len(linesOf(t, file)) > 0
 	})
 	every(10*time.Second, 1, func(int) {})
-	scheduler.kill() // held runs outlive whoever fired them, and another one serves the brisk job
+	scheduler.kill() // held runs stay, and a new scheduler fires the brisk job
 	c.scheduler()
 	every(time.Second, 1, func(int) {})
 	dying.kill()
 	killed := c.now()
-	eventually(t, patience, "the next one runs elsewhere", func() bool {
+	eventually(t, patience, "the next run is running on the other executor", func() bool {
 		return queryOne[int](t, c.db, `SELECT count(*) FROM runs_live WHERE job_id = $1 AND state = 'running' AND instance = 'i2'`, slow.ID) == 1
 	})
 	lost := query(t, c.db, pgx.RowTo[string], `SELECT id::text FROM runs_history WHERE job_id = $1 AND reason = 'lost'`, slow.ID)
 	if len(lost) != 1 {
-		t.Errorf("%d runs were named lost, want the one that ran", len(lost))
+		t.Errorf("%d runs were declared lost, want only the one that was running", len(lost))
 	}
 	for _, id := range lost {
 		if !slices.Contains(linesOf(t, file), id+"/1") {
-			t.Errorf("the run %s was named lost and had never started", id)
+			t.Errorf("the run %s was declared lost and had not started", id)
 		}
 	}
 	if odd := query(t, c.db, pgx.RowTo[string], `
@@ -280,7 +281,7 @@ func TestPromiseHeldFiresDelayNobody(t *testing.T) {
 	judge(t, pulse, fmt.Sprintf("the latest of %d fires of the brisk job", n), worst, latest)
 }
 
-// settlesJob waits until no run of one job whose fire time has come is unfinished.
+// settlesJob waits until all runs of a job with a fire time up to until have ended.
 func settlesJob(t *testing.T, c *cluster, job domain.Job, until time.Time) {
 	t.Helper()
 	eventually(t, patience, fmt.Sprintf("the runs of %s that are due have ended", job.Name), func() bool {
@@ -289,7 +290,7 @@ func settlesJob(t *testing.T, c *cluster, job domain.Job, until time.Time) {
 	})
 }
 
-// After NATS was away for four lease times, the death of an executor is detected as soon as ever.
+// After NATS was away for four lease times, the death of an executor is still detected within 15 s.
 func TestPromiseLostAfterNATSWasAway(t *testing.T) {
 	if os.Getenv("BELFRY_TEST_LONG") == "" {
 		t.Skip("NOT COVERED: how soon a death is detected after a long outage of NATS; `.ci/long promises` runs it")

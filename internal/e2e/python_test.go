@@ -20,7 +20,7 @@ import (
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
-// python returns an interpreter that has the library of docs/examples/executor.py.
+// python returns an interpreter with the library of docs/examples/executor.py.
 func python(t *testing.T) string {
 	t.Helper()
 	interpreter, why := rig.Python(t)
@@ -71,7 +71,7 @@ func TestPythonExecutor(t *testing.T) {
 	}
 	late := c.finishes(c.trigger(c.job("late", handler("nap", "600"), func(s *domain.JobSpec) { s.Timeout = domain.Duration(time.Second) }).ID), patience)
 	if late.State != domain.Failed || late.Reason != domain.ReasonTimeout {
-		t.Errorf("past its timeout it ended %s/%s", late.State, late.Reason)
+		t.Errorf("after its timeout it ended %s/%s", late.State, late.Reason)
 	}
 	running := func(r domain.Run) bool { return r.State == domain.Running }
 	killed := c.trigger(c.job("killed", handler("nap", "600")).ID)
@@ -83,7 +83,7 @@ func TestPythonExecutor(t *testing.T) {
 		t.Errorf("killed, it ended %s/%s", r.State, r.Reason)
 	}
 	if left := queryOne[int](t, c.db, `SELECT count(*) FROM late_results`); left != 0 {
-		t.Errorf("%d results came late", left)
+		t.Errorf("%d results were late", left)
 	}
 
 	last := c.trigger(c.job("last", handler("nap", "2")).ID)
@@ -93,21 +93,21 @@ func TestPythonExecutor(t *testing.T) {
 		t.Errorf("it ended with code %d", code)
 	}
 	if r := c.run(last); r.State != domain.Succeeded {
-		t.Errorf("what ran when it drained ended %s/%s", r.State, r.Reason)
+		t.Errorf("the run during the drain ended %s/%s", r.State, r.Reason)
 	}
-	eventually(t, patience, "it has taken itself off the list", func() bool { return !c.listed(name) })
+	eventually(t, patience, "it is not listed any more", func() bool { return !c.listed(name) })
 	if said := py.stderr.tail(60); strings.Contains(said, "Traceback") {
 		t.Errorf("it logged an error:\n%s", said)
 	}
 }
 
-// nats-py closes a connection whose log-in has expired, and does not open another one. The example does, as often as its
-// log-in is refused.
+// nats-py closes a connection when its log-in has expired, and does not connect again. The example connects again until its log-in is
+// accepted.
 func TestPythonLogsInAgain(t *testing.T) {
 	t.Parallel()
 	interpreter := python(t)
 	c := newCluster(t)
-	c.dispatcher().kill() // so that the console alone answers log-ins; a dispatcher has made the streams
+	c.dispatcher().kill() // so that only the console answers log-ins; a dispatcher has created the streams
 	py := c.python(interpreter, "internal/e2e/testdata/slow_executor.py", "BELFRY_INSTANCE=again", "MARKS="+filepath.Join(c.dir, "marks"))
 	seen := func() time.Time {
 		list, err := c.api.Instances(t.Context(), group)
@@ -131,8 +131,8 @@ func TestPythonLogsInAgain(t *testing.T) {
 	eventually(t, patience, "it is listed again", func() bool { return seen().After(again) })
 }
 
-// A process is frozen while accepted attempts wait for its event loop, and later while offers wait for its slow callback. It wakes after Belfry has declared those attempts lost, and starts none of them: docs/wire.md, "The rule of
-// the beat".
+// A process is frozen while accepted attempts wait for its event loop, and later while offers wait for its slow callback. It resumes
+// after Belfry has declared those attempts lost, and starts none of them. See docs/wire.md, "The rule of the beat".
 func TestPythonFrozen(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT COVERED: a frozen executor in Python, which waits twice for heartbeats to expire")
@@ -150,7 +150,7 @@ func TestPythonFrozen(t *testing.T) {
 	}
 	frozen := slow("frozen")
 	slow("other")
-	// A busy machine may delay a heartbeat of the other instance too, or the fires: neither ends a run or drops a fire time here.
+	// A busy machine may delay a heartbeat of the other instance, or the fires. With this policy neither ends a run or drops a fire time.
 	mark := func(s *domain.JobSpec) {
 		s.Handler, s.Block, s.Retries, s.Misfire = "mark", domain.BlockParallel, 10, domain.MisfireFireAll
 	}
@@ -167,7 +167,7 @@ func TestPythonFrozen(t *testing.T) {
 	}
 	unread := func() {
 		var wg sync.WaitGroup
-		for range 5 { // faster than the callbacks take the offers
+		for range 5 { // faster than the callbacks process the offers
 			wg.Go(func() {
 				for range each / 5 {
 					if _, err := c.api.TriggerJob(t.Context(), byHand.ID, client.Trigger{}); err != nil {
@@ -208,7 +208,7 @@ func TestPythonFrozen(t *testing.T) {
 	c.startsNoLost(marks)
 }
 
-// startsNoLost checks the starts that executors have noted in a file.
+// startsNoLost checks the starts that executors have written to a file.
 func (c *cluster) startsNoLost(marks string) {
 	c.t.Helper()
 	type key struct {

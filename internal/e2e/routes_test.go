@@ -13,8 +13,8 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// Every route and every block policy on real processes: two schedulers, two dispatchers, three instances, of which one does not
-// offer the handler that the jobs need and must never be chosen.
+// TestRoutesAndBlockPolicies tests every route and every block policy on real processes: two schedulers, two dispatchers, and three
+// instances. One instance does not offer the jobs' handler and must never be chosen.
 func TestRoutesAndBlockPolicies(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -34,7 +34,7 @@ func TestRoutesAndBlockPolicies(t *testing.T) {
 
 	for _, tt := range []struct {
 		route domain.Route
-		want  []string // of six runs one after the other; nil: any of the three
+		want  []string // the instances of six runs, one after the other; nil: any instance with the handler
 		words string
 	}{
 		{domain.RouteAny, nil, "any: "},
@@ -68,7 +68,7 @@ func TestRoutesAndBlockPolicies(t *testing.T) {
 		}
 	}
 
-	// A broadcast reaches all who have the handler, and nobody else; a hand may name one of them.
+	// A broadcast reaches all instances with the handler, and no other. A manual trigger can name one of them.
 	all := c.job("all", command, by(domain.RouteBroadcast))
 	c.finishes(c.trigger(all.ID), patience)
 	var shards []string
@@ -90,7 +90,7 @@ func TestRoutesAndBlockPolicies(t *testing.T) {
 		t.Errorf("a trigger for i1: %s", p.stderr.text())
 	}
 
-	// busyover passes over whoever is at it, and says why it waits when all are.
+	// busyover skips instances that are busy with the job. If all are busy, it waits and gives the reason.
 	busy := c.job("busy", shell("sleep 600"), by(domain.RouteBusyover))
 	var running []domain.RunID
 	for _, want := range []string{"i0", "i1", "i2"} {
@@ -117,7 +117,7 @@ func TestRoutesAndBlockPolicies(t *testing.T) {
 
 	c.blocks()
 
-	// failover passes over one that does not answer.
+	// failover skips an instance that does not answer.
 	frozen.signal(syscall.SIGSTOP)
 	defer frozen.signal(syscall.SIGCONT)
 	job := c.job("fails-over", command, by(domain.RouteFailover))
@@ -126,7 +126,7 @@ func TestRoutesAndBlockPolicies(t *testing.T) {
 	}
 }
 
-// blocks has a run come due while another one of its job runs, by each policy and in both scopes.
+// blocks lets a run become due while another run of its job is running, with each policy and in both scopes.
 func (c *cluster) blocks() {
 	c.t.Helper()
 	for _, scope := range []domain.BlockScope{domain.ScopeCluster, domain.ScopeInstance} {
@@ -195,12 +195,12 @@ func (c *cluster) blocks() {
 		is("parallel", b, domain.Cancelled, domain.ReasonKilled)
 	}
 
-	// One that ignores its kill keeps what covers it waiting.
+	// If a covered run ignores its kill, the covering run waits.
 	deaf := c.job("deaf", shell("trap '' TERM; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.2; done"), func(s *domain.JobSpec) { s.Block = domain.BlockCoverEarly })
 	a := c.trigger(deaf.ID)
 	c.reaches(a, patience, "has an instance", func(r domain.Run) bool { return r.Instance != "" })
 	b := c.trigger(deaf.ID)
-	c.reaches(b, patience, "is held, or was", func(r domain.Run) bool { // the machine may be too slow to see it held
+	c.reaches(b, patience, "is held, or was", func(r domain.Run) bool { // on a slow machine the test may not see it held
 		return r.HeldBy != nil && *r.HeldBy == a && r.Waiting == engine.WaitsToCover || c.run(a).State.Final()
 	})
 	c.reaches(a, patience, "is being killed", func(r domain.Run) bool { return r.KillAskedAt != nil || r.State.Final() })
@@ -217,7 +217,7 @@ func (c *cluster) kill(id domain.RunID) {
 	}
 }
 
-// bare starts an agent that runs no commands.
+// bare starts an agent without the handler command.
 func (c *cluster) bare(instance string) {
 	c.t.Helper()
 	launch(c.t, instance, "belfry", c.dir, []string{"BELFRY_TOKEN=" + c.join}, "executor", "--group", group, "--instance", instance,

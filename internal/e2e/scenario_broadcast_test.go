@@ -10,10 +10,9 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// A broadcast's children run exactly once, also when the dispatcher that works their follow-up is killed right after its
-// commit: the follow-up is complete in the transaction of its effect, so that nobody works it again. That two dispatchers
-// which settle the last two shards in interleaved transactions ask for the children once is tried a thousand times by
-// TestLastTwoShards of internal/store.
+// A broadcast's children run exactly once, also if the dispatcher that works their follow-up is killed directly after the commit. The
+// follow-up completes in the transaction of its effect, so no dispatcher works it again. TestLastTwoShards of internal/store tests two
+// dispatchers that settle the last two shards in interleaved transactions.
 func TestScenarioChildrenOnceThoughTheWorkerIsKilled(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -34,13 +33,13 @@ func TestScenarioChildrenOnceThoughTheWorkerIsKilled(t *testing.T) {
 		t.Fatalf("the dispatcher ended with code %d, not by its signal", code)
 	}
 	if state := queryOne[string](t, c.db, `SELECT state::text FROM river_job WHERE kind = 'child'`); state != "completed" {
-		t.Errorf("after the kill the follow-up is %s: it will be worked again", state)
+		t.Errorf("after the kill the follow-up is %s, so it will be worked again", state)
 	}
 	c.dispatcher()
 	eventually(t, patience, "all runs have ended", func() bool {
 		return queryOne[int](t, c.db, `SELECT count(*) FROM runs_live`) == 0
 	})
-	// Another broadcast, whose child comes after whatever is left of the first one.
+	// The child of another broadcast comes after all that is left of the first one.
 	c.trigger(parent.ID)
 	children := func() int {
 		return queryOne[int](t, c.db, `SELECT count(*) FROM runs_history WHERE job_id = $1 AND state = 'succeeded'`, child.ID)

@@ -18,9 +18,9 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// A dispatcher is frozen after an offer whose answer says refused, and before it has acted on that. Another one offers
-// the attempt again, and it is accepted. When the first one wakes, its old refusal takes nothing away: one start. Both
-// processes that offer are tried, the scheduler and the dispatcher.
+// A process is frozen after an instance has refused its offer, and before it processes the refusal. Another process offers the attempt
+// again, and the instance accepts. When the first process resumes, the old refusal has no effect: the attempt starts once. The test
+// tries both processes that offer, the scheduler and the dispatcher.
 func TestScenarioDispatcherFrozenWithARefusal(t *testing.T) {
 	t.Parallel()
 	t.Run("firing", func(t *testing.T) {
@@ -31,13 +31,13 @@ func TestScenarioDispatcherFrozenWithARefusal(t *testing.T) {
 		frozen := c.scheduler(envFreezeAt + "=offered:1")
 		job, file := c.noted()
 		var id domain.RunID
-		eventually(t, patience, "the scheduler offers, and freezes", func() bool {
+		eventually(t, patience, "the scheduler offers and freezes", func() bool {
 			id = c.trigger(job.ID)
 			fired := c.reaches(id, patience, "is fired", func(r domain.Run) bool { return r.State != domain.Pending })
 			if fired.Waiting == "" {
 				return true
 			}
-			// It does not know the instances yet. This run waits for a dispatcher; it must not be in the next one's way.
+			// The scheduler does not know the instances yet. This run would wait for a dispatcher and disturb the next one.
 			if err := c.api.KillRun(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
@@ -63,7 +63,7 @@ func TestScenarioDispatcherFrozenWithARefusal(t *testing.T) {
 	})
 }
 
-// noted makes a job that notes each start in a file, and prefers the instance whose name comes first.
+// noted creates a job that writes each start to a file and prefers the instance with the first name.
 func (c *cluster) noted() (domain.Job, string) {
 	c.t.Helper()
 	file := filepath.Join(c.dir, "starts")
@@ -71,16 +71,16 @@ func (c *cluster) noted() (domain.Job, string) {
 	return c.job("noted", note, first, func(s *domain.JobSpec) { s.Block = domain.BlockParallel }), file
 }
 
-// startsOnceThough wakes the frozen process once the run was accepted in another round, and checks that this changes
-// nothing.
+// startsOnceThough resumes the frozen process after the run was accepted in another round, and checks that the process does not change
+// the run.
 func (c *cluster) startsOnceThough(frozen *process, refusing *fickle, id domain.RunID, file string) {
 	t := c.t
 	t.Helper()
 	eventually(t, patience, "the attempt is accepted in another round", func() bool { return refusing.has(id.String()) })
-	// At once: within a second the run is marked as running, and then no refusal at all would be believed.
+	// Without delay, because within a second the run becomes running, and then every refusal is ignored.
 	frozen.signal(syscall.SIGCONT)
-	// Whatever the woken one does of its own accord, it does within some seconds: its old refusal would have the other
-	// instance start the attempt, as the refusing one has no slot left.
+	// The resumed process acts within some seconds. If its old refusal had an effect, the other instance would start the attempt,
+	// because the refusing one has no free slot.
 	every(5*time.Second, 1, func(int) {})
 	refusing.succeed(id.String())
 	if r := c.finishes(id, patience); r.State != domain.Succeeded || r.Attempt != 1 || r.Instance != "a-fickle" {
@@ -96,8 +96,8 @@ func (c *cluster) startsOnceThough(frozen *process, refusing *fickle, id domain.
 	}
 }
 
-// A job of 0.9 s that fires every second and discards what comes while it runs has nothing discarded, also where
-// thousands of other runs are due soon after it, so that firing begins well before due, when the run before still goes on.
+// A job fires every second, takes 0.9 s, and has the policy discard_later. No run is discarded, also if thousands of other runs are due
+// soon after it. Then the scheduler begins to fire well before the due instant, while the previous run is still running.
 func TestScenarioDiscardLaterBarelyFits(t *testing.T) {
 	t.Parallel()
 	const (
@@ -128,26 +128,26 @@ func TestScenarioDiscardLaterBarelyFits(t *testing.T) {
 		SELECT id::text, fire_time, due_at, state FROM runs_history WHERE job_id = $1 AND fire_time <= $2 ORDER BY fire_time`, job.ID, until)
 	at := func(t time.Time) string { return t.UTC().Format("05.000") }
 	ran, excused := 0, 0
-	var last time.Time // when the end of the latest one that ran was told, which is after its commit
+	var last time.Time // when the test was notified of the latest end, which is after its commit
 	for _, r := range runs {
 		switch {
 		case r.State == domain.Succeeded:
 			ran++
 			last = ended(r.ID)
 		case r.State == domain.Skipped && last.After(r.DueAt):
-			excused++ // the machine was too slow for a job that leaves it a tenth of a second
-			t.Logf("%s was discarded: the end of the run before was settled at %s", at(r.DueAt), at(last))
+			excused++ // the machine needed more than the 0.1 s that the job leaves
+			t.Logf("%s was discarded: the end of the previous run was settled at %s", at(r.DueAt), at(last))
 		default:
-			t.Errorf("the run of %s is %s; the end of the one before was settled at %s", at(r.DueAt), r.State, at(last))
+			t.Errorf("the run of %s is %s; the end of the previous run was settled at %s", at(r.DueAt), r.State, at(last))
 		}
 	}
-	t.Logf("%d ran, %d were discarded because the one before did end too late", ran, excused)
+	t.Logf("%d ran, %d were discarded because the previous run ended too late", ran, excused)
 	if ran == 0 || len(runs) < seconds {
 		t.Errorf("%d of %d fires ran", ran, len(runs))
 	}
 }
 
-// ends listens from now on, and returns what tells when it heard that a run of the job is final.
+// ends subscribes to changes of runs. The returned function reports when the test was notified that a run of the job is final.
 func (c *cluster) ends(job domain.JobID) func(id string) time.Time {
 	c.t.Helper()
 	nc, err := nats.Connect(c.natsURL, nats.Timeout(patience))
@@ -161,7 +161,7 @@ func (c *cluster) ends(job domain.JobID) func(id string) time.Time {
 		now := time.Now()
 		var changes wire.RunChanges
 		if err := wire.Decode(m.Data, &changes); err != nil {
-			c.t.Errorf("changes of runs cannot be read: %v", err)
+			c.t.Errorf("decode changes of runs: %v", err)
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -183,7 +183,7 @@ func (c *cluster) ends(job domain.JobID) func(id string) time.Time {
 	}
 }
 
-// plant plans n runs of a job for one instant, past the API, which plans for now alone.
+// plant inserts n planned runs of a job for one instant into the database. The API can only trigger runs that are due now.
 func (c *cluster) plant(job domain.Job, n int, due time.Time) {
 	c.t.Helper()
 	planted := queryOne[int](c.t, c.db, `

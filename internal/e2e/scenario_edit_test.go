@@ -11,9 +11,9 @@ import (
 	"github.com/belfryhq/belfry/internal/schedule"
 )
 
-// Jobs are edited 3 s before and 20 s after a fire time whose due instant jitter puts up to 40 s later: before that edit
-// or after it. Others are edited while no scheduler lives. Whatever the edit was, as long as the schedule keeps the fire
-// time it has one run or one ledger entry, never neither and never both.
+// Jobs are edited 3 s before and 20 s after a fire time. Jitter delays the due instant by up to 40 s, so it is before or after the
+// second edit. Other jobs are edited while no scheduler is running. As long as the edits keep the fire time in the schedule, it has
+// exactly one run or one ledger entry.
 func TestScenarioEditsAroundAFireTime(t *testing.T) {
 	long(t)
 	t.Run("with jitter", func(t *testing.T) { t.Parallel(); editAround(t, 40*time.Second, true) })
@@ -21,7 +21,7 @@ func TestScenarioEditsAroundAFireTime(t *testing.T) {
 	t.Run("with jitter and the scheduler away", func(t *testing.T) { t.Parallel(); editAround(t, 40*time.Second, false) })
 }
 
-// edits are what may be changed of a job that keeps its fire times.
+// edits are the changes of a job that keep its fire times.
 var edits = map[string]func(*domain.JobSpec){
 	"none":          nil,
 	"param":         func(s *domain.JobSpec) { s.Param += "x" },
@@ -31,7 +31,7 @@ var edits = map[string]func(*domain.JobSpec){
 	"other block":   func(s *domain.JobSpec) { s.Block = domain.BlockSerial },
 }
 
-// editAround edits jobs 3 s before and 20 s after a fire time that all share.
+// editAround edits jobs 3 s before and 20 s after their common fire time.
 func editAround(t *testing.T, jitter time.Duration, scheduler bool) {
 	c := newCluster(t)
 	c.dispatcher()
@@ -78,7 +78,7 @@ func editAround(t *testing.T, jitter time.Duration, scheduler bool) {
 			jobs[i].Job = after
 		}
 	}
-	for fire.Add(-8 * time.Second).Before(c.now()) { // making the jobs has taken all of the time before it
+	for fire.Add(-8 * time.Second).Before(c.now()) { // the creation of the jobs took too long for this fire time
 		fire = fire.Add(time.Minute)
 	}
 	if !scheduler {
@@ -90,7 +90,7 @@ func editAround(t *testing.T, jitter time.Duration, scheduler bool) {
 	if !scheduler {
 		c.scheduler()
 	}
-	// With the most jitter of all, the fire time is due 55 s later.
+	// With the largest jitter, the fire time is due 55 s later.
 	<-time.After(fire.Add(57 * time.Second).Sub(c.now()))
 	runs, entries := 0, 0
 	settled := func() bool {

@@ -20,7 +20,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// long leaves a test out under -short: it waits for minutes of the contract to pass.
+// long skips a test under -short, because the test waits for long timeouts of the contract.
 func long(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -29,8 +29,9 @@ func long(t *testing.T) {
 	t.Parallel()
 }
 
-// An executor is frozen, with offers in its socket, for longer than its lease. They are named lost and tried again elsewhere; on waking it starts nothing of what was given away, what it had running
-// ends beside the record, and soon it serves again.
+// An executor is frozen for longer than its lease, with offers in its socket. Those attempts are declared lost and retried on another
+// instance. After it resumes, the executor starts none of them, the attempt that it was running ends as a late result, and the executor
+// soon gets new runs.
 func TestScenarioExecutorFrozenWithOffersInItsSocket(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -43,7 +44,7 @@ func TestScenarioExecutorFrozenWithOffersInItsSocket(t *testing.T) {
 	running := c.trigger(c.job("running", shell(note+"; exec sleep 3"), first, retries(1)).ID)
 	c.reaches(running, patience, "runs", func(r domain.Run) bool { return r.State == domain.Running })
 	frozen.signal(syscall.SIGSTOP)
-	var offered []domain.RunID // to the frozen one, whose socket takes them
+	var offered []domain.RunID // offered to the frozen executor, and held in its socket
 	job := c.job("offered", shell(note), first, func(s *domain.JobSpec) { s.Block = domain.BlockParallel }, retries(1))
 	for range 5 {
 		offered = append(offered, c.trigger(job.ID))
@@ -60,26 +61,26 @@ func TestScenarioExecutorFrozenWithOffersInItsSocket(t *testing.T) {
 	frozen.signal(syscall.SIGCONT)
 	r := c.reaches(running, patience, "has a late result", func(r domain.Run) bool { return r.Attempts[0].LateOutcome != "" })
 	if r.State != domain.Succeeded || r.Attempt != 2 || r.Attempts[0].Reason != domain.ReasonLost || r.Attempts[0].LateOutcome != "succeeded" {
-		t.Errorf("after the thaw the run is %+v", r)
+		t.Errorf("after the freeze the run is %+v", r)
 	}
-	eventually(t, patience, "the thawed one is listed", func() bool { return c.listed("i1") })
-	// Pinned to it, so that it has surely worked through all that its socket held.
+	eventually(t, patience, "the resumed executor is listed", func() bool { return c.listed("i1") })
+	// Pinned to the executor: when this run ends, the executor has processed all data of its socket.
 	ids, err := c.api.TriggerJob(t.Context(), job.ID, client.Trigger{Instance: "i1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r := c.finishes(ids[0], patience); r.State != domain.Succeeded || r.Instance != "i1" {
-		t.Errorf("a run after the thaw ended %s/%s on %s", r.State, r.Reason, r.Instance)
+		t.Errorf("a run after the freeze ended %s/%s on %s", r.State, r.Reason, r.Instance)
 	}
 	c.startedOnce(file)
 	for _, id := range offered {
 		if slices.Contains(linesOf(t, file), id.String()+"/1") {
-			t.Errorf("the frozen executor started %s, which had been given away", id)
+			t.Errorf("the frozen executor started %s, which had been declared lost", id)
 		}
 	}
 }
 
-// jetStream is the test's own view of the streams, with the system side's password.
+// jetStream returns the test's access to the streams, as user belfry.
 func (c *cluster) jetStream() jetstream.JetStream {
 	c.t.Helper()
 	nc, err := nats.Connect(c.natsURL, nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
@@ -94,12 +95,12 @@ func (c *cluster) jetStream() jetstream.JetStream {
 	return js
 }
 
-// A result is published, and NATS's storage is wiped before anybody has settled it; then the executor is killed and
-// started again. The run has succeeded all the same: the executor's disk holds the result until it is told.
+// An executor publishes a result, and NATS's storage is wiped before a dispatcher settles it. Then the executor is killed and started
+// again. The run still succeeds, because the executor keeps the result on disk until it is settled.
 func TestScenarioResultOutlivesWipedNATS(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.scheduler() // fires; nobody settles, as there is no dispatcher yet
+	c.scheduler() // fires; without a dispatcher, no result is settled
 	file := filepath.Join(c.dir, "starts")
 	job := c.job("once", shell("echo $BELFRY_RUN_ID/$BELFRY_ATTEMPT >> "+file), func(s *domain.JobSpec) { s.Block = domain.BlockParallel })
 	agent, ids := c.executorWithoutDispatcher("i1", job.ID)
@@ -120,7 +121,7 @@ func TestScenarioResultOutlivesWipedNATS(t *testing.T) {
 	}
 	agent.kill() // before it can publish again
 	c.startNATS()
-	eventually(t, patience, "the stream is made anew, and empty", func() bool { return unsettled() == 0 })
+	eventually(t, patience, "the stream exists again, and is empty", func() bool { return unsettled() == 0 })
 	c.dispatcher()
 	c.agent("i1")
 	for _, id := range ids {
@@ -132,8 +133,8 @@ func TestScenarioResultOutlivesWipedNATS(t *testing.T) {
 	c.startedOnce(file)
 }
 
-// executorWithoutDispatcher starts an agent and triggers runs until one of them has started there: a run that was fired
-// before the scheduler knew the agent has to wait for a dispatcher.
+// executorWithoutDispatcher starts an agent and triggers runs until one has started on it. A run that was fired before the scheduler
+// knew the agent waits for a dispatcher.
 func (c *cluster) executorWithoutDispatcher(instance string, job domain.JobID) (*process, []domain.RunID) {
 	c.t.Helper()
 	p := c.executor(instance)
@@ -147,14 +148,14 @@ func (c *cluster) executorWithoutDispatcher(instance string, job domain.JobID) (
 	return p, ids
 }
 
-// A hundred handlers run while NATS is away for four lease times: none is lost, all are settled later. Then one executor
-// is killed, and its runs are named lost.
+// NATS is away for four lease times while a hundred handlers run. No run is lost, and all are settled later. Then one executor is
+// killed, and its runs are declared lost.
 func TestScenarioNATSAwayForFourLeases(t *testing.T) {
 	long(t)
-	t.Logf("the last run was named lost %v after the kill", natsAwayForFourLeases(t, newCluster(t)))
+	t.Logf("the last run was declared lost %v after the kill", natsAwayForFourLeases(t, newCluster(t)))
 }
 
-// natsAwayForFourLeases returns how long after the kill the last run was named lost.
+// natsAwayForFourLeases returns the time from the kill to the verdict about the last run.
 func natsAwayForFourLeases(t *testing.T, c *cluster) (detected time.Duration) {
 	const (
 		executors = 4
@@ -176,18 +177,18 @@ func natsAwayForFourLeases(t *testing.T, c *cluster) (detected time.Duration) {
 		}
 		return ids[0]
 	}
-	var ending, lasting []domain.RunID // lasting ones are on the executor that will be killed
+	var ending, lasting []domain.RunID // lasting ones are on the executor that the test kills
 	for i := range executors {
 		for n := range each {
 			if i == executors-1 {
 				lasting = append(lasting, start(fmt.Sprintf("i%d", i), "600s"))
 				continue
 			}
-			// Some end before the outage is noticed, most during it, some after it.
+			// Some end before Belfry notices the outage, most during it, and some after it.
 			ending = append(ending, start(fmt.Sprintf("i%d", i), fmt.Sprintf("%ds", 8+2*n)))
 		}
 	}
-	// Postgres says `running` of those that last over a second, by then their handlers run.
+	// Runs that last over a second become `running` in Postgres. By then their handlers run.
 	all := executors * each
 	eventually(t, patience, "all handlers run", func() bool {
 		return queryOne[int](t, c.db, `SELECT count(*) FROM runs WHERE job_id = $1 AND (state = 'running' OR state = 'succeeded')`, job.ID) == all
@@ -202,7 +203,7 @@ func natsAwayForFourLeases(t *testing.T, c *cluster) (detected time.Duration) {
 	}
 	for _, id := range lasting {
 		if r := c.run(id); r.State != domain.Running || r.Attempt != 1 {
-			t.Errorf("a run that lasts is %s/%s at attempt %d", r.State, r.Reason, r.Attempt)
+			t.Errorf("a lasting run is %s/%s at attempt %d", r.State, r.Reason, r.Attempt)
 		}
 	}
 	agents[executors-1].kill()

@@ -17,9 +17,9 @@ import (
 	"github.com/belfryhq/belfry/internal/natsauth"
 )
 
-// With raw nats.go and group A's token, everything of group B is out of reach, while B is at work: its triggers,
-// results, heartbeats, logs, inboxes and the streams that hold them. What A tries is refused, nothing of B's traffic
-// reaches it, and nothing that it says changes anything of B's.
+// With nats.go and the token of group A, a program cannot reach anything of group B while B is working: offers, results, heartbeats,
+// logs, inboxes, and the streams with them. NATS refuses A's attempts, A receives none of B's messages, and A's messages do not
+// change B's runs.
 func TestScenarioTokenReachesItsGroupAlone(t *testing.T) {
 	t.Parallel()
 	const secret = "a-secret-of-group-b"
@@ -44,7 +44,7 @@ func TestScenarioTokenReachesItsGroupAlone(t *testing.T) {
 			return err
 		})
 	}
-	// B runs something long while A tries to speak for it.
+	// B runs a long handler while A tries to act for it.
 	param := `["sh", "-c", "echo ` + secret + `; exec sleep 300"]`
 	ids, err := c.api.TriggerJob(t.Context(), c.job("secret", handler("command", "")).ID, client.Trigger{Param: &param})
 	if err != nil {
@@ -73,12 +73,13 @@ func TestScenarioTokenReachesItsGroupAlone(t *testing.T) {
 	} {
 		in.refuses("to publish on "+subject, func(nc *nats.Conn) error { return nc.Publish(subject, data) })
 	}
-	// What it may publish, its own results, tells nothing of B's runs, wherever its acknowledgement is sent, and settles none.
+	// A may publish results of its own group. Such a result settles no run of B and reveals nothing about it, for any
+	// reply subject.
 	nc := in.connect()
 	if _, err := nc.Request(wire.ResultSubject("intruder"), forged, patience); err != nil {
-		t.Errorf("publish a result of its own group: %v", err)
+		t.Errorf("publish a result of group A: %v", err)
 	}
-	eventually(t, patience, "the result is set aside", func() bool {
+	eventually(t, patience, "the result is a dead letter", func() bool {
 		js := c.jetStream()
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
@@ -99,11 +100,11 @@ func TestScenarioTokenReachesItsGroupAlone(t *testing.T) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if len(in.heard) > 0 {
-		t.Errorf("the other group overheard %q", in.heard)
+		t.Errorf("the other group received %q", in.heard)
 	}
 }
 
-// intruder speaks raw NATS with a group's token.
+// intruder uses NATS directly, with a group's token.
 type intruder struct {
 	c     *cluster
 	group string
@@ -117,7 +118,7 @@ func (c *cluster) intrude(name, token string) *intruder {
 	return &intruder{c: c, group: name, token: token}
 }
 
-// connect makes a connection of its own for each try, so that one refusal is not taken for another's.
+// connect opens a separate connection for each attempt, so that a refusal belongs to one attempt.
 func (in *intruder) connect(more ...nats.Option) *nats.Conn {
 	in.c.t.Helper()
 	nc, err := nats.Connect(in.c.natsFor, append([]nats.Option{nats.Timeout(patience), nats.Token(in.token), nats.CustomInboxPrefix(natsauth.InboxPrefix(in.group))}, more...)...)
@@ -134,8 +135,8 @@ func (in *intruder) overhear(m *nats.Msg) {
 	in.heard = append(in.heard, m.Subject)
 }
 
-// refuses checks that the server answers what try does with a violation of permissions. The connection stays, so that
-// a subscription which had been granted would overhear what comes later.
+// refuses checks that the server answers try with a violation of permissions. The connection stays open, so that a wrongly granted
+// subscription would receive later messages.
 func (in *intruder) refuses(what string, try func(*nats.Conn) error) {
 	t := in.c.t
 	t.Helper()
@@ -157,7 +158,7 @@ func (in *intruder) refuses(what string, try func(*nats.Conn) error) {
 		if !errors.Is(err, nats.ErrPermissionViolation) {
 			t.Errorf("%s: %v", what, err)
 		}
-	case <-time.After(patience): // the refusal comes before the answer to the flush; only its handler may lag
+	case <-time.After(patience): // the refusal arrives before the answer to the flush; only its handler may be late
 		t.Errorf("it was not refused %s", what)
 	}
 }

@@ -17,22 +17,22 @@ import (
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
-// away is how long the outages of these tests last.
+// away is the length of the outages in these tests.
 const away = time.Minute
 
-// throughNATS returns the setting that has a role reach NATS through a proxy of its own.
+// throughNATS returns the setting that makes a role connect to NATS through a proxy.
 func (c *cluster) throughNATS(p *rig.Proxy) string {
 	return "BELFRY_NATS_URL=nats://belfry:" + natsPassword + "@" + p.Addr()
 }
 
-// natsLink returns a link to the cluster's NATS server.
+// natsLink returns a proxy to the cluster's NATS server.
 func (c *cluster) natsLink() *rig.Proxy {
 	c.t.Helper()
 	_, host, _ := strings.Cut(c.natsFor, "//")
 	return rig.NewProxy(c.t, host)
 }
 
-// postgresLink returns a link to Postgres, and the setting that has a role go through it.
+// postgresLink returns a proxy to Postgres, and the setting that makes a role connect through it.
 func (c *cluster) postgresLink() (*rig.Proxy, string) {
 	c.t.Helper()
 	u, err := url.Parse(c.dbURL)
@@ -60,8 +60,8 @@ func (c *cluster) postgresLink() (*rig.Proxy, string) {
 	return p, "BELFRY_DATABASE_URL=" + u.String()
 }
 
-// A dispatcher's own link to NATS is black-holed for a minute. It is that dispatcher which hears nothing: no run is named
-// lost, neither by it nor by the other one, and what was running meanwhile ends as it would have.
+// A dispatcher's own link to NATS is black-holed for a minute, so that this dispatcher receives nothing. Neither it nor the other
+// dispatcher declares a run lost, and all running runs end normally.
 func TestScenarioDispatcherCutOffFromNATS(t *testing.T) {
 	long(t)
 	for _, alone := range []bool{false, true} {
@@ -79,7 +79,7 @@ func TestScenarioDispatcherCutOffFromNATS(t *testing.T) {
 			file := filepath.Join(c.dir, "starts")
 			job := c.job("work", handler("command", ""), func(s *domain.JobSpec) { s.Block, s.Route = domain.BlockParallel, domain.RouteRoundRobin }, retries(1))
 			var runs []domain.RunID
-			for n := range 24 { // some end before, most in, some after the hole
+			for n := range 24 { // some end before the black hole, most during it, some after it
 				param := fmt.Sprintf(`["sh", "-c", "echo $BELFRY_RUN_ID/$BELFRY_ATTEMPT >> %s; exec sleep %d"]`, file, 3*n)
 				ids, err := c.api.TriggerJob(t.Context(), job.ID, client.Trigger{Param: &param})
 				if err != nil {
@@ -87,7 +87,7 @@ func TestScenarioDispatcherCutOffFromNATS(t *testing.T) {
 				}
 				runs = append(runs, ids...)
 			}
-			eventually(t, patience, "all have started", func() bool { return len(linesOf(t, file)) == len(runs) })
+			eventually(t, patience, "all handlers have started", func() bool { return len(linesOf(t, file)) == len(runs) })
 			link.Blackhole()
 			every(away, 1, func(int) {})
 			link.Heal()
@@ -101,14 +101,14 @@ func TestScenarioDispatcherCutOffFromNATS(t *testing.T) {
 	}
 }
 
-// NATS is away for a minute: that costs delay only.
+// NATS is away for a minute. The only effect is a delay.
 func TestScenarioNATSAwayForAMinute(t *testing.T) {
 	long(t)
 	natsAway(t, away, false)
 }
 
-// Postgres is away for a minute, for every role: that costs delay only. Handlers run on and are reported later, and the
-// fire times that passed are made up for.
+// Postgres is away for a minute, for every role. The only effect is a delay: handlers continue and their results arrive later, and the
+// missed fire times are fired afterwards.
 func TestScenarioPostgresAwayForAMinute(t *testing.T) {
 	long(t)
 	c := newCluster(t)
@@ -140,8 +140,8 @@ func TestScenarioPostgresAwayForAMinute(t *testing.T) {
 		}
 		runs = append(runs, ids...)
 	}
-	eventually(t, patience, "all of the work has started", func() bool {
-		lines := linesOf(t, file) // with those of the ticks
+	eventually(t, patience, "all handlers have started", func() bool {
+		lines := linesOf(t, file) // including lines of the ticks
 		return !slices.ContainsFunc(runs, func(id domain.RunID) bool { return !slices.Contains(lines, id.String()+"/1") })
 	})
 	link.Cut()
@@ -159,14 +159,14 @@ func TestScenarioPostgresAwayForAMinute(t *testing.T) {
 		t.Logf("%s: %d fires, the latest %v late", job.Name, n, worst)
 	}
 	if n := queryOne[int](t, c.db, `SELECT count(*) FROM runs WHERE reason <> ''`); n > 0 {
-		t.Errorf("%d runs have a reason, as if they had failed", n)
+		t.Errorf("%d runs have a reason, want none", n)
 	}
 	c.startedOnce(file)
 }
 
-// The host of Postgres vanishes without a word, while every loop of every role waits for an answer from it: connections
-// stay, and nothing ever comes through them again. What is under way is given up, and once a host answers there again
-// every role goes on by itself, on connections that it made anew.
+// The host of Postgres vanishes without closing its connections, while every loop of every role waits for an answer. No data passes
+// through these connections any more. The roles give up their pending statements. When a host answers at the address again, every role
+// continues on new connections.
 func TestScenarioPostgresHostVanishes(t *testing.T) {
 	long(t)
 	c := newCluster(t)
@@ -181,11 +181,11 @@ func TestScenarioPostgresHostVanishes(t *testing.T) {
 	})
 	id := c.trigger(c.job("work", handler("sleep", "600s"), first).ID)
 	c.reaches(id, patience, "runs", func(r domain.Run) bool { return r.State == domain.Running })
-	eventually(t, patience, "it ticks", func() bool {
+	eventually(t, patience, "the tick fires", func() bool {
 		return queryOne[int](t, c.db, `SELECT count(*) FROM runs_history WHERE job_id = $1`, tick.ID) > 0
 	})
 
-	// With the live runs locked, each loop soon has a statement under way.
+	// With the live runs locked, each loop soon waits for a statement.
 	tx, err := c.db.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -193,14 +193,14 @@ func TestScenarioPostgresHostVanishes(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `LOCK runs_live, runs_waiting IN ACCESS EXCLUSIVE MODE`); err != nil {
 		t.Fatal(err)
 	}
-	every(6*time.Second, 1, func(int) {}) // the slowest loop looks every 5 s
+	every(6*time.Second, 1, func(int) {}) // the slowest loop has a period of 5 s
 	link.Vanish()
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	link.Heal()
 
-	// It fires and settles, and finds out about a dead executor.
+	// Belfry fires, settles, and detects a dead executor.
 	dying.kill()
 	if r := c.finishes(id, patience); r.Reason != domain.ReasonLost {
 		t.Errorf("the run of a dead executor ended %s/%s", r.State, r.Reason)

@@ -18,8 +18,8 @@ func script(language, code string) func(*domain.JobSpec) {
 	return func(s *domain.JobSpec) { s.Handler, s.Script = "", &domain.Script{Language: language, Code: code} }
 }
 
-// Scripts live in the console and run on agents that allow their language, as handlers do: edits count for the next run,
-// kills and timeouts end whole groups of processes, and broadcasts, retries, blocks and children work with them.
+// Scripts are stored in the console and run on agents that allow their language. An edit applies from the next run. Kills and timeouts
+// end whole process groups. Broadcasts, retries, block policies and children work as for handlers.
 func TestScenarioScripts(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -52,7 +52,7 @@ func TestScenarioScripts(t *testing.T) {
 		return strings.Contains(lines, "stdout said p\n") && strings.Contains(lines, "stderr oops\n")
 	})
 
-	// Only one agent has bash; nobody has Python.
+	// Only one agent has bash, and none has Python.
 	bash := c.job("bash", script("bash", `[[ -n $BELFRY_RUN_ID ]] && echo "::output ${BASH_VERSION:+bash}"`))
 	for range 3 {
 		if r := c.finishes(c.trigger(bash.ID), patience); r.Instance != "a" || r.Output != "bash" {
@@ -62,7 +62,7 @@ func TestScenarioScripts(t *testing.T) {
 	nobody := c.trigger(c.job("nobody", script("python", "print()")).ID)
 	c.reaches(nobody, patience, "waits for an instance", func(r domain.Run) bool { return r.State == domain.Queued && r.Waiting != "" })
 
-	// A broadcast reaches those that have the language, each shard its own.
+	// A broadcast has a shard on each agent with the language.
 	all := c.job("all", script("sh", `echo "::output $2/$3"`), func(s *domain.JobSpec) { s.Route = domain.RouteBroadcast })
 	c.trigger(all.ID)
 	outputs := make(map[string]string)
@@ -77,12 +77,12 @@ func TestScenarioScripts(t *testing.T) {
 		t.Errorf("shards: %v", outputs)
 	}
 
-	// What fails: by its status, as often as it may; by its code, once.
+	// A script that fails by its exit status is retried. A script whose code cannot be built is not.
 	tries := c.job("tries", script("sh", `[ "$BELFRY_ATTEMPT" = 3 ] || exit 7`), retries(3), func(s *domain.JobSpec) {
 		s.RetryBackoff.Initial = domain.Duration(10 * time.Millisecond)
 	})
 	if r := c.finishes(c.trigger(tries.ID), patience); r.State != domain.Succeeded || r.Attempt != 3 || r.Attempts[0].Message != "exit status 7" {
-		t.Errorf("tried three times: %+v", r)
+		t.Errorf("after three attempts: %+v", r)
 	}
 	broken := c.job("broken", script("go", "echo this is no Go\n"), retries(3))
 	if r := c.finishes(c.trigger(broken.ID), patience); r.Reason != domain.ReasonBadScript || r.Attempt != 1 || !strings.Contains(r.Message, "expected 'package'") {
@@ -92,18 +92,18 @@ func TestScenarioScripts(t *testing.T) {
 	c.stopsScripts()
 }
 
-// stopsScripts kills a script, and lets another one exceed its timeout: neither leaves anything behind.
+// stopsScripts kills a script, and lets another one exceed its timeout. Neither leaves processes.
 func (c *cluster) stopsScripts() {
 	t := c.t
 	t.Helper()
-	mark := fmt.Sprintf("5%09d", os.Getpid()) // seconds to sleep, to know the process by
+	mark := fmt.Sprintf("5%09d", os.Getpid()) // the seconds that the script sleeps, which identify its process
 	file := filepath.Join(c.dir, "stopped")
 	endless := script("sh", `(sleep `+mark+` & sleep `+mark+`) & echo up >>`+file+`; wait`)
 	killed := c.job("killed", endless, func(s *domain.JobSpec) { s.Block = domain.BlockDiscardLater })
 	id := c.trigger(killed.ID)
 	eventually(t, patience, "the script runs", func() bool { return len(linesOf(t, file)) == 1 })
 	if r := c.finishes(c.trigger(killed.ID), patience); r.State != domain.Skipped || r.Reason != domain.ReasonDiscarded {
-		t.Errorf("a run beside another one: %+v", r)
+		t.Errorf("a second run at the same time: %+v", r)
 	}
 	if err := c.api.KillRun(t.Context(), id); err != nil {
 		t.Fatal(err)
@@ -116,21 +116,21 @@ func (c *cluster) stopsScripts() {
 	}
 	late := c.job("late", endless, func(s *domain.JobSpec) { s.Timeout = domain.Duration(500 * time.Millisecond) })
 	if r := c.finishes(c.trigger(late.ID), patience); r.State != domain.Failed || r.Reason != domain.ReasonTimeout {
-		t.Errorf("past its timeout: %+v", r)
+		t.Errorf("after its timeout: %+v", r)
 	}
 	if n := running(t, mark); n != 0 {
-		t.Errorf("a run past its timeout has ended, and %d of its processes have not", n)
+		t.Errorf("a run has timed out, and %d of its processes have not ended", n)
 	}
 }
 
-// running counts the processes that have mark among their arguments.
+// running counts the processes with mark among their arguments.
 func running(t testing.TB, mark string) (n int) {
 	t.Helper()
 	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
-		t.Skip("NOT COVERED: on this system processes cannot be listed by /proc")
+		t.Skip("NOT COVERED: on this system /proc does not list processes")
 	}
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, file := range files { // that of a process which has ended and nobody has waited for is empty
+	for _, file := range files { // the file of a zombie process is empty
 		if args, _ := os.ReadFile(file); strings.Contains(string(args), mark) {
 			n++
 		}
@@ -138,7 +138,7 @@ func running(t testing.TB, mark string) (n int) {
 	return n
 }
 
-// logOf is the log of a run, each line with its level.
+// logOf returns the log of a run, each line with its level.
 func (c *cluster) logOf(id domain.RunID) string {
 	c.t.Helper()
 	page, err := c.api.Log(c.t.Context(), id, 1, 1000)
@@ -152,7 +152,7 @@ func (c *cluster) logOf(id domain.RunID) string {
 	return text.String()
 }
 
-// An agent that cannot do what it is told to allow says so and ends.
+// If an agent cannot run a language that it must allow, it logs that and exits.
 func TestScenarioAgentWithoutInterpreter(t *testing.T) {
 	t.Parallel()
 	p := launch(t, "agent", "belfry", t.TempDir(), []string{"PATH=" + t.TempDir()}, "executor", "--group", "g", "--token", "x", "--allow-script", "sh,python")
@@ -162,7 +162,7 @@ func TestScenarioAgentWithoutInterpreter(t *testing.T) {
 	said := p.stderr.tail(20)
 	for _, want := range []string{"--allow-script", "there is no sh on PATH", "there is no python3 or python on PATH"} {
 		if !strings.Contains(said, want) {
-			t.Errorf("it does not say %q: %s", want, said)
+			t.Errorf("its output lacks %q: %s", want, said)
 		}
 	}
 }

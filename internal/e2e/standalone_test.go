@@ -23,8 +23,8 @@ func standalone(t *testing.T, dataDir string, env []string, args ...string) *pro
 	return launch(t, "standalone", "belfry", t.TempDir(), append(env, "BELFRY_LOG_FORMAT=json"), args...)
 }
 
-// One command on an empty directory gives a console, a first password and jobs that fire; a stop, a crash and a start
-// keep everything.
+// One command on an empty directory starts a console, prints the first password, and fires jobs. All data survives a stop, a crash and
+// a new start.
 func TestFreshStart(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -50,7 +50,7 @@ func TestFreshStart(t *testing.T) {
 		t.Errorf("a second one on the same directory ended with code %d", code)
 	}
 	if said := second.stderr.text(); !strings.Contains(said, "belfry: ") || !strings.Contains(said, dir) || !strings.Contains(said, "in use") {
-		t.Errorf("the second one said %q", said)
+		t.Errorf("the second one printed %q", said)
 	}
 	first.signal(syscall.SIGTERM)
 	if code := first.exit(); code != 0 {
@@ -70,7 +70,7 @@ func TestFreshStart(t *testing.T) {
 	}
 }
 
-// demoScript runs the script of a demo that may run scripts.
+// demoScript triggers the script of a demo that allows scripts.
 func demoScript(t *testing.T, api *client.Client) {
 	t.Helper()
 	job, err := api.JobByName(t.Context(), "demo", "disk-space")
@@ -87,7 +87,7 @@ func demoScript(t *testing.T, api *client.Client) {
 	})
 }
 
-// demoRuns waits for runs of the demo that were fired by schedule and succeeded, and returns them.
+// demoRuns waits for scheduled runs of the demo that succeeded, and returns them.
 func demoRuns(t *testing.T, api *client.Client) []domain.Run {
 	t.Helper()
 	var runs []domain.Run
@@ -103,7 +103,7 @@ func demoRuns(t *testing.T, api *client.Client) []domain.Run {
 	return runs
 }
 
-// keeps checks that a standalone still has jobs and runs, drew no other password, and fires on.
+// keeps checks that a standalone still has its jobs and runs, has not generated another password, and continues to fire.
 func keeps(t *testing.T, p *process, password string, jobs []domain.Job, runs []domain.Run) []domain.Run {
 	t.Helper()
 	api, _ := logIn(t, p.says("console: "), password)
@@ -116,7 +116,7 @@ func keeps(t *testing.T, p *process, password string, jobs []domain.Job, runs []
 		t.Fatal(err)
 	}
 	if len(kept) != len(jobs) {
-		t.Errorf("%d jobs are left of %d", len(kept), len(jobs))
+		t.Errorf("%d jobs of %d are left", len(kept), len(jobs))
 	}
 	for i := range min(len(kept), len(jobs)) {
 		if kept[i].ID != jobs[i].ID || kept[i].Name != jobs[i].Name || kept[i].Version != jobs[i].Version {
@@ -132,17 +132,17 @@ func keeps(t *testing.T, p *process, password string, jobs []domain.Job, runs []
 	return append(demoRuns(t, api), runs...)
 }
 
-// Postgres is killed under a standalone: it is started again, and no fire time is lost or doubled.
+// After a kill of its Postgres, a standalone starts Postgres again, and no fire time is lost or doubled.
 func TestStandaloneSurvivesPostgresKill(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	p := standalone(t, dir, []string{"BELFRY_ADMIN_PASSWORD=" + adminPassword}, "--demo")
 	api, _ := logIn(t, p.says("console: "), adminPassword)
 	p.says("nats: ")
-	eventually(t, patience, "the demo's executor is there", func() bool {
+	eventually(t, patience, "the demo's executor is listed", func() bool {
 		list, err := api.Instances(t.Context(), "demo")
 		if err == nil && len(list) == 1 && len(list[0].Languages) > 0 {
-			t.Fatalf("without being told to, the demo runs scripts in %v", list[0].Languages)
+			t.Fatalf("without --allow-script the demo runs scripts in %v", list[0].Languages)
 		}
 		return err == nil && len(list) == 1
 	})
@@ -197,7 +197,7 @@ func postmaster(t *testing.T, dir string) int {
 	return pid
 }
 
-// socketDir returns where a data directory's Postgres listens: beside its data, unless that path is too long.
+// socketDir returns the directory of the socket of a data directory's Postgres: next to its data, unless that path is too long.
 func socketDir(t *testing.T, dir string) string {
 	t.Helper()
 	if elsewhere := strings.TrimSpace(read(t, filepath.Join(dir, "postgres", "socket_dir"))); elsewhere != "" {
@@ -206,7 +206,7 @@ func socketDir(t *testing.T, dir string) string {
 	return filepath.Join(dir, "postgres", "run")
 }
 
-// read returns what a file holds, "" where there is none.
+// read returns the content of a file, "" if it does not exist.
 func read(t testing.TB, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)

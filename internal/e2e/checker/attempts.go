@@ -9,11 +9,11 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// early is how far a start may lie before its due instant: executors know the database's clock by an estimate, which
-// rests on that of whoever makes the offer. It is also the error that is allowed for the instant of a verdict.
+// early is how long before its due instant an attempt may start. An executor estimates the database's clock from the estimate of
+// the process that makes the offer. The same error is allowed for the instant of a verdict.
 const early = 250 * time.Millisecond
 
-// starts checks promise 2: what the handlers wrote down against what the database says.
+// starts compares the starts that the handlers wrote down with the attempts in the database.
 func (c *check) starts() {
 	for t, notes := range c.notes {
 		if len(notes) > 1 {
@@ -27,12 +27,12 @@ func (c *check) starts() {
 		}
 		a := c.tries[t]
 		if a == nil {
-			c.fail(RuleStart, "attempt %d of the run %s started on %s, and the database knows of none", t.attempt, t.run, notes[0].Instance)
+			c.fail(RuleStart, "attempt %d of the run %s started on %s and is not in the database", t.attempt, t.run, notes[0].Instance)
 			continue
 		}
 		for _, n := range notes {
 			if a.Instance != n.Instance {
-				c.fail(RuleStart, "attempt %d of the run %s started on %s, and was %q's", t.attempt, t.run, n.Instance, a.Instance)
+				c.fail(RuleStart, "attempt %d of the run %s started on %s, and was bound to %q", t.attempt, t.run, n.Instance, a.Instance)
 			}
 			if a.startedLost(n) {
 				c.fail(RuleVerdict, "attempt %d of the run %s started on %s at %s, %v after it was declared lost", t.attempt, t.run, n.Instance,
@@ -46,14 +46,14 @@ func (c *check) starts() {
 	}
 }
 
-// startedLost reports whether an attempt started after it was declared lost. The instant of the verdict is the dispatcher's
-// estimate of the database's clock.
+// startedLost reports whether an attempt started after it was declared lost. The instant of the verdict comes from the
+// dispatcher's estimate of the database's clock.
 func (a *Attempt) startedLost(n *Note) bool {
 	return a.Reason == domain.ReasonLost && n.Start.After(a.FinishedAt.Add(early))
 }
 
-// earliest is the first instant at which an attempt of the run may start. A run that ended while it waited for its next
-// attempt has the due instant of that one.
+// earliest returns the first instant at which an attempt of the run may start. If a run ended while it waited for its next
+// attempt, DueAt is the due instant of that attempt.
 func (r *Run) earliest(a *Attempt) time.Time {
 	switch {
 	case !r.scheduled():
@@ -64,7 +64,7 @@ func (r *Run) earliest(a *Attempt) time.Time {
 	return r.FireTime
 }
 
-// ends checks promise 4, and that a success is one.
+// ends compares the ends that the handlers wrote down with the database, and each success with its handler.
 func (c *check) ends() {
 	for i := range c.h.Runs {
 		r := &c.h.Runs[i]
@@ -72,17 +72,17 @@ func (c *check) ends() {
 			continue
 		}
 		if notes := c.notes[try{r.ID, r.Attempt}]; len(notes) == 0 || notes[0].Outcome != OK {
-			c.fail(RuleEffect, "the run %s succeeded at attempt %d, and its handler %s", r.ID, r.Attempt, said(notes))
+			c.fail(RuleEffect, "the run %s succeeded at attempt %d, but its handler %s", r.ID, r.Attempt, said(notes))
 		}
 	}
 	for t, notes := range c.notes {
 		a, r := c.tries[t], c.runs[t.run]
 		if a == nil || r == nil {
-			continue // told by starts
+			continue // starts reports it
 		}
 		for _, n := range notes {
 			if !n.End.IsZero() && !c.known(r, a, n) {
-				c.fail(RuleResult, "attempt %d of the run %s ended %s at %s on %s, and the database says %s/%s", t.attempt, t.run,
+				c.fail(RuleResult, "attempt %d of the run %s ended %s at %s on %s, but the database has %s/%s", t.attempt, t.run,
 					n.Outcome, clock(n.End.UnixMilli()), n.Instance, a.Outcome, a.Reason)
 			}
 		}
@@ -99,21 +99,21 @@ func said(notes []*Note) string {
 	return "ended " + notes[0].Outcome
 }
 
-// known reports whether the database says of an attempt what its handler did, or may lawfully not.
+// known reports whether the database has the end that the handler wrote down, or may have another one.
 func (c *check) known(r *Run, a *Attempt, n *Note) bool {
-	// Between a handler's last word and its result on disk there is a moment in which a kill takes the result along. It
-	// lasts while the disk is busy.
+	// A kill between the end of a handler and the write of its result to disk loses the result. That takes longer while the disk is
+	// busy.
 	const gap = 5 * time.Second
 	stopped := a.Reason == domain.ReasonKilled || a.Reason == domain.ReasonCovered
 	switch late := c.late[try{a.Run, a.Attempt}]; {
-	case stopped && (late != nil || c.endedWithin(n.Instance, n.End, gap)): // it ended so while its instance could not be reached, or was gone
+	case stopped && (late != nil || c.endedWithin(n.Instance, n.End, gap)): // it was stopped while its instance was unreachable or gone
 		return true
 	case a.Reason == domain.ReasonLost:
 		return late != nil || c.endedWithin(n.Instance, n.End, gap)
 	case a.Reason == domain.ReasonTimeout:
-		return true // counts whatever the handler returned
+		return true // a timeout overrides the handler's result
 	case stopped && c.overran(r, n):
-		return true // as it counts as timed out, it is no success that a kill would have to respect
+		return true // the attempt had timed out, so a kill may override its success
 	case n.Outcome == OK:
 		return a.Outcome == string(domain.Succeeded)
 	case a.Outcome == string(domain.Succeeded):
@@ -124,29 +124,29 @@ func (c *check) known(r *Run, a *Attempt, n *Note) bool {
 	return a.Reason == domain.ReasonHandlerError || a.Reason == domain.ReasonDrained || stopped || c.h.Kills[r.ID]
 }
 
-// overran reports whether a handler ended after its timeout, which runs from a little before its first word.
+// overran reports whether a handler ended after its timeout, which begins a little before the handler writes its start.
 func (c *check) overran(r *Run, n *Note) bool {
 	const before = 100 * time.Millisecond
 	j := c.jobs[r.Job]
 	if j == nil {
-		return false // a fault of its own
+		return false // index reports it
 	}
 	v := j.version(r.Version)
 	return v != nil && v.Spec.Timeout > 0 && n.End.Sub(n.Start) > v.Spec.Timeout.Std()-before
 }
 
-// endedWithin reports whether a process was ended, or frozen and then ended, within d after an instant.
+// endedWithin reports whether a fault ended a process within d after an instant.
 func (c *check) endedWithin(target string, at time.Time, d time.Duration) bool {
 	return slices.ContainsFunc(c.h.Faults, func(f Fault) bool {
 		return f.Target == target && f.ends() && !f.From.Before(at) && f.From.Before(at.Add(d))
 	})
 }
 
-// named is how long after a fault was healed an attempt may be named lost for it: its verdict takes the lease, and then
-// the servers must be there to tell.
+// named is how long after the end of a fault an attempt may be declared lost because of it. The verdict waits for the lease to
+// expire, and needs NATS and Postgres.
 const named = 60 * time.Second
 
-// losses checks promise 3: an attempt is lost where its instance was ended, frozen, or cut off.
+// losses checks RuleLost.
 func (c *check) losses() {
 	for t, a := range c.tries {
 		if a.Reason != domain.ReasonLost {
@@ -163,7 +163,7 @@ func (c *check) losses() {
 		if !slices.ContainsFunc(c.h.Faults, func(f Fault) bool {
 			return f.Target == a.Instance && f.stops() && !f.From.After(a.FinishedAt) && !f.To.Add(named).Before(from)
 		}) {
-			c.fail(RuleLost, "attempt %d of the run %s was dispatched to %q at %s and named lost at %s, and nothing had been done to that",
+			c.fail(RuleLost, "attempt %d of the run %s was dispatched to %q at %s and declared lost at %s, but that instance had no fault",
 				t.attempt, t.run, a.Instance, clock(from.UnixMilli()), clock(a.FinishedAt.UnixMilli()))
 		}
 	}
@@ -171,29 +171,29 @@ func (c *check) losses() {
 
 // drains checks that a drained attempt had started, on an instance that received SIGTERM, and that its handler did not succeed.
 func (c *check) drains() {
-	const settles = 5 * time.Second // how far the instant of its end, an executor's estimate, may be off
+	const settles = 5 * time.Second // the error of the end's instant, which is an executor's estimate
 	for t, a := range c.tries {
 		if a.Reason != domain.ReasonDrained {
 			continue
 		}
 		c.report.Drained++
 		if notes := c.notes[t]; len(notes) == 0 || notes[0].Outcome == OK || notes[0].Outcome == Panic {
-			c.fail(RuleDrained, "attempt %d of the run %s is drained, and its handler %s", t.attempt, t.run, said(notes))
+			c.fail(RuleDrained, "attempt %d of the run %s is drained, but its handler %s", t.attempt, t.run, said(notes))
 			continue
 		}
 		from := c.notes[t][0].Start
 		if !slices.ContainsFunc(c.h.Faults, func(f Fault) bool {
 			return f.Target == a.Instance && strings.HasPrefix(f.Kind, "stop ") && f.From.Before(a.FinishedAt.Add(settles)) && f.To.After(from)
 		}) {
-			c.fail(RuleDrained, "attempt %d of the run %s is drained at %s, and %s had received no SIGTERM", t.attempt, t.run,
+			c.fail(RuleDrained, "attempt %d of the run %s was drained at %s, but %s had received no SIGTERM", t.attempt, t.run,
 				clock(a.FinishedAt.UnixMilli()), a.Instance)
 		}
 	}
 }
 
-// zombie reports whether an attempt may have gone on where nobody saw it, after it had been ended: it was named lost, its time
-// was up, or it was killed while nobody could reach its instance. Of the last its result tells nothing new, unless it had succeeded.
-// An attempt that started after it was declared lost has no such excuse.
+// zombie reports whether an attempt may have continued after it had ended in the database: it was declared lost, it timed out, or
+// it was killed while its instance was unreachable. The result of such a killed attempt is stored only if it is a success. An
+// attempt that started after it was declared lost is not a zombie.
 func (c *check) zombie(t try, a *Attempt, n *Note) bool {
 	if a.startedLost(n) {
 		return false
@@ -209,7 +209,7 @@ func (c *check) zombie(t try, a *Attempt, n *Note) bool {
 	})
 }
 
-// retries checks how often a run was tried.
+// retries checks the number of attempts of a run.
 func (c *check) retries(r *Run) {
 	j := c.jobs[r.Job]
 	if j == nil || j.version(r.Version) == nil {
@@ -217,15 +217,15 @@ func (c *check) retries(r *Run) {
 	}
 	most := 1 + j.version(r.Version).Spec.Retries
 	if r.Attempt > most {
-		c.fail(RuleRetry, "the run %s of %s was tried %d times; %d are allowed", r.ID, j.name(), r.Attempt, most)
+		c.fail(RuleRetry, "the run %s of %s had %d attempts; %d are allowed", r.ID, j.name(), r.Attempt, most)
 	}
 	for n := 1; n < r.Attempt; n++ {
 		a := c.tries[try{r.ID, n}]
 		switch {
 		case a == nil:
-			c.fail(RuleRetry, "the run %s is at attempt %d, and its attempt %d left no trace", r.ID, r.Attempt, n)
+			c.fail(RuleRetry, "the run %s is at attempt %d, but its attempt %d is not in the database", r.ID, r.Attempt, n)
 		case a.Outcome == string(domain.Succeeded):
-			c.fail(RuleRetry, "the run %s was tried again after its attempt %d had succeeded", r.ID, n)
+			c.fail(RuleRetry, "the run %s had another attempt after its attempt %d had succeeded", r.ID, n)
 		}
 	}
 	if r.State != domain.Failed || r.Attempt >= most || j.deleted || c.h.Kills[r.ID] {
@@ -234,14 +234,14 @@ func (c *check) retries(r *Run) {
 	switch r.Reason {
 	case domain.ReasonHandlerError, domain.ReasonHandlerPanic, domain.ReasonTimeout, domain.ReasonLost, domain.ReasonDrained:
 		if !slices.ContainsFunc(c.notes[try{r.ID, r.Attempt}], func(n *Note) bool { return n.Outcome == Permanent }) {
-			c.fail(RuleRetry, "the run %s of %s failed by %s at attempt %d of %d, and was not tried again", r.ID, j.name(), r.Reason, r.Attempt, most)
+			c.fail(RuleRetry, "the run %s of %s failed with %s at attempt %d of %d, and had no further attempt", r.ID, j.name(), r.Reason, r.Attempt, most)
 		}
 	case domain.NoReason, domain.ReasonHandlerNotFound, domain.ReasonNoExecutor, domain.ReasonQueueFull, domain.ReasonKilled,
 		domain.ReasonDiscarded, domain.ReasonCovered, domain.ReasonJobDeleted, domain.ReasonBadScript, domain.ReasonUnsupported:
 	}
 }
 
-// reasons checks that an end was caused by what it names.
+// reasons checks that the cause that a run's end names did exist.
 func (c *check) reasons(r *Run) {
 	j := c.jobs[r.Job]
 	if j == nil || j.version(r.Version) == nil || !r.State.Final() {
@@ -249,17 +249,17 @@ func (c *check) reasons(r *Run) {
 	}
 	spec := &j.version(r.Version).Spec
 	wrong := func(why string) {
-		c.fail(RuleReason, "the run %s of %s is %s/%s, and %s", r.ID, j.name(), r.State, r.Reason, why)
+		c.fail(RuleReason, "the run %s of %s is %s/%s, but %s", r.ID, j.name(), r.State, r.Reason, why)
 	}
 	notes := c.notes[try{r.ID, r.Attempt}]
 	switch r.Reason {
 	case domain.NoReason:
 		if r.State != domain.Succeeded {
-			wrong("an end other than success has a reason")
+			wrong("it has no reason")
 		}
 	case domain.ReasonKilled:
 		if !c.h.Kills[r.ID] {
-			wrong("nobody asked for it")
+			wrong("there was no kill request")
 		}
 	case domain.ReasonJobDeleted:
 		if !j.deleted {
@@ -279,7 +279,7 @@ func (c *check) reasons(r *Run) {
 		if !slices.ContainsFunc(j.runs, func(o *Run) bool {
 			return cmp.Or(o.Broadcast, o.ID) != cmp.Or(r.Broadcast, r.ID) && mayCover(o, r, spec)
 		}) {
-			wrong("no run of the job came after it")
+			wrong("the job has no newer run")
 		}
 	case domain.ReasonQueueFull:
 		if spec.Block != domain.BlockSerial {
@@ -298,22 +298,22 @@ func (c *check) reasons(r *Run) {
 			wrong("the handler " + said(notes))
 		}
 	case domain.ReasonNoExecutor:
-		pinned := r.Broadcast != "" && spec.Shards == 0 // such a shard ends when its instance is gone
+		pinned := r.Broadcast != "" && spec.Shards == 0 // such a shard ends if its instance is gone
 		if waited := r.FinishedAt.Sub(r.CreatedAt); !pinned && waited < spec.StartDeadline.Std()-time.Second {
 			wrong("it waited for " + waited.String() + " only")
 		}
 		if len(notes) > 0 {
 			wrong("the handler " + said(notes))
 		}
-	case domain.ReasonLost, domain.ReasonDrained: // judged by losses and drains, also if the run was tried again
+	case domain.ReasonLost, domain.ReasonDrained: // losses and drains check them, also for earlier attempts
 	case domain.ReasonHandlerNotFound, domain.ReasonBadScript, domain.ReasonUnsupported:
 		wrong("every instance has the handler")
 	}
 }
 
-// mayCover reports whether a run may have come due after another one, and so cover it. When a run came due is not kept where it
-// was held or tried again, so that its fire time, or when it was made, has to do; a child or a misfire may have been due at any
-// time since.
+// mayCover reports whether run o may have become due after run r, so that o may cover r. The database does not keep when a run
+// became due if the run was held or retried. Therefore mayCover uses the fire time, or the creation. A child or a misfire may have
+// become due at any later time.
 func mayCover(o, r *Run, spec *domain.JobSpec) bool {
 	came := func(r *Run) time.Time {
 		if r.Cause == domain.CauseSchedule && !r.FireTime.IsZero() {
@@ -321,7 +321,7 @@ func mayCover(o, r *Run, spec *domain.JobSpec) bool {
 		}
 		return r.CreatedAt
 	}
-	const clocks = 500 * time.Millisecond // how far the clocks of two processes may be apart
+	const clocks = 500 * time.Millisecond // the largest difference between the clocks of two processes
 	switch o.Cause {
 	case domain.CauseMisfire, domain.CauseChild:
 		return true
@@ -330,15 +330,14 @@ func mayCover(o, r *Run, spec *domain.JobSpec) bool {
 	return !came(o).Add(spec.Schedule.Jitter.Std() + clocks).Before(came(r))
 }
 
-// call is when a handler ran.
+// call is one call of a handler.
 type call struct {
 	note     *Note
 	from, to time.Time
 	owner    string // the run, or the broadcast that it belongs to
 }
 
-// overlaps checks that runs of a job whose policy blocks did not run beside each other, by what the handlers wrote.
-// Zombies do not count.
+// overlaps checks RuleOverlap by the handlers' notes. Zombies do not count.
 func (c *check) overlaps(j *job) {
 	var calls []call
 	for _, r := range j.runs {
@@ -354,7 +353,7 @@ func (c *check) overlaps(j *job) {
 			}
 			for _, note := range c.notes[t] {
 				if note.End.IsZero() || c.zombie(t, a, note) {
-					continue // without an end it was killed, or it is told by another rule
+					continue // without an end, it was killed, or another rule reports it
 				}
 				calls = append(calls, call{note, note.Start, note.End, cmp.Or(r.Broadcast, r.ID)})
 			}

@@ -10,67 +10,67 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// Rule names what was broken.
+// Rule is a promise that the checker verifies.
 type Rule string
 
 // The rules.
 const (
 	RuleFinal     Rule = "every run ends"
 	RuleFire      Rule = "every fire time has one run or one ledger entry"
-	RuleLedger    Rule = "the ledger names what had no run, and nothing else"
-	RuleMisfire   Rule = "misfires are as the policy says"
-	RuleChain     Rule = "fixed_delay goes on, not before its delay"
+	RuleLedger    Rule = "the ledger has each fire time without a run, and no other"
+	RuleMisfire   Rule = "misfires follow the misfire policy"
+	RuleChain     Rule = "fixed_delay continues, not before its delay"
 	RuleStart     Rule = "an attempt starts at most once, on its instance"
 	RuleVerdict   Rule = "no attempt starts after it was declared lost"
-	RuleEarly     Rule = "nothing starts before it is due"
-	RuleEffect    Rule = "a success has its effect"
-	RuleResult    Rule = "a handler's end is not forgotten"
-	RuleLost      Rule = "lost is only what was killed, frozen or cut off"
+	RuleEarly     Rule = "no attempt starts before it is due"
+	RuleEffect    Rule = "the handler of a succeeded run succeeded"
+	RuleResult    Rule = "a handler's end is stored"
+	RuleLost      Rule = "an attempt is lost only if its instance was killed, frozen or cut off"
 	RuleDrained   Rule = "only attempts of an instance that received SIGTERM are drained"
-	RuleRetry     Rule = "tries are as the retry policy says"
+	RuleRetry     Rule = "attempts follow the retry policy"
 	RuleOverlap   Rule = "runs that block each other do not overlap"
-	RuleChild     Rule = "children run exactly once for a parent that matches"
+	RuleChild     Rule = "children run exactly once for each matching parent"
 	RuleBroadcast Rule = "a broadcast has each of its shards once"
-	RuleReason    Rule = "an end has the reason that it says"
-	RuleAck       Rule = "what REST has acknowledged is there, once"
-	RuleLate      Rule = "without a fault nothing is late"
+	RuleReason    Rule = "a run ends for the reason that it names"
+	RuleAck       Rule = "each change that REST acknowledged exists once"
+	RuleLate      Rule = "without a fault no run is late"
 )
 
-// Violation is one breach of a rule.
+// Violation is a violation of a rule.
 type Violation struct {
 	Rule Rule
 	Text string
 }
 
-// Report is the verdict.
+// Report is the result of Check.
 type Report struct {
 	Violations []Violation
 	Jobs       int
-	Fires      int // fire times that were expected, or might have been
+	Fires      int // fire times that had to be served or could be served
 	Ledgered   int // fire times in the ledger
 	Runs       int
-	Starts     int // attempts that a handler noted
-	Lost       int // attempts named lost
-	Unstarted  int // of Lost, those that no handler noted
+	Starts     int // attempts that a handler wrote down
+	Lost       int // attempts declared lost
+	Unstarted  int // of Lost, those that no handler wrote down
 	Drained    int // attempts that ended because their instance shut down
-	LateOnes   int // results of attempts that had been ended without them
-	Certain    int // of Runs, those whose lateness the rule about lateness judges
+	LateOnes   int // results that arrived after their attempt had ended
+	Certain    int // of Runs, those that RuleLate applies to
 	Worst      time.Duration
-	WorstCalm  time.Duration // of those that the rule about lateness judges
+	WorstCalm  time.Duration // the worst lateness of those
 	By         map[string]map[string]int
 	Faults     map[string]int // by kind
 }
 
-// OK reports whether no rule was broken.
+// OK reports whether there are no violations.
 func (r *Report) OK() bool { return len(r.Violations) == 0 }
 
-// check is the work on one history.
+// check is the state of one call of Check.
 type check struct {
 	h      *History
-	end    time.Time // after all that the history tells
+	end    time.Time // the latest instant of the history
 	jobs   map[int64]*job
 	runs   map[string]*Run
-	tries  map[try]*Attempt // every attempt, the last ones of runs too
+	tries  map[try]*Attempt // all attempts, including the last of each run
 	notes  map[try][]*Note
 	late   map[try]*Late
 	report Report
@@ -102,7 +102,7 @@ func (j *job) version(n int) *Version {
 	return j.versions[i]
 }
 
-// Check judges a history.
+// Check checks a history against all rules.
 func Check(h *History) *Report {
 	c := &check{
 		h: h, jobs: make(map[int64]*job), runs: make(map[string]*Run), tries: make(map[try]*Attempt),
@@ -166,7 +166,7 @@ func (c *check) index() {
 		r := &c.h.Runs[i]
 		later(r.FinishedAt)
 		if c.runs[r.ID] != nil {
-			c.fail(RuleFinal, "the run %s is there twice, live and in the history", r.ID)
+			c.fail(RuleFinal, "the run %s exists twice, live and in the history", r.ID)
 		}
 		c.runs[r.ID] = r
 		c.tries[try{r.ID, r.Attempt}] = &Attempt{
@@ -176,7 +176,7 @@ func (c *check) index() {
 		if j := c.jobs[r.Job]; j != nil {
 			j.runs = append(j.runs, r)
 		} else {
-			c.fail(RuleFire, "the run %s is of job %d, which never was", r.ID, r.Job)
+			c.fail(RuleFire, "the run %s belongs to job %d, which does not exist", r.ID, r.Job)
 		}
 	}
 	for i := range c.h.Attempts {
@@ -188,7 +188,7 @@ func (c *check) index() {
 		if j := c.jobs[d.Job]; j != nil {
 			j.ledger = append(j.ledger, d)
 		} else {
-			c.fail(RuleLedger, "the ledger names job %d, which never was", d.Job)
+			c.fail(RuleLedger, "the ledger has an entry of job %d, which does not exist", d.Job)
 		}
 	}
 	for i := range c.h.Late {
@@ -212,9 +212,9 @@ func (c *check) final(r *Run) {
 	}
 }
 
-// acks checks what REST said.
+// acks checks RuleAck.
 func (c *check) acks() {
-	tagged := make(map[string]map[string]bool) // by param: the runs, or broadcasts, that have it
+	tagged := make(map[string]map[string]bool) // by param: the runs, or broadcasts, with that param
 	for i := range c.h.Runs {
 		r := &c.h.Runs[i]
 		if tagged[r.Param] == nil {
@@ -227,33 +227,32 @@ func (c *check) acks() {
 		case "version":
 			j := c.jobs[a.Job]
 			if j == nil || j.version(a.Version) == nil {
-				c.fail(RuleAck, "job %d was said to be at version %d, which is not there", a.Job, a.Version)
+				c.fail(RuleAck, "REST acknowledged version %[2]d of job %[1]d, which does not exist", a.Job, a.Version)
 				continue
 			}
-			// An edit comes after what was fired before it, and a fire may be a little ahead of its due instant.
+			// A version begins after the runs that were fired before it, and the engine may fire a run a little before its due instant.
 			if ahead := j.version(a.Version).From.Sub(a.At); ahead > time.Second {
-				c.fail(RuleAck, "%s was said to be at version %d, which began %v later", j.name(), a.Version, ahead)
+				c.fail(RuleAck, "%s: REST acknowledged version %d, which began %v later", j.name(), a.Version, ahead)
 			}
 		case "trigger":
 			if c.runs[a.Run] == nil {
-				c.fail(RuleAck, "the run %s was said to be triggered, and is not there", a.Run)
+				c.fail(RuleAck, "REST acknowledged the triggered run %s, which does not exist", a.Run)
 			}
-			// A console that dies between a change and its answer cannot tell, later, that it was made.
+			// If a console dies between a change and its answer, the repeated request can make a second run.
 			if n := len(tagged[a.Tag]); n != 1 && !a.Again {
-				c.fail(RuleAck, "the trigger %s was said to have one run, and has %d", a.Tag, n)
+				c.fail(RuleAck, "the trigger %s was acknowledged with one run, and has %d", a.Tag, n)
 			}
 		default:
-			c.fail(RuleAck, "an acknowledgement of %q is not known here", a.What)
+			c.fail(RuleAck, "unknown acknowledgement %q", a.What)
 		}
 	}
 }
 
-// calm is how long before a fire and after it there must be no fault for its lateness to be judged: the catching up
-// after an outage takes its time.
+// calm is the time after a fault during which RuleLate does not apply, because Belfry is still catching up.
 const calm = 30 * time.Second
 
-// lateness judges runs that had no reason to be late: nothing was wrong around them, and nothing of their job was in
-// their way.
+// lateness checks RuleLate for runs that had no reason to be late: no fault happened near their due instant, and no other run of
+// their job could delay them.
 func (c *check) lateness() {
 	var troubled []span
 	for i := range c.h.Faults {
@@ -265,7 +264,7 @@ func (c *check) lateness() {
 		r := &c.h.Runs[i]
 		first := c.notes[try{r.ID, 1}]
 		if len(first) == 0 || !r.scheduled() || r.Attempt > 1 || !c.tries[try{r.ID, 1}].last {
-			continue // the due instant is that of another attempt
+			continue // DueAt belongs to another attempt
 		}
 		late := first[0].Start.Sub(r.DueAt).Truncate(time.Millisecond)
 		c.report.Worst = max(c.report.Worst, late)
@@ -273,14 +272,14 @@ func (c *check) lateness() {
 		if j == nil || r.Cause != domain.CauseSchedule || inside(troubled, r.DueAt) {
 			continue
 		}
-		// One may wait for its turn, or for an instance that is idle for its job.
+		// Such a run may wait for an earlier run, or for an instance that is idle for its job.
 		if v := j.version(r.Version); v == nil || v.Spec.Block != domain.BlockParallel || v.Spec.Route == domain.RouteBusyover {
 			continue
 		}
 		c.report.Certain++
 		c.report.WorstCalm = max(c.report.WorstCalm, late)
 		if late > tolerance+c.stalled(r.DueAt, first[0].Start) && !c.h.Crowded {
-			c.fail(RuleLate, "the run %s of %s was due at %s and started %v later, with no fault near", r.ID, j.name(), clock(r.DueAt.UnixMilli()), late)
+			c.fail(RuleLate, "the run %s of %s was due at %s and started %v later, without a fault near", r.ID, j.name(), clock(r.DueAt.UnixMilli()), late)
 		}
 	}
 }
@@ -367,7 +366,7 @@ func (c *check) count() {
 	}
 }
 
-// clock writes Unix milliseconds as a time of day.
+// clock formats Unix milliseconds as a time of day.
 func clock(ms int64) string { return time.UnixMilli(ms).UTC().Format("15:04:05.000") }
 
 func ids(runs []*Run) string {

@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// freeze is how shortly before due an edit may come too late, by the contract.
+	// freeze is the time before the due instant in which an edit may come too late, by the contract.
 	freeze = 250 * time.Millisecond
-	// tolerance is how late a fire may be without being a misfire.
+	// tolerance is how late a fire may be before it is a misfire.
 	tolerance = 5 * time.Second
-	// moment is how much earlier than it looked at the runs a decision may have read the clock.
+	// moment is how long before it reads the runs a decision may read the clock.
 	moment = time.Second
-	// fireAllMax is how many missed fire times fire_all makes up for.
+	// fireAllMax is the number of missed fire times that fire_all fires.
 	fireAllMax = 100
 )
 
-// fires checks promise 1 for the kinds that have fire times: each yields exactly one run, or one per shard, or is in the
-// ledger, as the misfire policy of its version says.
+// fires checks the jobs whose schedules have computable fire times: each fire time has exactly one run, or one per shard, or its
+// place in the ledger, as the misfire policy of its version requires.
 func (c *check) fires(j *job) {
 	expected, ok := c.expected(j)
 	if !ok {
@@ -34,7 +34,7 @@ func (c *check) fires(j *job) {
 			byFire[r.FireTime.UnixMilli()] = append(byFire[r.FireTime.UnixMilli()], r)
 		}
 	}
-	var unserved, mustServe []int64 // possible fire times without a run; those of them that had to have one
+	var unserved, mustServe []int64 // possible fire times without a run; those of them that had to be served
 	for at, e := range expected {
 		runs := byFire[at]
 		if len(runs) == 0 {
@@ -48,16 +48,16 @@ func (c *check) fires(j *job) {
 	}
 	for at, runs := range byFire {
 		if expected[at] == nil {
-			c.fail(RuleFire, "%s: %s is the fire time of a run (%s of version %d), and the job had none then", j.name(), clock(at), runs[0].ID, runs[0].Version)
+			c.fail(RuleFire, "%s: a run (%[3]s of version %[4]d) has the fire time %[2]s, which is not a fire time of the job", j.name(), clock(at), runs[0].ID, runs[0].Version)
 		}
 	}
 	c.ledger(j, unserved, mustServe, byFire)
 }
 
-// expectation is a fire time at which some version of the job fired.
+// expectation is a fire time of at least one version of the job.
 type expectation struct {
-	versions []*Version // that had it and held about then
-	definite bool       // all that held about then had it
+	versions []*Version // in force around the fire time, and with it in their schedule
+	definite bool       // all versions in force around the fire time have it
 }
 
 // expected computes the fire times of a job over all its versions.
@@ -90,8 +90,8 @@ func (c *check) expected(j *job) (map[int64]*expectation, bool) {
 	return out, true
 }
 
-// certain reports whether a fire time has to be served: throughout the time in which its due instant may lie, and a
-// moment before it, only versions held that have it.
+// certain reports whether a fire time must be served: during the time in which its due instant can lie, and 250 ms before, only
+// versions that have the fire time were in force.
 func (j *job) certain(at time.Time, having []*Version) bool {
 	jitter := time.Duration(0)
 	for _, v := range having {
@@ -119,17 +119,17 @@ func (c *check) oneRun(j *job, at int64, e *expectation, runs []*Run) {
 	for _, r := range runs {
 		i := slices.IndexFunc(e.versions, func(v *Version) bool { return v.Number == r.Version })
 		if i < 0 {
-			c.fail(RuleFire, "%s: the run %s of %s is of version %d, which did not fire then", j.name(), r.ID, clock(at), r.Version)
+			c.fail(RuleFire, "%s: the run %s of %s belongs to version %d, which does not have this fire time", j.name(), r.ID, clock(at), r.Version)
 			continue
 		}
 		spec := &e.versions[i].Spec
 		switch {
 		case r.Cause == domain.CauseMisfire && spec.Misfire == domain.MisfireSkip:
-			c.fail(RuleMisfire, "%s: %s was made up for, and the policy is skip", j.name(), clock(at))
+			c.fail(RuleMisfire, "%s: %s was fired as a misfire, but the policy is skip", j.name(), clock(at))
 		case r.Cause == domain.CauseMisfire && r.DueAt.Before(fire.Add(tolerance-moment)):
-			c.fail(RuleMisfire, "%s: %s is a misfire and was due again at %s, within the tolerance", j.name(), clock(at), clock(r.DueAt.UnixMilli()))
+			c.fail(RuleMisfire, "%s: %s was fired as a misfire with due instant %s, within the tolerance", j.name(), clock(at), clock(r.DueAt.UnixMilli()))
 		case r.DueAt.Before(fire):
-			c.fail(RuleFire, "%s: the run of %s was due at %s, before it", j.name(), clock(at), clock(r.DueAt.UnixMilli()))
+			c.fail(RuleFire, "%s: the run of %s was due at %s, before its fire time", j.name(), clock(at), clock(r.DueAt.UnixMilli()))
 		case r.Cause == domain.CauseSchedule && r.Attempt == 1 && c.tries[try{r.ID, 1}].last && spec.Block == domain.BlockParallel &&
 			r.DueAt.After(fire.Add(spec.Schedule.Jitter.Std())):
 			c.fail(RuleFire, "%s: the run of %s was due at %s, later than its jitter allows", j.name(), clock(at), clock(r.DueAt.UnixMilli()))
@@ -137,7 +137,7 @@ func (c *check) oneRun(j *job, at int64, e *expectation, runs []*Run) {
 	}
 }
 
-// oneOrShards reports whether runs are one, or each shard of one broadcast once.
+// oneOrShards reports whether runs is one run, or each shard of one broadcast once.
 func oneOrShards(runs []*Run) bool {
 	if len(runs) == 1 {
 		return runs[0].ShardTotal <= 1
@@ -152,9 +152,9 @@ func oneOrShards(runs []*Run) bool {
 	return true
 }
 
-// ledger matches the fire times without a run with the ledger's entries. An entry says how many it stands for, between
-// which two; so this is a matching of points with intervals that have a capacity. Every point that had to be served
-// needs a place, and every place needs a point. If each of both has a matching, there is one for both at once.
+// ledger matches the fire times without a run with the entries of the ledger. An entry has a count and two limits, so this is a
+// matching of points with intervals that have a capacity. Each point that had to be served needs a place, and each place needs a
+// point. If there is a matching for each condition, there is one that fulfils both.
 func (c *check) ledger(j *job, unserved, mustServe []int64, byFire map[int64][]*Run) {
 	slices.Sort(unserved)
 	slices.Sort(mustServe)
@@ -167,12 +167,12 @@ func (c *check) ledger(j *job, unserved, mustServe []int64, byFire map[int64][]*
 		c.report.Ledgered += d.Count
 	}
 	if filled := len(unserved) - len(left(unserved, j.ledger)); filled < total {
-		c.fail(RuleLedger, "%s: the ledger speaks of %d fire times, and at most %d of them had no run", j.name(), total, filled)
+		c.fail(RuleLedger, "%s: the ledger counts %d fire times, but at most %d of them had no run", j.name(), total, filled)
 	}
 	for _, d := range j.ledger {
 		for _, end := range []time.Time{d.First, d.Last} {
 			if _, found := slices.BinarySearch(unserved, end.UnixMilli()); !found {
-				c.fail(RuleLedger, "%s: the ledger names %s, which is no fire time or has a run", j.name(), clock(end.UnixMilli()))
+				c.fail(RuleLedger, "%s: the ledger has %s, which is not a fire time or has a run", j.name(), clock(end.UnixMilli()))
 			}
 		}
 		c.policy(j, d, byFire)
@@ -180,8 +180,8 @@ func (c *check) ledger(j *job, unserved, mustServe []int64, byFire map[int64][]*
 	c.madeUp(j)
 }
 
-// left returns the points that find no place in the intervals: each point in order takes a place in the interval that
-// ends first, which leaves the fewest.
+// left returns the points without a place in the intervals. Each point, in order, takes a place in the interval that ends first.
+// This leaves the fewest points.
 func left(points []int64, drops []*Drop) []int64 {
 	room := make([]int, len(drops))
 	order := make([]int, len(drops))
@@ -206,13 +206,13 @@ next:
 // policy checks that an entry was allowed by the misfire policy.
 func (c *check) policy(j *job, d *Drop, byFire map[int64][]*Run) {
 	if strings.HasPrefix(d.Why, unexplained) {
-		c.fail(RuleFire, "%s: %d fire times from %s were forgotten until the audit found them", j.name(), d.Count, clock(d.First.UnixMilli()))
+		c.fail(RuleFire, "%s: %d fire times from %s had neither a run nor an entry until the fire check found them", j.name(), d.Count, clock(d.First.UnixMilli()))
 		return
 	}
 	if !slices.ContainsFunc(j.versions, func(v *Version) bool { return v.Spec.Misfire == d.Policy }) {
-		c.fail(RuleMisfire, "%s: the ledger names the policy %s, which no version has", j.name(), d.Policy)
+		c.fail(RuleMisfire, "%s: the ledger has an entry by the policy %s, which no version has", j.name(), d.Policy)
 	}
-	// The entry is stamped when its transaction began, which may have waited for a lock before it read the clock.
+	// At is the start of the entry's transaction, which may wait for a lock before it reads the clock.
 	if d.At.Add(10 * time.Second).Before(d.Last.Add(tolerance)) {
 		c.fail(RuleMisfire, "%s: %s was dropped at %s, within the tolerance", j.name(), clock(d.Last.UnixMilli()), clock(d.At.UnixMilli()))
 	}
@@ -226,19 +226,19 @@ func (c *check) policy(j *job, d *Drop, byFire map[int64][]*Run) {
 	case domain.MisfireSkip:
 	case domain.MisfireFireOnce:
 		if made < 1 {
-			c.fail(RuleMisfire, "%s: fire_once dropped up to %s and made up for none after it", j.name(), clock(d.Last.UnixMilli()))
+			c.fail(RuleMisfire, "%s: fire_once dropped fire times up to %s and fired no misfire after that", j.name(), clock(d.Last.UnixMilli()))
 		}
 	case domain.MisfireFireAll:
 		if made < fireAllMax {
-			c.fail(RuleMisfire, "%s: fire_all dropped up to %s and made up for only %d after it", j.name(), clock(d.Last.UnixMilli()), made)
+			c.fail(RuleMisfire, "%s: fire_all dropped fire times up to %s and fired only %d misfires after that", j.name(), clock(d.Last.UnixMilli()), made)
 		}
 	}
 }
 
-// madeUp checks that one decision by fire_once made up for one fire time: runs of one transaction have one instant of
-// creation, and those that it makes up for are due at that of its decision. A run that had been planned before and is made
-// up for has an older creation or, where the same transaction had planned it as still in time, a later due instant; and
-// one that was held is due at its release. Those are not seen here.
+// madeUp checks that each decision of fire_once fires one misfire only. All runs that one transaction creates have the same creation
+// instant, and its misfires are due at the instant of the decision. madeUp does not see three kinds of misfires: a run that was
+// planned earlier has an older creation, a run that the same transaction had planned in time has a later due instant, and a held run
+// is due at its release.
 func (c *check) madeUp(j *job) {
 	type decision struct {
 		created, due int64
@@ -256,18 +256,18 @@ func (c *check) madeUp(j *job) {
 		}
 		fires[d][r.FireTime.UnixMilli()] = true
 		if n := len(fires[d]); n == 2 && r.CreatedAt.After(r.FireTime.Add(tolerance)) {
-			c.fail(RuleMisfire, "%s: fire_once made up for more than one fire time at %s", j.name(), clock(r.CreatedAt.UnixMilli()))
+			c.fail(RuleMisfire, "%s: fire_once fired more than one misfire at %s", j.name(), clock(r.CreatedAt.UnixMilli()))
 		}
 	}
 }
 
-// chain checks fixed_delay: each run begins its delay after the end of the one before, and the chain goes on.
+// chain checks RuleChain: each run of a fixed_delay job fires its delay after the end of the previous run, and the chain continues.
 func (c *check) chain(j *job) {
 	type link struct {
 		fire, end time.Time
 		delay     time.Duration
 	}
-	// More than outages of the servers, and what follows them, may hold a chain up; this only tells a broken one.
+	// Outages of the servers, and the time until Belfry has caught up, delay a chain for less than this.
 	const broken = 2 * time.Minute
 	byFire := make(map[int64]*link)
 	for _, r := range j.runs {
@@ -300,7 +300,7 @@ func (c *check) chain(j *job) {
 		}
 		from := l.end.Add(l.delay)
 		if until.Sub(from) > broken && j.enabledThroughout(from, until) && !j.dropped(from, until) {
-			c.fail(RuleChain, "%s: a run ended at %s, and none followed until %s", j.name(), clock(l.end.UnixMilli()), clock(until.UnixMilli()))
+			c.fail(RuleChain, "%s: a run ended at %s, and no run followed until %s", j.name(), clock(l.end.UnixMilli()), clock(until.UnixMilli()))
 		}
 	}
 	for _, d := range j.ledger {
@@ -308,7 +308,7 @@ func (c *check) chain(j *job) {
 	}
 }
 
-// chainSlack covers that an end is known by an executor's estimate of the database's clock.
+// chainSlack allows for the error of an end's instant, which is an executor's estimate of the database's clock.
 const chainSlack = 100 * time.Millisecond
 
 func (j *job) enabledThroughout(from, to time.Time) bool {

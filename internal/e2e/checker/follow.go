@@ -8,13 +8,13 @@ import (
 func (c *check) broadcasts() {
 	for id, shards := range c.shards() {
 		if len(shards) == 1 && c.runAgain(shards[0]) {
-			continue // a broadcast of its own, of this shard alone
+			continue // a broadcast of one shard
 		}
 		seen := make(map[int]bool)
 		total := shards[0].ShardTotal
 		for _, s := range shards {
 			if s.ShardTotal != total || s.ShardIndex < 0 || s.ShardIndex >= total || seen[s.ShardIndex] {
-				c.fail(RuleBroadcast, "the broadcast %s has the shard %d of %d twice, or beside others of %d", id, s.ShardIndex, s.ShardTotal, total)
+				c.fail(RuleBroadcast, "the broadcast %s has the shard %d of %d twice, or also shards of %d", id, s.ShardIndex, s.ShardTotal, total)
 			}
 			seen[s.ShardIndex] = true
 		}
@@ -24,7 +24,7 @@ func (c *check) broadcasts() {
 	}
 }
 
-// runAgain reports whether somebody had a final run run again: a run by hand without the param that marks each trigger.
+// runAgain reports whether a user ran a final run again. Such a run is manual and does not have the param that marks each trigger.
 func (c *check) runAgain(r *Run) bool { return r.Cause == domain.CauseManual && r.Param == "" }
 
 func (c *check) shards() map[string][]*Run {
@@ -37,8 +37,8 @@ func (c *check) shards() map[string][]*Run {
 	return out
 }
 
-// children checks that each parent, a run or a broadcast as a whole, has its children exactly once, and that each child
-// has a parent that wanted it.
+// children checks that each parent, a run or a whole broadcast, has each of its children exactly once, and that each child has a
+// matching parent.
 func (c *check) children() {
 	type birth struct {
 		parent string
@@ -78,7 +78,7 @@ func (c *check) children() {
 	}
 	for b, n := range born {
 		if !wanted[b] {
-			c.fail(RuleChild, "job %d ran %d times as a child of %q, which did not want it", b.child, n, b.parent)
+			c.fail(RuleChild, "job %d ran %d times as a child of %q, which does not match", b.child, n, b.parent)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func starts(on domain.ChildOn, end domain.State) bool {
 	return false
 }
 
-// joined is the end of a broadcast as a whole: a success is that of all shards.
+// joined returns the end of a whole broadcast, which succeeds if all shards succeed.
 func joined(shards []*Run) domain.State {
 	succeeded, cancelled := 0, 0
 	for _, s := range shards {

@@ -1,12 +1,11 @@
-// Package checker judges the history of a Belfry that was tortured: from the versions of its jobs it computes when each
-// should have fired, and matches that with the runs, the missed ledger, what the handlers themselves wrote down, and the
-// faults that were done to it. It is to the engine what Jepsen's Chronos checker is to Chronos, and shares no code with
-// what it judges but the values of package domain: schedules are evaluated here once more, as far as the torture uses
-// them.
+// Package checker checks the history of a Belfry under faults. It computes from the versions of the jobs when each job should have
+// fired, and compares that with the runs, the missed ledger, the notes of the handlers, and the injected faults. Jepsen's checker
+// for Chronos works in the same way. The package shares no code with the engine except the values of package domain. It evaluates
+// schedules with its own code, which knows only the kinds of schedules that the fault test uses.
 //
-// Where a rule cannot tell, because an edit, a jitter and a fire time fell together, it takes either answer; everywhere
-// else it takes one. All instants come from one machine's clock: that of the database, of the handlers' notes (which
-// ignore what clocks their process was given) and of the faults.
+// If an edit or a jitter leaves open whether a fire time belongs to a version, a rule accepts both results. In all other cases it
+// accepts only one. All instants come from the clock of one machine. The database, the faults and the handlers' notes use that
+// clock, also if the handler's process has a shifted clock.
 package checker
 
 import (
@@ -20,42 +19,42 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// History is all that is known after the end, when every fault was healed and all has become quiet.
+// History is what is known at the end, after all faults were healed and no work was left.
 type History struct {
 	Versions []Version // by job, then number
 	Runs     []Run
-	Attempts []Attempt // earlier ones, beside the last, which is in the run
+	Attempts []Attempt // without the last attempt of each run, which is in Run
 	Ledger   []Drop
-	Late     []Late // results of attempts that had ended without them
+	Late     []Late // results that arrived after their attempt had ended
 	Notes    []Note
 	Faults   []Fault
 	Acks     []Ack
-	Kills    map[string]bool // runs that somebody asked to kill
-	Crowded  bool            // other tests had the machine as well: how late a run started is not judged
+	Kills    map[string]bool // runs with a kill request
+	Crowded  bool            // other tests used the machine at the same time; RuleLate does not apply
 	Stalls   []Stall         // of the machine
 }
 
-// Stall is a moment in which the machine took long for a step that usually takes a millisecond. Ten such steps, one after
-// the other, are what a run may wait for: see package rig.
+// Stall is a slow step of the pulse of package rig. On a quiet machine a step takes some milliseconds. The start of a run may wait
+// for ten such steps, one after the other.
 type Stall struct {
 	From time.Time
 	Took time.Duration
 }
 
-// Version is a version of a job, and from when to when it held.
+// Version is a version of a job and the period during which it was in force.
 type Version struct {
 	Job       int64
 	Number    int
 	Spec      domain.JobSpec
-	CreatedAt time.Time // the job's
+	CreatedAt time.Time // of the job
 	From      time.Time
-	To        time.Time // zero: it holds
+	To        time.Time // zero: still in force
 	Change    string
 }
 
 func (v *Version) enabled() bool { return v.Spec.Enabled && v.Change != "deleted" }
 
-// Run is a run at the end.
+// Run is a run as the database has it at the end.
 type Run struct {
 	ID           string
 	Job          int64
@@ -67,7 +66,7 @@ type Run struct {
 	Attempt      int
 	Param        string
 	FireTime     time.Time
-	DueAt        time.Time // of its last attempt, or of its release
+	DueAt        time.Time // when the last attempt was due, or when the run was released from the hold
 	CreatedAt    time.Time
 	DispatchedAt time.Time
 	StartedAt    time.Time
@@ -84,7 +83,7 @@ func (r *Run) scheduled() bool {
 	return r.Cause == domain.CauseSchedule || r.Cause == domain.CauseMisfire
 }
 
-// Attempt is an ended attempt after which its run went on, or was to.
+// Attempt is an ended attempt. History.Attempts has those after which the run continued or was to continue.
 type Attempt struct {
 	Run          string
 	Attempt      int
@@ -95,7 +94,7 @@ type Attempt struct {
 	Outcome      string
 	Reason       domain.Reason
 
-	last bool // it stands in its run
+	last bool // made from Run: the run's last attempt
 }
 
 // Drop is an entry of the missed ledger.
@@ -108,60 +107,60 @@ type Drop struct {
 	Why         string
 }
 
-// unexplained begins the reason of an entry for what the engine's own audit found to have been forgotten.
+// unexplained is the prefix of the reason of a ledger entry that the engine's own fire check added.
 const unexplained = "unexplained:"
 
-// Late is a result that changed no state.
+// Late is a result that arrived after its attempt had ended, and changed no state.
 type Late struct {
 	Run     string
 	Attempt int
 	Outcome string
 }
 
-// Ack is what REST said that it had done.
+// Ack is a change that REST acknowledged.
 type Ack struct {
 	What    string // "version" or "trigger"
 	Job     int64
 	Version int       // of "version"
-	At      time.Time // of "version": when the answer was there
+	At      time.Time // of "version": when the answer arrived
 	Run     string    // of "trigger"
-	Tag     string    // of "trigger": the param, which no other trigger had
-	Again   bool      // of "trigger": it was asked for more than once, under one key, as the first time was not answered
+	Tag     string    // of "trigger": the param, different for each trigger
+	Again   bool      // of "trigger": the request was repeated under its idempotency key, because the first one got no answer
 }
 
-// Note is what a handler wrote down about one call of it.
+// Note is what a handler wrote to its file about one call.
 type Note struct {
 	Run      string
 	Attempt  int
 	Instance string
 	Boot     string
 	Start    time.Time
-	End      time.Time // zero: it never came to its end
-	Outcome  string    // see the constants; "" without an end
+	End      time.Time // zero: the handler did not end
+	Outcome  string    // one of the constants; "" without an end
 }
 
-// The outcomes that handlers note.
+// The outcomes that handlers write.
 const (
 	OK        = "ok"
 	Error     = "error"
 	Permanent = "permanent"
 	Panic     = "panic"
-	Cancelled = "cancelled" // its context was
+	Cancelled = "cancelled" // its context was cancelled
 )
 
-// WriteStart notes the start of a call, in one write.
+// WriteStart appends a line for the start of a call, in one write.
 func WriteStart(w io.Writer, run string, attempt int, boot string, at time.Time) error {
 	_, err := io.WriteString(w, fmt.Sprintf("S %s %d %s %d\n", run, attempt, boot, at.UnixNano()))
 	return err
 }
 
-// WriteEnd notes its end, in one write.
+// WriteEnd appends a line for the end of a call, in one write.
 func WriteEnd(w io.Writer, run string, attempt int, boot string, at time.Time, outcome string) error {
 	_, err := io.WriteString(w, fmt.Sprintf("E %s %d %s %d %s\n", run, attempt, boot, at.UnixNano(), outcome))
 	return err
 }
 
-// ReadNotes reads what an instance's handlers wrote with WriteStart and WriteEnd.
+// ReadNotes reads the lines that an instance's handlers wrote with WriteStart and WriteEnd.
 func ReadNotes(r io.Reader, instance string) ([]Note, error) {
 	type call struct {
 		run, boot string
@@ -191,22 +190,22 @@ func ReadNotes(r io.Reader, instance string) ([]Note, error) {
 		}
 		i, found := open[c]
 		if f[0] != "E" || len(f) != 6 || !found {
-			return notes, fmt.Errorf("line %d of %s ends what had no start: %q", n, instance, lines.Text())
+			return notes, fmt.Errorf("line %d of %s is an end without a start: %q", n, instance, lines.Text())
 		}
 		notes[i].End, notes[i].Outcome = at, f[5]
 	}
 	return notes, lines.Err()
 }
 
-// Fault is something that was done to a process or a server.
+// Fault is an injected fault of a process or a server.
 type Fault struct {
 	Kind   string // "kill executor", "cut nats", …
 	Target string // "s1", "r2", "postgres", …
 	From   time.Time
-	To     time.Time // when it was healed; of a kill, when the process was started again
+	To     time.Time // when the fault was healed; for a kill, when the process was started again
 }
 
-// stops reports whether the fault can have stopped an executor's attempts, or silenced it.
+// stops reports whether the fault can stop the attempts of an executor or its messages.
 func (f *Fault) stops() bool {
 	for _, verb := range []string{"kill ", "stop ", "freeze ", "cut nats", "blackhole nats"} {
 		if strings.HasPrefix(f.Kind, verb) {
@@ -216,7 +215,7 @@ func (f *Fault) stops() bool {
 	return false
 }
 
-// ends reports whether the fault ended the process.
+// ends reports whether the fault ends the process.
 func (f *Fault) ends() bool {
 	return strings.HasPrefix(f.Kind, "kill ") || strings.HasPrefix(f.Kind, "stop ")
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// Span is a stretch of time.
+// Span is a period of time.
 type Span struct{ From, To time.Time }
 
-// slices of a picture.
+// bins are the columns of a picture.
 type bins struct {
 	span  Span
 	width time.Duration
@@ -66,7 +66,7 @@ func (b *bins) bin(at time.Time) int {
 	return k
 }
 
-// Picture draws a history in text: one column for each of sixty parts of the span.
+// Picture draws a history as text, in sixty columns.
 func Picture(h *History, span Span) string {
 	b := binned(h, span, 60)
 	var out strings.Builder
@@ -116,7 +116,7 @@ type lane struct {
 	faults []Fault
 }
 
-// faultLanes sorts faults by what they were done to.
+// faultLanes groups faults by their targets.
 func faultLanes(h *History) []lane {
 	by := make(map[string][]Fault)
 	for _, f := range h.Faults {
@@ -135,8 +135,8 @@ var colors = map[string]string{
 	"wipe": "#d81b60", "outage": "#7f0000", "restart": "#e67e22", "slow": "#16a085", "shift": "#b7950b",
 }
 
-// SVG draws a history: above, the runs of each part of the span by their ends and the ledger; below it, the worst
-// lateness; at the foot, a lane of faults for each process and server.
+// SVG draws a history. From top to bottom it shows the runs by their ends and the ledger, the worst lateness, and a lane of faults
+// for each process and server.
 func SVG(h *History, span Span) string {
 	const width, left, top, runs, lateness, row, columns = 1200, 90, 40, 220, 120, 18, 300
 	b := binned(h, span, columns)
@@ -155,7 +155,7 @@ func SVG(h *History, span Span) string {
 	for k := range columns {
 		most = max(most, b.succeeded[k]+b.other[k]+b.lost[k]+b.ledger[k])
 	}
-	fmt.Fprintf(&out, `<text x="%d" y="20" font-size="14">Fire times by what became of them, in parts of %v</text>`+"\n", left, b.width.Round(100*time.Millisecond))
+	fmt.Fprintf(&out, `<text x="%d" y="20" font-size="14">Fire times by result, %v a column</text>`+"\n", left, b.width.Round(100*time.Millisecond))
 	for k := range columns {
 		y := float64(top + runs)
 		for _, part := range []struct {
@@ -202,7 +202,7 @@ func SVG(h *History, span Span) string {
 	return out.String()
 }
 
-// Markdown writes the verdict, the counts and the text picture.
+// Markdown returns the report: the verdict, the counts and the text picture.
 func (r *Report) Markdown(title string, seed uint64, picture string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\n", title)
@@ -224,9 +224,9 @@ func (r *Report) Markdown(title string, seed uint64, picture string) string {
 		fmt.Fprintf(&b, "- **%s**: %s\n", v.Rule, v.Text)
 	}
 	fmt.Fprintf(&b, "\n## What happened\n\n```text\n%s```\n\n", picture)
-	fmt.Fprintf(&b, "| | |\n|---|---:|\n| fire times in the missed ledger | %d |\n| attempts named lost | %d |\n| of these, never started | %d |\n"+
-		"| results that came after that | %d |\n| attempts drained | %d |\n", r.Ledgered, r.Lost, r.Unstarted, r.LateOnes, r.Drained)
-	fmt.Fprintf(&b, "| worst lateness, in whatever trouble | %v |\n| runs with no fault near whose lateness was judged | %d |\n| worst lateness of those | %v |\n",
+	fmt.Fprintf(&b, "| | |\n|---|---:|\n| fire times in the missed ledger | %d |\n| attempts declared lost | %d |\n| of these, never started | %d |\n"+
+		"| results that arrived after the end of their attempt | %d |\n| attempts drained | %d |\n", r.Ledgered, r.Lost, r.Unstarted, r.LateOnes, r.Drained)
+	fmt.Fprintf(&b, "| worst lateness, with faults | %v |\n| runs without a fault near, whose lateness was checked | %d |\n| worst lateness of those | %v |\n",
 		r.Worst, r.Certain, r.WorstCalm)
 	table := func(name string, counts map[string]int) {
 		fmt.Fprintf(&b, "\n## Runs by %s\n\n| | Runs |\n|---|---:|\n", name)

@@ -9,9 +9,9 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// fireTimes returns the fire times of a version's schedule within [from, to], in Unix milliseconds. It knows what the
-// torture uses: cron expressions that say something about seconds and minutes alone, in zones that are whole hours from
-// UTC; fixed_rate; once. Of the other kinds no fire time follows from the schedule alone.
+// fireTimes returns the fire times of a version's schedule within [from, to], in Unix milliseconds. It supports the schedules of the
+// fault test: cron expressions that restrict only seconds and minutes, in zones that are whole hours from UTC; fixed_rate; once. The
+// fire times of the other kinds do not follow from the schedule alone.
 func fireTimes(v *Version, from, to time.Time) ([]int64, error) {
 	s := &v.Spec.Schedule
 	if s.StartAt != nil && s.StartAt.After(from) {
@@ -38,7 +38,7 @@ func fireTimes(v *Version, from, to time.Time) ([]int64, error) {
 	case domain.ScheduleCron:
 		return cronTimes(s.Expr, first, last)
 	}
-	return nil, fmt.Errorf("a schedule of kind %q is not known here", s.Kind)
+	return nil, fmt.Errorf("schedules of kind %q are not supported", s.Kind)
 }
 
 func grid(anchor, every, first, last int64) []int64 {
@@ -56,11 +56,11 @@ func grid(anchor, every, first, last int64) []int64 {
 func cronTimes(expr string, first, last int64) ([]int64, error) {
 	fields := strings.Fields(expr)
 	if len(fields) != 6 {
-		return nil, fmt.Errorf("cron %q: only expressions with seconds are known here", expr)
+		return nil, fmt.Errorf("cron %q: only expressions with seconds are supported", expr)
 	}
 	for _, f := range fields[2:] {
 		if f != "*" && f != "?" {
-			return nil, fmt.Errorf("cron %q: only seconds and minutes are known here", expr)
+			return nil, fmt.Errorf("cron %q: only seconds and minutes are supported", expr)
 		}
 	}
 	seconds, err := sixty(fields[0])
@@ -80,7 +80,7 @@ func cronTimes(expr string, first, last int64) ([]int64, error) {
 	return out, nil
 }
 
-// sixty reads a field of seconds or minutes.
+// sixty parses a field of seconds or minutes.
 func sixty(field string) (set [60]bool, err error) {
 	for part := range strings.SplitSeq(field, ",") {
 		span, stepText, stepped := strings.Cut(part, "/")

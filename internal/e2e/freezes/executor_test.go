@@ -21,16 +21,16 @@ import (
 // envNotes names the file to which an executor's handlers append a line for each start.
 const envNotes = "E2E_NOTES"
 
-// start is one call of a handler, as the handler noted it. A process may be frozen between the check of the fence and the
-// call of the handler, which no executor can exclude. Therefore the promise is about checked, and entered tells such a
-// freeze from a check that was left out.
+// start is one call of a handler, as the handler wrote it down. A process may be frozen between the last check and the call of the
+// handler, which no executor can exclude. Therefore the promise applies to checked. With entered, the test distinguishes such a
+// freeze from a missing check.
 type start struct {
 	run       string
 	attempt   int
 	pid       int
-	checked   time.Time     // the executor read its clocks for the last check before the call
+	checked   time.Time     // when the executor read its clocks for the last check before the call
 	entered   time.Time     // the handler's first instruction
-	monotonic time.Duration // CLOCK_MONOTONIC there, which no setting of the clock changes
+	monotonic time.Duration // CLOCK_MONOTONIC at entered, which setting the clock does not change
 }
 
 func (s *start) ref() ref { return ref{s.run, s.attempt} }
@@ -43,12 +43,12 @@ type ref struct {
 
 func (r ref) String() string { return fmt.Sprintf("attempt %d of the run %s", r.attempt, r.run) }
 
-// String returns the start's line.
+// String returns the line of the start in the file.
 func (s *start) String() string {
 	return fmt.Sprintf("%s %d %d %d %d %d\n", s.run, s.attempt, s.pid, s.checked.UnixNano(), s.entered.UnixNano(), s.monotonic)
 }
 
-// readStart reads a line.
+// readStart parses a line of the file.
 func readStart(line string) (s start, err error) {
 	f := strings.Fields(line)
 	if len(f) != 6 {

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	envFreezes = "FREEZES"      // how many freezes are long
-	envSeed    = "FREEZES_SEED" // repeats what was drawn, though not its timing
+	envFreezes = "FREEZES"      // number of long freezes
+	envSeed    = "FREEZES_SEED" // repeats the random choices, but not their timing
 )
 
 // fewFreezes is the number without FREEZES. From manyFreezes on, the test has twice as many instances and jobs.
@@ -29,8 +29,8 @@ const (
 	manyFreezes = 50
 )
 
-// A long freeze is longer than the 10 s for which an attempt may start on a heartbeat, so that Belfry names the instance's
-// attempts lost. A short one loses nothing, because the heartbeats before and after it are less than 10 s apart: an instance
+// A long freeze is longer than the 10 s for which an attempt may start on a heartbeat, so Belfry declares the instance's attempts
+// lost. After a short freeze no attempt is lost, because the heartbeats before and after it are less than 10 s apart: an instance
 // sends one every 3 s. The 2 s that remain are for stalls of the machine.
 const (
 	longFrom, longTo   = 11 * time.Second, 20 * time.Second
@@ -96,7 +96,7 @@ type freezer struct {
 	freezes []freeze // guarded by mu
 }
 
-// freeze is one that was done.
+// freeze is a finished freeze.
 type freeze struct {
 	on       *instance
 	from, to time.Time
@@ -110,7 +110,7 @@ func (f *freezer) run(seed uint64) {
 	for _, i := range random.Perm(len(f.w.instances)) {
 		f.ready <- f.w.instances[i]
 	}
-	var lanes, thawed sync.WaitGroup
+	var lanes, resumed sync.WaitGroup
 	for n := range len(f.w.instances) / 2 {
 		lanes.Go(func() {
 			r := rand.New(rand.NewPCG(seed, uint64(n)+1))
@@ -124,7 +124,7 @@ func (f *freezer) run(seed uint64) {
 				if !ok {
 					return
 				}
-				thawed.Go(func() {
+				resumed.Go(func() {
 					f.goesOn(done)
 					f.ready <- i
 				})
@@ -132,10 +132,10 @@ func (f *freezer) run(seed uint64) {
 		})
 	}
 	lanes.Wait()
-	thawed.Wait()
+	resumed.Wait()
 }
 
-// next says how long the next freeze is to last, or that there is none.
+// next returns the range of the next freeze's length. more is false if no freeze is left.
 func (f *freezer) next() (lo, hi time.Duration, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -152,8 +152,8 @@ func (f *freezer) next() (lo, hi time.Duration, more bool) {
 // aims bounds how often the freezer tries to freeze an instance while it holds attempts.
 const aims = 20
 
-// freeze freezes an instance just after it has accepted attempts, and thaws it again. If all of them had started by then, it
-// thaws the instance at once and tries again.
+// freeze freezes an instance just after it has accepted attempts, and resumes it later. If all of the attempts had already started, it
+// resumes the instance without delay and tries again.
 func (f *freezer) freeze(i *instance, length, pause time.Duration) (done freeze, ok bool) {
 	<-time.After(pause)
 	for aim := 1; ; aim++ {
@@ -173,7 +173,7 @@ func (f *freezer) freeze(i *instance, length, pause time.Duration) (done freeze,
 			f.w.t.Errorf("%s ended by itself: %v", i.name, i.process.State())
 			return done, false
 		}
-		<-time.After(200 * time.Millisecond) // the answers that it sent before arrive
+		<-time.After(200 * time.Millisecond) // until the answers arrive that the instance sent before the freeze
 		var err error
 		if done.held, err = i.holds(done.from); err != nil {
 			f.w.t.Error(err)
@@ -204,14 +204,14 @@ func (i *instance) holds(from time.Time) (map[ref]bool, error) {
 	}
 	held := make(map[ref]bool)
 	for r, at := range i.accepted {
-		if !i.started[r] && at.After(from.Add(-period)) { // older ones were handed back, or lost by an earlier freeze
+		if !i.started[r] && at.After(from.Add(-period)) { // older ones were returned, or lost by an earlier freeze
 			held[r] = true
 		}
 	}
 	return held, nil
 }
 
-// goesOn waits until a thawed instance starts an attempt that it has accepted since.
+// goesOn waits until an instance starts an attempt that it accepted after the freeze.
 func (f *freezer) goesOn(done freeze) {
 	i := done.on
 	deadline := time.Now().Add(rig.Left(f.w.t, rig.Patience))
@@ -234,7 +234,7 @@ func (f *freezer) goesOn(done freeze) {
 			f.w.t.Errorf("%s ended by itself: %v", i.name, i.process.State())
 			return
 		case time.Now().After(deadline):
-			f.w.t.Errorf("%s was thawed at %v and has started nothing new since", i.name, done.to)
+			f.w.t.Errorf("%s resumed at %v and has started no new attempt since then", i.name, done.to)
 			return
 		}
 		<-time.After(250 * time.Millisecond)
@@ -267,28 +267,28 @@ func (w *world) losses() []loss {
 	return all
 }
 
-// tally is what the freezes came to.
+// tally has the counts of the test's result.
 type tally struct {
 	long, short      int
 	hit              int          // long freezes of an instance that held attempts which it had accepted and not started
 	held             int          // such attempts
-	waited           map[ref]bool // such attempts
+	waited           map[ref]bool // the same attempts
 	started          int
 	lost             int // declared lost
-	lostWaiting      int // those of them that were held
-	neverStarted     int // those of them that no handler noted
-	between          int // those of them whose process was frozen between the check and the call
+	lostWaiting      int // of lost, those that were held
+	neverStarted     int // of lost, those that no handler wrote down
+	between          int // of lost, those whose process was frozen between the check and the call
 	late, unexpected faults
 }
 
 func (n *tally) String() string {
 	return fmt.Sprintf("%d freezes of %v to %v, %d of them of an instance that held attempts which it had accepted and not started, %d in all; "+
-		"%d short freezes; %d attempts started; %d were declared lost, of which %d were held so and %d never started; %d started after their verdict; "+
+		"%d short freezes; %d attempts started; %d were declared lost, of which %d were held in that way and %d never started; %d started after their verdict; "+
 		"%d were frozen between the check and the call", n.long, longFrom, longTo, n.hit, n.held, n.short, n.started, n.lost, n.lostWaiting,
 		n.neverStarted, n.late.count, n.between)
 }
 
-// faults counts faults of a kind and reports the first ones.
+// faults counts violations of one kind and reports the first ones.
 type faults struct{ count int }
 
 func (f *faults) report(t testing.TB, format string, args ...any) {
@@ -299,7 +299,7 @@ func (f *faults) report(t testing.TB, format string, args ...any) {
 	}
 }
 
-// judge compares what the handlers noted with what Postgres holds.
+// judge compares the starts that the handlers wrote down with the database.
 func (f *freezer) judge(wanted int) {
 	t := f.w.t
 	t.Helper()
@@ -334,10 +334,10 @@ func (f *freezer) judge(wanted int) {
 	}
 	t.Log(n)
 	if n.long < wanted || n.hit*10 < wanted*8 || n.lostWaiting == 0 {
-		t.Errorf("the test has shown too little: %d freezes were wanted, of instances that hold attempts which they have accepted and not started", wanted)
+		t.Errorf("too few freezes: the test needs %d freezes of instances that hold attempts which they have accepted and not started", wanted)
 	}
-	// A freeze hits just there now and then, mostly in Python, where a start takes some 100 µs. If an executor does not check
-	// directly before the call, nearly every attempt that it holds is such a case.
+	// A freeze occasionally happens between the check and the call, mostly in Python, where a start takes about 100 µs. If an executor
+	// does not check directly before the call, almost every attempt that it holds is such a case.
 	if n.between > wanted/10+5 {
 		t.Errorf("%d attempts were frozen between the check of the fence and the call of the handler", n.between)
 	}
@@ -399,7 +399,7 @@ func (f *freezer) starts() map[ref][]startOn {
 }
 
 // explains reports whether a long freeze of its instance explains why an attempt was declared lost. A verdict that has begun
-// may be committed after the thaw.
+// may be committed after the freeze.
 func (f *freezer) explains(l loss) bool {
 	for i := range f.freezes {
 		z := &f.freezes[i]
@@ -412,10 +412,10 @@ func (f *freezer) explains(l loss) bool {
 
 func clock(t time.Time) string { return t.UTC().Format("15:04:05.000000") }
 
-// showLogs prints the end of what the processes said.
+// showLogs prints the last lines of the processes' logs.
 func (w *world) showLogs() {
 	for _, name := range []string{"nats", "console", "scheduler", "dispatcher", w.instances[0].name, w.instances[len(w.instances)-1].name} {
 		data, err := os.ReadFile(w.log(name))
-		w.t.Logf("%s said at last (%v):\n%s", name, err, data[max(0, len(data)-2000):])
+		w.t.Logf("the end of the log of %s (%v):\n%s", name, err, data[max(0, len(data)-2000):])
 	}
 }

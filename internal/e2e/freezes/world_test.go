@@ -32,7 +32,7 @@ const (
 	group         = "g"
 )
 
-// world is a Belfry of processes: a Postgres, a NATS server, a console, two schedulers, two dispatchers and executors.
+// world is a Belfry of real processes: Postgres, a NATS server, a console, two schedulers, two dispatchers and the executors.
 type world struct {
 	t         testing.TB
 	dir       string
@@ -147,9 +147,9 @@ type instance struct {
 	mu       sync.Mutex
 	accepted map[ref]time.Time // guarded by mu; when the test saw the instance accept the attempt
 	onAccept func()            // guarded by mu; called once, after the instance has accepted attempts
-	starts   []start           // guarded by mu; what was read of notes
-	started  map[ref]bool      // guarded by mu; of starts
-	read     int64             // guarded by mu; bytes of notes that were read
+	starts   []start           // guarded by mu; read from notes
+	started  map[ref]bool      // guarded by mu; the attempts in starts
+	read     int64             // guarded by mu; number of bytes of notes that were read
 }
 
 // launch starts an executor: in Go, or in Python if an interpreter is given.
@@ -210,7 +210,7 @@ func (w *world) tap() {
 	}
 }
 
-// answered takes an instance's answer to offers.
+// answered records which attempts an instance accepted in its answer to offers.
 func (w *world) answered(data []byte) {
 	var a wire.Answer
 	if json.Unmarshal(data, &a) != nil {
@@ -274,11 +274,11 @@ func (i *instance) gone() bool {
 	}
 }
 
-// period is the time between two fire times of a job. All jobs fire at the same instants, because a scheduler fires the
-// sooner ahead of them the more runs they have: those that are fired first wait in their executors, accepted, the longest.
+// period is the time between two fire times of a job. All jobs fire at the same instants, because the more runs are due at an
+// instant, the earlier the scheduler begins to fire them. The first ones wait longest in their executors between accept and start.
 const period = 2 * time.Second
 
-// load makes the jobs.
+// load creates the jobs.
 func (w *world) load(n int) {
 	w.t.Helper()
 	from := domain.At(time.Now().Add(5 * time.Second).Truncate(period))

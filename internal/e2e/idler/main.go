@@ -1,4 +1,4 @@
-// Idler is the smallest program that uses package executor: what it occupies is what the SDK costs its users.
+// Idler is the smallest program that uses package executor. Its memory is the cost of the SDK.
 package main
 
 import (

@@ -2,5 +2,5 @@ package rig
 
 import "syscall"
 
-// DieWithTest has the kernel kill a process when the test's ends, however it ends.
+// DieWithTest makes the kernel kill a process when the process of the test ends, also if that is killed.
 func DieWithTest(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }

@@ -4,5 +4,5 @@ package rig
 
 import "syscall"
 
-// DieWithTest does nothing where the kernel cannot watch: a test that is itself killed leaves its processes.
+// DieWithTest does nothing on systems whose kernel does not support it. A killed test leaves its processes there.
 func DieWithTest(*syscall.SysProcAttr) {}

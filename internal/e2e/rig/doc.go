@@ -1,6 +1,6 @@
-// Package rig is what tests of the whole build their world from: processes, which are the test binary itself started
-// again as something else; links between them that can be broken; a cluster of NATS servers. TestMain of a package
-// that starts NATS servers calls NATSServer when EnvAs says "nats".
+// Package rig provides the parts of end-to-end tests: processes, which are the test binary started again in another role; proxies
+// that break links between them; a cluster of NATS servers. If a package starts NATS servers, its TestMain calls NATSServer when
+// EnvAs is "nats".
 //
-// Only tests import it, so that it may use package testing, and ends the test where it cannot do what it was asked to.
+// Only tests import the package. Therefore it uses package testing, and fails the test on an error.
 package rig

@@ -11,7 +11,7 @@ import (
 // that an attempt may still start, and calls the handler, in one goroutine. So a handler learns from Taken when that check
 // was. No executor can exclude that its process is frozen between the two.
 type Looks struct {
-	wall func() time.Time // what the executor sees; nil for the right time
+	wall func() time.Time // the clock that the executor sees; nil for the right time
 	last sync.Map         // by goroutine: when it looked, by the right time
 }
 
@@ -37,7 +37,7 @@ func (l *Looks) Taken() (at time.Time, ok bool) {
 	return v.(time.Time), true
 }
 
-// goroutine is the number of the caller's goroutine, from the head of its stack trace, "goroutine 7 [running]:".
+// goroutine returns the number of the caller's goroutine. It takes it from the first line of the stack trace, "goroutine 7 [running]:".
 func goroutine() string {
 	var buf [64]byte
 	return string(bytes.Fields(buf[:runtime.Stack(buf[:], false)])[1])

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Each goroutine learns of its own looks at the clock only, and by the right time.
+// Taken returns only looks of its own goroutine, by the right time.
 func TestLooks(t *testing.T) {
 	t.Parallel()
 	wrong := time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)
 	l := NewLooks(func() time.Time { return wrong })
 	if _, ok := l.Taken(); ok {
-		t.Error("a look was taken before the first one")
+		t.Error("Taken returned a look before the first one")
 	}
 	before := time.Now()
 	if got := l.Now(); !got.Equal(wrong) {
@@ -23,12 +23,12 @@ func TestLooks(t *testing.T) {
 		other <- ok
 	}()
 	if <-other {
-		t.Error("another goroutine has the look")
+		t.Error("Taken returned the look of another goroutine")
 	}
 	if at, ok := l.Taken(); !ok || at.Before(before) || at.After(time.Now()) {
 		t.Errorf("the look was at %v (%v)", at, ok)
 	}
 	if _, ok := l.Taken(); ok {
-		t.Error("the look is there twice")
+		t.Error("Taken returned the look twice")
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/belfryhq/belfry/internal/natsinfra"
 )
 
-// The passwords of NATS's users belfry and sys, and of servers among themselves.
+// The passwords of NATS's users belfry and sys, and of the routes between the servers.
 const (
 	NATSPassword  = "system-side-password-of-a-test"
 	SysPassword   = "sys-password-of-a-test"
@@ -33,29 +33,28 @@ const Replicas = 3
 
 // NATSNode is one server of a NATSCluster.
 type NATSNode struct {
-	*Process // its newest life
+	*Process // the last one started
 
 	Name   string
-	port   string // of clients
-	health string // port of questions about its health
+	port   string // for clients
+	health string // port of the monitoring endpoint
 	store  string // its directory
 	env    []string
 }
 
-// Addr is where clients reach the server.
+// Addr returns the server's address for clients.
 func (n *NATSNode) Addr() string { return net.JoinHostPort("127.0.0.1", n.port) }
 
 // NATSCluster is three NATS servers, each a process, with the configuration of deploy/nats.
 type NATSCluster struct {
 	t     testing.TB
 	dir   string
-	Seed  string // file with the account seed that signs executors' log-ins
+	Seed  string // file with the account seed that signs log-ins of executors
 	Nodes [Replicas]*NATSNode
-	Conn  *nats.Conn // as the system side, for looking
+	Conn  *nats.Conn // as user belfry, to observe the cluster
 }
 
-// NewNATSCluster starts three servers and returns when they have found each other. The streams are made by the roles,
-// which need --nats-replicas 3.
+// NewNATSCluster starts three servers and returns when they form a cluster. The roles create the streams, and need --nats-replicas 3.
 func NewNATSCluster(t testing.TB, dir string) *NATSCluster {
 	t.Helper()
 	c := &NATSCluster{t: t, dir: dir, Seed: filepath.Join(dir, "issuer.seed")}
@@ -122,13 +121,13 @@ func (c *NATSCluster) connect(urls string) {
 	c.t.Cleanup(conn.Close)
 }
 
-// SystemURL is for --nats-url of the system side's roles; through maps a server to another address, such as that of
-// a proxy, and may be nil.
+// SystemURL returns --nats-url for scheduler, dispatcher and console. If through is not nil, it maps a server to another address,
+// such as that of a proxy.
 func (c *NATSCluster) SystemURL(through func(i int) string) string {
 	return c.urls("belfry:"+NATSPassword+"@", through)
 }
 
-// ExecutorURL is for executors, as systemURL.
+// ExecutorURL returns --nats-url for executors. Through is as for SystemURL.
 func (c *NATSCluster) ExecutorURL(through func(i int) string) string { return c.urls("", through) }
 
 func (c *NATSCluster) urls(user string, through func(i int) string) string {
@@ -150,7 +149,7 @@ func (c *NATSCluster) Launch(i int) {
 	n.Process = Start(c.t, "nats", c.dir, c.log(n), n.env)
 }
 
-// Wipe deletes what a server has stored. It must have been killed.
+// Wipe deletes the storage of a server. The server must have been killed.
 func (c *NATSCluster) Wipe(i int) {
 	c.t.Helper()
 	if err := os.RemoveAll(c.Nodes[i].store); err != nil {
@@ -158,8 +157,8 @@ func (c *NATSCluster) Wipe(i int) {
 	}
 }
 
-// Current reports whether every server is there and every stream and consumer has all its copies up to date, so that
-// one of them may be lost.
+// Current reports whether every server is up and all copies of every stream and consumer are up to date, so that the cluster
+// survives the loss of one server.
 func (c *NATSCluster) Current() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -197,10 +196,10 @@ func copiesCurrent(c *jetstream.ClusterInfo) bool {
 	return true
 }
 
-// metaCurrent reports whether the cluster has a leader that has heard of every server lately.
+// metaCurrent reports whether the cluster has a leader that sees every other server as current.
 func (c *NATSCluster) metaCurrent() bool {
 	for _, n := range c.Nodes {
-		if meta := n.meta(); meta.Leader == n.Name { // only the leader's word about the others counts
+		if meta := n.meta(); meta.Leader == n.Name { // only the leader knows the state of the others
 			return len(meta.Replicas) == Replicas-1 && !slices.ContainsFunc(meta.Replicas, func(r metaReplica) bool { return !r.Current || r.Offline })
 		}
 	}
@@ -217,7 +216,7 @@ type metaReplica struct {
 	Offline bool `json:"offline"`
 }
 
-// meta asks the server about the group of servers; zero where it does not answer.
+// meta asks the server for the state of the cluster. It returns zero if the server does not answer.
 func (n *NATSNode) meta() metaInfo {
 	var answer struct {
 		Meta metaInfo `json:"meta_cluster"`

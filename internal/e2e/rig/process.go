@@ -16,19 +16,20 @@ import (
 	"github.com/belfryhq/belfry/internal/natsauth"
 )
 
-// EnvAs is the environment variable that tells the test binary as what it is started again.
+// EnvAs is the environment variable with the role in which the test binary is started again.
 const EnvAs = "E2E_AS"
 
-// Patience bounds waiting. It asserts nothing: a healthy machine needs a second or two, a busy one may take its time.
+// Patience bounds waits that would otherwise hang. A quiet machine needs a second or two, a busy one may need much longer.
 const Patience = 5 * time.Minute
 
-// Process is a process of a test: mostly the test binary, started again as something else. It is killed at the end of its test at the latest.
+// Process is a process of a test: usually the test binary, started again in another role. It is killed at the end of its test at
+// the latest.
 type Process struct {
 	cmd  *exec.Cmd
 	gone chan struct{} // closed when it has ended
 }
 
-// Start starts the test binary as something else. All that it says is appended to a file.
+// Start starts the test binary in another role. It appends the process's output to a file.
 func Start(t testing.TB, as, dir, log string, env []string, args ...string) *Process {
 	t.Helper()
 	self, err := os.Executable()
@@ -38,7 +39,7 @@ func Start(t testing.TB, as, dir, log string, env []string, args ...string) *Pro
 	return StartCommand(t, exec.Command(self, args...), dir, log, append([]string{EnvAs + "=" + as}, env...))
 }
 
-// StartCommand starts a command in a directory, with env beside Env. It appends the command's output to a file.
+// StartCommand starts a command in a directory, with env in addition to Env. It appends the command's output to a file.
 func StartCommand(t testing.TB, cmd *exec.Cmd, dir, log string, env []string) *Process {
 	t.Helper()
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -49,36 +50,36 @@ func StartCommand(t testing.TB, cmd *exec.Cmd, dir, log string, env []string) *P
 	p := &Process{cmd: cmd, gone: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, out, out
 	p.cmd.Env = append(append(Env(), "HOME="+dir), env...)
-	// A group of its own, so that a Ctrl-C for the test does not end what the test is about to end itself.
+	// In a separate process group, so that a Ctrl-C reaches only the test, which then ends its processes.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	DieWithTest(p.cmd.SysProcAttr)
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
-		_ = p.cmd.Wait() // whoever ended it knows why; else State tells
+		_ = p.cmd.Wait() // State has the result
 		close(p.gone)
 	}()
 	t.Cleanup(p.Kill)
 	return p
 }
 
-// Kill is kill -9. It returns when the process is gone.
+// Kill sends SIGKILL and returns when the process has ended.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill() // it may be gone already
 	<-p.gone
 }
 
-// Signal sends a signal, to nobody if the process is gone.
+// Signal sends a signal. It does nothing if the process has ended.
 func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
 // Gone is closed when the process has ended.
 func (p *Process) Gone() <-chan struct{} { return p.gone }
 
-// State is how it ended.
+// State returns the exit status after the process has ended.
 func (p *Process) State() *os.ProcessState { return p.cmd.ProcessState }
 
-// Env is this process's environment without settings of Belfry.
+// Env returns the environment of this process without settings of Belfry.
 func Env() []string {
 	var env []string
 	for _, e := range os.Environ() {
@@ -89,13 +90,13 @@ func Env() []string {
 	return env
 }
 
-// FreePort is freeport.Take. A server that is killed and started again needs the port that it had.
+// FreePort returns a port from freeport.Take as text. A server that is killed and started again keeps its port.
 func FreePort(t testing.TB) string {
 	t.Helper()
 	return strconv.Itoa(freeport.Take(t))
 }
 
-// Root is the directory of the module.
+// Root returns the directory of the module.
 func Root(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -112,7 +113,7 @@ func Root(t testing.TB) string {
 	}
 }
 
-// WriteIssuer makes an account seed for NATS's auth callout and returns its public key.
+// WriteIssuer writes a new account seed for NATS's auth callout to a file and returns its public key.
 func WriteIssuer(t testing.TB, path string) string {
 	t.Helper()
 	issuer, err := natsauth.NewIssuer()
@@ -145,8 +146,8 @@ func Left(t testing.TB, bound time.Duration) time.Duration {
 	return bound
 }
 
-// Eventually polls until ok, and fails the test after the bound, or shortly before the test's own deadline, so that the
-// test still says what it waited for.
+// Eventually polls until ok returns true. It fails the test after the bound, or shortly before the test's own deadline, so that the
+// failure names what the test waited for.
 func Eventually(t testing.TB, bound time.Duration, what string, ok func() bool) {
 	t.Helper()
 	bound = Left(t, bound)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Proxy is a link that can be broken: it passes TCP connections on to a server, until it is told otherwise.
+// Proxy is a link that a test can break. It forwards TCP connections to a server.
 type Proxy struct {
 	network, target string
 	ln              net.Listener
@@ -20,8 +20,8 @@ type Proxy struct {
 	mu      sync.Mutex
 	mode    linkMode              // guarded by mu
 	latency time.Duration         // guarded by mu
-	lost    int                   // guarded by mu; how often all connections have vanished
-	changed chan struct{}         // guarded by mu; closed and made anew when mode or latency changes
+	lost    int                   // guarded by mu; number of calls of Vanish
+	changed chan struct{}         // guarded by mu; closed and replaced when mode or latency changes
 	ends    map[net.Conn]struct{} // guarded by mu; both ends of each connection
 	closed  bool                  // guarded by mu
 }
@@ -30,12 +30,12 @@ type linkMode int
 
 const (
 	linkOpen  linkMode = iota
-	linkCut            // connections are reset, new ones too
-	linkBlack          // connections stay, and nothing comes through
+	linkCut            // existing and new connections are reset
+	linkBlack          // connections stay open, but no data passes
 )
 
-// NewProxy listens on a free port of 127.0.0.1 and passes what comes on to target: a host and port, or the path of a
-// Unix socket. It ends with the test.
+// NewProxy listens on a free port of 127.0.0.1 and forwards connections to target: a host and port, or the path of a Unix socket. It
+// ends with the test.
 func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -51,24 +51,24 @@ func NewProxy(t testing.TB, target string) *Proxy {
 	return p
 }
 
-// Addr is where the proxy listens.
+// Addr returns the address of the proxy.
 func (p *Proxy) Addr() string { return p.ln.Addr().String() }
 
-// Cut resets all connections, and each new one at once, until Heal.
+// Cut resets all connections, and each new connection until Heal.
 func (p *Proxy) Cut() {
 	p.set(linkCut)
 	p.Reset()
 }
 
-// Blackhole keeps connections, takes new ones, and passes nothing, until Heal. What was sent meanwhile arrives then, as
-// it does on a network that retransmits; so does the end of a connection that one side gave up.
+// Blackhole keeps connections open, accepts new ones, and passes no data until Heal. Then the data sent meanwhile arrives, as on a
+// network that retransmits. If one side has closed a connection meanwhile, the other side learns it then.
 func (p *Proxy) Blackhole() { p.set(linkBlack) }
 
-// Heal passes everything again. A latency stays.
+// Heal passes data again. It does not change the latency.
 func (p *Proxy) Heal() { p.set(linkOpen) }
 
-// Vanish has nothing pass any more through the connections that there are, for ever: what was sent is lost, and neither
-// side hears of an end. New ones are black-holed until Heal, as after a server's host has lost its power.
+// Vanish makes the existing connections dead, as if the server's host had lost power: data sent through them is lost, also after
+// Heal, and neither side sees an end. New connections are black-holed until Heal.
 func (p *Proxy) Vanish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,7 +77,7 @@ func (p *Proxy) Vanish() {
 	p.announce()
 }
 
-// Delay has everything arrive d later, each way; 0 ends it.
+// Delay makes data arrive d later in each direction; 0 ends it.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +85,7 @@ func (p *Proxy) Delay(d time.Duration) {
 	p.announce()
 }
 
-// Reset ends the connections that there are now, and lets new ones come.
+// Reset resets the existing connections. New connections are not affected.
 func (p *Proxy) Reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +101,7 @@ func (p *Proxy) set(m linkMode) {
 	p.announce()
 }
 
-// announce is called with mu held.
+// announce wakes the goroutines that wait for a change. mu is held.
 func (p *Proxy) announce() {
 	close(p.changed)
 	p.changed = make(chan struct{})
@@ -125,7 +125,7 @@ func (p *Proxy) close() {
 	p.running.Wait()
 }
 
-// abort closes with a reset where that is possible, as a broken link does.
+// abort closes a connection with a reset if possible, as a broken link does.
 func abort(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // it may be closed already
@@ -147,7 +147,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// add keeps a connection's end for cut and close; false when the Proxy is closed.
+// add registers one end of a connection for Reset and close. It returns false if the Proxy is closed.
 func (p *Proxy) add(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -166,7 +166,7 @@ func (p *Proxy) remove(c net.Conn) {
 
 func (p *Proxy) serve(near net.Conn) {
 	defer p.remove(near)
-	if !p.pass(time.Time{}) { // one that comes while nothing passes has not reached the server
+	if !p.pass(time.Time{}) { // while the link is black-holed, a new connection does not reach the server
 		abort(near)
 		return
 	}
@@ -190,22 +190,23 @@ func (p *Proxy) serve(near net.Conn) {
 	both.Wait()
 }
 
-// piece is what arrived at once.
+// piece is the data of one read.
 type piece struct {
 	data []byte
 	at   time.Time
 }
 
-// vanished returns how often all connections have vanished.
+// vanished returns the number of calls of Vanish.
 func (p *Proxy) vanished() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.lost
 }
 
-// copy passes on what comes from src until it ends, then closes dst; unless the connection has vanished since before.
+// copy forwards data from src to dst until src ends, and then closes dst. If Vanish was called since before, it drops the data and
+// does not close dst.
 func (p *Proxy) copy(dst, src net.Conn, before int) {
-	pieces := make(chan piece, 64) // what is on its way; when it is full, the sender's own buffers fill
+	pieces := make(chan piece, 64) // data in transit; if it is full, the sender's buffers fill
 	p.running.Go(func() {
 		defer close(pieces)
 		for {
@@ -220,7 +221,7 @@ func (p *Proxy) copy(dst, src net.Conn, before int) {
 		}
 	})
 	healthy := true
-	for one := range pieces { // to the end, so that the reader never waits for ever
+	for one := range pieces { // until pieces is closed, so that the reader does not block
 		if healthy = healthy && p.pass(one.at); healthy {
 			if p.vanished() != before {
 				continue
@@ -239,7 +240,7 @@ func (p *Proxy) copy(dst, src net.Conn, before int) {
 	}
 }
 
-// pass waits until something sent at an instant may arrive; false when the link was cut.
+// pass waits until data sent at the given instant may arrive. It returns false if the link is cut.
 func (p *Proxy) pass(sent time.Time) bool {
 	for {
 		mode, latency, changed := p.state()

@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// Pulse measures the stalls of the machine while a test runs. It measures one step over and over, of the kind that Belfry
-// consists of. A step waits for a timer, computes for some milliseconds, and asks a server.
+// Pulse measures the stalls of the machine while a test runs. It repeats one step and measures its duration. Like most work of
+// Belfry, the step waits for a timer, computes for some milliseconds, and asks a server.
 type Pulse struct {
 	mu    sync.Mutex
 	worst time.Duration // guarded by mu
 	slow  []Stall       // guarded by mu
 }
 
-// Stall is a step that took conspicuously long.
+// Stall is a step that took 50 ms or longer.
 type Stall struct {
 	From time.Time
 	Took time.Duration
@@ -27,7 +27,7 @@ type Stall struct {
 
 const (
 	conspicuous = 50 * time.Millisecond
-	maxStalls   = 100_000 // some hours of nothing else
+	maxStalls   = 100_000 // more than an hour of stalls only
 )
 
 // Steps is the number of steps that a takeover or a verdict consists of, one after the other: timers, statements, messages
@@ -84,12 +84,12 @@ func (p *Pulse) Worst() time.Duration {
 	return p.worst
 }
 
-// Stalls returns the steps that took over 50 ms.
+// Stalls returns the steps that took 50 ms or longer.
 func (p *Pulse) Stalls() []Stall {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.slow)
 }
 
-// Allowed returns the bound of a promise on this machine, as slow as the machine has been since the pulse began.
+// Allowed returns the bound of a promise on this machine: the bound plus the stalls that the pulse has measured.
 func (p *Pulse) Allowed(bound time.Duration) time.Duration { return bound + Steps*p.Worst() }

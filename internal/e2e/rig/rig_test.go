@@ -70,12 +70,12 @@ func TestProxy(t *testing.T) {
 			t.Fatalf("got %q (%v), want %q", got, err, text)
 		}
 	}
-	const glance = 100 * time.Millisecond // too short for nothing to be taken for something
+	const glance = 100 * time.Millisecond // how long silent waits for data; also the latency of the test
 	silent := func(c net.Conn) {
 		t.Helper()
 		_ = c.SetReadDeadline(time.Now().Add(glance))
 		if n, err := c.Read(make([]byte, 1)); n > 0 || err == nil {
-			t.Fatal("something came through")
+			t.Fatal("data came through")
 		} else if e, ok := err.(net.Error); !ok || !e.Timeout() {
 			t.Fatalf("the connection ended: %v", err)
 		}
@@ -85,7 +85,7 @@ func TestProxy(t *testing.T) {
 		_ = c.SetReadDeadline(time.Now().Add(Patience))
 		_, err := c.Read(make([]byte, 1))
 		if e, ok := err.(net.Error); err == nil || ok && e.Timeout() {
-			t.Fatalf("the connection lives: %v", err)
+			t.Fatalf("the connection is still open: %v", err)
 		}
 	}
 
@@ -132,7 +132,7 @@ func TestProxy(t *testing.T) {
 	silent(three)
 }
 
-// A cluster of three keeps its streams when one server loses all that it had, and comes back to three copies.
+// A cluster of three servers keeps its streams if one server loses its storage, and has three copies again afterwards.
 func TestNATSCluster(t *testing.T) {
 	t.Parallel()
 	c := NewNATSCluster(t, t.TempDir())
@@ -150,7 +150,7 @@ func TestNATSCluster(t *testing.T) {
 	}
 	Eventually(t, Patience, "all copies are current", c.Current)
 	c.Nodes[0].Kill()
-	Eventually(t, Patience, "the others know that one is gone", func() bool { return !c.Current() })
+	Eventually(t, Patience, "the other servers notice that one is gone", func() bool { return !c.Current() })
 	c.Wipe(0)
 	c.Launch(0)
 	Eventually(t, Patience, "all copies are current again", c.Current)
@@ -159,7 +159,7 @@ func TestNATSCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := s.CachedInfo().State.Msgs; n != 1 {
-		t.Errorf("the stream has %d messages, want the one that was there", n)
+		t.Errorf("the stream has %d messages, want the one from before", n)
 	}
 }
 
@@ -173,7 +173,7 @@ func (groupTokens) GroupOfToken(_ context.Context, token string) (string, error)
 	return "a", nil
 }
 
-// answerLogins answers the cluster's log-ins over connections to these addresses, until the test ends.
+// answerLogins answers log-ins of the cluster, over connections to these addresses, until the test ends.
 func (c *NATSCluster) answerLogins(addrs ...string) {
 	c.t.Helper()
 	seed, err := os.ReadFile(c.Seed)
@@ -202,7 +202,7 @@ func (c *NATSCluster) answerLogins(addrs ...string) {
 	Eventually(c.t, Patience, "an executor can log in", c.logsIn)
 }
 
-// logsIn reports whether an executor can log in at the last server. A log-in that nobody answers takes 2 s.
+// logsIn reports whether an executor can log in at the last server. A log-in without an answer fails after 2 s.
 func (c *NATSCluster) logsIn() bool {
 	conn, err := nats.Connect("nats://"+c.Nodes[Replicas-1].Addr(), nats.Token("token-a"), nats.CustomInboxPrefix("_INBOX_a"), nats.NoReconnect())
 	if err == nil {
@@ -227,8 +227,9 @@ func (c *NATSCluster) logInsWork() {
 	}
 }
 
-// While a server is frozen, and with it most of those who answer log-ins, executors that were connected to it get in
-// elsewhere before their leases are over: a log-in that is handed to the frozen one takes 2 s to fail, and all of them would.
+// If a server is frozen to which most responders of log-ins are connected, its executors can log in at another server before their
+// leases expire. A log-in that the cluster gives to a responder on the frozen server fails after 2 s, so the cluster must stop
+// using those responders.
 func TestFrozenServerKeepsNobodyOut(t *testing.T) {
 	t.Parallel()
 	c := NewNATSCluster(t, t.TempDir())
@@ -239,7 +240,7 @@ func TestFrozenServerKeepsNobodyOut(t *testing.T) {
 	c.logInsWork()
 }
 
-// So it is when those who answer log-ins vanish, as their hosts lose power: the servers notice it by themselves.
+// The same holds if the hosts of most responders lose power. The servers notice it without an end of the connections.
 func TestVanishedAnswerersKeepNobodyOut(t *testing.T) {
 	t.Parallel()
 	c := NewNATSCluster(t, t.TempDir())

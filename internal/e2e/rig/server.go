@@ -10,14 +10,14 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// What a NATS server is told.
+// Environment variables of a NATS server.
 const (
 	EnvNATSConf = "E2E_NATS_CONF"
 	EnvNATSPort = "E2E_NATS_PORT"
 )
 
-// NATSServer runs a NATS server of the configuration that EnvNATSConf names, on the port of EnvNATSPort, until it is
-// killed, and returns an exit code. It says "ready".
+// NATSServer runs a NATS server with the configuration file in EnvNATSConf, on the port in EnvNATSPort, until it is killed. It prints
+// "ready" when clients can connect, and returns an exit code.
 func NATSServer() int {
 	opts, err := server.ProcessConfigFile(os.Getenv(EnvNATSConf))
 	if err != nil {

@@ -1,6 +1,6 @@
 //go:build unix
 
-package torture
+package faulttest
 
 import (
 	"context"
@@ -27,36 +27,36 @@ import (
 	"github.com/belfryhq/belfry/internal/natsinfra"
 )
 
-// The torture's settings, from the environment.
+// Settings of the fault test, from the environment.
 const (
-	envTortureLength = "TORTURE_DURATION" // how long faults are done, default 1m
-	envTortureSeed   = "TORTURE_SEED"     // repeats what is done, though not its timing
-	envTortureReport = "TORTURE_REPORT"   // file of the report, in Markdown, with the picture beside it
-	envTortureKeep   = "TORTURE_KEEP"     // directory that takes the logs and the history, if something is wrong
-	envTortureJudge  = "TORTURE_JUDGE"    // a kept history, to be judged again instead of a torture
+	envLength = "FAULTTEST_DURATION" // how long the test injects faults, default 1m
+	envSeed   = "FAULTTEST_SEED"     // repeats the jobs, edits and faults, but not their timing
+	envReport = "FAULTTEST_REPORT"   // file of the report, in Markdown; the picture is in the same directory
+	envKeep   = "FAULTTEST_KEEP"     // directory that receives the logs and the history after a failure
+	envJudge  = "FAULTTEST_JUDGE"    // file of a kept history to check again, without a new test
 )
 
-// shortTorture is what `go test` does by itself. From longTorture on, the torture must also have been thorough.
+// shortTest is the length that `go test` uses. A test of longTest or longer must also be thorough.
 const (
-	shortTorture = time.Minute
-	longTorture  = 25 * time.Minute
+	shortTest = time.Minute
+	longTest  = 25 * time.Minute
 )
 
-// pinned are seeds that found something once. Every other torture without a seed of its own repeats one of them.
+// pinned are seeds that once found a fault. Every other test without a given seed repeats one of them.
 var pinned = []uint64{
-	6802239708113108643,  // a wrong clock fired runs before they were due, out of reach of an edit
-	6298421570117995116,  // a batch that held a run twice bound it to one instance and offered it to another
-	17553691921587998101, // an edit that waited was recorded as of before runs that were fired meanwhile
+	6802239708113108643,  // a shifted clock fired runs before they were due, so that an edit did not affect them
+	6298421570117995116,  // a batch contained a run twice, bound it to one instance and offered it to another
+	17553691921587998101, // an edit waited, and its version began before runs that were fired during the wait
 }
 
-// Hundreds of jobs run while everything under them is killed, frozen, cut off, slowed, wiped and lied to; and afterwards
-// the checker finds each promise kept. See docs/torture.md.
-func TestTorture(t *testing.T) {
+// Hundreds of jobs run while the test kills, freezes, disconnects and slows down the processes and servers, wipes storage, and shifts
+// clocks. Afterwards the checker must find no violation. See docs/fault-test.md.
+func TestFaults(t *testing.T) {
 	if testing.Short() {
-		t.Skip("NOT COVERED: the torture takes minutes")
+		t.Skip("NOT COVERED: the fault test takes minutes")
 	}
-	length, seed := shortTorture, rand.Uint64()
-	if text := os.Getenv(envTortureLength); text != "" {
+	length, seed := shortTest, rand.Uint64()
+	if text := os.Getenv(envLength); text != "" {
 		var err error
 		if length, err = time.ParseDuration(text); err != nil {
 			t.Fatal(err)
@@ -65,23 +65,23 @@ func TestTorture(t *testing.T) {
 	if seed%2 == 0 {
 		seed = pinned[rand.IntN(len(pinned))]
 	}
-	if text := os.Getenv(envTortureSeed); text != "" {
+	if text := os.Getenv(envSeed); text != "" {
 		var err error
 		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if kept := os.Getenv(envTortureJudge); kept != "" {
+	if kept := os.Getenv(envJudge); kept != "" {
 		judge(t, kept, seed, length)
 		return
 	}
-	t.Logf("%s=%d repeats what is done, though not its timing", envTortureSeed, seed)
+	t.Logf("%s=%d repeats the jobs, edits and faults, but not their timing", envSeed, seed)
 	w := newWorld(t)
 	l := &load{
 		w: w, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), begin: time.Now(), length: length,
 		kills: make(map[string]bool), ops: make(map[string]int),
 	}
-	pulse := rig.StartPulse(t, nil) // Postgres and NATS are slowed down on purpose
+	pulse := rig.StartPulse(t, nil) // no server, because the test slows Postgres and NATS down
 	l.prepare()
 	events := l.sendEvents()
 	begin := time.Now()
@@ -90,7 +90,7 @@ func TestTorture(t *testing.T) {
 	events.judge(t)
 	w.audit(t, l.begin)
 	h := w.history(t, l)
-	h.Crowded = length < longTorture
+	h.Crowded = length < longTest
 	for _, s := range pulse.Stalls() {
 		h.Stalls = append(h.Stalls, checker.Stall(s))
 	}
@@ -100,16 +100,16 @@ func TestTorture(t *testing.T) {
 		t.Error(d)
 	}
 	tell(t, h, report, seed, done, requests(l))
-	if length >= longTorture {
+	if length >= longTest {
 		thorough(t, report)
 	}
 	if t.Failed() {
-		t.Logf("repeat it with %s=%d, and pin that seed when what it found is mended", envTortureSeed, seed)
+		t.Logf("repeat the test with %s=%d; when the cause is fixed, add the seed to pinned", envSeed, seed)
 		w.keep(t, h)
 	}
 }
 
-// judge judges a kept history again, such as by a rule that was mended.
+// judge checks a kept history again, for example after a correction of a rule.
 func judge(t *testing.T, kept string, seed uint64, length time.Duration) {
 	t.Helper()
 	data, err := os.ReadFile(kept)
@@ -127,7 +127,7 @@ func judge(t *testing.T, kept string, seed uint64, length time.Duration) {
 	tell(t, &h, checker.Check(&h), seed, checker.Span{From: begin, To: begin.Add(length)}, "")
 }
 
-// suffer does faults and works for a time, and returns when everything is healed and quiet.
+// suffer injects faults under load for a time. It returns when all faults are healed and no work is left.
 func (w *world) suffer(l *load, events *eventLoad, seed uint64, length time.Duration) {
 	w.t.Helper()
 	stopFaults, stopWork := make(chan struct{}), make(chan struct{})
@@ -156,7 +156,7 @@ func (w *world) suffer(l *load, events *eventLoad, seed uint64, length time.Dura
 	l.end()
 	ended := time.Now()
 	w.quiet(quietAfter + length/3)
-	w.t.Logf("all was quiet %v after the last job was disabled", time.Since(ended).Round(time.Second))
+	w.t.Logf("no work was left %v after the last job was disabled", time.Since(ended).Round(time.Second))
 	for _, m := range w.members {
 		m.busy.Lock()
 		m.alive()
@@ -164,7 +164,7 @@ func (w *world) suffer(l *load, events *eventLoad, seed uint64, length time.Dura
 	}
 }
 
-// ranScripts makes sure that scripts were run at all: one that waits for ever would break no other rule for ten minutes.
+// ranScripts checks that scripts ran. Without it, scripts that only wait would violate no rule for ten minutes.
 func (w *world) ranScripts() {
 	w.t.Helper()
 	var n int
@@ -176,7 +176,7 @@ func (w *world) ranScripts() {
 	w.t.Logf("%d runs of scripts have succeeded", n)
 }
 
-// progress says how far it is; while Postgres is away, less.
+// progress describes the progress of the test. Without Postgres it has only the number of faults.
 func (w *world) progress() string {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -190,12 +190,12 @@ func (w *world) progress() string {
 	return fmt.Sprintf("%d runs ended, %d live, %d faults", past, live, len(w.faults))
 }
 
-// quietAfter bounds the wait for the end of all runs after a short torture. A long one may have more to catch up on. A
-// healthy machine needs a minute.
+// quietAfter bounds the wait for the end of all runs after a short test. After a long test, more work may be left. A quiet machine
+// needs a minute.
 const quietAfter = 15 * time.Minute
 
-// quiet waits until nothing is left to do: no run is live, no follow-up waits, and executors repeat no results. What is
-// not quiet in time is found by the checker.
+// quiet waits until no work is left: no run is live, no follow-up waits, and executors do not repeat results. The checker finds runs
+// that do not end.
 func (w *world) quiet(bound time.Duration) {
 	w.t.Helper()
 	js, err := jetstream.New(w.nats.Conn)
@@ -204,7 +204,7 @@ func (w *world) quiet(bound time.Duration) {
 	}
 	deadline := time.Now().Add(rig.Left(w.t, bound))
 	var last uint64
-	still, told := time.Now(), time.Now()
+	still, logged := time.Now(), time.Now()
 	for time.Now().Before(deadline) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		var live, ups int
@@ -218,20 +218,20 @@ func (w *world) quiet(bound time.Duration) {
 		if err != nil || live > 0 || ups > 0 || seq != last {
 			last, still = seq, time.Now()
 		}
-		if time.Since(told) > 30*time.Second {
-			told = time.Now()
-			w.t.Logf("not quiet yet: %d runs are live, %d follow-ups wait; %s", live, ups, w.busiest())
+		if time.Since(logged) > 30*time.Second {
+			logged = time.Now()
+			w.t.Logf("work is left: %d runs are live, %d follow-ups wait; %s", live, ups, w.busiest())
 		}
-		// Executors repeat an unsettled result after 5 s for the first time.
+		// Executors first repeat an unsettled result after 5 s.
 		if time.Since(still) > 8*time.Second {
 			return
 		}
 		<-time.After(250 * time.Millisecond)
 	}
-	w.t.Errorf("not all was quiet within %v", bound)
+	w.t.Errorf("work was left after %v", bound)
 }
 
-// busiest says of which jobs runs are live.
+// busiest lists the jobs with the most live runs.
 func (w *world) busiest() string {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -240,19 +240,19 @@ func (w *world) busiest() string {
 		FROM (SELECT count(*) AS n, v.spec->>'name' AS name, state, held FROM runs_live
 		      JOIN job_versions v ON (v.job_id, v.version) = (runs_live.job_id, job_version)
 		      GROUP BY 2, 3, 4 ORDER BY 1 DESC LIMIT 12) b`).Scan(&text); err != nil || text == nil {
-		return "nobody knows of which jobs"
+		return "the jobs are unknown"
 	}
 	return *text
 }
 
-// audit has the engine's own audit look at the same fire times: it must have nothing to complain of either.
+// audit runs the engine's own fire check on the same fire times. It must find no fault.
 func (w *world) audit(t *testing.T, since time.Time) {
 	t.Helper()
 	scope, cursor, pages := client.FireScope{Since: domain.At(since), Until: domain.At(time.Now())}, "", 0
 	for {
 		page, err := w.api.AuditFires(t.Context(), scope, cursor)
 		if err != nil {
-			t.Fatalf("audit the fire times: %v", err)
+			t.Fatalf("check the fire times: %v", err)
 		}
 		pages++
 		for _, f := range page.Items {
@@ -261,13 +261,13 @@ func (w *world) audit(t *testing.T, since time.Time) {
 			}
 		}
 		if cursor = page.Next; cursor == "" {
-			t.Logf("belfry audit has looked at the same fire times, in %d pages", pages)
+			t.Logf("belfry audit checked the same fire times, in %d pages", pages)
 			return
 		}
 	}
 }
 
-// history reads all that is known.
+// history reads the history from the database and the handlers' files.
 func (w *world) history(t *testing.T, l *load) *checker.History {
 	t.Helper()
 	h := &checker.History{Faults: w.faults, Acks: l.acks, Kills: l.kills}
@@ -336,24 +336,24 @@ func orZero(t *time.Time) time.Time {
 	return *t
 }
 
-// tell prints the verdict and writes the report.
+// tell logs the verdict and writes the report.
 func tell(t *testing.T, h *checker.History, r *checker.Report, seed uint64, span checker.Span, more string) {
 	t.Helper()
-	told := make(map[checker.Rule]int)
+	seen := make(map[checker.Rule]int)
 	for _, v := range r.Violations {
-		if told[v.Rule]++; told[v.Rule] <= 10 {
+		if seen[v.Rule]++; seen[v.Rule] <= 10 {
 			t.Errorf("%s: %s", v.Rule, v.Text)
 		}
 	}
-	for rule, n := range told {
+	for rule, n := range seen {
 		if n > 10 {
 			t.Errorf("%s: %d more", rule, n-10)
 		}
 	}
-	title := fmt.Sprintf("A torture of %v", span.To.Sub(span.From).Round(time.Second))
+	title := fmt.Sprintf("Fault test of %v", span.To.Sub(span.From).Round(time.Second))
 	text := r.Markdown(title, seed, checker.Picture(h, span)) + more
 	t.Logf("\n%s", text)
-	out := os.Getenv(envTortureReport)
+	out := os.Getenv(envReport)
 	if out == "" {
 		return
 	}
@@ -366,18 +366,18 @@ func tell(t *testing.T, h *checker.History, r *checker.Report, seed uint64, span
 	}
 }
 
-// requests tells what was asked for through REST.
+// requests returns a table of the requests through REST.
 func requests(l *load) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n## Requests\n\n| Request | Times |\n|---|---:|\n")
 	for _, what := range []string{"create", "edit", "enable", "disable", "delete", "trigger", "kill", "retry", "list"} {
 		fmt.Fprintf(&b, "| %s | %d |\n", what, l.ops[what])
 	}
-	fmt.Fprintf(&b, "| of these, without a good answer | %d |\n", l.failed)
+	fmt.Fprintf(&b, "| of these, without an answer of success | %d |\n", l.failed)
 	return b.String()
 }
 
-// thorough checks that a long torture deserved the name.
+// thorough checks that a long test injected enough faults and made enough runs.
 func thorough(t *testing.T, r *checker.Report) {
 	t.Helper()
 	total, most := 0, 0
@@ -403,10 +403,10 @@ func thorough(t *testing.T, r *checker.Report) {
 	}
 }
 
-// keep copies the logs, the notes and the history to where they outlive the test.
+// keep copies the logs, the notes and the history to the directory of envKeep.
 func (w *world) keep(t *testing.T, h *checker.History) {
 	t.Helper()
-	to := os.Getenv(envTortureKeep)
+	to := os.Getenv(envKeep)
 	if to == "" {
 		return
 	}

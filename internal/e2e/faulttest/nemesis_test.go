@@ -1,6 +1,6 @@
 //go:build unix
 
-package torture
+package faulttest
 
 import (
 	"context"
@@ -16,26 +16,26 @@ import (
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
-// nemesis does faults, by chance and by a seed, in five lanes at the same time: two for Belfry's processes and their
-// links, one that only freezes processes, one for the NATS servers, one for Postgres. Each lane draws its kinds of fault
-// like cards, so that a kind comes as often as it is listed, and heals each fault before its next one. Together, freezes
-// are the most frequent kind.
+// nemesis is a lane that injects faults; a seed decides their order. There are five lanes at the same time: two for Belfry's processes
+// and their links, one that only freezes processes, one for the NATS servers, and one for Postgres. Each lane draws its kinds of
+// fault from a shuffled deck, so that each kind is as frequent as it is listed. A lane heals each fault before its next one. Over all
+// lanes, freezes are the most frequent kind.
 type nemesis struct {
 	w       *world
-	random  *rand.Rand    // of one lane
-	stop    chan struct{} // closed when there shall be no more
+	random  *rand.Rand    // of this lane
+	stop    chan struct{} // closed when the lane must end
 	kinds   []kind
 	pauseLo time.Duration // between two faults of the lane
 	pauseHi time.Duration
 }
 
-// kind is a kind of fault: it does one, and heals it.
+// kind is a kind of fault. do injects a fault, heals it, and records it under name.
 type kind struct {
 	name string
 	do   func(n *nemesis, name string)
 }
 
-// The kinds of fault, by lane. How long each lasts is drawn from what is given, in milliseconds.
+// The kinds of fault, by lane.
 var (
 	processKinds = []kind{
 		{"kill scheduler", killing("scheduler")},
@@ -90,13 +90,13 @@ func lanes(w *world, seed uint64, stop chan struct{}) []*nemesis {
 	}
 }
 
-// From time to time all lanes rest, so that it is seen what Belfry does when nothing is wrong.
+// After each toil, all lanes rest. The rest shows Belfry's behaviour without faults.
 const (
 	toil = 3 * time.Minute
 	rest = time.Minute
 )
 
-// run does faults until stop.
+// run injects faults until stop.
 func (n *nemesis) run() {
 	var deck []int
 	for begin := time.Now(); n.wait(n.between(n.pauseLo, n.pauseHi)); {
@@ -112,7 +112,7 @@ func (n *nemesis) run() {
 	}
 }
 
-// wait waits for d, and reports whether to go on.
+// wait waits for d. It returns false if the lane must end.
 func (n *nemesis) wait(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -139,7 +139,7 @@ func (n *nemesis) note(kind, target string, from time.Time) {
 	n.w.faults = append(n.w.faults, checker.Fault{Kind: kind, Target: target, From: from, To: time.Now()})
 }
 
-// victim takes a member of a role, any for "", that nobody else does something to. The caller unlocks its busy.
+// victim locks a member of a role that has no fault of another lane, and returns it. The role "" means any. The caller unlocks busy.
 func (n *nemesis) victim(role string) *member {
 	var fit []*member
 	for _, m := range n.w.members {
@@ -160,7 +160,7 @@ func (n *nemesis) victim(role string) *member {
 	}
 }
 
-// to does something to a victim, and notes it.
+// to injects a fault into a victim and records it.
 func (n *nemesis) to(kind, role string, do func(m *member)) {
 	m := n.victim(role)
 	if m == nil {
@@ -191,7 +191,7 @@ func stopping(role string) func(*nemesis, string) {
 	}
 }
 
-// A freeze may be shorter or longer than the 10 s for which an attempt may start on a heartbeat.
+// Freezes are shorter or longer than the 10 s for which an attempt may start on a heartbeat.
 const freezeLo, freezeHi = 2 * time.Second, 25 * time.Second
 
 func freezing(role string) func(*nemesis, string) {
@@ -239,7 +239,7 @@ func breaking(links func(*member) []*rig.Proxy, how func(*rig.Proxy)) func(*neme
 	}
 }
 
-// shifting sets a process's clock forward or back, by up to a minute, and right again.
+// shifting sets a process's clock up to a minute forward or back, and corrects it later.
 func shifting(n *nemesis, name string) {
 	n.to(name, "", func(m *member) {
 		m.setClock(n.between(-time.Minute, time.Minute))
@@ -263,7 +263,7 @@ func (n *nemesis) current() bool {
 	return true
 }
 
-// nats kills a NATS server while the others have all that it has.
+// nats kills a NATS server while the other servers have all its data.
 func (n *nemesis) nats(kind string, ms int, wipe bool) {
 	if !n.current() {
 		return
@@ -293,7 +293,7 @@ func freezingNATS(n *nemesis, name string) {
 	n.note(name, node.Name, from)
 }
 
-// outage kills all NATS servers. They keep what they have stored.
+// outage kills all NATS servers. They keep their storage.
 func outage(n *nemesis, name string) {
 	if !n.current() {
 		return
@@ -310,7 +310,7 @@ func outage(n *nemesis, name string) {
 	n.note(name, "nats", from)
 }
 
-// postgres ends Postgres, by its own shutdown or by kill -9 of the postmaster, and starts it again.
+// postgres stops Postgres by a shutdown, or by SIGKILL to the postmaster, and starts it again.
 func (n *nemesis) postgres(kind string, kill bool) {
 	n.w.pgMu.Lock()
 	defer n.w.pgMu.Unlock()
@@ -330,13 +330,13 @@ func (n *nemesis) postgres(kind string, kill bool) {
 		}
 		<-n.w.pg.Done()
 	}
-	_ = n.w.pg.Stop(ctx) // it says so when it was killed
+	_ = n.w.pg.Stop(ctx) // returns an error after a kill
 	n.wait(n.upTo(3_000))
 	n.w.startPostgres()
 	n.note(kind, "postgres", from)
 }
 
-// slowing has each statement and commit take up to 200 ms longer, each way.
+// slowing delays all data between Belfry and Postgres by up to 200 ms in each direction.
 func slowing(n *nemesis, name string) {
 	from, d := time.Now(), n.between(20*time.Millisecond, 200*time.Millisecond)
 	for _, m := range n.w.members {

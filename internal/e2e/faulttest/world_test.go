@@ -1,6 +1,6 @@
 //go:build unix
 
-package torture
+package faulttest
 
 import (
 	"context"
@@ -25,17 +25,17 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 )
 
-// world is what is tortured: every part a process, every link one that can be broken.
+// world is the Belfry under test: each part is a process, and each link can be broken.
 type world struct {
 	t      testing.TB
 	dir    string
 	server string // the console's address
 	api    *client.Client
-	token  string // of a session: its triggers have cause manual
-	key    string // an API token: its triggers have cause api
+	token  string // a session token; its triggers have the cause manual
+	key    string // an API token; its triggers have the cause api
 	db     *pgxpool.Pool
 	nats   *rig.NATSCluster
-	socket string // Postgres's
+	socket string // of Postgres
 
 	members []*member
 
@@ -44,10 +44,10 @@ type world struct {
 
 	mu     sync.Mutex
 	faults []checker.Fault // guarded by mu
-	deaths []string        // guarded by mu; processes that ended although nobody ended them
+	deaths []string        // guarded by mu; unexpected ends of processes, and other failures outside of the history
 }
 
-// member is one of Belfry's processes, with the links that are its own.
+// member is one of Belfry's processes, with its own links.
 type member struct {
 	w        *world
 	name     string
@@ -56,20 +56,20 @@ type member struct {
 	args     []string
 	nats     [rig.Replicas]*rig.Proxy
 	postgres *rig.Proxy // nil for an executor
-	clock    string     // file of its clock's error
+	clock    string     // file with the error of its clock
 	log      string
-	notes    string // of an executor
+	notes    string // file of an executor's handlers
 
-	busy    sync.Mutex   // held by who does something to it
-	process *rig.Process // guarded by busy; its newest life
+	busy    sync.Mutex   // held during a fault of the process
+	process *rig.Process // guarded by busy; the last one started
 }
 
 const adminPassword = "a-password-for-tests-alone"
 
-// groups and the executors in them.
-var torturedGroups = map[string][]string{"red": {"r1", "r2"}, "blue": {"b1", "b2"}}
+// testGroups has the executors of each group.
+var testGroups = map[string][]string{"red": {"r1", "r2"}, "blue": {"b1", "b2"}}
 
-// newWorld starts everything.
+// newWorld starts all processes and waits until they are ready.
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir()}
@@ -77,7 +77,7 @@ func newWorld(t testing.TB) *world {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), rig.Patience)
 		defer cancel()
-		_ = w.pg.Stop(ctx) // its data is thrown away
+		_ = w.pg.Stop(ctx) // its data is not needed any more
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 	defer cancel()
@@ -100,7 +100,7 @@ func newWorld(t testing.TB) *world {
 	})
 	w.member("con").awaitReady(rig.Patience)
 	w.api, w.token = w.logIn()
-	key, err := w.api.CreateToken(t.Context(), client.NewToken{Name: "torture", Role: "admin"})
+	key, err := w.api.CreateToken(t.Context(), client.NewToken{Name: "faulttest", Role: "admin"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,12 +116,12 @@ func newWorld(t testing.TB) *world {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range torturedGroups[g] {
+		for _, name := range testGroups[g] {
 			w.add(name, "executor", []string{"BELFRY_GROUP=" + g, "BELFRY_TOKEN=" + made.Token})
 		}
 	}
 	w.launchAll()
-	for g, names := range torturedGroups {
+	for g, names := range testGroups {
 		rig.Eventually(t, rig.Patience, "the executors are listed", func() bool {
 			list, err := w.api.Instances(t.Context(), g)
 			return err == nil && len(list) == len(names)
@@ -131,8 +131,8 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// startPostgres starts Postgres on its data directory: the first time and after each of its ends. What is committed
-// outlives its kill; it need not outlive the machine.
+// startPostgres starts Postgres on its data directory. Without fsync, commits survive a kill of Postgres, but not a crash of the
+// machine.
 func (w *world) startPostgres() {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), rig.Patience)
@@ -154,7 +154,7 @@ func (w *world) startPostgres() {
 	w.pg, w.socket = pg, socket
 }
 
-// add makes a member of the world, which launchAll starts.
+// add adds a member, which launchAll starts.
 func (w *world) add(name, role string, env []string) {
 	w.t.Helper()
 	m := &member{
@@ -210,7 +210,7 @@ func (m *member) start() {
 	m.process = rig.Start(m.w.t, as, m.w.dir, m.log, m.env, m.args...)
 }
 
-// stop asks the process to end, and kills it if it does not. busy is held.
+// stop sends SIGTERM, and kills the process if it does not end. busy is held.
 func (m *member) stop() {
 	m.process.Signal(syscall.SIGTERM)
 	select {
@@ -221,11 +221,11 @@ func (m *member) stop() {
 	}
 }
 
-// alive notes a process that ended by itself, and starts it again. busy is held.
+// alive reports a process that ended unexpectedly, and starts it again. busy is held.
 func (m *member) alive() {
 	select {
 	case <-m.process.Gone():
-		m.w.died(fmt.Sprintf("%s ended by itself (%v) and said at last: %s", m.name, m.process.State(), tailOf(m.log, 600)))
+		m.w.died(fmt.Sprintf("%s ended unexpectedly (%v); the end of its log: %s", m.name, m.process.State(), tailOf(m.log, 600)))
 		m.start()
 	default:
 	}
@@ -245,7 +245,7 @@ func tailOf(file string, n int) string {
 	return string(data[max(0, len(data)-n):])
 }
 
-// awaitReady waits until the process has said in its first life that it is ready.
+// awaitReady waits until the process has logged "ready" for the first time.
 func (m *member) awaitReady(bound time.Duration) bool {
 	said := func() int { return strings.Count(tailOf(m.log, 1<<30), `"msg":"ready"`) }
 	deadline := time.After(bound)
@@ -261,16 +261,17 @@ func (m *member) awaitReady(bound time.Duration) bool {
 	return true
 }
 
-// setClock makes the process's wall clock wrong by d.
+// setClock shifts the process's wall clock by d.
 func (m *member) setClock(d time.Duration) {
-	// By a rename, so that the process never reads half of it.
+	// A rename is atomic, so the process never reads a half-written file.
 	fresh := m.clock + ".new"
 	if err := os.WriteFile(fresh, []byte(strconv.FormatInt(d.Milliseconds(), 10)), 0o600); err == nil {
 		_ = os.Rename(fresh, m.clock)
 	}
 }
 
-// heal mends all links and clocks, wakes who sleeps, and starts who is gone. Nobody else does anything any more.
+// heal repairs all links and clocks, resumes frozen processes, and starts processes that have ended. It is called after all lanes have
+// ended.
 func (w *world) heal() {
 	w.t.Helper()
 	for _, m := range w.members {
@@ -295,7 +296,7 @@ func (m *member) links() []*rig.Proxy {
 	return links
 }
 
-// openPool connects to Belfry's database, past all roles.
+// openPool connects to Belfry's database directly.
 func openPool(t testing.TB, url string) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(url)
@@ -312,7 +313,7 @@ func openPool(t testing.TB, url string) *pgxpool.Pool {
 	return pool
 }
 
-// logIn returns a client of the console, and its token.
+// logIn returns a client of the console and the token of its session.
 func (w *world) logIn() (*client.Client, string) {
 	w.t.Helper()
 	guest, err := client.New(w.server, "")

@@ -1,6 +1,6 @@
 //go:build unix
 
-package torture
+package faulttest
 
 import (
 	"bytes"
@@ -19,38 +19,38 @@ import (
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
-// load is the jobs of the torture, and what people and programs do to them meanwhile through REST.
+// load makes the jobs of the fault test, and the changes and triggers that people and programs send through REST meanwhile.
 type load struct {
 	w      *world
-	random *rand.Rand // of making the jobs
+	random *rand.Rand // for the creation of jobs
 	seed   uint64
 	begin  time.Time
 	length time.Duration
 
 	mu     sync.Mutex
-	jobs   []*torturedJob  // guarded by mu
+	jobs   []*testJob      // guarded by mu
 	acks   []checker.Ack   // guarded by mu
-	kills  map[string]bool // guarded by mu; runs that were asked to be killed
-	recent []domain.RunID  // guarded by mu; runs that were triggered lately
-	failed int             // guarded by mu; requests without a good answer
+	kills  map[string]bool // guarded by mu; runs with a kill request
+	recent []domain.RunID  // guarded by mu; the runs triggered last
+	failed int             // guarded by mu; requests without an answer of success
 	guests int             // guarded by mu; at most guestsMax
-	ops    map[string]int  // guarded by mu
+	ops    map[string]int  // guarded by mu; number of requests by kind
 }
 
-// torturedJob is a job as its editor knows it.
-type torturedJob struct {
+// testJob is a job of the test, as the test's requests know it.
+type testJob struct {
 	busy      sync.Mutex
 	id        domain.JobID
 	spec      domain.JobSpec // guarded by busy
-	bound     bool           // it is a parent or a child: not to be deleted
-	triggered bool           // it is triggered: its runs are short
-	edited    bool           // it is edited
-	guest     bool           // guarded by busy; it was made meanwhile
+	bound     bool           // it is a parent or a child, and must not be deleted
+	triggered bool           // the test triggers it; its runs are short
+	edited    bool           // the test edits it
+	guest     bool           // guarded by busy; it was created during the faults
 	deleted   bool           // guarded by busy
 }
 
-// How many jobs of each sort there are. Together they make some 210 runs a second. The torture that is one of all tests
-// has half of them, as it shares its machine with others.
+// The number of jobs of each sort. Together they make about 210 runs a second. The short test has half of them, because other tests
+// run at the same time. The pauses are the mean times between two requests of a lane.
 const (
 	everySecond   = 80
 	serialSecond  = 25
@@ -70,14 +70,14 @@ const (
 	catchingUp    = 16
 	impatient     = 6
 	scripted      = 12
-	guestsMax     = 60 // jobs that are made meanwhile: more of them would in the end fire faster than the machine can run
+	guestsMax     = 60 // jobs created during the faults; with more, the machine could not keep up with their fire times
 	triggerPause  = 150 * time.Millisecond
 	editPause     = 350 * time.Millisecond
 	killPause     = 700 * time.Millisecond
 	requestBounds = 8 * time.Second
 )
 
-// prepare makes the jobs.
+// prepare creates the jobs.
 func (l *load) prepare() {
 	l.w.t.Helper()
 	second := func(i int) domain.Schedule {
@@ -99,7 +99,7 @@ func (l *load) prepare() {
 	})
 	l.many("serial", serialSecond, func(i int, s *domain.JobSpec) {
 		s.Schedule = second(i)
-		s.Param = work{MS: 5, MSMax: 400}.String() // with the time until the next one may start, about a second in bad times
+		s.Param = work{MS: 5, MSMax: 400}.String() // plus the time until the next run may start, about a second with faults
 		s.Retries = i % 2
 	})
 	l.many("jitter", jittered, func(i int, s *domain.JobSpec) {
@@ -109,7 +109,7 @@ func (l *load) prepare() {
 		}
 		if i%2 == 0 {
 			parallel(s)
-			// Edits find runs that wait for their next attempt, seconds ahead.
+			// Edits then meet runs that wait seconds for their next attempt.
 			s.Param = work{MS: 2, MSMax: 30, Fail: 50}.String()
 			s.Retries, s.RetryBackoff.Initial = 1, seconds(3)
 		}
@@ -166,7 +166,7 @@ func (l *load) prepare() {
 		s.Param = work{MS: 300, MSMax: 1900, Fail: 5}.String()
 		s.Retries = i % 2
 		if i%2 == 1 {
-			s.BlockScope, s.Route = domain.ScopeInstance, torturedRoutes[i%len(torturedRoutes)]
+			s.BlockScope, s.Route = domain.ScopeInstance, testRoutes[i%len(testRoutes)]
 		}
 		if i%7 == 6 {
 			s.Route, s.Shards = domain.RouteBroadcast, i%3
@@ -229,8 +229,7 @@ func (l *load) prepare() {
 	}
 }
 
-// script is a script of the torture, which fails now and then. Editions differ, so that an edit makes code that no instance
-// has yet.
+// script returns a script that sometimes fails. Editions differ, so that no instance has the code of a new edition.
 func script(edition int) *domain.Script {
 	return &domain.Script{Language: "sh", Code: fmt.Sprintf(`# edition %d
 sleep 0.05
@@ -243,27 +242,27 @@ echo "::output $BELFRY_RUN_ID"
 
 func seconds(s float64) domain.Duration { return domain.Duration(s * float64(time.Second)) }
 
-// routes are those that jobs of one run take in turn.
-var torturedRoutes = []domain.Route{
+// testRoutes are the routes that jobs other than broadcasts use in turn.
+var testRoutes = []domain.Route{
 	domain.RouteAny, domain.RouteFirst, domain.RouteLast, domain.RouteRoundRobin, domain.RouteRandom, domain.RouteConsistentHash,
 	domain.RouteLeastFrequentlyUsed, domain.RouteLeastRecentlyUsed, domain.RouteFailover, domain.RouteBusyover,
 }
 
-// many makes n jobs of a sort, in both groups, by all routes and misfire policies in turn.
-func (l *load) many(sort string, n int, edit func(i int, s *domain.JobSpec)) (made []*torturedJob) {
+// many creates n jobs of a sort, with both groups, all routes and all misfire policies in turn.
+func (l *load) many(sort string, n int, edit func(i int, s *domain.JobSpec)) (made []*testJob) {
 	l.w.t.Helper()
-	if l.length <= shortTorture {
+	if l.length <= shortTest {
 		n = (n + 1) / 2
 	}
 	for i := range n {
 		s := domain.DefaultJobSpec()
 		s.Group, s.Name, s.Handler = []string{"red", "blue"}[i%2], fmt.Sprintf("%s-%02d", sort, i), "work"
 		s.Schedule = domain.Schedule{Kind: domain.ScheduleNone}
-		s.Route = torturedRoutes[i%len(torturedRoutes)]
+		s.Route = testRoutes[i%len(testRoutes)]
 		s.Misfire = []domain.Misfire{domain.MisfireSkip, domain.MisfireFireOnce, domain.MisfireFireAll}[i%3]
 		s.Param = work{MS: 2, MSMax: 30}.String()
 		edit(i, &s)
-		j, err := l.create(s, rig.Patience) // nothing is wrong yet, but the machine may be busy
+		j, err := l.create(s, rig.Patience) // there are no faults yet, but the machine may be busy
 		if err != nil {
 			l.w.t.Fatal(err)
 		}
@@ -272,7 +271,7 @@ func (l *load) many(sort string, n int, edit func(i int, s *domain.JobSpec)) (ma
 	return made
 }
 
-// family makes parents, of one run and of broadcasts, and their children.
+// family creates parents, single runs and broadcasts, and their children.
 func (l *load) family() {
 	l.w.t.Helper()
 	children := l.many("child", 6, func(i int, s *domain.JobSpec) { s.Block = domain.BlockParallel })
@@ -292,14 +291,14 @@ func (l *load) family() {
 	}
 }
 
-func (l *load) create(s domain.JobSpec, bound time.Duration) (*torturedJob, error) {
+func (l *load) create(s domain.JobSpec, bound time.Duration) (*testJob, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	job, err := l.w.api.CreateJob(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	j := &torturedJob{id: job.ID, spec: job.JobSpec, edited: true}
+	j := &testJob{id: job.ID, spec: job.JobSpec, edited: true}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.jobs = append(l.jobs, j)
@@ -307,7 +306,7 @@ func (l *load) create(s domain.JobSpec, bound time.Duration) (*torturedJob, erro
 	return j, nil
 }
 
-// did counts a request by what came of it.
+// did counts a request, and whether it failed.
 func (l *load) did(what string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -317,8 +316,7 @@ func (l *load) did(what string, err error) {
 	}
 }
 
-// run does all that is done through REST, until stop; then it waits until every trigger is answered for, which needs a
-// healed world.
+// run sends requests through REST until stop. Then it waits until every trigger has an answer, so all faults must be healed by then.
 func (l *load) run(stop <-chan struct{}) {
 	var all, triggers sync.WaitGroup
 	lane := func(n uint64, pause time.Duration, do func(r *rand.Rand, i int)) {
@@ -339,7 +337,7 @@ func (l *load) run(stop <-chan struct{}) {
 	lane(11, editPause, l.edit)
 	lane(12, editPause, l.edit)
 	lane(13, killPause, l.kill)
-	room := make(chan struct{}, 64) // triggers that are asked for again and again while the console is away
+	room := make(chan struct{}, 64) // bounds the triggers that are repeated while the console is away
 	lane(14, triggerPause, func(r *rand.Rand, i int) {
 		select {
 		case room <- struct{}{}:
@@ -356,7 +354,7 @@ func (l *load) run(stop <-chan struct{}) {
 	triggers.Wait()
 }
 
-func (l *load) pick(r *rand.Rand, ok func(*torturedJob) bool) *torturedJob {
+func (l *load) pick(r *rand.Rand, ok func(*testJob) bool) *testJob {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for {
@@ -366,11 +364,11 @@ func (l *load) pick(r *rand.Rand, ok func(*torturedJob) bool) *torturedJob {
 	}
 }
 
-func (l *load) toTrigger(r *rand.Rand) *torturedJob {
-	return l.pick(r, func(j *torturedJob) bool { return j.triggered })
+func (l *load) toTrigger(r *rand.Rand) *testJob {
+	return l.pick(r, func(j *testJob) bool { return j.triggered })
 }
 
-// guest counts a guest in, or out, and reports whether there was room for it.
+// guest adds n to the number of guests, and returns false if that would be too many.
 func (l *load) guest(n int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -381,7 +379,7 @@ func (l *load) guest(n int) bool {
 	return true
 }
 
-// edit changes a job at random, makes one, or deletes one.
+// edit changes, creates, enables, disables or deletes a random job.
 func (l *load) edit(r *rand.Rand, i int) {
 	if r.IntN(12) == 0 && l.guest(1) {
 		s := domain.DefaultJobSpec()
@@ -400,7 +398,7 @@ func (l *load) edit(r *rand.Rand, i int) {
 		l.did("create", err)
 		return
 	}
-	j := l.pick(r, func(j *torturedJob) bool { return j.edited })
+	j := l.pick(r, func(j *testJob) bool { return j.edited })
 	j.busy.Lock()
 	defer j.busy.Unlock()
 	if j.deleted {
@@ -430,10 +428,10 @@ func (l *load) edit(r *rand.Rand, i int) {
 			s.Script = script(i)
 		}
 		if s.Route != domain.RouteBroadcast {
-			s.Route = torturedRoutes[r.IntN(len(torturedRoutes))]
+			s.Route = testRoutes[r.IntN(len(testRoutes))]
 		}
 		if s.Schedule.Jitter == 0 && s.Schedule.Kind == domain.ScheduleFixedRate {
-			// Not faster than it was made, or a serial job would fall behind for ever.
+			// Not faster than at its creation. Otherwise a serial job could never keep up.
 			whole := s.Schedule.Every.Std().Truncate(time.Second)
 			s.Schedule.Every = domain.Duration(whole + time.Duration(r.IntN(10))*100*time.Millisecond)
 		}
@@ -451,9 +449,9 @@ func (l *load) edit(r *rand.Rand, i int) {
 	}
 }
 
-// trigger triggers a job under an idempotency key, again and again until it is said to be done. A console that dies
-// between a change and its answer leaves the key taken for two minutes, which is too long to wait for.
-func (l *load) trigger(j *torturedJob, tag string, asPerson bool) {
+// trigger triggers a job under an idempotency key, and repeats the request until it is acknowledged. If a console dies between the
+// change and its answer, the key stays taken for two minutes. trigger does not wait that long.
+func (l *load) trigger(j *testJob, tag string, asPerson bool) {
 	w := work{MS: 2, MSMax: 40, Fail: 10, Tag: tag}
 	param := w.String()
 	token := l.w.key
@@ -515,7 +513,7 @@ func (l *load) post(job domain.JobID, param, key, token string) ([]domain.RunID,
 	return out.RunIDs, res.StatusCode, json.Unmarshal(text, &out)
 }
 
-// kill asks for the end of a run that runs, or of one that was triggered just now, or has a final one run again.
+// kill kills a live run or a run that was triggered just now, or runs a failed run again.
 func (l *load) kill(r *rand.Rand, i int) {
 	ctx, cancel := context.WithTimeout(context.Background(), requestBounds)
 	defer cancel()
@@ -535,7 +533,7 @@ func (l *load) kill(r *rand.Rand, i int) {
 		}
 		id = runs[r.IntN(len(runs))].ID
 	case 1:
-		// Not one that was triggered: its param says which, and there must be one of it.
+		// Not a triggered run, because each trigger must have one run with its param.
 		runs, err := l.w.api.Runs(ctx, client.RunFilter{State: "failed", Cause: string(domain.CauseSchedule)}, 20)
 		if err == nil && len(runs) > 0 {
 			_, err = l.w.api.RetryRun(ctx, runs[r.IntN(len(runs))].ID)
@@ -552,7 +550,7 @@ func (l *load) kill(r *rand.Rand, i int) {
 	l.did("kill", l.w.api.KillRun(ctx, id))
 }
 
-// end disables every job, so that all becomes quiet.
+// end disables every job.
 func (l *load) end() {
 	l.w.t.Helper()
 	for _, j := range l.jobs {
@@ -564,10 +562,10 @@ func (l *load) end() {
 			defer cancel()
 			err := l.w.api.SetJobEnabled(ctx, j.id, false)
 			e, told := err.(*client.Error)
-			return err == nil || told && e.Status == http.StatusNotFound // a deletion that was done and not answered
+			return err == nil || told && e.Status == http.StatusNotFound // the job was deleted, but the deletion got no answer
 		})
 	}
-	// So are those whose creation was done and not answered.
+	// Jobs whose creation got no answer are not in l.jobs.
 	rig.Eventually(l.w.t, rig.Patience, "no job is enabled at the end", func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), requestBounds)
 		defer cancel()

@@ -1,6 +1,6 @@
 //go:build unix
 
-package torture
+package faulttest
 
 import (
 	"context"
@@ -24,8 +24,8 @@ import (
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
-// wrongClock returns a wall clock that is wrong by what a file says, nil where there is none. The file is read again and
-// again, so that the clock of a living process can be set.
+// wrongClock returns a wall clock with the error that a file contains, or nil if file is "". It reads the file every 50 ms, so that a
+// test can shift the clock of a running process.
 func wrongClock(file string) func() time.Time {
 	if file == "" {
 		return nil
@@ -34,7 +34,7 @@ func wrongClock(file string) func() time.Time {
 	read := func() {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			return // it is right until somebody says otherwise
+			return // without a file the clock is right
 		}
 		if ms, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil {
 			wrong.Store(ms)
@@ -55,10 +55,10 @@ func wrongClock(file string) func() time.Time {
 	}
 }
 
-// work is the param of the torture's handler: what it is to do.
+// work is the param of the fault test's handler.
 type work struct {
-	MS        int    `json:"ms"`                  // how long it takes, at least
-	MSMax     int    `json:"ms_max,omitempty"`    // and at most
+	MS        int    `json:"ms"`                  // shortest duration
+	MSMax     int    `json:"ms_max,omitempty"`    // longest duration; 0 means MS
 	Fail      int    `json:"fail,omitempty"`      // percent
 	Permanent int    `json:"permanent,omitempty"` // percent
 	Panic     int    `json:"panic,omitempty"`     // percent
@@ -73,8 +73,8 @@ func (w work) String() string {
 	return string(data)
 }
 
-// torturedExecutor is an executor whose handler writes down what it does, on the machine's own clock.
-func torturedExecutor() int {
+// testExecutor runs an executor whose handlers write their starts and ends to a file, with the machine's clock.
+func testExecutor() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	notes, err := os.OpenFile(os.Getenv(envNotes), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -108,15 +108,15 @@ func torturedExecutor() int {
 	return 0
 }
 
-// noted is what an executor's handlers write down.
+// noted writes the notes of an executor's handlers.
 type noted struct {
 	file  *os.File
 	boot  string
 	looks *rig.Looks
 }
 
-// start notes the start of a call: the instant of the executor's last look at its clocks, which decided that the attempt may
-// start. The process may have been frozen since.
+// start writes the start of a call. Its instant is the executor's last reading of its clocks, which decided that the attempt may
+// start. The process may have been frozen since then.
 func (n *noted) start(run executor.Run) error {
 	at, ok := n.looks.Taken()
 	if !ok {
@@ -129,7 +129,7 @@ func (n *noted) end(run executor.Run, outcome string) error {
 	return checker.WriteEnd(n.file, run.ID(), run.Attempt(), n.boot, time.Now(), outcome)
 }
 
-// notedScripts runs scripts and writes down when they begin and end.
+// notedScripts runs scripts and writes their starts and ends.
 type notedScripts struct {
 	*scripts.Runner
 	notes *noted
@@ -153,7 +153,7 @@ func (n notedScripts) RunScript(ctx context.Context, run executor.Run, script ex
 
 var errBadLuck = errors.New("bad luck")
 
-// doWork does what the param says. What happens by chance is the same whenever the attempt runs.
+// doWork does what the param says. Its random choices depend only on the run and the attempt.
 func doWork(ctx context.Context, run executor.Run, notes *noted) (err error) {
 	if err := notes.start(run); err != nil {
 		return err

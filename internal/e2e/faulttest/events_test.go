@@ -1,6 +1,6 @@
 //go:build unix
 
-package torture
+package faulttest
 
 import (
 	"context"
@@ -21,25 +21,25 @@ import (
 	"github.com/belfryhq/belfry/internal/event"
 )
 
-// eventLoad sends events, each of them twice: by REST with the same Idempotency-Key, over NATS with the same Nats-Msg-Id. One
-// job is fired by all, another one by every other.
+// eventLoad sends each event twice: over REST with the same Idempotency-Key, or over NATS with the same Nats-Msg-Id. All events fire
+// one job, and about half of them also fire a second job.
 type eventLoad struct {
 	w       *world
 	seed    uint64
-	all, on *torturedJob
+	all, on *testJob
 
 	mu   sync.Mutex
-	sent map[string]bool // guarded by mu; the keys of events that were sent for certain, and whether `on` is fired
-	said []string        // guarded by mu; what was wrong with answers
+	sent map[string]bool // guarded by mu; the keys of acknowledged events, and whether the event fires `on`
+	said []string        // guarded by mu; failures
 }
 
 const eventPause = 150 * time.Millisecond
 
-// sendEvents makes the jobs and their triggers.
+// sendEvents creates the jobs and their event triggers.
 func (l *load) sendEvents() *eventLoad {
 	l.w.t.Helper()
 	e := &eventLoad{w: l.w, seed: l.seed, sent: make(map[string]bool)}
-	for group, job := range map[string]**torturedJob{"red": &e.all, "blue": &e.on} {
+	for group, job := range map[string]**testJob{"red": &e.all, "blue": &e.on} {
 		s := domain.DefaultJobSpec()
 		s.Group, s.Name, s.Handler, s.Schedule = group, "event", "work", domain.Schedule{Kind: domain.ScheduleNone}
 		s.Block, s.Retries = domain.BlockParallel, 1
@@ -53,8 +53,8 @@ func (l *load) sendEvents() *eventLoad {
 		*job = made
 	}
 	for _, spec := range []event.TriggerSpec{
-		{Name: "torture.*", JobID: e.all.id, Enabled: true, Param: `{"ms": {{.event.data.ms}}}`},
-		{Name: "torture.>", JobID: e.all.id, Enabled: true, Param: `{"ms": 1}`}, // the job is fired once for all that
+		{Name: "faulttest.*", JobID: e.all.id, Enabled: true, Param: `{"ms": {{.event.data.ms}}}`},
+		{Name: "faulttest.>", JobID: e.all.id, Enabled: true, Param: `{"ms": 1}`}, // the job still fires once for each event
 		{Name: ">", JobID: e.on.id, Enabled: true, Param: `{"ms": 2, "ms_max": 30}`, Filter: "event.data.odd"},
 	} {
 		if _, err := l.w.api.CreateEventTrigger(l.w.t.Context(), spec); err != nil {
@@ -64,7 +64,7 @@ func (l *load) sendEvents() *eventLoad {
 	return e
 }
 
-// run sends events until stop, and then what is left, which needs a healed world.
+// run sends events until stop. Then it waits until all are acknowledged, so all faults must be healed by then.
 func (e *eventLoad) run(stop <-chan struct{}) {
 	js, err := jetstream.New(e.w.nats.Conn)
 	if err != nil {
@@ -106,13 +106,13 @@ func (e *eventLoad) run(stop <-chan struct{}) {
 	e.again(js)
 }
 
-// untilDone sends an event until it has been told twice that it was taken.
+// untilDone sends an event until it was acknowledged twice.
 func (e *eventLoad) untilDone(key string, send func() error) bool {
 	deadline := time.Now().Add(15 * time.Minute) // longer than any fault
-	for told := 0; told < 2; {
+	for acks := 0; acks < 2; {
 		err := send()
 		if err == nil {
-			told++
+			acks++
 			continue
 		}
 		if time.Now().After(deadline) {
@@ -133,7 +133,7 @@ func (e *eventLoad) note(format string, args ...any) {
 func (e *eventLoad) post(key string, data json.RawMessage) error {
 	ctx, cancel := context.WithTimeout(context.Background(), requestBounds)
 	defer cancel()
-	sent, err := e.w.api.SendEvent(ctx, "torture.rest", data, key)
+	sent, err := e.w.api.SendEvent(ctx, "faulttest.rest", data, key)
 	if status := client.StatusOf(err); status >= 400 && status < 500 {
 		e.note("event %s: %v", key, err)
 	}
@@ -146,14 +146,14 @@ func (e *eventLoad) post(key string, data json.RawMessage) error {
 func publish(js jetstream.JetStream, key string, data []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), requestBounds)
 	defer cancel()
-	m := nats.NewMsg(wire.EventSubject("torture.nats"))
+	m := nats.NewMsg(wire.EventSubject("faulttest.nats"))
 	m.Data = data
 	m.Header.Set(nats.MsgIdHdr, key)
 	_, err := js.PublishMsg(ctx, m)
 	return err
 }
 
-// again publishes what has no record: it was in the stream when that was wiped, and its sender is who still knows of it.
+// again publishes events without a record. They were in the stream when its storage was wiped, so their sender must repeat them.
 func (e *eventLoad) again(js jetstream.JetStream) {
 	deadline := time.Now().Add(2 * time.Minute)
 	for time.Now().Before(deadline) {
@@ -177,7 +177,7 @@ func (e *eventLoad) odd(key string) bool {
 	return e.sent[key]
 }
 
-// missing returns the keys of events that were sent and have no record.
+// missing returns the keys of acknowledged events without a record.
 func (e *eventLoad) missing() []string {
 	ctx, cancel := context.WithTimeout(context.Background(), requestBounds)
 	defer cancel()
@@ -194,7 +194,7 @@ func (e *eventLoad) missing() []string {
 	return missing
 }
 
-// judge checks that each event was accepted once, and fired each job that it matched once.
+// judge checks that each event was accepted once and fired each matching job once.
 func (e *eventLoad) judge(t *testing.T) {
 	t.Helper()
 	for _, s := range e.said {
@@ -220,7 +220,7 @@ func (e *eventLoad) judge(t *testing.T) {
 			want = 1
 		}
 		if events != 1 || all != 1 || on > 1 || certain && on != want {
-			t.Errorf("event %s: accepted %d times, fired the job of all events %d times, that of some %d times, want %d", key, events, all, on, want)
+			t.Errorf("event %s: accepted %d times, fired the job of all events %d times, and the job of some events %d times, want %d", key, events, all, on, want)
 		}
 	}
 	if err := rows.Err(); err != nil {
@@ -228,7 +228,7 @@ func (e *eventLoad) judge(t *testing.T) {
 	}
 	for key := range e.sent {
 		if !accepted[key] {
-			t.Errorf("event %s was sent and is not there", key)
+			t.Errorf("event %s was acknowledged and is not in the database", key)
 		}
 	}
 	if len(e.sent) < 20 {
@@ -237,7 +237,7 @@ func (e *eventLoad) judge(t *testing.T) {
 	var stray int
 	if err := e.w.db.QueryRow(t.Context(), `SELECT count(*) FROM runs r WHERE cause = 'event' AND NOT EXISTS (SELECT FROM events e WHERE e.id::text = r.event_id)`).
 		Scan(&stray); err != nil || stray > 0 {
-		t.Errorf("%d runs are of events that are not there: %v", stray, err)
+		t.Errorf("%d runs belong to events that are not in the database: %v", stray, err)
 	}
 	t.Logf("%d events were accepted and fired once each", len(accepted))
 }

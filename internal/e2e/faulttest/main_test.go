@@ -1,6 +1,6 @@
 //go:build unix
 
-package torture
+package faulttest
 
 import (
 	"context"
@@ -14,10 +14,10 @@ import (
 	"github.com/belfryhq/belfry/internal/e2e/rig"
 )
 
-// What the test binary is told when it starts itself again, beside as what.
+// Environment variables of the processes that the test binary starts, in addition to rig.EnvAs.
 const (
-	envClock = "E2E_CLOCK" // file with the milliseconds by which the process's wall clock is wrong, at any moment
-	envNotes = "E2E_NOTES" // file into which an executor writes what its handlers do
+	envClock = "E2E_CLOCK" // file with the error of the process's wall clock in milliseconds
+	envNotes = "E2E_NOTES" // file to which an executor's handlers write their starts and ends
 )
 
 func TestMain(m *testing.M) {
@@ -27,12 +27,12 @@ func TestMain(m *testing.M) {
 	case "nats":
 		os.Exit(rig.NATSServer())
 	case "executor":
-		os.Exit(torturedExecutor())
+		os.Exit(testExecutor())
 	}
 	os.Exit(m.Run())
 }
 
-// belfry is main with a clock that may be wrong.
+// belfry runs the command line with a clock that the test can shift.
 func belfry() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
