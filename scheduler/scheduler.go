@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/plan"
 )
 
@@ -156,29 +157,17 @@ func (s *Scheduler) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := s.cfg.Store.Listen(ctx, s.Wake); err != nil {
 			s.cfg.Log.WarnContext(ctx, "cannot listen for changed jobs, retrying", "err", err)
-			pause(ctx, time.Second)
+			lifecycle.Pause(ctx, time.Second)
 		}
 	}
 }
 
 // clockLoop keeps the measured offset to the database's clock up to date.
 func (s *Scheduler) clockLoop(ctx context.Context) {
-	for pause(ctx, 10*time.Second) {
+	for lifecycle.Pause(ctx, 10*time.Second) {
 		if err := s.cfg.Store.SyncClock(ctx); err != nil && ctx.Err() == nil {
 			s.cfg.Log.WarnContext(ctx, "cannot read the database's clock, keeping the last offset", "err", err)
 		}
-	}
-}
-
-// pause waits for d or the end of ctx. It returns false if ctx ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }
 
@@ -195,7 +184,7 @@ func (s *Scheduler) planLoop(ctx context.Context) {
 		case err != nil:
 			backoff = min(max(2*backoff, 100*time.Millisecond), slowest)
 			s.cfg.Log.WarnContext(ctx, "cannot pre-read due jobs, retrying", "err", err, "after", backoff.String())
-			if !pause(ctx, backoff) {
+			if !lifecycle.Pause(ctx, backoff) {
 				return
 			}
 			continue
@@ -315,7 +304,7 @@ func (s *Scheduler) crowded() bool {
 // false if ctx ended. A full ring slows the pre-read down; it never drops runs.
 func (s *Scheduler) waitForRoom(ctx context.Context, n int) bool {
 	for !s.room(n, s.from.Add(lateStep)) {
-		if !pause(ctx, nearQuantum) {
+		if !lifecycle.Pause(ctx, nearQuantum) {
 			return false
 		}
 	}
@@ -326,7 +315,7 @@ func (s *Scheduler) waitForRoom(ctx context.Context, n int) bool {
 // returns false if fires are still late then.
 func (s *Scheduler) inTime(ctx context.Context, n int) bool {
 	for begun := time.Now(); !s.room(n, s.cfg.Store.Now()); {
-		if time.Since(begun) > claimWait || !pause(ctx, nearQuantum) {
+		if time.Since(begun) > claimWait || !lifecycle.Pause(ctx, nearQuantum) {
 			return false
 		}
 	}
@@ -386,7 +375,7 @@ func (s *Scheduler) ringLoop(ctx context.Context) {
 			defer func() { <-workers }()
 			s.fire(ctx, batch)
 		})
-		if pace := time.Duration(s.pace.Load()); pace > 0 && !pause(ctx, time.Duration(len(batch))*pace) {
+		if pace := time.Duration(s.pace.Load()); pace > 0 && !lifecycle.Pause(ctx, time.Duration(len(batch))*pace) {
 			return
 		}
 	}
@@ -395,7 +384,7 @@ func (s *Scheduler) ringLoop(ctx context.Context) {
 // paceLoop fires more slowly while results wait to be settled, and faster again afterwards.
 func (s *Scheduler) paceLoop(ctx context.Context) {
 	var last time.Duration
-	for pause(ctx, time.Second) {
+	for lifecycle.Pause(ctx, time.Second) {
 		lag, err := s.cfg.Firer.ResultsLag(ctx)
 		if err != nil {
 			continue // NATS is not reachable
@@ -470,7 +459,7 @@ func (s *Scheduler) fire(ctx context.Context, batch []engine.Due) {
 			s.add(later)
 			return
 		}
-		if try == fireTries || !pause(ctx, time.Duration(try)*50*time.Millisecond) {
+		if try == fireTries || !lifecycle.Pause(ctx, time.Duration(try)*50*time.Millisecond) {
 			s.cfg.Log.WarnContext(ctx, "cannot fire runs, they stay planned and are taken over as stranded", "runs", len(batch), "err", err)
 			return
 		}

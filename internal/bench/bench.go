@@ -91,14 +91,14 @@ func (b *Bench) measure(ctx context.Context) error {
 	return nil
 }
 
-// alternate measures yardstick and engine in turn, as often as asked.
-func (b *Bench) alternate(ctx context.Context, what string, yardstick, engine func(context.Context) (Figures, error)) error {
+// alternate measures the baseline and the engine in turn, Config.Runs times each.
+func (b *Bench) alternate(ctx context.Context, what string, baseline, engine func(context.Context) (Figures, error)) error {
 	for i := range b.Config.Runs {
 		for _, side := range []struct {
-			name string
-			on   bool
-			do   func(context.Context) (Figures, error)
-		}{{sideYardstick, b.Config.Yardstick, yardstick}, {sideEngine, b.Config.Engine, engine}} {
+			key, name string
+			on        bool
+			do        func(context.Context) (Figures, error)
+		}{{sideBaseline, "baseline", b.Config.Baseline, baseline}, {sideEngine, "engine", b.Config.Engine, engine}} {
 			if !side.on || side.do == nil {
 				continue
 			}
@@ -107,7 +107,7 @@ func (b *Bench) alternate(ctx context.Context, what string, yardstick, engine fu
 			if err != nil {
 				return fmt.Errorf("%s, %s: %w", what, side.name, err)
 			}
-			b.report.Runs = append(b.report.Runs, Run{What: what, Side: side.name, At: time.Now().UTC(), Figures: f})
+			b.report.Runs = append(b.report.Runs, Run{What: what, Side: side.key, At: time.Now().UTC(), Figures: f})
 			b.say("%s: %s, run %d of %d: %s", what, side.name, i+1, b.Config.Runs, f.headline())
 		}
 	}
@@ -135,10 +135,10 @@ func (b *Bench) rateLoad(from time.Time) load {
 	return load{Sets: []set{{N: b.Config.Rate, From: from, For: b.Config.Span.Truncate(time.Second), Spread: b.Config.Spread}}}
 }
 
-// both gives yardstick and engine the same load.
+// both gives baseline and engine the same load.
 func (b *Bench) both(ctx context.Context, what string, of func(from time.Time) load) error {
 	return b.alternate(ctx, what,
-		func(ctx context.Context) (Figures, error) { return b.yardstick(ctx, of) },
+		func(ctx context.Context) (Figures, error) { return b.baseline(ctx, of) },
 		func(ctx context.Context) (Figures, error) {
 			e := engineRun{Bench: b, of: of}
 			return e.run(ctx)

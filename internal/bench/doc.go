@@ -10,7 +10,7 @@
 // The engine is the one that ships: jobs of block policy parallel are written by SQL as the store would write them,
 // and from there on pre-read, ring, Fire, SDK and settling do their work. The executors' handler does nothing.
 //
-// # The yardstick
+// # The baseline
 //
 // A figure by itself tells of the machine. So each measurement is accompanied by the same load on a bare pipeline, on
 // the same Postgres and NATS, within the same minute: insert a lean row, update it in place, offer it by request and

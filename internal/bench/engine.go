@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
 // hotTables are rewritten by every run; their sizes must not grow.
@@ -53,7 +54,7 @@ func (e *engineRun) run(ctx context.Context) (f Figures, err error) {
 	if err := e.tables(ctx, f, "belfry", hotTables, ".before"); err != nil {
 		return nil, err
 	}
-	pause(ctx, time.Until(e.from.Add(-ahead+time.Second)))
+	lifecycle.Pause(ctx, time.Until(e.from.Add(-ahead+time.Second)))
 	before, err := e.read(ctx, e.parts)
 	if err != nil {
 		return nil, err
@@ -198,7 +199,7 @@ func (e *engineRun) await(ctx context.Context, f Figures, l load) error {
 		}
 		return min(5*time.Second, max(time.Second, time.Until(to)))
 	}
-	for pause(ctx, every()) {
+	for lifecycle.Pause(ctx, every()) {
 		lag, left, err := e.lag(ctx, to)
 		if err != nil {
 			return err

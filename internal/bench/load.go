@@ -2,10 +2,10 @@ package bench
 
 import "time"
 
-// load is what is fired: sets of fires on a grid of seconds. The engine gets it as jobs, the yardstick as it is.
+// load is what is fired: sets of fires on a grid of seconds. The engine gets it as jobs, the baseline as it is.
 type load struct {
 	Sets []set `json:"sets"`
-	// Closed is how long the yardstick runs as fast as it can, without any instant to keep. Zero: by Sets.
+	// Closed is how long the baseline runs as fast as it can, without any instant to keep. Zero: by Sets.
 	Closed time.Duration `json:"closed_ns,omitempty"`
 }
 

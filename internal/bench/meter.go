@@ -99,7 +99,7 @@ func (b *Bench) tables(ctx context.Context, f Figures, schema string, names []st
 // quiet brings the database into the same state before each run.
 func (b *Bench) quiet(ctx context.Context) error {
 	for _, sql := range []string{
-		`VACUUM (ANALYZE) runs_live, job_due, block_slots, runs_waiting, route_state, jobs, yardstick.live`, `CHECKPOINT`,
+		`VACUUM (ANALYZE) runs_live, job_due, block_slots, runs_waiting, route_state, jobs, baseline.live`, `CHECKPOINT`,
 	} {
 		if _, err := b.servers.db.Exec(ctx, sql); err != nil {
 			return fmt.Errorf("come to rest: %w", err)

@@ -7,42 +7,44 @@ import (
 	"math"
 	"runtime"
 	"time"
+
+	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
 // The search for the maximum: a rate that grows by steps until fires become late gives an estimate, and rates about that one
-// are then held for as long as the yardstick runs.
+// are then held for as long as the baseline runs.
 const (
-	rampStep   = 5 * time.Second
-	rampGrowth = 1.1
-	rampSteps  = 15
-	holdFor    = 15 * time.Second
-	holdGrowth = 1.04
-	holdTries  = 16
-	lateAtEnd  = time.Second     // at the end of a step or of a hold: it is not sustained
-	lateStop   = 3 * time.Second // no more is offered
-	yardClosed = holdFor
+	rampStep       = 5 * time.Second
+	rampGrowth     = 1.1
+	rampSteps      = 15
+	holdFor        = 15 * time.Second
+	holdGrowth     = 1.04
+	holdTries      = 16
+	lateAtEnd      = time.Second     // at the end of a step or of a hold: it is not sustained
+	lateStop       = 3 * time.Second // no more is offered
+	baselineClosed = holdFor
 )
 
-// max finds the highest rate that is sustained: the yardstick's by running as fast as it can, the engine's by trial.
+// max finds the highest rate that is sustained: the baseline's by running as fast as it can, the engine's by trial.
 func (b *Bench) max(ctx context.Context) error { return b.findMax(ctx, b.Config.Rate) }
 
 func (b *Bench) findMax(ctx context.Context, begin int) error {
 	return b.alternate(ctx, "maximum",
-		b.yardMax,
+		b.baselineMax,
 		func(ctx context.Context) (Figures, error) { return b.climb(ctx, begin) })
 }
 
-// The yardstick runs as fast as it can: where it leaves a good part of the processors unused, it waited for something else,
+// The baseline runs as fast as it can: where it leaves a good part of the processors unused, it waited for something else,
 // such as a disk that others use, and is no measure. It is then measured again, and the fastest counts.
 const (
-	yardTries = 3
-	yardCPUs  = 2   // that it is made for, and keeps busy
-	yardBusy  = 0.8 // of these
+	baselineTries = 3
+	baselineCPUs  = 2   // that it is made for, and keeps busy
+	baselineBusy  = 0.8 // of these
 )
 
-func (b *Bench) yardMax(ctx context.Context) (best Figures, err error) {
-	for range yardTries {
-		f, err := b.yardstick(ctx, func(from time.Time) load { return load{Closed: yardClosed} })
+func (b *Bench) baselineMax(ctx context.Context) (best Figures, err error) {
+	for range baselineTries {
+		f, err := b.baseline(ctx, func(from time.Time) load { return load{Closed: baselineClosed} })
 		if err != nil {
 			return nil, err
 		}
@@ -53,22 +55,22 @@ func (b *Bench) yardMax(ctx context.Context) (best Figures, err error) {
 		if !heldUp(f, runtime.NumCPU()) {
 			break
 		}
-		b.say("the yardstick made %s/s at %.0f %% CPU, so something held it up", thousands(f["max_per_s"]), f["cpu_percent"])
+		b.say("the baseline made %s/s at %.0f %% CPU, so something held it up", thousands(f["max_per_s"]), f["cpu_percent"])
 	}
 	return best, nil
 }
 
-// heldUp reports whether a yardstick that runs as fast as it can did not, as far as the system tells.
+// heldUp reports whether a baseline that runs as fast as it can did not, as far as the system tells.
 func heldUp(f Figures, cpus int) bool {
 	used := f["cpu_percent"] + f["others_cpu_percent"]
-	return used > 0 && used < yardBusy*100*float64(min(cpus, yardCPUs))
+	return used > 0 && used < baselineBusy*100*float64(min(cpus, baselineCPUs))
 }
 
 // climb estimates the maximum by a ramp from a rate on, or from half of it if that is too high already, and returns the figures
 // of the highest rate that was held.
 //
 // What one run found is where the next begins: the shorter a search is, the less a machine's speed changes between it and the
-// yardstick that it is compared with.
+// baseline that it is compared with.
 func (b *Bench) climb(ctx context.Context, begin int) (f Figures, err error) {
 	defer func() { b.found = int(f["max_per_s"]) }()
 	if b.found > 0 {
@@ -370,12 +372,12 @@ func (b *Bench) atRest(ctx context.Context, start func(*engineRun, context.Conte
 	if err := start(&e, ctx); err != nil {
 		return nil, err
 	}
-	pause(ctx, idleWarmUp)
+	lifecycle.Pause(ctx, idleWarmUp)
 	before, err := b.read(ctx, e.parts)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.profiled(ctx, e.parts, func() error { pause(ctx, b.Config.Span); return ctx.Err() }); err != nil {
+	if err := b.profiled(ctx, e.parts, func() error { lifecycle.Pause(ctx, b.Config.Span); return ctx.Err() }); err != nil {
 		return nil, err
 	}
 	after, err := b.read(ctx, e.parts)

@@ -22,8 +22,8 @@ const (
 	partScheduler  = "scheduler"
 	partDispatcher = "dispatcher"
 	partExecutor   = "executor"
-	partPipeline   = "pipeline"  // the yardstick's insert, update, offer and settling
-	partResponder  = "responder" // the yardstick's executor
+	partPipeline   = "pipeline"  // the baseline's insert, update, offer and settling
+	partResponder  = "responder" // the baseline's executor
 	partStandalone = "standalone"
 	partPostgres   = "postgres" // no process of this binary
 )

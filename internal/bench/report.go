@@ -15,10 +15,10 @@ import (
 	"github.com/belfryhq/belfry/internal/config"
 )
 
-// The sides of a comparison.
+// The sides of a comparison, as they are named in the JSON report.
 const (
-	sideYardstick = "yardstick"
-	sideEngine    = "engine"
+	sideBaseline = "yardstick"
+	sideEngine   = "engine"
 )
 
 // Figures are what one run showed, by name; the unit is the name's last word, or stands before the last dot. See
@@ -33,13 +33,13 @@ type Run struct {
 	Figures Figures   `json:"figures"`
 }
 
-// Summary holds, for what was measured, the medians of all runs, and the engine's divided by the yardstick's.
+// Summary holds, for what was measured, the medians of all runs, and the engine's divided by the baseline's.
 type Summary struct {
-	What      string  `json:"what"`
-	Runs      int     `json:"runs"`
-	Yardstick Figures `json:"yardstick,omitempty"`
-	Engine    Figures `json:"engine,omitempty"`
-	Ratios    Figures `json:"ratios,omitempty"`
+	What     string  `json:"what"`
+	Runs     int     `json:"runs"`
+	Baseline Figures `json:"yardstick,omitempty"`
+	Engine   Figures `json:"engine,omitempty"`
+	Ratios   Figures `json:"ratios,omitempty"`
 }
 
 // Report is what `belfry bench -o json` prints.
@@ -119,9 +119,9 @@ func (r *Report) summarize() {
 	}
 	for i := range r.Summaries {
 		s := &r.Summaries[i]
-		s.Yardstick, s.Engine = r.medians(s.What, sideYardstick), r.medians(s.What, sideEngine)
+		s.Baseline, s.Engine = r.medians(s.What, sideBaseline), r.medians(s.What, sideEngine)
 		for name, v := range s.Engine {
-			if y, ok := s.Yardstick[name]; ok && y != 0 {
+			if y, ok := s.Baseline[name]; ok && y != 0 {
 				if s.Ratios == nil {
 					s.Ratios = make(Figures)
 				}
@@ -194,12 +194,12 @@ func (r *Report) print(w io.Writer, form string) error {
 	for _, s := range r.Summaries {
 		fmt.Fprintf(w, "\n%s (medians of %d)\n", s.What, max(1, s.Runs))
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprintln(t, "\tyardstick\tengine\tratio\t")
-		for _, name := range sortedNames(s.Yardstick, s.Engine) {
+		fmt.Fprintln(t, "\tbaseline\tengine\tratio\t")
+		for _, name := range sortedNames(s.Baseline, s.Engine) {
 			if strings.HasPrefix(name, "cpu_percent.") && s.Engine["cpu_us_per_run"] > 0 {
 				continue // the same, in another unit
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\n", name, cell(s.Yardstick, name), cell(s.Engine, name), cell(s.Ratios, name))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\n", name, cell(s.Baseline, name), cell(s.Engine, name), cell(s.Ratios, name))
 		}
 		if err := t.Flush(); err != nil {
 			return err

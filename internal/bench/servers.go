@@ -18,7 +18,7 @@ import (
 	"github.com/belfryhq/belfry/migrations"
 )
 
-// servers are what yardstick and engine share: Postgres, NATS, and a directory that is removed at the end.
+// servers are what baseline and engine share: Postgres, NATS, and a directory that is removed at the end.
 type servers struct {
 	dir      string
 	pg       *embedpg.Server
@@ -99,7 +99,7 @@ func (b *Bench) startPostgres(ctx context.Context) (err error) {
 
 func (b *Bench) prepareDatabase(ctx context.Context) error {
 	for _, sql := range []string{
-		yardSchema,
+		baselineSchema,
 		`INSERT INTO groups (name, description, token_sha256) VALUES ('` + group + `', 'A measurement.', sha256(gen_random_uuid()::text::bytea))`,
 	} {
 		if _, err := b.servers.db.Exec(ctx, sql); err != nil {

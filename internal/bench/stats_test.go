@@ -85,11 +85,11 @@ func TestThousands(t *testing.T) {
 func TestSummary(t *testing.T) {
 	r := Report{}
 	add := func(what, side string, f Figures) { r.Runs = append(r.Runs, Run{What: what, Side: side, Figures: f}) }
-	add("a", sideYardstick, Figures{"x": 10, "only": 1})
+	add("a", sideBaseline, Figures{"x": 10, "only": 1})
 	add("a", sideEngine, Figures{"x": 20})
-	add("a", sideYardstick, Figures{"x": 30})
+	add("a", sideBaseline, Figures{"x": 30})
 	add("a", sideEngine, Figures{"x": 40})
-	add("a", sideYardstick, Figures{"x": 20, "zero": 0})
+	add("a", sideBaseline, Figures{"x": 20, "zero": 0})
 	add("a", sideEngine, Figures{"x": 90, "zero": 1})
 	add("b", sideEngine, Figures{"x": 1})
 	r.summarize()
@@ -98,18 +98,18 @@ func TestSummary(t *testing.T) {
 		t.Fatalf("got %+v", r.Summaries)
 	}
 	a, b := r.Summaries[0], r.Summaries[1]
-	if a.Yardstick["x"] != 20 || a.Engine["x"] != 40 || a.Ratios["x"] != 2 || a.Yardstick["only"] != 1 {
+	if a.Baseline["x"] != 20 || a.Engine["x"] != 40 || a.Ratios["x"] != 2 || a.Baseline["only"] != 1 {
 		t.Errorf("got %+v", a)
 	}
 	if _, ok := a.Ratios["zero"]; ok {
 		t.Error("a ratio to zero")
 	}
-	if b.Yardstick != nil || b.Ratios != nil || b.Engine["x"] != 1 {
+	if b.Baseline != nil || b.Ratios != nil || b.Engine["x"] != 1 {
 		t.Errorf("got %+v", b)
 	}
 }
 
-// TestLoadsAgree: the yardstick's instants are those of the engine's jobs.
+// TestLoadsAgree: the baseline's instants are those of the engine's jobs.
 func TestLoadsAgree(t *testing.T) {
 	from := time.Unix(1_800_000_000, 0)
 	for _, l := range []load{

@@ -8,17 +8,17 @@ import (
 
 // Bench holds the settings of `belfry bench`.
 type Bench struct {
-	Mode      string        `json:"mode" arg:"" name:"mode" help:"What to measure: burst, rate, max, overload, idle, history or all."`
-	Fires     int           `json:"fires" name:"fires" env:"BELFRY_BENCH_FIRES" default:"10000" help:"burst: fires due in one instant."`
-	Rate      int           `json:"rate" name:"rate" env:"BELFRY_BENCH_RATE" default:"3000" help:"rate, idle, history: fires a second. max: where the search begins."`
-	Max       int           `json:"max" name:"max" env:"BELFRY_BENCH_MAX" default:"0" help:"overload: fires a second that are sustained; searched for if 0."`
-	Span      time.Duration `json:"span" name:"span" env:"BELFRY_BENCH_SPAN" default:"15s" help:"How long a load lasts, 1s to 24h."`
-	Spread    bool          `json:"spread" name:"spread" env:"BELFRY_BENCH_SPREAD" help:"Spread fires evenly over each second, instead of all on the whole second."`
-	Jobs      int           `json:"jobs" name:"jobs" env:"BELFRY_BENCH_JOBS" default:"0" help:"Enabled jobs, not due soon, in addition to those that fire. idle: how many to compare with 10,000; 1,000,000 if 0."`
-	History   int           `json:"history" name:"history" env:"BELFRY_BENCH_HISTORY" default:"0" help:"Past runs to load first. history: how many to compare with none; 20,000,000 if 0."`
-	Runs      int           `json:"runs" name:"runs" env:"BELFRY_BENCH_RUNS" default:"1" help:"Alternating runs of the baseline (yardstick) and the engine, 1 to 99; medians are printed."`
-	Yardstick bool          `json:"yardstick" name:"yardstick" env:"BELFRY_BENCH_YARDSTICK" default:"true" negatable:"" help:"Measure the baseline in the same run, and print ratios to it."`
-	Engine    bool          `json:"engine" name:"engine" env:"BELFRY_BENCH_ENGINE" default:"true" negatable:"" help:"Measure the engine."`
+	Mode     string        `json:"mode" arg:"" name:"mode" help:"What to measure: burst, rate, max, overload, idle, history or all."`
+	Fires    int           `json:"fires" name:"fires" env:"BELFRY_BENCH_FIRES" default:"10000" help:"burst: fires due in one instant."`
+	Rate     int           `json:"rate" name:"rate" env:"BELFRY_BENCH_RATE" default:"3000" help:"rate, idle, history: fires a second. max: where the search begins."`
+	Max      int           `json:"max" name:"max" env:"BELFRY_BENCH_MAX" default:"0" help:"overload: fires a second that are sustained; searched for if 0."`
+	Span     time.Duration `json:"span" name:"span" env:"BELFRY_BENCH_SPAN" default:"15s" help:"How long a load lasts, 1s to 24h."`
+	Spread   bool          `json:"spread" name:"spread" env:"BELFRY_BENCH_SPREAD" help:"Spread fires evenly over each second, instead of all on the whole second."`
+	Jobs     int           `json:"jobs" name:"jobs" env:"BELFRY_BENCH_JOBS" default:"0" help:"Enabled jobs, not due soon, in addition to those that fire. idle: how many to compare with 10,000; 1,000,000 if 0."`
+	History  int           `json:"history" name:"history" env:"BELFRY_BENCH_HISTORY" default:"0" help:"Past runs to load first. history: how many to compare with none; 20,000,000 if 0."`
+	Runs     int           `json:"runs" name:"runs" env:"BELFRY_BENCH_RUNS" default:"1" help:"Alternating runs of the baseline and the engine, 1 to 99; medians are printed."`
+	Baseline bool          `json:"yardstick" name:"yardstick" env:"BELFRY_BENCH_YARDSTICK" default:"true" negatable:"" help:"Measure the baseline in the same run, and print ratios to it."`
+	Engine   bool          `json:"engine" name:"engine" env:"BELFRY_BENCH_ENGINE" default:"true" negatable:"" help:"Measure the engine."`
 
 	Schedulers  int `json:"schedulers" name:"schedulers" env:"BELFRY_BENCH_SCHEDULERS" default:"1" help:"Scheduler processes." group:"bench"`
 	Dispatchers int `json:"dispatchers" name:"dispatchers" env:"BELFRY_BENCH_DISPATCHERS" default:"1" help:"Dispatcher processes." group:"bench"`
@@ -36,7 +36,7 @@ var benchModes = []string{"burst", "rate", "max", "overload", "idle", "history",
 
 // DefaultBench returns the settings of `belfry bench` without flags, which lack the mode.
 func DefaultBench() Bench {
-	return Bench{Fires: 10_000, Rate: 3000, Span: 15 * time.Second, Runs: 1, Yardstick: true, Engine: true,
+	return Bench{Fires: 10_000, Rate: 3000, Span: 15 * time.Second, Runs: 1, Baseline: true, Engine: true,
 		Schedulers: 1, Dispatchers: 1, Executors: 1, Capacity: 65536, Output: "table"}
 }
 
@@ -56,7 +56,7 @@ func (c Bench) Validate() error {
 	between(&f, "--executors", c.Executors, 1, 64)
 	between(&f, "--capacity", c.Capacity, 1, 65536)
 	checkOneOf(&f, "--output", c.Output, "table", "json")
-	if !c.Engine && !c.Yardstick {
+	if !c.Engine && !c.Baseline {
 		f.Add("--no-engine", "and --no-yardstick leave nothing to measure")
 	}
 	return f.Err("")

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
 // ahead is how long before the first fire a load is ready: the pre-read's horizon, and time to start.
@@ -16,13 +18,13 @@ func firstFire(prepare time.Duration) time.Time {
 	return time.Now().Add(ahead + prepare + 999*time.Millisecond).Truncate(time.Second)
 }
 
-// yardstick measures the bare pipeline.
-func (b *Bench) yardstick(ctx context.Context, of func(from time.Time) load) (f Figures, err error) {
+// baseline measures the bare pipeline.
+func (b *Bench) baseline(ctx context.Context, of func(from time.Time) load) (f Figures, err error) {
 	f = make(Figures)
 	if err := b.quiet(ctx); err != nil {
 		return nil, err
 	}
-	if err := b.tables(ctx, f, "yardstick", []string{"live"}, ".before"); err != nil {
+	if err := b.tables(ctx, f, "baseline", []string{"live"}, ".before"); err != nil {
 		return nil, err
 	}
 	var parts []*child
@@ -57,26 +59,26 @@ func (b *Bench) yardstick(ctx context.Context, of func(from time.Time) load) (f 
 	if l.Closed > 0 {
 		from = begun
 	}
-	if err := b.yardstickFigures(ctx, f, l, from, begun); err != nil {
+	if err := b.baselineFigures(ctx, f, l, from, begun); err != nil {
 		return nil, err
 	}
 	if err := f.lateness(ctx, []*child{responder}); err != nil {
 		return nil, err
 	}
-	if err := b.tables(ctx, f, "yardstick", []string{"live"}, ".after"); err != nil {
+	if err := b.tables(ctx, f, "baseline", []string{"live"}, ".after"); err != nil {
 		return nil, err
 	}
 	return f, b.cost(ctx, f, before, after, f["ended"])
 }
 
-// awaitPipeline returns when the yardstick has settled all.
+// awaitPipeline returns when the baseline has settled all.
 func (b *Bench) awaitPipeline(ctx context.Context, pipeline *child, l load) error {
 	_, to := l.span()
 	deadline := time.Now().Add(time.Until(to) + l.Closed + time.Minute)
 	if l.Closed > 0 {
 		deadline = time.Now().Add(l.Closed + time.Minute)
 	}
-	for pause(ctx, 250*time.Millisecond) {
+	for lifecycle.Pause(ctx, 250*time.Millisecond) {
 		data, err := pipeline.ask(ctx, "take")
 		if err != nil {
 			return err
@@ -89,28 +91,28 @@ func (b *Bench) awaitPipeline(ctx context.Context, pipeline *child, l load) erro
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("the yardstick has settled %d of %d runs", a.Settled, a.Inserted)
+			return fmt.Errorf("the baseline has settled %d of %d runs", a.Settled, a.Inserted)
 		}
-		b.progress("yardstick: %s settled", thousands(float64(a.Settled)))
+		b.progress("baseline: %s settled", thousands(float64(a.Settled)))
 	}
 	return ctx.Err()
 }
 
-// yardstickFigures reads from the yardstick's history what the engine's history says, too.
-func (b *Bench) yardstickFigures(ctx context.Context, f Figures, l load, from, begun time.Time) error {
+// baselineFigures reads from the baseline's history what the engine's history says, too.
+func (b *Bench) baselineFigures(ctx context.Context, f Figures, l load, from, begun time.Time) error {
 	var started, settled *time.Time
 	var ended int64
 	lag := make([]float64, 4)
 	err := b.servers.db.QueryRow(ctx, `
 		SELECT count(*), max(started_at), max(settled_at),
 		       COALESCE(percentile_cont(ARRAY[.5, .99, .999, 1]) WITHIN GROUP (ORDER BY extract(epoch FROM settled_at - due_at)::float8 * 1000), '{0,0,0,0}')
-		  FROM (SELECT due_at, started_at, pg_xact_commit_timestamp(xmin) AS settled_at FROM yardstick.history
+		  FROM (SELECT due_at, started_at, pg_xact_commit_timestamp(xmin) AS settled_at FROM baseline.history
 		         WHERE due_at >= $1) h`, begun).Scan(&ended, &started, &settled, &lag)
 	if err != nil {
-		return fmt.Errorf("read the yardstick's history: %w", err)
+		return fmt.Errorf("read the baseline's history: %w", err)
 	}
 	if started == nil || settled == nil {
-		return errors.New("the yardstick has settled nothing")
+		return errors.New("the baseline has settled nothing")
 	}
 	f.set("fires", float64(max(l.fires(), 0)))
 	if l.Closed > 0 {
