@@ -7,7 +7,10 @@ import (
 	"io"
 	"maps"
 	"math"
+	"os"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -214,4 +217,46 @@ func cell(f Figures, name string) string {
 		return "-"
 	}
 	return thousands(v)
+}
+
+// Machine describes the computer, on which absolute figures depend.
+type Machine struct {
+	System string `json:"system"`
+	CPUs   int    `json:"cpus"`
+	Model  string `json:"cpu_model,omitempty"`
+	Memory int64  `json:"memory_bytes,omitempty"`
+}
+
+func machine() Machine {
+	m := Machine{System: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), Memory: kilobytes("/proc/meminfo", "MemTotal:")}
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if key, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(key) == "model name" {
+				m.Model = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	return m
+}
+
+// thousands formats a number with at least three digits, and with commas between thousands.
+func thousands(v float64) string {
+	switch {
+	case v < 0:
+		return "-" + thousands(-v)
+	case v < 10:
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	case v < 100:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	digits := strconv.FormatFloat(v, 'f', 0, 64)
+	var out strings.Builder
+	for i, d := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			out.WriteByte(',')
+		}
+		out.WriteRune(d)
+	}
+	return out.String()
 }
