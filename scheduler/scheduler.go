@@ -80,9 +80,9 @@ const (
 	// the next round, a second later: while the ring is full of runs that were planned early, planning must go on, or
 	// jobs fall behind the ring.
 	claimWait = 250 * time.Millisecond
-	// Fires are held for late jobs only while batches are still being planned (holdFor after the last one), for no
-	// longer than runs planned far ahead can last (holdSpan), and never by more than the misfire tolerance allows
-	// (holdMost).
+	// The bounds of the hold, which makes fires wait for late jobs: it ends holdFor after the last planned batch and
+	// holdSpan after the jobs became late, which covers all runs that were planned far ahead. holdMost is the misfire
+	// tolerance, and no fire is held longer.
 	holdFor  = time.Second
 	holdSpan = 15 * time.Second
 	holdMost = 5 * time.Second
@@ -132,23 +132,12 @@ func New(cfg Config) *Scheduler {
 }
 
 // Wake triggers a pre-read at once.
-func (s *Scheduler) Wake() { signal(s.wake) }
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
+func (s *Scheduler) Wake() { lifecycle.Signal(s.wake) }
 
 // Run plans and fires until ctx ends, and returns after all Fires in progress have ended. It leaves the ring's
 // remaining runs to the other schedulers.
 func (s *Scheduler) Run(ctx context.Context) error {
-	var parts sync.WaitGroup
-	for _, part := range []func(context.Context){s.listen, s.planLoop, s.ringLoop, s.clockLoop, s.paceLoop} {
-		parts.Go(func() { part(ctx) })
-	}
-	parts.Wait()
+	lifecycle.Together(ctx, s.listen, s.planLoop, s.ringLoop, s.clockLoop, s.paceLoop)
 	return nil
 }
 
@@ -344,7 +333,7 @@ func (s *Scheduler) add(runs []engine.Due) {
 		}
 	}
 	s.mu.Unlock()
-	signal(s.rung)
+	lifecycle.Signal(s.rung)
 }
 
 // ringLoop fires due runs.
@@ -446,7 +435,7 @@ func (s *Scheduler) due() ([]engine.Due, time.Duration) {
 	return nil, min(max(window.Add(leadMax-lead).Sub(now), time.Millisecond), nearQuantum)
 }
 
-// fire hands a batch to Fire. The end of ctx means "take no more work", so the batch has a deadline of its own. fire
+// fire hands a batch to Fire. The end of ctx means "take no more work", so the batch has its own deadline. fire
 // retries for about a second, which is long enough to replace a pool full of broken connections. If it gave up at once,
 // a run that was already late because its first scheduler died would be found again only after the tolerance.
 func (s *Scheduler) fire(ctx context.Context, batch []engine.Due) {
