@@ -56,7 +56,7 @@ type root struct {
 	Bench       benchCmd       `cmd:"" group:"bench" help:"Measure throughput, lateness and cost on this machine."`
 	Conformance conformanceCmd `cmd:"" group:"bench" help:"Test whether an executor in any language keeps every duty of the wire contract."`
 
-	BenchPart benchPartCmd `cmd:"" hidden:"" help:"One process of a measurement; it is told what to be on standard input."`
+	BenchPart benchPartCmd `cmd:"" hidden:"" help:"One process of a measurement; standard input says which part it runs."`
 }
 
 type standaloneCmd struct{ config.Standalone }
@@ -138,6 +138,6 @@ func (c *benchCmd) Run(a *app) error { return a.roles.Bench(a.ctx, c.Bench) }
 type benchPartCmd struct{}
 
 func (*benchPartCmd) Help() string {
-	return "It is for `belfry bench` alone.\n\nExample:\n\n    belfry bench-part < ORDER"
+	return "`belfry bench` starts this command for each part. Do not run it yourself.\n\nExample:\n\n    belfry bench-part < ORDER"
 }
 func (*benchPartCmd) Run(a *app) error { return a.roles.BenchPart(a.ctx, a.stdin) }
