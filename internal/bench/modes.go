@@ -127,7 +127,7 @@ func (b *Bench) atRest(ctx context.Context, start func(*engineRun, context.Conte
 	return e.atRest(ctx, start)
 }
 
-// history compares the cost of a fire without past runs with the cost of a fire beside many.
+// history compares the cost of a fire in two databases: without past runs, and with many.
 func (b *Bench) history(ctx context.Context) error {
 	many := b.Config.History
 	if many == 0 {

@@ -21,8 +21,8 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// baselineSchema is the baseline's storage. It is fixed: it does not follow what the engine's tables become. It keeps what
-// any scheduler has to keep of a run if people are to look for it later, by job and by group, and no more.
+// baselineSchema contains the baseline's tables. It does not change when the engine's tables change. It has only the
+// columns and indexes that any scheduler needs so that people find past runs by job and by group.
 const baselineSchema = `
 CREATE SCHEMA IF NOT EXISTS baseline;
 CREATE TABLE IF NOT EXISTS baseline.live (
@@ -41,8 +41,8 @@ CREATE TABLE IF NOT EXISTS baseline.history (
 CREATE INDEX IF NOT EXISTS history_job ON baseline.history (job_id, id);
 CREATE INDEX IF NOT EXISTS history_group ON baseline.history (group_name, id)`
 
-// The baseline's batches, workers and bounds, tried out for the best throughput on two cores. The lead and the
-// horizon are the engine's own, so that both are late for the same reasons.
+// The baseline's batches, workers and bounds. They had the best throughput on two cores. The lead and the horizon are
+// those of the engine, so that both are late for the same reasons.
 const (
 	insertBatch = 500
 	offerBatch  = 250
@@ -50,7 +50,7 @@ const (
 	inserters   = 2
 	firers      = 4
 	settlers    = 2
-	maxOpen     = 12_000 // runs under way at once in a closed loop
+	maxOpen     = 12_000 // unfinished runs at once, while the baseline runs as fast as it can
 	horizon     = 5 * time.Second
 	leadBase    = 20 * time.Millisecond
 	leadEach    = 60 * time.Microsecond
@@ -69,9 +69,9 @@ type pipeline struct {
 	open    atomic.Int64 // inserted and not yet settled
 	total   atomic.Int64 // inserted
 	settled atomic.Int64
-	end     func()      // ends run
-	closed  atomic.Bool // nothing more is inserted
-	done    atomic.Bool // all is settled
+	end     func()      // makes run return
+	closed  atomic.Bool // all runs are inserted
+	done    atomic.Bool // all runs are settled
 }
 
 // runBatch is a batch of planned runs; all have one due instant, or are due now.
@@ -80,7 +80,7 @@ type runBatch struct {
 	due []time.Time
 }
 
-// pipelineAnswer is what the part answers to "take".
+// pipelineAnswer is the answer of the pipeline part to "take".
 type pipelineAnswer struct {
 	Inserted int64 `json:"inserted"`
 	Settled  int64 `json:"settled"`
@@ -110,7 +110,7 @@ func (p *part) runPipeline(ctx context.Context) error {
 	if err := l.run(ctx, results); err != nil && ctx.Err() == nil {
 		return err
 	}
-	<-ctx.Done() // it still answers
+	<-ctx.Done() // until then, the part answers "take"
 	return nil
 }
 
@@ -125,28 +125,28 @@ func baselinePool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
-// consume makes the stream and the consumer anew.
+// consume creates the stream and the consumer, after it has deleted those of an earlier measurement.
 func (l *pipeline) consume(ctx context.Context) (jetstream.MessagesContext, error) {
 	if err := l.js.DeleteStream(ctx, baselineStream); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, fmt.Errorf("remove the stream: %w", err)
+		return nil, fmt.Errorf("delete the stream: %w", err)
 	}
 	stream, err := l.js.CreateStream(ctx, jetstream.StreamConfig{
 		Name: baselineStream, Subjects: []string{baselineResults}, Retention: jetstream.WorkQueuePolicy, Storage: jetstream.FileStorage,
 		Duplicates: 100 * time.Millisecond,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make the stream: %w", err)
+		return nil, fmt.Errorf("create the stream: %w", err)
 	}
 	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		Durable: "settle", AckPolicy: jetstream.AckExplicitPolicy, AckWait: 30 * time.Second, MaxAckPending: 1000,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make the consumer: %w", err)
+		return nil, fmt.Errorf("create the consumer: %w", err)
 	}
 	return consumer.Messages(jetstream.PullMaxMessages(200))
 }
 
-// run returns when all is settled.
+// run returns when all runs are settled.
 func (l *pipeline) run(ctx context.Context, results jetstream.MessagesContext) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -182,10 +182,10 @@ func (l *pipeline) run(ctx context.Context, results jetstream.MessagesContext) e
 	if err := parts.Wait(); !l.done.Load() {
 		return err
 	}
-	return nil // whatever the end has cut off
+	return nil // all runs are settled, so the errors come from the end of ctx
 }
 
-// insertClosed keeps as many runs open as it may, all due now.
+// insertClosed inserts runs that are due now, and keeps up to maxOpen of them unfinished.
 func (l *pipeline) insertClosed(ctx context.Context, until time.Time) error {
 	for time.Now().Before(until) {
 		if l.open.Load() > maxOpen {
@@ -211,7 +211,7 @@ func (l *pipeline) insertClosed(ctx context.Context, until time.Time) error {
 	return nil
 }
 
-// insertAhead inserts what is due within the horizon, as a pre-read does.
+// insertAhead inserts the runs that are due within the horizon, like a pre-read.
 func (l *pipeline) insertAhead(ctx context.Context, ring chan<- runBatch) error {
 	defer close(ring)
 	s := newRunBatch(insertBatch)
@@ -240,12 +240,12 @@ func (l *pipeline) insertAhead(ctx context.Context, ring chan<- runBatch) error 
 	return errors.Join(err, put())
 }
 
-// ring hands what was inserted to the firers, a little before due.
+// ring passes inserted runs to the firers, a little before they are due.
 func (l *pipeline) ring(ctx context.Context, ring <-chan runBatch) error {
 	var held runBatch
 	more := true
 	for more || len(held.ids) > 0 {
-		for taking := true; taking; { // everything that is there
+		for taking := true; taking; { // all batches that wait in the channel
 			var s runBatch
 			select {
 			case s, more = <-ring:
@@ -283,7 +283,7 @@ func newRunBatch(n int) runBatch {
 	return runBatch{ids: make([]pgtype.UUID, 0, n), due: make([]time.Time, 0, n)}
 }
 
-// add appends a run with an id that sorts by due, as the engine's do.
+// add appends a run whose id sorts by its due instant, like the ids of the engine.
 func (s *runBatch) add(due time.Time) {
 	var id domain.RunID
 	binary.BigEndian.PutUint64(id[:8], uint64(due.UnixMilli())<<16|0x7000|rand.Uint64()&0xfff)
@@ -292,7 +292,7 @@ func (s *runBatch) add(due time.Time) {
 	s.due = append(s.due, due)
 }
 
-// until is how many are due up to an instant; they stand in due order.
+// until returns how many runs of the batch, which is in due order, are due up to an instant.
 func (s *runBatch) until(at time.Time) int {
 	lo, hi := 0, len(s.due)
 	for lo < hi {
@@ -330,7 +330,7 @@ func (l *pipeline) fireAll(ctx context.Context) error {
 	return nil
 }
 
-// fire updates a batch in place and offers it; the offers of a batch are under way together.
+// fire updates a batch in place and offers it. It sends the offers of a batch concurrently.
 func (l *pipeline) fire(ctx context.Context, s runBatch) error {
 	if _, err := l.pool.Exec(ctx, `UPDATE baseline.live SET state = 'queued', instance = 'executor-1', boot_id = $2, dispatched_at = clock_timestamp()
 		WHERE id = ANY($1::uuid[]) AND state = 'pending'`, s.ids, baselineBoot); err != nil {
@@ -370,7 +370,7 @@ func receive(ctx context.Context, from jetstream.MessagesContext, to chan<- jets
 	for {
 		m, err := from.Next()
 		if err != nil {
-			return nil //nolint:nilerr // stopped, as the pipeline ends
+			return nil //nolint:nilerr // the iterator was stopped, because the pipeline ends
 		}
 		select {
 		case to <- m:
@@ -380,7 +380,7 @@ func receive(ctx context.Context, from jetstream.MessagesContext, to chan<- jets
 	}
 }
 
-// settleAll settles results in batches: what has come, up to 10 ms worth.
+// settleAll settles results in batches. It collects a batch for up to 10 ms.
 func (l *pipeline) settleAll(ctx context.Context, messages <-chan jetstream.Msg) error {
 	for {
 		var batch []jetstream.Msg
@@ -429,7 +429,7 @@ func (l *pipeline) settleAll(ctx context.Context, messages <-chan jetstream.Msg)
 	}
 }
 
-// finish counts runs as settled and acknowledged, and ends it all with the last.
+// finish counts runs as settled and acknowledged. The last one ends the pipeline.
 func (l *pipeline) finish(n int) {
 	if l.open.Add(-int64(n)) == 0 && l.closed.Load() {
 		l.done.Store(true)
@@ -437,7 +437,7 @@ func (l *pipeline) finish(n int) {
 	}
 }
 
-// settle moves runs to the history: one round trip, one transaction.
+// settle moves runs to the history, in one round trip and one transaction.
 func (l *pipeline) settle(ctx context.Context, results []baselineResult) error {
 	ids := make([]pgtype.UUID, len(results))
 	started, finished := make([]time.Time, len(results)), make([]time.Time, len(results))
@@ -464,7 +464,7 @@ func (l *pipeline) settle(ctx context.Context, results []baselineResult) error {
 	return nil
 }
 
-// vacuum does for the baseline's live table what the engine does for its own.
+// vacuum vacuums the baseline's live table from time to time, as the engine does with its own table.
 func (l *pipeline) vacuum(ctx context.Context) error {
 	for lifecycle.Pause(ctx, vacuumEvery) {
 		if _, err := l.pool.Exec(ctx, `VACUUM baseline.live`); err != nil {

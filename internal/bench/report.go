@@ -24,8 +24,8 @@ const (
 	sideEngine   = "engine"
 )
 
-// Figures are what one run showed, by name; the unit is the name's last word, or stands before the last dot. See
-// docs/performance.md.
+// Figures holds the figures of one run by name. The name ends in its unit, or has the unit before the last dot.
+// docs/performance.md describes them.
 type Figures map[string]float64
 
 // Run is one measured run.
@@ -36,7 +36,7 @@ type Run struct {
 	Figures Figures   `json:"figures"`
 }
 
-// Summary holds, for what was measured, the medians of all runs, and the engine's divided by the baseline's.
+// Summary holds the medians of all runs of one measurement, and the engine's medians divided by the baseline's.
 type Summary struct {
 	What     string  `json:"what"`
 	Runs     int     `json:"runs"`
@@ -45,7 +45,7 @@ type Summary struct {
 	Ratios   Figures `json:"ratios,omitempty"`
 }
 
-// Report is what `belfry bench -o json` prints.
+// Report is the output of `belfry bench -o json`.
 type Report struct {
 	Version   string       `json:"version"`
 	Machine   Machine      `json:"machine"`
@@ -55,7 +55,7 @@ type Report struct {
 }
 
 func (f Figures) set(name string, v float64) {
-	if !math.IsNaN(v) && !math.IsInf(v, 0) { // JSON has no word for them
+	if !math.IsNaN(v) && !math.IsInf(v, 0) { // JSON cannot represent them
 		f[name] = v
 	}
 }
@@ -67,7 +67,7 @@ func (f Figures) percentiles(name string, p Percentiles) {
 	f.set(name+"_max_ms", p.Max)
 }
 
-// ends adds when the last had started and was settled, and the rate that follows.
+// ends adds when the last run had started and was settled, and the resulting rate.
 func (f Figures) ends(l load, from, started, settled time.Time, ended int64, settleLag []float64) {
 	f.set("all_started_ms", milliseconds(started.Sub(from)))
 	f.set("all_settled_ms", milliseconds(settled.Sub(from)))
@@ -78,7 +78,7 @@ func (f Figures) ends(l load, from, started, settled time.Time, ended int64, set
 	f.percentiles("settled_after", Percentiles{settleLag[0], settleLag[1], settleLag[2], settleLag[3]})
 }
 
-// lateness adds how late handlers started, as their own processes noted it.
+// lateness adds how late handlers started. The parts that ran the handlers have recorded it.
 func (f Figures) lateness(ctx context.Context, parts []*child) error {
 	var h Histogram
 	for _, c := range parts {
@@ -94,7 +94,7 @@ func (f Figures) lateness(ctx context.Context, parts []*child) error {
 	return nil
 }
 
-// headline is what is worth saying of a run while others follow.
+// headline returns the most important figures, which are printed after each run.
 func (f Figures) headline() string {
 	var parts []string
 	for _, name := range []string{"fires_per_s", "max_per_s", "overload_per_s", "all_started_ms", "all_settled_ms", "lateness_p50_ms",
@@ -106,7 +106,7 @@ func (f Figures) headline() string {
 	return strings.Join(parts, ", ")
 }
 
-// summarize computes medians and ratios, in the order in which things were measured.
+// summarize computes medians and ratios, in the order of the measurements.
 func (r *Report) summarize() {
 	r.Summaries = nil
 	for _, run := range r.Runs {
@@ -153,7 +153,7 @@ func (r *Report) medians(what, side string) Figures {
 	return out
 }
 
-// shown is the order in which figures are printed; those of parts and tables follow their sum.
+// shown is the order in which figures are printed. The figures of single parts and tables follow their sum.
 var shown = []string{
 	"fires", "ended", "succeeded", "missed", "offered_per_s", "fires_per_s", "max_per_s", "overload_per_s",
 	"overload_of_max", "out_of_order", "recovery_s", "all_started_ms", "all_settled_ms", "lateness", "recorded_lateness", "settled_after",
@@ -171,7 +171,7 @@ func rank(name string) int {
 	return best
 }
 
-// sortedNames returns the names of figures as they are printed.
+// sortedNames returns the names of figures in the order in which they are printed.
 func sortedNames(sides ...Figures) []string {
 	names := make(map[string]bool)
 	for _, f := range sides {
@@ -200,7 +200,7 @@ func (r *Report) print(w io.Writer, form string) error {
 		fmt.Fprintln(t, "\tbaseline\tengine\tratio\t")
 		for _, name := range sortedNames(s.Baseline, s.Engine) {
 			if strings.HasPrefix(name, "cpu_percent.") && s.Engine["cpu_us_per_run"] > 0 {
-				continue // the same, in another unit
+				continue // cpu_us_per_run shows the same in another unit
 			}
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\n", name, cell(s.Baseline, name), cell(s.Engine, name), cell(s.Ratios, name))
 		}

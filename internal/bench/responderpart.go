@@ -18,10 +18,10 @@ const (
 	baselineStream  = "BASELINE"
 )
 
-// baselineBoot stands where executors' boot ids do.
+// baselineBoot is the boot id in the baseline's messages and rows.
 const baselineBoot = "019a9d2c7b408000"
 
-// baselineOffer is one of the baseline's runs on its way to the responder: what an executor has to be told.
+// baselineOffer is the offer of a run to the responder. It has the fields that an executor needs.
 type baselineOffer struct {
 	RunID    string    `json:"run_id"`
 	Attempt  int       `json:"attempt"`
@@ -36,7 +36,7 @@ type baselineOffer struct {
 	Now      time.Time `json:"now"`
 }
 
-// baselineResult is what an executor has to tell.
+// baselineResult is the result of a run. It has the fields that a dispatcher needs.
 type baselineResult struct {
 	RunID      string    `json:"run_id"`
 	Attempt    int       `json:"attempt"`
@@ -47,13 +47,13 @@ type baselineResult struct {
 	FinishedAt time.Time `json:"finished_at"`
 }
 
-// The responder batches results as an executor does.
+// The responder batches results like an executor.
 const (
 	resultBatch = 100
 	resultEvery = 20 * time.Millisecond
 )
 
-// runResponder answers offers, starts each at its due instant, does nothing, and publishes results in batches.
+// runResponder accepts offers, starts an empty handler at each due instant, and publishes the results in batches.
 func (p *part) runResponder(ctx context.Context) error {
 	var late Histogram
 	p.take = late.Take
@@ -74,7 +74,7 @@ func (p *part) runResponder(ctx context.Context) error {
 	sub, err := nc.Subscribe(baselineOffers, func(m *nats.Msg) {
 		var offers []baselineOffer
 		if err := json.Unmarshal(m.Data, &offers); err != nil || m.Respond([]byte(`{"accepted":true}`)) != nil {
-			return // the pipeline waits in vain, and says so
+			return // the request of the pipeline times out, which is reported
 		}
 		atDue(offers, func(o baselineOffer) { go start(o) })
 	})
@@ -88,7 +88,7 @@ func (p *part) runResponder(ctx context.Context) error {
 	return shipResults(ctx, js, results)
 }
 
-// atDue starts those that are due now, and the others by one timer for each instant.
+// atDue starts the offers that are due now. The others start by one timer for each due instant.
 func atDue(offers []baselineOffer, start func(baselineOffer)) {
 	for len(offers) > 0 {
 		n := 1
@@ -110,7 +110,7 @@ func atDue(offers []baselineOffer, start func(baselineOffer)) {
 	}
 }
 
-// shipResults publishes a full batch at once, what is less every resultEvery, and the first after a pause at once.
+// shipResults publishes a full batch at once, and a smaller batch when resultEvery has passed since the last one.
 func shipResults(ctx context.Context, js jetstream.JetStream, results <-chan baselineResult) error {
 	batch := make([]baselineResult, 0, resultBatch)
 	var last time.Time
@@ -145,7 +145,7 @@ func shipResults(ctx context.Context, js jetstream.JetStream, results <-chan bas
 	}
 }
 
-// connectNATS connects as the system side.
+// connectNATS connects as the system user.
 func connectNATS(o Order) (*nats.Conn, jetstream.JetStream, error) {
 	nc, err := nats.Connect(o.NATS, nats.UserInfo(systemUser, o.Password), nats.Name("belfry bench "+o.Part))
 	if err != nil {
