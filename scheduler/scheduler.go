@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/plan"
 )
 
@@ -79,9 +80,9 @@ const (
 	// the next round, a second later: while the ring is full of runs that were planned early, planning must go on, or
 	// jobs fall behind the ring.
 	claimWait = 250 * time.Millisecond
-	// Fires are held for late jobs only while batches are still being planned (holdFor after the last one), for no
-	// longer than runs planned far ahead can last (holdSpan), and never by more than the misfire tolerance allows
-	// (holdMost).
+	// The bounds of the hold, which makes fires wait for late jobs: it ends holdFor after the last planned batch and
+	// holdSpan after the jobs became late, which covers all runs that were planned far ahead. holdMost is the misfire
+	// tolerance, and no fire is held longer.
 	holdFor  = time.Second
 	holdSpan = 15 * time.Second
 	holdMost = 5 * time.Second
@@ -131,23 +132,12 @@ func New(cfg Config) *Scheduler {
 }
 
 // Wake triggers a pre-read at once.
-func (s *Scheduler) Wake() { signal(s.wake) }
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
+func (s *Scheduler) Wake() { lifecycle.Signal(s.wake) }
 
 // Run plans and fires until ctx ends, and returns after all Fires in progress have ended. It leaves the ring's
 // remaining runs to the other schedulers.
 func (s *Scheduler) Run(ctx context.Context) error {
-	var parts sync.WaitGroup
-	for _, part := range []func(context.Context){s.listen, s.planLoop, s.ringLoop, s.clockLoop, s.paceLoop} {
-		parts.Go(func() { part(ctx) })
-	}
-	parts.Wait()
+	lifecycle.Together(ctx, s.listen, s.planLoop, s.ringLoop, s.clockLoop, s.paceLoop)
 	return nil
 }
 
@@ -156,29 +146,17 @@ func (s *Scheduler) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := s.cfg.Store.Listen(ctx, s.Wake); err != nil {
 			s.cfg.Log.WarnContext(ctx, "cannot listen for changed jobs, retrying", "err", err)
-			pause(ctx, time.Second)
+			lifecycle.Pause(ctx, time.Second)
 		}
 	}
 }
 
 // clockLoop keeps the measured offset to the database's clock up to date.
 func (s *Scheduler) clockLoop(ctx context.Context) {
-	for pause(ctx, 10*time.Second) {
+	for lifecycle.Pause(ctx, 10*time.Second) {
 		if err := s.cfg.Store.SyncClock(ctx); err != nil && ctx.Err() == nil {
 			s.cfg.Log.WarnContext(ctx, "cannot read the database's clock, keeping the last offset", "err", err)
 		}
-	}
-}
-
-// pause waits for d or the end of ctx. It returns false if ctx ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }
 
@@ -195,7 +173,7 @@ func (s *Scheduler) planLoop(ctx context.Context) {
 		case err != nil:
 			backoff = min(max(2*backoff, 100*time.Millisecond), slowest)
 			s.cfg.Log.WarnContext(ctx, "cannot pre-read due jobs, retrying", "err", err, "after", backoff.String())
-			if !pause(ctx, backoff) {
+			if !lifecycle.Pause(ctx, backoff) {
 				return
 			}
 			continue
@@ -315,7 +293,7 @@ func (s *Scheduler) crowded() bool {
 // false if ctx ended. A full ring slows the pre-read down; it never drops runs.
 func (s *Scheduler) waitForRoom(ctx context.Context, n int) bool {
 	for !s.room(n, s.from.Add(lateStep)) {
-		if !pause(ctx, nearQuantum) {
+		if !lifecycle.Pause(ctx, nearQuantum) {
 			return false
 		}
 	}
@@ -326,7 +304,7 @@ func (s *Scheduler) waitForRoom(ctx context.Context, n int) bool {
 // returns false if fires are still late then.
 func (s *Scheduler) inTime(ctx context.Context, n int) bool {
 	for begun := time.Now(); !s.room(n, s.cfg.Store.Now()); {
-		if time.Since(begun) > claimWait || !pause(ctx, nearQuantum) {
+		if time.Since(begun) > claimWait || !lifecycle.Pause(ctx, nearQuantum) {
 			return false
 		}
 	}
@@ -355,7 +333,7 @@ func (s *Scheduler) add(runs []engine.Due) {
 		}
 	}
 	s.mu.Unlock()
-	signal(s.rung)
+	lifecycle.Signal(s.rung)
 }
 
 // ringLoop fires due runs.
@@ -386,7 +364,7 @@ func (s *Scheduler) ringLoop(ctx context.Context) {
 			defer func() { <-workers }()
 			s.fire(ctx, batch)
 		})
-		if pace := time.Duration(s.pace.Load()); pace > 0 && !pause(ctx, time.Duration(len(batch))*pace) {
+		if pace := time.Duration(s.pace.Load()); pace > 0 && !lifecycle.Pause(ctx, time.Duration(len(batch))*pace) {
 			return
 		}
 	}
@@ -395,7 +373,7 @@ func (s *Scheduler) ringLoop(ctx context.Context) {
 // paceLoop fires more slowly while results wait to be settled, and faster again afterwards.
 func (s *Scheduler) paceLoop(ctx context.Context) {
 	var last time.Duration
-	for pause(ctx, time.Second) {
+	for lifecycle.Pause(ctx, time.Second) {
 		lag, err := s.cfg.Firer.ResultsLag(ctx)
 		if err != nil {
 			continue // NATS is not reachable
@@ -457,7 +435,7 @@ func (s *Scheduler) due() ([]engine.Due, time.Duration) {
 	return nil, min(max(window.Add(leadMax-lead).Sub(now), time.Millisecond), nearQuantum)
 }
 
-// fire hands a batch to Fire. The end of ctx means "take no more work", so the batch has a deadline of its own. fire
+// fire hands a batch to Fire. The end of ctx means "take no more work", so the batch has its own deadline. fire
 // retries for about a second, which is long enough to replace a pool full of broken connections. If it gave up at once,
 // a run that was already late because its first scheduler died would be found again only after the tolerance.
 func (s *Scheduler) fire(ctx context.Context, batch []engine.Due) {
@@ -470,7 +448,7 @@ func (s *Scheduler) fire(ctx context.Context, batch []engine.Due) {
 			s.add(later)
 			return
 		}
-		if try == fireTries || !pause(ctx, time.Duration(try)*50*time.Millisecond) {
+		if try == fireTries || !lifecycle.Pause(ctx, time.Duration(try)*50*time.Millisecond) {
 			s.cfg.Log.WarnContext(ctx, "cannot fire runs, they stay planned and are taken over as stranded", "runs", len(batch), "err", err)
 			return
 		}

@@ -5,14 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
-	"runtime"
-	"strconv"
-	"strings"
 	"time"
-
-	"github.com/mattn/go-isatty"
 
 	"github.com/belfryhq/belfry/internal/config"
 )
@@ -21,58 +15,61 @@ import (
 type Bench struct {
 	Config  config.Bench
 	Stdout  io.Writer // the report
-	Stderr  io.Writer // progress, and what the parts have to complain about
+	Stderr  io.Writer // progress, and warnings of the parts
 	Version string
 
-	log     *slog.Logger
-	tty     bool
-	line    bool // the terminal shows a line of progress that the next one replaces
-	servers servers
-	jobs    int64 // the newest job's id
-	found   int   // runs a second that were sustained when the maximum was last searched for; 0: none yet
-
-	statements bool // Postgres keeps the costs of statements
-	report     Report
+	*rig
+	search search
+	report Report
 }
 
-// Run measures, prints the report, and removes all that it made. It returns when every process is gone.
+// rig is what all measurements of one invocation share.
+type rig struct {
+	config  config.Bench
+	display *display
+	servers *servers
+	loader  *loader
+	meter   *meter
+}
+
+// Run measures, prints the report and removes all servers and files. It returns when all processes have ended.
 func (b *Bench) Run(ctx context.Context) (err error) {
-	b.log = logger(b.Stderr)
-	if f, ok := b.Stderr.(*os.File); ok {
-		b.tty = isatty.IsTerminal(f.Fd())
-	}
 	b.report = Report{Version: b.Version, Machine: machine(), Settings: b.Config}
+	d := newDisplay(b.Stderr, b.Config.Quiet)
 	if !canMeter() {
-		b.say("this system does not tell what a process uses: CPU and memory are left out")
+		d.say("this system does not report the CPU time and memory of processes: the report lacks them")
 	}
 	if b.Config.Profile != "" {
 		if err := os.MkdirAll(b.Config.Profile, 0o755); err != nil {
-			return fmt.Errorf("make --profile: %w", err)
+			return fmt.Errorf("create the directory of --profile: %w", err)
 		}
 	}
-	b.progress("starting Postgres and NATS")
-	defer func() { err = errors.Join(err, b.stopServers()) }()
-	if err := b.startServers(ctx); err != nil {
+	d.progress("starting Postgres and NATS")
+	s := &servers{config: b.Config, display: d, stderr: b.Stderr}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	if err := s.start(ctx); err != nil {
 		return err
 	}
+	b.rig = &rig{config: b.Config, display: d, servers: s, loader: &loader{db: s.db, display: d}, meter: &meter{s}}
+	b.search = search{rig: b.rig}
 	if err := b.measure(ctx); err != nil {
 		return err
 	}
-	b.clearLine()
+	d.clear()
 	b.report.summarize()
 	return b.report.print(b.Stdout, b.Config.Output)
 }
 
-// measure does what the mode says.
+// measure runs the mode of the settings.
 func (b *Bench) measure(ctx context.Context) error {
 	c := b.Config
 	if c.Jobs > 0 && c.Mode != "idle" {
-		if err := b.addIdleJobs(ctx, c.Jobs); err != nil {
+		if err := b.loader.addIdleJobs(ctx, c.Jobs); err != nil {
 			return err
 		}
 	}
 	if c.History > 0 && c.Mode != "history" {
-		if err := b.addHistory(ctx, c.History); err != nil {
+		if err := b.loader.addHistory(ctx, c.History); err != nil {
 			return err
 		}
 	}
@@ -82,7 +79,7 @@ func (b *Bench) measure(ctx context.Context) error {
 	if c.Mode != "all" {
 		return modes[c.Mode](ctx)
 	}
-	// Those that fill the database come last.
+	// The modes that fill the database come last.
 	for _, mode := range []string{"burst", "rate", "overload", "idle", "history"} {
 		if err := modes[mode](ctx); err != nil {
 			return err
@@ -91,124 +88,35 @@ func (b *Bench) measure(ctx context.Context) error {
 	return nil
 }
 
-// alternate measures yardstick and engine in turn, as often as asked.
-func (b *Bench) alternate(ctx context.Context, what string, yardstick, engine func(context.Context) (Figures, error)) error {
+// alternate measures the baseline and the engine in turn, Config.Runs times each. A nil function is left out.
+func (b *Bench) alternate(ctx context.Context, what string, baseline, engine func(context.Context) (Figures, error)) error {
 	for i := range b.Config.Runs {
 		for _, side := range []struct {
-			name string
-			on   bool
-			do   func(context.Context) (Figures, error)
-		}{{sideYardstick, b.Config.Yardstick, yardstick}, {sideEngine, b.Config.Engine, engine}} {
+			key, name string
+			on        bool
+			do        func(context.Context) (Figures, error)
+		}{{sideBaseline, "baseline", b.Config.Baseline, baseline}, {sideEngine, "engine", b.Config.Engine, engine}} {
 			if !side.on || side.do == nil {
 				continue
 			}
-			b.progress("%s: %s, run %d of %d", what, side.name, i+1, b.Config.Runs)
+			b.display.progress("%s: %s, run %d of %d", what, side.name, i+1, b.Config.Runs)
 			f, err := side.do(ctx)
 			if err != nil {
 				return fmt.Errorf("%s, %s: %w", what, side.name, err)
 			}
-			b.report.Runs = append(b.report.Runs, Run{What: what, Side: side.name, At: time.Now().UTC(), Figures: f})
-			b.say("%s: %s, run %d of %d: %s", what, side.name, i+1, b.Config.Runs, f.headline())
+			b.report.Runs = append(b.report.Runs, Run{What: what, Side: side.key, At: time.Now().UTC(), Figures: f})
+			b.display.say("%s: %s, run %d of %d: %s", what, side.name, i+1, b.Config.Runs, f.headline())
 		}
 	}
 	return nil
 }
 
-// burst fires all in one instant.
-func (b *Bench) burst(ctx context.Context) error {
-	of := func(from time.Time) load { return load{Sets: []set{{N: b.Config.Fires, From: from}}} }
-	return b.both(ctx, fmt.Sprintf("burst of %s", thousands(float64(b.Config.Fires))), of)
-}
-
-// rate fires an open rate.
-func (b *Bench) rate(ctx context.Context) error { return b.both(ctx, b.rateName(), b.rateLoad) }
-
-func (b *Bench) rateName() string {
-	how := "on whole seconds"
-	if b.Config.Spread {
-		how = "spread"
-	}
-	return fmt.Sprintf("%s/s %s for %v", thousands(float64(b.Config.Rate)), how, b.Config.Span)
-}
-
-func (b *Bench) rateLoad(from time.Time) load {
-	return load{Sets: []set{{N: b.Config.Rate, From: from, For: b.Config.Span.Truncate(time.Second), Spread: b.Config.Spread}}}
-}
-
-// both gives yardstick and engine the same load.
+// both measures the baseline and the engine under the same load.
 func (b *Bench) both(ctx context.Context, what string, of func(from time.Time) load) error {
 	return b.alternate(ctx, what,
-		func(ctx context.Context) (Figures, error) { return b.yardstick(ctx, of) },
+		func(ctx context.Context) (Figures, error) { return baseline{b.rig}.measure(ctx, of) },
 		func(ctx context.Context) (Figures, error) {
-			e := engineRun{Bench: b, of: of}
+			e := engineRun{rig: b.rig, of: of}
 			return e.run(ctx)
 		})
-}
-
-// say prints a line that stays.
-func (b *Bench) say(format string, args ...any) {
-	if b.Config.Quiet {
-		return
-	}
-	b.clearLine()
-	fmt.Fprintf(b.Stderr, format+"\n", args...)
-}
-
-// progress shows what is going on, on a terminal.
-func (b *Bench) progress(format string, args ...any) {
-	if b.Config.Quiet || !b.tty {
-		return
-	}
-	b.clearLine()
-	fmt.Fprintf(b.Stderr, format, args...)
-	b.line = true
-}
-
-func (b *Bench) clearLine() {
-	if b.line {
-		fmt.Fprint(b.Stderr, "\r\x1b[K")
-		b.line = false
-	}
-}
-
-// Machine is what absolute figures depend on.
-type Machine struct {
-	System string `json:"system"`
-	CPUs   int    `json:"cpus"`
-	Model  string `json:"cpu_model,omitempty"`
-	Memory int64  `json:"memory_bytes,omitempty"`
-}
-
-func machine() Machine {
-	m := Machine{System: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), Memory: kilobytes("/proc/meminfo", "MemTotal:")}
-	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		for line := range strings.Lines(string(text)) {
-			if key, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(key) == "model name" {
-				m.Model = strings.TrimSpace(value)
-				break
-			}
-		}
-	}
-	return m
-}
-
-// thousands writes a number with three or more figures, and commas between thousands.
-func thousands(v float64) string {
-	switch {
-	case v < 0:
-		return "-" + thousands(-v)
-	case v < 10:
-		return strconv.FormatFloat(v, 'f', 2, 64)
-	case v < 100:
-		return strconv.FormatFloat(v, 'f', 1, 64)
-	}
-	digits := strconv.FormatFloat(v, 'f', 0, 64)
-	var out strings.Builder
-	for i, d := range digits {
-		if i > 0 && (len(digits)-i)%3 == 0 {
-			out.WriteByte(',')
-		}
-		out.WriteRune(d)
-	}
-	return out.String()
 }

@@ -1,26 +1,27 @@
-// Package bench measures Belfry: `belfry bench`.
+// Package bench measures the engine and compares it with a baseline. It implements `belfry bench`.
 //
-// # What runs
+// # Processes
 //
-// A measurement starts a Postgres of its own with fsync, by package embedpg, and every other part as a process of
-// this same binary (`belfry bench-part`): a NATS server with file storage, schedulers, dispatchers, executors. So
-// the system says for each part what it used. Parts end when their standard input does, at the latest with the
-// measurement itself.
+// A measurement starts its own Postgres with fsync through package embedpg. Every other part is a process of this
+// binary (`belfry bench-part`): a NATS server with file storage, schedulers, dispatchers and executors. So the system
+// reports the CPU time and memory of each part. A part ends when its standard input is closed, at the latest when the
+// measuring process ends.
 //
-// The engine is the one that ships: jobs of block policy parallel are written by SQL as the store would write them,
-// and from there on pre-read, ring, Fire, SDK and settling do their work. The executors' handler does nothing.
+// The engine is the shipped code. Jobs with the block policy parallel are written by SQL, with the same rows that the
+// store would write. Then the real pre-read, ring, Fire, SDK and settling run. The handler of the executors does
+// nothing.
 //
-// # The yardstick
+// # The baseline
 //
-// A figure by itself tells of the machine. So each measurement is accompanied by the same load on a bare pipeline, on
-// the same Postgres and NATS, within the same minute: insert a lean row, update it in place, offer it by request and
-// reply, publish the result to JetStream in batches, move the row to a history table, acknowledge. All in batches, by
-// several workers, with no decision anywhere. It promises nothing; no scheduler that keeps promises can be faster by
-// these means. What counts is the ratio.
+// An absolute figure says more about the machine than about the engine. So within the same minute, the baseline
+// processes the same load on the same Postgres and NATS. It inserts a lean row, updates it in place, offers the run by
+// request and reply, publishes the result to JetStream, moves the row to a history table, and acknowledges the result.
+// It does all this in batches, with several workers and without any decision. The baseline gives no guarantees, so a
+// scheduler that gives some cannot be faster with the same means. The ratio of engine and baseline is what counts.
 //
-// # Which clock
+// # Clocks
 //
-// All processes are on one machine, so due, start and settling are read from one clock. Starts are noted by the
-// handler, in microseconds, as runs record milliseconds only. When a run was settled is told by Postgres itself, which
-// keeps the commit times of transactions here (track_commit_timestamp).
+// All processes run on one machine, so one clock gives the instants of due, start and settling. The handler itself
+// records the start in microseconds, because runs record only milliseconds. Postgres reports when a run was settled: it
+// records the commit time of each transaction (track_commit_timestamp).
 package bench

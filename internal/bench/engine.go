@@ -11,36 +11,38 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// hotTables are rewritten by every run; their sizes must not grow.
+// hotTables are the tables whose rows change with every run. Their sizes must not grow.
 var hotTables = []string{"runs_live", "job_due", "runs_waiting", "block_slots", "route_state"}
 
-// engineRun measures the engine once.
+// engineRun is one measurement of the engine.
 type engineRun struct {
-	*Bench
+	*rig
 	of    func(from time.Time) load
-	stop  time.Duration // give up, and take the load away, when fires are late by this
+	stop  time.Duration // the load ends when fires are later than this; 0: never
 	parts []*child
-	execs []*child
+	execs []*child // those of parts that are executors
 
-	from    time.Time
-	begun   time.Time
+	from    time.Time // the first fire
+	begun   time.Time // before the jobs are written
 	seconds []second
-	stopped time.Time // when the load was taken away
-	sizes   []float64 // of the hot tables and their indexes, at ten times of a long run
+	stopped time.Time // when the load was ended early
+	sizes   []float64 // of the hot tables and their indexes, ten times during a long load
 }
 
-// second is how the run stood at an instant.
+// second is the state of the measurement at an instant.
 type second struct {
 	at  time.Time
 	lag time.Duration // how long the oldest unfinished run is past due
 }
 
+// run measures the engine under the load and returns when all fired runs have ended.
 func (e *engineRun) run(ctx context.Context) (f Figures, err error) {
 	f = make(Figures)
 	defer func() { err = errors.Join(err, stopAll(e.parts)) }()
-	if err := e.quiet(ctx); err != nil {
+	if err := e.servers.vacuum(ctx); err != nil {
 		return nil, err
 	}
 	if err := e.start(ctx); err != nil {
@@ -50,155 +52,137 @@ func (e *engineRun) run(ctx context.Context) (f Figures, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := e.tables(ctx, f, "belfry", hotTables, ".before"); err != nil {
+	if err := e.addHotSizes(ctx, f, ".before"); err != nil {
 		return nil, err
 	}
-	pause(ctx, time.Until(e.from.Add(-ahead+time.Second)))
-	before, err := e.read(ctx, e.parts)
+	lifecycle.Pause(ctx, time.Until(e.from.Add(-ahead+time.Second)))
+	o, err := e.meter.observe(ctx, e.parts, func() error { return e.await(ctx, f, l) })
 	if err != nil {
 		return nil, err
 	}
-	if err := e.profiled(ctx, e.parts, func() error { return e.await(ctx, f, l) }); err != nil {
-		return nil, err
-	}
-	after, err := e.read(ctx, e.parts)
-	if err != nil {
-		return nil, err
-	}
-	if err := e.figures(ctx, f, l); err != nil {
+	if err := e.addFigures(ctx, f, l); err != nil {
 		return nil, err
 	}
 	if err := f.lateness(ctx, e.execs); err != nil {
 		return nil, err
 	}
-	if err := e.tables(ctx, f, "belfry", hotTables, ".after"); err != nil {
+	if err := e.addHotSizes(ctx, f, ".after"); err != nil {
 		return nil, err
 	}
 	f.set("hot_growth", growthOf(e.sizes))
-	return f, e.cost(ctx, f, before, after, f["ended"])
+	return f, e.meter.addCost(ctx, f, o, f["ended"])
 }
 
-// hotBytes is the size of the hot tables and their indexes, as tables noted it under a suffix.
-func (f Figures) hotBytes(suffix string) float64 {
-	sum := 0.0
-	for _, name := range hotTables {
-		sum += f["table_bytes."+name+suffix] + f["index_bytes."+name+suffix]
+// atRest measures the engine while no fires are due. start starts its processes.
+func (e *engineRun) atRest(ctx context.Context, start func(*engineRun, context.Context) error) (f Figures, err error) {
+	f = make(Figures)
+	defer func() { err = errors.Join(err, stopAll(e.parts)) }()
+	if err := e.servers.vacuum(ctx); err != nil {
+		return nil, err
 	}
-	return sum
-}
-
-// growthOf is how many times the largest of the later half of sizes is as large as the largest of the first half, the
-// very first aside, at which the load begins. NaN where there are too few.
-func growthOf(sizes []float64) float64 {
-	if len(sizes) < 5 {
-		return math.NaN()
+	if err := start(e, ctx); err != nil {
+		return nil, err
 	}
-	half := (len(sizes) + 1) / 2
-	return slices.Max(sizes[half:]) / slices.Max(sizes[1:half])
+	lifecycle.Pause(ctx, idleWarmUp)
+	o, err := e.meter.observe(ctx, e.parts, func() error { lifecycle.Pause(ctx, e.config.Span); return ctx.Err() })
+	if err != nil {
+		return nil, err
+	}
+	return f, e.meter.addCost(ctx, f, o, 0)
 }
 
-// start starts the roles and waits until executors are known to NATS.
+// idleWarmUp is the time between the start of the processes and a measurement at rest.
+const idleWarmUp = 10 * time.Second
+
+// start starts the roles, and executors that NATS knows when it returns.
 func (e *engineRun) start(ctx context.Context) error {
-	e.progress("starting schedulers, dispatchers and executors")
-	order := Order{Database: e.servers.pg.URL(), NATS: e.systemURL(), Profile: e.Config.Profile}
-	add := func(o Order, n int) error {
-		for i := range n {
-			one := o
-			one.Name = o.Part + "-" + strconv.Itoa(i+1)
-			if o.Part == partExecutor {
-				one.NATS, one.Password, one.Capacity = e.servers.natsURL, e.servers.password, e.Config.Capacity
-				one.Dir = filepath.Join(e.servers.dir, "spool")
-			}
-			c, err := startPart(ctx, one, e.Stderr)
-			if err != nil {
-				return err
-			}
-			e.parts = append(e.parts, c)
-			if o.Part == partExecutor {
-				e.execs = append(e.execs, c)
-			}
-		}
-		return nil
-	}
+	e.display.progress("starting schedulers, dispatchers and executors")
 	for _, kind := range []struct {
 		part string
 		n    int
-	}{{partScheduler, e.Config.Schedulers}, {partDispatcher, e.Config.Dispatchers}, {partExecutor, e.Config.Executors}} {
-		order.Part = kind.part
-		if err := add(order, kind.n); err != nil {
-			return err
+	}{{partScheduler, e.config.Schedulers}, {partDispatcher, e.config.Dispatchers}, {partExecutor, e.config.Executors}} {
+		for i := range kind.n {
+			o := Order{Part: kind.part, Name: kind.part + "-" + strconv.Itoa(i+1), NATS: e.servers.systemURL()}
+			if kind.part == partExecutor {
+				o.NATS, o.Password, o.Capacity = e.servers.natsURL, e.servers.password, e.config.Capacity
+				o.Dir = filepath.Join(e.servers.dir, "spool")
+			}
+			c, err := e.startPart(ctx, o)
+			if err != nil {
+				return err
+			}
+			if kind.part == partExecutor {
+				e.execs = append(e.execs, c)
+			}
 		}
 	}
 	return nil
 }
 
-// startStandalone starts all roles in one process, which has a NATS of its own.
+// startStandalone starts all roles in one process, which has its own NATS.
 func (e *engineRun) startStandalone(ctx context.Context) error {
-	order := Order{Part: partStandalone, Database: e.servers.pg.URL(), Dir: filepath.Join(e.servers.dir, "standalone"), Profile: e.Config.Profile}
-	c, err := startPart(ctx, order, e.Stderr)
-	if err != nil {
-		return err
+	_, err := e.startPart(ctx, Order{Part: partStandalone, Dir: filepath.Join(e.servers.dir, "standalone")})
+	return err
+}
+
+func (e *engineRun) startPart(ctx context.Context, o Order) (*child, error) {
+	c, err := e.servers.startPart(ctx, o)
+	if err == nil {
+		e.parts = append(e.parts, c)
 	}
-	e.parts = append(e.parts, c)
-	return nil
+	return c, err
 }
 
-// systemURL is NATS with the system side's log-in.
-func (b *Bench) systemURL() string {
-	const scheme = "nats://"
-	return scheme + systemUser + ":" + b.servers.password + "@" + b.servers.natsURL[len(scheme):]
-}
+// loadTries is how often jobs are written if the database does not take them in time for their first fire.
+const loadTries = 3
 
-// loadJobs writes the jobs of the load, in time for the pre-read.
+// loadJobs writes the jobs of the load, early enough for the pre-read.
 func (e *engineRun) loadJobs(ctx context.Context) (load, error) {
 	n := 0
 	for _, s := range e.of(time.Now()).Sets {
 		n += s.N
 	}
-	foreseen := 3*time.Second + time.Duration(n)*200*time.Microsecond
+	expected := 3*time.Second + time.Duration(n)*200*time.Microsecond
 	for range loadTries {
 		e.begun = time.Now()
-		e.from = firstFire(foreseen)
+		e.from = firstFire(expected)
 		l := e.of(e.from)
 		for _, s := range l.Sets {
-			if err := e.addJobs(ctx, s); err != nil {
+			if err := e.loader.addJobs(ctx, s); err != nil {
 				return l, err
 			}
 		}
-		// Else autovacuum would do it while it is measured what runs cost.
+		// Otherwise autovacuum would do this during the measurement.
 		if _, err := e.servers.db.Exec(ctx, `VACUUM (ANALYZE) jobs, job_versions`); err != nil {
-			return l, fmt.Errorf("tidy up after writing jobs: %w", err)
+			return l, fmt.Errorf("vacuum after writing jobs: %w", err)
 		}
 		if time.Now().Before(e.from.Add(-5 * time.Second)) {
 			return l, nil
 		}
-		e.say("writing %d jobs took %v, longer than was foreseen; once more", n, time.Since(e.begun).Round(time.Millisecond))
-		foreseen = 2 * time.Since(e.begun)
-		if err := e.cut(ctx); err != nil {
+		e.display.say("writing %d jobs took %v, longer than expected; trying again", n, time.Since(e.begun).Round(time.Millisecond))
+		expected = 2 * time.Since(e.begun)
+		if err := e.loader.cut(ctx); err != nil {
 			return l, err
 		}
 	}
-	return load{}, fmt.Errorf("the database is too slow to measure: it did not take %d jobs within %v", n, foreseen/2)
+	return load{}, fmt.Errorf("the database is too slow to measure: it did not store %d jobs within %v", n, expected/2)
 }
 
-// loadTries is how often jobs are written when the database does not take them in time for their first fire.
-const loadTries = 3
-
-// await returns when all that was fired has ended.
+// await returns when all fired runs have ended.
 func (e *engineRun) await(ctx context.Context, f Figures, l load) error {
 	_, to := l.span()
 	deadline := to.Add(2 * time.Minute)
 	sizes := to.Sub(e.from) >= 2*time.Minute
 	next := e.from
-	// The question reads what has ended lately, which is a cost that the engine does not have. So while nothing but the
-	// progress depends on the answer, it is hardly asked.
+	// The query of lag reads the rows of runs that have just ended, which the engine itself does not do. So await asks
+	// rarely while only the progress line depends on the answer.
 	every := func() time.Duration {
 		if e.stop > 0 {
 			return 500 * time.Millisecond
 		}
 		return min(5*time.Second, max(time.Second, time.Until(to)))
 	}
-	for pause(ctx, every()) {
+	for lifecycle.Pause(ctx, every()) {
 		lag, left, err := e.lag(ctx, to)
 		if err != nil {
 			return err
@@ -207,14 +191,15 @@ func (e *engineRun) await(ctx context.Context, f Figures, l load) error {
 		e.seconds = append(e.seconds, second{now, lag})
 		if sizes && now.After(next) {
 			next = next.Add(to.Sub(e.from) / 10)
-			if err := e.tables(ctx, f, "belfry", hotTables, fmt.Sprintf(".at_%04.0fs", now.Sub(e.from).Seconds())); err != nil {
+			suffix := fmt.Sprintf(".at_%04.0fs", now.Sub(e.from).Seconds())
+			if err := e.addHotSizes(ctx, f, suffix); err != nil {
 				return err
 			}
-			e.sizes = append(e.sizes, f.hotBytes(fmt.Sprintf(".at_%04.0fs", now.Sub(e.from).Seconds())))
+			e.sizes = append(e.sizes, f.hotBytes(suffix))
 		}
 		if e.stop > 0 && lag > e.stop && e.stopped.IsZero() {
 			e.stopped = now
-			if err := e.cut(ctx); err != nil {
+			if err := e.loader.cut(ctx); err != nil {
 				return err
 			}
 		}
@@ -222,17 +207,18 @@ func (e *engineRun) await(ctx context.Context, f Figures, l load) error {
 		case !left && (now.After(to) || !e.stopped.IsZero()):
 			return nil
 		case now.After(deadline):
-			return fmt.Errorf("runs are unfinished %v after the last was due", time.Since(to).Round(time.Second))
+			return fmt.Errorf("some runs have not ended %v after the last was due", time.Since(to).Round(time.Second))
 		case now.Before(e.from):
-			e.progress("engine: first fires in %.0f s", time.Until(e.from).Seconds())
+			e.display.progress("engine: first fires in %.0f s", time.Until(e.from).Seconds())
 		default:
-			e.progress("engine: %.0f s of %.0f s, the oldest unfinished run is %.1f s past due", now.Sub(e.from).Seconds(), to.Sub(e.from).Seconds(), lag.Seconds())
+			e.display.progress("engine: %.0f s of %.0f s, the oldest unfinished run is %.1f s past due", now.Sub(e.from).Seconds(), to.Sub(e.from).Seconds(), lag.Seconds())
 		}
 	}
 	return ctx.Err()
 }
 
-// lag returns how long the oldest unfinished run is past due, and whether anything is still to come.
+// lag returns how long the oldest unfinished run is past due, and whether any run that is due by to is unfinished or not
+// planned yet.
 func (e *engineRun) lag(ctx context.Context, to time.Time) (lag time.Duration, left bool, err error) {
 	var oldest float64
 	err = e.servers.db.QueryRow(ctx, `
@@ -242,8 +228,8 @@ func (e *engineRun) lag(ctx context.Context, to time.Time) (lag time.Duration, l
 	return time.Duration(oldest * float64(time.Second)), left, err
 }
 
-// figures reads what the history says of this run's fires.
-func (e *engineRun) figures(ctx context.Context, f Figures, l load) error {
+// addFigures adds the figures that the history of runs contains.
+func (e *engineRun) addFigures(ctx context.Context, f Figures, l load) error {
 	_, to := l.span()
 	var started, settled *time.Time
 	var ended, succeeded int64
@@ -254,7 +240,7 @@ func (e *engineRun) figures(ctx context.Context, f Figures, l load) error {
 		       COALESCE(percentile_disc(ARRAY[.5, .99, .999, 1]) WITHIN GROUP (ORDER BY lateness_ms::float8), '{0,0,0,0}')
 		  FROM (SELECT state, due_at, started_at, lateness_ms, pg_xact_commit_timestamp(xmin) AS settled_at FROM runs_history
 		         WHERE id >= first_run_id($1) AND id < first_run_id($2) AND job_id > $3) h`,
-		e.from, to.Add(time.Second), e.firstJob(l)).Scan(&ended, &succeeded, &started, &settled, &lag, &recorded)
+		e.from, to.Add(time.Second), e.beforeFirstJob(l)).Scan(&ended, &succeeded, &started, &settled, &lag, &recorded)
 	if err != nil {
 		return fmt.Errorf("read the history: %w", err)
 	}
@@ -272,16 +258,116 @@ func (e *engineRun) figures(ctx context.Context, f Figures, l load) error {
 	f.percentiles("recorded_lateness", Percentiles{recorded[0], recorded[1], recorded[2], recorded[3]})
 	f.ends(l, e.from, *started, *settled, ended, lag)
 	if e.stop == 0 && ended+int64(missed) != int64(l.fires()) {
-		return fmt.Errorf("of %d fires %d have ended and %.0f are in the missed ledger: that is a fault of the engine", l.fires(), ended, missed)
+		return fmt.Errorf("the counts of the engine do not add up: of %d fires, %d have ended and %.0f are in the missed ledger", l.fires(), ended, missed)
 	}
 	return nil
 }
 
-// firstJob is the id before this load's first job.
-func (e *engineRun) firstJob(l load) domain.JobID {
+// beforeFirstJob returns the id before the id of the load's first job.
+func (e *engineRun) beforeFirstJob(l load) domain.JobID {
 	n := 0
 	for _, s := range l.Sets {
 		n += s.N
 	}
-	return domain.JobID(e.jobs - int64(n))
+	return domain.JobID(e.loader.newest - int64(n))
+}
+
+// addHotSizes adds the sizes of the hot tables, as figures whose names end in suffix.
+func (e *engineRun) addHotSizes(ctx context.Context, f Figures, suffix string) error {
+	return e.meter.addSizes(ctx, f, "belfry", hotTables, suffix)
+}
+
+// hotBytes returns the total size of the hot tables and their indexes that addHotSizes has added with suffix.
+func (f Figures) hotBytes(suffix string) float64 {
+	sum := 0.0
+	for _, name := range hotTables {
+		sum += f["table_bytes."+name+suffix] + f["index_bytes."+name+suffix]
+	}
+	return sum
+}
+
+// growthOf returns the largest size of the second half, divided by the largest size of the first half. It ignores the
+// first size, because the load starts there. It returns NaN for fewer than five sizes.
+func growthOf(sizes []float64) float64 {
+	if len(sizes) < 5 {
+		return math.NaN()
+	}
+	half := (len(sizes) + 1) / 2
+	return slices.Max(sizes[half:]) / slices.Max(sizes[1:half])
+}
+
+// sustained reports whether the load lasted up to an instant, and runs were not late then.
+func (e *engineRun) sustained(end time.Time) bool {
+	return (e.stopped.IsZero() || !end.After(e.stopped)) && e.lagAt(end) <= lateAtEnd
+}
+
+// lagAt returns the largest lag of the second before an instant.
+func (e *engineRun) lagAt(at time.Time) time.Duration {
+	var most time.Duration
+	for _, s := range e.seconds {
+		if s.at.After(at.Add(-time.Second)) && !s.at.After(at) {
+			most = max(most, s.lag)
+		}
+	}
+	return most
+}
+
+// settledBySecond returns how many runs were settled in each second since the first fire.
+func (e *engineRun) settledBySecond(ctx context.Context) ([]float64, error) {
+	rows, err := e.servers.db.Query(ctx, `
+		SELECT floor(extract(epoch FROM settled_at - $1::timestamptz))::int, count(*)
+		  FROM (SELECT pg_xact_commit_timestamp(xmin) AS settled_at FROM runs_history WHERE id >= first_run_id($1)) h
+		 WHERE settled_at >= $1 GROUP BY 1`, e.from)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []float64
+	for rows.Next() {
+		var at int
+		var n float64
+		if err := rows.Scan(&at, &n); err != nil {
+			return nil, err
+		}
+		for len(out) <= at {
+			out = append(out, 0)
+		}
+		out[at] += n
+	}
+	return out, rows.Err()
+}
+
+// mean returns the mean of values[from:to], or 0 if there are fewer values.
+func mean(values []float64, from, to int) float64 {
+	if to > len(values) || from >= to {
+		return 0
+	}
+	sum := 0.0
+	for _, v := range values[from:to] {
+		sum += v
+	}
+	return sum / float64(to-from)
+}
+
+// recovery returns how long after an instant runs are on time again.
+func (e *engineRun) recovery(since time.Time) time.Duration {
+	last := since
+	for _, s := range e.seconds {
+		if s.at.After(since) && s.lag > lateAtEnd {
+			last = s.at
+		}
+	}
+	return last.Sub(since)
+}
+
+// order adds the share of runs that started after a run that was due over a second later.
+func (e *engineRun) order(ctx context.Context, f Figures) error {
+	var share, worst float64
+	err := e.servers.db.QueryRow(ctx, `
+		SELECT COALESCE(avg((newest - due_at > interval '1 second')::int), 0)::float8, COALESCE(max(extract(epoch FROM newest - due_at)), 0)::float8
+		  FROM (SELECT due_at, max(due_at) OVER (ORDER BY started_at, due_at ROWS UNBOUNDED PRECEDING) AS newest FROM runs_history
+		         WHERE id >= first_run_id($1) AND started_at IS NOT NULL) h`, e.from).Scan(&share, &worst)
+	f.set("out_of_order", share)
+	f.set("out_of_order_max_s", worst)
+	return err
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/belfryhq/belfry/executor"
 )
 
-// handler is the name of the handler that does nothing.
+// handler is the name of the handler that the jobs of a measurement run.
 const handler = "noop"
 
-// runExecutor is an instance of the real SDK. Its handler does nothing but note how late it started, by this machine's
-// clock, which is Postgres's too.
+// runExecutor runs an executor on the SDK. Its handler only records how late it started, by the clock of this machine,
+// which is also the clock of Postgres.
 func (p *part) runExecutor(ctx context.Context) error {
 	var late Histogram
 	p.take = late.Take
@@ -41,7 +41,7 @@ func (p *part) runExecutor(ctx context.Context) error {
 	return e.Run(ctx)
 }
 
-// logger logs warnings alone: a part's log stands among the progress of the measurement.
+// logger returns a logger for warnings and errors only, because the logs of the parts are mixed with the progress.
 func logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }

@@ -7,6 +7,6 @@ import (
 	"syscall"
 )
 
-// ownGroup puts a part into a process group of its own, so that Ctrl-C reaches the measurement alone, which then ends
-// its parts in order.
+// ownGroup puts a part into a new process group, so that Ctrl-C reaches only the measuring process. That process then
+// stops the parts in order.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }

@@ -2,14 +2,15 @@ package bench
 
 import "time"
 
-// load is what is fired: sets of fires on a grid of seconds. The engine gets it as jobs, the yardstick as it is.
+// load describes the fires of a measurement, as sets on a grid of seconds. The loader writes it as jobs for the engine.
+// The baseline receives the load itself.
 type load struct {
 	Sets []set `json:"sets"`
-	// Closed is how long the yardstick runs as fast as it can, without any instant to keep. Zero: by Sets.
+	// Closed is how long the baseline runs as fast as it can, without due instants. If it is zero, Sets apply.
 	Closed time.Duration `json:"closed_ns,omitempty"`
 }
 
-// set is n fires in every second of a time, or in one instant where For is 0.
+// set describes N fires in each second of a period, or in one instant if For is 0.
 type set struct {
 	N      int           `json:"n"`
 	From   time.Time     `json:"from"` // a whole second
@@ -17,10 +18,10 @@ type set struct {
 	Spread bool          `json:"spread"` // evenly over the second
 }
 
-// seconds is how often each of the set's N fires.
+// seconds returns how often each of the set's N jobs fires.
 func (s set) seconds() int { return max(1, int(s.For/time.Second)) }
 
-// phase is how far into the second the i-th of the set fires, in whole milliseconds.
+// phase returns how far into the second the i-th job of the set fires, in whole milliseconds.
 func (s set) phase(i int) time.Duration {
 	if !s.Spread {
 		return 0
@@ -30,7 +31,7 @@ func (s set) phase(i int) time.Duration {
 
 func (s set) fires() int { return s.N * s.seconds() }
 
-// fires is how many fires there are in all.
+// fires returns the number of all fires.
 func (l load) fires() int {
 	n := 0
 	for _, s := range l.Sets {
@@ -39,7 +40,7 @@ func (l load) fires() int {
 	return n
 }
 
-// span returns when the first fire is due, and when the last second of fires has passed.
+// span returns when the first fire is due, and when the last second of fires ends.
 func (l load) span() (from, to time.Time) {
 	for _, s := range l.Sets {
 		if from.IsZero() || s.From.Before(from) {
@@ -69,7 +70,7 @@ func (l load) due(yield func(time.Time) bool) {
 	}
 }
 
-// at is how many fires of the set are due in a millisecond of a second.
+// at returns how many fires of the set are due in a millisecond of a second.
 func (s set) at(second time.Time, ms int) int {
 	k := int(second.Sub(s.From) / time.Second)
 	if second.Before(s.From) || k >= s.seconds() {
@@ -81,7 +82,16 @@ func (s set) at(second time.Time, ms int) int {
 		}
 		return 0
 	}
-	// The i-th has phase i*1000/N, rounded down: those from ceil(ms*N/1000) to ceil((ms+1)*N/1000).
+	// The i-th job has phase i*1000/N, rounded down. So the jobs from ceil(ms*N/1000) to ceil((ms+1)*N/1000) are due.
 	first := func(ms int) int { return (ms*s.N + 999) / 1000 }
 	return first(ms+1) - first(ms)
+}
+
+// ahead is the time between the moment at which a load is ready and its first fire. It covers the horizon of the
+// pre-read and the start of the processes.
+const ahead = 7 * time.Second
+
+// firstFire returns the whole second at which a load starts if its preparation takes the given time.
+func firstFire(prepare time.Duration) time.Time {
+	return time.Now().Add(ahead + prepare + 999*time.Millisecond).Truncate(time.Second)
 }

@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// meter measures what the parts and the servers use.
+type meter struct{ servers *servers }
+
 // reading is what all parts had used at an instant.
 type reading struct {
 	at       time.Time
@@ -13,26 +16,41 @@ type reading struct {
 	wal      string           // pg_lsn
 	database int64            // bytes
 	traffic  int64            // bytes through NATS
-	machine  time.Duration    // CPU time of all processes there are, 0 if unknown
+	machine  time.Duration    // CPU time of all processes of the machine, 0 if unknown
 }
 
-func (b *Bench) read(ctx context.Context, parts []*child) (reading, error) {
+// observation holds the readings before and after something ran.
+type observation struct{ from, to reading }
+
+// observe runs do, and profiles the parts meanwhile if profiles are asked for.
+func (m *meter) observe(ctx context.Context, parts []*child, do func() error) (o observation, err error) {
+	if o.from, err = m.read(ctx, parts); err != nil {
+		return o, err
+	}
+	if err := m.profiled(ctx, parts, do); err != nil {
+		return o, err
+	}
+	o.to, err = m.read(ctx, parts)
+	return o, err
+}
+
+func (m *meter) read(ctx context.Context, parts []*child) (reading, error) {
 	r := reading{at: time.Now(), parts: make(map[string]usage), machine: machineBusy()}
-	if err := b.servers.db.QueryRow(ctx, `SELECT pg_current_wal_lsn()::text, pg_database_size(current_database())`).Scan(&r.wal, &r.database); err != nil {
+	if err := m.servers.db.QueryRow(ctx, `SELECT pg_current_wal_lsn()::text, pg_database_size(current_database())`).Scan(&r.wal, &r.database); err != nil {
 		return r, fmt.Errorf("read Postgres's counters: %w", err)
 	}
-	n, err := b.takeNATS(ctx)
+	n, err := m.servers.takeNATS(ctx)
 	if err != nil {
 		return r, err
 	}
 	r.traffic = n.Traffic
-	if !canMeter() || b.servers.pgPID == 0 {
+	if !canMeter() || m.servers.pgPID == 0 {
 		return r, nil
 	}
-	if r.parts[partPostgres], err = usageOfTree(b.servers.pgPID); err != nil {
+	if r.parts[partPostgres], err = usageOfTree(m.servers.pgPID); err != nil {
 		return r, err
 	}
-	for _, c := range append([]*child{b.servers.nats}, parts...) {
+	for _, c := range append([]*child{m.servers.nats}, parts...) {
 		u, err := usageOf(c.cmd.Process.Pid)
 		if err != nil {
 			return r, err
@@ -43,10 +61,11 @@ func (b *Bench) read(ctx context.Context, parts []*child) (reading, error) {
 	return r, nil
 }
 
-// cost adds what was used between two readings, per run.
-func (b *Bench) cost(ctx context.Context, f Figures, from, to reading, runs float64) error {
+// addCost adds the use between the two readings, in all and per run.
+func (m *meter) addCost(ctx context.Context, f Figures, o observation, runs float64) error {
+	from, to := o.from, o.to
 	var wal float64
-	if err := b.servers.db.QueryRow(ctx, `SELECT pg_wal_lsn_diff($2::pg_lsn, $1::pg_lsn)::float8`, from.wal, to.wal).Scan(&wal); err != nil {
+	if err := m.servers.db.QueryRow(ctx, `SELECT pg_wal_lsn_diff($2::pg_lsn, $1::pg_lsn)::float8`, from.wal, to.wal).Scan(&wal); err != nil {
 		return err
 	}
 	var sum, memory float64
@@ -82,11 +101,11 @@ func (b *Bench) cost(ctx context.Context, f Figures, from, to reading, runs floa
 	return nil
 }
 
-// tables adds the sizes of tables and of their indexes, under a suffix.
-func (b *Bench) tables(ctx context.Context, f Figures, schema string, names []string, suffix string) error {
-	for _, name := range names {
+// addSizes adds the sizes of tables and of their indexes, as figures whose names end in suffix.
+func (m *meter) addSizes(ctx context.Context, f Figures, schema string, tables []string, suffix string) error {
+	for _, name := range tables {
 		var table, index float64
-		if err := b.servers.db.QueryRow(ctx, `SELECT pg_table_size($1::regclass)::float8, pg_indexes_size($1::regclass)::float8`,
+		if err := m.servers.db.QueryRow(ctx, `SELECT pg_table_size($1::regclass)::float8, pg_indexes_size($1::regclass)::float8`,
 			schema+"."+name).Scan(&table, &index); err != nil {
 			return fmt.Errorf("size of %s: %w", name, err)
 		}
@@ -96,31 +115,19 @@ func (b *Bench) tables(ctx context.Context, f Figures, schema string, names []st
 	return nil
 }
 
-// quiet brings the database into the same state before each run.
-func (b *Bench) quiet(ctx context.Context) error {
-	for _, sql := range []string{
-		`VACUUM (ANALYZE) runs_live, job_due, block_slots, runs_waiting, route_state, jobs, yardstick.live`, `CHECKPOINT`,
-	} {
-		if _, err := b.servers.db.Exec(ctx, sql); err != nil {
-			return fmt.Errorf("come to rest: %w", err)
-		}
-	}
-	return nil
-}
-
-// profiled profiles the parts while do runs.
-func (b *Bench) profiled(ctx context.Context, parts []*child, do func() error) error {
-	if b.Config.Profile == "" {
+// profiled profiles the parts while do runs, if profiles are asked for.
+func (m *meter) profiled(ctx context.Context, parts []*child, do func() error) error {
+	if m.servers.config.Profile == "" {
 		return do()
 	}
-	all := append([]*child{b.servers.nats}, parts...)
+	all := append([]*child{m.servers.nats}, parts...)
 	for _, c := range all {
 		if _, err := c.ask(ctx, "profile"); err != nil {
 			return err
 		}
 	}
-	if b.statements {
-		if _, err := b.servers.db.Exec(ctx, `SELECT public.pg_stat_statements_reset()`); err != nil {
+	if m.servers.statements {
+		if _, err := m.servers.db.Exec(ctx, `SELECT public.pg_stat_statements_reset()`); err != nil {
 			return err
 		}
 	}
@@ -132,8 +139,8 @@ func (b *Bench) profiled(ctx context.Context, parts []*child, do func() error) e
 			return err
 		}
 	}
-	if !b.statements {
+	if !m.servers.statements {
 		return nil
 	}
-	return b.writeStatements(ctx)
+	return m.writeStatements(ctx)
 }

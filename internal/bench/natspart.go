@@ -14,22 +14,22 @@ import (
 	"github.com/belfryhq/belfry/internal/natsauth"
 )
 
-// The users of the measured NATS server. Executors have the permissions that a group's token gives, so that checking
-// them is part of the cost; only the log-in itself is shorter.
+// The users of the measured NATS server. Executors have the same permissions as with a group's token, so the cost
+// includes the permission checks. Only the log-in is simpler.
 const (
 	systemUser   = "belfry"
 	executorUser = "executor"
 	group        = "bench"
 )
 
-// natsAnswer is what the part of NATS answers to "take".
+// natsAnswer is the answer of the NATS part to "take".
 type natsAnswer struct {
 	URL     string `json:"url"`
 	Traffic int64  `json:"traffic_bytes"` // to and from clients
 	Stored  int64  `json:"stored_bytes"`  // by JetStream, now
 }
 
-// runNATS is a NATS server as package embednats configures it: files, flushed every few seconds.
+// runNATS runs a NATS server with the settings of package embednats: file storage, synced every few seconds.
 func (p *part) runNATS(ctx context.Context) error {
 	opts, err := natsOptions(p.order)
 	if err != nil {

@@ -16,60 +16,61 @@ import (
 	"github.com/belfryhq/belfry/internal/config"
 )
 
-// The parts that a measurement is made of. Each is a process of its own, so that what it uses is known.
+// The parts of a measurement. Each part is a separate process, so that its CPU time and memory are known.
 const (
 	partNATS       = "nats"
 	partScheduler  = "scheduler"
 	partDispatcher = "dispatcher"
 	partExecutor   = "executor"
-	partPipeline   = "pipeline"  // the yardstick's insert, update, offer and settling
-	partResponder  = "responder" // the yardstick's executor
+	partPipeline   = "pipeline"  // of the baseline: inserts, updates, offers and settles
+	partResponder  = "responder" // of the baseline: its executor
 	partStandalone = "standalone"
 	partPostgres   = "postgres" // no process of this binary
 )
 
-// Order is what a part is told to be: the first line of its standard input, in JSON. It holds passwords, which is why
-// it is no argument and no environment. The part ends when its standard input does, so at the latest with its parent.
+// Order tells a part what to run. It is the first line of the part's standard input, as JSON. It contains passwords, so
+// it is neither an argument nor an environment variable. The part ends when its standard input is closed, at the latest
+// when its parent ends.
 type Order struct {
 	Part     string `json:"part"`
 	Database string `json:"database_url,omitempty"`
 	NATS     string `json:"nats_url,omitempty"`
 	Dir      string `json:"dir,omitempty"`      // nats: its storage; executor: its spool; standalone: its data
-	Password string `json:"password,omitempty"` // nats: of the system side and of executors
+	Password string `json:"password,omitempty"` // nats: for the system user and the executors
 	Name     string `json:"name,omitempty"`     // executor: its instance
 	Capacity int    `json:"capacity,omitempty"` // executor
 	Profile  string `json:"profile,omitempty"`  // directory for profiles
 	Load     *load  `json:"load,omitempty"`     // pipeline
 }
 
-// ask is a later line: what the part is asked for.
+// ask is any later line of the standard input: a request to the part.
 type ask struct {
 	Do string `json:"do"` // "take", "profile", "unprofile"
 }
 
-// reply is what a part says on its standard output: first that it is ready, then one for each ask.
+// reply is a line of a part's standard output. The first line says that the part is ready; then each ask has one reply.
 type reply struct {
 	Event string          `json:"event"`
 	Error string          `json:"error,omitempty"`
 	Data  json.RawMessage `json:"data,omitempty"`
 }
 
-// Roles runs the parts that are Belfry's own roles, until ctx ends.
+// Roles runs the roles of Belfry until ctx ends.
 type Roles interface {
 	BenchScheduler(ctx context.Context, database, nats config.URL) error
 	BenchDispatcher(ctx context.Context, database, nats config.URL) error
 	BenchStandalone(ctx context.Context, database config.URL, dir string) error
 }
 
-// part is the running side of a process.
+// part is the state of a process that runs a part.
 type part struct {
 	order Order
-	ready func()                          // says that it is ready
-	take  func() (json.RawMessage, error) // what "take" answers; set before ready is called
+	ready func()                          // sends the reply "ready"
+	take  func() (json.RawMessage, error) // answers "take"; set before ready is called
 }
 
-// RunPart is the whole life of a part: it reads its order, becomes what it says, and answers what it is asked until
-// in ends.
+// RunPart runs a part: it reads the order from in, runs the part that the order names, and answers requests until in
+// ends.
 func RunPart(ctx context.Context, in io.Reader, out io.Writer, roles Roles) error {
 	lines := bufio.NewReader(in)
 	var p part
@@ -82,7 +83,7 @@ func RunPart(ctx context.Context, in io.Reader, out io.Writer, roles Roles) erro
 	say := func(r reply) {
 		mu.Lock()
 		defer mu.Unlock()
-		// A parent that is gone has closed in too, which ends this process.
+		// If the parent has ended, in is closed too, which ends this process.
 		_ = json.NewEncoder(out).Encode(r)
 	}
 	p.ready = sync.OnceFunc(func() { say(reply{Event: "ready"}) })
@@ -125,7 +126,7 @@ func (p *part) run(ctx context.Context, roles Roles) error {
 		p.ready()
 		return roles.BenchStandalone(ctx, config.URL(p.order.Database), p.order.Dir)
 	}
-	return fmt.Errorf("there is no part %q", p.order.Part)
+	return fmt.Errorf("unknown part %q", p.order.Part)
 }
 
 func readLine(r *bufio.Reader, into any) error {
@@ -145,7 +146,7 @@ func (p *part) answer(a ask) (json.RawMessage, error) {
 	case "unprofile":
 		return nil, p.stopProfile()
 	}
-	return nil, fmt.Errorf("a part cannot %q", a.Do)
+	return nil, fmt.Errorf("unknown request %q", a.Do)
 }
 
 func (p *part) profilePath(kind string) string {
@@ -156,7 +157,7 @@ func (p *part) profilePath(kind string) string {
 	return filepath.Join(p.order.Profile, name+"."+kind+".pprof")
 }
 
-// startProfile profiles this process until stopProfile.
+// startProfile starts the CPU profile of this process.
 func (p *part) startProfile() error {
 	f, err := os.Create(p.profilePath("cpu"))
 	if err != nil {
@@ -165,13 +166,13 @@ func (p *part) startProfile() error {
 	return pprof.StartCPUProfile(f)
 }
 
-// stopProfile writes the profiles. That of allocations is of the process's whole life.
+// stopProfile writes the profiles. The profile of allocations covers the whole life of the process.
 func (p *part) stopProfile() error {
 	pprof.StopCPUProfile()
 	f, err := os.Create(p.profilePath("allocs"))
 	if err != nil {
 		return err
 	}
-	runtime.GC() // the profile is as of the last collection
+	runtime.GC() // the profile shows the state at the last collection
 	return errors.Join(pprof.Lookup("allocs").WriteTo(f, 0), f.Close())
 }

@@ -15,17 +15,17 @@ import (
 
 const (
 	readyWithin  = 30 * time.Second
-	answerWithin = 60 * time.Second // on a machine that is measured to its limits
+	answerWithin = 60 * time.Second // long, because a measurement may use the whole machine
 	endWithin    = 30 * time.Second
 )
 
-// child is a part that runs.
+// child is the parent's view of a running part.
 type child struct {
-	name    string // as reported: processes of one kind share it
+	name    string // in the report; all processes of one kind share it
 	cmd     *exec.Cmd
 	stdin   io.WriteCloser
-	replies chan reply    // closed when it has ended
-	ended   chan struct{} // closed when it is gone
+	replies chan reply    // closed after ended
+	ended   chan struct{} // closed when the process has ended
 	err     error         // written before ended is closed
 	asking  sync.Mutex    // one ask at a time
 }
@@ -36,7 +36,7 @@ func startPart(ctx context.Context, o Order, log io.Writer) (*child, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	// Not bound to ctx: a measurement that is interrupted ends its parts in order.
+	// The process does not depend on ctx, because an interrupted measurement stops its parts in order.
 	cmd := exec.Command(self, "bench-part")
 	ownGroup(cmd)
 	stdin, err := cmd.StdinPipe()
@@ -53,7 +53,7 @@ func startPart(ctx context.Context, o Order, log io.Writer) (*child, error) {
 		return nil, fmt.Errorf("start part %s: %w", o.Part, err)
 	}
 	go c.listen(stdout)
-	err = json.NewEncoder(stdin).Encode(o) //nolint:gosec // the password goes nowhere but to the part
+	err = json.NewEncoder(stdin).Encode(o) //nolint:gosec // only the part receives the password
 	if err == nil {
 		_, err = c.reply(ctx, "ready", readyWithin)
 	}
@@ -63,7 +63,7 @@ func startPart(ctx context.Context, o Order, log io.Writer) (*child, error) {
 	return c, nil
 }
 
-// listen reads what the part says, until it ends.
+// listen reads the replies of the part until it ends.
 func (c *child) listen(stdout io.Reader) {
 	lines := bufio.NewReader(stdout)
 	for {
@@ -99,12 +99,12 @@ func (c *child) reply(ctx context.Context, event string, within time.Duration) (
 
 func (c *child) exit() error {
 	if c.err == nil {
-		return errors.New("without saying why")
+		return errors.New("without an error")
 	}
 	return c.err
 }
 
-// ask asks the part for something and waits for the answer.
+// ask sends a request to the part and waits for the answer.
 func (c *child) ask(ctx context.Context, do string) (json.RawMessage, error) {
 	c.asking.Lock()
 	defer c.asking.Unlock()
@@ -114,12 +114,12 @@ func (c *child) ask(ctx context.Context, do string) (json.RawMessage, error) {
 	return c.reply(ctx, do, answerWithin)
 }
 
-// stop ends the part and waits for it.
+// stop stops the part and waits until it has ended.
 func (c *child) stop() error {
-	_ = c.stdin.Close() // if it is gone, so much the better
+	_ = c.stdin.Close() // an error means that the part has ended already
 	timer := time.AfterFunc(endWithin, func() { _ = c.cmd.Process.Kill() })
 	defer timer.Stop()
-	for range c.replies { //nolint:revive // what it still says is of no interest
+	for range c.replies { //nolint:revive // the replies of a part that is being stopped are ignored
 	}
 	<-c.ended
 	if c.err != nil {
@@ -128,7 +128,7 @@ func (c *child) stop() error {
 	return nil
 }
 
-// stopAll ends parts in reverse order, so that who hands out work ends before who does it if started after it.
+// stopAll stops parts in the reverse order of their start.
 func stopAll(parts []*child) error {
 	var errs []error
 	for i := len(parts) - 1; i >= 0; i-- {

@@ -7,7 +7,10 @@ import (
 	"io"
 	"maps"
 	"math"
+	"os"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -15,14 +18,14 @@ import (
 	"github.com/belfryhq/belfry/internal/config"
 )
 
-// The sides of a comparison.
+// The sides of a comparison, as they are named in the JSON report.
 const (
-	sideYardstick = "yardstick"
-	sideEngine    = "engine"
+	sideBaseline = "yardstick"
+	sideEngine   = "engine"
 )
 
-// Figures are what one run showed, by name; the unit is the name's last word, or stands before the last dot. See
-// docs/performance.md.
+// Figures holds the figures of one run by name. The name ends in its unit, or has the unit before the last dot.
+// docs/performance.md describes them.
 type Figures map[string]float64
 
 // Run is one measured run.
@@ -33,16 +36,16 @@ type Run struct {
 	Figures Figures   `json:"figures"`
 }
 
-// Summary holds, for what was measured, the medians of all runs, and the engine's divided by the yardstick's.
+// Summary holds the medians of all runs of one measurement, and the engine's medians divided by the baseline's.
 type Summary struct {
-	What      string  `json:"what"`
-	Runs      int     `json:"runs"`
-	Yardstick Figures `json:"yardstick,omitempty"`
-	Engine    Figures `json:"engine,omitempty"`
-	Ratios    Figures `json:"ratios,omitempty"`
+	What     string  `json:"what"`
+	Runs     int     `json:"runs"`
+	Baseline Figures `json:"yardstick,omitempty"`
+	Engine   Figures `json:"engine,omitempty"`
+	Ratios   Figures `json:"ratios,omitempty"`
 }
 
-// Report is what `belfry bench -o json` prints.
+// Report is the output of `belfry bench -o json`.
 type Report struct {
 	Version   string       `json:"version"`
 	Machine   Machine      `json:"machine"`
@@ -52,7 +55,7 @@ type Report struct {
 }
 
 func (f Figures) set(name string, v float64) {
-	if !math.IsNaN(v) && !math.IsInf(v, 0) { // JSON has no word for them
+	if !math.IsNaN(v) && !math.IsInf(v, 0) { // JSON cannot represent them
 		f[name] = v
 	}
 }
@@ -64,7 +67,7 @@ func (f Figures) percentiles(name string, p Percentiles) {
 	f.set(name+"_max_ms", p.Max)
 }
 
-// ends adds when the last had started and was settled, and the rate that follows.
+// ends adds when the last run had started and was settled, and the resulting rate.
 func (f Figures) ends(l load, from, started, settled time.Time, ended int64, settleLag []float64) {
 	f.set("all_started_ms", milliseconds(started.Sub(from)))
 	f.set("all_settled_ms", milliseconds(settled.Sub(from)))
@@ -75,7 +78,7 @@ func (f Figures) ends(l load, from, started, settled time.Time, ended int64, set
 	f.percentiles("settled_after", Percentiles{settleLag[0], settleLag[1], settleLag[2], settleLag[3]})
 }
 
-// lateness adds how late handlers started, as their own processes noted it.
+// lateness adds how late handlers started. The parts that ran the handlers have recorded it.
 func (f Figures) lateness(ctx context.Context, parts []*child) error {
 	var h Histogram
 	for _, c := range parts {
@@ -91,7 +94,7 @@ func (f Figures) lateness(ctx context.Context, parts []*child) error {
 	return nil
 }
 
-// headline is what is worth saying of a run while others follow.
+// headline returns the most important figures, which are printed after each run.
 func (f Figures) headline() string {
 	var parts []string
 	for _, name := range []string{"fires_per_s", "max_per_s", "overload_per_s", "all_started_ms", "all_settled_ms", "lateness_p50_ms",
@@ -103,7 +106,7 @@ func (f Figures) headline() string {
 	return strings.Join(parts, ", ")
 }
 
-// summarize computes medians and ratios, in the order in which things were measured.
+// summarize computes medians and ratios, in the order of the measurements.
 func (r *Report) summarize() {
 	r.Summaries = nil
 	for _, run := range r.Runs {
@@ -119,9 +122,9 @@ func (r *Report) summarize() {
 	}
 	for i := range r.Summaries {
 		s := &r.Summaries[i]
-		s.Yardstick, s.Engine = r.medians(s.What, sideYardstick), r.medians(s.What, sideEngine)
+		s.Baseline, s.Engine = r.medians(s.What, sideBaseline), r.medians(s.What, sideEngine)
 		for name, v := range s.Engine {
-			if y, ok := s.Yardstick[name]; ok && y != 0 {
+			if y, ok := s.Baseline[name]; ok && y != 0 {
 				if s.Ratios == nil {
 					s.Ratios = make(Figures)
 				}
@@ -150,7 +153,7 @@ func (r *Report) medians(what, side string) Figures {
 	return out
 }
 
-// shown is the order in which figures are printed; those of parts and tables follow their sum.
+// shown is the order in which figures are printed. The figures of single parts and tables follow their sum.
 var shown = []string{
 	"fires", "ended", "succeeded", "missed", "offered_per_s", "fires_per_s", "max_per_s", "overload_per_s",
 	"overload_of_max", "out_of_order", "recovery_s", "all_started_ms", "all_settled_ms", "lateness", "recorded_lateness", "settled_after",
@@ -168,7 +171,7 @@ func rank(name string) int {
 	return best
 }
 
-// sortedNames returns the names of figures as they are printed.
+// sortedNames returns the names of figures in the order in which they are printed.
 func sortedNames(sides ...Figures) []string {
 	names := make(map[string]bool)
 	for _, f := range sides {
@@ -194,12 +197,12 @@ func (r *Report) print(w io.Writer, form string) error {
 	for _, s := range r.Summaries {
 		fmt.Fprintf(w, "\n%s (medians of %d)\n", s.What, max(1, s.Runs))
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprintln(t, "\tyardstick\tengine\tratio\t")
-		for _, name := range sortedNames(s.Yardstick, s.Engine) {
+		fmt.Fprintln(t, "\tbaseline\tengine\tratio\t")
+		for _, name := range sortedNames(s.Baseline, s.Engine) {
 			if strings.HasPrefix(name, "cpu_percent.") && s.Engine["cpu_us_per_run"] > 0 {
-				continue // the same, in another unit
+				continue // cpu_us_per_run shows the same in another unit
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\n", name, cell(s.Yardstick, name), cell(s.Engine, name), cell(s.Ratios, name))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\n", name, cell(s.Baseline, name), cell(s.Engine, name), cell(s.Ratios, name))
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -214,4 +217,46 @@ func cell(f Figures, name string) string {
 		return "-"
 	}
 	return thousands(v)
+}
+
+// Machine describes the computer, on which absolute figures depend.
+type Machine struct {
+	System string `json:"system"`
+	CPUs   int    `json:"cpus"`
+	Model  string `json:"cpu_model,omitempty"`
+	Memory int64  `json:"memory_bytes,omitempty"`
+}
+
+func machine() Machine {
+	m := Machine{System: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), Memory: kilobytes("/proc/meminfo", "MemTotal:")}
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if key, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(key) == "model name" {
+				m.Model = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	return m
+}
+
+// thousands formats a number with at least three digits, and with commas between thousands.
+func thousands(v float64) string {
+	switch {
+	case v < 0:
+		return "-" + thousands(-v)
+	case v < 10:
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	case v < 100:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	digits := strconv.FormatFloat(v, 'f', 0, 64)
+	var out strings.Builder
+	for i, d := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			out.WriteByte(',')
+		}
+		out.WriteRune(d)
+	}
+	return out.String()
 }

@@ -11,18 +11,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// The yardstick's subjects and stream.
+// The baseline's subjects and stream.
 const (
-	yardOffers  = "yardstick.offers"
-	yardResults = "yardstick.results"
-	yardStream  = "YARDSTICK"
+	baselineOffers  = "baseline.offers"
+	baselineResults = "baseline.results"
+	baselineStream  = "BASELINE"
 )
 
-// yardBoot stands where executors' boot ids do.
-const yardBoot = "019a9d2c7b408000"
+// baselineBoot is the boot id in the baseline's messages and rows.
+const baselineBoot = "019a9d2c7b408000"
 
-// yardOffer is one of the yardstick's runs on its way to the responder: what an executor has to be told.
-type yardOffer struct {
+// baselineOffer is the offer of a run to the responder. It has the fields that an executor needs.
+type baselineOffer struct {
 	RunID    string    `json:"run_id"`
 	Attempt  int       `json:"attempt"`
 	JobID    int64     `json:"job_id"`
@@ -36,8 +36,8 @@ type yardOffer struct {
 	Now      time.Time `json:"now"`
 }
 
-// yardResult is what an executor has to tell.
-type yardResult struct {
+// baselineResult is the result of a run. It has the fields that a dispatcher needs.
+type baselineResult struct {
 	RunID      string    `json:"run_id"`
 	Attempt    int       `json:"attempt"`
 	Instance   string    `json:"instance"`
@@ -47,13 +47,13 @@ type yardResult struct {
 	FinishedAt time.Time `json:"finished_at"`
 }
 
-// The responder batches results as an executor does.
+// The responder batches results like an executor.
 const (
 	resultBatch = 100
 	resultEvery = 20 * time.Millisecond
 )
 
-// runResponder answers offers, starts each at its due instant, does nothing, and publishes results in batches.
+// runResponder accepts offers, starts an empty handler at each due instant, and publishes the results in batches.
 func (p *part) runResponder(ctx context.Context) error {
 	var late Histogram
 	p.take = late.Take
@@ -62,21 +62,21 @@ func (p *part) runResponder(ctx context.Context) error {
 		return err
 	}
 	defer nc.Close()
-	results := make(chan yardResult, 65536)
-	start := func(o yardOffer) {
+	results := make(chan baselineResult, 65536)
+	start := func(o baselineOffer) {
 		started := time.Now()
 		late.Add(started.Sub(o.DueAt))
-		results <- yardResult{
-			RunID: o.RunID, Attempt: o.Attempt, Instance: "executor-1", BootID: yardBoot, Outcome: "succeeded",
+		results <- baselineResult{
+			RunID: o.RunID, Attempt: o.Attempt, Instance: "executor-1", BootID: baselineBoot, Outcome: "succeeded",
 			StartedAt: started.UTC(), FinishedAt: time.Now().UTC(),
 		}
 	}
-	sub, err := nc.Subscribe(yardOffers, func(m *nats.Msg) {
-		var offers []yardOffer
+	sub, err := nc.Subscribe(baselineOffers, func(m *nats.Msg) {
+		var offers []baselineOffer
 		if err := json.Unmarshal(m.Data, &offers); err != nil || m.Respond([]byte(`{"accepted":true}`)) != nil {
-			return // the pipeline waits in vain, and says so
+			return // the request of the pipeline times out, which is reported
 		}
-		atDue(offers, func(o yardOffer) { go start(o) })
+		atDue(offers, func(o baselineOffer) { go start(o) })
 	})
 	if err != nil {
 		return fmt.Errorf("subscribe to offers: %w", err)
@@ -88,8 +88,8 @@ func (p *part) runResponder(ctx context.Context) error {
 	return shipResults(ctx, js, results)
 }
 
-// atDue starts those that are due now, and the others by one timer for each instant.
-func atDue(offers []yardOffer, start func(yardOffer)) {
+// atDue starts the offers that are due now. The others start by one timer for each due instant.
+func atDue(offers []baselineOffer, start func(baselineOffer)) {
 	for len(offers) > 0 {
 		n := 1
 		for n < len(offers) && offers[n].DueAt.Equal(offers[0].DueAt) {
@@ -110,9 +110,9 @@ func atDue(offers []yardOffer, start func(yardOffer)) {
 	}
 }
 
-// shipResults publishes a full batch at once, what is less every resultEvery, and the first after a pause at once.
-func shipResults(ctx context.Context, js jetstream.JetStream, results <-chan yardResult) error {
-	batch := make([]yardResult, 0, resultBatch)
+// shipResults publishes a full batch at once, and a smaller batch when resultEvery has passed since the last one.
+func shipResults(ctx context.Context, js jetstream.JetStream, results <-chan baselineResult) error {
+	batch := make([]baselineResult, 0, resultBatch)
 	var last time.Time
 	var timer <-chan time.Time
 	flush := func() error {
@@ -122,7 +122,7 @@ func shipResults(ctx context.Context, js jetstream.JetStream, results <-chan yar
 			return err
 		}
 		batch = batch[:0]
-		_, err = js.PublishAsync(yardResults, data)
+		_, err = js.PublishAsync(baselineResults, data)
 		return err
 	}
 	for {
@@ -145,7 +145,7 @@ func shipResults(ctx context.Context, js jetstream.JetStream, results <-chan yar
 	}
 }
 
-// connectNATS connects as the system side.
+// connectNATS connects as the system user.
 func connectNATS(o Order) (*nats.Conn, jetstream.JetStream, error) {
 	nc, err := nats.Connect(o.NATS, nats.UserInfo(systemUser, o.Password), nats.Name("belfry bench "+o.Part))
 	if err != nil {

@@ -6,35 +6,42 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/internal/config"
 	"github.com/belfryhq/belfry/internal/embedpg"
 	"github.com/belfryhq/belfry/internal/natsinfra"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/migrations"
 )
 
-// servers are what yardstick and engine share: Postgres, NATS, and a directory that is removed at the end.
+// servers are the Postgres and NATS that the baseline and the engine share, and a directory for their files.
 type servers struct {
-	dir      string
-	pg       *embedpg.Server
-	pgPID    int
-	db       *pgxpool.Pool
-	nats     *child
-	natsURL  string
-	password string
+	config  config.Bench
+	display *display
+	stderr  io.Writer // for the parts
+
+	dir        string
+	pg         *embedpg.Server
+	pgPID      int  // 0: unknown
+	statements bool // Postgres records the cost of statements
+	db         *pgxpool.Pool
+	nats       *child
+	natsURL    string
+	password   string
 }
 
-func (b *Bench) startServers(ctx context.Context) (err error) {
-	s := &b.servers
-	if s.dir, err = os.MkdirTemp(b.Config.Dir, "belfry-bench-"); err != nil {
-		return fmt.Errorf("make a directory: %w", err)
+// start starts the servers, and creates the schemas, the group and the streams. After an error, stop is required too.
+func (s *servers) start(ctx context.Context) (err error) {
+	if s.dir, err = os.MkdirTemp(s.config.Dir, "belfry-bench-"); err != nil {
+		return fmt.Errorf("create a directory: %w", err)
 	}
-	if err := b.startPostgres(ctx); err != nil {
+	if err := s.startPostgres(ctx); err != nil {
 		return err
 	}
 	if err := store.Migrate(ctx, s.pg.URL()); err != nil {
@@ -51,20 +58,20 @@ func (b *Bench) startServers(ctx context.Context) (err error) {
 	if s.db, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return err
 	}
-	if err := b.prepareDatabase(ctx); err != nil {
+	if err := s.prepareDatabase(ctx); err != nil {
 		return err
 	}
 	s.password = rand.Text()
-	s.nats, err = startPart(ctx, Order{Part: partNATS, Dir: filepath.Join(s.dir, "nats"), Password: s.password, Profile: b.Config.Profile}, b.Stderr)
+	s.nats, err = startPart(ctx, Order{Part: partNATS, Dir: filepath.Join(s.dir, "nats"), Password: s.password, Profile: s.config.Profile}, s.stderr)
 	if err != nil {
 		return err
 	}
-	answer, err := b.takeNATS(ctx)
+	answer, err := s.takeNATS(ctx)
 	if err != nil {
 		return err
 	}
 	s.natsURL = answer.URL
-	// Made by whoever comes first, else; here by nobody, so that no part has to wait for it.
+	// Otherwise the first part would create the streams, and the others would wait for it.
 	nc, js, err := connectNATS(Order{Part: "set-up", NATS: s.natsURL, Password: s.password})
 	if err != nil {
 		return err
@@ -73,66 +80,91 @@ func (b *Bench) startServers(ctx context.Context) (err error) {
 	return natsinfra.Ensure(ctx, js, 1)
 }
 
-// startPostgres starts Postgres; for profiles with the costs of statements, if it has the library for that.
-func (b *Bench) startPostgres(ctx context.Context) (err error) {
-	cfg := embedpg.Config{DataDir: filepath.Join(b.servers.dir, "postgres"), Log: b.log, Settings: map[string]string{
+// startPostgres starts Postgres. If profiles are asked for, it loads pg_stat_statements where that is installed.
+func (s *servers) startPostgres(ctx context.Context) (err error) {
+	cfg := embedpg.Config{DataDir: filepath.Join(s.dir, "postgres"), Log: logger(s.stderr), Settings: map[string]string{
 		"track_commit_timestamp": "on",
-		// As on a server that is Postgres's own: what is measured is neither the reading of pages that were just put away, nor
-		// a checkpoint every half minute.
+		// These values fit a server that runs only Postgres. With the defaults, Postgres would read evicted pages again and
+		// write a checkpoint every half minute, and the measurement would include both.
 		"shared_buffers": "1GB",
 		"max_wal_size":   "4GB",
 	}}
-	if b.Config.Profile != "" {
+	if s.config.Profile != "" {
 		cfg.Settings["shared_preload_libraries"] = "pg_stat_statements"
 		cfg.Settings["pg_stat_statements.track_planning"] = "on"
-		if b.servers.pg, err = embedpg.Start(ctx, cfg); err == nil || ctx.Err() != nil {
-			b.statements = err == nil
+		if s.pg, err = embedpg.Start(ctx, cfg); err == nil || ctx.Err() != nil {
+			s.statements = err == nil
 			return err
 		}
-		b.say("Postgres does not start with pg_stat_statements; the profile will lack the costs of statements: %v", err)
+		s.display.say("Postgres does not start with pg_stat_statements; the profile will lack the cost of statements: %v", err)
 		delete(cfg.Settings, "shared_preload_libraries")
 		delete(cfg.Settings, "pg_stat_statements.track_planning")
 	}
-	b.servers.pg, err = embedpg.Start(ctx, cfg)
+	s.pg, err = embedpg.Start(ctx, cfg)
 	return err
 }
 
-func (b *Bench) prepareDatabase(ctx context.Context) error {
+// prepareDatabase creates the baseline's schema and the group, and finds the process id of Postgres.
+func (s *servers) prepareDatabase(ctx context.Context) error {
 	for _, sql := range []string{
-		yardSchema,
+		baselineSchema,
 		`INSERT INTO groups (name, description, token_sha256) VALUES ('` + group + `', 'A measurement.', sha256(gen_random_uuid()::text::bytea))`,
 	} {
-		if _, err := b.servers.db.Exec(ctx, sql); err != nil {
+		if _, err := s.db.Exec(ctx, sql); err != nil {
 			return err
 		}
 	}
-	if b.statements {
-		if _, err := b.servers.db.Exec(ctx, `CREATE EXTENSION pg_stat_statements SCHEMA public`); err != nil {
-			return fmt.Errorf("make the extension pg_stat_statements: %w", err)
+	if s.statements {
+		if _, err := s.db.Exec(ctx, `CREATE EXTENSION pg_stat_statements SCHEMA public`); err != nil {
+			return fmt.Errorf("create the extension pg_stat_statements: %w", err)
 		}
 	}
 	var backend int
-	if err := b.servers.db.QueryRow(ctx, `SELECT pg_backend_pid()`).Scan(&backend); err != nil {
+	if err := s.db.QueryRow(ctx, `SELECT pg_backend_pid()`).Scan(&backend); err != nil {
 		return err
 	}
 	if st, err := readStat(backend); err == nil {
-		b.servers.pgPID = st.parent
+		s.pgPID = st.parent
 	}
 	return nil
 }
 
-func (b *Bench) takeNATS(ctx context.Context) (natsAnswer, error) {
+// takeNATS returns the URL and the counters of the NATS server.
+func (s *servers) takeNATS(ctx context.Context) (natsAnswer, error) {
 	var out natsAnswer
-	data, err := b.servers.nats.ask(ctx, "take")
+	data, err := s.nats.ask(ctx, "take")
 	if err == nil {
 		err = json.Unmarshal(data, &out)
 	}
 	return out, err
 }
 
-// stopServers removes all that was made.
-func (b *Bench) stopServers() error {
-	s := &b.servers
+// vacuum vacuums the tables and writes a checkpoint, so that each measurement starts from the same state.
+func (s *servers) vacuum(ctx context.Context) error {
+	for _, sql := range []string{
+		`VACUUM (ANALYZE) runs_live, job_due, block_slots, runs_waiting, route_state, jobs, baseline.live`, `CHECKPOINT`,
+	} {
+		if _, err := s.db.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("prepare the database for a measurement: %w", err)
+		}
+	}
+	return nil
+}
+
+// startPart starts a part that uses the database, and returns when it is ready.
+func (s *servers) startPart(ctx context.Context, o Order) (*child, error) {
+	o.Database, o.Profile = s.pg.URL(), s.config.Profile
+	return startPart(ctx, o, s.stderr)
+}
+
+// systemURL returns the URL of NATS with the name and password of the system user.
+func (s *servers) systemURL() string {
+	const scheme = "nats://"
+	return scheme + systemUser + ":" + s.password + "@" + s.natsURL[len(scheme):]
+}
+
+// stop stops the servers and removes their files.
+func (s *servers) stop() error {
 	var errs []error
 	if s.nats != nil {
 		errs = append(errs, s.nats.stop())

@@ -11,14 +11,14 @@ import (
 
 var spaces = regexp.MustCompile(`\s+`)
 
-// writeStatements writes what each SQL statement has cost since the profile began.
-func (b *Bench) writeStatements(ctx context.Context) error {
-	f, err := os.Create(filepath.Join(b.Config.Profile, "statements.txt"))
+// writeStatements writes the cost of each SQL statement since the profile began.
+func (m *meter) writeStatements(ctx context.Context) error {
+	f, err := os.Create(filepath.Join(m.servers.config.Profile, "statements.txt"))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	rows, err := b.servers.db.Query(ctx, `
+	rows, err := m.servers.db.Query(ctx, `
 		SELECT calls, rows, total_exec_time, total_plan_time, wal_bytes::float8, shared_blks_hit + shared_blks_read, query
 		  FROM public.pg_stat_statements ORDER BY total_exec_time + total_plan_time DESC LIMIT 60`)
 	if err != nil {

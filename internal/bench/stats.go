@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Histogram counts durations in buckets that are 2 % wide, from 1 µs to hours. Its zero value is empty; it is safe
-// for concurrent use. Those of several processes are merged, so that percentiles are of all.
+// Histogram counts durations in buckets that are 2 % wide, from 1 µs to hours. Its zero value is empty, and it is safe
+// for concurrent use. The histograms of several processes can be merged.
 type Histogram struct {
 	mu      sync.Mutex
 	buckets map[int]int64 // guarded by mu
@@ -17,7 +17,7 @@ type Histogram struct {
 	max     time.Duration // guarded by mu
 }
 
-// growth is how much wider each bucket's bound is than the one before.
+// growth is the ratio of the bounds of neighboring buckets.
 const growth = 1.02
 
 func bucketOf(d time.Duration) int {
@@ -28,7 +28,7 @@ func bucketOf(d time.Duration) int {
 	return int(math.Ceil(math.Log(us) / math.Log(growth)))
 }
 
-// bound is the upper bound of a bucket.
+// bound returns the upper bound of a bucket.
 func bound(bucket int) time.Duration {
 	return time.Duration(math.Pow(growth, float64(bucket)) * float64(time.Microsecond))
 }
@@ -46,7 +46,7 @@ func (h *Histogram) Add(d time.Duration) {
 	h.max = max(h.max, d)
 }
 
-// Percentiles are read from a histogram; each is at most 2 % too large. Zero where nothing was counted.
+// Percentiles are percentiles of a histogram. Each is at most 2 % too large. All are zero if nothing was counted.
 type Percentiles struct {
 	P50  float64 `json:"p50_ms"`
 	P99  float64 `json:"p99_ms"`
@@ -54,7 +54,7 @@ type Percentiles struct {
 	Max  float64 `json:"max_ms"`
 }
 
-// Percentiles returns what most durations do not exceed.
+// Percentiles returns the percentiles of all counted durations.
 func (h *Histogram) Percentiles() Percentiles {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,7 +79,7 @@ func (h *Histogram) sorted() []int {
 	return keys
 }
 
-// histogramJSON is how a histogram goes from one process to another.
+// histogramJSON is a histogram as one process sends it to another.
 type histogramJSON struct {
 	Buckets map[int]int64 `json:"buckets"`
 	Count   int64         `json:"count"`
@@ -95,7 +95,7 @@ func (h *Histogram) Take() (json.RawMessage, error) {
 	return b, err
 }
 
-// Merge adds what Take of another process returned.
+// Merge adds the durations that Take of another histogram returned.
 func (h *Histogram) Merge(taken json.RawMessage) error {
 	var in histogramJSON
 	if err := json.Unmarshal(taken, &in); err != nil {
@@ -116,7 +116,7 @@ func (h *Histogram) Merge(taken json.RawMessage) error {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// median returns the middle value, of an even number the mean of the middle two; NaN of none.
+// median returns the middle value, or the mean of the two middle values. It returns NaN if there are no values.
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()

@@ -29,7 +29,7 @@ func TestPercentilesAreWithinABucket(t *testing.T) {
 			t.Fatal(err)
 		}
 		if p := parts[i].Percentiles(); p != (Percentiles{}) {
-			t.Errorf("taken, it still says %v", p)
+			t.Errorf("after Take the percentiles are %v, want zeros", p)
 		}
 	}
 	got := h.Percentiles()
@@ -49,14 +49,14 @@ func TestHistogramAtItsEnds(t *testing.T) {
 	if p := h.Percentiles(); p != (Percentiles{}) {
 		t.Errorf("empty: %v", p)
 	}
-	h.Add(-time.Second) // started before due, by a clock that is ahead
+	h.Add(-time.Second) // a start before due, if the clock was set back
 	h.Add(0)
 	h.Add(30 * time.Hour)
 	if p := h.Percentiles(); p.P50 > 0.001 || p.Max != milliseconds(30*time.Hour) {
 		t.Errorf("got %v", p)
 	}
 	if h.Merge([]byte("{")) == nil {
-		t.Error("what is no histogram was merged")
+		t.Error("Merge accepted malformed JSON")
 	}
 }
 
@@ -70,7 +70,7 @@ func TestMedian(t *testing.T) {
 		}
 	}
 	if !math.IsNaN(median(nil)) {
-		t.Error("nothing has a median")
+		t.Error("the median of no values is not NaN")
 	}
 }
 
@@ -85,31 +85,31 @@ func TestThousands(t *testing.T) {
 func TestSummary(t *testing.T) {
 	r := Report{}
 	add := func(what, side string, f Figures) { r.Runs = append(r.Runs, Run{What: what, Side: side, Figures: f}) }
-	add("a", sideYardstick, Figures{"x": 10, "only": 1})
+	add("a", sideBaseline, Figures{"x": 10, "only": 1})
 	add("a", sideEngine, Figures{"x": 20})
-	add("a", sideYardstick, Figures{"x": 30})
+	add("a", sideBaseline, Figures{"x": 30})
 	add("a", sideEngine, Figures{"x": 40})
-	add("a", sideYardstick, Figures{"x": 20, "zero": 0})
+	add("a", sideBaseline, Figures{"x": 20, "zero": 0})
 	add("a", sideEngine, Figures{"x": 90, "zero": 1})
 	add("b", sideEngine, Figures{"x": 1})
 	r.summarize()
-	r.summarize() // again changes nothing
+	r.summarize() // a second call must change nothing
 	if len(r.Summaries) != 2 || r.Summaries[0].Runs != 3 {
 		t.Fatalf("got %+v", r.Summaries)
 	}
 	a, b := r.Summaries[0], r.Summaries[1]
-	if a.Yardstick["x"] != 20 || a.Engine["x"] != 40 || a.Ratios["x"] != 2 || a.Yardstick["only"] != 1 {
+	if a.Baseline["x"] != 20 || a.Engine["x"] != 40 || a.Ratios["x"] != 2 || a.Baseline["only"] != 1 {
 		t.Errorf("got %+v", a)
 	}
 	if _, ok := a.Ratios["zero"]; ok {
-		t.Error("a ratio to zero")
+		t.Error("there is a ratio to a baseline of zero")
 	}
-	if b.Yardstick != nil || b.Ratios != nil || b.Engine["x"] != 1 {
+	if b.Baseline != nil || b.Ratios != nil || b.Engine["x"] != 1 {
 		t.Errorf("got %+v", b)
 	}
 }
 
-// TestLoadsAgree: the yardstick's instants are those of the engine's jobs.
+// TestLoadsAgree checks that the baseline's due instants are those of the engine's jobs.
 func TestLoadsAgree(t *testing.T) {
 	from := time.Unix(1_800_000_000, 0)
 	for _, l := range []load{
@@ -141,7 +141,7 @@ func TestLoadsAgree(t *testing.T) {
 		}
 		for at, left := range want {
 			if left != 0 {
-				t.Errorf("%v: %d too few", at, left)
+				t.Errorf("%v: %d fires are missing", at, left)
 			}
 		}
 	}
@@ -166,9 +166,9 @@ func TestHolds(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		estimate int
-		most     float64      // what is sustained
-		noise    map[int]bool // tries that fail all the same
-		want     float64      // at least, of most
+		most     float64      // the highest sustained rate
+		noise    map[int]bool // tries that fail although the rate is sustained
+		want     float64      // the least result, as a share of most
 	}{
 		{"up", 1000, 1100, nil, 0.97},
 		{"down", 1000, 900, nil, 0.97},
@@ -197,8 +197,8 @@ func TestSustained(t *testing.T) {
 		stopped time.Time
 		want    bool
 	}{
-		{"all in time", []second{{at(4), 0}, {at(4.6), 300 * time.Millisecond}}, time.Time{}, true},
-		{"late before, and in time again", []second{{at(2), 2 * time.Second}, {at(4.6), 0}}, time.Time{}, true},
+		{"all on time", []second{{at(4), 0}, {at(4.6), 300 * time.Millisecond}}, time.Time{}, true},
+		{"late before, then on time again", []second{{at(2), 2 * time.Second}, {at(4.6), 0}}, time.Time{}, true},
 		{"late at the end", []second{{at(4.1), 1100 * time.Millisecond}, {at(4.6), 0}}, time.Time{}, false},
 		{"late after the end", []second{{at(4.6), 0}, {at(5.1), 2 * time.Second}}, time.Time{}, true},
 		{"cut short", []second{{at(4.6), 0}}, at(4.5), false},
@@ -220,13 +220,13 @@ func TestOrderOfFigures(t *testing.T) {
 
 func TestUsageOfThisProcess(t *testing.T) {
 	if !canMeter() {
-		t.Skip("NOT COVERED: what a process uses, which this system does not tell")
+		t.Skip("NOT COVERED: the usage of processes, because this system does not report it")
 	}
 	before, err := usageOf(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for sum, begun := 0, time.Now(); time.Since(begun) < 5*time.Minute; sum++ { // some work, on a machine of any speed
+	for sum, begun := 0, time.Now(); time.Since(begun) < 5*time.Minute; sum++ { // use CPU time until the clock tick shows it
 		if u, err := usageOf(os.Getpid()); err == nil && u.cpu >= before.cpu+5*clockTick {
 			if u.memory < 1<<20 {
 				t.Errorf("%d bytes are resident", u.memory)
@@ -234,7 +234,7 @@ func TestUsageOfThisProcess(t *testing.T) {
 			return
 		}
 	}
-	t.Error("working takes no time")
+	t.Error("the CPU time of a busy loop was not measured")
 }
 
 func TestGrowth(t *testing.T) {
@@ -250,7 +250,7 @@ func TestGrowth(t *testing.T) {
 		}
 	}
 	if !math.IsNaN(growthOf([]float64{1, 2, 3, 4})) {
-		t.Error("four sizes tell nothing")
+		t.Error("the growth of four sizes is not NaN")
 	}
 }
 
@@ -273,10 +273,10 @@ func TestHeldUp(t *testing.T) {
 	}{
 		{179, 2, 2, false},
 		{118, 3, 2, true},
-		{150, 12, 2, false}, // others are named in the report
+		{150, 12, 2, false}, // other programs used the CPUs, and the report shows their share
 		{90, 0, 1, false},
 		{185, 0, 64, false},
-		{0, 0, 2, false}, // a system that does not tell
+		{0, 0, 2, false}, // a system that does not report CPU times
 	} {
 		if got := heldUp(Figures{"cpu_percent": c.used, "others_cpu_percent": c.others}, c.cpus); got != c.want {
 			t.Errorf("%v and %v%% of %d CPUs: %v", c.used, c.others, c.cpus, got)

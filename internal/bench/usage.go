@@ -9,26 +9,26 @@ import (
 	"time"
 )
 
-// usage is what a part has used of the machine.
+// usage is the CPU time and memory that a part has used.
 type usage struct {
 	cpu    time.Duration // user and system time since its start
-	memory int64         // bytes resident; of several processes, each shared page once where the system tells
+	memory int64         // resident bytes; counts a page that several processes share only once if the system reports it
 }
 
 // clockTick is the unit of CPU times in /proc: USER_HZ, which is 100 on every Linux.
 const clockTick = time.Second / 100
 
-// canMeter reports whether this system tells what a process uses, in the manner of Linux.
+// canMeter reports whether this system has /proc, as Linux does, with the CPU time of each process.
 func canMeter() bool {
 	_, err := readStat(os.Getpid())
 	return err == nil
 }
 
-// stat is what is needed of /proc/<pid>/stat.
+// stat holds the needed fields of /proc/<pid>/stat.
 type stat struct {
 	parent   int
 	own      time.Duration // user and system time of the process itself
-	children time.Duration // of its children that have ended and were waited for
+	children time.Duration // the same of its children that have ended and were waited for
 }
 
 func readStat(pid int) (stat, error) {
@@ -36,11 +36,11 @@ func readStat(pid int) (stat, error) {
 	if err != nil {
 		return stat{}, err
 	}
-	// The second field is the program's name in parentheses, and may hold anything.
+	// The second field is the program's name in parentheses, which may contain any character.
 	end := strings.LastIndexByte(string(text), ')')
 	fields := strings.Fields(string(text[end+1:]))
 	if end < 0 || len(fields) < 15 {
-		return stat{}, fmt.Errorf("/proc/%d/stat is not understood", pid)
+		return stat{}, fmt.Errorf("/proc/%d/stat has an unexpected format", pid)
 	}
 	var n [5]int64 // ppid, utime, stime, cutime, cstime
 	for i, at := range []int{1, 11, 12, 13, 14} {
@@ -51,7 +51,7 @@ func readStat(pid int) (stat, error) {
 	return stat{parent: int(n[0]), own: time.Duration(n[1]+n[2]) * clockTick, children: time.Duration(n[3]+n[4]) * clockTick}, nil
 }
 
-// usageOf returns what one process uses.
+// usageOf returns the usage of one process.
 func usageOf(pid int) (usage, error) {
 	s, err := readStat(pid)
 	if err != nil {
@@ -60,7 +60,7 @@ func usageOf(pid int) (usage, error) {
 	return usage{cpu: s.own, memory: resident(pid)}, nil
 }
 
-// usageOfTree returns what a process and its children use, those that have ended included: Postgres.
+// usageOfTree returns the usage of a process and its children, including those that have ended. Postgres needs this.
 func usageOfTree(root int) (usage, error) {
 	s, err := readStat(root)
 	if err != nil {
@@ -84,10 +84,11 @@ func usageOfTree(root int) (usage, error) {
 	return sum, nil
 }
 
-// resident returns the memory of a process, 0 if it is not told.
+// resident returns the memory of a process, or 0 if the system does not report it.
 func resident(pid int) int64 { return kilobytes(fmt.Sprintf("/proc/%d/status", pid), "VmRSS:") }
 
-// proportional returns the memory of a process with a fair part of what it shares, else the whole of it.
+// proportional returns the memory of a process with its share of shared pages. If the system does not report that, it
+// returns the resident memory.
 func proportional(pid int) int64 {
 	if n := kilobytes(fmt.Sprintf("/proc/%d/smaps_rollup", pid), "Pss:"); n > 0 {
 		return n
@@ -113,7 +114,7 @@ func kilobytes(path, key string) int64 {
 	return 0
 }
 
-// machineBusy returns the CPU time that all processes of the machine have used since it started, 0 if it is not told.
+// machineBusy returns the CPU time that all processes of the machine have used since its start, or 0 if unknown.
 func machineBusy() time.Duration {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -123,8 +124,8 @@ func machineBusy() time.Duration {
 	return busyOf(line)
 }
 
-// busyOf sums the line "cpu user nice system idle iowait irq softirq steal …", idle times aside. Time of guests is part
-// of user.
+// busyOf sums the line "cpu user nice system idle iowait irq softirq steal …" without idle and iowait. The time of
+// guests is part of user.
 func busyOf(line string) time.Duration {
 	fields := strings.Fields(line)
 	if len(fields) < 8 || fields[0] != "cpu" {

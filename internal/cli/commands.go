@@ -56,7 +56,7 @@ type root struct {
 	Bench       benchCmd       `cmd:"" group:"bench" help:"Measure throughput, lateness and cost on this machine."`
 	Conformance conformanceCmd `cmd:"" group:"bench" help:"Test whether an executor in any language keeps every duty of the wire contract."`
 
-	BenchPart benchPartCmd `cmd:"" hidden:"" help:"One process of a measurement; it is told what to be on standard input."`
+	BenchPart benchPartCmd `cmd:"" hidden:"" help:"One process of a measurement; standard input says which part it runs."`
 }
 
 type standaloneCmd struct{ config.Standalone }
@@ -120,15 +120,16 @@ func (c *migrateStatusCmd) Run(a *app) error { return a.roles.MigrateStatus(a.ct
 type benchCmd struct{ config.Bench }
 
 func (*benchCmd) Help() string {
-	return "It starts a Postgres (with fsync), a NATS server (with file storage) and the roles by itself, each part a process of " +
-		"its own, loads them, and removes everything. In the same run it measures a yardstick: a bare pipeline without logic " +
-		"on the same servers. Absolute figures are the machine's; ratios to the yardstick are Belfry's.\n\nModes:\n\n" +
-		"    burst     --fires due in one instant: until all have started, until all are settled\n" +
-		"    rate      --rate a second for --span: lateness, CPU, WAL and bytes per run\n" +
-		"    max       the highest rate that is sustained\n" +
-		"    overload  twice the maximum: what is still done, in which order, and the recovery\n" +
-		"    idle      what 1,000,000 idle jobs cost, beside 10,000\n" +
-		"    history   what 20,000,000 past runs cost, beside none\n" +
+	return "The command starts Postgres (with fsync), a NATS server (with file storage) and the roles, each in a separate process. " +
+		"It generates load, prints a report and removes everything that it created. In the same run it measures a baseline: a pipeline " +
+		"without scheduling logic on the same servers. Absolute figures depend on the machine; compare the ratios to the baseline." +
+		"\n\nModes:\n\n" +
+		"    burst     --fires due in one instant: time until all have started and until all are settled\n" +
+		"    rate      --rate fires a second for --span: lateness, CPU, WAL and bytes per run\n" +
+		"    max       the highest sustained rate\n" +
+		"    overload  twice the maximum: throughput, order of starts, and recovery time\n" +
+		"    idle      the cost of 1,000,000 idle jobs, compared with 10,000\n" +
+		"    history   the cost of 20,000,000 past runs, compared with none\n" +
 		"    all       all of these\n\nExamples:\n\n    belfry bench burst --runs 5\n    belfry bench rate --rate 5000 --span 30s -o json\n" +
 		"    belfry bench max --profile /tmp/profiles"
 }
@@ -137,6 +138,6 @@ func (c *benchCmd) Run(a *app) error { return a.roles.Bench(a.ctx, c.Bench) }
 type benchPartCmd struct{}
 
 func (*benchPartCmd) Help() string {
-	return "It is for `belfry bench` alone.\n\nExample:\n\n    belfry bench-part < ORDER"
+	return "`belfry bench` starts this command for each part. Do not run it yourself.\n\nExample:\n\n    belfry bench-part < ORDER"
 }
 func (*benchPartCmd) Run(a *app) error { return a.roles.BenchPart(a.ctx, a.stdin) }

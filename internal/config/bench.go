@@ -8,25 +8,25 @@ import (
 
 // Bench holds the settings of `belfry bench`.
 type Bench struct {
-	Mode      string        `json:"mode" arg:"" name:"mode" help:"What to measure: burst, rate, max, overload, idle, history or all."`
-	Fires     int           `json:"fires" name:"fires" env:"BELFRY_BENCH_FIRES" default:"10000" help:"burst: fires due in one instant."`
-	Rate      int           `json:"rate" name:"rate" env:"BELFRY_BENCH_RATE" default:"3000" help:"rate, idle, history: fires a second. max: where the search begins."`
-	Max       int           `json:"max" name:"max" env:"BELFRY_BENCH_MAX" default:"0" help:"overload: fires a second that are sustained; searched for if 0."`
-	Span      time.Duration `json:"span" name:"span" env:"BELFRY_BENCH_SPAN" default:"15s" help:"How long a load lasts, 1s to 24h."`
-	Spread    bool          `json:"spread" name:"spread" env:"BELFRY_BENCH_SPREAD" help:"Spread fires evenly over each second, instead of all on the whole second."`
-	Jobs      int           `json:"jobs" name:"jobs" env:"BELFRY_BENCH_JOBS" default:"0" help:"Enabled jobs, not due soon, in addition to those that fire. idle: how many to compare with 10,000; 1,000,000 if 0."`
-	History   int           `json:"history" name:"history" env:"BELFRY_BENCH_HISTORY" default:"0" help:"Past runs to load first. history: how many to compare with none; 20,000,000 if 0."`
-	Runs      int           `json:"runs" name:"runs" env:"BELFRY_BENCH_RUNS" default:"1" help:"Alternating runs of the baseline (yardstick) and the engine, 1 to 99; medians are printed."`
-	Yardstick bool          `json:"yardstick" name:"yardstick" env:"BELFRY_BENCH_YARDSTICK" default:"true" negatable:"" help:"Measure the baseline in the same run, and print ratios to it."`
-	Engine    bool          `json:"engine" name:"engine" env:"BELFRY_BENCH_ENGINE" default:"true" negatable:"" help:"Measure the engine."`
+	Mode     string        `json:"mode" arg:"" name:"mode" help:"What to measure: burst, rate, max, overload, idle, history or all."`
+	Fires    int           `json:"fires" name:"fires" env:"BELFRY_BENCH_FIRES" default:"10000" help:"burst: fires due in one instant."`
+	Rate     int           `json:"rate" name:"rate" env:"BELFRY_BENCH_RATE" default:"3000" help:"rate, idle, history: fires a second. max: the rate at which the search starts."`
+	Max      int           `json:"max" name:"max" env:"BELFRY_BENCH_MAX" default:"0" help:"overload: the highest sustained rate; found by a search if 0."`
+	Span     time.Duration `json:"span" name:"span" env:"BELFRY_BENCH_SPAN" default:"15s" help:"How long a load lasts, 1s to 24h."`
+	Spread   bool          `json:"spread" name:"spread" env:"BELFRY_BENCH_SPREAD" help:"Spread fires evenly over each second, instead of all on the whole second."`
+	Jobs     int           `json:"jobs" name:"jobs" env:"BELFRY_BENCH_JOBS" default:"0" help:"Enabled jobs that are not due soon, in addition to those that fire. idle: the number to compare with 10,000; 1,000,000 if 0."`
+	History  int           `json:"history" name:"history" env:"BELFRY_BENCH_HISTORY" default:"0" help:"Past runs to write first. history: the number to compare with none; 20,000,000 if 0."`
+	Runs     int           `json:"runs" name:"runs" env:"BELFRY_BENCH_RUNS" default:"1" help:"Alternating runs of the baseline and the engine, 1 to 99; medians are printed."`
+	Baseline bool          `json:"yardstick" name:"yardstick" env:"BELFRY_BENCH_YARDSTICK" default:"true" negatable:"" help:"Measure the baseline in the same run, and print ratios to it."`
+	Engine   bool          `json:"engine" name:"engine" env:"BELFRY_BENCH_ENGINE" default:"true" negatable:"" help:"Measure the engine."`
 
 	Schedulers  int `json:"schedulers" name:"schedulers" env:"BELFRY_BENCH_SCHEDULERS" default:"1" help:"Scheduler processes." group:"bench"`
 	Dispatchers int `json:"dispatchers" name:"dispatchers" env:"BELFRY_BENCH_DISPATCHERS" default:"1" help:"Dispatcher processes." group:"bench"`
 	Executors   int `json:"executors" name:"executors" env:"BELFRY_BENCH_EXECUTORS" default:"1" help:"Executor processes." group:"bench"`
-	Capacity    int `json:"capacity" name:"capacity" env:"BELFRY_BENCH_CAPACITY" default:"65536" help:"Runs at once of each executor: more than are due in one instant." group:"bench"`
+	Capacity    int `json:"capacity" name:"capacity" env:"BELFRY_BENCH_CAPACITY" default:"65536" help:"Concurrent runs of each executor; more than are due in one instant." group:"bench"`
 
-	Dir     string `json:"dir" name:"dir" env:"BELFRY_BENCH_DIR" placeholder:"DIR" help:"Directory on the disk to measure, in which a temporary one is made; the system's for temporary files by default." group:"bench"`
-	Profile string `json:"profile" name:"profile" env:"BELFRY_BENCH_PROFILE" placeholder:"DIR" help:"Write CPU and allocation profiles of each process, and the costs of each SQL statement, into this directory." group:"bench"`
+	Dir     string `json:"dir" name:"dir" env:"BELFRY_BENCH_DIR" placeholder:"DIR" help:"Directory on the disk to measure. The measurement creates a temporary directory in it. Default: the system's temporary directory." group:"bench"`
+	Profile string `json:"profile" name:"profile" env:"BELFRY_BENCH_PROFILE" placeholder:"DIR" help:"Write CPU and allocation profiles of each process, and the cost of each SQL statement, into this directory." group:"bench"`
 	Output  string `json:"output" name:"output" short:"o" env:"BELFRY_BENCH_OUTPUT" default:"table" help:"How to print: table or json." group:"bench"`
 	Quiet   bool   `json:"quiet" name:"quiet" env:"BELFRY_BENCH_QUIET" help:"Print nothing while it runs." group:"bench"`
 }
@@ -34,9 +34,9 @@ type Bench struct {
 // The modes of `belfry bench`.
 var benchModes = []string{"burst", "rate", "max", "overload", "idle", "history", "all"}
 
-// DefaultBench returns the settings of `belfry bench` without flags, which lack the mode.
+// DefaultBench returns the settings of `belfry bench` without flags. It does not set the mode.
 func DefaultBench() Bench {
-	return Bench{Fires: 10_000, Rate: 3000, Span: 15 * time.Second, Runs: 1, Yardstick: true, Engine: true,
+	return Bench{Fires: 10_000, Rate: 3000, Span: 15 * time.Second, Runs: 1, Baseline: true, Engine: true,
 		Schedulers: 1, Dispatchers: 1, Executors: 1, Capacity: 65536, Output: "table"}
 }
 
@@ -56,7 +56,7 @@ func (c Bench) Validate() error {
 	between(&f, "--executors", c.Executors, 1, 64)
 	between(&f, "--capacity", c.Capacity, 1, 65536)
 	checkOneOf(&f, "--output", c.Output, "table", "json")
-	if !c.Engine && !c.Yardstick {
+	if !c.Engine && !c.Baseline {
 		f.Add("--no-engine", "and --no-yardstick leave nothing to measure")
 	}
 	return f.Err("")

@@ -30,7 +30,6 @@ var manyMethods = []string{
 // removed.
 var beingSplit = map[string]bool{
 	"dispatcher.Store":             true,
-	"internal/bench.Bench":         true,
 	"internal/sim.World":           true,
 	"internal/store/account.Store": true,
 	"internal/storetest.Store":     true, // follows the interfaces of the roles

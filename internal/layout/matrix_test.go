@@ -127,7 +127,7 @@ var matrix = []entry{
 	{pkg: "internal/cli", ours: []string{"internal/alert", "internal/client", "internal/config", "internal/crontab", "internal/domain", "internal/event", "internal/firecheck", "internal/jobfile", "internal/runstats", "internal/schedule"}},
 
 	// It measures the engine from outside, as processes; of the engine's own code it runs the SDK and the migrations.
-	{pkg: "internal/bench", ours: []string{"executor", "internal/config", "internal/domain", "internal/embedpg", "internal/natsauth", "internal/natsinfra", "internal/store", "migrations"}},
+	{pkg: "internal/bench", ours: []string{"executor", "internal/config", "internal/domain", "internal/embedpg", "internal/lifecycle", "internal/natsauth", "internal/natsinfra", "internal/store", "migrations"}},
 
 	// It tests executors from outside, as processes, and plays the dispatcher without a database.
 	{pkg: "internal/conformance", ours: []string{"internal/domain", "internal/embednats", "internal/natsauth", "internal/natsinfra", "executor/wire"}},

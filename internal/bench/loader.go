@@ -6,15 +6,24 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// chunk is how many jobs or past runs one statement writes: few enough to tell of progress.
+// loader writes jobs and past runs into the database.
+type loader struct {
+	db      *pgxpool.Pool
+	display *display
+	newest  int64 // the id of the newest job
+}
+
+// chunk is the number of jobs that one statement writes. It is small enough for a useful progress line.
 const chunk = 50_000
 
-// insertJobs writes what the store's CreateJob writes, for jobs i of a set from $3 up to $4: the job, its version and
-// its due row. $1 is the spec, $2 the id of the set's first job, $5 the first instant, $6 the set's size where fires
-// are spread, else 0, and $7 the period in milliseconds over which jobs are spread.
+// insertJobs writes the same rows as the store's CreateJob, for the jobs of a set from number $3 up to $4: the job, its
+// version and its due row. $1 is the spec, $2 the id of the set's first job, $5 the first instant, $6 the set's size if
+// fires are spread, else 0, and $7 the period in milliseconds over which jobs are spread.
 const insertJobs = `
 WITH s AS MATERIALIZED (
     SELECT $2::bigint + i AS id,
@@ -34,11 +43,11 @@ WITH s AS MATERIALIZED (
 )
 INSERT INTO job_due (job_id, version, next_fire_time, next_due_at) SELECT id, 1, at, at FROM j`
 
-// noForeignKeys lets the statement above insert parents and children at once, in whatever order. Only the superuser of
-// the measurement's own Postgres may do so.
+// noForeignKeys lets insertJobs insert jobs and the rows that refer to them in any order. It requires a superuser, which
+// the measurement is on its own Postgres.
 const noForeignKeys = `SET LOCAL session_replication_role = replica`
 
-// jobSpec is a job of a measurement.
+// jobSpec returns the definition of a job with a schedule, as JSON.
 func jobSpec(schedule domain.Schedule) ([]byte, error) {
 	spec := domain.DefaultJobSpec()
 	spec.Group, spec.Name, spec.Handler, spec.Schedule, spec.Block = group, "bench", handler, schedule, domain.BlockParallel
@@ -46,8 +55,8 @@ func jobSpec(schedule domain.Schedule) ([]byte, error) {
 	return json.Marshal(spec)
 }
 
-// addJobs writes the jobs that fire a set: each once a second, or once.
-func (b *Bench) addJobs(ctx context.Context, s set) error {
+// addJobs writes the jobs that fire a set. Each fires once a second, or only once.
+func (l *loader) addJobs(ctx context.Context, s set) error {
 	schedule := domain.Schedule{Kind: domain.ScheduleOnce}
 	if s.For > 0 {
 		end := domain.At(s.From.Add(s.For - time.Millisecond))
@@ -57,32 +66,32 @@ func (b *Bench) addJobs(ctx context.Context, s set) error {
 	if s.Spread {
 		spread = s.N
 	}
-	return b.writeJobs(ctx, schedule, s.N, s.From, spread, time.Second)
+	return l.writeJobs(ctx, schedule, s.N, s.From, spread, time.Second)
 }
 
-// addIdleJobs writes jobs that fire once a day, spread over a day that begins in a day.
-func (b *Bench) addIdleJobs(ctx context.Context, n int) error {
+// addIdleJobs writes jobs that fire once a day. Their first fires are spread over the day that begins in 24 hours.
+func (l *loader) addIdleJobs(ctx context.Context, n int) error {
 	const day = 24 * time.Hour
 	schedule := domain.Schedule{Kind: domain.ScheduleFixedRate, Every: domain.Duration(day)}
-	if err := b.writeJobs(ctx, schedule, n, time.Now().Add(day).Truncate(time.Second), n, day); err != nil {
+	if err := l.writeJobs(ctx, schedule, n, time.Now().Add(day).Truncate(time.Second), n, day); err != nil {
 		return err
 	}
-	_, err := b.servers.db.Exec(ctx, `VACUUM (ANALYZE) jobs, job_versions, job_due`)
+	_, err := l.db.Exec(ctx, `VACUUM (ANALYZE) jobs, job_versions, job_due`)
 	return err
 }
 
-func (b *Bench) writeJobs(ctx context.Context, schedule domain.Schedule, n int, from time.Time, spread int, over time.Duration) error {
+func (l *loader) writeJobs(ctx context.Context, schedule domain.Schedule, n int, from time.Time, spread int, over time.Duration) error {
 	spec, err := jobSpec(schedule)
 	if err != nil {
 		return err
 	}
-	first := b.jobs + 1
-	b.jobs += int64(n)
+	first := l.newest + 1
+	l.newest += int64(n)
 	for i := 0; i < n; i += chunk {
 		if n > chunk {
-			b.progress("writing jobs: %s of %s", thousands(float64(i)), thousands(float64(n)))
+			l.display.progress("writing jobs: %s of %s", thousands(float64(i)), thousands(float64(n)))
 		}
-		tx, err := b.servers.db.Begin(ctx)
+		tx, err := l.db.Begin(ctx)
 		if err != nil {
 			return err
 		}
@@ -100,39 +109,40 @@ func (b *Bench) writeJobs(ctx context.Context, schedule domain.Schedule, n int, 
 	return nil
 }
 
-// cut ends the fires of all jobs that fire soon, and takes back what is planned and not being fired at this moment.
-func (b *Bench) cut(ctx context.Context) error {
+// cut stops all jobs that fire within an hour, and deletes their planned runs. It leaves the runs that are being fired.
+func (l *loader) cut(ctx context.Context) error {
 	for _, sql := range []string{
 		`UPDATE job_due SET next_fire_time = NULL, next_due_at = NULL WHERE next_due_at < clock_timestamp() + interval '1 hour'`,
 		`DELETE FROM runs_live WHERE id = ANY(ARRAY(SELECT id FROM runs_live WHERE state = 'pending' ORDER BY id FOR UPDATE SKIP LOCKED))`,
 	} {
-		if _, err := b.servers.db.Exec(ctx, sql); err != nil {
+		if _, err := l.db.Exec(ctx, sql); err != nil {
 			return fmt.Errorf("end the load: %w", err)
 		}
 	}
 	return nil
 }
 
-// pastDays is over how many days past runs are spread; the last is today, into whose tables new runs go.
+// pastDays is the number of days over which past runs are spread. The last is today, whose table also receives new runs.
 const pastDays = 10
 
-// addHistory writes past runs: by day, into a table apart that is attached when it is full, as indexes are built far
-// faster than they grow. Today's share goes where today's runs go.
-func (b *Bench) addHistory(ctx context.Context, n int) error {
+// addHistory writes past runs, day by day. A day's rows go into a separate table that is attached when it is complete,
+// because building an index takes far less time than inserting into it. If the day's partition exists already, as
+// today's does, they go into that.
+func (l *loader) addHistory(ctx context.Context, n int) error {
 	today := time.Now().UTC().Truncate(24 * time.Hour)
 	each := n / pastDays
 	for d := range pastDays {
-		b.progress("writing past runs: day %d of %d", d+1, pastDays)
+		l.display.progress("writing past runs: day %d of %d", d+1, pastDays)
 		day := today.AddDate(0, 0, d-pastDays+1)
-		if err := b.addDay(ctx, day, each); err != nil {
+		if err := l.addDay(ctx, day, each); err != nil {
 			return fmt.Errorf("write past runs: %w", err)
 		}
 	}
-	_, err := b.servers.db.Exec(ctx, `ANALYZE runs_history`)
+	_, err := l.db.Exec(ctx, `ANALYZE runs_history`)
 	return err
 }
 
-// insertPast writes $2 runs of the day that begins at $1 into a table, spread over its elapsed part ($3 seconds).
+// insertPast writes $2 runs of the day that begins at $1 into a table, spread over the first $3 seconds of the day.
 const insertPast = `
 INSERT INTO %s (id, job_id, job_version, group_name, cause, state, reason, message, output, attempt, fire_time, due_at,
        created_at, dispatched_at, started_at, finished_at, lateness_ms, last_line, instance, boot_id, route, settled_at)
@@ -142,8 +152,8 @@ SELECT (lpad(to_hex(floor(extract(epoch FROM at) * 1000)::bigint), 12, '0') || '
   FROM generate_series(0, $2::bigint - 1) i,
        LATERAL (SELECT $1::timestamptz + i * ($3::float8 / $2) * interval '1 second' AS at, md5($1::text || i) AS h) w`
 
-func (b *Bench) addDay(ctx context.Context, day time.Time, n int) error {
-	db := b.servers.db
+func (l *loader) addDay(ctx context.Context, day time.Time, n int) error {
+	db := l.db
 	var there bool
 	table := "runs_history_" + day.Format("20060102")
 	if err := db.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, table).Scan(&there); err != nil {
