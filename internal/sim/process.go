@@ -273,7 +273,8 @@ func (p *process) runRole(ctx context.Context) {
 	}
 	defer nc.Close()
 	d, err := dispatcher.NewFiring(dispatcher.Config{
-		Store: p.store, Conn: nc, Log: p.w.log(p), Trace: func(point string) {
+		Stores: dispatcher.Stores{Announce: p.store, Settle: p.store, Offer: p.store, Kill: p.store, Fire: p.store},
+		Conn:   nc, Log: p.w.log(p), Trace: func(point string) {
 			p.passes(point)
 			p.thaw()
 		},
@@ -290,7 +291,9 @@ func (p *process) runRole(ctx context.Context) {
 		},
 	}
 	if p.role == dispatcherRole {
-		parts[1] = dispatcher.NewRole(d).Run
+		parts[1] = dispatcher.NewRole(d, dispatcher.RoleStores{
+			Assign: p.store, Verdict: p.store, Reconcile: p.store, Upkeep: p.store,
+		}).Run
 		parts = append(parts, p.workFollowUps)
 	}
 	watching, stopWatching := context.WithCancel(context.Background())
