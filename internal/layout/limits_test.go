@@ -30,7 +30,6 @@ var manyMethods = []string{
 // removed.
 var beingSplit = map[string]bool{
 	"internal/bench.Bench":         true,
-	"internal/sim.World":           true,
 	"internal/store/account.Store": true,
 }
 

@@ -144,7 +144,7 @@ func TestSeamsBuild(t *testing.T) {
 }
 
 // TestPlantedBugs builds the simulation once for each bug, without a change of the files, and runs seeds until one finds a
-// fault. It skips rare bugs unless SIM_PLANTED is "all". Any other value of SIM_PLANTED selects bugs by a part of their names.
+// failure. It skips rare bugs unless SIM_PLANTED is "all". Any other value of SIM_PLANTED selects bugs by a part of their names.
 func TestPlantedBugs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT COVERED: planted bugs, which take minutes")
@@ -158,14 +158,14 @@ func TestPlantedBugs(t *testing.T) {
 	}
 }
 
-// search runs seeds with a planted bug and expects a fault.
+// search runs seeds with a planted bug and expects a failure.
 func search(t *testing.T, b bug, seams map[string]seam) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	run := exec.CommandContext(ctx, build(ctx, t, []bug{b}, seams), "-test.run", "^TestSeeds$", "-test.timeout", "10m") //nolint:gosec // our own binary
 	run.Env = append(os.Environ(), fmt.Sprint("SIM_SEEDS=", b.seeds), "SIM_STOP=1")
 	out, err := run.CombinedOutput()
-	found := strings.Index(string(out), "FAULT ")
+	found := strings.Index(string(out), "FAILURE ")
 	if err != nil && found < 0 {
 		t.Fatalf("the simulation did not complete (%v):\n%.4000s", err, out)
 	}
