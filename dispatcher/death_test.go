@@ -36,7 +36,7 @@ func TestWakesWhileItIsJudged(t *testing.T) {
 	for _, when := range []string{"its runs are listed", "its runs are ended"} {
 		t.Run(when, func(t *testing.T) {
 			f := &fussy{}
-			w := newWorld(t, option{wrap: func(s Store) Store { f.Store = s; return f }})
+			w := newWorld(t, option{wrap: f.wrap})
 			a := w.join("a")
 			job := w.job("j")
 			frozen := w.trigger(job)
@@ -92,7 +92,7 @@ func TestRetryAvoidsWhoLostIt(t *testing.T) {
 		}
 		return nil
 	}}
-	w := newWorld(t, option{wrap: func(s Store) Store { f.Store = s; return f }})
+	w := newWorld(t, option{wrap: f.wrap})
 	a := w.join("a")
 	id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.Route, s.Retries = domain.RouteFirst, 1 }))
 	a.got(id, 1)
@@ -146,7 +146,7 @@ func TestRunningButUnknown(t *testing.T) {
 // The last result of a dead instance is in the stream when the verdict is due. The result counts.
 func TestResultBeforeDeath(t *testing.T) {
 	f := &fussy{}
-	w := newWorld(t, option{wrap: func(s Store) Store { f.Store = s; return f }})
+	w := newWorld(t, option{wrap: f.wrap})
 	a := w.join("a")
 	id := w.trigger(w.job("j"))
 	o := a.got(id, 1)

@@ -12,7 +12,7 @@ import (
 // arrive while the transaction waits, and if the attempt's bind is raised.
 func TestOffersRelyOnABeatBeforeTheBinding(t *testing.T) {
 	f := &fussy{}
-	w := newWorld(t, option{wrap: func(s Store) Store { f.Store = s; return f }})
+	w := newWorld(t, option{wrap: f.wrap})
 	a := w.join("a")
 	newest := func() (n int64) { a.set(func() { n = int64(len(a.beats)) }); return n }
 	var before []int64 // the newest of all heartbeats when each binding began

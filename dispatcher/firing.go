@@ -10,17 +10,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/belfryhq/belfry/dispatcher/announce"
-	"github.com/belfryhq/belfry/dispatcher/assign"
 	"github.com/belfryhq/belfry/dispatcher/fire"
 	"github.com/belfryhq/belfry/dispatcher/intake"
 	"github.com/belfryhq/belfry/dispatcher/kill"
 	"github.com/belfryhq/belfry/dispatcher/offer"
 	"github.com/belfryhq/belfry/dispatcher/peer"
-	"github.com/belfryhq/belfry/dispatcher/reconcile"
 	"github.com/belfryhq/belfry/dispatcher/results"
 	"github.com/belfryhq/belfry/dispatcher/roster"
 	"github.com/belfryhq/belfry/dispatcher/settle"
-	"github.com/belfryhq/belfry/dispatcher/verdict"
 	"github.com/belfryhq/belfry/dispatcher/waiting"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
@@ -28,22 +25,18 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// Store is what the packages of the dispatcher need from Postgres.
-type Store interface {
-	announce.Store
-	settle.Store
-	offer.Store
-	kill.Store
-	fire.Store
-	assign.Store
-	verdict.Store
-	reconcile.Store
-	UpkeepStore
+// Stores are the methods that the firing part needs from Postgres, one field for each package. One value may serve them all.
+type Stores struct {
+	Announce announce.Store
+	Settle   settle.Store
+	Offer    offer.Store
+	Kill     kill.Store
+	Fire     fire.Store
 }
 
-// Config is what a dispatcher works with. Store, Conn and Log are required.
+// Config is what a dispatcher works with. Stores, Conn and Log are required.
 type Config struct {
-	Store    Store
+	Stores   Stores
 	Conn     *nats.Conn // without a reconnect buffer: an offer is sent now or not at all
 	Log      *slog.Logger
 	Registry prometheus.Registerer
@@ -61,11 +54,10 @@ type Config struct {
 // Firing is the part of the dispatcher that every process has which fires or kills runs: schedulers, consoles and dispatchers.
 // Create one with NewFiring and call Watch. It is safe for concurrent use.
 type Firing struct {
-	*peer.Peers
-	*intake.DeadLetters
-
 	cfg       Config
 	js        jetstream.JetStream
+	peers     *peer.Peers
+	letters   *intake.DeadLetters
 	roster    *roster.Roster
 	waiting   *waiting.Kinds
 	announcer *announce.Announcer
@@ -86,17 +78,17 @@ func NewFiring(cfg Config) (*Firing, error) {
 		cfg.Trace = func(string) {}
 	}
 	f := &Firing{cfg: cfg, js: js, roster: roster.New(js, cfg.Log), waiting: waiting.NewKinds(), lag: results.NewLagMeter(js)}
-	f.Peers = peer.New(cfg.Conn, js, cfg.HeardFor, f.roster.Reconnected)
-	f.DeadLetters = intake.NewDeadLetters(js, cfg.Store.Now, cfg.Log, cfg.Registry)
-	f.announcer = announce.New(cfg.Store, cfg.Conn, f.Peers, cfg.Log)
-	f.recorder = settle.New(cfg.Store, f.announcer, f.waiting, cfg.Log, cfg.Registry)
+	f.peers = peer.New(cfg.Conn, js, cfg.HeardFor, f.roster.Reconnected)
+	f.letters = intake.NewDeadLetters(js, cfg.Stores.Fire.Now, cfg.Log, cfg.Registry)
+	f.announcer = announce.New(cfg.Stores.Announce, cfg.Conn, f.peers, cfg.Log)
+	f.recorder = settle.New(cfg.Stores.Settle, f.announcer, f.waiting, cfg.Log, cfg.Registry)
 	f.sender = offer.New(offer.Config{
-		Store: cfg.Store, Conn: cfg.Conn, Peers: f.Peers, Roster: f.roster, Recorder: f.recorder, Waiting: f.waiting, Log: cfg.Log,
+		Store: cfg.Stores.Offer, Conn: cfg.Conn, Peers: f.peers, Roster: f.roster, Recorder: f.recorder, Waiting: f.waiting, Log: cfg.Log,
 		Registry: cfg.Registry, Release: f.release, Trace: cfg.Trace,
 	})
-	f.killer = kill.New(cfg.Store, f.Peers, f.recorder, cfg.Log)
+	f.killer = kill.New(cfg.Stores.Kill, f.peers, f.recorder, cfg.Log)
 	f.firer = fire.New(fire.Config{
-		Store: cfg.Store, Peers: f.Peers, Roster: f.roster, Sender: f.sender, Killer: f.killer, Recorder: f.recorder,
+		Store: cfg.Stores.Fire, Peers: f.peers, Roster: f.roster, Sender: f.sender, Killer: f.killer, Recorder: f.recorder,
 		Announcer: f.announcer, Waiting: f.waiting, Log: cfg.Log, Registry: cfg.Registry,
 	})
 	return f, nil
@@ -108,7 +100,7 @@ func (f *Firing) release(ctx context.Context, runs []engine.Due) { f.firer.Relea
 // Watch keeps the roster and the state of the connection, on which the other methods rely. It blocks until ctx ends and the
 // answers to all offers are processed.
 func (f *Firing) Watch(ctx context.Context) error {
-	lifecycle.Together(ctx, f.watchRoster, f.malformedLoop, f.Peers.Run, f.firer.Run)
+	lifecycle.Together(ctx, f.watchRoster, f.malformedLoop, f.peers.Run, f.firer.Run)
 	f.sender.Wait()
 	return nil
 }
@@ -128,7 +120,7 @@ func (f *Firing) malformedLoop(ctx context.Context) {
 			return
 		case s := <-f.roster.Malformed():
 			letter := wire.DeadLetter{Subject: wire.InstanceSubject(s.Key), Data: s.Value}
-			if err := f.SetAsideOnce(ctx, "heartbeat "+s.Key, "heartbeat", letter, s.Reason); err != nil && ctx.Err() == nil {
+			if err := f.letters.SetAsideOnce(ctx, "heartbeat "+s.Key, "heartbeat", letter, s.Reason); err != nil && ctx.Err() == nil {
 				f.cfg.Log.WarnContext(ctx, "cannot store a malformed heartbeat as a dead letter", "key", s.Key, "err", err)
 			}
 		}
@@ -149,6 +141,24 @@ func (f *Firing) Kill(ctx context.Context, id domain.RunID, by string) error {
 
 // Instances lists the live instances of a group, or of all groups if group is empty.
 func (f *Firing) Instances(group string) []domain.Instance { return f.roster.Instances(group) }
+
+// Drain asks an instance to take no more runs: see peer.Peers.
+func (f *Firing) Drain(ctx context.Context, group, instance string) error {
+	return f.peers.Drain(ctx, group, instance)
+}
+
+// CheckNATS returns an error with the code Unavailable if NATS is not connected.
+func (f *Firing) CheckNATS(ctx context.Context) error { return f.peers.CheckNATS(ctx) }
+
+// DeadLetter moves a message to the dead-letter stream: see intake.DeadLetters.
+func (f *Firing) DeadLetter(ctx context.Context, kind, subject string, data []byte, reason error) {
+	f.letters.DeadLetter(ctx, kind, subject, data, reason)
+}
+
+// SetAside is DeadLetter for callers that can retry: see intake.DeadLetters.
+func (f *Firing) SetAside(ctx context.Context, kind string, letter wire.DeadLetter, reason error) error {
+	return f.letters.SetAside(ctx, kind, letter, reason)
+}
 
 // ResultsLag estimates how late results are settled. It has one caller at a time.
 func (f *Firing) ResultsLag(ctx context.Context) (time.Duration, error) { return f.lag.Lag(ctx) }

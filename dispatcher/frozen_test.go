@@ -11,6 +11,7 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/waiting"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/store"
 )
 
 // link connects a client to NATS until it is silenced. A silenced client cannot know yet that the server has dropped
@@ -82,7 +83,7 @@ func (c linked) Write(b []byte) (int, error) {
 // thaws simulates that this process was frozen until now, for so long that NATS has dropped its connection.
 func (w *world) thaws(l *link) {
 	l.silence()
-	w.Suspect()
+	w.peers.Suspect()
 }
 
 // After a freeze, the dispatcher binds no runs until NATS answers. Otherwise the offers would be lost, and the runs
@@ -112,9 +113,13 @@ func TestThawed(t *testing.T) {
 
 // thawing is a store that simulates a freeze at the end of its next Admit.
 type thawing struct {
-	Store
-
+	*store.Store
 	frozen func()
+}
+
+func (s *thawing) wrap(all *stores) {
+	s.Store = all.pg
+	all.Fire = s
 }
 
 func (s *thawing) Admit(ctx context.Context, in []engine.Admission) (engine.Admitted, error) {
@@ -129,7 +134,7 @@ func TestThawedWithOffersInHand(t *testing.T) {
 	l, s := &link{}, &thawing{}
 	var w *world
 	s.frozen = sync.OnceFunc(func() { w.thaws(l) })
-	w = newWorld(t, option{link: l, wrap: func(real Store) Store { s.Store = real; return s }})
+	w = newWorld(t, option{link: l, wrap: s.wrap})
 	a := w.join("a", auto)
 	id := w.trigger(w.job("j"))
 	w.eventually("it is taken back", func() bool { r := w.run(id); return r.Waiting == waiting.NATSAway && r.Instance == "" })

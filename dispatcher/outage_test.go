@@ -89,7 +89,7 @@ func TestPostgresAway(t *testing.T) {
 		}
 		return nil
 	}}
-	w := newWorld(t, option{wrap: func(s Store) Store { f.Store = s; return f }})
+	w := newWorld(t, option{wrap: f.wrap})
 	a := w.join("a")
 	job := w.job("j")
 	var ids []domain.RunID
@@ -122,15 +122,15 @@ func TestPostgresAway(t *testing.T) {
 // After an outage of NATS, silence counts only after this process has heard NATS for long enough again.
 func TestHeardForLong(t *testing.T) {
 	w := newWorld(t, option{quiet: true, still: true, after: 400 * time.Millisecond})
-	w.eventually("it has heard NATS for long", w.HeardForLong)
-	w.Suspect()
-	w.eventually("it has heard NATS for long again", w.HeardForLong)
+	w.eventually("it has heard NATS for long", w.peers.HeardForLong)
+	w.peers.Suspect()
+	w.eventually("it has heard NATS for long again", w.peers.HeardForLong)
 	port := w.port()
 	w.stopServer()
-	w.eventually("not while NATS is away", func() bool { return !w.HeardForLong() })
+	w.eventually("not while NATS is away", func() bool { return !w.peers.HeardForLong() })
 	w.serve(port)
-	w.eventually("NATS is back", w.Connected)
-	w.eventually("it has heard NATS for long after the outage", w.HeardForLong)
+	w.eventually("NATS is back", w.peers.Connected)
+	w.eventually("it has heard NATS for long after the outage", w.peers.HeardForLong)
 }
 
 // Run and Watch end with their contexts and leave no goroutines running. This test is not parallel, because it would
@@ -143,14 +143,15 @@ func TestLeaksNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	reg := prometheus.NewRegistry()
-	f, err := NewFiring(Config{Store: w.pg, Conn: nc, Log: slog.New(slog.DiscardHandler), Registry: reg})
+	s := storesOf(w.pg)
+	f, err := NewFiring(Config{Stores: s.Stores, Conn: nc, Log: slog.New(slog.DiscardHandler), Registry: reg})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 2)
 	go func() { ended <- f.Watch(ctx) }()
-	go func() { ended <- NewRole(f).Run(ctx) }()
+	go func() { ended <- NewRole(f, s.RoleStores).Run(ctx) }()
 	w.eventually("it settles", func() bool {
 		_, err := w.js.Consumer(t.Context(), wire.StreamResults, "settle")
 		return err == nil

@@ -11,6 +11,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/store"
 )
 
 func TestFailedIsRetriedThenFinal(t *testing.T) {
@@ -165,12 +166,17 @@ func TestOneBadResultOfMany(t *testing.T) {
 
 // fussy is a store whose calls the test can make fail.
 type fussy struct {
-	Store
+	*store.Store
 	mu     sync.Mutex
 	settle func(ctx context.Context, ended []engine.Ended) error // called before the real Settle
 	after  func() error                                          // replaces its success
 	listed func()                                                // called before the runs of a boot are listed
 	bind   func()                                                // called before an attempt is bound or bound again
+}
+
+func (f *fussy) wrap(s *stores) {
+	f.Store = s.pg
+	s.Fire, s.Settle, s.Verdict = f, f, f
 }
 
 func (f *fussy) Admit(ctx context.Context, in []engine.Admission) (engine.Admitted, error) {
@@ -230,7 +236,7 @@ func TestPoisonIsBisected(t *testing.T) {
 		}
 		return nil
 	}}
-	w := newWorld(t, option{wrap: func(s Store) Store { f.Store = s; return f }})
+	w := newWorld(t, option{wrap: f.wrap})
 	a := w.join("a")
 	job := w.job("j")
 	var ids []domain.RunID
@@ -269,7 +275,7 @@ func TestPassingErrorsLoseNothing(t *testing.T) {
 		t.Run(string(code), func(t *testing.T) {
 			var failed atomic.Int32
 			f := &fussy{}
-			w := newWorld(t, option{wrap: func(s Store) Store { f.Store = s; return f }})
+			w := newWorld(t, option{wrap: f.wrap})
 			a := w.join("a")
 			id := w.trigger(w.job("j"))
 			o := a.got(id, 1)
@@ -304,7 +310,7 @@ func TestPassingErrorsLoseNothing(t *testing.T) {
 func TestCommitOfUnknownOutcome(t *testing.T) {
 	var once sync.Once
 	f := &fussy{}
-	w := newWorld(t, option{wrap: func(s Store) Store { f.Store = s; return f }})
+	w := newWorld(t, option{wrap: f.wrap})
 	a := w.join("a")
 	child := w.job("child")
 	id := w.trigger(w.job("j", func(s *domain.JobSpec) { s.Children = []domain.Child{{JobID: child, On: domain.OnSuccess}} }))

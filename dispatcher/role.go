@@ -10,6 +10,14 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
+// RoleStores are the methods that the dispatcher role needs from Postgres beyond those of Stores.
+type RoleStores struct {
+	Assign    assign.Store
+	Verdict   verdict.Store
+	Reconcile reconcile.Store
+	Upkeep    UpkeepStore
+}
+
 // Role is the work of the dispatcher role: it settles results, assigns waiting runs and reconciles. Create one with NewRole.
 type Role struct {
 	results    *results.Consumer
@@ -20,23 +28,23 @@ type Role struct {
 }
 
 // NewRole adds the work of the dispatcher role to a process that fires.
-func NewRole(f *Firing) *Role {
+func NewRole(f *Firing, stores RoleStores) *Role {
 	cfg := f.cfg
-	r := &Role{upkeep: upkeep{cfg.Store, cfg.Log}}
+	r := &Role{upkeep: upkeep{stores.Upkeep, cfg.Log}}
 	r.results = results.New(results.Config{
-		JetStream: f.js, Conn: cfg.Conn, Peers: f.Peers, Roster: f.roster, Recorder: f.recorder, Letters: f.DeadLetters,
+		JetStream: f.js, Conn: cfg.Conn, Peers: f.peers, Roster: f.roster, Recorder: f.recorder, Letters: f.letters,
 		Log: cfg.Log, Registry: cfg.Registry, Release: f.release,
 	})
 	r.assigner = assign.New(assign.Config{
-		Store: cfg.Store, Peers: f.Peers, Roster: f.roster, Firer: f.firer, Sender: f.sender, Recorder: f.recorder,
+		Store: stores.Assign, Peers: f.peers, Roster: f.roster, Firer: f.firer, Sender: f.sender, Recorder: f.recorder,
 		Waiting: f.waiting, Log: cfg.Log, Registry: cfg.Registry,
 	})
 	r.judge = verdict.New(verdict.Config{
-		Store: cfg.Store, Peers: f.Peers, Roster: f.roster, Sender: f.sender, Firer: f.firer, Recorder: f.recorder,
+		Store: stores.Verdict, Peers: f.peers, Roster: f.roster, Sender: f.sender, Firer: f.firer, Recorder: f.recorder,
 		Results: r.results, Waiting: f.waiting, Log: cfg.Log, LostAfter: cfg.LostAfter,
 	})
 	r.reconciler = reconcile.New(reconcile.Config{
-		Store: cfg.Store, Peers: f.Peers, Firer: f.firer, Killer: f.killer, Recorder: f.recorder, Results: r.results,
+		Store: stores.Reconcile, Peers: f.peers, Firer: f.firer, Killer: f.killer, Recorder: f.recorder, Results: r.results,
 		Judge: r.judge, Waiting: f.waiting, Log: cfg.Log,
 	})
 	return r

@@ -79,12 +79,27 @@ func (f *followUps) children() []domain.JobID {
 
 // option changes the world that newWorld creates.
 type option struct {
-	wrap  func(Store) Store
+	wrap  func(*stores) // replaces stores, for example by ones that fail
 	quiet bool          // only watch: fire and offer, but do not settle, assign or reconcile
 	still bool          // do not ring
 	alone bool          // not in parallel with other tests
 	after time.Duration // how long NATS must have been available for verdicts and deadlines
 	link  *link         // the dispatcher's link to NATS, if the test manipulates it
+}
+
+// stores are all methods that the dispatcher needs from Postgres.
+type stores struct {
+	Stores
+	RoleStores
+	pg *store.Store // which implements them
+}
+
+func storesOf(pg *store.Store) stores {
+	return stores{
+		Stores:     Stores{Announce: pg, Settle: pg, Offer: pg, Kill: pg, Fire: pg},
+		RoleStores: RoleStores{Assign: pg, Verdict: pg, Reconcile: pg, Upkeep: pg},
+		pg:         pg,
+	}
 }
 
 func newWorld(t *testing.T, o option) *world {
@@ -113,9 +128,9 @@ func newWorld(t *testing.T, o option) *world {
 		t.Fatal(err)
 	}
 	w.ensure()
-	var s Store = w.pg
+	s := storesOf(w.pg)
 	if o.wrap != nil {
-		s = o.wrap(s)
+		o.wrap(&s)
 	}
 	if o.after == 0 {
 		o.after = 300 * time.Millisecond
@@ -126,22 +141,22 @@ func newWorld(t *testing.T, o option) *world {
 }
 
 // create creates the dispatcher.
-func (w *world) create(s Store, heardFor time.Duration) {
+func (w *world) create(s stores, heardFor time.Duration) {
 	w.t.Helper()
 	w.reg = prometheus.NewRegistry()
 	var err error
-	w.Firing, err = NewFiring(Config{Store: s, Conn: w.nc, Log: slog.New(slog.DiscardHandler), Registry: w.reg, HeardFor: heardFor})
+	w.Firing, err = NewFiring(Config{Stores: s.Stores, Conn: w.nc, Log: slog.New(slog.DiscardHandler), Registry: w.reg, HeardFor: heardFor})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.role = NewRole(w.Firing)
+	w.role = NewRole(w.Firing, s.RoleStores)
 }
 
 // restart stops the dispatcher and starts another one on the same connection.
 func (w *world) restart() {
 	w.t.Helper()
 	w.stop()
-	w.create(w.pg, 0)
+	w.create(storesOf(w.pg), 0)
 	w.begin(option{})
 }
 

@@ -17,6 +17,7 @@ type instant struct {
 // since returns the time from a to b, by the clock on which most time has passed. This is the safe choice for leases
 // and ages, where an underestimate is dangerous.
 func since(a, b instant) time.Duration {
+	//sim:seam elapsed
 	return max(b.wall.Sub(a.wall), b.mono-a.mono, b.boot-a.boot)
 }
 

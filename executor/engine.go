@@ -142,6 +142,7 @@ type fence struct {
 // tooLate returns why an accepted attempt may no longer start, or "" if it may. The caller holds mu.
 func (x *engine) tooLate(a *attempt, now instant) string {
 	switch f := &a.fence; {
+	//sim:seam fence-at-start
 	case f.beat != 0 && expired(f.sent, now):
 		return "it could not start within 10 s of the heartbeat that its offer relied on"
 	case f.beat == 0 && x.lease.over(now), f.beat == 0 && f.lapses != x.lease.lapses:

@@ -112,6 +112,7 @@ func (l *ledger) judge(b bid) verdict {
 	l.sweep(b.now)
 	e := l.entries[b.key]
 	if e != nil {
+		//sim:seam offer-repeated
 		if v, known := e.answer(b); known {
 			e.bind = max(e.bind, b.bind)
 			return v
@@ -235,6 +236,7 @@ func (l *ledger) finish(e *entry, outcome string) (bind int) {
 func (l *ledger) free(e *entry) {
 	if e.slot {
 		e.slot = false
+		//sim:seam slot-freed
 		l.taken--
 		l.seq++
 	}

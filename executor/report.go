@@ -398,6 +398,7 @@ func (r *reporter) send(ctx context.Context, taken []*pending, batch [][]byte) {
 			continue
 		}
 		if p.sent.IsZero() {
+			//sim:seam result-acknowledged
 			p.sent = now
 		}
 		p.next = now.Add(min(repeatFirst<<min(p.tries, 8), repeatMax))

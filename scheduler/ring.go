@@ -98,6 +98,7 @@ func (r *ring) take(now time.Time, lead time.Duration, limit int) []engine.Due {
 	var early []engine.Due
 	before := len(r.ready)
 	// After a stall of more than a lap, each slot is drained once.
+	//sim:seam ring-catch-up
 	for second := r.tick; second <= min(until.Unix(), r.tick+ringSlots-1); second++ {
 		slot := r.slot(second)
 		if len(*slot) == 0 {

@@ -232,6 +232,7 @@ func (s *Scheduler) plan(ctx context.Context) (more bool, err error) {
 		s.add(runs)
 		full = len(runs) == claimBatch
 	}
+	//sim:seam plan-stranded
 	for stranded := true; stranded; {
 		if !s.inTime(ctx, planRoom) {
 			return more, nil

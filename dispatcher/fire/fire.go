@@ -124,6 +124,7 @@ func (f *Firer) Fire(ctx context.Context, runs []engine.Due) (later []engine.Due
 	if len(single) == 0 {
 		return later, nil
 	}
+	//sim:seam admit
 	out, err := f.Store.Admit(ctx, single)
 	f.admitted(ctx, out, r.Beats()) // also after an error: a part of the batch may be committed
 	if err != nil {

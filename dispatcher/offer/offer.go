@@ -130,6 +130,7 @@ func (s *Sender) sendOn(ctx context.Context, l *lane, runs []engine.LiveRun, rel
 		return
 	}
 	for b, runs := range peer.ByBoot(runs) {
+		//sim:seam beat-of-offer
 		beat, known := relies[b]
 		if !known { // the executor would take an offer without a beat for one of an older server
 			s.Log.ErrorContext(ctx, "cannot send offers because no heartbeat is known that they can rely on, a reconciler sends them",

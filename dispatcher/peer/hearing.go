@@ -86,6 +86,7 @@ func (h *hearing) Connected() bool {
 func (h *hearing) HeardForLong() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	//sim:seam heard-for-long
 	return !h.since.IsZero() && time.Since(h.since) > h.enough && between(h.checked, time.Now()) <= stall
 }
 

@@ -127,6 +127,7 @@ func (c *Consumer) take(ctx context.Context, msgs []jetstream.Msg) {
 		}
 		in.ended = ended
 	}
+	//sim:seam settle-batch
 	b := &batch{msgs: msgs, again: make(map[int]bool)}
 	deadline := time.Now().Add(intake.AckWait)
 	for from := 0; from < len(in.ended); from += maxResults {

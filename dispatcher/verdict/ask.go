@@ -32,6 +32,7 @@ func (j *Judge) silentAfter() time.Duration {
 // askSilent asks instances about attempts that were offered, or should have been, and of which there is no news. Those that run
 // are recorded as running.
 func (j *Judge) askSilent(ctx context.Context) error {
+	//sim:seam ask-silent
 	if !j.Peers.Connected() {
 		return nil
 	}

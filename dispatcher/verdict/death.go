@@ -145,6 +145,7 @@ func (j *Judge) isDead(ctx context.Context, b engine.BoundBoot, since time.Time)
 		return false, false, nil // it lives, and will have a lease again
 	}
 	successor = err == nil
+	//sim:seam death-results
 	settled, err := j.Results.AllSettled(ctx)
 	return err == nil && settled, successor, err
 }

@@ -53,7 +53,8 @@ func (p *process) addDispatcher(s *store.Store, nc *nats.Conn, lostAfter time.Du
 		return nil, err
 	}
 	d, err := dispatcher.NewFiring(dispatcher.Config{
-		Store: s, Conn: nc, Log: p.log, Registry: p.registry, LostAfter: lostAfter, Trace: p.app.Trace,
+		Stores: dispatcher.Stores{Announce: s, Settle: s, Offer: s, Kill: s, Fire: s},
+		Conn:   nc, Log: p.log, Registry: p.registry, LostAfter: lostAfter, Trace: p.app.Trace,
 	})
 	if err != nil {
 		return nil, err
@@ -83,7 +84,7 @@ func (p *process) addSettling(d *dispatcher.Firing, s *store.Store, nc *nats.Con
 	p.add("run logs", lines.Run)
 	p.add("follow-ups", workers.Run)
 	p.add("retention", func(ctx context.Context) error { return p.retain(ctx, s, keep) })
-	p.add("dispatcher", dispatcher.NewRole(d).Run)
+	p.add("dispatcher", dispatcher.NewRole(d, dispatcher.RoleStores{Assign: s, Verdict: s, Reconcile: s, Upkeep: s}).Run)
 	p.add("run statistics", statistics.New(statstore.New(s.Pool()), p.log, p.registry).Run)
 	p.add("audit of fire times", firecheck.New(firecheck.Config{Store: s, Reader: fireCheck(s), Log: p.log, Registry: p.registry}).Run)
 	return nil

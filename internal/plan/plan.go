@@ -155,6 +155,7 @@ func Decide(j Job, now time.Time, set Settings) Decision {
 		d.DecidedThrough = missed.fresh[scanMax-1]
 		missed.more = true
 	}
+	//sim:seam missed-recorded
 	d.judge(j, missed, now, set)
 	if d.Parked {
 		return d
@@ -368,6 +369,7 @@ func First(id domain.JobID, s *schedule.Schedule, jitter time.Duration, decided,
 		from = decided
 	}
 	for fire = next(s, from); !fire.IsZero(); fire = next(s, fire) {
+		//sim:seam edit-first-fire
 		if due = s.Due(id, fire); due.After(now) {
 			return fire, due
 		}

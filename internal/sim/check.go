@@ -57,11 +57,11 @@ func (e *evidence) allFinal() {
 	for _, r := range e.runs {
 		if !r.State.Final() {
 			left = true
-			e.faultOf(r.ID, "it is %s in the end: attempt %d, bind %d, instance %q, held %v, waiting %q", r.State, r.Attempt, r.Bind, r.Instance, r.Held, r.Waiting)
+			e.failRun(r.ID, "it is %s in the end: attempt %d, bind %d, instance %q, held %v, waiting %q", r.State, r.Attempt, r.Bind, r.Instance, r.Held, r.Waiting)
 		}
 	}
 	if n := e.db.OwnedSlots(); n > 0 && !left {
-		e.fault("%d block slots have an owner in the end", n)
+		e.fail("%d block slots have an owner in the end", n)
 	}
 }
 
@@ -70,7 +70,7 @@ func (e *evidence) allFinal() {
 func (e *evidence) fires(job domain.JobID) map[int64]bool {
 	out := make(map[int64]bool)
 	slack := slack
-	if e.skewed.Load() {
+	if e.nemesis.skewed.Load() {
 		slack += skewMax // a process that takes the time wrong decides by that
 	}
 	for i, v := range e.versions[job] {
@@ -79,7 +79,7 @@ func (e *evidence) fires(job domain.JobID) map[int64]bool {
 		}
 		compiled, err := schedule.Compile(v.Schedule, schedule.Options{DefaultZone: time.UTC, CreatedAt: v.CreatedAt})
 		if err != nil {
-			e.fault("job %d: %v", job, err)
+			e.fail("job %d: %v", job, err)
 			continue
 		}
 		to := v.To
@@ -115,8 +115,8 @@ func (e *evidence) fireTimes(job domain.JobID) {
 		ms := r.FireTime.UnixMilli()
 		got[ms] = append(got[ms], r)
 		// One that was killed before it was due stays, also when an edit takes its fire time away.
-		if _, known := want[ms]; !known && !e.delayed(job, r.JobVersion) && !e.kills[r.ID] {
-			e.faultOf(r.ID, "no version of job %d has its fire time %s", job, e.since(*r.FireTime))
+		if _, known := want[ms]; !known && !e.delayed(job, r.JobVersion) && !e.user.kills[r.ID] {
+			e.failRun(r.ID, "no version of job %d has its fire time %s", job, e.since(*r.FireTime))
 		}
 	}
 	ledger := e.db.Missed(job)
@@ -124,9 +124,9 @@ func (e *evidence) fireTimes(job domain.JobID) {
 		missed := slices.ContainsFunc(ledger, func(m domain.Missed) bool { return ms >= m.First.UnixMilli() && ms <= m.Last.UnixMilli() })
 		switch n := len(got[ms]); {
 		case n > 1:
-			e.faultOf(got[ms][0].ID, "job %d has %d runs of the fire time %s", job, n, e.since(time.UnixMilli(ms)))
+			e.failRun(got[ms][0].ID, "job %d has %d runs of the fire time %s", job, n, e.since(time.UnixMilli(ms)))
 		case n == 0 && sure && !missed:
-			e.fault("job %d has neither a run nor a ledger entry of the fire time %s", job, e.since(time.UnixMilli(ms)))
+			e.fail("job %d has neither a run nor a ledger entry of the fire time %s", job, e.since(time.UnixMilli(ms)))
 		}
 	}
 	for _, m := range ledger {
@@ -149,7 +149,7 @@ func (e *evidence) ledger(job domain.JobID, m domain.Missed, want map[int64]bool
 		}
 	}
 	if (m.Count > n || m.Count < n-unsure) && len(want) > 0 {
-		e.fault("job %d: the ledger counts %d fire times from %s to %s, and %d have no run", job, m.Count, e.since(m.First.Time), e.since(m.Last.Time), n)
+		e.fail("job %d: the ledger counts %d fire times from %s to %s, and %d have no run", job, m.Count, e.since(m.First.Time), e.since(m.Last.Time), n)
 	}
 }
 
@@ -186,8 +186,8 @@ func (e *evidence) chain(job domain.JobID) {
 		// What an enabling plans begins anew.
 		if last != nil && last.JobVersion == r.JobVersion {
 			end := ended[last.FireTime.UnixMilli()]
-			if !e.skewed.Load() && r.FireTime.Before(end.Add(v.Schedule.Delay.Std()-10*time.Millisecond)) {
-				e.faultOf(r.ID, "it fired %s, though the run before ended only %s and the delay is %s", e.since(*r.FireTime), e.since(end), v.Schedule.Delay.Std())
+			if !e.nemesis.skewed.Load() && r.FireTime.Before(end.Add(v.Schedule.Delay.Std()-10*time.Millisecond)) {
+				e.failRun(r.ID, "it fired %s, though the run before ended only %s and the delay is %s", e.since(*r.FireTime), e.since(end), v.Schedule.Delay.Std())
 			}
 		}
 		last = r
@@ -207,7 +207,7 @@ func (e *evidence) chain(job domain.JobID) {
 			from = e.healedAt
 		}
 		if gap := v.To.Sub(from); gap > v.Schedule.Delay.Std()+9*time.Second {
-			e.fault("the fixed_delay job %d did nothing for %s before %s", job, gap, e.since(v.To))
+			e.fail("the fixed_delay job %d did nothing for %s before %s", job, gap, e.since(v.To))
 		}
 	}
 }
@@ -264,11 +264,11 @@ func (e *evidence) covered() {
 			})
 			switch {
 			case !policy:
-				e.faultOf(r.ID, "it is %s/covered, and its job covers nothing", r.State)
+				e.failRun(r.ID, "it is %s/covered, and its job covers nothing", r.State)
 			case !newer:
-				e.faultOf(r.ID, "it is %s/covered, and no run of its job is newer", r.State)
-			case r.State == domain.Skipped && e.starts[attempt{r.ID, r.Attempt}] != nil && len(e.db.Attempts(r.ID)) < r.Attempt:
-				e.faultOf(r.ID, "it is skipped as covered, and its attempt %d was started", r.Attempt)
+				e.failRun(r.ID, "it is %s/covered, and no run of its job is newer", r.State)
+			case r.State == domain.Skipped && e.handlers.starts[attempt{r.ID, r.Attempt}] != nil && len(e.db.Attempts(r.ID)) < r.Attempt:
+				e.failRun(r.ID, "it is skipped as covered, and its attempt %d was started", r.Attempt)
 			}
 		}
 	}
@@ -281,7 +281,7 @@ func (e *evidence) comesAfter(o, r *memstore.Run) bool {
 	if o.Cause == domain.CauseSchedule {
 		late += jitterMax
 	}
-	if e.skewed.Load() {
+	if e.nemesis.skewed.Load() {
 		late += skewMax
 	}
 	return o.Cause == domain.CauseMisfire || o.Cause == domain.CauseChild || !o.ID.Time().Add(late).Before(r.ID.Time())
@@ -294,7 +294,7 @@ func (e *evidence) overlaps(job domain.JobID) {
 		return
 	}
 	var all []*start
-	for _, s := range e.starts {
+	for _, s := range e.handlers.starts {
 		if s.job == job && e.byID[s.run] != nil && !e.outcome(s.attempt).zombie() {
 			all = append(all, s)
 		}
@@ -309,7 +309,7 @@ func (e *evidence) overlaps(job domain.JobID) {
 			if da.Owner() == db.Owner() || (spec.BlockScope == domain.ScopeInstance && a.p.name != b.p.name) {
 				continue
 			}
-			e.faultOf(b.run, "attempt %d began %s on %s while run %s attempt %d of the %s job %d ran on %s, from %s to %s", b.n, e.since(b.begun), b.p.title,
+			e.failRun(b.run, "attempt %d began %s on %s while run %s attempt %d of the %s job %d ran on %s, from %s to %s", b.n, e.since(b.begun), b.p.title,
 				a.run, a.n, spec.Block, job, a.p.title, e.since(a.begun), e.since(a.ended))
 		}
 	}
@@ -318,20 +318,20 @@ func (e *evidence) overlaps(job domain.JobID) {
 // attempts: what was started is known, and what never had an executor was not started. (That none was started twice, the
 // handlers check themselves.)
 func (e *evidence) attempts() {
-	for a, s := range e.starts {
+	for a, s := range e.handlers.starts {
 		r := e.byID[a.run]
 		switch {
 		case r == nil:
-			e.faultOf(a.run, "attempt %d was started on %s, and there is no such run", a.n, s.p.title)
+			e.failRun(a.run, "attempt %d was started on %s, and there is no such run", a.n, s.p.title)
 		case a.n > r.Attempt:
-			e.faultOf(a.run, "attempt %d was started on %s, and the run has only %d", a.n, s.p.title, r.Attempt)
+			e.failRun(a.run, "attempt %d was started on %s, and the run has only %d", a.n, s.p.title, r.Attempt)
 		case e.outcome(a).reason == domain.ReasonLost && s.begun.After(e.outcome(a).ended.Add(10*time.Millisecond)):
-			e.faultOf(a.run, "attempt %d was started on %s %s, and had been named lost %s", a.n, s.p.title, e.since(s.begun), e.since(e.outcome(a).ended))
+			e.failRun(a.run, "attempt %d was started on %s %s, and had been named lost %s", a.n, s.p.title, e.since(s.begun), e.since(e.outcome(a).ended))
 		case slices.ContainsFunc(e.db.Attempts(a.run), func(x memstore.Attempt) bool { return x.Attempt == a.n }): // it ended while it waited for the next one
 		case a.n == r.Attempt && (r.State == domain.Skipped || slices.Contains([]domain.Reason{
 			domain.ReasonNoExecutor, domain.ReasonQueueFull, domain.ReasonJobDeleted,
 		}, r.Reason)):
-			e.faultOf(a.run, "attempt %d was started on %s at %s, and the run ended %s as %s/%s", a.n, s.p.title, e.since(s.begun), e.since(r.FinishedAt), r.State, r.Reason)
+			e.failRun(a.run, "attempt %d was started on %s at %s, and the run ended %s as %s/%s", a.n, s.p.title, e.since(s.begun), e.since(r.FinishedAt), r.State, r.Reason)
 		}
 	}
 }
@@ -340,17 +340,17 @@ func (e *evidence) attempts() {
 func (e *evidence) results() {
 	for _, r := range e.runs {
 		if r.State == domain.Succeeded {
-			if s := e.starts[attempt{r.ID, r.Attempt}]; s == nil || !s.ok {
-				e.faultOf(r.ID, "it succeeded in attempt %d, and no handler did: %+v", r.Attempt, s)
+			if s := e.handlers.starts[attempt{r.ID, r.Attempt}]; s == nil || !s.ok {
+				e.failRun(r.ID, "it succeeded in attempt %d, and no handler did: %+v", r.Attempt, s)
 			}
 		}
 	}
-	for a, s := range e.starts {
+	for a, s := range e.handlers.starts {
 		died := s.p.diedAt.Load()
 		if !s.ok || !s.sure || (died != 0 && time.Unix(0, died).Before(s.ended.Add(time.Second))) {
 			continue
 		}
-		if lostAt := s.p.diskLost; len(lostAt) > 0 && lostAt[len(lostAt)-1].After(s.ended) {
+		if lostAt := s.p.diskLostAt; len(lostAt) > 0 && lostAt[len(lostAt)-1].After(s.ended) {
 			continue // unless it had been published: see stored
 		}
 		o := e.outcome(a)
@@ -358,7 +358,7 @@ func (e *evidence) results() {
 			continue
 		}
 		if late, ok := e.db.Late(a.run, a.n); !ok || late.Outcome != domain.OutcomeSucceeded {
-			e.faultOf(a.run, "attempt %d succeeded on %s %s, and that is forgotten: it ended as %q (%s)", a.n, s.p.title, e.since(s.ended), o.reason, o.message)
+			e.failRun(a.run, "attempt %d succeeded on %s %s, and that is forgotten: it ended as %q (%s)", a.n, s.p.title, e.since(s.ended), o.reason, o.message)
 		}
 	}
 }
@@ -368,12 +368,12 @@ func (e *evidence) results() {
 func (e *evidence) stored() {
 	for _, m := range e.messages {
 		group, isResult := strings.CutPrefix(m.Subject, "belfry.v1.result.")
-		if !isResult || m.To != "" || slices.ContainsFunc(e.wipes, m.At.Before) {
+		if !isResult || m.To != "" || slices.ContainsFunc(e.nemesis.wipedAt, m.At.Before) {
 			continue
 		}
 		var msg wire.Results
 		if err := wire.Decode(m.Data, &msg); err != nil {
-			e.fault("a message of results of group %s: %v", group, err)
+			e.fail("a message of results of group %s: %v", group, err)
 			continue
 		}
 		for _, r := range msg.Results {
@@ -385,9 +385,9 @@ func (e *evidence) stored() {
 			late, isLate := e.db.Late(id, r.Attempt)
 			switch {
 			case o.reason == domain.ReasonLost && m.At.Add(verdictTakes).Before(o.ended):
-				e.faultOf(id, "attempt %d was named lost %s, and its result was in the stream since %s", r.Attempt, e.since(o.ended), e.since(m.At))
+				e.failRun(id, "attempt %d was named lost %s, and its result was in the stream since %s", r.Attempt, e.since(o.ended), e.since(m.At))
 			case r.Outcome == wire.Succeeded && !o.ok && (!isLate || late.Outcome != domain.OutcomeSucceeded):
-				e.faultOf(id, "attempt %d succeeded, which the stream knew %s, and that is forgotten: %q (%s)", r.Attempt, e.since(m.At), o.reason, o.message)
+				e.failRun(id, "attempt %d succeeded, which the stream knew %s, and that is forgotten: %q (%s)", r.Attempt, e.since(m.At), o.reason, o.message)
 			}
 		}
 	}
@@ -412,11 +412,11 @@ func (e *evidence) lost() {
 				continue
 			}
 			if o.instance == "" {
-				e.faultOf(r.ID, "attempt %d was named lost %s (%s), and no instance had it", n, e.since(o.ended), o.message)
+				e.failRun(r.ID, "attempt %d was named lost %s (%s), and no instance had it", n, e.since(o.ended), o.message)
 				continue
 			}
 			trouble := false
-			for _, t := range e.node(o.instance).trouble {
+			for _, t := range e.cluster.node(o.instance).trouble {
 				to := t.to
 				if to.IsZero() {
 					to = o.ended
@@ -427,7 +427,7 @@ func (e *evidence) lost() {
 				trouble = trouble || t.what == "down" || to.Sub(t.from) >= cutLong
 			}
 			if !trouble {
-				e.faultOf(r.ID, "attempt %d on %s was named lost %s (%s), and nothing had happened to it", n, o.instance, e.since(o.ended), o.message)
+				e.failRun(r.ID, "attempt %d on %s was named lost %s (%s), and nothing had happened to it", n, o.instance, e.since(o.ended), o.message)
 			}
 		}
 	}
@@ -459,7 +459,7 @@ func (e *evidence) children() {
 			}
 			gone := e.versions[c.JobID][len(e.versions[c.JobID])-1].Change == "deleted"
 			if n := made[attemptOfChild{r.ID, c.JobID}]; n > want || (n < want && !gone) {
-				e.faultOf(r.ID, "it ended as %s, and its child, job %d, has %d runs", state, c.JobID, n)
+				e.failRun(r.ID, "it ended as %s, and its child, job %d, has %d runs", state, c.JobID, n)
 			}
 		}
 	}
@@ -494,7 +494,7 @@ func (e *evidence) joined(id domain.RunID) domain.State {
 	}
 	switch {
 	case n != e.byID[id].Shard.Total:
-		e.faultOf(id, "the broadcast has %d of its %d shards", n, e.byID[id].Shard.Total)
+		e.failRun(id, "the broadcast has %d of its %d shards", n, e.byID[id].Shard.Total)
 	case succeeded == n:
 		return domain.Succeeded
 	case cancelled > 0 && succeeded+cancelled == n:
@@ -510,7 +510,7 @@ const startUp = 6 * time.Second
 func (e *evidence) calm(latest time.Duration) {
 	for job := range e.versions {
 		if m := e.db.Missed(job); len(m) > 0 {
-			e.fault("nothing broke, and job %d has missed %+v", job, m)
+			e.fail("nothing broke, and job %d has missed %+v", job, m)
 		}
 	}
 	for _, r := range e.runs {
@@ -518,41 +518,7 @@ func (e *evidence) calm(latest time.Duration) {
 		waits := e.version(r.JobID, r.JobVersion).Route == domain.RouteBusyover
 		late := r.LatenessMS != nil && *r.LatenessMS > latest.Milliseconds() && r.DueAt.After(e.began.Add(startUp)) && !waits
 		if r.Reason == domain.ReasonLost || (late && r.Attempt == 1) {
-			e.faultOf(r.ID, "nothing broke, and it is %s/%s, %d ms late", r.State, r.Reason, *r.LatenessMS)
+			e.failRun(r.ID, "nothing broke, and it is %s/%s, %d ms late", r.State, r.Reason, *r.LatenessMS)
 		}
 	}
-}
-
-// since is an instant in the world's life.
-func (w *World) since(t time.Time) string { return t.Sub(w.began).Truncate(time.Millisecond).String() }
-
-// checkLoads checks that no instance says that a slot is taken now that nothing runs.
-func (w *World) checkLoads() {
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(500 * time.Millisecond) {
-		taken := w.slotsTaken()
-		if len(taken) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			w.fault("all runs are final, and slots are taken: %v", taken)
-			return
-		}
-	}
-}
-
-// slotsTaken returns the slots that instances say are taken, as the dispatchers see it.
-func (w *World) slotsTaken() map[string]int {
-	taken := make(map[string]int)
-	for _, n := range w.nodes {
-		p := n.life()
-		if p == nil || p.disp.Load() == nil {
-			continue
-		}
-		for _, i := range p.disp.Load().Instances("") {
-			if i.Running > 0 {
-				taken[i.ID+" seen by "+n.name] = i.Running
-			}
-		}
-	}
-	return taken
 }

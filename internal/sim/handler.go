@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/belfryhq/belfry/executor"
@@ -17,13 +18,13 @@ const (
 	scriptLanguage = "sim"
 )
 
-// scripts runs jobs that are scripts as it does those with the handler. Their code is the job's name.
+// scripts runs script jobs like jobs with a handler. The code of a script is the job's name.
 type scripts struct{ p *process }
 
 // RunScript implements executor.ScriptRunner.
 func (s scripts) RunScript(ctx context.Context, run executor.Run, script executor.Script) error {
 	if string(script.Code) != run.JobName() || script.Version != 1 {
-		s.p.w.fault("the script of %s, version %d, came with the code %q", run.JobName(), script.Version, script.Code)
+		s.p.w.fail("the script of %s, version %d, arrived with the code %q", run.JobName(), script.Version, script.Code)
 	}
 	return s.p.handle(ctx, run)
 }
@@ -40,25 +41,39 @@ type start struct {
 	job   domain.JobID
 	p     *process
 	begun time.Time
-	ended time.Time // zero while it runs; of a process that crashed, when it crashed
-	ok    bool      // it returned without an error, and its process lived
-	sure  bool      // nobody had cancelled its context, so that this is what counts
+	ended time.Time // zero while the handler runs; if the process crashed, the time of the crash
+	ok    bool      // the handler returned no error, and its process was alive
+	sure  bool      // the context was not cancelled, so the executor reports the handler's own result
 }
 
-// behaviour is what a handler does with an attempt. It follows from the seed, the run and the attempt.
+// handlers decides what handlers do, and records their calls.
+type handlers struct {
+	*journal
+	seed uint64
+
+	mu     sync.Mutex
+	starts map[attempt]*start
+}
+
+func newHandlers(j *journal, seed uint64) *handlers {
+	return &handlers{journal: j, seed: seed, starts: make(map[attempt]*start)}
+}
+
+// behaviour is what a handler does with an attempt.
 type behaviour struct {
-	lasts    time.Duration
-	stubborn bool // it ignores its context
-	fails    bool
-	panics   bool
-	final    bool // a failure that is not to be tried again
-	logs     bool
+	lasts         time.Duration
+	ignoresCancel bool
+	fails         bool
+	panics        bool
+	permanent     bool // the failure is not retried
+	logs          bool
 }
 
-func (w *World) behaviour(run string, n int) behaviour {
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%d %s %d", w.seed, run, n)
-	rng := rand.New(rand.NewPCG(h.Sum64(), 3))
+// behaviour returns the behaviour for an attempt, which depends only on the seed, the run and the attempt.
+func (h *handlers) behaviour(run string, n int) behaviour {
+	hash := fnv.New64a()
+	fmt.Fprintf(hash, "%d %s %d", h.seed, run, n)
+	rng := rand.New(rand.NewPCG(hash.Sum64(), 3))
 	b := behaviour{lasts: time.Duration(rng.Int64N(int64(200 * time.Millisecond)))}
 	switch dice := rng.IntN(100); {
 	case dice < 3:
@@ -68,47 +83,48 @@ func (w *World) behaviour(run string, n int) behaviour {
 	case dice < 40:
 		b.lasts = 0
 	}
-	b.stubborn = rng.IntN(20) == 0
+	b.ignoresCancel = rng.IntN(20) == 0
 	b.fails = rng.IntN(6) == 0
 	b.panics = b.fails && rng.IntN(5) == 0
-	b.final = b.fails && rng.IntN(5) == 0
+	b.permanent = b.fails && rng.IntN(5) == 0
 	b.logs = rng.IntN(5) == 0
 	return b
 }
 
-var errHandler = errors.New("the handler was told to fail")
+var errHandler = errors.New("sim: the handler fails, as its behaviour says")
 
 // handle is the handler of every job.
 func (p *process) handle(ctx context.Context, run executor.Run) error {
 	if p.isDead() {
 		return errHandler
 	}
-	s := p.w.begin(p, run)
-	b := p.w.behaviour(run.ID(), run.Attempt())
+	handlers := p.w.handlers
+	s := handlers.begin(p, run)
+	b := handlers.behaviour(run.ID(), run.Attempt())
 	if b.logs {
-		run.Log().Info("at work")
+		run.Log().Info("running")
 	}
 	if b.lasts > 0 {
 		timer := time.NewTimer(b.lasts)
 		defer timer.Stop()
 		done := ctx.Done()
-		if b.stubborn {
+		if b.ignoresCancel {
 			done = nil
 		}
 		select {
 		case <-timer.C:
 		case <-done:
-			p.w.finish(ctx, s, false)
+			handlers.finish(ctx, s, false)
 			return ctx.Err()
 		case <-p.dead:
-			return errHandler // finish was said by the crash
+			return errHandler // the crash has recorded the end
 		}
 	}
-	p.w.finish(ctx, s, !b.fails)
+	handlers.finish(ctx, s, !b.fails)
 	switch {
 	case b.panics:
-		panic("the handler was told to")
-	case b.final:
+		panic("sim: the handler panics, as its behaviour says")
+	case b.permanent:
 		return executor.Permanent(errHandler)
 	case b.fails:
 		return errHandler
@@ -116,47 +132,47 @@ func (p *process) handle(ctx context.Context, run executor.Run) error {
 	return run.SetOutput("done")
 }
 
-// begin notes that a handler began. That happens once for an attempt.
-func (w *World) begin(p *process, run executor.Run) *start {
+// begin records the start of a handler, which happens once for an attempt.
+func (h *handlers) begin(p *process, run executor.Run) *start {
 	id, err := domain.ParseRunID(run.ID())
 	if err != nil {
-		w.fault("a handler was given run id %q", run.ID())
+		h.fail("a handler received the run id %q", run.ID())
 	}
 	s := &start{attempt: attempt{id, run.Attempt()}, job: domain.JobID(run.JobID()), p: p, begun: time.Now()}
-	w.mu.Lock()
-	before := w.starts[s.attempt]
-	w.starts[s.attempt] = s
-	w.mu.Unlock()
+	h.mu.Lock()
+	before := h.starts[s.attempt]
+	h.starts[s.attempt] = s
+	h.mu.Unlock()
 	if before != nil {
-		w.faultOf(s.run, "attempt %d was started twice: on %s and on %s", s.n, before.p.title, p.title)
+		h.failRun(s.run, "attempt %d was started twice: on %s and on %s", s.n, before.p.title, p.title)
 	}
 	return s
 }
 
-func (w *World) finish(ctx context.Context, s *start, ok bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (h *handlers) finish(ctx context.Context, s *start, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if s.ended.IsZero() {
 		s.ended, s.ok, s.sure = time.Now(), ok, ctx.Err() == nil
 	}
 }
 
-// crashed ends what ran on a process that crashed.
-func (w *World) crashed(p *process) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, s := range w.starts {
+// crashed records the end of the handlers that ran on a crashed process.
+func (h *handlers) crashed(p *process) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.starts {
 		if s.p == p && s.ended.IsZero() {
 			s.ended = time.Now()
 		}
 	}
 }
 
-// handling counts the handlers that run.
-func (w *World) handling() (n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, s := range w.starts {
+// running counts the handlers that run.
+func (h *handlers) running() (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.starts {
 		if s.ended.IsZero() {
 			n++
 		}

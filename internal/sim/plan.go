@@ -9,12 +9,12 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// plan is what a seed decides ahead: the cluster, its jobs, and what happens to them.
+// plan is the part of a world that its seed decides before the start: the cluster, the jobs, and the steps.
 type plan struct {
 	calm     bool // nothing breaks
 	stalls   bool // nothing breaks, but schedulers stall for a second or two
-	crowded  bool // instances have one slot, and who offers freezes with the answer in hand
-	freezes  bool // beside other faults, processes freeze with attempts in hand for longer than a heartbeat may be relied on
+	crowded  bool // instances have one slot, and processes freeze when they have received the answer to an offer
+	freezes  bool // in addition to other faults, processes that hold attempts freeze for longer than a heartbeat is valid
 	capacity int
 	nodes    []nodePlan
 	jobs     []jobPlan
@@ -27,13 +27,13 @@ type nodePlan struct {
 	group string
 }
 
-// jobPlan is a job. Its children are places in the list of jobs, before its own.
+// jobPlan is a job. Its children are indexes of earlier jobs of the plan.
 type jobPlan struct {
 	spec     domain.JobSpec
 	children []int
 }
 
-// step is something that is done to the cluster.
+// step is one act of the user or the nemesis.
 type step struct {
 	at time.Duration
 	do func(*World)
@@ -63,7 +63,7 @@ func newPlan(seed uint64) plan {
 		}
 	}
 	for range 5 + rng.IntN(10) {
-		p.steps = append(p.steps, p.handStep(rng))
+		p.steps = append(p.steps, p.userStep(rng))
 	}
 	switch {
 	case p.crowded:
@@ -86,8 +86,8 @@ func newPlan(seed uint64) plan {
 	return p
 }
 
-// addFreezes makes each executor freeze between accepting an attempt and starting it, and processes that offer freeze between
-// binding an attempt and offering it; half of the time both at once. Most freezes last until the attempt has been declared lost.
+// addFreezes adds freezes of executors between the acceptance and the start of an attempt. In half of the cases, a scheduler or
+// dispatcher freezes too, between binding and offering an attempt. Most freezes last until the attempt is declared lost.
 func (p *plan) addFreezes(rng *rand.Rand) {
 	for i := range 6 {
 		instance := fmt.Sprintf("e%d", 1+i%3)
@@ -95,12 +95,12 @@ func (p *plan) addFreezes(rng *rand.Rand) {
 		point, skip := pick(rng, "due", "start"), rng.Int64N(6)
 		s := step{at: 3*time.Second + time.Duration(i)*6*time.Second}
 		if rng.IntN(2) == 0 {
-			s.do = func(w *World) { w.crashAt(instance, &trap{point: point, freeze: lasts}, skip, 0) }
+			s.do = func(w *World) { w.nemesis.crashAt(instance, &trap{point: point, freeze: lasts}, skip, 0) }
 		} else {
 			sender := pick(rng, "s1", "s2", "d1", "d2")
 			more := time.Duration(rng.Int64N(int64(3 * time.Second)))
 			s.do = func(w *World) {
-				w.crashAt(sender, &trap{point: "bound", freeze: lasts + more, beside: func() { w.freezeAll(lasts, "e1", "e2", "e3") }}, skip, 0)
+				w.nemesis.crashAt(sender, &trap{point: "bound", freeze: lasts + more, also: func() { w.nemesis.freezeAll(lasts, "e1", "e2", "e3") }}, skip, 0)
 			}
 		}
 		p.steps = append(p.steps, s)
@@ -129,7 +129,7 @@ func newJob(rng *rand.Rand, i int) jobPlan {
 	s.RetryBackoff = domain.RetryBackoff{Initial: domain.Duration(300 * time.Millisecond), Factor: 2, Max: seconds(2)}
 	s.Timeout = pick(rng, 0, 0, seconds(2), seconds(20))
 	s.StartDeadline = pick(rng, seconds(5), seconds(60), seconds(600))
-	if i%4 == 3 { // its code has to come by a message of its own
+	if i%4 == 3 { // the executor has to request the code in another message
 		s.Handler, s.Script = "", &domain.Script{Language: scriptLanguage, Code: s.Name}
 	}
 	reschedule(rng, &s)
@@ -161,62 +161,62 @@ func reschedule(rng *rand.Rand, s *domain.JobSpec) {
 	}
 }
 
-// handStep is what a person or a program does to the jobs.
-func (p *plan) handStep(rng *rand.Rand) step {
+// userStep draws a change or a trigger of jobs.
+func (p *plan) userStep(rng *rand.Rand) step {
 	s := step{at: time.Second + time.Duration(rng.Int64N(int64(loadFor-2*time.Second)))}
 	i := rng.IntN(len(p.jobs))
 	draw := rng.Uint64()
 	switch dice := rng.IntN(20); {
 	case dice < 4:
-		s.do = func(w *World) { w.edit(i, func(sp *domain.JobSpec) { sp.Description += "." }) }
+		s.do = func(w *World) { w.user.edit(i, func(sp *domain.JobSpec) { sp.Description += "." }) }
 	case dice < 7:
 		s.do = func(w *World) {
-			w.edit(i, func(sp *domain.JobSpec) { reschedule(rand.New(rand.NewPCG(draw, 4)), sp) })
+			w.user.edit(i, func(sp *domain.JobSpec) { reschedule(rand.New(rand.NewPCG(draw, 4)), sp) })
 		}
 	case dice < 10:
-		s.do = func(w *World) { w.edit(i, func(sp *domain.JobSpec) { sp.Enabled = !sp.Enabled }) }
+		s.do = func(w *World) { w.user.edit(i, func(sp *domain.JobSpec) { sp.Enabled = !sp.Enabled }) }
 	case dice < 17:
 		n := 1 + rng.IntN(5)
-		s.do = func(w *World) { w.trigger(i, n) }
+		s.do = func(w *World) { w.user.trigger(i, n) }
 	case dice < 19:
-		s.do = func(w *World) { w.kill(draw) }
+		s.do = func(w *World) { w.user.kill(draw) }
 	default:
-		s.do = func(w *World) { w.remove(i) }
+		s.do = func(w *World) { w.user.remove(i) }
 	}
 	return s
 }
 
-// skewMax is how wrong a process may measure the database's clock.
+// skewMax is the largest error with which a process measures the database's clock.
 const skewMax = 3 * time.Second
 
-// stallMax is the longest stall of a world of stalls: shorter than what makes others take runs over.
+// stallMax is the longest stall in a world of stalls. It is too short for another scheduler to take over runs.
 const stallMax = 1500 * time.Millisecond
 
-// stalls is how many stalls there are, one after the other.
+// stalls is the number of stalls, which do not overlap.
 const stalls = 8
 
-// stallStep is the i-th stall of a scheduler.
+// stallStep returns the i-th stall of a scheduler.
 func stallStep(rng *rand.Rand, i int) step {
 	lasts := stallMax - time.Duration(rng.Int64N(int64(400*time.Millisecond)))
 	name := pick(rng, "s1", "s2")
 	return step{
 		at: 6*time.Second + time.Duration(i)*4*time.Second + time.Duration(rng.Int64N(int64(2*time.Second))),
-		do: func(w *World) { w.freeze(name, lasts) },
+		do: func(w *World) { w.nemesis.freeze(name, lasts) },
 	}
 }
 
-// crowdStep freezes a process that has just heard an answer to an offer, until others have asked about the offer.
+// crowdStep freezes a process that has just received the answer to an offer, until other processes have asked about the offer.
 func crowdStep(rng *rand.Rand, i int) step {
 	name := []string{"s1", "d1", "s2", "d2"}[i%4]
 	lasts := 2800*time.Millisecond + time.Duration(rng.Int64N(int64(2*time.Second)))
 	skip := rng.Int64N(4)
 	return step{
 		at: 4*time.Second + time.Duration(i)*3*time.Second,
-		do: func(w *World) { w.crashAt(name, &trap{point: "offered", freeze: lasts}, skip, 0) },
+		do: func(w *World) { w.nemesis.crashAt(name, &trap{point: "offered", freeze: lasts}, skip, 0) },
 	}
 }
 
-// points are where processes of a role may crash: in their code, and at messages.
+// points are the places at which a process of a role may crash: points of its code, and messages.
 var points = map[role][]string{
 	schedulerRole: {
 		"after PlanDue", "after ClaimNear", "before Admit", "after Admit", "bound", "offered", "after PlanStranded", "hears _INBOX",
@@ -231,7 +231,7 @@ var points = map[role][]string{
 	},
 }
 
-// faultStep is something that breaks.
+// faultStep draws a fault.
 func (p *plan) faultStep(rng *rand.Rand) step {
 	s := step{at: 3*time.Second + time.Duration(rng.Int64N(int64(loadFor-8*time.Second)))}
 	n := p.nodes[rng.IntN(len(p.nodes))]
@@ -244,40 +244,40 @@ func (p *plan) faultStep(rng *rand.Rand) step {
 		name := pick(rng, "s1", "s2", "d1", "d2")
 		point := pick(rng, "offered", "offered", "bound", "before Settle", "after Settle")
 		skip := rng.Int64N(12)
-		s.do = func(w *World) { w.crashAt(name, &trap{point: point, freeze: lasts + 2*time.Second}, skip, 0) }
+		s.do = func(w *World) { w.nemesis.crashAt(name, &trap{point: point, freeze: lasts + 2*time.Second}, skip, 0) }
 	case dice >= 22:
 		name := pick(rng, "e1", "e2", "e3")
-		s.do = func(w *World) { w.loseBoth(name, lasts) }
+		s.do = func(w *World) { w.nemesis.loseBoth(name, lasts) }
 	case dice < 3:
 		disk := n.role == executorRole && rng.IntN(3) == 0
-		s.do = func(w *World) { w.crash(n.name, lasts, disk) }
+		s.do = func(w *World) { w.nemesis.crash(n.name, lasts, disk) }
 	case dice < 9:
 		point := points[n.role][rng.IntN(len(points[n.role]))]
 		skip := rng.Int64N(12)
-		s.do = func(w *World) { w.crashAt(n.name, &trap{point: point}, skip, lasts) }
+		s.do = func(w *World) { w.nemesis.crashAt(n.name, &trap{point: point}, skip, lasts) }
 	case dice < 10:
-		s.do = func(w *World) { w.restart(n.name, lasts) }
+		s.do = func(w *World) { w.nemesis.restart(n.name, lasts) }
 	case dice < 13:
-		s.do = func(w *World) { w.freeze(n.name, lasts) }
+		s.do = func(w *World) { w.nemesis.freeze(n.name, lasts) }
 	case dice < 16:
-		s.do = func(w *World) { w.cutOff(n.name, lasts) }
+		s.do = func(w *World) { w.nemesis.cutOff(n.name, lasts) }
 	case dice < 18:
 		wipe := rng.IntN(2) == 0
-		s.do = func(w *World) { w.restartNATS(lasts, wipe) }
+		s.do = func(w *World) { w.nemesis.restartNATS(lasts, wipe) }
 	case dice < 19:
-		s.do = func(w *World) { w.databaseAway(lasts) }
+		s.do = func(w *World) { w.nemesis.databaseAway(lasts) }
 	case dice < 20:
-		s.do = func(w *World) { w.troubleStore(share/2, share/2, lasts) }
+		s.do = func(w *World) { w.nemesis.troubleStore(share/2, share/2, lasts) }
 	case dice < 21:
-		s.do = func(w *World) { w.troubleNetwork(share/2, share, lasts) }
+		s.do = func(w *World) { w.nemesis.troubleNetwork(share/2, share, lasts) }
 	default:
 		skew := time.Duration(rng.Int64N(int64(2*skewMax))) - skewMax
-		s.do = func(w *World) { w.skew(n.name, skew) }
+		s.do = func(w *World) { w.nemesis.skew(n.name, skew) }
 	}
 	return s
 }
 
-// describe says what the cluster and its jobs are; what is done to them, events say as it happens.
+// describe returns a description of the cluster and its jobs. The journal records the steps.
 func (p *plan) describe() string {
 	kinds := make([]string, len(p.jobs))
 	for i, j := range p.jobs {

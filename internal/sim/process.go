@@ -22,7 +22,6 @@ import (
 
 const natsURL = "nats://127.0.0.1:4222"
 
-// role is what a process is.
 type role string
 
 const (
@@ -31,78 +30,84 @@ const (
 	executorRole   role = "executor"
 )
 
-// node is a place in the cluster, which one process after the other fills.
+// node is a place in the cluster. One process runs on it after another.
 type node struct {
 	w     *World
 	name  string
 	role  role
-	group string // of an executor
+	group string // only for executors
 
-	mu       sync.Mutex
-	current  *process // nil while it is down
-	boots    int
-	lives    []*process
-	trouble  []span                  // when it was down, frozen or cut off
-	diskLost []time.Time             // when its disk was lost
-	trapped  atomic.Pointer[process] // whose trap is set
+	mu         sync.Mutex
+	current    *process // nil while the node is down
+	processes  []*process
+	trouble    []span                  // when the node was down, frozen or cut off
+	diskLostAt []time.Time             // when the node lost its disk
+	trapped    atomic.Pointer[process] // the process that has a trap
 }
 
-// span is a time in which a node was not to be relied on.
+// span is a period of trouble of a node.
 type span struct {
-	from, to time.Time // to is zero while it lasts
-	what     string
+	from, to time.Time // to is zero until the trouble ends
+	what     string    // down, frozen or cut off
 }
 
-// process is one life of a node.
+// process is one process of a node.
 type process struct {
 	*node
-	title string // name and number
-	link  *simnats.Link
-	store *faultyStore
-	spool string
+	title  string // the node's name and the number of the process, for example d1#2
+	link   *simnats.Link
+	store  *faultyStore
+	spool  string
+	firing atomic.Pointer[dispatcher.Firing] // nil until a scheduler or dispatcher has started
 
-	dead      chan struct{} // closed when it crashed
-	deadOnce  sync.Once
-	stop      context.CancelFunc
-	done      chan struct{} // closed when its goroutines have ended
-	frozen    atomic.Int64  // until when, in nanoseconds of the wall clock
-	diedAt    atomic.Int64
-	wasFrozen atomic.Bool
-	trap      atomic.Pointer[trap]
-	disp      atomic.Pointer[dispatcher.Firing]
+	dead        chan struct{} // closed when the process has crashed or ended
+	deadOnce    sync.Once
+	diedAt      atomic.Int64 // the time of the crash in Unix nanoseconds, 0 without a crash
+	stop        context.CancelFunc
+	done        chan struct{} // closed when the goroutines of the process have ended
+	frozenUntil atomic.Int64  // in Unix nanoseconds
+	wasFrozen   atomic.Bool
+	trap        atomic.Pointer[trap]
 }
 
-// trap crashes or freezes a process at a point: of its code, or of the messages that pass its link.
+// trap crashes or freezes a process at a point. A point is a place in its code, or a message on its link.
 type trap struct {
 	point  string
-	disk   bool          // it loses its disk, too
-	freeze time.Duration // it freezes instead
-	beside func()        // called when it freezes
-	left   atomic.Int64  // times the point is still passed unharmed
+	disk   bool          // the crash destroys the disk
+	freeze time.Duration // if positive, the process freezes and does not crash
+	also   func()        // if set, called when the process freezes
+	skip   atomic.Int64  // how often the process reaches the point before the trap springs
 }
 
-// start begins a new life of the node.
+// process returns the process that runs on the node, or nil.
+func (n *node) process() *process {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.current
+}
+
+// start starts a new process on the node, if none runs.
 func (n *node) start() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.current != nil {
 		return
 	}
-	n.boots++
+	first := len(n.processes) == 0
 	p := &process{
-		node: n, title: fmt.Sprintf("%s#%d", n.name, n.boots), link: n.w.nats.Link(n.name),
+		node: n, title: fmt.Sprintf("%s#%d", n.name, len(n.processes)+1), link: n.w.nats.Link(n.name),
 		dead: make(chan struct{}), done: make(chan struct{}),
 	}
 	p.spool = filepath.Join(n.w.dir, p.title)
 	p.store = &faultyStore{p: p, Store: n.w.db.Store()}
-	if n.boots > 1 {
+	if !first {
 		n.copySpool(p.spool)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel
 	n.current = p
-	n.lives = append(n.lives, p)
-	n.settleTrouble("down")
+	n.processes = append(n.processes, p)
+	n.endTroubleLocked("down")
 	n.w.event(n.name, "starts")
 	go func() {
 		defer close(p.done)
@@ -114,43 +119,53 @@ func (n *node) start() {
 	}()
 }
 
-// copySpool gives the next life what the one before left on disk.
+// copySpool copies the files that the previous process left on disk.
 func (n *node) copySpool(to string) {
 	from := filepath.Join(n.w.dir, "disk-"+n.name)
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil && !os.IsNotExist(err) {
-		n.w.fault("copy the spool of %s: %v", n.name, err)
+		n.w.fail("copy the spool of %s: %v", n.name, err)
 	}
 }
 
-// saveSpool keeps what is on a process's disk at this moment.
+// saveSpool saves the current content of an executor's disk for the next process.
 func (p *process) saveSpool() {
 	if p.role != executorRole {
 		return
 	}
 	to := filepath.Join(p.w.dir, "disk-"+p.name)
 	if err := os.RemoveAll(to); err != nil {
-		p.w.fault("clear the disk of %s: %v", p.name, err)
+		p.w.fail("clear the disk of %s: %v", p.name, err)
 	}
 	if err := os.CopyFS(to, os.DirFS(p.spool)); err != nil && !os.IsNotExist(err) {
-		p.w.fault("keep the spool of %s: %v", p.name, err)
+		p.w.fail("keep the spool of %s: %v", p.name, err)
 	}
 }
 
-// loseSpool forgets what was on the disk.
+// loseSpool deletes what saveSpool has saved.
 func (p *process) loseSpool() {
 	if err := os.RemoveAll(filepath.Join(p.w.dir, "disk-"+p.name)); err != nil {
-		p.w.fault("lose the disk of %s: %v", p.name, err)
+		p.w.fail("lose the disk of %s: %v", p.name, err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.diskLost = append(p.diskLost, time.Now())
+	p.diskLostAt = append(p.diskLostAt, time.Now())
 }
 
-func (n *node) troubled(what string) {
+// beginTrouble records that the node has a trouble from now on.
+func (n *node) beginTrouble(what string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.trouble = append(n.trouble, span{from: time.Now(), what: what})
 }
 
-func (n *node) settleTrouble(what string) {
+// endTrouble records that a trouble of the node has ended.
+func (n *node) endTrouble(what string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.endTroubleLocked(what)
+}
+
+func (n *node) endTroubleLocked(what string) {
 	for i := range n.trouble {
 		if s := &n.trouble[i]; s.what == what && s.to.IsZero() {
 			s.to = time.Now()
@@ -158,7 +173,7 @@ func (n *node) settleTrouble(what string) {
 	}
 }
 
-// isDead reports whether the process crashed: then nothing it does counts.
+// isDead reports whether the process has crashed or ended. A dead process has no effect on the cluster.
 func (p *process) isDead() bool {
 	select {
 	case <-p.dead:
@@ -168,77 +183,74 @@ func (p *process) isDead() bool {
 	}
 }
 
-// crash ends the process at once. What it did not bring out of itself is lost. It may be called by the process itself.
-// With disk, that of its whole machine is lost, too.
+// crash ends the process at once, with everything that it holds in memory. The process may call it itself. With disk, its disk is
+// lost too.
 func (p *process) crash(why string, disk bool) {
 	p.deadOnce.Do(func() {
 		p.diedAt.Store(time.Now().UnixNano())
 		close(p.dead)
-		p.w.crashed(p)
+		p.w.handlers.crashed(p)
 		p.link.Kill()
 		p.saveSpool()
 		if disk {
 			p.loseSpool()
 			why += ", with its disk"
 		}
-		p.mu.Lock()
-		p.current = nil
-		p.troubled("down")
-		p.mu.Unlock()
+		p.beginTrouble("down")
+		p.leaveNode()
 		p.w.event(p.name, "crashes: "+why)
 		p.stop()
 	})
 }
 
-// leave ends the process in an orderly way and waits for it.
+// leave stops the process in order and waits for its end.
 func (p *process) leave() {
-	p.mu.Lock()
-	p.troubled("down")
-	p.mu.Unlock()
-	p.w.event(p.name, "is told to end")
+	p.beginTrouble("down")
+	p.w.event(p.name, "is stopped")
 	p.stop()
 	<-p.done
 	p.deadOnce.Do(func() {
 		close(p.dead)
 		p.link.Kill()
 		p.saveSpool()
-		p.mu.Lock()
-		p.current = nil
-		p.mu.Unlock()
+		p.leaveNode()
 		p.w.event(p.name, "has ended")
 	})
+}
+
+// leaveNode makes room for the next process.
+func (p *process) leaveNode() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.current = nil
 }
 
 // freeze stops the process's messages and store calls for a while.
 func (p *process) freeze(d time.Duration) {
 	p.wasFrozen.Store(true)
-	p.frozen.Store(time.Now().Add(d).UnixNano())
-	p.mu.Lock()
-	p.troubled("frozen")
-	p.mu.Unlock()
+	p.frozenUntil.Store(time.Now().Add(d).UnixNano())
+	p.beginTrouble("frozen")
 	p.link.Freeze(true)
 	time.Sleep(d)
 	p.link.Freeze(false)
-	p.mu.Lock()
-	p.settleTrouble("frozen")
-	p.mu.Unlock()
+	p.endTrouble("frozen")
 }
 
-// thaw waits while the process is frozen.
-func (p *process) thaw() {
+// awaitThaw waits while the process is frozen.
+func (p *process) awaitThaw() {
 	for {
-		d := time.Until(time.Unix(0, p.frozen.Load()))
+		d := time.Until(time.Unix(0, p.frozenUntil.Load()))
 		if d <= 0 || p.isDead() {
 			return
 		}
-		time.Sleep(min(d, 50*time.Millisecond)) // the freeze ends early when all is healed
+		time.Sleep(min(d, 50*time.Millisecond)) // in small steps, because heal ends a freeze early
 	}
 }
 
-// passes springs the process's trap if it is set for this point.
-func (p *process) passes(point string) {
+// reach springs the trap of the process if it is set for this point.
+func (p *process) reach(point string) {
 	t := p.trap.Load()
-	if t == nil || t.point != point || t.left.Add(-1) >= 0 {
+	if t == nil || t.point != point || t.skip.Add(-1) >= 0 {
 		return
 	}
 	if !p.trap.CompareAndSwap(t, nil) {
@@ -249,10 +261,10 @@ func (p *process) passes(point string) {
 		return
 	}
 	p.w.event("nemesis", fmt.Sprintf("freezes %s for %s at %s", p.title, t.freeze, point))
-	p.frozen.Store(time.Now().Add(t.freeze).UnixNano()) // before whoever passes goes on
-	p.w.helpers.Go(func() { p.freeze(t.freeze) })
-	if t.beside != nil {
-		p.w.helpers.Go(t.beside)
+	p.frozenUntil.Store(time.Now().Add(t.freeze).UnixNano()) // here, because the caller waits for the thaw next
+	p.w.nemesis.steps.Go(func() { p.freeze(t.freeze) })
+	if t.also != nil {
+		p.w.nemesis.steps.Go(t.also)
 	}
 }
 
@@ -264,33 +276,36 @@ func (p *process) natsOptions() []nats.Option {
 	}
 }
 
-// runRole runs a scheduler or a dispatcher as package app puts it together.
+// runRole runs a scheduler or a dispatcher with the same parts as package app.
 func (p *process) runRole(ctx context.Context) {
 	nc, err := nats.Connect(natsURL, p.natsOptions()...)
 	if err != nil {
-		p.w.fault("%s: connect: %v", p.title, err)
+		p.w.fail("%s: connect: %v", p.title, err)
 		return
 	}
 	defer nc.Close()
 	d, err := dispatcher.NewFiring(dispatcher.Config{
-		Store: p.store, Conn: nc, Log: p.w.log(p), Trace: func(point string) {
-			p.passes(point)
-			p.thaw()
+		Stores: dispatcher.Stores{Announce: p.store, Settle: p.store, Offer: p.store, Kill: p.store, Fire: p.store},
+		Conn:   nc, Log: p.w.logger(p.title), Trace: func(point string) {
+			p.reach(point)
+			p.awaitThaw()
 		},
 	})
 	if err != nil {
-		p.w.fault("%s: %v", p.title, err)
+		p.w.fail("%s: %v", p.title, err)
 		return
 	}
-	p.disp.Store(d)
+	p.firing.Store(d)
 	parts := []func(context.Context) error{
 		func(ctx context.Context) error { return p.keepStreams(ctx, nc) },
 		func(ctx context.Context) error {
-			return scheduler.New(scheduler.Config{Store: p.store, Firer: d, Log: p.w.log(p)}).Run(ctx)
+			return scheduler.New(scheduler.Config{Store: p.store, Firer: d, Log: p.w.logger(p.title)}).Run(ctx)
 		},
 	}
 	if p.role == dispatcherRole {
-		parts[1] = dispatcher.NewRole(d).Run
+		parts[1] = dispatcher.NewRole(d, dispatcher.RoleStores{
+			Assign: p.store, Verdict: p.store, Reconcile: p.store, Upkeep: p.store,
+		}).Run
 		parts = append(parts, p.workFollowUps)
 	}
 	watching, stopWatching := context.WithCancel(context.Background())
@@ -299,7 +314,7 @@ func (p *process) runRole(ctx context.Context) {
 	run := func(wg *sync.WaitGroup, ctx context.Context, f func(context.Context) error) {
 		wg.Go(func() {
 			if err := f(ctx); err != nil {
-				p.w.fault("%s: %v", p.title, err)
+				p.w.fail("%s: %v", p.title, err)
 			}
 		})
 	}
@@ -309,14 +324,14 @@ func (p *process) runRole(ctx context.Context) {
 	}
 	<-ctx.Done()
 	if p.isDead() {
-		nc.Close() // nothing that it still waits for will come
+		nc.Close() // ends the waits for answers, which a dead process does not receive
 	}
 	work.Wait()
 	stopWatching()
 	watch.Wait()
 }
 
-// keepStreams makes the streams at the start and whenever NATS is back.
+// keepStreams creates the streams at the start and after each reconnection.
 func (p *process) keepStreams(ctx context.Context, nc *nats.Conn) error {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -338,8 +353,8 @@ func (p *process) keepStreams(ctx context.Context, nc *nats.Conn) error {
 	}
 }
 
-// workFollowUps works retries and children, as River does: at least once each, their effect and their completion
-// together, now and then much later.
+// workFollowUps works retries and children like River: each at least once, with its effect and its completion in one transaction,
+// and sometimes after a long delay.
 func (p *process) workFollowUps(ctx context.Context) error {
 	for ctx.Err() == nil {
 		p.w.working.Add(1)
@@ -348,12 +363,12 @@ func (p *process) workFollowUps(ctx context.Context) error {
 			p.w.working.Add(-1)
 			select {
 			case <-ctx.Done():
-			case <-time.After(p.w.between(20*time.Millisecond, 500*time.Millisecond)):
+			case <-time.After(p.w.dice.between(20*time.Millisecond, 500*time.Millisecond)):
 			}
 			continue
 		}
-		again := p.w.chance(0.05)
-		if p.w.chance(0.02) {
+		again := p.w.dice.chance(0.05)
+		if p.w.dice.chance(0.02) {
 			select {
 			case <-ctx.Done():
 			case <-time.After(20 * time.Second):
@@ -373,25 +388,25 @@ func (p *process) workFollowUps(ctx context.Context) error {
 	return nil
 }
 
-// runExecutor runs an instance whose handlers do what their param says.
+// runExecutor runs an instance.
 func (p *process) runExecutor(ctx context.Context) {
 	e, err := executor.New(executor.Config{
 		NATSURL: natsURL, Group: p.group, Instance: p.name, Capacity: p.w.plan.capacity, SpoolDir: p.spool, DrainTimeout: 2 * time.Second,
-		Logger: p.w.log(p), NATSOptions: []nats.Option{nats.SetCustomDialer(p.link)},
-		Clock: time.Now, // so that no clock of the real machine is read
+		Logger: p.w.logger(p.title), NATSOptions: []nats.Option{nats.SetCustomDialer(p.link)},
+		Clock: time.Now, // of the bubble; by default the executor also reads a clock of the machine
 		Trace: func(point string) {
-			p.passes(point)
-			p.thaw()
+			p.reach(point)
+			p.awaitThaw()
 		},
 	})
 	if err != nil {
-		p.w.fault("%s: %v", p.title, err)
+		p.w.fail("%s: %v", p.title, err)
 		return
 	}
 	e.HandleFunc(handlerName, p.handle)
 	e.RegisterScripts(scripts{p}, scriptLanguage)
-	// A process that was frozen may not have waited for handlers that were frozen with it: the rest of it goes on here.
+	// After a freeze, the drain may end before the handlers do, which Run reports.
 	if err := e.Run(ctx); err != nil && !p.isDead() && !p.wasFrozen.Load() {
-		p.w.fault("%s: %v", p.title, err)
+		p.w.fail("%s: %v", p.title, err)
 	}
 }

@@ -10,35 +10,35 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// reportMax bounds the faults that are told, and the lines of each.
+// The limits of a report.
 const (
-	reportMax = 6
-	linesMax  = 120
-	lineBytes = 400
+	reportMax = 6   // failures
+	linesMax  = 120 // lines of each trace
+	lineBytes = 400 // bytes of each message
 )
 
-// Report tells what is wrong and what led to it: for each fault about a run, the messages that name the run, its
-// starts, and what was done to the cluster.
+// report describes the failures and their history: for each failure of a run, the messages that name the run, its starts, and
+// the acts of the user and the nemesis.
 func (w *World) report() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d faults\n%s\n", w.seed, len(w.faulty), w.plan.describe())
-	told := make(map[domain.RunID]bool)
-	for i, f := range w.faulty {
+	fmt.Fprintf(&b, "seed %d: %d failures\n%s\n", w.seed, len(w.failures), w.plan.describe())
+	traced := make(map[domain.RunID]bool)
+	for i, f := range w.failures {
 		if i == reportMax {
-			fmt.Fprintf(&b, "… and %d more\n", len(w.faulty)-i)
+			fmt.Fprintf(&b, "… and %d more\n", len(w.failures)-i)
 			break
 		}
 		if f.run.IsZero() {
-			fmt.Fprintf(&b, "FAULT %s\n", f.text)
+			fmt.Fprintf(&b, "FAILURE %s\n", f.text)
 			continue
 		}
-		fmt.Fprintf(&b, "FAULT run %s: %s\n", f.run, f.text)
-		if !told[f.run] {
-			told[f.run] = true
+		fmt.Fprintf(&b, "FAILURE run %s: %s\n", f.run, f.text)
+		if !traced[f.run] {
+			traced[f.run] = true
 			w.trace(&b, f.run)
 		}
 	}
-	b.WriteString("what was done to the cluster:\n")
+	b.WriteString("The acts of the user and the nemesis:\n")
 	for _, e := range w.events {
 		if e.who == "nemesis" || !strings.Contains(e.who, "#") {
 			fmt.Fprintf(&b, "  %9s %s %s\n", w.since(e.at), e.who, e.what)
@@ -47,7 +47,7 @@ func (w *World) report() string {
 	return b.String()
 }
 
-// trace tells the life of a run.
+// trace writes the history of a run.
 func (w *World) trace(b *strings.Builder, run domain.RunID) {
 	type line struct {
 		at   time.Time
@@ -70,7 +70,7 @@ func (w *World) trace(b *strings.Builder, run domain.RunID) {
 			lines = append(lines, line{e.at, e.who + " " + e.what})
 		}
 	}
-	for a, s := range w.starts {
+	for a, s := range w.handlers.starts {
 		if a.run == run {
 			lines = append(lines, line{s.begun, fmt.Sprintf("HANDLER attempt %d begins on %s", a.n, s.p.title)})
 			if !s.ended.IsZero() {
@@ -81,7 +81,7 @@ func (w *World) trace(b *strings.Builder, run domain.RunID) {
 	slices.SortStableFunc(lines, func(a, b line) int { return a.at.Compare(b.at) })
 	for i, l := range lines {
 		if i == linesMax {
-			fmt.Fprintf(b, "    … %d lines more\n", len(lines)-i)
+			fmt.Fprintf(b, "    … and %d more lines\n", len(lines)-i)
 			break
 		}
 		fmt.Fprintf(b, "    %9s %s\n", w.since(l.at), l.text)
@@ -94,7 +94,7 @@ func (w *World) trace(b *strings.Builder, run domain.RunID) {
 	}
 }
 
-// excerpt is the part of a message that is about a run.
+// excerpt returns the part of a message that is about a run.
 func excerpt(data []byte, id string) string {
 	i := bytes.Index(data, []byte(id))
 	from := max(0, bytes.LastIndexByte(data[:i], '{'))

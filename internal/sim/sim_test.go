@@ -35,7 +35,7 @@ func live(t *testing.T, seed uint64) (sound bool) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(seed, dir)
 			w.Run()
-			if len(w.faulty) > 0 {
+			if len(w.failures) > 0 {
 				t.Error(w.report())
 			}
 		})

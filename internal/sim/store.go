@@ -10,12 +10,12 @@ import (
 	"github.com/belfryhq/belfry/internal/sim/memstore"
 )
 
-// faultyStore is a process's way to the database, on which things go wrong: it is away, a transaction fails, or it
-// commits and its caller does not learn of it, or the process crashes before or after the commit.
+// faultyStore is a process's access to the database, with faults: Postgres is away, a transaction fails, a transaction commits
+// and its caller receives an error, or the process crashes before or after the commit.
 type faultyStore struct {
 	p *process
 	*memstore.Store
-	choosing atomic.Bool // a choice is asked for within a transaction
+	choosing atomic.Bool // a transaction calls the process to choose instances
 }
 
 var (
@@ -24,44 +24,44 @@ var (
 	errUnknown = domain.NewError(domain.Unavailable, "sim: the connection broke during the commit")
 )
 
-// Now waits while the process is frozen, as whoever looks at a clock then does.
+// Now waits while the process is frozen, because a frozen process reads no clock.
 func (s *faultyStore) Now() time.Time {
-	if !s.choosing.Load() { // the caller holds the database
-		s.p.thaw()
+	if !s.choosing.Load() { // else the caller would block the database while it waits
+		s.p.awaitThaw()
 	}
 	return s.Store.Now()
 }
 
-// before is what happens on the way to a transaction.
+// before applies the faults between the call and the transaction.
 func (s *faultyStore) before(ctx context.Context, name string) error {
-	time.Sleep(s.p.w.between(100*time.Microsecond, 3*time.Millisecond))
-	s.p.thaw()
-	s.p.passes("before " + name)
+	time.Sleep(s.p.w.dice.between(100*time.Microsecond, 3*time.Millisecond))
+	s.p.awaitThaw()
+	s.p.reach("before " + name)
 	switch {
 	case s.p.isDead() || s.p.w.faults.databaseAway():
 		return errAway
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case s.p.w.chance(s.p.w.faults.storeFails()):
+	case s.p.w.faults.storeFails():
 		return errFailed
 	}
 	return nil
 }
 
-// after is what happens on the way back.
+// after applies the faults between the transaction and the return.
 func (s *faultyStore) after(name string) error {
-	s.p.passes("after " + name)
-	s.p.thaw()
+	s.p.reach("after " + name)
+	s.p.awaitThaw()
 	switch {
 	case s.p.isDead():
 		return errAway
-	case s.p.w.chance(s.p.w.faults.storeUnknown()):
+	case s.p.w.faults.storeUnknown():
 		return errUnknown
 	}
 	return nil
 }
 
-// call does a transaction with one result.
+// call runs a transaction with one result.
 func call[T any](ctx context.Context, s *faultyStore, name string, f func() (T, error)) (T, error) {
 	var none T
 	if err := s.before(ctx, name); err != nil {
@@ -82,7 +82,7 @@ type two[A, B any] struct {
 	b B
 }
 
-// call2 does a transaction with two results.
+// call2 runs a transaction with two results.
 func call2[A, B any](ctx context.Context, s *faultyStore, name string, f func() (A, B, error)) (A, B, error) {
 	out, err := call(ctx, s, name, func() (two[A, B], error) {
 		a, b, err := f()
@@ -113,7 +113,7 @@ func (s *faultyStore) SyncClock(ctx context.Context) error {
 }
 
 func (s *faultyStore) Definitions(ctx context.Context, runs []engine.Due) (engine.Definitions, error) {
-	if s.p.isDead() { // a cache answers, so that nothing else goes wrong here
+	if s.p.isDead() { // no other fault: the definitions come from a cache
 		return nil, errAway
 	}
 	return s.Store.Definitions(ctx, runs)
@@ -225,12 +225,12 @@ func (s *faultyStore) ReturnStrays(ctx context.Context, limit int) (int, error) 
 	return call(ctx, s, "ReturnStrays", func() (int, error) { return s.Store.ReturnStrays(ctx, limit) })
 }
 
-// Replan is the transaction of a worker of follow-ups.
+// Replan is a transaction of the workers of follow-ups.
 func (s *faultyStore) Replan(ctx context.Context, runs []domain.RunID, attempts []int) (int, error) {
 	return call(ctx, s, "Replan", func() (int, error) { return s.Store.Replan(ctx, runs, attempts) })
 }
 
-// PlanChild is the transaction of a worker of follow-ups.
+// PlanChild is a transaction of the workers of follow-ups.
 func (s *faultyStore) PlanChild(ctx context.Context, parent domain.RunID, child domain.JobID, endedAt time.Time) error {
 	_, err := call(ctx, s, "PlanChild", func() (int, error) { return 0, s.Store.PlanChild(ctx, parent, child, endedAt) })
 	return err

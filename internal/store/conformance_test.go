@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/belfryhq/belfry/dispatcher"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/store"
@@ -20,7 +21,12 @@ func TestConformance(t *testing.T) {
 		s, ups := open(t)
 		ownClock(t, s)
 		return &storetest.Backend{
-			Store: s,
+			Scheduler:  s,
+			Stores:     dispatcher.Stores{Announce: s, Settle: s, Offer: s, Kill: s, Fire: s},
+			RoleStores: dispatcher.RoleStores{Assign: s, Verdict: s, Reconcile: s, Upkeep: s},
+			Jobs:       s,
+			Pauses:     s,
+			Replan:     s.Replan,
 			PlanChild: func(ctx context.Context, parent domain.RunID, child domain.JobID, endedAt time.Time) error {
 				return pgx.BeginFunc(ctx, s.Pool(), func(tx pgx.Tx) error { return s.PlanChildTx(ctx, tx, parent, child, endedAt) })
 			},

@@ -80,16 +80,16 @@ var behaviours = []struct {
 func planNear(t *testing.T, s *suite) {
 	job := s.job("a", everySecond, parallel)
 	far := s.job("b", parallel, func(sp *domain.JobSpec) {
-		begin := domain.At(s.Now().Add(4900 * time.Millisecond).Truncate(time.Millisecond))
+		begin := domain.At(s.now().Add(4900 * time.Millisecond).Truncate(time.Millisecond))
 		sp.Schedule = domain.Schedule{Kind: domain.ScheduleFixedRate, Every: domain.Duration(time.Minute), StartAt: &begin}
 	})
-	near, err := s.PlanDue(t.Context(), 100, true)
+	near, err := s.Scheduler.PlanDue(t.Context(), 100, true)
 	s.must(err)
 	if n := len(near.Runs); n < 1 || n > 3 {
 		t.Errorf("%d runs of one-second fires are near", n)
 	}
 	for _, d := range near.Runs {
-		if d.JobID != job.ID || d.DueAt.After(s.Now().Add(plan.DefaultSettings().Near)) {
+		if d.JobID != job.ID || d.DueAt.After(s.now().Add(plan.DefaultSettings().Near)) {
 			t.Errorf("job %d is planned for %s, which is not near", d.JobID, d.DueAt)
 		}
 	}
@@ -102,9 +102,9 @@ func planNear(t *testing.T, s *suite) {
 
 	// For a late job, each visit plans one step of fire times at most, and reports that more are left.
 	last := fires[len(fires)-1]
-	s.Advance(t, last.Add(3500*time.Millisecond).Sub(s.Now()))
+	s.Advance(t, last.Add(3500*time.Millisecond).Sub(s.now()))
 	for visits := 1; visits < 20; visits++ {
-		out, err := s.PlanDue(t.Context(), 100, true)
+		out, err := s.Scheduler.PlanDue(t.Context(), 100, true)
 		s.must(err)
 		if n := len(out.Runs); visits == 1 && (n != 2 || !out.Runs[0].DueAt.Equal(last.Add(time.Second))) || n > 4 {
 			t.Fatalf("visit %d plans %+v, want a second's worth from %v on", visits, out.Runs, last.Add(time.Second))
@@ -170,11 +170,11 @@ func missedFires(t *testing.T, s *suite) {
 			t.Errorf("%s: %d runs in time", m, n)
 		}
 		for _, r := range s.Runs(t, job.ID) {
-			if r.Cause == domain.CauseMisfire && s.Now().Sub(r.DueAt) > time.Minute {
+			if r.Cause == domain.CauseMisfire && s.now().Sub(r.DueAt) > time.Minute {
 				t.Errorf("%s: a misfire run is due %s, not when that was decided", m, r.DueAt)
 			}
 		}
-		_, _, err := s.SetEnabled(t.Context(), job.ID, false, 0, "test")
+		_, _, err := s.Jobs.SetEnabled(t.Context(), job.ID, false, 0, "test")
 		s.must(err)
 	}
 }
@@ -185,8 +185,8 @@ func strandedFires(t *testing.T, s *suite) {
 		s.Advance(t, time.Second)
 		planned := len(s.plan().Runs)
 		s.Advance(t, 20*time.Second)
-		before := s.Now()
-		out, err := s.PlanStranded(t.Context(), 100)
+		before := s.now()
+		out, err := s.Scheduler.PlanStranded(t.Context(), 100)
 		s.must(err)
 		made := causes(s.Runs(t, job.ID))
 		missed := s.ledger(job.ID)
@@ -202,13 +202,13 @@ func strandedFires(t *testing.T, s *suite) {
 			t.Errorf("%s: %d planned, %d missed, %v", m, planned, missed, made)
 		}
 		equal(t, "to ring", len(out.Runs), made[domain.CauseMisfire]+made[domain.CauseSchedule])
-		again, err := s.PlanStranded(t.Context(), 100)
+		again, err := s.Scheduler.PlanStranded(t.Context(), 100)
 		s.must(err)
 		// Each second that began meanwhile has stranded one more run, and has another one planned.
-		if n, more := len(again.Runs)+again.Missed, 2+2*int(s.Now().Unix()-before.Unix()); n > more {
+		if n, more := len(again.Runs)+again.Missed, 2+2*int(s.now().Unix()-before.Unix()); n > more {
 			t.Errorf("%s: %d are stranded again, expected at most %d", m, n, more)
 		}
-		_, err = s.DeleteJob(t.Context(), job.ID, 0, "test")
+		_, err = s.Jobs.DeleteJob(t.Context(), job.ID, 0, "test")
 		s.must(err)
 	}
 }
@@ -225,7 +225,7 @@ func claimNear(t *testing.T, s *suite) {
 	}
 	equal(t, "claimed again", len(s.claim()), 0)
 	s.Advance(t, 2500*time.Millisecond)
-	runs, stranded, err := s.ClaimNear(t.Context(), 2)
+	runs, stranded, err := s.Scheduler.ClaimNear(t.Context(), 2)
 	s.must(err)
 	equal(t, "taken over, two at a time", len(runs), 2)
 	equal(t, "stranded", stranded, 2)

@@ -45,7 +45,7 @@ func covers(t *testing.T, s *suite) {
 	c, out := s.comes(job, "i2")
 	s.did("the newest waits instead", out, 0, 1, 1, 0, 0)
 	s.is(job, b, domain.Skipped, domain.ReasonCovered)
-	_, err := s.RequestKill(t.Context(), a.ID, domain.ReasonKilled, "test")
+	_, err := s.Kill.RequestKill(t.Context(), a.ID, domain.ReasonKilled, "test")
 	s.must(err)
 	released := s.settle(engine.Settled, s.cancelled(a)).Released
 	s.is(job, a.ID, domain.Cancelled, domain.ReasonCovered) // the first request counts
@@ -78,7 +78,7 @@ func covers(t *testing.T, s *suite) {
 	g, out := s.comes(job, "i1")
 	s.did("one that waits for room ends at once", out, 0, 1, 1, 0, 1)
 	s.is(job, f, domain.Cancelled, domain.ReasonCovered)
-	keys, err := s.WaitingKeys(t.Context())
+	keys, err := s.Assign.WaitingKeys(t.Context())
 	s.must(err)
 	equal(t, "kinds that wait", len(keys), 0)
 	run = s.one(s.admit(out.Released, "i1").Bound)
@@ -92,18 +92,18 @@ func coverAndKill(t *testing.T, s *suite) {
 	job := s.job("a", coverEarly).ID
 	a := s.start(job, "i1")
 	b, _ := s.comes(job, "i1")
-	out, err := s.RequestKill(t.Context(), b, domain.ReasonKilled, "test")
+	out, err := s.Kill.RequestKill(t.Context(), b, domain.ReasonKilled, "test")
 	s.must(err)
 	equal(t, "it has ended", len(out.Bound), 0)
 	s.is(job, b, domain.Cancelled, domain.ReasonKilled)
-	out, err = s.RequestKill(t.Context(), a.ID, domain.ReasonKilled, "test")
+	out, err = s.Kill.RequestKill(t.Context(), a.ID, domain.ReasonKilled, "test")
 	s.must(err)
 	equal(t, "told again", s.one(out.Bound).KillReason, domain.ReasonCovered)
 	equal(t, "nobody is released", len(s.settle(engine.Settled, s.cancelled(a)).Released), 0)
 	equal(t, "slots", s.OwnedSlots(t), 0)
 	// Killed first and covered later: it was killed.
 	a = s.start(job, "i1")
-	_, err = s.RequestKill(t.Context(), a.ID, domain.ReasonKilled, "test")
+	_, err = s.Kill.RequestKill(t.Context(), a.ID, domain.ReasonKilled, "test")
 	s.must(err)
 	c, held := s.comes(job, "i1")
 	s.did("it is killed already", held, 0, 1, 0, 0, 0)
@@ -111,7 +111,7 @@ func coverAndKill(t *testing.T, s *suite) {
 	s.is(job, a.ID, domain.Cancelled, domain.ReasonKilled)
 	// A run that was released and is not fired yet.
 	equal(t, "released", released[0].RunID, c)
-	_, err = s.RequestKill(t.Context(), c, domain.ReasonKilled, "test")
+	_, err = s.Kill.RequestKill(t.Context(), c, domain.ReasonKilled, "test")
 	s.must(err)
 	s.is(job, c, domain.Cancelled, domain.ReasonKilled)
 	equal(t, "slots", s.OwnedSlots(t), 0)
@@ -198,7 +198,7 @@ func coverInstance(t *testing.T, s *suite) {
 	s.trigger(job, 2)
 	due := s.claim()
 	equal(t, "waiting", len(s.admit(due, "").Waiting), 2)
-	bound, others, err := s.AssignWaiting(t.Context(), engine.WaitingKey{Group: "g", Target: "echo"}, 10, func(runs []engine.WaitingRun) []engine.Binding {
+	bound, others, err := s.Fire.AssignWaiting(t.Context(), engine.WaitingKey{Group: "g", Target: "echo"}, 10, func(runs []engine.WaitingRun) []engine.Binding {
 		equal(t, "looked at", len(runs), 2)
 		return []engine.Binding{to("i1"), to("i1")}
 	})
@@ -209,7 +209,7 @@ func coverInstance(t *testing.T, s *suite) {
 	s.is(job, due[0].RunID, domain.Skipped, domain.ReasonCovered)
 	released = s.settle(engine.Settled, s.cancelled(e)).Released
 	equal(t, "released", released[0].RunID, due[1].RunID)
-	keys, err := s.WaitingKeys(t.Context())
+	keys, err := s.Assign.WaitingKeys(t.Context())
 	s.must(err)
 	equal(t, "kinds that wait", len(keys), 0)
 	run := s.one(s.admit(released, "i1").Bound)

@@ -29,12 +29,12 @@ func edits(t *testing.T, s *suite) {
 	slices.SortFunc(planned, func(a, b engine.Due) int { return a.DueAt.Compare(b.DueAt) })
 	s.one(s.admit(planned[:1], "i1").Bound)
 	before := s.fireTimes(job.ID)
-	_, after, err := s.EditJob(t.Context(), job.ID, 1, "test", func(sp *domain.JobSpec) error {
+	_, after, err := s.Jobs.EditJob(t.Context(), job.ID, 1, "test", func(sp *domain.JobSpec) error {
 		sp.Param = "x"
 		return nil
 	})
 	s.must(err)
-	edited := s.Now()
+	edited := s.now()
 	equal(t, "version", after.Version, 2)
 	for fire, r := range s.fireTimes(job.ID) {
 		if fire.After(edited.Add(time.Second)) {
@@ -52,12 +52,12 @@ func edits(t *testing.T, s *suite) {
 			t.Errorf("the fire time %s, after the edit, has version %d", fire, r.Version)
 		}
 	}
-	_, _, err = s.EditJob(t.Context(), job.ID, 1, "test", func(sp *domain.JobSpec) error {
+	_, _, err = s.Jobs.EditJob(t.Context(), job.ID, 1, "test", func(sp *domain.JobSpec) error {
 		sp.Param = "y"
 		return nil
 	})
 	equal(t, "a stale version", domain.CodeOf(err), domain.Conflict)
-	_, same, err := s.EditJob(t.Context(), job.ID, 2, "test", func(*domain.JobSpec) error { return nil })
+	_, same, err := s.Jobs.EditJob(t.Context(), job.ID, 2, "test", func(*domain.JobSpec) error { return nil })
 	s.must(err)
 	equal(t, "an edit of nothing", same.Version, 2)
 }
@@ -66,9 +66,9 @@ func killedAhead(t *testing.T, s *suite) {
 	job := s.job("a", everySecond, parallel)
 	planned := s.plan().Runs
 	last := slices.MaxFunc(planned, func(a, b engine.Due) int { return a.DueAt.Compare(b.DueAt) })
-	_, err := s.RequestKill(t.Context(), last.RunID, domain.ReasonKilled, "test")
+	_, err := s.Kill.RequestKill(t.Context(), last.RunID, domain.ReasonKilled, "test")
 	s.must(err)
-	_, _, err = s.EditJob(t.Context(), job.ID, 0, "test", func(sp *domain.JobSpec) error {
+	_, _, err = s.Jobs.EditJob(t.Context(), job.ID, 0, "test", func(sp *domain.JobSpec) error {
 		sp.Param = "x"
 		return nil
 	})
@@ -87,14 +87,14 @@ func lateEdit(t *testing.T, s *suite) {
 	for _, m := range []domain.Misfire{domain.MisfireSkip, domain.MisfireFireOnce} {
 		job := s.job("a"+string(m), everySecond, parallel, misfire(m))
 		s.Advance(t, 20*time.Second) // no scheduler looked meanwhile
-		_, _, err := s.SetEnabled(t.Context(), job.ID, false, 0, "test")
+		_, _, err := s.Jobs.SetEnabled(t.Context(), job.ID, false, 0, "test")
 		s.must(err)
 		runs := s.fireTimes(job.ID)
 		if n := len(runs) + s.ledger(job.ID); n < 19 || n > 40 {
 			t.Errorf("%s: %d runs, %d missed", m, len(runs), s.ledger(job.ID))
 		}
 		for fire, r := range runs {
-			if fire.After(s.Now()) || r.Version != 1 {
+			if fire.After(s.now()) || r.Version != 1 {
 				t.Errorf("%s: a run of %s, version %d", m, fire, r.Version)
 			}
 		}
@@ -106,21 +106,21 @@ func lateEdit(t *testing.T, s *suite) {
 
 func disabled(t *testing.T, s *suite) {
 	job := s.job("a", everyMinuteFromNow, parallel) // so that nothing is due yet when it is disabled
-	_, after, err := s.SetEnabled(t.Context(), job.ID, false, 0, "test")
+	_, after, err := s.Jobs.SetEnabled(t.Context(), job.ID, false, 0, "test")
 	s.must(err)
 	equal(t, "next", after.NextFireTime == nil, true)
 	s.Advance(t, 10*time.Minute)
 	equal(t, "planned", len(s.plan().Runs), 0)
 	s.start(job.ID, "i1")
-	before := s.Now()
-	_, after, err = s.SetEnabled(t.Context(), job.ID, true, 0, "test")
+	before := s.now()
+	_, after, err = s.Jobs.SetEnabled(t.Context(), job.ID, true, 0, "test")
 	s.must(err)
 	equal(t, "version", after.Version, 3)
 	equal(t, "missed while it was disabled", s.ledger(job.ID), 0)
 	if next := after.NextFireTime; next == nil || next.Before(before.Add(-time.Second)) {
 		t.Errorf("next %v", next)
 	}
-	_, err = s.Trigger(t.Context(), job.ID+1000, domain.Trigger{Cause: domain.CauseManual})
+	_, err = s.Jobs.Trigger(t.Context(), job.ID+1000, domain.Trigger{Cause: domain.CauseManual})
 	if err == nil {
 		t.Error("an unknown job was triggered")
 	}
@@ -129,29 +129,29 @@ func disabled(t *testing.T, s *suite) {
 func deletes(t *testing.T, s *suite) {
 	little := s.job("child")
 	job := s.job("a", child(little.ID, domain.OnSuccess))
-	_, err := s.DeleteJob(t.Context(), little.ID, 0, "test")
+	_, err := s.Jobs.DeleteJob(t.Context(), little.ID, 0, "test")
 	equal(t, "a child", domain.CodeOf(err), domain.Conflict)
 	bound := s.start(job.ID, "i1")
 	waits := s.trigger(job.ID, 1)[0]
 	s.admit(s.claim(), "i1")
 	pending := s.trigger(job.ID, 1)[0]
-	_, err = s.DeleteJob(t.Context(), job.ID, 0, "test")
+	_, err = s.Jobs.DeleteJob(t.Context(), job.ID, 0, "test")
 	s.must(err)
 	s.is(job.ID, waits, domain.Cancelled, domain.ReasonJobDeleted)
 	s.is(job.ID, pending, domain.Cancelled, domain.ReasonJobDeleted)
 	s.is(job.ID, bound.ID, domain.Queued, "")
-	_, err = s.Job(t.Context(), job.ID)
+	_, err = s.Jobs.Job(t.Context(), job.ID)
 	equal(t, "the job", domain.CodeOf(err), domain.NotFound)
 	s.settle(engine.Settled, s.result(bound, domain.OutcomeSucceeded))
 	s.is(job.ID, bound.ID, domain.Succeeded, "")
-	_, err = s.DeleteJob(t.Context(), little.ID, 0, "test")
+	_, err = s.Jobs.DeleteJob(t.Context(), little.ID, 0, "test")
 	s.must(err)
 }
 
 func counters(t *testing.T, s *suite) {
 	job := s.job("a")
 	for _, want := range []int64{0, 3, 6} {
-		got, err := s.CountRoutes(t.Context(), map[domain.JobID]int{job.ID: 3})
+		got, err := s.Fire.CountRoutes(t.Context(), map[domain.JobID]int{job.ID: 3})
 		s.must(err)
 		equal(t, "counter", got[job.ID], want)
 	}

@@ -17,13 +17,13 @@ func admitCompares(t *testing.T, s *suite) {
 		"another due instant": func(d *engine.Due) { d.DueAt = d.DueAt.Add(time.Millisecond) },
 		"another version":     func(d *engine.Due) { d.JobVersion++ },
 		"another attempt":     func(d *engine.Due) { d.Attempt++ },
-		"another run":         func(d *engine.Due) { d.RunID = domain.NewRunID(s.Now()) },
+		"another run":         func(d *engine.Due) { d.RunID = domain.NewRunID(s.now()) },
 	} {
 		old := due
 		change(&old)
-		defs, err := s.Definitions(t.Context(), []engine.Due{due})
+		defs, err := s.Fire.Definitions(t.Context(), []engine.Due{due})
 		s.must(err)
-		out, err := s.Admit(t.Context(), []engine.Admission{{Due: old, Def: defs.Of(job.ID, 1), Binding: to("i1")}})
+		out, err := s.Fire.Admit(t.Context(), []engine.Admission{{Due: old, Def: defs.Of(job.ID, 1), Binding: to("i1")}})
 		s.must(err)
 		equal(t, what, len(out.Bound)+len(out.Waiting)+len(out.Held)+len(out.Later)+len(out.Ended), 0)
 	}
@@ -31,8 +31,8 @@ func admitCompares(t *testing.T, s *suite) {
 	equal(t, "bind", run.Bind, 1)
 	equal(t, "state", run.State, domain.Queued)
 	equal(t, "instance and boot", run.Instance+"/"+run.BootID, "i1/b1")
-	if run.BoundAt == nil || s.Now().Sub(*run.BoundAt).Abs() > 10*time.Second {
-		t.Errorf("bound at %v, it is %s", run.BoundAt, s.Now())
+	if run.BoundAt == nil || s.now().Sub(*run.BoundAt).Abs() > 10*time.Second {
+		t.Errorf("bound at %v, it is %s", run.BoundAt, s.now())
 	}
 	out := s.admit([]engine.Due{due}, "i2")
 	equal(t, "admitted again", len(out.Bound)+len(out.Waiting)+len(out.Held), 0)
@@ -58,25 +58,25 @@ func waitAndAssign(t *testing.T, s *suite) {
 	waits := s.one(out.Waiting)
 	equal(t, "state", waits.State, domain.Queued)
 	equal(t, "bind", waits.Bind, 0)
-	keys, err := s.WaitingKeys(t.Context())
+	keys, err := s.Assign.WaitingKeys(t.Context())
 	s.must(err)
 	key := engine.WaitingKey{Group: "g", Target: "echo"}
 	if !slices.Equal(keys, []engine.WaitingKey{key}) {
 		t.Fatalf("keys %+v", keys)
 	}
-	long, err := s.LongWaiting(t.Context(), 20*time.Second)
+	long, err := s.Fire.LongWaiting(t.Context(), 20*time.Second)
 	s.must(err)
 	equal(t, "long waiting", len(long), 0)
 	s.Advance(t, 25*time.Second)
-	long, err = s.LongWaiting(t.Context(), 20*time.Second)
+	long, err = s.Fire.LongWaiting(t.Context(), 20*time.Second)
 	s.must(err)
 	equal(t, "long waiting", len(long), 1)
-	counts, err := s.WaitingCounts(t.Context())
+	counts, err := s.Assign.WaitingCounts(t.Context())
 	s.must(err)
 	equal(t, "count", counts["no room"], 1)
 
 	assign := func(k engine.WaitingKey, to engine.Binding) []engine.LiveRun {
-		bound, _, err := s.AssignWaiting(t.Context(), k, 10, func(runs []engine.WaitingRun) []engine.Binding {
+		bound, _, err := s.Fire.AssignWaiting(t.Context(), k, 10, func(runs []engine.WaitingRun) []engine.Binding {
 			out := make([]engine.Binding, len(runs))
 			for i := range out {
 				out[i] = to
@@ -92,7 +92,7 @@ func waitAndAssign(t *testing.T, s *suite) {
 	equal(t, "bind", run.Bind, 1)
 	equal(t, "run", run.ID, waits.ID)
 	equal(t, "assigned again", len(assign(key, to("i1"))), 0)
-	keys, err = s.WaitingKeys(t.Context())
+	keys, err = s.Assign.WaitingKeys(t.Context())
 	s.must(err)
 	equal(t, "keys", len(keys), 0)
 	equal(t, "its slot is still its own", s.OwnedSlots(t), 1)
@@ -188,9 +188,9 @@ func shards(instances ...string) (out []engine.ShardBinding) {
 // expand fires a broadcast over instances.
 func (s *suite) expand(due engine.Due, instances ...string) engine.Admitted {
 	s.t.Helper()
-	defs, err := s.Definitions(s.t.Context(), []engine.Due{due})
+	defs, err := s.Fire.Definitions(s.t.Context(), []engine.Due{due})
 	s.must(err)
-	out, err := s.ExpandBroadcast(s.t.Context(), due, defs.Of(due.JobID, due.JobVersion), shards(instances...))
+	out, err := s.Fire.ExpandBroadcast(s.t.Context(), due, defs.Of(due.JobID, due.JobVersion), shards(instances...))
 	s.must(err)
 	return out
 }
@@ -246,7 +246,7 @@ func waitingBroadcast(t *testing.T, s *suite) {
 	job := s.job("a", broadcast)
 	s.trigger(job.ID, 1)
 	waits := s.one(s.admit(s.claim(), "").Waiting)
-	bound, others, err := s.AssignWaiting(t.Context(), engine.WaitingKey{Group: "g", Target: "echo"}, 10, func(runs []engine.WaitingRun) []engine.Binding {
+	bound, others, err := s.Fire.AssignWaiting(t.Context(), engine.WaitingKey{Group: "g", Target: "echo"}, 10, func(runs []engine.WaitingRun) []engine.Binding {
 		equal(t, "to bind", len(runs), 0)
 		return nil
 	})
@@ -257,7 +257,7 @@ func waitingBroadcast(t *testing.T, s *suite) {
 	out := s.expand(run.Due(), "i1", "")
 	equal(t, "bound", len(out.Bound), 1)
 	equal(t, "waiting", len(out.Waiting), 1)
-	keys, err := s.WaitingKeys(t.Context())
+	keys, err := s.Assign.WaitingKeys(t.Context())
 	s.must(err)
 	equal(t, "kinds that wait", len(keys), 1)
 }
@@ -298,7 +298,7 @@ func unbinds(t *testing.T, s *suite) {
 	job := s.job("a", instanceScope)
 	run := s.start(job.ID, "i1")
 	unbind := func(bind, attempt int) (waiting, killed []engine.LiveRun) {
-		waiting, killed, err := s.Unbind(t.Context(), []engine.Refusal{{RunID: run.ID, Attempt: attempt, Bind: bind, Why: "full", Avoid: "i1"}})
+		waiting, killed, err := s.Offer.Unbind(t.Context(), []engine.Refusal{{RunID: run.ID, Attempt: attempt, Bind: bind, Why: "full", Avoid: "i1"}})
 		s.must(err)
 		return waiting, killed
 	}
@@ -317,7 +317,7 @@ func unbinds(t *testing.T, s *suite) {
 	equal(t, "again", len(waiting), 0)
 
 	run = s.start(job.ID, "i2")
-	_, err := s.RequestKill(t.Context(), run.ID, domain.ReasonKilled, "test")
+	_, err := s.Kill.RequestKill(t.Context(), run.ID, domain.ReasonKilled, "test")
 	s.must(err)
 	waiting, killed = unbind(run.Bind, 1)
 	equal(t, "waiting", len(waiting), 0)
@@ -326,11 +326,11 @@ func unbinds(t *testing.T, s *suite) {
 
 func raises(t *testing.T, s *suite) {
 	run := s.start(s.job("a").ID, "i1")
-	raised, err := s.RaiseBinds(t.Context(), []engine.LiveRun{run})
+	raised, err := s.Verdict.RaiseBinds(t.Context(), []engine.LiveRun{run})
 	s.must(err)
 	equal(t, "bind", s.one(raised).Bind, 2)
 	equal(t, "boot", raised[0].BootID, "b1")
-	again, err := s.RaiseBinds(t.Context(), []engine.LiveRun{run})
+	again, err := s.Verdict.RaiseBinds(t.Context(), []engine.LiveRun{run})
 	s.must(err)
 	equal(t, "by old knowledge", len(again), 0)
 }
@@ -339,9 +339,9 @@ func marks(t *testing.T, s *suite) {
 	job := s.job("a")
 	run := s.start(job.ID, "i1")
 	mark := func(change func(*engine.Started)) int {
-		st := engine.Started{RunID: run.ID, Attempt: 1, Instance: "i1", BootID: "b1", Bind: 1, StartedAt: s.Now()}
+		st := engine.Started{RunID: run.ID, Attempt: 1, Instance: "i1", BootID: "b1", Bind: 1, StartedAt: s.now()}
 		change(&st)
-		changes, err := s.MarkRunning(t.Context(), []engine.Started{st})
+		changes, err := s.Settle.MarkRunning(t.Context(), []engine.Started{st})
 		s.must(err)
 		return len(changes)
 	}

@@ -13,10 +13,10 @@ func (s *suite) pause(until time.Duration) domain.Pause {
 	s.t.Helper()
 	var end *time.Time
 	if until > 0 {
-		at := s.Now().Add(until)
+		at := s.now().Add(until)
 		end = &at
 	}
-	p, err := s.PauseGroup(s.t.Context(), "g", "new disks", end, "ann")
+	p, err := s.Pauses.PauseGroup(s.t.Context(), "g", "new disks", end, "ann")
 	s.must(err)
 	return p
 }
@@ -25,7 +25,7 @@ func (s *suite) tend() {
 	s.t.Helper()
 	for more := true; more; {
 		var err error
-		more, err = s.TendPauses(s.t.Context(), 2)
+		more, err = s.Scheduler.TendPauses(s.t.Context(), 2)
 		s.must(err)
 	}
 }
@@ -70,7 +70,7 @@ func pauses(t *testing.T, s *suite) {
 	equal(t, "jobs that are looked at in the pause", s.plan().Jobs, 0)
 	s.trigger(jobs[0].ID, 1)
 	equal(t, "claimed: a hand may fire", len(s.claim()), 1)
-	ended, err := s.ResumeGroup(t.Context(), "g", "bob")
+	ended, err := s.Pauses.ResumeGroup(t.Context(), "g", "bob")
 	s.must(err)
 	s.tend()
 	s.plan()
@@ -89,7 +89,7 @@ func pauses(t *testing.T, s *suite) {
 			t.Errorf("%d runs are planned after the pause", after)
 		}
 	}
-	_, err = s.ResumeGroup(t.Context(), "g", "bob")
+	_, err = s.Pauses.ResumeGroup(t.Context(), "g", "bob")
 	equal(t, "resumed twice", domain.CodeOf(err), domain.Conflict)
 }
 
@@ -108,7 +108,7 @@ func pauseUntil(t *testing.T, s *suite) {
 	if after, _ := s.dueIn(job.ID, p.To, p.To.Add(time.Minute)); after < 5 {
 		t.Errorf("%d runs are planned after the pause", after)
 	}
-	_, err := s.ResumeGroup(t.Context(), "g", "bob")
+	_, err := s.Pauses.ResumeGroup(t.Context(), "g", "bob")
 	equal(t, "resumed when it is over", domain.CodeOf(err), domain.Conflict)
 }
 
@@ -117,18 +117,18 @@ func pausedEdit(t *testing.T, s *suite) {
 	p := s.pause(0)
 	s.Advance(t, 10*time.Second)
 	s.plan()
-	_, _, err := s.EditJob(t.Context(), job.ID, 0, "ann", func(sp *domain.JobSpec) error { sp.Param = "new"; return nil })
+	_, _, err := s.Jobs.EditJob(t.Context(), job.ID, 0, "ann", func(sp *domain.JobSpec) error { sp.Param = "new"; return nil })
 	s.must(err)
 	if n := s.ledger(job.ID); n < 9 || n > 12 {
 		t.Errorf("%d fire times were dropped", n)
 	}
 	s.Advance(t, 10*time.Second)
 	equal(t, "planned in the pause", len(s.plan().Runs), 0)
-	_, err = s.ResumeGroup(t.Context(), "g", "bob")
+	_, err = s.Pauses.ResumeGroup(t.Context(), "g", "bob")
 	s.must(err)
 	s.tend()
 	s.plan()
-	if _, misfires := s.dueIn(job.ID, p.From, s.Now()); misfires < 9 || misfires > 12 {
+	if _, misfires := s.dueIn(job.ID, p.From, s.now()); misfires < 9 || misfires > 12 {
 		t.Errorf("%d misfires, want those since the edit", misfires)
 	}
 }
@@ -143,7 +143,7 @@ func pausedChain(t *testing.T, s *suite) {
 	s.pause(0)
 	s.Advance(t, 20*time.Second)
 	equal(t, "planned in the pause", len(s.plan().Runs), 0)
-	_, err := s.ResumeGroup(t.Context(), "g", "bob")
+	_, err := s.Pauses.ResumeGroup(t.Context(), "g", "bob")
 	s.must(err)
 	s.tend()
 	s.plan() // the held up fire time is dropped, and the chain goes on from here
@@ -156,10 +156,10 @@ func killedThenPaused(t *testing.T, s *suite) {
 	job := s.job("a", everySecond, parallel)
 	planned := s.plan().Runs
 	last := planned[len(planned)-1]
-	_, err := s.RequestKill(t.Context(), last.RunID, domain.ReasonKilled, "ann")
+	_, err := s.Kill.RequestKill(t.Context(), last.RunID, domain.ReasonKilled, "ann")
 	s.must(err)
 	s.pause(0)
-	_, err = s.ResumeGroup(t.Context(), "g", "ann")
+	_, err = s.Pauses.ResumeGroup(t.Context(), "g", "ann")
 	s.must(err)
 	s.tend()
 	s.plan()

@@ -16,7 +16,7 @@ func scriptVersions(t *testing.T, s *suite) {
 	job := s.job("a", script("echo one", "the first"))
 	change := func(want, wantScript int, e edit) {
 		t.Helper()
-		_, after, err := s.EditJob(t.Context(), job.ID, 0, "test", func(sp *domain.JobSpec) error { e(sp); return nil })
+		_, after, err := s.Jobs.EditJob(t.Context(), job.ID, 0, "test", func(sp *domain.JobSpec) error { e(sp); return nil })
 		s.must(err)
 		equal(t, "job version", after.Version, want)
 		if after.Script != nil {
@@ -34,18 +34,18 @@ func scriptVersions(t *testing.T, s *suite) {
 	change(7, 5, script("echo five", ""))                                          // the numbers continue
 
 	for version, want := range map[int]string{1: "echo one", 2: "echo two", 3: "echo one", 4: "echo one", 5: "echo five"} {
-		code, err := s.ScriptCode(t.Context(), job.ID, version)
+		code, err := s.Offer.ScriptCode(t.Context(), job.ID, version)
 		s.must(err)
 		equal(t, "code", code, want)
 	}
-	if _, err := s.ScriptCode(t.Context(), job.ID, 6); domain.CodeOf(err) != domain.NotFound {
+	if _, err := s.Offer.ScriptCode(t.Context(), job.ID, 6); domain.CodeOf(err) != domain.NotFound {
 		t.Fatalf("a version that is not there: %v", err)
 	}
-	if now, err := s.Job(t.Context(), job.ID); err != nil || now.Script.Code != "echo five" {
+	if now, err := s.Jobs.Job(t.Context(), job.ID); err != nil || now.Script.Code != "echo five" {
 		t.Fatalf("the job shows %+v, %v", now.Script, err)
 	}
 	// A definition, which is read for each run, names the script's version and has no code.
-	defs, err := s.Definitions(t.Context(), []engine.Due{{JobID: job.ID, JobVersion: 3}, {JobID: job.ID, JobVersion: 7}})
+	defs, err := s.Fire.Definitions(t.Context(), []engine.Due{{JobID: job.ID, JobVersion: 3}, {JobID: job.ID, JobVersion: 7}})
 	s.must(err)
 	for jobVersion, want := range map[int]domain.Script{
 		3: {Language: "sh", Version: 2, SHA256: domain.Digest("echo two")},
@@ -57,9 +57,9 @@ func scriptVersions(t *testing.T, s *suite) {
 		}
 	}
 	// Runs continue when their job is deleted, and so do their retries.
-	_, err = s.DeleteJob(t.Context(), job.ID, 0, "test")
+	_, err = s.Jobs.DeleteJob(t.Context(), job.ID, 0, "test")
 	s.must(err)
-	code, err := s.ScriptCode(t.Context(), job.ID, 5)
+	code, err := s.Offer.ScriptCode(t.Context(), job.ID, 5)
 	s.must(err)
 	equal(t, "code of a deleted job", code, "echo five")
 }

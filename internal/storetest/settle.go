@@ -17,7 +17,7 @@ func dispositions(t *testing.T, s *suite) {
 	foreign.Group = "h"
 	s.settle(engine.WrongGroup, foreign)
 	other := ok
-	other.RunID = domain.NewRunID(s.Now())
+	other.RunID = domain.NewRunID(s.now())
 	s.settle(engine.UnknownRun, other)
 	other.Group = ""
 	s.settle(engine.Raced, other)
@@ -29,7 +29,7 @@ func dispositions(t *testing.T, s *suite) {
 	s.settle(engine.Raced, oldRound)
 	s.is(job.ID, run.ID, domain.Queued, "")
 
-	out, err := s.Settle(t.Context(), []engine.Ended{ok, ok})
+	out, err := s.Settle.Settle(t.Context(), []engine.Ended{ok, ok})
 	s.must(err)
 	if !slices.Equal(out.Dispositions, []engine.Disposition{engine.Settled, engine.Repeat}) {
 		t.Fatalf("twice in a batch: %v", out.Dispositions)
@@ -52,7 +52,7 @@ func dispositions(t *testing.T, s *suite) {
 func unstarted(t *testing.T, s *suite) {
 	job := s.job("a")
 	run := s.start(job.ID, "i1")
-	raised, err := s.RaiseBinds(t.Context(), []engine.LiveRun{run})
+	raised, err := s.Verdict.RaiseBinds(t.Context(), []engine.LiveRun{run})
 	s.must(err)
 	s.settle(engine.Repeat, s.result(run, domain.OutcomeUnstarted)) // it refers to the first round
 	s.is(job.ID, run.ID, domain.Queued, "")
@@ -60,7 +60,7 @@ func unstarted(t *testing.T, s *suite) {
 	res := s.settle(engine.Settled, s.result(raised[0], domain.OutcomeUnstarted))
 	equal(t, "waiting", res.Waiting, true)
 	equal(t, "instance", s.run(job.ID, run.ID).Instance, "")
-	bound, _, err := s.AssignWaiting(t.Context(), engine.WaitingKey{Group: "g", Target: "echo"}, 10, func(runs []engine.WaitingRun) []engine.Binding {
+	bound, _, err := s.Fire.AssignWaiting(t.Context(), engine.WaitingKey{Group: "g", Target: "echo"}, 10, func(runs []engine.WaitingRun) []engine.Binding {
 		equal(t, "avoid", runs[0].Avoid, "i1")
 		return []engine.Binding{to("i2")}
 	})
@@ -74,7 +74,7 @@ func unstarted(t *testing.T, s *suite) {
 	s.settle(engine.Settled, end)
 
 	killed := s.start(job.ID, "i1")
-	_, err = s.RequestKill(t.Context(), killed.ID, domain.ReasonKilled, "test")
+	_, err = s.Kill.RequestKill(t.Context(), killed.ID, domain.ReasonKilled, "test")
 	s.must(err)
 	s.settle(engine.Settled, s.result(killed, domain.OutcomeUnstarted))
 	s.is(job.ID, killed.ID, domain.Cancelled, domain.ReasonKilled)
@@ -110,7 +110,7 @@ func retried(t *testing.T, s *suite) {
 	s.settle(engine.Repeat, s.result(again, domain.OutcomeFailed))
 	s.FollowUps(t)
 	s.Advance(t, 5*time.Second) // its follow-up is not worked
-	n, err := s.ReplanOverdue(t.Context(), 10)
+	n, err := s.Reconcile.ReplanOverdue(t.Context(), 10)
 	s.must(err)
 	equal(t, "overdue", n, 1)
 	last := s.one(s.admit(s.claim(), "i1").Bound)
@@ -128,7 +128,7 @@ func retried(t *testing.T, s *suite) {
 func retryOfDeleted(t *testing.T, s *suite) {
 	job := s.job("a", retries(2))
 	run := s.start(job.ID, "i1")
-	_, err := s.DeleteJob(t.Context(), job.ID, 0, "test")
+	_, err := s.Jobs.DeleteJob(t.Context(), job.ID, 0, "test")
 	s.must(err)
 	s.settle(engine.Settled, s.result(run, domain.OutcomeFailed))
 	s.is(job.ID, run.ID, domain.Failed, domain.ReasonHandlerError)
@@ -157,7 +157,7 @@ func childrenOnce(t *testing.T, s *suite) {
 	s.must(s.PlanChild(t.Context(), run.ID, good.ID, ups[0].EndedAt)) // also after it has ended
 	equal(t, "children", len(s.Runs(t, good.ID)), 1)
 	s.is(good.ID, made[0].ID, domain.Succeeded, "")
-	outputs, err := s.ParentOutputs(t.Context(), []domain.RunID{run.ID})
+	outputs, err := s.Offer.ParentOutputs(t.Context(), []domain.RunID{run.ID})
 	s.must(err)
 	equal(t, "the parent's output", outputs[run.ID], "forty-two")
 }

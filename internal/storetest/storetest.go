@@ -12,24 +12,32 @@ import (
 	"github.com/belfryhq/belfry/scheduler"
 )
 
-// Store has the methods under test.
-type Store interface {
-	scheduler.Store
-	dispatcher.Store
+// Jobs changes and triggers jobs.
+type Jobs interface {
 	CreateJob(ctx context.Context, spec domain.JobSpec, by string) (domain.Job, error)
 	EditJob(ctx context.Context, id domain.JobID, version int, by string, edit func(*domain.JobSpec) error) (before, after domain.Job, err error)
 	SetEnabled(ctx context.Context, id domain.JobID, enabled bool, version int, by string) (before, after domain.Job, err error)
 	DeleteJob(ctx context.Context, id domain.JobID, version int, by string) (domain.Job, error)
 	Job(ctx context.Context, id domain.JobID) (domain.Job, error)
 	Trigger(ctx context.Context, id domain.JobID, t domain.Trigger) ([]domain.RunID, error)
-	PauseGroup(ctx context.Context, group, reason string, until *time.Time, by string) (domain.Pause, error)
-	ResumeGroup(ctx context.Context, group, by string) (domain.Pause, error)
-	Replan(ctx context.Context, runs []domain.RunID, attempts []int) (int, error)
 }
 
-// Backend is a store with helpers for the suite. Each test has its own backend, which contains the group "g".
+// Pauses pauses groups.
+type Pauses interface {
+	PauseGroup(ctx context.Context, group, reason string, until *time.Time, by string) (domain.Pause, error)
+	ResumeGroup(ctx context.Context, group, by string) (domain.Pause, error)
+}
+
+// Backend is the store under test, by the interfaces of its callers, with helpers for the suite. Each test has its own backend,
+// which contains the group "g".
 type Backend struct {
-	Store
+	Scheduler scheduler.Store
+	dispatcher.Stores
+	dispatcher.RoleStores
+	Jobs   Jobs
+	Pauses Pauses
+	// Replan plans the retries of runs, like the worker of a follow-up.
+	Replan func(ctx context.Context, runs []domain.RunID, attempts []int) (int, error)
 	// Advance moves the database's clock forward and updates the store's estimate of it.
 	Advance func(t *testing.T, d time.Duration)
 	// PlanChild plans the run of a child, like the worker of a follow-up.
@@ -75,6 +83,9 @@ type suite struct {
 	t *testing.T
 }
 
+// now returns the time by the store's estimate of the database's clock.
+func (s *suite) now() time.Time { return s.Scheduler.Now() }
+
 type edit = func(*domain.JobSpec)
 
 // job creates a job of group g without a schedule.
@@ -86,7 +97,7 @@ func (s *suite) job(name string, edits ...edit) domain.Job {
 	for _, e := range edits {
 		e(&sp)
 	}
-	job, err := s.CreateJob(s.t.Context(), sp, "test")
+	job, err := s.Jobs.CreateJob(s.t.Context(), sp, "test")
 	s.must(err)
 	return job
 }
@@ -130,7 +141,7 @@ func child(id domain.JobID, on domain.ChildOn) edit {
 func (s *suite) trigger(job domain.JobID, n int) (ids []domain.RunID) {
 	s.t.Helper()
 	for range n {
-		made, err := s.Trigger(s.t.Context(), job, domain.Trigger{Cause: domain.CauseManual})
+		made, err := s.Jobs.Trigger(s.t.Context(), job, domain.Trigger{Cause: domain.CauseManual})
 		s.must(err)
 		ids = append(ids, made...)
 	}
@@ -140,7 +151,7 @@ func (s *suite) trigger(job domain.JobID, n int) (ids []domain.RunID) {
 // plan plans due jobs.
 func (s *suite) plan() engine.Planned {
 	s.t.Helper()
-	out, err := s.PlanDue(s.t.Context(), 100, false)
+	out, err := s.Scheduler.PlanDue(s.t.Context(), 100, false)
 	s.must(err)
 	return out
 }
@@ -148,7 +159,7 @@ func (s *suite) plan() engine.Planned {
 // claim claims the near runs that are in no ring, in order of their due instants.
 func (s *suite) claim() []engine.Due {
 	s.t.Helper()
-	runs, _, err := s.ClaimNear(s.t.Context(), 1000)
+	runs, _, err := s.Scheduler.ClaimNear(s.t.Context(), 1000)
 	s.must(err)
 	slices.SortFunc(runs, func(a, b engine.Due) int {
 		if c := a.DueAt.Compare(b.DueAt); c != 0 {
@@ -170,13 +181,13 @@ func to(instance string) engine.Binding {
 // admit fires runs, all on one instance.
 func (s *suite) admit(runs []engine.Due, instance string) engine.Admitted {
 	s.t.Helper()
-	defs, err := s.Definitions(s.t.Context(), runs)
+	defs, err := s.Fire.Definitions(s.t.Context(), runs)
 	s.must(err)
 	in := make([]engine.Admission, len(runs))
 	for i, r := range runs {
 		in[i] = engine.Admission{Due: r, Def: defs.Of(r.JobID, r.JobVersion), Binding: to(instance)}
 	}
-	out, err := s.Admit(s.t.Context(), in)
+	out, err := s.Fire.Admit(s.t.Context(), in)
 	s.must(err)
 	return out
 }
@@ -200,7 +211,7 @@ func (s *suite) one(runs []engine.LiveRun) engine.LiveRun {
 func (s *suite) result(r engine.LiveRun, outcome domain.Outcome) engine.Ended {
 	e := engine.Ended{
 		RunID: r.ID, Attempt: r.Attempt, Bind: r.Bind, Instance: r.Instance, BootID: r.BootID, Group: "g",
-		Outcome: outcome, StartedAt: s.Now(), FinishedAt: s.Now(), LastLine: 1,
+		Outcome: outcome, StartedAt: s.now(), FinishedAt: s.now(), LastLine: 1,
 	}
 	if outcome == domain.OutcomeFailed {
 		e.Reason = domain.ReasonHandlerError
@@ -218,7 +229,7 @@ func (s *suite) lost(r engine.LiveRun) engine.Ended {
 // settle settles one end and checks its disposition.
 func (s *suite) settle(want engine.Disposition, e engine.Ended) engine.SettleResult {
 	s.t.Helper()
-	out, err := s.Settle(s.t.Context(), []engine.Ended{e})
+	out, err := s.Settle.Settle(s.t.Context(), []engine.Ended{e})
 	s.must(err)
 	if out.Dispositions[0] != want {
 		s.t.Fatalf("disposition %s, want %s", out.Dispositions[0], want)

@@ -21,7 +21,7 @@ func chainOverShards(t *testing.T, s *suite) {
 	})
 	next := func() *domain.Instant {
 		t.Helper()
-		j, err := s.Job(t.Context(), job.ID)
+		j, err := s.Jobs.Job(t.Context(), job.ID)
 		s.must(err)
 		return j.NextFireTime
 	}
@@ -39,14 +39,14 @@ func chainOverShards(t *testing.T, s *suite) {
 	equal(t, "attempt", run.Attempt, 2)
 	s.settle(engine.Settled, s.result(run, domain.OutcomeFailed))
 	at := next()
-	if at == nil || at.Sub(s.Now()) < 55*time.Second || at.Sub(s.Now()) > time.Minute {
-		t.Fatalf("the next fire time is %v, at %v", at, s.Now())
+	if at == nil || at.Sub(s.now()) < 55*time.Second || at.Sub(s.now()) > time.Minute {
+		t.Fatalf("the next fire time is %v, at %v", at, s.now())
 	}
 }
 
 // A schedule fires from start_at to end_at, and then says that nothing comes any more.
 func window(t *testing.T, s *suite) {
-	begin := s.Now().Truncate(time.Second).Add(30 * time.Second)
+	begin := s.now().Truncate(time.Second).Add(30 * time.Second)
 	from, to := domain.At(begin), domain.At(begin.Add(3*time.Second))
 	job := s.job("a", parallel, func(sp *domain.JobSpec) {
 		sp.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * * *", StartAt: &from, EndAt: &to}
@@ -65,7 +65,7 @@ func window(t *testing.T, s *suite) {
 	s.admit(firstDue(runs, job), "i1")
 	s.Advance(t, time.Minute)
 	equal(t, "planned after", len(s.plan().Runs), 0)
-	after, err := s.Job(t.Context(), job.ID)
+	after, err := s.Jobs.Job(t.Context(), job.ID)
 	s.must(err)
 	equal(t, "next", after.NextFireTime == nil, true)
 	equal(t, "enabled", after.Enabled, true)
@@ -81,7 +81,7 @@ func firstDue(runs []Run, job domain.Job) (due []engine.Due) {
 // Jitter delays the due instant by less than the jitter, always by the same amount, and never changes the fire time. A
 // once job fires once.
 func onceWithJitter(t *testing.T, s *suite) {
-	at := domain.At(s.Now().Truncate(time.Second).Add(40 * time.Second))
+	at := domain.At(s.now().Truncate(time.Second).Add(40 * time.Second))
 	const jitter = 20 * time.Second
 	job := s.job("a", parallel, func(sp *domain.JobSpec) {
 		sp.Schedule = domain.Schedule{Kind: domain.ScheduleOnce, At: &at, Jitter: domain.Duration(jitter)}
@@ -113,7 +113,7 @@ func killBroadcast(t *testing.T, s *suite) {
 	s.one(s.admit(s.claim(), "").Waiting)
 	kill := func(run domain.RunID) engine.KillResult {
 		t.Helper()
-		out, err := s.RequestKill(t.Context(), run, domain.ReasonKilled, "ann")
+		out, err := s.Kill.RequestKill(t.Context(), run, domain.ReasonKilled, "ann")
 		s.must(err)
 		return out
 	}

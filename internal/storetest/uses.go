@@ -15,7 +15,7 @@ import (
 // turns takes n turns of a job among its known instances, those with room.
 func (s *suite) turns(job domain.JobID, r domain.Route, n int, known, open []string) map[string]int64 {
 	s.t.Helper()
-	got, err := s.TakeTurns(s.t.Context(), map[domain.JobID]engine.Turns{job: {Route: r, Runs: n, Known: known, Open: open}})
+	got, err := s.Fire.TakeTurns(s.t.Context(), map[domain.JobID]engine.Turns{job: {Route: r, Runs: n, Known: known, Open: open}})
 	s.must(err)
 	return got[job]
 }
@@ -61,7 +61,7 @@ func (s *suite) takeTogether(job domain.JobID) {
 	for range workers {
 		all.Go(func() {
 			for range each {
-				got, err := s.TakeTurns(s.t.Context(), map[domain.JobID]engine.Turns{
+				got, err := s.Fire.TakeTurns(s.t.Context(), map[domain.JobID]engine.Turns{
 					job: {Route: domain.RouteLeastFrequentlyUsed, Runs: 1, Known: abc, Open: abc},
 				})
 				if err != nil {
@@ -106,10 +106,10 @@ func waitApart(t *testing.T, s *suite) {
 	plain := s.job("b", parallel)
 	s.trigger(asks.ID, 1)
 	s.trigger(plain.ID, 1)
-	_, err := s.Trigger(t.Context(), asks.ID, domain.Trigger{Cause: domain.CauseManual, Instance: "i1"})
+	_, err := s.Jobs.Trigger(t.Context(), asks.ID, domain.Trigger{Cause: domain.CauseManual, Instance: "i1"})
 	s.must(err)
 	equal(t, "wait", len(s.admit(s.claim(), "").Waiting), 3)
-	keys, err := s.WaitingKeys(t.Context())
+	keys, err := s.Assign.WaitingKeys(t.Context())
 	s.must(err)
 	for _, want := range []engine.WaitingKey{
 		{Group: "g", Target: "echo"}, {Group: "g", Target: "echo", Apart: asks.ID}, {Group: "g", Target: "echo", Pin: "i1"},
@@ -117,7 +117,7 @@ func waitApart(t *testing.T, s *suite) {
 		if !slices.Contains(keys, want) {
 			t.Fatalf("no run waits as %+v, but %+v", want, keys)
 		}
-		bound, _, err := s.AssignWaiting(t.Context(), want, 10, func(runs []engine.WaitingRun) []engine.Binding {
+		bound, _, err := s.Fire.AssignWaiting(t.Context(), want, 10, func(runs []engine.WaitingRun) []engine.Binding {
 			out := make([]engine.Binding, len(runs))
 			for i := range out {
 				out[i] = to("i1")

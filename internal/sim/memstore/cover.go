@@ -112,6 +112,7 @@ func (s *Store) coverAt(k slotKey, by engine.Admission, comers []engine.Admissio
 		}
 	}
 	s.settleBlocked(skipped, out)
+	//sim:seam cover-holds
 	ended := s.hold(hold, out)
 	for _, r := range owners {
 		switch {

@@ -437,6 +437,7 @@ func (s *Store) Unbind(_ context.Context, refused []engine.Refusal) (waiting, ki
 	db.tx(func() {
 		for _, f := range refused {
 			r := db.live[f.RunID]
+			//sim:seam unbind-compare
 			if r == nil || r.Attempt != f.Attempt || r.Bind != f.Bind || r.State != domain.Queued || r.Instance == "" {
 				continue
 			}

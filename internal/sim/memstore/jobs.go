@@ -189,6 +189,7 @@ func (db *DB) takeBack(id domain.JobID, now time.Time) {
 		}
 	}
 	for _, r := range db.live {
+		//sim:seam edit-removes
 		if r.JobID == id && r.State == domain.Pending && r.Attempt == 1 && !r.Held && !r.Admitted && r.Cause == domain.CauseSchedule && r.DueAt.After(now) {
 			delete(db.live, r.ID)
 		}

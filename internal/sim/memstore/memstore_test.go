@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfryhq/belfry/dispatcher"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
 	"github.com/belfryhq/belfry/internal/sim/memstore"
@@ -17,8 +18,13 @@ func TestConformance(t *testing.T) {
 		db := memstore.New()
 		s := db.Store()
 		return &storetest.Backend{
-			Store:     s,
-			PlanChild: s.PlanChild,
+			Scheduler:  s,
+			Stores:     dispatcher.Stores{Announce: s, Settle: s, Offer: s, Kill: s, Fire: s},
+			RoleStores: dispatcher.RoleStores{Assign: s, Verdict: s, Reconcile: s, Upkeep: s},
+			Jobs:       s,
+			Pauses:     s,
+			Replan:     s.Replan,
+			PlanChild:  s.PlanChild,
 			Advance: func(t *testing.T, d time.Duration) {
 				db.Advance(d)
 				if err := s.SyncClock(context.Background()); err != nil {

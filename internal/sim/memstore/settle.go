@@ -63,6 +63,7 @@ func (s *Store) settle(in []engine.Ended) engine.SettleResult {
 // one settles a result whose run still is in exactly that attempt on exactly that boot, and reports whether it is.
 func (w *settling) one(i int, e engine.Ended) bool {
 	r := w.db.live[e.RunID]
+	//sim:seam settle-compare
 	if _, repeated := w.matched[e.RunID]; repeated || r == nil || r.Attempt != e.Attempt || r.Instance != e.Instance || r.BootID != e.BootID ||
 		!sameRound(&e, r) {
 		return false
