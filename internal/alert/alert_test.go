@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var now = time.Date(2026, 3, 29, 1, 30, 0, 0, time.UTC)
 
-// nasty is text as others may write it.
+// nasty is an example of untrusted text.
 const nasty = "<!channel> *bold* <https://evil.test|click> & <at user_id=\"all\">x</at>\x1b[31m\x07\r\nSubject: forged \u202egnp"
 
 func message() alert.Message {
@@ -43,7 +43,7 @@ func message() alert.Message {
 	}
 }
 
-// hook is a server of a chat or a webhook.
+// hook is a test server for chat and webhook channels.
 type hook struct {
 	*httptest.Server
 	requests []*http.Request
@@ -72,7 +72,7 @@ func newSender(t *testing.T, edit ...func(*alert.Config)) *alert.Sender {
 	return s
 }
 
-// send delivers to a server by the channel, and returns the one request's body and what it says.
+// send delivers a message to a server through the channel, and returns the request's body and the text in it.
 func send(t *testing.T, h *hook, c alert.Channel) map[string]any {
 	t.Helper()
 	c.Name, c.URL = "ops", h.URL+"/hook?token=s3cret"
@@ -166,7 +166,7 @@ func TestFeishu(t *testing.T) {
 	}
 }
 
-// What a server answers says whether trying again may help; its text tells no secret.
+// The server's answer determines whether an error is permanent. The error's text contains no secret.
 func TestAnswers(t *testing.T) {
 	for _, test := range []struct {
 		kind      alert.Kind
@@ -183,7 +183,7 @@ func TestAnswers(t *testing.T) {
 		{alert.KindDingTalk, 200, `{"errcode":-1,"errmsg":"busy"}`, false, "busy"},
 		{alert.KindWeCom, 200, `{"errcode":93000,"errmsg":"invalid webhook url"}`, true, "invalid"},
 		{alert.KindFeishu, 200, `{"code":19024,"msg":"Key Words Not Found"}`, true, "Key Words"},
-		{alert.KindFeishu, 200, `<html>`, false, "no robot"},
+		{alert.KindFeishu, 200, `<html>`, false, "not that of a chat robot"},
 	} {
 		h := newHook(t, test.status, test.answer)
 		c := alert.Channel{Name: "ops", Kind: test.kind, URL: h.URL + "/hook?token=s3cret"}
@@ -198,7 +198,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// Addresses are judged where the connection is made, whatever they are called.
+// The Sender checks the resolved address when it connects, whatever the host name.
 func TestForbiddenAddresses(t *testing.T) {
 	h := newHook(t, 200, "")
 	private := newSender(t, func(c *alert.Config) { c.DenyPrivate = true })
@@ -227,7 +227,7 @@ func TestForbiddenAddresses(t *testing.T) {
 		}
 	}
 	if len(h.bodies) != 0 {
-		t.Error("a private address was connected to")
+		t.Error("the sender connected to a private address")
 	}
 	c := alert.Channel{Name: "ops", Kind: alert.KindEmail, Email: &alert.Email{Host: "127.0.0.1", Port: 25, TLS: alert.NoTLS, From: "a@b.test", To: []string{"c@d.test"}}}
 	if _, err := private.Send(t.Context(), &c, message()); !alert.Permanent(err) {
@@ -235,7 +235,7 @@ func TestForbiddenAddresses(t *testing.T) {
 	}
 }
 
-// certificate is one that a test server has, and the roots by which it is known.
+// certificate returns the certificate of a test server and the roots that verify it.
 func certificate(t *testing.T) (server, client *tls.Config) {
 	s := httptest.NewUnstartedServer(nil)
 	s.StartTLS()
@@ -279,7 +279,7 @@ func TestEmail(t *testing.T) {
 	}
 }
 
-// A password is said on an encrypted connection to a server that is known alone.
+// A password is sent only on an encrypted connection to a verified server.
 func TestEmailRefused(t *testing.T) {
 	server, client := certificate(t)
 	trusting := func(c *alert.Config) { c.TLS = client }
@@ -314,14 +314,14 @@ func TestEmailRefused(t *testing.T) {
 			}
 			for _, l := range s.logins {
 				if strings.Contains(l, "in the clear") {
-					t.Errorf("a password was said in the clear: %q", l)
+					t.Errorf("a password was sent without encryption: %q", l)
 				}
 			}
 		})
 	}
 }
 
-// Templates that could run long or write much are refused when they are saved.
+// Templates that could run long or have a long output are rejected when the channel is saved.
 func TestTemplates(t *testing.T) {
 	for _, test := range []struct{ text, says string }{
 		{"{{.Job}} {{range .Log}}{{.}}{{end}}", ""},
@@ -333,9 +333,9 @@ func TestTemplates(t *testing.T) {
 		{`{{with $x := print .Job .Job}}{{$x}}{{end}}`, "must not call print"},
 		{`{{define "a"}}{{template "a"}}{{end}}{{template "a"}}`, "must not define"},
 		{`{{template ""}}`, "must not call templates"},
-		{"{{range 1000000000}}{{end}}", "may range over .Log alone"},
-		{"{{range .Count}}{{end}}", "may range over .Log alone"},
-		{"{{range .Log}}{{range $.Log}}{{range $.Log}}{{end}}{{end}}{{end}}", "too many ranges"},
+		{"{{range 1000000000}}{{end}}", "may range over .Log only"},
+		{"{{range .Count}}{{end}}", "may range over .Log only"},
+		{"{{range .Log}}{{range $.Log}}{{range $.Log}}{{end}}{{end}}{{end}}", "too many nested ranges"},
 		{strings.Repeat("x", 5000), "over 4096 bytes"},
 	} {
 		c := alert.Channel{Name: "ops", Kind: alert.KindWebhook, URL: "https://example.org/", Language: alert.English, Text: test.text, Subject: test.text}
@@ -346,15 +346,15 @@ func TestTemplates(t *testing.T) {
 	}
 	long := alert.Channel{Kind: alert.KindWebhook, Text: strings.Repeat("{{range .Log}}{{range $.Log}}{{.}}{{end}}{{end}}", 60)}
 	if said := alert.Render(&long, message()); len(said.Text) > 16<<10 || len(said.Text) < 15<<10 {
-		t.Errorf("a long template says %d bytes", len(said.Text))
+		t.Errorf("the output of a long template has %d bytes", len(said.Text))
 	}
 	broken := alert.Channel{Kind: alert.KindWebhook, Text: "{{index .Log 29}}"}
 	if said := alert.Render(&broken, message()); !strings.Contains(said.Text, "Reason: timeout") {
-		t.Errorf("a template that fails says %q", said.Text)
+		t.Errorf("the output of a template that fails is %q", said.Text)
 	}
 }
 
-// The default texts say what matters, for each kind, in both languages, in goldens short enough to stand here.
+// The default texts of each kind in both languages.
 func TestDefaultTexts(t *testing.T) {
 	at := domain.At(now)
 	base := alert.Message{ID: "1", Job: "nightly", Group: "default", Count: 1, Since: &at, RunID: "r-1", LocalTime: "2026-03-29 03:30:00 CEST"}
@@ -385,7 +385,7 @@ func TestDefaultTexts(t *testing.T) {
 	}
 }
 
-// Secrets are masked, and kept where an update leaves them out; a password stays with its server.
+// Secrets are masked in responses and kept by an update that leaves them out. A password is kept only for the same server.
 func TestSecrets(t *testing.T) {
 	c := alert.Channel{Name: "ops", Kind: alert.KindWebhook, URL: "https://example.org/a?b=c", Secret: "0123456789abcdef"}
 	shown := c.Shown()

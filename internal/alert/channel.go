@@ -12,20 +12,20 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// Kind is how a channel delivers.
+// Kind is the kind of a channel.
 type Kind string
 
 // The kinds of channels.
 const (
 	KindEmail    Kind = "email"    // SMTP
 	KindWebhook  Kind = "webhook"  // JSON, signed
-	KindSlack    Kind = "slack"    // an incoming webhook of Slack, or of what speaks like it
+	KindSlack    Kind = "slack"    // an incoming webhook of Slack or a compatible service
 	KindDingTalk Kind = "dingtalk" // a custom robot of DingTalk, with its sign secret
 	KindWeCom    Kind = "wecom"    // a group robot of WeCom
 	KindFeishu   Kind = "feishu"   // a custom bot of Feishu or Lark, with its sign secret
 )
 
-// Kinds are all kinds, in the order of the documentation.
+// Kinds lists all kinds in the order of the documentation.
 var Kinds = []Kind{KindEmail, KindWebhook, KindSlack, KindDingTalk, KindWeCom, KindFeishu}
 
 // Language is the language of a channel's default text.
@@ -40,42 +40,42 @@ const (
 // TLS is how the connection to a mail server is encrypted.
 type TLS string
 
-// The ways of encryption.
+// The values of TLS.
 const (
-	StartTLS TLS = "starttls" // begun in the clear, encrypted before anything is said; refused if the server cannot
+	StartTLS TLS = "starttls" // upgraded by STARTTLS before any mail command; an error if the server does not support it
 	Implicit TLS = "tls"      // encrypted from the start
-	NoTLS    TLS = "none"     // in the clear; then no password is sent but to this machine
+	NoTLS    TLS = "none"     // not encrypted; a password is then sent to this machine only
 )
 
-// Channel is a way to tell people. Its JSON form is that of the REST API.
+// Channel is a destination of alerts. The REST API uses its JSON form.
 type Channel struct {
 	Name        string   `json:"name"`
 	Kind        Kind     `json:"kind"`
 	Description string   `json:"description"`
-	Language    Language `json:"language" doc:"Of the default text: en or zh"`
-	Subject     string   `json:"subject" doc:"A Go template of the subject; empty for the default"`
-	Text        string   `json:"text" doc:"A Go template of the text; empty for the default"`
-	// URL is a secret of all kinds that have one: robots are known by what stands in it.
-	URL    string `json:"url,omitempty" doc:"Of all kinds but email. It is shown without its path, and kept where it is left out"`
-	Secret string `json:"secret,omitempty" doc:"What a webhook, dingtalk or feishu is signed with. It is never shown, and kept where it is left out"`
-	Email  *Email `json:"email,omitempty" doc:"Of kind email"`
+	Language    Language `json:"language" doc:"Language of the default text: en or zh"`
+	Subject     string   `json:"subject" doc:"Go template of the subject; empty: the default subject"`
+	Text        string   `json:"text" doc:"Go template of the text; empty: the default text"`
+	// URL is a secret, because the URL of a chat robot contains its access token.
+	URL    string `json:"url,omitempty" doc:"Destination, for all kinds except email. Responses show it without its path. An update without it keeps the stored value"`
+	Secret string `json:"secret,omitempty" doc:"Signing key of kinds webhook, dingtalk and feishu. Responses never show it. An update without it keeps the stored value"`
+	Email  *Email `json:"email,omitempty" doc:"Mail settings, for kind email"`
 
 	CreatedAt domain.Instant `json:"created_at"`
 	UpdatedAt domain.Instant `json:"updated_at"`
 }
 
-// Email is the settings of a channel of kind email.
+// Email contains the settings of a channel of kind email.
 type Email struct {
 	Host     string   `json:"host" doc:"The mail server"`
 	Port     int      `json:"port" doc:"Default: 587 with starttls, 465 with tls, 25 without"`
 	TLS      TLS      `json:"tls" doc:"starttls (default), tls or none"`
-	Username string   `json:"username,omitempty" doc:"To log in with; empty: no log-in"`
-	Password string   `json:"password,omitempty" doc:"It is never shown, and kept where it is left out"`
+	Username string   `json:"username,omitempty" doc:"User name for the mail server; empty: no authentication"`
+	Password string   `json:"password,omitempty" doc:"Responses never show it. An update without it keeps the stored value"`
 	From     string   `json:"from"`
 	To       []string `json:"to"`
 }
 
-// Secrets are what of a channel is not shown.
+// Secrets contains the secret fields of a channel.
 type Secrets struct {
 	URL      string `json:"url,omitempty"`
 	Secret   string `json:"secret,omitempty"`
@@ -90,10 +90,10 @@ const (
 	maxSecretBytes   = 512
 )
 
-// Masked stands in the place of a secret. Who gives it back keeps what is there.
+// Masked replaces a secret in responses. An update that contains it keeps the stored secret.
 const Masked = "********"
 
-// Split returns the channel without its secrets, and these.
+// Split returns the channel without its secrets, and the secrets.
 func (c Channel) Split() (Channel, Secrets) {
 	s := Secrets{URL: c.URL, Secret: c.Secret}
 	c.URL, c.Secret = "", ""
@@ -106,7 +106,7 @@ func (c Channel) Split() (Channel, Secrets) {
 	return c, s
 }
 
-// Join undoes Split.
+// Join is the inverse of Split.
 func (c Channel) Join(s Secrets) Channel {
 	c.URL, c.Secret = s.URL, s.Secret
 	if c.Email != nil {
@@ -117,7 +117,7 @@ func (c Channel) Join(s Secrets) Channel {
 	return c
 }
 
-// Shown is the channel as it may be seen: its secrets are masked, of its URL the host is left.
+// Shown returns the channel with masked secrets and with its URL reduced to scheme and host.
 func (c Channel) Shown() Channel {
 	plain, s := c.Split()
 	if s.URL != "" {
@@ -140,7 +140,7 @@ func maskURL(raw string) string {
 	return u.Scheme + "://" + u.Host + "/" + Masked
 }
 
-// Keep fills in what an update has left out, or gives back masked, from what the channel was before.
+// Keep sets secrets that an update leaves out or returns masked to the values of the channel before the update.
 func (c *Channel) Keep(before Channel) {
 	if c.Kind != before.Kind {
 		return
@@ -154,13 +154,13 @@ func (c *Channel) Keep(before Channel) {
 	if c.Email == nil || before.Email == nil || (c.Email.Password != "" && c.Email.Password != Masked) {
 		return
 	}
-	// A password goes to the server that it was given for, and to no other.
+	// A password is sent only to the server that it was entered for.
 	if e, b := c.Email, before.Email; b.Password != "" && e.Username != "" && e.Host == b.Host && e.Port == b.Port && e.TLS == b.TLS && e.Username == b.Username {
 		e.Password = b.Password
 	}
 }
 
-// Normalize fills in defaults.
+// Normalize sets empty fields to their defaults.
 func (c *Channel) Normalize() {
 	if c.Language == "" {
 		c.Language = English
@@ -179,7 +179,7 @@ func (c *Channel) Normalize() {
 	}
 }
 
-// Validate names every faulty field at once.
+// Validate returns an Invalid error that names every faulty field.
 func (c *Channel) Validate() error {
 	var f domain.Faults
 	if !domain.ValidChannelName(c.Name) {
@@ -198,14 +198,14 @@ func (c *Channel) Validate() error {
 			f.Add(t.field, err.Error())
 		}
 	}
-	if known { // which settings it takes depends on it
+	if known { // the kind determines which settings are allowed
 		c.validateURL(&f)
 		c.validateSecret(&f)
 	}
 	switch {
 	case !known:
 	case c.Kind == KindEmail && c.Email == nil:
-		f.Add("email", "is required of a channel of kind email")
+		f.Add("email", "is required for a channel of kind email")
 	case c.Kind == KindEmail:
 		c.Email.validate(&f)
 	case c.Email != nil:
@@ -232,9 +232,9 @@ func (c *Channel) validateURL(f *domain.Faults) {
 	case err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "":
 		f.Add("url", "must be an http or https URL")
 	case u.User != nil:
-		f.Add("url", "must not carry a user or password; a webhook is known by its signature")
+		f.Add("url", "must not contain a user or password; a receiver authenticates a webhook by its signature")
 	case u.Path == "/"+Masked:
-		f.Add("url", "is the masked one of another channel")
+		f.Add("url", "is the masked URL of another channel")
 	}
 }
 
@@ -244,11 +244,11 @@ func (c *Channel) validateSecret(f *domain.Faults) {
 	case c.Kind != KindWebhook && c.Kind != KindDingTalk && c.Kind != KindFeishu:
 		f.Add("secret", fmt.Sprintf("is not for a channel of kind %s", c.Kind))
 	case c.Secret == Masked:
-		f.Add("secret", "is masked, and there is none to keep")
+		f.Add("secret", "is masked, but no secret is stored")
 	case len(c.Secret) > maxSecretBytes || !utf8.ValidString(c.Secret):
 		f.Add("secret", fmt.Sprintf("must be text of up to %d bytes", maxSecretBytes))
 	case c.Kind == KindWebhook && len(c.Secret) < 16:
-		f.Add("secret", "must have 16 bytes or more, or signatures could be guessed")
+		f.Add("secret", "must have at least 16 bytes, because signatures with a shorter secret could be guessed")
 	}
 }
 
@@ -265,11 +265,11 @@ func (e *Email) validate(f *domain.Faults) {
 	line(f, "email.username", e.Username, 256)
 	switch {
 	case e.Password == Masked:
-		f.Add("email.password", "is masked, and there is none to keep for this server and user")
+		f.Add("email.password", "is masked, but no password is stored for this server and user")
 	case len(e.Password) > maxSecretBytes || !utf8.ValidString(e.Password):
 		f.Add("email.password", fmt.Sprintf("must be text of up to %d bytes", maxSecretBytes))
 	case e.Username != "" && e.Password == "":
-		f.Add("email.password", "is required with a username; one that is kept is kept for its server and user only")
+		f.Add("email.password", "is required with a username; a stored password is kept only for the same server and user")
 	case e.Username == "" && e.Password != "":
 		f.Add("email.username", "is required with a password")
 	}
@@ -288,7 +288,7 @@ func address(f *domain.Faults, field, v string) {
 	}
 }
 
-// line notes what keeps v from being text of one line.
+// line adds a fault unless v is a single line of text.
 func line(f *domain.Faults, field, v string, most int) {
 	if utf8.RuneCountInString(v) > most {
 		f.Add(field, fmt.Sprintf("has more than %d characters", most))

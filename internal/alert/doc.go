@@ -1,21 +1,20 @@
-// Package alert knows the channels by which people hear of turns of a job: what a channel is made of, what is said, in
-// which language and markup, and how it is delivered. It keeps nothing: package store/alerts does.
+// Package alert defines alert channels and alert messages, formats messages for each kind of channel, and delivers them. It has
+// no storage of its own: package store/alerts stores channels and alerts.
 //
 // # Delivery
 //
-// Send tries once, within a bound of time, and says whether trying again may help (Permanent). Whoever calls it tries
-// again, so that a receiver may hear of an alert twice: each carries its id. A webhook is signed (see Sign).
+// Send tries to deliver a message once, within a time limit, and its error says whether a retry may succeed (Permanent). The
+// caller retries, so a receiver may get an alert twice. Each message carries the alert's id. Webhooks are signed (see Sign).
 //
-// # Other people's text
+// # Untrusted text
 //
-// Names, messages and log lines of jobs are not their readers' own text. They lose control characters, are cut to a
-// length, and are escaped for the channel's markup before a template sees them; where a channel knows a form without
-// markup, that form is used. A template can neither run long nor write much: see template.go.
+// Names, messages and log lines of jobs are untrusted text. Control characters are removed, and the text is shortened and escaped
+// for the channel's markup before a template gets it. If a channel supports a form without markup, Send uses that form. Templates
+// are bounded in time and output: see template.go.
 //
-// # Where it connects to
+// # Destinations
 //
-// Channels are made by admins, and name hosts that this server then connects to. Link-local addresses, where clouds keep
-// their secrets, are never connected to; other private ones are unless Config.DenyPrivate forbids it. It is the address
-// itself that is judged, after its name was looked up. Redirects are not followed, and of what a host answers only the
-// beginning is read.
+// Admins create channels, and channels name the hosts that this server connects to. Send never connects to link-local addresses,
+// where cloud metadata services are. It connects to other private addresses unless Config.DenyPrivate is set. The check applies to
+// the resolved address at the time of the connection. Send does not follow redirects, and reads only the beginning of a response.
 package alert

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestPayloadOnThePage: the webhook's body that docs/alerts.md shows has no field that it has not.
+// TestPayloadOnThePage checks that every field of the example in docs/alerts.md exists in a webhook's body.
 func TestPayloadOnThePage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/alerts.md")
 	if err != nil {

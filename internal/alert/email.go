@@ -12,7 +12,7 @@ import (
 	"github.com/wneessen/go-mail"
 )
 
-// mail sends a message as plain text: there is no markup that something in it could become.
+// mail sends a message as plain text, so that its content cannot act as markup.
 func (s *Sender) mail(ctx context.Context, c *Channel, m Message) (string, error) {
 	e := c.Email
 	if e == nil {
@@ -28,7 +28,7 @@ func (s *Sender) mail(ctx context.Context, c *Channel, m Message) (string, error
 	}
 	msg.Subject(said.Subject)
 	msg.SetDateWithValue(s.Now())
-	// Of each alert the same, so that a mail that comes twice can be known.
+	// All tries to deliver an alert use the same message id, so that receivers can recognize duplicates.
 	msg.SetMessageIDWithValue("belfry-alert-" + m.ID + "." + c.Name + "@" + domainOf(e.From))
 	msg.SetGenHeader("Auto-Submitted", "auto-generated")
 	msg.SetGenHeader("X-Belfry-Alert-Id", m.ID)
@@ -51,7 +51,7 @@ func (s *Sender) mail(ctx context.Context, c *Channel, m Message) (string, error
 		options = append(options, mail.WithTLSPolicy(mail.NoTLS))
 	}
 	if e.Username != "" {
-		// The strongest that the server offers. The last two are refused by the library where the connection is in the clear.
+		// The library uses the first method in this order that the server supports. It refuses the last two without encryption.
 		options = append(options, mail.WithOpportunisticSMTPAuth(mail.SMTPAuthSCRAMSHA256PLUS, mail.SMTPAuthSCRAMSHA256, mail.SMTPAuthSCRAMSHA1PLUS,
 			mail.SMTPAuthSCRAMSHA1, mail.SMTPAuthCramMD5, mail.SMTPAuthPlain, mail.SMTPAuthLogin), mail.WithUsername(e.Username), mail.WithPassword(e.Password))
 	}
@@ -62,11 +62,11 @@ func (s *Sender) mail(ctx context.Context, c *Channel, m Message) (string, error
 	if err := client.DialAndSendWithContext(ctx, msg); err != nil {
 		return "", mailError(ctx, err)
 	}
-	return "the mail server took it", nil
+	return "the mail server accepted it", nil
 }
 
-// dialMail connects by the sender's rules of addresses. The end of the try ends the connection: the library bounds each
-// command, but not all of them together.
+// dialMail connects to addresses that the sender allows. The end of the context try closes the connection, because the library
+// has a time limit per command but none for all commands together.
 func (s *Sender) dialMail(try context.Context, e *Email, config *tls.Config) mail.DialContextFunc {
 	return func(ctx context.Context, network, _ string) (net.Conn, error) {
 		conn, err := s.dialer.DialContext(ctx, network, net.JoinHostPort(e.Host, strconv.Itoa(e.Port)))
@@ -86,7 +86,7 @@ func (s *Sender) dialMail(try context.Context, e *Email, config *tls.Config) mai
 	}
 }
 
-// mailError tells what a mail server holds against us for good, such as an unknown recipient, from what may pass.
+// mailError distinguishes permanent errors of a mail server, such as an unknown recipient, from transient ones.
 func mailError(ctx context.Context, err error) error {
 	var forbidden errForbidden
 	var refused *mail.SendError

@@ -11,17 +11,17 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// Message is what is told. Its JSON form is the body of a webhook, and what the list of alerts shows.
+// Message is the content of an alert. Webhooks and the list of alerts use its JSON form.
 type Message struct {
-	ID    string           `json:"id" doc:"The same at every try and in every channel"`
+	ID    string           `json:"id" doc:"Id of the alert, the same in every delivery and channel"`
 	Kind  domain.AlertKind `json:"kind"`
-	At    domain.Instant   `json:"at" doc:"When it was made"`
+	At    domain.Instant   `json:"at" doc:"When the alert was created"`
 	JobID domain.JobID     `json:"job_id,omitempty"`
 	Job   string           `json:"job"`
 	Group string           `json:"group"`
 
 	RunID       string          `json:"run_id,omitempty"`
-	URL         string          `json:"url,omitempty" doc:"Of the run, or the job, in the console"`
+	URL         string          `json:"url,omitempty" doc:"URL of the run, or of the job, in the console"`
 	State       domain.State    `json:"state,omitempty"`
 	Cause       domain.Cause    `json:"cause,omitempty"`
 	Reason      domain.Reason   `json:"reason,omitempty"`
@@ -29,26 +29,26 @@ type Message struct {
 	Instance    string          `json:"instance,omitempty"`
 	Attempt     int             `json:"attempt,omitempty"`
 	MaxAttempts int             `json:"max_attempts,omitempty"`
-	Shards      int             `json:"shards,omitempty" doc:"Of a broadcast: how many"`
-	ShardsBad   int             `json:"shards_failed,omitempty" doc:"Of a broadcast: how many of them did not succeed"`
+	Shards      int             `json:"shards,omitempty" doc:"Number of shards of a broadcast"`
+	ShardsBad   int             `json:"shards_failed,omitempty" doc:"Number of shards of a broadcast that did not succeed"`
 	FireTime    *domain.Instant `json:"fire_time,omitempty"`
-	LocalTime   string          `json:"fire_time_local,omitempty" doc:"The fire time in the job's zone"`
+	LocalTime   string          `json:"fire_time_local,omitempty" doc:"The fire time in the job's time zone"`
 	LatenessMS  int64           `json:"lateness_ms,omitempty"`
 
-	Count  int64            `json:"count,omitempty" doc:"How many failed, were missed or were late, with those that were not told one by one; of a recovery, how many had failed"`
-	Since  *domain.Instant  `json:"since,omitempty" doc:"When the first of them came"`
+	Count  int64            `json:"count,omitempty" doc:"Number of failed or late runs or of missed fire times, including those without an alert of their own; for a recovery, the number of failed runs before it"`
+	Since  *domain.Instant  `json:"since,omitempty" doc:"Time of the first of them"`
 	Missed *engine.MissedAt `json:"missed,omitempty"`
 	Log    []string         `json:"log,omitempty" doc:"The last lines of the run's log"`
 }
 
-// Composed is what is to be told, and by which channels.
+// Composed is a message with the channels that deliver it.
 type Composed struct {
 	Message
 	Channels []string
-	LogComes bool // lines of the run's log are still on their way
+	LogComes bool // more lines of the run's log may still arrive
 }
 
-// The bounds of what is told.
+// The bounds of a message.
 const (
 	MaxLogLines   = 20
 	maxLineRunes  = 300
@@ -56,7 +56,7 @@ const (
 	maxFieldRunes = 200
 )
 
-// Test is the message by which a channel is tried.
+// Test returns the message that tests a channel.
 func Test(id string, now time.Time, consoleURL string) Message {
 	at := domain.At(now)
 	return Message{
@@ -65,7 +65,7 @@ func Test(id string, now time.Time, consoleURL string) Message {
 	}
 }
 
-// Bounded returns the message with every text cut to a length and rid of control characters.
+// Bounded returns the message with its texts shortened and without control characters.
 func (m Message) Bounded() Message {
 	m.Job, m.Group, m.Instance = tidy(m.Job, maxFieldRunes), tidy(m.Group, maxFieldRunes), tidy(m.Instance, maxFieldRunes)
 	m.Message = tidyLines(m.Message, maxMessage)
@@ -82,7 +82,7 @@ func (m Message) Bounded() Message {
 	return m
 }
 
-// tidyLines is tidy for text of several lines.
+// tidyLines applies tidy to each line of a text.
 func tidyLines(s string, most int) string {
 	lines := strings.Split(cut(s, most), "\n")
 	for i, l := range lines {
@@ -91,8 +91,8 @@ func tidyLines(s string, most int) string {
 	return strings.Join(lines, "\n")
 }
 
-// tidy makes one line of at most so many characters of s. What would change how the text around it looks is left out:
-// control characters, the colours of terminals, and marks that reorder text.
+// tidy returns s as one line of at most most characters. It removes characters that would change the appearance of the
+// surrounding text: control characters, terminal colour codes, and marks that change the text direction.
 func tidy(s string, most int) string {
 	s = ansi.ReplaceAllString(s, "")
 	s = strings.Map(func(r rune) rune {
@@ -114,7 +114,7 @@ func cut(s string, most int) string {
 	return string([]rune(s)[:most-1]) + "…"
 }
 
-// headline says in words what happened, for subjects.
+// headline returns a short description of the event, for subjects.
 func headline(m *Message, lang Language) string {
 	zh := lang == Chinese
 	n := m.Count

@@ -15,27 +15,27 @@ import (
 	"time"
 )
 
-// Config says how channels are reached.
+// Config contains the settings of a Sender.
 type Config struct {
-	// DenyPrivate forbids addresses of this machine and of private networks, also to mail servers.
+	// DenyPrivate forbids connections to this machine and to private networks, including connections to mail servers.
 	DenyPrivate bool
-	Timeout     time.Duration // of one try; 0: 15 s
-	// TLS is how servers are verified; nil: by the machine's roots. Tests have servers of their own.
+	Timeout     time.Duration // limit of one delivery; 0: DefaultTimeout
+	// TLS verifies servers; nil: with the system's root certificates. Tests set it to trust their test servers.
 	TLS *tls.Config
 	Now func() time.Time // for signatures; nil: time.Now
 }
 
-// Sender delivers. Its methods may be called by many goroutines.
+// Sender delivers messages. It is safe for concurrent use.
 type Sender struct {
 	Config
 	dialer net.Dialer
 	http   *http.Client
 }
 
-// DefaultTimeout is how long one try may take.
+// DefaultTimeout is the default limit of one delivery.
 const DefaultTimeout = 15 * time.Second
 
-// NewSender makes a Sender.
+// NewSender returns a Sender.
 func NewSender(c Config) *Sender {
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout
@@ -51,16 +51,16 @@ func NewSender(c Config) *Sender {
 		MaxResponseHeaderBytes: 64 << 10,
 	}
 	if !c.DenyPrivate {
-		transport.Proxy = http.ProxyFromEnvironment // whose own address is all that could be judged then
+		transport.Proxy = http.ProxyFromEnvironment // with a proxy, only the proxy's address could be checked
 	}
 	s.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return s
 }
 
-// Close ends idle connections.
+// Close closes idle connections.
 func (s *Sender) Close() { s.http.CloseIdleConnections() }
 
-// Send tries once to deliver a message. What it returns, an error or the server's answer, is for people and tells no secret.
+// Send tries to deliver a message once. The error or the server's answer is text for people and contains no secret.
 func (s *Sender) Send(ctx context.Context, c *Channel, m Message) (answer string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
@@ -82,7 +82,7 @@ func (s *Sender) Send(ctx context.Context, c *Channel, m Message) (answer string
 	return "", &permanentError{fmt.Errorf("there is no kind of channel %q", c.Kind)}
 }
 
-// Permanent reports whether trying again cannot help.
+// Permanent reports whether a retry cannot succeed.
 func Permanent(err error) bool {
 	var p *permanentError
 	return errors.As(err, &p)
@@ -92,16 +92,16 @@ type permanentError struct{ error }
 
 func (e *permanentError) Unwrap() error { return e.error }
 
-// errForbidden says of an address that it is not connected to.
+// errForbidden means that the Sender does not connect to an address.
 type errForbidden struct{ text string }
 
 func (e errForbidden) Error() string { return e.text }
 
-// mayConnect judges the address itself, whatever name led to it, at the moment of connecting.
+// mayConnect checks the resolved address when a connection is made. The host name is irrelevant.
 func (s *Sender) mayConnect(_, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return errForbidden{"its address cannot be judged"}
+		return errForbidden{"its address cannot be checked"}
 	}
 	a := version4(ap.Addr())
 	switch {
@@ -114,16 +114,16 @@ func (s *Sender) mayConnect(_, address string, _ syscall.RawConn) error {
 }
 
 var (
-	shared = netip.MustParsePrefix("100.64.0.0/10") // carriers' own
-	nat64  = netip.MustParsePrefix("64:ff9b::/96")  // leads to the address of version 4 in its last bytes
-	sixTo4 = netip.MustParsePrefix("2002::/16")     // leads to the one after the prefix
-	// localNAT64 leads to addresses of version 4 as the network at hand likes.
+	shared = netip.MustParsePrefix("100.64.0.0/10") // carrier-grade NAT
+	nat64  = netip.MustParsePrefix("64:ff9b::/96")  // its last four bytes are an IPv4 address
+	sixTo4 = netip.MustParsePrefix("2002::/16")     // the four bytes after the prefix are an IPv4 address
+	// localNAT64 maps to IPv4 addresses in a way that the local network defines.
 	localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48")
-	// metadata are where clouds answer with their secrets outside the link-local range.
+	// metadata contains the addresses of cloud metadata services outside the link-local range.
 	metadata = map[netip.Addr]bool{netip.MustParseAddr("fd00:ec2::254"): true, netip.MustParseAddr("100.100.100.200"): true}
 )
 
-// version4 returns the address of version 4 that one of version 6 leads to, else the address itself.
+// version4 returns the IPv4 address that an IPv6 address maps to, or the address itself.
 func version4(a netip.Addr) netip.Addr {
 	bytes := a.As16()
 	switch {
@@ -135,10 +135,10 @@ func version4(a netip.Addr) netip.Addr {
 	return a.Unmap()
 }
 
-// maxAnswer is how much of an answer is read.
+// maxAnswer is the number of bytes that are read from a response.
 const maxAnswer = 4 << 10
 
-// post sends a JSON body and returns the answer's beginning. Errors name neither the URL nor what stands in it.
+// post sends a JSON body and returns the beginning of the response. Errors contain no part of the URL.
 func (s *Sender) post(ctx context.Context, target string, body []byte, header http.Header) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, target, strings.NewReader(string(body)))
 	if err != nil {
@@ -154,7 +154,7 @@ func (s *Sender) post(ctx context.Context, target string, body []byte, header ht
 		return "", netError(ctx, err)
 	}
 	defer resp.Body.Close()
-	read, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) //nolint:errcheck // the status says enough
+	read, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) //nolint:errcheck // the status is sufficient
 	answer := string(read)
 	if resp.StatusCode/100 == 2 {
 		return answer, nil
@@ -167,7 +167,7 @@ func (s *Sender) post(ctx context.Context, target string, body []byte, header ht
 	return "", &permanentError{err}
 }
 
-// netError says what went wrong on the way, without the URL.
+// netError returns a network error without the URL.
 func netError(ctx context.Context, err error) error {
 	var forbidden errForbidden
 	if errors.As(err, &forbidden) {

@@ -10,16 +10,16 @@ import (
 	"testing"
 )
 
-// mailServer speaks SMTP over TCP, as far as a client needs it.
+// mailServer is a minimal SMTP server.
 type mailServer struct {
 	net.Listener
 	tls      *tls.Config
 	implicit bool
-	plain    bool   // it offers no STARTTLS
-	refuse   string // what it says to a recipient
+	plain    bool   // it does not offer STARTTLS
+	refuse   string // its answer to a recipient
 	mu       sync.Mutex
 	mails    []string
-	logins   []string // what PLAIN said, and whether the connection was encrypted
+	logins   []string // the credentials of each PLAIN login, and whether the connection was encrypted
 }
 
 func newMailServer(t *testing.T, config *tls.Config, edit ...func(*mailServer)) *mailServer {

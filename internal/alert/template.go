@@ -11,29 +11,29 @@ import (
 	"time"
 )
 
-// A template can neither run long nor write much, as it can only say what is there:
+// Templates are bounded in time and output:
 //
-//   - it calls no function that makes text longer than what it was given; printf alone could make megabytes;
-//   - it does not call templates, which could call themselves;
-//   - it ranges over the log alone, at most twice within each other;
-//   - what it writes is counted, and ends it.
+//   - They cannot call functions whose result is longer than their arguments, such as printf, which could return megabytes.
+//   - They cannot call templates, which could call themselves.
+//   - They can range over the log only, with at most two nested ranges.
+//   - Execution ends when the output exceeds its maximum size.
 //
-// All but the last is seen when a channel is saved.
+// The first three are checked when a channel is saved.
 
-// allowed are the functions of text/template that a template may call, beside ours.
+// allowed lists the functions that a template may call. All but upper and lower belong to text/template.
 var allowed = []string{"and", "or", "not", "eq", "ne", "lt", "le", "gt", "ge", "len", "index", "upper", "lower"}
 
 var functions = template.FuncMap{"upper": strings.ToUpper, "lower": strings.ToLower}
 
 const (
 	maxSubject   = 250      // runes
-	maxTextBytes = 16 << 10 // what a template may write
+	maxTextBytes = 16 << 10 // maximum output of a template
 	maxRanges    = 2
 )
 
 var ansi = regexp.MustCompile(`\x1b\[[0-9;?]*[ -/]*[@-~]`)
 
-// compile reads a template and refuses what could run long.
+// compile parses a template and rejects constructs that could run long.
 func compile(text string) (*template.Template, error) {
 	if len(text) > maxTemplateBytes {
 		return nil, fmt.Errorf("is over %d bytes", maxTemplateBytes)
@@ -51,7 +51,7 @@ func compile(text string) (*template.Template, error) {
 	if err := check(t.Tree.Root, 0); err != nil {
 		return nil, err
 	}
-	// What it says of fields that are not there shows when it is tried.
+	// References to unknown fields cause errors only on execution.
 	for _, v := range []view{{}, sample} {
 		if _, err := run(t, &v); err != nil {
 			return nil, fmt.Errorf("does not work: %s", plainError(err))
@@ -60,14 +60,14 @@ func compile(text string) (*template.Template, error) {
 	return t, nil
 }
 
-// plainError is the text of a template's error without what says nothing to those who write templates.
+// plainError returns a template's error without the parts that mean nothing to the author of the template.
 func plainError(err error) string {
 	return noise.ReplaceAllString(strings.TrimPrefix(err.Error(), "template: "), "")
 }
 
 var noise = regexp.MustCompile(`^:|executing "" at | in type \*?alert\.view`)
 
-// check walks the tree of a template.
+// check returns an error if a template's tree contains a construct that is not allowed.
 func check(n parse.Node, ranges int) error {
 	switch n := n.(type) {
 	case *parse.ListNode:
@@ -87,10 +87,10 @@ func check(n parse.Node, ranges int) error {
 		return checkBranch(&n.BranchNode, ranges)
 	case *parse.RangeNode:
 		if ranges == maxRanges {
-			return errors.New("has too many ranges within each other")
+			return errors.New("has too many nested ranges")
 		}
 		if p := n.Pipe.String(); !slices.Contains([]string{".Log", "$.Log"}, p[strings.LastIndexByte(p, ' ')+1:]) {
-			return fmt.Errorf("may range over .Log alone, not over %s", p)
+			return fmt.Errorf("may range over .Log only, not over %s", p)
 		}
 		return checkBranch(&n.BranchNode, ranges+1)
 	case *parse.PipeNode:
@@ -113,7 +113,7 @@ func check(n parse.Node, ranges int) error {
 	case *parse.TemplateNode:
 		return errors.New("must not call templates")
 	}
-	return nil // the other nodes say or name something
+	return nil // the other nodes are harmless
 }
 
 func checkBranch(b *parse.BranchNode, ranges int) error {
@@ -125,7 +125,7 @@ func checkBranch(b *parse.BranchNode, ranges int) error {
 	return nil
 }
 
-// view is what a template sees of a message: text and numbers, escaped for the channel's markup, without methods.
+// view is the data of a template: a message's text and numbers, escaped for the channel's markup, without methods.
 type view struct {
 	ID, Kind, Headline, At             string
 	JobID                              int64
@@ -147,7 +147,7 @@ var sample = view{
 	ShardsFailed: 1, Lateness: "1m0s", Count: 2, Since: "t", MissedFirst: "t", MissedLast: "t", MissedWhy: "w", Log: []string{"one", "two"},
 }
 
-// see makes the view of a message, with every text escaped.
+// see returns the view of a message with every text escaped.
 func see(m *Message, lang Language, escape func(string) string) *view {
 	instant := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 	v := &view{
@@ -171,9 +171,9 @@ func see(m *Message, lang Language, escape func(string) string) *view {
 	return v
 }
 
-var errTooLong = errors.New("it writes too much")
+var errTooLong = errors.New("its output is too long")
 
-// bounded is a writer that takes so many bytes.
+// bounded is a writer with a maximum number of bytes.
 type bounded struct{ strings.Builder }
 
 func (b *bounded) Write(p []byte) (int, error) {
@@ -185,21 +185,21 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.Builder.Write(p)
 }
 
-// run executes a template. What it has written is returned with the error, too.
+// run executes a template. With an error, it returns the output so far.
 func run(t *template.Template, v *view) (string, error) {
 	var out bounded
 	err := t.Execute(&out, v)
 	if errors.Is(err, errTooLong) {
-		err = nil // cut, rather than not told
+		err = nil // a shortened alert is better than none
 	}
 	return strings.ToValidUTF8(out.String(), ""), err
 }
 
-// Rendered is what a channel says of a message.
+// Rendered is a message in the form of a channel.
 type Rendered struct{ Subject, Text string }
 
-// Render makes the subject, of one line, and the text of a message for a channel. A template that fails gives way to
-// the default text, as an alert that is not told is worse than one that is told in other words.
+// Render returns the one-line subject and the text of a message for a channel. If the channel's template fails, Render uses the
+// default text, because an alert with another text is better than none.
 func Render(c *Channel, m Message) Rendered {
 	m = m.Bounded()
 	v := see(&m, c.Language, escaper(c.Kind))
@@ -213,7 +213,7 @@ func Render(c *Channel, m Message) Rendered {
 		}
 		s, err := run(template.Must(template.New("").Funcs(functions).Parse(usual)), v)
 		if err != nil {
-			return v.Group + "/" + v.Job + " " + v.Headline // the default texts are tested
+			return v.Group + "/" + v.Job + " " + v.Headline // a fallback; the default texts are tested and do not fail
 		}
 		return s
 	}
@@ -227,8 +227,8 @@ func Render(c *Channel, m Message) Rendered {
 	}
 }
 
-// escaper returns how other people's text is escaped for a kind of channel. Slack knows control sequences between angle
-// brackets; the others are sent in forms that know no markup.
+// escaper returns the function that escapes untrusted text for a kind of channel. Slack has control sequences in angle brackets.
+// The other kinds are sent in forms without markup.
 func escaper(k Kind) func(string) string {
 	if k == KindSlack {
 		return slackEscape.Replace

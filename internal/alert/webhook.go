@@ -15,19 +15,20 @@ import (
 	"strconv"
 )
 
-// Sign returns the signature of a webhook: "v1=" and, in hex, the HMAC-SHA256 of "<timestamp>.<body>" under the channel's
-// secret. The timestamp, in Unix seconds, comes in the header Belfry-Timestamp, so that a receiver can refuse old ones.
+// Sign returns the signature of a webhook: "v1=" and, in hexadecimal, the HMAC-SHA256 of "<timestamp>.<body>" with the channel's
+// secret as the key. The header Belfry-Timestamp contains the timestamp in Unix seconds, so that a receiver can reject old
+// requests.
 func Sign(secret, timestamp string, body []byte) string {
 	return "v1=" + hex.EncodeToString(mac(secret, timestamp+"."+string(body)))
 }
 
 func mac(secret, text string) []byte {
 	h := hmac.New(sha256.New, []byte(secret))
-	h.Write([]byte(text)) // never fails, by its contract
+	h.Write([]byte(text)) // documented to never fail
 	return h.Sum(nil)
 }
 
-// hook is the body of a webhook: the message, and what people would read of it.
+// hook is the body of a webhook: the message, and its subject and text for people.
 type hook struct {
 	V int `json:"v"`
 	Message
@@ -58,7 +59,7 @@ func (s *Sender) slack(ctx context.Context, c *Channel, m Message) (string, erro
 	return tidy(answer, maxFieldRunes), err
 }
 
-// dingTalk sends text, not markdown: nothing in it can then be more than text.
+// dingTalk sends the message as text, not markdown, so that its content cannot act as markup.
 func (s *Sender) dingTalk(ctx context.Context, c *Channel, m Message) (string, error) {
 	target, err := url.Parse(c.URL)
 	if err != nil {
@@ -85,7 +86,7 @@ func (s *Sender) weCom(ctx context.Context, c *Channel, m Message) (string, erro
 	return robot(answer, err, 93000, 40008)
 }
 
-// maxWeComBytes is the longest text that a group robot of WeCom takes.
+// maxWeComBytes is the maximum size of a text for a group robot of WeCom.
 const maxWeComBytes = 2048
 
 func cutBytes(s string, most int) string {
@@ -99,7 +100,7 @@ func cutBytes(s string, most int) string {
 	return s[:end] + "…"
 }
 
-// feishu sends a post, whose parts say what they are: a text in it cannot become a link or call people.
+// feishu sends a post. The parts of a post are typed, so a text part cannot become a link or mention people.
 func (s *Sender) feishu(ctx context.Context, c *Channel, m Message) (string, error) {
 	said := Render(c, m)
 	lang := map[Language]string{Chinese: "zh_cn"}[c.Language]
@@ -116,7 +117,7 @@ func (s *Sender) feishu(ctx context.Context, c *Channel, m Message) (string, err
 	if c.Secret != "" {
 		at := strconv.FormatInt(s.Now().Unix(), 10)
 		body["timestamp"] = at
-		// The key is what is usually the text, and the text is empty: so Feishu has it.
+		// Feishu uses the usual text as the HMAC key, and signs an empty text.
 		body["sign"] = base64.StdEncoding.EncodeToString(mac(at+"\n"+c.Secret, ""))
 	}
 	answer, err := s.postJSON(ctx, c.URL, body)
@@ -131,8 +132,8 @@ func (s *Sender) postJSON(ctx context.Context, target string, v any) (string, er
 	return s.post(ctx, target, body, nil)
 }
 
-// robot reads the answer of a chat's robot, which says 200 whatever it thinks. hopeless are the codes of faults that
-// trying again does not mend: a wrong token, signature or keyword, an address that is not allowed, a malformed message.
+// robot interprets the response of a chat robot. Robots answer with status 200 also on errors. hopeless lists the codes of
+// permanent errors: a wrong token, signature or keyword, an address that is not allowed, a malformed message.
 func robot(answer string, err error, hopeless ...int) (string, error) {
 	if err != nil {
 		return "", err
@@ -144,7 +145,7 @@ func robot(answer string, err error, hopeless ...int) (string, error) {
 		Msg     string `json:"msg"`
 	}
 	if json.Unmarshal([]byte(answer), &a) != nil || (a.ErrCode == nil && a.Code == nil) {
-		return "", fmt.Errorf("it answered what no robot does: %s", tidy(answer, maxFieldRunes))
+		return "", fmt.Errorf("the response is not that of a chat robot: %s", tidy(answer, maxFieldRunes))
 	}
 	code, msg := a.ErrCode, a.ErrMsg
 	if code == nil {

@@ -7,42 +7,42 @@ import (
 	"time"
 )
 
-// AlertKind is a turn of a job that channels can be told of.
+// AlertKind is the kind of event that an alert reports.
 type AlertKind string
 
 // The kinds of alerts.
 const (
-	AlertFailed    AlertKind = "failed"    // a run finally failed; of a broadcast, when it joined
-	AlertRecovered AlertKind = "recovered" // the first success after a failure that was told
+	AlertFailed    AlertKind = "failed"    // a run finally failed; a broadcast counts when all its shards are final
+	AlertRecovered AlertKind = "recovered" // the first success after a failure that caused an alert
 	AlertMissed    AlertKind = "missed"    // fire times went to the missed ledger
 	AlertLate      AlertKind = "late"      // a run started later than the server's threshold
-	AlertTest      AlertKind = "test"      // somebody tries a channel; no job asks for it
+	AlertTest      AlertKind = "test"      // a user tests a channel; jobs cannot ask for this kind
 )
 
 // AlertKinds are the kinds that a job may ask for.
 var AlertKinds = []AlertKind{AlertFailed, AlertRecovered, AlertMissed, AlertLate}
 
-// Wants reports whether channels are to hear of turns of this kind.
+// Wants reports whether the job asks for alerts of this kind and names at least one channel.
 func (a *Alert) Wants(kind AlertKind) bool { return len(a.Channels) > 0 && slices.Contains(a.On, kind) }
 
 // The bounds of a job's alerts.
 const (
 	MaxAlertChannels = 16
-	// DefaultAlertEvery is how often at most one job's alerts of one kind are told.
+	// DefaultAlertEvery is the minimum interval between two alerts of one kind for one job.
 	DefaultAlertEvery = time.Hour
-	// DefaultAlertLateAfter is from which lateness on a run is told as late.
+	// DefaultAlertLateAfter is the lateness from which a run causes an alert.
 	DefaultAlertLateAfter = time.Minute
 )
 
 var channelName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
-// ChannelNameRule says in words what the name of an alert channel is.
+// ChannelNameRule states the form of channel names.
 const ChannelNameRule = "the name of a channel is 1 to 63 characters, a-z, 0-9, _ or -, and starts with a letter or digit"
 
-// ValidChannelName reports whether s may name an alert channel.
+// ValidChannelName reports whether s is a valid channel name.
 func ValidChannelName(s string) bool { return channelName.MatchString(s) }
 
-// validate names what is faulty in a job's alerts. Which channels exist the store knows.
+// validate adds the faults of a job's alerts. The store checks whether the channels exist.
 func (a *Alert) validate(f *Faults) {
 	if len(a.Channels) > MaxAlertChannels {
 		f.Add("alert.channels", fmt.Sprintf("has %d channels; at most %d are allowed", len(a.Channels), MaxAlertChannels))
@@ -65,7 +65,7 @@ func (a *Alert) validate(f *Faults) {
 	}
 }
 
-// normalize has channels that are told of no turn told of the usual ones.
+// normalize replaces nil lists by empty ones, and an empty On by the default kinds if there are channels.
 func (a *Alert) normalize() {
 	if a.Channels == nil {
 		a.Channels = []string{}

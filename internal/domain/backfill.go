@@ -5,39 +5,39 @@ import (
 	"time"
 )
 
-// Backfill asks for a run of a job for each fire time of a range, whatever runs there are of them.
+// Backfill requests a run of a job for each fire time in a range, even if a fire time already has a run.
 type Backfill struct {
-	From, To time.Time // from From on and before To; what lies ahead is left out
-	Max      int       // fire times at most, from the first on; 0: BackfillDefault
-	DryRun   bool      // only says which fire times there are
+	From, To time.Time // From is included, To is not; future fire times are left out
+	Max      int       // maximum number of fire times, counted from the first; 0: BackfillDefault
+	DryRun   bool      // only return the fire times
 }
 
-// The bounds of one backfill. A job's held runs have the same bound, so that a serial job can take one whole.
+// The bounds of one backfill. BackfillMax equals the bound of held runs, so that a serial job can hold a whole backfill.
 const (
 	BackfillDefault = 100
 	BackfillMax     = MaxHeldRuns
 )
 
-// Backfilled is what came of a Backfill.
+// Backfilled is the result of a Backfill.
 type Backfilled struct {
 	RunIDs    []RunID   `json:"run_ids"`
 	FireTimes []Instant `json:"fire_times"` // of the runs, in the same order
-	Next      *Instant  `json:"next_from"`  // where the range goes on behind Max; null: this is all
+	Next      *Instant  `json:"next_from"`  // where to continue if Max ended the backfill; null: it is complete
 }
 
-// Check returns what is wrong with the range, as an Invalid error.
+// Check returns an Invalid error that names each faulty field.
 func (b *Backfill) Check(now time.Time) error {
 	var f Faults
 	if b.From.IsZero() {
-		f.Add("from", "is required: the first fire time that may be meant")
+		f.Add("from", "is required: the start of the range, included")
 	}
 	switch {
 	case b.To.IsZero():
-		f.Add("to", "is required: fire times before it are meant")
+		f.Add("to", "is required: the end of the range, not included")
 	case !b.To.After(b.From):
 		f.Add("to", "must be after from")
 	case b.From.After(now):
-		f.Add("from", "lies ahead; what is to come fires by itself")
+		f.Add("from", "lies in the future; future fire times need no backfill")
 	}
 	if b.Max < 0 || b.Max > BackfillMax {
 		f.Add("max", fmt.Sprintf("must be 1 to %d", BackfillMax))

@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// Calendar is a named set of days off, as it stands in Postgres.
+// Calendar is a named set of days off, as stored in Postgres.
 type Calendar struct {
 	CalendarSpec
-	Jobs      int     `json:"jobs"` // that use it
+	Jobs      int     `json:"jobs"` // number of jobs that use it
 	Version   int     `json:"version"`
 	CreatedAt Instant `json:"created_at"`
 	UpdatedAt Instant `json:"updated_at"`
 	UpdatedBy string  `json:"updated_by"`
 }
 
-// CalendarSpec is the part of a calendar that people write.
+// CalendarSpec is the part of a calendar that users set.
 type CalendarSpec struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`
 	DaysOff
 }
 
-// DaysOff are days on which schedules do not fire, by the local time of each: days of the week, and dates. Jobs share
-// them with the calendar that they come from, so that nobody changes them in place.
+// DaysOff are days on which schedules do not fire: days of the week and dates, each in the schedule's time zone. Jobs share the
+// slices with their calendar. Do not change them in place.
 type DaysOff struct {
 	Weekdays []Weekday `json:"weekdays"`
 	Dates    []Date    `json:"dates"`
@@ -35,16 +35,16 @@ type DaysOff struct {
 // The bounds of calendars.
 const (
 	MaxCalendarDates = 1000
-	MaxCalendarJobs  = 1000 // that use one calendar: an edit of it gives each of them a new version in one transaction
+	MaxCalendarJobs  = 1000 // jobs per calendar: an edit of a calendar creates a new version of each job in one transaction
 )
 
-// CalendarNameRule says in words what the name of a calendar is.
+// CalendarNameRule states the form of calendar names.
 const CalendarNameRule = "the name of a calendar is 1 to 63 characters, a-z, 0-9, _ or -, and starts with a letter or digit"
 
-// ValidCalendarName reports whether s may name a calendar.
+// ValidCalendarName reports whether s is a valid calendar name.
 func ValidCalendarName(s string) bool { return groupName.MatchString(s) }
 
-// Validate names every faulty field at once, as an Invalid error, with its place in the lists as they were given.
+// Validate returns an Invalid error that names every faulty field, with indexes into the lists as the caller gave them.
 func (c *CalendarSpec) Validate() error {
 	var f Faults
 	if !ValidCalendarName(c.Name) {
@@ -63,13 +63,13 @@ func (d *DaysOff) validate(f *Faults) {
 			oneOf(f, fmt.Sprintf("weekdays[%d]", i), w, Weekdays...)
 		}
 		if !slices.ContainsFunc(Weekdays, func(w Weekday) bool { return !slices.Contains(d.Weekdays, w) }) {
-			f.Add("weekdays", "are all seven, so that nothing would ever fire; leave at least one out, or disable the jobs")
+			f.Add("weekdays", "are all seven, so no job would ever fire; leave at least one out, or disable the jobs")
 		}
 	}
 	all := DaysOff{Dates: d.Dates}
 	all.Normalize()
 	if len(all.Dates) > MaxCalendarDates {
-		f.Add("dates", fmt.Sprintf("has %d dates; at most %d are allowed: leave out those that have passed", len(all.Dates), MaxCalendarDates))
+		f.Add("dates", fmt.Sprintf("has %d dates; at most %d are allowed: remove past dates", len(all.Dates), MaxCalendarDates))
 		return
 	}
 	for i, date := range d.Dates {
@@ -79,7 +79,7 @@ func (d *DaysOff) validate(f *Faults) {
 	}
 }
 
-// Normalize sorts the days and names each once, so that equal days are stored equal.
+// Normalize sorts the days and removes duplicates, so that equal sets of days have equal stored forms.
 func (d *DaysOff) Normalize() {
 	d.Weekdays = merged(d.Weekdays, func(a, b Weekday) int { return slices.Index(Weekdays, a) - slices.Index(Weekdays, b) })
 	d.Dates = merged(d.Dates, func(a, b Date) int { return int(a) - int(b) })
@@ -94,12 +94,12 @@ func merged[T comparable](days []T, order func(a, b T) int) []T {
 	return slices.Compact(days)
 }
 
-// Equal reports whether both are the same days; both must be normal.
+// Equal reports whether d and o are the same days. Both must be normalized.
 func (d *DaysOff) Equal(o *DaysOff) bool {
 	return slices.Equal(d.Weekdays, o.Weekdays) && slices.Equal(d.Dates, o.Dates)
 }
 
-// Has reports whether the local date of t, in the zone that t is in, is one of the days; they must be normal.
+// Has reports whether the local date of t, in the time zone of t, is one of the days. d must be normalized.
 func (d *DaysOff) Has(t time.Time) bool {
 	if slices.Contains(d.Weekdays, WeekdayOf(t)) {
 		return true
@@ -111,16 +111,16 @@ func (d *DaysOff) Has(t time.Time) bool {
 // Weekday is a day of the week by its English name.
 type Weekday string
 
-// Weekdays are the days of the week, from Monday on.
+// Weekdays lists the days of the week, starting with Monday.
 var Weekdays = []Weekday{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
 
-// WeekdayOf returns the weekday of t in the zone that it is in.
+// WeekdayOf returns the weekday of t in the time zone of t.
 func WeekdayOf(t time.Time) Weekday { return Weekdays[(t.Weekday()+6)%7] }
 
-// Date is a day of no particular time zone: year*10000 + month*100 + day; 0 is none. It is written like 2026-12-25.
+// Date is a calendar date without a time zone: year*10000 + month*100 + day; 0 is no date. Its text form is 2026-12-25.
 type Date int32
 
-// DateOf returns the date of t in the zone that it is in.
+// DateOf returns the date of t in the time zone of t.
 func DateOf(t time.Time) Date {
 	y, m, d := t.Date()
 	return Date(y*10000 + int(m)*100 + d)
@@ -147,13 +147,13 @@ func (d *Date) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// storedSchedule is a schedule as Postgres keeps it: with its copy of the calendar's days.
+// storedSchedule is the form of a schedule in Postgres. It includes a copy of the calendar's days.
 type storedSchedule struct {
 	Schedule
 	DaysOff *DaysOff `json:"days_off,omitempty"`
 }
 
-// EncodeSpec writes a job as Postgres keeps it. Unlike the JSON form of the API it has the copy of its calendar's days.
+// EncodeSpec returns the form of a job in Postgres. Unlike the API's JSON form, it includes a copy of the calendar's days.
 func EncodeSpec(s *JobSpec) ([]byte, error) {
 	if s.Schedule.DaysOff == nil {
 		return json.Marshal(s)
@@ -164,7 +164,7 @@ func EncodeSpec(s *JobSpec) ([]byte, error) {
 	}{s, storedSchedule{s.Schedule, s.Schedule.DaysOff}})
 }
 
-// DecodeSpec reads what EncodeSpec wrote into s; what is not there stays as it is in s.
+// DecodeSpec decodes the result of EncodeSpec into s. Fields of s that are missing in data keep their values.
 func DecodeSpec(data []byte, s *JobSpec) error {
 	if err := json.Unmarshal(data, s); err != nil || s.Schedule.Calendar == "" {
 		return err
@@ -179,7 +179,7 @@ func DecodeSpec(data []byte, s *JobSpec) error {
 	return err
 }
 
-// DecodeSchedule reads the schedule of a job that EncodeSpec wrote.
+// DecodeSchedule decodes the schedule within the result of EncodeSpec.
 func DecodeSchedule(data []byte, s *Schedule) error {
 	stored := storedSchedule{Schedule: *s}
 	err := json.Unmarshal(data, &stored)

@@ -67,7 +67,7 @@ func TestDaysOff(t *testing.T) {
 	}
 }
 
-// What Postgres keeps of a job has its copy of the days; what clients see has not.
+// The stored form of a job has a copy of the calendar's days; the form for clients has not.
 func TestStoredDaysOff(t *testing.T) {
 	spec := DefaultJobSpec()
 	spec.Group, spec.Name = "g", "n"
@@ -99,6 +99,6 @@ func TestStoredDaysOff(t *testing.T) {
 	}
 	var hidden JobSpec
 	if err := json.Unmarshal([]byte(`{"schedule":{"kind":"cron","calendar":"c","days_off":{"weekdays":["monday"]}}}`), &hidden); err != nil || hidden.Schedule.DaysOff != nil {
-		t.Errorf("clients can write %+v (%v)", hidden.Schedule.DaysOff, err)
+		t.Errorf("decoding the form for clients set the days %+v (%v), want none", hidden.Schedule.DaysOff, err)
 	}
 }

@@ -1,14 +1,14 @@
 package domain
 
-// DeadLetter is a message that could not be taken, and why.
+// DeadLetter is a message that could not be processed, with the error.
 type DeadLetter struct {
 	Seq        uint64              `json:"seq"`
 	Kind       string              `json:"kind"` // result, log or event
 	At         Instant             `json:"at"`
-	Subject    string              `json:"subject"` // where it came from
+	Subject    string              `json:"subject"` // the NATS subject that it was sent to
 	Error      string              `json:"error"`
 	Bytes      int                 `json:"bytes"`                 // of the whole message
-	Data       string              `json:"data"`                  // as text, where it is one; empty in lists
-	DataBase64 []byte              `json:"data_base64,omitempty"` // what was kept of it
+	Data       string              `json:"data"`                  // if it is text; empty in lists
+	DataBase64 []byte              `json:"data_base64,omitempty"` // the stored data if it is not text
 	Headers    map[string][]string `json:"headers,omitempty"`
 }

@@ -1,7 +1,6 @@
-// Package domain holds Belfry's vocabulary: jobs, schedules, policies, runs, attempts, their states and
-// the errors that every layer speaks. It decides nothing that needs a clock, a database or a network, and it
-// imports the standard library only.
+// Package domain defines the values that all layers share: jobs, schedules, policies, runs, attempts, their states, their ids
+// and the domain error. It uses no clock, database or network, and imports the standard library only.
 //
-// The state machine of a run is one table, transitions in state.go. Postgres enforces it by compare-and-set;
-// the table is what those statements are tested against.
+// The state machine of a run is one table, transitions in state.go. Postgres enforces it with compare-and-set statements, and
+// tests compare those statements with the table.
 package domain

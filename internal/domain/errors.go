@@ -8,24 +8,24 @@ import (
 // Code says what kind of error an Error is. The REST API maps each code to one HTTP status.
 type Code string
 
-// The codes. An error that carries none is Internal.
+// The codes. An error without a code counts as Internal.
 const (
-	Invalid     Code = "invalid"     // the input is wrong; Fields says where
-	NotFound    Code = "not_found"   // there is no such thing, or the caller may not see it
-	Conflict    Code = "conflict"    // the state of the thing forbids it, such as a stale version
-	Forbidden   Code = "forbidden"   // the caller is known and may not
-	Unavailable Code = "unavailable" // Postgres or NATS is away; trying again may help
+	Invalid     Code = "invalid"     // the input is not valid; Fields names the faulty fields
+	NotFound    Code = "not_found"   // it does not exist, or the caller may not see it
+	Conflict    Code = "conflict"    // the current state does not allow it, such as after a stale version
+	Forbidden   Code = "forbidden"   // the caller is authenticated but not authorized
+	Unavailable Code = "unavailable" // Postgres or NATS is unavailable; a retry may succeed
 	Internal    Code = "internal"    // a bug or a broken machine
 )
 
-// FieldError names one faulty field of an input, as a dotted path such as "schedule.expr", and says what is
-// wrong with it and how to mend it.
+// FieldError describes one faulty field of an input. Location is a dotted path such as "schedule.expr". Message says what is wrong
+// and how to correct it.
 type FieldError struct {
 	Location string `json:"location"`
 	Message  string `json:"message"`
 }
 
-// Error is the one error type that crosses package borders.
+// Error is the only error type that crosses package boundaries.
 type Error struct {
 	Code    Code
 	Message string
@@ -53,15 +53,15 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// NewError makes an error of the given code without a cause.
+// NewError returns an error of the given code without a cause.
 func NewError(code Code, message string) *Error { return &Error{Code: code, Message: message} }
 
-// WrapError makes an error of the given code around a cause.
+// WrapError returns an error of the given code that wraps a cause.
 func WrapError(code Code, message string, err error) *Error {
 	return &Error{Code: code, Message: message, Err: err}
 }
 
-// CodeOf returns the code of the first Error in err's chain, Internal where there is none.
+// CodeOf returns the code of the first Error in err's chain, or Internal if there is none.
 func CodeOf(err error) Code {
 	var e *Error
 	if errors.As(err, &e) {
@@ -70,15 +70,15 @@ func CodeOf(err error) Code {
 	return Internal
 }
 
-// Faults collects field errors, so that a caller hears of all of them at once.
+// Faults collects field errors, so that one error can report all of them.
 type Faults struct{ fields []FieldError }
 
-// Add notes that the field at location is faulty.
+// Add adds a fault of the field at location.
 func (f *Faults) Add(location, message string) {
 	f.fields = append(f.fields, FieldError{location, message})
 }
 
-// AddAll notes the field errors that err carries; any other error is noted under location.
+// AddAll adds the field errors of err. An error without field errors is added as a fault at location.
 func (f *Faults) AddAll(location string, err error) {
 	if err == nil {
 		return
@@ -91,7 +91,7 @@ func (f *Faults) AddAll(location string, err error) {
 	f.Add(location, err.Error())
 }
 
-// Err returns nil when nothing was added, else an Invalid error with every field.
+// Err returns nil if there are no faults, otherwise an Invalid error with all of them.
 func (f *Faults) Err(message string) error {
 	if len(f.fields) == 0 {
 		return nil

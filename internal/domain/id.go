@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// JobID names a job. Postgres assigns it.
+// JobID identifies a job. Postgres assigns it.
 type JobID int64
 
-// RunID names a run: a UUID whose first 48 bits are Unix milliseconds, so that ids sort by time and fall into
-// the history table of their day.
+// RunID identifies a run. It is a UUID whose first 48 bits are Unix milliseconds, so that ids sort by time and determine the day
+// partition of the history table.
 type RunID [16]byte
 
-// NilRunID is the zero id, which names no run.
+// NilRunID is the zero id. No run has it.
 var NilRunID RunID
 
 var errBadRunID = errors.New("a run id is a UUID such as 019a9d2c-7b40-8000-8000-0123456789ab")
@@ -58,7 +58,7 @@ func (id *RunID) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
-// IsZero reports whether the id names no run.
+// IsZero reports whether the id is NilRunID.
 func (id RunID) IsZero() bool { return id == NilRunID }
 
 // Time returns the instant in the id's first 48 bits.
@@ -68,8 +68,8 @@ func (id RunID) Time() time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(b[:]))).UTC()
 }
 
-// ScheduledRunID computes the id of the run of a job's fire time. Because it is computed, the primary key of
-// the run tables itself forbids a second run of one fire time (of one shard of it), whoever plans it.
+// ScheduledRunID computes the id of the run for a job's fire time and shard. Because the id is computed, the primary key of the
+// run tables prevents a second run for the same fire time and shard, whichever scheduler plans it.
 func ScheduledRunID(job JobID, fireTime time.Time, shard int) RunID {
 	return hashedRunID(fireTime, "schedule", uint64(job), uint64(fireTime.UnixMilli()), uint64(shard))
 }
@@ -83,8 +83,8 @@ func ShardRunID(first RunID, index int) RunID {
 	return hashedRunID(first.Time(), "shard", hi, lo, uint64(index))
 }
 
-// ChildRunID computes the id of the run of child that a parent's end at endedAt causes, so that a follow-up
-// that is worked twice makes one run.
+// ChildRunID computes the id of the child run that a parent's end at endedAt causes. A follow-up that is worked twice therefore
+// creates one run.
 func ChildRunID(parent RunID, child JobID, endedAt time.Time) RunID {
 	hi, lo := parent.words()
 	return hashedRunID(endedAt, "child", hi, lo, uint64(child))
@@ -94,7 +94,7 @@ func (id RunID) words() (hi, lo uint64) {
 	return binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:])
 }
 
-// hashedRunID makes a version 8 UUID (RFC 9562) of an instant and a hash.
+// hashedRunID returns a version 8 UUID (RFC 9562) from an instant and a hash.
 func hashedRunID(at time.Time, kind string, words ...uint64) RunID {
 	h := sha256.New()
 	h.Write([]byte(kind))
@@ -108,21 +108,21 @@ func hashedRunID(at time.Time, kind string, words ...uint64) RunID {
 	return id.stamp(at, 8)
 }
 
-// EventRunID computes the id of the run that an event causes through a trigger, so that an event that is worked twice
-// makes one run. The event's id begins with its time, and so does the run's.
+// EventRunID computes the id of the run that an event causes through a trigger. An event that is processed twice therefore
+// creates one run. The run's id begins with the same time as the event's id.
 func EventRunID(event RunID, trigger int64) RunID {
 	hi, lo := event.words()
 	return hashedRunID(event.Time(), "event", hi, lo, uint64(trigger))
 }
 
-// NewRunID draws a version 7 UUID for a run that no fire time, parent or event determines.
+// NewRunID returns a random version 7 UUID, for a run whose id no fire time, parent or event determines.
 func NewRunID(now time.Time) RunID {
 	var id RunID
-	rand.Read(id[6:]) // never fails, by its contract
+	rand.Read(id[6:]) // documented to never fail
 	return id.stamp(now, 7)
 }
 
-// FirstRunID returns the smallest id of the instant, the border of a history day or a cursor.
+// FirstRunID returns the smallest id of the instant. It is the boundary of a history day or of a cursor.
 func FirstRunID(at time.Time) RunID {
 	var id RunID
 	putMillis(&id, at)

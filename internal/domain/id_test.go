@@ -47,7 +47,7 @@ func TestComputedIDsNeverChange(t *testing.T) {
 		}
 	}
 	if ShardRunID(first, 0) != first {
-		t.Error("shard 0 is not its broadcast")
+		t.Error("the id of shard 0 differs from the broadcast's")
 	}
 }
 
@@ -59,7 +59,7 @@ func TestComputedIDsDiffer(t *testing.T) {
 		}
 		seen[id] = what
 		if id[6]>>4 != 8 || id[8]>>6 != 2 {
-			t.Errorf("%s: %s is no version 8 UUID", what, id)
+			t.Errorf("%s: %s is not a version 8 UUID", what, id)
 		}
 		if !id.Time().Equal(instant.Truncate(time.Millisecond)) {
 			t.Errorf("%s: its time is %s", what, id.Time())
@@ -79,7 +79,7 @@ func TestComputedIDsDiffer(t *testing.T) {
 	add("event, trigger 2", EventRunID(a, 2))
 	add("another event, trigger 1", EventRunID(b, 1))
 	if ScheduledRunID(7, instant, 0) != ScheduledRunID(7, instant.Truncate(time.Millisecond).In(time.FixedZone("x", 3600)), 0) {
-		t.Error("the id depends on the zone or on less than a millisecond")
+		t.Error("the id depends on the time zone or on fractions of a millisecond")
 	}
 }
 
@@ -99,6 +99,6 @@ func TestRunIDsSortByTime(t *testing.T) {
 		t.Error("ids do not sort by time")
 	}
 	if v := ids[0][6] >> 4; v != 7 {
-		t.Errorf("a drawn id has version %d", v)
+		t.Errorf("a random id has version %d", v)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// JobSpec is the part of a job that its owners write: what to run, when, where and how. Its JSON form is the
-// job of the REST API, of job files, and of the versions kept in Postgres.
+// JobSpec is the part of a job that users set: what to run, when, where and how. The REST API, job files, and the job versions in
+// Postgres use its JSON form.
 type JobSpec struct {
 	Group         string           `json:"group"`
 	Name          string           `json:"name"`
@@ -37,7 +37,7 @@ type JobSpec struct {
 	Retention     OptionalDuration `json:"retention"`
 }
 
-// Job is a job as it stands in Postgres.
+// Job is a job as stored in Postgres.
 type Job struct {
 	ID JobID `json:"id"`
 	JobSpec
@@ -46,11 +46,11 @@ type Job struct {
 	CreatedAt    Instant  `json:"created_at"`
 	UpdatedAt    Instant  `json:"updated_at"`
 	Version      int      `json:"version"`
-	// Note says in words what an owner should know, such as that an enabled job has no next fire time.
+	// Note is a sentence for the job's owner, such as that an enabled job has no next fire time.
 	Note string `json:"note,omitempty"`
 }
 
-// Schedule says when a job fires. Which fields apply follows from Kind; package schedule compiles it.
+// Schedule says when a job fires. Kind determines which of its fields apply. Package schedule compiles it.
 type Schedule struct {
 	Kind     ScheduleKind `json:"kind"`
 	Expr     string       `json:"expr,omitempty"`
@@ -62,9 +62,9 @@ type Schedule struct {
 	StartAt  *Instant     `json:"start_at,omitempty"`
 	EndAt    *Instant     `json:"end_at,omitempty"`
 	Jitter   Duration     `json:"jitter,omitzero"`
-	Calendar string       `json:"calendar,omitempty"` // the name of one, on whose days off it does not fire
-	// DaysOff are the days of the calendar when the job's version was made, so that its fire times follow from the
-	// version alone. Clients neither see nor write them: EncodeSpec and DecodeSpec keep them.
+	Calendar string       `json:"calendar,omitempty"` // the name of a calendar; the job does not fire on its days off
+	// DaysOff is a copy of the calendar's days from the time when the job's version was created, so that the version alone
+	// determines its fire times. Clients can neither read nor write it. EncodeSpec and DecodeSpec keep it.
 	DaysOff *DaysOff `json:"-"`
 }
 
@@ -73,10 +73,10 @@ type ScheduleKind string
 
 // The kinds of schedule.
 const (
-	ScheduleNone       ScheduleKind = "none"        // only by hand, API, event or parent
+	ScheduleNone       ScheduleKind = "none"        // only by manual trigger, API, event or parent
 	ScheduleCron       ScheduleKind = "cron"        // a cron expression
-	ScheduleFixedRate  ScheduleKind = "fixed_rate"  // a grid of instants that does not drift
-	ScheduleFixedDelay ScheduleKind = "fixed_delay" // a pause after the end of the previous run
+	ScheduleFixedRate  ScheduleKind = "fixed_rate"  // a fixed interval that does not drift
+	ScheduleFixedDelay ScheduleKind = "fixed_delay" // a delay after the end of the previous run
 	ScheduleOnce       ScheduleKind = "once"        // one instant
 )
 
@@ -89,7 +89,7 @@ const (
 	DialectQuartz   Dialect = "quartz"   // the Quartz scheduler's, 6 or 7 fields
 )
 
-// Misfire says what becomes of fire times that passed unserved by more than the tolerance.
+// Misfire says what happens to fire times that were missed by more than the tolerance.
 type Misfire string
 
 // The misfire policies.
@@ -117,10 +117,10 @@ const (
 	RouteBroadcast           Route = "broadcast"
 )
 
-// Asks reports whether the route asks the instances before it chooses.
+// Asks reports whether the route asks the instances before it chooses one.
 func (r Route) Asks() bool { return r == RouteFailover || r == RouteBusyover }
 
-// ByUse reports whether the route goes by how the instances were used.
+// ByUse reports whether the route depends on how often or how recently the instances were used.
 func (r Route) ByUse() bool { return r == RouteLeastFrequentlyUsed || r == RouteLeastRecentlyUsed }
 
 // Block says what happens to a run that comes due while another run of its job is unfinished.
@@ -150,7 +150,7 @@ type RetryBackoff struct {
 	Max     Duration `json:"max"`
 }
 
-// Child names a job that runs when this one's run is final and On matches.
+// Child names a job that runs when a run of this job is final and On matches.
 type Child struct {
 	JobID JobID   `json:"job_id"`
 	On    ChildOn `json:"on"`
@@ -179,7 +179,7 @@ func (on ChildOn) Matches(s State) bool {
 	return false
 }
 
-// Alert says which channels hear of which turns of the job.
+// Alert says which channels are notified and about which kinds of events.
 type Alert struct {
 	Channels []string    `json:"channels"`
 	On       []AlertKind `json:"on"`
@@ -192,7 +192,7 @@ const (
 	MaxMessageBytes      = 16 << 10
 	MaxOutputBytes       = 64 << 10
 	MaxHeldRuns          = 1000 // per job, then queue_full
-	FairRounds           = 256  // offers of a run that its instances may hand back before its start deadline holds without grace
+	FairRounds           = 256  // offers of a run that instances may hand back; after that, its start deadline applies without grace
 	MaxRetries           = 100
 	MaxTags              = 16
 	MaxChildren          = 100
@@ -213,15 +213,15 @@ func DefaultJobSpec() JobSpec {
 
 var groupName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
-// GroupNameRule says in words what a group name is.
+// GroupNameRule states the form of group names.
 const GroupNameRule = "a group name is 1 to 63 characters, a-z, 0-9, _ or -, and starts with a letter or digit"
 
-// ValidGroupName reports whether s may name a group. Group names are NATS subject tokens, so nothing that NATS
-// gives a meaning to is let in.
+// ValidGroupName reports whether s is a valid group name. Group names are NATS subject tokens, so they cannot contain characters
+// that have a meaning in subjects.
 func ValidGroupName(s string) bool { return groupName.MatchString(s) }
 
-// Normalize fills empty optional values with their defaults, so that equal jobs are stored equal. Numbers it leaves: a zero
-// that somebody wrote is a fault, and who starts from DefaultJobSpec has none by accident.
+// Normalize replaces empty optional values by their defaults, so that equal jobs have equal stored forms. It does not change
+// numbers: a spec that starts from DefaultJobSpec contains a zero only if the user wrote it, and Validate checks that.
 func (s *JobSpec) Normalize() {
 	d := DefaultJobSpec()
 	setIfZero(&s.Misfire, d.Misfire)
@@ -250,8 +250,8 @@ func setIfZero[T comparable](p *T, v T) {
 	}
 }
 
-// Validate names every faulty field at once, as an Invalid error. It does not compile the schedule (package
-// schedule does) and does not know which groups and jobs exist (the store does).
+// Validate returns an Invalid error that names every faulty field. It does not compile the schedule (package schedule does), and
+// it does not check that groups and jobs exist (the store does).
 func (s *JobSpec) Validate() error {
 	var f Faults
 	if s.Group == "" {
@@ -281,7 +281,7 @@ func (s *JobSpec) Validate() error {
 	return f.Err("the job is not valid")
 }
 
-// text notes what keeps v from being text of lo to hi characters that Postgres can hold.
+// text adds a fault unless v is text of lo to hi characters that Postgres can store.
 func (f *Faults) text(field, v string, lo, hi int) {
 	switch n := utf8.RuneCountInString(v); {
 	case !utf8.ValidString(v) || strings.ContainsRune(v, 0):
@@ -305,11 +305,11 @@ func (s *JobSpec) validateTarget(f *Faults) {
 	}
 	for i, c := range s.Children {
 		at := fmt.Sprintf("children[%d].", i)
-		// Success and failure apart never both apply.
+		// The same job may be a child both on success and on failure, because only one of them happens.
 		if j := slices.IndexFunc(s.Children[:i], func(b Child) bool {
 			return b.JobID == c.JobID && (b.On == c.On || b.On == OnAlways || c.On == OnAlways)
 		}); j >= 0 && c.JobID > 0 {
-			f.Add(at+"job_id", fmt.Sprintf("stands in children[%d] already; on: always means both", j))
+			f.Add(at+"job_id", fmt.Sprintf("is already given in children[%d]; for success and failure, use on: always", j))
 		}
 		if c.JobID <= 0 {
 			f.Add(at+"job_id", "is required: the id of the job to run")
@@ -346,12 +346,12 @@ func (s *JobSpec) validatePolicies(f *Faults) {
 	if s.RetryBackoff.Max < s.RetryBackoff.Initial {
 		f.Add("retry_backoff.max", fmt.Sprintf("is less than initial; give %s or more", s.RetryBackoff.Initial))
 	}
-	if !(s.RetryBackoff.Factor >= 1 && s.RetryBackoff.Factor <= 100) { // written so that NaN is refused
+	if !(s.RetryBackoff.Factor >= 1 && s.RetryBackoff.Factor <= 100) { // in this form, it rejects NaN
 		f.Add("retry_backoff.factor", "must be 1 to 100")
 	}
 }
 
-// Routes are all routes, in the order of the documentation.
+// Routes lists all routes in the order of the documentation.
 var Routes = []Route{
 	RouteAny, RouteFirst, RouteLast, RouteRoundRobin, RouteRandom, RouteConsistentHash,
 	RouteLeastFrequentlyUsed, RouteLeastRecentlyUsed, RouteFailover, RouteBusyover, RouteBroadcast,
@@ -379,12 +379,12 @@ func (b RetryBackoff) Backoff(attempt int, random float64) time.Duration {
 	return time.Duration(d * (0.9 + 0.2*random))
 }
 
-// Plain reports whether a run of the job that succeeds leaves nothing else to be done: no slot to hand on, no child, no next
-// fire of a chain, no join, no alert about a recovery or a late start.
+// Plain reports whether the success of a run of the job requires no further work: no block slot to release, no child, no next
+// fire time of a fixed_delay schedule, no join of a broadcast, and no alert about a recovery or a late start.
 func (s *JobSpec) Plain() bool {
 	return !s.NeedsSlot() && len(s.Children) == 0 && s.Schedule.Kind != ScheduleFixedDelay && s.Route != RouteBroadcast &&
 		!s.Alert.Wants(AlertRecovered) && !s.Alert.Wants(AlertLate)
 }
 
-// NeedsSlot reports whether runs of the job take a block slot. Parallel ones and, for now, nobody else do without.
+// NeedsSlot reports whether runs of the job take a block slot. Only runs with the policy parallel do not.
 func (s *JobSpec) NeedsSlot() bool { return s.Block != BlockParallel }

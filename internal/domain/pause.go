@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// Pause is a time in which the jobs of a group do not fire by their schedules: from From on and before To. Fire times
-// that are due in it are misfires when it is over.
+// Pause is a period in which the jobs of a group do not fire by schedule. From is included, To is not. Fire times that are due in
+// the pause are misfires when it ends.
 type Pause struct {
 	Group     string
 	From      time.Time
-	To        time.Time // zero: nobody knows yet
+	To        time.Time // zero: until somebody resumes the group
 	Reason    string
 	By        string // who paused
-	ResumedBy string // who resumed; empty where it ends by itself
+	ResumedBy string // who resumed the group; empty if the pause ends at its planned time
 }
 
-// PauseAhead is how far ahead of due a run may be admitted, so that a pause begins that much after it is asked for.
+// PauseAhead is how far ahead of its due instant a run may be admitted. A pause therefore begins this long after the request.
 const PauseAhead = 250 * time.Millisecond
 
-// MaxReasonChars bounds the reason of a pause.
+// MaxReasonChars is the maximum length of a pause's reason.
 const MaxReasonChars = 1024
 
-// Covers reports whether what is due at t is due in the pause.
+// Covers reports whether t lies in the pause.
 func (p *Pause) Covers(t time.Time) bool {
 	return !t.Before(p.From) && (p.To.IsZero() || t.Before(p.To))
 }
@@ -31,7 +31,7 @@ func (p *Pause) Covers(t time.Time) bool {
 // Over reports whether the pause has ended by now.
 func (p *Pause) Over(now time.Time) bool { return !p.To.IsZero() && !p.To.After(now) }
 
-// PauseAt returns the pause that covers t, nil if none does.
+// PauseAt returns the pause that covers t, or nil if none does.
 func PauseAt(pauses []Pause, t time.Time) *Pause {
 	for i := range pauses {
 		if pauses[i].Covers(t) {
@@ -41,7 +41,7 @@ func PauseAt(pauses []Pause, t time.Time) *Pause {
 	return nil
 }
 
-// Describe says in words when, by whom and why the group was paused; say writes an instant.
+// Describe returns an English sentence with the period, the person and the reason of the pause. say formats an instant.
 func (p *Pause) Describe(now time.Time, say func(time.Time) string) string {
 	text := fmt.Sprintf("group %s was paused from %s", p.Group, say(p.From))
 	switch {
@@ -59,8 +59,8 @@ func (p *Pause) Describe(now time.Time, say func(time.Time) string) string {
 	return text
 }
 
-// NotePause shows a pause of its group that is not over on an enabled job that would fire in it: a note, and no next fire
-// time. It reports whether it did; the zero Pause is none.
+// NotePause sets the job's note and removes its next fire time if the job is enabled and would next fire within the pause p of its
+// group. It reports whether it did. The zero Pause means that there is no pause.
 func (j *Job) NotePause(p Pause) bool {
 	if p.From.IsZero() || !j.Enabled || j.NextFireTime == nil || !p.To.IsZero() && !j.NextFireTime.Before(p.To) {
 		return false
@@ -72,7 +72,7 @@ func (j *Job) NotePause(p Pause) bool {
 
 func sayInstant(t time.Time) string { return At(t).String() }
 
-// CheckPause returns what is wrong with a pause that is asked for at now, as an Invalid error.
+// CheckPause checks a pause that is requested at now. It returns an Invalid error that names each faulty field.
 func CheckPause(reason string, until *time.Time, now time.Time) error {
 	var f Faults
 	if strings.TrimSpace(reason) == "" {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Run is the durable record of one firing, or of one shard of it, as the REST API shows it.
+// Run is the durable record of one firing, or of one shard of it, as the REST API returns it.
 type Run struct {
 	ID           RunID     `json:"id"`
 	JobID        JobID     `json:"job_id"`
@@ -24,13 +24,13 @@ type Run struct {
 	DispatchedAt *Instant  `json:"dispatched_at"`
 	StartedAt    *Instant  `json:"started_at"`
 	FinishedAt   *Instant  `json:"finished_at"`
-	LatenessMS   *int64    `json:"lateness_ms"` // first start minus due instant, by the database's clock
+	LatenessMS   *int64    `json:"lateness_ms"` // first start minus due instant, on the database clock
 	DurationMS   *int64    `json:"duration_ms"` // of the last attempt
 	Attempt      int       `json:"attempt"`
 	MaxAttempts  int       `json:"max_attempts"`
 	Instance     string    `json:"instance"`
-	Route        string    `json:"route"`             // what was decided and why, in words
-	Waiting      string    `json:"waiting,omitempty"` // why no executor has started it yet
+	Route        string    `json:"route"`             // the route decision and its reason, as an English sentence
+	Waiting      string    `json:"waiting,omitempty"` // why no executor has started it yet, as an English sentence
 	HeldBy       *RunID    `json:"held_by,omitempty"`
 	Shard        *Shard    `json:"shard"`
 	BroadcastID  *RunID    `json:"broadcast_id"`
@@ -51,7 +51,7 @@ type Attempt struct {
 	Outcome      string   `json:"outcome"` // succeeded, failed, cancelled; empty while it runs
 	Reason       Reason   `json:"reason"`
 	Message      string   `json:"message"`
-	// LateOutcome is the result that arrived after the attempt had been ended, such as after it was named lost.
+	// LateOutcome is a result that arrived after the attempt had ended, for example after it was declared lost.
 	LateOutcome string `json:"late_outcome,omitempty"`
 }
 
@@ -69,7 +69,7 @@ type Group struct {
 	UpdatedAt   Instant `json:"updated_at"`
 	Jobs        int     `json:"jobs"`
 	Instances   int     `json:"instances"`
-	// While its jobs' schedules are paused: since when, until when (nobody knows: null), why, and who did it.
+	// The current pause of the group: since when, until when (null: until somebody resumes it), why, and by whom.
 	PausedAt    *Instant `json:"paused_at"`
 	PausedUntil *Instant `json:"paused_until"`
 	PauseReason string   `json:"pause_reason"`
@@ -83,7 +83,7 @@ type Missed struct {
 	Count  int     `json:"count"`
 	Why    string  `json:"why"`
 	Policy Misfire `json:"policy"`
-	At     Instant `json:"at"` // when it was decided
+	At     Instant `json:"at"` // when the decision was made
 }
 
 // LogLine is one line of a run's log.
@@ -95,7 +95,7 @@ type LogLine struct {
 	Text    string  `json:"text"`
 }
 
-// Instance is one executor process of a group, as its heartbeat shows it.
+// Instance is one executor process of a group, as its heartbeat describes it.
 type Instance struct {
 	ID        string            `json:"id"`
 	Group     string            `json:"group"`
@@ -115,7 +115,7 @@ type Instance struct {
 // Offers reports whether the instance offers a target (JobSpec.Target).
 func (i *Instance) Offers(target string) bool { return Offers(i.Handlers, i.Languages, target) }
 
-// Offers reports whether a target is among the given handlers and script languages.
+// Offers reports whether a target is one of the given handlers and script languages.
 func Offers(handlers, languages []string, target string) bool {
 	if language, isScript := strings.CutPrefix(target, ScriptTarget("")); isScript {
 		return slices.Contains(languages, language)

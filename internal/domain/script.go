@@ -6,14 +6,14 @@ import (
 	"fmt"
 )
 
-// ScriptLanguages are the languages a script may be written in.
+// ScriptLanguages lists the supported script languages.
 var ScriptLanguages = []string{"bash", "sh", "python", "node", "php", "powershell", "go"}
 
-// MaxScriptBytes bounds a script's code. Written in base64 it fits into one NATS message by far.
+// MaxScriptBytes is the maximum size of a script's code. Encoded in base64, it fits easily into one NATS message.
 const MaxScriptBytes = 256 << 10
 
-// Script is source code that an executor runs instead of a handler. What a job has is the newest of its versions, which
-// are all kept; the store numbers them.
+// Script is source code that an executor runs instead of a handler. A job runs the newest version of its script. The store
+// numbers the versions and keeps all of them.
 type Script struct {
 	Language string `json:"language"`
 	Code     string `json:"code"`
@@ -22,14 +22,14 @@ type Script struct {
 	SHA256   string `json:"sha256,omitempty" readOnly:"true"`
 }
 
-// Validate names every faulty field at once, as an Invalid error.
+// Validate returns an Invalid error that names every faulty field.
 func (s Script) Validate() error {
 	var f Faults
 	s.check(&f, "")
 	return f.Err("the script is not valid")
 }
 
-// check notes what is wrong, with at before the name of each field.
+// check adds the faults of the script. at is the prefix of each field's location.
 func (s Script) check(f *Faults, at string) {
 	oneOf(f, at+"language", s.Language, ScriptLanguages...)
 	if len(s.Code) > MaxScriptBytes {
@@ -44,7 +44,7 @@ func (s Script) check(f *Faults, at string) {
 type ScriptVersion struct {
 	JobID      JobID   `json:"job_id"`
 	Version    int     `json:"version"`
-	JobVersion int     `json:"job_version"` // the first version of the job that runs it
+	JobVersion int     `json:"job_version"` // the first version of the job with this script
 	Language   string  `json:"language"`
 	Bytes      int     `json:"bytes"`
 	SHA256     string  `json:"sha256"`
@@ -52,20 +52,20 @@ type ScriptVersion struct {
 	Author     string  `json:"author"`
 	CreatedAt  Instant `json:"created_at"`
 	Code       string  `json:"code,omitempty"`
-	// Diff is the unified diff from the version DiffFrom to this one, where it was asked for; empty if they are alike.
+	// Diff is the unified diff from version DiffFrom to this one if the caller asked for it. It is empty if they are equal.
 	Diff     *string `json:"diff,omitempty"`
 	DiffFrom int     `json:"diff_from,omitempty"`
 }
 
-// Digest is the SHA-256 of a script's code in hexadecimal, by which executors know it.
+// Digest returns the SHA-256 of a script's code in hexadecimal. Executors identify scripts by it.
 func Digest(code string) string {
 	sum := sha256.Sum256([]byte(code))
 	return hex.EncodeToString(sum[:])
 }
 
-// ContinueScript settles which script an edited spec has, before being the one until now: the same code in the same
-// language stays the version that it is, unless a new remark is given. Otherwise Version becomes 0, which says that the
-// store is to make a version of it. What a client says of version and digest counts for nothing.
+// ContinueScript sets the script version and digest of an edited spec; before is the script before the edit. The same code in the
+// same language keeps its version, unless there is a new remark. Otherwise Version becomes 0, and the store creates a new version.
+// ContinueScript ignores the version and digest that a client sent.
 func (s *JobSpec) ContinueScript(before *Script) {
 	if s.Script == nil {
 		return
@@ -78,7 +78,7 @@ func (s *JobSpec) ContinueScript(before *Script) {
 	s.Script = &now
 }
 
-// WithoutCode returns the spec as its versions are kept: of a script, what names its version.
+// WithoutCode returns the spec as job versions store it: without the script's code, which the script's version identifies.
 func (s JobSpec) WithoutCode() JobSpec {
 	if s.Script != nil {
 		lean := *s.Script

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Masked stands where a secret is not shown.
+// Masked replaces a secret that is not shown.
 const Masked = "•••"
 
-// secretWords are the words by which names tell of a secret: db_password, apiKey, X-Auth-Token.
+// secretWords are the words that mark a name as that of a secret, such as db_password, apiKey or X-Auth-Token.
 const secretWords = `(?:passw(?:or)?d|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credential|authorization)`
 
-// Secrets in JSON, and in other text: name=value and name: value, --name value, passwords in URLs. RE2 takes time in
-// proportion to the text, whatever it is.
+// Patterns of secrets in JSON and in other text: name=value, name: value, --name value, and passwords in URLs. RE2 needs time
+// proportional to the text, whatever its content.
 var (
 	secretName = regexp.MustCompile(`(?i)` + secretWords)
 	secretText = regexp.MustCompile(`(?i)([\w.-]*` + secretWords + `[\w.-]*["']?\s*[=:]\s*|--[\w-]*` + secretWords + `[\w-]*\s+)` +
@@ -21,8 +21,9 @@ var (
 	secretURL = regexp.MustCompile(`(://[^\s/:@]*:)[^\s/@]+@`)
 )
 
-// MaskParam hides what a param calls a secret: the values of such names in JSON or in text, and the passwords in URLs. It
-// goes by names alone, so that it is a help and no protection: who may not know a secret must not see the param.
+// MaskParam replaces the secrets in a param: the values of names that contain a secret word, in JSON or in text, and passwords in
+// URLs. It knows secrets by their names only and is therefore no protection: callers must not show the param at all to users who
+// may not know its secrets.
 func MaskParam(param string) string {
 	if trimmed := strings.TrimSpace(param); strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[") {
 		d := json.NewDecoder(strings.NewReader(trimmed))
@@ -48,7 +49,7 @@ func maskText(s string) string {
 	return secretURL.ReplaceAllString(secretText.ReplaceAllString(s, "${1}"+Masked), "${1}"+Masked+"@")
 }
 
-// maskValue masks decoded JSON in place, and reports whether there was anything to mask.
+// maskValue masks decoded JSON in place and reports whether it contained a secret.
 func maskValue(v any) (masked any, found bool) {
 	switch v := v.(type) {
 	case map[string]any:

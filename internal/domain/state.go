@@ -1,6 +1,6 @@
 package domain
 
-// State is where a run stands.
+// State is the state of a run.
 type State string
 
 // The states of a run. The last four are final and never change.
@@ -15,10 +15,10 @@ const (
 	Skipped   State = "skipped"   // its block policy dropped it before it started
 )
 
-// Causes are all causes of runs.
+// Causes lists all causes.
 var Causes = []Cause{CauseSchedule, CauseMisfire, CauseManual, CauseAPI, CauseEvent, CauseChild, CauseBackfill}
 
-// States are all states in the order of a run's life.
+// States lists all states in the order in which a run passes through them.
 var States = []State{Pending, Queued, Running, Retrying, Succeeded, Failed, Cancelled, Skipped}
 
 // Final reports whether the state never changes again.
@@ -31,11 +31,11 @@ func (s State) Final() bool {
 	return false
 }
 
-// transitions is the whole state machine. A state that is missing as a key is final.
+// transitions is the complete state machine. A state without an entry is final.
 //
-//   - pending → queued is Fire; → final when it is killed, its job is deleted, or its policy drops it.
-//   - queued → pending is a run without an instance that finds the one chosen for it taken by its own job: it is held.
-//   - queued → queued is a new binding of the same attempt, which is no transition and not listed.
+//   - pending → queued: the run is fired. pending → final: it is killed, its job is deleted, or its block policy drops it.
+//   - queued → pending: the route chooses an instance for a waiting run, and another run of the job blocks it there. It is held.
+//   - queued → queued: the same attempt gets a new binding. This is no transition and therefore not in the table.
 //   - queued → final without running in between is the rule for short runs: `running` is only written for
 //     those that last over a second.
 //   - running → queued happens when an instance reports that it could not start what it had accepted.
@@ -78,7 +78,7 @@ const (
 	ReasonUnsupported     Reason = "unsupported"
 )
 
-// Reasons are all reasons that a run may have.
+// Reasons lists all reasons.
 var Reasons = []Reason{
 	ReasonHandlerError, ReasonHandlerPanic, ReasonHandlerNotFound, ReasonTimeout, ReasonLost, ReasonDrained, ReasonNoExecutor,
 	ReasonQueueFull, ReasonKilled, ReasonDiscarded, ReasonCovered, ReasonJobDeleted, ReasonBadScript, ReasonUnsupported,
@@ -95,8 +95,8 @@ func (r Reason) Reported() Reason {
 	return ReasonHandlerError
 }
 
-// RetryAtOnce reports whether the next attempt, if the retry policy allows one, does not wait for the job's backoff: the
-// instance has ended, and the job is not at fault.
+// RetryAtOnce reports whether the next attempt, if the retry policy allows one, starts without the job's backoff, because the
+// instance caused the end of the attempt and not the job.
 func (r Reason) RetryAtOnce() bool { return r == ReasonDrained }
 
 // AvoidsInstance reports whether the next attempt goes to another instance, if one qualifies.
@@ -116,16 +116,16 @@ const (
 	CauseBackfill Cause = "backfill"
 )
 
-// Outcome is what an executor reports of an attempt.
+// Outcome is the result of an attempt as the executor reports it.
 type Outcome string
 
-// The outcomes of an attempt. Unstarted means that what was accepted could not be started, and the same
-// attempt is routed again.
+// The outcomes of an attempt. Unstarted means that the executor could not start an attempt that it had accepted. The same
+// attempt is then routed again.
 const (
 	OutcomeSucceeded Outcome = "succeeded"
 	OutcomeFailed    Outcome = "failed"
 	OutcomeCancelled Outcome = "cancelled"
 	OutcomeUnstarted Outcome = "unstarted"
-	// OutcomeSkipped is no executor's: the block policy dropped the run before it started.
+	// OutcomeSkipped never comes from an executor: the block policy dropped the run before it started.
 	OutcomeSkipped Outcome = "skipped"
 )

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestTransitions writes the table out: rows are from, columns to, in the order of States.
+// TestTransitions compares transitions with a written-out table: rows are from, columns to, in the order of States.
 func TestTransitions(t *testing.T) {
 	table := map[State]string{
 		//           pqrR SFCX
@@ -33,14 +33,14 @@ func TestTransitions(t *testing.T) {
 			}
 		}
 		if from.Final() != (strings.Trim(row, ".") == "") {
-			t.Errorf("%s: final %v, but it may become another", from, from.Final())
+			t.Errorf("%s: Final is %v, which contradicts its transitions", from, from.Final())
 		}
 		if from.CanBecome(from) {
-			t.Errorf("%s → itself is no transition", from)
+			t.Errorf("%s → %s is in the table, want no transition to itself", from, from)
 		}
 	}
 	if State("odd").Final() || State("odd").CanBecome(Queued) {
-		t.Error("an unknown state")
+		t.Error("an unknown state has transitions")
 	}
 }
 
@@ -82,7 +82,7 @@ func TestBackoff(t *testing.T) {
 	}
 	largest := RetryBackoff{Initial: Duration(24 * time.Hour), Factor: 100, Max: Duration(7 * 24 * time.Hour)}
 	if d := largest.Backoff(100, 0.999); d <= 0 || d > 8*24*time.Hour {
-		t.Errorf("the largest of all: %s", d)
+		t.Errorf("the largest backoff: got %s", d)
 	}
 	if d := (RetryBackoff{Initial: Duration(time.Minute), Factor: 1, Max: Duration(time.Second)}).Backoff(1, 0.5); d != time.Second {
 		t.Errorf("initial above max: %s", d)
@@ -96,11 +96,11 @@ func TestErrors(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	if !errors.Is(e, cause) || CodeOf(fmt.Errorf("around: %w", e)) != Invalid || CodeOf(cause) != Internal {
-		t.Error("cause or code")
+		t.Error("the error lacks its cause or code")
 	}
 	var f Faults
 	if f.Err("m") != nil {
-		t.Error("no faults are an error")
+		t.Error("Err without faults returned an error")
 	}
 	f.AddAll("at", nil)
 	f.AddAll("at", cause)

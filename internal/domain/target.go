@@ -1,6 +1,6 @@
 package domain
 
-// Target names what an instance must offer to run the job: a handler, or a script language.
+// Target returns what an instance must offer to run the job: a handler or a script language.
 func (s *JobSpec) Target() string {
 	if s.Script != nil {
 		return ScriptTarget(s.Script.Language)
@@ -8,6 +8,6 @@ func (s *JobSpec) Target() string {
 	return s.Handler
 }
 
-// ScriptTarget is the target of scripts in a language. Handler names cannot collide with it, as an instance
-// reports handlers and languages apart.
+// ScriptTarget returns the target of scripts in a language. It cannot collide with a handler's name, because instances report
+// handlers and languages separately.
 func ScriptTarget(language string) string { return "script:" + language }

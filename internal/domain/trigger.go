@@ -2,10 +2,10 @@ package domain
 
 import "time"
 
-// Trigger asks for runs of a job outside its schedule.
+// Trigger is a request to run a job outside its schedule.
 type Trigger struct {
 	Param    *string    // nil: the job's
-	Instance string     // "": routed as usual
-	FireTime *time.Time // nil: now; the nominal instant that the handler sees
+	Instance string     // "": the job's route chooses
+	FireTime *time.Time // the nominal instant that the handler sees; nil: now
 	Cause    Cause      // CauseManual or CauseAPI
 }

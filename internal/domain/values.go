@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Duration is a time.Duration that is written as a Go duration string, such as "1m30s", in JSON and YAML.
+// Duration is a time.Duration whose form in JSON and YAML is a Go duration string, such as "1m30s".
 type Duration time.Duration
 
-// String writes the Go form without the units that are zero at its end: "10m", where the standard library writes "10m0s".
+// String returns the Go form without trailing zero units: "10m", not "10m0s" as in the standard library.
 func (d Duration) String() string {
 	text := time.Duration(d).String()
 	for _, zero := range []string{"m0s", "h0m"} {
@@ -38,13 +38,13 @@ func (d *Duration) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Std returns the standard library's form.
+// Std returns the duration as a time.Duration.
 func (d Duration) Std() time.Duration { return time.Duration(d) }
 
-// OptionalDuration is a Duration whose zero is written as the empty string: the server's setting holds.
+// OptionalDuration is a Duration whose zero value has the empty string as its text form and means the server's setting.
 type OptionalDuration Duration
 
-// MarshalText writes the Go form, and nothing for 0.
+// MarshalText writes the Go form, or the empty string for 0.
 func (d OptionalDuration) MarshalText() ([]byte, error) {
 	if d == 0 {
 		return []byte{}, nil
@@ -55,16 +55,16 @@ func (d OptionalDuration) MarshalText() ([]byte, error) {
 // UnmarshalText reads the Go form; the empty string is 0.
 func (d *OptionalDuration) UnmarshalText(b []byte) error { return (*Duration)(d).UnmarshalText(b) }
 
-// InstantLayout is RFC 3339 with milliseconds, in which every instant leaves Belfry, in UTC.
+// InstantLayout is RFC 3339 with milliseconds. All output uses it, in UTC.
 const InstantLayout = "2006-01-02T15:04:05.000Z07:00"
 
-// Instant is a moment in time, kept to the millisecond, written in UTC.
+// Instant is a moment in time with millisecond precision, written in UTC.
 type Instant struct{ time.Time }
 
-// At makes an Instant of t.
+// At returns t as an Instant.
 func At(t time.Time) Instant { return Instant{t.UTC().Truncate(time.Millisecond)} }
 
-// AtPtr makes an Instant of t, nil where t is zero.
+// AtPtr returns t as an Instant, or nil if t is zero.
 func AtPtr(t time.Time) *Instant {
 	if t.IsZero() {
 		return nil
@@ -82,13 +82,13 @@ func (i Instant) MarshalJSON() ([]byte, error) { return []byte(`"` + i.String() 
 // String returns RFC 3339 with milliseconds in UTC.
 func (i Instant) String() string { return i.UTC().Format(InstantLayout) }
 
-// UnmarshalText reads RFC 3339 with any zone and any fraction, and keeps milliseconds.
+// UnmarshalText reads RFC 3339 with any zone and any fraction, and truncates to milliseconds.
 func (i *Instant) UnmarshalText(b []byte) error {
 	t, err := time.Parse(time.RFC3339, string(b))
 	if err != nil {
 		return fmt.Errorf("%q is not an instant; write it like \"2026-03-29T01:30:00Z\" or with an offset", b)
 	}
-	if year := t.UTC().Year(); year < 1 || year > 9999 { // what UTC makes of it could not be read back
+	if year := t.UTC().Year(); year < 1 || year > 9999 { // its form in UTC could not be read back
 		return fmt.Errorf("%q lies outside the years 1 to 9999 in UTC", b)
 	}
 	*i = At(t)

@@ -56,7 +56,7 @@ func TestInstant(t *testing.T) {
 	}
 }
 
-// valid returns a job that Validate has nothing to say about.
+// valid returns a valid job.
 func valid() JobSpec {
 	s := DefaultJobSpec()
 	s.Group, s.Name, s.Handler = "g", "n", "echo"

@@ -6,13 +6,13 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// Planned is what one pass of planning made.
+// Planned is the result of one planning pass.
 type Planned struct {
-	Runs   []Due     // for the ring of the scheduler that planned them
-	Jobs   int       // how many were taken; a full batch means that there may be more
-	Next   time.Time // jobs are left that are due then or later; zero if all were taken that are due soon
-	More   bool      // there is more to decide now: the batch, or a job's outage, was too long for one pass
-	Missed int       // how many fire times went to the ledger
+	Runs   []Due     // for the time ring of the scheduler that planned them
+	Jobs   int       // the number of jobs that were planned; a full batch means that there may be more
+	Next   time.Time // the earliest due instant of the remaining jobs; zero if no job is left that is due soon
+	More   bool      // more can be decided now: the batch, or a job's outage, was too large for one pass
+	Missed int       // the number of fire times that went to the missed ledger
 }
 
 // Admission is a routed ring entry: a binding, or a reason to wait.
@@ -22,74 +22,74 @@ type Admission struct {
 	Def *Definition
 }
 
-// Admitted is what Admit did. An entry that is in none of the lists was taken, changed or ended by somebody else.
+// Admitted is the result of Admit. If an entry is in none of the lists, another transaction has taken, changed or ended its run.
 type Admitted struct {
-	Bound    []LiveRun      // offer them
+	Bound    []LiveRun      // bound to an instance; the caller offers them
 	Waiting  []LiveRun      // queued; no instance could take them
 	Held     []domain.RunID // an earlier run of the job is unfinished
-	Later    []Due          // not yet due, and the slot is taken: try again at due
+	Later    []Due          // not yet due, and the block slot is taken; the caller fires them again at due
 	Ended    []Change       // dropped by the block policy
-	Kills    []LiveRun      // covered, and an instance has them: tell it
-	Released []Due          // held runs whose turn has come: fire them
+	Kills    []LiveRun      // covered while an instance has them; the caller sends the instance a kill
+	Released []Due          // held runs whose block slot is free now; the caller fires them
 }
 
-// What held runs say they wait for.
+// The waiting reasons of held runs.
 const (
 	WaitsItsTurn = "an earlier run of the job is unfinished"
 	WaitsToCover = "the run of the job that it covers has not ended yet"
 )
 
-// Unassigned is what AssignWaiting did to runs other than to bind them.
+// Unassigned lists the runs that AssignWaiting changed without binding them.
 type Unassigned struct {
-	Expand   []LiveRun // broadcasts whose turn is ExpandBroadcast's
+	Expand   []LiveRun // broadcasts; the caller passes them to ExpandBroadcast
 	Ended    []Change  // dropped by the block policy
-	Kills    []LiveRun // covered, and an instance has them: tell it
-	Released []Due     // held runs whose turn has come: fire them
-	Later    []Due     // not yet due, and the slot is taken: they wait on, and are to be looked at again at due
+	Kills    []LiveRun // covered while an instance has them; the caller sends the instance a kill
+	Released []Due     // held runs whose block slot is free now; the caller fires them
+	Later    []Due     // not yet due, and the block slot is taken; they keep waiting, and the caller checks them again at due
 }
 
-// SettleResult is what Settle did.
+// SettleResult is the result of Settle.
 type SettleResult struct {
 	Dispositions []Disposition // one for each Ended, in order
 	Changes      []Change
-	Released     []Due // held runs whose turn has come: fire them
-	Waiting      bool  // attempts were put back to wait for an instance
-	Joined       int   // broadcasts whose last shard ended
+	Released     []Due // held runs whose block slot is free now; the caller fires them
+	Waiting      bool  // some attempts wait for an instance again
+	Joined       int   // the number of broadcasts whose last shard ended
 }
 
-// WaitingKey names runs that wait for the same kind of room.
+// WaitingKey identifies a set of waiting runs that the same instances can take.
 type WaitingKey struct {
 	Group  string
-	Target string // as JobSpec.Target
+	Target string // see JobSpec.Target
 	Pin    string
-	// Apart is the job whose runs wait apart from all others, as its instances are asked first; 0 for most.
+	// Apart is set for a job whose route asks the instances first: its runs form a set of their own. Otherwise it is 0.
 	Apart domain.JobID
 }
 
-// Turns are runs of a job about to be routed by how its instances were used.
+// Turns describes runs of a job that are about to be routed by the use of its instances.
 type Turns struct {
 	Route domain.Route
 	Runs  int
 	Known []string // the instances that offer the job's handler
-	Open  []string // those of them that have room, which get the runs
+	Open  []string // those of them with free slots, which get the runs
 }
 
-// WaitingRun is a run that AssignWaiting offers to its caller's choice.
+// WaitingRun is a waiting run for which AssignWaiting lets its caller choose an instance.
 type WaitingRun struct {
 	LiveRun
 	Def *Definition
 }
 
-// Refusal is an attempt that its instance surely will not start, in the offer round Bind.
+// Refusal is an attempt that its instance certainly will not start, in offer round Bind.
 type Refusal struct {
 	RunID   domain.RunID
 	Attempt int
 	Bind    int
-	Why     string // for people, while it waits
-	Avoid   string // an instance to pass over, if another one qualifies
+	Why     string // the waiting reason, for people
+	Avoid   string // an instance to avoid if another one qualifies
 }
 
-// Started is an attempt whose handler runs.
+// Started reports that the handler of an attempt runs.
 type Started struct {
 	RunID     domain.RunID
 	Attempt   int
@@ -99,28 +99,28 @@ type Started struct {
 	StartedAt time.Time
 }
 
-// ShardBinding is where one shard of a broadcast goes.
+// ShardBinding is the binding of one shard of a broadcast.
 type ShardBinding struct {
 	Binding
-	Pin string // the shard may run there only
+	Pin string // the only instance that may run the shard
 }
 
-// BoundBoot is a boot of an instance that runs are bound to.
+// BoundBoot is a boot of an instance that has bound runs.
 type BoundBoot struct {
 	Group, Instance, BootID string
 	Runs                    int
-	Silent                  int // of Runs: still queued some time after due, and nobody knows whether they were started
-	Running                 int // of Runs: said to run
-	Overdue                 int // of Runs: past their timeout and its grace
+	Silent                  int // part of Runs: still queued some time after due; it is unknown whether they were started
+	Running                 int // part of Runs: reported as running
+	Overdue                 int // part of Runs: past their timeout and its grace period
 }
 
-// KillResult is what a request to kill came to.
+// KillResult is the result of a request to kill runs.
 type KillResult struct {
-	Bound  []LiveRun    // an instance has them: tell it
-	Result SettleResult // of those that no instance has: they have ended
+	Bound  []LiveRun    // runs that an instance has; the caller sends it a kill
+	Result SettleResult // the result for the other runs, which have ended
 }
 
-// LogChunk is a run of consecutive log lines, encoded by package logchunk.
+// LogChunk is a sequence of consecutive log lines, encoded by package logchunk.
 type LogChunk struct {
 	RunID       domain.RunID
 	Attempt     int
@@ -128,23 +128,23 @@ type LogChunk struct {
 	Lines       []byte
 }
 
-// AlertNote is a turn of a job that is to be told now. It becomes a River job in the transaction that records what
-// happened.
+// AlertNote is an event of a job that causes an alert now. The transaction that records the event inserts the note as a River
+// job.
 type AlertNote struct {
 	Kind       domain.AlertKind `json:"kind"`
 	JobID      domain.JobID     `json:"job_id"`
 	JobVersion int              `json:"job_version"`
-	RunID      domain.RunID     `json:"run_id"` // of failed, recovered and late; of a broadcast, its shard 0
+	RunID      domain.RunID     `json:"run_id"` // for failed, recovered and late; shard 0 of a broadcast
 	At         domain.Instant   `json:"at"`
-	Count      int64            `json:"count"` // how many, with those that were folded since the last alert of this kind
-	Since      domain.Instant   `json:"since"` // when the first of them came
+	Count      int64            `json:"count"` // the number of events, including those folded since the last alert of this kind
+	Since      domain.Instant   `json:"since"` // the time of the first of them
 	Missed     *MissedAt        `json:"missed,omitempty"`
-	// Folded asks, at DueAt, whether anything was folded meanwhile, so that it is told even if nothing follows.
+	// Folded marks a note that checks at DueAt whether events were folded, so that they are reported even without a later event.
 	Folded bool      `json:"folded,omitempty"`
 	DueAt  time.Time `json:"-"`
 }
 
-// MissedAt is what a ledger entry says.
+// MissedAt is an entry of the missed ledger.
 type MissedAt struct {
 	First domain.Instant `json:"first_fire_time"`
 	Last  domain.Instant `json:"last_fire_time"`

@@ -10,25 +10,25 @@ import (
 type Definition struct {
 	JobID     domain.JobID
 	Version   int
-	CreatedAt time.Time // of the job, the anchor of fixed_rate
+	CreatedAt time.Time // when the job was created; the anchor of fixed_rate
 	domain.JobSpec
 }
 
-// VersionKey names one version of a job.
+// VersionKey identifies one version of a job.
 type VersionKey struct {
 	Job     domain.JobID
 	Version int
 }
 
-// Definitions are versions of jobs.
+// Definitions maps keys to versions of jobs.
 type Definitions map[VersionKey]*Definition
 
-// Of returns one version, nil if it is not among them.
+// Of returns one version, or nil if it is not in the map.
 func (d Definitions) Of(job domain.JobID, version int) *Definition {
 	return d[VersionKey{job, version}]
 }
 
-// WaitsAs names the room that runs of the job wait for which may run on the given instance only, or on any where it is "".
+// WaitsAs returns the WaitingKey of the job's runs that may run on the instance pin only, or on any instance if pin is "".
 func (d *Definition) WaitsAs(pin string) WaitingKey {
 	k := WaitingKey{Group: d.Group, Target: d.Target(), Pin: pin}
 	if pin == "" && d.Route.Asks() {
@@ -37,8 +37,8 @@ func (d *Definition) WaitsAs(pin string) WaitingKey {
 	return k
 }
 
-// Due is what a ring holds of a planned run: its id, and what Fire's compare-and-set checks, so that a run that
-// was edited, killed or taken by another since is left alone.
+// Due is the entry of a planned run in a time ring: its id, and the values that the compare-and-set of Fire checks. Fire therefore
+// ignores a run that was edited, killed or taken in the meantime.
 type Due struct {
 	RunID      domain.RunID
 	JobID      domain.JobID
@@ -47,11 +47,11 @@ type Due struct {
 	DueAt      time.Time
 	Pin        string       // the only instance that may take it
 	Avoid      string       // the instance that just lost it
-	Broadcast  domain.RunID // of a shard: its broadcast, which owns the block slot
-	AtDue      bool         // it was fired ahead of due and found its block slot taken: fire it at due
+	Broadcast  domain.RunID // for a shard: its broadcast, which owns the block slot
+	AtDue      bool         // it was fired ahead of its due instant and its block slot was taken; fire it again at due
 }
 
-// Owner is who owns the run's block slot: the run, or the broadcast that it is a shard of.
+// Owner returns the owner of the run's block slot: the run itself or, for a shard, its broadcast.
 func (d *Due) Owner() domain.RunID {
 	if !d.Broadcast.IsZero() {
 		return d.Broadcast
@@ -59,15 +59,15 @@ func (d *Due) Owner() domain.RunID {
 	return d.RunID
 }
 
-// Binding is the decision to give a run to an instance, or, where Instance is empty, the reason to wait.
+// Binding is the decision to give a run to an instance. If Instance is empty, the run waits for the reason Waiting.
 type Binding struct {
 	Instance string
 	BootID   string
-	Route    string // in words, for people
+	Route    string // the route decision as an English sentence
 	Waiting  string
 }
 
-// LiveRun is an unfinished run as Postgres holds it.
+// LiveRun is an unfinished run as stored in Postgres.
 type LiveRun struct {
 	ID            domain.RunID
 	JobID         domain.JobID
@@ -91,10 +91,10 @@ type LiveRun struct {
 	ParentRunID   *domain.RunID
 	KillRequested bool
 	KillReason    domain.Reason
-	Def           *Definition // its version of the job; nil: not at hand
+	Def           *Definition // its version of the job; nil: not loaded
 }
 
-// Due returns what a ring holds of the run.
+// Due returns the run's entry for a time ring.
 func (r *LiveRun) Due() Due {
 	var broadcast domain.RunID
 	if r.BroadcastID != nil {
@@ -106,15 +106,15 @@ func (r *LiveRun) Due() Due {
 	}
 }
 
-// Ended says how an attempt ended, whoever says so: the instance that ran it, or a reconciler. Settling acts only
-// if the run still is in exactly this attempt, bound to exactly this boot of this instance (both empty: unbound).
+// Ended says how an attempt ended. It comes from the instance that ran it or from a reconciler. Settle changes the run only if the
+// run is still in this attempt and bound to this boot of this instance (both empty: unbound).
 type Ended struct {
 	RunID      domain.RunID
 	Attempt    int
-	Bind       int // the offer round that is meant; 0: not said
+	Bind       int // the offer round; 0: unknown
 	Instance   string
 	BootID     string
-	Group      string // "" when a reconciler says it
+	Group      string // "" if it comes from a reconciler
 	Outcome    domain.Outcome
 	Reason     domain.Reason
 	Message    string
@@ -126,20 +126,20 @@ type Ended struct {
 	LastLine   int64
 }
 
-// Disposition is what settling did with an Ended.
+// Disposition is the result of settling an Ended.
 type Disposition string
 
-// The dispositions. All of them free the executor of the result.
+// The dispositions. After any of them, the executor can discard the result.
 const (
 	Settled    Disposition = "settled"     // it changed the run
-	Repeat     Disposition = "repeat"      // it had been settled before
-	Late       Disposition = "late"        // its attempt had been ended without it; kept beside the attempt
-	UnknownRun Disposition = "unknown_run" // there is no such run: a dead letter
-	Raced      Disposition = "raced"       // a reconciler's finding that was no longer true
-	WrongGroup Disposition = "wrong_group" // the run is another group's: a dead letter
+	Repeat     Disposition = "repeat"      // the same result was settled before
+	Late       Disposition = "late"        // its attempt had already ended without it; it is stored with the attempt
+	UnknownRun Disposition = "unknown_run" // the run does not exist: a dead letter
+	Raced      Disposition = "raced"       // a reconciler's finding that is no longer true
+	WrongGroup Disposition = "wrong_group" // the run belongs to another group: a dead letter
 )
 
-// Change tells that a run came into a state.
+// Change reports that a run entered a state.
 type Change struct {
 	RunID      domain.RunID
 	JobID      domain.JobID
@@ -150,18 +150,18 @@ type Change struct {
 	Reason     domain.Reason
 	FireTime   *time.Time
 	Attempt    int
-	LatenessMS *int64 // of a final run
+	LatenessMS *int64 // for final runs
 }
 
-// FollowUp is work that a settled result causes. It becomes a River job in the transaction that settles.
+// FollowUp is work that a settled result causes. The transaction that settles the result inserts it as a River job.
 type FollowUp struct {
-	// Retry re-plans RunID after its Attempt, which has ended.
+	// Retry plans the next attempt of RunID; Attempt has ended.
 	Retry   bool
 	RunID   domain.RunID
 	Attempt int
-	// Otherwise ChildJob is to run because the parent RunID ended at EndedAt.
+	// Without Retry, the follow-up creates a run of ChildJob because the parent RunID ended at EndedAt.
 	ChildJob domain.JobID
 	EndedAt  time.Time
-	// Or, where it is set, Alert is to be told.
+	// If Alert is set, the follow-up sends this alert instead.
 	Alert *AlertNote
 }

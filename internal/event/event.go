@@ -6,19 +6,19 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// TriggerSpec is what a user says of an event trigger: which events fire which job, and with what param.
+// TriggerSpec is the part of an event trigger that users set: which events fire which job, and with what param.
 type TriggerSpec struct {
-	Name    string       `json:"name"` // a pattern of event names, with the wildcards of NATS
+	Name    string       `json:"name"` // a pattern of event names, with NATS wildcards
 	JobID   domain.JobID `json:"job_id"`
-	Filter  string       `json:"filter"` // CEL; empty: every event
+	Filter  string       `json:"filter"` // CEL; empty: every event passes
 	Param   string       `json:"param"`  // a Go template; empty: the event's data as JSON
 	Enabled bool         `json:"enabled"`
 }
 
-// DefaultTriggerSpec is what absent fields mean.
+// DefaultTriggerSpec returns the defaults of absent fields.
 func DefaultTriggerSpec() TriggerSpec { return TriggerSpec{Enabled: true} }
 
-// Trigger is an event trigger as the REST API shows it.
+// Trigger is an event trigger as the REST API returns it.
 type Trigger struct {
 	ID int64 `json:"id"`
 	TriggerSpec
@@ -29,33 +29,33 @@ type Trigger struct {
 	UpdatedAt domain.Instant `json:"updated_at"`
 }
 
-// Via says how an event came.
+// Via says how an event arrived.
 type Via string
 
-// The ways.
+// The values of Via.
 const (
 	ViaREST Via = "rest"
 	ViaNATS Via = "nats"
 )
 
-// Event is an accepted event and what became of it.
+// Event is an accepted event with the result of each of its triggers.
 type Event struct {
 	ID         domain.RunID    `json:"id"`
 	Name       string          `json:"name"`
-	Source     string          `json:"source"`  // of a CloudEvent
-	Type       string          `json:"type"`    // likewise
-	Subject    string          `json:"subject"` // likewise
-	Key        string          `json:"key"`     // what it is known by, such as its Idempotency-Key; empty: nothing but its id
-	Time       domain.Instant  `json:"time"`    // when it happened, by its sender; else when it was received
+	Source     string          `json:"source"` // this and the next two are attributes of a CloudEvent
+	Type       string          `json:"type"`
+	Subject    string          `json:"subject"`
+	Key        string          `json:"key"`  // identifies repeats of the event, such as an Idempotency-Key; empty: it has none
+	Time       domain.Instant  `json:"time"` // when it happened according to its sender; otherwise when it was received
 	ReceivedAt domain.Instant  `json:"received_at"`
 	Via        Via             `json:"via"`
-	SentBy     string          `json:"sent_by"` // empty for NATS, whose messages do not say it
+	SentBy     string          `json:"sent_by"` // a user; empty for NATS, whose messages name no sender
 	DataBytes  int             `json:"data_bytes"`
-	Data       json.RawMessage `json:"data"` // null where it is longer than MaxKeptBytes
+	Data       json.RawMessage `json:"data"` // null if it is longer than MaxKeptBytes
 	Deliveries []Delivery      `json:"deliveries"`
 }
 
-// MaxKeptBytes bounds the data that an event's record keeps. The filter and the template see all of it.
+// MaxKeptBytes is the maximum size of the data that an event's record keeps. Filters and templates read longer data in full.
 const MaxKeptBytes = 64 << 10
 
 // Runs returns the runs that the event fired.
@@ -69,33 +69,33 @@ func (e *Event) Runs() []domain.RunID {
 	return runs
 }
 
-// Delivery says what one event trigger made of an event.
+// Delivery is the result of one trigger for an event.
 type Delivery struct {
 	TriggerID int64           `json:"trigger_id"`
 	Name      string          `json:"name"` // the trigger's pattern
 	JobID     domain.JobID    `json:"job_id"`
 	Group     string          `json:"group"`
 	Outcome   DeliveryOutcome `json:"outcome"`
-	Why       string          `json:"why"` // in words, where it did not fire
+	Why       string          `json:"why"` // an English sentence if the trigger did not fire
 	RunID     *domain.RunID   `json:"run_id"`
 }
 
-// DeliveryOutcome says whether a trigger fired, or why not.
+// DeliveryOutcome says whether a trigger fired and, if it did not, why.
 type DeliveryOutcome string
 
 // The outcomes.
 const (
 	DeliveryFired       DeliveryOutcome = "fired"
-	DeliveryDisabled    DeliveryOutcome = "disabled"     // the trigger is
-	DeliveryFiltered    DeliveryOutcome = "filtered"     // its filter said false
+	DeliveryDisabled    DeliveryOutcome = "disabled"     // the trigger is disabled
+	DeliveryFiltered    DeliveryOutcome = "filtered"     // its filter returned false
 	DeliveryFilterError DeliveryOutcome = "filter_error" // its filter failed
-	DeliveryParamError  DeliveryOutcome = "param_error"  // its template failed, or what it made is too long
-	DeliveryOverBudget  DeliveryOutcome = "over_budget"  // the event's triggers together cost too much
+	DeliveryParamError  DeliveryOutcome = "param_error"  // its template failed, or its result is too long
+	DeliveryOverBudget  DeliveryOutcome = "over_budget"  // the event's triggers together exceeded their budget
 	DeliveryRepeated    DeliveryOutcome = "job_fired"    // another trigger of the job fired it for this event
 	DeliveryNoJob       DeliveryOutcome = "no_job"       // the job was deleted meanwhile
 )
 
-// DeliveryOutcomes are all outcomes.
+// DeliveryOutcomes lists all outcomes.
 var DeliveryOutcomes = []DeliveryOutcome{DeliveryFired, DeliveryDisabled, DeliveryFiltered, DeliveryFilterError, DeliveryParamError,
 	DeliveryOverBudget, DeliveryRepeated, DeliveryNoJob}
 

@@ -17,23 +17,23 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// Incoming is an event as it came, before it is accepted.
+// Incoming is an event that has not been accepted yet.
 type Incoming struct {
 	Name    string
-	Source  string // this and the next two: of a CloudEvent
+	Source  string // this and the next two are attributes of a CloudEvent
 	Type    string
 	Subject string
-	Time    time.Time // when it happened; zero: not said
+	Time    time.Time // when it happened; zero: unknown
 	Data    []byte    // compact JSON
-	Key     string    // what it is known by
+	Key     string    // identifies repeats of the event
 	KeyKind KeyKind
 	Via     Via
-	SentBy  string   // the user, where he is known
+	SentBy  string   // the user, if known
 	Only    []string // the groups whose jobs it may fire; nil: all
-	Batch   int      // how many events its message carries, which share what triggers may cost; 0 is one
+	Batch   int      // the number of events in its message, which share one budget for triggers; 0 means 1
 }
 
-// KeyKind says what an event's key is.
+// KeyKind says where an event's key comes from.
 type KeyKind string
 
 // The kinds, by precedence.
@@ -41,19 +41,20 @@ const (
 	KeyIdempotency KeyKind = "idempotency_key"
 	KeyCloudEvent  KeyKind = "cloudevent"
 	KeyMessage     KeyKind = "nats_msg_id"
-	KeyPlace       KeyKind = "place" // in the stream
-	KeyNone        KeyKind = ""      // every delivery is an event of its own
+	KeyPlace       KeyKind = "place" // the message's sequence number in the stream
+	KeyNone        KeyKind = ""      // no key: each delivery is a new event
 )
 
-// SetKey makes the event known by a key, unless it is empty.
+// SetKey sets the event's key, unless key is empty.
 func (in *Incoming) SetKey(kind KeyKind, key string) {
 	if key != "" {
 		in.Key, in.KeyKind = key, kind
 	}
 }
 
-// Digest is what Postgres remembers the event by; nil where nothing makes it known. Idempotency keys are their user's
-// own, as elsewhere in the REST API. Nobody who is confined to some groups can take the key of an event for all.
+// Digest returns the value by which Postgres recognizes a repeat of the event, or nil if the event has no key. As elsewhere in
+// the REST API, each user has separate idempotency keys. A user with access to some groups only cannot take the key of an
+// event for all groups.
 func (in *Incoming) Digest() []byte {
 	if in.KeyKind == KeyNone {
 		return nil
@@ -63,7 +64,7 @@ func (in *Incoming) Digest() []byte {
 		scope = "user " + in.SentBy
 	}
 	source := ""
-	if in.KeyKind == KeyCloudEvent { // whose id is unique for its source only
+	if in.KeyKind == KeyCloudEvent { // the id of a CloudEvent is unique per source
 		source = in.Source
 	}
 	h := sha256.New()
@@ -76,7 +77,7 @@ func (in *Incoming) Digest() []byte {
 	return h.Sum(nil)
 }
 
-// BodyDigest tells two bodies under one key apart.
+// BodyDigest returns a digest of the data, to recognize a different body under the same key.
 func (in *Incoming) BodyDigest() []byte {
 	d := sha256.Sum256(in.Data)
 	return d[:]
@@ -88,17 +89,17 @@ const (
 	typeBatch      = "application/cloudevents-batch+json"
 )
 
-// MaxBatch bounds the events of one batch.
+// MaxBatch is the maximum number of events in a batch.
 const MaxBatch = 100
 
-// maxAttributeBytes bounds each attribute of a CloudEvent that is kept.
+// maxAttributeBytes is the maximum size of each stored attribute of a CloudEvent.
 const maxAttributeBytes = 1024
 
 // ErrMediaType means that the body is neither JSON nor a CloudEvent.
 var ErrMediaType = errors.New("the body must be application/json or a CloudEvent")
 
-// Read reads what a message carries: a CloudEvent in structured or binary mode, a batch of them, or any JSON. header
-// answers by name, in lower case. The error is ErrMediaType, or names each faulty field.
+// Read reads the events of a message: a CloudEvent in structured or binary mode, a batch of CloudEvents, or any JSON. header
+// returns a header by its lower-case name. The error is ErrMediaType, or names each faulty field.
 func Read(name string, header func(name string) string, body []byte) (events []Incoming, batch bool, err error) {
 	var f domain.Faults
 	if !ValidName(name) {
@@ -139,7 +140,7 @@ func Read(name string, header func(name string) string, body []byte) (events []I
 	return events, batch, nil
 }
 
-// readJSON returns a JSON value without blanks.
+// readJSON returns a JSON value without insignificant white space.
 func readJSON(f *domain.Faults, at string, value []byte) []byte {
 	var out bytes.Buffer
 	switch {
@@ -172,7 +173,8 @@ func readBatch(f *domain.Faults, body []byte) []Incoming {
 	return events
 }
 
-// readStructured reads a CloudEvent that is all in its body. Attributes that Belfry has no use for are passed over.
+// readStructured reads a CloudEvent in structured mode, with all attributes in the body. It ignores attributes that Belfry does
+// not use.
 func readStructured(f *domain.Faults, at string, body []byte) Incoming {
 	var fields map[string]json.RawMessage
 	if !utf8.Valid(body) || json.Unmarshal(body, &fields) != nil || fields == nil {
@@ -195,7 +197,7 @@ func readStructured(f *domain.Faults, at string, body []byte) Incoming {
 	encoded, hasEncoded := fields["data_base64"]
 	switch {
 	case has && hasEncoded:
-		f.Add(at+"data_base64", "must not stand beside data")
+		f.Add(at+"data_base64", "must not be given together with data")
 	case has:
 		in.Data = readJSON(f, at+"data", data)
 	case hasEncoded:
@@ -208,7 +210,7 @@ func readStructured(f *domain.Faults, at string, body []byte) Incoming {
 			in.Data = readJSON(f, at+"data_base64", raw)
 		case strings.HasPrefix(mediaType, "text/"):
 			in.Data = readText(f, at+"data_base64", raw)
-		default: // nothing that filters could look into
+		default: // binary data, which filters cannot read
 			in.Data = readJSON(f, at+"data_base64", encoded)
 		}
 	default:
@@ -217,7 +219,7 @@ func readStructured(f *domain.Faults, at string, body []byte) Incoming {
 	return in
 }
 
-// readBinary reads a CloudEvent whose attributes are headers.
+// readBinary reads a CloudEvent in binary mode, with the attributes in headers.
 func readBinary(f *domain.Faults, header func(string) string, isJSON bool, body []byte) Incoming {
 	in := attributes(f, "ce-", func(name string) string {
 		v := header("ce-" + name)
@@ -237,13 +239,13 @@ func readBinary(f *domain.Faults, header func(string) string, isJSON bool, body 
 	return in
 }
 
-// readText returns a text as JSON: it is data as well.
+// readText returns a text as a JSON string.
 func readText(f *domain.Faults, at string, text []byte) []byte {
 	if !utf8.Valid(text) {
 		f.Add(at, "is not UTF-8")
 		return nil
 	}
-	data, _ := json.Marshal(string(text)) // a text can be encoded
+	data, _ := json.Marshal(string(text)) // cannot fail for a string
 	return data
 }
 
@@ -251,7 +253,7 @@ func jsonType(mediaType string) bool {
 	return mediaType == "application/json" || strings.HasSuffix(mediaType, "+json")
 }
 
-// attributes reads those attributes of a CloudEvent that Belfry knows.
+// attributes reads the attributes of a CloudEvent that Belfry uses.
 func attributes(f *domain.Faults, at string, attribute func(name string) string) Incoming {
 	if v := attribute("specversion"); !strings.HasPrefix(v, "1.") {
 		f.Add(at+"specversion", "must be 1.0")

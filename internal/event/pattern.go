@@ -13,18 +13,18 @@ const (
 
 var token = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// NameRule says what an event may be called.
+// NameRule states the form of event names.
 const NameRule = "must be 1 to 128 characters: up to 16 words of letters, digits, - and _, joined by dots, such as orders.created"
 
-// ValidName reports whether an event may be called so.
+// ValidName reports whether name is a valid event name.
 func ValidName(name string) bool {
 	return validTokens(name, func(_ string, _ bool) bool { return false })
 }
 
-// PatternRule says how a trigger may name events.
+// PatternRule states the form of a trigger's event name pattern.
 const PatternRule = "must be an event's name, in which * stands for one word and a final > for one or more, such as orders.* or orders.>"
 
-// ValidPattern reports whether a trigger may name its events so.
+// ValidPattern reports whether pattern is a valid event name pattern.
 func ValidPattern(pattern string) bool {
 	return validTokens(pattern, func(t string, last bool) bool { return t == "*" || t == ">" && last })
 }
@@ -45,7 +45,7 @@ func validTokens(name string, also func(token string, last bool) bool) bool {
 	return true
 }
 
-// Matches reports whether a pattern names an event.
+// Matches reports whether pattern matches the event name.
 func Matches(pattern, name string) bool {
 	for {
 		p, morePattern, patternGoesOn := strings.Cut(pattern, ".")
@@ -62,8 +62,8 @@ func Matches(pattern, name string) bool {
 	}
 }
 
-// Head returns the words of a pattern before its first wildcard. It is what triggers are looked up by: a pattern
-// matches a name only if its head is among the name's Heads.
+// Head returns the words of a pattern before its first wildcard. Triggers are looked up by it: a pattern matches a name only if
+// its head is one of the name's Heads.
 func Head(pattern string) string {
 	tokens := strings.Split(pattern, ".")
 	for i, t := range tokens {
@@ -74,7 +74,8 @@ func Head(pattern string) string {
 	return pattern
 }
 
-// Heads returns the heads of all patterns that could match a name: its beginnings, the empty one included.
+// Heads returns the heads of all patterns that could match a name: all its prefixes of whole words, from the empty one to the
+// name itself.
 func Heads(name string) []string {
 	heads := []string{""}
 	for i, c := range name {

@@ -21,6 +21,7 @@ import (
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/event"
+	"github.com/belfryhq/belfry/internal/event/match"
 	"github.com/belfryhq/belfry/internal/jobfile"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/view"
@@ -444,7 +445,7 @@ func (m *importing) checkTriggers(ctx context.Context) error {
 			f.Add("job", fmt.Sprintf("there is no job %q, neither here nor in the file", problem.Clip(t.Job)))
 		}
 		spec, shape := m.trigger(&t, 1)
-		f.AddAll("", strict.AlsoFaulty(shape, event.Check(&spec)))
+		f.AddAll("", strict.AlsoFaulty(shape, match.Check(&spec)))
 		var faulty *domain.Error
 		if errors.As(f.Err("the event trigger is not valid"), &faulty) {
 			for _, field := range faulty.Fields {

@@ -12,6 +12,7 @@ import (
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/event"
+	"github.com/belfryhq/belfry/internal/event/match"
 	"github.com/belfryhq/belfry/internal/store/account"
 	storeevent "github.com/belfryhq/belfry/internal/store/event"
 )
@@ -124,7 +125,7 @@ func (a *API) show(ctx context.Context, id auth.Identity, in *rest.IDPath) (*eve
 // check names every faulty value. A job that the caller may not see is unknown.
 func (a *API) check(ctx context.Context, id auth.Identity, spec *event.TriggerSpec) error {
 	var f domain.Faults
-	f.AddAll("body", event.Check(spec))
+	f.AddAll("body", match.Check(spec))
 	if spec.JobID > 0 {
 		_, err := a.Visible.Job(ctx, id, spec.JobID)
 		if err != nil && domain.CodeOf(err) != domain.NotFound {

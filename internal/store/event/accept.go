@@ -15,6 +15,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/event"
+	"github.com/belfryhq/belfry/internal/event/match"
 	"github.com/belfryhq/belfry/internal/store/event/sqlcgen"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
@@ -31,7 +32,7 @@ type Engine interface {
 type Store struct {
 	engine   Engine
 	q        *sqlcgen.Queries
-	compiled *lru.Cache[compiledKey, *event.Compiled]
+	compiled *lru.Cache[compiledKey, *match.Compiled]
 	days     sync.Map // of time.Time: days whose partition exists
 }
 
@@ -50,7 +51,7 @@ const (
 
 // New returns a Store that uses the engine's store.
 func New(engine Engine) (*Store, error) {
-	cache, err := lru.New[compiledKey, *event.Compiled](compiledKept)
+	cache, err := lru.New[compiledKey, *match.Compiled](compiledKept)
 	if err != nil {
 		return nil, fmt.Errorf("create the cache of event triggers: %w", err)
 	}
@@ -70,10 +71,10 @@ func (s *Store) Accept(ctx context.Context, in []event.Incoming) ([]Accepted, er
 	if err := s.makeDay(ctx, now); err != nil {
 		return nil, err
 	}
-	a := &accepting{s: s, now: now, in: in, ids: make([]domain.RunID, len(in)), views: make([]*event.View, len(in))}
+	a := &accepting{s: s, now: now, in: in, ids: make([]domain.RunID, len(in)), views: make([]*match.View, len(in))}
 	for i := range in {
 		a.ids[i] = domain.NewRunID(now)
-		a.views[i] = event.NewView(a.ids[i], &in[i])
+		a.views[i] = match.NewView(a.ids[i], &in[i])
 	}
 	for try := 1; ; try++ {
 		err := a.once(ctx)
@@ -98,7 +99,7 @@ type accepting struct {
 	now   time.Time
 	in    []event.Incoming
 	ids   []domain.RunID
-	views []*event.View
+	views []*match.View
 
 	records []event.Event
 	runs    [][]event.Run
@@ -139,7 +140,7 @@ func (a *accepting) once(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !slices.EqualFunc(triggers, now, func(t *event.Compiled, v sqlcgen.CandidateVersionsRow) bool {
+		if !slices.EqualFunc(triggers, now, func(t *match.Compiled, v sqlcgen.CandidateVersionsRow) bool {
 			return t.ID == v.ID && t.Version == int(v.Version) && t.Group == v.GroupName
 		}) {
 			return errChanged
@@ -217,9 +218,9 @@ func (a *accepting) takeKeys(ctx context.Context, q *sqlcgen.Queries) error {
 	return err
 }
 
-func (a *accepting) decide(ctx context.Context, i int, triggers []*event.Compiled) {
+func (a *accepting) decide(ctx context.Context, i int, triggers []*match.Compiled) {
 	in := &a.in[i]
-	var matching []*event.Compiled
+	var matching []*match.Compiled
 	for _, t := range triggers {
 		if event.Matches(t.Name, in.Name) && (in.Only == nil || slices.Contains(in.Only, t.Group)) {
 			matching = append(matching, t)
@@ -235,7 +236,7 @@ func (a *accepting) decide(ctx context.Context, i int, triggers []*event.Compile
 	if len(in.Data) <= event.MaxKeptBytes {
 		e.Data = in.Data
 	}
-	e.Deliveries, a.runs[i] = event.Decide(ctx, a.views[i], matching)
+	e.Deliveries, a.runs[i] = match.Decide(ctx, a.views[i], matching)
 	a.records[i] = e
 }
 
@@ -320,7 +321,7 @@ func (a *accepting) answers(ctx context.Context) ([]Accepted, error) {
 }
 
 // candidates returns the triggers that may match, compiled.
-func (s *Store) candidates(ctx context.Context, heads []string) ([]*event.Compiled, error) {
+func (s *Store) candidates(ctx context.Context, heads []string) ([]*match.Compiled, error) {
 	if len(heads) == 0 {
 		return nil, nil
 	}
@@ -328,12 +329,12 @@ func (s *Store) candidates(ctx context.Context, heads []string) ([]*event.Compil
 	if err != nil {
 		return nil, err
 	}
-	triggers := make([]*event.Compiled, len(rows))
+	triggers := make([]*match.Compiled, len(rows))
 	for i, r := range rows {
 		k := compiledKey{r.ID, r.Version}
 		t, known := s.compiled.Get(k)
 		if !known {
-			t = event.Compile(r.ID, int(r.Version), &event.TriggerSpec{
+			t = match.Compile(r.ID, int(r.Version), &event.TriggerSpec{
 				Name: r.Name, JobID: domain.JobID(r.JobID), Filter: r.Filter, Param: r.Param, Enabled: r.Enabled,
 			})
 			s.compiled.Add(k, t)

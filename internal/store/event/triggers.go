@@ -8,6 +8,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/event"
+	"github.com/belfryhq/belfry/internal/event/match"
 	"github.com/belfryhq/belfry/internal/store/event/sqlcgen"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
@@ -56,7 +57,7 @@ func (s *Store) Triggers(ctx context.Context, f TriggerFilter) ([]event.Trigger,
 // CreateTrigger creates an event trigger. An Invalid error names the faulty fields. Conflict means that there are too
 // many.
 func (s *Store) CreateTrigger(ctx context.Context, spec event.TriggerSpec) (t event.Trigger, err error) {
-	if err := event.Check(&spec); err != nil {
+	if err := match.Check(&spec); err != nil {
 		return t, err
 	}
 	err = s.engine.Tx(ctx, func(tx pgx.Tx) error {
@@ -96,7 +97,7 @@ func (s *Store) EditTrigger(ctx context.Context, id int64, version int, edit fun
 		if after = before; spec == before.TriggerSpec {
 			return nil
 		}
-		if err := event.Check(&spec); err != nil {
+		if err := match.Check(&spec); err != nil {
 			return err
 		}
 		err = q.UpdateTrigger(ctx, sqlcgen.UpdateTriggerParams{

@@ -1,16 +1,16 @@
-package event_test
+package match_test
 
 import (
 	"os"
 	"strings"
 	"testing"
 
-	"github.com/belfryhq/belfry/internal/event"
+	"github.com/belfryhq/belfry/internal/event/match"
 )
 
 // TestExamplesOnThePage evaluates the filters and templates that docs/events.md shows.
 func TestExamplesOnThePage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/events.md")
+	page, err := os.ReadFile("../../../docs/events.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,14 +29,14 @@ func TestExamplesOnThePage(t *testing.T) {
 		shown[section]++
 		switch section {
 		case "## Filters":
-			f, err := event.CompileFilter(example)
+			f, err := match.CompileFilter(example)
 			if err != nil {
 				t.Errorf("%s: %v", example, err)
 			} else if pass, err := f.Pass(t.Context(), v); !pass || err != nil {
 				t.Errorf("%s: %v, %v", example, pass, err)
 			}
 		case "## Params":
-			p, err := event.CompileParam(example)
+			p, err := match.CompileParam(example)
 			if err != nil {
 				t.Errorf("%s: %v", example, err)
 			} else if text, err := p.Render(t.Context(), v); text == "" || err != nil {
@@ -45,6 +45,6 @@ func TestExamplesOnThePage(t *testing.T) {
 		}
 	}
 	if shown["## Filters"] < 2 || shown["## Params"] < 3 {
-		t.Errorf("the page shows %v", shown)
+		t.Errorf("examples by section: got %v, want at least 2 filters and 3 params", shown)
 	}
 }

@@ -1,4 +1,4 @@
-package event
+package match
 
 import (
 	"bytes"
@@ -20,18 +20,19 @@ import (
 	"github.com/google/cel-go/interpreter"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/event"
 )
 
 // The bounds of filters.
 const (
 	MaxFilterBytes = 4096
-	costMax        = 100_000         // as cel-go counts: about one for each step, a tenth for each character of a text
-	evalMax        = 3 * time.Second // the last resort, for all triggers of a message together
-	checkEvery     = 16              // turns of a loop
+	costMax        = 100_000         // in cel-go's unit: about 1 per step and 0.1 per character of a string
+	evalMax        = 3 * time.Second // the last resort; for all triggers of a message together
+	checkEvery     = 16              // iterations of a loop
 )
 
-// effort says how much of its costMax a filter or a template may use up: all triggers of an event are tried with little
-// before any is given much, so that costly ones take nothing from the others. See Decide.
+// effort is the part of costMax that a filter or a template may use. All triggers of an event are evaluated at a low level before
+// any gets a higher one, so that expensive triggers do not use up the budget of the others. See Decide.
 type effort int
 
 const (
@@ -41,18 +42,18 @@ const (
 	efforts
 )
 
-// most returns what one trigger's filter, and then its template, may cost.
+// most returns the maximum cost of one trigger's filter, and likewise of its template.
 func (e effort) most() uint64 { return [efforts]uint64{100, 2000, costMax}[e] }
 
-// errCostly means that more effort may do.
-var errCostly = errors.New("it costs more than is allowed yet")
+// errCostly means that a higher effort level may succeed.
+var errCostly = errors.New("it exceeds the cost of the current effort level")
 
-// Filter is a compiled filter. It may be used by many goroutines.
+// Filter is a compiled filter. It is safe for concurrent use.
 type Filter struct {
-	programs [efforts]func() (cel.Program, error) // each made when it is first needed
+	programs [efforts]func() (cel.Program, error) // one per effort level, created on first use
 }
 
-// environment is what filters are compiled in. It is made once, as that takes milliseconds, and never changes.
+// environment is the CEL environment of filters. It is created once, because that takes milliseconds, and never changes.
 var environment = sync.OnceValues(func() (*cel.Env, error) {
 	return cel.NewCustomEnv(
 		cel.StdLib(),
@@ -66,7 +67,8 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 	)
 })
 
-// CompileFilter compiles a filter; nil for an empty one, which lets everything pass. The error says where it is wrong.
+// CompileFilter compiles a filter. For an empty filter it returns nil, which lets every event pass. The error says where the
+// fault is.
 func CompileFilter(source string) (*Filter, error) {
 	if strings.TrimSpace(source) == "" {
 		return nil, nil
@@ -76,7 +78,7 @@ func CompileFilter(source string) (*Filter, error) {
 	}
 	env, err := environment()
 	if err != nil {
-		return nil, fmt.Errorf("make the environment of filters: %w", err)
+		return nil, fmt.Errorf("create the CEL environment: %w", err)
 	}
 	checked, issues := env.Compile(source)
 	if issues.Err() != nil {
@@ -103,13 +105,13 @@ func CompileFilter(source string) (*Filter, error) {
 	return f, nil
 }
 
-// Pass evaluates the filter.
+// Pass reports whether the filter lets the event pass.
 func (f *Filter) Pass(ctx context.Context, v *View) (pass bool, err error) {
 	pass, _, err = f.pass(ctx, v, all)
 	return pass, err
 }
 
-// pass evaluates the filter with some effort and says what that cost. The error is errCostly if more effort may do.
+// pass evaluates the filter at one effort level and returns the cost. The error is errCostly if a higher level may succeed.
 func (f *Filter) pass(ctx context.Context, v *View, e effort) (pass bool, cost uint64, err error) {
 	if f == nil {
 		return true, 0, nil
@@ -147,18 +149,18 @@ func (f *Filter) pass(ctx context.Context, v *View, e effort) (pass bool, cost u
 	return pass, cost, nil
 }
 
-// View is what filters and templates see of one event. Its data are read when the first of them asks: most events match
-// nothing. It is for one goroutine.
+// View is one event as filters and templates see it. The data is decoded when the first of them needs it, because most events
+// match no trigger. A View is not safe for concurrent use.
 type View struct {
 	id       domain.RunID
-	in       *Incoming
+	in       *event.Incoming
 	at       time.Time
-	floats   func() (any, error) // numbers as CEL has those of JSON
-	integers func() (any, error) // whole numbers as such, as templates print them
+	floats   func() (any, error) // the data with numbers as CEL represents those of JSON
+	integers func() (any, error) // the data with integers kept as such, as templates print them
 }
 
-// NewView prepares an event that is to be accepted under an id.
-func NewView(id domain.RunID, in *Incoming) *View {
+// NewView returns the View of an incoming event with its future id.
+func NewView(id domain.RunID, in *event.Incoming) *View {
 	v := &View{id: id, in: in, at: in.Time}
 	if v.at.IsZero() {
 		v.at = id.Time()
@@ -176,7 +178,7 @@ func (v *View) variables() (map[string]any, error) {
 	}, err
 }
 
-// decode reads JSON, with its numbers as number makes them.
+// decode decodes JSON and converts its numbers with number.
 func decode(data []byte, number func(json.Number) any) (any, error) {
 	var v any
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -187,7 +189,7 @@ func decode(data []byte, number func(json.Number) any) (any, error) {
 	return numbers(v, number), nil
 }
 
-// numbers replaces the numbers of a value.
+// numbers converts all numbers within a value, in place.
 func numbers(v any, number func(json.Number) any) any {
 	switch v := v.(type) {
 	case json.Number:
@@ -204,13 +206,13 @@ func numbers(v any, number func(json.Number) any) any {
 	return v
 }
 
-// toFloat makes infinity of what is beyond all numbers.
+// toFloat returns infinity for a number beyond the range of float64.
 func toFloat(n json.Number) any {
-	f, _ := n.Float64() // the only error is of the range
+	f, _ := n.Float64() // the only possible error is a range error
 	return f
 }
 
-// toInteger keeps whole numbers whole, and what no number can hold as it was written.
+// toInteger returns an int64 if possible, otherwise a float64, otherwise the number as it was written.
 func toInteger(n json.Number) any {
 	if i, err := n.Int64(); err == nil {
 		return i
@@ -221,9 +223,9 @@ func toInteger(n json.Number) any {
 	return n.String()
 }
 
-// sizes refuses expressions that could build values much larger than what they are made of. See the package's comment.
+// sizes rejects expressions that could build values much larger than their input. See the package comment.
 type sizes struct {
-	only string // within what map makes: its own variable; else empty
+	only string // within the result expression of map: map's variable; otherwise empty
 }
 
 type fault struct {
@@ -237,7 +239,7 @@ func (s sizes) check(e ast.Expr) *fault {
 		return nil
 	case ast.IdentKind:
 		if s.only != "" && e.AsIdent() != s.only {
-			return &fault{e.ID(), "what map makes may use its own variable only"}
+			return &fault{e.ID(), "the result of map may use its own variable only"}
 		}
 		return nil
 	case ast.SelectKind:
@@ -246,20 +248,20 @@ func (s sizes) check(e ast.Expr) *fault {
 		return s.call(e)
 	case ast.ListKind, ast.MapKind:
 		if !constant(e) {
-			return &fault{e.ID(), "a list or map that is written down may hold constants only"}
+			return &fault{e.ID(), "a list or map literal may hold constants only"}
 		}
 		return nil
 	case ast.ComprehensionKind:
 		return s.comprehension(e)
 	case ast.StructKind:
 	}
-	return &fault{e.ID(), "messages cannot be made here"}
+	return &fault{e.ID(), "messages are not allowed here"}
 }
 
 func (s sizes) call(e ast.Expr) *fault {
 	c := e.AsCall()
 	if s.only != "" && c.FunctionName() == operators.Add {
-		return &fault{e.ID(), "what map makes may not add"}
+		return &fault{e.ID(), "the result of map may not add"}
 	}
 	args := c.Args()
 	if c.FunctionName() == "matches" && (len(args) == 0 || args[len(args)-1].Kind() != ast.LiteralKind) {
@@ -280,7 +282,7 @@ func (s sizes) call(e ast.Expr) *fault {
 
 func (s sizes) comprehension(e ast.Expr) *fault {
 	if s.only != "" {
-		return &fault{e.ID(), "what map makes may not loop"}
+		return &fault{e.ID(), "the result of map may not loop"}
 	}
 	c := e.AsComprehension()
 	if f := s.check(c.IterRange()); f != nil {
@@ -289,7 +291,8 @@ func (s sizes) comprehension(e ast.Expr) *fault {
 	return s.step(c, c.LoopStep())
 }
 
-// step checks what a macro does with each element. Those of filter and map add to their result: nobody else can name it.
+// step checks the step expression of a macro. The macros filter and map append to an accumulator, which the filter's own text
+// cannot name.
 func (s sizes) step(c ast.ComprehensionExpr, e ast.Expr) *fault {
 	if e.Kind() != ast.CallKind {
 		return s.check(e)
@@ -309,7 +312,7 @@ func (s sizes) step(c ast.ComprehensionExpr, e ast.Expr) *fault {
 	return s.check(e)
 }
 
-// constant reports whether a value is written down in full.
+// constant reports whether an expression is a literal that consists of literals only.
 func constant(e ast.Expr) bool {
 	switch e.Kind() {
 	case ast.LiteralKind:
@@ -337,8 +340,8 @@ func constant(e ast.Expr) bool {
 	return false
 }
 
-// costs accounts for what cel-go counts as one step, although it goes through values of any size: adding, comparing,
-// measuring and converting where the types are not known before.
+// costs computes the cost of operations that cel-go counts as one step, although they read values of any size: addition,
+// comparison, size and conversion of values whose types are not known at compile time.
 type costs struct{}
 
 // CallCost implements interpreter.ActualCostEstimator.
@@ -354,21 +357,21 @@ func (costs) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint6
 	case overloads.Size, operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals, overloads.TypeConvertDouble,
 		overloads.TypeConvertInt, overloads.TypeConvertUint, overloads.TypeConvertTimestamp, overloads.TypeConvertDuration:
 		for _, arg := range args {
-			if text, ok := arg.(types.String); ok { // a list or map knows its size
+			if text, ok := arg.(types.String); ok { // the size of a list or map is known without reading it
 				size += len(text)
 			}
 		}
 	default:
-		return nil // cel-go's own
+		return nil // use cel-go's estimate
 	}
 	cost := uint64(1 + size/10)
 	return &cost
 }
 
-// weightMax is more than any filter may cost.
+// weightMax exceeds the cost of any allowed filter.
 const weightMax = 20 * costMax
 
-// weigh returns how many characters and elements a value has in all its layers, most at the most.
+// weigh returns the number of characters and elements of a value on all levels, at most most.
 func weigh(v ref.Val, most int) int {
 	weight := 1
 	switch v := v.(type) {

@@ -1,4 +1,4 @@
-package event
+package match
 
 import (
 	"bytes"
@@ -18,23 +18,23 @@ import (
 
 // The bounds of templates.
 const (
-	stepsMax = 50_000  // turns of all loops together
-	workMax  = 4 << 20 // bytes that functions return, together
+	stepsMax = 50_000  // iterations of all loops together
+	workMax  = 4 << 20 // bytes that all functions together may return
 )
 
-// Param is a compiled template of a param. It may be used by many goroutines.
+// Param is a compiled template of a param. It is safe for concurrent use.
 type Param struct{ template *template.Template }
 
-// builtins are Go's own functions that make no text, so that nothing grows by them.
+// builtins are the predefined functions that return no text and therefore cannot build large values.
 var builtins = []string{"and", "or", "not", "eq", "ne", "lt", "le", "gt", "ge", "len", "index", "slice"}
 
-// turn is called in each turn of a loop; no template can name it.
+// turn is the name of the function that each iteration of a loop calls. A template cannot name it.
 const turn = "belfry_turn"
 
 const paramName = "param"
 
-// CompileParam compiles a template; nil for an empty one, which stands for the event's data as JSON. The error says
-// where it is wrong.
+// CompileParam compiles a template. For an empty template it returns nil, which renders the event's data as JSON. The error
+// says where the fault is.
 func CompileParam(source string) (*Param, error) {
 	if source == "" {
 		return nil, nil
@@ -66,7 +66,7 @@ func CompileParam(source string) (*Param, error) {
 	return &Param{t}, nil
 }
 
-// placed turns a template error's "template: param:1:2: …" into "line 1, column 2: …".
+// placed changes a template error's "template: param:1:2: …" to "line 1, column 2: …".
 func placed(err error) string {
 	text := strings.TrimPrefix(err.Error(), "template: "+paramName+":")
 	at, rest, ok := strings.Cut(text, ": ")
@@ -83,7 +83,7 @@ func placed(err error) string {
 	return text
 }
 
-// Render makes the param of an event: valid UTF-8 without a NUL, domain.MaxParamBytes long at most.
+// Render returns the param for an event. It is valid UTF-8 without NUL and has at most domain.MaxParamBytes.
 func (p *Param) Render(ctx context.Context, v *View) (text string, err error) {
 	text, _, err = p.render(ctx, v, all)
 	return text, err
@@ -106,10 +106,10 @@ func (p *Param) render(ctx context.Context, v *View, e effort) (text string, cos
 	return text, w.cost(), err
 }
 
-// data is the param of a trigger without a template.
+// data returns the param of a trigger without a template.
 func (v *View) data() (string, error) {
 	if n := len(v.in.Data); n > domain.MaxParamBytes {
-		return "", fmt.Errorf("the event's data are %d bytes long, a param has at most %d; pick from them by a template", n, domain.MaxParamBytes)
+		return "", fmt.Errorf("the event's data is %d bytes long, but a param has at most %d; select a part of it with a template", n, domain.MaxParamBytes)
 	}
 	return string(v.in.Data), nil
 }
@@ -138,15 +138,15 @@ func (p *Param) execute(v *View, w *work) (text string, err error) {
 	}
 	switch text := out.String(); {
 	case strings.ContainsRune(text, 0):
-		return "", errors.New("what it made has a NUL")
+		return "", errors.New("the result has a NUL")
 	case !utf8.ValidString(text):
-		return "", errors.New("what it made is not UTF-8")
+		return "", errors.New("the result is not UTF-8")
 	default:
 		return text, nil
 	}
 }
 
-// fields is the dot of templates.
+// fields returns the template's dot.
 func (v *View) fields() (map[string]any, error) {
 	data, err := v.integers()
 	return map[string]any{"event": map[string]any{
@@ -155,27 +155,27 @@ func (v *View) fields() (map[string]any, error) {
 	}}, err
 }
 
-// bounded is a buffer that takes no more than a param may have.
+// bounded is a buffer with the maximum size of a param.
 type bounded struct{ bytes.Buffer }
 
 func (b *bounded) Write(p []byte) (int, error) {
 	if b.Len()+len(p) > domain.MaxParamBytes {
-		return 0, fmt.Errorf("what it makes is over %d bytes long", domain.MaxParamBytes)
+		return 0, fmt.Errorf("the result is over %d bytes long", domain.MaxParamBytes)
 	}
 	return b.Buffer.Write(p)
 }
 
-// work counts what one execution does.
+// work counts the cost of one execution.
 type work struct {
-	ctx    context.Context //nolint:containedctx // it lives as long as one execution
+	ctx    context.Context //nolint:containedctx // work lives for one execution
 	effort effort
 	turns  int
-	nodes  int // that the turns went through
+	nodes  int // template nodes that the iterations visited
 	bytes  int
-	costly bool // ended, as more effort is needed
+	costly bool // ended because it exceeded its effort level
 }
 
-// cost is what was done, in the units of filters.
+// cost returns the cost so far, in the unit of filters.
 func (w *work) cost() uint64 { return uint64(w.nodes + w.bytes/10) }
 
 func (w *work) functions() template.FuncMap {
@@ -191,20 +191,20 @@ func (w *work) functions() template.FuncMap {
 	}
 }
 
-// ownFunctions are those of functions that templates may name.
+// ownFunctions are the functions above that templates may call.
 var ownFunctions = []string{"json", "default", "upper", "lower", "trim", "join", "date"}
 
-// turn ends loops that take too many turns. nodes is how much there is to do in one.
+// turn counts an iteration of a loop and returns an error after too many. nodes is the number of nodes in the loop's body.
 func (w *work) turn(nodes int) (string, error) {
 	if w.turns++; w.turns > stepsMax {
-		return "", fmt.Errorf("its loops take over %d turns", stepsMax)
+		return "", fmt.Errorf("its loops take over %d iterations", stepsMax)
 	}
 	w.nodes += nodes
 	return "", w.goOn()
 }
 
 func (w *work) goOn() error {
-	if w.effort < all && w.cost() > w.effort.most() { // with all effort stepsMax and workMax end it
+	if w.effort < all && w.cost() > w.effort.most() { // at level all, stepsMax and workMax are the bounds
 		w.costly = true
 		return errCostly
 	}
@@ -214,10 +214,10 @@ func (w *work) goOn() error {
 	return nil
 }
 
-// text counts a text that a function returns.
+// text counts the bytes of a function's result and returns it.
 func (w *work) text(s string) (string, error) {
 	if w.bytes += len(s); w.bytes > workMax {
-		return "", fmt.Errorf("its functions make over %d bytes", workMax)
+		return "", fmt.Errorf("its functions return over %d bytes", workMax)
 	}
 	return s, w.goOn()
 }
@@ -251,13 +251,13 @@ func (w *work) join(separator string, list any) (string, error) {
 			return "", fmt.Errorf("join needs a list of texts and numbers; element %d is %s", i, kindOf(e))
 		}
 		if b.Len() > domain.MaxParamBytes {
-			return "", fmt.Errorf("join makes over %d bytes", domain.MaxParamBytes)
+			return "", fmt.Errorf("join returns over %d bytes", domain.MaxParamBytes)
 		}
 	}
 	return w.text(b.String())
 }
 
-// date writes an instant by a layout of Go's package time.
+// date formats an instant with a layout of Go's package time.
 func (w *work) date(layout, instant string) (string, error) {
 	t, err := time.Parse(time.RFC3339, instant)
 	if err != nil {
@@ -299,7 +299,7 @@ func clip(s string) string {
 	return s
 }
 
-// walk looks through a template for what it may not have, and makes its loops count their turns.
+// walk checks a template for constructs that are not allowed and inserts a call of turn into each loop.
 type walk struct {
 	source string
 	fault  string // the first
@@ -346,7 +346,7 @@ func (w *walk) node(n parse.Node) {
 	}
 }
 
-// nodes counts what there is to do in a list, one by one. A loop within counts its turns itself.
+// nodes counts the nodes of a list. It leaves out the bodies of inner loops, which count their own iterations.
 func nodes(l *parse.ListNode) (n int) {
 	if l == nil {
 		return 0
