@@ -1,6 +1,6 @@
-// Package console is the HTTP server of Belfry: the REST API, and the web console that people use it by.
+// Package console is the HTTP server of Belfry. It serves the REST API and the web console.
 //
-// A console keeps nothing: any number of them serve the same Postgres and NATS side by side.
+// A console stores nothing itself, so any number of consoles can serve the same Postgres and NATS.
 package console
 
 import (
@@ -17,18 +17,18 @@ import (
 	"github.com/belfryhq/belfry/console/ui"
 )
 
-// Config is what a console is made of.
+// Config configures a console.
 type Config struct {
 	API      api.Config
-	Listener net.Listener // Run serves it and closes it; nil: Run must not be called
-	// ShutdownTimeout is how long requests under way may take once Run's context has ended; 0: 10 s. Streams
-	// end at once.
+	Listener net.Listener // Run serves and closes it; if it is nil, Run must not be called
+	// ShutdownTimeout bounds how long open requests may take after Run's context has ended; 0: 10 s. Streams end at once.
 	ShutdownTimeout time.Duration
-	// TrustedProxies may name the client of a request by X-Forwarded-For; of others the header is not believed.
+	// TrustedProxies are the proxies whose X-Forwarded-For header names the client. In requests from other addresses the
+	// header is ignored.
 	TrustedProxies []netip.Prefix
 }
 
-// Bounds on how long a client may take, so that slow ones cannot hold connections. Streams set their own.
+// Timeouts and the size limit keep slow clients from holding connections. Streams set their own deadlines.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 20 * time.Second
@@ -46,13 +46,13 @@ type Server struct {
 	log      *slog.Logger
 }
 
-// New makes a Server. It names everything that the configuration lacks.
+// New makes a Server. The error names every part that the configuration lacks.
 func New(c Config) (*Server, error) {
 	if err := validate(c); err != nil {
 		return nil, err
 	}
 	s := &Server{api: api.New(c.API), listener: c.Listener, shutdown: c.ShutdownTimeout, log: c.API.Log}
-	s.handler = believe(c.TrustedProxies, harden(split(s.api, ui.Handler()), c.API.SecureCookies))
+	s.handler = trustProxies(c.TrustedProxies, harden(split(s.api, ui.Handler()), c.API.SecureCookies))
 	if s.shutdown == 0 {
 		s.shutdown = 10 * time.Second
 	}
@@ -80,8 +80,8 @@ func validate(c Config) error {
 // Handler returns what the server serves.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// split gives the web console what browsers ask for outside the API. It needs no credentials: its files are the same
-// for all, and tell nothing.
+// split sends GET and HEAD requests for paths outside the API to the web console, and all other requests to the API. The
+// web console needs no credentials, because its files are the same for everyone and contain no data.
 func split(rest, console http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if (r.Method == http.MethodGet || r.Method == http.MethodHead) && !api.Owns(r.URL.Path) {
@@ -92,8 +92,8 @@ func split(rest, console http.Handler) http.Handler {
 	})
 }
 
-// Run serves until ctx ends; then it takes nothing more, ends the streams, lets the other requests finish, and
-// returns nil. An error means that the listener broke. Call it once.
+// Run serves until ctx ends. Then it accepts no more connections, ends the streams, lets the other requests finish, and
+// returns nil. An error means that the listener failed. Call Run once.
 func (s *Server) Run(ctx context.Context) error {
 	server := &http.Server{
 		Handler: s.handler, ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
@@ -110,7 +110,7 @@ func (s *Server) Run(ctx context.Context) error {
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.shutdown)
 	defer cancel()
 	if err := server.Shutdown(stop); err != nil {
-		s.log.Warn("requests under way were cut off", "error", err)
+		s.log.Warn("requests did not finish before the shutdown timeout, closing their connections", "err", err)
 		server.Close()
 	}
 	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {

@@ -32,8 +32,8 @@ type nothing struct {
 	api.Fleet
 }
 
-// start serves a console without Postgres, and returns its address and what stops it and returns Run's error.
-// The probe of /readyz calls probe.
+// start serves a console without Postgres. It returns the address, and a function that stops the console and returns the
+// error of Run. The readiness check calls probe.
 func start(t *testing.T, probe func()) (address string, stop func() error) {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none")
@@ -70,7 +70,7 @@ func TestRunStopsInOrder(t *testing.T) {
 	address, stop := start(t, func() { close(underWay); <-goOn })
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
-	// A request under way is answered although the server stops meanwhile.
+	// An open request gets its answer although the server is stopping.
 	status := make(chan int, 1)
 	go func() {
 		resp, err := client.Get("http://" + address + "/readyz")
@@ -85,7 +85,7 @@ func TestRunStopsInOrder(t *testing.T) {
 	<-underWay
 	stopped := make(chan error, 1)
 	go func() { stopped <- stop() }()
-	for { // until it takes nothing more
+	for { // until the server accepts no more connections
 		conn, err := net.DialTimeout("tcp", address, time.Second)
 		if err != nil {
 			break
@@ -94,14 +94,14 @@ func TestRunStopsInOrder(t *testing.T) {
 	}
 	close(goOn)
 	if got := <-status; got != http.StatusOK {
-		t.Errorf("the request under way got %d", got)
+		t.Errorf("the open request got %d", got)
 	}
 	if err := <-stopped; err != nil {
 		t.Errorf("Run returned %v", err)
 	}
 }
 
-// Browsers get the web console wherever the API does not lie; nobody else does.
+// GET and HEAD outside the API's paths get the web console. All other requests get the API.
 func TestConsoleBesideAPI(t *testing.T) {
 	address, stop := start(t, nil)
 	for request, want := range map[string]string{
@@ -123,7 +123,7 @@ func TestConsoleBesideAPI(t *testing.T) {
 		a.Body.Close()
 		contentType, _, _ := strings.Cut(a.Header.Get("Content-Type"), ";")
 		if got := fmt.Sprintf("%d %s", a.StatusCode, contentType); got != want {
-			t.Errorf("%s: %s, not %s", request, got, want)
+			t.Errorf("%s: %s, want %s", request, got, want)
 		}
 	}
 	if err := stop(); err != nil {
@@ -131,7 +131,7 @@ func TestConsoleBesideAPI(t *testing.T) {
 	}
 }
 
-// Every answer has them, whoever gives it: pages, files, the API, and its refusals.
+// Every answer has the security headers: pages, files, and answers and errors of the API.
 func TestHeaders(t *testing.T) {
 	address, stop := start(t, func() {})
 	var style string
@@ -164,14 +164,14 @@ func TestHeaders(t *testing.T) {
 		}
 	}
 	if strings.Contains(style, "unsafe") {
-		t.Errorf("a policy allows what is unsafe: %s", style)
+		t.Errorf("a policy allows unsafe sources: %s", style)
 	}
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
 }
 
-// A client that does not go on with its header or its body is cut off.
+// The server closes the connection of a client that stops sending in the middle of its header or body.
 func TestSlowClient(t *testing.T) {
 	if testing.Short() {
 		t.Log("runs only without -short: it waits for timeouts of up to ten seconds")
@@ -212,7 +212,7 @@ func TestConfigNamesAllThatIsMissing(t *testing.T) {
 	_, err := console.New(console.Config{})
 	for _, part := range []string{"Jobs", "Calendars", "Pauses", "Fleet", "Accounts", "Views", "Registerer", "Gatherer", "Log"} {
 		if err == nil || !strings.Contains(err.Error(), "API."+part) {
-			t.Errorf("%s is not named: %v", part, err)
+			t.Errorf("the error does not name %s: %v", part, err)
 		}
 	}
 }

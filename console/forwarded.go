@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// believe lets requests that come through a trusted proxy have the address of the client that it names: the last address
-// of X-Forwarded-For that is not itself a trusted proxy's. What stands before it anybody may have written. Without
-// proxies no header is believed.
-func believe(proxies []netip.Prefix, next http.Handler) http.Handler {
+// trustProxies sets the remote address of requests that come through a trusted proxy. It takes the last address in
+// X-Forwarded-For that is not a trusted proxy's own, because the client can have written anything before that one. Without
+// trusted proxies the header is ignored.
+func trustProxies(proxies []netip.Prefix, next http.Handler) http.Handler {
 	if len(proxies) == 0 {
 		return next
 	}
@@ -28,7 +28,7 @@ func believe(proxies []netip.Prefix, next http.Handler) http.Handler {
 		for _, hop := range slices.Backward(hops) {
 			a, ok := peer(strings.TrimSpace(hop))
 			if !ok {
-				break // the proxy before wrote what is no address; what stands beyond it is not known
+				break // not an address, so this entry and all entries before it are unknown
 			}
 			if from = a; !trusted(a) {
 				break

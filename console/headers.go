@@ -5,10 +5,12 @@ import (
 	"net/http"
 )
 
-// harden puts on every answer, of the API and of the pages, what keeps browsers from guessing types, from framing, from
-// telling other sites where somebody came from, and from sharing a process with them. What may be loaded is for each of
-// the two to say. Where the console is reached by https, browsers are told to stay with that, save for this machine's own
-// name, at which other programs speak too.
+// harden adds security headers to every answer of the API and of the web console. They keep browsers from guessing content
+// types, from showing the console in frames, from sending its addresses to other sites as referrers, and from sharing a
+// process with other sites. The API and the web console set their own content security policies.
+//
+// If the console is reached by https, harden tells browsers to use only https. It does not do so for localhost, because
+// other programs may serve plain http under that name.
 func harden(next http.Handler, behindTLS bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

@@ -1,8 +1,8 @@
-// Package auth says for whom an HTTP request acts, and slows down those who guess passwords.
+// Package auth identifies the caller of an HTTP request, and limits how fast clients can guess passwords.
 //
-// A request shows a token, either as a bearer token or in the session cookie. The two are alike but for one thing:
-// a browser sends a cookie by itself, so unsafe requests that a browser says come from another site are refused
-// (http.CrossOriginProtection); the cookie is also HttpOnly and SameSite=Strict.
+// A request carries its token as a bearer token or in the session cookie. Both have the same rights. Because a browser sends
+// cookies by itself, unsafe requests that a browser marks as coming from another site are refused
+// (http.CrossOriginProtection). The cookie is also HttpOnly and SameSite=Strict.
 package auth
 
 import (
@@ -16,25 +16,25 @@ import (
 	"github.com/belfryhq/belfry/internal/store/account"
 )
 
-// CookieName is the session cookie.
+// CookieName is the name of the session cookie.
 const CookieName = "belfry_session"
 
-// Identity is who a request acts for, and how they showed it.
+// Identity is the caller of a request.
 type Identity struct {
 	account.Principal
-	Token  string // what was shown; a secret
+	Token  string // the token of the request; a secret
 	Remote string // the client's address
 }
 
-// Interactive reports whether a person acts through a log-in, not a program through an API token.
+// Interactive reports whether the caller uses the session of a log-in and not an API token.
 func (i Identity) Interactive() bool { return i.TokenID == 0 }
 
-// Accounts knows tokens. An error is account.ErrCredentials, or says that Postgres is away.
+// Accounts verifies tokens. An error is account.ErrCredentials, or means that Postgres is unavailable.
 type Accounts interface {
 	Authenticate(ctx context.Context, token string) (account.Principal, error)
 }
 
-// Identify says for whom the request acts. A bearer token that is not valid is not made good by a cookie.
+// Identify returns the caller of the request. If the bearer token is not valid, Identify does not try the cookie.
 func Identify(r *http.Request, accounts Accounts) (Identity, error) {
 	token := ShownToken(r)
 	if token == "" {
@@ -47,7 +47,7 @@ func Identify(r *http.Request, accounts Accounts) (Identity, error) {
 	return Identity{Principal: p, Token: token, Remote: Remote(r)}, nil
 }
 
-// ShownToken returns the token that a request shows, "" for none. It is not verified.
+// ShownToken returns the token that a request carries, "" for none. It does not verify the token.
 func ShownToken(r *http.Request) string {
 	if h := r.Header.Get("Authorization"); h != "" {
 		scheme, token, _ := strings.Cut(h, " ")
@@ -62,7 +62,7 @@ func ShownToken(r *http.Request) string {
 	return ""
 }
 
-// Remote returns the address of the client, without its port. Headers that a client can set are not believed.
+// Remote returns the address of the client without its port. It ignores headers, because a client can set them.
 func Remote(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -71,7 +71,7 @@ func Remote(r *http.Request) string {
 	return host
 }
 
-// network returns what one client is likely to own: an IPv4 address, or an IPv6 network of 64 bits.
+// network returns the addresses that one client probably owns: an IPv4 address, or an IPv6 network with a prefix of 64 bits.
 func network(remote string) string {
 	addr, err := netip.ParseAddr(remote)
 	if err != nil || addr.Unmap().Is4() {
@@ -84,7 +84,7 @@ func network(remote string) string {
 	return prefix.String()
 }
 
-// SessionCookie makes the cookie of a session; an empty token makes the one that deletes it.
+// SessionCookie makes the cookie of a session. With an empty token, the cookie deletes the one that the browser has.
 func SessionCookie(token string, expires time.Time, secure bool) http.Cookie {
 	c := http.Cookie{
 		Name: CookieName, Value: token, Path: "/", Expires: expires,
@@ -103,7 +103,7 @@ func NewContext(ctx context.Context, id Identity) context.Context {
 	return context.WithValue(ctx, contextKey{}, id)
 }
 
-// FromContext returns the identity that NewContext put in; the zero Identity may do nothing.
+// FromContext returns the identity that NewContext stored, or else the zero Identity, which has no rights.
 func FromContext(ctx context.Context) Identity {
 	id, _ := ctx.Value(contextKey{}).(Identity)
 	return id

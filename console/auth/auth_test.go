@@ -24,17 +24,17 @@ func TestLimiter(t *testing.T) {
 	}
 	l := auth.NewLimiter()
 	if n, wait := tries(l, 100, "192.0.2.1", "admin"); n != 10 || wait <= 0 || wait > 5*time.Second {
-		t.Errorf("%d tries for one user pass, then %v", n, wait)
+		t.Errorf("%d attempts for one user pass, then the wait is %v", n, wait)
 	}
 	if n, _ := tries(l, 100, "192.0.2.2", "admin"); n != 0 {
-		t.Errorf("%d more pass from another address", n)
+		t.Errorf("%d more attempts pass from another address", n)
 	}
 	if n, _ := tries(l, 100, "192.0.2.3", "ann"); n != 10 {
-		t.Errorf("%d pass for another user", n)
+		t.Errorf("%d attempts pass for another user", n)
 	}
-	// What was refused is not counted: the next one passes as soon as it was told.
+	// Refused attempts do not count: an attempt passes after the wait that the limiter returned.
 	if _, wait := tries(l, 1, "192.0.2.1", "admin"); l.Try("192.0.2.1", "admin", now.Add(wait)) != 0 {
-		t.Error("who waits as told is refused")
+		t.Error("an attempt after the returned wait is refused")
 	}
 
 	passed := 0
@@ -43,7 +43,7 @@ func TestLimiter(t *testing.T) {
 		passed += n
 	}
 	if passed != 20 {
-		t.Errorf("%d tries for many users pass from one IPv6 network", passed)
+		t.Errorf("%d attempts for many users pass from one IPv6 network", passed)
 	}
 	if n, _ := tries(l, 1, "2001:db8:0:1::1", "other"); n != 1 {
 		t.Error("another network is refused")
@@ -56,7 +56,7 @@ func TestRemote(t *testing.T) {
 		r.RemoteAddr = address
 		r.Header.Set("X-Forwarded-For", "203.0.113.9")
 		if got := auth.Remote(r); got != want {
-			t.Errorf("%s is %s", address, got)
+			t.Errorf("the address of %s is %s", address, got)
 		}
 	}
 }

@@ -8,17 +8,17 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// How often may be tried to log in, at once and then one after the other. The bound for a user holds however many
-// addresses try; it slows a guesser to some 20,000 passwords a day and the user himself by seconds.
+// The limits of log-in attempts: a burst, and then one attempt per interval. The limit for a user holds for all client
+// addresses together. It allows about 20,000 guesses a day, and delays the user by seconds.
 const (
 	burstPerNetwork = 20
 	everyPerNetwork = 3 * time.Second
 	burstPerUser    = 10
 	everyPerUser    = 4 * time.Second
-	limitersKept    = 10_000 // of each sort; the longest unused is forgotten first
+	limitersKept    = 10_000 // for networks and for users each; the least recently used one is dropped first
 )
 
-// Limiter bounds how often passwords are tried, by client network and by user name, in bounded memory.
+// Limiter limits log-in attempts by client network and by user name, in bounded memory.
 type Limiter struct {
 	mu       sync.Mutex
 	networks *lru.Cache[string, *rate.Limiter]
@@ -33,7 +33,7 @@ func NewLimiter() *Limiter {
 	return &Limiter{networks: networks, users: users}
 }
 
-// Try counts one attempt. wait is zero when it may go on, else how long until the next one may.
+// Try counts one attempt. If the attempt is allowed, wait is zero, else it is the time until the next one is allowed.
 func (l *Limiter) Try(remote, user string, now time.Time) (wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -41,14 +41,14 @@ func (l *Limiter) Try(remote, user string, now time.Time) (wait time.Duration) {
 	byUser := of(l.users, user, everyPerUser, burstPerUser)
 	n, u := byNetwork.ReserveN(now, 1), byUser.ReserveN(now, 1)
 	if wait = max(n.DelayFrom(now), u.DelayFrom(now)); wait > 0 {
-		// What is refused is not counted, or an impatient client would never get in again.
+		// If refused attempts counted, a client that retries too early could never log in again.
 		n.CancelAt(now)
 		u.CancelAt(now)
 	}
 	return wait
 }
 
-// TryNetwork is Try where it is not known yet who tries.
+// TryNetwork is Try for an attempt whose user is not known yet.
 func (l *Limiter) TryNetwork(remote string, now time.Time) (wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

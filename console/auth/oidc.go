@@ -22,33 +22,32 @@ import (
 	"github.com/belfryhq/belfry/internal/store/account"
 )
 
-// OIDCConfig is an identity provider (OpenID Connect), and what its claims mean here.
+// OIDCConfig configures an identity provider (OpenID Connect), and maps its claims to roles and groups.
 type OIDCConfig struct {
 	Issuer, ClientID, ClientSecret string
-	RedirectURL                    string // of the callback, as the provider knows it
-	Name                           string // of the button
+	RedirectURL                    string // of the callback, as it is registered with the provider
+	Name                           string // on the button of the log-in page
 	Scopes                         []string
-	// The claims that hold the user's name, and the values that mean roles and groups. A claim within others is named by
-	// its path with dots.
+	// The claims that hold the user's name, role values and group values. A nested claim is named by its path with dots.
 	UsernameClaim, RoleClaim, GroupsClaim string
-	Roles                                 map[string]account.Role // by value; the highest counts
-	DefaultRole                           account.Role            // of who has none of these; "": no access
-	Groups                                map[string][]string     // by value
+	Roles                                 map[string]account.Role // by value of the claim; the highest role counts
+	DefaultRole                           account.Role            // of users without such a value; "": no access
+	Groups                                map[string][]string     // by value of the claim
 	SessionLifetime                       time.Duration
-	Client                                *http.Client     // nil: one that waits ten seconds
+	Client                                *http.Client     // nil: a client with a timeout of ten seconds
 	Now                                   func() time.Time // nil: time.Now
 }
 
-// Why a log-in through the provider comes to nothing. Others say that the provider cannot be reached or answers nonsense.
+// The errors of a refused log-in. Any other error means that the provider is unreachable or its answer is malformed.
 var (
-	ErrOIDCDenied = errors.New("the provider did not let the user in")
-	ErrOIDCState  = errors.New("the answer belongs to no log-in that this browser has begun")
-	ErrOIDCToken  = errors.New("the provider's word is not valid")
-	ErrOIDCName   = errors.New("the user has no name that can be used here")
+	ErrOIDCDenied = errors.New("the identity provider refused the log-in")
+	ErrOIDCState  = errors.New("the answer does not belong to a log-in that this browser started")
+	ErrOIDCToken  = errors.New("the identity provider's token is not valid")
+	ErrOIDCName   = errors.New("the user's name cannot be used in Belfry")
 )
 
-// Provider is an identity provider: authorization code flow with PKCE, state and nonce. It is asked for its addresses and
-// keys when they are first needed, so that a console starts while it is away.
+// Provider is an identity provider. It uses the authorization code flow with PKCE, state and nonce. It reads the provider's
+// endpoints and keys at the first log-in, so that a console can start while the provider is unreachable.
 type Provider struct {
 	config OIDCConfig
 
@@ -56,7 +55,7 @@ type Provider struct {
 	known *oidc.Provider // nil until it has answered
 }
 
-// NewProvider makes a Provider of a configuration that was checked.
+// NewProvider makes a Provider. The configuration must have been checked.
 func NewProvider(c OIDCConfig) *Provider {
 	if c.Client == nil {
 		c.Client = &http.Client{Timeout: 10 * time.Second}
@@ -67,16 +66,17 @@ func NewProvider(c OIDCConfig) *Provider {
 	return &Provider{config: c}
 }
 
-// Name is what people call the provider.
+// Name is the name of the provider on the log-in page.
 func (p *Provider) Name() string { return p.config.Name }
 
-// SessionLifetime is how long a log-in lasts: the provider is asked about roles no sooner.
+// SessionLifetime is how long a log-in lasts. Changes of roles at the provider take effect at the next log-in.
 func (p *Provider) SessionLifetime() time.Duration { return p.config.SessionLifetime }
 
-// OIDCCookieName is the cookie in which a browser keeps the log-in that it has begun.
+// OIDCCookieName is the cookie in which a browser keeps the state of a started log-in.
 const OIDCCookieName = "belfry_oidc"
 
-// begun is what has to come back, or fit what comes back. It is the browser's own, so that the cookie need not be sealed.
+// begun is the state of a started log-in. Finish compares the provider's answer with it. The cookie is not encrypted, because
+// the state is secret only from other browsers.
 type begun struct {
 	State    string `json:"s"`
 	Nonce    string `json:"n"`
@@ -84,8 +84,8 @@ type begun struct {
 	ReturnTo string `json:"r"`
 }
 
-// OIDCCookie makes the cookie of a log-in that has begun, for requests to path; an empty value makes the one that deletes
-// it. It is SameSite=Lax, as the provider's answer comes from another site.
+// OIDCCookie makes the cookie of a started log-in for requests to path. With an empty value, the cookie deletes the one that
+// the browser has. It is SameSite=Lax, because the provider's site sends the browser back.
 func OIDCCookie(value, path string, secure bool) http.Cookie {
 	c := http.Cookie{Name: OIDCCookieName, Value: value, Path: path, MaxAge: int(10 * time.Minute / time.Second),
 		HttpOnly: true, Secure: secure, SameSite: http.SameSiteLaxMode}
@@ -95,7 +95,8 @@ func OIDCCookie(value, path string, secure bool) http.Cookie {
 	return c
 }
 
-// Begin returns where the browser is to go, and what it has to keep meanwhile. returnTo is the page that it wants.
+// Begin starts a log-in. It returns the provider's address for the browser and the value of the cookie. After the log-in
+// the browser goes to the page returnTo.
 func (p *Provider) Begin(ctx context.Context, returnTo string) (redirect, kept string, err error) {
 	o, _, err := p.discover(ctx)
 	if err != nil {
@@ -109,8 +110,8 @@ func (p *Provider) Begin(ctx context.Context, returnTo string) (redirect, kept s
 	return o.AuthCodeURL(b.State, oidc.Nonce(b.Nonce), oauth2.S256ChallengeOption(b.Verifier)), base64.RawURLEncoding.EncodeToString(encoded), nil
 }
 
-// Finish turns the provider's answer into who the user is. Errors that are none of the above mean that the provider could
-// not be asked.
+// Finish returns the user whom the provider's answer names. An error that is none of the above means that the provider could
+// not be reached.
 func (p *Provider) Finish(ctx context.Context, kept string, answer url.Values) (who account.Claimed, returnTo string, err error) {
 	var b begun
 	decoded, err := base64.RawURLEncoding.DecodeString(kept)
@@ -131,10 +132,10 @@ func (p *Provider) Finish(ctx context.Context, kept string, answer url.Values) (
 	ctx = oidc.ClientContext(ctx, p.config.Client)
 	tokens, err := o.Exchange(ctx, answer.Get("code"), oauth2.VerifierOption(b.Verifier))
 	if refusal := new(oauth2.RetrieveError); errors.As(err, &refusal) && refusal.Response != nil && refusal.Response.StatusCode < 500 {
-		return who, "", fmt.Errorf("%w: it refuses the code: %s", ErrOIDCToken, refusal.ErrorCode)
+		return who, "", fmt.Errorf("%w: the provider refuses the code: %s", ErrOIDCToken, refusal.ErrorCode)
 	}
 	if err != nil {
-		return who, "", fmt.Errorf("ask the identity provider for a token: %w", withoutBody(err))
+		return who, "", fmt.Errorf("request a token from the identity provider: %w", withoutBody(err))
 	}
 	id, err := p.verify(ctx, provider, tokens, b.Nonce)
 	if err != nil {
@@ -148,7 +149,7 @@ func (p *Provider) Finish(ctx context.Context, kept string, answer url.Values) (
 	return who, LocalPath(b.ReturnTo), err
 }
 
-// withoutBody drops what the provider has answered, which may hold a token.
+// withoutBody drops the body of the provider's answer from an error, because it may contain a token.
 func withoutBody(err error) error {
 	if refusal := new(oauth2.RetrieveError); errors.As(err, &refusal) && refusal.Response != nil {
 		return errors.New(refusal.Response.Status)
@@ -156,7 +157,7 @@ func withoutBody(err error) error {
 	return err
 }
 
-// discover asks the provider for its addresses, once it has answered never again.
+// discover reads the provider's endpoints. It keeps them after the first success.
 func (p *Provider) discover(ctx context.Context) (*oauth2.Config, *oidc.Provider, error) {
 	p.mu.Lock()
 	known := p.known
@@ -164,7 +165,7 @@ func (p *Provider) discover(ctx context.Context) (*oauth2.Config, *oidc.Provider
 	if known == nil {
 		var err error
 		if known, err = oidc.NewProvider(oidc.ClientContext(ctx, p.config.Client), p.config.Issuer); err != nil {
-			return nil, nil, fmt.Errorf("ask the identity provider for its addresses: %w", err)
+			return nil, nil, fmt.Errorf("read the identity provider's endpoints: %w", err)
 		}
 		p.mu.Lock()
 		p.known = known
@@ -174,7 +175,7 @@ func (p *Provider) discover(ctx context.Context) (*oauth2.Config, *oidc.Provider
 		RedirectURL: p.config.RedirectURL, Scopes: p.config.Scopes}, known, nil
 }
 
-// verify judges the ID token: signature, issuer, audience, expiry, and that it answers this very log-in.
+// verify checks the ID token: signature, issuer, audience and expiry, and that its nonce belongs to this log-in.
 func (p *Provider) verify(ctx context.Context, provider *oidc.Provider, tokens *oauth2.Token, nonce string) (*oidc.IDToken, error) {
 	raw, _ := tokens.Extra("id_token").(string)
 	id, err := provider.Verifier(&oidc.Config{ClientID: p.config.ClientID, Now: p.config.Now}).Verify(ctx, raw)
@@ -182,16 +183,16 @@ func (p *Provider) verify(ctx context.Context, provider *oidc.Provider, tokens *
 		return nil, fmt.Errorf("%w: %w", ErrOIDCToken, err)
 	}
 	if subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(nonce)) != 1 {
-		return nil, fmt.Errorf("%w: its nonce is another log-in's", ErrOIDCToken)
+		return nil, fmt.Errorf("%w: its nonce belongs to another log-in", ErrOIDCToken)
 	}
 	if id.Subject == "" {
-		return nil, fmt.Errorf("%w: it names no subject", ErrOIDCToken)
+		return nil, fmt.Errorf("%w: it has no subject", ErrOIDCToken)
 	}
 	var c struct {
 		AuthorizedParty string `json:"azp"`
 	}
 	if err := id.Claims(&c); err != nil || len(id.Audience) > 1 && c.AuthorizedParty != p.config.ClientID {
-		return nil, fmt.Errorf("%w: it was made for another party", ErrOIDCToken)
+		return nil, fmt.Errorf("%w: it was issued to another client", ErrOIDCToken)
 	}
 	if id.AccessTokenHash != "" {
 		if err := id.VerifyAccessToken(tokens.AccessToken); err != nil {
@@ -201,8 +202,8 @@ func (p *Provider) verify(ctx context.Context, provider *oidc.Provider, tokens *
 	return id, nil
 }
 
-// claims returns those of the ID token and, where one is missing there that is wanted, those of the userinfo endpoint: some
-// providers tell names and groups there alone.
+// claims returns the claims of the ID token. If it lacks a configured claim, claims adds those of the userinfo endpoint,
+// because some providers send names and groups only there.
 func (p *Provider) claims(ctx context.Context, provider *oidc.Provider, tokens *oauth2.Token, id *oidc.IDToken) (map[string]any, error) {
 	claims := map[string]any{}
 	if err := id.Claims(&claims); err != nil {
@@ -217,11 +218,11 @@ func (p *Provider) claims(ctx context.Context, provider *oidc.Provider, tokens *
 	}
 	info, err := provider.UserInfo(ctx, oauth2.StaticTokenSource(tokens))
 	if err != nil {
-		return nil, fmt.Errorf("ask the identity provider about the user: %w", err)
+		return nil, fmt.Errorf("read the user from the identity provider: %w", err)
 	}
 	more := map[string]any{}
 	if err := info.Claims(&more); err != nil || info.Subject != id.Subject {
-		return nil, fmt.Errorf("%w: it tells of another user", ErrOIDCToken)
+		return nil, fmt.Errorf("%w: the userinfo endpoint names another user", ErrOIDCToken)
 	}
 	for name, value := range more {
 		if _, there := claims[name]; !there {
@@ -231,8 +232,8 @@ func (p *Provider) claims(ctx context.Context, provider *oidc.Provider, tokens *
 	return claims, nil
 }
 
-// usableName is what names of the provider's users must be made of, so that they can be told from whatever stands beside
-// them in the audit log and in addresses.
+// usableName matches the names that users of the provider may have. They cannot be confused with other text in the audit log
+// or in addresses.
 var usableName = regexp.MustCompile(`^[a-z0-9][a-z0-9._@+-]{0,126}$`)
 
 func (p *Provider) read(claims map[string]any, id *oidc.IDToken) (account.Claimed, error) {
@@ -242,7 +243,7 @@ func (p *Provider) read(claims map[string]any, id *oidc.IDToken) (account.Claime
 		return who, ErrOIDCName
 	}
 	if verified, said := claims["email_verified"].(bool); p.config.UsernameClaim == "email" && said && !verified {
-		return who, ErrOIDCName // anybody may have entered it
+		return who, ErrOIDCName // the user may have entered someone else's address
 	}
 	who.Name = strings.ToLower(names[0])
 	for _, value := range values(claims, p.config.RoleClaim) {
@@ -258,7 +259,7 @@ func (p *Provider) read(claims map[string]any, id *oidc.IDToken) (account.Claime
 	return who, nil
 }
 
-// values returns the texts of a claim, which is one or a list of them. Its name is looked for as it is, then as a path.
+// values returns the texts of a claim, which is one text or a list. The name is tried as it is, and then as a path.
 func values(claims map[string]any, name string) []string {
 	v, ok := claims[name]
 	for rest := name; !ok; {
@@ -285,8 +286,8 @@ func values(claims map[string]any, name string) []string {
 	return nil
 }
 
-// LocalPath returns the path, with its query, if it surely names a page of this console, else "/": a link must not lead
-// through a log-in to another site.
+// LocalPath returns the path and its query if it certainly names a page of this console, else "/". Otherwise a link could
+// lead through the log-in page to another site.
 func LocalPath(path string) string {
 	u, err := url.Parse(path)
 	if err != nil || len(path) > 2048 || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || u.Host != "" || u.Scheme != "" ||

@@ -1,11 +1,11 @@
-// Package live hands changed runs to whoever watches them.
+// Package live sends changed runs to watchers.
 //
-// Changes come from a Source, by best effort, as no more than the news that a run came into a state. What watchers get
-// is the run as it stands in Postgres a moment later, which is read once for all of them. So a change that is heard
-// twice, late or in the wrong order does no harm, and whether somebody may see a run is judged by its row.
+// A Source reports, as best effort, that a run changed its state. The Hub then reads the run from Postgres, once for all
+// watchers, and each watcher gets the row. So a report that arrives twice, late or out of order does no harm, and the row
+// decides whether a watcher may see the run.
 //
-// Everything is bounded: a watcher that would get too much, or is too slow to take it, is told that there is a gap, and
-// reads its list anew.
+// Everything is bounded. If a watcher would get too many runs, or takes them too slowly, it gets a gap and must read its
+// whole list again.
 package live
 
 import (
@@ -21,37 +21,38 @@ import (
 const (
 	pace       = 500 * time.Millisecond // between two rounds of reading
 	maxChanged = 100                    // runs that one watcher gets in one round
-	maxRead    = 1000                   // runs read in one round, for all
+	maxRead    = 1000                   // runs read in one round for all watchers
 	maxKept    = 300                    // events kept for a watcher that has not taken them
 	readTime   = 5 * time.Second
 )
 
-// Source tells which runs changed, whichever process changed them.
+// Source reports which runs changed, in any process.
 type Source interface {
-	// Hear calls changed with changes, and missed after some may have been lost, one call at a time, until stop is
-	// called. Unavailable: there is no way to hear now.
+	// Hear subscribes. Until stop is called, it calls changed with changes, and missed after changes may have been lost, one
+	// call at a time. Unavailable: no subscription is possible now.
 	Hear(changed func([]engine.Change), missed func()) (stop func(), err error)
 }
 
-// Reader reads runs as lists show them, and leaves out those that are not there.
+// Reader reads runs in the form that lists show. It leaves out runs that do not exist.
 type Reader func(ctx context.Context, ids []domain.RunID) ([]domain.Run, error)
 
-// Filter says what is for a watcher.
+// Filter selects the changes for a watcher.
 type Filter struct {
 	// Wants reports whether a change may concern the watcher. It must not block.
 	Wants func(*engine.Change) bool
-	// Judge says of a run, as it stands, what the watcher gets. Nil: it gets nothing, and is woken by changes alone.
+	// Judge decides from the present row of a run what the watcher gets. Nil: the watcher gets no runs, and each change
+	// only wakes it.
 	Judge func(*domain.Run) Verdict
 }
 
-// Verdict is what a watcher gets of a changed run.
+// Verdict is a Filter's decision about a changed run.
 type Verdict int
 
 // The verdicts.
 const (
 	Nothing Verdict = iota
-	Show            // the run fits
-	Gone            // it may have fitted, and does no more
+	Show            // the run matches the filter
+	Gone            // the run may have matched before, and does not match now
 )
 
 // Event is a run that changed.
@@ -60,27 +61,27 @@ type Event struct {
 	Gone bool
 }
 
-// Hub hears of changes while there are watchers. Safe for concurrent use.
+// Hub distributes changes to watchers. It is subscribed to the source while there are watchers. Safe for concurrent use.
 type Hub struct {
 	source Source
 	read   Reader
 	log    *slog.Logger
 
-	dirty chan struct{} // some watcher has changed runs to be read
+	dirty chan struct{} // signals that changed runs must be read
 
-	turn  sync.Mutex // held while the first watcher comes, and while the last one leaves
-	leave func()     // guarded by turn: ends hearing and reading
+	turn  sync.Mutex // held while a watcher is added or removed
+	leave func()     // guarded by turn: ends the subscription and the reading
 
 	mu       sync.Mutex
-	watchers map[*Watcher]struct{} // and their fields
+	watchers map[*Watcher]struct{} // mu also guards their fields
 }
 
-// NewHub makes a Hub. It hears nothing before the first Watch.
+// NewHub makes a Hub. It subscribes to the source with the first Watch.
 func NewHub(source Source, read Reader, log *slog.Logger) *Hub {
 	return &Hub{source: source, read: read, log: log, dirty: make(chan struct{}, 1), watchers: make(map[*Watcher]struct{})}
 }
 
-// Watcher gets the changes that pass its filter, from the return of Watch on. It is used by one goroutine.
+// Watcher gets the changes that pass its filter, after Watch has returned. It is used by one goroutine.
 type Watcher struct {
 	hub    *Hub
 	filter Filter
@@ -93,7 +94,7 @@ type Watcher struct {
 	gap     bool
 }
 
-// Watch begins to hear. The caller must Close the watcher. The error is the source's.
+// Watch adds a watcher. The caller must Close it. The error is the source's.
 func (h *Hub) Watch(f Filter) (*Watcher, error) {
 	w := &Watcher{hub: h, filter: f, wake: make(chan struct{}, 1), changed: make(map[domain.RunID]struct{}), at: make(map[domain.RunID]int)}
 	h.turn.Lock()
@@ -129,10 +130,10 @@ func (w *Watcher) Close() {
 	}
 }
 
-// Wake receives after something came for Take, and, for a watcher without Judge, after a change.
+// Wake receives a value when Take has something to return. For a watcher without Judge, it receives one after each change.
 func (w *Watcher) Wake() <-chan struct{} { return w.wake }
 
-// Take returns what came since the last call: each run once, as it stood last. gap says that more changed than was kept.
+// Take returns the changed runs since the last call, each once and in its latest state. If gap is true, changes are missing.
 func (w *Watcher) Take() (events []Event, gap bool) {
 	w.hub.mu.Lock()
 	defer w.hub.mu.Unlock()
@@ -149,7 +150,7 @@ func (w *Watcher) signal() {
 	}
 }
 
-// hear notes which runs are to be read.
+// hear records which runs the next round reads.
 func (h *Hub) hear(changes []engine.Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -165,7 +166,7 @@ func (h *Hub) hear(changes []engine.Change) {
 			}
 			read = true
 			if _, known := w.changed[changes[i].RunID]; !known && len(w.changed) == maxChanged {
-				w.gap = true // it is told with the round
+				w.gap = true // round reports it
 				break
 			}
 			w.changed[changes[i].RunID] = struct{}{}
@@ -207,13 +208,13 @@ func (h *Hub) run(ctx context.Context) {
 	}
 }
 
-// portion is what one watcher waits for in a round.
+// portion is the set of runs that one watcher gets in a round.
 type portion struct {
 	w   *Watcher
 	ids []domain.RunID
 }
 
-// round reads what changed and hands it out.
+// round reads the changed runs and distributes them.
 func (h *Hub) round(ctx context.Context) {
 	portions, ids := h.collect()
 	if len(portions) == 0 {
@@ -223,7 +224,7 @@ func (h *Hub) round(ctx context.Context) {
 	runs, err := h.read(readCtx, ids)
 	cancel()
 	if err != nil && ctx.Err() == nil {
-		h.log.WarnContext(ctx, "reading changed runs; who watches them is told of a gap", "error", err)
+		h.log.WarnContext(ctx, "cannot read changed runs, reporting a gap to their watchers", "err", err)
 	}
 	found := make(map[domain.RunID]*domain.Run, len(runs))
 	for i := range runs {
@@ -244,8 +245,8 @@ func (h *Hub) round(ctx context.Context) {
 	}
 }
 
-// collect takes what all watchers wait for, as much as is read at once. Their order is by chance, so that nobody is
-// always left out.
+// collect takes the changed runs of all watchers, up to the limit of one round. The order of watchers is random, so that the
+// limit does not hit the same watcher each time.
 func (h *Hub) collect() (portions []portion, ids []domain.RunID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -272,7 +273,8 @@ func (h *Hub) collect() (portions []portion, ids []domain.RunID) {
 	return portions, ids
 }
 
-// keep keeps what the filter makes of a run, in place of what was kept of it before. The caller holds the hub's mu.
+// keep stores the event that the filter makes of a run. It replaces an earlier event of the run. The caller holds the hub's
+// mu.
 func (w *Watcher) keep(run *domain.Run) {
 	verdict := w.filter.Judge(run)
 	if verdict == Nothing {

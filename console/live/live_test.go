@@ -15,20 +15,20 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// source is a Source that tests speak for.
+// source is a Source whose callbacks the tests call.
 type source struct {
-	changed func([]engine.Change)
-	missed  func()
-	heard   int // how often somebody began to hear, and stopped
-	stopped int
-	err     error
+	changed       func([]engine.Change)
+	missed        func()
+	subscriptions int // begun
+	stopped       int
+	err           error
 }
 
 func (s *source) Hear(changed func([]engine.Change), missed func()) (func(), error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	s.heard++
+	s.subscriptions++
 	s.changed, s.missed = changed, missed
 	return func() { s.stopped++ }, nil
 }
@@ -92,7 +92,7 @@ func watch(t *testing.T, h *live.Hub, f live.Filter) *live.Watcher {
 	return w
 }
 
-// took returns in words what a watcher has got, once everything is at rest.
+// took describes what a watcher has got, after all goroutines are idle.
 func took(w *live.Watcher) string {
 	synctest.Wait()
 	select {
@@ -111,7 +111,7 @@ func took(w *live.Watcher) string {
 	return out
 }
 
-func TestChangesReachWhomTheyConcern(t *testing.T) {
+func TestWatcherGetsMatchingChanges(t *testing.T) {
 	watched(t, func(s *source, db *table, h *live.Hub) {
 		a, b := watch(t, h, of("a")), watch(t, h, of("b"))
 		s.changed([]engine.Change{db.put(1, "a", domain.Queued)})
@@ -121,7 +121,7 @@ func TestChangesReachWhomTheyConcern(t *testing.T) {
 		if got := took(b); got != "nothing" {
 			t.Errorf("b got %s", got)
 		}
-		// Of what changes until the next round, the last counts.
+		// Of several changes before the next round, a watcher gets the latest.
 		s.changed([]engine.Change{db.put(1, "a", domain.Running)})
 		s.changed([]engine.Change{db.put(1, "a", domain.Succeeded)})
 		if got := took(a); got != "nothing" {
@@ -134,10 +134,10 @@ func TestChangesReachWhomTheyConcern(t *testing.T) {
 		if len(db.reads) != 2 {
 			t.Errorf("%d reads", len(db.reads))
 		}
-		// A change that says another group than the run has shows nobody the run.
-		lie := db.put(2, "b", domain.Queued)
-		lie.Group = "a"
-		s.changed([]engine.Change{lie})
+		// If a change names a group that is not the run's, no watcher gets the run.
+		wrong := db.put(2, "b", domain.Queued)
+		wrong.Group = "a"
+		s.changed([]engine.Change{wrong})
 		time.Sleep(time.Second)
 		if got := took(a); got != "nothing" {
 			t.Errorf("a got %s", got)
@@ -171,7 +171,7 @@ func TestTooMuchIsAGap(t *testing.T) {
 		quiet, busy := watch(t, h, of("quiet")), watch(t, h, of("busy"))
 		defer quiet.Close()
 		defer busy.Close()
-		for round := range 5 { // nobody takes what comes
+		for round := range 5 { // the watchers take nothing
 			for n := range 1000 {
 				s.changed([]engine.Change{db.put(1000*round+n, "busy", domain.Queued)})
 			}
@@ -188,7 +188,7 @@ func TestTooMuchIsAGap(t *testing.T) {
 			}
 		}
 		if got := took(quiet); got != "nothing" {
-			t.Errorf("who watches another group got %s", got)
+			t.Errorf("the watcher of another group got %s", got)
 		}
 		s.changed([]engine.Change{db.put(1, "busy", domain.Queued)})
 		time.Sleep(time.Second)
@@ -205,7 +205,7 @@ func TestManyWatchersReadABoundedNumber(t *testing.T) {
 			all = append(all, watch(t, h, of(fmt.Sprint(g))))
 		}
 		s.changed([]engine.Change{db.put(9999, "0", domain.Queued)})
-		synctest.Wait() // a round has been: what comes now is for one and the same next one
+		synctest.Wait() // a round has just ended, so all of the following changes are in the next one
 		for g := range 20 {
 			var changes []engine.Change
 			for n := range 90 {
@@ -223,7 +223,7 @@ func TestManyWatchersReadABoundedNumber(t *testing.T) {
 			w.Close()
 		}
 		if most := len(db.reads[len(db.reads)-1]); most != 1000 || gaps < 8 || gaps > 10 {
-			t.Errorf("%d runs were read, %d watchers were told of a gap", most, gaps)
+			t.Errorf("%d runs were read, %d watchers got a gap", most, gaps)
 		}
 	})
 }
@@ -233,13 +233,13 @@ func TestLossIsAGap(t *testing.T) {
 		w := watch(t, h, of("a"))
 		s.missed()
 		if got := took(w); got != "gap" {
-			t.Errorf("after a loss it got %s", got)
+			t.Errorf("after a loss the watcher got %s", got)
 		}
 		db.err = errors.New("away")
 		s.changed([]engine.Change{db.put(1, "a", domain.Queued)})
 		time.Sleep(time.Second)
 		if got := took(w); got != "1 queued false;gap" {
-			t.Errorf("after a failed read it got %s", got)
+			t.Errorf("after a failed read the watcher got %s", got)
 		}
 		w.Close()
 	})
@@ -251,26 +251,26 @@ func TestWithoutJudgeChangesWake(t *testing.T) {
 		defer w.Close()
 		s.changed([]engine.Change{db.put(1, "b", domain.Queued)})
 		if got := took(w); got != "nothing" {
-			t.Errorf("another group's change: %s", got)
+			t.Errorf("after a change in another group the watcher got %s", got)
 		}
 		s.changed([]engine.Change{db.put(2, "a", domain.Queued)})
 		if got := took(w); got != "" || len(db.reads) > 0 {
-			t.Errorf("it got %s, after %d reads", got, len(db.reads))
+			t.Errorf("the watcher got %s, after %d reads", got, len(db.reads))
 		}
 	})
 }
 
-// Nothing is heard and no goroutine is left while nobody watches: the bubble would not end.
-func TestLastWatcherEndsHearing(t *testing.T) {
+// Without watchers the hub has no subscription and no goroutine. A goroutine would keep the bubble from ending.
+func TestLastWatcherEndsSubscription(t *testing.T) {
 	watched(t, func(s *source, _ *table, h *live.Hub) {
 		a, b := watch(t, h, of("a")), watch(t, h, of("b"))
 		a.Close()
-		if s.heard != 1 || s.stopped != 0 {
-			t.Errorf("with one left: heard %d, stopped %d", s.heard, s.stopped)
+		if s.subscriptions != 1 || s.stopped != 0 {
+			t.Errorf("with one watcher left: %d subscriptions, %d stopped", s.subscriptions, s.stopped)
 		}
 		b.Close()
 		if s.stopped != 1 {
-			t.Error("it still hears")
+			t.Error("the hub is still subscribed")
 		}
 		s.err = errors.New("away")
 		if _, err := h.Watch(of("a")); !errors.Is(err, s.err) {
@@ -278,8 +278,8 @@ func TestLastWatcherEndsHearing(t *testing.T) {
 		}
 		s.err = nil
 		watch(t, h, of("a")).Close()
-		if s.heard != 2 || s.stopped != 2 {
-			t.Errorf("at last: heard %d, stopped %d", s.heard, s.stopped)
+		if s.subscriptions != 2 || s.stopped != 2 {
+			t.Errorf("at the end: %d subscriptions, %d stopped", s.subscriptions, s.stopped)
 		}
 	})
 }
