@@ -24,25 +24,27 @@ var standardOnly = []string{}
 // matrix is the order of the packages: arrows point toward domain. Whoever changes it says why in the commit.
 var matrix = []entry{
 	// The bottom: values and decisions, without a database, a network or a clock of their own.
-	{pkg: "internal/domain", others: standardOnly},
+	// Explanations stand below domain, because a run and a ledger entry hold some.
+	{pkg: "internal/explain", others: standardOnly},
+	{pkg: "internal/domain", ours: []string{"internal/explain"}, others: standardOnly},
 	{pkg: "executor/wire", others: standardOnly},
 	{pkg: "internal/lifecycle", others: standardOnly},
 	{pkg: "internal/schedule", ours: []string{"internal/domain"}, others: []string{"github.com/robfig/cron/v3"}},
-	{pkg: "internal/plan", ours: []string{"internal/domain", "internal/engine", "internal/schedule"}, others: standardOnly},
-	{pkg: "internal/firecheck", ours: []string{"internal/domain", "internal/schedule"}, others: standardOnly},
+	{pkg: "internal/plan", ours: []string{"internal/domain", "internal/engine", "internal/explain", "internal/schedule"}, others: standardOnly},
+	{pkg: "internal/firecheck", ours: []string{"internal/domain", "internal/explain", "internal/schedule"}, others: standardOnly},
 	{pkg: "internal/runstats", ours: []string{"internal/domain"}, others: standardOnly},
 	// The values that the roles and the store exchange: both import it, so that the store imports no role.
-	{pkg: "internal/engine", ours: []string{"internal/domain"}, others: standardOnly},
+	{pkg: "internal/engine", ours: []string{"internal/domain", "internal/explain"}, others: standardOnly},
 	{pkg: "internal/event", ours: []string{"internal/domain"}, others: standardOnly},
 	// Filters of events are CEL expressions. Only the packages that evaluate or check them build CEL's library.
 	{pkg: "internal/event/match", ours: []string{"internal/domain", "internal/event"}, others: []string{"github.com/google/cel-go"}},
 	{pkg: "migrations", others: standardOnly},
 	// What is said of jobs, and how it is delivered.
-	{pkg: "internal/alert", ours: []string{"internal/domain", "internal/engine"}, others: []string{"github.com/wneessen/go-mail"}},
+	{pkg: "internal/alert", ours: []string{"internal/domain", "internal/engine", "internal/explain"}, others: []string{"github.com/wneessen/go-mail"}},
 
 	// Postgres. The view's and the accounts' stores stand beside the engine's and do not know it.
-	{pkg: "internal/store", ours: []string{"executor/wire", "internal/domain", "internal/engine", "internal/event", "internal/firecheck", "internal/plan", "internal/schedule", "internal/store/...", "migrations"}},
-	{pkg: "internal/store/view/...", ours: []string{"internal/runstats", "internal/firecheck", "internal/domain", "internal/schedule", "internal/store/logchunk", "internal/store/pgerr", "internal/store/view/..."}},
+	{pkg: "internal/store", ours: []string{"executor/wire", "internal/domain", "internal/engine", "internal/explain", "internal/event", "internal/firecheck", "internal/plan", "internal/schedule", "internal/store/...", "migrations"}},
+	{pkg: "internal/store/view/...", ours: []string{"internal/runstats", "internal/firecheck", "internal/domain", "internal/explain", "internal/schedule", "internal/store/logchunk", "internal/store/pgerr", "internal/store/view/..."}},
 	{pkg: "internal/store/account/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/account/..."}},
 	{pkg: "internal/store/runstats/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/runstats/..."}},
 	{pkg: "internal/store/event/...", ours: []string{"internal/domain", "internal/event", "internal/event/match", "internal/store/pgerr", "internal/store/event/..."}},
@@ -54,26 +56,26 @@ var matrix = []entry{
 
 	// The roles know the bottom and each other not at all; what they need they declare as interfaces.
 	{pkg: "scheduler/...", ours: []string{"internal/domain", "internal/engine", "internal/lifecycle", "internal/plan", "internal/schedule", "scheduler/..."}},
-	{pkg: "dispatcher/...", ours: []string{"dispatcher/...", "executor/wire", "internal/domain", "internal/engine", "internal/firecheck", "internal/lifecycle", "internal/schedule"}},
+	{pkg: "dispatcher/...", ours: []string{"dispatcher/...", "executor/wire", "internal/domain", "internal/engine", "internal/explain", "internal/firecheck", "internal/lifecycle", "internal/schedule"}},
 	// Within the dispatcher, each package may import those above it. Only fire fires: what settle, offer and kill release goes
 	// back to their callers.
 	{pkg: "dispatcher/roster", ours: []string{"dispatcher/route", "executor/wire", "internal/domain", "internal/engine", "internal/lifecycle"}},
 	{pkg: "dispatcher/peer", ours: []string{"executor/wire", "internal/domain", "internal/engine", "internal/lifecycle"}},
-	{pkg: "dispatcher/waiting", ours: []string{"internal/domain", "internal/engine", "internal/lifecycle"}},
+	{pkg: "dispatcher/waiting", ours: []string{"internal/domain", "internal/engine", "internal/explain", "internal/lifecycle"}},
 	{pkg: "dispatcher/intake", ours: []string{"executor/wire"}},
 	{pkg: "dispatcher/announce", ours: []string{"dispatcher/peer", "executor/wire", "internal/domain", "internal/engine"}},
 	{pkg: "dispatcher/settle", ours: []string{"dispatcher/announce", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine"}},
-	{pkg: "dispatcher/offer", ours: []string{"dispatcher/peer", "dispatcher/roster", "dispatcher/settle", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine"}},
+	{pkg: "dispatcher/offer", ours: []string{"dispatcher/peer", "dispatcher/roster", "dispatcher/settle", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine", "internal/explain"}},
 	{pkg: "dispatcher/kill", ours: []string{"dispatcher/peer", "dispatcher/settle", "executor/wire", "internal/domain", "internal/engine"}},
-	{pkg: "dispatcher/fire", ours: []string{"dispatcher/announce", "dispatcher/kill", "dispatcher/offer", "dispatcher/peer", "dispatcher/roster", "dispatcher/route", "dispatcher/settle", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine", "internal/lifecycle"}},
-	{pkg: "dispatcher/assign", ours: []string{"dispatcher/fire", "dispatcher/offer", "dispatcher/peer", "dispatcher/roster", "dispatcher/route", "dispatcher/settle", "dispatcher/waiting", "internal/domain", "internal/engine", "internal/lifecycle"}},
+	{pkg: "dispatcher/fire", ours: []string{"dispatcher/announce", "dispatcher/kill", "dispatcher/offer", "dispatcher/peer", "dispatcher/roster", "dispatcher/route", "dispatcher/settle", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine", "internal/explain", "internal/lifecycle"}},
+	{pkg: "dispatcher/assign", ours: []string{"dispatcher/fire", "dispatcher/offer", "dispatcher/peer", "dispatcher/roster", "dispatcher/route", "dispatcher/settle", "dispatcher/waiting", "internal/domain", "internal/engine", "internal/explain", "internal/lifecycle"}},
 	{pkg: "dispatcher/results", ours: []string{"dispatcher/intake", "dispatcher/peer", "dispatcher/roster", "dispatcher/settle", "executor/wire", "internal/domain", "internal/engine", "internal/lifecycle"}},
-	{pkg: "dispatcher/verdict", ours: []string{"dispatcher/fire", "dispatcher/offer", "dispatcher/peer", "dispatcher/results", "dispatcher/roster", "dispatcher/settle", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine", "internal/lifecycle"}},
+	{pkg: "dispatcher/verdict", ours: []string{"dispatcher/fire", "dispatcher/offer", "dispatcher/peer", "dispatcher/results", "dispatcher/roster", "dispatcher/settle", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine", "internal/explain", "internal/lifecycle"}},
 	{pkg: "dispatcher/reconcile", ours: []string{"dispatcher/fire", "dispatcher/kill", "dispatcher/peer", "dispatcher/results", "dispatcher/settle", "dispatcher/verdict", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine", "internal/lifecycle"}},
 	{pkg: "dispatcher/events", ours: []string{"dispatcher/intake", "internal/domain", "internal/event", "executor/wire"}},
 	{pkg: "dispatcher/followup", ours: []string{"internal/alert", "internal/domain", "internal/engine"}},
-	{pkg: "dispatcher/route", ours: []string{"internal/domain", "internal/engine"}},
-	{pkg: "console/...", ours: []string{"console/...", "internal/domain", "internal/schedule", "executor/wire", "internal/lifecycle"}},
+	{pkg: "dispatcher/route", ours: []string{"internal/domain", "internal/engine", "internal/explain"}},
+	{pkg: "console/...", ours: []string{"console/...", "internal/domain", "internal/explain", "internal/schedule", "executor/wire", "internal/lifecycle"}},
 	// Lists and accounts have no rules to hide behind an interface: the console speaks of the stores' own types.
 	{pkg: "console/api", ours: resourceOf("console/api/...", "console/live", "internal/alert", "internal/event", "internal/firecheck", "internal/runstats", "internal/store/alerts", "internal/store/runstats", "internal/store/view")},
 	// The core that all resources of the API share. It knows no resource.

@@ -1,0 +1,276 @@
+package explain
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Args are the arguments of a code by name: int64, string, bool, or a list of Args.
+type Args map[string]any
+
+// Kind is the kind of an argument.
+type Kind int
+
+// The kinds of arguments.
+const (
+	Number Kind = iota
+	String
+	Flag
+	Lists // items with fields of their own
+)
+
+func (k Kind) zero() any {
+	switch k {
+	case Number:
+		return int64(0)
+	case String:
+		return ""
+	case Flag:
+		return false
+	case Lists:
+	}
+	return []Args{}
+}
+
+// Param is the name and kind of an argument.
+type Param struct {
+	Name  string
+	Kind  Kind
+	Items []Param // of Lists: the fields of an item
+}
+
+// Params returns the arguments of a code in the order in which a Note stores them.
+func Params(c Code) []Param { return table[c].args }
+
+// entry is what the table says of a code.
+type entry struct {
+	args    []Param
+	english func(Args) string
+}
+
+func num(name string) Param  { return Param{Name: name, Kind: Number} }
+func text(name string) Param { return Param{Name: name, Kind: String} }
+func flag(name string) Param { return Param{Name: name, Kind: Flag} }
+
+func list(name string, fields ...Param) Param {
+	return Param{Name: name, Kind: Lists, Items: fields}
+}
+
+// The arguments that several codes share.
+var (
+	slots  = list("slots", text("instance"), num("taken"), num("capacity")) // of some instances; more counts the others
+	passed = list("passed", text("instance"), flag("answered"), num("runs"))
+	pauses = list("pauses", text("group"), text("from"), text("to"), text("by"), text("reason"), flag("over"))
+	more   = num("more")
+	full   = num("full")     // instances that had no free slot
+	others = text("avoided") // the instance that had the run before and was left out
+)
+
+// Outcomes of the argument "misfire": what the misfire policy did with the missed fire times.
+const (
+	OutcomeSkip     = "skip"
+	OutcomeFireOnce = "fire_once"
+	OutcomeFireAll  = "fire_all"
+	OutcomeChanged  = "job_changed" // the job was changed, so that they are dropped
+)
+
+// table has an entry for each code. The order of the arguments is stored, see the package comment.
+var table = map[Code]entry{
+	NoInstance: {nil, constant("the group has no live instance")},
+	NoHandler:  {[]Param{text("language")}, func(a Args) string { return "no live instance " + offers(a, "offers the handler", "runs scripts in ") }},
+	Draining: {[]Param{text("language")}, func(a Args) string {
+		return "each live instance that " + offers(a, "offers the handler", "runs scripts in ") + " is draining"
+	}},
+	NoRoom:          {[]Param{slots, more}, func(a Args) string { return "no free slot: " + a.slots() }},
+	PinnedGone:      {[]Param{text("instance"), text("language")}, pinnedGone},
+	NATSUnavailable: {nil, constant("NATS is away")},
+	BehindOthers:    {nil, constant("behind runs that wait already")},
+	AskingInstances: {nil, constant("its instances are being asked")},
+	NoAnswer:        {[]Param{passed, more}, func(a Args) string { return "no instance answered a ping" + a.passed(": ") }},
+	AllBusy:         {[]Param{passed, more}, func(a Args) string { return "no instance is idle for the job" + a.passed(": ") }},
+	Refused:         {[]Param{text("instance"), text("reason")}, func(a Args) string { return a.text("instance") + " refused: " + a.text("reason") }},
+	InstanceAbsent:  {[]Param{text("instance")}, func(a Args) string { return a.text("instance") + " was not there" }},
+	NotStarted:      {[]Param{text("instance")}, func(a Args) string { return a.text("instance") + " will not start it" }},
+	StartFailed:     {nil, constant("the instance that had accepted it could not start it")},
+	EarlierRun:      {nil, constant("an earlier run of the job is unfinished")},
+	CoveredRun:      {nil, constant("the run of the job that it covers has not ended yet")},
+
+	AskedByName: routed(nil, constant("asked for by name")),
+	OnlyInstance: routed([]Param{text("route")}, func(a Args) string {
+		return a.text("route") + ": the only instance with a free slot"
+	}),
+	LeastLoaded: routed([]Param{num("instances"), num("taken"), num("capacity")}, func(a Args) string {
+		return fmt.Sprintf("any: the least loaded of %d, %d of %d slots taken", a.num("instances"), a.num("taken"), a.num("capacity"))
+	}),
+	First: routed([]Param{num("instances")}, func(a Args) string { return fmt.Sprintf("first of %d by name", a.num("instances")) }),
+	Last:  routed([]Param{num("instances")}, func(a Args) string { return fmt.Sprintf("last of %d by name", a.num("instances")) }),
+	RoundRobin: routed([]Param{num("instances"), num("turn"), num("number")}, func(a Args) string {
+		return fmt.Sprintf("round_robin: turn %d, number %d of %d", a.num("turn"), a.num("number"), a.num("instances"))
+	}),
+	Random: routed([]Param{num("instances")}, func(a Args) string { return fmt.Sprintf("random: one of %d", a.num("instances")) }),
+	ConsistentHash: routed([]Param{num("instances"), text("key")}, func(a Args) string {
+		return fmt.Sprintf("consistent_hash of %q over %d", a.text("key"), a.num("instances"))
+	}),
+	LeastFrequentlyUsed: routed([]Param{num("instances"), num("runs")}, func(a Args) string {
+		return fmt.Sprintf("least_frequently_used: given %s today, the fewest of %d", runs(a.num("runs")), a.num("instances"))
+	}),
+	LeastRecentlyUsed: routed([]Param{num("instances"), num("turn")}, func(a Args) string {
+		return fmt.Sprintf("least_recently_used: last used at turn %d, the longest ago of %d", a.num("turn"), a.num("instances"))
+	}),
+	NotUsedYet: routed([]Param{num("instances")}, func(a Args) string {
+		return fmt.Sprintf("least_recently_used: not used yet, of %d", a.num("instances"))
+	}),
+	Failover: routed([]Param{num("instances"), num("number"), passed, more}, func(a Args) string {
+		return fmt.Sprintf("failover: number %d of %d by name, the first that answered a ping", a.num("number"), a.num("instances")) + a.passed("; ")
+	}),
+	Busyover: routed([]Param{num("instances"), num("number"), passed, more}, func(a Args) string {
+		return fmt.Sprintf("busyover: number %d of %d by name, the first that is idle for the job", a.num("number"), a.num("instances")) + a.passed("; ")
+	}),
+	BroadcastShard: {[]Param{num("shard"), num("total")}, func(a Args) string {
+		return fmt.Sprintf("broadcast: shard %d of %d", a.num("shard"), a.num("total"))
+	}},
+	NotExpanded: {nil, constant("broadcast, not expanded yet")},
+
+	NoScheduler: {[]Param{text("misfire"), num("latest"), num("tolerance_ms"), num("late_ms"), pauses}, func(a Args) string {
+		because := fmt.Sprintf("no scheduler served them within %s of their due instant (up to %s late)", a.duration("tolerance_ms"), a.duration("late_ms"))
+		return strings.Join(append([]string{because}, a.pauses()...), "; ") + a.outcome()
+	}},
+	GroupPaused: {[]Param{text("misfire"), num("latest"), pauses}, func(a Args) string {
+		return strings.Join(a.pauses(), "; ") + a.outcome()
+	}},
+	Unexplained: {[]Param{num("version")}, func(a Args) string {
+		return fmt.Sprintf("unexplained: the audit found neither a run nor an entry, although version %d of the job held", a.num("version"))
+	}},
+
+	Text: {nil, constant("")},
+}
+
+func constant(s string) func(Args) string { return func(Args) string { return s } }
+
+// routed adds what every choice among instances may say besides: how many instances were full, and which one was avoided.
+func routed(args []Param, english func(Args) string) entry {
+	return entry{append(args, full, others), func(a Args) string {
+		s := english(a)
+		if n := a.num("full"); n > 0 {
+			of, known := a["instances"].(int64)
+			if !known {
+				of = 1
+			}
+			s += fmt.Sprintf("; %d of %d instances had no free slot", n, of+n)
+		}
+		if name := a.text("avoided"); name != "" {
+			s += fmt.Sprintf("; not %s, which had it before", name)
+		}
+		return s
+	}}
+}
+
+func (a Args) num(name string) int64 {
+	n, _ := a[name].(int64)
+	return n
+}
+
+func (a Args) text(name string) string {
+	s, _ := a[name].(string)
+	return s
+}
+
+func (a Args) flag(name string) bool {
+	b, _ := a[name].(bool)
+	return b
+}
+
+func (a Args) list(name string) []Args {
+	l, _ := a[name].([]Args)
+	return l
+}
+
+func (a Args) duration(name string) time.Duration {
+	return time.Duration(a.num(name)) * time.Millisecond
+}
+
+func offers(a Args, handler, scripts string) string {
+	if language := a.text("language"); language != "" {
+		return scripts + language
+	}
+	return handler
+}
+
+func pinnedGone(a Args) string {
+	return fmt.Sprintf("it may only run on %s, which is not there or does not %s", a.text("instance"), offers(a, "offer the handler", "run scripts in "))
+}
+
+func runs(n int64) string {
+	if n == 1 {
+		return "1 run"
+	}
+	return strconv.FormatInt(n, 10) + " runs"
+}
+
+// slots writes how full some instances are.
+func (a Args) slots() string {
+	var parts []string
+	for _, s := range a.list("slots") {
+		parts = append(parts, fmt.Sprintf("%s has %d of %d taken", s.text("instance"), s.num("taken"), s.num("capacity")))
+	}
+	return a.andMore(parts)
+}
+
+// passed writes why some instances were passed over, behind a separator.
+func (a Args) passed(separator string) string {
+	var parts []string
+	for _, p := range a.list("passed") {
+		if p.flag("answered") {
+			parts = append(parts, fmt.Sprintf("%s has %s of the job", p.text("instance"), runs(p.num("runs"))))
+		} else {
+			parts = append(parts, p.text("instance")+" did not answer")
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return separator + a.andMore(parts)
+}
+
+func (a Args) andMore(parts []string) string {
+	if n := a.num("more"); n > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", n))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// pauses describes pauses of the group. The words are those of domain.Pause.Describe.
+func (a Args) pauses() []string {
+	var out []string
+	for _, p := range a.list("pauses") {
+		group, from, to := p.text("group"), p.text("from"), p.text("to")
+		s := fmt.Sprintf("group %s was paused from %s to %s", group, from, to)
+		switch {
+		case to == "":
+			s = fmt.Sprintf("group %s has been paused since %s", group, from)
+		case !p.flag("over"):
+			s = fmt.Sprintf("group %s is paused from %s to %s", group, from, to)
+		}
+		s += " by " + p.text("by")
+		if reason := p.text("reason"); reason != "" {
+			s += " (" + reason + ")"
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// outcome writes what the misfire policy did.
+func (a Args) outcome() string {
+	switch a.text("misfire") {
+	case OutcomeFireOnce:
+		return "; fire_once made up for the latest"
+	case OutcomeFireAll:
+		return fmt.Sprintf("; fire_all makes up for the latest %d", a.num("latest"))
+	case OutcomeChanged:
+		return "; the job was changed meanwhile"
+	}
+	return "; the policy is skip"
+}
