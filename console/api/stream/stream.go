@@ -179,7 +179,7 @@ func Response(r *rest.Router, events map[string]reflect.Type) map[string]*huma.R
 		}})
 	}
 	return map[string]*huma.Response{"200": {
-		Description: "Server-sent events: each has one of these names, and its data, as JSON, in one line",
+		Description: "Server-sent events. Each event has one of these names, and its data is JSON in one line",
 		Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{OneOf: forms}}},
 	}}
 }
