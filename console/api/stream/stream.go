@@ -31,8 +31,8 @@ const (
 	// WritePatience is how long a write waits for a client that does not read.
 	WritePatience = 30 * time.Second
 
-	maxStreams     = 400              // of this process
-	maxUserStreams = 100              // of one user
+	maxStreams     = 400              // per process
+	maxUserStreams = 100              // per user
 	lifetime       = time.Hour        // then the client connects again
 	defaultCheck   = 10 * time.Second // between two checks of the caller's rights
 )
