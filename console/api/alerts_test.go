@@ -32,10 +32,10 @@ func TestAlertChannels(t *testing.T) {
 	w.must(409, "POST", channelsPath, `{"name":"ops","kind":"webhook","url":"`+url+`"}`)
 	shown := w.must(200, "GET", channelsPath+"/ops", "").body
 	if !strings.Contains(w.must(200, "GET", channelsPath, "").body, strings.TrimSpace(shown)[1:40]) {
-		t.Errorf("the list lacks it")
+		t.Errorf("the list lacks the channel")
 	}
 
-	// What a test comes to is said, whatever it is.
+	// The answer of a test has the result, both for a success and for a failure.
 	if a = w.must(200, "POST", channelsPath+"/ops/test", ""); a.field("delivered") != any(true) {
 		t.Errorf("the test: %s", a.body)
 	}
@@ -43,7 +43,7 @@ func TestAlertChannels(t *testing.T) {
 		t.Errorf("the second test: %s", a.body)
 	}
 
-	// A change keeps the secrets that it leaves out or gives back masked.
+	// A change keeps secrets that it leaves out or repeats in masked form.
 	w.must(200, "PATCH", channelsPath+"/ops", `{"description":"on call","language":"zh"}`)
 	w.must(200, "PUT", channelsPath+"/ops", `{"kind":"webhook","url":"`+receiver.URL+`/********","text":"{{.Job}}"}`)
 	w.must(200, "POST", channelsPath+"/ops/test", "")
@@ -54,7 +54,7 @@ func TestAlertChannels(t *testing.T) {
 		t.Errorf("replaced: %s", a.body)
 	}
 
-	// It stays while a job uses it.
+	// A channel cannot be deleted while a job uses it.
 	job := w.job(`{"group":"default","name":"nightly","handler":"echo","schedule":{"kind":"none"},"alert":{"channels":["ops"],"on":["failed"]}}`)
 	if a = w.must(409, "DELETE", channelsPath+"/ops", ""); !strings.Contains(a.body, "default/nightly") {
 		t.Errorf("deleting: %s", a.body)
@@ -65,7 +65,7 @@ func TestAlertChannels(t *testing.T) {
 	w.must(404, "DELETE", channelsPath+"/ops", "")
 	w.must(404, "POST", channelsPath+"/ops/test", "")
 
-	// No secret stands anywhere that is read later.
+	// The audit log, the log and the answers contain no secrets.
 	audit := w.must(200, "GET", "/api/v1/audit", "").body
 	for _, action := range []string{"create", "update", "delete", "test"} {
 		if !strings.Contains(audit, "alert_channel."+action) {
@@ -74,13 +74,13 @@ func TestAlertChannels(t *testing.T) {
 	}
 	for where, text := range map[string]string{"the audit log": audit, "the log": w.log.String(), "an answer": shown} {
 		if strings.Contains(text, "t0ken") || strings.Contains(text, "0123456789abcdef") {
-			t.Errorf("a secret stands in %s", where)
+			t.Errorf("%s has a secret", where)
 		}
 	}
 }
 
-// What lies in the database is sealed.
-func TestAlertSecretsAreSealed(t *testing.T) {
+// The secrets of channels are encrypted in the database.
+func TestAlertSecretsAreEncrypted(t *testing.T) {
 	w := newWorld(t)
 	w.must(201, "POST", channelsPath, `{"name":"ops","kind":"webhook","url":"https://example.org/t0ken","secret":"0123456789abcdef"}`)
 	var row string
@@ -88,7 +88,7 @@ func TestAlertSecretsAreSealed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(row, "t0ken") || strings.Contains(row, "0123456789abcdef") {
-		t.Errorf("the row says %s", row)
+		t.Errorf("the row is %s", row)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestAlertChannelsAreForAdmins(t *testing.T) {
 			t.Errorf("%s %s: %d", r[0], r[1], a.status)
 		}
 	}
-	// Alerts of other groups do not exist for one who may not see them, and why a delivery failed is not shown.
+	// An operator does not see alerts of other groups, or why a delivery failed.
 	w.must(201, "POST", "/api/v1/groups", `{"name":"secret"}`)
 	for _, group := range []string{"default", "secret"} {
 		w.exec(`WITH a AS (INSERT INTO alerts (kind, job_id, job_name, group_name, content) VALUES ('failed', 1, 'j', $1,

@@ -4,8 +4,8 @@
 // # Every request
 //
 // A request is authenticated before it is routed, except for the open paths. Each operation names the least role that it
-// needs where it is registered. Package visible answers whether a resource exists for the caller: a resource that the
-// caller may not see does not exist.
+// needs where it is registered. Package visible checks whether the caller may see a resource. A resource that the caller may
+// not see gets the same answer as one that does not exist.
 //
 // # Bodies
 //
@@ -125,7 +125,7 @@ type API struct {
 // Prefix begins the path of every operation.
 const Prefix = rest.Prefix
 
-// open lists the only paths that need no credentials: health for load balancers, and the way in.
+// open lists the only paths that need no credentials: the probes for load balancers, and the log-in.
 var open = []string{"/healthz", "/readyz", rest.Prefix + "/auth/login", rest.Prefix + "/auth/methods", login.OIDCLogin, login.OIDCCallback}
 
 // New makes the API. It panics if metrics of its names are registered already.
@@ -148,11 +148,11 @@ func New(c Config) *API {
 	}
 	a.router.Use(a.observe, a.recoverPanics, secureHeaders, a.authenticate, bound, headAsGet, a.onceOnly)
 	a.router.NotFound(func(w http.ResponseWriter, r *http.Request) {
-		problem.Write(w, problem.New(http.StatusNotFound, "there is nothing at this path"))
+		problem.Write(w, problem.New(http.StatusNotFound, "there is no resource at this path"))
 	})
 	a.router.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", a.allowed(r.URL.Path))
-		problem.Write(w, problem.New(http.StatusMethodNotAllowed, "this path does not know "+r.Method))
+		problem.Write(w, problem.New(http.StatusMethodNotAllowed, "this path does not support "+r.Method))
 	})
 	a.rest = &rest.Router{API: humachi.New(a.router, a.humaConfig()), Log: c.Log}
 	state := a.registerResources()

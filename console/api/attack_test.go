@@ -12,13 +12,13 @@ import (
 	"testing"
 )
 
-// hostileSegments stand in for ids and names in paths.
+// hostileSegments replace ids and names in paths.
 var hostileSegments = []string{
 	"..", "%2e%2e", "..%2f..%2fusers", "1%2f..%2f2", "%252e%252e%252fusers", "1%00", "%00", "%ff", "1'%20OR%20'1'='1", "1;DROP%20TABLE%20jobs--",
 	"9999999999999999999999", "-1", "1e3", "0x1", "NaN", "{{.}}", "%EF%BC%91", "null", "*", "%0d%0aSet-Cookie:%20a=b", strings.Repeat("9", 5000),
 }
 
-// hostileValues stand in for parameters, whatever they are for.
+// hostileValues replace the values of all parameters.
 var hostileValues = []string{
 	"", "\x00", "a\x00b", "\xff\xfe", "'; DROP TABLE jobs; --", "%' OR 1=1 --", "\\", "%", "_", "(a+)+$", "((((((((((a*)*)*)*)*)*)*)*)*)*)b", "${jndi:ldap://x}",
 	"{{.}}", "-1", "0", "9223372036854775808", "1e309", "99999999999999999999h", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "294277-01-01T00:00:00Z",
@@ -26,7 +26,7 @@ var hostileValues = []string{
 	"am9iOi0x", "cnVuOg", "am9iOjk5OTk5OTk5OTk5OTk5OTk5OTk5", "ZmlyZXM6eyJqb2IiOjF9", "bm90aGluZw==",
 }
 
-// refused checks an answer to something hostile: it is well formed, and blames neither the server nor shows its insides.
+// refused checks an answer to a hostile request: it is well formed, its status is not 5xx, and it reveals no internals.
 func refused(t *testing.T, what string, a answer) {
 	t.Helper()
 	if a.status >= 500 || a.status < 200 || a.status >= 300 && a.status < 400 {
@@ -37,7 +37,7 @@ func refused(t *testing.T, what string, a answer) {
 	}
 	for _, inside := range []string{"SQLSTATE", "jackc", "pgconn", "goroutine ", ".go:", "runtime error"} {
 		if strings.Contains(a.body, inside) {
-			t.Errorf("%s shows %s: %.300s", what, inside, a.body)
+			t.Errorf("%s: the answer reveals %s: %.300s", what, inside, a.body)
 		}
 	}
 	for name, values := range a.header {
@@ -46,16 +46,16 @@ func refused(t *testing.T, what string, a answer) {
 		}
 	}
 	if len(a.body) > 200_000 {
-		t.Errorf("%s: an answer of %d bytes", what, len(a.body))
+		t.Errorf("%s: the answer has %d bytes", what, len(a.body))
 	}
 }
 
-// unhurt checks that nothing was logged as a fault of the server, and that what was there still is.
+// unhurt checks that the server logged no error and no panic, and that the resources still exist.
 func (c *cast) unhurt(t *testing.T) {
 	t.Helper()
 	for line := range strings.Lines(c.log.String()) {
 		if strings.Contains(line, "level=ERROR") || strings.Contains(line, "panick") {
-			t.Errorf("the log says %.500s", line)
+			t.Errorf("the log has %.500s", line)
 		}
 	}
 	for _, path := range []string{"/jobs/" + c.things["job"], "/groups/mine", "/users/vera"} {
@@ -63,7 +63,7 @@ func (c *cast) unhurt(t *testing.T) {
 	}
 }
 
-// No id, name or number in a path leads elsewhere than it says, and none is more than refused.
+// A hostile id, name or number in a path is refused. It never reaches another resource.
 func TestHostilePaths(t *testing.T) {
 	c := newCast(t)
 	tried := 0
@@ -72,7 +72,7 @@ func TestHostilePaths(t *testing.T) {
 		parts := strings.Split(path, "/")
 		for i, part := range parts {
 			if !strings.HasPrefix(part, "{") || path == "/events/{name}" && method == "POST" {
-				continue // any text that is a name names an event
+				continue // events may have any valid name
 			}
 			for _, segment := range hostileSegments {
 				hostile := slices.Clone(parts)
@@ -85,7 +85,7 @@ func TestHostilePaths(t *testing.T) {
 				a := c.raw(t, c.admin, method, "/api/v1"+strings.Join(hostile, "/"), "{}")
 				refused(t, method+" "+strings.Join(hostile, "/"), a)
 				if a.status < 300 && !(route == "GET /events/{name}") {
-					t.Errorf("%s %s does something: %d %.200s", method, strings.Join(hostile, "/"), a.status, a.body)
+					t.Errorf("%s %s succeeds: %d %.200s", method, strings.Join(hostile, "/"), a.status, a.body)
 				}
 				tried++
 			}
@@ -94,7 +94,7 @@ func TestHostilePaths(t *testing.T) {
 	if tried < 500 {
 		t.Errorf("only %d paths were tried", tried)
 	}
-	// What needs no credentials is not a way round them.
+	// Variants of the open paths do not reach other paths without credentials.
 	for _, path := range []string{"/healthz/../api/v1/jobs", "/api/v1/auth/login/../../jobs", "/api/v1/auth/login/", "//api/v1/jobs", "/api/v1//jobs", "/api/v1/jobs/",
 		"/API/V1/JOBS", "/api/v1/jobs%2f", "/api/v1/auth%2flogin", "/healthz%2f..%2fmetrics", "/readyz/..", "/api/v1/./jobs", "/api/v1/auth/login;/../jobs", "/api/v1/auth/login%00"} {
 		if a := c.raw(t, "", "GET", path, ""); a.status != http.StatusUnauthorized && a.status != http.StatusNotFound {
@@ -104,7 +104,7 @@ func TestHostilePaths(t *testing.T) {
 	c.unhurt(t)
 }
 
-// raw sends a path as it is written, like a client that normalizes nothing.
+// raw sends a path unchanged, like a client that does not normalize paths.
 func (c *cast) raw(t *testing.T, token, method, path, body string) answer {
 	t.Helper()
 	u, err := url.ParseRequestURI("http://x" + path)
@@ -122,7 +122,7 @@ func (c *cast) raw(t *testing.T, token, method, path, body string) answer {
 	return answer{rec.Code, rec.Result().Header, rec.Body.String()}
 }
 
-// Every parameter of every operation that the contract knows gets what it is not made for.
+// Every parameter of every operation in the contract gets hostile values.
 func TestHostileParameters(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT COVERED: thousands of requests; -short leaves them out")
@@ -142,7 +142,7 @@ func TestHostileParameters(t *testing.T) {
 			e := accesses[strings.ToUpper(method)+" "+strings.TrimPrefix(path, "/api/v1")]
 			for _, p := range op.Parameters {
 				if e.fresh {
-					continue // it would end the log-in of all that follow
+					continue // it would end the session that later requests need
 				}
 				if p.In != "query" && (p.In != "header" || p.Name == "Cookie") {
 					continue
@@ -167,12 +167,13 @@ func TestHostileParameters(t *testing.T) {
 		}
 	}
 	if tried < 1000 {
-		t.Errorf("only %d were tried", tried)
+		t.Errorf("only %d values were tried", tried)
 	}
 	c.unhurt(t)
 }
 
-// Every body with every text in it replaced by what Postgres or JSON cannot take, and bodies that are made to hurt.
+// Every text in every body is replaced by texts that Postgres or JSON cannot store. Other bodies are malformed, very deep or
+// very large.
 func TestHostileBodies(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT COVERED: thousands of requests; -short leaves them out")
@@ -213,7 +214,7 @@ func TestHostileBodies(t *testing.T) {
 	c.unhurt(t)
 }
 
-// Files that grow when they are read.
+// YAML files that would grow when they are parsed are refused.
 func TestYAMLBombs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT COVERED: megabytes of YAML; -short leaves it out")
@@ -251,8 +252,8 @@ func TestYAMLBombs(t *testing.T) {
 	c.unhurt(t)
 }
 
-// Filters and templates that compute for ever, or make much of little, come to an end when they are written or when an
-// event comes, and the event is accepted all the same.
+// Filters and templates that would run forever or make very large results are refused when they are saved, or stopped when an
+// event arrives. The event is accepted in both cases.
 func TestBombsInEventTriggers(t *testing.T) {
 	c := newCast(t)
 	const list = "[1,2,3,4,5,6,7,8,9,10]"

@@ -22,10 +22,10 @@ func TestLogIn(t *testing.T) {
 	for _, headers := range [][]string{{"Cookie", "belfry_session=" + token}, {"Authorization", "Bearer " + token}, {"Authorization", "bearer " + token}} {
 		me := w.do("", "GET", "/api/v1/auth/me", "", headers...)
 		if me.field("username") != "admin" || me.field("role") != "admin" || me.field("expires_at") != a.field("expires_at") {
-			t.Errorf("with %v I am %d %s", headers, me.status, me.body)
+			t.Errorf("with %v the caller is %d %s", headers, me.status, me.body)
 		}
 	}
-	// A bad bearer token is not made good by a cookie.
+	// If the bearer token is bad, a valid cookie does not help.
 	if me := w.do("", "GET", "/api/v1/auth/me", "", "Cookie", "belfry_session="+token, "Authorization", "Bearer x"); me.status != 401 {
 		t.Errorf("with a bad bearer token and a cookie: %d", me.status)
 	}
@@ -52,7 +52,7 @@ func TestLogInIsLimited(t *testing.T) {
 		t.Errorf("a name with NUL: %d %s", a.status, a.body)
 	}
 	if wrong.status != 401 || wrong.body != unknown.body {
-		t.Errorf("a wrong password: %d %s; an unknown user: %d %s; they must be alike", wrong.status, wrong.body, unknown.status, unknown.body)
+		t.Errorf("a wrong password: %d %s; an unknown user: %d %s; both answers must be the same", wrong.status, wrong.body, unknown.status, unknown.body)
 	}
 	var last answer
 	for range 12 {
@@ -61,7 +61,7 @@ func TestLogInIsLimited(t *testing.T) {
 		}
 	}
 	if last.status != http.StatusTooManyRequests || last.header.Get("Retry-After") == "" {
-		t.Fatalf("after many tries: %d %v", last.status, last.header)
+		t.Fatalf("after many attempts: %d %v", last.status, last.header)
 	}
 	if a := try("admin", adminPassword); a.status != http.StatusTooManyRequests {
 		t.Errorf("the right password gets past the limit: %d", a.status)
@@ -82,7 +82,7 @@ func TestTokens(t *testing.T) {
 	}
 	me := w.do(secret, "GET", "/api/v1/auth/me", "")
 	if me.field("role") != "viewer" || me.field("token_name") != "ci" || fmt.Sprint(me.field("groups")) != "[default]" {
-		t.Errorf("with the token I am %s", me.body)
+		t.Errorf("with the token the caller is %s", me.body)
 	}
 	list := w.must(200, "GET", "/api/v1/tokens", "")
 	if list.field("items.0.name") != "ci" || list.field("items.0.user") != "admin" || list.field("items.0.last_used_at") == nil {
@@ -95,7 +95,7 @@ func TestTokens(t *testing.T) {
 	if a := w.do(w.admin, "POST", "/api/v1/tokens", `{"name":"a\u0000"}`); a.status != 422 || !slices.Contains(a.locations(), "name") {
 		t.Errorf("a name with NUL: %d %s", a.status, a.body)
 	}
-	// A token makes no token with more rights, nor one that outlives it.
+	// A token cannot make a token with more rights or a later expiry than its own.
 	a := w.do(secret, "POST", "/api/v1/tokens", `{"name":"more","role":"admin","groups":["other"]}`)
 	for _, l := range []string{"role", "groups[0]", "expires_at"} {
 		if !slices.Contains(a.locations(), l) {
@@ -107,13 +107,13 @@ func TestTokens(t *testing.T) {
 		t.Errorf("with an expired token: %d", me.status)
 	}
 	w.exec(`UPDATE api_tokens SET expires_at = NULL`)
-	// Nor does it end one with more rights.
+	// A token cannot delete a token with more rights.
 	greater := w.must(201, "POST", "/api/v1/tokens", `{"name":"greater"}`)
 	if a := w.do(secret, "DELETE", fmt.Sprintf("/api/v1/tokens/%v", greater.field("id")), ""); a.status != 403 {
-		t.Errorf("a token with fewer rights ends a greater one: %d", a.status)
+		t.Errorf("a token deletes one with more rights: %d", a.status)
 	}
 	if a := w.do(greater.field("token").(string), "GET", "/api/v1/auth/me", ""); a.status != 200 {
-		t.Errorf("after that it answers %d", a.status)
+		t.Errorf("after that the token gets %d", a.status)
 	}
 	w.must(204, "DELETE", "/api/v1/tokens/1", "")
 	if me := w.do(secret, "GET", "/api/v1/auth/me", ""); me.status != 401 {
@@ -121,7 +121,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// What somebody may not see does not exist for him, and is answered like what is not there.
+// A resource that the caller may not see gets the same answer as one that does not exist.
 func TestRoles(t *testing.T) {
 	w := newWorld(t)
 	w.must(201, "POST", "/api/v1/groups", `{"name":"secret"}`)
@@ -149,7 +149,7 @@ func TestRoles(t *testing.T) {
 	} {
 		a, b := w.do(op, r.method, r.hidden, r.body), w.do(op, r.method, r.missing, r.body)
 		if a.status != 404 || a.body != b.body {
-			t.Errorf("%s %s: %d %s; what is missing: %d %s; they must be alike", r.method, r.hidden, a.status, a.body, b.status, b.body)
+			t.Errorf("%s %s: hidden %d %s, missing %d %s; both answers must be the same", r.method, r.hidden, a.status, a.body, b.status, b.body)
 		}
 	}
 	for _, list := range []string{"/api/v1/jobs", "/api/v1/runs", "/api/v1/runs?job_id=2",
@@ -163,12 +163,12 @@ func TestRoles(t *testing.T) {
 	if a, b := w.do(op, "GET", "/api/v1/audit/fires?job_id=2", ""), w.do(op, "GET", "/api/v1/audit/fires?job_id=999", ""); a.status != 422 || a.body != b.body {
 		t.Errorf("the audit of a hidden job: %d %s; of none: %s", a.status, a.body, b.body)
 	}
-	// Neither a new job nor an edit nor a child reaches into another group.
+	// New jobs, edits and children cannot use a group that the caller may not see.
 	alike := func(what, a, b string) {
 		t.Helper()
-		// Each answer repeats the name that was asked for.
+		// Each answer repeats the name in the request.
 		if strings.ReplaceAll(a, "secret", "nowhere") != b || !strings.Contains(a, `"status":422`) {
-			t.Errorf("%s: %s and %s must be alike", what, a, b)
+			t.Errorf("%s: %s and %s must be the same", what, a, b)
 		}
 	}
 	alike("create", w.do(op, "POST", "/api/v1/jobs", strings.Replace(simpleJob, "default", "secret", 1)).body,
@@ -180,10 +180,10 @@ func TestRoles(t *testing.T) {
 		w.do(op, "POST", "/api/v1/tokens", `{"name":"x","groups":["nowhere"]}`).body)
 	alike("move", w.do(op, "PATCH", mine, `{"group":"secret"}`).body, w.do(op, "PATCH", mine, `{"group":"nowhere"}`).body)
 	alike("child", w.do(op, "PATCH", mine, `{"children":[{"job_id":2}]}`).body, w.do(op, "PATCH", mine, `{"children":[{"job_id":999}]}`).body)
-	// A child that an admin gave does not bar other edits.
+	// If an admin has added a child that the operator may not see, the operator can still make other edits.
 	w.must(200, "PATCH", mine, `{"children":[{"job_id":2}]}`)
 	if a := w.do(op, "PATCH", mine, `{"retries":2}`); a.status != 200 {
-		t.Errorf("an operator's edit beside a foreign child: %d %s", a.status, a.body)
+		t.Errorf("an operator's edit of a job with a hidden child: %d %s", a.status, a.body)
 	}
 
 	for _, r := range []struct {

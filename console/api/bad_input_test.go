@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Each row is an input of the contract's chapter on bad input, with the status it gets and the fields it names.
-// Nothing may be stored by any of them.
+// Each row is a bad input, with the status of the answer and the fields that it names. None of them may store anything.
 func TestBadInput(t *testing.T) {
 	w := newWorld(t)
 	job := w.job(simpleJob)
@@ -27,7 +26,7 @@ func TestBadInput(t *testing.T) {
 		body         string
 		status       int
 		locations    []string
-		says         string // somewhere in the answer
+		says         string // a part of the answer
 	}{
 		{"malformed JSON", post, jobs, "{\n  \"group\": default\n}", 400, []string{"body"}, "line 2, column 12"},
 		{"JSON cut off", post, jobs, `{"group":`, 400, []string{"body"}, "unexpected end"},
@@ -38,10 +37,10 @@ func TestBadInput(t *testing.T) {
 		{"an array", post, jobs, `[]`, 422, []string{"body"}, "must be an object, not an array"},
 		{"null", post, jobs, `null`, 422, []string{"body"}, ""},
 		{"deep nesting", post, jobs, strings.Repeat("[", 100_000), 400, []string{"body"}, ""},
-		{"unknown field", post, jobs, with(`"shedule":1`), 422, []string{"shedule"}, "known are group, name"},
+		{"unknown field", post, jobs, with(`"shedule":1`), 422, []string{"shedule"}, "the known fields are group, name"},
 		{"unknown field within", post, jobs, cron(`"expr":"* * * * *","timezone":"UTC"`), 422, []string{"schedule.timezone"}, "time_zone"},
 		{"unknown field in a list", post, jobs, with(`"children":[{"job_id":1,"when":"x"}]`), 422, []string{"children[0].when"}, ""},
-		{"another case", post, jobs, with(`"Retries":1`), 422, []string{"Retries"}, ""},
+		{"a field name in another case", post, jobs, with(`"Retries":1`), 422, []string{"Retries"}, ""},
 		{"a field twice", post, jobs, with(`"retries":1,"retries":2`), 422, []string{"retries"}, "twice"},
 		{"read-only field in a new job", post, jobs, with(`"id":3`), 422, []string{"id"}, "is read only"},
 		{"another id in a patch", patch, job, `{"id":3}`, 422, []string{"id"}, "this is job 1"},
@@ -49,7 +48,7 @@ func TestBadInput(t *testing.T) {
 			[]string{"group", "name", "retries", "timeout", "nosuch", "schedule.kind", "schedule.at", "tags[1]"}, ""},
 		{"many values at once", post, jobs, `{"group":"No Group","name":"","retries":-1,"route":"somewhere","block":"x","start_deadline":"0.1s","schedule":{"kind":"none"}}`, 422,
 			[]string{"group", "name", "retries", "route", "block", "start_deadline", "handler"}, ""},
-		{"zeros where there can be none", post, jobs, `{"group":"default","name":"zeros","handler":"echo","schedule":{"kind":"none"},"start_deadline":"0s","retry_backoff":{"initial":"0s","factor":0,"max":"0s"}}`, 422,
+		{"zeros where zero is not allowed", post, jobs, `{"group":"default","name":"zeros","handler":"echo","schedule":{"kind":"none"},"start_deadline":"0s","retry_backoff":{"initial":"0s","factor":0,"max":"0s"}}`, 422,
 			[]string{"start_deadline", "retry_backoff.initial", "retry_backoff.factor", "retry_backoff.max"}, ""},
 		{"faulty names, types and values at once", post, jobs, `{"group":"NOPE!","bogus":1,"name":"","schedule":{"kind":"weekly","dialekt":1},"route":"zig","retries":1000,"timeout":"5 minutes","tags":[5]}`, 422,
 			[]string{"group", "bogus", "name", "schedule.kind", "schedule.dialekt", "route", "retries", "timeout", "handler", "tags[0]"}, ""},
@@ -113,24 +112,24 @@ func TestBadInput(t *testing.T) {
 		{"audit of an unknown job", get, "/api/v1/audit/fires?job_id=999", "", 422, []string{"job_id"}, "there is no such job"},
 		{"audit since no instant", get, "/api/v1/audit/fires?since=-24h&until=soon", "", 422, []string{"since", "until"}, ""},
 		{"audit backwards", get, "/api/v1/audit/fires?since=2026-03-29T01:30:00Z&until=2026-03-28T01:30:00Z", "", 422, []string{"since"}, "before until"},
-		{"audit of what is to come", get, "/api/v1/audit/fires?since=2199-03-29T01:30:00Z", "", 422, []string{"since"}, "past"},
+		{"audit of the future", get, "/api/v1/audit/fires?since=2199-03-29T01:30:00Z", "", 422, []string{"since"}, "past"},
 		{"audit with a made-up cursor", get, "/api/v1/audit/fires?cursor=abc", "", 422, []string{"cursor"}, ""},
 		{"audit with a cursor of another list", get, "/api/v1/audit/fires?cursor=am9iOjE", "", 422, []string{"cursor"}, ""},
-		{"run id that is none", get, "/api/v1/runs/xyz", "", 422, []string{"id"}, ""},
+		{"malformed run id", get, "/api/v1/runs/xyz", "", 422, []string{"id"}, ""},
 		{"unknown run", get, "/api/v1/runs/019a9d2c-7b40-8000-8000-0123456789ab", "", 404, nil, "there is no such run"},
 		{"log of an unknown run", get, "/api/v1/runs/019a9d2c-7b40-8000-8000-0123456789ab/log", "", 404, nil, ""},
 		{"kill of an unknown run", post, "/api/v1/runs/019a9d2c-7b40-8000-8000-0123456789ab/kill", "", 404, nil, ""},
 		{"retry of an unknown run", post, "/api/v1/runs/019a9d2c-7b40-8000-8000-0123456789ab/retry", "", 404, nil, ""},
 		{"bad group name", post, "/api/v1/groups", `{"name":"a.b"}`, 422, []string{"name"}, ""},
-		{"group is there", post, "/api/v1/groups", `{"name":"default"}`, 409, []string{"name"}, ""},
+		{"group exists", post, "/api/v1/groups", `{"name":"default"}`, 409, []string{"name"}, ""},
 		{"group with jobs", "DELETE", "/api/v1/groups/default", "", 409, nil, "jobs"},
 		{"unknown group's token", post, "/api/v1/groups/nowhere/token", "", 404, nil, ""},
 		{"unknown instance", post, "/api/v1/groups/default/instances/two/drain", "", 404, nil, ""},
 		{"weak password", post, "/api/v1/users", `{"username":"eve","password":"short","role":"god"}`, 422, []string{"password", "role"}, ""},
-		{"token that is past", post, "/api/v1/tokens", `{"name":"","expires_at":"2001-01-01T00:00:00Z"}`, 422, []string{"name", "expires_at"}, ""},
+		{"token that expires in the past", post, "/api/v1/tokens", `{"name":"","expires_at":"2001-01-01T00:00:00Z"}`, 422, []string{"name", "expires_at"}, ""},
 		{"unknown token", "DELETE", "/api/v1/tokens/99", "", 404, nil, ""},
-		{"path that is not there", get, "/api/v1/nothing", "", 404, nil, ""},
-		{"method that is not there", "DELETE", "/api/v1/auth/me", "", 405, nil, ""},
+		{"unknown path", get, "/api/v1/nothing", "", 404, nil, ""},
+		{"unsupported method", "DELETE", "/api/v1/auth/me", "", 405, nil, ""},
 	}
 	before := w.must(200, get, jobs, "").body
 	for _, r := range rows {
@@ -143,18 +142,18 @@ func TestBadInput(t *testing.T) {
 				t.Errorf("the content type is %q", ct)
 			}
 			if a.field("status") != float64(r.status) || a.field("title") == "" {
-				t.Errorf("the problem is %s", a.body)
+				t.Errorf("the problem has a wrong status or no title: %s", a.body)
 			}
 			for _, want := range r.locations {
 				if !slices.Contains(a.locations(), want) {
-					t.Errorf("%s is not named: %s", want, a.body)
+					t.Errorf("the answer does not name %s: %s", want, a.body)
 				}
 			}
 			if len(r.locations) == 0 && len(a.locations()) > 0 {
-				t.Errorf("fields are named: %s", a.body)
+				t.Errorf("the answer names fields: %s", a.body)
 			}
 			if !strings.Contains(a.body, r.says) {
-				t.Errorf("%q is not said: %s", r.says, a.body)
+				t.Errorf("the answer lacks %q: %s", r.says, a.body)
 			}
 			if len(a.body) > 4000 {
 				t.Errorf("the problem has %d bytes", len(a.body))
@@ -162,10 +161,10 @@ func TestBadInput(t *testing.T) {
 		})
 	}
 	if after := w.must(200, get, jobs, "").body; after != before {
-		t.Errorf("something was stored:\n%s\nwas\n%s", after, before)
+		t.Errorf("the jobs have changed to\n%s\nfrom\n%s", after, before)
 	}
 	if strings.Contains(w.log.String(), "level=ERROR") {
-		t.Errorf("bad input was logged as an error of the server: %s", w.log)
+		t.Errorf("bad input was logged as an error: %s", w.log)
 	}
 }
 
@@ -185,7 +184,7 @@ func TestBadHeaders(t *testing.T) {
 		{"two versions", "PUT", job, strings.Replace(simpleJob, "{", `{"version":1,`, 1), "If-Match", `"2"`, 422, "version"},
 		{"bad Last-Event-ID", "GET", "/api/v1/runs/019a9d2c-7b40-8000-8000-0123456789ab/log/stream", "", "Last-Event-ID", "x", 422, "Last-Event-ID"},
 		{"long Idempotency-Key", "POST", job + "/trigger", "", "Idempotency-Key", strings.Repeat("k", 256), 422, "Idempotency-Key"},
-		{"strange Idempotency-Key", "POST", job + "/trigger", "", "Idempotency-Key", "a\tb", 422, "Idempotency-Key"},
+		{"malformed Idempotency-Key", "POST", job + "/trigger", "", "Idempotency-Key", "a\tb", 422, "Idempotency-Key"},
 		{"from another site", "POST", job + "/trigger", "", "Sec-Fetch-Site", "cross-site", 403, ""},
 		{"from another origin", "POST", job + "/trigger", "", "Origin", "https://evil.example", 403, ""},
 	} {
@@ -195,7 +194,7 @@ func TestBadHeaders(t *testing.T) {
 				t.Fatalf("%d, want %d: %s", a.status, r.status, a.body)
 			}
 			if r.location != "" && !slices.Contains(a.locations(), r.location) {
-				t.Errorf("%s is not named: %s", r.location, a.body)
+				t.Errorf("the answer does not name %s: %s", r.location, a.body)
 			}
 		})
 	}
@@ -219,7 +218,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// A body that is nothing but faults does not get an answer of many times its size.
+// The answer to a body with very many faults is bounded.
 func TestManyFaults(t *testing.T) {
 	w := newWorld(t)
 	var body strings.Builder
@@ -246,7 +245,7 @@ func TestMethods(t *testing.T) {
 		"/api/v1/auth/me": "GET, HEAD", "/api/v1/jobs": "GET, HEAD, POST", "/api/v1/jobs/1": "GET, HEAD, PUT, PATCH, DELETE",
 		"/api/v1/auth/login": "POST", "/api/v1/runs/x/log/stream": "GET"} {
 		if a := w.do(w.admin, "OPTIONS", path, ""); a.status != 405 || a.header.Get("Allow") != allow {
-			t.Errorf("OPTIONS %s: %d, allowed are %q", path, a.status, a.header.Get("Allow"))
+			t.Errorf("OPTIONS %s: %d, Allow is %q", path, a.status, a.header.Get("Allow"))
 		}
 	}
 	if a := w.do(w.admin, "HEAD", "/api/v1/runs/019a9d2c-7b40-8000-8000-0123456789ab/log/stream", ""); a.status != 405 {

@@ -27,7 +27,7 @@ func TestCalendarJobs(t *testing.T) {
 		}
 	}
 	if a := ask(day.Add(3*time.Hour), day.Add(4*time.Hour)); a.field("jobs") != 1.0 {
-		t.Errorf("an hour later only one fires: %s", a.body)
+		t.Errorf("an hour later only one job should fire: %s", a.body)
 	}
 	for _, span := range []time.Duration{-time.Hour, 25 * time.Hour} {
 		if a := ask(day, day.Add(span)); a.status != 422 {

@@ -54,7 +54,7 @@ func TestCalendar(t *testing.T) {
 	}
 	a := ask(w.admin, "&group=default", day, day.Add(12*time.Hour))
 	if got := planned(a); !slices.Equal(got, []int{0, 0, 3, 0, 1, 3600, 0, 1, 0, 0, 3600, 3600}) || fmt.Sprint(a.field("estimated")) != "true" || a.field("jobs") != a.field("computed") {
-		t.Errorf("of one group: %v %s", got, a.body[:200])
+		t.Errorf("one group: %v %s", got, a.body[:200])
 	}
 	if got := planned(ask(w.admin, "&group=default&step=6h", day, day.Add(12*time.Hour))); len(got) != 2 || got[0] < 3604 || got[1] != 7201 {
 		t.Errorf("by six hours: %v", got)
@@ -63,15 +63,15 @@ func TestCalendar(t *testing.T) {
 		t.Errorf("by half hours: %v", got)
 	}
 	if got := planned(ask(w.admin, "&group=paused", day, day.Add(5*time.Hour))); !slices.Equal(got, []int{0, 0, 0, 1, 1}) {
-		t.Errorf("of a paused group: %v", got)
+		t.Errorf("a paused group: %v", got)
 	}
 	viewer := w.confined("vera", "viewer", "other")
 	a = ask(viewer, "", day, day.Add(2*time.Hour))
 	if got := planned(a); !slices.Equal(got, []int{6, 6}) || fmt.Sprint(a.field("estimated")) != "false" || a.field("jobs") != 1.0 {
-		t.Errorf("for who sees another group: %v %s", got, a.body)
+		t.Errorf("for a viewer of another group: %v %s", got, a.body)
 	}
 	if a := ask(viewer, "&group=default", day, day.Add(2*time.Hour)); a.status != 422 {
-		t.Errorf("another's group: %d", a.status)
+		t.Errorf("a group that the viewer may not see: %d", a.status)
 	}
 
 	hour := time.Now().UTC().Truncate(time.Hour)

@@ -22,7 +22,7 @@ func TestCalendars(t *testing.T) {
 		t.Errorf("the list: %s", list.body)
 	}
 
-	// A job names it, by each way to write a job, and its copy of the days is nobody's business.
+	// A job can name a calendar in a POST, PATCH and PUT. The job's internal copy of the days is not shown.
 	const spec = `{"group":"default","name":"nightly","handler":"echo","schedule":{"kind":"cron","expr":"0 2 * * *","calendar":"holidays"}}`
 	job := w.job(spec)
 	w.must(200, "PATCH", job, `{"author":"ann"}`)
@@ -33,7 +33,7 @@ func TestCalendars(t *testing.T) {
 	}
 	w.must(200, "PUT", job, spec)
 	if again := w.must(200, "GET", job, ""); fmt.Sprint(again.field("version")) != "3" {
-		t.Errorf("written as it is: %s", again.body)
+		t.Errorf("after a PUT without changes: %s", again.body)
 	}
 	times := func(a answer) string { return fmt.Sprint(a.field("fire_times")) }
 	preview := func(calendar string) answer {
@@ -57,7 +57,7 @@ func TestCalendars(t *testing.T) {
 		t.Errorf("%d fire times to come", len(coming))
 	}
 
-	// A change of days is one for its jobs.
+	// A change of the days makes a new version of the calendar's jobs.
 	etag := w.must(200, "PUT", calendars+"/holidays", `{"name":"holidays","dates":["2026-12-26"],"version":1,"jobs":7}`, "If-Match", `"1"`).header.Get("ETag")
 	if now := w.must(200, "GET", calendars+"/holidays", ""); etag != `"2"` || !strings.Contains(now.body, `"description":"","weekdays":[],"dates":["2026-12-26"],"jobs":1,"version":2`) {
 		t.Errorf("replaced: %s", now.body)
@@ -71,7 +71,7 @@ func TestCalendars(t *testing.T) {
 		}
 	}
 	if a := w.must(409, "DELETE", calendars+"/holidays", ""); !strings.Contains(a.body, "default/nightly (1)") {
-		t.Errorf("deleted under a job: %s", a.body)
+		t.Errorf("deleting a calendar that a job uses: %s", a.body)
 	}
 	w.must(204, "DELETE", calendars+"/empty", "", "If-Match", `"1"`)
 	for _, action := range []string{"calendar.create", "calendar.update", "calendar.delete"} {
@@ -85,20 +85,20 @@ func TestCalendars(t *testing.T) {
 		status                   int
 		locations, says          string
 	}{
-		{"a name twice", "POST", calendars, `{"name":"holidays"}`, 409, "[name]", "a calendar of this name exists"},
-		{"much at once", "POST", calendars, `{"name":"No","weekdays":["sat",5],"dates":["2026-12-25","tomorrow",null,7,"2200-01-01"],"bogus":1}`, 422,
+		{"a name that is taken", "POST", calendars, `{"name":"holidays"}`, 409, "[name]", "a calendar of this name exists"},
+		{"many faults at once", "POST", calendars, `{"name":"No","weekdays":["sat",5],"dates":["2026-12-25","tomorrow",null,7,"2200-01-01"],"bogus":1}`, 422,
 			"[weekdays[1] dates[1] dates[3] bogus name weekdays[0] dates[2] dates[4]]", `is no date; write it like 2026-12-25`},
 		{"every day", "POST", calendars, `{"name":"a","weekdays":["monday","tuesday","wednesday","thursday","friday","saturday","sunday"]}`, 422, "[weekdays]", "are all seven"},
-		{"what is read only", "POST", calendars, `{"name":"a","jobs":1}`, 422, "[jobs]", "is read only"},
+		{"a read-only field", "POST", calendars, `{"name":"a","jobs":1}`, 422, "[jobs]", "is read only"},
 		{"another name", "PUT", calendars + "/holidays", `{"name":"other"}`, 422, "[name]", "cannot be changed"},
 		{"a stale version", "PUT", calendars + "/holidays", `{"version":1}`, 409, "[]", "the calendar is at version 2, not 1"},
-		{"none to show", "GET", calendars + "/nix", "", 404, "[]", "there is no calendar of this name"},
-		{"none to change", "PUT", calendars + "/nix", `{}`, 404, "[]", ""},
-		{"none to delete", "DELETE", calendars + "/nix", "", 404, "[]", ""},
-		{"of a job", "POST", "/api/v1/jobs", strings.NewReplacer("nightly", "x", "holidays", "nix").Replace(spec), 422, "[schedule.calendar]", "make it first"},
-		{"of a kind without", "POST", "/api/v1/jobs", `{"group":"default","name":"x","handler":"echo","schedule":{"kind":"none","calendar":"holidays"}}`, 422, "[schedule.calendar]", "belongs to kinds cron and fixed_rate"},
-		{"its days in a job", "PATCH", job, `{"schedule":{"days_off":{"dates":[]}}}`, 422, "[schedule.days_off]", "is not a known field"},
-		{"of a preview", "POST", "/api/v1/schedules/preview", `{"schedule":{"kind":"cron","expr":"61 * * * *","calendar":"nix"}}`, 422, "[schedule.calendar schedule.expr]", "there is no calendar"},
+		{"show an unknown calendar", "GET", calendars + "/nix", "", 404, "[]", "there is no calendar of this name"},
+		{"change an unknown calendar", "PUT", calendars + "/nix", `{}`, 404, "[]", ""},
+		{"delete an unknown calendar", "DELETE", calendars + "/nix", "", 404, "[]", ""},
+		{"an unknown calendar in a job", "POST", "/api/v1/jobs", strings.NewReplacer("nightly", "x", "holidays", "nix").Replace(spec), 422, "[schedule.calendar]", "make it first"},
+		{"a schedule of a kind without calendars", "POST", "/api/v1/jobs", `{"group":"default","name":"x","handler":"echo","schedule":{"kind":"none","calendar":"holidays"}}`, 422, "[schedule.calendar]", "belongs to kinds cron and fixed_rate"},
+		{"days off in a job", "PATCH", job, `{"schedule":{"days_off":{"dates":[]}}}`, 422, "[schedule.days_off]", "is not a known field"},
+		{"an unknown calendar in a preview", "POST", "/api/v1/schedules/preview", `{"schedule":{"kind":"cron","expr":"61 * * * *","calendar":"nix"}}`, 422, "[schedule.calendar schedule.expr]", "there is no calendar"},
 	} {
 		a := w.do(w.admin, row.method, row.path, row.body)
 		if a.status != row.status || fmt.Sprint(a.locations()) != row.locations || !strings.Contains(a.body, row.says) {

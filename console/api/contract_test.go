@@ -11,7 +11,7 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestContractGolden(t *testing.T) {
 	w := newWorld(t)
@@ -37,16 +37,16 @@ func TestContractGolden(t *testing.T) {
 		Components struct{ Schemas map[string]any }
 	}
 	if err := json.Unmarshal([]byte(got), &doc); err != nil || !strings.HasPrefix(doc.OpenAPI, "3.1") {
-		t.Errorf("it is no OpenAPI 3.1 document: %q, %v", doc.OpenAPI, err)
+		t.Errorf("the contract is not an OpenAPI 3.1 document: %q, %v", doc.OpenAPI, err)
 	}
 	for name := range doc.Components.Schemas {
 		if strings.HasPrefix(name, "Error") {
-			t.Errorf("schema %s is huma's own error model, which never leaves", name)
+			t.Errorf("schema %s is huma's own error model, which no answer has", name)
 		}
 	}
 }
 
-// Every route is known to the router, so none can be forgotten here.
+// The test walks the routes of the router, so it covers new ones too.
 func TestEveryRouteNeedsCredentials(t *testing.T) {
 	w := newWorld(t)
 	open := map[string]bool{"GET /": true, "GET /healthz": true, "GET /readyz": true, "POST /api/v1/auth/login": true,
@@ -66,7 +66,7 @@ func TestEveryRouteNeedsCredentials(t *testing.T) {
 			a := w.do("", method, path, "", headers...)
 			if open[method+" "+route] {
 				if a.status == http.StatusUnauthorized {
-					t.Errorf("%s %s with %s: 401, but it is open", method, route, credentials)
+					t.Errorf("%s %s with %s: 401, but the path is open", method, route, credentials)
 				}
 				continue
 			}
@@ -88,7 +88,7 @@ func TestEveryRouteNeedsCredentials(t *testing.T) {
 	}
 }
 
-// The contract is found where its operations are, too.
+// The contract is also served below the prefix of the operations.
 func TestContractBelowThePrefix(t *testing.T) {
 	w := newWorld(t)
 	for path, as := range map[string]string{"/api/v1/openapi.json": "/openapi.json", "/api/v1/docs": "/docs"} {

@@ -9,20 +9,20 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// What a page of another site can make a browser send changes nothing, whichever route it is sent to. The browser adds the
-// headers by itself, and the cookie, were it not SameSite=Strict.
+// Requests that a page of another site makes a browser send are refused on every route. The browser adds these headers by
+// itself. It would also add the cookie if the cookie were not SameSite=Strict.
 func TestOtherSitesChangeNothing(t *testing.T) {
 	w := newWorld(t)
 	w.user("ann", "viewer", "")
 	attacks := map[string][]string{
-		"a form of another site":               {"Sec-Fetch-Site", "cross-site", "Origin", "https://evil.example", "Content-Type", "application/x-www-form-urlencoded"},
-		"a fetch of another site":              {"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors", "Origin", "https://evil.example", "Content-Type", "text/plain"},
-		"a page on a neighbouring subdomain":   {"Sec-Fetch-Site", "same-site", "Origin", "https://blog.example.com"},
-		"a frame without an origin of its own": {"Sec-Fetch-Site", "cross-site", "Origin", "null"},
-		"an older browser":                     {"Origin", "https://evil.example"},
-		"an older browser's sandboxed frame":   {"Origin", "null"},
-		"another port":                         {"Origin", "http://example.com:8081"},
-		"a host that begins alike":             {"Origin", "http://example.com.evil.example"},
+		"a form of another site":             {"Sec-Fetch-Site", "cross-site", "Origin", "https://evil.example", "Content-Type", "application/x-www-form-urlencoded"},
+		"a fetch of another site":            {"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors", "Origin", "https://evil.example", "Content-Type", "text/plain"},
+		"a page on a neighbouring subdomain": {"Sec-Fetch-Site", "same-site", "Origin", "https://blog.example.com"},
+		"a frame with an opaque origin":      {"Sec-Fetch-Site", "cross-site", "Origin", "null"},
+		"an older browser":                   {"Origin", "https://evil.example"},
+		"an older browser's sandboxed frame": {"Origin", "null"},
+		"another port":                       {"Origin", "http://example.com:8081"},
+		"a host with the same prefix":        {"Origin", "http://example.com.evil.example"},
 	}
 	before := w.must(200, "GET", "/api/v1/audit", "").body
 	unsafe := 0
@@ -47,9 +47,9 @@ func TestOtherSitesChangeNothing(t *testing.T) {
 		t.Errorf("only %d unsafe routes were walked", unsafe)
 	}
 	if after := w.must(200, "GET", "/api/v1/audit", "").body; after != before {
-		t.Errorf("something was changed: %s", after)
+		t.Errorf("the audit log has new changes: %s", after)
 	}
-	// Nor can another site log somebody in as whom it likes, with or without those headers: a form is no JSON.
+	// Another site cannot log a user in under another name, even without those headers, because a form is not JSON.
 	form := `{"username":"admin","password":"` + adminPassword + `","x":"=` + `"}`
 	for _, contentType := range []string{"application/x-www-form-urlencoded", "text/plain", "multipart/form-data; boundary=x"} {
 		if a := w.do("", "POST", "/api/v1/auth/login", form, "Content-Type", contentType); a.status != http.StatusUnsupportedMediaType || a.header.Get("Set-Cookie") != "" {
@@ -58,7 +58,7 @@ func TestOtherSitesChangeNothing(t *testing.T) {
 	}
 }
 
-// The console itself, and programs, are not in the way of that.
+// Requests of the console's own pages and of programs are not refused.
 func TestOwnPagesAndProgramsPass(t *testing.T) {
 	w := newWorld(t)
 	for who, headers := range map[string][]string{
@@ -72,7 +72,7 @@ func TestOwnPagesAndProgramsPass(t *testing.T) {
 			t.Errorf("%s: %d %s", who, a.status, a.body)
 		}
 	}
-	// A link from elsewhere may be followed; reading changes nothing.
+	// Links from other sites work, because a GET changes nothing.
 	if a := w.do("", "GET", "/api/v1/auth/me", "", "Cookie", "belfry_session="+w.session("admin", adminPassword), "Sec-Fetch-Site", "cross-site"); a.status != http.StatusOK {
 		t.Errorf("a link from another site: %d", a.status)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// letters stands in for the stream of dead letters.
+// letters replaces the stream of dead letters.
 type letters struct {
 	kept []domain.DeadLetter
 	away bool

@@ -14,10 +14,10 @@ func TestChangeAUser(t *testing.T) {
 	made := w.do(ann, "POST", "/api/v1/tokens", `{"name":"ci"}`)
 	token, _ := made.field("token").(string)
 	const path = "/api/v1/users/ann"
-	seen := func(who string, status int) {
+	seen := func(token string, status int) {
 		t.Helper()
-		if a := w.do(who, "GET", "/api/v1/jobs", ""); a.status != status {
-			t.Errorf("%d, want %d", a.status, status)
+		if a := w.do(token, "GET", "/api/v1/jobs", ""); a.status != status {
+			t.Errorf("the token gets %d, want %d", a.status, status)
 		}
 	}
 	seen(ann, 200)
@@ -27,10 +27,10 @@ func TestChangeAUser(t *testing.T) {
 	if u.field("role") != "viewer" || u.field("groups.0") != "other" || strings.Contains(u.body, `"disabled":true`) {
 		t.Errorf("%s", u.body)
 	}
-	seen(ann, 401) // another role wants another log-in
+	seen(ann, 401) // a new role needs a new log-in
 	ann = w.logIn("ann", adminPassword)
 	if a := w.do(ann, "POST", "/api/v1/jobs", simpleJob); a.status != 403 {
-		t.Errorf("a viewer makes a job: %d", a.status)
+		t.Errorf("a viewer creates a job: %d", a.status)
 	}
 	w.must(200, "PATCH", path, `{"disabled":true}`)
 	seen(ann, 401)
@@ -40,7 +40,7 @@ func TestChangeAUser(t *testing.T) {
 	}
 	w.must(200, "PATCH", path, `{"disabled":false}`)
 	seen(token, 200)
-	seen(ann, 401) // who was disabled logs in again
+	seen(ann, 401) // the disabled user must log in again
 	ann = w.logIn("ann", adminPassword)
 	w.must(200, "PATCH", path, `{"password":"another-good-one"}`)
 	seen(ann, 401)
@@ -69,7 +69,7 @@ func TestTheLastAdminStays(t *testing.T) {
 		}
 	}
 	w.must(409, "DELETE", admin, "")
-	w.must(200, "GET", "/api/v1/users", "") // the log-in has survived
+	w.must(200, "GET", "/api/v1/users", "") // the log-in is still valid
 	w.must(201, "POST", "/api/v1/users", `{"username":"second","password":"`+adminPassword+`","role":"admin"}`)
 	w.must(200, "PATCH", admin, `{"role":"viewer"}`)
 }

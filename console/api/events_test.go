@@ -20,7 +20,7 @@ func (w *world) count(sql string, args ...any) (n int) {
 	return n
 }
 
-// is reports whether a value of the JSON body is the one wanted.
+// is reports whether a value of the JSON body equals want.
 func (a answer) is(path string, want any) bool { return a.field(path) == want }
 
 func TestEventTriggers(t *testing.T) {
@@ -39,7 +39,7 @@ func TestEventTriggers(t *testing.T) {
 	if !patched.is("enabled", false) || patched.field("filter") != "" || patched.field("param") != "{{.event.data.n}}" || patched.field("version") != 2.0 {
 		t.Errorf("patched to %s", patched.body)
 	}
-	// What was read can be written back, and makes no version.
+	// A PUT of the answer to a GET is accepted and makes no version.
 	if put := w.must(200, "PUT", one, patched.body); put.body != patched.body {
 		t.Errorf("put %s", put.body)
 	}
@@ -57,7 +57,7 @@ func TestEventTriggers(t *testing.T) {
 	key := []string{"Idempotency-Key", "one"}
 	first, again := w.must(201, "POST", eventTriggers, `{"name":"a","job_id":1}`, key...), w.must(201, "POST", eventTriggers, `{"name":"a","job_id":1}`, key...)
 	if first.body != again.body {
-		t.Errorf("a repetition made %s, first %s", again.body, first.body)
+		t.Errorf("the repetition got %s, the first request %s", again.body, first.body)
 	}
 	w.must(204, "DELETE", one, "")
 	w.must(404, "GET", one, "")
@@ -123,7 +123,7 @@ func TestEventBadInput(t *testing.T) {
 		}
 	}
 	if n := w.count(`SELECT (SELECT count(*) FROM events) + (SELECT count(*) FROM event_keys) + (SELECT count(*) FROM event_triggers)`); n != 1 {
-		t.Errorf("bad input has left %d rows", n)
+		t.Errorf("after bad input there are %d rows", n)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestEvents(t *testing.T) {
 	w := newWorld(t)
 	w.job(simpleJob)
 	w.must(201, "POST", eventTriggers, `{"name":"orders.*","job_id":1,"filter":"event.data.n > 5"}`)
-	w.ready["nats"] = fmt.Errorf("away") // which nothing here needs
+	w.ready["nats"] = fmt.Errorf("away") // events over REST do not need NATS
 	sent := w.must(202, "POST", events+"/orders.created", `{"n":7}`)
 	id, run := sent.field("event_id").(string), sent.field("run_ids.0")
 	if run == nil || sent.field("deliveries.0.outcome") != "fired" || !sent.is("repeated", false) {
@@ -151,7 +151,7 @@ func TestEvents(t *testing.T) {
 	if got := w.must(202, "POST", events+"/stock", `null`); fmt.Sprint(got.field("deliveries")) != "[]" {
 		t.Errorf("got %s", got.body)
 	}
-	// One key, one event; another body under it is refused; another name or user is another event.
+	// A key identifies one event of a name and a user. The same key with another body is refused.
 	first := w.must(202, "POST", events+"/orders.created", `{"n":7}`, "Idempotency-Key", "k")
 	again := w.must(202, "POST", events+"/orders.created", ` {"n": 7}`, "Idempotency-Key", "k")
 	if again.field("event_id") != first.field("event_id") || !again.is("repeated", true) || again.header.Get("Idempotency-Replayed") != "true" ||
@@ -164,7 +164,7 @@ func TestEvents(t *testing.T) {
 	if got := w.must(202, "POST", events+"/orders.deleted", `{"n":7}`, "Idempotency-Key", "k"); !got.is("repeated", false) {
 		t.Errorf("got %s", got.body)
 	}
-	// A CloudEvent is known by source and id, whichever way it is written.
+	// A CloudEvent is identified by source and id, in each of its forms.
 	binary := []string{"ce-specversion", "1.0", "ce-id", "1", "ce-source", "/s", "ce-type", "t"}
 	structured := `{"specversion":"1.0","id":"1","source":"/s","type":"t","subject":"x","time":"2026-03-29T01:30:00Z","data":{"n":9}}`
 	one := w.must(202, "POST", events+"/orders.created", `{"n":9}`, binary...)
@@ -198,7 +198,7 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	if len(seen) != 7 {
-		t.Errorf("page by page there are %d events, want 7", len(seen))
+		t.Errorf("all pages together have %d events, want 7", len(seen))
 	}
 	if n := w.count(`SELECT count(*) FROM runs_live`); n != 5 {
 		t.Errorf("%d runs, want 5", n)
@@ -224,7 +224,7 @@ func TestEventRoles(t *testing.T) {
 	} {
 		a, b := w.do(op, r.method, r.hidden, r.body), w.do(op, r.method, r.missing, r.body)
 		if a.status != 404 || a.body != b.body {
-			t.Errorf("%s %s: %d %s; what is missing: %d %s; they must be alike", r.method, r.hidden, a.status, a.body, b.status, b.body)
+			t.Errorf("%s %s: hidden %d %s, missing %d %s; both answers must be the same", r.method, r.hidden, a.status, a.body, b.status, b.body)
 		}
 	}
 	for _, body := range []string{`{"name":"a","job_id":%d}`} {
@@ -241,7 +241,7 @@ func TestEventRoles(t *testing.T) {
 			}
 		}
 	}
-	// An event fires what its sender could have triggered.
+	// An event fires only jobs that its sender could trigger.
 	if a := w.do(op, "POST", events+"/orders", `1`); a.status != 202 || len(a.field("deliveries").([]any)) != 1 || a.field("deliveries.0.job_id") != 1.0 {
 		t.Errorf("got %d %s", a.status, a.body)
 	}
@@ -258,7 +258,7 @@ func TestEventRoles(t *testing.T) {
 	}
 }
 
-// A token of scope events sends them and does nothing else; of role admin, it may also log in to NATS.
+// A token with the scope events can only send events. With the role admin it can also log in to NATS.
 func TestEventTokens(t *testing.T) {
 	w := newWorld(t)
 	w.job(simpleJob)
@@ -272,7 +272,7 @@ func TestEventTokens(t *testing.T) {
 	for _, made := range []answer{all, some} {
 		secret := made.field("token").(string)
 		if a := w.do(secret, "POST", events+"/a", `1`); a.status != 202 || a.field("run_ids.0") == nil {
-			t.Errorf("it cannot send: %d %s", a.status, a.body)
+			t.Errorf("the token cannot send: %d %s", a.status, a.body)
 		}
 		for _, r := range [][2]string{{"GET", events}, {"GET", "/api/v1/jobs"}, {"POST", "/api/v1/jobs/1/trigger"}, {"POST", "/api/v1/tokens"},
 			{"POST", eventTriggers}, {"GET", "/openapi.json"}, {"GET", "/metrics"}, {"POST", "/api/v1/events"}, {"POST", "/api/v1/auth/logout"}} {

@@ -15,7 +15,7 @@ func (w *world) imported(token, query, file string) answer {
 	return w.do(token, "POST", "/api/v1/import"+query, file, "Content-Type", "application/yaml")
 }
 
-// richJobs have every field at something other than its default, and names that YAML could take for something else.
+// In richJobs every field differs from its default, and some names are texts that YAML could read as other types.
 const richJobs = `
 belfry: 1
 groups:
@@ -51,7 +51,7 @@ event_triggers:
   - {name: orders.*, job: "default/yes"}
 `
 
-// What one server exports, an empty one imports, and exports again in the same words.
+// An empty server can import an export, and then exports the same text.
 func TestExportImport(t *testing.T) {
 	w := newWorld(t)
 	dry := w.imported(w.admin, "?dry_run=true", richJobs)
@@ -78,7 +78,7 @@ func TestExportImport(t *testing.T) {
 	w.must(200, "PATCH", fmt.Sprintf("/api/v1/jobs/%v", w.must(200, "GET", "/api/v1/jobs?q=parent", "").field("items.0.id")), `{"schedule":{"calendar":"closed"}}`)
 	text := w.must(200, "GET", "/api/v1/export", "")
 	if strings.Contains(text.body, "s3cr3t") || strings.Contains(text.body, "example.org") {
-		t.Errorf("it tells secrets: %s", text.body)
+		t.Errorf("the export has secrets: %s", text.body)
 	}
 	if !strings.HasPrefix(text.header.Get("Content-Type"), "application/yaml") || strings.Contains(text.body, "bfg_") {
 		t.Errorf("exported %v %s", text.header, text.body)
@@ -90,7 +90,7 @@ func TestExportImport(t *testing.T) {
 		}
 	}
 	if want, err := os.ReadFile(golden); err != nil || string(want) != text.body {
-		t.Errorf("the export is not as %s has it (%v):\n%s", golden, err, text.body)
+		t.Errorf("the export differs from %s (%v):\n%s", golden, err, text.body)
 	}
 
 	other := newWorld(t)
@@ -102,13 +102,13 @@ func TestExportImport(t *testing.T) {
 		t.Fatalf("on an empty server: %d %s", a.status, a.body)
 	}
 	if back := other.must(200, "GET", "/api/v1/export", "").body; back != text.body {
-		t.Errorf("it came back as\n%s", back)
+		t.Errorf("the second export is\n%s", back)
 	}
 	if one := w.must(200, "GET", "/api/v1/export?group=billing", "").body; strings.Contains(one, "parent") || !strings.Contains(one, "route_key: k") || strings.Contains(one, "calendar") {
-		t.Errorf("of one group:\n%s", one)
+		t.Errorf("the export of a group:\n%s", one)
 	}
 	if one := w.must(200, "GET", "/api/v1/export?group=default", "").body; !strings.Contains(one, "- name: closed") || strings.Contains(one, "unused") {
-		t.Errorf("of one group, and the calendars that it uses:\n%s", one)
+		t.Errorf("the export of a group whose jobs use a calendar:\n%s", one)
 	}
 }
 
@@ -128,7 +128,7 @@ func TestImportChanges(t *testing.T) {
 		t.Errorf("the audit log has %s", log.body)
 	}
 
-	// Calendars come before the jobs that use them.
+	// The import creates calendars before the jobs that use them.
 	const calendars = "calendars: [{name: old, weekdays: [sunday], dates: [2026-12-25]}, {name: new}]\njobs:\n" +
 		"- {group: default, name: nightly, handler: echo, schedule: {kind: cron, expr: 0 3 * * *, calendar: new}, retries: 2}\n"
 	w.must(201, "POST", "/api/v1/calendars", `{"name":"old","weekdays":["sunday","saturday"]}`)
@@ -171,7 +171,7 @@ func TestImportFaults(t *testing.T) {
 		status            int
 		locations         []string
 	}{
-		{"no YAML", w.admin, "a: [", 400, []string{"body"}},
+		{"malformed YAML", w.admin, "a: [", 400, []string{"body"}},
 		{"nothing", w.admin, "", 400, []string{"body"}},
 		{"no jobs", w.admin, "# none\n", 422, []string{"body"}},
 		{"a number", w.admin, "7", 400, []string{"body"}},
@@ -185,8 +185,8 @@ func TestImportFaults(t *testing.T) {
 		{"no such group", w.admin, strings.Replace(job("a", ""), "default", "none", 1), 422, []string{"jobs[0].group"}},
 		{"a cycle", w.admin, job("a", ", children: [{job: default/b}]") + job("b", ", children: [{job: default/a}]"), 422, []string{"jobs[0].children"}},
 		{"a group by an operator", op, "groups: [{name: new}]", 422, []string{"groups[0].name"}},
-		{"another's group", op, strings.Replace(job("a", ""), "default", "hidden", 1), 422, []string{"jobs[0].group"}},
-		{"another's child", op, job("a", ", children: [{job: hidden/nightly}]"), 422, []string{"jobs[0].children[0].job"}},
+		{"a hidden group", op, strings.Replace(job("a", ""), "default", "hidden", 1), 422, []string{"jobs[0].group"}},
+		{"a hidden child", op, job("a", ", children: [{job: hidden/nightly}]"), 422, []string{"jobs[0].children[0].job"}},
 		{"faulty triggers", w.admin, "event_triggers: [{name: a b, job: default/none, filter: '1 +'}]", 422,
 			[]string{"event_triggers[0].filter", "event_triggers[0].job", "event_triggers[0].name"}},
 		{"faulty calendars", w.admin, "calendars: [{name: C, dates: [2026-12-25, soon], weekdays: [7]}, {name: d, jobs: 1}]", 422,
@@ -216,6 +216,6 @@ func TestImportFaults(t *testing.T) {
 		t.Errorf("a viewer exports %d %s", a.status, a.body)
 	}
 	if a := w.do(op, "GET", "/api/v1/export?group=hidden", ""); a.status != 422 {
-		t.Errorf("an operator exports another's group: %d", a.status)
+		t.Errorf("an operator exports a hidden group: %d", a.status)
 	}
 }

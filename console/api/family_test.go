@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// family makes a broadcast of three shards that have ended (the last one failed), its child, and returns their ids.
+// family makes a broadcast of three final shards, of which the last one failed, and a child run of it. It returns their ids.
 func (w *world) family() (shards []domain.RunID, child domain.RunID) {
 	w.t.Helper()
 	w.job(`{"group":"default","name":"spread","handler":"echo","route":"broadcast","schedule":{"kind":"none"}}`)
@@ -104,7 +104,7 @@ func TestBulk(t *testing.T) {
 	id, _ := made.field("run_ids.0").(string)
 	again := w.must(200, "GET", "/api/v1/runs/"+id, "")
 	if again.field("shard.index") != 2.0 || again.field("shard.total") != 3.0 || again.field("broadcast_id") != id || again.field("cause") != "manual" {
-		t.Errorf("the shard is tried again as: %s", again.body)
+		t.Errorf("the retry of the shard is %s", again.body)
 	}
 	if alone := w.must(202, "POST", path, `{"action":"retry","filter":{"ids":["`+id+`"],"state":"failed"}}`); alone.field("matched") != 1.0 {
 		t.Errorf("a state without brackets: %s", alone.body)
@@ -120,11 +120,11 @@ func TestBulk(t *testing.T) {
 		killed += int(a.field("done").(float64))
 		cursor, _ = a.field("next_cursor").(string)
 		if rounds > 3 {
-			t.Fatalf("no end after %d rounds: %s", rounds, a.body)
+			t.Fatalf("next_cursor is not empty after %d rounds: %s", rounds, a.body)
 		}
 	}
 	if killed != 5 || len(w.fleet.ended) != 5 {
-		t.Errorf("%d runs were killed, the dispatcher heard of %d", killed, len(w.fleet.ended))
+		t.Errorf("%d runs were killed, and the dispatcher got %d kills", killed, len(w.fleet.ended))
 	}
 	byID := w.must(202, "POST", path, `{"action":"retry","filter":{"ids":["`+id+`","`+shards[1].String()+`"]}}`)
 	if byID.field("matched") != 2.0 || byID.field("done") != 1.0 || byID.field("skipped") != 1.0 { // one is not final
@@ -133,7 +133,7 @@ func TestBulk(t *testing.T) {
 	if a := w.must(200, "GET", "/api/v1/audit?action=run.bulk_kill", ""); a.field("items.0.after.filter.job_id") != 2.0 {
 		t.Errorf("%s", a.body)
 	}
-	// The client goes away halfway.
+	// If the client disconnects halfway, the audit log has the part that was done.
 	gone, leave := context.WithCancel(t.Context())
 	w.fleet.kills = leave
 	for range 2 {
@@ -144,7 +144,7 @@ func TestBulk(t *testing.T) {
 	r.Header.Set("Content-Type", "application/json")
 	w.api.ServeHTTP(httptest.NewRecorder(), r)
 	if a := w.must(200, "GET", "/api/v1/audit?action=run.bulk_kill", ""); a.field("items.0.after.done") != 1.0 {
-		t.Errorf("a bulk kill that ended halfway is audited as %s", a.body)
+		t.Errorf("after a disconnect halfway the audit log has %s", a.body)
 	}
 	for body, want := range map[string][]string{
 		`{}`: {"action", "filter"},
@@ -180,7 +180,7 @@ func TestBulk(t *testing.T) {
 	}
 }
 
-// Who sees a run of a job that has moved to a group which he does not see may not run it there.
+// If a job has moved to a group that the caller may not see, the caller cannot retry its old runs.
 func TestRetryOfAJobThatMoved(t *testing.T) {
 	w := newWorld(t)
 	w.job(simpleJob)

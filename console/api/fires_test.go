@@ -10,8 +10,8 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// robbed makes a job that has been there for an hour and fires every second, and of which nothing is on record.
-func robbed(w *world, name string) (path string, noon time.Time) {
+// unrecorded makes a job that is one hour old and fires every second, but has no runs and no missed ledger.
+func unrecorded(w *world, name string) (path string, from time.Time) {
 	w.t.Helper()
 	path = w.job(`{"group":"default","name":"` + name + `","handler":"echo","schedule":{"kind":"cron","expr":"* * * * * *","time_zone":"Europe/Berlin"}}`)
 	id := path[strings.LastIndex(path, "/")+1:]
@@ -23,8 +23,8 @@ func robbed(w *world, name string) (path string, noon time.Time) {
 
 func TestFireCheck(t *testing.T) {
 	w := newWorld(t)
-	path, _ := robbed(w, "tick")
-	_, from := robbed(w, "tock") // the later one: a second may end between the two
+	path, _ := unrecorded(w, "tick")
+	_, from := unrecorded(w, "tock") // from is of the later job, because a second may end between the two
 	q := url.Values{"since": {domain.At(from).String()}, "until": {domain.At(from.Add(10 * time.Minute)).String()}}
 	unexplained, jobs, cursor := 0, 0, ""
 	for pages := 0; ; pages++ {
@@ -37,7 +37,7 @@ func TestFireCheck(t *testing.T) {
 			t.Errorf("of_jobs is %v", a.field("of_jobs"))
 		}
 		if a.field("since") != q.Get("since") || a.field("until") != q.Get("until") {
-			t.Errorf("it audits %v to %v", a.field("since"), a.field("until"))
+			t.Errorf("the page covers %v to %v", a.field("since"), a.field("until"))
 		}
 		if cursor, _ = a.field("next_cursor").(string); cursor == "" {
 			break
@@ -58,7 +58,7 @@ func TestFireCheck(t *testing.T) {
 
 func TestWhy(t *testing.T) {
 	w := newWorld(t)
-	path, from := robbed(w, "tick")
+	path, from := unrecorded(w, "tick")
 	ask := func(at string) answer {
 		t.Helper()
 		return w.must(200, "GET", path+"/why?at="+url.QueryEscape(at), "")

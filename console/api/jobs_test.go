@@ -9,8 +9,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// A row is a request and what its answer must be. Rows run in order on one database: later ones see what earlier
-// ones did.
+// A row is a request and its expected answer. Rows run in order on one database, so later rows depend on earlier ones.
 type row struct {
 	name         string
 	method, path string
@@ -58,7 +57,7 @@ func TestJobs(t *testing.T) {
 		{"patch another kind of schedule", "PATCH", jobs + "/1", `{"schedule":{"kind":"none","expr":null,"dialect":null}}`, 200, map[string]any{
 			"version": 4, "schedule.kind": "none", "schedule.expr": nil, "next_fire_time": nil}, nil},
 		{"put a stale version", "PUT", jobs + "/1", put, 409, nil, nil},
-		{"put with what may only be read", "PUT", jobs + "/1", strings.Replace(put, `"version":2`, `"version":4`, 1), 200, map[string]any{
+		{"put with read-only fields", "PUT", jobs + "/1", strings.Replace(put, `"version":2`, `"version":4`, 1), 200, map[string]any{
 			"id": 1, "version": 5, "schedule.every": "1h", "param": "", "note": nil}, nil},
 		{"patch with If-Match", "PATCH", jobs + "/1", `{"author":"me"}`, 200, map[string]any{"version": 6}, []string{"If-Match", `"5"`}},
 		{"the same again", "PATCH", jobs + "/1", `{"author":"you"}`, 409, nil, []string{"If-Match", `"5"`}},
@@ -69,7 +68,7 @@ func TestJobs(t *testing.T) {
 		{"a second", "POST", jobs, `{"group":"default","name":"Weekly Report","handler":"report","tags":["x"],"enabled":false,"schedule":{"kind":"cron","expr":"0 0 * * 7"}}`, 201, map[string]any{"id": 2, "enabled": false}, nil},
 		{"a first page", "GET", jobs + "?limit=1", "", 200, map[string]any{"items.0.id": 1, "items.1": nil}, nil},
 		{"by group", "GET", jobs + "?group=default", "", 200, map[string]any{"items.0.id": 1, "items.1.id": 2, "next_cursor": ""}, nil},
-		{"by no group", "GET", jobs + "?group=other", "", 422, map[string]any{"errors.0.location": "group", "errors.0.message": `there is no group "other"`}, nil},
+		{"by an unknown group", "GET", jobs + "?group=other", "", 422, map[string]any{"errors.0.location": "group", "errors.0.message": `there is no group "other"`}, nil},
 		{"by words", "GET", jobs + "?q=REPORT", "", 200, map[string]any{"items.0.id": 2, "items.1": nil}, nil},
 		{"by tag", "GET", jobs + "?tag=x", "", 200, map[string]any{"items.0.id": 2, "items.1": nil}, nil},
 		{"by enabled", "GET", jobs + "?enabled=false", "", 200, map[string]any{"items.0.id": 2, "items.1": nil}, nil},
@@ -79,7 +78,7 @@ func TestJobs(t *testing.T) {
 		{"preview", "POST", "/api/v1/schedules/preview", `{"schedule":{"kind":"cron","expr":"0 2 * * *","time_zone":"Asia/Shanghai"},"count":2,"from":"2026-01-01T00:00:00Z"}`, 200,
 			map[string]any{"fire_times.0": "2026-01-01T18:00:00.000Z", "fire_times.1": "2026-01-02T18:00:00.000Z", "description": "At 02:00 every day, Asia/Shanghai", "time_zone": "Asia/Shanghai"}, nil},
 		{"preview without a zone", "POST", "/api/v1/schedules/preview", `{"schedule":{"kind":"cron","expr":"0 2 * * *"}}`, 200, map[string]any{"time_zone": "UTC"}, nil},
-		{"preview of what never fires", "POST", "/api/v1/schedules/preview", `{"schedule":{"kind":"cron","expr":"0 0 30 2 *"}}`, 200, map[string]any{"fire_times": "[]"}, nil},
+		{"preview of a schedule that never fires", "POST", "/api/v1/schedules/preview", `{"schedule":{"kind":"cron","expr":"0 0 30 2 *"}}`, 200, map[string]any{"fire_times": "[]"}, nil},
 		{"delete", "DELETE", jobs + "/2", "", 204, nil, nil},
 		{"deleted", "GET", jobs + "/2", "", 404, nil, nil},
 		{"delete again", "DELETE", jobs + "/2", "", 404, nil, nil},
@@ -103,11 +102,11 @@ func TestPages(t *testing.T) {
 		}
 	}
 	if fmt.Sprint(ids) != "[1 2 3 4 5 6 7]" {
-		t.Errorf("the pages hold %v", ids)
+		t.Errorf("the pages have %v", ids)
 	}
 }
 
-// A job in a list is the job itself.
+// A job in a list has the same fields as the job alone.
 func TestListedJobs(t *testing.T) {
 	w := newWorld(t)
 	w.job(simpleJob)
@@ -151,7 +150,7 @@ func TestTrigger(t *testing.T) {
 			t.Errorf("attempts are %v", run.field("attempts"))
 		}
 	}
-	// Without a body the job's own param holds.
+	// Without a body the run gets the job's param.
 	w.must(200, "PATCH", job, `{"param":"own","retries":4}`)
 	a := w.must(202, "POST", job+"/trigger", "")
 	run := w.must(200, "GET", "/api/v1/runs/"+a.field("run_ids.0").(string), "")
@@ -181,27 +180,27 @@ func TestIdempotency(t *testing.T) {
 	if a := w.must(422, "POST", job+"/trigger", `{"param":"b"}`, key...); a.locations()[0] != "Idempotency-Key" {
 		t.Errorf("another body: %s", a.body)
 	}
-	// Another user's key and another route's key are other keys.
+	// Keys of other users and other routes are different keys.
 	w.must(201, "POST", "/api/v1/users", `{"username":"ann","password":"long enough","role":"admin"}`)
 	if a := w.do(w.logIn("ann", "long enough"), "POST", job+"/trigger", `{"param":"a"}`, key...); a.status != 202 || a.body == first.body {
 		t.Errorf("another user: %d %s", a.status, a.body)
 	}
-	// What fails gives its key back.
+	// A failed request frees its key.
 	w.must(422, "POST", "/api/v1/jobs", `{"name":"x"}`, key...)
 	made := w.must(201, "POST", "/api/v1/jobs", strings.Replace(simpleJob, "nightly", "other", 1), key...)
 	if a := w.must(201, "POST", "/api/v1/jobs", strings.Replace(simpleJob, "nightly", "other", 1), key...); a.field("id") != made.field("id") {
 		t.Errorf("a second job was made: %s", a.body)
 	}
-	// Secrets are not kept.
+	// Stored answers contain no secrets.
 	secret := w.must(201, "POST", "/api/v1/groups", `{"name":"g"}`, key...).field("token").(string)
 	if a := w.must(201, "POST", "/api/v1/groups", `{"name":"g"}`, key...); a.field("token") != "" || a.field("name") != "g" {
-		t.Errorf("the kept answer is %s", a.body)
+		t.Errorf("the stored answer is %s", a.body)
 	}
 	var kept int
 	if err := w.pool.QueryRow(t.Context(), `SELECT count(*) FROM idempotency_keys WHERE convert_from(response, 'utf8') LIKE '%' || $1 || '%'`, secret).Scan(&kept); err != nil || kept != 0 {
-		t.Errorf("the token is kept in %d rows (%v)", kept, err)
+		t.Errorf("the token is stored in %d rows (%v)", kept, err)
 	}
-	// A first request under way, and one whose process died.
+	// The first request is in progress, and then its process has died.
 	w.exec(`UPDATE idempotency_keys SET status = NULL, response = NULL WHERE route LIKE '%trigger' AND actor = 'admin'`)
 	w.must(409, "POST", job+"/trigger", `{"param":"a"}`, key...)
 	w.exec(`UPDATE idempotency_keys SET created_at = now() - interval '3 minutes'`)
@@ -211,7 +210,7 @@ func TestIdempotency(t *testing.T) {
 	w.must(202, "POST", job+"/trigger", `{"param":"b"}`, key...)
 }
 
-// A trigger for an instance that is not there says which are, and makes no run that would stand in others' way.
+// A trigger for an instance that is not live names the live ones. It makes no run, because other runs would wait behind it.
 func TestTriggerOnAnInstance(t *testing.T) {
 	w := newWorld(t)
 	job := w.job(simpleJob)
@@ -245,7 +244,7 @@ func TestTriggerOnAnInstance(t *testing.T) {
 	}
 }
 
-// The runs of a group outlive it, and can still be asked for by its name.
+// The runs of a deleted group stay, and can be listed by its name.
 func TestRunsOfADeletedGroup(t *testing.T) {
 	w := newWorld(t)
 	w.must(201, "POST", "/api/v1/groups", `{"name":"gone"}`)
@@ -290,7 +289,7 @@ func TestJobsWithLastRuns(t *testing.T) {
 	failed := run(1, 1, "default", "failed", "timeout", nil, nil)
 	w.exec(`INSERT INTO missed (job_id, first_fire_time, last_fire_time, count, policy, why)
 	        VALUES (1, '2026-11-03T02:00:00Z', '2026-11-05T02:00:00Z', 3, 'skip', 'nobody was there')`)
-	run(1, 5, "other", "succeeded", "", nil, nil) // before the job came into its group
+	run(1, 5, "other", "succeeded", "", nil, nil) // before the job moved to its group
 	now := run(1, 6, "default", "running", "", nil, nil)
 	w.exec(`INSERT INTO runs_live (id, job_id, job_version, group_name, cause, state, fire_time, due_at)
 	        VALUES ($1, 1, 1, 'default', 'schedule', 'pending', now() + interval '1 minute', now() + interval '1 minute')`, domain.NewRunID(time.Now()))
@@ -308,7 +307,7 @@ func TestJobsWithLastRuns(t *testing.T) {
 		}
 	}
 	w.rows([]row{
-		{"unasked", "GET", "/api/v1/jobs", "", 200, map[string]any{"items.0.id": 1, "items.0.last_runs": nil}, nil},
+		{"without last_runs", "GET", "/api/v1/jobs", "", 200, map[string]any{"items.0.id": 1, "items.0.last_runs": nil}, nil},
 		{"all", "GET", "/api/v1/jobs?last_runs=5", "", 200, map[string]any{
 			"items.0.last_runs.0.id": now, "items.0.last_runs.0.state": "running", "items.0.last_runs.0.duration_ms": nil,
 			"items.0.last_runs.1.state": "succeeded", "items.0.last_runs.1.at": "2026-11-06T02:00:00.000Z",
@@ -354,8 +353,8 @@ func TestParents(t *testing.T) {
 	}
 }
 
-// A search that finds little says where to go on, and each page of it costs about the same.
-func TestJobsBySearchGoOn(t *testing.T) {
+// A search that matches few jobs has short pages with a cursor.
+func TestSearchOverManyPages(t *testing.T) {
 	w := newWorld(t)
 	w.exec(`INSERT INTO jobs (id, group_name, name, enabled, kind, tags, spec, version, created_at, updated_at)
 	        SELECT i, 'default', CASE i WHEN 11050 THEN 'needle' ELSE 'straw ' || i END, i % 2 = 0, 'none', '{}',

@@ -24,13 +24,13 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
-// listWorld is an API over so many jobs and past runs, in 20 groups, over 10 days.
+// listWorld is an API over a given number of jobs and finished runs, in 20 groups, over 10 days.
 type listWorld struct {
 	tb     testing.TB
 	pool   *pgxpool.Pool
 	api    *api.API
 	admin  string
-	viewer string // of one group
+	viewer string // the token of a viewer of one group
 	jobs   int
 }
 
@@ -92,7 +92,7 @@ func (w *listWorld) fill(runs int) {
 		span := min(24*time.Hour, time.Since(day)-time.Second)
 		table := "runs_history_" + day.Format("20060102")
 		w.exec(`SELECT make_day($1::date)`, day)
-		// Indexes are built far faster than they grow.
+		// Building the indexes after the inserts is much faster than updating them during the inserts.
 		w.exec(`ALTER TABLE runs_history DETACH PARTITION ` + table)
 		w.exec(`DROP TABLE ` + table)
 		w.exec(`CREATE TABLE ` + table + ` (LIKE runs_history INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE)`)
@@ -120,38 +120,38 @@ func (w *listWorld) fill(runs int) {
 	w.exec(`VACUUM ANALYZE`)
 }
 
-// lists are the pages that people open, by name: %d is another number each time.
+// lists are the pages of lists by name. ask replaces %d, %g, %j and %c with another number each time.
 var lists = map[string]struct {
 	path   string
 	viewer bool
 }{
-	"jobs":                            {path: "/jobs?last_runs=10"},
-	"jobs, a later page":              {path: "/jobs?last_runs=10&cursor=%c"},
-	"jobs of one's group":             {path: "/jobs?last_runs=10", viewer: true},
-	"jobs of a group":                 {path: "/jobs?group=g%g&last_runs=10"},
-	"jobs with a tag":                 {path: "/jobs?tag=t%d"},
-	"jobs with a tag that all have":   {path: "/jobs?tag=all&cursor=%c"},
-	"jobs of a group with such a tag": {path: "/jobs?tag=all&group=g%g"},
-	"jobs that are disabled":          {path: "/jobs?enabled=false"},
-	"jobs of a group, disabled":       {path: "/jobs?enabled=false&group=g%g"},
-	"jobs of a group, enabled":        {path: "/jobs?enabled=true&group=g%g&last_runs=10"},
-	"jobs by a word of many":          {path: "/jobs?q=kind"},
-	"jobs by a word of few":           {path: "/jobs?q=job%%20%j"},
-	"runs":                            {path: "/runs"},
-	"runs of one's group":             {path: "/runs", viewer: true},
-	"runs of a group":                 {path: "/runs?group=g%g"},
-	"runs of a job":                   {path: "/runs?job_id=%j"},
-	"runs that failed":                {path: "/runs?state=failed"},
-	"runs that failed in one's group": {path: "/runs?state=failed", viewer: true},
-	"runs that wait":                  {path: "/runs?state=queued"},
-	"runs of a job that failed":       {path: "/runs?job_id=%j&state=failed"},
-	"overview":                        {path: "/overview"},
-	"overview of one's group":         {path: "/overview", viewer: true},
-	"overview of a group":             {path: "/overview?group=g%g"},
-	"upcoming":                        {path: "/upcoming?within=24h"},
-	"upcoming in one's group":         {path: "/upcoming?within=24h", viewer: true},
-	"missed of a job":                 {path: "/jobs/%j/missed"},
-	"groups":                          {path: "/groups"},
+	"jobs":                          {path: "/jobs?last_runs=10"},
+	"jobs, a later page":            {path: "/jobs?last_runs=10&cursor=%c"},
+	"jobs, as a viewer":             {path: "/jobs?last_runs=10", viewer: true},
+	"jobs of a group":               {path: "/jobs?group=g%g&last_runs=10"},
+	"jobs with a tag":               {path: "/jobs?tag=t%d"},
+	"jobs with a common tag":        {path: "/jobs?tag=all&cursor=%c"},
+	"jobs of a group, common tag":   {path: "/jobs?tag=all&group=g%g"},
+	"jobs that are disabled":        {path: "/jobs?enabled=false"},
+	"jobs of a group, disabled":     {path: "/jobs?enabled=false&group=g%g"},
+	"jobs of a group, enabled":      {path: "/jobs?enabled=true&group=g%g&last_runs=10"},
+	"jobs by a common word":         {path: "/jobs?q=kind"},
+	"jobs by a rare word":           {path: "/jobs?q=job%%20%j"},
+	"runs":                          {path: "/runs"},
+	"runs, as a viewer":             {path: "/runs", viewer: true},
+	"runs of a group":               {path: "/runs?group=g%g"},
+	"runs of a job":                 {path: "/runs?job_id=%j"},
+	"runs that failed":              {path: "/runs?state=failed"},
+	"runs that failed, as a viewer": {path: "/runs?state=failed", viewer: true},
+	"runs that wait":                {path: "/runs?state=queued"},
+	"runs of a job that failed":     {path: "/runs?job_id=%j&state=failed"},
+	"overview":                      {path: "/overview"},
+	"overview, as a viewer":         {path: "/overview", viewer: true},
+	"overview of a group":           {path: "/overview?group=g%g"},
+	"upcoming":                      {path: "/upcoming?within=24h"},
+	"upcoming, as a viewer":         {path: "/upcoming?within=24h", viewer: true},
+	"missed of a job":               {path: "/jobs/%j/missed"},
+	"groups":                        {path: "/groups"},
 }
 
 // ask returns how long the i-th request of a page takes.
@@ -185,8 +185,8 @@ func percentilesOf(took []time.Duration) percentiles {
 	return percentiles{ms(took[len(took)/2]), ms(took[len(took)*95/100])}
 }
 
-// compare asks two worlds for a page by turns, so that whatever else the machine does takes from both, in three rounds, and
-// returns the medians of these.
+// compare measures a page on two worlds in three rounds, and returns the medians of the rounds. It alternates between the
+// worlds, so that other load on the machine affects both.
 func compare(name string, worlds [2]*listWorld) (out [2]percentiles) {
 	const rounds, times = 3, 60
 	var got [2][]percentiles
@@ -194,7 +194,7 @@ func compare(name string, worlds [2]*listWorld) (out [2]percentiles) {
 		var took [2][]time.Duration
 		for i := range times + 3 {
 			for n, w := range worlds {
-				if d := w.ask(name, round*times+i); i >= 3 { // the first ones fill caches and plan
+				if d := w.ask(name, round*times+i); i >= 3 { // the first requests fill caches and plan queries
 					took[n] = append(took[n], d)
 				}
 			}
@@ -217,7 +217,7 @@ func compare(name string, worlds [2]*listWorld) (out [2]percentiles) {
 	return out
 }
 
-// number reads a setting of the benchmark.
+// number reads a setting of the benchmark from the environment.
 func number(tb testing.TB, name string, otherwise int) int {
 	tb.Helper()
 	text := os.Getenv(name)
@@ -231,7 +231,7 @@ func number(tb testing.TB, name string, otherwise int) int {
 	return n
 }
 
-// BenchmarkLists compares list pages over LISTS_JOBS jobs with 20 times as many past runs with those over 10,000.
+// BenchmarkLists compares list pages over LISTS_JOBS jobs with those over 10,000 jobs. There are 20 finished runs per job.
 func BenchmarkLists(b *testing.B) {
 	const few = 10_000
 	many := number(b, "LISTS_JOBS", 200_000)

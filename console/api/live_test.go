@@ -14,14 +14,14 @@ import (
 	"github.com/belfryhq/belfry/internal/runstats"
 )
 
-// confined makes a user of one group and logs it in.
+// confined makes a user of one group and logs the user in.
 func (w *world) confined(name, role, group string) (token string) {
 	w.t.Helper()
 	w.must(201, "POST", "/api/v1/users", fmt.Sprintf(`{"username":%q,"password":%q,"role":%q,"groups":[%q]}`, name, adminPassword, role, group))
 	return w.logIn(name, adminPassword)
 }
 
-// served serves the API, and ends its streams before the server waits for them.
+// served serves the API. At the end of the test it ends the streams first, because the server waits for them.
 func (w *world) served() string {
 	w.t.Helper()
 	server := httptest.NewServer(w.api)
@@ -30,7 +30,7 @@ func (w *world) served() string {
 	return server.URL + "/api/v1"
 }
 
-// runEvent returns the next event, which must be about a run, as its name and the run.
+// runEvent returns the name and the run of the next event. The event must contain a run.
 func runEvent(t *testing.T, events <-chan event) (name string, r domain.Run) {
 	t.Helper()
 	e := next(t, events)
@@ -40,7 +40,7 @@ func runEvent(t *testing.T, events <-chan event) (name string, r domain.Run) {
 	return e.name, r
 }
 
-// next skips comments.
+// next returns the next event, and skips comments.
 func next(t *testing.T, events <-chan event) event {
 	t.Helper()
 	for limit := time.After(patience); ; {
@@ -51,7 +51,7 @@ func next(t *testing.T, events <-chan event) event {
 			}
 			return e
 		case <-limit:
-			t.Fatal("no event came")
+			t.Fatal("no event arrived")
 		}
 	}
 }
@@ -63,14 +63,14 @@ func TestRunStream(t *testing.T) {
 	_, running := w.follow(t.Context(), base+"/runs/stream?state=running&job_id=1")
 	_, other := w.follow(t.Context(), base+"/runs/stream?job_id=2")
 	id := w.running()
-	w.changes.tell(id, "default", domain.Running)
+	w.changes.report(id, "default", domain.Running)
 	for name, events := range map[string]<-chan event{"all": all, "running": running} {
 		if got, r := runEvent(t, events); got != "run" || r.ID != id || r.State != domain.Running || r.Group != "default" || r.Instance != "one" {
 			t.Errorf("%s: %s %+v", name, got, r)
 		}
 	}
 	w.end(id, 0)
-	w.changes.tell(id, "default", domain.Failed)
+	w.changes.report(id, "default", domain.Failed)
 	if got, r := runEvent(t, all); got != "run" || r.ID != id || r.State != domain.Failed || r.Reason != domain.ReasonHandlerError {
 		t.Errorf("%s %+v", got, r)
 	}
@@ -93,16 +93,16 @@ func TestRunStream(t *testing.T) {
 	}
 }
 
-// A final state is never left, so that a list of final runs loses none, and is not told of others.
+// Final runs do not change. So a stream of final states sends no gone events, and no runs in other states.
 func TestRunStreamOfEndedRuns(t *testing.T) {
 	w := newWorld(t)
 	base := w.served()
 	_, failed := w.follow(t.Context(), base+"/runs/stream?state=failed")
 	_, succeeded := w.follow(t.Context(), base+"/runs/stream?state=succeeded")
 	id := w.running()
-	w.changes.tell(id, "default", domain.Running)
+	w.changes.report(id, "default", domain.Running)
 	w.end(id, 0)
-	w.changes.tell(id, "default", domain.Failed)
+	w.changes.report(id, "default", domain.Failed)
 	if got, r := runEvent(t, failed); got != "run" || r.State != domain.Failed {
 		t.Errorf("%s %+v", got, r)
 	}
@@ -112,7 +112,8 @@ func TestRunStreamOfEndedRuns(t *testing.T) {
 	}
 }
 
-// Who sees one group hears nothing of another, whatever is said on the way, and neither does a narrower token.
+// Streams of a viewer of one group, and of a token with one group, contain nothing of another group, even if a change names
+// the wrong group.
 func TestStreamsKeepGroupsApart(t *testing.T) {
 	w := newWorld(t)
 	w.must(201, "POST", "/api/v1/groups", `{"name":"other"}`)
@@ -124,10 +125,10 @@ func TestStreamsKeepGroupsApart(t *testing.T) {
 		_, events := w.followAs(t.Context(), caller, base+"/runs/stream")
 		streams = append(streams, events)
 		if a := w.do(caller, "GET", "/api/v1/runs/stream?group=default", ""); a.status != 422 {
-			t.Errorf("the stream of a group that one may not see: %d", a.status)
+			t.Errorf("the stream of a hidden group: %d", a.status)
 		}
 		if a := w.do(caller, "GET", "/api/v1/overview/stream?group=default", ""); a.status != 422 {
-			t.Errorf("the overview of a group that one may not see: %d", a.status)
+			t.Errorf("the overview of a hidden group: %d", a.status)
 		}
 	}
 	_, overview := w.followAs(t.Context(), viewer, base+"/overview/stream")
@@ -135,12 +136,12 @@ func TestStreamsKeepGroupsApart(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	hidden, own := w.running(), w.runningIn("other")
-	w.changes.tell(hidden, "default", domain.Running)
-	w.changes.tell(hidden, "other", domain.Running) // a lie: its row says another group
-	w.changes.tell(own, "other", domain.Running)
+	w.changes.report(hidden, "default", domain.Running)
+	w.changes.report(hidden, "other", domain.Running) // the row has another group
+	w.changes.report(own, "other", domain.Running)
 	for _, events := range streams {
 		if _, r := runEvent(t, events); r.ID != own {
-			t.Errorf("it heard of %s, not of %s", r.ID, own)
+			t.Errorf("the stream sent run %s, want %s", r.ID, own)
 		}
 	}
 	if e := next(t, overview); e.name != "overview" || !strings.Contains(e.data, `"running":1`) {
@@ -164,18 +165,18 @@ func TestOverviewStream(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 	id := w.running()
-	w.changes.tell(id, "default", domain.Running)
+	w.changes.report(id, "default", domain.Running)
 	if o := read(); o.Now.Running != 1 {
 		t.Errorf("%+v", o)
 	}
 	w.end(id, 0)
-	w.changes.tell(id, "default", domain.Failed)
+	w.changes.report(id, "default", domain.Failed)
 	if o := read(); o.Now.Running != 0 || o.Counts.Failed != 1 || len(o.RecentFailures) != 1 || o.RecentFailures[0].RunID != id {
 		t.Errorf("%+v", o)
 	}
 }
 
-// What a stream shows ends with the right to see it: after a log-out, a deleted token, a change of rights.
+// A stream ends when its caller loses the rights: after a log-out, the deletion of the token, or a change of groups.
 func TestStreamsEndWithRights(t *testing.T) {
 	w := newWorld(t)
 	base := w.served()
@@ -217,7 +218,7 @@ func TestStreamsEndWithRights(t *testing.T) {
 				select {
 				case _, open = <-events:
 				case <-limit:
-					t.Fatalf("%s: stream %d goes on", name, i)
+					t.Fatalf("%s: stream %d does not end", name, i)
 				}
 			}
 		}
@@ -225,13 +226,13 @@ func TestStreamsEndWithRights(t *testing.T) {
 	for len(stays[0]) > 0 {
 		<-stays[0]
 	}
-	w.changes.tell(id, "default", domain.Running)
+	w.changes.report(id, "default", domain.Running)
 	if _, r := runEvent(t, stays[0]); r.ID != id {
-		t.Errorf("who may still see got %+v", r)
+		t.Errorf("the stream of the admin sent %+v", r)
 	}
 }
 
-// One user cannot take all streams.
+// One user cannot use all streams.
 func TestStreamsAreBounded(t *testing.T) {
 	w := newWorld(t)
 	base := w.served()
@@ -251,7 +252,7 @@ func TestStreamsAreBounded(t *testing.T) {
 		t.Errorf("another user's: %d", resp.StatusCode)
 	}
 	leave()
-	eventually(t, "room after they left", func() bool {
+	eventually(t, "a free stream after the others have ended", func() bool {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		resp, _ := w.follow(ctx, base+"/runs/stream")

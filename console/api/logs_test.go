@@ -39,7 +39,7 @@ func (w *world) logLines(id domain.RunID, attempt int, first int64, texts ...str
 		id, attempt, first, first+int64(len(texts))-1, logchunk.Encode(lines))
 }
 
-// end makes the run final, with so many lines in its last attempt.
+// end makes the run final, with lastLine lines in its last attempt.
 func (w *world) end(id domain.RunID, lastLine int64) {
 	w.t.Helper()
 	w.exec(`INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, output, attempt,
@@ -86,7 +86,7 @@ func TestLog(t *testing.T) {
 // event is one server-sent event.
 type event struct{ id, name, data string }
 
-// follow opens a stream on a real server and hands on its events; the channel is closed at its end.
+// follow opens a stream on a real server. The channel receives its events, and is closed when the stream ends.
 func (w *world) follow(ctx context.Context, url string, headers ...string) (*http.Response, <-chan event) {
 	w.t.Helper()
 	return w.followAs(ctx, w.admin, url, headers...)
@@ -135,7 +135,7 @@ func take(t *testing.T, events <-chan event) event {
 	case e := <-events:
 		return e
 	case <-time.After(patience):
-		t.Fatal("no event came")
+		t.Fatal("no event arrived")
 		return event{}
 	}
 }
@@ -181,7 +181,7 @@ func TestLogStream(t *testing.T) {
 	if e, more := <-events; more {
 		t.Errorf("after the end came %+v", e)
 	}
-	// A client that lost its connection goes on after the last line it saw.
+	// A client that lost its connection continues after the last line that it received.
 	_, events = w.follow(t.Context(), url, "Last-Event-ID", "3")
 	line(take(t, events), 1_000_000_001, "again")
 }
@@ -209,10 +209,10 @@ func TestLogStreamsEnd(t *testing.T) {
 		t.Errorf("%s streams are open", n)
 	}
 	leave()
-	eventually(t, "the end of the stream whose client has gone", func() bool { return streams() == "1" })
+	eventually(t, "the end of the stream whose client has disconnected", func() bool { return streams() == "1" })
 	w.api.CloseStreams()
 	for range stays {
-		t.Error("an event came after the close")
+		t.Error("an event arrived after the close")
 	}
 	eventually(t, "the end of all streams", func() bool { return streams() == "0" })
 }

@@ -42,8 +42,8 @@ type world struct {
 	pool     *pgxpool.Pool
 	accounts *account.Store
 	fleet    *fleet
-	ready    map[string]error // what the probes answer
-	admin    string           // a bearer token of a log-in
+	ready    map[string]error // the results of the readiness checks, by name
+	admin    string           // the admin's session token
 	alerts   *channels
 	log      *syncBuffer
 	letters  *letters
@@ -60,7 +60,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, store: s, pool: s.Pool(), accounts: account.New(s.Pool()), fleet: &fleet{store: s},
 		ready: map[string]error{}, log: &syncBuffer{}, letters: &letters{}, changes: &changes{}}
 	w.accounts.Weaken()
-	// The database is a copy of one that the first test made. Counts lag behind if nobody has rolled up for ten minutes.
+	// The database is a copy of one that the first test made, so its statistics can be over ten minutes behind.
 	w.exec(`UPDATE run_stats_mark SET through = now(), missed_through = now()`)
 	w.alerts = &channels{alerts.New(s.Pool(), alerts.Config{Key: "a key of the tests, which is long"}), alert.NewSender(alert.Config{})}
 	metrics := prometheus.NewRegistry()
@@ -92,7 +92,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// channels tries them as the console does.
+// channels tests alert channels as the console does.
 type channels struct {
 	*alerts.Store
 	sender *alert.Sender
@@ -102,7 +102,7 @@ func (c *channels) Test(ctx context.Context, ch alert.Channel) (string, error) {
 	return c.sender.Send(ctx, &ch, alert.Test("test", time.Now(), ""))
 }
 
-// changes stands in for NATS.
+// changes replaces NATS as the source of changes.
 type changes struct {
 	mu      sync.Mutex
 	changed func([]engine.Change)
@@ -120,8 +120,8 @@ func (c *changes) Hear(changed func([]engine.Change), missed func()) (stop func(
 	}, nil
 }
 
-// tell says that a run changed, as dispatchers do.
-func (c *changes) tell(id domain.RunID, group string, state domain.State) {
+// report reports a changed run, as dispatchers do.
+func (c *changes) report(id domain.RunID, group string, state domain.State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.changed != nil {
@@ -129,7 +129,7 @@ func (c *changes) tell(id domain.RunID, group string, state domain.State) {
 	}
 }
 
-// fleet stands in for the dispatcher.
+// fleet replaces the dispatcher.
 type fleet struct {
 	store *store.Store
 	mu    sync.Mutex
@@ -189,14 +189,14 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// answer is what a request got.
+// answer is the answer to a request.
 type answer struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// field returns a value of the JSON body by a path such as items.0.name, nil where there is none.
+// field returns a value of the JSON body by a path such as items.0.name, nil if there is none.
 func (a answer) field(path string) any {
 	var v any
 	if json.Unmarshal([]byte(a.body), &v) != nil {
@@ -248,7 +248,7 @@ func (w *world) do(token, method, path, body string, headers ...string) answer {
 	return answer{rec.Code, rec.Result().Header, rec.Body.String()}
 }
 
-// must is do as the admin, with the status that it must have.
+// must sends a request as the admin, and fails the test if the status differs.
 func (w *world) must(status int, method, path, body string, headers ...string) answer {
 	w.t.Helper()
 	a := w.do(w.admin, method, path, body, headers...)
@@ -263,7 +263,7 @@ func (w *world) logIn(name, password string) string {
 	a := w.do("", "POST", "/api/v1/auth/login", `{"username":"`+name+`","password":"`+password+`"}`)
 	token, _ := a.field("token").(string)
 	if a.status != http.StatusOK || token == "" {
-		w.t.Fatalf("log in as %s: %d %s", name, a.status, a.body)
+		w.t.Fatalf("cannot log in as %s: %d %s", name, a.status, a.body)
 	}
 	return token
 }
@@ -285,7 +285,7 @@ func (w *world) exec(sql string, args ...any) {
 	}
 }
 
-// patience bounds what is waited for. Nothing is asserted by it: a busy machine may take its time.
+// patience bounds each wait. It asserts nothing, because a busy machine may be slow.
 const patience = 5 * time.Minute
 
 // eventually polls until ok.
@@ -297,5 +297,5 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		}
 		<-time.After(10 * time.Millisecond)
 	}
-	t.Fatalf("%s did not come", what)
+	t.Fatalf("timed out waiting for %s", what)
 }

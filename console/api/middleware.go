@@ -86,9 +86,9 @@ func (a *API) recoverPanics(next http.Handler) http.Handler {
 			case http.ErrAbortHandler:
 				panic(v)
 			default:
-				a.Log.ErrorContext(r.Context(), "a handler panicked", "panic", v, "method", r.Method,
+				a.Log.ErrorContext(r.Context(), "a handler panicked, answering 500", "panic", v, "method", r.Method,
 					"path", r.URL.Path, "stack", string(debug.Stack()))
-				problem.Write(w, problem.New(http.StatusInternalServerError, "something is wrong on this side; the server's log says what"))
+				problem.Write(w, problem.New(http.StatusInternalServerError, problem.InternalDetail))
 			}
 		}()
 		next.ServeHTTP(w, r)
@@ -111,7 +111,7 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := protection.Check(r); err != nil {
-			problem.Write(w, problem.New(http.StatusForbidden, "a browser sent this from another site"))
+			problem.Write(w, problem.New(http.StatusForbidden, "the browser sent this request from another site"))
 			return
 		}
 		if slices.Contains(open, r.URL.Path) {
@@ -126,7 +126,7 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 			return
 		}
 		if id.Scope == account.ScopeEvents && (r.Method != http.MethodPost || !strings.HasPrefix(r.URL.Path, events.Path)) {
-			problem.Write(w, problem.New(http.StatusForbidden, "this token may send events only"))
+			problem.Write(w, problem.New(http.StatusForbidden, "this token may only send events"))
 			return
 		}
 		if id.MustChangePassword && !slices.Contains(login.BeforePasswordChange, r.URL.Path) {
@@ -232,7 +232,7 @@ func (a *API) serveOnce(w http.ResponseWriter, r *http.Request, k account.Key, n
 			err = a.Accounts.Forget(ctx, k)
 		}
 		if err != nil {
-			a.Log.WarnContext(ctx, "the answer under an idempotency key could not be kept", "error", err)
+			a.Log.WarnContext(ctx, "cannot store the answer of an idempotency key, the key stays taken for two minutes", "err", err)
 		}
 	}()
 	next.ServeHTTP(ww, r)
@@ -264,7 +264,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	case errors.As(err, &over):
 		return nil, problem.New(http.StatusRequestEntityTooLarge, problem.TooLarge, domain.FieldError{Location: "body", Message: problem.TooLarge})
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return nil, problem.New(http.StatusRequestTimeout, "the body came too slowly")
+		return nil, problem.New(http.StatusRequestTimeout, "the body arrived too slowly")
 	case err != nil:
 		return nil, problem.New(http.StatusBadRequest, "the body could not be read",
 			domain.FieldError{Location: "body", Message: "ended early"})
@@ -272,7 +272,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return content, nil
 }
 
-// isStream reports whether a path is a stream, whose answer has no end.
+// isStream reports whether a path is a stream. The answer of a stream has no end.
 func isStream(path string) bool {
 	path, below := strings.CutPrefix(path, Prefix)
 	switch {

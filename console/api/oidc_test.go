@@ -28,14 +28,14 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
-// TestOIDC tries the log-in through an identity provider: a real one, which is built for it once.
+// TestOIDC tests the log-in through a real identity provider, which it builds once.
 func TestOIDC(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "oidcserver")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
 	build.Dir = "testdata/oidcserver"
-	build.Env = append(os.Environ(), "GOWORK=off") // it is a module that the workspace does not use
+	build.Env = append(os.Environ(), "GOWORK=off") // the provider's module is not in the workspace
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the provider: %v\n%s", err, out)
+		t.Fatalf("cannot build the provider: %v\n%s", err, out)
 	}
 	for name, test := range map[string]func(*testing.T, *oidcWorld){
 		"log-in": tryOIDC, "claims": tryOIDCClaims, "attacks": tryOIDCAttacks, "return": tryOIDCReturn,
@@ -44,7 +44,7 @@ func TestOIDC(t *testing.T) {
 	}
 }
 
-// oidcWorld is a world whose API takes log-ins through a provider that runs beside it.
+// oidcWorld is a world whose API accepts log-ins through a provider in another process.
 type oidcWorld struct {
 	*world
 	console string // its address
@@ -53,11 +53,11 @@ type oidcWorld struct {
 	now     func() time.Time
 }
 
-// tamper is the way between console and provider; change may replace the ID token of what passes.
+// tamper is the transport from the console to the provider. change may replace the ID token in an answer.
 type tamper struct {
 	mu     sync.Mutex
 	change func(idToken string) string
-	last   string // the last ID token that passed
+	last   string // the last ID token of the provider
 }
 
 func (x *tamper) set(change func(string) string) {
@@ -108,7 +108,7 @@ func newOIDCWorld(t *testing.T, binary string) *oidcWorld {
 	if err := provider.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { provider.Process.Kill(); provider.Wait() }) //nolint:errcheck // it is killed
+	t.Cleanup(func() { provider.Process.Kill(); provider.Wait() }) //nolint:errcheck // Wait reports the kill
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func newOIDCWorld(t *testing.T, binary string) *oidcWorld {
 	return o
 }
 
-// user says who is logged in at the provider; "" for nobody.
+// user sets the claims of the user who is logged in at the provider. With "" no user is logged in.
 func (o *oidcWorld) user(claims string) {
 	o.t.Helper()
 	r, err := http.NewRequestWithContext(o.t.Context(), http.MethodPut, o.issuer+"/user", strings.NewReader(claims))
@@ -147,7 +147,7 @@ func (o *oidcWorld) user(claims string) {
 
 const ann = `{"sub":"7c1","preferred_username":"Ann.Lee","realm":{"roles":["x","belfry-ops"]},"teams":["nightly","others"]}`
 
-// browser keeps cookies and goes where it is told, one step at a time.
+// browser keeps cookies, and does not follow redirects by itself.
 type browser struct {
 	o *oidcWorld
 	*http.Client
@@ -161,7 +161,7 @@ func (o *oidcWorld) browser() *browser {
 	return &browser{o, &http.Client{Jar: jar, Timeout: time.Minute, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
-// open returns where the answer leads to, and its cookies.
+// open requests an address. It returns the target of the redirect, and the cookies.
 func (b *browser) open(address string) (*url.URL, []*http.Cookie) {
 	b.o.t.Helper()
 	r, err := http.NewRequestWithContext(b.o.t.Context(), http.MethodGet, address, nil)
@@ -176,12 +176,12 @@ func (b *browser) open(address string) (*url.URL, []*http.Cookie) {
 	to, err := answer.Location()
 	if err != nil {
 		content, _ := io.ReadAll(answer.Body)
-		b.o.t.Fatalf("%s leads nowhere: %d %s", address, answer.StatusCode, content)
+		b.o.t.Fatalf("%s is not redirected: %d %s", address, answer.StatusCode, content)
 	}
 	return to, answer.Cookies()
 }
 
-// begin goes to the provider and returns the address of the callback with its answer.
+// begin starts a log-in at the provider. It returns the address of the callback with the provider's answer.
 func (b *browser) begin(returnTo string) *url.URL {
 	b.o.t.Helper()
 	to, _ := b.open(b.o.console + "/api/v1/auth/oidc/login?return_to=" + url.QueryEscape(returnTo))
@@ -189,7 +189,7 @@ func (b *browser) begin(returnTo string) *url.URL {
 	return back
 }
 
-// end opens a callback, and returns the page it leads to and the session, "" for none.
+// end opens a callback. It returns the page to which the callback redirects, and the session, "" for none.
 func (b *browser) end(callback *url.URL) (page, session string) {
 	b.o.t.Helper()
 	to, cookies := b.open(callback.String())
@@ -202,16 +202,16 @@ func (b *browser) end(callback *url.URL) (page, session string) {
 		}
 	}
 	if !strings.HasPrefix(to.String(), b.o.console+"/") {
-		b.o.t.Errorf("the callback leads to another site: %s", to)
+		b.o.t.Errorf("the callback redirects to another site: %s", to)
 	}
 	return strings.TrimPrefix(to.String(), b.o.console), session
 }
 
-// fails expects a callback to lead back to the log-in page without a session.
+// fails checks that a callback redirects to the log-in page with an error and without a session.
 func (b *browser) fails(callback *url.URL, why string) {
 	b.o.t.Helper()
 	if page, session := b.end(callback); page != "/login?error="+why || session != "" {
-		b.o.t.Errorf("leads to %s, with a session: %v; want %s", page, session != "", why)
+		b.o.t.Errorf("the callback redirects to %s, with a session: %v; want %s", page, session != "", why)
 	}
 }
 
@@ -220,7 +220,7 @@ func (o *oidcWorld) logInOIDC() string {
 	b := o.browser()
 	page, session := b.end(b.begin("/"))
 	if page != "/" || session == "" {
-		o.t.Fatalf("the log-in leads to %s\n%s", page, o.log)
+		o.t.Fatalf("the log-in ends at %s\n%s", page, o.log)
 	}
 	return session
 }
@@ -238,24 +238,24 @@ func tryOIDC(t *testing.T, o *oidcWorld) {
 	page, session := b.end(b.begin("/jobs?q=x&enabled=true"))
 	me := o.do(session, "GET", "/api/v1/auth/me", "")
 	if page != "/jobs?q=x&enabled=true" || me.field("username") != "ann.lee" || me.field("kind") != "oidc" || me.field("role") != "operator" || fmt.Sprint(me.field("groups")) != "[default]" {
-		t.Fatalf("on %s I am %s", page, me.body)
+		t.Fatalf("after the log-in to %s the caller is %s", page, me.body)
 	}
 	if ends, err := time.Parse(time.RFC3339, me.field("expires_at").(string)); err != nil || time.Until(ends) > time.Hour {
 		t.Errorf("the log-in ends at %v, %v", ends, err)
 	}
 	job := o.do(session, "POST", "/api/v1/jobs", simpleJob)
 	if job.status != 201 {
-		t.Errorf("an operator makes a job: %d %s", job.status, job.body)
+		t.Errorf("an operator creates a job: %d %s", job.status, job.body)
 	}
 	const path = "/api/v1/users/ann.lee"
 	if u := o.must(200, "GET", path, ""); u.field("kind") != "oidc" || u.field("role") != "operator" {
 		t.Errorf("the user is %s", u.body)
 	}
 	if audit := o.must(200, "GET", "/api/v1/audit?object=user/ann.lee", ""); audit.field("items.0.action") != "auth.login" || audit.field("items.1.action") != "user.create" {
-		t.Errorf("the audit log says %s", audit.body)
+		t.Errorf("the audit log has %s", audit.body)
 	}
 
-	// There is no password, whoever gives one; and what the provider says is changed there.
+	// A user of the provider has no password in Belfry, and cannot get one. Role and groups can only be changed at the provider.
 	for _, password := range []string{"x", adminPassword} {
 		if a := o.do("", "POST", "/api/v1/auth/login", `{"username":"ann.lee","password":"`+password+`"}`); a.status != 401 {
 			t.Errorf("a log-in by password: %d %s", a.status, a.body)
@@ -272,17 +272,17 @@ func tryOIDC(t *testing.T, o *oidcWorld) {
 		t.Errorf("after all that: %d", a.status)
 	}
 
-	// Who is disabled here does not get in, whatever the provider says.
+	// A user who is disabled in Belfry cannot log in, although the provider allows it.
 	o.must(200, "PATCH", path, `{"disabled":true}`)
 	b.fails(b.begin("/"), "oidc_no_access")
 	o.must(200, "PATCH", path, `{"disabled":false}`)
 	o.logInOIDC()
 	if o.do(o.admin, "GET", "/api/v1/users", "").field("items.2") != nil {
-		t.Error("one user became several")
+		t.Error("the second log-in has created another user")
 	}
 }
 
-// Role and groups are the provider's at each log-in: more, less, none.
+// Each log-in sets role and groups to those of the provider, also if they are fewer or none.
 func tryOIDCClaims(t *testing.T, o *oidcWorld) {
 	o.user(ann)
 	first := o.logInOIDC()
@@ -291,23 +291,23 @@ func tryOIDCClaims(t *testing.T, o *oidcWorld) {
 		t.Helper()
 		a := o.do(who, "GET", "/api/v1/auth/me", "")
 		if got := fmt.Sprint(a.status, " ", a.field("role"), " ", a.field("groups")); got != want {
-			t.Errorf("I am %s, not %s", got, want)
+			t.Errorf("the caller is %s, want %s", got, want)
 		}
 	}
-	// The highest role counts; groups that are not there are left out; the old log-in has another role, and ends.
+	// The highest role counts, and groups that do not exist are left out. The earlier log-in ends, because the role has changed.
 	o.user(`{"sub":"7c1","preferred_username":"other-name","realm":{"roles":["belfry-admins","belfry-ops"]},"teams":["all"]}`)
 	admin := o.logInOIDC()
 	is(admin, "200 admin [default tools]")
 	is(first, "401 <nil> <nil>")
-	if me := o.do(admin, "GET", "/api/v1/auth/me", ""); me.field("username") != "ann.lee" { // for ever: others could take the name
-		t.Errorf("I am %s", me.body)
+	if me := o.do(admin, "GET", "/api/v1/auth/me", ""); me.field("username") != "ann.lee" { // the first name stays, because another user could take the new one
+		t.Errorf("the caller is %s", me.body)
 	}
-	// Names and groups may be told at /userinfo alone.
+	// Some providers send names and groups only at /userinfo.
 	o.user(`{"sub":"7c2","userinfo":{"preferred_username":"bob","realm":{"roles":"belfry-ops"},"teams":"nightly"}}`)
 	bob := o.logInOIDC()
 	is(bob, "200 operator [default]")
 
-	// No role: nothing is left, neither of log-ins nor of tokens; and a new user does not come to be.
+	// Without a role, the user's log-ins end and tokens have no rights. A new user is not created.
 	o.user(`{"sub":"7c1","preferred_username":"Ann.Lee","teams":["all"]}`)
 	b := o.browser()
 	b.fails(b.begin("/"), "oidc_no_access")
@@ -317,13 +317,13 @@ func tryOIDCClaims(t *testing.T, o *oidcWorld) {
 		t.Errorf("the token sees %s", a.body)
 	}
 	if audit := o.must(200, "GET", "/api/v1/audit?object=user/ann.lee", ""); audit.field("items.0.action") != "user.update" || audit.field("items.0.after.role") != "viewer" {
-		t.Errorf("the audit log says %s", audit.body)
+		t.Errorf("the audit log has %s", audit.body)
 	}
 	o.user(`{"sub":"7c3","preferred_username":"eve","teams":["all"]}`)
 	b.fails(b.begin("/"), "oidc_no_access")
 	o.must(404, "GET", "/api/v1/users/eve", "")
 
-	// Nobody becomes somebody else by his name, nor is called what cannot be told from other words.
+	// A user cannot take the name of another user, or a name that could be confused with other text.
 	for _, claims := range []string{
 		`{"sub":"7c4","preferred_username":"admin","realm":{"roles":["belfry-admins"]},"teams":[]}`,
 		`{"sub":"7c4","preferred_username":"ann.lee","realm":{"roles":["belfry-admins"]},"teams":[]}`,
@@ -336,7 +336,7 @@ func tryOIDCClaims(t *testing.T, o *oidcWorld) {
 	}
 }
 
-// What an attacker can do to the steps of the log-in.
+// Each step of the log-in resists manipulation.
 func tryOIDCAttacks(t *testing.T, o *oidcWorld) {
 	o.user(ann)
 	with := func(u *url.URL, name, value string) *url.URL {
@@ -350,16 +350,16 @@ func tryOIDCAttacks(t *testing.T, o *oidcWorld) {
 
 	callback := b.begin("/")
 	b.fails(with(callback, "state", "made-up"), "oidc_expired")
-	b.fails(callback, "oidc_expired") // the attempt above has used it up
+	b.fails(callback, "oidc_expired") // the attempt above has used the state
 	callback = b.begin("/")
-	o.browser().fails(callback, "oidc_expired") // the victim of a log-in that somebody else has begun
+	o.browser().fails(callback, "oidc_expired") // another browser has started the log-in
 	b.fails(with(callback, "iss", "https://other.example"), "oidc_expired")
 	callback = b.begin("/")
 	b.fails(with(callback, "code", "made-up"), "oidc_failed")
 	callback = b.begin("/")
 	b.fails(with(callback, "error", "access_denied"), "oidc_denied")
 
-	// A code counts once, also for a browser that still has what belongs to it.
+	// A code works once, even if the browser still has the cookie of the log-in.
 	callback = b.begin("/")
 	at, err := url.Parse(o.console + "/api/v1/auth/oidc/")
 	if err != nil {
@@ -373,11 +373,12 @@ func tryOIDCAttacks(t *testing.T, o *oidcWorld) {
 	b.Jar.SetCookies(at, kept)
 	b.fails(callback, "oidc_failed")
 
-	// A code that was stolen from another log-in does not fit this one's verifier.
+	// A code from another log-in does not match the verifier of this one.
 	stolen := o.browser().begin("/").Query().Get("code")
 	b.fails(with(b.begin("/"), "code", stolen), "oidc_failed")
 
-	// Tokens: another log-in's, another party's, an old one, a forged one, none. All but the last two are the provider's own.
+	// These ID tokens are refused: of another log-in, of another client, an expired one, a forged one, and none. The first three
+	// are genuine tokens of the provider.
 	earlier := o.tamper.last
 	change := func(what string, change func(string) string, now func() time.Time) {
 		t.Helper()
@@ -386,7 +387,7 @@ func tryOIDCAttacks(t *testing.T, o *oidcWorld) {
 		before := len(o.log.String())
 		b.fails(b.begin("/"), "oidc_failed")
 		if said := o.log.String()[before:]; !strings.Contains(said, what) {
-			t.Errorf("%s is not why:\n%s", what, said)
+			t.Errorf("the log does not name %s:\n%s", what, said)
 		}
 		o.tamper.set(nil)
 		o.now = time.Now
@@ -405,11 +406,11 @@ func tryOIDCAttacks(t *testing.T, o *oidcWorld) {
 	}, time.Now)
 	change("malformed", func(string) string { return "" }, time.Now)
 	if said := o.log.String(); strings.Contains(said, earlier) || strings.Contains(said, "belfry-secret") || strings.Contains(said, stolen) {
-		t.Error("the log holds a token, a code or the secret")
+		t.Error("the log has a token, a code or the secret")
 	}
 }
 
-// tokenOf returns an ID token that the provider has made for another of its clients.
+// tokenOf returns an ID token that the provider has issued to another client.
 func (o *oidcWorld) tokenOf(client string) string {
 	o.t.Helper()
 	sent := &tamper{}
@@ -426,13 +427,13 @@ func (o *oidcWorld) tokenOf(client string) string {
 	return sent.last
 }
 
-// The log-in leads to pages of this console alone.
+// The log-in redirects only to pages of this console.
 func tryOIDCReturn(t *testing.T, o *oidcWorld) {
 	o.user(ann)
 	b := o.browser()
 	page, session := b.end(b.begin("//evil.example/"))
 	if page != "/" || session == "" {
-		t.Errorf("leads to %s", page)
+		t.Errorf("the log-in ends at %s", page)
 	}
 	for path, want := range map[string]string{
 		"/jobs/7?tab=log#end": "/jobs/7?tab=log#end", "": "/", "jobs": "/", "//evil.example": "/", "/\\evil.example": "/", "/\t/evil.example": "/",
@@ -440,12 +441,12 @@ func tryOIDCReturn(t *testing.T, o *oidcWorld) {
 		"/api/v1/auth/oidc/login": "/", "/login?error=x": "/", "/" + strings.Repeat("x", 3000): "/", "/a\r\nSet-Cookie: x": "/", "/jobs?next=//x": "/jobs?next=//x",
 	} {
 		if got := auth.LocalPath(path); got != want {
-			t.Errorf("%q leads to %q", path, got)
+			t.Errorf("LocalPath(%q) is %q", path, got)
 		}
 	}
 }
 
-// Without a provider, or with one that is away, passwords go on.
+// Without a provider, and with an unreachable one, users can log in with passwords.
 func TestNoOIDC(t *testing.T) {
 	w := newWorld(t)
 	if m := w.do("", "GET", "/api/v1/auth/methods", ""); m.status != 200 || fmt.Sprint(m.field("password")) != "true" || strings.Contains(m.body, "oidc") {
@@ -462,7 +463,7 @@ func TestNoOIDC(t *testing.T) {
 		Log:  slog.New(slog.NewTextHandler(w.log, nil)),
 		OIDC: auth.NewProvider(auth.OIDCConfig{Issuer: "http://127.0.0.1:1", ClientID: "belfry"})})
 	if a := away.do("", "GET", "/api/v1/auth/oidc/login", ""); a.status != 303 || a.header.Get("Location") != "/login?error=oidc_unavailable" {
-		t.Errorf("with a provider that is away: %d %v", a.status, a.header)
+		t.Errorf("with an unreachable provider: %d %v", a.status, a.header)
 	}
 	away.logIn("admin", adminPassword)
 }

@@ -52,12 +52,12 @@ func TestOverviewAndReport(t *testing.T) {
 		name, path string
 		fields     []string
 	}{
-		{"the wrong way", "/api/v1/overview?from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z", []string{"to"}},
+		{"to before from", "/api/v1/overview?from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z", []string{"to"}},
 		{"from in the future", "/api/v1/overview?from=2126-01-02T00:00:00Z", []string{"from"}},
-		{"before what is kept", "/api/v1/overview?from=2006-01-02T00:00:00Z", []string{"from"}},
+		{"from too long ago", "/api/v1/overview?from=2006-01-02T00:00:00Z", []string{"from"}},
 		{"no such group, no such step", "/api/v1/reports/runs?group=none&step=90s", []string{"group", "step"}},
-		{"no divisor", "/api/v1/reports/runs?step=7m", []string{"step"}},
-		{"no duration", "/api/v1/reports/runs?step=day", []string{"step"}},
+		{"a step that does not divide an hour", "/api/v1/reports/runs?step=7m", []string{"step"}},
+		{"a step that is not a duration", "/api/v1/reports/runs?step=day", []string{"step"}},
 		{"too many points", "/api/v1/reports/runs?step=1m&from=" + time.Now().Add(-50*time.Hour).UTC().Format(time.RFC3339), []string{"step"}},
 		{"minutes too far back", "/api/v1/reports/runs?step=30m&from=" + time.Now().Add(-80*time.Hour).UTC().Format(time.RFC3339), []string{"step"}},
 		{"an unknown parameter", "/api/v1/overview?since=1h", []string{"since"}},
@@ -71,9 +71,9 @@ func TestOverviewAndReport(t *testing.T) {
 	if a := w.do(viewer, "GET", "/api/v1/overview", ""); a.status != 200 ||
 		fmt.Sprint(a.field("counts.runs"), a.field("now.running"), a.field("now.groups"), a.field("missed"), a.field("recent_missed.1")) != "1 0 1 60 <nil>" ||
 		a.field("recent_missed.0.job_name") != "late 1" || len(a.field("recent_missed.0.why").(string)) > 310 {
-		t.Errorf("a viewer of one group sees %d %s", a.status, a.body)
+		t.Errorf("a viewer of one group gets %d %s", a.status, a.body)
 	}
 	if a := w.do(viewer, "GET", "/api/v1/reports/runs?group=default", ""); a.status != 422 || fmt.Sprint(a.locations()) != "[group]" {
-		t.Errorf("another's group: %d %s", a.status, a.body)
+		t.Errorf("a group that the viewer may not see: %d %s", a.status, a.body)
 	}
 }

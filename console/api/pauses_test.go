@@ -19,7 +19,7 @@ func TestPauseAndResumeAGroup(t *testing.T) {
 		}
 	}
 	if a := w.must(200, "GET", job, ""); a.field("next_fire_time") != nil || !strings.Contains(a.field("note").(string), "its group default is paused from") {
-		t.Errorf("the job says: %s", a.body)
+		t.Errorf("the job is %s", a.body)
 	}
 	w.must(202, "POST", job+"/trigger", `{}`)
 	w.must(200, "POST", "/api/v1/groups/default/pause", `{"reason":"more disks"}`)
@@ -30,7 +30,7 @@ func TestPauseAndResumeAGroup(t *testing.T) {
 		t.Errorf("%s", a.body)
 	}
 	if a := w.must(200, "GET", job, ""); a.field("next_fire_time") == nil {
-		t.Errorf("the job says: %s", a.body)
+		t.Errorf("the job is %s", a.body)
 	}
 	w.must(409, "POST", "/api/v1/groups/default/resume", "")
 	changes := w.must(200, "GET", "/api/v1/audit?object=group/default", "")
@@ -44,7 +44,7 @@ func TestPauseAndResumeAGroup(t *testing.T) {
 		"no reason":     {`{}`, []string{"reason"}},
 		"a blank":       {`{"reason":"  "}`, []string{"reason"}},
 		"too long":      {`{"reason":"` + strings.Repeat("x", 1025) + `"}`, []string{"reason"}},
-		"past":          {`{"reason":"x","until":"2001-01-01T00:00:00Z"}`, []string{"until"}},
+		"in the past":   {`{"reason":"x","until":"2001-01-01T00:00:00Z"}`, []string{"until"}},
 		"many at once":  {`{"reason":5,"until":"soon","since":1}`, []string{"reason", "until", "since"}},
 		"unknown field": {`{"reason":"x","til":"2099-01-01T00:00:00Z"}`, []string{"til"}},
 	} {
@@ -60,7 +60,7 @@ func TestPauseAndResumeAGroup(t *testing.T) {
 	w.must(404, "POST", "/api/v1/groups/nowhere/resume", "")
 }
 
-// Another group of the same name is not paused because the one before was.
+// A new group is not paused if a deleted group of the same name was paused.
 func TestAPauseEndsWithItsGroup(t *testing.T) {
 	w := newWorld(t)
 	for range 2 {
@@ -73,7 +73,7 @@ func TestAPauseEndsWithItsGroup(t *testing.T) {
 	}
 }
 
-// Only operators of the group may pause it, and to others it does not exist.
+// Only operators of a group may pause it. For operators of other groups it does not exist.
 func TestWhoMayPause(t *testing.T) {
 	w := newWorld(t)
 	w.must(201, "POST", "/api/v1/groups", `{"name":"other"}`)

@@ -16,19 +16,19 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// access is what a route answers to whom. Nobody without credentials gets more than 401, and whoever has a role below
-// least, or may only send events, gets no more than 403.
+// access describes the answers of a route by caller. A caller without credentials gets 401. A caller whose role is below
+// least, or whose token may only send events, gets 403.
 type access struct {
-	path   string // below the prefix, with <names> of things, which are in group mine; a <new…> thing is made for each request
-	least  string // viewer, operator, admin; "": all, also without credentials
-	status int    // for whom it is there
-	hidden int    // for operators of another group only; 0: as for all
+	path   string // below the prefix, with <names> of things in the group mine; a thing <new …> is made for each request
+	least  string // viewer, operator or admin; "": everyone, also without credentials
+	status int    // for callers with the rights
+	hidden int    // for operators of another group; 0: status
 	body   string
 	header []string
 
 	fresh  bool // the request ends the caller's log-in
-	events bool // tokens that may only send events may do this
-	tokens int  // for API tokens, where that is another answer; 0: as for log-ins
+	events bool // allowed for tokens that may only send events
+	tokens int  // for API tokens, if their answer differs; 0: status
 }
 
 const (
@@ -39,7 +39,7 @@ const (
 )
 
 var accesses = map[string]access{
-	"GET /": {least: "viewer", status: 404}, // the web console's, where that is served
+	"GET /": {least: "viewer", status: 404}, // package console serves the web console at this path
 
 	"GET /healthz": {status: 200}, "GET /readyz": {status: 200}, "GET /metrics": {least: "viewer", status: 200},
 	"GET /openapi.json": {least: "viewer", status: 200}, "GET /docs": {least: "viewer", status: 200}, "GET /docs/style.css": {least: "viewer", status: 200},
@@ -48,14 +48,14 @@ var accesses = map[string]access{
 	"POST /auth/logout":            {least: "viewer", status: 204, fresh: true},
 	"POST /auth/logout-everywhere": {least: "viewer", status: 204, fresh: true, tokens: 403},
 	"POST /auth/password":          {least: "viewer", status: 200, fresh: true, tokens: 403, body: `{"current_password":"` + adminPassword + `","new_password":"another good password"}`},
-	// Open, as they lead to a log-in; without a provider there is nothing at them.
+	// These paths are open, because they start a log-in. Without a provider they are 404.
 	"GET /auth/methods":       {status: 200},
 	"GET /auth/oidc/login":    {status: 404},
 	"GET /auth/oidc/callback": {status: 404},
 
 	"GET /auth/me":               {least: "viewer", status: 200},
 	"GET /auth/sessions":         {least: "viewer", status: 200, tokens: 403},
-	"DELETE /auth/sessions/{id}": {least: "viewer", status: 404, path: "/auth/sessions/999999", tokens: 403}, // one's own alone: see the tests of sessions
+	"DELETE /auth/sessions/{id}": {least: "viewer", status: 404, path: "/auth/sessions/999999", tokens: 403}, // only the caller's own sessions, which TestOwnSessions tests
 
 	"GET /users":                    {least: "admin", status: 200},
 	"POST /users":                   {least: "admin", status: 201, body: `{"username":"<unique>","password":"a-good-password","role":"viewer","groups":["mine"]}`},
@@ -151,7 +151,7 @@ var accesses = map[string]access{
 	"POST /dead-letters/{seq}/replay":  {least: "admin", status: 202, path: "/dead-letters/<letter>/replay"},
 }
 
-// cast is who asks, and the things of group mine.
+// cast has the callers, and the things in the group mine.
 type cast struct {
 	*world
 	callers map[string]string // tokens by name
@@ -197,7 +197,7 @@ func (c *cast) unique() string {
 
 func (c *cast) id(a answer) string { return fmt.Sprint(a.field("id")) }
 
-// login makes a user, and logs in past the API, which slows down who does that often.
+// login makes a user and a session for it.
 func (c *cast) login(name, role, group string) string {
 	c.t.Helper()
 	c.must(201, "POST", "/api/v1/users", fmt.Sprintf(`{"username":%q,"password":%q,"role":%q,"groups":%s}`, name, adminPassword, role,
@@ -225,7 +225,7 @@ func (c *cast) newCalendar() string {
 	return name
 }
 
-// thing returns what a name in a path or body stands for.
+// thing returns the value of a <name> in a path or body.
 func (c *cast) thing(name, caller string) string {
 	switch name {
 	case "unique":
@@ -252,12 +252,12 @@ func (c *cast) thing(name, caller string) string {
 		c.must(201, "POST", "/api/v1/groups", `{"name":"`+name+`"}`)
 		return name
 	case "paused group":
-		c.do(c.admin, "POST", "/api/v1/groups/mine/pause", `{"reason":"r"}`) // or it is paused already
+		c.do(c.admin, "POST", "/api/v1/groups/mine/pause", `{"reason":"r"}`) // fails if the group is already paused
 		return "mine"
 	case "new token":
 		a := c.do(c.callers[caller], "POST", "/api/v1/tokens", `{"name":"`+c.unique()+`"}`)
 		if a.status != 201 {
-			return "1" // who may make none has none to delete
+			return "1" // this caller may not make a token
 		}
 		return c.id(a)
 	case "letter":
@@ -282,7 +282,7 @@ func (c *cast) fill(text, caller string) string {
 	}
 }
 
-// brief ends a request as soon as something was sent.
+// brief ends a request after the first flush.
 type brief struct {
 	*httptest.ResponseRecorder
 	enough context.CancelFunc
@@ -290,7 +290,7 @@ type brief struct {
 
 func (b brief) Flush() { b.ResponseRecorder.Flush(); b.enough() }
 
-// ask is do, which does not wait for the end of an answer that has none.
+// ask sends a request like do, but ends streams after their first event.
 func (c *cast) ask(token, method, path, body string, header []string) answer {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	defer cancel()
@@ -328,7 +328,7 @@ func (c *cast) want(e access, caller string) int {
 	return e.status
 }
 
-// missing is a path or body like another one, of things that are not there.
+// missing returns a path or body in which the things do not exist.
 func (c *cast) missing(text string) string {
 	for name, none := range map[string]string{"run": c.noRun(), "new ended run": c.noRun(), "paused group": "none"} {
 		text = strings.ReplaceAll(text, "<"+name+">", none)
@@ -341,7 +341,7 @@ func (c *cast) missing(text string) string {
 
 func (c *cast) noRun() string { return domain.NewRunID(time.Now()).String() }
 
-// Every route of the router, as every kind of caller: a route that nobody has thought about fails.
+// Every route of the router is tested with every kind of caller. A route without an entry in accesses fails.
 func TestEveryRouteAsEveryRole(t *testing.T) {
 	c := newCast(t)
 	routes := map[string]bool{}
@@ -360,7 +360,7 @@ func TestEveryRouteAsEveryRole(t *testing.T) {
 	for _, route := range slices.Sorted(maps.Keys(routes)) {
 		e, known := accesses[route]
 		if !known {
-			t.Errorf("%s has no entry: say who may do this", route)
+			t.Errorf("%s has no entry in accesses; add one", route)
 			continue
 		}
 		c.try(t, route, e)
@@ -388,14 +388,14 @@ func (c *cast) try(t *testing.T, route string, e access) {
 		if caller != "stranger" || e.hidden == 0 {
 			continue
 		}
-		// What is hidden is answered as what is not there, but for the name that was asked for.
+		// The answers for hidden and missing things are the same, except for the name in the request.
 		plain := strings.NewReplacer("mine", "", "none", "")
 		none := c.ask(token, method, c.missing(path), c.missing(c.fill(strings.ReplaceAll(e.body, "<job>", "987654"), caller)), e.header)
 		if none.status != a.status || plain.Replace(none.body) != plain.Replace(a.body) {
-			t.Errorf("%s tells strangers what is there: %d %.300s, and of what is not %d %.300s", route, a.status, a.body, none.status, none.body)
+			t.Errorf("%s as stranger: hidden %d %.300s, missing %d %.300s; both answers must be the same", route, a.status, a.body, none.status, none.body)
 		}
 		if strings.Contains(a.body, "confidential") {
-			t.Errorf("%s shows strangers %.300s", route, a.body)
+			t.Errorf("%s shows a stranger %.300s", route, a.body)
 		}
 	}
 }

@@ -21,15 +21,15 @@ func TestScripts(t *testing.T) {
 			"items.0.language": "sh", "items.0.remark": "the first", "items.0.job_version": 1, "items.0.code": nil, "items.1": nil}, nil},
 		{"save", "POST", scripts, `{"language":"sh","code":"echo one\necho two\n","remark":"more"}`, 201, map[string]any{
 			"version": 2, "job_version": 2, "code": "echo one\necho two\n", "remark": "more", "diff": nil}, nil},
-		{"save the same", "POST", scripts, `{"language":"sh","code":"echo one\necho two\n"}`, 201, map[string]any{"version": 2}, nil},
+		{"save the same code", "POST", scripts, `{"language":"sh","code":"echo one\necho two\n"}`, 201, map[string]any{"version": 2}, nil},
 		{"the job has it", "GET", job, "", 200, map[string]any{"version": 2, "script.version": 2, "script.code": "echo one\necho two\n"}, nil},
-		{"show with what changed", "GET", scripts + "/2?diff=1", "", 200, map[string]any{"diff_from": 1,
+		{"show with a difference", "GET", scripts + "/2?diff=1", "", 200, map[string]any{"diff_from": 1,
 			"diff": "diff version 1 (sh) version 2 (sh)\n--- version 1 (sh)\n+++ version 2 (sh)\n@@ -1,1 +1,2 @@\n echo one\n+echo two\n"}, nil},
-		{"nothing changed", "GET", scripts + "/2?diff=2", "", 200, map[string]any{"diff": ""}, nil},
+		{"show without a difference", "GET", scripts + "/2?diff=2", "", 200, map[string]any{"diff": ""}, nil},
 		{"another field", "PATCH", job, `{"description":"x"}`, 200, map[string]any{"version": 3, "script.version": 2, "script.remark": "more"}, nil},
 		{"a changed script in a patch", "PATCH", job, `{"script":{"code":"echo three\n"}}`, 200, map[string]any{
 			"version": 4, "script.version": 3, "script.language": "sh", "script.remark": ""}, nil},
-		{"what was read is put back", "PUT", job, strings.Replace(scriptJob, `"remark":"the first"`, `"remark":"","version":1,"sha256":"x"`, 1), 200, map[string]any{
+		{"a PUT with read-only fields", "PUT", job, strings.Replace(scriptJob, `"remark":"the first"`, `"remark":"","version":1,"sha256":"x"`, 1), 200, map[string]any{
 			"version": 5, "script.version": 4, "script.sha256": domain.Digest("echo one\n")}, nil},
 		{"restore", "POST", scripts + "/2/restore", "", 201, map[string]any{"version": 5, "code": "echo one\necho two\n", "remark": "version 2 restored"}, nil},
 		{"restore again", "POST", scripts + "/2/restore", `{"remark":"why not"}`, 201, map[string]any{"version": 5, "remark": "version 2 restored"}, nil},
@@ -38,13 +38,13 @@ func TestScripts(t *testing.T) {
 		{"stale", "POST", scripts, `{"language":"sh","code":"x"}`, 409, nil, []string{"If-Match", `"3"`}},
 		{"restore stale", "POST", scripts + "/2/restore", "", 409, nil, []string{"If-Match", `"3"`}},
 		{"not stale", "POST", scripts, `{"language":"python","code":"print()"}`, 201, map[string]any{"version": 7, "language": "python"}, []string{"If-Match", `"7"`}},
-		{"a version that is not there", "GET", scripts + "/99", "", 404, nil, nil},
-		{"one beyond all", "GET", scripts + "/99999999999", "", 404, nil, nil},
-		{"restore one that is not there", "POST", scripts + "/99/restore", "", 404, nil, nil},
+		{"an unknown version", "GET", scripts + "/99", "", 404, nil, nil},
+		{"a version that the database cannot store", "GET", scripts + "/99999999999", "", 404, nil, nil},
+		{"restore an unknown version", "POST", scripts + "/99/restore", "", 404, nil, nil},
 		{"a handler instead", "PATCH", job, `{"handler":"echo","script":null}`, 200, map[string]any{"handler": "echo", "script": nil}, nil},
-		{"is no script", "POST", scripts, `{"language":"sh","code":"x"}`, 409, nil, nil},
-		{"and a script again", "PATCH", job, `{"handler":null,"script":{"language":"sh","code":"x"}}`, 200, map[string]any{"script.version": 8}, nil},
-		{"none of a job that is not there", "GET", "/api/v1/jobs/99/scripts", "", 404, nil, nil},
+		{"save a script for a job with a handler", "POST", scripts, `{"language":"sh","code":"x"}`, 409, nil, nil},
+		{"a script again", "PATCH", job, `{"handler":null,"script":{"language":"sh","code":"x"}}`, 200, map[string]any{"script.version": 8}, nil},
+		{"an unknown job", "GET", "/api/v1/jobs/99/scripts", "", 404, nil, nil},
 	})
 	var versions []any
 	for cursor := ""; ; {
@@ -59,7 +59,7 @@ func TestScripts(t *testing.T) {
 		}
 	}
 	if !slices.Equal(versions, []any{8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0}) {
-		t.Errorf("page by page: %v", versions)
+		t.Errorf("all pages together have the versions %v", versions)
 	}
 	// The audit log has the code before and after each change.
 	changes := w.do(w.admin, "GET", "/api/v1/audit?limit=500", "").body
@@ -83,7 +83,7 @@ func TestScripts(t *testing.T) {
 		}
 	}
 	if found != 4 {
-		t.Errorf("%d changes of scripts are in the audit log, want 4: %s", found, changes)
+		t.Errorf("the audit log has %d changes of scripts, want 4: %s", found, changes)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestScriptsBadInput(t *testing.T) {
 		{"a long remark", "POST", scripts + "/1/restore", `{"remark":"` + strings.Repeat("x", 1025) + `"}`, 422, []string{"remark"}},
 		{"no version", "GET", scripts + "/none", "", 422, []string{"version"}},
 		{"version 0", "GET", scripts + "/0", "", 422, []string{"version"}},
-		{"a difference from nothing", "GET", scripts + "/1?diff=7", "", 422, []string{"diff"}},
+		{"a difference from an unknown version", "GET", scripts + "/1?diff=7", "", 422, []string{"diff"}},
 		{"a difference from 0", "GET", scripts + "/1?diff=0", "", 422, []string{"diff"}},
 		{"a cursor of another list", "GET", scripts + "?cursor=am9iOjE", "", 422, []string{"cursor"}},
 		{"in a job, an unknown language and no code", "POST", jobs, with(`{"language":"perl","remark":5}`), 422, []string{"script.language", "script.code", "script.remark"}},
@@ -164,7 +164,7 @@ func TestScriptsRoles(t *testing.T) {
 			t.Errorf("%s: %v, want %v", user, got, want)
 		}
 	}
-	// The same request under one key makes one version.
+	// Two requests under the same key make one version.
 	save := func() any {
 		return w.do(w.admin, "POST", scripts, `{"language":"sh","code":"once","remark":"r"}`, "Idempotency-Key", "k1").field("version")
 	}

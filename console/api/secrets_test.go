@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Who only reads, and the audit log, get params without what they call a secret; who may change a job gets them whole.
+// Viewers and the audit log get params with their secrets masked. Callers who may change a job get the complete params.
 func TestSecretsInParams(t *testing.T) {
 	w := newWorld(t)
 	viewer := w.must(201, "POST", "/api/v1/tokens", `{"name":"vi","role":"viewer","groups":["default"]}`).field("token").(string)
@@ -18,10 +18,10 @@ func TestSecretsInParams(t *testing.T) {
 	for _, path := range []string{job, "/api/v1/jobs", "/api/v1/runs/" + run, "/api/v1/runs", "/api/v1/export"} {
 		seen, whole := w.do(viewer, "GET", path, ""), w.do(operator, "GET", path, "")
 		if seen.status != 200 || strings.Contains(seen.body, "hunter2") || !strings.Contains(seen.body, "•••") || !strings.Contains(seen.body, "2026-1") {
-			t.Errorf("%s, as who only reads gets it: %d %s", path, seen.status, seen.body)
+			t.Errorf("a viewer's %s: %d %s", path, seen.status, seen.body)
 		}
 		if whole.status != 200 || !strings.Contains(whole.body, "hunter2") || strings.Contains(whole.body, "•••") {
-			t.Errorf("%s, as who may change it gets it: %d %s", path, whole.status, whole.body)
+			t.Errorf("an operator's %s: %d %s", path, whole.status, whole.body)
 		}
 	}
 	audit := w.must(200, "GET", "/api/v1/audit", "").body
@@ -31,6 +31,6 @@ func TestSecretsInParams(t *testing.T) {
 		}
 	}
 	if strings.Contains(audit, "hunter2") {
-		t.Errorf("the audit log tells a secret: %s", audit)
+		t.Errorf("the audit log has a secret: %s", audit)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
-// another is a second console process on the same database.
+// another returns a second console on the same database.
 func (w *world) another() *world {
 	metrics := prometheus.NewRegistry()
 	other := *w
@@ -25,7 +25,7 @@ func (w *world) another() *world {
 	return &other
 }
 
-// session logs in past the API, which slows down who does that often.
+// session logs in without the API, because the API limits log-in attempts.
 func (w *world) session(name, password string) string {
 	w.t.Helper()
 	ticket, err := w.accounts.LogIn(w.t.Context(), name, password, account.Origin{})
@@ -42,8 +42,7 @@ func (w *world) user(name, role, more string) {
 	w.must(201, "POST", "/api/v1/users", fmt.Sprintf(`{"username":%q,"password":%q,"role":%q,"groups":["default"]%s}`, name, adminPassword, role, more))
 }
 
-// A token that was stolen is worth nothing from the moment its session ends, whichever console is asked, and whichever way
-// it ended.
+// A stolen session token stops working on every console as soon as the session ends, for each way in which it can end.
 func TestStolenTokens(t *testing.T) {
 	w := newWorld(t)
 	other := w.another()
@@ -93,8 +92,8 @@ func TestStolenTokens(t *testing.T) {
 	}
 }
 
-// Groups are read anew with each request: other groups need no new log-in.
-func TestOtherGroupsHoldAtOnce(t *testing.T) {
+// New groups of a user take effect at once, without a new log-in, because each request reads them.
+func TestNewGroupsTakeEffectAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.user("ann", "viewer", "")
 	job := w.job(simpleJob)
@@ -127,19 +126,19 @@ func TestOwnSessions(t *testing.T) {
 	}
 	id := fmt.Sprint(list.field("items.0.id"))
 	if a := w.do(w.admin, "DELETE", sessions+"/"+id, ""); a.status != 404 {
-		t.Errorf("somebody else's log-in: %d %s", a.status, a.body)
+		t.Errorf("ending another user's log-in: %d %s", a.status, a.body)
 	}
 	if a := w.do(second, "DELETE", sessions+"/"+id, ""); a.status != 204 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	if a := w.do(first, "GET", "/api/v1/auth/me", ""); a.status != 401 {
-		t.Errorf("the log-in that was ended gets %d", a.status)
+		t.Errorf("the ended log-in gets %d", a.status)
 	}
 	if a := w.do(second, "GET", "/api/v1/auth/me", ""); a.status != 200 {
 		t.Errorf("the other one gets %d", a.status)
 	}
 
-	// An API token is for programs: it neither sees nor ends log-ins, nor changes the password of its owner.
+	// API tokens are for programs. They cannot list or end log-ins, or change the owner's password.
 	token := w.do(second, "POST", "/api/v1/tokens", `{"name":"ci"}`).field("token").(string)
 	for _, r := range []struct{ method, path, body string }{
 		{"GET", sessions, ""}, {"DELETE", sessions + "/1", ""}, {"POST", "/api/v1/auth/logout-everywhere", ""},
@@ -153,14 +152,14 @@ func TestOwnSessions(t *testing.T) {
 		t.Errorf("log-out everywhere: %d %v", a.status, a.header)
 	}
 	if a := w.do(token, "GET", "/api/v1/auth/me", ""); a.status != 200 {
-		t.Errorf("the API token ends with the log-ins: %d", a.status)
+		t.Errorf("after the end of the log-ins the API token gets %d", a.status)
 	}
 	if audit := w.must(200, "GET", "/api/v1/audit?object=user/ann", ""); audit.field("items.0.action") != "auth.logout_everywhere" {
-		t.Errorf("the audit log says %s", audit.body)
+		t.Errorf("the audit log has %s", audit.body)
 	}
 }
 
-func TestChangeOnesPassword(t *testing.T) {
+func TestChangeOwnPassword(t *testing.T) {
 	w := newWorld(t)
 	w.user("ann", "viewer", "")
 	ann := w.logIn("ann", adminPassword)
@@ -181,16 +180,16 @@ func TestChangeOnesPassword(t *testing.T) {
 		t.Fatalf("%d %v %s", a.status, a.header, a.body)
 	}
 	if me := w.do(next, "GET", "/api/v1/auth/me", ""); me.field("username") != "ann" {
-		t.Errorf("with the new token I am %s", me.body)
+		t.Errorf("with the new token the caller is %s", me.body)
 	}
 	w.logIn("ann", otherPassword)
 	if a := w.do("", "POST", "/api/v1/auth/login", `{"username":"ann","password":"`+adminPassword+`"}`); a.status != 401 {
 		t.Errorf("the old password: %d", a.status)
 	}
 	if audit := w.must(200, "GET", "/api/v1/audit?object=user/ann", "").body; !strings.Contains(audit, "auth.password") || strings.Contains(audit, otherPassword) {
-		t.Errorf("the audit log says %s", audit)
+		t.Errorf("the audit log has %s", audit)
 	}
-	// A stolen session does not help to guess the password.
+	// Attempts are limited, so that a stolen session does not help to guess the password.
 	var last answer
 	for range 12 {
 		if last = change(next, "a guess of the password", adminPassword); last.status == 429 {
@@ -202,13 +201,13 @@ func TestChangeOnesPassword(t *testing.T) {
 	}
 }
 
-// Who got a password from somebody else may do nothing with it but to change it.
+// A user whose password was set by an admin can only change it.
 func TestPasswordMustBeChanged(t *testing.T) {
 	w := newWorld(t)
 	w.user("ann", "admin", `,"must_change_password":true`)
 	ann := w.logIn("ann", adminPassword)
 	if me := w.do(ann, "GET", "/api/v1/auth/me", ""); me.status != 200 || fmt.Sprint(me.field("must_change_password")) != "true" {
-		t.Errorf("I am %d %s", me.status, me.body)
+		t.Errorf("the caller is %d %s", me.status, me.body)
 	}
 	for _, r := range []struct{ method, path, body string }{
 		{"GET", "/api/v1/jobs", ""}, {"POST", "/api/v1/jobs", simpleJob}, {"POST", "/api/v1/tokens", `{"name":"way-round"}`}, {"GET", "/metrics", ""},
@@ -227,7 +226,7 @@ func TestPasswordMustBeChanged(t *testing.T) {
 	}
 	token := w.do(ann, "POST", "/api/v1/tokens", `{"name":"ci"}`).field("token").(string)
 
-	// A reset password is alike; programs go on.
+	// The same holds after a reset of the password. API tokens still work.
 	if u := w.must(200, "PATCH", "/api/v1/users/ann", `{"password":"`+adminPassword+`","must_change_password":true}`); fmt.Sprint(u.field("must_change_password")) != "true" {
 		t.Errorf("%s", u.body)
 	}
@@ -243,7 +242,7 @@ func TestPasswordMustBeChanged(t *testing.T) {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
 		}
 	}
-	// Nobody is made to change what he chose himself: the first admin, and users for whom nobody asked it.
+	// The first admin, and users who were created without must_change_password, need not change their password.
 	if u := w.must(200, "GET", "/api/v1/users/admin", ""); fmt.Sprint(u.field("must_change_password")) != "false" {
 		t.Errorf("%s", u.body)
 	}

@@ -76,7 +76,7 @@ func (a *API) docs(w http.ResponseWriter, _ *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	if err := t.Execute(w, a.docGroups()); err != nil {
-		a.Log.Warn("the documentation page broke off", "error", err)
+		a.Log.Warn("cannot write the documentation page, cutting it off", "err", err)
 	}
 }
 

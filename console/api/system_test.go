@@ -58,12 +58,12 @@ func TestMetrics(t *testing.T) {
 	}
 	for _, bad := range []string{"/77", "made", "BREW"} {
 		if strings.Contains(body, bad) {
-			t.Errorf("a label is made of what a client sent: %s", bad)
+			t.Errorf("a label has text that a client sent: %s", bad)
 		}
 	}
 }
 
-// With Postgres away every answer is a 503 problem that says nothing of the inside.
+// If Postgres is unavailable, every answer is a 503 problem that reveals no internals.
 func TestPostgresAway(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), "postgres://belfry:hunter22@127.0.0.1:1/none")
 	if err != nil {
@@ -83,12 +83,12 @@ func TestPostgresAway(t *testing.T) {
 			t.Errorf("the answer is %d %v %s", a.status, a.header, a.body)
 		}
 		if strings.Contains(a.body, "hunter22") || strings.Contains(a.body, "127.0.0.1") {
-			t.Errorf("the answer tells of the inside: %s", a.body)
+			t.Errorf("the answer reveals internals: %s", a.body)
 		}
 	}
 }
 
-// What goes wrong inside is logged, and not told.
+// An internal error is logged, and the answer does not reveal it.
 func TestInternalErrors(t *testing.T) {
 	w := newWorld(t)
 	w.exec(`UPDATE users SET password_hash = 'damaged'`)
@@ -98,7 +98,7 @@ func TestInternalErrors(t *testing.T) {
 	}
 }
 
-// away is an engine without Postgres. Its nil fields make any other call a panic, which the last test wants.
+// away is an engine without Postgres. Its fields are nil, so every other call panics.
 type away struct {
 	api.Jobs
 	calendars.Store

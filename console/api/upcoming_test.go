@@ -65,10 +65,10 @@ func TestUpcoming(t *testing.T) {
 		t.Errorf("%v of %v: %s", names, whole, cut.body)
 	}
 	if cut.field("through").(string) > a.field("items.4.due_at").(string) {
-		t.Errorf("nothing is said to be missing up to %v", cut.field("through"))
+		t.Errorf("through is %v, after a fire time that is left out", cut.field("through"))
 	}
 
-	// A pause holds up what is due in it, and what comes after its end is to come.
+	// Fire times in a pause are left out, and those after its end are listed.
 	until := time.Now().Add(30 * time.Minute).UTC().Format(time.RFC3339)
 	w.must(200, "POST", "/api/v1/groups/default/pause", `{"reason":"x","until":"`+until+`"}`)
 	if _, names := list(w.admin, ""); count(names, "often") < 6 || count(names, "often") > 7 || count(names, "elsewhere") != 6 {
@@ -81,12 +81,12 @@ func TestUpcoming(t *testing.T) {
 	w.must(201, "POST", "/api/v1/users", `{"username":"viewer","password":"`+adminPassword+`","role":"viewer","groups":["default"]}`)
 	viewer := w.logIn("viewer", adminPassword)
 	if _, names := list(viewer, ""); len(names) != 0 {
-		t.Errorf("a viewer sees of another group: %v", names)
+		t.Errorf("a viewer gets fire times of another group: %v", names)
 	}
 	for _, bad := range []string{"within=0s", "within=745h", "within=soon", "limit=0", "limit=501", "group=nowhere"} {
 		w.must(422, "GET", "/api/v1/upcoming?"+bad, "")
 	}
 	if a := w.do(viewer, "GET", "/api/v1/upcoming?group=other", ""); a.status != 422 {
-		t.Errorf("the group of others: %d %s", a.status, a.body)
+		t.Errorf("a group that the viewer may not see: %d %s", a.status, a.body)
 	}
 }

@@ -110,8 +110,8 @@ func (p *Provider) Begin(ctx context.Context, returnTo string) (redirect, kept s
 	return o.AuthCodeURL(b.State, oidc.Nonce(b.Nonce), oauth2.S256ChallengeOption(b.Verifier)), base64.RawURLEncoding.EncodeToString(encoded), nil
 }
 
-// Finish returns the user whom the provider's answer names. An error that is none of the above means that the provider could
-// not be reached.
+// Finish returns the user whom the provider's answer names. It returns one of the errors above if the log-in is refused. Any
+// other error means that the provider could not be reached.
 func (p *Provider) Finish(ctx context.Context, kept string, answer url.Values) (who account.Claimed, returnTo string, err error) {
 	var b begun
 	decoded, err := base64.RawURLEncoding.DecodeString(kept)

@@ -33,7 +33,7 @@ func (s *source) Hear(changed func([]engine.Change), missed func()) (func(), err
 	return func() { s.stopped++ }, nil
 }
 
-// table stands in for Postgres.
+// table replaces Postgres.
 type table struct {
 	mu    sync.Mutex
 	runs  map[domain.RunID]domain.Run

@@ -1,5 +1,5 @@
-// Package ui serves the web console: a single page application, whose built files lie in dist and are part of the
-// binary. Its sources are beside this file; docs/console.md says how to build them.
+// Package ui serves the web console, which is a single page application. Its built files are in dist and are part of the
+// binary. Its sources are in the same directory as this file; docs/console.md describes how to build them.
 package ui
 
 import (
@@ -20,20 +20,20 @@ import (
 //go:embed all:dist
 var built embed.FS
 
-// noncePlace stands in the built page where each answer has a nonce of its own.
+// noncePlace is the placeholder in the built page. Each answer has its own nonce there.
 const noncePlace = "__BELFRY_NONCE__"
 
-// file is a built file, as it is and compressed.
+// file is a built file, uncompressed and compressed.
 type file struct {
 	content, gzipped []byte
 	contentType      string
 	etag             string
 }
 
-// Handler serves the console's files. Every path that names no file gets the page, which finds its own way from
-// there, except below /assets, where a missing file is one of another version.
+// Handler serves the web console's files. A path without a file gets the page, whose script shows the right content. Below
+// /assets a missing file is a 404, because it belongs to another version.
 //
-// Files have the hash of their content in their names, and may be kept for ever; the page is asked for each time.
+// Browsers may cache assets forever, because the names contain a hash of the content. They request the page each time.
 func Handler() http.Handler {
 	files, page := load()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -76,7 +76,7 @@ func load() (files map[string]file, page []byte) {
 	return files, page
 }
 
-// mimeType does not ask the machine for what it thinks of an extension.
+// mimeType returns the content type of a file. For common extensions it does not use the configuration of the machine.
 func mimeType(name string) string {
 	switch path.Ext(name) {
 	case ".js":
@@ -92,7 +92,7 @@ func mimeType(name string) string {
 	return "application/octet-stream"
 }
 
-// compress returns nil where compression gains nothing.
+// compress returns nil if the compressed form is not smaller.
 func compress(content []byte) []byte {
 	var b bytes.Buffer
 	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
@@ -129,8 +129,8 @@ func serveFile(w http.ResponseWriter, r *http.Request, f file, hashed bool) {
 	w.Write(content) //nolint:errcheck // the client is gone
 }
 
-// servePage answers with the page. Scripts may come from files alone. The components add style elements while they
-// run, which need the nonce; the policy holds for elements that the page's own script makes, too.
+// servePage answers with the page. Its policy allows scripts only from files. The components add style elements at run time.
+// These need the nonce, because the policy also applies to elements that the page's own script adds.
 func servePage(w http.ResponseWriter, page []byte) {
 	nonce := rand.Text()
 	h := w.Header()

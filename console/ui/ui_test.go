@@ -54,7 +54,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s: the policy is %s", path, policy)
 		}
 		if found := inline.FindString(page); found != "" || !strings.Contains(page, `content="`+n[1]+`"`) || strings.Contains(page, "__BELFRY") {
-			t.Errorf("%s: the page has %q inline, or not its nonce:\n%s", path, found, page)
+			t.Errorf("%s: the page has %q inline, or lacks its nonce:\n%s", path, found, page)
 		}
 	}
 	if nonces[0] == nonces[1] {
@@ -80,7 +80,7 @@ func TestFiles(t *testing.T) {
 		t.Fatalf("%v %v", packed.Header, err)
 	}
 	if text(t, unpacked) != content {
-		t.Error("the compressed file is another one")
+		t.Error("the compressed file has another content")
 	}
 	if a := ask(t, script[1], "If-None-Match", etag); a.StatusCode != 304 || text(t, a.Body) != "" {
 		t.Errorf("the same again: %d", a.StatusCode)
@@ -88,7 +88,7 @@ func TestFiles(t *testing.T) {
 	if a := ask(t, "/bell.svg"); a.StatusCode != 200 || a.Header.Get("Content-Type") != "image/svg+xml" || a.Header.Get("Cache-Control") != "no-cache" {
 		t.Errorf("the icon: %d %v", a.StatusCode, a.Header)
 	}
-	// A page of another version asks for a file that is gone: it must not get a page and take it for a script.
+	// A page of another version may request a script that no longer exists. It must not get the page instead.
 	for _, path := range []string{"/assets/index-gone.js", "/assets/", "/assets/../assets/x.js"} {
 		if a := ask(t, path); a.StatusCode != 404 {
 			t.Errorf("%s: %d", path, a.StatusCode)

@@ -1,12 +1,12 @@
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vite";
 
-// The server must be told where a console runs: BELFRY_SERVER=http://127.0.0.1:8080 npm run dev
+// BELFRY_SERVER is the address of a running console: BELFRY_SERVER=http://127.0.0.1:8080 npm run dev
 export default defineConfig({
   plugins: [react()],
   build: {
     target: "es2022",
-    assetsInlineLimit: 0, // the content security policy wants files
+    assetsInlineLimit: 0, // the content security policy forbids inlined assets
     modulePreload: { polyfill: false },
     reportCompressedSize: false,
     manifest: "manifest.json",

@@ -45,17 +45,17 @@ func (a *API) Register(r *rest.Router) {
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/alert-channels", Tag: tag, Summary: "Create an alert channel", Needs: account.Admin,
 		Status: 201, Body: rest.BodyOf[ChannelBody]()}, a.createChannel)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/alert-channels/{name}", Tag: tag, Summary: "Show an alert channel", Needs: account.Admin,
-		Description: "Its secrets are masked; who writes a masked one back keeps what is there."}, a.channel)
+		Description: "Secrets are masked. If a change contains a masked secret, the stored secret stays as it is."}, a.channel)
 	rest.Register(r, rest.Operation{Method: "PUT", Path: "/alert-channels/{name}", Tag: tag, Summary: "Replace an alert channel", Needs: account.Admin,
-		Description: "Secrets that are left out stay as they are. A password stays only while server and user do.", Body: rest.BodyOf[ChannelBody]()}, a.putChannel)
+		Description: "Secrets that are left out stay as they are. The password stays only if the server and the user name do not change.", Body: rest.BodyOf[ChannelBody]()}, a.putChannel)
 	rest.Register(r, rest.Operation{Method: "PATCH", Path: "/alert-channels/{name}", Tag: tag, Summary: "Change an alert channel", Needs: account.Admin,
 		Description: "A JSON merge patch (RFC 7396).", Body: rest.DerivedBody[ChannelBody]("ChannelPatch")}, a.patchChannel)
 	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/alert-channels/{name}", Tag: tag, Summary: "Delete an alert channel", Needs: account.Admin,
-		Description: "One that jobs use is not deleted (409)."}, a.deleteChannel)
-	rest.Register(r, rest.Operation{Method: "POST", Path: "/alert-channels/{name}/test", Tag: tag, Summary: "Try an alert channel", Needs: account.Admin,
-		Description: "Delivers a test alert now, once, and answers what came of it."}, a.testChannel)
+		Description: "If jobs use the channel, the answer is 409."}, a.deleteChannel)
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/alert-channels/{name}/test", Tag: tag, Summary: "Test an alert channel", Needs: account.Admin,
+		Description: "Tries once to deliver a test alert, and answers with the result."}, a.testChannel)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/alerts", Tag: tag, Summary: "List alerts and their deliveries", Needs: account.Viewer,
-		Description: "Newest first. Why a delivery failed is shown to admins."}, a.list)
+		Description: "Newest first. Only admins see why a delivery failed."}, a.list)
 }
 
 // ChannelBody is the body that creates or replaces a channel.
@@ -63,20 +63,20 @@ type ChannelBody struct {
 	Name        string         `json:"name"`
 	Kind        alert.Kind     `json:"kind"`
 	Description string         `json:"description,omitempty"`
-	Language    alert.Language `json:"language,omitempty" doc:"Of the default text: en (default) or zh"`
+	Language    alert.Language `json:"language,omitempty" doc:"The language of the default text: en (default) or zh"`
 	Subject     string         `json:"subject,omitempty" doc:"A Go template of the subject; empty for the default"`
 	Text        string         `json:"text,omitempty" doc:"A Go template of the text; empty for the default"`
-	URL         string         `json:"url,omitempty" doc:"Of all kinds but email. Kept where an update leaves it out"`
-	Secret      string         `json:"secret,omitempty" doc:"What a webhook, dingtalk or feishu is signed with. Kept where an update leaves it out"`
-	Email       *emailBody     `json:"email,omitempty" doc:"Of kind email"`
+	URL         string         `json:"url,omitempty" doc:"For all kinds except email. If an update leaves it out, it stays as it is"`
+	Secret      string         `json:"secret,omitempty" doc:"The key that signs requests of the kinds webhook, dingtalk and feishu. If an update leaves it out, it stays as it is"`
+	Email       *emailBody     `json:"email,omitempty" doc:"For the kind email"`
 }
 
 type emailBody struct {
 	Host     string    `json:"host"`
 	Port     int       `json:"port,omitempty" doc:"Default: 587 with starttls, 465 with tls, 25 without"`
 	TLS      alert.TLS `json:"tls,omitempty" doc:"starttls (default), tls or none"`
-	Username string    `json:"username,omitempty" doc:"To log in with; empty: no log-in"`
-	Password string    `json:"password,omitempty" doc:"Kept where an update leaves it out, and server and user stay"`
+	Username string    `json:"username,omitempty" doc:"The user name at the mail server; empty: no log-in"`
+	Password string    `json:"password,omitempty" doc:"If an update leaves it out and keeps the server and the user name, it stays as it is"`
 	From     string    `json:"from"`
 	To       []string  `json:"to"`
 }
@@ -91,7 +91,7 @@ func (b *ChannelBody) channel() alert.Channel {
 	return c
 }
 
-// BodyOf returns the body that a channel is written with.
+// BodyOf returns the body that creates the channel.
 func BodyOf(c alert.Channel) ChannelBody {
 	b := ChannelBody{
 		Name: c.Name, Kind: c.Kind, Description: c.Description, Language: c.Language, Subject: c.Subject, Text: c.Text, URL: c.URL, Secret: c.Secret,
@@ -105,7 +105,7 @@ func BodyOf(c alert.Channel) ChannelBody {
 // channelTest is the result of a test alert.
 type channelTest struct {
 	Delivered bool   `json:"delivered"`
-	Detail    string `json:"detail" doc:"What the channel answered, or why it was not delivered"`
+	Detail    string `json:"detail" doc:"The answer of the channel, or the reason why delivery failed"`
 	TookMS    int64  `json:"took_ms"`
 }
 
@@ -118,8 +118,8 @@ type alertsInput struct {
 	rest.List
 	Group string `query:"group"`
 	JobID int64  `query:"job_id" minimum:"1"`
-	Kind  string `query:"kind" enum:"failed,recovered,missed,late" doc:"What was told"`
-	State string `query:"state" enum:"pending,delivered,failed" doc:"Of its delivery in any channel"`
+	Kind  string `query:"kind" enum:"failed,recovered,missed,late" doc:"The cause of the alert"`
+	State string `query:"state" enum:"pending,delivered,failed" doc:"The state of its delivery to any channel"`
 }
 
 func (a *API) channels(ctx context.Context, _ auth.Identity, in *struct{ rest.List }) (*rest.Output[rest.Page[alert.Channel]], error) {
@@ -191,13 +191,13 @@ func (a *API) patchChannel(ctx context.Context, id auth.Identity, in *struct {
 	})
 }
 
-// changeChannel changes a channel to the result of write, whose error is about the shape of the body.
+// changeChannel changes a channel to the result of write. An error of write is about the shape of the body.
 func (a *API) changeChannel(ctx context.Context, id auth.Identity, name string, write func(before alert.Channel) (alert.Channel, error)) (*rest.Output[alert.Channel], error) {
 	before, after, err := a.Store.UpdateChannel(ctx, name, func(c *alert.Channel) error {
 		changed, shape := write(*c)
 		var f domain.Faults
 		if changed.Name != name {
-			f.Add("name", "cannot be changed: jobs know the channel by it")
+			f.Add("name", "cannot be changed, because jobs refer to the channel by its name")
 			changed.Name = name
 		}
 		changed.Keep(*c)
@@ -268,7 +268,7 @@ func (a *API) list(ctx context.Context, id auth.Identity, in *alertsInput) (*res
 		}
 	}
 	return rest.Answer(rest.Cut(found, in.Limit, func(x alerts.AlertEntry) string {
-		n, _ := strconv.ParseInt(x.ID, 10, 64) //nolint:errcheck // the store made it of a number
+		n, _ := strconv.ParseInt(x.ID, 10, 64) //nolint:errcheck // the store formats a number
 		return rest.NumberCursor("alert", n)
 	})), nil
 }

@@ -37,31 +37,31 @@ type Views interface {
 // Register adds the operations.
 func (a *API) Register(r *rest.Router) {
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/runs/bulk", Tag: "Runs", Summary: "Kill or retry many runs", Needs: account.Operator, Status: 202,
-		Description: "Goes through the runs that fit the filter, newest first, up to max or for 15 seconds, and says how many it did. " +
-			"Repeat it with next_cursor until that is empty. The filter must name something.",
+		Description: "Kills or retries the runs that match the filter, newest first, until max runs are processed or 15 seconds have passed. " +
+			"To continue, repeat the request with next_cursor until it is empty. The filter must not be empty.",
 		Body: rest.BodyOf[bulkBody]()}, a.bulk)
 }
 
 // The bounds of one request. The next request continues from the cursor.
 const (
-	bulkRuns = 1000
-	bulkPage = 100
-	bulkTime = 15 * time.Second
-	bulkTold = 20 // failures with their text
+	bulkRuns  = 1000
+	bulkPage  = 100
+	bulkTime  = 15 * time.Second
+	bulkTexts = 20 // failures whose text is in the answer
 )
 
 type bulkBody struct {
 	Action string     `json:"action" enum:"kill,retry"`
 	Filter bulkFilter `json:"filter"`
-	Max    int        `json:"max,omitempty" minimum:"1" maximum:"1000" doc:"Runs at most; default: 1000"`
-	Cursor string     `json:"cursor,omitempty" doc:"next_cursor of the answer before"`
+	Max    int        `json:"max,omitempty" minimum:"1" maximum:"1000" doc:"The maximum number of runs; default: 1000"`
+	Cursor string     `json:"cursor,omitempty" doc:"next_cursor of the previous answer"`
 }
 
 type bulkFilter struct {
-	IDs         []domain.RunID                 `json:"ids,omitempty" doc:"These runs, up to 1000; no other filter applies"`
+	IDs         []domain.RunID                 `json:"ids,omitempty" doc:"These runs, at most 1000; the other filters do not apply"`
 	JobID       domain.JobID                   `json:"job_id,omitempty"`
 	Group       string                         `json:"group,omitempty"`
-	State       strict.OneOrMore[domain.State] `json:"state,omitempty" doc:"One alone may stand without the brackets. Default: the unfinished states for kill, failed for retry"`
+	State       strict.OneOrMore[domain.State] `json:"state,omitempty" doc:"A single state needs no brackets. Default: the unfinished states for kill, failed for retry"`
 	Cause       domain.Cause                   `json:"cause,omitempty"`
 	Reason      domain.Reason                  `json:"reason,omitempty"`
 	Instance    string                         `json:"instance,omitempty"`
@@ -77,13 +77,13 @@ type bulkFailure struct {
 }
 
 type bulkAnswer struct {
-	Matched  int            `json:"matched" doc:"Runs that the filter let through"`
-	Done     int            `json:"done" doc:"Of these, how many were asked to end, or run again"`
-	Skipped  int            `json:"skipped" doc:"How many had ended, or had not, by the time it was their turn"`
+	Matched  int            `json:"matched" doc:"Runs that match the filter"`
+	Done     int            `json:"done" doc:"Runs for which a kill was requested, or a retry was planned"`
+	Skipped  int            `json:"skipped" doc:"Runs that no longer exist, or whose state does not allow the action: final for kill, unfinished for retry"`
 	Failed   int            `json:"failed"`
-	Failures []bulkFailure  `json:"failures" nullable:"false" doc:"The first 20 of these"`
-	RunIDs   []domain.RunID `json:"run_ids" nullable:"false" doc:"Of a retry, the new runs"`
-	Next     string         `json:"next_cursor" doc:"Give it as cursor to go on; empty when there is nothing more"`
+	Failures []bulkFailure  `json:"failures" nullable:"false" doc:"The first 20 failures"`
+	RunIDs   []domain.RunID `json:"run_ids" nullable:"false" doc:"For retry: the new runs"`
+	Next     string         `json:"next_cursor" doc:"The cursor of the next request; empty if all runs are processed"`
 }
 
 var unfinished = []domain.State{domain.Pending, domain.Queued, domain.Running, domain.Retrying}
@@ -143,7 +143,7 @@ func (b *bulkBody) check() error {
 		f.Add("filter.instance", strict.NotText)
 	}
 	if empty {
-		f.Add("filter", "must name something, such as job_id, or state: all runs are never meant")
+		f.Add("filter", "must not be empty; add a field such as job_id or state")
 	}
 	if len(c.IDs) > bulkRuns {
 		f.Add("filter.ids", fmt.Sprintf("at most %d are allowed", bulkRuns))
@@ -157,9 +157,9 @@ func (b *bulkBody) check() error {
 		case !slices.Contains(domain.States, s):
 			f.Add(at, "is not known: "+problem.Clip(string(s)))
 		case b.Action == "kill" && s.Final():
-			f.Add(at, "is final; what has ended cannot be killed")
+			f.Add(at, "is final; only unfinished runs can be killed")
 		case b.Action == "retry" && !s.Final():
-			f.Add(at, "is not final; only what has ended can be retried")
+			f.Add(at, "is not final; only final runs can be retried")
 		}
 	}
 	if c.Cause != "" && !slices.Contains(domain.Causes, c.Cause) {
@@ -222,7 +222,7 @@ func (a *API) bulkOne(ctx context.Context, id auth.Identity, action string, r do
 		out.Skipped++
 	default:
 		out.Failed++
-		if len(out.Failures) < bulkTold {
+		if len(out.Failures) < bulkTexts {
 			out.Failures = append(out.Failures, bulkFailure{r.ID, bulkFailureText(err)})
 		}
 	}
@@ -235,5 +235,5 @@ func bulkFailureText(err error) string {
 	if errors.As(err, &e) && e.Code != domain.Internal {
 		return e.Message
 	}
-	return "it could not be done; the server's log says why"
+	return problem.InternalDetail
 }

@@ -32,23 +32,24 @@ type Store interface {
 func (a *API) Register(r *rest.Router) {
 	const tag = "Calendars"
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/calendars", Tag: tag, Summary: "List calendars", Needs: account.Viewer,
-		Description: "By name. A calendar is a named set of days off: days of the week, and dates. A job whose schedule names one does not fire on these days of its time zone."}, a.list)
+		Description: "Ordered by name. A calendar is a named set of days off: weekdays and dates. A job whose schedule names a calendar does not fire on these days, in the job's time zone."}, a.list)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/calendars", Tag: tag, Summary: "Create a calendar", Needs: account.Admin,
 		Status: 201, Body: rest.BodyOf[calendarBody]()}, a.create)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/calendars/{name}", Tag: tag, Summary: "Show a calendar", Needs: account.Viewer}, a.show)
 	rest.Register(r, rest.Operation{Method: "PUT", Path: "/calendars/{name}", Tag: tag, Summary: "Replace a calendar", Needs: account.Admin,
-		Description: "Absent fields get their defaults. Read-only fields may be there and are ignored, save version. New days hold at once for all jobs that use it, each of which gets a next version.",
-		Body:        rest.BodyOf[calendarChange]()}, a.replace)
+		Description: "Absent fields get their defaults. Read-only fields may be present. They are ignored, except version: for another version the answer is 409. " +
+			"New days off take effect at once for all jobs that use the calendar, and each of these jobs gets a new version.",
+		Body: rest.BodyOf[calendarChange]()}, a.replace)
 	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/calendars/{name}", Tag: tag, Summary: "Delete a calendar", Needs: account.Admin,
-		Description: "One that jobs use is not deleted (409)."}, a.remove)
+		Description: "If jobs use the calendar, the answer is 409."}, a.remove)
 }
 
 // calendarBody is the body of a new calendar in the contract.
 type calendarBody struct {
 	Name        string           `json:"name" doc:"1 to 63 characters, a-z, 0-9, _ or -; cannot be changed" example:"holidays"`
 	Description string           `json:"description,omitempty" maxLength:"1024"`
-	Weekdays    []domain.Weekday `json:"weekdays,omitempty" maxItems:"6" nullable:"false" doc:"Days of the week that are off, six at most" example:"[\"saturday\",\"sunday\"]"`
-	Dates       []domain.Date    `json:"dates,omitempty" maxItems:"1000" nullable:"false" doc:"Dates that are off, 1,000 at most, of the years 1970 to 2199" example:"[\"2026-12-25\"]"`
+	Weekdays    []domain.Weekday `json:"weekdays,omitempty" maxItems:"6" nullable:"false" doc:"Weekdays that are days off, at most six" example:"[\"saturday\",\"sunday\"]"`
+	Dates       []domain.Date    `json:"dates,omitempty" maxItems:"1000" nullable:"false" doc:"Dates that are days off, at most 1,000, in the years 1970 to 2199" example:"[\"2026-12-25\"]"`
 }
 
 // calendarChange is the body that replaces a calendar in the contract.
@@ -56,11 +57,11 @@ type calendarChange struct {
 	Description string           `json:"description,omitempty" maxLength:"1024"`
 	Weekdays    []domain.Weekday `json:"weekdays,omitempty" maxItems:"6" nullable:"false"`
 	Dates       []domain.Date    `json:"dates,omitempty" maxItems:"1000" nullable:"false"`
-	Name        string           `json:"name,omitempty" doc:"May be left out, and must be the calendar's"`
-	Version     int              `json:"version,omitempty" doc:"Of the calendar that the change is meant for; another one answers 409"`
+	Name        string           `json:"name,omitempty" doc:"May be left out; otherwise it must be the calendar's name"`
+	Version     int              `json:"version,omitempty" doc:"The version to change. If it is not the current version, the answer is 409"`
 }
 
-// calendarOutput is the answer that is one calendar.
+// calendarOutput is an answer that consists of a calendar.
 type calendarOutput struct {
 	ETag string `header:"ETag" doc:"The calendar's version, for If-Match"`
 	Body domain.Calendar
@@ -119,7 +120,7 @@ func (a *API) replace(ctx context.Context, id auth.Identity, in *struct {
 	spec := asked.CalendarSpec
 	var f domain.Faults
 	if spec.Name != in.Name {
-		f.Add("name", "cannot be changed: jobs know the calendar by it")
+		f.Add("name", "cannot be changed, because jobs refer to the calendar by its name")
 		spec.Name = in.Name
 	}
 	f.AddAll("body", spec.Validate())

@@ -29,12 +29,12 @@ type Store interface {
 // Register adds the operations.
 func (a *API) Register(r *rest.Router) {
 	const tag = "Dead letters"
-	rest.Register(r, rest.Operation{Method: "GET", Path: "/dead-letters", Tag: tag, Summary: "List messages that could not be taken, oldest first", Needs: account.Admin,
-		Description: "They are kept for 14 days. Their data are shown one by one only."}, a.list)
-	rest.Register(r, rest.Operation{Method: "GET", Path: "/dead-letters/{seq}", Tag: tag, Summary: "Show a message that could not be taken", Needs: account.Admin}, a.show)
-	rest.Register(r, rest.Operation{Method: "POST", Path: "/dead-letters/{seq}/replay", Tag: tag, Summary: "Have a message taken again", Needs: account.Admin, Status: 202,
-		Description: "It is published again where it came from, and leaves the dead letters; should it still not be taken, it becomes a new one."}, a.replay)
-	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/dead-letters/{seq}", Tag: tag, Summary: "Delete a message that could not be taken", Needs: account.Admin}, a.remove)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/dead-letters", Tag: tag, Summary: "List messages that could not be processed, oldest first", Needs: account.Admin,
+		Description: "They are kept for 14 days. The list leaves out their data."}, a.list)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/dead-letters/{seq}", Tag: tag, Summary: "Show a message that could not be processed", Needs: account.Admin}, a.show)
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/dead-letters/{seq}/replay", Tag: tag, Summary: "Process a message again", Needs: account.Admin, Status: 202,
+		Description: "Publishes the message again on its original subject, and removes the dead letter. If the message still cannot be processed, it becomes a new dead letter."}, a.replay)
+	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/dead-letters/{seq}", Tag: tag, Summary: "Delete a message that could not be processed", Needs: account.Admin}, a.remove)
 }
 
 // LetterPath names a dead letter in the path.

@@ -37,19 +37,20 @@ type Store interface {
 func (a *API) Register(r *rest.Router) {
 	const tag = "Events"
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/events/{name}", Tag: tag, Summary: "Send an event", Needs: account.Operator, Status: 202,
-		Description: "The body is any JSON, or a CloudEvent: structured (application/cloudevents+json), in a batch of up to 100 (application/cloudevents-batch+json), " +
-			"or binary (headers ce-id, ce-source, ce-type, ce-specversion). The event fires the jobs of the groups that the caller sees, once: " +
-			"a repetition, known by its Idempotency-Key, else by a CloudEvent's source and id, gets the first answer for as long as events are kept.",
+		Description: "The body is any JSON value, or a CloudEvent: structured (application/cloudevents+json), a batch of up to 100 (application/cloudevents-batch+json), " +
+			"or binary (headers ce-id, ce-source, ce-type, ce-specversion). The event fires the matching jobs in groups that the caller may see, each once. " +
+			"A repetition is recognized by the Idempotency-Key, or else by the CloudEvent's source and id. As long as the first event is kept, " +
+			"a repetition gets the first answer.",
 		Body: rest.BodyOf[any](), BodyOptional: true}, a.send)
 	events := r.Schemas()
 	one := events.Schema(reflect.TypeFor[event.Event](), true, "Event")
 	list := events.Schema(reflect.TypeFor[rest.Page[event.Event]](), true, "PageEvent")
-	rest.Register(r, rest.Operation{Method: "GET", Path: "/events/{name}", Tag: tag, Summary: "Show an event by its id, or list those of a name", Needs: account.Viewer,
-		Description: "With an id, it answers the event; with a name or a pattern, the page of those events, newest first.",
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/events/{name}", Tag: tag, Summary: "Show an event by id, or list events by name", Needs: account.Viewer,
+		Description: "With an id, the answer is the event. With a name or a pattern, the answer is a page of matching events, newest first.",
 		Responses: map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
 			"application/json": {Schema: &huma.Schema{OneOf: []*huma.Schema{one, list}}}}}}}, a.showOrList)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/events", Tag: tag, Summary: "List events, newest first", Needs: account.Viewer,
-		Description: "Those that matched a trigger of a job that the caller sees, and those that he sent himself. Data over 4 KiB are left out."}, a.list)
+		Description: "Events that matched a trigger of a job that the caller may see, and events that the caller sent. Data over 4 KiB are left out."}, a.list)
 }
 
 const noEvent = "there is no such event"
@@ -60,7 +61,7 @@ const Path = rest.Prefix + "/events/"
 // AcceptedEvent says which runs an event made.
 type AcceptedEvent struct {
 	EventID    domain.RunID     `json:"event_id"`
-	Repeated   bool             `json:"repeated" doc:"It had been accepted before; the rest is what became of it then"`
+	Repeated   bool             `json:"repeated" doc:"Whether the event was already accepted before. Then the other fields are from that time"`
 	RunIDs     []domain.RunID   `json:"run_ids" nullable:"false"`
 	Deliveries []event.Delivery `json:"deliveries" nullable:"false" doc:"One for each trigger whose pattern matches"`
 }
@@ -68,17 +69,17 @@ type AcceptedEvent struct {
 // acceptedEvents is the answer to one event, or to a batch.
 type acceptedEvents struct {
 	AcceptedEvent
-	Events []AcceptedEvent `json:"events,omitempty" doc:"Of a batch: each of its events. What stands above is its first event, with the runs of all"`
+	Events []AcceptedEvent `json:"events,omitempty" doc:"For a batch: each of its events. The other fields are those of its first event, with the runs of all events"`
 }
 
 type eventsAnswer struct {
-	Replayed string `header:"Idempotency-Replayed" doc:"true where all had been accepted before"`
+	Replayed string `header:"Idempotency-Replayed" doc:"true if all events were already accepted before"`
 	Body     acceptedEvents
 }
 
 // EventPath names an event in the path.
 type EventPath struct {
-	Name string `path:"name" maxLength:"128" doc:"The event's name; to read, also its id"`
+	Name string `path:"name" maxLength:"128" doc:"The name of the event. To read events, also an id or a pattern"`
 }
 
 // EventHeaders are the headers of the request, by lower-case name.
@@ -98,7 +99,7 @@ type EventsQuery struct {
 	To   domain.Instant `query:"to" doc:"Received before this instant"`
 }
 
-// send accepts an event. It needs Postgres, and no NATS.
+// send accepts an event. It needs Postgres but not NATS.
 func (a *API) send(ctx context.Context, id auth.Identity, in *struct {
 	EventPath
 	EventHeaders
@@ -117,7 +118,7 @@ func (a *API) send(ctx context.Context, id auth.Identity, in *struct {
 	case !rest.ValidKey(key):
 		f.Add("Idempotency-Key", rest.KeyRule)
 	case batch:
-		f.Add("Idempotency-Key", "cannot stand for a batch, whose events have ids of their own")
+		f.Add("Idempotency-Key", "cannot be used with a batch, because its events have their own ids")
 	}
 	if err := f.Err("the event is not valid"); err != nil {
 		// A body that is not JSON gets the same 400 as at every other operation.

@@ -1,4 +1,4 @@
-// Package fires is the REST API that explains what became of fire times.
+// Package fires is the REST API of the fire check. It explains what happened to each fire time.
 package fires
 
 import (
@@ -23,7 +23,7 @@ type API struct {
 
 // Store explains fire times.
 type Store interface {
-	// Audit explains fire times from a cursor on, as many as it can in about a second.
+	// Page explains fire times after a cursor, as many as possible in about a second.
 	Page(ctx context.Context, scope view.FireScope, from firecheck.Cursor) (page firecheck.Page, next firecheck.Cursor, done bool, err error)
 	// Why explains one instant of a job. Invalid: at is not an instant.
 	Why(ctx context.Context, id domain.JobID, at string) (firecheck.Why, error)
@@ -33,22 +33,22 @@ type Store interface {
 
 // Register adds the operations.
 func (a *API) Register(r *rest.Router) {
-	rest.Register(r, rest.Operation{Method: "GET", Path: "/audit/fires", Tag: "Jobs", Summary: "Explain what became of every fire time of a span", Needs: account.Viewer,
-		Description: "Recomputes the fire times that the jobs' versions say, and compares them with runs and missed ledgers. " +
-			"Each page says of how many fire times what became, and has an item for neighbouring ones that did not simply run. " +
-			"A page takes as much as it can within a second or so: go on until next_cursor is empty."}, a.audit)
-	rest.Register(r, rest.Operation{Method: "GET", Path: "/jobs/{id}/why", Tag: "Jobs", Summary: "Say what became of one instant of a job", Needs: account.Viewer,
-		Description: "Also of an instant that is no fire time, and of a job that was deleted."}, a.why)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/audit/fires", Tag: "Jobs", Summary: "Explain every fire time of a span", Needs: account.Viewer,
+		Description: "Recomputes the fire times from all versions of the jobs, and compares them with the runs and the missed ledgers. " +
+			"Each page counts fire times by their fate, and has an item for each series of consecutive fire times that did not simply run. " +
+			"A page covers as much as possible in about a second: continue until next_cursor is empty."}, a.audit)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/jobs/{id}/why", Tag: "Jobs", Summary: "Explain whether a job ran at an instant", Needs: account.Viewer,
+		Description: "The instant need not be a fire time, and the job may be deleted."}, a.why)
 }
 
-// auditReach is the span of an audit that names none.
+// auditReach is the default span of a request.
 const auditReach = 24 * time.Hour
 
 type fireCheckInput struct {
 	Since  domain.Instant `query:"since" doc:"Fire times that are due after this instant; default: 24 hours before until"`
 	Until  domain.Instant `query:"until" doc:"Fire times that are due by this instant; default: now"`
 	JobID  domain.JobID   `query:"job_id" minimum:"1"`
-	Cursor string         `query:"cursor" doc:"next_cursor of the page before; the other parameters must be those of its since and until"`
+	Cursor string         `query:"cursor" doc:"next_cursor of the previous page; since and until must be those of its answer"`
 }
 
 // mayAsk returns nil for a job that the caller may see, also a deleted one, and NotFound for any other.
@@ -67,14 +67,14 @@ func (a *API) audit(ctx context.Context, id auth.Identity, in *fireCheckInput) (
 	scope := view.FireScope{Only: id.Only(), Job: in.JobID, Since: in.Since.Time, Until: in.Until.Time}
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	if scope.Until.IsZero() || scope.Until.After(now) {
-		scope.Until = now // the future has no history
+		scope.Until = now // future fire times have no runs yet
 	}
 	if scope.Since.IsZero() {
 		scope.Since = scope.Until.Add(-auditReach)
 	}
 	var f domain.Faults
 	if !scope.Since.Before(scope.Until) {
-		f.Add("since", "must be before until, and past")
+		f.Add("since", "must be before until and in the past")
 	}
 	if err := f.Err("the request is not valid"); err != nil {
 		return nil, err

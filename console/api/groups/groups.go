@@ -37,7 +37,7 @@ type Store interface {
 
 // Pauses pauses the schedules of a group's jobs.
 type Pauses interface {
-	// PauseGroup begins a pause, or changes the reason and the end of a present one.
+	// PauseGroup starts a pause, or changes the reason and the end of the current one.
 	PauseGroup(ctx context.Context, group, reason string, until *time.Time, by string) (domain.Pause, error)
 	// ResumeGroup ends a pause. Conflict: the group is not paused.
 	ResumeGroup(ctx context.Context, group, by string) (domain.Pause, error)
@@ -65,19 +65,20 @@ func (a *API) Register(r *rest.Router) {
 	rest.Register(r, rest.Operation{Method: "PATCH", Path: "/groups/{name}", Tag: tag, Summary: "Change a group's description", Needs: account.Admin,
 		Body: rest.BodyOf[groupChange]()}, a.change)
 	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/groups/{name}", Tag: tag, Summary: "Delete a group", Needs: account.Admin,
-		Description: "A group with jobs is not deleted (409)."}, a.remove)
+		Description: "If the group has jobs, the answer is 409."}, a.remove)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups/{name}/token", Tag: tag, Summary: "Replace a group's token", Needs: account.Admin,
-		Description: "The old token admits nobody from then on."}, a.replaceToken)
+		Description: "The old token stops working at once."}, a.replaceToken)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/groups/{name}/instances", Tag: tag, Summary: "List a group's instances",
-		Description: "All that send heartbeats, in one page.", Needs: account.Viewer}, a.instances)
+		Description: "All instances that send heartbeats, in one page.", Needs: account.Viewer}, a.instances)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups/{name}/instances/{id}/drain", Tag: tag, Summary: "Drain an instance", Needs: account.Operator,
-		Description: "It takes nothing more and ends what it runs.", Status: 202}, a.drain)
+		Description: "The instance accepts no more runs. Its running ones get until its drain timeout to finish.", Status: 202}, a.drain)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups/{name}/pause", Tag: tag, Summary: "Pause the schedules of a group's jobs",
-		Description: "No job of the group fires by its schedule until the pause is over; what was to fire is a misfire then, by each job's policy. " +
-			"Runs by hand, API, event or parent, retries, and runs that are under way go on. A group that is paused already gets the new reason and end.",
+		Description: "Until the pause ends, no job of the group fires by its schedule. Then each job's misfire policy decides about the fire times " +
+			"in the pause. Manual, API, event and child runs, retries and running runs are not affected. If the group is already paused, " +
+			"the pause gets the new reason and end.",
 		Needs: account.Operator, Body: rest.BodyOf[pauseBody]()}, a.pause)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups/{name}/resume", Tag: tag, Summary: "End a group's pause",
-		Description: "409 where the group is not paused.", Needs: account.Operator}, a.resume)
+		Description: "If the group is not paused, the answer is 409.", Needs: account.Operator}, a.resume)
 }
 
 type groupBody struct {
@@ -91,11 +92,11 @@ type groupChange struct {
 
 type newGroup struct {
 	domain.Group
-	Token string `json:"token" doc:"What the group's executors connect with, shown this once"`
+	Token string `json:"token" doc:"The token with which the group's executors connect. It is shown only in this answer"`
 }
 
 type groupToken struct {
-	Token string `json:"token" doc:"The group's new token, shown this once"`
+	Token string `json:"token" doc:"The group's new token. It is shown only in this answer"`
 }
 
 // GroupPath names a group in the path.
@@ -123,7 +124,7 @@ func (a *API) list(ctx context.Context, id auth.Identity, in *struct{ rest.List 
 	return rest.Answer(p), nil
 }
 
-// fill adds the numbers of jobs and instances.
+// fill adds the number of jobs and the number of instances.
 func (a *API) fill(g *domain.Group, jobs map[string]statstore.JobCount) {
 	g.Jobs = int(jobs[g.Name].Jobs)
 	g.Instances = len(a.Fleet.Instances(g.Name))
@@ -174,7 +175,7 @@ func CheckDescription(f *domain.Faults, s string) {
 	}
 	for _, c := range s {
 		if c == 0 {
-			f.Add("description", "must not have a NUL")
+			f.Add("description", "must not contain NUL")
 			return
 		}
 	}

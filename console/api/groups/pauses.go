@@ -11,8 +11,8 @@ import (
 )
 
 type pauseBody struct {
-	Reason string          `json:"reason" doc:"Why, for those who wonder what became of their runs"`
-	Until  *domain.Instant `json:"until,omitempty" doc:"When it ends by itself; default: when somebody resumes"`
+	Reason string          `json:"reason" doc:"The reason. It is shown with the group and with fire times that the pause made missed"`
+	Until  *domain.Instant `json:"until,omitempty" doc:"The end of the pause. Default: the pause lasts until it is resumed"`
 }
 
 func (a *API) pause(ctx context.Context, id auth.Identity, in *struct {
@@ -49,7 +49,7 @@ func (a *API) resume(ctx context.Context, id auth.Identity, in *GroupPath) (*res
 	return a.pauseChanged(ctx, id, "group.resume", before)
 }
 
-// pauseChanged records the change and answers the group as it is.
+// pauseChanged records the change and answers with the group after it.
 func (a *API) pauseChanged(ctx context.Context, id auth.Identity, action string, before domain.Group) (*rest.Output[domain.Group], error) {
 	after, err := a.Read(ctx, id, before.Name)
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 type backfillBody struct {
 	From domain.Instant `json:"from" doc:"Fire times from this instant on"`
 	To   domain.Instant `json:"to" doc:"Fire times before this instant"`
-	Max  *int           `json:"max,omitempty" minimum:"1" maximum:"1000" doc:"Fire times at most, from the first on; default: 100"`
+	Max  *int           `json:"max,omitempty" minimum:"1" maximum:"1000" doc:"The maximum number of fire times, from the first; default: 100"`
 }
 
 func (a *API) backfill(ctx context.Context, id auth.Identity, in *struct {
 	rest.JobPath
 	rest.JSONBody
-	DryRun bool `query:"dry_run" doc:"Only say which fire times there are"`
+	DryRun bool `query:"dry_run" doc:"Only list the fire times, and make no runs"`
 }) (*rest.Output[domain.Backfilled], error) {
 	if _, err := a.Visible.Job(ctx, id, in.ID); err != nil {
 		return nil, err

@@ -41,14 +41,14 @@ func (a *API) patch(ctx context.Context, id auth.Identity, in *struct {
 		}
 		doc, err := json.Marshal(now)
 		if err != nil {
-			return nil, fmt.Errorf("encode the job as it stands: %w", err)
+			return nil, fmt.Errorf("encode the current job: %w", err)
 		}
 		return strict.MergePatch(doc, sent), nil
 	})
 }
 
-// edit changes a job to the document that next makes from the present spec and the document of the client. It checks the
-// shape of the client's document first, so that a null at an unknown name is refused too.
+// edit changes a job. next returns the new document from the current spec and the client's document. edit checks the shape of
+// the client's document first, so that a null for an unknown field is refused too.
 func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c rest.Conditional, sent json.RawMessage,
 	next func(now domain.JobSpec, sent json.RawMessage) (json.RawMessage, error)) (*versioned, error) {
 	present, err := a.Visible.Job(ctx, id, job)

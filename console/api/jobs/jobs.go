@@ -55,45 +55,47 @@ type Instances interface {
 func (a *API) Register(r *rest.Router) {
 	const tag = "Jobs"
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/jobs", Tag: tag, Summary: "List jobs", Needs: account.Viewer,
-		Description: "By id. A page looks at 10,000 jobs: where q, enabled, kind, child_id or calendar lets little through, it may be short or empty and still have a next_cursor."}, a.list)
+		Description: "Ordered by id. A page examines at most 10,000 jobs. If few of them match q, enabled, kind, child_id or calendar, the page can be short " +
+			"or empty and still have a next_cursor."}, a.list)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/jobs", Tag: tag, Summary: "Create a job", Needs: account.Operator,
 		Status: 201, Body: rest.DerivedBody[domain.Job]("JobInput", "group", "name", "schedule")}, a.create)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/jobs/{id}", Tag: tag, Summary: "Show a job", Needs: account.Viewer}, a.show)
 	rest.Register(r, rest.Operation{Method: "PUT", Path: "/jobs/{id}", Tag: tag, Summary: "Replace a job", Needs: account.Operator,
-		Description: "Absent fields get their defaults. Read-only fields may be there and are ignored, save version: another one than the job's answers 409.",
-		Body:        rest.DerivedBody[domain.Job]("JobInput", "group", "name", "schedule")}, a.replace)
+		Description: "Absent fields get their defaults. Read-only fields may be present. They are ignored, except id and version: " +
+			"for another id the answer is 422, for another version 409.",
+		Body: rest.DerivedBody[domain.Job]("JobInput", "group", "name", "schedule")}, a.replace)
 	rest.Register(r, rest.Operation{Method: "PATCH", Path: "/jobs/{id}", Tag: tag, Summary: "Change a job", Needs: account.Operator,
-		Description: "A JSON merge patch (RFC 7396): absent fields stay, null gives a field its default.",
+		Description: "A JSON merge patch (RFC 7396): absent fields stay as they are, and null resets a field to its default.",
 		Body:        rest.DerivedBody[domain.Job]("JobPatch")}, a.patch)
 	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/jobs/{id}", Tag: tag, Summary: "Delete a job", Needs: account.Operator,
-		Description: "Its held, waiting and retrying runs are cancelled; running ones finish."}, a.remove)
+		Description: "The job's held, waiting and retrying runs are cancelled. Running ones finish."}, a.remove)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/jobs/{id}/enable", Tag: tag, Summary: "Enable a job", Needs: account.Operator}, a.enable)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/jobs/{id}/disable", Tag: tag, Summary: "Disable a job", Needs: account.Operator,
-		Description: "It fires no more by its schedule; its held, waiting and retrying runs stay."}, a.disable)
+		Description: "The job no longer fires by its schedule. Its held, waiting and retrying runs stay."}, a.disable)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/jobs/{id}/trigger", Tag: tag, Summary: "Run a job now", Needs: account.Operator,
 		Status: 202, Body: rest.BodyOf[triggerBody](), BodyOptional: true}, a.trigger)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/jobs/{id}/missed", Tag: tag, Summary: "List a job's missed fire times, newest first", Needs: account.Viewer}, a.missed)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/jobs/{id}/backfill", Tag: tag, Summary: "Run a job for past fire times", Status: 202,
-		Description: "Plans one run, of cause backfill, for each fire time that the job's schedule, as it is now, has in the range: all or none. " +
-			"A fire time that has a run already gets one more. They come due in order, and the job's block policy decides about them. " +
-			"Where the range has more than max, next_from says where it goes on.",
+		Description: "Plans one run with the cause backfill for each fire time that the job's current schedule has in the range: all of them or none. " +
+			"A fire time that already has a run gets another one. The runs come due in order, and the job's block policy applies to them. " +
+			"If the range has more than max fire times, next_from is the first one that is left.",
 		Needs: account.Operator, Body: rest.BodyOf[backfillBody]()}, a.backfill)
 }
 
 type jobsInput struct {
 	rest.List
 	Group    string              `query:"group" doc:"Only jobs of this group"`
-	Q        string              `query:"q" maxLength:"128" doc:"Occurs in name, description or handler"`
+	Q        string              `query:"q" maxLength:"128" doc:"Only jobs with this text in the name, description or handler"`
 	Tag      string              `query:"tag"`
 	Enabled  string              `query:"enabled" enum:"true,false"`
 	Kind     domain.ScheduleKind `query:"kind" enum:"none,cron,fixed_rate,fixed_delay,once"`
-	ChildID  domain.JobID        `query:"child_id" minimum:"1" doc:"Only jobs that have this one as a child"`
+	ChildID  domain.JobID        `query:"child_id" minimum:"1" doc:"Only jobs that have this job as a child"`
 	Calendar string              `query:"calendar" maxLength:"63" doc:"Only jobs whose schedule names this calendar"`
 
-	LastRuns int `query:"last_runs" minimum:"0" maximum:"20" default:"0" doc:"How many of its last runs each job shows"`
+	LastRuns int `query:"last_runs" minimum:"0" maximum:"20" default:"0" doc:"How many of its latest runs each job includes"`
 }
 
-// versioned is the answer that is a job.
+// versioned is an answer that consists of a job.
 type versioned struct {
 	ETag string `header:"ETag" doc:"The job's version, for If-Match"`
 	Body domain.Job
@@ -102,7 +104,7 @@ type versioned struct {
 // listedJob is a job in a list.
 type listedJob struct {
 	domain.Job
-	LastRuns []lastRun `json:"last_runs,omitzero" required:"false" doc:"Newest first, as many as last_runs asks for; a broadcast is one. Without those that are not yet due"`
+	LastRuns []lastRun `json:"last_runs,omitzero" required:"false" doc:"The latest runs, newest first, at most as many as the parameter last_runs. A broadcast counts as one run. Runs that are not due yet are left out"`
 }
 
 // MissedState is the state of missed fire times in a list of runs.
@@ -110,15 +112,15 @@ const MissedState = "missed"
 
 // lastRun is a run of a job, a whole broadcast, or missed fire times.
 type lastRun struct {
-	ID         *domain.RunID  `json:"id" doc:"Of a broadcast its first shard in that state; null where state is missed"`
-	At         domain.Instant `json:"at" doc:"The fire time; of what has none when it was made; the last of several that were missed"`
-	State      string         `json:"state" doc:"Of a broadcast that of the worst shard"`
+	ID         *domain.RunID  `json:"id" doc:"The run. For a broadcast: the first shard in that state; for missed fire times: null"`
+	At         domain.Instant `json:"at" doc:"The fire time, or the time of creation if the run has none. For missed fire times: the last one"`
+	State      string         `json:"state" doc:"The state of the run, or missed. For a broadcast: the state of the worst shard"`
 	Reason     domain.Reason  `json:"reason"`
-	Cause      domain.Cause   `json:"cause" doc:"Empty where state is missed"`
-	DurationMS *int64         `json:"duration_ms" doc:"Of the last attempt; null before the end"`
-	Shards     int            `json:"shards,omitempty" doc:"Of a broadcast"`
-	Count      int64          `json:"count,omitempty" doc:"Fire times that were missed"`
-	Why        string         `json:"why,omitempty" doc:"They were missed"`
+	Cause      domain.Cause   `json:"cause" doc:"Empty for missed fire times"`
+	DurationMS *int64         `json:"duration_ms" doc:"The duration of the last attempt; null until the run has ended"`
+	Shards     int            `json:"shards,omitempty" doc:"For a broadcast: the number of shards"`
+	Count      int64          `json:"count,omitempty" doc:"The number of missed fire times"`
+	Why        string         `json:"why,omitempty" doc:"Why the fire times were missed"`
 }
 
 func lastRunOf(r view.LastRun) lastRun {

@@ -14,8 +14,8 @@ import (
 )
 
 type triggerBody struct {
-	Param    *string         `json:"param,omitempty" doc:"Default: the job's"`
-	Instance string          `json:"instance,omitempty" doc:"The only instance that may run it"`
+	Param    *string         `json:"param,omitempty" doc:"Default: the job's param"`
+	Instance string          `json:"instance,omitempty" doc:"The only instance that may run the job"`
 	FireTime *domain.Instant `json:"fire_time,omitempty" doc:"The nominal instant that the handler sees; default: now"`
 }
 

@@ -48,18 +48,18 @@ type Store interface {
 func (a *API) Register(r *rest.Router) {
 	const tag = "Log-in"
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/auth/login", Tag: tag, Summary: "Log in",
-		Description: "Sets the session cookie. A session that the client shows ends. Tried too often it answers 429 with Retry-After.",
+		Description: "Sets the session cookie, and ends the session that the request carries. After too many attempts the answer is 429 with Retry-After.",
 		Body:        rest.BodyOf[loginBody]()}, a.logIn)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/auth/logout", Tag: tag, Summary: "Log out", Needs: account.Viewer}, a.logOut)
-	rest.Register(r, rest.Operation{Method: "POST", Path: "/auth/logout-everywhere", Tag: tag, Summary: "End all of one's log-ins", Needs: account.Viewer,
-		Description: "This one too. API tokens stay."}, a.logOutEverywhere)
-	rest.Register(r, rest.Operation{Method: "POST", Path: "/auth/password", Tag: tag, Summary: "Change one's password", Needs: account.Viewer,
-		Description: "Ends all of one's log-ins and begins a new one, whose cookie it sets.",
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/auth/logout-everywhere", Tag: tag, Summary: "End all log-ins of the caller", Needs: account.Viewer,
+		Description: "This includes the current one. API tokens stay valid."}, a.logOutEverywhere)
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/auth/password", Tag: tag, Summary: "Change the caller's password", Needs: account.Viewer,
+		Description: "Ends all log-ins of the caller, starts a new one and sets its cookie.",
 		Body:        rest.BodyOf[passwordBody]()}, a.changePassword)
-	rest.Register(r, rest.Operation{Method: "GET", Path: "/auth/me", Tag: tag, Summary: "Who am I", Needs: account.Viewer}, a.whoAmI)
-	rest.Register(r, rest.Operation{Method: "GET", Path: "/auth/sessions", Tag: tag, Summary: "List one's log-ins", Needs: account.Viewer}, a.sessions)
-	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/auth/sessions/{id}", Tag: tag, Summary: "End one of one's log-ins", Needs: account.Viewer}, a.endSession)
-	rest.Register(r, rest.Operation{Method: "GET", Path: "/auth/methods", Tag: tag, Summary: "How one can log in"}, a.methods)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/auth/me", Tag: tag, Summary: "Show the caller", Needs: account.Viewer}, a.whoAmI)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/auth/sessions", Tag: tag, Summary: "List the caller's log-ins", Needs: account.Viewer}, a.sessions)
+	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/auth/sessions/{id}", Tag: tag, Summary: "End a log-in of the caller", Needs: account.Viewer}, a.endSession)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/auth/methods", Tag: tag, Summary: "List the ways to log in"}, a.methods)
 }
 
 // Mount adds the two pages of the log-in through an identity provider. They are for browsers and are not in the contract.
@@ -125,19 +125,19 @@ type me struct {
 	Username           string          `json:"username"`
 	Kind               account.Kind    `json:"kind" enum:"local,oidc"`
 	Role               account.Role    `json:"role" enum:"admin,operator,viewer"`
-	Groups             []string        `json:"groups" nullable:"false" doc:"The groups that operators and viewers are confined to"`
-	TokenName          string          `json:"token_name,omitempty" doc:"Of the API token, if one was shown"`
+	Groups             []string        `json:"groups" nullable:"false" doc:"The groups that an operator or viewer may see. An admin may see all groups"`
+	TokenName          string          `json:"token_name,omitempty" doc:"The name of the API token, if the request carries one"`
 	ExpiresAt          *domain.Instant `json:"expires_at"`
-	MustChangePassword bool            `json:"must_change_password" doc:"Until POST /auth/password this log-in gets 403 everywhere else"`
+	MustChangePassword bool            `json:"must_change_password" doc:"Whether other requests get 403 until POST /auth/password has changed the password"`
 }
 
 type session struct {
 	ID         int64          `json:"id"`
-	Current    bool           `json:"current" doc:"The one that asks"`
+	Current    bool           `json:"current" doc:"Whether the request belongs to this session"`
 	CreatedAt  domain.Instant `json:"created_at"`
 	ExpiresAt  domain.Instant `json:"expires_at"`
 	LastUsedAt domain.Instant `json:"last_used_at" doc:"Exact to the minute"`
-	Remote     string         `json:"remote" doc:"The address from which it was begun"`
+	Remote     string         `json:"remote" doc:"The address of the client that logged in"`
 	UserAgent  string         `json:"user_agent"`
 }
 
@@ -154,7 +154,7 @@ type passwordInput struct {
 // BeforePasswordChange lists the paths that a session may use while its password must be changed.
 var BeforePasswordChange = []string{rest.Prefix + "/auth/me", rest.Prefix + "/auth/password", rest.Prefix + "/auth/logout", rest.Prefix + "/auth/logout-everywhere"}
 
-// MustChange is the answer at every other path.
+// MustChange is the detail of the answer at every other path.
 const MustChange = "the password must be changed first, by POST " + rest.Prefix + "/auth/password"
 
 // interactive refuses API tokens.
@@ -187,7 +187,7 @@ func (a *API) logIn(ctx context.Context, _ auth.Identity, in *loginInput) (*logi
 		return nil, err
 	}
 	t, err := a.Store.LogIn(ctx, b.Username, b.Password, in.origin())
-	if err == account.ErrCredentials { //nolint:errorlint // documented as it is
+	if err == account.ErrCredentials { //nolint:errorlint // LogIn documents that it returns this value
 		return nil, problem.New(http.StatusUnauthorized, "the user or the password is wrong")
 	}
 	if err != nil {
@@ -203,7 +203,7 @@ func (a *API) slowDown(remote, user string) error {
 	if wait == 0 {
 		return nil
 	}
-	return problem.New(http.StatusTooManyRequests, "too many log-ins; try again later").RetryAfter(wait)
+	return problem.New(http.StatusTooManyRequests, "too many log-in attempts; try again later").RetryAfter(wait)
 }
 
 // ticket answers with a new session, in the body and as a cookie.

@@ -25,13 +25,13 @@ const (
 )
 
 type methods struct {
-	Password bool        `json:"password" doc:"POST /auth/login takes user and password"`
-	OIDC     *oidcMethod `json:"oidc,omitempty" doc:"The identity provider, if there is one"`
+	Password bool        `json:"password" doc:"Whether POST /auth/login accepts a user name and a password"`
+	OIDC     *oidcMethod `json:"oidc,omitempty" doc:"The identity provider, if one is configured"`
 }
 
 type oidcMethod struct {
-	Name  string `json:"name" doc:"What people call it"`
-	Login string `json:"login" doc:"Where the browser goes to log in; takes return_to, a path of the console"`
+	Name  string `json:"name" doc:"The name to show to users"`
+	Login string `json:"login" doc:"The path at which a browser starts the log-in. Its parameter return_to is the path of the console to open after it"`
 }
 
 func (a *API) methods(context.Context, auth.Identity, *struct{}) (*rest.Output[methods], error) {
@@ -44,7 +44,7 @@ func (a *API) methods(context.Context, auth.Identity, *struct{}) (*rest.Output[m
 
 func (a *API) oidcBegin(w http.ResponseWriter, r *http.Request) {
 	if a.OIDC == nil {
-		problem.Write(w, problem.New(http.StatusNotFound, "there is no identity provider to log in through"))
+		problem.Write(w, problem.New(http.StatusNotFound, "no identity provider is configured"))
 		return
 	}
 	redirect, kept, err := a.OIDC.Begin(r.Context(), r.URL.Query().Get("return_to"))
@@ -53,7 +53,7 @@ func (a *API) oidcBegin(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.oidcCookie(w, r, kept)
-	http.Redirect(w, r, redirect, http.StatusSeeOther) //nolint:gosec // to the provider of the settings
+	http.Redirect(w, r, redirect, http.StatusSeeOther) //nolint:gosec // the address of the configured provider
 }
 
 func (a *API) oidcCookie(w http.ResponseWriter, r *http.Request, value string) {
@@ -63,7 +63,7 @@ func (a *API) oidcCookie(w http.ResponseWriter, r *http.Request, value string) {
 
 func (a *API) oidcFinish(w http.ResponseWriter, r *http.Request) {
 	if a.OIDC == nil {
-		problem.Write(w, problem.New(http.StatusNotFound, "there is no identity provider to log in through"))
+		problem.Write(w, problem.New(http.StatusNotFound, "no identity provider is configured"))
 		return
 	}
 	var c Client
@@ -91,7 +91,7 @@ func (a *API) oidcFinish(w http.ResponseWriter, r *http.Request) {
 	}
 	cookie := auth.SessionCookie(in.Token, in.ExpiresAt, c.secure || a.SecureCookies)
 	http.SetCookie(w, &cookie)
-	http.Redirect(w, r, returnTo, http.StatusSeeOther) //nolint:gosec // auth.LocalPath has judged it
+	http.Redirect(w, r, returnTo, http.StatusSeeOther) //nolint:gosec // auth.LocalPath has checked it
 }
 
 // auditOIDC records the log-in, and the changes of the user that the provider's claims caused.
@@ -130,7 +130,7 @@ func (a *API) oidcFailed(w http.ResponseWriter, r *http.Request, err error) {
 	if domain.CodeOf(err) == domain.Conflict {
 		why = "oidc_name"
 	}
-	a.Log.WarnContext(r.Context(), "a log-in through the identity provider failed", "why", why, "error", err)
+	a.Log.WarnContext(r.Context(), "a log-in through the identity provider failed, sending the browser back to the log-in page", "reason", why, "err", err)
 	a.oidcBack(w, r, why)
 }
 

@@ -40,11 +40,11 @@ type Store interface {
 func (a *API) Register(r *rest.Router) {
 	const tag = "Runs"
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs/{id}/log", Tag: tag, Summary: "Read a run's log", Needs: account.Viewer,
-		Description: lineNumbers + " It can be read while the run goes on. With q or level it is searched: a page then has the lines that fit among " +
-			"the next 200,000 at most, may be empty, and says in next where to go on. Colours (ANSI) are kept, and not looked at by q."}, a.page)
+		Description: lineNumbers + " The log can be read during the run. With q or level, a page has the matching lines among the next 200,000 at most. " +
+			"It can be empty; the next page starts at next. The text keeps ANSI colours, and q ignores them."}, a.page)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs/{id}/log/stream", Tag: tag, Summary: "Follow a run's log", Needs: account.Viewer,
-		Description: lineNumbers + " Server-sent events: line (a log line, with its number as id), state (where the run stands: at first and " +
-			"whenever it changes), end (no line will follow). With Last-Event-ID it goes on after that line.",
+		Description: lineNumbers + " Server-sent events. line: a log line, with its number as id. state: the state of the run, at first and " +
+			"after each change. end: no more lines follow. With Last-Event-ID the stream continues after that line.",
 		Responses: stream.Response(r, map[string]reflect.Type{
 			"line": reflect.TypeFor[domain.LogLine](), "state": reflect.TypeFor[logState](), "end": reflect.TypeFor[logState]()})}, a.stream)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs/{id}/log.txt", Tag: tag, Summary: "Read a run's whole log as text", Needs: account.Viewer,
@@ -58,8 +58,8 @@ const (
 
 type logPage struct {
 	Lines []domain.LogLine `json:"lines" nullable:"false"`
-	Next  int64            `json:"next" doc:"Give it as from to go on"`
-	End   bool             `json:"end" doc:"No line will follow"`
+	Next  int64            `json:"next" doc:"The value of from for the next page"`
+	End   bool             `json:"end" doc:"Whether no more lines follow"`
 }
 
 type logState struct {
@@ -68,14 +68,14 @@ type logState struct {
 	Attempt int           `json:"attempt"`
 }
 
-const lineNumbers = "Lines are numbered upward over the whole run: line n of attempt a is number (a-1)*1,000,000,000 + n."
+const lineNumbers = "Line numbers increase over the whole run: line n of attempt a has the number (a-1)*1,000,000,000 + n."
 
 func (a *API) page(ctx context.Context, id auth.Identity, in *struct {
 	rest.RunPath
-	From  int64    `query:"from" minimum:"-10000" default:"1" doc:"The number of the first line; below zero so many lines from the end"`
+	From  int64    `query:"from" minimum:"-10000" default:"1" doc:"The number of the first line. A negative number counts lines from the end"`
 	Limit int      `query:"limit" minimum:"1" maximum:"10000" default:"1000"`
-	Q     string   `query:"q" maxLength:"256" doc:"Only lines in which this occurs, whatever the case"`
-	Level []string `query:"level" enum:"debug,info,warn,error,stdout,stderr" doc:"Only lines of this level, or of several, separated by commas"`
+	Q     string   `query:"q" maxLength:"256" doc:"Only lines that contain this text; case is ignored"`
+	Level []string `query:"level" enum:"debug,info,warn,error,stdout,stderr" doc:"Only lines of this level, or of several levels separated by commas"`
 }) (*rest.Output[logPage], error) {
 	p, err := a.read(ctx, id, in.ID, in.From, in.Limit, view.LogFilter{Text: in.Q, Levels: in.Level})
 	return rest.Answer(logPage{p.Lines, p.Next, p.End}), err
@@ -112,7 +112,7 @@ func (a *API) text(ctx context.Context, id auth.Identity, in *rest.RunPath) (*re
 			}
 			if p, err = a.read(r.Context(), id, in.ID, p.Next, streamLines, view.LogFilter{}); err != nil {
 				// The status has been sent already. Only a broken connection can show that lines are missing.
-				a.Log.WarnContext(r.Context(), "a log could not be read to its end", "error", err, "run_id", in.ID)
+				a.Log.WarnContext(r.Context(), "cannot read a run's log to its end, closing the connection", "err", err, "run_id", in.ID)
 				panic(http.ErrAbortHandler)
 			}
 		}
@@ -121,8 +121,8 @@ func (a *API) text(ctx context.Context, id auth.Identity, in *rest.RunPath) (*re
 
 func (a *API) stream(ctx context.Context, id auth.Identity, in *struct {
 	rest.RunPath
-	From        int64  `query:"from" minimum:"-10000" default:"1" doc:"The number of the first line; below zero so many lines from the end"`
-	LastEventID string `header:"Last-Event-ID" doc:"The number of the last line that was seen"`
+	From        int64  `query:"from" minimum:"-10000" default:"1" doc:"The number of the first line. A negative number counts lines from the end"`
+	LastEventID string `header:"Last-Event-ID" doc:"The number of the last received line"`
 }) (*rest.Streamed, error) {
 	from := in.From
 	if in.LastEventID != "" {
@@ -162,7 +162,7 @@ func (a *API) follow(ctx context.Context, s *stream.Stream, id auth.Identity, ru
 		}
 		if p, err = a.read(ctx, id, run, p.Next, streamLines, view.LogFilter{}); err != nil {
 			// The client connects again and continues after the last line that it received.
-			a.Log.WarnContext(ctx, "a log stream broke off", "error", err, "run_id", run)
+			a.Log.WarnContext(ctx, "cannot read a run's log, ending its stream", "err", err, "run_id", run)
 			return
 		}
 	}

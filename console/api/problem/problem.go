@@ -28,6 +28,9 @@ const MediaType = "application/problem+json"
 // TooLarge is the detail of the answer to a body over 1 MiB.
 const TooLarge = "the body is over 1 MiB (1048576 bytes)"
 
+// InternalDetail is the detail of a 500. It reveals nothing about the error.
+const InternalDetail = "internal error; the server's log has the details"
+
 // maxFaults bounds the faults in one answer. Without a bound, a body with many faults gets an answer many times its size.
 const maxFaults = 100
 
@@ -35,8 +38,8 @@ const maxFaults = 100
 type Problem struct {
 	Title  string              `json:"title" doc:"The status in words"`
 	Status int                 `json:"status" doc:"The HTTP status"`
-	Detail string              `json:"detail,omitempty" doc:"What went wrong this time"`
-	Errors []domain.FieldError `json:"errors,omitempty" doc:"Every faulty field, by its path in the body, or by the name of the parameter or header"`
+	Detail string              `json:"detail,omitempty" doc:"The cause of this error"`
+	Errors []domain.FieldError `json:"errors,omitempty" doc:"Every faulty field: its path in the body, or the name of the parameter or header"`
 
 	retryAfter time.Duration
 }
@@ -85,17 +88,17 @@ func From(ctx context.Context, log *slog.Logger, err error) *Problem {
 	var e *domain.Error
 	if !errors.As(err, &e) {
 		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-			return New(http.StatusServiceUnavailable, "the request took too long or was given up").RetryAfter(time.Second)
+			return New(http.StatusServiceUnavailable, "the request took too long or was cancelled").RetryAfter(time.Second)
 		}
 		e = domain.WrapError(domain.Internal, "", err)
 	}
 	status := statusOf(e.Code)
 	switch {
 	case status == http.StatusInternalServerError:
-		log.ErrorContext(ctx, "a request failed", "error", err)
-		return New(status, "something is wrong on this side; the server's log says what")
+		log.ErrorContext(ctx, "a request failed, answering 500", "err", err)
+		return New(status, InternalDetail)
 	case status == http.StatusServiceUnavailable:
-		log.WarnContext(ctx, "a request could not be served", "error", err)
+		log.WarnContext(ctx, "a request failed, answering 503", "err", err)
 		return New(status, e.Message).RetryAfter(time.Second)
 	}
 	fields := e.Fields

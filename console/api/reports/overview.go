@@ -1,4 +1,4 @@
-// Package reports is the REST API of counts: the overview, also as a stream, and finished runs over time.
+// Package reports is the REST API of run statistics: the overview, also as a stream, and counts of finished runs over time.
 package reports
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
-// API serves reports. All fields must be set.
+// API serves run statistics. All exported fields must be set.
 type API struct {
 	Store     Store
 	Lists     Lists
@@ -59,11 +59,11 @@ type Instances interface {
 // Register adds the operations.
 func (a *API) Register(r *rest.Router) {
 	const tag = "Reports"
-	rest.Register(r, rest.Operation{Method: "GET", Path: "/overview", Tag: tag, Summary: "See how things stand", Needs: account.Viewer, Description: countsDoc}, a.overview)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/overview", Tag: tag, Summary: "Show the overview", Needs: account.Viewer, Description: countsDoc}, a.overview)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/reports/runs", Tag: tag, Summary: "Count finished runs over time", Needs: account.Viewer,
-		Description: countsDoc + " Steps begin at multiples of step since 1970, in UTC; 1,500 at most."}, a.runReport)
-	rest.Register(r, rest.Operation{Method: "GET", Path: "/overview/stream", Tag: tag, Summary: "Follow how things stand", Needs: account.Viewer,
-		Description: "Server-sent events: overview (what GET /overview says of a span that ends now: at first, and when its numbers change, at most once a second).",
+		Description: countsDoc + " Steps start at multiples of step since 1970 in UTC. There are at most 1,500."}, a.runReport)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/overview/stream", Tag: tag, Summary: "Follow the overview", Needs: account.Viewer,
+		Description: "Server-sent events. overview: the answer of GET /overview for a span that ends now, at first and when its numbers change, at most once a second.",
 		Responses:   stream.Response(r, map[string]reflect.Type{"overview": reflect.TypeFor[runstats.Overview]()})}, a.stream)
 }
 
@@ -72,19 +72,20 @@ const (
 	maxPoints      = 1500
 	recentFailures = 10
 	recentMissed   = 10
-	failureText    = 300 // characters of a message, or of why something was missed
+	failureText    = 300 // characters of a failure's message, or of the reason of missed fire times
 )
 
-// Span is embedded by the inputs of reports.
+// Span is embedded by the inputs of run statistics.
 type Span struct {
 	From  domain.Instant `query:"from" doc:"Runs that finished from this instant on; default: 24 hours before to"`
 	To    domain.Instant `query:"to" doc:"Runs that finished before this instant; default: now"`
 	Group string         `query:"group" doc:"Only runs of this group"`
 }
 
-const countsDoc = "Runs count where they finished. success_rate is succeeded of succeeded and failed. Lateness is first start minus due " +
-	"instant, from a histogram whose bounds lie a fifth apart, so that it is a fifth too high at most. All runs settled before " +
-	"counted_through are counted. Counts are kept by minute for 72 hours and by hour for 400 days: from and to are widened to those."
+const countsDoc = "A run counts at the time at which it finished. success_rate is succeeded divided by the sum of succeeded and failed. Lateness is " +
+	"the first start minus the due instant. It comes from a histogram with bounds 20 % apart, so it is at most 20 % too high. All runs that were " +
+	"settled before counted_through are counted. Counts are kept by minute for 72 hours and by hour for 400 days. from and to are rounded outwards " +
+	"to whole minutes or hours."
 
 // scope checks a span and returns the runs to count.
 func (a *API) scope(ctx context.Context, id auth.Identity, in Span, f *domain.Faults) (statstore.Scope, error) {
@@ -98,13 +99,13 @@ func (a *API) scope(ctx context.Context, id auth.Identity, in Span, f *domain.Fa
 	}
 	switch {
 	case in.To.IsZero() && s.From.After(now):
-		f.Add("from", "lies in the future")
+		f.Add("from", "must not be in the future")
 	case !s.From.Before(s.To):
 		f.Add("to", "must be after from")
 	case now.Sub(s.From) > statstore.HoursKept:
-		f.Add("from", "lies before what is kept, which is 400 days")
+		f.Add("from", "must be at most 400 days ago, because counts are kept that long")
 	case s.To.Sub(now) > reportSpan:
-		f.Add("to", "lies more than a day in the future")
+		f.Add("to", "must be at most one day in the future")
 	}
 	if in.Group == "" {
 		return s, nil
@@ -151,7 +152,7 @@ func (a *API) look(ctx context.Context, scope statstore.Scope) (runstats.Overvie
 	if err := a.countInstances(ctx, scope, &out.Now); err != nil {
 		return out, err
 	}
-	// Ids follow fire times, and a run may finish long after its fire time. So this reads the newest failures without a lower bound.
+	// Ids are ordered by fire time, and a run may finish long after its fire time. So this reads the newest failures without a lower bound.
 	failed, _, err := a.Lists.Runs(ctx, view.RunFilter{Only: scope.Only, States: []domain.State{domain.Failed}, To: scope.To, Limit: recentFailures})
 	if err != nil {
 		return out, err
@@ -205,7 +206,7 @@ func (a *API) countInstances(ctx context.Context, scope statstore.Scope, now *ru
 
 func (a *API) runReport(ctx context.Context, id auth.Identity, in *struct {
 	Span
-	Step string `query:"step" default:"1h" doc:"A duration: 1m to 30m, for the last 72 hours, or whole hours"`
+	Step string `query:"step" default:"1h" doc:"A duration: 1m to 30m within the last 72 hours, or whole hours"`
 }) (*rest.Output[runstats.Series], error) {
 	var f domain.Faults
 	scope, err := a.scope(ctx, id, in.Span, &f)
@@ -221,9 +222,9 @@ func (a *API) runReport(ctx context.Context, id auth.Identity, in *struct {
 	case time.Hour%step != 0 && step < time.Hour:
 		f.Add("step", "must divide an hour: 1m, 2m, 3m, 4m, 5m, 6m, 10m, 12m, 15m, 20m or 30m")
 	case step < time.Hour && time.Since(scope.From) > statstore.MinutesKept:
-		f.Add("step", "counts by minute are kept for 72 hours; take 1h or more, or a later from")
+		f.Add("step", "is too short, because counts by minute are kept for 72 hours; use 1h or more, or a later from")
 	case scope.To.Sub(scope.From)/step > maxPoints:
-		f.Add("step", "makes more than 1500 points; take a longer one, or a shorter span")
+		f.Add("step", "makes more than 1500 points; use a longer step or a shorter span")
 	}
 	if err := f.Err("the request is not valid"); err != nil {
 		return nil, err

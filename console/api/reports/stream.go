@@ -64,10 +64,10 @@ func (a *API) followOverview(ctx context.Context, s *stream.Stream, w *live.Watc
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			a.Log.WarnContext(ctx, "cannot read the overview, retrying", "error", err)
+			a.Log.WarnContext(ctx, "cannot read the overview, retrying", "err", err)
 		default:
-			if said := saying(now); string(said) != string(sent) {
-				sent = said
+			if numbers := withoutTimes(now); string(numbers) != string(sent) {
+				sent = numbers
 				s.Event("overview", 0, now)
 			}
 		}
@@ -90,8 +90,8 @@ func (a *API) followOverview(ctx context.Context, s *stream.Stream, w *live.Watc
 	}
 }
 
-// saying encodes an overview without its times.
-func saying(o runstats.Overview) []byte {
+// withoutTimes encodes an overview without its times.
+func withoutTimes(o runstats.Overview) []byte {
 	o.From, o.To, o.CountedThrough = domain.Instant{}, domain.Instant{}, domain.Instant{}
 	b, _ := json.Marshal(o) // numbers and texts can be encoded
 	return b

@@ -29,7 +29,7 @@ func (a *Audit) Record(ctx context.Context, id auth.Identity, action, object str
 	defer cancel()
 	if err := a.Store.Record(ctx, id.Actor(), id.Remote, action, object, WithoutSecrets(before), WithoutSecrets(after)); err != nil {
 		a.Failures.Inc()
-		a.Log.ErrorContext(ctx, "a change is missing in the audit log", "error", err,
+		a.Log.ErrorContext(ctx, "cannot write to the audit log, a change is missing there", "err", err,
 			"actor", id.Actor(), "action", action, "object", object)
 	}
 }

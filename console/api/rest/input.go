@@ -49,8 +49,8 @@ func IsJSON(contentType string) bool {
 
 // List is embedded by the inputs of lists.
 type List struct {
-	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50" doc:"How many items at most"`
-	Cursor string `query:"cursor" doc:"next_cursor of the page before"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50" doc:"The maximum number of items"`
+	Cursor string `query:"cursor" doc:"next_cursor of the previous page"`
 }
 
 // IDPath names a resource with a numeric id in the path.
@@ -71,9 +71,9 @@ type RunPath struct {
 	ID domain.RunID `path:"id" format:"uuid"`
 }
 
-// Conditional is embedded by the inputs of changes that may name the version they are meant for.
+// Conditional is embedded by the inputs of changes that may name the version to change.
 type Conditional struct {
-	IfMatch string `header:"If-Match" doc:"The version that the change is meant for, as the ETag said; another one answers 409"`
+	IfMatch string `header:"If-Match" doc:"The ETag of the version to change. If it is not the current version, the answer is 409"`
 }
 
 // Match returns the version in If-Match, 0 for any. An ETag is the version in quotes.
@@ -84,21 +84,21 @@ func (c Conditional) Match() (int, error) {
 	}
 	v, err := strconv.Atoi(strings.Trim(strings.TrimPrefix(s, "W/"), `"`))
 	if err != nil || v < 1 {
-		return 0, problem.Invalid("If-Match", `must be a job's version, such as "3"`)
+		return 0, problem.Invalid("If-Match", `must be a version, such as "3"`)
 	}
 	return v, nil
 }
 
-// OneVersion returns the version that a change is meant for, from the header or the body, 0 for any.
+// OneVersion returns the version to change, from the header or the body, 0 for any.
 func OneVersion(c Conditional, inBody int) (int, error) {
 	version, err := c.Match()
 	switch {
 	case err != nil:
 		return 0, err
 	case inBody < 0:
-		return 0, problem.Invalid("version", "must be a job's version")
+		return 0, problem.Invalid("version", "must not be negative")
 	case version != 0 && inBody != 0 && version != inBody:
-		return 0, problem.Invalid("version", "is another one than If-Match says")
+		return 0, problem.Invalid("version", "must be the same version as in If-Match")
 	}
 	return max(version, inBody), nil
 }

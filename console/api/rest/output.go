@@ -17,7 +17,7 @@ func Answer[T any](body T) *Output[T] { return &Output[T]{body} }
 // Page is the answer of every list.
 type Page[T any] struct {
 	Items      []T    `json:"items" nullable:"false"`
-	NextCursor string `json:"next_cursor" doc:"Give it as cursor to go on; empty when there is nothing more"`
+	NextCursor string `json:"next_cursor" doc:"The cursor of the next page; empty on the last page"`
 }
 
 // Cut returns at most limit items. If there are more, the page has the cursor after its last item.
@@ -29,7 +29,7 @@ func Cut[T any](items []T, limit int, cursor func(T) string) Page[T] {
 	return Page[T]{Items: items, NextCursor: cursor(items[limit-1])}
 }
 
-// Each returns to of each element. The result is never nil.
+// Each applies to to each element. The result is never nil.
 func Each[T, U any](in []T, to func(T) U) []U {
 	out := make([]U, len(in))
 	for i, v := range in {

@@ -103,7 +103,7 @@ func Register[I, O any](r *Router, o Operation, handle func(context.Context, aut
 	}
 	if o.Method == http.MethodPost && o.Needs != "" {
 		op.Parameters = []*huma.Param{{Name: "Idempotency-Key", In: "header", Schema: &huma.Schema{Type: huma.TypeString},
-			Description: "Makes a repetition within 24 hours get the first answer and change nothing"}}
+			Description: "A repetition with the same key within 24 hours changes nothing and gets the first answer"}}
 	}
 	if o.Body != nil {
 		op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{}}
@@ -134,7 +134,7 @@ func requireRole(role account.Role) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		if !auth.FromContext(ctx.Context()).Role.AtLeast(role) {
 			_, w := humachi.Unwrap(ctx)
-			problem.Write(w, problem.New(http.StatusForbidden, "this needs the role "+string(role)))
+			problem.Write(w, problem.New(http.StatusForbidden, "this operation needs the role "+string(role)))
 			return
 		}
 		next(ctx)

@@ -8,12 +8,12 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// shards is a broadcast as one thing.
+// shards is a whole broadcast.
 type shards struct {
-	BroadcastID *domain.RunID        `json:"broadcast_id" doc:"null where the run is no shard"`
+	BroadcastID *domain.RunID        `json:"broadcast_id" doc:"null if the run is not a shard"`
 	Total       int                  `json:"total"`
-	Counts      map[domain.State]int `json:"counts" doc:"Shards by state"`
-	Items       []domain.Run         `json:"items" nullable:"false" doc:"In order of their index; message, output and param are cut to 1,024 characters"`
+	Counts      map[domain.State]int `json:"counts" doc:"The number of shards by state"`
+	Items       []domain.Run         `json:"items" nullable:"false" doc:"The shards, ordered by index. Message, output and param are cut to 1,024 characters"`
 }
 
 // relative names a run that another run has caused.

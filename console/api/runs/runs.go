@@ -57,27 +57,27 @@ type Fleet interface {
 func (a *API) Register(r *rest.Router) {
 	const tag = "Runs"
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs", Tag: tag, Summary: "List runs, newest first", Needs: account.Viewer,
-		Description: "Message, output and param are cut to 1,024 characters here; the run itself has them whole. " +
-			"Where a filter lets little through, a page may be short or empty and still have a next_cursor."}, a.list)
+		Description: "Message, output and param are cut to 1,024 characters here; GET /runs/{id} has them in full. " +
+			"If few runs match the filters, a page can be short or empty and still have a next_cursor."}, a.list)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs/{id}", Tag: tag, Summary: "Show a run", Needs: account.Viewer}, a.show)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/runs/{id}/kill", Tag: tag, Summary: "Kill a run", Needs: account.Operator, Status: 202,
-		Description: "Works in every unfinished state. It is cancelled once its handler has returned or its process is gone."}, a.kill)
+		Description: "Works in every unfinished state. A running run becomes cancelled when its handler has returned or its process is gone."}, a.kill)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/runs/{id}/retry", Tag: tag, Summary: "Run a final run again", Needs: account.Operator, Status: 202,
 		Description: "Makes a new run."}, a.retry)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs/{id}/shards", Tag: tag, Summary: "Show the broadcast of a run, with all its shards", Needs: account.Viewer}, a.shards)
-	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs/{id}/children", Tag: tag, Summary: "List the runs that a run's end has caused, oldest first",
-		Description: "All in one page, up to 1,000. Those of a broadcast are the children of each of its shards.", Needs: account.Viewer}, a.children)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs/{id}/children", Tag: tag, Summary: "List the child runs of a run, oldest first",
+		Description: "One page with at most 1,000 runs. Every shard of a broadcast has the children of the whole broadcast.", Needs: account.Viewer}, a.children)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/runs/stream", Tag: tag, Summary: "Follow changes of runs", Needs: account.Viewer,
-		Description: "Server-sent events: run (a run that fits the filters changed: the run as the list shows it), gone (one that may have fitted changed, " +
-			"and does no more), gap (changes were left out, as there were too many, or could not be heard: read the list again). " +
-			"What changes several times within half a second is told once, and at most 100 runs in that time. Read the list once the stream is open: " +
-			"what changes from then on is told. Runs that are planned and not yet due are not, and what is told is told by best effort: " +
-			"read the list now and then all the same.",
+		Description: "Server-sent events. run: a run that matches the filters has changed; the data is the run as in the list. gone: a run that may have " +
+			"matched has changed and does not match now. gap: changes are missing, because there were too many or the connection was interrupted; " +
+			"read the list again. Every half second the stream sends the latest state of at most 100 changed runs. Read the list after " +
+			"the stream is open, so that no change is lost in between. Delivery is best effort, and the stream leaves out planned runs that are " +
+			"not due yet, so also read the list from time to time.",
 		Responses: stream.Response(r, map[string]reflect.Type{
 			"run": reflect.TypeFor[domain.Run](), "gone": reflect.TypeFor[runGone](), "gap": reflect.TypeFor[runGap]()})}, a.stream)
 }
 
-// RunQuery is embedded by the inputs of what shows runs that fit filters.
+// RunQuery is embedded by the inputs of operations that select runs.
 type RunQuery struct {
 	JobID    domain.JobID   `query:"job_id" minimum:"1"`
 	Group    string         `query:"group"`
@@ -85,14 +85,14 @@ type RunQuery struct {
 	Cause    domain.Cause   `query:"cause" enum:"schedule,misfire,manual,api,event,child,backfill"`
 	Reason   domain.Reason  `query:"reason" enum:"handler_error,handler_panic,handler_not_found,timeout,lost,drained,no_executor,queue_full,killed,discarded,covered,job_deleted,bad_script,unsupported"`
 	Instance string         `query:"instance"`
-	From     domain.Instant `query:"from" doc:"Runs from this instant on: by fire time, those without one by creation"`
+	From     domain.Instant `query:"from" doc:"Runs from this instant on, by fire time, or by creation for runs without a fire time"`
 	To       domain.Instant `query:"to" doc:"Runs before this instant"`
 
 	BroadcastID domain.RunID `query:"broadcast_id" format:"uuid" doc:"The shards of one broadcast"`
-	ParentRunID domain.RunID `query:"parent_run_id" format:"uuid" doc:"The runs that a run's end has caused"`
+	ParentRunID domain.RunID `query:"parent_run_id" format:"uuid" doc:"The child runs of this run"`
 }
 
-// filter returns what the query asks for, within what the caller may see.
+// filter returns the filter of the query, limited to the groups that the caller may see.
 func (q *RunQuery) filter(id auth.Identity) (view.RunFilter, error) {
 	f := view.RunFilter{Only: id.Only(), JobID: q.JobID, Group: q.Group, Cause: q.Cause, Reason: q.Reason,
 		Instance: q.Instance, From: q.From.Time, To: q.To.Time, BroadcastID: q.BroadcastID, ParentRunID: q.ParentRunID}
@@ -140,7 +140,7 @@ func (a *API) list(ctx context.Context, id auth.Identity, in *struct {
 type runDetail struct {
 	domain.Run
 	Attempts []domain.Attempt `json:"attempts" nullable:"false"`
-	Children []relative       `json:"children" nullable:"false" doc:"Runs that its end has caused, up to 100"`
+	Children []relative       `json:"children" nullable:"false" doc:"The child runs, at most 100"`
 }
 
 func (a *API) show(ctx context.Context, id auth.Identity, in *rest.RunPath) (*rest.Output[runDetail], error) {

@@ -19,23 +19,23 @@ import (
 const (
 	calendarSpan  = 35 * 24 * time.Hour
 	calendarCells = 750
-	calendarJobs  = 10_000          // jobs whose schedules are computed; if there are more, a sample of at most twice as many
+	calendarJobs  = 10_000          // jobs whose fire times are computed; if there are more, a sample of at most twice as many
 	calendarFires = 100             // fire times of one schedule that are computed in one cell
 	calendarTime  = 3 * time.Second // of computation
 )
 
 type calendarInput struct {
 	From  domain.Instant `query:"from" required:"true"`
-	To    domain.Instant `query:"to" required:"true" doc:"35 days after from at most"`
+	To    domain.Instant `query:"to" required:"true" doc:"At most 35 days after from"`
 	Step  string         `query:"step" default:"1h" doc:"The length of a cell: a duration of 5m to 30m that divides an hour, or of whole hours"`
 	Group string         `query:"group"`
 }
 
 // calendarCell is one step of the calendar.
 type calendarCell struct {
-	At        domain.Instant `json:"at" doc:"Its beginning"`
-	Planned   int64          `json:"planned" doc:"Fire times that are still to come"`
-	Runs      int64          `json:"runs" doc:"Runs that finished in it"`
+	At        domain.Instant `json:"at" doc:"The start of the cell"`
+	Planned   int64          `json:"planned" doc:"The number of future fire times"`
+	Runs      int64          `json:"runs" doc:"The number of runs that finished in the cell"`
 	Succeeded int64          `json:"succeeded"`
 	Failed    int64          `json:"failed"`
 }
@@ -44,11 +44,11 @@ type calendarAnswer struct {
 	From      domain.Instant  `json:"from"`
 	To        domain.Instant  `json:"to"`
 	Step      domain.Duration `json:"step"`
-	Now       domain.Instant  `json:"now" doc:"Before it cells have what finished, after it what is planned"`
+	Now       domain.Instant  `json:"now" doc:"Cells before this instant count finished runs, later ones planned fire times"`
 	Cells     []calendarCell  `json:"cells" nullable:"false"`
 	Jobs      int64           `json:"jobs" doc:"Jobs whose schedules fire"`
-	Computed  int64           `json:"computed" doc:"Jobs whose fire times were computed. Where these are fewer, planned is scaled up from them"`
-	Estimated bool            `json:"estimated" doc:"Whether planned is an estimate: of a sample of jobs, or as a schedule fires more than 100 times in a cell"`
+	Computed  int64           `json:"computed" doc:"Jobs whose fire times were computed. If these are fewer, planned is extrapolated from them"`
+	Estimated bool            `json:"estimated" doc:"Whether planned is an estimate, because only a sample of jobs was computed or a schedule fires more than 100 times in a cell"`
 }
 
 func (in *calendarInput) check(now time.Time) (step time.Duration, err error) {
@@ -60,19 +60,19 @@ func (in *calendarInput) check(now time.Time) (step time.Duration, err error) {
 	case step < 5*time.Minute || step < time.Hour && (step%time.Minute != 0 || time.Hour%step != 0) || step > time.Hour && step%time.Hour != 0:
 		f.Add("step", "must be 5m, 6m, 10m, 12m, 15m, 20m, 30m or whole hours")
 	case step < time.Hour && now.Sub(in.From.Time) > statstore.MinutesKept:
-		f.Add("step", "counts by minute are kept for 72 hours; take 1h or more, or a later from")
+		f.Add("step", "is too short, because counts by minute are kept for 72 hours; use 1h or more, or a later from")
 	case in.To.Sub(in.From.Time)/step >= calendarCells:
-		f.Add("step", "makes more than 750 cells; take a longer one, or a shorter span")
+		f.Add("step", "makes more than 750 cells; use a longer step or a shorter span")
 	}
 	switch span := in.To.Sub(in.From.Time); {
 	case span <= 0:
 		f.Add("to", "must be after from")
 	case span > calendarSpan:
-		f.Add("to", "lies more than 35 days after from")
+		f.Add("to", "must be at most 35 days after from")
 	case now.Sub(in.From.Time) > statstore.HoursKept:
-		f.Add("from", "lies before what is kept, which is 400 days")
+		f.Add("from", "must be at most 400 days ago, because counts are kept that long")
 	case in.To.Sub(now) > 400*24*time.Hour:
-		f.Add("to", "lies more than 400 days ahead")
+		f.Add("to", "must be at most 400 days ahead")
 	}
 	return step, f.Err("the request is not valid")
 }
@@ -153,7 +153,7 @@ func (a *API) plan(ctx context.Context, found *view.Scheduled, cells *cells) (jo
 		case domain.ScheduleFixedRate:
 			every := j.Schedule.Every.Std()
 			if j.Schedule.EndAt != nil {
-				every = 0 // it may end within a cell
+				every = 0 // the schedule may end within a cell
 			}
 			estimated = cells.fill(&one, latest(cells.from, found.Now), every) || estimated
 		case domain.ScheduleCron, domain.ScheduleOnce, domain.ScheduleNone:

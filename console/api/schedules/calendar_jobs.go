@@ -17,7 +17,7 @@ const calendarJobsShown = 50
 
 type calendarJobsInput struct {
 	From  domain.Instant `query:"from" required:"true"`
-	To    domain.Instant `query:"to" required:"true" doc:"A day after from at most"`
+	To    domain.Instant `query:"to" required:"true" doc:"At most one day after from"`
 	Group string         `query:"group"`
 }
 
@@ -25,14 +25,14 @@ type calendarJob struct {
 	JobID         domain.JobID   `json:"job_id"`
 	JobName       string         `json:"job_name"`
 	Group         string         `json:"group"`
-	Planned       int64          `json:"planned" doc:"Fire times that are still to come; over 100 may be an estimate"`
+	Planned       int64          `json:"planned" doc:"The number of future fire times; a number over 100 can be an estimate"`
 	FirstFireTime domain.Instant `json:"first_fire_time"`
 }
 
 type calendarJobsAnswer struct {
-	Jobs     int64         `json:"jobs" doc:"How many fire then, of those that were computed"`
-	Computed int64         `json:"computed" doc:"Jobs whose fire times were computed; fewer than there are where those are over 10,000"`
-	Items    []calendarJob `json:"items" nullable:"false" doc:"Those that fire most, 50 at most"`
+	Jobs     int64         `json:"jobs" doc:"Computed jobs that fire in the span"`
+	Computed int64         `json:"computed" doc:"Jobs whose fire times were computed. If there are more than 10,000 jobs, this is a sample of them"`
+	Items    []calendarJob `json:"items" nullable:"false" doc:"The jobs with the most fire times, at most 50"`
 }
 
 func (in *calendarJobsInput) check(now time.Time) error {
@@ -41,9 +41,9 @@ func (in *calendarJobsInput) check(now time.Time) error {
 	case span <= 0:
 		f.Add("to", "must be after from")
 	case span > 24*time.Hour:
-		f.Add("to", "lies more than a day after from")
+		f.Add("to", "must be at most one day after from")
 	case in.To.Sub(now) > 400*24*time.Hour:
-		f.Add("to", "lies more than 400 days ahead")
+		f.Add("to", "must be at most 400 days ahead")
 	}
 	return f.Err("the request is not valid")
 }
@@ -77,7 +77,7 @@ func (a *API) calendarJobs(ctx context.Context, id auth.Identity, in *calendarJo
 	return rest.Answer(out), nil
 }
 
-// planEach counts the fire times of each job, most first, until the deadline of the computation.
+// planEach counts the fire times of each job until the deadline of the computation. Jobs with the most fire times come first.
 func (a *API) planEach(ctx context.Context, found *view.Scheduled, from, to time.Time) (out []calendarJob, computed int64) {
 	deadline := time.Now().Add(calendarTime)
 	start := latest(from, found.Now)

@@ -19,7 +19,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
-// API serves fire times. All fields must be set.
+// API serves future fire times. All fields must be set.
 type API struct {
 	Calendars Calendars
 	Lists     Lists
@@ -33,7 +33,7 @@ type Calendars interface {
 	Calendar(ctx context.Context, name string) (domain.Calendar, error)
 }
 
-// Lists reads the jobs of groups that fire; nil is all groups.
+// Lists reads the jobs that fire, by group. nil means all groups.
 type Lists interface {
 	Upcoming(ctx context.Context, groups []string, within time.Duration, limit int) (view.Upcoming, error)
 	// Scheduled returns the jobs whose schedules fire, or an even sample of them.
@@ -49,18 +49,18 @@ type Reports interface {
 func (a *API) Register(r *rest.Router) {
 	const tag = "Schedules"
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/jobs/{id}/next", Tag: tag, Summary: "Show a job's next fire times", Needs: account.Viewer,
-		Description: "Those of its schedule, also while it is disabled. Of kind fixed_delay at most one is known."}, a.next)
+		Description: "The fire times of the job's schedule, also while the job is disabled. For the kind fixed_delay at most one is known."}, a.next)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/schedules/preview", Tag: tag, Summary: "Show the fire times of a schedule", Needs: account.Viewer,
 		Body: rest.BodyOf[previewBody]()}, a.preview)
-	rest.Register(r, rest.Operation{Method: "GET", Path: "/upcoming", Tag: tag, Summary: "List what fires next, over all jobs", Needs: account.Viewer,
-		Description: "Fire times of enabled jobs, by due instant. Those that a pause holds up are left out; of kind fixed_delay at most one is known."}, a.upcoming)
-	rest.Register(r, rest.Operation{Method: "GET", Path: "/calendar", Tag: tag, Summary: "See how much fires when, over all jobs", Needs: account.Viewer,
-		Description: "Cells begin at multiples of step since 1970, in UTC, 750 at most. Those that are over count runs, where they finished; those to come count " +
-			"fire times of enabled jobs, without jitter, and without those that a pause holds up; of kind fixed_delay one at most. " +
-			"The work is bounded: of more than 10,000 jobs a sample is computed, and of a schedule 100 fire times in a cell. " +
-			"Runs are counted by minute for 72 hours and by hour for 400 days."}, a.calendar)
-	rest.Register(r, rest.Operation{Method: "GET", Path: "/calendar/jobs", Tag: tag, Summary: "See which jobs fire in a stretch of time to come", Needs: account.Viewer,
-		Description: "What a cell of the calendar is made of: fire times of enabled jobs, without jitter, and without those that a pause holds up."}, a.calendarJobs)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/upcoming", Tag: tag, Summary: "List the next fire times of all jobs", Needs: account.Viewer,
+		Description: "Fire times of enabled jobs, ordered by due instant. Fire times in a pause are left out. For the kind fixed_delay at most one is known."}, a.upcoming)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/calendar", Tag: tag, Summary: "Count runs and fire times over time", Needs: account.Viewer,
+		Description: "Cells start at multiples of step since 1970 in UTC. There are at most 750. Past cells count finished runs. Future cells count fire times " +
+			"of enabled jobs, without jitter and without fire times in a pause; for the kind fixed_delay at most one per job. " +
+			"The work is bounded: of more than 10,000 jobs only a sample is computed, and of a schedule at most 100 fire times in a cell. " +
+			"Counts of runs are kept by minute for 72 hours and by hour for 400 days."}, a.calendar)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/calendar/jobs", Tag: tag, Summary: "List the jobs that fire in a future span", Needs: account.Viewer,
+		Description: "The jobs behind a cell of the calendar: fire times of enabled jobs, without jitter and without fire times in a pause."}, a.calendarJobs)
 }
 
 const maxPreview = 100 // fire times in one answer
@@ -74,7 +74,7 @@ type previewBody struct {
 type preview struct {
 	FireTimes   []domain.Instant `json:"fire_times" nullable:"false"`
 	Description string           `json:"description" example:"At 02:00 every day, Asia/Shanghai"`
-	TimeZone    string           `json:"time_zone" doc:"By which it was computed: the schedule's, or else the server's"`
+	TimeZone    string           `json:"time_zone" doc:"The time zone of the computation: the schedule's, or the server's if the schedule names none"`
 }
 
 func (a *API) next(ctx context.Context, id auth.Identity, in *struct {

@@ -18,9 +18,9 @@ import (
 const maxWithin = 31 * 24 * time.Hour
 
 type upcomingInput struct {
-	Within string `query:"within" default:"1h" doc:"How far to look ahead, such as 90s or 24h; 744h at most"`
+	Within string `query:"within" default:"1h" doc:"How far to look ahead, such as 90s or 24h; at most 744h"`
 	Group  string `query:"group"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100" doc:"How many fire times at most"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100" doc:"The maximum number of fire times"`
 }
 
 // upcomingFire is a future fire time.
@@ -30,15 +30,15 @@ type upcomingFire struct {
 	JobID    domain.JobID   `json:"job_id"`
 	JobName  string         `json:"job_name"`
 	Group    string         `json:"group"`
-	RunID    *domain.RunID  `json:"run_id" doc:"Of those few that are planned already"`
+	RunID    *domain.RunID  `json:"run_id" doc:"The run, if the fire time is already planned"`
 }
 
 type upcomingAnswer struct {
 	From    domain.Instant `json:"from"`
 	Until   domain.Instant `json:"until"`
-	Through domain.Instant `json:"through" doc:"Up to when nothing is missing: until, unless there are more than limit"`
-	Cut     bool           `json:"cut" doc:"Whether there are more"`
-	Items   []upcomingFire `json:"items" nullable:"false" doc:"By due instant"`
+	Through domain.Instant `json:"through" doc:"The list is complete up to this instant. It is before until if there are more fire times than limit"`
+	Cut     bool           `json:"cut" doc:"Whether there are more fire times before until"`
+	Items   []upcomingFire `json:"items" nullable:"false" doc:"Ordered by due instant"`
 }
 
 func (a *API) upcoming(ctx context.Context, id auth.Identity, in *upcomingInput) (*rest.Output[upcomingAnswer], error) {
@@ -65,8 +65,8 @@ func (a *API) upcoming(ctx context.Context, id auth.Identity, in *upcomingInput)
 	return rest.Answer(out), nil
 }
 
-// fires lists the fire times by due instant, up to the instant through which all are known. It returns more than limit if
-// there are more.
+// fires lists the fire times by due instant, up to the last instant for which all of them are known. If there are more than
+// limit, it returns more than limit.
 func (a *API) fires(u *view.Upcoming, limit int) []upcomingFire {
 	out := []upcomingFire{}
 	for _, r := range u.Runs {

@@ -39,14 +39,15 @@ type Store interface {
 func (a *API) Register(r *rest.Router) {
 	const tag = "Jobs"
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/jobs/{id}/scripts", Tag: tag, Summary: "List the versions of a job's script, newest first",
-		Description: "Without their code.", Needs: account.Viewer}, a.list)
-	rest.Register(r, rest.Operation{Method: "POST", Path: "/jobs/{id}/scripts", Tag: tag, Summary: "Give a job a new version of its script", Needs: account.Operator,
-		Description: "An edit of the job, used by its next run; so is a changed script in PUT or PATCH of the job. The same code again, " +
-			"without a new remark, makes no version. The job must have a script already: a PATCH with handler null turns a handler into one.",
+		Description: "The list leaves out the code.", Needs: account.Viewer}, a.list)
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/jobs/{id}/scripts", Tag: tag, Summary: "Save a new version of a job's script", Needs: account.Operator,
+		Description: "This is an edit of the job, and its next run uses the new version. A PUT or PATCH of the job that changes the script also makes a version. " +
+			"The same code without a new remark makes none. The job must already have a script. To replace a handler by a script, " +
+			"PATCH the job with handler null and the script.",
 		Status: 201, Body: rest.BodyOf[scriptBody]()}, a.save)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/jobs/{id}/scripts/{version}", Tag: tag, Summary: "Show a version of a job's script", Needs: account.Viewer}, a.show)
-	rest.Register(r, rest.Operation{Method: "POST", Path: "/jobs/{id}/scripts/{version}/restore", Tag: tag, Summary: "Make an old version of a job's script the newest one",
-		Description: "As a new version with the same code. That of the newest one makes none.", Needs: account.Operator,
+	rest.Register(r, rest.Operation{Method: "POST", Path: "/jobs/{id}/scripts/{version}/restore", Tag: tag, Summary: "Restore an old version of a job's script",
+		Description: "Saves a new version with the same code. If the newest version has that code already, no version is made.", Needs: account.Operator,
 		Status: 201, Body: rest.BodyOf[restoreBody](), BodyOptional: true}, a.restore)
 }
 
@@ -78,7 +79,7 @@ func (a *API) list(ctx context.Context, id auth.Identity, in *struct {
 
 func (a *API) show(ctx context.Context, id auth.Identity, in *struct {
 	ScriptPath
-	Diff int `query:"diff" minimum:"1" maximum:"2147483647" doc:"Show also what has changed since this version, as a unified diff"`
+	Diff int `query:"diff" minimum:"1" maximum:"2147483647" doc:"Also show the changes since this version, as a unified diff"`
 }) (*rest.Output[domain.ScriptVersion], error) {
 	if _, err := a.Visible.Job(ctx, id, in.ID); err != nil {
 		return nil, err
@@ -103,7 +104,7 @@ func diffName(v domain.ScriptVersion) string {
 	return fmt.Sprintf("version %d (%s)", v.Version, v.Language)
 }
 
-// version reads a version. Numbers beyond those of the database do not exist.
+// version reads a version. A number that the database cannot store is NotFound.
 func (a *API) version(ctx context.Context, job domain.JobID, version int) (domain.ScriptVersion, error) {
 	if version > 1<<31-1 {
 		return domain.ScriptVersion{}, domain.NewError(domain.NotFound, noScript)
@@ -139,7 +140,7 @@ func (a *API) save(ctx context.Context, id auth.Identity, in *struct {
 }
 
 type restoreBody struct {
-	Remark string `json:"remark,omitempty" doc:"About the new version; default: which one was restored"`
+	Remark string `json:"remark,omitempty" doc:"A remark about the new version. Default: the number of the restored version"`
 }
 
 func (a *API) restore(ctx context.Context, id auth.Identity, in *struct {
@@ -201,7 +202,7 @@ func (a *API) change(ctx context.Context, id auth.Identity, job domain.JobID, c 
 		a.Audit.Record(ctx, id, action, rest.JobObject(job), before.Script, after.Script)
 	}
 	if after.Script == nil { // another edit came in between
-		return nil, domain.NewError(domain.Conflict, "the job's script was taken away meanwhile")
+		return nil, domain.NewError(domain.Conflict, "the job's script was removed meanwhile")
 	}
 	v, err := a.version(ctx, job, after.Script.Version)
 	return rest.Answer(v), err

@@ -31,8 +31,8 @@ const (
 	// WritePatience is how long a write waits for a client that does not read.
 	WritePatience = 30 * time.Second
 
-	maxStreams     = 400              // of this process
-	maxUserStreams = 100              // of one user
+	maxStreams     = 400              // per process
+	maxUserStreams = 100              // per user
 	lifetime       = time.Hour        // then the client connects again
 	defaultCheck   = 10 * time.Second // between two checks of the caller's rights
 )
@@ -179,7 +179,7 @@ func Response(r *rest.Router, events map[string]reflect.Type) map[string]*huma.R
 		}})
 	}
 	return map[string]*huma.Response{"200": {
-		Description: "Server-sent events: each has one of these names, and its data, as JSON, in one line",
+		Description: "Server-sent events. Each event has one of these names, and its data is JSON in one line",
 		Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{OneOf: forms}}},
 	}}
 }

@@ -224,7 +224,7 @@ func checkObject(path string, raw json.RawMessage, t reflect.Type, f *domain.Fau
 			f.Add(at, "is read only: it is set by the server; leave it out")
 			seen[name] = nil
 		case !isKnown:
-			f.Add(problem.Clip(at), "is not a known field; known are "+known)
+			f.Add(problem.Clip(at), "is not a known field; the known fields are "+known)
 			seen[name] = nil
 		default:
 			seen[name] = checkShape(at, value, ft, f)

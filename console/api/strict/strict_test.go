@@ -43,7 +43,7 @@ func TestMergePatch(t *testing.T) {
 	}
 }
 
-// A fault of a value is not told where a fault of the shape explains it.
+// A fault of a value is left out if the field's shape is faulty.
 func TestAlsoFaulty(t *testing.T) {
 	var shape, values domain.Faults
 	for _, at := range []string{"name", "schedule.kind", "tags[1]", "script"} {
@@ -62,23 +62,23 @@ func TestAlsoFaulty(t *testing.T) {
 	}
 	want := []string{"name shape", "schedule.kind shape", "tags[1] shape", "script shape", "names value", "schedule value", "tags[10] value", "group value"}
 	if !slices.Equal(got, want) {
-		t.Errorf("named are %q, want %q", got, want)
+		t.Errorf("the faults are %q, want %q", got, want)
 	}
 	if len(shape.Err("").(*domain.Error).Fields) != 4 {
-		t.Error("the error of the shape was changed")
+		t.Error("AlsoFaulty has changed the shape error")
 	}
 	if err := AlsoFaulty(nil, nil); err != nil {
-		t.Errorf("of nothing: %v", err)
+		t.Errorf("without errors: %v", err)
 	}
 	syntax := badSyntax("cut off")
 	if err := AlsoFaulty(syntax, values.Err("bad")); err != syntax {
-		t.Errorf("beside bad syntax: %v", err)
+		t.Errorf("with bad syntax: %v", err)
 	}
 }
 
-// What decodeStrict takes, encoding/json takes too, unknown fields forbidden, and with the same meaning; and no
-// input makes it panic or refuse without a word.
-func FuzzDecodeStrict(f *testing.F) {
+// encoding/json decodes every input that Decode accepts to the same value, with unknown fields disallowed. Decode never
+// panics, and its errors have a text.
+func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{"group":"default","name":"n","schedule":{"kind":"cron","expr":"* * * * *","at":null},"tags":["a"]}`,
 		`{"children":[{"job_id":1,"on":"always"}],"retry_backoff":{"factor":1e2},"script":{"code":""}}`,
@@ -91,7 +91,7 @@ func FuzzDecodeStrict(f *testing.F) {
 		got := domain.Job{JobSpec: domain.DefaultJobSpec()}
 		if _, err := Decode(data, &got); err != nil {
 			if err.Error() == "" {
-				t.Error("it is refused without a word")
+				t.Error("the error has no text")
 			}
 			return
 		}
@@ -99,7 +99,7 @@ func FuzzDecodeStrict(f *testing.F) {
 		dec := json.NewDecoder(bytes.NewReader(data))
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(&want); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("taken as %+v; encoding/json says %+v, %v", got, want, err)
+			t.Errorf("decoded as %+v; by encoding/json as %+v, %v", got, want, err)
 		}
 	})
 }

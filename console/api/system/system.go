@@ -31,7 +31,7 @@ type Store interface {
 	System(ctx context.Context) (view.System, error)
 }
 
-// Check probes a part that Belfry needs. Name is postgres or nats.
+// Check probes a part that Belfry needs. The name is postgres or nats.
 type Check struct {
 	Name  string
 	Probe func(ctx context.Context) error
@@ -39,38 +39,38 @@ type Check struct {
 
 // Register adds the operations.
 func (a *API) Register(r *rest.Router) {
-	rest.Register(r, rest.Operation{Method: "GET", Path: "/system", Tag: "System", Summary: "See how the engine stands", Needs: account.Admin,
-		Description: "Which processes are there, what is late, how far the periodic work has come. While Postgres is away this answers 503, as all does; /readyz says which part it is."}, a.show)
+	rest.Register(r, rest.Operation{Method: "GET", Path: "/system", Tag: "System", Summary: "Show the state of the engine", Needs: account.Admin,
+		Description: "The connected processes, late runs, and the progress of the periodic work. If Postgres is unavailable, the answer is 503, as for every operation. /readyz names the unavailable part."}, a.show)
 }
 
 type systemCheck struct {
 	Name   string `json:"name" example:"postgres"`
 	OK     bool   `json:"ok"`
-	Detail string `json:"detail,omitempty" doc:"What is wrong"`
+	Detail string `json:"detail,omitempty" doc:"The error of the check"`
 }
 
 type systemProcess struct {
 	Role        string         `json:"role" doc:"scheduler, dispatcher, console or standalone"`
-	Name        string         `json:"name" doc:"Host and process; of a long host name the end"`
+	Name        string         `json:"name" doc:"Host and process; a long host name is cut at the front"`
 	Version     string         `json:"version"`
-	Address     string         `json:"address" doc:"As Postgres sees it; empty over a socket"`
-	Connections int            `json:"connections" doc:"To Postgres"`
-	Since       domain.Instant `json:"since" doc:"When its oldest connection was made"`
+	Address     string         `json:"address" doc:"The address that Postgres sees; empty for a local socket"`
+	Connections int            `json:"connections" doc:"The number of connections to Postgres"`
+	Since       domain.Instant `json:"since" doc:"When the oldest of these connections was made"`
 }
 
 type systemInfo struct {
-	Version         string          `json:"version" doc:"Of the console that answers"`
+	Version         string          `json:"version" doc:"The version of the console that answers"`
 	GoVersion       string          `json:"go_version"`
-	Now             domain.Instant  `json:"now" doc:"By the database's clock"`
-	Checks          []systemCheck   `json:"checks" nullable:"false" doc:"What /readyz asks"`
-	Processes       []systemProcess `json:"processes" nullable:"false" doc:"Those that are connected to Postgres; executors are not"`
-	SchedulerSeenAt *domain.Instant `json:"scheduler_seen_at" doc:"The last sign of life of any scheduler, which give one every two seconds"`
-	Unfired         int64           `json:"unfired" doc:"Runs over two seconds past due that nobody has fired; 10,000 at most"`
+	Now             domain.Instant  `json:"now" doc:"The time of the database's clock"`
+	Checks          []systemCheck   `json:"checks" nullable:"false" doc:"The checks of /readyz"`
+	Processes       []systemProcess `json:"processes" nullable:"false" doc:"The processes that are connected to Postgres. Executors are not"`
+	SchedulerSeenAt *domain.Instant `json:"scheduler_seen_at" doc:"When a scheduler was last active. Each scheduler records this every two seconds"`
+	Unfired         int64           `json:"unfired" doc:"Runs that are over two seconds past due and not fired yet; at most 10,000 are counted"`
 	UnfiredDueAt    *domain.Instant `json:"unfired_due_at" doc:"The due instant of the oldest of them"`
-	Waiting         int64           `json:"waiting" doc:"Runs that no instance could take yet; 10,000 at most"`
+	Waiting         int64           `json:"waiting" doc:"Due runs that wait for an instance; at most 10,000 are counted"`
 	WaitingDueAt    *domain.Instant `json:"waiting_due_at" doc:"The due instant of the oldest of them"`
-	AuditedThrough  domain.Instant  `json:"audited_through" doc:"All that was due by then has been audited"`
-	CountedThrough  domain.Instant  `json:"counted_through" doc:"All that was settled by then is in the reports"`
+	AuditedThrough  domain.Instant  `json:"audited_through" doc:"The fire check has covered all fire times that were due by this instant"`
+	CountedThrough  domain.Instant  `json:"counted_through" doc:"The run statistics include all runs that were settled by this instant"`
 	PostgresVersion string          `json:"postgres_version"`
 	DatabaseBytes   int64           `json:"database_bytes"`
 }
@@ -119,14 +119,14 @@ func (a *API) checks(ctx context.Context) []systemCheck {
 
 const probeTimeout = 2 * time.Second
 
-// Ready answers 503 while a part is away, and names the part.
+// Ready answers 503 if a part is unavailable, and names the part.
 func (a *API) Ready(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
 	var away []string
 	for i, err := range a.probe(ctx) {
 		if err != nil {
 			away = append(away, a.Checks[i].Name)
-			a.Log.WarnContext(ctx, "not ready", "part", a.Checks[i].Name, "error", err)
+			a.Log.WarnContext(ctx, "a readiness check failed, answering 503", "part", a.Checks[i].Name, "err", err)
 		}
 	}
 	if len(away) > 0 {
@@ -137,7 +137,7 @@ func (a *API) Ready(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, `{"status":"ready"}`)
 }
 
-// probe runs all checks at once. The error of a part that is there is nil.
+// probe runs all checks at once. The error of an available part is nil.
 func (a *API) probe(ctx context.Context) []error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

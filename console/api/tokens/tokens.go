@@ -35,17 +35,17 @@ type Store interface {
 func (a *API) Register(r *rest.Router) {
 	const tag = "Users and tokens"
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/tokens", Tag: tag, Summary: "List API tokens",
-		Description: "One's own; an admin sees all.", Needs: account.Viewer}, a.list)
+		Description: "The caller's own tokens; for an admin, all tokens.", Needs: account.Viewer}, a.list)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/tokens", Tag: tag, Summary: "Create an API token",
-		Description: "It acts for the caller, with the caller's rights or less.", Needs: account.Viewer,
+		Description: "The token acts for the caller, with the caller's rights or fewer.", Needs: account.Viewer,
 		Status: 201, Body: rest.BodyOf[tokenBody]()}, a.create)
 	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/tokens/{id}", Tag: tag, Summary: "Delete an API token", Needs: account.Viewer,
-		Description: "It stops working at once."}, a.remove)
+		Description: "The token stops working at once."}, a.remove)
 }
 
 type token struct {
 	ID         int64           `json:"id"`
-	User       string          `json:"user" doc:"Its owner"`
+	User       string          `json:"user" doc:"The owner"`
 	Name       string          `json:"name"`
 	Role       account.Role    `json:"role" enum:"admin,operator,viewer"`
 	Groups     []string        `json:"groups" nullable:"false"`
@@ -57,14 +57,14 @@ type token struct {
 
 type newToken struct {
 	token
-	Token string `json:"token" doc:"The token itself, shown this once"`
+	Token string `json:"token" doc:"The token. It is shown only in this answer"`
 }
 
 type tokenBody struct {
 	Name      string          `json:"name"`
 	Role      account.Role    `json:"role,omitempty" enum:"admin,operator,viewer" doc:"Default: the caller's"`
 	Groups    []string        `json:"groups,omitempty" doc:"Default: the caller's"`
-	Scope     account.Scope   `json:"scope,omitempty" enum:",events" doc:"events: the token sends events and does nothing else; of role admin, it also logs in to NATS to publish them"`
+	Scope     account.Scope   `json:"scope,omitempty" enum:",events" doc:"events: the token can only send events. With the role admin it can also log in to NATS and publish them there"`
 	ExpiresAt *domain.Instant `json:"expires_at,omitempty" doc:"Default: never"`
 }
 
@@ -102,7 +102,7 @@ func (a *API) create(ctx context.Context, id auth.Identity, in *struct{ rest.JSO
 }
 
 func (a *API) remove(ctx context.Context, id auth.Identity, in *rest.IDPath) (*struct{}, error) {
-	if err := a.mayEnd(ctx, id, in.ID); err != nil {
+	if err := a.mayDelete(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
 	t, err := a.Store.DeleteToken(ctx, ownTokens(id), in.ID)
@@ -116,9 +116,9 @@ func (a *API) remove(ctx context.Context, id auth.Identity, in *rest.IDPath) (*s
 	return nil, nil
 }
 
-// mayEnd refuses an API token that would delete a token with more rights than its own. A token that was issued for
-// reading must not be able to stop one that was issued for acting.
-func (a *API) mayEnd(ctx context.Context, id auth.Identity, token int64) error {
+// mayDelete returns Forbidden if an API token would delete a token with more rights than its own. A token that may only
+// read must not be able to end one that may make changes.
+func (a *API) mayDelete(ctx context.Context, id auth.Identity, token int64) error {
 	if id.Interactive() {
 		return nil
 	}
@@ -128,7 +128,7 @@ func (a *API) mayEnd(ctx context.Context, id auth.Identity, token int64) error {
 	}
 	unseen := slices.ContainsFunc(rows[0].Groups, func(g string) bool { return !id.Sees(g) })
 	if unseen || !id.Role.AtLeast(rows[0].Role) {
-		return domain.NewError(domain.Forbidden, "an API token ends no token with more rights than its own; this needs a log-in")
+		return domain.NewError(domain.Forbidden, "an API token cannot delete a token with more rights than its own; log in to delete it")
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func check(id auth.Identity, b tokenBody) error {
 	case !b.Role.AtLeast(account.Viewer):
 		f.Add("role", "must be one of admin, operator, viewer")
 	case !id.Role.AtLeast(b.Role):
-		f.Add("role", "is more than yours, which is "+string(id.Role))
+		f.Add("role", "has more rights than your role, which is "+string(id.Role))
 	}
 	switch {
 	case b.Scope != account.ScopeAll && b.Scope != account.ScopeEvents:
@@ -160,10 +160,10 @@ func check(id auth.Identity, b tokenBody) error {
 		}
 	}
 	if b.ExpiresAt != nil && !b.ExpiresAt.After(time.Now()) {
-		f.Add("expires_at", "is past")
+		f.Add("expires_at", "must be in the future")
 	}
 	if !id.ExpiresAt.IsZero() && id.TokenID != 0 && (b.ExpiresAt == nil || b.ExpiresAt.After(id.ExpiresAt)) {
-		f.Add("expires_at", "must not be later than the end of the token that you show")
+		f.Add("expires_at", "must not be later than the expiry of the token that you use")
 	}
 	return f.Err("the token is not valid")
 }

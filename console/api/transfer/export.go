@@ -83,16 +83,17 @@ type Channels interface {
 func (a *API) Register(r *rest.Router) {
 	const tag = "Export and import"
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/export", Tag: tag, Summary: "Export groups, calendars, jobs, event triggers and alert channels", Needs: account.Viewer,
-		Description: "YAML that import takes: all that the caller may see, without tokens, and of one group the calendars that it uses; to admins also alert channels, without their secrets and addresses. Fields at their defaults are left out; children are " +
-			"named by group/name. 50,000 jobs at most.",
+		Description: "YAML that POST /import accepts: everything that the caller may see, without tokens. An export of one group has only the calendars that its jobs use. " +
+			"For admins, an export of all groups also has the alert channels, without secrets and addresses. Fields with their default value are left out, and children are " +
+			"named by group/name. At most 50,000 jobs.",
 		Responses: rest.TextResponse(yamlType, "The file")}, a.export)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/import", Tag: tag, Summary: "Import groups, calendars, jobs and event triggers", Needs: account.Operator,
-		Description: "The body is YAML as export writes it, or as job files have it, up to 1 MiB. Groups, calendars and jobs are known by their names: they are created, " +
-			"updated or left as they are; nothing is deleted. All is checked before anything is changed, and any fault refuses the whole " +
-			"(locations are jobs[i].field). Then each is changed in a transaction of its own, children first: what fails then, since somebody " +
-			"else was at it, is told in its item's error, counted in failed, and can be imported again. New groups have a token that " +
-			"nobody knows: replace it to see one. New groups, and new or changed calendars, need role admin. Alert channels must be there already, and stay as they are. " +
-			"Event triggers are known by their job and pattern."}, a.importFile)
+		Description: "The body is YAML that GET /export has written, or a job file, of at most 1 MiB. Groups, calendars and jobs are identified by name, event triggers " +
+			"by job and pattern. They are created, updated or left unchanged. Nothing is deleted. The whole file is checked before the first change, and any " +
+			"fault refuses all of it (locations are jobs[i].field). Then each item is changed in its own transaction, children first. If a change fails, " +
+			"for example because of another change at the same time, the item has an error and counts in failed. Then import the file again. " +
+			"The token of a new group is not shown: replace it to get one. New groups, and new or changed calendars, need the role admin. " +
+			"Alert channels must already exist, and are not changed."}, a.importFile)
 }
 
 const (

@@ -37,10 +37,10 @@ const (
 type importItem struct {
 	Kind    string               `json:"kind" enum:"group,calendar,job,event_trigger,alert_channel"`
 	Group   string               `json:"group"`
-	Name    string               `json:"name" doc:"Of the job, the calendar or the alert channel, or the pattern of the event trigger; empty for a group"`
+	Name    string               `json:"name" doc:"The name of the job, the calendar or the alert channel, or the pattern of the event trigger; empty for a group"`
 	ID      domain.JobID         `json:"id,omitempty"`
 	Action  string               `json:"action" enum:"created,updated,unchanged,failed"`
-	Changes []jobfile.Difference `json:"changes" nullable:"false" doc:"What differs from the job as it was"`
+	Changes []jobfile.Difference `json:"changes" nullable:"false" doc:"The differences from the existing item"`
 	Error   string               `json:"error,omitempty"`
 }
 
@@ -71,24 +71,24 @@ func (r *importResult) add(i importItem) {
 	r.Items = append(r.Items, i)
 }
 
-// importing is one import: the present resources, and those of the file.
+// importing is one import: the existing resources, and those of the file.
 type importing struct {
 	api    *API
 	id     auth.Identity
 	file   *jobfile.File
-	groups map[string]*domain.Group   // present ones by name; nil: to be created
-	jobs   map[string]domain.Job      // present ones by group/name
+	groups map[string]*domain.Group   // existing ones by name; nil: to be created
+	jobs   map[string]domain.Job      // existing ones by group/name
 	index  map[string]int             // of the file's jobs, by group/name
-	there  map[string][]event.Trigger // by job and pattern; matched ones are removed
+	there  map[string][]event.Trigger // existing ones by job and pattern; matched ones are removed
 	specs  []domain.JobSpec           // of the file's jobs, with the ids of known children
 	faults domain.Faults
 
-	calendars     map[string]*domain.Calendar // present ones by name; nil: to be created
+	calendars     map[string]*domain.Calendar // existing ones by name; nil: to be created
 	calendarSpecs []domain.CalendarSpec       // of the file
 }
 
 func (a *API) importFile(ctx context.Context, id auth.Identity, in *struct {
-	DryRun      bool   `query:"dry_run" doc:"Say what would be done, and do nothing"`
+	DryRun      bool   `query:"dry_run" doc:"Only report what would be changed"`
 	ContentType string `header:"Content-Type" hidden:"true"`
 	RawBody     []byte `contentType:"application/yaml"`
 }) (*rest.Output[importResult], error) {
@@ -98,10 +98,10 @@ func (a *API) importFile(ctx context.Context, id auth.Identity, in *struct {
 	}
 	file, err := jobfile.Parse("body", in.RawBody)
 	if err != nil {
-		return nil, problem.New(http.StatusBadRequest, "the body is no file of jobs", domain.FieldError{Location: "body", Message: problem.Clip(err.Error())})
+		return nil, problem.New(http.StatusBadRequest, "the body is not a job file", domain.FieldError{Location: "body", Message: problem.Clip(err.Error())})
 	}
 	if len(file.Groups)+len(file.Jobs)+len(file.Triggers)+len(file.Channels)+len(file.Calendars) == 0 {
-		return nil, problem.Invalid("body", "holds neither groups nor jobs")
+		return nil, problem.Invalid("body", "is empty; add a group, calendar, job, event trigger or alert channel")
 	}
 	m := &importing{api: a, id: id, file: file, groups: map[string]*domain.Group{}, jobs: map[string]domain.Job{}, index: map[string]int{}}
 	if err := m.read(ctx); err != nil {
@@ -172,7 +172,7 @@ func (m *importing) check(ctx context.Context) error {
 	toCome := map[string]bool{}
 	for i, g := range m.file.Groups {
 		if m.groups[g.Name] == nil && m.id.Role != account.Admin {
-			m.faults.Add(fmt.Sprintf("groups[%d].name", i), fmt.Sprintf("there is no group %q; to make it takes the role admin", problem.Clip(g.Name)))
+			m.faults.Add(fmt.Sprintf("groups[%d].name", i), fmt.Sprintf("there is no group %q, and only admins can create groups", problem.Clip(g.Name)))
 		}
 		groups.CheckDescription(&m.faults, g.Description)
 		toCome[g.Name] = true
@@ -204,7 +204,7 @@ func (m *importing) checkJob(ctx context.Context, i int, toCome map[string]bool)
 	at := fmt.Sprintf("jobs[%d]", i)
 	var f domain.Faults
 	for n, name := range m.unknownChildren(j) {
-		f.Add(fmt.Sprintf("children[%d].job", n), fmt.Sprintf("there is no job %q, neither here nor in the file", problem.Clip(name)))
+		f.Add(fmt.Sprintf("children[%d].job", n), fmt.Sprintf("there is no job %q, neither on this server nor in the file", problem.Clip(name)))
 	}
 	spec, err := m.spec(j, func(name string) (domain.JobID, bool) {
 		if there, known := m.jobs[name]; known {
@@ -395,7 +395,7 @@ func (m *importing) put(ctx context.Context, j *jobfile.Job, there domain.Job, k
 	case err != nil:
 		return after, err
 	case missing != "":
-		return after, domain.NewError(domain.Conflict, "its child "+missing+" could not be made")
+		return after, domain.NewError(domain.Conflict, "its child "+missing+" could not be created")
 	case !known:
 		if after, err = m.api.Jobs.CreateJob(ctx, spec, m.id.Actor()); err == nil {
 			m.api.Audit.Record(ctx, m.id, "job.create", rest.JobObject(after.ID), nil, after)
@@ -431,7 +431,7 @@ func (m *importing) errorText(ctx context.Context, err error) string {
 	return text
 }
 
-// checkTriggers finds faults of the file's event triggers, and reads the present ones.
+// checkTriggers finds faults of the file's event triggers, and reads the existing ones.
 func (m *importing) checkTriggers(ctx context.Context) error {
 	m.there = map[string][]event.Trigger{}
 	groups := map[string]bool{}
@@ -442,7 +442,7 @@ func (m *importing) checkTriggers(ctx context.Context) error {
 		var f domain.Faults
 		_, there := m.jobs[t.Job]
 		if _, here := m.index[t.Job]; !here && !there {
-			f.Add("job", fmt.Sprintf("there is no job %q, neither here nor in the file", problem.Clip(t.Job)))
+			f.Add("job", fmt.Sprintf("there is no job %q, neither on this server nor in the file", problem.Clip(t.Job)))
 		}
 		spec, shape := m.trigger(&t, 1)
 		f.AddAll("", strict.AlsoFaulty(shape, match.Check(&spec)))
@@ -490,7 +490,7 @@ func (m *importing) checkChannels(ctx context.Context) error {
 		}
 		if err != nil {
 			m.faults.Add(fmt.Sprintf("alert_channels[%d].name", i), fmt.Sprintf(
-				"there is no alert channel %q; make it first, as its address is a secret that no file has, or leave it out", problem.Clip(c.Name)))
+				"there is no alert channel %q; create it first or leave it out, because files do not contain the secret addresses of channels", problem.Clip(c.Name)))
 		}
 	}
 	return nil
@@ -511,7 +511,7 @@ func (m *importing) putTriggers(ctx context.Context, dryRun bool, out *importRes
 				break
 			}
 			if !made {
-				err = domain.NewError(domain.Conflict, "its job could not be made")
+				err = domain.NewError(domain.Conflict, "its job could not be created")
 				break
 			}
 			var after event.Trigger

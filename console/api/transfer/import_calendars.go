@@ -15,7 +15,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/account"
 )
 
-// checkCalendars finds faults of the calendars in the file, and reads the present calendars that the file names.
+// checkCalendars finds faults of the calendars in the file, and reads the existing calendars that the file names.
 func (m *importing) checkCalendars(ctx context.Context) error {
 	m.calendars = map[string]*domain.Calendar{}
 	for i, c := range m.file.Calendars {
@@ -40,9 +40,9 @@ func (m *importing) checkCalendars(ctx context.Context) error {
 		switch there := m.calendars[c.Name]; {
 		case m.id.Role == account.Admin:
 		case there == nil:
-			m.faults.Add(at+"name", fmt.Sprintf("there is no calendar %q; to make it takes the role admin", problem.Clip(c.Name)))
+			m.faults.Add(at+"name", fmt.Sprintf("there is no calendar %q, and only admins can create calendars", problem.Clip(c.Name)))
 		case len(calendarChanges(there.CalendarSpec, spec)) > 0:
-			m.faults.Add(at+"name", fmt.Sprintf("calendar %q is another one here; to change it takes the role admin", c.Name))
+			m.faults.Add(at+"name", fmt.Sprintf("calendar %q differs from the one on this server, and only admins can change calendars", c.Name))
 		}
 	}
 	for i := range m.specs {
@@ -54,7 +54,7 @@ func (m *importing) checkCalendars(ctx context.Context) error {
 			return err
 		}
 		if m.calendars[name] == nil {
-			m.faults.Add(fmt.Sprintf("jobs[%d].schedule.calendar", i), fmt.Sprintf("there is no calendar %q, neither here nor in the file", name))
+			m.faults.Add(fmt.Sprintf("jobs[%d].schedule.calendar", i), fmt.Sprintf("there is no calendar %q, neither on this server nor in the file", name))
 		}
 	}
 	return nil

@@ -41,9 +41,10 @@ func (a *API) Register(r *rest.Router) {
 		Status: 201, Body: rest.BodyOf[eventTriggerBody]()}, a.create)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/event-triggers/{id}", Tag: tag, Summary: "Show an event trigger", Needs: account.Viewer}, a.show)
 	rest.Register(r, rest.Operation{Method: "PUT", Path: "/event-triggers/{id}", Tag: tag, Summary: "Replace an event trigger", Needs: account.Operator,
-		Description: "Absent fields get their defaults. Read-only fields may be there and are ignored, save version.", Body: rest.BodyOf[eventTriggerBody]()}, a.replace)
+		Description: "Absent fields get their defaults. Read-only fields may be present. They are ignored, except id and version: " +
+			"for another id the answer is 422, for another version 409.", Body: rest.BodyOf[eventTriggerBody]()}, a.replace)
 	rest.Register(r, rest.Operation{Method: "PATCH", Path: "/event-triggers/{id}", Tag: tag, Summary: "Change an event trigger", Needs: account.Operator,
-		Description: "A JSON merge patch (RFC 7396): absent fields stay, null gives a field its default.", Body: rest.BodyOf[eventTriggerPatch]()}, a.patch)
+		Description: "A JSON merge patch (RFC 7396): absent fields stay as they are, and null resets a field to its default.", Body: rest.BodyOf[eventTriggerPatch]()}, a.patch)
 	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/event-triggers/{id}", Tag: tag, Summary: "Delete an event trigger", Needs: account.Operator}, a.remove)
 }
 
@@ -51,12 +52,12 @@ const noTrigger = "there is no such event trigger"
 
 // eventTriggerBody is the body of a new event trigger in the contract.
 type eventTriggerBody struct {
-	Name    string       `json:"name" doc:"A name of events, or a pattern with the wildcards * and >" example:"orders.created"`
-	JobID   domain.JobID `json:"job_id" doc:"The job that they fire"`
-	Filter  string       `json:"filter,omitempty" doc:"CEL: which of them do; empty is all" example:"event.data.amount > 100.0"`
-	Param   string       `json:"param,omitempty" doc:"A Go template: the run's param; empty is the event's data as JSON" example:"{{.event.data.id}}"`
+	Name    string       `json:"name" doc:"The name of the events, or a pattern with the wildcards * and >" example:"orders.created"`
+	JobID   domain.JobID `json:"job_id" doc:"The job that the events fire"`
+	Filter  string       `json:"filter,omitempty" doc:"A CEL expression that selects events; empty: all events" example:"event.data.amount > 100.0"`
+	Param   string       `json:"param,omitempty" doc:"A Go template for the run's param; empty: the event's data as JSON" example:"{{.event.data.id}}"`
 	Enabled bool         `json:"enabled,omitempty" doc:"Default: true"`
-	Version int          `json:"version,omitempty" doc:"Of the trigger that a change is meant for; another one answers 409"`
+	Version int          `json:"version,omitempty" doc:"The version to change. If it is not the current version, the answer is 409"`
 }
 
 type eventTriggerPatch struct {
@@ -77,7 +78,7 @@ type eventTriggersInput struct {
 	rest.List
 	Group string       `query:"group" doc:"Only triggers of this group's jobs"`
 	JobID domain.JobID `query:"job_id" minimum:"1"`
-	Name  string       `query:"name" maxLength:"128" doc:"The pattern, as it is written"`
+	Name  string       `query:"name" maxLength:"128" doc:"Only triggers with exactly this name or pattern"`
 }
 
 // read returns a trigger whose job the caller may see, NotFound for any other.
@@ -167,7 +168,7 @@ func (a *API) patch(ctx context.Context, id auth.Identity, in *eventTriggerInput
 	return a.edit(ctx, id, in, func(now event.TriggerSpec, sent json.RawMessage) (json.RawMessage, error) {
 		doc, err := json.Marshal(now)
 		if err != nil {
-			return nil, fmt.Errorf("encode the event trigger as it stands: %w", err)
+			return nil, fmt.Errorf("encode the current event trigger: %w", err)
 		}
 		return strict.MergePatch(doc, sent), nil
 	})
@@ -211,7 +212,7 @@ func (a *API) edit(ctx context.Context, id auth.Identity, in *eventTriggerInput,
 		if err != nil {
 			return err
 		}
-		if changed.JobID != wanted.JobID { // another edit came between, and the caller may not see the new job
+		if changed.JobID != wanted.JobID { // another edit came in between, and the caller may not see the new job
 			return domain.NewError(domain.Conflict, "the event trigger was changed meanwhile; read it again")
 		}
 		*spec = changed

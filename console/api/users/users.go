@@ -48,23 +48,23 @@ func (a *API) Register(r *rest.Router) {
 		Status: 201, Body: rest.BodyOf[userBody]()}, a.create)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/users/{username}", Tag: tag, Summary: "Show a user", Needs: account.Admin}, a.show)
 	rest.Register(r, rest.Operation{Method: "PATCH", Path: "/users/{username}", Tag: tag, Summary: "Change a user", Needs: account.Admin,
-		Description: "Absent fields stay. Another role or password ends the user's log-ins. The last admin cannot be disabled or made less (409).",
+		Description: "Absent fields stay as they are. A new role or password ends the user's log-ins. The last admin cannot be disabled or get another role (409).",
 		Body:        rest.BodyOf[userChange]()}, a.change)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/users/{username}/logout", Tag: tag, Summary: "Log a user out everywhere", Needs: account.Admin,
-		Description: "Ends all log-ins of the user at once. API tokens stay."}, a.logOut)
+		Description: "Ends all log-ins of the user at once. API tokens stay valid."}, a.logOut)
 	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/users/{username}", Tag: tag, Summary: "Delete a user", Needs: account.Admin,
-		Description: "With all log-ins and tokens. The last admin cannot be deleted (409)."}, a.remove)
+		Description: "This ends the user's log-ins and deletes the user's tokens. The last admin cannot be deleted (409)."}, a.remove)
 }
 
 // User is a user as the API shows it.
 type User struct {
 	ID                 int64          `json:"id"`
 	Username           string         `json:"username"`
-	Kind               account.Kind   `json:"kind" enum:"local,oidc" doc:"oidc: known by the identity provider, from which role and groups come; there is no password here"`
+	Kind               account.Kind   `json:"kind" enum:"local,oidc" doc:"local: a user with a password in Belfry. oidc: a user of the identity provider, which defines the role and the groups"`
 	Role               account.Role   `json:"role" enum:"admin,operator,viewer"`
 	Groups             []string       `json:"groups" nullable:"false"`
 	Disabled           bool           `json:"disabled"`
-	MustChangePassword bool           `json:"must_change_password" doc:"A log-in may do nothing else until then"`
+	MustChangePassword bool           `json:"must_change_password" doc:"Whether the user must change the password before doing anything else"`
 	CreatedAt          domain.Instant `json:"created_at"`
 }
 
@@ -72,16 +72,16 @@ type userBody struct {
 	Username           string       `json:"username"`
 	Password           string       `json:"password" format:"password" doc:"At least 10 characters"`
 	Role               account.Role `json:"role" enum:"admin,operator,viewer"`
-	Groups             []string     `json:"groups,omitempty" doc:"Of operators and viewers"`
-	MustChangePassword bool         `json:"must_change_password,omitempty" doc:"Make the user change the password at the first log-in"`
+	Groups             []string     `json:"groups,omitempty" doc:"For operators and viewers: the groups that they may see"`
+	MustChangePassword bool         `json:"must_change_password,omitempty" doc:"Whether the user must change the password at the first log-in"`
 }
 
 type userChange struct {
 	Role               *account.Role `json:"role,omitempty" enum:"admin,operator,viewer"`
-	Groups             *[]string     `json:"groups,omitempty" doc:"Of operators and viewers"`
-	Disabled           *bool         `json:"disabled,omitempty" doc:"Who is disabled cannot log in, and has no use of tokens"`
+	Groups             *[]string     `json:"groups,omitempty" doc:"For operators and viewers: the groups that they may see"`
+	Disabled           *bool         `json:"disabled,omitempty" doc:"A disabled user cannot log in, and the user's tokens do not work"`
 	Password           *string       `json:"password,omitempty" format:"password" doc:"At least 10 characters; ends the user's log-ins"`
-	MustChangePassword *bool         `json:"must_change_password,omitempty" doc:"Make the user change the password before anything else is done with a log-in"`
+	MustChangePassword *bool         `json:"must_change_password,omitempty" doc:"Whether the user must change the password before doing anything else"`
 }
 
 // UserPath names a user in the path.
@@ -221,7 +221,7 @@ func Of(u account.User) User {
 		MustChangePassword: u.MustChangePassword, CreatedAt: domain.At(u.CreatedAt)}
 }
 
-// CheckGroups adds a fault for each name that cannot be that of a group, and for too many names.
+// CheckGroups adds a fault for each invalid group name, and for too many names.
 func CheckGroups(f *domain.Faults, groups []string) {
 	for i, g := range groups {
 		if !domain.ValidGroupName(g) {
@@ -251,7 +251,7 @@ func CheckGroupsExist(ctx context.Context, store Groups, groups, has []string) e
 			f.Add(fmt.Sprintf("groups[%d]", i), fmt.Sprintf("there is no group %q", g))
 		}
 	}
-	return f.Err("there are unknown groups")
+	return f.Err("some groups do not exist")
 }
 
 // EndSessions ends all sessions of a user.

@@ -1,5 +1,6 @@
-// The web console in Chromium, as people use it, on one real standalone: node --test scripts/browser.test.mjs.
-// BELFRY is the binary, else one is built; CHROMIUM is the browser; failed scenes leave a picture below BELFRY_SHOTS.
+// Tests of the web console in Chromium on a real standalone: node --test scripts/browser.test.mjs.
+// BELFRY is the binary; without it, the tests build one. CHROMIUM is the browser. A failed scene saves a screenshot below
+// BELFRY_SHOTS.
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
@@ -10,8 +11,8 @@ import { calendars } from "./browser/calendars.mjs";
 import { changes } from "./browser/changes.mjs";
 import { counted, heading, ready, scene } from "./browser/scene.mjs";
 
-const stage = {}; // base, browser, the identity provider, and who is logged in: admin, viewer
-let call; // the API, as admin
+const stage = {}; // base, browser, the identity provider, and the sessions of the users admin and viewer
+let call; // calls the API as admin
 
 if (!browserPath) {
   test("the web console in a browser", { skip: !process.env.CI && "NOT COVERED: there is no Chromium; install one or set CHROMIUM" }, () => assert.fail("there is no Chromium"));
@@ -38,7 +39,7 @@ if (!browserPath) {
 }
 
 function scenes() {
-  scene(stage, "from the log-in page to the first own job's successful run in under 10 interactions", { refusals: [422] }, async (page) => {
+  scene(stage, "from the log-in page to a successful run of a new job in under 10 interactions", { refusals: [422] }, async (page) => {
     await page.goto("/");
     const newcomer = counted(page);
     await newcomer.fill(page.getByLabel("User"), "admin");
@@ -54,7 +55,7 @@ function scenes() {
     assert.ok(newcomer.count.n < 10, `${newcomer.count.n} interactions`);
   });
 
-  scene(stage, "a log-in that fails says so, and one that does not leads to where one wanted to go", {}, async (page, context) => {
+  scene(stage, "a failed log-in shows an error, and a successful one opens the requested page", {}, async (page, context) => {
     await page.goto("/runs?state=failed");
     await page.getByLabel("User").fill("admin");
     await page.getByLabel("Password", { exact: true }).fill("wrong, surely");
@@ -64,14 +65,14 @@ function scenes() {
     await page.keyboard.press("Enter");
     await page.waitForURL("/runs?state=failed");
     await heading(page, "Runs");
-    // A session that ended elsewhere sends to the log-in page, and back.
+    // After the session has ended elsewhere, the console opens the log-in page, and then the requested page.
     await context.clearCookies();
     await page.keyboard.press("g");
     await page.keyboard.press("j");
     await page.waitForURL(/\/login\?to=/);
-    // The page of runs follows them, and may come to know of it before the keys are pressed.
+    // The page of runs may notice the ended session before the keys are pressed.
     assert.ok(["/jobs", "/runs?state=failed"].includes(new URL(page.url()).searchParams.get("to")), page.url());
-    // To another site it never leads.
+    // The log-in page never redirects to another site.
     for (const to of ["//evil.example/", "https://evil.example/", "/\\evil.example/", "javascript:alert(1)"]) {
       await page.goto(`/login?to=${encodeURIComponent(to)}`);
       await page.getByLabel("User").fill("admin");
@@ -81,18 +82,18 @@ function scenes() {
       assert.equal(new URL(page.url()).origin, stage.base);
       await context.clearCookies();
       if (to.startsWith("//")) continue;
-      break; // log-ins are limited; one more form of it is enough
+      break; // log-in attempts are limited, so one more address is enough
     }
   });
 
-  scene(stage, "a job is made from the form and fires before one's eyes", { as: "admin", refusals: [422] }, async (page) => {
+  scene(stage, "a job is created with the form, and its runs appear without a reload", { as: "admin", refusals: [422] }, async (page) => {
     await page.goto("/jobs/new");
-    // A faulty field is marked while one types, and the times come when it is mended.
+    // A faulty field is marked during typing, and fire times appear when it is correct.
     await page.getByLabel("Cron expression").fill("61 2 * * *");
     await page.locator(".cron-bad").getByText("61").waitFor();
     await page.getByLabel("Cron expression").fill("* * * * * *");
     await page.locator(".preview tbody tr").nth(9).waitFor();
-    // What the server refuses is shown at its field.
+    // A fault that the server reports is shown at its field.
     await page.getByRole("textbox", { name: /^Handler/ }).fill("echo");
     await page.keyboard.press("Escape");
     await page.getByRole("button", { name: "Save", exact: true }).click();
@@ -102,7 +103,7 @@ function scenes() {
     await page.getByRole("button", { name: "Save", exact: true }).click();
     await page.waitForURL(/\/jobs\/\d+$/);
     await heading(page, "every-second");
-    // Its runs appear by themselves.
+    // The runs appear without a reload.
     const rows = page.getByRole("region", { name: "Recent runs" }).locator("tbody .state-succeeded");
     await rows.nth(2).waitFor();
     await page.locator("label", { hasText: "Enabled" }).click();
@@ -112,7 +113,7 @@ function scenes() {
     await page.locator(".log-line .fg-red").getByText("red").waitFor();
   });
 
-  scene(stage, "a log is followed while it is written, and its run is killed", { as: "admin" }, async (page) => {
+  scene(stage, "a log is followed during the run, and the run is killed", { as: "admin" }, async (page) => {
     const job = await script("talker", 'i=0; while :; do i=$((i+1)); echo "line $i of many"; echo "oops $i" >&2; sleep 0.1; done');
     await page.goto(`/jobs/${job.id}`);
     await page.getByRole("button", { name: "Run now" }).click();
@@ -137,11 +138,11 @@ function scenes() {
     assert.match(readFileSync(await download.path(), "utf8"), /line 5 of many/);
   });
 
-  scene(stage, "the lists of runs and the overview tell what changes, until one has them pause", { as: "admin" }, async (page) => {
+  scene(stage, "the list of runs and the overview show changes until they are paused", { as: "admin" }, async (page) => {
     const job = await script("long", "sleep 600");
     const trigger = async () => (await call("POST", `/jobs/${job.id}/trigger`, {})).run_ids[0];
     await call("PATCH", `/jobs/${job.id}`, { block: "parallel" });
-    // The timers that read the lists again every 30 seconds are switched off: every change on the page was pushed.
+    // The timers that read the lists every 30 seconds are switched off, so every change on the page was pushed.
     await page.addInitScript(() => {
       const every = globalThis.setInterval;
       globalThis.setInterval = (f, ms, ...more) => every(f, ms >= 30_000 ? 2 ** 31 - 1 : ms, ...more);
@@ -156,13 +157,13 @@ function scenes() {
     await page.getByText("Paused", { exact: true }).waitFor();
     const third = await trigger();
     await until("the third run", async () => (await call("GET", `/runs/${third}`)).state === "running");
-    assert.equal(await page.locator("tbody tr").count(), 2, "a paused list goes on");
-    await page.getByRole("button", { name: "Go on" }).click();
+    assert.equal(await page.locator("tbody tr").count(), 2, "a paused list shows a change");
+    await page.getByRole("button", { name: "Resume" }).click();
     await page.locator("tbody .state-running").nth(2).waitFor();
 
-    // All that fit the filters are killed at once.
+    // All runs that match the filters are killed at once.
     await page.locator(".bulk-bar").getByRole("button", { name: "Kill" }).click();
-    const dialog = page.getByRole("dialog", { name: "Kill all runs that fit the filters?" });
+    const dialog = page.getByRole("dialog", { name: "Kill all runs that match the filters?" });
     await dialog.getByRole("button", { name: "Kill" }).click();
     await dialog.getByText("Done: 3, skipped: 0, failed: 0").waitFor();
     await dialog.getByRole("button", { name: "Close" }).last().click();
@@ -177,21 +178,21 @@ function scenes() {
     await page.getByText("Paused", { exact: true }).waitFor();
   });
 
-  scene(stage, "a log of 100,000 lines is searched and scrolled, with few of them on the page", { as: "admin" }, async (page) => {
+  scene(stage, "a log of 100,000 lines can be searched and scrolled, and the page contains only the visible lines", { as: "admin" }, async (page) => {
     const job = await script("verbose", "seq 1 100000");
     const { run_ids: [run] } = await call("POST", `/jobs/${job.id}/trigger`, {});
     await page.goto(`/runs/${run}`);
     await page.getByText("100000 lines", { exact: true }).waitFor();
     const log = page.getByRole("log");
-    await log.getByText("100000", { exact: true }).last().waitFor(); // it follows the end
-    assert.ok(await log.locator(".log-line").count() < 200, "lines that are out of sight are on the page");
+    await log.getByText("100000", { exact: true }).last().waitFor(); // the view follows the end
+    assert.ok(await log.locator(".log-line").count() < 200, "the page contains lines that are not visible");
     await log.press("Home");
     await log.locator(".log-text").getByText("1", { exact: true }).waitFor();
     await page.getByLabel("Search the log").fill("7777");
     await page.getByText("19 of 100000 lines").waitFor();
   });
 
-  scene(stage, "an edited script's new version is what runs next, and an old one can be restored", { as: "admin" }, async (page) => {
+  scene(stage, "the next run uses the new version of an edited script, and an old version can be restored", { as: "admin" }, async (page) => {
     const job = await script("edited", "echo the old one\n");
     await page.goto(`/jobs/${job.id}`);
     await page.getByRole("button", { name: "Edit the script" }).click();
@@ -220,18 +221,18 @@ function scenes() {
     await page.getByRole("log").getByText("the old one").waitFor();
   });
 
-  scene(stage, "a job's page shows its family, and answers why it did not run", { as: "admin" }, async (page) => {
+  scene(stage, "a job's page shows its parents and children, and explains why the job did not run", { as: "admin" }, async (page) => {
     const parent = (await call("GET", "/jobs?q=nightly-report")).items.find((j) => j.name === "nightly-report");
     await page.goto(`/jobs/${parent.id}`);
     const graph = page.getByRole("region", { name: "Parents and children" });
     await page.getByRole("button", { name: "Ask" }).click();
     await page.locator(".answer").waitFor();
     await page.getByRole("button", { name: "Check every fire time of the last 24 hours" }).click();
-    await page.getByText(/^Of the last 24 hours: |^No fire time lay/).waitFor();
+    await page.getByText(/^Of the last 24 hours: |^No fire times in/).waitFor();
     await graph.getByRole("link", { name: "send-report" }).focus();
     await page.keyboard.press("Enter");
     await heading(page, "send-report");
-    // Its parents are known, also those that have never run.
+    // The graph also has parents that have never run.
     await graph.getByRole("link", { name: "nightly-report" }).waitFor();
     const [child] = (await call("GET", "/jobs?q=send-report")).items;
     await call("POST", "/jobs", { name: "never-ran", group: "demo", handler: "echo", schedule: { kind: "none" }, children: [{ job_id: child.id }] });
@@ -239,7 +240,7 @@ function scenes() {
     await graph.getByRole("link", { name: "never-ran" }).waitFor();
   });
 
-  scene(stage, "the overview names what was missed last, and leads to the answer why", { as: "admin" }, async (page) => {
+  scene(stage, "the overview lists the latest missed fire times, and links to the explanation", { as: "admin" }, async (page) => {
     await call("POST", "/groups", { name: "pausing" });
     await call("POST", "/groups/pausing/pause", { reason: "new disks" });
     const job = await call("POST", "/jobs", { name: "held-up", group: "pausing", handler: "echo", schedule: { kind: "fixed_rate", every: "1s" } });
@@ -253,10 +254,10 @@ function scenes() {
     await missed.getByRole("link", { name: /held-up/ }).click();
     await heading(page, "held-up");
     await page.locator(".answer").getByText(/new disks/).waitFor();
-    assert.ok(await page.locator(".answer").evaluate((el) => { const { top, bottom } = el.getBoundingClientRect(); return top >= 0 && bottom <= innerHeight; }), "the answer is out of sight");
+    assert.ok(await page.locator(".answer").evaluate((el) => { const { top, bottom } = el.getBoundingClientRect(); return top >= 0 && bottom <= innerHeight; }), "the answer is not visible");
   });
 
-  scene(stage, "a viewer has no buttons that change things, and is refused at forced addresses", { as: "viewer", refusals: [403, 404] }, async (page) => {
+  scene(stage, "a viewer has no buttons for changes, and cannot open pages for changes by their address", { as: "viewer", refusals: [403, 404] }, async (page) => {
     const [job] = (await call("GET", "/jobs?q=nap")).items;
     const [run] = (await call("GET", "/runs?limit=1&group=demo")).items;
     const changing = /run now|new |edit|delete|kill|run again|pause(?! the view)|drain|disable|enable|restore|save|import|more actions/i;
@@ -265,17 +266,17 @@ function scenes() {
       await ready(page);
       const buttons = await page.locator("main button:visible, main a[role=button]:visible").allInnerTexts();
       const labels = await page.locator("main button:visible[aria-label]").evaluateAll((all) => all.map((b) => b.getAttribute("aria-label")));
-      const found = [...buttons, ...labels].filter((b) => changing.test(b) && !["Pause", "Go on", "Export, import", "enabled", "disabled", "Enabled", "Disabled"].includes(b));
+      const found = [...buttons, ...labels].filter((b) => changing.test(b) && !["Pause", "Resume", "Export, import", "enabled", "disabled", "Enabled", "Disabled"].includes(b));
       assert.deepEqual(found, [], `${path} offers a viewer ${found.join(", ")}`);
       assert.equal(await page.locator("main input[type=checkbox][role=switch]:not([disabled])").count(), 0, `${path} has a switch that a viewer could turn`);
     }
     for (const path of ["/jobs/new", `/jobs/${job.id}/edit`, "/calendars/+new", "/users", "/audit", "/alert-channels"]) {
       await page.goto(path);
-      await page.getByText("Your role may not do this").waitFor();
+      await page.getByText("Your role does not allow this").waitFor();
       assert.equal(await page.locator("main form").count(), 0, `${path} shows a viewer a form`);
     }
     assert.equal(await page.evaluate((id) => fetch(`/api/v1/jobs/${id}/trigger`, { method: "POST", headers: { "Content-Type": "application/json" }, body: "{}" }).then((r) => r.status), job.id), 403);
-    // What is not theirs to see is as if it were not there.
+    // A job that the viewer may not see looks like a job that does not exist.
     await call("POST", "/groups", { name: "secret-group", description: "" });
     const hidden = await call("POST", "/jobs", { name: "hidden", group: "secret-group", handler: "x", schedule: { kind: "none" } });
     await page.goto(`/jobs/${hidden.id}`);
@@ -285,12 +286,12 @@ function scenes() {
     assert.equal(await page.getByText("hidden").count(), 0);
   });
 
-  scene(stage, "the keyboard is enough", { as: "admin" }, async (page) => {
+  scene(stage, "the console can be used with the keyboard only", { as: "admin" }, async (page) => {
     await page.goto("/");
     await heading(page, "Overview");
     await page.keyboard.press("Tab");
     assert.equal(await page.evaluate(() => document.activeElement.textContent), "Skip to the content");
-    assert.notEqual(await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle), "none", "the focus is not to be seen");
+    assert.notEqual(await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle), "none", "the focus is not visible");
     await page.keyboard.press("Enter");
     await page.keyboard.press("?");
     await page.getByRole("dialog", { name: "Keyboard" }).waitFor();
@@ -329,7 +330,7 @@ function scenes() {
     await heading(page, "Runs");
   });
 
-  scene(stage, "back and forward keep the filters, which stand in the address", { as: "admin" }, async (page) => {
+  scene(stage, "the filters are in the address, and stay after back and forward", { as: "admin" }, async (page) => {
     await page.goto("/runs");
     await page.getByRole("group", { name: "State" }).getByRole("button", { name: "succeeded" }).click();
     await page.waitForURL("/runs?state=succeeded");
@@ -350,7 +351,7 @@ function scenes() {
     assert.equal(await page.locator("[data-row]").count(), 1);
   });
 
-  scene(stage, "every page: no serious fault for those who see or hear little, light and dark, both languages, 360 pixels", { as: "admin" }, async (page, context) => {
+  scene(stage, "every page has no serious accessibility faults, in light and dark, in both languages and with a width of 360 pixels", { as: "admin" }, async (page, context) => {
     const [job] = (await call("GET", "/jobs?q=disk-space")).items;
     const run = await until("a run of disk-space that has ended", async () => (await call("GET", `/runs?job_id=${job.id}&state=succeeded&limit=1`)).items[0]
       ?? (await call("POST", `/jobs/${job.id}/trigger`, {}), undefined), 60);
@@ -371,7 +372,7 @@ function scenes() {
     for (const path of [...pages, "/runs?state=succeeded", "/calendars/+new", "/calendars/every-page", "/jobs/new", `/jobs/${job.id}`, `/jobs/${job.id}/edit`, `/runs/${run.id}`]) {
       await page.goto(path);
       await ready(page);
-      // The protocol puts it into the page beside the policy, which stays as it is.
+      // The debugging protocol runs axe in the page although the content security policy forbids other scripts.
       await cdp.send("Runtime.evaluate", { expression: axe });
       faults.push(...(await axeFaults(page, `${path} light`)));
       await page.emulateMedia({ colorScheme: "dark" });
@@ -383,7 +384,7 @@ function scenes() {
       await page.locator('html[lang="zh-Hans"]').waitFor();
       if (pages.includes(path)) {
         await page.getByRole("heading", { level: 1, name: await page.locator('nav a[aria-current="page"]').innerText() }).waitFor();
-        assert.notEqual(await page.locator("h1").innerText(), english, `${path} has one heading in both languages`);
+        assert.notEqual(await page.locator("h1").innerText(), english, `${path} has the same heading in both languages`);
       }
       await narrow(`${path} in Chinese`);
       await page.evaluate(() => localStorage.setItem("belfry.language", "en"));
@@ -401,7 +402,7 @@ function scenes() {
     assert.ok(faults.length === 0, faults.join("\n"));
   });
 
-  scene(stage, "markup, links and control sequences in whatever others name or write are text", { as: "admin", refusals: [404] }, async (page) => {
+  scene(stage, "markup, links and control sequences in names, logs and other input are shown as text", { as: "admin", refusals: [404] }, async (page) => {
     const brief = (where) => `<img src=x onerror="window.pwned='${where}'">`;
     const evil = (where) => `${brief(where)}<a href="javascript:window.pwned='${where}'">${where}</a>`;
     const { token } = await call("POST", "/groups", { name: "evil", description: evil("group") });
@@ -426,7 +427,7 @@ exit 3
 
     const untouched = async (path) => {
       assert.equal(await page.evaluate(() => window.pwned), undefined, `${path} ran a script`);
-      assert.equal(await page.locator('img[src="x"], [onerror], a[href^="javascript:" i]').count(), 0, `${path} has elements that came as text`);
+      assert.equal(await page.locator('img[src="x"], [onerror], a[href^="javascript:" i]').count(), 0, `${path} has elements that were input as text`);
     };
     for (const [path, shown] of [
       ["/", []], ["/jobs", ["job", "child", "tag"]], [`/jobs/${job.id}`, ["job", "description", "tag", "param", "code", "author"]], [`/jobs/${child.id}`, ["child", "handler"]],
@@ -452,7 +453,7 @@ exit 3
   });
 }
 
-/** axeFaults returns what axe-core, which is in the page already, finds serious. */
+/** axeFaults returns the serious faults that axe-core finds. The page must already contain axe-core. */
 async function axeFaults(page, where, only) {
   const violations = await page.evaluate(async (only) => {
     const { violations } = await globalThis.axe.run(document, { resultTypes: ["violations"], preload: false, ...(only ? { runOnly: { type: "rule", values: only } } : { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"] }) });
@@ -461,5 +462,5 @@ async function axeFaults(page, where, only) {
   return violations.map((v) => `${where}: ${v.id}: ${v.help}\n    ${v.nodes.join("\n    ")}`);
 }
 
-/** script makes a job that runs a script by hand alone. */
+/** script creates a job with a script and without a schedule. */
 const script = (name, code) => call("POST", "/jobs", { name, group: "demo", schedule: { kind: "none" }, script: { language: "sh", code } });

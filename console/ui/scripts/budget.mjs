@@ -1,5 +1,5 @@
-// Fails when the first load is over its budget: the page, its script, what that imports at once, its styles, and what
-// the largest page adds, all compressed. Editors of code are loaded when they are needed and not counted.
+// Fails if the first load is over its budget: the compressed size of the page, its script with static imports, its styles, and
+// the additional files of the largest page. Code editors are loaded later and are not counted.
 import { readFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 

@@ -1,5 +1,5 @@
-// Makes the pictures of the documentation, docs/console/*.png, on a standalone with jobs as people have them:
-// npm run screenshots, or with names of pictures those alone. It takes some minutes, in which runs come together.
+// Makes the screenshots of the documentation, docs/console/*.png, on a standalone with typical jobs: npm run screenshots. With
+// names as arguments it makes only those. It waits some minutes until there are enough runs.
 import { execFileSync } from "node:child_process";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
@@ -17,14 +17,14 @@ try {
   const jobs = await populate(server.call);
   past(jobs);
   const begun = Date.now();
-  await until("runs to come together", () => Date.now() - begun > seconds * 1000, seconds + 60);
+  await until("enough runs", () => Date.now() - begun > seconds * 1000, seconds + 60);
   await pictures(jobs);
 } finally {
   await browser.close();
   await server.stop();
 }
 
-/** populate makes jobs that fire often, one of them unreliable, with parents, children, scripts in versions and a trigger. */
+/** populate creates jobs that fire often, one of which is unreliable, with parents, children, script versions and a trigger. */
 async function populate(call) {
   await until("the demo's executor", async () => (await call("GET", "/groups/demo")).instances > 0);
   const made = {};
@@ -75,7 +75,7 @@ print("\\x1b[32mdone\\x1b[0m, stock is up to date", flush=True)
   await call("POST", "/calendars", { name: "stock-taking", description: "The warehouse counts; nothing goes out.", weekdays: [], dates: [`${year}-12-30`, `${year}-12-31`, `${year + 1}-06-30`] });
   await job("payment-run", { schedule: { ...cron("30 9 * * *"), calendar: "holidays" }, tags: ["billing"], handler: "echo", description: "Pays what is due, on days on which banks work." });
   await job("parcel-labels", { schedule: { ...cron("0 7 * * *"), calendar: "stock-taking" }, tags: ["shop"], handler: "echo" });
-  // What a partner misses while it is paused; its schedule ends with the pause, as it has no executor.
+  // The group partners misses fire times in its pause. The job's schedule ends with the pause, because the group has no executor.
   const soon = (s) => new Date(Date.now() + s * 1000).toISOString();
   await call("POST", "/groups", { name: "partners" });
   await call("POST", "/groups/partners/pause", { reason: "their warehouse moves house", until: soon(25) });
@@ -85,7 +85,7 @@ print("\\x1b[32mdone\\x1b[0m, stock is up to date", flush=True)
   return made;
 }
 
-/** past writes a day of counters and a week of one job's runs, as nobody wants to wait for those. */
+/** past inserts some days of run statistics, and two weeks of one job's runs. */
 function past(jobs) {
   const sql = `
 INSERT INTO run_stats (span, at, group_name, state, reason, runs, duration_ms)
@@ -118,7 +118,7 @@ async function pictures(jobs) {
     executors: ["/executors", {}], events: ["/events", {}], "alert-channels": ["/alert-channels", {}], tokens: ["/tokens", {}], users: ["/users", {}], audit: ["/audit", {}],
     "overview-dark": ["/", { dark: true }], "job-dark": [`/jobs/${jobs["warehouse-report"].id}`, { dark: true }], "run-dark": [`/runs/${failed}`, { dark: true }], "runs-zh": ["/runs?state=failed,running,succeeded,retrying", { zh: true }], "overview-zh": ["/", { zh: true }],
     "jobs-narrow": ["/jobs", { narrow: true }], palette: ["/jobs", { act: async (page) => { await page.keyboard.press("Control+k"); await page.getByRole("combobox").fill("inv"); await page.getByRole("option", { name: "invoices" }).first().waitFor(); } }],
-    week: ["/week", {}], calendars: ["/calendars", {}], calendar: ["/calendars/holidays", { act: (page) => page.getByRole("button", { name: "The year after" }).click() }], "dead-letters": ["/dead-letters", {}], account: ["/account", {}], system: ["/system", {}],
+    week: ["/week", {}], calendars: ["/calendars", {}], calendar: ["/calendars/holidays", { act: (page) => page.getByRole("button", { name: "Next year" }).click() }], "dead-letters": ["/dead-letters", {}], account: ["/account", {}], system: ["/system", {}],
   };
   const wanted = process.argv.slice(2);
   for (const [name, [path, { dark, zh, narrow, tall, short, act }]] of Object.entries(all)) {
@@ -128,11 +128,11 @@ async function pictures(jobs) {
     const page = await context.newPage();
     await page.goto(path);
     await page.locator("h1").first().waitFor();
-    if (new URL(page.url()).pathname === new URL(path, base).pathname) { // else there is no such page
+    if (new URL(page.url()).pathname === new URL(path, base).pathname) { // else the address was redirected
       if (path !== "/login") await page.locator('#main[aria-busy="false"]').waitFor();
       if (path.startsWith("/runs/")) await page.locator(".log-line").first().waitFor();
       await act?.(page);
-      await page.waitForTimeout(600); // what is drawn after the answer
+      await page.waitForTimeout(600); // wait for the drawing after the answers
       await page.screenshot({ path: `${to}/${name}.png` });
       console.log(name);
     }

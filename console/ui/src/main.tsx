@@ -31,7 +31,7 @@ const client = new QueryClient({
   defaultOptions: {
     queries: {
       staleTime: 1000,
-      // What the server refuses stays refused; what it could not do may work in a moment.
+      // A retry can help after a network error or a 5xx, but not after another refusal.
       retry: (count, e) => count < 2 && (!(e instanceof ApiError) || e.status === 0 || e.status >= 500),
     },
   },

@@ -1,9 +1,8 @@
-// Command oidcserver is the OpenID provider that the tests of the log-in talk to: the protocol is ory/fosite's, which is what
-// providers are made of; here are its addresses, its clients, and who is logged in. It is a module of its own, so that what it
-// needs is no dependency of Belfry.
+// Command oidcserver is the OpenID provider for tests of the log-in. The protocol is implemented by ory/fosite. This program
+// adds the endpoints, the clients and the user. It is a module of its own, so that its dependencies are not those of Belfry.
 //
-// It prints its issuer. The claims of whoever is logged in are set by PUT /user; there is nobody at first. PUT /redirect?to=URI
-// is for who learns where the console is only once the console knows the issuer.
+// It prints its issuer. PUT /user sets the claims of the user who is logged in. At first no user is logged in.
+// PUT /redirect?to=URI sets the redirect URI later, for tests whose console needs the issuer before it has an address.
 package main
 
 import (
@@ -52,7 +51,7 @@ type server struct {
 	store    *storage.MemoryStore
 
 	mu   sync.Mutex
-	user map[string]any // claims; nil: nobody is logged in
+	user map[string]any // claims; nil: no user is logged in
 }
 
 // newServer makes a server with the clients belfry and other, whose secrets are their names and "-secret".
@@ -103,11 +102,11 @@ func (s *server) routes() http.Handler {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.user = nil
-		json.NewDecoder(r.Body).Decode(&s.user) //nolint:errcheck // nobody is logged in then
+		json.NewDecoder(r.Body).Decode(&s.user) //nolint:errcheck // after an error no user is logged in
 	})
 	mux.HandleFunc("PUT /redirect", func(_ http.ResponseWriter, r *http.Request) {
 		for _, c := range s.store.Clients {
-			c.(*fosite.DefaultClient).RedirectURIs = []string{r.URL.Query().Get("to")} // nobody logs in meanwhile
+			c.(*fosite.DefaultClient).RedirectURIs = []string{r.URL.Query().Get("to")} // there are no log-ins at the same time
 		}
 	})
 	return mux
@@ -138,7 +137,7 @@ func (s *server) authorize(w http.ResponseWriter, r *http.Request) {
 	s.provider.WriteAuthorizeResponse(ctx, w, request, response)
 }
 
-// session says who logs in. Claims below "userinfo" are told by /userinfo alone, or, with all, to whoever asks there.
+// session makes the session of a user. It contains the claims below "userinfo" only if all is true, which is for /userinfo.
 func session(user map[string]any, all bool) *openid.DefaultSession {
 	claims := &jwt.IDTokenClaims{RequestedAt: time.Now(), AuthTime: time.Now(), Extra: map[string]any{}}
 	for name, value := range user {

@@ -1,4 +1,4 @@
-// A real standalone with a data directory of its own, and what tests and screenshots do with it from outside the browser.
+// A real standalone with its own data directory, and functions that tests and screenshots use outside the browser.
 import { execFile, execFileSync, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
@@ -7,21 +7,21 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-/** browserPath is the Chromium to use: CHROMIUM, or one that is installed. */
+/** browserPath is the path of Chromium: CHROMIUM, or an installed one. */
 export const browserPath = [process.env.CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find((p) => p && existsSync(p));
 
-/** until asks again until the answer is truthy, and says what it waited for if that never comes. */
+/** until calls ask until the result is truthy. After the timeout it throws an error that names what it waited for. */
 export async function until(what, ask, seconds = 120) {
   const end = Date.now() + seconds * 1000;
   for (;;) {
     const answer = await ask();
     if (answer) return answer;
-    if (Date.now() > end) throw new Error(`waited ${seconds} s in vain for ${what}`);
+    if (Date.now() > end) throw new Error(`timed out after ${seconds} s waiting for ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
 }
 
-/** start runs a standalone. BELFRY is the binary, else one is built. Its admin's password is drawn. */
+/** start runs a standalone with a random admin password. BELFRY is the binary; without it, start builds one. */
 export async function start(...flags) {
   const work = mkdtempSync(join(tmpdir(), "belfry-browser-"));
   const password = randomBytes(12).toString("hex");
@@ -53,14 +53,14 @@ export async function start(...flags) {
     return { base, nats: said.match(/nats: (nats:\/\/\S+)/)[1], password, stop, binary, data: join(work, "data"), ...admin };
   } catch (e) {
     await stop();
-    throw new Error(`${e.message}; it said:\n${said}`, { cause: e });
+    throw new Error(`${e.message}; its output:\n${said}`, { cause: e });
   }
 }
 
-/** logIn returns a session's cookie, and call, which asks the API as its user and throws what it refuses. */
+/** logIn returns the cookie of a new session, and call, which sends API requests as its user and throws on errors. */
 export async function logIn(base, username, password) {
   const answer = await fetch(`${base}/api/v1/auth/login`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ username, password }) });
-  if (!answer.ok) throw new Error(`logging in as ${username}: ${answer.status} ${await answer.text()}`);
+  if (!answer.ok) throw new Error(`cannot log in as ${username}: ${answer.status} ${await answer.text()}`);
   const [name, value] = answer.headers.getSetCookie()[0].split(";")[0].split("=");
   const call = async (method, path, body) => {
     const r = await fetch(`${base}/api/v1${path}`, { method, headers: { Cookie: `${name}=${value}`, ...(body ? { "Content-Type": "application/json" } : {}) }, body: body && JSON.stringify(body) });
@@ -71,25 +71,25 @@ export async function logIn(base, username, password) {
   return { cookies: [{ name, value, url: base, httpOnly: true, sameSite: "Strict" }], call };
 }
 
-/** heartbeat announces an instance as an executor would, over plain NATS, with whatever is put into it. */
+/** heartbeat registers an instance over plain NATS, like an executor. The heartbeat contains the fields of message. */
 export function heartbeat(nats, token, message) {
   const body = JSON.stringify({ v: 1, boot_id: randomBytes(8).toString("hex"), running: 0, seq: 1, draining: false, started_at: new Date().toISOString(), ...message });
   const inbox = `_INBOX_${message.group}.1`;
   return speak(nats, token, `SUB ${inbox} 1\r\n${pub(`$KV.belfry_instances.${message.group}.${message.instance} ${inbox}`, body)}`, /"seq":/, /"error"/);
 }
 
-/** publish sends a message over plain NATS, which says nothing where it has been taken. */
+/** publish sends a message over plain NATS. NATS does not acknowledge it, so publish waits for a PONG. */
 export const publish = (nats, token, subject, body) => speak(nats, token, `${pub(subject, body)}PING\r\n`, /^PONG/m);
 
 const pub = (subject, body) => `PUB ${subject} ${Buffer.byteLength(body)}\r\n${body}\r\n`;
 
-/** speak logs in to NATS, says something, and waits for the answer. */
+/** speak logs in to NATS, sends protocol lines, and waits for an answer that matches good or bad. */
 function speak(nats, token, what, good, bad = /-ERR/) {
   const { hostname, port } = new URL(nats);
   return new Promise((resolve, reject) => {
     let said = "";
     const s = connect(Number(port), hostname, () => s.write(`CONNECT ${JSON.stringify({ auth_token: token, verbose: false, headers: true, lang: "test", version: "1", protocol: 1 })}\r\n${what}`));
-    s.setTimeout(120_000, () => s.destroy(new Error(`NATS does not answer as it should: ${said}`)));
+    s.setTimeout(120_000, () => s.destroy(new Error(`NATS does not send the expected answer: ${said}`)));
     s.on("data", (d) => {
       said += d;
       if (/^PING/m.test(d)) s.write("PONG\r\n");
@@ -100,13 +100,13 @@ function speak(nats, token, what, good, bad = /-ERR/) {
   });
 }
 
-/** provider runs an identity provider (OpenID Connect), the one that the API's tests talk to. */
+/** provider runs the identity provider (OpenID Connect) of the API's tests. */
 export async function provider() {
   const work = mkdtempSync(join(tmpdir(), "belfry-provider-"));
   const binary = join(work, "provider");
   const cwd = fileURLToPath(new URL("../../../api/testdata/oidcserver", import.meta.url));
   try {
-    const env = { ...process.env, GOWORK: "off" }; // it is a module that the workspace does not use
+    const env = { ...process.env, GOWORK: "off" }; // the provider's module is not in the workspace
     await new Promise((resolve, reject) => execFile("go", ["build", "-o", binary, "."], { cwd, env }, (e, _, said) => (e ? reject(new Error(`${e.message}\n${said}`)) : resolve())));
   } catch (e) {
     rmSync(work, { recursive: true, force: true });
@@ -129,9 +129,9 @@ export async function provider() {
     };
     return {
       issuer, stop,
-      /** user says who is logged in there by claims, or nobody. */
+      /** user sets the claims of the user who is logged in at the provider. Without claims no user is logged in. */
       user: (claims) => put("/user", claims ? JSON.stringify(claims) : ""),
-      /** serve says which console it works for. */
+      /** serve sets the console whose log-ins the provider accepts. */
       serve: (base) => put(`/redirect?to=${encodeURIComponent(`${base}/api/v1/auth/oidc/callback`)}`),
     };
   } catch (e) {

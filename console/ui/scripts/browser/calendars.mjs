@@ -1,4 +1,4 @@
-// Scenes of calendars, the named sets of days off: see ../browser.test.mjs.
+// Scenes of calendars, which are named sets of days off. They are part of ../browser.test.mjs.
 import assert from "node:assert/strict";
 import { heading, ready, scene } from "./scene.mjs";
 
@@ -6,7 +6,7 @@ export function calendars(stage) {
   const call = (...of) => stage.call(...of);
   const year = new Date().getFullYear() + 1;
 
-  scene(stage, "a calendar is made of weekdays, days that one picks, and dates that one pastes or has in a file", { as: "admin", refusals: [422] }, async (page) => {
+  scene(stage, "a calendar is created from weekdays, selected days, pasted dates and dates in a file", { as: "admin", refusals: [422] }, async (page) => {
     await page.goto("/calendars");
     await page.getByText("No calendars yet").waitFor();
     await page.getByRole("link", { name: "New calendar" }).first().click();
@@ -17,10 +17,10 @@ export function calendars(stage) {
     await page.getByLabel("Name").fill("holidays");
     const weekly = page.getByRole("group", { name: "Weekdays off" });
     for (const day of ["Saturday", "Sunday"]) await weekly.getByRole("button", { name: day }).click();
-    await page.getByRole("button", { name: "The year after" }).click();
+    await page.getByRole("button", { name: "Next year" }).click();
     const day = (date) => page.locator(`[data-day="${year}-${date}"]`);
     await day("01-01").click();
-    // The keys alone do: to the next day, and to the same day of the next month.
+    // The keys move to the next day, and to the same day of the next month.
     await page.keyboard.press("ArrowRight");
     await page.keyboard.press("Space");
     await page.keyboard.press("PageDown");
@@ -28,15 +28,15 @@ export function calendars(stage) {
     assert.match(await day("02-02").getAttribute("aria-label"), new RegExp(`2 February ${year}$`));
     await day("05-01").click();
     await day("05-03").click({ modifiers: ["Shift"] });
-    await day("01-02").click(); // not that one, after all
-    const many = page.getByLabel("Many at once");
+    await day("01-02").click(); // a second click removes the day
+    const many = page.getByLabel("Many dates at once");
     await many.fill(`${year}-12-25 Christmas Day\nChristmas\n${year}-10-01..${year}-10-03\n`);
-    await page.getByRole("button", { name: "Add these" }).click();
-    await page.getByText("Line 2 has no date that could be read: Christmas").waitFor();
+    await page.getByRole("button", { name: "Add dates" }).click();
+    await page.getByText("Line 2 has no valid date: Christmas").waitFor();
     await page.locator("input[type=file]").setInputFiles({
       name: "holidays.ics", mimeType: "text/calendar", buffer: Buffer.from(`BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nDTSTART;VALUE=DATE:${year}1225\r\nDTEND;VALUE=DATE:${year}1227\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n`),
     });
-    await page.getByText("New: 1. There already: 1. Save to keep them.").waitFor();
+    await page.getByText("New dates: 1. Already there: 1. Save to keep them.").waitFor();
     assert.equal(await day("12-26").getAttribute("aria-pressed"), "true");
     await page.getByRole("button", { name: "Save" }).click();
     await page.waitForURL("/calendars");
@@ -45,7 +45,7 @@ export function calendars(stage) {
     assert.deepEqual([made.weekdays, made.dates], [["saturday", "sunday"], ["01-01", "02-02", "05-01", "05-02", "05-03", "10-01", "10-02", "10-03", "12-25", "12-26"].map((d) => `${year}-${d}`)]);
   });
 
-  scene(stage, "a job that names a calendar does not fire on its days off, as the form, the job's page and the calendar say", { as: "admin", refusals: [409] }, async (page) => {
+  scene(stage, "a job that names a calendar does not fire on its days off, and the form, the job's page and the calendar show this", { as: "admin", refusals: [409] }, async (page) => {
     await call("POST", "/calendars", { name: "weekends", weekdays: ["saturday", "sunday"], dates: [] });
     await page.goto("/jobs/new");
     await page.getByRole("textbox", { name: "Name" }).fill("workdays-only");
@@ -58,7 +58,7 @@ export function calendars(stage) {
     const times = page.locator(".preview tbody tr td:first-child");
     await times.nth(9).waitFor();
     const days = (await times.allInnerTexts()).map((text) => new Date(`${text.slice(0, 10)}T00:00:00Z`).getUTCDay());
-    assert.ok(days.length === 10 && days.every((d) => d !== 0 && d !== 6), `it would fire on the days ${days}`);
+    assert.ok(days.length === 10 && days.every((d) => d !== 0 && d !== 6), `the job would fire on the weekdays ${days}`);
     await page.getByRole("radiogroup", { name: "Edit as" }).getByText("YAML").click();
     await page.getByRole("textbox", { name: "YAML" }).getByText("calendar: weekends").waitFor();
     await page.getByRole("button", { name: "Save", exact: true }).click();
@@ -84,7 +84,7 @@ export function calendars(stage) {
     await page.getByRole("link", { name: "weekends" }).waitFor({ state: "detached" });
   });
 
-  scene(stage, "a viewer sees a calendar's days off, and changes none", { as: "viewer" }, async (page) => {
+  scene(stage, "a viewer can see a calendar's days off, but not change them", { as: "viewer" }, async (page) => {
     await call("POST", "/calendars", { name: "closing-days", description: "The books are closed.", weekdays: ["sunday"], dates: [`${year - 1}-12-31`] });
     await page.goto("/calendars");
     await page.getByRole("link", { name: "closing-days" }).click();

@@ -1,4 +1,4 @@
-// What every scene of the browser tests has in common: a page of its own, that nothing may go wrong on unnoticed.
+// The common part of all browser tests: each scene has its own page, and every error on it fails the scene.
 import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -7,9 +7,9 @@ import { test } from "node:test";
 let shots;
 
 /**
- * scene is a test with a page. It fails where the page's console has an error or a warning, a script throws, the content
- * security policy is violated, a dialog of the browser's own opens or the server answers 5xx. Refusals that belong to
- * the scene are named by their status in refusals: the browser itself writes those to the console.
+ * scene is a test with a page. It fails if the page's console has an error or a warning, a script throws, the content
+ * security policy is violated, the browser opens a dialog of its own, or the server answers 5xx. The browser writes refused requests
+ * to the console, so refusals lists the statuses that the scene expects.
  */
 export function scene(stage, name, { as, refusals = [], locale = "en-GB", ...options }, play) {
   test(name, { timeout: 600_000 }, async () => {
@@ -26,11 +26,11 @@ export function scene(stage, name, { as, refusals = [], locale = "en-GB", ...opt
     context.on("weberror", (e) => complaints.push(`script: ${e.error().stack}`));
     context.on("response", (r) => r.status() >= 500 && complaints.push(`${r.status()} ${r.url()}`));
     const page = await context.newPage();
-    page.setDefaultTimeout(120_000); // asserts nothing: a busy machine may take its time
+    page.setDefaultTimeout(120_000); // asserts nothing, because a busy machine may be slow
     page.on("dialog", (d) => { complaints.push(`dialog: ${d.message()}`); void d.dismiss(); });
     try {
       await play(page, context);
-      if (complaints.length > 0) throw new Error(`the browser complains:\n${complaints.join("\n")}`);
+      if (complaints.length > 0) throw new Error(`the browser reports errors:\n${complaints.join("\n")}`);
     } catch (e) {
       shots ??= mkdtempSync(join(process.env.BELFRY_SHOTS ?? tmpdir(), "belfry-browser-failed-"));
       const shot = join(shots, `${name.replace(/\W+/g, "-")}.png`);
@@ -43,7 +43,7 @@ export function scene(stage, name, { as, refusals = [], locale = "en-GB", ...opt
   });
 }
 
-/** counted wraps a page so that what a person does is counted: clicks, and fields that are filled in. */
+/** counted counts the interactions with a page: clicks, filled fields and keys. */
 export function counted(page) {
   const count = { n: 0 };
   return {
@@ -57,7 +57,7 @@ export function counted(page) {
 /** heading waits for the page with this title. */
 export const heading = (page, name) => page.getByRole("heading", { level: 1, name }).waitFor();
 
-/** ready waits until the page has what it asked the server for at first. */
+/** ready waits until the page has the answers to its first requests. */
 export async function ready(page) {
   await page.locator("#main h1").first().waitFor();
   await page.locator('#main[aria-busy="false"]').waitFor();

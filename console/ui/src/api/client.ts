@@ -1,4 +1,4 @@
-// A typed fetch over the contract. Types come from schema.d.ts, which openapi-typescript makes of the OpenAPI golden.
+// A typed fetch for the REST API. The types are in schema.d.ts, which openapi-typescript generates from the OpenAPI golden file.
 import type { components, paths } from "./schema";
 
 export type Schemas = components["schemas"];
@@ -14,7 +14,7 @@ export type Group = Schemas["Group"];
 export type Me = Schemas["Me"];
 export type Problem = Schemas["Problem"];
 
-/** ApiError is an answer that is a problem (RFC 9457), or an answer that never came: status 0. */
+/** ApiError is a problem (RFC 9457) that the server answered. Status 0 means that no answer arrived. */
 export class ApiError extends Error {
   constructor(readonly problem: Problem) {
     super(problem.detail || problem.title);
@@ -22,12 +22,12 @@ export class ApiError extends Error {
   get status(): number {
     return this.problem.status;
   }
-  /** at returns what is wrong with a field, by its path in the body, or with an entry of it. */
+  /** at returns the faults of a field and of its entries. location is the field's path in the body. */
   at(location: string): string | undefined {
     const found = this.problem.errors?.filter((e) => isOf(e.location, location)).map((e) => e.message);
     return found?.length ? found.join("; ") : undefined;
   }
-  /** elsewhere returns the faults of fields other than those, which a form cannot show beside them. */
+  /** elsewhere returns the faults of all fields except the shown ones, which a form cannot show at a field. */
   elsewhere(shown: string[]): string[] {
     return (this.problem.errors ?? []).filter((e) => !shown.some((s) => isOf(e.location, s))).map((e) => `${e.location}: ${e.message}`);
   }
@@ -51,7 +51,7 @@ type Options<P extends keyof paths, M extends Method> = {
 };
 
 let onUnauthorized: () => void = () => {};
-/** whenUnauthorized is called when the session is over. */
+/** whenUnauthorized sets the function that is called when the session has ended. */
 export function whenUnauthorized(f: () => void) {
   onUnauthorized = f;
 }
@@ -87,12 +87,12 @@ async function problemOf(answer: Response): Promise<Problem> {
     const p: unknown = await answer.json();
     if (p && typeof p === "object" && "title" in p) return p as Problem;
   } catch {
-    // A proxy answered in its own way.
+    // The answer is not JSON, for example because a proxy sent it.
   }
   return { title: answer.statusText || String(answer.status), status: answer.status };
 }
 
-/** search makes the query of a URL; what is empty is left out. */
+/** search makes the query of a URL without empty values. */
 export function search(query: Record<string, unknown>): string {
   const q = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {

@@ -16,7 +16,7 @@ function initial(): Language {
   return first.toLowerCase().startsWith("zh") ? "zh" : "en";
 }
 
-/** fill puts values into the places of a text: "{n} runs". */
+/** fill replaces the placeholders of a text, such as "{n} runs", by values. */
 export function fill(text: string, values?: Record<string, string | number>): string {
   return values ? text.replace(/\{(\w+)\}/g, (place, name: string) => String(values[name] ?? place)) : text;
 }

@@ -1,4 +1,4 @@
-// Colours of terminals in log lines. Text is only ever text: nothing here makes markup.
+// Terminal colours in log lines. The result is plain text with styles, never markup.
 
 export interface Span {
   text: string;
@@ -19,7 +19,7 @@ type Style = Omit<Span, "text">;
 // oxlint-disable-next-line no-control-regex
 const escapes = /\x1b\[([0-?]*)[ -/]*([@-~])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[@-Z\\-_]?/g;
 
-/** spans splits a line where its style changes. Sequences that are no colours are dropped. */
+/** spans splits a line where its style changes. Escape sequences without a style are dropped. */
 export function spans(line: string): Span[] {
   if (!line.includes("\x1b")) return [{ text: line }];
   const out: Span[] = [];
@@ -37,7 +37,7 @@ export function spans(line: string): Span[] {
   return out;
 }
 
-/** plain returns the text alone. */
+/** plain returns the text without escape sequences. */
 export function plain(line: string): string {
   return line.includes("\x1b") ? line.replace(escapes, "") : line;
 }
@@ -65,7 +65,7 @@ function restyle(before: Style, codes: string): Style {
     else if (c >= 100 && c <= 107) style.background = "bright-" + names[c - 100];
     else if (c === 49) delete style.background;
     else if (c === 38 || c === 48) {
-      // Of 256 colours the first sixteen have names here; others and true colours keep the line's own.
+      // Only the first 16 of 256 colours have names here. Other colours and true colours get the default colour.
       if (list[i + 1] === 5) {
         const n = list[i + 2] ?? 16;
         const name = n < 8 ? names[n] : n < 16 ? "bright-" + names[n - 8] : undefined;

@@ -3,10 +3,10 @@ import { get, type Schemas } from "../api/client";
 
 export type Calendar = Schemas["Calendar"];
 
-/** newCalendar stands in the address for a calendar that is being made. No name has a plus. */
+/** newCalendar is the name in the address of a new calendar's form. The names of calendars cannot contain a plus. */
 export const newCalendar = "+new";
 
-/** useCalendars knows all calendars, by name. */
+/** useCalendars reads all calendars, ordered by name. */
 export function useCalendars() {
   return useQuery({ queryKey: ["calendars"], queryFn: ({ signal }) => allCalendars(signal), staleTime: 5000, refetchInterval: 60_000 });
 }

@@ -1,6 +1,6 @@
 const bookkeeping = new Set(["version", "updated_at", "created_at", "next_fire_time", "last_fire_time"]);
 
-/** changedFields names what differs between two versions of a thing, but for what changes with every version. */
+/** changedFields names the fields that differ between two versions, without those that change with every version. */
 export function changedFields(before: unknown, after: unknown): string[] {
   if (!isRecord(before) || !isRecord(after)) return [];
   const names = [...new Set([...Object.keys(before), ...Object.keys(after)])];

@@ -1,8 +1,8 @@
-// Positions in cron expressions. What an expression means is the server's to say.
+// Positions in cron expressions. Only the server interprets expressions.
 
 export interface Field {
   text: string;
-  /** Where it begins, from 0. */
+  /** The position of its first character, from 0. */
   start: number;
 }
 
@@ -18,7 +18,7 @@ export function faultyFields(message: string | undefined): number[] {
 
 export type FieldName = "second" | "minute" | "hour" | "dom" | "month" | "dow" | "year";
 
-/** fieldNames says what the fields of an expression are, by their number. */
+/** fieldNames returns the names of the fields of an expression with count fields. */
 export function fieldNames(count: number, dialect: "standard" | "quartz"): FieldName[] {
   if (dialect === "quartz") {
     const six: FieldName[] = ["second", "minute", "hour", "dom", "month", "dow"];

@@ -1,9 +1,9 @@
-// Days off of calendars: local dates as the API writes them, 2026-12-25, which compare as strings do.
+// Days off of calendars. Dates are local dates in the form of the API, 2026-12-25, and can be compared as strings.
 
 export const weekdays = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"] as const;
 export type Weekday = (typeof weekdays)[number];
 
-/** So many dates a calendar holds at most. */
+/** The maximum number of dates in a calendar. */
 export const mostDates = 1000;
 
 const firstYear = 1970;
@@ -13,20 +13,20 @@ const dayMs = 86_400_000;
 const utc = (date: string): number => Date.parse(`${date}T00:00:00Z`);
 const written = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
 
-/** dateOf writes a date, or undefined where there is none such: 31 February, or one before 1970 or after 2199. */
+/** dateOf returns a date, or undefined if it does not exist, such as 31 February, or is before 1970 or after 2199. */
 export function dateOf(year: number, month: number, day: number): string | undefined {
   const date = `${String(year).padStart(4, "0")}-${String(month).padStart(2, "0")}-${String(day).padStart(2, "0")}`;
   const ms = utc(date);
   return year >= firstYear && year <= lastYear && !Number.isNaN(ms) && written(ms) === date ? date : undefined;
 }
 
-/** later is the date so many days after another, which may be a negative number. */
+/** later returns the date that is a number of days after another. The number may be negative. */
 export const later = (date: string, days: number): string => written(utc(date) + days * dayMs);
 
-/** weekdayOf is the day of the week of a date. */
+/** weekdayOf returns the day of the week of a date. */
 export const weekdayOf = (date: string): Weekday => weekdays[(new Date(utc(date)).getUTCDay() + 6) % 7] ?? "monday";
 
-/** month lists the weeks of a month (1 to 12), from Monday on; undefined is where another month's days are. */
+/** month lists the weeks of a month (1 to 12) from Monday. Days of other months are undefined. */
 export function month(year: number, n: number): (string | undefined)[][] {
   const weeks: (string | undefined)[][] = [];
   let week: (string | undefined)[] = [];
@@ -42,15 +42,15 @@ export function month(year: number, n: number): (string | undefined)[][] {
 }
 
 export interface Parsed {
-  /** Sorted, each once. */
+  /** Sorted, without duplicates. */
   dates: string[];
-  /** What could not be read, with the number of its line, from 1. */
+  /** Lines or events that could not be read, with the number of the line, from 1. */
   faults: { line: number; text: string }[];
 }
 
 /**
- * parseDates reads dates from a text: an iCalendar file, or lines with a date, several, or a span (2026-10-01 to 2026-10-07). Other
- * words on a line, as the holiday's name, are passed over.
+ * parseDates reads dates from an iCalendar file, or from lines with one date, several dates or a span (2026-10-01 to 2026-10-07).
+ * It ignores other words on a line, such as a holiday's name.
  */
 export function parseDates(text: string): Parsed {
   const found = /^BEGIN:VCALENDAR/im.test(text) ? parseICS(text) : parseLines(text);
@@ -83,13 +83,13 @@ function parseLines(text: string): Parsed {
   return out;
 }
 
-/** days lists the dates from one to another, both included; undefined where that is backwards or more than a calendar holds. */
+/** days lists the dates of a span, including both ends. If the span is reversed or too long for a calendar, it returns undefined. */
 function days(from: string, to: string): string[] | undefined {
   const n = (utc(to) - utc(from)) / dayMs + 1;
   return n >= 1 && n <= mostDates ? Array.from({ length: n }, (_, i) => later(from, i)) : undefined;
 }
 
-/** parseICS takes the days of a file's events. An event that comes every year is taken for this year and the five after it. */
+/** parseICS returns the days of a file's events. For a yearly event, these are the days of this year and the next five years. */
 function parseICS(text: string): Parsed {
   const out: Parsed = { dates: [], faults: [] };
   const thisYear = new Date().getFullYear();
@@ -106,7 +106,7 @@ function parseICS(text: string): Parsed {
   for (let i = 0; i < lines.length; i++) {
     let line = lines[i] ?? "";
     const at = i + 1;
-    while (/^[ \t]/.test(lines[i + 1] ?? "")) line += (lines[++i] ?? "").slice(1); // a long line goes on in the next
+    while (/^[ \t]/.test(lines[i + 1] ?? "")) line += (lines[++i] ?? "").slice(1); // a long line is continued on the next line
     const [, property = "", value = ""] = /^([A-Za-z-]+)(?:;[^:]*)?:(.*)$/.exec(line) ?? [];
     if (/^BEGIN:VEVENT/i.test(line)) { event = new Map(); begun = at; name = ""; } else if (/^END:VEVENT/i.test(line)) { end(); event = undefined; } else if (event && property) {
       const key = property.toUpperCase();
@@ -123,7 +123,7 @@ function occurrences(event: Map<string, string>, thisYear: number): string[] | u
   const day = (text: string | undefined) => { const m = /^(\d{4})(\d\d)(\d\d)/.exec(text ?? ""); return m ? dateOf(Number(m[1]), Number(m[2]), Number(m[3])) : undefined; };
   const start = day(event.get("DTSTART"));
   if (!start) return undefined;
-  // The end of a whole day is the day after it; an event that ends at some hour has that day as its last.
+  // The end of an event without a time of day is the day after its last day. An event with a time of day ends on the day of its end.
   const finish = event.get("DTEND") ?? "";
   const last = day(finish);
   const until = !last ? start : /T(?!000000)/.test(finish) ? last : later(last, -1);

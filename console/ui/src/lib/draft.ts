@@ -1,4 +1,4 @@
-// What the job form edits. It is the contract's own shape; this file only fills in what the form needs to be there.
+// Drafts, which the job form edits. They have the type of the API. This file adds the defaults that the form needs.
 import type { Job, JobInput, Schedule } from "../api/client";
 import { goDuration } from "./time";
 
@@ -11,7 +11,7 @@ export function emptyDraft(zone: string): JobInput {
   };
 }
 
-/** draftOf makes a draft of a job: to edit it, with its version, or to clone it, without. */
+/** draftOf makes a draft of a job. With the version it edits the job, without it is a clone. */
 export function draftOf(job: Job, clone: boolean): JobInput {
   const { id, created_at, updated_at, last_fire_time, next_fire_time, note, version, ...rest } = job;
   void [id, created_at, updated_at, last_fire_time, next_fire_time, note];
@@ -23,7 +23,7 @@ export function draftOf(job: Job, clone: boolean): JobInput {
   };
 }
 
-/** tidy drops what the kind of schedule has no use for, and empty optional fields. */
+/** tidySchedule drops empty fields, and fields that the kind of schedule does not use. */
 export function tidySchedule(s: Schedule): Schedule {
   const keep: Record<Schedule["kind"], (keyof Schedule)[]> = {
     none: [], cron: ["expr", "dialect", "time_zone", "start_at", "end_at", "jitter", "calendar"],

@@ -1,4 +1,4 @@
-// What changes of the clock do to a cron schedule. When it fires is the server's to say; this only asks it at the right places.
+// The effects of clock changes on a cron schedule. Only the server computes fire times. This file asks it around each clock change.
 import type { Schedule } from "../api/client";
 import { fieldNames, fields } from "./cron";
 import { dateTime } from "./time";
@@ -6,20 +6,20 @@ import { dateTime } from "./time";
 const minute = 60_000;
 const day = 24 * 60 * minute;
 
-/** Transition is a change of a zone's distance from UTC. All are milliseconds. */
+/** Transition is a change of a zone's UTC offset. All values are in milliseconds. */
 export interface Transition {
   at: number;
   before: number;
   after: number;
 }
 
-/** offsetAt is how far a zone is ahead of UTC. */
+/** offsetAt returns the UTC offset of a zone at an instant, in milliseconds. */
 export function offsetAt(zone: string, at: number): number {
   const whole = Math.floor(at / 1000) * 1000;
   return Date.parse(dateTime(new Date(whole), zone).replace(" ", "T") + "Z") - whole;
 }
 
-/** transitions finds the changes of a zone's clock in a span. */
+/** transitions finds the clock changes of a zone in a span. */
 export function transitions(zone: string, from: number, until: number): Transition[] {
   const out: Transition[] = [];
   let start = Math.floor(from / 1000) * 1000;
@@ -44,7 +44,7 @@ export function transitions(zone: string, from: number, until: number): Transiti
 
 const atMidnight = ["@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually"];
 
-/** fixedTimes lists the times of day, in minutes, of a schedule whose hours and minutes are written out; undefined for any other. */
+/** fixedTimes lists the times of day, in minutes, of a schedule whose hours and minutes are plain numbers. For others it returns undefined. */
 export function fixedTimes(expr: string, dialect: "standard" | "quartz"): number[] | undefined {
   if (atMidnight.includes(expr.trim().toLowerCase())) return [0];
   const parts = fields(expr);
@@ -59,15 +59,15 @@ export function fixedTimes(expr: string, dialect: "standard" | "quartz"): number
 }
 
 export interface ClockChange {
-  /** moved: what is due in the gap fires after it; skipped: the gap has no fires; once, twice: the passes of a repeated hour that fire. */
+  /** moved: fire times in the gap move to its end; skipped: the gap has no fire times; once, twice: how often a repeated hour fires. */
   kind: "moved" | "skipped" | "once" | "twice";
-  /** The day, and from when to when the clock skips or repeats, as the zone's clocks show it. */
+  /** The day, and the skipped or repeated span in the zone's local time. */
   day: string;
   from: string;
   to: string;
 }
 
-/** clockChanges says what the next changes of the clock do to a cron schedule. next asks for its first fire time after an instant. */
+/** clockChanges returns the effects of the next clock changes on a cron schedule. next returns the first fire time after an instant. */
 export async function clockChanges(s: Schedule, zone: string, now: number, next: (after: number) => Promise<number | undefined>): Promise<ClockChange[]> {
   const times = fixedTimes(s.expr ?? "", s.dialect ?? "standard");
   const out: ClockChange[] = [];
@@ -88,7 +88,7 @@ async function effect({ at, before, after }: Transition, times: number[] | undef
   if (times && !within) return undefined;
   if (after > before) {
     if (times) return (await next(at - 1)) === at ? "moved" : undefined;
-    // A week earlier is the same day of the week, whose hour was there.
+    // One week earlier the same day of the week has this hour.
     const week = at - 7 * day;
     const fire = await next(week - 1);
     return fire !== undefined && fire < week + length ? "skipped" : undefined;

@@ -3,7 +3,7 @@ import { findJobs } from "./findjobs";
 
 afterEach(() => void vi.unstubAllGlobals());
 
-/** answer stands in for the server: page by page, the last one without a cursor. It returns what was asked for. */
+/** answer replaces the server by pages of a list. The last one has no cursor. It returns the requested addresses. */
 function answer(pages: number[][]): string[] {
   const asked: string[] = [];
   vi.stubGlobal("fetch", (url: string) => {
@@ -15,12 +15,12 @@ function answer(pages: number[][]): string[] {
 }
 
 describe("finding jobs", () => {
-  it("goes on over pages that are short or empty", async () => {
+  it("continues after short and empty pages", async () => {
     const asked = answer([[], [7], [], [9]]);
     expect((await findJobs({ q: "rare", limit: 8 })).map((j) => j.id)).toEqual([7, 9]);
     expect(asked).toEqual(["/api/v1/jobs?q=rare&limit=8", "/api/v1/jobs?q=rare&limit=8&cursor=c1", "/api/v1/jobs?q=rare&limit=8&cursor=c2", "/api/v1/jobs?q=rare&limit=8&cursor=c3"]);
   });
-  it("stops when it has enough", async () => {
+  it("stops at the limit", async () => {
     const asked = answer([[1, 2], [3, 4], [5]]);
     expect((await findJobs({ q: "many", limit: 3 })).map((j) => j.id)).toEqual([1, 2, 3]);
     expect(asked.length).toBe(2);

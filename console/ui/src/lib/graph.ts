@@ -1,6 +1,6 @@
 export interface GraphJob {
   id: number;
-  /** Absent where the viewer may not see the job. */
+  /** Absent if the viewer may not see the job. */
   name?: string;
   group?: string;
   enabled: boolean;
@@ -24,8 +24,8 @@ export interface Graph {
 }
 
 /**
- * layOut places a job, those that cause it and those that it causes in columns from left to right. A job that is reached in two
- * ways stands in the later column; one that comes around to itself stands where it was first.
+ * layOut places a job, its parents and its descendants in columns from left to right. A job with several paths is in the last
+ * possible column. In a cycle, a job stays in its first column.
  */
 export function layOut(job: number, known: GraphJob[]): Graph {
   const by = new Map(known.map((j) => [j.id, j]));

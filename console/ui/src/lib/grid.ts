@@ -1,7 +1,7 @@
 import type { RunState } from "../api/client";
 
 const minute = 60_000;
-/** The shapes of a grid, by how long a cell is: a row has so many of them. Days and hours are the viewer's. */
+/** The shapes of a grid: the length of a cell, and the cells in a row. Days and hours are in the viewer's time zone. */
 const shapes = [
   { unit: "seconds", cell: minute / 2, columns: 20 },
   { unit: "minutes", cell: 5 * minute, columns: 12 },
@@ -16,7 +16,7 @@ export interface Cell {
   runs: number;
   failed: number;
   missed: number;
-  /** What weighs most in it: the colour of the cell. */
+  /** The most important content, which defines the colour of the cell. */
   mark: "none" | "missed" | RunState;
 }
 
@@ -31,8 +31,8 @@ type GridMissed = { first: string; last: string; count: number };
 const weight: (Cell["mark"])[] = ["none", "pending", "skipped", "cancelled", "succeeded", "queued", "running", "retrying", "missed", "failed"];
 
 /**
- * grid puts runs, newest first, and missed fire times into cells of a length that fits how often they come: half a minute where
- * they come each second, days where they come daily. Its last row is now's.
+ * grid puts runs and missed fire times into cells. The length of a cell depends on the usual time between runs: half a minute
+ * for a job that runs every second, a day for a daily job. The last row contains now.
  */
 export function grid(runs: GridRun[], missed: GridMissed[], now: Date): Grid | undefined {
   const instants = runs.map((r) => Date.parse(r.at)).filter((at) => at <= now.getTime()).sort((a, b) => a - b);
@@ -88,7 +88,7 @@ function rowStart(unit: Grid["unit"], at: Date): Date {
 function cellsOf(shape: (typeof shapes)[number], start: Date): Cell[] {
   const edge = (i: number) => {
     const d = new Date(start);
-    // A day is not always 24 hours long: days and hours are counted by the calendar.
+    // Days and hours follow the local calendar, because a day does not always have 24 hours.
     if (shape.unit === "days") d.setDate(d.getDate() + i);
     else if (shape.unit === "hours") d.setHours(i);
     else d.setTime(start.getTime() + i * shape.cell);

@@ -2,7 +2,7 @@ import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { useLocation, useSearch } from "wouter";
 import { search } from "../api/client";
 
-/** useNow is the time, renewed every so many milliseconds. */
+/** useNow returns the current time, and updates it at an interval in milliseconds. */
 export function useNow(every = 1000): Date {
   const [now, set] = useState(() => new Date());
   useEffect(() => {
@@ -12,7 +12,7 @@ export function useNow(every = 1000): Date {
   return now;
 }
 
-/** useFilters keeps a list's filters in the URL, so that a link shows what its sender saw. */
+/** useFilters keeps a list's filters in the URL, so that a shared link shows the same list. */
 export function useFilters<N extends string>(names: readonly N[]): [Record<N, string>, (change: Partial<Record<N, string>>) => void] {
   const query = useSearch();
   const [path, navigate] = useLocation();
@@ -28,33 +28,33 @@ export function useFilters<N extends string>(names: readonly N[]): [Record<N, st
   return [filters, change];
 }
 
-/** useTyped is the text of a field that follows a value from outside and tells of its own changes after a rest. */
-export function useTyped(value: string, tell: (text: string) => void, rest = 250): [string, (text: string) => void] {
+/** useTyped keeps the text of a field. It follows a value from outside, and calls onChange after a pause in typing. */
+export function useTyped(value: string, onChange: (text: string) => void, pause = 250): [string, (text: string) => void] {
   const [text, set] = useState(value);
-  const told = useRef(value);
-  const latest = useRef(tell);
-  latest.current = tell;
+  const sent = useRef(value);
+  const latest = useRef(onChange);
+  latest.current = onChange;
   useEffect(() => {
-    if (value !== told.current) {
-      told.current = value;
+    if (value !== sent.current) {
+      sent.current = value;
       set(value);
     }
   }, [value]);
   useEffect(() => {
-    if (text === told.current) return;
+    if (text === sent.current) return;
     const timer = setTimeout(() => {
-      told.current = text;
+      sent.current = text;
       latest.current(text);
-    }, rest);
+    }, pause);
     return () => clearTimeout(timer);
-  }, [text, rest]);
+  }, [text, pause]);
   return [text, set];
 }
 
 const typing = (e: KeyboardEvent): boolean =>
   e.target instanceof HTMLElement && (e.target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName));
 
-/** useKeys calls what single keys and sequences ("g j") stand for, while nobody types and no dialog is open. */
+/** useKeys calls the functions of single keys and sequences ("g j"), unless a text field has the focus or a dialog is open. */
 export function useKeys(keys: Record<string, () => void>) {
   const latest = useRef(keys);
   latest.current = keys;
@@ -83,7 +83,7 @@ export function useKeys(keys: Record<string, () => void>) {
   }, []);
 }
 
-/** useListKeys moves the focus among a page's rows, which are links with data-row, by j and k. */
+/** useListKeys moves the focus between a page's rows with the keys j and k. Rows are elements with data-row. */
 export function useListKeys() {
   const move = (by: number) => {
     const rows = [...document.querySelectorAll<HTMLElement>("[data-row]")];
@@ -96,7 +96,7 @@ export function useListKeys() {
   useKeys({ j: () => move(1), k: () => move(-1) });
 }
 
-/** useTitle names the browser tab. */
+/** useTitle sets the title of the browser tab. */
 export function useTitle(title: string) {
   useEffect(() => {
     document.title = title ? `${title} · Belfry` : "Belfry";

@@ -1,4 +1,4 @@
-/** inTurn does something for each item, with a few at a time, until all are done or the signal ends it. */
+/** inTurn calls act for each item, at most atOnce at a time, until all are done or the signal aborts. */
 export async function inTurn<I>(items: readonly I[], atOnce: number, act: (item: I) => Promise<void>, signal?: AbortSignal): Promise<void> {
   const rest = items.values();
   const worker = async () => {

@@ -1,4 +1,4 @@
-// A job as YAML, in the format of `belfry job apply` and of imports. This is loaded with the tab that needs it.
+// A job as YAML, in the format of `belfry job apply` and of imports. This module is loaded with the YAML tab.
 import { parseDocument, stringify } from "yaml";
 import type { JobInput } from "../api/client";
 import { emptyDraft, tidy } from "./draft";
@@ -9,12 +9,12 @@ export interface NamedChild {
   on?: string;
 }
 
-/** Fields are a job's, as a file has them: children may be named by group/name. */
+/** Fields are the fields of a job in a file. Children may be named by group/name. */
 export type Fields = Omit<JobInput, "children"> & { children?: NamedChild[] };
 
 const same = (a: unknown, b: unknown) => JSON.stringify(a) === JSON.stringify(b);
 
-/** toYaml writes a draft without what is at its default. Children go by name where the name is known. */
+/** toYaml writes a draft without fields that have their default. Children are named by group/name if the name is known. */
 export function toYaml(draft: JobInput, nameOf: (id: number) => string | undefined = () => undefined): string {
   const { version, ...job } = tidy(draft);
   void version;
@@ -27,22 +27,22 @@ export function toYaml(draft: JobInput, nameOf: (id: number) => string | undefin
 
 export class YamlFault extends Error {}
 
-/** fromYaml reads one job. Unknown fields are kept, as the server says best what is wrong with them. */
+/** fromYaml reads one job. It keeps unknown fields, so that the server can report them. */
 export function fromYaml(text: string): Fields {
   const document = parseDocument(text);
   const fault = document.errors[0];
   if (fault) throw new YamlFault(fault.message.split("\n")[0] ?? fault.message);
-  let job: unknown = document.toJS({ maxAliasCount: 0 }); // the server takes no aliases either
+  let job: unknown = document.toJS({ maxAliasCount: 0 }); // the server does not accept aliases either
   if (isMapping(job) && Array.isArray(job.jobs)) job = job.jobs;
   if (Array.isArray(job) && job.length === 1) job = job[0];
-  if (Array.isArray(job) || !isMapping(job)) throw new YamlFault("one job is wanted here, as a mapping of its fields");
+  if (Array.isArray(job) || !isMapping(job)) throw new YamlFault("the text must be one job, as a mapping of its fields");
   const wrong = misshapen(job);
   if (wrong.length) throw new YamlFault(wrong.join("; "));
   for (const field of ["id", "created_at", "updated_at", "last_fire_time", "next_fire_time", "note", "version"]) delete job[field];
   return job as unknown as Fields;
 }
 
-/** draftFrom fills in what a file leaves out. Children are ids by now. */
+/** draftFrom adds the defaults that a file leaves out. The children must have ids. */
 export function draftFrom(fields: Omit<Fields, "children"> & Pick<JobInput, "children">, version: number | undefined): JobInput {
   const { handler, schedule, ...plain } = emptyDraft("UTC");
   void [handler, schedule];
@@ -54,7 +54,7 @@ const isString = (v: unknown): boolean => typeof v === "string";
 
 const texts = ["group", "name", "description", "author", "misfire", "handler", "param", "route", "route_key", "block", "block_scope", "timeout", "start_deadline", "retention"];
 
-/** misshapen says which fields are of another type than forms can show. */
+/** misshapen lists the fields whose type a form cannot show. */
 function misshapen(job: Record<string, unknown>): string[] {
   const out: string[] = [];
   const want = (field: string, holds: boolean, what: string) => { if (!holds) out.push(`${field}: must be ${what}`); };

@@ -1,17 +1,18 @@
 import { useEffect, useRef, useState } from "react";
 import { get, type Run } from "../api/client";
 
-export type Hearing = "live" | "connecting" | "off";
+export type StreamStatus = "live" | "connecting" | "off";
 
 /**
- * useStream hears what the server tells at an address, by the events' names; open comes with each connection, also with a new
- * one after a break. A tab that nobody sees lets go of it: browsers have few connections for all tabs of one server.
+ * useStream reads a stream of server-sent events, and calls the handler with the event's name. The handler open is called for each
+ * connection, also after an interruption. A hidden tab closes its stream, because a browser has few connections for all tabs of one
+ * server.
  */
-export function useStream(address: string | undefined, hear: Record<string, (data: string) => void>): Hearing {
-  const latest = useRef(hear);
-  latest.current = hear;
+export function useStream(address: string | undefined, handlers: Record<string, (data: string) => void>): StreamStatus {
+  const latest = useRef(handlers);
+  latest.current = handlers;
   const [hidden, setHidden] = useState(document.hidden);
-  const [hearing, setHearing] = useState<Hearing>("off");
+  const [status, setStreamStatus] = useState<StreamStatus>("off");
   const [tries, again] = useState(0);
   useEffect(() => {
     const on = () => setHidden(document.hidden);
@@ -20,22 +21,22 @@ export function useStream(address: string | undefined, hear: Record<string, (dat
   }, []);
   useEffect(() => {
     if (!address || hidden) {
-      setHearing("off");
+      setStreamStatus("off");
       return;
     }
-    setHearing("connecting");
+    setStreamStatus("connecting");
     let timer: ReturnType<typeof setTimeout> | undefined;
     const source = new EventSource(address);
-    source.addEventListener("open", () => setHearing("live"));
+    source.addEventListener("open", () => setStreamStatus("live"));
     for (const name of ["open", ...Object.keys(latest.current)]) {
       source.addEventListener(name, (e) => latest.current[name]?.((e as MessageEvent<string>).data));
     }
     source.addEventListener("error", () => {
-      setHearing("connecting");
-      // After an answer that is no stream the browser gives up; the server may have one again in a while.
+      setStreamStatus("connecting");
+      // After an answer that is not a stream, the browser does not connect again, so this does.
       if (source.readyState !== EventSource.CLOSED) return;
       timer = setTimeout(() => again((n) => n + 1), 10_000);
-      // The session may be over, of which the stream says nothing. Whatever else it is, the page's other questions tell.
+      // The session may have ended, which the stream cannot report. Other requests of the page report other errors.
       get("/api/v1/auth/me").catch(() => undefined);
     });
     return () => {
@@ -43,10 +44,10 @@ export function useStream(address: string | undefined, hear: Record<string, (dat
       source.close();
     };
   }, [address, hidden, tries]);
-  return hearing;
+  return status;
 }
 
-/** merge puts changed runs in the place of their former selves. Others are added in order, newest first, if they may be. */
+/** merge replaces the runs that have changed. If add is true, it also adds new runs in order, newest first. */
 export function merge<R extends Pick<Run, "id">>(list: R[], changed: ReadonlyMap<string, R>, add = true): R[] {
   const left = new Map(changed);
   const merged = list.map((r) => {
@@ -59,14 +60,14 @@ export function merge<R extends Pick<Run, "id">>(list: R[], changed: ReadonlyMap
 }
 
 /**
- * useRunStream follows the changes of runs that fit a query. It hands them over a few times a second at most; reload is called
- * when the list must be read as a whole: on each connection, and where changes were left out.
+ * useRunStream follows the changes of runs that match a query. It calls change at most a few times per second. It calls reload when
+ * the whole list must be read again: after each connection, and if changes are missing.
  */
-export function useRunStream(query: string | undefined, change: (changed: Map<string, Run>, gone: Set<string>) => void, reload: () => void): Hearing {
+export function useRunStream(query: string | undefined, change: (changed: Map<string, Run>, gone: Set<string>) => void, reload: () => void): StreamStatus {
   const changed = useRef(new Map<string, Run>());
   const gone = useRef(new Set<string>());
-  const tell = useRef(change);
-  tell.current = change;
+  const onChange = useRef(change);
+  onChange.current = change;
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
   const reloadedAt = useRef(0);
   const flush = () => {
@@ -74,7 +75,7 @@ export function useRunStream(query: string | undefined, change: (changed: Map<st
     const [c, g] = [changed.current, gone.current];
     changed.current = new Map();
     gone.current = new Set();
-    tell.current(c, g);
+    onChange.current(c, g);
   };
   const later = () => (timer.current ??= setTimeout(flush, 300));
   useEffect(() => () => clearTimeout(timer.current), []);

@@ -3,14 +3,14 @@ import type { Me } from "../api/client";
 
 export const MeContext = createContext<Me | null>(null);
 
-/** useMe says who is logged in. */
+/** useMe returns the user who is logged in. */
 export function useMe(): Me {
   const me = useContext(MeContext);
-  if (!me) throw new Error("nobody is logged in");
+  if (!me) throw new Error("useMe outside its provider");
   return me;
 }
 
-/** useMay says what the user may do; the server decides, this only spares people buttons that would be refused. */
+/** useMay returns what the user may do. It only hides buttons: the server checks the rights of each request. */
 export function useMay(): { operate: boolean; administer: boolean } {
   const { role } = useMe();
   return { operate: role !== "viewer", administer: role === "admin" };

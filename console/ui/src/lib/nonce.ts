@@ -1,5 +1,5 @@
-/** nonce lets style elements that are made while the page runs pass its content security policy. */
+/** nonce is the nonce of the page's content security policy. Style elements that are added at run time need it. */
 export const nonce = document.querySelector<HTMLMetaElement>('meta[name="csp-nonce"]')?.content ?? "";
 
-// Libraries that lock scrolling under dialogs look for it here.
+// Libraries that lock scrolling under dialogs read it from this variable.
 (globalThis as { __webpack_nonce__?: string }).__webpack_nonce__ = nonce;

@@ -1,4 +1,4 @@
-// Durations as Go writes them, and instants as people read them.
+// Durations in Go's notation, and readable instants.
 
 const unitMs: Record<string, number> = { ns: 1e-6, us: 1e-3, "µs": 1e-3, ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
 
@@ -25,7 +25,7 @@ export function shortDuration(ms: number): string {
   return `${s}s`;
 }
 
-/** goDuration drops what Go writes and people do not: "10m0s" is "10m". */
+/** goDuration drops the zero units that Go writes: "10m0s" becomes "10m". */
 export function goDuration(text: string): string {
   return text.replace(/([hm])0s$/, "$1").replace(/h0m$/, "h");
 }
@@ -49,20 +49,20 @@ function parts(at: Date, zone: string | undefined, withZone = false): Record<str
   return Object.fromEntries(format(zone, withZone).formatToParts(at).map((p) => [p.type, p.value]));
 }
 
-/** dateTime writes an instant as 2026-03-29 02:30:00, in a zone or in the viewer's. */
+/** dateTime writes an instant as 2026-03-29 02:30:00, in a zone. The default is the viewer's zone. */
 export function dateTime(at: string | Date, zone?: string): string {
   const p = parts(new Date(at), zone);
   return `${p.year}-${p.month}-${p.day} ${p.hour}:${p.minute}:${p.second}`;
 }
 
-/** clock writes the time of day, with the date only where it is another day than now's. */
+/** clock writes the time of day. It adds the date if the day is not today. */
 export function clock(at: string | Date, now: Date, zone?: string): string {
   const [there, here] = [dateTime(at, zone), dateTime(now, zone)];
   if (there.slice(0, 10) === here.slice(0, 10)) return there.slice(11);
   return there.slice(0, 4) === here.slice(0, 4) ? there.slice(5) : there;
 }
 
-/** offset returns the zone's distance from UTC at an instant: "GMT+2". */
+/** offset returns the zone's UTC offset at an instant: "GMT+2". */
 export function offset(at: string | Date, zone?: string): string {
   return parts(new Date(at), zone, true).timeZoneName ?? "";
 }
@@ -75,5 +75,5 @@ export function millis(at: string | Date): string {
 
 export const viewerZone = (): string => Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 
-/** zones lists the IANA names that the browser knows. */
+/** zones lists the IANA names of time zones that the browser supports. */
 export const zones = (): string[] => ["UTC", ...Intl.supportedValuesOf("timeZone").filter((z) => z !== "UTC")];

@@ -1,12 +1,12 @@
 import type { Schemas } from "../api/client";
 
 export type Step = { kind: "fire" | "due" | "dispatched" | "started" | "finished"; at: string; attempt?: number; attemptOf?: Schemas["Attempt"] };
-/** Gap names what passed between two steps. */
+/** Gap is the kind of time between two steps. */
 export type Gap = "jitter" | "waited" | "offered" | "ran" | "backoff" | "planned";
 
 export interface Entry {
   step: Step;
-  /** What passed since the step before, and how long it took. */
+  /** The kind and the length of the time since the previous step. */
   gap?: { kind: Gap; ms: number };
 }
 
@@ -17,7 +17,7 @@ export function timeline(run: Source): Entry[] {
   const steps: Step[] = [];
   if (run.fire_time) steps.push({ kind: "fire", at: run.fire_time });
   else steps.push({ kind: "fire", at: run.created_at });
-  // Until the first attempt is over, due_at is the run's own; later it is the latest attempt's.
+  // During the first attempt, due_at is the due instant of the run. Later it is that of the latest attempt.
   if (run.due_at && run.attempt === 1 && run.due_at !== steps[0]?.at) steps.push({ kind: "due", at: run.due_at });
   const attempts = [...run.attempts];
   if (!attempts.some((a) => a.attempt === run.attempt) && run.dispatched_at) {

@@ -1,4 +1,4 @@
-// The week of all schedules, in the viewer's zone.
+// The week of all schedules in the viewer's time zone.
 import { dateTime } from "./time";
 
 export interface Cell {
@@ -9,7 +9,7 @@ export interface Cell {
   failed: number;
 }
 
-/** Slot is an hour of a day as the viewer's clocks show it: where the clock repeats an hour, both of its passes. */
+/** Slot is one hour of a local day. If the clock repeats the hour, the slot contains both passes. */
 export interface Slot {
   from: string;
   planned: number;
@@ -17,12 +17,12 @@ export interface Slot {
   failed: number;
 }
 
-/** monday returns the local midnight with which a day's week begins. */
+/** monday returns the local midnight at which a day's week starts. */
 export function monday(day: Date): Date {
   return new Date(day.getFullYear(), day.getMonth(), day.getDate() - ((day.getDay() + 6) % 7));
 }
 
-/** addDays keeps to midnights, however long the days between are. */
+/** addDays returns a local midnight, also if the days in between do not have 24 hours. */
 export const addDays = (day: Date, n: number): Date => new Date(day.getFullYear(), day.getMonth(), day.getDate() + n);
 
 /** isoDay writes a local day: 2026-11-23. */
@@ -49,13 +49,13 @@ export function slots(week: Date, cells: Cell[], zone?: string): (Slot | undefin
   return out;
 }
 
-/** loadClass ranks a number between none (0) and the most (5). It goes by orders of magnitude, as jobs by the second drown all others otherwise. */
+/** loadClass ranks a number from 0 (none) to 5 (the most). The scale is logarithmic, so that jobs that fire every second do not hide all others. */
 export function loadClass(n: number, most: number): number {
   if (n <= 0) return 0;
   return Math.max(1, Math.min(5, Math.ceil((5 * Math.log(n + 1)) / Math.log(most + 1))));
 }
 
-/** short writes a count in four characters: 950, 3.6k, 12k, 1.2M. */
+/** short writes a count in at most four characters: 950, 3.6k, 12k, 1.2M. */
 export function short(n: number): string {
   if (n < 1000) return String(n);
   const [value, unit] = n < 1_000_000 ? [n / 1000, "k"] : [n / 1_000_000, "M"];

@@ -13,7 +13,7 @@ import { Copy, ErrorNote, errorText, Facts, Instant, PageHead, Section } from ".
 import { Chips } from "../parts/filters";
 import { weekdayNames, YearView } from "../parts/yearview";
 
-/** CalendarPage shows a calendar's days off, and lets admins change them or make a calendar. */
+/** CalendarPage shows a calendar's days off. Admins can change them, or create a calendar. */
 export default function CalendarPage({ name }: { name?: string }) {
   const { t } = useLanguage();
   useTitle(name ?? t("calendars.new"));
@@ -30,7 +30,7 @@ function UsedBy({ calendar }: { calendar: Calendar }) {
   return calendar.jobs > 0 ? <Link className="link" href={`/jobs?calendar=${calendar.name}`}>{t("calendars.usedby", { n: calendar.jobs })}</Link> : <span>{t("calendars.unused")}</span>;
 }
 
-/** Years leads from one year to the next, and to those that have dates. */
+/** Years selects a year: the previous one, the next one, or one with dates. */
 function Years({ year, onYear, dates }: { year: number; onYear: (y: number) => void; dates: string[] }) {
   const { t } = useLanguage();
   const counts = new Map<string, number>();
@@ -123,15 +123,15 @@ function Form({ calendar }: { calendar?: Calendar }) {
   );
 }
 
-/** Paste takes many dates at once: typed, pasted, or from a file. */
+/** Paste adds many dates at once: typed, pasted, or from a file. */
 function Paste({ known, onAdd }: { known: Set<string>; onAdd: (dates: string[]) => void }) {
   const { t } = useLanguage();
   const [text, setText] = useState("");
-  const [told, setTold] = useState<{ added: number; there: number; faults: { line: number; text: string }[] }>();
+  const [result, setResult] = useState<{ added: number; there: number; faults: { line: number; text: string }[] }>();
   function add(from: string) {
     const { dates, faults } = parseDates(from);
     const fresh = dates.filter((d) => !known.has(d));
-    setTold({ added: fresh.length, there: dates.length - fresh.length, faults });
+    setResult({ added: fresh.length, there: dates.length - fresh.length, faults });
     if (faults.length === 0) setText("");
     onAdd(dates);
   }
@@ -142,10 +142,10 @@ function Paste({ known, onAdd }: { known: Set<string>; onAdd: (dates: string[]) 
         <Button size="xs" variant="default" disabled={text.trim() === ""} onClick={() => add(text)}>{t("calendars.add")}</Button>
         <FileButton onChange={(f) => void f?.text().then(add)} accept=".ics,.txt,.csv,text/calendar,text/plain">{(props) => <Button {...props} size="xs" variant="default">{t("calendars.file")}</Button>}</FileButton>
       </Group>
-      {told && <div role="status">
-        <Text size="sm">{t("calendars.added", { n: told.added, known: told.there })}</Text>
-        {told.faults.slice(0, 8).map((f) => <Text key={f.line} size="sm" c="var(--bad)">{t("calendars.fault", { line: f.line, text: f.text })}</Text>)}
-        {told.faults.length > 8 && <Text size="sm" c="var(--bad)">{t("bulk.more", { n: told.faults.length - 8 })}</Text>}
+      {result && <div role="status">
+        <Text size="sm">{t("calendars.added", { n: result.added, known: result.there })}</Text>
+        {result.faults.slice(0, 8).map((f) => <Text key={f.line} size="sm" c="var(--bad)">{t("calendars.fault", { line: f.line, text: f.text })}</Text>)}
+        {result.faults.length > 8 && <Text size="sm" c="var(--bad)">{t("bulk.more", { n: result.faults.length - 8 })}</Text>}
       </div>}
     </Stack>
   );

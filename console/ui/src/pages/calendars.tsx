@@ -12,7 +12,7 @@ import { Empty, ErrorNote, Icon, icons, Instant, PageHead, Snippet } from "../pa
 import { calendarCommands } from "../parts/snippets";
 import { weekdayNames } from "../parts/yearview";
 
-/** Calendars lists the named sets of days off. The week of all schedules is another page. */
+/** Calendars lists the calendars, which are named sets of days off. The week of all schedules is another page. */
 export default function Calendars() {
   const { t, language } = useLanguage();
   useTitle(t("nav.calendars"));

@@ -40,7 +40,7 @@ export default function Channels() {
           </table>
         )}
       </Pages>
-      <div className="below"><Told /></div>
+      <div className="below"><SentAlerts /></div>
       {form && <ChannelForm channel={form === "new" ? undefined : form} onClose={() => setForm(undefined)} />}
       {deleting && <Confirm title={t("channel.delete", { name: deleting.name })} text={t("channel.delete.text")} action={t("delete")} onClose={() => setDeleting(undefined)}
         onConfirm={async () => { await call("delete", "/api/v1/alert-channels/{name}", { path: { name: deleting.name } }); await refresh("alert-channels"); }} />}
@@ -70,7 +70,7 @@ const examples: Record<Exclude<Kind, "email">, string> = {
   wecom: "https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=…", feishu: "https://open.feishu.cn/open-apis/bot/v2/hook/…",
 };
 
-/** ChannelForm makes or changes a channel. Secrets are never shown again: what stays empty stays as it is. */
+/** ChannelForm creates or changes a channel. Stored secrets are not shown. An empty field keeps the stored secret. */
 function ChannelForm({ channel, onClose }: { channel?: Channel; onClose: () => void }) {
   const t = useT();
   const refresh = useRefresh();
@@ -148,8 +148,8 @@ function ChannelForm({ channel, onClose }: { channel?: Channel; onClose: () => v
 
 const deliveryClass = { pending: "pill-warn", delivered: "pill-good", failed: "pill-bad" } as const;
 
-/** Told lists which alerts went out, and what came of each delivery. */
-function Told() {
+/** SentAlerts lists the sent alerts, and the result of each delivery. */
+function SentAlerts() {
   const t = useT();
   return (
     <Section title={t("alerts.told")}>

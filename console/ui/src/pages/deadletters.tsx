@@ -50,7 +50,7 @@ function Replay({ letter, onDone }: { letter: Letter; onDone?: () => void }) {
   return <Button size="compact-xs" variant="default" loading={m.isPending} onClick={() => m.mutate()} title={t("letter.replay.text")}>{t("letter.replay")}</Button>;
 }
 
-/** Look shows a letter with its data, which lists leave out. */
+/** Look shows a dead letter with its data, which the list leaves out. */
 function Look({ seq, onClose }: { seq: number; onClose: () => void }) {
   const t = useT();
   const letter = useQuery({ queryKey: ["dead-letter", seq], queryFn: () => get("/api/v1/dead-letters/{seq}", { path: { seq } }), staleTime: Infinity });
@@ -69,7 +69,7 @@ function Look({ seq, onClose }: { seq: number; onClose: () => void }) {
   );
 }
 
-/** pretty indents what is JSON. */
+/** pretty indents JSON, and returns other text unchanged. */
 function pretty(text: string): string {
   try {
     return JSON.stringify(JSON.parse(text), null, 2);

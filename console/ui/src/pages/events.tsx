@@ -75,7 +75,7 @@ function Look({ id, onClose }: { id: string; onClose: () => void }) {
   );
 }
 
-/** Send sends an event by hand and shows what came of it. */
+/** Send sends an event and shows the result. */
 function Send({ onClose }: { onClose: () => void }) {
   const t = useT();
   const refresh = useRefresh();

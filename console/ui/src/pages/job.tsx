@@ -18,7 +18,7 @@ import { scheduleText, timesText } from "../parts/schedule";
 import { Scripts } from "../parts/scripts";
 import { Why } from "../parts/why";
 
-/** So many runs are drawn; older ones are in the list of runs. */
+/** The number of runs that are drawn. Older runs are in the list of runs. */
 const drawn = 500;
 
 export default function JobPage({ id }: { id: number }) {

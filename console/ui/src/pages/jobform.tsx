@@ -47,7 +47,7 @@ function Form({ id, start }: { id?: number; start: JobInput }) {
   const instances = useQuery({ queryKey: ["instances", d.group], queryFn: () => get("/api/v1/groups/{name}/instances", { path: { name: d.group } }), enabled: groups.data?.items.some((g) => g.name === d.group) ?? false, retry: false });
   const handlers = [...new Set(instances.data?.items.flatMap((i) => i.handlers) ?? [])].sort();
 
-  // The first group with somebody in it is the likeliest.
+  // The default is the first group with live instances.
   useEffect(() => {
     const list = groups.data?.items;
     if (!list || d.group) return;
@@ -171,7 +171,7 @@ function Form({ id, start }: { id?: number; start: JobInput }) {
   );
 }
 
-/** Policy explains each choice where it is made. */
+/** Policy selects a policy, and explains each choice. */
 function Policy({ label, value, values, prefix, onChange, children }: { label: string; value: string; values: string[]; prefix: "misfire" | "block"; onChange: (v: string) => void; children?: ReactNode }) {
   const t = useT();
   return (

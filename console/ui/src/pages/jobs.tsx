@@ -32,7 +32,7 @@ export default function Jobs() {
   const [importing, setImporting] = useState(false);
   const [chosen, setChosen] = useState<Set<number>>(new Set());
   const [bulk, setBulk] = useState<JobAction>();
-  useEffect(() => setChosen(new Set()), [f]); // what one no longer sees is not acted upon
+  useEffect(() => setChosen(new Set()), [f]); // an action must not apply to jobs that are no longer shown
   const list = useInfiniteQuery({
     queryKey: ["jobs", f],
     queryFn: ({ pageParam, signal }) => get("/api/v1/jobs", {
@@ -44,7 +44,7 @@ export default function Jobs() {
     refetchInterval: (q) => ((q.state.data?.pages.length ?? 0) <= 3 ? 5000 : 60_000),
   });
   const jobs = list.data?.pages.flatMap((p) => p.items) ?? [];
-  // Where a search finds little, pages are short or empty: go on until there is something to look at.
+  // If a search matches few jobs, pages are short or empty. Then the next page is read until there are some jobs.
   const { hasNextPage, isFetching, isError, fetchNextPage } = list;
   const seeking = hasNextPage && !isError && jobs.length < 100;
   useEffect(() => { if (seeking && !isFetching) void fetchNextPage(); }, [seeking, isFetching, fetchNextPage]);

@@ -11,13 +11,13 @@ import { LanguageSwitch, ThemeSwitch } from "../parts/switches";
 
 const refusals = ["oidc_denied", "oidc_expired", "oidc_failed", "oidc_no_access", "oidc_name", "oidc_unavailable", "too_many"];
 
-/** target is where to go after the log-in: only ever a path of this console. */
+/** target returns the page to open after the log-in. It is always a path of this console. */
 export function target(query: string): string {
   const to = new URLSearchParams(query).get("to") ?? "/";
   return /^\/(?![/\\])/.test(to) && !to.startsWith("/login") ? to : "/";
 }
 
-/** MustChange is all that somebody sees whose password was chosen by another. */
+/** MustChange is the only page for a user who must change the password. */
 export function MustChange() {
   const t = useT();
   useTitle(t("password.change"));
@@ -48,7 +48,7 @@ export function LogIn() {
   const [password, setPassword] = useState("");
   const [error, setError] = useState<ApiError>();
   const [busy, setBusy] = useState(false);
-  // A console that cannot say how one logs in still takes a password.
+  // If the ways to log in cannot be read, the page offers the log-in with a password.
   const methods = useQuery({ queryKey: ["auth-methods"], queryFn: () => get("/api/v1/auth/methods"), retry: false, staleTime: Infinity });
   const oidc = methods.data?.oidc;
   const withPassword = methods.data?.password ?? true;

@@ -28,7 +28,7 @@ export default function Overview() {
   const client = useQueryClient();
   const every = (ms: number) => (live ? ms : false);
   const overview = useQuery({ queryKey: ["overview", span, group], queryFn: () => get("/api/v1/overview", { query: { from, group } }), refetchInterval: every(60_000) });
-  const hearing = useStream(live ? `/api/v1/overview/stream${search({ span: spans[span].go, group })}` : undefined, {
+  const status = useStream(live ? `/api/v1/overview/stream${search({ span: spans[span].go, group })}` : undefined, {
     overview: (data) => client.setQueryData(["overview", span, group], JSON.parse(data)),
   });
   const report = useQuery({ queryKey: ["report", span, group], queryFn: () => get("/api/v1/reports/runs", { query: { from, group, step: spans[span].step } }), refetchInterval: every(30_000) });
@@ -37,13 +37,13 @@ export default function Overview() {
   const o = overview.data;
   if (overview.error && !o) return <ErrorNote error={overview.error} retry={() => void overview.refetch()} />;
 
-  // A job that fires every second would fill the list: each is named once, with its next fire time.
+  // A job that fires every second would fill the list, so each job is listed once with its next fire time.
   const seen = new Set<number>();
   const next = (upcoming.data?.items ?? []).filter((u) => !seen.has(u.job_id) && seen.add(u.job_id)).slice(0, 10);
   return (
     <>
       <PageHead title={t("nav.overview")}>
-        <Text size="xs" c="dimmed" role="status">{t(live ? (hearing === "live" ? "live.on" : "live.connecting") : "live.off")}</Text>
+        <Text size="xs" c="dimmed" role="status">{t(live ? (status === "live" ? "live.on" : "live.connecting") : "live.off")}</Text>
         <Button size="xs" variant="default" aria-pressed={!live} onClick={() => { setLive(!live); if (!live) for (const q of [overview, report, running, upcoming]) void q.refetch(); }} leftSection={<Icon d={live ? icons.pause : icons.play} size={14} />}>{t(live ? "live.pause" : "live.go")}</Button>
         <GroupPick value={f.group} onChange={(g) => setF({ group: g })} />
         <SegmentedControl size="xs" value={span} onChange={(s) => setF({ span: s })} data={Object.keys(spans).map((s) => ({ value: s, label: t(`span.${s as Span}`) }))} aria-label={t("overview.span")} />
@@ -95,7 +95,7 @@ function Tile({ name, value, note, bad, href }: { name: string; value: string | 
   return href ? <Link href={href} className="tile">{inner}</Link> : <div className="tile">{inner}</div>;
 }
 
-/** Missed lists what the ledger got last. Each entry leads to its job, which is asked there why it did not run. */
+/** Missed lists the latest entries of the missed ledger. Each one links to its job's page, which explains why the job did not run. */
 function Missed({ entries, now }: { entries: Schemas["RecentMissed"][]; now: Date }) {
   const t = useT();
   return (
@@ -110,7 +110,7 @@ function Missed({ entries, now }: { entries: Schemas["RecentMissed"][]; now: Dat
   );
 }
 
-/** Bars shows runs by outcome over time. The same figures are in each bar's title and, for those who cannot see it, in a table. */
+/** Bars shows runs by outcome over time. The numbers are also in each bar's title and, for screen readers, in a table. */
 function Bars({ points }: { points: Schemas["ReportPoint"][] }) {
   const t = useT();
   const [width, height] = [720, 90];

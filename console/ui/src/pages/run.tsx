@@ -77,7 +77,7 @@ export default function RunPage({ id }: { id: string }) {
   );
 }
 
-/** Parent names the run that caused this one, as far as one may see it. */
+/** Parent shows the run that caused this one, if the user may see it. */
 function Parent({ id }: { id: string }) {
   const parent = useQuery({ queryKey: ["run", id], queryFn: () => get("/api/v1/runs/{id}", { path: { id } }), staleTime: 10_000, retry: false });
   return <Link className="plain-link" href={`/runs/${id}`}>{parent.data ? <><State state={parent.data.state} reason={parent.data.reason} /> {parent.data.job_name}</> : <span className="mono">{id}</span>}</Link>;

@@ -25,7 +25,7 @@ export default function Runs() {
   const [live, setLive] = useState(true);
   const [chosen, setChosen] = useState<Set<string>>(new Set());
   const [bulk, setBulk] = useState<{ action: RunAction; all: boolean }>();
-  useEffect(() => setChosen(new Set()), [f]); // what one no longer sees is not acted upon
+  useEffect(() => setChosen(new Set()), [f]); // an action must not apply to runs that are no longer shown
   const client = useQueryClient();
   const list = useInfiniteQuery({
     queryKey: ["runs", f],
@@ -35,11 +35,11 @@ export default function Runs() {
     placeholderData: (before) => before,
     refetchInterval: (q) => (live && (q.state.data?.pages.length ?? 0) <= 1 ? 30_000 : false),
   });
-  const hearing = useRunStream(live ? search(f) : undefined, (changed, gone) => {
+  const status = useRunStream(live ? search(f) : undefined, (changed, gone) => {
     let long = false;
     client.setQueryData<InfiniteData<Answer<"/api/v1/runs", "get">>>(["runs", f], (before) => before && {
       ...before,
-      // Whoever has gone on to older pages reads; a list that jumps under them would be in their way.
+      // If older pages are shown, new runs are not added, because the list would move under the reader.
       pages: before.pages.map((p) => {
         const items = merge(p.items, changed, before.pages.length === 1).filter((r) => !gone.has(r.id));
         long ||= items.length > 400;
@@ -56,7 +56,7 @@ export default function Runs() {
   return (
     <>
       <PageHead title={t("nav.runs")}>
-        <Text size="xs" c="dimmed" role="status">{t(live ? (hearing === "live" ? "live.on" : "live.connecting") : "live.off")}</Text>
+        <Text size="xs" c="dimmed" role="status">{t(live ? (status === "live" ? "live.on" : "live.connecting") : "live.off")}</Text>
         <Button size="xs" variant="default" aria-pressed={!live} onClick={() => { setLive(!live); if (!live) void list.refetch(); }} leftSection={<Icon d={live ? icons.pause : icons.play} size={14} />}>{t(live ? "live.pause" : "live.go")}</Button>
       </PageHead>
       <div className="filters">

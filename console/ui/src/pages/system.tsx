@@ -9,7 +9,7 @@ import { shortDuration } from "../lib/time";
 import { Ago, ErrorNote, Facts, Instant, PageHead, Section } from "../parts/basics";
 import { useGroups } from "../parts/filters";
 
-// Above these something wants to be looked at: schedulers give a sign every two seconds, the rest works by the minute.
+// Above these limits a value is marked. Schedulers record their activity every two seconds. The other work runs every minute.
 const silent = 10_000;
 const behind = 10 * 60_000;
 

@@ -49,7 +49,7 @@ export default function Week() {
   );
 }
 
-/** Grid is a table of hours and days, through which one goes by arrow keys. */
+/** Grid is a table of hours and days. Arrow keys move the focus in it. */
 function Grid({ week, days, now, language, chosen, choose }: { week: Date; days: (Slot | undefined)[][]; now: Date; language: "en" | "zh"; chosen?: [number, number]; choose: (at: [number, number]) => void }) {
   const { t } = useLanguage();
   const table = useRef<HTMLTableElement>(null);
@@ -93,7 +93,7 @@ function Grid({ week, days, now, language, chosen, choose }: { week: Date; days:
   );
 }
 
-/** Hour shows what one cell is made of: runs that were, jobs that will fire. */
+/** Hour shows the content of a cell: its past runs, and the jobs that will fire. */
 function Hour({ slot, now, group }: { slot: Slot; now: Date; group: string }) {
   const { t } = useLanguage();
   const to = new Date(Date.parse(slot.from) + 3_600_000).toISOString();

@@ -8,7 +8,7 @@ import { useT } from "../i18n";
 import { useMay } from "../lib/me";
 import { errorText } from "./basics";
 
-/** useRefresh makes the lists that a change touches be read again. */
+/** useRefresh returns a function that reads lists again after a change. */
 export function useRefresh() {
   const client = useQueryClient();
   return (...keys: string[]) => Promise.all(keys.map((k) => client.invalidateQueries({ queryKey: [k] })));
@@ -36,7 +36,7 @@ export function EnableSwitch({ job, label }: { job: Job; label?: boolean }) {
   );
 }
 
-/** RunNow asks for the param, which begins as the job's own, and goes to the run. */
+/** RunNow asks for the param, starts a run and opens its page. The default param is the job's. */
 export function RunNow({ job, onClose }: { job: Job; onClose: () => void }) {
   const t = useT();
   const [, navigate] = useLocation();
@@ -67,7 +67,7 @@ export function RunNow({ job, onClose }: { job: Job; onClose: () => void }) {
   );
 }
 
-/** Confirm asks before what cannot be undone. */
+/** Confirm asks for a confirmation before an action that cannot be undone. */
 export function Confirm({ title, text, action, onConfirm, onClose }: { title: string; text: string; action: string; onConfirm: () => Promise<unknown>; onClose: () => void }) {
   const t = useT();
   const m = useMutation({ mutationFn: onConfirm, onSuccess: onClose });

@@ -5,7 +5,7 @@ import { useT, type Key } from "../i18n";
 import { useNow } from "../lib/hooks";
 import { clock, dateTime, offset, shortDuration } from "../lib/time";
 
-/** Icon is a stroke drawing in a 16 by 16 field. */
+/** Icon draws a path of 16 by 16 pixels. */
 export function Icon({ d, size = 16 }: { d: string; size?: number }) {
   return (
     <svg width={size} height={size} viewBox="0 0 16 16" fill="none" stroke="currentColor" strokeWidth="1.6" strokeLinecap="round" strokeLinejoin="round" aria-hidden="true">
@@ -22,7 +22,7 @@ export const icons = {
   moon: "M13 9.5A5.5 5.5 0 0 1 6.5 3 5.5 5.5 0 1 0 13 9.5z", language: "M2 3.5h7M5.5 2v1.5M3 8.5c2.5-1 4-3 4.3-5M3.5 5.5c.8 1.5 2 2.5 4 3M8 14l3-7 3 7M9 12h4",
 };
 
-// Each state has a shape of its own, so that colour is never the only sign.
+// Each state has its own shape, so that states can be distinguished without colours.
 export const shapes: Record<RunState, string> = {
   pending: "M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11z",
   queued: "M3 4.5h10M3 8h10M3 11.5h6",
@@ -50,7 +50,7 @@ export function State({ state, reason, compact }: { state: RunState; reason?: st
 
 const reasons = ["handler_error", "handler_panic", "handler_not_found", "timeout", "lost", "drained", "no_executor", "queue_full", "killed", "discarded", "covered", "job_deleted", "bad_script", "unsupported"] as const;
 
-/** reasonText puts a reason into words; one that this console does not know stays as it is. */
+/** reasonText translates a reason. An unknown reason is returned unchanged. */
 export function reasonText(t: ReturnType<typeof useT>, reason: string): string {
   return (reasons as readonly string[]).includes(reason) ? t(`reason.${reason}` as Key) : reason;
 }
@@ -59,7 +59,7 @@ export const causes = ["schedule", "misfire", "manual", "api", "event", "child",
 export const states = ["pending", "queued", "running", "retrying", "succeeded", "failed", "cancelled", "skipped"] as const;
 export const allReasons = reasons;
 
-/** Instant shows when in the viewer's zone, and in UTC to those who point at it. */
+/** Instant shows an instant in the viewer's zone. Its tooltip also has UTC. */
 export function Instant({ at, now }: { at: string | null | undefined; now?: Date }) {
   if (!at) return <span className="faint">–</span>;
   return (
@@ -69,7 +69,7 @@ export function Instant({ at, now }: { at: string | null | undefined; now?: Date
   );
 }
 
-/** Countdown says how far away an instant is. */
+/** Countdown shows the time until an instant. */
 export function Countdown({ at }: { at: string }) {
   const t = useT();
   const ms = new Date(at).getTime() - useNow().getTime();
@@ -115,7 +115,7 @@ export function Copy({ text, label }: { text: string; label?: string }) {
   );
 }
 
-/** Snippet is code to take away. */
+/** Snippet shows code with a copy button. */
 export function Snippet({ code }: { code: string }) {
   return (
     <div className="snippet">
@@ -155,7 +155,7 @@ export function Section({ title, children, right }: { title: string; right?: Rea
   );
 }
 
-/** Facts is a list of names and values. Values that are not there are left out. */
+/** Facts is a list of names and values. Empty values are left out. */
 export function Facts({ of }: { of: [string, ReactNode][] }) {
   return (
     <dl className="facts">

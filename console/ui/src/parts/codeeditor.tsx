@@ -13,12 +13,12 @@ import { nonce } from "../lib/nonce";
 
 const parsers: Record<string, StreamParser<unknown>> = { bash: shell, sh: shell, python, node: javascript, powershell: powerShell, go, yaml };
 
-/** CodeEditor is loaded only where code is edited. Escape and then Tab leaves it by keyboard. */
+/** CodeEditor edits code. It is loaded only when it is needed. Escape and then Tab moves the focus out of it. */
 export default function CodeEditor({ value, onChange, language, label, readOnly }: { value: string; onChange?: (code: string) => void; language: string; label: string; readOnly?: boolean }) {
   const host = useRef<HTMLDivElement>(null);
   const view = useRef<EditorView>(undefined);
-  const tell = useRef(onChange);
-  tell.current = onChange;
+  const latest = useRef(onChange);
+  latest.current = onChange;
   const mode = useRef(new Compartment());
 
   useEffect(() => {
@@ -31,13 +31,13 @@ export default function CodeEditor({ value, onChange, language, label, readOnly 
           EditorView.cspNonce.of(nonce), lineNumbers(), history(), indentUnit.of("  "), keymap.of([...defaultKeymap, ...historyKeymap, indentWithTab]),
           syntaxHighlighting(defaultHighlightStyle), mode.current.of([]), EditorState.readOnly.of(readOnly ?? false),
           EditorView.contentAttributes.of({ "aria-label": label }),
-          EditorView.updateListener.of((u) => { if (u.docChanged) tell.current?.(u.state.doc.toString()); }),
+          EditorView.updateListener.of((u) => { if (u.docChanged) latest.current?.(u.state.doc.toString()); }),
         ],
       }),
     });
     view.current = v;
     return () => v.destroy();
-    // oxlint-disable-next-line react-hooks/exhaustive-deps -- the editor owns its text once it is made
+    // oxlint-disable-next-line react-hooks/exhaustive-deps -- after its creation the editor owns its text
   }, []);
   useEffect(() => {
     const p = parsers[language];

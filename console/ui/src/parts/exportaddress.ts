@@ -1,4 +1,4 @@
 import { search } from "../api/client";
 
-/** exportAddress is where the file of a group, or of all, is downloaded from. */
+/** exportAddress returns the address of the export of a group, or of all groups. */
 export const exportAddress = (group: string): string => "/api/v1/export" + search({ group });

@@ -5,7 +5,7 @@ import { useT } from "../i18n";
 import { useTyped } from "../lib/hooks";
 import { Icon, icons } from "./basics";
 
-/** SearchField is what the key / goes to. */
+/** SearchField is a search field. The key / moves the focus to it. */
 export function SearchField({ value, onChange, label }: { value: string; onChange: (q: string) => void; label: string }) {
   const t = useT();
   const [text, setText] = useTyped(value, onChange);
@@ -16,7 +16,7 @@ export function SearchField({ value, onChange, label }: { value: string; onChang
   );
 }
 
-/** Chips choose one value or several of few; each is a button that says whether it is pressed. */
+/** Chips select one or several of a few values. Each value is a toggle button. */
 export function Chips<V extends string>({ label, values, value, onChange, name }: { label: string; values: readonly V[]; value: string; onChange: (v: string) => void; name: (v: V) => string }) {
   const chosen = value ? value.split(",") : [];
   return (
@@ -31,7 +31,7 @@ export function Chips<V extends string>({ label, values, value, onChange, name }
   );
 }
 
-/** Pick chooses one value or none. */
+/** Pick selects one value or none. */
 export function Pick({ label, data, value, onChange, width = 150 }: { label: string; data: { value: string; label: string }[] | string[]; value: string; onChange: (v: string) => void; width?: number }) {
   return <Select size="xs" w={width} placeholder={label} aria-label={label} data={data} value={value || null} onChange={(v) => onChange(v ?? "")} clearable searchable checkIconPosition="right" />;
 }

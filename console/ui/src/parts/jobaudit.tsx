@@ -6,7 +6,7 @@ import { useT } from "../i18n";
 import { changedFields } from "../lib/changes";
 import { ErrorNote, Instant, Section } from "./basics";
 
-/** JobAudit tells admins who changed the job, and what. */
+/** JobAudit shows admins the changes of the job, and who made them. */
 export function JobAudit({ job }: { job: Job }) {
   const t = useT();
   const list = useQuery({ queryKey: ["audit", "job", job.id, job.version], queryFn: () => get("/api/v1/audit", { query: { object: `job/${job.id}`, limit: 20 } }), placeholderData: (before) => before });

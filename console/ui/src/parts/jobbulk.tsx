@@ -8,7 +8,7 @@ import { errorText } from "./basics";
 
 export type JobAction = "enable" | "disable" | "run" | "delete";
 
-const atOnce = 4; // requests; a browser has six connections to a server, and lists want some of them
+const atOnce = 4; // requests; a browser has six connections to a server, and lists need some of them
 
 function act(action: JobAction, id: number): Promise<unknown> {
   switch (action) {
@@ -24,8 +24,8 @@ function act(action: JobAction, id: number): Promise<unknown> {
 }
 
 /**
- * JobBulk asks, does the same to each of several jobs, and says what became of them. The jobs are those that it was opened with, as the
- * list behind it goes on changing: what is deleted leaves it.
+ * JobBulk asks for a confirmation, applies an action to several jobs and shows the results. It keeps the jobs with which it was
+ * opened, because deleted jobs disappear from the list.
  */
 export function JobBulk({ jobs: chosen, action, onClose, onDone }: { jobs: Job[]; action: JobAction; onClose: () => void; onDone: () => void }) {
   const t = useT();

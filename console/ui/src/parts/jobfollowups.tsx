@@ -10,7 +10,7 @@ import { JobPick } from "./jobpick";
 type Child = NonNullable<JobInput["children"]>[number];
 type Alert = NonNullable<JobInput["alert"]>;
 
-/** Children edits which jobs run after this one. A row without a job yet has the id 0. */
+/** Children edits the jobs that run after this one. A row without a job has the id 0. */
 export function Children({ id, value, onChange, error }: { id?: number; value: Child[]; onChange: (c: Child[]) => void; error?: string }) {
   const t = useT();
   const set = (at: number, c: Partial<Child>) => onChange(value.map((old, i) => (i === at ? { ...old, ...c } : old)));
@@ -32,7 +32,7 @@ export function Children({ id, value, onChange, error }: { id?: number; value: C
 
 const turns = ["failed", "recovered", "missed", "late"] as const;
 
-/** Alerts edits who hears of which turns of a job. Only admins see which channels there are; others type their names. */
+/** Alerts edits the channels and the kinds of a job's alerts. Only admins may list channels. Other users type the names. */
 export function Alerts({ value, onChange, errors }: { value: Alert; onChange: (a: Alert) => void; errors: { channels?: string; on?: string } }) {
   const t = useT();
   const may = useMay();

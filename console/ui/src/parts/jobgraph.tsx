@@ -6,10 +6,10 @@ import { useT } from "../i18n";
 import { layOut, type GraphJob } from "../lib/graph";
 
 const [width, height, across, down] = [168, 40, 92, 14];
-/** A graph of more is no longer read; the jobs' own pages have the rest. */
+/** A larger graph would be unreadable. The pages of the other jobs show the rest. */
 const most = 24;
 
-/** JobGraph draws the jobs whose runs cause this job's, and two steps far those that its own cause. */
+/** JobGraph draws the parents of a job, its children and their children. */
 export function JobGraph({ job }: { job: Job }) {
   const t = useT();
   const parents = useParents(job);
@@ -54,7 +54,7 @@ function useJobs(ids: number[]): GraphJob[] {
     .map((q, i) => (q.data ? graphJob(q.data) : { id: ids[i] ?? 0, enabled: true, children: [] }));
 }
 
-/** useParents finds the jobs that have this one as a child. */
+/** useParents returns the jobs that have this one as a child. */
 function useParents(job: Job): GraphJob[] {
   const parents = useQuery({ queryKey: ["jobs", "parents", job.id], queryFn: () => get("/api/v1/jobs", { query: { child_id: job.id, limit: most } }), refetchInterval: 15_000, retry: false });
   return parents.data?.items.filter((p) => p.id !== job.id).map(graphJob) ?? [];

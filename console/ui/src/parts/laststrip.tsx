@@ -9,13 +9,13 @@ type Last = Schemas["LastRun"];
 
 const missedShape = "M8 3v6M8 12.5h.01";
 
-/** lastText is one of a job's last runs in words. */
+/** lastText describes one of a job's last runs. */
 function lastText(t: Translate, r: Last): string {
   const state = r.state === "missed" ? t("strip.missed", { n: r.count ?? 1 }) : t(`state.${r.state}`);
   return [state, r.reason && reasonText(t, r.reason), r.why, dateTime(r.at), r.duration_ms != null && shortDuration(r.duration_ms), r.shards ? t("run.shards", { n: r.shards }) : ""].filter(Boolean).join(" · ");
 }
 
-/** LastStrip shows what became of a job lately, oldest first, by shape, colour and words. Arrow keys move within it. */
+/** LastStrip shows a job's last runs, oldest first, by shape, colour and text. Arrow keys move the focus within it. */
 export function LastStrip({ runs, name }: { runs: Last[]; name: string }) {
   const t = useT();
   const cells = [...runs].reverse();

@@ -10,19 +10,19 @@ import { Icon, icons } from "./basics";
 import { Chips, SearchField } from "./filters";
 
 const levels = ["debug", "info", "warn", "error", "stdout", "stderr"] as const;
-/** Beyond so many lines the oldest leave the page; the download has them all. */
+/** If a log has more lines, the oldest are dropped from the page. The download has all lines. */
 const maxLines = 300_000;
 
 type Status = "connecting" | "live" | "ended" | "broken";
 
-/** useLog follows a run's log. Lines come in a growing array that is never copied; version says that it grew. */
+/** useLog follows a run's log. It appends lines to one array without copying it, and increments version for each change. */
 function useLog(run: string, onState: () => void) {
   const lines = useRef<LogLine[]>([]);
   const [version, grow] = useReducer((n: number) => n + 1, 0);
   const [status, setStatus] = useState<Status>("connecting");
   const [dropped, setDropped] = useState(0);
-  const tell = useRef(onState);
-  tell.current = onState;
+  const latest = useRef(onState);
+  latest.current = onState;
   useEffect(() => {
     lines.current = [];
     let frame = 0;
@@ -31,7 +31,7 @@ function useLog(run: string, onState: () => void) {
     source.addEventListener("line", (e: MessageEvent<string>) => {
       const line = JSON.parse(e.data) as LogLine;
       const last = lines.current.at(-1);
-      if (last && line.n <= last.n) return; // the connection was made anew
+      if (last && line.n <= last.n) return; // sent again after a reconnect
       lines.current.push(line);
       if (frame) return;
       frame = requestAnimationFrame(() => {
@@ -44,11 +44,11 @@ function useLog(run: string, onState: () => void) {
         grow();
       });
     });
-    source.addEventListener("state", () => tell.current());
+    source.addEventListener("state", () => latest.current());
     source.addEventListener("end", () => {
       source.close();
       setStatus("ended");
-      tell.current();
+      latest.current();
     });
     source.addEventListener("error", () => setStatus(source.readyState === EventSource.CLOSED ? "broken" : "connecting"));
     return () => {
@@ -68,7 +68,7 @@ export function LogView({ run, onState, over }: { run: string; onState: () => vo
   const [follow, setFollow] = useState(true);
   const box = useRef<HTMLDivElement>(null);
 
-  // Only what is new is looked at while the filter stays, so that 100,000 lines cost what one does.
+  // While the filter stays the same, only new lines are checked, so that a new line costs the same in a log of 100,000 lines.
   const cache = useRef<{ key: string; seen: number; shown: LogLine[] }>({ key: "", seen: 0, shown: [] });
   const shown = useMemo(() => {
     const filter = { text: text.toLowerCase(), levels: level ? level.split(",") : [] };
@@ -81,7 +81,7 @@ export function LogView({ run, onState, over }: { run: string; onState: () => vo
     }
     cache.current = c;
     return c.shown;
-    // oxlint-disable-next-line react-hooks/exhaustive-deps -- version stands for the growing array
+    // oxlint-disable-next-line react-hooks/exhaustive-deps -- version changes with the array
   }, [lines, version, text, level, dropped]);
 
   const rows = useVirtualizer({ count: shown.length, getScrollElement: () => box.current, estimateSize: () => 19, overscan: 20 });

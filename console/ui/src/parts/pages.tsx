@@ -9,7 +9,7 @@ interface Page<I> {
   next_cursor: string;
 }
 
-/** Pages reads a list page by page, and shows what empty teaches where there is nothing. */
+/** Pages reads a list page by page. If the list has no items, it shows empty. */
 export function Pages<I>({ name, read, every = 10_000, empty, children }: { name: unknown[]; read: (cursor: string) => Promise<Page<I>>; every?: number; empty?: ReactNode; children: (items: I[]) => ReactNode }) {
   const t = useT();
   const list = useInfiniteQuery({ queryKey: name, queryFn: ({ pageParam }) => read(pageParam), initialPageParam: "", getNextPageParam: (p) => p.next_cursor || undefined, placeholderData: (before) => before, refetchInterval: every });

@@ -12,7 +12,7 @@ export interface Command {
   run: () => void;
 }
 
-/** Palette finds pages, actions and jobs by what one types. A run's id leads to the run. */
+/** Palette searches pages, actions and jobs. A run's id opens the run. */
 export function Palette({ opened, onClose, commands }: { opened: boolean; onClose: () => void; commands: Command[] }) {
   const t = useT();
   return (
@@ -31,7 +31,7 @@ function Inner({ onClose, commands }: { onClose: () => void; commands: Command[]
   const [q] = useDebouncedValue(text.trim(), 150);
   const jobs = useQuery({ queryKey: ["palette", q], queryFn: ({ signal }) => findJobs({ q, limit: 8 }, signal), enabled: q !== "", placeholderData: keepPreviousData });
   const words = text.trim().toLowerCase();
-  // Jobs that have it in their names come first. Until the answer is there, Enter must not open one that was found for fewer letters.
+  // Jobs with the text in their names come first. Until the answer arrives, Enter must not open a job that was found for a shorter text.
   const named = (name: string) => { const n = name.toLowerCase(); return n.startsWith(words) ? 2 : n.includes(words) ? 1 : 0; };
   const fitting = (jobs.data ?? []).filter((j) => named(j.name) > 0 || (!jobs.isPlaceholderData && q.toLowerCase() === words)).sort((a, b) => named(b.name) - named(a.name));
   const found: Command[] = [

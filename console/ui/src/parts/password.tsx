@@ -6,7 +6,7 @@ import { useT } from "../i18n";
 import { useMe } from "../lib/me";
 import { errorText } from "./basics";
 
-/** ChangePassword changes one's own password, which ends one's other log-ins. */
+/** ChangePassword changes the user's own password. This ends the user's other log-ins. */
 export function ChangePassword({ onDone }: { onDone: () => void }) {
   const t = useT();
   const me = useMe();

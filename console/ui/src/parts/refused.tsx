@@ -4,7 +4,7 @@ import { useT } from "../i18n";
 import { useMay, useMe } from "../lib/me";
 import { Empty, PageHead } from "./basics";
 
-/** For shows its page to those whose role may do what it is for, and tells others so. The server decides in any case. */
+/** For shows a page to users with the role for it, and a message to others. The server checks the rights of each request. */
 export function For({ operators, children }: { operators?: boolean; children: ReactNode }) {
   const t = useT();
   const { role } = useMe();

@@ -7,10 +7,10 @@ import { errorText } from "./basics";
 export type RunAction = "kill" | "retry";
 type Sum = Pick<Schemas["BulkAnswer"], "matched" | "done" | "skipped" | "failed" | "failures">;
 
-/** So many runs at a time: few enough that the progress is seen, and that a stop is soon. */
+/** The runs in one request. The number is small, so that the progress is visible and a stop takes effect soon. */
 const step = 100;
 
-/** RunBulk kills or retries runs, chosen ones or all that fit a filter, and says how far it has come. It can be stopped on the way. */
+/** RunBulk kills or retries selected runs, or all that match a filter, and shows the progress. It can be stopped. */
 export function RunBulk({ action, filter, chosen, onClose }: { action: RunAction; filter: Record<string, unknown>; chosen?: number; onClose: () => void }) {
   const t = useT();
   const [sum, setSum] = useState<Sum>();

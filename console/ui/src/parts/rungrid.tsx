@@ -6,7 +6,7 @@ import { grid } from "../lib/grid";
 import { dateTime, shortDuration } from "../lib/time";
 import { State } from "./basics";
 
-/** RunGrid shows when a job ran and how that went: a row for a day, an hour or so, by how often it runs. */
+/** RunGrid shows when a job ran and with which outcome. The length of a row depends on how often the job runs. */
 export function RunGrid({ job, runs, missed, now }: { job: number; runs: Run[]; missed: Schemas["Missed"][]; now: Date }) {
   const t = useT();
   const minute = Math.floor(now.getTime() / 30_000);
@@ -37,7 +37,7 @@ export function RunGrid({ job, runs, missed, now }: { job: number; runs: Run[]; 
   );
 }
 
-/** Durations draws the latest runs, oldest first: how long each took, and how it ended by shape and colour. Each leads to its run. */
+/** Durations draws the latest runs, oldest first: the duration of each, and its state by shape and colour. Each links to its run. */
 export function Durations({ runs, now }: { runs: Run[]; now: Date }) {
   const t = useT();
   const took = (r: Run) => r.duration_ms ?? (r.started_at && !r.finished_at ? Math.max(0, now.getTime() - Date.parse(r.started_at)) : 0);

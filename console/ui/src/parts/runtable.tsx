@@ -4,7 +4,7 @@ import { useT } from "../i18n";
 import { shortDuration } from "../lib/time";
 import { Instant, State } from "./basics";
 
-/** RunTable is a list of runs. Without job it is of one job. */
+/** RunTable is a table of runs. Without job, all runs are of one job, and the column of jobs is left out. */
 export function RunTable({ runs, job = true, now, chosen, onChoose }: { runs: Run[]; job?: boolean; now: Date; chosen?: Set<string>; onChoose?: (id: string, on: boolean) => void }) {
   const t = useT();
   return (

@@ -2,12 +2,12 @@ import type { Schedule } from "../api/client";
 import type { Translate } from "../i18n";
 import { goDuration } from "../lib/time";
 
-/** scheduleText is a schedule in a few words, for lists. */
+/** scheduleText describes a schedule briefly, for lists. */
 export function scheduleText(t: Translate, s: Schedule): string {
   return s.calendar ? t("schedule.except", { schedule: timesText(t, s), calendar: s.calendar }) : timesText(t, s);
 }
 
-/** timesText is the same without the days off. */
+/** timesText describes a schedule without its days off. */
 export function timesText(t: Translate, s: Schedule): string {
   switch (s.kind) {
     case "none":

@@ -15,7 +15,7 @@ import { Countdown } from "./basics";
 const kinds = ["cron", "fixed_rate", "fixed_delay", "once", "none"] as const;
 const examples: [string, string][] = [["*/5 * * * *", "every5"], ["0 * * * *", "hourly"], ["0 2 * * *", "daily"], ["30 8 * * 1-5", "workdays"], ["0 0 1 * *", "monthly"]];
 
-/** ScheduleBuilder edits a schedule and shows, while one types, what the server makes of it. */
+/** ScheduleBuilder edits a schedule. While the user types, it shows the server's description and fire times. */
 export function ScheduleBuilder({ value, onChange, error }: { value: Schedule; onChange: (s: Schedule) => void; error?: ApiError }) {
   const t = useT();
   const set = (c: Partial<Schedule>) => onChange({ ...value, ...c });
@@ -58,7 +58,7 @@ export function ScheduleBuilder({ value, onChange, error }: { value: Schedule; o
   );
 }
 
-/** CalendarPick chooses a calendar of days off, or none. */
+/** CalendarPick selects a calendar of days off, or none. */
 function CalendarPick({ value, onChange, error }: { value?: string; onChange: (name: string | undefined) => void; error?: string }) {
   const t = useT();
   const calendars = useCalendars();
@@ -70,14 +70,14 @@ function CalendarPick({ value, onChange, error }: { value?: string; onChange: (n
   );
 }
 
-/** ClockChanges says beforehand what a change of the clock will do to the fire times. */
+/** ClockChanges shows the effects of the next clock changes on the fire times. */
 function ClockChanges({ schedule, zone }: { schedule: Schedule; zone: string }) {
   const t = useT();
   const changes = useQuery({
     queryKey: ["clock-changes", schedule, zone],
     queryFn: ({ signal }) => clockChanges(schedule, zone, Date.now(), async (after) => {
       const { start_at, end_at, jitter, ...plain } = schedule;
-      void [start_at, end_at, jitter]; // a week before, the schedule may not have begun
+      void [start_at, end_at, jitter]; // one week before a clock change, the schedule may not have started
       const p = await post("/api/v1/schedules/preview", { body: { schedule: plain, count: 1, from: new Date(after).toISOString() }, signal });
       return p.fire_times[0] ? Date.parse(p.fire_times[0]) : undefined;
     }),
@@ -92,7 +92,7 @@ function ClockChanges({ schedule, zone }: { schedule: Schedule; zone: string }) 
   );
 }
 
-/** InstantField takes the viewer's local time and gives an instant. */
+/** InstantField edits an instant in the viewer's local time. */
 function InstantField({ label, value, onChange, error }: { label: string; value?: string; onChange: (v: string | undefined) => void; error?: string }) {
   const t = useT();
   const local = value && !Number.isNaN(Date.parse(value)) ? dateTime(value).replace(" ", "T") : "";
@@ -102,7 +102,7 @@ function InstantField({ label, value, onChange, error }: { label: string; value?
   );
 }
 
-/** CronField writes the expression over a layer that marks the faulty field, and names the one under the caret. */
+/** CronField edits a cron expression. A layer under the text marks faulty fields, and the help names the field at the caret. */
 function CronField({ value, set, error }: { value: Schedule; set: (c: Partial<Schedule>) => void; error?: string }) {
   const t = useT();
   const [caret, setCaret] = useState(0);

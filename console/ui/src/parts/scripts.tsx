@@ -12,7 +12,7 @@ import { ErrorNote, errorText, Section, Snippet } from "./basics";
 
 const CodeEditor = lazy(() => import("./codeeditor"));
 
-/** Scripts shows a job's script in all its versions: the code, what changed between any two, and an editor for the next one. */
+/** Scripts shows all versions of a job's script: the code, the difference between two versions, and an editor for the next one. */
 export function Scripts({ job }: { job: Job }) {
   const t = useT();
   const may = useMay();

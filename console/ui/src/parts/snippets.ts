@@ -1,4 +1,4 @@
-/** sdkSnippet is a whole executor. It stays in English: it is code. */
+/** sdkSnippet is a complete executor. It is not translated, because it is code. */
 export const sdkSnippet = `package main
 
 import (
@@ -41,7 +41,7 @@ url: https://alerts.example.com/belfry
 END
 belfry alert-channel apply -f ops.yaml`;
 
-/** calendarCommands make a calendar, and a job that keeps to it. */
+/** calendarCommands create a calendar, and a job that uses it. */
 export const calendarCommands = `belfry calendar create holidays --weekday saturday,sunday --date 2026-12-25,2026-12-26
 cat > report.yaml <<'END'
 group: default

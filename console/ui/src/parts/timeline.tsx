@@ -4,7 +4,7 @@ import { millis, shortDuration } from "../lib/time";
 import { timeline } from "../lib/timeline";
 import { reasonText } from "./basics";
 
-/** Timeline names every step of a run and what passed in between. */
+/** Timeline shows the steps of a run, and the time between them. */
 export function Timeline({ run, now }: { run: RunDetail; now: Date }) {
   const t = useT();
   const entries = timeline(run);

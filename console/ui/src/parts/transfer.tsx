@@ -8,7 +8,7 @@ import { errorText } from "./basics";
 
 type Result = Schemas["ImportResult"];
 
-/** Import shows what a file would change before it changes anything. */
+/** Import shows the changes that a file would make, and then makes them. */
 export default function Import({ onClose }: { onClose: () => void }) {
   const t = useT();
   const refresh = useRefresh();

@@ -9,7 +9,7 @@ import { JobPick } from "./jobpick";
 
 type Trigger = Schemas["EventTrigger"];
 
-/** TriggerForm makes or changes an event trigger. */
+/** TriggerForm creates or changes an event trigger. */
 export function TriggerForm({ trigger, onClose }: { trigger?: Trigger; onClose: () => void }) {
   const t = useT();
   const refresh = useRefresh();

@@ -7,7 +7,7 @@ import { useT } from "../i18n";
 import { dateTime, viewerZone } from "../lib/time";
 import { ErrorNote, Section } from "./basics";
 
-/** Why answers why the job did or did not run: at one time, or over the last day. An address with ?why=INSTANT asks at once. */
+/** Why explains why the job did or did not run, at one instant or in the last 24 hours. With ?why=INSTANT in the address it asks at once. */
 export function Why({ job, missed }: { job: Job; missed: Schemas["Missed"][] }) {
   const t = useT();
   const wanted = new URLSearchParams(useSearch()).get("why");
@@ -55,7 +55,7 @@ export function Why({ job, missed }: { job: Job; missed: Schemas["Missed"][] }) 
   );
 }
 
-/** LastDay looks at every fire time of the last 24 hours, which takes the server a while: so it is asked for. */
+/** LastDay checks every fire time of the last 24 hours. It starts with a button, because the check takes the server some time. */
 function LastDay({ job }: { job: number }) {
   const t = useT();
   const m = useMutation({

@@ -7,7 +7,7 @@ import { draftFrom, fromYaml, toYaml, type NamedChild } from "../lib/jobyaml";
 import { Copy } from "./basics";
 import CodeEditor from "./codeeditor";
 
-/** childId finds the job that a file names by group/name. */
+/** childId returns the id of the job that a file names by group/name. */
 async function childId(c: NamedChild): Promise<number | undefined> {
   if (c.job_id !== undefined) return c.job_id;
   const [group, ...rest] = (c.job ?? "").split("/");
@@ -17,8 +17,8 @@ async function childId(c: NamedChild): Promise<number | undefined> {
 }
 
 /**
- * YamlTab shows a draft as YAML and takes it back with every stroke. onFault says what keeps the text from being the
- * draft, or undefined: then both mean the same.
+ * YamlTab edits a draft as YAML. Each change of the text changes the draft. If the text is faulty, onFault is called with the fault,
+ * else with undefined.
  */
 export default function YamlTab({ draft, onChange, onFault }: { draft: JobInput; onChange: (d: JobInput) => void; onFault: (fault: string | undefined) => void }) {
   const t = useT();
@@ -37,7 +37,7 @@ export default function YamlTab({ draft, onChange, onFault }: { draft: JobInput;
     return () => { gone = true; };
   }, []);
 
-  const tell = (f: string | undefined) => { setFault(f); onFault(f); };
+  const report = (f: string | undefined) => { setFault(f); onFault(f); };
   async function take(next: string) {
     setText(next);
     const mine = ++turn.current;
@@ -45,13 +45,13 @@ export default function YamlTab({ draft, onChange, onFault }: { draft: JobInput;
       const { children = [], ...fields } = fromYaml(next);
       if (children.some((c) => c.job_id === undefined)) onFault(t("loading"));
       const ids = await Promise.all(children.map(childId));
-      if (mine !== turn.current) return; // typed on meanwhile
+      if (mine !== turn.current) return; // the text has changed again
       const lost = children.find((_, i) => ids[i] === undefined);
-      if (lost) return tell(t("yaml.nochild", { name: lost.job ?? "" }));
+      if (lost) return report(t("yaml.nochild", { name: lost.job ?? "" }));
       onChange(draftFrom({ ...fields, children: children.map((c, i) => ({ job_id: ids[i] ?? 0, on: (c.on ?? "success") as "success" })) }, first.current.version));
-      tell(undefined);
+      report(undefined);
     } catch (e) {
-      if (mine === turn.current) tell(e instanceof Error ? e.message : String(e));
+      if (mine === turn.current) report(e instanceof Error ? e.message : String(e));
     }
   }
 

@@ -5,21 +5,21 @@ import { isoDay } from "../lib/week";
 
 const locale = (language: Language) => (language === "zh" ? "zh-CN" : "en-GB");
 
-/** weekdayNames are the days of the week in a language. */
+/** weekdayNames returns the names of the days of the week in a language. */
 export function weekdayNames(language: Language, width: "long" | "short" | "narrow"): Record<Weekday, string> {
   const format = new Intl.DateTimeFormat(locale(language), { weekday: width, timeZone: "UTC" });
   return Object.fromEntries(weekdays.map((w, i) => [w, format.format(Date.UTC(2026, 10, 23 + i))])) as Record<Weekday, string>; // the 23rd is a Monday
 }
 
 /**
- * YearView shows the days off of a year. Where one may choose, each day is a button; there are too many to go through by Tab, so
- * that arrow keys lead from one to the next, and Page Up and Page Down to the same day of another month. Those between two are chosen
- * by a click on the first and one with Shift on the last.
+ * YearView shows the days off of a year. With choose, each day is a button. The arrow keys move the focus from day to day, and Page Up
+ * and Page Down to the same day of another month, because there are too many days for Tab. A click on one day and a Shift-click on
+ * another select all days between them.
  */
 export function YearView({ year, dates, weekly, choose }: { year: number; dates: Set<string>; weekly: Weekday[]; choose?: (days: string[], off: boolean) => void }) {
   const { t, language } = useLanguage();
   const box = useRef<HTMLDivElement>(null);
-  const before = useRef<string>(undefined); // the day that was chosen last
+  const before = useRef<string>(undefined); // the last selected day
   const today = isoDay(new Date());
   const [at, setAt] = useState<string>();
   const tabStop = at?.startsWith(String(year)) ? at : today.startsWith(String(year)) ? today : `${year}-01-01`;
