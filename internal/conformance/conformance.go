@@ -22,11 +22,11 @@ type Options struct {
 	Short bool
 	// Only names the duties to test; empty means all.
 	Only []string
-	// LogDir is where the executors' output is kept; empty: it is removed at the end.
+	// LogDir is the directory for the executors' output. If it is empty, the output is removed at the end.
 	LogDir string
-	// Progress receives the line of each duty as soon as the duty is judged; one call at a time. It may be nil.
+	// Progress receives the line of each duty as soon as the duty is judged, one call at a time. It may be nil.
 	Progress func(Line)
-	// patience is how long cases wait for what must come; 0 means defaultPatience.
+	// patience is how long cases wait for an expected event; 0 means defaultPatience.
 	patience time.Duration
 	// Notice receives messages for the user while the kit works, such as that a case is repeated. It may be nil.
 	Notice func(text string)
@@ -49,7 +49,8 @@ type tester struct {
 	worlds    []*world
 }
 
-// Run tests an executor and returns what was found. The error says why it could not be tested; a broken duty is no error.
+// Run tests an executor and returns the report. It returns an error if the executor could not be tested. A broken duty is
+// not an error.
 func Run(ctx context.Context, o Options) (Report, error) {
 	if strings.TrimSpace(o.Command) == "" {
 		return Report{}, domain.NewError(domain.Invalid, "--executor: a command is required")
@@ -66,14 +67,14 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	}
 	dir, err := os.MkdirTemp("", "belfry-conformance-*")
 	if err != nil {
-		return Report{}, domain.WrapError(domain.Internal, "make a temporary directory", err)
+		return Report{}, domain.WrapError(domain.Internal, "create a temporary directory", err)
 	}
 	t := &tester{options: o, dir: dir, logDir: o.LogDir, lines: make(map[string]Line)}
 	if t.logDir == "" {
 		t.logDir = filepath.Join(dir, "logs")
 	}
 	if err := os.MkdirAll(t.logDir, 0o700); err != nil {
-		return Report{}, domain.WrapError(domain.Internal, "make the directory for output", err)
+		return Report{}, domain.WrapError(domain.Internal, "create the directory for output", err)
 	}
 	began := time.Now()
 	err = t.test(ctx, chosen)
@@ -117,7 +118,7 @@ func Duties() (ids []string) {
 func choose(o Options) (chosen []plan, err error) {
 	for _, id := range o.Only {
 		if !slices.Contains(Duties(), id) {
-			return nil, domain.NewError(domain.Invalid, fmt.Sprintf("--duty: there is no duty %q; they are %s", id, strings.Join(Duties(), ", ")))
+			return nil, domain.NewError(domain.Invalid, fmt.Sprintf("--duty: unknown duty %q; the duties are %s", id, strings.Join(Duties(), ", ")))
 		}
 	}
 	for _, p := range plans() {
@@ -181,7 +182,7 @@ func (t *tester) world(ctx context.Context) (*world, error) {
 func (t *tester) follow(ctx context.Context, p plan, shared *world) error {
 	s := &stage{t: t, w: shared, plan: p, ctx: ctx, dir: filepath.Join(t.dir, "starts", p.name)}
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
-		return domain.WrapError(domain.Internal, "make a directory for starts", err)
+		return domain.WrapError(domain.Internal, "create a directory for starts", err)
 	}
 	if p.own {
 		w, err := t.world(ctx)
@@ -209,7 +210,7 @@ func (t *tester) follow(ctx context.Context, p plan, shared *world) error {
 	return nil
 }
 
-// judge tests one duty, again if the tester was disturbed.
+// judge tests one duty. If the tester was disturbed, it tests the duty again.
 func (s *stage) judge(d duty) Line {
 	began := time.Now()
 	l := Line{Duty: d.id, Title: d.title, Section: d.section, Optional: d.optional}
@@ -234,7 +235,7 @@ func (s *stage) judge(d duty) Line {
 	}
 }
 
-// attempt runs a case and catches how it ends.
+// attempt runs a case and returns its judgement, also if the case panics with one.
 func (s *stage) attempt(d duty) (j judgement) {
 	defer func() {
 		if e := recover(); e != nil {
@@ -251,7 +252,7 @@ func (s *stage) attempt(d duty) (j judgement) {
 	return judgement{verdict: Passed, text: d.run(s)}
 }
 
-// addFaults breaks the duties that a message of any case has broken.
+// addFaults marks the duties as failed that a message of any case has broken.
 func (t *tester) addFaults() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -269,7 +270,7 @@ func (t *tester) addFaults() {
 	}
 }
 
-// killAll ends what is left of the executors.
+// killAll kills all processes of executors that are left.
 func (t *tester) killAll() {
 	t.mu.Lock()
 	processes := t.processes
@@ -288,7 +289,7 @@ func (t *tester) say(format string, args ...any) {
 // stallThatCounts is how long the tester may stand still before a case that is judged by instants is repeated.
 const stallThatCounts = time.Second
 
-// meter notes when the tester itself stood still.
+// meter records when the tester itself stood still.
 type meter struct {
 	mu     sync.Mutex
 	stalls []stall

@@ -18,7 +18,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// TestMain runs the executor of mini_test.go where a test has started this binary as one.
+// TestMain runs the executor of mini_test.go if a test has started this binary as an executor.
 func TestMain(m *testing.M) {
 	if fault, ok := os.LookupEnv("BELFRY_CONFORMANCE_MINI"); ok {
 		runMini(fault)
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// miniCommand is the command line of mini with a fault; an empty fault is none.
+// miniCommand returns the command line of mini with a fault. If fault is empty, mini has none.
 func miniCommand(t *testing.T, fault string) string {
 	t.Helper()
 	binary, err := os.Executable()
@@ -55,14 +55,14 @@ func conform(t *testing.T, o Options) Report {
 	return r
 }
 
-// form is the form of the kit that a test runs: the short one, unless BELFRY_CONFORMANCE_FULL asks for the whole.
+// form reports whether tests run the short form of the kit. They do unless BELFRY_CONFORMANCE_FULL is set.
 func form() (short bool) { return os.Getenv("BELFRY_CONFORMANCE_FULL") == "" }
 
 // TestNoFault: an executor that keeps every duty passes.
 func TestNoFault(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("NOT COVERED: whether an executor without fault passes; the SDK's does")
+		t.Skip("NOT COVERED: whether mini without a fault passes; TestGoSDK covers the SDK")
 	}
 	r := conform(t, Options{Command: miniCommand(t, ""), Short: form()})
 	if !r.OK {
@@ -100,7 +100,7 @@ func notOffered(r Report) (ids []string) {
 	return ids
 }
 
-// TestUnusable: what cannot be tested is a broken duty or an error, and never a pass.
+// TestUnusable: an executor that cannot be tested causes broken duties or an error, and never a pass.
 func TestUnusable(t *testing.T) {
 	t.Parallel()
 	for _, o := range []Options{{}, {Command: " "}, {Command: "true", Only: []string{"novelty"}}} {
@@ -115,11 +115,11 @@ func TestUnusable(t *testing.T) {
 		}
 	}
 	if r.OK || r.Broken != 2 {
-		t.Errorf("of two duties %d are broken", r.Broken)
+		t.Errorf("%d of two duties are broken, want 2", r.Broken)
 	}
 }
 
-// TestReport: the table and the JSON show each duty, and nothing that steers a terminal.
+// TestReport: the table and the JSON show each duty, and the table has no control characters.
 func TestReport(t *testing.T) {
 	t.Parallel()
 	r := Report{Executor: "x", Duties: []Line{
@@ -139,6 +139,6 @@ func TestReport(t *testing.T) {
 	}
 	var back Report
 	if err := json.Unmarshal([]byte(text.String()), &back); err != nil || !reflect.DeepEqual(back, r) {
-		t.Errorf("the JSON holds %+v: %v", back, err)
+		t.Errorf("the JSON decodes to %+v: %v", back, err)
 	}
 }

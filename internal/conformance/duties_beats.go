@@ -10,7 +10,7 @@ import (
 func beatDuties() []duty {
 	return []duty{
 		{id: "beat_unknown", title: "an offer on an unknown heartbeat is refused as stale", section: secBeat, run: caseUnknownBeat},
-		{id: "beat_old", title: "an offer on a heartbeat over 10 s old is refused as stale, on a younger one it is accepted", section: secBeat,
+		{id: "beat_old", title: "an offer on a heartbeat older than 10 s is refused as stale, on a newer one it is accepted", section: secBeat,
 			clock: true, run: caseOldBeat},
 	}
 }
@@ -43,7 +43,7 @@ func caseUnknownBeat(s *stage) string {
 }
 
 // caseOldBeat sends offers on heartbeats of a known age. The tester receives a heartbeat after the executor has begun
-// to send it, so its limit has passed 10 s after that.
+// to send it, so the limit of the heartbeat has passed 10 s after the receipt.
 func caseOldBeat(s *stage) string {
 	i := s.at
 	b := i.beat(500 * time.Millisecond)
@@ -69,8 +69,8 @@ func caseLimit(s *stage) string {
 	return fmt.Sprintf("unstarted, due %v after its heartbeat", after.Round(100*time.Millisecond))
 }
 
-// pastLimit has an attempt handed back that is due past the limit of its heartbeat. It needs no freeze: newer heartbeats
-// are confirmed meanwhile, and must not count.
+// pastLimit offers an attempt that is due after the limit of its heartbeat, and checks that the executor hands it back.
+// Newer heartbeats are confirmed meanwhile, and must not count, so no freeze is necessary.
 func pastLimit(s *stage) (a *attempt, after time.Duration) {
 	i := s.at
 	b := i.beat(500 * time.Millisecond)

@@ -15,7 +15,7 @@ func controlDuties() []duty {
 		{id: "kill_accepted", title: "a kill before the due instant: unstarted, never started", section: secRun, run: caseKillAccepted},
 		{id: "kill_running", title: "a kill ends a running attempt, with the reason of the kill", section: secRun, run: caseKillRunning},
 		{id: "kill_ended", title: "a kill after the end changes nothing", section: secControl, run: caseKillEnded},
-		{id: "drain", title: "op drain: a heartbeat says so, nothing more starts, what runs goes on", section: secRun, run: caseDrain},
+		{id: "drain", title: "op drain: a heartbeat says so, no further attempt starts, running attempts continue", section: secRun, run: caseDrain},
 	}
 }
 
@@ -67,13 +67,13 @@ func caseStatus(s *stage) string {
 	st = i.awaitStatus(done, wire.StatusDone)
 	s.check(st.Result != nil && st.Result.Outcome == wire.Failed && st.Result.RunID == done.RunID && st.Result.BootID == res.BootID,
 		"the status of an attempt whose result is not settled has the result %+v", st.Result)
-	s.check(st.Outcome == wire.Failed, "the status of an attempt that has failed has the outcome %q", st.Outcome)
+	s.check(st.Outcome == wire.Failed, "the status of a failed attempt has the outcome %q", st.Outcome)
 	i.settle(done)
-	s.await(func() bool { return i.status(done).Result == nil }, "a status without result once that is settled")
+	s.await(func() bool { return i.status(done).Result == nil }, "a status without the result, after the result is settled")
 	st = i.status(done)
-	s.check(st.Status == wire.StatusDone && st.Outcome == wire.Failed, "an attempt that has failed and was settled has status %s, outcome %q", st.Status, st.Outcome)
+	s.check(st.Status == wire.StatusDone && st.Outcome == wire.Failed, "a failed attempt whose result is settled has status %s, outcome %q", st.Status, st.Outcome)
 	several := i.statuses(wire.OpStatus, "", unknown, runs, done)
-	s.check(several[0].Status == wire.StatusUnknown && several[1].Status == wire.StatusRunning, "asked about three, it says %s, %s, %s",
+	s.check(several[0].Status == wire.StatusUnknown && several[1].Status == wire.StatusRunning, "the statuses of three attempts are %s, %s, %s",
 		several[0].Status, several[1].Status, several[2].Status)
 	return "unknown, accepted, running, done with and without result"
 }
@@ -141,7 +141,7 @@ func caseKillEnded(s *stage) string {
 	return "done; its outcome is still succeeded"
 }
 
-// caseDrain leaves an instance that takes nothing more, so it is the last of its plan.
+// caseDrain is the last case of its plan, because it leaves an instance that accepts no attempts.
 func caseDrain(s *stage) string {
 	i := s.at
 	runs, later := i.sleeper(2*time.Second), i.sleeper(0)

@@ -13,36 +13,36 @@ import (
 
 func outageDuties() []duty {
 	return []duty{
-		{id: "nats_away", title: "NATS away: handlers go on, results come again, nothing old is sent", section: secConnect, clock: true, run: caseNATSAway},
+		{id: "nats_away", title: "during and after an outage of NATS: handlers continue, results are published again, old heartbeats are not sent", section: secConnect, clock: true, run: caseNATSAway},
 	}
 }
 
 func restartDuties() []duty {
 	return []duty{
-		{id: "restart", title: "a restarted process has another boot id, and takes nothing of the boot before", section: secConnect, run: caseRestart},
-		{id: "spool", title: "results outlive SIGKILL, and come under the boot id that they ran under", section: secResults, optional: true, run: caseSpool},
+		{id: "restart", title: "a restarted process has another boot id, and ignores offers to the boot before", section: secConnect, run: caseRestart},
+		{id: "spool", title: "results survive SIGKILL, and are published under the boot id that they ran under", section: secResults, optional: true, run: caseSpool},
 	}
 }
 
 func nameDuties() []duty {
 	return []duty{
-		{id: "same_name", title: "the later of two processes of one name has it, the earlier is silent", section: secHeartbeat, optional: true, run: caseName},
+		{id: "same_name", title: "of two processes with one name, the later one has the name and the earlier one does not answer", section: secHeartbeat, optional: true, run: caseName},
 	}
 }
 
 func termDuties() []duty {
 	return []duty{
-		{id: "sigterm", title: "SIGTERM: hands back, finishes, reports, and takes its heartbeat back last", section: secRun, optional: true, run: caseTerm},
+		{id: "sigterm", title: "after SIGTERM: hands back attempts that are not due, finishes running ones, and deletes its heartbeat last", section: secRun, optional: true, run: caseTerm},
 	}
 }
 
 func drainedDuties() []duty {
 	return []duty{
-		{id: "drained", title: "what does not end in time after SIGTERM fails as drained", section: secRun, optional: true, long: true, run: caseDrained},
+		{id: "drained", title: "an attempt that does not end in time after SIGTERM fails as drained", section: secRun, optional: true, long: true, run: caseDrained},
 	}
 }
 
-// caseNATSAway stops the server of this plan alone.
+// caseNATSAway stops the server of this plan. Other plans have another server.
 func caseNATSAway(s *stage) string {
 	c, rec := s.group(32)
 	i := s.launch(c, rec)
@@ -55,7 +55,7 @@ func caseNATSAway(s *stage) string {
 	last, _ := rec.newest(i.boot)
 	s.must(s.w.close(s.ctx))
 	s.wait(12 * time.Second)
-	s.check(i.p.alive(), "the executor ended while NATS was away: %s", i.p.tail())
+	s.check(i.p.alive(), "the executor ended while NATS was not reachable: %s", i.p.tail())
 	opened := time.Now()
 	s.must(s.w.open(s.ctx))
 	s.await(func() bool { b, ok := rec.newest(i.boot); return ok && b.at.After(opened) }, "a heartbeat of the same boot after NATS came back")
@@ -64,14 +64,14 @@ func caseNATSAway(s *stage) string {
 	s.await(func() bool {
 		all := rec.resultsOf(unsettled.key())
 		return all[len(all)-1].at.After(opened)
-	}, "an unsettled result (first published %v before NATS went) is published again", time.Until(first.at).Round(time.Second))
+	}, "another publication of an unsettled result after the outage (the first one was %v ago)", time.Since(first.at).Round(time.Second))
 	res := i.result(due)
 	n := len(i.starts(due))
-	s.check(res.Outcome == wire.Succeeded && n == 1 || res.Outcome == wire.Unstarted && n == 0, "an attempt due while NATS was away ended as %s after %d starts",
+	s.check(res.Outcome == wire.Succeeded && n == 1 || res.Outcome == wire.Unstarted && n == 0, "an attempt that was due while NATS was not reachable ended as %s after %d starts",
 		res.Outcome, n)
-	s.check(i.status(long).Status == wire.StatusRunning, "what ran before does not run any more")
+	s.check(i.status(long).Status == wire.StatusRunning, "an attempt that ran before the outage does not run any more")
 	s.wait(time.Second)
-	// The server receives in one burst what a client has kept for it.
+	// If a client keeps messages during the outage, the server receives all of them at once.
 	beats := rec.beatsOf(i.boot, opened)
 	for k := range beats {
 		burst := 0
@@ -80,12 +80,12 @@ func caseNATSAway(s *stage) string {
 				burst++
 			}
 		}
-		s.check(burst <= 2, "%d heartbeats came at once, from beat %d on: the client sent later what it could not send in time", burst, beats[k].Beat)
+		s.check(burst <= 2, "%d heartbeats came at once, from beat %d on: the client sent old heartbeats after the outage", burst, beats[k].Beat)
 	}
 	fine := i.sleeper(0)
 	i.accept(fine)
 	i.outcome(fine, wire.Succeeded, "")
-	return fmt.Sprintf("away for 12 s: results came again, beat went from %d to %d", last.Beat, beats[0].Beat)
+	return fmt.Sprintf("12 s without NATS: results were published again, beat went from %d to %d", last.Beat, beats[0].Beat)
 }
 
 func caseRestart(s *stage) string {
@@ -98,7 +98,7 @@ func caseRestart(s *stage) string {
 	old.p.kill()
 	s.undisturbed(time.Since(sent) < due.in, "the executor was killed too late")
 	i := s.launch(c, rec)
-	v := i.send(old.boot, i.beat(fresh).Beat, running).Verdicts[0] // which checks that the answer names the new boot
+	v := i.send(old.boot, i.beat(fresh).Beat, running).Verdicts[0] // send checks that the answer names the new boot
 	s.check(v.Verdict == wire.Refused && v.Reason == wire.RefusedStale, "an offer to the boot before was %s", verdictText(v))
 	for _, a := range []*attempt{running, due} {
 		s.check(i.status(a).Status == wire.StatusUnknown, "an attempt that ran when the process was killed has status %s", i.status(a).Status)
@@ -136,17 +136,17 @@ func caseSpool(s *stage) string {
 		return n
 	}
 	if i.name != old.name {
-		s.notOffered("the restarted process has another name, and nothing to send under the old one")
+		s.notOffered("the restarted process has another name, so it sends no results under the old one")
 	}
 	const within = 15 * time.Second
 	if !s.until(within, func() bool { return back() == len(as) }) {
-		s.check(back() == 0, "of %d results %d came again after SIGKILL", len(as), back())
-		s.notOffered("no result came again within %v of the restart", within)
+		s.check(back() == 0, "of %d results, only %d were published again after SIGKILL", len(as), back())
+		s.notOffered("no result was published again within %v of the restart", within)
 	}
 	for n, a := range as {
 		all := rec.resultsOf(a.key())
 		last := all[len(all)-1]
-		s.check(last.BootID == old.boot && last.Output == fmt.Sprintf("result %d", n), "a result came again under boot %s with output %q", last.BootID, last.Output)
+		s.check(last.BootID == old.boot && last.Output == fmt.Sprintf("result %d", n), "a result was published again under boot %s with output %q", last.BootID, last.Output)
 	}
 	a := as[0]
 	a.Bind = 2
@@ -158,7 +158,7 @@ func caseSpool(s *stage) string {
 		refs = append(refs, ref)
 	}
 	s.w.settle(s.w.system, c.group, i.name, refs...)
-	s.await(func() bool { return i.status(a).Result == nil }, "a status without result once that is settled")
+	s.await(func() bool { return i.status(a).Result == nil }, "a status without the result, after the result is settled")
 	return fmt.Sprintf("%d results under the old boot id", len(as))
 }
 
@@ -184,7 +184,7 @@ func caseName(s *stage) string {
 		s.must(wire.Decode(msg.Data, &h))
 		return h.BootID
 	}
-	s.await(func() bool { return stored() == second.boot }, "the later process's heartbeat is stored")
+	s.await(func() bool { return stored() == second.boot }, "the heartbeat of the later process in the bucket")
 	taken := time.Now()
 	s.check(!s.until(10*time.Second, func() bool { return stored() != second.boot }), "the bucket stored a heartbeat of the earlier process after one of the later process")
 	s.check(len(rec.beatsOf(first.boot, taken)) > 0, "the earlier process does not try to send heartbeats any more")
@@ -192,7 +192,7 @@ func caseName(s *stage) string {
 		inbox := s.w.system.NewInbox()
 		sub, err := s.w.system.SubscribeSync(inbox)
 		s.must(err)
-		defer func() { _ = sub.Unsubscribe() }() // with the connection at the latest
+		defer func() { _ = sub.Unsubscribe() }() // if this fails, the end of the connection does it
 		s.must(s.w.system.PublishRequest(subject, inbox, data))
 		var got []*nats.Msg
 		s.until(2*time.Second, func() bool {
@@ -210,10 +210,10 @@ func caseName(s *stage) string {
 	only("an offer", wire.TriggerSubject(c.group, first.name), second.offers(second.boot, second.beat(fresh).Beat, []*attempt{a}))
 	second.outcome(a, wire.Succeeded, "")
 	second.startedOnce(a)
-	return "the later process's heartbeats stay; it alone answers"
+	return "the heartbeats of the later process stay, and only that process answers"
 }
 
-// lastMessages is how long the tester may take to receive what a process published before its end.
+// lastMessages is how long the tester waits for messages that a process published before its end.
 const lastMessages = 10 * time.Second
 
 func caseTerm(s *stage) string {
@@ -231,28 +231,28 @@ func caseTerm(s *stage) string {
 	ok := s.until(lastMessages, func() (ok bool) { bye, ok = rec.goodbye(); return ok })
 	got := rec.resultsOf(runs.key())
 	if !ok && len(got) == 0 {
-		s.notOffered("it ends at once")
+		s.notOffered("the process ends at once")
 	}
-	s.check(len(got) > 0 && got[0].Outcome == wire.Succeeded, "what ran at SIGTERM has not succeeded: %d results", len(got))
+	s.check(len(got) > 0 && got[0].Outcome == wire.Succeeded, "the attempt that ran at SIGTERM has not succeeded: it has %d results", len(got))
 	handed := rec.resultsOf(later.key())
-	s.check(len(handed) > 0 && handed[0].Outcome == wire.Unstarted, "what was not due at SIGTERM was not handed back: %d results", len(handed))
+	s.check(len(handed) > 0 && handed[0].Outcome == wire.Unstarted, "the attempt that was not due at SIGTERM was not handed back: it has %d results", len(handed))
 	i.neverStarted("an attempt that was not due at SIGTERM", later)
-	s.check(ok, "it did not take its heartbeat back")
-	s.check(bye.instance == i.name, "it took back the heartbeat of %q", bye.instance)
-	s.check(got[0].at.Before(bye.at) && handed[0].at.Before(bye.at), "it took its heartbeat back before its results were sent")
-	s.check(len(rec.beatsOf(i.boot, bye.at)) == 0, "a heartbeat came after it was taken back")
+	s.check(ok, "the process did not delete its heartbeat")
+	s.check(bye.instance == i.name, "the process deleted the heartbeat of %q", bye.instance)
+	s.check(got[0].at.Before(bye.at) && handed[0].at.Before(bye.at), "the process deleted its heartbeat before it sent its results")
+	s.check(len(rec.beatsOf(i.boot, bye.at)) == 0, "a heartbeat came after the process had deleted it")
 	stream, err := s.w.js.Stream(s.ctx, "KV_"+wire.BucketInstances)
 	s.must(err)
 	last, err := stream.GetLastMsgForSubject(context.WithoutCancel(s.ctx), wire.InstanceSubject(wire.InstanceKey(c.group, i.name)))
-	s.check(err != nil || last.Header.Get("KV-Operation") == "DEL", "the bucket still has its heartbeat")
+	s.check(err != nil || last.Header.Get("KV-Operation") == "DEL", "the bucket still has the heartbeat of the process")
 	drained := false
 	rec.mu.Lock()
 	for _, b := range rec.beats {
 		drained = drained || b.Draining
 	}
 	rec.mu.Unlock()
-	s.check(drained, "no heartbeat said draining")
-	return "unstarted, succeeded, then the heartbeat taken back"
+	s.check(drained, "no heartbeat had draining")
+	return "unstarted, succeeded, then the heartbeat deleted"
 }
 
 func caseDrained(s *stage) string {
@@ -264,13 +264,13 @@ func caseDrained(s *stage) string {
 	i.accept(a)
 	i.awaitStart(a)
 	i.p.signal(sigTerm)
-	s.await(func() bool { return len(rec.resultsOf(a.key())) > 0 || !i.p.alive() }, "the result of what ran at SIGTERM")
+	s.await(func() bool { return len(rec.resultsOf(a.key())) > 0 || !i.p.alive() }, "the result of the attempt that ran at SIGTERM")
 	s.until(lastMessages, func() bool { return len(rec.resultsOf(a.key())) > 0 })
 	got := rec.resultsOf(a.key())
 	if len(got) == 0 {
-		s.notOffered("it ends at once")
+		s.notOffered("the process ends at once")
 	}
-	s.check(got[0].Outcome == wire.Failed && got[0].Reason == "drained", "it ended as %q %q, not failed drained", got[0].Outcome, got[0].Reason)
+	s.check(got[0].Outcome == wire.Failed && got[0].Reason == "drained", "the attempt ended as %q %q, not failed drained", got[0].Outcome, got[0].Reason)
 	s.await(func() bool { return !i.p.alive() }, "the end of the process after SIGTERM")
 	return fmt.Sprintf("failed drained; BELFRY_DRAIN_TIMEOUT was %v", c.drain)
 }

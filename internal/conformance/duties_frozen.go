@@ -11,10 +11,10 @@ import (
 
 func frozenDuties() []duty {
 	duties := []duty{
-		{id: "frozen_short", title: "a freeze that ends within the limit costs nothing", section: secBeat, clock: true, run: caseFrozenShort},
-		{id: "frozen", title: "after a freeze past the limit nothing starts that was accepted or sent before", section: secBeat, clock: true,
+		{id: "frozen_short", title: "a freeze that ends within the limit has no effect on attempts", section: secBeat, clock: true, run: caseFrozenShort},
+		{id: "frozen", title: "after a freeze past the limit, no attempt starts that was accepted or offered before", section: secBeat, clock: true,
 			run: caseFrozen(wire.LeaseTTL+700*time.Millisecond, 200)},
-		{id: "frozen_queue", title: "the same, with 1,000 offers waiting", section: secBeat, clock: true, long: true, run: caseFrozen(12*time.Second, 1000)},
+		{id: "frozen_queue", title: "the same, with 1,000 waiting offers", section: secBeat, clock: true, long: true, run: caseFrozen(12*time.Second, 1000)},
 	}
 	for _, seconds := range []int{11, 14, 12, 20, 13, 17, 15} {
 		duties = append(duties, duty{
@@ -25,7 +25,7 @@ func frozenDuties() []duty {
 	return duties
 }
 
-// stopped is how long all threads of a process may take to stop after the signal.
+// stopped is how long the threads of a process may take to stop after the signal.
 const stopped = 300 * time.Millisecond
 
 func caseFrozenShort(s *stage) string {
@@ -45,7 +45,7 @@ func caseFrozenShort(s *stage) string {
 	i.outcome(before, wire.Succeeded, "")
 	i.outcome(during, wire.Succeeded, "")
 	i.startedOnce(before, during)
-	return "what was accepted before and sent during a freeze of 4 s was started once"
+	return "attempts that were accepted before or offered during a freeze of 4 s were started once"
 }
 
 // caseFrozen stops the executor's process group until the limit of a heartbeat has passed. Before the stop, the executor accepts
@@ -94,19 +94,19 @@ func caseFrozen(frozen time.Duration, queued int) func(*stage) string {
 		s.waitUntil(wake.Add(4 * time.Second))
 		i.neverStarted("an attempt that relied on a heartbeat before the freeze", all...)
 		n := answers.judge(i)
-		s.check(i.status(runs).Status == wire.StatusRunning, "what ran before the freeze does not run any more")
-		return fmt.Sprintf("frozen for %v: %d accepted attempts unstarted; of %d offers that waited %d refused stale, none started",
+		s.check(i.status(runs).Status == wire.StatusRunning, "an attempt that ran before the freeze does not run any more")
+		return fmt.Sprintf("frozen for %v: %d accepted attempts unstarted; of %d waiting offers, %d refused stale and none started",
 			frozen, len(within)+len(after), len(waiting), n)
 	}
 }
 
-// answers hears what a frozen executor says of the offers that waited for it.
+// answers receives the answers to the offers that waited for a frozen executor.
 type answers struct {
 	sub *nats.Subscription
 	by  map[string]*attempt // by inbox
 }
 
-// enqueue sends single offers, spread until an instant.
+// enqueue sends offers one by one, spread evenly until an instant.
 func (i *instance) enqueue(beat int64, n int, until time.Time) ([]*attempt, *answers) {
 	base := i.s.w.system.NewInbox()
 	sub, err := i.s.w.system.SubscribeSync(base + ".*")
@@ -144,4 +144,4 @@ func (h *answers) judge(i *instance) (n int) {
 	}
 }
 
-func (h *answers) stop() { _ = h.sub.Unsubscribe() } // with the connection at the latest
+func (h *answers) stop() { _ = h.sub.Unsubscribe() } // if this fails, the end of the connection does it

@@ -13,18 +13,18 @@ func offerDuties() []duty {
 	return []duty{
 		{id: "offer_once", title: "an accepted offer is started once", section: secOffers, run: caseOnce},
 		{id: "never_early", title: "no handler starts before due_at, by the offer's clock", section: secRun, clock: true, run: caseNeverEarly},
-		{id: "duplicates", title: "an offer that comes again is accepted and not started again", section: secOffers, run: caseDuplicates},
-		{id: "ended", title: "an offer of an attempt that has run is answered ended, with its outcome", section: secOffers, run: caseEnded},
-		{id: "offer_batch", title: "256 offers in one message have 256 verdicts", section: secOffers, run: caseBatch},
+		{id: "duplicates", title: "an offer that is repeated is accepted again but not started again", section: secOffers, run: caseDuplicates},
+		{id: "ended", title: "an offer of an ended attempt is answered ended, with the outcome", section: secOffers, run: caseEnded},
+		{id: "offer_batch", title: "256 offers in one message get 256 verdicts", section: secOffers, run: caseBatch},
 		{id: "refuse_no_handler", title: "an unknown handler is refused as no_handler", section: secOffers, run: caseNoHandler},
 		{id: "refuse_unsupported", title: "a script in an unknown language is refused as unsupported", section: secOffers, run: caseUnsupported},
 		{id: "refuse_boot", title: "offers to another boot are refused as stale and not remembered", section: secOffers, run: caseOtherBoot},
-		{id: "refuse_full", title: "without a free slot offers are refused as full; a refusal stands for its bind", section: secOffers, run: caseFull},
+		{id: "refuse_full", title: "without a free slot, offers are refused as full; a refusal is final for its bind", section: secOffers, run: caseFull},
 		{id: "unknown_fields", title: "unknown fields are ignored", section: secRules, run: caseUnknownFields},
-		{id: "wrong_version", title: "offers of another version have no answer and no effect", section: secRules, run: caseVersion},
-		{id: "malformed", title: "malformed messages have no answer and do no harm", section: secRules, run: caseMalformed},
-		{id: "shard", title: "the handler learns attempt and shard", section: secOffers, run: caseShard},
-		{id: "parent", title: "the handler learns the parent's output", section: secOffers, run: caseParent},
+		{id: "wrong_version", title: "offers of another version get no answer and have no effect", section: secRules, run: caseVersion},
+		{id: "malformed", title: "malformed messages get no answer and have no effect", section: secRules, run: caseMalformed},
+		{id: "shard", title: "the handler receives attempt and shard", section: secOffers, run: caseShard},
+		{id: "parent", title: "the handler receives the parent's output", section: secOffers, run: caseParent},
 	}
 }
 
@@ -34,7 +34,7 @@ func memoryDuties() []duty {
 	}
 }
 
-// caseMemory waits for longer than refusals and unstarted attempts have to be remembered.
+// caseMemory waits for longer than an executor must remember refusals and unstarted attempts.
 func caseMemory(s *stage) string {
 	i := s.at
 	const pause = 90 * time.Second
@@ -45,9 +45,9 @@ func caseMemory(s *stage) string {
 	s.wait(pause)
 	a.Bind = 2
 	v := i.verdict(a)
-	s.check(v.Verdict == wire.Ended && v.Outcome == wire.Succeeded, "%v after it was settled an attempt was %s", pause, verdictText(v))
+	s.check(v.Verdict == wire.Ended && v.Outcome == wire.Succeeded, "%v after its result was settled, an attempt was %s", pause, verdictText(v))
 	i.startedOnce(a)
-	return fmt.Sprintf("ended succeeded, %v after it was settled", pause)
+	return fmt.Sprintf("ended succeeded, %v after the result was settled", pause)
 }
 
 func caseOnce(s *stage) string {
@@ -77,7 +77,7 @@ func caseNeverEarly(s *stage) string {
 	for _, a := range as {
 		at := i.awaitStart(a).at
 		early := sent.Add(a.in).Sub(at)
-		// Milliseconds are cut off on both sides.
+		// Both instants are truncated to milliseconds.
 		s.check(early <= 3*time.Millisecond, "an attempt due in %v was started %v too early", a.in, early)
 		late = max(late, -early)
 	}
@@ -91,19 +91,19 @@ func caseDuplicates(s *stage) string {
 	i.accept(a)
 	again := func(when string) {
 		v := i.verdict(a)
-		s.check(v.Verdict == wire.Accepted, "an attempt that was %s was answered %s when it was offered again", when, verdictText(v))
+		s.check(v.Verdict == wire.Accepted, "the second offer of an attempt that was %s was answered %s", when, verdictText(v))
 	}
 	again("accepted")
 	a.Bind = 2
 	again("accepted")
 	i.awaitStart(a)
 	again("running")
-	// Several at once, as dispatchers do that do not know of each other.
+	// Send several offers at once, like independent dispatchers.
 	data := i.offers(i.boot, i.beat(fresh).Beat, []*attempt{a})
 	var wg sync.WaitGroup
 	for range 5 {
 		wg.Go(func() {
-			_, _ = s.w.system.Request(wire.TriggerSubject(i.config.group, i.name), data, answerWithin) // judged by the starts
+			_, _ = s.w.system.Request(wire.TriggerSubject(i.config.group, i.name), data, answerWithin) // the number of starts shows an error
 		})
 	}
 	wg.Wait()
@@ -111,7 +111,7 @@ func caseDuplicates(s *stage) string {
 	again("running")
 	i.kill("killed", a)
 	res := i.outcome(a, wire.Cancelled, "killed")
-	s.check(res.Bind == 4, "the result has bind %d; the highest that was offered is 4", res.Bind)
+	s.check(res.Bind == 4, "the result has bind %d; the highest offered bind is 4", res.Bind)
 	i.startedOnce(a)
 	return "offered 9 times, started once; the result has the highest bind"
 }
@@ -160,7 +160,7 @@ func caseBatch(s *stage) string {
 		}
 	}
 	want := min(len(as), i.capacity)
-	s.check(len(accepted) >= want, "with %d slots %d of 256 offers were accepted", i.capacity, len(accepted))
+	s.check(len(accepted) >= want, "with %d slots, only %d of 256 offers were accepted", i.capacity, len(accepted))
 	for _, a := range accepted {
 		i.outcome(a, wire.Succeeded, "")
 	}
@@ -188,7 +188,7 @@ func caseUnsupported(s *stage) string {
 func caseOtherBoot(s *stage) string {
 	i := s.at
 	a := i.sleeper(0)
-	ans := i.send("0123456789abcdef", i.beat(fresh).Beat, a) // which checks that the answer names the executor's own boot
+	ans := i.send("0123456789abcdef", i.beat(fresh).Beat, a) // send checks that the answer names the executor's own boot
 	v := ans.Verdicts[0]
 	s.check(v.Verdict == wire.Refused && v.Reason == wire.RefusedStale, "an offer to another boot was %s", verdictText(v))
 	i.accept(a) // under the same bind
@@ -217,7 +217,7 @@ func caseFull(s *stage) string {
 	i.result(as[0])
 	i.settle(as[0])
 	s.await(func() bool { return i.control(wire.Control{Op: wire.OpPing}).Load.Running < i.capacity }, "a free slot")
-	i.refused(over, wire.RefusedFull, "the refused offer under the same bind, with a slot free by then,")
+	i.refused(over, wire.RefusedFull, "the refused offer under the same bind, with a free slot,")
 	over.Bind = 4
 	i.refused(over, wire.RefusedStale, "an offer under a lower bind than the refused one")
 	over.Bind = 6
@@ -239,15 +239,15 @@ func caseUnknownFields(s *stage) string {
 		}
 	})
 	msg := i.request(wire.TriggerSubject(i.config.group, i.name), data, answerWithin)
-	s.check(msg != nil, "an offer with unknown fields had no answer")
+	s.check(msg != nil, "an offer with unknown fields got no answer")
 	v := i.answer(msg, []*attempt{a}).Verdicts[0]
 	s.check(v.Verdict == wire.Accepted, "an offer with unknown fields was %s", verdictText(v))
 	i.outcome(a, wire.Succeeded, "")
 	i.reply(raw(wire.Encode(wire.Control{V: wire.Version, Op: wire.OpStatus, Runs: []wire.Ref{refOf(a)}}), more), wire.OpStatus)
-	return "an offer and a control request with more fields were understood"
+	return "an offer and a control request with unknown fields were processed"
 }
 
-// unanswered is how long an answer that must not come is waited for.
+// unanswered is how long a case waits for an answer that must not come.
 const unanswered = time.Second
 
 func caseVersion(s *stage) string {
@@ -255,7 +255,7 @@ func caseVersion(s *stage) string {
 	a := i.sleeper(0)
 	data := raw(i.offers(i.boot, i.beat(fresh).Beat, []*attempt{a}), func(m map[string]any) { m["v"] = 2 })
 	msg := i.request(wire.TriggerSubject(i.config.group, i.name), data, unanswered)
-	s.check(msg == nil, "offers with v 2 had an answer")
+	s.check(msg == nil, "offers with v 2 got an answer")
 	running := i.sleeper(forLong)
 	i.accept(running)
 	i.awaitStart(running)
@@ -263,7 +263,7 @@ func caseVersion(s *stage) string {
 		func(m map[string]any) { m["v"] = 2 })
 	if msg := i.request(wire.ControlSubject(i.config.group, i.name), kill, unanswered); msg != nil {
 		var rep wire.ControlReply
-		s.check(wire.Decode(msg.Data, &rep) == nil && rep.Error != "", "a control request with v 2 had an answer without error")
+		s.check(wire.Decode(msg.Data, &rep) == nil && rep.Error != "", "a control request with v 2 got an answer without error")
 	}
 	s.check(i.status(running).Status == wire.StatusRunning, "a kill with v 2 had an effect")
 	i.neverStarted("an offer with v 2", a)
@@ -282,7 +282,7 @@ func caseMalformed(s *stage) string {
 	for n, data := range bad {
 		msg := i.request(wire.TriggerSubject(i.config.group, i.name), data, unanswered/4)
 		var ans wire.Answer
-		s.check(msg == nil || wire.Decode(msg.Data, &ans) == nil && len(ans.Verdicts) == 0, "malformed offers (%d) had an answer with verdicts", n)
+		s.check(msg == nil || wire.Decode(msg.Data, &ans) == nil && len(ans.Verdicts) == 0, "malformed offers (%d) got an answer with verdicts", n)
 		i.request(wire.ControlSubject(i.config.group, i.name), data, unanswered/4) // an answer with error is allowed
 	}
 	s.check(i.p.alive(), "the executor ended: %s", i.p.tail())
@@ -291,17 +291,17 @@ func caseMalformed(s *stage) string {
 		many[n] = i.sleeper(0)
 	}
 	msg := i.request(wire.TriggerSubject(i.config.group, i.name), i.offers(i.boot, i.beat(fresh).Beat, many), unanswered)
-	s.check(msg == nil, "a message with %d offers had an answer", len(many))
+	s.check(msg == nil, "a message with %d offers got an answer", len(many))
 	i.neverStarted("an attempt of a message with too many offers", many...)
 	a := i.sleeper(0)
 	i.accept(a)
 	i.outcome(a, wire.Succeeded, "")
 	before, _ := i.rec.newest(i.boot)
 	s.await(func() bool { b, _ := i.rec.newest(i.boot); return b.Beat > before.Beat }, "another heartbeat of the same boot")
-	return fmt.Sprintf("%d malformed messages on each subject, and one with %d offers; it went on", len(bad), len(many))
+	return fmt.Sprintf("after %d malformed messages on each subject and one with %d offers, the executor still works", len(bad), len(many))
 }
 
-// echoed is what conformance_echo puts out.
+// echoed is the output of conformance_echo.
 type echoed struct {
 	Attempt      int    `json:"attempt"`
 	ShardIndex   int    `json:"shard_index"`
@@ -320,7 +320,7 @@ func caseShard(s *stage) string {
 	got := echo(s, i.outcome(a, wire.Succeeded, ""))
 	s.check(got == echoed{Attempt: 3, ShardIndex: 2, ShardTotal: 5, Text: text}, "the handler received %+v", got)
 	i.startedOnce(a)
-	return "attempt 3, shard 2 of 5, a param with letters beyond ASCII"
+	return "attempt 3, shard 2 of 5, a param with non-ASCII letters"
 }
 
 func caseParent(s *stage) string {
@@ -330,8 +330,8 @@ func caseParent(s *stage) string {
 	i.accept(a)
 	got := echo(s, i.outcome(a, wire.Succeeded, ""))
 	s.check(got.ParentOutput == a.Parent.Output, "the handler received the parent's output %q", got.ParentOutput)
-	return "the output of the parent"
+	return "the handler received the output of the parent"
 }
 
-// unknownBeat is a heartbeat that no executor will have sent.
+// unknownBeat is the number of a heartbeat that no executor sends.
 const unknownBeat = math.MaxInt32

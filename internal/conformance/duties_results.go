@@ -16,7 +16,7 @@ func resultDuties() []duty {
 		{id: "result_fields", title: "results have all fields, and no unknown outcome or reason", section: secResults, run: caseResultFields},
 		{id: "result_acknowledged", title: "results are published as requests", section: secConnect, run: caseQuiet("each had a reply subject")},
 		{id: "timeout", title: "timeout_ms ends an attempt as failed timeout", section: secRun, run: caseTimeout},
-		{id: "result_limits", title: "a message has at most 16 KiB, an output 64 KiB, both UTF-8 without NUL", section: secResults, run: caseLimits},
+		{id: "result_limits", title: "a message has at most 16 KiB, an output at most 64 KiB, both UTF-8 without NUL", section: secResults, run: caseLimits},
 		{id: "many_results", title: "large results of many attempts all arrive", section: secResults, run: caseManyResults},
 		{id: "logs", title: "log lines are numbered from 1 and keep the limits", section: secLogs, optional: true, run: caseLogs},
 	}
@@ -68,11 +68,11 @@ func caseLimits(s *stage) string {
 		i.make(handlerOutput, param{Bytes: 64 << 10}), i.make(handlerOutput, param{Text: "Grüße 日本"})
 	i.accept(failed, long, exact, small)
 	message := i.outcome(failed, wire.Failed, "handler_error").Message
-	s.check(message != "", "a long message was left out")
+	s.check(message != "", "a long message is missing")
 	i.result(long)
 	output := i.outcome(exact, wire.Succeeded, "").Output
-	s.check(len(output) >= 60<<10, "of an output of 64 KiB there are %d bytes", len(output))
-	s.check(i.outcome(small, wire.Succeeded, "").Output == "Grüße 日本", "an output came as %q", i.result(small).Output)
+	s.check(len(output) >= 60<<10, "an output of 64 KiB arrived with %d bytes", len(output))
+	s.check(i.outcome(small, wire.Succeeded, "").Output == "Grüße 日本", "an output arrived as %q", i.result(small).Output)
 	return fmt.Sprintf("a message of 100,000 bytes has %d, an output of 300,000 has %d, one of 64 KiB has %d", len(message), len(i.result(long).Output), len(output))
 }
 
@@ -101,9 +101,9 @@ func caseLogs(s *stage) string {
 	for at, want := range last {
 		res := i.outcome(at, wire.Succeeded, "")
 		if res.LastLine == 0 && len(i.rec.linesOf(at.key())) == 0 {
-			s.notOffered("neither lines nor last_line came")
+			s.notOffered("there are neither lines nor last_line")
 		}
-		// A line that is too long may be cut or split.
+		// The executor may cut or split a line that is too long.
 		s.check(res.LastLine >= want, "last_line is %d; the handler wrote %d lines", res.LastLine, want)
 		have := make(map[int64]bool)
 		missing := func() (n int64) {
@@ -132,13 +132,13 @@ func caseRepeated(s *stage) string {
 	for _, a := range as {
 		s.await(func() bool { return len(i.rec.resultsOf(a.key())) > 1 }, "a second publication of a result that is not settled")
 		all := i.rec.resultsOf(a.key())
-		s.check(all[0].Result == all[1].Result, "a result came again with another content")
+		s.check(all[0].Result == all[1].Result, "a repeated result has other content")
 	}
 	again := i.rec.resultsOf(as[0].key())
 	return fmt.Sprintf("published again after %v", again[1].at.Sub(again[0].at).Round(100*time.Millisecond))
 }
 
-// caseSettled watches for longer than the pause after which a result that is not settled has come again.
+// caseSettled waits until another result, which is not settled, has been repeated twice.
 func caseSettled(s *stage) string {
 	i := s.at
 	settled, other := i.sleeper(0), i.sleeper(0)
@@ -146,7 +146,7 @@ func caseSettled(s *stage) string {
 	i.result(settled)
 	i.result(other)
 	i.settle(settled)
-	s.await(func() bool { return i.status(settled).Result == nil }, "a status without result once that is settled")
+	s.await(func() bool { return i.status(settled).Result == nil }, "a status without the result, after the result is settled")
 	at := time.Now()
 	s.await(func() bool { return len(i.rec.resultsOf(other.key())) > 2 }, "two repetitions of another result")
 	s.wait(2 * time.Second)
@@ -155,13 +155,13 @@ func caseSettled(s *stage) string {
 	}
 	v := i.verdict(settled)
 	s.check(v.Verdict == wire.Ended, "a settled attempt was %s", verdictText(v))
-	return "not published again while another one came twice more"
+	return "not published again, while another result was repeated twice"
 }
 
-// echo reads what conformance_echo put out.
+// echo decodes the output of conformance_echo.
 func echo(s *stage, res seenResult) (e echoed) {
 	if err := json.Unmarshal([]byte(res.Output), &e); err != nil {
-		s.fail("conformance_echo put out %.200q", res.Output)
+		s.fail("the output of conformance_echo is %.200q", res.Output)
 	}
 	return e
 }

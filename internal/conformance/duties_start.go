@@ -11,17 +11,17 @@ import (
 func startDuties() []duty {
 	return []duty{
 		{id: "login", title: "logs in with the group's token", section: secConnect, run: caseLogin},
-		{id: "subjects", title: "uses no subject but its own", section: secConnect, run: caseQuiet("the server refused nothing")},
+		{id: "subjects", title: "uses only its own subjects", section: secConnect, run: caseQuiet("the server refused nothing")},
 		{id: "subscribed", title: "subscribes before its first heartbeat", section: secConnect, run: caseQuiet("both subjects had a receiver")},
 		{id: "handlers", title: "has the handlers of docs/conformance.md", section: secHeartbeat, run: caseHandlers},
-		{id: "heartbeat_fields", title: "heartbeats have all fields", section: secHeartbeat, run: caseQuiet("all were there")},
+		{id: "heartbeat_fields", title: "heartbeats have all fields", section: secHeartbeat, run: caseQuiet("all heartbeats had them")},
 		{id: "heartbeat_beats", title: "beat is 1, 2, … within a boot", section: secHeartbeat, run: caseBeats},
 		{id: "heartbeat_period", title: "a heartbeat every 3 s", section: secHeartbeat, clock: true, run: casePeriod},
 		{id: "load", title: "running and seq follow the slots", section: secHeartbeat, run: caseLoad},
 	}
 }
 
-// caseQuiet is for duties that any message of any case may break.
+// caseQuiet returns the case of a duty that any message of any case may break. The record notes such faults.
 func caseQuiet(seen string) func(*stage) string { return func(*stage) string { return seen } }
 
 func caseLogin(s *stage) string {
@@ -37,7 +37,7 @@ func caseHandlers(s *stage) string {
 
 func caseBeats(s *stage) string {
 	const most = 4
-	first := s.at.first.Beat // over 1 if it could not send what it counted before it was connected
+	first := s.at.first.Beat // more than 1 if the executor counted heartbeats before it was connected
 	s.check(first <= most, "the first heartbeat has beat %d", first)
 	last := first
 	s.await(func() bool {
@@ -51,7 +51,7 @@ func caseBeats(s *stage) string {
 	return fmt.Sprintf("%d to %d", first, last)
 }
 
-// casePeriod judges by the median, which one late heartbeat does not move.
+// casePeriod checks the median of the gaps, because a single late heartbeat hardly changes it.
 func casePeriod(s *stage) string {
 	const gaps = 3
 	s.await(func() bool { return len(s.at.rec.beatsOf(s.at.boot, time.Time{})) > gaps }, "%d heartbeats", gaps+1)
@@ -69,12 +69,12 @@ func casePeriod(s *stage) string {
 func caseLoad(s *stage) string {
 	i := s.at
 	idle := i.control(wire.Control{Op: wire.OpPing}).Load
-	s.check(idle.Running == 0 && idle.Capacity == i.capacity, "an idle instance says running %d, capacity %d (heartbeat: %d)",
+	s.check(idle.Running == 0 && idle.Capacity == i.capacity, "an idle instance reports running %d, capacity %d (heartbeat: %d)",
 		idle.Running, idle.Capacity, i.capacity)
 	a, b := i.sleeper(forLong), i.sleeper(forLong)
 	i.accept(a, b)
 	taken := i.control(wire.Control{Op: wire.OpPing}).Load
-	s.check(taken.Running == 2 && taken.Seq > idle.Seq, "with two attempts it says running %d, seq %d after %d", taken.Running, taken.Seq, idle.Seq)
+	s.check(taken.Running == 2 && taken.Seq > idle.Seq, "with two attempts the instance reports running %d, seq %d after %d", taken.Running, taken.Seq, idle.Seq)
 	s.await(func() bool {
 		h, _ := i.rec.newest(i.boot)
 		return h.Running == 2

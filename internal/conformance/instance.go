@@ -24,24 +24,24 @@ type instance struct {
 	name     string
 	boot     string
 	capacity int
-	live     []*attempt        // that were offered and may run
-	settled  map[wire.Ref]bool // results that tidy has settled
+	live     []*attempt        // offered attempts that may run
+	settled  map[wire.Ref]bool // the results that tidy has settled
 }
 
-// behind is by how much the dispatcher's clock differs from the executor's. An executor that compares instants of
-// offers with its own clock starts everything at once.
+// behind is the difference between the dispatcher's clock and the executor's. An executor that compares instants of
+// offers with its own clock starts all attempts at once, and fails.
 const behind = -time.Hour
 
-// databaseNow is the clock that offers are written by.
+// databaseNow returns the current instant for offers.
 func databaseNow() wire.Time {
 	return wire.Time{Time: time.Now().Add(behind).UTC().Truncate(time.Millisecond)}
 }
 
-// attempt is an attempt of a run, to be offered once or more.
+// attempt is an attempt of a run that a case offers once or more often.
 type attempt struct {
 	wire.Offer
 	in     time.Duration // from the offer to the due instant
-	file   string        // to which its handler notes each start
+	file   string        // its handler appends a line here at each start
 	relied time.Time     // when the tester received the heartbeat that the last offer relied on
 }
 
@@ -65,10 +65,10 @@ const (
 	handlerLog    = "conformance_log"
 )
 
-// forLong is for handlers that run until they are ended.
+// forLong is the time of handlers that run until they are killed.
 const forLong = 10 * time.Minute
 
-// make makes an attempt of a new run.
+// make returns an attempt of a new run.
 func (i *instance) make(handler string, p param) *attempt {
 	run := domain.NewRunID(time.Now()).String()
 	a := &attempt{file: i.s.file(run, 1), Offer: wire.Offer{
@@ -80,23 +80,23 @@ func (i *instance) make(handler string, p param) *attempt {
 	return a
 }
 
-// sleeper makes an attempt that lasts for so long.
+// sleeper returns an attempt whose handler runs for d.
 func (i *instance) sleeper(d time.Duration) *attempt {
 	return i.make(handlerSleep, param{MS: d.Milliseconds()})
 }
 
-// beat returns the newest heartbeat, which is not older than most; it waits for the next one if it must.
+// beat returns the newest heartbeat. If that is older than most, beat waits for the next one.
 func (i *instance) beat(most time.Duration) seenBeat {
 	var b seenBeat
 	i.s.await(func() bool {
 		var ok bool
 		b, ok = i.rec.newest(i.boot)
 		return ok && time.Since(b.at) <= most
-	}, "a heartbeat of boot %s that is younger than %v", i.boot, most)
+	}, "a heartbeat of boot %s that is newer than %v", i.boot, most)
 	return b
 }
 
-// request sends a request and returns the answer, nil if there was none in time.
+// request sends a request and returns the answer, or nil if there was none in time.
 func (i *instance) request(subject string, data []byte, within time.Duration) *nats.Msg {
 	msg, err := i.s.w.system.Request(subject, data, within)
 	if errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) {
@@ -106,7 +106,7 @@ func (i *instance) request(subject string, data []byte, within time.Duration) *n
 	return msg
 }
 
-// offers writes a message of offers, with the dispatcher's clock as it is now.
+// offers encodes a message of offers, with the current instant of the dispatcher's clock.
 func (i *instance) offers(boot string, beat int64, as []*attempt) []byte {
 	m := wire.Offers{V: wire.Version, BootID: boot, Beat: beat}
 	now := databaseNow()
@@ -130,11 +130,11 @@ const answerWithin = 20 * time.Second
 // send offers attempts and returns the answer, whose verdicts are in the order of the offers.
 func (i *instance) send(boot string, beat int64, as ...*attempt) wire.Answer {
 	msg := i.request(wire.TriggerSubject(i.config.group, i.name), i.offers(boot, beat, as), answerWithin)
-	i.s.check(msg != nil, "offers had no answer within %v", answerWithin)
+	i.s.check(msg != nil, "offers got no answer within %v", answerWithin)
 	return i.answer(msg, as)
 }
 
-// answer reads an answer to offers.
+// answer decodes an answer to offers and checks its verdicts.
 func (i *instance) answer(msg *nats.Msg, as []*attempt) wire.Answer {
 	var ans wire.Answer
 	if err := wire.Decode(msg.Data, &ans); err != nil {
@@ -158,7 +158,7 @@ func (i *instance) answer(msg *nats.Msg, as []*attempt) wire.Answer {
 	return ans
 }
 
-// fresh is how old a heartbeat may be on which a case relies.
+// fresh is the greatest age of a heartbeat that a case relies on.
 const fresh = 4 * time.Second
 
 // verdict offers one attempt on the newest heartbeat and returns the verdict.
@@ -178,10 +178,10 @@ func (i *instance) accept(as ...*attempt) time.Time {
 	return at
 }
 
-// almostLimit is the age of a heartbeat from which on a busy executor may say with right that the limit has passed.
+// almostLimit is the age of a heartbeat from which on a busy executor may treat the limit as passed.
 const almostLimit = 8 * time.Second
 
-// inTime asks for the case to be repeated if an offer was refused as stale because the machine was too slow.
+// inTime requests a repetition of the case if an offer was refused as stale because the machine was too slow.
 func (s *stage) inTime(v wire.Verdict, b seenBeat) {
 	s.undisturbed(v.Reason != wire.RefusedStale || time.Since(b.at) < almostLimit, "an offer was answered after its limit")
 }
@@ -204,7 +204,7 @@ func (i *instance) control(m wire.Control) wire.ControlReply {
 
 func (i *instance) reply(data []byte, op string) wire.ControlReply {
 	msg := i.request(wire.ControlSubject(i.config.group, i.name), data, answerWithin)
-	i.s.check(msg != nil, "%s had no answer within %v", op, answerWithin)
+	i.s.check(msg != nil, "%s got no answer within %v", op, answerWithin)
 	var rep wire.ControlReply
 	if err := wire.Decode(msg.Data, &rep); err != nil {
 		i.s.fail("an answer to %s cannot be read: %v", op, err)
@@ -237,7 +237,7 @@ func (i *instance) statuses(op, reason string, as ...*attempt) []wire.Status {
 				out[n] = st
 			}
 		}
-		i.s.check(out[n].Status != "", "an answer to %s lacks run %s", op, a.RunID)
+		i.s.check(out[n].Status != "", "an answer to %s has no status of run %s", op, a.RunID)
 	}
 	return out
 }
@@ -258,7 +258,7 @@ func (i *instance) result(a *attempt) seenResult {
 	return got[0]
 }
 
-// settle says that the result of an attempt is in the database.
+// settle tells the executor that the results of attempts are in the database.
 func (i *instance) settle(as ...*attempt) {
 	refs := make([]wire.Ref, 0, len(as))
 	for _, a := range as {
@@ -269,14 +269,14 @@ func (i *instance) settle(as ...*attempt) {
 	i.s.w.settle(i.s.w.system, i.config.group, i.name, refs...)
 }
 
-// startLine is what a handler notes at its start.
+// startLine is the line that a handler writes at its start.
 type startLine struct {
 	run     string
 	attempt int
-	at      time.Time // by the executor's wall clock, which is the tester's as well
+	at      time.Time // by the wall clock, which the executor and the tester share
 }
 
-// starts returns the starts that a handler noted.
+// starts returns the start lines of an attempt.
 func (i *instance) starts(a *attempt) []startLine {
 	data, err := os.ReadFile(a.file)
 	if errors.Is(err, os.ErrNotExist) {
@@ -289,17 +289,17 @@ func (i *instance) starts(a *attempt) []startLine {
 		if !strings.HasSuffix(line, "\n") {
 			continue // it is being written
 		}
-		i.s.check(len(fields) == 3, "a handler noted %q instead of run id, attempt and milliseconds", strings.TrimSpace(line))
+		i.s.check(len(fields) == 3, "a handler wrote %q instead of run id, attempt and milliseconds", strings.TrimSpace(line))
 		n, errN := strconv.Atoi(fields[1])
 		ms, errMS := strconv.ParseInt(fields[2], 10, 64)
-		i.s.check(errN == nil && errMS == nil, "a handler noted %q instead of run id, attempt and milliseconds", strings.TrimSpace(line))
+		i.s.check(errN == nil && errMS == nil, "a handler wrote %q instead of run id, attempt and milliseconds", strings.TrimSpace(line))
 		i.s.check(fields[0] == a.RunID && n == a.Attempt, "the handler of run %s attempt %d was called as %s", a.RunID, a.Attempt, strings.TrimSpace(line))
 		out = append(out, startLine{fields[0], n, time.UnixMilli(ms)})
 	}
 	return out
 }
 
-// awaitStart waits until the handler of an attempt has noted its start.
+// awaitStart waits until the handler of an attempt has started.
 func (i *instance) awaitStart(a *attempt) startLine {
 	var got []startLine
 	i.s.await(func() bool { got = i.starts(a); return len(got) > 0 }, "a handler's start")
@@ -314,7 +314,7 @@ func (i *instance) neverStarted(what string, as ...*attempt) {
 	}
 }
 
-// startedOnce checks that the handler of an attempt was called once.
+// startedOnce checks that the handler of each attempt was called once.
 func (i *instance) startedOnce(as ...*attempt) {
 	for _, a := range as {
 		n := len(i.starts(a))
@@ -332,7 +332,7 @@ func (i *instance) outcome(a *attempt, outcome, reason string) seenResult {
 	return res
 }
 
-// tidy kills what a case left running and settles its results.
+// tidy kills the attempts that a case left running and settles their results.
 func (i *instance) tidy() {
 	defer func() {
 		if e := recover(); e != nil {
@@ -369,7 +369,7 @@ func (i *instance) tidy() {
 	})
 }
 
-// raw changes a message's JSON.
+// raw changes the JSON of a message.
 func raw(data []byte, change func(map[string]any)) []byte {
 	var m map[string]any
 	if err := json.Unmarshal(data, &m); err != nil {

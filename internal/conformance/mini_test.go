@@ -16,8 +16,8 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// mini is a small executor that speaks the wire directly: without a spool, under a new name at each start. It keeps
-// every duty unless fault names one that it breaks.
+// mini is a small executor that implements the wire contract without the SDK. It has no spool, and a new name at each
+// start. It keeps every duty, unless fault names a way to break one.
 type mini struct {
 	fault             string
 	nc                *nats.Conn
@@ -25,7 +25,7 @@ type mini struct {
 	capacity          int
 
 	mu             sync.Mutex
-	beats          []time.Time // when beat k was about to be sent, from 1
+	beats          []time.Time // when heartbeat k was about to be sent, counted from 1
 	runs           map[attemptKey]*miniRun
 	used           int
 	seq            int64
@@ -39,7 +39,7 @@ type miniRun struct {
 	status  string
 	refusal string
 	ending  string
-	stop    chan struct{} // closed to end it
+	stop    chan struct{} // closed to end the handler
 	started time.Time
 	result  *wire.Result
 	settled bool
@@ -48,7 +48,7 @@ type miniRun struct {
 	pause   time.Duration
 }
 
-// passed is how much time has passed by the clock that says most.
+// passed returns the time since an instant, by the monotonic clock or the wall clock, whichever shows more.
 func passed(since time.Time) time.Duration {
 	now := time.Now()
 	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
@@ -323,7 +323,7 @@ func (m *mini) work(r *miniRun, in time.Duration) {
 	}
 }
 
-// handle is the handlers of docs/conformance.md.
+// handle runs the handlers of docs/conformance.md.
 func (m *mini) handle(r *miniRun) (string, error) {
 	o := r.offer
 	var p param
@@ -370,7 +370,7 @@ func (m *mini) handle(r *miniRun) (string, error) {
 	}
 }
 
-// finish is called with the mutex held.
+// finish ends an attempt with a result. The mutex must be held.
 func (m *mini) finish(r *miniRun, outcome, reason, message, output string) {
 	most := 16 << 10
 	if m.fault == "long message" {
@@ -404,7 +404,7 @@ func (m *mini) report() {
 	}
 }
 
-// cancel is called with the mutex held.
+// cancel stops an attempt. The mutex must be held.
 func (m *mini) cancel(r *miniRun, reason string) {
 	if r.ending == "" && (r.status == wire.StatusAccepted || r.status == wire.StatusRunning) {
 		r.ending = reason

@@ -9,12 +9,11 @@ import (
 	"time"
 )
 
-// planted are faults of mini, and the duty whose case must find each.
+// planted holds faults of mini, and for each the duty whose case must find it.
 var planted = []struct {
 	fault, duty string
 	long        bool // left out of the short form of the tests
 }{
-	// The faults that the kit was asked for.
 	{fault: "no check", duty: "beat_limit"},
 	{fault: "no check", duty: "frozen"},
 	{fault: "newest beat", duty: "beat_limit"},
@@ -50,7 +49,7 @@ var planted = []struct {
 	{fault: "goodbye first", duty: "sigterm"},
 }
 
-// atOnce is how many planted faults are looked for side by side. They wait most of the time.
+// atOnce is how many planted faults are tested concurrently. The tests wait most of the time.
 const atOnce = 8
 
 // TestPlantedFaults: the kit finds each fault by the case that is meant for it.
@@ -81,7 +80,7 @@ func TestPlantedFaults(t *testing.T) {
 	wg.Wait()
 }
 
-// TestEveryDutyIsPlanned: the report has each duty once, and no fault is planted for a duty that is not there.
+// TestEveryDutyIsPlanned: the report has each duty once, and each planted fault names an existing duty.
 func TestEveryDutyIsPlanned(t *testing.T) {
 	ids := Duties()
 	planned := 0
@@ -95,7 +94,7 @@ func TestEveryDutyIsPlanned(t *testing.T) {
 	}
 	for _, p := range planted {
 		if !slices.Contains(ids, p.duty) {
-			t.Errorf("there is no duty %q for the fault %q", p.duty, p.fault)
+			t.Errorf("unknown duty %q for the fault %q", p.duty, p.fault)
 		}
 	}
 }

@@ -28,14 +28,15 @@ type launchConfig struct {
 	drain        time.Duration
 }
 
-// start runs the command by the shell. Variables of Belfry in the tester's own environment are not passed on.
+// start runs the command in a shell. It does not pass on BELFRY_ variables of the tester's own environment, except those
+// that begin with BELFRY_CONFORMANCE_.
 func (t *tester) start(w *world, c launchConfig) (*process, error) {
 	if err := os.MkdirAll(c.spool, 0o700); err != nil {
-		return nil, domain.WrapError(domain.Internal, "make a spool directory", err)
+		return nil, domain.WrapError(domain.Internal, "create a spool directory", err)
 	}
 	output, err := os.CreateTemp(t.logDir, c.group+"-*.log")
 	if err != nil {
-		return nil, domain.WrapError(domain.Internal, "make a file for the executor's output", err)
+		return nil, domain.WrapError(domain.Internal, "create a file for the executor's output", err)
 	}
 	defer output.Close() // the executor has its own descriptor
 	cmd := exec.Command("/bin/sh", "-c", t.options.Command)
@@ -54,7 +55,7 @@ func (t *tester) start(w *world, c launchConfig) (*process, error) {
 	}
 	p := &process{cmd: cmd, output: output.Name(), done: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // how it ended is in its output, and cases look at what it published
+		_ = cmd.Wait() // the output shows why it ended, and cases check what it published
 		close(p.done)
 	}()
 	t.mu.Lock()
@@ -81,7 +82,7 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// tail returns the end of what the executor printed, on one line.
+// tail returns the end of the executor's output, as one line.
 func (p *process) tail() string {
 	data, err := os.ReadFile(p.output)
 	if err != nil {
@@ -95,7 +96,7 @@ func (p *process) tail() string {
 	return text
 }
 
-// spoolOf is where an executor of a group keeps its results.
+// spoolOf returns the spool directory of an executor of a group.
 func (t *tester) spoolOf(group, name string) string {
 	return filepath.Join(t.dir, "spool", group, name)
 }

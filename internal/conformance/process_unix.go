@@ -16,13 +16,13 @@ const (
 	sigKill = syscall.SIGKILL
 )
 
-// supported reports whether processes can be stopped and continued here.
+// supported reports whether this system can stop and continue processes.
 const supported = true
 
 // ownGroup puts the executor into a new process group, so that signals reach all of its processes.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// signalGroup reports whether any process of the group was left.
+// signalGroup sends a signal to a process group, and reports whether any process of the group was left.
 func signalGroup(leader *os.Process, sig syscall.Signal) bool {
 	return syscall.Kill(-leader.Pid, sig) == nil
 }

@@ -48,13 +48,13 @@ type seenResult struct {
 	at time.Time
 }
 
-// loadSeen is what messages of one boot said of its slots.
+// loadSeen is the state of a boot's slots in its newest message.
 type loadSeen struct {
 	seq     int64
 	running int
 }
 
-// faultsKept bounds what is kept for each duty. One is enough to break it.
+// faultsKept bounds the faults that are kept for each duty. One is enough to break it.
 const faultsKept = 20
 
 func newRecord(group string) *record {
@@ -63,14 +63,15 @@ func newRecord(group string) *record {
 	}
 }
 
-// fault notes that a message broke a duty. The mutex is held.
+// fault records that a message broke a duty. The mutex must be held.
 func (r *record) fault(duty, format string, args ...any) {
 	if len(r.faults[duty]) < faultsKept {
 		r.faults[duty] = append(r.faults[duty], fmt.Sprintf(format, args...))
 	}
 }
 
-// heartbeat takes a message on the subject of an instance's key. It returns the instance if the message is the first of a boot.
+// heartbeat records a message on the subject of an instance's key. It returns the instance, and whether the message is
+// the first of a boot.
 func (r *record) heartbeat(msg *nats.Msg, at time.Time) (instance string, first bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,7 +93,7 @@ func (r *record) heartbeat(msg *nats.Msg, at time.Time) (instance string, first 
 			first, last = false, r.beats[i].Beat
 		}
 	}
-	// A heartbeat may come twice, under another condition, and be lost.
+	// A heartbeat may be lost, and it may come twice, because an executor may publish it again under another condition.
 	if h.Beat < max(last, 1) {
 		r.fault("heartbeat_beats", "beat %d of boot %s follows beat %d", h.Beat, h.BootID, last)
 	}
@@ -100,7 +101,7 @@ func (r *record) heartbeat(msg *nats.Msg, at time.Time) (instance string, first 
 	return key, first
 }
 
-// checkHeartbeat is called with the mutex held.
+// checkHeartbeat records the faults of a heartbeat. The mutex must be held.
 func (r *record) checkHeartbeat(h wire.Heartbeat, key string, data []byte) {
 	const duty = "heartbeat_fields"
 	var fields map[string]json.RawMessage
@@ -127,7 +128,7 @@ func (r *record) checkHeartbeat(h wire.Heartbeat, key string, data []byte) {
 	r.load(h.BootID, wire.Load{Capacity: h.Capacity, Running: h.Running, Seq: h.Seq})
 }
 
-// load compares what two messages of a boot say of its slots. The mutex is held.
+// load checks that messages of a boot with one seq agree about its slots. The mutex must be held.
 func (r *record) load(boot string, l wire.Load) {
 	last, ok := r.loads[boot]
 	if ok && l.Seq == last.seq && l.Running != last.running {
@@ -138,7 +139,7 @@ func (r *record) load(boot string, l wire.Load) {
 	}
 }
 
-// result takes a message of results. If the record settles results as they arrive, it returns them.
+// result records a message of results. If the record settles results as they arrive, it returns them.
 func (r *record) result(msg *nats.Msg, at time.Time) []wire.Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,7 +168,7 @@ func (r *record) result(msg *nats.Msg, at time.Time) []wire.Result {
 	return nil
 }
 
-// reasons are those that an executor may report.
+// reasons are the reasons that an executor may report, by outcome.
 var reasons = map[string][]string{
 	wire.Succeeded: {""},
 	wire.Failed:    {"handler_error", "handler_panic", "handler_not_found", "timeout", "drained", "bad_script", "unsupported"},
@@ -175,7 +176,7 @@ var reasons = map[string][]string{
 	wire.Unstarted: {"", "killed", "covered", "timeout"},
 }
 
-// checkResult is called with the mutex held.
+// checkResult records the faults of a result. The mutex must be held.
 func (r *record) checkResult(res *wire.Result) {
 	const duty = "result_fields"
 	allowed, known := reasons[res.Outcome]
@@ -207,7 +208,7 @@ func (r *record) checkResult(res *wire.Result) {
 	case len(res.Output) > 64<<10:
 		r.fault("result_limits", "an output has %d bytes", len(res.Output))
 	case strings.ContainsRune(res.Message+res.Output, 0):
-		r.fault("result_limits", "a message or an output has a NUL")
+		r.fault("result_limits", "a message or an output contains NUL")
 	}
 }
 
@@ -258,7 +259,7 @@ func (r *record) newest(boot string) (seenBeat, bool) {
 	return seenBeat{}, false
 }
 
-// received returns when a heartbeat arrived, the zero time if it did not.
+// received returns when a heartbeat arrived, or the zero time if it did not.
 func (r *record) received(boot string, beat int64) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -294,7 +295,7 @@ func (r *record) resultsOf(k attemptKey) (out []seenResult) {
 	return out
 }
 
-// allResults returns the name of each result that arrived.
+// allResults returns the instance of each result that arrived.
 func (r *record) allResults() map[wire.Ref]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -311,7 +312,7 @@ func (r *record) linesOf(k attemptKey) []wire.LogLine {
 	return append([]wire.LogLine(nil), r.lines[k]...)
 }
 
-// goodbye returns the first time that a heartbeat was taken back.
+// goodbye returns the first deletion of a heartbeat.
 func (r *record) goodbye() (seenGoodbye, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,18 +9,18 @@ import (
 	"unicode"
 )
 
-// Verdict is what became of a duty.
+// Verdict is the result of the test of a duty.
 type Verdict string
 
 // The verdicts. Failed and Unclear fail the run.
 const (
 	Passed     Verdict = "pass"
 	Failed     Verdict = "fail"
-	NotOffered Verdict = "not offered" // optional, and left out throughout
-	Unclear    Verdict = "unclear"     // the tester was disturbed each time, or could not look
+	NotOffered Verdict = "not offered" // the duty is optional, and the executor leaves it out completely
+	Unclear    Verdict = "unclear"     // the tester was disturbed each time, or could not test the duty
 )
 
-// Line is what the report says of one duty.
+// Line is the report on one duty.
 type Line struct {
 	Duty     string  `json:"duty"`
 	Title    string  `json:"title"`
@@ -31,7 +31,7 @@ type Line struct {
 	TookMS   int64   `json:"took_ms"`
 }
 
-// Report is what Run found.
+// Report is the result of Run.
 type Report struct {
 	Executor string `json:"executor"` // the command
 	Short    bool   `json:"short"`
@@ -42,7 +42,7 @@ type Report struct {
 	Duties   []Line `json:"duties"`
 }
 
-// count fills in what follows from the lines.
+// count sets the fields that follow from the lines.
 func (r *Report) count() {
 	r.Passed, r.Broken = 0, 0
 	for _, l := range r.Duties {
@@ -83,7 +83,7 @@ func (r *Report) Table(w io.Writer) error {
 	return err
 }
 
-// printable replaces what a terminal would obey instead of show; some of the text comes from the executor.
+// printable replaces characters that control a terminal, because some of the text comes from the executor.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

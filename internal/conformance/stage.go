@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/executor/wire"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// defaultPatience is how long a case waits for what must come.
+// defaultPatience is how long a case waits for an expected event.
 const defaultPatience = 60 * time.Second
 
-// poll is how often a case looks for it.
+// poll is the interval at which a case checks for the event.
 const poll = 10 * time.Millisecond
 
 // judgement ends a case. Cases throw it by panic, as tests end by runtime.Goexit; only judge catches it.
@@ -23,63 +24,59 @@ type judgement struct {
 	disturbed bool
 }
 
-// stage is where a plan's duties are tested.
+// stage tests the duties of one plan.
 type stage struct {
 	t    *tester
 	w    *world
 	plan plan
-	ctx  context.Context //nolint:containedctx // it lives as long as the one plan
+	ctx  context.Context //nolint:containedctx // a stage lives only as long as its plan
 	dir  string
 	all  []*instance
-	// at is the process that most duties look at; nil in bare plans.
+	// at is the process that most duties test; nil in bare plans.
 	at *instance
 }
 
-// fail says that the duty is broken.
+// fail ends the case: the duty is broken.
 func (s *stage) fail(format string, args ...any) {
 	panic(judgement{verdict: Failed, text: fmt.Sprintf(format, args...)})
 }
 
-// check says that the duty is broken unless ok.
+// check ends the case as fail does, unless ok.
 func (s *stage) check(ok bool, format string, args ...any) {
 	if !ok {
 		s.fail(format, args...)
 	}
 }
 
-// notOffered says that the executor leaves out what is optional.
+// notOffered ends the case: the executor leaves out an optional duty.
 func (s *stage) notOffered(format string, args ...any) {
 	panic(judgement{verdict: NotOffered, text: fmt.Sprintf(format, args...)})
 }
 
-// undisturbed asks for the case to be repeated unless ok.
+// undisturbed ends the case and requests its repetition, unless ok.
 func (s *stage) undisturbed(ok bool, format string, args ...any) {
 	if !ok {
 		panic(judgement{verdict: Unclear, text: fmt.Sprintf(format, args...), disturbed: true})
 	}
 }
 
-// must is for faults of the tester.
+// must ends the case as unclear if err, an error of the tester, is not nil.
 func (s *stage) must(err error) {
 	if err != nil {
 		panic(judgement{verdict: Unclear, text: err.Error()})
 	}
 }
 
-// wait pauses, as a case may.
+// wait waits for d. If the test is cancelled meanwhile, it ends the case.
 func (s *stage) wait(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-s.ctx.Done():
+	if !lifecycle.Pause(s.ctx, d) {
 		s.must(s.ctx.Err())
 	}
 }
 
 func (s *stage) waitUntil(at time.Time) { s.wait(time.Until(at)) }
 
-// until polls for a condition and reports whether it came in time.
+// until polls until a condition is met or d has passed, and reports whether it is met.
 func (s *stage) until(d time.Duration, cond func() bool) bool {
 	for end := time.Now().Add(d); ; {
 		if cond() {
@@ -92,14 +89,14 @@ func (s *stage) until(d time.Duration, cond func() bool) bool {
 	}
 }
 
-// await polls for a condition, and says that the duty is broken if it does not come.
+// await polls until a condition is met. If it is not met in time, the duty is broken.
 func (s *stage) await(cond func() bool, format string, args ...any) {
 	if !s.until(s.t.options.patience, cond) {
-		s.fail("waited %v in vain: %s", s.t.options.patience, fmt.Sprintf(format, args...))
+		s.fail("not seen within %v: %s", s.t.options.patience, fmt.Sprintf(format, args...))
 	}
 }
 
-// group makes a new group and the configuration of a process in it.
+// group creates a group, and returns the configuration of a process in it.
 func (s *stage) group(capacity int) (launchConfig, *record) {
 	n := s.t.number.Add(1)
 	c := launchConfig{
@@ -111,7 +108,7 @@ func (s *stage) group(capacity int) (launchConfig, *record) {
 	return c, rec
 }
 
-// launch starts a process and waits for the first heartbeat of a boot that was not there before.
+// launch starts a process and waits for the first heartbeat of its boot.
 func (s *stage) launch(c launchConfig, rec *record) *instance {
 	known := make(map[string]bool)
 	rec.mu.Lock()
@@ -144,20 +141,20 @@ func (s *stage) launch(c launchConfig, rec *record) *instance {
 	return i
 }
 
-// ready makes sure that the plan's process is there.
+// ready starts the plan's process if it does not run.
 func (s *stage) ready() {
 	if s.plan.bare || s.at != nil && s.at.p.alive() {
 		return
 	}
 	if s.at != nil {
-		s.t.say("%s: the executor has ended and is started again: %s", s.plan.name, s.at.p.tail())
+		s.t.say("%s: the executor has ended, starting it again: %s", s.plan.name, s.at.p.tail())
 	}
 	c, rec := s.group(s.plan.capacity)
 	s.at = nil
 	s.at = s.launch(c, rec)
 }
 
-// clean ends what a case left behind: attempts that run, results that are not settled, and the processes of bare plans.
+// clean removes the remains of a case: it kills running attempts, settles results, and kills the processes of bare plans.
 func (s *stage) clean() {
 	for _, i := range s.all {
 		if s.plan.bare {
@@ -172,7 +169,7 @@ func (s *stage) clean() {
 	}
 }
 
-// end ends all processes of the plan.
+// end kills all processes of the plan.
 func (s *stage) end() {
 	for _, i := range s.all {
 		i.p.signal(sigCont)
@@ -180,7 +177,7 @@ func (s *stage) end() {
 	}
 }
 
-// file names a file to which a handler notes its starts.
+// file returns the path of the file in which a handler records its starts.
 func (s *stage) file(run string, attempt int) string {
 	return filepath.Join(s.dir, fmt.Sprintf("%s-%d", run, attempt))
 }

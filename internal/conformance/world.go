@@ -24,12 +24,12 @@ import (
 )
 
 // world is a NATS server with Belfry's streams, bucket and permissions. It has one group for each process or pair of
-// processes that a case looks at, and keeps what each group published.
+// processes of a case, and records the messages of each group.
 type world struct {
 	dir string
 
 	mu      sync.Mutex
-	port    int // that the server had first
+	port    int // of the first start; 0 before it
 	tokens  map[string]string
 	records map[string]*record // by group
 
@@ -47,7 +47,7 @@ func newWorld(ctx context.Context, dir string) (*world, error) {
 	return w, nil
 }
 
-// open starts the server; after close it comes back at the same address with the same streams.
+// open starts the server. After close, it starts the server again with the same address and streams.
 func (w *world) open(ctx context.Context) (err error) {
 	w.server, err = embednats.Start(ctx, embednats.Config{
 		StoreDir: filepath.Join(w.dir, "nats"), Port: w.port, Log: slog.New(&refusals{world: w}),
@@ -77,12 +77,12 @@ func (w *world) open(ctx context.Context) (err error) {
 		return err
 	}
 	if err = w.listen(); err != nil {
-		return domain.WrapError(domain.Internal, "subscribe to what executors publish", err)
+		return domain.WrapError(domain.Internal, "subscribe to the messages of executors", err)
 	}
 	return w.admit(ctx)
 }
 
-// admit lets executors in by the auth callout that every server of Belfry uses.
+// admit runs the auth callout that every Belfry server uses, so that executors can log in.
 func (w *world) admit(ctx context.Context) error {
 	responder, err := natsauth.New(natsauth.Config{Verifier: w, Issuer: w.server.Issuer()})
 	if err != nil {
@@ -91,12 +91,12 @@ func (w *world) admit(ctx context.Context) error {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() {
-		defer close(ended) // so that close may come twice
+		defer close(ended) // so that close may be called twice
 		ended <- responder.Run(running, w.system)
 	}()
 	w.stop = func() {
 		cancel()
-		<-ended //nolint:errcheck // it fails only if the connection was closed under it, which close does not do
+		<-ended //nolint:errcheck // Run fails only if the connection is closed first, which close does not do
 	}
 	select {
 	case <-responder.Ready():
@@ -120,14 +120,14 @@ func (w *world) GroupOfToken(_ context.Context, token string) (string, error) {
 	return "", domain.NewError(domain.NotFound, "no such token")
 }
 
-// close stops the server; its files stay.
+// close stops the server and keeps its files.
 func (w *world) close(ctx context.Context) error {
 	w.stop()
 	w.system.Close()
 	return w.server.Stop(ctx)
 }
 
-// group makes a group and its token.
+// group creates a group and its token.
 func (w *world) group(name string) (token string, r *record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,11 +151,11 @@ func (w *world) allRecords() (out []*record) {
 	return out
 }
 
-// waiting bounds the messages that wait for the record. The cases publish far fewer within a second.
+// waiting bounds the messages that wait to be recorded. The cases publish far fewer within a second.
 const waiting = 1 << 16
 
-// listen subscribes to what executors publish, as it arrives and whether or not a stream takes it. One goroutine takes all
-// messages from one channel, so that the record has them in the order in which the server received them.
+// listen subscribes to the messages of executors, independently of the streams. One goroutine receives all messages from
+// one channel, so that the record has them in the order in which the server received them.
 func (w *world) listen() error {
 	messages := make(chan *nats.Msg, waiting)
 	for _, subject := range []string{wire.InstanceSubject(">"), wire.ResultSubject("*"), wire.LogSubject("*")} {
@@ -202,8 +202,8 @@ func (w *world) take(conn *nats.Conn, msg *nats.Msg) {
 	}
 }
 
-// probe asks on both subjects of an instance at once after the first heartbeat of its boot. The server says so if
-// a subject has no receiver.
+// probe sends a request on both subjects of an instance right after the first heartbeat of its boot. If a subject has no
+// receiver, the server reports that.
 func (w *world) probe(conn *nats.Conn, r *record, instance string) {
 	for subject, data := range map[string][]byte{
 		wire.ControlSubject(r.group, instance): wire.Encode(wire.Control{V: wire.Version, Op: wire.OpPing}),
@@ -218,20 +218,20 @@ func (w *world) probe(conn *nats.Conn, r *record, instance string) {
 			}
 		})
 		if err != nil {
-			continue // the connection is going
+			continue // the connection is being closed
 		}
 		if sub.AutoUnsubscribe(1) == nil {
-			_ = conn.PublishRequest(subject, inbox, data) // a closed connection ends the case elsewhere
+			_ = conn.PublishRequest(subject, inbox, data) // if the connection is closed, the case fails elsewhere
 		}
 	}
 }
 
-// settle says that results are in the database. Like the dispatcher's, the message has no reply subject.
+// settle tells an executor that results are in the database. As in the dispatcher, the message has no reply subject.
 func (w *world) settle(conn *nats.Conn, group, instance string, refs ...wire.Ref) {
-	_ = conn.Publish(wire.ControlSubject(group, instance), wire.EncodeSettled(refs)) // said again when the result comes again
+	_ = conn.Publish(wire.ControlSubject(group, instance), wire.EncodeSettled(refs)) // sent again when the executor repeats the result
 }
 
-// refusals hears the server's log for what it did not permit. The server tells it nowhere else.
+// refusals reads permission violations from the server's log, because the server reports them nowhere else.
 type refusals struct {
 	slog.Handler
 	world *world

@@ -133,7 +133,7 @@ var matrix = []entry{
 	{pkg: "internal/bench", ours: []string{"executor", "internal/config", "internal/domain", "internal/embedpg", "internal/lifecycle", "internal/natsauth", "internal/natsinfra", "internal/store", "migrations"}},
 
 	// It tests executors from outside, as processes, and plays the dispatcher without a database.
-	{pkg: "internal/conformance", ours: []string{"internal/domain", "internal/embednats", "internal/natsauth", "internal/natsinfra", "executor/wire"}},
+	{pkg: "internal/conformance", ours: []string{"internal/domain", "internal/embednats", "internal/lifecycle", "internal/natsauth", "internal/natsinfra", "executor/wire"}},
 	// An executor to be tested knows the SDK alone, like any other program.
 	{pkg: "internal/conformance/goexecutor", ours: []string{"executor"}, others: standardOnly},
 

@@ -34,7 +34,7 @@ func TestPauseHoldsUp(t *testing.T) {
 		now      time.Duration
 		runs     int
 		next     time.Duration
-		look     time.Duration // when again
+		look     time.Duration // when the job is planned again
 		stranded bool
 	}{
 		"it lasts":                        {[]domain.Pause{paused(-time.Minute, 0)}, 0, 0, 0, lookAgain + set.Horizon, false},
@@ -55,7 +55,7 @@ func TestPauseHoldsUp(t *testing.T) {
 			now := noon.Add(c.now)
 			d := Decide(j, now, set)
 			if len(d.Runs) != c.runs || d.Missed != nil || !d.Parked || !d.NextFire.Equal(noon.Add(c.next)) || !d.NextDue.Equal(noon.Add(c.look)) {
-				t.Errorf("%d runs, missed %+v, next %s, looked at %s", len(d.Runs), d.Missed, d.NextFire, d.NextDue)
+				t.Errorf("%d runs, missed %+v, next %s, planned again at %s", len(d.Runs), d.Missed, d.NextFire, d.NextDue)
 			}
 			if len(d.Drop) != len(j.Stranded) || len(d.Revive) > 0 || !d.DecidedThrough.Before(d.NextFire) {
 				t.Errorf("%d of %d stranded runs are dropped, decided through %s", len(d.Drop), len(j.Stranded), d.DecidedThrough)
@@ -64,7 +64,7 @@ func TestPauseHoldsUp(t *testing.T) {
 	}
 }
 
-// A pause that is over leaves misfires, however little late they are.
+// After a pause, its fire times are misfires, even if they are late by less than the tolerance.
 func TestPauseIsOver(t *testing.T) {
 	for m, want := range map[domain.Misfire]struct{ misfires, missed int }{
 		domain.MisfireSkip: {0, 4}, domain.MisfireFireOnce: {1, 3}, domain.MisfireFireAll: {4, 0},
@@ -95,7 +95,7 @@ func TestPauseIsOver(t *testing.T) {
 	}
 }
 
-// An edit in a pause drops what the pause has held up of the old version, whatever its policy.
+// An edit during a pause drops the fire times of the old version that the pause has held up, under every policy.
 func TestPauseAndTheEndOfAVersion(t *testing.T) {
 	j := everySecondOf(t, domain.MisfireFireAll, paused(-time.Minute, 0))
 	j.Closing = true
@@ -108,7 +108,7 @@ func TestPauseAndTheEndOfAVersion(t *testing.T) {
 	}
 }
 
-// A chain whose fire time a pause held up goes on from the pause's end.
+// If a pause holds up the fire time of a fixed_delay job, the chain continues at the end of the pause.
 func TestPauseOfAChain(t *testing.T) {
 	j := Job{ID: 7, NextFire: noon, Paused: []domain.Pause{paused(-time.Minute, time.Minute)},
 		Schedule: compile(t, domain.Schedule{Kind: domain.ScheduleFixedDelay, Delay: domain.Duration(30 * time.Second)})}
@@ -122,7 +122,7 @@ func TestPauseOfAChain(t *testing.T) {
 	}
 }
 
-// Whatever the pauses are, each fire time becomes one run or is counted once in the ledger, and no run is due in a pause.
+// For any pauses, each fire time becomes one run or is counted once in the ledger, and no run is due during a pause.
 func TestPausesLoseNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		set := DefaultSettings()

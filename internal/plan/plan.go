@@ -1,6 +1,6 @@
-// Package plan decides which runs a job's fire times become: which are due within the horizon, which were missed and
-// how the misfire policy handles them, and when the job has to be planned next. It is pure: it gets values and
-// returns a Decision. The store calls it under the lock of the job's job_due row, for the pre-read and for edits, so
+// Package plan decides which runs a job's fire times become. It finds the fire times that are due within the horizon,
+// applies the misfire policy to missed ones, and returns when the job must be planned next. It is pure: it gets values
+// and returns a Decision. The store calls it under the lock of the job's job_due row, for the pre-read and for edits, so
 // that both decide in the same way.
 //
 // The basic invariant is: a fire time at or before Decision.DecidedThrough has its run or its ledger entry in the
@@ -171,8 +171,8 @@ func Decide(j Job, now time.Time, set Settings) Decision {
 	return d
 }
 
-// lookAgain is after how long a job is planned again if its group's pause has no end yet. The end of the pause makes
-// the job due for planning, so this interval only matters if that is lost.
+// lookAgain is the time after which a job is planned again if its group's pause has no end yet. The end of the pause
+// makes the job due for planning, so this interval only matters if that update is lost.
 const lookAgain = 24 * time.Hour
 
 // heldUp returns until when a pause holds up a fire time, or zero. While the group is paused, fire times due in the

@@ -30,12 +30,12 @@ func everySecond(t fataler) *schedule.Schedule {
 	return compile(t, domain.Schedule{Kind: domain.ScheduleFixedRate, Every: domain.Duration(time.Second)})
 }
 
-// Jobs of one-second fires are planned further ahead than due jobs are looked for, or they would be looked at every second; and
-// those that begin together are not all looked at in the same second.
+// Jobs that fire every second are planned further ahead than the horizon, so that they are not planned again every
+// second. Jobs that begin together are not all planned in the same second.
 func TestDecideAhead(t *testing.T) {
 	set := DefaultSettings()
 	job := Job{Schedule: everySecond(t)}
-	looks := make(map[int]int) // at a second after noon
+	looks := make(map[int]int) // by second after noon
 	const jobs, seconds, every = 50, 60, 5
 	for job.ID = 1; job.ID <= jobs; job.ID++ {
 		job.NextFire = noon.Add(time.Second)
@@ -54,13 +54,13 @@ func TestDecideAhead(t *testing.T) {
 			planned += len(d.Runs)
 			job.NextFire, job.Decided = d.NextFire, d.DecidedThrough
 		}
-		if planned < seconds-1+int(set.Horizon/time.Second) { // the last look was at half past the last second
+		if planned < seconds-1+int(set.Horizon/time.Second) { // the last planning was in the middle of the last second
 			t.Errorf("%d runs of job %d in %d s", planned, job.ID, seconds)
 		}
 	}
 	for s := 2 * every; s < seconds; s++ {
 		if n := looks[s]; n != jobs/every {
-			t.Errorf("%d jobs are looked at in second %d, want %d", n, s, jobs/every)
+			t.Errorf("%d jobs are planned in second %d, want %d", n, s, jobs/every)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func TestDecide(t *testing.T) {
 		missed                  int
 		wantNext                int
 	}{
-		{name: "a horizon ahead", next: 1, now: 0, onTime: []int{1, 2, 3, 4, 5}, wantNext: 6},
+		{name: "up to the horizon", next: 1, now: 0, onTime: []int{1, 2, 3, 4, 5}, wantNext: 6},
 		{name: "nothing due", next: 6, now: 0, wantNext: 6},
 		{name: "late within the tolerance", next: 1, now: 6, onTime: []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, wantNext: 12},
 		{name: "skip", misfire: domain.MisfireSkip, next: 1, now: 9, onTime: []int{4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14},
@@ -112,7 +112,7 @@ func TestDecide(t *testing.T) {
 		{name: "near: no further ahead", next: 1, now: 0, near: true, onTime: []int{1, 2}, wantNext: 3},
 		{name: "near: due now is not late", next: 6, now: 6, near: true, onTime: []int{6, 7, 8}, wantNext: 9},
 		{name: "near: late by a step", next: 1, now: 6, near: true, onTime: []int{1, 2}, wantNext: 3},
-		{name: "near: one step past what was missed", misfire: domain.MisfireSkip, next: 1, now: 9, near: true, onTime: []int{4, 5},
+		{name: "near: one step past the missed fire times", misfire: domain.MisfireSkip, next: 1, now: 9, near: true, onTime: []int{4, 5},
 			missedFirst: 1, missedLast: 3, missed: 3, wantNext: 6},
 	}
 	for _, tt := range tests {
@@ -176,11 +176,11 @@ func TestDecideLongOutageWithLargestFireAll(t *testing.T) {
 	dropped, passes := 0, 0
 	for ; j.NextFire.Before(now); passes++ {
 		if passes > 10 {
-			t.Fatal("does not come to an end")
+			t.Fatal("planning does not end")
 		}
 		d := Decide(j, now, set)
 		if !d.NextFire.After(j.NextFire) {
-			t.Fatalf("pass %d goes from %s to %s", passes, j.NextFire, d.NextFire)
+			t.Fatalf("pass %d moves the next fire time from %s to %s", passes, j.NextFire, d.NextFire)
 		}
 		j.NextFire, j.Decided = d.NextFire, d.DecidedThrough
 		if d.Missed != nil {
@@ -272,7 +272,7 @@ func TestWhyNamesThePolicy(t *testing.T) {
 	}
 }
 
-// An edit that takes jitter away must not lose the fire time whose due instant it moves into the past.
+// An edit that removes jitter must not lose the fire time whose due instant it moves into the past.
 func TestCarried(t *testing.T) {
 	minute := func(second int, jitter time.Duration) *schedule.Schedule {
 		return compile(t, domain.Schedule{
@@ -283,7 +283,7 @@ func TestCarried(t *testing.T) {
 	old := minute(0, jitter)
 	due := old.Due(7, noon) // somewhere in the 50 s after noon
 	if late := due.Sub(noon); late < 2*time.Second || late > 48*time.Second {
-		t.Fatalf("job 7 has a jitter of %v at noon, which is no use here", late)
+		t.Fatalf("job 7 has a jitter of %v at noon, too little for this test", late)
 	}
 	mid := noon.Add(due.Sub(noon) / 2)
 	none := time.Time{}

@@ -11,7 +11,7 @@ import (
 	"github.com/belfryhq/belfry/internal/schedule"
 )
 
-// drawnSchedule draws a schedule whose fire times follow from itself, and its jitter.
+// drawnSchedule draws a schedule of kind cron, fixed_rate or once, and its jitter.
 func drawnSchedule(t *rapid.T) (*schedule.Schedule, time.Duration) {
 	s := domain.Schedule{}
 	gap := time.Second
@@ -42,18 +42,18 @@ func drawnSchedule(t *rapid.T) (*schedule.Schedule, time.Duration) {
 	return compile(t, s), jitter
 }
 
-// world is a job's history as a slow model sees it: which fire times exist, and what became of each.
+// world is the history of a job in a slow model: its fire times, and what was decided about each.
 type world struct {
 	set     Settings
 	job     Job
 	jitter  time.Duration
-	fires   []time.Time // the model's, those decided so far and those up to the horizon
+	fires   []time.Time // of the model: those decided so far and those up to the horizon
 	fate    map[int64]string
-	pending []Stranded // planned and not admitted
+	pending []Stranded // planned but not admitted
 }
 
-// TestEveryFireTimeIsDecidedOnce plans a job through outages. After each pass, what the slow model says of every
-// fire time must be what was decided, once.
+// TestEveryFireTimeIsDecidedOnce plans a job through outages. After each pass, each fire time must have exactly one
+// decision, and it must be that of the slow model.
 func TestEveryFireTimeIsDecidedOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{set: DefaultSettings(), fate: make(map[int64]string)}
@@ -79,7 +79,8 @@ func TestEveryFireTimeIsDecidedOnce(t *testing.T) {
 	})
 }
 
-// ring admits what the last pass planned, up to now, or has died with it.
+// ring admits the planned runs that are due by now. If the scheduler does not live, it makes those stranded that are
+// late by more than the tolerance.
 func (w *world) ring(lives bool, now time.Time) {
 	var left []Stranded
 	for _, p := range w.pending {
@@ -94,7 +95,7 @@ func (w *world) ring(lives bool, now time.Time) {
 	w.pending = left
 }
 
-// pass plans until nothing is due within the horizon, as PlanDue does batch by batch.
+// pass plans until no fire times are due within the horizon, like the batches of PlanDue.
 func (w *world) pass(t *rapid.T, now time.Time) {
 	missed, planned := w.expected(now)
 	fires := 0
@@ -120,7 +121,7 @@ func (w *world) pass(t *rapid.T, now time.Time) {
 	ledgered := 0
 	for passes := 0; ; passes++ {
 		if passes > 8 {
-			t.Fatalf("%d passes without an end", passes)
+			t.Fatalf("%d passes, and planning does not end", passes)
 		}
 		d := Decide(w.job, now, w.set)
 		if d.DecidedThrough.Before(w.job.Decided) {
@@ -194,8 +195,8 @@ func (w *world) compare(t *rapid.T, got map[int64]string, drop, revive, planned 
 	}
 }
 
-// expected walks the schedule from noon: what is missed at now, the stranded ones included, and what is to be
-// planned.
+// expected walks the schedule from noon and returns the fire times that are missed at now, including those of stranded
+// runs, and the fire times to plan.
 func (w *world) expected(now time.Time) (missed, planned []time.Time) {
 	for _, s := range w.job.Stranded {
 		missed = append(missed, s.FireTime)
@@ -212,7 +213,7 @@ func (w *world) expected(now time.Time) (missed, planned []time.Time) {
 		}
 		from = f
 		if !due.After(noon) {
-			continue // before the job was
+			continue // before the job existed
 		}
 		w.fires = append(w.fires, f)
 		if due.Before(now.Add(-w.set.Tolerance)) {
@@ -248,7 +249,7 @@ func (w *world) checkFirst(t *rapid.T, fire, due, decided, now time.Time) {
 	})
 	switch {
 	case at < 0 && !fire.IsZero():
-		t.Fatalf("first %s; there is none", fire)
+		t.Fatalf("first is %s, want none", fire)
 	case at >= 0 && (!fire.Equal(candidates[at]) || !due.Equal(w.job.Schedule.Due(w.job.ID, fire))):
 		t.Fatalf("first %s due %s; want %s", fire, due, candidates[at])
 	}

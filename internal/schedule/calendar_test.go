@@ -9,7 +9,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// daysOff reads dates.
+// daysOff returns days off with the given dates and weekdays.
 func daysOff(t testing.TB, weekdays []domain.Weekday, dates ...string) *domain.DaysOff {
 	t.Helper()
 	d := &domain.DaysOff{Weekdays: weekdays, Dates: make([]domain.Date, len(dates))}
@@ -22,8 +22,8 @@ func daysOff(t testing.TB, weekdays []domain.Weekday, dates ...string) *domain.D
 	return d
 }
 
-// But for the fire times on its days off, a schedule with a calendar is the schedule without: in zones whose clocks change at
-// midnight, back into the day before, in the middle of a day, or past a whole date.
+// A schedule with a calendar has the same fire times as the schedule without it, except those on days off. The test uses
+// zones whose clocks change at midnight, back into the day before, in the middle of a day, or past a whole date.
 func TestCalendarTakesFiresAway(t *testing.T) {
 	changes := []struct{ zone, at string }{
 		{"America/Havana", "2026-03-08T05:00:00Z"}, {"America/Havana", "2026-11-01T05:00:00Z"},
@@ -53,16 +53,16 @@ func TestCalendarTakesFiresAway(t *testing.T) {
 		}
 	}
 	if off < 1000 || on < 1000 {
-		t.Errorf("%d fire times were taken away, %d not", off, on)
+		t.Errorf("%d fire times were removed, %d were not", off, on)
 	}
 }
 
-// takesAway draws days off around a change of the clocks, and compares five days from an instant on.
+// takesAway draws days off around a change of the clocks, and compares the fire times of five days from an instant on.
 func takesAway(t *testing.T, rng *rand.Rand, in domain.Schedule, change, from time.Time) (away, kept int) {
 	t.Helper()
 	o := Options{CreatedAt: from.Add(-240 * time.Hour)}
 	plain := mustCompile(t, in, o)
-	off := map[string]bool{} // by the text of a date, or the number of a weekday: not as package domain has it
+	off := map[string]bool{} // by the text of a date or the number of a weekday, independently of package domain
 	in.Calendar, in.DaysOff = "holidays", &domain.DaysOff{Weekdays: []domain.Weekday{}}
 	for n := -3; n <= 3; n++ {
 		if date := change.AddDate(0, 0, n); rng.IntN(2) == 0 {
@@ -81,7 +81,7 @@ func takesAway(t *testing.T, rng *rand.Rand, in domain.Schedule, change, from ti
 		local := f.In(plain.Zone())
 		isOff := off[local.Format("2006-01-02")] || off[strconv.Itoa(int(local.Weekday()))]
 		if with.TakenOff(f) != isOff {
-			t.Fatalf("%s %s: %s is taken off: %v", in.Expr, in.Every, local, !isOff)
+			t.Fatalf("%s %s: TakenOff at %s is %v", in.Expr, in.Every, local, !isOff)
 		}
 		if isOff {
 			away++
@@ -97,7 +97,7 @@ func takesAway(t *testing.T, rng *rand.Rand, in domain.Schedule, change, from ti
 }
 
 func TestCalendarOfManyDays(t *testing.T) {
-	// Dates are jumped over, not walked through: a second at a time this would be 86 million fire times.
+	// Next skips whole dates. A search by seconds would visit 86 million fire times.
 	days := &domain.DaysOff{Weekdays: []domain.Weekday{}}
 	for i := range domain.MaxCalendarDates {
 		days.Dates = append(days.Dates, domain.DateOf(time.Date(2026, 1, 1+i, 0, 0, 0, 0, time.UTC)))
@@ -107,7 +107,7 @@ func TestCalendarOfManyDays(t *testing.T) {
 		t.Errorf("next: %s", next)
 	}
 
-	// Nothing is left.
+	// No fire time is left.
 	s = mustCompile(t, domain.Schedule{Kind: "cron", Expr: "0 2 * * 6", Calendar: "weekends", DaysOff: daysOff(t, []domain.Weekday{"saturday"})}, Options{})
 	now := instant(t, "2026-01-01T00:00:00Z")
 	if next, ok := s.Next(now); ok {

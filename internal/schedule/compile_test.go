@@ -14,7 +14,7 @@ const (
 	quartz   = domain.DialectQuartz
 )
 
-// faults returns the field errors of s, and fails where the error is not the domain's.
+// faults returns the field errors of s. It fails the test if the error is not an Invalid error of package domain.
 func faults(t *testing.T, s domain.Schedule) []domain.FieldError {
 	t.Helper()
 	compiled, err := Compile(s, Options{})
@@ -28,12 +28,12 @@ func faults(t *testing.T, s domain.Schedule) []domain.FieldError {
 	return e.Fields
 }
 
-// TestExprErrors pins the words: the position and the hint are what a user has.
+// TestExprErrors pins the texts of errors, because users need their positions and hints.
 func TestExprErrors(t *testing.T) {
 	tests := []struct {
 		dialect domain.Dialect
 		expr    string
-		want    []string // what each message must hold, one message each
+		want    []string // one text for each message, which must contain it
 	}{
 		{standard, "0 0 32 * *", []string{"day-of-month 32 is out of range 1-31 in field 3, column 5"}},
 		{standard, "60 24 0 13 8", []string{

@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// drawExpr draws an expression that has a fair chance to fire within the walk.
+// drawExpr draws an expression that is likely to fire within the walk.
 func drawExpr(t *rapid.T, w *walk) exprSpec {
 	e := exprSpec{dialect: rapid.SampledFrom([]domain.Dialect{domain.DialectStandard, domain.DialectQuartz}).Draw(t, "dialect")}
 	quartz := e.dialect == domain.DialectQuartz
@@ -37,7 +37,7 @@ func drawExpr(t *rapid.T, w *walk) exprSpec {
 	e.dow = d.field("dow", 0, 7, []int{int(change.Weekday()), int(before.Weekday()), 7}, func(v int) string {
 		return d.name("dow", v, time.Weekday(v%7).String())
 	})
-	e.dow.max = 6 // where a step from one value ends
+	e.dow.max = 6 // where a step after a single value ends
 	e.dow.wrap = func(v int) int { return v % 7 }
 	return e
 }
@@ -47,7 +47,7 @@ type drawer struct {
 	wraps bool
 }
 
-// field draws the list of a field, often with the near values, which the change of the clocks makes interesting.
+// field draws the list of a field. It often takes a near value, because those match close to the change of the clocks.
 func (d *drawer) field(name string, lo, hi int, near []int, spell func(int) string) fieldSpec {
 	size := hi - lo + 1
 	f := fieldSpec{min: lo, max: hi, spell: spell, wrap: func(v int) int { return lo + (v-lo)%size }}
@@ -71,7 +71,7 @@ func (d *drawer) field(name string, lo, hi int, near []int, spell func(int) stri
 	return f
 }
 
-// name spells a value as a number or as a name of three letters. 7 stays a number: SUN would mean 0.
+// name spells a value as a number or as a name of three letters. 7 is always a number, because SUN means 0.
 func (d *drawer) name(field string, v int, long string) string {
 	if field == "dow" && v == 7 {
 		return "7"
@@ -85,7 +85,7 @@ func (d *drawer) name(field string, v int, long string) string {
 	return strconv.Itoa(v)
 }
 
-// quartzDays opens one of the day fields and puts Quartz's forms into the other.
+// quartzDays sets one of the day fields to `?` and puts Quartz's forms into the other.
 func (d *drawer) quartzDays(e *exprSpec, day int) {
 	special := func(f *fieldSpec, forms []string, offsets int) {
 		if !rapid.Bool().Draw(d.t, "special") {

@@ -7,8 +7,8 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// FuzzParse feeds any text to both dialects. It must be refused with a reason or give fire times that grow,
-// that do not depend on where one asks from, and that are the same when asked for from just before them.
+// FuzzParse feeds any text to both dialects. Each text must be refused with a reason, or have fire times that increase
+// and that do not depend on the instant from which the search starts.
 func FuzzParse(f *testing.F) {
 	for _, expr := range []string{
 		"* * * * *", "*/0 * * * *", "1- * * * *", ",, * * * *", "0 0 30 2 *", "0 0 29 2 ? 2099", "@every 1s", "@daily",
@@ -59,7 +59,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestWorstCases searches as far as any expression can, and ends. BenchmarkNext tells what that takes.
+// TestWorstCases runs the longest possible searches, which must end. BenchmarkNext measures their time.
 func TestWorstCases(t *testing.T) {
 	for _, c := range worstCases {
 		s := compile(t, c.expr, c.dialect, "America/New_York")
@@ -72,7 +72,7 @@ func TestWorstCases(t *testing.T) {
 var worstCases = []struct {
 	name, expr string
 	dialect    domain.Dialect
-	year       int // of the first fire time after 1970; 0 is none
+	year       int // of the first fire time after 1970; 0 if there is none
 }{
 	{"february30", "0 0 30 2 *", standard, 0},
 	{"february30elapsed", "* * 30 2 *", standard, 0},

@@ -137,7 +137,7 @@ func TestJitterOfCron(t *testing.T) {
 		{"* * * * *", "UTC", standard, minute},
 		{"*/7 * * * *", "UTC", standard, 4 * minute},
 		{"0 2 * * *", "UTC", standard, 24 * hour},
-		{"0 2 * * *", "Asia/Shanghai", standard, 24 * hour}, // the daylight saving time of 1991 is past
+		{"0 2 * * *", "Asia/Shanghai", standard, 24 * hour}, // its last daylight saving time was in 1991
 		{"0 2 * * *", "Europe/Berlin", standard, 23 * hour},
 		{"0 2 * * 1", "UTC", standard, 7 * 24 * hour},
 		{"0 0 1 * *", "UTC", standard, 28 * 24 * hour},
@@ -165,7 +165,8 @@ func TestJitterOfCron(t *testing.T) {
 	mustCompile(t, never, Options{})
 }
 
-// TestGapIsNeverExceeded compares the smallest gap with the gaps that Next leaves around changes of the clocks.
+// TestGapIsNeverExceeded compares the smallest gap with the gaps between the fire times of Next around changes of the
+// clocks.
 func TestGapIsNeverExceeded(t *testing.T) {
 	var walks []*walk
 	for _, nasty := range nastyZones[:6] {

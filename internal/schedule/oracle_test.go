@@ -12,11 +12,10 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// The oracle of this file decides by walking, second by second, through the days around a change of the clocks.
-// It shares nothing with the package: expressions are drawn as structures, rendered to text for Compile, and
-// judged as structures here.
+// The oracle of this file walks, second by second, through the days around a change of the clocks. It shares no code
+// with the package: expressions are drawn as structures, rendered to text for Compile, and evaluated as structures here.
 
-// part is one element of a field's list. Its meaning is has; its spelling is text.
+// part is one element of a field's list. Method has gives its meaning, and text its spelling.
 type part struct {
 	form   string // "*", "v", "a-b", and with a step "*/s", "v/s", "a-b/s"; Quartz's forms in special
 	a, b   int
@@ -24,7 +23,7 @@ type part struct {
 	offset int // of L-n and L-nW
 }
 
-// fieldSpec is a drawn field: the values from min to max, with a way to spell them.
+// fieldSpec is a drawn field: the values from min to max, and how to spell them.
 type fieldSpec struct {
 	min, max int
 	parts    []part
@@ -94,7 +93,7 @@ func (e exprSpec) text() string {
 	return s
 }
 
-// isFixed is the contract's word: single values or lists of them.
+// isFixed reports whether the expression is fixed: hour and minute are single values or lists of them.
 func (e exprSpec) isFixed() bool {
 	for _, p := range slices.Concat(e.hour.parts, e.minute.parts) {
 		if p.form != "v" {
@@ -164,8 +163,7 @@ func workingDayNear(y int, m time.Month, day, length int) int {
 	}
 }
 
-// table answers for every local second whether it matches. Values that a part asks for again and again are
-// looked up once.
+// table reports for every local second whether it matches. It evaluates each value of a field only once.
 type table struct {
 	spec                 exprSpec
 	second, minute, hour [60]bool
@@ -193,14 +191,14 @@ func (t *table) matches(local int64) bool {
 	return match
 }
 
-// walk is what the clocks of a zone show at each second from begin on.
+// walk holds the local second that the clocks of a zone show at each second from begin on.
 type walk struct {
 	zone       *time.Location
 	begin      int64
 	shown      []int64
 	first      map[int64]int // local second to the index of its first occurrence
 	dates      map[int64]bool
-	inner, end int64 // the part that is judged; the rest is there for what reaches into it
+	inner, end int64 // the part that is compared; the rest is needed because gaps and repeats reach into it
 }
 
 const walkReach, innerReach = 30 * 3600, 14 * 3600
@@ -260,7 +258,7 @@ func (w *walk) afterGap(local int64) int {
 	panic("the walk does not hold the gap")
 }
 
-// nastyZones are zones and the years in which their clocks do something worth a walk.
+// nastyZones are zones and the years in which their clocks change in unusual ways.
 var nastyZones = []struct {
 	zone  string
 	years []int
@@ -279,7 +277,7 @@ var nastyZones = []struct {
 	{"Asia/Pyongyang", []int{2015, 2018}},    // by half an hour, once
 	{"Antarctica/Troll", []int{2026}},        // by two hours
 	{"America/Caracas", []int{2007, 2016}},
-	{"Asia/Shanghai", []int{2026}}, // nothing happens
+	{"Asia/Shanghai", []int{2026}}, // no change
 }
 
 // changes returns the seconds of the year at which the offset of zone changes, at least one second of it.
@@ -329,7 +327,7 @@ func TestNextAgainstOracle(t *testing.T) {
 				}
 			})
 			if firing*5 < drawn {
-				t.Errorf("only %d of %d expressions fired: the comparison says little", firing, drawn)
+				t.Errorf("only %d of %d expressions fired: too few for the comparison", firing, drawn)
 			}
 		})
 	}
@@ -364,7 +362,7 @@ func compareWithWalk(t *rapid.T, w *walk, e exprSpec) int {
 		}
 		at = next.Unix()
 	}
-	// Any instant may be asked, not only fire times.
+	// Next must work from any instant, not only from fire times.
 	for range 5 {
 		at := rapid.Int64Range(w.inner, w.end-1).Draw(t, "at")
 		i, _ := slices.BinarySearch(want, at+1)

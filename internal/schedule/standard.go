@@ -23,8 +23,8 @@ var descriptors = map[string]string{
 const robfigStar = 1 << 63
 
 // parseStandard validates each field, so that errors have a position, and uses robfig's parser for the values. It
-// handles the differences itself: zone prefixes and `@every` never reach that parser, 7 becomes 0, and the rule for
-// combining day-of-month and day-of-week is that of crontab(5), for which `*/2` counts as `*`.
+// handles the differences itself: zone prefixes and `@every` never reach that parser, and 7 becomes 0. It combines
+// day-of-month and day-of-week as crontab(5) does, where `*/2` counts as `*`.
 func parseStandard(expr string) (*cron, []string) {
 	parts := split(expr)
 	if strings.HasPrefix(parts[0].text, "@") {

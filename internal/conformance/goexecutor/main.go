@@ -1,5 +1,5 @@
-// Command goexecutor is an executor on the Go SDK with the handlers of docs/conformance.md. The tests run it through
-// every duty; it also shows how to write these handlers.
+// Command goexecutor is an executor on the Go SDK with the handlers of docs/conformance.md. The tests run every duty
+// against it. It also shows how to write these handlers.
 package main
 
 import (
@@ -60,7 +60,7 @@ func run(ctx context.Context) error {
 	return e.Run(ctx)
 }
 
-// param is what docs/conformance.md says that the param of each handler holds.
+// param is the param of each handler, as docs/conformance.md defines it.
 type param struct {
 	File  string `json:"file"`
 	MS    int64  `json:"ms"`
@@ -69,7 +69,7 @@ type param struct {
 	Text  string `json:"text"`
 }
 
-// text is the text that a handler leaves behind.
+// text returns the text of a handler's message or output.
 func (p param) text() string { return p.Text + strings.Repeat("é", p.Bytes/2) }
 
 var handlers = map[string]func(context.Context, executor.Run, param) error{
@@ -80,7 +80,7 @@ var handlers = map[string]func(context.Context, executor.Run, param) error{
 	"conformance_log":    log,
 }
 
-// noteStart appends one line for each start, by which the tester sees it whatever the executor reports.
+// noteStart appends one line for each start. The tester reads it, and so does not depend on the executor's reports.
 func noteStart(file string, run executor.Run) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
