@@ -11,7 +11,7 @@ import (
 )
 
 // Every subscriber receives each change, in order. Without subscribers, the dispatcher does not publish many changes.
-func TestTellsWhoListens(t *testing.T) {
+func TestNotifiesSubscribers(t *testing.T) {
 	w := newWorld(t, option{quiet: true, still: true})
 	job := w.job("j")
 	const n = 2 * announce.MaxChanges
@@ -30,17 +30,17 @@ func TestTellsWhoListens(t *testing.T) {
 	}
 	const few, many = n * 20, n * 100
 	if bytes := sent(); bytes > few {
-		t.Errorf("nobody was told in %d bytes", bytes)
+		t.Errorf("the dispatcher sent %d bytes without a subscriber", bytes)
 	}
 	sub, err := w.admin.SubscribeSync(wire.RunSubject("g"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := func() (got []string) {
+	received := func() (got []string) {
 		for len(got) < n {
 			m, err := sub.NextMsg(patience)
 			if err != nil {
-				t.Fatalf("told of %d: %v", len(got), err)
+				t.Fatalf("received %d changes: %v", len(got), err)
 			}
 			var c wire.RunChanges
 			if err := wire.Decode(m.Data, &c); err != nil {
@@ -57,10 +57,10 @@ func TestTellsWhoListens(t *testing.T) {
 	}
 	for range 2 { // the second time, the dispatcher knows that there is a subscriber
 		if bytes := sent(); bytes < many {
-			t.Errorf("somebody was told in %d bytes", bytes)
+			t.Errorf("the dispatcher sent only %d bytes to a subscriber", bytes)
 		}
-		if got := told(); !slices.Equal(got, want) {
-			t.Errorf("told of %d runs, in another order or others", len(got))
+		if got := received(); !slices.Equal(got, want) {
+			t.Errorf("received %d runs, and they are not the changed ones in order", len(got))
 		}
 	}
 	if err := sub.Unsubscribe(); err != nil {

@@ -41,7 +41,7 @@ func TestWaitingRunInDueOrder(t *testing.T) {
 		}
 	}
 	if n := w.count(`SELECT count(*) FROM runs_waiting`); n != 0 {
-		t.Errorf("%d wait still", n)
+		t.Errorf("%d runs still wait", n)
 	}
 }
 
@@ -90,14 +90,14 @@ func TestNewRunsQueueBehind(t *testing.T) {
 	o := a.got(first, 1)
 	second := w.trigger(job)
 	w.becomes(second, "queued")
-	w.eventually("it is known that somebody waits", func() bool { return w.waiting.Has(engine.WaitingKey{Group: "g", Target: "echo"}) })
+	w.eventually("the dispatcher knows that a run waits", func() bool { return w.waiting.Has(engine.WaitingKey{Group: "g", Target: "echo"}) })
 	third := w.trigger(job)
 	w.becomes(third, "queued")
 	a.report(o, wire.Succeeded)
 	a.report(a.got(second, 1), wire.Succeeded)
 	a.report(a.got(third, 1), wire.Succeeded)
 	w.becomes(third, "succeeded")
-	w.eventually("it is known that nobody waits", func() bool { return !w.waiting.Has(engine.WaitingKey{Group: "g", Target: "echo"}) })
+	w.eventually("the dispatcher knows that no run waits", func() bool { return !w.waiting.Has(engine.WaitingKey{Group: "g", Target: "echo"}) })
 }
 
 // The runs of a serial job follow each other at once and in order, even on different instances.

@@ -53,7 +53,7 @@ func TestBroadcast(t *testing.T) {
 		t.Errorf("children %v, want %v", got, []domain.JobID{success, always})
 	}
 	if n := w.count(`SELECT count(*) FROM broadcasts`); n != 0 || len(other.offers) != 0 {
-		t.Errorf("%d broadcasts are left; %d offers to one without the handler", n, len(other.offers))
+		t.Errorf("%d broadcasts are left; %d offers to an instance without the handler", n, len(other.offers))
 	}
 }
 
@@ -178,7 +178,7 @@ func TestBroadcastIsSerial(t *testing.T) {
 	w.eventually("the second is held", func() bool { return w.count(`SELECT count(*) FROM runs_live WHERE held AND id = $1`, second) == 1 })
 	for _, shard := range w.shards(first, 2) {
 		if len(a.offersOf(second)) != 0 {
-			t.Error("the second runs beside the first")
+			t.Error("the second runs at the same time as the first")
 		}
 		a.report(a.got(shard, 1), wire.Succeeded)
 		w.becomes(shard, "succeeded")

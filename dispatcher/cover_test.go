@@ -12,10 +12,10 @@ import (
 
 func covering(s *domain.JobSpec) { s.Block = domain.BlockCoverEarly }
 
-// told waits until the instance has received a kill request for a run.
-func (p *puppet) told(id domain.RunID) {
+// gotKill waits until the instance has received a kill request for a run.
+func (p *puppet) gotKill(id domain.RunID) {
 	p.w.t.Helper()
-	p.w.eventually(fmt.Sprintf("%s is told to end %s", p.name, id), func() bool {
+	p.w.eventually(fmt.Sprintf("%s receives the kill of %s", p.name, id), func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for _, k := range p.kills {
@@ -37,7 +37,7 @@ func TestCoverEarly(t *testing.T) {
 			first := w.trigger(job)
 			o := a.got(first, 1)
 			second := w.trigger(job)
-			a.told(first)
+			a.gotKill(first)
 			if r := w.becomes(second, "pending"); r.Waiting != engine.WaitsToCover {
 				t.Errorf("the second one: %+v", r)
 			}
@@ -54,9 +54,9 @@ func TestCoverEarly(t *testing.T) {
 			// If the instance did not receive the kill of a covered run, the dispatcher repeats it.
 			a.set(func() { a.deaf, a.kills = true, nil })
 			fourth := w.trigger(job)
-			a.told(third)
+			a.gotKill(third)
 			a.set(func() { a.deaf, a.kills = false, nil })
-			a.told(third)
+			a.gotKill(third)
 			a.report(p, wire.Succeeded)
 			w.becomes(third, "succeeded")
 			a.report(a.got(fourth, 1), wire.Succeeded)
@@ -75,8 +75,8 @@ func TestBroadcastCoversBroadcast(t *testing.T) {
 	shards := w.shards(first, 2)
 	o, p := a.got(shards[0], 1), b.got(shards[1], 1)
 	second := w.trigger(job)
-	a.told(shards[0])
-	b.told(shards[1])
+	a.gotKill(shards[0])
+	b.gotKill(shards[1])
 	cancelled := func(r *wire.Result) { r.Reason = string(domain.ReasonCovered) }
 	a.report(o, wire.Cancelled, cancelled)
 	w.becomes(shards[0], "cancelled/covered")
@@ -102,7 +102,7 @@ func TestWaitingRunCovers(t *testing.T) {
 	second := w.trigger(job)
 	w.becomes(second, "queued")
 	a.report(other, wire.Succeeded)
-	a.told(first)
+	a.gotKill(first)
 	w.becomes(second, "pending")
 	a.report(o, wire.Cancelled, func(r *wire.Result) { r.Reason = string(domain.ReasonCovered) })
 	w.becomes(first, "cancelled/covered")

@@ -102,7 +102,7 @@ func TestRetryAvoidsWhoLostIt(t *testing.T) {
 	close(both)
 	b.got(id, 2)
 	if n := len(again.offersOf(id)); n != 0 {
-		t.Errorf("offered to the one that lost it %d times", n)
+		t.Errorf("offered %d times to the instance that lost it", n)
 	}
 }
 
@@ -290,7 +290,7 @@ func TestTimeoutGrace(t *testing.T) {
 	a.got(id, 1)
 	w.exec(`UPDATE runs_live SET give_up_at = now() - interval '1 s' WHERE id = $1`, id)
 	w.becomes(id, "failed/timeout")
-	w.eventually("the instance is told", func() bool {
+	w.eventually("the instance receives the kill", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return len(a.kills) == 1 && a.kills[0].RunID == id.String()

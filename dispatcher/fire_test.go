@@ -184,7 +184,7 @@ func TestNothingUncommittedIsOffered(t *testing.T) {
 				t.Fatal(runs, err)
 			}
 			if _, err := w.Fire(t.Context(), runs); err == nil {
-				t.Fatal("the commit was to fail")
+				t.Fatal("the commit did not fail")
 			}
 			w.sender.Wait()
 			if r := w.run(id); r.State != "pending" || len(a.offersOf(id)) != 0 {

@@ -80,8 +80,8 @@ func (c linked) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// thaws simulates that this process was frozen until now, for so long that NATS has dropped its connection.
-func (w *world) thaws(l *link) {
+// wasFrozen simulates that this process was frozen until now, for so long that NATS has dropped its connection.
+func (w *world) wasFrozen(l *link) {
 	l.silence()
 	w.peers.Suspect()
 }
@@ -93,7 +93,7 @@ func TestThawed(t *testing.T) {
 	w := newWorld(t, option{link: l})
 	a := w.join("a", auto)
 	job := w.job("j")
-	w.thaws(l)
+	w.wasFrozen(l)
 	var ids []domain.RunID
 	w.holds(time.Second, "nothing is bound", func() bool { // longer than the delay until the first check after the freeze
 		ids = append(ids, w.trigger(job))
@@ -111,18 +111,18 @@ func TestThawed(t *testing.T) {
 	}
 }
 
-// thawing is a store that simulates a freeze at the end of its next Admit.
-type thawing struct {
+// freezing is a store that simulates a freeze at the end of its next Admit.
+type freezing struct {
 	*store.Store
 	frozen func()
 }
 
-func (s *thawing) wrap(all *stores) {
+func (s *freezing) wrap(all *stores) {
 	s.Store = all.pg
 	all.Fire = s
 }
 
-func (s *thawing) Admit(ctx context.Context, in []engine.Admission) (engine.Admitted, error) {
+func (s *freezing) Admit(ctx context.Context, in []engine.Admission) (engine.Admitted, error) {
 	out, err := s.Store.Admit(ctx, in)
 	s.frozen()
 	return out, err
@@ -131,9 +131,9 @@ func (s *thawing) Admit(ctx context.Context, in []engine.Admission) (engine.Admi
 // A process freezes directly after it has bound a run. After the freeze, it unbinds the run, because no instance has
 // received it.
 func TestThawedWithOffersInHand(t *testing.T) {
-	l, s := &link{}, &thawing{}
+	l, s := &link{}, &freezing{}
 	var w *world
-	s.frozen = sync.OnceFunc(func() { w.thaws(l) })
+	s.frozen = sync.OnceFunc(func() { w.wasFrozen(l) })
 	w = newWorld(t, option{link: l, wrap: s.wrap})
 	a := w.join("a", auto)
 	id := w.trigger(w.job("j"))

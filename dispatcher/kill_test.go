@@ -13,7 +13,7 @@ import (
 
 func (w *world) kill(id domain.RunID) {
 	w.t.Helper()
-	w.eventually("the kill is taken", func() bool {
+	w.eventually("the kill request is accepted", func() bool {
 		err := w.Kill(w.t.Context(), id, "test")
 		if err != nil && domain.CodeOf(err) != domain.Unavailable {
 			w.t.Fatal(err)
@@ -91,7 +91,7 @@ func TestKillRunning(t *testing.T) {
 		id := w.trigger(w.job(name, func(s *domain.JobSpec) { s.Retries = 5 }))
 		o := a.got(id, 1)
 		w.kill(id)
-		w.eventually("it is told", func() bool {
+		w.eventually("the instance receives the kill", func() bool {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			return len(a.kills) > 0 && a.kills[len(a.kills)-1].RunID == id.String()
@@ -130,7 +130,7 @@ func TestKillIsRepeated(t *testing.T) {
 	o := a.got(id, 1)
 	a.set(func() { a.deaf = true })
 	w.kill(id)
-	w.eventually("it was said three times", func() bool {
+	w.eventually("the kill is sent three times", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return len(a.kills) >= 3
@@ -194,14 +194,14 @@ func TestDrain(t *testing.T) {
 	}
 	a.mu.Lock()
 	if !a.drained {
-		t.Error("the instance was not told")
+		t.Error("the instance did not receive the request")
 	}
 	a.mu.Unlock()
-	w.eventually("it is no candidate", func() bool { return len(w.roster.Candidates("g", "echo")) == 0 })
+	w.eventually("it is not a candidate", func() bool { return len(w.roster.Candidates("g", "echo")) == 0 })
 	if n := len(w.Instances("g")); n != 1 {
 		t.Errorf("%d instances are listed", n)
 	}
 	if err := w.Drain(t.Context(), "g", "nobody"); domain.CodeOf(err) != domain.NotFound {
-		t.Errorf("drain of nobody: %v", err)
+		t.Errorf("drain of an unknown instance: %v", err)
 	}
 }

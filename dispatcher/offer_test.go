@@ -42,7 +42,7 @@ func TestAcceptedAndSucceeded(t *testing.T) {
 	if r := w.becomes(id, "succeeded"); r.Output != "out" || r.Attempt != 1 {
 		t.Errorf("run %+v", r)
 	}
-	a.toldSettled(id, 1)
+	a.gotSettled(id, 1)
 	var states []string
 	for len(states) < 3 {
 		select {
@@ -53,11 +53,11 @@ func TestAcceptedAndSucceeded(t *testing.T) {
 				}
 			}
 		case <-time.After(patience):
-			t.Fatalf("told of %v", states)
+			t.Fatalf("notified of %v", states)
 		}
 	}
 	if !slices.Equal(states, []string{"queued", "running", "succeeded"}) {
-		t.Errorf("told of %v", states)
+		t.Errorf("notified of %v", states)
 	}
 }
 
@@ -327,7 +327,7 @@ func TestUnstarted(t *testing.T) {
 	if r := w.becomes(id, "succeeded"); r.Instance != "b" || r.Attempt != 1 {
 		t.Errorf("run %+v", r)
 	}
-	a.toldSettled(id, 1)
+	a.gotSettled(id, 1)
 	if n := len(b.offersOf(id)); n != 1 {
 		t.Errorf("offered %d times to b", n)
 	}

@@ -45,7 +45,7 @@ func TestNATSAway(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			w.holds(2*time.Second, "nobody is lost", func() bool { return w.run(running).State == "running" })
+			w.holds(2*time.Second, "no run is lost", func() bool { return w.run(running).State == "running" })
 			w.serve(port)
 			w.ensure()
 			w.eventually("NATS is back", func() bool { return w.CheckNATS(t.Context()) == nil && a.nc.Status() == nats.CONNECTED })
@@ -108,13 +108,13 @@ func TestPostgresAway(t *testing.T) {
 	w.holds(time.Second, "they stay there", func() bool { return w.unsettled() == 20 })
 	a.mu.Lock()
 	if len(a.settled) != 0 {
-		t.Errorf("told settled: %v", a.settled)
+		t.Errorf("notified as settled: %v", a.settled)
 	}
 	a.mu.Unlock()
 	away.Store(false)
 	for _, id := range ids {
 		w.becomes(id, "succeeded")
-		a.toldSettled(id, 1)
+		a.gotSettled(id, 1)
 	}
 	w.eventually("all are acknowledged", func() bool { return w.unsettled() == 0 })
 }

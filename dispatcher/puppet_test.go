@@ -342,10 +342,10 @@ func (p *puppet) offersOf(id domain.RunID) []wire.Offer {
 	return out
 }
 
-// toldSettled waits until the instance was notified that the result of an attempt is settled.
-func (p *puppet) toldSettled(id domain.RunID, n int) {
+// gotSettled waits until the instance is notified that the result of an attempt is settled.
+func (p *puppet) gotSettled(id domain.RunID, n int) {
 	p.w.t.Helper()
-	p.w.eventually(fmt.Sprintf("%s is told that attempt %d of %s is settled", p.name, n, id), func() bool {
+	p.w.eventually(fmt.Sprintf("%s is notified that attempt %d of %s is settled", p.name, n, id), func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.settled[attempt{id.String(), n}] > 0

@@ -51,9 +51,9 @@ func TestResultRepeated(t *testing.T) {
 	o := a.got(id, 1)
 	a.report(o, wire.Succeeded)
 	w.becomes(id, "succeeded")
-	a.toldSettled(id, 1)
+	a.gotSettled(id, 1)
 	a.report(o, wire.Succeeded)
-	w.eventually("every repeat is told settled", func() bool {
+	w.eventually("each repeated result is notified as settled", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return a.settled[attempt{id.String(), 1}] >= 2
@@ -262,7 +262,7 @@ func TestPoisonIsBisected(t *testing.T) {
 		if r := w.becomes(id, "succeeded"); r.Output != want {
 			t.Errorf("run %d: %+v", i, r)
 		}
-		a.toldSettled(id, 1)
+		a.gotSettled(id, 1)
 	}
 	if letters := w.letters("result"); len(letters) != 1 || !strings.Contains(letters[0], ids[4].String()) {
 		t.Errorf("letters %v", letters)
@@ -297,7 +297,7 @@ func TestPassingErrorsLoseNothing(t *testing.T) {
 			if r := w.becomes(id, "succeeded"); r.Output != "precious" {
 				t.Errorf("run %+v", r)
 			}
-			a.toldSettled(id, 1)
+			a.gotSettled(id, 1)
 			w.eventually("it is acknowledged", func() bool { return w.unsettled() == 0 })
 			if l := w.letters("result"); len(l) != 0 {
 				t.Errorf("letters %v", l)
@@ -322,7 +322,7 @@ func TestCommitOfUnknownOutcome(t *testing.T) {
 	}
 	f.mu.Unlock()
 	a.report(o, wire.Succeeded)
-	a.toldSettled(id, 1)
+	a.gotSettled(id, 1)
 	w.becomes(id, "succeeded")
 	if got := w.ups.children(); len(got) != 1 {
 		t.Errorf("children %v", got)

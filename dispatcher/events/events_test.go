@@ -183,7 +183,7 @@ func keys(events []event.Event) []string {
 	return keys
 }
 
-// Each message is a separate event unless its keys match another one's. Two consumers share the work.
+// Each message is a separate event, unless it has the same key as another one. Two consumers share the work.
 func TestKeys(t *testing.T) {
 	b := newBench(t)
 	b.start()
@@ -340,7 +340,7 @@ func TestPoison(t *testing.T) {
 	for _, l := range b.letters {
 		reasons = append(reasons, l.Error)
 		if len(l.Headers[wire.HeaderMessageID]) != 1 {
-			t.Errorf("a letter does not say what its message is known by: %+v", l)
+			t.Errorf("a letter does not name its message: %+v", l)
 		}
 		if l.Subject == wire.EventSubject("a") && string(l.Data) == `{` && !slices.Equal(l.Headers["X-One"], []string{"1"}) {
 			t.Errorf("its headers are not kept: %+v", l)

@@ -191,7 +191,7 @@ func TestAlertIsDelivered(t *testing.T) {
 	if m.Kind != domain.AlertFailed || m.Job != "nightly" || m.Group != "g" || m.RunID != r.ID.String() || m.URL != "https://belfry.test/runs/"+m.RunID ||
 		m.Reason != domain.ReasonHandlerError || m.Message != "exit status 3" || m.Instance != "a" || m.Attempt != 1 || m.MaxAttempts != 1 ||
 		m.LocalTime != "2026-03-29 03:30:00 CEST" || m.Count != 1 || len(m.Log) != 20 || m.Log[19] != "line 30" {
-		t.Errorf("told: %+v", m)
+		t.Errorf("delivered: %+v", m)
 	}
 	listed, err := a.kept.Alerts(t.Context(), alerts.Filter{Job: job, Kind: domain.AlertFailed, State: alerts.Delivered, Limit: 10})
 	if err != nil || len(listed) != 1 || listed[0].ID != m.ID || len(listed[0].Deliveries) != 2 || listed[0].Deliveries[0].Tries != 3 {
@@ -235,17 +235,17 @@ func TestFoldedAlertIsDelivered(t *testing.T) {
 	for range 4 {
 		a.end(job, domain.OutcomeFailed, 0)
 	}
-	a.eventually("the first is told", func() bool { return a.deliveries("delivered") == 1 })
+	a.eventually("the first is delivered", func() bool { return a.deliveries("delivered") == 1 })
 	a.exec(`UPDATE alert_state SET told_at = told_at - interval '1 hour'`) // simulates that an hour passes
-	a.eventually("the rest is told", func() bool {
+	a.eventually("the rest is delivered", func() bool {
 		a.soon()
 		return a.deliveries("delivered") == 2
 	})
 	a.end(job, domain.OutcomeSucceeded, 0)
-	a.eventually("the recovery is told", func() bool { return a.deliveries("delivered") == 3 })
+	a.eventually("the recovery is delivered", func() bool { return a.deliveries("delivered") == 3 })
 	got := ops.messages()
 	if len(got) != 3 || got[0].Count != 1 || got[1].Kind != domain.AlertFailed || got[1].Count != 3 || got[2].Kind != domain.AlertRecovered || got[2].Count != 4 {
-		t.Errorf("told: %+v", got)
+		t.Errorf("delivered: %+v", got)
 	}
 	if n := a.count(`SELECT count(*) FROM ` + riverJobs + ` WHERE state NOT IN ('completed')`); n != 0 {
 		t.Errorf("%d follow-ups are left", n)
@@ -281,7 +281,7 @@ func TestAlertSurvivesItsWorker(t *testing.T) {
 	close(hang)
 	stop()
 	if got := ops.messages(); len(got) != 2 || got[0].ID != got[1].ID {
-		t.Errorf("told: %+v", got)
+		t.Errorf("delivered: %+v", got)
 	}
 	if n := a.deliveries("delivered"); n != 1 {
 		t.Errorf("%d deliveries", n)
@@ -298,9 +298,9 @@ func TestAlertWaitsForTheLog(t *testing.T) {
 	a.work()
 	a.eventually("it has waited", func() bool { return a.count(`SELECT count(*) FROM `+riverJobs+` WHERE metadata ? 'snoozes'`) == 1 })
 	a.log(r, 3)
-	a.eventually("it is told", func() bool { return a.deliveries("delivered") == 1 })
+	a.eventually("it is delivered", func() bool { return a.deliveries("delivered") == 1 })
 	if got := ops.messages(); len(got) != 1 || len(got[0].Log) != 3 {
-		t.Errorf("told: %+v", got)
+		t.Errorf("delivered: %+v", got)
 	}
 }
 
@@ -323,7 +323,7 @@ func TestAlertOfABroadcastAndOfMissedFires(t *testing.T) {
 		engine.FollowUp{Alert: &engine.AlertNote{Kind: domain.AlertMissed, JobID: job, JobVersion: 1, At: at, Since: at, Count: 60, Missed: &engine.MissedAt{First: at, Last: at, Why: "no scheduler"}}},
 		engine.FollowUp{Alert: &engine.AlertNote{Kind: domain.AlertFailed, JobID: 999, JobVersion: 1, At: at, Since: at}})
 	a.work()
-	a.eventually("they are told", func() bool { return a.deliveries("delivered") == 2 })
+	a.eventually("they are delivered", func() bool { return a.deliveries("delivered") == 2 })
 	for _, m := range ops.messages() {
 		switch m.Kind {
 		case domain.AlertFailed:
@@ -335,7 +335,7 @@ func TestAlertOfABroadcastAndOfMissedFires(t *testing.T) {
 				t.Errorf("the missed: %+v", m)
 			}
 		case domain.AlertRecovered, domain.AlertLate, domain.AlertTest:
-			t.Errorf("told: %+v", m)
+			t.Errorf("delivered: %+v", m)
 		}
 	}
 	a.worked(5)

@@ -219,7 +219,7 @@ func TestNewBoot(t *testing.T) {
 	b.woken("a join")
 	b.Shun("g", "a", "1", time.Hour)
 	b.beat(beat("a", "2"))
-	b.eventually("the new boot has room, whatever the old one's numbers were", func() bool { return b.bootOf("a") == "2" && b.room("a") == 4 })
+	b.eventually("the new boot has room, although the old boot was full", func() bool { return b.bootOf("a") == "2" && b.room("a") == 4 })
 	b.woken("a new boot")
 	// A load of the old boot has no effect.
 	b.Load("g", "a", "1", wire.Load{Capacity: 4, Running: 4, Seq: 1000})
@@ -329,20 +329,20 @@ func TestValuesThatAreNoHeartbeats(t *testing.T) {
 	if boot := b.bootOf("a"); boot != "1" || len(b.Instances("")) != 2 {
 		t.Errorf("boot %q, instances %+v", boot, b.Instances(""))
 	}
-	var told []string
+	var reported []string
 	for range len(b.Malformed()) {
 		s := <-b.Malformed()
 		// The bucket keeps only the newest value of a key, so the value of a that is seen first may vary.
 		if s.Key == "g.a" && !slices.Contains(malformed, string(s.Value)) {
-			t.Errorf("told of %q", s.Value)
+			t.Errorf("reported %q", s.Value)
 		}
-		told = append(told, s.Key)
+		reported = append(reported, s.Key)
 		if s.Reason == nil {
 			t.Errorf("%s: no reason", s.Key)
 		}
 	}
-	if want := []string{"g.a", "g.x.y", "g"}; !slices.Equal(told, want) {
-		t.Errorf("told of %q, not once of each key: %q", told, want)
+	if want := []string{"g.a", "g.x.y", "g"}; !slices.Equal(reported, want) {
+		t.Errorf("reported the keys %q, want each once: %q", reported, want)
 	}
 }
 

@@ -35,11 +35,11 @@ func TestSilent(t *testing.T) {
 		{"heard long ago", func(r *Roster) { watching(r, 60*s, 9); heard(r, "a", "boot", 11*s) }, 9, true},
 		{"another boot was heard", func(r *Roster) { watching(r, 60*s, 9); heard(r, "a", "other", s) }, 9, true},
 		{"another instance was heard", func(r *Roster) { watching(r, 60*s, 9); heard(r, "b", "boot", s) }, 9, true},
-		{"watched anew, with a gap", func(r *Roster) { watching(r, 60*s, 9); r.interrupted(); r.complete(10) }, 10, false},
-		{"watched anew, without a gap", func(r *Roster) { watching(r, 60*s, 9); r.interrupted(); r.complete(9) }, 9, true},
-		{"watched anew, of a bucket made anew", func(r *Roster) { watching(r, 60*s, 9); r.interrupted(); r.complete(0) }, 0, false},
-		{"watched anew, not complete yet", func(r *Roster) { watching(r, 60*s, 9); r.interrupted(); r.received(key{"g", "other"}, "boot", 9) }, 9, false},
-		{"watched anew, what came is behind", func(r *Roster) {
+		{"watched again, with a gap", func(r *Roster) { watching(r, 60*s, 9); r.interrupted(); r.complete(10) }, 10, false},
+		{"watched again, without a gap", func(r *Roster) { watching(r, 60*s, 9); r.interrupted(); r.complete(9) }, 9, true},
+		{"watched again, the bucket is a new one", func(r *Roster) { watching(r, 60*s, 9); r.interrupted(); r.complete(0) }, 0, false},
+		{"watched again, not complete yet", func(r *Roster) { watching(r, 60*s, 9); r.interrupted(); r.received(key{"g", "other"}, "boot", 9) }, 9, false},
+		{"watched again, the watch is behind", func(r *Roster) {
 			watching(r, 60*s, 9)
 			r.interrupted()
 			r.received(key{"g", "other"}, "boot", 9)

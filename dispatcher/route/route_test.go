@@ -42,9 +42,9 @@ func TestChoose(t *testing.T) {
 		want       string // the instance; "" means that the run waits
 		why        string // part of the reason
 	}{
-		{"nobody", nil, route.Request{Route: domain.RouteAny, Target: "echo"}, "", "no live instance offers the handler"},
-		{"nobody for a script", nil, route.Request{Route: domain.RouteAny, Target: domain.ScriptTarget("python")}, "", "no live instance runs scripts in python"},
-		{"nobody has room", candidates(2, 2, 3), route.Request{Route: domain.RouteAny}, "", "no free slot: a has 2 of 2 taken"},
+		{"no instance", nil, route.Request{Route: domain.RouteAny, Target: "echo"}, "", "no live instance offers the handler"},
+		{"no instance for a script", nil, route.Request{Route: domain.RouteAny, Target: domain.ScriptTarget("python")}, "", "no live instance runs scripts in python"},
+		{"no instance has room", candidates(2, 2, 3), route.Request{Route: domain.RouteAny}, "", "no free slot: a has 2 of 2 taken"},
 		{"any: the least loaded", candidates(10, 5, 2, 9), route.Request{Route: domain.RouteAny}, "b", "least loaded of 3"},
 		{"any: load is a share of the slots", []*route.Candidate{
 			{Instance: "big", Capacity: 100, Running: 20}, {Instance: "small", Capacity: 4, Running: 1},
@@ -59,22 +59,22 @@ func TestChoose(t *testing.T) {
 		{"pin", candidates(2, 0, 1, 0), route.Request{Route: domain.RouteFirst, Pin: "b"}, "b", "by name"},
 		{"pin is full", candidates(2, 0, 2, 0), route.Request{Route: domain.RouteFirst, Pin: "b"}, "", "no free slot: b has 2 of 2"},
 		{"pin is gone", candidates(2, 0), route.Request{Route: domain.RouteFirst, Pin: "z"}, "", "may only run on z"},
-		{"pin, nobody at all", nil, route.Request{Pin: "z"}, "", "may only run on z"},
+		{"pin, no instance", nil, route.Request{Pin: "z"}, "", "may only run on z"},
 		{"pin beats avoid", candidates(2, 0, 0), route.Request{Route: domain.RouteFirst, Pin: "b", Avoid: "b"}, "b", "by name"},
 		{"least_frequently_used", candidates(9, 0, 0, 0), route.Request{Route: domain.RouteLeastFrequentlyUsed, Uses: route.Uses{"a": 5, "b": 2, "c": 2}}, "b", "given 2 runs today, the fewest of 3"},
 		{"least_frequently_used, the least one is full", candidates(2, 0, 2, 0), route.Request{Route: domain.RouteLeastFrequentlyUsed, Uses: route.Uses{"a": 5, "b": 2, "c": 4}}, "c", "given 4 runs today, the fewest of 2"},
 		{"least_recently_used", candidates(9, 0, 0, 0), route.Request{Route: domain.RouteLeastRecentlyUsed, Uses: route.Uses{"a": 5, "b": 9, "c": 7}}, "a", "last used at turn 5, the longest ago of 3"},
 		{"least_recently_used, a newcomer", candidates(9, 0, 0), route.Request{Route: domain.RouteLeastRecentlyUsed, Uses: route.Uses{"a": 5, "b": 0}}, "b", "not used yet, of 2"},
 		{"failover", candidates(9, 0, 0, 0), route.Request{Route: domain.RouteFailover, Heard: heard("bc", 3, 0)}, "b", "number 2 of 3 by name, the first that answered a ping; a did not answer"},
-		{"failover, nobody answers", candidates(9, 0, 0), route.Request{Route: domain.RouteFailover, Heard: heard("")}, "", "no instance answered a ping: a did not answer, b did not answer"},
+		{"failover, no answer", candidates(9, 0, 0), route.Request{Route: domain.RouteFailover, Heard: heard("")}, "", "no instance answered a ping: a did not answer, b did not answer"},
 		{"failover, all are full", candidates(2, 2), route.Request{Route: domain.RouteFailover, Heard: heard("")}, "", "no free slot"},
 		{"busyover", candidates(9, 0, 0, 0), route.Request{Route: domain.RouteBusyover, Heard: heard("abc", 2, 0, 0)}, "b", "number 2 of 3 by name, the first that is idle for the job; a has 2 runs of the job"},
 		{"busyover, all are busy", candidates(9, 0, 0), route.Request{Route: domain.RouteBusyover, Heard: heard("ab", 2, 1)}, "", "no instance is idle for the job: a has 2 runs of the job, b has 1 run of the job"},
-		{"busyover, nobody answers", candidates(9, 0), route.Request{Route: domain.RouteBusyover, Heard: heard("")}, "", "no instance answered a ping"},
+		{"busyover, no answer", candidates(9, 0), route.Request{Route: domain.RouteBusyover, Heard: heard("")}, "", "no instance answered a ping"},
 		{"busyover, pinned", candidates(9, 0), route.Request{Route: domain.RouteBusyover, Pin: "a"}, "a", "by name"},
 		{"avoid", candidates(2, 0, 0), route.Request{Route: domain.RouteFirst, Avoid: "a"}, "b", "not a, which had it before"},
-		{"avoid, nobody else", candidates(2, 0), route.Request{Route: domain.RouteFirst, Avoid: "a"}, "a", "only instance"},
-		{"avoid somebody who is gone", candidates(2, 0, 0), route.Request{Route: domain.RouteFirst, Avoid: "z"}, "a", "first of 2"},
+		{"avoid the only instance", candidates(2, 0), route.Request{Route: domain.RouteFirst, Avoid: "a"}, "a", "only instance"},
+		{"avoid an instance that is gone", candidates(2, 0, 0), route.Request{Route: domain.RouteFirst, Avoid: "z"}, "a", "first of 2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.request.Random = seeded(1)
@@ -149,7 +149,7 @@ func TestChooseProperties(t *testing.T) {
 		case q.Pin != "" && got.Instance != "" && got.Instance != q.Pin:
 			t.Fatalf("pinned to %s, went to %s", q.Pin, got.Instance)
 		case q.Pin != "" && open[q.Pin] && got.Instance == "":
-			t.Fatalf("%s has room for what is pinned to it", q.Pin)
+			t.Fatalf("%s has room, but the run that is pinned to it waits", q.Pin)
 		case q.Pin == "" && others > 0 && (got.Instance == "" || got.Instance == q.Avoid):
 			t.Fatalf("%d others have room, went to %q", others, got.Instance)
 		}
@@ -266,7 +266,7 @@ func TestShards(t *testing.T) {
 				}
 				if s.Instance == "" {
 					if s.Waiting == "" {
-						t.Errorf("shard %d says not why it waits", i)
+						t.Errorf("shard %d does not say why it waits", i)
 					}
 					got = append(got, "!"+s.Pin)
 					continue

@@ -59,11 +59,11 @@ func TestRollerCatchesUpByTheHour(t *testing.T) {
 	l := &ledger{perSecond: 1}
 	live(t, l, 24*time.Hour, 5*time.Minute)
 	if len(l.windows) > 80 || l.counted < 86_400 || l.tended < 4 {
-		t.Errorf("%d windows for a day of little, %d runs, tended %d times", len(l.windows), l.counted, l.tended)
+		t.Errorf("%d windows for a day with few runs, %d runs, tended %d times", len(l.windows), l.counted, l.tended)
 	}
 }
 
-func TestRollerTakesLessWhereThereIsMuch(t *testing.T) {
+func TestRollerTakesShorterWindowsIfBusy(t *testing.T) {
 	l := &ledger{perSecond: 10_000, most: 300_000} // half of the runs of the first window
 	live(t, l, time.Hour, 5*time.Minute)
 	if l.counted < 36_000_000 {
@@ -71,7 +71,7 @@ func TestRollerTakesLessWhereThereIsMuch(t *testing.T) {
 	}
 	for _, w := range l.windows[2:] {
 		if w > firstWindow {
-			t.Fatalf("a window of %s holds too much", w)
+			t.Fatalf("a window of %s has too many runs", w)
 		}
 	}
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/belfryhq/belfry/internal/sim/memstore"
 )
 
-// slack is how long before its due instant a fire may already be admitted, so that an edit does not reach it.
+// slack is how long before its due instant a run may be admitted. An edit does not change an admitted run.
 const slack = 250 * time.Millisecond
 
 // jitterMax is the longest jitter of the plan's jobs.
 const jitterMax = 700 * time.Millisecond
 
-// evidence is what is known of a world at its end.
+// evidence is a world at its end, with the content of its database.
 type evidence struct {
 	*World
 	runs     []memstore.Run
@@ -25,7 +25,7 @@ type evidence struct {
 	versions map[domain.JobID][]memstore.Version
 }
 
-// check compares what is known with what must be.
+// check compares the calls of handlers and the content of the database with the promises of the product.
 func (w *World) check() {
 	e := &evidence{World: w, runs: w.db.Runs(), byID: make(map[domain.RunID]*memstore.Run), versions: w.db.Versions()}
 	for i := range e.runs {
@@ -51,27 +51,27 @@ func (w *World) check() {
 	}
 }
 
-// allFinal: no run stays unfinished, and none keeps a block slot.
+// allFinal: every run is final, and no run owns a block slot.
 func (e *evidence) allFinal() {
 	left := false
 	for _, r := range e.runs {
 		if !r.State.Final() {
 			left = true
-			e.failRun(r.ID, "it is %s in the end: attempt %d, bind %d, instance %q, held %v, waiting %q", r.State, r.Attempt, r.Bind, r.Instance, r.Held, r.Waiting)
+			e.failRun(r.ID, "it is %s at the end: attempt %d, bind %d, instance %q, held %v, waiting %q", r.State, r.Attempt, r.Bind, r.Instance, r.Held, r.Waiting)
 		}
 	}
 	if n := e.db.OwnedSlots(); n > 0 && !left {
-		e.fail("%d block slots have an owner in the end", n)
+		e.fail("%d block slots have an owner at the end", n)
 	}
 }
 
-// fires are the fire times of a job by its versions alone, by Unix milliseconds: true where there must be a run or a
-// ledger entry, false where an edit came so close that there may be.
+// fires returns the fire times of a job in Unix milliseconds, computed from its versions only. The value is true if the fire time
+// must have a run or a ledger entry, and false if it may have one because an edit was close.
 func (e *evidence) fires(job domain.JobID) map[int64]bool {
 	out := make(map[int64]bool)
 	slack := slack
 	if e.nemesis.skewed.Load() {
-		slack += skewMax // a process that takes the time wrong decides by that
+		slack += skewMax // a process with a wrong clock decides by that clock
 	}
 	for i, v := range e.versions[job] {
 		if !v.Enabled || v.Change == "deleted" || v.Schedule.Kind == domain.ScheduleFixedDelay {
@@ -88,7 +88,7 @@ func (e *evidence) fires(job domain.JobID) map[int64]bool {
 		}
 		from, sureFrom := v.From, v.From
 		if i > 0 {
-			// An edit that shortens the jitter takes over a fire time whose due instant was still to come.
+			// If an edit shortens the jitter, the new version keeps a fire time whose due instant was in the future.
 			from, sureFrom = v.From.Add(-jitterMax), v.From.Add(slack+jitterMax)
 		}
 		for f, ok := compiled.Next(v.From.Add(-2 * time.Second)); ok && f.Before(to.Add(slack)); f, ok = compiled.Next(f) {
@@ -103,7 +103,7 @@ func (e *evidence) fires(job domain.JobID) map[int64]bool {
 	return out
 }
 
-// fireTimes: each fire time has exactly one run, or is in the ledger; never two, never neither.
+// fireTimes: each fire time has exactly one run, or an entry in the ledger.
 func (e *evidence) fireTimes(job domain.JobID) {
 	want := e.fires(job)
 	got := make(map[int64][]*memstore.Run)
@@ -114,7 +114,7 @@ func (e *evidence) fireTimes(job domain.JobID) {
 		}
 		ms := r.FireTime.UnixMilli()
 		got[ms] = append(got[ms], r)
-		// One that was killed before it was due stays, also when an edit takes its fire time away.
+		// A run that was killed before it was due stays, even if an edit removes its fire time.
 		if _, known := want[ms]; !known && !e.delayed(job, r.JobVersion) && !e.user.kills[r.ID] {
 			e.failRun(r.ID, "no version of job %d has its fire time %s", job, e.since(*r.FireTime))
 		}
@@ -136,7 +136,7 @@ func (e *evidence) fireTimes(job domain.JobID) {
 	}
 }
 
-// ledger: an entry counts the fire times between its first and its last that have no run.
+// ledger: the count of an entry is the number of fire times from its first to its last that have no run.
 func (e *evidence) ledger(job domain.JobID, m domain.Missed, want map[int64]bool, got map[int64][]*memstore.Run) {
 	n, unsure := 0, 0
 	for ms, sure := range want {
@@ -161,11 +161,11 @@ func (e *evidence) delayed(job domain.JobID, version int) bool {
 	return e.version(job, version).Schedule.Kind == domain.ScheduleFixedDelay
 }
 
-// chain: a fixed_delay job fires one delay after the end of its run before, unless a process took the time wrong, and
-// goes on.
+// chain: a fixed_delay job fires one delay after the end of its previous run, unless a process measured the time wrong, and it
+// continues to fire.
 func (e *evidence) chain(job domain.JobID) {
 	var last *memstore.Run
-	ended := make(map[int64]time.Time) // by fire time, the end of the last shard
+	ended := make(map[int64]time.Time) // the end of the last shard, by fire time
 	var order []*memstore.Run
 	for i := range e.runs {
 		r := &e.runs[i]
@@ -183,11 +183,11 @@ func (e *evidence) chain(job domain.JobID) {
 	slices.SortFunc(order, func(a, b *memstore.Run) int { return a.FireTime.Compare(*b.FireTime) })
 	for _, r := range order {
 		v := e.version(job, r.JobVersion)
-		// What an enabling plans begins anew.
+		// Runs of two versions are not compared, because an enable starts a new chain.
 		if last != nil && last.JobVersion == r.JobVersion {
 			end := ended[last.FireTime.UnixMilli()]
 			if !e.nemesis.skewed.Load() && r.FireTime.Before(end.Add(v.Schedule.Delay.Std()-10*time.Millisecond)) {
-				e.failRun(r.ID, "it fired %s, though the run before ended only %s and the delay is %s", e.since(*r.FireTime), e.since(end), v.Schedule.Delay.Std())
+				e.failRun(r.ID, "it fired %s, although the previous run ended %s and the delay is %s", e.since(*r.FireTime), e.since(end), v.Schedule.Delay.Std())
 			}
 		}
 		last = r
@@ -202,17 +202,17 @@ func (e *evidence) chain(job domain.JobID) {
 				from = end
 			}
 		}
-		// After the healing there is nothing that could keep it.
+		// Faults may delay the job until healedAt.
 		if from.Before(e.healedAt) {
 			from = e.healedAt
 		}
 		if gap := v.To.Sub(from); gap > v.Schedule.Delay.Std()+9*time.Second {
-			e.fail("the fixed_delay job %d did nothing for %s before %s", job, gap, e.since(v.To))
+			e.fail("the fixed_delay job %d did not fire for %s before %s", job, gap, e.since(v.To))
 		}
 	}
 }
 
-// outcome is how the database says that an attempt ended.
+// outcome is the end of an attempt as the database records it.
 type outcome struct {
 	known    bool
 	ok       bool
@@ -238,14 +238,14 @@ func (e *evidence) outcome(a attempt) outcome {
 	return outcome{}
 }
 
-// zombie reports whether an attempt was ended without its handler, which may have gone on.
+// zombie reports whether an attempt was ended without its handler, which may have continued.
 func (o outcome) zombie() bool {
 	killed := o.reason == domain.ReasonKilled || o.reason == domain.ReasonCovered
 	return o.reason == domain.ReasonLost || (o.reason == domain.ReasonTimeout && o.message == "its instance did not report its end in time") ||
 		(killed && (strings.HasPrefix(o.message, "instance ") || strings.HasPrefix(o.message, "its instance")))
 }
 
-// covered: only a newer run of a job that says so ends another one as covered, and the newest is never covered.
+// covered: a run is covered only by a newer run of its job, and only if the block policy is cover_early.
 func (e *evidence) covered() {
 	byJob := make(map[domain.JobID][]*memstore.Run)
 	for i := range e.runs {
@@ -264,18 +264,19 @@ func (e *evidence) covered() {
 			})
 			switch {
 			case !policy:
-				e.failRun(r.ID, "it is %s/covered, and its job covers nothing", r.State)
+				e.failRun(r.ID, "it is %s/covered, and no version of its job has the policy cover_early", r.State)
 			case !newer:
 				e.failRun(r.ID, "it is %s/covered, and no run of its job is newer", r.State)
 			case r.State == domain.Skipped && e.handlers.starts[attempt{r.ID, r.Attempt}] != nil && len(e.db.Attempts(r.ID)) < r.Attempt:
-				e.failRun(r.ID, "it is skipped as covered, and its attempt %d was started", r.Attempt)
+				e.failRun(r.ID, "it is skipped as covered, but its attempt %d was started", r.Attempt)
 			}
 		}
 	}
 }
 
-// comesAfter reports whether a run may have come due after another one, by the time in their ids: jitter puts the due instant
-// of a fire off, misfire runs are due when that is decided and children when they are planned, and clocks may be taken wrong.
+// comesAfter reports whether a run may have been due after another one, by the times in their ids. These times are not exact:
+// jitter delays the due instant, misfire runs are due when they are decided, children are due when they are planned, and a process
+// may measure the time wrong.
 func (e *evidence) comesAfter(o, r *memstore.Run) bool {
 	late := time.Millisecond
 	if o.Cause == domain.CauseSchedule {
@@ -287,7 +288,7 @@ func (e *evidence) comesAfter(o, r *memstore.Run) bool {
 	return o.Cause == domain.CauseMisfire || o.Cause == domain.CauseChild || !o.ID.Time().Add(late).Before(r.ID.Time())
 }
 
-// overlaps: runs of a job whose block policy says so never overlap, zombies of lost attempts aside.
+// overlaps: runs of a job that needs a block slot never overlap, except for handlers whose attempt was ended without them.
 func (e *evidence) overlaps(job domain.JobID) {
 	spec := &e.versions[job][0].JobSpec
 	if !spec.NeedsSlot() {
@@ -315,33 +316,33 @@ func (e *evidence) overlaps(job domain.JobID) {
 	}
 }
 
-// attempts: what was started is known, and what never had an executor was not started. (That none was started twice, the
-// handlers check themselves.)
+// attempts: every started attempt is recorded, and an attempt that ended without an executor was not started. The handlers check
+// that no attempt is started twice.
 func (e *evidence) attempts() {
 	for a, s := range e.handlers.starts {
 		r := e.byID[a.run]
 		switch {
 		case r == nil:
-			e.failRun(a.run, "attempt %d was started on %s, and there is no such run", a.n, s.p.title)
+			e.failRun(a.run, "attempt %d was started on %s, but the run does not exist", a.n, s.p.title)
 		case a.n > r.Attempt:
-			e.failRun(a.run, "attempt %d was started on %s, and the run has only %d", a.n, s.p.title, r.Attempt)
+			e.failRun(a.run, "attempt %d was started on %s, but the run has only %d", a.n, s.p.title, r.Attempt)
 		case e.outcome(a).reason == domain.ReasonLost && s.begun.After(e.outcome(a).ended.Add(10*time.Millisecond)):
-			e.failRun(a.run, "attempt %d was started on %s %s, and had been named lost %s", a.n, s.p.title, e.since(s.begun), e.since(e.outcome(a).ended))
-		case slices.ContainsFunc(e.db.Attempts(a.run), func(x memstore.Attempt) bool { return x.Attempt == a.n }): // it ended while it waited for the next one
+			e.failRun(a.run, "attempt %d was started on %s %s, but had been declared lost %s", a.n, s.p.title, e.since(s.begun), e.since(e.outcome(a).ended))
+		case slices.ContainsFunc(e.db.Attempts(a.run), func(x memstore.Attempt) bool { return x.Attempt == a.n }): // the run ended while it waited for the next attempt
 		case a.n == r.Attempt && (r.State == domain.Skipped || slices.Contains([]domain.Reason{
 			domain.ReasonNoExecutor, domain.ReasonQueueFull, domain.ReasonJobDeleted,
 		}, r.Reason)):
-			e.failRun(a.run, "attempt %d was started on %s at %s, and the run ended %s as %s/%s", a.n, s.p.title, e.since(s.begun), e.since(r.FinishedAt), r.State, r.Reason)
+			e.failRun(a.run, "attempt %d was started on %s at %s, but the run ended %s as %s/%s", a.n, s.p.title, e.since(s.begun), e.since(r.FinishedAt), r.State, r.Reason)
 		}
 	}
 }
 
-// results: each success that is reported was one, and each that a living executor saw is reported.
+// results: each recorded success was one, and each success on an executor that stayed alive is recorded.
 func (e *evidence) results() {
 	for _, r := range e.runs {
 		if r.State == domain.Succeeded {
 			if s := e.handlers.starts[attempt{r.ID, r.Attempt}]; s == nil || !s.ok {
-				e.failRun(r.ID, "it succeeded in attempt %d, and no handler did: %+v", r.Attempt, s)
+				e.failRun(r.ID, "it succeeded in attempt %d, but the handler did not: %+v", r.Attempt, s)
 			}
 		}
 	}
@@ -351,20 +352,20 @@ func (e *evidence) results() {
 			continue
 		}
 		if lostAt := s.p.diskLostAt; len(lostAt) > 0 && lostAt[len(lostAt)-1].After(s.ended) {
-			continue // unless it had been published: see stored
+			continue // stored checks the results that were published before
 		}
 		o := e.outcome(a)
 		if o.ok {
 			continue
 		}
 		if late, ok := e.db.Late(a.run, a.n); !ok || late.Outcome != domain.OutcomeSucceeded {
-			e.failRun(a.run, "attempt %d succeeded on %s %s, and that is forgotten: it ended as %q (%s)", a.n, s.p.title, e.since(s.ended), o.reason, o.message)
+			e.failRun(a.run, "attempt %d succeeded on %s %s, but the result is lost: it ended as %q (%s)", a.n, s.p.title, e.since(s.ended), o.reason, o.message)
 		}
 	}
 }
 
-// stored: a result that the stream held is not forgotten, and while it held it, its attempt was not named lost. Whoever
-// wipes the stream may be excused by the executor's spool alone, which is results' matter.
+// stored: a result in the stream is never lost, and while it is in the stream, its attempt is not declared lost. This method skips
+// results from before a wipe of the stream. They may survive in the executor's spool, which the method results checks.
 func (e *evidence) stored() {
 	for _, m := range e.messages {
 		group, isResult := strings.CutPrefix(m.Subject, "belfry.v1.result.")
@@ -373,7 +374,7 @@ func (e *evidence) stored() {
 		}
 		var msg wire.Results
 		if err := wire.Decode(m.Data, &msg); err != nil {
-			e.fail("a message of results of group %s: %v", group, err)
+			e.fail("a result message of group %s: %v", group, err)
 			continue
 		}
 		for _, r := range msg.Results {
@@ -385,25 +386,25 @@ func (e *evidence) stored() {
 			late, isLate := e.db.Late(id, r.Attempt)
 			switch {
 			case o.reason == domain.ReasonLost && m.At.Add(verdictTakes).Before(o.ended):
-				e.failRun(id, "attempt %d was named lost %s, and its result was in the stream since %s", r.Attempt, e.since(o.ended), e.since(m.At))
+				e.failRun(id, "attempt %d was declared lost %s, but its result was in the stream since %s", r.Attempt, e.since(o.ended), e.since(m.At))
 			case r.Outcome == wire.Succeeded && !o.ok && (!isLate || late.Outcome != domain.OutcomeSucceeded):
-				e.failRun(id, "attempt %d succeeded, which the stream knew %s, and that is forgotten: %q (%s)", r.Attempt, e.since(m.At), o.reason, o.message)
+				e.failRun(id, "attempt %d succeeded, its result was in the stream %s, but the run ended as %q (%s)", r.Attempt, e.since(m.At), o.reason, o.message)
 			}
 		}
 	}
 }
 
-// verdictTakes is how long a verdict may take from its look at the stream to its commit.
+// verdictTakes is how long a verdict may take from the check of the stream to the commit.
 const verdictTakes = 4 * time.Second
 
-// lostWithin is how long after the trouble of an instance an attempt may still be bound to the boot that is gone. From then on
-// the verdict may take as long as the dispatchers, and NATS, are kept from it.
+// lostWithin is how long after the trouble of an instance an attempt may still be bound to its dead boot. The verdict on the attempt
+// may come much later, if faults of NATS or of the dispatchers delay it.
 const lostWithin = 45 * time.Second
 
-// cutLong is how long an instance must have been frozen or cut off for its lease to have run out.
+// cutLong is the shortest freeze or interruption after which the lease of an instance may have expired.
 const cutLong = 6 * time.Second
 
-// lost: nothing is named lost unless its instance was down, or cut off for longer than its lease.
+// lost: an attempt is declared lost only if its instance was down, or frozen or cut off for longer than its lease.
 func (e *evidence) lost() {
 	for _, r := range e.runs {
 		for n := 1; n <= r.Attempt; n++ {
@@ -412,7 +413,7 @@ func (e *evidence) lost() {
 				continue
 			}
 			if o.instance == "" {
-				e.failRun(r.ID, "attempt %d was named lost %s (%s), and no instance had it", n, e.since(o.ended), o.message)
+				e.failRun(r.ID, "attempt %d was declared lost %s (%s), but it was not bound to an instance", n, e.since(o.ended), o.message)
 				continue
 			}
 			trouble := false
@@ -427,18 +428,18 @@ func (e *evidence) lost() {
 				trouble = trouble || t.what == "down" || to.Sub(t.from) >= cutLong
 			}
 			if !trouble {
-				e.failRun(r.ID, "attempt %d on %s was named lost %s (%s), and nothing had happened to it", n, o.instance, e.since(o.ended), o.message)
+				e.failRun(r.ID, "attempt %d on %s was declared lost %s (%s), but the instance had no trouble", n, o.instance, e.since(o.ended), o.message)
 			}
 		}
 	}
 }
 
-// children: a child runs once for each end of its parent that asks for it; for a broadcast once in all.
+// children: a child runs once for each end of its parent that triggers it, and once for a whole broadcast.
 func (e *evidence) children() {
-	made := make(map[attemptOfChild]int)
+	made := make(map[childOf]int)
 	for _, r := range e.runs {
 		if r.ParentRunID != nil && (r.Shard == nil || r.Shard.Index == 0) {
-			made[attemptOfChild{*r.ParentRunID, r.JobID}]++
+			made[childOf{*r.ParentRunID, r.JobID}]++
 		}
 	}
 	for _, r := range e.runs {
@@ -458,19 +459,19 @@ func (e *evidence) children() {
 				want = 1
 			}
 			gone := e.versions[c.JobID][len(e.versions[c.JobID])-1].Change == "deleted"
-			if n := made[attemptOfChild{r.ID, c.JobID}]; n > want || (n < want && !gone) {
-				e.failRun(r.ID, "it ended as %s, and its child, job %d, has %d runs", state, c.JobID, n)
+			if n := made[childOf{r.ID, c.JobID}]; n > want || (n < want && !gone) {
+				e.failRun(r.ID, "it ended as %s, and its child, job %d, has %d runs of it", state, c.JobID, n)
 			}
 		}
 	}
 }
 
-type attemptOfChild struct {
+type childOf struct {
 	parent domain.RunID
 	job    domain.JobID
 }
 
-// joined is the state of a broadcast as a whole.
+// joined returns the state of a whole broadcast.
 func (e *evidence) joined(id domain.RunID) domain.State {
 	n, succeeded, cancelled := 0, 0, 0
 	for _, r := range e.runs {
@@ -503,22 +504,22 @@ func (e *evidence) joined(id domain.RunID) domain.State {
 	return domain.Failed
 }
 
-// startUp is how long a cluster may take until it is all there.
+// startUp is how long the start of a cluster may take.
 const startUp = 6 * time.Second
 
-// calm: where nothing breaks, nothing is missed or lost, or later than the given time.
+// calm: without faults, no fire time is missed, no run is lost, and no run is later than the given time.
 func (e *evidence) calm(latest time.Duration) {
 	for job := range e.versions {
 		if m := e.db.Missed(job); len(m) > 0 {
-			e.fail("nothing broke, and job %d has missed %+v", job, m)
+			e.fail("there were no faults, but job %d missed %+v", job, m)
 		}
 	}
 	for _, r := range e.runs {
-		// A run that waits for an instance which is idle for its job may wait for long.
+		// With the route busyover, a run may wait long for an idle instance.
 		waits := e.version(r.JobID, r.JobVersion).Route == domain.RouteBusyover
 		late := r.LatenessMS != nil && *r.LatenessMS > latest.Milliseconds() && r.DueAt.After(e.began.Add(startUp)) && !waits
 		if r.Reason == domain.ReasonLost || (late && r.Attempt == 1) {
-			e.failRun(r.ID, "nothing broke, and it is %s/%s, %d ms late", r.State, r.Reason, *r.LatenessMS)
+			e.failRun(r.ID, "there were no faults, but it is %s/%s, %d ms late", r.State, r.Reason, *r.LatenessMS)
 		}
 	}
 }

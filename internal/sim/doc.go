@@ -1,33 +1,40 @@
-// Package sim runs whole clusters of Belfry in simulated time, from a seed: real schedulers, dispatchers and executors
-// in a testing/synctest bubble, over a database in memory (memstore) and a NATS server in memory (simnats) to which the
-// real client speaks. A minute of a cluster's life takes some hundredths of a second, so that thousands of seeds fit
-// where real processes show a handful of faults.
+// Package sim runs whole clusters of Belfry in simulated time, each from a seed. Real schedulers, dispatchers and executors run in a
+// testing/synctest bubble. Their database is memstore, which keeps its data in memory. Their NATS server is simnats, to which the
+// real client connects. A minute of simulated time takes a few hundredths of a second, so thousands of seeds run in the time in
+// which tests with real processes meet a handful of faults.
 //
 // # What a seed decides
 //
-// The jobs and what is done to them (edits, disables, triggers, kills), and the faults: processes that crash at a
-// moment, at a named point or at a message, processes that freeze, links that are cut, NATS restarted or wiped, messages
-// late or lost, Postgres away, transactions that fail or whose outcome is not learnt, clocks measured wrong. It does not
-// decide in which order goroutines run that are ready at the same instant, nor what crypto/rand draws, so that a failing
-// seed may have to be run several times: SIM_SEED=n SIM_TIMES=20.
+// A seed decides the jobs, the acts of the user (edits, disables, triggers, kills) and the faults. The faults are:
+//   - a process crashes at a given time, at a named point or at a message;
+//   - a process freezes, or its link is cut;
+//   - NATS restarts, with or without its storage;
+//   - messages are late or lost;
+//   - Postgres is away, a transaction fails, or its outcome is unknown;
+//   - a process measures the database's clock wrong.
+//
+// A seed does not decide the order of goroutines that are ready at the same instant, or the numbers of crypto/rand. Therefore a
+// failing seed may have to run several times: SIM_SEED=n SIM_TIMES=20.
 //
 // # What is checked
 //
-// After the faults are healed and the cluster is quiet, Check compares what the handlers saw and what the database holds
-// with what the job versions say must be: package-level promises of the product, not steps of the engine. See check.go.
+// After the end of all faults, the world waits until no work is left. Then check (in check.go) compares the calls of the handlers
+// and the content of the database with the versions of the jobs. It checks promises of the product and no steps of the engine.
 //
-// # What is simulated, and what is not
+// # What is simulated
 //
-// A process that crashes has no further effect: its link is dead, its store refuses, its handlers' effects do not count,
-// and its spool is what was on disk at that moment. Its goroutines are only told to end. A frozen process is one whose
-// messages and store calls stop for a while and then all go on; its timers run, which makes it a harder adversary than a
-// stopped one in all but its own clock. The database is never lost, and transactions are alone in it: their
-// interleavings are tested with Postgres.
+// A crashed process has no further effect: its link is dead, its store returns errors, the effects of its handlers do not count, and
+// its spool has the content of the moment of the crash. Its goroutines receive a cancelled context and end later.
+//
+// The messages and store calls of a frozen process stop for a while and then continue. Its timers continue to run. Apart from the
+// process's own clock, this is harder for the engine than a stopped process.
+//
+// The database is never lost, and transactions run one after another. Tests with Postgres cover concurrent transactions.
 //
 // # Planted bugs
 //
 // TestPlantedBugs shows that the simulation finds the bugs that it is meant to find. It plants one bug at a time and runs seeds
-// until Check reports a fault. Production code contains only a marker comment for each bug, on a line of its own above a
+// until check finds a failure. Production code contains only a marker comment for each bug, on a line of its own above a
 // statement. It names the seam, which is the statement below it:
 //
 //	//sim:seam slot-freed
@@ -42,7 +49,9 @@
 // marker. TestSeamsBuild compiles all bugs together. If a bug no longer breaks anything, its seeds find nothing and TestPlantedBugs
 // fails.
 //
-// To add a bug: put a marker above the statement, add an entry with a change, the reason and 1000 seeds, run
-// SIM_PLANTED='part of its name' go test ./internal/sim -run TestPlantedBugs -v, and reduce seeds to a small multiple of what it
-// needed. If it needs hundreds of seeds, set rare.
+// To add a bug:
+//  1. Put a marker above the statement.
+//  2. Add an entry to bugs in planted_test.go, with 1000 seeds.
+//  3. Run SIM_PLANTED='part of its name' go test ./internal/sim -run TestPlantedBugs -v, which prints the seed that finds the bug.
+//  4. Reduce the number of seeds in the entry to a few times that seed. If it takes hundreds of seeds, set rare.
 package sim

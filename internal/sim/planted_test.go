@@ -160,9 +160,9 @@ func TestPlantedBugs(t *testing.T) {
 
 // search runs seeds with a planted bug and expects a failure.
 func search(t *testing.T, b bug, seams map[string]seam) {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
-	run := exec.CommandContext(ctx, build(ctx, t, []bug{b}, seams), "-test.run", "^TestSeeds$", "-test.timeout", "10m") //nolint:gosec // our own binary
+	run := exec.CommandContext(ctx, build(ctx, t, []bug{b}, seams), "-test.run", "^TestSeeds$", "-test.timeout", "15m") //nolint:gosec // our own binary
 	run.Env = append(os.Environ(), fmt.Sprint("SIM_SEEDS=", b.seeds), "SIM_STOP=1")
 	out, err := run.CombinedOutput()
 	found := strings.Index(string(out), "FAILURE ")

@@ -261,7 +261,7 @@ func (p *process) reach(point string) {
 		return
 	}
 	p.w.event("nemesis", fmt.Sprintf("freezes %s for %s at %s", p.title, t.freeze, point))
-	p.frozenUntil.Store(time.Now().Add(t.freeze).UnixNano()) // here, because the caller waits for the thaw next
+	p.frozenUntil.Store(time.Now().Add(t.freeze).UnixNano()) // set before reach returns, because the caller then waits for the end of the freeze
 	p.w.nemesis.steps.Go(func() { p.freeze(t.freeze) })
 	if t.also != nil {
 		p.w.nemesis.steps.Go(t.also)

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 )
 
-// spools returns a directory in memory for the files of one world, where the machine has such.
+// spools returns a directory for the files of one world, in memory if the machine has /dev/shm.
 func spools(t *testing.T) string {
 	t.Helper()
 	base := "/dev/shm"
@@ -24,13 +24,13 @@ func spools(t *testing.T) string {
 	return dir
 }
 
-// live lives the world of a seed in a bubble of its own. Worlds cannot live side by side in one process: nats.go keeps
-// timers in a pool for all connections, and one bubble must not get another's.
-func live(t *testing.T, seed uint64) (sound bool) {
+// run runs the world of a seed in its own bubble. Worlds cannot run in parallel in one process, because nats.go keeps the timers of
+// all connections in one pool, and a bubble must not get a timer of another bubble.
+func run(t *testing.T, seed uint64) (ok bool) {
 	t.Helper()
 	return t.Run(fmt.Sprint("seed", seed), func(t *testing.T) {
 		dir := spools(t)
-		runtime.GC() // a pool lets go of what it holds in two collections
+		runtime.GC() // a pool is empty after two collections
 		runtime.GC()
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(seed, dir)
@@ -42,7 +42,7 @@ func live(t *testing.T, seed uint64) (sound bool) {
 	})
 }
 
-// setting reads a number from the environment.
+// setting returns the number in an environment variable.
 func setting(t *testing.T, name string, otherwise int) int {
 	t.Helper()
 	text := os.Getenv(name)
@@ -56,12 +56,12 @@ func setting(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// TestSeeds lives many worlds and checks each. SIM_SEED pins one, SIM_TIMES says how often it is lived; SIM_SEEDS says
-// how many there are, SIM_FIRST where they begin, SIM_STOP after how many faulty ones to stop.
+// TestSeeds runs the worlds of many seeds and checks each. SIM_FIRST is the first seed, SIM_SEEDS the number of seeds, and SIM_STOP
+// the number of failing seeds after which the test ends. SIM_SEED selects one seed, which runs SIM_TIMES times.
 func TestSeeds(t *testing.T) {
 	if seed := setting(t, "SIM_SEED", -1); seed >= 0 {
 		for range setting(t, "SIM_TIMES", 1) {
-			if !live(t, uint64(seed)) {
+			if !run(t, uint64(seed)) {
 				return
 			}
 		}
@@ -74,9 +74,9 @@ func TestSeeds(t *testing.T) {
 	first := setting(t, "SIM_FIRST", 0)
 	failed := 0
 	for seed := first; seed < first+setting(t, "SIM_SEEDS", seeds); seed++ {
-		if !live(t, uint64(seed)) {
+		if !run(t, uint64(seed)) {
 			if failed++; failed == setting(t, "SIM_STOP", 5) {
-				t.Fatal("enough")
+				t.Fatalf("%d seeds failed, the others are not run", failed)
 			}
 		}
 	}

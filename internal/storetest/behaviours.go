@@ -14,69 +14,69 @@ var behaviours = []struct {
 	name string
 	test func(*testing.T, *suite)
 }{
-	{"PlanMakesTheRunsOfTheHorizonOnce", planOnce},
+	{"PlanPlansTheRunsOfTheHorizonOnce", planOnce},
 	{"MissedFiresFollowThePolicy", missedFires},
 	{"StrandedFiresFollowThePolicy", strandedFires},
-	{"ClaimTakesWhatOthersPlanned", claimNear},
-	{"AdmitComparesWhatTheRingSays", admitCompares},
-	{"AdmitLeavesLateFiresToTheMisfirePolicy", admitTooLate},
-	{"AdmittedWithoutAnInstanceWaits", waitAndAssign},
+	{"ClaimTakesRunsThatOthersPlanned", claimNear},
+	{"AdmitComparesTheRunWithTheRing", admitCompares},
+	{"AdmitLeavesLateRunsToTheMisfirePolicy", admitTooLate},
+	{"ARunWithoutAnInstanceWaits", waitAndAssign},
 	{"SerialRunsFollowInOrder", serialOrder},
 	{"DiscardLaterEndsTheNewRun", discards},
 	{"ParallelRunsNeedNoSlot", parallelRuns},
-	{"NearPlanningLeavesTheRest", planNear},
-	{"AheadOfDueOnlyAFreeSlot", aheadOfDue},
+	{"NearPlanningLeavesTheOtherRuns", planNear},
+	{"AheadOfDueAdmitNeedsAFreeSlot", aheadOfDue},
 	{"InstanceScopeHoldsPerInstance", instanceSlots},
 	{"ABroadcastExpandsOnceAndJoinsOnce", broadcasts},
-	{"ABroadcastIsHeldWhole", heldBroadcast},
+	{"ABroadcastIsHeldAsAWhole", heldBroadcast},
 	{"ABroadcastThatWaitsIsExpandedLater", waitingBroadcast},
 	{"ABroadcastInInstanceScopeIsHeldShardByShard", instanceBroadcast},
 	{"ASerialRunWaitsForAnEarlierOneThatIsStranded", strandedFirst},
-	{"CoverEarlyEndsWhatRuns", covers},
+	{"CoverEarlyEndsTheRunningRun", covers},
 	{"CoveredAndHeldRunsCanBeKilled", coverAndKill},
-	{"OfManyTheNewestCovers", coverTogether},
-	{"CoveringIsDecidedAtDue", coverInTime},
+	{"TheNewestOfManyRunsCovers", coverTogether},
+	{"CoveringIsDecidedWhenTheRunIsDue", coverInTime},
 	{"CoverEarlyPerInstance", coverInstance},
 	{"ARetryIsNoNewerThanItsRun", coverRetry},
 	{"ABroadcastCoversAsAWhole", coverBroadcast},
-	{"UnbindComparesTheRound", unbinds},
-	{"RaiseBindsComparesTheRound", raises},
-	{"MarkRunningComparesTheRound", marks},
-	{"SettlingTellsWhatItDid", dispositions},
-	{"AnAttemptHandedBackIsRoutedAgain", unstarted},
+	{"UnbindComparesTheBind", unbinds},
+	{"RaiseBindsComparesTheBind", raises},
+	{"MarkRunningComparesTheBind", marks},
+	{"SettleReturnsADisposition", dispositions},
+	{"AnUnstartedAttemptIsRoutedAgain", unstarted},
 	{"RetriesAreReplannedOnce", retried},
 	{"DrainedAttemptsAreRetriedAtOnce", drained},
 	{"RetriesOfADeletedJobEnd", retryOfDeleted},
 	{"ChildrenArePlannedOnce", childrenOnce},
-	{"AKillEndsWhatNobodyHas", killUnbound},
-	{"AKillIsKeptForWhatAnInstanceHas", killBound},
+	{"AKillEndsAnUnboundRun", killUnbound},
+	{"AKillOfABoundRunIsKept", killBound},
 	{"WaitingHasADeadline", deadlines},
-	{"TimeoutsAreGivenUp", giveUps},
-	{"WhatIsBoundIsFound", found},
-	{"FixedDelayGoesOnAfterTheEnd", chain},
-	{"HeldBehindNobodyIsReleased", orphans},
-	{"AnEditForgetsNothing", edits},
+	{"ARunIsGivenUpAfterItsTimeout", giveUps},
+	{"BoundRunsAreFound", found},
+	{"FixedDelayFiresAfterTheEndOfTheRun", chain},
+	{"AHeldRunWithoutAnOwnerIsReleased", orphans},
+	{"AnEditLosesNoFireTime", edits},
 	{"AKillBeforeDueHidesNoFireTimeFromAnEdit", killedAhead},
-	{"AnEditServesWhatIsDueByTheOldVersion", lateEdit},
-	{"ADisabledJobFiresByHandOnly", disabled},
-	{"ADeleteEndsWhatHasNotStarted", deletes},
+	{"AnEditLeavesDueFireTimesToTheOldVersion", lateEdit},
+	{"ADisabledJobFiresOnlyWhenTriggered", disabled},
+	{"ADeleteEndsRunsThatHaveNotStarted", deletes},
 	{"RouteCountersAreShared", counters},
 	{"EveryVersionOfAScriptIsKept", scriptVersions},
-	{"UsesAreSharedAndForgotten", sharedUses},
-	{"RunsOfJobsThatAskWaitApart", waitApart},
-	{"APauseTakesBackAndLeavesMisfires", pauses},
+	{"UsesAreSharedAndExpire", sharedUses},
+	{"RunsOfRoutesThatAskWaitApart", waitApart},
+	{"APauseTakesRunsBackAndCausesMisfires", pauses},
 	{"APauseEndsByItself", pauseUntil},
-	{"AnEditInAPauseDropsWhatIsHeldUp", pausedEdit},
-	{"APauseOfAChain", pausedChain},
+	{"AnEditInAPauseDropsEarlierFireTimes", pausedEdit},
+	{"APauseOfAFixedDelayJob", pausedChain},
 	{"AKillBeforeAPauseStays", killedThenPaused},
 	{"FixedDelayCountsFromTheLastAttemptOfTheLastShard", chainOverShards},
 	{"AScheduleFiresWithinItsWindow", window},
-	{"OnceIsOnceAndJitterDelaysIt", onceWithJitter},
+	{"AOnceJobFiresOnceAndJitterDelaysIt", onceWithJitter},
 	{"AKillOfABroadcast", killBroadcast},
-	{"WhatIsSkippedStartsWhatAlwaysRuns", childrenOfSkipped},
+	{"ASkippedRunStartsItsAlwaysChildren", childrenOfSkipped},
 }
 
-// planNear plans what is near first, and then all: together it is what is planned at once.
+// planNear plans the near runs first, and then all. Together these are the runs that one call for all plans.
 func planNear(t *testing.T, s *suite) {
 	job := s.job("a", everySecond, parallel)
 	far := s.job("b", parallel, func(sp *domain.JobSpec) {
@@ -136,7 +136,7 @@ func planOnce(t *testing.T, s *suite) {
 		t.Fatalf("planned again: %+v", again.Runs)
 	}
 	equal(t, "runs", len(s.Runs(t, job.ID)), len(out.Runs)+len(again.Runs))
-	equal(t, "in no other ring", len(s.claim()), 0)
+	equal(t, "claimed after planning", len(s.claim()), 0)
 }
 
 // ledger sums a job's ledger.
@@ -161,7 +161,7 @@ func missedFires(t *testing.T, s *suite) {
 		s.Advance(t, 126*time.Second)
 		out := s.plan()
 		made := causes(s.Runs(t, job.ID))
-		equal(t, string(m)+": made up for", made[domain.CauseMisfire], want)
+		equal(t, string(m)+": misfire runs", made[domain.CauseMisfire], want)
 		if n := s.ledger(job.ID) + want; n < 119 || n > 140 {
 			t.Errorf("%s: %d fire times are missed", m, n)
 		}
@@ -171,7 +171,7 @@ func missedFires(t *testing.T, s *suite) {
 		}
 		for _, r := range s.Runs(t, job.ID) {
 			if r.Cause == domain.CauseMisfire && s.now().Sub(r.DueAt) > time.Minute {
-				t.Errorf("%s: a misfire run is due %s, not when that was decided", m, r.DueAt)
+				t.Errorf("%s: a misfire run is due %s, and not at the decision", m, r.DueAt)
 			}
 		}
 		_, _, err := s.Jobs.SetEnabled(t.Context(), job.ID, false, 0, "test")
@@ -192,19 +192,19 @@ func strandedFires(t *testing.T, s *suite) {
 		missed := s.ledger(job.ID)
 		switch m {
 		case domain.MisfireSkip:
-			equal(t, "made up for", made[domain.CauseMisfire], 0)
+			equal(t, "misfire runs", made[domain.CauseMisfire], 0)
 		case domain.MisfireFireOnce:
-			equal(t, "made up for", made[domain.CauseMisfire], 1)
+			equal(t, "misfire runs", made[domain.CauseMisfire], 1)
 		case domain.MisfireFireAll:
 			equal(t, "missed", missed, 0)
 		}
 		if n := missed + made[domain.CauseMisfire]; n < planned || n < 14 || n > 40 {
 			t.Errorf("%s: %d planned, %d missed, %v", m, planned, missed, made)
 		}
-		equal(t, "to ring", len(out.Runs), made[domain.CauseMisfire]+made[domain.CauseSchedule])
+		equal(t, "returned runs", len(out.Runs), made[domain.CauseMisfire]+made[domain.CauseSchedule])
 		again, err := s.Scheduler.PlanStranded(t.Context(), 100)
 		s.must(err)
-		// Each second that began meanwhile has stranded one more run, and has another one planned.
+		// In each second of the test, one more run becomes stranded, and another one is planned.
 		if n, more := len(again.Runs)+again.Missed, 2+2*int(s.now().Unix()-before.Unix()); n > more {
 			t.Errorf("%s: %d are stranded again, expected at most %d", m, n, more)
 		}

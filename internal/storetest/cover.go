@@ -11,7 +11,7 @@ import (
 
 func coverEarly(sp *domain.JobSpec) { sp.Block = domain.BlockCoverEarly }
 
-// comes triggers a run and admits it to an instance.
+// comes triggers a run and admits it for an instance.
 func (s *suite) comes(job domain.JobID, instance string) (domain.RunID, engine.Admitted) {
 	s.t.Helper()
 	s.Advance(s.t, 2*time.Millisecond) // ids of one millisecond have no order
@@ -28,7 +28,7 @@ func (s *suite) did(what string, out engine.Admitted, bound, held, ended, kills,
 	}
 }
 
-// cancelled returns the report of a covered run's instance.
+// cancelled returns the result that the instance of a covered run reports.
 func (s *suite) cancelled(r engine.LiveRun) engine.Ended {
 	e := s.result(r, domain.OutcomeCancelled)
 	e.Reason = domain.ReasonCovered
@@ -39,7 +39,7 @@ func covers(t *testing.T, s *suite) {
 	job := s.job("a", coverEarly, retries(2)).ID
 	a := s.start(job, "i1")
 	b, out := s.comes(job, "i1")
-	s.did("the running one is cancelled, the new one waits", out, 0, 1, 0, 1, 0)
+	s.did("the running run is killed, the new one waits", out, 0, 1, 0, 1, 0)
 	equal(t, "killed", out.Kills[0].ID, a.ID)
 	equal(t, "why", out.Kills[0].KillReason, domain.ReasonCovered)
 	c, out := s.comes(job, "i2")
@@ -52,7 +52,7 @@ func covers(t *testing.T, s *suite) {
 	equal(t, "released", released[0].RunID, c)
 	run := s.one(s.admit(released, "i1").Bound)
 
-	// A reported success stays, and a run that never had a slot leaves nothing behind.
+	// A covered run that succeeds stays succeeded.
 	d, out := s.comes(job, "i1")
 	s.did("covers again", out, 0, 1, 0, 1, 0)
 	released = s.settle(engine.Settled, s.result(run, domain.OutcomeSucceeded)).Released
@@ -68,19 +68,19 @@ func covers(t *testing.T, s *suite) {
 	run = s.one(s.admit(released, "i1").Bound)
 	equal(t, "the next", run.ID, e)
 
-	// Neither is one that waits for its next attempt.
+	// A covered run that waits for its next attempt is not retried.
 	s.settle(engine.Settled, s.result(run, domain.OutcomeFailed))
 	equal(t, "state", s.run(job, run.ID).State, domain.Retrying)
 	f, out := s.comes(job, "")
-	s.did("no instance has it, so it ends at once", out, 0, 1, 1, 0, 1)
+	s.did("it is unbound, so it ends at once", out, 0, 1, 1, 0, 1)
 	s.is(job, run.ID, domain.Cancelled, domain.ReasonCovered)
 	s.did("it waits for room", s.admit(out.Released, ""), 0, 0, 0, 0, 0)
 	g, out := s.comes(job, "i1")
-	s.did("one that waits for room ends at once", out, 0, 1, 1, 0, 1)
+	s.did("a run that waits for room ends at once", out, 0, 1, 1, 0, 1)
 	s.is(job, f, domain.Cancelled, domain.ReasonCovered)
 	keys, err := s.Assign.WaitingKeys(t.Context())
 	s.must(err)
-	equal(t, "kinds that wait", len(keys), 0)
+	equal(t, "waiting keys", len(keys), 0)
 	run = s.one(s.admit(out.Released, "i1").Bound)
 	equal(t, "the next", run.ID, g)
 	s.settle(engine.Settled, s.result(run, domain.OutcomeSucceeded))
@@ -98,10 +98,10 @@ func coverAndKill(t *testing.T, s *suite) {
 	s.is(job, b, domain.Cancelled, domain.ReasonKilled)
 	out, err = s.Kill.RequestKill(t.Context(), a.ID, domain.ReasonKilled, "test")
 	s.must(err)
-	equal(t, "told again", s.one(out.Bound).KillReason, domain.ReasonCovered)
-	equal(t, "nobody is released", len(s.settle(engine.Settled, s.cancelled(a)).Released), 0)
+	equal(t, "killed again", s.one(out.Bound).KillReason, domain.ReasonCovered)
+	equal(t, "no run is released", len(s.settle(engine.Settled, s.cancelled(a)).Released), 0)
 	equal(t, "slots", s.OwnedSlots(t), 0)
-	// Killed first and covered later: it was killed.
+	// A run that is killed first and covered later ends as killed.
 	a = s.start(job, "i1")
 	_, err = s.Kill.RequestKill(t.Context(), a.ID, domain.ReasonKilled, "test")
 	s.must(err)
@@ -109,7 +109,7 @@ func coverAndKill(t *testing.T, s *suite) {
 	s.did("it is killed already", held, 0, 1, 0, 0, 0)
 	released := s.settle(engine.Settled, s.cancelled(a)).Released
 	s.is(job, a.ID, domain.Cancelled, domain.ReasonKilled)
-	// A run that was released and is not fired yet.
+	// A run that was released and is not yet fired can be killed.
 	equal(t, "released", released[0].RunID, c)
 	_, err = s.Kill.RequestKill(t.Context(), c, domain.ReasonKilled, "test")
 	s.must(err)
@@ -130,7 +130,7 @@ func coverTogether(t *testing.T, s *suite) {
 			s.is(job, id, domain.Skipped, domain.ReasonCovered)
 		}
 	}
-	// A retry that comes together with a run that covers it is not offered.
+	// A retry is not offered if a newer run, which covers it, is admitted in the same batch.
 	again := s.job("b", coverEarly, retries(1)).ID
 	a := s.start(again, "i1")
 	s.settle(engine.Settled, s.result(a, domain.OutcomeFailed))
@@ -157,11 +157,11 @@ func coverInTime(t *testing.T, s *suite) {
 	equal(t, "kills", len(out.Kills), 0)
 	equal(t, "held", len(out.Held), 0)
 	if len(out.Ended) < 1 || len(out.Later) < 1 || len(out.Ended)+len(out.Later)+1 != len(planned) {
-		t.Fatalf("%d ended, %d come later, of %d", len(out.Ended), len(out.Later), len(planned))
+		t.Fatalf("%d ended and %d are later, of %d", len(out.Ended), len(out.Later), len(planned))
 	}
 	equal(t, "the newest that is due", run.ID, planned[len(out.Ended)].RunID)
 	s.is(job, out.Later[0].RunID, domain.Pending, "")
-	// A run whose scheduler died comes late, when a newer one is already running: the newer one continues.
+	// A run that fires late, because its scheduler died, does not end a newer run.
 	other := s.job("b", everySecond, coverEarly).ID
 	s.Advance(t, 3*time.Second)
 	planned = slices.DeleteFunc(s.plan().Runs, func(d engine.Due) bool { return d.JobID != other })
@@ -177,7 +177,7 @@ func coverInstance(t *testing.T, s *suite) {
 	job := s.job("a", coverEarly, instanceScope).ID
 	a, b := s.start(job, "i1"), s.start(job, "i2")
 	c, out := s.comes(job, "i1")
-	s.did("only what is there", out, 0, 1, 0, 1, 0)
+	s.did("it covers only the run on its instance", out, 0, 1, 0, 1, 0)
 	equal(t, "killed", out.Kills[0].ID, a.ID)
 	d, out := s.comes(job, "i1")
 	s.did("the newest waits instead", out, 0, 1, 1, 0, 0)
@@ -188,18 +188,18 @@ func coverInstance(t *testing.T, s *suite) {
 	s.did("it is routed again, and covers there", out, 0, 1, 0, 1, 0)
 	equal(t, "killed", out.Kills[0].ID, b.ID)
 	released = s.settle(engine.Settled, s.cancelled(b)).Released
-	// A new run is faster than the one that was released, and newer.
+	// A newer run is admitted before the run that was released.
 	s.Advance(t, 2*time.Millisecond)
 	e := s.start(job, "i1")
 	s.did("it is covered by the newer one", s.admit(released, "i1"), 0, 0, 1, 0, 0)
 	s.is(job, d, domain.Skipped, domain.ReasonCovered)
-	// Two runs wait for room, and get it where another one runs.
+	// Two waiting runs are assigned to the instance of another run.
 	s.Advance(t, 2*time.Millisecond)
 	s.trigger(job, 2)
 	due := s.claim()
 	equal(t, "waiting", len(s.admit(due, "").Waiting), 2)
 	bound, others, err := s.Fire.AssignWaiting(t.Context(), engine.WaitingKey{Group: "g", Target: "echo"}, 10, func(runs []engine.WaitingRun) []engine.Binding {
-		equal(t, "looked at", len(runs), 2)
+		equal(t, "runs to choose for", len(runs), 2)
 		return []engine.Binding{to("i1"), to("i1")}
 	})
 	s.must(err)
@@ -211,17 +211,17 @@ func coverInstance(t *testing.T, s *suite) {
 	equal(t, "released", released[0].RunID, due[1].RunID)
 	keys, err := s.Assign.WaitingKeys(t.Context())
 	s.must(err)
-	equal(t, "kinds that wait", len(keys), 0)
+	equal(t, "waiting keys", len(keys), 0)
 	run := s.one(s.admit(released, "i1").Bound)
 	s.settle(engine.Settled, s.result(run, domain.OutcomeSucceeded))
 	equal(t, "slots", s.OwnedSlots(t), 0)
 }
 
-// A retried run comes due later than a newer run. It does not cover the newer run, neither in its batch nor if both
+// A retried run is due later than a newer run. It does not cover the newer run, neither in its batch nor if both
 // find the slot taken.
 func coverRetry(t *testing.T, s *suite) {
 	job := s.job("a", coverEarly, instanceScope, retries(1)).ID
-	// A newer run comes due, and then the second attempt of the given run, which has failed.
+	// A newer run is due first, and then the second attempt of the given run, which has failed.
 	both := func(old engine.LiveRun) []engine.Due {
 		t.Helper()
 		s.Advance(t, 2*time.Millisecond)
@@ -235,7 +235,7 @@ func coverRetry(t *testing.T, s *suite) {
 		due := s.claim()
 		equal(t, "due", len(due), 2)
 		equal(t, "due first", due[0].RunID, newer[0])
-		equal(t, "due then", due[1].RunID, old.ID)
+		equal(t, "due second", due[1].RunID, old.ID)
 		return due
 	}
 	old := s.start(job, "i1")
@@ -285,8 +285,7 @@ func coverBroadcast(t *testing.T, s *suite) {
 	out = s.expand(ended.Released[0], "i1", "i2")
 	equal(t, "bound", len(out.Bound), 2)
 
-	// In scope instance, each shard covers the run on its own instance; a shard that is held there is covered by the
-	// next one.
+	// With block scope instance, each shard covers the run on its own instance. A held shard is covered by the next one.
 	apart := s.job("b", coverEarly, broadcast, instanceScope).ID
 	s.trigger(apart, 1)
 	a := s.expand(s.claim()[0], "i1", "i2").Bound

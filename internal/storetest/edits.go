@@ -9,7 +9,7 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// fireTimes returns each fire time of a job's runs, and fails where there are two runs of one.
+// fireTimes returns the runs of a job by fire time, and fails if a fire time has two runs.
 func (s *suite) fireTimes(job domain.JobID) map[time.Time]Run {
 	s.t.Helper()
 	out := make(map[time.Time]Run)
@@ -38,7 +38,7 @@ func edits(t *testing.T, s *suite) {
 	equal(t, "version", after.Version, 2)
 	for fire, r := range s.fireTimes(job.ID) {
 		if fire.After(edited.Add(time.Second)) {
-			t.Errorf("a run of %s is planned that the edit took back: version %d", fire, r.Version)
+			t.Errorf("a run of %s is planned, although the edit removed it: version %d", fire, r.Version)
 		}
 	}
 	s.plan()
@@ -47,7 +47,7 @@ func edits(t *testing.T, s *suite) {
 		r, kept := now[fire]
 		switch {
 		case !kept:
-			t.Errorf("the fire time %s is forgotten", fire)
+			t.Errorf("the fire time %s has no run", fire)
 		case fire.After(edited) && r.Version != 2:
 			t.Errorf("the fire time %s, after the edit, has version %d", fire, r.Version)
 		}
@@ -59,7 +59,7 @@ func edits(t *testing.T, s *suite) {
 	equal(t, "a stale version", domain.CodeOf(err), domain.Conflict)
 	_, same, err := s.Jobs.EditJob(t.Context(), job.ID, 2, "test", func(*domain.JobSpec) error { return nil })
 	s.must(err)
-	equal(t, "an edit of nothing", same.Version, 2)
+	equal(t, "an edit without a change", same.Version, 2)
 }
 
 func killedAhead(t *testing.T, s *suite) {
@@ -77,7 +77,7 @@ func killedAhead(t *testing.T, s *suite) {
 	now := s.fireTimes(job.ID)
 	for _, d := range planned {
 		if _, there := now[d.DueAt]; !there {
-			t.Errorf("the fire time %s is forgotten", d.DueAt)
+			t.Errorf("the fire time %s has no run", d.DueAt)
 		}
 	}
 	s.is(job.ID, last.RunID, domain.Cancelled, domain.ReasonKilled)
@@ -86,7 +86,7 @@ func killedAhead(t *testing.T, s *suite) {
 func lateEdit(t *testing.T, s *suite) {
 	for _, m := range []domain.Misfire{domain.MisfireSkip, domain.MisfireFireOnce} {
 		job := s.job("a"+string(m), everySecond, parallel, misfire(m))
-		s.Advance(t, 20*time.Second) // no scheduler looked meanwhile
+		s.Advance(t, 20*time.Second) // during which no scheduler plans
 		_, _, err := s.Jobs.SetEnabled(t.Context(), job.ID, false, 0, "test")
 		s.must(err)
 		runs := s.fireTimes(job.ID)

@@ -48,7 +48,7 @@ func admitTooLate(t *testing.T, s *suite) {
 	by := s.trigger(job.ID, 1)[0]
 	s.Advance(t, 11*time.Second)
 	bound := s.one(s.admit(s.claim(), "i1").Bound)
-	equal(t, "by hand, however late", bound.ID, by)
+	equal(t, "a manual run, however late", bound.ID, by)
 }
 
 func waitAndAssign(t *testing.T, s *suite) {
@@ -86,8 +86,8 @@ func waitAndAssign(t *testing.T, s *suite) {
 		s.must(err)
 		return bound
 	}
-	equal(t, "another kind", len(assign(engine.WaitingKey{Group: "g", Target: "else"}, to("i1"))), 0)
-	equal(t, "nobody chosen", len(assign(key, to(""))), 0)
+	equal(t, "another key", len(assign(engine.WaitingKey{Group: "g", Target: "else"}, to("i1"))), 0)
+	equal(t, "no instance chosen", len(assign(key, to(""))), 0)
 	run := s.one(assign(key, to("i1")))
 	equal(t, "bind", run.Bind, 1)
 	equal(t, "run", run.ID, waits.ID)
@@ -95,7 +95,7 @@ func waitAndAssign(t *testing.T, s *suite) {
 	keys, err = s.Assign.WaitingKeys(t.Context())
 	s.must(err)
 	equal(t, "keys", len(keys), 0)
-	equal(t, "its slot is still its own", s.OwnedSlots(t), 1)
+	equal(t, "its slot is kept", s.OwnedSlots(t), 1)
 	s.settle(engine.Settled, s.result(run, domain.OutcomeSucceeded))
 	equal(t, "slots", s.OwnedSlots(t), 0)
 }
@@ -140,7 +140,7 @@ func parallelRuns(t *testing.T, s *suite) {
 
 func aheadOfDue(t *testing.T, s *suite) {
 	job := s.job("a", everySecond)
-	s.Advance(t, 2*time.Second) // so that some are due, and some are not
+	s.Advance(t, 2*time.Second) // after which some runs are due and some are not
 	planned := s.plan().Runs
 	slices.SortFunc(planned, func(a, b engine.Due) int { return a.DueAt.Compare(b.DueAt) })
 	out := s.admit(planned, "i1")
@@ -165,12 +165,12 @@ func instanceSlots(t *testing.T, s *suite) {
 	s.trigger(job.ID, 1)
 	out := s.admit(s.claim(), "i1")
 	equal(t, "held on i1", len(out.Held), 1)
-	equal(t, "i2 releases nobody", len(s.settle(engine.Settled, s.result(b, domain.OutcomeSucceeded)).Released), 0)
+	equal(t, "released on i2", len(s.settle(engine.Settled, s.result(b, domain.OutcomeSucceeded)).Released), 0)
 	released := s.settle(engine.Settled, s.result(a, domain.OutcomeSucceeded)).Released
 	equal(t, "released", len(released), 1)
 	equal(t, "slots", s.OwnedSlots(t), 0) // it is routed again
 	s.one(s.admit(released, "i2").Bound)
-	// A retry frees the slot of its instance.
+	// A run that is going to be retried frees the slot of its instance.
 	retry := s.job("b", instanceScope, retries(1))
 	run := s.start(retry.ID, "i1")
 	before := s.OwnedSlots(t)
@@ -185,7 +185,7 @@ func shards(instances ...string) (out []engine.ShardBinding) {
 	return out
 }
 
-// expand fires a broadcast over instances.
+// expand fires a broadcast with a shard for each given instance.
 func (s *suite) expand(due engine.Due, instances ...string) engine.Admitted {
 	s.t.Helper()
 	defs, err := s.Fire.Definitions(s.t.Context(), []engine.Due{due})
@@ -259,7 +259,7 @@ func waitingBroadcast(t *testing.T, s *suite) {
 	equal(t, "waiting", len(out.Waiting), 1)
 	keys, err := s.Assign.WaitingKeys(t.Context())
 	s.must(err)
-	equal(t, "kinds that wait", len(keys), 1)
+	equal(t, "waiting keys", len(keys), 1)
 }
 
 func instanceBroadcast(t *testing.T, s *suite) {
@@ -269,7 +269,7 @@ func instanceBroadcast(t *testing.T, s *suite) {
 	equal(t, "the first", len(first.Bound), 2)
 	s.trigger(job.ID, 1)
 	second := s.expand(s.claim()[0], "i1", "i2", "i3", "i3")
-	equal(t, "where nothing runs", len(second.Bound), 2)
+	equal(t, "bound on idle instances", len(second.Bound), 2)
 	equal(t, "held", len(second.Held), 2)
 	released := s.settle(engine.Settled, s.result(first.Bound[0], domain.OutcomeSucceeded)).Released
 	equal(t, "released on i1", len(released), 1)
@@ -303,7 +303,7 @@ func unbinds(t *testing.T, s *suite) {
 		return waiting, killed
 	}
 	waiting, _ := unbind(run.Bind+1, 1)
-	equal(t, "of another round", len(waiting), 0)
+	equal(t, "of another bind", len(waiting), 0)
 	waiting, _ = unbind(run.Bind, 2)
 	equal(t, "of another attempt", len(waiting), 0)
 	waiting, killed := unbind(run.Bind, 1)
@@ -332,7 +332,7 @@ func raises(t *testing.T, s *suite) {
 	equal(t, "boot", raised[0].BootID, "b1")
 	again, err := s.Verdict.RaiseBinds(t.Context(), []engine.LiveRun{run})
 	s.must(err)
-	equal(t, "by old knowledge", len(again), 0)
+	equal(t, "raised again with the old bind", len(again), 0)
 }
 
 func marks(t *testing.T, s *suite) {
@@ -345,7 +345,7 @@ func marks(t *testing.T, s *suite) {
 		s.must(err)
 		return len(changes)
 	}
-	equal(t, "another round", mark(func(st *engine.Started) { st.Bind = 2 }), 0)
+	equal(t, "another bind", mark(func(st *engine.Started) { st.Bind = 2 }), 0)
 	equal(t, "another boot", mark(func(st *engine.Started) { st.BootID = "b2" }), 0)
 	equal(t, "another attempt", mark(func(st *engine.Started) { st.Attempt = 2 }), 0)
 	equal(t, "this one", mark(func(*engine.Started) {}), 1)

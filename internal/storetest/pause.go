@@ -30,7 +30,7 @@ func (s *suite) tend() {
 	}
 }
 
-// dueIn counts the runs of a job by cause whose fire time lies in a span; fire times are whole seconds.
+// dueIn counts by cause the runs of a job whose fire time is in a span. Fire times are whole seconds.
 func (s *suite) dueIn(job domain.JobID, from, to time.Time) (scheduled, misfires int) {
 	s.t.Helper()
 	for _, r := range s.Runs(s.t, job) {
@@ -67,9 +67,9 @@ func pauses(t *testing.T, s *suite) {
 	}
 	s.Advance(t, 20*time.Second)
 	equal(t, "planned in the pause", len(s.plan().Runs), 0)
-	equal(t, "jobs that are looked at in the pause", s.plan().Jobs, 0)
+	equal(t, "jobs that are visited in the pause", s.plan().Jobs, 0)
 	s.trigger(jobs[0].ID, 1)
-	equal(t, "claimed: a hand may fire", len(s.claim()), 1)
+	equal(t, "claimed: a manual trigger works in a pause", len(s.claim()), 1)
 	ended, err := s.Pauses.ResumeGroup(t.Context(), "g", "bob")
 	s.must(err)
 	s.tend()
@@ -78,7 +78,7 @@ func pauses(t *testing.T, s *suite) {
 	for i, made := range []int{0, 1, expected} {
 		scheduled, misfires := s.dueIn(jobs[i].ID, p.From, ended.To)
 		equal(t, "scheduled runs of the pause", scheduled, 0)
-		equal(t, string(policies[i])+": made up for", misfires, made)
+		equal(t, string(policies[i])+": misfire runs", misfires, made)
 		equal(t, string(policies[i])+": dropped", s.ledger(jobs[i].ID), expected-made)
 		for _, m := range s.Missed(t, jobs[i].ID) {
 			if !strings.HasPrefix(m.Why, "group g was paused from "+p.From.Format("2006-01-02T15:04:05")) || !strings.Contains(m.Why, "by ann (new disks)") {
@@ -98,7 +98,7 @@ func pauseUntil(t *testing.T, s *suite) {
 	s.pause(time.Hour)
 	s.Advance(t, 10*time.Second)
 	s.plan()
-	p := s.pause(5 * time.Second) // the pause that lasts gets another end
+	p := s.pause(5 * time.Second) // the second call changes the end of the current pause
 	equal(t, "planned in the pause", len(s.plan().Runs), 0)
 	s.Advance(t, 5*time.Second)
 	s.tend()
@@ -146,12 +146,12 @@ func pausedChain(t *testing.T, s *suite) {
 	_, err := s.Pauses.ResumeGroup(t.Context(), "g", "bob")
 	s.must(err)
 	s.tend()
-	s.plan() // the held up fire time is dropped, and the chain goes on from here
+	s.plan() // the fire time of the pause is dropped, and the next delay starts here
 	equal(t, "dropped", s.ledger(job.ID), 1)
 	equal(t, "planned after the pause", len(s.plan().Runs), 1)
 }
 
-// A run that was killed before it was due is not planned again after a pause that was taken back at once.
+// If a run was killed before it was due, a pause that ends at once does not plan it again.
 func killedThenPaused(t *testing.T, s *suite) {
 	job := s.job("a", everySecond, parallel)
 	planned := s.plan().Runs
@@ -170,5 +170,5 @@ func killedThenPaused(t *testing.T, s *suite) {
 			equal(t, "state", r.State, domain.Cancelled)
 		}
 	}
-	equal(t, "times on record", seen, 1)
+	equal(t, "records of the fire time", seen, 1)
 }

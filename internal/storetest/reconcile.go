@@ -16,7 +16,7 @@ func killUnbound(t *testing.T, s *suite) {
 	s.must(err)
 	equal(t, "bound", len(out.Bound), 0)
 	s.is(job.ID, run, domain.Cancelled, domain.ReasonKilled)
-	equal(t, "fired all the same", len(s.admit(due, "i1").Bound), 0)
+	equal(t, "fired after the kill", len(s.admit(due, "i1").Bound), 0)
 	_, err = s.Kill.RequestKill(t.Context(), run, domain.ReasonKilled, "test")
 	equal(t, "a final run", domain.CodeOf(err), domain.Conflict)
 	_, err = s.Kill.RequestKill(t.Context(), domain.NewRunID(s.now()), domain.ReasonKilled, "test")
@@ -35,7 +35,7 @@ func killBound(t *testing.T, s *suite) {
 	run := s.start(job.ID, "i1")
 	out, err := s.Kill.RequestKill(t.Context(), run.ID, domain.ReasonKilled, "test")
 	s.must(err)
-	equal(t, "to be told", s.one(out.Bound).KillRequested, true)
+	equal(t, "kill requested", s.one(out.Bound).KillRequested, true)
 	late, err := s.Reconcile.UnconfirmedKills(t.Context(), 20*time.Second, 10)
 	s.must(err)
 	equal(t, "unconfirmed", len(late), 0)
@@ -120,7 +120,7 @@ func found(t *testing.T, s *suite) {
 	boots, err = s.Verdict.BoundBoots(t.Context(), 20*time.Second)
 	s.must(err)
 	for _, boot := range boots {
-		equal(t, "silent ones of "+boot.Instance, boot.Silent, map[string]int{"i1": 1}[boot.Instance])
+		equal(t, "silent runs of "+boot.Instance, boot.Silent, map[string]int{"i1": 1}[boot.Instance])
 	}
 }
 
@@ -161,7 +161,7 @@ func orphans(t *testing.T, s *suite) {
 	s.admit(s.claim(), "i1")
 	none, err := s.Reconcile.ReleaseOrphans(t.Context(), 10)
 	s.must(err)
-	equal(t, "behind somebody", len(none), 0)
+	equal(t, "with an owner", len(none), 0)
 	_, _, err = s.Offer.Unbind(t.Context(), []engine.Refusal{{RunID: run.ID, Attempt: 1, Bind: 1, Why: "full"}})
 	s.must(err)
 	released, err := s.Reconcile.ReleaseOrphans(t.Context(), 10)

@@ -54,7 +54,7 @@ func unstarted(t *testing.T, s *suite) {
 	run := s.start(job.ID, "i1")
 	raised, err := s.Verdict.RaiseBinds(t.Context(), []engine.LiveRun{run})
 	s.must(err)
-	s.settle(engine.Repeat, s.result(run, domain.OutcomeUnstarted)) // it refers to the first round
+	s.settle(engine.Repeat, s.result(run, domain.OutcomeUnstarted)) // it names the first bind
 	s.is(job.ID, run.ID, domain.Queued, "")
 	equal(t, "instance", s.run(job.ID, run.ID).Instance, "i1")
 	res := s.settle(engine.Settled, s.result(raised[0], domain.OutcomeUnstarted))
@@ -68,7 +68,7 @@ func unstarted(t *testing.T, s *suite) {
 	again := s.one(bound)
 	equal(t, "the same attempt", again.Attempt, 1)
 	equal(t, "bind", again.Bind, 3)
-	// A handler's own end counts in any round.
+	// A result of the handler counts for any bind.
 	end := s.result(again, domain.OutcomeSucceeded)
 	end.Bind = 2
 	s.settle(engine.Settled, end)
@@ -97,7 +97,7 @@ func retried(t *testing.T, s *suite) {
 		return n
 	}
 	equal(t, "another attempt", replan(2), 0)
-	equal(t, "this one", replan(1), 1)
+	equal(t, "this attempt", replan(1), 1)
 	equal(t, "again", replan(1), 0)
 	due := s.claim()
 	equal(t, "claimed", len(due), 1)

@@ -156,7 +156,7 @@ func (s *suite) plan() engine.Planned {
 	return out
 }
 
-// claim claims the near runs that are in no ring, in order of their due instants.
+// claim claims the near runs that no scheduler has in its ring, in order of their due instants.
 func (s *suite) claim() []engine.Due {
 	s.t.Helper()
 	runs, _, err := s.Scheduler.ClaimNear(s.t.Context(), 1000)
@@ -207,7 +207,7 @@ func (s *suite) one(runs []engine.LiveRun) engine.LiveRun {
 	return runs[0]
 }
 
-// result returns the report of a bound run's instance.
+// result returns the result that the instance of a bound run reports.
 func (s *suite) result(r engine.LiveRun, outcome domain.Outcome) engine.Ended {
 	e := engine.Ended{
 		RunID: r.ID, Attempt: r.Attempt, Bind: r.Bind, Instance: r.Instance, BootID: r.BootID, Group: "g",

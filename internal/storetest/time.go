@@ -29,9 +29,9 @@ func chainOverShards(t *testing.T, s *suite) {
 	equal(t, "planned", len(planned), 1)
 	out := s.expand(planned[0], "i1", "i2")
 	s.settle(engine.Settled, s.result(out.Bound[0], domain.OutcomeSucceeded))
-	equal(t, "next, as a shard runs", next() == nil, true)
+	equal(t, "next while a shard runs", next() == nil, true)
 	s.settle(engine.Settled, s.result(out.Bound[1], domain.OutcomeFailed))
-	equal(t, "next, as a shard is tried again", next() == nil, true)
+	equal(t, "next while a shard is retried", next() == nil, true)
 	_, err := s.Replan(t.Context(), []domain.RunID{out.Bound[1].ID}, []int{1})
 	s.must(err)
 	s.Advance(t, 2*time.Second)
@@ -44,7 +44,7 @@ func chainOverShards(t *testing.T, s *suite) {
 	}
 }
 
-// A schedule fires from start_at to end_at, and then says that nothing comes any more.
+// A schedule fires from start_at to end_at. After that, the job has no next fire time.
 func window(t *testing.T, s *suite) {
 	begin := s.now().Truncate(time.Second).Add(30 * time.Second)
 	from, to := domain.At(begin), domain.At(begin.Add(3*time.Second))
@@ -88,7 +88,7 @@ func onceWithJitter(t *testing.T, s *suite) {
 	})
 	equal(t, "next", job.NextFireTime.Time, at.Time)
 	var run engine.Due
-	for range 40 { // second by second, so that it is planned ahead of due
+	for range 40 { // in steps of a second, so that the run is planned before it is due
 		s.Advance(t, 2*time.Second)
 		for _, r := range s.plan().Runs {
 			equal(t, "planned before", run.RunID.IsZero(), true)
@@ -125,7 +125,7 @@ func killBroadcast(t *testing.T, s *suite) {
 
 	first := s.trigger(job.ID, 1)[0]
 	out := s.expand(s.claim()[0], "i1", "i2")
-	equal(t, "told", s.one(kill(domain.ShardRunID(first, 1)).Bound).Instance, "i2")
+	equal(t, "killed", s.one(kill(domain.ShardRunID(first, 1)).Bound).Instance, "i2")
 	s.settle(engine.Settled, s.result(out.Bound[1], domain.OutcomeFailed))
 	s.is(job.ID, out.Bound[1].ID, domain.Cancelled, domain.ReasonKilled)
 	equal(t, "children before the join", len(s.FollowUps(t)), 0)

@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// turns takes n turns of a job among its known instances, those with room.
+// turns takes n turns of a job. The open instances among the known ones have room.
 func (s *suite) turns(job domain.JobID, r domain.Route, n int, known, open []string) map[string]int64 {
 	s.t.Helper()
 	got, err := s.Fire.TakeTurns(s.t.Context(), map[domain.JobID]engine.Turns{job: {Route: r, Runs: n, Known: known, Open: open}})
@@ -34,29 +34,29 @@ func sharedUses(t *testing.T, s *suite) {
 	s.uses("at first", s.turns(job, often, 1, abc, abc), map[string]int64{"a": 0, "b": 0, "c": 0})
 	s.uses("the first by name", s.turns(job, often, 4, abc, abc[:2]), map[string]int64{"a": 1, "b": 0, "c": 0})
 	s.uses("b, a, b, a", s.turns(job, often, 1, abc, nil), map[string]int64{"a": 3, "b": 2, "c": 0})
-	s.uses("nobody had room", s.turns(job, often, 2, []string{"a", "b", "d"}, []string{"d"}), map[string]int64{"a": 3, "b": 2, "d": 2})
-	s.uses("c is forgotten, and comes back as a newcomer", s.turns(job, often, 0, abc, nil), map[string]int64{"a": 3, "b": 2, "c": 2})
-	s.uses("another route, other numbers", s.turns(job, recent, 2, abc, abc), map[string]int64{"a": 0, "b": 0, "c": 0})
+	s.uses("no instance had room", s.turns(job, often, 2, []string{"a", "b", "d"}, []string{"d"}), map[string]int64{"a": 3, "b": 2, "d": 2})
+	s.uses("c left, and returns as a new instance", s.turns(job, often, 0, abc, nil), map[string]int64{"a": 3, "b": 2, "c": 2})
+	s.uses("another route has its own numbers", s.turns(job, recent, 2, abc, abc), map[string]int64{"a": 0, "b": 0, "c": 0})
 	s.uses("a, b", s.turns(job, recent, 5, abc, abc), map[string]int64{"a": 1, "b": 2, "c": 0})
 	s.uses("c, a, b, c, a", s.turns(job, recent, 1, []string{"a", "b", "d"}, abc[1:2]), map[string]int64{"a": 7, "b": 5, "d": 0})
 	s.uses("b", s.turns(job, recent, 0, []string{"a", "b"}, nil), map[string]int64{"a": 7, "b": 8})
 	s.Advance(t, 25*time.Hour)
-	s.uses("the order outlasts the day", s.turns(job, recent, 0, []string{"a", "b"}, nil), map[string]int64{"a": 7, "b": 8})
+	s.uses("the order is kept after a day", s.turns(job, recent, 0, []string{"a", "b"}, nil), map[string]int64{"a": 7, "b": 8})
 	other := s.job("b").ID
 	s.turns(other, often, 9, abc, abc)
 	s.Advance(t, 25*time.Hour)
-	s.uses("counts do not", s.turns(other, often, 0, abc, nil), map[string]int64{"a": 0, "b": 0, "c": 0})
+	s.uses("counts expire after a day", s.turns(other, often, 0, abc, nil), map[string]int64{"a": 0, "b": 0, "c": 0})
 	s.takeTogether(s.job("c").ID)
 	s.takeAsOne(s.job("d").ID)
 }
 
-// takeTogether has many take turns at once: no turn is lost or given twice.
+// takeTogether takes turns concurrently. No turn is lost or given twice.
 func (s *suite) takeTogether(job domain.JobID) {
 	s.t.Helper()
 	abc := []string{"a", "b", "c"}
 	const workers, each = 4, 15
 	var mu sync.Mutex
-	seen := make(map[int64]int) // by the sum of what was found: how many had been before
+	seen := make(map[int64]int) // how often each number of earlier turns was returned
 	var all sync.WaitGroup
 	for range workers {
 		all.Go(func() {
@@ -97,7 +97,7 @@ func (s *suite) takeAsOne(one domain.JobID) {
 		for range n {
 			s.turns(one, r, 1, known, open)
 		}
-		s.uses("together and one by one", s.turns(many, r, 0, known, nil), s.turns(one, r, 0, known, nil))
+		s.uses("together, compared with one by one", s.turns(many, r, 0, known, nil), s.turns(one, r, 0, known, nil))
 	}
 }
 

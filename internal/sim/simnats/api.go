@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// apiError is an error as JetStream's API says it.
+// apiError is an error of JetStream's API.
 type apiError struct {
 	Code        int    `json:"code"`
 	ErrCode     int    `json:"err_code"`
@@ -135,9 +135,9 @@ func (s *Server) makeConsumer(stream, name string, request []byte) (any, *apiErr
 	if config.Filter != "" {
 		c.filter = strings.Split(config.Filter, ".")
 	}
-	answer, fault := s.consumerInfo(stream, name) // what is pending is told before it is delivered
+	answer, fault := s.consumerInfo(stream, name) // now, because it counts the messages that are not delivered yet
 	if config.DeliverSubject != "" {
-		// The answer is to be on its way before the first message, as the real server does it.
+		// Like the real server, send the answer before the first message.
 		time.AfterFunc(0, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -166,7 +166,7 @@ func (s *Server) consumerInfo(stream, name string) (any, *apiError) {
 	}, nil
 }
 
-// pull notes a client's request for messages.
+// pull records a client's request for messages.
 func (s *Server) pull(stream, name string, m msg) {
 	st := s.streams[stream]
 	if st == nil || st.consumers[name] == nil {

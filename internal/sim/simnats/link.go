@@ -15,7 +15,7 @@ type Link struct {
 	s     *Server
 	Name  string
 	cut   bool
-	held  bool // cut, but its client's pings are answered: the process sleeps, and does not notice
+	held  bool // cut, but the link answers the client's pings, because a frozen process does not notice the cut
 	dead  bool
 	conns map[*conn]bool
 }
@@ -25,9 +25,8 @@ func (s *Server) Link(name string) *Link {
 	return &Link{s: s, Name: name, conns: make(map[*conn]bool)}
 }
 
-// Dial connects to the server; it is what nats.SetCustomDialer takes. It never waits, and neither does the exchange that
-// opens a connection: nats.go holds a lock meanwhile, for which its other goroutines wait in a way that a bubble does not
-// take for waiting, so that its time would stand still.
+// Dial connects to the server and implements nats.CustomDialer. Neither Dial nor the handshake of a connection ever waits: nats.go
+// holds a mutex during both, and a goroutine that waits for a mutex stops the time of a bubble.
 func (l *Link) Dial(_, _ string) (net.Conn, error) {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
@@ -37,10 +36,10 @@ func (l *Link) Dial(_, _ string) (net.Conn, error) {
 	return l.s.accept(l), nil
 }
 
-// Cut makes bytes wait in both directions, or lets them go on.
+// Cut holds the bytes in both directions, or releases them.
 func (l *Link) Cut(cut bool) { l.hold(cut, false) }
 
-// Freeze is Cut for a process that is stopped: as it would not, its client does not notice either.
+// Freeze is Cut for a frozen process. Its client does not notice the cut.
 func (l *Link) Freeze(frozen bool) { l.hold(frozen, frozen) }
 
 func (l *Link) hold(cut, frozen bool) {
@@ -57,13 +56,13 @@ func (l *Link) hold(cut, frozen bool) {
 	for c := range l.conns {
 		c.up.arm()
 		c.down.arm()
-		if c.closed { // the server hears of it only now
+		if c.closed { // the client closed it while the link was cut
 			c.drop()
 		}
 	}
 }
 
-// Kill ends every connection at once, for good: the process died.
+// Kill ends every connection at once and refuses new ones, because the process died.
 func (l *Link) Kill() {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
@@ -73,7 +72,7 @@ func (l *Link) Kill() {
 	}
 }
 
-// pipe carries bytes one way, in order, each chunk after some delay.
+// pipe carries bytes in one direction, in order, each chunk with a delay.
 type pipe struct {
 	link    *Link
 	deliver func([]byte)
@@ -101,7 +100,7 @@ func (p *pipe) send(data []byte) {
 	p.arm()
 }
 
-// arm sees to it that the head of the queue is delivered when it is due.
+// arm starts the timer that delivers the head of the queue.
 func (p *pipe) arm() {
 	if p.armed || p.link.cut || p.broken || len(p.queue) == 0 {
 		return
@@ -128,10 +127,10 @@ type conn struct {
 	id       int
 	up, down *pipe
 	subs     map[string]*sub // by sid
-	partial  []byte          // of what the client sent, not a whole operation yet
-	open     bool            // the opening exchange is over
-	closed   bool            // by the client
-	gone     bool            // for the server
+	partial  []byte          // the client's bytes that are not a whole operation yet
+	open     bool            // the handshake is over
+	closed   bool            // the client has closed it
+	gone     bool            // the server has dropped it
 	arrived  []byte          // for the client to read
 	notify   chan struct{}   // capacity 1: arrived or gone changed
 	deadline time.Time       // of reads
@@ -160,7 +159,7 @@ func (c *conn) wake() {
 	}
 }
 
-// drop ends the connection on both sides; what was on the way is lost.
+// drop ends the connection on both sides. Bytes in transit are lost.
 func (c *conn) drop() {
 	if c.gone {
 		return
@@ -208,7 +207,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	}
 }
 
-// Write implements net.Conn. It never blocks: the kernel's buffers are taken to be large.
+// Write implements net.Conn. It never blocks, as if the kernel's buffers were unlimited.
 func (c *conn) Write(b []byte) (int, error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -227,7 +226,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close implements net.Conn. Over a cut link the server does not learn of it.
+// Close implements net.Conn. If the link is cut, the server does not notice it.
 func (c *conn) Close() error {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -242,7 +241,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// SetDeadline implements net.Conn; of reads only, as writes do not block.
+// SetDeadline implements net.Conn. It sets the deadline of reads only, because writes do not block.
 func (c *conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 
 // SetReadDeadline implements net.Conn.

@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// Faults says what the network does. It is called under the server's lock, and must not call back.
+// Faults decides the faults of the network. The server calls it with its mutex locked, so it must not call the server.
 type Faults interface {
-	// Delay is how long a chunk of bytes takes on a link, one way.
+	// Delay returns how long a chunk of bytes takes on a link in one direction.
 	Delay(link string) time.Duration
-	// Lose reports whether a message to a client, or an acknowledgement from one, vanishes.
+	// Lose reports whether a message to a client, or an acknowledgement from a client, is lost.
 	Lose(link, subject string) bool
 }
 
-// Message is what a Server tells its observer.
+// Message is a message that a Server passes to its observer.
 type Message struct {
 	At       time.Time
-	From, To string // links; To is "" for what a stream stored
+	From, To string // names of links; To is "" if a stream stored the message
 	Subject  string
 	Data     []byte
 	Lost     bool
@@ -45,11 +45,11 @@ type sub struct {
 	sid     string
 	subject string
 	tokens  []string
-	max     int // messages until it ends by itself; 0: never
+	max     int // messages after which the subscription ends; 0 means no limit
 	got     int
 }
 
-// New returns a running server without streams. Observe, if not nil, hears of every message; it must be quick.
+// New returns a running server without streams. It calls observe, if not nil, for every message with its mutex locked.
 func New(f Faults, observe func(Message)) *Server {
 	if observe == nil {
 		observe = func(Message) {}
@@ -62,7 +62,7 @@ func New(f Faults, observe func(Message)) *Server {
 	return s
 }
 
-// Stop ends every connection and refuses new ones. Push consumers are forgotten, streams and durable consumers stay.
+// Stop ends every connection and refuses new ones. Streams and durable consumers stay, push consumers do not.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +72,7 @@ func (s *Server) Stop() {
 	}
 }
 
-// Start accepts connections again. With wipe, what was stored is gone.
+// Start accepts connections again. With wipe, the server loses its storage.
 func (s *Server) Start(wipe bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +82,7 @@ func (s *Server) Start(wipe bool) {
 	}
 }
 
-// Close ends the server for good.
+// Close ends the server. It cannot be started again.
 func (s *Server) Close() {
 	s.Stop()
 	s.mu.Lock()
@@ -102,7 +102,7 @@ func (s *Server) Stored(name string) int {
 
 const sweepEvery = 50 * time.Millisecond
 
-// sweep does what time asks for: ages, acknowledgements that did not come, requests that expire, heartbeats.
+// sweep does the periodic work: maximum ages, missing acknowledgements, expired requests, heartbeats.
 func (s *Server) sweep() {
 	time.AfterFunc(sweepEvery, func() {
 		s.mu.Lock()
@@ -125,7 +125,7 @@ func info(id int) string {
 		`"port":4222,"headers":true,"max_payload":1048576,"jetstream":true,"client_id":%d,"client_ip":"127.0.0.1"}`+"\r\n", id)
 }
 
-// receive takes bytes of a client.
+// receive processes bytes of a client.
 func (c *conn) receive(data []byte) {
 	c.partial = append(c.partial, data...)
 	for !c.gone {
@@ -137,7 +137,7 @@ func (c *conn) receive(data []byte) {
 	}
 }
 
-// operation does the first operation in b and returns its length; 0 if there is no whole one.
+// operation executes the first operation in b and returns its length, or 0 if b does not contain a whole one.
 func (c *conn) operation(b []byte) int {
 	end := bytes.Index(b, []byte("\r\n"))
 	if end < 0 {
@@ -188,7 +188,7 @@ func (c *conn) operation(b []byte) int {
 		}
 		c.unsubscribe(args[0])
 	case "PING":
-		if !c.open { // the first one ends the opening exchange
+		if !c.open { // the first PING ends the handshake
 			c.open = true
 			c.arrive([]byte("PONG\r\n"))
 			break
@@ -212,15 +212,15 @@ type msg struct {
 	subject, reply string
 	header, data   []byte
 	from           string // link
-	sure           bool   // it is not lost
+	sure           bool   // never lost
 }
 
 // publish routes a client's message: to the API, into a stream, to subscribers.
 func (s *Server) publish(m msg) {
 	switch {
 	case strings.HasPrefix(m.subject, "$JS.API."):
-		// The request may be lost, its answer not: while nats.go waits for a consumer that was made, it holds a lock for
-		// which the first messages wait.
+		// Only the request may be lost. While nats.go waits for the answer about a created consumer, it holds a mutex that
+		// the first messages need.
 		lost := s.faults.Lose(m.from, m.subject)
 		s.observe(Message{At: time.Now(), From: m.from, Subject: m.subject, Data: m.data, Lost: lost})
 		if !lost {
@@ -251,10 +251,10 @@ func (s *Server) publish(m msg) {
 	}
 }
 
-// send gives a message to all who subscribed to its subject, and returns how many they are.
+// send sends a message to the subscribers of its subject and returns their number.
 func (s *Server) send(m msg) int { return s.deliver(m.subject, m) }
 
-// deliver gives a message to all who subscribed to the given subject, which for a consumer is not the message's.
+// deliver sends a message to the subscribers of a subject. For messages of a consumer, it is not the message's own subject.
 func (s *Server) deliver(to string, m msg) int {
 	n := 0
 	for u := range s.subs {
@@ -283,7 +283,7 @@ func (s *Server) interest(subject string) bool {
 	return false
 }
 
-// frame is a message as it goes to a subscriber.
+// frame returns the protocol line and the payload for a subscriber.
 func (u *sub) frame(m msg) []byte {
 	var b bytes.Buffer
 	b.Grow(len(m.subject) + len(m.reply) + len(m.header) + len(m.data) + 48)
@@ -305,7 +305,7 @@ func (u *sub) frame(m msg) []byte {
 	return b.Bytes()
 }
 
-// matches reports whether a subject fits a pattern with * and >.
+// matches reports whether a subject matches a pattern with * and >.
 func matches(pattern []string, subject string) bool {
 	for i, p := range pattern {
 		if p == ">" {

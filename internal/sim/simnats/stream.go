@@ -13,7 +13,7 @@ import (
 type stream struct {
 	s         *Server
 	name      string
-	raw       json.RawMessage // its configuration, as it came
+	raw       json.RawMessage // the configuration as the client sent it
 	config    streamConfig
 	patterns  [][]string
 	created   time.Time
@@ -138,7 +138,7 @@ type consumer struct {
 	delivered uint64 // consumer sequence
 	pending   map[uint64]*delivery
 	pulls     []*pull
-	beat      time.Time // of a push consumer
+	beat      time.Time // the last message or heartbeat of a push consumer
 }
 
 type consumerConfig struct {
@@ -154,7 +154,7 @@ type consumerConfig struct {
 // delivery is a message that is not acknowledged yet.
 type delivery struct {
 	times int
-	again time.Time // when it is delivered anew
+	again time.Time // when it is delivered again
 }
 
 // pull is a request of a client for messages.
@@ -169,7 +169,7 @@ type pull struct {
 
 func (c *consumer) wants(m *stored) bool { return len(c.filter) == 0 || matches(c.filter, m.subject) }
 
-// waiting counts the messages that were not delivered yet.
+// waiting counts the messages that were never delivered.
 func (c *consumer) waiting() int {
 	n := 0
 	i, _ := c.st.find(c.next)
@@ -181,7 +181,7 @@ func (c *consumer) waiting() int {
 	return n
 }
 
-// flow delivers what there is to whoever waits for it.
+// flow delivers messages while there are messages and a receiver.
 func (c *consumer) flow() {
 	now := time.Now()
 	for {
@@ -204,7 +204,7 @@ func (c *consumer) flow() {
 	}
 }
 
-// receiver returns where the next message goes to.
+// receiver returns the subject to which the next message is delivered.
 func (c *consumer) receiver(now time.Time) (string, bool) {
 	if c.config.DeliverSubject != "" {
 		c.beat = now
@@ -221,7 +221,7 @@ func (c *consumer) receiver(now time.Time) (string, bool) {
 	return "", false
 }
 
-// pick takes the next message: one to be delivered anew, or the first that never was.
+// pick returns the next message: one whose acknowledgement is overdue, or else the first that was never delivered.
 func (c *consumer) pick(now time.Time) (m stored, times int, ok bool) {
 	for seq, d := range c.pending {
 		if d.again.After(now) || (ok && seq > m.seq) {
@@ -280,7 +280,7 @@ func (c *consumer) sweep(now time.Time) {
 	c.flow()
 }
 
-// acknowledge takes in what a client says of a delivery.
+// acknowledge processes an acknowledgement of a client.
 func (s *Server) acknowledge(m msg) {
 	t := strings.Split(m.subject, ".") // $JS.ACK.stream.consumer.times.seq.…
 	st := s.streams[t[2]]
@@ -305,7 +305,7 @@ func (s *Server) acknowledge(m msg) {
 			Delay time.Duration `json:"delay"`
 		}
 		if _, rest, ok := strings.Cut(body, " "); ok {
-			_ = json.Unmarshal([]byte(rest), &opts) // without a delay it comes at once
+			_ = json.Unmarshal([]byte(rest), &opts) // without a delay, the message is delivered again at once
 		}
 		d.again = time.Now().Add(opts.Delay)
 	case body == "+WPI":
