@@ -16,7 +16,7 @@ import (
 
 const root = "../.."
 
-// version is the one under which the tests serve both modules: the SDK's that go.mod requires.
+// version returns the version under which the tests serve both modules: that of the SDK in go.mod.
 func version(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
@@ -36,8 +36,8 @@ func version(t *testing.T) string {
 	return ""
 }
 
-// goCommand runs the go command outside of the workspace. It gets our two modules from the working tree, and others from the
-// module cache of this machine or else by the proxy that is set.
+// goCommand runs the go command outside of the workspace. The command gets the two modules of this repository from the working tree,
+// and other modules from the module cache of this machine or, if they are not there, from GOPROXY.
 type goCommand struct {
 	t   *testing.T
 	env []string
@@ -46,14 +46,14 @@ type goCommand struct {
 func newGoCommand(t *testing.T) *goCommand {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("NOT COVERED: getting all modules takes long")
+		t.Skip("NOT COVERED: what users get of both modules, which needs a separate module cache")
 	}
 	proxy := t.TempDir()
 	serve(t, proxy, root, module.Version{Path: Root, Version: version(t)})
 	serve(t, proxy, filepath.Join(root, SDKDir), module.Version{Path: SDK, Version: version(t)})
 	g := &goCommand{t: t}
 	here := strings.Fields(g.run(".", "env", "GOMODCACHE", "GOPROXY"))
-	cache := t.TempDir() // of the test: the machine's must not get modules that are not published
+	cache := t.TempDir() // the machine's cache must not get modules that are not published
 	// Trimmed paths let the build cache serve packages of other module caches.
 	g.env = []string{
 		"GOWORK=off", "CGO_ENABLED=0", "GOFLAGS=-mod=mod -modcacherw -buildvcs=false -trimpath", "GOMODCACHE=" + cache, "GOBIN=" + t.TempDir(), "GONOSUMDB=" + Root,
@@ -62,7 +62,7 @@ func newGoCommand(t *testing.T) *goCommand {
 	return g
 }
 
-// serve writes a module into a directory that can be a proxy.
+// serve writes a module into a directory that the go command can use as a proxy.
 func serve(t *testing.T, proxy, dir string, m module.Version) {
 	t.Helper()
 	var zipped bytes.Buffer
@@ -91,22 +91,22 @@ func fileURL(dir string) string {
 	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(dir)}).String()
 }
 
-// run returns what the command prints.
+// run runs the command and returns its output.
 func (g *goCommand) run(dir string, args ...string) string {
 	g.t.Helper()
 	cmd := exec.CommandContext(g.t.Context(), "go", args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), g.env...)
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	if err != nil {
-		g.t.Fatalf("go %s: %v\n%s%s", strings.Join(args, " "), err, out, said.Bytes())
+		g.t.Fatalf("go %s: %v\n%s%s", strings.Join(args, " "), err, out, errs.Bytes())
 	}
 	return string(out)
 }
 
-// program is a user's program; its test is what docs/getting-started.md shows.
+// program is a user's program. Its test is the one that docs/getting-started.md shows.
 var program = map[string]string{
 	"go.mod": "module example.com/invoices\n\ngo 1.25.0\n",
 	"main.go": `package main
@@ -146,8 +146,16 @@ func TestInvoices(t *testing.T) {
 `,
 }
 
-// TestUserOfTheSDK tidies, builds and tests a program that uses the SDK. It gets few modules, and is forced to no Go version
-// beyond the SDK's.
+// long skips the test in the gate.
+func long(t *testing.T, what string) {
+	t.Helper()
+	if os.Getenv("BELFRY_TEST_LONG") == "" {
+		t.Skipf("NOT COVERED: %s; `.ci/long modules` runs it", what)
+	}
+}
+
+// TestUserOfTheSDK checks the build list of a program that uses the SDK: the program gets few modules, and needs no newer Go version
+// than the SDK. Its subtest builds and tests the program.
 func TestUserOfTheSDK(t *testing.T) {
 	g := newGoCommand(t)
 	dir := t.TempDir()
@@ -157,11 +165,16 @@ func TestUserOfTheSDK(t *testing.T) {
 		}
 	}
 	g.run(dir, "mod", "tidy")
-	g.run(dir, "test", "./...")
+	t.Run("builds", func(t *testing.T) {
+		long(t, "build and test of a program that uses the SDK")
+		in := *g
+		in.t = t
+		in.run(dir, "test", "./...")
+	})
 	modules := strings.Split(strings.TrimSpace(g.run(dir, "list", "-m", "all")), "\n")
 	t.Logf("%d modules:\n%s", len(modules), strings.Join(modules, "\n"))
 	if len(modules) > 15 {
-		t.Errorf("%d modules are in the build list of a program that uses the SDK; at most 15 should be", len(modules))
+		t.Errorf("the build list of a program that uses the SDK has %d modules, want at most 15", len(modules))
 	}
 	seen := false
 	for _, m := range modules {
@@ -197,15 +210,16 @@ func TestUserOfTheSDK(t *testing.T) {
 	}
 }
 
-// TestInstall installs the program as its users do, without a clone.
+// TestInstall installs belfry as users do, without a clone.
 func TestInstall(t *testing.T) {
+	long(t, "go install of the root module")
 	g := newGoCommand(t)
 	g.run(t.TempDir(), "install", Root+"@"+version(t))
 	for _, e := range g.env {
 		if dir, ok := strings.CutPrefix(e, "GOBIN="); ok {
 			out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "belfry"), "--version").CombinedOutput()
 			if want := "belfry " + version(t) + "\n"; err != nil || string(out) != want {
-				t.Errorf("it says %q (%v), want %q", out, err, want)
+				t.Errorf("belfry --version prints %q (%v), want %q", out, err, want)
 			}
 		}
 	}
