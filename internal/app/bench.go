@@ -8,34 +8,34 @@ import (
 	"github.com/belfryhq/belfry/internal/config"
 )
 
-// Bench measures Belfry on this machine.
+// Bench measures the performance of Belfry on this machine.
 func (a *App) Bench(ctx context.Context, c config.Bench) error {
 	b := bench.Bench{Config: c, Stdout: a.Stdout, Stderr: a.Stderr, Version: a.Version}
 	return b.Run(ctx)
 }
 
-// BenchPart is one process of a measurement.
+// BenchPart runs one process of a measurement.
 func (a *App) BenchPart(ctx context.Context, orders io.Reader) error {
 	quiet := *a
-	quiet.Stdout = io.Discard // where the measurement listens
+	quiet.Stdout = io.Discard // the measurement reads Stdout
 	return bench.RunPart(ctx, orders, a.Stdout, &quiet)
 }
 
-// BenchScheduler is the scheduler role as it is measured.
+// BenchScheduler runs the scheduler role with the settings of a measurement.
 func (a *App) BenchScheduler(ctx context.Context, database, nats config.URL) error {
 	c := config.DefaultScheduler()
 	c.DatabaseURL, c.NATSURL, c.Level, c.Format = database, nats, "warn", "text"
 	return a.Scheduler(ctx, c)
 }
 
-// BenchDispatcher is the dispatcher role as it is measured.
+// BenchDispatcher runs the dispatcher role with the settings of a measurement.
 func (a *App) BenchDispatcher(ctx context.Context, database, nats config.URL) error {
 	c := config.DefaultDispatcher()
 	c.DatabaseURL, c.NATSURL, c.Level, c.Format = database, nats, "warn", "text"
 	return a.Dispatcher(ctx, c)
 }
 
-// BenchStandalone is standalone as it is measured: with NATS inside, and the measurement's Postgres.
+// BenchStandalone runs standalone with the settings of a measurement: the built-in NATS and the measurement's Postgres.
 func (a *App) BenchStandalone(ctx context.Context, database config.URL, dir string) error {
 	c := config.DefaultStandalone()
 	c.DatabaseURL, c.DataDir, c.HTTP, c.NATSListen, c.Level, c.Format = database, dir, "127.0.0.1:0", "127.0.0.1:0", "warn", "text"
