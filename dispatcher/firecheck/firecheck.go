@@ -84,7 +84,7 @@ type Checker struct {
 func New(cfg Config) *Checker {
 	c := &Checker{
 		cfg: cfg, owner: rand.Text(),
-		fires:       prometheus.NewCounter(prometheus.CounterOpts{Name: "belfry_fire_check_fire_times_total", Help: "Fire times that the fire check looked at."}),
+		fires:       prometheus.NewCounter(prometheus.CounterOpts{Name: "belfry_fire_check_fire_times_total", Help: "Fire times that the fire check has checked."}),
 		unexplained: prometheus.NewCounter(prometheus.CounterOpts{Name: "belfry_fire_check_unexplained_total", Help: "Fire times without a run or a reason, which the fire check entered into the missed ledger."}),
 		lag:         prometheus.NewGauge(prometheus.GaugeOpts{Name: "belfry_fire_check_lag_seconds", Help: "Age of the instant up to which all fire times have been checked, while this dispatcher checks."}),
 	}
@@ -179,7 +179,7 @@ func (c *Checker) enter(ctx context.Context, gap firecheck.Unexplained) error {
 		return err
 	}
 	c.unexplained.Add(float64(len(entered)))
-	c.cfg.Log.ErrorContext(ctx, "fire times have neither a run nor a reason; they are in the missed ledger now",
+	c.cfg.Log.ErrorContext(ctx, "fire times have neither a run nor a reason, entered them into the missed ledger",
 		"job_id", gap.JobID, "job", gap.JobName, "group", gap.Group, "version", gap.Version, "count", len(entered),
 		"first", domain.At(entered[0]).String(), "last", domain.At(entered[len(entered)-1]).String())
 	return nil

@@ -114,14 +114,14 @@ func TestRounds(t *testing.T) {
 		w := &world{jobs: 1200, round: firecheck.Round{Through: begin}, lost: make(map[string]bool), checked: make(map[string]int)}
 		lost := fmt.Sprintf("%d@%d", 700, begin.Unix()+90)
 		w.lost[lost] = true
-		var auditors [2]*Checker
+		var checkers [2]*Checker
 		var stop [2]context.CancelFunc
 		var running sync.WaitGroup
 		start := func(i int) {
-			auditors[i] = New(Config{Store: w, Reader: w, Log: slog.New(slog.DiscardHandler)})
+			checkers[i] = New(Config{Store: w, Reader: w, Log: slog.New(slog.DiscardHandler)})
 			ctx, cancel := context.WithCancel(t.Context())
 			stop[i] = cancel
-			running.Go(func() { _ = auditors[i].Run(ctx) })
+			running.Go(func() { _ = checkers[i].Run(ctx) })
 		}
 		start(0)
 		start(1)
@@ -142,7 +142,7 @@ func TestRounds(t *testing.T) {
 		for id := 1; id <= w.jobs; id++ {
 			for s := begin.Unix() + 1; s <= w.round.Through.Unix(); s++ {
 				if w.checked[fmt.Sprintf("%d@%d", id, s)] == 0 {
-					t.Fatalf("job %d at +%d s was not looked at", id, s-begin.Unix())
+					t.Fatalf("job %d at +%d s was not checked", id, s-begin.Unix())
 				}
 			}
 		}
@@ -251,10 +251,10 @@ func TestOnPostgres(t *testing.T) {
 		t.Errorf("%d fire times were entered", n)
 	}
 	if got := value(t, metrics, "belfry_fire_check_unexplained_total"); int(got) != n {
-		t.Errorf("%v were counted of %d", got, n)
+		t.Errorf("the metric counts %v unexplained fire times, want %d", got, n)
 	}
 	if got := value(t, metrics, "belfry_fire_check_fire_times_total"); int(got) != n+1 {
-		t.Errorf("%v were checked", got)
+		t.Errorf("the metric counts %v checked fire times, want %d", got, n+1)
 	}
 	if said := log.String(); !strings.Contains(said, "level=ERROR") || !strings.Contains(said, "job=tick") {
 		t.Errorf("the log has %q", said)

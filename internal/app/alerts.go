@@ -16,7 +16,7 @@ func alertStore(s *store.Store, c config.Alerts) *alerts.Store {
 	return alerts.New(s.Pool(), alerts.Config{Key: c.SecretKey.Reveal(), ConsoleURL: c.ConsoleURL, Zone: s.Zone()})
 }
 
-// addAlerts appends what delivers alerts, for the workers of follow-ups.
+// addAlerts adds the components that deliver alerts and returns the part that the follow-up workers use.
 func (p *process) addAlerts(s *store.Store, c config.Alerts, keep time.Duration) *followup.Alerts {
 	kept, sender := alertStore(s, c), alert.NewSender(alert.Config{DenyPrivate: c.AlertDenyPrivate})
 	p.hold("alert connections", func(context.Context) error { sender.Close(); return nil })
@@ -24,7 +24,7 @@ func (p *process) addAlerts(s *store.Store, c config.Alerts, keep time.Duration)
 	return &followup.Alerts{Store: kept, Sender: sender, Registry: p.registry}
 }
 
-// sweepAlerts drops what was told long ago.
+// sweepAlerts deletes old alerts every hour.
 func (p *process) sweepAlerts(ctx context.Context, kept *alerts.Store, keep time.Duration) error {
 	tick := time.NewTicker(time.Hour)
 	defer tick.Stop()
@@ -35,12 +35,12 @@ func (p *process) sweepAlerts(ctx context.Context, kept *alerts.Store, keep time
 		case <-tick.C:
 		}
 		if err := kept.Sweep(ctx, keep); err != nil && ctx.Err() == nil {
-			p.log.WarnContext(ctx, "dropping old alerts; trying again", "err", err)
+			p.log.WarnContext(ctx, "cannot delete old alerts, retrying", "err", err)
 		}
 	}
 }
 
-// consoleAlerts is what the console does with alerts.
+// consoleAlerts provides alerts to the console.
 type consoleAlerts struct {
 	*alerts.Store
 	sender *alert.Sender
@@ -51,7 +51,7 @@ func newConsoleAlerts(s *store.Store, c config.Alerts) *consoleAlerts {
 	return &consoleAlerts{alertStore(s, c), alert.NewSender(alert.Config{DenyPrivate: c.AlertDenyPrivate}), c.ConsoleURL}
 }
 
-// Test delivers a test alert by a channel, now and once.
+// Test delivers a test alert through a channel, immediately and without retries.
 func (a *consoleAlerts) Test(ctx context.Context, c alert.Channel) (answer string, err error) {
 	defer a.sender.Close()
 	return a.sender.Send(ctx, &c, alert.Test("test-"+rand.Text(), time.Now(), a.url))

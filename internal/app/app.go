@@ -27,26 +27,26 @@ import (
 
 // App runs the commands that start a role. It implements cli.Roles.
 type App struct {
-	Stdout  io.Writer // what a person or a script waits for, such as "console: http://…"
+	Stdout  io.Writer // lines for people and scripts, such as "console: http://…"
 	Stderr  io.Writer // the log
 	Version string
-	Trace   func(point string) // see dispatcher.Config; nil but in tests
-	// Clock is the wall clock by which the engine and executors decide what is due, late, stale or over; nil but in tests,
-	// which set it forward and back. It does not cover what is only logged or only measures elapsed time, nor log-ins.
+	Trace   func(point string) // see dispatcher.Config; nil except in tests
+	// Clock is the wall clock by which the engine and executors decide what is due, late, stale or over. It is nil except in
+	// tests, which set it forward and back. It is not used for log records, elapsed times and log-ins.
 	Clock func() time.Time
 }
 
-// process is what the parts of one process share.
+// process is the state that the components of one process share.
 type process struct {
 	app      *App
 	log      *slog.Logger
 	registry *prometheus.Registry
 	group    lifecycle.Group
-	events   *meteredEvents // of dispatchers and consoles
+	events   *meteredEvents // of the dispatcher and the console
 }
 
-// gcPercent is how much a server's heap may grow before garbage is collected: at a few tens of MB that live, collecting at
-// twice that cost a quarter of what a run did. GOGC in the environment overrides it.
+// gcPercent is the GC percentage of a server. Its live heap is a few tens of MB. With Go's default of 100, collections took a
+// quarter of the CPU time per run. GOGC in the environment overrides it.
 const gcPercent = 300
 
 func (a *App) process(c config.Log) *process {
@@ -61,7 +61,7 @@ func (a *App) process(c config.Log) *process {
 func newLog(w io.Writer, c config.Log) *slog.Logger {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
-		level = slog.LevelInfo // config.Validate refuses others
+		level = slog.LevelInfo // cannot happen: config.Validate rejects other values
 	}
 	text := c.Format == "text"
 	color := false
@@ -75,20 +75,20 @@ func newLog(w io.Writer, c config.Log) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
 }
 
-// run runs the parts until ctx ends and all have stopped.
+// run runs the components until ctx ends and all have stopped.
 func (p *process) run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() {
-		p.log.Info("stopping: what runs may end; a second signal ends all at once")
+		p.log.Info("stopping; runs in progress may finish; a second signal stops the process at once")
 	})()
 	return p.group.Run(ctx)
 }
 
-// add appends a part that runs until its context ends.
+// add adds a component that runs until its context ends.
 func (p *process) add(name string, run func(context.Context) error) {
 	p.group.Add(lifecycle.Component{Name: name, Run: run})
 }
 
-// hold appends a part that was started already, to be closed in its turn.
+// hold adds a component that has started already. The group calls stop when it stops the component.
 func (p *process) hold(name string, stop func(context.Context) error) {
 	p.add(name, func(ctx context.Context) error {
 		<-ctx.Done()
@@ -98,11 +98,11 @@ func (p *process) hold(name string, stop func(context.Context) error) {
 	})
 }
 
-// poolSize is how many Postgres connections one process takes: its parts do one thing at a time each, and the API
-// and River's workers share the rest.
+// poolSize is the maximum number of Postgres connections of a process. Each component uses about one; the API and River's workers
+// share the rest.
 const poolSize = 24
 
-// appName is what the console's system page knows this process by.
+// appName returns the name of this process on the console's system page.
 func (a *App) appName(role string) string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -118,15 +118,15 @@ func (a *App) storeConfig(url string, t config.Timing, role string) store.Config
 	return store.Config{URL: url, MaxConns: poolSize, Plan: set, Alerts: rules, Zone: t.Location(), AppName: a.appName(role), Clock: a.Clock}
 }
 
-// addClock appends the part that knows the database's clock.
+// addClock adds the component that tracks the database clock.
 func (p *process) addClock(s *store.Store) {
 	p.add("database clock", func(ctx context.Context) error {
-		s.KeepClock(ctx, func(err error) { p.log.WarnContext(ctx, "reading the database's clock; trying again", "err", err) })
+		s.KeepClock(ctx, func(err error) { p.log.WarnContext(ctx, "cannot read the database clock, retrying", "err", err) })
 		return nil
 	})
 }
 
-// openStore connects to a database that somebody else migrates. It waits for the database and for the migrations.
+// openStore connects to a database that another process migrates. It waits until the database is available and migrated.
 func (p *process) openStore(ctx context.Context, c store.Config) (s *store.Store, err error) {
 	err = p.patiently(ctx, func() error {
 		if err := migrated(ctx, c.URL); err != nil {
@@ -138,15 +138,15 @@ func (p *process) openStore(ctx context.Context, c store.Config) (s *store.Store
 	return s, err
 }
 
-// patiently does first things with the database, again and again while it is not available, saying so: the processes of
-// a fleet start in any order, and the database may go beneath one that starts.
+// patiently calls do until it succeeds, as long as the database is unavailable or not migrated, and logs each failure. The
+// processes of a fleet start in any order, and Postgres may restart while one of them starts.
 func (p *process) patiently(ctx context.Context, do func() error) error {
 	for wait := 200 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		err := do()
 		if code := domain.CodeOf(err); err == nil || (code != domain.Unavailable && code != domain.Conflict) {
 			return err
 		}
-		p.log.WarnContext(ctx, "the database is not ready; waiting", "err", err)
+		p.log.WarnContext(ctx, "the database is not ready, retrying", "err", err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -169,25 +169,25 @@ func migrated(ctx context.Context, url string) error {
 	return nil
 }
 
-// systemOptions are the NATS options of the system side. Nothing is buffered for a time without a server: an offer
-// is sent now or not at all.
+// systemOptions returns the NATS options of the server roles. While disconnected, the client buffers nothing: an offer is sent now
+// or not at all.
 func systemOptions(name string, log *slog.Logger) []nats.Option {
 	return []nats.Option{
 		nats.Name("belfry " + name), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.RetryOnFailedConnect(true),
 		nats.ReconnectWait(100 * time.Millisecond), nats.ReconnectJitter(200*time.Millisecond, 200*time.Millisecond),
 		nats.PingInterval(2 * time.Second), nats.MaxPingsOutstanding(2), nats.IgnoreAuthErrorAbort(),
 		nats.DisconnectErrHandler(func(c *nats.Conn, err error) {
-			if !c.IsClosed() { // our own end is no news
-				log.Warn("NATS is away", "err", err)
+			if !c.IsClosed() { // this process did not close it
+				log.Warn("lost the connection to NATS, reconnecting", "err", err)
 			}
 		}),
-		nats.ReconnectHandler(func(c *nats.Conn) { log.Info("NATS is back", "server", c.ConnectedUrlRedacted()) }),
+		nats.ReconnectHandler(func(c *nats.Conn) { log.Info("reconnected to NATS", "server", c.ConnectedUrlRedacted()) }),
 		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
 			subject := ""
 			if s != nil {
 				subject = s.Subject
 			}
-			log.Warn("NATS reports an error", "subject", subject, "err", err)
+			log.Warn("NATS reported an error", "subject", subject, "err", err)
 		}),
 	}
 }
@@ -200,8 +200,8 @@ func (p *process) connect(name, url string, extra ...nats.Option) (*nats.Conn, e
 	return nc, nil
 }
 
-// watchServers shows whether the servers that everything hangs on can be reached, for alerts; /readyz says it to
-// balancers. Postgres is asked when the metric is read.
+// watchServers registers metrics that say whether Postgres and NATS can be reached. Load balancers use /readyz instead. Postgres is
+// checked when the metric is read.
 func (p *process) watchServers(s *store.Store, nc *nats.Conn) {
 	up := func(server string, check func() bool) {
 		p.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -222,7 +222,7 @@ func (p *process) watchServers(s *store.Store, nc *nats.Conn) {
 	up("nats", func() bool { return nc.Status() == nats.CONNECTED })
 }
 
-// natsOptions are the log-in of a process whose NATS is not its own, and how it knows the server.
+// natsOptions returns the NATS options for TLS and authentication with an external NATS server.
 func natsOptions(c config.NATS) ([]nats.Option, error) {
 	options, err := natsTLS(c.NATSTLS)
 	if err == nil && c.NATSCreds != "" {
@@ -231,9 +231,9 @@ func natsOptions(c config.NATS) ([]nats.Option, error) {
 	return options, err
 }
 
-// addStreams appends the part that makes the streams: at the start, and whenever NATS is back, as its storage may
-// have been wiped meanwhile. With wait, what comes after it starts when they are there; a role whose NATS is
-// somebody else's must not wait for it, as it has work to do meanwhile: planning, answering.
+// addStreams adds the component that creates the streams at the start and after each reconnect, because the storage of NATS may
+// have been wiped. With wait, later components start only when the streams exist. A role with an external NATS must not wait,
+// because it can plan and serve requests without NATS.
 func (p *process) addStreams(nc *nats.Conn, replicas int, wait bool) error {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -254,7 +254,7 @@ func (p *process) addStreams(nc *nats.Conn, replicas int, wait bool) error {
 				if ctx.Err() != nil {
 					return nil
 				}
-				p.log.WarnContext(ctx, "making the streams; trying again", "err", err)
+				p.log.WarnContext(ctx, "cannot create the streams, retrying", "err", err)
 				retry = time.Second
 			} else if first {
 				first = false

@@ -8,7 +8,7 @@ import (
 	"github.com/belfryhq/belfry/internal/config"
 )
 
-// Bench measures Belfry on this machine.
+// Bench measures the performance of Belfry on this machine.
 func (a *App) Bench(ctx context.Context, c config.Bench) error {
 	b := bench.Bench{Config: c, Stdout: a.Stdout, Stderr: a.Stderr, Version: a.Version}
 	return b.Run(ctx)

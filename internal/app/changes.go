@@ -13,26 +13,27 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// runChanges hears from NATS which runs changed, whichever dispatcher changed them. It implements live.Source.
+// runChanges receives the changes of runs from all dispatchers through NATS. It implements live.Source.
 type runChanges struct {
 	nc  *nats.Conn
 	log *slog.Logger
 }
 
 const (
-	changesHeld  = 10_000 // messages that wait for who hears them; what comes beyond is dropped
+	changesHeld  = 10_000 // maximum number of pending messages; NATS drops further ones
 	changesBytes = 64 << 20
 	changesFlush = 2 * time.Second
-	// changesCheck is how often it is looked whether messages were dropped.
+	// changesCheck is the interval of checks for dropped messages.
 	changesCheck = time.Second
 )
 
-// Hear calls changed from one goroutine of its own and missed from another.
+// Hear subscribes to changes of runs. It calls changed with each change, and missed whenever changes may have been lost. The two
+// are called from different goroutines.
 func (c runChanges) Hear(changed func([]engine.Change), missed func()) (stop func(), err error) {
 	sub, err := c.nc.Subscribe(wire.RunSubject("*"), func(m *nats.Msg) {
 		var message wire.RunChanges
 		if err := wire.Decode(m.Data, &message); err != nil {
-			c.log.Warn("a message of changed runs cannot be read", "subject", m.Subject, "err", err)
+			c.log.Warn("cannot decode a message of changed runs, dropping it", "subject", m.Subject, "err", err)
 			missed()
 			return
 		}
@@ -45,7 +46,7 @@ func (c runChanges) Hear(changed func([]engine.Change), missed func()) (stop fun
 		return nil, domain.WrapError(domain.Unavailable, "NATS is away", err)
 	}
 	if c.nc.IsConnected() {
-		// From now on all is heard. Where the server does not answer, the connection comes back, and that is told.
+		// After the flush, the server knows the subscription. If the flush fails, the reconnect calls missed.
 		_ = c.nc.FlushTimeout(changesFlush)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -60,8 +61,8 @@ func (c runChanges) Hear(changed func([]engine.Change), missed func()) (stop fun
 	}, nil
 }
 
-// watchLoss tells of what cannot have been heard: what came while the connection was broken, and what was dropped
-// because more came than could be taken.
+// watchLoss calls missed after messages may have been lost: after a reconnect, and after NATS has dropped messages because too
+// many were pending.
 func (c runChanges) watchLoss(ctx context.Context, sub *nats.Subscription, back <-chan nats.Status, missed func()) {
 	tick := time.NewTicker(changesCheck)
 	defer tick.Stop()
@@ -71,13 +72,13 @@ func (c runChanges) watchLoss(ctx context.Context, sub *nats.Subscription, back 
 		case <-ctx.Done():
 			return
 		case _, open := <-back:
-			if !open { // the connection is closed for good
+			if !open { // the connection was closed
 				return
 			}
-			// It is back before the server knows again what is to be heard, and what comes in between would be missed by
-			// those who look as soon as they are told.
+			// The status changes before the server has the subscriptions again. A subscriber that read the runs before the flush
+			// would miss the changes in between.
 			known, cancel := context.WithTimeout(ctx, changesFlush)
-			_ = c.nc.FlushWithContext(known) // if it breaks again, it also comes back again
+			_ = c.nc.FlushWithContext(known) // on an error, the connection broke again, and another reconnect follows
 			cancel()
 			missed()
 		case <-tick.C:
@@ -94,7 +95,7 @@ func changesOf(group string, told []wire.RunChange) []engine.Change {
 	for _, r := range told {
 		id, err := domain.ParseRunID(r.RunID)
 		if err != nil {
-			continue // who watches reads the run by its id
+			continue // subscribers could not read a run without its id
 		}
 		out = append(out, engine.Change{
 			RunID: id, JobID: domain.JobID(r.JobID), Group: group, Cause: domain.Cause(r.Cause),

@@ -15,7 +15,7 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// Every dispatcher's changes are heard, and what may be missing is told.
+// The console receives every dispatcher's changes, and missed is called when changes may have been lost.
 func TestRunChanges(t *testing.T) {
 	server, err := embednats.Start(t.Context(), embednats.Config{StoreDir: t.TempDir()})
 	if err != nil {
@@ -35,7 +35,7 @@ func TestRunChanges(t *testing.T) {
 	hold := make(chan struct{}, 1)
 	hold <- struct{}{}
 	stop, err := runChanges{mine, slog.New(slog.DiscardHandler)}.Hear(func(c []engine.Change) {
-		hold <- <-hold // while the test has it, hearing waits
+		hold <- <-hold // the test blocks the subscription while it holds this
 		heard <- c
 	}, func() { missed <- struct{}{} })
 	if err != nil {
@@ -67,7 +67,7 @@ func TestRunChanges(t *testing.T) {
 		case c := <-heard:
 			return c
 		case <-time.After(patience):
-			t.Fatal("nothing was heard")
+			t.Fatal("no change was received")
 			return nil
 		}
 	}

@@ -19,7 +19,7 @@ import (
 
 const demoGroup = "demo"
 
-// addDemo appends an executor of the group demo, and makes jobs for it where the group has none.
+// addDemo adds an executor of the group demo, and creates jobs in the group if it never had any.
 func (s *standalone) addDemo(ctx context.Context, url string) error {
 	if _, err := s.accounts.EnsureGroup(ctx, demoGroup, "The executor that --demo starts in this process."); err != nil {
 		return err
@@ -54,8 +54,8 @@ func (s *standalone) addDemo(ctx context.Context, url string) error {
 	return nil
 }
 
-// demoToken returns the demo executor's token, which is kept beside the data, so that a restart does not shut out
-// others who joined the group.
+// demoToken returns the demo executor's token. The token is stored in the data directory, so that other executors of the group can
+// still log in after a restart.
 func (s *standalone) demoToken(ctx context.Context) (string, error) {
 	file := filepath.Join(s.c.DataDir, "demo.token")
 	if kept, err := os.ReadFile(file); err == nil {
@@ -65,7 +65,7 @@ func (s *standalone) demoToken(ctx context.Context) (string, error) {
 		}
 	}
 	if err := os.MkdirAll(s.c.DataDir, 0o700); err != nil {
-		return "", fmt.Errorf("make --data-dir: %w", err)
+		return "", fmt.Errorf("create --data-dir: %w", err)
 	}
 	token, err := s.accounts.RotateGroupToken(ctx, demoGroup)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *standalone) demoToken(ctx context.Context) (string, error) {
 	return token, os.WriteFile(file, []byte(token+"\n"), 0o600)
 }
 
-// demoJobs makes the demo's jobs once: a group that has, or had, jobs is left alone.
+// demoJobs creates the demo's jobs unless the group has or had jobs.
 func (s *standalone) demoJobs(ctx context.Context) error {
 	had, err := s.store.GroupHadJobs(ctx, demoGroup)
 	if err != nil || had {
@@ -105,7 +105,8 @@ func (s *standalone) demoJobs(ctx context.Context) error {
 	return nil
 }
 
-// demoScripts is a script, where its language is allowed. None is by default: who can log in could run anything here.
+// demoScripts returns a script job if the language sh is allowed. By default it is not, because anybody who can log in could then
+// run arbitrary commands on this machine.
 func (s *standalone) demoScripts() []domain.JobSpec {
 	if !slices.Contains(s.c.AllowScript, "sh") {
 		return nil

@@ -1,4 +1,4 @@
-// Package app wires the parts into the roles of the binary. It alone knows everybody: it makes the parts, hands
-// each what it consumes, starts them in order, and stops them upstream first, so that who hands out work is gone
-// before who does it.
+// Package app builds the roles of the binary from their components. It is the only package that imports all roles. It creates the
+// components, passes each its dependencies, starts them in order, and stops upstream components first, so that components that
+// hand out work stop before those that do the work.
 package app

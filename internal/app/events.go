@@ -13,14 +13,14 @@ import (
 	storeevent "github.com/belfryhq/belfry/internal/store/event"
 )
 
-// meteredEvents counts the events that are accepted, whichever way they come.
+// meteredEvents is an event store that counts accepted events.
 type meteredEvents struct {
 	*storeevent.Store
 	accepted   *prometheus.CounterVec
 	deliveries *prometheus.CounterVec
 }
 
-// useEvents makes, once, what consoles and dispatchers accept events with.
+// useEvents creates the event store that the console and the dispatcher share. Further calls do nothing.
 func (p *process) useEvents(s *store.Store) error {
 	if p.events != nil {
 		return nil
@@ -32,9 +32,9 @@ func (p *process) useEvents(s *store.Store) error {
 	p.events = &meteredEvents{
 		Store: kept,
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "belfry_events_total", Help: "Events that came, by the way and whether they were accepted or repeats."}, []string{"via", "kind"}),
+			Name: "belfry_events_total", Help: "Received events, by the way they arrived and whether they were accepted or repeated."}, []string{"via", "kind"}),
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "belfry_event_deliveries_total", Help: "What event triggers made of accepted events, by outcome."}, []string{"outcome"}),
+			Name: "belfry_event_deliveries_total", Help: "Deliveries of accepted events to event triggers, by outcome."}, []string{"outcome"}),
 	}
 	for _, outcome := range event.DeliveryOutcomes {
 		p.events.deliveries.WithLabelValues(string(outcome))
@@ -65,7 +65,7 @@ func (m *meteredEvents) AcceptEvents(ctx context.Context, in []event.Incoming) e
 	return err
 }
 
-// addEvents appends the part that takes events from NATS.
+// addEvents adds the component that receives events from NATS.
 func (p *process) addEvents(d *dispatcher.Firing, js jetstream.JetStream) {
 	p.add("events", events.New(events.Config{JetStream: js, Store: p.events, SetAside: d.SetAside, Log: p.log, Registry: p.registry}).Run)
 }

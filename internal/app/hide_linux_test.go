@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestHide: what the process was given is not for others of its user. It runs as nobody, for root may see everything.
+// TestHide checks that other processes of the same user cannot read the environment of a process that called hide. It runs as
+// user nobody, because root can read everything.
 func TestHide(t *testing.T) {
 	if os.Getenv("HIDE_TEST") != "" {
 		if os.Getenv("HIDE_TEST") == "hidden" {
@@ -29,7 +30,7 @@ func TestHide(t *testing.T) {
 		cmd.Dir = "/"
 		cmd.Env = append(os.Environ(), "HIDE_TEST="+how, "SECRET_FOR_TEST=hush")
 		if os.Getuid() == 0 {
-			// The program itself is read by the one who may; it is opened before the user is changed.
+			// The current user opens the program before the test changes the user, who may lack the permission.
 			file, err := os.Open(self)
 			if err != nil {
 				t.Fatal(err)
@@ -45,9 +46,9 @@ func TestHide(t *testing.T) {
 		return string(out)
 	}
 	if open := see("open"); !strings.Contains(open, "SECRET_FOR_TEST=hush") {
-		t.Skipf("NOT COVERED: on this system processes do not see each other's environment anyway:\n%s", open)
+		t.Skipf("NOT COVERED: on this system processes cannot read each other's environment anyway:\n%s", open)
 	}
 	if hidden := see("hidden"); strings.Contains(hidden, "SECRET_FOR_TEST=hush") || !strings.Contains(hidden, "a child sees") {
-		t.Errorf("a child sees what its parent was given:\n%s", hidden)
+		t.Errorf("a child process can read the environment of its parent:\n%s", hidden)
 	}
 }

@@ -2,5 +2,5 @@
 
 package app
 
-// hide does nothing: only Linux lets a process hide from others of its user.
+// hide does nothing. It is implemented for Linux only.
 func hide() error { return nil }

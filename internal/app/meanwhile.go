@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// meanwhile answers at ln for a role that still waits for Postgres: it lives, and is not ready. Otherwise a probe would
-// take a process that starts during an outage for a dead one, and callers would hang. The function that it returns
-// ends that, once, and leaves ln open for whoever answers from then on.
+// meanwhile serves HTTP on ln while a role waits for Postgres: the process is alive but not ready. Without it, a liveness probe
+// would fail for a process that starts during an outage, and requests would hang. The returned function stops serving and
+// leaves ln open for its next user. Call it once.
 func meanwhile(ln net.Listener) (end func()) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -28,7 +28,7 @@ func meanwhile(ln net.Listener) (end func()) {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = s.Serve(lent) // ends by Shutdown, or with ln, about which its next user has to complain
+		_ = s.Serve(lent) // ends by Shutdown or an error of ln, which the next user of ln reports
 	}()
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -37,14 +37,14 @@ func meanwhile(ln net.Listener) (end func()) {
 			s.Close()
 		}
 		<-served
-		_ = lent.SetDeadline(time.Time{}) // fails on a closed one alone
+		_ = lent.SetDeadline(time.Time{}) // fails only if ln is closed
 	}
 }
 
-// lentListener is a listener whose Close ends the borrower's Accept, and closes nothing.
+// lentListener is a listener whose Close ends Accept without closing the underlying listener.
 type lentListener struct{ lendable }
 
-// lendable is a listener whose Accept can be ended without closing it.
+// lendable is a listener whose Accept can be ended by a deadline.
 type lendable interface {
 	net.Listener
 	SetDeadline(time.Time) error

@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// free returns an address at which nobody listens.
+// free returns an unused address.
 func free(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -37,7 +37,7 @@ func ask(address, path string) (int, string) {
 	return answer.StatusCode, string(text)
 }
 
-// A role that starts while Postgres is away says so, instead of hanging or looking dead.
+// A role that starts while Postgres is unavailable answers health checks instead of hanging.
 func TestAnswersWithoutPostgres(t *testing.T) {
 	nowhere := config.Database{DatabaseURL: config.URL("postgres://" + free(t) + "/belfry")}
 	for name, role := range map[string]func(context.Context, *App, string) error{
@@ -88,7 +88,7 @@ func TestAnswersWithoutPostgres(t *testing.T) {
 	}
 }
 
-// An executor that has no lease is not ready, and says why.
+// An executor without a lease is not ready, and its answer says why.
 func TestExecutorWithoutNATS(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -118,7 +118,7 @@ func TestExecutorWithoutNATS(t *testing.T) {
 	}
 }
 
-// A seed that cannot be read is said before anything is waited for, as a fault of the settings.
+// An unreadable seed is reported as a fault of the settings, before the role waits for its servers.
 func TestUnreadableSeed(t *testing.T) {
 	nowhere := config.Database{DatabaseURL: config.URL("postgres://" + free(t) + "/belfry")}
 	dispatcher, console := config.DefaultDispatcher(), config.DefaultConsole()
@@ -132,7 +132,7 @@ func TestUnreadableSeed(t *testing.T) {
 	}
 }
 
-// The address goes over to who answers for good.
+// After meanwhile ends, the next server can use the listener.
 func TestMeanwhileHandsOver(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -37,7 +37,7 @@ import (
 	"github.com/belfryhq/belfry/scheduler"
 )
 
-// useFollowUps lets the store enqueue River jobs.
+// useFollowUps enables the store to enqueue River jobs.
 func (p *process) useFollowUps(s *store.Store) error {
 	q, err := followup.NewQueue(s.Pool(), migrations.RiverSchema, p.log)
 	if err != nil {
@@ -47,7 +47,7 @@ func (p *process) useFollowUps(s *store.Store) error {
 	return nil
 }
 
-// addDispatcher appends the part that fires, offers and kills, which every role but the executor has.
+// addDispatcher adds the component that fires, offers and kills. All roles but the executor have it.
 func (p *process) addDispatcher(s *store.Store, nc *nats.Conn, lostAfter time.Duration) (*dispatcher.Firing, error) {
 	if err := p.useFollowUps(s); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (p *process) addDispatcher(s *store.Store, nc *nats.Conn, lostAfter time.Du
 	return d, nil
 }
 
-// addSettling appends the dispatcher role's own work.
+// addSettling adds the components that only the dispatcher role has.
 func (p *process) addSettling(d *dispatcher.Firing, s *store.Store, nc *nats.Conn, keep config.Keeping, tell config.Alerts) error {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -86,7 +86,7 @@ func (p *process) addSettling(d *dispatcher.Firing, s *store.Store, nc *nats.Con
 	p.add("retention", func(ctx context.Context) error { return p.retain(ctx, s, keep) })
 	p.add("dispatcher", dispatcher.NewRole(d, dispatcher.RoleStores{Assign: s, Verdict: s, Reconcile: s, Upkeep: s}).Run)
 	p.add("run statistics", statistics.New(statstore.New(s.Pool()), p.log, p.registry).Run)
-	p.add("audit of fire times", firecheck.New(firecheck.Config{Store: s, Reader: fireCheck(s), Log: p.log, Registry: p.registry}).Run)
+	p.add("fire check", firecheck.New(firecheck.Config{Store: s, Reader: fireCheck(s), Log: p.log, Registry: p.registry}).Run)
 	return nil
 }
 
@@ -94,16 +94,16 @@ func fireCheck(s *store.Store) *view.FireCheck {
 	return view.NewFireCheck(s.Pool(), s.Zone(), s.Settings().Tolerance)
 }
 
-// retain ends what is kept for long enough.
+// retain deletes runs, logs and events after their retention, every hour.
 func (p *process) retain(ctx context.Context, s *store.Store, keep config.Keeping) error {
 	tick := time.NewTicker(time.Hour)
 	defer tick.Stop()
 	for {
 		if err := retention.New(s.Pool()).Keep(ctx, keep.RunRetention, keep.LogRetention); err != nil && ctx.Err() == nil {
-			p.log.WarnContext(ctx, "ending what is kept for long enough; trying again", "err", err)
+			p.log.WarnContext(ctx, "cannot delete old runs and logs, retrying", "err", err)
 		}
 		if err := p.events.DropDays(ctx, keep.EventRetention); err != nil && ctx.Err() == nil {
-			p.log.WarnContext(ctx, "dropping old events; trying again", "err", err)
+			p.log.WarnContext(ctx, "cannot delete old events, retrying", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -118,8 +118,9 @@ func (p *process) addScheduler(s *store.Store, d *dispatcher.Firing) {
 	p.add("scheduler presence", func(ctx context.Context) error { return p.attend(ctx, s) })
 }
 
-// attend writes that this scheduler is at work, so that the audit can tell when none was. That it writes does not
-// prove that it plans, but what keeps it from planning keeps it from writing: an end, a stop, Postgres out of reach.
+// attend records periodically in Postgres that this scheduler is running, so that the fire check knows when no scheduler ran. A
+// record does not prove that the scheduler plans, but the usual reasons for not planning also prevent the record: the process
+// has ended or is suspended, or Postgres is unavailable.
 func (p *process) attend(ctx context.Context, s *store.Store) error {
 	host, err := os.Hostname()
 	if err != nil {
@@ -130,10 +131,10 @@ func (p *process) attend(ctx context.Context, s *store.Store) error {
 	defer tick.Stop()
 	for presence, silent := int64(0), false; ; {
 		work, cancel := context.WithTimeout(context.WithoutCancel(ctx), presencePeriod)
-		presence, err = s.Attend(work, presence, name) // once more at the end, so that the gap begins there
+		presence, err = s.Attend(work, presence, name) // also when ctx ends, so that a gap starts at the end
 		cancel()
 		if err != nil && !silent && ctx.Err() == nil {
-			p.log.WarnContext(ctx, "writing that this scheduler is at work; trying again", "err", err)
+			p.log.WarnContext(ctx, "cannot record that this scheduler is running, retrying", "err", err)
 		}
 		silent = err != nil
 		if ctx.Err() != nil {
@@ -149,8 +150,8 @@ func (p *process) attend(ctx context.Context, s *store.Store) error {
 // presencePeriod is a third of store.Silence.
 const presencePeriod = 2 * time.Second
 
-// addAuth appends the part that lets executors in by their group's token. With wait, what comes after it starts
-// when it does.
+// addAuth adds the component that authenticates executors by their group's token. With wait, later components start only when it
+// is ready.
 func (p *process) addAuth(nc *nats.Conn, accounts executorAccounts, issuer nkeys.KeyPair, accountName string, wait bool) (*natsauth.Responder, error) {
 	r, err := natsauth.New(natsauth.Config{Verifier: accounts, Senders: accounts, Issuer: issuer, Account: accountName, Log: p.log})
 	if err != nil {
@@ -164,14 +165,14 @@ func (p *process) addAuth(nc *nats.Conn, accounts executorAccounts, issuer nkeys
 	return r, nil
 }
 
-// executorAccounts knows everybody who logs in to NATS by a token.
+// executorAccounts verifies the tokens of executors and event senders.
 type executorAccounts interface {
 	natsauth.Verifier
 	natsauth.Senders
 }
 
-// readIssuer reads the account seed that signs executors' log-ins; nil when none is named, as then the NATS server
-// lets executors in by rules of its own.
+// readIssuer reads the account seed that signs executors' log-ins. It returns nil if the settings name none: the NATS server then
+// authenticates executors itself.
 func readIssuer(c config.NATS) (nkeys.KeyPair, error) {
 	if c.NATSIssuerSeed == "" {
 		return nil, nil
@@ -183,7 +184,7 @@ func readIssuer(c config.NATS) (nkeys.KeyPair, error) {
 	return natsauth.ParseIssuer(string(seed))
 }
 
-// groupAccounts makes a changed group token count at once: for log-ins to come, and for connections that stand.
+// groupAccounts applies a changed group token immediately, to new log-ins and to existing connections.
 type groupAccounts struct {
 	*account.Store
 	forget func(group string)
@@ -216,8 +217,7 @@ func (g groupAccounts) DeleteGroup(ctx context.Context, name string) error {
 	return err
 }
 
-// listen takes the console's address. It is done before anything else is started, so that a port in use leaves
-// nothing behind.
+// listen opens the console's address. It runs before other components start, so that an error has no side effects.
 func listen(c config.Web, log *slog.Logger) (net.Listener, error) {
 	secure, err := serverTLS("--tls-cert", c.TLSCert, c.TLSKey, log, "h2", "http/1.1")
 	if err != nil {
@@ -225,7 +225,7 @@ func listen(c config.Web, log *slog.Logger) (net.Listener, error) {
 	}
 	ln, err := net.Listen("tcp", c.HTTP)
 	if err != nil {
-		return nil, domain.WrapError(domain.Conflict, "listen on --http "+c.HTTP+"; another port is taken by --http host:port, 0 is a free one", err)
+		return nil, domain.WrapError(domain.Conflict, "listen on --http "+c.HTTP+"; choose another port with --http host:port, or 0 for a free port", err)
 	}
 	if secure != nil {
 		return &tlsListener{ln.(*net.TCPListener), secure}, nil
@@ -233,7 +233,7 @@ func listen(c config.Web, log *slog.Logger) (net.Listener, error) {
 	return ln, nil
 }
 
-// checkAdminPassword refuses a weak one before anything is started.
+// checkAdminPassword rejects a weak password before components start.
 func checkAdminPassword(password config.Secret) error {
 	if password == "" {
 		return nil
@@ -241,7 +241,7 @@ func checkAdminPassword(password config.Secret) error {
 	return account.CheckPassword("--admin-password (BELFRY_ADMIN_PASSWORD)", password.Reveal())
 }
 
-// addConsole appends the REST API, and returns its address.
+// addConsole adds the console with the REST API and returns its address.
 func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *dispatcher.Firing, accounts groupAccounts, tell config.Alerts, o config.OIDC, web config.Web) (string, error) {
 	if err := p.useEvents(s); err != nil {
 		return "", err
@@ -255,7 +255,7 @@ func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *
 		Views: view.New(s.Pool()), Fires: fireCheck(s), Reports: statstore.New(s.Pool()), Events: p.events, Letters: letters, Alerts: newConsoleAlerts(s, tell), Changes: runChanges{nc, p.log}, Zone: s.Zone(), Log: p.log,
 		Ready:      []system.Check{{Name: "postgres", Probe: s.Check}, {Name: "nats", Probe: d.CheckNATS}},
 		Registerer: p.registry, Gatherer: p.registry, Version: p.app.Version,
-		// People who reach the console by https get cookies for https alone, also where a proxy speaks TLS for it.
+		// If users reach the console by https, cookies are for https only, even if a proxy terminates TLS.
 		SecureCookies: strings.HasPrefix(tell.ConsoleURL, "https://"),
 		OIDC:          provider(o, tell.ConsoleURL),
 	}})
@@ -267,7 +267,7 @@ func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *
 	return scheme(ln) + ln.Addr().String(), nil
 }
 
-// provider is the identity provider of the settings, nil where there is none.
+// provider returns the identity provider of the settings, or nil if there is none.
 func provider(o config.OIDC, consoleURL string) *auth.Provider {
 	if !o.Enabled() {
 		return nil
@@ -290,7 +290,7 @@ func provider(o config.OIDC, consoleURL string) *auth.Provider {
 	})
 }
 
-// sweep forgets expired log-ins and old idempotency keys.
+// sweep periodically deletes expired log-ins and old idempotency keys.
 func (p *process) sweep(ctx context.Context, accounts groupAccounts) error {
 	tick := time.NewTicker(account.SweepEvery)
 	defer tick.Stop()
@@ -301,12 +301,12 @@ func (p *process) sweep(ctx context.Context, accounts groupAccounts) error {
 		case <-tick.C:
 		}
 		if _, err := accounts.Sweep(ctx); err != nil && ctx.Err() == nil {
-			p.log.WarnContext(ctx, "forgetting expired log-ins; trying again", "err", err)
+			p.log.WarnContext(ctx, "cannot delete expired log-ins, retrying", "err", err)
 		}
 	}
 }
 
-// ensureAdmin makes the first user where there is none, and prints its password, once, if nobody chose it.
+// ensureAdmin creates the user admin if there are no users. If the settings contain no password, it prints the generated one, once.
 func (p *process) ensureAdmin(ctx context.Context, accounts *account.Store, password config.Secret) error {
 	created, generated, err := accounts.EnsureAdmin(ctx, password.Reveal())
 	if err != nil || !created {

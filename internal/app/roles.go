@@ -24,14 +24,14 @@ import (
 	"github.com/belfryhq/belfry/internal/store/account"
 )
 
-// role is what scheduler, dispatcher and console have in common: a store, a connection, the streams.
+// role is the common part of scheduler, dispatcher and console: a store, a NATS connection and the streams.
 type role struct {
 	*process
 	store *store.Store
 	nc    *nats.Conn
 }
 
-// role opens what every role has. While it waits for Postgres, ln is answered; nil for none.
+// role creates the common part of a role. While it waits for Postgres, it serves HTTP on ln (see meanwhile); ln may be nil.
 func (a *App) role(ctx context.Context, ln net.Listener, name string, db config.Database, n config.NATS, t config.Timing, l config.Log) (*role, error) {
 	p := a.process(l)
 	options, err := natsOptions(n)
@@ -57,7 +57,7 @@ func (a *App) role(ctx context.Context, ln net.Listener, name string, db config.
 	return &role{process: p, store: s, nc: nc}, p.addStreams(nc, n.NATSReplicas, false)
 }
 
-// run runs the group. The end of ctx while the role was still waiting for its servers is an ordinary end.
+// run runs the components and logs when the role is ready.
 func (r *role) run(ctx context.Context, what string) error {
 	r.add("announcement", func(ctx context.Context) error {
 		r.log.InfoContext(ctx, "ready", "role", what)
@@ -67,6 +67,7 @@ func (r *role) run(ctx context.Context, what string) error {
 	return r.process.run(ctx)
 }
 
+// interrupted returns nil instead of err if err is the end of ctx: the role was stopped while it waited for its servers.
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil
@@ -121,7 +122,7 @@ func (a *App) Dispatcher(ctx context.Context, c config.Dispatcher) error {
 	return r.run(ctx, "dispatcher")
 }
 
-// addIssuer lets executors in by their group's token, if this process was given the seed to sign with.
+// addIssuer adds the authentication of executors by their group's token if the settings name a seed to sign with.
 func (r *role) addIssuer(issuer nkeys.KeyPair, c config.NATS) error {
 	if issuer == nil {
 		return nil
@@ -143,7 +144,7 @@ func (a *App) Console(ctx context.Context, c config.Console) error {
 	if err != nil {
 		return err
 	}
-	defer ln.Close() // closed by the console already, if it ran
+	defer ln.Close() // has no effect if the console ran, because it closes ln
 	r, err := a.role(ctx, ln, "console", c.Database, c.NATS, c.Timing, c.Log)
 	if err != nil {
 		return interrupted(ctx, err)
@@ -171,20 +172,20 @@ func (a *App) Console(ctx context.Context, c config.Console) error {
 	return r.run(ctx, "console")
 }
 
-// ensureAccounts makes the first user and the first group, where there are none. While it waits for Postgres, ln is
-// answered.
+// ensureAccounts creates the first user and the first group if there are none. While it waits for Postgres, it serves HTTP on ln
+// (see meanwhile).
 func (r *role) ensureAccounts(ctx context.Context, ln net.Listener, accounts *account.Store, password config.Secret) error {
 	defer meanwhile(ln)()
 	return r.patiently(ctx, func() error {
 		if err := r.ensureAdmin(ctx, accounts, password); err != nil {
 			return err
 		}
-		_, err := accounts.EnsureGroup(ctx, "default", "The group that is there from the start.")
+		_, err := accounts.EnsureGroup(ctx, "default", "The default group.")
 		return err
 	})
 }
 
-// listenMetrics takes the address of a role without a console; nil for none. It is closed with the process.
+// listenMetrics opens the metrics address of a role without a console. It returns nil if the settings name none.
 func listenMetrics(c config.Metrics) (net.Listener, error) {
 	if c.Metrics == "" {
 		return nil, nil
@@ -196,7 +197,7 @@ func listenMetrics(c config.Metrics) (net.Listener, error) {
 	return ln, nil
 }
 
-// addMetrics serves what a role without a console has to show, if it has an address for it.
+// addMetrics serves metrics and health checks on ln for a role without a console. It does nothing if ln is nil.
 func (r *role) addMetrics(ln net.Listener) {
 	if ln == nil {
 		return
@@ -218,7 +219,7 @@ func (r *role) addMetrics(ln net.Listener) {
 	fmt.Fprintf(r.app.Stdout, "metrics: http://%s\n", ln.Addr())
 }
 
-// serve serves HTTP until ctx ends and the requests under way are done.
+// serve serves HTTP until ctx ends and the requests in progress are finished.
 func serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 	s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second}
 	stop := context.AfterFunc(ctx, func() {
@@ -235,7 +236,7 @@ func serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 	return nil
 }
 
-// Executor runs the stock agent.
+// Executor runs the stock executor.
 func (a *App) Executor(ctx context.Context, c config.Executor) error {
 	p := a.process(c.Log)
 	options, err := natsTLS(c.NATSTLS)
@@ -285,7 +286,7 @@ func (a *App) Executor(ctx context.Context, c config.Executor) error {
 	return p.run(ctx)
 }
 
-// allowScripts lets an executor run scripts in the given languages, all of which must be there.
+// allowScripts enables scripts in the given languages on an executor. It returns an error if an interpreter is missing.
 func allowScripts(e *executor.Executor, languages []string) error {
 	if len(languages) == 0 {
 		return nil
@@ -303,16 +304,16 @@ func addExecutorMetrics(registry *prometheus.Registry, e *executor.Executor) {
 		name, help string
 		value      func(executor.Status) int
 	}{
-		{"belfry_executor_slots", "Runs that this instance takes at once.", func(s executor.Status) int { return s.Capacity }},
-		{"belfry_executor_running", "Slots taken.", func(s executor.Status) int { return s.Running }},
-		{"belfry_executor_unsettled", "Results in the spool.", func(s executor.Status) int { return s.Unsettled }},
+		{"belfry_executor_slots", "Number of runs that this instance can execute at the same time.", func(s executor.Status) int { return s.Capacity }},
+		{"belfry_executor_running", "Number of slots in use.", func(s executor.Status) int { return s.Running }},
+		{"belfry_executor_unsettled", "Number of results in the spool.", func(s executor.Status) int { return s.Unsettled }},
 	} {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help},
 			func() float64 { return float64(g.value(e.Status())) }))
 	}
 }
 
-// MigrateUp brings the database up to date.
+// MigrateUp applies all missing migrations.
 func (a *App) MigrateUp(ctx context.Context, c config.Migrate) error {
 	if err := store.Migrate(ctx, c.DatabaseURL.Reveal()); err != nil {
 		return err
@@ -321,7 +322,7 @@ func (a *App) MigrateUp(ctx context.Context, c config.Migrate) error {
 	return nil
 }
 
-// MigrateStatus lists which migrations are applied.
+// MigrateStatus prints all migrations and when they were applied.
 func (a *App) MigrateStatus(ctx context.Context, c config.Migrate) error {
 	steps, err := store.MigrationStatus(ctx, c.DatabaseURL.Reveal())
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// The SDK knows nothing of the domain, so that their languages are written down twice.
+// The SDK does not import package domain, so the list of languages exists twice. Both must be equal.
 func TestScriptLanguagesAgree(t *testing.T) {
 	if !slices.Equal(scripts.Known(), domain.ScriptLanguages) {
-		t.Errorf("the agent knows %v, jobs %v", scripts.Known(), domain.ScriptLanguages)
+		t.Errorf("the executor supports %v, jobs allow %v", scripts.Known(), domain.ScriptLanguages)
 	}
 }

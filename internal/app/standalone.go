@@ -21,7 +21,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/account"
 )
 
-// Standalone runs all roles in one process, with a Postgres and a NATS of its own unless the settings name others.
+// Standalone runs all roles in one process, with the built-in Postgres and NATS unless the settings name external ones.
 func (a *App) Standalone(ctx context.Context, c config.Standalone) error {
 	p := a.process(c.Log)
 	s := &standalone{process: p, c: c}
@@ -31,7 +31,7 @@ func (a *App) Standalone(ctx context.Context, c config.Standalone) error {
 	return p.run(ctx)
 }
 
-// standalone is what is being built; undo stops what was started before the group runs.
+// standalone builds the process. undo stops the components that build has started if the group never runs.
 type standalone struct {
 	*process
 	c       config.Standalone
@@ -52,7 +52,7 @@ func (s *standalone) undo() error {
 	return errors.Join(errs...)
 }
 
-// own holds a started part: the group stops it in its turn, or undo does if the group never runs.
+// own adds a component that has started already. The group stops it in order, or undo does if the group never runs.
 func (s *standalone) own(name string, stop func(context.Context) error) {
 	s.started = append(s.started, stop)
 	s.hold(name, stop)
@@ -64,7 +64,7 @@ func (s *standalone) build(ctx context.Context) error {
 	}
 	if s.c.DatabaseURL == "" || s.c.NATSURL == "" {
 		if err := os.MkdirAll(s.c.DataDir, 0o700); err != nil {
-			return fmt.Errorf("make --data-dir: %w", err)
+			return fmt.Errorf("create --data-dir: %w", err)
 		}
 		if err := checkOwner(s.c.DataDir); err != nil {
 			return err
@@ -88,13 +88,13 @@ func (s *standalone) build(ctx context.Context) error {
 	s.own("postgres connections", func(context.Context) error { s.store.Close(); return nil })
 	s.addClock(s.store)
 	s.accounts = account.New(s.store.Pool())
-	if _, err := s.accounts.EnsureGroup(ctx, "default", "The group that is there from the start."); err != nil {
+	if _, err := s.accounts.EnsureGroup(ctx, "default", "The default group."); err != nil {
 		return err
 	}
 	return s.roles(ctx, ln)
 }
 
-// postgres starts the Postgres inside, unless one is named, and returns its URL.
+// postgres starts the built-in Postgres, unless the settings name an external one, and returns the URL.
 func (s *standalone) postgres(ctx context.Context) (string, error) {
 	if s.c.DatabaseURL != "" {
 		return s.c.DatabaseURL.Reveal(), nil
@@ -116,14 +116,14 @@ func (s *standalone) postgres(ctx context.Context) (string, error) {
 				return pg.Stop(ctx)
 			case <-pg.Done():
 			}
-			// It was killed, or it crashed. Its data survive that, and so do the connections' owners.
-			s.log.ErrorContext(ctx, "Postgres ended; starting it again", "err", pg.Err())
+			// Postgres was killed or crashed. Its data is durable, and the other components retry their transactions.
+			s.log.ErrorContext(ctx, "Postgres ended unexpectedly, restarting it", "err", pg.Err())
 			if err := pg.Stop(ctx); err != nil {
-				s.log.WarnContext(ctx, "clearing up after Postgres", "err", err)
+				s.log.WarnContext(ctx, "cannot clean up after Postgres, starting it anyway", "err", err)
 			}
 			again, err := embedpg.Start(ctx, cfg)
 			if err != nil {
-				return fmt.Errorf("start Postgres again: %w", err)
+				return fmt.Errorf("restart Postgres: %w", err)
 			}
 			if pg = again; pg.URL() != url {
 				return errors.New("the restarted Postgres has another address")
@@ -133,7 +133,7 @@ func (s *standalone) postgres(ctx context.Context) (string, error) {
 	return url, nil
 }
 
-// roles starts NATS and adds every role, those that hand out work last, so that they stop first.
+// roles starts NATS and adds all roles. Roles that hand out work come last, so that they stop first.
 func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 	url, options, issuer, accountName, err := s.natsServer(ctx)
 	if err != nil {
@@ -160,7 +160,7 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 				return
 			}
 			if _, err := s.nats.DropGroup(group); err != nil {
-				s.log.Warn("ending connections that used a replaced token", "group", group, "err", err)
+				s.log.Warn("cannot close the connections that use an old token", "group", group, "err", err)
 			}
 		}
 	}
@@ -169,7 +169,7 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 		return err
 	}
 	tell := s.c.Alerts
-	if tell.ConsoleURL == "" { // one machine: its own address leads to it
+	if tell.ConsoleURL == "" { // standalone is one machine, so its own address works
 		tell.ConsoleURL = scheme(ln) + ln.Addr().String()
 	}
 	if err := s.addSettling(d, s.store, nc, s.c.Keeping, tell); err != nil {
@@ -185,7 +185,7 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 	if err != nil {
 		return err
 	}
-	// Last, so that a password which is shown once belongs to a start that succeeded.
+	// This is the last step, so that the password, which is shown once, is printed only if the start succeeds.
 	if err := s.ensureAdmin(ctx, s.accounts, s.c.AdminPassword); err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 	return nil
 }
 
-// natsServer starts the NATS inside, unless one is named.
+// natsServer starts the built-in NATS, unless the settings name an external one.
 func (s *standalone) natsServer(ctx context.Context) (url string, options []nats.Option, issuer nkeys.KeyPair, accountName string, err error) {
 	if s.c.NATSURL != "" {
 		if options, err = natsOptions(s.c.NATS); err != nil {

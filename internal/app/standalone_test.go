@@ -17,7 +17,7 @@ func settings(t *testing.T) config.Standalone {
 	return c
 }
 
-// refused starts a standalone that must not start, and returns why. Nothing may be left behind or printed.
+// refused starts a standalone that must not start, and returns the error. It must leave nothing behind and print nothing.
 func refused(t *testing.T, c config.Standalone) string {
 	t.Helper()
 	var out, log bytes.Buffer
@@ -29,7 +29,7 @@ func refused(t *testing.T, c config.Standalone) string {
 		t.Errorf("it printed %q", out.String())
 	}
 	if _, err := os.Stat(filepath.Join(c.DataDir, "postgres")); !os.IsNotExist(err) {
-		t.Error("it made a database all the same")
+		t.Error("it created a database")
 	}
 	return err.Error()
 }
@@ -65,7 +65,7 @@ func TestForeignDataDir(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else {
-		c.DataDir = "/usr" // root's everywhere
+		c.DataDir = "/usr" // belongs to root on every system
 	}
 	if why := refused(t, c); !strings.Contains(why, "belongs to user") {
 		t.Error(why)

@@ -27,7 +27,7 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	return conn
 }
 
-// A role that begins to talk with Postgres, and is cut off as that restarts, begins anew.
+// A role whose Postgres connection breaks during its start, for example because Postgres restarts, tries again.
 func TestPostgresGoesBeneathAStart(t *testing.T) {
 	url := pgtest.Database(t, store.Migrate)
 	for _, table := range []string{"goose_db_version", "users", "groups"} { // in the order in which the console reads them
@@ -36,7 +36,7 @@ func TestPostgresGoesBeneathAStart(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			other := connect(t, url) // a transaction sees pg_stat_activity as it was at first
+			other := connect(t, url) // within a transaction, pg_stat_activity is a snapshot
 			if _, err := lock.Exec(t.Context(), `LOCK TABLE belfry.`+table); err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +66,7 @@ func TestPostgresGoesBeneathAStart(t *testing.T) {
 			for n := 0; n == 0; <-tick.C {
 				select {
 				case err := <-ended:
-					t.Fatalf("ended before it was cut off: %v", err)
+					t.Fatalf("ended before its connection was terminated: %v", err)
 				default:
 				}
 				if err := other.QueryRow(t.Context(), cut).Scan(&n); err != nil {

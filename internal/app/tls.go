@@ -16,20 +16,20 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// certificate is a server's certificate and key in two files, which are read again when they have changed: certificates
-// live for weeks, and processes longer.
+// certificate is a server's certificate and key in two files. It reads them again when they change, because processes live longer
+// than certificates.
 type certificate struct {
 	certFile, keyFile string
 	log               *slog.Logger
 
 	mu      sync.Mutex
 	current *tls.Certificate
-	seen    [2]fs.FileInfo // as they were when current was read
-	refused [2]fs.FileInfo // as they were when they could not be read, so that each handshake does not try and tell
+	seen    [2]fs.FileInfo // the files that current was read from
+	refused [2]fs.FileInfo // the files that could not be loaded, so that not every handshake tries and logs again
 }
 
-// serverTLS returns how a server speaks TLS with the certificate in two files, nil where none are named. Invalid: they
-// cannot be used.
+// serverTLS returns the TLS configuration of a server with the certificate in two files, or nil if the settings name none. An
+// Invalid error means that the files cannot be used.
 func serverTLS(certFlag, certFile, keyFile string, log *slog.Logger, protocols ...string) (*tls.Config, error) {
 	if certFile == "" {
 		return nil, nil
@@ -61,8 +61,8 @@ func (c *certificate) read(now [2]fs.FileInfo) error {
 	return nil
 }
 
-// get returns the certificate of a handshake. While the files cannot be used the last good one stays: one of two is always
-// replaced first.
+// get returns the certificate for a handshake. While the files cannot be used, it returns the last valid certificate, because
+// tools replace the two files one after the other.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +77,7 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		}
 		c.refused = now
 	}
-	c.log.Warn("the TLS certificate cannot be read anew; the last one stays", "file", c.certFile, "err", err)
+	c.log.Warn("cannot reload the TLS certificate, keeping the previous one", "file", c.certFile, "err", err)
 	return c.current, nil
 }
 
@@ -90,7 +90,7 @@ func same(a, b [2]fs.FileInfo) bool {
 	return true
 }
 
-// tlsListener speaks TLS on each connection, and can be lent like the listener below.
+// tlsListener is a listener with TLS. Like its TCP listener, it is lendable.
 type tlsListener struct {
 	*net.TCPListener
 	config *tls.Config
@@ -104,7 +104,7 @@ func (l *tlsListener) Accept() (net.Conn, error) {
 	return tls.Server(c, l.config), nil
 }
 
-// scheme is that of a listener's address.
+// scheme returns the scheme of a listener's URL.
 func scheme(ln net.Listener) string {
 	if _, ok := ln.(*tlsListener); ok {
 		return "https://"
@@ -112,8 +112,7 @@ func scheme(ln net.Listener) string {
 	return "http://"
 }
 
-// natsTLS are the NATS options of a process that was told by which certificates servers are known. The files are read
-// again with each connection.
+// natsTLS returns the NATS options for the TLS settings. The client reads the files again for each connection.
 func natsTLS(c config.NATSTLS) ([]nats.Option, error) {
 	var options []nats.Option
 	if c.NATSCA != "" {

@@ -31,7 +31,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// authority signs the certificates of a test.
+// authority is a certificate authority for tests.
 type authority struct {
 	t    *testing.T
 	key  *ecdsa.PrivateKey
@@ -60,7 +60,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// put replaces a file as tools that renew certificates do.
+// put replaces a file in the way of tools that renew certificates.
 func (a *authority) put(file, kind string, der []byte) {
 	a.t.Helper()
 	if err := os.WriteFile(file+".new", pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
@@ -71,7 +71,7 @@ func (a *authority) put(file, kind string, der []byte) {
 	}
 }
 
-// issue writes a certificate for this machine, and its key.
+// issue writes a certificate for this machine and its key.
 func (a *authority) issue(serial int64, certFile, keyFile string) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -100,7 +100,7 @@ func (a *authority) trust() *tls.Config {
 	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 }
 
-// A certificate that is renewed on the disk is shown from the next connection on; one that is broken is not.
+// A server uses a renewed certificate from the next connection on, and ignores an invalid one.
 func TestCertificateIsReadAnew(t *testing.T) {
 	ca := newAuthority(t)
 	dir := t.TempDir()
@@ -118,7 +118,7 @@ func TestCertificateIsReadAnew(t *testing.T) {
 			if err != nil {
 				return
 			}
-			c.(*tls.Conn).Handshake() //nolint:errcheck // the client tells
+			c.(*tls.Conn).Handshake() //nolint:errcheck // the client's handshake reports the error
 			c.Close()
 		}
 	})
@@ -134,7 +134,7 @@ func TestCertificateIsReadAnew(t *testing.T) {
 	want := func(what string, serial int64) {
 		t.Helper()
 		if got := shown(); got != serial {
-			t.Errorf("%s: certificate %d is shown, not %d", what, got, serial)
+			t.Errorf("%s: got certificate %d, want %d", what, got, serial)
 		}
 	}
 	want("at the start", 10)
@@ -151,8 +151,8 @@ func TestCertificateIsReadAnew(t *testing.T) {
 	want("without the file", 13)
 	ln.Close()
 	wg.Wait()
-	if n := strings.Count(log.String(), "cannot be read anew"); n != 2 { // the wrong key once, although it was met twice
-		t.Errorf("it was told %d times:\n%s", n, log.String())
+	if n := strings.Count(log.String(), "cannot reload the TLS certificate"); n != 2 { // the wrong key only once, although two handshakes met it
+		t.Errorf("got %d warnings, want 2:\n%s", n, log.String())
 	}
 }
 
@@ -173,7 +173,7 @@ func TestBadCertificates(t *testing.T) {
 		c := settings(t)
 		bad.change(&c)
 		var why error
-		if c.NATSURL != "" { // told before anything is started, as roles do
+		if c.NATSURL != "" { // roles report this before they start any component
 			_, why = natsOptions(c.NATS)
 		} else {
 			_, why = listen(c.Web, slog.New(slog.DiscardHandler))
@@ -184,7 +184,7 @@ func TestBadCertificates(t *testing.T) {
 	}
 }
 
-// lines is what a process prints.
+// lines collects the output of a process.
 type lines struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -202,7 +202,7 @@ func (l *lines) String() string {
 	return l.b.String()
 }
 
-// patience bounds what is waited for, however busy the machine is.
+// patience is the time limit of waits, long enough for a busy machine.
 const patience = 5 * time.Minute
 
 func eventually(t *testing.T, what string, ok func() bool) {
@@ -213,13 +213,13 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		}
 		<-time.After(20 * time.Millisecond)
 	}
-	t.Fatalf("%s did not come", what)
+	t.Fatalf("timed out waiting for %s", what)
 }
 
 var printed = regexp.MustCompile(`console: (https://\S+)\nnats: (tls://\S+)\n`)
 
-// TestStandaloneOverTLS: console and NATS speak TLS alone, an executor that knows the authority runs jobs, cookies are for
-// https, and no secret is logged, however much is.
+// TestStandaloneOverTLS checks that console and NATS accept TLS only, that an executor with the authority's certificate runs jobs,
+// that cookies are for https only, and that the debug log contains no secrets.
 func TestStandaloneOverTLS(t *testing.T) {
 	ca := newAuthority(t)
 	c := settings(t)
@@ -278,7 +278,7 @@ func TestStandaloneOverTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 		fields := map[string]any{}
-		json.Unmarshal(content, &fields) //nolint:errcheck // pages are none
+		json.Unmarshal(content, &fields) //nolint:errcheck // pages are not JSON
 		if answer.StatusCode >= 300 {
 			t.Fatalf("%s %s: %d %s", method, path, answer.StatusCode, content)
 		}
@@ -292,7 +292,7 @@ func TestStandaloneOverTLS(t *testing.T) {
 	if answer, err := http.Get("http" + strings.TrimPrefix(web, "https") + "/healthz"); err == nil { //nolint:noctx // a minute's test
 		answer.Body.Close()
 		if answer.StatusCode != http.StatusBadRequest {
-			t.Errorf("in the clear: %d", answer.StatusCode)
+			t.Errorf("a request without TLS got status %d", answer.StatusCode)
 		}
 	}
 
@@ -300,7 +300,7 @@ func TestStandaloneOverTLS(t *testing.T) {
 	groupToken, _ := group["token"].(string)
 	if nc, err := nats.Connect(strings.Replace(natsURL, "tls://", "nats://", 1), nats.Token(groupToken), nats.MaxReconnects(0)); err == nil {
 		nc.Close()
-		t.Error("NATS is reached without knowing who it is")
+		t.Error("a client without the authority's certificate can connect to NATS")
 	}
 	e := config.DefaultExecutor()
 	e.Group, e.NATSURL, e.Token, e.NATSCA = "far", config.URL(natsURL), config.Secret(groupToken), ca.file
@@ -327,6 +327,6 @@ func TestStandaloneOverTLS(t *testing.T) {
 		}
 	}
 	if !strings.Contains(log.String(), `"level":"DEBUG"`) {
-		t.Error("the log says too little to tell")
+		t.Error("the log is too short for the check")
 	}
 }

@@ -66,7 +66,7 @@ func (j *Job) NotePause(p Pause) bool {
 		return false
 	}
 	j.NextFireTime = nil
-	j.Note = "its " + p.Describe(p.From, sayInstant) + "; what it misses is up to its misfire policy when that is over"
+	j.Note = "its " + p.Describe(p.From, sayInstant) + "; after the pause, its misfire policy decides about missed fire times"
 	return true
 }
 

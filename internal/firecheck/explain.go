@@ -8,16 +8,16 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// Finding is what became of one fire time.
+// Finding is the result of the check of one fire time.
 type Finding struct {
 	Fate     Fate
-	Cause    string // findings of one job with the same fate and cause are told together
-	Text     string // in words
+	Cause    string // consecutive findings of a job with the same fate and cause become one Item
+	Text     string // an English phrase
 	Lateness time.Duration
-	RunID    domain.RunID // zero: none
+	RunID    domain.RunID // zero: the fire time has no run
 }
 
-// Explain says what became of a fire time.
+// Explain returns the finding for a fire time.
 func (f *Facts) Explain(fire Fire) Finding {
 	runs := f.Runs[fire.ID(f.Job.ID)]
 	switch len(runs) {
@@ -28,11 +28,11 @@ func (f *Facts) Explain(fire Fire) Finding {
 	}
 	return Finding{
 		Fate: FateDoubled, RunID: runs[0].ID,
-		Text: fmt.Sprintf("its run is on record %d times, as %s and as %s", len(runs), runs[0].State, runs[1].State),
+		Text: fmt.Sprintf("it has %d runs, one is %s and one is %s", len(runs), runs[0].State, runs[1].State),
 	}
 }
 
-// explainNone says why a fire time has no run.
+// explainNone explains a fire time without a run.
 func (f *Facts) explainNone(fire *Fire) Finding {
 	v := &f.Job.Versions[fire.Version]
 	switch fire.Claim {
@@ -55,7 +55,7 @@ func (f *Facts) explainNone(fire *Fire) Finding {
 		if p := f.heldUp(fire); p != nil {
 			return Finding{
 				Fate: FatePaused, Cause: p.From.String(),
-				Text: p.Describe(f.Now, f.say) + "; when that is over, the misfire policy " + string(v.Misfire) + " decides about it",
+				Text: p.Describe(f.Now, f.say) + "; after the pause, the misfire policy " + string(v.Misfire) + " decides about it",
 			}
 		}
 		if gap, away := f.away(f.Now); away {
@@ -64,20 +64,20 @@ func (f *Facts) explainNone(fire *Fire) Finding {
 				Text: f.sayAway(gap) + "; when one is back, the misfire policy " + string(v.Misfire) + " decides about it",
 			}
 		}
-		return Finding{Fate: FateUndecided, Text: "the schedulers have not come to it yet"}
+		return Finding{Fate: FateUndecided, Text: "planning has not decided it yet"}
 	case f.Now.Sub(fire.Due) < Settled:
-		return Finding{Fate: FateUndecided, Text: "it was due a moment ago, and its run is not on record yet"}
+		return Finding{Fate: FateUndecided, Text: "it was due a moment ago, and its run is not recorded yet"}
 	case !f.Kept(fire.Time):
 		return Finding{Fate: FateRetention, Cause: fire.Time.Format(time.DateOnly), Text: "the runs of its day are no longer kept"}
 	case v.Retention > 0 && f.Now.Sub(fire.Due) > v.Retention:
 		return Finding{Fate: FateRetention, Cause: v.cause(), Text: "the job keeps its runs for " + v.Retention.String()}
 	}
 	return Finding{Fate: FateUnexplained, Cause: v.cause(), Text: fmt.Sprintf(
-		"it has neither a run nor an entry in the missed ledger, although version %d of the job held and was enabled", v.Number)}
+		"it has neither a run nor an entry in the missed ledger, although version %d of the job was in force and enabled", v.Number)}
 }
 
-// heldUp returns the pause that keeps planning from a fire time: the one that it is due in or, if it was missed before,
-// the one that lasts.
+// heldUp returns the pause that keeps planning from deciding a fire time: the pause in which it is due or, if it was missed
+// before that, the current pause.
 func (f *Facts) heldUp(fire *Fire) *domain.Pause {
 	if p := f.paused(fire); p != nil {
 		return p
@@ -107,8 +107,8 @@ func (f *Facts) missed(fire *Fire, m *Missed) Finding {
 	return Finding{Fate: FateMissed, Cause: fmt.Sprint(m.ID), Text: text}
 }
 
-// overtaken reports whether an edit passed the fire time over: it was due after the edit, but a later one had been
-// decided by then, and fire times are decided in order. That takes jitter, or a run that was admitted ahead of due.
+// overtaken reports whether an edit skipped the fire time: it was due after the edit, but planning had already decided a later
+// fire time, and planning decides in order. This can happen with jitter, or after a run was admitted ahead of its due instant.
 func (f *Facts) overtaken(fire *Fire) (string, bool) {
 	v := &f.Job.Versions[fire.Version]
 	if !f.MayBeOvertaken(fire) {
@@ -129,19 +129,20 @@ func (f *Facts) overtaken(fire *Fire) (string, bool) {
 	return "", false
 }
 
-// MayBeOvertaken reports whether Later must say of a fire time without a run whether it was passed over by an edit.
+// MayBeOvertaken reports whether Explain needs the entry of Later for a fire time without a run, because an edit may have
+// skipped it.
 func (f *Facts) MayBeOvertaken(fire *Fire) bool {
 	return fire.Claim == Owned && !fire.Time.After(f.Job.Versions[fire.Version].From.Add(Ahead))
 }
 
-// explainRun says how a fire time's run fared.
+// explainRun explains a fire time with a run.
 func (f *Facts) explainRun(fire *Fire, r *Run) Finding {
 	out := Finding{Fate: FateRan, RunID: r.ID}
 	started := !r.StartedAt.IsZero() || r.LatenessMS != nil
 	switch {
 	case r.Missing > 0:
 		out.Fate = FateUnexplained
-		out.Text = fmt.Sprintf("of the %d shards of its run %d are not on record", r.Shards, r.Missing)
+		out.Text = fmt.Sprintf("%d of the %d shards of its run are missing", r.Missing, r.Shards)
 	case r.State.Final() && !started:
 		out.Fate, out.Cause = FateNotStarted, string(r.State)+"/"+string(r.Reason)
 		out.Text = fmt.Sprintf("its run ended %s without a start: %s", outcome(r), because(r))
@@ -164,7 +165,7 @@ func (f *Facts) explainRun(fire *Fire, r *Run) Finding {
 	return out
 }
 
-// unfired is about a run that is past due and that nobody has fired.
+// unfired explains a run that is past due and has not been fired.
 func (f *Facts) unfired(out *Finding, fire *Fire) {
 	out.Lateness = f.Now.Sub(fire.Due)
 	gap, away := f.away(f.Now)
@@ -172,13 +173,13 @@ func (f *Facts) unfired(out *Finding, fire *Fire) {
 	case away:
 		out.Fate, out.Cause, out.Text = FateSchedulerAway, gap.From.String(), "its run is planned, and "+f.sayAway(gap)
 	case out.Lateness > f.Tolerance:
-		out.Fate, out.Cause, out.Text = FateLate, "unfired", "its run is planned, and nobody has fired it yet"
+		out.Fate, out.Cause, out.Text = FateLate, "unfired", "its run is planned, but no scheduler has fired it yet"
 	default:
 		out.Fate, out.Text = FateUndecided, "its run is planned and about to be fired"
 	}
 }
 
-// punctual is about a run that started: how late, and what took the most time.
+// punctual explains a run that started: its lateness and what took the most time.
 func (f *Facts) punctual(out *Finding, fire *Fire, r *Run) {
 	first := r.Attempt <= 1 && !r.StartedAt.IsZero()
 	switch {
@@ -192,7 +193,7 @@ func (f *Facts) punctual(out *Finding, fire *Fire, r *Run) {
 		return
 	}
 	out.Fate = FateLate
-	why := "where the time went is not on record"
+	why := "the cause is not recorded"
 	gap, away := f.away(fire.Due)
 	held, waited, slow := r.DueAt.Sub(fire.Due), r.DispatchedAt.Sub(r.DueAt), r.StartedAt.Sub(r.DispatchedAt)
 	switch {
@@ -201,7 +202,7 @@ func (f *Facts) punctual(out *Finding, fire *Fire, r *Run) {
 	case r.Cause == domain.CauseMisfire && away:
 		out.Cause, why = "misfire", f.sayAway(gap)+", and the misfire policy made up for it"
 	case r.Cause == domain.CauseMisfire:
-		out.Cause, why = "misfire", "nobody fired it in time, and the misfire policy made up for it"
+		out.Cause, why = "misfire", "no scheduler fired it in time, and the misfire policy made up for it"
 	case !first || r.DispatchedAt.IsZero():
 		out.Cause = "unknown"
 	case held >= waited && held >= slow:
@@ -216,7 +217,7 @@ func (f *Facts) punctual(out *Finding, fire *Fire, r *Run) {
 	out.Text += fmt.Sprintf(", %s late: %s", out.Lateness.Round(time.Millisecond), why)
 }
 
-// outcome names a run's state and reason.
+// outcome returns a run's state and reason.
 func outcome(r *Run) string {
 	if r.Reason == domain.NoReason {
 		return string(r.State)
@@ -224,7 +225,7 @@ func outcome(r *Run) string {
 	return fmt.Sprintf("%s (%s)", r.State, r.Reason)
 }
 
-// fared says in words where a run that started stands.
+// fared returns a phrase about the state of a run that started.
 func fared(r *Run) string {
 	switch r.State {
 	case domain.Pending, domain.Queued, domain.Retrying:
@@ -236,7 +237,7 @@ func fared(r *Run) string {
 	return "ended " + outcome(r)
 }
 
-// because says in words why a run ended without a start.
+// because returns a phrase that says why a run ended without a start.
 func because(r *Run) string {
 	switch r.Reason {
 	case domain.ReasonDiscarded:
@@ -248,7 +249,7 @@ func because(r *Run) string {
 		domain.ReasonBadScript, domain.ReasonUnsupported, domain.NoReason:
 	}
 	if r.Message == "" {
-		return "nothing more is on record"
+		return "no details are recorded"
 	}
 	return r.Message
 }

@@ -30,7 +30,7 @@ func instant(t *testing.T, s string) time.Time {
 	return at.UTC()
 }
 
-// everySecond is on record as a job that fires every second since noon.
+// everySecond returns the facts of a job that has fired every second since noon.
 func everySecond(t *testing.T) *Facts {
 	t.Helper()
 	s := compile(t, domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * * *"})
@@ -43,7 +43,7 @@ func everySecond(t *testing.T) *Facts {
 	}
 }
 
-// at is the fire time that the tests of everySecond ask about.
+// at is the fire time that tests with everySecond explain.
 var at = noon.Add(10 * time.Second)
 
 func (f *Facts) one(claim Claim) Finding { return f.Explain(Fire{Time: at, Due: at, Claim: claim}) }
@@ -59,7 +59,7 @@ func TestExplainRuns(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		edit func(*Run)
-		away bool // no scheduler was there around noon
+		away bool // no scheduler was running around noon
 		fate Fate
 		text string
 	}{
@@ -97,8 +97,8 @@ func TestExplainRuns(t *testing.T) {
 			r.State, r.StartedAt, r.LatenessMS, r.Instance, r.Waiting = domain.Queued, time.Time{}, nil, "", "all are full"
 		}, false, FateWaiting, "all are full"},
 		{"offered", func(r *Run) { r.State, r.StartedAt, r.LatenessMS = domain.Queued, time.Time{}, nil }, false, FateWaiting, "given to instance i1"},
-		{"nobody fires it", func(r *Run) { r.State, r.StartedAt, r.LatenessMS = domain.Pending, time.Time{}, nil }, false, FateLate, "nobody has fired it"},
-		{"a shard is gone", func(r *Run) { r.Shards, r.Missing = 4, 1 }, false, FateUnexplained, "of the 4 shards of its run 1 are not on record"},
+		{"nobody fires it", func(r *Run) { r.State, r.StartedAt, r.LatenessMS = domain.Pending, time.Time{}, nil }, false, FateLate, "no scheduler has fired it"},
+		{"a shard is gone", func(r *Run) { r.Shards, r.Missing = 4, 1 }, false, FateUnexplained, "1 of the 4 shards of its run are missing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := everySecond(t)
@@ -117,7 +117,7 @@ func TestExplainRuns(t *testing.T) {
 			}
 			f.Runs[r.ID] = []Run{r, r}
 			if got := f.one(Owned); got.Fate != FateDoubled {
-				t.Errorf("twice on record: %s", got.Fate)
+				t.Errorf("with two runs, the fate is %s", got.Fate)
 			}
 		})
 	}
@@ -131,7 +131,7 @@ func TestExplainWithoutRuns(t *testing.T) {
 		fate  Fate
 		text  string
 	}{
-		{"nothing", Owned, func(*Facts) {}, FateUnexplained, "version 1 of the job held"},
+		{"nothing", Owned, func(*Facts) {}, FateUnexplained, "version 1 of the job was in force"},
 		{"ledger", Owned, func(f *Facts) {
 			f.Missed = []Missed{{ID: 3, Missed: domain.Missed{First: domain.At(noon), Last: domain.At(at), Count: 9, Why: "no scheduler served them"}}}
 		}, FateMissed, "no scheduler served them"},
@@ -144,14 +144,14 @@ func TestExplainWithoutRuns(t *testing.T) {
 		}, FateUnexplained, ""},
 		{"not due", Owned, func(f *Facts) { f.Now = at.Add(-time.Second) }, FateNotDue, "due at"},
 		{"a moment ago", Owned, func(f *Facts) { f.Now = at.Add(time.Second) }, FateUndecided, "a moment ago"},
-		{"undecided", Owned, func(f *Facts) { f.Job.NextFire = at }, FateUndecided, "have not come to it"},
+		{"undecided", Owned, func(f *Facts) { f.Job.NextFire = at }, FateUndecided, "planning has not decided it"},
 		{"undecided, nobody there", Owned, func(f *Facts) {
 			f.Job.NextFire, f.Away = at.Add(-time.Minute), []Gap{{From: noon}}
 		}, FateSchedulerAway, "no scheduler has been at work since 2026-03-28 12:00:00Z"},
 		{"no next fire time", Owned, func(f *Facts) { f.Job.NextFire = time.Time{} }, FateUnexplained, ""},
 		{"the group is paused", Owned, func(f *Facts) {
 			f.Job.NextFire, f.Paused = at.Add(-time.Minute), []domain.Pause{{Group: "g", From: noon, Reason: "new disks", By: "ann"}}
-		}, FatePaused, "group g has been paused since 2026-03-28 12:00:00Z by ann (new disks); when that is over, the misfire policy skip decides"},
+		}, FatePaused, "group g has been paused since 2026-03-28 12:00:00Z by ann (new disks); after the pause, the misfire policy skip decides"},
 		{"missed before the pause", Owned, func(f *Facts) {
 			f.Job.NextFire, f.Paused = at.Add(-time.Minute), []domain.Pause{{Group: "g", From: at.Add(time.Second), By: "ann"}}
 		}, FatePaused, "group g has been paused since"},
@@ -169,7 +169,7 @@ func TestExplainWithoutRuns(t *testing.T) {
 		{"the job's retention", Owned, func(f *Facts) { f.Job.Versions[0].Retention = time.Minute }, FateRetention, "1m0s"},
 		{"disabled", Disabled, func(f *Facts) {
 			f.Job.Versions[0].Change, f.Job.Versions[0].To = "disabled", noon.Add(time.Minute)
-		}, FateDisabled, "version 1 (disabled by ann at 2026-03-28 12:00:00Z) held until 2026-03-28 12:01:00Z"},
+		}, FateDisabled, "version 1 (disabled by ann at 2026-03-28 12:00:00Z) was in force until 2026-03-28 12:01:00Z"},
 		{"edited", Cut, func(f *Facts) {
 			v := f.Job.Versions[0]
 			v.Number, v.From, v.Change, v.By = 2, noon.Add(5*time.Second), "edited", "bob"
@@ -191,7 +191,7 @@ func TestExplainWithoutRuns(t *testing.T) {
 	}
 }
 
-// cronFacts is a job of one version that was created long ago.
+// cronFacts returns the facts of a job that was created long ago and has one version.
 func cronFacts(t *testing.T, s domain.Schedule) *Facts {
 	t.Helper()
 	f := everySecond(t)
@@ -212,7 +212,7 @@ func TestWhyAndTheClocks(t *testing.T) {
 		{"no fire time", "2026-03-27T02:31", false, []string{"is no fire time", "The nearest fire times are 2026-03-27 02:30:00+01:00 and 2026-03-28 02:30:00+01:00."}},
 		{"skipped", "2026-03-29 02:30", true, []string{"The clocks of Europe/Berlin skipped 2026-03-29 02:30:00", "went forward by 1h0m0s", "2026-03-29 03:00:00+02:00 is a fire time"}},
 		{"the end of the gap", "2026-03-29T01:00:00Z", true, []string{"went forward by 1h0m0s"}},
-		{"twice, the first", "2026-10-25T02:30", true, []string{"showed 2026-10-25 02:30:00 twice; the first time is meant", "2026-10-25 02:30:00+02:00 is a fire time"}},
+		{"twice, the first", "2026-10-25T02:30", true, []string{"showed 2026-10-25 02:30:00 twice; this answer is about the first time", "2026-10-25 02:30:00+02:00 is a fire time"}},
 		{"twice, the second", "2026-10-25T01:30:00Z", false, []string{"The clocks had gone back by 1h0m0s", "is no fire time"}},
 		{"before the job", "2020-01-01T02:30", false, []string{"did not exist yet: version 1 (created by ann"}},
 	} {
@@ -232,7 +232,7 @@ func TestWhyAndTheClocks(t *testing.T) {
 				t.Errorf("%+v", w)
 			}
 			if c.isFire && w.Fate != FateUnexplained {
-				t.Errorf("without a run it is %s", w.Fate)
+				t.Errorf("without a run, the fate is %s", w.Fate)
 			}
 		})
 	}
@@ -288,8 +288,8 @@ func TestWhyOfAChain(t *testing.T) {
 		want  string
 	}{
 		{noon.Add(10 * time.Second), Chain{before, after}, "lasted until 2026-03-28 12:00:30Z. The next fire time was 2026-03-28 12:01:30Z."},
-		{noon.Add(time.Minute), Chain{before, after}, "had ended at 2026-03-28 12:00:30Z, so that the next one was due 1m0s later. The next fire time was"},
-		{noon.Add(time.Minute), Chain{&Run{ID: before.ID, State: domain.Running, FireTime: noon}, nil}, "is running still: the chain goes on when it ends."},
+		{noon.Add(time.Minute), Chain{before, after}, "had ended at 2026-03-28 12:00:30Z, so the next one was due 1m0s later. The next fire time was"},
+		{noon.Add(time.Minute), Chain{&Run{ID: before.ID, State: domain.Running, FireTime: noon}, nil}, "is still running: the next fire time follows from its end."},
 		{noon.Add(time.Minute), Chain{}, "Fire times of fixed_delay follow from the ends of runs"},
 	} {
 		if w := f.Why(c.at, "", c.chain); !strings.Contains(w.Answer, c.want) {
@@ -299,7 +299,7 @@ func TestWhyOfAChain(t *testing.T) {
 	f.Runs[before.ID] = []Run{*before}
 	f.Runs[before.ID][0].StartedAt = noon
 	if w := f.Why(noon, "", Chain{}); !w.IsFireTime || w.Fate != FateRan {
-		t.Errorf("of a fire time of the chain: %+v", w)
+		t.Errorf("a fire time of the chain: got %+v", w)
 	}
 }
 
@@ -312,12 +312,12 @@ func TestParseAt(t *testing.T) {
 		{"2026-03-29 09:30:15", "2026-03-29T01:30:15Z"},
 	} {
 		if got, heard, err := ParseAt(c.in, f.Job); err != nil || heard != "" || !got.Equal(instant(t, c.want)) {
-			t.Errorf("%s is %s (%q, %v), want %s", c.in, got, heard, err, c.want)
+			t.Errorf("ParseAt(%s): got %s (%q, %v), want %s", c.in, got, heard, err, c.want)
 		}
 	}
 	for _, bad := range []string{"", "yesterday", "2026-02-30T10:00", "10:00", "2026-03-29", strings.Repeat("9", 200)} {
 		if got, _, err := ParseAt(bad, f.Job); err == nil || !strings.Contains(err.Error(), "Asia/Shanghai") || len(err.Error()) > 300 {
-			t.Errorf("%q is %s (%v)", bad, got, err)
+			t.Errorf("ParseAt(%q): got %s (%v), want an error", bad, got, err)
 		}
 	}
 }

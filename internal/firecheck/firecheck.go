@@ -1,26 +1,31 @@
-// Package firecheck says of every fire time what became of it: it ran, was dropped for a reason that is on record, or
-// is unexplained. It is pure: the caller brings what Postgres has on record, and every instant.
+// Package firecheck explains each fire time of a job: it ran, it was dropped for a recorded reason, or it is unexplained. It is
+// pure. The caller passes the records of Postgres and the current time.
 //
-// # What is expected
+// # Expected fire times
 //
-// Expected recomputes fire times from the versions of a job alone. A version that holds from one edit to the next has
-// those fire times whose due instant lies after its beginning and not after its end, as package plan has it: an edit
-// decides by the old version what is due by then, and plans by the new one what comes later. A fire time that both
-// versions have and that falls between them, as the new one has less jitter, is the new one's (plan.Carried). One that a
-// version had in its time, and whose due instant it did not live to see, is Cut; one of a version that was
-// disabled is Disabled. Of the kinds none and fixed_delay nothing follows from the schedule alone.
+// Expected computes fire times from the versions of a job only. A version is in force from one edit to the next. Its fire times are
+// those whose due instant lies after the start of this period and not after its end. This agrees with package plan: an edit first
+// decides by the old version all fire times that are due, and then plans the later ones by the new version. There are three
+// special cases:
 //
-// # What is on record
+//   - Both versions have the fire time. By the old version it is due after the edit; by the new one, which has less jitter, it was
+//     due before the edit. The fire time then belongs to the new version (plan.Carried).
+//   - The fire time lies in the period of its version, but its due instant lies after the end. Its claim is Cut.
+//   - The version is disabled. The claim is Disabled.
 //
-// The Facts must be read in this order, each by a statement of its own, so that nothing that moves meanwhile is
-// missed: versions and planning (job_due), runs, ledger, days. What job_due says to be decided has been given a run or
-// a ledger entry in the same transaction; a run may then only end, which the view of both tables sees as one, or be
-// dropped to the ledger, which is read later; and a day is dropped with its runs after all.
+// The fire times of schedules of kind none and fixed_delay do not follow from the schedule.
 //
-// # What it does not see
+// # Recorded facts
 //
-// A run of the schedule whose fire time no version has. A fire time inside a ledger entry of several whose own run was
-// deleted: the entry says how many it dropped, not which.
+// The caller must read the Facts with separate statements in this order: versions and planning (job_due), runs, ledger, days.
+// With this order, concurrent changes hide no record. If job_due says that a fire time is decided, the same transaction has written
+// its run or ledger entry. After that, the run may end, but a view unites the tables of unfinished and ended runs. Or the run is
+// dropped to the ledger, which is read later. A day is dropped together with its runs, and days are read last.
+//
+// # Limits
+//
+// The check does not find a run whose fire time belongs to no version. It also does not find the deleted run of a fire time that
+// lies within a ledger entry of several fire times, because the entry contains their number but not the fire times.
 package firecheck
 
 import (
@@ -31,64 +36,64 @@ import (
 	"github.com/belfryhq/belfry/internal/schedule"
 )
 
-// Job is what is on record of a job and its planning.
+// Job contains the records of a job and its planning.
 type Job struct {
 	ID          domain.JobID
 	Name, Group string
-	Versions    []Version // in order; at least those that held in the span
-	// NextFire is the first fire time that planning has not decided yet; zero when there is none. It and all later
-	// ones may still get a run.
+	Versions    []Version // in order; at least those that were in force in the period
+	// NextFire is the first fire time that planning has not decided yet; zero if there is none. It and all later ones may still
+	// get a run.
 	NextFire time.Time
 }
 
 // Version is a version of a job.
 type Version struct {
 	Number    int
-	From, To  time.Time // it holds after From up to To; To is zero while it holds
+	From, To  time.Time // it is in force after From and until To; To is zero for the current version
 	Group     string
 	Enabled   bool
-	Deleted   bool // the job was deleted; nothing holds from then on
+	Deleted   bool // the job was deleted; no version is in force from then on
 	Misfire   domain.Misfire
-	Schedule  *schedule.Schedule // nil: it cannot be compiled any more, and Fault says why
+	Schedule  *schedule.Schedule // nil: it no longer compiles, and Fault contains the error
 	Fault     string
 	Jitter    time.Duration
-	Retention time.Duration // how long finished runs are kept; 0: the server's
-	By        string        // who made it
-	Change    string        // created, edited, enabled, disabled, deleted, calendar (its days off changed)
+	Retention time.Duration // how long finished runs are kept; 0: the server's setting
+	By        string        // who created it
+	Change    string        // created, edited, enabled, disabled, deleted, calendar (the calendar's days off changed)
 }
 
-// holds reports whether the version held at t.
+// holds reports whether the version was in force at t.
 func (v *Version) holds(t time.Time) bool {
 	return t.After(v.From) && (v.To.IsZero() || !t.After(v.To))
 }
 
-// Chained reports whether the ends of runs set the version's fire times.
+// Chained reports whether the version's fire times follow from the ends of runs.
 func (v *Version) Chained() bool {
 	return v.Schedule != nil && v.Schedule.Kind() == domain.ScheduleFixedDelay
 }
 
-// Claim says how a version has a fire time.
+// Claim is the relation of a version to a fire time.
 type Claim string
 
 // The claims.
 const (
-	Owned    Claim = "owned"    // it was due while the version held: it must have a run or a ledger entry
-	Cut      Claim = "cut"      // the version ended before its due instant, and no later one has it
+	Owned    Claim = "owned"    // it was due while the version was in force: it must have a run or a ledger entry
+	Cut      Claim = "cut"      // the version ended before its due instant, and no later version has it
 	Disabled Claim = "disabled" // the version was disabled
 )
 
-// Fire is a fire time that a version of the job has.
+// Fire is a fire time of a version of the job.
 type Fire struct {
 	Time, Due time.Time
 	Version   int // index into Job.Versions
 	Claim     Claim
 }
 
-// ID returns the id that the fire time's run has, or its first shard.
+// ID returns the id of the fire time's run, or of its first shard.
 func (f *Fire) ID(job domain.JobID) domain.RunID { return domain.ScheduledRunID(job, f.Time, 0) }
 
-// Expected lists the fire times that are due after since and not after until, by due instant. Of more than limit
-// it returns some, and all that are due by through; where it returns all, through is until.
+// Expected returns the fire times that are due after since and not after until, ordered by due instant. If there are more than
+// about limit, it returns only those that are due by through. Otherwise through equals until.
 func Expected(job *Job, since, until time.Time, limit int) (fires []Fire, through time.Time) {
 	through = until
 	for i := range job.Versions {
@@ -108,7 +113,7 @@ func Expected(job *Job, since, until time.Time, limit int) (fires []Fire, throug
 	return fires, through
 }
 
-// expectedOf appends what one version has. It lowers until when it comes to the limit.
+// expectedOf appends the fire times of one version. It lowers until when it reaches the limit.
 func (job *Job) expectedOf(index int, fires []Fire, since, until time.Time, limit int) ([]Fire, time.Time) {
 	v := &job.Versions[index]
 	if f, ok := job.carried(index); ok && f.Due.After(since) && !f.Due.After(until) {
@@ -137,7 +142,7 @@ func (job *Job) expectedOf(index int, fires []Fire, since, until time.Time, limi
 	return fires, until
 }
 
-// claim says how the fire's version has it, and false where another version has the better claim.
+// claim returns the claim of the fire's version. It returns false if the fire time belongs to another version.
 func (job *Job) claim(f *Fire) (Claim, bool) {
 	v := &job.Versions[f.Version]
 	claim := Owned
@@ -148,7 +153,7 @@ func (job *Job) claim(f *Fire) (Claim, bool) {
 		claim = Cut
 	}
 	if claim != Owned && !v.holds(f.Time) {
-		return claim, false // it was never this version's: its time came while another one held
+		return claim, false // the fire time lies in the period of another version
 	}
 	for i := range job.Versions {
 		switch w := &job.Versions[i]; {
@@ -156,16 +161,16 @@ func (job *Job) claim(f *Fire) (Claim, bool) {
 		case job.carries(i, f.Time):
 			return claim, false
 		case claim == Owned && i > f.Version:
-		case w.From.Add(-w.Jitter).After(f.Time) || !w.To.IsZero() && w.To.Before(f.Time): // far from it
+		case w.From.Add(-w.Jitter).After(f.Time) || !w.To.IsZero() && w.To.Before(f.Time): // its period is too far away
 		case job.owns(i, f.Time):
-			return claim, false // an earlier one decided it, or a later one has it
+			return claim, false // an earlier version decided it, or it belongs to a later one
 		}
 	}
 	return claim, true
 }
 
-// carried returns the fire time that the edit which made the version carried over to it, if there is one: the version
-// before had it still to come, for this one it is past due.
+// carried returns the fire time that an edit carried over to the version that it created, if there is one: a fire time that the
+// previous version had not reached yet and that is past due by the new one.
 func (job *Job) carried(index int) (fire Fire, ok bool) {
 	if index == 0 {
 		return fire, false
@@ -184,7 +189,7 @@ func (job *Job) carried(index int) (fire Fire, ok bool) {
 		if old.Schedule.Due(job.ID, f).After(v.From) && isFire(v.Schedule, f) && !due.After(v.From) {
 			for i := range index {
 				if job.owns(i, f) || job.carries(i, f) {
-					return fire, false // it was decided long before
+					return fire, false // an earlier version decided it
 				}
 			}
 			return Fire{Time: f, Due: due, Version: index, Claim: Owned}, true
@@ -202,7 +207,7 @@ func (job *Job) carries(index int, f time.Time) bool {
 	return ok && carried.Time.Equal(f)
 }
 
-// owns reports whether f is a fire time of an enabled version that is due while it holds.
+// owns reports whether f is a fire time of the version and due while the version is in force and enabled.
 func (job *Job) owns(index int, f time.Time) bool {
 	v := &job.Versions[index]
 	if v.Deleted || !v.Enabled || v.Schedule == nil || !isFire(v.Schedule, f) {
@@ -216,10 +221,10 @@ func isFire(s *schedule.Schedule, t time.Time) bool {
 	return ok && next.Equal(t)
 }
 
-// Run is a run of a fire time as it is on record.
+// Run is the record of a fire time's run.
 type Run struct {
 	ID           domain.RunID
-	Version      int // of the job, its number
+	Version      int // number of the job's version
 	Cause        domain.Cause
 	State        domain.State
 	Reason       domain.Reason
@@ -228,14 +233,14 @@ type Run struct {
 	Instance     string
 	Attempt      int
 	FireTime     time.Time
-	DueAt        time.Time // of a held run: its release; of a misfire: when it was decided
+	DueAt        time.Time // for a held run: its release; for a misfire: when planning decided it
 	DispatchedAt time.Time // zero: never bound
 	StartedAt    time.Time // of the last attempt; zero: never started
 	FinishedAt   time.Time // zero: unfinished
 	LatenessMS   *int64    // of the first attempt against DueAt
 	HeldBy       *domain.RunID
-	Shards       int // of a broadcast, in all
-	Missing      int // shards that are not on record
+	Shards       int // total number of shards of a broadcast
+	Missing      int // number of shards without a record
 }
 
 // Missed is an entry of the missed ledger.
@@ -244,38 +249,37 @@ type Missed struct {
 	domain.Missed
 }
 
-// Gap is a time in which no scheduler was at work. To is zero while it lasts.
+// Gap is a period in which no scheduler was running. To is zero if it has not ended.
 type Gap struct{ From, To time.Time }
 
-// Facts are what is on record of the fire times of one job.
+// Facts contains the records about the fire times of one job.
 type Facts struct {
 	Job    *Job
 	Runs   map[domain.RunID][]Run // by the id of the fire time's run or first shard
 	Missed []Missed               // all that overlap the fire times
-	// Later has, by the Unix milliseconds of a fire time that MayBeOvertaken, the fire time of a run that is later
-	// and of an earlier version.
+	// Later maps a fire time in Unix milliseconds, if MayBeOvertaken, to the later fire time of a run of an earlier version.
 	Later map[int64]time.Time
 	Away  []Gap
-	// Paused are the pauses of the groups that the job was in, as far as they overlap the fire times.
+	// Paused contains the pauses of the job's groups that overlap the fire times.
 	Paused []domain.Pause
-	Kept   func(day time.Time) bool // whether the history of a UTC day is there
+	Kept   func(day time.Time) bool // whether the history of a UTC day still exists
 	Now    time.Time
-	// Tolerance is how late a run may be without being called late.
+	// Tolerance is the lateness up to which a run counts as punctual.
 	Tolerance time.Duration
 }
 
-// Settled is how long after its due instant a fire time without a run must have been decided: until then it may
-// be just about to be.
+// Settled is the time after its due instant within which planning may still decide a fire time. Only after it can a fire time be
+// unexplained.
 const Settled = 30 * time.Second
 
-// Ahead is how far ahead of its due instant a run may be admitted; from then on an edit leaves it alone.
+// Ahead is how far ahead of its due instant a run may be admitted. An edit does not affect an admitted run.
 const Ahead = 250 * time.Millisecond
 
-// shortGap is what a gap between the signs of life of schedulers must exceed to count as their absence.
+// shortGap is the length that a gap between scheduler presence records must exceed to count as a Gap.
 const shortGap = 3 * time.Second
 
-// Gaps returns when no scheduler was at work, up to now, from the times that each was, in order of their beginning.
-// Before the first of them nothing is known.
+// Gaps returns the periods until now in which no scheduler was running. present contains the periods in which one was, ordered
+// by their start. Nothing is known about the time before the first one.
 func Gaps(present []Gap, now time.Time) []Gap {
 	var gaps []Gap
 	var seen time.Time
@@ -287,7 +291,7 @@ func Gaps(present []Gap, now time.Time) []Gap {
 			seen = p.To
 		}
 	}
-	// The newest sign of life is as old as the pause between two of them.
+	// Because schedulers record their presence periodically, the newest record is up to one period old.
 	if !seen.IsZero() && now.Sub(seen) > 2*shortGap {
 		gaps = append(gaps, Gap{From: seen})
 	}

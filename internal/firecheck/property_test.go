@@ -18,16 +18,16 @@ var noon = time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC)
 
 const jobID domain.JobID = 7
 
-// history is what an engine without faults does with a job that is edited at random: its runs and ledger entries.
+// history contains the runs and ledger entries that a correct engine creates for a job with random edits.
 type history struct {
 	job      *Job
 	runs     map[int64]Run // by fire time in Unix milliseconds
 	missed   []Missed
-	passed   map[int64]bool // fire times that an edit passed over
+	passed   map[int64]bool // fire times that an edit skipped
 	admitted time.Duration  // how far ahead of due runs are admitted
 }
 
-// drawHistory plans version after version with package plan itself: from First on, all that is due while it holds.
+// drawHistory plans each version with package plan: from First on, all fire times that are due while the version is in force.
 func drawHistory(t *rapid.T) *history {
 	h := &history{
 		job: &Job{ID: jobID}, runs: make(map[int64]Run), passed: make(map[int64]bool),
@@ -50,7 +50,7 @@ func drawHistory(t *rapid.T) *history {
 		}
 		from = end
 	}
-	h.job.Versions[versions-1].To = from // an edit that ends the story
+	h.job.Versions[versions-1].To = from // a last edit, which ends the history
 	h.job.Versions = append(h.job.Versions, Version{Number: versions + 1, From: from, Change: "disabled", Schedule: h.job.Versions[0].Schedule})
 	return h
 }
@@ -75,7 +75,7 @@ func drawVersion(t *rapid.T, created time.Time) Version {
 	}
 }
 
-// plan decides a version's fire times as the store does, and returns the newest that was decided.
+// plan decides a version's fire times as the store does, and returns the newest decided one.
 func (h *history) plan(t *rapid.T, index int, decided, end time.Time) time.Time {
 	v := &h.job.Versions[index]
 	var fire, due time.Time
@@ -143,15 +143,15 @@ func (h *history) facts(fires []Fire) *Facts {
 	return f
 }
 
-// nearEdit reports whether a fire time lies so near an edit that another one's fate may hang on its run.
+// nearEdit reports whether a fire time is so close to an edit that the fate of another fire time may depend on its run.
 func (h *history) nearEdit(t time.Time) bool {
 	return slices.ContainsFunc(h.job.Versions, func(v Version) bool {
 		return v.From.Sub(t).Abs() < 25*time.Second
 	})
 }
 
-// TestPlantedHistories: an engine without faults leaves nothing unexplained, whatever was edited when; what it did is
-// all expected; and exactly the runs that are taken away or doubled afterwards are found.
+// TestPlantedHistories checks three properties for random edits: a correct engine leaves no fire time unexplained; each of its runs
+// has an expected fire time; and the check finds exactly the runs that the test then removes or duplicates.
 func TestPlantedHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := drawHistory(t)
@@ -163,7 +163,7 @@ func TestPlantedHistories(t *testing.T) {
 		seen := make(map[int64]Fire)
 		for _, f := range fires {
 			if _, again := seen[f.Time.UnixMilli()]; again {
-				t.Fatalf("%s is expected twice", f.Time)
+				t.Fatalf("Expected returned %s twice", f.Time)
 			}
 			seen[f.Time.UnixMilli()] = f
 		}
@@ -171,14 +171,14 @@ func TestPlantedHistories(t *testing.T) {
 		for _, ms := range slices.Sorted(maps.Keys(h.runs)) {
 			r := h.runs[ms]
 			f, ok := seen[ms]
-			// What is admitted a moment ahead of due may outlive its version.
+			// A run that was admitted ahead of due may be due after the end of its version.
 			v := h.job.Versions[r.Version-1]
-			ahead := r.DueAt.After(v.To) || !r.DueAt.After(v.From) && f.Claim != Owned // or it follows one that was carried over
+			ahead := r.DueAt.After(v.To) || !r.DueAt.After(v.From) && f.Claim != Owned // or it follows a fire time that was carried over
 			switch {
 			case !ok && ahead:
 				continue
 			case !ok || !ahead && h.job.Versions[f.Version].Number != r.Version:
-				t.Fatalf("the run at %s by version %d is not expected: %+v", r.FireTime, r.Version, f)
+				t.Fatalf("the run at %s by version %d has no expected fire time: %+v", r.FireTime, r.Version, f)
 			}
 			want[ms] = FateRan
 			switch mischief := rapid.IntRange(0, 20).Draw(t, "mischief"); {
@@ -206,7 +206,7 @@ func TestPlantedHistories(t *testing.T) {
 			case !decided && f.Claim == Owned:
 				fate = FateEdited
 				if !h.passed[f.Time.UnixMilli()] {
-					t.Fatalf("%+v is owned, was not decided and not passed over; versions %s", f, h.spans())
+					t.Fatalf("%+v is owned, but was neither decided nor skipped by an edit; versions %s", f, h.spans())
 				}
 			case !decided && f.Claim == Cut:
 				fate = FateEdited
@@ -217,7 +217,7 @@ func TestPlantedHistories(t *testing.T) {
 				t.Fatalf("%+v: %s (%s), want %s; versions %s", f, got.Fate, got.Text, fate, h.spans())
 			}
 			if got.Text == "" {
-				t.Fatalf("%+v: %s without a word", f, got.Fate)
+				t.Fatalf("%+v: %s without a text", f, got.Fate)
 			}
 		}
 	})
@@ -230,7 +230,7 @@ func (h *history) spans() (out string) {
 	return out
 }
 
-// TestExpectedInPieces: pieces of any size make up the whole, in order.
+// TestExpectedInPieces checks that calls with any limit together return all fire times in order.
 func TestExpectedInPieces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := drawHistory(t)
@@ -252,7 +252,7 @@ func TestExpectedInPieces(t *testing.T) {
 	})
 }
 
-// TestNeighbours compares with a walk.
+// TestNeighbours compares Neighbours with a search through all fire times.
 func TestNeighbours(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := drawVersion(t, noon)
@@ -274,7 +274,7 @@ func TestNeighbours(t *testing.T) {
 	})
 }
 
-// TestGaps compares with a look at each second.
+// TestGaps compares Gaps with a check of each second.
 func TestGaps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var present []Gap
@@ -289,12 +289,12 @@ func TestGaps(t *testing.T) {
 			there := slices.ContainsFunc(present, func(p Gap) bool { return !s.Before(p.From) && !s.After(p.To) })
 			gap, away := f.away(s)
 			if there && away && !s.Equal(gap.From) && !s.Equal(gap.To) {
-				t.Fatalf("at %s somebody was there, and %+v says not", s, gap)
+				t.Fatalf("at %s a scheduler was running, but it lies in the gap %+v", s, gap)
 			}
 			if !there && !away { // a gap too short to count
 				near := slices.ContainsFunc(present, func(p Gap) bool { return s.Sub(p.To).Abs() <= shortGap || p.From.Sub(s).Abs() <= shortGap })
 				if !near {
-					t.Fatalf("at %s nobody was there; gaps %+v", s, f.Away)
+					t.Fatalf("at %s no scheduler was running; gaps %+v", s, f.Away)
 				}
 			}
 		}

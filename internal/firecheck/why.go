@@ -9,8 +9,8 @@ import (
 	"github.com/belfryhq/belfry/internal/schedule"
 )
 
-// Lookup finds the fire time that an instant is of a job, by the version with the best claim. Where it is none, the
-// Fire's Version is the one that held then, -1 where none did.
+// Lookup returns the fire time of a job at an instant, with the version that has the best claim. If the instant is no fire time,
+// Fire.Version is the version that was in force then, or -1 if there was none.
 func Lookup(job *Job, at time.Time) (fire Fire, found bool) {
 	fire = Fire{Time: at, Due: at, Version: -1}
 	for i := range job.Versions {
@@ -33,12 +33,13 @@ func Lookup(job *Job, at time.Time) (fire Fire, found bool) {
 	return fire, found
 }
 
-// Neighbours returns the nearest fire times before and after t; zero where there is none within ten years.
+// Neighbours returns the nearest fire times before and after t. They are zero if there is none within ten years before t or none
+// after t.
 func Neighbours(s *schedule.Schedule, t time.Time) (before, after time.Time) {
 	after, _ = s.Next(t)
 	const furthest = 10 * 366 * 24 * time.Hour
 	for back := 2 * time.Second; before.IsZero() && back < furthest; back *= 2 {
-		// The halves looked at before had none, so that few are met here, however dense the schedule is.
+		// The previous, shorter periods contained no fire time, so the loop finds only a few, even for a dense schedule.
 		for f, ok := s.Next(t.Add(-back)); ok && f.Before(t); f, ok = s.Next(f) {
 			before = f
 		}
@@ -46,11 +47,11 @@ func Neighbours(s *schedule.Schedule, t time.Time) (before, after time.Time) {
 	return before, after
 }
 
-// Chain is what is on record of a fixed_delay job around an instant.
+// Chain contains the runs of a fixed_delay job before and after an instant; nil if there is none.
 type Chain struct{ Before, After *Run }
 
-// ChainDue returns the fire time that follows a run of a fixed_delay version which ended at end, and whether the
-// version's window is still open then.
+// ChainDue returns the fire time that follows a run of a fixed_delay version that ended at end. open reports whether it lies
+// within the schedule's window.
 func ChainDue(v *Version, end time.Time) (due time.Time, open bool) {
 	start, last := v.Schedule.Window()
 	due = end.Add(v.Schedule.Delay())
@@ -60,8 +61,8 @@ func ChainDue(v *Version, end time.Time) (due time.Time, open bool) {
 	return due, last.IsZero() || !due.After(last)
 }
 
-// Why answers what became of an instant of a job. heard is a note on how the instant was understood, and may be
-// empty. chain counts for versions of kind fixed_delay alone.
+// Why explains what happened to a job at an instant. heard is a sentence about the interpretation of the user's input and may be
+// empty. chain is used for versions of kind fixed_delay only.
 func (f *Facts) Why(at time.Time, heard string, chain Chain) Why {
 	out := Why{
 		JobID: f.Job.ID, JobName: f.Job.Name, Group: f.Job.Group, At: domain.At(at), TimeZone: f.Job.zone().String(),
@@ -92,13 +93,13 @@ func (f *Facts) Why(at time.Time, heard string, chain Chain) Why {
 	}
 	if len(runs) > 0 && !found && out.RunID == nil {
 		out.RunID = &runs[0].ID
-		say = append(say, fmt.Sprintf("All the same there is run %s of it, by version %d.", runs[0].ID, runs[0].Version))
+		say = append(say, fmt.Sprintf("However, there is run %s of version %d with this fire time.", runs[0].ID, runs[0].Version))
 	}
 	out.Answer = strings.Join(say, " ")
 	return out
 }
 
-// answerFire speaks of a fire time.
+// answerFire explains a fire time.
 func (f *Facts) answerFire(out *Why, fire *Fire) []string {
 	v := &f.Job.Versions[fire.Version]
 	finding := f.Explain(*fire)
@@ -116,16 +117,16 @@ func (f *Facts) answerFire(out *Why, fire *Fire) []string {
 	return append(say, sentence(finding.Text))
 }
 
-// answerNoFire speaks of an instant at which nothing was to fire, by the version that held.
+// answerNoFire explains why an instant is no fire time of the version that was in force.
 func (f *Facts) answerNoFire(out *Why, fire *Fire) []string {
 	v := &f.Job.Versions[fire.Version]
 	if v.Schedule == nil {
-		return []string{fmt.Sprintf("Whether it is a fire time cannot be said: the schedule of version %d no longer compiles: %s.", v.Number, v.Fault)}
+		return []string{fmt.Sprintf("It is unknown whether this is a fire time, because the schedule of version %d no longer compiles: %s.", v.Number, v.Fault)}
 	}
 	if v.Schedule.Kind() == domain.ScheduleNone {
-		return []string{fmt.Sprintf("The job has no schedule: %s; it runs only by hand, API, event or parent.", f.held(fire.Version))}
+		return []string{fmt.Sprintf("The job has no schedule: %s. It runs only by manual trigger, API, event or parent.", f.held(fire.Version))}
 	}
-	say := []string{fmt.Sprintf("%s is no fire time: %s; it says: %s.", f.say(fire.Time), f.held(fire.Version), v.Schedule.Describe())}
+	say := []string{fmt.Sprintf("%s is no fire time: %s, with this schedule: %s.", f.say(fire.Time), f.held(fire.Version), v.Schedule.Describe())}
 	start, end := v.Schedule.Window()
 	switch {
 	case !start.IsZero() && fire.Time.Before(start):
@@ -136,7 +137,7 @@ func (f *Facts) answerNoFire(out *Why, fire *Fire) []string {
 		local := fire.Time.In(v.Schedule.Zone())
 		off := fmt.Sprintf("%s, a %s, is a day off of calendar %s", domain.DateOf(local), local.Weekday(), v.Schedule.Calendar())
 		if v.Schedule.TakenOff(fire.Time) {
-			off += "; on another day it would be one"
+			off += "; without the calendar, this would be a fire time"
 		}
 		say = append(say, off+".")
 	}
@@ -144,7 +145,7 @@ func (f *Facts) answerNoFire(out *Why, fire *Fire) []string {
 		say = append(say, moved)
 	}
 	if !v.Enabled {
-		say = append(say, "The job was disabled then, besides.")
+		say = append(say, "The job was also disabled at that time.")
 	}
 	return append(say, f.neighbours(out))
 }
@@ -161,7 +162,7 @@ func (f *Facts) neighbours(out *Why) string {
 	return "It has no fire times."
 }
 
-// answerNoVersion speaks of an instant before the job was, or after it was deleted.
+// answerNoVersion explains an instant before the job was created or after it was deleted.
 func (f *Facts) answerNoVersion(at time.Time) string {
 	for i := range f.Job.Versions {
 		if v := &f.Job.Versions[i]; v.Deleted && at.After(v.From) {
@@ -174,15 +175,15 @@ func (f *Facts) answerNoVersion(at time.Time) string {
 	return "The job did not exist."
 }
 
-// answerChain speaks of a fixed_delay job: its fire times follow from the ends of its runs.
+// answerChain explains an instant of a fixed_delay job, whose fire times follow from the ends of its runs.
 func (f *Facts) answerChain(out *Why, fire *Fire, chain Chain) []string {
 	v := &f.Job.Versions[fire.Version]
-	say := []string{fmt.Sprintf("Fire times of fixed_delay follow from the ends of runs: %s; it says: %s.", f.held(fire.Version), v.Schedule.Describe())}
+	say := []string{fmt.Sprintf("Fire times of fixed_delay follow from the ends of runs: %s, with this schedule: %s.", f.held(fire.Version), v.Schedule.Describe())}
 	if runs := f.Runs[fire.ID(f.Job.ID)]; len(runs) > 0 {
 		fire.Claim, fire.Due = Owned, v.Schedule.Due(f.Job.ID, fire.Time)
 		finding := f.Explain(*fire)
 		out.IsFireTime, out.Fate, out.DueAt, out.RunID = true, finding.Fate, domain.AtPtr(fire.Due), &runs[0].ID
-		return append(say, fmt.Sprintf("%s was one.", f.say(fire.Time)), sentence(finding.Text))
+		return append(say, fmt.Sprintf("%s was a fire time.", f.say(fire.Time)), sentence(finding.Text))
 	}
 	if m := f.entry(fire.Time); m != nil {
 		fire.Claim = Owned
@@ -192,18 +193,18 @@ func (f *Facts) answerChain(out *Why, fire *Fire, chain Chain) []string {
 	}
 	if !v.Enabled {
 		out.Fate = FateDisabled
-		return append(say, "The job was disabled then.")
+		return append(say, "The job was disabled at that time.")
 	}
 	if r := chain.Before; r != nil {
 		out.Before, out.RunID = domain.AtPtr(r.FireTime), &r.ID
-		text := fmt.Sprintf("The fire time before was %s, and its run %s", f.say(r.FireTime), r.ID)
+		text := fmt.Sprintf("The previous fire time was %s, and its run %s", f.say(r.FireTime), r.ID)
 		switch end := r.FinishedAt; {
 		case !r.State.Final():
-			text += fmt.Sprintf(" is %s still: the chain goes on when it ends.", r.State)
+			text += fmt.Sprintf(" is still %s: the next fire time follows from its end.", r.State)
 		case end.After(fire.Time):
 			text += fmt.Sprintf(" lasted until %s.", f.say(end))
 		default:
-			text += fmt.Sprintf(" had ended at %s, so that the next one was due %s later.", f.say(end), v.Schedule.Delay())
+			text += fmt.Sprintf(" had ended at %s, so the next one was due %s later.", f.say(end), v.Schedule.Delay())
 		}
 		say = append(say, text)
 	}
@@ -220,7 +221,7 @@ func (f *Facts) answerChain(out *Why, fire *Fire, chain Chain) []string {
 	return say
 }
 
-// clocks tells where a change of the clocks is why an instant is a fire time, or is none.
+// clocks returns a sentence if a clock change is the reason why an instant is a fire time, or why it is none.
 func (f *Facts) clocks(s *schedule.Schedule, t time.Time, fires bool) string {
 	zone := s.Zone()
 	from, _ := t.In(zone).ZoneBounds()
@@ -232,15 +233,15 @@ func (f *Facts) clocks(s *schedule.Schedule, t time.Time, fires bool) string {
 	turn := time.Duration(offset-earlier) * time.Second
 	switch {
 	case fires && turn > 0 && t.Equal(from):
-		return fmt.Sprintf("At that instant the clocks went forward by %s: local times in the gap that the expression names fire here, once.", turn)
+		return fmt.Sprintf("At that instant the clocks went forward by %s: local times of the expression that lie in the gap fire here, once.", turn)
 	case !fires && turn < 0 && t.Sub(from) < -turn && isFire(s, t.Add(turn)):
-		return fmt.Sprintf("The clocks had gone back by %s: they showed this local time for the second time, and a fixed local time fires at its first.", -turn)
+		return fmt.Sprintf("The clocks had gone back by %s: they showed this local time for the second time, and a fixed local time fires only the first time.", -turn)
 	}
 	return ""
 }
 
-// ParseAt reads an instant: RFC 3339, or a local time of the job such as 2026-03-29 02:30, with what is to be said
-// about that where the clocks showed it twice or never.
+// ParseAt parses an instant: RFC 3339, or a local time in the job's time zone such as 2026-03-29 02:30. If the clocks showed the
+// local time twice or never, heard is a sentence that says so.
 func ParseAt(text string, job *Job) (at time.Time, heard string, err error) {
 	if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return t.UTC().Truncate(time.Millisecond), "", nil
@@ -264,8 +265,8 @@ func clip(s string) string {
 	return s
 }
 
-// Local returns the instant at which the clocks of a zone show the given reading (whose own zone does not count):
-// the first of two, and where they skip it the first instant after the gap. heard says so in these cases.
+// Local returns the instant at which the clocks of a zone show the given local time; the zone of reading is ignored. If they show
+// it twice, it returns the first instant. If they skip it, it returns the first instant after the gap. heard says so in both cases.
 func Local(reading time.Time, zone *time.Location) (at time.Time, heard string) {
 	shown := time.Date(reading.Year(), reading.Month(), reading.Day(), reading.Hour(), reading.Minute(), reading.Second(), reading.Nanosecond(), time.UTC)
 	var hits []time.Time
@@ -282,19 +283,19 @@ func Local(reading time.Time, zone *time.Location) (at time.Time, heard string) 
 	name := shown.Format("2006-01-02 15:04:05.999")
 	switch {
 	case len(hits) == 0 && !gapEnd.IsZero():
-		return gapEnd.UTC(), fmt.Sprintf("The clocks of %s skipped %s; the first instant after the gap is meant.", zone, name)
+		return gapEnd.UTC(), fmt.Sprintf("The clocks of %s skipped %s; this answer is about the first instant after the gap.", zone, name)
 	case len(hits) == 0:
 		return shown, ""
 	case len(hits) == 2 && !hits[0].Equal(hits[1]):
 		if hits[1].Before(hits[0]) {
 			hits[0], hits[1] = hits[1], hits[0]
 		}
-		return hits[0].UTC(), fmt.Sprintf("The clocks of %s showed %s twice; the first time is meant.", zone, name)
+		return hits[0].UTC(), fmt.Sprintf("The clocks of %s showed %s twice; this answer is about the first time.", zone, name)
 	}
 	return hits[0].UTC(), ""
 }
 
-// sentence makes a sentence of a phrase.
+// sentence returns a phrase as a sentence.
 func sentence(s string) string {
 	if s == "" {
 		return s

@@ -15,7 +15,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 )
 
-// told returns and removes the alerts that were enqueued since the last call.
+// told returns and removes the alerts that have been enqueued since the last call.
 func (r *recorded) told() (out []engine.AlertNote) {
 	for _, u := range r.ups {
 		if u.Alert != nil {
@@ -45,8 +45,8 @@ func ends(t testing.TB, s *store.Store, job domain.JobID, outcome domain.Outcome
 	return r
 }
 
-// An alert at the first failure, none for those that follow within the hour, one with their number after it, and
-// one when the job succeeds again. Time passes in Postgres alone.
+// There is one alert for the first failure, none for failures within the next hour, one with their number after it, and one when
+// the job succeeds again. Only the clock of Postgres moves forward.
 func TestAlertsFold(t *testing.T) {
 	s, ups := open(t)
 	channel(t, s, "ops")
@@ -58,7 +58,7 @@ func TestAlertsFold(t *testing.T) {
 		t.Helper()
 		got := ups.told()
 		if len(got) != 1 || got[0].Kind != kind || got[0].Count != count || got[0].RunID != run.ID || got[0].JobID != job || got[0].Folded {
-			t.Fatalf("told: %+v, want one of %s with %d", got, kind, count)
+			t.Fatalf("got alerts %+v, want one of kind %s with count %d", got, kind, count)
 		}
 		return got[0]
 	}
@@ -74,17 +74,17 @@ func TestAlertsFold(t *testing.T) {
 	one(domain.AlertFailed, 1, ends(t, s, job, domain.OutcomeFailed))
 	ends(t, s, job, domain.OutcomeFailed)
 	if got := ups.told(); len(got) != 1 || !got[0].Folded || time.Until(got[0].DueAt) < 59*time.Minute {
-		t.Fatalf("the first that is folded: %+v", got)
+		t.Fatalf("the first folded failure caused an alert: %+v", got)
 	}
 	ends(t, s, job, domain.OutcomeFailed)
 	none()
 	if note, wait := folded(t, s, job); note != nil || wait < 59*time.Minute {
-		t.Fatalf("too early, folded failures are told: %+v, wait %s", note, wait)
+		t.Fatalf("folded failures caused an alert too early: %+v, wait %s", note, wait)
 	}
 	hours(1)
 	one(domain.AlertFailed, 3, ends(t, s, job, domain.OutcomeFailed)) // two folded, and this one
 	if note, wait := folded(t, s, job); note != nil || wait != 0 {
-		t.Fatalf("what was told is told again: %+v, wait %s", note, wait)
+		t.Fatalf("the same failures caused a second alert: %+v, wait %s", note, wait)
 	}
 	ends(t, s, job, domain.OutcomeFailed)
 	ups.told()
@@ -137,12 +137,12 @@ func TestAlertsAreLockedInOrder(t *testing.T) {
 	for query[int64](t, s, `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`) == 0 {
 		select {
 		case err := <-done:
-			t.Fatalf("settled beside a lock: %v", err)
+			t.Fatalf("settled although another transaction holds the lock: %v", err)
 		default:
 		}
 	}
 	if err := lock(last); err != nil {
-		t.Errorf("it waits for the first job's and holds the last one's: %v", err)
+		t.Errorf("the transaction waits for the first job's lock and holds the last job's: %v", err)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -152,7 +152,7 @@ func TestAlertsAreLockedInOrder(t *testing.T) {
 	}
 }
 
-// folded asks as the follow-up does.
+// folded does what the follow-up of a folded alert does.
 func folded(t *testing.T, s *store.Store, job domain.JobID) (note *engine.AlertNote, wait time.Duration) {
 	t.Helper()
 	err := pgx.BeginFunc(t.Context(), s.Pool(), func(tx pgx.Tx) (err error) {
@@ -165,7 +165,8 @@ func folded(t *testing.T, s *store.Store, job domain.JobID) (note *engine.AlertN
 	return note, wait
 }
 
-// A run with attempts left is no alert, a cancelled one neither; a broadcast is one alert when its last shard ended.
+// A run with attempts left causes no alert, and neither does a cancelled run. A broadcast causes one alert when its last shard
+// ends.
 func TestAlertsOfFinalFailuresOnly(t *testing.T) {
 	s, ups := open(t)
 	channel(t, s, "ops")
@@ -174,7 +175,7 @@ func TestAlertsOfFinalFailuresOnly(t *testing.T) {
 	}).ID
 	r := ends(t, s, job, domain.OutcomeFailed)
 	if got := ups.told(); len(got) != 0 {
-		t.Fatalf("a retry is told: %+v", got)
+		t.Fatalf("a retry caused an alert: %+v", got)
 	}
 	exec(t, s, `UPDATE runs_live SET replanned = true, attempt = 2, due_at = now() WHERE id = $1`, r.ID) // as the retry's follow-up does
 	again := admit(t, s, claim(t, s))
@@ -188,7 +189,7 @@ func TestAlertsOfFinalFailuresOnly(t *testing.T) {
 	quiet := create(t, s, "b", alerting(domain.AlertFailed)).ID
 	ends(t, s, quiet, domain.OutcomeCancelled)
 	if got := ups.told(); len(got) != 0 {
-		t.Fatalf("a cancelled run is told: %+v", got)
+		t.Fatalf("a cancelled run caused an alert: %+v", got)
 	}
 
 	all := create(t, s, "c", alerting(domain.AlertFailed), func(sp *domain.JobSpec) { sp.Route = domain.RouteBroadcast })
@@ -196,7 +197,7 @@ func TestAlertsOfFinalFailuresOnly(t *testing.T) {
 	slices.SortFunc(shards, func(a, b engine.LiveRun) int { return cmp.Compare(a.Shard.Index, b.Shard.Index) })
 	settle(t, s, slices.Repeat(settled, 2), result(s, shards[1], domain.OutcomeFailed), result(s, shards[0], domain.OutcomeSucceeded))
 	if got := ups.told(); len(got) != 0 {
-		t.Fatalf("told before the join: %+v", got)
+		t.Fatalf("a broadcast caused an alert before its join: %+v", got)
 	}
 	settle(t, s, settled, result(s, shards[2], domain.OutcomeFailed))
 	if got := ups.told(); len(got) != 1 || got[0].Count != 1 || got[0].RunID != shards[0].ID {
@@ -226,7 +227,7 @@ func TestAlertsOfMissedAndLate(t *testing.T) {
 	late := create(t, s, "c", alerting(domain.AlertLate)).ID
 	ends(t, s, late, domain.OutcomeSucceeded)
 	if got := ups.told(); len(got) != 0 {
-		t.Fatalf("a punctual run is told: %+v", got)
+		t.Fatalf("a punctual run caused an alert: %+v", got)
 	}
 	r := start(t, s, late)
 	exec(t, s, `UPDATE runs_live SET due_at = due_at - interval '61 seconds' WHERE id = $1`, r.ID)
@@ -266,11 +267,11 @@ func TestAlertChannelsOfJobs(t *testing.T) {
 	}
 	job := create(t, s, "b", func(sp *domain.JobSpec) { sp.Alert.Channels = []string{"ops"} })
 	if len(job.Alert.On) != 3 {
-		t.Errorf("channels without turns hear of %v", job.Alert.On)
+		t.Errorf("a job with channels and without kinds asks for alerts of kinds %v", job.Alert.On)
 	}
 }
 
-// Settlers that have the same jobs in another order get along.
+// Transactions that settle the same jobs in different orders do not deadlock.
 func TestAlertsOfTheSameJobs(t *testing.T) {
 	s, _ := open(t)
 	channel(t, s, "ops")

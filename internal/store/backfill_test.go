@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 )
 
-// backfill makes one in a millisecond of its own, as ids are ordered by it.
+// backfill creates each backfill in a separate millisecond, because run ids are ordered by it.
 func backfill(t testing.TB, s *store.Store, job domain.JobID, from, to time.Time, most int) domain.Backfilled {
 	t.Helper()
 	for begun := s.Now(); s.Now().Sub(begun) < 2*time.Millisecond; {
@@ -92,7 +92,7 @@ func TestBackfillRefuses(t *testing.T) {
 	if _, err := s.Backfill(t.Context(), 999, domain.Backfill{From: now.Add(-time.Hour), To: now}); domain.CodeOf(err) != domain.NotFound {
 		t.Errorf("no such job: %v", err)
 	}
-	// What lies ahead is left out, and a dry run plans nothing.
+	// Future fire times are left out, and a dry run plans nothing.
 	out, err := s.Backfill(t.Context(), hourly.ID, domain.Backfill{From: now.Add(-2 * time.Hour), To: now.Add(24 * time.Hour), DryRun: true})
 	if err != nil || len(out.FireTimes) != 2 || len(out.RunIDs) != 0 {
 		t.Errorf("%+v %v", out, err)

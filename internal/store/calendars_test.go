@@ -105,7 +105,7 @@ func TestCalendarEditsTakeEffectAtOnce(t *testing.T) {
 	}
 }
 
-// Each version has its own copy of the days: what was a fire time before stays one, whatever the calendar says since.
+// Each version has its own copy of the days off, so a change of the calendar does not change past fire times.
 func TestCalendarVersionsAreAudited(t *testing.T) {
 	s, _ := open(t)
 	calendar(t, s, "c")
@@ -114,15 +114,15 @@ func TestCalendarVersionsAreAudited(t *testing.T) {
 	now := s.Now()
 	tomorrow := now.AddDate(0, 0, 1)
 	setDates(t, s, "c", domain.DateOf(end.Add(-time.Hour)), domain.DateOf(now), domain.DateOf(tomorrow))
-	if got := counts(audited(t, s, job.ID, end)); got != "ran 100" {
+	if got := counts(checked(t, s, job.ID, end)); got != "ran 100" {
 		t.Errorf("before the change: %s", got)
 	}
 	exec(t, s, `DELETE FROM runs_history WHERE id = $1`, domain.ScheduledRunID(job.ID, fires[50], 0))
-	if got := counts(audited(t, s, job.ID, end)); got != "unexplained 1, ran 99" {
+	if got := counts(checked(t, s, job.ID, end)); got != "unexplained 1, ran 99" {
 		t.Errorf("without one of its runs: %s", got)
 	}
 	why := func(at time.Time) firecheck.Why {
-		w, err := auditor(s).Why(t.Context(), job.ID, domain.At(at).String())
+		w, err := fireCheck(s).Why(t.Context(), job.ID, domain.At(at).String())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// What is sent to a host that takes nothing more is given up by the kernel after silentMax: for a connection that has
-// vanished that would otherwise take a quarter of an hour. A peer that never reads stands for the host, as packets that
-// get lost take privileges.
+// If the peer acknowledges no more data, the kernel ends the connection after silentMax. By default this takes a quarter of an
+// hour. The test uses a peer that never reads, because dropping packets needs privileges.
 func TestDialGivesUpWhatNobodyTakes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT COVERED: it waits for the kernel's patience to end; -short leaves it out")

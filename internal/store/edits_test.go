@@ -110,7 +110,7 @@ func quiet(t *testing.T, s *store.Store) {
 	waitUntil(t, func() bool { return query[int64](t, s, `SELECT count(*) FROM runs_live`) == 0 })
 }
 
-// patience bounds what is waited for, however busy the machine is.
+// patience is the time limit of waits, long enough for a busy machine.
 const patience = 5 * time.Minute
 
 // waitUntil polls a condition.
@@ -154,7 +154,7 @@ func stalled(err error) bool {
 	return domain.CodeOf(err) == domain.Unavailable
 }
 
-// turn plans now and then, and fires what is due. It returns the ring as it is then; none beside an error.
+// turn sometimes plans, and fires due runs. It returns the new ring, or nil with an error.
 func turn(ctx context.Context, s *store.Store, rng *rand.Rand, ring []engine.Due) ([]engine.Due, error) {
 	if rng.IntN(10) == 0 {
 		planned, err := s.PlanDue(ctx, 1+rng.IntN(10), false)
@@ -265,7 +265,7 @@ func editAtRandom(ctx context.Context, s *store.Store, rng *rand.Rand, ids []dom
 		}
 		// Its now may be that of a fire ahead of its due instant; the next tries are two seconds ahead.
 		if answered := s.Now(); err == nil && after.UpdatedAt.After(answered.Add(time.Second)) {
-			return fmt.Errorf("version %d of job %d is to hold from %v, answered at %v", after.Version, id, after.UpdatedAt, answered)
+			return fmt.Errorf("version %d of job %d is in force from %v, but the edit was answered at %v", after.Version, id, after.UpdatedAt, answered)
 		}
 		select {
 		case <-ctx.Done():
@@ -279,7 +279,7 @@ func editAtRandom(ctx context.Context, s *store.Store, rng *rand.Rand, ids []dom
 type held struct {
 	version  int
 	from, to time.Time
-	dues     map[int64]time.Time // of its fire times, by Unix milliseconds; empty when disabled or deleted
+	dues     map[int64]time.Time // due instants by fire time in Unix milliseconds; empty if disabled or deleted
 }
 
 // checkFires compares a job's runs with what its versions say, and returns how many fire times had to have one.
@@ -442,8 +442,8 @@ func versionsOf(t *testing.T, s *store.Store, job domain.JobID) []held {
 	return out
 }
 
-// An edit that waits, here for the lock of a run that is being fired, comes after what was fired meanwhile: its version
-// does not begin before a run of the one before was due, and what is due between them stays.
+// An edit that waits for the lock of a run that is being fired takes effect after that run: its version does not begin before the
+// due instant of a fired run of the old version, and the runs that are due between them stay.
 func TestEditsThatWait(t *testing.T) {
 	edit := func(sp *domain.JobSpec) error {
 		sp.Enabled = false
@@ -525,7 +525,7 @@ func TestEditsThatWait(t *testing.T) {
 	}
 }
 
-// A run that is to be tried again in an hour, which its attempt does not tell yet, does not put an edit off until then.
+// A run whose next attempt is due in an hour does not delay an edit until then.
 func TestEditsDoNotWaitForRetries(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a", everySecond, parallel)

@@ -35,8 +35,8 @@ func (s *Store) Attend(ctx context.Context, presence int64, scheduler string) (i
 	return id, pgerr.Translate(s.q.ForgetPresence(ctx, presenceKept))
 }
 
-// ClaimFireCheck claims the periodic audit of fire times for its lease, or extends the claim, and returns the audit's
-// progress. It returns false while another owner holds the claim.
+// ClaimFireCheck claims the periodic fire check for its lease, or extends the claim, and returns the progress of the check.
+// It returns false while another owner holds the claim.
 func (s *Store) ClaimFireCheck(ctx context.Context, owner string, lease time.Duration) (round firecheck.Round, now time.Time, ok bool, err error) {
 	rows, err := s.q.ClaimFireCheck(ctx, sqlcgen.ClaimFireCheckParams{Owner: owner, Lease: lease})
 	if err != nil || len(rows) == 0 {
@@ -49,8 +49,8 @@ func (s *Store) ClaimFireCheck(ctx context.Context, owner string, lease time.Dur
 	}, r.Now.UTC(), true, nil
 }
 
-// SaveFireCheck stores the audit's progress, unless its owner has lost the claim. A page that was audited and not saved
-// is audited again, which changes nothing.
+// SaveFireCheck stores the progress of the fire check, unless its owner has lost the claim. If a page was checked and not saved,
+// it is checked again, which changes nothing.
 func (s *Store) SaveFireCheck(ctx context.Context, owner string, round firecheck.Round) error {
 	_, err := s.q.SaveFireCheck(ctx, sqlcgen.SaveFireCheckParams{
 		Owner: owner, Through: round.Through, Upto: epoch(round.Upto), JobID: int64(round.Cursor.Job),
@@ -59,7 +59,7 @@ func (s *Store) SaveFireCheck(ctx context.Context, owner string, round firecheck
 	return pgerr.Translate(err)
 }
 
-// ReleaseFireCheck gives up the claim on the audit.
+// ReleaseFireCheck gives up the claim on the fire check.
 func (s *Store) ReleaseFireCheck(ctx context.Context, owner string) error {
 	return pgerr.Translate(s.q.ReleaseFireCheck(ctx, owner))
 }
@@ -70,7 +70,7 @@ func (s *Store) OldestUndecided(ctx context.Context) (time.Time, error) {
 	return fromEpoch(due), pgerr.Translate(err)
 }
 
-// LedgerUnexplained records fire times without a trace in the missed ledger and returns those it recorded, after a
+// LedgerUnexplained records unexplained fire times in the missed ledger and returns those it recorded, after a
 // second check under the lock of the job's planning. None of them can get a run afterwards. PlanDue and PlanStranded
 // decide from next_fire_time on, and fire times at or after it are left out here. An edit plans fire times after the
 // newest one that has a run or an entry (KeptThrough); from now on that is this one or a later one. All other runs have

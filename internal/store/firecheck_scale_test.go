@@ -14,11 +14,11 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
-// TestAuditScales audits busy jobs among very many idle ones, over a history of hundreds of thousands of runs: with the
-// statistics of empty tables and with true ones, no page may read a big table in sequence.
-func TestAuditScales(t *testing.T) {
+// TestFireCheckScales checks the fire times of busy jobs among very many idle ones, over a history of hundreds of thousands of
+// runs. No page may read a big table sequentially, neither with the statistics of empty tables nor with the actual ones.
+func TestFireCheckScales(t *testing.T) {
 	if testing.Short() {
-		t.Skip("NOT COVERED: the plans of the audit's queries, with -short")
+		t.Skip("NOT COVERED: the plans of the fire check's queries, with -short")
 	}
 	s, err := store.Open(t.Context(), store.Config{URL: pgtest.Database(t, store.Migrate), MaxConns: 1})
 	if err != nil {
@@ -29,7 +29,7 @@ func TestAuditScales(t *testing.T) {
 	end := aMinuteAgo(s)
 	fillAuditWorld(t, s, idle, busy, seconds, end)
 	w := &scale{t: t, s: s, slowest: make(map[string]time.Duration)}
-	auditor := view.NewFireCheck(s.Pool(), s.Zone(), s.Settings().Tolerance)
+	check := view.NewFireCheck(s.Pool(), s.Zone(), s.Settings().Tolerance)
 	timed := func(name string, call func() error) {
 		t.Helper()
 		begun := time.Now()
@@ -43,28 +43,28 @@ func TestAuditScales(t *testing.T) {
 		before := w.read(bigTables)
 		for i := range 8 {
 			timed("500 idle jobs", func() error {
-				_, n, next, _, err := auditor.Unexplained(t.Context(), end.Add(-time.Hour), end, firecheck.Cursor{Job: domain.JobID(busy + i*20_000)}, 500, 20_000)
+				_, n, next, _, err := check.Unexplained(t.Context(), end.Add(-time.Hour), end, firecheck.Cursor{Job: domain.JobID(busy + i*20_000)}, 500, 20_000)
 				if err == nil && (n != 500 || next.Job == 0) {
 					err = fmt.Errorf("%d fire times, next %+v", n, next)
 				}
 				return err
 			})
 			timed("20,000 fire times", func() error {
-				found, n, _, _, err := auditor.Unexplained(t.Context(), end.Add(-seconds*time.Second), end, firecheck.Cursor{Job: domain.JobID(i)}, 500, 20_000)
+				found, n, _, _, err := check.Unexplained(t.Context(), end.Add(-seconds*time.Second), end, firecheck.Cursor{Job: domain.JobID(i)}, 500, 20_000)
 				if err == nil && (n != 20_000 || len(found) != 0) {
 					err = fmt.Errorf("%d fire times, %d unexplained", n, len(found))
 				}
 				return err
 			})
 			timed("a page of belfry audit", func() error {
-				page, _, _, err := auditor.Page(t.Context(), view.FireScope{Job: domain.JobID(i + 1), Since: end.Add(-seconds * time.Second), Until: end}, firecheck.Cursor{})
+				page, _, _, err := check.Page(t.Context(), view.FireScope{Job: domain.JobID(i + 1), Since: end.Add(-seconds * time.Second), Until: end}, firecheck.Cursor{})
 				if err == nil && (page.Counts[firecheck.FateRan] < 1000 || page.Counts[firecheck.FateRan] != sum(page.Counts)) {
 					err = fmt.Errorf("found %v", page.Counts)
 				}
 				return err
 			})
 			timed("why", func() error {
-				why, err := auditor.Why(t.Context(), domain.JobID(i+1), domain.At(end.Add(-time.Hour)).String())
+				why, err := check.Why(t.Context(), domain.JobID(i+1), domain.At(end.Add(-time.Hour)).String())
 				if err == nil && why.Fate != firecheck.FateRan {
 					err = fmt.Errorf("%s", why.Answer)
 				}
@@ -91,7 +91,7 @@ func sum(counts map[firecheck.Fate]int) (n int) {
 	return n
 }
 
-// fillAuditWorld makes jobs that fired every second, and their runs, and others that fire once an hour and ran never.
+// fillAuditWorld inserts jobs that fired every second, with their runs, and jobs that fire once an hour and never ran.
 func fillAuditWorld(t *testing.T, s *store.Store, idle, busy, seconds int, end time.Time) {
 	t.Helper()
 	for _, table := range column[string](t, s, `SELECT relname::text FROM pg_class WHERE relkind = 'r' AND relnamespace = 'belfry'::regnamespace`) {
@@ -110,7 +110,7 @@ func fillAuditWorld(t *testing.T, s *store.Store, idle, busy, seconds int, end t
 		spec("1s"), spec("1h"), busy, idle, begin)
 	exec(t, s, `INSERT INTO job_versions (job_id, version, spec, created_at, valid_from, changed_by, change)
 		SELECT id, 1, spec, created_at, created_at, 'test', 'created' FROM jobs`)
-	// The idle ones have their fire times of this hour still to be decided.
+	// Planning has not decided the fire times of the idle jobs in this hour yet.
 	exec(t, s, `INSERT INTO job_due (job_id, version, next_fire_time, next_due_at)
 		SELECT id, 1, f, f FROM (SELECT id, CASE WHEN id <= $1 THEN now() + interval '1 h' ELSE $2::timestamptz END AS f FROM jobs) x`, busy, begin)
 	for job := range busy {

@@ -20,19 +20,19 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
-// auditor reads fire times of a store.
-func auditor(s *store.Store) *view.FireCheck {
+// fireCheck returns the fire check of a store.
+func fireCheck(s *store.Store) *view.FireCheck {
 	return view.NewFireCheck(s.Pool(), s.Zone(), s.Settings().Tolerance)
 }
 
-// audited audits three hours, page by page. Job 0 is all.
-func audited(t *testing.T, s *store.Store, job domain.JobID, until time.Time) firecheck.Page {
+// checked checks the fire times of three hours, page by page. Job 0 means all jobs.
+func checked(t *testing.T, s *store.Store, job domain.JobID, until time.Time) firecheck.Page {
 	t.Helper()
 	scope := view.FireScope{Job: job, Since: until.Add(-3 * time.Hour), Until: until}
 	whole := firecheck.Page{Counts: map[firecheck.Fate]int{}}
 	var from firecheck.Cursor
 	for pages := 0; ; pages++ {
-		page, next, done, err := auditor(s).Page(t.Context(), scope, from)
+		page, next, done, err := fireCheck(s).Page(t.Context(), scope, from)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,15 +44,15 @@ func audited(t *testing.T, s *store.Store, job domain.JobID, until time.Time) fi
 			return whole
 		}
 		if from = next; pages > 1000 {
-			t.Fatal("the pages have no end")
+			t.Fatal("there is no last page")
 		}
 	}
 }
 
-// aMinuteAgo is where the histories of these tests end. What came due since is not on record.
+// aMinuteAgo returns the end of the histories in these tests. Later fire times have no records.
 func aMinuteAgo(s *store.Store) time.Time { return s.Now().Truncate(time.Second).Add(-time.Minute) }
 
-// past makes a job that has existed and run for n seconds up to end, and returns its fire times.
+// past creates a job that has existed and run for n seconds up to end, and returns its fire times.
 func past(t *testing.T, s *store.Store, name string, end time.Time, n int, edit ...func(*domain.JobSpec)) (domain.Job, []time.Time) {
 	t.Helper()
 	job := create(t, s, name, append([]func(*domain.JobSpec){everySecond}, edit...)...)
@@ -93,13 +93,13 @@ func TestAuditFindsWhatIsTakenAway(t *testing.T) {
 	end := aMinuteAgo(s)
 	job, fires := past(t, s, "robbed", end, 100)
 	past(t, s, "whole", end, 200)
-	if got := counts(audited(t, s, 0, end)); got != "ran 300" {
+	if got := counts(checked(t, s, 0, end)); got != "ran 300" {
 		t.Fatalf("untouched: %s", got)
 	}
 	for _, i := range []int{10, 11, 50} {
 		exec(t, s, `DELETE FROM runs_history WHERE id = $1`, domain.ScheduledRunID(job.ID, fires[i], 0))
 	}
-	got := audited(t, s, 0, end)
+	got := checked(t, s, 0, end)
 	if counts(got) != "unexplained 3, ran 297" {
 		t.Fatalf("after a DELETE: %s", counts(got))
 	}
@@ -112,24 +112,24 @@ func TestAuditFindsWhatIsTakenAway(t *testing.T) {
 	if want := fmt.Sprintf("[%d 10+2 %d 50+1]", job.ID, job.ID); fmt.Sprint(items) != want {
 		t.Errorf("found %v, want %s", items, want)
 	}
-	w, err := auditor(s).Why(t.Context(), job.ID, domain.At(fires[50]).String())
+	w, err := fireCheck(s).Why(t.Context(), job.ID, domain.At(fires[50]).String())
 	if err != nil || w.Fate != firecheck.FateUnexplained || !strings.Contains(w.Answer, "neither a run nor an entry") {
 		t.Errorf("why: %+v (%v)", w, err)
 	}
-	// One that is live, and in the history by somebody's SQL.
+	// A live run of which manual SQL has inserted a copy into the history.
 	exec(t, s, `INSERT INTO runs_live (id, job_id, job_version, group_name, cause, state, fire_time, due_at)
 		VALUES ($1, $2, 1, 'g', 'schedule', 'running', $3, $3)`, domain.ScheduledRunID(job.ID, fires[60], 0), job.ID, fires[60])
-	if got := counts(audited(t, s, job.ID, end)); got != "unexplained 3, doubled 1, ran 96" {
+	if got := counts(checked(t, s, job.ID, end)); got != "unexplained 3, doubled 1, ran 96" {
 		t.Errorf("with a copy: %s", got)
 	}
-	// A day that retention has dropped has no runs to miss.
+	// After retention has dropped a day, its missing runs are explained.
 	exec(t, s, `DROP TABLE `+"runs_history_"+fires[50].Format("20060102"))
-	if got := audited(t, s, job.ID, end); got.Counts[firecheck.FateUnexplained] > 3 || got.Counts[firecheck.FateRetention] == 0 {
+	if got := checked(t, s, job.ID, end); got.Counts[firecheck.FateUnexplained] > 3 || got.Counts[firecheck.FateRetention] == 0 {
 		t.Errorf("after retention: %s", counts(got))
 	}
 }
 
-// versionAt makes the job's next version begin in the past.
+// versionAt moves the beginning of the job's next version into the past.
 func versionAt(t *testing.T, s *store.Store, job domain.JobID, at time.Time) {
 	t.Helper()
 	v := query[int](t, s, `SELECT max(version) FROM job_versions WHERE job_id = $1`, job)
@@ -144,12 +144,12 @@ func drop(t *testing.T, s *store.Store, job domain.JobID, fires []time.Time) {
 	}
 }
 
-func TestAuditKnowsReasons(t *testing.T) {
+func TestFireCheckKnowsReasons(t *testing.T) {
 	s, _ := open(t)
 	end := aMinuteAgo(s)
 	job, fires := past(t, s, "j", end, 100)
 
-	// Dropped by the misfire policy, while no scheduler was there.
+	// Dropped by the misfire policy while no scheduler was running.
 	drop(t, s, job.ID, fires[10:20])
 	exec(t, s, `INSERT INTO missed (job_id, first_fire_time, last_fire_time, count, policy, why) VALUES ($1, $2, $3, 10, 'skip', 'too late')`,
 		job.ID, fires[10], fires[19])
@@ -168,7 +168,7 @@ func TestAuditKnowsReasons(t *testing.T) {
 	drop(t, s, job.ID, fires[40:60])
 	exec(t, s, `UPDATE runs_history SET job_version = 3 WHERE job_id = $1 AND fire_time > $2`, job.ID, fires[59])
 
-	got := audited(t, s, job.ID, end)
+	got := checked(t, s, job.ID, end)
 	if want := "missed 10, disabled 20, ran 70"; counts(got) != want {
 		t.Fatalf("%s, want %s\n%+v", counts(got), want, got.Items)
 	}
@@ -177,20 +177,20 @@ func TestAuditKnowsReasons(t *testing.T) {
 		fires[45]: "the job was disabled: version 2 (disabled by ann at",
 		fires[70]: "its run ended succeeded",
 	} {
-		w, err := auditor(s).Why(t.Context(), job.ID, domain.At(fire).String())
+		w, err := fireCheck(s).Why(t.Context(), job.ID, domain.At(fire).String())
 		if err != nil || !w.IsFireTime || !strings.Contains(strings.ToLower(w.Answer), strings.ToLower(want)) {
 			t.Errorf("%s: %+v (%v), want %q", fire, w, err, want)
 		}
 	}
-	if _, err := auditor(s).Why(t.Context(), job.ID+1, "2026-03-29T01:30:00Z"); domain.CodeOf(err) != domain.NotFound {
+	if _, err := fireCheck(s).Why(t.Context(), job.ID+1, "2026-03-29T01:30:00Z"); domain.CodeOf(err) != domain.NotFound {
 		t.Errorf("an unknown job: %v", err)
 	}
-	if _, err := auditor(s).Why(t.Context(), job.ID, "soon"); domain.CodeOf(err) != domain.Invalid {
-		t.Errorf("an instant that is none: %v", err)
+	if _, err := fireCheck(s).Why(t.Context(), job.ID, "soon"); domain.CodeOf(err) != domain.Invalid {
+		t.Errorf("a malformed instant: %v", err)
 	}
 }
 
-func TestAuditOfADeletedJob(t *testing.T) {
+func TestFireCheckOfADeletedJob(t *testing.T) {
 	s, _ := open(t)
 	end := aMinuteAgo(s)
 	job, fires := past(t, s, "j", end, 20)
@@ -199,56 +199,56 @@ func TestAuditOfADeletedJob(t *testing.T) {
 	}
 	versionAt(t, s, job.ID, fires[9])
 	drop(t, s, job.ID, fires[10:])
-	if got := counts(audited(t, s, 0, end)); got != "ran 10" {
+	if got := counts(checked(t, s, 0, end)); got != "ran 10" {
 		t.Errorf("%s, want ran 10", got)
 	}
-	w, err := auditor(s).Why(t.Context(), job.ID, domain.At(fires[15]).String())
+	w, err := fireCheck(s).Why(t.Context(), job.ID, domain.At(fires[15]).String())
 	if err != nil || !strings.Contains(w.Answer, "did not exist any more: version 2 (deleted by ann") {
 		t.Errorf("why: %+v (%v)", w, err)
 	}
-	if group, err := auditor(s).FireSubject(t.Context(), job.ID); err != nil || group != "g" {
+	if group, err := fireCheck(s).FireSubject(t.Context(), job.ID); err != nil || group != "g" {
 		t.Errorf("its group is %q (%v)", group, err)
 	}
 }
 
-func TestAuditCountsShards(t *testing.T) {
+func TestFireCheckCountsShards(t *testing.T) {
 	s, _ := open(t)
 	end := aMinuteAgo(s)
 	job, fires := past(t, s, "j", end, 10)
 	first := domain.ScheduledRunID(job.ID, fires[3], 0)
 	exec(t, s, `UPDATE runs_history SET shard_index = 0, shard_total = 3, broadcast_id = id WHERE id = $1`, first)
-	if got := counts(audited(t, s, 0, end)); got != "unexplained 1, ran 9" {
+	if got := counts(checked(t, s, 0, end)); got != "unexplained 1, ran 9" {
 		t.Errorf("without two shards: %s", got)
 	}
 	for shard := 1; shard < 3; shard++ {
 		exec(t, s, `INSERT INTO runs_history SELECT (jsonb_populate_record(h, jsonb_build_object('id', $2::text, 'shard_index', $3::int))).*
 			FROM runs_history h WHERE id = $1`, first, domain.ShardRunID(first, shard).String(), shard)
 	}
-	if got := counts(audited(t, s, 0, end)); got != "ran 10" {
+	if got := counts(checked(t, s, 0, end)); got != "ran 10" {
 		t.Errorf("with all of them: %s", got)
 	}
 }
 
-// TestAuditGoesOnInPages: what one page does not hold, the next one does.
-func TestAuditGoesOnInPages(t *testing.T) {
+// TestFireCheckContinuesInPages checks that small pages together cover all fire times.
+func TestFireCheckContinuesInPages(t *testing.T) {
 	s, _ := open(t)
 	end := aMinuteAgo(s)
 	const jobs, seconds = 3, 1500
 	for i := range jobs {
 		past(t, s, fmt.Sprint("j", i), end, seconds)
 	}
-	if got := audited(t, s, 0, end); got.Counts[firecheck.FateRan] != jobs*seconds || got.Counts[firecheck.FateUnexplained] != 0 {
+	if got := checked(t, s, 0, end); got.Counts[firecheck.FateRan] != jobs*seconds || got.Counts[firecheck.FateUnexplained] != 0 {
 		t.Errorf("in pages: %s", counts(got))
 	}
 	var from firecheck.Cursor
 	n := 0
 	since, until := end.Add(-time.Hour), end
 	for pages := 0; ; pages++ {
-		found, audited, next, done, err := auditor(s).Unexplained(t.Context(), since, until, from, 2, 400)
-		if err != nil || len(found) > 0 || audited > 2*400 || pages > 100 {
-			t.Fatalf("page %d: %+v, %d fire times (%v)", pages, found, audited, err)
+		found, count, next, done, err := fireCheck(s).Unexplained(t.Context(), since, until, from, 2, 400)
+		if err != nil || len(found) > 0 || count > 2*400 || pages > 100 {
+			t.Fatalf("page %d: %+v, %d fire times (%v)", pages, found, count, err)
 		}
-		n += audited
+		n += count
 		if done {
 			break
 		}
@@ -268,7 +268,7 @@ func TestLedgerUnexplained(t *testing.T) {
 	exec(t, s, `UPDATE job_due SET next_fire_time = $2, next_due_at = $2 WHERE job_id = $1`, job.ID, fires[99].Add(time.Second))
 	find := func() []firecheck.Unexplained {
 		t.Helper()
-		found, _, _, done, err := auditor(s).Unexplained(t.Context(), fires[0].Add(-time.Second), fires[99], firecheck.Cursor{}, 10, 1000)
+		found, _, _, done, err := fireCheck(s).Unexplained(t.Context(), fires[0].Add(-time.Second), fires[99], firecheck.Cursor{}, 10, 1000)
 		if err != nil || !done {
 			t.Fatal(err, done)
 		}
@@ -278,7 +278,7 @@ func TestLedgerUnexplained(t *testing.T) {
 	if len(found) != 2 || !slices.EqualFunc(found[0].FireTimes, fires[10:15], time.Time.Equal) || !slices.EqualFunc(found[1].FireTimes, fires[40:41], time.Time.Equal) {
 		t.Fatalf("found %+v", found)
 	}
-	// Meanwhile one of them turns out to be there, and one in the ledger.
+	// In the meantime, one of them gets a run, and one gets a ledger entry.
 	exec(t, s, `INSERT INTO runs_live (id, job_id, job_version, group_name, cause, fire_time, due_at) VALUES ($1, $2, 1, 'g', 'schedule', $3, $3)`,
 		domain.ScheduledRunID(job.ID, fires[11], 0), job.ID, fires[11])
 	exec(t, s, `INSERT INTO missed (job_id, first_fire_time, last_fire_time, count, policy, why) VALUES ($1, $2, $2, 1, 'skip', 'late')`, job.ID, fires[40])
@@ -291,7 +291,7 @@ func TestLedgerUnexplained(t *testing.T) {
 			t.Errorf("entered again: %v (%v)", again, err)
 		}
 		if gap.FireTimes[0].Equal(fires[10]) && len(entered) != 4 || gap.FireTimes[0].Equal(fires[40]) && len(entered) != 0 {
-			t.Errorf("of %v entered %v", gap.FireTimes, entered)
+			t.Errorf("entered %v of %v", entered, gap.FireTimes)
 		}
 	}
 	ledger := column[string](t, s, `SELECT count || '@' || (extract(epoch FROM first_fire_time - $2))::int || ' ' || split_part(why, ':', 1)
@@ -302,21 +302,21 @@ func TestLedgerUnexplained(t *testing.T) {
 	if found := find(); len(found) != 0 {
 		t.Errorf("still unexplained: %+v", found)
 	}
-	// What planning has yet to decide is not the audit's.
+	// The fire check does not enter fire times that planning has not decided yet.
 	gap := firecheck.Unexplained{JobID: job.ID, Version: 1, FireTimes: []time.Time{fires[99].Add(time.Second)}}
 	if entered, err := s.LedgerUnexplained(t.Context(), gap); err != nil || len(entered) > 0 {
-		t.Errorf("entered what is undecided: %v (%v)", entered, err)
+		t.Errorf("entered undecided fire times: %v (%v)", entered, err)
 	}
 	if _, err := s.DeleteJob(t.Context(), job.ID, 0, "test"); err != nil {
 		t.Fatal(err)
 	}
 	if entered, err := s.LedgerUnexplained(t.Context(), found[0]); err != nil || len(entered) > 0 {
-		t.Errorf("of a deleted job: %v (%v)", entered, err)
+		t.Errorf("entered fire times of a deleted job: %v (%v)", entered, err)
 	}
 }
 
-// TestLedgerAgainstPlanning: planning, an edit and the audit judge the same missed fire times at once; each gets one
-// entry and no run.
+// TestLedgerAgainstPlanning lets planning, an edit and the fire check decide the same missed fire times concurrently. Each fire
+// time gets one entry and no run.
 func TestLedgerAgainstPlanning(t *testing.T) {
 	s, _ := open(t)
 	for round := range 20 {
@@ -339,7 +339,7 @@ func TestLedgerAgainstPlanning(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := s.PlanDue(t.Context(), 10, false); err != nil { // it skips jobs that the audit looks at
+		if _, err := s.PlanDue(t.Context(), 10, false); err != nil { // it skips jobs that the fire check has locked
 			t.Fatal(err)
 		}
 		doubled := query[int](t, s, `SELECT count(*) FROM unnest($2::timestamptz[]) f
@@ -358,7 +358,7 @@ func TestPresence(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := s.Attend(t.Context(), first, "host/1"); err != nil || again != first {
-		t.Errorf("a second sign of life begins %d, not %d (%v)", again, first, err)
+		t.Errorf("the second record of presence has id %d, want %d (%v)", again, first, err)
 	}
 	exec(t, s, `UPDATE scheduler_presence SET from_at = now() - interval '40 days', seen_at = now() - interval '7 seconds'`)
 	second, err := s.Attend(t.Context(), first, "host/1")
@@ -403,8 +403,8 @@ func TestFireCheckClaim(t *testing.T) {
 	}
 }
 
-// TestAuditAgainstEdits: jobs are edited, disabled, enabled and deleted at random while two schedulers, which die now
-// and then, plan and fire them. The audit, which knows nothing but versions, runs and ledger, explains every fire time.
+// TestAuditAgainstEdits edits, disables, enables and deletes jobs at random while two schedulers, which sometimes die, plan and
+// fire them. The fire check, which reads versions, runs and ledger only, explains every fire time.
 func TestAuditAgainstEdits(t *testing.T) {
 	const seconds, jobs = 5, 40
 	url := pgtest.Database(t, store.Migrate)
@@ -451,7 +451,7 @@ func TestAuditAgainstEdits(t *testing.T) {
 	if err := editors.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	for _, id := range ids { // so that planning is past every fire time
+	for _, id := range ids { // so that planning has decided every fire time
 		if _, _, err := s.SetEnabled(t.Context(), id, false, 0, "test"); err != nil && domain.CodeOf(err) != domain.NotFound {
 			t.Fatal(err)
 		}
@@ -462,26 +462,26 @@ func TestAuditAgainstEdits(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	got := audited(t, s, 0, end)
+	got := checked(t, s, 0, end)
 	t.Logf("%s, of %d versions", counts(got), query[int64](t, s, `SELECT count(*) FROM job_versions`))
 	for _, f := range got.Items {
-		// A fire time of a moment ago is not called unexplained yet, but nothing is to come any more.
+		// The latest fire times do not count as unexplained yet. For this test they must be explained, because planning has ended.
 		if f.Fate == firecheck.FateUnexplained || f.Fate == firecheck.FateUndecided || f.Fate == firecheck.FateDoubled {
 			t.Errorf("job %d from %s to %s: %s: %s", f.JobID, f.First, f.Last, f.Fate, f.Text)
 		}
 	}
 	if got.Counts[firecheck.FateRan] < jobs*seconds/4 || got.Counts[firecheck.FateDisabled] == 0 || end.Sub(begun) < seconds*time.Second/2 {
-		t.Errorf("too little was tried: %s", counts(got))
+		t.Errorf("the test covered too few cases: %s", counts(got))
 	}
-	// What ran is neither more nor less than what is on record of the schedule.
+	// The fire check has found all recorded runs of the schedule and no others.
 	ran := got.Counts[firecheck.FateRan] + got.Counts[firecheck.FateLate] + got.Counts[firecheck.FateNotStarted]
 	recorded := query[int](t, s, `SELECT count(*) FROM runs WHERE cause IN ('schedule', 'misfire') AND fire_time <= $1`, end)
 	if ran < recorded-jobs || ran > recorded+jobs { // one a job may have been admitted ahead of the last edit
-		t.Errorf("the audit knows %d runs, on record are %d", ran, recorded)
+		t.Errorf("the fire check found %d runs, but %d are recorded", ran, recorded)
 	}
 }
 
-func TestAuditOfAChain(t *testing.T) {
+func TestFireCheckOfAChain(t *testing.T) {
 	s, _ := open(t)
 	end := aMinuteAgo(s)
 	job, fires := past(t, s, "j", end, 20)
@@ -495,45 +495,46 @@ func TestAuditOfAChain(t *testing.T) {
 	}
 	exec(t, s, `UPDATE job_versions SET spec = $1`, body)
 	exec(t, s, `UPDATE jobs SET spec = $1`, body)
-	audit := func() firecheck.Page {
+	check := func() firecheck.Page {
 		t.Helper()
-		return audited(t, s, job.ID, end)
+		return checked(t, s, job.ID, end)
 	}
-	if got := counts(audit()); got != "ran 20" {
-		t.Errorf("of a chain: %s", got)
+	if got := counts(check()); got != "ran 20" {
+		t.Errorf("a chain: got %s", got)
 	}
 	exec(t, s, `UPDATE job_due SET next_fire_time = NULL, next_due_at = NULL, chained = true`)
-	got := audit()
+	got := check()
 	if counts(got) != "unexplained 1, ran 20" || !strings.Contains(got.Items[0].Text, "the chain of fixed_delay has stopped") {
-		t.Errorf("of a chain that has stopped: %s %+v", counts(got), got.Items)
+		t.Errorf("a chain that has stopped: got %s %+v", counts(got), got.Items)
 	}
-	w, err := auditor(s).Why(t.Context(), job.ID, domain.At(fires[4].Add(500*time.Millisecond)).String())
+	w, err := fireCheck(s).Why(t.Context(), job.ID, domain.At(fires[4].Add(500*time.Millisecond)).String())
 	if err != nil || w.IsFireTime || w.Before == nil || !w.Before.Equal(fires[4]) || w.After == nil || !w.After.Equal(fires[5]) {
 		t.Errorf("between two of its fire times: %+v (%v)", w, err)
 	}
-	if w, err := auditor(s).Why(t.Context(), job.ID, domain.At(fires[4]).String()); err != nil || !w.IsFireTime || w.Fate != firecheck.FateRan {
+	if w, err := fireCheck(s).Why(t.Context(), job.ID, domain.At(fires[4]).String()); err != nil || !w.IsFireTime || w.Fate != firecheck.FateRan {
 		t.Errorf("at one: %+v (%v)", w, err)
 	}
-	// What somebody's SQL has made of a version stops nobody.
+	// A version that manual SQL has damaged does not stop the check.
 	exec(t, s, `INSERT INTO job_versions (job_id, version, spec, created_at, valid_from, changed_by, change)
 		VALUES (999, 1, '{"enabled": 7, "schedule": "never"}', now(), now(), 'x', 'created'), (998, 1, '5', now(), now(), 'x', 'created')`)
 	exec(t, s, `INSERT INTO jobs (id, group_name, name, enabled, kind, spec, version, created_at, updated_at)
 		SELECT id, 'g', id::text, true, 'cron', '{}', 1, now(), now() FROM unnest('{998, 999}'::bigint[]) id`)
-	if _, _, _, done, err := auditor(s).Unexplained(t.Context(), end.Add(-time.Hour), end, firecheck.Cursor{}, 10, 1000); err != nil || !done {
-		t.Errorf("beside broken versions: %v", err)
+	if _, _, _, done, err := fireCheck(s).Unexplained(t.Context(), end.Add(-time.Hour), end, firecheck.Cursor{}, 10, 1000); err != nil || !done {
+		t.Errorf("a check with damaged versions: %v", err)
 	}
-	if w, err := auditor(s).Why(t.Context(), 999, domain.At(s.Now().Add(time.Hour)).String()); err != nil || !strings.Contains(w.Answer, "no longer compiles") {
-		t.Errorf("why of a broken version: %+v (%v)", w, err)
+	if w, err := fireCheck(s).Why(t.Context(), 999, domain.At(s.Now().Add(time.Hour)).String()); err != nil || !strings.Contains(w.Answer, "no longer compiles") {
+		t.Errorf("why, with a damaged version: %+v (%v)", w, err)
 	}
-	// While a run is live nothing has stopped.
+	// While a run is live, the chain has not stopped.
 	exec(t, s, `INSERT INTO runs_live (id, job_id, job_version, group_name, cause, state, fire_time, due_at, instance, started_at)
 		VALUES ($1, $2, 1, 'g', 'schedule', 'running', $3, $3, 'i1', $3)`, domain.ScheduledRunID(job.ID, end.Add(time.Second), 0), job.ID, end.Add(time.Second))
-	if got := counts(audit()); got != "ran 20" {
+	if got := counts(check()); got != "ran 20" {
 		t.Errorf("while a run is live: %s", got)
 	}
 }
 
-// TestEntriesOutOfOrder: what the audit enters about long ago must not make an edit forget what was decided since.
+// TestEntriesOutOfOrder checks that a late ledger entry of the fire check about old fire times does not make an edit decide newer
+// fire times again.
 func TestEntriesOutOfOrder(t *testing.T) {
 	s, _ := open(t)
 	later := domain.At(s.Now().Add(24 * time.Hour))
@@ -550,8 +551,8 @@ func TestEntriesOutOfOrder(t *testing.T) {
 	}
 }
 
-// TestAuditOfACarriedFire: an edit that lessens the jitter carries a fire time over, and the audit knows whose it is.
-func TestAuditOfACarriedFire(t *testing.T) {
+// TestFireCheckOfACarriedFire checks a fire time that an edit with less jitter carried over to the new version.
+func TestFireCheckOfACarriedFire(t *testing.T) {
 	s, _ := open(t)
 	at := domain.At(s.Now().Add(-10 * time.Second).Truncate(time.Second))
 	once := func(jitter time.Duration) func(*domain.JobSpec) {
@@ -575,8 +576,8 @@ func TestAuditOfACarriedFire(t *testing.T) {
 	if _, err := s.PlanDue(t.Context(), 10, false); err != nil {
 		t.Fatal(err)
 	}
-	got := audited(t, s, job.ID, s.Now())
+	got := checked(t, s, job.ID, s.Now())
 	if counts(got) != "missed 1" || !got.Items[0].First.Equal(at.Time) {
-		t.Errorf("of a fire time that was carried over and dropped: %s %+v", counts(got), got.Items)
+		t.Errorf("a fire time that was carried over and dropped: got %s %+v", counts(got), got.Items)
 	}
 }

@@ -231,7 +231,7 @@ func TestEditInAPause(t *testing.T) {
 	}
 	held := clockOf(t, s).Unix() - p.From.Unix()
 	for _, job := range []domain.JobID{edited.ID, disabled.ID, deleted.ID} {
-		if n := query[int64](t, s, `SELECT COALESCE(sum(count), 0)::bigint FROM missed WHERE job_id = $1 AND why LIKE '%changed meanwhile'`, job); n < held-1 || n > held+1 { // what was due just before the pause is held up with the rest
+		if n := query[int64](t, s, `SELECT COALESCE(sum(count), 0)::bigint FROM missed WHERE job_id = $1 AND why LIKE '%changed meanwhile'`, job); n < held-1 || n > held+1 { // the fire time just before the pause is delayed like the others
 			t.Errorf("job %d: %d fire times are in the ledger, want %d", job, n, held)
 		}
 	}
@@ -273,7 +273,7 @@ func TestPauseWaitsForPlanners(t *testing.T) {
 	for query[int64](t, s, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`) == 0 {
 		select {
 		case err := <-paused:
-			t.Fatalf("paused beside a planner: %v", err)
+			t.Fatalf("paused although a planner holds the lock: %v", err)
 		default:
 		}
 	}

@@ -40,7 +40,7 @@ func TestStrandedAndUnplannedAreJudgedTogether(t *testing.T) {
 			if _, err := plan(s); err != nil {
 				t.Fatal(err)
 			}
-			for range 2 { // whoever comes next has nothing left to judge
+			for range 2 { // the next planner has nothing left to decide
 				if _, err := s.PlanDue(t.Context(), 10, false); err != nil {
 					t.Fatal(err)
 				}
@@ -254,7 +254,7 @@ func TestPlannedRunsByCopy(t *testing.T) {
 	const runs = `SELECT concat_ws(' ', job_version, group_name, cause, plain, state, held, admitted, attempt, replanned, bind, fire_time, due_at,
 		abs(extract(epoch FROM rung_at - now())) < 60, abs(extract(epoch FROM created_at - now())) < 60, num_nulls(param, instance, route))
 		FROM runs_live WHERE (job_id = $1) = $2 AND due_at BETWEEN $3 AND $4 ORDER BY due_at`
-	from := time.Now().Add(time.Second) // what both have in any case; jobs are planned up to different seconds
+	from := time.Now().Add(time.Second) // the common part; jobs are planned up to different seconds
 	to := from.Add(3 * time.Second)
 	inserted, copied := column[string](t, s, runs, old.ID, false, from, to), column[string](t, s, runs, old.ID, true, from, to)
 	if len(copied) == 0 || !slices.Equal(inserted, copied) {

@@ -62,7 +62,7 @@ func TestLongOutageIsWorkedOff(t *testing.T) {
 	}
 }
 
-// What is said of one binding of an attempt is not true of the next one to the same boot.
+// A message about one binding of an attempt does not apply to its next binding to the same boot.
 func TestOldBindingsChangeNothing(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a", parallel)

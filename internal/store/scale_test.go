@@ -113,7 +113,7 @@ func (w *scale) looked() int64 {
 		WHERE schemaname = 'belfry' AND relname IN ('runs_live', 'job_due')`)
 }
 
-// idle looks for what is due where nothing is: what it costs must not depend on how many jobs are enabled.
+// idle looks for due jobs when there are none. The cost must not depend on the number of enabled jobs.
 func (w *scale) idle() {
 	w.t.Helper()
 	for {
@@ -177,7 +177,7 @@ func (w *scale) round() {
 	if planned.Jobs != batch || len(planned.Runs)+planned.Missed != batch {
 		w.t.Fatalf("planned %d runs of %d jobs, %d missed", len(planned.Runs), planned.Jobs, planned.Missed)
 	}
-	// Those of rounds late in the test are past the tolerance; what follows needs them due now.
+	// In late rounds of the test, the runs are past the tolerance. The next steps need runs that are due now.
 	exec(w.t, s, `INSERT INTO runs_live (id, job_id, job_version, group_name, cause, due_at)
 		SELECT overlay(gen_random_uuid()::text placing substr(first_run_id(now())::text, 1, 14) from 1)::uuid,
 		       100000 + i * 40, 1, 'g', 'manual', date_trunc('ms', now()) FROM generate_series(1, $1) i`, batch)
@@ -288,7 +288,7 @@ func (w *scale) waiting() {
 	})
 }
 
-// readers are the reconcilers, and what the console asks.
+// readers runs the queries of the reconcilers and the console.
 func (w *scale) readers() {
 	ctx, s := w.t.Context(), w.s
 	for name, call := range map[string]func() error{

@@ -52,8 +52,8 @@ func other(t *testing.T, s *store.Store) *pgx.Conn {
 
 const endOthers = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
 
-// A killed backend makes calls Unavailable, at most once for each connection that was idle, and then all is well. A
-// transaction that it ended before its commit begins anew.
+// After a backend was killed, at most one call per idle connection returns Unavailable. A transaction whose backend was killed
+// before the commit is retried.
 func TestBackendKilled(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a")
@@ -96,7 +96,7 @@ func TestBackendKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-done; err != nil {
-		t.Errorf("an edit whose backend was killed, and that began anew: %v", err)
+		t.Errorf("an edit whose backend was killed: %v", err)
 	}
 }
 

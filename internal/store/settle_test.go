@@ -270,7 +270,7 @@ func TestFixedDelayGoesOnOnce(t *testing.T) {
 			t.Fatalf("%+v, %v", planned, err)
 		}
 		if n, err := s.GoOnChains(t.Context(), 10); err != nil || n != 0 {
-			t.Fatalf("the reconciler went on beside a live run: %d, %v", n, err)
+			t.Fatalf("the reconciler continued the chain although a run is live: %d, %v", n, err)
 		}
 		return admit(t, s, planned.Runs).Bound[0]
 	}
@@ -390,7 +390,7 @@ func TestCyclesOfChildren(t *testing.T) {
 	})
 	for _, want := range []string{"name", "group", "closes a cycle: 1 → 3 → 2 → 1", "there is no job 99"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("of many faults %q is not told: %v", want, err)
+			t.Errorf("the error lacks the fault %q: %v", want, err)
 		}
 	}
 	if v := query[int](t, s, `SELECT version FROM jobs WHERE id = $1`, a.ID); v != 1 {

@@ -108,7 +108,7 @@ func TestShardsShareAnInstance(t *testing.T) {
 		t.Fatalf("the second broadcast: %+v", second)
 	}
 	if res := settle(t, s, settled, result(s, first.Bound[0], domain.OutcomeSucceeded)); len(res.Released) != 0 {
-		t.Errorf("released %+v beside a shard that goes on there", res.Released)
+		t.Errorf("released %+v although a shard still runs on the instance", res.Released)
 	}
 	// The other one on i1 is refused by it. The held shards are found by the reconciler.
 	refused := slices.IndexFunc(first.Bound[1:], func(r engine.LiveRun) bool { return r.Instance == "i1" }) + 1
@@ -191,7 +191,7 @@ func TestShardRetried(t *testing.T) {
 		t.Fatalf("replan: %d, %v", n, err)
 	}
 	if out := fireOn(t, s, claim(t, s)); len(out.Held) != 1 {
-		t.Fatalf("the retry beside the shard that went before it: %+v", out)
+		t.Fatalf("the retry while the next shard runs: %+v", out)
 	}
 	if res := settle(t, s, settled, result(s, next.Bound[0], domain.OutcomeSucceeded)); len(res.Released) != 1 || res.Released[0].Attempt != 2 {
 		t.Errorf("then: %+v", res)

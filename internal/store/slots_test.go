@@ -541,7 +541,7 @@ func TestCoverLocksWhatWaitsFirst(t *testing.T) {
 	for query[int64](t, s, `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`) == 0 {
 		select {
 		case err := <-done:
-			t.Fatalf("admitted beside a lock: %v", err)
+			t.Fatalf("admitted although another transaction holds the lock: %v", err)
 		default:
 		}
 	}

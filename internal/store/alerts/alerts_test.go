@@ -43,7 +43,7 @@ func spec(name string, channels ...string) domain.JobSpec {
 	return sp
 }
 
-// Secrets are read by who has the key they were sealed with, and those from before there was a key by all.
+// Sealed secrets can be read only with their key. Secrets from the time before there was a key can be read with any key.
 func TestSeal(t *testing.T) {
 	pool := open(t).Pool()
 	plain, one, two := alerts.New(pool, alerts.Config{}), alerts.New(pool, alerts.Config{Key: "one"}), alerts.New(pool, alerts.Config{Key: "two"})
@@ -52,7 +52,7 @@ func TestSeal(t *testing.T) {
 	}
 	for _, s := range []*alerts.Store{plain, one} {
 		if c, err := s.Channel(t.Context(), "mail"); err != nil || c.Email.Password != "hunter2" {
-			t.Errorf("what is not sealed: %+v, %v", c, err)
+			t.Errorf("a channel without sealed secrets: %+v, %v", c, err)
 		}
 	}
 	if _, _, err := one.UpdateChannel(t.Context(), "mail", func(c *alert.Channel) error { c.Description = "sealed now"; return nil }); err != nil {
@@ -69,7 +69,7 @@ func TestSeal(t *testing.T) {
 			t.Errorf("the list without the key: %+v, %v", list, err)
 		}
 	}
-	// Sealed for one name, it opens under no other.
+	// Secrets are bound to the channel's name.
 	if _, err := pool.Exec(t.Context(), `UPDATE alert_channels SET name = 'other'`); err != nil {
 		t.Fatal(err)
 	}
@@ -77,11 +77,11 @@ func TestSeal(t *testing.T) {
 		t.Errorf("under another name: %v", err)
 	}
 	if _, err := plain.DeleteChannel(t.Context(), "other"); err != nil {
-		t.Errorf("what cannot be read is deleted: %v", err)
+		t.Errorf("deleting a channel with unreadable secrets: %v", err)
 	}
 }
 
-// A job and the deletion of its channel at the same time: there is never a job whose channel is gone.
+// Creating a job and deleting its channel concurrently never leaves a job without its channel.
 func TestDeleteAgainstNewJob(t *testing.T) {
 	s := open(t)
 	kept := alerts.New(s.Pool(), alerts.Config{})
@@ -110,7 +110,7 @@ func TestDeleteAgainstNewJob(t *testing.T) {
 	}
 }
 
-// Which jobs use a channel is found by an index, however many there are that use none.
+// An index finds the jobs that use a channel, so the cost does not depend on the number of other jobs.
 func TestJobsOfChannelPlan(t *testing.T) {
 	s := open(t)
 	err := pgx.BeginFunc(t.Context(), s.Pool(), func(tx pgx.Tx) error {

@@ -46,7 +46,7 @@ func (s *seal) close(name string, secrets alert.Secrets) ([]byte, error) {
 		return append([]byte{formPlain}, text...), nil
 	}
 	nonce := make([]byte, s.gcm.NonceSize())
-	rand.Read(nonce) // never fails, by its contract
+	rand.Read(nonce) // documented to never fail
 	return s.gcm.Seal(append([]byte{formSealed}, nonce...), nonce, text, []byte(name)), nil
 }
 

@@ -132,7 +132,7 @@ func TestAccept(t *testing.T) {
 	}
 }
 
-// The same key is the same event, in one batch, later, and at once by many; and after it all there is one run.
+// Events with the same key are one event with one run, whether they arrive in one batch, later, or concurrently.
 func TestAcceptedOnce(t *testing.T) {
 	b := newBench(t)
 	b.trigger("a", 1)
@@ -166,17 +166,17 @@ func TestAcceptedOnce(t *testing.T) {
 	if n := b.count(`SELECT count(*) FROM events`); n != 4 {
 		t.Errorf("%d records, want 4", n)
 	}
-	// What nobody keeps is forgotten, and known no more.
+	// After the retention, events and their keys are deleted.
 	b.exec(`UPDATE event_keys SET at = now() - interval '8 days'`)
 	if err := b.DropDays(t.Context(), 7*24*time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	if out := b.accept(incoming("a", `1`, "k"))[0]; out.Repeated {
-		t.Error("a forgotten event is known")
+		t.Error("the key of a deleted event still counts")
 	}
 }
 
-// An event of somebody who is confined to groups fires their jobs alone, and takes nobody else's key.
+// An event of a user with access to some groups fires only jobs of these groups, and does not use up the keys of other users.
 func TestConfined(t *testing.T) {
 	b := newBench(t)
 	b.trigger("a", 1)
@@ -194,7 +194,7 @@ func TestConfined(t *testing.T) {
 	}
 }
 
-// Edits, deletions and moves count for what is accepted after them.
+// Edits, deletions and moves of jobs apply to all events that are accepted later.
 func TestTriggersChange(t *testing.T) {
 	b := newBench(t)
 	tr := b.trigger("a", 1)

@@ -116,7 +116,7 @@ func TestEachJobsRetention(t *testing.T) {
 	f.exec(`UPDATE jobs SET spec = '{"retention": ""}' WHERE id = 3`)
 	f.keep()
 	if got, want := f.left(), "1:2 2:1 3:2, 5 5 5"; got != want {
-		t.Errorf("when nobody wants it longer left are %s, want %s", got, want)
+		t.Errorf("after the last retention has ended, left are %s, want %s", got, want)
 	}
 }
 

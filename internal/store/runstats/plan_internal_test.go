@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 )
 
-// However costly the planner thinks the way to the history, no workers are started for it, and nothing is compiled.
+// Whatever the planner's cost estimate of reading the history, Postgres starts no parallel workers and compiles no plan.
 func TestTheHistoryIsReadWithoutCeremony(t *testing.T) {
 	s, err := store.Open(t.Context(), store.Config{URL: pgtest.Database(t, store.Migrate), MaxConns: 1})
 	if err != nil {

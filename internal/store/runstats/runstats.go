@@ -1,4 +1,4 @@
-// Package report keeps and reads run statistics: how many runs finished when, with which result, and how late they
+// Package runstats stores and reads run statistics: how many runs finished when, with which result, and how late they
 // started.
 //
 // # Roll-up
@@ -47,7 +47,7 @@ const (
 	// HoursKept is how long counts by hour are kept.
 	HoursKept = 400 * 24 * time.Hour
 
-	rollUpMax = time.Minute // of one transaction
+	rollUpMax = time.Minute // maximum window of one transaction
 	readMax   = 10 * time.Second
 	tailMax   = 10 * time.Minute // how much is read beyond the mark; if the roll-up is further behind, readers report it
 	sweepRows = 10_000

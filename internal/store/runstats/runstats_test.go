@@ -117,7 +117,7 @@ func TestRunsCountOnceBeforeAndAfterTheRollUp(t *testing.T) {
 			t.Errorf("%s: of group a %d, half %d, 99 of 100 %d", when, a.All(), *a.Late(0.5), *a.Late(0.99))
 		}
 		if none := f.totals([]string{}, base, base.Add(3*time.Hour)); none.All() != 0 || none.Late(0.5) != nil {
-			t.Errorf("%s: whoever may see no group counts %d", when, none.All())
+			t.Errorf("%s: a user without groups gets a count of %d", when, none.All())
 		}
 		if some := f.totals(nil, base.Add(2*time.Minute), base.Add(time.Hour)); some.All() != 3 {
 			t.Errorf("%s: from the second minute to the end of the hour %d", when, some.All())
@@ -152,7 +152,7 @@ func TestRunsCountOnceBeforeAndAfterTheRollUp(t *testing.T) {
 	}
 }
 
-// A transaction that is still under way holds the roll-up back, or what it settles would never be counted.
+// A transaction in progress holds the roll-up back. Otherwise, the runs that it settles would never be counted.
 func TestRollUpWaitsForTransactionsUnderWay(t *testing.T) {
 	f := newFixture(t)
 	f.exec(`UPDATE run_stats_mark SET through = now() - interval '10 minutes'`)
@@ -187,7 +187,7 @@ func TestRollUpWaitsForTransactionsUnderWay(t *testing.T) {
 	}
 }
 
-// Reading and rolling up must not look at the history's bulk: many days of it are there, settled long ago.
+// Reading and rolling up must not read the bulk of the history, which contains many old days.
 func TestNeitherReadsTheHistory(t *testing.T) {
 	f := newFixture(t)
 	day := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -3)
@@ -230,8 +230,8 @@ func (f *fixture) missedOf(only []string, from, to time.Time) int64 {
 	return c.Missed
 }
 
-// twoGroupsMiss makes jobs 1 in group a and 2 in b, 3, which was in b and is gone, and what they missed over four hours
-// from base on, by turns: 1, 10 and 100 fire times at a time. Nobody says of which group a job is.
+// twoGroupsMiss creates job 1 in group a, job 2 in group b, and job 3, which was in b and is deleted. Over four hours from base on,
+// they alternately miss 1, 10 and 100 fire times. The inserted rows do not name the group.
 func (f *fixture) twoGroupsMiss(base time.Time) {
 	f.t.Helper()
 	f.exec(`INSERT INTO groups (name, token_sha256) VALUES ('a', 'a'), ('b', 'b')`)

@@ -16,17 +16,17 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
 )
 
-// FireCheck reads the data that package audit evaluates. It reads jobs by id and each job's fire times by due instant,
+// FireCheck reads the data that package firecheck evaluates. It reads jobs by id and each job's fire times by due instant,
 // one batch at a time, so that its memory is bounded however many jobs and fire times there are. It computes the ids of
 // the expected runs and looks them up by primary key.
 type FireCheck struct {
 	q         *sqlcgen.Queries
 	zone      *time.Location
 	tolerance time.Duration
-	versions  *lru.Cache[auditVersion, compiled]
+	versions  *lru.Cache[versionKey, compiled]
 }
 
-type auditVersion struct {
+type versionKey struct {
 	job     int64
 	version int32
 }
@@ -40,24 +40,24 @@ type compiled struct {
 
 // The bounds of one batch. The cache of compiled versions outlives a batch.
 const (
-	auditJobsMax     = 200
-	auditFiresMax    = 2000
-	auditVersionsMax = 4000
-	auditShardsMax   = 5000 // ids per statement
+	batchJobsMax     = 200
+	batchFiresMax    = 2000
+	batchVersionsMax = 4000
+	batchShardsMax   = 5000 // ids per statement
 	compiledKept     = 20_000
 )
 
 // NewFireCheck returns a FireCheck on a pool as required by New. zone applies to schedules without a time zone;
 // tolerance is how late a run may be without counting as late.
 func NewFireCheck(pool *pgxpool.Pool, zone *time.Location, tolerance time.Duration) *FireCheck {
-	cache, err := lru.New[auditVersion, compiled](compiledKept)
+	cache, err := lru.New[versionKey, compiled](compiledKept)
 	if err != nil {
 		panic(err) // the size is a positive constant
 	}
 	return &FireCheck{q: sqlcgen.New(pool), zone: zone, tolerance: tolerance, versions: cache}
 }
 
-// FireScope selects what is audited.
+// FireScope selects the fire times to check.
 type FireScope struct {
 	Only         []string     // the groups that the caller may see; nil: all, empty: none
 	Job          domain.JobID // 0: all
@@ -146,7 +146,7 @@ func (a *FireCheck) batch(ctx context.Context, scope *FireScope, from firecheck.
 // versionsOf returns the versions of jobs that were in force after since. full is the job with more versions than that,
 // or 0.
 func (a *FireCheck) versionsOf(ctx context.Context, jobs []int64, since time.Time) (out map[int64][]firecheck.Version, full int64, err error) {
-	rows, err := a.q.FireCheckVersions(ctx, sqlcgen.FireCheckVersionsParams{JobIds: jobs, Since: &since, MaxRows: auditVersionsMax})
+	rows, err := a.q.FireCheckVersions(ctx, sqlcgen.FireCheckVersionsParams{JobIds: jobs, Since: &since, MaxRows: batchVersionsMax})
 	if err != nil {
 		return nil, 0, pgerr.Translate(err)
 	}
@@ -162,14 +162,14 @@ func (a *FireCheck) versionsOf(ctx context.Context, jobs []int64, since time.Tim
 		}
 		out[r.JobID] = append(out[r.JobID], v)
 	}
-	if len(rows) == auditVersionsMax {
+	if len(rows) == batchVersionsMax {
 		full = rows[len(rows)-1].JobID
 	}
 	return out, full, nil
 }
 
 func (a *FireCheck) compile(r *sqlcgen.FireCheckVersionsRow) compiled {
-	key := auditVersion{r.JobID, r.Version}
+	key := versionKey{r.JobID, r.Version}
 	if c, ok := a.versions.Get(key); ok {
 		return c
 	}
@@ -220,7 +220,7 @@ func (a *FireCheck) addChain(ctx context.Context, job *firecheck.Job, fires []fi
 	return fires, until, nil
 }
 
-// facts reads the records about a batch's fire times, in the order that package audit requires.
+// facts reads the records about a batch's fire times, in the order that package firecheck requires.
 func (a *FireCheck) facts(ctx context.Context, b *fireBatch, now time.Time, away []firecheck.Gap) ([]*firecheck.Facts, error) {
 	runs, err := a.runsOf(ctx, b)
 	if err != nil {
@@ -415,7 +415,7 @@ func (a *FireCheck) countShards(ctx context.Context, runs map[domain.RunID][]fir
 		for shard := 1; shard < found[0].Shards; shard++ {
 			id := domain.ShardRunID(first, shard)
 			of[id] = first
-			if ids = append(ids, id); len(ids) == auditShardsMax {
+			if ids = append(ids, id); len(ids) == batchShardsMax {
 				if err := ask(); err != nil {
 					return err
 				}

@@ -11,13 +11,13 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
 )
 
-// The bounds of one page of an audit.
+// The bounds of one page of a fire check.
 const (
-	auditItemsMax = 500
-	auditTime     = 1500 * time.Millisecond
+	pageItemsMax = 500
+	pageTime     = 1500 * time.Millisecond
 )
 
-// Page explains fire times starting at the cursor: as many as it can within auditTime. done means that there are no
+// Page explains fire times starting at the cursor: as many as it can within pageTime. done means that there are no
 // more.
 func (a *FireCheck) Page(ctx context.Context, scope FireScope, from firecheck.Cursor) (out firecheck.Page, next firecheck.Cursor, done bool, err error) {
 	out = firecheck.Page{
@@ -37,8 +37,8 @@ func (a *FireCheck) Page(ctx context.Context, scope FireScope, from firecheck.Cu
 	}
 	begun := time.Now()
 	told := teller{out: &out}
-	for next = from; !done && len(out.Items) < auditItemsMax && time.Since(begun) < auditTime; {
-		b, err := a.batch(ctx, &scope, next, auditJobsMax, auditFiresMax)
+	for next = from; !done && len(out.Items) < pageItemsMax && time.Since(begun) < pageTime; {
+		b, err := a.batch(ctx, &scope, next, batchJobsMax, batchFiresMax)
 		if err != nil {
 			return out, from, false, err
 		}
@@ -139,9 +139,9 @@ func (a *FireCheck) before(ctx context.Context, job domain.JobID, t time.Time) (
 }
 
 // Unexplained looks for fire times without any explanation, starting at the cursor, in one batch of at most the given
-// numbers of jobs and fire times. audited is the number of fire times it checked.
+// numbers of jobs and fire times. checked is the number of fire times it checked.
 func (a *FireCheck) Unexplained(ctx context.Context, since, until time.Time, from firecheck.Cursor, jobs, fires int) (
-	found []firecheck.Unexplained, audited int, next firecheck.Cursor, done bool, err error) {
+	found []firecheck.Unexplained, checked int, next firecheck.Cursor, done bool, err error) {
 	now, _, err := a.gaps(ctx, until)
 	if err != nil {
 		return nil, 0, from, false, err

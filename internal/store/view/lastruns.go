@@ -20,7 +20,7 @@ type LastRun struct {
 	Reason   domain.Reason
 	Duration time.Duration // if it has ended
 	Ended    bool
-	Shards   int    // of a broadcast, among those that were read
+	Shards   int    // number of shards of a broadcast that were read
 	Missed   int64  // number of missed fire times; 0: it is a run
 	Why      string // why the fire times were missed
 }

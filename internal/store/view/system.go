@@ -15,7 +15,7 @@ type Process struct {
 	Role, Version, Name string // the name is host/pid
 	Address             string // as seen by Postgres; empty for a socket
 	Connections         int
-	Since               time.Time // of its oldest connection
+	Since               time.Time // start of its oldest connection
 }
 
 // System is the state of the engine.
@@ -26,8 +26,8 @@ type System struct {
 	Processes           []Process
 	Unfired, Waiting    int64     // late runs that no scheduler has fired, and runs that wait for room; 10,000 at most
 	UnfiredDue, WaitDue time.Time // the oldest due instant of each; zero: none
-	Audited, Counted    time.Time // how far fire times are audited, and runs counted
-	SchedulerSeen       time.Time // the last sign of life of any scheduler; zero: none
+	Audited, Counted    time.Time // how far fire times are checked, and runs counted
+	SchedulerSeen       time.Time // the last presence record of any scheduler; zero: none
 }
 
 const (

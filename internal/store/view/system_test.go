@@ -50,7 +50,7 @@ func TestSystem(t *testing.T) {
 		t.Errorf("processes %q, want %q", names, want)
 	}
 	if got.Unfired != 0 || !got.UnfiredDue.IsZero() || got.Waiting != 0 || !got.WaitDue.IsZero() || !got.SchedulerSeen.IsZero() || got.Bytes == 0 || got.Postgres == "" {
-		t.Errorf("of an empty database: %+v", got)
+		t.Errorf("an empty database: got %+v", got)
 	}
 
 	due := got.Now.Add(-time.Minute).Truncate(time.Millisecond)

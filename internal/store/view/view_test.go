@@ -132,8 +132,8 @@ func TestRunsFiltersAndPages(t *testing.T) {
 	}
 }
 
-// What a list costs must follow what it shows, whatever the plan cache does: the pool of this test pins generic
-// plans, as the server's does.
+// The cost of a list must depend on its size only, whatever plan is cached. Like the server's pool, the pool of this test uses
+// generic plans.
 func TestRunsDoNotScan(t *testing.T) {
 	f := newFixture(t)
 	f.exec(`INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, output, attempt,
@@ -378,7 +378,7 @@ func TestLogEnd(t *testing.T) {
 	f.finished(id, 1, "g", "succeeded", "", "schedule")
 	f.exec(`UPDATE runs_history SET last_line = 4, finished_at = now()`)
 	if p := f.log(id, 3, 10); p.End {
-		t.Errorf("it ends while two lines are to come: %+v", p)
+		t.Errorf("the page is the last although two lines are missing: %+v", p)
 	}
 	f.chunk(id, 1, 3, 4, 0)
 	if p := f.log(id, 3, 10); !p.End || texts(p) != "1/3 1/4" {
