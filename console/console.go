@@ -66,7 +66,9 @@ func validate(c Config) error {
 		missing bool
 	}{
 		{"Jobs", c.API.Jobs == nil}, {"Calendars", c.API.Calendars == nil}, {"Pauses", c.API.Pauses == nil},
-		{"Fleet", c.API.Fleet == nil}, {"Accounts", c.API.Accounts == nil},
+		{"Fleet", c.API.Fleet == nil}, {"Authenticator", c.API.Authenticator == nil},
+		{"Users", c.API.Users == nil}, {"Sessions", c.API.Sessions == nil}, {"Tokens", c.API.Tokens == nil},
+		{"Groups", c.API.Groups == nil}, {"AuditLog", c.API.AuditLog == nil}, {"Idempotency", c.API.Idempotency == nil},
 		{"Views", c.API.Views == nil}, {"Registerer", c.API.Registerer == nil}, {"Gatherer", c.API.Gatherer == nil},
 		{"Log", c.API.Log == nil},
 	} {

@@ -22,6 +22,9 @@ import (
 	"github.com/belfryhq/belfry/console/api/groups"
 	"github.com/belfryhq/belfry/console/api/system"
 	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/auditlog"
+	"github.com/belfryhq/belfry/internal/store/group"
+	"github.com/belfryhq/belfry/internal/store/idempotency"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
@@ -44,9 +47,11 @@ func start(t *testing.T, probe func()) (address string, stop func() error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	metrics := prometheus.NewRegistry()
+	accounts, metrics := account.New(pool), prometheus.NewRegistry()
 	s, err := console.New(console.Config{Listener: listener, API: api.Config{
-		Jobs: nothing{}, Calendars: nothing{}, Pauses: nothing{}, Fleet: nothing{}, Accounts: account.New(pool), Views: view.New(pool),
+		Jobs: nothing{}, Calendars: nothing{}, Pauses: nothing{}, Fleet: nothing{}, Views: view.New(pool),
+		Authenticator: accounts, Users: accounts.Users, Sessions: accounts.Sessions, Tokens: accounts.Tokens,
+		Groups: group.New(pool), AuditLog: auditlog.New(pool), Idempotency: idempotency.New(pool),
 		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.DiscardHandler),
 		Ready: []system.Check{{Name: "postgres", Probe: func(context.Context) error { probe(); return nil }}},
 	}})
@@ -210,7 +215,7 @@ func TestSlowClient(t *testing.T) {
 
 func TestConfigNamesAllThatIsMissing(t *testing.T) {
 	_, err := console.New(console.Config{})
-	for _, part := range []string{"Jobs", "Calendars", "Pauses", "Fleet", "Accounts", "Views", "Registerer", "Gatherer", "Log"} {
+	for _, part := range []string{"Jobs", "Calendars", "Pauses", "Fleet", "Authenticator", "Users", "Sessions", "Tokens", "Groups", "AuditLog", "Idempotency", "Views", "Registerer", "Gatherer", "Log"} {
 		if err == nil || !strings.Contains(err.Error(), "API."+part) {
 			t.Errorf("the error does not name %s: %v", part, err)
 		}

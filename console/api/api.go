@@ -54,7 +54,8 @@ import (
 	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/console/live"
-	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/auditlog"
+	"github.com/belfryhq/belfry/internal/store/idempotency"
 	statstore "github.com/belfryhq/belfry/internal/store/runstats"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
@@ -63,6 +64,12 @@ import (
 type Jobs interface {
 	jobs.Store
 	runs.Jobs
+}
+
+// Groups keeps executor groups.
+type Groups interface {
+	groups.Store
+	visible.Groups
 }
 
 // Events accepts events, and keeps event triggers.
@@ -83,11 +90,14 @@ type Config struct {
 	Calendars calendars.Store
 	Pauses    groups.Pauses
 	Fleet     Fleet
-	Accounts  *account.Store
-	// Groups and Tokens replace the same methods of Accounts in a process that also ends the connections of deleted
-	// groups and tokens. nil: Accounts.
-	Groups groups.Store
-	Tokens tokens.Store
+
+	Authenticator auth.Accounts
+	Users         users.Store
+	Sessions      login.Store
+	Tokens        tokens.Store
+	Groups        Groups
+	AuditLog      *auditlog.Store
+	Idempotency   *idempotency.Store
 
 	Views   *view.Store
 	Fires   fires.Store
@@ -133,18 +143,12 @@ func New(c Config) *API {
 	if c.Zone == nil {
 		c.Zone = time.UTC
 	}
-	if c.Groups == nil {
-		c.Groups = c.Accounts
-	}
-	if c.Tokens == nil {
-		c.Tokens = c.Accounts
-	}
 	m := newMetrics(c.Registerer)
 	a := &API{
 		Config: c, router: chi.NewMux(), metrics: m,
-		audit:   &rest.Audit{Store: c.Accounts, Failures: m.auditFailures, Log: c.Log},
-		visible: &visible.Reader{Groups: c.Accounts, Jobs: c.Jobs, Runs: c.Views},
-		streams: stream.New(c.Accounts, c.StreamCheck, m.streams),
+		audit:   &rest.Audit{Store: c.AuditLog, Failures: m.auditFailures, Log: c.Log},
+		visible: &visible.Reader{Groups: c.Groups, Jobs: c.Jobs, Runs: c.Views},
+		streams: stream.New(c.Authenticator, c.StreamCheck, m.streams),
 	}
 	a.router.Use(a.observe, a.recoverPanics, secureHeaders, a.authenticate, bound, headAsGet, a.onceOnly)
 	a.router.NotFound(func(w http.ResponseWriter, r *http.Request) {
@@ -167,15 +171,15 @@ type resource interface{ Register(*rest.Router) }
 // registerResources gives each resource the store methods that it needs. It returns the one that also answers /readyz.
 func (a *API) registerResources() *system.API {
 	hub := live.NewHub(a.Changes, a.Views.RunsByID, a.Log)
-	logins := &login.API{Store: a.Accounts, Guesses: auth.NewLimiter(), OIDC: a.OIDC, Audit: a.audit, Log: a.Log, SecureCookies: a.SecureCookies}
+	logins := &login.API{Store: a.Sessions, Guesses: auth.NewLimiter(), OIDC: a.OIDC, Audit: a.audit, Log: a.Log, SecureCookies: a.SecureCookies}
 	logins.Mount(a.router)
 	counted := &groups.API{Store: a.Groups, Pauses: a.Pauses, Counts: a.Reports, Fleet: a.Fleet, Visible: a.visible, Audit: a.audit}
 	state := &system.API{Store: a.Views, Checks: a.Ready, Version: a.Version, Log: a.Log}
 	for _, r := range []resource{
 		logins,
-		&users.API{Store: a.Accounts, Audit: a.audit},
-		&tokens.API{Store: a.Tokens, Groups: a.Accounts, Audit: a.audit},
-		&history.API{Store: a.Accounts},
+		&users.API{Store: a.Users, Sessions: a.Sessions, Groups: a.Groups, Audit: a.audit},
+		&tokens.API{Store: a.Tokens, Groups: a.Groups, Audit: a.audit},
+		&history.API{Store: a.AuditLog},
 		counted,
 		&jobs.API{Store: a.Jobs, Lists: a.Views, Instances: a.Fleet, Visible: a.visible, Audit: a.audit, Zone: a.Zone},
 		&scripts.API{Jobs: a.Jobs, Store: a.Views, Visible: a.visible, Audit: a.audit},
@@ -188,7 +192,7 @@ func (a *API) registerResources() *system.API {
 		&events.API{Store: a.Events},
 		&triggers.API{Store: a.Events, Visible: a.visible, Audit: a.audit},
 		&alerts.API{Store: a.Alerts, Visible: a.visible, Audit: a.audit},
-		&reports.API{Store: a.Reports, Lists: a.Views, Groups: a.Accounts, Instances: a.Fleet, Hub: hub, Streams: a.streams,
+		&reports.API{Store: a.Reports, Lists: a.Views, Groups: a.Groups, Instances: a.Fleet, Hub: hub, Streams: a.streams,
 			Visible: a.visible, Log: a.Log},
 		&transfer.API{Jobs: a.Jobs, Lists: a.Views, Groups: a.Groups, Counted: counted, Calendars: a.Calendars, Triggers: a.Events,
 			Channels: a.Alerts, Visible: a.visible, Audit: a.audit, Log: a.Log, Zone: a.Zone},

@@ -213,14 +213,14 @@ func TestGroups(t *testing.T) {
 	w := newWorld(t)
 	made := w.must(201, "POST", "/api/v1/groups", `{"name":"batch","description":"nightly work"}`)
 	token := made.field("token").(string)
-	if name, err := w.accounts.GroupOfToken(t.Context(), token); err != nil || name != "batch" {
+	if name, err := w.groups.GroupOfToken(t.Context(), token); err != nil || name != "batch" {
 		t.Errorf("the token is of %q, %v", name, err)
 	}
 	next := w.must(200, "POST", "/api/v1/groups/batch/token", "").field("token").(string)
-	if _, err := w.accounts.GroupOfToken(t.Context(), token); err == nil {
+	if _, err := w.groups.GroupOfToken(t.Context(), token); err == nil {
 		t.Error("the old token still works")
 	}
-	if name, err := w.accounts.GroupOfToken(t.Context(), next); err != nil || name != "batch" {
+	if name, err := w.groups.GroupOfToken(t.Context(), next); err != nil || name != "batch" {
 		t.Errorf("the new token is of %q, %v", name, err)
 	}
 	w.job(simpleJob)

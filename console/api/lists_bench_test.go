@@ -20,6 +20,9 @@ import (
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/auditlog"
+	"github.com/belfryhq/belfry/internal/store/group"
+	"github.com/belfryhq/belfry/internal/store/idempotency"
 	statstore "github.com/belfryhq/belfry/internal/store/runstats"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
@@ -43,19 +46,22 @@ func newListWorld(tb testing.TB, jobs, runs int) *listWorld {
 	tb.Cleanup(s.Close)
 	accounts, metrics := account.New(s.Pool()), prometheus.NewRegistry()
 	w := &listWorld{tb: tb, pool: s.Pool(), jobs: jobs, api: api.New(api.Config{
-		Jobs: s, Calendars: s, Pauses: s, Fleet: &fleet{store: s}, Accounts: accounts, Views: view.New(s.Pool()), Reports: statstore.New(s.Pool()),
+		Jobs: s, Calendars: s, Pauses: s, Fleet: &fleet{store: s}, Views: view.New(s.Pool()),
+		Authenticator: accounts, Users: accounts.Users, Sessions: accounts.Sessions, Tokens: accounts.Tokens,
+		Groups: group.New(s.Pool()), AuditLog: auditlog.New(s.Pool()), Idempotency: idempotency.New(s.Pool()),
+		Reports:    statstore.New(s.Pool()),
 		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.DiscardHandler),
 	})}
 	w.fill(runs)
-	if _, _, err := accounts.EnsureAdmin(tb.Context(), adminPassword); err != nil {
+	if _, _, err := accounts.Users.EnsureAdmin(tb.Context(), adminPassword); err != nil {
 		tb.Fatal(err)
 	}
-	if _, err := accounts.CreateUser(tb.Context(), account.NewUser{Name: "vera", Password: adminPassword, Role: account.Viewer, Groups: []string{"g3"}}); err != nil {
+	if _, err := accounts.Users.CreateUser(tb.Context(), account.NewUser{Name: "vera", Password: adminPassword, Role: account.Viewer, Groups: []string{"g3"}}); err != nil {
 		tb.Fatal(err)
 	}
 	w.exec(`UPDATE users SET must_change_password = false`)
 	for name, token := range map[string]*string{"admin": &w.admin, "vera": &w.viewer} {
-		ticket, err := accounts.LogIn(tb.Context(), name, adminPassword, account.Origin{})
+		ticket, err := accounts.Sessions.LogIn(tb.Context(), name, adminPassword, account.Origin{})
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -25,7 +25,10 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/alerts"
+	"github.com/belfryhq/belfry/internal/store/auditlog"
 	storeevent "github.com/belfryhq/belfry/internal/store/event"
+	"github.com/belfryhq/belfry/internal/store/group"
+	"github.com/belfryhq/belfry/internal/store/idempotency"
 	statstore "github.com/belfryhq/belfry/internal/store/runstats"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
@@ -40,7 +43,8 @@ type world struct {
 	api      *api.API
 	store    *store.Store
 	pool     *pgxpool.Pool
-	accounts *account.Store
+	accounts account.Stores
+	groups   *group.Store
 	fleet    *fleet
 	ready    map[string]error // the results of the readiness checks, by name
 	admin    string           // the admin's session token
@@ -57,7 +61,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	w := &world{t: t, store: s, pool: s.Pool(), accounts: account.New(s.Pool()), fleet: &fleet{store: s},
+	w := &world{t: t, store: s, pool: s.Pool(), accounts: account.New(s.Pool()), groups: group.New(s.Pool()), fleet: &fleet{store: s},
 		ready: map[string]error{}, log: &syncBuffer{}, letters: &letters{}, changes: &changes{}}
 	w.accounts.Weaken()
 	// The database is a copy of one that the first test made, so its statistics can be over ten minutes behind.
@@ -72,7 +76,9 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.api = api.New(api.Config{
-		Jobs: s, Calendars: s, Pauses: s, Fleet: w.fleet, Accounts: w.accounts, Views: view.New(s.Pool()),
+		Jobs: s, Calendars: s, Pauses: s, Fleet: w.fleet, Views: view.New(s.Pool()),
+		Authenticator: w.accounts, Users: w.accounts.Users, Sessions: w.accounts.Sessions, Tokens: w.accounts.Tokens,
+		Groups: w.groups, AuditLog: auditlog.New(s.Pool()), Idempotency: idempotency.New(s.Pool()),
 		Fires:   view.NewFireCheck(s.Pool(), s.Zone(), s.Settings().Tolerance),
 		Reports: statstore.New(s.Pool()),
 		Events:  events,
@@ -82,10 +88,10 @@ func newWorld(t *testing.T) *world {
 		Ready:      []system.Check{probe("postgres"), probe("nats")},
 		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.NewTextHandler(w.log, nil)),
 	})
-	if _, _, err := w.accounts.EnsureAdmin(t.Context(), adminPassword); err != nil {
+	if _, _, err := w.accounts.Users.EnsureAdmin(t.Context(), adminPassword); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.accounts.EnsureGroup(t.Context(), "default", ""); err != nil {
+	if _, err := w.groups.EnsureGroup(t.Context(), "default", ""); err != nil {
 		t.Fatal(err)
 	}
 	w.admin = w.logIn("admin", adminPassword)

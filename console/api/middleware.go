@@ -26,6 +26,7 @@ import (
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/idempotency"
 )
 
 // metrics are the metrics of the API.
@@ -119,7 +120,7 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), rest.RequestTimeout)
-		id, err := auth.Identify(r.WithContext(ctx), a.Accounts)
+		id, err := auth.Identify(r.WithContext(ctx), a.Authenticator)
 		cancel()
 		if err != nil {
 			problem.Write(w, problem.From(r.Context(), a.Log, err))
@@ -197,9 +198,9 @@ func (a *API) onceOnly(next http.Handler) http.Handler {
 			return
 		}
 		digest := sha256.Sum256(content)
-		k := account.Key{Actor: auth.FromContext(r.Context()).User, Route: r.Method + " " + r.URL.Path,
+		k := idempotency.Key{Actor: auth.FromContext(r.Context()).User, Route: r.Method + " " + r.URL.Path,
 			Key: key, BodySHA256: digest[:]}
-		kept, err := a.Accounts.Begin(r.Context(), k)
+		kept, err := a.Idempotency.Begin(r.Context(), k)
 		if err != nil {
 			problem.Write(w, problem.From(r.Context(), a.Log, err))
 			return
@@ -216,7 +217,7 @@ func (a *API) onceOnly(next http.Handler) http.Handler {
 	})
 }
 
-func (a *API) serveOnce(w http.ResponseWriter, r *http.Request, k account.Key, next http.Handler) {
+func (a *API) serveOnce(w http.ResponseWriter, r *http.Request, k idempotency.Key, next http.Handler) {
 	var copied bytes.Buffer
 	ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 	ww.Tee(&copied)
@@ -227,9 +228,9 @@ func (a *API) serveOnce(w http.ResponseWriter, r *http.Request, k account.Key, n
 		defer cancel()
 		var err error
 		if status := ww.Status(); finished && status >= 200 && status < 300 {
-			err = a.Accounts.Finish(ctx, k, account.Answer{Status: status, Body: withoutToken(copied.Bytes())})
+			err = a.Idempotency.Finish(ctx, k, idempotency.Answer{Status: status, Body: withoutToken(copied.Bytes())})
 		} else {
-			err = a.Accounts.Forget(ctx, k)
+			err = a.Idempotency.Forget(ctx, k)
 		}
 		if err != nil {
 			a.Log.WarnContext(ctx, "cannot store the answer of an idempotency key, the key stays taken for two minutes", "err", err)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/belfryhq/belfry/console/api"
 	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/auditlog"
+	"github.com/belfryhq/belfry/internal/store/idempotency"
 	statstore "github.com/belfryhq/belfry/internal/store/runstats"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
@@ -20,7 +22,10 @@ func (w *world) another() *world {
 	other := *w
 	other.accounts = account.New(w.pool)
 	other.accounts.Weaken()
-	other.api = api.New(api.Config{Jobs: w.store, Calendars: w.store, Pauses: w.store, Fleet: w.fleet, Accounts: other.accounts, Views: view.New(w.pool), Reports: statstore.New(w.pool), Events: nil,
+	other.api = api.New(api.Config{Jobs: w.store, Calendars: w.store, Pauses: w.store, Fleet: w.fleet, Views: view.New(w.pool),
+		Authenticator: other.accounts, Users: other.accounts.Users, Sessions: other.accounts.Sessions, Tokens: other.accounts.Tokens,
+		Groups: w.groups, AuditLog: auditlog.New(w.pool), Idempotency: idempotency.New(w.pool),
+		Reports: statstore.New(w.pool), Events: nil,
 		Letters: w.letters, Alerts: w.alerts, Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.NewTextHandler(w.log, nil))})
 	return &other
 }
@@ -28,7 +33,7 @@ func (w *world) another() *world {
 // session logs in without the API, because the API limits log-in attempts.
 func (w *world) session(name, password string) string {
 	w.t.Helper()
-	ticket, err := w.accounts.LogIn(w.t.Context(), name, password, account.Origin{})
+	ticket, err := w.accounts.Sessions.LogIn(w.t.Context(), name, password, account.Origin{})
 	if err != nil {
 		w.t.Fatal(err)
 	}

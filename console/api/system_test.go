@@ -15,6 +15,9 @@ import (
 	"github.com/belfryhq/belfry/console/api/groups"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/auditlog"
+	"github.com/belfryhq/belfry/internal/store/group"
+	"github.com/belfryhq/belfry/internal/store/idempotency"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
@@ -70,9 +73,11 @@ func TestPostgresAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	metrics := prometheus.NewRegistry()
+	accounts, metrics := account.New(pool), prometheus.NewRegistry()
 	w := &world{t: t, admin: "bfs_" + strings.Repeat("A", 43)}
-	w.api = api.New(api.Config{Jobs: away{}, Calendars: away{}, Pauses: away{}, Fleet: &fleet{}, Accounts: account.New(pool), Views: view.New(pool),
+	w.api = api.New(api.Config{Jobs: away{}, Calendars: away{}, Pauses: away{}, Fleet: &fleet{}, Views: view.New(pool),
+		Authenticator: accounts, Users: accounts.Users, Sessions: accounts.Sessions, Tokens: accounts.Tokens,
+		Groups: group.New(pool), AuditLog: auditlog.New(pool), Idempotency: idempotency.New(pool),
 		Registerer: metrics, Gatherer: metrics, Log: slog.New(slog.DiscardHandler)})
 	for _, a := range []answer{
 		w.do(w.admin, "GET", "/api/v1/jobs", ""),

@@ -21,7 +21,7 @@ const demoGroup = "demo"
 
 // addDemo adds an executor of the group demo, and creates jobs in the group if it never had any.
 func (s *standalone) addDemo(ctx context.Context, url string) error {
-	if _, err := s.accounts.EnsureGroup(ctx, demoGroup, "The executor that --demo starts in this process."); err != nil {
+	if _, err := s.groups.EnsureGroup(ctx, demoGroup, "The executor that --demo starts in this process."); err != nil {
 		return err
 	}
 	token, err := s.demoToken(ctx)
@@ -60,14 +60,14 @@ func (s *standalone) demoToken(ctx context.Context) (string, error) {
 	file := filepath.Join(s.c.DataDir, "demo.token")
 	if kept, err := os.ReadFile(file); err == nil {
 		token := strings.TrimSpace(string(kept))
-		if group, err := s.accounts.GroupOfToken(ctx, token); err == nil && group == demoGroup {
+		if group, err := s.groups.GroupOfToken(ctx, token); err == nil && group == demoGroup {
 			return token, nil
 		}
 	}
 	if err := os.MkdirAll(s.c.DataDir, 0o700); err != nil {
 		return "", fmt.Errorf("create --data-dir: %w", err)
 	}
-	token, err := s.accounts.RotateGroupToken(ctx, demoGroup)
+	token, err := s.groups.RotateGroupToken(ctx, demoGroup)
 	if err != nil {
 		return "", err
 	}

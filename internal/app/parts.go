@@ -16,6 +16,7 @@ import (
 	"github.com/belfryhq/belfry/console"
 	"github.com/belfryhq/belfry/console/api"
 	"github.com/belfryhq/belfry/console/api/system"
+	"github.com/belfryhq/belfry/console/api/tokens"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/dispatcher"
 	"github.com/belfryhq/belfry/dispatcher/firecheck"
@@ -29,6 +30,9 @@ import (
 	"github.com/belfryhq/belfry/internal/natsauth"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/auditlog"
+	"github.com/belfryhq/belfry/internal/store/group"
+	"github.com/belfryhq/belfry/internal/store/idempotency"
 	"github.com/belfryhq/belfry/internal/store/logchunk"
 	"github.com/belfryhq/belfry/internal/store/retention"
 	statstore "github.com/belfryhq/belfry/internal/store/runstats"
@@ -152,8 +156,8 @@ const presencePeriod = 2 * time.Second
 
 // addAuth adds the component that authenticates executors by their group's token. With wait, later components start only when it
 // is ready.
-func (p *process) addAuth(nc *nats.Conn, accounts executorAccounts, issuer nkeys.KeyPair, accountName string, wait bool) (*natsauth.Responder, error) {
-	r, err := natsauth.New(natsauth.Config{Verifier: accounts, Senders: accounts, Issuer: issuer, Account: accountName, Log: p.log})
+func (p *process) addAuth(nc *nats.Conn, s *store.Store, issuer nkeys.KeyPair, accountName string, wait bool) (*natsauth.Responder, error) {
+	r, err := natsauth.New(natsauth.Config{Verifier: group.New(s.Pool()), Senders: account.New(s.Pool()).Tokens, Issuer: issuer, Account: accountName, Log: p.log})
 	if err != nil {
 		return nil, err
 	}
@@ -163,12 +167,6 @@ func (p *process) addAuth(nc *nats.Conn, accounts executorAccounts, issuer nkeys
 	}
 	p.group.Add(part)
 	return r, nil
-}
-
-// executorAccounts verifies the tokens of executors and event senders.
-type executorAccounts interface {
-	natsauth.Verifier
-	natsauth.Senders
 }
 
 // readIssuer reads the account seed that signs executors' log-ins. It returns nil if the settings name none: the NATS server then
@@ -184,14 +182,15 @@ func readIssuer(c config.NATS) (nkeys.KeyPair, error) {
 	return natsauth.ParseIssuer(string(seed))
 }
 
-// groupAccounts applies a changed group token immediately, to new log-ins and to existing connections.
-type groupAccounts struct {
-	*account.Store
-	forget func(group string)
+// forgettingGroups calls forget after a group's token has changed, so that the change applies at once to log-ins and to
+// open connections.
+type forgettingGroups struct {
+	*group.Store
+	forget func(name string)
 }
 
 // RotateGroupToken replaces a group's token.
-func (g groupAccounts) RotateGroupToken(ctx context.Context, name string) (string, error) {
+func (g forgettingGroups) RotateGroupToken(ctx context.Context, name string) (string, error) {
 	token, err := g.Store.RotateGroupToken(ctx, name)
 	if err == nil {
 		g.forget(name)
@@ -199,22 +198,28 @@ func (g groupAccounts) RotateGroupToken(ctx context.Context, name string) (strin
 	return token, err
 }
 
-// DeleteToken deletes an API token.
-func (g groupAccounts) DeleteToken(ctx context.Context, userID, id int64) (account.Token, error) {
-	t, err := g.Store.DeleteToken(ctx, userID, id)
-	if err == nil && t.Scope == account.ScopeEvents {
-		g.forget(natsauth.SenderName(id))
-	}
-	return t, err
-}
-
 // DeleteGroup deletes a group.
-func (g groupAccounts) DeleteGroup(ctx context.Context, name string) error {
+func (g forgettingGroups) DeleteGroup(ctx context.Context, name string) error {
 	err := g.Store.DeleteGroup(ctx, name)
 	if err == nil {
 		g.forget(name)
 	}
 	return err
+}
+
+// forgettingTokens calls forget after an API token for events was deleted, so that its connections end.
+type forgettingTokens struct {
+	tokens.Store
+	forget func(name string)
+}
+
+// DeleteToken deletes an API token.
+func (f forgettingTokens) DeleteToken(ctx context.Context, userID, id int64) (account.Token, error) {
+	t, err := f.Store.DeleteToken(ctx, userID, id)
+	if err == nil && t.Scope == account.ScopeEvents {
+		f.forget(natsauth.SenderName(id))
+	}
+	return t, err
 }
 
 // listen opens the console's address. It runs before other components start, so that an error has no side effects.
@@ -242,7 +247,7 @@ func checkAdminPassword(password config.Secret) error {
 }
 
 // addConsole adds the console with the REST API and returns its address.
-func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *dispatcher.Firing, accounts groupAccounts, tell config.Alerts, o config.OIDC, web config.Web) (string, error) {
+func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *dispatcher.Firing, accounts account.Stores, forget func(name string), tell config.Alerts, o config.OIDC, web config.Web) (string, error) {
 	if err := p.useEvents(s); err != nil {
 		return "", err
 	}
@@ -250,8 +255,11 @@ func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *
 	if err != nil {
 		return "", err
 	}
+	keys := idempotency.New(s.Pool())
 	server, err := console.New(console.Config{Listener: ln, TrustedProxies: web.Proxies(), API: api.Config{
-		Jobs: s, Calendars: s, Pauses: s, Fleet: d, Accounts: accounts.Store, Groups: accounts, Tokens: accounts,
+		Jobs: s, Calendars: s, Pauses: s, Fleet: d,
+		Authenticator: accounts, Users: accounts.Users, Sessions: accounts.Sessions, Tokens: forgettingTokens{accounts.Tokens, forget},
+		Groups: forgettingGroups{group.New(s.Pool()), forget}, AuditLog: auditlog.New(s.Pool()), Idempotency: keys,
 		Views: view.New(s.Pool()), Fires: fireCheck(s), Reports: statstore.New(s.Pool()), Events: p.events, Letters: letters, Alerts: newConsoleAlerts(s, tell), Changes: runChanges{nc, p.log}, Zone: s.Zone(), Log: p.log,
 		Ready:      []system.Check{{Name: "postgres", Probe: s.Check}, {Name: "nats", Probe: d.CheckNATS}},
 		Registerer: p.registry, Gatherer: p.registry, Version: p.app.Version,
@@ -263,7 +271,7 @@ func (p *process) addConsole(ln net.Listener, s *store.Store, nc *nats.Conn, d *
 		return "", err
 	}
 	p.add("console", server.Run)
-	p.add("account sweep", func(ctx context.Context) error { return p.sweep(ctx, accounts) })
+	p.add("account sweep", func(ctx context.Context) error { return p.sweep(ctx, accounts.Sessions, keys) })
 	return scheme(ln) + ln.Addr().String(), nil
 }
 
@@ -290,9 +298,11 @@ func provider(o config.OIDC, consoleURL string) *auth.Provider {
 	})
 }
 
+const sweepPeriod = 10 * time.Minute
+
 // sweep periodically deletes expired log-ins and old idempotency keys.
-func (p *process) sweep(ctx context.Context, accounts groupAccounts) error {
-	tick := time.NewTicker(account.SweepEvery)
+func (p *process) sweep(ctx context.Context, sessions *account.Sessions, keys *idempotency.Store) error {
+	tick := time.NewTicker(sweepPeriod)
 	defer tick.Stop()
 	for {
 		select {
@@ -300,15 +310,19 @@ func (p *process) sweep(ctx context.Context, accounts groupAccounts) error {
 			return nil
 		case <-tick.C:
 		}
-		if _, err := accounts.Sweep(ctx); err != nil && ctx.Err() == nil {
+		_, err := sessions.Sweep(ctx)
+		if err == nil {
+			_, err = keys.Sweep(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
 			p.log.WarnContext(ctx, "cannot delete expired log-ins, retrying", "err", err)
 		}
 	}
 }
 
 // ensureAdmin creates the user admin if there are no users. If the settings contain no password, it prints the generated one, once.
-func (p *process) ensureAdmin(ctx context.Context, accounts *account.Store, password config.Secret) error {
-	created, generated, err := accounts.EnsureAdmin(ctx, password.Reveal())
+func (p *process) ensureAdmin(ctx context.Context, users *account.Users, password config.Secret) error {
+	created, generated, err := users.EnsureAdmin(ctx, password.Reveal())
 	if err != nil || !created {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/group"
 )
 
 // role is the common part of scheduler, dispatcher and console: a store, a NATS connection and the streams.
@@ -127,7 +128,7 @@ func (r *role) addIssuer(issuer nkeys.KeyPair, c config.NATS) error {
 	if issuer == nil {
 		return nil
 	}
-	_, err := r.addAuth(r.nc, account.New(r.store.Pool()), issuer, c.NATSAccount, false)
+	_, err := r.addAuth(r.nc, r.store, issuer, c.NATSAccount, false)
 	return err
 }
 
@@ -150,7 +151,7 @@ func (a *App) Console(ctx context.Context, c config.Console) error {
 		return interrupted(ctx, err)
 	}
 	accounts := account.New(r.store.Pool())
-	if err := r.ensureAccounts(ctx, ln, accounts, c.AdminPassword); err != nil {
+	if err := r.ensureAccounts(ctx, ln, accounts.Users, c.AdminPassword); err != nil {
 		return interrupted(ctx, err)
 	}
 	if err := r.addIssuer(issuer, c.NATS); err != nil {
@@ -160,7 +161,7 @@ func (a *App) Console(ctx context.Context, c config.Console) error {
 	if err != nil {
 		return err
 	}
-	address, err := r.addConsole(ln, r.store, r.nc, d, groupAccounts{accounts, func(string) {}}, c.Alerts, c.OIDC, c.Web)
+	address, err := r.addConsole(ln, r.store, r.nc, d, accounts, func(string) {}, c.Alerts, c.OIDC, c.Web)
 	if err != nil {
 		return err
 	}
@@ -174,13 +175,13 @@ func (a *App) Console(ctx context.Context, c config.Console) error {
 
 // ensureAccounts creates the first user and the first group if there are none. While it waits for Postgres, it serves HTTP on ln
 // (see meanwhile).
-func (r *role) ensureAccounts(ctx context.Context, ln net.Listener, accounts *account.Store, password config.Secret) error {
+func (r *role) ensureAccounts(ctx context.Context, ln net.Listener, users *account.Users, password config.Secret) error {
 	defer meanwhile(ln)()
 	return r.patiently(ctx, func() error {
-		if err := r.ensureAdmin(ctx, accounts, password); err != nil {
+		if err := r.ensureAdmin(ctx, users, password); err != nil {
 			return err
 		}
-		_, err := accounts.EnsureGroup(ctx, "default", "The default group.")
+		_, err := group.New(r.store.Pool()).EnsureGroup(ctx, "default", "The default group.")
 		return err
 	})
 }

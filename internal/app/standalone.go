@@ -19,6 +19,7 @@ import (
 	"github.com/belfryhq/belfry/internal/embedpg"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/group"
 )
 
 // Standalone runs all roles in one process, with the built-in Postgres and NATS unless the settings name external ones.
@@ -37,9 +38,9 @@ type standalone struct {
 	c       config.Standalone
 	started []func(context.Context) error
 
-	nats     *embednats.Server // nil with --nats-url
-	store    *store.Store
-	accounts *account.Store
+	nats   *embednats.Server // nil with --nats-url
+	store  *store.Store
+	groups *group.Store
 }
 
 func (s *standalone) undo() error {
@@ -87,8 +88,8 @@ func (s *standalone) build(ctx context.Context) error {
 	}
 	s.own("postgres connections", func(context.Context) error { s.store.Close(); return nil })
 	s.addClock(s.store)
-	s.accounts = account.New(s.store.Pool())
-	if _, err := s.accounts.EnsureGroup(ctx, "default", "The default group."); err != nil {
+	s.groups = group.New(s.store.Pool())
+	if _, err := s.groups.EnsureGroup(ctx, "default", "The default group."); err != nil {
 		return err
 	}
 	return s.roles(ctx, ln)
@@ -150,7 +151,7 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 	}
 	forget := func(string) {}
 	if issuer != nil {
-		responder, err := s.addAuth(nc, s.accounts, issuer, accountName, s.nats != nil)
+		responder, err := s.addAuth(nc, s.store, issuer, accountName, s.nats != nil)
 		if err != nil {
 			return err
 		}
@@ -181,12 +182,13 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 		}
 	}
 	s.addScheduler(s.store, d)
-	address, err := s.addConsole(ln, s.store, nc, d, groupAccounts{s.accounts, forget}, tell, s.c.OIDC, s.c.Web)
+	accounts := account.New(s.store.Pool())
+	address, err := s.addConsole(ln, s.store, nc, d, accounts, forget, tell, s.c.OIDC, s.c.Web)
 	if err != nil {
 		return err
 	}
 	// This is the last step, so that the password, which is shown once, is printed only if the start succeeds.
-	if err := s.ensureAdmin(ctx, s.accounts, s.c.AdminPassword); err != nil {
+	if err := s.ensureAdmin(ctx, accounts.Users, s.c.AdminPassword); err != nil {
 		return err
 	}
 	reached := url

@@ -28,12 +28,7 @@ type channelListCmd struct{}
 
 func (*channelListCmd) Help() string { return "Example:\n\n    belfry alert-channel list" }
 
-func (c *channelListCmd) Run(a *app, parent *alertChannelCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *channelListCmd) Run(a *app, parent *alertChannelCmd, cl *client.Client) error {
 	channels, err := cl.AlertChannels(a.ctx, mostListed)
 	if err != nil {
 		return err
@@ -62,12 +57,7 @@ func (*channelGetCmd) Help() string {
 	return "Secrets are masked; a file with masked ones can be applied, and keeps what is there.\n\nExample:\n\n    belfry alert-channel get ops -o yaml"
 }
 
-func (c *channelGetCmd) Run(a *app, parent *alertChannelCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *channelGetCmd) Run(a *app, parent *alertChannelCmd, cl *client.Client) error {
 	ch, err := cl.AlertChannel(a.ctx, c.Name)
 	if err != nil {
 		return err
@@ -109,7 +99,7 @@ type channelApplied struct {
 	Error  string `json:"error,omitempty"`
 }
 
-func (c *channelApplyCmd) Run(a *app, parent *alertChannelCmd) error {
+func (c *channelApplyCmd) Run(a *app, parent *alertChannelCmd, cl *client.Client) error {
 	var found []channelApplied
 	var specs []map[string]any
 	for _, file := range c.Files {
@@ -128,14 +118,10 @@ func (c *channelApplyCmd) Run(a *app, parent *alertChannelCmd) error {
 	if len(specs) == 0 {
 		return errors.New("the files hold no channel")
 	}
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	failed := false
 	for i, spec := range specs {
 		r := &found[i]
+		var err error
 		if r.Action, err = a.applyChannel(cl, r.Name, spec); err != nil {
 			if a.ctx.Err() != nil {
 				return err
@@ -229,12 +215,7 @@ type channelDeleteCmd struct {
 
 func (*channelDeleteCmd) Help() string { return "Example:\n\n    belfry alert-channel delete ops" }
 
-func (c *channelDeleteCmd) Run(a *app, parent *alertChannelCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *channelDeleteCmd) Run(a *app, parent *alertChannelCmd, cl *client.Client) error {
 	return a.each(c.Names, func(name string) error {
 		if err := cl.DeleteAlertChannel(a.ctx, name); err != nil {
 			return err
@@ -252,12 +233,7 @@ func (*channelTestCmd) Help() string {
 	return "The exit code is 1 if it was not delivered.\n\nExample:\n\n    belfry alert-channel test ops"
 }
 
-func (c *channelTestCmd) Run(a *app, parent *alertChannelCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *channelTestCmd) Run(a *app, parent *alertChannelCmd, cl *client.Client) error {
 	came, err := cl.TestAlertChannel(a.ctx, c.Name)
 	if err != nil {
 		return err
@@ -292,12 +268,7 @@ func (*alertListCmd) Help() string {
 	return "Each alert is listed with its delivery in every channel.\n\nExamples:\n\n    belfry alert list --job default/report\n    belfry alert list --state failed -o json"
 }
 
-func (c *alertListCmd) Run(a *app, parent *alertCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *alertListCmd) Run(a *app, parent *alertCmd, cl *client.Client) error {
 	f := client.AlertFilter{Group: c.Group, Kind: c.Kind, State: c.State}
 	if c.Job != "" {
 		job, err := findJob(a.ctx, cl, c.Job)

@@ -57,7 +57,7 @@ func (*jobApplyCmd) Help() string {
 		"    belfry job apply -f jobs/ --prune default --yes"
 }
 
-func (c *jobApplyCmd) Run(a *app, parent *jobCmd) error {
+func (c *jobApplyCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 	for _, group := range c.Prune {
 		if !domain.ValidGroupName(group) {
 			return &usageError{"--prune: " + domain.GroupNameRule}
@@ -73,11 +73,6 @@ func (c *jobApplyCmd) Run(a *app, parent *jobCmd) error {
 	if n := len(file.Triggers) + len(file.Channels) + len(file.Calendars); n > 0 {
 		fmt.Fprintf(a.stderr, "The files have %d calendars, event triggers and alert channels, which belfry import takes; they are passed over.\n", n)
 	}
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	results, failed, err := c.apply(a, cl, file)
 	if err != nil {
 		return err

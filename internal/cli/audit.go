@@ -26,21 +26,17 @@ func (*auditCmd) Help() string {
 		"    belfry audit\n    belfry audit --since 1h --job default/report --all\n    belfry audit --since 168h -o json"
 }
 
-func (c *auditCmd) Run(a *app) error {
+func (c *auditCmd) Run(a *app, cl *client.Client) error {
 	if c.Since <= 0 {
 		return &usageError{fmt.Sprintf("--since: %s is not a time to look back by; use a positive one such as 24h", c.Since)}
 	}
-	cl, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	scope := client.FireScope{}
 	end := time.Now()
 	if c.Until != nil {
 		scope.Until, end = *c.Until, c.Until.Time
 	}
 	scope.Since = domain.At(end.Add(-c.Since))
+	var err error
 	if c.Job != "" {
 		if scope.Job, err = jobID(a, cl, c.Job); err != nil {
 			return err
@@ -148,12 +144,7 @@ func (*jobWhyCmd) Help() string {
 		"    belfry job why default/report --at 2026-03-29T02:30\n    belfry job why 7 --at 2026-03-29T00:30:00Z -o json"
 }
 
-func (c *jobWhyCmd) Run(a *app, parent *jobCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *jobWhyCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 	id, err := jobID(a, cl, c.Job)
 	if err != nil {
 		return err

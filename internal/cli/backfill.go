@@ -24,7 +24,7 @@ func (*jobBackfillCmd) Help() string {
 		"    belfry job backfill default/report --from 2026-03-01T00:00:00Z --wait"
 }
 
-func (c *jobBackfillCmd) Run(a *app, parent *jobCmd) error {
+func (c *jobBackfillCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 	b := client.Backfill{Max: c.Max, To: domain.At(time.Now())}
 	var err error
 	if b.From, err = parseInstant("--from", c.From); err != nil {
@@ -35,11 +35,6 @@ func (c *jobBackfillCmd) Run(a *app, parent *jobCmd) error {
 			return err
 		}
 	}
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	job, err := findJob(a.ctx, cl, c.Job)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
@@ -22,12 +23,7 @@ type calendarListCmd struct{}
 
 func (*calendarListCmd) Help() string { return "Example:\n\n    belfry calendar list" }
 
-func (c *calendarListCmd) Run(a *app, parent *calendarCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *calendarListCmd) Run(a *app, parent *calendarCmd, cl *client.Client) error {
 	calendars, err := cl.Calendars(a.ctx, mostListed)
 	if err != nil {
 		return err
@@ -62,12 +58,7 @@ func (*calendarGetCmd) Help() string {
 	return "Examples:\n\n    belfry calendar get holidays\n    belfry calendar get holidays -o yaml"
 }
 
-func (c *calendarGetCmd) Run(a *app, parent *calendarCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *calendarGetCmd) Run(a *app, parent *calendarCmd, cl *client.Client) error {
 	k, err := cl.Calendar(a.ctx, c.Name)
 	if err != nil {
 		return err
@@ -144,18 +135,13 @@ func (*calendarCreateCmd) Help() string {
 		"    belfry calendar create closed -f dates.txt"
 }
 
-func (c *calendarCreateCmd) Run(a *app, parent *calendarCmd) error {
+func (c *calendarCreateCmd) Run(a *app, parent *calendarCmd, cl *client.Client) error {
 	body := calendarBody{Name: c.Name, Description: c.Description, Weekdays: append([]string{}, c.Weekdays...)}
 	dates, _, err := c.dates(a)
 	if err != nil {
 		return err
 	}
 	body.Dates = append([]string{}, dates...)
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	k, err := cl.CreateCalendar(a.ctx, body)
 	if err != nil {
 		return err
@@ -180,16 +166,11 @@ func (*calendarUpdateCmd) Help() string {
 		"    belfry calendar update holidays --add 2027-01-01\n    belfry calendar update holidays -f dates.txt\n    belfry calendar update weekends --weekday none"
 }
 
-func (c *calendarUpdateCmd) Run(a *app, parent *calendarCmd) error {
+func (c *calendarUpdateCmd) Run(a *app, parent *calendarCmd, cl *client.Client) error {
 	dates, given, err := c.dates(a)
 	if err != nil {
 		return err
 	}
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	k, err := cl.Calendar(a.ctx, c.Name)
 	if err != nil {
 		return err
@@ -230,12 +211,7 @@ type calendarDeleteCmd struct {
 
 func (*calendarDeleteCmd) Help() string { return "Example:\n\n    belfry calendar delete holidays" }
 
-func (c *calendarDeleteCmd) Run(a *app, parent *calendarCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *calendarDeleteCmd) Run(a *app, parent *calendarCmd, cl *client.Client) error {
 	return a.each(c.Names, func(name string) error {
 		if err := cl.DeleteCalendar(a.ctx, name); err != nil {
 			return err

@@ -71,7 +71,11 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 		fmt.Fprintf(stderr, "Run \"%s --help\" to learn more.\n", failedCommand(err))
 		return ExitUsage
 	}
-	return a.exitCode(parsed.Run(a))
+	err = parsed.Run(a)
+	if a.client != nil {
+		a.client.Close()
+	}
+	return a.exitCode(err)
 }
 
 // app is what commands share.
@@ -80,6 +84,7 @@ type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	roles          Roles
+	client         *client.Client // nil until the command needs one
 }
 
 // usageError is a fault in the arguments that only the command itself could see.

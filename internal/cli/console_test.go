@@ -22,7 +22,10 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/alerts"
+	"github.com/belfryhq/belfry/internal/store/auditlog"
 	"github.com/belfryhq/belfry/internal/store/event"
+	"github.com/belfryhq/belfry/internal/store/group"
+	"github.com/belfryhq/belfry/internal/store/idempotency"
 	statstore "github.com/belfryhq/belfry/internal/store/runstats"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
@@ -73,11 +76,11 @@ func newRealConsole(t *testing.T) *fleet {
 	}
 	t.Cleanup(s.Close)
 	const password = "a-good-password"
-	accounts := account.New(s.Pool())
-	if _, _, err := accounts.EnsureAdmin(t.Context(), password); err != nil {
+	accounts, groups := account.New(s.Pool()), group.New(s.Pool())
+	if _, _, err := accounts.Users.EnsureAdmin(t.Context(), password); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := accounts.EnsureGroup(t.Context(), "default", ""); err != nil {
+	if _, err := groups.EnsureGroup(t.Context(), "default", ""); err != nil {
 		t.Fatal(err)
 	}
 	events, err := event.New(s)
@@ -86,7 +89,9 @@ func newRealConsole(t *testing.T) *fleet {
 	}
 	f := &fleet{}
 	metrics := prometheus.NewRegistry()
-	server := httptest.NewServer(api.New(api.Config{Jobs: s, Calendars: s, Pauses: s, Fleet: f, Accounts: accounts, Views: view.New(s.Pool()),
+	server := httptest.NewServer(api.New(api.Config{Jobs: s, Calendars: s, Pauses: s, Fleet: f, Views: view.New(s.Pool()),
+		Authenticator: accounts, Users: accounts.Users, Sessions: accounts.Sessions, Tokens: accounts.Tokens,
+		Groups: groups, AuditLog: auditlog.New(s.Pool()), Idempotency: idempotency.New(s.Pool()),
 		Fires:      view.NewFireCheck(s.Pool(), s.Zone(), s.Settings().Tolerance),
 		Reports:    statstore.New(s.Pool()),
 		Events:     events,

@@ -31,7 +31,7 @@ func (*eventSendCmd) Help() string {
 		"    belfry event send orders.created -d '{\"id\": 7, \"amount\": 120.5}' --key order-7\n    belfry event send stock.counted -f stock.json"
 }
 
-func (c *eventSendCmd) Run(a *app, parent *eventCmd) error {
+func (c *eventSendCmd) Run(a *app, parent *eventCmd, cl *client.Client) error {
 	data := []byte("null")
 	switch {
 	case c.Data != "":
@@ -45,11 +45,6 @@ func (c *eventSendCmd) Run(a *app, parent *eventCmd) error {
 	if !json.Valid(data) {
 		return &usageError{"the data are not JSON; a text is written in quotes: -d '\"text\"'"}
 	}
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	sent, err := cl.SendEvent(a.ctx, c.Name, data, c.Key)
 	if err != nil {
 		return err
@@ -84,15 +79,10 @@ func (*eventListCmd) Help() string {
 	return "Examples:\n\n    belfry event list\n    belfry event list --name 'orders.>' --since 2h -o json"
 }
 
-func (c *eventListCmd) Run(a *app, parent *eventCmd) error {
+func (c *eventListCmd) Run(a *app, parent *eventCmd, cl *client.Client) error {
 	if c.Limit < 1 || c.Since < 0 {
 		return &usageError{"--limit must be at least 1, and --since not negative"}
 	}
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	f := client.EventFilter{Name: c.Name}
 	if c.Since > 0 {
 		f.From = domain.AtPtr(time.Now().Add(-c.Since))
@@ -118,16 +108,11 @@ func (*eventGetCmd) Help() string {
 	return "Example:\n\n    belfry event get 019a9d2c-7b40-7000-8000-0123456789ab"
 }
 
-func (c *eventGetCmd) Run(a *app, parent *eventCmd) error {
+func (c *eventGetCmd) Run(a *app, parent *eventCmd, cl *client.Client) error {
 	id, err := domain.ParseRunID(c.ID)
 	if err != nil {
 		return &usageError{fmt.Sprintf("%q is not the id of an event", c.ID)}
 	}
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	e, err := cl.Event(a.ctx, id)
 	if err != nil {
 		return err
@@ -165,12 +150,7 @@ func (*deadLetterListCmd) Help() string {
 	return "They are kept for 14 days.\n\nExample:\n\n    belfry dead-letter list --kind event"
 }
 
-func (c *deadLetterListCmd) Run(a *app, parent *deadLetterCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *deadLetterListCmd) Run(a *app, parent *deadLetterCmd, cl *client.Client) error {
 	letters, err := cl.DeadLetters(a.ctx, c.Kind, mostListed)
 	if err != nil {
 		return err
@@ -191,12 +171,7 @@ func (*deadLetterGetCmd) Help() string {
 	return "Example:\n\n    belfry dead-letter get 12 -o json"
 }
 
-func (c *deadLetterGetCmd) Run(a *app, parent *deadLetterCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *deadLetterGetCmd) Run(a *app, parent *deadLetterCmd, cl *client.Client) error {
 	l, err := cl.DeadLetter(a.ctx, c.Seq)
 	if err != nil {
 		return err
@@ -227,8 +202,8 @@ func (*deadLetterReplayCmd) Help() string {
 		"What had taken effect meanwhile takes no effect twice.\n\nExample:\n\n    belfry dead-letter replay 12 13"
 }
 
-func (c *deadLetterReplayCmd) Run(a *app, parent *deadLetterCmd) error {
-	return a.eachLetter(parent, c.Seqs, "replayed", func(cl *client.Client, seq uint64) error { return cl.ReplayDeadLetter(a.ctx, seq) })
+func (c *deadLetterReplayCmd) Run(a *app, cl *client.Client) error {
+	return a.eachLetter(c.Seqs, "replayed", func(seq uint64) error { return cl.ReplayDeadLetter(a.ctx, seq) })
 }
 
 type deadLetterDeleteCmd struct {
@@ -239,16 +214,11 @@ func (*deadLetterDeleteCmd) Help() string {
 	return "Example:\n\n    belfry dead-letter delete 12"
 }
 
-func (c *deadLetterDeleteCmd) Run(a *app, parent *deadLetterCmd) error {
-	return a.eachLetter(parent, c.Seqs, "deleted", func(cl *client.Client, seq uint64) error { return cl.DeleteDeadLetter(a.ctx, seq) })
+func (c *deadLetterDeleteCmd) Run(a *app, cl *client.Client) error {
+	return a.eachLetter(c.Seqs, "deleted", func(seq uint64) error { return cl.DeleteDeadLetter(a.ctx, seq) })
 }
 
-func (a *app) eachLetter(parent *deadLetterCmd, seqs []uint64, done string, do func(*client.Client, uint64) error) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (a *app) eachLetter(seqs []uint64, done string, do func(uint64) error) error {
 	refs := make([]string, len(seqs))
 	bySeq := make(map[string]uint64, len(seqs))
 	for i, seq := range seqs {
@@ -256,7 +226,7 @@ func (a *app) eachLetter(parent *deadLetterCmd, seqs []uint64, done string, do f
 		bySeq[refs[i]] = seq
 	}
 	return a.each(refs, func(ref string) error {
-		if err := do(cl, bySeq[ref]); err != nil {
+		if err := do(bySeq[ref]); err != nil {
 			return err
 		}
 		fmt.Fprintf(a.stdout, "%s %s\n", ref, done)

@@ -31,13 +31,9 @@ func (*eventTriggerListCmd) Help() string {
 	return "Example:\n\n    belfry event-trigger list --job default/report"
 }
 
-func (c *eventTriggerListCmd) Run(a *app, parent *eventTriggerCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *eventTriggerListCmd) Run(a *app, parent *eventTriggerCmd, cl *client.Client) error {
 	f := client.EventTriggerFilter{Group: c.Group}
+	var err error
 	if c.Job != "" {
 		if f.JobID, err = jobID(a, cl, c.Job); err != nil {
 			return err
@@ -72,16 +68,11 @@ func (*eventTriggerGetCmd) Help() string {
 	return "Example:\n\n    belfry event-trigger get 3 -o yaml"
 }
 
-func (c *eventTriggerGetCmd) Run(a *app, parent *eventTriggerCmd) error {
+func (c *eventTriggerGetCmd) Run(a *app, parent *eventTriggerCmd, cl *client.Client) error {
 	id, err := triggerID(c.ID)
 	if err != nil {
 		return err
 	}
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	tr, err := cl.EventTrigger(a.ctx, id)
 	if err != nil {
 		return err
@@ -107,12 +98,7 @@ func (*eventTriggerDeleteCmd) Help() string {
 	return "Example:\n\n    belfry event-trigger delete 3"
 }
 
-func (c *eventTriggerDeleteCmd) Run(a *app, parent *eventTriggerCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *eventTriggerDeleteCmd) Run(a *app, parent *eventTriggerCmd, cl *client.Client) error {
 	return a.each(c.IDs, func(ref string) error {
 		id, err := triggerID(ref)
 		if err != nil {
@@ -137,7 +123,7 @@ func (*eventTriggerApplyCmd) Help() string {
 		"    belfry event-trigger apply -f triggers.yaml --dry-run\n    belfry event-trigger get 3 -o yaml | sed s/100/200/ | belfry event-trigger apply -f -"
 }
 
-func (c *eventTriggerApplyCmd) Run(a *app, parent *eventTriggerCmd) error {
+func (c *eventTriggerApplyCmd) Run(a *app, parent *eventTriggerCmd, cl *client.Client) error {
 	var triggers []fileTrigger
 	for _, file := range c.Files {
 		data, err := a.readFile(file)
@@ -153,11 +139,6 @@ func (c *eventTriggerApplyCmd) Run(a *app, parent *eventTriggerCmd) error {
 	if len(triggers) == 0 {
 		return errors.New("the files hold no event trigger")
 	}
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	results := []appliedTrigger{}
 	failed := false
 	for _, t := range triggers {
@@ -174,7 +155,7 @@ func (c *eventTriggerApplyCmd) Run(a *app, parent *eventTriggerCmd) error {
 	if c.DryRun {
 		fmt.Fprintln(a.stderr, "Nothing was done; without --dry-run:")
 	}
-	err = a.print(parent.Output, results, func(t *table) {
+	err := a.print(parent.Output, results, func(t *table) {
 		for _, r := range results {
 			t.row(r.Action, shown(r.Name, 130), r.Job, r.Source)
 		}

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 
+	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/jobfile"
 )
 
@@ -16,12 +17,7 @@ func (*exportCmd) Help() string {
 		"    belfry export > belfry.yaml\n    belfry export --group billing | belfry import --server https://other:8080 -f - --dry-run"
 }
 
-func (c *exportCmd) Run(a *app) error {
-	cl, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *exportCmd) Run(a *app, cl *client.Client) error {
 	text, err := cl.Export(a.ctx, c.Group)
 	if err != nil {
 		return err
@@ -41,16 +37,11 @@ func (*importFileCmd) Help() string {
 		"New groups need a token: belfry group token NAME.\n\nExamples:\n\n    belfry import -f belfry.yaml --dry-run\n    belfry export | belfry import file -f - --server http://other:8080"
 }
 
-func (c *importFileCmd) Run(a *app, parent *importCmd) error {
+func (c *importFileCmd) Run(a *app, parent *importCmd, cl *client.Client) error {
 	data, err := a.readFile(c.File)
 	if err != nil {
 		return err
 	}
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	result, err := cl.Import(a.ctx, data, c.DryRun)
 	if err != nil {
 		return err

@@ -28,12 +28,7 @@ type groupListCmd struct{}
 
 func (*groupListCmd) Help() string { return "Example:\n\n    belfry group list" }
 
-func (c *groupListCmd) Run(a *app, parent *groupCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *groupListCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
 	groups, err := cl.Groups(a.ctx, mostListed)
 	if err != nil {
 		return err
@@ -52,12 +47,7 @@ type groupGetCmd struct {
 
 func (*groupGetCmd) Help() string { return "Example:\n\n    belfry group get default" }
 
-func (c *groupGetCmd) Run(a *app, parent *groupCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *groupGetCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
 	g, err := cl.Group(a.ctx, c.Name)
 	if err != nil {
 		return err
@@ -84,12 +74,7 @@ func (*groupCreateCmd) Help() string {
 	return "The token is printed on standard output, this once.\n\nExample:\n\n    belfry group create tools --description \"hosts with the tools\" > tools.token"
 }
 
-func (c *groupCreateCmd) Run(a *app, parent *groupCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *groupCreateCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
 	g, err := cl.CreateGroup(a.ctx, c.Name, c.Description)
 	if err != nil {
 		return err
@@ -113,12 +98,7 @@ func (*groupTokenCmd) Help() string {
 	return "The old token opens no new connection from then on. Standalone ends those that it has opened; elsewhere they end by themselves within 12 hours, or when you restart the executors. The new one is printed on standard output, this once.\n\nExample:\n\n    belfry group token tools > tools.token"
 }
 
-func (c *groupTokenCmd) Run(a *app, parent *groupCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *groupTokenCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
 	token, err := cl.ReplaceGroupToken(a.ctx, c.Name)
 	if err != nil {
 		return err
@@ -132,12 +112,7 @@ type groupDeleteCmd struct {
 
 func (*groupDeleteCmd) Help() string { return "Example:\n\n    belfry group delete tools" }
 
-func (c *groupDeleteCmd) Run(a *app, parent *groupCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *groupDeleteCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
 	return a.each(c.Names, func(name string) error {
 		if err := cl.DeleteGroup(a.ctx, name); err != nil {
 			return err
@@ -153,12 +128,7 @@ type groupInstancesCmd struct {
 
 func (*groupInstancesCmd) Help() string { return "Example:\n\n    belfry group instances default" }
 
-func (c *groupInstancesCmd) Run(a *app, parent *groupCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *groupInstancesCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
 	instances, err := cl.Instances(a.ctx, c.Name)
 	if err != nil {
 		return err
@@ -190,15 +160,10 @@ func (*tokenCreateCmd) Help() string {
 	return "The token is printed on standard output, this once.\n\nExample:\n\n    belfry token create ci --role operator --group default --expires-in 720h > ci.token"
 }
 
-func (c *tokenCreateCmd) Run(a *app, parent *tokenCmd) error {
+func (c *tokenCreateCmd) Run(a *app, parent *tokenCmd, cl *client.Client) error {
 	if c.ExpiresIn < 0 {
 		return &usageError{"--expires-in must not be negative"}
 	}
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	spec := client.NewToken{Name: c.Name, Role: c.Role, Groups: c.Groups, Scope: c.Scope}
 	if c.ExpiresIn > 0 {
 		at := domain.At(time.Now().Add(c.ExpiresIn))
@@ -215,12 +180,7 @@ type tokenListCmd struct{}
 
 func (*tokenListCmd) Help() string { return "Example:\n\n    belfry token list" }
 
-func (c *tokenListCmd) Run(a *app, parent *tokenCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *tokenListCmd) Run(a *app, parent *tokenCmd, cl *client.Client) error {
 	tokens, err := cl.Tokens(a.ctx, mostListed)
 	if err != nil {
 		return err
@@ -239,12 +199,7 @@ type tokenDeleteCmd struct {
 
 func (*tokenDeleteCmd) Help() string { return "Example:\n\n    belfry token delete 3" }
 
-func (c *tokenDeleteCmd) Run(a *app, parent *tokenCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *tokenDeleteCmd) Run(a *app, parent *tokenCmd, cl *client.Client) error {
 	return a.each(c.IDs, func(ref string) error {
 		id, err := strconv.ParseInt(ref, 10, 64)
 		if err != nil || id <= 0 {

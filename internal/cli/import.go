@@ -113,11 +113,10 @@ func (c *importCrontabCmd) parse(a *app, file string) (crontab.Result, error) {
 
 // apply creates and updates jobs and writes into results what became of each.
 func (c *importCrontabCmd) apply(a *app, parent *importCmd, jobs []crontab.Job, results []applied) (failed bool, err error) {
-	cl, err := parent.dial()
+	cl, err := parent.ProvideClient(a)
 	if err != nil {
 		return false, err
 	}
-	defer cl.Close()
 	index := newJobIndex(cl, jobfile.New())
 	index.wanted[c.Group] = len(jobs)
 	for i, j := range jobs {

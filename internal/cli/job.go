@@ -50,18 +50,13 @@ func jobID(a *app, cl *client.Client, ref string) (domain.JobID, error) {
 }
 
 // eachJob does the same to each job that refs name. All are tried; each failure is printed.
-func (a *app) eachJob(c *connection, refs []string, do func(*client.Client, domain.Job) (done string, err error)) error {
-	cl, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (a *app) eachJob(cl *client.Client, refs []string, do func(domain.Job) (done string, err error)) error {
 	return a.each(refs, func(ref string) error {
 		job, err := findJob(a.ctx, cl, ref)
 		if err != nil {
 			return err
 		}
-		done, err := do(cl, job)
+		done, err := do(job)
 		if err == nil {
 			fmt.Fprintf(a.stdout, "%s/%s %s\n", job.Group, printable(job.Name), done)
 		}
@@ -107,12 +102,7 @@ func (*jobListCmd) Help() string {
 	return "Examples:\n\n    belfry job list\n    belfry job list --group default --tag crontab\n    belfry job list --child default/report\n    belfry job list -o yaml > jobs.yaml"
 }
 
-func (c *jobListCmd) Run(a *app, parent *jobCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *jobListCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 	filter := client.JobFilter{Group: c.Group, Query: c.Query, Tag: c.Tag, Kind: c.Kind, Calendar: c.Calendar}
 	if c.Enabled || c.Disabled {
 		filter.Enabled = &c.Enabled
@@ -152,12 +142,7 @@ func (*jobGetCmd) Help() string {
 	return "Examples:\n\n    belfry job get 7\n    belfry job get default/report -o yaml"
 }
 
-func (c *jobGetCmd) Run(a *app, parent *jobCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *jobGetCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 	j, err := findJob(a.ctx, cl, c.Job)
 	if err != nil {
 		return err
@@ -204,8 +189,8 @@ func (*jobEnableCmd) Help() string {
 	return "Example:\n\n    belfry job enable default/report"
 }
 
-func (c *jobEnableCmd) Run(a *app, parent *jobCmd) error {
-	return a.eachJob(&parent.connection, c.Jobs, func(cl *client.Client, j domain.Job) (string, error) {
+func (c *jobEnableCmd) Run(a *app, cl *client.Client) error {
+	return a.eachJob(cl, c.Jobs, func(j domain.Job) (string, error) {
 		return "enabled", cl.SetJobEnabled(a.ctx, j.ID, true)
 	})
 }
@@ -218,8 +203,8 @@ func (*jobDisableCmd) Help() string {
 	return "A disabled job can still be triggered. What already waits or runs goes on.\n\nExample:\n\n    belfry job disable 7 8 default/report"
 }
 
-func (c *jobDisableCmd) Run(a *app, parent *jobCmd) error {
-	return a.eachJob(&parent.connection, c.Jobs, func(cl *client.Client, j domain.Job) (string, error) {
+func (c *jobDisableCmd) Run(a *app, cl *client.Client) error {
+	return a.eachJob(cl, c.Jobs, func(j domain.Job) (string, error) {
 		return "disabled", cl.SetJobEnabled(a.ctx, j.ID, false)
 	})
 }
@@ -232,8 +217,8 @@ func (*jobDeleteCmd) Help() string {
 	return "Runs that wait are cancelled, running ones finish; finished runs stay until their retention ends.\n\nExample:\n\n    belfry job delete default/report"
 }
 
-func (c *jobDeleteCmd) Run(a *app, parent *jobCmd) error {
-	return a.eachJob(&parent.connection, c.Jobs, func(cl *client.Client, j domain.Job) (string, error) {
+func (c *jobDeleteCmd) Run(a *app, cl *client.Client) error {
+	return a.eachJob(cl, c.Jobs, func(j domain.Job) (string, error) {
 		return "deleted", cl.DeleteJob(a.ctx, j.ID)
 	})
 }
@@ -247,12 +232,7 @@ func (*jobNextCmd) Help() string {
 	return "Example:\n\n    belfry job next default/report --count 10"
 }
 
-func (c *jobNextCmd) Run(a *app, parent *jobCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *jobNextCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 	job, err := findJob(a.ctx, cl, c.Job)
 	if err != nil {
 		return err
@@ -282,12 +262,7 @@ func (*jobTriggerCmd) Help() string {
 		"    belfry job trigger 7\n    belfry job trigger default/report --param 2026-03 --follow"
 }
 
-func (c *jobTriggerCmd) Run(a *app, parent *jobCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *jobTriggerCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 	job, err := findJob(a.ctx, cl, c.Job)
 	if err != nil {
 		return err

@@ -38,9 +38,10 @@ type savedLogin struct {
 	ExpiresAt domain.Instant `json:"expires_at"`
 }
 
-// dial makes the client that flags, environment and the saved log-in name. A saved token goes to the server
-// that gave it and to no other.
-func (c *connection) dial() (*client.Client, error) {
+// ProvideClient returns the client that flags, environment and the saved log-in describe. A saved token is sent only to the
+// server that issued it. Kong calls ProvideClient for each Run method with a parameter of this type; Main closes the client
+// after the command.
+func (c *connection) ProvideClient(a *app) (*client.Client, error) {
 	server, token := c.Server, c.Token.Reveal()
 	if server == "" || token == "" {
 		saved, err := loadLogin()
@@ -64,6 +65,7 @@ func (c *connection) dial() (*client.Client, error) {
 	if err != nil {
 		return nil, &usageError{"--server: " + err.Error()}
 	}
+	a.client = cl
 	return cl, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
@@ -20,16 +21,11 @@ func (*groupPauseCmd) Help() string {
 		"    belfry group pause default --reason \"new disks\" --until 2026-12-01T06:00:00Z"
 }
 
-func (c *groupPauseCmd) Run(a *app, parent *groupCmd) error {
+func (c *groupPauseCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
 	until, err := end(c.Until, c.For)
 	if err != nil {
 		return err
 	}
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	g, err := cl.PauseGroup(a.ctx, c.Name, c.Reason, until)
 	if err != nil {
 		return err
@@ -81,12 +77,7 @@ func (*groupResumeCmd) Help() string {
 	return "Each job's misfire policy decides about what was held up.\n\nExample:\n\n    belfry group resume default"
 }
 
-func (c *groupResumeCmd) Run(a *app, parent *groupCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *groupResumeCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
 	g, err := cl.ResumeGroup(a.ctx, c.Name)
 	if err != nil {
 		return err

@@ -42,12 +42,7 @@ func (*overviewCmd) Help() string {
 	return "Examples:\n\n    belfry overview\n    belfry overview --since 1h --group default -o json"
 }
 
-func (c *overviewCmd) Run(a *app) error {
-	cl, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *overviewCmd) Run(a *app, cl *client.Client) error {
 	o, err := cl.Overview(a.ctx, c.span())
 	if err != nil {
 		return err
@@ -104,12 +99,7 @@ func (*reportCmd) Help() string {
 	return "Runs count where they finished.\n\nExamples:\n\n    belfry report\n    belfry report --since 168h --step 24h -o json"
 }
 
-func (c *reportCmd) Run(a *app) error {
-	cl, err := c.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *reportCmd) Run(a *app, cl *client.Client) error {
 	r, err := cl.RunReport(a.ctx, c.span(), c.Step)
 	if err != nil {
 		return err

@@ -46,12 +46,7 @@ func (*runListCmd) Help() string {
 		"Examples:\n\n    belfry run list --job default/report\n    belfry run list --state failed --since 24h -o json"
 }
 
-func (c *runListCmd) Run(a *app, parent *runCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *runListCmd) Run(a *app, parent *runCmd, cl *client.Client) error {
 	f := client.RunFilter{Group: c.Group, State: c.State, Cause: c.Cause, Reason: c.Reason, Instance: c.Instance,
 		Unplanned: !c.Planned && c.State == ""}
 	if c.Job != "" {
@@ -92,16 +87,11 @@ func (*runGetCmd) Help() string {
 	return "Example:\n\n    belfry run get 019a9d2c-7b40-8000-8000-0123456789ab"
 }
 
-func (c *runGetCmd) Run(a *app, parent *runCmd) error {
+func (c *runGetCmd) Run(a *app, parent *runCmd, cl *client.Client) error {
 	id, err := runID(c.ID)
 	if err != nil {
 		return err
 	}
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	r, err := a.runFamily(cl, id)
 	if err != nil {
 		return err
@@ -199,16 +189,11 @@ const mostTail = 10_000
 // logPageLines is how many lines are asked for at once.
 const logPageLines = 1000
 
-func (c *runLogCmd) Run(a *app, parent *runCmd) error {
+func (c *runLogCmd) Run(a *app, parent *runCmd, cl *client.Client) error {
 	id, err := runID(c.ID)
 	if err != nil {
 		return err
 	}
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	w := a.logWriter(parent.Output, c.Timestamps)
 	from := c.From
 	if c.Tail > 0 {
@@ -256,15 +241,10 @@ func (*runKillCmd) Help() string {
 		"    belfry run kill --broadcast 019a9d2c-7b40-8000-8000-0123456789ab"
 }
 
-func (c *runKillCmd) Run(a *app, parent *runCmd) error {
+func (c *runKillCmd) Run(a *app, parent *runCmd, cl *client.Client) error {
 	if err := c.check(c.IDs); err != nil {
 		return err
 	}
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	if len(c.IDs) == 0 {
 		sum, err := a.bulk(cl, "kill", &c.runFilter)
 		if err != nil && sum.Matched == 0 {
@@ -296,15 +276,10 @@ func (*runRetryCmd) Help() string {
 		"Examples:\n\n    belfry run retry 019a9d2c-7b40-8000-8000-0123456789ab --wait\n    belfry run retry --job default/report --reason lost --since 24h"
 }
 
-func (c *runRetryCmd) Run(a *app, parent *runCmd) error {
+func (c *runRetryCmd) Run(a *app, parent *runCmd, cl *client.Client) error {
 	if err := c.check(c.IDs); err != nil {
 		return err
 	}
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	if len(c.IDs) == 0 {
 		sum, err := a.bulk(cl, "retry", &c.runFilter)
 		if err != nil && sum.Matched == 0 {
@@ -316,7 +291,7 @@ func (c *runRetryCmd) Run(a *app, parent *runCmd) error {
 		return errors.Join(a.printBulk(parent.Output, "run again", sum), err)
 	}
 	var made []domain.RunID
-	err = a.each(c.IDs, func(ref string) error {
+	err := a.each(c.IDs, func(ref string) error {
 		id, err := runID(ref)
 		if err != nil {
 			return err

@@ -22,17 +22,12 @@ type jobScriptCmd struct {
 }
 
 // onJob finds a job and does something about it.
-func (a *app) onJob(parent *jobCmd, ref string, do func(*client.Client, domain.Job) error) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (a *app) onJob(cl *client.Client, ref string, do func(domain.Job) error) error {
 	job, err := findJob(a.ctx, cl, ref)
 	if err != nil {
 		return err
 	}
-	return do(cl, job)
+	return do(job)
 }
 
 type scriptListCmd struct {
@@ -44,8 +39,8 @@ func (*scriptListCmd) Help() string {
 	return "Example:\n\n    belfry job script list tools/clean-up"
 }
 
-func (c *scriptListCmd) Run(a *app, parent *jobCmd) error {
-	return a.onJob(parent, c.Job, func(cl *client.Client, job domain.Job) error {
+func (c *scriptListCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
+	return a.onJob(cl, c.Job, func(job domain.Job) error {
 		versions, err := cl.Scripts(a.ctx, job.ID, c.Limit)
 		if err != nil {
 			return err
@@ -70,8 +65,8 @@ func (*scriptGetCmd) Help() string {
 		"    belfry job script get tools/clean-up > clean-up.sh\n    belfry job script get tools/clean-up 3 -o yaml"
 }
 
-func (c *scriptGetCmd) Run(a *app, parent *jobCmd) error {
-	return a.onJob(parent, c.Job, func(cl *client.Client, job domain.Job) error {
+func (c *scriptGetCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
+	return a.onJob(cl, c.Job, func(job domain.Job) error {
 		version, err := versionOr(job, c.Version)
 		if err != nil {
 			return err
@@ -123,12 +118,12 @@ func (*scriptSetCmd) Help() string {
 		"    belfry job script set tools/clean-up -f clean-up.sh -m 'keep a week'"
 }
 
-func (c *scriptSetCmd) Run(a *app, parent *jobCmd) error {
+func (c *scriptSetCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 	code, err := a.readFile(c.File)
 	if err != nil {
 		return err
 	}
-	return a.onJob(parent, c.Job, func(cl *client.Client, job domain.Job) error {
+	return a.onJob(cl, c.Job, func(job domain.Job) error {
 		language := c.Language
 		if language == "" {
 			if job.Script == nil {
@@ -165,11 +160,11 @@ func (*scriptDiffCmd) Help() string {
 	return "Example:\n\n    belfry job script diff tools/clean-up 3"
 }
 
-func (c *scriptDiffCmd) Run(a *app, parent *jobCmd) error {
+func (c *scriptDiffCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 	if c.From < 1 || c.To < 0 {
 		return &usageError{"versions count from 1"}
 	}
-	return a.onJob(parent, c.Job, func(cl *client.Client, job domain.Job) error {
+	return a.onJob(cl, c.Job, func(job domain.Job) error {
 		to, err := versionOr(job, c.To)
 		if err != nil {
 			return err
@@ -196,8 +191,8 @@ func (*scriptRestoreCmd) Help() string {
 	return "It becomes a new version with the old code; none is lost.\n\nExample:\n\n    belfry job script restore tools/clean-up 2"
 }
 
-func (c *scriptRestoreCmd) Run(a *app, parent *jobCmd) error {
-	return a.onJob(parent, c.Job, func(cl *client.Client, job domain.Job) error {
+func (c *scriptRestoreCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
+	return a.onJob(cl, c.Job, func(job domain.Job) error {
 		v, err := cl.RestoreScript(a.ctx, job.ID, c.Version, c.Remark)
 		if err != nil {
 			return err

@@ -3,6 +3,8 @@ package cli
 import (
 	"fmt"
 	"time"
+
+	"github.com/belfryhq/belfry/internal/client"
 )
 
 type jobUpcomingCmd struct {
@@ -15,12 +17,7 @@ func (*jobUpcomingCmd) Help() string {
 	return "What a pause holds up is left out.\n\nExample:\n\n    belfry job upcoming --within 24h --group default"
 }
 
-func (c *jobUpcomingCmd) Run(a *app, parent *jobCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *jobUpcomingCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 	u, err := cl.Upcoming(a.ctx, c.Within, c.Group, c.Limit)
 	if err != nil {
 		return err

@@ -28,12 +28,7 @@ type userListCmd struct{}
 
 func (*userListCmd) Help() string { return "Example:\n\n    belfry user list" }
 
-func (c *userListCmd) Run(a *app, parent *userCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *userListCmd) Run(a *app, parent *userCmd, cl *client.Client) error {
 	users, err := cl.Users(a.ctx, mostListed)
 	if err != nil {
 		return err
@@ -53,12 +48,7 @@ func (*userCreateCmd) Help() string {
 	return "Examples:\n\n    belfry user create ann --role operator --group default\n    belfry user create bob --role viewer --group default --password-stdin < secret"
 }
 
-func (c *userCreateCmd) Run(a *app, parent *userCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *userCreateCmd) Run(a *app, parent *userCmd, cl *client.Client) error {
 	password, err := a.newPassword(c.PasswordStdin)
 	if err != nil {
 		return err
@@ -124,16 +114,11 @@ func (*userSetCmd) Help() string {
 		"    belfry user set ann --disable\n    belfry user set ann --password-stdin < secret"
 }
 
-func (c *userSetCmd) Run(a *app, parent *userCmd) error {
+func (c *userSetCmd) Run(a *app, parent *userCmd, cl *client.Client) error {
 	change, err := c.change()
 	if err != nil {
 		return err
 	}
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	if c.Password || c.PasswordStdin {
 		password, err := a.newPassword(c.PasswordStdin)
 		if err != nil {
@@ -177,12 +162,7 @@ func (*userLogoutCmd) Help() string {
 	return "Their API tokens stay: belfry token list, belfry token delete.\n\nExample:\n\n    belfry user logout ann"
 }
 
-func (c *userLogoutCmd) Run(a *app, parent *userCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *userLogoutCmd) Run(a *app, parent *userCmd, cl *client.Client) error {
 	return a.each(c.Names, func(name string) error {
 		if err := cl.LogUserOut(a.ctx, name); err != nil {
 			return err
@@ -198,12 +178,7 @@ type userDeleteCmd struct {
 
 func (*userDeleteCmd) Help() string { return "Example:\n\n    belfry user delete ann" }
 
-func (c *userDeleteCmd) Run(a *app, parent *userCmd) error {
-	cl, err := parent.dial()
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
+func (c *userDeleteCmd) Run(a *app, parent *userCmd, cl *client.Client) error {
 	return a.each(c.Names, func(name string) error {
 		if err := cl.DeleteUser(a.ctx, name); err != nil {
 			return err

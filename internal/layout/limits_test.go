@@ -26,24 +26,11 @@ var manyMethods = []string{
 	"internal/client",       // one method for each operation of the API
 }
 
-// beingSplit lists what breaks a limit today. Each entry is being split. An entry that is within its limit again must be
-// removed.
-var beingSplit = map[string]bool{
-	"internal/store/account.Store": true,
-}
-
 // TestLimits: a type, an interface or a package that keeps growing has more than one purpose.
 func TestLimits(t *testing.T) {
 	over := overLimits(repository(t))
 	for _, name := range slices.Sorted(maps.Keys(over)) {
-		if !beingSplit[name] {
-			t.Error(over[name])
-		}
-	}
-	for name := range beingSplit {
-		if over[name] == "" {
-			t.Errorf("%s is within the limits: remove it from beingSplit", name)
-		}
+		t.Error(over[name])
 	}
 }
 

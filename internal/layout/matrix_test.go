@@ -45,7 +45,11 @@ var matrix = []entry{
 	// Postgres. The view's and the accounts' stores stand beside the engine's and do not know it.
 	{pkg: "internal/store", ours: []string{"executor/wire", "internal/domain", "internal/engine", "internal/explain", "internal/event", "internal/firecheck", "internal/plan", "internal/schedule", "internal/store/...", "migrations"}},
 	{pkg: "internal/store/view/...", ours: []string{"internal/runstats", "internal/firecheck", "internal/domain", "internal/explain", "internal/schedule", "internal/store/logchunk", "internal/store/pgerr", "internal/store/view/..."}},
-	{pkg: "internal/store/account/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/account/..."}},
+	{pkg: "internal/store/bearer", others: standardOnly},
+	{pkg: "internal/store/account/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/account/...", "internal/store/bearer"}},
+	{pkg: "internal/store/group/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/bearer", "internal/store/group/..."}},
+	{pkg: "internal/store/auditlog/...", ours: []string{"internal/store/pgerr", "internal/store/auditlog/..."}},
+	{pkg: "internal/store/idempotency/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/idempotency/..."}},
 	{pkg: "internal/store/runstats/...", ours: []string{"internal/domain", "internal/store/pgerr", "internal/store/runstats/..."}},
 	{pkg: "internal/store/event/...", ours: []string{"internal/domain", "internal/event", "internal/event/match", "internal/store/pgerr", "internal/store/event/..."}},
 	{pkg: "internal/store/alerts/...", ours: []string{"internal/alert", "internal/domain", "internal/engine", "internal/store/alerts/...", "internal/store/logchunk", "internal/store/pgerr"}},
@@ -77,7 +81,7 @@ var matrix = []entry{
 	{pkg: "dispatcher/route", ours: []string{"internal/domain", "internal/engine", "internal/explain"}},
 	{pkg: "console/...", ours: []string{"console/...", "internal/domain", "internal/explain", "internal/schedule", "executor/wire", "internal/lifecycle"}},
 	// Lists and accounts have no rules to hide behind an interface: the console speaks of the stores' own types.
-	{pkg: "console/api", ours: resourceOf("console/api/...", "console/live", "internal/alert", "internal/event", "internal/firecheck", "internal/runstats", "internal/store/alerts", "internal/store/runstats", "internal/store/view")},
+	{pkg: "console/api", ours: resourceOf("console/api/...", "console/live", "internal/alert", "internal/event", "internal/firecheck", "internal/runstats", "internal/store/alerts", "internal/store/auditlog", "internal/store/idempotency", "internal/store/runstats", "internal/store/view")},
 	// The core that all resources of the API share. It knows no resource.
 	{pkg: "console/api/problem", ours: []string{"internal/domain", "internal/store/account"}},
 	{pkg: "console/api/strict", ours: []string{"console/api/problem", "internal/domain", "internal/event"}},
@@ -92,7 +96,7 @@ var matrix = []entry{
 	{pkg: "console/api/events", ours: resourceOf("internal/event", "internal/store/event")},
 	{pkg: "console/api/fires", ours: resourceOf("console/api/visible", "internal/firecheck", "internal/store/view")},
 	{pkg: "console/api/groups", ours: resourceOf("console/api/visible", "internal/store/runstats")},
-	{pkg: "console/api/history", ours: resourceOf()},
+	{pkg: "console/api/history", ours: resourceOf("internal/store/auditlog")},
 	// Jobs compile schedules as previews do.
 	{pkg: "console/api/jobs", ours: resourceOf("console/api/schedules", "console/api/visible", "internal/store/view")},
 	// A session belongs to a user: log-ins and tokens use the checks and the form of users.

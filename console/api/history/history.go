@@ -9,6 +9,7 @@ import (
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/auditlog"
 )
 
 // API serves the audit log.
@@ -18,7 +19,7 @@ type API struct {
 
 // Store reads the audit log.
 type Store interface {
-	Audit(ctx context.Context, f account.AuditFilter, limit int) ([]account.Change, error)
+	Audit(ctx context.Context, f auditlog.Filter, limit int) ([]auditlog.Change, error)
 }
 
 // Register adds the operations.
@@ -50,12 +51,12 @@ func (a *API) list(ctx context.Context, _ auth.Identity, in *auditInput) (*rest.
 	if err != nil {
 		return nil, err
 	}
-	f := account.AuditFilter{Object: in.Object, Actor: in.Actor, Action: in.Action, Before: before}
+	f := auditlog.Filter{Object: in.Object, Actor: in.Actor, Action: in.Action, Before: before}
 	rows, err := a.Store.Audit(ctx, f, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	items := rest.Each(rows, func(c account.Change) change {
+	items := rest.Each(rows, func(c auditlog.Change) change {
 		return change{c.ID, domain.At(c.At), c.Actor, c.Remote, c.Action, c.Object, orNull(c.Before), orNull(c.After)}
 	})
 	return rest.Answer(rest.Cut(items, in.Limit, func(c change) string { return rest.NumberCursor("audit", c.ID) })), nil

@@ -15,14 +15,14 @@ import (
 
 // API serves users. All fields must be set.
 type API struct {
-	Store Store
-	Audit *rest.Audit
+	Store    Store
+	Sessions Sessions
+	Groups   Groups
+	Audit    *rest.Audit
 }
 
 // Store keeps users. Conflict: the name is taken, or the last admin would lose that role.
 type Store interface {
-	Groups
-	Sessions
 	Users(ctx context.Context, after int64, limit int) ([]account.User, error)
 	CreateUser(ctx context.Context, n account.NewUser) (account.User, error)
 	User(ctx context.Context, name string) (account.User, error)
@@ -121,7 +121,7 @@ func (a *API) create(ctx context.Context, id auth.Identity, in *struct{ rest.JSO
 	if err := strict.AlsoFaulty(shape, f.Err("the user is not valid")); err != nil {
 		return nil, err
 	}
-	if err := CheckGroupsExist(ctx, a.Store, b.Groups, nil); err != nil {
+	if err := CheckGroupsExist(ctx, a.Groups, b.Groups, nil); err != nil {
 		return nil, err
 	}
 	u, err := a.Store.CreateUser(ctx, account.NewUser{Name: b.Username, Password: b.Password, Role: b.Role, Groups: b.Groups,
@@ -147,7 +147,7 @@ func (a *API) change(ctx context.Context, id auth.Identity, in *struct {
 		return nil, err
 	}
 	if b.Groups != nil {
-		if err := CheckGroupsExist(ctx, a.Store, *b.Groups, present.Groups); err != nil {
+		if err := CheckGroupsExist(ctx, a.Groups, *b.Groups, present.Groups); err != nil {
 			return nil, err
 		}
 	}
@@ -203,7 +203,7 @@ func (a *API) logOut(ctx context.Context, id auth.Identity, in *UserPath) (*stru
 	if err != nil {
 		return nil, err
 	}
-	return nil, EndSessions(ctx, a.Store, a.Audit, id, u.ID, u.Name)
+	return nil, EndSessions(ctx, a.Sessions, a.Audit, id, u.ID, u.Name)
 }
 
 func (a *API) remove(ctx context.Context, id auth.Identity, in *UserPath) (*struct{}, error) {

@@ -14,11 +14,12 @@ import (
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/account"
+	"github.com/belfryhq/belfry/internal/store/bearer"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-func open(t *testing.T) (*account.Store, *pgxpool.Pool) {
+func open(t *testing.T) (account.Stores, *pgxpool.Pool) {
 	t.Helper()
 	s, err := store.Open(t.Context(), store.Config{URL: pgtest.Database(t, store.Migrate)})
 	if err != nil {
@@ -37,7 +38,7 @@ func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 
 func TestEnsureAdmin(t *testing.T) {
 	s, _ := open(t)
-	if _, _, err := s.EnsureAdmin(t.Context(), "too short"); domain.CodeOf(err) != domain.Invalid {
+	if _, _, err := s.Users.EnsureAdmin(t.Context(), "too short"); domain.CodeOf(err) != domain.Invalid {
 		t.Errorf("a weak password: %v", err)
 	}
 	// Several processes may start at once. One of them creates the admin, and its password is valid.
@@ -46,7 +47,7 @@ func TestEnsureAdmin(t *testing.T) {
 	var passwords []string
 	for range 4 {
 		wg.Go(func() {
-			created, generated, err := s.EnsureAdmin(t.Context(), "")
+			created, generated, err := s.Users.EnsureAdmin(t.Context(), "")
 			if err != nil {
 				t.Error(err)
 			}
@@ -64,7 +65,7 @@ func TestEnsureAdmin(t *testing.T) {
 	if len(passwords) != 1 {
 		t.Fatalf("%d processes made the admin", len(passwords))
 	}
-	ticket, err := s.LogIn(t.Context(), "admin", passwords[0], account.Origin{Remote: "127.0.0.1"})
+	ticket, err := s.Sessions.LogIn(t.Context(), "admin", passwords[0], account.Origin{Remote: "127.0.0.1"})
 	if err != nil || time.Until(ticket.ExpiresAt) < 6*24*time.Hour {
 		t.Fatalf("log in: until %v, %v", ticket.ExpiresAt, err)
 	}
@@ -72,11 +73,11 @@ func TestEnsureAdmin(t *testing.T) {
 	if err != nil || p.Role != account.Admin || p.User != "admin" || p.Only() != nil || !p.Sees("any") {
 		t.Errorf("I am %+v, %v", p, err)
 	}
-	if created, _, err := s.EnsureAdmin(t.Context(), "another password"); created || err != nil {
+	if created, _, err := s.Users.EnsureAdmin(t.Context(), "another password"); created || err != nil {
 		t.Errorf("a second time: %v, %v", created, err)
 	}
 	for name, password := range map[string]string{"admin": "another password", "nobody": passwords[0]} {
-		if _, err := s.LogIn(t.Context(), name, password, account.Origin{}); !errors.Is(err, account.ErrCredentials) {
+		if _, err := s.Sessions.LogIn(t.Context(), name, password, account.Origin{}); !errors.Is(err, account.ErrCredentials) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -84,26 +85,26 @@ func TestEnsureAdmin(t *testing.T) {
 
 func TestPasswordHashIsRenewed(t *testing.T) {
 	s, pool := open(t)
-	if _, _, err := s.EnsureAdmin(t.Context(), "correct horse"); err != nil {
+	if _, _, err := s.Users.EnsureAdmin(t.Context(), "correct horse"); err != nil {
 		t.Fatal(err)
 	}
 	// An argon2id hash of "correct horse" with one pass over 8 KiB, as an earlier version might have stored it.
 	const weak = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHRzb21lc2FsdA$"
 	exec(t, pool, `UPDATE users SET password_hash = $1`, weak+account.WeakKey())
-	if _, err := s.LogIn(t.Context(), "admin", "correct horse", account.Origin{}); err != nil {
+	if _, err := s.Sessions.LogIn(t.Context(), "admin", "correct horse", account.Origin{}); err != nil {
 		t.Fatal(err)
 	}
 	var hash string
 	if err := pool.QueryRow(t.Context(), `SELECT password_hash FROM users`).Scan(&hash); err != nil || strings.HasPrefix(hash, weak[:20]) {
 		t.Errorf("the hash is %s (%v)", hash, err)
 	}
-	if _, err := s.LogIn(t.Context(), "admin", "correct horse", account.Origin{}); err != nil {
+	if _, err := s.Sessions.LogIn(t.Context(), "admin", "correct horse", account.Origin{}); err != nil {
 		t.Errorf("with the new hash: %v", err)
 	}
 	for _, damaged := range []string{"x", "$argon2id$v=19$m=8,t=0,p=1$c29tZXNhbHQ$c29tZXNhbHRzb21lc2FsdA", "$argon2i$v=19$m=8,t=1,p=1$c29tZXNhbHQ$c29tZXNhbHQ",
 		"$argon2id$v=19$m=99999999,t=1,p=1$c29tZXNhbHQ$c29tZXNhbHRzb21lc2FsdA", weak} {
 		exec(t, pool, `UPDATE users SET password_hash = $1`, damaged)
-		if _, err := s.LogIn(t.Context(), "admin", "correct horse", account.Origin{}); domain.CodeOf(err) != domain.Internal || errors.Is(err, account.ErrCredentials) {
+		if _, err := s.Sessions.LogIn(t.Context(), "admin", "correct horse", account.Origin{}); domain.CodeOf(err) != domain.Internal || errors.Is(err, account.ErrCredentials) {
 			t.Errorf("with the damaged hash %q: %v", damaged, err)
 		}
 	}
@@ -112,13 +113,13 @@ func TestPasswordHashIsRenewed(t *testing.T) {
 // A token never has more rights than its owner has at that moment.
 func TestTokenRights(t *testing.T) {
 	s, pool := open(t)
-	if _, err := s.CreateUser(t.Context(), account.NewUser{Name: "ann", Password: "long enough", Role: account.Operator, Groups: []string{"a", "b"}}); err != nil {
+	if _, err := s.Users.CreateUser(t.Context(), account.NewUser{Name: "ann", Password: "long enough", Role: account.Operator, Groups: []string{"a", "b"}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.CreateUser(t.Context(), account.NewUser{Name: "ann", Password: "long enough", Role: account.Viewer, Groups: nil}); domain.CodeOf(err) != domain.Conflict {
+	if _, err := s.Users.CreateUser(t.Context(), account.NewUser{Name: "ann", Password: "long enough", Role: account.Viewer, Groups: nil}); domain.CodeOf(err) != domain.Conflict {
 		t.Errorf("a second ann: %v", err)
 	}
-	session, err := s.LogIn(t.Context(), "ann", "long enough", account.Origin{})
+	session, err := s.Sessions.LogIn(t.Context(), "ann", "long enough", account.Origin{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +127,7 @@ func TestTokenRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, secret, err := s.CreateToken(t.Context(), owner, "all", account.Admin, []string{"b", "c"}, account.ScopeAll, nil)
+	_, secret, err := s.Tokens.CreateToken(t.Context(), owner, "all", account.Admin, []string{"b", "c"}, account.ScopeAll, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,73 +155,27 @@ func TestTokenRights(t *testing.T) {
 
 func TestTokensOfOtherKinds(t *testing.T) {
 	s, _ := open(t)
-	_, group, err := s.CreateGroup(t.Context(), "g", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Authenticate(t.Context(), group); !errors.Is(err, account.ErrCredentials) {
-		t.Errorf("a group's token logs in: %v", err)
-	}
-	if created, err := s.EnsureGroup(t.Context(), "g", ""); created || err != nil {
-		t.Errorf("ensuring what is there: %v, %v", created, err)
-	}
-	for _, token := range []string{"", "bfg_", group[:len(group)-1], group + "x", "bfs_" + group[4:], "bfg_" + strings.Repeat("\x00", 43)} {
-		if _, err := s.GroupOfToken(t.Context(), token); !errors.Is(err, account.ErrCredentials) {
+	ofGroup, _ := bearer.New(bearer.Group)
+	for _, token := range []string{"", ofGroup, "bft_", "bft_" + ofGroup[4:], "bfs_" + ofGroup[4:], "bfs_" + strings.Repeat("\x00", 43)} {
+		if _, err := s.Authenticate(t.Context(), token); !errors.Is(err, account.ErrCredentials) {
 			t.Errorf("%q: %v", token, err)
 		}
-	}
-	if name, err := s.GroupOfToken(t.Context(), group); name != "g" || err != nil {
-		t.Errorf("the group is %q, %v", name, err)
 	}
 }
 
 func TestSweep(t *testing.T) {
 	s, pool := open(t)
-	if _, _, err := s.EnsureAdmin(t.Context(), "long enough"); err != nil {
+	if _, _, err := s.Users.EnsureAdmin(t.Context(), "long enough"); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, err := s.LogIn(t.Context(), "admin", "long enough", account.Origin{}); err != nil {
+		if _, err := s.Sessions.LogIn(t.Context(), "admin", "long enough", account.Origin{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	exec(t, pool, `UPDATE sessions SET expires_at = now() WHERE ctid = (SELECT min(ctid) FROM sessions)`)
-	exec(t, pool, `INSERT INTO idempotency_keys VALUES ('a', 'r', 'old', '', 200, '', now() - interval '25 hours'), ('a', 'r', 'new', '', 200, '', now())`)
-	if n, err := s.Sweep(t.Context()); n != 2 || err != nil {
-		t.Errorf("%d rows went, %v", n, err)
-	}
-}
-
-func TestOneRequestHoldsAKey(t *testing.T) {
-	s, _ := open(t)
-	k := account.Key{Actor: "a", Route: "r", Key: "k", BodySHA256: []byte("digest")}
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	first := 0
-	for range 8 {
-		wg.Go(func() {
-			kept, err := s.Begin(t.Context(), k)
-			mu.Lock()
-			defer mu.Unlock()
-			if err == nil && kept == nil {
-				first++
-			} else if domain.CodeOf(err) != domain.Conflict {
-				t.Errorf("the others get %v, %v", kept, err)
-			}
-		})
-	}
-	wg.Wait()
-	if first != 1 {
-		t.Errorf("%d requests hold the key", first)
-	}
-	if err := s.Finish(t.Context(), k, account.Answer{Status: 201, Body: []byte("{}")}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Forget(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
-	if kept, err := s.Begin(t.Context(), k); err != nil || kept == nil || kept.Status != 201 || string(kept.Body) != "{}" {
-		t.Errorf("afterwards: %v, %v", kept, err)
+	if n, err := s.Sessions.Sweep(t.Context()); n != 1 || err != nil {
+		t.Errorf("Sweep deleted %d rows, want 1 (%v)", n, err)
 	}
 }
 
@@ -237,7 +192,7 @@ func TestPostgresAway(t *testing.T) {
 	if _, err := s.Authenticate(ctx, token); domain.CodeOf(err) != domain.Unavailable {
 		t.Errorf("authenticate: %v", err)
 	}
-	if _, err := s.LogIn(ctx, "admin", "x", account.Origin{}); domain.CodeOf(err) != domain.Unavailable {
+	if _, err := s.Sessions.LogIn(ctx, "admin", "x", account.Origin{}); domain.CodeOf(err) != domain.Unavailable {
 		t.Errorf("log in: %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // User returns a user by name, or NotFound.
-func (s *Store) User(ctx context.Context, name string) (User, error) {
+func (s *Users) User(ctx context.Context, name string) (User, error) {
 	u, err := s.q.UserByName(ctx, name)
 	return toUser(u), noUser(err)
 }
@@ -28,13 +28,13 @@ func noUser(err error) error {
 // password is not empty, it also sets the password. A user that is disabled, or whose role or password changes, is
 // logged out. Changed groups apply from the next request on. Conflict means that no enabled admin would be left, or
 // that the identity provider controls the changed field.
-func (s *Store) EditUser(ctx context.Context, name, password string, edit func(*User)) (before, after User, err error) {
+func (s *Users) EditUser(ctx context.Context, name, password string, edit func(*User)) (before, after User, err error) {
 	hash := ""
 	if password != "" {
 		if err := CheckPassword("password", password); err != nil {
 			return before, after, err
 		}
-		if hash, err = s.hash(ctx, password); err != nil {
+		if hash, err = s.hasher.hash(ctx, password); err != nil {
 			return before, after, err
 		}
 	}
@@ -76,7 +76,7 @@ func mayChangeOIDC(before, next User, password string) error {
 }
 
 // DeleteUser deletes a user with all its log-ins and tokens. Conflict means that no enabled admin would be left.
-func (s *Store) DeleteUser(ctx context.Context, name string) (deleted User, err error) {
+func (s *Users) DeleteUser(ctx context.Context, name string) (deleted User, err error) {
 	err = s.changeUser(ctx, name, func(q *sqlcgen.Queries, u sqlcgen.User) error {
 		deleted = toUser(u)
 		return q.DeleteUser(ctx, u.ID)
@@ -85,7 +85,7 @@ func (s *Store) DeleteUser(ctx context.Context, name string) (deleted User, err 
 }
 
 // changeUser runs change on a user, and rolls it back if no admin is left.
-func (s *Store) changeUser(ctx context.Context, name string, change func(*sqlcgen.Queries, sqlcgen.User) error) error {
+func (s *Users) changeUser(ctx context.Context, name string, change func(*sqlcgen.Queries, sqlcgen.User) error) error {
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		q := s.q.WithTx(tx)
 		if err := q.LockUsers(ctx); err != nil {

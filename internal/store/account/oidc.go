@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account/sqlcgen"
+	"github.com/belfryhq/belfry/internal/store/bearer"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
@@ -38,7 +39,7 @@ var ErrNoAccess = errors.New("the identity provider gives the user no role")
 // ErrNoAccess, the result holds what was changed.
 //
 // A log-in is accepted even if no admin is left, because the provider decides about its users.
-func (s *Store) LogInOIDC(ctx context.Context, c Claimed, lifetime time.Duration, from Origin) (in OIDCLogIn, err error) {
+func (s *Sessions) LogInOIDC(ctx context.Context, c Claimed, lifetime time.Duration, from Origin) (in OIDCLogIn, err error) {
 	role, groups := c.Role, c.Groups
 	if role == "" {
 		role, groups = Viewer, nil // sees nothing, because it is in no group
@@ -73,10 +74,10 @@ func (s *Store) LogInOIDC(ctx context.Context, c Claimed, lifetime time.Duration
 		if c.Role == "" {
 			return nil
 		}
-		if in.Ticket, err = insertSession(ctx, q, u.ID, u.PasswordHash, lifetime, from); err != nil || !looksLike(from.Replaces, SessionPrefix) {
+		if in.Ticket, err = insertSession(ctx, q, u.ID, u.PasswordHash, lifetime, from); err != nil || !bearer.Is(from.Replaces, bearer.Session) {
 			return err
 		}
-		_, err = q.DeleteSession(ctx, tokenDigest(from.Replaces))
+		_, err = q.DeleteSession(ctx, bearer.Digest(from.Replaces))
 		return err
 	})
 	switch {

@@ -56,53 +56,61 @@ func generatePassword() string {
 	return string(b)
 }
 
+// hasher hashes passwords with argon2id.
+type hasher struct {
+	slots  chan struct{} // one slot for each hash in progress, because each takes hashMemoryKiB
+	memory uint32        // per hash, in KiB
+	passes uint32        // per hash
+}
+
+func newHasher() *hasher {
+	return &hasher{slots: make(chan struct{}, maxHashing), memory: hashMemoryKiB, passes: hashPasses}
+}
+
 // hash returns the PHC string of a password. It waits for a free slot; the only error is that of ctx.
-func (s *Store) hash(ctx context.Context, password string) (string, error) {
-	if err := s.takeTurn(ctx); err != nil {
+func (h *hasher) hash(ctx context.Context, password string) (string, error) {
+	if err := h.takeSlot(ctx); err != nil {
 		return "", err
 	}
-	defer s.endTurn()
+	defer h.freeSlot()
 	salt := make([]byte, saltBytes)
 	rand.Read(salt)
-	key := argon2.IDKey([]byte(password), salt, s.passes, s.memory, hashLanes, hashBytes)
-	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, s.memory, s.passes, hashLanes,
+	key := argon2.IDKey([]byte(password), salt, h.passes, h.memory, hashLanes, hashBytes)
+	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, h.memory, h.passes, hashLanes,
 		base64.RawStdEncoding.EncodeToString(salt), base64.RawStdEncoding.EncodeToString(key)), nil
 }
 
 // verify reports whether password matches the PHC string, and whether the hash should be recomputed with the current
 // parameters. For an empty string it does the same work and returns false, so that the duration does not reveal whether
 // a user exists.
-func (s *Store) verify(ctx context.Context, phc, password string) (ok, stale bool, err error) {
-	if err := s.takeTurn(ctx); err != nil {
+func (h *hasher) verify(ctx context.Context, phc, password string) (ok, stale bool, err error) {
+	if err := h.takeSlot(ctx); err != nil {
 		return false, false, err
 	}
-	defer s.endTurn()
+	defer h.freeSlot()
 	if phc == "" {
-		argon2.IDKey([]byte(password), make([]byte, saltBytes), s.passes, s.memory, hashLanes, hashBytes)
+		argon2.IDKey([]byte(password), make([]byte, saltBytes), h.passes, h.memory, hashLanes, hashBytes)
 		return false, false, nil
 	}
-	h, err := parsePHC(phc)
+	stored, err := parsePHC(phc)
 	if err != nil {
 		return false, false, err
 	}
-	key := argon2.IDKey([]byte(password), h.salt, h.passes, h.memory, h.lanes, uint32(len(h.key)))
-	ok = subtle.ConstantTimeCompare(key, h.key) == 1
-	return ok, h.memory != s.memory || h.passes != s.passes || h.lanes != hashLanes, nil
+	key := argon2.IDKey([]byte(password), stored.salt, stored.passes, stored.memory, stored.lanes, uint32(len(stored.key)))
+	ok = subtle.ConstantTimeCompare(key, stored.key) == 1
+	return ok, stored.memory != h.memory || stored.passes != h.passes || stored.lanes != hashLanes, nil
 }
 
-// Weaken makes new hashes cheap, for tests of packages that use accounts. It must not be used for real passwords.
-func (s *Store) Weaken() { s.memory, s.passes = 8, 1 }
-
-func (s *Store) takeTurn(ctx context.Context) error {
+func (h *hasher) takeSlot(ctx context.Context) error {
 	select {
-	case s.hashing <- struct{}{}:
+	case h.slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return domain.WrapError(domain.Unavailable, "too many log-ins at once", ctx.Err())
 	}
 }
 
-func (s *Store) endTurn() { <-s.hashing }
+func (h *hasher) freeSlot() { <-h.slots }
 
 type parsedHash struct {
 	memory, passes uint32

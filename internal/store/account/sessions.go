@@ -8,11 +8,20 @@ import (
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account/sqlcgen"
+	"github.com/belfryhq/belfry/internal/store/bearer"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
+
+// Sessions keeps the log-ins of users. A log-in begins with a password, or at an identity provider.
+type Sessions struct {
+	pool   *pgxpool.Pool
+	q      *sqlcgen.Queries
+	hasher *hasher
+}
 
 // SessionLifetime is how long a log-in by password lasts. Using the session does not extend it.
 const SessionLifetime = 7 * 24 * time.Hour
@@ -38,7 +47,7 @@ type Ticket struct {
 }
 
 // LogIn checks a password and begins a session. The error is ErrCredentials if there is no such user and password.
-func (s *Store) LogIn(ctx context.Context, name, password string, from Origin) (Ticket, error) {
+func (s *Sessions) LogIn(ctx context.Context, name, password string, from Origin) (Ticket, error) {
 	if strings.ContainsRune(name, 0) || !utf8.ValidString(name) {
 		name = "" // no user's name, because Postgres cannot store such a text
 	}
@@ -46,7 +55,7 @@ func (s *Store) LogIn(ctx context.Context, name, password string, from Origin) (
 	if err = pgerr.Translate(err); err != nil && domain.CodeOf(err) != domain.NotFound {
 		return Ticket{}, err
 	}
-	ok, stale, err := s.verify(ctx, u.PasswordHash, password)
+	ok, stale, err := s.hasher.verify(ctx, u.PasswordHash, password)
 	if err != nil {
 		return Ticket{}, err
 	}
@@ -54,7 +63,7 @@ func (s *Store) LogIn(ctx context.Context, name, password string, from Origin) (
 		return Ticket{}, ErrCredentials
 	}
 	if stale {
-		if hash, err := s.hash(ctx, password); err == nil {
+		if hash, err := s.hasher.hash(ctx, password); err == nil {
 			err = s.q.SetPasswordHash(ctx, sqlcgen.SetPasswordHashParams{ID: u.ID, PasswordHash: hash})
 			if err != nil {
 				return Ticket{}, pgerr.Translate(err)
@@ -66,21 +75,21 @@ func (s *Store) LogIn(ctx context.Context, name, password string, from Origin) (
 }
 
 // beginSession begins a session of the user u, unless it has changed since u was read.
-func (s *Store) beginSession(ctx context.Context, u sqlcgen.User, lifetime time.Duration, from Origin) (t Ticket, err error) {
+func (s *Sessions) beginSession(ctx context.Context, u sqlcgen.User, lifetime time.Duration, from Origin) (t Ticket, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		q := s.q.WithTx(tx)
 		t, err = insertSession(ctx, q, u.ID, u.PasswordHash, lifetime, from)
-		if err != nil || !looksLike(from.Replaces, SessionPrefix) {
+		if err != nil || !bearer.Is(from.Replaces, bearer.Session) {
 			return err
 		}
-		_, err := q.DeleteSession(ctx, tokenDigest(from.Replaces))
+		_, err := q.DeleteSession(ctx, bearer.Digest(from.Replaces))
 		return err
 	})
 	return t, credentialOr(err)
 }
 
 func insertSession(ctx context.Context, q *sqlcgen.Queries, user int64, verifiedHash string, lifetime time.Duration, from Origin) (Ticket, error) {
-	token, digest := newToken(SessionPrefix)
+	token, digest := bearer.New(bearer.Session)
 	expires, err := q.InsertSession(ctx, sqlcgen.InsertSessionParams{
 		TokenSha256: digest, UserID: user, VerifiedHash: verifiedHash, Lifetime: lifetime, Remote: from.Remote, Agent: from.Agent,
 	})
@@ -98,7 +107,7 @@ func credentialOr(err error) error {
 // ChangePassword changes the principal's own password, ends all log-ins of the user, and begins a new one. Invalid
 // means that the current password is wrong or the new one is not accepted. Conflict means that the user has no password
 // here.
-func (s *Store) ChangePassword(ctx context.Context, p Principal, current, next string, from Origin) (t Ticket, err error) {
+func (s *Sessions) ChangePassword(ctx context.Context, p Principal, current, next string, from Origin) (t Ticket, err error) {
 	u, err := s.q.UserByName(ctx, p.User)
 	if err != nil {
 		return Ticket{}, credentialOr(err)
@@ -106,7 +115,7 @@ func (s *Store) ChangePassword(ctx context.Context, p Principal, current, next s
 	if Kind(u.Kind) != Local {
 		return Ticket{}, noPassword()
 	}
-	ok, _, err := s.verify(ctx, u.PasswordHash, current)
+	ok, _, err := s.hasher.verify(ctx, u.PasswordHash, current)
 	if err != nil {
 		return Ticket{}, err
 	}
@@ -121,7 +130,7 @@ func (s *Store) ChangePassword(ctx context.Context, p Principal, current, next s
 	if err := f.Err("the password stays as it is"); err != nil {
 		return Ticket{}, err
 	}
-	hash, err := s.hash(ctx, next)
+	hash, err := s.hasher.hash(ctx, next)
 	if err != nil {
 		return Ticket{}, err
 	}
@@ -148,19 +157,19 @@ func noPassword() error {
 }
 
 // LogOut ends the session of the token, if there is one.
-func (s *Store) LogOut(ctx context.Context, token string) error {
-	_, err := s.q.DeleteSession(ctx, tokenDigest(token))
+func (s *Sessions) LogOut(ctx context.Context, token string) error {
+	_, err := s.q.DeleteSession(ctx, bearer.Digest(token))
 	return pgerr.Translate(err)
 }
 
 // LogOutEverywhere ends all sessions of a user and returns their number.
-func (s *Store) LogOutEverywhere(ctx context.Context, userID int64) (int64, error) {
+func (s *Sessions) LogOutEverywhere(ctx context.Context, userID int64) (int64, error) {
 	n, err := s.q.EndSessions(ctx, userID)
 	return n, pgerr.Translate(err)
 }
 
 // Sessions lists the current sessions of a user by id, starting after the given id.
-func (s *Store) Sessions(ctx context.Context, userID, after int64, limit int) ([]Session, error) {
+func (s *Sessions) Sessions(ctx context.Context, userID, after int64, limit int) ([]Session, error) {
 	rows, err := s.q.Sessions(ctx, sqlcgen.SessionsParams{UserID: userID, After: after, MaxRows: int32(limit)})
 	if err != nil {
 		return nil, pgerr.Translate(err)
@@ -173,7 +182,7 @@ func (s *Store) Sessions(ctx context.Context, userID, after int64, limit int) ([
 }
 
 // EndSession ends one session of a user. The error is NotFound if there is none.
-func (s *Store) EndSession(ctx context.Context, userID, id int64) error {
+func (s *Sessions) EndSession(ctx context.Context, userID, id int64) error {
 	n, err := s.q.EndSession(ctx, sqlcgen.EndSessionParams{ID: id, UserID: userID})
 	if err == nil && n == 0 {
 		return domain.NewError(domain.NotFound, "there is no such log-in")
@@ -181,8 +190,8 @@ func (s *Store) EndSession(ctx context.Context, userID, id int64) error {
 	return pgerr.Translate(err)
 }
 
-func (s *Store) ofSession(ctx context.Context, token string) (Principal, error) {
-	r, err := s.q.PrincipalOfSession(ctx, tokenDigest(token))
+func (s *Sessions) principal(ctx context.Context, token string) (Principal, error) {
+	r, err := s.q.PrincipalOfSession(ctx, bearer.Digest(token))
 	if err != nil {
 		return Principal{}, credentialError(err)
 	}
@@ -193,4 +202,11 @@ func (s *Store) ofSession(ctx context.Context, token string) (Principal, error) 
 	}
 	return Principal{UserID: r.ID, User: r.Name, Kind: Kind(r.Kind), Role: Role(r.Role), Groups: r.Groups, SessionID: r.SessionID,
 		ExpiresAt: r.ExpiresAt, MustChangePassword: r.MustChangePassword}, nil
+}
+
+// Sweep deletes expired sessions and returns their number. It is called periodically. Authenticate ignores expired sessions
+// even before Sweep runs.
+func (s *Sessions) Sweep(ctx context.Context) (int64, error) {
+	n, err := s.q.DeleteExpiredSessions(ctx)
+	return n, pgerr.Translate(err)
 }

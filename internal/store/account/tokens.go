@@ -2,11 +2,16 @@ package account
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/store/account/sqlcgen"
+	"github.com/belfryhq/belfry/internal/store/bearer"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
+
+// Tokens keeps API tokens.
+type Tokens struct{ q *sqlcgen.Queries }
 
 // Token is an API token, without its secret.
 type Token struct {
@@ -32,8 +37,8 @@ const (
 
 // CreateToken creates an API token of the owner and returns its secret, which cannot be read again. The caller must
 // check that role and groups are within the owner's. Conflict means that the owner has a token of this name.
-func (s *Store) CreateToken(ctx context.Context, owner Principal, name string, role Role, groups []string, scope Scope, expiresAt *time.Time) (Token, string, error) {
-	secret, digest := newToken(TokenPrefix)
+func (s *Tokens) CreateToken(ctx context.Context, owner Principal, name string, role Role, groups []string, scope Scope, expiresAt *time.Time) (Token, string, error) {
+	secret, digest := bearer.New(bearer.API)
 	t, err := s.q.InsertToken(ctx, sqlcgen.InsertTokenParams{
 		UserID: owner.UserID, Name: name, TokenSha256: digest, Role: string(role),
 		Groups: append([]string{}, groups...), ExpiresAt: expiresAt, Scope: string(scope),
@@ -45,7 +50,7 @@ func (s *Store) CreateToken(ctx context.Context, owner Principal, name string, r
 }
 
 // Tokens lists the tokens of a user, or of all users if userID is 0, by id, starting after the given id.
-func (s *Store) Tokens(ctx context.Context, userID, after int64, limit int) ([]Token, error) {
+func (s *Tokens) Tokens(ctx context.Context, userID, after int64, limit int) ([]Token, error) {
 	rows, err := s.q.Tokens(ctx, sqlcgen.TokensParams{UserID: userID, After: after, MaxRows: int32(limit)})
 	if err != nil {
 		return nil, pgerr.Translate(err)
@@ -60,7 +65,7 @@ func (s *Store) Tokens(ctx context.Context, userID, after int64, limit int) ([]T
 
 // DeleteToken deletes a token of a user, or of any user if userID is 0. The token is invalid at once. The error is
 // NotFound if there is none.
-func (s *Store) DeleteToken(ctx context.Context, userID, id int64) (Token, error) {
+func (s *Tokens) DeleteToken(ctx context.Context, userID, id int64) (Token, error) {
 	t, err := s.q.DeleteToken(ctx, sqlcgen.DeleteTokenParams{ID: id, UserID: userID})
 	if err != nil {
 		return Token{}, pgerr.Translate(err)
@@ -75,11 +80,11 @@ func fromRow(t sqlcgen.ApiToken, user string) Token {
 
 // SenderOfToken returns the id of an API token of scope events that may send events for the jobs of all groups, because
 // a message on NATS does not carry its sender. Otherwise it returns ErrCredentials.
-func (s *Store) SenderOfToken(ctx context.Context, token string) (int64, error) {
-	if !looksLike(token, TokenPrefix) {
+func (s *Tokens) SenderOfToken(ctx context.Context, token string) (int64, error) {
+	if !bearer.Is(token, bearer.API) {
 		return 0, ErrCredentials
 	}
-	p, err := s.ofToken(ctx, token)
+	p, err := s.principal(ctx, token)
 	if err != nil {
 		return 0, err
 	}
@@ -87,4 +92,33 @@ func (s *Store) SenderOfToken(ctx context.Context, token string) (int64, error) 
 		return 0, ErrCredentials
 	}
 	return p.TokenID, nil
+}
+
+func (s *Tokens) principal(ctx context.Context, token string) (Principal, error) {
+	r, err := s.q.PrincipalOfToken(ctx, bearer.Digest(token))
+	if err != nil {
+		return Principal{}, credentialError(err)
+	}
+	p := Principal{UserID: r.ID, User: r.Name, Kind: Kind(r.Kind), Role: Lesser(Role(r.Role), Role(r.TokenRole)),
+		Groups: commonGroups(r), TokenID: r.TokenID, TokenName: r.TokenName, Scope: Scope(r.Scope)}
+	if r.ExpiresAt != nil {
+		p.ExpiresAt = *r.ExpiresAt
+	}
+	if r.Touch { // at most one write per minute, however often the token is used
+		if err := s.q.TouchToken(ctx, r.TokenID); err != nil {
+			return Principal{}, pgerr.Translate(err)
+		}
+	}
+	return p, nil
+}
+
+// commonGroups returns the groups of both owner and token. An admin counts as a member of all groups.
+func commonGroups(r sqlcgen.PrincipalOfTokenRow) []string {
+	switch {
+	case Role(r.Role) == Admin:
+		return r.TokenGroups
+	case Role(r.TokenRole) == Admin:
+		return r.Groups
+	}
+	return slices.DeleteFunc(r.TokenGroups, func(g string) bool { return !slices.Contains(r.Groups, g) })
 }

@@ -6,10 +6,19 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/store/account/sqlcgen"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
+
+// Users keeps users.
+type Users struct {
+	pool   *pgxpool.Pool
+	q      *sqlcgen.Queries
+	hasher *hasher
+}
 
 // ErrCredentials means that a password or token is wrong, expired or unknown. It does not reveal which.
 var ErrCredentials = errors.New("the credentials are not valid")
@@ -100,7 +109,7 @@ func (p Principal) Only() []string {
 
 // EnsureAdmin creates the user admin if there is no user yet, with the given password or, if that is empty, with a
 // generated one, which it returns. An Invalid error means that the password is too weak.
-func (s *Store) EnsureAdmin(ctx context.Context, password string) (created bool, generated string, err error) {
+func (s *Users) EnsureAdmin(ctx context.Context, password string) (created bool, generated string, err error) {
 	has, err := s.q.HasUsers(ctx)
 	if err != nil || has {
 		return false, "", pgerr.Translate(err)
@@ -112,7 +121,7 @@ func (s *Store) EnsureAdmin(ctx context.Context, password string) (created bool,
 	if err := CheckPassword("password", password); err != nil {
 		return false, "", err
 	}
-	hash, err := s.hash(ctx, password)
+	hash, err := s.hasher.hash(ctx, password)
 	if err != nil {
 		return false, "", err
 	}
@@ -133,11 +142,11 @@ type NewUser struct {
 }
 
 // CreateUser creates a local user. Conflict means that the name is taken.
-func (s *Store) CreateUser(ctx context.Context, n NewUser) (User, error) {
+func (s *Users) CreateUser(ctx context.Context, n NewUser) (User, error) {
 	if err := CheckPassword("password", n.Password); err != nil {
 		return User{}, err
 	}
-	hash, err := s.hash(ctx, n.Password)
+	hash, err := s.hasher.hash(ctx, n.Password)
 	if err != nil {
 		return User{}, err
 	}
@@ -148,7 +157,7 @@ func (s *Store) CreateUser(ctx context.Context, n NewUser) (User, error) {
 }
 
 // Users lists users by id, starting after the given id.
-func (s *Store) Users(ctx context.Context, after int64, limit int) ([]User, error) {
+func (s *Users) Users(ctx context.Context, after int64, limit int) ([]User, error) {
 	rows, err := s.q.Users(ctx, sqlcgen.UsersParams{After: after, MaxRows: int32(limit)})
 	if err != nil {
 		return nil, pgerr.Translate(err)
@@ -163,46 +172,6 @@ func (s *Store) Users(ctx context.Context, after int64, limit int) ([]User, erro
 func toUser(u sqlcgen.User) User {
 	return User{ID: u.ID, Name: u.Name, Kind: Kind(u.Kind), Role: Role(u.Role), Groups: u.Groups, Disabled: u.Disabled,
 		MustChangePassword: u.MustChangePassword, CreatedAt: u.CreatedAt}
-}
-
-// Authenticate returns the principal of a session token or an API token, or ErrCredentials.
-func (s *Store) Authenticate(ctx context.Context, token string) (Principal, error) {
-	switch {
-	case looksLike(token, SessionPrefix):
-		return s.ofSession(ctx, token)
-	case looksLike(token, TokenPrefix):
-		return s.ofToken(ctx, token)
-	}
-	return Principal{}, ErrCredentials
-}
-
-func (s *Store) ofToken(ctx context.Context, token string) (Principal, error) {
-	r, err := s.q.PrincipalOfToken(ctx, tokenDigest(token))
-	if err != nil {
-		return Principal{}, credentialError(err)
-	}
-	p := Principal{UserID: r.ID, User: r.Name, Kind: Kind(r.Kind), Role: Lesser(Role(r.Role), Role(r.TokenRole)),
-		Groups: commonGroups(r), TokenID: r.TokenID, TokenName: r.TokenName, Scope: Scope(r.Scope)}
-	if r.ExpiresAt != nil {
-		p.ExpiresAt = *r.ExpiresAt
-	}
-	if r.Touch { // at most one write per minute, however often the token is used
-		if err := s.q.TouchToken(ctx, r.TokenID); err != nil {
-			return Principal{}, pgerr.Translate(err)
-		}
-	}
-	return p, nil
-}
-
-// commonGroups returns the groups of both owner and token. An admin counts as a member of all groups.
-func commonGroups(r sqlcgen.PrincipalOfTokenRow) []string {
-	switch {
-	case Role(r.Role) == Admin:
-		return r.TokenGroups
-	case Role(r.TokenRole) == Admin:
-		return r.Groups
-	}
-	return slices.DeleteFunc(r.TokenGroups, func(g string) bool { return !slices.Contains(r.Groups, g) })
 }
 
 func credentialError(err error) error {

@@ -21,25 +21,6 @@ type ApiToken struct {
 	Scope       string
 }
 
-type AuditLog struct {
-	ID     int64
-	At     time.Time
-	Actor  string
-	Remote string
-	Action string
-	Object string
-	Before []byte
-	After  []byte
-}
-
-type Group struct {
-	Name        string
-	Description string
-	TokenSha256 []byte
-	CreatedAt   time.Time
-	UpdatedAt   time.Time
-}
-
 type User struct {
 	ID                 int64
 	Name               string

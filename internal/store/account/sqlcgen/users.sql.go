@@ -7,7 +7,6 @@ package sqlcgen
 
 import (
 	"context"
-	"time"
 )
 
 const changePassword = `-- name: ChangePassword :execrows
@@ -30,30 +29,6 @@ func (q *Queries) ChangePassword(ctx context.Context, arg ChangePasswordParams) 
 	return result.RowsAffected(), nil
 }
 
-const deleteExpiredSessions = `-- name: DeleteExpiredSessions :execrows
-DELETE FROM sessions WHERE expires_at <= now()
-`
-
-func (q *Queries) DeleteExpiredSessions(ctx context.Context) (int64, error) {
-	result, err := q.db.Exec(ctx, deleteExpiredSessions)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const deleteSession = `-- name: DeleteSession :execrows
-DELETE FROM sessions WHERE token_sha256 = $1
-`
-
-func (q *Queries) DeleteSession(ctx context.Context, tokenSha256 []byte) (int64, error) {
-	result, err := q.db.Exec(ctx, deleteSession, tokenSha256)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
 const deleteUser = `-- name: DeleteUser :exec
 DELETE FROM users WHERE id = $1
 `
@@ -61,35 +36,6 @@ DELETE FROM users WHERE id = $1
 func (q *Queries) DeleteUser(ctx context.Context, id int64) error {
 	_, err := q.db.Exec(ctx, deleteUser, id)
 	return err
-}
-
-const endSession = `-- name: EndSession :execrows
-DELETE FROM sessions WHERE id = $1 AND user_id = $2
-`
-
-type EndSessionParams struct {
-	ID     int64
-	UserID int64
-}
-
-func (q *Queries) EndSession(ctx context.Context, arg EndSessionParams) (int64, error) {
-	result, err := q.db.Exec(ctx, endSession, arg.ID, arg.UserID)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const endSessions = `-- name: EndSessions :execrows
-DELETE FROM sessions WHERE user_id = $1
-`
-
-func (q *Queries) EndSessions(ctx context.Context, userID int64) (int64, error) {
-	result, err := q.db.Exec(ctx, endSessions, userID)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
 }
 
 const existingGroups = `-- name: ExistingGroups :many
@@ -199,40 +145,6 @@ func (q *Queries) InsertOIDCUser(ctx context.Context, arg InsertOIDCUserParams) 
 	return i, err
 }
 
-const insertSession = `-- name: InsertSession :one
-INSERT INTO sessions (token_sha256, user_id, expires_at, remote, agent)
-SELECT $1, u.id, now() + $2::interval, $3, $4
-  FROM users u
- WHERE u.id = $5 AND u.password_hash = $6 AND NOT u.disabled
-   FOR SHARE
-RETURNING sessions.expires_at
-`
-
-type InsertSessionParams struct {
-	TokenSha256  []byte
-	Lifetime     time.Duration
-	Remote       string
-	Agent        string
-	UserID       int64
-	VerifiedHash string
-}
-
-// The lock and the comparison of the hash prevent a log-in with a password that is being changed at the same time: the
-// change ends all sessions, and this one would be created after that.
-func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) (time.Time, error) {
-	row := q.db.QueryRow(ctx, insertSession,
-		arg.TokenSha256,
-		arg.Lifetime,
-		arg.Remote,
-		arg.Agent,
-		arg.UserID,
-		arg.VerifiedHash,
-	)
-	var expires_at time.Time
-	err := row.Scan(&expires_at)
-	return expires_at, err
-}
-
 const insertUser = `-- name: InsertUser :one
 INSERT INTO users (name, password_hash, role, groups, must_change_password)
 VALUES ($1, $2, $3, $4, $5)
@@ -283,91 +195,6 @@ func (q *Queries) LockUsers(ctx context.Context) error {
 	return err
 }
 
-const principalOfSession = `-- name: PrincipalOfSession :one
-SELECT u.id, u.name, u.role, u.groups, u.kind, u.must_change_password, s.id AS session_id, s.expires_at,
-       (s.last_used_at < now() - interval '1 minute')::boolean AS touch
-  FROM sessions s JOIN users u ON u.id = s.user_id
- WHERE s.token_sha256 = $1 AND s.expires_at > now() AND NOT u.disabled
-`
-
-type PrincipalOfSessionRow struct {
-	ID                 int64
-	Name               string
-	Role               string
-	Groups             []string
-	Kind               string
-	MustChangePassword bool
-	SessionID          int64
-	ExpiresAt          time.Time
-	Touch              bool
-}
-
-func (q *Queries) PrincipalOfSession(ctx context.Context, tokenSha256 []byte) (PrincipalOfSessionRow, error) {
-	row := q.db.QueryRow(ctx, principalOfSession, tokenSha256)
-	var i PrincipalOfSessionRow
-	err := row.Scan(
-		&i.ID,
-		&i.Name,
-		&i.Role,
-		&i.Groups,
-		&i.Kind,
-		&i.MustChangePassword,
-		&i.SessionID,
-		&i.ExpiresAt,
-		&i.Touch,
-	)
-	return i, err
-}
-
-const sessions = `-- name: Sessions :many
-SELECT id, created_at, expires_at, last_used_at, remote, agent
-  FROM sessions
- WHERE user_id = $1 AND expires_at > now() AND id > $2
- ORDER BY id LIMIT $3
-`
-
-type SessionsParams struct {
-	UserID  int64
-	After   int64
-	MaxRows int32
-}
-
-type SessionsRow struct {
-	ID         int64
-	CreatedAt  time.Time
-	ExpiresAt  time.Time
-	LastUsedAt time.Time
-	Remote     string
-	Agent      string
-}
-
-func (q *Queries) Sessions(ctx context.Context, arg SessionsParams) ([]SessionsRow, error) {
-	rows, err := q.db.Query(ctx, sessions, arg.UserID, arg.After, arg.MaxRows)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []SessionsRow
-	for rows.Next() {
-		var i SessionsRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.CreatedAt,
-			&i.ExpiresAt,
-			&i.LastUsedAt,
-			&i.Remote,
-			&i.Agent,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const setPasswordHash = `-- name: SetPasswordHash :exec
 UPDATE users SET password_hash = $1, updated_at = now() WHERE id = $2
 `
@@ -379,15 +206,6 @@ type SetPasswordHashParams struct {
 
 func (q *Queries) SetPasswordHash(ctx context.Context, arg SetPasswordHashParams) error {
 	_, err := q.db.Exec(ctx, setPasswordHash, arg.PasswordHash, arg.ID)
-	return err
-}
-
-const touchSession = `-- name: TouchSession :exec
-UPDATE sessions SET last_used_at = now() WHERE id = $1
-`
-
-func (q *Queries) TouchSession(ctx context.Context, id int64) error {
-	_, err := q.db.Exec(ctx, touchSession, id)
 	return err
 }
 

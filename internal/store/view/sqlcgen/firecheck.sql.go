@@ -12,6 +12,17 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
+const clockNow = `-- name: ClockNow :one
+SELECT clock_timestamp()::timestamptz AS now
+`
+
+func (q *Queries) ClockNow(ctx context.Context) (time.Time, error) {
+	row := q.db.QueryRow(ctx, clockNow)
+	var now time.Time
+	err := row.Scan(&now)
+	return now, err
+}
+
 const fireCheckBefore = `-- name: FireCheckBefore :many
 SELECT r.id, r.job_version, r.cause, r.state, r.fire_time, r.finished_at FROM runs r
  WHERE r.job_id = $1 AND r.id < $2 AND r.id >= $3 AND r.cause IN ('schedule', 'misfire') AND coalesce(r.shard_index, 0) = 0
@@ -434,17 +445,6 @@ func (q *Queries) FireCheckVersions(ctx context.Context, arg FireCheckVersionsPa
 		return nil, err
 	}
 	return items, nil
-}
-
-const clockNow = `-- name: ClockNow :one
-SELECT clock_timestamp()::timestamptz AS now
-`
-
-func (q *Queries) ClockNow(ctx context.Context) (time.Time, error) {
-	row := q.db.QueryRow(ctx, clockNow)
-	var now time.Time
-	err := row.Scan(&now)
-	return now, err
 }
 
 const historyDays = `-- name: HistoryDays :many

@@ -1,18 +1,34 @@
-package account
+// Package group keeps executor groups and the tokens of their executors.
+//
+// Every error is a domain.Error, except ErrToken.
+package group
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/store/account/sqlcgen"
+	"github.com/belfryhq/belfry/internal/store/bearer"
+	"github.com/belfryhq/belfry/internal/store/group/sqlcgen"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
+
+// ErrToken means that a group token is wrong or was replaced. It does not reveal which.
+var ErrToken = errors.New("the group token is not valid")
+
+// Store keeps executor groups in Postgres. It is safe for concurrent use.
+type Store struct{ q *sqlcgen.Queries }
+
+// New returns a Store on a pool whose connections have Belfry's schema on their search path.
+func New(pool *pgxpool.Pool) *Store { return &Store{q: sqlcgen.New(pool)} }
 
 // CreateGroup creates an executor group and returns the token for its executors, which cannot be read again. Conflict
 // means that the name is taken.
 func (s *Store) CreateGroup(ctx context.Context, name, description string) (domain.Group, string, error) {
-	token, digest := newToken(GroupPrefix)
+	token, digest := bearer.New(bearer.Group)
 	g, err := s.q.InsertGroup(ctx, sqlcgen.InsertGroupParams{Name: name, Description: description, TokenSha256: digest})
 	if err != nil {
 		return domain.Group{}, "", pgerr.Translate(err)
@@ -23,7 +39,7 @@ func (s *Store) CreateGroup(ctx context.Context, name, description string) (doma
 
 // EnsureGroup creates the group if it is missing. No one knows its token until RotateGroupToken replaces it.
 func (s *Store) EnsureGroup(ctx context.Context, name, description string) (created bool, err error) {
-	_, digest := newToken(GroupPrefix)
+	_, digest := bearer.New(bearer.Group)
 	n, err := s.q.EnsureGroup(ctx, sqlcgen.EnsureGroupParams{Name: name, Description: description, TokenSha256: digest})
 	return n == 1, pgerr.Translate(err)
 }
@@ -31,7 +47,7 @@ func (s *Store) EnsureGroup(ctx context.Context, name, description string) (crea
 // RotateGroupToken replaces the group's token and returns the new one. The old token is no longer accepted; connections
 // that it opened stay open. The error is NotFound if there is no such group.
 func (s *Store) RotateGroupToken(ctx context.Context, name string) (string, error) {
-	token, digest := newToken(GroupPrefix)
+	token, digest := bearer.New(bearer.Group)
 	n, err := s.q.SetGroupToken(ctx, sqlcgen.SetGroupTokenParams{Name: name, TokenSha256: digest})
 	if err != nil {
 		return "", pgerr.Translate(err)
@@ -42,20 +58,20 @@ func (s *Store) RotateGroupToken(ctx context.Context, name string) (string, erro
 	return token, nil
 }
 
-// GroupOfToken returns the name of the group that a token belongs to, or ErrCredentials.
+// GroupOfToken returns the name of the group that a token belongs to, or ErrToken.
 func (s *Store) GroupOfToken(ctx context.Context, token string) (string, error) {
-	if !looksLike(token, GroupPrefix) {
-		return "", ErrCredentials
+	if !bearer.Is(token, bearer.Group) {
+		return "", ErrToken
 	}
-	name, err := s.q.GroupOfToken(ctx, tokenDigest(token))
-	if err != nil {
-		return "", credentialError(err)
+	name, err := s.q.GroupOfToken(ctx, bearer.Digest(token))
+	if err = pgerr.Translate(err); err != nil && domain.CodeOf(err) == domain.NotFound {
+		return "", ErrToken
 	}
-	return name, nil
+	return name, err
 }
 
-// Group returns a group, or NotFound. It leaves out the numbers of instances and jobs: the roster has the former,
-// package report the latter.
+// Group returns a group, or NotFound. It leaves out the numbers of instances and jobs, because the roster counts instances
+// and package internal/store/runstats counts jobs.
 func (s *Store) Group(ctx context.Context, name string) (domain.Group, error) {
 	g, err := s.q.Group(ctx, name)
 	if err != nil {

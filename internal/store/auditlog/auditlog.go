@@ -1,4 +1,5 @@
-package account
+// Package auditlog keeps the log of changes by people.
+package auditlog
 
 import (
 	"context"
@@ -6,7 +7,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/belfryhq/belfry/internal/store/account/sqlcgen"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfryhq/belfry/internal/store/auditlog/sqlcgen"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
@@ -21,6 +24,12 @@ type Change struct {
 	Before json.RawMessage // nil: the object did not exist
 	After  json.RawMessage // nil: the object no longer exists
 }
+
+// Store keeps the audit log in Postgres. It is safe for concurrent use.
+type Store struct{ q *sqlcgen.Queries }
+
+// New returns a Store on a pool whose connections have Belfry's schema on their search path.
+func New(pool *pgxpool.Pool) *Store { return &Store{q: sqlcgen.New(pool)} }
 
 // Record adds an entry. before and after are encoded as JSON; nil is left out. Neither may contain a secret.
 func (s *Store) Record(ctx context.Context, actor, remote, action, object string, before, after any) error {
@@ -48,15 +57,15 @@ func encodeState(v any) ([]byte, error) {
 	return b, nil
 }
 
-// AuditFilter selects entries; an empty field selects all.
-type AuditFilter struct {
+// Filter selects entries; an empty field selects all.
+type Filter struct {
 	Object, Actor, Action string
 	Before                int64 // only entries with a smaller id; 0: from the newest on
 }
 
 // Audit lists entries, newest first.
-func (s *Store) Audit(ctx context.Context, f AuditFilter, limit int) ([]Change, error) {
-	rows, err := s.auditRows(ctx, f, int32(limit))
+func (s *Store) Audit(ctx context.Context, f Filter, limit int) ([]Change, error) {
+	rows, err := s.rows(ctx, f, int32(limit))
 	if err != nil {
 		return nil, pgerr.Translate(err)
 	}
@@ -67,7 +76,7 @@ func (s *Store) Audit(ctx context.Context, f AuditFilter, limit int) ([]Change, 
 	return changes, nil
 }
 
-func (s *Store) auditRows(ctx context.Context, f AuditFilter, limit int32) ([]sqlcgen.AuditLog, error) {
+func (s *Store) rows(ctx context.Context, f Filter, limit int32) ([]sqlcgen.AuditLog, error) {
 	if f.Object != "" {
 		return s.q.AuditOfObject(ctx, sqlcgen.AuditOfObjectParams{
 			Object: f.Object, BeforeID: f.Before, Actor: f.Actor, Action: f.Action, MaxRows: limit})

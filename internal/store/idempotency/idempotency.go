@@ -1,11 +1,14 @@
-package account
+// Package idempotency keeps the keys of requests that must take effect only once, with the responses to them.
+package idempotency
 
 import (
 	"bytes"
 	"context"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/store/account/sqlcgen"
+	"github.com/belfryhq/belfry/internal/store/idempotency/sqlcgen"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 )
 
@@ -20,6 +23,12 @@ type Answer struct {
 	Status int
 	Body   []byte
 }
+
+// Store keeps keys and responses in Postgres. It is safe for concurrent use.
+type Store struct{ q *sqlcgen.Queries }
+
+// New returns a Store on a pool whose connections have Belfry's schema on their search path.
+func New(pool *pgxpool.Pool) *Store { return &Store{q: sqlcgen.New(pool)} }
 
 // Begin takes the key for a first request, which must then call Finish or Forget, and returns nil. For a repeated
 // request, it returns the first response. Invalid means that the key was used with another body. Conflict means that
@@ -63,4 +72,11 @@ func (s *Store) Finish(ctx context.Context, k Key, a Answer) error {
 func (s *Store) Forget(ctx context.Context, k Key) error {
 	return pgerr.Translate(s.q.ForgetIdempotent(ctx, sqlcgen.ForgetIdempotentParams{
 		Actor: k.Actor, Route: k.Route, Key: k.Key}))
+}
+
+// Sweep deletes expired keys and returns their number. It is called periodically. Begin ignores expired keys even before
+// Sweep runs.
+func (s *Store) Sweep(ctx context.Context) (int64, error) {
+	n, err := s.q.DeleteOldIdempotent(ctx)
+	return n, pgerr.Translate(err)
 }
