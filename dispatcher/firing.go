@@ -121,7 +121,7 @@ func (f *Firing) malformedLoop(ctx context.Context) {
 		case s := <-f.roster.Malformed():
 			letter := wire.DeadLetter{Subject: wire.InstanceSubject(s.Key), Data: s.Value}
 			if err := f.letters.SetAsideOnce(ctx, "heartbeat "+s.Key, "heartbeat", letter, s.Reason); err != nil && ctx.Err() == nil {
-				f.cfg.Log.WarnContext(ctx, "cannot store a malformed heartbeat as a dead letter", "key", s.Key, "err", err)
+				f.cfg.Log.WarnContext(ctx, "cannot store a malformed heartbeat as a dead letter, it is dropped", "key", s.Key, "err", err)
 			}
 		}
 	}

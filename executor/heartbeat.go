@@ -29,7 +29,7 @@ func (l *link) beat(ctx context.Context) {
 			if time.Since(told) >= takenEvery {
 				told = time.Now()
 				l.log.Error("another process of this group has the name of this instance, this one starts nothing until that one "+
-					"is gone: give each process its own name (Config.Instance; belfry executor: --instance)", "err", err)
+					"is gone: give each process its own name by Config.Instance, or --instance of belfry executor", "err", err)
 			}
 		case err != nil && healthy:
 			l.log.Warn("a heartbeat was not confirmed, retrying (no attempt starts after 10 s without one)", "err", err)

@@ -74,7 +74,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}()
 	for ctx.Err() == nil {
 		if err := intake.Run(ctx, c.JetStream, wire.StreamEvents, durable, batchMax, c.take); err != nil && ctx.Err() == nil {
-			c.Log.WarnContext(ctx, "taking events; trying again", "err", err)
+			c.Log.WarnContext(ctx, "cannot fetch events, retrying", "err", err)
 			wait(ctx, time.Second)
 		}
 	}
@@ -187,7 +187,7 @@ func (c *Consumer) try(ctx context.Context, in []event.Incoming, split bool) err
 		if err == nil || !domain.Transient(err) || (split && errors.Is(err, context.DeadlineExceeded)) {
 			return err
 		}
-		c.Log.WarnContext(ctx, "accepting events; trying again", "events", len(in), "err", err)
+		c.Log.WarnContext(ctx, "cannot accept events, retrying", "events", len(in), "err", err)
 		if !wait(tries, pause) {
 			return err
 		}

@@ -187,7 +187,7 @@ func systemOptions(name string, log *slog.Logger) []nats.Option {
 			if s != nil {
 				subject = s.Subject
 			}
-			log.Warn("NATS reported an error", "subject", subject, "err", err)
+			log.Warn("NATS reports an error, the client continues", "subject", subject, "err", err)
 		}),
 	}
 }

@@ -258,7 +258,7 @@ func (a *App) Executor(ctx context.Context, c config.Executor) error {
 	}
 	if c.AllowCommand || len(c.AllowScript) > 0 {
 		if err := hide(); err != nil {
-			p.log.WarnContext(ctx, "commands and scripts may be able to read this process's settings", "err", err)
+			p.log.WarnContext(ctx, "cannot protect this process's memory, commands and scripts may be able to read its settings", "err", err)
 		}
 	}
 	ln, err := listenMetrics(c.Metrics)

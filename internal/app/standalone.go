@@ -161,7 +161,7 @@ func (s *standalone) roles(ctx context.Context, ln net.Listener) error {
 				return
 			}
 			if _, err := s.nats.DropGroup(group); err != nil {
-				s.log.Warn("cannot close the connections that use an old token", "group", group, "err", err)
+				s.log.Warn("cannot close the connections that use an old token, they end when their log-in expires", "group", group, "err", err)
 			}
 		}
 	}

@@ -55,7 +55,7 @@ func (l *logger) warn(format string, v []any) {
 		return
 	}
 	if n := l.withheld.Swap(0); n > 0 {
-		l.log.Warn("NATS server warnings withheld", "count", n)
+		l.log.Warn("the NATS server wrote too many warnings, some are left out", "count", n)
 	}
 	l.write(slog.LevelWarn, format, v)
 }

@@ -54,7 +54,7 @@ func openCluster(ctx context.Context, dir string, cfg Config) (_ *cluster, err e
 	if c.account, err = chooseAccount(owner, cfg.noNamespaces); err != nil {
 		return nil, err
 	}
-	cfg.Log.Debug("Postgres runs "+string(c.account.mode), "account", c.account.name)
+	cfg.Log.Debug("chose an account for Postgres", "mode", string(c.account.mode), "account", c.account.name)
 	if err := stopOrphans(ctx, c.data(), cfg.Log); err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func openCluster(ctx context.Context, dir string, cfg Config) (_ *cluster, err e
 	if c.bin, err = findBinaries(ctx, cfg.BinDir, major, c.downloadDir(), cfg.Log); err != nil {
 		return nil, err
 	}
-	cfg.Log.Debug("found Postgres", "directory", c.bin.dir, "major", c.bin.major)
+	cfg.Log.Debug("found Postgres", "dir", c.bin.dir, "major", c.bin.major)
 	if major == 0 {
 		if err := c.initialise(ctx, cfg.Log); err != nil {
 			return nil, fmt.Errorf("create a Postgres cluster in %s: %w", c.base, err)
@@ -219,7 +219,7 @@ func (c *cluster) initialise(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 	}
-	log.Info("made a Postgres cluster", "directory", c.data(), "major", c.bin.major, "took", time.Since(began).String())
+	log.Info("made a Postgres cluster", "dir", c.data(), "major", c.bin.major, "took", time.Since(began).String())
 	return nil
 }
 

@@ -191,7 +191,7 @@ func (s *Server) waitReady(ctx context.Context) error {
 		}
 		if time.Since(lastWord) > stillStarting {
 			lastWord = time.Now()
-			s.log.Info("Postgres is still starting", "error", err)
+			s.log.Info("Postgres is still starting", "err", err)
 		}
 		select {
 		case <-s.process.done:

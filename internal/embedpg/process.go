@@ -99,7 +99,7 @@ func (p *process) copyLog(reader io.Reader) {
 		line := lines.Text()
 		// Postgres calls an ordinary refused connection FATAL; only a panic needs an operator's attention.
 		if strings.HasPrefix(line, "PANIC:") {
-			p.log.Error("Postgres panicked", "line", line)
+			p.log.Error("Postgres panicked, it ends all connections and recovers", "line", line)
 		} else {
 			p.log.Debug("Postgres", "line", line)
 		}

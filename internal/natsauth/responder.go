@@ -144,7 +144,7 @@ func (r *Responder) Run(ctx context.Context, nc *nats.Conn) error {
 	}
 	defer func() {
 		if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-			r.cfg.Log.Warn("unsubscribe from NATS log-ins", "error", err)
+			r.cfg.Log.Warn("cannot unsubscribe from NATS log-ins, the subscription ends with the connection", "err", err)
 		}
 	}()
 	closed := nc.StatusChanged(nats.CLOSED)
@@ -213,11 +213,11 @@ func (r *Responder) work(ctx context.Context, requests <-chan *nats.Msg) {
 			answer, err := r.answer(context.WithoutCancel(ctx), msg.Data, time.Now())
 			if err != nil {
 				r.malformed.Add(1)
-				r.warn("malformed NATS log-in request", err)
+				r.warn("a NATS log-in request is malformed, it gets no answer", err)
 				continue
 			}
 			if err := msg.Respond(answer); err != nil {
-				r.warn("answer a NATS log-in", err)
+				r.warn("cannot answer a NATS log-in, the client retries", err)
 			}
 		}
 	}
@@ -343,9 +343,9 @@ func (r *Responder) userJWT(group, userKey string, now time.Time) (string, error
 	return user.Encode(r.cfg.Issuer)
 }
 
-func (r *Responder) warn(message string, err error, args ...any) {
+func (r *Responder) warn(failure string, err error, args ...any) {
 	// Anyone who can reach the port can cause these warnings, so only a sample is logged; the counters count all.
-	r.logLimit.Do(func() { r.cfg.Log.Warn(message, append(args, "err", err)...) })
+	r.logLimit.Do(func() { r.cfg.Log.Warn(failure, append(args, "err", err)...) })
 }
 
 // reason returns the error text for the server: the message of a domain.Error without its cause.

@@ -23,7 +23,7 @@ func main() {
 	err := run(ctx)
 	stop()
 	if err != nil {
-		slog.Error("the executor ended", "err", err)
+		slog.Error("the executor failed, the process ends", "err", err)
 		os.Exit(1)
 	}
 }
