@@ -25,7 +25,7 @@ func TestAlerts(t *testing.T) {
 	t.Parallel()
 	const secret = "a secret of sixteen bytes and more"
 	var mu sync.Mutex
-	var told []alert.Message
+	var received []alert.Message
 	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		if got, want := r.Header.Get("Belfry-Signature"), alert.Sign(secret, r.Header.Get("Belfry-Timestamp"), body); got != want {
@@ -37,13 +37,13 @@ func TestAlerts(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		told = append(told, m)
+		received = append(received, m)
 	}))
 	t.Cleanup(hook.Close)
 	kinds := func() (kinds []domain.AlertKind) {
 		mu.Lock()
 		defer mu.Unlock()
-		for _, m := range told {
+		for _, m := range received {
 			kinds = append(kinds, m.Kind)
 		}
 		return kinds
@@ -98,10 +98,10 @@ func TestAlerts(t *testing.T) {
 	if got := kinds(); !slices.Equal(got, want) {
 		t.Errorf("received alerts of the kinds %v", got)
 	}
-	if m := told[1]; m.RunID != failed.String() || m.URL != server+"/runs/"+m.RunID || !strings.Contains(m.Message, "503") || m.Count != 1 {
+	if m := received[1]; m.RunID != failed.String() || m.URL != server+"/runs/"+m.RunID || !strings.Contains(m.Message, "503") || m.Count != 1 {
 		t.Errorf("the failure: %+v", m)
 	}
-	if m := told[2]; m.Count != 2 {
+	if m := received[2]; m.Count != 2 {
 		t.Errorf("the recovery: %+v", m)
 	}
 	eventually(t, patience, "the deliveries are recorded", func() bool {

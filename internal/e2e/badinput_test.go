@@ -43,7 +43,7 @@ func TestBadInputTable(t *testing.T) {
 		{"no group", "", []string{"executor"}, 2, []string{"--group"}},
 		{"a group that is none", "", []string{"executor", "--group", "a.>"}, 2, []string{"--group"}},
 		{"a URL that is none, with a password", "", []string{"migrate", "up", "--database-url", "postgres://u:hush@%zz/"}, 2, []string{"database URL"}},
-		{"nobody there", "BELFRY_SERVER=http://127.0.0.1:1", []string{"job", "list"}, 1, []string{"127.0.0.1:1"}},
+		{"no server", "BELFRY_SERVER=http://127.0.0.1:1", []string{"job", "list"}, 1, []string{"127.0.0.1:1"}},
 		{"a wrong token", "BELFRY_TOKEN=hush", []string{"job", "list"}, 1, []string{"Unauthorized", "belfry login"}},
 		{"no job by id", "", []string{"job", "get", "999999"}, 1, []string{"no such job"}},
 		{"no job by name", "", []string{"job", "trigger", "g/absent"}, 1, []string{"g/absent"}},
@@ -71,11 +71,11 @@ func TestBadInputTable(t *testing.T) {
 			said := p.stderr.text()
 			for _, want := range test.says {
 				if !strings.Contains(said, want) {
-					t.Errorf("it said %q, which lacks %q", said, want)
+					t.Errorf("stderr %q lacks %q", said, want)
 				}
 			}
 			if !strings.HasPrefix(said, "belfry: ") || strings.Contains(said, "hush") || listed(p.stdout.text()) {
-				t.Errorf("it said %q, and %q on stdout", said, p.stdout.text())
+				t.Errorf("stderr is %q, stdout is %q", said, p.stdout.text())
 			}
 		})
 	}

@@ -174,11 +174,11 @@ func (s *reader) sh(t *testing.T, dir, block string) *exec.Cmd {
 // alertsPage checks the output of the receiver of docs/alerts.md.
 func alertsPage(t *testing.T, s *reader, _ string) {
 	receiver, _ := s.started.Load("docs/alerts.md")
-	heard := receiver.(*process).stdout
+	printed := receiver.(*process).stdout
 	eventually(t, patience, "the receiver gets the alert of the recovery", func() bool {
-		return strings.Contains(heard.text(), "recovered after 2 failed")
+		return strings.Contains(printed.text(), "recovered after 2 failed")
 	})
-	if said := heard.text(); !strings.Contains(said, "demo/backup failed") || strings.Contains(said, "forgery") {
+	if said := printed.text(); !strings.Contains(said, "demo/backup failed") || strings.Contains(said, "forgery") {
 		t.Errorf("the receiver printed:\n%s", said)
 	}
 }

@@ -156,7 +156,7 @@ func (c *cluster) ends(job domain.JobID) func(id string) time.Time {
 	}
 	c.t.Cleanup(nc.Close)
 	var mu sync.Mutex
-	heard := make(map[string]time.Time) // guarded by mu
+	notified := make(map[string]time.Time) // guarded by mu
 	if _, err := nc.Subscribe(wire.RunSubject(group), func(m *nats.Msg) {
 		now := time.Now()
 		var changes wire.RunChanges
@@ -167,7 +167,7 @@ func (c *cluster) ends(job domain.JobID) func(id string) time.Time {
 		defer mu.Unlock()
 		for _, r := range changes.Runs {
 			if r.JobID == int64(job) && domain.State(r.State).Final() {
-				heard[r.RunID] = now
+				notified[r.RunID] = now
 			}
 		}
 	}); err != nil {
@@ -179,7 +179,7 @@ func (c *cluster) ends(job domain.JobID) func(id string) time.Time {
 	return func(id string) time.Time {
 		mu.Lock()
 		defer mu.Unlock()
-		return heard[id]
+		return notified[id]
 	}
 }
 

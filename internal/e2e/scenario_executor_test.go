@@ -209,7 +209,7 @@ func natsAwayForFourLeases(t *testing.T, c *cluster) (detected time.Duration) {
 	agents[executors-1].kill()
 	killed := c.now()
 	for _, id := range lasting {
-		r := c.reaches(id, patience, "is named lost", func(r domain.Run) bool { return len(r.Attempts) > 0 && r.Attempts[0].Reason == domain.ReasonLost })
+		r := c.reaches(id, patience, "is declared lost", func(r domain.Run) bool { return len(r.Attempts) > 0 && r.Attempts[0].Reason == domain.ReasonLost })
 		detected = max(detected, r.Attempts[0].FinishedAt.Sub(killed))
 	}
 	return detected

@@ -99,8 +99,8 @@ func TestScenarioTokenReachesItsGroupAlone(t *testing.T) {
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if len(in.heard) > 0 {
-		t.Errorf("the other group received %q", in.heard)
+	if len(in.received) > 0 {
+		t.Errorf("the other group received %q", in.received)
 	}
 }
 
@@ -110,8 +110,8 @@ type intruder struct {
 	group string
 	token string
 
-	mu    sync.Mutex
-	heard []string // guarded by mu
+	mu       sync.Mutex
+	received []string // guarded by mu
 }
 
 func (c *cluster) intrude(name, token string) *intruder {
@@ -132,7 +132,7 @@ func (in *intruder) connect(more ...nats.Option) *nats.Conn {
 func (in *intruder) overhear(m *nats.Msg) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.heard = append(in.heard, m.Subject)
+	in.received = append(in.received, m.Subject)
 }
 
 // refuses checks that the server answers try with a violation of permissions. The connection stays open, so that a wrongly granted

@@ -65,7 +65,7 @@ func (c *cluster) postgresLink() (*rig.Proxy, string) {
 func TestScenarioDispatcherCutOffFromNATS(t *testing.T) {
 	long(t)
 	for _, alone := range []bool{false, true} {
-		t.Run(map[bool]string{false: "beside another", true: "alone"}[alone], func(t *testing.T) {
+		t.Run(map[bool]string{false: "with another dispatcher", true: "alone"}[alone], func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
 			link := c.natsLink()

@@ -59,8 +59,8 @@ func TestScenarioScripts(t *testing.T) {
 			t.Errorf("a script in bash: %+v", r)
 		}
 	}
-	nobody := c.trigger(c.job("nobody", script("python", "print()")).ID)
-	c.reaches(nobody, patience, "waits for an instance", func(r domain.Run) bool { return r.State == domain.Queued && r.Waiting != "" })
+	waiting := c.trigger(c.job("no-agent", script("python", "print()")).ID)
+	c.reaches(waiting, patience, "waits for an instance", func(r domain.Run) bool { return r.State == domain.Queued && r.Waiting != "" })
 
 	// A broadcast has a shard on each agent with the language.
 	all := c.job("all", script("sh", `echo "::output $2/$3"`), func(s *domain.JobSpec) { s.Route = domain.RouteBroadcast })

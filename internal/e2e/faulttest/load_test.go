@@ -561,8 +561,8 @@ func (l *load) end() {
 			ctx, cancel := context.WithTimeout(context.Background(), requestBounds)
 			defer cancel()
 			err := l.w.api.SetJobEnabled(ctx, j.id, false)
-			e, told := err.(*client.Error)
-			return err == nil || told && e.Status == http.StatusNotFound // the job was deleted, but the deletion got no answer
+			e, answered := err.(*client.Error)
+			return err == nil || answered && e.Status == http.StatusNotFound // the job was deleted, but the deletion got no answer
 		})
 	}
 	// Jobs whose creation got no answer are not in l.jobs.

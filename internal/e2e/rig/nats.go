@@ -103,8 +103,8 @@ func NewNATSCluster(t testing.TB, dir string) *NATSCluster {
 
 func (c *NATSCluster) showLogs() {
 	for _, n := range c.Nodes {
-		said, err := os.ReadFile(c.log(n))
-		c.t.Logf("%s said (%v):\n%s", n.Name, err, said)
+		text, err := os.ReadFile(c.log(n))
+		c.t.Logf("the log of %s (%v):\n%s", n.Name, err, text)
 	}
 }
 
