@@ -17,6 +17,6 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// Once stopping has begun, a second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
-	roles := &app.App{Stdout: os.Stdout, Stderr: os.Stderr, Version: cli.Version()}
+	roles := &app.App{OwnsProcess: true, Stdout: os.Stdout, Stderr: os.Stderr, Version: cli.Version()}
 	os.Exit(cli.Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, roles))
 }

@@ -27,10 +27,13 @@ import (
 
 // App runs the commands that start a role. It implements cli.Roles.
 type App struct {
-	Stdout  io.Writer // lines for people and scripts, such as "console: http://…"
-	Stderr  io.Writer // the log
-	Version string
-	Trace   func(point string) // see dispatcher.Config; nil except in tests
+	// OwnsProcess says that the process runs this App and nothing else. Then messages that libraries write to package log go
+	// to the log of the role.
+	OwnsProcess bool
+	Stdout      io.Writer // lines for people and scripts, such as "console: http://…"
+	Stderr      io.Writer // the log
+	Version     string
+	Trace       func(point string) // see dispatcher.Config; nil except in tests
 	// Clock is the wall clock by which the engine and executors decide what is due, late, stale or over. It is nil except in
 	// tests, which set it forward and back. It is not used for log records, elapsed times and log-ins.
 	Clock func() time.Time
@@ -54,6 +57,9 @@ func (a *App) process(c config.Log) *process {
 		debug.SetGCPercent(gcPercent)
 	}
 	p := &process{app: a, log: newLog(a.Stderr, c), registry: prometheus.NewRegistry()}
+	if a.OwnsProcess {
+		slog.SetDefault(p.log)
+	}
 	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return p
 }
@@ -61,18 +67,41 @@ func (a *App) process(c config.Log) *process {
 func newLog(w io.Writer, c config.Log) *slog.Logger {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
-		level = slog.LevelInfo // cannot happen: config.Validate rejects other values
+		level = slog.LevelInfo // config.Validate refuses others
 	}
-	text := c.Format == "text"
-	color := false
-	if f, ok := w.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
-		color = true
-		text = text || c.Format == "auto"
+	if logsJSON(w, c) {
+		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
 	}
-	if text {
-		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !color}))
+	return slog.New(tint.NewTextHandler(w, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !isTerminal(w)}))
+}
+
+func logsJSON(w io.Writer, c config.Log) bool {
+	return c.Format == "json" || c.Format != "text" && !isTerminal(w)
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && isatty.IsTerminal(f.Fd())
+}
+
+// LoggedError is an error that a role has written to its log in JSON. The caller does not print it again.
+type LoggedError struct{ err error }
+
+func (e *LoggedError) Error() string { return e.err.Error() }
+
+// Unwrap returns the error that was logged.
+func (e *LoggedError) Unwrap() error { return e.err }
+
+// Logged marks the error for package cli.
+func (e *LoggedError) Logged() {}
+
+// ended writes the error that ended a role to the log if the log is JSON, so that standard error has no other lines.
+func (a *App) ended(c config.Log, err error) error {
+	if err == nil || !logsJSON(a.Stderr, c) {
+		return err
 	}
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
+	newLog(a.Stderr, c).Error("the role failed, the process ends", "err", err)
+	return &LoggedError{err}
 }
 
 // run runs the components until ctx ends and all have stopped.

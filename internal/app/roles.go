@@ -78,6 +78,10 @@ func interrupted(ctx context.Context, err error) error {
 
 // Scheduler runs the scheduler role.
 func (a *App) Scheduler(ctx context.Context, c config.Scheduler) error {
+	return a.ended(c.Log, a.runScheduler(ctx, c))
+}
+
+func (a *App) runScheduler(ctx context.Context, c config.Scheduler) error {
 	ln, err := listenMetrics(c.Metrics)
 	if err != nil {
 		return err
@@ -97,6 +101,10 @@ func (a *App) Scheduler(ctx context.Context, c config.Scheduler) error {
 
 // Dispatcher runs the dispatcher role.
 func (a *App) Dispatcher(ctx context.Context, c config.Dispatcher) error {
+	return a.ended(c.Log, a.runDispatcher(ctx, c))
+}
+
+func (a *App) runDispatcher(ctx context.Context, c config.Dispatcher) error {
 	issuer, err := readIssuer(c.NATS)
 	if err != nil {
 		return err
@@ -134,6 +142,10 @@ func (r *role) addIssuer(issuer nkeys.KeyPair, c config.NATS) error {
 
 // Console runs the console role.
 func (a *App) Console(ctx context.Context, c config.Console) error {
+	return a.ended(c.Log, a.runConsole(ctx, c))
+}
+
+func (a *App) runConsole(ctx context.Context, c config.Console) error {
 	if err := checkAdminPassword(c.AdminPassword); err != nil {
 		return err
 	}
@@ -239,6 +251,10 @@ func serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 
 // Executor runs the stock executor.
 func (a *App) Executor(ctx context.Context, c config.Executor) error {
+	return a.ended(c.Log, a.runExecutor(ctx, c))
+}
+
+func (a *App) runExecutor(ctx context.Context, c config.Executor) error {
 	p := a.process(c.Log)
 	options, err := natsTLS(c.NATSTLS)
 	if err != nil {

@@ -24,6 +24,10 @@ import (
 
 // Standalone runs all roles in one process, with the built-in Postgres and NATS unless the settings name external ones.
 func (a *App) Standalone(ctx context.Context, c config.Standalone) error {
+	return a.ended(c.Log, a.runStandalone(ctx, c))
+}
+
+func (a *App) runStandalone(ctx context.Context, c config.Standalone) error {
 	p := a.process(c.Log)
 	s := &standalone{process: p, c: c}
 	if err := s.build(ctx); err != nil {

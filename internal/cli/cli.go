@@ -95,17 +95,29 @@ func (e *usageError) Error() string { return e.text }
 // errReported means that the command failed and has already said why.
 var errReported = errors.New("reported")
 
+// loggedError is an error that a role has written to its own log.
+type loggedError interface {
+	error
+	Logged()
+}
+
 func (a *app) exitCode(err error) int {
+	logged := loggedError(nil)
+	quiet := errors.As(err, &logged)
 	switch {
 	case err == nil:
 		return ExitDone
 	case errors.Is(err, errReported):
 		return ExitFailed
 	case a.ctx.Err() != nil && errors.Is(err, context.Canceled):
-		fmt.Fprintln(a.stderr, "belfry: interrupted")
+		if !quiet {
+			fmt.Fprintln(a.stderr, "belfry: interrupted")
+		}
 		return ExitFailed
 	}
-	a.printError(err)
+	if !quiet {
+		a.printError(err)
+	}
 	if errors.As(err, new(*usageError)) {
 		return ExitUsage
 	}

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"strings"
@@ -96,6 +97,22 @@ func (p *process) says(prefix string) string {
 func (p *process) logs(text string) {
 	p.t.Helper()
 	p.await(p.stderr, "log "+text, func(l string) bool { return strings.Contains(l, text) })
+}
+
+// logsJSON returns the log of a process that has ended, whose every line must be a JSON record, including those of libraries.
+func (p *process) logsJSON() string {
+	p.t.Helper()
+	text := p.stderr.text()
+	for line := range strings.Lines(text) {
+		var record struct{ Time, Level, Msg string }
+		if err := json.Unmarshal([]byte(line), &record); err != nil || record.Time == "" || record.Level == "" || record.Msg == "" {
+			p.t.Errorf("%s logged a line that is not a JSON record: %q", p.name, line)
+		}
+	}
+	if text == "" {
+		p.t.Errorf("%s logged nothing", p.name)
+	}
+	return text
 }
 
 func (p *process) await(from *lines, what string, match func(string) bool) string {

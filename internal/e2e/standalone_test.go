@@ -3,6 +3,9 @@
 package e2e
 
 import (
+	"errors"
+	"io"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -23,6 +26,23 @@ func standalone(t *testing.T, dataDir string, env []string, args ...string) *pro
 	return launch(t, "standalone", "belfry", t.TempDir(), append(env, "BELFRY_LOG_FORMAT=json"), args...)
 }
 
+// sendGarbage sends bytes that are not the protocol to listeners, so that their libraries have something to log.
+func sendGarbage(t *testing.T, addresses ...string) {
+	t.Helper()
+	for _, address := range addresses {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = conn.Write([]byte("\x16\x03\x01 no protocol of this port\r\n\r\n"))
+		if err = errors.Join(err, conn.SetReadDeadline(time.Now().Add(patience))); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, conn) // until the server closes the connection
+		conn.Close()
+	}
+}
+
 // One command on an empty directory starts a console, prints the first password, and fires jobs. All data survives a stop, a crash and
 // a new start.
 func TestFreshStart(t *testing.T) {
@@ -31,9 +51,11 @@ func TestFreshStart(t *testing.T) {
 	begin := time.Now()
 	first := standalone(t, dir, nil, "--demo", "--allow-script", "sh")
 	server := first.says("console: ")
-	if natsURL := first.says("nats: "); !strings.HasPrefix(natsURL, "nats://127.0.0.1:") {
+	natsURL := first.says("nats: ")
+	if !strings.HasPrefix(natsURL, "nats://127.0.0.1:") {
 		t.Errorf("it printed nats: %s", natsURL)
 	}
+	sendGarbage(t, strings.TrimPrefix(server, "http://"), strings.TrimPrefix(natsURL, "nats://"))
 	t.Logf("ready %v after its start", time.Since(begin).Round(time.Millisecond))
 	first.says("user: admin")
 	password, _, _ := strings.Cut(first.says("password: "), " ")
@@ -49,13 +71,14 @@ func TestFreshStart(t *testing.T) {
 	if code := second.exit(); code != 1 {
 		t.Errorf("a second one on the same directory ended with code %d", code)
 	}
-	if said := second.stderr.text(); !strings.Contains(said, "belfry: ") || !strings.Contains(said, dir) || !strings.Contains(said, "in use") {
+	if said := second.logsJSON(); !strings.Contains(said, "the role failed") || !strings.Contains(said, dir) || !strings.Contains(said, "in use") {
 		t.Errorf("the second one printed %q", said)
 	}
 	first.signal(syscall.SIGTERM)
 	if code := first.exit(); code != 0 {
 		t.Errorf("after SIGTERM it ended with code %d", code)
 	}
+	first.logsJSON()
 
 	again := standalone(t, dir, nil, "--demo")
 	ran = keeps(t, again, password, jobs, ran)

@@ -30,6 +30,6 @@ func TestMain(m *testing.M) {
 func belfry() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	roles := &app.App{Stdout: os.Stdout, Stderr: os.Stderr, Version: "e2e"}
+	roles := &app.App{OwnsProcess: true, Stdout: os.Stdout, Stderr: os.Stderr, Version: "e2e"}
 	return cli.Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, roles)
 }
