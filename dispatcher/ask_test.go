@@ -151,7 +151,7 @@ func TestSlowLane(t *testing.T) {
 		return n
 	}
 	a.set(func() { a.onOffer = func(o wire.Offer) { <-time.After(600 * time.Millisecond) } })
-	for sent("slow") == 0 { // repeated, because the dispatcher resets the count of late answers once a minute
+	for sent("slow") == 0 { // repeat, because the count of late answers starts at zero every minute
 		for range 11 {
 			w.becomes(w.trigger(slow), "succeeded")
 			if sent("slow") > 0 {

@@ -34,8 +34,8 @@
 // # Planted bugs
 //
 // TestPlantedBugs shows that the simulation finds the bugs that it is meant to find. It plants one bug at a time and runs seeds
-// until check finds a failure. Production code contains only a marker comment for each bug, on a line of its own above a
-// statement. It names the seam, which is the statement below it:
+// until check finds a failure. Production code contains only a marker comment for each bug. The marker is on the line
+// above a statement and names the seam, which is that statement:
 //
 //	//sim:seam slot-freed
 //	l.taken--

@@ -17,9 +17,9 @@ type bug struct {
 	name   string
 	seam   string // the name of the code that it breaks
 	change planting
-	why    string // what it breaks
-	seeds  int    // within which it is found
-	rare   bool   // only SIM_PLANTED=all plants it, as `.ci/long planted` does: it takes hundreds of seeds
+	why    string // the consequence
+	seeds  int    // the number of seeds that must suffice to find it
+	rare   bool   // it takes hundreds of seeds, so only SIM_PLANTED=all and `.ci/long planted` plant it
 }
 
 var bugs = []bug{
@@ -34,7 +34,7 @@ var bugs = []bug{
 			}
 		}
 		$`),
-		why: "a run starts although its compare-and-set fails, for example because it is to be held", seeds: 250,
+		why: "a run starts although its compare-and-set fails, for example because it must be held", seeds: 250,
 	},
 	{
 		name: "settle without compare-and-set", seam: "settle-compare",
@@ -162,7 +162,7 @@ func TestPlantedBugs(t *testing.T) {
 func search(t *testing.T, b bug, seams map[string]seam) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
-	run := exec.CommandContext(ctx, build(ctx, t, []bug{b}, seams), "-test.run", "^TestSeeds$", "-test.timeout", "15m") //nolint:gosec // our own binary
+	run := exec.CommandContext(ctx, build(ctx, t, []bug{b}, seams), "-test.run", "^TestSeeds$", "-test.timeout", "15m")
 	run.Env = append(os.Environ(), fmt.Sprint("SIM_SEEDS=", b.seeds), "SIM_STOP=1")
 	out, err := run.CombinedOutput()
 	found := strings.Index(string(out), "FAILURE ")
@@ -201,7 +201,7 @@ func build(ctx context.Context, t *testing.T, planted []bug, seams map[string]se
 		t.Fatal(err)
 	}
 	binary := filepath.Join(dir, "sim.test")
-	compile := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", binary, ".") //nolint:gosec // our own names
+	compile := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", binary, ".")
 	if out, err := compile.CombinedOutput(); err != nil {
 		t.Fatalf("build with planted bugs: %v\n%s", err, out)
 	}

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// seamMarker begins the comment that names a seam. The comment has a line of its own, above the code of the seam.
+// seamMarker begins the comment that names a seam. The comment is on a separate line, above the code of the seam.
 const seamMarker = "//sim:seam "
 
 // original stands for the code of the seam in the replacement of a bug.
@@ -42,7 +42,7 @@ func findSeams(dir string) (map[string]seam, error) {
 		case d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go"):
 			return nil
 		}
-		text, err := os.ReadFile(file) //nolint:gosec // our own source
+		text, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func seamsOf(file string, text []byte) ([]seam, error) {
 			}
 			position := files.Position(c.Pos())
 			if len(bytes.TrimSpace(text[position.Offset-position.Column+1:position.Offset])) > 0 {
-				return nil, fmt.Errorf("%s: the marker of the seam %s does not have a line of its own", position, name)
+				return nil, fmt.Errorf("%s: the marker of the seam %s is not on a separate line", position, name)
 			}
 			node := statementAt(files, syntax, position.Line+1)
 			if node == nil {
@@ -234,7 +234,7 @@ func f(b bool) int {
 		{name: "no marker", from: "//sim:seam two", bug: bug{seam: "two", change: statement("")}, err: "no code has the marker"},
 		{name: "a marker above nothing", from: "return 2", bug: bug{seam: "two", change: statement("")}, err: "no statement begins below"},
 		{name: "a marker above a comment", from: "if b {", to: "// why\nif b {", bug: bug{seam: "one", change: statement("")}, err: "no statement begins below"},
-		{name: "a marker behind code", from: "b {", to: "b { //sim:seam three", bug: bug{seam: "three", change: statement("")}, err: "a line of its own"},
+		{name: "a marker behind code", from: "b {", to: "b { //sim:seam three", bug: bug{seam: "three", change: statement("")}, err: "a separate line"},
 		{name: "no expression", from: "return 2", to: "panic(2)", bug: bug{seam: "two", change: expression("3")}, err: "exactly one expression"},
 		{name: "no change", bug: bug{seam: "two", change: statement("$")}, err: "does not change"},
 		{name: "a syntax error", bug: bug{seam: "two", change: statement("return return")}, err: "syntax error"},
