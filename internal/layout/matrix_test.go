@@ -70,7 +70,7 @@ var matrix = []entry{
 	{pkg: "dispatcher/results", ours: []string{"dispatcher/intake", "dispatcher/peer", "dispatcher/roster", "dispatcher/settle", "executor/wire", "internal/domain", "internal/engine", "internal/lifecycle"}},
 	{pkg: "dispatcher/verdict", ours: []string{"dispatcher/fire", "dispatcher/offer", "dispatcher/peer", "dispatcher/results", "dispatcher/roster", "dispatcher/settle", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine", "internal/lifecycle"}},
 	{pkg: "dispatcher/reconcile", ours: []string{"dispatcher/fire", "dispatcher/kill", "dispatcher/peer", "dispatcher/results", "dispatcher/settle", "dispatcher/verdict", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine", "internal/lifecycle"}},
-	{pkg: "dispatcher/events", ours: []string{"dispatcher/intake", "internal/domain", "internal/event", "executor/wire"}},
+	{pkg: "dispatcher/events", ours: []string{"dispatcher/intake", "executor/wire", "internal/domain", "internal/event", "internal/lifecycle"}},
 	{pkg: "dispatcher/followup", ours: []string{"internal/alert", "internal/domain", "internal/engine"}},
 	{pkg: "dispatcher/route", ours: []string{"internal/domain", "internal/engine"}},
 	{pkg: "console/...", ours: []string{"console/...", "internal/domain", "internal/schedule", "executor/wire", "internal/lifecycle"}},

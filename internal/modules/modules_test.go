@@ -16,7 +16,7 @@ import (
 
 const root = "../.."
 
-// version is the one under which the tests serve both modules: the SDK's that go.mod requires.
+// version is the version under which the tests serve both modules: the SDK version that go.mod requires.
 func version(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
@@ -36,8 +36,8 @@ func version(t *testing.T) string {
 	return ""
 }
 
-// goCommand runs the go command outside of the workspace. It gets our two modules from the working tree, and others from the
-// module cache of this machine or else by the proxy that is set.
+// goCommand runs the go command outside of the workspace. The command gets our two modules from the working tree, and other modules
+// from this machine's module cache or the configured proxy.
 type goCommand struct {
 	t   *testing.T
 	env []string
@@ -46,14 +46,14 @@ type goCommand struct {
 func newGoCommand(t *testing.T) *goCommand {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("NOT COVERED: getting all modules takes long")
+		t.Skip("NOT COVERED: users of the modules; downloading all modules takes long")
 	}
 	proxy := t.TempDir()
 	serve(t, proxy, root, module.Version{Path: Root, Version: version(t)})
 	serve(t, proxy, filepath.Join(root, SDKDir), module.Version{Path: SDK, Version: version(t)})
 	g := &goCommand{t: t}
 	here := strings.Fields(g.run(".", "env", "GOMODCACHE", "GOPROXY"))
-	cache := t.TempDir() // of the test: the machine's must not get modules that are not published
+	cache := t.TempDir() // the machine's module cache must not contain unpublished modules
 	// Trimmed paths let the build cache serve packages of other module caches.
 	g.env = []string{
 		"GOWORK=off", "CGO_ENABLED=0", "GOFLAGS=-mod=mod -modcacherw -buildvcs=false -trimpath", "GOMODCACHE=" + cache, "GOBIN=" + t.TempDir(), "GONOSUMDB=" + Root,
@@ -62,7 +62,7 @@ func newGoCommand(t *testing.T) *goCommand {
 	return g
 }
 
-// serve writes a module into a directory that can be a proxy.
+// serve writes a module into a directory in the form of a proxy.
 func serve(t *testing.T, proxy, dir string, m module.Version) {
 	t.Helper()
 	var zipped bytes.Buffer
@@ -91,7 +91,7 @@ func fileURL(dir string) string {
 	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(dir)}).String()
 }
 
-// run returns what the command prints.
+// run returns the output of the command.
 func (g *goCommand) run(dir string, args ...string) string {
 	g.t.Helper()
 	cmd := exec.CommandContext(g.t.Context(), "go", args...)
@@ -106,7 +106,7 @@ func (g *goCommand) run(dir string, args ...string) string {
 	return string(out)
 }
 
-// program is a user's program; its test is what docs/getting-started.md shows.
+// program is a user's program with the test from docs/getting-started.md.
 var program = map[string]string{
 	"go.mod": "module example.com/invoices\n\ngo 1.25.0\n",
 	"main.go": `package main
@@ -146,8 +146,8 @@ func TestInvoices(t *testing.T) {
 `,
 }
 
-// TestUserOfTheSDK tidies, builds and tests a program that uses the SDK. It gets few modules, and is forced to no Go version
-// beyond the SDK's.
+// TestUserOfTheSDK tidies, builds and tests a program that uses the SDK. The program needs few modules and no newer Go version than
+// the SDK.
 func TestUserOfTheSDK(t *testing.T) {
 	g := newGoCommand(t)
 	dir := t.TempDir()
@@ -197,7 +197,7 @@ func TestUserOfTheSDK(t *testing.T) {
 	}
 }
 
-// TestInstall installs the program as its users do, without a clone.
+// TestInstall installs the program with go install, without a clone.
 func TestInstall(t *testing.T) {
 	g := newGoCommand(t)
 	g.run(t.TempDir(), "install", Root+"@"+version(t))
@@ -205,7 +205,7 @@ func TestInstall(t *testing.T) {
 		if dir, ok := strings.CutPrefix(e, "GOBIN="); ok {
 			out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "belfry"), "--version").CombinedOutput()
 			if want := "belfry " + version(t) + "\n"; err != nil || string(out) != want {
-				t.Errorf("it says %q (%v), want %q", out, err, want)
+				t.Errorf("the program printed %q (%v), want %q", out, err, want)
 			}
 		}
 	}
