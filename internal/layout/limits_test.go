@@ -14,7 +14,7 @@ import (
 
 // The limits of hand-written code outside tests.
 const (
-	maxMethods   = 40  // of one type
+	maxMethods   = 40  // methods of one type
 	maxInterface = 10  // methods of one interface, with those of embedded interfaces
 	maxExported  = 100 // types and functions that one package exports
 )
@@ -26,8 +26,8 @@ var manyMethods = []string{
 	"internal/client",       // one method for each operation of the API
 }
 
-// beingSplit lists what breaks a limit today. Each entry is being split. An entry that is within its limit again must be
-// removed.
+// beingSplit lists the types, interfaces and packages that exceed a limit today and are being split. An entry that is within its
+// limit again must be removed.
 var beingSplit = map[string]bool{
 	"dispatcher.Store":             true,
 	"internal/bench.Bench":         true,
@@ -36,7 +36,7 @@ var beingSplit = map[string]bool{
 	"internal/storetest.Store":     true, // follows the interfaces of the roles
 }
 
-// TestLimits: a type, an interface or a package that keeps growing has more than one purpose.
+// TestLimits checks the sizes of types, interfaces and packages, because one that keeps growing has more than one purpose.
 func TestLimits(t *testing.T) {
 	over := overLimits(repository(t))
 	for _, name := range slices.Sorted(maps.Keys(over)) {
@@ -80,7 +80,7 @@ func overLimits(files []sourceFile) map[string]string {
 	return over
 }
 
-// sizes counts by names such as console/api.API.
+// sizes contains counts by names such as console/api.API.
 type sizes struct {
 	methods    map[string]int
 	exported   map[string]int // by directory
