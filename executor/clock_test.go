@@ -13,10 +13,10 @@ func TestLease(t *testing.T) {
 	const s = time.Second
 	var l lease
 	if !l.over(at(0, 0)) {
-		t.Error("held before any heartbeat")
+		t.Error("there is a lease before any heartbeat")
 	}
 	if l.confirm(at(0, 0), at(s, s)) || l.lapsed {
-		t.Error("the first confirmation ends no lapse")
+		t.Error("the first confirmation counts as the end of a lapse")
 	}
 	for _, tt := range []struct {
 		name string
@@ -36,7 +36,7 @@ func TestLease(t *testing.T) {
 			t.Errorf("%+v: held", now)
 		}
 		if !m.over(at(2*s, 2*s)) {
-			t.Errorf("%+v: a lapse that was seen is over by itself", now)
+			t.Errorf("%+v: a detected lapse ended without a confirmation", now)
 		}
 		if !m.confirm(now, now) || m.over(now) || m.renewed != now {
 			t.Errorf("%+v: not renewed: %+v", now, m)
@@ -46,10 +46,10 @@ func TestLease(t *testing.T) {
 		t.Error("a confirmation older than the lease renews it")
 	}
 	if l.confirm(at(-s, 0), at(0, 0)); l.confirmed != at(0, 0) {
-		t.Error("an overtaken confirmation counts")
+		t.Error("an outdated confirmation counts")
 	}
 	if wire.LeaseTTL != 10*s {
-		t.Error("this table speaks of 10 s")
+		t.Error("this table assumes a lease of 10 s")
 	}
 }
 
@@ -64,7 +64,7 @@ func TestDatabaseClock(t *testing.T) {
 
 	c := fresh()
 	if !near(c.now(at(5*s, 5*s)), db(105*s)) {
-		t.Error("the estimate does not go on")
+		t.Error("the estimate does not advance")
 	}
 	c.sample(db(40*s), at(10*s, 10*s)) // a message that is a minute late
 	if !near(c.now(at(10*s, 10*s)), db(110*s)) {
@@ -72,22 +72,22 @@ func TestDatabaseClock(t *testing.T) {
 	}
 	c.sample(db(111*s), at(10*s, 10*s))
 	if !near(c.now(at(10*s, 10*s)), db(111*s)) {
-		t.Error("a better reading is not taken")
+		t.Error("a better reading is ignored")
 	}
 	c = fresh()
 	if !near(c.latest(at(s, 60*s)), db(160*s)) || !near(c.now(at(s, 60*s)), db(101*s)) {
-		t.Error("a suspension: ages go by the wall clock, starts by the monotonic one")
+		t.Error("after a suspend, ages must use the wall clock and starts the monotonic clock")
 	}
 	c.lapse(at(s, 60*s))
 	if !near(c.latest(at(s, 60*s)), db(101*s)) {
-		t.Error("after a lapse the wall clock's word is still believed")
+		t.Error("after a lapse, the wall clock is still used")
 	}
 	c = fresh()
 	for d := s; d <= 40*s; d += 3 * s {
 		c.sample(db(d), at(d, d)) // a database whose clock was set back by 100 s
 	}
 	if !near(c.now(at(40*s, 40*s)), db(40*s)) {
-		t.Error("a database whose clock was set back is never believed")
+		t.Error("the estimate never follows a database whose clock was set back")
 	}
 	c = fresh()
 	for n := range 20 { // late messages with different delays
@@ -98,6 +98,6 @@ func TestDatabaseClock(t *testing.T) {
 		t.Error("late messages turn the estimate back")
 	}
 	if now := (&dbClock{}).now(at(s, 7*s)); !now.Equal(db(7 * s)) {
-		t.Error("without a reading the wall clock serves")
+		t.Error("without a reading, the estimate must be the wall clock")
 	}
 }

@@ -49,7 +49,7 @@ func TestBeats(t *testing.T) {
 		t.Errorf("%d heartbeats are remembered", len(b.sent))
 	}
 	if _, ok := b.sentAt(b.last, at(13)); !ok {
-		t.Error("the newest of many is not known")
+		t.Error("the newest heartbeat is not known")
 	}
 }
 

@@ -80,17 +80,17 @@ func TestNameIsHeldByOneBoot(t *testing.T) {
 	}
 	first.link.takeBack(ctx)
 	if got := bucket.holder(t); got != second.boot {
-		t.Errorf("after the older boot's goodbye the name is %q's, want %q's", got, second.boot)
+		t.Errorf("after the older boot's goodbye, the name belongs to %q, want %q", got, second.boot)
 	}
 	must(t, second.link.sendBeat(ctx))
 	second.link.takeBack(ctx)
 	if got := bucket.holder(t); got != "" {
-		t.Errorf("after its own goodbye the name is still %q's", got)
+		t.Errorf("after its own goodbye, the name still belongs to %q", got)
 	}
 	bucket.runOut()
 	must(t, first.link.sendBeat(ctx))
 	if got := bucket.holder(t); got != first.boot {
-		t.Errorf("when the other is gone the name is %q's, want %q's", got, first.boot)
+		t.Errorf("after the end of the other boot, the name belongs to %q, want %q", got, first.boot)
 	}
 }
 
@@ -135,9 +135,9 @@ func TestMaybeStored(t *testing.T) {
 	}
 	h := hold{seq: 7, unsure: true}
 	if got := h.expectations(instant{mono: wire.LeaseTTL}); len(got) != 3 {
-		t.Errorf("while the lost heartbeat may stand: %v", got)
+		t.Errorf("while the lost heartbeat may still be stored: %v", got)
 	}
 	if got := h.expectations(instant{mono: wire.LeaseTTL + 1}); len(got) != 2 {
-		t.Errorf("when it has run out: %v", got)
+		t.Errorf("after it has expired: %v", got)
 	}
 }

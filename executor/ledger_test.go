@@ -123,10 +123,10 @@ func TestLedgerMemoryIsBounded(t *testing.T) {
 	}
 	// The dispatcher offers nothing to a full instance, so the next heartbeat must report free slots again.
 	if load := l.load(instant{mono: minMemory + 1}); load.Running != 0 {
-		t.Errorf("when the oldest may give way, and nobody offers: %+v", load)
+		t.Errorf("when the oldest entries can be removed, without an offer: %+v", load)
 	}
 	if v := l.judge(bid{key: attemptKey{"s", 1}, now: instant{mono: minMemory + 1}}); !v.accepted {
-		t.Errorf("when the oldest may give way: %+v", v)
+		t.Errorf("when the oldest entries can be removed: %+v", v)
 	}
 	if n := len(l.entries); n > maxRemembered {
 		t.Errorf("%d entries", n)
@@ -168,7 +168,7 @@ func TestGenerations(t *testing.T) {
 			now := time.Duration(n) * each
 			g.sweep(now, crowded)
 			if !g.add(attemptKey{run(n), 1}, outcome(1+n%3), now) {
-				t.Fatal("a UUID is not taken")
+				t.Fatal("a UUID is not accepted")
 			}
 			for then := range n + 1 {
 				o, known := g.find(attemptKey{run(then), 1})
@@ -187,11 +187,11 @@ func TestGenerations(t *testing.T) {
 	var g generations
 	for _, run := range []string{"", "r", strings.ToUpper(modelRun(0xabc)), modelRun(1)[:35] + "g", modelRun(1) + "0"} {
 		if _, known := g.find(attemptKey{run, 1}); g.add(attemptKey{run, 1}, succeeded, 0) || known {
-			t.Errorf("run %q is taken for a UUID", run)
+			t.Errorf("run id %q is accepted as a UUID", run)
 		}
 	}
 	if g.add(attemptKey{modelRun(1), 1 << 40}, succeeded, 0) {
-		t.Error("an attempt that does not fit is taken")
+		t.Error("an attempt that does not fit is accepted")
 	}
 }
 
@@ -205,7 +205,7 @@ func TestOutcomesAreBounded(t *testing.T) {
 		g.add(attemptKey{modelRun(n), 1}, failed, second(n/perSecond))
 	}
 	if limit := outcomesMax + int(generationLength/time.Second+1)*perSecond; g.count > limit {
-		t.Errorf("%d are remembered, at most %d are meant to be", g.count, limit)
+		t.Errorf("%d outcomes are remembered, want at most %d", g.count, limit)
 	}
 	for _, tt := range []struct {
 		second int
@@ -328,18 +328,18 @@ func (m *model) deliver(t *rapid.T, n int) {
 		case v.Verdict == wire.Refused:
 			m.refused[id] = true
 		case v.Verdict == wire.Ended && (m.starts[key] == 0 || v.Outcome != wire.Succeeded):
-			t.Fatalf("%s is said to have ended %q, after %d starts", id, v.Outcome, m.starts[key])
+			t.Fatalf("the verdict for %s has outcome %q after %d starts", id, v.Outcome, m.starts[key])
 		}
 		return
 	}
 	if m.refused[id] {
-		t.Fatalf("%s was refused, then taken", id)
+		t.Fatalf("%s was refused and then accepted", id)
 	}
 	if m.killed[key] {
-		t.Fatalf("%s was barred, then taken", id)
+		t.Fatalf("%s was barred and then accepted", id)
 	}
 	if age := m.truth - f.sent; (m.fenced && age >= offerAge) || m.prompt && age > offerAge+2*time.Second {
-		t.Fatalf("%s was bound %v ago and taken", id, age)
+		t.Fatalf("%s was accepted although it was bound %v ago", id, age)
 	}
 	m.accepted = append(m.accepted, fresh...)
 }
@@ -385,7 +385,7 @@ func (m *model) check(t *rapid.T) {
 	}
 	held := len(m.accepted) + len(m.started) + len(m.ended)
 	if load := m.x.load(); load.Running != held || held > modelCapacity {
-		t.Fatalf("%d slots are taken, %d attempts hold one, of %d", load.Running, held, modelCapacity)
+		t.Fatalf("%d slots of %d are in use, but %d attempts hold one", load.Running, modelCapacity, held)
 	}
 }
 

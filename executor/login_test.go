@@ -43,7 +43,7 @@ func TestPaceOfReconnecting(t *testing.T) {
 	}
 	within("the last refusal", l.delay(1), refusedLast/2, refusedLast)
 	if got := l.slowest(); got != "30s" {
-		t.Errorf("said to be within %s", got)
+		t.Errorf("the slowest delay is %s, want 30s", got)
 	}
 	l.complain(errors.New("connection refused"))
 	within("an outage after refusals", l.delay(1000), reconnectLast/2, reconnectLast)

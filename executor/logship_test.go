@@ -82,7 +82,7 @@ func TestLogLinesComeInOrder(t *testing.T) {
 		}
 	})
 	if len(stream.lines) != lines {
-		t.Fatalf("%d lines came", len(stream.lines))
+		t.Fatalf("%d lines arrived", len(stream.lines))
 	}
 	for n, l := range stream.lines {
 		if l.N != int64(n+1) || l.Text != fmt.Sprint("line ", n+1) {
@@ -108,7 +108,7 @@ func TestLogLinesGiveWay(t *testing.T) {
 		t.Errorf("the first line is %d %.80s, want number %d and %q", first.N, first.Text, cut, want)
 	}
 	if last.N != lines || stream.lines[1].N != int64(cut)+1 {
-		t.Errorf("lines %d to %d came", stream.lines[1].N, last.N)
+		t.Errorf("lines %d to %d arrived", stream.lines[1].N, last.N)
 	}
 	for _, size := range stream.sizes {
 		if size > wire.MaxLogBytes {
@@ -154,7 +154,7 @@ func TestRunLog(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	if err := run.SetOutput(strings.Repeat("x", MaxOutput+1)); err == nil {
-		t.Error("an output beyond the bound is taken")
+		t.Error("an output beyond the bound is accepted")
 	}
 }
 
@@ -198,14 +198,14 @@ func TestFastOutputIsHeldUpRatherThanCut(t *testing.T) {
 	slow := func(context.Context) error { time.Sleep(time.Millisecond); return nil }
 	took := paced(t, stream, slow, lines)
 	if len(stream.lines) != lines || stream.lines[lines-1].Text != fmt.Sprint("line ", lines) {
-		t.Fatalf("%d lines came of %d", len(stream.lines), lines)
+		t.Fatalf("%d of %d lines arrived", len(stream.lines), lines)
 	}
 	if took == 0 {
-		t.Error("it was not held up at all")
+		t.Error("the program was not blocked")
 	}
 	long := &shipped{}
 	if took := paced(t, long, slow, 100, strings.Repeat("x", MaxLine-20)); len(long.lines) != 100 || took > time.Second {
-		t.Errorf("%d long lines came after %v", len(long.lines), took)
+		t.Errorf("%d long lines arrived after %v", len(long.lines), took)
 	}
 }
 
@@ -213,11 +213,11 @@ func TestOutputIsNotHeldUpForEver(t *testing.T) {
 	const lines = 50_000
 	away := &shipped{away: true}
 	if took := paced(t, away, func(context.Context) error { return nil }, lines); took != 0 {
-		t.Errorf("without NATS it was held up for %v", took)
+		t.Errorf("without NATS, the program was blocked for %v", took)
 	}
 	deaf := &shipped{}
 	took := paced(t, deaf, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, lines)
 	if took < logPatience || took > 3*logPatience {
-		t.Errorf("by a stream that takes nothing it was held up for %v", took)
+		t.Errorf("with a stream that accepts nothing, the program was blocked for %v", took)
 	}
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// TestTheLargestScriptFitsIntoAMessage encodes the largest script that Belfry accepts in base64, for a server with
-// default settings.
+// TestTheLargestScriptFitsIntoAMessage checks that the largest script that Belfry accepts fits into a message of a server with
+// default settings. Its code is encoded in base64.
 func TestTheLargestScriptFitsIntoAMessage(t *testing.T) {
 	const largest = 256 << 10
 	m := wire.Encode(wire.Control{V: wire.Version, Op: wire.OpScript, SHA256: sumOf(nil), Code: bytes.Repeat([]byte{1}, largest)})
 	if most := 1 << 20; len(m) > most/2 {
-		t.Errorf("%d bytes; a server takes %d", len(m), most)
+		t.Errorf("the message has %d bytes; a server accepts %d", len(m), most)
 	}
 	if err := wire.Decode(m, &wire.Control{}); err != nil {
 		t.Error(err)
@@ -37,11 +37,11 @@ func TestScriptCacheIsBounded(t *testing.T) {
 		must(t, c.put(sumOf(code(n)), code(n)))
 	}
 	if got, ok := c.await(sumOf(code(0)), nil, time.Hour); !ok || !bytes.Equal(got, code(0)) { // now it is the most recently used one
-		t.Fatal("what was put is not there")
+		t.Fatal("a stored script is missing")
 	}
 	must(t, c.put(sumOf(code(fit)), code(fit)))
 	if !c.has(sumOf(code(0))) || c.has(sumOf(code(1))) || !c.has(sumOf(code(fit))) {
-		t.Error("what was not used for longest should have gone")
+		t.Error("the least recently used script is still in the cache")
 	}
 	files, err := os.ReadDir(dir)
 	must(t, err)
@@ -49,7 +49,7 @@ func TestScriptCacheIsBounded(t *testing.T) {
 		t.Errorf("%d files, %d bytes", len(files), c.bytes)
 	}
 	if err := c.put(sumOf(make([]byte, maxScriptBytes+1)), make([]byte, maxScriptBytes+1)); err == nil {
-		t.Error("a script beyond the bound was taken")
+		t.Error("a script beyond the bound was accepted")
 	}
 	// A script also runs if the disk accepts no writes.
 	must(t, os.RemoveAll(dir))

@@ -80,10 +80,10 @@ func TestSpoolSurvivesDamage(t *testing.T) {
 	}
 	spoilt := []byte(strings.Replace(string(two), "r2", "r7", 1))
 	if n, bad := load(append(append(append([]byte{}, one...), spoilt...), three...)); n != 2 || !bad {
-		t.Errorf("a spoilt line among others: %d results, set aside: %t", n, bad)
+		t.Errorf("a corrupt line among others: %d results, set aside: %t", n, bad)
 	}
 	if n, bad := load([]byte("\x00\x00\n\n\xff")); n != 0 || !bad {
-		t.Errorf("rubbish: %d results, set aside: %t", n, bad)
+		t.Errorf("a file without valid lines: %d results, set aside: %t", n, bad)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestSpoolWithoutDisk(t *testing.T) {
 	}
 	must(t, os.Mkdir(filepath.Join(dir, spoolNew), 0o700)) // makes a rewrite fail
 	if err := s.repair(); err == nil {
-		t.Fatal("repaired without a disk")
+		t.Fatal("the spool was repaired without a disk")
 	}
 	must(t, os.Remove(filepath.Join(dir, spoolNew)))
 	must(t, s.repair())
@@ -150,7 +150,7 @@ func TestReporterRefusesWhenFull(t *testing.T) {
 	r.add(spoolItem(spoolResult(2)))
 	r.write()
 	if _, ok := r.result(attemptKey{"r2", 1}); !ok || !r.full.Load() || r.unsent() != 1 {
-		t.Error("a result that the disk did not take is not kept, or offers are still taken")
+		t.Error("a result that could not be written is lost, or offers are still accepted")
 	}
 }
 
@@ -210,7 +210,7 @@ func TestReporterKeepsTheNewest(t *testing.T) {
 	r.write()
 	must(t, s.close())
 	if s, left = mustOpen(t, dir); len(left) != 0 || s.liveBytes != 0 {
-		t.Errorf("all is settled, and on disk is %s", asJSON(resultsOf(left)))
+		t.Errorf("all results are settled, but on disk is %s", asJSON(resultsOf(left)))
 	}
 	must(t, s.close())
 }

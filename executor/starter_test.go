@@ -44,11 +44,11 @@ func TestStarter(t *testing.T) {
 					delete(left, a)
 				}
 				if len(due) == 0 && next == never && len(left) > 0 {
-					t.Fatalf("%d are left, and nothing is said of them", len(left))
+					t.Fatalf("%d attempts are left, but the starter has no next instant", len(left))
 				}
 				for a := range left {
 					if next > a.startAt {
-						t.Fatalf("the next is said to be due at %v, and one is at %v", next, a.startAt)
+						t.Fatalf("the starter's next instant is %v, but an attempt is due at %v", next, a.startAt)
 					}
 				}
 			},
@@ -87,7 +87,7 @@ func TestKilledWhileItIsHandedBack(t *testing.T) {
 	}
 	x.kill([]wire.Ref{{RunID: "now", Attempt: 1}}, reasonKilled)
 	if again, wait, ok := x.begin(); len(again) != 0 || !ok || wait <= 0 {
-		t.Errorf("begun once more: %+v; waits for %v, %t", again, wait, ok)
+		t.Errorf("started again: %+v; waits for %v, %t", again, wait, ok)
 	}
 	if x.starter.count != 1 || len(x.starter.waiting) != 1 {
 		t.Errorf("%d wait: %+v", x.starter.count, x.starter.waiting)

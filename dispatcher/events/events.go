@@ -21,6 +21,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/event"
+	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
 // Store accepts events.
@@ -68,14 +69,14 @@ func (c *Consumer) Run(ctx context.Context) error {
 	measured := make(chan struct{})
 	go func() {
 		defer close(measured)
-		for c.measure(ctx); wait(ctx, lagPeriod); {
+		for c.measure(ctx); lifecycle.Pause(ctx, lagPeriod); {
 			c.measure(ctx)
 		}
 	}()
 	for ctx.Err() == nil {
 		if err := intake.Run(ctx, c.JetStream, wire.StreamEvents, durable, batchMax, c.take); err != nil && ctx.Err() == nil {
-			c.Log.WarnContext(ctx, "cannot fetch events, retrying", "err", err)
-			wait(ctx, time.Second)
+			c.Log.WarnContext(ctx, "cannot receive events, retrying", "err", err)
+			lifecycle.Pause(ctx, time.Second)
 		}
 	}
 	<-measured
@@ -88,18 +89,6 @@ func (c *Consumer) measure(ctx context.Context) {
 	defer cancel()
 	if s, err := c.JetStream.Stream(ctx, wire.StreamEvents); err == nil {
 		c.lag.Set(float64(s.CachedInfo().State.Msgs))
-	}
-}
-
-// wait waits for d or until ctx ends, and reports whether ctx is still valid.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }
 
@@ -145,7 +134,7 @@ func (c *Consumer) accept(ctx context.Context, batch []received) error {
 	case err == nil:
 		for _, r := range batch {
 			if err := r.msg.Ack(); err != nil {
-				c.Log.DebugContext(ctx, "acknowledging an event; it comes again and changes nothing", "err", err)
+				c.Log.DebugContext(ctx, "cannot acknowledge an event; its next delivery changes nothing", "err", err)
 			}
 		}
 	case len(batch) > 1 && errors.Is(err, context.DeadlineExceeded):
@@ -188,7 +177,7 @@ func (c *Consumer) try(ctx context.Context, in []event.Incoming, split bool) err
 			return err
 		}
 		c.Log.WarnContext(ctx, "cannot accept events, retrying", "events", len(in), "err", err)
-		if !wait(tries, pause) {
+		if !lifecycle.Pause(tries, pause) {
 			return err
 		}
 	}
@@ -208,7 +197,7 @@ func (c *Consumer) setAside(ctx context.Context, m jetstream.Msg, reason error) 
 		done = func() error { return m.NakWithDelay(comeAgain) }
 	}
 	if err := done(); err != nil {
-		c.Log.DebugContext(ctx, "acknowledging an event that was set aside", "err", err)
+		c.Log.DebugContext(ctx, "cannot acknowledge an event that was set aside; it is set aside again", "err", err)
 	}
 }
 

@@ -183,7 +183,7 @@ func keys(events []event.Event) []string {
 	return keys
 }
 
-// Each message is a separate event, unless it has the same key as another one. Two consumers share the work.
+// Each message is a separate event, unless another event has the same key. Two consumers share the work.
 func TestKeys(t *testing.T) {
 	b := newBench(t)
 	b.start()
@@ -216,7 +216,7 @@ func TestKeys(t *testing.T) {
 	b.publish("a", `1`, "Nats-Msg-Id", "m")
 	b.publish("a", `2`, ce...)
 	b.publish("last", `1`) // the first message of the new stream, with the sequence of the old stream's first message
-	b.eventually("the last is there", func() bool { return b.events()[0].Name == "last" || len(b.events()) == 6 })
+	b.eventually("the last event is accepted", func() bool { return b.events()[0].Name == "last" || len(b.events()) == 6 })
 	b.eventually("all are acknowledged", func() bool { return b.pending() == 0 })
 	if n := b.runs(); n != 6 {
 		t.Errorf("%d runs, want 6: %v", n, keys(b.events()))
@@ -254,7 +254,7 @@ func TestPostgresAway(t *testing.T) {
 		b.publish("a", `1`)
 	}
 	b.start()
-	b.eventually("it was tried", func() bool {
+	b.eventually("the consumer has tried", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.asked >= 2
@@ -330,9 +330,9 @@ func TestPoison(t *testing.T) {
 		b.publish("a", `1`)
 	}
 	b.start()
-	b.eventually("the good ones are accepted", func() bool { return b.runs() == 9 })
+	b.eventually("the valid events are accepted", func() bool { return b.runs() == 9 })
 	if n := b.pending(); n < 5 {
-		t.Errorf("%d are left of 5 that could not be kept", n)
+		t.Errorf("%d of 5 messages that could not be stored are left", n)
 	}
 	b.set(func() { b.away = false })
 	b.eventually("all are acknowledged", func() bool { return b.pending() == 0 })
@@ -340,16 +340,16 @@ func TestPoison(t *testing.T) {
 	for _, l := range b.letters {
 		reasons = append(reasons, l.Error)
 		if len(l.Headers[wire.HeaderMessageID]) != 1 {
-			t.Errorf("a letter does not name its message: %+v", l)
+			t.Errorf("a dead letter lacks the key of its message: %+v", l)
 		}
 		if l.Subject == wire.EventSubject("a") && string(l.Data) == `{` && !slices.Equal(l.Headers["X-One"], []string{"1"}) {
-			t.Errorf("its headers are not kept: %+v", l)
+			t.Errorf("a dead letter lacks headers of its message: %+v", l)
 		}
 	}
 	all := strings.Join(reasons, "\n")
 	for _, want := range []string{"is not JSON", "joined by dots", "ce-source: is required", "is not UTF-8", "event: no"} {
 		if !strings.Contains(all, want) {
-			t.Errorf("nothing was set aside because %q: %s", want, all)
+			t.Errorf("no message was set aside with reason %q: %s", want, all)
 		}
 	}
 	if len(b.letters) != 5 || b.runs() != 9 {

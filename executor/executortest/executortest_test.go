@@ -42,7 +42,7 @@ func TestRunCatches(t *testing.T) {
 	}
 	res = executortest.RunFunc(t.Context(), func(context.Context, executor.Run) error { runtime.Goexit(); return nil }, executor.RunInfo{})
 	if res.Err == nil {
-		t.Error("runtime.Goexit went unnoticed")
+		t.Error("runtime.Goexit was not detected")
 	}
 	res = executortest.RunFunc(t.Context(), func(ctx context.Context, _ executor.Run) error {
 		<-ctx.Done()

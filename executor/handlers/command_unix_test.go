@@ -61,7 +61,7 @@ func TestCommand(t *testing.T) {
 		}
 	}
 	if res := executortest.RunFunc(t.Context(), handlers.Command, executor.RunInfo{Param: `["/no/such/program"]`}); res.Err == nil {
-		t.Error("a program that is not there succeeded")
+		t.Error("a missing program succeeded")
 	}
 }
 
@@ -85,15 +85,15 @@ func TestCommandIsCancelledAsAGroup(t *testing.T) {
 	}
 	_, _, err := run("sleep 60 & echo ready; wait")
 	if !errors.Is(err, executor.ErrKilled) || !strings.Contains(err.Error(), "signal: terminated") {
-		t.Errorf("a group that obeys: %v", err)
+		t.Errorf("a process group that ends on SIGTERM: %v", err)
 	}
 	text, _, err := run("trap 'echo bye; exit 0' TERM; sleep 60 & echo ready; wait")
 	if !errors.Is(err, executor.ErrKilled) || text != "bye" {
-		t.Errorf("a program that says good-bye: %v, %q", err, text)
+		t.Errorf("a program that writes on SIGTERM: %v, %q", err, text)
 	}
 	_, took, err := run("trap '' TERM; sleep 60 & echo ready; wait")
 	if !errors.Is(err, executor.ErrKilled) || took < 5*time.Second || !strings.Contains(err.Error(), "signal: killed") {
-		t.Errorf("a group that ignores SIGTERM: %v after %v", err, took)
+		t.Errorf("a process group that ignores SIGTERM: %v after %v", err, took)
 	}
 }
 

@@ -105,7 +105,7 @@ func TestHTTP(t *testing.T) {
 		}
 	}
 	if res := get(`{"url": "http://user:hush@127.0.0.1:1/"}`); res.Err == nil || strings.Contains(res.Err.Error(), "hush") {
-		t.Errorf("an error that tells the password: %v", res.Err)
+		t.Errorf("the error contains the password: %v", res.Err)
 	}
 }
 

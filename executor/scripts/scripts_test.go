@@ -155,11 +155,11 @@ func TestMissingInterpreters(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, err := scripts.New(scripts.Options{Languages: []string{"python", "cobol", "go"}})
 	if err == nil {
-		t.Fatal("interpreters that are not there were found")
+		t.Fatal("missing interpreters were found")
 	}
 	for _, want := range []string{"python: there is no python3 or python on PATH", `"cobol" is no script language`, "go: there is no go on PATH"} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("the error does not say %q: %v", want, err)
+			t.Errorf("the error does not contain %q: %v", want, err)
 		}
 	}
 }
@@ -279,7 +279,7 @@ func TestOutputThatIsTooLong(t *testing.T) {
 		t.Errorf("%v, an output of %d bytes", res.Err, len(res.Output))
 	}
 	if res := run(t.Context(), r, "sh", long+"3", executor.RunInfo{}); res.Err == nil || res.Err.Error() != "exit status 3" {
-		t.Errorf("that it failed tells more: %v", res.Err)
+		t.Errorf("a failed script with a long output: got %v, want exit status 3", res.Err)
 	}
 	for _, l := range run(t.Context(), r, "sh", "head -c 70000 /dev/zero | tr '\\0' x", executor.RunInfo{}).Lines {
 		if len(l.Text) > executor.MaxLine {
@@ -368,7 +368,7 @@ func TestGoScripts(t *testing.T) {
 	t.Setenv("GOFLAGS", "")
 	res := run(t.Context(), r, "go", "package main\n\nimport _ \"example.com/nowhere\"\n\nfunc main() {}\n", executor.RunInfo{})
 	if res.Err == nil || res.Permanent || executor.ReasonOf(res.Err) != "handler_error" || !strings.Contains(res.Err.Error(), "example.com/nowhere") {
-		t.Errorf("a module that cannot be had: %v, reason %s", res.Err, executor.ReasonOf(res.Err))
+		t.Errorf("a module that cannot be downloaded: %v, reason %s", res.Err, executor.ReasonOf(res.Err))
 	}
 }
 

@@ -73,7 +73,7 @@ func TestAppendedAsEncoded(t *testing.T) {
 				t.Fatalf("%s:\n%s\nencoding/json:\n%s", name, pair[0], pair[1])
 			}
 			if !json.Valid(pair[0]) {
-				t.Fatalf("%s is no JSON: %s", name, pair[0])
+				t.Fatalf("%s is not JSON: %s", name, pair[0])
 			}
 		}
 	})

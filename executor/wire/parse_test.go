@@ -18,12 +18,12 @@ func sameAsJSON[T any, P interface {
 	var byHand, byJSON T
 	if !P(&byHand).parse(data) {
 		if !reflect.ValueOf(byHand).IsZero() {
-			t.Fatalf("what could not be read by hand left %+v", byHand)
+			t.Fatalf("a failed parse by hand left %+v", byHand)
 		}
 		return false
 	}
 	if err := json.Unmarshal(data, &byJSON); err != nil {
-		t.Fatalf("read by hand, but encoding/json says %v: %s", err, data)
+		t.Fatalf("parsed by hand, but encoding/json returns %v: %s", err, data)
 	}
 	if !reflect.DeepEqual(byHand, byJSON) {
 		t.Fatalf("%s\nby hand:       %+v\nencoding/json: %+v", data, byHand, byJSON)
@@ -67,7 +67,7 @@ func ordinary() [][]byte {
 func TestParsed(t *testing.T) {
 	for _, data := range ordinary() {
 		if readAll(t, data) != 1 {
-			t.Errorf("not read by hand: %s", data)
+			t.Errorf("not parsed by hand: %s", data)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func TestOffersReadInPlace(t *testing.T) {
 		t.Fatal(m, err)
 	}
 	if &m.Offers[0] != room {
-		t.Error("the room was not used")
+		t.Error("the memory was not reused")
 	}
 	if want := (Offer{RunID: "s", Attempt: 1}); !reflect.DeepEqual(m.Offers[1], want) {
 		t.Errorf("read %+v, want %+v", m.Offers[1], want)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew; a released field must not change in them")
+var update = flag.Bool("update", false, "rewrite the golden files; a released field must not change in them")
 
 var at = Time{time.Date(2026, 3, 29, 1, 30, 0, 123_000_000, time.UTC)}
 
@@ -109,7 +109,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"over the maximum": `{"v": 1, "x": "` + strings.Repeat("x", MaxMessageBytes) + `"}`,
 	} {
 		if err := Decode([]byte(data), new(Results)); err == nil {
-			t.Errorf("%s is taken", name)
+			t.Errorf("%s is accepted", name)
 		}
 	}
 }
@@ -128,7 +128,7 @@ func FuzzDecode(f *testing.F) {
 			again := reflect.New(reflect.TypeOf(m).Elem()).Interface().(Versioned)
 			first := Encode(v) // a decoded message can be encoded and decodes to the same value
 			if err := Decode(first, again); err != nil && len(first) <= MaxMessageBytes {
-				t.Fatalf("%T: %q was taken, %q is not: %v", v, data, first, err)
+				t.Fatalf("%T: %q was accepted, but %q is not: %v", v, data, first, err)
 			} else if err == nil && string(Encode(again)) != string(first) {
 				t.Fatalf("%T: %q became %q", v, first, Encode(again))
 			}
@@ -162,7 +162,7 @@ func TestSubjects(t *testing.T) {
 	}
 	for _, bad := range []string{"", "g", "g.", ".i", "g.i.x", "."} {
 		if _, _, ok := SplitInstanceKey(bad); ok {
-			t.Errorf("the key %q is taken", bad)
+			t.Errorf("the key %q is accepted", bad)
 		}
 	}
 	for name, want := range map[string]bool{

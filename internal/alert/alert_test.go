@@ -124,7 +124,7 @@ func TestSlack(t *testing.T) {
 	if strings.ContainsAny(text, "<>") || !strings.Contains(text, "&lt;!channel&gt;") || !strings.Contains(text, "https://belfry.test/runs/r-1") {
 		t.Errorf("it says %s", text)
 	}
-	// What the channel's admin writes is markup; what comes from a job is not.
+	// Markup in the channel's template applies; text from the job is escaped.
 	text = send(t, newHook(t, 200, "ok"), alert.Channel{Kind: alert.KindSlack, Text: "<!here> {{.Job}}"})["text"].(string)
 	if !strings.Contains(text, "<!here> &lt;!channel&gt;") {
 		t.Errorf("it says %s", text)

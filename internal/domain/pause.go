@@ -76,7 +76,7 @@ func sayInstant(t time.Time) string { return At(t).String() }
 func CheckPause(reason string, until *time.Time, now time.Time) error {
 	var f Faults
 	if strings.TrimSpace(reason) == "" {
-		f.Add("reason", "is required: say why, for those who wonder what became of their runs")
+		f.Add("reason", "is required: say why the group is paused; owners of its jobs read it")
 	} else {
 		f.text("reason", reason, 1, MaxReasonChars)
 	}

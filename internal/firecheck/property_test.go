@@ -269,7 +269,7 @@ func TestNeighbours(t *testing.T) {
 			}
 		}
 		if !after.Equal(wantAfter) || !before.Equal(wantBefore) {
-			t.Fatalf("beside %s: %s and %s, want %s and %s", at, before, after, wantBefore, wantAfter)
+			t.Fatalf("neighbours of %s: got %s and %s, want %s and %s", at, before, after, wantBefore, wantAfter)
 		}
 	})
 }

@@ -1,14 +1,13 @@
-// Package layout holds no code but tests: they read the source tree and fail when it leaves the layout that
-// ARCHITECTURE.md describes.
+// Package layout contains only tests. They read the source tree and fail if it deviates from the layout that ARCHITECTURE.md
+// describes.
 //
-//   - matrix_test.go: which package may import which. A package without an entry fails too, so that a new one is
-//     placed on purpose.
+//   - matrix_test.go: which package may import which. A package without an entry fails too, so that the position of a new
+//     package is a decision.
 //   - logs_test.go: messages and keys of all log records.
-//   - logs_test.go: messages and keys of all log records.
-//   - limits_test.go: how many methods a type or an interface has, and how much a package exports.
-//   - rules_test.go: names of packages, init functions, sleeping and skipping tests, marks of unfinished work.
-//   - surface_test.go: the exported API of package executor names nothing from an internal package.
-//   - api_test.go: the exported API of the SDK's module is the one in testdata/sdk.txt.
+//   - limits_test.go: the number of methods of a type or an interface, and of exported names of a package.
+//   - rules_test.go: names of packages, init functions, tests that sleep or skip, marks of unfinished work.
+//   - surface_test.go: the exported API of package executor uses no type of an internal package.
+//   - api_test.go: the exported API of the SDK's module equals testdata/sdk.txt.
 //
-// Every rule is also run on a small tree that breaks it, so that none of them passes because it looks at nothing.
+// Each rule is also tested with a small tree that breaks it, so that no rule passes only because it checks nothing.
 package layout

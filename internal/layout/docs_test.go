@@ -26,7 +26,7 @@ import (
 
 const root = "../.."
 
-// pages returns the pages for people, by their path below the root.
+// pages returns the documentation pages by their path below the root.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	found := make(map[string]string)
@@ -52,7 +52,7 @@ func pages(t *testing.T) map[string]string {
 // wireExample is a JSON block of docs/wire.md that names its message, and its variant if there are several.
 var wireExample = regexp.MustCompile("(?s)<!-- wire: (\\w+)(?: (\\w+))? -->\n```json\n(.*?)\n```")
 
-// wireMessages are the messages that docs/wire.md shows.
+// wireMessages lists the messages that docs/wire.md shows.
 var wireMessages = map[string]func() any{
 	"Heartbeat":    func() any { return new(wire.Heartbeat) },
 	"Offers":       func() any { return new(wire.Offers) },
@@ -65,7 +65,7 @@ var wireMessages = map[string]func() any{
 	"DeadLetter":   func() any { return new(wire.DeadLetter) },
 }
 
-// wireVariants are the variants of messages that docs/wire.md shows. OpSettled has no reply.
+// wireVariants lists the variants of messages that docs/wire.md shows. OpSettled has no reply.
 var wireVariants = map[string][]string{
 	"Offers":       {"", "script"},
 	"Answer":       {"", "scripts"},
@@ -73,8 +73,8 @@ var wireVariants = map[string][]string{
 	"ControlReply": {wire.OpPing, wire.OpStatus, wire.OpKill, wire.OpDrain, wire.OpScript},
 }
 
-// TestWirePage: authors of executors copy the examples of docs/wire.md. It shows each message, each control operation,
-// each verdict, and each field.
+// TestWirePage checks that docs/wire.md has valid examples of each message, control operation, verdict and field, because authors
+// of executors copy them.
 func TestWirePage(t *testing.T) {
 	page := pages(t)["docs/wire.md"]
 	var shown []string
@@ -123,7 +123,7 @@ func TestWirePage(t *testing.T) {
 	}
 }
 
-// wireStruct is the message or part of one below pointers and slices, nil for a plain value.
+// wireStruct returns the struct type below pointers and slices, or nil if there is none.
 func wireStruct(t reflect.Type) reflect.Type {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -134,7 +134,7 @@ func wireStruct(t reflect.Type) reflect.Type {
 	return t
 }
 
-// fieldName returns a field's name in JSON and its name for people.
+// fieldName returns a field's JSON name and its name for error messages.
 func fieldName(t reflect.Type, f reflect.StructField) (inJSON, forPeople string) {
 	inJSON, _, _ = strings.Cut(f.Tag.Get("json"), ",")
 	return inJSON, t.Name() + "." + inJSON
@@ -173,7 +173,7 @@ func shownFields(t reflect.Type, value any, to map[string]bool) {
 	}
 }
 
-// checkWireExample reads an example strictly: it has no field that the message does not know.
+// checkWireExample decodes an example strictly: it may not contain fields that the message does not have.
 func checkWireExample(name, example string) error {
 	blank, ok := wireMessages[name]
 	if !ok {
@@ -216,7 +216,7 @@ func TestWirePageCanFail(t *testing.T) {
 
 var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)\n *```")
 
-// TestJobExamples: the jobs on the page about routes are valid.
+// TestJobExamples checks that the jobs on the page about routes are valid.
 func TestJobExamples(t *testing.T) {
 	blocks := jsonBlock.FindAllStringSubmatch(pages(t)["docs/routes.md"], -1)
 	if len(blocks) == 0 {
@@ -241,7 +241,7 @@ var goBlock = regexp.MustCompile("(?s)```go\n(.*?)\n```")
 // sdkSnippet is the program that the web console shows.
 var sdkSnippet = regexp.MustCompile("(?s)const sdkSnippet = `(.*?)`")
 
-// TestGoSnippets: what people paste from the pages, and from the web console, must compile.
+// TestGoSnippets checks that the Go code on the pages and in the web console compiles.
 func TestGoSnippets(t *testing.T) {
 	imports := importMap{}
 	loaded, err := packages.Load(&packages.Config{
@@ -274,10 +274,10 @@ func TestGoSnippets(t *testing.T) {
 		t.Errorf("web console: %v", err)
 	}
 	if snippets < 2 {
-		t.Errorf("%d snippets were found; there were at least 2", snippets)
+		t.Errorf("found %d snippets, want at least 2", snippets)
 	}
 	if err := checkSnippet(imports, "package a\nimport \"time\"\nvar d time.Duration = \"x\""); err == nil {
-		t.Error("a snippet that does not compile was taken")
+		t.Error("a snippet that does not compile was accepted")
 	}
 }
 
@@ -299,7 +299,7 @@ var (
 func TestLinks(t *testing.T) {
 	for page, text := range pages(t) {
 		for _, target := range brokenLinks(os.DirFS(root), page, text) {
-			t.Errorf("%s: the link to %s leads nowhere", page, target)
+			t.Errorf("%s: the link to %s is broken", page, target)
 		}
 	}
 	if broken := brokenLinks(os.DirFS(root), "docs/a.md", "[a](../README.md#x) [b](nowhere.md) [c](https://belfry.example)"); len(broken) != 1 {
@@ -307,7 +307,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// brokenLinks returns the relative links of a page that name no file.
+// brokenLinks returns the relative links of a page whose files do not exist.
 func brokenLinks(tree fs.FS, page, text string) []string {
 	var broken []string
 	for _, m := range link.FindAllStringSubmatch(text, -1) {
@@ -324,7 +324,7 @@ func brokenLinks(tree fs.FS, page, text string) []string {
 
 var envTag = regexp.MustCompile(`env:"(BELFRY_\w+)"`)
 
-// TestSettingsPage: every variable that a role reads is on the page for operators.
+// TestSettingsPage checks that docs/operations.md describes every environment variable of the roles.
 func TestSettingsPage(t *testing.T) {
 	source, err := os.ReadFile(filepath.Join(root, "internal/config/config.go"))
 	if err != nil {
@@ -337,12 +337,12 @@ func TestSettingsPage(t *testing.T) {
 	page := pages(t)["docs/operations.md"]
 	for _, m := range found {
 		if !strings.Contains(page, "`"+m[1]+"`") {
-			t.Errorf("docs/operations.md does not tell of %s", m[1])
+			t.Errorf("docs/operations.md does not describe %s", m[1])
 		}
 	}
 }
 
-// TestMetricsPage: every metric that the roles keep is on the page for operators.
+// TestMetricsPage checks that docs/operations.md describes every metric of the roles.
 func TestMetricsPage(t *testing.T) {
 	page := pages(t)["docs/operations.md"]
 	names := make(map[string]bool)
@@ -363,15 +363,15 @@ func TestMetricsPage(t *testing.T) {
 	}
 	for name := range names {
 		if !strings.Contains(page, "`"+name+"`") && !strings.Contains(page, "`"+name+"{") {
-			t.Errorf("docs/operations.md does not tell of %s", name)
+			t.Errorf("docs/operations.md does not describe %s", name)
 		}
 	}
 }
 
-// metricName is a literal that names a metric: its last word is a unit or says what is counted.
+// metricName matches a string literal with the name of a metric, whose last word is a unit or the counted thing.
 var metricName = regexp.MustCompile(`^"belfry(_[a-z]+)+_(total|seconds|bytes|size|lag|runs|streams|ratio|info|up)"$`)
 
-// TestReadmeCommand: .ci/run takes the test command from between these marks.
+// TestReadmeCommand checks that README.md has a test command between the marks from which .ci/run reads it.
 func TestReadmeCommand(t *testing.T) {
 	marked := regexp.MustCompile("(?s)<!-- ci:test -->\n```sh\ngo test [^\n]+\n```\n<!-- /ci:test -->")
 	if !marked.MatchString(pages(t)["README.md"]) {

@@ -14,7 +14,7 @@ import (
 
 // The limits of hand-written code outside tests.
 const (
-	maxMethods   = 40  // of one type
+	maxMethods   = 40  // methods of one type
 	maxInterface = 10  // methods of one interface, with those of embedded interfaces
 	maxExported  = 100 // types and functions that one package exports
 )
@@ -26,7 +26,7 @@ var manyMethods = []string{
 	"internal/client",       // one method for each operation of the API
 }
 
-// TestLimits: a type, an interface or a package that keeps growing has more than one purpose.
+// TestLimits checks the sizes of types, interfaces and packages, because one that keeps growing has more than one purpose.
 func TestLimits(t *testing.T) {
 	over := overLimits(repository(t))
 	for _, name := range slices.Sorted(maps.Keys(over)) {
@@ -63,7 +63,7 @@ func overLimits(files []sourceFile) map[string]string {
 	return over
 }
 
-// sizes counts by names such as console/api.API.
+// sizes contains counts by names such as console/api.API.
 type sizes struct {
 	methods    map[string]int
 	exported   map[string]int // by directory

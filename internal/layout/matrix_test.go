@@ -9,21 +9,21 @@ import (
 	"testing/fstest"
 )
 
-// entry says what the code of a package, tests aside, may import.
+// entry says what the code of a package, except its tests, may import.
 type entry struct {
-	// pkg is a directory below the module's root; "x/..." is x and all below it. The longest that matches counts.
+	// pkg is a directory below the module's root; "x/..." is x and all directories below it. The longest matching entry applies.
 	pkg string
 	// ours lists packages of this module, in the same notation.
 	ours []string
-	// others lists prefixes of third-party modules; nil means any, an empty list the standard library only.
+	// others lists prefixes of third-party modules. nil allows any module, an empty list the standard library only.
 	others []string
 }
 
 var standardOnly = []string{}
 
-// matrix is the order of the packages: arrows point toward domain. Whoever changes it says why in the commit.
+// matrix lists the allowed imports. Imports point toward domain. A commit that changes the matrix gives the reason.
 var matrix = []entry{
-	// The bottom: values and decisions, without a database, a network or a clock of their own.
+	// The lowest layer: values and decisions, which use no database, network or clock.
 	// Explanations stand below domain, because a run and a ledger entry hold some.
 	{pkg: "internal/explain", others: standardOnly},
 	{pkg: "internal/domain", ours: []string{"internal/explain"}, others: standardOnly},
@@ -33,16 +33,16 @@ var matrix = []entry{
 	{pkg: "internal/plan", ours: []string{"internal/domain", "internal/engine", "internal/explain", "internal/schedule"}, others: standardOnly},
 	{pkg: "internal/firecheck", ours: []string{"internal/domain", "internal/explain", "internal/schedule"}, others: standardOnly},
 	{pkg: "internal/runstats", ours: []string{"internal/domain"}, others: standardOnly},
-	// The values that the roles and the store exchange: both import it, so that the store imports no role.
+	// The values that the roles and the store exchange. Both import them, so that the store imports no role.
 	{pkg: "internal/engine", ours: []string{"internal/domain", "internal/explain"}, others: standardOnly},
 	{pkg: "internal/event", ours: []string{"internal/domain"}, others: standardOnly},
 	// Filters of events are CEL expressions. Only the packages that evaluate or check them build CEL's library.
 	{pkg: "internal/event/match", ours: []string{"internal/domain", "internal/event"}, others: []string{"github.com/google/cel-go"}},
 	{pkg: "migrations", others: standardOnly},
-	// What is said of jobs, and how it is delivered.
+	// Alerts: their content and their delivery.
 	{pkg: "internal/alert", ours: []string{"internal/domain", "internal/engine", "internal/explain"}, others: []string{"github.com/wneessen/go-mail"}},
 
-	// Postgres. The view's and the accounts' stores stand beside the engine's and do not know it.
+	// Postgres. The stores below internal/store do not import it.
 	{pkg: "internal/store", ours: []string{"executor/wire", "internal/domain", "internal/engine", "internal/explain", "internal/event", "internal/firecheck", "internal/plan", "internal/schedule", "internal/store/...", "migrations"}},
 	{pkg: "internal/store/view/...", ours: []string{"internal/runstats", "internal/firecheck", "internal/domain", "internal/explain", "internal/schedule", "internal/store/logchunk", "internal/store/pgerr", "internal/store/view/..."}},
 	{pkg: "internal/store/bearer", others: standardOnly},
@@ -58,11 +58,11 @@ var matrix = []entry{
 	{pkg: "internal/store/pgerr", ours: []string{"internal/domain"}},
 	{pkg: "internal/store/sqlcgen", ours: []string{"internal/domain"}},
 
-	// The roles know the bottom and each other not at all; what they need they declare as interfaces.
+	// The roles import the lowest layer and not each other. They declare what they need as interfaces.
 	{pkg: "scheduler/...", ours: []string{"internal/domain", "internal/engine", "internal/lifecycle", "internal/plan", "internal/schedule", "scheduler/..."}},
 	{pkg: "dispatcher/...", ours: []string{"dispatcher/...", "executor/wire", "internal/domain", "internal/engine", "internal/explain", "internal/firecheck", "internal/lifecycle", "internal/schedule"}},
-	// Within the dispatcher, each package may import those above it. Only fire fires: what settle, offer and kill release goes
-	// back to their callers.
+	// Within the dispatcher, each package may import those above it. Only package fire fires runs: settle, offer and kill return
+	// released runs to their callers.
 	{pkg: "dispatcher/roster", ours: []string{"dispatcher/route", "executor/wire", "internal/domain", "internal/engine", "internal/lifecycle"}},
 	{pkg: "dispatcher/peer", ours: []string{"executor/wire", "internal/domain", "internal/engine", "internal/lifecycle"}},
 	{pkg: "dispatcher/waiting", ours: []string{"internal/domain", "internal/engine", "internal/explain", "internal/lifecycle"}},
@@ -76,20 +76,20 @@ var matrix = []entry{
 	{pkg: "dispatcher/results", ours: []string{"dispatcher/intake", "dispatcher/peer", "dispatcher/roster", "dispatcher/settle", "executor/wire", "internal/domain", "internal/engine", "internal/lifecycle"}},
 	{pkg: "dispatcher/verdict", ours: []string{"dispatcher/fire", "dispatcher/offer", "dispatcher/peer", "dispatcher/results", "dispatcher/roster", "dispatcher/settle", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine", "internal/explain", "internal/lifecycle"}},
 	{pkg: "dispatcher/reconcile", ours: []string{"dispatcher/fire", "dispatcher/kill", "dispatcher/peer", "dispatcher/results", "dispatcher/settle", "dispatcher/verdict", "dispatcher/waiting", "executor/wire", "internal/domain", "internal/engine", "internal/lifecycle"}},
-	{pkg: "dispatcher/events", ours: []string{"dispatcher/intake", "internal/domain", "internal/event", "executor/wire"}},
+	{pkg: "dispatcher/events", ours: []string{"dispatcher/intake", "executor/wire", "internal/domain", "internal/event", "internal/lifecycle"}},
 	{pkg: "dispatcher/followup", ours: []string{"internal/alert", "internal/domain", "internal/engine"}},
 	{pkg: "dispatcher/route", ours: []string{"internal/domain", "internal/engine", "internal/explain"}},
 	{pkg: "console/...", ours: []string{"console/...", "internal/domain", "internal/explain", "internal/schedule", "executor/wire", "internal/lifecycle"}},
-	// Lists and accounts have no rules to hide behind an interface: the console speaks of the stores' own types.
+	// Lists and accounts need no domain types of their own, so the console uses the types of their stores.
 	{pkg: "console/api", ours: resourceOf("console/api/...", "console/live", "internal/alert", "internal/event", "internal/firecheck", "internal/runstats", "internal/store/alerts", "internal/store/auditlog", "internal/store/idempotency", "internal/store/runstats", "internal/store/view")},
-	// The core that all resources of the API share. It knows no resource.
+	// The core that all resources of the API share. It imports no resource.
 	{pkg: "console/api/problem", ours: []string{"internal/domain", "internal/store/account"}},
 	{pkg: "console/api/strict", ours: []string{"console/api/problem", "internal/domain", "internal/event"}},
 	{pkg: "console/api/rest", ours: []string{"console/api/problem", "console/api/strict", "console/auth", "internal/domain", "internal/store/account"}},
 	{pkg: "console/api/stream", ours: []string{"console/api/problem", "console/api/rest", "console/auth", "internal/store/account"}},
-	// One package for each resource. They know the core, and not each other unless an entry says so.
+	// One package per resource. Resources import the core, and each other only if an entry allows it.
 	{pkg: "console/api/alerts", ours: resourceOf("console/api/visible", "internal/alert", "internal/store/alerts")},
-	// A bulk request retries by the rule of a single run.
+	// A bulk retry uses the rule of a single retry.
 	{pkg: "console/api/bulk", ours: resourceOf("console/api/runs", "console/api/visible", "internal/store/view")},
 	{pkg: "console/api/calendars", ours: resourceOf()},
 	{pkg: "console/api/deadletters", ours: resourceOf()},
@@ -97,9 +97,9 @@ var matrix = []entry{
 	{pkg: "console/api/fires", ours: resourceOf("console/api/visible", "internal/firecheck", "internal/store/view")},
 	{pkg: "console/api/groups", ours: resourceOf("console/api/visible", "internal/store/runstats")},
 	{pkg: "console/api/history", ours: resourceOf("internal/store/auditlog")},
-	// Jobs compile schedules as previews do.
+	// Jobs compile schedules in the same way as previews.
 	{pkg: "console/api/jobs", ours: resourceOf("console/api/schedules", "console/api/visible", "internal/store/view")},
-	// A session belongs to a user: log-ins and tokens use the checks and the form of users.
+	// Log-ins and tokens belong to users, so they use the checks and the JSON form of users.
 	{pkg: "console/api/login", ours: resourceOf("console/api/users")},
 	{pkg: "console/api/tokens", ours: resourceOf("console/api/users")},
 	{pkg: "console/api/users", ours: resourceOf()},
@@ -109,7 +109,7 @@ var matrix = []entry{
 	{pkg: "console/api/schedules", ours: resourceOf("console/api/visible", "internal/schedule", "internal/store/runstats", "internal/store/view")},
 	{pkg: "console/api/scripts", ours: resourceOf("console/api/visible")},
 	{pkg: "console/api/system", ours: resourceOf("internal/store/view")},
-	// An import creates and changes other resources by their own checks.
+	// An import creates and changes other resources and uses their checks.
 	{pkg: "console/api/transfer", ours: resourceOf("console/api/alerts", "console/api/groups", "console/api/jobs", "console/api/triggers", "console/api/visible",
 		"internal/alert", "internal/event", "internal/event/match", "internal/jobfile", "internal/store/event", "internal/store/view")},
 	{pkg: "console/api/triggers", ours: resourceOf("console/api/visible", "internal/event", "internal/event/match", "internal/store/event")},
@@ -117,11 +117,11 @@ var matrix = []entry{
 	{pkg: "console/live", ours: []string{"internal/domain", "internal/engine"}, others: standardOnly},
 	{pkg: "console/auth", ours: []string{"internal/domain", "internal/store/account"}},
 
-	// The SDK lands in other people's programs: it is a separate module and uses no module but the NATS client, and x/sys for
-	// the clock that continues during a suspend, which the client needs anyway. Its tests belong to the module: see sdkTests.
+	// The SDK becomes part of users' programs. It is a separate module and uses only the NATS client and, for a clock that includes
+	// the time of a suspend, x/sys, which the NATS client needs anyway. Its tests belong to the module: see sdkTests.
 	{pkg: "executor/...", ours: []string{"executor/..."}, others: []string{"github.com/nats-io/nats.go", "golang.org/x/sys/unix"}},
 
-	// What a process is made of.
+	// The components of a process.
 	{pkg: "internal/embedpg"},
 	{pkg: "internal/embednats", ours: []string{"internal/domain", "internal/natsauth", "internal/natsinfra"}},
 	{pkg: "internal/natsauth", ours: []string{"internal/domain", "executor/wire"}},
@@ -133,19 +133,19 @@ var matrix = []entry{
 	{pkg: "internal/crontab", ours: []string{"internal/domain", "internal/schedule"}},
 	{pkg: "internal/cli", ours: []string{"internal/alert", "internal/client", "internal/config", "internal/crontab", "internal/domain", "internal/event", "internal/firecheck", "internal/jobfile", "internal/runstats", "internal/schedule"}},
 
-	// It measures the engine from outside, as processes; of the engine's own code it runs the SDK and the migrations.
+	// The benchmark runs the engine as separate processes. Of the engine's code, it imports the SDK and the migrations.
 	{pkg: "internal/bench", ours: []string{"executor", "internal/config", "internal/domain", "internal/embedpg", "internal/lifecycle", "internal/natsauth", "internal/natsinfra", "internal/store", "migrations"}},
 
-	// It tests executors from outside, as processes, and plays the dispatcher without a database.
+	// The conformance test runs an executor as a separate process and plays the dispatcher, without a database.
 	{pkg: "internal/conformance", ours: []string{"internal/domain", "internal/embednats", "internal/lifecycle", "internal/natsauth", "internal/natsinfra", "executor/wire"}},
-	// An executor to be tested knows the SDK alone, like any other program.
+	// The tested executor imports the SDK only, like a user's program.
 	{pkg: "internal/conformance/goexecutor", ours: []string{"executor"}, others: standardOnly},
 
-	// Only app knows everyone, and nobody but main knows app.
+	// Only app imports all roles, and only main imports app.
 	{pkg: "internal/app/...", ours: []string{"console/...", "dispatcher/...", "executor/...", "executor/wire", "internal/alert", "internal/app/...", "internal/bench", "internal/config", "internal/conformance", "internal/deadletter", "internal/domain", "internal/embednats", "internal/embedpg", "internal/engine", "internal/event", "internal/firecheck", "internal/lifecycle", "internal/natsauth", "internal/natsinfra", "internal/plan", "internal/runstats", "internal/schedule", "internal/store/...", "migrations", "scheduler/..."}},
 	{pkg: ".", ours: []string{"internal/app", "internal/cli"}},
 
-	// Test support: no entry above names it, so only tests can import it.
+	// Test support. No entry above names these packages, so only tests can import them.
 	{pkg: "internal/freeport", others: standardOnly},
 	{pkg: "internal/pgtest", ours: []string{"internal/embedpg", "internal/store", "migrations"}},
 	{pkg: "internal/storetest/...", ours: everything},
@@ -165,8 +165,8 @@ func resourceOf(more ...string) []string {
 	return append(core, more...)
 }
 
-// sdkTests says what tests of the SDK may import: the SDK's go.mod requires the modules that its tests import, and so each user has them in the build
-// list.
+// sdkTests says what tests of the SDK may import. The SDK's go.mod requires the modules that its tests import, so they are part of
+// each user's build list.
 var sdkTests = entry{
 	pkg: "executor/...", ours: []string{"executor/..."},
 	others: []string{"github.com/nats-io/nats.go", "golang.org/x/sys/unix", "go.uber.org/goleak", "pgregory.net/rapid"},
@@ -183,7 +183,7 @@ func covers(pattern, dir string) bool {
 	return pattern == dir
 }
 
-// entryOf returns the entry that counts for a package.
+// entryOf returns the entry that applies to a package.
 func entryOf(matrix []entry, dir string) (entry, bool) {
 	var best entry
 	found := false
@@ -195,13 +195,13 @@ func entryOf(matrix []entry, dir string) (entry, bool) {
 	return best, found
 }
 
-// checkImports returns each import that the matrix forbids, and each package that it does not know.
+// checkImports returns each import that the matrix forbids, and each package without an entry.
 func checkImports(files []sourceFile, matrix []entry) []string {
 	var faults []string
 	for _, f := range files {
 		e, ok := entryOf(matrix, f.dir)
 		if f.test {
-			if !covers(sdkTests.pkg, f.dir) { // other tests may bring servers, and packages above their own
+			if !covers(sdkTests.pkg, f.dir) { // other tests may import servers and higher packages
 				continue
 			}
 			e, ok = sdkTests, true
@@ -255,7 +255,7 @@ func TestImportsCanFail(t *testing.T) {
 		{"test of the SDK", "executor/a_test.go", "pgregory.net/rapid", ""},
 		{"test of the SDK to the root module", "executor/a_test.go", m + "internal/embednats", "executor must not import " + m + "internal/embednats"},
 		{"test of the SDK to a server", "executor/wire/a_test.go", "github.com/nats-io/nats-server/v2/server", "must not import"},
-		{"app knows the roles", "internal/app/a.go", m + "dispatcher/results", ""},
+		{"app imports the roles", "internal/app/a.go", m + "dispatcher/results", ""},
 		{"domain imports ours", "internal/domain/a.go", m + "executor/wire", "internal/domain/a.go:2: internal/domain must not import " + m + "executor/wire"},
 		{"domain imports a module", "internal/domain/a.go", "github.com/google/uuid", "internal/domain must not import github.com/google/uuid"},
 		{"scheduler to dispatcher", "scheduler/a.go", m + "dispatcher", "scheduler must not import " + m + "dispatcher"},
@@ -267,8 +267,8 @@ func TestImportsCanFail(t *testing.T) {
 		{"executor to domain", "executor/handlers/a.go", m + "internal/domain", "must not import"},
 		{"executor to another module", "executor/a.go", "github.com/nats-io/nats.go-clone", "must not import"},
 		{"code to test support", "internal/app/a.go", m + "internal/pgtest", "must not import"},
-		{"anybody to app", "internal/cli/a.go", m + "internal/app", "must not import"},
-		{"a build constraint hides nothing", "executor/wire/a_plan9.go", m + "internal/domain", "must not import"},
+		{"another package to app", "internal/cli/a.go", m + "internal/app", "must not import"},
+		{"a file with a build constraint", "executor/wire/a_plan9.go", m + "internal/domain", "must not import"},
 		{"new package", "internal/novelty/a.go", "fmt", "package internal/novelty has no entry"},
 		{"prefix of a name", "internal/domainx/a.go", "fmt", "package internal/domainx has no entry"},
 	}
@@ -280,7 +280,7 @@ func TestImportsCanFail(t *testing.T) {
 	}
 }
 
-// fixture is a tree of one file.
+// fixture returns a tree with one file.
 func fixture(t *testing.T, name, source string) []sourceFile {
 	t.Helper()
 	files, err := readTree(fstest.MapFS{name: &fstest.MapFile{Data: []byte(source)}})
@@ -290,7 +290,7 @@ func fixture(t *testing.T, name, source string) []sourceFile {
 	return files
 }
 
-// expectFaults wants one fault that contains want, or none where want is empty.
+// expectFaults checks that there is one fault, which contains want, or none if want is empty.
 func expectFaults(t *testing.T, faults []string, want string) {
 	t.Helper()
 	switch {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// rules are what every Go file must hold. Each returns what is wrong with one file.
+// rules apply to every Go file. Each returns the faults of one file.
 var rules = map[string]func(sourceFile) []string{
 	"package names": saysWhatItProvides,
 	"init":          hasNoInit,
@@ -34,7 +34,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// nameless are names that say nothing about what a package provides.
+// nameless lists package names that do not say what the package provides.
 var nameless = []string{"base", "common", "helper", "helpers", "misc", "shared", "types", "util", "utils"}
 
 func saysWhatItProvides(f sourceFile) []string {
@@ -47,7 +47,7 @@ func saysWhatItProvides(f sourceFile) []string {
 	return nil
 }
 
-// hasNoInit: what runs at import cannot be configured, ordered or tested.
+// hasNoInit reports init functions, because code that runs on import cannot be configured, ordered or tested.
 func hasNoInit(f sourceFile) []string {
 	var faults []string
 	for _, d := range f.syntax.Decls {
@@ -58,7 +58,7 @@ func hasNoInit(f sourceFile) []string {
 	return faults
 }
 
-// doesNotSleep: outside a synctest bubble a test that sleeps is slow, and still fails on a busy machine.
+// doesNotSleep reports tests that sleep outside a synctest bubble, because they are slow and still fail on a busy machine.
 func doesNotSleep(f sourceFile) []string {
 	imports := f.imports()
 	if !f.test || imports["time"] == nil || imports["testing/synctest"] != nil {
@@ -80,11 +80,11 @@ func doesNotSleep(f sourceFile) []string {
 	return faults
 }
 
-// hurried are files to which the rule about hurry does not apply yet, as they are being rewritten.
+// hurried lists files that are exempt from doesNotHurry until they are rewritten.
 var hurried = []string{"dispatcher/roster/roster_test.go"}
 
-// doesNotHurry: a test that fails because a short time has passed also fails on a busy machine. The promise tests use another
-// way: they compare times of the database with a bound that allows for the machine's stalls (docs/testing.md).
+// doesNotHurry reports tests that fail after a short time, because they also fail on a busy machine. The promise tests instead
+// compare times of the database with a bound that allows for the machine's stalls (docs/testing.md).
 func doesNotHurry(f sourceFile) []string {
 	imports := f.imports()
 	if !f.test || imports["time"] == nil || imports["testing/synctest"] != nil || slices.Contains(hurried, f.path) {
@@ -101,7 +101,7 @@ func doesNotHurry(f sourceFile) []string {
 			}
 		case *ast.IfStmt: // if time.Since(begin) > bound { t.Error() }
 			if exceeds(n.Cond) && fails([]ast.Stmt{n.Body}) {
-				faults = append(faults, f.at(n)+": a test fails because something took long; only promise tests judge that")
+				faults = append(faults, f.at(n)+": a test fails because something took long; only promise tests may do that")
 			}
 		}
 		return true
@@ -124,7 +124,7 @@ func fails(body []ast.Stmt) (found bool) {
 	return found
 }
 
-// argumentOf returns what the function of package time is called with, nil where e is no such call.
+// argumentOf returns the argument of a call of the function in package time, or nil if e is no such call.
 func argumentOf(e ast.Expr, function string) ast.Expr {
 	call, ok := e.(*ast.CallExpr)
 	if !ok || len(call.Args) != 1 {
@@ -140,7 +140,7 @@ func argumentOf(e ast.Expr, function string) ast.Expr {
 	return call.Args[0]
 }
 
-// isShort reports whether e is a number of units that is less than a minute. It trusts named constants.
+// isShort reports whether e is a literal duration of less than a minute. Named constants are not checked.
 func isShort(e ast.Expr) bool {
 	units := map[string]float64{"Nanosecond": 1e-9, "Microsecond": 1e-6, "Millisecond": 1e-3, "Second": 1, "Minute": 60, "Hour": 3600}
 	n, unit := 1.0, 0.0
@@ -168,7 +168,7 @@ func factors(e ast.Expr) []ast.Expr {
 	return []ast.Expr{e}
 }
 
-// exceeds reports whether a condition holds where time.Since is more than something.
+// exceeds reports whether a condition is true if time.Since exceeds something.
 func exceeds(cond ast.Expr) (found bool) {
 	ast.Inspect(cond, func(n ast.Node) bool {
 		if b, ok := n.(*ast.BinaryExpr); ok {
@@ -180,7 +180,7 @@ func exceeds(cond ast.Expr) (found bool) {
 	return found
 }
 
-// skipWord begins the message of every skip, so that a reader and CI find what was not tested.
+// skipWord begins the message of every skip, so that readers and CI find what was not tested.
 const skipWord = "NOT COVERED: "
 
 func skipsAloud(f sourceFile) []string {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// TestPublicSurface: whoever imports the SDK must be able to name every type that it hands out or asks for.
+// TestPublicSurface checks that users of the SDK can name every type in its exported API.
 func TestPublicSurface(t *testing.T) {
 	loaded, err := packages.Load(&packages.Config{
 		Mode: packages.NeedName | packages.NeedImports | packages.NeedDeps | packages.NeedTypes, Dir: "../..",
@@ -23,7 +23,7 @@ func TestPublicSurface(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(loaded) < 3 {
-		t.Fatalf("%d packages were found below executor; there were at least 3", len(loaded))
+		t.Fatalf("found %d packages below executor, want at least 3", len(loaded))
 	}
 	for _, p := range loaded {
 		for _, e := range p.Errors {
@@ -57,8 +57,8 @@ func internalPath(p string) bool {
 	return slices.Contains(strings.Split(p, "/"), "internal")
 }
 
-// walk follows a type as far as its users can: exported fields and methods, elements, parameters, results. It
-// stops at types of other packages, which answer for themselves. where names the way for the fault.
+// walk follows a type through everything that users can reach: exported fields and methods, elements, parameters, results. It
+// stops at types of other packages, which are checked separately. where is the path for the fault's message.
 func (s *surface) walk(t types.Type, where string) {
 	if t == nil || s.seen[t] {
 		return
@@ -81,7 +81,7 @@ func (s *surface) walk(t types.Type, where string) {
 		}
 	case *types.Struct:
 		for f := range t.Fields() {
-			if f.Exported() || f.Embedded() { // an embedded field lends its methods, whatever its name
+			if f.Exported() || f.Embedded() { // the methods of an embedded field are promoted even if its name is unexported
 				s.walk(f.Type(), where+"."+f.Name())
 			}
 		}
@@ -155,7 +155,7 @@ func TestPublicSurfaceCanFail(t *testing.T) {
 	}
 }
 
-// importMap serves packages that were checked before.
+// importMap imports packages that have been type-checked already.
 type importMap map[string]*types.Package
 
 func (m importMap) Import(path string) (*types.Package, error) {

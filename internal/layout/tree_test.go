@@ -25,7 +25,7 @@ type sourceFile struct {
 	positions *token.FileSet
 }
 
-// at says where n is, for people.
+// at returns the position of n for messages.
 func (f sourceFile) at(n ast.Node) string {
 	return f.path + ":" + strconv.Itoa(f.positions.Position(n.Pos()).Line)
 }
@@ -41,7 +41,7 @@ func (f sourceFile) imports() map[string]*ast.ImportSpec {
 	return found
 }
 
-// readTree parses every Go file below root that the go command would look at, whatever its build constraints.
+// readTree parses every Go file below root that the go command would read, whatever its build constraints.
 func readTree(root fs.FS) ([]sourceFile, error) {
 	var files []sourceFile
 	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -76,7 +76,7 @@ func readTree(root fs.FS) ([]sourceFile, error) {
 	return files, err
 }
 
-// repository reads the tree that this test is part of.
+// repository reads the source tree of this repository.
 func repository(t *testing.T) []sourceFile {
 	t.Helper()
 	files, err := readTree(os.DirFS("../.."))
@@ -84,7 +84,7 @@ func repository(t *testing.T) []sourceFile {
 		t.Fatal(err)
 	}
 	if len(files) < 50 {
-		t.Fatalf("only %d Go files were found; the tree must be looked for elsewhere", len(files))
+		t.Fatalf("found only %d Go files; the test reads the wrong directory", len(files))
 	}
 	return files
 }

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// cited is a test that docs/xxl-job.md names: its directory and its name.
+// cited matches the directory and name of a test on docs/xxl-job.md.
 var cited = regexp.MustCompile("`([a-z0-9_/.]+) (Test\\w+)`")
 
-// uncited returns the tests that a page names and files do not have, and how many it names.
+// uncited returns the tests that a page names but that do not exist, and the number of tests that it names.
 func uncited(page string, files []sourceFile) (missing []string, named int) {
 	have := make(map[string]bool)
 	for _, f := range files {
@@ -32,7 +32,7 @@ func uncited(page string, files []sourceFile) (missing []string, named int) {
 	return missing, named
 }
 
-// TestXXLJobPage holds that what docs/xxl-job.md calls proved has its test.
+// TestXXLJobPage checks that the tests that docs/xxl-job.md names exist.
 func TestXXLJobPage(t *testing.T) {
 	files := repository(t)
 	missing, named := uncited(pages(t)["docs/xxl-job.md"], files)
@@ -43,6 +43,6 @@ func TestXXLJobPage(t *testing.T) {
 		t.Errorf("docs/xxl-job.md names only %d tests", named)
 	}
 	if missing, _ := uncited("`internal/layout TestXXLJobPage`, `internal/layout TestNoSuchTest`", files); len(missing) != 1 {
-		t.Errorf("of two tests, one of which is not there, %d are missing", len(missing))
+		t.Errorf("one of two tests does not exist, but %d are reported", len(missing))
 	}
 }

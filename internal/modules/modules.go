@@ -1,5 +1,5 @@
-// Package modules makes the repository's two modules, the root and the SDK, as a module proxy serves them, from the working tree.
-// Its tests check what users of the modules get. Command release writes the versions of a release.
+// Package modules builds the files of the repository's two modules, the root and the SDK, from the working tree in the form of a
+// module proxy. Its tests check the modules as their users get them. Command release writes the versions of a release.
 package modules
 
 import (
@@ -14,18 +14,18 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// The modules' paths, and the SDK's directory.
+// The paths of the modules and the directory of the SDK.
 const (
 	Root   = "github.com/belfryhq/belfry"
 	SDK    = Root + "/executor"
 	SDKDir = "executor"
 )
 
-// local are directories of a working tree that are not in the repository.
+// local lists directories of a working tree that do not belong to the repository.
 var local = []string{"node_modules", "belfry-data", "bin", "rapid"}
 
-// Zip writes the module whose go.mod is in dir as a zip file, as a proxy serves it. The root's own zip may lack files of
-// directories that begin with a dot, which no package needs.
+// Zip writes the zip file of the module whose go.mod is in dir, in the form that a proxy serves. It omits directories that begin
+// with a dot, which no package needs.
 func Zip(w io.Writer, dir string, m module.Version) error {
 	var files []zip.File
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -42,7 +42,7 @@ func Zip(w io.Writer, dir string, m module.Version) error {
 		if path == dir {
 			return nil
 		}
-		_, err = os.Stat(filepath.Join(path, "go.mod")) // of another module
+		_, err = os.Stat(filepath.Join(path, "go.mod")) // if it exists, path is another module
 		if err == nil || strings.HasPrefix(entry.Name(), ".") || slices.Contains(local, entry.Name()) {
 			return fs.SkipDir
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// childMain is an executor in a process of its own, which a test kills.
+// childMain runs an executor in a separate process, which a test kills.
 func childMain(spoolDir string) {
 	e, err := executor.New(executor.Config{
 		NATSURL: os.Getenv("BELFRY_TEST_CHILD_URL"), Token: "secret", Group: "g", Instance: "i1", SpoolDir: spoolDir, Logger: quietLogger(),
@@ -25,8 +25,8 @@ func childMain(spoolDir string) {
 	os.Exit(1)
 }
 
-// TestResultSurvivesKill kills an executor after it published a result and before it was told that it is settled: the
-// next process sends it again, under the boot it ran under, answers status from it, and starts nothing twice.
+// TestResultSurvivesKill kills an executor after it has published a result and before the result is settled. The next process
+// sends the result again with the boot of the killed process, answers status requests from it, and starts no attempt twice.
 func TestResultSurvivesKill(t *testing.T) {
 	w := newWorld(t)
 	c := w.config()
@@ -44,19 +44,19 @@ func TestResultSurvivesKill(t *testing.T) {
 	i := &instance{w: w, name: "i1"}
 	for deadline := time.Now().Add(patience); i.boot == ""; i.boot = ping().BootID {
 		if time.Now().After(deadline) {
-			t.Fatal("the child does not come up")
+			t.Fatal("the child process does not start")
 		}
 	}
-	// Its heartbeat may not be confirmed yet: a refusal under one bind is judged anew under the next.
+	// The executor refuses offers until its first heartbeat is confirmed. With a higher bind, it decides again.
 	o := newOffer("r1", "h")
 	for deadline := time.Now().Add(patience); i.offer(o).Verdicts[0].Verdict != wire.Accepted; o.Bind++ {
 		if time.Now().After(deadline) {
-			t.Fatal("the child accepts nothing")
+			t.Fatal("the child process accepts no offer")
 		}
 	}
 	first := w.result("r1")
 	must(t, child.Process.Kill())
-	_ = child.Wait() // it tells of the kill
+	_ = child.Wait() // the error is that of the kill
 
 	w.mu.Lock()
 	w.results = nil
@@ -79,7 +79,7 @@ func TestResultSurvivesKill(t *testing.T) {
 	w.mu.Unlock()
 	third := w.start(c, nil)
 	if st := third.status("r1"); st.Status != wire.StatusUnknown {
-		t.Errorf("what was settled came back: %s", asJSON(st))
+		t.Errorf("the settled result is still in the spool: %s", asJSON(st))
 	}
 	must(t, third.end())
 }

@@ -56,7 +56,7 @@ func TestOfferIsRunAndReported(t *testing.T) {
 	kv, err := w.js.KeyValue(t.Context(), wire.BucketInstances)
 	must(t, err)
 	if _, err := kv.Get(t.Context(), "g.i1"); !errors.Is(err, jetstream.ErrKeyNotFound) {
-		t.Errorf("after an ordinary end the heartbeat is still there: %v", err)
+		t.Errorf("after an ordinary shutdown, the heartbeat still exists: %v", err)
 	}
 }
 
@@ -75,11 +75,11 @@ func TestDuplicateOffersStartOnce(t *testing.T) {
 		wantVerdict(t, i.offer(o), wire.Accepted, "")
 	}
 	if ans := i.offer(o); ans.Load.Running != 1 {
-		t.Errorf("load %+v, want one slot taken", ans.Load)
+		t.Errorf("load %+v, want one slot in use", ans.Load)
 	}
 	close(release)
 	if res := w.result("r1"); res.Bind != 4 {
-		t.Errorf("the result names bind %d, want the highest seen", res.Bind)
+		t.Errorf("the result has bind %d, want the highest bind of the offers", res.Bind)
 	}
 	wantVerdict(t, i.offer(o), wire.Accepted, "")
 	must(t, i.end())
@@ -225,8 +225,8 @@ func TestDrainHandsBackAndCancels(t *testing.T) {
 	}
 }
 
-// TestDrainByRequest drains an executor that goes on running: it says so in its heartbeat, and what runs is cancelled
-// when the drain has lasted long enough.
+// TestDrainByRequest drains an executor that continues to run. Its heartbeat reports the drain, and attempts that still run at the
+// drain timeout are cancelled.
 func TestDrainByRequest(t *testing.T) {
 	w := newWorld(t)
 	running := make(chan struct{})
@@ -254,7 +254,7 @@ func TestDrainByRequest(t *testing.T) {
 			}
 			draining = beat.Draining
 		case <-time.After(patience):
-			t.Fatal("no heartbeat says that it drains")
+			t.Fatal("no heartbeat reports the drain")
 		}
 	}
 	if res := w.result("r1"); res.Outcome != wire.Failed || res.Reason != "drained" || res.Message != "cancelled because its executor shut down" {
@@ -268,8 +268,8 @@ func TestDrainByRequest(t *testing.T) {
 	must(t, i.end())
 }
 
-// TestManyRuns offers far more than there are slots, as a dispatcher does: what is refused is offered again. Every
-// run is run once and reported, in batches, and every slot comes back.
+// TestManyRuns offers far more runs than there are slots and, like a dispatcher, offers refused runs again. Each run starts once, the
+// results arrive in batches, and all slots are free at the end.
 func TestManyRuns(t *testing.T) {
 	const runs, capacity = 5000, 64
 	w := newWorld(t)

@@ -17,11 +17,11 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// logbook keeps what an executor logs, as lines of JSON.
+// logbook collects an executor's log records as lines of JSON.
 type logbook struct {
 	mu   sync.Mutex
 	text bytes.Buffer
-	news chan struct{} // has room for one
+	news chan struct{} // capacity one
 }
 
 func newLogbook() *logbook { return &logbook{news: make(chan struct{}, 1)} }
@@ -39,7 +39,7 @@ func (b *logbook) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// lines are the records that hold all of the words.
+// lines returns the records that contain all of the words.
 func (b *logbook) lines(words ...string) (found []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -55,7 +55,7 @@ line:
 	return found
 }
 
-// await waits for a record that holds all of the words.
+// await waits for a record that contains all of the words.
 func (b *logbook) await(t *testing.T, words ...string) string {
 	t.Helper()
 	deadline := time.After(patience)
@@ -66,7 +66,7 @@ func (b *logbook) await(t *testing.T, words ...string) string {
 		select {
 		case <-b.news:
 		case <-deadline:
-			t.Fatalf("nothing with %q was logged in %v, but:\n%s", words, patience, strings.Join(b.lines(), ""))
+			t.Fatalf("no record with %q within %v; the log is:\n%s", words, patience, strings.Join(b.lines(), ""))
 		}
 	}
 }
@@ -78,7 +78,7 @@ func (w *world) bucket() jetstream.KeyValue {
 	return kv
 }
 
-// holder is the boot whose heartbeat stands under i1's name; empty when there is none.
+// holder returns the boot whose heartbeat is stored under the name i1, or "" if there is none.
 func (w *world) holder() string {
 	w.t.Helper()
 	entry, err := w.bucket().Get(w.t.Context(), "g.i1")
@@ -91,7 +91,7 @@ func (w *world) holder() string {
 	return beat.BootID
 }
 
-// runOut does at once what the bucket's time limit does in 10 s, or a loss of NATS's storage.
+// runOut deletes the heartbeat, as the bucket's time limit does after 10 s or a loss of NATS's storage does.
 func (w *world) runOut() error {
 	stream, err := w.js.Stream(w.t.Context(), "KV_"+wire.BucketInstances)
 	if err != nil {
@@ -100,8 +100,8 @@ func (w *world) runOut() error {
 	return stream.Purge(w.t.Context())
 }
 
-// TestTakenNameIsLogged runs two processes with one configuration, but for the spool. The one that has lost the name
-// must also be silent, for its answers would pass for the other's.
+// TestTakenNameIsLogged runs two processes with the same configuration, except for the spool. The process that has lost the name
+// must not answer requests, because callers could not distinguish its answers from those of the other process.
 func TestTakenNameIsLogged(t *testing.T) {
 	w := newWorld(t)
 	book := newLogbook()
@@ -113,7 +113,7 @@ func TestTakenNameIsLogged(t *testing.T) {
 	boot := w.holder()
 	for n := range 20 {
 		if rep := second.control(wire.Control{Op: wire.OpPing}); rep.BootID != boot {
-			t.Fatalf("boot %q answered a ping, want %q, which holds the name", rep.BootID, boot)
+			t.Fatalf("boot %q answered a ping, want %q, which has the name", rep.BootID, boot)
 		}
 		run := fmt.Sprint("r", n)
 		ans := second.offerTo(boot, newOffer(run, "h"))
@@ -122,16 +122,16 @@ func TestTakenNameIsLogged(t *testing.T) {
 	}
 	must(t, first.end())
 	if got := w.holder(); got == "" {
-		t.Error("the goodbye of one process took back the heartbeat of the other")
+		t.Error("the goodbye of one process deleted the heartbeat of the other")
 	}
 	must(t, second.end())
 	if got := w.holder(); got != "" {
-		t.Error("the goodbye took nothing back")
+		t.Error("the goodbye did not delete the heartbeat")
 	}
 }
 
-// TestTakenName starts a second process under a name that is taken. The lease of the one that has lost the name ends,
-// although it goes on sending heartbeats, and it has the name again when the other one is gone.
+// TestTakenName starts a second process with a name that is in use. The lease of the process that loses the name ends, although it
+// continues to send heartbeats. It gets the name back when the other process has ended.
 func TestTakenName(t *testing.T) {
 	w := newWorld(t)
 	loser := w.start(w.config(), nil)

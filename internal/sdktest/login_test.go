@@ -8,7 +8,7 @@ import (
 	"github.com/belfryhq/belfry/executor"
 )
 
-// runLogged runs an executor that will not get as far as its first heartbeat, until look returns.
+// runLogged runs an executor that never sends its first heartbeat until look returns.
 func runLogged(t *testing.T, c executor.Config, look func(*logbook)) {
 	t.Helper()
 	book := newLogbook()
@@ -44,7 +44,7 @@ func TestNoTokenIsSaidOnce(t *testing.T) {
 	})
 }
 
-// TestTokenOfAnotherGroup gives group g's token to an executor of group other.
+// TestTokenOfAnotherGroup runs an executor of group other with the token of group g.
 func TestTokenOfAnotherGroup(t *testing.T) {
 	w := newWorld(t)
 	c := w.config()
@@ -57,7 +57,7 @@ func TestTokenOfAnotherGroup(t *testing.T) {
 	})
 }
 
-// TestRefusedWhileReconnecting takes the token away during an outage and gives it back.
+// TestRefusedWhileReconnecting makes the token invalid during an outage and later valid again.
 func TestRefusedWhileReconnecting(t *testing.T) {
 	w := newWorld(t)
 	book := newLogbook()

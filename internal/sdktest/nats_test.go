@@ -85,7 +85,7 @@ func (w *world) startServer() {
 	must(w.t, err)
 	srv.Start()
 	if !srv.ReadyForConnections(patience) {
-		w.t.Fatal("the NATS server does not come up")
+		w.t.Fatal("the NATS server does not start")
 	}
 	if w.port == -1 {
 		w.port = mustPort(w.t, srv)
@@ -94,7 +94,7 @@ func (w *world) startServer() {
 	w.t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
 }
 
-// tokens lets a dispatcher do everything, and an executor of group g what an executor may do.
+// tokens grants a dispatcher all permissions, and an executor of group g those of executors.
 type tokens struct{ refuse *atomic.Bool }
 
 // Check implements server.Authentication.
@@ -169,7 +169,7 @@ func (w *world) result(runID string) (res wire.Result) {
 // instance is a running executor.
 type instance struct {
 	w    *world
-	e    *executor.Executor // nil where it is another process
+	e    *executor.Executor // nil if it is another process
 	name string
 	boot string
 	stop context.CancelFunc
@@ -211,7 +211,7 @@ func (w *world) run(e *executor.Executor) *instance {
 	return i
 }
 
-// end stops the executor and returns what Run did.
+// end stops the executor and returns the result of Run.
 func (i *instance) end() error {
 	i.stop()
 	select {

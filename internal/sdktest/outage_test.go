@@ -13,8 +13,8 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// TestResultWaitsForNATS stops NATS while a handler runs: it finishes, and its result and its log come when NATS is
-// back.
+// TestResultWaitsForNATS stops NATS while a handler runs. The handler finishes, and its result and log arrive when NATS is
+// available again.
 func TestResultWaitsForNATS(t *testing.T) {
 	w := newWorld(t)
 	running, release, finished := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -38,7 +38,7 @@ func TestResultWaitsForNATS(t *testing.T) {
 	must(t, i.end())
 }
 
-// TestStartsBeforeNATS starts an executor while there is no server.
+// TestStartsBeforeNATS starts an executor before the NATS server.
 func TestStartsBeforeNATS(t *testing.T) {
 	w := newWorld(t)
 	c := w.config()
@@ -52,13 +52,13 @@ func TestStartsBeforeNATS(t *testing.T) {
 	select {
 	case <-e.Ready():
 	case <-time.After(patience):
-		t.Fatal("it does not connect once NATS is there")
+		t.Fatal("the executor does not connect after NATS has started")
 	}
 	cancel()
 	must(t, <-done)
 }
 
-// TestWrongTokenKeepsTrying also shows that such an executor can be stopped.
+// TestWrongTokenKeepsTrying also checks that an executor with a wrong token can be stopped.
 func TestWrongTokenKeepsTrying(t *testing.T) {
 	w := newWorld(t)
 	c := w.config()
@@ -75,8 +75,8 @@ func TestWrongTokenKeepsTrying(t *testing.T) {
 	}
 }
 
-// TestLeaseLapse moves the wall clock forward, as a machine that was suspended sees it: nothing is started until
-// the lease is renewed, and what was bound before is refused then.
+// TestLeaseLapse moves the wall clock forward, as on a machine that was suspended. The executor starts no attempt until the lease
+// is renewed, and then refuses attempts that were bound before.
 func TestLeaseLapse(t *testing.T) {
 	w := newWorld(t)
 	c := w.config()
@@ -92,7 +92,7 @@ func TestLeaseLapse(t *testing.T) {
 	before := newOffer("before", "h")
 	jump.Store(int64(time.Minute))
 	if ans := i.offer(newOffer("r1", "h")); ans.Verdicts[0].Verdict != wire.Refused {
-		t.Errorf("took an offer without a lease: %s", asJSON(ans))
+		t.Errorf("accepted an offer without a lease: %s", asJSON(ans))
 	}
 	if res := w.result("waiting"); res.Outcome != wire.Unstarted {
 		t.Errorf("came due without a lease: %s", asJSON(res))
@@ -109,7 +109,7 @@ func TestLeaseLapse(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("nothing is taken after the lease was renewed: %s", asJSON(ans))
+			t.Fatalf("no offer is accepted after the lease was renewed: %s", asJSON(ans))
 		}
 	}
 	wantVerdict(t, i.offer(before), wire.Refused, wire.RefusedStale)
@@ -129,7 +129,7 @@ func TestStuckHandlerIsNamed(t *testing.T) {
 	kv, err := w.js.KeyValue(t.Context(), wire.BucketInstances)
 	must(t, err)
 	if _, err := kv.Get(t.Context(), "g.i1"); err != nil {
-		t.Errorf("the heartbeat was taken back although a handler still runs: %v", err)
+		t.Errorf("the heartbeat was deleted although a handler still runs: %v", err)
 	}
 	close(release)
 }
@@ -168,11 +168,11 @@ func TestInitAndClose(t *testing.T) {
 		t.Errorf("%d inits, %d closes; want 2 and 1", used.inits.Load(), used.closes.Load())
 	}
 	if unused.inits.Load() != 0 || unused.closes.Load() != 0 {
-		t.Error("a handler that never ran was made ready or closed")
+		t.Error("Init or Close was called for a handler that never ran")
 	}
 }
 
-// TestInstanceNames shows that a name is kept with the spool, and that two processes get two.
+// TestInstanceNames checks that an instance name is stored in the spool, and that two processes get different names.
 func TestInstanceNames(t *testing.T) {
 	w := newWorld(t)
 	c := w.config()
@@ -198,7 +198,7 @@ func TestInstanceNames(t *testing.T) {
 	must(t, second.end())
 }
 
-// TestMalformedMessages sends what no dispatcher sends; the executor goes on.
+// TestMalformedMessages checks that the executor continues after malformed messages.
 func TestMalformedMessages(t *testing.T) {
 	w := newWorld(t)
 	i := w.start(w.config(), map[string]executor.HandlerFunc{"h": func(context.Context, executor.Run) error { return nil }})

@@ -18,7 +18,7 @@ import (
 
 var example = regexp.MustCompile("(?s)<!-- example -->\n```yaml\n(.*?)\n```")
 
-// TestScriptsPage runs each example of docs/scripts.md as it stands there.
+// TestScriptsPage runs each example of docs/scripts.md.
 func TestScriptsPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/scripts.md")
 	if err != nil {
@@ -36,7 +36,7 @@ func TestScriptsPage(t *testing.T) {
 		language := job.Script.Language
 		seen[language] = true
 		if language == "powershell" {
-			continue // there is none on Debian, see TestPowerShell of executor/scripts
+			continue // not available on Debian; see TestPowerShell of executor/scripts
 		}
 		t.Run(language, func(t *testing.T) {
 			if !anyOnPath(language, language+"3") {

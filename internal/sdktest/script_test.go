@@ -15,14 +15,14 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 )
 
-// scriptFunc is a runner of scripts.
+// scriptFunc implements the script runner with a function.
 type scriptFunc func(ctx context.Context, run executor.Run, script executor.Script) error
 
 func (f scriptFunc) RunScript(ctx context.Context, run executor.Run, script executor.Script) error {
 	return f(ctx, run, script)
 }
 
-// echoScripts is a runner for which a script's code is its output, or its failure.
+// echoScripts returns a runner that uses a script's code as its output or error.
 func echoScripts(_ context.Context, run executor.Run, s executor.Script) error {
 	switch code := string(s.Code); code {
 	case "bad":
@@ -42,7 +42,7 @@ func (w *world) startScripts(c executor.Config) *instance {
 	return w.run(e)
 }
 
-// sumOf is the digest by which the wire names a script.
+// sumOf returns the digest that identifies a script on the wire.
 func sumOf(code []byte) string {
 	sum := sha256.Sum256(code)
 	return hex.EncodeToString(sum[:])
@@ -69,18 +69,18 @@ func TestScriptIsAskedForOnce(t *testing.T) {
 	var beat wire.Heartbeat
 	must(t, wire.Decode(entry.Value(), &beat))
 	if !slices.Equal(beat.Languages, []string{"python", "sh"}) {
-		t.Errorf("the heartbeat names %v", beat.Languages)
+		t.Errorf("the heartbeat has languages %v", beat.Languages)
 	}
-	// Two runs of one script: its code is asked for once, and starts both.
+	// Two runs of one script wait for its code. The executor requests it once and then starts both.
 	ans := i.offer(newScriptOffer("r1", "one"), newScriptOffer("r2", "one"), newScriptOffer("r3", "two"))
 	if want := []string{sumOf([]byte("one")), sumOf([]byte("two"))}; !slices.Equal(ans.Scripts, want) || ans.Load.Running != 3 {
 		t.Fatalf("answer %s, want scripts %v", asJSON(ans), want)
 	}
 	if rep := i.control(wire.Control{Op: wire.OpScript, SHA256: sumOf([]byte("one")), Code: []byte("another")}); rep.Error == "" {
-		t.Error("code was taken that is not what its digest says")
+		t.Error("code with a wrong digest was accepted")
 	}
 	if rep := i.control(wire.Control{Op: wire.OpScript, SHA256: "../x", Code: []byte("x")}); rep.Error == "" {
-		t.Error("a digest was taken that is none")
+		t.Error("a malformed digest was accepted")
 	}
 	if rep := i.bring("one"); rep.Error != "" {
 		t.Fatal(rep.Error)
@@ -90,28 +90,28 @@ func TestScriptIsAskedForOnce(t *testing.T) {
 			t.Errorf("%s: %s", id, asJSON(res))
 		}
 	}
-	// One that waits for its code can be killed.
+	// A run that waits for its code can be killed.
 	i.control(wire.Control{Op: wire.OpKill, Runs: []wire.Ref{{RunID: "r3", Attempt: 1}}, Reason: "killed"})
 	if res := w.result("r3"); res.Outcome != wire.Unstarted || res.Reason != "killed" {
 		t.Errorf("killed before its code came: %s", asJSON(res))
 	}
 	if ans := i.offer(newScriptOffer("r4", "one")); len(ans.Scripts) != 0 {
-		t.Errorf("asked again for %v", ans.Scripts)
+		t.Errorf("the executor requested %v again", ans.Scripts)
 	}
 	w.result("r4")
 	must(t, i.end())
 
-	// A later process of the instance has it too, unless somebody changed the file.
+	// A later process of the instance has the code too, unless the file was changed.
 	i = w.startScripts(c)
 	if ans := i.offer(newScriptOffer("r5", "one")); len(ans.Scripts) != 0 {
-		t.Errorf("after a restart asked again for %v", ans.Scripts)
+		t.Errorf("after a restart, the executor requested %v again", ans.Scripts)
 	}
 	if res := w.result("r5"); res.Output != "sh 3 one" {
 		t.Errorf("from disk: %s", asJSON(res))
 	}
 	file := filepath.Join(c.SpoolDir, "g.i1", "scripts", sumOf([]byte("one")))
 	if info, err := os.Stat(filepath.Dir(file)); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("the cache is open to others: %v, %v", info.Mode(), err)
+		t.Errorf("other users can access the cache: %v, %v", info.Mode(), err)
 	}
 	must(t, os.WriteFile(file, []byte("evil"), 0o600))
 	wantVerdict(t, i.offer(newScriptOffer("r6", "one")), wire.Accepted, "")
@@ -119,7 +119,7 @@ func TestScriptIsAskedForOnce(t *testing.T) {
 		t.Errorf("a script that was changed on disk: %s", asJSON(res))
 	}
 	if ans := i.offer(newScriptOffer("r7", "one")); len(ans.Scripts) != 1 {
-		t.Errorf("a script that was changed on disk is not asked for again")
+		t.Errorf("the executor does not request a script that was changed on disk")
 	}
 	i.bring("one")
 	if res := w.result("r7"); res.Output != "sh 3 one" {

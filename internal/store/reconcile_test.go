@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 )
 
-// TestReconcilersFindTheirOwn makes one run of every kind that a reconciler looks for, beside healthy ones, and
+// TestReconcilersFindTheirOwn creates one run of every kind that a reconciler looks for, and healthy runs, and
 // checks that each finds its own and nothing else.
 func TestReconcilersFindTheirOwn(t *testing.T) {
 	s, _ := open(t)

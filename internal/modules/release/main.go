@@ -36,7 +36,7 @@ func main() {
 	fmt.Printf("commit go.mod, go.work and go.sum, then tag that commit %s and %s/%s\n", os.Args[1], modules.SDKDir, os.Args[1])
 }
 
-// prepare writes the three files below root.
+// prepare updates the three files below root.
 func prepare(root, version string) error {
 	sums, err := hashes(root, version)
 	if err != nil {
@@ -80,14 +80,14 @@ func replaceSDK(text []byte, version string) ([]byte, error) {
 		return nil, err
 	}
 	for _, r := range f.Replace {
-		if r.Old.Path == sdk { // it is edited and not added anew, so that its comment stays
+		if r.Old.Path == sdk { // edit it in place, so that its comment stays
 			r.Syntax.Token[slices.Index(r.Syntax.Token, r.Old.Version)] = version
 		}
 	}
 	return modfile.Format(f.Syntax), nil
 }
 
-// hashes returns the lines of go.sum for the SDK as it is below root.
+// hashes returns the lines of go.sum for the SDK in the working tree at root.
 func hashes(root, version string) ([]string, error) {
 	file, err := os.CreateTemp("", "belfry-sdk-*.zip")
 	if err != nil {
@@ -95,7 +95,7 @@ func hashes(root, version string) ([]string, error) {
 	}
 	defer func() {
 		file.Close()
-		_ = os.Remove(file.Name()) // what is left is in the directory for temporary files
+		_ = os.Remove(file.Name()) // on an error, a temporary file remains, which is harmless
 	}()
 	m := module.Version{Path: sdk, Version: version}
 	if err := modules.Zip(file, filepath.Join(root, modules.SDKDir), m); err != nil {
@@ -115,7 +115,7 @@ func hashes(root, version string) ([]string, error) {
 	}, nil
 }
 
-// writeSums returns a go.sum whose lines for the SDK are these, in the order of module paths.
+// writeSums returns a go.sum with these lines for the SDK, sorted by module path.
 func writeSums(text []byte, sums []string) []byte {
 	var lines []string
 	for line := range strings.Lines(string(text)) {

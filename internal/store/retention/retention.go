@@ -40,7 +40,7 @@ func New(pool *pgxpool.Pool) *Keeper { return &Keeper{pool} }
 
 const (
 	batchRuns  = 1000
-	batchesMax = 100 // of one job in a pass
+	batchesMax = 100 // batches per job and pass
 
 	// Kept marks a rewritten day, as a comment on its table. Query HistoryDays of package view recognizes it.
 	Kept = "belfry: kept for jobs that keep longer"

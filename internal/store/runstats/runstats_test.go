@@ -279,7 +279,7 @@ func TestMissedCountOnceBeforeAndAfterTheRollUp(t *testing.T) {
 	f.checkMissed("before", base)
 	f.rollUp()
 	f.checkMissed("in the midst, as the mark for runs was ahead", base)
-	for range 3 { // the mark for runs begins anew, the other goes on
+	for range 3 { // the mark for runs starts again, the other one continues
 		f.exec(`UPDATE run_stats_mark SET through = now() - interval '1 minute'`)
 		if _, _, _, moved, err := f.reports.RollUp(t.Context(), 100*time.Minute); err != nil || !moved {
 			t.Fatal(moved, err)
@@ -290,7 +290,8 @@ func TestMissedCountOnceBeforeAndAfterTheRollUp(t *testing.T) {
 	f.checkMissed("from the statistics alone", base)
 }
 
-// What a group has missed is counted from the statistics, whatever others have missed and however many jobs there are.
+// The missed fire times of a group are read from the statistics, so the cost depends neither on other groups nor on the number of
+// jobs.
 func TestMissedAreCountedWithoutTheLedger(t *testing.T) {
 	f := fixtureOf(t, 1) // which tells the server at once what it read
 	f.exec(`INSERT INTO missed (job_id, group_name, first_fire_time, last_fire_time, count, policy, why, at)
@@ -474,7 +475,7 @@ func TestLatenessIsAFifthTooHighAtMost(t *testing.T) {
 		f.finish(group, "succeeded", "", base, ms)
 		got := f.totals([]string{group}, base, base.Add(time.Hour)).Late(0.99)
 		if got == nil || *got < ms || float64(*got) > 1.2*float64(ms) {
-			t.Errorf("%d ms late is told as %v", ms, got)
+			t.Errorf("a lateness of %d ms is reported as %v", ms, got)
 		}
 	}
 }

@@ -276,7 +276,7 @@ func TestLatestMissed(t *testing.T) {
 		{"no more than asked for", []string{"quiet"}, base, at(60), 2, "quiet old 3, quiet old 2"},
 		{"of several, one named twice", []string{"new", "quiet", "new", "none"}, base, at(60), 3, "new moved 4, quiet old 3, quiet old 2"},
 		{"of all for some minutes", nil, at(2), at(5), 10, "new moved 4, quiet old 3"},
-		{"of a group for some minutes", []string{"quiet"}, at(1), at(2), 10, "quiet old 2, quiet old 1"},
+		{"some minutes of a group", []string{"quiet"}, at(1), at(2), 10, "quiet old 2, quiet old 1"},
 		{"by who sees none", []string{}, base, at(60), 10, ""},
 	} {
 		before := read()
