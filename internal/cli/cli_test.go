@@ -178,7 +178,7 @@ func TestWrongUsage(t *testing.T) {
 		{"job list --enabled --disabled", "enabled"},
 		{"import crontab x --group Big", "--group: a group name is"},
 		{"run get 7", "a run id is a UUID"},
-		{"audit --since=-5m", "--since: -5m0s is not a time to look back by"},
+		{"audit --since=-5m", "--since: -5m0s is not positive"},
 		{"audit --since soon", "--since"},
 		{"audit --until soon", "--until"},
 		{"audit --job report", "give its id, or group/name"},

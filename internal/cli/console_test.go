@@ -66,7 +66,7 @@ func (channels) Test(_ context.Context, c alert.Channel) (string, error) {
 	return "", errors.New("nobody is there")
 }
 
-// newRealConsole serves the REST API on a database of its own and logs the command line in as its admin.
+// newRealConsole serves the REST API on a new database, and logs in to it as admin.
 func newRealConsole(t *testing.T) *fleet {
 	t.Helper()
 	isolate(t)

@@ -9,14 +9,14 @@ import (
 	"github.com/belfryhq/belfry/internal/firecheck"
 )
 
-// FireScope selects what an audit of fire times looks at; job 0 is all.
+// FireScope selects fire times for the fire check. Job 0 stands for all jobs.
 type FireScope struct {
 	Since, Until domain.Instant
 	Job          domain.JobID
 }
 
-// AuditFires returns one page of an audit of fire times. The next one begins at its Next, and is the page of the
-// span that this one names.
+// AuditFires returns one page of the fire check. The next page begins at its Next, and needs the same span, which the page
+// contains.
 func (c *Client) AuditFires(ctx context.Context, f FireScope, cursor string) (firecheck.Page, error) {
 	q := values("cursor", cursor, "since", f.Since.String())
 	if !f.Until.IsZero() {
@@ -28,7 +28,7 @@ func (c *Client) AuditFires(ctx context.Context, f FireScope, cursor string) (fi
 	return answer[firecheck.Page](ctx, c, http.MethodGet, "/audit/fires", q, nil)
 }
 
-// Why asks what became of an instant of a job: RFC 3339, or a local time in the job's zone.
+// Why explains an instant of a job. The instant is in RFC 3339, or a local time in the job's zone.
 func (c *Client) Why(ctx context.Context, id domain.JobID, at string) (firecheck.Why, error) {
 	return answer[firecheck.Why](ctx, c, http.MethodGet, jobPath(id)+"/why", values("at", at), nil)
 }

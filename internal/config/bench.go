@@ -9,26 +9,26 @@ import (
 // Bench holds the settings of `belfry bench`.
 type Bench struct {
 	Mode      string        `json:"mode" arg:"" name:"mode" help:"What to measure: burst, rate, max, overload, idle, history or all."`
-	Fires     int           `json:"fires" name:"fires" env:"BELFRY_BENCH_FIRES" default:"10000" help:"burst: fires due in one instant."`
-	Rate      int           `json:"rate" name:"rate" env:"BELFRY_BENCH_RATE" default:"3000" help:"rate, idle, history: fires a second. max: where the search begins."`
-	Max       int           `json:"max" name:"max" env:"BELFRY_BENCH_MAX" default:"0" help:"overload: fires a second that are sustained; searched for if 0."`
-	Span      time.Duration `json:"span" name:"span" env:"BELFRY_BENCH_SPAN" default:"15s" help:"How long a load lasts, 1s to 24h."`
-	Spread    bool          `json:"spread" name:"spread" env:"BELFRY_BENCH_SPREAD" help:"Spread fires evenly over each second, instead of all on the whole second."`
-	Jobs      int           `json:"jobs" name:"jobs" env:"BELFRY_BENCH_JOBS" default:"0" help:"Enabled jobs, not due soon, in addition to those that fire. idle: how many to compare with 10,000; 1,000,000 if 0."`
-	History   int           `json:"history" name:"history" env:"BELFRY_BENCH_HISTORY" default:"0" help:"Past runs to load first. history: how many to compare with none; 20,000,000 if 0."`
-	Runs      int           `json:"runs" name:"runs" env:"BELFRY_BENCH_RUNS" default:"1" help:"Alternating runs of the baseline (yardstick) and the engine, 1 to 99; medians are printed."`
+	Fires     int           `json:"fires" name:"fires" env:"BELFRY_BENCH_FIRES" default:"10000" help:"burst: number of fires due at one instant."`
+	Rate      int           `json:"rate" name:"rate" env:"BELFRY_BENCH_RATE" default:"3000" help:"rate, idle, history: fires per second. max: start of the search."`
+	Max       int           `json:"max" name:"max" env:"BELFRY_BENCH_MAX" default:"0" help:"overload: sustained fires per second; 0 measures them first."`
+	Span      time.Duration `json:"span" name:"span" env:"BELFRY_BENCH_SPAN" default:"15s" help:"Duration of the load, 1s to 24h."`
+	Spread    bool          `json:"spread" name:"spread" env:"BELFRY_BENCH_SPREAD" help:"Spread the fires evenly over each second; by default all are due on the whole second."`
+	Jobs      int           `json:"jobs" name:"jobs" env:"BELFRY_BENCH_JOBS" default:"0" help:"Number of enabled jobs that do not fire during the measurement, in addition to those that do. idle: number to compare with 10,000; 0 means 1,000,000."`
+	History   int           `json:"history" name:"history" env:"BELFRY_BENCH_HISTORY" default:"0" help:"Number of finished runs in the history. history: number to compare with none; 0 means 20,000,000."`
+	Runs      int           `json:"runs" name:"runs" env:"BELFRY_BENCH_RUNS" default:"1" help:"Number of alternating measurements of the baseline (see --yardstick) and the engine, 1 to 99; belfry prints the medians."`
 	Yardstick bool          `json:"yardstick" name:"yardstick" env:"BELFRY_BENCH_YARDSTICK" default:"true" negatable:"" help:"Measure the baseline in the same run, and print ratios to it."`
 	Engine    bool          `json:"engine" name:"engine" env:"BELFRY_BENCH_ENGINE" default:"true" negatable:"" help:"Measure the engine."`
 
 	Schedulers  int `json:"schedulers" name:"schedulers" env:"BELFRY_BENCH_SCHEDULERS" default:"1" help:"Scheduler processes." group:"bench"`
 	Dispatchers int `json:"dispatchers" name:"dispatchers" env:"BELFRY_BENCH_DISPATCHERS" default:"1" help:"Dispatcher processes." group:"bench"`
 	Executors   int `json:"executors" name:"executors" env:"BELFRY_BENCH_EXECUTORS" default:"1" help:"Executor processes." group:"bench"`
-	Capacity    int `json:"capacity" name:"capacity" env:"BELFRY_BENCH_CAPACITY" default:"65536" help:"Runs at once of each executor: more than are due in one instant." group:"bench"`
+	Capacity    int `json:"capacity" name:"capacity" env:"BELFRY_BENCH_CAPACITY" default:"65536" help:"Slots of each executor. It must exceed the number of runs that are due at one instant." group:"bench"`
 
-	Dir     string `json:"dir" name:"dir" env:"BELFRY_BENCH_DIR" placeholder:"DIR" help:"Directory on the disk to measure, in which a temporary one is made; the system's for temporary files by default." group:"bench"`
+	Dir     string `json:"dir" name:"dir" env:"BELFRY_BENCH_DIR" placeholder:"DIR" help:"Parent of the temporary directory, on the disk to measure; by default the system's temporary directory." group:"bench"`
 	Profile string `json:"profile" name:"profile" env:"BELFRY_BENCH_PROFILE" placeholder:"DIR" help:"Write CPU and allocation profiles of each process, and the costs of each SQL statement, into this directory." group:"bench"`
-	Output  string `json:"output" name:"output" short:"o" env:"BELFRY_BENCH_OUTPUT" default:"table" help:"How to print: table or json." group:"bench"`
-	Quiet   bool   `json:"quiet" name:"quiet" env:"BELFRY_BENCH_QUIET" help:"Print nothing while it runs." group:"bench"`
+	Output  string `json:"output" name:"output" short:"o" env:"BELFRY_BENCH_OUTPUT" default:"table" help:"Output format: table or json." group:"bench"`
+	Quiet   bool   `json:"quiet" name:"quiet" env:"BELFRY_BENCH_QUIET" help:"Print no progress." group:"bench"`
 }
 
 // The modes of `belfry bench`.
