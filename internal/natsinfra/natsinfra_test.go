@@ -67,7 +67,7 @@ func TestEnsureConcurrentlyAndTwice(t *testing.T) {
 	var sum int64
 	for _, name := range names {
 		c := info(t, js, name).Config
-		// What executors must not be able to use by a header.
+		// Executors must not be able to use these by a header.
 		if c.AllowRollup || c.AllowMsgTTL || c.AllowMsgSchedules || c.AllowAtomicPublish || c.AllowMsgCounter {
 			t.Errorf("%s obeys headers: %+v", name, c)
 		}
