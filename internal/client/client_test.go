@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve returns a client with a token of a server that h answers for.
+// serve returns a client with a token for a server with handler h.
 func serve(t *testing.T, h http.HandlerFunc) *Client {
 	t.Helper()
 	server := httptest.NewServer(h)
@@ -46,7 +46,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestRequests holds method, path and body of each call against the contract.
+// TestRequests checks method, path and body of each call against the contract.
 func TestRequests(t *testing.T) {
 	run := domain.NewRunID(time.Now())
 	param, yes := "p", true

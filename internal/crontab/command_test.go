@@ -13,8 +13,8 @@ import (
 	"github.com/belfryhq/belfry/internal/crontab"
 )
 
-// TestTheAgentRunsWhatTheCrontabSays hands imported params to the handler that they are made for. Each command
-// sets the run's output; a command that cron would call failed must fail.
+// TestTheAgentRunsWhatTheCrontabSays runs imported params with the handler `command`. Each command sets the run's output. A
+// command that fails under cron must fail here.
 func TestTheAgentRunsWhatTheCrontabSays(t *testing.T) {
 	home := t.TempDir()
 	for _, c := range []struct {

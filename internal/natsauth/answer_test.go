@@ -75,7 +75,7 @@ func TestAnswer(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(*jwt.AuthorizationRequestClaims)
-		want   string // the error told to the server
+		want   string // the error in the answer to the server
 	}{
 		{"valid", nil, ""},
 		{"no token", func(c *jwt.AuthorizationRequestClaims) { c.ConnectOptions.Token = "" }, "no group token"},

@@ -144,7 +144,7 @@ func TestWorkQueueRefusesWhenFull(t *testing.T) {
 		}
 	}
 	if err := publish("belfry.v1.result.a"); err == nil {
-		t.Error("a group that nobody drains is not held back")
+		t.Error("a group without a consumer is not limited")
 	}
 	if err := publish("belfry.v1.result.b"); err != nil {
 		t.Errorf("another group is held back too: %v", err)
