@@ -21,7 +21,7 @@ type alertChannelCmd struct {
 	Get    channelGetCmd    `cmd:"" help:"Show one alert channel."`
 	Apply  channelApplyCmd  `cmd:"" help:"Create or replace alert channels from files."`
 	Delete channelDeleteCmd `cmd:"" help:"Delete alert channels that no job uses."`
-	Test   channelTestCmd   `cmd:"" help:"Deliver a test alert now, and say what came of it."`
+	Test   channelTestCmd   `cmd:"" help:"Deliver a test alert now and print the result."`
 }
 
 type channelListCmd struct{}
@@ -41,7 +41,7 @@ func (c *channelListCmd) Run(a *app, parent *alertChannelCmd, cl *client.Client)
 	})
 }
 
-// target says where a channel delivers.
+// target returns the address that a channel delivers to.
 func target(c *alert.Channel) string {
 	if c.Email == nil {
 		return c.URL
@@ -54,7 +54,7 @@ type channelGetCmd struct {
 }
 
 func (*channelGetCmd) Help() string {
-	return "Secrets are masked; a file with masked ones can be applied, and keeps what is there.\n\nExample:\n\n    belfry alert-channel get ops -o yaml"
+	return "Secrets are masked. If you apply a file with masked secrets, the stored secrets stay unchanged.\n\nExample:\n\n    belfry alert-channel get ops -o yaml"
 }
 
 func (c *channelGetCmd) Run(a *app, parent *alertChannelCmd, cl *client.Client) error {
@@ -87,11 +87,11 @@ type channelApplyCmd struct {
 }
 
 func (*channelApplyCmd) Help() string {
-	return "A file holds one or several YAML documents, each a channel or a list of channels. A channel is known by its name: it is created or replaced. " +
-		"Secrets that a file leaves out stay as they are.\n\nExample:\n\n    belfry alert-channel apply -f channels.yaml"
+	return "A file holds one or several YAML documents, each a channel or a list of channels. The command creates or replaces the channel of each name. " +
+		"If a file leaves out a secret, the stored secret stays unchanged.\n\nExample:\n\n    belfry alert-channel apply -f channels.yaml"
 }
 
-// channelApplied is one line of the answer of alert-channel apply.
+// channelApplied is one row of the output of alert-channel apply.
 type channelApplied struct {
 	Action string `json:"action"`
 	Name   string `json:"name"`
@@ -110,13 +110,13 @@ func (c *channelApplyCmd) Run(a *app, parent *alertChannelCmd, cl *client.Client
 		for _, spec := range in {
 			name, _ := spec["name"].(string)
 			if name == "" {
-				return fmt.Errorf("%s: a channel needs a name, by which it is known", file)
+				return fmt.Errorf("%s: a channel has no name", file)
 			}
 			found, specs = append(found, channelApplied{Name: name, Source: file}), append(specs, spec)
 		}
 	}
 	if len(specs) == 0 {
-		return errors.New("the files hold no channel")
+		return errors.New("the files contain no channel")
 	}
 	failed := false
 	for i, spec := range specs {
@@ -143,7 +143,7 @@ func (c *channelApplyCmd) Run(a *app, parent *alertChannelCmd, cl *client.Client
 	return nil
 }
 
-// readChannels reads the channels of a file as they stand there: the server judges every field.
+// readChannels reads the channels of a file without checking their fields. The server checks them.
 func (a *app) readChannels(file string) (specs []map[string]any, err error) {
 	data, err := a.readFile(file)
 	if err != nil {
@@ -164,16 +164,16 @@ func (a *app) readChannels(file string) (specs []map[string]any, err error) {
 		for _, item := range items {
 			spec, ok := item.(map[string]any)
 			if !ok {
-				return nil, fmt.Errorf("%s: is no channel: a channel is a mapping of fields such as name, kind and url", file)
+				return nil, fmt.Errorf("%s: not an alert channel: expected a mapping with fields such as name, kind and url", file)
 			}
-			delete(spec, "created_at") // a file that the server wrote has them
+			delete(spec, "created_at") // present in files that the server wrote
 			delete(spec, "updated_at")
 			specs = append(specs, spec)
 		}
 	}
 }
 
-// applyChannel creates or replaces a channel and says which.
+// applyChannel creates or replaces a channel and returns which of these it did.
 func (a *app) applyChannel(cl *client.Client, name string, spec map[string]any) (action string, err error) {
 	before, err := cl.AlertChannel(a.ctx, name)
 	var e *client.Error
@@ -199,7 +199,8 @@ func sameChannel(one, two alert.Channel) bool {
 	return errOne == nil && errTwo == nil && bytes.Equal(a, b)
 }
 
-// hasSecrets reports whether a spec gives secrets, of which nobody can see whether they are new.
+// hasSecrets reports whether a spec contains secrets. Whether they differ from the stored ones is not visible, because the
+// server masks those.
 func hasSecrets(spec map[string]any, shown alert.Channel) bool {
 	given := func(fields map[string]any, name, masked string) bool {
 		v, ok := fields[name].(string)
@@ -230,7 +231,7 @@ type channelTestCmd struct {
 }
 
 func (*channelTestCmd) Help() string {
-	return "The exit code is 1 if it was not delivered.\n\nExample:\n\n    belfry alert-channel test ops"
+	return "If the delivery fails, the exit code is 1.\n\nExample:\n\n    belfry alert-channel test ops"
 }
 
 func (c *channelTestCmd) Run(a *app, parent *alertChannelCmd, cl *client.Client) error {
@@ -253,7 +254,7 @@ func (c *channelTestCmd) Run(a *app, parent *alertChannelCmd, cl *client.Client)
 
 type alertCmd struct {
 	connection
-	List alertListCmd `cmd:"" help:"List what was told, newest first."`
+	List alertListCmd `cmd:"" help:"List alerts with their deliveries, newest first."`
 }
 
 type alertListCmd struct {
@@ -261,11 +262,11 @@ type alertListCmd struct {
 	Group string `short:"g" env:"BELFRY_ALERT_GROUP" placeholder:"NAME" help:"Only alerts of this group."`
 	Kind  string `env:"BELFRY_ALERT_KIND" enum:",failed,recovered,missed,late" default:"" help:"Only alerts of this kind: failed, recovered, missed or late."`
 	State string `env:"BELFRY_ALERT_STATE" enum:",pending,delivered,failed" default:"" help:"Only alerts with a delivery in this state: pending, delivered or failed."`
-	Limit int    `env:"BELFRY_LIMIT" default:"50" help:"Most alerts to list."`
+	Limit int    `env:"BELFRY_LIMIT" default:"50" help:"Maximum number of alerts to list."`
 }
 
 func (*alertListCmd) Help() string {
-	return "Each alert is listed with its delivery in every channel.\n\nExamples:\n\n    belfry alert list --job default/report\n    belfry alert list --state failed -o json"
+	return "Each alert is listed with its delivery to every channel.\n\nExamples:\n\n    belfry alert list --job default/report\n    belfry alert list --state failed -o json"
 }
 
 func (c *alertListCmd) Run(a *app, parent *alertCmd, cl *client.Client) error {

@@ -37,7 +37,7 @@ func TestAlertChannelCommands(t *testing.T) {
 		}
 	}
 	ok(channelsYAML, "alert-channel apply -f -", "created  ops", "created  chat")
-	ok(channelsYAML, "alert-channel apply -f -", "updated  ops") // whether secrets are new nobody can see
+	ok(channelsYAML, "alert-channel apply -f -", "updated  ops") // the client cannot see whether secrets are new
 	for _, form := range []string{"yaml", "json"} {
 		if got := ok(ok("", "alert-channel get ops -o "+form, "********"), "alert-channel apply -f -", "unchanged  ops"); strings.Contains(got, "t0ken") {
 			t.Errorf("a secret is shown: %s", got)
@@ -51,7 +51,7 @@ func TestAlertChannelCommands(t *testing.T) {
 	fails("", "alert-channel delete ops", "default/a (1)")
 	ok("", "alert-channel delete chat", "chat deleted")
 	ok("", "alert list --job default/a --state failed", "ID", "DELIVERY")
-	fails("kind: slack\n", "alert-channel apply -f -", "needs a name")
+	fails("kind: slack\n", "alert-channel apply -f -", "has no name")
 	fails("name: x\nkind: pigeon\nbogus: 1\n", "alert-channel apply -f -", "pigeon", "bogus", "refused")
 	belfry(t, "", "alert", "list", "--kind", "x").want(t, ExitUsage)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/belfryhq/belfry/internal/jobfile"
 )
 
-// What became of a job that was applied.
+// The results of applying a job.
 const (
 	created   = "created"
 	updated   = "updated"
@@ -28,31 +28,31 @@ const (
 	refused   = "refused"
 )
 
-// applied is one line of the answer of job apply and import.
+// applied is one row of the output of job apply and import.
 type applied struct {
 	Action string       `json:"action"`
 	ID     domain.JobID `json:"id,omitempty"`
 	Group  string       `json:"group"`
 	Name   string       `json:"name"`
 	Source string       `json:"source"`
-	// Changes are the fields of an updated job that differ from what it was.
+	// Changes are the changed fields of an updated job.
 	Changes []jobfile.Difference `json:"changes,omitempty"`
 	Error   string               `json:"error,omitempty"`
 }
 
 type jobApplyCmd struct {
 	Files    []string `short:"f" name:"file" env:"BELFRY_FILES" required:"" placeholder:"FILE" help:"Files with jobs in YAML or JSON, or directories of such files; - is standard input."`
-	DryRun   bool     `env:"BELFRY_DRY_RUN" help:"Say what would be done, and do nothing."`
-	ExitCode bool     `env:"BELFRY_EXIT_CODE" help:"With --dry-run: exit 1 if anything would be done."`
-	Prune    []string `env:"BELFRY_PRUNE" placeholder:"GROUP" help:"Delete the jobs of these groups that the files do not have."`
+	DryRun   bool     `env:"BELFRY_DRY_RUN" help:"Print what would change, and change nothing."`
+	ExitCode bool     `env:"BELFRY_EXIT_CODE" help:"With --dry-run: exit with 1 if anything would change."`
+	Prune    []string `env:"BELFRY_PRUNE" placeholder:"GROUP" help:"Delete the jobs of these groups that are not in the files."`
 	PruneTag string   `env:"BELFRY_PRUNE_TAG" placeholder:"TAG" help:"With --prune: only jobs with this tag."`
 	Yes      bool     `short:"y" env:"BELFRY_YES" help:"Delete without asking."`
 }
 
 func (*jobApplyCmd) Help() string {
 	return "A file holds one or several YAML documents, each a job or a list of jobs, as belfry job get -o yaml and job list -o yaml print them, or an export. " +
-		"A job is known by its group and name: it is created, updated or left unchanged. Fields that a file leaves out get their defaults. " +
-		"A child may be named by group/name: children: [{job: default/next}]. All files are read before anything is done.\n\nExamples:\n\n" +
+		"A job is identified by its group and name. The command creates it, updates it, or leaves it unchanged. Fields that a file leaves out get their defaults. " +
+		"Children may be given as group/name: children: [{job: default/next}]. The command reads all files before it changes anything.\n\nExamples:\n\n" +
 		"    belfry job apply -f jobs.yaml --dry-run\n    belfry job get default/report -o yaml | sed s/02:00/03:00/ | belfry job apply -f -\n" +
 		"    belfry job apply -f jobs/ --prune default --yes"
 }
@@ -64,14 +64,14 @@ func (c *jobApplyCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 		}
 	}
 	if c.PruneTag != "" && len(c.Prune) == 0 {
-		return &usageError{"--prune-tag says which jobs of --prune's groups are deleted; name those"}
+		return &usageError{"--prune-tag needs --prune with the groups"}
 	}
 	file, err := a.readJobFiles(c.Files)
 	if err != nil {
 		return err
 	}
 	if n := len(file.Triggers) + len(file.Channels) + len(file.Calendars); n > 0 {
-		fmt.Fprintf(a.stderr, "The files have %d calendars, event triggers and alert channels, which belfry import takes; they are passed over.\n", n)
+		fmt.Fprintf(a.stderr, "Skipped %d calendars, event triggers and alert channels; import them with \"belfry import\".\n", n)
 	}
 	results, failed, err := c.apply(a, cl, file)
 	if err != nil {
@@ -92,7 +92,7 @@ func (c *jobApplyCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 	return nil
 }
 
-// apply makes the file's groups and jobs, children before their parents, and says what became of each.
+// apply creates or updates the groups and jobs of a file, children before their parents, and returns the result of each.
 func (c *jobApplyCmd) apply(a *app, cl *client.Client, file *jobfile.File) (results []applied, failed bool, err error) {
 	note := func(r applied, err error) error {
 		if err != nil {
@@ -117,7 +117,7 @@ func (c *jobApplyCmd) apply(a *app, cl *client.Client, file *jobfile.File) (resu
 		}
 	}
 	jobs := newJobIndex(cl, file)
-	planned := make(map[string]bool) // by a dry run
+	planned := make(map[string]bool) // jobs that a dry run would create
 	for _, j := range file.InOrder() {
 		r := applied{Group: j.Group, Name: j.Name, Source: j.Source}
 		err := a.resolveChildren(jobs, j, planned)
@@ -146,10 +146,10 @@ func (a *app) applyGroup(cl *client.Client, g jobfile.Group, dryRun bool) (actio
 	return created, nil
 }
 
-// notYet stands for the id of a child that a dry run does not make.
+// notYet stands for the id of a child that a dry run does not create.
 const notYet domain.JobID = 1 << 52
 
-// resolveChildren puts ids in the place of children's names.
+// resolveChildren replaces the names of children by ids.
 func (a *app) resolveChildren(jobs *jobIndex, j *jobfile.Job, planned map[string]bool) (err error) {
 	unknown := j.Resolve(func(name string) (domain.JobID, bool) {
 		if planned[name] {
@@ -168,7 +168,7 @@ func (a *app) resolveChildren(jobs *jobIndex, j *jobfile.Job, planned map[string
 	return err
 }
 
-// applyJob creates or updates the job of a file and says which.
+// applyJob creates or updates the job of a file and returns which of these it did.
 func (a *app) applyJob(cl *client.Client, jobs *jobIndex, j *jobfile.Job, r applied, dryRun bool) (applied, error) {
 	existing, err := jobs.find(a.ctx, j.Group, j.Name)
 	known := &existing
@@ -187,8 +187,8 @@ func (a *app) applyJob(cl *client.Client, jobs *jobIndex, j *jobfile.Job, r appl
 	return r, err
 }
 
-// prune deletes the jobs of some groups that the file does not have. A job that is a child is refused until its parents
-// are gone, so that what was refused is tried again as long as others go.
+// prune deletes the jobs of some groups that the file does not have. The server refuses to delete a child before its parents,
+// so prune retries refused jobs as long as it deletes others.
 func (c *jobApplyCmd) prune(a *app, cl *client.Client, file *jobfile.File) (results []applied, failed bool, err error) {
 	kept := make(map[string]bool, len(file.Jobs))
 	for i := range file.Jobs {
@@ -203,7 +203,7 @@ func (c *jobApplyCmd) prune(a *app, cl *client.Client, file *jobfile.File) (resu
 		doomed = append(doomed, slices.DeleteFunc(jobs, func(j domain.Job) bool { return kept[jobfile.Key(j.Group, j.Name)] })...)
 	}
 	if len(doomed) > 0 && !c.DryRun && !c.Yes && !a.agreed(doomed) {
-		return nil, false, &usageError{fmt.Sprintf("--prune would delete %d jobs; --yes does, --dry-run lists them", len(doomed))}
+		return nil, false, &usageError{fmt.Sprintf("--prune would delete %d jobs; add --yes to delete them, or --dry-run to list them", len(doomed))}
 	}
 	refusals := make(map[domain.JobID]error)
 	for more := !c.DryRun; more; {
@@ -222,7 +222,7 @@ func (c *jobApplyCmd) prune(a *app, cl *client.Client, file *jobfile.File) (resu
 		more = more && slices.ContainsFunc(doomed, func(j domain.Job) bool { return refusals[j.ID] != nil })
 	}
 	for _, j := range doomed {
-		r := applied{Action: deleted, ID: j.ID, Group: j.Group, Name: j.Name, Source: "in no file"}
+		r := applied{Action: deleted, ID: j.ID, Group: j.Group, Name: j.Name, Source: "not in the files"}
 		if err := refusals[j.ID]; err != nil {
 			failed, r.Action, r.Error = true, refused, err.Error()
 			a.printError(fmt.Errorf("delete %s/%s: %w", j.Group, j.Name, err))
@@ -232,7 +232,7 @@ func (c *jobApplyCmd) prune(a *app, cl *client.Client, file *jobfile.File) (resu
 	return results, failed, nil
 }
 
-// agreed asks at a terminal whether jobs are to be deleted; elsewhere nobody agrees.
+// agreed asks on a terminal whether to delete jobs. Without a terminal it returns false.
 func (a *app) agreed(doomed []domain.Job) bool {
 	if _, terminal := fileOf(a.stdin); !terminal {
 		return false
@@ -241,15 +241,15 @@ func (a *app) agreed(doomed []domain.Job) bool {
 		fmt.Fprintf(a.stderr, "delete %s/%s\n", j.Group, printable(j.Name))
 	}
 	fmt.Fprintf(a.stderr, "Delete these %d jobs? [y/N] ", len(doomed))
-	answer, _ := bufio.NewReader(a.stdin).ReadString('\n') // an answer cut short is none
+	answer, _ := bufio.NewReader(a.stdin).ReadString('\n') // an incomplete answer counts as no
 	answer = strings.ToLower(strings.TrimSpace(answer))
 	return answer == "y" || answer == "yes"
 }
 
-// printApplied prints results, for programs as v.
+// printApplied prints results. The JSON and YAML forms print v.
 func (a *app) printApplied(form string, v any, results []applied, dryRun bool) error {
 	if dryRun {
-		fmt.Fprintln(a.stderr, "Nothing was done; without --dry-run:")
+		fmt.Fprintln(a.stderr, "Nothing was changed. Without --dry-run:")
 	}
 	return a.print(form, v, func(t *table) {
 		for _, r := range results {
@@ -265,7 +265,8 @@ func (a *app) printApplied(form string, v any, results []applied, dryRun bool) e
 	})
 }
 
-// change shows in a line how a value changes: of a text of several lines, such as a script, the first line that does.
+// change shows on one line how a value changes. For a text of several lines, such as a script, it shows the first line that
+// differs.
 func change(from, to string) string {
 	at, more := "", ""
 	if strings.Contains(from+to, "\n") {
@@ -280,10 +281,10 @@ func change(from, to string) string {
 		if rest := max(len(a), len(b)) - 1; rest > 0 {
 			more = fmt.Sprintf(" (and %d more)", rest)
 		}
-		a, b = append(a, ""), append(b, "") // one of them may be at its end
+		a, b = append(a, ""), append(b, "") // one text may be a prefix of the other
 		from, to, at = a[0], b[0], fmt.Sprintf("line %d: ", n+1)
 	}
-	if from != to && brief(from) == brief(to) { // they differ where they are cut
+	if from != to && brief(from) == brief(to) { // they differ only in the part that is cut off
 		same := 0
 		for same < len(from) && same < len(to) && from[same] == to[same] {
 			same++
@@ -296,7 +297,7 @@ func change(from, to string) string {
 	return at + brief(from) + " → " + brief(to) + more
 }
 
-// brief shows a value of a job in a line.
+// brief shows a value of a job on one line.
 func brief(text string) string {
 	if text == "" {
 		return `""`
@@ -322,12 +323,12 @@ func (a *app) readFile(file string) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: %w", file, err)
 	}
 	if len(data) > maxFileBytes {
-		return nil, fmt.Errorf("%s is over %d MiB", file, maxFileBytes>>20)
+		return nil, fmt.Errorf("%s is larger than %d MiB", file, maxFileBytes>>20)
 	}
 	return data, nil
 }
 
-// readJobFiles reads files, and those of directories whose names end in .yaml, .yml or .json, as one.
+// readJobFiles reads files and merges them. From directories it reads the files whose names end in .yaml, .yml or .json.
 func (a *app) readJobFiles(names []string) (*jobfile.File, error) {
 	all := jobfile.New()
 	for _, name := range names {
@@ -358,13 +359,13 @@ func (a *app) readJobFiles(names []string) (*jobfile.File, error) {
 		}
 	}
 	if len(all.Jobs)+len(all.Groups) == 0 {
-		return nil, errors.New("the files hold no job")
+		return nil, errors.New("the files contain no job")
 	}
 	return all, nil
 }
 
-// writeJob creates a job where existing is nil, else updates that one if fields differ from it. Against an edit
-// by another in between, an update names the version that it read.
+// writeJob creates a job if existing is nil, else it updates that job if fields differ from it. The update names the version
+// that was read, so that it cannot overwrite an edit made in between.
 func (a *app) writeJob(cl *client.Client, jobs *jobIndex, existing *domain.Job, fields map[string]any, dryRun bool) (string, domain.JobID, error) {
 	switch {
 	case existing == nil && dryRun:
@@ -388,14 +389,14 @@ func (a *app) writeJob(cl *client.Client, jobs *jobIndex, existing *domain.Job, 
 	return updated, existing.ID, err
 }
 
-// same reports whether fields, completed by defaults, say what the job already is. What this version of the
-// program cannot read is not the same: the server shall judge it.
+// same reports whether fields, completed by defaults, equal the job. If this version of the program cannot read the fields,
+// same returns false, so that the server checks them.
 func same(job domain.JobSpec, fields map[string]any) bool {
 	spec, readable := specOf(fields)
 	return readable && len(jobfile.Diff(job, spec)) == 0
 }
 
-// specOf returns the job that fields say, false where this version of the program cannot read them.
+// specOf converts fields to a job. It returns false if this version of the program cannot read them.
 func specOf(fields map[string]any) (domain.JobSpec, bool) {
 	spec := domain.DefaultJobSpec()
 	data, err := json.Marshal(fields)
@@ -407,17 +408,17 @@ func specOf(fields map[string]any) (domain.JobSpec, bool) {
 	return spec, d.Decode(&spec) == nil
 }
 
-// jobIndex finds jobs by name. For many names of a group it lists the group once instead of asking for each.
+// jobIndex finds jobs by name. For many names of one group it lists the group once instead of requesting each job.
 type jobIndex struct {
 	cl     *client.Client
-	wanted map[string]int                   // group → how many names will be asked for
-	groups map[string]map[string]domain.Job // of the groups that were listed
+	wanted map[string]int                   // by group: the number of names to find
+	groups map[string]map[string]domain.Job // by group and name; only listed groups
 }
 
 const (
 	fewNames     = 10
 	mostIndexed  = 200_000
-	bigGroupNote = "the group has over %d jobs; apply fewer at once"
+	bigGroupNote = "the group has more than %d jobs; apply fewer jobs at once"
 )
 
 func newJobIndex(cl *client.Client, file *jobfile.File) *jobIndex {
@@ -428,7 +429,7 @@ func newJobIndex(cl *client.Client, file *jobfile.File) *jobIndex {
 	return i
 }
 
-// find returns the job, client.ErrNoJob if there is none.
+// find returns the job, or client.ErrNoJob.
 func (i *jobIndex) find(ctx context.Context, group, name string) (domain.Job, error) {
 	if i.wanted[group] <= fewNames {
 		return i.cl.JobByName(ctx, group, name)
@@ -436,7 +437,7 @@ func (i *jobIndex) find(ctx context.Context, group, name string) (domain.Job, er
 	byName, listed := i.groups[group]
 	if !listed {
 		jobs, err := i.cl.Jobs(ctx, client.JobFilter{Group: group}, mostIndexed)
-		if err != nil && !client.NoGroup(err) { // creating the job says so, with all else that is wrong with it
+		if err != nil && !client.NoGroup(err) { // creating the job reports it together with the other faults
 			return domain.Job{}, err
 		}
 		if len(jobs) == mostIndexed {
@@ -455,7 +456,7 @@ func (i *jobIndex) find(ctx context.Context, group, name string) (domain.Job, er
 	return j, nil
 }
 
-// put notes a job that was just created or updated.
+// put stores a job that was just created or updated.
 func (i *jobIndex) put(j domain.Job) {
 	if byName, listed := i.groups[j.Group]; listed {
 		byName[j.Name] = j

@@ -13,22 +13,22 @@ import (
 
 type auditCmd struct {
 	connection
-	Since time.Duration   `env:"BELFRY_SINCE" default:"24h" help:"How far back to look, from --until."`
+	Since time.Duration   `env:"BELFRY_SINCE" default:"24h" help:"Length of the span, back from --until."`
 	Until *domain.Instant `env:"BELFRY_UNTIL" placeholder:"INSTANT" help:"End of the span, in RFC 3339; by default now."`
 	Job   string          `env:"BELFRY_JOB" placeholder:"JOB" help:"Only this job: its id, or group/name."`
-	All   bool            `env:"BELFRY_AUDIT_ALL" help:"List everything that did not simply run, also while a job was disabled or edited."`
-	Limit int             `env:"BELFRY_LIMIT" default:"1000" help:"Most findings to list; those unexplained are listed beyond it."`
+	All   bool            `env:"BELFRY_AUDIT_ALL" help:"List all fire times that did not run, including those of disabled or edited jobs."`
+	Limit int             `env:"BELFRY_LIMIT" default:"1000" help:"Maximum number of findings to list; unexplained ones are always listed."`
 }
 
 func (*auditCmd) Help() string {
-	return "It recomputes every fire time from the versions of the jobs and compares them with the runs: each has run, or has " +
-		"a reason. The exit code is 1 if any is unexplained or doubled.\n\nExamples:\n\n" +
+	return "The command computes every fire time from the versions of the jobs and compares it with the runs and the missed ledger. " +
+		"If a fire time has no run and no reason, or has two runs, the exit code is 1.\n\nExamples:\n\n" +
 		"    belfry audit\n    belfry audit --since 1h --job default/report --all\n    belfry audit --since 168h -o json"
 }
 
 func (c *auditCmd) Run(a *app, cl *client.Client) error {
 	if c.Since <= 0 {
-		return &usageError{fmt.Sprintf("--since: %s is not a time to look back by; use a positive one such as 24h", c.Since)}
+		return &usageError{fmt.Sprintf("--since: %s is not positive; give a duration such as 24h", c.Since)}
 	}
 	scope := client.FireScope{}
 	end := time.Now()
@@ -50,7 +50,7 @@ func (c *auditCmd) Run(a *app, cl *client.Client) error {
 		return err
 	}
 	if dropped > 0 {
-		fmt.Fprintf(a.stderr, "The first %d findings; there are %d more (--limit).\n", len(whole.Items), dropped)
+		fmt.Fprintf(a.stderr, "Listed the first %d findings; %d more exist (--limit).\n", len(whole.Items), dropped)
 	}
 	if whole.Counts[firecheck.FateUnexplained]+whole.Counts[firecheck.FateDoubled] > 0 {
 		return errReported
@@ -58,7 +58,7 @@ func (c *auditCmd) Run(a *app, cl *client.Client) error {
 	return nil
 }
 
-// pages gathers all pages of an audit. On a terminal it shows how far it has come.
+// pages reads all pages of the fire check. On a terminal it shows its progress.
 func (c *auditCmd) pages(a *app, cl *client.Client, scope client.FireScope) (whole firecheck.Page, dropped int, err error) {
 	_, terminal := fileOf(a.stderr)
 	whole = firecheck.Page{Counts: make(map[firecheck.Fate]int), Items: []firecheck.Item{}}
@@ -88,7 +88,7 @@ func (c *auditCmd) pages(a *app, cl *client.Client, scope client.FireScope) (who
 	return whole, dropped, nil
 }
 
-// keep adds a finding that is asked for. It returns 1 for one too many.
+// keep adds a requested finding. It returns 1 if the finding exceeds the limit.
 func (c *auditCmd) keep(whole *firecheck.Page, f firecheck.Item) int {
 	grave := f.Fate == firecheck.FateUnexplained || f.Fate == firecheck.FateDoubled
 	if !c.All && !grave && !noteworthy(f.Fate) {
@@ -101,7 +101,7 @@ func (c *auditCmd) keep(whole *firecheck.Page, f firecheck.Item) int {
 	return 0
 }
 
-// noteworthy are the fates of fire times that somebody may miss.
+// noteworthy reports whether fire times of this fate are listed without --all.
 func noteworthy(f firecheck.Fate) bool {
 	return slices.Contains([]firecheck.Fate{firecheck.FateMissed, firecheck.FateSchedulerAway, firecheck.FateNotStarted, firecheck.FateLate}, f)
 }
@@ -135,12 +135,12 @@ func auditTable(t *table, whole firecheck.Page) {
 func words(f firecheck.Fate) string { return strings.ReplaceAll(string(f), "_", " ") }
 
 type jobWhyCmd struct {
-	Job string `arg:"" help:"The job's id, or group/name; only the id of one that was deleted."`
-	At  string `required:"" env:"BELFRY_AT" placeholder:"TIME" help:"The instant to ask about: RFC 3339, or a local time in the job's zone such as 2026-03-29T02:30."`
+	Job string `arg:"" help:"The job's id, or group/name. A deleted job needs its id."`
+	At  string `required:"" env:"BELFRY_AT" placeholder:"TIME" help:"The instant, in RFC 3339 or as a local time in the job's zone such as 2026-03-29T02:30."`
 }
 
 func (*jobWhyCmd) Help() string {
-	return "It says whether the instant is a fire time, and what became of it.\n\nExamples:\n\n" +
+	return "The command prints whether the instant is a fire time of the job, and whether it ran, was missed or was dropped.\n\nExamples:\n\n" +
 		"    belfry job why default/report --at 2026-03-29T02:30\n    belfry job why 7 --at 2026-03-29T00:30:00Z -o json"
 }
 

@@ -10,16 +10,16 @@ import (
 
 type jobBackfillCmd struct {
 	Job    string `arg:"" help:"The job's id, or group/name."`
-	From   string `required:"" env:"BELFRY_BACKFILL_FROM" placeholder:"INSTANT" help:"Fire times from this instant on, such as 2026-03-01T00:00:00Z."`
-	To     string `env:"BELFRY_BACKFILL_TO" placeholder:"INSTANT" help:"Fire times before this instant; by default up to now."`
-	Max    int    `env:"BELFRY_BACKFILL_MAX" default:"100" help:"Fire times at most, from the first on; 1000 is the most."`
+	From   string `required:"" env:"BELFRY_BACKFILL_FROM" placeholder:"INSTANT" help:"Start of the range (inclusive), such as 2026-03-01T00:00:00Z."`
+	To     string `env:"BELFRY_BACKFILL_TO" placeholder:"INSTANT" help:"End of the range (exclusive); by default now."`
+	Max    int    `env:"BELFRY_BACKFILL_MAX" default:"100" help:"Maximum number of fire times, starting with the first; at most 1000."`
 	DryRun bool   `env:"BELFRY_DRY_RUN" help:"Only print the fire times."`
 	waiting
 }
 
 func (*jobBackfillCmd) Help() string {
-	return "It plans one run for each fire time that the job's schedule, as it is now, has in the range, also where there is a run already. " +
-		"They come due in order; the job's block policy decides about them.\n\nExamples:\n\n" +
+	return "The command plans one run for each fire time of the job's current schedule in the range, even if that fire time already has a run. " +
+		"The runs become due in order, and the job's block policy applies to them.\n\nExamples:\n\n" +
 		"    belfry job backfill default/report --from 2026-03-01T00:00:00Z --to 2026-04-01T00:00:00Z --dry-run\n" +
 		"    belfry job backfill default/report --from 2026-03-01T00:00:00Z --wait"
 }
@@ -44,7 +44,7 @@ func (c *jobBackfillCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 		return err
 	}
 	if made.Next != nil {
-		fmt.Fprintf(a.stderr, "The range has more fire times; go on with --from %s\n", made.Next)
+		fmt.Fprintf(a.stderr, "The range has more fire times; continue with --from %s\n", made.Next)
 	}
 	if (c.Wait || c.Follow) && !c.DryRun {
 		return a.await(cl, parent.Output, made.RunIDs, c.waiting)

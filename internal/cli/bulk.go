@@ -8,29 +8,29 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// runFilter are the flags that select runs for kill and retry, instead of ids.
+// runFilter holds the flags that select runs for kill and retry instead of ids.
 type runFilter struct {
-	Job       string        `env:"BELFRY_JOB" placeholder:"JOB" help:"Instead of ids: all runs of this job, given as id or group/name."`
+	Job       string        `env:"BELFRY_JOB" placeholder:"JOB" help:"Instead of ids: all runs of this job (its id, or group/name)."`
 	Group     string        `short:"g" env:"BELFRY_RUN_GROUP" placeholder:"NAME" help:"Instead of ids: all runs of this group."`
 	State     []string      `env:"BELFRY_STATE" placeholder:"STATE" help:"Only runs in these states."`
 	Cause     string        `env:"BELFRY_CAUSE" placeholder:"CAUSE" help:"Only runs of this cause."`
 	Reason    string        `env:"BELFRY_REASON" placeholder:"REASON" help:"Only runs with this reason, such as lost or timeout."`
 	Instance  string        `env:"BELFRY_RUN_INSTANCE" placeholder:"NAME" help:"Only runs on this instance."`
-	Since     time.Duration `env:"BELFRY_SINCE" placeholder:"DURATION" help:"Only runs of this last stretch of time, such as 24h."`
-	Broadcast string        `env:"BELFRY_BROADCAST" placeholder:"RUN" help:"Only the shards of this broadcast, given as broadcast_id shows it."`
+	Since     time.Duration `env:"BELFRY_SINCE" placeholder:"DURATION" help:"Only runs of the last DURATION, such as 24h."`
+	Broadcast string        `env:"BELFRY_BROADCAST" placeholder:"RUN" help:"Only the shards of this broadcast (the broadcast_id of its runs)."`
 }
 
 func (f *runFilter) given() bool {
 	return f.Job != "" || f.Group != "" || len(f.State) > 0 || f.Cause != "" || f.Reason != "" || f.Instance != "" || f.Since != 0 || f.Broadcast != ""
 }
 
-// check refuses a command that names neither runs nor a filter, or both.
+// check returns an error unless the command has either ids or a filter.
 func (f *runFilter) check(ids []string) error {
 	switch {
 	case len(ids) == 0 && !f.given():
-		return &usageError{"name runs by their ids, or by flags such as --job or --state"}
+		return &usageError{"give the ids of runs, or flags such as --job or --state"}
 	case len(ids) > 0 && f.given():
-		return &usageError{"give ids or flags that select runs, not both"}
+		return &usageError{"give either ids or flags that select runs, not both"}
 	}
 	return nil
 }
@@ -58,7 +58,7 @@ func (f *runFilter) body(a *app, cl *client.Client) (client.BulkFilter, error) {
 	return out, nil
 }
 
-// bulkDone is what a whole bulk did.
+// bulkDone is the result of a bulk request.
 type bulkDone struct {
 	Matched int            `json:"matched"`
 	Done    int            `json:"done"`
@@ -67,7 +67,7 @@ type bulkDone struct {
 	RunIDs  []domain.RunID `json:"run_ids,omitempty"`
 }
 
-// bulk does something to all runs that fit, step by step, and shows on a terminal how far it is.
+// bulk changes all matching runs in steps, and shows its progress on a terminal.
 func (a *app) bulk(cl *client.Client, action string, f *runFilter) (bulkDone, error) {
 	var sum bulkDone
 	filter, err := f.body(a, cl)
@@ -95,17 +95,17 @@ func (a *app) bulk(cl *client.Client, action string, f *runFilter) (bulkDone, er
 		}
 	}
 	if sum.Failed > 0 {
-		err = fmt.Errorf("%d of %d runs could not be done", sum.Failed, sum.Matched)
+		err = fmt.Errorf("%d of %d runs could not be changed", sum.Failed, sum.Matched)
 	}
 	return sum, err
 }
 
-// printBulk prints what a bulk did.
+// printBulk prints the result of a bulk request.
 func (a *app) printBulk(form, done string, sum bulkDone) error {
 	return a.print(form, sum, func(t *table) {
 		text := fmt.Sprintf("%d of %d runs: %s", sum.Done, sum.Matched, done)
 		if sum.Skipped > 0 {
-			text += fmt.Sprintf("; %d changed meanwhile", sum.Skipped)
+			text += fmt.Sprintf("; %d skipped because their state changed", sum.Skipped)
 		}
 		t.row(text)
 	})

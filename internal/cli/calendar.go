@@ -14,7 +14,7 @@ type calendarCmd struct {
 	connection
 	List   calendarListCmd   `cmd:"" help:"List calendars."`
 	Get    calendarGetCmd    `cmd:"" help:"Show one calendar."`
-	Create calendarCreateCmd `cmd:"" help:"Make a calendar."`
+	Create calendarCreateCmd `cmd:"" help:"Create a calendar."`
 	Update calendarUpdateCmd `cmd:"" help:"Change a calendar, for all jobs that use it."`
 	Delete calendarDeleteCmd `cmd:"" help:"Delete calendars that no job uses."`
 }
@@ -41,7 +41,7 @@ func (c *calendarListCmd) Run(a *app, parent *calendarCmd, cl *client.Client) er
 	})
 }
 
-// texts returns the days as text.
+// texts returns the days as strings.
 func texts[T domain.Weekday | domain.Date](days []T) []string {
 	out := make([]string, len(days))
 	for i, d := range days {
@@ -80,14 +80,14 @@ func (a *app) printCalendar(form string, k domain.Calendar) error {
 	})
 }
 
-// dayFlags are the days of a calendar as they are given. The server judges them.
+// dayFlags holds the days of a calendar as the flags give them. The server checks them.
 type dayFlags struct {
 	Weekdays []string `name:"weekday" env:"BELFRY_WEEKDAYS" placeholder:"DAY" help:"Days of the week that are off, such as saturday,sunday."`
 	Dates    []string `name:"date" env:"BELFRY_DATES" placeholder:"DATE" help:"Dates that are off, such as 2026-12-25."`
-	File     string   `short:"f" env:"BELFRY_DATES_FILE" placeholder:"FILE" help:"A file with dates that are off, one a line, with what follows # left out; - is standard input."`
+	File     string   `short:"f" env:"BELFRY_DATES_FILE" placeholder:"FILE" help:"A file with dates that are off, one per line; # starts a comment; - is standard input."`
 }
 
-// dates returns those of the flags and of the file; given says whether there are any of these.
+// dates returns the dates of the flags and of the file. given reports whether any of these flags is set.
 func (f *dayFlags) dates(a *app) (dates []string, given bool, err error) {
 	dates, given = slices.Clone(f.Dates), len(f.Dates) > 0
 	if f.File == "" {
@@ -104,7 +104,7 @@ func (f *dayFlags) dates(a *app) (dates []string, given bool, err error) {
 		case line == "":
 			continue
 		case date.UnmarshalText([]byte(line)) != nil:
-			return nil, false, fmt.Errorf("%s, line %d: %q is no date; write it like 2026-12-25", f.File, n+1, clipped(line))
+			return nil, false, fmt.Errorf("%s, line %d: %q is not a date; write dates as 2026-12-25", f.File, n+1, clipped(line))
 		}
 		dates = append(dates, line)
 	}
@@ -113,7 +113,7 @@ func (f *dayFlags) dates(a *app) (dates []string, given bool, err error) {
 
 func clipped(s string) string { return shown(s, 40) }
 
-// calendarBody is a calendar as it goes to the server.
+// calendarBody is a calendar in a request to the server.
 type calendarBody struct {
 	Name        string   `json:"name"`
 	Description string   `json:"description"`
@@ -124,12 +124,12 @@ type calendarBody struct {
 
 type calendarCreateCmd struct {
 	Name        string `arg:"" help:"The calendar's name: a-z, 0-9, _ and -."`
-	Description string `env:"BELFRY_DESCRIPTION" placeholder:"TEXT" help:"What the calendar is for."`
+	Description string `env:"BELFRY_DESCRIPTION" placeholder:"TEXT" help:"Description of the calendar."`
 	dayFlags
 }
 
 func (*calendarCreateCmd) Help() string {
-	return "A job whose schedule names the calendar does not fire on its days, by the job's time zone.\n\nExamples:\n\n" +
+	return "Jobs whose schedule names the calendar do not fire on its days. The days are those of each job's time zone.\n\nExamples:\n\n" +
 		"    belfry calendar create weekends --weekday saturday,sunday\n" +
 		"    belfry calendar create holidays --date 2026-12-25,2026-12-26 --description \"the office is closed\"\n" +
 		"    belfry calendar create closed -f dates.txt"
@@ -154,15 +154,15 @@ const noDays = "none"
 
 type calendarUpdateCmd struct {
 	Name        string  `arg:"" help:"The calendar's name."`
-	Description *string `env:"BELFRY_DESCRIPTION" placeholder:"TEXT" help:"What the calendar is for."`
+	Description *string `env:"BELFRY_DESCRIPTION" placeholder:"TEXT" help:"Description of the calendar."`
 	dayFlags
-	Add    []string `env:"BELFRY_ADD_DATES" placeholder:"DATE" help:"Dates that are off from now on, besides those that are."`
-	Remove []string `env:"BELFRY_REMOVE_DATES" placeholder:"DATE" help:"Dates that are off no more."`
+	Add    []string `env:"BELFRY_ADD_DATES" placeholder:"DATE" help:"Dates to add."`
+	Remove []string `env:"BELFRY_REMOVE_DATES" placeholder:"DATE" help:"Dates to remove."`
 }
 
 func (*calendarUpdateCmd) Help() string {
-	return "What is not given stays as it is. --weekday, --date and --file give whole lists, of which the word none makes empty ones; --add and --remove change single dates. " +
-		"It takes effect at once, and gives each job that uses the calendar a next version.\n\nExamples:\n\n" +
+	return "Fields without a flag stay unchanged. --weekday, --date and --file replace the whole list; the word none empties it. --add and --remove change single dates. " +
+		"The change takes effect at once, and each job that uses the calendar gets a new version.\n\nExamples:\n\n" +
 		"    belfry calendar update holidays --add 2027-01-01\n    belfry calendar update holidays -f dates.txt\n    belfry calendar update weekends --weekday none"
 }
 
@@ -187,7 +187,7 @@ func (c *calendarUpdateCmd) Run(a *app, parent *calendarCmd, cl *client.Client) 
 	}
 	for _, d := range c.Remove {
 		if !slices.Contains(body.Dates, d) {
-			return &usageError{fmt.Sprintf("--remove %s: that is no date of the calendar", clipped(d))}
+			return &usageError{fmt.Sprintf("--remove %s: the calendar does not have this date", clipped(d))}
 		}
 	}
 	body.Dates = append(slices.DeleteFunc(body.Dates, func(d string) bool { return slices.Contains(c.Remove, d) }), c.Add...)
@@ -197,7 +197,7 @@ func (c *calendarUpdateCmd) Run(a *app, parent *calendarCmd, cl *client.Client) 
 	return a.printCalendar(parent.Output, k)
 }
 
-// unlessNone returns the days, and none of them for the word none alone.
+// unlessNone returns the days. It returns an empty list if the only day is the word none.
 func unlessNone(days []string) []string {
 	if len(days) == 1 && days[0] == noDays {
 		return []string{}

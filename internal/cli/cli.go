@@ -1,7 +1,7 @@
-// Package cli is the belfry command line: it parses arguments, runs roles that it is given, and talks to the
-// REST API for everything else. It never exits the process; Main returns the exit code.
+// Package cli is the belfry command line. It parses arguments, runs the roles that the caller passes in, and uses the REST API
+// for all other commands. It never exits the process; Main returns the exit code.
 //
-// Results go to stdout, all else to stderr. Tables are for people and may change; -o json and -o yaml have the
+// Results go to stdout, all other output to stderr. Tables are for people and may change; -o json and -o yaml have the
 // field names of the API and are for programs.
 package cli
 
@@ -27,8 +27,8 @@ const (
 	ExitUsage  = 2
 )
 
-// Roles is what the commands that are no clients do. Each blocks until its work is done or ctx is cancelled,
-// and returns nil after an ordinary stop. The settings were validated.
+// Roles runs the commands that do not use the REST API. Each method blocks until its work is done or ctx is cancelled, and
+// returns nil after an ordinary stop. The caller has validated the settings.
 type Roles interface {
 	Standalone(ctx context.Context, settings config.Standalone) error
 	Scheduler(ctx context.Context, settings config.Scheduler) error
@@ -42,16 +42,16 @@ type Roles interface {
 	Conformance(ctx context.Context, settings config.Conformance) error
 }
 
-// Main runs the command that args name, without the program's own name, and returns the exit code.
+// Main runs the command in args, which do not include the program name, and returns the exit code.
 func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, roles Roles) int {
 	a := &app{ctx: ctx, stdin: stdin, stdout: stdout, stderr: stderr, roles: roles}
 	var grammar root
 	helped := false
 	parser, err := kong.New(&grammar,
 		kong.Name("belfry"),
-		kong.Description("Belfry is a distributed job scheduler: it rings on time and once.\n\n"+
-			"Try it with `belfry standalone --demo`, then open the address that it prints. "+
-			"Every flag can also be set by the environment variable named beside it."),
+		kong.Description("Belfry is a distributed job scheduler. It fires each job on time and exactly once.\n\n"+
+			"To try it, run `belfry standalone --demo` and open the address that it prints. "+
+			"Each flag can also be set by the environment variable that its help shows."),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(int) { helped = true }), // only --help and --version call it
 		kong.Vars{"version": "belfry " + Version()},
@@ -59,7 +59,7 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 		kong.ExplicitGroups(groups),
 	)
 	if err != nil {
-		fmt.Fprintf(stderr, "belfry: %v\n", err) // a fault in the grammar, which every test meets first
+		fmt.Fprintf(stderr, "belfry: %v\n", err) // the grammar is invalid, so that every test fails
 		return ExitFailed
 	}
 	parsed, err := parser.Parse(args)
@@ -78,21 +78,21 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 	return a.exitCode(err)
 }
 
-// app is what commands share.
+// app holds the values that all commands share.
 type app struct {
-	ctx            context.Context //nolint:containedctx // it lives as long as the one command
+	ctx            context.Context //nolint:containedctx // app lives as long as the one command
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	roles          Roles
 	client         *client.Client // nil until the command needs one
 }
 
-// usageError is a fault in the arguments that only the command itself could see.
+// usageError is an error in the arguments that the parser cannot detect.
 type usageError struct{ text string }
 
 func (e *usageError) Error() string { return e.text }
 
-// errReported means that the command failed and has already said why.
+// errReported means that the command failed and has already printed the error.
 var errReported = errors.New("reported")
 
 // loggedError is an error that a role has written to its own log.
@@ -122,15 +122,15 @@ func (a *app) exitCode(err error) int {
 		return ExitUsage
 	}
 	if local := new(domain.Error); errors.As(err, &local) && local.Code == domain.Invalid {
-		return ExitUsage // a role's settings that only the role itself could judge
+		return ExitUsage // settings that only the role itself can check
 	}
 	if client.StatusOf(err) == 401 {
-		fmt.Fprintln(a.stderr, "Log in with \"belfry login\", or give a token with --token or BELFRY_TOKEN.")
+		fmt.Fprintln(a.stderr, "Log in with \"belfry login\", or set a token with BELFRY_TOKEN or --token.")
 	}
 	return ExitFailed
 }
 
-// printError prints an error, and the faulty fields that it carries one by one.
+// printError prints an error and, on a line each, its invalid fields.
 func (a *app) printError(err error) {
 	var fields []domain.FieldError
 	var fromServer *client.Error
@@ -155,7 +155,7 @@ func (a *app) printError(err error) {
 	}
 }
 
-// failedCommand returns how to call the command in which parsing failed.
+// failedCommand returns the full name of the command in which parsing failed.
 func failedCommand(err error) string {
 	var e *kong.ParseError
 	if errors.As(err, &e) && e.Context != nil {
@@ -166,11 +166,11 @@ func failedCommand(err error) string {
 	return "belfry"
 }
 
-// stamp is the version that a build without the repository's history is told, by the linker's
+// stamp is the version of a build without the repository's history. The linker sets it:
 // -X github.com/belfryhq/belfry/internal/cli.stamp=v1.2.3.
 var stamp string
 
-// Version returns the version that this binary was stamped with, else the module's, else the revision it was built from.
+// Version returns the stamped version of this binary, else its module version, else its revision.
 func Version() string {
 	if stamp != "" {
 		return stamp

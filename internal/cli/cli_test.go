@@ -23,7 +23,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// fakeRoles notes which role ran with which settings.
+// fakeRoles records which role ran with which settings.
 type fakeRoles struct {
 	ran      string
 	settings any
@@ -60,13 +60,13 @@ func (r *fakeRoles) MigrateStatus(_ context.Context, s config.Migrate) error {
 	return r.note("migrate status", s)
 }
 
-// result is what a command line did.
+// result is the outcome of a command line.
 type result struct {
 	code           int
 	stdout, stderr string
 }
 
-// isolate gives the test an environment without settings and log-ins.
+// isolate gives the test an environment without settings and saved log-ins.
 func isolate(t *testing.T) {
 	t.Helper()
 	for _, entry := range os.Environ() {
@@ -178,7 +178,7 @@ func TestWrongUsage(t *testing.T) {
 		{"job list --enabled --disabled", "enabled"},
 		{"import crontab x --group Big", "--group: a group name is"},
 		{"run get 7", "a run id is a UUID"},
-		{"audit --since=-5m", "--since: -5m0s is not a time to look back by"},
+		{"audit --since=-5m", "--since: -5m0s is not positive"},
 		{"audit --since soon", "--since"},
 		{"audit --until soon", "--until"},
 		{"audit --job report", "give its id, or group/name"},
@@ -204,8 +204,8 @@ func TestHelp(t *testing.T) {
 	belfry(t, "", "--version").want(t, ExitDone, "belfry")
 }
 
-// TestEveryCommandTeaches keeps each command's help complete: an example, and for each flag a help text and an
-// environment variable that no other flag of the command has.
+// TestEveryCommandTeaches checks the help of each command: it has an example, and each flag has a help text and its own
+// environment variable.
 func TestEveryCommandTeaches(t *testing.T) {
 	parser, err := kong.New(&root{}, kong.Vars{"version": ""})
 	if err != nil {
@@ -262,7 +262,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestPrintedJobsApply holds that what get and list print is understood by apply, and changes nothing.
+// TestPrintedJobsApply checks that apply accepts the output of get and list, and changes nothing.
 func TestPrintedJobsApply(t *testing.T) {
 	c := newConsole(t)
 	belfry(t, reportYAML, "job", "apply", "-f", "-").want(t, ExitDone)
@@ -507,7 +507,7 @@ func TestImportCrontab(t *testing.T) {
 		t.Fatalf("got %+v", c.jobs)
 	}
 
-	// A second import changes what the file says, and nothing else.
+	// A second import updates only the fields that the file defines.
 	c.jobs[0].Enabled, c.jobs[0].Retries = false, 3
 	write("0 4 * * * root backup\nMAILTO=root\n# moved\n0 3 * * * root report\n")
 	r = belfry(t, "", "import", "crontab", file, "-o", "json")

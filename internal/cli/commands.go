@@ -6,63 +6,63 @@ import (
 	"github.com/belfryhq/belfry/internal/config"
 )
 
-// groups are the titles under which help lists commands and flags.
+// groups holds the titles under which the help lists commands and flags.
 var groups = []kong.Group{
 	{Key: "try", Title: "Everything in one process:"},
-	{Key: "roles", Title: "One role each, any number of each:"},
+	{Key: "roles", Title: "Single roles, each in any number of processes:"},
 	{Key: "database", Title: "The database:"},
-	{Key: "client", Title: "Talking to a console:"},
-	{Key: "connection", Title: "Which console, and how to print:"},
+	{Key: "client", Title: "Commands that use a console:"},
+	{Key: "connection", Title: "Console and output:"},
 	{Key: "servers", Title: "Servers:"},
 	{Key: "engine", Title: "Engine:"},
 	{Key: "alerts", Title: "Alerts:"},
 	{Key: "oidc", Title: "Log-in through an identity provider:"},
-	{Key: "bench", Title: "Measuring and testing:"},
+	{Key: "bench", Title: "Measurements and tests:"},
 	{Key: "log", Title: "Logging:"},
 }
 
-// root is the grammar of the command line.
+// root defines the commands and flags.
 type root struct {
 	Version kong.VersionFlag `help:"Print the version."`
 
-	Standalone standaloneCmd `cmd:"" group:"try" help:"Run all roles in one process, with Postgres and NATS inside."`
-	Scheduler  schedulerCmd  `cmd:"" group:"roles" help:"Run the role that decides when."`
-	Dispatcher dispatcherCmd `cmd:"" group:"roles" help:"Run the role that settles results, assigns waiting runs and reconciles."`
-	Console    consoleCmd    `cmd:"" group:"roles" help:"Run the role that serves the REST API and the web UI."`
-	Executor   executorCmd   `cmd:"" group:"roles" help:"Run the stock agent: handlers http, command, sleep and echo, and scripts."`
-	Migrate    migrateCmd    `cmd:"" group:"database" help:"Bring the database up to date."`
+	Standalone standaloneCmd `cmd:"" group:"try" help:"Run all roles in one process, with a built-in Postgres and NATS."`
+	Scheduler  schedulerCmd  `cmd:"" group:"roles" help:"Run the scheduler, which plans and fires jobs."`
+	Dispatcher dispatcherCmd `cmd:"" group:"roles" help:"Run the dispatcher, which settles results, assigns waiting runs and repairs runs."`
+	Console    consoleCmd    `cmd:"" group:"roles" help:"Run the console, which serves the REST API and the web console."`
+	Executor   executorCmd   `cmd:"" group:"roles" help:"Run the stock executor: handlers http, command, sleep and echo, and scripts."`
+	Migrate    migrateCmd    `cmd:"" group:"database" help:"Migrate the database schema, or show its status."`
 
-	Login    loginCmd    `cmd:"" group:"client" help:"Log in to a console and remember it."`
-	Logout   logoutCmd   `cmd:"" group:"client" help:"Log out, here or everywhere."`
-	Password passwordCmd `cmd:"" group:"client" help:"Change one's own password."`
-	Job      jobCmd      `cmd:"" group:"client" help:"Jobs: list, apply, trigger and more."`
-	Run      runCmd      `cmd:"" group:"client" help:"Runs: list, read logs, kill, retry."`
-	Group    groupCmd    `cmd:"" group:"client" help:"Executor groups, their tokens and their instances."`
-	Calendar calendarCmd `cmd:"" group:"client" help:"Calendars: days on which jobs do not fire."`
-	Token    tokenCmd    `cmd:"" group:"client" help:"API tokens."`
-	User     userCmd     `cmd:"" group:"client" help:"Users: who may log in, and do what."`
-	Overview overviewCmd `cmd:"" group:"client" help:"See how things stand: running, finished, late, failed."`
+	Login    loginCmd    `cmd:"" group:"client" help:"Log in to a console and save the session."`
+	Logout   logoutCmd   `cmd:"" group:"client" help:"End the saved session, or all sessions of the user."`
+	Password passwordCmd `cmd:"" group:"client" help:"Change your own password."`
+	Job      jobCmd      `cmd:"" group:"client" help:"List, apply, trigger and delete jobs, and more."`
+	Run      runCmd      `cmd:"" group:"client" help:"List runs, read logs, kill and retry runs."`
+	Group    groupCmd    `cmd:"" group:"client" help:"Manage executor groups, their tokens and instances."`
+	Calendar calendarCmd `cmd:"" group:"client" help:"Manage calendars: days on which jobs do not fire."`
+	Token    tokenCmd    `cmd:"" group:"client" help:"Manage API tokens."`
+	User     userCmd     `cmd:"" group:"client" help:"Manage users, their roles and groups."`
+	Overview overviewCmd `cmd:"" group:"client" help:"Show numbers of running, finished, late and failed runs."`
 	Report   reportCmd   `cmd:"" group:"client" help:"Count finished runs over time."`
-	Audit    auditCmd    `cmd:"" group:"client" help:"Explain what became of every fire time."`
+	Audit    auditCmd    `cmd:"" group:"client" help:"Check that every fire time has a run or a reason."`
 	Export   exportCmd   `cmd:"" group:"client" help:"Print groups and jobs as YAML."`
-	Import   importCmd   `cmd:"" group:"client" help:"Make groups and jobs of an export, or of what other schedulers run."`
+	Import   importCmd   `cmd:"" group:"client" help:"Import groups and jobs from an export or from crontabs."`
 
-	Event        eventCmd        `cmd:"" group:"client" help:"Events: send them, and see what they fired."`
-	EventTrigger eventTriggerCmd `cmd:"" group:"client" help:"Event triggers: which events fire which jobs."`
-	DeadLetter   deadLetterCmd   `cmd:"" group:"client" help:"Messages that could not be taken: look at them, replay them."`
-	AlertChannel alertChannelCmd `cmd:"" group:"client" help:"Alert channels: list, apply, test and more."`
-	Alert        alertCmd        `cmd:"" group:"client" help:"What was told by alerts, and what came of it."`
+	Event        eventCmd        `cmd:"" group:"client" help:"Send events, and list the runs that they started."`
+	EventTrigger eventTriggerCmd `cmd:"" group:"client" help:"Manage event triggers: which events fire which jobs."`
+	DeadLetter   deadLetterCmd   `cmd:"" group:"client" help:"List, replay and delete messages that could not be processed."`
+	AlertChannel alertChannelCmd `cmd:"" group:"client" help:"Manage and test alert channels."`
+	Alert        alertCmd        `cmd:"" group:"client" help:"List alerts and their deliveries."`
 
 	Bench       benchCmd       `cmd:"" group:"bench" help:"Measure throughput, lateness and cost on this machine."`
-	Conformance conformanceCmd `cmd:"" group:"bench" help:"Test whether an executor in any language keeps every duty of the wire contract."`
+	Conformance conformanceCmd `cmd:"" group:"bench" help:"Test an executor in any language against the wire contract."`
 
-	BenchPart benchPartCmd `cmd:"" hidden:"" help:"One process of a measurement; standard input says which part it runs."`
+	BenchPart benchPartCmd `cmd:"" hidden:"" help:"One process of a measurement; it reads its task from standard input."`
 }
 
 type standaloneCmd struct{ config.Standalone }
 
 func (*standaloneCmd) Help() string {
-	return "It keeps its data in --data-dir. The first start prints the user admin and its password, once.\n\nExamples:\n\n" +
+	return "The data is kept in --data-dir. The first start creates the user admin and prints its password once.\n\nExamples:\n\n" +
 		"    belfry standalone --demo\n    belfry standalone --data-dir /var/lib/belfry --http 0.0.0.0:8080"
 }
 func (c *standaloneCmd) Run(a *app) error { return a.roles.Standalone(a.ctx, c.Standalone) }
@@ -70,7 +70,7 @@ func (c *standaloneCmd) Run(a *app) error { return a.roles.Standalone(a.ctx, c.S
 type schedulerCmd struct{ config.Scheduler }
 
 func (*schedulerCmd) Help() string {
-	return "Schedulers share the jobs that are due; with one left alive no fire time is lost.\n\nExample:\n\n" +
+	return "Any number of schedulers share the due jobs. As long as one is alive, no fire time is lost.\n\nExample:\n\n" +
 		"    belfry scheduler --database-url postgres://belfry@db/belfry --nats-url nats://nats:4222"
 }
 func (c *schedulerCmd) Run(a *app) error { return a.roles.Scheduler(a.ctx, c.Scheduler) }
@@ -92,21 +92,21 @@ func (c *consoleCmd) Run(a *app) error { return a.roles.Console(a.ctx, c.Console
 type executorCmd struct{ config.Executor }
 
 func (*executorCmd) Help() string {
-	return "It connects to NATS alone and listens on no port but that of --metrics, if one is given. `belfry group create` shows a group's token.\n\nExamples:\n\n" +
+	return "The executor connects only to NATS. It opens no port, except the one of --metrics. `belfry group create` prints the token of a group.\n\nExamples:\n\n" +
 		"    BELFRY_TOKEN=… belfry executor --group default --nats-url nats://nats:4222\n" +
 		"    belfry executor -g tools --allow-command --allow-script bash,python"
 }
 func (c *executorCmd) Run(a *app) error { return a.roles.Executor(a.ctx, c.Executor) }
 
 type migrateCmd struct {
-	Up     migrateUpCmd     `cmd:"" help:"Apply all migrations that are missing."`
-	Status migrateStatusCmd `cmd:"" help:"Say which migrations are applied and which are missing."`
+	Up     migrateUpCmd     `cmd:"" help:"Apply all missing migrations."`
+	Status migrateStatusCmd `cmd:"" help:"List applied and missing migrations."`
 }
 
 type migrateUpCmd struct{ config.Migrate }
 
 func (*migrateUpCmd) Help() string {
-	return "It may run beside the binaries of the release before.\n\nExample:\n\n    belfry migrate up --database-url postgres://belfry@db/belfry"
+	return "Processes of the previous release can keep running meanwhile.\n\nExample:\n\n    belfry migrate up --database-url postgres://belfry@db/belfry"
 }
 func (c *migrateUpCmd) Run(a *app) error { return a.roles.MigrateUp(a.ctx, c.Migrate) }
 
@@ -120,16 +120,15 @@ func (c *migrateStatusCmd) Run(a *app) error { return a.roles.MigrateStatus(a.ct
 type benchCmd struct{ config.Bench }
 
 func (*benchCmd) Help() string {
-	return "The command starts Postgres (with fsync), a NATS server (with file storage) and the roles, each in a separate process. " +
-		"It generates load, prints a report and removes everything that it created. In the same run it measures a baseline: a pipeline " +
-		"without scheduling logic on the same servers. Absolute figures depend on the machine; compare the ratios to the baseline." +
-		"\n\nModes:\n\n" +
-		"    burst     --fires due in one instant: time until all have started and until all are settled\n" +
-		"    rate      --rate fires a second for --span: lateness, CPU, WAL and bytes per run\n" +
+	return "The command starts Postgres (with fsync), a NATS server (with file storage) and the roles, each as a process of " +
+		"its own. It measures them under load and removes everything afterwards. On the same servers it also measures a baseline: " +
+		"a pipeline without scheduling logic. Absolute figures depend on the machine; ratios to the baseline describe Belfry.\n\nModes:\n\n" +
+		"    burst     --fires due at one instant: time until all have started and until all are settled\n" +
+		"    rate      --rate fires per second for --span: lateness, CPU, WAL and bytes per run\n" +
 		"    max       the highest sustained rate\n" +
-		"    overload  twice the maximum: throughput, order of starts, and recovery time\n" +
-		"    idle      the cost of 1,000,000 idle jobs, compared with 10,000\n" +
-		"    history   the cost of 20,000,000 past runs, compared with none\n" +
+		"    overload  twice the maximum rate: throughput, order and recovery\n" +
+		"    idle      cost of 1,000,000 idle jobs, compared with 10,000\n" +
+		"    history   cost of 20,000,000 finished runs, compared with none\n" +
 		"    all       all of these\n\nExamples:\n\n    belfry bench burst --runs 5\n    belfry bench rate --rate 5000 --span 30s -o json\n" +
 		"    belfry bench max --profile /tmp/profiles"
 }
@@ -138,6 +137,6 @@ func (c *benchCmd) Run(a *app) error { return a.roles.Bench(a.ctx, c.Bench) }
 type benchPartCmd struct{}
 
 func (*benchPartCmd) Help() string {
-	return "`belfry bench` starts this command for each part. Do not run it yourself.\n\nExample:\n\n    belfry bench-part < ORDER"
+	return "Only `belfry bench` runs this command.\n\nExample:\n\n    belfry bench-part < ORDER"
 }
 func (*benchPartCmd) Run(a *app) error { return a.roles.BenchPart(a.ctx, a.stdin) }

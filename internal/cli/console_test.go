@@ -32,7 +32,7 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(leakChecked{m}) }
 
-// leakChecked fails a run that leaves goroutines behind.
+// leakChecked fails if goroutines remain after the tests.
 type leakChecked struct{ *testing.M }
 
 func (m leakChecked) Run() int {
@@ -56,7 +56,7 @@ func (*fleet) Instances(group string) []domain.Instance {
 }
 func (*fleet) Drain(context.Context, string, string) error { return nil }
 
-// channels tries none, and says so.
+// channels answers tests without a delivery: it succeeds for Slack and fails for other kinds.
 type channels struct{ *alerts.Store }
 
 func (channels) Test(_ context.Context, c alert.Channel) (string, error) {
@@ -66,7 +66,7 @@ func (channels) Test(_ context.Context, c alert.Channel) (string, error) {
 	return "", errors.New("nobody is there")
 }
 
-// newRealConsole serves the REST API on a database of its own and logs the command line in as its admin.
+// newRealConsole serves the REST API on a new database, and logs in to it as admin.
 func newRealConsole(t *testing.T) *fleet {
 	t.Helper()
 	isolate(t)
@@ -103,7 +103,7 @@ func newRealConsole(t *testing.T) *fleet {
 	return f
 }
 
-// TestAgainstTheRealAPI runs each client command against the handlers and stores that a console has.
+// TestAgainstTheRealAPI runs each client command against the handlers and stores of a console.
 func TestAgainstTheRealAPI(t *testing.T) {
 	fleet := newRealConsole(t)
 	ok := func(stdin, args string, want ...string) string {
@@ -235,7 +235,7 @@ const familyYAML = `
 - {group: default, name: child, handler: echo, schedule: {kind: none}, tags: [family]}
 `
 
-// Files name children by name, show what differs, and may have the last word on what there is.
+// Files give children by name, dry runs show differences, and --prune deletes jobs that are not in the files.
 func TestApplyDeclaresAGroup(t *testing.T) {
 	newRealConsole(t)
 	dir := t.TempDir()

@@ -16,18 +16,18 @@ type eventCmd struct {
 	connection
 	Send eventSendCmd `cmd:"" help:"Send an event."`
 	List eventListCmd `cmd:"" help:"List events, newest first."`
-	Get  eventGetCmd  `cmd:"" help:"Show one event and what became of it."`
+	Get  eventGetCmd  `cmd:"" help:"Show one event and the result of each trigger."`
 }
 
 type eventSendCmd struct {
 	Name string `arg:"" help:"The event's name, such as orders.created."`
-	Data string `short:"d" env:"BELFRY_EVENT_DATA" xor:"data" placeholder:"JSON" help:"The event's data; null if neither this nor a file is given."`
-	File string `short:"f" env:"BELFRY_EVENT_FILE" xor:"data" placeholder:"FILE" help:"A file with the data; - is standard input."`
-	Key  string `env:"BELFRY_EVENT_KEY" placeholder:"KEY" help:"What the event is known by: sent again with the same key it fires nothing again."`
+	Data string `short:"d" env:"BELFRY_EVENT_DATA" xor:"data" placeholder:"JSON" help:"The event's data; by default null."`
+	File string `short:"f" env:"BELFRY_EVENT_FILE" xor:"data" placeholder:"FILE" help:"A file with the event's data; - is standard input."`
+	Key  string `env:"BELFRY_EVENT_KEY" placeholder:"KEY" help:"Idempotency key: an event with the same key fires nothing a second time."`
 }
 
 func (*eventSendCmd) Help() string {
-	return "It prints the event's id, and what each trigger that knows its name made of it.\n\nExamples:\n\n" +
+	return "The command prints the event's id and the result of each trigger for events of this name.\n\nExamples:\n\n" +
 		"    belfry event send orders.created -d '{\"id\": 7, \"amount\": 120.5}' --key order-7\n    belfry event send stock.counted -f stock.json"
 }
 
@@ -43,14 +43,14 @@ func (c *eventSendCmd) Run(a *app, parent *eventCmd, cl *client.Client) error {
 		}
 	}
 	if !json.Valid(data) {
-		return &usageError{"the data are not JSON; a text is written in quotes: -d '\"text\"'"}
+		return &usageError{"the data is not JSON; put quotes around a text: -d '\"text\"'"}
 	}
 	sent, err := cl.SendEvent(a.ctx, c.Name, data, c.Key)
 	if err != nil {
 		return err
 	}
 	if sent.Repeated {
-		fmt.Fprintln(a.stderr, "It had been sent before; this is what became of it then:")
+		fmt.Fprintln(a.stderr, "This event was sent before. Its result was:")
 	}
 	return a.print(parent.Output, sent, func(t *table) {
 		t.row(sent.EventID)
@@ -58,7 +58,7 @@ func (c *eventSendCmd) Run(a *app, parent *eventCmd, cl *client.Client) error {
 	})
 }
 
-// deliveries writes what triggers made of an event.
+// deliveries prints the result of each trigger.
 func deliveries(t *table, all []event.Delivery) {
 	for _, d := range all {
 		run := ""
@@ -70,9 +70,9 @@ func deliveries(t *table, all []event.Delivery) {
 }
 
 type eventListCmd struct {
-	Name  string        `env:"BELFRY_EVENT_NAME" placeholder:"NAME" help:"Only events of this name, or pattern such as 'orders.>'."`
-	Since time.Duration `env:"BELFRY_EVENT_SINCE" placeholder:"DURATION" help:"Only events that came since, such as 2h."`
-	Limit int           `short:"n" env:"BELFRY_EVENT_LIMIT" default:"50" help:"How many at most."`
+	Name  string        `env:"BELFRY_EVENT_NAME" placeholder:"NAME" help:"Only events whose name matches this name or pattern, such as 'orders.>'."`
+	Since time.Duration `env:"BELFRY_EVENT_SINCE" placeholder:"DURATION" help:"Only events of the last DURATION, such as 2h."`
+	Limit int           `short:"n" env:"BELFRY_EVENT_LIMIT" default:"50" help:"Maximum number of events to list."`
 }
 
 func (*eventListCmd) Help() string {
@@ -81,7 +81,7 @@ func (*eventListCmd) Help() string {
 
 func (c *eventListCmd) Run(a *app, parent *eventCmd, cl *client.Client) error {
 	if c.Limit < 1 || c.Since < 0 {
-		return &usageError{"--limit must be at least 1, and --since not negative"}
+		return &usageError{"--limit must be at least 1, and --since must not be negative"}
 	}
 	f := client.EventFilter{Name: c.Name}
 	if c.Since > 0 {
@@ -101,7 +101,7 @@ func (c *eventListCmd) Run(a *app, parent *eventCmd, cl *client.Client) error {
 }
 
 type eventGetCmd struct {
-	ID string `arg:"" help:"The event's id, as belfry event list and a run's event_id show it."`
+	ID string `arg:"" help:"The event's id, from belfry event list or a run's event_id."`
 }
 
 func (*eventGetCmd) Help() string {
@@ -136,18 +136,18 @@ func (c *eventGetCmd) Run(a *app, parent *eventCmd, cl *client.Client) error {
 
 type deadLetterCmd struct {
 	connection
-	List   deadLetterListCmd   `cmd:"" help:"List them, oldest first."`
-	Get    deadLetterGetCmd    `cmd:"" help:"Show one."`
-	Replay deadLetterReplayCmd `cmd:"" help:"Have messages taken again."`
-	Delete deadLetterDeleteCmd `cmd:"" help:"Delete messages for good."`
+	List   deadLetterListCmd   `cmd:"" help:"List dead letters, oldest first."`
+	Get    deadLetterGetCmd    `cmd:"" help:"Show one dead letter."`
+	Replay deadLetterReplayCmd `cmd:"" help:"Publish dead letters again."`
+	Delete deadLetterDeleteCmd `cmd:"" help:"Delete dead letters permanently."`
 }
 
 type deadLetterListCmd struct {
-	Kind string `env:"BELFRY_DEAD_LETTER_KIND" enum:",result,log,event,heartbeat" default:"" help:"Only results, logs, events or heartbeats."`
+	Kind string `env:"BELFRY_DEAD_LETTER_KIND" enum:",result,log,event,heartbeat" default:"" help:"Only dead letters of this kind: result, log, event or heartbeat."`
 }
 
 func (*deadLetterListCmd) Help() string {
-	return "They are kept for 14 days.\n\nExample:\n\n    belfry dead-letter list --kind event"
+	return "Dead letters are messages that could not be processed. They are kept for 14 days.\n\nExample:\n\n    belfry dead-letter list --kind event"
 }
 
 func (c *deadLetterListCmd) Run(a *app, parent *deadLetterCmd, cl *client.Client) error {
@@ -164,7 +164,7 @@ func (c *deadLetterListCmd) Run(a *app, parent *deadLetterCmd, cl *client.Client
 }
 
 type deadLetterGetCmd struct {
-	Seq uint64 `arg:"" help:"Its number, as belfry dead-letter list shows it."`
+	Seq uint64 `arg:"" help:"The dead letter's number, from belfry dead-letter list."`
 }
 
 func (*deadLetterGetCmd) Help() string {
@@ -187,7 +187,7 @@ func (c *deadLetterGetCmd) Run(a *app, parent *deadLetterCmd, cl *client.Client)
 			t.pair("header "+printable(name), strings.Join(values, ", "))
 		}
 		if l.Data == "" && len(l.DataBase64) > 0 {
-			t.pair("data", "no text; -o json shows it as base64")
+			t.pair("data", "not text; use -o json to print it as base64")
 		}
 		t.pair("data", shown(l.Data, 4000))
 	})
@@ -198,8 +198,8 @@ type deadLetterReplayCmd struct {
 }
 
 func (*deadLetterReplayCmd) Help() string {
-	return "Each is published again where it came from, and leaves the dead letters. Should it still not be taken, it becomes a new one. " +
-		"What had taken effect meanwhile takes no effect twice.\n\nExample:\n\n    belfry dead-letter replay 12 13"
+	return "The command publishes each message again on its original subject and removes the dead letter. If the message still cannot be processed, it becomes a new dead letter. " +
+		"A message that has already taken effect does not take effect twice.\n\nExample:\n\n    belfry dead-letter replay 12 13"
 }
 
 func (c *deadLetterReplayCmd) Run(a *app, cl *client.Client) error {

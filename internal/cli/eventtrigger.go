@@ -51,7 +51,7 @@ func (c *eventTriggerListCmd) Run(a *app, parent *eventTriggerCmd, cl *client.Cl
 	})
 }
 
-// triggerID reads the id of an event trigger.
+// triggerID parses the id of an event trigger.
 func triggerID(ref string) (int64, error) {
 	id, err := strconv.ParseInt(ref, 10, 64)
 	if err != nil || id <= 0 {
@@ -114,12 +114,12 @@ func (c *eventTriggerDeleteCmd) Run(a *app, parent *eventTriggerCmd, cl *client.
 
 type eventTriggerApplyCmd struct {
 	Files  []string `short:"f" name:"file" env:"BELFRY_FILES" required:"" placeholder:"FILE" help:"Files with event triggers in YAML or JSON; - is standard input."`
-	DryRun bool     `env:"BELFRY_DRY_RUN" help:"Say what would be done, and do nothing."`
+	DryRun bool     `env:"BELFRY_DRY_RUN" help:"Print what would change, and change nothing."`
 }
 
 func (*eventTriggerApplyCmd) Help() string {
 	return "A file holds one or several YAML documents, each an event trigger or a list of them: name, job (group/name, or job_id), filter, param, enabled. " +
-		"A trigger is known by its job and name: it is created, updated or left unchanged. Fields that a file leaves out get their defaults.\n\nExamples:\n\n" +
+		"A trigger is identified by its job and name. The command creates it, updates it, or leaves it unchanged. Fields that a file leaves out get their defaults.\n\nExamples:\n\n" +
 		"    belfry event-trigger apply -f triggers.yaml --dry-run\n    belfry event-trigger get 3 -o yaml | sed s/100/200/ | belfry event-trigger apply -f -"
 }
 
@@ -137,7 +137,7 @@ func (c *eventTriggerApplyCmd) Run(a *app, parent *eventTriggerCmd, cl *client.C
 		triggers = append(triggers, found...)
 	}
 	if len(triggers) == 0 {
-		return errors.New("the files hold no event trigger")
+		return errors.New("the files contain no event trigger")
 	}
 	results := []appliedTrigger{}
 	failed := false
@@ -153,7 +153,7 @@ func (c *eventTriggerApplyCmd) Run(a *app, parent *eventTriggerCmd, cl *client.C
 		results = append(results, r)
 	}
 	if c.DryRun {
-		fmt.Fprintln(a.stderr, "Nothing was done; without --dry-run:")
+		fmt.Fprintln(a.stderr, "Nothing was changed. Without --dry-run:")
 	}
 	err := a.print(parent.Output, results, func(t *table) {
 		for _, r := range results {
@@ -166,7 +166,7 @@ func (c *eventTriggerApplyCmd) Run(a *app, parent *eventTriggerCmd, cl *client.C
 	return err
 }
 
-// appliedTrigger is one line of the answer of event-trigger apply.
+// appliedTrigger is one row of the output of event-trigger apply.
 type appliedTrigger struct {
 	Action string `json:"action"`
 	ID     int64  `json:"id,omitempty"`
@@ -176,7 +176,7 @@ type appliedTrigger struct {
 	Error  string `json:"error,omitempty"`
 }
 
-// fileTrigger is an event trigger as a file has it. fields goes to the server as it is, so that the server judges it.
+// fileTrigger is an event trigger of a file. fields goes to the server unchanged, so that the server checks it.
 type fileTrigger struct {
 	source string
 	job    string // an id, or group/name
@@ -218,11 +218,11 @@ func readTriggers(file string, data []byte) ([]fileTrigger, error) {
 	}
 }
 
-// triggerOf reads one event trigger. Its job is named by job, or as belfry event-trigger get prints it.
+// triggerOf reads one event trigger. The job is given by the field job, or by the fields that belfry event-trigger get prints.
 func triggerOf(source string, item any) (fileTrigger, error) {
 	fields, ok := item.(map[string]any)
 	if !ok {
-		return fileTrigger{}, fmt.Errorf("%s: is no event trigger: that is a mapping of fields such as name and job", source)
+		return fileTrigger{}, fmt.Errorf("%s: not an event trigger: expected a mapping with fields such as name and job", source)
 	}
 	t := fileTrigger{source: source, fields: fields}
 	text := func(name string) string {
@@ -238,7 +238,7 @@ func triggerOf(source string, item any) (fileTrigger, error) {
 		t.job = fmt.Sprint(fields["job_id"])
 	}
 	if t.job == "" || text("name") == "" {
-		return t, fmt.Errorf("%s: an event trigger needs a name and a job, by which it is known", source)
+		return t, fmt.Errorf("%s: an event trigger needs a name and a job", source)
 	}
 	for _, f := range []string{"id", "job", "job_name", "group", "created_at", "updated_at", "version"} {
 		delete(fields, f)
@@ -246,7 +246,7 @@ func triggerOf(source string, item any) (fileTrigger, error) {
 	return t, nil
 }
 
-// applyTrigger creates or updates one event trigger, and says which.
+// applyTrigger creates or updates one event trigger and returns which of these it did.
 func (a *app) applyTrigger(cl *client.Client, t fileTrigger, dryRun bool) (appliedTrigger, error) {
 	name, _ := t.fields["name"].(string)
 	r := appliedTrigger{Name: name, Job: t.job, Source: t.source}
@@ -285,7 +285,7 @@ func (a *app) applyTrigger(cl *client.Client, t fileTrigger, dryRun bool) (appli
 	return r, fmt.Errorf("the job has %d triggers of this name; change or delete them by their id", len(existing))
 }
 
-// sameTrigger reports whether fields, completed by defaults, say what the trigger already is.
+// sameTrigger reports whether fields, completed by defaults, equal the trigger.
 func sameTrigger(spec event.TriggerSpec, fields map[string]any) bool {
 	data, err := json.Marshal(fields)
 	if err != nil {

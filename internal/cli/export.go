@@ -13,7 +13,7 @@ type exportCmd struct {
 }
 
 func (*exportCmd) Help() string {
-	return "It prints YAML: all groups and jobs that you may see, without tokens.\n\nExamples:\n\n" +
+	return "The command prints all groups and jobs that you may see as YAML, without tokens.\n\nExamples:\n\n" +
 		"    belfry export > belfry.yaml\n    belfry export --group billing | belfry import --server https://other:8080 -f - --dry-run"
 }
 
@@ -28,13 +28,13 @@ func (c *exportCmd) Run(a *app, cl *client.Client) error {
 
 type importFileCmd struct {
 	File     string `short:"f" env:"BELFRY_IMPORT_FILE" required:"" placeholder:"FILE" help:"An export, or a file of jobs; - is standard input."`
-	DryRun   bool   `env:"BELFRY_DRY_RUN" help:"Say what would be done, and do nothing."`
-	ExitCode bool   `env:"BELFRY_EXIT_CODE" help:"With --dry-run: exit 1 if anything would be done."`
+	DryRun   bool   `env:"BELFRY_DRY_RUN" help:"Print what would change, and change nothing."`
+	ExitCode bool   `env:"BELFRY_EXIT_CODE" help:"With --dry-run: exit with 1 if anything would change."`
 }
 
 func (*importFileCmd) Help() string {
-	return "The server checks all of it before it changes anything. Nothing is deleted; belfry job apply --prune does that. " +
-		"New groups need a token: belfry group token NAME.\n\nExamples:\n\n    belfry import -f belfry.yaml --dry-run\n    belfry export | belfry import file -f - --server http://other:8080"
+	return "The server checks the whole file before it changes anything. It deletes nothing; to delete jobs, use belfry job apply --prune. " +
+		"To get a token for a new group, run belfry group token NAME.\n\nExamples:\n\n    belfry import -f belfry.yaml --dry-run\n    belfry export | belfry import file -f - --server http://other:8080"
 }
 
 func (c *importFileCmd) Run(a *app, parent *importCmd, cl *client.Client) error {

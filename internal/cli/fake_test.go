@@ -14,7 +14,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// console is a REST API with jobs and runs in memory. It refuses what the contract does not know.
+// console is a REST API with jobs and runs in memory. It refuses requests that the contract does not allow.
 type console struct {
 	t  *testing.T
 	mu sync.Mutex
@@ -124,7 +124,7 @@ func (c *console) listJobs(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(map[string]any{"items": items, "next_cursor": ""})
 }
 
-// decodeJob reads a job as strictly as the contract asks.
+// decodeJob reads a job as strictly as the contract requires.
 func decodeJob(w http.ResponseWriter, r *http.Request) (domain.JobSpec, int, bool) {
 	in := struct {
 		domain.JobSpec

@@ -9,7 +9,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// runFamily is a run with the broadcast that it belongs to and the runs that it has caused.
+// runFamily is a run with its broadcast and the runs that it caused.
 type runFamily struct {
 	client.RunDetail
 	Shards []domain.Run `json:"shards,omitempty"`
@@ -49,7 +49,7 @@ func outcomeText(r domain.Run) string {
 	return fmt.Sprintf("%s (%s)", r.State, r.Reason)
 }
 
-// stateCounts says how many runs are in which state.
+// stateCounts counts runs by state.
 func stateCounts(runs []domain.Run) string {
 	var parts []string
 	for _, state := range domain.States {
@@ -66,10 +66,10 @@ func stateCounts(runs []domain.Run) string {
 	return strings.Join(parts, ", ")
 }
 
-// folded is one line of a list: a run, or the shards of one broadcast.
+// folded is one row of a list: a run, or the shards of one broadcast.
 type folded []domain.Run
 
-// fold puts the shards of each broadcast together, at the place of the first one in the list.
+// fold groups the shards of each broadcast at the position of the first shard in the list.
 func fold(runs []domain.Run) []folded {
 	var lines []folded
 	at := make(map[domain.RunID]int)
@@ -89,7 +89,7 @@ func fold(runs []domain.Run) []folded {
 	return lines
 }
 
-// row writes a line of a list.
+// row writes one row of a list.
 func (f folded) row(t *table) {
 	r := f[0]
 	name := shown(r.Group+"/"+r.JobName, 60)

@@ -9,15 +9,15 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// mostListed bounds lists that nobody pages through.
+// mostListed is the limit of lists without a --limit flag.
 const mostListed = 10_000
 
 type groupCmd struct {
 	connection
 	List      groupListCmd      `cmd:"" help:"List groups."`
 	Get       groupGetCmd       `cmd:"" help:"Show one group."`
-	Create    groupCreateCmd    `cmd:"" help:"Make a group and show its executors' token."`
-	Token     groupTokenCmd     `cmd:"" help:"Replace the token of a group's executors."`
+	Create    groupCreateCmd    `cmd:"" help:"Create a group and print the token for its executors."`
+	Token     groupTokenCmd     `cmd:"" help:"Replace the token of a group's executors and print the new one."`
 	Pause     groupPauseCmd     `cmd:"" help:"Pause the schedules of a group's jobs."`
 	Resume    groupResumeCmd    `cmd:"" help:"End a group's pause."`
 	Delete    groupDeleteCmd    `cmd:"" help:"Delete a group without jobs."`
@@ -67,11 +67,11 @@ func (c *groupGetCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
 
 type groupCreateCmd struct {
 	Name        string `arg:"" help:"The group's name: a-z, 0-9, _ and -."`
-	Description string `env:"BELFRY_DESCRIPTION" placeholder:"TEXT" help:"What the group is for."`
+	Description string `env:"BELFRY_DESCRIPTION" placeholder:"TEXT" help:"Description of the group."`
 }
 
 func (*groupCreateCmd) Help() string {
-	return "The token is printed on standard output, this once.\n\nExample:\n\n    belfry group create tools --description \"hosts with the tools\" > tools.token"
+	return "The token is printed on standard output. It is shown only once.\n\nExample:\n\n    belfry group create tools --description \"hosts with the tools\" > tools.token"
 }
 
 func (c *groupCreateCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
@@ -79,10 +79,10 @@ func (c *groupCreateCmd) Run(a *app, parent *groupCmd, cl *client.Client) error 
 	if err != nil {
 		return err
 	}
-	return a.printSecret(parent.Output, g, g.Token, "Group "+g.Name+" created. Its executors' token, shown this once:")
+	return a.printSecret(parent.Output, g, g.Token, "Group "+g.Name+" created. The token for its executors, shown only once:")
 }
 
-// printSecret prints a secret alone on stdout, and on stderr what it is.
+// printSecret prints only the secret on stdout, and its description on stderr.
 func (a *app) printSecret(form string, v any, secret, what string) error {
 	if form == "table" {
 		fmt.Fprintln(a.stderr, what)
@@ -95,7 +95,7 @@ type groupTokenCmd struct {
 }
 
 func (*groupTokenCmd) Help() string {
-	return "The old token opens no new connection from then on. Standalone ends those that it has opened; elsewhere they end by themselves within 12 hours, or when you restart the executors. The new one is printed on standard output, this once.\n\nExample:\n\n    belfry group token tools > tools.token"
+	return "The old token opens no new connections. Standalone also closes its open connections. With separate roles, they end within 12 hours, or when you restart the executors. The new token is printed on standard output. It is shown only once.\n\nExample:\n\n    belfry group token tools > tools.token"
 }
 
 func (c *groupTokenCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
@@ -103,7 +103,7 @@ func (c *groupTokenCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
-	return a.printSecret(parent.Output, map[string]string{"token": token}, token, "The new token of group "+c.Name+"'s executors, shown this once:")
+	return a.printSecret(parent.Output, map[string]string{"token": token}, token, "The new token of group "+c.Name+"'s executors, shown only once:")
 }
 
 type groupDeleteCmd struct {
@@ -143,21 +143,21 @@ func (c *groupInstancesCmd) Run(a *app, parent *groupCmd, cl *client.Client) err
 
 type tokenCmd struct {
 	connection
-	Create tokenCreateCmd `cmd:"" help:"Make an API token and show it."`
+	Create tokenCreateCmd `cmd:"" help:"Create an API token and print it."`
 	List   tokenListCmd   `cmd:"" help:"List API tokens."`
-	Delete tokenDeleteCmd `cmd:"" help:"End API tokens."`
+	Delete tokenDeleteCmd `cmd:"" help:"Delete API tokens. They are invalid at once."`
 }
 
 type tokenCreateCmd struct {
-	Name      string        `arg:"" help:"What the token is for."`
-	Role      string        `env:"BELFRY_ROLE" enum:",admin,operator,viewer" default:"" help:"What it may do: admin, operator or viewer; by default what its owner may."`
+	Name      string        `arg:"" help:"Name of the token."`
+	Role      string        `env:"BELFRY_ROLE" enum:",admin,operator,viewer" default:"" help:"Role of the token: admin, operator or viewer; by default its owner's role."`
 	Groups    []string      `name:"group" short:"g" env:"BELFRY_TOKEN_GROUPS" placeholder:"NAME" help:"Groups that an operator or viewer is confined to."`
-	Scope     string        `env:"BELFRY_TOKEN_SCOPE" enum:",events" default:"" help:"events: the token sends events and does nothing else."`
-	ExpiresIn time.Duration `env:"BELFRY_EXPIRES_IN" placeholder:"DURATION" help:"How long it is good for, such as 720h; without it, for ever."`
+	Scope     string        `env:"BELFRY_TOKEN_SCOPE" enum:",events" default:"" help:"events: the token may only send events."`
+	ExpiresIn time.Duration `env:"BELFRY_EXPIRES_IN" placeholder:"DURATION" help:"Lifetime of the token, such as 720h; by default it does not expire."`
 }
 
 func (*tokenCreateCmd) Help() string {
-	return "The token is printed on standard output, this once.\n\nExample:\n\n    belfry token create ci --role operator --group default --expires-in 720h > ci.token"
+	return "The token is printed on standard output. It is shown only once.\n\nExample:\n\n    belfry token create ci --role operator --group default --expires-in 720h > ci.token"
 }
 
 func (c *tokenCreateCmd) Run(a *app, parent *tokenCmd, cl *client.Client) error {
@@ -173,7 +173,7 @@ func (c *tokenCreateCmd) Run(a *app, parent *tokenCmd, cl *client.Client) error 
 	if err != nil {
 		return err
 	}
-	return a.printSecret(parent.Output, token, token.Secret, "Token "+printable(c.Name)+" created, shown this once:")
+	return a.printSecret(parent.Output, token, token.Secret, "Token "+printable(c.Name)+" created, shown only once:")
 }
 
 type tokenListCmd struct{}
@@ -194,7 +194,7 @@ func (c *tokenListCmd) Run(a *app, parent *tokenCmd, cl *client.Client) error {
 }
 
 type tokenDeleteCmd struct {
-	IDs []string `arg:"" name:"id" help:"Ids of tokens, as belfry token list shows them."`
+	IDs []string `arg:"" name:"id" help:"Ids of tokens, from belfry token list."`
 }
 
 func (*tokenDeleteCmd) Help() string { return "Example:\n\n    belfry token delete 3" }

@@ -14,28 +14,28 @@ import (
 
 type importCmd struct {
 	connection
-	Crontab importCrontabCmd `cmd:"" help:"Make jobs of crontabs."`
-	File    importFileCmd    `cmd:"" default:"withargs" help:"Make groups and jobs of an export, all checked before anything is done."`
+	Crontab importCrontabCmd `cmd:"" help:"Create jobs from crontabs."`
+	File    importFileCmd    `cmd:"" default:"withargs" help:"Import the groups and jobs of an export."`
 }
 
 type importCrontabCmd struct {
 	Files    []string `arg:"" name:"file" help:"Crontabs, such as /etc/crontab and /etc/cron.d/*; - is standard input."`
-	Group    string   `short:"g" env:"BELFRY_IMPORT_GROUP" default:"default" help:"Group of the jobs; its agents need --allow-command."`
-	User     string   `env:"BELFRY_IMPORT_USER" default:"root" help:"User that the group's agents run as; entries of other users are not imported."`
-	Kind     string   `env:"BELFRY_IMPORT_KIND" enum:"auto,system,user" default:"auto" help:"system: entries name a user; user: they do not; auto: the path tells."`
-	TimeZone string   `env:"BELFRY_IMPORT_TIME_ZONE" placeholder:"ZONE" help:"IANA time zone of entries without CRON_TZ, such as the zone of cron's machine; by default the server's."`
+	Group    string   `short:"g" env:"BELFRY_IMPORT_GROUP" default:"default" help:"Group of the jobs; its executors need --allow-command."`
+	User     string   `env:"BELFRY_IMPORT_USER" default:"root" help:"User that the group's executors run as; entries of other users are not imported."`
+	Kind     string   `env:"BELFRY_IMPORT_KIND" enum:"auto,system,user" default:"auto" help:"system: entries have a user field; user: entries have none; auto: decide by the path."`
+	TimeZone string   `env:"BELFRY_IMPORT_TIME_ZONE" placeholder:"ZONE" help:"IANA time zone of entries without CRON_TZ, such as the zone of cron's machine; by default the server's zone."`
 	Disabled bool     `env:"BELFRY_IMPORT_DISABLED" help:"Create the jobs disabled."`
-	DryRun   bool     `env:"BELFRY_DRY_RUN" help:"Say what the files hold, without talking to a console."`
+	DryRun   bool     `env:"BELFRY_DRY_RUN" help:"Print the jobs of the files, without a connection to a console."`
 }
 
 func (*importCrontabCmd) Help() string {
-	return "Each entry becomes a job for the handler command. Importing a file again updates the jobs' schedules and commands and leaves the rest as it was edited. " +
-		"What cannot be kept, such as another user's entry, @reboot or MAILTO, is reported with file, line and reason. " +
-		"Cron goes on with its own until you remove it there.\n\nExamples:\n\n" +
+	return "The command creates a job with the handler command for each entry. If you import a file again, it updates the schedules and commands of the jobs, and keeps other edits. " +
+		"It reports entries that it cannot import, such as another user's entry, @reboot or MAILTO, with file, line and reason. " +
+		"Cron keeps running its entries until you remove them from the crontab.\n\nExamples:\n\n" +
 		"    belfry import crontab /etc/crontab /etc/cron.d/* --dry-run\n    crontab -l | belfry import crontab - --user ann --group ann-hosts"
 }
 
-// imported is the answer for programs.
+// imported is the output in the JSON and YAML forms.
 type imported struct {
 	Jobs     []applied         `json:"jobs"`
 	Problems []crontab.Problem `json:"problems"`
@@ -47,11 +47,11 @@ func (c *importCrontabCmd) Run(a *app, parent *importCmd) error {
 	}
 	out := imported{Jobs: []applied{}, Problems: []crontab.Problem{}}
 	var jobs []crontab.Job
-	from := make(map[string]string) // name → source
+	from := make(map[string]string) // source by job name
 	failed, read := false, 0
 	for _, file := range c.Files {
 		r, err := c.parse(a, file)
-		if err != nil { // such as an /etc/crontab that is not there; the other files are worth it all the same
+		if err != nil { // such as a missing /etc/crontab; the other files are imported anyway
 			failed = true
 			a.printError(err)
 			continue
@@ -62,7 +62,7 @@ func (c *importCrontabCmd) Run(a *app, parent *importCmd) error {
 			source := fmt.Sprintf("%s:%d", file, j.Line)
 			if first, twice := from[j.Spec.Name]; twice {
 				out.Problems = append(out.Problems, crontab.Problem{File: file, Line: j.Line, Text: j.Spec.Description,
-					Reason: "is the same entry as " + first + ", by file name and command"})
+					Reason: "is the same entry as " + first + " (same file name and command)"})
 				continue
 			}
 			from[j.Spec.Name] = source
@@ -111,7 +111,7 @@ func (c *importCrontabCmd) parse(a *app, file string) (crontab.Result, error) {
 	return crontab.Parse(path, data, o), nil
 }
 
-// apply creates and updates jobs and writes into results what became of each.
+// apply creates and updates jobs and writes the outcome of each into results.
 func (c *importCrontabCmd) apply(a *app, parent *importCmd, jobs []crontab.Job, results []applied) (failed bool, err error) {
 	cl, err := parent.ProvideClient(a)
 	if err != nil {
@@ -128,7 +128,7 @@ func (c *importCrontabCmd) apply(a *app, parent *importCmd, jobs []crontab.Job, 
 			}
 			err = fmt.Errorf("%s: %w", r.Source, err)
 			if status := client.StatusOf(err); status == 0 || status == 401 || status == 403 {
-				return true, err // nothing will come of the others either
+				return true, err // the other jobs would fail too
 			}
 			failed, r.Action, r.Error = true, refused, err.Error()
 			a.printError(err)
@@ -137,7 +137,7 @@ func (c *importCrontabCmd) apply(a *app, parent *importCmd, jobs []crontab.Job, 
 	return failed, nil
 }
 
-// applyJob puts what the crontab says into the job, and leaves alone what was set beside it.
+// applyJob updates the fields of the job that the crontab defines, and keeps the other fields.
 func (c *importCrontabCmd) applyJob(a *app, cl *client.Client, index *jobIndex, spec domain.JobSpec) (string, domain.JobID, error) {
 	existing, err := index.find(a.ctx, spec.Group, spec.Name)
 	known := &existing
@@ -174,7 +174,7 @@ func toFields(spec domain.JobSpec) (map[string]any, error) {
 	return fields, err
 }
 
-// printProblems tells people what is not imported, and what is with a change.
+// printProblems prints the entries that were not imported, and those that were imported with a change.
 func (a *app) printProblems(problems []crontab.Problem) {
 	for _, kept := range []bool{false, true} {
 		titled := false
@@ -184,9 +184,9 @@ func (a *app) printProblems(problems []crontab.Problem) {
 			}
 			if !titled {
 				titled = true
-				title := "Not kept:"
+				title := "Not imported:"
 				if kept {
-					title = "Kept with a change:"
+					title = "Imported with a change:"
 				}
 				fmt.Fprintln(a.stderr, title)
 			}

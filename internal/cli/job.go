@@ -16,14 +16,14 @@ type jobCmd struct {
 	List     jobListCmd     `cmd:"" help:"List jobs."`
 	Get      jobGetCmd      `cmd:"" help:"Show one job."`
 	Apply    jobApplyCmd    `cmd:"" help:"Create or update jobs from files."`
-	Enable   jobEnableCmd   `cmd:"" help:"Let jobs fire by their schedule."`
-	Disable  jobDisableCmd  `cmd:"" help:"Stop jobs from firing by their schedule."`
+	Enable   jobEnableCmd   `cmd:"" help:"Enable jobs: they fire by their schedule."`
+	Disable  jobDisableCmd  `cmd:"" help:"Disable jobs: they no longer fire by their schedule."`
 	Trigger  jobTriggerCmd  `cmd:"" help:"Run a job now."`
 	Backfill jobBackfillCmd `cmd:"" help:"Run a job for past fire times."`
-	Next     jobNextCmd     `cmd:"" help:"Show when a job fires next."`
-	Upcoming jobUpcomingCmd `cmd:"" help:"List what fires next, over all jobs."`
-	Why      jobWhyCmd      `cmd:"" help:"Say why a job ran, or did not run, at an instant."`
-	Script   jobScriptCmd   `cmd:"" help:"Look at and change a job's script."`
+	Next     jobNextCmd     `cmd:"" help:"Show a job's next fire times."`
+	Upcoming jobUpcomingCmd `cmd:"" help:"List the next fire times of all jobs."`
+	Why      jobWhyCmd      `cmd:"" help:"Explain why a job ran, or did not run, at an instant."`
+	Script   jobScriptCmd   `cmd:"" help:"Show and change a job's script."`
 	Delete   jobDeleteCmd   `cmd:"" help:"Delete jobs."`
 }
 
@@ -35,12 +35,12 @@ func findJob(ctx context.Context, cl *client.Client, ref string) (domain.Job, er
 	}
 	group, name, found := strings.Cut(ref, "/")
 	if !found || group == "" || name == "" {
-		return domain.Job{}, &usageError{fmt.Sprintf("%q names no job; give its id, or group/name", ref)}
+		return domain.Job{}, &usageError{fmt.Sprintf("%q is not a job; give its id, or group/name", ref)}
 	}
 	return cl.JobByName(ctx, group, name)
 }
 
-// jobID returns the id of the job that ref names. An id is taken as it is, so that it may be that of a deleted job.
+// jobID returns the id of the job that ref names. It does not look up an id, so that ref may be the id of a deleted job.
 func jobID(a *app, cl *client.Client, ref string) (domain.JobID, error) {
 	if id, err := strconv.ParseInt(ref, 10, 64); err == nil && id > 0 {
 		return domain.JobID(id), nil
@@ -49,7 +49,7 @@ func jobID(a *app, cl *client.Client, ref string) (domain.JobID, error) {
 	return job.ID, err
 }
 
-// eachJob does the same to each job that refs name. All are tried; each failure is printed.
+// eachJob calls do for each job that refs name. It tries all jobs and prints each failure.
 func (a *app) eachJob(cl *client.Client, refs []string, do func(domain.Job) (done string, err error)) error {
 	return a.each(refs, func(ref string) error {
 		job, err := findJob(a.ctx, cl, ref)
@@ -64,7 +64,7 @@ func (a *app) eachJob(cl *client.Client, refs []string, do func(domain.Job) (don
 	})
 }
 
-// each calls do for all refs. One failure is returned as it is; of several each is printed.
+// each calls do for all refs. For a single ref it returns the error; for several it prints each error.
 func (a *app) each(refs []string, do func(ref string) error) error {
 	if len(refs) == 1 {
 		return do(refs[0])
@@ -88,14 +88,14 @@ func (a *app) each(refs []string, do func(ref string) error) error {
 
 type jobListCmd struct {
 	Group    string `short:"g" env:"BELFRY_JOB_GROUP" placeholder:"NAME" help:"Only jobs of this group."`
-	Query    string `short:"q" env:"BELFRY_JOB_QUERY" placeholder:"TEXT" help:"Only jobs whose name or description contains this."`
+	Query    string `short:"q" env:"BELFRY_JOB_QUERY" placeholder:"TEXT" help:"Only jobs whose name or description contains this text."`
 	Tag      string `env:"BELFRY_JOB_TAG" placeholder:"TAG" help:"Only jobs with this tag."`
 	Kind     string `env:"BELFRY_JOB_KIND" enum:",none,cron,fixed_rate,fixed_delay,once" default:"" help:"Only jobs with this kind of schedule: none, cron, fixed_rate, fixed_delay or once."`
 	Enabled  bool   `env:"BELFRY_JOB_ENABLED" xor:"enabled" help:"Only enabled jobs."`
 	Disabled bool   `env:"BELFRY_JOB_DISABLED" xor:"enabled" help:"Only disabled jobs."`
-	Child    string `env:"BELFRY_JOB_CHILD" placeholder:"JOB" help:"Only jobs that have this one as a child: its id, or group/name."`
+	Child    string `env:"BELFRY_JOB_CHILD" placeholder:"JOB" help:"Only jobs that have this job as a child: its id, or group/name."`
 	Calendar string `env:"BELFRY_JOB_CALENDAR" placeholder:"NAME" help:"Only jobs whose schedule names this calendar."`
-	Limit    int    `env:"BELFRY_LIMIT" default:"1000" help:"Most jobs to list."`
+	Limit    int    `env:"BELFRY_LIMIT" default:"1000" help:"Maximum number of jobs to list."`
 }
 
 func (*jobListCmd) Help() string {
@@ -127,10 +127,10 @@ func (c *jobListCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 	})
 }
 
-// noteLimit tells that a list may have been cut.
+// noteLimit prints a note if a list may be incomplete.
 func (a *app) noteLimit(got, limit int) {
 	if got >= limit && got > 0 {
-		fmt.Fprintf(a.stderr, "The first %d; there may be more (--limit).\n", got)
+		fmt.Fprintf(a.stderr, "Listed the first %d; more may exist (--limit).\n", got)
 	}
 }
 
@@ -200,7 +200,7 @@ type jobDisableCmd struct {
 }
 
 func (*jobDisableCmd) Help() string {
-	return "A disabled job can still be triggered. What already waits or runs goes on.\n\nExample:\n\n    belfry job disable 7 8 default/report"
+	return "A disabled job can still be triggered. Its waiting and running runs continue.\n\nExample:\n\n    belfry job disable 7 8 default/report"
 }
 
 func (c *jobDisableCmd) Run(a *app, cl *client.Client) error {
@@ -214,7 +214,7 @@ type jobDeleteCmd struct {
 }
 
 func (*jobDeleteCmd) Help() string {
-	return "Runs that wait are cancelled, running ones finish; finished runs stay until their retention ends.\n\nExample:\n\n    belfry job delete default/report"
+	return "Waiting runs are cancelled, and running ones finish. Finished runs are kept until their retention ends.\n\nExample:\n\n    belfry job delete default/report"
 }
 
 func (c *jobDeleteCmd) Run(a *app, cl *client.Client) error {
@@ -225,7 +225,7 @@ func (c *jobDeleteCmd) Run(a *app, cl *client.Client) error {
 
 type jobNextCmd struct {
 	Job   string `arg:"" help:"The job's id, or group/name."`
-	Count int    `short:"n" env:"BELFRY_COUNT" default:"5" help:"How many fire times."`
+	Count int    `short:"n" env:"BELFRY_COUNT" default:"5" help:"Number of fire times."`
 }
 
 func (*jobNextCmd) Help() string {
@@ -251,14 +251,14 @@ func (c *jobNextCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 
 type jobTriggerCmd struct {
 	Job      string          `arg:"" help:"The job's id, or group/name."`
-	Param    *string         `short:"p" env:"BELFRY_TRIGGER_PARAM" placeholder:"TEXT" help:"Parameter of this run; by default the job's."`
-	Instance string          `env:"BELFRY_TRIGGER_INSTANCE" placeholder:"NAME" help:"Only instance that may run it."`
-	FireTime *domain.Instant `env:"BELFRY_TRIGGER_FIRE_TIME" placeholder:"INSTANT" help:"Fire time that the handler sees, in RFC 3339; by default now."`
+	Param    *string         `short:"p" env:"BELFRY_TRIGGER_PARAM" placeholder:"TEXT" help:"Parameter of this run; by default the job's parameter."`
+	Instance string          `env:"BELFRY_TRIGGER_INSTANCE" placeholder:"NAME" help:"Instance that must run it."`
+	FireTime *domain.Instant `env:"BELFRY_TRIGGER_FIRE_TIME" placeholder:"INSTANT" help:"Fire time that the handler receives, in RFC 3339; by default now."`
 	waiting
 }
 
 func (*jobTriggerCmd) Help() string {
-	return "It prints the run's id. With --wait the exit code is 0 only if every run succeeded.\n\nExamples:\n\n" +
+	return "The command prints the run's id. With --wait, the exit code is 0 only if every run succeeds.\n\nExamples:\n\n" +
 		"    belfry job trigger 7\n    belfry job trigger default/report --param 2026-03 --follow"
 }
 

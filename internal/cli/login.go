@@ -24,14 +24,14 @@ import (
 
 const defaultServer = "http://127.0.0.1:8080"
 
-// connection are the flags of every command that talks to a console.
+// connection holds the flags of every command that uses a console.
 type connection struct {
-	Server string        `env:"BELFRY_SERVER" placeholder:"http://127.0.0.1:8080" group:"connection" help:"Console to talk to; by default the one of the last belfry login."`
-	Token  config.Secret `env:"BELFRY_TOKEN" placeholder:"SECRET" group:"connection" help:"API token; by default the one of belfry login. Better set in the environment than as a flag."`
-	Output string        `short:"o" env:"BELFRY_OUTPUT" enum:"table,json,yaml" default:"table" group:"connection" help:"How to print: table, json or yaml."`
+	Server string        `env:"BELFRY_SERVER" placeholder:"http://127.0.0.1:8080" group:"connection" help:"URL of the console; by default the one of the last belfry login."`
+	Token  config.Secret `env:"BELFRY_TOKEN" placeholder:"SECRET" group:"connection" help:"API token; by default the session of belfry login. Prefer the environment variable, because other users of the machine can see flags."`
+	Output string        `short:"o" env:"BELFRY_OUTPUT" enum:"table,json,yaml" default:"table" group:"connection" help:"Output format: table, json or yaml."`
 }
 
-// savedLogin is what belfry login remembers.
+// savedLogin is the log-in that belfry login saves.
 type savedLogin struct {
 	Server    string         `json:"server"`
 	Token     string         `json:"token"`
@@ -86,12 +86,12 @@ func loginPath() (string, error) {
 	return filepath.Join(dir, "belfry", "login.json"), nil
 }
 
-// loadLogin returns the saved log-in, an empty one if there is none.
+// loadLogin returns the saved log-in, or an empty one.
 func loadLogin() (savedLogin, error) {
 	var saved savedLogin
 	path, err := loginPath()
 	if err != nil {
-		return saved, nil //nolint:nilerr // an account without a home has no log-in
+		return saved, nil //nolint:nilerr // an account without a home directory has no saved log-in
 	}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -106,7 +106,7 @@ func loadLogin() (savedLogin, error) {
 	return saved, nil
 }
 
-// save writes the log-in for this user alone, whole or not at all.
+// save replaces the file atomically. Only this user can read it.
 func (s savedLogin) save() (path string, err error) {
 	if path, err = loginPath(); err != nil {
 		return "", err
@@ -133,14 +133,14 @@ func (s savedLogin) save() (path string, err error) {
 }
 
 type loginCmd struct {
-	Server        string `env:"BELFRY_SERVER" default:"http://127.0.0.1:8080" help:"Console to log in to."`
-	Username      string `short:"u" env:"BELFRY_USERNAME" placeholder:"NAME" help:"User; asked for on a terminal if it is not given."`
+	Server        string `env:"BELFRY_SERVER" default:"http://127.0.0.1:8080" help:"URL of the console."`
+	Username      string `short:"u" env:"BELFRY_USERNAME" placeholder:"NAME" help:"Name of the user; by default belfry asks for it on a terminal."`
 	PasswordStdin bool   `env:"BELFRY_PASSWORD_STDIN" help:"Read the password from standard input instead of asking for it."`
 }
 
 func (*loginCmd) Help() string {
-	return "The session's token is kept in belfry/login.json in the user's configuration directory, readable by this user alone; " +
-		"other commands then need neither --server nor --token.\n\nExamples:\n\n" +
+	return "The command saves the session's token in belfry/login.json in your configuration directory, where only you can read it. " +
+		"Other commands then need neither --server nor --token.\n\nExamples:\n\n" +
 		"    belfry login\n    belfry login --server https://belfry.example --username ann --password-stdin < secret"
 }
 
@@ -155,7 +155,7 @@ func (c *loginCmd) Run(a *app) error {
 	username := c.Username
 	if username == "" {
 		if !interactive || c.PasswordStdin {
-			return &usageError{"--username is required: there is no terminal to ask on"}
+			return &usageError{"--username is required, because standard input is not a terminal"}
 		}
 		fmt.Fprint(a.stderr, "User: ")
 		if username, err = readLine(in); err != nil {
@@ -169,15 +169,15 @@ func (c *loginCmd) Run(a *app) error {
 	case interactive:
 		password, err = a.askPassword(terminal)
 	default:
-		return &usageError{"--password-stdin is required: there is no terminal to ask on"}
+		return &usageError{"--password-stdin is required, because standard input is not a terminal"}
 	}
 	if err != nil {
 		return err
 	}
 	session, err := cl.Login(a.ctx, username, password)
 	if refusal := new(client.Error); errors.As(err, &refusal) && refusal.Status == http.StatusUnauthorized {
-		// Not the error itself: who is told to log in by others is doing so.
-		return fmt.Errorf("%s refuses the log-in of %s: %s", c.Server, username, cmp.Or(refusal.Detail, "the user or the password is wrong"))
+		// A new error, because exitCode adds the advice to log in to an error with status 401.
+		return fmt.Errorf("%s refused the log-in of %s: %s", c.Server, username, cmp.Or(refusal.Detail, "the user or the password is wrong"))
 	}
 	if err != nil {
 		return err
@@ -186,7 +186,7 @@ func (c *loginCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stderr, "Logged in to %s as %s until %s; kept in %s\n", c.Server, printable(username), people(session.ExpiresAt.Time), path)
+	fmt.Fprintf(a.stderr, "Logged in to %s as %s until %s; saved in %s\n", c.Server, printable(username), people(session.ExpiresAt.Time), path)
 	return nil
 }
 
@@ -198,7 +198,7 @@ func readLine(in *bufio.Reader) (string, error) {
 	return strings.TrimRight(line, "\r\n"), nil
 }
 
-// askPassword reads a password without echo. An interrupt must give the terminal its echo back.
+// askPassword reads a password without echo. If it is interrupted, it restores the echo of the terminal.
 func (a *app) askPassword(terminal *os.File) (string, error) {
 	fd := int(terminal.Fd())
 	before, err := term.GetState(fd)
@@ -210,7 +210,7 @@ func (a *app) askPassword(terminal *os.File) (string, error) {
 		password []byte
 		err      error
 	}
-	answered := make(chan answer, 1) // the reader may never come back; the process ends then
+	answered := make(chan answer, 1) // the read may never return; then the process ends
 	go func() {
 		password, err := term.ReadPassword(fd)
 		answered <- answer{password, err}

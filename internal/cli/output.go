@@ -17,7 +17,7 @@ import (
 	"github.com/belfryhq/belfry/internal/jobfile"
 )
 
-// print writes v in the asked form: JSON, YAML, or what write puts into a table.
+// print writes v as JSON or YAML, or calls write to fill a table.
 func (a *app) print(form string, v any, write func(t *table)) error {
 	switch form {
 	case "json":
@@ -41,7 +41,7 @@ func (a *app) print(form string, v any, write func(t *table)) error {
 // table writes aligned columns.
 type table struct{ w io.Writer }
 
-// row writes one line. Cells come from the server, so nothing in them may steer the terminal.
+// row writes one line. Cells come from the server, so row replaces control characters.
 func (t *table) row(cells ...any) {
 	for i, c := range cells {
 		if i > 0 {
@@ -84,10 +84,10 @@ func cell(v any) string {
 	return printable(text)
 }
 
-// people writes an instant in the local zone, with its offset.
+// people formats an instant in the local zone, with its offset.
 func people(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05Z07:00") }
 
-// printable replaces what a terminal would obey instead of show.
+// printable replaces characters that control a terminal.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -102,7 +102,8 @@ func printable(s string) string {
 
 var colour = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// logText makes a line of a log safe for a terminal: tabs and colours stay. Elsewhere it stays as it is.
+// logText makes a log line safe for a terminal. It keeps tabs and colours. If the output is not a terminal, it returns the line
+// unchanged.
 func logText(s string, terminal bool) string {
 	if !terminal {
 		return s
@@ -129,13 +130,13 @@ func logText(s string, terminal bool) string {
 	return b.String()
 }
 
-// fileOf returns the terminal behind a reader or writer, false where there is none.
+// fileOf returns the terminal of a reader or writer, or false.
 func fileOf(v any) (*os.File, bool) {
 	f, ok := v.(*os.File)
 	return f, ok && term.IsTerminal(int(f.Fd()))
 }
 
-// shown cuts a long text for a table.
+// shown shortens a long text for a table.
 func shown(s string, most int) string {
 	r := []rune(s)
 	if len(r) <= most {
@@ -144,7 +145,7 @@ func shown(s string, most int) string {
 	return string(r[:most-1]) + "…"
 }
 
-// scheduleText says a schedule in a few words.
+// scheduleText describes a schedule briefly.
 func scheduleText(s domain.Schedule) string {
 	switch s.Kind {
 	case domain.ScheduleCron:
@@ -170,7 +171,7 @@ func scheduleText(s domain.Schedule) string {
 	return string(s.Kind)
 }
 
-// exceptText says on which days a schedule does not fire.
+// exceptText names the calendar of days on which a schedule does not fire.
 func exceptText(s domain.Schedule) string {
 	if s.Calendar == "" {
 		return ""

@@ -12,12 +12,12 @@ import (
 )
 
 type passwordCmd struct {
-	PasswordStdin bool `env:"BELFRY_PASSWORD_STDIN" help:"Read the current and the new password from standard input, a line each, instead of asking for them."`
+	PasswordStdin bool `env:"BELFRY_PASSWORD_STDIN" help:"Read the current and the new password from standard input, one per line, instead of asking for them."`
 }
 
 func (*passwordCmd) Help() string {
-	return "It changes the password of the user of belfry login, ends all log-ins of that user, and goes on with a new one. " +
-		"Who got a password from somebody else must do so first.\n\nExamples:\n\n" +
+	return "The command changes the password of the user of belfry login, ends all log-ins of that user, and saves a new one. " +
+		"If an admin set your password, you must change it before any other command works.\n\nExamples:\n\n" +
 		"    belfry password\n    printf '%s\\n%s\\n' \"$OLD\" \"$NEW\" | belfry password --password-stdin"
 }
 
@@ -39,7 +39,7 @@ func (c *passwordCmd) Run(a *app) error {
 	if _, err := saved.save(); err != nil {
 		return err
 	}
-	fmt.Fprintln(a.stderr, "The password is changed; other log-ins have ended.")
+	fmt.Fprintln(a.stderr, "The password was changed. All other log-ins have ended.")
 	return nil
 }
 
@@ -53,7 +53,7 @@ func (c *passwordCmd) read(a *app) (current, next string, err error) {
 	}
 	terminal, interactive := fileOf(a.stdin)
 	if !interactive {
-		return "", "", &usageError{"--password-stdin is required: there is no terminal to ask on"}
+		return "", "", &usageError{"--password-stdin is required, because standard input is not a terminal"}
 	}
 	fmt.Fprint(a.stderr, "Current. ")
 	if current, err = a.askPassword(terminal); err == nil {
@@ -70,18 +70,18 @@ func savedClient() (savedLogin, *client.Client, error) {
 		return saved, nil, err
 	}
 	if saved.Token == "" {
-		return saved, nil, errors.New("nobody is logged in here; use \"belfry login\"")
+		return saved, nil, errors.New("no log-in is saved; log in with \"belfry login\"")
 	}
 	cl, err := client.New(saved.Server, saved.Token)
 	return saved, cl, err
 }
 
 type logoutCmd struct {
-	Everywhere bool `env:"BELFRY_LOGOUT_EVERYWHERE" help:"End all log-ins of the user, in browsers too."`
+	Everywhere bool `env:"BELFRY_LOGOUT_EVERYWHERE" help:"End all log-ins of the user, including those in browsers."`
 }
 
 func (*logoutCmd) Help() string {
-	return "It ends the log-in of belfry login and forgets it. API tokens stay.\n\nExamples:\n\n    belfry logout\n    belfry logout --everywhere"
+	return "The command ends the saved log-in and deletes it. API tokens stay valid.\n\nExamples:\n\n    belfry logout\n    belfry logout --everywhere"
 }
 
 func (c *logoutCmd) Run(a *app) error {
@@ -92,14 +92,14 @@ func (c *logoutCmd) Run(a *app) error {
 	defer cl.Close()
 	err = cl.LogOut(a.ctx, c.Everywhere)
 	if refusal := new(client.Error); err != nil && (!errors.As(err, &refusal) || refusal.Status != http.StatusUnauthorized) {
-		return err // the token is kept, as it may still open the door
+		return err // the saved token is kept, because it may still be valid
 	}
 	path, err := loginPath()
 	if err != nil {
 		return err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("forget the log-in: %w", err)
+		return fmt.Errorf("delete the saved log-in: %w", err)
 	}
 	fmt.Fprintf(a.stderr, "Logged out of %s\n", saved.Server)
 	return nil

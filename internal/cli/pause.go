@@ -10,14 +10,14 @@ import (
 
 type groupPauseCmd struct {
 	Name   string        `arg:"" help:"The group's name."`
-	Reason string        `required:"" env:"BELFRY_REASON_TEXT" placeholder:"TEXT" help:"Why, for those who wonder what became of their runs."`
-	Until  string        `env:"BELFRY_UNTIL" placeholder:"INSTANT" help:"When it ends by itself, such as 2026-12-01T06:00:00Z; without it, when somebody resumes."`
-	For    time.Duration `env:"BELFRY_FOR" placeholder:"DURATION" help:"How long it lasts, such as 2h, instead of --until."`
+	Reason string        `required:"" env:"BELFRY_REASON_TEXT" placeholder:"TEXT" help:"Reason of the pause, shown with the group."`
+	Until  string        `env:"BELFRY_UNTIL" placeholder:"INSTANT" help:"End of the pause, such as 2026-12-01T06:00:00Z; by default the pause lasts until belfry group resume."`
+	For    time.Duration `env:"BELFRY_FOR" placeholder:"DURATION" help:"Length of the pause, such as 2h, instead of --until."`
 }
 
 func (*groupPauseCmd) Help() string {
-	return "No job of the group fires by its schedule until the pause is over; what was to fire is a misfire then, by each job's policy. " +
-		"Triggers, events, children and retries go on.\n\nExamples:\n\n    belfry group pause default --reason \"new disks\" --for 2h\n" +
+	return "During the pause, no job of the group fires by its schedule. After the pause, each job's misfire policy applies to the missed fire times. " +
+		"Manual triggers, events, children and retries continue.\n\nExamples:\n\n    belfry group pause default --reason \"new disks\" --for 2h\n" +
 		"    belfry group pause default --reason \"new disks\" --until 2026-12-01T06:00:00Z"
 }
 
@@ -33,11 +33,11 @@ func (c *groupPauseCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
 	return a.print(parent.Output, g, func(t *table) { t.row(pauseText(g)) })
 }
 
-// end returns the instant that a flag names, or that lies a duration ahead; nil for neither.
+// end returns the end that --until or --for gives, or nil.
 func end(until string, after time.Duration) (*domain.Instant, error) {
 	switch {
 	case until != "" && after != 0:
-		return nil, &usageError{"give --until or --for, not both"}
+		return nil, &usageError{"give either --until or --for, not both"}
 	case after < 0:
 		return nil, &usageError{"--for must not be negative"}
 	case after > 0:
@@ -50,7 +50,7 @@ func end(until string, after time.Duration) (*domain.Instant, error) {
 	return &at, err
 }
 
-// parseInstant reads an instant that a flag gives.
+// parseInstant parses the instant of a flag.
 func parseInstant(flag, text string) (at domain.Instant, err error) {
 	if err := at.UnmarshalText([]byte(text)); err != nil {
 		return at, &usageError{fmt.Sprintf("%s: %v", flag, err)}
@@ -74,7 +74,7 @@ type groupResumeCmd struct {
 }
 
 func (*groupResumeCmd) Help() string {
-	return "Each job's misfire policy decides about what was held up.\n\nExample:\n\n    belfry group resume default"
+	return "Each job's misfire policy applies to the fire times missed during the pause.\n\nExample:\n\n    belfry group resume default"
 }
 
 func (c *groupResumeCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {

@@ -12,12 +12,12 @@ import (
 	"github.com/belfryhq/belfry/internal/runstats"
 )
 
-// reportSpan are the flags that say which finished runs count.
+// reportSpan holds the flags that select finished runs.
 type reportSpan struct {
 	Group string          `short:"g" env:"BELFRY_REPORT_GROUP" placeholder:"NAME" help:"Only runs of this group."`
-	Since time.Duration   `env:"BELFRY_REPORT_SINCE" default:"24h" help:"Runs that finished in this last stretch of time."`
-	From  *domain.Instant `env:"BELFRY_REPORT_FROM" placeholder:"INSTANT" help:"Runs that finished from this instant on, in RFC 3339, instead of --since."`
-	To    *domain.Instant `env:"BELFRY_REPORT_TO" placeholder:"INSTANT" help:"Runs that finished before this instant; by default now."`
+	Since time.Duration   `env:"BELFRY_REPORT_SINCE" default:"24h" help:"Only runs that finished within this duration before now."`
+	From  *domain.Instant `env:"BELFRY_REPORT_FROM" placeholder:"INSTANT" help:"Only runs that finished at or after this instant, in RFC 3339, instead of --since."`
+	To    *domain.Instant `env:"BELFRY_REPORT_TO" placeholder:"INSTANT" help:"Only runs that finished before this instant; by default now."`
 }
 
 func (s *reportSpan) span() client.Span {
@@ -96,7 +96,7 @@ type reportCmd struct {
 }
 
 func (*reportCmd) Help() string {
-	return "Runs count where they finished.\n\nExamples:\n\n    belfry report\n    belfry report --since 168h --step 24h -o json"
+	return "Each run counts in the step in which it finished.\n\nExamples:\n\n    belfry report\n    belfry report --since 168h --step 24h -o json"
 }
 
 func (c *reportCmd) Run(a *app, cl *client.Client) error {

@@ -16,7 +16,7 @@ type runCmd struct {
 	List  runListCmd  `cmd:"" help:"List runs, newest first."`
 	Get   runGetCmd   `cmd:"" help:"Show one run and its attempts."`
 	Log   runLogCmd   `cmd:"" help:"Print a run's log."`
-	Kill  runKillCmd  `cmd:"" help:"End unfinished runs."`
+	Kill  runKillCmd  `cmd:"" help:"Kill unfinished runs."`
 	Retry runRetryCmd `cmd:"" help:"Run a finished run again, as a new run."`
 }
 
@@ -35,14 +35,14 @@ type runListCmd struct {
 	Cause    string        `env:"BELFRY_CAUSE" placeholder:"CAUSE" help:"Only runs of this cause: schedule, misfire, manual, api, event, child or backfill."`
 	Reason   string        `env:"BELFRY_REASON" placeholder:"REASON" help:"Only runs with this reason, such as lost or timeout."`
 	Instance string        `env:"BELFRY_RUN_INSTANCE" placeholder:"NAME" help:"Only runs on this instance."`
-	Since    time.Duration `env:"BELFRY_SINCE" placeholder:"DURATION" help:"Only runs of this last stretch of time, such as 24h."`
-	Planned  bool          `env:"BELFRY_PLANNED" help:"Also runs that are planned and not yet due, as --state pending lists them."`
-	Shards   bool          `env:"BELFRY_SHARDS" help:"One line for each shard of a broadcast, instead of one for all."`
-	Limit    int           `env:"BELFRY_LIMIT" default:"50" help:"Most runs to list."`
+	Since    time.Duration `env:"BELFRY_SINCE" placeholder:"DURATION" help:"Only runs of the last DURATION, such as 24h."`
+	Planned  bool          `env:"BELFRY_PLANNED" help:"Also list runs that are planned but not yet due, like --state pending."`
+	Shards   bool          `env:"BELFRY_SHARDS" help:"Print one line for each shard of a broadcast instead of one for all."`
+	Limit    int           `env:"BELFRY_LIMIT" default:"50" help:"Maximum number of runs to list."`
 }
 
 func (*runListCmd) Help() string {
-	return "Runs planned for the next seconds are left out, unless --planned or --state pending asks for them. The shards of a broadcast are one line.\n\n" +
+	return "The list leaves out runs that are planned for the next seconds, unless you give --planned or --state pending. All shards of a broadcast are one line.\n\n" +
 		"Examples:\n\n    belfry run list --job default/report\n    belfry run list --state failed --since 24h -o json"
 }
 
@@ -140,7 +140,7 @@ func runTable(t *table, r domain.Run) {
 	}
 }
 
-// attemptText says how an attempt ended, or how far it has come.
+// attemptText describes the outcome or the progress of an attempt.
 func attemptText(at domain.Attempt) string {
 	var text string
 	switch {
@@ -164,29 +164,29 @@ func attemptText(at domain.Attempt) string {
 
 type runLogCmd struct {
 	ID         string `arg:"" help:"The run's id."`
-	Follow     bool   `short:"f" env:"BELFRY_FOLLOW" help:"Go on until the run's log has ended."`
+	Follow     bool   `short:"f" env:"BELFRY_FOLLOW" help:"Print new lines until the log ends."`
 	From       int64  `env:"BELFRY_FROM" default:"1" help:"Number of the first line."`
-	Tail       int64  `env:"BELFRY_TAIL" placeholder:"N" help:"Begin so many lines before the end, 10000 at most."`
-	Grep       string `env:"BELFRY_GREP" placeholder:"TEXT" help:"Only lines in which this occurs, whatever the case."`
-	Level      string `env:"BELFRY_LEVEL" placeholder:"LEVEL" help:"Only lines of this level, or of several with commas: debug, info, warn, error, stdout, stderr."`
+	Tail       int64  `env:"BELFRY_TAIL" placeholder:"N" help:"Start N lines before the end; at most 10000."`
+	Grep       string `env:"BELFRY_GREP" placeholder:"TEXT" help:"Only lines that contain this text, ignoring case."`
+	Level      string `env:"BELFRY_LEVEL" placeholder:"LEVEL" help:"Only lines of these levels, separated by commas: debug, info, warn, error, stdout, stderr."`
 	Timestamps bool   `short:"t" env:"BELFRY_TIMESTAMPS" help:"Print time, level and attempt of each line."`
 }
 
 func (*runLogCmd) Help() string {
-	return "With -o json each line is one object; with -o yaml, one document.\n\nExamples:\n\n    belfry run log -f 019a9d2c-7b40-8000-8000-0123456789ab\n" +
+	return "With -o json, each line is an object. With -o yaml, each line is a document.\n\nExamples:\n\n    belfry run log -f 019a9d2c-7b40-8000-8000-0123456789ab\n" +
 		"    belfry run log 019a9d2c-7b40-8000-8000-0123456789ab --tail 1000 --grep timeout --level warn,error"
 }
 
-// fits reports whether a line that comes is to be shown; the server judges those that are there.
+// fits reports whether a new line passes the filter. The server filters the lines that exist already.
 func (c *runLogCmd) fits(l domain.LogLine) bool {
 	return strings.Contains(strings.ToLower(colour.ReplaceAllString(l.Text, "")), strings.ToLower(c.Grep)) &&
 		(c.Level == "" || slices.Contains(strings.Split(c.Level, ","), l.Level))
 }
 
-// mostTail is the API's bound.
+// mostTail is the limit of the API.
 const mostTail = 10_000
 
-// logPageLines is how many lines are asked for at once.
+// logPageLines is the number of lines in one request.
 const logPageLines = 1000
 
 func (c *runLogCmd) Run(a *app, parent *runCmd, cl *client.Client) error {
@@ -200,7 +200,7 @@ func (c *runLogCmd) Run(a *app, parent *runCmd, cl *client.Client) error {
 		from = -min(c.Tail, mostTail)
 	}
 	filter := client.LogFilter{Text: c.Grep, Levels: c.Level}
-	for search := filter != (client.LogFilter{}); search || !c.Follow; { // the server searches what is there already
+	for search := filter != (client.LogFilter{}); search || !c.Follow; { // the server searches the existing lines
 		page, err := cl.SearchLog(a.ctx, id, from, logPageLines, filter)
 		if err != nil {
 			return err
@@ -236,7 +236,7 @@ type runKillCmd struct {
 }
 
 func (*runKillCmd) Help() string {
-	return "It asks; a run is cancelled when its handler has returned or its process is gone. By flags instead of ids, all unfinished runs that fit are meant.\n\n" +
+	return "The command only requests the kill. The run ends as cancelled when its handler has returned or its process is gone. With flags instead of ids, it kills all matching unfinished runs.\n\n" +
 		"Examples:\n\n    belfry run kill 019a9d2c-7b40-8000-8000-0123456789ab\n    belfry run kill --job default/report --state queued\n" +
 		"    belfry run kill --broadcast 019a9d2c-7b40-8000-8000-0123456789ab"
 }
@@ -272,7 +272,7 @@ type runRetryCmd struct {
 }
 
 func (*runRetryCmd) Help() string {
-	return "It prints the new runs' ids. A shard is run again alone. By flags instead of ids, all failed runs that fit are meant, or those in --state.\n\n" +
+	return "The command prints the ids of the new runs. A retried shard runs again alone. With flags instead of ids, it retries all matching failed runs, or those in the states of --state.\n\n" +
 		"Examples:\n\n    belfry run retry 019a9d2c-7b40-8000-8000-0123456789ab --wait\n    belfry run retry --job default/report --reason lost --since 24h"
 }
 
@@ -306,5 +306,5 @@ func (c *runRetryCmd) Run(a *app, parent *runCmd, cl *client.Client) error {
 	return errors.Join(a.await(cl, parent.Output, made, c.waiting), err)
 }
 
-// errNotSucceeded is the end of a wait for runs of which one did not succeed.
+// errNotSucceeded means that a wait ended and a run did not succeed.
 var errNotSucceeded = errors.New("not every run succeeded")

@@ -16,12 +16,12 @@ import (
 type jobScriptCmd struct {
 	List    scriptListCmd    `cmd:"" help:"List the versions of a job's script."`
 	Get     scriptGetCmd     `cmd:"" help:"Print a version of a job's script."`
-	Set     scriptSetCmd     `cmd:"" help:"Give a job a new version of its script."`
-	Diff    scriptDiffCmd    `cmd:"" help:"Show what changed between two versions."`
-	Restore scriptRestoreCmd `cmd:"" help:"Make an old version the newest one."`
+	Set     scriptSetCmd     `cmd:"" help:"Save a new version of a job's script."`
+	Diff    scriptDiffCmd    `cmd:"" help:"Show the difference between two versions."`
+	Restore scriptRestoreCmd `cmd:"" help:"Save an old version as the newest one."`
 }
 
-// onJob finds a job and does something about it.
+// onJob calls do with the job that ref names.
 func (a *app) onJob(cl *client.Client, ref string, do func(domain.Job) error) error {
 	job, err := findJob(a.ctx, cl, ref)
 	if err != nil {
@@ -32,7 +32,7 @@ func (a *app) onJob(cl *client.Client, ref string, do func(domain.Job) error) er
 
 type scriptListCmd struct {
 	Job   string `arg:"" help:"The job's id, or group/name."`
-	Limit int    `env:"BELFRY_LIMIT" default:"1000" help:"Most versions to list."`
+	Limit int    `env:"BELFRY_LIMIT" default:"1000" help:"Maximum number of versions to list."`
 }
 
 func (*scriptListCmd) Help() string {
@@ -57,11 +57,11 @@ func (c *scriptListCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 
 type scriptGetCmd struct {
 	Job     string `arg:"" help:"The job's id, or group/name."`
-	Version int    `arg:"" optional:"" help:"Which version; by default the newest."`
+	Version int    `arg:"" optional:"" help:"Number of the version; by default the newest."`
 }
 
 func (*scriptGetCmd) Help() string {
-	return "It prints the code as it is; -o json and -o yaml print also what is known of it.\n\nExamples:\n\n" +
+	return "The command prints the code unchanged. With -o json and -o yaml it also prints the language, remark, author and time of the version.\n\nExamples:\n\n" +
 		"    belfry job script get tools/clean-up > clean-up.sh\n    belfry job script get tools/clean-up 3 -o yaml"
 }
 
@@ -79,7 +79,7 @@ func (c *scriptGetCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 	})
 }
 
-// versionOr returns the version that is asked for, the job's newest where none is.
+// versionOr returns the requested version, or the job's newest one if version is 0.
 func versionOr(job domain.Job, asked int) (int, error) {
 	switch {
 	case asked != 0:
@@ -90,7 +90,7 @@ func versionOr(job domain.Job, asked int) (int, error) {
 	return job.Script.Version, nil
 }
 
-// printCode prints text as it is, for programs as v. On a terminal nothing in it may steer that.
+// printCode prints text unchanged, or v as JSON or YAML. For a terminal it replaces control characters.
 func (a *app) printCode(form string, v any, text string) error {
 	if form == "json" || form == "yaml" {
 		return a.print(form, v, nil)
@@ -109,12 +109,12 @@ func (a *app) printCode(form string, v any, text string) error {
 type scriptSetCmd struct {
 	Job      string `arg:"" help:"The job's id, or group/name."`
 	File     string `short:"f" required:"" env:"BELFRY_SCRIPT_FILE" placeholder:"FILE" help:"File with the code; - is standard input."`
-	Language string `env:"BELFRY_SCRIPT_LANGUAGE" placeholder:"LANGUAGE" help:"bash, sh, python, node, php, powershell or go; by default that of the job's script."`
-	Remark   string `short:"m" env:"BELFRY_SCRIPT_REMARK" placeholder:"TEXT" help:"What to remember of this version."`
+	Language string `env:"BELFRY_SCRIPT_LANGUAGE" placeholder:"LANGUAGE" help:"bash, sh, python, node, php, powershell or go; by default the language of the job's script."`
+	Remark   string `short:"m" env:"BELFRY_SCRIPT_REMARK" placeholder:"TEXT" help:"Remark on this version."`
 }
 
 func (*scriptSetCmd) Help() string {
-	return "The job's next run uses it. The same code again makes no version.\n\nExample:\n\n" +
+	return "The job's next run uses the new version. If the code is unchanged, no version is created.\n\nExample:\n\n" +
 		"    belfry job script set tools/clean-up -f clean-up.sh -m 'keep a week'"
 }
 
@@ -127,7 +127,7 @@ func (c *scriptSetCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 		language := c.Language
 		if language == "" {
 			if job.Script == nil {
-				return &usageError{"--language is needed: the job has no script"}
+				return &usageError{"--language is required, because the job has no script"}
 			}
 			language = job.Script.Language
 		}
@@ -139,7 +139,7 @@ func (c *scriptSetCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 	})
 }
 
-// printVersion says which version of its script a job has now.
+// printVersion prints the current version of a job's script.
 func (a *app) printVersion(form string, job domain.Job, v domain.ScriptVersion) error {
 	return a.print(form, v, func(t *table) {
 		done := "now has"
@@ -153,7 +153,7 @@ func (a *app) printVersion(form string, job domain.Job, v domain.ScriptVersion) 
 type scriptDiffCmd struct {
 	Job  string `arg:"" help:"The job's id, or group/name."`
 	From int    `arg:"" help:"The older version."`
-	To   int    `arg:"" optional:"" help:"The newer one; by default the newest."`
+	To   int    `arg:"" optional:"" help:"The newer version; by default the newest."`
 }
 
 func (*scriptDiffCmd) Help() string {
@@ -183,12 +183,12 @@ func (c *scriptDiffCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 
 type scriptRestoreCmd struct {
 	Job     string `arg:"" help:"The job's id, or group/name."`
-	Version int    `arg:"" help:"Which version."`
-	Remark  string `short:"m" env:"BELFRY_SCRIPT_REMARK" placeholder:"TEXT" help:"What to remember of the new version; by default which one was restored."`
+	Version int    `arg:"" help:"Number of the version."`
+	Remark  string `short:"m" env:"BELFRY_SCRIPT_REMARK" placeholder:"TEXT" help:"Remark on the new version; by default the number of the restored version."`
 }
 
 func (*scriptRestoreCmd) Help() string {
-	return "It becomes a new version with the old code; none is lost.\n\nExample:\n\n    belfry job script restore tools/clean-up 2"
+	return "The command saves the old code as a new version and keeps all versions.\n\nExample:\n\n    belfry job script restore tools/clean-up 2"
 }
 
 func (c *scriptRestoreCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
@@ -201,10 +201,10 @@ func (c *scriptRestoreCmd) Run(a *app, parent *jobCmd, cl *client.Client) error 
 	})
 }
 
-// codeFile is a field of scripts in files of jobs: a file with the code, which the server never sees.
+// codeFile is a field of scripts in job files. It names a file with the code, and is not sent to the server.
 const codeFile = "code_file"
 
-// readCode puts the code of scripts into jobs that name a file for it, relative to theirs.
+// readCode replaces code_file by the code in that file. The path is relative to the job file.
 func readCode(file string, jobs []jobfile.Job) error {
 	for _, j := range jobs {
 		script, ok := j.Fields["script"].(map[string]any)
@@ -213,20 +213,20 @@ func readCode(file string, jobs []jobfile.Job) error {
 		}
 		name, ok := script[codeFile].(string)
 		if _, both := script["code"]; !ok || both || name == "" {
-			return fmt.Errorf("%s: script: give either code, or code_file with the name of a file", j.Source)
+			return fmt.Errorf("%s: script: give either code or code_file (the name of a file), not both", j.Source)
 		}
 		if !filepath.IsAbs(name) && file != "-" {
 			name = filepath.Join(filepath.Dir(file), name)
 		}
 		code, err := os.ReadFile(name)
 		if errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("%s: script.code_file: there is no %s", j.Source, name)
+			return fmt.Errorf("%s: script.code_file: file %s does not exist", j.Source, name)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: script.code_file: %w", j.Source, err)
 		}
 		if len(code) > domain.MaxScriptBytes {
-			return fmt.Errorf("%s: script.code_file: %s is over %d KiB", j.Source, name, domain.MaxScriptBytes>>10)
+			return fmt.Errorf("%s: script.code_file: %s is larger than %d KiB", j.Source, name, domain.MaxScriptBytes>>10)
 		}
 		delete(script, codeFile)
 		script["code"] = string(code)

@@ -54,7 +54,7 @@ func TestScriptCommands(t *testing.T) {
 	ok("", "job get default/clean", "sh, version 3, 9 bytes")
 	ok("print(1)\n", "job script set default/clean -f - --language python", "now has version 4")
 
-	// The code of a job in a file may stand in a file of its own, beside that.
+	// The script of a job in a job file may be in a separate file.
 	spec := file("jobs.yaml", "group: default\nname: clean\nschedule: {kind: none}\nscript: {language: sh, code_file: clean.sh}\n")
 	file("clean.sh", "echo from a file\n")
 	ok("", "job apply -f "+spec, "updated  default/clean")
@@ -70,8 +70,8 @@ func TestScriptCommands(t *testing.T) {
 		{"x", "job script set default/clean -f - --language cobol", "language"},
 		{"", "job script set default/clean -f -", "code: is required"},
 		{"", "job script get default/nothing", "no such job"},
-		{strings.Replace(scriptYAML, "code: |\n    echo one", "code_file: nowhere.sh", 1), "job apply -f -", "there is no nowhere.sh"},
-		{scriptYAML + "  code_file: clean.sh\n", "job apply -f -", "either code, or code_file"},
+		{strings.Replace(scriptYAML, "code: |\n    echo one", "code_file: nowhere.sh", 1), "job apply -f -", "file nowhere.sh does not exist"},
+		{scriptYAML + "  code_file: clean.sh\n", "job apply -f -", "either code or code_file"},
 	} {
 		if r := belfry(t, test.stdin, strings.Fields(test.args)...); r.code != ExitFailed || !strings.Contains(r.stderr, test.says) {
 			t.Errorf("%s: %+v, want %q", test.args, r, test.says)

@@ -8,13 +8,13 @@ import (
 )
 
 type jobUpcomingCmd struct {
-	Within time.Duration `env:"BELFRY_WITHIN" default:"1h" help:"How far to look ahead; 744h is the most."`
+	Within time.Duration `env:"BELFRY_WITHIN" default:"1h" help:"Length of the span from now on; at most 744h."`
 	Group  string        `short:"g" env:"BELFRY_JOB_GROUP" placeholder:"NAME" help:"Only jobs of this group."`
-	Limit  int           `env:"BELFRY_LIMIT" default:"100" help:"Fire times at most; 500 is the most."`
+	Limit  int           `env:"BELFRY_LIMIT" default:"100" help:"Maximum number of fire times to list; at most 500."`
 }
 
 func (*jobUpcomingCmd) Help() string {
-	return "What a pause holds up is left out.\n\nExample:\n\n    belfry job upcoming --within 24h --group default"
+	return "Fire times that a pause of the group suppresses are left out.\n\nExample:\n\n    belfry job upcoming --within 24h --group default"
 }
 
 func (c *jobUpcomingCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
@@ -23,7 +23,7 @@ func (c *jobUpcomingCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 		return err
 	}
 	if u.Cut {
-		fmt.Fprintf(a.stderr, "There are more; this is all up to %s\n", people(u.Through.Time))
+		fmt.Fprintf(a.stderr, "The list is complete up to %s; more fire times follow.\n", people(u.Through.Time))
 	}
 	return a.print(parent.Output, u, func(t *table) {
 		t.row("FIRE TIME", "DUE", "JOB", "ID")

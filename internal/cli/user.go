@@ -11,10 +11,10 @@ import (
 type userCmd struct {
 	connection
 	List   userListCmd   `cmd:"" help:"List users."`
-	Create userCreateCmd `cmd:"" help:"Make a user."`
-	Set    userSetCmd    `cmd:"" help:"Change a user's role, groups or password; disable and enable."`
+	Create userCreateCmd `cmd:"" help:"Create a user."`
+	Set    userSetCmd    `cmd:"" help:"Change a user's role, groups or password; disable or enable the user."`
 	Logout userLogoutCmd `cmd:"" help:"End all log-ins of users."`
-	Delete userDeleteCmd `cmd:"" help:"Delete users, with their tokens."`
+	Delete userDeleteCmd `cmd:"" help:"Delete users and their tokens."`
 }
 
 func userTable(t *table, users ...client.User) {
@@ -38,10 +38,10 @@ func (c *userListCmd) Run(a *app, parent *userCmd, cl *client.Client) error {
 
 type userCreateCmd struct {
 	Name          string   `arg:"" help:"The user's name: a-z, 0-9, _ and -."`
-	Role          string   `required:"" env:"BELFRY_USER_ROLE" enum:"admin,operator,viewer" help:"What the user may do: admin, operator or viewer."`
+	Role          string   `required:"" env:"BELFRY_USER_ROLE" enum:"admin,operator,viewer" help:"Role of the user: admin, operator or viewer."`
 	Groups        []string `name:"group" short:"g" env:"BELFRY_USER_GROUPS" placeholder:"NAME" help:"Groups that an operator or viewer is confined to."`
 	PasswordStdin bool     `env:"BELFRY_PASSWORD_STDIN" help:"Read the password from standard input instead of asking for it."`
-	MustChange    *bool    `name:"must-change-password" negatable:"" env:"BELFRY_USER_MUST_CHANGE_PASSWORD" help:"Make the user change the password at the first log-in; by default where it is asked for here, and not with --password-stdin."`
+	MustChange    *bool    `name:"must-change-password" negatable:"" env:"BELFRY_USER_MUST_CHANGE_PASSWORD" help:"Require a new password at the first log-in; the default, except with --password-stdin."`
 }
 
 func (*userCreateCmd) Help() string {
@@ -61,8 +61,8 @@ func (c *userCreateCmd) Run(a *app, parent *userCmd, cl *client.Client) error {
 	return a.print(parent.Output, u, func(t *table) { userTable(t, u) })
 }
 
-// mustChange says whether a password that is given to somebody must be changed: what a person types for another does, but
-// what comes from a program may be for one.
+// mustChange reports whether the user must change the password that an admin set. By default a password that a person typed
+// must be changed. A password from standard input need not be, because the user may be a program.
 func mustChange(said *bool, stdin bool) bool {
 	if said != nil {
 		return *said
@@ -79,10 +79,10 @@ func (a *app) newPassword(stdin bool) (string, error) {
 	case interactive:
 		return a.askTwice(terminal)
 	}
-	return "", &usageError{"--password-stdin is required: there is no terminal to ask on"}
+	return "", &usageError{"--password-stdin is required, because standard input is not a terminal"}
 }
 
-// askTwice asks for a new password until it is given twice alike.
+// askTwice asks for a new password twice until both answers are equal.
 func (a *app) askTwice(terminal *os.File) (string, error) {
 	for {
 		first, err := a.askPassword(terminal)
@@ -94,23 +94,23 @@ func (a *app) askTwice(terminal *os.File) (string, error) {
 		if err != nil || first == second {
 			return first, err
 		}
-		fmt.Fprintln(a.stderr, "These were two different passwords.")
+		fmt.Fprintln(a.stderr, "The passwords differ. Try again.")
 	}
 }
 
 type userSetCmd struct {
 	Name          string   `arg:"" help:"The user's name."`
-	Role          string   `env:"BELFRY_USER_ROLE" enum:",admin,operator,viewer" default:"" help:"What the user may do from now on: admin, operator or viewer."`
-	Groups        []string `name:"group" short:"g" env:"BELFRY_USER_GROUPS" placeholder:"NAME" help:"Groups that an operator or viewer is confined to from now on, instead of those before."`
-	Disable       bool     `env:"BELFRY_USER_DISABLE" help:"Log the user out, and let neither passwords nor tokens in."`
-	Enable        bool     `env:"BELFRY_USER_ENABLE" help:"Let a disabled user in again."`
+	Role          string   `env:"BELFRY_USER_ROLE" enum:",admin,operator,viewer" default:"" help:"New role: admin, operator or viewer."`
+	Groups        []string `name:"group" short:"g" env:"BELFRY_USER_GROUPS" placeholder:"NAME" help:"New groups that an operator or viewer is confined to; they replace all previous groups."`
+	Disable       bool     `env:"BELFRY_USER_DISABLE" help:"Log the user out, and refuse the password and all tokens of the user."`
+	Enable        bool     `env:"BELFRY_USER_ENABLE" help:"Enable a disabled user."`
 	Password      bool     `env:"BELFRY_USER_PASSWORD" help:"Ask for a new password; the user's log-ins end."`
 	PasswordStdin bool     `env:"BELFRY_PASSWORD_STDIN" help:"Read a new password from standard input; the user's log-ins end."`
-	MustChange    *bool    `name:"must-change-password" negatable:"" env:"BELFRY_USER_MUST_CHANGE_PASSWORD" help:"Make the user change the password before anything else is done with a log-in; by default with --password, and not with --password-stdin."`
+	MustChange    *bool    `name:"must-change-password" negatable:"" env:"BELFRY_USER_MUST_CHANGE_PASSWORD" help:"Require a new password at the next log-in; by default only with --password."`
 }
 
 func (*userSetCmd) Help() string {
-	return "What is not named stays.\n\nExamples:\n\n    belfry user set ann --role viewer --group default --group tools\n" +
+	return "Fields without a flag stay unchanged.\n\nExamples:\n\n    belfry user set ann --role viewer --group default --group tools\n" +
 		"    belfry user set ann --disable\n    belfry user set ann --password-stdin < secret"
 }
 
@@ -136,7 +136,7 @@ func (c *userSetCmd) Run(a *app, parent *userCmd, cl *client.Client) error {
 
 func (c *userSetCmd) change() (change client.UserChange, err error) {
 	if c.Disable && c.Enable {
-		return change, &usageError{"give --disable or --enable, not both"}
+		return change, &usageError{"give either --disable or --enable, not both"}
 	}
 	if c.Role != "" {
 		change.Role = &c.Role
@@ -149,7 +149,7 @@ func (c *userSetCmd) change() (change client.UserChange, err error) {
 	}
 	change.MustChangePassword = c.MustChange
 	if change == (client.UserChange{}) && !c.Password && !c.PasswordStdin {
-		return change, &usageError{"say what to change: --role, --group, --disable, --enable or --password-stdin"}
+		return change, &usageError{"nothing to change; give --role, --group, --disable, --enable, --password or --password-stdin"}
 	}
 	return change, nil
 }
@@ -159,7 +159,7 @@ type userLogoutCmd struct {
 }
 
 func (*userLogoutCmd) Help() string {
-	return "Their API tokens stay: belfry token list, belfry token delete.\n\nExample:\n\n    belfry user logout ann"
+	return "API tokens stay valid. To delete them, use belfry token list and belfry token delete.\n\nExample:\n\n    belfry user logout ann"
 }
 
 func (c *userLogoutCmd) Run(a *app, parent *userCmd, cl *client.Client) error {

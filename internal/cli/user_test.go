@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestUsers makes users and lives as one of them: the password that somebody else chose, one's own, the end of log-ins.
+// TestUsers creates users and acts as one of them: it changes an initial password, and ends log-ins.
 func TestUsers(t *testing.T) {
 	newRealConsole(t)
 	const given, chosen = "given-by-an-admin", "chosen-by-oneself"
@@ -49,7 +49,7 @@ func TestUsers(t *testing.T) {
 	}
 	for _, args := range []string{"logout", "password"} {
 		if r := ok("a\nb\n", args); r.code == ExitDone {
-			t.Errorf("%s with nobody logged in: %s", args, r.stdout)
+			t.Errorf("%s without a log-in: %s", args, r.stdout)
 		}
 	}
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/belfryhq/belfry/internal/jobfile"
 )
 
-// waiting are the flags of commands that start runs.
+// waiting holds the flags of commands that start runs.
 type waiting struct {
-	Wait    bool          `short:"w" env:"BELFRY_WAIT" help:"Wait until the run is finished, saying what it waits for; exit 1 if it did not succeed."`
-	Follow  bool          `short:"f" env:"BELFRY_FOLLOW" help:"Print the run's log while it goes on, and wait."`
-	Timeout time.Duration `env:"BELFRY_WAIT_TIMEOUT" default:"0s" help:"Longest wait; 0s is no limit. The run itself goes on."`
+	Wait    bool          `short:"w" env:"BELFRY_WAIT" help:"Wait until the run is finished, and print why it waits; exit with 1 if it does not succeed."`
+	Follow  bool          `short:"f" env:"BELFRY_FOLLOW" help:"Print the run's log while it runs, and wait."`
+	Timeout time.Duration `env:"BELFRY_WAIT_TIMEOUT" default:"0s" help:"Maximum wait; 0s is no limit. The run itself continues."`
 }
 
 const (
@@ -28,11 +28,11 @@ const (
 	slowestPoll = time.Second
 	tellEvery   = 2 * time.Second
 	mostTold    = 10
-	// mostShards is more than a broadcast has, with other runs of the job among them.
+	// mostShards is larger than the number of shards of a broadcast plus other runs of the job among them.
 	mostShards = 5000
 )
 
-// await prints the ids of runs and, where asked to, waits for their ends.
+// await prints the ids of runs and, if requested, waits until they end.
 func (a *app) await(cl *client.Client, form string, ids []domain.RunID, w waiting) error {
 	if !w.Wait && !w.Follow {
 		return a.print(form, map[string]any{"run_ids": ids}, func(t *table) {
@@ -55,7 +55,7 @@ func (a *app) await(cl *client.Client, form string, ids []domain.RunID, w waitin
 			if ctx.Err() != nil {
 				return a.gaveUp(ctx, cl, ids)
 			}
-			a.printError(fmt.Errorf("follow the log: %w", err)) // the run's end still counts
+			a.printError(fmt.Errorf("follow the log: %w", err)) // the outcome of the run still determines the exit code
 		}
 	}
 	runs, err := waitAll(ctx, cl, ids)
@@ -77,14 +77,14 @@ func (a *app) await(cl *client.Client, form string, ids []domain.RunID, w waitin
 	return nil
 }
 
-// lastLook is how long gaveUp may take.
+// lastLook limits the time that gaveUp takes.
 const lastLook = 5 * time.Second
 
-// gaveUp returns why a wait ended before its runs did; where time was up, with what each of them waits for.
+// gaveUp returns why a wait ended before its runs did. After a timeout, the error says why each run waits.
 func (a *app) gaveUp(ctx context.Context, cl *client.Client, ids []domain.RunID) error {
 	err := context.Cause(ctx)
 	if a.ctx.Err() != nil {
-		return err // an interrupt wants no more words
+		return err // an interrupt needs no explanation
 	}
 	look, cancel := context.WithTimeout(a.ctx, lastLook)
 	defer cancel()
@@ -96,8 +96,8 @@ func (a *app) gaveUp(ctx context.Context, cl *client.Client, ids []domain.RunID)
 	return err
 }
 
-// tellWaits says on stderr what runs wait for that do not start, and again when that changes: they may wait for minutes, and
-// whoever waits with them should not have to guess. The caller ends it with hush before it writes to stderr itself.
+// tellWaits prints on stderr why runs do not start, and prints again when the reason changes, because a run may wait for minutes.
+// The caller must call hush before it writes to stderr itself.
 func (a *app) tellWaits(ctx context.Context, cl *client.Client, ids []domain.RunID, every time.Duration) (hush func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -115,7 +115,7 @@ func (a *app) tellWaits(ctx context.Context, cl *client.Client, ids []domain.Run
 			for _, id := range ids[:min(len(ids), mostTold)] {
 				r, err := cl.Run(ctx, id)
 				if err != nil || r.Waiting == "" {
-					continue // it is on its way, or the wait itself meets the error
+					continue // the run is about to start, or the wait itself reports the error
 				}
 				if text := unfinished(r); text != told[id] {
 					told[id] = text
@@ -127,7 +127,7 @@ func (a *app) tellWaits(ctx context.Context, cl *client.Client, ids []domain.Run
 	return func() { cancel(); <-ended }
 }
 
-// unfinished says how far a run has come and what it waits for.
+// unfinished describes the progress of a run and why it waits.
 func unfinished(r domain.Run) string {
 	text := fmt.Sprintf("run %s is %s", r.ID, r.State)
 	switch {
@@ -145,7 +145,7 @@ func unfinished(r domain.Run) string {
 	return text
 }
 
-// printEnds says how runs ended. Beside a followed log people's form goes to stderr and the others are left out.
+// printEnds prints the outcomes of runs. With a followed log, the table goes to stderr, and JSON and YAML are left out.
 func (a *app) printEnds(form string, runs []domain.Run, followed bool) error {
 	if followed && form != "table" {
 		return nil
@@ -223,7 +223,7 @@ func waitFinal(ctx context.Context, cl *client.Client, id domain.RunID) (domain.
 	}
 }
 
-// followAll prints the logs of runs side by side; with several, each line names its run by a number.
+// followAll prints the logs of runs as they arrive. With several runs, each line starts with the number of its run.
 func (a *app) followAll(ctx context.Context, cl *client.Client, form string, ids []domain.RunID) error {
 	w := a.logWriter(form, false)
 	g, ctx := errgroup.WithContext(ctx)
@@ -276,7 +276,7 @@ func (w *logWriter) line(l domain.LogLine) error {
 	}
 	_, err := fmt.Fprintln(w.w, text)
 	if err != nil {
-		return errors.Join(errReported, err) // nobody reads any more
+		return errors.Join(errReported, err) // the reader of the output is gone
 	}
 	return nil
 }

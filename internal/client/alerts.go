@@ -20,12 +20,12 @@ func (c *Client) AlertChannel(ctx context.Context, name string) (alert.Channel, 
 	return answer[alert.Channel](ctx, c, http.MethodGet, channelPath(name), nil, nil)
 }
 
-// CreateAlertChannel makes a channel of any value that encodes to its JSON.
+// CreateAlertChannel creates a channel from any value that encodes to its JSON.
 func (c *Client) CreateAlertChannel(ctx context.Context, spec any) (alert.Channel, error) {
 	return answer[alert.Channel](ctx, c, http.MethodPost, "/alert-channels", nil, spec)
 }
 
-// ReplaceAlertChannel puts a spec in the place of a channel's. Secrets that it leaves out stay.
+// ReplaceAlertChannel replaces the spec of a channel. It keeps stored secrets that the new spec leaves out.
 func (c *Client) ReplaceAlertChannel(ctx context.Context, name string, spec any) (alert.Channel, error) {
 	return answer[alert.Channel](ctx, c, http.MethodPut, channelPath(name), nil, spec)
 }
@@ -35,27 +35,27 @@ func (c *Client) DeleteAlertChannel(ctx context.Context, name string) error {
 	return c.call(ctx, http.MethodDelete, channelPath(name), nil, nil, nil)
 }
 
-// ChannelTest is what came of a test alert.
+// ChannelTest is the result of a test alert.
 type ChannelTest struct {
 	Delivered bool   `json:"delivered"`
 	Detail    string `json:"detail"`
 	TookMS    int64  `json:"took_ms"`
 }
 
-// TestAlertChannel delivers a test alert by a channel, now.
+// TestAlertChannel delivers a test alert to a channel at once.
 func (c *Client) TestAlertChannel(ctx context.Context, name string) (ChannelTest, error) {
 	return answer[ChannelTest](ctx, c, http.MethodPost, channelPath(name)+"/test", nil, struct{}{})
 }
 
 func channelPath(name string) string { return "/alert-channels/" + url.PathEscape(name) }
 
-// Alert is something that was told, and what came of it in each channel.
+// Alert is an alert with its delivery to each channel.
 type Alert struct {
 	alert.Message
 	Deliveries []AlertDelivery `json:"deliveries"`
 }
 
-// AlertDelivery is what came of an alert in one channel.
+// AlertDelivery is the delivery of an alert to one channel.
 type AlertDelivery struct {
 	Channel   string         `json:"channel"`
 	State     string         `json:"state"`
@@ -69,7 +69,7 @@ type AlertFilter struct {
 	Group string
 	JobID domain.JobID
 	Kind  string
-	State string // of a delivery
+	State string // the state of a delivery
 }
 
 // Alerts lists up to most alerts, newest first.

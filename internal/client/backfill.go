@@ -15,7 +15,7 @@ type Backfill struct {
 	Max  int            `json:"max,omitempty"`
 }
 
-// BackfillJob plans a run for each fire time of a range or, in a dry run, only says which there are.
+// BackfillJob plans a run for each fire time of a range. A dry run only returns the fire times.
 func (c *Client) BackfillJob(ctx context.Context, id domain.JobID, b Backfill, dryRun bool) (domain.Backfilled, error) {
 	var q url.Values
 	if dryRun {

@@ -18,12 +18,12 @@ func (c *Client) Calendar(ctx context.Context, name string) (domain.Calendar, er
 	return answer[domain.Calendar](ctx, c, http.MethodGet, calendarPath(name), nil, nil)
 }
 
-// CreateCalendar makes a calendar of any value that encodes to its JSON.
+// CreateCalendar creates a calendar from any value that encodes to its JSON.
 func (c *Client) CreateCalendar(ctx context.Context, spec any) (domain.Calendar, error) {
 	return answer[domain.Calendar](ctx, c, http.MethodPost, "/calendars", nil, spec)
 }
 
-// ReplaceCalendar puts a spec in the place of a calendar's.
+// ReplaceCalendar replaces the spec of a calendar.
 func (c *Client) ReplaceCalendar(ctx context.Context, name string, spec any) (domain.Calendar, error) {
 	return answer[domain.Calendar](ctx, c, http.MethodPut, calendarPath(name), nil, spec)
 }

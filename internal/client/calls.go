@@ -12,18 +12,18 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// Session is what a log-in gives.
+// Session is the result of a log-in.
 type Session struct {
 	Token     string         `json:"token"`
 	ExpiresAt domain.Instant `json:"expires_at"`
 }
 
-// Login exchanges a user's password for a token. The client itself goes on with the token it has.
+// Login exchanges a user's password for a token. The client itself keeps its own token.
 func (c *Client) Login(ctx context.Context, username, password string) (Session, error) {
 	var s Session
 	err := c.call(ctx, http.MethodPost, "/auth/login", nil, map[string]string{"username": username, "password": password}, &s)
 	if err == nil && s.Token == "" {
-		err = errors.New("the server answered without a token")
+		err = errors.New("the server's response has no token")
 	}
 	return s, err
 }
@@ -34,9 +34,9 @@ type JobFilter struct {
 	Query    string // a part of the name or description
 	Tag      string
 	Kind     string
-	Calendar string // is what the schedule names
+	Calendar string // the calendar of the schedule
 	Enabled  *bool
-	Child    domain.JobID // is among the children of the job
+	Child    domain.JobID // a child of the job
 }
 
 // Jobs lists up to most jobs.
@@ -51,7 +51,7 @@ func (c *Client) Jobs(ctx context.Context, f JobFilter, most int) ([]domain.Job,
 	return list[domain.Job](ctx, c, "/jobs", q, most)
 }
 
-// Job returns the job of an id.
+// Job returns the job with this id.
 func (c *Client) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
 	return answer[domain.Job](ctx, c, http.MethodGet, jobPath(id), nil, nil)
 }
@@ -59,10 +59,10 @@ func (c *Client) Job(ctx context.Context, id domain.JobID) (domain.Job, error) {
 // ErrNoJob means that no job of this group and name is visible.
 var ErrNoJob = errors.New("there is no such job")
 
-// maxSameName bounds the search for one name: so many jobs of a group may contain it.
+// maxSameName bounds the search for one name: at most this many jobs of a group may contain it.
 const maxSameName = 10_000
 
-// JobByName returns the job of a name in a group, ErrNoJob if there is none.
+// JobByName returns the job with this name in a group, or ErrNoJob.
 func (c *Client) JobByName(ctx context.Context, group, name string) (domain.Job, error) {
 	jobs, err := c.Jobs(ctx, JobFilter{Group: group, Query: name}, maxSameName)
 	if NoGroup(err) {
@@ -79,20 +79,20 @@ func (c *Client) JobByName(ctx context.Context, group, name string) (domain.Job,
 	return domain.Job{}, fmt.Errorf("%s/%s: %w", group, name, ErrNoJob)
 }
 
-// NoGroup reports whether err is the answer that the group of a filter is not there.
+// NoGroup reports whether err means that the group of a filter does not exist.
 func NoGroup(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Status == http.StatusUnprocessableEntity &&
 		len(e.Fields) == 1 && e.Fields[0].Location == "group"
 }
 
-// CreateJob makes a job of a spec: a domain.JobSpec, or any value that encodes to its JSON.
+// CreateJob creates a job from a spec: a domain.JobSpec, or any value that encodes to its JSON.
 func (c *Client) CreateJob(ctx context.Context, spec any) (domain.Job, error) {
 	return answer[domain.Job](ctx, c, http.MethodPost, "/jobs", nil, spec)
 }
 
-// ReplaceJob puts a spec, as CreateJob takes it, in the place of a job's. If spec carries a version, and the
-// job has another one by now, the answer is 409.
+// ReplaceJob replaces the spec of a job. It takes the same specs as CreateJob. If spec carries a version, and the job has
+// another version, the error has status 409.
 func (c *Client) ReplaceJob(ctx context.Context, id domain.JobID, spec any) (domain.Job, error) {
 	return answer[domain.Job](ctx, c, http.MethodPut, jobPath(id), nil, spec)
 }
@@ -111,7 +111,7 @@ func (c *Client) SetJobEnabled(ctx context.Context, id domain.JobID, enabled boo
 	return c.call(ctx, http.MethodPost, jobPath(id)+action, nil, struct{}{}, nil)
 }
 
-// Trigger asks for a run of a job now. A nil field leaves it to the job.
+// Trigger describes a run of a job that starts now. A nil field stands for the value of the job.
 type Trigger struct {
 	Param    *string         `json:"param,omitempty"`
 	Instance string          `json:"instance,omitempty"`
@@ -130,7 +130,7 @@ func (c *Client) TriggerJob(ctx context.Context, id domain.JobID, t Trigger) ([]
 	return out.RunIDs, err
 }
 
-// callRuns posts body and fails if the answer names no run.
+// callRuns posts body and returns an error if the response has no run id.
 func (c *Client) callRuns(ctx context.Context, path string, body any, out *runIDs) error {
 	if err := c.call(ctx, http.MethodPost, path, nil, body, out); err != nil {
 		return err
@@ -139,12 +139,12 @@ func (c *Client) callRuns(ctx context.Context, path string, body any, out *runID
 		out.RunIDs = []domain.RunID{out.ID}
 	}
 	if len(out.RunIDs) == 0 {
-		return errors.New("the server answered without a run id")
+		return errors.New("the server's response has no run id")
 	}
 	return nil
 }
 
-// Preview is when a schedule fires next, and what it says in words.
+// Preview holds the next fire times of a schedule, and its description.
 type Preview struct {
 	FireTimes   []domain.Instant `json:"fire_times"`
 	Description string           `json:"description"`
@@ -164,8 +164,8 @@ type RunFilter struct {
 	Reason   string
 	Instance string
 	From, To *domain.Instant
-	// Unplanned leaves out runs that are planned and not yet due, by this machine's clock. Those held by another run
-	// stay.
+	// Unplanned leaves out runs that are planned and not yet due, by this machine's clock. It keeps runs that another run
+	// holds.
 	Unplanned bool
 }
 
@@ -195,12 +195,12 @@ func (c *Client) Run(ctx context.Context, id domain.RunID) (domain.Run, error) {
 	return answer[domain.Run](ctx, c, http.MethodGet, "/runs/"+id.String(), nil, nil)
 }
 
-// KillRun asks for the end of an unfinished run.
+// KillRun requests that an unfinished run is killed.
 func (c *Client) KillRun(ctx context.Context, id domain.RunID) error {
 	return c.call(ctx, http.MethodPost, "/runs/"+id.String()+"/kill", nil, struct{}{}, nil)
 }
 
-// RetryRun runs a final run again, as a new run whose id it returns.
+// RetryRun runs a final run again, as a new run, and returns its id.
 func (c *Client) RetryRun(ctx context.Context, id domain.RunID) ([]domain.RunID, error) {
 	var out runIDs
 	err := c.callRuns(ctx, "/runs/"+id.String()+"/retry", struct{}{}, &out)
@@ -217,18 +217,18 @@ func (c *Client) Group(ctx context.Context, name string) (domain.Group, error) {
 	return answer[domain.Group](ctx, c, http.MethodGet, groupPath(name), nil, nil)
 }
 
-// NewGroup is a group that was just made, with the token of its executors, which is shown this once.
+// NewGroup is a new group with the token of its executors. The server returns the token only once.
 type NewGroup struct {
 	domain.Group
 	Token string `json:"token"`
 }
 
-// CreateGroup makes a group.
+// CreateGroup creates a group.
 func (c *Client) CreateGroup(ctx context.Context, name, description string) (NewGroup, error) {
 	return answer[NewGroup](ctx, c, http.MethodPost, "/groups", nil, map[string]string{"name": name, "description": description})
 }
 
-// ReplaceGroupToken gives a group's executors a new token; the old one ends.
+// ReplaceGroupToken replaces the token of a group's executors. The old token becomes invalid.
 func (c *Client) ReplaceGroupToken(ctx context.Context, name string) (string, error) {
 	var out struct {
 		Token string `json:"token"`
@@ -251,7 +251,7 @@ func (c *Client) Instances(ctx context.Context, group string) ([]domain.Instance
 	return append([]domain.Instance{}, out.Items...), err
 }
 
-// Token is an API token. Secret is set in the answer that makes it and never again.
+// Token is an API token. Secret is set only in the result of CreateToken.
 type Token struct {
 	ID         int64           `json:"id"`
 	User       string          `json:"user,omitempty"`
@@ -265,7 +265,7 @@ type Token struct {
 	Secret     string          `json:"token,omitempty"`
 }
 
-// NewToken is what a token is made of; empty fields are left to the server.
+// NewToken is the input of CreateToken. The server sets empty fields to their defaults.
 type NewToken struct {
 	Name      string          `json:"name"`
 	Role      string          `json:"role,omitempty"`
@@ -279,12 +279,12 @@ func (c *Client) Tokens(ctx context.Context, most int) ([]Token, error) {
 	return list[Token](ctx, c, "/tokens", nil, most)
 }
 
-// CreateToken makes an API token.
+// CreateToken creates an API token.
 func (c *Client) CreateToken(ctx context.Context, t NewToken) (Token, error) {
 	return answer[Token](ctx, c, http.MethodPost, "/tokens", nil, t)
 }
 
-// DeleteToken ends an API token.
+// DeleteToken deletes an API token, which becomes invalid at once.
 func (c *Client) DeleteToken(ctx context.Context, id int64) error {
 	return c.call(ctx, http.MethodDelete, "/tokens/"+strconv.FormatInt(id, 10), nil, nil, nil)
 }
@@ -292,7 +292,7 @@ func (c *Client) DeleteToken(ctx context.Context, id int64) error {
 func jobPath(id domain.JobID) string { return "/jobs/" + strconv.FormatInt(int64(id), 10) }
 func groupPath(name string) string   { return "/groups/" + url.PathEscape(name) }
 
-// values makes query parameters of the pairs whose value is not empty.
+// values returns query parameters for the pairs with a non-empty value.
 func values(pairs ...string) url.Values {
 	v := url.Values{}
 	for i := 0; i < len(pairs); i += 2 {

@@ -1,6 +1,7 @@
-// Package client speaks the REST API of a Belfry console: typed calls, problems as errors, and the log stream.
+// Package client is a Go client of the REST API: typed calls, problems as errors, and the log stream.
 //
-// Only reads are tried again, since only they may safely be sent twice. A client may be shared by goroutines.
+// The client retries only requests that are safe to repeat: reads, and requests with an idempotency key. A client may be shared
+// by goroutines.
 package client
 
 import (
@@ -22,24 +23,24 @@ import (
 const (
 	prefix          = "/api/v1"
 	requestTimeout  = 60 * time.Second
-	headerTimeout   = 30 * time.Second // also of the log stream, whose body has no end in sight
+	headerTimeout   = 30 * time.Second // also of the log stream, whose body may last for hours
 	maxBodyBytes    = 64 << 20
 	readTries       = 3
 	firstBackoff    = 200 * time.Millisecond
 	longestBackoff  = 5 * time.Second
-	pageSize        = 500 // the most that the API hands out at once
+	pageSize        = 500 // the largest page of the API
 	maxProblemBytes = 1 << 20
 )
 
-// Client talks to one console. Make it with New.
+// Client sends requests to one console. Create it with New.
 type Client struct {
 	base  *url.URL
 	token string
 	http  *http.Client
 }
 
-// New returns a client of the console at server, such as "http://127.0.0.1:8080"; without a scheme http is
-// meant. The token may be empty for Login alone.
+// New returns a client of the console at server, such as "http://127.0.0.1:8080". If server has no scheme, the client uses
+// http. The token may be empty if the caller only calls Login.
 func New(server, token string) (*Client, error) {
 	if !strings.Contains(server, "://") {
 		server = "http://" + server
@@ -53,10 +54,10 @@ func New(server, token string) (*Client, error) {
 	return &Client{base: base, token: token, http: &http.Client{Transport: transport}}, nil
 }
 
-// Close drops idle connections.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Error is a problem that the server answered with (RFC 9457).
+// Error is an error response of the server (a problem of RFC 9457).
 type Error struct {
 	Status     int
 	Title      string              `json:"title"`
@@ -89,7 +90,7 @@ func (e *Error) Error() string {
 	return text
 }
 
-// StatusOf returns the HTTP status of the Error in err's chain, 0 where there is none.
+// StatusOf returns the HTTP status of the Error in err's chain, or 0.
 func StatusOf(err error) int {
 	var e *Error
 	if errors.As(err, &e) {
@@ -98,8 +99,8 @@ func StatusOf(err error) int {
 	return 0
 }
 
-// call sends a request and decodes the answer into out, unless that is nil. body is nil, a json.RawMessage or
-// what json.Marshal takes.
+// call sends a request and decodes the response into out, unless out is nil. body is nil, a json.RawMessage, or a value that
+// json.Marshal encodes.
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, body, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -110,7 +111,7 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	backoff := firstBackoff
 	for try := 1; ; try++ {
 		err := c.once(ctx, method, path, query, body, out)
-		if err == nil || try == tries || !passing(err) {
+		if err == nil || try == tries || !transient(err) {
 			return err
 		}
 		wait := backoff
@@ -125,15 +126,15 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	}
 }
 
-// answer is call with the answer as a value.
+// answer is like call, but returns the decoded response.
 func answer[T any](ctx context.Context, c *Client, method, path string, query url.Values, body any) (T, error) {
 	var out T
 	err := c.call(ctx, method, path, query, body, &out)
 	return out, err
 }
 
-// passing reports whether the same request may well succeed a little later.
-func passing(err error) bool {
+// transient reports whether the same request may succeed a little later.
+func transient(err error) bool {
 	var e *Error
 	if !errors.As(err, &e) {
 		var malformed *json.SyntaxError
@@ -165,27 +166,27 @@ func (c *Client) once(ctx context.Context, method, path string, query url.Values
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxBodyBytes+1))
 	if err != nil {
-		return fmt.Errorf("read the answer of %s: %w", c.base.Host, err)
+		return fmt.Errorf("read the response of %s: %w", c.base.Host, err)
 	}
 	if len(data) > maxBodyBytes {
-		return fmt.Errorf("the answer of %s is over %d MiB", c.base.Host, maxBodyBytes>>20)
+		return fmt.Errorf("the response of %s is larger than %d MiB", c.base.Host, maxBodyBytes>>20)
 	}
 	if out == nil || len(bytes.TrimSpace(data)) == 0 {
 		return nil
 	}
 	if err := json.Unmarshal(data, out); err != nil {
-		return fmt.Errorf("understand the answer of %s, which may be no Belfry console: %w", c.base.Host, err)
+		return fmt.Errorf("decode the response of %s, which may not be a Belfry console: %w", c.base.Host, err)
 	}
 	return nil
 }
 
-// upload is a body that is sent as it is.
+// upload is a body that send does not encode.
 type upload struct {
 	contentType string
 	data        []byte
 }
 
-// send sends one request and returns its answer if it is a success, else an *Error. The caller closes the body.
+// send sends one request. It returns the response of a success, else an *Error. The caller closes the body.
 func (c *Client) send(ctx context.Context, method, path string, query url.Values, body any, accept string) (*http.Response, error) {
 	var reader io.Reader
 	contentType := "application/json"
@@ -204,7 +205,7 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	}
 	req, err := http.NewRequestWithContext(ctx, method, target, reader)
 	if err != nil {
-		return nil, fmt.Errorf("make the request: %w", err)
+		return nil, fmt.Errorf("create the request: %w", err)
 	}
 	req.Header.Set("Accept", accept)
 	if body != nil {
@@ -220,7 +221,7 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	if err != nil {
 		var e *url.Error
 		if errors.As(err, &e) {
-			err = e.Err // the URL is known, and may be long
+			err = e.Err // leaves out the URL, which the caller knows and which may be long
 		}
 		return nil, fmt.Errorf("reach %s: %w", c.base.Host, err)
 	}
@@ -233,7 +234,7 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 
 func problem(resp *http.Response) *Error {
 	e := &Error{}
-	data, _ := io.ReadAll(io.LimitReader(resp.Body, maxProblemBytes)) // an answer cut short still has its status
+	data, _ := io.ReadAll(io.LimitReader(resp.Body, maxProblemBytes)) // the status is valid even if the body is incomplete
 	if json.Unmarshal(data, e) != nil {
 		*e = Error{}
 	}
@@ -249,11 +250,11 @@ func list[T any](ctx context.Context, c *Client, path string, query url.Values, 
 	return listThose(ctx, c, path, query, most, func(T) bool { return true })
 }
 
-// maxDropped bounds how many items listThose passes over: the runs planned for the next seconds on a server at its
-// limit.
+// maxDropped bounds the number of items that listThose drops. It exceeds the number of runs that a server at its limit has
+// planned for the next seconds.
 const maxDropped = 100_000
 
-// listThose is list with only the items that keep says. Pages grow while it drops items.
+// listThose is like list, but returns only the items that keep accepts. The pages grow while it drops items.
 func listThose[T any](ctx context.Context, c *Client, path string, query url.Values, most int, keep func(T) bool) ([]T, error) {
 	items := []T{}
 	dropped := 0
@@ -277,7 +278,7 @@ func listThose[T any](ctx context.Context, c *Client, path string, query url.Val
 				dropped++
 			}
 		}
-		if page.NextCursor == "" || dropped > maxDropped { // a page may be empty and still not be the last
+		if page.NextCursor == "" || dropped > maxDropped { // an empty page may be followed by others
 			break
 		}
 		q.Set("cursor", page.NextCursor)

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve returns a client with a token of a server that h answers for.
+// serve returns a client with a token for a server with handler h.
 func serve(t *testing.T, h http.HandlerFunc) *Client {
 	t.Helper()
 	server := httptest.NewServer(h)
@@ -46,7 +46,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestRequests holds method, path and body of each call against the contract.
+// TestRequests checks method, path and body of each call against the contract.
 func TestRequests(t *testing.T) {
 	run := domain.NewRunID(time.Now())
 	param, yes := "p", true
@@ -163,7 +163,7 @@ func TestProblem(t *testing.T) {
 		}
 	}
 	client = serve(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>hello</html>") })
-	if _, err := client.Job(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "no Belfry console") {
+	if _, err := client.Job(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "not be a Belfry console") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -216,7 +216,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// Planned runs do not crowd out what happened, and a server that has nothing else is not asked for ever.
+// Planned runs do not hide other runs, and the number of requests is bounded if the server has only planned runs.
 func TestUnplannedRuns(t *testing.T) {
 	later, before := domain.At(time.Now().Add(time.Hour)), domain.At(time.Now().Add(-time.Hour))
 	holder := domain.NewRunID(time.Now())

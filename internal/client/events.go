@@ -11,16 +11,16 @@ import (
 	"github.com/belfryhq/belfry/internal/event"
 )
 
-// SentEvent says what an event did.
+// SentEvent is the result of sending an event.
 type SentEvent struct {
 	EventID    domain.RunID     `json:"event_id"`
-	Repeated   bool             `json:"repeated"` // it had been accepted before
+	Repeated   bool             `json:"repeated"` // the server had accepted this event before
 	RunIDs     []domain.RunID   `json:"run_ids"`
 	Deliveries []event.Delivery `json:"deliveries"`
 }
 
-// SendEvent sends an event with any JSON for data. With a key it takes effect once, however often it is sent; then it is
-// also tried again where the server was away.
+// SendEvent sends an event with any JSON as data. An event with a key takes effect once, however often it is sent. SendEvent
+// therefore retries it if the server is unavailable.
 func (c *Client) SendEvent(ctx context.Context, name string, data json.RawMessage, key string) (SentEvent, error) {
 	var out SentEvent
 	if key == "" {
@@ -30,14 +30,14 @@ func (c *Client) SendEvent(ctx context.Context, name string, data json.RawMessag
 	backoff := firstBackoff
 	for try := 1; ; try++ {
 		err := c.call(ctx, http.MethodPost, "/events/"+url.PathEscape(name), nil, data, &out)
-		if err == nil || try == readTries || !passing(err) || !sleep(ctx, backoff) {
+		if err == nil || try == readTries || !transient(err) || !sleep(ctx, backoff) {
 			return out, err
 		}
 		backoff *= 4
 	}
 }
 
-// idempotencyKey is the context's key for the header of that name.
+// idempotencyKey is the context key for the Idempotency-Key header.
 type idempotencyKey struct{}
 
 // EventFilter selects events; an empty field selects all.
@@ -58,7 +58,7 @@ func (c *Client) Events(ctx context.Context, f EventFilter, most int) ([]event.E
 	return list[event.Event](ctx, c, "/events", q, most)
 }
 
-// Event returns one event with what became of it.
+// Event returns one event with the results of its triggers.
 func (c *Client) Event(ctx context.Context, id domain.RunID) (event.Event, error) {
 	return answer[event.Event](ctx, c, http.MethodGet, "/events/"+id.String(), nil, nil)
 }
@@ -67,7 +67,7 @@ func (c *Client) Event(ctx context.Context, id domain.RunID) (event.Event, error
 type EventTriggerFilter struct {
 	Group string
 	JobID domain.JobID
-	Name  string // the pattern, as it is written
+	Name  string // the exact text of the pattern
 }
 
 // EventTriggers lists up to most event triggers.
@@ -81,18 +81,18 @@ func (c *Client) EventTriggers(ctx context.Context, f EventTriggerFilter, most i
 
 func eventTriggerPath(id int64) string { return "/event-triggers/" + strconv.FormatInt(id, 10) }
 
-// EventTrigger returns the event trigger of an id.
+// EventTrigger returns the event trigger with this id.
 func (c *Client) EventTrigger(ctx context.Context, id int64) (event.Trigger, error) {
 	return answer[event.Trigger](ctx, c, http.MethodGet, eventTriggerPath(id), nil, nil)
 }
 
-// CreateEventTrigger makes an event trigger of a spec: a event.TriggerSpec, or any value that encodes to its JSON.
+// CreateEventTrigger creates an event trigger from a spec: an event.TriggerSpec, or any value that encodes to its JSON.
 func (c *Client) CreateEventTrigger(ctx context.Context, spec any) (event.Trigger, error) {
 	return answer[event.Trigger](ctx, c, http.MethodPost, "/event-triggers", nil, spec)
 }
 
-// ReplaceEventTrigger puts a spec in the place of an event trigger's. If it carries a version, and the trigger has another
-// one by now, the answer is 409.
+// ReplaceEventTrigger replaces the spec of an event trigger. If spec carries a version, and the trigger has another version,
+// the error has status 409.
 func (c *Client) ReplaceEventTrigger(ctx context.Context, id int64, spec any) (event.Trigger, error) {
 	return answer[event.Trigger](ctx, c, http.MethodPut, eventTriggerPath(id), nil, spec)
 }
@@ -102,24 +102,24 @@ func (c *Client) DeleteEventTrigger(ctx context.Context, id int64) error {
 	return c.call(ctx, http.MethodDelete, eventTriggerPath(id), nil, nil, nil)
 }
 
-// DeadLetters lists up to most messages that could not be taken, oldest first, of a kind or of all.
+// DeadLetters lists up to most dead letters of one kind, or of all kinds, oldest first.
 func (c *Client) DeadLetters(ctx context.Context, kind string, most int) ([]domain.DeadLetter, error) {
 	return list[domain.DeadLetter](ctx, c, "/dead-letters", values("kind", kind), most)
 }
 
 func letterPath(seq uint64) string { return "/dead-letters/" + strconv.FormatUint(seq, 10) }
 
-// DeadLetter returns one message that could not be taken.
+// DeadLetter returns one dead letter.
 func (c *Client) DeadLetter(ctx context.Context, seq uint64) (domain.DeadLetter, error) {
 	return answer[domain.DeadLetter](ctx, c, http.MethodGet, letterPath(seq), nil, nil)
 }
 
-// ReplayDeadLetter has a message taken again.
+// ReplayDeadLetter publishes the message of a dead letter again.
 func (c *Client) ReplayDeadLetter(ctx context.Context, seq uint64) error {
 	return c.call(ctx, http.MethodPost, letterPath(seq)+"/replay", nil, nil, nil)
 }
 
-// DeleteDeadLetter deletes a message that could not be taken.
+// DeleteDeadLetter deletes a dead letter.
 func (c *Client) DeleteDeadLetter(ctx context.Context, seq uint64) error {
 	return c.call(ctx, http.MethodDelete, letterPath(seq), nil, nil, nil)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// Export returns groups and jobs as YAML; group "" is all.
+// Export returns groups and jobs as YAML. An empty group stands for all groups.
 func (c *Client) Export(ctx context.Context, group string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -20,22 +20,22 @@ func (c *Client) Export(ctx context.Context, group string) ([]byte, error) {
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxBodyBytes+1))
 	if err != nil {
-		return nil, fmt.Errorf("read the answer of %s: %w", c.base.Host, err)
+		return nil, fmt.Errorf("read the response of %s: %w", c.base.Host, err)
 	}
 	if len(data) > maxBodyBytes {
-		return nil, fmt.Errorf("the export of %s is over %d MiB; take one group at a time", c.base.Host, maxBodyBytes>>20)
+		return nil, fmt.Errorf("the export of %s is larger than %d MiB; export one group at a time", c.base.Host, maxBodyBytes>>20)
 	}
 	return data, nil
 }
 
-// Difference is a field in which a job differs from what it was.
+// Difference is a changed field of a job.
 type Difference struct {
 	Field string `json:"field"`
 	From  string `json:"from"`
 	To    string `json:"to"`
 }
 
-// ImportItem is what became of a group or a job.
+// ImportItem is the result for a group or a job.
 type ImportItem struct {
 	Kind    string       `json:"kind"`
 	Group   string       `json:"group"`
@@ -46,7 +46,7 @@ type ImportItem struct {
 	Error   string       `json:"error,omitempty"`
 }
 
-// ImportResult is what became of an import, or would.
+// ImportResult is the result of an import, or of its dry run.
 type ImportResult struct {
 	DryRun    bool         `json:"dry_run"`
 	Created   int          `json:"created"`
@@ -56,7 +56,7 @@ type ImportResult struct {
 	Items     []ImportItem `json:"items"`
 }
 
-// Import makes the groups and jobs of a file, or says what it would do.
+// Import imports the groups and jobs of a file. A dry run only returns what would change.
 func (c *Client) Import(ctx context.Context, file []byte, dryRun bool) (ImportResult, error) {
 	q := values()
 	if dryRun {

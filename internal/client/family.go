@@ -7,7 +7,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// Shards is a broadcast as one thing.
+// Shards is a broadcast with all its shards.
 type Shards struct {
 	BroadcastID *domain.RunID        `json:"broadcast_id"`
 	Total       int                  `json:"total"`
@@ -15,7 +15,7 @@ type Shards struct {
 	Items       []domain.Run         `json:"items"`
 }
 
-// Relative is a run that another one has caused.
+// Relative is a run that another run caused.
 type Relative struct {
 	ID      domain.RunID `json:"id"`
 	JobID   domain.JobID `json:"job_id"`
@@ -24,7 +24,7 @@ type Relative struct {
 	State   domain.State `json:"state"`
 }
 
-// RunDetail is a run with its attempts and the runs that its end has caused.
+// RunDetail is a run with its attempts and the child runs that its end caused.
 type RunDetail struct {
 	domain.Run
 	Children []Relative `json:"children"`
@@ -40,7 +40,7 @@ func (c *Client) Shards(ctx context.Context, id domain.RunID) (Shards, error) {
 	return answer[Shards](ctx, c, http.MethodGet, "/runs/"+id.String()+"/shards", nil, nil)
 }
 
-// Bulk is what to do to which runs.
+// Bulk is an action on many runs.
 type Bulk struct {
 	Action string     `json:"action"` // kill or retry
 	Filter BulkFilter `json:"filter"`
@@ -48,7 +48,7 @@ type Bulk struct {
 	Cursor string     `json:"cursor,omitempty"`
 }
 
-// BulkFilter selects runs; it must name something.
+// BulkFilter selects runs. At least one field must be set.
 type BulkFilter struct {
 	JobID       domain.JobID    `json:"job_id,omitempty"`
 	Group       string          `json:"group,omitempty"`
@@ -60,7 +60,7 @@ type BulkFilter struct {
 	BroadcastID *domain.RunID   `json:"broadcast_id,omitempty"`
 }
 
-// Bulked is what came of one step of a Bulk.
+// Bulked is the result of one step of a Bulk.
 type Bulked struct {
 	Matched  int `json:"matched"`
 	Done     int `json:"done"`
@@ -74,7 +74,7 @@ type Bulked struct {
 	Next   string         `json:"next_cursor"`
 }
 
-// BulkRuns does one step of a Bulk; Next is the Cursor of the next one, empty at the end.
+// BulkRuns performs one step of a Bulk. Next is the Cursor of the next step; it is empty at the end.
 func (c *Client) BulkRuns(ctx context.Context, b Bulk) (Bulked, error) {
 	return answer[Bulked](ctx, c, http.MethodPost, "/runs/bulk", nil, b)
 }

@@ -9,13 +9,14 @@ import (
 	"github.com/belfryhq/belfry/internal/firecheck"
 )
 
-// FireScope selects the fire times to check. Job 0 means all jobs.
+// FireScope selects fire times for the fire check. Job 0 stands for all jobs.
 type FireScope struct {
 	Since, Until domain.Instant
 	Job          domain.JobID
 }
 
-// AuditFires returns one page of the fire check. For the next page, pass its Next as cursor and its Since and Until as scope.
+// AuditFires returns one page of the fire check. The next page begins at its Next, and needs the same span, which the page
+// contains.
 func (c *Client) AuditFires(ctx context.Context, f FireScope, cursor string) (firecheck.Page, error) {
 	q := values("cursor", cursor, "since", f.Since.String())
 	if !f.Until.IsZero() {
@@ -27,7 +28,7 @@ func (c *Client) AuditFires(ctx context.Context, f FireScope, cursor string) (fi
 	return answer[firecheck.Page](ctx, c, http.MethodGet, "/audit/fires", q, nil)
 }
 
-// Why explains what happened to a job at an instant, given in RFC 3339 or as a local time in the job's time zone.
+// Why explains an instant of a job. The instant is in RFC 3339, or a local time in the job's zone.
 func (c *Client) Why(ctx context.Context, id domain.JobID, at string) (firecheck.Why, error) {
 	return answer[firecheck.Why](ctx, c, http.MethodGet, jobPath(id)+"/why", values("at", at), nil)
 }

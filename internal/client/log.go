@@ -15,25 +15,26 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// LogPage is a part of a run's log. End says that no line will follow Next.
+// LogPage is a part of a run's log. End means that no line follows Next.
 type LogPage struct {
 	Lines []domain.LogLine `json:"lines"`
 	Next  int64            `json:"next"`
 	End   bool             `json:"end"`
 }
 
-// Log returns up to limit lines of a run's log from number from on, counted from 1; below zero from the end.
+// Log returns up to limit lines of a run's log, starting with line number from. Lines count from 1; a negative number counts
+// from the end.
 func (c *Client) Log(ctx context.Context, id domain.RunID, from int64, limit int) (LogPage, error) {
 	return c.SearchLog(ctx, id, from, limit, LogFilter{})
 }
 
 // LogFilter selects lines; an empty field selects all.
 type LogFilter struct {
-	Text   string // occurs in the line, whatever the case
-	Levels string // with commas
+	Text   string // a part of the line, ignoring case
+	Levels string // separated by commas
 }
 
-// SearchLog is Log with only the lines that fit. A page may be empty and still not be the last: see its Next.
+// SearchLog is like Log, but returns only matching lines. An empty page may be followed by others: see its Next.
 func (c *Client) SearchLog(ctx context.Context, id domain.RunID, from int64, limit int, f LogFilter) (LogPage, error) {
 	q := values("from", strconv.FormatInt(from, 10), "limit", strconv.Itoa(limit), "q", f.Text, "level", f.Levels)
 	return answer[LogPage](ctx, c, http.MethodGet, "/runs/"+id.String()+"/log", q, nil)
@@ -42,15 +43,15 @@ func (c *Client) SearchLog(ctx context.Context, id domain.RunID, from int64, lim
 // maxEventBytes bounds one event of the stream. A log line is far below it.
 const maxEventBytes = 4 << 20
 
-// brokenStreams is how many connections in a row may break without a new line before FollowLog gives up.
+// brokenStreams is the number of connections in a row that may break without a new line before FollowLog returns an error.
 const brokenStreams = 5
 
-// errEnded ends a stream in the ordinary way.
+// errEnded is the ordinary end of a stream.
 var errEnded = errors.New("the log has ended")
 
-// FollowLog calls line for each line of a run's log, from number from on, as they come, and returns when the
-// log has ended. A connection that breaks is made again, and no line is handed over twice. An error of line
-// ends it and is returned.
+// FollowLog calls line for each line of a run's log as it arrives, starting with line number from, and returns when the log has
+// ended. If the connection breaks, FollowLog connects again and does not repeat lines. If line returns an error, FollowLog
+// returns it.
 func (c *Client) FollowLog(ctx context.Context, id domain.RunID, from int64, line func(domain.LogLine) error) error {
 	next := from
 	backoff := firstBackoff
@@ -62,7 +63,7 @@ func (c *Client) FollowLog(ctx context.Context, id domain.RunID, from int64, lin
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case !errors.As(err, new(*brokenError)) && !passing(err), errors.As(err, new(*callbackError)):
+		case !errors.As(err, new(*brokenError)) && !transient(err), errors.As(err, new(*callbackError)):
 			return err
 		}
 		if broken++; next > before {
@@ -78,13 +79,13 @@ func (c *Client) FollowLog(ctx context.Context, id domain.RunID, from int64, lin
 	}
 }
 
-// brokenError is the end of a stream before the log's.
+// brokenError means that a stream ended before the log.
 type brokenError struct{ err error }
 
 func (e *brokenError) Error() string { return fmt.Sprintf("the log stream broke off: %v", e.err) }
 func (e *brokenError) Unwrap() error { return e.err }
 
-// callbackError is what the reader of the lines returned.
+// callbackError is an error that the callback returned.
 type callbackError struct{ err error }
 
 func (e *callbackError) Error() string { return e.err.Error() }
@@ -104,7 +105,7 @@ func (c *Client) streamLog(ctx context.Context, id domain.RunID, next *int64, li
 		case "line":
 			var l domain.LogLine
 			if err := json.Unmarshal([]byte(data), &l); err != nil {
-				return fmt.Errorf("understand a log line: %w", err)
+				return fmt.Errorf("decode a log line: %w", err)
 			}
 			if *next > 0 && l.N < *next {
 				return nil // sent before the connection broke
@@ -114,7 +115,7 @@ func (c *Client) streamLog(ctx context.Context, id domain.RunID, next *int64, li
 				return &callbackError{err}
 			}
 		}
-		return nil // state, and whatever a newer server sends
+		return nil // the event state, and events of newer servers
 	})
 	if errors.Is(err, errEnded) || errors.As(err, new(*callbackError)) {
 		return err
@@ -122,8 +123,8 @@ func (c *Client) streamLog(ctx context.Context, id domain.RunID, next *int64, li
 	return &brokenError{err}
 }
 
-// readEvents reads server-sent events and hands each over. It returns the first error of handle or of reading,
-// and io.ErrUnexpectedEOF at the end, which servers announce by an event instead.
+// readEvents reads server-sent events and calls handle for each. It returns the first error of handle or of reading. At the end
+// of the stream it returns io.ErrUnexpectedEOF, because a server announces the end of a log by an event.
 func readEvents(r io.Reader, handle func(event, data string) error) error {
 	s := bufio.NewScanner(r)
 	s.Buffer(nil, maxEventBytes)

@@ -7,7 +7,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// PauseGroup pauses the schedules of a group's jobs, until an instant or until somebody resumes.
+// PauseGroup pauses the schedules of a group's jobs until an instant, or until ResumeGroup.
 func (c *Client) PauseGroup(ctx context.Context, name, reason string, until *domain.Instant) (domain.Group, error) {
 	body := struct {
 		Reason string          `json:"reason"`

@@ -8,7 +8,7 @@ import (
 	"github.com/belfryhq/belfry/internal/runstats"
 )
 
-// Span selects finished runs; what is nil or empty is left to the server.
+// Span selects finished runs. The server sets nil and empty fields to their defaults.
 type Span struct {
 	From, To *domain.Instant
 	Group    string
@@ -25,7 +25,7 @@ func (s Span) values(more ...string) []string {
 	return pairs
 }
 
-// Overview says how things stand, and what finished within the span.
+// Overview returns the current numbers of runs and instances, and the runs that finished within the span.
 func (c *Client) Overview(ctx context.Context, s Span) (runstats.Overview, error) {
 	return answer[runstats.Overview](ctx, c, http.MethodGet, "/overview", values(s.values()...), nil)
 }

@@ -23,13 +23,13 @@ func (c *Client) Script(ctx context.Context, job domain.JobID, version, from int
 	return answer[domain.ScriptVersion](ctx, c, http.MethodGet, scriptPath(job, version), query, nil)
 }
 
-// SaveScript makes script the newest version of a job's, and returns the version that it has now.
+// SaveScript saves script as the newest version of a job's script, and returns that version.
 func (c *Client) SaveScript(ctx context.Context, job domain.JobID, script domain.Script) (domain.ScriptVersion, error) {
 	body := map[string]string{"language": script.Language, "code": script.Code, "remark": script.Remark}
 	return answer[domain.ScriptVersion](ctx, c, http.MethodPost, jobPath(job)+"/scripts", nil, body)
 }
 
-// RestoreScript makes a new version of an old one, and returns it. An empty remark is left to the server.
+// RestoreScript saves an old version as the newest one, and returns it. If remark is empty, the server sets one.
 func (c *Client) RestoreScript(ctx context.Context, job domain.JobID, version int, remark string) (domain.ScriptVersion, error) {
 	return answer[domain.ScriptVersion](ctx, c, http.MethodPost, scriptPath(job, version)+"/restore", nil, map[string]string{"remark": remark})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// Upcoming is what fires next, over all jobs.
+// Upcoming holds the next fire times of all jobs.
 type Upcoming struct {
 	From    domain.Instant `json:"from"`
 	Until   domain.Instant `json:"until"`
@@ -25,7 +25,7 @@ type Upcoming struct {
 	} `json:"items"`
 }
 
-// Upcoming lists what fires next within a span, up to limit fire times.
+// Upcoming lists up to limit fire times within a span from now on.
 func (c *Client) Upcoming(ctx context.Context, within time.Duration, group string, limit int) (Upcoming, error) {
 	q := values("within", within.String(), "group", group, "limit", strconv.Itoa(limit))
 	return answer[Upcoming](ctx, c, http.MethodGet, "/upcoming", q, nil)

@@ -8,7 +8,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// User is somebody who can log in.
+// User is an account that can log in.
 type User struct {
 	ID                 int64          `json:"id"`
 	Username           string         `json:"username"`
@@ -20,23 +20,23 @@ type User struct {
 	CreatedAt          domain.Instant `json:"created_at"`
 }
 
-// NewUser is what a user is made of.
+// NewUser is the input of CreateUser.
 type NewUser struct {
 	Username string   `json:"username"`
 	Password string   `json:"password"`
 	Role     string   `json:"role"`
 	Groups   []string `json:"groups,omitempty"`
-	// MustChangePassword makes the user change the password at the first log-in.
+	// MustChangePassword requires a new password at the first log-in.
 	MustChangePassword bool `json:"must_change_password,omitempty"`
 }
 
-// UserChange is what is to change of a user; nil fields stay.
+// UserChange holds the changes of a user. Nil fields stay unchanged.
 type UserChange struct {
 	Role     *string   `json:"role,omitempty"`
 	Groups   *[]string `json:"groups,omitempty"`
 	Disabled *bool     `json:"disabled,omitempty"`
 	Password *string   `json:"password,omitempty"`
-	// MustChangePassword lets the user do nothing else before the password is changed.
+	// MustChangePassword refuses all other requests of the user until the password is changed.
 	MustChangePassword *bool `json:"must_change_password,omitempty"`
 }
 
@@ -47,7 +47,7 @@ func (c *Client) Users(ctx context.Context, most int) ([]User, error) {
 	return list[User](ctx, c, "/users", nil, most)
 }
 
-// CreateUser makes a user.
+// CreateUser creates a user.
 func (c *Client) CreateUser(ctx context.Context, u NewUser) (User, error) {
 	return answer[User](ctx, c, http.MethodPost, "/users", nil, u)
 }
@@ -62,13 +62,13 @@ func (c *Client) LogUserOut(ctx context.Context, name string) error {
 	return c.call(ctx, http.MethodPost, userPath(name)+"/logout", nil, nil, nil)
 }
 
-// ChangePassword changes one's own password. All of one's log-ins end; the answer is a new one. The client itself goes on
-// with the token it has, which has ended.
+// ChangePassword changes the caller's own password, ends all log-ins of the caller, and returns a new one. The client keeps its
+// old token, which is no longer valid.
 func (c *Client) ChangePassword(ctx context.Context, current, next string) (Session, error) {
 	return answer[Session](ctx, c, http.MethodPost, "/auth/password", nil, map[string]string{"current_password": current, "new_password": next})
 }
 
-// LogOut ends the log-in whose token the client has, or all log-ins of its user.
+// LogOut ends the log-in of the client's token, or all log-ins of its user.
 func (c *Client) LogOut(ctx context.Context, everywhere bool) error {
 	path := "/auth/logout"
 	if everywhere {

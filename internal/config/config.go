@@ -17,97 +17,97 @@ import (
 
 // Log holds the settings of the log.
 type Log struct {
-	Level  string `name:"log-level" env:"BELFRY_LOG_LEVEL" default:"info" help:"Least severe records to log: debug, info, warn or error." group:"log"`
+	Level  string `name:"log-level" env:"BELFRY_LOG_LEVEL" default:"info" help:"Lowest level of records to log: debug, info, warn or error." group:"log"`
 	Format string `name:"log-format" env:"BELFRY_LOG_FORMAT" default:"auto" help:"text, json, or auto: text on a terminal and json elsewhere." group:"log"`
 }
 
 // Database holds the address of Postgres.
 type Database struct {
-	DatabaseURL URL `name:"database-url" env:"BELFRY_DATABASE_URL" placeholder:"postgres://…" help:"Postgres to keep all state in, as a URL or in libpq's keyword form." group:"servers"`
+	DatabaseURL URL `name:"database-url" env:"BELFRY_DATABASE_URL" placeholder:"postgres://…" help:"Postgres database for all state, as a URL or in libpq's keyword form." group:"servers"`
 }
 
 // NATS holds the address of NATS and the credentials of the system side (scheduler, dispatcher, console).
 type NATS struct {
-	NATSURL        URL    `name:"nats-url" env:"BELFRY_NATS_URL" placeholder:"nats://…" help:"NATS servers, with commas between them; the URL may contain user and password." group:"servers"`
-	NATSCreds      string `name:"nats-creds" env:"BELFRY_NATS_CREDS" placeholder:"FILE" help:"Credentials file to log in to NATS with." group:"servers"`
+	NATSURL        URL    `name:"nats-url" env:"BELFRY_NATS_URL" placeholder:"nats://…" help:"NATS servers, separated by commas; the URL may contain user and password." group:"servers"`
+	NATSCreds      string `name:"nats-creds" env:"BELFRY_NATS_CREDS" placeholder:"FILE" help:"Credentials file for NATS." group:"servers"`
 	NATSIssuerSeed string `name:"nats-issuer-seed" env:"BELFRY_NATS_ISSUER_SEED" placeholder:"FILE" help:"File with the account seed that signs executors' log-ins (NATS auth callout)." group:"servers"`
 	NATSAccount    string `name:"nats-account" env:"BELFRY_NATS_ACCOUNT" default:"BELFRY" help:"NATS account that executors are placed in." group:"servers"`
 	NATSTLS        `embed:""`
-	NATSReplicas   int `name:"nats-replicas" env:"BELFRY_NATS_REPLICAS" default:"1" help:"Copies of each JetStream stream, 1 to 5; 3 in a cluster. The same for every role." group:"servers"`
+	NATSReplicas   int `name:"nats-replicas" env:"BELFRY_NATS_REPLICAS" default:"1" help:"Replicas of each JetStream stream, 1 to 5; use 3 in a cluster. It must be the same for every role." group:"servers"`
 }
 
-// NATSTLS holds the certificates for NATS over TLS: those that authenticate the server, and the process's own.
+// NATSTLS holds the certificates for NATS over TLS: the CA certificates of the servers, and the client certificate.
 type NATSTLS struct {
-	NATSCA   string `name:"nats-ca" env:"BELFRY_NATS_CA" placeholder:"FILE" help:"Certificates (PEM) that authenticate NATS servers, instead of this machine's; connections without TLS are then refused." group:"servers"`
-	NATSCert string `name:"nats-cert" env:"BELFRY_NATS_CERT" placeholder:"FILE" help:"Certificate (PEM) to show to NATS servers that ask for one; with --nats-key." group:"servers"`
+	NATSCA   string `name:"nats-ca" env:"BELFRY_NATS_CA" placeholder:"FILE" help:"CA certificates (PEM) for NATS servers, instead of this machine's. If set, belfry refuses connections without TLS." group:"servers"`
+	NATSCert string `name:"nats-cert" env:"BELFRY_NATS_CERT" placeholder:"FILE" help:"Client certificate (PEM) for NATS servers; requires --nats-key." group:"servers"`
 	NATSKey  string `name:"nats-key" env:"BELFRY_NATS_KEY" placeholder:"FILE" help:"Private key (PEM) of --nats-cert." group:"servers"`
 }
 
-// Timing holds the default time zone, when a run counts as missed or late, and how often alerts are sent.
+// Timing holds the default time zone, the limits after which a run is missed or late, and the minimum time between alerts.
 type Timing struct {
-	TimeZone          string        `name:"time-zone" env:"BELFRY_TIME_ZONE" default:"UTC" help:"IANA time zone of schedules that name none. The same for every role." group:"engine"`
+	TimeZone          string        `name:"time-zone" env:"BELFRY_TIME_ZONE" default:"UTC" help:"IANA time zone of schedules without a time zone. It must be the same for every role." group:"engine"`
 	MisfireTolerance  time.Duration `name:"misfire-tolerance" env:"BELFRY_MISFIRE_TOLERANCE" default:"5s" help:"A fire time later than this is a misfire, 1s to 24h. Below 4s the death of a scheduler can cause misfires." group:"engine"`
-	MisfireFireAllMax int           `name:"misfire-fire-all-max" env:"BELFRY_MISFIRE_FIRE_ALL_MAX" default:"100" help:"Most missed fire times that the misfire policy fire_all makes up, 1 to 10000." group:"engine"`
-	AlertEvery        time.Duration `name:"alert-every" env:"BELFRY_ALERT_EVERY" default:"1h" help:"At most one alert of a kind and job in this time, 1s to 720h; further ones are counted. The same for every role." group:"alerts"`
-	AlertLateAfter    time.Duration `name:"alert-late-after" env:"BELFRY_ALERT_LATE_AFTER" default:"1m" help:"A run that starts later than this causes an alert of jobs with alerts on late, 1ms to 24h. The same for every role." group:"alerts"`
+	MisfireFireAllMax int           `name:"misfire-fire-all-max" env:"BELFRY_MISFIRE_FIRE_ALL_MAX" default:"100" help:"Maximum number of missed fire times that the misfire policy fire_all makes up, 1 to 10000." group:"engine"`
+	AlertEvery        time.Duration `name:"alert-every" env:"BELFRY_ALERT_EVERY" default:"1h" help:"Minimum time between two alerts of the same kind and job, 1s to 720h; alerts in between are only counted. It must be the same for every role." group:"alerts"`
+	AlertLateAfter    time.Duration `name:"alert-late-after" env:"BELFRY_ALERT_LATE_AFTER" default:"1m" help:"A run that starts later than this causes an alert, if its job has alerts on late; 1ms to 24h. It must be the same for every role." group:"alerts"`
 }
 
-// Keeping holds when silence counts as death, and how long records are kept.
+// Keeping holds the time after which a silent executor is dead, and the retention of records.
 type Keeping struct {
-	LostAfter      time.Duration `name:"lost-after" env:"BELFRY_LOST_AFTER" default:"15s" help:"Within this time of an executor's death its runs are marked lost, 12s to 1h." group:"engine"`
-	LogRetention   time.Duration `name:"log-retention" env:"BELFRY_LOG_RETENTION" default:"168h" help:"How long run logs are kept, 1h to 10 years." group:"engine"`
-	RunRetention   time.Duration `name:"run-retention" env:"BELFRY_RUN_RETENTION" default:"720h" help:"How long finished runs are kept if the job sets no retention, 1h to 10 years." group:"engine"`
-	EventRetention time.Duration `name:"event-retention" env:"BELFRY_EVENT_RETENTION" default:"168h" help:"How long events are kept, and repeated ones are recognized, 24h to 10 years." group:"engine"`
+	LostAfter      time.Duration `name:"lost-after" env:"BELFRY_LOST_AFTER" default:"15s" help:"Runs of a dead executor are marked lost within this time, 12s to 1h." group:"engine"`
+	LogRetention   time.Duration `name:"log-retention" env:"BELFRY_LOG_RETENTION" default:"168h" help:"Retention of run logs, 1h to 10 years." group:"engine"`
+	RunRetention   time.Duration `name:"run-retention" env:"BELFRY_RUN_RETENTION" default:"720h" help:"Retention of finished runs of jobs without a retention, 1h to 10 years." group:"engine"`
+	EventRetention time.Duration `name:"event-retention" env:"BELFRY_EVENT_RETENTION" default:"168h" help:"Retention of events, 24h to 10 years. Within it, repeated events are recognized." group:"engine"`
 }
 
 // Alerts holds the settings for delivering alerts. They are the same for every role that has them.
 type Alerts struct {
-	ConsoleURL       string `name:"console-url" env:"BELFRY_CONSOLE_URL" placeholder:"https://…" help:"Address at which users reach the console; links in alerts begin with it. Without it, alerts have no links." group:"alerts"`
-	AlertDenyPrivate bool   `name:"alert-deny-private" env:"BELFRY_ALERT_DENY_PRIVATE" help:"Deliver alerts to no address of this machine or of private networks, and through no proxy." group:"alerts"`
-	SecretKey        Secret `name:"secret-key" env:"BELFRY_SECRET_KEY" placeholder:"SECRET" help:"Key that seals the secrets of alert channels in Postgres, 32 characters or more, chosen at random. Without it, they are not sealed. Better set in the environment than as a flag." group:"alerts"`
+	ConsoleURL       string `name:"console-url" env:"BELFRY_CONSOLE_URL" placeholder:"https://…" help:"URL at which users reach the console, for links in alerts. Without it, alerts have no links." group:"alerts"`
+	AlertDenyPrivate bool   `name:"alert-deny-private" env:"BELFRY_ALERT_DENY_PRIVATE" help:"Refuse to deliver alerts to this machine and to private networks, and do not use a proxy." group:"alerts"`
+	SecretKey        Secret `name:"secret-key" env:"BELFRY_SECRET_KEY" placeholder:"SECRET" help:"Key that encrypts the secrets of alert channels in Postgres: 32 random characters or more. Without it, they are not encrypted. Prefer the environment variable to the flag." group:"alerts"`
 }
 
 // Web holds the settings of the console's server.
 type Web struct {
-	HTTP           string   `name:"http" env:"BELFRY_HTTP" default:"127.0.0.1:8080" help:"Address of the console and the REST API; port 0 takes a free one."`
-	TLSCert        string   `name:"tls-cert" env:"BELFRY_TLS_CERT" placeholder:"FILE" help:"Certificate (PEM, with those between) with which the console speaks TLS; with --tls-key. A changed file counts from the next connection on."`
+	HTTP           string   `name:"http" env:"BELFRY_HTTP" default:"127.0.0.1:8080" help:"Address of the console and the REST API; port 0 takes a free port."`
+	TLSCert        string   `name:"tls-cert" env:"BELFRY_TLS_CERT" placeholder:"FILE" help:"Certificate (PEM, with intermediate certificates) for TLS of the console; requires --tls-key. The console uses a changed file from the next connection on."`
 	TLSKey         string   `name:"tls-key" env:"BELFRY_TLS_KEY" placeholder:"FILE" help:"Private key (PEM) of --tls-cert."`
-	TrustedProxies []string `name:"trusted-proxy" env:"BELFRY_TRUSTED_PROXY" placeholder:"NETWORK" help:"Address or network (10.0.0.0/8) of proxies before the console that add the client's address to X-Forwarded-For. Without it, the header is ignored."`
-	AdminPassword  Secret   `name:"admin-password" env:"BELFRY_ADMIN_PASSWORD" placeholder:"SECRET" help:"Password of the user admin, which is created at the first start; without it, one is generated and printed once. Better set in the environment than as a flag."`
+	TrustedProxies []string `name:"trusted-proxy" env:"BELFRY_TRUSTED_PROXY" placeholder:"NETWORK" help:"Address or network (10.0.0.0/8) of proxies in front of the console, which add the client's address to X-Forwarded-For. Without it, the console ignores the header."`
+	AdminPassword  Secret   `name:"admin-password" env:"BELFRY_ADMIN_PASSWORD" placeholder:"SECRET" help:"Password of the user admin, which the first start creates. Without it, the first start generates a password and prints it once. Prefer the environment variable to the flag."`
 }
 
 // OIDC holds the settings of an identity provider through which users log in to the console, and the meaning of its
 // claims. Without OIDCIssuer, there is no provider.
 type OIDC struct {
-	OIDCIssuer        string        `name:"oidc-issuer" env:"BELFRY_OIDC_ISSUER" placeholder:"https://…" help:"Identity provider (OpenID Connect) through which users may log in, as its discovery document names it." group:"oidc"`
+	OIDCIssuer        string        `name:"oidc-issuer" env:"BELFRY_OIDC_ISSUER" placeholder:"https://…" help:"Identity provider (OpenID Connect) for log-ins: the issuer in its discovery document." group:"oidc"`
 	OIDCClientID      string        `name:"oidc-client-id" env:"BELFRY_OIDC_CLIENT_ID" placeholder:"ID" help:"The console's client id at the provider." group:"oidc"`
-	OIDCClientSecret  Secret        `name:"oidc-client-secret" env:"BELFRY_OIDC_CLIENT_SECRET" placeholder:"SECRET" help:"The client's secret. Better set in the environment than as a flag." group:"oidc"`
-	OIDCRedirectURL   string        `name:"oidc-redirect-url" env:"BELFRY_OIDC_REDIRECT_URL" placeholder:"https://…" help:"The console's callback, as the provider knows it; by default /api/v1/auth/oidc/callback below --console-url." group:"oidc"`
+	OIDCClientSecret  Secret        `name:"oidc-client-secret" env:"BELFRY_OIDC_CLIENT_SECRET" placeholder:"SECRET" help:"The client's secret. Prefer the environment variable to the flag." group:"oidc"`
+	OIDCRedirectURL   string        `name:"oidc-redirect-url" env:"BELFRY_OIDC_REDIRECT_URL" placeholder:"https://…" help:"The console's callback URL that is registered at the provider; by default /api/v1/auth/oidc/callback below --console-url." group:"oidc"`
 	OIDCName          string        `name:"oidc-name" env:"BELFRY_OIDC_NAME" default:"single sign-on" help:"Name of the provider on the log-in button." group:"oidc"`
 	OIDCScopes        []string      `name:"oidc-scope" env:"BELFRY_OIDC_SCOPE" default:"profile,email" help:"Scopes to request, in addition to openid." group:"oidc"`
 	OIDCUsernameClaim string        `name:"oidc-username-claim" env:"BELFRY_OIDC_USERNAME_CLAIM" default:"preferred_username" help:"Claim with the user's name." group:"oidc"`
-	OIDCRoleClaim     string        `name:"oidc-role-claim" env:"BELFRY_OIDC_ROLE_CLAIM" default:"groups" help:"Claim whose values --oidc-role gives roles for; one within others by its path with dots." group:"oidc"`
-	OIDCRoles         []string      `name:"oidc-role" env:"BELFRY_OIDC_ROLE" sep:";" placeholder:"VALUE=ROLE" help:"Role of users with this value in the role claim: admin, operator or viewer; the highest counts." group:"oidc"`
-	OIDCDefaultRole   string        `name:"oidc-default-role" env:"BELFRY_OIDC_DEFAULT_ROLE" placeholder:"ROLE" help:"Role of users with none of these values: operator or viewer; without it, they are refused." group:"oidc"`
-	OIDCGroupsClaim   string        `name:"oidc-groups-claim" env:"BELFRY_OIDC_GROUPS_CLAIM" default:"groups" help:"Claim whose values --oidc-group gives groups for." group:"oidc"`
+	OIDCRoleClaim     string        `name:"oidc-role-claim" env:"BELFRY_OIDC_ROLE_CLAIM" default:"groups" help:"Claim that --oidc-role maps to roles. Write a nested claim as a path with dots." group:"oidc"`
+	OIDCRoles         []string      `name:"oidc-role" env:"BELFRY_OIDC_ROLE" sep:";" placeholder:"VALUE=ROLE" help:"Role of users with this value in the role claim: admin, operator or viewer. The highest role applies." group:"oidc"`
+	OIDCDefaultRole   string        `name:"oidc-default-role" env:"BELFRY_OIDC_DEFAULT_ROLE" placeholder:"ROLE" help:"Role of users with none of these values: operator or viewer. Without it, they cannot log in." group:"oidc"`
+	OIDCGroupsClaim   string        `name:"oidc-groups-claim" env:"BELFRY_OIDC_GROUPS_CLAIM" default:"groups" help:"Claim that --oidc-group maps to groups." group:"oidc"`
 	OIDCGroups        []string      `name:"oidc-group" env:"BELFRY_OIDC_GROUP" sep:";" placeholder:"VALUE=GROUP" help:"Group that operators and viewers with this value in the groups claim are confined to; may be given several times for one value." group:"oidc"`
-	OIDCSession       time.Duration `name:"oidc-session" env:"BELFRY_OIDC_SESSION" default:"12h" help:"How long such a log-in lasts, 5m to 168h; the provider's roles are not read again before that." group:"oidc"`
+	OIDCSession       time.Duration `name:"oidc-session" env:"BELFRY_OIDC_SESSION" default:"12h" help:"Lifetime of a log-in through the provider, 5m to 168h. The console reads the user's roles again at the next log-in." group:"oidc"`
 }
 
 // Metrics holds the address at which a role without a console serves /metrics, /healthz and /readyz.
 type Metrics struct {
-	Metrics string `name:"metrics" env:"BELFRY_METRICS" placeholder:"HOST:PORT" help:"Address of /metrics, /healthz and /readyz; port 0 takes a free one. None are served without it."`
+	Metrics string `name:"metrics" env:"BELFRY_METRICS" placeholder:"HOST:PORT" help:"Address of /metrics, /healthz and /readyz; port 0 takes a free port. Without it, they are not served."`
 }
 
 // Standalone runs all roles in one process. Without DatabaseURL and NATSURL, it runs its own Postgres and NATS.
 type Standalone struct {
-	DataDir     string `name:"data-dir" env:"BELFRY_DATA_DIR" default:"belfry-data" help:"Directory for all stored data: Postgres, NATS, spooled results."`
+	DataDir     string `name:"data-dir" env:"BELFRY_DATA_DIR" default:"belfry-data" help:"Directory for all data: Postgres, NATS, spooled results."`
 	Web         `embed:""`
 	OIDC        `embed:""`
-	NATSListen  string   `name:"nats" env:"BELFRY_NATS" default:"127.0.0.1:4222" help:"Address at which executors reach the embedded NATS; port 0 takes a free one."`
-	NATSTLSCert string   `name:"nats-tls-cert" env:"BELFRY_NATS_TLS_CERT" placeholder:"FILE" help:"Certificate (PEM) with which the NATS inside speaks TLS, and nothing else; with --nats-tls-key. A changed file counts from the next connection on."`
+	NATSListen  string   `name:"nats" env:"BELFRY_NATS" default:"127.0.0.1:4222" help:"Address at which executors reach the built-in NATS; port 0 takes a free port."`
+	NATSTLSCert string   `name:"nats-tls-cert" env:"BELFRY_NATS_TLS_CERT" placeholder:"FILE" help:"Certificate (PEM) of the built-in NATS; requires --nats-tls-key. With it, NATS refuses connections without TLS. NATS uses a changed file from the next connection on."`
 	NATSTLSKey  string   `name:"nats-tls-key" env:"BELFRY_NATS_TLS_KEY" placeholder:"FILE" help:"Private key (PEM) of --nats-tls-cert."`
-	Demo        bool     `name:"demo" env:"BELFRY_DEMO" help:"Add an executor (group demo) and jobs that fire at once."`
+	Demo        bool     `name:"demo" env:"BELFRY_DEMO" help:"Add an executor (group demo) and jobs that start firing at once."`
 	AllowScript []string `name:"allow-script" env:"BELFRY_ALLOW_SCRIPT" placeholder:"LANGUAGE" help:"Script languages that the executor of --demo runs, as this user: bash, sh, python, node, php, powershell, go."`
 	Database    `embed:""`
 	NATS        `embed:""`
@@ -117,7 +117,7 @@ type Standalone struct {
 	Log         `embed:""`
 }
 
-// Scheduler is the role that decides when runs start.
+// Scheduler is the role that plans and fires jobs.
 type Scheduler struct {
 	Database `embed:""`
 	NATS     `embed:""`
@@ -126,7 +126,7 @@ type Scheduler struct {
 	Log      `embed:""`
 }
 
-// Dispatcher is the role that settles results, assigns waiting runs and reconciles.
+// Dispatcher is the role that settles results, assigns waiting runs and repairs runs.
 type Dispatcher struct {
 	Database `embed:""`
 	NATS     `embed:""`
@@ -137,7 +137,7 @@ type Dispatcher struct {
 	Log      `embed:""`
 }
 
-// Console is the role that serves the REST API and the web UI.
+// Console is the role that serves the REST API and the web console.
 type Console struct {
 	Web      `embed:""`
 	OIDC     `embed:""`
@@ -148,19 +148,19 @@ type Console struct {
 	Log      `embed:""`
 }
 
-// Executor is the stock agent.
+// Executor is the stock executor.
 type Executor struct {
 	Group        string `name:"group" short:"g" env:"BELFRY_GROUP" placeholder:"NAME" help:"Executor group to join. Required."`
-	NATSURL      URL    `name:"nats-url" env:"BELFRY_NATS_URL" default:"nats://127.0.0.1:4222" help:"NATS servers, with commas between them."`
+	NATSURL      URL    `name:"nats-url" env:"BELFRY_NATS_URL" default:"nats://127.0.0.1:4222" help:"NATS servers, separated by commas."`
 	NATSTLS      `embed:""`
-	Token        Secret            `name:"token" env:"BELFRY_TOKEN" placeholder:"SECRET" help:"The group's token, as shown when the group was created. Better set in the environment than as a flag."`
-	Instance     string            `name:"instance" env:"BELFRY_INSTANCE" placeholder:"NAME" help:"Name of this process within its group, stable over restarts; by default one that is kept in the spool directory."`
-	Capacity     int               `name:"capacity" env:"BELFRY_CAPACITY" default:"256" help:"Runs at once, 1 to 65536."`
+	Token        Secret            `name:"token" env:"BELFRY_TOKEN" placeholder:"SECRET" help:"The group's token, from belfry group create. Prefer the environment variable to the flag."`
+	Instance     string            `name:"instance" env:"BELFRY_INSTANCE" placeholder:"NAME" help:"Name of this process within its group, which must survive restarts; by default a generated name that is stored in the spool directory."`
+	Capacity     int               `name:"capacity" env:"BELFRY_CAPACITY" default:"256" help:"Maximum number of concurrent runs, 1 to 65536."`
 	Labels       map[string]string `name:"label" env:"BELFRY_LABELS" mapsep:"," placeholder:"KEY=VALUE" help:"Labels shown with the instance."`
-	AllowCommand bool              `name:"allow-command" env:"BELFRY_ALLOW_COMMAND" help:"Serve the handler command, which runs any command line that a job names, as this user."`
+	AllowCommand bool              `name:"allow-command" env:"BELFRY_ALLOW_COMMAND" help:"Serve the handler command, which runs any command line of a job as this user."`
 	AllowScript  []string          `name:"allow-script" env:"BELFRY_ALLOW_SCRIPT" placeholder:"LANGUAGE" help:"Script languages to run, as this user: bash, sh, python, node, php, powershell, go."`
-	SpoolDir     string            `name:"spool-dir" env:"BELFRY_SPOOL_DIR" placeholder:"DIR" help:"Directory for results until they are settled; by default belfry/executor in the user's cache directory."`
-	DrainTimeout time.Duration     `name:"drain-timeout" env:"BELFRY_DRAIN_TIMEOUT" default:"30s" help:"How long running handlers may continue after SIGTERM, up to 24h."`
+	SpoolDir     string            `name:"spool-dir" env:"BELFRY_SPOOL_DIR" placeholder:"DIR" help:"Directory that keeps results until they are settled; by default belfry/executor in the user's cache directory."`
+	DrainTimeout time.Duration     `name:"drain-timeout" env:"BELFRY_DRAIN_TIMEOUT" default:"30s" help:"Maximum time that running handlers continue after SIGTERM; at most 24h."`
 	Metrics      `embed:""`
 	Log          `embed:""`
 }
@@ -237,14 +237,14 @@ func (c Standalone) Validate() error {
 	}
 	checkLanguages(&f, c.AllowScript)
 	if len(c.AllowScript) > 0 && !c.Demo {
-		f.Add("--allow-script", "needs --demo: without it there is no executor in this process; start one with belfry executor")
+		f.Add("--allow-script", "requires --demo, because otherwise this process has no executor; start one with belfry executor")
 	}
 	c.Web.check(&f)
 	c.OIDC.check(&f, true)
 	checkAddress(&f, "--nats", c.NATSListen)
 	checkPair(&f, "--nats-tls-cert", c.NATSTLSCert, "--nats-tls-key", c.NATSTLSKey)
 	if c.NATSTLSCert != "" && c.NATSURL != "" {
-		f.Add("--nats-tls-cert", "is for the NATS inside, which --nats-url takes the place of")
+		f.Add("--nats-tls-cert", "cannot be used with --nats-url, which replaces the built-in NATS")
 	}
 	c.Database.check(&f, false)
 	c.NATS.check(&f, false)
@@ -344,7 +344,7 @@ func checkNATSURL(f *domain.Faults, u URL, required bool) {
 	for one := range strings.SplitSeq(string(u), ",") {
 		parsed, err := url.Parse(strings.TrimSpace(one))
 		if err != nil || parsed.Host == "" {
-			f.Add("--nats-url", "is not a URL such as nats://127.0.0.1:4222") // without the text, which may contain a password
+			f.Add("--nats-url", "is not a URL such as nats://127.0.0.1:4222") // leaves out the URL, which may contain a password
 			return
 		}
 		checkOneOf(f, "--nats-url", parsed.Scheme, "nats", "tls", "ws", "wss")
@@ -352,7 +352,7 @@ func checkNATSURL(f *domain.Faults, u URL, required bool) {
 }
 
 func (t Timing) check(f *domain.Faults) {
-	// "Local" and "" are valid for LoadLocation, but mean another zone on every machine.
+	// LoadLocation accepts "Local" and "", but their zone depends on the machine.
 	if _, err := time.LoadLocation(t.TimeZone); err != nil || t.TimeZone == "" || t.TimeZone == "Local" {
 		f.Add("--time-zone", fmt.Sprintf("%q is not the IANA name of a time zone, such as Europe/Berlin", t.TimeZone))
 	}
@@ -377,7 +377,7 @@ func (a Alerts) check(f *domain.Faults) {
 		f.Add("--console-url", "is not an http or https URL such as https://belfry.example.org")
 	}
 	if n := len(a.SecretKey); n > 0 && n < 32 {
-		f.Add("--secret-key", "must have 32 characters or more, drawn at random, such as by: openssl rand -base64 32")
+		f.Add("--secret-key", "must have 32 random characters or more; create one with: openssl rand -base64 32")
 	}
 }
 

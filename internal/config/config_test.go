@@ -81,7 +81,7 @@ func TestValidateNamesAllFaults(t *testing.T) {
 	}
 }
 
-// Whoever adds a setting that is a secret must not forget that it is one.
+// A new secret setting must have the type Secret.
 func TestSecretsHaveTheirType(t *testing.T) {
 	found := 0
 	var look func(reflect.Type)

@@ -46,7 +46,7 @@ func (o OIDC) check(f *domain.Faults, consoleKnown bool) {
 	}
 	switch {
 	case o.OIDCRedirectURL == "" && !consoleKnown:
-		f.Add("--oidc-redirect-url", "is required, or --console-url, below which it is by default")
+		f.Add("--oidc-redirect-url", "is required if --console-url is not set")
 	case o.OIDCRedirectURL != "":
 		checkHTTPS(f, "--oidc-redirect-url", o.OIDCRedirectURL)
 		if !strings.HasSuffix(o.OIDCRedirectURL, OIDCCallback) {
@@ -78,10 +78,10 @@ func (o OIDC) checkRoles(f *domain.Faults) {
 			f.Add("--oidc-group", "must be VALUE=GROUP, such as team-a=default; of the group: "+domain.GroupNameRule)
 		}
 	}
-	if o.OIDCDefaultRole != "" { // never admin: that must be an explicit decision
+	if o.OIDCDefaultRole != "" { // never admin, which needs an explicit --oidc-role
 		checkOneOf(f, "--oidc-default-role", o.OIDCDefaultRole, "operator", "viewer")
 	} else if len(o.OIDCRoles) == 0 {
-		f.Add("--oidc-role", "is required, or --oidc-default-role: otherwise no user could log in")
+		f.Add("--oidc-role", "is required if --oidc-default-role is not set, because no user could log in")
 	}
 }
 
@@ -93,6 +93,6 @@ func checkHTTPS(f *domain.Faults, flag, address string) {
 		return
 	}
 	if ip := net.ParseIP(u.Hostname()); u.Scheme == "http" && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		f.Add(flag, "must be https: the connection carries log-ins")
+		f.Add(flag, "must be https, because the connection carries credentials")
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/belfryhq/belfry/internal/crontab"
 )
 
-// TestTheAgentRunsWhatTheCrontabSays hands imported params to the handler that they are made for. Each command
-// sets the run's output; a command that cron would call failed must fail.
+// TestTheAgentRunsWhatTheCrontabSays runs imported params with the handler `command`. Each command sets the run's output. A
+// command that fails under cron must fail here.
 func TestTheAgentRunsWhatTheCrontabSays(t *testing.T) {
 	home := t.TempDir()
 	for _, c := range []struct {
@@ -28,7 +28,7 @@ func TestTheAgentRunsWhatTheCrontabSays(t *testing.T) {
 		{"shell", "SHELL=/bin/sh\n* * * * * echo \"::output $0\"\n", "sh", ""},
 		{"standard input", "* * * * * read a; read b; echo \"::output $b,$a\"%one $HOME 'x%two\\% \"y\n", "two% \"y,one $HOME 'x", ""},
 		{"exit status with standard input", "* * * * * cat >/dev/null; exit 4%x\n", "", "exit status 4"},
-		{"standard input that nobody reads", "* * * * * exit 5%x%y\n", "", "exit status 5"},
+		{"unread standard input", "* * * * * exit 5%x%y\n", "", "exit status 5"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := crontab.Parse("mine", []byte(c.text), crontab.Options{Group: "default"})

@@ -40,7 +40,7 @@ type Job struct {
 	Line int // counted from 1
 }
 
-// Problem is a part of the file that is not imported, or not unchanged.
+// Problem is a part of the file that is not imported, or imported with a change.
 type Problem struct {
 	File   string `json:"file"`
 	Line   int    `json:"line"` // counted from 1
@@ -65,7 +65,7 @@ const (
 type Result struct {
 	Jobs     []Job
 	Problems []Problem
-	Lines    []LineKind // of each line in order
+	Lines    []LineKind // the kind of each line, in order
 }
 
 // Parse parses the crontab in data. The path is used in problems and job names and determines the crontab's kind; it is
@@ -111,7 +111,7 @@ func (p *parser) parse(data string) {
 		p.text = strings.TrimSuffix(text, "\r")
 		if p.text != text && !carriageReturn {
 			carriageReturn = true
-			p.changed("lines end in CR LF, which cron takes for a part of the command; the CR is dropped from all lines of the file")
+			p.changed("lines end in CR LF, and cron makes the CR part of the command; the import drops it from all lines")
 		}
 		kind := p.parseLine(strings.TrimLeft(p.text, " \t"))
 		if i == len(lines)-1 && !complete && kind == Entry {
@@ -163,7 +163,7 @@ func (p *parser) setEnv(name, value string) {
 			p.note("nothing is mailed: output goes to the run's log; give the job an alert channel to hear of failures", false)
 		}
 	case "LOGNAME", "USER":
-		p.note("cron does not let a crontab change "+name+", so it is not handed to the command", false)
+		p.note("cron does not let a crontab change "+name+", so the command does not get it", false)
 		return
 	case "RANDOM_DELAY":
 		p.note("the random delay is not imported; set jitter in the job's schedule", false)
@@ -210,11 +210,11 @@ func ignored(path string) string {
 	dir, base := filepath.Split(path)
 	switch parent := filepath.Base(dir); {
 	case base == "anacrontab":
-		return "the file is anacron's, whose lines are no cron entries"
+		return "this is anacron's file, whose lines are not cron entries"
 	case parent == "cron.hourly" || parent == "cron.daily" || parent == "cron.weekly" || parent == "cron.monthly":
-		return "the file is a script that run-parts starts, not a crontab"
+		return "this is a script for run-parts, not a crontab"
 	case parent == "cron.d" && strings.ContainsFunc(base, notInFileName):
-		return "cron ignores this file: names in cron.d are made of letters, digits, _ and - only"
+		return "cron ignores this file, because names in cron.d may contain only letters, digits, _ and -"
 	}
 	return ""
 }

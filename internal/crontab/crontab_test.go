@@ -101,7 +101,7 @@ func TestProblems(t *testing.T) {
 		{name: "CR LF", text: "# a\r\n* * * * * echo\r\n", line: 1, reason: "CR LF", kept: true, jobs: 1},
 		{name: "no final newline", text: "* * * * * echo", line: 1, reason: "no newline", kept: true, jobs: 1},
 		{name: "silent", text: "-* * * * * echo\n", line: 1, reason: "do not log", kept: true, jobs: 1},
-		{name: "random", text: "0~59 ~ * * * echo\n", line: 1, reason: "drawn once", kept: true, jobs: 1},
+		{name: "random", text: "0~59 ~ * * * echo\n", line: 1, reason: "chooses the random time once", kept: true, jobs: 1},
 		{name: "random the wrong way round", text: "9~3 * * * * echo\n", line: 1, reason: "minute"},
 		{name: "standard input", text: "* * * * * cat%a%b\n", line: 1, reason: "standard input", kept: true, jobs: 1},
 		{name: "too long", text: "* * * * * " + strings.Repeat("x", domain.MaxParamBytes) + "\n", line: 1, reason: "param"},

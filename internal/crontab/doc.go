@@ -1,4 +1,4 @@
-// Package crontab converts crontabs, in the syntax of cron(8) of Debian and cronie, into jobs for the stock agent's
+// Package crontab converts crontabs, in the syntax of cron(8) of Debian and cronie, into jobs for the stock executor's
 // handler `command`, and reports the result for every line.
 //
 // # Kinds of crontab
@@ -6,7 +6,7 @@
 // A system crontab (/etc/crontab, /etc/cron.d/*) names a user between schedule and command, a user crontab does
 // not. The path decides: etc/crontab, files in a directory cron.d and files below /etc are system crontabs; a
 // file in a directory crontabs, or directly in /var/spool/cron, is the crontab of the user it is named after;
-// all others are crontabs of the user that the agent runs as. Options.Kind overrides the first decision.
+// all others are crontabs of the user that the executor runs as. Options.Kind overrides the first decision.
 //
 // # Conversion of lines
 //

@@ -10,12 +10,12 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// descriptors are the names that stand for a schedule. @reboot is not among them: it names an event, not a time.
+// descriptors are the names that stand for a schedule. @reboot is missing, because it stands for an event, not a time.
 var descriptors = map[string]bool{
 	"@yearly": true, "@annually": true, "@monthly": true, "@weekly": true, "@daily": true, "@midnight": true, "@hourly": true,
 }
 
-// parseEntry parses a line that is no environment line: a schedule, in a system crontab a user, and a command.
+// parseEntry parses a line that is not an environment line: a schedule, in a system crontab a user, and a command.
 func (p *parser) parseEntry(s string) LineKind {
 	silent := strings.HasPrefix(s, "-")
 	rest := strings.TrimPrefix(s, "-")
@@ -54,7 +54,7 @@ func (p *parser) parseEntry(s string) LineKind {
 	}
 	kind := p.addJob(when, command, stdin, hasStdin)
 	if kind == Entry && silent {
-		p.changed("the leading - (do not log) means nothing here: every run is recorded")
+		p.changed("the leading - (do not log) has no effect, because Belfry records every run")
 	}
 	return kind
 }
@@ -96,10 +96,10 @@ func (p *parser) addJob(when, command, stdin string, hasStdin bool) LineKind {
 	p.seen[name]++
 	p.result.Jobs = append(p.result.Jobs, Job{Spec: spec, Line: p.line})
 	if drawn {
-		p.changed("the random time is drawn once: the schedule is " + expr)
+		p.changed("the import chooses the random time once: the schedule is " + expr)
 	}
 	if hasStdin {
-		p.changed("what follows % is kept as the command's standard input, through printf")
+		p.changed("the text after % becomes the command's standard input, through printf")
 	}
 	return Entry
 }

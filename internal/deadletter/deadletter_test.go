@@ -118,7 +118,7 @@ func TestBox(t *testing.T) {
 		t.Errorf("got %+v, %v", first, err)
 	}
 	if second, err := events.GetMsg(ctx, 2); err != nil || second.Header.Get(wire.HeaderMessageID) == "" {
-		t.Errorf("an event without an id of its own: %+v, %v", second, err)
+		t.Errorf("an event without an id: %+v, %v", second, err)
 	}
 	if third, err := events.GetMsg(ctx, 3); err != nil || third.Header.Get(wire.HeaderMessageID) != "its place" {
 		t.Errorf("an event that says what it is known by: %+v, %v", third, err)

@@ -246,7 +246,7 @@ func TestStartRefused(t *testing.T) {
 			}
 		})
 	}
-	// What was refused is free again.
+	// A refused start releases its directory and port.
 	free := embednats.Config{StoreDir: tests[1].cfg.StoreDir}
 	start(t, free)
 }
@@ -262,7 +262,7 @@ func TestPortIsFreeAfterStop(t *testing.T) {
 	}
 }
 
-// Until somebody answers the callout, only the system side gets in.
+// Until a responder answers the auth callout, only the system side can log in.
 func TestOthersAreRefusedWithoutResponder(t *testing.T) {
 	s := start(t, embednats.Config{StoreDir: t.TempDir()})
 	connect(t, s)
@@ -316,7 +316,7 @@ func TestLogReachesSlog(t *testing.T) {
 	}
 }
 
-// Anybody can make the server warn, and nobody may fill the log by it.
+// Any client can cause warnings of the server, but no client can fill the log with them.
 func TestWarningsAreBounded(t *testing.T) {
 	log := make(lines, 1000)
 	s := start(t, embednats.Config{StoreDir: t.TempDir(), Log: slog.New(log)})

@@ -75,7 +75,7 @@ func unprivilegedAccount() (account, error) {
 			return account{name: name, uid: uid, gid: gid}, nil
 		}
 	}
-	return account{}, errors.New("Postgres refuses to run as root, and there is no account named postgres or nobody to run it as")
+	return account{}, errors.New("Postgres refuses to run as root, and this machine has neither an account \"postgres\" nor an account \"nobody\" for it")
 }
 
 // groupOf returns the primary group of uid, or uid itself if it has no entry.

@@ -51,8 +51,8 @@ func TestAsOrdinaryUser(t *testing.T) {
 	}
 }
 
-// In the namespace the files stay root's; this is what lets the data directory
-// lie in a home that nobody else may enter.
+// In the namespace the files belong to root, so that the data directory may be in a home directory that no other user may
+// enter.
 func TestRootsFilesStayRoots(t *testing.T) {
 	needsRoot(t)
 	if other, err := unprivilegedAccount(); err != nil || !namespacesAllowed(other) {

@@ -122,7 +122,7 @@ func TestRecoversAfterItsOwnerWasKilled(t *testing.T) {
 	execute(t, owner.url, writeRow)
 	var inUse *InUseError
 	if _, err := Start(t.Context(), Config{DataDir: dir}); !errors.As(err, &inUse) || inUse.PID != owner.cmd.Process.Pid {
-		t.Fatalf("Start beside a live owner = %v, want an InUseError that names process %d", err, owner.cmd.Process.Pid)
+		t.Fatalf("Start with a live owner = %v, want an InUseError for process %d", err, owner.cmd.Process.Pid)
 	}
 	owner.kill(t)
 	server := start(t, Config{DataDir: dir}) // at once: most likely beside the orphan
@@ -304,7 +304,7 @@ func TestLongDataDir(t *testing.T) {
 	}
 	server.process.kill(syscall.SIGKILL)
 	<-server.Done()
-	// As after a crash of both: nobody removed the socket's directory.
+	// After a crash of both, the socket's directory remains.
 	if err := server.lock.Close(); err != nil {
 		t.Fatal(err)
 	}

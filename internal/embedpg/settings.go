@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// setting is one line of postgresql.conf with its reason, which is written to the file too, for its readers.
+// setting is one line of postgresql.conf with its reason, which is written to the file as a comment.
 type setting struct {
 	name, value, why string
 }

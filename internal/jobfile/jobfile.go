@@ -128,7 +128,7 @@ func tame(data []byte) error {
 			return fmt.Errorf("line %d: anchors and aliases are not supported", t.Position.Line)
 		case token.DocumentHeaderType:
 			if documents++; documents > mostDocuments {
-				return fmt.Errorf("line %d: the file has more than %d documents; a list of jobs in one document has no such bound", t.Position.Line, mostDocuments)
+				return fmt.Errorf("line %d: the file has more than %d documents; put the jobs into a list in one document, which has no such limit", t.Position.Line, mostDocuments)
 			}
 		case token.MappingStartType, token.SequenceStartType:
 			depth++
@@ -171,7 +171,7 @@ func (f *File) addJobs(at string, list []any) error {
 		where := fmt.Sprintf("%s %d", at, i+1)
 		fields, ok := item.(map[string]any)
 		if !ok {
-			return fmt.Errorf("%s: is no job", where)
+			return fmt.Errorf("%s: is not a job", where)
 		}
 		if err := f.addJob(where, fields); err != nil {
 			return err

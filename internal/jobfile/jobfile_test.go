@@ -11,7 +11,7 @@ import (
 	"github.com/belfryhq/belfry/internal/jobfile"
 )
 
-// What is written is read again as it was, whatever people write into text fields.
+// Parse returns what Write wrote, for any content of text fields.
 func TestWrittenJobsAreReadAgain(t *testing.T) {
 	text := rapid.OneOf(rapid.String(), rapid.StringMatching(`[ \t\n#:'"{}\[\]&*!|>%@~a-]{0,20}`),
 		rapid.SampledFrom([]string{"null", "~", "yes", "007", "1e3", "0x1", "2001-01-01", "- a", "a: b", "  x\n", "\n", "\n\n", "x\n\n", "\u2028", "\ufeff", "|\n", "---\n", "\t\n x"}))

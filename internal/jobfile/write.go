@@ -21,8 +21,7 @@ type Export struct {
 	Jobs      []domain.Job
 	Triggers  []event.Trigger
 	Channels  []json.RawMessage // without secrets
-	// JobName returns the group/name of a job, for the names of children. If it does not know a child, the child keeps
-	// its id.
+	// JobName returns the group/name of a child. If it returns false, Write keeps the id of the child.
 	JobName func(domain.JobID) (string, bool)
 }
 
@@ -216,8 +215,8 @@ func decodeOrdered(d *json.Decoder) (any, error) {
 	return token, nil
 }
 
-// plain matches strings that the YAML package may write in any style; it quotes those that would be a number, null or
-// the like.
+// plain matches strings that the YAML package may write in any style; it quotes strings that would be a number, null or
+// another value.
 var plain = regexp.MustCompile(`^[\pL\pN_./]([\pL\pN_./*?,()%=+ -]*[\pL\pN_./*?()%+])?$`)
 
 // quoted is a string that is written in double quotes with escapes.

@@ -36,7 +36,7 @@ func (j *journal) want(t *testing.T, want ...string) {
 	}
 }
 
-// slow is ready a second after its start and ends a second after it is told to.
+// slow is ready one second after its start, and ends one second after its context.
 func (j *journal) slow(name string) Component {
 	ready := make(chan struct{})
 	return Component{Name: name, Ready: ready, Run: func(ctx context.Context) error {

@@ -75,7 +75,7 @@ func TestAnswer(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(*jwt.AuthorizationRequestClaims)
-		want   string // the error told to the server
+		want   string // the error in the answer to the server
 	}{
 		{"valid", nil, ""},
 		{"no token", func(c *jwt.AuthorizationRequestClaims) { c.ConnectOptions.Token = "" }, "no group token"},
@@ -115,7 +115,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// A request that is none is nobody's: it gets no answer, is counted, and harms nothing.
+// A malformed request gets no answer. It is counted and has no other effect.
 func TestAnswerMalformed(t *testing.T) {
 	r := newResponder(t, func(string) (string, error) { return "a", nil })
 	user, err := nkeys.CreateUser()

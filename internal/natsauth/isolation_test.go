@@ -48,7 +48,7 @@ func TestExecutorCannotListenElsewhere(t *testing.T) {
 	}
 }
 
-// Whoever has the group's token may react to what becomes of its runs.
+// A client with the group's token may subscribe to the state changes of the group's runs.
 func TestGroupHearsOfItsRuns(t *testing.T) {
 	w := newWorld(t, 0)
 	a := w.executor(t, "token-a", "a")
@@ -111,7 +111,7 @@ func TestExecutorCannotPublishElsewhere(t *testing.T) {
 	}
 }
 
-// What the library offers on top of subjects must fail as well, and within its deadline.
+// The client library's JetStream functions must fail as well, within their deadline.
 func TestExecutorCannotUseJetStreamAPI(t *testing.T) {
 	w := newWorld(t, 0)
 	attempts := map[string]func(context.Context, jetstream.JetStream) error{

@@ -42,7 +42,8 @@ func TestSender(t *testing.T) {
 			t.Errorf("published to %s", subject)
 		}
 	}
-	// While Postgres is away it is remembered, as a group's is; deleted, it is forgotten, and what stands ends.
+	// While Postgres is unavailable, the cache accepts the token, as for groups. A deleted token is refused, and its connections
+	// end.
 	w.tokens.change(func(v *tokens) { v.err = domain.NewError(domain.Unavailable, "Postgres is away") })
 	if !w.login(t, nats.Token("sesame")) {
 		t.Error("a sender is not remembered")

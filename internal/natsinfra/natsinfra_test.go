@@ -67,7 +67,7 @@ func TestEnsureConcurrentlyAndTwice(t *testing.T) {
 	var sum int64
 	for _, name := range names {
 		c := info(t, js, name).Config
-		// What executors must not be able to use by a header.
+		// Executors must not be able to use these by a header.
 		if c.AllowRollup || c.AllowMsgTTL || c.AllowMsgSchedules || c.AllowAtomicPublish || c.AllowMsgCounter {
 			t.Errorf("%s obeys headers: %+v", name, c)
 		}
@@ -144,7 +144,7 @@ func TestWorkQueueRefusesWhenFull(t *testing.T) {
 		}
 	}
 	if err := publish("belfry.v1.result.a"); err == nil {
-		t.Error("a group that nobody drains is not held back")
+		t.Error("a group without a consumer is not limited")
 	}
 	if err := publish("belfry.v1.result.b"); err != nil {
 		t.Errorf("another group is held back too: %v", err)

@@ -208,7 +208,7 @@ func TestAnotherServer(t *testing.T) {
 func TestWithoutMainItSaysSo(t *testing.T) {
 	var s server
 	if _, err := s.start(t.Context()); err == nil {
-		t.Error("a server was started that nobody stops")
+		t.Error("a server was started that no process stops")
 	}
 }
 

@@ -63,7 +63,7 @@ func TestEnsureAdmin(t *testing.T) {
 	}
 	wg.Wait()
 	if len(passwords) != 1 {
-		t.Fatalf("%d processes made the admin", len(passwords))
+		t.Fatalf("%d processes created the admin", len(passwords))
 	}
 	ticket, err := s.Sessions.LogIn(t.Context(), "admin", passwords[0], account.Origin{Remote: "127.0.0.1"})
 	if err != nil || time.Until(ticket.ExpiresAt) < 6*24*time.Hour {
@@ -71,10 +71,10 @@ func TestEnsureAdmin(t *testing.T) {
 	}
 	p, err := s.Authenticate(t.Context(), ticket.Token)
 	if err != nil || p.Role != account.Admin || p.User != "admin" || p.Only() != nil || !p.Sees("any") {
-		t.Errorf("I am %+v, %v", p, err)
+		t.Errorf("the principal is %+v, %v", p, err)
 	}
 	if created, _, err := s.Users.EnsureAdmin(t.Context(), "another password"); created || err != nil {
-		t.Errorf("a second time: %v, %v", created, err)
+		t.Errorf("the second call: %v, %v", created, err)
 	}
 	for name, password := range map[string]string{"admin": "another password", "nobody": passwords[0]} {
 		if _, err := s.Sessions.LogIn(t.Context(), name, password, account.Origin{}); !errors.Is(err, account.ErrCredentials) {
@@ -142,7 +142,7 @@ func TestTokenRights(t *testing.T) {
 	exec(t, pool, `UPDATE api_tokens SET role = 'operator'`)
 	check("common groups", account.Operator, "b")
 	exec(t, pool, `UPDATE users SET role = 'viewer', groups = '{c}'`)
-	check("after the owner lost rights", account.Viewer, "c")
+	check("after the owner became viewer", account.Viewer, "c")
 	exec(t, pool, `UPDATE users SET role = 'admin'`)
 	check("after the owner became admin", account.Operator, "b c")
 	exec(t, pool, `DELETE FROM users`)

@@ -70,7 +70,7 @@ func mayChangeOIDC(before, next User, password string) error {
 	case password != "" || next.MustChangePassword:
 		return noPassword()
 	case next.Role != before.Role || !slices.Equal(next.Groups, before.Groups):
-		return domain.NewError(domain.Conflict, "role and groups of this user come from the identity provider; change them there")
+		return domain.NewError(domain.Conflict, "the identity provider sets the role and groups of this user; change them there")
 	}
 	return nil
 }
@@ -100,7 +100,7 @@ func (s *Users) changeUser(ctx context.Context, name string, change func(*sqlcge
 		}
 		left, err := q.HasAdmin(ctx)
 		if err == nil && !left {
-			return domain.NewError(domain.Conflict, "this is the last admin; make another one first")
+			return domain.NewError(domain.Conflict, "this is the last admin; create another one first")
 		}
 		return err
 	})

@@ -93,7 +93,7 @@ func (s *Sessions) LogInOIDC(ctx context.Context, c Claimed, lifetime time.Durat
 
 func nameTaken(err error) error {
 	if domain.CodeOf(err) == domain.Conflict {
-		return domain.WrapError(domain.Conflict, "another user has this name already", err)
+		return domain.WrapError(domain.Conflict, "another user already has this name", err)
 	}
 	return err
 }

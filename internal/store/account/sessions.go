@@ -49,7 +49,7 @@ type Ticket struct {
 // LogIn checks a password and begins a session. The error is ErrCredentials if there is no such user and password.
 func (s *Sessions) LogIn(ctx context.Context, name, password string, from Origin) (Ticket, error) {
 	if strings.ContainsRune(name, 0) || !utf8.ValidString(name) {
-		name = "" // no user's name, because Postgres cannot store such a text
+		name = "" // matches no user; Postgres cannot store such a name
 	}
 	u, err := s.q.UserByName(ctx, name)
 	if err = pgerr.Translate(err); err != nil && domain.CodeOf(err) != domain.NotFound {
@@ -125,9 +125,9 @@ func (s *Sessions) ChangePassword(ctx context.Context, p Principal, current, nex
 	}
 	f.AddAll("new_password", CheckPassword("new_password", next))
 	if current == next {
-		f.Add("new_password", "is the present one")
+		f.Add("new_password", "is the current password")
 	}
-	if err := f.Err("the password stays as it is"); err != nil {
+	if err := f.Err("the password was not changed"); err != nil {
 		return Ticket{}, err
 	}
 	hash, err := s.hasher.hash(ctx, next)

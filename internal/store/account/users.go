@@ -107,8 +107,8 @@ func (p Principal) Only() []string {
 	return append([]string{}, p.Groups...) // never nil, which would mean all
 }
 
-// EnsureAdmin creates the user admin if there is no user yet, with the given password or, if that is empty, with a
-// generated one, which it returns. An Invalid error means that the password is too weak.
+// EnsureAdmin creates the user admin if there is no user yet. If password is empty, it generates a password and returns it.
+// Invalid means that the password is too weak.
 func (s *Users) EnsureAdmin(ctx context.Context, password string) (created bool, generated string, err error) {
 	has, err := s.q.HasUsers(ctx)
 	if err != nil || has {
@@ -126,7 +126,7 @@ func (s *Users) EnsureAdmin(ctx context.Context, password string) (created bool,
 		return false, "", err
 	}
 	n, err := s.q.InsertFirstUser(ctx, sqlcgen.InsertFirstUserParams{Name: "admin", PasswordHash: hash})
-	if err != nil || n == 0 { // 0: another process was faster, and its password is valid
+	if err != nil || n == 0 { // 0: another process created the user, and its password is valid
 		return false, "", pgerr.Translate(err)
 	}
 	return true, generated, nil

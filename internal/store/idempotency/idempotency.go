@@ -18,7 +18,7 @@ type Key struct {
 	BodySHA256        []byte
 }
 
-// Answer is the response to the first request under a key.
+// Answer is the response to the first request with a key.
 type Answer struct {
 	Status int
 	Body   []byte
@@ -44,8 +44,8 @@ func (s *Store) Begin(ctx context.Context, k Key) (*Answer, error) {
 	}
 	row, err := s.q.Idempotent(ctx, sqlcgen.IdempotentParams{Actor: k.Actor, Route: k.Route, Key: k.Key})
 	switch err = pgerr.Translate(err); {
-	case domain.CodeOf(err) == domain.NotFound && err != nil: // released in between
-		return nil, underWay()
+	case domain.CodeOf(err) == domain.NotFound && err != nil: // the key was released in between
+		return nil, inProgress()
 	case err != nil:
 		return nil, err
 	case !bytes.Equal(row.BodySha256, k.BodySHA256):
@@ -53,13 +53,13 @@ func (s *Store) Begin(ctx context.Context, k Key) (*Answer, error) {
 		return nil, &domain.Error{Code: domain.Invalid, Message: what,
 			Fields: []domain.FieldError{{Location: "Idempotency-Key", Message: what}}}
 	case row.Status == nil:
-		return nil, underWay()
+		return nil, inProgress()
 	}
 	return &Answer{Status: int(*row.Status), Body: row.Response}, nil
 }
 
-func underWay() error {
-	return domain.NewError(domain.Conflict, "the first request under this key is still under way")
+func inProgress() error {
+	return domain.NewError(domain.Conflict, "the first request with this key is still in progress")
 }
 
 // Finish stores the response for 24 hours.
