@@ -107,7 +107,7 @@ func (m *meter) addSizes(ctx context.Context, f Figures, schema string, tables [
 		var table, index float64
 		if err := m.servers.db.QueryRow(ctx, `SELECT pg_table_size($1::regclass)::float8, pg_indexes_size($1::regclass)::float8`,
 			schema+"."+name).Scan(&table, &index); err != nil {
-			return fmt.Errorf("size of %s: %w", name, err)
+			return fmt.Errorf("read the size of %s: %w", name, err)
 		}
 		f["table_bytes."+name+suffix] = table
 		f["index_bytes."+name+suffix] = index

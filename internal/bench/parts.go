@@ -99,7 +99,7 @@ func (c *child) reply(ctx context.Context, event string, within time.Duration) (
 
 func (c *child) exit() error {
 	if c.err == nil {
-		return errors.New("without an error")
+		return errors.New("exit code 0")
 	}
 	return c.err
 }
