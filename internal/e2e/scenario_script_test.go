@@ -60,7 +60,7 @@ func TestScenarioScripts(t *testing.T) {
 		}
 	}
 	nobody := c.trigger(c.job("nobody", script("python", "print()")).ID)
-	c.reaches(nobody, patience, "waits for an instance", func(r domain.Run) bool { return r.State == domain.Queued && r.Waiting != "" })
+	c.reaches(nobody, patience, "waits for an instance", func(r domain.Run) bool { return r.State == domain.Queued && r.Waiting != nil })
 
 	// A broadcast reaches those that have the language, each shard its own.
 	all := c.job("all", script("sh", `echo "::output $2/$3"`), func(s *domain.JobSpec) { s.Route = domain.RouteBroadcast })

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // Planned is what one pass of planning made.
@@ -32,12 +33,6 @@ type Admitted struct {
 	Kills    []LiveRun      // covered, and an instance has them: tell it
 	Released []Due          // held runs whose turn has come: fire them
 }
-
-// What held runs say they wait for.
-const (
-	WaitsItsTurn = "an earlier run of the job is unfinished"
-	WaitsToCover = "the run of the job that it covers has not ended yet"
-)
 
 // Unassigned is what AssignWaiting did to runs other than to bind them.
 type Unassigned struct {
@@ -85,8 +80,8 @@ type Refusal struct {
 	RunID   domain.RunID
 	Attempt int
 	Bind    int
-	Why     string // for people, while it waits
-	Avoid   string // an instance to pass over, if another one qualifies
+	Why     explain.Note // why it waits again
+	Avoid   string       // an instance to pass over, if another one qualifies
 }
 
 // Started is an attempt whose handler runs.
@@ -148,5 +143,16 @@ type AlertNote struct {
 type MissedAt struct {
 	First domain.Instant `json:"first_fire_time"`
 	Last  domain.Instant `json:"last_fire_time"`
-	Why   string         `json:"why"`
+	Why   string         `json:"why"` // the English sentence
+	// Why as a code with arguments. They are missing in what a binary of the previous release wrote.
+	Code explain.Code `json:"code,omitempty"`
+	Args explain.Args `json:"args,omitempty"`
+}
+
+// Reason returns why the fire times were missed.
+func (m *MissedAt) Reason() *explain.Explanation {
+	if m.Code == "" {
+		return explain.Sentence(m.Why)
+	}
+	return &explain.Explanation{Code: m.Code, Args: m.Args, Text: m.Why}
 }

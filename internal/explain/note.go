@@ -181,8 +181,8 @@ func (p *Param) value(v any) (any, bool) {
 // Explanation is an explanation as the REST API gives it.
 type Explanation struct {
 	Code Code   `json:"code"`
-	Args Args   `json:"args"` // by name, see the list of codes in the documentation
-	Text string `json:"text"` // the English sentence
+	Args Args   `json:"args" doc:"The values of the code, by name"`
+	Text string `json:"text" doc:"The English sentence"`
 }
 
 // Read returns the explanation of a stored row, nil if it has none. The note counts only if the stored sentence is its text,
@@ -228,4 +228,9 @@ func (e *Explanation) String() string {
 		return ""
 	}
 	return e.Text
+}
+
+// TellsPause reports whether a reason of missed fire times names a pause of the group.
+func (e *Explanation) TellsPause() bool {
+	return e != nil && len(e.Args.list("pauses")) > 0
 }

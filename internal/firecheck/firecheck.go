@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/schedule"
 )
 
@@ -224,7 +225,7 @@ type Run struct {
 	State        domain.State
 	Reason       domain.Reason
 	Message      string
-	Waiting      string
+	Waiting      *explain.Explanation
 	Instance     string
 	Attempt      int
 	FireTime     time.Time

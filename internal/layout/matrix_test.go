@@ -93,7 +93,7 @@ var matrix = []entry{
 	{pkg: "console/api/groups", ours: resourceOf("console/api/visible", "internal/store/runstats")},
 	{pkg: "console/api/history", ours: resourceOf()},
 	// Jobs compile schedules as previews do.
-	{pkg: "console/api/jobs", ours: resourceOf("console/api/schedules", "console/api/visible", "internal/store/view")},
+	{pkg: "console/api/jobs", ours: resourceOf("console/api/schedules", "console/api/visible", "internal/explain", "internal/store/view")},
 	// A session belongs to a user: log-ins and tokens use the checks and the form of users.
 	{pkg: "console/api/login", ours: resourceOf("console/api/users")},
 	{pkg: "console/api/tokens", ours: resourceOf("console/api/users")},

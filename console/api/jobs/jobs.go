@@ -12,6 +12,7 @@ import (
 	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
@@ -110,15 +111,15 @@ const MissedState = "missed"
 
 // lastRun is a run of a job, a whole broadcast, or missed fire times.
 type lastRun struct {
-	ID         *domain.RunID  `json:"id" doc:"Of a broadcast its first shard in that state; null where state is missed"`
-	At         domain.Instant `json:"at" doc:"The fire time; of what has none when it was made; the last of several that were missed"`
-	State      string         `json:"state" doc:"Of a broadcast that of the worst shard"`
-	Reason     domain.Reason  `json:"reason"`
-	Cause      domain.Cause   `json:"cause" doc:"Empty where state is missed"`
-	DurationMS *int64         `json:"duration_ms" doc:"Of the last attempt; null before the end"`
-	Shards     int            `json:"shards,omitempty" doc:"Of a broadcast"`
-	Count      int64          `json:"count,omitempty" doc:"Fire times that were missed"`
-	Why        string         `json:"why,omitempty" doc:"They were missed"`
+	ID         *domain.RunID        `json:"id" doc:"Of a broadcast its first shard in that state; null where state is missed"`
+	At         domain.Instant       `json:"at" doc:"The fire time; of what has none when it was made; the last of several that were missed"`
+	State      string               `json:"state" doc:"Of a broadcast that of the worst shard"`
+	Reason     domain.Reason        `json:"reason"`
+	Cause      domain.Cause         `json:"cause" doc:"Empty where state is missed"`
+	DurationMS *int64               `json:"duration_ms" doc:"Of the last attempt; null before the end"`
+	Shards     int                  `json:"shards,omitempty" doc:"Of a broadcast"`
+	Count      int64                `json:"count,omitempty" doc:"Fire times that were missed"`
+	Why        *explain.Explanation `json:"why,omitempty" doc:"Why the fire times were missed"`
 }
 
 func lastRunOf(r view.LastRun) lastRun {
