@@ -324,7 +324,7 @@ func (r *Roster) Candidates(group, target string) []*route.Candidate {
 	return out
 }
 
-// Absence tells why Candidates has nobody for a target.
+// Absence returns why a group has no candidate for a target.
 func (r *Roster) Absence(group, target string) route.Absence {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -39,7 +39,7 @@ type Request struct {
 	Absence Absence          // why there are no candidates; only for explanations
 }
 
-// Absence tells why a group has no candidate for a target.
+// Absence is why a group has no candidate for a target.
 type Absence int
 
 // The kinds of absence, from the one that says least.
@@ -95,7 +95,7 @@ type decision struct {
 
 func because(code explain.Code, args ...any) decision { return decision{code, args} }
 
-// Nobody says why no instance can take runs with a target.
+// Nobody explains that no instance can take runs with a target.
 func Nobody(target string, absence Absence) explain.Note {
 	switch absence {
 	case NobodyLives:
@@ -121,7 +121,8 @@ func language(target string) string {
 	return l
 }
 
-// qualify narrows the candidates by pin and avoid. It returns the instance that avoid left out, or why nobody is left.
+// qualify narrows the candidates by pin and avoid. It returns the instance
+// that avoid left out, or why no candidate is left.
 func qualify(candidates []*Candidate, r Request) (fit []*Candidate, avoided string, none explain.Note) {
 	if r.Pin != "" {
 		for _, c := range candidates {

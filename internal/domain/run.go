@@ -31,7 +31,7 @@ type Run struct {
 	Attempt      int      `json:"attempt"`
 	MaxAttempts  int      `json:"max_attempts"`
 	Instance     string   `json:"instance"`
-	// What was decided and why; null before that.
+	// The route decision and its reason; nil before the run is routed.
 	Route *explain.Explanation `json:"route"`
 	// Why no executor has started it yet.
 	Waiting     *explain.Explanation `json:"waiting,omitempty"`
