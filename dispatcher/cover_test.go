@@ -7,7 +7,7 @@ import (
 
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 func covering(s *domain.JobSpec) { s.Block = domain.BlockCoverEarly }
@@ -38,7 +38,7 @@ func TestCoverEarly(t *testing.T) {
 			o := a.got(first, 1)
 			second := w.trigger(job)
 			a.gotKill(first)
-			if r := w.becomes(second, "pending"); r.Waiting != engine.WaitsToCover {
+			if r := w.becomes(second, "pending"); r.Waiting != explain.Of(explain.CoveredRun).English() {
 				t.Errorf("the second one: %+v", r)
 			}
 			third := w.trigger(job)

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/belfryhq/belfry/dispatcher/waiting"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/store"
 )
 
@@ -99,7 +99,7 @@ func TestThawed(t *testing.T) {
 		ids = append(ids, w.trigger(job))
 		return w.count(`SELECT count(*) FROM runs_live WHERE instance IS NOT NULL`) == 0
 	})
-	if r := w.becomes(ids[0], "queued"); r.Waiting != waiting.NATSAway {
+	if r := w.becomes(ids[0], "queued"); r.Waiting != explain.Of(explain.NATSUnavailable).English() {
 		t.Errorf("run %+v", r)
 	}
 	l.end()
@@ -137,7 +137,10 @@ func TestThawedWithOffersInHand(t *testing.T) {
 	w = newWorld(t, option{link: l, wrap: s.wrap})
 	a := w.join("a", auto)
 	id := w.trigger(w.job("j"))
-	w.eventually("it is taken back", func() bool { r := w.run(id); return r.Waiting == waiting.NATSAway && r.Instance == "" })
+	w.eventually("it is taken back", func() bool {
+		r := w.run(id)
+		return r.Waiting == explain.Of(explain.NATSUnavailable).English() && r.Instance == ""
+	})
 	if offers := a.offersOf(id); len(offers) != 0 {
 		t.Errorf("offers %+v", offers)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/pgtest"
 )
 
@@ -37,7 +38,7 @@ func TestNATSAway(t *testing.T) {
 				t.Errorf("check: %v", err)
 			}
 			waiting := w.trigger(job)
-			if r := w.becomes(waiting, "queued"); r.Waiting != "NATS is away" || r.Instance != "" {
+			if r := w.becomes(waiting, "queued"); r.Waiting != explain.Of(explain.NATSUnavailable).English() || r.Instance != "" {
 				t.Errorf("run %+v", r)
 			}
 			if wiped {

@@ -15,6 +15,7 @@ import (
 	"github.com/belfryhq/belfry/internal/alert"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/event"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/firecheck"
 	"github.com/belfryhq/belfry/internal/runstats"
 	"github.com/belfryhq/belfry/internal/store/alerts"
@@ -94,6 +95,7 @@ func (a *API) finishContract() {
 	for _, schema := range []string{"Run", "RunDetail"} {
 		schemas[schema].Properties["broadcast_id"].Nullable = true
 		schemas[schema].Properties["parent_run_id"].Nullable = true
+		schemas[schema].Properties["route"] = &huma.Schema{OneOf: []*huma.Schema{a.rest.Schema(reflect.TypeFor[explain.Explanation]()), {Type: "null"}}}
 		schemas[schema].Properties["shard"] = &huma.Schema{OneOf: []*huma.Schema{a.rest.Schema(reflect.TypeFor[domain.Shard]()), {Type: "null"}}}
 	}
 	schemas["Delivery"].Properties["run_id"].Nullable = true
@@ -131,6 +133,8 @@ func enumerations() map[string]map[string][]any {
 		"ScriptVersion": {"language": names(domain.ScriptLanguages...)},
 		"FireFinding":   {"fate": names(firecheck.Fates...)},
 		"Why":           {"fate": names(firecheck.Fates...)},
+		"Explanation":   {"code": names(explain.Codes()...)},
+		"MissedAt":      {"code": names(explain.Codes()...)},
 		"LogState":      {"state": states},
 		"LastRun":       {"state": append(names(domain.States...), jobs.MissedState)},
 		"Run":           {"state": states, "cause": causes},

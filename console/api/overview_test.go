@@ -70,7 +70,7 @@ func TestOverviewAndReport(t *testing.T) {
 	viewer := w.logIn("viv", "a-good-password")
 	if a := w.do(viewer, "GET", "/api/v1/overview", ""); a.status != 200 ||
 		fmt.Sprint(a.field("counts.runs"), a.field("now.running"), a.field("now.groups"), a.field("missed"), a.field("recent_missed.1")) != "1 0 1 60 <nil>" ||
-		a.field("recent_missed.0.job_name") != "late 1" || len(a.field("recent_missed.0.why").(string)) > 310 {
+		a.field("recent_missed.0.job_name") != "late 1" || len(a.field("recent_missed.0.why.text").(string)) > 310 {
 		t.Errorf("a viewer of one group gets %d %s", a.status, a.body)
 	}
 	if a := w.do(viewer, "GET", "/api/v1/reports/runs?group=default", ""); a.status != 422 || fmt.Sprint(a.locations()) != "[group]" {

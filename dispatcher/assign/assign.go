@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,13 +18,14 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/waiting"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
 // Store is what the assigner needs from Postgres.
 type Store interface {
 	WaitingKeys(ctx context.Context) ([]engine.WaitingKey, error)
-	WaitingCounts(ctx context.Context) (map[string]int, error)
+	WaitingCounts(ctx context.Context) (map[explain.Code]int, error)
 	AssignWaiting(ctx context.Context, key engine.WaitingKey, limit int, choose func([]engine.WaitingRun) []engine.Binding) (bound []engine.LiveRun, others engine.Unassigned, err error)
 }
 
@@ -51,7 +51,7 @@ type Assigner struct {
 // New returns an assigner.
 func New(cfg Config) *Assigner {
 	a := &Assigner{Config: cfg, runs: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "belfry_waiting_runs", Help: "Queued runs that no instance could take yet, by reason.",
+		Name: "belfry_waiting_runs", Help: "Queued runs that no instance could take yet, by the code of the reason.",
 	}, []string{"reason"})}
 	if cfg.Registry != nil {
 		cfg.Registry.MustRegister(a.runs)
@@ -219,23 +219,10 @@ func (a *Assigner) countLoop(ctx context.Context) {
 			continue
 		}
 		a.runs.Reset()
-		for why, n := range counts {
-			a.runs.WithLabelValues(class(why)).Add(float64(n))
+		for code, n := range counts {
+			a.runs.WithLabelValues(string(code)).Add(float64(n))
 		}
 	}
-}
-
-// class maps the reasons of waiting runs to the few labels of the metric.
-func class(why string) string {
-	for prefix, class := range map[string]string{
-		waiting.NATSAway: "nats_away", waiting.BehindOthers: "behind_others", route.NoInstance: "no_instance", route.NoSlot: "no_slot",
-		route.NotThere: "pinned_instance_gone", waiting.Asking: "asked", route.NoAnswer: "no_answer", route.AllBusy: "busy",
-	} {
-		if strings.HasPrefix(why, prefix) {
-			return class
-		}
-	}
-	return "refused"
 }
 
 func (a *Assigner) warn(ctx context.Context, failure string, err error) {

@@ -23,6 +23,7 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/waiting"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
@@ -200,12 +201,12 @@ func (f *Firer) fireBroadcast(ctx context.Context, r *Routing, run engine.Due, d
 	to := route.Shards(r.Candidates(def.Group, def.Target()), def.Shards, run.Pin)
 	if len(to) == 0 {
 		// There is no instance to expand over, so that the whole broadcast waits.
-		why := route.Nobody(def.Target())
+		why := route.Nobody(def.Target(), f.Roster.Absence(def.Group, def.Target()))
 		if run.Pin != "" {
 			why = route.Gone(run.Pin, def.Target())
 		}
 		out, err := f.Store.Admit(ctx, []engine.Admission{{Due: run, Def: def, Binding: engine.Binding{
-			Waiting: why, Route: "broadcast, not expanded yet",
+			Waiting: why, Route: explain.Of(explain.NotExpanded),
 		}}})
 		if err == nil {
 			f.admitted(ctx, out, r.Beats())

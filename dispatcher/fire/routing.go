@@ -8,9 +8,9 @@ import (
 	"github.com/belfryhq/belfry/dispatcher/offer"
 	"github.com/belfryhq/belfry/dispatcher/peer"
 	"github.com/belfryhq/belfry/dispatcher/route"
-	"github.com/belfryhq/belfry/dispatcher/waiting"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // Routing is the state of one batch of route decisions. It reads the candidates once, and every choice counts for the next
@@ -118,11 +118,11 @@ func (r *Routing) Candidates(group, target string) []*route.Candidate {
 func (r *Routing) choose(run engine.Due, def *engine.Definition) engine.Binding {
 	switch key := def.WaitsAs(run.Pin); {
 	case !r.firer.Peers.Connected():
-		return engine.Binding{Waiting: waiting.NATSAway}
+		return engine.Binding{Waiting: explain.Of(explain.NATSUnavailable)}
 	case key.Apart != 0:
-		return engine.Binding{Waiting: waiting.Asking}
+		return engine.Binding{Waiting: explain.Of(explain.AskingInstances)}
 	case r.firer.Waiting.Has(key):
-		return engine.Binding{Waiting: waiting.BehindOthers}
+		return engine.Binding{Waiting: explain.Of(explain.BehindOthers)}
 	}
 	return r.Pick(run, def)
 }
@@ -154,5 +154,9 @@ func (r *Routing) Pick(run engine.Due, def *engine.Definition) engine.Binding {
 	if _, counted := r.counters[def.JobID]; counted {
 		r.counters[def.JobID]++
 	}
-	return route.Choose(r.Candidates(def.Group, def.Target()), q)
+	candidates := r.Candidates(def.Group, def.Target())
+	if len(candidates) == 0 {
+		q.Absence = r.firer.Roster.Absence(def.Group, def.Target())
+	}
+	return route.Choose(candidates, q)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // Store is what the sender needs from Postgres.
@@ -194,7 +195,7 @@ func (s *Sender) await(ctx context.Context, l *lane, b peer.Boot, m message, fir
 	count := float64(len(m.runs))
 	if first && !s.Peers.Connected() { // for example because this process was frozen after it bound the runs
 		s.sent.WithLabelValues("unsent").Add(count)
-		s.returned(ctx, m.runs, waiting.NATSAway)
+		s.returned(ctx, m.runs, explain.Of(explain.NATSUnavailable))
 		return
 	}
 	sent := time.Now()
@@ -212,7 +213,7 @@ func (s *Sender) await(ctx context.Context, l *lane, b peer.Boot, m message, fir
 		s.sent.WithLabelValues("no_responders").Add(count)
 		s.Roster.Drop(b.Group, b.Instance, b.ID)
 		if first {
-			s.returned(ctx, m.runs, b.Instance+" was not there")
+			s.returned(ctx, m.runs, explain.Of(explain.InstanceAbsent, b.Instance))
 		}
 		return
 	case err != nil:
@@ -231,10 +232,10 @@ func (s *Sender) await(ctx context.Context, l *lane, b peer.Boot, m message, fir
 }
 
 // returned unbinds runs whose offer certainly reached no instance.
-func (s *Sender) returned(ctx context.Context, runs []engine.LiveRun, why string) {
+func (s *Sender) returned(ctx context.Context, runs []engine.LiveRun, why explain.Note) {
 	ctx, cancel := context.WithTimeout(ctx, processTimeout)
 	defer cancel()
-	s.Refused(ctx, runs, func(domain.RunID) string { return why }, false)
+	s.Refused(ctx, runs, func(domain.RunID) explain.Note { return why }, false)
 	s.Waiting.Wake()
 }
 
@@ -253,7 +254,7 @@ func (s *Sender) Answered(ctx context.Context, b peer.Boot, runs []engine.LiveRu
 		verdicts[v.RunID] = v
 	}
 	var temporary, permanent, ended []engine.LiveRun
-	why := make(map[domain.RunID]string)
+	why := make(map[domain.RunID]explain.Note)
 	for _, r := range runs {
 		v, ok := verdicts[r.ID.String()]
 		switch {
@@ -267,7 +268,7 @@ func (s *Sender) Answered(ctx context.Context, b peer.Boot, runs []engine.LiveRu
 		case v.Verdict == wire.Refused:
 			reason := knownRefusal(v.Reason)
 			s.sent.WithLabelValues("refused_" + reason).Inc()
-			why[r.ID] = b.Instance + " refused: " + reason
+			why[r.ID] = explain.Of(explain.Refused, b.Instance, reason)
 			switch reason {
 			case wire.RefusedFull, wire.RefusedLease, wire.RefusedStale:
 				temporary = append(temporary, r)
@@ -276,7 +277,7 @@ func (s *Sender) Answered(ctx context.Context, b peer.Boot, runs []engine.LiveRu
 			}
 		}
 	}
-	because := func(id domain.RunID) string { return why[id] }
+	because := func(id domain.RunID) explain.Note { return why[id] }
 	again := s.Refused(ctx, temporary, because, false) + s.Refused(ctx, permanent, because, true)
 	// If all refused runs had been killed meanwhile, the kill came before the offer, and the instance has no problem.
 	if again > 0 {
@@ -329,7 +330,7 @@ func knownRefusal(reason string) string {
 // Refused unbinds runs that their instance certainly will not start, so that they are routed again. With avoid, they go to
 // that instance only if no other lives, even if the others are full; that is for permanent refusals. It returns how many runs
 // wait again. The caller wakes the assigner.
-func (s *Sender) Refused(ctx context.Context, runs []engine.LiveRun, why func(domain.RunID) string, avoid bool) int {
+func (s *Sender) Refused(ctx context.Context, runs []engine.LiveRun, why func(domain.RunID) explain.Note, avoid bool) int {
 	if len(runs) == 0 {
 		return 0
 	}

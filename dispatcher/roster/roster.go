@@ -324,6 +324,29 @@ func (r *Roster) Candidates(group, target string) []*route.Candidate {
 	return out
 }
 
+// Absence returns why a group has no candidate for a target.
+func (r *Roster) Absence(group, target string) route.Absence {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	absence, draining := route.NobodyLives, false
+	for k, i := range r.instances {
+		if k.group != group || time.Since(i.seen) > wire.LeaseTTL {
+			continue
+		}
+		absence = route.NobodyOffers
+		if offers(&i.beat, target) {
+			if !i.load.Draining && !i.beat.Draining {
+				return route.NobodyOffers // it refused offers, or its heartbeat is too old for one
+			}
+			draining = true
+		}
+	}
+	if draining {
+		return route.AllDrain
+	}
+	return absence
+}
+
 // Offering returns the names of all live instances of a group that offer the target, sorted. It includes instances that
 // are not candidates now.
 func (r *Roster) Offering(group, target string) []string {

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/belfryhq/belfry/dispatcher/roster"
+	"github.com/belfryhq/belfry/dispatcher/route"
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/freeport"
@@ -175,7 +176,7 @@ func TestJoinAndLeave(t *testing.T) {
 	}
 	b.beat(beat("b", "1"))
 	b.beat(beat("a", "1", func(h *wire.Heartbeat) { h.Handlers = nil }))
-	b.beat(beat("c", "1", func(h *wire.Heartbeat) { h.Draining = true }))
+	b.beat(beat("c", "1", func(h *wire.Heartbeat) { h.Draining, h.Handlers = true, append(h.Handlers, "only-c") }))
 	b.beat(beat("a", "1", func(h *wire.Heartbeat) { h.Group = "other" }))
 	b.woken("a join")
 	b.eventually("four instances", func() bool { return len(b.Instances("")) == 4 })
@@ -195,6 +196,14 @@ func TestJoinAndLeave(t *testing.T) {
 	}{{"g", "echo", 1}, {"g", "nope", 0}, {"g", domain.ScriptTarget("bash"), 2}, {"g", domain.ScriptTarget("go"), 0}, {"g", "bash", 0}, {"other", "echo", 1}, {"", "echo", 0}} {
 		if got := b.Candidates(tt.group, tt.target); len(got) != tt.want {
 			t.Errorf("%d candidates for %s in group %q, want %d", len(got), tt.target, tt.group, tt.want)
+		}
+	}
+	for _, tt := range []struct {
+		group, target string
+		want          route.Absence
+	}{{"g", "nope", route.NobodyOffers}, {"nope", "echo", route.NobodyLives}, {"g", "only-c", route.AllDrain}} {
+		if got := b.Absence(tt.group, tt.target); got != tt.want {
+			t.Errorf("the absence for %s in group %q is %d, want %d", tt.target, tt.group, got, tt.want)
 		}
 	}
 	// A goodbye.

@@ -31,10 +31,10 @@ func ExampleChoose() {
 		{Route: domain.RouteFirst, Pin: "b"},
 	} {
 		to := route.Choose(instances(), r)
-		fmt.Printf("%s %s%s\n", to.Instance, to.Route, to.Waiting)
+		fmt.Printf("%s %s%s\n", to.Instance, to.Route.English(), to.Waiting.English())
 	}
 	for _, s := range route.Shards(instances(), 0, "") {
-		fmt.Println(s.Instance, s.Route)
+		fmt.Println(s.Instance, s.Route.English())
 	}
 	// Output:
 	// b any: the least loaded of 3, 0 of 4 slots taken

@@ -1,9 +1,8 @@
 // Package route decides which instance gets a run. It is pure: candidates and shared counters in, the decision
-// and its reason in words out.
+// and its explanation out.
 package route
 
 import (
-	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // Candidate is a live instance that registered the run's handler and is not draining.
@@ -30,13 +30,24 @@ type Request struct {
 	Route   domain.Route
 	Key     string // of consistent_hash
 	Counter int64  // of round_robin, shared by all dispatchers
-	Target  string // what instances must offer, a handler or scripts in a language; only for words
+	Target  string // what instances must offer, a handler or scripts in a language; only for explanations
 	Pin     string // the only instance allowed; "": any
 	Avoid   string // the instance that just lost the run
 	Random  *rand.Rand
 	Uses    Uses             // of least_frequently_used and least_recently_used; Choose counts what it gives
 	Heard   map[string]Heard // of failover and busyover, by instance; Choose counts what it gives
+	Absence Absence          // why there are no candidates; only for explanations
 }
+
+// Absence is why a group has no candidate for a target.
+type Absence int
+
+// The kinds of absence, from the one that says least.
+const (
+	NobodyOffers Absence = iota // no live instance offers the target, or nothing more is known
+	NobodyLives                 // the group has no live instance
+	AllDrain                    // instances offer the target, and all of them drain
+)
 
 // Uses are a job's numbers of its instances, shared by all dispatchers: how many runs each was given today, for
 // least_frequently_used, or which turn was its last, for least_recently_used. The smallest number is next.
@@ -47,115 +58,124 @@ type Heard struct {
 	JobRuns int // runs of the job that it has
 }
 
-// The beginnings of what a Binding says about waiting, by which waiting runs are counted.
-const (
-	NoInstance = "no live instance "
-	NoSlot     = "no free slot"
-	NotThere   = "it may only run on "
-	NoAnswer   = "no instance answered a ping"
-	AllBusy    = "no instance is idle for the job"
-)
-
 // Choose picks one of the candidates and takes a slot of it. Without one that qualifies and has room, the Binding
 // has no instance and says why the run waits. The order of the candidates does not matter.
 func Choose(candidates []*Candidate, r Request) engine.Binding {
-	fit, note := qualify(candidates, r)
+	fit, avoided, none := qualify(candidates, r)
 	if len(fit) == 0 {
-		return engine.Binding{Waiting: note}
+		return engine.Binding{Waiting: none}
 	}
 	open := slices.DeleteFunc(slices.Clone(fit), func(c *Candidate) bool { return c.Room() == 0 })
 	if len(open) == 0 {
-		return engine.Binding{Waiting: fmt.Sprintf("%s: %s", NoSlot, slots(fit))}
+		return engine.Binding{Waiting: noRoom(fit)}
 	}
 	slices.SortFunc(open, func(a, b *Candidate) int { return strings.Compare(a.Instance, b.Instance) })
 	var c *Candidate
-	var why string
+	var why decision
 	if r.Route.Asks() && r.Pin == "" {
 		if c, why = pickHeard(open, r); c == nil {
-			return engine.Binding{Waiting: why}
+			return engine.Binding{Waiting: explain.Of(why.code, why.args...)}
 		}
 		r.Heard[c.Instance] = Heard{r.Heard[c.Instance].JobRuns + 1}
 	} else {
 		c, why = pick(open, r)
 	}
 	c.Running++
-	if len(open) < len(fit) {
-		why += fmt.Sprintf("; %d of %d instances had no free slot", len(fit)-len(open), len(fit))
+	return engine.Binding{
+		Instance: c.Instance, BootID: c.BootID,
+		Route: explain.Of(why.code, append(why.args, len(fit)-len(open), avoided)...),
 	}
-	return engine.Binding{Instance: c.Instance, BootID: c.BootID, Route: why + note}
 }
 
-// Nobody says that no instance offers a target.
-func Nobody(target string) string {
-	if language, script := strings.CutPrefix(target, domain.ScriptTarget("")); script {
-		return NoInstance + "runs scripts in " + language
+// decision is a code with the arguments that are its own. Choose adds those that all routes share.
+type decision struct {
+	code explain.Code
+	args []any
+}
+
+func because(code explain.Code, args ...any) decision { return decision{code, args} }
+
+// Nobody explains that no instance can take runs with a target.
+func Nobody(target string, absence Absence) explain.Note {
+	switch absence {
+	case NobodyLives:
+		return explain.Of(explain.NoInstance)
+	case AllDrain:
+		return explain.Of(explain.Draining, language(target))
+	case NobodyOffers:
 	}
-	return NoInstance + "offers the handler"
+	return explain.Of(explain.NoHandler, language(target))
 }
 
 // Gone says that the only instance allowed is no candidate.
-func Gone(pin, target string) string {
-	lacks := "offer the handler"
-	if language, script := strings.CutPrefix(target, domain.ScriptTarget("")); script {
-		lacks = "run scripts in " + language
-	}
-	return fmt.Sprintf("%s%s, which is not there or does not %s", NotThere, pin, lacks)
+func Gone(pin, target string) explain.Note {
+	return explain.Of(explain.PinnedGone, pin, language(target))
 }
 
-// qualify narrows the candidates by pin and avoid. The note says why nobody is left, or what was passed over.
-func qualify(candidates []*Candidate, r Request) ([]*Candidate, string) {
-	if len(candidates) == 0 && r.Pin == "" {
-		return nil, Nobody(r.Target)
+// language returns the language of scripts that a target names, "" for a handler.
+func language(target string) string {
+	l, script := strings.CutPrefix(target, domain.ScriptTarget(""))
+	if !script {
+		return ""
 	}
+	return l
+}
+
+// qualify narrows the candidates by pin and avoid. It returns the instance
+// that avoid left out, or why no candidate is left.
+func qualify(candidates []*Candidate, r Request) (fit []*Candidate, avoided string, none explain.Note) {
 	if r.Pin != "" {
 		for _, c := range candidates {
 			if c.Instance == r.Pin {
-				return []*Candidate{c}, ""
+				return []*Candidate{c}, "", ""
 			}
 		}
-		return nil, Gone(r.Pin, r.Target)
+		return nil, "", Gone(r.Pin, r.Target)
+	}
+	if len(candidates) == 0 {
+		return nil, "", Nobody(r.Target, r.Absence)
 	}
 	if r.Avoid == "" || len(candidates) < 2 {
-		return candidates, ""
+		return candidates, "", ""
 	}
 	rest := slices.DeleteFunc(slices.Clone(candidates), func(c *Candidate) bool { return c.Instance == r.Avoid })
 	if len(rest) == len(candidates) {
-		return candidates, ""
+		return candidates, "", ""
 	}
-	return rest, fmt.Sprintf("; not %s, which had it before", r.Avoid)
+	return rest, r.Avoid, ""
 }
 
 // pick applies the route to candidates that are sorted by name and have room.
-func pick(open []*Candidate, r Request) (*Candidate, string) {
+func pick(open []*Candidate, r Request) (*Candidate, decision) {
 	n := len(open)
 	switch {
 	case r.Pin != "":
-		return open[0], "asked for by name"
+		return open[0], because(explain.AskedByName)
 	case n == 1 && !r.Route.ByUse():
-		return open[0], fmt.Sprintf("%s: the only instance with a free slot", r.Route)
+		return open[0], because(explain.OnlyInstance, string(r.Route))
 	}
 	switch r.Route {
 	case domain.RouteFirst:
-		return open[0], fmt.Sprintf("first of %d by name", n)
+		return open[0], because(explain.First, n)
 	case domain.RouteLast:
-		return open[n-1], fmt.Sprintf("last of %d by name", n)
+		return open[n-1], because(explain.Last, n)
 	case domain.RouteRoundRobin:
 		i := int(uint64(r.Counter) % uint64(n))
-		return open[i], fmt.Sprintf("round_robin: turn %d, number %d of %d", r.Counter, i+1, n)
+		return open[i], because(explain.RoundRobin, n, r.Counter, i+1)
 	case domain.RouteRandom:
-		return open[r.Random.IntN(n)], fmt.Sprintf("random: one of %d", n)
+		return open[r.Random.IntN(n)], because(explain.Random, n)
 	case domain.RouteConsistentHash:
-		return hashed(open, r.Key), fmt.Sprintf("consistent_hash of %q over %d", r.Key, n)
+		return hashed(open, r.Key), because(explain.ConsistentHash, n, r.Key)
 	case domain.RouteLeastFrequentlyUsed, domain.RouteLeastRecentlyUsed:
 		return leastUsed(open, r)
 	case domain.RouteAny, domain.RouteBroadcast, domain.RouteFailover, domain.RouteBusyover:
 	}
 	c := leastLoaded(open, r.Random)
-	return c, fmt.Sprintf("any: the least loaded of %d, %d of %d slots taken", n, c.Running, c.Capacity)
+	return c, because(explain.LeastLoaded, n, c.Running, c.Capacity)
 }
 
 // leastUsed returns the candidate with the smallest number, among equals the first by name, and counts the use.
-func leastUsed(open []*Candidate, r Request) (*Candidate, string) {
+func leastUsed(open []*Candidate, r Request) (*Candidate, decision) {
 	best := open[0]
 	for _, c := range open[1:] {
 		if r.Uses[c.Instance] < r.Uses[best.Instance] {
@@ -163,12 +183,12 @@ func leastUsed(open []*Candidate, r Request) (*Candidate, string) {
 		}
 	}
 	n, of := r.Uses[best.Instance], len(open)
-	why := fmt.Sprintf("%s: given %s today, the fewest of %d", r.Route, runs(int(n)), of)
+	why := because(explain.LeastFrequentlyUsed, of, n)
 	next := n + 1
 	if r.Route == domain.RouteLeastRecentlyUsed {
-		why = fmt.Sprintf("%s: not used yet, of %d", r.Route, of)
+		why = because(explain.NotUsedYet, of)
 		if n > 0 {
-			why = fmt.Sprintf("%s: last used at turn %d, the longest ago of %d", r.Route, n, of)
+			why = because(explain.LeastRecentlyUsed, of, n)
 		}
 		for _, used := range r.Uses {
 			next = max(next, used+1)
@@ -180,52 +200,43 @@ func leastUsed(open []*Candidate, r Request) (*Candidate, string) {
 	return best, why
 }
 
-// pickHeard applies failover and busyover to candidates that are sorted by name and have room. Without one, the words say
-// why.
-func pickHeard(open []*Candidate, r Request) (*Candidate, string) {
-	var passed []string // and why
+// pickHeard applies failover and busyover to candidates that are sorted by name and have room. Without one, the decision
+// says why.
+func pickHeard(open []*Candidate, r Request) (*Candidate, decision) {
+	passed := explain.List{}
 	answered := false
 	for i, c := range open {
 		h, ok := r.Heard[c.Instance]
 		switch {
 		case !ok:
-			passed = append(passed, c.Instance+" did not answer")
+			passed = append(passed, []any{c.Instance, false, 0})
 		case r.Route == domain.RouteBusyover && h.JobRuns > 0:
 			answered = true
-			passed = append(passed, fmt.Sprintf("%s has %s of the job", c.Instance, runs(h.JobRuns)))
+			passed = append(passed, []any{c.Instance, true, h.JobRuns})
 		default:
-			why := fmt.Sprintf("%s: number %d of %d by name, the first that answered a ping", r.Route, i+1, len(open))
+			some, more := few(passed)
 			if r.Route == domain.RouteBusyover {
-				why = fmt.Sprintf("%s: number %d of %d by name, the first that is idle for the job", r.Route, i+1, len(open))
+				return c, because(explain.Busyover, len(open), i+1, some, more)
 			}
-			return c, why + after("; ", passed)
+			return c, because(explain.Failover, len(open), i+1, some, more)
 		}
 	}
+	some, more := few(passed)
 	if answered {
-		return nil, AllBusy + after(": ", passed)
+		return nil, because(explain.AllBusy, some, more)
 	}
-	return nil, NoAnswer + after(": ", passed)
+	return nil, because(explain.NoAnswer, some, more)
 }
 
-func runs(n int) string {
-	if n == 1 {
-		return "1 run"
+// few returns the first few of a list, and how many more there are.
+func few(all explain.List) (some explain.List, more int) {
+	if len(all) <= shown {
+		return all, 0
 	}
-	return fmt.Sprintf("%d runs", n)
+	return all[:shown], len(all) - shown
 }
 
-// after lists the first few of what there is behind a separator.
-func after(separator string, all []string) string {
-	if len(all) == 0 {
-		return ""
-	}
-	if n := len(all) - shown; n > 0 {
-		all = append(slices.Clone(all[:shown]), fmt.Sprintf("and %d more", n))
-	}
-	return separator + strings.Join(all, ", ")
-}
-
-// shown is of how many instances the words tell.
+// shown is how many instances an explanation names.
 const shown = 3
 
 // leastLoaded returns the candidate with the smallest share of its slots taken, one of them at random.
@@ -288,12 +299,12 @@ func Shards(candidates []*Candidate, total int, pin string) []engine.ShardBindin
 	out := make([]engine.ShardBinding, total)
 	for i := range out {
 		c := sorted[i%len(sorted)]
-		b := engine.Binding{Route: fmt.Sprintf("broadcast: shard %d of %d", i, total)}
+		b := engine.Binding{Route: explain.Of(explain.BroadcastShard, i, total)}
 		if c.Room() > 0 {
 			b.Instance, b.BootID = c.Instance, c.BootID
 			c.Running++
 		} else {
-			b.Waiting = fmt.Sprintf("%s: %s", NoSlot, slots([]*Candidate{c}))
+			b.Waiting = noRoom([]*Candidate{c})
 		}
 		out[i] = engine.ShardBinding{Binding: b}
 		if pinned {
@@ -303,10 +314,11 @@ func Shards(candidates []*Candidate, total int, pin string) []engine.ShardBindin
 	return out
 }
 
-func slots(cs []*Candidate) string {
-	parts := make([]string, len(cs))
-	for i, c := range cs {
-		parts[i] = fmt.Sprintf("%s has %d of %d taken", c.Instance, c.Running, c.Capacity)
+// noRoom says that the candidates have no free slot.
+func noRoom(cs []*Candidate) explain.Note {
+	all := make(explain.List, 0, min(len(cs), shown))
+	for _, c := range cs[:min(len(cs), shown)] {
+		all = append(all, []any{c.Instance, c.Running, c.Capacity})
 	}
-	return after("", parts)
+	return explain.Of(explain.NoRoom, all, max(len(cs)-shown, 0))
 }

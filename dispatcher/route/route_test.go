@@ -83,7 +83,7 @@ func TestChoose(t *testing.T) {
 				before += c.Running
 			}
 			got := route.Choose(tt.candidates, tt.request)
-			if got.Instance != tt.want || !strings.Contains(got.Route+got.Waiting, tt.why) {
+			if got.Instance != tt.want || !strings.Contains(got.Route.English()+got.Waiting.English(), tt.why) {
 				t.Fatalf("got %+v, want %q because %q", got, tt.want, tt.why)
 			}
 			after := 0

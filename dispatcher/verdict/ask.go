@@ -11,6 +11,7 @@ import (
 	"github.com/belfryhq/belfry/executor/wire"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 const (
@@ -123,7 +124,7 @@ func (j *Judge) ask(ctx context.Context, b peer.Boot, runs []engine.LiveRun, sil
 	j.Recorder.Started(ctx, f.running)
 	if len(f.refused) > 0 {
 		j.Recorder.Reconciled(kind, len(f.refused))
-		j.Sender.Refused(ctx, f.refused, func(domain.RunID) string { return b.Instance + " will not start it" }, true)
+		j.Sender.Refused(ctx, f.refused, func(domain.RunID) explain.Note { return explain.Of(explain.NotStarted, b.Instance) }, true)
 		j.Waiting.Wake()
 	}
 	if len(f.again) > 0 {

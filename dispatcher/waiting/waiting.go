@@ -17,13 +17,6 @@ const Poll = time.Second
 // Batch is the maximum number of waiting runs that are assigned in one transaction.
 const Batch = 500
 
-// Why a run waits, if neither the route nor an instance gives the reason.
-const (
-	NATSAway     = "NATS is away"
-	BehindOthers = "behind runs that wait already"
-	Asking       = "its instances are being asked"
-)
-
 // Kinds is the set of the kinds of room that runs wait for. New runs of such a kind queue behind those that wait. It is
 // safe for concurrent use.
 type Kinds struct {

@@ -25,6 +25,7 @@ import (
 	"github.com/belfryhq/belfry/internal/alert"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -439,4 +440,34 @@ func FuzzTemplate(f *testing.F) {
 			t.Errorf("%d bytes", len(said.Text))
 		}
 	})
+}
+
+// The reason of missed fire times is in the language of the channel, also after its way through a queue. A reason of which only
+// the English sentence is known stays English.
+func TestMissedReasonInTheLanguageOfTheChannel(t *testing.T) {
+	at := domain.At(now)
+	why := explain.Of(explain.NoScheduler, explain.OutcomeSkip, 0, 5000, 60_000).Explanation()
+	stored, err := json.Marshal(engine.MissedAt{First: at, Last: at, Why: why.Text, Code: why.Code, Args: why.Args})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var missed engine.MissedAt
+	if err := json.Unmarshal(stored, &missed); err != nil {
+		t.Fatal(err)
+	}
+	old := engine.MissedAt{First: at, Last: at, Why: "as it was"}
+	for _, tt := range []struct {
+		missed engine.MissedAt
+		lang   alert.Language
+		want   string
+	}{
+		{missed, alert.English, "no scheduler served them within 5s of their due instant (up to 1m0s late); the policy is skip"},
+		{missed, alert.Chinese, "调度器未能在应触发时刻后的 5 秒内处理（最多迟了 1 分）；策略为 skip，不补跑"},
+		{old, alert.Chinese, "as it was"},
+	} {
+		m := alert.Message{ID: "1", Kind: domain.AlertMissed, Job: "nightly", Group: "default", Count: 1, Missed: &tt.missed}
+		if got := alert.Render(&alert.Channel{Kind: alert.KindWebhook, Language: tt.lang}, m); !strings.Contains(got.Text, tt.want) {
+			t.Errorf("in %s: %s", tt.lang, got.Text)
+		}
+	}
 }

@@ -9,6 +9,9 @@ import (
 	"text/template"
 	"text/template/parse"
 	"time"
+
+	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // Templates are bounded in time and output:
@@ -147,6 +150,14 @@ var sample = view{
 	ShardsFailed: 1, Lateness: "1m0s", Count: 2, Since: "t", MissedFirst: "t", MissedLast: "t", MissedWhy: "w", Log: []string{"one", "two"},
 }
 
+// missedWhy returns the reason of missed fire times in a language.
+func missedWhy(m *engine.MissedAt, lang Language) string {
+	if lang == Chinese {
+		return tidy(explain.ChineseMissed(m.Reason()), maxFieldRunes)
+	}
+	return m.Why
+}
+
 // see returns the view of a message with every text escaped.
 func see(m *Message, lang Language, escape func(string) string) *view {
 	instant := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
@@ -163,7 +174,7 @@ func see(m *Message, lang Language, escape func(string) string) *view {
 		v.Since = instant(m.Since.Time)
 	}
 	if m.Missed != nil {
-		v.MissedFirst, v.MissedLast, v.MissedWhy = instant(m.Missed.First.Time), instant(m.Missed.Last.Time), escape(m.Missed.Why)
+		v.MissedFirst, v.MissedLast, v.MissedWhy = instant(m.Missed.First.Time), instant(m.Missed.Last.Time), escape(missedWhy(m.Missed, lang))
 	}
 	for _, l := range m.Log {
 		v.Log = append(v.Log, escape(l))

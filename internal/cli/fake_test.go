@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // console is a REST API with jobs and runs in memory. It refuses requests that the contract does not allow.
@@ -184,7 +185,10 @@ func (c *console) run(w http.ResponseWriter, r *http.Request) {
 	id, _ := domain.ParseRunID(r.PathValue("id"))
 	run := domain.Run{ID: id, JobID: 1, Group: "default", JobName: "report", State: domain.Running, Attempt: 1, MaxAttempts: 1}
 	if c.polls++; c.polls > 1 {
-		run.State, run.Waiting = c.ends, c.waiting
+		run.State = c.ends
+		if c.waiting != "" {
+			run.Waiting = explain.Sentence(c.waiting)
+		}
 		if c.ends == domain.Failed {
 			run.Reason, run.Message = domain.ReasonHandlerError, "exit status 3\x1b[2J"
 		}

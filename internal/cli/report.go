@@ -70,7 +70,7 @@ func overviewTable(t *table, o runstats.Overview) {
 		t.row("failed", fmt.Sprintf("%s %s %s/%s: %s", cell(f.FinishedAt), f.RunID, f.Group, shown(f.JobName, 60), f.Reason), shown(f.Message, 80))
 	}
 	for _, m := range o.RecentMissed {
-		t.row("missed", fmt.Sprintf("%s %s/%s (job %d): %d", cell(m.Last), m.Group, shown(m.JobName, 60), m.JobID, m.Count), shown(m.Why, 80))
+		t.row("missed", fmt.Sprintf("%s %s/%s (job %d): %d", cell(m.Last), m.Group, shown(m.JobName, 60), m.JobID, m.Count), shown(m.Why.String(), 80))
 	}
 }
 

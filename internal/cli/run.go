@@ -106,7 +106,7 @@ func runTable(t *table, r domain.Run) {
 	t.pair("state", r.State)
 	t.pair("reason", r.Reason)
 	t.pair("message", r.Message)
-	t.pair("waiting", r.Waiting)
+	t.pair("waiting", r.Waiting.String())
 	if r.HeldBy != nil {
 		t.pair("held by", *r.HeldBy)
 	}
@@ -119,7 +119,7 @@ func runTable(t *table, r domain.Run) {
 	t.pair("finished", r.FinishedAt)
 	t.pair("lateness", milliseconds(r.LatenessMS))
 	t.pair("duration", milliseconds(r.DurationMS))
-	t.pair("route", r.Route)
+	t.pair("route", r.Route.String())
 	t.pair("instance", r.Instance)
 	if r.Shard != nil {
 		t.pair("shard", fmt.Sprintf("%d of %d", r.Shard.Index, r.Shard.Total))

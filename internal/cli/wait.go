@@ -114,7 +114,7 @@ func (a *app) tellWaits(ctx context.Context, cl *client.Client, ids []domain.Run
 			}
 			for _, id := range ids[:min(len(ids), mostTold)] {
 				r, err := cl.Run(ctx, id)
-				if err != nil || r.Waiting == "" {
+				if err != nil || r.Waiting == nil {
 					continue // the run is about to start, or the wait itself reports the error
 				}
 				if text := unfinished(r); text != told[id] {
@@ -133,8 +133,8 @@ func unfinished(r domain.Run) string {
 	switch {
 	case r.HeldBy != nil:
 		text += fmt.Sprintf(", held by run %s", *r.HeldBy)
-	case r.Waiting != "":
-		text += ": " + r.Waiting
+	case r.Waiting != nil:
+		text += ": " + r.Waiting.Text
 	case r.Note != "":
 		text += ": " + r.Note
 	case r.State == domain.Running && r.StartedAt != nil:

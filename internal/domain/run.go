@@ -3,42 +3,46 @@ package domain
 import (
 	"slices"
 	"strings"
+
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // Run is the durable record of one firing, or of one shard of it, as the REST API returns it.
 type Run struct {
-	ID           RunID     `json:"id"`
-	JobID        JobID     `json:"job_id"`
-	JobName      string    `json:"job_name"`
-	JobVersion   int       `json:"job_version"`
-	Group        string    `json:"group"`
-	Cause        Cause     `json:"cause"`
-	State        State     `json:"state"`
-	Reason       Reason    `json:"reason"`
-	Message      string    `json:"message"`
-	Output       string    `json:"output"`
-	Param        string    `json:"param"`
-	FireTime     *Instant  `json:"fire_time"`
-	DueAt        *Instant  `json:"due_at"`
-	CreatedAt    Instant   `json:"created_at"`
-	DispatchedAt *Instant  `json:"dispatched_at"`
-	StartedAt    *Instant  `json:"started_at"`
-	FinishedAt   *Instant  `json:"finished_at"`
-	LatenessMS   *int64    `json:"lateness_ms"` // first start minus due instant, on the database clock
-	DurationMS   *int64    `json:"duration_ms"` // of the last attempt
-	Attempt      int       `json:"attempt"`
-	MaxAttempts  int       `json:"max_attempts"`
-	Instance     string    `json:"instance"`
-	Route        string    `json:"route"`             // the route decision and its reason, as an English sentence
-	Waiting      string    `json:"waiting,omitempty"` // why no executor has started it yet, as an English sentence
-	HeldBy       *RunID    `json:"held_by,omitempty"`
-	Shard        *Shard    `json:"shard"`
-	BroadcastID  *RunID    `json:"broadcast_id"`
-	ParentRunID  *RunID    `json:"parent_run_id"`
-	EventID      string    `json:"event_id"`
-	KillAskedAt  *Instant  `json:"kill_requested_at,omitempty"`
-	Note         string    `json:"note,omitempty"` // such as that a kill was requested and the handler still runs
-	Attempts     []Attempt `json:"attempts,omitempty"`
+	ID           RunID    `json:"id"`
+	JobID        JobID    `json:"job_id"`
+	JobName      string   `json:"job_name"`
+	JobVersion   int      `json:"job_version"`
+	Group        string   `json:"group"`
+	Cause        Cause    `json:"cause"`
+	State        State    `json:"state"`
+	Reason       Reason   `json:"reason"`
+	Message      string   `json:"message"`
+	Output       string   `json:"output"`
+	Param        string   `json:"param"`
+	FireTime     *Instant `json:"fire_time"`
+	DueAt        *Instant `json:"due_at"`
+	CreatedAt    Instant  `json:"created_at"`
+	DispatchedAt *Instant `json:"dispatched_at"`
+	StartedAt    *Instant `json:"started_at"`
+	FinishedAt   *Instant `json:"finished_at"`
+	LatenessMS   *int64   `json:"lateness_ms"` // first start minus due instant, on the database clock
+	DurationMS   *int64   `json:"duration_ms"` // of the last attempt
+	Attempt      int      `json:"attempt"`
+	MaxAttempts  int      `json:"max_attempts"`
+	Instance     string   `json:"instance"`
+	// The route decision and its reason; nil before the run is routed.
+	Route *explain.Explanation `json:"route"`
+	// Why no executor has started it yet.
+	Waiting     *explain.Explanation `json:"waiting,omitempty"`
+	HeldBy      *RunID               `json:"held_by,omitempty"`
+	Shard       *Shard               `json:"shard"`
+	BroadcastID *RunID               `json:"broadcast_id"`
+	ParentRunID *RunID               `json:"parent_run_id"`
+	EventID     string               `json:"event_id"`
+	KillAskedAt *Instant             `json:"kill_requested_at,omitempty"`
+	Note        string               `json:"note,omitempty"` // such as that a kill was requested and the handler still runs
+	Attempts    []Attempt            `json:"attempts,omitempty"`
 }
 
 // Attempt is one try of a run, counted from 1.
@@ -78,12 +82,12 @@ type Group struct {
 
 // Missed is one entry of a job's missed ledger: fire times that were dropped, and why.
 type Missed struct {
-	First  Instant `json:"first"`
-	Last   Instant `json:"last"`
-	Count  int     `json:"count"`
-	Why    string  `json:"why"`
-	Policy Misfire `json:"policy"`
-	At     Instant `json:"at"` // when the decision was made
+	First  Instant              `json:"first"`
+	Last   Instant              `json:"last"`
+	Count  int                  `json:"count"`
+	Why    *explain.Explanation `json:"why"`
+	Policy Misfire              `json:"policy"`
+	At     Instant              `json:"at"` // when the decision was made
 }
 
 // LogLine is one line of a run's log.

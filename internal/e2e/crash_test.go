@@ -82,7 +82,7 @@ func killWhileAssigning(t *testing.T, at string) {
 	file := filepath.Join(c.dir, "starts")
 	job := c.job("once", startsIn(file))
 	id := c.trigger(job.ID)
-	c.reaches(id, patience, "waits", func(r domain.Run) bool { return r.State == domain.Queued && r.Waiting != "" })
+	c.reaches(id, patience, "waits", func(r domain.Run) bool { return r.State == domain.Queued && r.Waiting != nil })
 	c.executor("i1")
 	dying := c.dispatcher(envCrashAt + "=" + at)
 	if code := dying.exit(); code != -1 {

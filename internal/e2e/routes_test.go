@@ -10,7 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/client"
 	"github.com/belfryhq/belfry/internal/domain"
-	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // TestRoutesAndBlockPolicies tests every route and every block policy on real processes: two schedulers, two dispatchers, and three
@@ -53,7 +53,7 @@ func TestRoutesAndBlockPolicies(t *testing.T) {
 		for range 6 {
 			r := c.finishes(c.trigger(job.ID), patience)
 			got = append(got, r.Instance)
-			if r.State != domain.Succeeded || !strings.HasPrefix(r.Route, tt.words) {
+			if r.State != domain.Succeeded || !strings.HasPrefix(r.Route.String(), tt.words) {
 				t.Errorf("%s: %s/%s on %s: %q", tt.route, r.State, r.Reason, r.Instance, r.Route)
 			}
 		}
@@ -102,7 +102,7 @@ func TestRoutesAndBlockPolicies(t *testing.T) {
 	}
 	waits := c.trigger(busy.ID)
 	c.reaches(waits, patience, "says why it waits", func(r domain.Run) bool {
-		return strings.HasPrefix(r.Waiting, "no instance is idle for the job: i0 has 1 run")
+		return strings.HasPrefix(r.Waiting.String(), "no instance is idle for the job: i0 has 1 run")
 	})
 	c.kill(running[1])
 	if r := c.reaches(waits, patience, "has an instance", func(r domain.Run) bool { return r.Instance != "" }); r.Instance != "i1" {
@@ -121,7 +121,7 @@ func TestRoutesAndBlockPolicies(t *testing.T) {
 	frozen.signal(syscall.SIGSTOP)
 	defer frozen.signal(syscall.SIGCONT)
 	job := c.job("fails-over", command, by(domain.RouteFailover))
-	if r := c.finishes(c.trigger(job.ID), patience); r.Instance != "i1" || !strings.Contains(r.Route, "i0 did not answer") {
+	if r := c.finishes(c.trigger(job.ID), patience); r.Instance != "i1" || !strings.Contains(r.Route.String(), "i0 did not answer") {
 		t.Errorf("failover chose %s: %s", r.Instance, r.Route)
 	}
 }
@@ -144,10 +144,10 @@ func (c *cluster) blocks() {
 				c.t.Errorf("%s, scope %s: the run is %s/%s, want %s/%s", what, scope, r.State, r.Reason, state, reason)
 			}
 		}
-		heldBy := func(id, by domain.RunID, why string) {
+		heldBy := func(id, by domain.RunID, why explain.Code) {
 			c.t.Helper()
 			c.reaches(id, patience, "is held", func(r domain.Run) bool {
-				return r.State == domain.Pending && r.HeldBy != nil && *r.HeldBy == by && r.Waiting == why
+				return r.State == domain.Pending && r.HeldBy != nil && *r.HeldBy == by && r.Waiting != nil && r.Waiting.Code == why
 			})
 		}
 
@@ -155,13 +155,13 @@ func (c *cluster) blocks() {
 		a := c.trigger(serial.ID)
 		started(a)
 		b := c.trigger(serial.ID)
-		heldBy(b, a, engine.WaitsItsTurn)
+		heldBy(b, a, explain.EarlierRun)
 		d := c.trigger(serial.ID)
-		heldBy(d, a, engine.WaitsItsTurn)
+		heldBy(d, a, explain.EarlierRun)
 		c.kill(a)
 		is("serial", a, domain.Cancelled, domain.ReasonKilled)
 		started(b)
-		heldBy(d, b, engine.WaitsItsTurn)
+		heldBy(d, b, explain.EarlierRun)
 		c.kill(d)
 		is("serial", d, domain.Cancelled, domain.ReasonKilled)
 		c.kill(b)
@@ -201,7 +201,7 @@ func (c *cluster) blocks() {
 	c.reaches(a, patience, "has an instance", func(r domain.Run) bool { return r.Instance != "" })
 	b := c.trigger(deaf.ID)
 	c.reaches(b, patience, "is held, or was", func(r domain.Run) bool { // on a slow machine the test may not see it held
-		return r.HeldBy != nil && *r.HeldBy == a && r.Waiting == engine.WaitsToCover || c.run(a).State.Final()
+		return r.HeldBy != nil && *r.HeldBy == a && r.Waiting != nil && r.Waiting.Code == explain.CoveredRun || c.run(a).State.Final()
 	})
 	c.reaches(a, patience, "is being killed", func(r domain.Run) bool { return r.KillAskedAt != nil || r.State.Final() })
 	ended := c.finishes(a, patience).FinishedAt

@@ -34,7 +34,7 @@ func TestScenarioDispatcherFrozenWithARefusal(t *testing.T) {
 		eventually(t, patience, "the scheduler offers and freezes", func() bool {
 			id = c.trigger(job.ID)
 			fired := c.reaches(id, patience, "is fired", func(r domain.Run) bool { return r.State != domain.Pending })
-			if fired.Waiting == "" {
+			if fired.Waiting == nil {
 				return true
 			}
 			// The scheduler does not know the instances yet. This run would wait for a dispatcher and disturb the next one.
@@ -53,7 +53,7 @@ func TestScenarioDispatcherFrozenWithARefusal(t *testing.T) {
 		c.scheduler()
 		job, file := c.noted()
 		id := c.trigger(job.ID)
-		c.reaches(id, patience, "waits", func(r domain.Run) bool { return r.State == domain.Queued && r.Waiting != "" })
+		c.reaches(id, patience, "waits", func(r domain.Run) bool { return r.State == domain.Queued && r.Waiting != nil })
 		refusing := c.refuseFirst("a-fickle")
 		c.executor("b-steady")
 		frozen := c.dispatcher(envFreezeAt + "=offered:1")

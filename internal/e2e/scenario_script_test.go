@@ -60,7 +60,7 @@ func TestScenarioScripts(t *testing.T) {
 		}
 	}
 	waiting := c.trigger(c.job("no-agent", script("python", "print()")).ID)
-	c.reaches(waiting, patience, "waits for an instance", func(r domain.Run) bool { return r.State == domain.Queued && r.Waiting != "" })
+	c.reaches(waiting, patience, "waits for an instance", func(r domain.Run) bool { return r.State == domain.Queued && r.Waiting != nil })
 
 	// A broadcast has a shard on each agent with the language.
 	all := c.job("all", script("sh", `echo "::output $2/$3"`), func(s *domain.JobSpec) { s.Route = domain.RouteBroadcast })

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // Planned is the result of one planning pass.
@@ -32,12 +33,6 @@ type Admitted struct {
 	Kills    []LiveRun      // covered while an instance has them; the caller sends the instance a kill
 	Released []Due          // held runs whose block slot is free now; the caller fires them
 }
-
-// The waiting reasons of held runs.
-const (
-	WaitsItsTurn = "an earlier run of the job is unfinished"
-	WaitsToCover = "the run of the job that it covers has not ended yet"
-)
 
 // Unassigned lists the runs that AssignWaiting changed without binding them.
 type Unassigned struct {
@@ -85,8 +80,8 @@ type Refusal struct {
 	RunID   domain.RunID
 	Attempt int
 	Bind    int
-	Why     string // the waiting reason, for people
-	Avoid   string // an instance to avoid if another one qualifies
+	Why     explain.Note // why the run waits
+	Avoid   string       // an instance to avoid if another one qualifies
 }
 
 // Started reports that the handler of an attempt runs.
@@ -148,5 +143,16 @@ type AlertNote struct {
 type MissedAt struct {
 	First domain.Instant `json:"first_fire_time"`
 	Last  domain.Instant `json:"last_fire_time"`
-	Why   string         `json:"why"`
+	Why   string         `json:"why"` // the English sentence
+	// Why as a code with arguments. They are missing in what a binary of the previous release wrote.
+	Code explain.Code `json:"code,omitempty"`
+	Args explain.Args `json:"args,omitempty"`
+}
+
+// Reason returns why the fire times were missed.
+func (m *MissedAt) Reason() *explain.Explanation {
+	if m.Code == "" {
+		return explain.Sentence(m.Why)
+	}
+	return &explain.Explanation{Code: m.Code, Args: m.Args, Text: m.Why}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // Definition is one version of a job, which never changes.
@@ -63,8 +64,8 @@ func (d *Due) Owner() domain.RunID {
 type Binding struct {
 	Instance string
 	BootID   string
-	Route    string // the route decision as an English sentence
-	Waiting  string
+	Route    explain.Note
+	Waiting  explain.Note
 }
 
 // LiveRun is an unfinished run as stored in Postgres.

@@ -16,7 +16,7 @@ const (
 	NoAnswer        Code = "no_answer"        // no instance answered the question
 	AllBusy         Code = "all_busy"         // no instance is idle for the job
 	Refused         Code = "refused"          // an instance refused the offer
-	InstanceAbsent  Code = "instance_absent"  // nobody received the offer
+	InstanceAbsent  Code = "instance_absent"  // the instance was not there to receive the offer
 	NotStarted      Code = "not_started"      // an instance says that it will not start the run
 	StartFailed     Code = "start_failed"     // the instance had accepted the run and could not start it
 	EarlierRun      Code = "earlier_run"      // block policy serial: an earlier run holds the slot

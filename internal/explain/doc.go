@@ -9,6 +9,6 @@
 // arguments go to the end. A Note of an unknown code, or one that is damaged, reads as code Text with the stored sentence.
 //
 // In this release, each row holds both the Note and its English sentence. A binary of the previous release reads and writes
-// only the sentence, and leaves the Note of the row as it was. So a Note counts only if its English text equals the stored
+// only the sentence, and does not change the Note of the row. So a Note counts only if its English text equals the stored
 // sentence, see Read. The texts of this release must therefore not change before that rule is gone.
 package explain

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,6 +10,36 @@ import (
 
 // Args are the arguments of a code by name: int64, string, bool, or a list of Args.
 type Args map[string]any
+
+// UnmarshalJSON reads arguments with the types that Args has elsewhere.
+func (a *Args) UnmarshalJSON(b []byte) error {
+	var values map[string]any
+	if err := json.Unmarshal(b, &values); err != nil {
+		return err
+	}
+	*a = typed(values)
+	return nil
+}
+
+func typed(values map[string]any) Args {
+	out := make(Args, len(values))
+	for name, v := range values {
+		switch v := v.(type) {
+		case float64:
+			out[name] = int64(v)
+		case []any:
+			items := make([]Args, 0, len(v))
+			for _, item := range v {
+				fields, _ := item.(map[string]any)
+				items = append(items, typed(fields))
+			}
+			out[name] = items
+		default:
+			out[name] = v
+		}
+	}
+	return out
+}
 
 // Kind is the kind of an argument.
 type Kind int
@@ -78,10 +109,10 @@ const (
 
 // table has an entry for each code. The order of the arguments is stored, see the package comment.
 var table = map[Code]entry{
-	NoInstance: {nil, constant("the group has no live instance")},
+	NoInstance: {nil, constant("no live instance is in the group")},
 	NoHandler:  {[]Param{text("language")}, func(a Args) string { return "no live instance " + offers(a, "offers the handler", "runs scripts in ") }},
 	Draining: {[]Param{text("language")}, func(a Args) string {
-		return "each live instance that " + offers(a, "offers the handler", "runs scripts in ") + " is draining"
+		return "no live instance takes new runs: those that " + offers(a, "offer the handler", "run scripts in ") + " are draining"
 	}},
 	NoRoom:          {[]Param{slots, more}, func(a Args) string { return "no free slot: " + a.slots() }},
 	PinnedGone:      {[]Param{text("instance"), text("language")}, pinnedGone},

@@ -2,7 +2,6 @@ package firecheck
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
@@ -97,8 +96,8 @@ func (f *Facts) entry(t time.Time) *Missed {
 }
 
 func (f *Facts) missed(fire *Fire, m *Missed) Finding {
-	text := "it is in the missed ledger: " + m.Why
-	if p := f.paused(fire); p != nil && !strings.Contains(m.Why, " paused ") {
+	text := "it is in the missed ledger: " + m.Why.String()
+	if p := f.paused(fire); p != nil && !m.Why.TellsPause() {
 		text += "; " + p.Describe(f.Now, f.say)
 	}
 	if gap, away := f.away(fire.Due); away {
@@ -158,8 +157,8 @@ func (f *Facts) explainRun(fire *Fire, r *Run) Finding {
 		out.Fate, out.Text = FateWaiting, "its run was given to instance "+r.Instance+", which has not reported a start"
 	default:
 		out.Fate, out.Text = FateWaiting, "its run waits for an executor"
-		if r.Waiting != "" {
-			out.Text += ": " + r.Waiting
+		if r.Waiting != nil {
+			out.Text += ": " + r.Waiting.Text
 		}
 	}
 	return out

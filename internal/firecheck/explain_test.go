@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/schedule"
 )
 
@@ -94,7 +95,7 @@ func TestExplainRuns(t *testing.T) {
 			r.State, r.Reason, r.StartedAt, r.LatenessMS, r.Message = domain.Failed, domain.ReasonNoExecutor, time.Time{}, nil, "no instance of group g"
 		}, false, FateNotStarted, "failed (no_executor) without a start: no instance of group g"},
 		{"waits", func(r *Run) {
-			r.State, r.StartedAt, r.LatenessMS, r.Instance, r.Waiting = domain.Queued, time.Time{}, nil, "", "all are full"
+			r.State, r.StartedAt, r.LatenessMS, r.Instance, r.Waiting = domain.Queued, time.Time{}, nil, "", explain.Sentence("all are full")
 		}, false, FateWaiting, "all are full"},
 		{"offered", func(r *Run) { r.State, r.StartedAt, r.LatenessMS = domain.Queued, time.Time{}, nil }, false, FateWaiting, "given to instance i1"},
 		{"nobody fires it", func(r *Run) { r.State, r.StartedAt, r.LatenessMS = domain.Pending, time.Time{}, nil }, false, FateLate, "no scheduler has fired it"},
@@ -133,10 +134,10 @@ func TestExplainWithoutRuns(t *testing.T) {
 	}{
 		{"nothing", Owned, func(*Facts) {}, FateUnexplained, "version 1 of the job was in force"},
 		{"ledger", Owned, func(f *Facts) {
-			f.Missed = []Missed{{ID: 3, Missed: domain.Missed{First: domain.At(noon), Last: domain.At(at), Count: 9, Why: "no scheduler served them"}}}
+			f.Missed = []Missed{{ID: 3, Missed: domain.Missed{First: domain.At(noon), Last: domain.At(at), Count: 9, Why: explain.Sentence("no scheduler served them")}}}
 		}, FateMissed, "no scheduler served them"},
 		{"ledger and no scheduler", Owned, func(f *Facts) {
-			f.Missed = []Missed{{ID: 3, Missed: domain.Missed{First: domain.At(noon), Last: domain.At(at), Count: 9, Why: "late"}}}
+			f.Missed = []Missed{{ID: 3, Missed: domain.Missed{First: domain.At(noon), Last: domain.At(at), Count: 9, Why: explain.Sentence("late")}}}
 			f.Away = []Gap{{From: noon.Add(time.Second), To: at.Add(time.Minute)}}
 		}, FateMissed, "late; no scheduler was at work from 2026-03-28 12:00:01Z to 2026-03-28 12:01:10Z"},
 		{"the ledger of another time", Owned, func(f *Facts) {
@@ -159,7 +160,7 @@ func TestExplainWithoutRuns(t *testing.T) {
 			f.Job.NextFire, f.Paused = at, []domain.Pause{{Group: "other", From: noon, By: "ann"}}
 		}, FateUndecided, ""},
 		{"the group was paused, and the ledger does not say so", Owned, func(f *Facts) {
-			f.Missed = []Missed{{ID: 3, Missed: domain.Missed{First: domain.At(noon), Last: domain.At(at), Count: 9, Why: "late"}}}
+			f.Missed = []Missed{{ID: 3, Missed: domain.Missed{First: domain.At(noon), Last: domain.At(at), Count: 9, Why: explain.Sentence("late")}}}
 			f.Paused = []domain.Pause{{Group: "g", From: noon, To: at.Add(time.Second), By: "ann"}}
 		}, FateMissed, "late; group g was paused from 2026-03-28 12:00:00Z to"},
 		{"the group was paused, which explains no loss", Owned, func(f *Facts) {

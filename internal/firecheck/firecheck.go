@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/schedule"
 )
 
@@ -229,7 +230,7 @@ type Run struct {
 	State        domain.State
 	Reason       domain.Reason
 	Message      string
-	Waiting      string
+	Waiting      *explain.Explanation
 	Instance     string
 	Attempt      int
 	FireTime     time.Time

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/plan"
 	"github.com/belfryhq/belfry/internal/schedule"
 )
@@ -105,7 +106,7 @@ func (h *history) plan(t *rapid.T, index int, decided, end time.Time) time.Time 
 		decided = fire
 		if ahead == 0 && rapid.IntRange(0, 9).Draw(t, "misfires") == 0 {
 			h.missed = append(h.missed, Missed{ID: int64(len(h.missed) + 1), Missed: domain.Missed{
-				First: domain.At(fire), Last: domain.At(fire), Count: 1, Why: "late", At: domain.At(due),
+				First: domain.At(fire), Last: domain.At(fire), Count: 1, Why: explain.Sentence("late"), At: domain.At(due),
 			}})
 		} else {
 			h.runs[fire.UnixMilli()] = Run{

@@ -81,7 +81,7 @@ var matrix = []entry{
 	{pkg: "dispatcher/route", ours: []string{"internal/domain", "internal/engine", "internal/explain"}},
 	{pkg: "console/...", ours: []string{"console/...", "internal/domain", "internal/explain", "internal/schedule", "executor/wire", "internal/lifecycle"}},
 	// Lists and accounts need no domain types of their own, so the console uses the types of their stores.
-	{pkg: "console/api", ours: resourceOf("console/api/...", "console/live", "internal/alert", "internal/event", "internal/firecheck", "internal/runstats", "internal/store/alerts", "internal/store/auditlog", "internal/store/idempotency", "internal/store/runstats", "internal/store/view")},
+	{pkg: "console/api", ours: resourceOf("console/api/...", "console/live", "internal/alert", "internal/event", "internal/explain", "internal/firecheck", "internal/runstats", "internal/store/alerts", "internal/store/auditlog", "internal/store/idempotency", "internal/store/runstats", "internal/store/view")},
 	// The core that all resources of the API share. It imports no resource.
 	{pkg: "console/api/problem", ours: []string{"internal/domain", "internal/store/account"}},
 	{pkg: "console/api/strict", ours: []string{"console/api/problem", "internal/domain", "internal/event"}},
@@ -98,7 +98,7 @@ var matrix = []entry{
 	{pkg: "console/api/groups", ours: resourceOf("console/api/visible", "internal/store/runstats")},
 	{pkg: "console/api/history", ours: resourceOf("internal/store/auditlog")},
 	// Jobs compile schedules in the same way as previews.
-	{pkg: "console/api/jobs", ours: resourceOf("console/api/schedules", "console/api/visible", "internal/store/view")},
+	{pkg: "console/api/jobs", ours: resourceOf("console/api/schedules", "console/api/visible", "internal/explain", "internal/store/view")},
 	// Log-ins and tokens belong to users, so they use the checks and the JSON form of users.
 	{pkg: "console/api/login", ours: resourceOf("console/api/users")},
 	{pkg: "console/api/tokens", ours: resourceOf("console/api/users")},

@@ -85,8 +85,8 @@ func TestPauseIsOver(t *testing.T) {
 		if d.Missed != nil {
 			missed = d.Missed.Count
 			const said = "group g was paused from 2026-03-01T11:59:00.000Z to 2026-03-01T12:00:03.500Z by ann (the disks are changed); "
-			if !strings.HasPrefix(d.Missed.Why, said) || !strings.Contains(d.Missed.Why, string(m)) {
-				t.Errorf("%s: %s", m, d.Missed.Why)
+			if !strings.HasPrefix(d.Missed.Why.Text, said) || !strings.Contains(d.Missed.Why.Text, string(m)) {
+				t.Errorf("%s: %s", m, d.Missed.Why.Text)
 			}
 		}
 		if misfires != want.misfires || missed != want.missed || d.Parked {
@@ -103,8 +103,8 @@ func TestPauseAndTheEndOfAVersion(t *testing.T) {
 	if len(d.Runs) > 0 || d.Missed == nil || d.Missed.Count != 3 || !d.NextFire.Equal(noon.Add(3*time.Second)) {
 		t.Fatalf("%+v, missed %+v", d, d.Missed)
 	}
-	if !strings.Contains(d.Missed.Why, "has been paused since") || !strings.HasSuffix(d.Missed.Why, "the job was changed meanwhile") {
-		t.Error(d.Missed.Why)
+	if !strings.Contains(d.Missed.Why.Text, "has been paused since") || !strings.HasSuffix(d.Missed.Why.Text, "the job was changed meanwhile") {
+		t.Error(d.Missed.Why.Text)
 	}
 }
 

@@ -8,12 +8,11 @@
 package plan
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/schedule"
 )
 
@@ -80,6 +79,7 @@ type Decision struct {
 	Revive         []domain.RunID // stranded runs to fire now, as misfires
 	Drop           []domain.RunID // stranded runs to delete, because the ledger has them
 	Missed         *domain.Missed // to add to the ledger
+	MissedWhy      explain.Note   // the reason of Missed, as it is stored
 	NextFire       time.Time      // the first undecided fire time; zero if there is none
 	NextDue        time.Time      // its due instant
 	DecidedThrough time.Time      // zero if no fire time was ever decided
@@ -278,9 +278,10 @@ func (d *Decision) judge(j Job, m missedTimes, now time.Time, set Settings) {
 	}
 	dropped := max(m.len()-fires, 0)
 	if dropped > 0 {
+		d.MissedWhy = j.why(policy, m.at(0), m.at(dropped-1), now, set)
 		d.Missed = &domain.Missed{
 			First: domain.At(m.at(0)), Last: domain.At(m.at(dropped - 1)), Count: dropped, Policy: policy,
-			At: domain.At(now), Why: j.why(policy, m.at(0), m.at(dropped-1), now, set),
+			At: domain.At(now), Why: d.MissedWhy.Explanation(),
 		}
 	}
 	var made []Run
@@ -300,37 +301,44 @@ func (d *Decision) judge(j Job, m missedTimes, now time.Time, set Settings) {
 	d.Runs = append(made, d.Runs...)
 }
 
-// why returns the text that explains why the fire times from first to last were dropped.
-func (j *Job) why(policy domain.Misfire, first, last, now time.Time, set Settings) string {
+// why returns the explanation of why the fire times from first to last were dropped.
+func (j *Job) why(policy domain.Misfire, first, last, now time.Time, set Settings) explain.Note {
 	began, ended := j.pauseOf(first), j.pauseOf(last)
-	var because []string
-	if began == nil {
-		because = append(because, fmt.Sprintf("no scheduler served them within %s of their due instant (up to %s late)", set.Tolerance, now.Sub(first).Truncate(time.Second)))
-	}
+	pauses := explain.List{}
 	for i, p := range []*domain.Pause{began, ended} {
 		if p != nil && (i == 0 || p != began) {
-			because = append(because, p.Describe(now, sayInstant))
+			pauses = append(pauses, []any{p.Group, domain.At(p.From).String(), instantOrNone(p.To), p.By, p.Reason, p.Over(now)})
 		}
 	}
-	text := strings.Join(because, "; ")
+	outcome, latest := explain.OutcomeSkip, 0
 	switch policy {
 	case domain.MisfireFireOnce:
-		return text + "; fire_once made up for the latest"
+		outcome = explain.OutcomeFireOnce
 	case domain.MisfireFireAll:
-		return fmt.Sprintf("%s; fire_all makes up for the latest %d", text, set.FireAllMax)
+		outcome, latest = explain.OutcomeFireAll, set.FireAllMax
 	case domain.MisfireSkip:
+		if policy != j.Misfire || j.Closing && ended != nil {
+			outcome = explain.OutcomeChanged
+		}
 	}
-	if policy != j.Misfire || j.Closing && ended != nil {
-		return text + "; the job was changed meanwhile"
+	if began != nil {
+		return explain.Of(explain.GroupPaused, outcome, latest, pauses)
 	}
-	return text + "; the policy is skip"
+	late := now.Sub(first).Truncate(time.Second)
+	return explain.Of(explain.NoScheduler, outcome, latest, set.Tolerance.Milliseconds(), late.Milliseconds(), pauses)
 }
 
 func (j *Job) pauseOf(fire time.Time) *domain.Pause {
 	return domain.PauseAt(j.Paused, j.Schedule.Due(j.ID, fire))
 }
 
-func sayInstant(t time.Time) string { return domain.At(t).String() }
+// instantOrNone writes an instant, "" for the zero time.
+func instantOrNone(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return domain.At(t).String()
+}
 
 // After returns the fire time of a fixed_delay job that follows a run which ended at end: one delay later, but not
 // before the window opens. It returns zero if the window closes before that.

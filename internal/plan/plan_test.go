@@ -144,7 +144,7 @@ func TestDecide(t *testing.T) {
 			case tt.missed == 0 && d.Missed != nil:
 				t.Errorf("ledger entry %+v", d.Missed)
 			case tt.missed > 0 && (d.Missed == nil || d.Missed.Count != tt.missed || !d.Missed.First.Equal(at(tt.missedFirst)) ||
-				!d.Missed.Last.Equal(at(tt.missedLast)) || d.Missed.Policy != tt.misfire || d.Missed.Why == ""):
+				!d.Missed.Last.Equal(at(tt.missedLast)) || d.Missed.Policy != tt.misfire || d.Missed.Why.Text == ""):
 				t.Errorf("ledger entry %+v; want %d from %d to %d", d.Missed, tt.missed, tt.missedFirst, tt.missedLast)
 			}
 			if !d.NextFire.Equal(at(tt.wantNext)) || !d.NextDue.Equal(at(tt.wantNext)) || !d.DecidedThrough.Equal(at(tt.wantNext-1)) {
@@ -266,7 +266,7 @@ func TestNoFireTimes(t *testing.T) {
 func TestWhyNamesThePolicy(t *testing.T) {
 	for _, m := range []domain.Misfire{domain.MisfireSkip, domain.MisfireFireOnce, domain.MisfireFireAll} {
 		j := Job{ID: 7, Misfire: m, Schedule: compile(t, domain.Schedule{Kind: domain.ScheduleCron, Expr: "* * * * *"})}
-		if w := j.why(m, noon.Add(-90*time.Second), noon.Add(-90*time.Second), noon, DefaultSettings()); !strings.Contains(w, string(m)) || !strings.Contains(w, "1m30s") {
+		if w := j.why(m, noon.Add(-90*time.Second), noon.Add(-90*time.Second), noon, DefaultSettings()); !strings.Contains(w.English(), string(m)) || !strings.Contains(w.English(), "1m30s") {
 			t.Errorf("%s: %q", m, w)
 		}
 	}

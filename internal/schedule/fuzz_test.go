@@ -33,7 +33,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		s := mustCompile(t, in, Options{})
-		if s.Describe() == "" {
+		if s.Describe() == "" || s.DescribeChinese() == "" {
 			t.Errorf("%q has no description", expr)
 		}
 		at := time.Unix(from, 0)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/sim/memstore"
 )
 
@@ -151,8 +152,8 @@ func (s *faultyStore) LongWaiting(ctx context.Context, d time.Duration) ([]engin
 	return call(ctx, s, "LongWaiting", func() ([]engine.WaitingKey, error) { return s.Store.LongWaiting(ctx, d) })
 }
 
-func (s *faultyStore) WaitingCounts(ctx context.Context) (map[string]int, error) {
-	return call(ctx, s, "WaitingCounts", func() (map[string]int, error) { return s.Store.WaitingCounts(ctx) })
+func (s *faultyStore) WaitingCounts(ctx context.Context) (map[explain.Code]int, error) {
+	return call(ctx, s, "WaitingCounts", func() (map[explain.Code]int, error) { return s.Store.WaitingCounts(ctx) })
 }
 
 func (s *faultyStore) AssignWaiting(ctx context.Context, key engine.WaitingKey, limit int, choose func([]engine.WaitingRun) []engine.Binding) ([]engine.LiveRun, engine.Unassigned, error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/firecheck"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
@@ -80,13 +81,13 @@ func (n *alertNotes) started(def *definition, run domain.RunID, latenessMS *int6
 }
 
 // missed notes an entry of the missed ledger.
-func (n *alertNotes) missed(def *definition, first, last time.Time, count int64, why string) {
+func (n *alertNotes) missed(def *definition, first, last time.Time, count int64, why *explain.Explanation) {
 	if !def.Alert.Wants(domain.AlertMissed) {
 		return
 	}
 	n.add(def, engine.AlertNote{
 		Kind: domain.AlertMissed, At: domain.At(last), Count: count,
-		Missed: &engine.MissedAt{First: domain.At(first), Last: domain.At(last), Why: why},
+		Missed: &engine.MissedAt{First: domain.At(first), Last: domain.At(last), Why: why.Text, Code: why.Code, Args: why.Args},
 	})
 }
 
@@ -237,7 +238,7 @@ func (s *Store) tellUnexplained(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queri
 	}
 	var n alertNotes
 	for i := range p.JobIds {
-		n.missed(def, p.Firsts[i], p.Lasts[i], p.Counts[i], p.Whys[i])
+		n.missed(def, p.Firsts[i], p.Lasts[i], p.Counts[i], explain.Note(p.WhyNotes[i]).Explanation())
 	}
 	return s.tellNotes(ctx, tx, q, &n, s.Now())
 }

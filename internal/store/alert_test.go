@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/store"
 )
 
@@ -223,6 +224,9 @@ func TestAlertsOfMissedAndLate(t *testing.T) {
 	if len(got) != 1 || got[0].JobID != job || got[0].Kind != domain.AlertMissed || got[0].Count < 3500 || got[0].Missed == nil ||
 		got[0].Missed.Last.Sub(got[0].Missed.First.Time) < 50*time.Minute {
 		t.Fatalf("told: %+v", got)
+	}
+	if m := got[0].Missed; m.Code != explain.NoScheduler || m.Args["tolerance_ms"] != int64(5000) || m.Why != m.Reason().Text || m.Why == "" {
+		t.Errorf("the reason is %+v", m)
 	}
 	late := create(t, s, "c", alerting(domain.AlertLate)).ID
 	ends(t, s, late, domain.OutcomeSucceeded)

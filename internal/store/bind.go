@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
@@ -39,15 +40,19 @@ func (s *Store) waitingKeys(ctx context.Context, keep func(due time.Time) bool) 
 	return keys, nil
 }
 
-// WaitingCounts counts waiting runs by why they wait. It reads the first 10,000 of them.
-func (s *Store) WaitingCounts(ctx context.Context) (map[string]int, error) {
+// WaitingCounts counts waiting runs by the code of why they wait. It reads the first 10,000 of them.
+func (s *Store) WaitingCounts(ctx context.Context) (map[explain.Code]int, error) {
 	rows, err := s.q.WaitingCounts(ctx)
 	if err != nil {
 		return nil, pgerr.Translate(err)
 	}
-	out := make(map[string]int, len(rows))
+	out := make(map[explain.Code]int, len(rows))
 	for _, r := range rows {
-		out[r.Waiting] = int(r.Runs)
+		code := explain.Text // nothing says why, as in a row that was changed by hand
+		if e := explain.Current(explain.Note(r.Note), r.Waiting); e != nil {
+			code = e.Code
+		}
+		out[code] += int(r.Runs)
 	}
 	return out, nil
 }
@@ -98,7 +103,8 @@ func updateWhy(ctx context.Context, q *sqlcgen.Queries, runs []Waiting, to []eng
 	for i, b := range to {
 		if b.Instance == "" && b.Waiting != "" {
 			p.Ids = append(p.Ids, runs[i].ID)
-			p.Waitings = append(p.Waitings, b.Waiting)
+			p.Waitings = append(p.Waitings, b.Waiting.English())
+			p.WaitingNotes = append(p.WaitingNotes, string(b.Waiting))
 		}
 	}
 	if len(p.Ids) == 0 {
@@ -198,7 +204,8 @@ func (s *Store) bindWaiting(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, 
 		p.Attempts = append(p.Attempts, int32(r.Attempt))
 		p.Instances = append(p.Instances, to[i].Instance)
 		p.Boots = append(p.Boots, to[i].BootID)
-		p.Routes = append(p.Routes, to[i].Route)
+		p.Routes = append(p.Routes, to[i].Route.English())
+		p.RouteNotes = append(p.RouteNotes, string(to[i].Route))
 		p.GiveUps = append(p.GiveUps, s.giveUp(r.Def, r.DueAt))
 	}
 	if err := slots.save(ctx, q); err != nil {
@@ -267,7 +274,8 @@ func (s *Store) Unbind(ctx context.Context, refused []Refusal) (waiting, killed 
 			p.Ids = append(p.Ids, r.RunID)
 			p.Attempts = append(p.Attempts, int32(r.Attempt))
 			p.Binds = append(p.Binds, int32(r.Bind))
-			p.Waitings = append(p.Waitings, r.Why)
+			p.Waitings = append(p.Waitings, r.Why.English())
+			p.WaitingNotes = append(p.WaitingNotes, string(r.Why))
 			p.Avoids = append(p.Avoids, r.Avoid)
 		}
 		before, err := q.LiveRuns(ctx, ids)
@@ -409,7 +417,8 @@ func (s *Store) ExpandBroadcast(ctx context.Context, run engine.Due, def *engine
 		}
 		first, err := q.ExpandFirst(ctx, sqlcgen.ExpandFirstParams{
 			ID: run.RunID, DueAt: run.DueAt, Version: int32(run.JobVersion), Attempt: int32(run.Attempt), Total: ptr(int32(len(to))),
-			Pin: to[0].Pin, Instance: to[0].Instance, Boot: to[0].BootID, Route: to[0].Route, Waiting: to[0].Waiting,
+			Pin: to[0].Pin, Instance: to[0].Instance, Boot: to[0].BootID, Route: to[0].Route.English(), RouteNote: string(to[0].Route),
+			Waiting: to[0].Waiting.English(), WaitingNote: string(to[0].Waiting),
 			GiveUp: s.giveUp(def, run.DueAt), Tolerance: s.plan.Tolerance,
 		})
 		if err != nil {
@@ -520,8 +529,10 @@ func (s *Store) insertShards(ctx context.Context, q *sqlcgen.Queries, first doma
 		p.Instances = append(p.Instances, b.Instance)
 		p.Boots = append(p.Boots, b.BootID)
 		p.Pins = append(p.Pins, b.Pin)
-		p.Routes = append(p.Routes, b.Route)
-		p.Waitings = append(p.Waitings, b.Waiting)
+		p.Routes = append(p.Routes, b.Route.English())
+		p.RouteNotes = append(p.RouteNotes, string(b.Route))
+		p.Waitings = append(p.Waitings, b.Waiting.English())
+		p.WaitingNotes = append(p.WaitingNotes, string(b.Waiting))
 	}
 	return q.InsertShards(ctx, p)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/belfryhq/belfry/dispatcher"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/storetest"
 )
@@ -103,13 +104,18 @@ func viewRuns(t *testing.T, s *store.Store, job domain.JobID) []storetest.Run {
 
 func viewMissed(t *testing.T, s *store.Store, job domain.JobID) []domain.Missed {
 	t.Helper()
-	rows, err := s.Pool().Query(t.Context(), `SELECT first_fire_time, last_fire_time, count, why, policy FROM missed WHERE job_id = $1 ORDER BY id`, job)
+	rows, err := s.Pool().Query(t.Context(), `SELECT first_fire_time, last_fire_time, count, why, why_note, policy FROM missed WHERE job_id = $1 ORDER BY id`, job)
 	if err != nil {
 		t.Fatal(err)
 	}
 	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (m domain.Missed, err error) {
 		var first, last time.Time
-		err = row.Scan(&first, &last, &m.Count, &m.Why, &m.Policy)
+		var sentence string
+		var note explain.Note
+		err = row.Scan(&first, &last, &m.Count, &sentence, &note, &m.Policy)
+		if m.Why = note.Explanation(); m.Why.Text != sentence {
+			t.Errorf("the ledger has %s and %q, which differ", note, sentence)
+		}
 		m.First, m.Last = domain.At(first), domain.At(last)
 		return m, err
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
 
@@ -100,15 +101,16 @@ func (s *Store) admit(ctx context.Context, q *sqlcgen.Queries, in []*Admission, 
 	n := len(in)
 	p := sqlcgen.AdmitRunsParams{
 		Tolerance: s.plan.Tolerance, N: int32(n), Ids: make([]domain.RunID, n), DueAts: make([]time.Time, n),
-		Versions: make([]int32, n), Attempts: make([]int32, n), Waitings: []string{}, GiveUps: []time.Time{},
+		Versions: make([]int32, n), Attempts: make([]int32, n), Waitings: []string{}, WaitingNotes: []string{}, GiveUps: []time.Time{},
 	}
-	ways, hows := newShared[way](n), newShared[string](n)
+	ways, hows := newShared[way](n), newShared[explain.Note](n)
 	for k, a := range in {
 		p.Ids[k], p.DueAts[k], p.Versions[k], p.Attempts[k] = a.RunID, a.DueAt, int32(a.JobVersion), int32(a.Attempt)
 		ways.add(way{a.Instance, a.BootID})
 		hows.add(a.Route)
 		if a.Waiting != "" {
-			p.Waitings = atPlace(p.Waitings, n, k, a.Waiting, "")
+			p.Waitings = atPlace(p.Waitings, n, k, a.Waiting.English(), "")
+			p.WaitingNotes = atPlace(p.WaitingNotes, n, k, string(a.Waiting), "")
 		}
 		if a.Def.Timeout > 0 {
 			p.GiveUps = atPlace(p.GiveUps, n, k, s.giveUp(a.Def, a.DueAt), epoch(time.Time{}))
@@ -117,7 +119,8 @@ func (s *Store) admit(ctx context.Context, q *sqlcgen.Queries, in []*Admission, 
 	p.Ways, p.Hows = ways.places, hows.places
 	p.SharedInstances, p.Instances = texts(ways, func(w way) string { return w.instance })
 	p.SharedBoots, p.Boots = texts(ways, func(w way) string { return w.boot })
-	p.SharedRoutes, p.Routes = texts(hows, func(route string) string { return route })
+	p.SharedRoutes, p.Routes = texts(hows, explain.Note.English)
+	p.SharedRouteNotes, p.RouteNotes = texts(hows, func(route explain.Note) string { return string(route) })
 	for k, a := range in {
 		if a.Instance == "" {
 			p.Ways[k] = 0
@@ -412,11 +415,11 @@ func (s *Store) settleBlocked(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries
 }
 
 // waitsBehind returns what a held run waits for. Column held_by names the run that holds it.
-func waitsBehind(def *engine.Definition) string {
+func waitsBehind(def *engine.Definition) explain.Note {
 	if def.Block == domain.BlockCoverEarly {
-		return engine.WaitsToCover
+		return explain.Of(explain.CoveredRun)
 	}
-	return engine.WaitsItsTurn
+	return explain.Of(explain.EarlierRun)
 }
 
 // hold holds runs back. It returns those that exceed the bound on held runs of a job.
@@ -449,7 +452,9 @@ func (s *Store) hold(ctx context.Context, q *sqlcgen.Queries, in []Admission, sl
 		k := slotOf(a.Def, a.Instance)
 		p.Owners = append(p.Owners, slots.owners[k])
 		p.Instances = append(p.Instances, k.instance)
-		p.Waitings = append(p.Waitings, waitsBehind(a.Def))
+		waits := waitsBehind(a.Def)
+		p.Waitings = append(p.Waitings, waits.English())
+		p.WaitingNotes = append(p.WaitingNotes, string(waits))
 	}
 	rows, err := q.HoldRuns(ctx, p)
 	for _, r := range rows {

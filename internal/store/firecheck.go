@@ -2,12 +2,12 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/firecheck"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
@@ -137,6 +137,7 @@ func stillOpen(ctx context.Context, q *sqlcgen.Queries, gap firecheck.Unexplaine
 
 // entries makes one ledger entry for each unbroken sequence of open fire times.
 func entries(gap firecheck.Unexplained, open map[int64]bool) (p sqlcgen.InsertMissedParams) {
+	why := explain.Of(explain.Unexplained, gap.Version)
 	adjoins := false
 	for _, f := range gap.FireTimes {
 		if !open[f.UnixMilli()] {
@@ -156,7 +157,8 @@ func entries(gap firecheck.Unexplained, open map[int64]bool) (p sqlcgen.InsertMi
 		p.Lasts = append(p.Lasts, f)
 		p.Counts = append(p.Counts, 1)
 		p.Policies = append(p.Policies, string(gap.Misfire))
-		p.Whys = append(p.Whys, fmt.Sprintf("unexplained: the audit found neither a run nor an entry, although version %d of the job held", gap.Version))
+		p.Whys = append(p.Whys, why.English())
+		p.WhyNotes = append(p.WhyNotes, string(why))
 	}
 	return p
 }

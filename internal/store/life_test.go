@@ -3,12 +3,12 @@ package store_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/store"
 )
 
@@ -193,11 +193,11 @@ func batchOf(t *testing.T, instances, routes int) {
 	want := make(map[domain.RunID]string)
 	for i := range in {
 		a := &in[i]
-		a.Binding = engine.Binding{Instance: fmt.Sprint("i", i%instances), BootID: fmt.Sprint("b", i%3), Route: fmt.Sprint("r", i%routes)}
-		want[a.RunID] = fmt.Sprintf("i%d b%d r%d 1 true", i%instances, i%3, i%routes)
+		a.Binding = engine.Binding{Instance: fmt.Sprint("i", i%instances), BootID: fmt.Sprint("b", i%3), Route: explain.Of(explain.First, i%routes+1)}
+		want[a.RunID] = fmt.Sprintf("i%d b%d 1 true %s %s", i%instances, i%3, a.Route.English(), a.Route)
 		if i%4 == 0 {
-			a.Binding = engine.Binding{Waiting: "full", Route: fmt.Sprint("r", i%routes)}
-			want[a.RunID] = fmt.Sprintf("- - r%d 0 false", i%routes)
+			a.Binding = engine.Binding{Waiting: explain.Of(explain.BehindOthers), Route: explain.Of(explain.First, i%routes+1)}
+			want[a.RunID] = fmt.Sprintf("- - 0 false %s %s %s %s", a.Route.English(), a.Route, a.Waiting.English(), a.Waiting)
 		}
 	}
 	out, err := s.Admit(t.Context(), in)
@@ -205,8 +205,8 @@ func batchOf(t *testing.T, instances, routes int) {
 		t.Fatalf("%d bound, %d waiting, %v", len(out.Bound), len(out.Waiting), err)
 	}
 	for id, want := range want {
-		got := query[string](t, s, `SELECT concat_ws(' ', COALESCE(instance, '-'), COALESCE(boot_id, '-'), route, bind,
-			(bound_at IS NOT NULL AND dispatched_at IS NOT NULL)::text) FROM runs_live WHERE id = $1`, id)
+		got := query[string](t, s, `SELECT concat_ws(' ', COALESCE(instance, '-'), COALESCE(boot_id, '-'), bind,
+			(bound_at IS NOT NULL AND dispatched_at IS NOT NULL)::text, route, route_note, waiting, waiting_note) FROM runs_live WHERE id = $1`, id)
 		if got != want {
 			t.Errorf("run %s: %s, want %s", id, got, want)
 		}
@@ -229,8 +229,8 @@ func batchOf(t *testing.T, instances, routes int) {
 		t.Fatal(err)
 	}
 	for i, r := range out.Bound {
-		got := query[string](t, s, `SELECT COALESCE((SELECT concat_ws(' ', instance, boot_id, route) FROM runs_history WHERE id = $1), 'live')`, r.ID)
-		ends, _, _ := strings.Cut(want[r.ID], " 1 ")
+		got := query[string](t, s, `SELECT COALESCE((SELECT concat_ws(' ', instance, boot_id, '1 true', route, route_note) FROM runs_history WHERE id = $1), 'live')`, r.ID)
+		ends := want[r.ID] // both forms of the route are in the history too
 		if foreign[r.ID] {
 			ends = "live"
 		}

@@ -270,7 +270,8 @@ func (w *planWriter) add(j lockedJob, def *definition, d plan.Decision) {
 		w.missed.Lasts = append(w.missed.Lasts, m.Last.Time)
 		w.missed.Counts = append(w.missed.Counts, int64(m.Count))
 		w.missed.Policies = append(w.missed.Policies, string(m.Policy))
-		w.missed.Whys = append(w.missed.Whys, m.Why)
+		w.missed.Whys = append(w.missed.Whys, m.Why.Text)
+		w.missed.WhyNotes = append(w.missed.WhyNotes, string(d.MissedWhy))
 		w.alerts.missed(def, m.First.Time, m.Last.Time, int64(m.Count), m.Why)
 	}
 	w.revive = append(w.revive, d.Revive...)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 	"github.com/belfryhq/belfry/internal/store/sqlcgen"
 )
@@ -471,7 +472,10 @@ func (w *settling) putBack(ctx context.Context) error {
 	if len(w.requeue) == 0 {
 		return nil
 	}
-	rows, err := w.q.RequeueRuns(ctx, w.requeue)
+	startFailed := explain.Of(explain.StartFailed)
+	rows, err := w.q.RequeueRuns(ctx, sqlcgen.RequeueRunsParams{
+		Ids: w.requeue, Waiting: startFailed.English(), WaitingNote: string(startFailed),
+	})
 	if err != nil {
 		return err
 	}

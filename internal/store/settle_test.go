@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 )
@@ -232,7 +233,7 @@ func TestDeletedJob(t *testing.T) {
 	trigger(t, s, other.ID, 1)
 	near := claim(t, s)
 	in := admissions(t, s, near[len(near)-1:])
-	in[0].Instance, in[0].BootID, in[0].Waiting = "", "", "no room"
+	in[0].Instance, in[0].BootID, in[0].Waiting = "", "", explain.Of(explain.NoRoom)
 	if _, err := s.Admit(t.Context(), in); err != nil {
 		t.Fatal(err)
 	}

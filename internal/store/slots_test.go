@@ -14,6 +14,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
 )
@@ -404,7 +405,7 @@ func (f *fray) admit(s *store.Store, rng *rand.Rand, due []engine.Due) error {
 		if rng.IntN(5) > 0 {
 			a.Binding = engine.Binding{Instance: fmt.Sprintf("i%d", rng.IntN(2)), BootID: "b1", Route: "test"}
 		} else {
-			a.Waiting = "no room"
+			a.Waiting = explain.Of(explain.NoRoom)
 		}
 		in = append(in, a)
 	}

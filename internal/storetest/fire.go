@@ -7,6 +7,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 func admitCompares(t *testing.T, s *suite) {
@@ -73,7 +74,7 @@ func waitAndAssign(t *testing.T, s *suite) {
 	equal(t, "long waiting", len(long), 1)
 	counts, err := s.Assign.WaitingCounts(t.Context())
 	s.must(err)
-	equal(t, "count", counts["no room"], 1)
+	equal(t, "count", counts[explain.NoRoom], 1)
 
 	assign := func(k engine.WaitingKey, to engine.Binding) []engine.LiveRun {
 		bound, _, err := s.Fire.AssignWaiting(t.Context(), k, 10, func(runs []engine.WaitingRun) []engine.Binding {
@@ -298,7 +299,7 @@ func unbinds(t *testing.T, s *suite) {
 	job := s.job("a", instanceScope)
 	run := s.start(job.ID, "i1")
 	unbind := func(bind, attempt int) (waiting, killed []engine.LiveRun) {
-		waiting, killed, err := s.Offer.Unbind(t.Context(), []engine.Refusal{{RunID: run.ID, Attempt: attempt, Bind: bind, Why: "full", Avoid: "i1"}})
+		waiting, killed, err := s.Offer.Unbind(t.Context(), []engine.Refusal{{RunID: run.ID, Attempt: attempt, Bind: bind, Why: explain.Of(explain.Refused, "i1", "full"), Avoid: "i1"}})
 		s.must(err)
 		return waiting, killed
 	}

@@ -81,7 +81,7 @@ func pauses(t *testing.T, s *suite) {
 		equal(t, string(policies[i])+": misfire runs", misfires, made)
 		equal(t, string(policies[i])+": dropped", s.ledger(jobs[i].ID), expected-made)
 		for _, m := range s.Missed(t, jobs[i].ID) {
-			if !strings.HasPrefix(m.Why, "group g was paused from "+p.From.Format("2006-01-02T15:04:05")) || !strings.Contains(m.Why, "by ann (new disks)") {
+			if !strings.HasPrefix(m.Why.Text, "group g was paused from "+p.From.Format("2006-01-02T15:04:05")) || !strings.Contains(m.Why.Text, "by ann (new disks)") {
 				t.Errorf("the ledger says: %s", m.Why)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 func killUnbound(t *testing.T, s *suite) {
@@ -162,7 +163,7 @@ func orphans(t *testing.T, s *suite) {
 	none, err := s.Reconcile.ReleaseOrphans(t.Context(), 10)
 	s.must(err)
 	equal(t, "with an owner", len(none), 0)
-	_, _, err = s.Offer.Unbind(t.Context(), []engine.Refusal{{RunID: run.ID, Attempt: 1, Bind: 1, Why: "full"}})
+	_, _, err = s.Offer.Unbind(t.Context(), []engine.Refusal{{RunID: run.ID, Attempt: 1, Bind: 1, Why: explain.Of(explain.Refused, "i1", "full")}})
 	s.must(err)
 	released, err := s.Reconcile.ReleaseOrphans(t.Context(), 10)
 	s.must(err)

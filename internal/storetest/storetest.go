@@ -9,6 +9,7 @@ import (
 	"github.com/belfryhq/belfry/dispatcher"
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/scheduler"
 )
 
@@ -173,7 +174,7 @@ func (s *suite) claim() []engine.Due {
 // to returns a binding to boot b1 of an instance or, for "", a reason to wait.
 func to(instance string) engine.Binding {
 	if instance == "" {
-		return engine.Binding{Waiting: "no room"}
+		return engine.Binding{Waiting: explain.Of(explain.NoRoom)}
 	}
 	return engine.Binding{Instance: instance, BootID: "b1", Route: "test"}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
@@ -112,15 +113,15 @@ const MissedState = "missed"
 
 // lastRun is a run of a job, a whole broadcast, or missed fire times.
 type lastRun struct {
-	ID         *domain.RunID  `json:"id" doc:"The run. For a broadcast: the first shard in that state; for missed fire times: null"`
-	At         domain.Instant `json:"at" doc:"The fire time, or the time of creation if the run has none. For missed fire times: the last one"`
-	State      string         `json:"state" doc:"The state of the run, or missed. For a broadcast: the state of the worst shard"`
-	Reason     domain.Reason  `json:"reason"`
-	Cause      domain.Cause   `json:"cause" doc:"Empty for missed fire times"`
-	DurationMS *int64         `json:"duration_ms" doc:"The duration of the last attempt; null until the run has ended"`
-	Shards     int            `json:"shards,omitempty" doc:"For a broadcast: the number of shards"`
-	Count      int64          `json:"count,omitempty" doc:"The number of missed fire times"`
-	Why        string         `json:"why,omitempty" doc:"Why the fire times were missed"`
+	ID         *domain.RunID        `json:"id" doc:"The run. For a broadcast: the first shard in that state; for missed fire times: null"`
+	At         domain.Instant       `json:"at" doc:"The fire time, or the time of creation if the run has none. For missed fire times: the last one"`
+	State      string               `json:"state" doc:"The state of the run, or missed. For a broadcast: the state of the worst shard"`
+	Reason     domain.Reason        `json:"reason"`
+	Cause      domain.Cause         `json:"cause" doc:"Empty for missed fire times"`
+	DurationMS *int64               `json:"duration_ms" doc:"The duration of the last attempt; null until the run has ended"`
+	Shards     int                  `json:"shards,omitempty" doc:"For a broadcast: the number of shards"`
+	Count      int64                `json:"count,omitempty" doc:"The number of missed fire times"`
+	Why        *explain.Explanation `json:"why,omitempty" doc:"Why the fire times were missed"`
 }
 
 func lastRunOf(r view.LastRun) lastRun {

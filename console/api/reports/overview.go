@@ -166,7 +166,9 @@ func (a *API) look(ctx context.Context, scope statstore.Scope) (runstats.Overvie
 		return out, err
 	}
 	for i := range out.RecentMissed {
-		out.RecentMissed[i].Why = shorten(out.RecentMissed[i].Why)
+		why := *out.RecentMissed[i].Why
+		why.Text = shorten(why.Text)
+		out.RecentMissed[i].Why = &why
 	}
 	return out, nil
 }

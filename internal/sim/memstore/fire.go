@@ -8,6 +8,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // Admit fires runs: pending to queued, bound to the chosen instance, under their block slots.
@@ -214,9 +215,9 @@ func (s *Store) hold(in []engine.Admission, out *engine.Admitted) (full []engine
 				r.State = domain.Pending
 			}
 			r.Held, r.Admitted, r.HeldBy, r.HeldOn = true, true, db.owner(k), k.instance
-			r.Waiting = engine.WaitsItsTurn
+			r.Waiting = explain.Of(explain.EarlierRun)
 			if a.Def.Block == domain.BlockCoverEarly {
-				r.Waiting = engine.WaitsToCover
+				r.Waiting = explain.Of(explain.CoveredRun)
 			}
 			out.Held = append(out.Held, r.ID)
 		}
@@ -340,13 +341,13 @@ func (s *Store) waitingKeys(keep func(time.Time) bool) (keys []engine.WaitingKey
 	return keys, nil
 }
 
-// WaitingCounts counts waiting runs by what they say about why they wait.
-func (s *Store) WaitingCounts(context.Context) (map[string]int, error) {
-	out := make(map[string]int)
+// WaitingCounts counts waiting runs by the code of why they wait.
+func (s *Store) WaitingCounts(context.Context) (map[explain.Code]int, error) {
+	out := make(map[explain.Code]int)
 	s.db.tx(func() {
 		for id := range s.db.waiting {
 			if r := s.db.live[id]; r != nil {
-				out[r.Waiting]++
+				out[r.Waiting.Code()]++
 			}
 		}
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/plan"
 	"github.com/belfryhq/belfry/internal/schedule"
 )
@@ -104,7 +105,7 @@ type Run struct {
 	CreatedAt       time.Time
 	Reason          domain.Reason
 	Message         string
-	Waiting         string
+	Waiting         explain.Note
 	Output          string
 	LatenessMS      *int64
 	FinishedAt      time.Time

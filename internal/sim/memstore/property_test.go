@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/sim/memstore"
 )
 
@@ -116,7 +117,7 @@ func (m *blockModel) fire(t *rapid.T, instance string) {
 	for _, d := range due {
 		b := engine.Binding{Instance: instance, BootID: "b1"}
 		if instance == "" {
-			b = engine.Binding{Waiting: "no room"}
+			b = engine.Binding{Waiting: explain.Of(explain.NoRoom)}
 		}
 		in = append(in, engine.Admission{Due: d, Def: defs.Of(d.JobID, d.JobVersion), Binding: b})
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/engine"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/plan"
 )
 
@@ -125,7 +126,7 @@ func (w *settling) requeue(def *engine.Definition, r *Run) {
 	w.free(def, r, false)
 	r.State, r.Avoid = domain.Queued, r.Instance
 	r.Instance, r.BootID, r.BoundAt, r.StartedAt, r.GiveUpAt = "", "", nil, nil, time.Time{}
-	r.Waiting = "the instance that had accepted it could not start it"
+	r.Waiting = explain.Of(explain.StartFailed)
 	w.s.wait(r, def)
 	w.out.Waiting = true
 	w.out.Changes = append(w.out.Changes, change(r))

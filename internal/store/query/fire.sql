@@ -12,7 +12,8 @@
 -- offer has been silent, so bound_at must not include the time spent waiting for a lock. dispatched_at is only
 -- displayed.
 UPDATE runs_live r
-   SET state = 'queued', admitted = true, waiting = NULLIF(w.waiting, ''), route = COALESCE(w.route, (@shared_routes::text[])[w.how]),
+   SET state = 'queued', admitted = true, waiting = NULLIF(w.waiting, ''), waiting_note = NULLIF(w.waiting_note, ''),
+       route = COALESCE(w.route, (@shared_routes::text[])[w.how]), route_note = NULLIF(COALESCE(w.route_note, (@shared_route_notes::text[])[w.how]), ''),
        instance = CASE WHEN w.way > 0 THEN COALESCE(w.instance, (@shared_instances::text[])[w.way]) END,
        boot_id = CASE WHEN w.way > 0 THEN COALESCE(w.boot, (@shared_boots::text[])[w.way]) END,
        bind = r.bind + (w.way > 0)::int,
@@ -22,7 +23,8 @@ UPDATE runs_live r
   FROM (SELECT generate_series(1, @n::int) AS place, unnest(@ids::uuid[]) AS id, unnest(@due_ats::timestamptz[]) AS due_at,
                unnest(@versions::int[]) AS version, unnest(@attempts::int[]) AS attempt,
                unnest(@ways::int[]) AS way, unnest(@instances::text[]) AS instance, unnest(@boots::text[]) AS boot,
-               unnest(@hows::int[]) AS how, unnest(@routes::text[]) AS route, unnest(@waitings::text[]) AS waiting,
+               unnest(@hows::int[]) AS how, unnest(@routes::text[]) AS route, unnest(@route_notes::text[]) AS route_note,
+               unnest(@waitings::text[]) AS waiting, unnest(@waiting_notes::text[]) AS waiting_note,
                unnest(@give_ups::timestamptz[]) AS give_up) w
  WHERE r.id = ANY(@ids::uuid[]) AND r.id = w.id
    AND (r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
@@ -92,10 +94,12 @@ UPDATE block_slots s SET owner = NULLIF(w.owner, '00000000-0000-0000-0000-000000
 -- owner cannot end in between.
 UPDATE runs_live r
    SET state = CASE WHEN r.state = 'queued' THEN 'pending' ELSE r.state END,
-       held = true, admitted = true, held_by = w.owner, held_on = w.instance, waiting = w.waiting
+       held = true, admitted = true, held_by = w.owner, held_on = w.instance, waiting = w.waiting,
+       waiting_note = NULLIF(w.waiting_note, '')
   FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@due_ats::timestamptz[]) AS due_at,
                unnest(@attempts::int[]) AS attempt, unnest(@owners::uuid[]) AS owner,
-               unnest(@instances::text[]) AS instance, unnest(@waitings::text[]) AS waiting) w
+               unnest(@instances::text[]) AS instance, unnest(@waitings::text[]) AS waiting,
+               unnest(@waiting_notes::text[]) AS waiting_note) w
  WHERE r.id = w.id
    AND (r.due_at = w.due_at AND r.attempt = w.attempt
         AND (r.state IN ('pending', 'retrying') OR (r.state = 'queued' AND r.instance IS NULL))
@@ -135,10 +139,12 @@ SELECT * FROM runs_live WHERE id = ANY(@ids::uuid[]);
 -- name: BindWaiting :many
 UPDATE runs_live r
    SET instance = w.instance, boot_id = w.boot, bind = r.bind + 1, bound_at = clock_timestamp(),
-       dispatched_at = clock_timestamp(), route = w.route, waiting = NULL, give_up_at = NULLIF(w.give_up, 'epoch')
+       dispatched_at = clock_timestamp(), route = w.route, route_note = NULLIF(w.route_note, ''), waiting = NULL, waiting_note = NULL,
+       give_up_at = NULLIF(w.give_up, 'epoch')
   FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@attempts::int[]) AS attempt,
                unnest(@instances::text[]) AS instance, unnest(@boots::text[]) AS boot,
-               unnest(@routes::text[]) AS route, unnest(@give_ups::timestamptz[]) AS give_up) w
+               unnest(@routes::text[]) AS route, unnest(@route_notes::text[]) AS route_note,
+               unnest(@give_ups::timestamptz[]) AS give_up) w
  WHERE r.id = w.id
    AND (r.attempt = w.attempt AND r.state = 'queued' AND r.instance IS NULL AND r.kill_requested_at IS NULL) IS TRUE
 RETURNING r.*;
@@ -149,10 +155,11 @@ DELETE FROM runs_waiting WHERE run_id = ANY(@ids::uuid[]);
 -- name: Unbind :many
 -- Takes attempts from instances that certainly will not start them. Each change applies only to the given offer round.
 UPDATE runs_live r
-   SET instance = NULL, boot_id = NULL, bound_at = NULL, give_up_at = NULL, waiting = w.waiting,
+   SET instance = NULL, boot_id = NULL, bound_at = NULL, give_up_at = NULL, waiting = w.waiting, waiting_note = NULLIF(w.waiting_note, ''),
        avoid = COALESCE(NULLIF(w.avoid, ''), r.avoid)
   FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@attempts::int[]) AS attempt, unnest(@binds::int[]) AS bind,
-               unnest(@waitings::text[]) AS waiting, unnest(@avoids::text[]) AS avoid) w
+               unnest(@waitings::text[]) AS waiting, unnest(@waiting_notes::text[]) AS waiting_note,
+               unnest(@avoids::text[]) AS avoid) w
  WHERE r.id = w.id
    AND (r.attempt = w.attempt AND r.bind = w.bind AND r.state = 'queued' AND r.instance IS NOT NULL) IS TRUE
 RETURNING r.*;
@@ -168,7 +175,7 @@ RETURNING r.*;
 -- name: MarkRunning :many
 -- The ids are sorted.
 UPDATE runs_live r
-   SET state = 'running', started_at = w.started_at, waiting = NULL,
+   SET state = 'running', started_at = w.started_at, waiting = NULL, waiting_note = NULL,
        lateness_ms = COALESCE(r.lateness_ms, (extract(epoch FROM w.started_at - r.due_at) * 1000)::bigint)
   FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@attempts::int[]) AS attempt,
                unnest(@instances::text[]) AS instance, unnest(@boots::text[]) AS boot, unnest(@binds::int[]) AS bind,
@@ -181,7 +188,8 @@ RETURNING r.*;
 -- Turns a broadcast into its shard 0.
 UPDATE runs_live r
    SET state = 'queued', admitted = true, replanned = true, shard_index = 0, shard_total = @total, broadcast_id = r.id,
-       pin = NULLIF(@pin::text, ''), route = @route, waiting = NULLIF(@waiting::text, ''),
+       pin = NULLIF(@pin::text, ''), route = @route, route_note = NULLIF(@route_note::text, ''), waiting = NULLIF(@waiting::text, ''),
+       waiting_note = NULLIF(@waiting_note::text, ''),
        instance = NULLIF(@instance::text, ''), boot_id = NULLIF(@boot::text, ''),
        bind = r.bind + (@instance::text <> '')::int,
        bound_at = CASE WHEN @instance::text <> '' THEN clock_timestamp() END,
@@ -195,16 +203,17 @@ RETURNING r.*;
 
 -- name: InsertShards :many
 INSERT INTO runs_live (id, job_id, job_version, group_name, cause, state, admitted, bind, fire_time, due_at, created_at,
-       rung_at, bound_at, dispatched_at, give_up_at, instance, boot_id, pin, waiting, route, param,
+       rung_at, bound_at, dispatched_at, give_up_at, instance, boot_id, pin, waiting, waiting_note, route, route_note, param,
        shard_index, shard_total, broadcast_id, parent_run_id, event_id)
 SELECT w.id, f.job_id, f.job_version, f.group_name, f.cause, 'queued', true, (w.instance <> '')::int, f.fire_time,
        f.due_at, f.created_at, f.rung_at, CASE WHEN w.instance <> '' THEN clock_timestamp() END,
        CASE WHEN w.instance <> '' THEN clock_timestamp() END, CASE WHEN w.instance <> '' THEN NULLIF(@give_up::timestamptz, 'epoch') END,
-       NULLIF(w.instance, ''), NULLIF(w.boot, ''), NULLIF(w.pin, ''), NULLIF(w.waiting, ''), w.route, f.param,
+       NULLIF(w.instance, ''), NULLIF(w.boot, ''), NULLIF(w.pin, ''), NULLIF(w.waiting, ''), NULLIF(w.waiting_note, ''), w.route,
+       NULLIF(w.route_note, ''), f.param,
        w.shard, f.shard_total, f.id, f.parent_run_id, f.event_id
   FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@shards::int[]) AS shard, unnest(@instances::text[]) AS instance,
                unnest(@boots::text[]) AS boot, unnest(@pins::text[]) AS pin, unnest(@routes::text[]) AS route,
-               unnest(@waitings::text[]) AS waiting) w
+               unnest(@route_notes::text[]) AS route_note, unnest(@waitings::text[]) AS waiting, unnest(@waiting_notes::text[]) AS waiting_note) w
   JOIN runs_live f ON f.id = @first_id
 RETURNING *;
 
@@ -251,8 +260,8 @@ RETURNING u.job_id, u.found;
 INSERT INTO route_uses (job_id) SELECT DISTINCT j FROM unnest(@job_ids::bigint[]) j ORDER BY j ON CONFLICT DO NOTHING;
 
 -- name: SayWhy :exec
-UPDATE runs_live r SET waiting = w.waiting
-  FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@waitings::text[]) AS waiting) w
+UPDATE runs_live r SET waiting = w.waiting, waiting_note = NULLIF(w.waiting_note, '')
+  FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@waitings::text[]) AS waiting, unnest(@waiting_notes::text[]) AS waiting_note) w
  WHERE r.id = w.id AND r.state = 'queued' AND r.instance IS NULL AND r.waiting IS DISTINCT FROM w.waiting;
 
 -- name: OwnerRuns :many

@@ -59,9 +59,10 @@ DELETE FROM runs_live l WHERE l.id = ANY(@ids::uuid[])
 
 -- name: InsertMissed :exec
 -- If the group is empty, the table's trigger looks it up.
-INSERT INTO missed (job_id, group_name, first_fire_time, last_fire_time, count, policy, why)
+INSERT INTO missed (job_id, group_name, first_fire_time, last_fire_time, count, policy, why, why_note)
 SELECT unnest(@job_ids::bigint[]), NULLIF(unnest(@groups::text[]), ''), unnest(@firsts::timestamptz[]), unnest(@lasts::timestamptz[]),
-       unnest(@counts::bigint[]), unnest(@policies::text[]), unnest(@whys::text[]);
+       unnest(@counts::bigint[]), unnest(@policies::text[]), unnest(@whys::text[]),
+       NULLIF(unnest(@why_notes::text[]), '');
 
 -- name: AdvanceDue :exec
 -- The epoch stands for null, because the driver's arrays of time values have no nulls.

@@ -75,8 +75,8 @@ SELECT r.id, r.job_id, r.job_version, r.group_name, r.due_at, r.pin FROM runs_li
  LIMIT @batch;
 
 -- name: WaitingCounts :many
-SELECT COALESCE(r.waiting, '')::text AS waiting, count(*) AS runs
-  FROM (SELECT run_id FROM runs_waiting LIMIT 10000) w JOIN runs_live r ON r.id = w.run_id GROUP BY 1;
+SELECT COALESCE(r.waiting, '')::text AS waiting, COALESCE(r.waiting_note, '')::text AS note, count(*) AS runs
+  FROM (SELECT run_id FROM runs_waiting LIMIT 10000) w JOIN runs_live r ON r.id = w.run_id GROUP BY 1, 2;
 
 -- name: MakeDays :exec
 SELECT make_day(d) FROM unnest(@days::date[]) d;

@@ -14,42 +14,47 @@ import (
 
 const admitRuns = `-- name: AdmitRuns :many
 UPDATE runs_live r
-   SET state = 'queued', admitted = true, waiting = NULLIF(w.waiting, ''), route = COALESCE(w.route, ($1::text[])[w.how]),
-       instance = CASE WHEN w.way > 0 THEN COALESCE(w.instance, ($2::text[])[w.way]) END,
-       boot_id = CASE WHEN w.way > 0 THEN COALESCE(w.boot, ($3::text[])[w.way]) END,
+   SET state = 'queued', admitted = true, waiting = NULLIF(w.waiting, ''), waiting_note = NULLIF(w.waiting_note, ''),
+       route = COALESCE(w.route, ($1::text[])[w.how]), route_note = NULLIF(COALESCE(w.route_note, ($2::text[])[w.how]), ''),
+       instance = CASE WHEN w.way > 0 THEN COALESCE(w.instance, ($3::text[])[w.way]) END,
+       boot_id = CASE WHEN w.way > 0 THEN COALESCE(w.boot, ($4::text[])[w.way]) END,
        bind = r.bind + (w.way > 0)::int,
        bound_at = CASE WHEN w.way > 0 THEN clock_timestamp() END,
        dispatched_at = CASE WHEN w.way > 0 THEN statement_timestamp() END,
        give_up_at = CASE WHEN w.way > 0 THEN NULLIF(w.give_up, 'epoch') END
-  FROM (SELECT generate_series(1, $6::int) AS place, unnest($4::uuid[]) AS id, unnest($7::timestamptz[]) AS due_at,
-               unnest($8::int[]) AS version, unnest($9::int[]) AS attempt,
-               unnest($10::int[]) AS way, unnest($11::text[]) AS instance, unnest($12::text[]) AS boot,
-               unnest($13::int[]) AS how, unnest($14::text[]) AS route, unnest($15::text[]) AS waiting,
-               unnest($16::timestamptz[]) AS give_up) w
- WHERE r.id = ANY($4::uuid[]) AND r.id = w.id
+  FROM (SELECT generate_series(1, $7::int) AS place, unnest($5::uuid[]) AS id, unnest($8::timestamptz[]) AS due_at,
+               unnest($9::int[]) AS version, unnest($10::int[]) AS attempt,
+               unnest($11::int[]) AS way, unnest($12::text[]) AS instance, unnest($13::text[]) AS boot,
+               unnest($14::int[]) AS how, unnest($15::text[]) AS route, unnest($16::text[]) AS route_note,
+               unnest($17::text[]) AS waiting, unnest($18::text[]) AS waiting_note,
+               unnest($19::timestamptz[]) AS give_up) w
+ WHERE r.id = ANY($5::uuid[]) AND r.id = w.id
    AND (r.due_at = w.due_at AND r.job_version = w.version AND r.attempt = w.attempt
         AND r.state IN ('pending', 'retrying') AND r.replanned AND NOT r.held AND r.kill_requested_at IS NULL
-        AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - $5::interval)) IS TRUE
+        AND (r.cause <> 'schedule' OR r.admitted OR r.attempt > 1 OR r.due_at >= statement_timestamp() - $6::interval)) IS TRUE
 RETURNING w.place::int AS place, r.cause, r.bind, r.fire_time, r.bound_at, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id
 `
 
 type AdmitRunsParams struct {
-	SharedRoutes    []string
-	SharedInstances []string
-	SharedBoots     []string
-	Ids             []domain.RunID
-	Tolerance       time.Duration
-	N               int32
-	DueAts          []time.Time
-	Versions        []int32
-	Attempts        []int32
-	Ways            []int32
-	Instances       []string
-	Boots           []string
-	Hows            []int32
-	Routes          []string
-	Waitings        []string
-	GiveUps         []time.Time
+	SharedRoutes     []string
+	SharedRouteNotes []string
+	SharedInstances  []string
+	SharedBoots      []string
+	Ids              []domain.RunID
+	Tolerance        time.Duration
+	N                int32
+	DueAts           []time.Time
+	Versions         []int32
+	Attempts         []int32
+	Ways             []int32
+	Instances        []string
+	Boots            []string
+	Hows             []int32
+	Routes           []string
+	RouteNotes       []string
+	Waitings         []string
+	WaitingNotes     []string
+	GiveUps          []time.Time
 }
 
 type AdmitRunsRow struct {
@@ -80,6 +85,7 @@ type AdmitRunsRow struct {
 func (q *Queries) AdmitRuns(ctx context.Context, arg AdmitRunsParams) ([]AdmitRunsRow, error) {
 	rows, err := q.db.Query(ctx, admitRuns,
 		arg.SharedRoutes,
+		arg.SharedRouteNotes,
 		arg.SharedInstances,
 		arg.SharedBoots,
 		arg.Ids,
@@ -93,7 +99,9 @@ func (q *Queries) AdmitRuns(ctx context.Context, arg AdmitRunsParams) ([]AdmitRu
 		arg.Boots,
 		arg.Hows,
 		arg.Routes,
+		arg.RouteNotes,
 		arg.Waitings,
+		arg.WaitingNotes,
 		arg.GiveUps,
 	)
 	if err != nil {
@@ -128,22 +136,25 @@ func (q *Queries) AdmitRuns(ctx context.Context, arg AdmitRunsParams) ([]AdmitRu
 const bindWaiting = `-- name: BindWaiting :many
 UPDATE runs_live r
    SET instance = w.instance, boot_id = w.boot, bind = r.bind + 1, bound_at = clock_timestamp(),
-       dispatched_at = clock_timestamp(), route = w.route, waiting = NULL, give_up_at = NULLIF(w.give_up, 'epoch')
+       dispatched_at = clock_timestamp(), route = w.route, route_note = NULLIF(w.route_note, ''), waiting = NULL, waiting_note = NULL,
+       give_up_at = NULLIF(w.give_up, 'epoch')
   FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::int[]) AS attempt,
                unnest($3::text[]) AS instance, unnest($4::text[]) AS boot,
-               unnest($5::text[]) AS route, unnest($6::timestamptz[]) AS give_up) w
+               unnest($5::text[]) AS route, unnest($6::text[]) AS route_note,
+               unnest($7::timestamptz[]) AS give_up) w
  WHERE r.id = w.id
    AND (r.attempt = w.attempt AND r.state = 'queued' AND r.instance IS NULL AND r.kill_requested_at IS NULL) IS TRUE
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note
 `
 
 type BindWaitingParams struct {
-	Ids       []domain.RunID
-	Attempts  []int32
-	Instances []string
-	Boots     []string
-	Routes    []string
-	GiveUps   []time.Time
+	Ids        []domain.RunID
+	Attempts   []int32
+	Instances  []string
+	Boots      []string
+	Routes     []string
+	RouteNotes []string
+	GiveUps    []time.Time
 }
 
 func (q *Queries) BindWaiting(ctx context.Context, arg BindWaitingParams) ([]RunsLive, error) {
@@ -153,6 +164,7 @@ func (q *Queries) BindWaiting(ctx context.Context, arg BindWaitingParams) ([]Run
 		arg.Instances,
 		arg.Boots,
 		arg.Routes,
+		arg.RouteNotes,
 		arg.GiveUps,
 	)
 	if err != nil {
@@ -203,6 +215,8 @@ func (q *Queries) BindWaiting(ctx context.Context, arg BindWaitingParams) ([]Run
 			&i.EventID,
 			&i.Plain,
 			&i.KillWhy,
+			&i.WaitingNote,
+			&i.RouteNote,
 		); err != nil {
 			return nil, err
 		}
@@ -406,32 +420,35 @@ func (q *Queries) EnsureUses(ctx context.Context, jobIds []int64) error {
 const expandFirst = `-- name: ExpandFirst :many
 UPDATE runs_live r
    SET state = 'queued', admitted = true, replanned = true, shard_index = 0, shard_total = $1, broadcast_id = r.id,
-       pin = NULLIF($2::text, ''), route = $3, waiting = NULLIF($4::text, ''),
-       instance = NULLIF($5::text, ''), boot_id = NULLIF($6::text, ''),
-       bind = r.bind + ($5::text <> '')::int,
-       bound_at = CASE WHEN $5::text <> '' THEN clock_timestamp() END,
-       dispatched_at = CASE WHEN $5::text <> '' THEN clock_timestamp() END,
-       give_up_at = CASE WHEN $5::text <> '' THEN NULLIF($7::timestamptz, 'epoch') END
- WHERE r.id = $8 AND r.due_at = $9 AND r.job_version = $10 AND r.attempt = $11 AND NOT r.held AND r.kill_requested_at IS NULL
+       pin = NULLIF($2::text, ''), route = $3, route_note = NULLIF($4::text, ''), waiting = NULLIF($5::text, ''),
+       waiting_note = NULLIF($6::text, ''),
+       instance = NULLIF($7::text, ''), boot_id = NULLIF($8::text, ''),
+       bind = r.bind + ($7::text <> '')::int,
+       bound_at = CASE WHEN $7::text <> '' THEN clock_timestamp() END,
+       dispatched_at = CASE WHEN $7::text <> '' THEN clock_timestamp() END,
+       give_up_at = CASE WHEN $7::text <> '' THEN NULLIF($9::timestamptz, 'epoch') END
+ WHERE r.id = $10 AND r.due_at = $11 AND r.job_version = $12 AND r.attempt = $13 AND NOT r.held AND r.kill_requested_at IS NULL
    AND r.broadcast_id IS NULL
    AND (r.state = 'pending' OR (r.state = 'queued' AND r.instance IS NULL))
-   AND (r.cause <> 'schedule' OR r.admitted OR r.due_at >= statement_timestamp() - $12::interval)
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why
+   AND (r.cause <> 'schedule' OR r.admitted OR r.due_at >= statement_timestamp() - $14::interval)
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note
 `
 
 type ExpandFirstParams struct {
-	Total     *int32
-	Pin       string
-	Route     string
-	Waiting   string
-	Instance  string
-	Boot      string
-	GiveUp    time.Time
-	ID        domain.RunID
-	DueAt     time.Time
-	Version   int32
-	Attempt   int32
-	Tolerance time.Duration
+	Total       *int32
+	Pin         string
+	Route       string
+	RouteNote   string
+	Waiting     string
+	WaitingNote string
+	Instance    string
+	Boot        string
+	GiveUp      time.Time
+	ID          domain.RunID
+	DueAt       time.Time
+	Version     int32
+	Attempt     int32
+	Tolerance   time.Duration
 }
 
 // Turns a broadcast into its shard 0.
@@ -440,7 +457,9 @@ func (q *Queries) ExpandFirst(ctx context.Context, arg ExpandFirstParams) ([]Run
 		arg.Total,
 		arg.Pin,
 		arg.Route,
+		arg.RouteNote,
 		arg.Waiting,
+		arg.WaitingNote,
 		arg.Instance,
 		arg.Boot,
 		arg.GiveUp,
@@ -498,6 +517,8 @@ func (q *Queries) ExpandFirst(ctx context.Context, arg ExpandFirstParams) ([]Run
 			&i.EventID,
 			&i.Plain,
 			&i.KillWhy,
+			&i.WaitingNote,
+			&i.RouteNote,
 		); err != nil {
 			return nil, err
 		}
@@ -562,7 +583,7 @@ func (q *Queries) Fireable(ctx context.Context, arg FireableParams) ([]FireableR
 }
 
 const heldAt = `-- name: HeldAt :many
-SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why FROM runs_live r
+SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note FROM runs_live r
   JOIN (SELECT unnest($1::bigint[]) AS job_id, unnest($2::text[]) AS instance) w
     ON r.job_id = w.job_id AND r.held AND (r.held_on = w.instance) IS TRUE
  ORDER BY r.id
@@ -623,6 +644,8 @@ func (q *Queries) HeldAt(ctx context.Context, arg HeldAtParams) ([]RunsLive, err
 			&i.EventID,
 			&i.Plain,
 			&i.KillWhy,
+			&i.WaitingNote,
+			&i.RouteNote,
 		); err != nil {
 			return nil, err
 		}
@@ -666,10 +689,12 @@ func (q *Queries) HeldCounts(ctx context.Context, jobIds []int64) ([]HeldCountsR
 const holdRuns = `-- name: HoldRuns :many
 UPDATE runs_live r
    SET state = CASE WHEN r.state = 'queued' THEN 'pending' ELSE r.state END,
-       held = true, admitted = true, held_by = w.owner, held_on = w.instance, waiting = w.waiting
+       held = true, admitted = true, held_by = w.owner, held_on = w.instance, waiting = w.waiting,
+       waiting_note = NULLIF(w.waiting_note, '')
   FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::timestamptz[]) AS due_at,
                unnest($3::int[]) AS attempt, unnest($4::uuid[]) AS owner,
-               unnest($5::text[]) AS instance, unnest($6::text[]) AS waiting) w
+               unnest($5::text[]) AS instance, unnest($6::text[]) AS waiting,
+               unnest($7::text[]) AS waiting_note) w
  WHERE r.id = w.id
    AND (r.due_at = w.due_at AND r.attempt = w.attempt
         AND (r.state IN ('pending', 'retrying') OR (r.state = 'queued' AND r.instance IS NULL))
@@ -678,12 +703,13 @@ RETURNING r.id, r.job_id
 `
 
 type HoldRunsParams struct {
-	Ids       []domain.RunID
-	DueAts    []time.Time
-	Attempts  []int32
-	Owners    []domain.RunID
-	Instances []string
-	Waitings  []string
+	Ids          []domain.RunID
+	DueAts       []time.Time
+	Attempts     []int32
+	Owners       []domain.RunID
+	Instances    []string
+	Waitings     []string
+	WaitingNotes []string
 }
 
 type HoldRunsRow struct {
@@ -701,6 +727,7 @@ func (q *Queries) HoldRuns(ctx context.Context, arg HoldRunsParams) ([]HoldRunsR
 		arg.Owners,
 		arg.Instances,
 		arg.Waitings,
+		arg.WaitingNotes,
 	)
 	if err != nil {
 		return nil, err
@@ -737,30 +764,33 @@ func (q *Queries) InsertBroadcast(ctx context.Context, arg InsertBroadcastParams
 
 const insertShards = `-- name: InsertShards :many
 INSERT INTO runs_live (id, job_id, job_version, group_name, cause, state, admitted, bind, fire_time, due_at, created_at,
-       rung_at, bound_at, dispatched_at, give_up_at, instance, boot_id, pin, waiting, route, param,
+       rung_at, bound_at, dispatched_at, give_up_at, instance, boot_id, pin, waiting, waiting_note, route, route_note, param,
        shard_index, shard_total, broadcast_id, parent_run_id, event_id)
 SELECT w.id, f.job_id, f.job_version, f.group_name, f.cause, 'queued', true, (w.instance <> '')::int, f.fire_time,
        f.due_at, f.created_at, f.rung_at, CASE WHEN w.instance <> '' THEN clock_timestamp() END,
        CASE WHEN w.instance <> '' THEN clock_timestamp() END, CASE WHEN w.instance <> '' THEN NULLIF($1::timestamptz, 'epoch') END,
-       NULLIF(w.instance, ''), NULLIF(w.boot, ''), NULLIF(w.pin, ''), NULLIF(w.waiting, ''), w.route, f.param,
+       NULLIF(w.instance, ''), NULLIF(w.boot, ''), NULLIF(w.pin, ''), NULLIF(w.waiting, ''), NULLIF(w.waiting_note, ''), w.route,
+       NULLIF(w.route_note, ''), f.param,
        w.shard, f.shard_total, f.id, f.parent_run_id, f.event_id
   FROM (SELECT unnest($2::uuid[]) AS id, unnest($3::int[]) AS shard, unnest($4::text[]) AS instance,
                unnest($5::text[]) AS boot, unnest($6::text[]) AS pin, unnest($7::text[]) AS route,
-               unnest($8::text[]) AS waiting) w
-  JOIN runs_live f ON f.id = $9
-RETURNING id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why
+               unnest($8::text[]) AS route_note, unnest($9::text[]) AS waiting, unnest($10::text[]) AS waiting_note) w
+  JOIN runs_live f ON f.id = $11
+RETURNING id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note
 `
 
 type InsertShardsParams struct {
-	GiveUp    time.Time
-	Ids       []domain.RunID
-	Shards    []int32
-	Instances []string
-	Boots     []string
-	Pins      []string
-	Routes    []string
-	Waitings  []string
-	FirstID   domain.RunID
+	GiveUp       time.Time
+	Ids          []domain.RunID
+	Shards       []int32
+	Instances    []string
+	Boots        []string
+	Pins         []string
+	Routes       []string
+	RouteNotes   []string
+	Waitings     []string
+	WaitingNotes []string
+	FirstID      domain.RunID
 }
 
 func (q *Queries) InsertShards(ctx context.Context, arg InsertShardsParams) ([]RunsLive, error) {
@@ -772,7 +802,9 @@ func (q *Queries) InsertShards(ctx context.Context, arg InsertShardsParams) ([]R
 		arg.Boots,
 		arg.Pins,
 		arg.Routes,
+		arg.RouteNotes,
 		arg.Waitings,
+		arg.WaitingNotes,
 		arg.FirstID,
 	)
 	if err != nil {
@@ -823,6 +855,8 @@ func (q *Queries) InsertShards(ctx context.Context, arg InsertShardsParams) ([]R
 			&i.EventID,
 			&i.Plain,
 			&i.KillWhy,
+			&i.WaitingNote,
+			&i.RouteNote,
 		); err != nil {
 			return nil, err
 		}
@@ -894,7 +928,7 @@ func (q *Queries) LiveOwners(ctx context.Context, owners []domain.RunID) ([]doma
 }
 
 const liveRuns = `-- name: LiveRuns :many
-SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why FROM runs_live WHERE id = ANY($1::uuid[])
+SELECT id, job_id, job_version, group_name, cause, state, held, admitted, attempt, replanned, bind, fire_time, due_at, created_at, rung_at, bound_at, dispatched_at, started_at, give_up_at, kill_requested_at, kill_reason, lateness_ms, instance, boot_id, pin, avoid, held_by, held_on, reason, message, waiting, route, param, shard_index, shard_total, broadcast_id, parent_run_id, event_id, plain, kill_why, waiting_note, route_note FROM runs_live WHERE id = ANY($1::uuid[])
 `
 
 func (q *Queries) LiveRuns(ctx context.Context, ids []domain.RunID) ([]RunsLive, error) {
@@ -947,6 +981,8 @@ func (q *Queries) LiveRuns(ctx context.Context, ids []domain.RunID) ([]RunsLive,
 			&i.EventID,
 			&i.Plain,
 			&i.KillWhy,
+			&i.WaitingNote,
+			&i.RouteNote,
 		); err != nil {
 			return nil, err
 		}
@@ -1012,14 +1048,14 @@ func (q *Queries) LockSlots(ctx context.Context, arg LockSlotsParams) ([]BlockSl
 
 const markRunning = `-- name: MarkRunning :many
 UPDATE runs_live r
-   SET state = 'running', started_at = w.started_at, waiting = NULL,
+   SET state = 'running', started_at = w.started_at, waiting = NULL, waiting_note = NULL,
        lateness_ms = COALESCE(r.lateness_ms, (extract(epoch FROM w.started_at - r.due_at) * 1000)::bigint)
   FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::int[]) AS attempt,
                unnest($3::text[]) AS instance, unnest($4::text[]) AS boot, unnest($5::int[]) AS bind,
                unnest($6::timestamptz[]) AS started_at) w
  WHERE r.id = w.id
    AND (r.attempt = w.attempt AND r.instance = w.instance AND r.boot_id = w.boot AND r.bind = w.bind AND r.state = 'queued') IS TRUE
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note
 `
 
 type MarkRunningParams struct {
@@ -1089,6 +1125,8 @@ func (q *Queries) MarkRunning(ctx context.Context, arg MarkRunningParams) ([]Run
 			&i.EventID,
 			&i.Plain,
 			&i.KillWhy,
+			&i.WaitingNote,
+			&i.RouteNote,
 		); err != nil {
 			return nil, err
 		}
@@ -1101,7 +1139,7 @@ func (q *Queries) MarkRunning(ctx context.Context, arg MarkRunningParams) ([]Run
 }
 
 const ownerRuns = `-- name: OwnerRuns :many
-SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why FROM runs_live r
+SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note FROM runs_live r
   JOIN (SELECT unnest($1::bigint[]) AS job_id, unnest($2::text[]) AS instance, unnest($3::uuid[]) AS owner) w
     ON r.job_id = w.job_id
  WHERE (COALESCE(r.broadcast_id, r.id) = w.owner AND (w.instance = '' OR r.instance = w.instance)) IS TRUE
@@ -1165,6 +1203,8 @@ func (q *Queries) OwnerRuns(ctx context.Context, arg OwnerRunsParams) ([]RunsLiv
 			&i.EventID,
 			&i.Plain,
 			&i.KillWhy,
+			&i.WaitingNote,
+			&i.RouteNote,
 		); err != nil {
 			return nil, err
 		}
@@ -1216,7 +1256,7 @@ UPDATE runs_live r SET bind = r.bind + 1, bound_at = clock_timestamp()
   FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::int[]) AS attempt, unnest($3::int[]) AS bind) w
  WHERE r.id = w.id
    AND (r.attempt = w.attempt AND r.bind = w.bind AND r.state = 'queued' AND r.instance IS NOT NULL) IS TRUE
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note
 `
 
 type RaiseBindsParams struct {
@@ -1276,6 +1316,8 @@ func (q *Queries) RaiseBinds(ctx context.Context, arg RaiseBindsParams) ([]RunsL
 			&i.EventID,
 			&i.Plain,
 			&i.KillWhy,
+			&i.WaitingNote,
+			&i.RouteNote,
 		); err != nil {
 			return nil, err
 		}
@@ -1288,18 +1330,19 @@ func (q *Queries) RaiseBinds(ctx context.Context, arg RaiseBindsParams) ([]RunsL
 }
 
 const sayWhy = `-- name: SayWhy :exec
-UPDATE runs_live r SET waiting = w.waiting
-  FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS waiting) w
+UPDATE runs_live r SET waiting = w.waiting, waiting_note = NULLIF(w.waiting_note, '')
+  FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::text[]) AS waiting, unnest($3::text[]) AS waiting_note) w
  WHERE r.id = w.id AND r.state = 'queued' AND r.instance IS NULL AND r.waiting IS DISTINCT FROM w.waiting
 `
 
 type SayWhyParams struct {
-	Ids      []domain.RunID
-	Waitings []string
+	Ids          []domain.RunID
+	Waitings     []string
+	WaitingNotes []string
 }
 
 func (q *Queries) SayWhy(ctx context.Context, arg SayWhyParams) error {
-	_, err := q.db.Exec(ctx, sayWhy, arg.Ids, arg.Waitings)
+	_, err := q.db.Exec(ctx, sayWhy, arg.Ids, arg.Waitings, arg.WaitingNotes)
 	return err
 }
 
@@ -1385,21 +1428,23 @@ func (q *Queries) TakeTurns(ctx context.Context, arg TakeTurnsParams) ([]TakeTur
 
 const unbind = `-- name: Unbind :many
 UPDATE runs_live r
-   SET instance = NULL, boot_id = NULL, bound_at = NULL, give_up_at = NULL, waiting = w.waiting,
+   SET instance = NULL, boot_id = NULL, bound_at = NULL, give_up_at = NULL, waiting = w.waiting, waiting_note = NULLIF(w.waiting_note, ''),
        avoid = COALESCE(NULLIF(w.avoid, ''), r.avoid)
   FROM (SELECT unnest($1::uuid[]) AS id, unnest($2::int[]) AS attempt, unnest($3::int[]) AS bind,
-               unnest($4::text[]) AS waiting, unnest($5::text[]) AS avoid) w
+               unnest($4::text[]) AS waiting, unnest($5::text[]) AS waiting_note,
+               unnest($6::text[]) AS avoid) w
  WHERE r.id = w.id
    AND (r.attempt = w.attempt AND r.bind = w.bind AND r.state = 'queued' AND r.instance IS NOT NULL) IS TRUE
-RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why
+RETURNING r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.held, r.admitted, r.attempt, r.replanned, r.bind, r.fire_time, r.due_at, r.created_at, r.rung_at, r.bound_at, r.dispatched_at, r.started_at, r.give_up_at, r.kill_requested_at, r.kill_reason, r.lateness_ms, r.instance, r.boot_id, r.pin, r.avoid, r.held_by, r.held_on, r.reason, r.message, r.waiting, r.route, r.param, r.shard_index, r.shard_total, r.broadcast_id, r.parent_run_id, r.event_id, r.plain, r.kill_why, r.waiting_note, r.route_note
 `
 
 type UnbindParams struct {
-	Ids      []domain.RunID
-	Attempts []int32
-	Binds    []int32
-	Waitings []string
-	Avoids   []string
+	Ids          []domain.RunID
+	Attempts     []int32
+	Binds        []int32
+	Waitings     []string
+	WaitingNotes []string
+	Avoids       []string
 }
 
 // Takes attempts from instances that certainly will not start them. Each change applies only to the given offer round.
@@ -1409,6 +1454,7 @@ func (q *Queries) Unbind(ctx context.Context, arg UnbindParams) ([]RunsLive, err
 		arg.Attempts,
 		arg.Binds,
 		arg.Waitings,
+		arg.WaitingNotes,
 		arg.Avoids,
 	)
 	if err != nil {
@@ -1459,6 +1505,8 @@ func (q *Queries) Unbind(ctx context.Context, arg UnbindParams) ([]RunsLive, err
 			&i.EventID,
 			&i.Plain,
 			&i.KillWhy,
+			&i.WaitingNote,
+			&i.RouteNote,
 		); err != nil {
 			return nil, err
 		}

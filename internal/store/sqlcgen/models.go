@@ -71,4 +71,6 @@ type RunsLive struct {
 	EventID         *string
 	Plain           bool
 	KillWhy         *string
+	WaitingNote     *string
+	RouteNote       *string
 }

@@ -232,9 +232,10 @@ func (q *Queries) DropStranded(ctx context.Context, ids []domain.RunID) error {
 }
 
 const insertMissed = `-- name: InsertMissed :exec
-INSERT INTO missed (job_id, group_name, first_fire_time, last_fire_time, count, policy, why)
+INSERT INTO missed (job_id, group_name, first_fire_time, last_fire_time, count, policy, why, why_note)
 SELECT unnest($1::bigint[]), NULLIF(unnest($2::text[]), ''), unnest($3::timestamptz[]), unnest($4::timestamptz[]),
-       unnest($5::bigint[]), unnest($6::text[]), unnest($7::text[])
+       unnest($5::bigint[]), unnest($6::text[]), unnest($7::text[]),
+       NULLIF(unnest($8::text[]), '')
 `
 
 type InsertMissedParams struct {
@@ -245,6 +246,7 @@ type InsertMissedParams struct {
 	Counts   []int64
 	Policies []string
 	Whys     []string
+	WhyNotes []string
 }
 
 // If the group is empty, the table's trigger looks it up.
@@ -257,6 +259,7 @@ func (q *Queries) InsertMissed(ctx context.Context, arg InsertMissedParams) erro
 		arg.Counts,
 		arg.Policies,
 		arg.Whys,
+		arg.WhyNotes,
 	)
 	return err
 }

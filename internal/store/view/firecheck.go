@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/firecheck"
 	"github.com/belfryhq/belfry/internal/schedule"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
@@ -304,7 +305,7 @@ func (a *FireCheck) reasons(ctx context.Context, b *fireBatch, facts []*firechec
 	entries := make(map[domain.JobID][]firecheck.Missed)
 	for _, r := range rows {
 		entries[domain.JobID(r.JobID)] = append(entries[domain.JobID(r.JobID)], firecheck.Missed{ID: r.ID, Missed: domain.Missed{
-			First: domain.At(r.FirstFireTime), Last: domain.At(r.LastFireTime), Count: int(r.Count), Why: r.Why,
+			First: domain.At(r.FirstFireTime), Last: domain.At(r.LastFireTime), Count: int(r.Count), Why: explain.Read(explain.Note(orZero(r.WhyNote)), r.Why),
 			Policy: domain.Misfire(r.Policy), At: domain.At(r.At),
 		}})
 	}
@@ -431,7 +432,7 @@ func (a *FireCheck) countShards(ctx context.Context, runs map[domain.RunID][]fir
 func fireCheckRun(r sqlcgen.FireCheckRunsRow) firecheck.Run {
 	return firecheck.Run{
 		ID: r.ID, Version: int(r.JobVersion), Cause: domain.Cause(r.Cause), State: domain.State(r.State), Reason: domain.Reason(r.Reason),
-		Message: r.Message, Waiting: r.Waiting, Instance: r.Instance, Attempt: int(r.Attempt), FireTime: orZero(r.FireTime).UTC(),
+		Message: r.Message, Waiting: explain.Current(explain.Note(r.WaitingNote), r.Waiting), Instance: r.Instance, Attempt: int(r.Attempt), FireTime: orZero(r.FireTime).UTC(),
 		DueAt: r.DueAt.UTC(), DispatchedAt: orZero(r.DispatchedAt).UTC(), StartedAt: orZero(r.StartedAt).UTC(),
 		FinishedAt: orZero(r.FinishedAt).UTC(), LatenessMS: r.LatenessMs, HeldBy: r.HeldBy, Shards: int(r.Shards),
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/runstats"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
@@ -189,7 +190,7 @@ func (s *Store) Missed(ctx context.Context, job domain.JobID, before int64, limi
 	for i, r := range rows {
 		entries[i] = MissedEntry{r.ID, domain.Missed{
 			First: domain.At(r.FirstFireTime), Last: domain.At(r.LastFireTime), Count: int(r.Count),
-			Why: r.Why, Policy: domain.Misfire(r.Policy), At: domain.At(r.At),
+			Why: explain.Read(explain.Note(orZero(r.WhyNote)), r.Why), Policy: domain.Misfire(r.Policy), At: domain.At(r.At),
 		}}
 	}
 	return entries, nil
@@ -223,6 +224,6 @@ func recentMissed(r sqlcgen.LatestMissedRow) runstats.RecentMissed {
 	return runstats.RecentMissed{
 		JobID: domain.JobID(r.JobID), JobName: r.JobName, Group: r.GroupName,
 		Missed: domain.Missed{First: domain.At(r.FirstFireTime), Last: domain.At(r.LastFireTime), Count: int(r.Count),
-			Why: r.Why, Policy: domain.Misfire(r.Policy), At: domain.At(r.At)},
+			Why: explain.Read(explain.Note(orZero(r.WhyNote)), r.Why), Policy: domain.Misfire(r.Policy), At: domain.At(r.At)},
 	}
 }

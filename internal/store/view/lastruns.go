@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
 )
@@ -20,9 +21,9 @@ type LastRun struct {
 	Reason   domain.Reason
 	Duration time.Duration // if it has ended
 	Ended    bool
-	Shards   int    // number of shards of a broadcast that were read
-	Missed   int64  // number of missed fire times; 0: it is a run
-	Why      string // why the fire times were missed
+	Shards   int                  // number of shards of a broadcast that were read
+	Missed   int64                // number of missed fire times; 0: it is a run
+	Why      *explain.Explanation // why the fire times were missed
 }
 
 const (
@@ -75,7 +76,7 @@ func (s *Store) LastRuns(ctx context.Context, jobs []domain.Job, only []string, 
 	}
 	for _, m := range missed {
 		job := domain.JobID(m.JobID)
-		out[job] = append(out[job], LastRun{At: m.LastFireTime.UTC(), Missed: m.Count, Why: m.Why})
+		out[job] = append(out[job], LastRun{At: m.LastFireTime.UTC(), Missed: m.Count, Why: explain.Read(explain.Note(orZero(m.WhyNote)), m.Why)})
 	}
 	for job, all := range out {
 		slices.SortFunc(all, func(a, b LastRun) int {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
 )
@@ -288,7 +289,8 @@ func toRun(r sqlcgen.RunsByIDRow) domain.Run {
 		FireTime: instant(r.FireTime), DueAt: domain.AtPtr(r.DueAt), CreatedAt: domain.At(r.CreatedAt),
 		DispatchedAt: instant(r.DispatchedAt), StartedAt: instant(r.StartedAt), FinishedAt: instant(r.FinishedAt),
 		LatenessMS: r.LatenessMs, Attempt: int(r.Attempt), MaxAttempts: int(r.Retries) + 1,
-		Instance: orZero(r.Instance), Route: r.Route, Waiting: orZero(r.Waiting), HeldBy: r.HeldBy,
+		Instance: orZero(r.Instance), Route: explain.Current(explain.Note(orZero(r.RouteNote)), r.Route),
+		Waiting: explain.Current(explain.Note(orZero(r.WaitingNote)), orZero(r.Waiting)), HeldBy: r.HeldBy,
 		BroadcastID: r.BroadcastID, ParentRunID: r.ParentRunID, EventID: orZero(r.EventID),
 		KillAskedAt: instant(r.KillRequestedAt),
 	}

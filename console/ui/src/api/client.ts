@@ -50,6 +50,12 @@ type Options<P extends keyof paths, M extends Method> = {
   signal?: AbortSignal;
 };
 
+let language = "en";
+/** speak sets the language in which the server describes schedules. */
+export function speak(l: "en" | "zh-CN") {
+  language = l;
+}
+
 let onUnauthorized: () => void = () => {};
 /** whenUnauthorized sets the function that is called when the session has ended. */
 export function whenUnauthorized(f: () => void) {
@@ -62,7 +68,7 @@ export async function call<M extends Method, P extends PathsWith<M>>(method: M, 
     url = url.replace(`{${name}}`, encodeURIComponent(String(value)));
   }
   url += search((o.query ?? {}) as Record<string, unknown>);
-  const headers: Record<string, string> = {};
+  const headers: Record<string, string> = { "Accept-Language": language };
   if (o.body !== undefined) headers["Content-Type"] = "application/json";
   else if (o.yaml !== undefined) headers["Content-Type"] = "application/yaml";
   if (o.version !== undefined) headers["If-Match"] = `"${o.version}"`;

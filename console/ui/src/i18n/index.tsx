@@ -1,4 +1,5 @@
 import { createContext, useCallback, useContext, useEffect, useMemo, useState, type ReactNode } from "react";
+import { speak } from "../api/client";
 import { en } from "./en";
 import { zh } from "./zh";
 
@@ -16,6 +17,12 @@ function initial(): Language {
   return first.toLowerCase().startsWith("zh") ? "zh" : "en";
 }
 
+/** spoken also sets the language that the server uses for its texts. */
+function spoken(l: Language): Language {
+  speak(l === "zh" ? "zh-CN" : "en");
+  return l;
+}
+
 /** fill replaces the placeholders of a text, such as "{n} runs", by values. */
 export function fill(text: string, values?: Record<string, string | number>): string {
   return values ? text.replace(/\{(\w+)\}/g, (place, name: string) => String(values[name] ?? place)) : text;
@@ -24,13 +31,13 @@ export function fill(text: string, values?: Record<string, string | number>): st
 const Context = createContext<{ t: Translate; language: Language; setLanguage: (l: Language) => void } | null>(null);
 
 export function LanguageProvider({ children }: { children: ReactNode }) {
-  const [language, set] = useState(initial);
+  const [language, set] = useState(() => spoken(initial()));
   useEffect(() => {
     document.documentElement.lang = language === "zh" ? "zh-Hans" : "en";
   }, [language]);
   const setLanguage = useCallback((l: Language) => {
     localStorage.setItem(storageKey, l);
-    set(l);
+    set(spoken(l));
   }, []);
   const value = useMemo(() => ({ t: ((key, values) => fill(dictionaries[language][key], values)) as Translate, language, setLanguage }), [language, setLanguage]);
   return <Context.Provider value={value}>{children}</Context.Provider>;

@@ -3,7 +3,7 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link, useLocation } from "wouter";
 import { get, type Answer, type Job } from "../api/client";
-import { useT } from "../i18n";
+import { useLanguage, useT } from "../i18n";
 import { useListKeys, useNow, useTitle } from "../lib/hooks";
 import { merge, useRunStream } from "../lib/live";
 import { useMay } from "../lib/me";
@@ -79,8 +79,8 @@ export default function JobPage({ id }: { id: number }) {
 }
 
 function Upcoming({ job }: { job: Job }) {
-  const t = useT();
-  const next = useQuery({ queryKey: ["job", job.id, "next", job.version, job.next_fire_time], queryFn: () => get("/api/v1/jobs/{id}/next", { path: { id: job.id }, query: { count: 5 } }), enabled: job.schedule.kind !== "none" });
+  const { t, language } = useLanguage();
+  const next = useQuery({ queryKey: ["job", job.id, "next", job.version, job.next_fire_time, language], queryFn: () => get("/api/v1/jobs/{id}/next", { path: { id: job.id }, query: { count: 5 } }), enabled: job.schedule.kind !== "none" });
   const zone = job.schedule.time_zone || (job.schedule.kind === "cron" ? "UTC" : viewerZone());
   return (
     <Section title={t("job.upcoming")}>

@@ -4,6 +4,7 @@ import { useState } from "react";
 import { Link } from "wouter";
 import { get, search, type Schemas } from "../api/client";
 import { useT } from "../i18n";
+import { useExplain } from "../i18n/explain";
 import { useFilters, useListKeys, useNow, useTitle } from "../lib/hooks";
 import { useStream } from "../lib/live";
 import { clock, dateTime, shortDuration } from "../lib/time";
@@ -98,12 +99,13 @@ function Tile({ name, value, note, bad, href }: { name: string; value: string | 
 /** Missed lists the latest entries of the missed ledger. Each one links to its job's page, which explains why the job did not run. */
 function Missed({ entries, now }: { entries: Schemas["RecentMissed"][]; now: Date }) {
   const t = useT();
+  const explain = useExplain();
   return (
     <Section title={t("overview.latestmissed")}>
       <ul className="plain-list">{entries.slice(0, 4).map((m) => (
         <li key={`${m.job_id} ${m.at} ${m.last}`}>
           <Link href={`/jobs/${m.job_id}?why=${encodeURIComponent(m.last)}`} data-row className="row-link"><span className="warn">{t("grid.missed", { n: m.count })}</span> {m.job_name}</Link> <span className="faint">{m.group} · <span className="num">{clock(m.first, now)}{m.last !== m.first && <> – {clock(m.last, now)}</>}</span></span>
-          <div className="message one-line" title={m.why}>{m.why}</div>
+          <div className="message one-line" title={explain(m.why)}>{explain(m.why)}</div>
         </li>
       ))}</ul>
     </Section>

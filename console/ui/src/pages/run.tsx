@@ -4,6 +4,7 @@ import { useState } from "react";
 import { Link, useLocation } from "wouter";
 import { get, post, type RunDetail } from "../api/client";
 import { useT } from "../i18n";
+import { useExplain } from "../i18n/explain";
 import { useNow, useTitle } from "../lib/hooks";
 import { useMay } from "../lib/me";
 import { shortDuration } from "../lib/time";
@@ -16,6 +17,7 @@ export const final = (state: string) => ["succeeded", "failed", "cancelled", "sk
 
 export default function RunPage({ id }: { id: string }) {
   const t = useT();
+  const explain = useExplain();
   const may = useMay();
   const now = useNow();
   const [, navigate] = useLocation();
@@ -45,7 +47,7 @@ export default function RunPage({ id }: { id: string }) {
       {run.error && <ErrorNote error={run.error} />}
       {r.kill_requested_at && !final(r.state) && <Alert color="yellow" variant="light" mb="sm">{r.started_at ? t("run.killing.running", { d: shortDuration(Math.max(0, now.getTime() - Date.parse(r.started_at))) }) : t("run.killing")}</Alert>}
       {r.message && <pre className={`message-block ${r.state === "failed" ? "bad" : ""}`} tabIndex={0}>{r.message}</pre>}
-      {r.waiting && <Text size="sm" mb="xs"><b>{t("run.waiting")}</b> {r.waiting}</Text>}
+      {r.waiting && <Text size="sm" mb="xs"><b>{t("run.waiting")}</b> {explain(r.waiting)}</Text>}
       {r.held_by && <Text size="sm" mb="xs"><b>{t("run.held")}</b> <Link className="link mono" href={`/runs/${r.held_by}`}>{r.held_by}</Link></Text>}
       {r.note && <Text size="sm" mb="xs">{r.note}</Text>}
       <div className="columns">
@@ -53,7 +55,7 @@ export default function RunPage({ id }: { id: string }) {
         <div>
           <Section title={t("run.facts")}>
             <Facts of={[
-              [t("run.instance"), r.instance], [t("field.route"), r.route],
+              [t("run.instance"), r.instance], [t("field.route"), explain(r.route)],
               [t("run.late"), r.lateness_ms != null ? shortDuration(r.lateness_ms) : null], [t("run.duration"), r.duration_ms != null ? shortDuration(r.duration_ms) : null],
               [t("run.attempt"), t("run.attempts.of", { n: r.attempt, max: r.max_attempts })], [t("run.reason"), r.reason ? reasonText(t, r.reason) : null],
               [t("run.shardname"), shard ? t("run.shard", { i: shard.index, n: shard.total }) : null],

@@ -1,12 +1,14 @@
 import { Link } from "wouter";
 import type { Run } from "../api/client";
 import { useT } from "../i18n";
+import { useExplain } from "../i18n/explain";
 import { shortDuration } from "../lib/time";
 import { Instant, State } from "./basics";
 
 /** RunTable is a table of runs. Without job, all runs are of one job, and the column of jobs is left out. */
 export function RunTable({ runs, job = true, now, chosen, onChoose }: { runs: Run[]; job?: boolean; now: Date; chosen?: Set<string>; onChoose?: (id: string, on: boolean) => void }) {
   const t = useT();
+  const explain = useExplain();
   return (
     <div className="table-box">
       <table className="list">
@@ -25,7 +27,7 @@ export function RunTable({ runs, job = true, now, chosen, onChoose }: { runs: Ru
               <td className="num wide">{r.lateness_ms != null ? shortDuration(r.lateness_ms) : <span className="faint">–</span>}</td>
               <td className="wide">{t(`cause.${r.cause}`)}</td>
               <td className="wide">{r.instance || <span className="faint">–</span>}</td>
-              <td className="wide message">{r.message || r.waiting || (r.held_by ? t("run.held") : "")}</td>
+              <td className="wide message">{r.message || explain(r.waiting) || (r.held_by ? t("run.held") : "")}</td>
             </tr>
           ))}
         </tbody>

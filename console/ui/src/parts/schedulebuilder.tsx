@@ -4,7 +4,7 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useMemo, useRef, useState } from "react";
 import { Link } from "wouter";
 import { ApiError, post, type Schedule } from "../api/client";
-import { useT } from "../i18n";
+import { useLanguage, useT } from "../i18n";
 import { useCalendars } from "../lib/calendars";
 import { faultyFields, fieldAt, fieldNames, fields } from "../lib/cron";
 import { tidySchedule } from "../lib/draft";
@@ -17,12 +17,12 @@ const examples: [string, string][] = [["*/5 * * * *", "every5"], ["0 * * * *", "
 
 /** ScheduleBuilder edits a schedule. While the user types, it shows the server's description and fire times. */
 export function ScheduleBuilder({ value, onChange, error }: { value: Schedule; onChange: (s: Schedule) => void; error?: ApiError }) {
-  const t = useT();
+  const { t, language } = useLanguage();
   const set = (c: Partial<Schedule>) => onChange({ ...value, ...c });
   const [settled] = useDebouncedValue(value, 250);
   const asked = useMemo(() => tidySchedule(settled), [settled]);
   const preview = useQuery({
-    queryKey: ["preview", asked],
+    queryKey: ["preview", asked, language],
     queryFn: ({ signal }) => post("/api/v1/schedules/preview", { body: { schedule: asked, count: 10 }, signal }),
     enabled: asked.kind !== "none",
     placeholderData: keepPreviousData,

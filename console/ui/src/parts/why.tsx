@@ -4,12 +4,14 @@ import { useEffect, useRef, useState } from "react";
 import { Link, useSearch } from "wouter";
 import { get, type Job, type Schemas } from "../api/client";
 import { useT } from "../i18n";
+import { useExplain } from "../i18n/explain";
 import { dateTime, viewerZone } from "../lib/time";
 import { ErrorNote, Section } from "./basics";
 
 /** Why explains why the job did or did not run, at one instant or in the last 24 hours. With ?why=INSTANT in the address it asks at once. */
 export function Why({ job, missed }: { job: Job; missed: Schemas["Missed"][] }) {
   const t = useT();
+  const explain = useExplain();
   const wanted = new URLSearchParams(useSearch()).get("why");
   const asked = wanted && !Number.isNaN(Date.parse(wanted)) ? wanted : undefined;
   const answer = useRef<HTMLDivElement>(null);
@@ -46,7 +48,7 @@ export function Why({ job, missed }: { job: Job; missed: Schemas["Missed"][] }) 
           <div className="table-box"><table className="list">
             <thead><tr><th>{t("missed.when")}</th><th>{t("missed.count")}</th><th className="mid">{t("missed.policy")}</th><th>{t("missed.why")}</th></tr></thead>
             <tbody>{missed.map((m) => (
-              <tr key={m.at + m.first}><td className="num"><button type="button" className="link" onClick={() => ask(m.last)}>{dateTime(m.first)}{m.last !== m.first && <> – {dateTime(m.last)}</>}</button></td><td className="num">{m.count}</td><td className="mid">{t(`misfire.${m.policy}`)}</td><td className="message">{m.why}</td></tr>
+              <tr key={m.at + m.first}><td className="num"><button type="button" className="link" onClick={() => ask(m.last)}>{dateTime(m.first)}{m.last !== m.first && <> – {dateTime(m.last)}</>}</button></td><td className="num">{m.count}</td><td className="mid">{t(`misfire.${m.policy}`)}</td><td className="message">{explain(m.why)}</td></tr>
             ))}</tbody>
           </table></div>
         )}

@@ -37,6 +37,7 @@ SELECT v.job_id, (v.spec->>'group')::text AS group_name, (v.spec->>'name')::text
 -- name: FireCheckRuns :many
 -- lo and hi bound the ids, so that only the partitions of their days are read.
 SELECT r.id, r.job_id, r.job_version, r.cause, r.state, r.reason, left(r.message, 300)::text AS message, coalesce(r.waiting, '')::text AS waiting,
+       coalesce(r.waiting_note, '')::text AS waiting_note,
        coalesce(r.instance, '')::text AS instance, r.attempt, r.fire_time, r.due_at, r.dispatched_at, r.started_at,
        r.finished_at, r.lateness_ms, r.held_by, coalesce(r.shard_total, 0)::integer AS shards
   FROM runs r
@@ -45,6 +46,7 @@ SELECT r.id, r.job_id, r.job_version, r.cause, r.state, r.reason, left(r.message
 -- name: FireCheckChain :many
 -- Returns runs of a job's schedule between two ids, from old to new.
 SELECT r.id, r.job_id, r.job_version, r.cause, r.state, r.reason, left(r.message, 300)::text AS message, coalesce(r.waiting, '')::text AS waiting,
+       coalesce(r.waiting_note, '')::text AS waiting_note,
        coalesce(r.instance, '')::text AS instance, r.attempt, r.fire_time, r.due_at, r.dispatched_at, r.started_at,
        r.finished_at, r.lateness_ms, r.held_by, coalesce(r.shard_total, 0)::integer AS shards
   FROM runs r
@@ -68,7 +70,7 @@ UNION ALL
 SELECT h.id FROM runs_history h WHERE h.id = ANY (@ids::uuid[]) AND h.id BETWEEN @lo::uuid AND @hi::uuid;
 
 -- name: FireCheckMissed :many
-SELECT m.id, m.job_id, m.first_fire_time, m.last_fire_time, m.count, m.policy, m.why, m.at FROM missed m
+SELECT m.id, m.job_id, m.first_fire_time, m.last_fire_time, m.count, m.policy, m.why, m.why_note, m.at FROM missed m
  WHERE m.job_id = ANY (@job_ids::bigint[]) AND m.last_fire_time >= @lo AND m.first_fire_time <= @hi
  ORDER BY m.job_id, m.first_fire_time;
 

@@ -161,13 +161,13 @@ SELECT r.id, r.job_id, r.group_name, r.cause, r.state, r.reason, r.fire_time, r.
        ) r;
 
 -- name: LastMissedOfJobs :many
-SELECT m.job_id, m.last_fire_time, m.count, m.why
+SELECT m.job_id, m.last_fire_time, m.count, m.why, m.why_note
   FROM unnest(@job_ids::bigint[]) AS j (id)
  CROSS JOIN LATERAL (SELECT o.* FROM missed o WHERE o.job_id = j.id ORDER BY o.id DESC LIMIT @entries::integer) m;
 
 -- name: LatestMissed :many
 -- Returns the newest entries of the missed ledger made in [from_at, to_at), with the job's name at that time.
-SELECT m.job_id, m.group_name, m.first_fire_time, m.last_fire_time, m.count, m.policy, m.why, m.at,
+SELECT m.job_id, m.group_name, m.first_fire_time, m.last_fire_time, m.count, m.policy, m.why, m.why_note, m.at,
        coalesce((SELECT v.spec->>'name' FROM job_versions v WHERE v.job_id = m.job_id AND v.valid_from <= m.at
                   ORDER BY v.version DESC LIMIT 1), '')::text AS job_name
   FROM (SELECT * FROM missed o WHERE o.at >= @from_at AND o.at < @to_at ORDER BY o.at DESC, o.id DESC LIMIT @max_rows) m
@@ -178,7 +178,7 @@ SELECT m.job_id, m.group_name, m.first_fire_time, m.last_fire_time, m.count, m.p
 -- the planner uses no other index: if a group has missed little, a walk over the entries of all groups is expensive
 -- although the planner estimates it as cheap. Entries that are too old are filtered afterwards, because they would not
 -- end the scan.
-SELECT m.job_id, m.group_name, m.first_fire_time, m.last_fire_time, m.count, m.policy, m.why, m.at,
+SELECT m.job_id, m.group_name, m.first_fire_time, m.last_fire_time, m.count, m.policy, m.why, m.why_note, m.at,
        coalesce((SELECT v.spec->>'name' FROM job_versions v WHERE v.job_id = m.job_id AND v.valid_from <= m.at
                   ORDER BY v.version DESC LIMIT 1), '')::text AS job_name
   FROM (SELECT n.* FROM unnest(@groups::text[]) AS g (name)

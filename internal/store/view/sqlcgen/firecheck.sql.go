@@ -73,6 +73,7 @@ func (q *Queries) FireCheckBefore(ctx context.Context, arg FireCheckBeforeParams
 
 const fireCheckChain = `-- name: FireCheckChain :many
 SELECT r.id, r.job_id, r.job_version, r.cause, r.state, r.reason, left(r.message, 300)::text AS message, coalesce(r.waiting, '')::text AS waiting,
+       coalesce(r.waiting_note, '')::text AS waiting_note,
        coalesce(r.instance, '')::text AS instance, r.attempt, r.fire_time, r.due_at, r.dispatched_at, r.started_at,
        r.finished_at, r.lateness_ms, r.held_by, coalesce(r.shard_total, 0)::integer AS shards
   FROM runs r
@@ -97,6 +98,7 @@ type FireCheckChainRow struct {
 	Reason       string
 	Message      string
 	Waiting      string
+	WaitingNote  string
 	Instance     string
 	Attempt      int32
 	FireTime     *time.Time
@@ -133,6 +135,7 @@ func (q *Queries) FireCheckChain(ctx context.Context, arg FireCheckChainParams) 
 			&i.Reason,
 			&i.Message,
 			&i.Waiting,
+			&i.WaitingNote,
 			&i.Instance,
 			&i.Attempt,
 			&i.FireTime,
@@ -238,7 +241,7 @@ func (q *Queries) FireCheckJobs(ctx context.Context, arg FireCheckJobsParams) ([
 }
 
 const fireCheckMissed = `-- name: FireCheckMissed :many
-SELECT m.id, m.job_id, m.first_fire_time, m.last_fire_time, m.count, m.policy, m.why, m.at FROM missed m
+SELECT m.id, m.job_id, m.first_fire_time, m.last_fire_time, m.count, m.policy, m.why, m.why_note, m.at FROM missed m
  WHERE m.job_id = ANY ($1::bigint[]) AND m.last_fire_time >= $2 AND m.first_fire_time <= $3
  ORDER BY m.job_id, m.first_fire_time
 `
@@ -257,6 +260,7 @@ type FireCheckMissedRow struct {
 	Count         int64
 	Policy        string
 	Why           string
+	WhyNote       *string
 	At            time.Time
 }
 
@@ -277,6 +281,7 @@ func (q *Queries) FireCheckMissed(ctx context.Context, arg FireCheckMissedParams
 			&i.Count,
 			&i.Policy,
 			&i.Why,
+			&i.WhyNote,
 			&i.At,
 		); err != nil {
 			return nil, err
@@ -291,6 +296,7 @@ func (q *Queries) FireCheckMissed(ctx context.Context, arg FireCheckMissedParams
 
 const fireCheckRuns = `-- name: FireCheckRuns :many
 SELECT r.id, r.job_id, r.job_version, r.cause, r.state, r.reason, left(r.message, 300)::text AS message, coalesce(r.waiting, '')::text AS waiting,
+       coalesce(r.waiting_note, '')::text AS waiting_note,
        coalesce(r.instance, '')::text AS instance, r.attempt, r.fire_time, r.due_at, r.dispatched_at, r.started_at,
        r.finished_at, r.lateness_ms, r.held_by, coalesce(r.shard_total, 0)::integer AS shards
   FROM runs r
@@ -312,6 +318,7 @@ type FireCheckRunsRow struct {
 	Reason       string
 	Message      string
 	Waiting      string
+	WaitingNote  string
 	Instance     string
 	Attempt      int32
 	FireTime     *time.Time
@@ -343,6 +350,7 @@ func (q *Queries) FireCheckRuns(ctx context.Context, arg FireCheckRunsParams) ([
 			&i.Reason,
 			&i.Message,
 			&i.Waiting,
+			&i.WaitingNote,
 			&i.Instance,
 			&i.Attempt,
 			&i.FireTime,

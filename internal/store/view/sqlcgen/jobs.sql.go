@@ -544,9 +544,9 @@ func (q *Queries) JobsByID(ctx context.Context, ids []int64) ([]JobsByIDRow, err
 }
 
 const lastMissedOfJobs = `-- name: LastMissedOfJobs :many
-SELECT m.job_id, m.last_fire_time, m.count, m.why
+SELECT m.job_id, m.last_fire_time, m.count, m.why, m.why_note
   FROM unnest($1::bigint[]) AS j (id)
- CROSS JOIN LATERAL (SELECT o.id, o.job_id, o.first_fire_time, o.last_fire_time, o.count, o.policy, o.why, o.at, o.group_name FROM missed o WHERE o.job_id = j.id ORDER BY o.id DESC LIMIT $2::integer) m
+ CROSS JOIN LATERAL (SELECT o.id, o.job_id, o.first_fire_time, o.last_fire_time, o.count, o.policy, o.why, o.at, o.group_name, o.why_note FROM missed o WHERE o.job_id = j.id ORDER BY o.id DESC LIMIT $2::integer) m
 `
 
 type LastMissedOfJobsParams struct {
@@ -559,6 +559,7 @@ type LastMissedOfJobsRow struct {
 	LastFireTime time.Time
 	Count        int64
 	Why          string
+	WhyNote      *string
 }
 
 func (q *Queries) LastMissedOfJobs(ctx context.Context, arg LastMissedOfJobsParams) ([]LastMissedOfJobsRow, error) {
@@ -575,6 +576,7 @@ func (q *Queries) LastMissedOfJobs(ctx context.Context, arg LastMissedOfJobsPara
 			&i.LastFireTime,
 			&i.Count,
 			&i.Why,
+			&i.WhyNote,
 		); err != nil {
 			return nil, err
 		}
@@ -666,10 +668,10 @@ func (q *Queries) LastRunsOfJobs(ctx context.Context, arg LastRunsOfJobsParams) 
 }
 
 const latestMissed = `-- name: LatestMissed :many
-SELECT m.job_id, m.group_name, m.first_fire_time, m.last_fire_time, m.count, m.policy, m.why, m.at,
+SELECT m.job_id, m.group_name, m.first_fire_time, m.last_fire_time, m.count, m.policy, m.why, m.why_note, m.at,
        coalesce((SELECT v.spec->>'name' FROM job_versions v WHERE v.job_id = m.job_id AND v.valid_from <= m.at
                   ORDER BY v.version DESC LIMIT 1), '')::text AS job_name
-  FROM (SELECT id, job_id, first_fire_time, last_fire_time, count, policy, why, at, group_name FROM missed o WHERE o.at >= $1 AND o.at < $2 ORDER BY o.at DESC, o.id DESC LIMIT $3) m
+  FROM (SELECT id, job_id, first_fire_time, last_fire_time, count, policy, why, at, group_name, why_note FROM missed o WHERE o.at >= $1 AND o.at < $2 ORDER BY o.at DESC, o.id DESC LIMIT $3) m
  ORDER BY m.at DESC, m.id DESC
 `
 
@@ -687,6 +689,7 @@ type LatestMissedRow struct {
 	Count         int64
 	Policy        string
 	Why           string
+	WhyNote       *string
 	At            time.Time
 	JobName       string
 }
@@ -709,6 +712,7 @@ func (q *Queries) LatestMissed(ctx context.Context, arg LatestMissedParams) ([]L
 			&i.Count,
 			&i.Policy,
 			&i.Why,
+			&i.WhyNote,
 			&i.At,
 			&i.JobName,
 		); err != nil {
@@ -723,12 +727,12 @@ func (q *Queries) LatestMissed(ctx context.Context, arg LatestMissedParams) ([]L
 }
 
 const latestMissedOfGroups = `-- name: LatestMissedOfGroups :many
-SELECT m.job_id, m.group_name, m.first_fire_time, m.last_fire_time, m.count, m.policy, m.why, m.at,
+SELECT m.job_id, m.group_name, m.first_fire_time, m.last_fire_time, m.count, m.policy, m.why, m.why_note, m.at,
        coalesce((SELECT v.spec->>'name' FROM job_versions v WHERE v.job_id = m.job_id AND v.valid_from <= m.at
                   ORDER BY v.version DESC LIMIT 1), '')::text AS job_name
-  FROM (SELECT n.id, n.job_id, n.first_fire_time, n.last_fire_time, n.count, n.policy, n.why, n.at, n.group_name FROM unnest($1::text[]) AS g (name)
+  FROM (SELECT n.id, n.job_id, n.first_fire_time, n.last_fire_time, n.count, n.policy, n.why, n.at, n.group_name, n.why_note FROM unnest($1::text[]) AS g (name)
          CROSS JOIN LATERAL (
-               SELECT id, job_id, first_fire_time, last_fire_time, count, policy, why, at, group_name FROM missed o
+               SELECT id, job_id, first_fire_time, last_fire_time, count, policy, why, at, group_name, why_note FROM missed o
                 WHERE o.group_name >= g.name AND (o.group_name, o.at) < (g.name, $2::timestamptz)
                 ORDER BY o.group_name DESC, o.at DESC, o.id DESC LIMIT $3) n
          WHERE n.at >= $4::timestamptz
@@ -751,6 +755,7 @@ type LatestMissedOfGroupsRow struct {
 	Count         int64
 	Policy        string
 	Why           string
+	WhyNote       *string
 	At            time.Time
 	JobName       string
 }
@@ -781,6 +786,7 @@ func (q *Queries) LatestMissedOfGroups(ctx context.Context, arg LatestMissedOfGr
 			&i.Count,
 			&i.Policy,
 			&i.Why,
+			&i.WhyNote,
 			&i.At,
 			&i.JobName,
 		); err != nil {
@@ -795,7 +801,7 @@ func (q *Queries) LatestMissedOfGroups(ctx context.Context, arg LatestMissedOfGr
 }
 
 const missedOfJob = `-- name: MissedOfJob :many
-SELECT id, job_id, first_fire_time, last_fire_time, count, policy, why, at, group_name FROM missed
+SELECT id, job_id, first_fire_time, last_fire_time, count, policy, why, at, group_name, why_note FROM missed
  WHERE job_id = $1 AND ($2::bigint = 0 OR id < $2)
  ORDER BY id DESC LIMIT $3
 `
@@ -826,6 +832,7 @@ func (q *Queries) MissedOfJob(ctx context.Context, arg MissedOfJobParams) ([]Mis
 			&i.Why,
 			&i.At,
 			&i.GroupName,
+			&i.WhyNote,
 		); err != nil {
 			return nil, err
 		}

@@ -18,4 +18,5 @@ type Missed struct {
 	Why           string
 	At            time.Time
 	GroupName     string
+	WhyNote       *string
 }

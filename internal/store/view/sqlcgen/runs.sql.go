@@ -554,7 +554,7 @@ SELECT r.id, r.job_id, r.job_version, r.group_name, r.cause, r.state, r.reason,
        left(r.message, $1::integer) AS message, left(r.output, $1) AS output,
        left(coalesce(r.param, v.spec->>'param', ''), $1)::text AS param,
        r.attempt, r.fire_time, r.due_at, r.created_at, r.dispatched_at, r.started_at, r.finished_at,
-       r.kill_requested_at, r.lateness_ms, r.instance, r.route, r.waiting, r.held_by, r.shard_index, r.shard_total,
+       r.kill_requested_at, r.lateness_ms, r.instance, r.route, r.route_note, r.waiting, r.waiting_note, r.held_by, r.shard_index, r.shard_total,
        r.broadcast_id, r.parent_run_id, r.event_id, r.last_line,
        coalesce(v.spec->>'name', '')::text AS job_name,
        coalesce((v.spec->>'retries')::integer, 0)::integer AS retries
@@ -590,7 +590,9 @@ type RunsByIDRow struct {
 	LatenessMs      *int64
 	Instance        *string
 	Route           string
+	RouteNote       *string
 	Waiting         *string
+	WaitingNote     *string
 	HeldBy          *domain.RunID
 	ShardIndex      *int32
 	ShardTotal      *int32
@@ -634,7 +636,9 @@ func (q *Queries) RunsByID(ctx context.Context, arg RunsByIDParams) ([]RunsByIDR
 			&i.LatenessMs,
 			&i.Instance,
 			&i.Route,
+			&i.RouteNote,
 			&i.Waiting,
+			&i.WaitingNote,
 			&i.HeldBy,
 			&i.ShardIndex,
 			&i.ShardTotal,

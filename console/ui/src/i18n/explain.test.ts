@@ -1,0 +1,36 @@
+import { readFileSync } from "node:fs";
+import { expect, test } from "vitest";
+import { explain, type Code } from "./explain";
+import { zhExplain } from "./explain.zh";
+
+const contract = JSON.parse(readFileSync(new URL("../../../api/testdata/openapi.json", import.meta.url), "utf8")) as { components: { schemas: { Explanation: { properties: { code: { enum: Code[] } } } } } };
+const codes = contract.components.schemas.Explanation.properties.code.enum;
+
+const values = {
+  language: "python", more: 2, slots: [{ instance: "a", taken: 1, capacity: 4 }], passed: [{ instance: "b", answered: true, runs: 3 }, { instance: "c", answered: false }],
+  instance: "a", reason: "full", route: "any", instances: 3, taken: 1, capacity: 4, turn: 5, number: 2, key: "k", runs: 7, shard: 0, total: 3, full: 1, avoided: "z",
+  misfire: "fire_all", latest: 100, tolerance_ms: 5000, late_ms: 3_723_000, version: 2, pauses: [{ group: "web", from: "2026-01-01", to: "", by: "ann", reason: "" }],
+};
+
+test("every code of the contract has an English and a Chinese text", () => {
+  expect(Object.keys(zhExplain).sort()).toEqual([...codes].sort());
+  for (const code of codes.filter((c) => c !== "text")) {
+    for (const args of [values, {}]) {
+      const zh = explain("zh", { code, args, text: "the English sentence" });
+      expect(zh, code).toMatch(/[\u4e00-\u9fff]/);
+      expect(zh, code).not.toMatch(/undefined|NaN|\[object|English/);
+      expect(explain("en", { code, args, text: "the English sentence" })).toBe("the English sentence");
+    }
+  }
+});
+
+test("explanations show their values", () => {
+  expect(explain("zh", { code: "no_room", args: values, text: "" })).toBe("没有空闲槽位：a 已占用 1/4，另有 2 个实例");
+  expect(explain("zh", { code: "first", args: { instances: 2, full: 1, avoided: "z" }, text: "" })).toBe("按名称排序，2 个实例中的第一个；3 个实例中有 1 个没有空闲槽位；避开了之前执行过它的 z");
+  expect(explain("zh", { code: "no_scheduler", args: values, text: "" })).toBe("调度器未能在到期后 5 秒内处理（最多迟了 1 小时 2 分 3 秒）；执行器组 web 由 ann 暂停，自 2026-01-01 起；按策略补跑最近 100 次");
+});
+
+test("what only its sentence explains, and what a newer server explains, shows the sentence", () => {
+  expect(explain("zh", { code: "text", args: {}, text: "as it was" })).toBe("as it was");
+  expect(explain("zh", { code: "newer" as Code, args: {}, text: "as it is" })).toBe("as it is");
+});

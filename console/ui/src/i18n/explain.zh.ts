@@ -1,0 +1,90 @@
+// The Chinese texts of explanations, one for each code of the contract. The English text comes with the explanation.
+import type { Code, Values } from "./explain";
+
+const count = (v: Values, name: string) => Number(v[name] ?? 0);
+const name = (v: Values, key: string) => String(v[key] ?? "");
+const items = (v: Values, key: string) => (Array.isArray(v[key]) ? (v[key] as Values[]) : []);
+
+const offers = (v: Values) => (v.language ? `能运行 ${name(v, "language")} 脚本` : "提供该处理器");
+const more = (v: Values) => (count(v, "more") > 0 ? `，另有 ${count(v, "more")} 个实例` : "");
+const slots = (v: Values) => items(v, "slots").map((s) => `${name(s, "instance")} 已占用 ${count(s, "taken")}/${count(s, "capacity")}`).join("，") + more(v);
+const passed = (v: Values, before: string) => {
+  const all = items(v, "passed").map((p) => (p.answered ? `${name(p, "instance")} 正在执行本任务的 ${count(p, "runs")} 次运行` : `${name(p, "instance")} 没有响应`));
+  return all.length ? before + all.join("，") + more(v) : "";
+};
+
+/** routed adds what every choice among instances may say besides. */
+const routed = (said: (v: Values) => string) => (v: Values) => {
+  const full = count(v, "full") > 0 ? `；${count(v, "full") + (v.instances === undefined ? 1 : count(v, "instances"))} 个实例中有 ${count(v, "full")} 个没有空闲槽位` : "";
+  return said(v) + full + (v.avoided ? `；避开了之前执行过它的 ${name(v, "avoided")}` : "");
+};
+
+const routes: Record<string, string> = {
+  any: "任意", first: "第一个", last: "最后一个", round_robin: "轮询", random: "随机", consistent_hash: "一致性哈希", least_frequently_used: "最不经常使用",
+  least_recently_used: "最近最久未使用", failover: "故障转移", busyover: "忙碌转移", broadcast: "分片广播",
+};
+const refusals: Record<string, string> = {
+  full: "没有空闲槽位", draining: "正在停机", no_handler: "没有该处理器", lease: "心跳已过期", stale: "派发依据的心跳已过期", unsupported: "不支持", other: "其他原因",
+};
+
+/** duration writes milliseconds as 1 小时 2 分 3 秒. */
+function duration(ms: number): string {
+  const hours = Math.floor(ms / 3_600_000), minutes = Math.floor((ms % 3_600_000) / 60_000), seconds = (ms % 60_000) / 1000;
+  return [hours && `${hours} 小时`, minutes && `${minutes} 分`, (seconds || (!hours && !minutes)) && `${seconds} 秒`].filter(Boolean).join(" ");
+}
+const pauses = (v: Values) => items(v, "pauses").map((p) => {
+  const when = p.to ? `，时间为 ${name(p, "from")} 至 ${name(p, "to")}` : `，自 ${name(p, "from")} 起`;
+  return `执行器组 ${name(p, "group")} 由 ${name(p, "by")} 暂停${when}${p.reason ? `（${name(p, "reason")}）` : ""}`;
+});
+const outcome = (v: Values) => {
+  switch (v.misfire) {
+    case "fire_once":
+      return "按策略补跑最近一次";
+    case "fire_all":
+      return `按策略补跑最近 ${count(v, "latest")} 次`;
+    case "job_changed":
+      return "期间任务有变更";
+  }
+  return "按策略不补跑";
+};
+
+export const zhExplain: Record<Code, (v: Values, text: string) => string> = {
+  no_instance: () => "该组没有在线实例",
+  no_handler: (v) => `没有在线实例${offers(v)}`,
+  draining: (v) => `${offers(v)}的实例都正在停机`,
+  no_room: (v) => (items(v, "slots").length ? `没有空闲槽位：${slots(v)}` : "没有空闲槽位"),
+  pinned_gone: (v) => `只能在实例 ${name(v, "instance")} 上运行，但它不在线，或者${v.language ? `不能运行 ${name(v, "language")} 脚本` : "不提供该处理器"}`,
+  nats_unavailable: () => "NATS 不可用",
+  behind_others: () => "排在已在等待的运行之后",
+  asking_instances: () => "正在询问各实例",
+  no_answer: (v) => `没有实例响应探测${passed(v, "：")}`,
+  all_busy: (v) => `没有实例空闲${passed(v, "：")}`,
+  refused: (v) => `实例 ${name(v, "instance")} 拒绝接收：${refusals[name(v, "reason")] ?? name(v, "reason")}`,
+  instance_absent: (v) => `派发时实例 ${name(v, "instance")} 不在线`,
+  not_started: (v) => `实例 ${name(v, "instance")} 不会启动它`,
+  start_failed: () => "已接收它的实例未能启动",
+  earlier_run: () => "本任务的前一次运行尚未结束",
+  covered_run: () => "被它覆盖的运行尚未结束",
+
+  asked_by_name: routed(() => "按名称指定的实例"),
+  only_instance: routed((v) => `${routes[name(v, "route")] ?? name(v, "route")}：唯一有空闲槽位的实例`),
+  least_loaded: routed((v) => `任意：${count(v, "instances")} 个实例中负载最低，已占用 ${count(v, "taken")}/${count(v, "capacity")} 个槽位`),
+  first: routed((v) => `按名称排序，${count(v, "instances")} 个实例中的第一个`),
+  last: routed((v) => `按名称排序，${count(v, "instances")} 个实例中的最后一个`),
+  round_robin: routed((v) => `轮询：第 ${count(v, "turn")} 轮，${count(v, "instances")} 个实例中的第 ${count(v, "number")} 个`),
+  random: routed((v) => `随机：从 ${count(v, "instances")} 个实例中选出`),
+  consistent_hash: routed((v) => `一致性哈希：键“${name(v, "key")}”，共 ${count(v, "instances")} 个实例`),
+  least_frequently_used: routed((v) => `最不经常使用：今天执行过 ${count(v, "runs")} 次，在 ${count(v, "instances")} 个实例中最少`),
+  least_recently_used: routed((v) => `最近最久未使用：上次使用在第 ${count(v, "turn")} 轮，在 ${count(v, "instances")} 个实例中最早`),
+  not_used_yet: routed((v) => `最近最久未使用：尚未使用过，共 ${count(v, "instances")} 个实例`),
+  failover: routed((v) => `故障转移：按名称排序 ${count(v, "instances")} 个中的第 ${count(v, "number")} 个，是第一个响应探测的${passed(v, "；")}`),
+  busyover: routed((v) => `忙碌转移：按名称排序 ${count(v, "instances")} 个中的第 ${count(v, "number")} 个，是第一个空闲的${passed(v, "；")}`),
+  broadcast_shard: (v) => `分片广播：共 ${count(v, "total")} 个分片，编号 ${count(v, "shard")}`,
+  not_expanded: () => "分片广播，尚未展开",
+
+  no_scheduler: (v) => [`调度器未能在到期后 ${duration(count(v, "tolerance_ms"))}内处理（最多迟了 ${duration(count(v, "late_ms"))}）`, ...pauses(v), outcome(v)].join("；"),
+  group_paused: (v) => [...pauses(v), outcome(v)].join("；"),
+  unexplained: (v) => `原因不明：触发时间审计既没有找到运行，也没有找到错过记录，而当时任务的版本 ${count(v, "version")} 有效`,
+
+  text: (_, text) => text, // an older release stored only the English sentence
+};
