@@ -17,7 +17,7 @@
 //
 // A package that ends runs returns the held runs that this releases to its caller. The caller passes them to fire.
 //
-// The packages audit, events, followup, logs and report are independent parts of the role. Package app starts them.
+// The packages events, firecheck, followup, logs and runstats are independent parts of the role. Package app starts them.
 //
 // # Guarantees
 //
@@ -109,7 +109,7 @@
 //	a retrying run past its due instant    no worker planned it again          plans it again                              retry_not_replanned
 //	a fixed_delay job without a next fire  a crash                             plans the next fire                         fixed_delay_stopped
 //	time and without a live run
-//	a fire time without a run or an entry  a bug, manual SQL                   ledger, metric: see package audit           belfry_fire_check_unexplained_total (5)
+//	a fire time without a run or an entry  a bug, manual SQL                   ledger, metric: see package firecheck       belfry_fire_check_unexplained_total (5)
 //	in the missed ledger
 //
 // (1) TestClaimNearTakesOver and TestStrandedAndUnplannedAreJudgedTogether of internal/store,

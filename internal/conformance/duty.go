@@ -28,7 +28,7 @@ const (
 	secRules     = "The wire, version 1"
 	secConnect   = "Connecting"
 	secHeartbeat = "Heartbeats"
-	secBeat      = "The rule of the beat"
+	secBeat      = "The start limit"
 	secOffers    = "Offers"
 	secRun       = "Starting and ending an attempt"
 	secResults   = "Results"

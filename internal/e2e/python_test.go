@@ -132,7 +132,7 @@ func TestPythonLogsInAgain(t *testing.T) {
 }
 
 // A process is frozen while accepted attempts wait for its event loop, and later while offers wait for its slow callback. It resumes
-// after Belfry has declared those attempts lost, and starts none of them. See docs/wire.md, "The rule of the beat".
+// after Belfry has declared those attempts lost, and starts none of them. See docs/wire.md, "The start limit".
 func TestPythonFrozen(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT COVERED: a frozen executor in Python, which waits twice for heartbeats to expire")

@@ -282,8 +282,9 @@ type tally struct {
 }
 
 func (n *tally) String() string {
-	return fmt.Sprintf("%d freezes of %v to %v, %d of them of an instance that held attempts which it had accepted and not started, %d in all; "+
-		"%d short freezes; %d attempts started; %d were declared lost, of which %d were held in that way and %d never started; %d started after their verdict; "+
+	return fmt.Sprintf("%d freezes of %v to %v; %d of them froze an instance while it held accepted attempts that had not started, %d such attempts in all; "+
+		"%d short freezes; %d attempts started; %d attempts were declared lost, %d of them such attempts, and %d of them never started; "+
+		"%d started after they were declared lost; "+
 		"%d were frozen between the check and the call", n.long, longFrom, longTo, n.hit, n.held, n.short, n.started, n.lost, n.lostWaiting,
 		n.neverStarted, n.late.count, n.between)
 }
