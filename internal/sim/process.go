@@ -353,8 +353,8 @@ func (p *process) keepStreams(ctx context.Context, nc *nats.Conn) error {
 	}
 }
 
-// workFollowUps processes retries and children like River: each at least once, with its effect and its completion in one transaction,
-// and sometimes after a long delay.
+// workFollowUps processes retries and children like River: each at least once, with its effect and its completion in one
+// transaction, and sometimes after a long delay.
 func (p *process) workFollowUps(ctx context.Context) error {
 	for ctx.Err() == nil {
 		p.w.working.Add(1)
