@@ -343,7 +343,7 @@ func (s *Sender) Refused(ctx context.Context, runs []engine.LiveRun, why func(do
 	}
 	again, killed, err := s.Store.Unbind(ctx, in)
 	if err != nil {
-		s.warn(ctx, "cannot unbind refused runs, a reconciler does", err)
+		s.warn(ctx, "cannot unbind refused runs, a reconciler unbinds them", err)
 		return 0
 	}
 	var ended []engine.Ended

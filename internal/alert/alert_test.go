@@ -442,8 +442,8 @@ func FuzzTemplate(f *testing.F) {
 	})
 }
 
-// The reason of missed fire times is in the language of the channel, also after its way through a queue. A reason of which only
-// the English sentence is known stays English.
+// The reason of missed fire times is in the language of the channel, also after the alert was stored in a queue. If a reason is
+// known only as an English sentence, it stays English.
 func TestMissedReasonInTheLanguageOfTheChannel(t *testing.T) {
 	at := domain.At(now)
 	why := explain.Of(explain.NoScheduler, explain.OutcomeSkip, 0, 5000, 60_000).Explanation()

@@ -151,7 +151,7 @@ func TestCertificateIsReadAnew(t *testing.T) {
 	want("without the file", 13)
 	ln.Close()
 	wg.Wait()
-	if n := strings.Count(log.String(), "cannot reload the TLS certificate"); n != 2 { // the wrong key only once, although two handshakes met it
+	if n := strings.Count(log.String(), "cannot reload the TLS certificate"); n != 2 { // the wrong key is logged only once, although two handshakes found it
 		t.Errorf("got %d warnings, want 2:\n%s", n, log.String())
 	}
 }
@@ -289,7 +289,7 @@ func TestStandaloneOverTLS(t *testing.T) {
 		t.Errorf("the log-in over %s: cookie %q, %v", answer.Proto, cookie, answer.Header)
 	}
 	token, _ = fields["token"].(string)
-	if answer, err := http.Get("http" + strings.TrimPrefix(web, "https") + "/healthz"); err == nil { //nolint:noctx // a minute's test
+	if answer, err := http.Get("http" + strings.TrimPrefix(web, "https") + "/healthz"); err == nil { //nolint:noctx // one test of a minute
 		answer.Body.Close()
 		if answer.StatusCode != http.StatusBadRequest {
 			t.Errorf("a request without TLS got status %d", answer.StatusCode)

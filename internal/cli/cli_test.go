@@ -357,7 +357,7 @@ func TestWaitsAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	read, write := io.Pipe()
-	defer time.AfterFunc(5*time.Minute, func() { write.Close() }).Stop() // so that silence fails
+	defer time.AfterFunc(5*time.Minute, func() { write.Close() }).Stop() // so that the test fails if nothing is printed
 	hush := (&app{stderr: write}).tellWaits(t.Context(), cl, []domain.RunID{id}, 10*time.Millisecond)
 	line, err := bufio.NewReader(read).ReadString('\n')
 	if want := "run " + someRun + " is queued: no live instance offers the handler\n"; line != want || err != nil {

@@ -106,7 +106,7 @@ type migrateCmd struct {
 type migrateUpCmd struct{ config.Migrate }
 
 func (*migrateUpCmd) Help() string {
-	return "Processes of the previous release can keep running meanwhile.\n\nExample:\n\n    belfry migrate up --database-url postgres://belfry@db/belfry"
+	return "Processes of the previous release can keep running during the migration.\n\nExample:\n\n    belfry migrate up --database-url postgres://belfry@db/belfry"
 }
 func (c *migrateUpCmd) Run(a *app) error { return a.roles.MigrateUp(a.ctx, c.Migrate) }
 

@@ -23,7 +23,7 @@ type eventSendCmd struct {
 	Name string `arg:"" help:"The event's name, such as orders.created."`
 	Data string `short:"d" env:"BELFRY_EVENT_DATA" xor:"data" placeholder:"JSON" help:"The event's data; by default null."`
 	File string `short:"f" env:"BELFRY_EVENT_FILE" xor:"data" placeholder:"FILE" help:"A file with the event's data; - is standard input."`
-	Key  string `env:"BELFRY_EVENT_KEY" placeholder:"KEY" help:"Idempotency key: an event with the same key fires nothing a second time."`
+	Key  string `env:"BELFRY_EVENT_KEY" placeholder:"KEY" help:"Idempotency key: a second event with the same key has no effect."`
 }
 
 func (*eventSendCmd) Help() string {

@@ -21,7 +21,7 @@ type console struct {
 	mu sync.Mutex
 	*httptest.Server
 	jobs     []domain.Job
-	requests []string // method and path of what changed something
+	requests []string // method and path of each request that changed something
 	ends     domain.State
 	polls    int
 	waiting  string

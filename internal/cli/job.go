@@ -252,7 +252,7 @@ func (c *jobNextCmd) Run(a *app, parent *jobCmd, cl *client.Client) error {
 type jobTriggerCmd struct {
 	Job      string          `arg:"" help:"The job's id, or group/name."`
 	Param    *string         `short:"p" env:"BELFRY_TRIGGER_PARAM" placeholder:"TEXT" help:"Parameter of this run; by default the job's parameter."`
-	Instance string          `env:"BELFRY_TRIGGER_INSTANCE" placeholder:"NAME" help:"Instance that must run it."`
+	Instance string          `env:"BELFRY_TRIGGER_INSTANCE" placeholder:"NAME" help:"Instance that must run the job."`
 	FireTime *domain.Instant `env:"BELFRY_TRIGGER_FIRE_TIME" placeholder:"INSTANT" help:"Fire time that the handler receives, in RFC 3339; by default now."`
 	waiting
 }

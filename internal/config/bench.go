@@ -9,10 +9,10 @@ import (
 // Bench holds the settings of `belfry bench`.
 type Bench struct {
 	Mode     string        `json:"mode" arg:"" name:"mode" help:"What to measure: burst, rate, max, overload, idle, history or all."`
-	Fires    int           `json:"fires" name:"fires" env:"BELFRY_BENCH_FIRES" default:"10000" help:"burst: fires due in one instant."`
+	Fires    int           `json:"fires" name:"fires" env:"BELFRY_BENCH_FIRES" default:"10000" help:"burst: number of fires due at one instant."`
 	Rate     int           `json:"rate" name:"rate" env:"BELFRY_BENCH_RATE" default:"3000" help:"rate, idle, history: fires a second. max: the rate at which the search starts."`
 	Max      int           `json:"max" name:"max" env:"BELFRY_BENCH_MAX" default:"0" help:"overload: the highest sustained rate; found by a search if 0."`
-	Span     time.Duration `json:"span" name:"span" env:"BELFRY_BENCH_SPAN" default:"15s" help:"How long a load lasts, 1s to 24h."`
+	Span     time.Duration `json:"span" name:"span" env:"BELFRY_BENCH_SPAN" default:"15s" help:"Duration of each load, 1s to 24h."`
 	Spread   bool          `json:"spread" name:"spread" env:"BELFRY_BENCH_SPREAD" help:"Spread fires evenly over each second, instead of all on the whole second."`
 	Jobs     int           `json:"jobs" name:"jobs" env:"BELFRY_BENCH_JOBS" default:"0" help:"Enabled jobs that are not due soon, in addition to those that fire. idle: the number to compare with 10,000; 1,000,000 if 0."`
 	History  int           `json:"history" name:"history" env:"BELFRY_BENCH_HISTORY" default:"0" help:"Past runs to write first. history: the number to compare with none; 20,000,000 if 0."`
@@ -23,11 +23,11 @@ type Bench struct {
 	Schedulers  int `json:"schedulers" name:"schedulers" env:"BELFRY_BENCH_SCHEDULERS" default:"1" help:"Scheduler processes." group:"bench"`
 	Dispatchers int `json:"dispatchers" name:"dispatchers" env:"BELFRY_BENCH_DISPATCHERS" default:"1" help:"Dispatcher processes." group:"bench"`
 	Executors   int `json:"executors" name:"executors" env:"BELFRY_BENCH_EXECUTORS" default:"1" help:"Executor processes." group:"bench"`
-	Capacity    int `json:"capacity" name:"capacity" env:"BELFRY_BENCH_CAPACITY" default:"65536" help:"Concurrent runs of each executor; more than are due in one instant." group:"bench"`
+	Capacity    int `json:"capacity" name:"capacity" env:"BELFRY_BENCH_CAPACITY" default:"65536" help:"Maximum number of concurrent runs of each executor; it should exceed the number of fires due at one instant." group:"bench"`
 
 	Dir     string `json:"dir" name:"dir" env:"BELFRY_BENCH_DIR" placeholder:"DIR" help:"Directory on the disk to measure. The measurement creates a temporary directory in it. Default: the system's temporary directory." group:"bench"`
 	Profile string `json:"profile" name:"profile" env:"BELFRY_BENCH_PROFILE" placeholder:"DIR" help:"Write CPU and allocation profiles of each process, and the cost of each SQL statement, into this directory." group:"bench"`
-	Output  string `json:"output" name:"output" short:"o" env:"BELFRY_BENCH_OUTPUT" default:"table" help:"How to print: table or json." group:"bench"`
+	Output  string `json:"output" name:"output" short:"o" env:"BELFRY_BENCH_OUTPUT" default:"table" help:"Output format: table or json." group:"bench"`
 	Quiet   bool   `json:"quiet" name:"quiet" env:"BELFRY_BENCH_QUIET" help:"Print nothing while it runs." group:"bench"`
 }
 

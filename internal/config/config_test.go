@@ -175,7 +175,7 @@ func TestURLPrintsNoPartOfAPassword(t *testing.T) {
 	}
 }
 
-// TestEveryFieldIsAFlag keeps names, environment variables and help complete and of one form.
+// TestEveryFieldIsAFlag checks that each field has a flag, an environment variable and a help text in the common form.
 func TestEveryFieldIsAFlag(t *testing.T) {
 	for _, v := range []any{Standalone{}, Scheduler{}, Dispatcher{}, Console{}, Executor{}, Migrate{}} {
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {

@@ -258,7 +258,7 @@ func (i *instance) result(a *attempt) seenResult {
 	return got[0]
 }
 
-// settle tells the executor that the results of attempts are in the database.
+// settle notifies the executor that the results of attempts are in the database.
 func (i *instance) settle(as ...*attempt) {
 	refs := make([]wire.Ref, 0, len(as))
 	for _, a := range as {

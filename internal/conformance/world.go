@@ -226,7 +226,7 @@ func (w *world) probe(conn *nats.Conn, r *record, instance string) {
 	}
 }
 
-// settle tells an executor that results are in the database. As in the dispatcher, the message has no reply subject.
+// settle notifies an executor that results are in the database. As in the dispatcher, the message has no reply subject.
 func (w *world) settle(conn *nats.Conn, group, instance string, refs ...wire.Ref) {
 	_ = conn.Publish(wire.ControlSubject(group, instance), wire.EncodeSettled(refs)) // sent again when the executor repeats the result
 }

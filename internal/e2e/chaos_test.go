@@ -102,7 +102,7 @@ func TestAnythingKilled(t *testing.T) {
 		   AND greatest(a.started_at, b.started_at) < least(a.finished_at, b.finished_at) - interval '250 ms'`, jobs[3].ID) {
 		t.Errorf("two runs of a serial job at once: %s", overlap)
 	}
-	// If the worker of a child's River job was killed, River works the job again after its timeout, long after the parent has ended.
+	// If the worker of a child's River job was killed, River runs the job again after its timeout, long after the parent has ended.
 	eventually(t, patience, "each run of the parent has exactly one child", func() bool {
 		return queryOne[int](t, c.db, `
 		SELECT count(*) FROM runs_history p WHERE p.job_id = $1 AND p.fire_time <= $3

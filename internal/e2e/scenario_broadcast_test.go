@@ -10,9 +10,9 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// A broadcast's children run exactly once, also if the dispatcher that works their follow-up is killed directly after the commit. The
-// follow-up completes in the transaction of its effect, so no dispatcher works it again. TestLastTwoShards of internal/store tests two
-// dispatchers that settle the last two shards in interleaved transactions.
+// A broadcast's children run exactly once, also if the dispatcher that processes their follow-up is killed directly after the commit.
+// The follow-up completes in the transaction of its effect, so no dispatcher processes it again. TestLastTwoShards of internal/store
+// tests two dispatchers that settle the last two shards in interleaved transactions.
 func TestScenarioChildrenOnceThoughTheWorkerIsKilled(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -39,7 +39,7 @@ func TestScenarioChildrenOnceThoughTheWorkerIsKilled(t *testing.T) {
 	eventually(t, patience, "all runs have ended", func() bool {
 		return queryOne[int](t, c.db, `SELECT count(*) FROM runs_live`) == 0
 	})
-	// The child of another broadcast comes after all that is left of the first one.
+	// When another broadcast has its child, no work of the first one is left that could add a second child to it.
 	c.trigger(parent.ID)
 	children := func() int {
 		return queryOne[int](t, c.db, `SELECT count(*) FROM runs_history WHERE job_id = $1 AND state = 'succeeded'`, child.ID)

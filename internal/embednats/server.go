@@ -264,7 +264,7 @@ func (s *Server) DropGroup(group string) (int, error) {
 			return dropped, domain.WrapError(domain.Internal, "list NATS connections", err)
 		}
 		for _, conn := range list.Conns {
-			// A connection that ended by itself meanwhile is fine too.
+			// An error means that the connection has ended meanwhile, so it is not counted.
 			if s.ns.DisconnectClientByID(conn.Cid) == nil {
 				dropped++
 			}

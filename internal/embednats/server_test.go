@@ -115,7 +115,7 @@ func TestRestartKeepsStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop(t, first)
-	stop(t, first) // a second stop finds nothing to do
+	stop(t, first) // a second stop has no effect
 
 	second := start(t, embednats.Config{StoreDir: dir})
 	if n := count(t, connect(t, second), natsinfra.Results); n != 1 {
@@ -135,7 +135,7 @@ func TestRestartKeepsStreams(t *testing.T) {
 	}
 }
 
-// child is the process that dies: it says when everything has been acknowledged.
+// child is the process that the test kills. It prints a line when the server has acknowledged everything.
 func child(dir string) error {
 	ctx := context.Background()
 	s, err := embednats.Start(ctx, embednats.Config{StoreDir: dir})
@@ -179,7 +179,7 @@ func TestKilled(t *testing.T) {
 	if kill := cmd.Process.Kill(); kill != nil {
 		t.Fatal(kill)
 	}
-	_ = cmd.Wait() // says that it was killed
+	_ = cmd.Wait() // returns an error after a kill
 	if err != nil || strings.TrimSpace(line) != "acknowledged" {
 		t.Fatalf("the child said %q, %v", line, err)
 	}
@@ -328,7 +328,7 @@ func TestWarningsAreBounded(t *testing.T) {
 		if _, err := conn.Write([]byte("GARBAGE\r\n")); err != nil {
 			t.Fatal(err)
 		}
-		// The server closes the connection once it has complained.
+		// The server closes the connection after its warning.
 		if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
 			t.Fatal(err)
 		}

@@ -31,7 +31,7 @@ func TestAsOrdinaryUser(t *testing.T) {
 			}
 			user := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 			owner := startChild(t, binary, dir, user)
-			execute(t, owner.url, writeRow) // root may pass
+			execute(t, owner.url, writeRow) // root may use the socket
 			owner.kill(t)
 			eventually(t, "the orphaned Postgres ends by itself", func() bool { return len(processesOn(t, dir)) == 0 })
 			owner = startChild(t, binary, dir, user)
@@ -89,8 +89,8 @@ func TestNobodyElseGetsIn(t *testing.T) {
 	stop(t, server)
 }
 
-// A cluster that belongs to another account is what the fallback leaves behind,
-// so it brings a later start to the same way of running.
+// Without user namespaces, the fallback creates a cluster that belongs to another account. A later start runs Postgres as that
+// account again.
 func TestRootWithoutNamespaces(t *testing.T) {
 	needsRoot(t)
 	other, err := unprivilegedAccount()
@@ -103,8 +103,7 @@ func TestRootWithoutNamespaces(t *testing.T) {
 			if err := os.Chmod(dir, mode); err != nil {
 				t.Fatal(err)
 			}
-			// As ephemeral, so that a cluster elsewhere lies in a temporary
-			// directory and goes away.
+			// An ephemeral server keeps a cluster that is elsewhere in a temporary directory, which Stop deletes.
 			cfg := Config{DataDir: dir, Ephemeral: true, noNamespaces: true, Settings: map[string]string{"synchronous_commit": "on"}}
 			server := start(t, cfg)
 			info, err := os.Stat(server.cluster.data())
@@ -185,7 +184,7 @@ func TestShellWatchdog(t *testing.T) {
 	if err := owner.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = owner.Wait() // says that it was killed
+	_ = owner.Wait() // returns an error after a kill
 	select {
 	case err := <-ended:
 		var exit *exec.ExitError

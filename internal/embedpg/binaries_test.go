@@ -31,7 +31,7 @@ func TestInstalledDirsComeNewestFirst(t *testing.T) {
 	for _, dir := range []string{"usr/lib/postgresql/9.6/bin", "usr/lib/postgresql/15/bin", "usr/lib/postgresql/17/bin", "opt/homebrew/opt/postgresql@16/bin"} {
 		installFake(t, filepath.Join(root, dir), 0)
 	}
-	// Clients alone are no installation.
+	// A directory with client programs only is not an installation.
 	if err := os.MkdirAll(filepath.Join(root, "usr/lib/postgresql/18/bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestTooOldBinariesAreRefused(t *testing.T) {
 	if bin, err := findBinaries(t.Context(), dir, 0, t.TempDir(), slog.New(slog.DiscardHandler)); err == nil {
 		t.Errorf("found %v", bin)
 	}
-	// A cluster that they made is theirs, though.
+	// An existing cluster of that version still uses these binaries.
 	if bin, err := findBinaries(t.Context(), dir, minMajor-1, t.TempDir(), slog.New(slog.DiscardHandler)); err != nil || bin.dir != dir {
 		t.Errorf("found %v, %v", bin, err)
 	}
@@ -67,7 +67,7 @@ func TestBinDirWithoutPostgresIsRefused(t *testing.T) {
 	}
 }
 
-// installFake puts programs into dir that know no more than their version.
+// installFake writes programs into dir that only print their version.
 func installFake(t *testing.T, dir string, major int) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -219,7 +219,7 @@ func (c *cluster) initialise(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 	}
-	log.Info("made a Postgres cluster", "dir", c.data(), "major", c.bin.major, "took", time.Since(began).String())
+	log.Info("created a Postgres cluster", "dir", c.data(), "major", c.bin.major, "took", time.Since(began).String())
 	return nil
 }
 

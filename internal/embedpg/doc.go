@@ -12,7 +12,7 @@
 //	postgres.lock             the lock; holds the owner's process id
 //	postgres/                 0700 (a link elsewhere in the last case below)
 //	postgres/data/            the cluster; it exists whole or not at all
-//	postgres/data.new/        an initdb under way, or cut off: then redone
+//	postgres/data.new/        an initdb in progress, or interrupted; then it is repeated
 //	postgres/postgresql.conf  written anew at each start
 //	postgres/local.conf       the operator's own settings, read if present
 //	postgres/pg_hba.conf      written anew at each start

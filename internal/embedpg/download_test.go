@@ -31,7 +31,7 @@ func TestDownload(t *testing.T) {
 	if bin.major != downloadMajor {
 		t.Errorf("it is Postgres %d, want %d", bin.major, downloadMajor)
 	}
-	// The second time nothing is fetched.
+	// The second call downloads nothing.
 	d.baseURL = "http://127.0.0.1:1/unreachable"
 	if again, err := d.binaries(ctx); err != nil || again != bin {
 		t.Errorf("from the cache: %v, %v", again, err)

@@ -37,13 +37,13 @@ func TestDataOutlivesAStopAndAStart(t *testing.T) {
 		t.Errorf("after a restart: %q", got)
 	}
 	stop(t, server)
-	stop(t, server) // a second Stop says the same
+	stop(t, server) // a second Stop returns the same result
 }
 
 func TestStandaloneSettings(t *testing.T) {
 	server := start(t, Config{DataDir: t.TempDir(), Settings: map[string]string{
 		"work_mem":         "7MB",
-		"listen_addresses": "*", // must not get through
+		"listen_addresses": "*", // must have no effect
 	}})
 	for name, want := range map[string]string{
 		"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "TimeZone": "UTC", "jit": "off",
@@ -125,7 +125,7 @@ func TestRecoversAfterItsOwnerWasKilled(t *testing.T) {
 		t.Fatalf("Start with a live owner = %v, want an InUseError for process %d", err, owner.cmd.Process.Pid)
 	}
 	owner.kill(t)
-	server := start(t, Config{DataDir: dir}) // at once: most likely beside the orphan
+	server := start(t, Config{DataDir: dir}) // at once, probably while the orphan still runs
 	if got := query(t, server.URL(), readRow); got != "tenor" {
 		t.Errorf("after its owner was killed: %q", got)
 	}
@@ -166,7 +166,7 @@ func TestStopsOrphanedBackends(t *testing.T) {
 	}
 	dir := t.TempDir()
 	server := start(t, Config{DataDir: dir})
-	// A backend at work does not look up to see whether its postmaster lives.
+	// A busy backend does not check whether its postmaster still runs.
 	busy := make(chan error, 1)
 	go func() {
 		busy <- withConn(context.Background(), server.URL(), func(conn *pgx.Conn) error {
@@ -179,7 +179,7 @@ func TestStopsOrphanedBackends(t *testing.T) {
 	})
 	server.process.kill(syscall.SIGKILL)
 	<-server.Done()
-	_ = server.Stop(t.Context()) // says that it was killed
+	_ = server.Stop(t.Context()) // returns an error after a kill
 	next := start(t, Config{DataDir: dir})
 	if err := <-busy; err == nil {
 		t.Error("the endless query ended well")
@@ -208,13 +208,13 @@ func TestUnseenPostgresIsWaitedFor(t *testing.T) {
 		t.Fatalf("after the end of Postgres: %v", err)
 	}
 	closeQuietly(lock)
-	_ = server.Stop(t.Context()) // says that it was killed
+	_ = server.Stop(t.Context()) // returns an error after a kill
 }
 
 func TestStalePIDFileOfALiveStranger(t *testing.T) {
 	dir := t.TempDir()
 	stop(t, start(t, Config{DataDir: dir}))
-	// This very process has the id: Postgres by itself would refuse to start.
+	// The id in the file is that of this process. Without help, Postgres would refuse to start.
 	stale := fmt.Sprintf("%d\n%s\n0\n%s\n\n\n", os.Getpid(), dir, port)
 	if err := os.WriteFile(filepath.Join(dir, "postgres/data/postmaster.pid"), []byte(stale), 0o600); err != nil {
 		t.Fatal(err)
@@ -339,7 +339,7 @@ func TestStopThatMayNotWait(t *testing.T) {
 	execute(t, server.URL(), writeRow)
 	impatient, cancel := context.WithCancel(t.Context())
 	cancel()
-	// Either Postgres was quicker or the error says that it was cut short.
+	// Stop returns the context's error unless Postgres ends first.
 	if err := server.Stop(impatient); err != nil && !errors.Is(err, context.Canceled) {
 		t.Errorf("Stop without time = %v", err)
 	}

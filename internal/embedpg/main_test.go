@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// ownDataDir starts Postgres, says so, and stops it on SIGTERM.
+// ownDataDir starts Postgres, prints that it is ready, and stops it on SIGTERM.
 func ownDataDir(dir string) error {
 	terminated, release := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer release()
@@ -89,7 +89,7 @@ func startChild(t *testing.T, binary, dir string, attr *syscall.SysProcAttr) *ch
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // does nothing to one that has been waited for
+		_ = cmd.Process.Kill() // does nothing if Wait has returned
 		_ = cmd.Wait()
 	})
 	line, err := bufio.NewReader(stdout).ReadString('\n')
@@ -105,7 +105,7 @@ func (c *child) kill(t *testing.T) {
 	if err := c.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = c.cmd.Wait() // says that it was killed
+	_ = c.cmd.Wait() // returns an error after a kill
 }
 
 func start(t *testing.T, cfg Config) *Server {
@@ -121,7 +121,7 @@ func start(t *testing.T, cfg Config) *Server {
 		t.Fatal(err)
 	}
 	t.Logf("started in %v", time.Since(began))
-	t.Cleanup(func() { _ = server.Stop(context.Background()) }) // a test that cares has stopped it already
+	t.Cleanup(func() { _ = server.Stop(context.Background()) }) // tests that check the result have called Stop already
 	return server
 }
 
@@ -174,7 +174,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// copyOfSelf puts this binary where every user can run it.
+// copyOfSelf copies this binary to a place where every user can run it.
 func copyOfSelf(t *testing.T, dir string) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -210,7 +210,7 @@ func sharedTempDir(t *testing.T) string {
 	return dir
 }
 
-// needsRoot skips loudly: the run's summary then shows what it did not cover.
+// needsRoot skips the test unless it runs as root. The summary of the tests lists the skip.
 func needsRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -218,7 +218,7 @@ func needsRoot(t *testing.T) {
 	}
 }
 
-// processesOn lists what runs on the cluster of a data directory.
+// processesOn lists the processes that use the cluster of a data directory.
 func processesOn(t *testing.T, dir string) []int {
 	t.Helper()
 	found, err := processesOf(t.Context(), filepath.Join(dir, "postgres", "data"))

@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 const apiGolden = "testdata/sdk.txt"
 
 // TestSDKAPI compares the exported API of the SDK's module with the golden file. If it changes on purpose, run
-// go test ./internal/layout -run TestSDKAPI -update, and tell the users in CHANGELOG.md.
+// go test ./internal/layout -run TestSDKAPI -update, and describe the change in CHANGELOG.md.
 func TestSDKAPI(t *testing.T) {
 	loaded, err := packages.Load(&packages.Config{
 		Mode: packages.NeedName | packages.NeedImports | packages.NeedDeps | packages.NeedTypes, Dir: root,

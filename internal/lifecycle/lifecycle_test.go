@@ -124,7 +124,7 @@ func TestCancelledWhileStarting(t *testing.T) {
 		g.Add(j.slow("database"))
 		g.Add(Component{Name: "engine", Ready: make(chan struct{}), Run: func(ctx context.Context) error {
 			<-ctx.Done()
-			return ctx.Err() // that a cancelled component says so is no failure
+			return ctx.Err() // after the cancellation, this error is not a failure
 		}})
 		g.Add(j.slow("console"))
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)

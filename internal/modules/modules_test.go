@@ -146,7 +146,7 @@ func TestInvoices(t *testing.T) {
 `,
 }
 
-// long skips the test in the gate.
+// long skips the test unless BELFRY_TEST_LONG is set.
 func long(t *testing.T, what string) {
 	t.Helper()
 	if os.Getenv("BELFRY_TEST_LONG") == "" {

@@ -31,7 +31,7 @@ func newResponder(t testing.TB, verify verifierFunc) *Responder {
 	return r
 }
 
-// request is what a server sends for a log-in, before and after change.
+// request returns the message that a server sends for a log-in, after change has edited its claims.
 func request(t testing.TB, change func(*jwt.AuthorizationRequestClaims)) []byte {
 	t.Helper()
 	server, err := nkeys.CreateServer()
@@ -201,20 +201,20 @@ func TestMemoryOfTokens(t *testing.T) {
 	err = fmt.Errorf("query: %w", context.DeadlineExceeded)
 	expect("a:1", "")
 
-	// A bug is neither an outage nor a verdict.
+	// An internal error neither causes the use of the cache nor removes the token from it.
 	err = errors.New("broken")
 	expect("a:1", "token refused")
 	err = away
 	expect("a:1", "")
 
-	// A new token puts the old one out of memory.
+	// A new token of the group removes the old one from the cache.
 	err = nil
 	expect("a:2", "")
 	err = away
 	expect("a:1", unknown)
 	expect("a:2", "")
 
-	// So do a verdict and a word from those who replaced it.
+	// A refusal by the Verifier removes the token too, and so does Forget.
 	err = domain.NewError(domain.NotFound, "no such token")
 	expect("a:2", "token refused")
 	err = away
@@ -225,7 +225,7 @@ func TestMemoryOfTokens(t *testing.T) {
 	err = away
 	expect("a:3", unknown)
 
-	// Memory is bounded: the least recently used goes.
+	// The cache is bounded: it removes the token that was used least recently.
 	err = nil
 	for _, token := range []string{"a:1", "b:1", "c:1", "d:1", "e:1"} {
 		expect(token, "")

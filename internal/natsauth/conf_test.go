@@ -14,7 +14,7 @@ import (
 	"github.com/belfryhq/belfry/internal/natsinfra"
 )
 
-// The example of an external server must parse, start and hold executors to the same rules.
+// The example configuration of an external server is valid, and gives executors the same permissions.
 func TestExampleConfiguration(t *testing.T) {
 	issuer, err := natsauth.NewIssuer()
 	if err != nil {

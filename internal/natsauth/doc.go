@@ -50,7 +50,7 @@
 //
 // # Outages and replaced tokens
 //
-// If the Verifier gives a verdict, the verdict always counts. Only if it answers domain.Unavailable, or not in time,
+// If the Verifier accepts or rejects a token, its decision always counts. Only if it answers domain.Unavailable, or not in time,
 // does a Responder use its cache of verified tokens. The cache is bounded and keyed by SHA-256. A token is removed as
 // soon as the Verifier rejects it or accepts another token for the group.
 //

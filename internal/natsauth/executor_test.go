@@ -37,7 +37,7 @@ func TestMinimalExecutor(t *testing.T) {
 		if entry := <-watch.Updates(); entry.Key() != "a.i1" || string(entry.Value()) != "beat" {
 			t.Errorf("got %s %s", entry.Key(), entry.Value())
 		}
-		// Leaving is the same with the header that a delete is.
+		// An executor leaves by deleting its key: it publishes the header of a delete.
 		bye := nats.NewMsg("$KV.belfry_instances.a.i1")
 		bye.Header.Set("KV-Operation", "DEL")
 		if _, err := js.PublishMsg(ctx, bye); err != nil {
@@ -92,7 +92,7 @@ func TestMinimalExecutor(t *testing.T) {
 	}
 }
 
-// In the process of standalone, the demo executor comes with a token as any other.
+// The demo executor in the process of standalone logs in with a token like any other executor.
 func TestExecutorInProcess(t *testing.T) {
 	w := newWorld(t, 0)
 	a := w.executor(t, "token-a", "a", w.server.InProcess())

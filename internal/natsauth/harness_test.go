@@ -21,10 +21,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bound is how long a test waits for what must come.
+// bound is the time limit of waits for an expected event.
 const bound = 5 * time.Minute
 
-// tokens is a Verifier over a table.
+// tokens is a Verifier that looks tokens up in a table.
 type tokens struct {
 	mu     sync.Mutex
 	groups map[string]string
@@ -135,7 +135,7 @@ func (w *world) connect(t *testing.T, options ...nats.Option) *nats.Conn {
 	return nc
 }
 
-// client is an executor's connection that notes what the server refuses it.
+// client is an executor's connection that records the permission violations that the server reports.
 type client struct {
 	*nats.Conn
 	refusals chan error

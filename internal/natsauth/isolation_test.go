@@ -14,7 +14,7 @@ import (
 	"github.com/belfryhq/belfry/internal/natsinfra"
 )
 
-// foreign lists what an executor of group a tries to listen to.
+// foreign lists subjects to which an executor of group a must not be able to subscribe.
 var foreign = []string{
 	">", "*", "*.>", "*.*.*.*.*", "belfry.>", "belfry.v1.>", "belfry.*.trigger.a.>",
 	"belfry.v1.trigger.>", "belfry.v1.trigger.*", "belfry.v1.trigger.*.>", "belfry.v1.trigger.*.i1",
@@ -65,7 +65,7 @@ func TestGroupHearsOfItsRuns(t *testing.T) {
 	receive(t, sub)
 }
 
-// beyond lists where an executor of group a tries to publish.
+// beyond lists subjects to which an executor of group a must not be able to publish.
 var beyond = []string{
 	"belfry.v1.trigger.b.i1", "belfry.v1.trigger.a.i1", "belfry.v1.control.b.i1", "belfry.v1.control.a.i1",
 	"belfry.v1.result.b", "belfry.v1.result.a_b", "belfry.v1.result.a.b", "belfry.v1.log.b", "belfry.v1.event.orders",
@@ -151,7 +151,7 @@ func TestExecutorCannotUseJetStreamAPI(t *testing.T) {
 	}
 }
 
-// JetStream obeys headers of publishers; none may reach past the publisher's own key.
+// JetStream obeys some headers of a message. None of them may affect anything but the publisher's own key.
 func TestHostileHeaders(t *testing.T) {
 	w := newWorld(t, 0)
 	ctx := context.Background()
@@ -234,7 +234,7 @@ func TestReplySubjectsElsewhere(t *testing.T) {
 		"$JS.API.STREAM.PURGE.BELFRY_RESULTS", "$JS.API.STREAM.DELETE.BELFRY_RESULTS",
 		"$JS.API.STREAM.UPDATE.BELFRY_RESULTS", "$JS.API.STREAM.MSG.DELETE.BELFRY_RESULTS",
 		"$JS.API.CONSUMER.DELETE.BELFRY_RESULTS.c", "$JS.API.CONSUMER.PAUSE.BELFRY_RESULTS.c",
-		"belfry.v1.trigger.b.i1", // last: its arrival says that the others have been acted on
+		"belfry.v1.trigger.b.i1", // last: when it arrives, the server has processed the others
 	} {
 		msg := nats.NewMsg("belfry.v1.result.a")
 		msg.Reply = reply

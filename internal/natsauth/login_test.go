@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/internal/natsauth"
 )
 
-// login reports whether the server lets these options in.
+// login reports whether the server accepts a log-in with these options.
 func (w *world) login(t *testing.T, options ...nats.Option) bool {
 	t.Helper()
 	nc, err := nats.Connect(w.server.URL(), append([]nats.Option{nats.Timeout(bound)}, options...)...)
@@ -75,7 +75,7 @@ func TestLoginWhileVerifierIsAway(t *testing.T) {
 		}
 		w.tokens.change(func(v *tokens) { v.err, v.hang = nil, false })
 	}
-	// An executor refused in an outage gets in when it is over, without being started again.
+	// An executor that is refused during an outage can log in after it, without a restart.
 	w.tokens.change(away["unavailable"])
 	connected := make(chan struct{}, 1)
 	nc, err := nats.Connect(w.server.URL(), nats.Token("token-b"), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
@@ -128,14 +128,14 @@ func TestReplacedToken(t *testing.T) {
 	if !w.login(t, nats.Token("token-a2")) {
 		t.Error("the new token was refused")
 	}
-	// An outage that follows must not find the old token remembered.
+	// In a later outage, the cache no longer contains the old token.
 	w.tokens.change(func(v *tokens) { v.err = domain.NewError(domain.Unavailable, "Postgres is away") })
 	if w.login(t, nats.Token("token-a")) {
 		t.Error("a replaced token came back in an outage")
 	}
 }
 
-// Connections end with their lifetime and come back by themselves, again and again.
+// A connection ends when its lifetime is over, and the client reconnects each time.
 func TestLifetime(t *testing.T) {
 	w := newWorld(t, 2*time.Second)
 	back := make(chan struct{}, 8)

@@ -27,7 +27,7 @@ func TestPermissions(t *testing.T) {
 	if *got.Resp != (jwt.ResponsePermission{MaxMsgs: 1, Expires: 30 * time.Second}) {
 		t.Errorf("answers %v", got.Resp)
 	}
-	// The argument in the package comment about answers rests on this.
+	// The package comment relies on this in its argument about answers.
 	for _, pub := range got.Pub.Allow {
 		for _, sub := range got.Sub.Allow {
 			if jwt.Subject(pub).IsContainedIn(jwt.Subject(sub)) || strings.HasPrefix(pub, strings.TrimSuffix(sub, ">")) {

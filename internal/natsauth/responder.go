@@ -223,8 +223,8 @@ func (r *Responder) work(ctx context.Context, requests <-chan *nats.Msg) {
 	}
 }
 
-// answer returns the encoded response to a server's request. An error means that the message is not a request, so there
-// is no one to answer.
+// answer returns the encoded response to a server's request. An error means that the message is not a request and gets
+// no answer.
 func (r *Responder) answer(ctx context.Context, data []byte, now time.Time) ([]byte, error) {
 	req, err := r.decode(data)
 	if err != nil {

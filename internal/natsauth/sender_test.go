@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/internal/natsauth"
 )
 
-// A sender of events publishes them, hears that they are stored, and nothing else.
+// A sender can publish events and receive the acknowledgement that they are stored. It can do nothing else.
 func TestSender(t *testing.T) {
 	w := newWorld(t, 0)
 	w.tokens.change(func(v *tokens) { v.sender = "sesame" })

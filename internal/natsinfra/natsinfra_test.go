@@ -67,7 +67,7 @@ func TestEnsureConcurrentlyAndTwice(t *testing.T) {
 	var sum int64
 	for _, name := range names {
 		c := info(t, js, name).Config
-		// Executors must not be able to use these by a header.
+		// Executors must not be able to use these features through a header of a message.
 		if c.AllowRollup || c.AllowMsgTTL || c.AllowMsgSchedules || c.AllowAtomicPublish || c.AllowMsgCounter {
 			t.Errorf("%s obeys headers: %+v", name, c)
 		}
@@ -84,7 +84,8 @@ func TestEnsureConcurrentlyAndTwice(t *testing.T) {
 			t.Errorf("%s: duplicates %s", name, c.Duplicates)
 		}
 	}
-	// A guessed Nats-Msg-Id must not swallow another group's message for long.
+	// If an executor guesses a Nats-Msg-Id of another group, the stream drops that group's message as a duplicate. The window in which
+	// this is possible must be short.
 	for _, name := range []string{natsinfra.Results, natsinfra.Logs, "KV_" + natsinfra.Instances} {
 		if c := info(t, js, name).Config; c.Duplicates > time.Second {
 			t.Errorf("%s: duplicates %s", name, c.Duplicates)
@@ -128,7 +129,7 @@ func TestWorkQueueRefusesWhenFull(t *testing.T) {
 	if err := natsinfra.Ensure(ctx, js, 1); err != nil {
 		t.Fatal(err)
 	}
-	// A tighter bound of the same kind, so that the test is quick.
+	// The test lowers the bound, so that it reaches the bound quickly.
 	c := info(t, js, natsinfra.Results).Config
 	c.MaxMsgsPerSubject = 3
 	if _, err := js.UpdateStream(ctx, c); err != nil {
@@ -178,7 +179,7 @@ func TestBucketForWatchers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin := time.Now().Add(-time.Second) // the server's clock is the test's
+	begin := time.Now().Add(-time.Second) // the server uses the clock of this machine
 	for _, value := range []string{"1", "2"} {
 		if _, err := kv.PutString(ctx, "a.i1", value); err != nil {
 			t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// child makes this binary a test run that prints its server's URL and waits to
+// child is the environment variable that makes this binary a test run that prints its server's URL and waits to
 // be killed, or, with the value "exit", ends in order.
 const child = "BELFRY_PGTEST_CHILD"
 
@@ -151,7 +151,7 @@ func TestNothingOutlivesAKilledRun(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = cmd.Wait() // says that it was killed
+	_ = cmd.Wait() // returns an error after a kill
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(patience); ; <-tick.C {
@@ -188,7 +188,7 @@ func TestNothingOutlivesAnOrderlyRun(t *testing.T) {
 	}
 }
 
-// TestAnotherServer lets a run use this run's server.
+// TestAnotherServer starts a test run that uses the server of this one.
 func TestAnotherServer(t *testing.T) {
 	mine := URL(t)
 	cmd, address := runChild(t, "exit", "BELFRY_TEST_DATABASE_URL="+mine)
@@ -235,7 +235,7 @@ func runChild(t *testing.T, mode string, env ...string) (*exec.Cmd, string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() }) // does nothing to one that has been waited for
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // does nothing if Wait has returned
 	reader := bufio.NewReader(stdout)
 	var address string
 	if _, err := fmt.Fscanln(reader, &address); err != nil {
@@ -263,7 +263,7 @@ func dataDir(t *testing.T, address string) string {
 	return filepath.Dir(filepath.Dir(host(t, address)))
 }
 
-// BenchmarkDatabase is what a test pays for its database and its end.
+// BenchmarkDatabase measures how long a test takes to create and drop its database.
 func BenchmarkDatabase(b *testing.B) {
 	ctx := context.Background()
 	template, err := shared.template(ctx, migrate)

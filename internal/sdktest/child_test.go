@@ -56,7 +56,7 @@ func TestResultSurvivesKill(t *testing.T) {
 	}
 	first := w.result("r1")
 	must(t, child.Process.Kill())
-	_ = child.Wait() // the error is that of the kill
+	_ = child.Wait() // returns an error after a kill
 
 	w.mu.Lock()
 	w.results = nil

@@ -397,7 +397,7 @@ func (e *evidence) stored() {
 // verdictTakes is how long a verdict may take from the check of the stream to the commit.
 const verdictTakes = 4 * time.Second
 
-// lostWithin is how long after the trouble of an instance an attempt may still be bound to its dead boot. The verdict on the attempt
+// lostWithin is how long after an outage of its instance an attempt may still be bound to its dead boot. The verdict on the attempt
 // may come much later, if faults of NATS or of the dispatchers delay it.
 const lostWithin = 45 * time.Second
 

@@ -45,7 +45,7 @@ type node struct {
 	trapped    atomic.Pointer[process] // the process that has a trap
 }
 
-// span is a period of trouble of a node.
+// span is a period in which a node was down, frozen or cut off.
 type span struct {
 	from, to time.Time // to is zero until the trouble ends
 	what     string    // down, frozen or cut off
@@ -151,14 +151,14 @@ func (p *process) loseSpool() {
 	p.diskLostAt = append(p.diskLostAt, time.Now())
 }
 
-// beginTrouble records that the node has a trouble from now on.
+// beginTrouble records that the node is down, frozen or cut off from now on.
 func (n *node) beginTrouble(what string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.trouble = append(n.trouble, span{from: time.Now(), what: what})
 }
 
-// endTrouble records that a trouble of the node has ended.
+// endTrouble records that the node is no longer down, frozen or cut off.
 func (n *node) endTrouble(what string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -353,8 +353,8 @@ func (p *process) keepStreams(ctx context.Context, nc *nats.Conn) error {
 	}
 }
 
-// workFollowUps works retries and children like River: each at least once, with its effect and its completion in one transaction,
-// and sometimes after a long delay.
+// workFollowUps processes retries and children like River: each at least once, with its effect and its completion in one
+// transaction, and sometimes after a long delay.
 func (p *process) workFollowUps(ctx context.Context) error {
 	for ctx.Err() == nil {
 		p.w.working.Add(1)

@@ -54,7 +54,7 @@ func unstarted(t *testing.T, s *suite) {
 	run := s.start(job.ID, "i1")
 	raised, err := s.Verdict.RaiseBinds(t.Context(), []engine.LiveRun{run})
 	s.must(err)
-	s.settle(engine.Repeat, s.result(run, domain.OutcomeUnstarted)) // it names the first bind
+	s.settle(engine.Repeat, s.result(run, domain.OutcomeUnstarted)) // the result names the first bind
 	s.is(job.ID, run.ID, domain.Queued, "")
 	equal(t, "instance", s.run(job.ID, run.ID).Instance, "i1")
 	res := s.settle(engine.Settled, s.result(raised[0], domain.OutcomeUnstarted))
@@ -109,7 +109,7 @@ func retried(t *testing.T, s *suite) {
 	s.settle(engine.Settled, s.result(again, domain.OutcomeFailed))
 	s.settle(engine.Repeat, s.result(again, domain.OutcomeFailed))
 	s.FollowUps(t)
-	s.Advance(t, 5*time.Second) // its follow-up is not worked
+	s.Advance(t, 5*time.Second) // no worker processes its follow-up
 	n, err := s.Reconcile.ReplanOverdue(t.Context(), 10)
 	s.must(err)
 	equal(t, "overdue", n, 1)

@@ -50,7 +50,7 @@ func (s *spender) Write(p []byte) (int, error) {
 				return 0, err
 			}
 		}
-		s.budget.run.Log().Warn(fmt.Sprintf("… the log was cut here: the program has written over %d KiB; it goes on unheard", s.budget.total>>10))
+		s.budget.run.Log().Warn(fmt.Sprintf("… the log was cut here: the program has written over %d KiB; it continues, but its further output is dropped", s.budget.total>>10))
 	}
 	return len(p), nil
 }

@@ -49,14 +49,14 @@ type Report struct {
 	Fires      int // fire times that had to be served or could be served
 	Ledgered   int // fire times in the ledger
 	Runs       int
-	Starts     int // attempts that a handler wrote down
+	Starts     int // attempts that a handler recorded
 	Lost       int // attempts declared lost
-	Unstarted  int // of Lost, those that no handler wrote down
+	Unstarted  int // lost attempts that no handler recorded
 	Drained    int // attempts that ended because their instance shut down
 	LateOnes   int // results that arrived after their attempt had ended
-	Certain    int // of Runs, those that RuleLate applies to
+	Certain    int // runs that RuleLate applies to
 	Worst      time.Duration
-	WorstCalm  time.Duration // the worst lateness of those
+	WorstCalm  time.Duration // the worst lateness of the runs that Certain counts
 	By         map[string]map[string]int
 	Faults     map[string]int // by kind
 }

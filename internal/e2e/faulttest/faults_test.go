@@ -336,7 +336,7 @@ func orZero(t *time.Time) time.Time {
 	return *t
 }
 
-// tell logs the verdict and writes the report.
+// tell logs the result of the checker and writes the report.
 func tell(t *testing.T, h *checker.History, r *checker.Report, seed uint64, span checker.Span, more string) {
 	t.Helper()
 	seen := make(map[checker.Rule]int)

@@ -337,7 +337,7 @@ func (l *load) run(stop <-chan struct{}) {
 	lane(11, editPause, l.edit)
 	lane(12, editPause, l.edit)
 	lane(13, killPause, l.kill)
-	room := make(chan struct{}, 64) // bounds the triggers that are repeated while the console is away
+	room := make(chan struct{}, 64) // bounds the triggers that are repeated while the console is unavailable
 	lane(14, triggerPause, func(r *rand.Rand, i int) {
 		select {
 		case room <- struct{}{}:

@@ -90,7 +90,8 @@ func lanes(w *world, seed uint64, stop chan struct{}) []*nemesis {
 	}
 }
 
-// After each toil, all lanes rest. The rest shows Belfry's behaviour without faults.
+// Periods with faults (toil) and periods without faults (rest) alternate, for all lanes together. A rest shows how Belfry behaves
+// without faults.
 const (
 	toil = 3 * time.Minute
 	rest = time.Minute

@@ -21,7 +21,7 @@ import (
 // envNotes names the file to which an executor's handlers append a line for each start.
 const envNotes = "E2E_NOTES"
 
-// start is one call of a handler, as the handler wrote it down. A process may be frozen between the last check and the call of the
+// start is one call of a handler, as the handler recorded it. A process may be frozen between the last check and the call of the
 // handler, which no executor can exclude. Therefore the promise applies to checked. With entered, the test distinguishes such a
 // freeze from a missing check.
 type start struct {

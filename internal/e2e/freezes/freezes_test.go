@@ -88,7 +88,7 @@ func setting(t *testing.T, name string, standard uint64) uint64 {
 type freezer struct {
 	w     *world
 	pulse *rig.Pulse
-	ready chan *instance // those that may be frozen next
+	ready chan *instance // instances that may be frozen next
 
 	mu      sync.Mutex
 	left    int      // guarded by mu; long freezes to do
@@ -100,7 +100,7 @@ type freezer struct {
 type freeze struct {
 	on       *instance
 	from, to time.Time
-	held     map[ref]bool // accepted and not started at from
+	held     map[ref]bool // attempts that the instance had accepted and not started at from
 }
 
 func (f *freeze) long() bool { return f.to.Sub(f.from) >= longFrom }
@@ -271,13 +271,13 @@ func (w *world) losses() []loss {
 type tally struct {
 	long, short      int
 	hit              int          // long freezes of an instance that held attempts which it had accepted and not started
-	held             int          // such attempts
-	waited           map[ref]bool // the same attempts
+	held             int          // attempts that these instances held
+	waited           map[ref]bool // the attempts that held counts
 	started          int
-	lost             int // declared lost
-	lostWaiting      int // of lost, those that were held
-	neverStarted     int // of lost, those that no handler wrote down
-	between          int // of lost, those whose process was frozen between the check and the call
+	lost             int // attempts that were declared lost
+	lostWaiting      int // lost attempts that an instance held
+	neverStarted     int // lost attempts that no handler recorded
+	between          int // lost attempts whose process was frozen between the check and the call
 	late, unexpected faults
 }
 
@@ -300,7 +300,7 @@ func (f *faults) report(t testing.TB, format string, args ...any) {
 	}
 }
 
-// judge compares the starts that the handlers wrote down with the database.
+// judge compares the starts that the handlers recorded with the database.
 func (f *freezer) judge(wanted int) {
 	t := f.w.t
 	t.Helper()

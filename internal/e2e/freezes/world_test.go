@@ -39,7 +39,7 @@ type world struct {
 	db        *pgxpool.Pool
 	api       *client.Client
 	natsFor   string // for executors
-	token     string // of the group
+	token     string // token of the group
 	instances []*instance
 	jobs      []domain.JobID
 }

@@ -70,7 +70,7 @@ func TestProxy(t *testing.T) {
 			t.Fatalf("got %q (%v), want %q", got, err, text)
 		}
 	}
-	const glance = 100 * time.Millisecond // how long silent waits for data; also the latency of the test
+	const glance = 100 * time.Millisecond // how long silent waits for data, and the latency that the test sets
 	silent := func(c net.Conn) {
 		t.Helper()
 		_ = c.SetReadDeadline(time.Now().Add(glance))

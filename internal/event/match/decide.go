@@ -65,7 +65,8 @@ const eventCost = 1_200_000
 const overhead = 10
 
 // Decide returns the delivery of each trigger for an event, and the runs that the event causes. The caller passes the triggers
-// whose pattern matches, ordered by id. An event fires each job once: the first trigger whose filter lets it pass does.
+// whose pattern matches, ordered by id. An event fires each job at most once: only the first trigger of the job whose filter
+// accepts the event fires it.
 //
 // All triggers together have a bounded cost, so that every event can be accepted. Cheap triggers are evaluated first, whatever
 // their ids. When the budget is used up, the remaining triggers are not evaluated, and their deliveries say so.

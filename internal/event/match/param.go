@@ -89,8 +89,8 @@ func (p *Param) Render(ctx context.Context, v *View) (text string, err error) {
 	return text, err
 }
 
-// render makes the param with some effort and says what that cost, in the units of filters. The error is errCostly if more
-// effort may do.
+// render renders the param at one effort level and returns the cost, in the unit of filters. The error is errCostly if a higher
+// level may succeed.
 func (p *Param) render(ctx context.Context, v *View, e effort) (text string, cost uint64, err error) {
 	if p == nil {
 		text, err = v.data()
