@@ -201,7 +201,7 @@ func (f *Firer) fireBroadcast(ctx context.Context, r *Routing, run engine.Due, d
 	to := route.Shards(r.Candidates(def.Group, def.Target()), def.Shards, run.Pin)
 	if len(to) == 0 {
 		// There is no instance to expand over, so that the whole broadcast waits.
-		why := route.Nobody(def.Target(), f.Roster.Absence(def.Group, def.Target()))
+		why := route.NoCandidate(def.Target(), f.Roster.Absence(def.Group, def.Target()))
 		if run.Pin != "" {
 			why = route.Gone(run.Pin, def.Target())
 		}

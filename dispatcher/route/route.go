@@ -95,8 +95,8 @@ type decision struct {
 
 func because(code explain.Code, args ...any) decision { return decision{code, args} }
 
-// Nobody explains that no instance can take runs with a target.
-func Nobody(target string, absence Absence) explain.Note {
+// NoCandidate explains that no instance can take runs with a target.
+func NoCandidate(target string, absence Absence) explain.Note {
 	switch absence {
 	case NobodyLives:
 		return explain.Of(explain.NoInstance)
@@ -133,7 +133,7 @@ func qualify(candidates []*Candidate, r Request) (fit []*Candidate, avoided stri
 		return nil, "", Gone(r.Pin, r.Target)
 	}
 	if len(candidates) == 0 {
-		return nil, "", Nobody(r.Target, r.Absence)
+		return nil, "", NoCandidate(r.Target, r.Absence)
 	}
 	if r.Avoid == "" || len(candidates) < 2 {
 		return candidates, "", ""

@@ -80,7 +80,7 @@ func (j *Judge) Run(ctx context.Context) {
 }
 
 // bound is the last list of boots with runs. Several loops use it, and each may wait long for answers. The loop that asks about
-// silent runs reads it anew every time; the others use it while it is recent.
+// silent runs reads it every time; the others use it while it is recent.
 type bound struct {
 	turn  chan struct{} // holds a token while no loop reads; the token guards the other fields
 	boots []engine.BoundBoot
@@ -93,7 +93,7 @@ func newBound() bound {
 	return b
 }
 
-// recent is the age up to which the list is used: a little more than the period of the loop that reads it anew.
+// recent is the age up to which the list is used: a little more than the period of the loop that reads it every time.
 const recent = 1200 * time.Millisecond
 
 // boundBoots returns the boots that runs are bound to, from a list that is younger than old.

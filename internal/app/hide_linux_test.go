@@ -9,7 +9,7 @@ import (
 )
 
 // TestHide checks that other processes of the same user cannot read the environment of a process that called hide. It runs as
-// user nobody, because root can read everything.
+// user `nobody`, because root can read everything.
 func TestHide(t *testing.T) {
 	if os.Getenv("HIDE_TEST") != "" {
 		if os.Getenv("HIDE_TEST") == "hidden" {

@@ -159,7 +159,7 @@ func (e *engineRun) loadJobs(ctx context.Context) (load, error) {
 		if time.Now().Before(e.from.Add(-5 * time.Second)) {
 			return l, nil
 		}
-		e.display.say("writing %d jobs took %v, longer than expected; trying again", n, time.Since(e.begun).Round(time.Millisecond))
+		e.display.say("writing %d jobs took %v, longer than expected, retrying", n, time.Since(e.begun).Round(time.Millisecond))
 		expected = 2 * time.Since(e.begun)
 		if err := e.loader.cut(ctx); err != nil {
 			return l, err

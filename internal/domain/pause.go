@@ -11,7 +11,7 @@ import (
 type Pause struct {
 	Group     string
 	From      time.Time
-	To        time.Time // zero: until somebody resumes the group
+	To        time.Time // zero: until a user resumes the group
 	Reason    string
 	By        string // who paused
 	ResumedBy string // who resumed the group; empty if the pause ends at its planned time

@@ -73,7 +73,7 @@ type Group struct {
 	UpdatedAt   Instant `json:"updated_at"`
 	Jobs        int     `json:"jobs"`
 	Instances   int     `json:"instances"`
-	// The current pause of the group: since when, until when (null: until somebody resumes it), why, and by whom.
+	// The current pause of the group: since when, until when (null: until a user resumes it), why, and by whom.
 	PausedAt    *Instant `json:"paused_at"`
 	PausedUntil *Instant `json:"paused_until"`
 	PauseReason string   `json:"pause_reason"`

@@ -31,7 +31,7 @@
 // An ordinary user's Postgres runs as that user. Postgres refuses to run as root. For root, it runs in a user namespace
 // in which root appears as another account: Postgres does not see that it is root, while its files still belong to
 // root, also below a home directory that no other user may enter. If the kernel refuses namespaces, Postgres runs as
-// the account postgres or nobody, which then owns the cluster. If that account cannot reach DataDir, the cluster is
+// the account `postgres` or `nobody`, which then owns the cluster. If that account cannot reach DataDir, the cluster is
 // under /var/lib/belfry, and DataDir/postgres is a link to it. So the files that root writes are never in a directory
 // that the other account can change.
 //

@@ -316,7 +316,7 @@ func (f *fray) triggerRuns(s *store.Store, rng *rand.Rand, jobs []domain.JobID, 
 	return nil
 }
 
-// transient reports whether err is nil or an error that a caller handles by trying again.
+// transient reports whether err is nil or an error that a caller handles by retrying.
 func transient(err error) bool {
 	c := domain.CodeOf(err)
 	return err == nil || c == domain.Unavailable || c == domain.Conflict || c == domain.NotFound
