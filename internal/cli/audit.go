@@ -21,7 +21,7 @@ type auditCmd struct {
 }
 
 func (*auditCmd) Help() string {
-	return "The command computes every fire time from the versions of the jobs and compares it with the runs and the missed ledger. " +
+	return "This is the fire check; `belfry check` is the same command. It computes every fire time from the versions of the jobs and compares it with the runs and the missed ledger. " +
 		"If a fire time has no run and no reason, or has two runs, the exit code is 1.\n\nExamples:\n\n" +
 		"    belfry audit\n    belfry audit --since 1h --job default/report --all\n    belfry audit --since 168h -o json"
 }

@@ -43,7 +43,7 @@ type root struct {
 	User     userCmd     `cmd:"" group:"client" help:"Manage users, their roles and groups."`
 	Overview overviewCmd `cmd:"" group:"client" help:"Show numbers of running, finished, late and failed runs."`
 	Report   reportCmd   `cmd:"" group:"client" help:"Count finished runs over time."`
-	Audit    auditCmd    `cmd:"" group:"client" help:"Check that every fire time has a run or a reason."`
+	Audit    auditCmd    `cmd:"" aliases:"check" group:"client" help:"Check that every fire time has a run or a reason."`
 	Export   exportCmd   `cmd:"" group:"client" help:"Print groups and jobs as YAML."`
 	Import   importCmd   `cmd:"" group:"client" help:"Import groups and jobs from an export or from crontabs."`
 

@@ -139,6 +139,7 @@ func TestAgainstTheRealAPI(t *testing.T) {
 	ok("", "report --step 30m --since 90m -o yaml", "step: 30m")
 
 	ok("", "audit", "0 fire times of 1 jobs")
+	ok("", "check", "0 fire times of 1 jobs") // the other name of audit
 	ok("", "audit --since 1h --job default/report --all -o json", `"of_jobs": 1`)
 	ok("", "job why default/report --at 2020-03-29T03:00", "The job did not exist yet: version 1")
 	ok("", "job why 1 --at 2199-03-29T03:00:00Z -o yaml", "is_fire_time: true", "fate: not_due")
