@@ -49,8 +49,8 @@ const (
 	AllDrain                    // instances offer the target, but all of them drain
 )
 
-// Uses are a job's numbers of its instances, shared by all dispatchers: how many runs each was given today, for
-// least_frequently_used, or which turn was its last, for least_recently_used. The smallest number is next.
+// Uses holds a number for each instance of a job, shared by all dispatchers: for least_frequently_used, the runs that the
+// instance got today; for least_recently_used, the turn of its last run. The instance with the smallest number is next.
 type Uses map[string]int64
 
 // Heard is an instance's answer to a ping. An instance that did not answer has none.
@@ -58,8 +58,8 @@ type Heard struct {
 	JobRuns int // runs of the job that it has
 }
 
-// Choose picks one of the candidates and takes a slot of it. Without one that qualifies and has room, the Binding
-// has no instance and says why the run waits. The order of the candidates does not matter.
+// Choose picks one of the candidates and takes one of its slots. If no candidate qualifies and has room, the Binding has no
+// instance and gives the reason why the run waits. The order of the candidates does not matter.
 func Choose(candidates []*Candidate, r Request) engine.Binding {
 	fit, avoided, none := qualify(candidates, r)
 	if len(fit) == 0 {
@@ -174,7 +174,7 @@ func pick(open []*Candidate, r Request) (*Candidate, decision) {
 	return c, because(explain.LeastLoaded, n, c.Running, c.Capacity)
 }
 
-// leastUsed returns the candidate with the smallest number, among equals the first by name, and counts the use.
+// leastUsed returns the candidate with the smallest number, and records its use. Among equals, it takes the first by name.
 func leastUsed(open []*Candidate, r Request) (*Candidate, decision) {
 	best := open[0]
 	for _, c := range open[1:] {
@@ -200,8 +200,8 @@ func leastUsed(open []*Candidate, r Request) (*Candidate, decision) {
 	return best, why
 }
 
-// pickHeard applies failover and busyover to candidates that are sorted by name and have room. Without one, the decision
-// says why.
+// pickHeard applies failover and busyover to candidates that are sorted by name and have room. If it picks none, the decision
+// gives the reason.
 func pickHeard(open []*Candidate, r Request) (*Candidate, decision) {
 	passed := explain.List{}
 	answered := false
@@ -257,8 +257,8 @@ func leastLoaded(open []*Candidate, random *rand.Rand) *Candidate {
 	return best
 }
 
-// hashed is rendezvous hashing: each candidate's score depends on the key and its own name alone, so that one that
-// comes or goes moves only the keys that are its own.
+// hashed applies rendezvous hashing: each candidate's score depends only on the key and the candidate's name, so that a
+// candidate that joins or leaves moves only its own keys.
 func hashed(open []*Candidate, key string) *Candidate {
 	var best *Candidate
 	var top uint64
@@ -284,8 +284,9 @@ func score(key, instance string) uint64 {
 	return x ^ x>>31
 }
 
-// Shards decides where the shards of a broadcast go: with total 0 one to each candidate, where it must run; else
-// total shards over the candidates in turn. A pin leaves one candidate, where all of them must run. Nil without candidates.
+// Shards assigns the shards of a broadcast to candidates. If total is 0, each candidate gets one shard, which may run only
+// there. Otherwise, total shards are distributed over the candidates in turn. If there is a pin, all shards may run only on
+// that candidate. Without candidates, Shards returns nil.
 func Shards(candidates []*Candidate, total int, pin string) []engine.ShardBinding {
 	sorted := slices.DeleteFunc(slices.Clone(candidates), func(c *Candidate) bool { return pin != "" && c.Instance != pin })
 	if len(sorted) == 0 {
