@@ -59,7 +59,7 @@ func TestEditsAgainstPlanning(t *testing.T) {
 	for _, s := range stores[:2] {
 		g.Go(func() error {
 			err := scheduler(schedulers, s, seed)
-			if err != nil { // at once, as what it would have done is waited for
+			if err != nil { // report it now: the test waits for the effects of the scheduler
 				t.Errorf("a scheduler has ended: %v", err)
 			}
 			return err
@@ -224,7 +224,7 @@ func fireAndSettle(ctx context.Context, s *store.Store, rng *rand.Rand, due []en
 	if len(ended) == 0 {
 		return out.Later, nil
 	}
-	for try := 1; ; try++ { // a result is not lost with who settles it
+	for try := 1; ; try++ { // retried, because JetStream redelivers a result that is not settled
 		res, err := s.Settle(ctx, ended)
 		if err == nil || !stalled(err) || try == 50 {
 			return append(out.Later, res.Released...), err

@@ -56,11 +56,11 @@ func fillWorld(t *testing.T, s *store.Store) {
 		exec(t, s, `ALTER TABLE `+pgx.Identifier{table}.Sanitize()+` SET (autovacuum_enabled = false)`)
 	}
 	exec(t, s, `ANALYZE`)
-	// No fire time but those below comes while the test runs.
+	// While the test runs, no other fire times come due.
 	jobSpec := `{"group": "g", "name": "n", "handler": "echo", "enabled": true, "retries": 1, "block": "serial",
 		"schedule": {"kind": "fixed_rate", "every": "1h0m0s", "start_at": "` + time.Now().UTC().Add(-30*time.Minute).Format(time.RFC3339) + `"}}`
 	exec(t, s, `INSERT INTO groups (name, token_sha256) VALUES ('g', 'x')`)
-	// Checking two million foreign keys one by one takes longest. A role that may not leave it out has to wait.
+	// Checking two million foreign keys takes most of the time, so the test switches it off if its role is allowed to.
 	_, _ = s.Pool().Exec(t.Context(), `SET session_replication_role = replica`)
 	exec(t, s, `INSERT INTO jobs (group_name, name, enabled, kind, spec, version, created_at, updated_at)
 		SELECT 'g', 'j' || i, true, 'fixed_rate', $1::jsonb, 1, now(), now() FROM generate_series(1, $2) i`, jobSpec, manyJobs)
