@@ -150,7 +150,7 @@ func TestDeleteSeesConcurrentRuns(t *testing.T) {
 	}
 }
 
-// during does something in the middle of a settling transaction.
+// during calls a function in the middle of a settling transaction.
 type during struct {
 	*recorded
 	do func()

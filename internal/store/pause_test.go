@@ -69,7 +69,7 @@ func pauseGroup(t testing.TB, s *store.Store, until time.Duration) domain.Pause 
 	return p
 }
 
-// A pause takes back what is planned, costs nothing while it lasts, and leaves misfires by policy.
+// A pause deletes planned runs and causes no work while it lasts. After it, the misfire policy decides.
 func TestPauseOfAGroup(t *testing.T) {
 	s, _ := open(t)
 	standingClock(t, s)
@@ -253,7 +253,7 @@ func TestEditInAPause(t *testing.T) {
 	}
 }
 
-// A planner that began before a pause does not plan by what was: the pause waits for it.
+// A planner that began before a pause does not plan with the old state afterwards, because the pause waits for its transaction.
 func TestPauseWaitsForPlanners(t *testing.T) {
 	s, _ := open(t)
 	create(t, s, "j", everySecond)

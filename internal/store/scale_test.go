@@ -30,7 +30,7 @@ func TestQueriesScale(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT COVERED: the plans of the hot queries, with -short")
 	}
-	s, _ := openAt(t, pgtest.Database(t, store.Migrate), 1) // counters are a connection's own until it hands them in
+	s, _ := openAt(t, pgtest.Database(t, store.Migrate), 1) // a connection keeps its counters until it flushes them
 	begin := time.Now()
 	fillWorld(t, s)
 	t.Logf("filled in %s", time.Since(begin).Truncate(time.Millisecond))
