@@ -101,7 +101,7 @@ func TestLocksAreTakenInOrder(t *testing.T) {
 	}
 }
 
-// A run that is planned, or tried again, while its job is being deleted ends with the others.
+// A run that is planned or retried while its job is being deleted ends with the job's other runs.
 func TestDeleteSeesConcurrentRuns(t *testing.T) {
 	for _, what := range []string{"a new run", "a retry"} {
 		t.Run(what, func(t *testing.T) {

@@ -21,13 +21,13 @@ func standingClock(t *testing.T, s *store.Store) {
 	}
 }
 
-// clockOf is what the database's clock says, or the test's own in its place.
+// clockOf returns the time of the database's clock, or of the test's clock that replaces it.
 func clockOf(t testing.TB, s *store.Store) time.Time {
 	t.Helper()
 	return query[time.Time](t, s, `SELECT clock_timestamp()`).UTC()
 }
 
-// ahead puts the clock of a store with ownClock forward.
+// ahead moves the clock of a store with ownClock forward.
 func ahead(t testing.TB, s *store.Store, d time.Duration) {
 	t.Helper()
 	exec(t, s, `UPDATE belfry.test_clock SET ahead = ahead + $1::interval`, d)

@@ -33,7 +33,7 @@ func TestMissingDayStopsNobody(t *testing.T) {
 	}
 }
 
-// A long outage of many jobs is worked off in passes that stay within Postgres' patience with an idle transaction.
+// After a long outage, many jobs are planned in passes that each stay below Postgres's timeout for idle transactions.
 func TestLongOutageIsWorkedOff(t *testing.T) {
 	s, _ := open(t)
 	const jobs = 60
@@ -146,7 +146,7 @@ func TestWaitingRunsAreNotOverdue(t *testing.T) {
 	}
 }
 
-// Newcomers queue behind runs that found no room for long, not behind those that wait for the next look.
+// New runs queue behind runs that have found no room for a long time, but not behind runs that wait for the next assignment.
 func TestLongWaiting(t *testing.T) {
 	s, _ := open(t)
 	for name, age := range map[string]string{"long": "5 s", "short": "1 s"} {

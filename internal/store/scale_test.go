@@ -113,7 +113,7 @@ func (w *scale) looked() int64 {
 		WHERE schemaname = 'belfry' AND relname IN ('runs_live', 'job_due')`)
 }
 
-// idle looks for due jobs when there are none. The cost must not depend on the number of enabled jobs.
+// idle measures the search for due jobs when there are none. The cost must not depend on the number of enabled jobs.
 func (w *scale) idle() {
 	w.t.Helper()
 	for {
@@ -137,7 +137,7 @@ func (w *scale) idle() {
 	}
 }
 
-// hot measures a method that runs all the time, reconciler one that may look at all live runs.
+// hot measures a method that runs all the time. reconciler measures a method that may read all unfinished runs.
 func (w *scale) hot(name string, call func() error)        { w.measure(name, true, call) }
 func (w *scale) reconciler(name string, call func() error) { w.measure(name, false, call) }
 
