@@ -41,7 +41,7 @@ func New(store Store, nc *nats.Conn, peers *peer.Peers, log *slog.Logger) *Annou
 const MaxChanges = 500
 
 const (
-	unasked          = 8                      // so few changes cost less to publish than the question whether anyone subscribes
+	unasked          = 8                      // up to this many changes cost less to publish than to ask whether anyone subscribes
 	notifyTimeout    = time.Second            // for the reads from Postgres
 	subscribeTimeout = 200 * time.Millisecond // for the server's answer whether anyone subscribes; firing waits for it
 	subscribedFor    = 10 * time.Second       // how long a positive answer counts

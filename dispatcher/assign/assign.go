@@ -95,7 +95,7 @@ func (a *Assigner) assignAll(ctx context.Context) (early bool, err error) {
 	}
 	a.Waiting.Set(keys)
 	a.Firer.ForgetAsked()
-	var errs []error // of single kinds; the other kinds are assigned nevertheless
+	var errs []error // errors of single kinds; the other kinds are assigned nevertheless
 	for _, k := range keys {
 		if k.Apart != 0 {
 			early = a.Firer.AskAgain(ctx, k) || early
@@ -184,7 +184,7 @@ func (a *Assigner) endLostShards(ctx context.Context, k engine.WaitingKey, candi
 		}
 	}
 	if _, alive := a.Roster.Boot(k.Group, k.Pin); alive {
-		return // it drains, or will register the handler soon
+		return // the instance drains, or will register the handler soon
 	}
 	// The roster drops an instance that did not answer once. The lease is the better evidence.
 	if lease, err := a.Peers.ReadLease(ctx, k.Group, k.Pin); err != nil || lease.BootID != "" {

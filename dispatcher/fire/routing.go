@@ -31,7 +31,7 @@ type Routing struct {
 func (f *Firer) NewRouting() *Routing {
 	return &Routing{
 		firer: f, candidates: make(map[[2]string][]*route.Candidate), beats: make(offer.Beats),
-		random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), //nolint:gosec // spreading load is no secret
+		random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), //nolint:gosec // the random numbers only spread the load
 	}
 }
 

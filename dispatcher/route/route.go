@@ -17,15 +17,15 @@ import (
 type Candidate struct {
 	Instance string
 	BootID   string
-	Beat     int64 // the heartbeat that offers to it may rely on; not looked at here
+	Beat     int64 // the heartbeat that offers to the instance may rely on; not used here
 	Capacity int   // slots
-	Running  int   // slots taken, as far as is known here; Choose counts what it gives
+	Running  int   // slots taken, as far as this process knows; Choose increments it
 }
 
 // Room returns the free slots, at least 0.
 func (c *Candidate) Room() int { return max(c.Capacity-c.Running, 0) }
 
-// Request is what the decision depends on besides the candidates.
+// Request holds the other inputs of the decision, besides the candidates.
 type Request struct {
 	Route   domain.Route
 	Key     string // of consistent_hash
@@ -34,32 +34,32 @@ type Request struct {
 	Pin     string // the only instance allowed; "": any
 	Avoid   string // the instance that just lost the run
 	Random  *rand.Rand
-	Uses    Uses             // of least_frequently_used and least_recently_used; Choose counts what it gives
-	Heard   map[string]Heard // of failover and busyover, by instance; Choose counts what it gives
+	Uses    Uses             // of least_frequently_used and least_recently_used; Choose updates it
+	Heard   map[string]Heard // of failover and busyover, by instance; Choose updates it
 	Absence Absence          // why there are no candidates; only for explanations
 }
 
-// Absence is why a group has no candidate for a target.
+// Absence is the reason why a group has no candidate for a target.
 type Absence int
 
-// The kinds of absence, from the one that says least.
+// The kinds of absence, the least specific first.
 const (
 	NobodyOffers Absence = iota // no live instance offers the target, or nothing more is known
 	NobodyLives                 // the group has no live instance
-	AllDrain                    // instances offer the target, and all of them drain
+	AllDrain                    // instances offer the target, but all of them drain
 )
 
-// Uses are a job's numbers of its instances, shared by all dispatchers: how many runs each was given today, for
-// least_frequently_used, or which turn was its last, for least_recently_used. The smallest number is next.
+// Uses holds a number for each instance of a job, shared by all dispatchers: for least_frequently_used, the runs that the
+// instance got today; for least_recently_used, the turn of its last run. The instance with the smallest number is next.
 type Uses map[string]int64
 
-// Heard is what an instance answered when it was asked. Who did not answer has none.
+// Heard is an instance's answer to a ping. An instance that did not answer has none.
 type Heard struct {
 	JobRuns int // runs of the job that it has
 }
 
-// Choose picks one of the candidates and takes a slot of it. Without one that qualifies and has room, the Binding
-// has no instance and says why the run waits. The order of the candidates does not matter.
+// Choose picks one of the candidates and takes one of its slots. If no candidate qualifies and has room, the Binding has no
+// instance and gives the reason why the run waits. The order of the candidates does not matter.
 func Choose(candidates []*Candidate, r Request) engine.Binding {
 	fit, avoided, none := qualify(candidates, r)
 	if len(fit) == 0 {
@@ -87,7 +87,7 @@ func Choose(candidates []*Candidate, r Request) engine.Binding {
 	}
 }
 
-// decision is a code with the arguments that are its own. Choose adds those that all routes share.
+// decision is the code of a decision with its specific arguments. Choose adds the arguments that all routes share.
 type decision struct {
 	code explain.Code
 	args []any
@@ -107,12 +107,12 @@ func NoCandidate(target string, absence Absence) explain.Note {
 	return explain.Of(explain.NoHandler, language(target))
 }
 
-// Gone says that the only instance allowed is no candidate.
+// Gone explains that the only allowed instance is not a candidate.
 func Gone(pin, target string) explain.Note {
 	return explain.Of(explain.PinnedGone, pin, language(target))
 }
 
-// language returns the language of scripts that a target names, "" for a handler.
+// language returns the script language that a target names, or "" if the target is a handler.
 func language(target string) string {
 	l, script := strings.CutPrefix(target, domain.ScriptTarget(""))
 	if !script {
@@ -174,7 +174,7 @@ func pick(open []*Candidate, r Request) (*Candidate, decision) {
 	return c, because(explain.LeastLoaded, n, c.Running, c.Capacity)
 }
 
-// leastUsed returns the candidate with the smallest number, among equals the first by name, and counts the use.
+// leastUsed returns the candidate with the smallest number, and records its use. Among equals, it takes the first by name.
 func leastUsed(open []*Candidate, r Request) (*Candidate, decision) {
 	best := open[0]
 	for _, c := range open[1:] {
@@ -200,8 +200,8 @@ func leastUsed(open []*Candidate, r Request) (*Candidate, decision) {
 	return best, why
 }
 
-// pickHeard applies failover and busyover to candidates that are sorted by name and have room. Without one, the decision
-// says why.
+// pickHeard applies failover and busyover to candidates that are sorted by name and have room. If it picks none, the decision
+// gives the reason.
 func pickHeard(open []*Candidate, r Request) (*Candidate, decision) {
 	passed := explain.List{}
 	answered := false
@@ -236,7 +236,7 @@ func few(all explain.List) (some explain.List, more int) {
 	return all[:shown], len(all) - shown
 }
 
-// shown is how many instances an explanation names.
+// shown is the maximum number of instances that an explanation names.
 const shown = 3
 
 // leastLoaded returns the candidate with the smallest share of its slots taken, one of them at random.
@@ -257,8 +257,8 @@ func leastLoaded(open []*Candidate, random *rand.Rand) *Candidate {
 	return best
 }
 
-// hashed is rendezvous hashing: each candidate's score depends on the key and its own name alone, so that one that
-// comes or goes moves only the keys that are its own.
+// hashed applies rendezvous hashing: each candidate's score depends only on the key and the candidate's name, so that a
+// candidate that joins or leaves moves only its own keys.
 func hashed(open []*Candidate, key string) *Candidate {
 	var best *Candidate
 	var top uint64
@@ -284,8 +284,9 @@ func score(key, instance string) uint64 {
 	return x ^ x>>31
 }
 
-// Shards decides where the shards of a broadcast go: with total 0 one to each candidate, where it must run; else
-// total shards over the candidates in turn. A pin leaves one candidate, where all of them must run. Nil without candidates.
+// Shards assigns the shards of a broadcast to candidates. If total is 0, each candidate gets one shard, which may run only
+// there. Otherwise, total shards are distributed over the candidates in turn. If there is a pin, all shards may run only on
+// that candidate. Without candidates, Shards returns nil.
 func Shards(candidates []*Candidate, total int, pin string) []engine.ShardBinding {
 	sorted := slices.DeleteFunc(slices.Clone(candidates), func(c *Candidate) bool { return pin != "" && c.Instance != pin })
 	if len(sorted) == 0 {
@@ -314,7 +315,7 @@ func Shards(candidates []*Candidate, total int, pin string) []engine.ShardBindin
 	return out
 }
 
-// noRoom says that the candidates have no free slot.
+// noRoom explains that the candidates have no free slot.
 func noRoom(cs []*Candidate) explain.Note {
 	all := make(explain.List, 0, min(len(cs), shown))
 	for _, c := range cs[:min(len(cs), shown)] {

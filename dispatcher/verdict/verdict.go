@@ -1,4 +1,4 @@
-// Package verdict finds out what happened to attempts that are bound to an instance and that no message tells about.
+// Package verdict finds out what happened to attempts that are bound to an instance and about which no message arrived.
 //
 // A Judge asks live instances about such attempts, and declares the attempts of dead instances lost. The proof that a lost
 // attempt never starts is in package dispatcher, under "The fence".

@@ -175,7 +175,7 @@ func Decide(j Job, now time.Time, set Settings) Decision {
 // makes the job due for planning, so this interval only matters if that update is lost.
 const lookAgain = 24 * time.Hour
 
-// heldUp returns until when a pause holds up a fire time, or zero. While the group is paused, fire times due in the
+// heldUp returns the instant until which a pause delays a fire time, or zero. While the group is paused, fire times due in the
 // pause and fire times missed before it stay undecided, so that the misfire policy decides about all of them together.
 func (j *Job) heldUp(pause *domain.Pause, late bool, due, now time.Time) time.Time {
 	if pause == nil || pause.Over(now) {

@@ -82,7 +82,7 @@ func TestCalendarEditsTakeEffectAtOnce(t *testing.T) {
 		}
 	}
 	_, same, err := s.EditJob(t.Context(), job.ID, 2, "test", func(sp *domain.JobSpec) error {
-		sp.Schedule.DaysOff = nil // as a client that sends back what it has read
+		sp.Schedule.DaysOff = nil // like a client that sends back the job that it has read
 		return nil
 	})
 	if err != nil || same.Version != 2 {

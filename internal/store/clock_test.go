@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// The wall clock is set forward and back: the database's clock, as this process knows it, goes on; and both are noticed,
-// as is the sleep of a machine, in which the wall clock alone goes on.
+// If the wall clock is set forward or back, the estimate of the database's clock continues steadily, and the change is noticed.
+// A suspended machine, during which only the wall clock continues, is noticed as well.
 func TestClockIgnoresTheWall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		wrong := time.Duration(0)
 		wall := func() time.Time { return time.Now().Round(0).Add(wrong) }
 		s := &Store{clock: clock{wall: wall}}
-		db := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC) // the machine's own clock may say what it will
+		db := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC) // the machine's own clock does not matter
 		s.clock.reading.Store(&reading{db: db, at: time.Now(), wall: wall()})
 		for _, jump := range []time.Duration{0, time.Minute, -time.Hour, 300 * time.Millisecond} {
 			wrong = jump

@@ -16,7 +16,7 @@ import (
 	"github.com/belfryhq/belfry/internal/storetest"
 )
 
-// The store does what the one in memory does, on which the simulations rest.
+// The store passes the same suite as package memstore, which the simulations use.
 func TestConformance(t *testing.T) {
 	storetest.Test(t, func(t *testing.T) *storetest.Backend {
 		s, ups := open(t)

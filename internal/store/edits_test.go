@@ -59,7 +59,7 @@ func TestEditsAgainstPlanning(t *testing.T) {
 	for _, s := range stores[:2] {
 		g.Go(func() error {
 			err := scheduler(schedulers, s, seed)
-			if err != nil { // at once, as what it would have done is waited for
+			if err != nil { // report it now: the test waits for the effects of the scheduler
 				t.Errorf("a scheduler has ended: %v", err)
 			}
 			return err
@@ -99,7 +99,7 @@ func TestEditsAgainstPlanning(t *testing.T) {
 	}
 }
 
-// quiet waits until nothing is live any more.
+// quiet waits until no run is unfinished.
 func quiet(t *testing.T, s *store.Store) {
 	t.Helper()
 	defer func() {
@@ -125,7 +125,7 @@ func waitUntil(t *testing.T, done func() bool) {
 	}
 }
 
-// scheduler plans, rings and fires, and has every run end at once, one in three at first by a failure.
+// scheduler plans and fires runs, and settles each at once. One run in three fails first.
 func scheduler(ctx context.Context, s *store.Store, seed uint64) error {
 	rng := rand.New(rand.NewPCG(seed, 99))
 	var ring []engine.Due
@@ -144,8 +144,8 @@ func scheduler(ctx context.Context, s *store.Store, seed uint64) error {
 	}
 }
 
-// stalled reports whether a transaction was given up because the machine stood still for a second, as real schedulers try
-// again then. A deadlock is none of that.
+// stalled reports whether a transaction was aborted because the machine was stalled for a second. Real schedulers then retry.
+// It reports false for a deadlock.
 func stalled(err error) bool {
 	var pe *pgconn.PgError
 	if errors.As(err, &pe) {
@@ -175,7 +175,7 @@ func turn(ctx context.Context, s *store.Store, rng *rand.Rand, ring []engine.Due
 		ring = slices.Concat(ring, planned.Runs, near, stranded.Runs)
 	}
 	if rng.IntN(400) == 0 {
-		ring = nil // it dies, and another one takes its place
+		ring = nil // the scheduler dies, and another one replaces it
 	}
 	now := s.Now()
 	var due []engine.Due
@@ -224,7 +224,7 @@ func fireAndSettle(ctx context.Context, s *store.Store, rng *rand.Rand, due []en
 	if len(ended) == 0 {
 		return out.Later, nil
 	}
-	for try := 1; ; try++ { // a result is not lost with who settles it
+	for try := 1; ; try++ { // retried, because JetStream redelivers a result that is not settled
 		res, err := s.Settle(ctx, ended)
 		if err == nil || !stalled(err) || try == 50 {
 			return append(out.Later, res.Released...), err
@@ -275,7 +275,7 @@ func editAtRandom(ctx context.Context, s *store.Store, rng *rand.Rand, ids []dom
 	return nil
 }
 
-// held is a version of a job and when it held.
+// held is a version of a job with the period in which it was current.
 type held struct {
 	version  int
 	from, to time.Time
@@ -362,7 +362,7 @@ func ownFire(versions []held, fire int64, version int) bool {
 func checkFire(t *testing.T, job domain.JobID, fire int64, due time.Time, versions []held, got []int, excused bool) int {
 	t.Helper()
 	var may []int
-	sure := true // all of them want it, at this very instant
+	sure := true // all versions have this fire time, with the same due instant
 	for _, v := range versions {
 		if v.from.After(due) || !v.to.After(due.Add(-slack)) {
 			continue
@@ -392,7 +392,7 @@ func checkFire(t *testing.T, job domain.JobID, fire int64, due time.Time, versio
 	return 0
 }
 
-// spans shows when versions held.
+// spans formats the periods in which versions were current.
 func spans(versions []held) (out []string) {
 	for _, v := range versions {
 		out = append(out, fmt.Sprintf("%d: %s to %s", v.version, v.from.Format("05.000"), v.to.Format("05.000")))

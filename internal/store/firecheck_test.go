@@ -435,7 +435,7 @@ func TestAuditAgainstEdits(t *testing.T) {
 	for _, s := range stores[:2] {
 		g.Go(func() error {
 			err := scheduler(schedulers, s, seed)
-			if err != nil { // at once, as what it would have done is waited for
+			if err != nil { // report it now: the test waits for the effects of the scheduler
 				t.Errorf("a scheduler has ended: %v", err)
 			}
 			return err

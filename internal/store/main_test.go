@@ -38,7 +38,7 @@ func open(t testing.TB) (*store.Store, *recorded) {
 	return s, r
 }
 
-// openAt returns one more store on a database, of at most as many connections as conns says, if it does.
+// openAt opens another store on a database. If conns is given, it is the maximum number of connections.
 func openAt(t testing.TB, url string, conns ...int32) (*store.Store, *recorded) {
 	t.Helper()
 	cfg := store.Config{URL: url}
@@ -55,7 +55,7 @@ func openAt(t testing.TB, url string, conns ...int32) (*store.Store, *recorded) 
 	return s, r
 }
 
-// exec runs SQL that no method of the store does, such as moving time.
+// exec runs SQL for changes that the store has no method for, such as moving instants.
 func exec(t testing.TB, s *store.Store, sql string, args ...any) {
 	t.Helper()
 	if _, err := s.Pool().Exec(t.Context(), sql, args...); err != nil {
@@ -111,7 +111,7 @@ func trigger(t testing.TB, s *store.Store, job domain.JobID, n int) []domain.Run
 	return ids
 }
 
-// claim takes what is near, in order of due.
+// claim takes the runs that are due soon, in the order of their due instants.
 func claim(t testing.TB, s *store.Store) []engine.Due {
 	t.Helper()
 	runs, _, err := s.ClaimNear(t.Context(), 2000)
@@ -160,7 +160,7 @@ func result(s *store.Store, r engine.LiveRun, outcome domain.Outcome) engine.End
 	return e
 }
 
-// settle settles and checks that the dispositions are those wanted.
+// settle settles results and checks their dispositions.
 func settle(t testing.TB, s *store.Store, want []engine.Disposition, ended ...engine.Ended) store.SettleResult {
 	t.Helper()
 	res, err := s.Settle(t.Context(), ended)
@@ -175,7 +175,7 @@ func settle(t testing.TB, s *store.Store, want []engine.Disposition, ended ...en
 
 var settled = []engine.Disposition{engine.Settled}
 
-// everySecond is a schedule whose grid does not depend on when the job was made, so that rewind can move it.
+// everySecond is a schedule whose fire times do not depend on the job's creation, so that rewind can move them.
 func everySecond(sp *domain.JobSpec) {
 	begin := domain.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 	sp.Schedule = domain.Schedule{Kind: domain.ScheduleFixedRate, Every: domain.Duration(time.Second), StartAt: &begin}
@@ -183,7 +183,7 @@ func everySecond(sp *domain.JobSpec) {
 
 func parallel(sp *domain.JobSpec) { sp.Block = domain.BlockParallel }
 
-// rewind makes as if all that is planned of a job had been planned d, whole seconds, earlier.
+// rewind moves everything that is planned for a job into the past by d, which is a number of whole seconds.
 func rewind(t testing.TB, s *store.Store, job domain.JobID, d time.Duration) {
 	t.Helper()
 	exec(t, s, `UPDATE job_due SET next_fire_time = next_fire_time - $2::interval, next_due_at = next_due_at - $2::interval,

@@ -101,7 +101,7 @@ func TestLocksAreTakenInOrder(t *testing.T) {
 	}
 }
 
-// A run that is planned, or tried again, while its job is being deleted ends with the others.
+// A run that is planned or retried while its job is being deleted ends with the job's other runs.
 func TestDeleteSeesConcurrentRuns(t *testing.T) {
 	for _, what := range []string{"a new run", "a retry"} {
 		t.Run(what, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestDeleteSeesConcurrentRuns(t *testing.T) {
 	}
 }
 
-// during does something in the middle of a settling transaction.
+// during calls a function in the middle of a settling transaction.
 type during struct {
 	*recorded
 	do func()

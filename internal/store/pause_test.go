@@ -21,13 +21,13 @@ func standingClock(t *testing.T, s *store.Store) {
 	}
 }
 
-// clockOf is what the database's clock says, or the test's own in its place.
+// clockOf returns the time of the database's clock, or of the test's clock that replaces it.
 func clockOf(t testing.TB, s *store.Store) time.Time {
 	t.Helper()
 	return query[time.Time](t, s, `SELECT clock_timestamp()`).UTC()
 }
 
-// ahead puts the clock of a store with ownClock forward.
+// ahead moves the clock of a store with ownClock forward.
 func ahead(t testing.TB, s *store.Store, d time.Duration) {
 	t.Helper()
 	exec(t, s, `UPDATE belfry.test_clock SET ahead = ahead + $1::interval`, d)
@@ -69,7 +69,7 @@ func pauseGroup(t testing.TB, s *store.Store, until time.Duration) domain.Pause 
 	return p
 }
 
-// A pause takes back what is planned, costs nothing while it lasts, and leaves misfires by policy.
+// A pause deletes planned runs and causes no work while it lasts. After it, the misfire policy decides.
 func TestPauseOfAGroup(t *testing.T) {
 	s, _ := open(t)
 	standingClock(t, s)
@@ -253,7 +253,7 @@ func TestEditInAPause(t *testing.T) {
 	}
 }
 
-// A planner that began before a pause does not plan by what was: the pause waits for it.
+// A planner that began before a pause does not plan with the old state afterwards, because the pause waits for its transaction.
 func TestPauseWaitsForPlanners(t *testing.T) {
 	s, _ := open(t)
 	create(t, s, "j", everySecond)

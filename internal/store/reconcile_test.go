@@ -10,11 +10,11 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 )
 
-// TestReconcilersFindTheirOwn creates one run of every kind that a reconciler looks for, and healthy runs, and
-// checks that each finds its own and nothing else.
+// TestReconcilersFindTheirOwn creates one run of every kind that a reconciler repairs, and healthy runs. It checks that each
+// reconciler finds only the runs of its kind.
 func TestReconcilersFindTheirOwn(t *testing.T) {
 	s, _ := open(t)
-	// All that a reconciler must leave alone comes due in hours, which the test does not take.
+	// Everything that a reconciler must not repair is due in hours, long after the end of the test.
 	job := create(t, s, "a", parallel, func(sp *domain.JobSpec) {
 		sp.Timeout, sp.Retries = domain.Duration(time.Hour), 1
 		sp.RetryBackoff.Initial, sp.RetryBackoff.Max = domain.Duration(time.Hour), domain.Duration(time.Hour)

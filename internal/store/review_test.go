@@ -33,7 +33,7 @@ func TestMissingDayStopsNobody(t *testing.T) {
 	}
 }
 
-// A long outage of many jobs is worked off in passes that stay within Postgres' patience with an idle transaction.
+// After a long outage, many jobs are planned in passes that each stay below Postgres's timeout for idle transactions.
 func TestLongOutageIsWorkedOff(t *testing.T) {
 	s, _ := open(t)
 	const jobs = 60
@@ -82,7 +82,7 @@ func TestOldBindingsChangeNothing(t *testing.T) {
 	if err != nil || len(changes) != 0 {
 		t.Errorf("an old acceptance: %+v, %v", changes, err)
 	}
-	unsaid := result(s, first, domain.OutcomeUnstarted) // by an executor that does not say the round
+	unsaid := result(s, first, domain.OutcomeUnstarted) // from an executor that does not report the offer round
 	lost := result(s, first, domain.OutcomeFailed)
 	lost.Group, lost.Reason, lost.Bind = "", domain.ReasonLost, 1
 	res, err := s.Settle(t.Context(), []engine.Ended{unsaid, lost})
@@ -92,7 +92,7 @@ func TestOldBindingsChangeNothing(t *testing.T) {
 	settle(t, s, settled, result(s, bound[0], domain.OutcomeSucceeded))
 }
 
-// Waiting runs whose job's slot on the instance is taken leave the queue, so that others are reached.
+// Waiting runs whose job's slot on the instance is taken leave the queue, so that they do not block the others.
 func TestBlockedRunsDoNotStandInFront(t *testing.T) {
 	s, _ := open(t)
 	serial := create(t, s, "serial", instanceScope)
@@ -128,7 +128,7 @@ func TestBlockedRunsDoNotStandInFront(t *testing.T) {
 	}
 }
 
-// Runs that wait for an instance are past no timeout: they have not begun.
+// A timeout does not apply to runs that wait for an instance, because they have not started.
 func TestWaitingRunsAreNotOverdue(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a", parallel, func(sp *domain.JobSpec) { sp.Timeout = domain.Duration(time.Second) })
@@ -146,7 +146,7 @@ func TestWaitingRunsAreNotOverdue(t *testing.T) {
 	}
 }
 
-// Newcomers queue behind runs that found no room for long, not behind those that wait for the next look.
+// New runs queue behind runs that have found no room for a long time, but not behind runs that wait for the next assignment.
 func TestLongWaiting(t *testing.T) {
 	s, _ := open(t)
 	for name, age := range map[string]string{"long": "5 s", "short": "1 s"} {

@@ -30,7 +30,7 @@ func TestQueriesScale(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT COVERED: the plans of the hot queries, with -short")
 	}
-	s, _ := openAt(t, pgtest.Database(t, store.Migrate), 1) // counters are a connection's own until it hands them in
+	s, _ := openAt(t, pgtest.Database(t, store.Migrate), 1) // a connection keeps its counters until it flushes them
 	begin := time.Now()
 	fillWorld(t, s)
 	t.Logf("filled in %s", time.Since(begin).Truncate(time.Millisecond))
@@ -56,11 +56,11 @@ func fillWorld(t *testing.T, s *store.Store) {
 		exec(t, s, `ALTER TABLE `+pgx.Identifier{table}.Sanitize()+` SET (autovacuum_enabled = false)`)
 	}
 	exec(t, s, `ANALYZE`)
-	// No fire time but those below comes while the test runs.
+	// While the test runs, no other fire times come due.
 	jobSpec := `{"group": "g", "name": "n", "handler": "echo", "enabled": true, "retries": 1, "block": "serial",
 		"schedule": {"kind": "fixed_rate", "every": "1h0m0s", "start_at": "` + time.Now().UTC().Add(-30*time.Minute).Format(time.RFC3339) + `"}}`
 	exec(t, s, `INSERT INTO groups (name, token_sha256) VALUES ('g', 'x')`)
-	// Checking two million foreign keys one by one takes longest. A role that may not leave it out has to wait.
+	// Checking two million foreign keys takes most of the time, so the test switches it off if its role is allowed to.
 	_, _ = s.Pool().Exec(t.Context(), `SET session_replication_role = replica`)
 	exec(t, s, `INSERT INTO jobs (group_name, name, enabled, kind, spec, version, created_at, updated_at)
 		SELECT 'g', 'j' || i, true, 'fixed_rate', $1::jsonb, 1, now(), now() FROM generate_series(1, $2) i`, jobSpec, manyJobs)
@@ -113,7 +113,7 @@ func (w *scale) looked() int64 {
 		WHERE schemaname = 'belfry' AND relname IN ('runs_live', 'job_due')`)
 }
 
-// idle looks for due jobs when there are none. The cost must not depend on the number of enabled jobs.
+// idle measures the search for due jobs when there are none. The cost must not depend on the number of enabled jobs.
 func (w *scale) idle() {
 	w.t.Helper()
 	for {
@@ -137,7 +137,7 @@ func (w *scale) idle() {
 	}
 }
 
-// hot measures a method that runs all the time, reconciler one that may look at all live runs.
+// hot measures a method that runs all the time. reconciler measures a method that may read all unfinished runs.
 func (w *scale) hot(name string, call func() error)        { w.measure(name, true, call) }
 func (w *scale) reconciler(name string, call func() error) { w.measure(name, false, call) }
 

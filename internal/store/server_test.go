@@ -39,7 +39,7 @@ func TestMigrateAtOnce(t *testing.T) {
 	}
 }
 
-// other is a connection that is not the store's, to see and end those that are.
+// other is a connection outside the store, which lists and ends the store's connections.
 func other(t *testing.T, s *store.Store) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), s.Pool().Config().ConnString())

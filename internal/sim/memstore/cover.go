@@ -8,8 +8,8 @@ import (
 	"github.com/belfryhq/belfry/internal/engine"
 )
 
-// later reports whether an admission comes after another one of its slot: where it was admitted before, its id says when it
-// came due.
+// later reports whether admission a comes after b, which is for the same slot. Admissions are ordered by their due instant. For
+// a run that was admitted before, the instant in its owner's id counts instead.
 func (db *DB) later(a, b *engine.Admission) bool {
 	came := func(a *engine.Admission) time.Time {
 		if o := a.Owner(); db.live[a.RunID].Admitted {
@@ -32,7 +32,7 @@ func (db *DB) newest(in []engine.Admission) map[slotKey]engine.Admission {
 	return out
 }
 
-// outdone ends runs of a batch that another one of it covers, and returns the others.
+// outdone ends those runs of a batch that a newer run of the batch covers, and returns the others.
 func (s *Store) outdone(in []engine.Admission, out *engine.Admitted, fireable func(*engine.Admission) bool) []engine.Admission {
 	var due []engine.Admission
 	now := s.Now()
@@ -71,7 +71,8 @@ func (s *Store) settleBlocked(ended []engine.Ended, out *engine.Admitted) {
 	out.Released = append(out.Released, settled.Released...)
 }
 
-// cover ends what runs that are due find at their slot, for each slot.
+// cover applies block policy cover_early at each slot: the newest run ends or kills the slot's owner, ends the other runs,
+// and is held until the slot is free. If the owner or a held run is newer still, all new runs end.
 func (s *Store) cover(in []engine.Admission, out *engine.Admitted) {
 	for k, by := range s.db.newest(in) {
 		comers := slices.DeleteFunc(slices.Clone(in), func(a engine.Admission) bool { return slotOf(a.Def, a.Instance) != k })

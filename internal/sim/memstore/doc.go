@@ -1,10 +1,10 @@
-// Package memstore keeps in memory what internal/store keeps in Postgres, with the same behaviour: package storetest
-// holds both to one suite. It is the truth of simulated clusters.
+// Package memstore implements the engine's store in memory, for simulated clusters. It behaves like internal/store:
+// package storetest tests both with the same suite.
 //
-// A DB is the database; a Store is what one process has of it, with that process's idea of the database's clock. One
-// mutex makes every method a transaction that is alone. So what the Postgres store guards against with locks and
-// repeats cannot happen here, and is tested there; what its queries and its Go code decide is decided here in plain
-// loops, with internal/plan and internal/schedule doing the same part.
+// A DB is the database. A Store is the access of one process to it, with that process's estimate of the database's
+// clock. One mutex makes every method a transaction that runs alone. The conflicts that the Postgres store handles with
+// locks and retries therefore cannot occur here; they are tested there. The decisions that the Postgres store makes in
+// queries and in Go are plain loops here. Both stores use internal/plan and internal/schedule.
 //
-// It validates no more of a job than its schedule, and refuses no cycles of children.
+// The package validates only the schedule of a job, and does not reject cycles of child jobs.
 package memstore

@@ -11,7 +11,8 @@ import (
 	"github.com/belfryhq/belfry/internal/explain"
 )
 
-// Admit fires runs: pending to queued, bound to the chosen instance, under their block slots.
+// Admit fires runs: it makes them queued and binds them to the chosen instances. A run that needs a block slot takes it, or
+// its block policy applies.
 func (s *Store) Admit(_ context.Context, in []engine.Admission) (out engine.Admitted, err error) {
 	db := s.db
 	db.tx(func() {
@@ -48,7 +49,7 @@ func (s *Store) Admit(_ context.Context, in []engine.Admission) (out engine.Admi
 	return out, nil
 }
 
-// fireable reports whether a run still is what a ring entry says.
+// fireable reports whether a run may be fired and still matches its ring entry.
 func (db *DB) fireable(r *Run, d *engine.Due, now time.Time) bool {
 	return r != nil && r.DueAt.Equal(d.DueAt) && r.JobVersion == d.JobVersion && r.Attempt == d.Attempt &&
 		(r.State == domain.Pending || r.State == domain.Retrying) && r.Replanned && !r.Held && !r.KillRequested && db.inTolerance(r, now)
@@ -79,14 +80,14 @@ func (s *Store) giveUp(def *engine.Definition, due time.Time) time.Time {
 	return due.Add(def.Timeout.Std() + timeoutGrace)
 }
 
-// wait puts a run among those that wait, if it is not there already.
+// wait adds a run to the waiting runs, unless it is one already.
 func (s *Store) wait(r *Run, def *engine.Definition) {
 	if s.db.waiting[r.ID] != nil {
 		return
 	}
 	from, now := r.DueAt, s.Now()
 	if from.Before(now.Add(-def.StartDeadline.Std())) && r.Bind < domain.FairRounds {
-		from = now // what was admitted late, after an outage, has a fair time all the same
+		from = now // a run that was admitted late, such as after an outage, still gets its whole start deadline
 	}
 	s.db.waiting[r.ID] = &waitRow{
 		key: def.WaitsAs(r.Pin), dueAt: r.DueAt, deadline: from.Add(def.StartDeadline.Std()),
@@ -100,7 +101,8 @@ func slotOf(def *engine.Definition, instance string) slotKey {
 	return slotKey{def.JobID, ""}
 }
 
-// slotFor returns the slot that a run of the job takes on an instance; none where it needs none, or waits for one.
+// slotFor returns the slot that a run of the job takes on an instance. It returns false if the job needs no slot, or if the
+// scope is instance and the run has no instance yet.
 func slotFor(def *engine.Definition, instance string) (slotKey, bool) {
 	if !def.NeedsSlot() || (def.BlockScope == domain.ScopeInstance && instance == "") {
 		return slotKey{}, false
@@ -108,7 +110,8 @@ func slotFor(def *engine.Definition, instance string) (slotKey, bool) {
 	return slotOf(def, instance), true
 }
 
-// owner returns who owns a slot. One whose owner is not live any more, in scope instance: has no run bound there, is free.
+// owner returns the owner of a slot, or the zero id. It frees the slot if the owner has ended or, in scope instance, has no
+// run bound to the instance.
 func (db *DB) owner(k slotKey) domain.RunID {
 	o := db.slots[k]
 	switch {
@@ -119,7 +122,7 @@ func (db *DB) owner(k slotKey) domain.RunID {
 	return db.slots[k]
 }
 
-// boundThere reports whether an owner of a slot of scope instance has a run bound to the instance.
+// boundThere reports whether the owner of a slot in scope instance has a run bound to that instance.
 func (db *DB) boundThere(k slotKey, owner domain.RunID) bool {
 	for _, r := range db.live {
 		if due := r.Due(); r.JobID == k.job && r.Instance == k.instance && due.Owner() == owner {
@@ -129,8 +132,8 @@ func (db *DB) boundThere(k slotKey, owner domain.RunID) bool {
 	return false
 }
 
-// reserve gives free slots of serial jobs to a run that is due before those which come for them, and that nobody has
-// fired: its scheduler died. So who comes is held behind it.
+// reserve gives free slots of serial jobs to earlier runs that were never fired because their scheduler died. The runs of
+// this batch are then held until the earlier run has ended.
 func (db *DB) reserve(in []engine.Admission) {
 	first := make(map[slotKey]time.Time)
 	for _, a := range in {
@@ -149,7 +152,7 @@ func (db *DB) reserve(in []engine.Admission) {
 	}
 }
 
-// earliestPending returns the job's run that is due first and that no Fire has decided about.
+// earliestPending returns the job's pending run that is due first and was never admitted.
 func (db *DB) earliestPending(id domain.JobID) *Run {
 	pending := db.liveSorted(func(r *Run) bool {
 		return r.JobID == id && r.State == domain.Pending && !r.Held && !r.Admitted && !r.KillRequested
@@ -169,7 +172,7 @@ func (db *DB) takeSlot(k slotKey, owner domain.RunID) bool {
 	return true
 }
 
-// block applies the block policy to runs whose slot is taken.
+// block applies the block policy to runs whose slot is taken. Runs that are not due yet are returned in out.Later.
 func (s *Store) block(in []engine.Admission, out *engine.Admitted) {
 	db := s.db
 	now := s.Now()
@@ -197,7 +200,7 @@ func (s *Store) block(in []engine.Admission, out *engine.Admitted) {
 	s.settleBlocked(append(ended, s.hold(hold, out)...), out)
 }
 
-// hold holds runs back, and returns the ends of those for which there is no place left.
+// hold holds runs until their slot is free. It returns results for the runs that exceed the limit of held runs.
 func (s *Store) hold(in []engine.Admission, out *engine.Admitted) (full []engine.Ended) {
 	db := s.db
 	for _, a := range in {
@@ -262,7 +265,7 @@ func (s *Store) ExpandBroadcast(_ context.Context, run engine.Due, def *engine.D
 		free, blocked := db.shardSlots(run.RunID, def, to)
 		if len(blocked) > 0 && run.DueAt.After(s.Now()) {
 			run.AtDue = true
-			out.Later = append(out.Later, run) // ahead of due it may only take what is free
+			out.Later = append(out.Later, run) // before it is due, it may only take free slots
 			return
 		}
 		var losers []engine.Admission
@@ -298,8 +301,8 @@ func (s *Store) ExpandBroadcast(_ context.Context, run engine.Due, def *engine.D
 	return out, nil
 }
 
-// shardSlots tells, in scope instance, which slots the shards of a broadcast take, and which shards find theirs taken.
-// The shards of one broadcast share an instance's slot.
+// shardSlots returns, in scope instance, the slots that the shards of a broadcast take, and the instances of the shards whose
+// slot is taken, by shard index. Shards of one broadcast share the slot of an instance.
 func (db *DB) shardSlots(id domain.RunID, def *engine.Definition, to []engine.ShardBinding) (free []slotKey, blocked map[int]string) {
 	blocked = make(map[int]string)
 	if !def.NeedsSlot() || def.BlockScope != domain.ScopeInstance {
@@ -319,12 +322,12 @@ func (db *DB) shardSlots(id domain.RunID, def *engine.Definition, to []engine.Sh
 	return free, blocked
 }
 
-// WaitingKeys returns for which kinds of room runs wait.
+// WaitingKeys returns the kinds of room that runs wait for.
 func (s *Store) WaitingKeys(ctx context.Context) ([]engine.WaitingKey, error) {
 	return s.waitingKeys(func(time.Time) bool { return true })
 }
 
-// LongWaiting returns the kinds of which a run has been due for the given time and still waits.
+// LongWaiting returns the kinds of room for which a run still waits although it has been due for longer than d.
 func (s *Store) LongWaiting(_ context.Context, d time.Duration) ([]engine.WaitingKey, error) {
 	before := s.Now().Add(-d)
 	return s.waitingKeys(func(due time.Time) bool { return due.Before(before) })
@@ -341,7 +344,7 @@ func (s *Store) waitingKeys(keep func(time.Time) bool) (keys []engine.WaitingKey
 	return keys, nil
 }
 
-// WaitingCounts counts waiting runs by the code of why they wait.
+// WaitingCounts counts waiting runs by the code of the reason why they wait.
 func (s *Store) WaitingCounts(context.Context) (map[explain.Code]int, error) {
 	out := make(map[explain.Code]int)
 	s.db.tx(func() {
@@ -354,7 +357,7 @@ func (s *Store) WaitingCounts(context.Context) (map[explain.Code]int, error) {
 	return out, nil
 }
 
-// AssignWaiting takes waiting runs in due order, asks choose where they go, and binds them.
+// AssignWaiting takes waiting runs in the order of their due instants, calls choose for their instances, and binds them.
 func (s *Store) AssignWaiting(_ context.Context, key engine.WaitingKey, limit int, choose func([]engine.WaitingRun) []engine.Binding) (bound []engine.LiveRun, others engine.Unassigned, err error) {
 	db := s.db
 	db.tx(func() {
@@ -395,7 +398,7 @@ func (s *Store) AssignWaiting(_ context.Context, key engine.WaitingKey, limit in
 		for i, b := range to {
 			r, def := db.live[single[i].ID], single[i].Def
 			if r == nil {
-				continue // it was outdone
+				continue // a newer run covered it
 			}
 			if b.Instance == "" {
 				if key.Apart != 0 && b.Waiting != "" {
@@ -404,7 +407,7 @@ func (s *Store) AssignWaiting(_ context.Context, key engine.WaitingKey, limit in
 				continue
 			}
 			due := r.Due()
-			// In scope cluster it took its slot when it was admitted.
+			// In scope cluster, the run took its slot when it was admitted.
 			if k, takes := slotFor(def, b.Instance); takes && def.BlockScope == domain.ScopeInstance && !db.takeSlot(k, due.Owner()) {
 				blocked = append(blocked, engine.Admission{Due: due, Def: def, Binding: b})
 				continue
@@ -421,7 +424,7 @@ func (s *Store) AssignWaiting(_ context.Context, key engine.WaitingKey, limit in
 	return bound, others, nil
 }
 
-// outdoneWaiting ends waiting runs that another one which goes to the same slot covers.
+// outdoneWaiting ends those waiting runs that a newer waiting run for the same slot covers.
 func (s *Store) outdoneWaiting(runs []engine.WaitingRun, to []engine.Binding, out *engine.Admitted) {
 	var in []engine.Admission
 	for i, r := range runs {
@@ -432,7 +435,7 @@ func (s *Store) outdoneWaiting(runs []engine.WaitingRun, to []engine.Binding, ou
 	s.outdone(in, out, func(*engine.Admission) bool { return true })
 }
 
-// Unbind takes attempts from instances that refused them.
+// Unbind makes attempts wait again that their instances refused. It returns runs with a kill request as killed instead.
 func (s *Store) Unbind(_ context.Context, refused []engine.Refusal) (waiting, killed []engine.LiveRun, err error) {
 	db := s.db
 	db.tx(func() {
@@ -445,7 +448,7 @@ func (s *Store) Unbind(_ context.Context, refused []engine.Refusal) (waiting, ki
 			def, k := db.def(r), slotKey{r.JobID, r.Instance}
 			r.Instance, r.BootID, r.BoundAt, r.GiveUpAt, r.Waiting = "", "", nil, time.Time{}, f.Why
 			if db.slots[k] != domain.NilRunID {
-				db.owner(k) // it may be nobody's now; who is held behind it, the reconciler finds
+				db.owner(k) // frees the slot if no run of its owner is left there; a reconciler releases the held runs
 			}
 			if f.Avoid != "" {
 				r.Avoid = f.Avoid
@@ -461,7 +464,7 @@ func (s *Store) Unbind(_ context.Context, refused []engine.Refusal) (waiting, ki
 	return waiting, killed, nil
 }
 
-// RaiseBinds begins a new offer round of attempts to the boots that they are bound to.
+// RaiseBinds begins a new offer round for attempts, with the boots that they are bound to.
 func (s *Store) RaiseBinds(_ context.Context, runs []engine.LiveRun) (out []engine.LiveRun, err error) {
 	db := s.db
 	db.tx(func() {
@@ -478,7 +481,7 @@ func (s *Store) RaiseBinds(_ context.Context, runs []engine.LiveRun) (out []engi
 	return out, nil
 }
 
-// MarkRunning writes that attempts run.
+// MarkRunning records attempts as running.
 func (s *Store) MarkRunning(_ context.Context, started []engine.Started) (out []engine.Change, err error) {
 	db := s.db
 	db.tx(func() {
@@ -495,7 +498,7 @@ func (s *Store) MarkRunning(_ context.Context, started []engine.Started) (out []
 	return out, nil
 }
 
-// late notes the lateness of the first start.
+// late records the lateness of the run's first start.
 func (r *Run) late(start time.Time) {
 	if r.LatenessMS == nil && !start.IsZero() {
 		ms := start.Sub(r.DueAt).Milliseconds()
@@ -503,7 +506,7 @@ func (r *Run) late(start time.Time) {
 	}
 }
 
-// CountRoutes raises the shared counters of round_robin jobs, and returns the values before.
+// CountRoutes adds n to the shared counters of round_robin jobs and returns their previous values.
 func (s *Store) CountRoutes(_ context.Context, n map[domain.JobID]int) (map[domain.JobID]int64, error) {
 	out := make(map[domain.JobID]int64)
 	s.db.tx(func() {
@@ -515,14 +518,15 @@ func (s *Store) CountRoutes(_ context.Context, n map[domain.JobID]int) (map[doma
 	return out, nil
 }
 
-// uses are the numbers of a job's instances.
+// uses holds a number per instance of a job. For route least_frequently_used it counts the day's runs; otherwise it orders
+// the instances by their last use.
 type uses struct {
 	route   domain.Route
 	day     string
 	numbers map[string]int64
 }
 
-// TakeTurns counts runs that are about to be routed by use, and returns the numbers from before.
+// TakeTurns records the use of instances by runs that are about to be routed, and returns the previous numbers.
 func (s *Store) TakeTurns(_ context.Context, turns map[domain.JobID]engine.Turns) (map[domain.JobID]map[string]int64, error) {
 	out := make(map[domain.JobID]map[string]int64)
 	db := s.db
@@ -545,7 +549,8 @@ func (s *Store) TakeTurns(_ context.Context, turns map[domain.JobID]engine.Turns
 	return out, nil
 }
 
-// found returns the numbers of the known instances. A newcomer has been used as little as the least used one.
+// found returns the numbers of the known instances. If uses are counted, a new instance gets the lowest number of the others;
+// otherwise it gets 0.
 func (u uses) found(known []string, counts bool) map[string]int64 {
 	lowest := int64(-1)
 	for _, k := range known {
@@ -587,7 +592,7 @@ func (u uses) take(open []string, counts bool) {
 	}
 }
 
-// ParentOutputs returns what the handlers of child runs may read of their parents' outputs.
+// ParentOutputs returns the outputs of finished parent runs, for the handlers of their child runs.
 func (s *Store) ParentOutputs(_ context.Context, parents []domain.RunID) (map[domain.RunID]string, error) {
 	out := make(map[domain.RunID]string)
 	s.db.tx(func() {

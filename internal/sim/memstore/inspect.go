@@ -28,13 +28,13 @@ func (db *DB) Unfinished() (n int) {
 	return n
 }
 
-// Attempts returns the ended attempts of a run that went on.
+// Attempts returns the ended attempts of a run that were followed by a retry.
 func (db *DB) Attempts(id domain.RunID) (out []Attempt) {
 	db.tx(func() { out = slices.Clone(db.attempts[id]) })
 	return out
 }
 
-// Missed returns a job's ledger.
+// Missed returns the entries of a job in the missed ledger.
 func (db *DB) Missed(id domain.JobID) (out []domain.Missed) {
 	db.tx(func() { out = slices.Clone(db.missed[id]) })
 	return out
@@ -56,7 +56,7 @@ func (db *DB) Versions() map[domain.JobID][]Version {
 	return out
 }
 
-// OwnedSlots counts the block slots that somebody owns, live or not.
+// OwnedSlots counts the block slots that have an owner, even if the owner has ended.
 func (db *DB) OwnedSlots() (n int) {
 	db.tx(func() {
 		for _, owner := range db.slots {
@@ -68,13 +68,13 @@ func (db *DB) OwnedSlots() (n int) {
 	return n
 }
 
-// Late returns the results that came for attempts which had been ended without them.
+// Late returns the results that arrived after their attempts had been ended without them.
 func (db *DB) Late(id domain.RunID, attempt int) (e engine.Ended, ok bool) {
 	db.tx(func() { e, ok = db.late[attemptKey{id, attempt}] })
 	return e, ok
 }
 
-// FollowUps counts the follow-ups that nobody has worked.
+// FollowUps counts the follow-ups that no worker has taken.
 func (db *DB) FollowUps() (n int) {
 	db.tx(func() { n = len(db.followUps) })
 	return n

@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/internal/schedule"
 )
 
-// CreateJob stores a new job and plans its first fire.
+// CreateJob stores a new job with its next fire time.
 func (s *Store) CreateJob(_ context.Context, spec domain.JobSpec, _ string) (out domain.Job, err error) {
 	db := s.db
 	db.tx(func() {
@@ -58,7 +58,7 @@ func (db *DB) addVersion(j *job, compiled *schedule.Schedule, now time.Time, cha
 	}
 }
 
-// addScript keeps a script that is new as the job's next version of it.
+// addScript stores a new script as the next version of the job's script.
 func (db *DB) addScript(id domain.JobID, spec *domain.JobSpec) {
 	if spec.Script != nil && spec.Script.Version == 0 {
 		db.scripts[id] = append(db.scripts[id], spec.Script.Code)
@@ -86,7 +86,7 @@ func (db *DB) job(id domain.JobID) domain.Job {
 		next = time.Time{}
 	}
 	if !j.spec.Enabled {
-		return out // what was due before may still wait to be fired, but nothing comes next
+		return out // runs that were due before may still be unfired, but there is no next fire time
 	}
 	for _, r := range db.live {
 		if r.JobID == id && r.State == domain.Pending && !r.Held && r.Cause == domain.CauseSchedule && (next.IsZero() || r.FireTime.Before(next)) {
@@ -97,7 +97,7 @@ func (db *DB) job(id domain.JobID) domain.Job {
 	return out
 }
 
-// Job returns a job as it stands, NotFound if there is none.
+// Job returns the current version of a job. The error is NotFound if there is none.
 func (s *Store) Job(_ context.Context, id domain.JobID) (out domain.Job, err error) {
 	s.db.tx(func() {
 		if s.db.jobs[id] == nil {
@@ -113,12 +113,12 @@ func noJob(id domain.JobID) error {
 	return domain.NewError(domain.NotFound, fmt.Sprintf("there is no job %d", id))
 }
 
-// EditJob changes a job by edit, which gets a copy of its spec.
+// EditJob changes a job by edit, which receives a copy of the job's spec.
 func (s *Store) EditJob(_ context.Context, id domain.JobID, version int, _ string, edit func(*domain.JobSpec) error) (before, after domain.Job, err error) {
 	return s.edit(id, version, "edited", edit)
 }
 
-// SetEnabled enables or disables a job. One that is so already stays at its version.
+// SetEnabled enables or disables a job. If the job already is in that state, its version does not change.
 func (s *Store) SetEnabled(_ context.Context, id domain.JobID, enabled bool, version int, _ string) (before, after domain.Job, err error) {
 	change := "disabled"
 	if enabled {
@@ -174,7 +174,8 @@ func (s *Store) edit(id domain.JobID, version int, change string, edit func(*dom
 	return before, after, err
 }
 
-// takeBack decides by the old version what is already due, and deletes what it had planned beyond now.
+// takeBack decides about the fire times that are already due, by the job's current version, and deletes the planned runs
+// that are due later.
 func (db *DB) takeBack(id domain.JobID, now time.Time) {
 	for d := db.due[id]; !d.nextDue.IsZero() && (!d.nextDue.After(now) || d.parked && !d.nextFire.After(now)); {
 		before := d.nextFire
@@ -185,7 +186,7 @@ func (db *DB) takeBack(id domain.JobID, now time.Time) {
 		var out engine.Planned
 		db.decide(id, stranded, now, db.settings, true, &out)
 		if d.nextFire.Equal(before) {
-			break // its due instant is still to come, by its jitter
+			break // because of jitter, its due instant is in the future
 		}
 	}
 	for _, r := range db.live {
@@ -196,8 +197,8 @@ func (db *DB) takeBack(id domain.JobID, now time.Time) {
 	}
 }
 
-// edit makes spec the job's next version, and plans it from the first fire time that no earlier version has decided
-// and whose due instant is still to come.
+// edit makes spec the job's next version. Its first fire time is the first one that no earlier version has decided about and
+// whose due instant is in the future, or the one that carried returns.
 func (db *DB) edit(j *job, spec domain.JobSpec, compiled *schedule.Schedule, change string) {
 	id, now := j.id, db.now().Truncate(time.Millisecond)
 	db.addScript(id, &spec)
@@ -213,7 +214,7 @@ func (db *DB) edit(j *job, spec domain.JobSpec, compiled *schedule.Schedule, cha
 			d.nextFire, d.nextDue = plan.First(id, compiled, spec.Schedule.Jitter.Std(), through, now)
 		}
 		if d.chained && !d.nextFire.IsZero() {
-			// An edit does not shorten the pause since the last run.
+			// An edit does not shorten the delay after the last run.
 			if after := plan.After(compiled, ended); after.IsZero() || after.After(d.nextFire) {
 				d.nextFire, d.nextDue = after, compiled.Due(id, after)
 			}
@@ -233,7 +234,7 @@ func (db *DB) edit(j *job, spec domain.JobSpec, compiled *schedule.Schedule, cha
 	db.notified = true
 }
 
-// carried returns the fire time that fell between the job's version and the edited one, see plan.Carried.
+// carried returns the fire time that would be lost between the old and the edited version, or zero: see plan.Carried.
 func (db *DB) carried(j *job, edited *schedule.Schedule, through, now time.Time) (fire, due time.Time) {
 	if !j.spec.Enabled {
 		return time.Time{}, time.Time{}
@@ -245,8 +246,8 @@ func (db *DB) carried(j *job, edited *schedule.Schedule, through, now time.Time)
 	return plan.Carried(j.id, old, edited, j.spec.Schedule.Jitter.Std(), through, now)
 }
 
-// keptThrough returns the newest fire time of the job that keeps its run or its ledger entry, and when the newest
-// scheduled run that is final ended. A run that was killed before it was due does not keep its fire time.
+// keptThrough returns the newest fire time of the job that has a run or an entry in the missed ledger, and the end of the
+// newest scheduled run that is final. A run that was killed before it was due does not count for the fire time.
 func (db *DB) keptThrough(id domain.JobID, now time.Time) (through, ended time.Time) {
 	ended = time.Unix(0, 0).UTC()
 	scheduled := func(r *Run) bool {
@@ -280,7 +281,7 @@ func (db *DB) keptThrough(id domain.JobID, now time.Time) (through, ended time.T
 	return through, ended
 }
 
-// DeleteJob deletes a job. Its runs that have not started end.
+// DeleteJob deletes a job and ends its runs that are not bound to an instance.
 func (s *Store) DeleteJob(_ context.Context, id domain.JobID, version int, _ string) (out domain.Job, err error) {
 	db := s.db
 	db.tx(func() {

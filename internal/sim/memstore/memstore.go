@@ -16,7 +16,7 @@ import (
 	"github.com/belfryhq/belfry/internal/schedule"
 )
 
-// The bounds of time that internal/store has, too.
+// These periods are the same in internal/store.
 const (
 	strandedAfter = 2 * time.Second
 	timeoutGrace  = 30 * time.Second
@@ -25,16 +25,16 @@ const (
 // DB is the database of all simulated processes.
 type DB struct {
 	settings plan.Settings
-	ahead    atomic.Int64 // of the database's clock, by Advance
+	ahead    atomic.Int64 // how far Advance has moved the database's clock, in nanoseconds
 
-	mu         sync.Mutex // a transaction
+	mu         sync.Mutex // held for a transaction
 	lastJob    domain.JobID
 	jobs       map[domain.JobID]*job
 	versions   map[versionKey]*Version
 	due        map[domain.JobID]*dueRow
 	live       map[domain.RunID]*Run
 	waiting    map[domain.RunID]*waitRow
-	slots      map[slotKey]domain.RunID // the zero id: free
+	slots      map[slotKey]domain.RunID // the owner; the zero id if the slot is free
 	broadcasts map[domain.RunID]*broadcast
 	history    map[domain.RunID]*Run
 	attempts   map[domain.RunID][]Attempt
@@ -72,26 +72,26 @@ type job struct {
 	updatedAt time.Time
 }
 
-// Version is a job version, and when it held.
+// Version is a version of a job, with the period in which it was current.
 type Version struct {
 	engine.Definition
-	From, To time.Time // To is zero for the one that holds
+	From, To time.Time // To is zero for the current version
 	Change   string
 
 	compiled *schedule.Schedule
 }
 
-// dueRow is when a job is to be looked at next.
+// dueRow is the planning state of a job: when it is planned next, and which fire times are decided.
 type dueRow struct {
 	version  int
 	nextFire time.Time
 	nextDue  time.Time
 	decided  time.Time
 	chained  bool
-	parked   bool // its group's pause holds it up
+	parked   bool // its fire times wait for the end of its group's pause
 }
 
-// Run is a run as the database holds it, unfinished or final.
+// Run is a run as stored in the database, unfinished or final.
 type Run struct {
 	engine.LiveRun
 	Held            bool
@@ -111,7 +111,7 @@ type Run struct {
 	FinishedAt      time.Time
 }
 
-// Attempt is an ended attempt of a run that went on.
+// Attempt is an ended attempt that was followed by a retry.
 type Attempt struct {
 	engine.Ended
 }
@@ -136,15 +136,15 @@ func New() *DB {
 	}
 }
 
-// Advance puts the database's clock forward.
+// Advance moves the database's clock forward.
 func (db *DB) Advance(d time.Duration) { db.ahead.Add(int64(d)) }
 
-// now is the database's clock, with the precision that Postgres has.
+// now returns the time of the database's clock, with the precision of Postgres.
 func (db *DB) now() time.Time {
 	return time.Now().Add(time.Duration(db.ahead.Load())).Round(0).UTC().Truncate(time.Microsecond)
 }
 
-// tx runs f alone, and wakes the schedulers afterwards if it asked for that.
+// tx runs f as a transaction, alone. If f set notified, tx then wakes the schedulers.
 func (db *DB) tx(f func()) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -157,25 +157,25 @@ func (db *DB) tx(f func()) {
 	}
 }
 
-// Store is one process's side of the database.
+// Store is the access of one process to the database.
 type Store struct {
 	db     *DB
-	offset atomic.Int64 // of the database's clock, as this process measured it
+	offset atomic.Int64 // of the database's clock from this process's clock, as last measured, in nanoseconds
 }
 
-// Store returns a process's side of the database, its clock well measured.
+// Store returns the access of a new process, which has measured the database's clock exactly.
 func (db *DB) Store() *Store {
 	s := &Store{db: db}
 	s.offset.Store(db.ahead.Load())
 	return s
 }
 
-// Now returns the database's clock as this process believes it to be.
+// Now returns this process's estimate of the database's clock.
 func (s *Store) Now() time.Time {
 	return time.Now().Add(time.Duration(s.offset.Load())).Round(0).UTC().Truncate(time.Millisecond)
 }
 
-// Skew puts the process's idea of the database's clock wrong until it measures it again.
+// Skew makes the process's estimate of the database's clock wrong by d, until SyncClock is called.
 func (s *Store) Skew(d time.Duration) { s.offset.Store(s.db.ahead.Load() + int64(d)) }
 
 // SyncClock measures the database's clock.
@@ -184,7 +184,7 @@ func (s *Store) SyncClock(context.Context) error {
 	return nil
 }
 
-// Listen calls wake for every notification until ctx ends.
+// Listen calls wake at once and for every notification, until ctx ends.
 func (s *Store) Listen(ctx context.Context, wake func()) error {
 	s.db.tx(func() { s.db.listeners[&wake] = true })
 	wake()
@@ -193,10 +193,10 @@ func (s *Store) Listen(ctx context.Context, wake func()) error {
 	return nil
 }
 
-// MakeDays has nothing to do.
+// MakeDays does nothing, because there are no partitions.
 func (s *Store) MakeDays(context.Context, []time.Time) error { return nil }
 
-// Vacuum has nothing to do.
+// Vacuum does nothing.
 func (s *Store) Vacuum(context.Context) error { return nil }
 
 // Definitions returns the given versions of jobs.
@@ -221,7 +221,7 @@ func (db *DB) def(r *Run) *engine.Definition {
 	return &v.Definition
 }
 
-// liveSorted returns the unfinished runs that keep approves of, by id.
+// liveSorted returns the unfinished runs for which keep returns true, sorted by id.
 func (db *DB) liveSorted(keep func(*Run) bool) []*Run {
 	var out []*Run
 	for _, r := range db.live {

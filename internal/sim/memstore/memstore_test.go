@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/internal/storetest"
 )
 
-// The store in memory does what the one on Postgres does.
+// The store in memory passes the suite of the Postgres store.
 func TestConformance(t *testing.T) {
 	storetest.Test(t, func(*testing.T) *storetest.Backend {
 		db := memstore.New()

@@ -7,7 +7,7 @@ import (
 	"github.com/belfryhq/belfry/internal/domain"
 )
 
-// PauseGroup pauses the schedules of a group's jobs and takes back what is planned of them.
+// PauseGroup pauses the schedules of a group's jobs and deletes their planned runs that are due in the pause.
 func (s *Store) PauseGroup(_ context.Context, group, reason string, until *time.Time, by string) (out domain.Pause, err error) {
 	db := s.db
 	db.tx(func() {
@@ -31,7 +31,7 @@ func (s *Store) PauseGroup(_ context.Context, group, reason string, until *time.
 	return out, err
 }
 
-// activePause returns the pause of a group that is not over, nil if there is none.
+// activePause returns the pause of a group that is not over, or nil.
 func (db *DB) activePause(group string, now time.Time) *domain.Pause {
 	for i := range db.pauses {
 		if p := &db.pauses[i]; p.Group == group && !p.Over(now) {
@@ -41,7 +41,7 @@ func (db *DB) activePause(group string, now time.Time) *domain.Pause {
 	return nil
 }
 
-// takeBackPaused deletes planned runs that are due in a pause and puts their jobs back to the first of them.
+// takeBackPaused deletes planned runs that are due in a pause, and makes the earliest of them the next fire time of its job.
 func (db *DB) takeBackPaused(p *domain.Pause, now time.Time) {
 	for id, r := range db.live {
 		if r.Group != p.Group || r.State != domain.Pending || r.Attempt > 1 || r.Held || r.Admitted || r.Cause != domain.CauseSchedule || !p.Covers(r.DueAt) {
@@ -49,7 +49,7 @@ func (db *DB) takeBackPaused(p *domain.Pause, now time.Time) {
 		}
 		d := db.due[r.JobID]
 		if d == nil || d.version != r.JobVersion {
-			continue // nobody would plan it again
+			continue // planning would not make this run again
 		}
 		delete(db.live, id)
 		if d.nextDue.IsZero() || d.nextFire.IsZero() || r.FireTime.Before(d.nextFire) {
@@ -58,7 +58,7 @@ func (db *DB) takeBackPaused(p *domain.Pause, now time.Time) {
 	}
 }
 
-// ResumeGroup ends the pause of a group, Conflict if it is not paused.
+// ResumeGroup ends the pause of a group. The error is Conflict if the group is not paused.
 func (s *Store) ResumeGroup(_ context.Context, group, by string) (out domain.Pause, err error) {
 	db := s.db
 	db.tx(func() {
@@ -75,7 +75,7 @@ func (s *Store) ResumeGroup(_ context.Context, group, by string) (out domain.Pau
 	return out, err
 }
 
-// TendPauses has jobs looked at whose pause is over.
+// TendPauses makes jobs whose pause is over due for planning.
 func (s *Store) TendPauses(context.Context, int) (more bool, err error) {
 	db := s.db
 	db.tx(func() {

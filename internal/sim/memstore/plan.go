@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/internal/plan"
 )
 
-// PlanDue takes jobs that are due within the horizon, makes their runs and ledger entries, and advances them.
+// PlanDue takes jobs that are due within the horizon, inserts their runs and ledger entries, and sets their next fire times.
 func (s *Store) PlanDue(_ context.Context, batch int, near bool) (out engine.Planned, err error) {
 	db := s.db
 	db.tx(func() {
@@ -41,7 +41,7 @@ func (s *Store) PlanDue(_ context.Context, batch int, near bool) (out engine.Pla
 	return out, nil
 }
 
-// PlanStranded judges jobs whose planned runs nobody admitted within the tolerance.
+// PlanStranded applies the misfire policy to jobs with planned runs that were not admitted within the tolerance.
 func (s *Store) PlanStranded(_ context.Context, batch int) (out engine.Planned, err error) {
 	db := s.db
 	db.tx(func() {
@@ -70,7 +70,7 @@ func (db *DB) stranded(id domain.JobID, now time.Time) []*Run {
 	})
 }
 
-// decide runs the pure decision for a job and does what it says.
+// decide calls plan.Decide for a job and applies the decision.
 func (db *DB) decide(id domain.JobID, stranded []*Run, now time.Time, set plan.Settings, closing bool, out *engine.Planned) {
 	due := db.due[id]
 	v := db.versions[versionKey{id, due.version}]
@@ -116,7 +116,7 @@ func (db *DB) decide(id domain.JobID, stranded []*Run, now time.Time, set plan.S
 	}
 }
 
-// insert plans a run, unless there is one of its id, unfinished or final.
+// insert adds a pending run, unless there is a run with its id, unfinished or final.
 func (db *DB) insert(r *Run, now time.Time) {
 	if db.live[r.ID] != nil || db.history[r.ID] != nil {
 		return
@@ -125,7 +125,7 @@ func (db *DB) insert(r *Run, now time.Time) {
 	db.live[r.ID] = r
 }
 
-// ClaimNear takes planned runs that are due within the horizon and in no ring, or in that of a dead scheduler.
+// ClaimNear takes planned runs that are due within the horizon and are in no time ring, or in the ring of a dead scheduler.
 func (s *Store) ClaimNear(_ context.Context, batch int) (runs []engine.Due, stranded int, err error) {
 	db := s.db
 	db.tx(func() {
@@ -150,7 +150,8 @@ func (s *Store) ClaimNear(_ context.Context, batch int) (runs []engine.Due, stra
 	return runs, stranded, nil
 }
 
-// inTolerance is false for what is the misfire policy's: a scheduled fire that is too late and was never admitted.
+// inTolerance reports false for scheduled runs that are too late and were never admitted: the misfire policy decides about
+// them.
 func (db *DB) inTolerance(r *Run, now time.Time) bool {
 	return r.Cause != domain.CauseSchedule || r.Admitted || r.Attempt > 1 || !r.DueAt.Before(now.Add(-db.settings.Tolerance))
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/belfryhq/belfry/internal/sim/memstore"
 )
 
-// Whatever comes, is admitted, ends, is handed back, is killed: of a job that blocks, one run at most is in hand at a slot; of one that
-// covers one owner at most is held there; and in the end all have ended and no slot is owned.
+// Under any order of triggers, fires, assignments, results and kills, a job with a block policy has at most one bound run per
+// slot. With cover_early, at most one run is held per slot. With discard_later, none is. At the end, all runs have ended and
+// no slot has an owner.
 func TestBlockPolicies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		db := memstore.New()
@@ -30,7 +31,7 @@ func TestBlockPolicies(t *testing.T) {
 		m.must(err)
 		m.job = job
 		trigger := func(*rapid.T) {
-			m.pass(3 * time.Millisecond) // ids of one millisecond have no order
+			m.pass(3 * time.Millisecond) // run ids of the same millisecond are not ordered
 			_, err := m.s.Trigger(context.Background(), job.ID, domain.Trigger{Cause: domain.CauseManual})
 			m.must(err)
 		}
@@ -92,7 +93,7 @@ func (m *blockModel) live(keep func(memstore.Run) bool) []memstore.Run {
 	return slices.DeleteFunc(m.db.Runs(), func(r memstore.Run) bool { return r.State.Final() || !keep(r) })
 }
 
-// fire fires whatever may be fired: what is in no ring, what nobody fired, what was released.
+// fire fires a random batch of the runs that may be fired, and replans retries.
 func (m *blockModel) fire(t *rapid.T, instance string) {
 	ctx := context.Background()
 	var due []engine.Due
@@ -136,7 +137,7 @@ func (m *blockModel) assign(instance string) {
 	m.must(err)
 }
 
-// end has one of the runs in hand end, what was to be killed as cancelled.
+// end settles a random bound run. A run with a kill request ends cancelled.
 func (m *blockModel) end(t *rapid.T, outcome domain.Outcome) {
 	inHand := m.live(func(r memstore.Run) bool { return r.Instance != "" })
 	if len(inHand) == 0 {

@@ -22,12 +22,12 @@ func bound(r *Run) bool {
 	return r.Instance != "" && (r.State == domain.Queued || r.State == domain.Running)
 }
 
-// Silent returns bound runs of which nobody has known for the given time whether they were accepted.
+// Silent returns queued, bound runs for which no start has been recorded in the given time.
 func (s *Store) Silent(_ context.Context, after time.Duration, limit int) ([]engine.LiveRun, error) {
 	return s.find(limit, func(r *Run, now time.Time) bool { return silent(r, now.Add(-after)) })
 }
 
-// silent reports whether a run is bound, and nobody has said since before that it was started.
+// silent reports whether a run is bound and queued, and was so already at the given instant, after it was due.
 func silent(r *Run, before time.Time) bool {
 	if r.State != domain.Queued || r.Instance == "" || r.KillRequested {
 		return false
@@ -39,7 +39,7 @@ func silent(r *Run, before time.Time) bool {
 	return since.Before(before)
 }
 
-// BoundBoots returns every boot that unfinished runs are bound to.
+// BoundBoots returns each boot that unfinished runs are bound to, with the numbers of these runs.
 func (s *Store) BoundBoots(_ context.Context, silentAfter time.Duration) (out []engine.BoundBoot, err error) {
 	s.db.tx(func() {
 		now := s.db.now()
@@ -69,7 +69,7 @@ func (s *Store) BoundBoots(_ context.Context, silentAfter time.Duration) (out []
 	return out, nil
 }
 
-// RunsOf returns runs that are bound to a boot, by id, those after the given one.
+// RunsOf returns the runs that are bound to a boot and have an id above after, sorted by id.
 func (s *Store) RunsOf(_ context.Context, b engine.BoundBoot, after domain.RunID, limit int) ([]engine.LiveRun, error) {
 	return s.find(limit, func(r *Run, _ time.Time) bool {
 		return bound(r) && r.Group == b.Group && r.Instance == b.Instance && r.BootID == b.BootID && compareID(r.ID, after) > 0
@@ -93,12 +93,12 @@ func overdue(r *Run, now time.Time) bool {
 	return bound(r) && !r.GiveUpAt.IsZero() && r.GiveUpAt.Before(now)
 }
 
-// UnconfirmedKills returns runs whose kill was requested at least after ago and that have not ended.
+// UnconfirmedKills returns unfinished runs whose kill was requested longer ago than after.
 func (s *Store) UnconfirmedKills(_ context.Context, after time.Duration, limit int) ([]engine.LiveRun, error) {
 	return s.find(limit, func(r *Run, now time.Time) bool { return r.KillRequested && r.KillRequestedAt.Before(now.Add(-after)) })
 }
 
-// Replan makes attempts that wait for their follow-up ready to be rung.
+// Replan plans the next attempts of retrying runs, so that a scheduler can take them into its time ring.
 func (s *Store) Replan(_ context.Context, runs []domain.RunID, attempts []int) (n int, err error) {
 	s.db.tx(func() {
 		for i, id := range runs {
@@ -118,7 +118,7 @@ func (db *DB) replan(id domain.RunID, attempt int) int {
 	return 1
 }
 
-// ReplanOverdue re-plans retries whose follow-up was not worked by their due instant.
+// ReplanOverdue replans retries whose follow-up was not worked before their due instant.
 func (s *Store) ReplanOverdue(_ context.Context, limit int) (n int, err error) {
 	db := s.db
 	db.tx(func() {
@@ -132,7 +132,7 @@ func (s *Store) ReplanOverdue(_ context.Context, limit int) (n int, err error) {
 	return n, nil
 }
 
-// GoOnChains plans the next fire of fixed_delay jobs that have none although nothing of them is live.
+// GoOnChains plans the next fire of fixed_delay jobs that have neither a next fire time nor an unfinished scheduled run.
 func (s *Store) GoOnChains(_ context.Context, limit int) (n int, err error) {
 	s.db.tx(func() {
 		for id := range s.db.due {
@@ -144,7 +144,7 @@ func (s *Store) GoOnChains(_ context.Context, limit int) (n int, err error) {
 	return n, nil
 }
 
-// ReleaseOrphans releases the next held run of each slot that nobody owns.
+// ReleaseOrphans releases the next held run of each slot that has no owner.
 func (s *Store) ReleaseOrphans(_ context.Context, limit int) (out []engine.Due, err error) {
 	db := s.db
 	db.tx(func() {
@@ -156,7 +156,7 @@ func (s *Store) ReleaseOrphans(_ context.Context, limit int) (out []engine.Due, 
 			}
 			seen[k] = true
 			if owner := db.owner(k); !owner.IsZero() && owner != r.ID {
-				continue // it may be held itself, and comes first then
+				continue // the owner may be held itself, and is then released first
 			}
 			if _, exists := db.slots[k]; exists && k.instance == "" {
 				db.slots[k] = r.ID
@@ -167,7 +167,7 @@ func (s *Store) ReleaseOrphans(_ context.Context, limit int) (out []engine.Due, 
 	return out, nil
 }
 
-// ReturnStrays makes queued, unbound runs wait that are not among those that wait.
+// ReturnStrays adds queued, unbound runs to the waiting runs if they are missing there.
 func (s *Store) ReturnStrays(_ context.Context, limit int) (n int, err error) {
 	db := s.db
 	db.tx(func() {
@@ -181,7 +181,7 @@ func (s *Store) ReturnStrays(_ context.Context, limit int) (n int, err error) {
 	return n, nil
 }
 
-// RequestKill asks that an unfinished run ends.
+// RequestKill requests the end of an unfinished run. A run without an instance ends at once.
 func (s *Store) RequestKill(_ context.Context, id domain.RunID, reason domain.Reason, by string) (out engine.KillResult, err error) {
 	db := s.db
 	db.tx(func() {
@@ -205,7 +205,7 @@ func (s *Store) RequestKill(_ context.Context, id domain.RunID, reason domain.Re
 	return out, err
 }
 
-// PlanChild plans the run of a child, as a worker of follow-ups does. A repeat changes nothing.
+// PlanChild plans the run of a child job, as a worker of follow-ups does. A repeated call changes nothing.
 func (s *Store) PlanChild(_ context.Context, parent domain.RunID, child domain.JobID, endedAt time.Time) error {
 	db := s.db
 	db.tx(func() {
@@ -223,7 +223,7 @@ func (s *Store) PlanChild(_ context.Context, parent domain.RunID, child domain.J
 	return nil
 }
 
-// TakeFollowUp takes the oldest follow-up, as a worker does; it must be worked or put back.
+// TakeFollowUp removes and returns the oldest follow-up. The caller works it or passes it to ReturnFollowUp.
 func (db *DB) TakeFollowUp() (u engine.FollowUp, ok bool) {
 	db.tx(func() {
 		if len(db.followUps) > 0 {
@@ -234,7 +234,7 @@ func (db *DB) TakeFollowUp() (u engine.FollowUp, ok bool) {
 	return u, ok
 }
 
-// ReturnFollowUp puts a follow-up back, to be worked later or twice.
+// ReturnFollowUp puts a follow-up back, so that it is worked later or a second time.
 func (db *DB) ReturnFollowUp(u engine.FollowUp) {
 	db.tx(func() { db.followUps = append(db.followUps, u) })
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/belfryhq/belfry/internal/plan"
 )
 
-// Settle writes how attempts ended, with all that follows from it.
+// Settle records the ends of attempts and their consequences: retries, follow-ups, joined broadcasts and released runs.
 func (s *Store) Settle(_ context.Context, ended []engine.Ended) (out engine.SettleResult, err error) {
 	s.db.tx(func() { out = s.settle(ended) })
 	return out, nil
@@ -25,9 +25,9 @@ type settling struct {
 	now    time.Time
 	out    engine.SettleResult
 	freed  []slotKey
-	left   []slotKey // slots of scope instance that a shard of their owner leaves
+	left   []slotKey // slots in scope instance whose owner, a broadcast, has lost a shard there
 	chains []domain.JobID
-	// matched are the runs that this batch has settled, as they were.
+	// matched holds the runs that this batch has settled, in their previous state.
 	matched map[domain.RunID]Run
 	joined  map[domain.RunID]*engine.Definition
 	last    map[domain.RunID]time.Time // when the last shard of a broadcast ended
@@ -45,7 +45,7 @@ func (s *Store) settle(in []engine.Ended) engine.SettleResult {
 			rest = append(rest, i)
 		}
 	}
-	for _, i := range rest { // in the order of the database: what was settled by this batch is a repeat
+	for _, i := range rest { // after all others, so that a result that this batch has settled counts as a repeat
 		w.out.Dispositions[i] = w.disposition(in[i])
 		if w.out.Dispositions[i] == engine.Late {
 			if k := (attemptKey{in[i].RunID, in[i].Attempt}); w.db.late[k].RunID.IsZero() {
@@ -61,7 +61,7 @@ func (s *Store) settle(in []engine.Ended) engine.SettleResult {
 	return w.out
 }
 
-// one settles a result whose run still is in exactly that attempt on exactly that boot, and reports whether it is.
+// one settles a result if its run is still in that attempt, on that boot. It reports whether it is.
 func (w *settling) one(i int, e engine.Ended) bool {
 	r := w.db.live[e.RunID]
 	//sim:seam settle-compare
@@ -91,7 +91,7 @@ func (w *settling) one(i int, e engine.Ended) bool {
 	return true
 }
 
-// sameRound reports whether an Ended speaks of the offer round that the run is in: see internal/store.
+// sameRound reports whether an Ended applies to the run's current offer round: see internal/store.
 func sameRound(e *engine.Ended, r *Run) bool {
 	switch {
 	case e.Instance == "":
@@ -104,7 +104,7 @@ func sameRound(e *engine.Ended, r *Run) bool {
 	return e.Bind == r.Bind
 }
 
-// within holds the instants of a foreign clock within the run's life.
+// within limits the instants of a result, which come from the executor's clock, to the run's lifetime.
 func (w *settling) within(e *engine.Ended, r *Run) {
 	clamp := func(t time.Time) time.Time {
 		switch {
@@ -202,8 +202,9 @@ func (w *settling) children(def *engine.Definition, parent domain.RunID, state d
 	}
 }
 
-// free notes that the run gives its slot up: at its end, and in scope instance whenever it loses its instance. A
-// broadcast's slot is freed when its last shard has ended, in scope instance: has left the instance.
+// free records that the run gives up its slot. In scope cluster, it does so when it ends. In scope instance, it also does so
+// when it loses its instance. A broadcast gives up its slot when its last shard has ended or, in scope instance, has left
+// the instance.
 func (w *settling) free(def *engine.Definition, r *Run, ended bool) {
 	cluster := def.BlockScope == domain.ScopeCluster
 	if !def.NeedsSlot() || (cluster && (!ended || r.BroadcastID != nil)) {
@@ -257,10 +258,10 @@ func (w *settling) handSlots() {
 			continue
 		}
 		if e := w.db.earliestPending(k.job); k.instance == "" && e != nil && w.db.def(held[0]).Block == domain.BlockSerial && e.DueAt.Before(w.now) && compareID(e.ID, held[0].ID) < 0 {
-			w.db.slots[k] = e.ID // it is due, and its scheduler died: it may be its turn
+			w.db.slots[k] = e.ID // an earlier run is due and was not fired because its scheduler died: it goes first
 			continue
 		}
-		if k.instance == "" { // in scope instance it is routed anew and takes a slot then
+		if k.instance == "" { // in scope instance, the run is routed again and takes its slot then
 			w.db.slots[k] = held[0].ID
 		}
 		w.out.Released = append(w.out.Released, w.db.release(held[0]))
@@ -277,7 +278,7 @@ func (db *DB) release(r *Run) engine.Due {
 	return r.Due()
 }
 
-// goOn plans the next fire of a fixed_delay job that has none and of which nothing scheduled is live.
+// goOn plans the next fire of a fixed_delay job that has neither a next fire time nor an unfinished scheduled run.
 func (db *DB) goOn(id domain.JobID, now time.Time) bool {
 	d := db.due[id]
 	if d == nil || !d.chained || !d.nextDue.IsZero() || db.liveScheduled(id) {
@@ -302,7 +303,7 @@ func (db *DB) liveScheduled(id domain.JobID) bool {
 	return false
 }
 
-// disposition says what became of a result that no run waited for.
+// disposition classifies a result that one did not settle.
 func (w *settling) disposition(e engine.Ended) engine.Disposition {
 	if e.Group == "" {
 		return engine.Raced

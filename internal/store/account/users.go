@@ -49,7 +49,7 @@ func Lesser(a, b Role) Role {
 	return a
 }
 
-// Kind is where a user's credentials are kept.
+// Kind says where a user's credentials are kept.
 type Kind string
 
 // The kinds.

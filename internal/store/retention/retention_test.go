@@ -120,7 +120,7 @@ func TestEachJobsRetention(t *testing.T) {
 	}
 }
 
-// The last run that its schedule made outlasts a job's retention, or an edit could plan its fire time again.
+// A job's last scheduled run is kept beyond the retention. Otherwise, an edit could plan its fire time again.
 func TestLastScheduledRunStays(t *testing.T) {
 	f := newFixture(t)
 	f.job(1, "1h")
