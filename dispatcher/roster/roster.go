@@ -328,15 +328,15 @@ func (r *Roster) Candidates(group, target string) []*route.Candidate {
 func (r *Roster) Absence(group, target string) route.Absence {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	absence, draining := route.NobodyLives, false
+	absence, draining := route.NoInstance, false
 	for k, i := range r.instances {
 		if k.group != group || time.Since(i.seen) > wire.LeaseTTL {
 			continue
 		}
-		absence = route.NobodyOffers
+		absence = route.NoOffer
 		if offers(&i.beat, target) {
 			if !i.load.Draining && !i.beat.Draining {
-				return route.NobodyOffers // it refused offers, or its heartbeat is too old for one
+				return route.NoOffer // it refused offers, or its heartbeat is too old for one
 			}
 			draining = true
 		}

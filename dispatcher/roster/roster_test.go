@@ -201,7 +201,7 @@ func TestJoinAndLeave(t *testing.T) {
 	for _, tt := range []struct {
 		group, target string
 		want          route.Absence
-	}{{"g", "nope", route.NobodyOffers}, {"nope", "echo", route.NobodyLives}, {"g", "only-c", route.AllDrain}} {
+	}{{"g", "nope", route.NoOffer}, {"nope", "echo", route.NoInstance}, {"g", "only-c", route.AllDrain}} {
 		if got := b.Absence(tt.group, tt.target); got != tt.want {
 			t.Errorf("the absence for %s in group %q is %d, want %d", tt.target, tt.group, got, tt.want)
 		}

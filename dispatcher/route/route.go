@@ -44,9 +44,9 @@ type Absence int
 
 // The kinds of absence, the least specific first.
 const (
-	NobodyOffers Absence = iota // no live instance offers the target, or nothing more is known
-	NobodyLives                 // the group has no live instance
-	AllDrain                    // instances offer the target, but all of them drain
+	NoOffer    Absence = iota // no live instance offers the target, or nothing more is known
+	NoInstance                // the group has no live instance
+	AllDrain                  // instances offer the target, but all of them drain
 )
 
 // Uses holds a number for each instance of a job, shared by all dispatchers: for least_frequently_used, the runs that the
@@ -98,11 +98,11 @@ func because(code explain.Code, args ...any) decision { return decision{code, ar
 // NoCandidate explains that no instance can take runs with a target.
 func NoCandidate(target string, absence Absence) explain.Note {
 	switch absence {
-	case NobodyLives:
+	case NoInstance:
 		return explain.Of(explain.NoInstance)
 	case AllDrain:
 		return explain.Of(explain.Draining, language(target))
-	case NobodyOffers:
+	case NoOffer:
 	}
 	return explain.Of(explain.NoHandler, language(target))
 }

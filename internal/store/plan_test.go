@@ -213,7 +213,7 @@ func TestUnreadableVersion(t *testing.T) {
 
 // New runs are written by COPY, which fails if a run exists. If one exists nevertheless, each of the batch's jobs must
 // still get its runs, and the existing run must not change.
-func TestRunThatNobodyCanHavePlanned(t *testing.T) {
+func TestRunThatNoSchedulerPlanned(t *testing.T) {
 	s, _ := open(t)
 	jobs := []domain.Job{create(t, s, "a", everySecond), create(t, s, "b", everySecond)}
 	exec(t, s, `UPDATE job_versions SET created_at = created_at - interval '1 hour', valid_from = valid_from - interval '1 hour'`)

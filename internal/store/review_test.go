@@ -11,7 +11,7 @@ import (
 
 // A fire time that is made up for days later has a run whose day has no partition yet: the block policy must be able
 // to end it all the same, and must not keep the jobs of the same batch from firing.
-func TestMissingDayStopsNobody(t *testing.T) {
+func TestMissingDayDelaysNoOtherJob(t *testing.T) {
 	s, _ := open(t)
 	old := create(t, s, "old", func(sp *domain.JobSpec) {
 		sp.Schedule = domain.Schedule{Kind: domain.ScheduleCron, Expr: "0 0 * * *"}
