@@ -53,7 +53,7 @@ func becauseChinese(r *Run) string {
 	return r.Message
 }
 
-// made describes the creation of a version, such as 版本 3（由 ann 于 … 禁用）.
+// madeChinese describes the creation of a version, such as 版本 3（由 ann 于 … 禁用）.
 func (f *Facts) madeChinese(v *Version) string {
 	by := ""
 	if v.By != "" {
