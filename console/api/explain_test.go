@@ -2,8 +2,11 @@ package api_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/belfryhq/belfry/internal/domain"
 	"github.com/belfryhq/belfry/internal/explain"
 )
 
@@ -29,6 +32,37 @@ func TestDescriptionsFollowTheLanguage(t *testing.T) {
 		next := w.do(w.admin, "GET", fmt.Sprintf("/api/v1/jobs/%v/next", job.field("id")), "", "Accept-Language", accepted)
 		if preview.field("description") != want || next.field("description") != want {
 			t.Errorf("%q: %v and %v, want %s", accepted, preview.field("description"), next.field("description"), want)
+		}
+	}
+}
+
+// Notes follow Accept-Language as well.
+func TestNotesFollowTheLanguage(t *testing.T) {
+	w := newWorld(t)
+	ended := w.must(201, "POST", "/api/v1/jobs",
+		`{"group":"default","name":"ended","handler":"echo","schedule":{"kind":"once","at":"2020-01-01T00:00:00Z"}}`).field("id")
+	paused := w.must(201, "POST", "/api/v1/jobs", `{"group":"default","name":"paused","handler":"echo","schedule":{"kind":"cron","expr":"0 2 * * *"}}`).field("id")
+	w.must(200, "POST", "/api/v1/groups/default/pause", `{"reason":"disks"}`)
+	const at = "2026-01-02T03:04:05.000Z"
+	run := domain.NewRunID(time.Now())
+	w.exec(`INSERT INTO runs_live (id, job_id, job_version, group_name, cause, state, due_at, started_at, kill_requested_at, instance)
+		VALUES ($1, $2, 1, 'default', 'manual', 'running', $3, $3, now(), 'i1')`, run, ended, at)
+	for _, c := range []struct{ path, english, chinese string }{
+		{fmt.Sprintf("/api/v1/jobs/%v", ended), "No next fire time: it fires once, and 2020-01-01T00:00:00.000Z has passed.", "没有下一个触发时间：只触发一次，而 2020-01-01T00:00:00.000Z 已过。"},
+		{fmt.Sprintf("/api/v1/jobs/%v", paused), "its group default has been paused since ", "执行器组 default 由 "},
+		{"/api/v1/runs/" + run.String(), "kill requested, still running since " + at, "已请求终止，自 " + at + " 起仍在运行"},
+	} {
+		for accepted, want := range map[string]string{"": c.english, "zh-CN": c.chinese} {
+			if got := w.do(w.admin, "GET", c.path, "", "Accept-Language", accepted).field("note"); !strings.HasPrefix(fmt.Sprint(got), want) {
+				t.Errorf("%s, %q: %v, want %s", c.path, accepted, got, want)
+			}
+		}
+	}
+	for path, want := range map[string]string{
+		"/api/v1/jobs?q=ended": "没有下一个触发时间：", "/api/v1/jobs?q=paused": "执行器组 default 由 ", "/api/v1/runs?state=running": "已请求终止，自 ",
+	} {
+		if got := w.do(w.admin, "GET", path, "", "Accept-Language", "zh-CN").field("items.0.note"); !strings.HasPrefix(fmt.Sprint(got), want) {
+			t.Errorf("%s: %v, want %s", path, got, want)
 		}
 	}
 }

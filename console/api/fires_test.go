@@ -56,6 +56,29 @@ func TestFireCheck(t *testing.T) {
 	}
 }
 
+// Findings and answers follow Accept-Language.
+func TestFireCheckFollowsTheLanguage(t *testing.T) {
+	w := newWorld(t)
+	path, from := unrecorded(w, "tick")
+	id := path[strings.LastIndex(path, "/")+1:]
+	for at, want := range map[string]string{
+		path + "/why?at=" + domain.At(from.Add(time.Minute)).String():                                                                     "它既没有运行，也没有错过记录，而当时任务的版本 1 有效且已启用。",
+		path + "/why?at=" + domain.At(from.Add(time.Minute+500*time.Millisecond)).String():                                                "不是触发时间：版本 1（由 admin 于 ",
+		"/api/v1/audit/fires?job_id=" + id + "&since=" + domain.At(from).String() + "&until=" + domain.At(from.Add(time.Minute)).String(): "它既没有运行，也没有错过记录，而当时任务的版本 1 有效且已启用",
+	} {
+		for accepted, chinese := range map[string]bool{"": false, "zh-CN": true} {
+			a := w.do(w.admin, "GET", at, "", "Accept-Language", accepted)
+			text := fmt.Sprint(a.field("answer"))
+			if strings.Contains(at, "/audit/") {
+				text = fmt.Sprint(a.field("items.0.text"))
+			}
+			if a.status != 200 || strings.Contains(text, want) != chinese {
+				t.Errorf("%s, %q: %s", at, accepted, a.body)
+			}
+		}
+	}
+}
+
 func TestWhy(t *testing.T) {
 	w := newWorld(t)
 	path, from := unrecorded(w, "tick")

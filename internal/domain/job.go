@@ -48,6 +48,8 @@ type Job struct {
 	Version      int      `json:"version"`
 	// Note is a sentence for the job's owner, such as that an enabled job has no next fire time.
 	Note string `json:"note,omitempty"`
+	// NotedPause is the pause that Note is about; nil if it is about something else.
+	NotedPause *Pause `json:"-"`
 }
 
 // Schedule says when a job fires. Kind determines which of its fields apply. Package schedule compiles it.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // Pause is a period in which the jobs of a group do not fire by schedule. From is included, To is not. Fire times that are due in
@@ -43,6 +45,14 @@ func PauseAt(pauses []Pause, t time.Time) *Pause {
 
 // Describe returns an English sentence with the period, the person and the reason of the pause. say formats an instant.
 func (p *Pause) Describe(now time.Time, say func(time.Time) string) string {
+	return p.DescribeIn(explain.English, now, say)
+}
+
+// DescribeIn is Describe in a language.
+func (p *Pause) DescribeIn(language explain.Language, now time.Time, say func(time.Time) string) string {
+	if language == explain.Chinese {
+		return p.describeChinese(now, say)
+	}
 	text := fmt.Sprintf("group %s was paused from %s", p.Group, say(p.From))
 	switch {
 	case p.To.IsZero():
@@ -59,6 +69,22 @@ func (p *Pause) Describe(now time.Time, say func(time.Time) string) string {
 	return text
 }
 
+func (p *Pause) describeChinese(now time.Time, say func(time.Time) string) string {
+	text := fmt.Sprintf("执行器组 %s 由 %s 暂停，", p.Group, p.By)
+	switch {
+	case p.To.IsZero():
+		text += fmt.Sprintf("自 %s 起", say(p.From))
+	case p.To.After(now):
+		text += fmt.Sprintf("自 %s 起，预计至 %s", say(p.From), say(p.To))
+	default:
+		text += fmt.Sprintf("时间为 %s 至 %s", say(p.From), say(p.To))
+	}
+	if p.Reason != "" {
+		text += "（" + p.Reason + "）"
+	}
+	return text
+}
+
 // NotePause sets the job's note and removes its next fire time if the job is enabled and would next fire within the pause p of its
 // group. It reports whether it did. The zero Pause means that there is no pause.
 func (j *Job) NotePause(p Pause) bool {
@@ -66,8 +92,16 @@ func (j *Job) NotePause(p Pause) bool {
 		return false
 	}
 	j.NextFireTime = nil
-	j.Note = "its " + p.Describe(p.From, sayInstant) + "; after the pause, its misfire policy decides about missed fire times"
+	j.NotedPause = &p
+	j.Note = j.PauseNote(explain.English)
 	return true
+}
+
+// PauseNote returns the note about NotedPause in a language.
+func (j *Job) PauseNote(language explain.Language) string {
+	p := j.NotedPause
+	return language.Format("its %s; after the pause, its misfire policy decides about missed fire times",
+		"%s；暂停结束后，错过的触发时间按任务的错过策略处理", p.DescribeIn(language, p.From, sayInstant))
 }
 
 func sayInstant(t time.Time) string { return At(t).String() }

@@ -41,8 +41,16 @@ type Run struct {
 	ParentRunID *RunID               `json:"parent_run_id"`
 	EventID     string               `json:"event_id"`
 	KillAskedAt *Instant             `json:"kill_requested_at,omitempty"`
-	Note        string               `json:"note,omitempty"` // such as that a kill was requested and the handler still runs
+	Note        string               `json:"note,omitempty"` // such as that a kill was requested and the handler still runs; see NoteIn
 	Attempts    []Attempt            `json:"attempts,omitempty"`
+}
+
+// NoteIn returns the run's note in a language. It is empty unless a kill was requested and the handler still runs.
+func (r *Run) NoteIn(language explain.Language) string {
+	if r.KillAskedAt == nil || r.State != Running || r.StartedAt == nil {
+		return ""
+	}
+	return language.Format("kill requested, still running since %s", "已请求终止，自 %s 起仍在运行", r.StartedAt)
 }
 
 // Attempt is one try of a run, counted from 1.

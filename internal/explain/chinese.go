@@ -16,7 +16,7 @@ func ChineseMissed(e *Explanation) string {
 	var parts []string
 	switch e.Code { //nolint:exhaustive // the others have no Chinese text here
 	case NoScheduler:
-		parts = append([]string{fmt.Sprintf("调度器未能在应触发时刻后的 %s内处理（最多迟了 %s）", chineseDuration(a.duration("tolerance_ms")), chineseDuration(a.duration("late_ms")))},
+		parts = append([]string{fmt.Sprintf("调度器未能在应触发时刻后的 %s内处理（最多迟了 %s）", ChineseDuration(a.duration("tolerance_ms")), ChineseDuration(a.duration("late_ms")))},
 			a.chinesePauses()...)
 	case GroupPaused:
 		parts = a.chinesePauses()
@@ -56,8 +56,8 @@ func (a Args) chineseOutcome() string {
 	return "策略为 skip，不补跑"
 }
 
-// chineseDuration writes a duration such as 1 小时 2 分 3 秒.
-func chineseDuration(d time.Duration) string {
+// ChineseDuration writes a duration in Chinese, such as 1 小时 2 分 3 秒.
+func ChineseDuration(d time.Duration) string {
 	var parts []string
 	for _, u := range []struct {
 		unit time.Duration
@@ -72,4 +72,107 @@ func chineseDuration(d time.Duration) string {
 		parts = append(parts, fmt.Sprintf("%g 秒", d.Seconds()))
 	}
 	return strings.Join(parts, " ")
+}
+
+// In returns the text in a language. In Chinese, routes and explanations of which only the sentence is known keep the English text.
+func (e *Explanation) In(language Language) string {
+	if e == nil || language == English {
+		return e.String()
+	}
+	if s := e.Args.chineseWaiting(e.Code); s != "" {
+		return s
+	}
+	return ChineseMissed(e)
+}
+
+// chineseWaiting returns why a run waits, in the words of the web console; "" for the codes of other explanations.
+func (a Args) chineseWaiting(code Code) string {
+	switch code { //nolint:exhaustive // the others explain something else
+	case NoInstance:
+		return "该组没有在线实例"
+	case NoHandler:
+		return "没有在线实例" + a.chineseOffers()
+	case Draining:
+		return a.chineseOffers() + "的实例都正在停机"
+	case NoRoom:
+		if len(a.list("slots")) == 0 {
+			return "没有空闲槽位"
+		}
+		return "没有空闲槽位：" + a.chineseSlots()
+	case PinnedGone:
+		can := "不提供该处理器"
+		if language := a.text("language"); language != "" {
+			can = "不能运行 " + language + " 脚本"
+		}
+		return fmt.Sprintf("只能在实例 %s 上运行，但它不在线，或者%s", a.text("instance"), can)
+	case NATSUnavailable:
+		return "NATS 不可用"
+	case BehindOthers:
+		return "排在已在等待的运行之后"
+	case AskingInstances:
+		return "正在询问各实例"
+	case NoAnswer:
+		return "没有实例响应探测" + a.chinesePassed()
+	case AllBusy:
+		return "没有实例空闲" + a.chinesePassed()
+	case Refused:
+		reason, ok := chineseRefusals[a.text("reason")]
+		if !ok {
+			reason = a.text("reason")
+		}
+		return fmt.Sprintf("实例 %s 拒绝接收：%s", a.text("instance"), reason)
+	case InstanceAbsent:
+		return fmt.Sprintf("派发时实例 %s 不在线", a.text("instance"))
+	case NotStarted:
+		return fmt.Sprintf("实例 %s 不会启动它", a.text("instance"))
+	case StartFailed:
+		return "已接收它的实例未能启动"
+	case EarlierRun:
+		return "本任务的前一次运行尚未结束"
+	case CoveredRun:
+		return "被它覆盖的运行尚未结束"
+	}
+	return ""
+}
+
+var chineseRefusals = map[string]string{
+	"full": "没有空闲槽位", "draining": "正在停机", "no_handler": "没有该处理器", "lease": "心跳已过期", "stale": "派发依据的心跳已过期",
+	"unsupported": "不支持", "other": "其他原因",
+}
+
+func (a Args) chineseOffers() string {
+	if language := a.text("language"); language != "" {
+		return "能运行 " + language + " 脚本"
+	}
+	return "提供该处理器"
+}
+
+func (a Args) chineseSlots() string {
+	var parts []string
+	for _, s := range a.list("slots") {
+		parts = append(parts, fmt.Sprintf("%s 已占用 %d/%d", s.text("instance"), s.num("taken"), s.num("capacity")))
+	}
+	return a.chineseMore(parts)
+}
+
+func (a Args) chinesePassed() string {
+	var parts []string
+	for _, p := range a.list("passed") {
+		if p.flag("answered") {
+			parts = append(parts, fmt.Sprintf("%s 正在执行本任务的 %d 次运行", p.text("instance"), p.num("runs")))
+		} else {
+			parts = append(parts, p.text("instance")+" 没有响应")
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "：" + a.chineseMore(parts)
+}
+
+func (a Args) chineseMore(parts []string) string {
+	if n := a.num("more"); n > 0 {
+		parts = append(parts, fmt.Sprintf("另有 %d 个实例", n))
+	}
+	return strings.Join(parts, "，")
 }

@@ -3,7 +3,8 @@
 //
 // A Note is an explanation as it is stored: a JSON array of the code and its arguments, in the order of the table in this
 // package. An Explanation is the form of the REST API: code, named arguments, and the English sentence. Text in other
-// languages is made from code and arguments where it is shown: by the web console, and here for alerts (see ChineseMissed).
+// languages is made from code and arguments where it is shown: by the web console, and here for alerts and for the
+// fire check (see ChineseMissed and Explanation.In).
 //
 // Stored data keeps codes and the order of their arguments for years. A released code keeps its arguments, and new
 // arguments go to the end. A Note of an unknown code, or one that is damaged, reads as code Text with the stored sentence.

@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // Finding is the result of the check of one fire time.
 type Finding struct {
 	Fate     Fate
 	Cause    string // consecutive findings of a job with the same fate and cause become one Item
-	Text     string // an English phrase
+	Text     string // a phrase in the language of the facts
 	Lateness time.Duration
 	RunID    domain.RunID // zero: the fire time has no run
 }
@@ -27,7 +28,8 @@ func (f *Facts) Explain(fire Fire) Finding {
 	}
 	return Finding{
 		Fate: FateDoubled, RunID: runs[0].ID,
-		Text: fmt.Sprintf("it has %d runs, one is %s and one is %s", len(runs), runs[0].State, runs[1].State),
+		Text: f.text("it has %d runs, one is %s and one is %s", "它有 %d 次运行，其中一次%s，一次%s",
+			len(runs), f.state(runs[0].State), f.state(runs[1].State)),
 	}
 }
 
@@ -36,7 +38,7 @@ func (f *Facts) explainNone(fire *Fire) Finding {
 	v := &f.Job.Versions[fire.Version]
 	switch fire.Claim {
 	case Disabled:
-		return Finding{Fate: FateDisabled, Cause: v.cause(), Text: "the job was disabled: " + f.held(fire.Version)}
+		return Finding{Fate: FateDisabled, Cause: v.cause(), Text: f.text("the job was disabled: %s", "任务当时处于禁用状态：%s", f.held(fire.Version))}
 	case Cut:
 		return Finding{Fate: FateEdited, Cause: v.cause(), Text: f.ended(fire)}
 	case Owned:
@@ -49,30 +51,31 @@ func (f *Facts) explainNone(fire *Fire) Finding {
 	}
 	switch next := f.Job.NextFire; {
 	case fire.Due.After(f.Now):
-		return Finding{Fate: FateNotDue, Text: "it is due at " + f.say(fire.Due)}
+		return Finding{Fate: FateNotDue, Text: f.text("it is due at %s", "应触发时刻为 %s，尚未到", f.say(fire.Due))}
 	case !next.IsZero() && !next.After(fire.Time):
 		if p := f.heldUp(fire); p != nil {
 			return Finding{
 				Fate: FatePaused, Cause: p.From.String(),
-				Text: p.Describe(f.Now, f.say) + "; after the pause, the misfire policy " + string(v.Misfire) + " decides about it",
+				Text: f.text("%s; after the pause, the misfire policy %s decides about it", "%s；暂停结束后由错过策略 %s 处理", f.pause(p), v.Misfire),
 			}
 		}
 		if gap, away := f.away(f.Now); away {
 			return Finding{
 				Fate: FateSchedulerAway, Cause: gap.From.String(),
-				Text: f.sayAway(gap) + "; when one is back, the misfire policy " + string(v.Misfire) + " decides about it",
+				Text: f.text("%s; when one is back, the misfire policy %s decides about it", "%s；调度器恢复后由错过策略 %s 处理", f.sayAway(gap), v.Misfire),
 			}
 		}
-		return Finding{Fate: FateUndecided, Text: "planning has not decided it yet"}
+		return Finding{Fate: FateUndecided, Text: f.text("planning has not decided it yet", "调度尚未处理到它")}
 	case f.Now.Sub(fire.Due) < Settled:
-		return Finding{Fate: FateUndecided, Text: "it was due a moment ago, and its run is not recorded yet"}
+		return Finding{Fate: FateUndecided, Text: f.text("it was due a moment ago, and its run is not recorded yet", "它刚刚到期，运行尚未记录")}
 	case !f.Kept(fire.Time):
-		return Finding{Fate: FateRetention, Cause: fire.Time.Format(time.DateOnly), Text: "the runs of its day are no longer kept"}
+		return Finding{Fate: FateRetention, Cause: fire.Time.Format(time.DateOnly), Text: f.text("the runs of its day are no longer kept", "当天的运行记录已超过保留期限")}
 	case v.Retention > 0 && f.Now.Sub(fire.Due) > v.Retention:
-		return Finding{Fate: FateRetention, Cause: v.cause(), Text: "the job keeps its runs for " + v.Retention.String()}
+		return Finding{Fate: FateRetention, Cause: v.cause(), Text: f.text("the job keeps its runs for %s", "任务的运行记录只保留 %s", f.duration(v.Retention))}
 	}
-	return Finding{Fate: FateUnexplained, Cause: v.cause(), Text: fmt.Sprintf(
-		"it has neither a run nor an entry in the missed ledger, although version %d of the job was in force and enabled", v.Number)}
+	return Finding{Fate: FateUnexplained, Cause: v.cause(), Text: f.text(
+		"it has neither a run nor an entry in the missed ledger, although version %d of the job was in force and enabled",
+		"它既没有运行，也没有错过记录，而当时任务的版本 %d 有效且已启用", v.Number)}
 }
 
 // heldUp returns the pause that keeps planning from deciding a fire time: the pause in which it is due or, if it was missed
@@ -96,12 +99,12 @@ func (f *Facts) entry(t time.Time) *Missed {
 }
 
 func (f *Facts) missed(fire *Fire, m *Missed) Finding {
-	text := "it is in the missed ledger: " + m.Why.String()
+	text := f.text("it is in the missed ledger: %s", "它已记入错过台账：%s", m.Why.In(f.Language))
 	if p := f.paused(fire); p != nil && !m.Why.TellsPause() {
-		text += "; " + p.Describe(f.Now, f.say)
+		text += f.text("; ", "；") + f.pause(p)
 	}
 	if gap, away := f.away(fire.Due); away {
-		text += "; " + f.sayAway(gap)
+		text += f.text("; ", "；") + f.sayAway(gap)
 	}
 	return Finding{Fate: FateMissed, Cause: fmt.Sprint(m.ID), Text: text}
 }
@@ -114,8 +117,8 @@ func (f *Facts) overtaken(fire *Fire) (string, bool) {
 		return "", false
 	}
 	said := func(later time.Time) (string, bool) {
-		return fmt.Sprintf("the job was edited at %s, before it was due, and by then a later fire time, %s, had been decided",
-			f.say(v.From), f.say(later)), true
+		return f.text("the job was edited at %s, before it was due, and by then a later fire time, %s, had been decided",
+			"任务在它到期之前的 %s 被编辑，而那时已经处理了更晚的触发时间 %s", f.say(v.From), f.say(later)), true
 	}
 	if later, ok := f.Later[fire.Time.UnixMilli()]; ok {
 		return said(later)
@@ -141,24 +144,24 @@ func (f *Facts) explainRun(fire *Fire, r *Run) Finding {
 	switch {
 	case r.Missing > 0:
 		out.Fate = FateUnexplained
-		out.Text = fmt.Sprintf("%d of the %d shards of its run are missing", r.Missing, r.Shards)
+		out.Text = f.text("%d of the %d shards of its run are missing", "它的运行缺少 %d 个分片，共 %d 个分片", r.Missing, r.Shards)
 	case r.State.Final() && !started:
 		out.Fate, out.Cause = FateNotStarted, string(r.State)+"/"+string(r.Reason)
-		out.Text = fmt.Sprintf("its run ended %s without a start: %s", outcome(r), because(r))
+		out.Text = f.text("its run ended %s without a start: %s", "它的运行未启动就已结束，结果为%s：%s", f.outcome(r), f.because(r))
 	case started:
 		f.punctual(&out, fire, r)
 	case r.HeldBy != nil:
-		out.Fate, out.Text = FateHeld, fmt.Sprintf("its run is held: run %s of the job is unfinished", r.HeldBy)
+		out.Fate, out.Text = FateHeld, f.text("its run is held: run %s of the job is unfinished", "它的运行被阻塞：本任务的运行 %s 尚未结束", r.HeldBy)
 	case r.State == domain.Pending && r.DueAt.After(f.Now):
-		out.Fate, out.Text = FateNotDue, "its run is planned and due at "+f.say(r.DueAt)
+		out.Fate, out.Text = FateNotDue, f.text("its run is planned and due at %s", "它的运行已计划，将于 %s 到期", f.say(r.DueAt))
 	case r.State == domain.Pending:
 		f.unfired(&out, fire)
 	case r.State == domain.Queued && r.Instance != "":
-		out.Fate, out.Text = FateWaiting, "its run was given to instance "+r.Instance+", which has not reported a start"
+		out.Fate, out.Text = FateWaiting, f.text("its run was given to instance %s, which has not reported a start", "它的运行已派发给实例 %s，尚未收到启动报告", r.Instance)
 	default:
-		out.Fate, out.Text = FateWaiting, "its run waits for an executor"
+		out.Fate, out.Text = FateWaiting, f.text("its run waits for an executor", "它的运行正在等待执行器")
 		if r.Waiting != nil {
-			out.Text += ": " + r.Waiting.Text
+			out.Text += f.text(": ", "：") + r.Waiting.In(f.Language)
 		}
 	}
 	return out
@@ -170,11 +173,11 @@ func (f *Facts) unfired(out *Finding, fire *Fire) {
 	gap, away := f.away(f.Now)
 	switch {
 	case away:
-		out.Fate, out.Cause, out.Text = FateSchedulerAway, gap.From.String(), "its run is planned, and "+f.sayAway(gap)
+		out.Fate, out.Cause, out.Text = FateSchedulerAway, gap.From.String(), f.text("its run is planned, and %s", "它的运行已计划，但%s", f.sayAway(gap))
 	case out.Lateness > f.Tolerance:
-		out.Fate, out.Cause, out.Text = FateLate, "unfired", "its run is planned, but no scheduler has fired it yet"
+		out.Fate, out.Cause, out.Text = FateLate, "unfired", f.text("its run is planned, but no scheduler has fired it yet", "它的运行已计划，但尚无调度器触发它")
 	default:
-		out.Fate, out.Text = FateUndecided, "its run is planned and about to be fired"
+		out.Fate, out.Text = FateUndecided, f.text("its run is planned and about to be fired", "它的运行已计划，即将触发")
 	}
 }
 
@@ -187,57 +190,60 @@ func (f *Facts) punctual(out *Finding, fire *Fire, r *Run) {
 	case r.LatenessMS != nil:
 		out.Lateness = time.Duration(*r.LatenessMS) * time.Millisecond
 	}
-	out.Text = "its run " + fared(r)
+	out.Text = f.fared(r)
 	if out.Lateness <= f.Tolerance {
 		return
 	}
 	out.Fate = FateLate
-	why := "the cause is not recorded"
+	why := f.text("the cause is not recorded", "没有记录原因")
 	gap, away := f.away(fire.Due)
 	held, waited, slow := r.DueAt.Sub(fire.Due), r.DispatchedAt.Sub(r.DueAt), r.StartedAt.Sub(r.DispatchedAt)
 	switch {
 	case r.Cause == domain.CauseMisfire && f.paused(fire) != nil:
-		out.Cause, why = "paused", f.paused(fire).Describe(f.Now, f.say)+", and the misfire policy made up for it"
+		out.Cause, why = "paused", f.text("%s, and the misfire policy made up for it", "%s，之后按错过策略补跑", f.pause(f.paused(fire)))
 	case r.Cause == domain.CauseMisfire && away:
-		out.Cause, why = "misfire", f.sayAway(gap)+", and the misfire policy made up for it"
+		out.Cause, why = "misfire", f.text("%s, and the misfire policy made up for it", "%s，之后按错过策略补跑", f.sayAway(gap))
 	case r.Cause == domain.CauseMisfire:
-		out.Cause, why = "misfire", "no scheduler fired it in time, and the misfire policy made up for it"
+		out.Cause, why = "misfire", f.text("no scheduler fired it in time, and the misfire policy made up for it", "调度器未能按时触发，之后按错过策略补跑")
 	case !first || r.DispatchedAt.IsZero():
 		out.Cause = "unknown"
 	case held >= waited && held >= slow:
-		out.Cause, why = "held", "the job's block policy held it back until "+f.say(r.DueAt)
+		out.Cause, why = "held", f.text("the job's block policy held it back until %s", "任务的阻塞策略使它等到 %s", f.say(r.DueAt))
 	case waited >= slow && away:
 		out.Cause, why = "away", f.sayAway(gap)
 	case waited >= slow:
-		out.Cause, why = "waited", "no executor could take it before "+f.say(r.DispatchedAt)
+		out.Cause, why = "waited", f.text("no executor could take it before %s", "在 %s 之前没有执行器能接收它", f.say(r.DispatchedAt))
 	default:
-		out.Cause, why = "slow", "instance "+r.Instance+" started it only at "+f.say(r.StartedAt)
+		out.Cause, why = "slow", f.text("instance %s started it only at %s", "实例 %s 到 %s 才启动它", r.Instance, f.say(r.StartedAt))
 	}
-	out.Text += fmt.Sprintf(", %s late: %s", out.Lateness.Round(time.Millisecond), why)
+	out.Text += f.text(", %s late: %s", "，迟了 %s：%s", f.duration(out.Lateness.Round(time.Millisecond)), why)
 }
 
 // outcome returns a run's state and reason.
-func outcome(r *Run) string {
+func (f *Facts) outcome(r *Run) string {
 	if r.Reason == domain.NoReason {
-		return string(r.State)
+		return f.state(r.State)
 	}
-	return fmt.Sprintf("%s (%s)", r.State, r.Reason)
+	return f.text("%s (%s)", "%s（%s）", f.state(r.State), f.reason(r.Reason))
 }
 
-// fared returns a phrase about the state of a run that started.
-func fared(r *Run) string {
+// fared returns a phrase about a run that started.
+func (f *Facts) fared(r *Run) string {
 	switch r.State {
 	case domain.Pending, domain.Queued, domain.Retrying:
-		return fmt.Sprintf("has been tried, and waits for attempt %d", r.Attempt+1)
+		return f.text("its run has been tried, and waits for attempt %d", "它的运行已尝试过，正在等待第 %d 次尝试", r.Attempt+1)
 	case domain.Running:
-		return "is running on instance " + r.Instance
+		return f.text("its run is running on instance %s", "它的运行正在实例 %s 上执行", r.Instance)
 	case domain.Succeeded, domain.Failed, domain.Cancelled, domain.Skipped:
 	}
-	return "ended " + outcome(r)
+	return f.text("its run ended %s", "它的运行已结束，结果为%s", f.outcome(r))
 }
 
 // because returns a phrase that says why a run ended without a start.
-func because(r *Run) string {
+func (f *Facts) because(r *Run) string {
+	if f.Language == explain.Chinese {
+		return becauseChinese(r)
+	}
 	switch r.Reason {
 	case domain.ReasonDiscarded:
 		return "the job's block policy is discard_later, and " + r.Message

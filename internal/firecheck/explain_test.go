@@ -219,7 +219,7 @@ func TestWhyAndTheClocks(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := cronFacts(t, berlin)
-			at, heard, err := ParseAt(c.at, f.Job)
+			at, heard, err := ParseAt(c.at, f.Job, explain.English)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -312,12 +312,12 @@ func TestParseAt(t *testing.T) {
 		{"2026-03-29T09:30", "2026-03-29T01:30:00Z"},
 		{"2026-03-29 09:30:15", "2026-03-29T01:30:15Z"},
 	} {
-		if got, heard, err := ParseAt(c.in, f.Job); err != nil || heard != "" || !got.Equal(instant(t, c.want)) {
+		if got, heard, err := ParseAt(c.in, f.Job, explain.English); err != nil || heard != "" || !got.Equal(instant(t, c.want)) {
 			t.Errorf("ParseAt(%s): got %s (%q, %v), want %s", c.in, got, heard, err, c.want)
 		}
 	}
 	for _, bad := range []string{"", "yesterday", "2026-02-30T10:00", "10:00", "2026-03-29", strings.Repeat("9", 200)} {
-		if got, _, err := ParseAt(bad, f.Job); err == nil || !strings.Contains(err.Error(), "Asia/Shanghai") || len(err.Error()) > 300 {
+		if got, _, err := ParseAt(bad, f.Job, explain.English); err == nil || !strings.Contains(err.Error(), "Asia/Shanghai") || len(err.Error()) > 300 {
 			t.Errorf("ParseAt(%q): got %s (%v), want an error", bad, got, err)
 		}
 	}

@@ -22,6 +22,11 @@
 // its run or ledger entry. After that, the run may end, but a view unites the tables of unfinished and ended runs. Or the run is
 // dropped to the ledger, which is read later. A day is dropped together with its runs, and days are read last.
 //
+// # Texts
+//
+// The texts are English, or simplified Chinese if Facts.Language says so. Each place has both texts side by side, so that they say
+// the same. The dispatcher stores the reason of unexplained fire times from English facts.
+//
 // # Limits
 //
 // The check does not find a run whose fire time belongs to no version. It also does not find the deleted run of a fire time that
@@ -267,6 +272,7 @@ type Facts struct {
 	Now    time.Time
 	// Tolerance is the lateness up to which a run counts as punctual.
 	Tolerance time.Duration
+	Language  explain.Language // of the texts
 }
 
 // Settled is the time after its due instant within which planning may still decide a fire time. Only after it can a fire time be

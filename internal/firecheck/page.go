@@ -46,7 +46,7 @@ type Item struct {
 	Count      int            `json:"count"`
 	LatenessMS *int64         `json:"lateness_ms,omitempty"` // the maximum
 	RunID      *domain.RunID  `json:"run_id,omitempty"`      // of the first fire time
-	Text       string         `json:"text"`                  // of the first fire time, an English phrase
+	Text       string         `json:"text"`                  // of the first fire time, a phrase
 }
 
 // Page is one page of a fire check.

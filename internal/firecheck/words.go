@@ -3,6 +3,10 @@ package firecheck
 import (
 	"fmt"
 	"time"
+
+	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
+	"github.com/belfryhq/belfry/internal/schedule"
 )
 
 // layout is the format of instants in answers, in the job's time zone.
@@ -20,11 +24,29 @@ func (job *Job) zone() *time.Location {
 
 func (f *Facts) say(t time.Time) string { return t.In(f.Job.zone()).Format(layout) }
 
+// text formats in the language of the facts.
+func (f *Facts) text(english, chinese string, args ...any) string {
+	return f.Language.Format(english, chinese, args...)
+}
+
+func (f *Facts) pause(p *domain.Pause) string { return p.DescribeIn(f.Language, f.Now, f.say) }
+
+func (f *Facts) state(s domain.State) string { return f.Language.Text(string(s), chineseStates[s]) }
+
+func (f *Facts) reason(r domain.Reason) string { return f.Language.Text(string(r), chineseReasons[r]) }
+
+func (f *Facts) describe(s *schedule.Schedule) string {
+	if f.Language == explain.Chinese {
+		return s.DescribeChinese()
+	}
+	return s.Describe()
+}
+
 func (f *Facts) sayAway(g Gap) string {
 	if g.To.IsZero() {
-		return "no scheduler has been at work since " + f.say(g.From)
+		return f.text("no scheduler has been at work since %s", "自 %s 起没有调度器在工作", f.say(g.From))
 	}
-	return fmt.Sprintf("no scheduler was at work from %s to %s", f.say(g.From), f.say(g.To))
+	return f.text("no scheduler was at work from %s to %s", "从 %s 到 %s 没有调度器在工作", f.say(g.From), f.say(g.To))
 }
 
 // cause returns the Cause of findings that a version explains.
@@ -32,6 +54,9 @@ func (v *Version) cause() string { return fmt.Sprintf("version %d", v.Number) }
 
 // made describes the creation of a version, such as "version 3 (disabled by ann at …)".
 func (f *Facts) made(v *Version) string {
+	if f.Language == explain.Chinese {
+		return f.madeChinese(v)
+	}
 	by := ""
 	if v.By != "" {
 		by = " by " + v.By
@@ -43,17 +68,17 @@ func (f *Facts) made(v *Version) string {
 func (f *Facts) held(index int) string {
 	v := &f.Job.Versions[index]
 	if v.To.IsZero() {
-		return f.made(v) + ", which has been in force since then"
+		return f.text("%s, which has been in force since then", "%s此后一直有效", f.made(v))
 	}
-	return fmt.Sprintf("%s was in force until %s", f.made(v), f.say(v.To))
+	return f.text("%s was in force until %s", "%s的有效期至 %s", f.made(v), f.say(v.To))
 }
 
 // ended explains a fire time whose version ended before it was due.
 func (f *Facts) ended(fire *Fire) string {
 	v := &f.Job.Versions[fire.Version]
-	text := fmt.Sprintf("it was due at %[2]s by version %[1]d, which ended before that", v.Number, f.say(fire.Due))
+	text := f.text("it was due at %[2]s by version %[1]d, which ended before that", "按版本 %[1]d，它应于 %[2]s 触发，而该版本在此之前已失效", v.Number, f.say(fire.Due))
 	if fire.Version+1 < len(f.Job.Versions) {
-		text += ", with " + f.made(&f.Job.Versions[fire.Version+1])
+		text += f.text(", with %s", "，由%s取代", f.made(&f.Job.Versions[fire.Version+1]))
 	}
 	return text
 }

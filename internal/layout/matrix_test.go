@@ -29,7 +29,7 @@ var matrix = []entry{
 	{pkg: "internal/domain", ours: []string{"internal/explain"}, others: standardOnly},
 	{pkg: "executor/wire", others: standardOnly},
 	{pkg: "internal/lifecycle", others: standardOnly},
-	{pkg: "internal/schedule", ours: []string{"internal/domain"}, others: []string{"github.com/robfig/cron/v3"}},
+	{pkg: "internal/schedule", ours: []string{"internal/domain", "internal/explain"}, others: []string{"github.com/robfig/cron/v3"}},
 	{pkg: "internal/plan", ours: []string{"internal/domain", "internal/engine", "internal/explain", "internal/schedule"}, others: standardOnly},
 	{pkg: "internal/firecheck", ours: []string{"internal/domain", "internal/explain", "internal/schedule"}, others: standardOnly},
 	{pkg: "internal/runstats", ours: []string{"internal/domain"}, others: standardOnly},
@@ -85,7 +85,7 @@ var matrix = []entry{
 	// The core that all resources of the API share. It imports no resource.
 	{pkg: "console/api/problem", ours: []string{"internal/domain", "internal/store/account"}},
 	{pkg: "console/api/strict", ours: []string{"console/api/problem", "internal/domain", "internal/event"}},
-	{pkg: "console/api/rest", ours: []string{"console/api/problem", "console/api/strict", "console/auth", "internal/domain", "internal/store/account"}},
+	{pkg: "console/api/rest", ours: []string{"console/api/problem", "console/api/strict", "console/auth", "internal/domain", "internal/explain", "internal/store/account"}},
 	{pkg: "console/api/stream", ours: []string{"console/api/problem", "console/api/rest", "console/auth", "internal/store/account"}},
 	// One package per resource. Resources import the core, and each other only if an entry allows it.
 	{pkg: "console/api/alerts", ours: resourceOf("console/api/visible", "internal/alert", "internal/store/alerts")},
@@ -94,7 +94,7 @@ var matrix = []entry{
 	{pkg: "console/api/calendars", ours: resourceOf()},
 	{pkg: "console/api/deadletters", ours: resourceOf()},
 	{pkg: "console/api/events", ours: resourceOf("internal/event", "internal/store/event")},
-	{pkg: "console/api/fires", ours: resourceOf("console/api/visible", "internal/firecheck", "internal/store/view")},
+	{pkg: "console/api/fires", ours: resourceOf("console/api/visible", "internal/explain", "internal/firecheck", "internal/store/view")},
 	{pkg: "console/api/groups", ours: resourceOf("console/api/visible", "internal/store/runstats")},
 	{pkg: "console/api/history", ours: resourceOf("internal/store/auditlog")},
 	// Jobs compile schedules in the same way as previews.
@@ -105,8 +105,8 @@ var matrix = []entry{
 	{pkg: "console/api/users", ours: resourceOf()},
 	{pkg: "console/api/logs", ours: resourceOf("console/api/stream", "console/api/visible", "internal/store/view")},
 	{pkg: "console/api/reports", ours: resourceOf("console/api/stream", "console/api/visible", "console/live", "internal/engine", "internal/runstats", "internal/store/runstats", "internal/store/view")},
-	{pkg: "console/api/runs", ours: resourceOf("console/api/stream", "console/api/visible", "console/live", "internal/engine", "internal/store/view")},
-	{pkg: "console/api/schedules", ours: resourceOf("console/api/visible", "internal/schedule", "internal/store/runstats", "internal/store/view")},
+	{pkg: "console/api/runs", ours: resourceOf("console/api/stream", "console/api/visible", "console/live", "internal/engine", "internal/explain", "internal/store/view")},
+	{pkg: "console/api/schedules", ours: resourceOf("console/api/visible", "internal/explain", "internal/schedule", "internal/store/runstats", "internal/store/view")},
 	{pkg: "console/api/scripts", ours: resourceOf("console/api/visible")},
 	{pkg: "console/api/system", ours: resourceOf("internal/store/view")},
 	// An import creates and changes other resources and uses their checks.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // instantLayout is the format of instants in descriptions.
@@ -51,29 +52,33 @@ func (s *Schedule) describeKind() string {
 
 // Note explains why the schedule has no fire time after now. It returns "" if there is one, or if the kind is none or
 // fixed_delay, which need none.
-func (s *Schedule) Note(now time.Time) string {
+func (s *Schedule) Note(now time.Time) string { return s.NoteIn(explain.English, now) }
+
+// NoteIn is Note in a language.
+func (s *Schedule) NoteIn(language explain.Language, now time.Time) string {
 	_, ok := s.Next(now)
 	ended := !s.end.IsZero() && !now.Before(s.end)
 	switch {
 	case ok || s.kind == domain.ScheduleNone || s.kind == domain.ScheduleFixedDelay && !ended:
 		return ""
 	case s.kind == domain.ScheduleOnce && !s.InWindow(s.at):
-		return "No next fire time: at lies outside start_at and end_at."
+		return language.Text("No next fire time: at lies outside start_at and end_at.", "没有下一个触发时间：at 不在 start_at 与 end_at 之间。")
 	case s.kind == domain.ScheduleOnce:
-		return "No next fire time: it fires once, and " + domain.At(s.at).String() + " has passed."
+		return language.Format("No next fire time: it fires once, and %s has passed.", "没有下一个触发时间：只触发一次，而 %s 已过。", domain.At(s.at))
 	case ended:
-		return "No next fire time: the schedule ended at " + domain.At(s.end).String() + "."
+		return language.Format("No next fire time: the schedule ended at %s.", "没有下一个触发时间：调度已于 %s 结束。", domain.At(s.end))
 	}
 	if _, ever := s.nextUnbounded(time.Unix(firstSecond-1, 0)); !ever {
-		return "No next fire time: no date ever matches the expression."
+		return language.Text("No next fire time: no date ever matches the expression.", "没有下一个触发时间：没有日期符合表达式。")
 	}
 	if next, ok := s.nextUnbounded(later(now, s.start.Add(-1))); ok && s.InWindow(next) && s.DayOff(next) {
-		return "No next fire time: all that are left fall on days off of calendar " + s.calendar + "."
+		return language.Format("No next fire time: all that are left fall on days off of calendar %s.",
+			"没有下一个触发时间：其余的都在日历 %s 的休息日。", s.calendar)
 	}
 	if next, ok := s.nextUnbounded(later(now, s.start.Add(-1))); ok && !s.end.IsZero() {
-		return fmt.Sprintf("No next fire time: the next one, %s, would lie past end_at.", domain.At(next))
+		return language.Format("No next fire time: the next one, %s, would lie past end_at.", "没有下一个触发时间：下一个 %s 晚于 end_at。", domain.At(next))
 	}
-	return "No next fire time: the last one has passed."
+	return language.Text("No next fire time: the last one has passed.", "没有下一个触发时间：最后一个已过。")
 }
 
 func later(a, b time.Time) time.Time {

@@ -1,9 +1,11 @@
 package schedule
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 func TestDescribeCron(t *testing.T) {
@@ -116,6 +118,10 @@ func TestNote(t *testing.T) {
 	for _, test := range tests {
 		if got := mustCompile(t, test.in, Options{}).Note(now); got != test.want {
 			t.Errorf("%+v: %q, want %q", test.in, got, test.want)
+		}
+		chinese := mustCompile(t, test.in, Options{}).NoteIn(explain.Chinese, now)
+		if (chinese == "") != (test.want == "") || chinese != "" && !strings.HasPrefix(chinese, "没有下一个触发时间：") {
+			t.Errorf("%+v in Chinese: %q", test.in, chinese)
 		}
 	}
 }

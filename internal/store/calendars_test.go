@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/firecheck"
 	"github.com/belfryhq/belfry/internal/store"
 )
@@ -122,7 +123,7 @@ func TestCalendarVersionsAreAudited(t *testing.T) {
 		t.Errorf("without one of its runs: %s", got)
 	}
 	why := func(at time.Time) firecheck.Why {
-		w, err := fireCheck(s).Why(t.Context(), job.ID, domain.At(at).String())
+		w, err := fireCheck(s).Why(t.Context(), job.ID, domain.At(at).String(), explain.English)
 		if err != nil {
 			t.Fatal(err)
 		}

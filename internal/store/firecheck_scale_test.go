@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/firecheck"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/store"
@@ -64,7 +65,7 @@ func TestFireCheckScales(t *testing.T) {
 				return err
 			})
 			timed("why", func() error {
-				why, err := check.Why(t.Context(), domain.JobID(i+1), domain.At(end.Add(-time.Hour)).String())
+				why, err := check.Why(t.Context(), domain.JobID(i+1), domain.At(end.Add(-time.Hour)).String(), explain.English)
 				if err == nil && why.Fate != firecheck.FateRan {
 					err = fmt.Errorf("%s", why.Answer)
 				}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/firecheck"
 	"github.com/belfryhq/belfry/internal/pgtest"
 	"github.com/belfryhq/belfry/internal/schedule"
@@ -112,7 +113,7 @@ func TestAuditFindsWhatIsTakenAway(t *testing.T) {
 	if want := fmt.Sprintf("[%d 10+2 %d 50+1]", job.ID, job.ID); fmt.Sprint(items) != want {
 		t.Errorf("found %v, want %s", items, want)
 	}
-	w, err := fireCheck(s).Why(t.Context(), job.ID, domain.At(fires[50]).String())
+	w, err := fireCheck(s).Why(t.Context(), job.ID, domain.At(fires[50]).String(), explain.English)
 	if err != nil || w.Fate != firecheck.FateUnexplained || !strings.Contains(w.Answer, "neither a run nor an entry") {
 		t.Errorf("why: %+v (%v)", w, err)
 	}
@@ -177,15 +178,15 @@ func TestFireCheckKnowsReasons(t *testing.T) {
 		fires[45]: "the job was disabled: version 2 (disabled by ann at",
 		fires[70]: "its run ended succeeded",
 	} {
-		w, err := fireCheck(s).Why(t.Context(), job.ID, domain.At(fire).String())
+		w, err := fireCheck(s).Why(t.Context(), job.ID, domain.At(fire).String(), explain.English)
 		if err != nil || !w.IsFireTime || !strings.Contains(strings.ToLower(w.Answer), strings.ToLower(want)) {
 			t.Errorf("%s: %+v (%v), want %q", fire, w, err, want)
 		}
 	}
-	if _, err := fireCheck(s).Why(t.Context(), job.ID+1, "2026-03-29T01:30:00Z"); domain.CodeOf(err) != domain.NotFound {
+	if _, err := fireCheck(s).Why(t.Context(), job.ID+1, "2026-03-29T01:30:00Z", explain.English); domain.CodeOf(err) != domain.NotFound {
 		t.Errorf("an unknown job: %v", err)
 	}
-	if _, err := fireCheck(s).Why(t.Context(), job.ID, "soon"); domain.CodeOf(err) != domain.Invalid {
+	if _, err := fireCheck(s).Why(t.Context(), job.ID, "soon", explain.English); domain.CodeOf(err) != domain.Invalid {
 		t.Errorf("a malformed instant: %v", err)
 	}
 }
@@ -202,7 +203,7 @@ func TestFireCheckOfADeletedJob(t *testing.T) {
 	if got := counts(checked(t, s, 0, end)); got != "ran 10" {
 		t.Errorf("%s, want ran 10", got)
 	}
-	w, err := fireCheck(s).Why(t.Context(), job.ID, domain.At(fires[15]).String())
+	w, err := fireCheck(s).Why(t.Context(), job.ID, domain.At(fires[15]).String(), explain.English)
 	if err != nil || !strings.Contains(w.Answer, "did not exist any more: version 2 (deleted by ann") {
 		t.Errorf("why: %+v (%v)", w, err)
 	}
@@ -507,11 +508,11 @@ func TestFireCheckOfAChain(t *testing.T) {
 	if counts(got) != "unexplained 1, ran 20" || !strings.Contains(got.Items[0].Text, "the chain of fixed_delay has stopped") {
 		t.Errorf("a chain that has stopped: got %s %+v", counts(got), got.Items)
 	}
-	w, err := fireCheck(s).Why(t.Context(), job.ID, domain.At(fires[4].Add(500*time.Millisecond)).String())
+	w, err := fireCheck(s).Why(t.Context(), job.ID, domain.At(fires[4].Add(500*time.Millisecond)).String(), explain.English)
 	if err != nil || w.IsFireTime || w.Before == nil || !w.Before.Equal(fires[4]) || w.After == nil || !w.After.Equal(fires[5]) {
 		t.Errorf("between two of its fire times: %+v (%v)", w, err)
 	}
-	if w, err := fireCheck(s).Why(t.Context(), job.ID, domain.At(fires[4]).String()); err != nil || !w.IsFireTime || w.Fate != firecheck.FateRan {
+	if w, err := fireCheck(s).Why(t.Context(), job.ID, domain.At(fires[4]).String(), explain.English); err != nil || !w.IsFireTime || w.Fate != firecheck.FateRan {
 		t.Errorf("at one: %+v (%v)", w, err)
 	}
 	// A version that manual SQL has damaged does not stop the check.
@@ -522,7 +523,7 @@ func TestFireCheckOfAChain(t *testing.T) {
 	if _, _, _, done, err := fireCheck(s).Unexplained(t.Context(), end.Add(-time.Hour), end, firecheck.Cursor{}, 10, 1000); err != nil || !done {
 		t.Errorf("a check with damaged versions: %v", err)
 	}
-	if w, err := fireCheck(s).Why(t.Context(), 999, domain.At(s.Now().Add(time.Hour)).String()); err != nil || !strings.Contains(w.Answer, "no longer compiles") {
+	if w, err := fireCheck(s).Why(t.Context(), 999, domain.At(s.Now().Add(time.Hour)).String(), explain.English); err != nil || !strings.Contains(w.Answer, "no longer compiles") {
 		t.Errorf("why, with a damaged version: %+v (%v)", w, err)
 	}
 	// While a run is live, the chain has not stopped.

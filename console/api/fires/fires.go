@@ -11,6 +11,7 @@ import (
 	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/firecheck"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/view"
@@ -26,7 +27,7 @@ type Store interface {
 	// Page explains fire times after a cursor, as many as possible in about a second.
 	Page(ctx context.Context, scope view.FireScope, from firecheck.Cursor) (page firecheck.Page, next firecheck.Cursor, done bool, err error)
 	// Why explains one instant of a job. Invalid: at is not an instant.
-	Why(ctx context.Context, id domain.JobID, at string) (firecheck.Why, error)
+	Why(ctx context.Context, id domain.JobID, at string, language explain.Language) (firecheck.Why, error)
 	// FireSubject returns the group of a job, also of a deleted one. NotFound: the job never existed.
 	FireSubject(ctx context.Context, id domain.JobID) (group string, err error)
 }
@@ -45,6 +46,7 @@ func (a *API) Register(r *rest.Router) {
 const auditReach = 24 * time.Hour
 
 type fireCheckInput struct {
+	rest.Reader
 	Since  domain.Instant `query:"since" doc:"Fire times that are due after this instant; default: 24 hours before until"`
 	Until  domain.Instant `query:"until" doc:"Fire times that are due by this instant; default: now"`
 	JobID  domain.JobID   `query:"job_id" minimum:"1"`
@@ -64,7 +66,7 @@ func (a *API) mayAsk(ctx context.Context, id auth.Identity, job domain.JobID) er
 }
 
 func (a *API) audit(ctx context.Context, id auth.Identity, in *fireCheckInput) (*rest.Output[firecheck.Page], error) {
-	scope := view.FireScope{Only: id.Only(), Job: in.JobID, Since: in.Since.Time, Until: in.Until.Time}
+	scope := view.FireScope{Only: id.Only(), Job: in.JobID, Since: in.Since.Time, Until: in.Until.Time, Language: in.Language()}
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	if scope.Until.IsZero() || scope.Until.After(now) {
 		scope.Until = now // future fire times have no runs yet
@@ -125,11 +127,12 @@ func decodeFireCursor(cursor string) (firecheck.Cursor, error) {
 
 func (a *API) why(ctx context.Context, id auth.Identity, in *struct {
 	rest.JobPath
+	rest.Reader
 	At string `query:"at" required:"true" maxLength:"64" doc:"RFC 3339, or a local time in the job's zone such as 2026-03-29T02:30"`
 }) (*rest.Output[firecheck.Why], error) {
 	if err := a.mayAsk(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
-	w, err := a.Store.Why(ctx, in.ID, in.At)
+	w, err := a.Store.Why(ctx, in.ID, in.At, in.Language())
 	return rest.Answer(w), err
 }

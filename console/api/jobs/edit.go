@@ -16,11 +16,12 @@ func (a *API) replace(ctx context.Context, id auth.Identity, in *struct {
 	rest.JobPath
 	rest.Conditional
 	rest.JSONBody
+	rest.Reader
 }) (*versioned, error) {
 	if err := in.Check(); err != nil {
 		return nil, err
 	}
-	return a.edit(ctx, id, in.ID, in.Conditional, in.RawBody, func(_ domain.JobSpec, sent json.RawMessage) (json.RawMessage, error) {
+	return a.edit(ctx, id, in.ID, in.Conditional, &in.Reader, in.RawBody, func(_ domain.JobSpec, sent json.RawMessage) (json.RawMessage, error) {
 		return sent, nil
 	})
 }
@@ -29,11 +30,12 @@ func (a *API) patch(ctx context.Context, id auth.Identity, in *struct {
 	rest.JobPath
 	rest.Conditional
 	rest.JSONBody
+	rest.Reader
 }) (*versioned, error) {
 	if err := in.Check(); err != nil {
 		return nil, err
 	}
-	return a.edit(ctx, id, in.ID, in.Conditional, in.RawBody, func(now domain.JobSpec, sent json.RawMessage) (json.RawMessage, error) {
+	return a.edit(ctx, id, in.ID, in.Conditional, &in.Reader, in.RawBody, func(now domain.JobSpec, sent json.RawMessage) (json.RawMessage, error) {
 		if now.Script != nil { // a remark belongs to one version of the script
 			bare := *now.Script
 			bare.Remark = ""
@@ -49,7 +51,7 @@ func (a *API) patch(ctx context.Context, id auth.Identity, in *struct {
 
 // edit changes a job. next returns the new document from the current spec and the client's document. edit checks the shape of
 // the client's document first, so that a null for an unknown field is refused too.
-func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c rest.Conditional, sent json.RawMessage,
+func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c rest.Conditional, r *rest.Reader, sent json.RawMessage,
 	next func(now domain.JobSpec, sent json.RawMessage) (json.RawMessage, error)) (*versioned, error) {
 	present, err := a.Visible.Job(ctx, id, job)
 	if err != nil {
@@ -94,7 +96,7 @@ func (a *API) edit(ctx context.Context, id auth.Identity, job domain.JobID, c re
 	if before.Version != after.Version { // an edit without a change makes no version
 		a.Audit.Record(ctx, id, "job.update", rest.JobObject(job), before, after)
 	}
-	return answer(after), nil
+	return a.answer(after, r), nil
 }
 
 // edited returns the spec in the document of next, with defaults for absent fields.

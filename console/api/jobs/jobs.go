@@ -85,6 +85,7 @@ func (a *API) Register(r *rest.Router) {
 
 type jobsInput struct {
 	rest.List
+	rest.Reader
 	Group    string              `query:"group" doc:"Only jobs of this group"`
 	Q        string              `query:"q" maxLength:"128" doc:"Only jobs with this text in the name, description or handler"`
 	Tag      string              `query:"tag"`
@@ -138,7 +139,10 @@ func lastRunOf(r view.LastRun) lastRun {
 	return out
 }
 
-func answer(j domain.Job) *versioned {
+func (a *API) answer(j domain.Job, r *rest.Reader) *versioned {
+	if r.Language() != explain.English {
+		j.Note = a.note(j, r.Language())
+	}
 	return &versioned{ETag: rest.ETag(j.Version), Body: j}
 }
 
@@ -158,7 +162,7 @@ func (a *API) list(ctx context.Context, id auth.Identity, in *jobsInput) (*rest.
 		return nil, err
 	}
 	for i := range jobs {
-		jobs[i].Note = a.note(jobs[i])
+		jobs[i].Note = a.note(jobs[i], in.Language())
 	}
 	if len(jobs) == 0 && next == 0 && in.Cursor == "" {
 		if err := a.Visible.CheckGroup(ctx, id, in.Group); err != nil {
@@ -186,23 +190,32 @@ func (a *API) list(ctx context.Context, id auth.Identity, in *jobsInput) (*rest.
 }
 
 // note says why an enabled job has no next fire time.
-func (a *API) note(j domain.Job) string {
-	if j.Note != "" || !j.Enabled || j.NextFireTime != nil {
+func (a *API) note(j domain.Job, language explain.Language) string {
+	switch {
+	case j.NotedPause != nil:
+		return j.PauseNote(language)
+	case !j.Enabled || j.NextFireTime != nil:
 		return j.Note
 	}
 	compiled, err := schedules.Compile(j.Schedule, a.Zone, j.CreatedAt.Time)
 	if err != nil {
-		return "its schedule no longer compiles: " + err.Error()
+		return language.Format("its schedule no longer compiles: %v", "调度已无法编译：%v", err)
 	}
-	return compiled.Note(time.Now())
+	return compiled.NoteIn(language, time.Now())
 }
 
-func (a *API) show(ctx context.Context, id auth.Identity, in *rest.JobPath) (*versioned, error) {
+func (a *API) show(ctx context.Context, id auth.Identity, in *struct {
+	rest.JobPath
+	rest.Reader
+}) (*versioned, error) {
 	j, err := a.Visible.Job(ctx, id, in.ID)
-	return answer(j), err
+	return a.answer(j, &in.Reader), err
 }
 
-func (a *API) create(ctx context.Context, id auth.Identity, in *struct{ rest.JSONBody }) (*versioned, error) {
+func (a *API) create(ctx context.Context, id auth.Identity, in *struct {
+	rest.JSONBody
+	rest.Reader
+}) (*versioned, error) {
 	spec := domain.DefaultJobSpec()
 	if err := in.Decode(&spec); err != nil {
 		return nil, strict.AlsoFaulty(err, CheckSpec(a.Zone, err, spec))
@@ -218,7 +231,7 @@ func (a *API) create(ctx context.Context, id auth.Identity, in *struct{ rest.JSO
 		return nil, err
 	}
 	a.Audit.Record(ctx, id, "job.create", rest.JobObject(j.ID), nil, j)
-	return answer(j), nil
+	return a.answer(j, &in.Reader), nil
 }
 
 // CheckSpec returns the faults of a spec's values that can be found without the database. It is for bodies in which some
@@ -280,6 +293,7 @@ func (a *API) remove(ctx context.Context, id auth.Identity, in *struct {
 type switchInput struct {
 	rest.JobPath
 	rest.Conditional
+	rest.Reader
 }
 
 func (a *API) enable(ctx context.Context, id auth.Identity, in *switchInput) (*versioned, error) {
@@ -305,7 +319,7 @@ func (a *API) setEnabled(ctx context.Context, id auth.Identity, in *switchInput,
 	if before.Version != after.Version {
 		a.Audit.Record(ctx, id, action, rest.JobObject(in.ID), before, after)
 	}
-	return answer(after), nil
+	return a.answer(after, &in.Reader), nil
 }
 
 func (a *API) missed(ctx context.Context, id auth.Identity, in *struct {

@@ -10,6 +10,7 @@ import (
 	"github.com/belfryhq/belfry/console/api/problem"
 	"github.com/belfryhq/belfry/console/api/strict"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 )
 
 // JSONBody is embedded by the inputs of operations with a body. Embedded inputs are exported because huma ignores
@@ -46,6 +47,14 @@ func IsJSON(contentType string) bool {
 	t, _, err := mime.ParseMediaType(contentType)
 	return err == nil && (t == "application/json" || strings.HasSuffix(t, "+json"))
 }
+
+// Reader is embedded by the inputs of operations whose answer has texts in the reader's language.
+type Reader struct {
+	Accepted string `header:"Accept-Language" doc:"The language of descriptions, notes and explanations: en (default) or zh-CN"`
+}
+
+// Language is the language that the reader prefers.
+func (r *Reader) Language() explain.Language { return explain.Preferred(r.Accepted) }
 
 // List is embedded by the inputs of lists.
 type List struct {

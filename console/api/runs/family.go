@@ -16,6 +16,11 @@ type shards struct {
 	Items       []domain.Run         `json:"items" nullable:"false" doc:"The shards, ordered by index. Message, output and param are cut to 1,024 characters"`
 }
 
+type familyInput struct {
+	rest.RunPath
+	rest.Reader
+}
+
 // relative names a run that another run has caused.
 type relative struct {
 	ID      domain.RunID `json:"id"`
@@ -28,7 +33,7 @@ type relative struct {
 // maxRelatives bounds the children that a run shows; GET /runs/{id}/children has all.
 const maxRelatives = 100
 
-func (a *API) shards(ctx context.Context, id auth.Identity, in *rest.RunPath) (*rest.Output[shards], error) {
+func (a *API) shards(ctx context.Context, id auth.Identity, in *familyInput) (*rest.Output[shards], error) {
 	if err := a.Visible.Run(ctx, id, in.ID); err != nil {
 		return nil, err
 	}
@@ -36,6 +41,7 @@ func (a *API) shards(ctx context.Context, id auth.Identity, in *rest.RunPath) (*
 	if err != nil {
 		return nil, err
 	}
+	writeNotes(runs, in.Language())
 	out := shards{Items: runs, Counts: map[domain.State]int{}}
 	for _, r := range runs {
 		out.BroadcastID, out.Total = r.BroadcastID, r.Shard.Total
@@ -44,12 +50,13 @@ func (a *API) shards(ctx context.Context, id auth.Identity, in *rest.RunPath) (*
 	return rest.Answer(out), nil
 }
 
-func (a *API) children(ctx context.Context, id auth.Identity, in *rest.RunPath) (*rest.Output[rest.Page[domain.Run]], error) {
+func (a *API) children(ctx context.Context, id auth.Identity, in *familyInput) (*rest.Output[rest.Page[domain.Run]], error) {
 	r, err := a.read(ctx, id, in.ID)
 	if err != nil {
 		return nil, err
 	}
 	runs, err := a.visibleChildren(ctx, id, r)
+	writeNotes(runs, in.Language())
 	return rest.Answer(rest.Page[domain.Run]{Items: runs}), err
 }
 

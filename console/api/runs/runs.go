@@ -13,6 +13,7 @@ import (
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/console/live"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/store/account"
 	"github.com/belfryhq/belfry/internal/store/view"
 )
@@ -110,6 +111,7 @@ func (q *RunQuery) filter(id auth.Identity) (view.RunFilter, error) {
 
 func (a *API) list(ctx context.Context, id auth.Identity, in *struct {
 	rest.List
+	rest.Reader
 	RunQuery
 }) (*rest.Output[rest.Page[domain.Run]], error) {
 	f, err := in.filter(id)
@@ -129,6 +131,7 @@ func (a *API) list(ctx context.Context, id auth.Identity, in *struct {
 			return nil, err
 		}
 	}
+	writeNotes(runs, in.Language())
 	p := rest.Page[domain.Run]{Items: runs}
 	if !next.IsZero() {
 		p.NextCursor = rest.EncodeCursor("run", next.String())
@@ -143,13 +146,24 @@ type runDetail struct {
 	Children []relative       `json:"children" nullable:"false" doc:"The child runs, at most 100"`
 }
 
-func (a *API) show(ctx context.Context, id auth.Identity, in *rest.RunPath) (*rest.Output[runDetail], error) {
+func (a *API) show(ctx context.Context, id auth.Identity, in *struct {
+	rest.RunPath
+	rest.Reader
+}) (*rest.Output[runDetail], error) {
 	r, err := a.read(ctx, id, in.ID)
 	if err != nil {
 		return nil, err
 	}
+	r.Note = r.NoteIn(in.Language())
 	children, err := a.relatives(ctx, id, r)
 	return rest.Answer(runDetail{r, append([]domain.Attempt{}, r.Attempts...), children}), err
+}
+
+// writeNotes writes the notes of runs in the reader's language.
+func writeNotes(runs []domain.Run, language explain.Language) {
+	for i := range runs {
+		runs[i].Note = runs[i].NoteIn(language)
+	}
 }
 
 // read returns a run that the caller may see, NotFound for any other.

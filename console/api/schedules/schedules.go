@@ -5,8 +5,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/belfryhq/belfry/console/api/problem"
@@ -15,6 +13,7 @@ import (
 	"github.com/belfryhq/belfry/console/api/visible"
 	"github.com/belfryhq/belfry/console/auth"
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/schedule"
 	"github.com/belfryhq/belfry/internal/store/account"
 	statstore "github.com/belfryhq/belfry/internal/store/runstats"
@@ -81,14 +80,14 @@ type preview struct {
 
 func (a *API) next(ctx context.Context, id auth.Identity, in *struct {
 	rest.JobPath
-	Count    int    `query:"count" minimum:"1" maximum:"100" default:"5"`
-	Language string `header:"Accept-Language" doc:"The language of the description: en (default) or zh-CN"`
+	rest.Reader
+	Count int `query:"count" minimum:"1" maximum:"100" default:"5"`
 }) (*rest.Output[preview], error) {
 	j, err := a.Visible.Job(ctx, id, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	p, err := a.fireTimes(j.Schedule, j.CreatedAt.Time, time.Now(), in.Count, in.Language)
+	p, err := a.fireTimes(j.Schedule, j.CreatedAt.Time, time.Now(), in.Count, in.Language())
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +99,7 @@ func (a *API) next(ctx context.Context, id auth.Identity, in *struct {
 
 func (a *API) preview(ctx context.Context, _ auth.Identity, in *struct {
 	rest.JSONBody
-	Language string `header:"Accept-Language" doc:"The language of the description: en (default) or zh-CN"`
+	rest.Reader
 }) (*rest.Output[preview], error) {
 	b := previewBody{Count: 5}
 	shape := in.Decode(&b)
@@ -124,21 +123,21 @@ func (a *API) preview(ctx context.Context, _ auth.Identity, in *struct {
 	if err := strict.AlsoFaulty(shape, f.Err("the preview is not valid")); err != nil {
 		return nil, err
 	}
-	p, err := a.fireTimes(b.Schedule, from, from, b.Count, in.Language)
+	p, err := a.fireTimes(b.Schedule, from, from, b.Count, in.Language())
 	if err != nil {
 		return nil, err
 	}
 	return rest.Answer(p), nil
 }
 
-func (a *API) fireTimes(s domain.Schedule, createdAt, from time.Time, count int, accepted string) (preview, error) {
+func (a *API) fireTimes(s domain.Schedule, createdAt, from time.Time, count int, language explain.Language) (preview, error) {
 	p := preview{FireTimes: []domain.Instant{}, TimeZone: cmp.Or(s.TimeZone, a.Zone.String())}
 	compiled, err := Compile(s, a.Zone, createdAt)
 	if err != nil {
 		return p, err
 	}
 	p.Description = compiled.Describe()
-	if chinese(accepted) {
+	if language == explain.Chinese {
 		p.Description = compiled.DescribeChinese()
 	}
 	for t := from; len(p.FireTimes) < count; {
@@ -174,25 +173,4 @@ func (a *API) withDaysOff(ctx context.Context, s *domain.Schedule) error {
 		return problem.Invalid("schedule.calendar", fmt.Sprintf("there is no calendar %q", s.Calendar))
 	}
 	return err
-}
-
-// chinese reports whether a reader prefers Chinese to English, from the header Accept-Language. Other languages do not count,
-// and of two with the same weight the first one does.
-func chinese(accepted string) bool {
-	best, is := 0.0, false
-	for _, part := range strings.Split(accepted, ",") {
-		tag, params, _ := strings.Cut(strings.TrimSpace(part), ";")
-		language, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(tag)), "-")
-		weight := 1.0
-		if q, ok := strings.CutPrefix(strings.TrimSpace(params), "q="); ok {
-			var err error
-			if weight, err = strconv.ParseFloat(q, 64); err != nil {
-				continue
-			}
-		}
-		if (language == "zh" || language == "en") && weight > best {
-			best, is = weight, language == "zh"
-		}
-	}
-	return is
 }

@@ -63,6 +63,7 @@ type FireScope struct {
 	Only         []string     // the groups that the caller may see; nil: all, empty: none
 	Job          domain.JobID // 0: all
 	Since, Until time.Time    // fire times due after Since and not after Until
+	Language     explain.Language
 }
 
 func (s *FireScope) ids(c firecheck.Cursor) (after, last int64) {
@@ -222,14 +223,14 @@ func (a *FireCheck) addChain(ctx context.Context, job *firecheck.Job, fires []fi
 }
 
 // facts reads the records about a batch's fire times, in the order that package firecheck requires.
-func (a *FireCheck) facts(ctx context.Context, b *fireBatch, now time.Time, away []firecheck.Gap) ([]*firecheck.Facts, error) {
+func (a *FireCheck) facts(ctx context.Context, b *fireBatch, now time.Time, away []firecheck.Gap, language explain.Language) ([]*firecheck.Facts, error) {
 	runs, err := a.runsOf(ctx, b)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]*firecheck.Facts, len(b.jobs))
 	for i, j := range b.jobs {
-		out[i] = &firecheck.Facts{Job: j.job, Runs: runs, Away: away, Now: now, Tolerance: a.tolerance}
+		out[i] = &firecheck.Facts{Job: j.job, Runs: runs, Away: away, Now: now, Tolerance: a.tolerance, Language: language}
 	}
 	if err := a.addPauses(ctx, b, out); err != nil {
 		return nil, err

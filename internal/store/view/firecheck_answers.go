@@ -2,10 +2,10 @@ package view
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/belfryhq/belfry/internal/domain"
+	"github.com/belfryhq/belfry/internal/explain"
 	"github.com/belfryhq/belfry/internal/firecheck"
 	"github.com/belfryhq/belfry/internal/store/pgerr"
 	"github.com/belfryhq/belfry/internal/store/view/sqlcgen"
@@ -42,7 +42,7 @@ func (a *FireCheck) Page(ctx context.Context, scope FireScope, from firecheck.Cu
 		if err != nil {
 			return out, from, false, err
 		}
-		facts, err := a.facts(ctx, &b, now, away)
+		facts, err := a.facts(ctx, &b, now, away, scope.Language)
 		if err != nil {
 			return out, from, false, err
 		}
@@ -120,7 +120,8 @@ func (a *FireCheck) brokenOff(ctx context.Context, out *firecheck.Page, facts *f
 	out.Counts[firecheck.FateUnexplained]++
 	out.Items = append(out.Items, firecheck.Item{
 		JobID: job.ID, JobName: job.Name, Group: job.Group, Fate: firecheck.FateUnexplained, First: domain.At(due), Last: domain.At(due), Count: 1,
-		RunID: &last.ID, Text: fmt.Sprintf("the chain of fixed_delay has stopped: its last run ended at %s, and nothing follows", domain.At(last.FinishedAt)),
+		RunID: &last.ID, Text: facts.Language.Format("the chain of fixed_delay has stopped: its last run ended at %s, and nothing follows",
+			"固定延迟任务的运行链已中断：最后一次运行于 %s 结束，之后没有后续", domain.At(last.FinishedAt)),
 	})
 	return nil
 }
@@ -214,7 +215,7 @@ func (a *FireCheck) FireSubject(ctx context.Context, job domain.JobID) (group st
 
 // Why explains what happened at an instant of a job, given as RFC 3339 or as a local time in the job's zone. The error
 // is Invalid if it is neither.
-func (a *FireCheck) Why(ctx context.Context, id domain.JobID, at string) (firecheck.Why, error) {
+func (a *FireCheck) Why(ctx context.Context, id domain.JobID, at string, language explain.Language) (firecheck.Why, error) {
 	now, err := a.q.ClockNow(ctx)
 	if err != nil {
 		return firecheck.Why{}, pgerr.Translate(err)
@@ -228,7 +229,7 @@ func (a *FireCheck) Why(ctx context.Context, id domain.JobID, at string) (firech
 		return firecheck.Why{}, err
 	}
 	job.Versions = newest[int64(id)]
-	t, heard, err := firecheck.ParseAt(at, job)
+	t, heard, err := firecheck.ParseAt(at, job, language)
 	if err != nil {
 		return firecheck.Why{}, &domain.Error{Code: domain.Invalid, Message: "the request is not valid",
 			Fields: []domain.FieldError{{Location: "at", Message: err.Error()}}}
@@ -247,7 +248,7 @@ func (a *FireCheck) Why(ctx context.Context, id domain.JobID, at string) (firech
 	if err != nil {
 		return firecheck.Why{}, err
 	}
-	facts, err := a.facts(ctx, &b, now.UTC(), away)
+	facts, err := a.facts(ctx, &b, now.UTC(), away, language)
 	if err != nil {
 		return firecheck.Why{}, err
 	}

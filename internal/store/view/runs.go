@@ -301,8 +301,6 @@ func toRun(r sqlcgen.RunsByIDRow) domain.Run {
 		ms := r.FinishedAt.Sub(*r.StartedAt).Milliseconds()
 		run.DurationMS = &ms
 	}
-	if r.KillRequestedAt != nil && run.State == domain.Running && r.StartedAt != nil {
-		run.Note = "kill requested, still running since " + domain.At(*r.StartedAt).String()
-	}
+	run.Note = run.NoteIn(explain.English)
 	return run
 }

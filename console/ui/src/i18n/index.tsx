@@ -1,3 +1,4 @@
+import { useQueryClient } from "@tanstack/react-query";
 import { createContext, useCallback, useContext, useEffect, useMemo, useState, type ReactNode } from "react";
 import { speak } from "../api/client";
 import { en } from "./en";
@@ -35,10 +36,12 @@ export function LanguageProvider({ children }: { children: ReactNode }) {
   useEffect(() => {
     document.documentElement.lang = language === "zh" ? "zh-Hans" : "en";
   }, [language]);
+  const client = useQueryClient();
   const setLanguage = useCallback((l: Language) => {
     localStorage.setItem(storageKey, l);
     set(spoken(l));
-  }, []);
+    void client.invalidateQueries(); // answers have texts in the former language
+  }, [client]);
   const value = useMemo(() => ({ t: ((key, values) => fill(dictionaries[language][key], values)) as Translate, language, setLanguage }), [language, setLanguage]);
   return <Context.Provider value={value}>{children}</Context.Provider>;
 }

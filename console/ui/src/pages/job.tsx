@@ -22,7 +22,7 @@ import { Why } from "../parts/why";
 const drawn = 500;
 
 export default function JobPage({ id }: { id: number }) {
-  const t = useT();
+  const { t, language } = useLanguage();
   useListKeys();
   const may = useMay();
   const now = useNow();
@@ -70,7 +70,7 @@ export default function JobPage({ id }: { id: number }) {
       <Section title={t("graph.title")}><JobGraph job={j} /></Section>
       {j.script && <Scripts job={j} />}
       {missed.error && <ErrorNote error={missed.error} />}
-      <Why job={j} missed={missed.data?.items ?? []} />
+      <Why key={language} job={j} missed={missed.data?.items ?? []} />
       {may.administer && <JobAudit job={j} />}
       {running && <RunNow job={j} onClose={() => setRunning(false)} />}
       {deleting && <DeleteJob job={j} onClose={() => setDeleting(false)} onDone={() => navigate("/jobs")} />}

@@ -3,7 +3,7 @@ import { useMutation } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { Link, useSearch } from "wouter";
 import { get, type Job, type Schemas } from "../api/client";
-import { useT } from "../i18n";
+import { useT, type Key } from "../i18n";
 import { useExplain } from "../i18n/explain";
 import { dateTime, viewerZone } from "../lib/time";
 import { ErrorNote, Section } from "./basics";
@@ -81,7 +81,7 @@ function LastDay({ job }: { job: number }) {
       <Button size="compact-xs" variant="default" loading={m.isPending} onClick={() => m.mutate()}>{t("why.day")}</Button>
       <div aria-live="polite">
         {m.error && <ErrorNote error={m.error} />}
-        {d && <Text size="sm" mt={4}>{Object.keys(d.counts).length === 0 ? t("why.day.none") : t("why.day.counts", { counts: Object.entries(d.counts).sort((a, b) => b[1] - a[1]).map(([fate, n]) => `${fate.replaceAll("_", " ")} ${n}`).join(", ") })}{d.cut ? ` ${t("why.day.cut")}` : ""}</Text>}
+        {d && <Text size="sm" mt={4}>{Object.keys(d.counts).length === 0 ? t("why.day.none") : t("why.day.counts", { counts: Object.entries(d.counts).sort((a, b) => b[1] - a[1]).map(([fate, n]) => `${t(`fate.${fate}` as Key)} ${n}`).join(t("why.day.comma")) })}{d.cut ? ` ${t("why.day.cut")}` : ""}</Text>}
         {d && d.items.length > 0 && <ul className="plain-list">{d.items.slice(0, 50).map((i) => (
           <li key={i.first + i.fate}><span className="num">{dateTime(i.first)}{i.last !== i.first && <> – {dateTime(i.last)}</>}</span> {i.count > 1 && <span className="faint">×{i.count}</span>} {i.run_id ? <Link className="plain-link" href={`/runs/${i.run_id}`}>{i.text}</Link> : i.text}</li>
         ))}</ul>}
