@@ -30,15 +30,15 @@ func TestNoTokenIsSaidOnce(t *testing.T) {
 	c := w.config()
 	c.Token = ""
 	runLogged(t, c, func(book *logbook) {
-		book.await(t, "still refuses", `"within":"200ms"`)
-		if errs := book.lines(`"level":"ERROR"`); len(errs) != 1 || !strings.Contains(errs[0], "no token was given") || !strings.Contains(errs[0], "BELFRY_TOKEN") {
+		book.await(t, "still refuses a log-in", `"within":"200ms"`)
+		if errs := book.lines(`"level":"ERROR"`); len(errs) != 1 || !strings.Contains(errs[0], "without a token") || !strings.Contains(errs[0], "BELFRY_TOKEN") {
 			t.Errorf("errors logged: %q", errs)
 		}
 	})
 	c.Token = "wrong"
 	runLogged(t, c, func(book *logbook) {
 		book.await(t, `"level":"ERROR"`, "refuses the token", `"within":"200ms"`)
-		if said := book.lines("no token was given"); len(said) > 0 {
+		if said := book.lines("without a token"); len(said) > 0 {
 			t.Errorf("logged with a token: %q", said)
 		}
 	})
@@ -50,7 +50,7 @@ func TestTokenOfAnotherGroup(t *testing.T) {
 	c := w.config()
 	c.Group = "other"
 	runLogged(t, c, func(book *logbook) {
-		book.await(t, "still another group's", `"within":"200ms"`)
+		book.await(t, "still belongs to another group", `"within":"200ms"`)
 		if errs := book.lines(`"level":"ERROR"`); len(errs) != 1 || !strings.Contains(errs[0], "this token is not group other's") {
 			t.Errorf("errors logged: %q", errs)
 		}
