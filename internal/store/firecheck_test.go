@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"github.com/belfryhq/belfry/internal/schedule"
 	"github.com/belfryhq/belfry/internal/store"
 	"github.com/belfryhq/belfry/internal/store/view"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // fireCheck returns the fire check of a store.
@@ -437,6 +439,10 @@ func TestAuditAgainstEdits(t *testing.T) {
 		g.Go(func() error {
 			err := scheduler(schedulers, s, seed)
 			if err != nil { // report it now: the test waits for the effects of the scheduler
+				var pe *pgconn.PgError
+				if errors.As(err, &pe) {
+					t.Log(pe.Detail, pe.Where) // of a deadlock: the statements
+				}
 				t.Errorf("a scheduler has ended: %v", err)
 			}
 			return err

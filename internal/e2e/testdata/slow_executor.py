@@ -1,4 +1,5 @@
-"""docs/examples/executor.py with a slow callback for offers, and a handler that notes each start in a file.
+"""docs/examples/executor.py with a slow callback for offers, and a handler that notes each start in a file: the instant at which
+the executor last read its clocks before the call. No executor can exclude a freeze between that check and the call.
 
 SIGUSR1 makes it act as if the server had ended its log-in.
 """
@@ -7,9 +8,23 @@ import asyncio, os, signal, time
 import executor
 
 
+read_clocks, checked = executor.clocks, 0.0
+
+
+def clocks():
+    global checked
+    reading = read_clocks()
+    checked = reading[0]
+    return reading
+
+
+executor.clocks = clocks
+
+
 async def mark(run):
+    at = checked  # nothing runs between the check and this line
     with open(os.environ["MARKS"], "a") as file:
-        file.write(f"{run.ref['run_id']}/{run.attempt}/{executor.INSTANCE}/{time.time():.3f}\n")
+        file.write(f"{run.ref['run_id']}/{run.attempt}/{executor.INSTANCE}/{at:.3f}\n")
 
 
 class Slow(executor.Executor):
