@@ -123,6 +123,8 @@ func TestBadInput(t *testing.T) {
 		{"bad group name", post, "/api/v1/groups", `{"name":"a.b"}`, 422, []string{"name"}, ""},
 		{"group exists", post, "/api/v1/groups", `{"name":"default"}`, 409, []string{"name"}, ""},
 		{"group with jobs", "DELETE", "/api/v1/groups/default", "", 409, nil, "jobs"},
+		{"a group without room", "PATCH", "/api/v1/groups/default", `{"limits":{"max_jobs":0,"max_instances":1000000}}`, 422,
+			[]string{"limits.max_jobs", "limits.max_instances"}, "between 1 and"},
 		{"unknown group's token", post, "/api/v1/groups/nowhere/token", "", 404, nil, ""},
 		{"unknown instance", post, "/api/v1/groups/default/instances/two/drain", "", 404, nil, ""},
 		{"weak password", post, "/api/v1/users", `{"username":"eve","password":"short","role":"god"}`, 422, []string{"password", "role"}, ""},

@@ -17,6 +17,7 @@ type groupCmd struct {
 	List      groupListCmd      `cmd:"" help:"List groups."`
 	Get       groupGetCmd       `cmd:"" help:"Show one group."`
 	Create    groupCreateCmd    `cmd:"" help:"Create a group and print the token for its executors."`
+	Set       groupSetCmd       `cmd:"" help:"Change a group's description or limits."`
 	Token     groupTokenCmd     `cmd:"" help:"Replace the token of a group's executors and print the new one."`
 	Pause     groupPauseCmd     `cmd:"" help:"Pause the schedules of a group's jobs."`
 	Resume    groupResumeCmd    `cmd:"" help:"End a group's pause."`
@@ -52,7 +53,11 @@ func (c *groupGetCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
-	return a.print(parent.Output, g, func(t *table) {
+	return a.printGroup(parent.Output, g)
+}
+
+func (a *app) printGroup(form string, g domain.Group) error {
+	return a.print(form, g, func(t *table) {
 		t.pair("name", g.Name)
 		t.pair("description", g.Description)
 		t.pair("jobs", g.Jobs)
@@ -60,6 +65,13 @@ func (c *groupGetCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
 		if g.PausedAt != nil {
 			t.pair("paused", pauseText(g))
 		}
+		t.pair("max instances", g.Limits.MaxInstances)
+		t.pair("max connections", g.Limits.MaxConnections)
+		t.pair("max jobs", g.Limits.MaxJobs)
+		t.pair("max live runs", g.Limits.MaxLiveRuns)
+		t.pair("max fires per minute", g.Limits.MaxFiresPerMinute)
+		t.pair("max log bytes per day", g.Limits.MaxLogBytesPerDay)
+		t.pair("max script versions", g.Limits.MaxScriptVersions)
 		t.pair("created", g.CreatedAt)
 		t.pair("updated", g.UpdatedAt)
 	})
@@ -88,6 +100,33 @@ func (a *app) printSecret(form string, v any, secret, what string) error {
 		fmt.Fprintln(a.stderr, what)
 	}
 	return a.print(form, v, func(t *table) { t.row(secret) })
+}
+
+type groupSetCmd struct {
+	Name              string  `arg:"" help:"The group's name."`
+	Description       *string `env:"BELFRY_DESCRIPTION" placeholder:"TEXT" help:"Description of the group."`
+	MaxInstances      *int    `env:"BELFRY_MAX_INSTANCES" placeholder:"N" help:"Instances with a live heartbeat. Default of a new group: 1000."`
+	MaxConnections    *int    `env:"BELFRY_MAX_CONNECTIONS" placeholder:"N" help:"NATS connections with the group's token. Default of a new group: 2000."`
+	MaxJobs           *int    `env:"BELFRY_MAX_JOBS" placeholder:"N" help:"Jobs, enabled or not. Default of a new group: 50000."`
+	MaxLiveRuns       *int    `env:"BELFRY_MAX_LIVE_RUNS" placeholder:"N" help:"Runs that are not final. Default of a new group: 500000."`
+	MaxFiresPerMinute *int    `env:"BELFRY_MAX_FIRES_PER_MINUTE" placeholder:"N" help:"Fire times that become runs, by the minute of the fire time. Default of a new group: 600000."`
+	MaxLogBytesPerDay *int64  `env:"BELFRY_MAX_LOG_BYTES_PER_DAY" placeholder:"BYTES" help:"Bytes of run logs by UTC day. Default of a new group: 53687091200 (50 GiB)."`
+	MaxScriptVersions *int    `env:"BELFRY_MAX_SCRIPT_VERSIONS" placeholder:"N" help:"Stored versions of all scripts together. Default of a new group: 10000."`
+}
+
+func (*groupSetCmd) Help() string {
+	return "Flags that are not given keep their values. `belfry group get` shows the limits.\n\nExample:\n\n    belfry group set billing --max-instances 50 --max-jobs 2000"
+}
+
+func (c *groupSetCmd) Run(a *app, parent *groupCmd, cl *client.Client) error {
+	g, err := cl.ChangeGroup(a.ctx, c.Name, c.Description, domain.GroupLimitsChange{
+		MaxInstances: c.MaxInstances, MaxConnections: c.MaxConnections, MaxJobs: c.MaxJobs, MaxLiveRuns: c.MaxLiveRuns,
+		MaxFiresPerMinute: c.MaxFiresPerMinute, MaxLogBytesPerDay: c.MaxLogBytesPerDay, MaxScriptVersions: c.MaxScriptVersions,
+	})
+	if err != nil {
+		return err
+	}
+	return a.printGroup(parent.Output, g)
 }
 
 type groupTokenCmd struct {

@@ -228,6 +228,15 @@ func (c *Client) CreateGroup(ctx context.Context, name, description string) (New
 	return answer[NewGroup](ctx, c, http.MethodPost, "/groups", nil, map[string]string{"name": name, "description": description})
 }
 
+// ChangeGroup changes a group's description and some of its limits. A nil description keeps the stored one.
+func (c *Client) ChangeGroup(ctx context.Context, name string, description *string, limits domain.GroupLimitsChange) (domain.Group, error) {
+	body := struct {
+		Description *string                  `json:"description,omitempty"`
+		Limits      domain.GroupLimitsChange `json:"limits"`
+	}{description, limits}
+	return answer[domain.Group](ctx, c, http.MethodPatch, groupPath(name), nil, body)
+}
+
 // ReplaceGroupToken replaces the token of a group's executors. The old token becomes invalid.
 func (c *Client) ReplaceGroupToken(ctx context.Context, name string) (string, error) {
 	var out struct {

@@ -86,6 +86,8 @@ type Group struct {
 	PausedUntil *Instant `json:"paused_until"`
 	PauseReason string   `json:"pause_reason"`
 	PausedBy    string   `json:"paused_by"`
+	// The limits of the group, those without a setting of its own included.
+	Limits GroupLimits `json:"limits"`
 }
 
 // Missed is one entry of a job's missed ledger: fire times that were dropped, and why.

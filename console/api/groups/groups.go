@@ -30,6 +30,7 @@ type Store interface {
 	Groups(ctx context.Context, only []string, after string, limit int) ([]domain.Group, error)
 	CreateGroup(ctx context.Context, name, description string) (domain.Group, string, error)
 	DescribeGroup(ctx context.Context, name, description string) error
+	LimitGroup(ctx context.Context, name string, change domain.GroupLimitsChange) error
 	// DeleteGroup deletes a group. Conflict: it has jobs.
 	DeleteGroup(ctx context.Context, name string) error
 	RotateGroupToken(ctx context.Context, name string) (string, error)
@@ -62,8 +63,8 @@ func (a *API) Register(r *rest.Router) {
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups", Tag: tag, Summary: "Create a group", Needs: account.Admin,
 		Status: 201, Body: rest.BodyOf[groupBody]()}, a.create)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/groups/{name}", Tag: tag, Summary: "Show a group", Needs: account.Viewer}, a.show)
-	rest.Register(r, rest.Operation{Method: "PATCH", Path: "/groups/{name}", Tag: tag, Summary: "Change a group's description", Needs: account.Admin,
-		Body: rest.BodyOf[groupChange]()}, a.change)
+	rest.Register(r, rest.Operation{Method: "PATCH", Path: "/groups/{name}", Tag: tag, Summary: "Change a group's description or limits", Needs: account.Admin,
+		Description: "Fields that are absent keep their values, also those of `limits`.", Body: rest.BodyOf[groupChange]()}, a.change)
 	rest.Register(r, rest.Operation{Method: "DELETE", Path: "/groups/{name}", Tag: tag, Summary: "Delete a group", Needs: account.Admin,
 		Description: "If the group has jobs, the answer is 409."}, a.remove)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/groups/{name}/token", Tag: tag, Summary: "Replace a group's token", Needs: account.Admin,
@@ -87,7 +88,8 @@ type groupBody struct {
 }
 
 type groupChange struct {
-	Description string `json:"description"`
+	Description string                   `json:"description,omitempty"`
+	Limits      domain.GroupLimitsChange `json:"limits,omitzero" doc:"What the group may use of what all groups share"`
 }
 
 type newGroup struct {
@@ -195,11 +197,19 @@ func (a *API) change(ctx context.Context, id auth.Identity, in *struct {
 	}
 	var f domain.Faults
 	CheckDescription(&f, b.Description)
+	b.Limits.Apply(before.Limits).Check(&f, "limits")
 	if err := f.Err("the group is not valid"); err != nil {
 		return nil, err
 	}
-	if err := a.Store.DescribeGroup(ctx, in.Name, b.Description); err != nil {
-		return nil, err
+	if b.Description != before.Description {
+		if err := a.Store.DescribeGroup(ctx, in.Name, b.Description); err != nil {
+			return nil, err
+		}
+	}
+	if b.Limits != (domain.GroupLimitsChange{}) {
+		if err := a.Store.LimitGroup(ctx, in.Name, b.Limits); err != nil {
+			return nil, err
+		}
 	}
 	after, err := a.Read(ctx, id, in.Name)
 	if err != nil {

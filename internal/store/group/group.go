@@ -5,6 +5,7 @@ package group
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -33,8 +34,8 @@ func (s *Store) CreateGroup(ctx context.Context, name, description string) (doma
 	if err != nil {
 		return domain.Group{}, "", pgerr.Translate(err)
 	}
-	return domain.Group{Name: g.Name, Description: g.Description,
-		CreatedAt: domain.At(g.CreatedAt), UpdatedAt: domain.At(g.UpdatedAt)}, token, nil
+	return domain.Group{Name: g.Name, Description: g.Description, CreatedAt: domain.At(g.CreatedAt), UpdatedAt: domain.At(g.UpdatedAt),
+		Limits: domain.DefaultGroupLimits()}, token, nil
 }
 
 // EnsureGroup creates the group if it is missing. No one knows its token until RotateGroupToken replaces it.
@@ -80,7 +81,7 @@ func (s *Store) Group(ctx context.Context, name string) (domain.Group, error) {
 		}
 		return domain.Group{}, err
 	}
-	return toGroup(sqlcgen.GroupsRow(g)), nil
+	return toGroup(sqlcgen.GroupsRow(g))
 }
 
 // Groups lists groups by name, starting after the given name. only restricts them to the named groups; nil means all.
@@ -92,7 +93,9 @@ func (s *Store) Groups(ctx context.Context, only []string, after string, limit i
 	}
 	groups := make([]domain.Group, len(rows))
 	for i, r := range rows {
-		groups[i] = toGroup(r)
+		if groups[i], err = toGroup(r); err != nil {
+			return nil, err
+		}
 	}
 	return groups, nil
 }
@@ -106,6 +109,43 @@ func (s *Store) DescribeGroup(ctx context.Context, name, description string) err
 	return pgerr.Translate(err)
 }
 
+// LimitGroup changes some of a group's limits. The error is NotFound if there is no such group.
+func (s *Store) LimitGroup(ctx context.Context, name string, change domain.GroupLimitsChange) error {
+	limits, err := json.Marshal(change)
+	if err != nil {
+		return domain.WrapError(domain.Internal, "encode the limits", err)
+	}
+	n, err := s.q.SetGroupLimits(ctx, sqlcgen.SetGroupLimitsParams{Name: name, Limits: limits})
+	if err == nil && n == 0 {
+		return noGroup()
+	}
+	return pgerr.Translate(err)
+}
+
+// GroupLimits returns the limits of the named groups. Groups that do not exist are missing in the answer.
+func (s *Store) GroupLimits(ctx context.Context, names []string) (map[string]domain.GroupLimits, error) {
+	rows, err := s.q.GroupLimits(ctx, names)
+	if err != nil {
+		return nil, pgerr.Translate(err)
+	}
+	out := make(map[string]domain.GroupLimits, len(rows))
+	for _, r := range rows {
+		if out[r.Name], err = limits(r.Name, r.Limits); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// limits returns the limits of a group, given those that an administrator has set.
+func limits(group string, own []byte) (domain.GroupLimits, error) {
+	l := domain.DefaultGroupLimits()
+	if err := json.Unmarshal(own, &l); err != nil {
+		return l, domain.WrapError(domain.Internal, "read the limits of group "+group, err)
+	}
+	return l, nil
+}
+
 // DeleteGroup deletes a group. Conflict means that it has jobs, NotFound that there is no such group.
 func (s *Store) DeleteGroup(ctx context.Context, name string) error {
 	n, err := s.q.DeleteGroup(ctx, name)
@@ -117,10 +157,12 @@ func (s *Store) DeleteGroup(ctx context.Context, name string) error {
 
 func noGroup() error { return domain.NewError(domain.NotFound, "there is no group of this name") }
 
-func toGroup(r sqlcgen.GroupsRow) domain.Group {
+func toGroup(r sqlcgen.GroupsRow) (domain.Group, error) {
+	l, err := limits(r.Name, r.Limits)
 	return domain.Group{Name: r.Name, Description: r.Description,
 		CreatedAt: domain.At(r.CreatedAt), UpdatedAt: domain.At(r.UpdatedAt),
-		PausedAt: fromEpoch(r.PausedAt), PausedUntil: fromEpoch(r.PausedUntil), PauseReason: r.PauseReason, PausedBy: r.PausedBy}
+		PausedAt: fromEpoch(r.PausedAt), PausedUntil: fromEpoch(r.PausedUntil), PauseReason: r.PauseReason, PausedBy: r.PausedBy,
+		Limits: l}, err
 }
 
 // fromEpoch returns nil for the epoch, which stands for a missing instant.

@@ -56,9 +56,34 @@ func TestMissingGroup(t *testing.T) {
 	s := open(t)
 	_, err := s.Group(t.Context(), "g")
 	_, rotated := s.RotateGroupToken(t.Context(), "g")
-	for _, err := range []error{err, rotated, s.DescribeGroup(t.Context(), "g", ""), s.DeleteGroup(t.Context(), "g")} {
+	for _, err := range []error{err, rotated, s.DescribeGroup(t.Context(), "g", ""), s.LimitGroup(t.Context(), "g", domain.GroupLimitsChange{}), s.DeleteGroup(t.Context(), "g")} {
 		if domain.CodeOf(err) != domain.NotFound {
 			t.Errorf("got %v, want NotFound", err)
 		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	s := open(t)
+	for _, name := range []string{"a", "b"} {
+		if _, _, err := s.CreateGroup(t.Context(), name, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	jobs, logs := 7, int64(1<<40)
+	for _, change := range []domain.GroupLimitsChange{{MaxJobs: &jobs}, {MaxLogBytesPerDay: &logs}} {
+		if err := s.LimitGroup(t.Context(), "a", change); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := domain.DefaultGroupLimits()
+	want.MaxJobs, want.MaxLogBytesPerDay = jobs, logs
+	g, err := s.Group(t.Context(), "a")
+	if err != nil || g.Limits != want {
+		t.Errorf("got %+v, %v, want %+v", g.Limits, err, want)
+	}
+	both, err := s.GroupLimits(t.Context(), []string{"a", "b", "none"})
+	if err != nil || len(both) != 2 || both["a"] != want || both["b"] != domain.DefaultGroupLimits() {
+		t.Errorf("got %+v, %v", both, err)
 	}
 }

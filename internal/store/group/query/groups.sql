@@ -11,7 +11,7 @@ ON CONFLICT (name) DO NOTHING;
 -- name: Group :one
 SELECT g.name, g.description, g.created_at, g.updated_at,
        COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
-       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by
+       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by, g.limits
   FROM groups g
   LEFT JOIN LATERAL (SELECT * FROM group_pauses o WHERE o.group_name = g.name AND (o.to_at IS NULL OR o.to_at > now())
                       ORDER BY o.from_at LIMIT 1) p ON true
@@ -21,7 +21,7 @@ SELECT g.name, g.description, g.created_at, g.updated_at,
 -- Returns the groups in `only`, or all groups if it is null.
 SELECT g.name, g.description, g.created_at, g.updated_at,
        COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
-       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by
+       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by, g.limits
   FROM groups g
   LEFT JOIN LATERAL (SELECT * FROM group_pauses o WHERE o.group_name = g.name AND (o.to_at IS NULL OR o.to_at > now())
                       ORDER BY o.from_at LIMIT 1) p ON true
@@ -30,6 +30,13 @@ SELECT g.name, g.description, g.created_at, g.updated_at,
 
 -- name: SetGroupDescription :execrows
 UPDATE groups SET description = @description, updated_at = now() WHERE name = @name;
+
+-- name: SetGroupLimits :execrows
+-- Adds the given limits to the group's own ones.
+UPDATE groups SET limits = limits || @limits::jsonb, updated_at = now() WHERE name = @name;
+
+-- name: GroupLimits :many
+SELECT name, limits FROM groups WHERE name = ANY (@names::text[]);
 
 -- name: SetGroupToken :execrows
 UPDATE groups SET token_sha256 = @token_sha256, updated_at = now() WHERE name = @name;

@@ -47,7 +47,7 @@ func (q *Queries) EnsureGroup(ctx context.Context, arg EnsureGroupParams) (int64
 const group = `-- name: Group :one
 SELECT g.name, g.description, g.created_at, g.updated_at,
        COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
-       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by
+       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by, g.limits
   FROM groups g
   LEFT JOIN LATERAL (SELECT id, group_name, from_at, to_at, reason, paused_by, resumed_by, taken_back, released FROM group_pauses o WHERE o.group_name = g.name AND (o.to_at IS NULL OR o.to_at > now())
                       ORDER BY o.from_at LIMIT 1) p ON true
@@ -63,6 +63,7 @@ type GroupRow struct {
 	PausedUntil time.Time
 	PauseReason string
 	PausedBy    string
+	Limits      []byte
 }
 
 func (q *Queries) Group(ctx context.Context, name string) (GroupRow, error) {
@@ -77,8 +78,38 @@ func (q *Queries) Group(ctx context.Context, name string) (GroupRow, error) {
 		&i.PausedUntil,
 		&i.PauseReason,
 		&i.PausedBy,
+		&i.Limits,
 	)
 	return i, err
+}
+
+const groupLimits = `-- name: GroupLimits :many
+SELECT name, limits FROM groups WHERE name = ANY ($1::text[])
+`
+
+type GroupLimitsRow struct {
+	Name   string
+	Limits []byte
+}
+
+func (q *Queries) GroupLimits(ctx context.Context, names []string) ([]GroupLimitsRow, error) {
+	rows, err := q.db.Query(ctx, groupLimits, names)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []GroupLimitsRow
+	for rows.Next() {
+		var i GroupLimitsRow
+		if err := rows.Scan(&i.Name, &i.Limits); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const groupOfToken = `-- name: GroupOfToken :one
@@ -95,7 +126,7 @@ func (q *Queries) GroupOfToken(ctx context.Context, tokenSha256 []byte) (string,
 const groups = `-- name: Groups :many
 SELECT g.name, g.description, g.created_at, g.updated_at,
        COALESCE(p.from_at, 'epoch')::timestamptz AS paused_at, COALESCE(p.to_at, 'epoch')::timestamptz AS paused_until,
-       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by
+       COALESCE(p.reason, '')::text AS pause_reason, COALESCE(p.paused_by, '')::text AS paused_by, g.limits
   FROM groups g
   LEFT JOIN LATERAL (SELECT id, group_name, from_at, to_at, reason, paused_by, resumed_by, taken_back, released FROM group_pauses o WHERE o.group_name = g.name AND (o.to_at IS NULL OR o.to_at > now())
                       ORDER BY o.from_at LIMIT 1) p ON true
@@ -118,6 +149,7 @@ type GroupsRow struct {
 	PausedUntil time.Time
 	PauseReason string
 	PausedBy    string
+	Limits      []byte
 }
 
 // Returns the groups in `only`, or all groups if it is null.
@@ -139,6 +171,7 @@ func (q *Queries) Groups(ctx context.Context, arg GroupsParams) ([]GroupsRow, er
 			&i.PausedUntil,
 			&i.PauseReason,
 			&i.PausedBy,
+			&i.Limits,
 		); err != nil {
 			return nil, err
 		}
@@ -153,7 +186,7 @@ func (q *Queries) Groups(ctx context.Context, arg GroupsParams) ([]GroupsRow, er
 const insertGroup = `-- name: InsertGroup :one
 INSERT INTO groups (name, description, token_sha256)
 VALUES ($1, $2, $3)
-RETURNING name, description, token_sha256, created_at, updated_at
+RETURNING name, description, token_sha256, created_at, updated_at, limits
 `
 
 type InsertGroupParams struct {
@@ -171,6 +204,7 @@ func (q *Queries) InsertGroup(ctx context.Context, arg InsertGroupParams) (Group
 		&i.TokenSha256,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Limits,
 	)
 	return i, err
 }
@@ -186,6 +220,24 @@ type SetGroupDescriptionParams struct {
 
 func (q *Queries) SetGroupDescription(ctx context.Context, arg SetGroupDescriptionParams) (int64, error) {
 	result, err := q.db.Exec(ctx, setGroupDescription, arg.Description, arg.Name)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const setGroupLimits = `-- name: SetGroupLimits :execrows
+UPDATE groups SET limits = limits || $1::jsonb, updated_at = now() WHERE name = $2
+`
+
+type SetGroupLimitsParams struct {
+	Limits []byte
+	Name   string
+}
+
+// Adds the given limits to the group's own ones.
+func (q *Queries) SetGroupLimits(ctx context.Context, arg SetGroupLimitsParams) (int64, error) {
+	result, err := q.db.Exec(ctx, setGroupLimits, arg.Limits, arg.Name)
 	if err != nil {
 		return 0, err
 	}

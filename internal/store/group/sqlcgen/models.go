@@ -14,4 +14,5 @@ type Group struct {
 	TokenSha256 []byte
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
+	Limits      []byte
 }
