@@ -221,8 +221,8 @@ type Explanation struct {
 	Text string `json:"text" doc:"The English sentence"`
 }
 
-// Read returns the explanation of a stored row, nil if it has none. The note counts only if the stored sentence is its text,
-// because a binary of the previous release writes the sentence alone. A row without a sentence counts by its note.
+// Read returns the explanation of a stored row, nil if it has none. A binary of the previous release writes only the sentence
+// and leaves an older note in place. If there is a sentence, Read therefore uses the note only if the sentence is its text.
 func Read(n Note, sentence string) *Explanation {
 	if sentence == "" {
 		if n == "" {

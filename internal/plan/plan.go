@@ -23,7 +23,7 @@ type Settings struct {
 	Near       time.Duration // replaces both while runs are fired late; longer than the second between two pre-reads
 	Step       time.Duration // if not zero: how far a late job is planned past its first fire time
 	Tolerance  time.Duration // a fire time that is late by at most this fires at once
-	FireAllMax int           // how many missed fire times fire_all makes up for, the latest ones
+	FireAllMax int           // how many missed fire times fire_all makes up for; it takes the latest ones
 }
 
 // DefaultSettings returns the contract's defaults.
@@ -31,12 +31,13 @@ func DefaultSettings() Settings {
 	return Settings{Horizon: 5 * time.Second, Ahead: 10 * time.Second, Near: 2 * time.Second, Tolerance: 5 * time.Second, FireAllMax: 100}
 }
 
-// NearStep keeps jobs that are due every second in order to the second. Such a job is planned after every second fire.
+// NearStep is the Step of Nearby. With it, a decision for a late job of one-second fires plans two runs. Runs of several
+// such jobs are therefore fired in the order of their due instants, to within a second.
 const NearStep = time.Second
 
-// Nearby returns the settings for planning no further ahead than Near, and for planning a late job at most one step
-// ahead. While runs are fired late, runs planned further ahead for one job would be fired before sooner due runs of
-// another job that is not planned yet.
+// Nearby returns the settings to use while runs are fired late. Jobs are planned at most Near ahead, and a late job at
+// most one Step past its first fire time. If one job were planned further ahead, its runs would be fired before the
+// earlier due runs of a job that is not planned yet.
 func (set Settings) Nearby() Settings {
 	set.Horizon, set.Ahead = min(set.Horizon, set.Near), min(set.Ahead, set.Near)
 	set.Step = NearStep
@@ -162,7 +163,7 @@ func Decide(j Job, now time.Time, set Settings) Decision {
 	}
 	d.NextFire = fire
 	if j.Schedule.Kind() == domain.ScheduleFixedDelay && fire.IsZero() && len(d.Runs) == 0 && len(missed.fresh) > 0 && !d.firesMissed() {
-		// A dropped fire of fixed_delay has no end that sets the next fire, so the chain continues from here.
+		// The end of a run sets the next fire time of fixed_delay. A dropped fire has no run, so the chain continues at now.
 		d.NextFire = After(j.Schedule, now)
 	}
 	if !d.NextFire.IsZero() {
@@ -202,9 +203,9 @@ func (d *Decision) park(j Job, fire, until time.Time, set Settings) {
 	}
 }
 
-// parkStranded takes back the runs that a dead scheduler left behind if a pause holds them up, because no missed fire
-// is made up for during a pause. If the job has no fire time after them, for example because it was disabled since,
-// Decide decides about them at once.
+// parkStranded drops the stranded runs and leaves their fire times undecided until the pause is over, because no missed
+// fire is made up for during a pause. It reports false if no pause lasts. It also reports false if the job has no later
+// fire time, for example because it is disabled now. Decide then applies the misfire policy at once.
 func (d *Decision) parkStranded(j Job, now time.Time, set Settings) bool {
 	pause := domain.PauseAt(j.Paused, now)
 	if pause == nil || j.Closing || len(j.Stranded) == 0 || j.NextFire.IsZero() {
@@ -354,9 +355,9 @@ func After(s *schedule.Schedule, end time.Time) time.Time {
 	return fire
 }
 
-// First returns the fire time and due instant from which a job is planned that is created, enabled or edited at now:
-// the first fire time after decided whose due instant is after now. Decided is the newest fire time that keeps its run
-// or ledger entry. First returns zero times if there is none.
+// First returns the fire time and due instant from which planning begins when a job is created, enabled or edited at
+// now. This is the first fire time after decided whose due instant is after now. Decided is the newest fire time that
+// keeps its run or ledger entry. First returns zero times if there is none.
 func First(id domain.JobID, s *schedule.Schedule, jitter time.Duration, decided, now time.Time) (fire, due time.Time) {
 	if s.Kind() == domain.ScheduleFixedDelay {
 		start, end := s.Window()
@@ -385,11 +386,11 @@ func First(id domain.JobID, s *schedule.Schedule, jitter time.Duration, decided,
 	return time.Time{}, time.Time{}
 }
 
-// Carried returns the fire time, if there is one, that an edit at now would otherwise lose between two versions. The
-// old version has it, with a due instant that is still ahead. The new version has it too, but with less jitter its due
-// instant has passed. The returned due instant is the new version's, so that the fire time fires within the tolerance,
-// and beyond it the misfire policy decides. Decided is the newest fire time that keeps its run or ledger entry; jitter
-// is the old version's. Carried returns zero times if there is none.
+// Carried returns a fire time that an edit at now would otherwise lose, because the edit reduces the jitter. Both
+// versions have the fire time. By the old version it is not due yet, and by the new one its due instant has passed. The
+// returned due instant is the new version's. If it is late by more than the tolerance, the misfire policy decides.
+// Decided is the newest fire time that keeps its run or ledger entry; jitter is the old version's. Carried returns zero
+// times if no fire time would be lost.
 func Carried(id domain.JobID, old, edited *schedule.Schedule, jitter time.Duration, decided, now time.Time) (fire, due time.Time) {
 	if old.Kind() == domain.ScheduleFixedDelay || edited.Kind() == domain.ScheduleFixedDelay {
 		return time.Time{}, time.Time{}

@@ -167,7 +167,7 @@ func equal[T comparable](t *testing.T, what string, got, want []T) {
 	}
 }
 
-// The largest setting that the configuration allows once indexed the missed fire times by -1.
+// With the largest FireAllMax that the configuration allows, Decide used the index -1 in an earlier version.
 func TestDecideLongOutageWithLargestFireAll(t *testing.T) {
 	set := DefaultSettings()
 	set.FireAllMax = scanMax

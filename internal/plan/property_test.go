@@ -79,8 +79,8 @@ func TestEveryFireTimeIsDecidedOnce(t *testing.T) {
 	})
 }
 
-// ring admits the planned runs that are due by now. If the scheduler does not live, it makes those stranded that are
-// late by more than the tolerance.
+// ring admits the planned runs that are due by now. If the scheduler is dead, runs that are late by more than the
+// tolerance become stranded instead.
 func (w *world) ring(lives bool, now time.Time) {
 	var left []Stranded
 	for _, p := range w.pending {
