@@ -115,7 +115,7 @@ func CheckPause(reason string, until *time.Time, now time.Time) error {
 		f.text("reason", reason, 1, MaxReasonChars)
 	}
 	if until != nil && !until.After(now) {
-		f.Add("until", "is past")
+		f.Add("until", "lies in the past")
 	}
 	return f.Err("the pause is not valid")
 }

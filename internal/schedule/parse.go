@@ -181,7 +181,7 @@ func (f *field) base(text string, offset int) (item, *errAt) {
 	case text == "":
 		return item{}, wrong(offset, "write */ for every", "%s has nothing before the slash", f.name)
 	case ranged && from == "":
-		return item{}, wrong(offset, "negative numbers are not known", "%s has a range without a beginning", f.name)
+		return item{}, wrong(offset, "negative numbers are not allowed", "%s has a range without a beginning", f.name)
 	case ranged && to == "":
 		return item{}, wrong(offset+len(text), "write both ends, such as 1-5", "%s has a range without an end", f.name)
 	}
@@ -228,7 +228,7 @@ func (f *field) digits(text string, offset int) (int, *errAt) {
 			if f.names != nil {
 				hint += fmt.Sprintf(" or %s-%s", f.names[0], f.names[len(f.names)-1])
 			}
-			return 0, wrong(offset, hint, "%s does not know %q", f.name, text)
+			return 0, wrong(offset, hint, "%s has the invalid value %q", f.name, text)
 		}
 	}
 	n, err := strconv.Atoi(text)

@@ -86,7 +86,7 @@ func (f *field) spreadInto(add func(int), special func(string, int) (bool, *errA
 			return true, f.spread(it, offset, add)
 		}
 		if strings.Contains(text, "?") {
-			return false, wrong(offset, "? stands alone, in day-of-month or day-of-week", "%s does not know %q", f.name, text)
+			return false, wrong(offset, "? must stand alone, in day-of-month or day-of-week", "%s has the invalid value %q", f.name, text)
 		}
 		return false, nil
 	})
@@ -129,7 +129,7 @@ func quartzDaysOfMonth(f *field, set *domSet) *errAt {
 			if rest != "" {
 				var err *errAt
 				if before, err = f.digits(strings.TrimPrefix(rest, "-"), offset+2); err != nil || rest[0] != '-' || rest == "-" || before > 30 {
-					return false, wrong(offset, "write L or L-1 to L-30, with or without W", "day-of-month does not know %q", text)
+					return false, wrong(offset, "write L or L-1 to L-30, with or without W", "day-of-month has the invalid value %q", text)
 				}
 			}
 			if weekday {
@@ -141,7 +141,7 @@ func quartzDaysOfMonth(f *field, set *domSet) *errAt {
 		case weekday:
 			day, err := f.value(base, offset)
 			if err != nil || base == "" {
-				return false, wrong(offset, "write one day and W, such as 15W, or LW", "day-of-month does not know %q", text)
+				return false, wrong(offset, "write one day and W, such as 15W, or LW", "day-of-month has the invalid value %q", text)
 			}
 			set.weekdays |= 1 << day
 			return true, nil
@@ -176,7 +176,7 @@ func quartzDaysOfWeek(f *field, set *dowSet) *errAt {
 		if day, ok := strings.CutSuffix(upper, "L"); ok {
 			v, err := f.value(day, offset)
 			if err != nil {
-				return false, wrong(offset, "write one day and L, such as 6L or FRIL", "day-of-week does not know %q", text)
+				return false, wrong(offset, "write one day and L, such as 6L or FRIL", "day-of-week has the invalid value %q", text)
 			}
 			set.last |= 1 << (v - 1)
 			return true, nil

@@ -86,11 +86,11 @@ func expandDescriptor(parts []field) (string, error) {
 	case name == "@every":
 		return "", fmt.Errorf("@every is not a cron expression here; use kind fixed_rate with every")
 	case name == "@reboot":
-		return "", fmt.Errorf("@reboot has no meaning here: a schedule knows no machine that boots; trigger the job from there instead")
+		return "", fmt.Errorf("@reboot is not supported, because a job has no machine of its own; let the machine trigger the job at boot")
 	case !ok:
 		return "", fmt.Errorf("%q is not known; use @hourly, @daily, @midnight, @weekly, @monthly, @yearly or @annually", parts[0].text)
 	case len(parts) > 1:
-		return "", fmt.Errorf("%s stands alone; remove what follows it from column %d on", name, parts[1].column)
+		return "", fmt.Errorf("%s must stand alone; remove everything from column %d on", name, parts[1].column)
 	}
 	return full, nil
 }
@@ -112,7 +112,7 @@ func refuseQuartz(f *field) func(string, int) (bool, *errAt) {
 		upper := strings.ToUpper(text)
 		last := upper[len(upper)-1]
 		if upper == "?" || day && (upper[0] == 'L' || last == 'L' || last == 'W' || strings.Contains(upper, "#")) {
-			return false, wrong(offset, "set dialect to quartz, or write * for every", "%s %s is Quartz's", f.name, text)
+			return false, wrong(offset, "set dialect to quartz, or write * for every", "%s %s is Quartz syntax", f.name, text)
 		}
 		return false, nil
 	}
