@@ -103,7 +103,7 @@ func (c Config) validate() error {
 		fault("Config.SpoolBytes is %d; it is at least %d", c.SpoolBytes, minSpoolBytes)
 	}
 	if len(c.Labels) > 32 {
-		fault("Config.Labels has %d labels; at most 32 are taken", len(c.Labels))
+		fault("Config.Labels has %d labels; at most 32 are allowed", len(c.Labels))
 	}
 	for k, v := range c.Labels {
 		if k == "" || len(k) > 63 || len(v) > 255 {

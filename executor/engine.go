@@ -146,7 +146,7 @@ func (x *engine) tooLate(a *attempt, now instant) string {
 	case f.beat != 0 && expired(f.sent, now):
 		return "it could not start within 10 s of the heartbeat that its offer relied on"
 	case f.beat == 0 && x.lease.over(now), f.beat == 0 && f.lapses != x.lease.lapses:
-		return "the instance's lease was over when the run was to start"
+		return "the instance's lease had expired when the run was due to start"
 	}
 	return ""
 }

@@ -62,13 +62,13 @@ func (e *Executor) HandleFunc(name string, f func(ctx context.Context, run Run) 
 func (e *Executor) Handle(name string, h Handler) {
 	switch {
 	case e.started.Load():
-		panic("executor: handler " + name + " comes after Run")
+		panic("executor: handler " + name + " is registered after Run was called")
 	case name == "" || len(name) > 128:
 		panic(fmt.Sprintf("executor: %q cannot name a handler: a name has 1 to 128 bytes", name))
 	case h == nil:
 		panic("executor: handler " + name + " is nil")
 	case e.handlers[name] != nil:
-		panic("executor: handler " + name + " is there already")
+		panic("executor: handler " + name + " is already registered")
 	}
 	e.handlers[name] = newRegistered(h)
 }
@@ -138,7 +138,7 @@ func spoolError(err error) error {
 	if errors.Is(err, errSpoolLocked) {
 		return fmt.Errorf("%w: give each process a name of its own (Config.Instance; belfry executor: --instance)", err)
 	}
-	return fmt.Errorf("%w: results need a directory to wait in (Config.SpoolDir; belfry executor: --spool-dir)", err)
+	return fmt.Errorf("%w: the result spool needs a directory (Config.SpoolDir; belfry executor: --spool-dir)", err)
 }
 
 // closeHandlers closes every handler that implements io.Closer, unless a handler may still be running.
@@ -222,7 +222,7 @@ func (b *boot) run(ctx context.Context) error {
 	b.link.close()
 	wg.Wait()
 	if n := b.reports.unsent(); n > 0 && b.reports.full.Load() && b.reports.spool.broken {
-		err = errors.Join(err, fmt.Errorf("%d results could be brought neither to NATS nor to disk", n))
+		err = errors.Join(err, fmt.Errorf("%d results could neither be sent to NATS nor be written to disk", n))
 	}
 	return err
 }

@@ -28,8 +28,8 @@ func (l *link) beat(ctx context.Context) {
 		case errors.Is(err, errNameTaken):
 			if time.Since(told) >= takenEvery {
 				told = time.Now()
-				l.log.Error("another process of this group has the name of this instance, this one starts nothing until that one "+
-					"is gone: give each process its own name by Config.Instance, or --instance of belfry executor", "err", err)
+				l.log.Error("another process of this group uses the name of this instance, no attempt starts here until that process "+
+					"has ended: give each process its own name by Config.Instance, or --instance of belfry executor", "err", err)
 			}
 		case err != nil && healthy:
 			l.log.Warn("a heartbeat was not confirmed, retrying (no attempt starts after 10 s without one)", "err", err)
@@ -61,7 +61,7 @@ func (l *link) sendBeat(ctx context.Context) error {
 	// counted in taken yet.
 	arrived := l.taken.Load() + int64(len(l.offers)) + 1
 	if l.engine.confirmed(sent, arrived) {
-		l.log.Warn("no heartbeat was confirmed for over 10 s because the process was frozen or NATS was away, attempts that rely on earlier heartbeats do not start")
+		l.log.Warn("no heartbeat was confirmed for over 10 s because the process was frozen or NATS was unavailable, attempts that rely on earlier heartbeats do not start")
 	}
 	l.once.Do(func() { close(l.first) })
 	return nil

@@ -205,7 +205,7 @@ func (l *ledger) remembered() int { return len(l.entries) - l.taken + l.ended.co
 func (l *ledger) start(e *entry, late string, at time.Time) (ok bool, why string) {
 	switch {
 	case e.state != accepted:
-		return false, "the ledger does not hold it as accepted"
+		return false, "it is not in the state accepted"
 	case e.killed != "":
 		return false, "the run was killed before it started"
 	case l.draining:

@@ -191,12 +191,12 @@ func (l *link) takeOffers(msg *nats.Msg, nth int64) {
 
 func validOffers(m *wire.Offers) error {
 	if len(m.Offers) > wire.MaxOffers {
-		return fmt.Errorf("%d offers in one message; at most %d are taken", len(m.Offers), wire.MaxOffers)
+		return fmt.Errorf("%d offers in one message; at most %d are allowed", len(m.Offers), wire.MaxOffers)
 	}
 	for i := range m.Offers {
 		o := &m.Offers[i]
 		if o.RunID == "" || len(o.RunID) > 64 || o.Attempt < 1 || o.TimeoutMS < 0 || o.TimeoutMS > int64(1<<62/time.Millisecond) {
-			return fmt.Errorf("an offer without a sound run_id, attempt or timeout_ms: %.80q, %d, %d", o.RunID, o.Attempt, o.TimeoutMS)
+			return fmt.Errorf("an offer has an invalid run_id, attempt or timeout_ms: %.80q, %d, %d", o.RunID, o.Attempt, o.TimeoutMS)
 		}
 	}
 	return nil
@@ -288,7 +288,7 @@ func (l *link) publish(ctx context.Context, subject string, header nats.Header, 
 		return 0, fmt.Errorf("publish on %s: %w", subject, &streamError{ack.Error.Code, ack.Error.Description})
 	}
 	if ack.Stream == "" {
-		return 0, fmt.Errorf("publish on %s: the answer is no acknowledgement of a stream", subject)
+		return 0, fmt.Errorf("publish on %s: the answer is not the acknowledgement of a stream", subject)
 	}
 	return ack.Seq, nil
 }

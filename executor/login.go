@@ -18,7 +18,7 @@ type foreignTokenError struct {
 }
 
 func (e *foreignTokenError) Error() string {
-	return fmt.Sprintf("this token is not group %s's: %v", e.group, e.err)
+	return fmt.Sprintf("this token does not belong to group %s: %v", e.group, e.err)
 }
 func (e *foreignTokenError) Unwrap() error { return e.err }
 

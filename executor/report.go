@@ -270,7 +270,7 @@ func (r *reporter) measure(err error) {
 		return
 	}
 	if full {
-		r.log.Error("the result spool is full or cannot be written, offers are refused until it can",
+		r.log.Error("the result spool is full or cannot be written, offers are refused until it has room and can be written",
 			"dir", r.spool.dir, "bytes", r.spool.liveBytes, "max_bytes", r.spoolBytes, "err", err)
 	} else {
 		r.log.Info("the result spool has room again", "dir", r.spool.dir)

@@ -148,7 +148,7 @@ func (r Run) ParentOutput() string { return r.state.info.ParentOutput }
 func (r Run) SetOutput(output string) error {
 	output = clean(output)
 	if len(output) > MaxOutput {
-		return fmt.Errorf("executor: an output of %d bytes; at most %d are taken", len(output), MaxOutput)
+		return fmt.Errorf("executor: an output of %d bytes; at most %d are allowed", len(output), MaxOutput)
 	}
 	r.state.mu.Lock()
 	defer r.state.mu.Unlock()

@@ -34,11 +34,11 @@ func (e *Executor) RegisterScripts(r ScriptRunner, languages ...string) {
 	for _, language := range languages {
 		switch {
 		case e.started.Load():
-			panic("executor: scripts in " + language + " come after Run")
+			panic("executor: scripts in " + language + " are registered after Run was called")
 		case r == nil || language == "" || len(language) > 64:
 			panic(fmt.Sprintf("executor: %q cannot name a language, or its runner is nil", language))
 		case e.runners[language] != nil:
-			panic("executor: a runner of scripts in " + language + " is there already")
+			panic("executor: a runner of scripts in " + language + " is already registered")
 		}
 		e.runners[language] = r
 	}

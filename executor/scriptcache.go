@@ -59,7 +59,7 @@ func openScripts(dir string, log *slog.Logger) (*scriptCache, error) {
 		return nil, fmt.Errorf("make the cache of scripts: %w", err)
 	}
 	if err := os.Chmod(dir, 0o700); err != nil { // the directory may have been created with other permissions
-		return nil, fmt.Errorf("close the cache of scripts to others: %w", err)
+		return nil, fmt.Errorf("set the permissions of the cache of scripts: %w", err)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -148,7 +148,7 @@ func (c *scriptCache) read(sha string) (code []byte, ok bool) {
 func (c *scriptCache) put(sha string, code []byte) error {
 	switch {
 	case len(code) == 0 || len(code) > maxScriptBytes:
-		return fmt.Errorf("a script of %d bytes; 1 to %d are taken", len(code), maxScriptBytes)
+		return fmt.Errorf("a script of %d bytes; 1 to %d are allowed", len(code), maxScriptBytes)
 	case sumOf(code) != sha:
 		return errors.New("the code does not match its sha256")
 	}

@@ -32,7 +32,7 @@ const spoolSlack = 4 << 20
 
 var (
 	errSpoolLocked = errors.New("another process holds the spool")
-	errSpoolBroken = errors.New("the spool did not take an earlier write")
+	errSpoolBroken = errors.New("an earlier write to the spool failed")
 )
 
 // spoolKey identifies a result in the file. It includes the boot, because one boot can hand an attempt back and the

@@ -169,7 +169,7 @@ func (x *engine) begin() (batch []*attempt, wait time.Duration, ok bool) {
 func (x *engine) beginOne(a *attempt, now instant, at time.Time) {
 	a.begun = begun{at: at}
 	started := false
-	if a.why = "the code of its script did not come"; a.handler != nil || a.killed != "" {
+	if a.why = "the code of its script did not arrive"; a.handler != nil || a.killed != "" {
 		started, a.why = x.ledger.start(a.entry, x.tooLate(a, now), at)
 	}
 	if !started {

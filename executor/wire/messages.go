@@ -342,7 +342,7 @@ const MaxMessageBytes = 1 << 20
 // Decode reads a message into m and checks its version. The text of the error is suitable for a dead letter.
 func Decode(data []byte, m Versioned) error {
 	if len(data) > MaxMessageBytes {
-		return fmt.Errorf("the message has %d bytes; at most %d are taken", len(data), MaxMessageBytes)
+		return fmt.Errorf("the message has %d bytes; at most %d are allowed", len(data), MaxMessageBytes)
 	}
 	if c, ok := m.(canonical); !ok || !c.parse(data) {
 		if err := json.Unmarshal(data, m); err != nil {

@@ -51,7 +51,7 @@ func TestTokenOfAnotherGroup(t *testing.T) {
 	c.Group = "other"
 	runLogged(t, c, func(book *logbook) {
 		book.await(t, "still belongs to another group", `"within":"200ms"`)
-		if errs := book.lines(`"level":"ERROR"`); len(errs) != 1 || !strings.Contains(errs[0], "this token is not group other's") {
+		if errs := book.lines(`"level":"ERROR"`); len(errs) != 1 || !strings.Contains(errs[0], "this token does not belong to group other") {
 			t.Errorf("errors logged: %q", errs)
 		}
 	})
