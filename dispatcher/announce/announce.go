@@ -47,8 +47,8 @@ const (
 	subscribedFor    = 10 * time.Second       // how long a positive answer counts
 )
 
-// Notify publishes changes, those of each group in their order. It drops them if NATS is unavailable, and a larger number of
-// them also if no one subscribes.
+// Notify publishes changes, those of each group in their order. It drops them if NATS is unavailable. It also drops a group's
+// changes if there are more than unasked of them and no one subscribes.
 func (a *Announcer) Notify(changes []engine.Change) {
 	if len(changes) == 0 || !a.peers.Connected() {
 		return
@@ -66,8 +66,8 @@ func (a *Announcer) Notify(changes []engine.Change) {
 }
 
 // subscribed asks the server whether anyone subscribes to a group's changes. It publishes an empty message with a reply
-// subject, which the server answers at once if no one subscribes. Naming thousands of runs to no one would be a large part of
-// the cost of firing them.
+// subject, which the server answers at once if no one subscribes. Publishing thousands of changes without a subscriber would be
+// a large part of the cost of firing.
 func (a *Announcer) subscribed(group string) bool {
 	answers := make(chan *nats.Msg, 1)
 	sub, err := a.nc.ChanSubscribe(a.nc.NewInbox(), answers)

@@ -18,9 +18,9 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// Runs with the routes failover and busyover are admitted without an instance, with their block slot, and wait apart from all
-// other runs. The slow lane then asks their instances and binds them. The process that fires them brings them to that lane. If
-// the process ends or the lane is full, the dispatchers do so, which look for waiting runs every second.
+// A run with the route failover or busyover takes its block slot but is admitted without an instance. The runs of such a job
+// wait in a queue of their own. The process that fires them starts work on the slow lane, which asks the job's instances and
+// binds the runs. If the process ends or the lane is full, an assigner starts that work within about a second.
 
 const (
 	pingTimeout = 500 * time.Millisecond
@@ -36,7 +36,7 @@ type asking struct {
 	last     time.Time
 }
 
-// ask brings waiting runs of a job to the slow lane, which asks the job's instances and binds runs.
+// ask starts work on the slow lane that asks a job's instances and binds its waiting runs.
 func (f *Firer) ask(ctx context.Context, k engine.WaitingKey) {
 	f.mu.Lock()
 	a := f.asking[k]
@@ -106,7 +106,7 @@ func (f *Firer) askFor(ctx context.Context, k engine.WaitingKey, a *asking) {
 		if err != nil {
 			f.warn(ctx, "cannot assign runs whose instances were asked, retrying", err)
 		}
-		if len(later) > 0 { // a run with block scope instance is held, or covers, only when it is due
+		if len(later) > 0 { // a run with block scope instance can be held or cover other runs only when it is due
 			lifecycle.Pause(ctx, min(later[0].DueAt.Sub(f.Store.Now()), AskPause))
 		}
 		f.mu.Lock()
@@ -172,8 +172,8 @@ func (f *Firer) pingAll(ctx context.Context, k engine.WaitingKey, candidates []*
 	return heard
 }
 
-// ping asks one instance how many runs of the job it has. It is not ok if the instance must not be chosen: it does not answer,
-// another boot answers, or it drains.
+// ping asks one instance how many runs of the job it has. ok is false if the instance must not be chosen, because it does not
+// answer, another boot answers, or it drains.
 func (f *Firer) ping(ctx context.Context, k engine.WaitingKey, c *route.Candidate) (heard route.Heard, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()

@@ -1,8 +1,8 @@
-// Package fire routes due runs to instances, binds them and has them offered.
+// Package fire routes due runs to instances, binds them, and passes them to package offer.
 //
 // Fire is called with runs that are about to be due. It chooses an instance for each run, binds all runs in one
-// transaction, and passes the bound ones to package offer. Only this package fires: other packages that end runs return the
-// released runs to their callers, who pass them to Release.
+// transaction, and passes the bound ones to package offer. Only this package fires runs. A package that ends runs returns
+// the released runs to its caller, which passes them to Release.
 package fire
 
 import (
@@ -73,12 +73,13 @@ func New(cfg Config) *Firer {
 	return f
 }
 
-// longWait is how long a run has been due before new runs queue behind it in a process that does not assign. It is longer than
-// the wait of a run that queued only because of this rule. Otherwise the rule would keep itself in force.
+// longWait is how long a waiting run must have been due before new runs queue behind it in a process that has no assigner. It is
+// longer than an assigner needs to bind a run that could have been bound at once. Otherwise a run that queued only because of
+// this rule would make later runs queue too.
 const longWait = 3 * waiting.Poll
 
-// Run keeps the hint of what runs wait for, until ctx ends. Processes that fire and do not assign need it, so that their runs
-// do not overtake runs that wait for room.
+// Run updates the set Waiting from Postgres until ctx ends. A process that fires runs but has no assigner needs it, so that its
+// runs do not overtake runs that wait for a free slot.
 func (f *Firer) Run(ctx context.Context) {
 	for lifecycle.Pause(ctx, waiting.Poll) {
 		keys, err := f.Store.LongWaiting(ctx, longWait)
@@ -151,7 +152,8 @@ func (f *Firer) Release(ctx context.Context, runs []engine.Due) {
 	}
 }
 
-// admitted acts on what the transaction of a Fire did.
+// admitted acts on the result of a transaction: it offers the bound runs, announces the changes, kills covered runs, and fires
+// released runs.
 func (f *Firer) admitted(ctx context.Context, out engine.Admitted, relies offer.Beats) {
 	f.Sender.Send(ctx, out.Bound, relies, true)
 	changes := make([]engine.Change, 0, len(out.Bound)+len(out.Waiting)+len(out.Ended))
@@ -200,7 +202,7 @@ func changeOf(r *engine.LiveRun) engine.Change {
 func (f *Firer) fireBroadcast(ctx context.Context, r *Routing, run engine.Due, def *engine.Definition) ([]engine.Due, error) {
 	to := route.Shards(r.Candidates(def.Group, def.Target()), def.Shards, run.Pin)
 	if len(to) == 0 {
-		// There is no instance to expand over, so that the whole broadcast waits.
+		// No instance can take a shard, so the whole broadcast waits.
 		why := route.NoCandidate(def.Target(), f.Roster.Absence(def.Group, def.Target()))
 		if run.Pin != "" {
 			why = route.Gone(run.Pin, def.Target())

@@ -13,8 +13,8 @@ import (
 	"github.com/belfryhq/belfry/internal/explain"
 )
 
-// Routing is the state of one batch of route decisions. It reads the candidates once, and every choice counts for the next
-// one. It belongs to one goroutine.
+// Routing is the state of one batch of route decisions. It reads the candidates once, and each decision takes the earlier ones
+// into account. It belongs to one goroutine.
 type Routing struct {
 	firer      *Firer
 	candidates map[[2]string][]*route.Candidate

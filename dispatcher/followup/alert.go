@@ -97,7 +97,7 @@ func newAlertMetrics(registry prometheus.Registerer) *alertMetrics {
 			Name: "belfry_alerts_total", Help: "Alerts that were made, by kind.",
 		}, []string{"kind"}),
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "belfry_alert_deliveries_total", Help: "Tries to deliver an alert, by what came of them: delivered, retried or failed.",
+			Name: "belfry_alert_deliveries_total", Help: "Attempts to deliver an alert, by result: delivered, retried or failed.",
 		}, []string{"outcome"}),
 	}
 	if registry != nil {

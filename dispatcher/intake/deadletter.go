@@ -32,8 +32,8 @@ func NewDeadLetters(js jetstream.JetStream, now func() time.Time, log *slog.Logg
 	return d
 }
 
-// The parts of a message and of the reason that are kept, in bytes. The dead letter itself has to fit into a message, where its
-// data take a third more.
+// The maximum sizes of the parts of a dead letter, in bytes. The dead letter has to fit into a message, in which base64 makes
+// the data a third larger.
 const (
 	letterData    = 600 << 10
 	letterReason  = 2 << 10

@@ -20,7 +20,7 @@ const AckWait = 10 * time.Second
 // gatherTime is how long the first message of a batch waits for more messages.
 const gatherTime = 2 * time.Millisecond
 
-// requestTime is much longer than the sending of a request takes.
+// requestTime is how long the first wait of next lasts. Sending a request takes much less time.
 const requestTime = 100 * time.Millisecond
 
 // ackPending bounds the messages that all dispatchers together have fetched but not acknowledged.

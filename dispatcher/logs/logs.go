@@ -113,7 +113,7 @@ func (c *Consumer) keep(ctx context.Context, msgs []jetstream.Msg) {
 			c.dead(ctx, "log", m.Subject(), m.Data(), err)
 		}
 		if err := m.Ack(); err != nil {
-			c.log.DebugContext(ctx, "acknowledging log lines; they come again and change nothing", "err", err)
+			c.log.DebugContext(ctx, "cannot acknowledge log lines, their redelivery changes nothing", "err", err)
 		}
 	}
 }
@@ -161,7 +161,7 @@ func (c *Consumer) chunks(ctx context.Context, msgs []jetstream.Msg) (chunks []e
 		}
 		// The executor's token guarantees the group in the subject.
 		if group, known := c.groups.Get(ids[i]); !known || group != wire.GroupOfSubject(msgs[i].Subject()) {
-			bad[i] = fmt.Errorf("run %s is unknown, or another group's", ids[i])
+			bad[i] = fmt.Errorf("run %s does not exist or belongs to another group", ids[i])
 			continue
 		}
 		chunks = append(chunks, engine.LogChunk{

@@ -244,8 +244,8 @@ func TestSetAside(t *testing.T) {
 	}{
 		{"garbage", "g", []byte("{"), "decode"},
 		{"unknown version", "g", edit(func(l *wire.Logs) { l.V = 2 }), "version 2"},
-		{"another group's run", "h", edit(func(*wire.Logs) {}), "another group's"},
-		{"unknown run", "g", edit(func(l *wire.Logs) { l.RunID = domain.NewRunID(time.Now()).String() }), "unknown"},
+		{"another group's run", "h", edit(func(*wire.Logs) {}), "belongs to another group"},
+		{"unknown run", "g", edit(func(l *wire.Logs) { l.RunID = domain.NewRunID(time.Now()).String() }), "does not exist"},
 		{"no run", "g", edit(func(l *wire.Logs) { l.RunID = "" }), "run_id"},
 		{"no lines", "g", edit(func(l *wire.Logs) { l.Lines = nil }), "out of range"},
 		{"attempt 0", "g", edit(func(l *wire.Logs) { l.Attempt = 0 }), "out of range"},

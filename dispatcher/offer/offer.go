@@ -97,8 +97,8 @@ const processTimeout = 10 * time.Second
 type Beats map[peer.Boot]int64
 
 // Send offers bound runs to their instances. It returns when all offers are sent, and processes the answers in the
-// background. First says that these bindings were never offered before: an offer that reached no process then certainly
-// started nothing.
+// background. First says that these bindings were never offered before. If such an offer reaches no process, its attempt has
+// certainly not started.
 func (s *Sender) Send(ctx context.Context, runs []engine.LiveRun, relies Beats, first bool) {
 	fast, slow := s.late.split(runs, time.Now())
 	s.sendOn(ctx, &s.fast, fast, relies, first)

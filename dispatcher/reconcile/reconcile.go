@@ -94,7 +94,8 @@ func (r *Reconciler) found(ctx context.Context, kind string, ended []engine.Ende
 	r.Firer.Release(ctx, released)
 }
 
-// returnStrays makes queued runs wait that no part would look at.
+// returnStrays adds queued, unbound runs that have no entry among the waiting runs to them again. Otherwise no process would
+// assign them.
 func (r *Reconciler) returnStrays(ctx context.Context) error {
 	n, err := r.Store.ReturnStrays(ctx, batch)
 	if n > 0 {

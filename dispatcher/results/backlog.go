@@ -30,7 +30,8 @@ func (c *Consumer) Backlog() (age time.Duration, ok bool) {
 	return b.age, true
 }
 
-// noteBacklog notes how many messages wait behind those just settled. The newest of those was published at the given instant.
+// noteBacklog records that messages wait in the stream behind the settled ones, if there are more than a few. published is when
+// the newest settled message was published.
 func (c *Consumer) noteBacklog(waiting uint64, published time.Time) {
 	if waiting > settlers*maxMessages {
 		c.behind.Store(&backlog{seen: time.Now(), age: min(max(time.Since(published), 0), maxBacklog)})

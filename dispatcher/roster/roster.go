@@ -197,13 +197,13 @@ func heartbeat(k string, value []byte) (b wire.Heartbeat, err error) {
 		return b, err
 	}
 	if b.Group != group || b.Instance != name {
-		return b, fmt.Errorf("group and instance are %q and %q, which the key does not say", b.Group, b.Instance)
+		return b, fmt.Errorf("group %q and instance %q do not match the key", b.Group, b.Instance)
 	}
 	switch {
 	case !wire.ValidInstance(name):
 		return b, fmt.Errorf("instance %.80q: a name has 1 to 128 letters, digits, _ and -, and begins with a letter or digit", name)
 	case b.BootID == "" || len(b.BootID) > wire.MaxBootID:
-		return b, fmt.Errorf("boot_id has %d bytes; 1 to %d are taken", len(b.BootID), wire.MaxBootID)
+		return b, fmt.Errorf("boot_id has %d bytes; 1 to %d are allowed", len(b.BootID), wire.MaxBootID)
 	}
 	if b.Beat < 0 {
 		return b, fmt.Errorf("beat is %d: heartbeats are counted from 1", b.Beat)

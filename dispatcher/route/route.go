@@ -239,7 +239,7 @@ func few(all explain.List) (some explain.List, more int) {
 // shown is the maximum number of instances that an explanation names.
 const shown = 3
 
-// leastLoaded returns the candidate with the smallest share of its slots taken, one of them at random.
+// leastLoaded returns the candidate with the smallest share of its slots in use. If several are equal, it picks one at random.
 func leastLoaded(open []*Candidate, random *rand.Rand) *Candidate {
 	best, ties := open[0], 1
 	for _, c := range open[1:] {

@@ -58,24 +58,24 @@ func (r *Recorder) FromStatus(run *engine.LiveRun, st wire.Status) []engine.Ende
 	return []engine.Ended{e}
 }
 
-// of is the end of the attempt that a run is in, on the boot that it is bound to.
+// of returns an end, without outcome, of the current attempt of a run.
 func (r *Recorder) of(run *engine.LiveRun) engine.Ended {
 	return engine.Ended{
 		RunID: run.ID, Attempt: run.Attempt, Instance: run.Instance, BootID: run.BootID, Bind: run.Bind, FinishedAt: r.store.Now(),
 	}
 }
 
-// Lost ends the attempt that a run is in, because its instance died or no longer knows it.
+// Lost ends a run's current attempt, because its instance died or no longer knows it.
 func (r *Recorder) Lost(run *engine.LiveRun, message string) engine.Ended {
 	e := r.of(run)
 	e.Outcome, e.Reason, e.Message = domain.OutcomeFailed, domain.ReasonLost, message
 	return e
 }
 
-// TimedOut ends the attempt that a run is in, because its instance did not report its end in time.
+// TimedOut ends a run's current attempt, because its instance did not report the end in time.
 func (r *Recorder) TimedOut(run *engine.LiveRun) engine.Ended {
 	e := r.of(run)
-	e.Outcome, e.Reason, e.Message = domain.OutcomeFailed, domain.ReasonTimeout, "its instance did not report its end in time"
+	e.Outcome, e.Reason, e.Message = domain.OutcomeFailed, domain.ReasonTimeout, "the instance did not report the end of the attempt in time"
 	return e
 }
 

@@ -83,9 +83,9 @@ func (r *Recorder) Settled(out engine.SettleResult) {
 	}
 }
 
-// Found settles attempts whose end the dispatcher found itself, and counts those that were true under kind, which may be
-// empty. It returns their number and the released runs, which the caller fires. Attempts that cannot be settled now are
-// found again.
+// Found settles attempts whose end the dispatcher found itself. It returns the number of attempts that it settled, and the
+// released runs, which the caller fires. If kind is not empty, it counts the settled attempts as reconciled. After an error, a
+// later pass finds the attempts again.
 func (r *Recorder) Found(ctx context.Context, kind string, ended []engine.Ended) (settled int, released []engine.Due) {
 	if len(ended) == 0 {
 		return 0, nil
@@ -134,7 +134,7 @@ const LongRun = 500 * time.Millisecond
 
 const markTimeout = 5 * time.Second
 
-// Started records that attempts run. If it cannot, the reconciler asks the instances again.
+// Started records that attempts are running. If it cannot, the judge asks the instances again.
 func (r *Recorder) Started(ctx context.Context, started []engine.Started) {
 	if len(started) == 0 {
 		return
@@ -151,7 +151,7 @@ func (r *Recorder) Started(ctx context.Context, started []engine.Started) {
 	r.announcer.Notify(changes)
 }
 
-// StartedOf makes a start of an instance's answer about an attempt that it runs.
+// StartedOf converts an instance's status of a running attempt to a start.
 func (r *Recorder) StartedOf(run *engine.LiveRun, st wire.Status) engine.Started {
 	at := st.StartedAt.Time
 	if at.IsZero() {

@@ -15,14 +15,13 @@ import (
 )
 
 const (
-	answerWait   = 2500 * time.Millisecond // the sender waits 2 s for an answer to an offer
+	answerWait   = 2500 * time.Millisecond // longer than the 2 s that the sender waits for an answer to an offer
 	silentBatch  = 500                     // runs in one round of questions
 	silentRounds = 10                      // rounds in one pass
 )
 
-// silentAfter is the time after which the judge asks about an attempt without any news. It is settle.LongRun. While results wait
-// to be settled, it is longer: those results tell about most attempts, and questions about them would cost time when there is
-// the least.
+// silentAfter returns how long an attempt must be without news before the judge asks its instance. While the results stream has
+// a backlog, the time is longer: most such attempts have their results in the backlog, and asking would slow settling down.
 func (j *Judge) silentAfter() time.Duration {
 	if age, behind := j.Results.Backlog(); behind {
 		return answerWait + age
@@ -30,8 +29,8 @@ func (j *Judge) silentAfter() time.Duration {
 	return settle.LongRun
 }
 
-// askSilent asks instances about attempts that were offered, or should have been, and of which there is no news. Those that run
-// are recorded as running.
+// askSilent asks instances about attempts whose offer has no recorded answer, or was never sent. Running attempts are recorded
+// as running, ended attempts are settled, and unknown attempts are offered again.
 func (j *Judge) askSilent(ctx context.Context) error {
 	//sim:seam ask-silent
 	if !j.Peers.Connected() {
@@ -57,8 +56,8 @@ func (j *Judge) askSilent(ctx context.Context) error {
 	return nil
 }
 
-// askRunning asks live instances about the attempts that are recorded as running on them. Otherwise a run whose result was lost,
-// together with the instance's memory of it, would stay running.
+// askRunning asks live instances about the attempts that are recorded as running on them. Otherwise a run would stay running if
+// its result was lost and its instance no longer knows the attempt.
 func (j *Judge) askRunning(ctx context.Context) error {
 	if !j.Peers.HeardForLong() {
 		return nil
@@ -95,7 +94,7 @@ func (j *Judge) askRunning(ctx context.Context) error {
 	return nil
 }
 
-// findings is what an instance's statuses mean for the attempts that it was asked about.
+// findings sorts the attempts that an instance was asked about by what the judge does with them.
 type findings struct {
 	running []engine.Started
 	ended   []engine.Ended
@@ -103,8 +102,8 @@ type findings struct {
 	refused []engine.LiveRun // to be routed again
 }
 
-// ask asks an instance about attempts that are bound to its boot, and acts on the answer. Silent says that the database does not
-// know whether they were accepted; otherwise they are recorded as running.
+// ask asks an instance about attempts that are bound to its boot, and acts on the answer. If silent is true, the database does
+// not know whether the instance accepted the attempts. Otherwise they are recorded as running.
 func (j *Judge) ask(ctx context.Context, b peer.Boot, runs []engine.LiveRun, silent bool) {
 	reply, err := j.Peers.Ask(ctx, b.Group, b.Instance, wire.Control{Op: wire.OpStatus, Runs: peer.Refs(runs)})
 	if err != nil || reply.BootID != b.ID {
@@ -153,7 +152,7 @@ func (j *Judge) readSilent(runs []engine.LiveRun, statuses map[string]wire.Statu
 				f.ended = append(f.ended, j.Recorder.FromStatus(&r, st)...)
 				continue
 			}
-			f.again = append(f.again, r) // the status may be of an earlier round, which the instance handed back
+			f.again = append(f.again, r) // the instance may have accepted an earlier round and reported it as unstarted
 		case wire.StatusBarred:
 			f.refused = append(f.refused, r)
 		case wire.StatusRefused, wire.StatusUnknown:
@@ -174,16 +173,16 @@ func (j *Judge) readRunning(runs []engine.LiveRun, statuses map[string]wire.Stat
 			case st.Result != nil:
 				f.ended = append(f.ended, j.Recorder.FromStatus(&r, st)...)
 			case st.Outcome != "":
-				// An instance learns after the commit that a result is settled. So the database has lost that commit, or the
-				// run is no longer in this attempt, in which case settling changes nothing.
+				// The instance has deleted the result, so it was notified that the result is committed. The database has lost
+				// that commit, or the run is now in a later attempt. In the second case, settling changes nothing.
 				f.ended = append(f.ended, j.Recorder.EndedBefore(&r, st.Outcome))
 			default:
-				f.ended = append(f.ended, j.Recorder.Lost(&r, "its instance has finished it, and its result is gone"))
+				f.ended = append(f.ended, j.Recorder.Lost(&r, "the instance has finished the attempt and no longer has its result"))
 			}
 		case wire.StatusBarred:
-			f.ended = append(f.ended, j.Recorder.Lost(&r, "its instance lives, but will not start it"))
+			f.ended = append(f.ended, j.Recorder.Lost(&r, "the instance is alive, but will not start the attempt"))
 		case wire.StatusRefused, wire.StatusUnknown:
-			f.ended = append(f.ended, j.Recorder.Lost(&r, "its instance lives, but does not know it"))
+			f.ended = append(f.ended, j.Recorder.Lost(&r, "the instance is alive, but does not know the attempt"))
 		}
 	}
 	return f
@@ -191,10 +190,10 @@ func (j *Judge) readRunning(runs []engine.LiveRun, statuses map[string]wire.Stat
 
 // offerAgain offers attempts to their boot again, in a new round.
 func (j *Judge) offerAgain(ctx context.Context, b peer.Boot, runs []engine.LiveRun) {
-	// The beat is read before the binding: an offer must not rely on a heartbeat that was sent after it.
+	// The beat is read before RaiseBinds, because an offer must not rely on a heartbeat that was sent after the binding.
 	beat, fresh := j.Roster.Beat(b.Group, b.Instance, b.ID)
 	if !fresh {
-		return // its next heartbeat is near, or the instance is dead
+		return // the next pass has a newer heartbeat, or the instance is dead
 	}
 	raised, err := j.Store.RaiseBinds(ctx, runs)
 	if err != nil {

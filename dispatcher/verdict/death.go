@@ -15,8 +15,8 @@ import (
 	"github.com/belfryhq/belfry/internal/lifecycle"
 )
 
-// minLostAfter is the time from an instance's death within which a verdict without extra patience is reached: the lease, a ping,
-// and the period of the loop.
+// minLostAfter is the smallest LostAfter: a verdict takes up to this long after an instance's death, because the lease has to
+// expire, a ping has to time out, and the loop has a period.
 const minLostAfter = 15 * time.Second
 
 const (
@@ -24,13 +24,15 @@ const (
 	maxRuns   = 10_000 // attempts of one verdict
 )
 
-// judgeDeaths declares attempts lost whose boot is dead. A verdict needs the following, in this order:
+// judgeDeaths declares the attempts of dead boots lost. A verdict takes these steps, in this order:
 //
-//  1. This process has heard NATS without a break for longer than a lease. Otherwise it may itself be the one that is silent.
-//  2. The list of the attempts. An attempt that is bound later may be bound to an instance that was frozen and has woken.
+//  1. This process has heard NATS without a break for longer than a lease. Otherwise its own connection may be the cause of the
+//     silence.
+//  2. The judge lists the attempts. The verdict covers no attempt that is bound later, because the instance may have been
+//     frozen and may have woken.
 //  3. A read from the leader of the bucket shows no lease, or the lease of another boot.
-//  4. This process has received everything that the bucket held at that read, and no heartbeat of the boot in the 10 s before
-//     the read: see "The fence" in package dispatcher.
+//  4. This process has received everything that the bucket held at that read, and no heartbeat of the boot in the 10.5 s
+//     before the read: see "The fence" in package dispatcher.
 //  5. A ping has no answer, or an answer of another boot.
 //  6. The results that the stream held at that moment are settled. The attempt's result may be among them.
 //  7. If another boot of the instance lives, its spool has no result of the attempt.
@@ -54,7 +56,7 @@ func (j *Judge) judgeDeaths(ctx context.Context) error {
 		}
 	}
 	j.missing = gone
-	// Boots are judged side by side. Each verdict waits for answers, and one that cannot be reached must not delay the others.
+	// Boots are judged concurrently, because a verdict waits for answers, and an unreachable instance must not delay the others.
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
@@ -154,8 +156,8 @@ func (j *Judge) isDead(ctx context.Context, b engine.BoundBoot, since time.Time)
 // milliseconds. After it, the next pass tries again.
 const catchUpTimeout = time.Second
 
-// silentBefore reports whether no heartbeat of a boot that the bucket's stream held up to seq was received in the 10 s before the
-// read.
+// silentBefore waits until this process has received the bucket's messages up to seq, and reports false after catchUpTimeout. It
+// then reports whether no heartbeat of the boot arrived in the 10.5 s before the read.
 func (j *Judge) silentBefore(ctx context.Context, b engine.BoundBoot, read time.Time, seq uint64) bool {
 	for deadline := time.Now().Add(catchUpTimeout); !j.Roster.CaughtUp(seq); {
 		if time.Now().After(deadline) || !lifecycle.Pause(ctx, 5*time.Millisecond) {

@@ -50,8 +50,8 @@ type Config struct {
 type Judge struct {
 	Config
 	bound   bound
-	missing map[engine.BoundBoot]time.Time // since when a boot with runs is gone; only judgeDeaths uses it
-	patient time.Duration                  // how much longer to wait than a verdict needs
+	missing map[engine.BoundBoot]time.Time // since when boots with runs are not live in the roster; only judgeDeaths uses it
+	patient time.Duration                  // the part of LostAfter beyond minLostAfter
 }
 
 // New returns a judge.
@@ -79,8 +79,8 @@ func (j *Judge) Run(ctx context.Context) {
 	)
 }
 
-// bound is the last list of boots with runs. Several loops use it, and each may wait long for answers. The loop that asks about
-// silent runs reads it every time; the others use it while it is recent.
+// bound caches the list of boots with runs for the loops of the judge. The loop that asks about silent runs reads a new list in
+// each pass. The other loops use the cached list while it is recent.
 type bound struct {
 	turn  chan struct{} // holds a token while no loop reads; the token guards the other fields
 	boots []engine.BoundBoot
@@ -93,10 +93,10 @@ func newBound() bound {
 	return b
 }
 
-// recent is the age up to which the list is used: a little more than the period of the loop that reads it every time.
+// recent is the maximum age of a cached list. It is a little more than the period of the loop that reads a new one each time.
 const recent = 1200 * time.Millisecond
 
-// boundBoots returns the boots that runs are bound to, from a list that is younger than old.
+// boundBoots returns the boots that runs are bound to. It reads a new list if the cached one has the age old or more.
 func (j *Judge) boundBoots(ctx context.Context, old time.Duration) ([]engine.BoundBoot, error) {
 	select {
 	case <-j.bound.turn:
@@ -119,7 +119,7 @@ func (j *Judge) AnyOverdue(ctx context.Context) (bool, error) {
 	return j.anyBound(ctx, recent, func(b engine.BoundBoot) int { return b.Overdue })
 }
 
-// anyBound reports whether any boot has runs of the kind that count counts.
+// anyBound reports whether count is positive for any boot.
 func (j *Judge) anyBound(ctx context.Context, old time.Duration, count func(engine.BoundBoot) int) (bool, error) {
 	boots, err := j.boundBoots(ctx, old)
 	for _, b := range boots {

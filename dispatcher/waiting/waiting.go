@@ -17,8 +17,8 @@ const Poll = time.Second
 // Batch is the maximum number of waiting runs that are assigned in one transaction.
 const Batch = 500
 
-// Kinds is the set of the kinds of room that runs wait for. New runs of such a kind queue behind those that wait. It is
-// safe for concurrent use.
+// Kinds is the set of keys for which runs wait (see engine.WaitingKey). New runs with such a key queue behind the waiting
+// ones. It is safe for concurrent use.
 type Kinds struct {
 	wake chan struct{} // capacity 1
 
@@ -29,7 +29,7 @@ type Kinds struct {
 // NewKinds returns an empty set.
 func NewKinds() *Kinds { return &Kinds{wake: make(chan struct{}, 1)} }
 
-// Has reports whether runs of a kind wait.
+// Has reports whether runs with a key wait.
 func (k *Kinds) Has(key engine.WaitingKey) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -47,7 +47,7 @@ func (k *Kinds) Set(keys []engine.WaitingKey) {
 	k.kinds = kinds
 }
 
-// Remove takes one kind out of the set.
+// Remove takes one key out of the set.
 func (k *Kinds) Remove(key engine.WaitingKey) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -241,8 +241,8 @@ func (e *evidence) outcome(a attempt) outcome {
 // zombie reports whether an attempt was ended without its handler, which may have continued.
 func (o outcome) zombie() bool {
 	killed := o.reason == domain.ReasonKilled || o.reason == domain.ReasonCovered
-	return o.reason == domain.ReasonLost || (o.reason == domain.ReasonTimeout && o.message == "its instance did not report its end in time") ||
-		(killed && (strings.HasPrefix(o.message, "instance ") || strings.HasPrefix(o.message, "its instance")))
+	return o.reason == domain.ReasonLost || (o.reason == domain.ReasonTimeout && o.message == "the instance did not report the end of the attempt in time") ||
+		(killed && (strings.HasPrefix(o.message, "instance ") || strings.HasPrefix(o.message, "the instance ")))
 }
 
 // covered: a run is covered only by a newer run of its job, and only if the block policy is cover_early.
