@@ -66,7 +66,7 @@ func TestAlertsFold(t *testing.T) {
 	none := func() {
 		t.Helper()
 		if got := ups.told(); len(got) != 0 {
-			t.Fatalf("told: %+v", got)
+			t.Fatalf("got alerts %+v, want none", got)
 		}
 	}
 
@@ -90,8 +90,8 @@ func TestAlertsFold(t *testing.T) {
 	ends(t, s, job, domain.OutcomeFailed)
 	ups.told()
 	hours(1)
-	if note, _ := folded(t, s, job); note == nil || note.Count != 1 { // though nothing follows
-		t.Fatalf("folded: %+v", note)
+	if note, _ := folded(t, s, job); note == nil || note.Count != 1 { // although no failure follows
+		t.Fatalf("after an hour, the folded failure causes the alert %+v, want a count of 1", note)
 	}
 	one(domain.AlertRecovered, 5, ends(t, s, job, domain.OutcomeSucceeded))
 	ends(t, s, job, domain.OutcomeSucceeded)
@@ -185,7 +185,7 @@ func TestAlertsOfFinalFailuresOnly(t *testing.T) {
 	}
 	settle(t, s, settled, result(s, again.Bound[0], domain.OutcomeFailed))
 	if got := ups.told(); len(got) != 1 || got[0].Count != 1 || got[0].RunID != r.ID {
-		t.Fatalf("told: %+v", got)
+		t.Fatalf("got alerts %+v", got)
 	}
 	quiet := create(t, s, "b", alerting(domain.AlertFailed)).ID
 	ends(t, s, quiet, domain.OutcomeCancelled)
@@ -202,7 +202,7 @@ func TestAlertsOfFinalFailuresOnly(t *testing.T) {
 	}
 	settle(t, s, settled, result(s, shards[2], domain.OutcomeFailed))
 	if got := ups.told(); len(got) != 1 || got[0].Count != 1 || got[0].RunID != shards[0].ID {
-		t.Fatalf("told: %+v", got)
+		t.Fatalf("got alerts %+v", got)
 	}
 }
 
@@ -223,7 +223,7 @@ func TestAlertsOfMissedAndLate(t *testing.T) {
 	got := ups.told()
 	if len(got) != 1 || got[0].JobID != job || got[0].Kind != domain.AlertMissed || got[0].Count < 3500 || got[0].Missed == nil ||
 		got[0].Missed.Last.Sub(got[0].Missed.First.Time) < 50*time.Minute {
-		t.Fatalf("told: %+v", got)
+		t.Fatalf("got alerts %+v", got)
 	}
 	if m := got[0].Missed; m.Code != explain.NoScheduler || m.Args["tolerance_ms"] != int64(5000) || m.Why != m.Reason().Text || m.Why == "" {
 		t.Errorf("the reason is %+v", m)
@@ -237,7 +237,7 @@ func TestAlertsOfMissedAndLate(t *testing.T) {
 	exec(t, s, `UPDATE runs_live SET due_at = due_at - interval '61 seconds' WHERE id = $1`, r.ID)
 	settle(t, s, settled, result(s, r, domain.OutcomeSucceeded))
 	if got := ups.told(); len(got) != 1 || got[0].Kind != domain.AlertLate || got[0].RunID != r.ID {
-		t.Fatalf("told: %+v", got)
+		t.Fatalf("got alerts %+v", got)
 	}
 
 	// A late run that runs for long causes its alert when it has started, and not again at its end.
@@ -249,16 +249,16 @@ func TestAlertsOfMissedAndLate(t *testing.T) {
 			t.Fatalf("marked %+v, %v", c, err)
 		}
 		if got := ups.told(); len(got) != 1 || got[0].Kind != domain.AlertLate || got[0].RunID != r.ID {
-			t.Fatalf("told: %+v", got)
+			t.Fatalf("got alerts %+v", got)
 		}
 		settle(t, s, settled, result(s, r, outcome))
 		if got := ups.told(); len(got) != 0 {
-			t.Fatalf("told again: %+v", got)
+			t.Fatalf("the run caused a second alert: %+v", got)
 		}
 	}
 }
 
-// A job may name channels that exist, and they stay while it does.
+// A job may only name channels that exist. They cannot be deleted while the job exists.
 func TestAlertChannelsOfJobs(t *testing.T) {
 	s, _ := open(t)
 	channel(t, s, "ops")

@@ -102,7 +102,7 @@ func useCalendar(ctx context.Context, q *sqlcgen.Queries, f *domain.Faults, sche
 	name := sched.Calendar
 	sched.DaysOff = nil
 	if !domain.ValidCalendarName(name) {
-		return nil // no calendar, or compiling the schedule reports the invalid name
+		return nil // the schedule names no calendar, or its compilation reports the invalid name
 	}
 	const field = "schedule.calendar"
 	read := q.CalendarDays
@@ -128,7 +128,7 @@ func useCalendar(ctx context.Context, q *sqlcgen.Queries, f *domain.Faults, sche
 }
 
 // errJoined means that another job began to use a calendar while the calendar's jobs were being locked.
-var errJoined = errors.New("another job uses the calendar by now")
+var errJoined = errors.New("another job began to use the calendar")
 
 // joinTries bounds how often an edit of a calendar is then repeated.
 const joinTries = 5
@@ -147,7 +147,7 @@ func (s *Store) EditCalendar(ctx context.Context, name string, version int, by s
 		}
 	}
 	if errors.Is(err, errJoined) {
-		err = domain.WrapError(domain.Conflict, "other jobs begin to use the calendar just now; try again", err)
+		err = domain.WrapError(domain.Conflict, "jobs begin to use the calendar at the same time; try again", err)
 	}
 	if err != nil {
 		return before, after, err

@@ -23,7 +23,7 @@ func calendar(t testing.TB, s *store.Store, name string) {
 	}
 }
 
-// inCalendar is a job's edit.
+// inCalendar returns an edit that makes a job use a calendar.
 func inCalendar(name string) func(*domain.JobSpec) {
 	return func(sp *domain.JobSpec) { sp.Schedule.Calendar = name }
 }
@@ -164,13 +164,13 @@ func TestCalendarsAreUsedByName(t *testing.T) {
 	_, err = s.DeleteCalendar(t.Context(), "c", 0)
 	says(err, domain.Conflict, "jobs use the calendar; take it out of them first: g/j0 (1), g/j1 (2), g/j2 (3), and 1 more")
 
-	// There is a bound, which an edit of a job that uses the calendar does not meet.
+	// The number of jobs of a calendar is bounded. A job that already uses the calendar can still be edited.
 	exec(t, s, `INSERT INTO jobs (group_name, name, enabled, kind, tags, spec, version, created_at, updated_at, calendar)
 		SELECT 'g', 'x' || i, true, 'none', '{}', '{}', 1, now(), now(), 'c' FROM generate_series(5, $1) i`, domain.MaxCalendarJobs)
 	_, err = s.CreateJob(t.Context(), spec("one more", everySecond, inCalendar("c")), "test")
 	says(err, domain.Invalid, `calendar "c" is used by 1000 jobs, the most that may use one`)
 	if _, after, err := s.SetEnabled(t.Context(), 1, false, 0, "test"); err != nil || after.Version != 2 {
-		t.Errorf("one that uses it: %v", err)
+		t.Errorf("an edit of a job that uses the calendar: %v", err)
 	}
 	exec(t, s, `DELETE FROM jobs WHERE name LIKE 'x%'`)
 
@@ -192,7 +192,7 @@ func TestCalendarsAreUsedByName(t *testing.T) {
 	says(err, domain.NotFound, "there is no calendar of this name")
 }
 
-// While a calendar changes again and again, jobs begin and cease to use it. In the end all have its days.
+// Jobs begin and cease to use a calendar while it is edited repeatedly. At the end, all its jobs have its current days.
 func TestCalendarEditsAgainstJobs(t *testing.T) {
 	s, _ := open(t)
 	calendar(t, s, "c")
@@ -277,7 +277,7 @@ func TestJobsWaitForTheirCalendar(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // or the store would wait for it to be closed
+		t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // an open transaction would block the closing of the store
 		days := fmt.Sprintf(`{"weekdays": [], "dates": ["2030-05-0%d"]}`, n+1)
 		if _, err := tx.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
 			t.Fatal(err)

@@ -57,8 +57,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// ownClock gives a database a clock that can be put forward: every connection of the pool finds functions of
-// the test's own before the built-in ones.
+// ownClock gives the database a clock that the test can move forward: on each connection of the pool, functions of the test
+// replace the built-in clock functions.
 func ownClock(t *testing.T, s *store.Store) {
 	t.Helper()
 	exec(t, s, `CREATE TABLE belfry.test_clock (ahead interval NOT NULL)`)

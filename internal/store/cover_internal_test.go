@@ -120,7 +120,7 @@ func TestNewerThanByIsOneSided(t *testing.T) {
 			st := &slotState{by: x, owners: []engine.LiveRun{live(y)}}
 			o := st.newerThanBy(admitted)
 			if !o.IsZero() && o != y.Owner() {
-				t.Fatalf("covered by %s, which is not there", o)
+				t.Fatalf("covered by %s, which does not exist", o)
 			}
 			return !o.IsZero()
 		}
@@ -130,12 +130,12 @@ func TestNewerThanByIsOneSided(t *testing.T) {
 			}
 		}
 		if meets(a, b, false) && !a.DueAt.Before(b.DueAt) {
-			t.Fatal("it came later, and is taken for older")
+			t.Fatal("a run that is due later counts as older")
 		}
 	})
 }
 
-// A broadcast succeeded if all its shards did, was cancelled if the others were, and failed else.
+// A broadcast succeeded if all its shards succeeded. It was cancelled if all other shards were cancelled. Otherwise it failed.
 func TestJoinedState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := sqlcgen.Broadcast{}

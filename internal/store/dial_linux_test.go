@@ -12,7 +12,7 @@ import (
 // hour. The test uses a peer that never reads, because dropping packets needs privileges.
 func TestDialGivesUpWhatNobodyTakes(t *testing.T) {
 	if testing.Short() {
-		t.Skip("NOT COVERED: it waits for the kernel's patience to end; -short leaves it out")
+		t.Skip("NOT COVERED: a peer that reads nothing, because the kernel gives up late; -short leaves it out")
 	}
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -30,6 +30,6 @@ func TestDialGivesUpWhatNobodyTakes(t *testing.T) {
 	}
 	_, err = conn.Write(make([]byte, 256<<20)) // more than any socket buffers hold
 	if !errors.Is(err, syscall.ETIMEDOUT) {
-		t.Errorf("writing to a host that takes nothing ended with %v", err)
+		t.Errorf("writing to a peer that reads nothing ended with %v", err)
 	}
 }

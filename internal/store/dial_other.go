@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// dial connects to Postgres. Keepalives detect a vanished host between statements. Within a statement, the bound on
-// transactions does.
+// dial connects to Postgres. Between statements, keepalives detect a vanished host. Within a statement, txMax ends the
+// wait.
 func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{
 		Timeout:         10 * time.Second,

@@ -23,9 +23,9 @@ import (
 // slack is how long before its due instant a fire may already be admitted.
 const slack = 250 * time.Millisecond
 
-// TestEditsAgainstPlanning edits, disables, enables, deletes and reschedules jobs that fire every second or two,
-// while two schedulers plan and fire them, and tries fail. An edit holds when it is answered. Afterwards the versions alone
-// say which fire times must have a run, of which version.
+// TestEditsAgainstPlanning edits, disables, enables, deletes and reschedules jobs that fire every second or two, while two
+// schedulers plan and fire them and some attempts fail. An edit must be in force when its call returns. So the versions
+// determine which fire times must have a run, and of which version.
 func TestEditsAgainstPlanning(t *testing.T) {
 	const seconds, jobs = 6, 40
 	url := pgtest.Database(t, store.Migrate)
@@ -120,7 +120,7 @@ func waitUntil(t *testing.T, done func() bool) {
 	defer tick.Stop()
 	for end := time.Now().Add(patience); !done(); <-tick.C {
 		if time.Now().After(end) {
-			t.Fatal("waited in vain")
+			t.Fatal("the condition did not become true in time")
 		}
 	}
 }
@@ -263,7 +263,8 @@ func editAtRandom(ctx context.Context, s *store.Store, rng *rand.Rand, ids []dom
 		if err != nil && domain.CodeOf(err) != domain.NotFound {
 			return err
 		}
-		// Its now may be that of a fire ahead of its due instant; the next tries are two seconds ahead.
+		// An edit takes effect after runs that were fired slightly before they are due. Retries, due in two seconds, must not
+		// delay it.
 		if answered := s.Now(); err == nil && after.UpdatedAt.After(answered.Add(time.Second)) {
 			return fmt.Errorf("version %d of job %d is in force from %v, but the edit was answered at %v", after.Version, id, after.UpdatedAt, answered)
 		}
@@ -282,7 +283,7 @@ type held struct {
 	dues     map[int64]time.Time // due instants by fire time in Unix milliseconds; empty if disabled or deleted
 }
 
-// checkFires compares a job's runs with what its versions say, and returns how many fire times had to have one.
+// checkFires compares a job's runs with the fire times of its versions, and returns how many fire times must have a run.
 func checkFires(t *testing.T, s *store.Store, job domain.JobID) (fires int) {
 	t.Helper()
 	versions := versionsOf(t, s, job)
@@ -315,8 +316,8 @@ func checkFires(t *testing.T, s *store.Store, job domain.JobID) (fires int) {
 		for fire, due := range v.dues {
 			if !seen[fire] && !due.Before(v.from) && due.Before(v.to) {
 				seen[fire] = true
-				// Jitter may put the due instant into a version that began after the fire time. If a later fire time has its
-				// run from the version before, that one was passed over: fire times are decided in order.
+				// With jitter, the due instant may belong to a version that began after the fire time. Such a fire time has no
+				// run if a later fire time got its run from an earlier version, because fire times are decided in order.
 				overtaken := false
 				for later, of := range runs {
 					overtaken = overtaken || fire < v.from.UnixMilli() && later > fire && slices.Min(of) < v.version
@@ -329,17 +330,17 @@ func checkFires(t *testing.T, s *store.Store, job domain.JobID) (fires int) {
 		if missed[fire] {
 			t.Errorf("job %d at %s: a run and a ledger entry", job, time.UnixMilli(fire).UTC())
 		}
-		if !seen[fire] { // it must be one that an edit within the slack took the version of
+		if !seen[fire] { // an edit within the slack may have replaced the run's version
 			if len(got) > 1 || !ownFire(versions, fire, got[0]) {
-				t.Errorf("job %d at %s: runs of versions %v, and no version says so", job, time.UnixMilli(fire).UTC(), got)
+				t.Errorf("job %d at %s: runs of versions %v, but the fire time belongs to none of them", job, time.UnixMilli(fire).UTC(), got)
 			}
 		}
 	}
 	return fires
 }
 
-// ownFire reports whether the version itself had the fire time, due while it held: an edit that changes the jitter
-// gives a fire time that has been served a new due instant, and no second run.
+// ownFire reports whether the version had the fire time, and was current at its due instant. An edit that changes the jitter
+// gives each fire time a new due instant, but a fire time that has a run gets no second one.
 func ownFire(versions []held, fire int64, version int) bool {
 	for i, v := range versions {
 		due, ok := v.dues[fire]
@@ -349,7 +350,7 @@ func ownFire(versions []held, fire int64, version int) bool {
 		if due.Before(v.to.Add(slack)) && !due.Before(v.from) {
 			return true
 		}
-		// Less jitter put the due instant before the edit, while by the version before it was still to come.
+		// The edit reduced the jitter: the due instant is now before the edit, and was after it in the previous version.
 		if i > 0 && due.Before(v.from) {
 			before, ok := versions[i-1].dues[fire]
 			return ok && before.After(v.from)
@@ -358,7 +359,7 @@ func ownFire(versions []held, fire int64, version int) bool {
 	return false
 }
 
-// checkFire judges one fire time by the versions that held from slack before its due instant to that instant.
+// checkFire checks one fire time against the versions that were current at its due instant or within slack before it.
 func checkFire(t *testing.T, job domain.JobID, fire int64, due time.Time, versions []held, got []int, excused bool) int {
 	t.Helper()
 	var may []int
@@ -373,14 +374,14 @@ func checkFire(t *testing.T, job domain.JobID, fire int64, due time.Time, versio
 			sure = false
 		}
 		if v.version == 1 && !due.After(v.from) {
-			sure = false // created at that very millisecond
+			sure = false // the job was created in that millisecond
 		}
 	}
 	at := time.UnixMilli(fire).UTC()
 	switch {
 	case len(got) > 1:
 		t.Errorf("job %d at %s: runs of versions %v", job, at, got)
-	case len(got) == 1 && !sure && len(may) > 0: // an edit came within the slack, of the due instant too
+	case len(got) == 1 && !sure && len(may) > 0: // an edit within the slack also changed the due instant
 	case len(got) == 1 && !slices.Contains(may, got[0]) && !ownFire(versions, fire, got[0]):
 		t.Errorf("job %d at %s: a run of version %d, want one of %v", job, at, got[0], may)
 	case len(got) == 0 && sure && !excused:

@@ -441,7 +441,7 @@ func TestAuditAgainstEdits(t *testing.T) {
 			if err != nil { // report it now: the test waits for the effects of the scheduler
 				var pe *pgconn.PgError
 				if errors.As(err, &pe) {
-					t.Log(pe.Detail, pe.Where) // of a deadlock: the statements
+					t.Log(pe.Detail, pe.Where) // after a deadlock, they name its statements
 				}
 				t.Errorf("a scheduler has ended: %v", err)
 			}
@@ -483,7 +483,7 @@ func TestAuditAgainstEdits(t *testing.T) {
 	// The fire check has found all recorded runs of the schedule and no others.
 	ran := got.Counts[firecheck.FateRan] + got.Counts[firecheck.FateLate] + got.Counts[firecheck.FateNotStarted]
 	recorded := query[int](t, s, `SELECT count(*) FROM runs WHERE cause IN ('schedule', 'misfire') AND fire_time <= $1`, end)
-	if ran < recorded-jobs || ran > recorded+jobs { // one a job may have been admitted ahead of the last edit
+	if ran < recorded-jobs || ran > recorded+jobs { // for each job, one run may have been admitted just before the last edit
 		t.Errorf("the fire check found %d runs, but %d are recorded", ran, recorded)
 	}
 }

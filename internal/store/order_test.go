@@ -109,7 +109,7 @@ func TestDeleteSeesConcurrentRuns(t *testing.T) {
 			job := create(t, s, "a", func(sp *domain.JobSpec) { sp.Retries = 1 })
 			conn := other(t, s)
 			deleted := make(chan error, 1)
-			remove := func() { // begins to delete while a transaction is open, and waits until it is stuck behind it
+			remove := func() { // begins to delete the job, and waits until the deletion waits for the open transaction
 				go func() {
 					_, err := s.DeleteJob(t.Context(), job.ID, 0, "test")
 					deleted <- err

@@ -9,8 +9,8 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 )
 
-// standingClock gives a database a clock that stands, half a second after a whole one, until it is put forward: how many
-// fire times a pause holds does not depend on the instant the test began at, nor on how long it takes.
+// standingClock stops the database's clock half a second before a whole second. Only ahead moves it forward, so the number
+// of fire times in a pause does not depend on when the test begins or how long it takes.
 func standingClock(t *testing.T, s *store.Store) {
 	t.Helper()
 	ownClock(t, s)
@@ -101,7 +101,7 @@ func TestPauseOfAGroup(t *testing.T) {
 		t.Fatalf("planned in the pause: %+v", got.Runs)
 	}
 	if got := planDue(t, s); got.Jobs > 1 {
-		t.Fatalf("%d jobs are looked at, though three are parked", got.Jobs)
+		t.Fatalf("%d jobs were visited, although three are parked", got.Jobs)
 	}
 	ids, err := s.Trigger(t.Context(), skip.ID, domain.Trigger{Cause: domain.CauseManual})
 	if err != nil || len(ids) != 1 {
@@ -128,7 +128,7 @@ func TestPauseOfAGroup(t *testing.T) {
 		t.Errorf("resumed twice: %v", err)
 	}
 	if n := query[int64](t, s, `SELECT count(*) FROM group_pauses WHERE NOT released`); n != 0 {
-		t.Errorf("%d pauses are still tended", n)
+		t.Errorf("%d pauses are not released", n)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestKilledBesideAPause(t *testing.T) {
 	pauseGroup(t, s, until)
 	ahead(t, s, until-2*time.Second)
 	if n := len(planDue(t, s).Runs); n < 3 {
-		t.Fatalf("%d runs are planned for when the pause is over", n)
+		t.Fatalf("%d runs are planned for the time after the pause, want at least 3", n)
 	}
 	second := query[domain.RunID](t, s, `SELECT id FROM runs_live WHERE job_id = $1 ORDER BY due_at OFFSET 1 LIMIT 1`, job.ID)
 	if _, err := s.RequestKill(t.Context(), second, domain.ReasonKilled, "ann"); err != nil {
@@ -209,8 +209,8 @@ func TestEditBeforeAPauseIsTended(t *testing.T) {
 	}
 }
 
-// Editing, disabling or deleting a job during a pause ends the version that the pause held up. Its fire times are
-// recorded in the ledger.
+// If a job is edited, disabled or deleted during a pause, its version ends. The fire times of that version in the pause
+// are recorded in the ledger.
 func TestEditInAPause(t *testing.T) {
 	s, _ := open(t)
 	standingClock(t, s)

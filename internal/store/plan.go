@@ -186,7 +186,7 @@ func (s *Store) decide(ctx context.Context, tx pgx.Tx, q *sqlcgen.Queries, jobs 
 		}, now.UTC(), set)
 		w.replanned = def.validFrom
 		for _, p := range pauses[def.Group] {
-			for _, at := range []time.Time{p.From, p.To} { // the end of a pause is set before it comes
+			for _, at := range []time.Time{p.From, p.To} { // To may be later than the present
 				if at.After(w.replanned) {
 					w.replanned = at
 				}
@@ -381,5 +381,5 @@ func claimed(r sqlcgen.ClaimNearRow) engine.Due {
 	}
 }
 
-// errRepeat means that another transaction was faster. The caller should try again.
-var errRepeat = errors.New("another transaction was faster")
+// errRepeat means that another transaction changed the same rows first. The caller should try again.
+var errRepeat = errors.New("another transaction changed the same rows first")

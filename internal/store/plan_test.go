@@ -10,7 +10,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 )
 
-// fates returns what became of a job's fire times before a minute ago.
+// fates returns how many of a job's fire times have a run and how many are in the ledger, without those of the last minute.
 func fates(t *testing.T, s *store.Store, job domain.JobID) (runs, ledgered int64) {
 	t.Helper()
 	return query[int64](t, s, `SELECT count(*) FROM runs WHERE job_id = $1 AND fire_time < now() - interval '1 minute'`, job),
@@ -72,8 +72,8 @@ func edit(t *testing.T, s *store.Store, description string) error {
 	return err
 }
 
-// One decision is bounded. An edit that comes before the pre-read, after a long outage, must take as many as it
-// needs, or the rest of the missed fire times would be in no ledger.
+// One decision covers a bounded number of fire times. An edit after a long outage must make as many decisions as
+// necessary. Otherwise, some missed fire times would not be recorded in the ledger.
 func TestEditAfterALongOutageLosesNothing(t *testing.T) {
 	for _, change := range []string{"edit", "disable", "delete"} {
 		t.Run(change, func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestDueJobsAreShared(t *testing.T) {
 	}
 }
 
-// A run whose ring died is taken over after StrandedAfter, once, and no longer when it is past the tolerance.
+// If the scheduler of a planned run dies, another one takes the run over once, after StrandedAfter and within the tolerance.
 func TestClaimNearTakesOver(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a", everySecond)
@@ -221,7 +221,7 @@ func TestRunThatNoSchedulerPlanned(t *testing.T) {
 	taken := time.Now().Add(4 * time.Second).Truncate(time.Second)
 	exec(t, s, `INSERT INTO runs_live (id, job_id, job_version, group_name, cause, fire_time, due_at, param) VALUES ($1, $2, 1, 'g', 'schedule', $3, $3, 'mine')`,
 		domain.ScheduledRunID(jobs[0].ID, taken, 0), jobs[0].ID, taken)
-	other, _ := openAt(t, s.Pool().Config().ConnString()) // without the versions that the first one knows
+	other, _ := openAt(t, s.Pool().Config().ConnString()) // a second store, whose cache of versions is empty
 	planned, err := other.PlanDue(t.Context(), 10, false)
 	if err != nil {
 		t.Fatal(err)
@@ -247,7 +247,7 @@ func TestPlannedRunsByCopy(t *testing.T) {
 	create(t, s, "young", everySecond, parallel)
 	old := create(t, s, "old", everySecond, parallel)
 	exec(t, s, `UPDATE job_versions SET valid_from = valid_from - interval '1 hour' WHERE job_id = $1`, old.ID)
-	other, _ := openAt(t, s.Pool().Config().ConnString()) // without the versions that the first one knows
+	other, _ := openAt(t, s.Pool().Config().ConnString()) // a second store, whose cache of versions is empty
 	if _, err := other.PlanDue(t.Context(), 10, false); err != nil {
 		t.Fatal(err)
 	}

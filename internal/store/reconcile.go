@@ -221,7 +221,7 @@ func (s *Store) RequestKill(ctx context.Context, id domain.RunID, reason domain.
 				Message: killedBy(by), FinishedAt: s.Now(),
 			}})
 			if err == nil && out.Result.Dispositions[0] != engine.Settled {
-				return domain.WrapError(domain.Unavailable, "the run is changing hands; try again", errRepeat)
+				return domain.WrapError(domain.Unavailable, "another transaction is changing the run; try again", errRepeat)
 			}
 			return err
 		}
@@ -232,8 +232,8 @@ func (s *Store) RequestKill(ctx context.Context, id domain.RunID, reason domain.
 		if err == nil && len(marked) == 0 {
 			return finalOrUnknown(ctx, q, id)
 		}
-		if err == nil && marked[0].Instance == nil { // unbound since it was read: no instance would confirm the kill
-			return domain.WrapError(domain.Unavailable, "the run is changing hands; try again", errRepeat)
+		if err == nil && marked[0].Instance == nil { // the run was unbound meanwhile, so no instance would confirm the kill
+			return domain.WrapError(domain.Unavailable, "another transaction is changing the run; try again", errRepeat)
 		}
 		return err
 	})

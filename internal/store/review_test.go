@@ -9,8 +9,8 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 )
 
-// A fire time that is made up for days later has a run whose day has no partition yet: the block policy must be able
-// to end it all the same, and must not keep the jobs of the same batch from firing.
+// If a misfire policy serves a fire time days later, the day of the run has no partition yet. The block policy must still
+// be able to end the run, without delaying other jobs of the same batch.
 func TestMissingDayDelaysNoOtherJob(t *testing.T) {
 	s, _ := open(t)
 	old := create(t, s, "old", func(sp *domain.JobSpec) {

@@ -23,9 +23,9 @@ const (
 	batch    = 1000
 )
 
-// TestQueriesScale runs the hot methods on a million jobs, a million past and fifty thousand live runs: with the
-// statistics of empty tables, then with true ones, eight full batches each on one connection. Postgres' own counters
-// say how many rows sequential scans have read. Full batches that joined by nested loops would take seconds.
+// TestQueriesScale runs the hot methods on a million jobs, a million past runs and fifty thousand live runs. It runs eight
+// rounds of full batches with the statistics of empty tables, and eight with true statistics, all on one connection.
+// Postgres's counters show how many rows sequential scans have read. A nested loop over full batches would take seconds.
 func TestQueriesScale(t *testing.T) {
 	if testing.Short() {
 		t.Skip("NOT COVERED: the plans of the hot queries, with -short")
@@ -37,7 +37,7 @@ func TestQueriesScale(t *testing.T) {
 	w := &scale{t: t, s: s, slowest: make(map[string]time.Duration)}
 	before := w.read(bigTables)
 	if n := query[int64](t, s, `SELECT count(*) FROM job_due WHERE version > 0`); w.read(bigTables)-before < n {
-		t.Fatal("the counters do not count, so this test would not fail")
+		t.Fatal("the counters do not change, so this test cannot fail")
 	}
 	t.Run("statistics of empty tables", func(t *testing.T) { w.t = t; w.rounds() })
 	exec(t, s, `ANALYZE`)
@@ -66,7 +66,7 @@ func fillWorld(t *testing.T, s *store.Store) {
 		SELECT 'g', 'j' || i, true, 'fixed_rate', $1::jsonb, 1, now(), now() FROM generate_series(1, $2) i`, jobSpec, manyJobs)
 	exec(t, s, `INSERT INTO job_versions (job_id, version, spec, created_at, valid_from, changed_by, change)
 		SELECT i, 1, $1::jsonb, now(), now(), 'test', 'created' FROM generate_series(1, $2) i`, jobSpec, manyJobs)
-	// Every 40th job is due now; a thousand have lost their chain.
+	// Every 40th job is due in 4 s.
 	exec(t, s, `INSERT INTO job_due (job_id, version, next_fire_time, next_due_at)
 		SELECT i, 1, f, f FROM (SELECT i, date_trunc('ms', now()) + CASE WHEN i % 40 = 0 THEN interval '4 s' ELSE i * interval '0.1 s' + interval '1 h' END AS f
 		  FROM generate_series(1, $1::int) i) x`, manyJobs)
@@ -77,7 +77,7 @@ func fillWorld(t *testing.T, s *store.Store) {
 		       1 + i % 100000, 1, 'g', 'schedule', 'succeeded', '', '', '', 1, now(), now(), now(), now(), 0, ''
 		  FROM generate_series(1, $1) i`, manyPast)
 	exec(t, s, `RESET session_replication_role`)
-	// Live: a third runs, a third waits for an instance, a third is held by one job after another.
+	// A third of the live runs is running, a third waits for an instance, and a third is held.
 	exec(t, s, `INSERT INTO runs_live (id, job_id, job_version, group_name, cause, state, admitted, held, held_on, instance, boot_id, due_at, rung_at)
 		SELECT overlay(gen_random_uuid()::text placing substr(first_run_id(now())::text, 1, 14) from 1)::uuid,
 		       1 + i, 1, 'g', 'manual', CASE i % 3 WHEN 0 THEN 'running' WHEN 1 THEN 'queued' ELSE 'pending' END, true,
@@ -95,7 +95,7 @@ type scale struct {
 	slowest map[string]time.Duration
 }
 
-// bigTables are those of which no hot method may read much in sequence; live ones are small, and reconcilers may.
+// bigTables selects the tables that no method may scan. The tables of live runs are small, and reconcilers may scan them.
 const bigTables = `relname IN ('jobs', 'job_due', 'job_versions', 'block_slots') OR relname LIKE 'runs_history%'`
 
 func (w *scale) read(condition string) int64 {
@@ -104,8 +104,8 @@ func (w *scale) read(condition string) int64 {
 	return query[int64](w.t, w.s, `SELECT COALESCE(sum(seq_tup_read), 0)::bigint FROM pg_stat_user_tables WHERE schemaname = 'belfry' AND (`+condition+`)`)
 }
 
-// looked counts the entries of the indexes on live runs and due jobs that were looked at. A plan that joins on an instant which many runs
-// share, as those of a whole second do, looks at each of them for each.
+// looked returns how many entries of the indexes on live runs and due jobs were read. Many runs share a due instant. If a plan
+// joins on it, it reads the entries of all these runs for each of them.
 func (w *scale) looked() int64 {
 	w.t.Helper()
 	exec(w.t, w.s, `SELECT pg_stat_force_next_flush()`)
@@ -133,7 +133,7 @@ func (w *scale) idle() {
 		}
 	}
 	if n := w.looked() - looked; n > batch {
-		w.t.Errorf("ten times nothing was due, and %d index entries were looked at", n)
+		w.t.Errorf("ten searches that found no due job read %d index entries", n)
 	}
 }
 
@@ -156,8 +156,8 @@ func (w *scale) measure(name string, hot bool, call func() error) {
 	if n := w.read(`relname IN ('runs_live', 'runs_waiting')`) - live; hot && n > 5*batch {
 		w.t.Errorf("%s read %d live rows in sequence", name, n)
 	}
-	if n := w.looked() - looked; hot && n > 2*manyLive { // a batch times a batch is a million
-		w.t.Errorf("%s looked at %d index entries", name, n)
+	if n := w.looked() - looked; hot && n > 2*manyLive { // a nested loop over two batches reads a million
+		w.t.Errorf("%s read %d index entries", name, n)
 	}
 }
 
@@ -182,7 +182,7 @@ func (w *scale) round() {
 		SELECT overlay(gen_random_uuid()::text placing substr(first_run_id(now())::text, 1, 14) from 1)::uuid,
 		       100000 + i * 40, 1, 'g', 'manual', date_trunc('ms', now()) FROM generate_series(1, $1) i`, batch)
 	var near []engine.Due
-	// It looks at all live runs now and then, but not in the next call.
+	// Every few seconds, ClaimNear searches all live runs for stranded ones. The call after that must not.
 	w.reconciler("ClaimNear", func() (err error) {
 		near, _, err = s.ClaimNear(ctx, 2*batch)
 		near = slices.DeleteFunc(near, func(d engine.Due) bool { return d.JobID < 100_000 }) // retries of the rounds before
@@ -191,7 +191,7 @@ func (w *scale) round() {
 	looked := w.looked()
 	_, _, err := s.ClaimNear(ctx, batch)
 	if n := w.looked() - looked; err != nil || n > 5*batch {
-		w.t.Errorf("ClaimNear looked at %d index entries of live runs, %v", n, err)
+		w.t.Errorf("ClaimNear read %d index entries of live runs, %v", n, err)
 	}
 	if len(near) != batch {
 		w.t.Fatalf("claimed %d", len(near))

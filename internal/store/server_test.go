@@ -72,7 +72,7 @@ func TestBackendKilled(t *testing.T) {
 			}
 		}
 	}
-	// In the middle of a transaction that waits for a lock.
+	// The next backend is killed while its transaction waits for a lock.
 	tx, err := conn.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -154,8 +154,8 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// A process that stops in the middle of a transaction loses its locks after a second: long before whoever waits for them
-// would give up.
+// If a process stops in the middle of a transaction, Postgres releases its locks after a second, long before the waiting
+// transactions time out.
 func TestFrozenTransaction(t *testing.T) {
 	s, _ := open(t)
 	create(t, s, "a")

@@ -72,7 +72,7 @@ func TestDispositions(t *testing.T) {
 	}
 }
 
-// A failure that was settled as a retry, which then was killed, is a repeat when it comes again.
+// A failure is settled, and then a kill ends the run before its retry. If the failure is reported again, it is a repeat.
 func TestRepeatOfAnAttemptBeforeAKill(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a", func(sp *domain.JobSpec) { sp.Retries = 1 })
@@ -243,10 +243,10 @@ func TestDeletedJob(t *testing.T) {
 		}
 	}
 	if n := query[int64](t, s, `SELECT count(*) FROM runs_history WHERE state = 'cancelled' AND reason = 'job_deleted'`); n != 4 {
-		t.Errorf("%d runs ended as cancelled/job_deleted; held 2, pending 1, waiting 1", n)
+		t.Errorf("%d runs ended as cancelled/job_deleted, want 4: two held, one pending, one waiting", n)
 	}
 	if n := query[int64](t, s, `SELECT count(*) FROM runs_live`) + query[int64](t, s, `SELECT count(*) FROM runs_waiting`); n != 1 {
-		t.Errorf("%d rows of unfinished runs; one runs", n)
+		t.Errorf("%d rows of unfinished runs, want only the running one", n)
 	}
 	res := settle(t, s, settled, result(s, running, domain.OutcomeFailed))
 	if res.Changes[0].State != domain.Failed || len(ups.ups) != 0 {
@@ -315,7 +315,7 @@ func TestFixedDelayGoesOnOnce(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for want := range 2 { // it is found once, and then has ended
+	for want := range 2 { // the first call ends the chain, the second finds nothing
 		n, err := s.GoOnChains(t.Context(), 10)
 		if err != nil || n != 1-want || next() != nil {
 			t.Errorf("the chain past its end: %d, %v, next %v", n, err, next())
@@ -451,7 +451,7 @@ func TestBroadcastOwnsItsSlot(t *testing.T) {
 	}
 }
 
-// A ring entry from before an edit must not expand the run by the old version.
+// A ring entry from before an edit must not expand the run with the old version.
 func TestStaleEntryOfABroadcast(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a", everySecond, func(sp *domain.JobSpec) { sp.Route = domain.RouteBroadcast })
@@ -476,9 +476,9 @@ func TestStaleEntryOfABroadcast(t *testing.T) {
 	}
 }
 
-// Two dispatchers settle the last two shards in interleaved transactions, a thousand times. One of them joins, whichever
-// is second: the children are asked for exactly once. In every other round both transactions are held up until each has
-// begun, so that they surely overlap.
+// Two dispatchers settle the last two shards of a broadcast at the same time, a thousand times. The later one joins the
+// broadcast, so each child is requested exactly once. In half of the rounds, a lock delays both transactions until both have
+// begun, so that they certainly overlap.
 func TestLastTwoShards(t *testing.T) {
 	url := pgtest.Database(t, store.Migrate)
 	a, upsA := openAt(t, url)
@@ -489,7 +489,7 @@ func TestLastTwoShards(t *testing.T) {
 		sp.Route = domain.RouteBroadcast
 		sp.Children = []domain.Child{{JobID: child.ID, On: domain.OnAlways}, {JobID: other.ID, On: domain.OnSuccess}}
 	}
-	// With a slot, which both lock first, and without one, so that they meet at the broadcast itself.
+	// The transactions of a serial job first lock its slot. Those of a parallel job first meet at the broadcast.
 	jobs := []domain.Job{create(t, a, "serial", broadcast), create(t, a, "parallel", broadcast, parallel)}
 	gates, _ := openAt(t, url)
 	rounds := 1000
@@ -532,7 +532,7 @@ func TestLastTwoShards(t *testing.T) {
 	}
 }
 
-// gate locks a broadcast. The returned function lets two settle transactions pass, once both wait for it.
+// gate locks a broadcast. The returned function waits until two transactions wait for the lock, and releases it.
 func gate(t *testing.T, s *store.Store, broadcast domain.RunID) (open func()) {
 	t.Helper()
 	tx, err := s.Pool().Begin(t.Context())
@@ -544,7 +544,7 @@ func gate(t *testing.T, s *store.Store, broadcast domain.RunID) (open func()) {
 	}
 	return func() {
 		t.Helper()
-		// Asked through the gate's own transaction, which must not be idle for a second.
+		// The query uses the locking transaction, because Postgres ends a transaction that is idle for a second.
 		for waiting := 0; waiting < 2; {
 			if err := tx.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
 				WHERE NOT l.granted AND a.datname = current_database()`).Scan(&waiting); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 )
 
-// perInstance is a broadcast that looks at its own instance alone.
+// perInstance makes the job a broadcast of scope instance.
 func perInstance(sp *domain.JobSpec) {
 	sp.Route, sp.BlockScope = domain.RouteBroadcast, domain.ScopeInstance
 }
@@ -96,7 +96,7 @@ func TestShardsWaitOnTheirInstance(t *testing.T) {
 	noOwners(t, s)
 }
 
-// With a fixed number of shards several share an instance, and its slot until the last of them has left.
+// If the number of shards is fixed, several shards can share an instance. They keep its slot until the last of them ends.
 func TestShardsShareAnInstance(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a", perInstance, func(sp *domain.JobSpec) { sp.Shards = 3 })
@@ -110,7 +110,7 @@ func TestShardsShareAnInstance(t *testing.T) {
 	if res := settle(t, s, settled, result(s, first.Bound[0], domain.OutcomeSucceeded)); len(res.Released) != 0 {
 		t.Errorf("released %+v although a shard still runs on the instance", res.Released)
 	}
-	// The other one on i1 is refused by it. The held shards are found by the reconciler.
+	// i1 refuses its other shard, so the slot is free. The reconciler releases the held shard.
 	refused := slices.IndexFunc(first.Bound[1:], func(r engine.LiveRun) bool { return r.Instance == "i1" }) + 1
 	r := first.Bound[refused]
 	if waiting, _, err := s.Unbind(t.Context(), []store.Refusal{{RunID: r.ID, Attempt: 1, Bind: r.Bind, Why: "full"}}); err != nil || len(waiting) != 1 {
@@ -150,7 +150,8 @@ func TestShardsDiscarded(t *testing.T) {
 	noOwners(t, s)
 }
 
-// Ahead of due a broadcast only takes what is free: whether it is held or discarded is decided at due, for all shards.
+// Before it is due, a broadcast takes its slots only if all are free. Otherwise it is tried again at its due instant, when
+// shards whose slot is taken are held or discarded.
 func TestShardsAheadOfDue(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a", perInstance, func(sp *domain.JobSpec) { sp.Block = domain.BlockDiscardLater })
@@ -171,11 +172,11 @@ func TestShardsAheadOfDue(t *testing.T) {
 		t.Fatalf("%+v, %v", out, err)
 	}
 	if n := query[int64](t, s, `SELECT count(*) FROM block_slots WHERE owner = $1`, near[0].RunID); n != 0 {
-		t.Error("a broadcast that comes back at due owns a slot")
+		t.Error("a broadcast that is tried again at its due instant owns a slot")
 	}
 }
 
-// A shard that is tried again has left its slot meanwhile, as every run in scope instance.
+// Like every run of scope instance, a shard gives up its slot before it is retried.
 func TestShardRetried(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a", perInstance, func(sp *domain.JobSpec) { sp.Retries = 1 })
@@ -198,7 +199,7 @@ func TestShardRetried(t *testing.T) {
 	}
 }
 
-// A shard that is run again is that shard alone: it is not expanded, stays on its instance, and joins by itself.
+// If a user runs one shard again, the new run is not expanded again, keeps its pin, and joins by itself.
 func TestOneShardIsRunAgain(t *testing.T) {
 	s, ups := open(t)
 	child := create(t, s, "child")

@@ -21,7 +21,7 @@ import (
 
 func instanceScope(sp *domain.JobSpec) { sp.BlockScope = domain.ScopeInstance }
 
-// drain settles what is bound and fires what that releases, until nothing is left, and returns the order of starts.
+// drain settles the bound runs and admits the runs that they release, until none is left. It returns the order of starts.
 func drain(t testing.TB, s *store.Store, out store.Admitted) []domain.RunID {
 	t.Helper()
 	var order []domain.RunID
@@ -37,7 +37,7 @@ func drain(t testing.TB, s *store.Store, out store.Admitted) []domain.RunID {
 	return order
 }
 
-// In both scopes each end lets the next held run in, without a reconciler's help, and in order.
+// In both scopes, the end of each run releases the next held run, in order and without a reconciler.
 func TestHeldRunsFollowInOrder(t *testing.T) {
 	for _, scope := range []domain.BlockScope{domain.ScopeCluster, domain.ScopeInstance} {
 		t.Run(string(scope), func(t *testing.T) {
@@ -83,13 +83,13 @@ func TestStrandedFiresComeFirst(t *testing.T) {
 				return out
 			}
 			if out := fire(runs[2]); len(out.Held) != 1 {
-				t.Fatalf("the last one overtook: %+v", out)
+				t.Fatalf("the last run overtook the others: %+v", out)
 			}
 			first := fire(runs[0])
 			if len(first.Bound) != 1 {
 				t.Fatalf("the first one: %+v", first)
 			}
-			// Its end finds the second one stranded still, and the third one held.
+			// When the first run ends, the second is still stranded, and the third is held.
 			if res := settle(t, s, settled, result(s, first.Bound[0], domain.OutcomeSucceeded)); len(res.Released) != 0 {
 				t.Fatalf("the third one was released before the second: %+v", res.Released)
 			}
@@ -98,13 +98,13 @@ func TestStrandedFiresComeFirst(t *testing.T) {
 				t.Fatalf("the second one: %+v", second)
 			}
 			if res := settle(t, s, settled, result(s, second.Bound[0], domain.OutcomeSucceeded)); len(res.Released) != 1 || res.Released[0].RunID != runs[2].RunID {
-				t.Fatalf("at last: %+v", res)
+				t.Fatalf("after the second run: %+v", res)
 			}
 		})
 	}
 }
 
-// A stranded run that is dropped, by its misfire policy or an edit, does not keep the slot that was kept for it.
+// A slot that was kept for a stranded run becomes free if the misfire policy or an edit drops the run.
 func TestDroppedStrandedRunFreesItsPlace(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a")
@@ -133,7 +133,7 @@ func TestRetryKeepsTheSlot(t *testing.T) {
 		t.Fatalf("the second run: %+v", out)
 	}
 	if res := settle(t, s, settled, result(s, run, domain.OutcomeFailed)); len(res.Released) != 0 {
-		t.Fatalf("a retry let %+v in", res.Released)
+		t.Fatalf("a retry released %+v", res.Released)
 	}
 	exec(t, s, `UPDATE runs_live SET due_at = date_trunc('ms', now()) WHERE id = $1`, run.ID)
 	if n, err := s.ReplanOverdue(t.Context(), 10); err != nil || n != 1 {
@@ -179,7 +179,7 @@ func TestQueueFullAndDiscardLater(t *testing.T) {
 	start(t, s, later.ID)
 }
 
-// Ahead of due a run takes a free slot and nothing else.
+// Before it is due, a run only takes a free slot. If the slot is taken, the run is tried again at its due instant.
 func TestAheadOfDue(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "a")
@@ -189,15 +189,15 @@ func TestAheadOfDue(t *testing.T) {
 	near := claim(t, s)
 	out := admit(t, s, near)
 	if len(out.Later) != 1 || !out.Later[0].AtDue || len(out.Held) != 0 {
-		t.Fatalf("ahead of due, the slot taken: %+v", out)
+		t.Fatalf("before due, with the slot taken: %+v", out)
 	}
 	settle(t, s, settled, result(s, run, domain.OutcomeSucceeded))
 	if out = admit(t, s, near); len(out.Bound) != 1 {
-		t.Fatalf("ahead of due, the slot free: %+v", out)
+		t.Fatalf("before due, with the slot free: %+v", out)
 	}
 }
 
-// bells checks from outside that no two runs of a serial job are in hand at once.
+// bells checks, without the store, that no two runs of a job are bound at once.
 type bells struct {
 	mu     sync.Mutex
 	inHand map[string]domain.RunID // by job and, in scope instance, instance
@@ -221,8 +221,9 @@ func (b *bells) gave(key string, id domain.RunID) {
 	}
 }
 
-// TestSlotsUnderFire has many goroutines on two stores trigger, admit, settle, fail, hand back and kill runs of
-// jobs of both scopes that run one at a time, half of which cover. No two runs are ever in hand at once, and in the end all have ended: no slot leaks.
+// In TestSlotsUnderFire, many goroutines on two stores trigger, admit, settle, fail, hand back and kill runs. The jobs have both
+// scopes and run one at a time; half of them have the policy cover_early. No two runs of a job are bound at once, and in
+// the end all runs have ended and all slots are free.
 func TestSlotsUnderFire(t *testing.T) {
 	url := pgtest.Database(t, store.Migrate)
 	a, _ := openAt(t, url)
@@ -275,7 +276,7 @@ func TestSlotsUnderFire(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(check.bad) > 0 {
-		t.Errorf("%d times two runs at once: %s", len(check.bad), check.bad[0])
+		t.Errorf("two runs were bound at once, %d times: %s", len(check.bad), check.bad[0])
 	}
 	if ctx.Err() != nil {
 		t.Fatalf("runs are left: %v", column[string](t, a, `SELECT job_id || ' ' || state || ' held ' || held || ' by ' || COALESCE(held_by::text, '')
@@ -289,7 +290,7 @@ func TestSlotsUnderFire(t *testing.T) {
 	}
 }
 
-// fray is what the goroutines of TestSlotsUnderFire share.
+// fray is the state that the goroutines of TestSlotsUnderFire share.
 type fray struct {
 	t      *testing.T
 	ctx    context.Context
@@ -322,14 +323,14 @@ func transient(err error) bool {
 	return err == nil || c == domain.Unavailable || c == domain.Conflict || c == domain.NotFound
 }
 
-// left reports whether runs are left to end.
+// left reports whether unfinished runs are left.
 func (f *fray) left(s *store.Store) bool {
 	var n int
 	err := s.Pool().QueryRow(f.ctx, `SELECT count(*) FROM runs_live`).Scan(&n)
 	return err == nil && n > 0 && f.ctx.Err() == nil
 }
 
-// ring is a scheduler with the reconcilers in it.
+// ring acts as a scheduler and as the reconcilers.
 func (f *fray) ring(s *store.Store, rng *rand.Rand) error {
 	for f.left(s) {
 		var due []engine.Due
@@ -413,7 +414,7 @@ func (f *fray) admit(s *store.Store, rng *rand.Rand, due []engine.Due) error {
 	f.bound(out.Bound)
 	f.covered(out.Kills, out.Released)
 	if err != nil && transient(err) {
-		f.fire <- due // as a ring would
+		f.fire <- due // a scheduler retries too
 		return nil
 	}
 	if len(out.Later) > 0 {
@@ -422,7 +423,7 @@ func (f *fray) admit(s *store.Store, rng *rand.Rand, due []engine.Due) error {
 	return err
 }
 
-// settleRuns is executors and their dispatcher.
+// settleRuns acts as the executors and their dispatcher.
 func (f *fray) settleRuns(s *store.Store, rng *rand.Rand) error {
 	for f.left(s) {
 		var r engine.LiveRun
@@ -433,7 +434,7 @@ func (f *fray) settleRuns(s *store.Store, rng *rand.Rand) error {
 		}
 		e := result(s, r, domain.OutcomeSucceeded)
 		dice := rng.IntN(6)
-		// In scope cluster the slot stays with a run that is tried or routed again.
+		// In scope cluster, a run keeps its slot when it is retried or routed again.
 		if again := dice == 0 && r.Attempt == 1 || dice == 1 || dice == 2; !again || f.scope[r.JobID] == domain.ScopeInstance || f.covers[r.JobID] {
 			f.check.gave(f.key(r), r.ID)
 		}
@@ -506,8 +507,8 @@ func TestHeldByNamesTheOwner(t *testing.T) {
 	}
 }
 
-// A run that covers a waiting run locks its entry in runs_waiting first, in the same order as AssignWaiting. Otherwise
-// the two could deadlock.
+// Before a run covers a waiting run, it locks the entry of the waiting run in runs_waiting, and then the run, in the same
+// order as AssignWaiting. Otherwise the two could deadlock.
 func TestCoverLocksWhatWaitsFirst(t *testing.T) {
 	s, _ := open(t)
 	job := create(t, s, "j", func(sp *domain.JobSpec) { sp.Block = domain.BlockCoverEarly })
@@ -547,7 +548,7 @@ func TestCoverLocksWhatWaitsFirst(t *testing.T) {
 		}
 	}
 	if err := lock(`SELECT 1 FROM runs_live WHERE id = $1 FOR UPDATE NOWAIT`); err != nil {
-		t.Errorf("it waits for the run among the waiting, and holds the run: %v", err)
+		t.Errorf("the transaction waits for the entry in runs_waiting and has locked the run: %v", err)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)

@@ -8,10 +8,10 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 )
 
-// TestSmallBatches fires and settles one run at a time while some thousands are live: so many that reading all of them is dear,
-// and so few that a planner which takes a batch for a thousand runs would do it.
+// TestSmallBatches fires and settles single runs while 3,000 runs are live. Reading all of them for one run is expensive, but
+// a planner that estimates each batch at a thousand runs would choose to do so.
 func TestSmallBatches(t *testing.T) {
-	s, _ := openAt(t, pgtest.Database(t, store.Migrate), 1) // counters are a connection's own until it hands them in
+	s, _ := openAt(t, pgtest.Database(t, store.Migrate), 1) // one connection, because each keeps its counters until it flushes them
 	exec(t, s, `INSERT INTO groups (name, token_sha256) VALUES ('g', 'x')`)
 	job := create(t, s, "a", parallel)
 	family := create(t, s, "b", parallel, func(sp *domain.JobSpec) { sp.Children = []domain.Child{{JobID: job.ID, On: domain.OnSuccess}} })
@@ -29,7 +29,7 @@ func TestSmallBatches(t *testing.T) {
 		before := w.looked()
 		do()
 		if n := w.looked() - before; n > live/10 {
-			t.Errorf("%s looked at %d index entries, of %d live runs", name, n, live)
+			t.Errorf("%s read %d index entries; there are %d live runs", name, n, live)
 		}
 	}
 	for _, j := range []domain.Job{job, family, slotted} {

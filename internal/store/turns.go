@@ -33,9 +33,9 @@ func (s *Store) CountRoutes(ctx context.Context, n map[domain.JobID]int) (map[do
 	return out, nil
 }
 
-// TakeTurns counts runs that are about to be routed by how often, or how long ago, each instance was used. It returns
-// the numbers by instance from before; each run goes to the instance with the smallest. All dispatchers share the
-// numbers. The number of an instance that is no longer known is deleted.
+// TakeTurns counts runs that are about to be routed as uses of instances, and returns the previous numbers by instance.
+// Each run goes to the instance with the smallest number: the least frequently or the least recently used one. All
+// dispatchers share the numbers. The number of an instance that is no longer known is deleted.
 func (s *Store) TakeTurns(ctx context.Context, turns map[domain.JobID]engine.Turns) (map[domain.JobID]map[string]int64, error) {
 	var p sqlcgen.TakeTurnsParams
 	for _, id := range slices.Sorted(maps.Keys(turns)) {

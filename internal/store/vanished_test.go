@@ -18,8 +18,8 @@ import (
 	"github.com/belfryhq/belfry/internal/store"
 )
 
-// relay passes connections on to Postgres, until it takes what is sent and passes nothing: then both sides believe that
-// the other one is there, as behind a pooler whose server has vanished.
+// relay forwards connections to Postgres. When it is silent, it reads data and discards it, but keeps the connections open,
+// like a pooler whose server has vanished.
 type relay struct {
 	url    string
 	silent atomic.Bool
@@ -96,7 +96,7 @@ func (r *relay) copy(dst, src net.Conn) {
 			continue
 		}
 		if _, err := dst.Write(buf[:n]); err != nil {
-			_, _ = io.Copy(io.Discard, src) // until the other side ends it
+			_, _ = io.Copy(io.Discard, src) // until src is closed
 			return
 		}
 	}
@@ -106,7 +106,7 @@ func (r *relay) copy(dst, src net.Conn) {
 // listening connection.
 func TestSilentServerIsGivenUp(t *testing.T) {
 	if testing.Short() {
-		t.Skip("NOT COVERED: it waits for all bounds to pass; -short leaves it out")
+		t.Skip("NOT COVERED: calls to a silent server, which must reach their timeouts; -short leaves it out")
 	}
 	t.Parallel()
 	database := pgtest.Database(t, store.Migrate)

@@ -32,7 +32,7 @@ func newSeal(key string) *seal {
 	}
 	gcm, err := cipher.NewGCM(block)
 	if err != nil {
-		panic(err) // as above, the block
+		panic(err) // AES has the block size that GCM needs
 	}
 	return &seal{gcm}
 }

@@ -85,7 +85,7 @@ func (s *Store) Accept(ctx context.Context, in []event.Incoming) ([]Accepted, er
 			return nil, pgerr.Translate(err)
 		}
 		if try == changedTries {
-			return nil, domain.NewError(domain.Unavailable, "the event triggers change all the time; try again")
+			return nil, domain.NewError(domain.Unavailable, "the event triggers were changed during each attempt; try again")
 		}
 	}
 }
@@ -128,7 +128,7 @@ func (a *accepting) once(ctx context.Context) error {
 			a.decide(ctx, i, triggers)
 		}
 		if ctx.Err() != nil {
-			return ctx.Err() // the evaluations since may have failed because of it
+			return ctx.Err() // evaluations may have failed because the context ended
 		}
 	}
 	return a.s.engine.Tx(ctx, func(tx pgx.Tx) error {

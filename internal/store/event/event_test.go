@@ -263,7 +263,7 @@ func TestEditedMeanwhile(t *testing.T) {
 	if err != nil || !slices.Equal(outcomes(out[0].Event), []event.DeliveryOutcome{event.DeliveryDisabled}) {
 		t.Errorf("got %+v, %v", out, err)
 	}
-	meddling.before = func() { // forever
+	meddling.before = func() { // before each transaction
 		b.exec(`UPDATE event_triggers SET version = version + 1`)
 		meddling.again = true
 	}
@@ -278,7 +278,7 @@ func TestEditedMeanwhile(t *testing.T) {
 	}
 }
 
-// meddler does something before a transaction.
+// meddler calls before ahead of a transaction: ahead of each one if again is set.
 type meddler struct {
 	*store.Store
 	before func()

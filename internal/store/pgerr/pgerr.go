@@ -74,7 +74,7 @@ func translate(err error, deleting bool) error {
 	var pe *pgconn.PgError
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return domain.WrapError(domain.NotFound, "there is no such thing", err)
+		return domain.WrapError(domain.NotFound, "the object does not exist", err)
 	case errors.As(err, &pe):
 		return translateServer(pe, deleting, err)
 	case unreachable(err):
@@ -98,7 +98,7 @@ func translateServer(pe *pgconn.PgError, deleting bool, err error) error {
 	case notNullViolation, checkViolation, textTooLong, badUTF8, nulInText:
 		return domain.WrapError(domain.Invalid, "a value is not allowed", err)
 	case readOnly, tooManyConnections, serializationFailed, deadlock, idleTimeout, transactionTimeout, objectInUse, lockNotAvailable:
-		return domain.WrapError(domain.Unavailable, "Postgres could not do it now", err)
+		return domain.WrapError(domain.Unavailable, "Postgres cannot complete the request now", err)
 	}
 	switch pe.Code[:min(2, len(pe.Code))] {
 	case classConnection, classResources, classOperator, classSystem:

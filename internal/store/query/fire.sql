@@ -1,16 +1,16 @@
 -- name: AdmitRuns :many
--- Fire: moves runs from pending (or retrying) to queued, bound if an instance was chosen. It compares everything that a
--- ring entry contains, and leaves a scheduled fire that is later than the tolerance to the misfire policy. The ids are
--- sorted, so that runs are locked by id. All comparisons except that of the id form one truth value, here and in every
--- query that joins a batch with live runs. As separate conditions, the planner would use other indexes for them, or
--- estimate them as so rare that a plan made while the table is small reads the whole table for each member of the
--- batch. The ids are passed twice for the same reason: because of generate_series, the planner estimates any batch at a
--- thousand rows, and without the array it would read up to some ten thousand live runs for a batch of one. An empty
--- array stands for nulls. If many runs share the same values, way is an index into the instances and boots, and how is
--- an index into the routes; otherwise each run has its own values. The way is 0 if the run has to wait. The query
--- returns the index in the arrays and the columns that only the row has. Reconcilers count from bound_at how long an
--- offer has been silent, so bound_at must not include the time spent waiting for a lock. dispatched_at is only
--- displayed.
+-- Fire: moves runs from pending (or retrying) to queued, and binds them if an instance was chosen. The query compares
+-- everything that a ring entry contains, and leaves a scheduled fire that is later than the tolerance to the misfire
+-- policy. The ids are sorted, so that runs are locked by id.
+-- Here and in every query that joins a batch with live runs, (…) IS TRUE hides all comparisons except that of the id
+-- from the planner. Otherwise it could choose another index, or, while the table is small, a plan that reads the whole
+-- table for each member of the batch. The condition on the array of ids has a similar reason: because of
+-- generate_series, the planner estimates each batch at a thousand rows, and could read ten thousand live runs for one.
+-- An empty array stands for nulls. If many runs share the same values, way is an index into the shared instances and
+-- boots, and how is an index into the shared routes; otherwise each run has its own values. The way is 0 if the run has
+-- to wait. The query returns each run's index in the arrays, and the columns that the caller does not know.
+-- Reconcilers measure the silence of an offer from bound_at, so bound_at does not include the time spent waiting for a
+-- lock. dispatched_at is only displayed.
 UPDATE runs_live r
    SET state = 'queued', admitted = true, waiting = NULLIF(w.waiting, ''), waiting_note = NULLIF(w.waiting_note, ''),
        route = COALESCE(w.route, (@shared_routes::text[])[w.how]), route_note = NULLIF(COALESCE(w.route_note, (@shared_route_notes::text[])[w.how]), ''),
@@ -265,7 +265,7 @@ UPDATE runs_live r SET waiting = w.waiting, waiting_note = NULLIF(w.waiting_note
  WHERE r.id = w.id AND r.state = 'queued' AND r.instance IS NULL AND r.waiting IS DISTINCT FROM w.waiting;
 
 -- name: OwnerRuns :many
--- Returns the runs that the owners of slots have there, locked by id.
+-- Returns the live runs of the owners of slots, locked by id. For the slot of an instance, it returns only the runs on it.
 SELECT r.* FROM runs_live r
   JOIN (SELECT unnest(@job_ids::bigint[]) AS job_id, unnest(@instances::text[]) AS instance, unnest(@owners::uuid[]) AS owner) w
     ON r.job_id = w.job_id

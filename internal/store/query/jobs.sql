@@ -58,8 +58,8 @@ SELECT id FROM runs_live
 -- name: DecidedDue :one
 -- Returns the latest due instant of the jobs' scheduled runs that Fire has admitted, live and past. For a run that is
 -- or was retried, it is the fire time, because the due instant of the next attempt is irrelevant to the edit. A run
--- that ended well before it was due was killed while it was only planned. Ids begin with the fire time: first_id must
--- be the first id of a run that may be due from now on, so that few rows are read.
+-- that ended well before it was due does not count, because it was killed while it was only planned. Ids begin with the
+-- fire time: only runs from first_id on can be due from now on, so few rows are read.
 SELECT GREATEST(
     (SELECT max(CASE WHEN l.attempt = 1 AND l.state <> 'retrying' THEN l.due_at ELSE l.fire_time END) FROM runs_live l
       WHERE l.job_id = ANY(@job_ids::bigint[]) AND l.id >= @first_id AND l.cause IN ('schedule', 'misfire') AND (l.admitted OR l.state <> 'pending')),
@@ -77,8 +77,8 @@ DELETE FROM runs_live WHERE id = ANY(ARRAY(
      ORDER BY l.id FOR UPDATE));
 
 -- name: KeptThrough :one
--- Returns the newest fire time of the job that keeps its run or its ledger entry. A run that was killed before it was
--- due does not count, because earlier fire times may still be ahead. Ledger entries are not in order, because the audit
+-- Returns the newest fire time of the job that has a run or a ledger entry. A run that was killed before it was due
+-- does not count, because earlier fire times may still be ahead. Ledger entries are not in order, because the audit
 -- adds old ones.
 SELECT COALESCE(GREATEST(
     (SELECT max(l.fire_time) FROM runs_live l WHERE l.job_id = @job_id AND l.cause IN ('schedule', 'misfire')),

@@ -86,8 +86,8 @@ UPDATE runs_live SET rung_at = clock_timestamp()
 RETURNING id, job_id, job_version, attempt, due_at, pin, avoid, broadcast_id;
 
 -- name: ClaimStranded :many
--- Takes past-due runs that their ring has not fired. The bound on how far it looks back avoids reading long runs each
--- time.
+-- Takes past-due runs that their ring has not fired. Runs that were due longer than @back ago are not read, because most
+-- of them are already running.
 UPDATE runs_live SET rung_at = clock_timestamp()
  WHERE id = ANY(ARRAY(
     SELECT c.id FROM runs_live c

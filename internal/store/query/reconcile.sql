@@ -10,8 +10,8 @@ SELECT * FROM runs_live
 
 -- name: BoundInstances :many
 -- Returns the boots that runs are bound to, with the number of runs that are silent, marked as running, or past their
--- timeout and grace period. One query over runs that were due some time ago saves each reconciler a query without
--- results, and skips runs that were just fired and are about to end.
+-- timeout and grace period. A reconciler whose number is zero needs no further query. Only runs that were due some time
+-- ago are counted, because newer ones may be about to end.
 SELECT group_name, instance::text AS instance, boot_id::text AS boot_id, count(*) AS runs,
        count(*) FILTER (WHERE state = 'queued' AND kill_requested_at IS NULL
                           AND GREATEST(bound_at, due_at) < statement_timestamp() - @silent_after::interval) AS silent,
@@ -42,9 +42,9 @@ SELECT * FROM runs_live
 SELECT * FROM runs_live WHERE kill_requested_at < statement_timestamp() - @after::interval ORDER BY random() LIMIT @batch;
 
 -- name: UnheldHeld :many
--- Returns the first run held for each slot without an owner: a crash came in between, or the released run was routed
--- elsewhere. In scope instance, an owner has a run bound to the instance. The LIMITs force a separate lookup for each
--- owner. As plain conditions, they would be joined with all live runs.
+-- Returns the first held run of each slot without a live owner. Such slots remain after a crash, or if the released run
+-- was routed elsewhere. In scope instance, a live owner has a run bound to the instance. The LIMITs force a separate
+-- lookup for each owner. Without them, the planner would join the slots with all live runs.
 SELECT f.job_id, f.id, COALESCE(f.held_on, '')::text AS held_on
   FROM (SELECT DISTINCT ON (r.job_id, r.held_on) r.job_id, r.id, r.held_on
           FROM runs_live r WHERE r.held ORDER BY r.job_id, r.held_on, r.id) f

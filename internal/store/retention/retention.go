@@ -147,7 +147,7 @@ func (p *pass) days(ctx context.Context) error {
 		case age < p.runs:
 		case len(keepers) == 0:
 			err = p.drop(ctx, part.Name)
-		case part.Parent != "runs_history" || part.Kept: // rows that belong to runs are rewritten together with them, last
+		case part.Parent != "runs_history" || part.Kept: // rewriting runs_history also rewrites the other tables; a marked day is rewritten already
 		default:
 			err = p.rewrite(ctx, suffix, keepers)
 		}

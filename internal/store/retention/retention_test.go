@@ -71,7 +71,7 @@ func (f *fixture) job(id int, keeps string) {
 		VALUES ($1::int, 'g', $1::int::text, true, 'none', jsonb_build_object('retention', $2::text), 1, now(), now())`, id, keeps)
 }
 
-// left counts rows of runs by job, and of what belongs to them.
+// left counts the runs of each job, and all attempts, late results and log chunks.
 func (f *fixture) left() string {
 	f.t.Helper()
 	return f.one(`SELECT coalesce((SELECT string_agg(job_id || ':' || n, ' ' ORDER BY job_id) FROM (SELECT job_id, count(*) AS n FROM runs_history GROUP BY 1) x), '')
@@ -107,10 +107,10 @@ func TestEachJobsRetention(t *testing.T) {
 	if got, want := f.left(), "1:2 2:1 3:3, 6 6 5"; got != want {
 		t.Errorf("after another pass left are %s, want %s", got, want)
 	}
-	// Such a day is like any other: it has its indexes, takes late runs, and another retention drops it.
+	// A rewritten day has all indexes, accepts late runs, and is dropped when the last job stops keeping its runs.
 	if n := f.one(`SELECT count(*)::text FROM pg_inherits i JOIN pg_index x ON x.indexrelid = i.inhrelid WHERE x.indrelid = to_regclass('runs_history_' || $1)`, forty); n != f.one(
 		`SELECT count(*)::text FROM pg_index WHERE indrelid = 'runs_history'::regclass`) {
-		t.Errorf("it has %s indexes of the table's", n)
+		t.Errorf("the rewritten day has %s indexes, not all of the table's", n)
 	}
 	f.run(3, 40*day)
 	f.exec(`UPDATE jobs SET spec = '{"retention": ""}' WHERE id = 3`)

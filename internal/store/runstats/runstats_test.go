@@ -39,7 +39,7 @@ func fixtureOf(t *testing.T, conns int32) *fixture {
 	}
 	t.Cleanup(s.Close)
 	f := &fixture{t, s.Pool(), statstore.New(s.Pool())}
-	f.exec(`UPDATE run_stats_mark SET through = now(), missed_through = now()`) // not those of the database that this one is copied from
+	f.exec(`UPDATE run_stats_mark SET through = now(), missed_through = now()`) // the copied template database has older marks
 	return f
 }
 
@@ -50,7 +50,7 @@ func (f *fixture) exec(sql string, args ...any) {
 	}
 }
 
-// insertRun is the history's part of settling: settled_at is left to its default.
+// insertRun inserts a row of the history like settling: settled_at has its default value.
 const insertRun = `INSERT INTO runs_history (id, job_id, job_version, group_name, cause, state, reason, message, output, attempt,
 	due_at, created_at, started_at, finished_at, lateness_ms, last_line, route)
 	VALUES ($1, 1, 1, $2, 'schedule', $3, $4, '', '', 1, $5, $5, $5, $5::timestamptz + interval '2 seconds', $6, 0, '')`
@@ -61,14 +61,14 @@ func (f *fixture) finish(group, state, reason string, started time.Time, latenes
 	f.exec(insertRun, domain.NewRunID(started), group, state, reason, started, lateness)
 }
 
-// settledLongAgo makes what is there old enough to be rolled up.
+// settledLongAgo makes all finished runs old enough to be rolled up.
 func (f *fixture) settledLongAgo() {
 	f.t.Helper()
 	f.exec(`UPDATE runs_history SET settled_at = now() - interval '40 seconds'`)
 	f.exec(`UPDATE run_stats_mark SET through = now() - interval '1 minute'`)
 }
 
-// rollUp rolls up all there is and returns how many runs that were.
+// rollUp rolls up all settled runs and returns their number.
 func (f *fixture) rollUp() (all int64) {
 	f.t.Helper()
 	for {
@@ -254,8 +254,8 @@ func (f *fixture) checkMissed(when string, base time.Time) {
 	}{
 		{"all", nil, 0, 4 * time.Hour, 80 * 111},
 		{"of a", []string{"a"}, 0, 4 * time.Hour, 80},
-		{"of b and one that is not there", []string{"b", "c"}, 0, 4 * time.Hour, 80 * 110},
-		{"by who sees none", []string{}, 0, 4 * time.Hour, 0},
+		{"of b and an unknown group", []string{"b", "c"}, 0, 4 * time.Hour, 80 * 110},
+		{"for a user without groups", []string{}, 0, 4 * time.Hour, 0},
 		{"of some minutes", nil, 61 * time.Minute, 64 * time.Minute, 111},
 		{"over the edges of two hours", nil, 57 * time.Minute, 123 * time.Minute, 22 * 111},
 		{"of whole hours", []string{"b"}, time.Hour, 3 * time.Hour, 40 * 110},
@@ -278,7 +278,7 @@ func TestMissedCountOnceBeforeAndAfterTheRollUp(t *testing.T) {
 	mark(base)
 	f.checkMissed("before", base)
 	f.rollUp()
-	f.checkMissed("in the midst, as the mark for runs was ahead", base)
+	f.checkMissed("between the roll-ups, because the mark for runs was ahead", base)
 	for range 3 { // the mark for runs starts again, the other one continues
 		f.exec(`UPDATE run_stats_mark SET through = now() - interval '1 minute'`)
 		if _, _, _, moved, err := f.reports.RollUp(t.Context(), 100*time.Minute); err != nil || !moved {
@@ -293,7 +293,7 @@ func TestMissedCountOnceBeforeAndAfterTheRollUp(t *testing.T) {
 // The missed fire times of a group are read from the statistics, so the cost depends neither on other groups nor on the number of
 // jobs.
 func TestMissedAreCountedWithoutTheLedger(t *testing.T) {
-	f := fixtureOf(t, 1) // which tells the server at once what it read
+	f := fixtureOf(t, 1) // one connection, because the test reads its counters
 	f.exec(`INSERT INTO missed (job_id, group_name, first_fire_time, last_fire_time, count, policy, why, at)
 		SELECT i, 'g' || i % 20, now(), now(), 1, 'skip', '', now() - i * interval '4 s' FROM generate_series(1, 20000) i`)
 	f.exec(`UPDATE run_stats_mark SET through = now() - interval '1 minute', missed_through = now() - interval '2 days'`)
@@ -329,7 +329,7 @@ func TestMissedOfFormerVersionsCount(t *testing.T) {
 	f.checkMissed("after the update", base)
 }
 
-// migrateAgain undoes a step of the schema and does it again.
+// migrateAgain reverts a migration and applies it again.
 func (f *fixture) migrateAgain(file string) {
 	f.t.Helper()
 	text, err := migrations.FS.ReadFile(file)
@@ -341,7 +341,7 @@ func (f *fixture) migrateAgain(file string) {
 	f.exec(up)
 }
 
-// rowsRead returns how many rows of tables a query looks at, under the settings that the store reads the history with.
+// rowsRead returns how many rows of tables a query reads, with the settings that the store uses for the history.
 func (f *fixture) rowsRead(query string) (rows float64) {
 	f.t.Helper()
 	tx, err := f.pool.Begin(f.t.Context())
@@ -412,7 +412,7 @@ func TestPresentAndSweep(t *testing.T) {
 	}
 }
 
-// Counts of jobs follow whatever changes jobs, at once, and stay as they are when changes are summed up.
+// Each change of jobs changes the job counts at once. Summing up the changes does not change the counts.
 func TestJobsAreCounted(t *testing.T) {
 	f := newFixture(t)
 	f.exec(`INSERT INTO groups (name, token_sha256) VALUES ('a', 'a'), ('b', 'b'), ('none', 'n')`)
@@ -440,11 +440,11 @@ func TestJobsAreCounted(t *testing.T) {
 	f.exec(`UPDATE jobs SET enabled = false WHERE id <= 100`)
 	f.exec(`UPDATE jobs SET name = name || '!'`)
 	check("disabled, and renamed", map[string]statstore.JobCount{"a": {Jobs: 300, Enabled: 137}, "b": {Jobs: 900, Enabled: 825}})
-	for id := range 150 { // 75 of each, enabled
+	for id := range 150 { // 75 jobs of each group
 		f.exec(`UPDATE jobs SET group_name = 'none' WHERE id = $1`, 301+4*(id/2)+3*(id%2))
 	}
 	if n := rows(); n < 300 {
-		t.Errorf("%d rows say what 300 statements changed", n)
+		t.Errorf("300 changes left %d rows, want at least 300", n)
 	}
 	check("moved", map[string]statstore.JobCount{"a": {Jobs: 225, Enabled: 100}, "b": {Jobs: 825, Enabled: 750}, "none": {Jobs: 150, Enabled: 112}})
 	if n := rows(); n != 3 {
@@ -462,7 +462,7 @@ func TestJobsAreCounted(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	check("not deleted after all", map[string]statstore.JobCount{"b": {Jobs: 825, Enabled: 750}})
+	check("after the deletion was rolled back", map[string]statstore.JobCount{"b": {Jobs: 825, Enabled: 750}})
 	f.migrateAgain("00025_job_counts.sql")
 	check("after an update to this version", map[string]statstore.JobCount{"b": {Jobs: 825, Enabled: 750}})
 }

@@ -70,18 +70,18 @@ type AdmitRunsRow struct {
 	ParentRunID *domain.RunID
 }
 
-// Fire: moves runs from pending (or retrying) to queued, bound if an instance was chosen. It compares everything that a
-// ring entry contains, and leaves a scheduled fire that is later than the tolerance to the misfire policy. The ids are
-// sorted, so that runs are locked by id. All comparisons except that of the id form one truth value, here and in every
-// query that joins a batch with live runs. As separate conditions, the planner would use other indexes for them, or
-// estimate them as so rare that a plan made while the table is small reads the whole table for each member of the
-// batch. The ids are passed twice for the same reason: because of generate_series, the planner estimates any batch at a
-// thousand rows, and without the array it would read up to some ten thousand live runs for a batch of one. An empty
-// array stands for nulls. If many runs share the same values, way is an index into the instances and boots, and how is
-// an index into the routes; otherwise each run has its own values. The way is 0 if the run has to wait. The query
-// returns the index in the arrays and the columns that only the row has. Reconcilers count from bound_at how long an
-// offer has been silent, so bound_at must not include the time spent waiting for a lock. dispatched_at is only
-// displayed.
+// Fire: moves runs from pending (or retrying) to queued, and binds them if an instance was chosen. The query compares
+// everything that a ring entry contains, and leaves a scheduled fire that is later than the tolerance to the misfire
+// policy. The ids are sorted, so that runs are locked by id.
+// Here and in every query that joins a batch with live runs, (…) IS TRUE hides all comparisons except that of the id
+// from the planner. Otherwise it could choose another index, or, while the table is small, a plan that reads the whole
+// table for each member of the batch. The condition on the array of ids has a similar reason: because of
+// generate_series, the planner estimates each batch at a thousand rows, and could read ten thousand live runs for one.
+// An empty array stands for nulls. If many runs share the same values, way is an index into the shared instances and
+// boots, and how is an index into the shared routes; otherwise each run has its own values. The way is 0 if the run has
+// to wait. The query returns each run's index in the arrays, and the columns that the caller does not know.
+// Reconcilers measure the silence of an offer from bound_at, so bound_at does not include the time spent waiting for a
+// lock. dispatched_at is only displayed.
 func (q *Queries) AdmitRuns(ctx context.Context, arg AdmitRunsParams) ([]AdmitRunsRow, error) {
 	rows, err := q.db.Query(ctx, admitRuns,
 		arg.SharedRoutes,
@@ -1152,7 +1152,7 @@ type OwnerRunsParams struct {
 	Owners    []domain.RunID
 }
 
-// Returns the runs that the owners of slots have there, locked by id.
+// Returns the live runs of the owners of slots, locked by id. For the slot of an instance, it returns only the runs on it.
 func (q *Queries) OwnerRuns(ctx context.Context, arg OwnerRunsParams) ([]RunsLive, error) {
 	rows, err := q.db.Query(ctx, ownerRuns, arg.JobIds, arg.Instances, arg.Owners)
 	if err != nil {

@@ -44,8 +44,8 @@ type DecidedDueParams struct {
 
 // Returns the latest due instant of the jobs' scheduled runs that Fire has admitted, live and past. For a run that is
 // or was retried, it is the fire time, because the due instant of the next attempt is irrelevant to the edit. A run
-// that ended well before it was due was killed while it was only planned. Ids begin with the fire time: first_id must
-// be the first id of a run that may be due from now on, so that few rows are read.
+// that ended well before it was due does not count, because it was killed while it was only planned. Ids begin with the
+// fire time: only runs from first_id on can be due from now on, so few rows are read.
 func (q *Queries) DecidedDue(ctx context.Context, arg DecidedDueParams) (time.Time, error) {
 	row := q.db.QueryRow(ctx, decidedDue, arg.JobIds, arg.FirstID)
 	var due_at time.Time
@@ -459,8 +459,8 @@ type KeptThroughParams struct {
 	Now   time.Time
 }
 
-// Returns the newest fire time of the job that keeps its run or its ledger entry. A run that was killed before it was
-// due does not count, because earlier fire times may still be ahead. Ledger entries are not in order, because the audit
+// Returns the newest fire time of the job that has a run or a ledger entry. A run that was killed before it was due
+// does not count, because earlier fire times may still be ahead. Ledger entries are not in order, because the audit
 // adds old ones.
 func (q *Queries) KeptThrough(ctx context.Context, arg KeptThroughParams) (time.Time, error) {
 	row := q.db.QueryRow(ctx, keptThrough, arg.JobID, arg.Now)

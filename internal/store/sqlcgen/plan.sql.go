@@ -128,8 +128,8 @@ type ClaimStrandedRow struct {
 	BroadcastID *domain.RunID
 }
 
-// Takes past-due runs that their ring has not fired. The bound on how far it looks back avoids reading long runs each
-// time.
+// Takes past-due runs that their ring has not fired. Runs that were due longer than @back ago are not read, because most
+// of them are already running.
 func (q *Queries) ClaimStranded(ctx context.Context, arg ClaimStrandedParams) ([]ClaimStrandedRow, error) {
 	rows, err := q.db.Query(ctx, claimStranded,
 		arg.StrandedAfter,

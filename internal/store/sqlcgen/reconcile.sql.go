@@ -41,8 +41,8 @@ type BoundInstancesRow struct {
 }
 
 // Returns the boots that runs are bound to, with the number of runs that are silent, marked as running, or past their
-// timeout and grace period. One query over runs that were due some time ago saves each reconciler a query without
-// results, and skips runs that were just fired and are about to end.
+// timeout and grace period. A reconciler whose number is zero needs no further query. Only runs that were due some time
+// ago are counted, because newer ones may be about to end.
 func (q *Queries) BoundInstances(ctx context.Context, arg BoundInstancesParams) ([]BoundInstancesRow, error) {
 	rows, err := q.db.Query(ctx, boundInstances, arg.SilentAfter, arg.DueAgo)
 	if err != nil {
@@ -654,9 +654,9 @@ type UnheldHeldRow struct {
 	HeldOn string
 }
 
-// Returns the first run held for each slot without an owner: a crash came in between, or the released run was routed
-// elsewhere. In scope instance, an owner has a run bound to the instance. The LIMITs force a separate lookup for each
-// owner. As plain conditions, they would be joined with all live runs.
+// Returns the first held run of each slot without a live owner. Such slots remain after a crash, or if the released run
+// was routed elsewhere. In scope instance, a live owner has a run bound to the instance. The LIMITs force a separate
+// lookup for each owner. Without them, the planner would join the slots with all live runs.
 func (q *Queries) UnheldHeld(ctx context.Context, batch int32) ([]UnheldHeldRow, error) {
 	rows, err := q.db.Query(ctx, unheldHeld, batch)
 	if err != nil {

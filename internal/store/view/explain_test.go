@@ -57,7 +57,7 @@ func TestExplanationsOfOldAndNewRows(t *testing.T) {
 	}
 }
 
-// A run whose binary of the previous release emptied the sentence has nothing to explain.
+// A binary of the previous release empties the sentence and leaves the note. Such a run has no explanation.
 func TestNoteWithoutSentence(t *testing.T) {
 	f := newFixture(t)
 	id := domain.NewRunID(time.Now())

@@ -117,7 +117,7 @@ func (a *FireCheck) batch(ctx context.Context, scope *FireScope, from firecheck.
 		if i == 0 && int64(from.Job) == r.ID && !from.Due.IsZero() {
 			since = from.Due
 		}
-		if full == r.ID { // some of its versions were not read
+		if full == r.ID { // the job may have versions that were not read
 			b.done = false
 			if i > 0 {
 				return b, nil
@@ -145,8 +145,8 @@ func (a *FireCheck) batch(ctx context.Context, scope *FireScope, from firecheck.
 	return b, nil
 }
 
-// versionsOf returns the versions of jobs that were in force after since. full is the job with more versions than that,
-// or 0.
+// versionsOf returns the versions of jobs that were in force after since. If the query reached its limit, full is the
+// last job, whose versions may be incomplete; otherwise it is 0.
 func (a *FireCheck) versionsOf(ctx context.Context, jobs []int64, since time.Time) (out map[int64][]firecheck.Version, full int64, err error) {
 	rows, err := a.q.FireCheckVersions(ctx, sqlcgen.FireCheckVersionsParams{JobIds: jobs, Since: &since, MaxRows: batchVersionsMax})
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/belfryhq/belfry/migrations"
 )
 
-// manyJobs inserts jobs 1 to n, every fifth in group a, the others in b; a job in whose name is a needle stands at 12,000,
-// and it and 1 have the tag rare and name a calendar. Job 7 is a child of all but the first, 8 of those two.
+// manyJobs inserts the jobs 1 to n, every fifth in group a, the others in b. The name of job 12,000 contains "Needle". Jobs 1
+// and 12,000 have the tag rare and use a calendar. Job 7 is a child of all jobs but the first, and job 8 of jobs 1 and 12,000.
 func (f *fixture) manyJobs(n int) {
 	f.t.Helper()
 	f.exec(`INSERT INTO groups (name, token_sha256) VALUES ('a', 'a'), ('b', 'b'), ('none', 'n')`)
@@ -26,7 +26,7 @@ func (f *fixture) manyJobs(n int) {
 	f.exec(`VACUUM ANALYZE jobs, job_children`)
 }
 
-// jobs reads pages to the end, and returns how many there were, which were empty, and the ids.
+// jobs reads all pages. It returns the number of pages, the number of empty pages, and the ids.
 func (f *fixture) jobs(filter view.JobFilter) (pages, empty int, ids []domain.JobID) {
 	f.t.Helper()
 	for {
@@ -49,7 +49,7 @@ func (f *fixture) jobs(filter view.JobFilter) (pages, empty int, ids []domain.Jo
 	}
 }
 
-// blocks returns how many blocks of jobs and of their tags have been looked at.
+// blocks returns how many blocks of jobs and of their tags have been read.
 func (f *fixture) blocks() (n int64) {
 	f.t.Helper()
 	f.exec(`SELECT pg_stat_force_next_flush()`)
@@ -60,7 +60,7 @@ func (f *fixture) blocks() (n int64) {
 	return n
 }
 
-// A page of a search looks at 10,000 jobs, and the next one goes on from there.
+// A page of a search reads at most 10,000 jobs, and the next page continues from there.
 func TestJobSearch(t *testing.T) {
 	f := newFixture(t)
 	f.manyJobs(12_500)
@@ -68,27 +68,27 @@ func TestJobSearch(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		filter view.JobFilter
-		want   string // pages, those that are empty, jobs, the first and the last
+		want   string // numbers of pages, empty pages and jobs; the first and the last job
 	}{
 		{"a rare word", view.JobFilter{Query: "nEEdle"}, "2 1 1 12000 12000"},
-		{"in its group", view.JobFilter{Query: "needle", Group: "a"}, "1 0 1 12000 12000"},
-		{"in the other, which has as many as a page looks at", view.JobFilter{Query: "needle", Group: "b"}, "2 2 0"},
-		{"in both, by who sees these", view.JobFilter{Query: "needle", Only: []string{"b", "a", "a"}}, "2 1 1 12000 12000"},
-		{"in a group that one does not see", view.JobFilter{Query: "needle", Only: []string{"b"}, Group: "a"}, "1 1 0"},
-		{"by who sees none", view.JobFilter{Query: "needle", Only: []string{}}, "1 1 0"},
+		{"the word, in its group", view.JobFilter{Query: "needle", Group: "a"}, "1 0 1 12000 12000"},
+		{"the word, in the other group, which has as many jobs as a page reads", view.JobFilter{Query: "needle", Group: "b"}, "2 2 0"},
+		{"the word, for a user of both groups", view.JobFilter{Query: "needle", Only: []string{"b", "a", "a"}}, "2 1 1 12000 12000"},
+		{"the word, in a group that the user does not see", view.JobFilter{Query: "needle", Only: []string{"b"}, Group: "a"}, "1 1 0"},
+		{"the word, for a user without groups", view.JobFilter{Query: "needle", Only: []string{}}, "1 1 0"},
 		{"a tag", view.JobFilter{Tag: "rare"}, "1 0 2 1 12000"},
 		{"a tag in a group", view.JobFilter{Tag: "rare", Group: "a"}, "1 0 1 12000 12000"},
 		{"a tag and a word", view.JobFilter{Tag: "rare", Query: "needle"}, "1 0 1 12000 12000"},
 		{"a tag and a word that no job has", view.JobFilter{Tag: "x", Query: "nothing"}, "2 2 0"},
-		{"of many in one group", view.JobFilter{Query: "job 1234", Group: "b"}, "2 1 9 1234 12349"},
-		{"what all have", view.JobFilter{Group: "a", Limit: 500}, "5 0 2500 5 12500"},
-		{"what many have", view.JobFilter{Enabled: &disabled, Group: "a", Limit: 400}, "3 0 833 15 12495"},
+		{"a word of many jobs, in a group", view.JobFilter{Query: "job 1234", Group: "b"}, "2 1 9 1234 12349"},
+		{"all jobs of a group", view.JobFilter{Group: "a", Limit: 500}, "5 0 2500 5 12500"},
+		{"the disabled jobs of a group", view.JobFilter{Enabled: &disabled, Group: "a", Limit: 400}, "3 0 833 15 12495"},
 		{"parents", view.JobFilter{Child: 8}, "1 0 2 1 12000"},
 		{"parents in a group", view.JobFilter{Child: 8, Group: "a"}, "1 0 1 12000 12000"},
 		{"parents with a tag and a word", view.JobFilter{Child: 8, Tag: "rare", Query: "job"}, "1 0 1 1 1"},
-		{"parents without", view.JobFilter{Child: 8, Tag: "none"}, "1 1 0"},
-		{"parents in groups that one does not see", view.JobFilter{Child: 8, Only: []string{"none"}}, "1 1 0"},
-		{"parents of who has none", view.JobFilter{Child: 9}, "1 1 0"},
+		{"parents with a tag that no job has", view.JobFilter{Child: 8, Tag: "none"}, "1 1 0"},
+		{"parents that the user does not see", view.JobFilter{Child: 8, Only: []string{"none"}}, "1 1 0"},
+		{"parents of a job without parents", view.JobFilter{Child: 9}, "1 1 0"},
 		{"many parents", view.JobFilter{Child: 7, Query: "needle"}, "2 1 1 12000 12000"},
 		{"many parents in a group", view.JobFilter{Child: 7, Group: "a", Limit: 2500}, "2 0 2500 5 12500"},
 		{"by calendar", view.JobFilter{Calendar: "holidays"}, "1 0 2 1 12000"},
@@ -115,7 +115,7 @@ func TestJobSearch(t *testing.T) {
 			}
 		}
 	}
-	// Where few are disabled, they are found at once.
+	// If few jobs are disabled, the first page finds them.
 	if _, err := f.pool.Exec(t.Context(), `UPDATE jobs SET enabled = id <> 12499`); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestJobSearch(t *testing.T) {
 			t.Errorf("the only one that is disabled, of group %q: %d pages, %v", group, pages, ids)
 		}
 	}
-	// And where none is, that is known at once: the index of a group ends where its disabled jobs would.
+	// If no further job is disabled, the index shows that at once.
 	f.exec(`VACUUM ANALYZE jobs`)
 	before := f.blocks()
 	if pages, _, ids := f.jobs(view.JobFilter{Enabled: &disabled, Only: []string{"a", "b"}, After: 12499, Limit: 50}); pages != 1 || len(ids) != 0 {
@@ -134,7 +134,7 @@ func TestJobSearch(t *testing.T) {
 	if n := f.blocks() - before; n > 30 {
 		t.Errorf("%d blocks were read to find none", n)
 	}
-	// What a page of a tag costs follows the page, however many have it.
+	// The cost of a page of jobs with a tag depends on the size of the page, not on the number of jobs with the tag.
 	for _, filter := range []view.JobFilter{{Tag: "x", Limit: 5}, {Tag: "x", Group: "a", Limit: 5}, {Tag: "rare", Limit: 5}, {Tag: "rare", Only: []string{"a", "b"}, Limit: 5}} {
 		before := f.blocks()
 		jobs, _, err := f.view.Jobs(t.Context(), filter)
@@ -142,7 +142,7 @@ func TestJobSearch(t *testing.T) {
 			t.Errorf("%d blocks were read for %d jobs with tag %s of group %q, %v", n, len(jobs), filter.Tag, filter.Group, err)
 		}
 	}
-	// A page of few does not look at many.
+	// A small page reads few jobs.
 	jobs, next, err := f.view.Jobs(t.Context(), view.JobFilter{Query: "one of MANY", Limit: 3})
 	if err != nil || len(jobs) != 3 || next < 3 || next > 250 {
 		t.Errorf("%d jobs, next %d, %v", len(jobs), next, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/belfryhq/belfry/internal/store/view"
 )
 
-// longLog stores so many lines in chunks of 500: every thousandth is a warning, and says its number in colour.
+// longLog stores lines in chunks of 500. Every thousandth line is a warning with its number and color codes.
 func (f *fixture) longLog(id domain.RunID, lines int) {
 	f.t.Helper()
 	const size = 500
@@ -31,7 +31,7 @@ func (f *fixture) longLog(id domain.RunID, lines int) {
 	}
 }
 
-// A page late in a long log looks at no more than an early one.
+// A page near the end of a long log reads no more chunks than a page near the beginning.
 func TestLogPagesCostTheSameEverywhere(t *testing.T) {
 	f := newFixture(t)
 	id := domain.NewRunID(time.Now())
@@ -55,7 +55,7 @@ func TestLogPagesCostTheSameEverywhere(t *testing.T) {
 	}
 }
 
-// chunksRead runs the statement that pages are read with, and returns how many rows it looks at.
+// chunksRead runs the statement that pages are read with, and returns how many rows it reads.
 func (f *fixture) chunksRead(id domain.RunID, line int64) (rows float64) {
 	f.t.Helper()
 	queries, err := os.ReadFile("query/runs.sql")
@@ -141,7 +141,7 @@ func TestLogSearch(t *testing.T) {
 			t.Errorf("%s: %s, want %s", c.what, got, c.want)
 		}
 	}
-	// The bound of one page is below this log.
+	// The log is longer than the lines that one page may search.
 	p, err := f.view.Log(t.Context(), id, 1, 1000, view.LogFilter{Text: "no such word"})
 	if err != nil || len(p.Lines) != 0 || p.Next <= 1 || p.Next > 205_000 || p.End {
 		t.Errorf("a search goes on to %d, end %v, %v", p.Next, p.End, err)

@@ -156,7 +156,7 @@ func TestRunsDoNotScan(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		filter view.RunFilter
-		rows   int64 // that may be read
+		rows   int64 // the number of rows that may be read
 	}{
 		{"newest", view.RunFilter{}, 500},
 		{"a job", view.RunFilter{JobID: 7}, 500},
@@ -169,7 +169,7 @@ func TestRunsDoNotScan(t *testing.T) {
 	} {
 		c.filter.Limit = 50
 		before := read()
-		for range 7 { // the plan cache settles after five
+		for range 7 { // after five calls, the generic plan is cached
 			if _, _, err := f.view.Runs(t.Context(), c.filter); err != nil {
 				t.Fatal(err)
 			}
@@ -207,10 +207,10 @@ func TestRunDetail(t *testing.T) {
 	if err != nil || len(list[0].Message) != 1024 {
 		t.Errorf("in a list the message has %d bytes (%v)", len(list[0].Message), err)
 	}
-	// While it is being moved a run may be on both sides.
+	// While a run is being moved to the history, both tables may contain it.
 	f.live(id, 9, "g", "running")
 	if r, err := f.view.Run(t.Context(), id); err != nil || r.State != domain.Failed {
-		t.Errorf("on both sides it is %s (%v)", r.State, err)
+		t.Errorf("in both tables, the run is %s (%v)", r.State, err)
 	}
 	if list := f.list(view.RunFilter{Limit: 10}); strings.Contains(list, " ") {
 		t.Errorf("it is listed as %s", list)
@@ -232,8 +232,8 @@ func TestMissed(t *testing.T) {
 	}
 }
 
-// The newest entries are found at once, also those of a group that missed little long ago, and bear the name and the group
-// that the job had then.
+// The newest entries are found quickly, even those of a group with few and old entries. They have the name and the group that
+// the job had at that time.
 func TestLatestMissed(t *testing.T) {
 	f := newFixture(t)
 	base := time.Now().UTC().Truncate(time.Hour).Add(-10 * time.Hour)
@@ -277,7 +277,7 @@ func TestLatestMissed(t *testing.T) {
 		{"of several, one named twice", []string{"new", "quiet", "new", "none"}, base, at(60), 3, "new moved 4, quiet old 3, quiet old 2"},
 		{"of all for some minutes", nil, at(2), at(5), 10, "new moved 4, quiet old 3"},
 		{"some minutes of a group", []string{"quiet"}, at(1), at(2), 10, "quiet old 2, quiet old 1"},
-		{"by who sees none", []string{}, base, at(60), 10, ""},
+		{"for a user without groups", []string{}, base, at(60), 10, ""},
 	} {
 		before := read()
 		latest, err := f.view.LatestMissed(t.Context(), c.only, c.from, c.to, c.limit)
@@ -397,7 +397,7 @@ func TestLogEnd(t *testing.T) {
 	}
 }
 
-// A chunk that is stored before the one in front of it must not make a reader skip that one.
+// If a chunk is stored before its predecessor, a reader must not skip the predecessor.
 func TestLogGap(t *testing.T) {
 	f := newFixture(t)
 	id := domain.NewRunID(time.Now())

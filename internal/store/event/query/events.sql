@@ -25,7 +25,8 @@ SELECT w.id, w.name, w.source, w.type, w.subject, w.key, w.at, w.received_at, w.
 SELECT * FROM events WHERE id = @id;
 
 -- name: Events :many
--- Newest first, within a range of ids. Data of any length would make a page of any length.
+-- Newest first, within a range of ids. Data longer than data_max is left out, which bounds the
+-- size of a page.
 SELECT id, name, source, type, subject, key, at, received_at, via, sent_by, data_bytes,
        COALESCE(CASE WHEN length(data) <= @data_max::int THEN data END, '')::text AS data, groups, deliveries
   FROM events

@@ -93,7 +93,8 @@ type EventsRow struct {
 	Deliveries []byte
 }
 
-// Newest first, within a range of ids. Data of any length would make a page of any length.
+// Newest first, within a range of ids. Data longer than data_max is left out, which bounds the
+// size of a page.
 func (q *Queries) Events(ctx context.Context, arg EventsParams) ([]EventsRow, error) {
 	rows, err := q.db.Query(ctx, events,
 		arg.DataMax,

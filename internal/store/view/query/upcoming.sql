@@ -1,5 +1,5 @@
 -- name: DueJobs :many
--- Returns jobs by their next due instant, those among the first max_scan that are in the groups.
+-- Returns the jobs of the groups by their next due instant. It reads the first max_scan jobs of all groups.
 SELECT d.job_id, j.group_name, j.name, (j.spec->'schedule')::jsonb AS schedule, j.created_at, d.next_fire_time, d.next_due_at::timestamptz AS next_due_at
   FROM (SELECT o.job_id, o.next_fire_time, o.next_due_at FROM job_due o
          WHERE o.next_due_at IS NOT NULL AND o.next_due_at <= @until::timestamptz
@@ -32,7 +32,8 @@ SELECT count(*) FROM jobs j JOIN job_due d ON d.job_id = j.id
  WHERE j.group_name = ANY (@groups::text[]) AND (d.next_due_at IS NOT NULL OR d.parked IS NOT NULL);
 
 -- name: ScheduledJobs :many
--- Returns one in one_in of them. The selection follows no pattern in which ids may have been assigned.
+-- Returns one in one_in of the jobs that CountScheduled counts. A hash of the id selects them, so that regular gaps
+-- between ids do not matter.
 SELECT j.id, j.group_name, (j.spec->'schedule')::jsonb AS schedule, j.created_at, coalesce(d.next_fire_time, 'epoch')::timestamptz AS next_fire_time
   FROM job_due d JOIN jobs j ON j.id = d.job_id
  WHERE (d.next_due_at IS NOT NULL OR d.parked IS NOT NULL) AND (d.job_id * 7919) % 1000003 % @one_in::bigint = 0

@@ -63,7 +63,7 @@ type DueJobsRow struct {
 	NextDueAt    time.Time
 }
 
-// Returns jobs by their next due instant, those among the first max_scan that are in the groups.
+// Returns the jobs of the groups by their next due instant. It reads the first max_scan jobs of all groups.
 func (q *Queries) DueJobs(ctx context.Context, arg DueJobsParams) ([]DueJobsRow, error) {
 	rows, err := q.db.Query(ctx, dueJobs,
 		arg.Until,
@@ -198,7 +198,8 @@ type ScheduledJobsRow struct {
 	NextFireTime time.Time
 }
 
-// Returns one in one_in of them. The selection follows no pattern in which ids may have been assigned.
+// Returns one in one_in of the jobs that CountScheduled counts. A hash of the id selects them, so that regular gaps
+// between ids do not matter.
 func (q *Queries) ScheduledJobs(ctx context.Context, arg ScheduledJobsParams) ([]ScheduledJobsRow, error) {
 	rows, err := q.db.Query(ctx, scheduledJobs, arg.OneIn, arg.Groups, arg.MaxRows)
 	if err != nil {
