@@ -40,7 +40,7 @@ type tester struct {
 	options Options
 	dir     string
 	logDir  string
-	number  atomic.Int64 // of groups
+	number  atomic.Int64 // how many groups were created
 	meter   meter
 
 	mu        sync.Mutex

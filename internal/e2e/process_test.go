@@ -57,7 +57,7 @@ func start(t testing.TB, name string, cmd *exec.Cmd, dir string, extra []string)
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
-			t.Logf("%s said, last of all:\n%s", name, p.stderr.tail(60))
+			t.Logf("the end of the log of %s:\n%s", name, p.stderr.tail(60))
 		}
 	})
 	return p

@@ -67,7 +67,7 @@ func TestPythonExecutor(t *testing.T) {
 	})
 	stumbled := c.finishes(c.trigger(c.job("stumble", handler("stumble", "a stone"), retries(1)).ID), patience)
 	if stumbled.State != domain.Failed || stumbled.Reason != domain.ReasonHandlerError || stumbled.Attempt != 2 || !strings.Contains(stumbled.Message, "a stone") {
-		t.Errorf("it stumbled with %s/%s at attempt %d: %s", stumbled.State, stumbled.Reason, stumbled.Attempt, stumbled.Message)
+		t.Errorf("the failing handler ended %s/%s at attempt %d: %s", stumbled.State, stumbled.Reason, stumbled.Attempt, stumbled.Message)
 	}
 	late := c.finishes(c.trigger(c.job("late", handler("nap", "600"), func(s *domain.JobSpec) { s.Timeout = domain.Duration(time.Second) }).ID), patience)
 	if late.State != domain.Failed || late.Reason != domain.ReasonTimeout {

@@ -87,7 +87,7 @@ func TestScenarioTokenReachesItsGroupAlone(t *testing.T) {
 		return err == nil && s.CachedInfo().State.Msgs > 0
 	})
 	if r := c.run(run.ID); r.State != domain.Running || r.Attempt != 1 || !c.listed("i1") {
-		t.Errorf("after all this the run is %s/%s at attempt %d", r.State, r.Reason, r.Attempt)
+		t.Errorf("after the attempts to interfere, the run is %s/%s at attempt %d", r.State, r.Reason, r.Attempt)
 	}
 	if err := c.api.KillRun(t.Context(), run.ID); err != nil {
 		t.Fatal(err)

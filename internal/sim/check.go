@@ -337,7 +337,7 @@ func (e *evidence) attempts() {
 	}
 }
 
-// results: each recorded success was one, and each success on an executor that stayed alive is recorded.
+// results: for each recorded success a handler succeeded, and each success on an executor that stayed alive is recorded.
 func (e *evidence) results() {
 	for _, r := range e.runs {
 		if r.State == domain.Succeeded {
@@ -352,7 +352,7 @@ func (e *evidence) results() {
 			continue
 		}
 		if lostAt := s.p.diskLostAt; len(lostAt) > 0 && lostAt[len(lostAt)-1].After(s.ended) {
-			continue // stored checks the results that were published before
+			continue // the disk was lost after this end; method stored checks results that were published before
 		}
 		o := e.outcome(a)
 		if o.ok {

@@ -221,7 +221,7 @@ func coverInstance(t *testing.T, s *suite) {
 // find the slot taken.
 func coverRetry(t *testing.T, s *suite) {
 	job := s.job("a", coverEarly, instanceScope, retries(1)).ID
-	// A newer run is due first, and then the second attempt of the given run, which has failed.
+	// both fails the given run and triggers a newer one. It claims the newer run, which is due first, and the retry.
 	both := func(old engine.LiveRun) []engine.Due {
 		t.Helper()
 		s.Advance(t, 2*time.Millisecond)

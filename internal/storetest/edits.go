@@ -86,7 +86,7 @@ func killedAhead(t *testing.T, s *suite) {
 func lateEdit(t *testing.T, s *suite) {
 	for _, m := range []domain.Misfire{domain.MisfireSkip, domain.MisfireFireOnce} {
 		job := s.job("a"+string(m), everySecond, parallel, misfire(m))
-		s.Advance(t, 20*time.Second) // during which no scheduler plans
+		s.Advance(t, 20*time.Second) // no scheduler plans in this time
 		_, _, err := s.Jobs.SetEnabled(t.Context(), job.ID, false, 0, "test")
 		s.must(err)
 		runs := s.fireTimes(job.ID)

@@ -305,7 +305,7 @@ func (c *check) reasons(r *Run) {
 		if len(notes) > 0 {
 			wrong("the handler " + said(notes))
 		}
-	case domain.ReasonLost, domain.ReasonDrained: // losses and drains check them, also for earlier attempts
+	case domain.ReasonLost, domain.ReasonDrained: // the functions losses and drains check these reasons
 	case domain.ReasonHandlerNotFound, domain.ReasonBadScript, domain.ReasonUnsupported:
 		wrong("every instance has the handler")
 	}

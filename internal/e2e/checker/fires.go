@@ -14,7 +14,7 @@ const (
 	freeze = 250 * time.Millisecond
 	// tolerance is how late a fire may be before it is a misfire.
 	tolerance = 5 * time.Second
-	// moment is how long before it reads the runs a decision may read the clock.
+	// moment is the longest time in a decision between the reading of the clock and the reading of the runs.
 	moment = time.Second
 	// fireAllMax is the number of missed fire times that fire_all fires.
 	fireAllMax = 100
@@ -90,8 +90,8 @@ func (c *check) expected(j *job) (map[int64]*expectation, bool) {
 	return out, true
 }
 
-// certain reports whether a fire time must be served: during the time in which its due instant can lie, and 250 ms before, only
-// versions that have the fire time were in force.
+// certain reports whether a fire time must be served. It must be if only versions that have the fire time were in force, from
+// 250 ms before the earliest possible due instant to the latest possible one.
 func (j *job) certain(at time.Time, having []*Version) bool {
 	jitter := time.Duration(0)
 	for _, v := range having {

@@ -46,7 +46,7 @@ const (
 var pinned = []uint64{
 	6802239708113108643,  // a shifted clock fired runs before they were due, so that an edit did not affect them
 	6298421570117995116,  // a batch contained a run twice, bound it to one instance and offered it to another
-	17553691921587998101, // an edit waited, and its version began before runs that were fired during the wait
+	17553691921587998101, // an edit waited for a lock, and its version began before runs that were fired meanwhile
 }
 
 // Hundreds of jobs run while the test kills, freezes, disconnects and slows down the processes and servers, wipes storage, and shifts

@@ -30,7 +30,7 @@ type start struct {
 	pid       int
 	checked   time.Time     // when the executor read its clocks for the last check before the call
 	entered   time.Time     // the handler's first instruction
-	monotonic time.Duration // CLOCK_MONOTONIC at entered, which setting the clock does not change
+	monotonic time.Duration // CLOCK_MONOTONIC at the handler's first instruction; setting the wall clock does not change it
 }
 
 func (s *start) ref() ref { return ref{s.run, s.attempt} }

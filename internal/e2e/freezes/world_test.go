@@ -274,8 +274,8 @@ func (i *instance) gone() bool {
 	}
 }
 
-// period is the time between two fire times of a job. All jobs fire at the same instants, because the more runs are due at an
-// instant, the earlier the scheduler begins to fire them. The first ones wait longest in their executors between accept and start.
+// period is the time between two fire times of a job. All jobs fire at the same instants: if many runs are due at an instant, the
+// scheduler begins to fire them early, so that executors hold accepted attempts for longer before they start.
 const period = 2 * time.Second
 
 // load creates the jobs.

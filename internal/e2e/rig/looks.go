@@ -12,7 +12,7 @@ import (
 // was. No executor can exclude that its process is frozen between the two.
 type Looks struct {
 	wall func() time.Time // the clock that the executor sees; nil for the right time
-	last sync.Map         // by goroutine: when it looked, by the right time
+	last sync.Map         // by goroutine: the right time of its last call of Now
 }
 
 // NewLooks returns a clock that shows wall, or the right time if that is nil.

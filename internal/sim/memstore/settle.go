@@ -248,7 +248,7 @@ func (w *settling) handSlots() {
 	for _, k := range w.left {
 		if owner := w.db.slots[k]; !owner.IsZero() && !w.db.boundThere(k, owner) {
 			w.freed = append(w.freed, k)
-			w.db.slots[k] = domain.NilRunID // once
+			w.db.slots[k] = domain.NilRunID // so that the slot is not freed twice
 		}
 	}
 	for _, k := range w.freed {
@@ -303,7 +303,7 @@ func (db *DB) liveScheduled(id domain.JobID) bool {
 	return false
 }
 
-// disposition classifies a result that one did not settle.
+// disposition classifies a result that the method one did not settle.
 func (w *settling) disposition(e engine.Ended) engine.Disposition {
 	if e.Group == "" {
 		return engine.Raced

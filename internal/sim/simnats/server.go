@@ -254,7 +254,7 @@ func (s *Server) publish(m msg) {
 // send sends a message to the subscribers of its subject and returns their number.
 func (s *Server) send(m msg) int { return s.deliver(m.subject, m) }
 
-// deliver sends a message to the subscribers of a subject. For messages of a consumer, it is not the message's own subject.
+// deliver sends a message to the subscribers of a subject. If a consumer delivers it, this is not the message's own subject.
 func (s *Server) deliver(to string, m msg) int {
 	n := 0
 	for u := range s.subs {
