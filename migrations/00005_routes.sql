@@ -53,7 +53,7 @@ ALTER TABLE runs_waiting ADD COLUMN apart bigint NOT NULL DEFAULT 0; -- the job 
 DROP INDEX runs_waiting_turn;
 CREATE INDEX runs_waiting_turn ON runs_waiting (group_name, handler, pin, apart, due_at, run_id);
 
--- The run that a held run waits for can change while it is held: it is the owner of the slot.
+-- A held run waits for the owner of the slot. The owner can change during the wait, so the view reads it from the slot.
 CREATE OR REPLACE VIEW runs AS
 SELECT id, job_id, job_version, group_name, cause, state, reason, message, ''::text AS output, param, attempt,
        fire_time, due_at, created_at, dispatched_at, started_at, NULL::timestamptz AS finished_at,

@@ -2,10 +2,10 @@
 
 -- Why a run waits, how it was routed and why fire times were missed are stored as a code with arguments: see package
 -- explain. For one release the sentences are written too, because the previous binary reads and writes only those. It
--- leaves the notes of a row as they were, so a note counts only while its text is the stored sentence. New columns
--- without a default change no stored row.
+-- leaves the notes of a row as they were, so a note counts only while its text equals the stored sentence. Adding a
+-- column without a default rewrites no row.
 ALTER TABLE runs_live ADD COLUMN waiting_note text, ADD COLUMN route_note text;
-ALTER TABLE runs_live ALTER COLUMN waiting_note SET STATISTICS 10, ALTER COLUMN route_note SET STATISTICS 10; -- as all of its columns
+ALTER TABLE runs_live ALTER COLUMN waiting_note SET STATISTICS 10, ALTER COLUMN route_note SET STATISTICS 10; -- like all columns of runs_live
 ALTER TABLE runs_history ADD COLUMN route_note text;
 ALTER TABLE missed ADD COLUMN why_note text;
 
