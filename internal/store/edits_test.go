@@ -125,20 +125,25 @@ func waitUntil(t *testing.T, done func() bool) {
 	}
 }
 
-// scheduler plans and fires runs, and settles each at once. One run in three fails first.
+// scheduler plans and fires runs, and settles each at once. One run in three fails first. Like real schedulers, it retries after a
+// deadlock; deadlocks must be rare.
 func scheduler(ctx context.Context, s *store.Store, seed uint64) error {
 	rng := rand.New(rand.NewPCG(seed, 99))
 	var ring []engine.Due
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for {
+	for deadlocks := 0; ; {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
 		var err error
-		if ring, err = turn(context.WithoutCancel(ctx), s, rng, ring); err != nil && !stalled(err) {
+		if ring, err = turn(context.WithoutCancel(ctx), s, rng, ring); err == nil || stalled(err) {
+			continue
+		}
+		var pe *pgconn.PgError
+		if deadlocks++; deadlocks > 2 || !errors.As(err, &pe) || pe.Code != "40P01" {
 			return err
 		}
 	}

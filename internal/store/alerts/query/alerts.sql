@@ -56,5 +56,5 @@ DELETE FROM alert_state s WHERE s.told_at < @before AND NOT s.open AND s.folded 
 
 -- name: GiveUpDeliveries :execrows
 -- Fails deliveries whose worker died in its last try or was removed.
-UPDATE alert_deliveries SET state = 'failed', error = COALESCE(NULLIF(error, ''), 'nobody knows what came of it'), updated_at = clock_timestamp()
+UPDATE alert_deliveries SET state = 'failed', error = COALESCE(NULLIF(error, ''), 'whether it was delivered is not known'), updated_at = clock_timestamp()
  WHERE state = 'pending' AND updated_at < @before;

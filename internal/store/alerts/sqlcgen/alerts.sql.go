@@ -144,7 +144,7 @@ func (q *Queries) DropStates(ctx context.Context, before time.Time) error {
 }
 
 const giveUpDeliveries = `-- name: GiveUpDeliveries :execrows
-UPDATE alert_deliveries SET state = 'failed', error = COALESCE(NULLIF(error, ''), 'nobody knows what came of it'), updated_at = clock_timestamp()
+UPDATE alert_deliveries SET state = 'failed', error = COALESCE(NULLIF(error, ''), 'whether it was delivered is not known'), updated_at = clock_timestamp()
  WHERE state = 'pending' AND updated_at < $1
 `
 
