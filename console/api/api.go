@@ -138,7 +138,7 @@ const Prefix = rest.Prefix
 // open lists the only paths that need no credentials: the probes for load balancers, and the log-in.
 var open = []string{"/healthz", "/readyz", rest.Prefix + "/auth/login", rest.Prefix + "/auth/methods", login.OIDCLogin, login.OIDCCallback}
 
-// New makes the API. It panics if metrics of its names are registered already.
+// New makes the API. It panics if metrics with the same names are already registered.
 func New(c Config) *API {
 	if c.Zone == nil {
 		c.Zone = time.UTC

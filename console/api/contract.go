@@ -40,7 +40,7 @@ func (a *API) humaConfig() huma.Config {
 	return c
 }
 
-// schemaNames keeps the contract's names of types whose Go names are short because their package completes them.
+// schemaNames are the names in the contract of types whose Go names are clear only together with their package, such as event.Trigger.
 var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[event.Trigger]():            "EventTrigger",
 	reflect.TypeFor[rest.Page[event.Trigger]](): "PageEventTrigger",

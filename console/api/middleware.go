@@ -43,7 +43,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "belfry_http_requests_total", Help: "Requests by route, method and status."},
 			[]string{"route", "method", "status"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "belfry_http_request_seconds", Help: "How long requests took, by route and method; streams are left out.",
+			Name: "belfry_http_request_seconds", Help: "Duration of requests, by route and method, without streams.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}},
 			[]string{"route", "method"}),
 		auditFailures: prometheus.NewCounter(prometheus.CounterOpts{
@@ -138,7 +138,8 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// bound gives every request a timeout. Answers that are written piece by piece have none, because they bound each read.
+// bound gives every request a timeout. Streams and whole logs have no such timeout, because their handlers bound
+// each read of the database.
 func bound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isStream(r.URL.Path) || strings.HasSuffix(r.URL.Path, "/log.txt") {

@@ -21,7 +21,7 @@ import (
 func (a *API) mountSystem(state *system.API) {
 	contract, err := a.contract()
 	if err != nil {
-		panic("api: " + err.Error()) // the golden test finds it first
+		panic("api: " + err.Error()) // TestContractGolden fails in this case
 	}
 	a.router.Get("/healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -30,7 +30,7 @@ func TestHealth(t *testing.T) {
 	}
 	w.ready["nats"] = errors.New("nats://secret@host: connection refused")
 	a := w.do("", "GET", "/readyz", "")
-	if a.status != 503 || a.header.Get("Content-Type") != "application/problem+json" || !strings.Contains(a.body, "away: nats\"") {
+	if a.status != 503 || a.header.Get("Content-Type") != "application/problem+json" || !strings.Contains(a.body, "unavailable: nats\"") {
 		t.Errorf("without NATS: %d %s", a.status, a.body)
 	}
 	w.ready["postgres"] = errors.New("away")

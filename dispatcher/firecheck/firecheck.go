@@ -86,7 +86,7 @@ func New(cfg Config) *Checker {
 		cfg: cfg, owner: rand.Text(),
 		fires:       prometheus.NewCounter(prometheus.CounterOpts{Name: "belfry_fire_check_fire_times_total", Help: "Fire times that the fire check has checked."}),
 		unexplained: prometheus.NewCounter(prometheus.CounterOpts{Name: "belfry_fire_check_unexplained_total", Help: "Fire times without a run or a reason, which the fire check entered into the missed ledger."}),
-		lag:         prometheus.NewGauge(prometheus.GaugeOpts{Name: "belfry_fire_check_lag_seconds", Help: "Age of the instant up to which all fire times have been checked, while this dispatcher checks."}),
+		lag:         prometheus.NewGauge(prometheus.GaugeOpts{Name: "belfry_fire_check_lag_seconds", Help: "Age of the instant up to which all fire times have been checked; 0 if another dispatcher runs the fire check."}),
 	}
 	if cfg.Registry != nil {
 		cfg.Registry.MustRegister(c.fires, c.unexplained, c.lag)

@@ -94,7 +94,7 @@ type alertMetrics struct {
 func newAlertMetrics(registry prometheus.Registerer) *alertMetrics {
 	m := &alertMetrics{
 		alerts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "belfry_alerts_total", Help: "Alerts that were made, by kind.",
+			Name: "belfry_alerts_total", Help: "Created alerts, by kind.",
 		}, []string{"kind"}),
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "belfry_alert_deliveries_total", Help: "Attempts to deliver an alert, by result: delivered, retried or failed.",

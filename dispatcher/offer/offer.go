@@ -71,7 +71,7 @@ func New(cfg Config) *Sender {
 		Name: "belfry_offers_total", Help: "Attempts offered to instances, by the answer.",
 	}, []string{"verdict"})}
 	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "belfry_dispatch_seconds", Help: "From sending a message of offers to its answer, by lane.",
+		Name: "belfry_dispatch_seconds", Help: "Time from sending a message of offers until its answer, by lane.",
 		Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2},
 	}, []string{"lane"})
 	if cfg.Registry != nil {

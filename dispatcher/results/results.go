@@ -61,7 +61,7 @@ func New(cfg Config) *Consumer {
 	c := &Consumer{
 		Config: cfg,
 		settled: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "belfry_results_total", Help: "Results received, by what was done with them.",
+			Name: "belfry_results_total", Help: "Received results, by disposition.",
 		}, []string{"disposition"}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "belfry_results_lag", Help: "Result messages in the stream that are not settled yet.",

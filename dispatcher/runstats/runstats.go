@@ -42,7 +42,7 @@ func New(store Store, log *slog.Logger, registry prometheus.Registerer) *Roller 
 	r := &Roller{
 		store: store, log: log, window: firstWindow,
 		runs: prometheus.NewCounter(prometheus.CounterOpts{Name: "belfry_run_statistics_runs_total", Help: "Finished runs that this dispatcher has added to the statistics."}),
-		lag:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "belfry_run_statistics_lag_seconds", Help: "Age of the instant up to which the statistics are rolled up."}),
+		lag:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "belfry_run_statistics_lag_seconds", Help: "Age of the instant up to which the statistics are complete."}),
 	}
 	if registry != nil {
 		registry.MustRegister(r.runs, r.lag)

@@ -40,10 +40,10 @@ func (c runChanges) Hear(changed func([]engine.Change), missed func()) (stop fun
 		changed(changesOf(wire.GroupOfSubject(m.Subject), message.Runs))
 	})
 	if err != nil {
-		return nil, domain.WrapError(domain.Unavailable, "NATS is away", err)
+		return nil, domain.WrapError(domain.Unavailable, "NATS is unavailable", err)
 	}
 	if err := sub.SetPendingLimits(changesHeld, changesBytes); err != nil {
-		return nil, domain.WrapError(domain.Unavailable, "NATS is away", err)
+		return nil, domain.WrapError(domain.Unavailable, "NATS is unavailable", err)
 	}
 	if c.nc.IsConnected() {
 		// After the flush, the server knows the subscription. If the flush fails, the reconnect calls missed.

@@ -21,7 +21,7 @@ func meanwhile(ln net.Listener) (end func()) {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.Header().Set("Retry-After", "1")
 		w.WriteHeader(http.StatusServiceUnavailable)
-		fmt.Fprintln(w, `{"title":"Service Unavailable","status":503,"detail":"away: postgres; it was not reached yet, or lacks migrations"}`)
+		fmt.Fprintln(w, `{"title":"Service Unavailable","status":503,"detail":"unavailable: postgres; it was not reached yet, or lacks migrations"}`)
 	})
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
 	lent := &lentListener{ln.(lendable)}

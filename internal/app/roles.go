@@ -221,9 +221,9 @@ func (r *role) addMetrics(ln net.Listener) {
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, req *http.Request) {
 		switch {
 		case r.store.Check(req.Context()) != nil:
-			http.Error(w, "postgres is away", http.StatusServiceUnavailable)
+			http.Error(w, "postgres is unavailable", http.StatusServiceUnavailable)
 		case r.nc.Status() != nats.CONNECTED:
-			http.Error(w, "nats is away", http.StatusServiceUnavailable)
+			http.Error(w, "nats is unavailable", http.StatusServiceUnavailable)
 		default:
 			fmt.Fprintln(w, "ok")
 		}
@@ -288,7 +288,7 @@ func (a *App) runExecutor(ctx context.Context, c config.Executor) error {
 		mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
 			switch s := e.Status(); {
 			case !s.Leased:
-				http.Error(w, "nats is away: no heartbeat was confirmed lately", http.StatusServiceUnavailable)
+				http.Error(w, "nats is unavailable: the last confirmed heartbeat is too old", http.StatusServiceUnavailable)
 			case s.Draining:
 				http.Error(w, "draining", http.StatusServiceUnavailable)
 			default:

@@ -49,7 +49,7 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 	helped := false
 	parser, err := kong.New(&grammar,
 		kong.Name("belfry"),
-		kong.Description("Belfry is a distributed job scheduler. It fires each job on time and exactly once.\n\n"+
+		kong.Description("Belfry is a distributed job scheduler. It fires each job on time, and once for each fire time.\n\n"+
 			"To try it, run `belfry standalone --demo` and open the address that it prints. "+
 			"Each flag can also be set by the environment variable that its help shows."),
 		kong.Writers(stdout, stderr),
@@ -59,7 +59,7 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 		kong.ExplicitGroups(groups),
 	)
 	if err != nil {
-		fmt.Fprintf(stderr, "belfry: %v\n", err) // the grammar is invalid, so that every test fails
+		fmt.Fprintf(stderr, "belfry: %v\n", err) // an invalid grammar, which every test of a command finds
 		return ExitFailed
 	}
 	parsed, err := parser.Parse(args)

@@ -54,7 +54,7 @@ type root struct {
 	Alert        alertCmd        `cmd:"" group:"client" help:"List alerts and their deliveries."`
 
 	Bench       benchCmd       `cmd:"" group:"bench" help:"Measure throughput, lateness and cost on this machine."`
-	Conformance conformanceCmd `cmd:"" group:"bench" help:"Test an executor in any language against the wire contract."`
+	Conformance conformanceCmd `cmd:"" group:"bench" help:"Test an executor in any language against the wire protocol."`
 
 	BenchPart benchPartCmd `cmd:"" hidden:"" help:"One process of a measurement; it reads its task from standard input."`
 }

@@ -13,7 +13,7 @@ type exportCmd struct {
 }
 
 func (*exportCmd) Help() string {
-	return "The command prints all groups and jobs that you may see as YAML, without tokens.\n\nExamples:\n\n" +
+	return "The command prints all groups, calendars, jobs and event triggers that you may see as YAML, without tokens. For admins, an export of all groups also has the alert channels, without their secrets.\n\nExamples:\n\n" +
 		"    belfry export > belfry.yaml\n    belfry export --group billing | belfry import --server https://other:8080 -f - --dry-run"
 }
 

@@ -114,7 +114,7 @@ type scriptSetCmd struct {
 }
 
 func (*scriptSetCmd) Help() string {
-	return "The job's next run uses the new version. If the code is unchanged, no version is created.\n\nExample:\n\n" +
+	return "The job's next run uses the new version. If neither the code nor the remark is changed, no version is created.\n\nExample:\n\n" +
 		"    belfry job script set tools/clean-up -f clean-up.sh -m 'keep a week'"
 }
 

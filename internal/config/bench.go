@@ -57,7 +57,7 @@ func (c Bench) Validate() error {
 	between(&f, "--capacity", c.Capacity, 1, 65536)
 	checkOneOf(&f, "--output", c.Output, "table", "json")
 	if !c.Engine && !c.Baseline {
-		f.Add("--no-engine", "and --no-yardstick leave nothing to measure")
+		f.Add("--no-engine", "leaves nothing to measure if the baseline is off, too")
 	}
 	return f.Err("")
 }

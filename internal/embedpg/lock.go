@@ -31,7 +31,7 @@ func lockDataDir(dir string) (*os.File, error) {
 	return file, nil
 }
 
-// waitLock waits for the lock of work that several processes may start and one should do.
+// waitLock waits for the lock on work that only one process at a time should do.
 func waitLock(ctx context.Context, path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|openNoFollow, 0o600)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// The package compiles on Windows because the executor does, and refuses to start there.
-var errWindows = errors.New("running an own Postgres is not supported on Windows: name one with --database-url")
+// The package must compile on Windows, because the binary also contains the executor. Start fails there with this error.
+var errWindows = errors.New("the built-in Postgres does not support Windows; name your own server with --database-url")
 
 const openNoFollow = 0
 

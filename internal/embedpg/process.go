@@ -142,7 +142,7 @@ func (p *process) expectEnd() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
-	case <-p.done: // It ended before the request; that stays an error.
+	case <-p.done: // Postgres ended before the request to stop, so its end stays an error.
 	default:
 		p.expected = true
 	}

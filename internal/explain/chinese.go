@@ -21,7 +21,7 @@ func ChineseMissed(e *Explanation) string {
 	case GroupPaused:
 		parts = a.chinesePauses()
 	case Unexplained:
-		return fmt.Sprintf("原因不明：触发时间审计既没有找到运行，也没有找到错过记录，而当时任务的版本 %d 有效", a.num("version"))
+		return fmt.Sprintf("原因不明：触发时间检查既没有找到运行，也没有找到错过记录，而当时任务的版本 %d 有效", a.num("version"))
 	default:
 		return e.Text
 	}
@@ -93,7 +93,7 @@ func (a Args) chineseWaiting(code Code) string {
 	case NoHandler:
 		return "没有在线实例" + a.chineseOffers()
 	case Draining:
-		return a.chineseOffers() + "的实例都正在停机"
+		return a.chineseOffers() + "的实例都正在排空"
 	case NoRoom:
 		if len(a.list("slots")) == 0 {
 			return "没有空闲槽位"
@@ -136,7 +136,7 @@ func (a Args) chineseWaiting(code Code) string {
 }
 
 var chineseRefusals = map[string]string{
-	"full": "没有空闲槽位", "draining": "正在停机", "no_handler": "没有该处理器", "lease": "心跳已过期", "stale": "派发依据的心跳已过期",
+	"full": "没有空闲槽位", "draining": "正在排空", "no_handler": "没有该处理器", "lease": "心跳已过期", "stale": "派发依据的心跳已过期",
 	"unsupported": "不支持", "other": "其他原因",
 }
 

@@ -21,7 +21,7 @@ var (
 		domain.ReasonJobDeleted: "任务已删除", domain.ReasonBadScript: "脚本无效", domain.ReasonUnsupported: "执行器不支持",
 	}
 	chineseChanges = map[string]string{
-		"created": "创建", "edited": "编辑", "enabled": "启用", "disabled": "禁用", "deleted": "删除", "calendar": "随日历变更",
+		"created": "创建", "edited": "编辑", "enabled": "启用", "disabled": "停用", "deleted": "删除", "calendar": "随日历变更",
 	}
 	chineseWeekdays = [...]string{"星期日", "星期一", "星期二", "星期三", "星期四", "星期五", "星期六"}
 )
@@ -53,7 +53,7 @@ func becauseChinese(r *Run) string {
 	return r.Message
 }
 
-// madeChinese describes the creation of a version, such as 版本 3（由 ann 于 … 禁用）.
+// madeChinese describes the creation of a version, such as 版本 3（由 ann 于 … 停用）.
 func (f *Facts) madeChinese(v *Version) string {
 	by := ""
 	if v.By != "" {

@@ -38,7 +38,7 @@ func (f *Facts) explainNone(fire *Fire) Finding {
 	v := &f.Job.Versions[fire.Version]
 	switch fire.Claim {
 	case Disabled:
-		return Finding{Fate: FateDisabled, Cause: v.cause(), Text: f.text("the job was disabled: %s", "任务当时处于禁用状态：%s", f.held(fire.Version))}
+		return Finding{Fate: FateDisabled, Cause: v.cause(), Text: f.text("the job was disabled: %s", "任务当时处于停用状态：%s", f.held(fire.Version))}
 	case Cut:
 		return Finding{Fate: FateEdited, Cause: v.cause(), Text: f.ended(fire)}
 	case Owned:

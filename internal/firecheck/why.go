@@ -150,7 +150,7 @@ func (f *Facts) answerNoFire(out *Why, fire *Fire) []string {
 		say = append(say, moved)
 	}
 	if !v.Enabled {
-		say = append(say, f.text("The job was also disabled at that time.", "任务当时还处于禁用状态。"))
+		say = append(say, f.text("The job was also disabled at that time.", "任务当时还处于停用状态。"))
 	}
 	return append(say, f.neighbours(out))
 }
@@ -199,7 +199,7 @@ func (f *Facts) answerChain(out *Why, fire *Fire, chain Chain) []string {
 	}
 	if !v.Enabled {
 		out.Fate = FateDisabled
-		return append(say, f.text("The job was disabled at that time.", "任务当时处于禁用状态。"))
+		return append(say, f.text("The job was disabled at that time.", "任务当时处于停用状态。"))
 	}
 	if r := chain.Before; r != nil {
 		out.Before, out.RunID = domain.AtPtr(r.FireTime), &r.ID

@@ -101,7 +101,7 @@ func TestExecutorCannotPublishElsewhere(t *testing.T) {
 			}
 		})
 	}
-	// The log-in subject, which nats.go does not let pass as a publish of ours unless the server refuses it.
+	// An executor must not publish log-in requests either.
 	a := w.executor(t, "token-a", "a")
 	if err := a.Publish("$SYS.REQ.USER.AUTH", []byte("{}")); err != nil {
 		t.Fatal(err)

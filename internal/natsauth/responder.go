@@ -334,7 +334,7 @@ func (r *Responder) userJWT(group, userKey string, now time.Time) (string, error
 	user.Name = group // shown by the server as the connection's user
 	user.Audience = r.cfg.Account
 	user.Permissions = permissions
-	// Neither leaf nodes, which would carry all clients of another server, nor MQTT.
+	// Leaf nodes are not allowed, because one would carry all clients of another server. MQTT is not allowed either.
 	user.AllowedConnectionTypes = jwt.StringList{
 		jwt.ConnectionTypeStandard, jwt.ConnectionTypeWebsocket, jwt.ConnectionTypeInProcess,
 	}

@@ -17,7 +17,7 @@ type API struct {
 	Audit *rest.Audit
 }
 
-// Store keeps dead letters in NATS. While NATS is away, every method returns Unavailable.
+// Store keeps dead letters in NATS. While NATS is unavailable, every method returns Unavailable.
 type Store interface {
 	DeadLetters(ctx context.Context, kind string, after uint64, limit int) ([]domain.DeadLetter, error)
 	DeadLetter(ctx context.Context, seq uint64) (domain.DeadLetter, error)

@@ -94,7 +94,7 @@ type jobsInput struct {
 	ChildID  domain.JobID        `query:"child_id" minimum:"1" doc:"Only jobs that have this job as a child"`
 	Calendar string              `query:"calendar" maxLength:"63" doc:"Only jobs whose schedule names this calendar"`
 
-	LastRuns int `query:"last_runs" minimum:"0" maximum:"20" default:"0" doc:"How many of its latest runs each job includes"`
+	LastRuns int `query:"last_runs" minimum:"0" maximum:"20" default:"0" doc:"The number of latest runs to include with each job"`
 }
 
 // versioned is an answer that consists of a job.

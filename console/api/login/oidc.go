@@ -31,7 +31,7 @@ type methods struct {
 
 type oidcMethod struct {
 	Name  string `json:"name" doc:"The name to show to users"`
-	Login string `json:"login" doc:"The path at which a browser starts the log-in. Its parameter return_to is the path of the console to open after it"`
+	Login string `json:"login" doc:"The path at which a browser starts the log-in. Its parameter return_to is the path of the console to open after the log-in"`
 }
 
 func (a *API) methods(context.Context, auth.Identity, *struct{}) (*rest.Output[methods], error) {

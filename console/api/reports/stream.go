@@ -136,7 +136,7 @@ func (g *gauges) of(what string) *gauge {
 	defer g.mu.Unlock()
 	for other, one := range g.latest {
 		if time.Since(one.used) > time.Minute && other != what {
-			delete(g.latest, other) // a stream that still uses it keeps it
+			delete(g.latest, other) // streams that still use the gauge have their own pointer to it
 		}
 	}
 	if g.latest == nil {

@@ -42,7 +42,7 @@ func (a *API) Register(r *rest.Router) {
 		Description: "The list leaves out the code.", Needs: account.Viewer}, a.list)
 	rest.Register(r, rest.Operation{Method: "POST", Path: "/jobs/{id}/scripts", Tag: tag, Summary: "Save a new version of a job's script", Needs: account.Operator,
 		Description: "This is an edit of the job, and its next run uses the new version. A PUT or PATCH of the job that changes the script also makes a version. " +
-			"The same code without a new remark makes none. The job must already have a script. To replace a handler by a script, " +
+			"If neither the code nor the remark changes, no version is made. The job must already have a script. To replace a handler by a script, " +
 			"PATCH the job with handler null and the script.",
 		Status: 201, Body: rest.BodyOf[scriptBody]()}, a.save)
 	rest.Register(r, rest.Operation{Method: "GET", Path: "/jobs/{id}/scripts/{version}", Tag: tag, Summary: "Show a version of a job's script", Needs: account.Viewer}, a.show)

@@ -84,7 +84,7 @@ func (s *Streams) Open(id auth.Identity, write func(context.Context, *Stream)) (
 }
 
 // watchRights returns when the caller's token no longer grants the same rights, when the server closes, or with ctx.
-// While Postgres is away the stream stays open, because it cannot show anything new then.
+// While Postgres is unavailable, the stream stays open, because it cannot show anything new then.
 func (s *Streams) watchRights(ctx context.Context, id auth.Identity) {
 	tick := time.NewTicker(s.check)
 	defer tick.Stop()

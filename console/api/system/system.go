@@ -122,15 +122,15 @@ const probeTimeout = 2 * time.Second
 // Ready answers 503 if a part is unavailable, and names the part.
 func (a *API) Ready(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
-	var away []string
+	var unavailable []string
 	for i, err := range a.probe(ctx) {
 		if err != nil {
-			away = append(away, a.Checks[i].Name)
+			unavailable = append(unavailable, a.Checks[i].Name)
 			a.Log.WarnContext(ctx, "a readiness check failed, answering 503", "part", a.Checks[i].Name, "err", err)
 		}
 	}
-	if len(away) > 0 {
-		problem.Write(w, problem.New(http.StatusServiceUnavailable, "away: "+strings.Join(away, ", ")).RetryAfter(time.Second))
+	if len(unavailable) > 0 {
+		problem.Write(w, problem.New(http.StatusServiceUnavailable, "unavailable: "+strings.Join(unavailable, ", ")).RetryAfter(time.Second))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -208,7 +208,7 @@ function scenes() {
     await page.getByText("says something else").waitFor();
     const section = page.getByRole("region", { name: "Script" });
     await section.getByRole("textbox", { name: "Compare with…" }).click();
-    await page.getByRole("option", { name: "Difference to version 1" }).click();
+    await page.getByRole("option", { name: "Difference from version 1" }).click();
     await section.locator(".diff .removed").getByText("the old one").waitFor();
     await section.locator(".diff .added").getByText("the new one").waitFor();
     await section.getByRole("textbox", { name: "Version" }).click();
@@ -228,7 +228,7 @@ function scenes() {
     await page.getByRole("button", { name: "Ask" }).click();
     await page.locator(".answer").waitFor();
     await page.getByRole("button", { name: "Check every fire time of the last 24 hours" }).click();
-    await page.getByText(/^Of the last 24 hours: |^No fire times in/).waitFor();
+    await page.getByText(/^In the last 24 hours: |^No fire times in/).waitFor();
     await graph.getByRole("link", { name: "send-report" }).focus();
     await page.keyboard.press("Enter");
     await heading(page, "send-report");

@@ -24,7 +24,7 @@ const routes: Record<string, string> = {
   least_recently_used: "最近最久未使用", failover: "故障转移", busyover: "忙碌转移", broadcast: "分片广播",
 };
 const refusals: Record<string, string> = {
-  full: "没有空闲槽位", draining: "正在停机", no_handler: "没有该处理器", lease: "心跳已过期", stale: "派发依据的心跳已过期", unsupported: "不支持", other: "其他原因",
+  full: "没有空闲槽位", draining: "正在排空", no_handler: "没有该处理器", lease: "心跳已过期", stale: "派发依据的心跳已过期", unsupported: "不支持", other: "其他原因",
 };
 
 /** duration writes milliseconds as 1 小时 2 分 3 秒. */
@@ -51,7 +51,7 @@ const outcome = (v: Values) => {
 export const zhExplain: Record<Code, (v: Values, text: string) => string> = {
   no_instance: () => "该组没有在线实例",
   no_handler: (v) => `没有在线实例${offers(v)}`,
-  draining: (v) => `${offers(v)}的实例都正在停机`,
+  draining: (v) => `${offers(v)}的实例都正在排空`,
   no_room: (v) => (items(v, "slots").length ? `没有空闲槽位：${slots(v)}` : "没有空闲槽位"),
   pinned_gone: (v) => `只能在实例 ${name(v, "instance")} 上运行，但它不在线，或者${v.language ? `不能运行 ${name(v, "language")} 脚本` : "不提供该处理器"}`,
   nats_unavailable: () => "NATS 不可用",
@@ -71,11 +71,11 @@ export const zhExplain: Record<Code, (v: Values, text: string) => string> = {
   least_loaded: routed((v) => `任意：${count(v, "instances")} 个实例中负载最低，已占用 ${count(v, "taken")}/${count(v, "capacity")} 个槽位`),
   first: routed((v) => `按名称排序，${count(v, "instances")} 个实例中的第一个`),
   last: routed((v) => `按名称排序，${count(v, "instances")} 个实例中的最后一个`),
-  round_robin: routed((v) => `轮询：第 ${count(v, "turn")} 轮，${count(v, "instances")} 个实例中的第 ${count(v, "number")} 个`),
+  round_robin: routed((v) => `轮询：第 ${count(v, "turn")} 次分配，选中 ${count(v, "instances")} 个实例中的第 ${count(v, "number")} 个`),
   random: routed((v) => `随机：从 ${count(v, "instances")} 个实例中选出`),
   consistent_hash: routed((v) => `一致性哈希：键“${name(v, "key")}”，共 ${count(v, "instances")} 个实例`),
   least_frequently_used: routed((v) => `最不经常使用：今天执行过 ${count(v, "runs")} 次，在 ${count(v, "instances")} 个实例中最少`),
-  least_recently_used: routed((v) => `最近最久未使用：上次使用在第 ${count(v, "turn")} 轮，在 ${count(v, "instances")} 个实例中最早`),
+  least_recently_used: routed((v) => `最近最久未使用：上次使用在第 ${count(v, "turn")} 次分配，在 ${count(v, "instances")} 个实例中最早`),
   not_used_yet: routed((v) => `最近最久未使用：尚未使用过，共 ${count(v, "instances")} 个实例`),
   failover: routed((v) => `故障转移：按名称排序 ${count(v, "instances")} 个中的第 ${count(v, "number")} 个，是第一个响应探测的${passed(v, "；")}`),
   busyover: routed((v) => `忙碌转移：按名称排序 ${count(v, "instances")} 个中的第 ${count(v, "number")} 个，是第一个空闲的${passed(v, "；")}`),
@@ -84,7 +84,7 @@ export const zhExplain: Record<Code, (v: Values, text: string) => string> = {
 
   no_scheduler: (v) => [`调度器未能在到期后 ${duration(count(v, "tolerance_ms"))}内处理（最多迟了 ${duration(count(v, "late_ms"))}）`, ...pauses(v), outcome(v)].join("；"),
   group_paused: (v) => [...pauses(v), outcome(v)].join("；"),
-  unexplained: (v) => `原因不明：触发时间审计既没有找到运行，也没有找到错过记录，而当时任务的版本 ${count(v, "version")} 有效`,
+  unexplained: (v) => `原因不明：触发时间检查既没有找到运行，也没有找到错过记录，而当时任务的版本 ${count(v, "version")} 有效`,
 
   text: (_, text) => text, // an older release stored only the English sentence
 };
