@@ -458,11 +458,7 @@ func TestAuditAgainstEdits(t *testing.T) {
 	if err := editors.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	for _, id := range ids { // so that planning has decided every fire time
-		if _, _, err := s.SetEnabled(t.Context(), id, false, 0, "test"); err != nil && domain.CodeOf(err) != domain.NotFound {
-			t.Fatal(err)
-		}
-	}
+	disableAll(t, s, ids) // so that planning has decided every fire time
 	end := s.Now()
 	quiet(t, s)
 	stop()
